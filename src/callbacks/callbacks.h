@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/logging/logging.h"
 #include "base/args.h"
 
 #include <lightc/callbacks.h>
@@ -33,8 +34,8 @@ static inline bool lc__dup(const char *s, char **out)
 static inline lc_status lc__needs_logger(const lc_trainer *t, const char *who)
 {
     const char *named = t->opt.logger ? t->opt.logger : "";
-    bool none =
-        !t->n_loggers && (!strcmp(named, "none") || !strcmp(named, "false")) && !t->opt.barebones && t->rank == 0;
+    bool none = !t->logging->n_loggers && (!strcmp(named, "none") || !strcmp(named, "false")) && !t->opt.barebones &&
+                t->rank == 0;
     return none ? lc_fail(LC_ERR_CONFIG, "%s needs a logger; this trainer has none", who) : LC_OK;
 }
 

@@ -2,6 +2,7 @@
 /* DeviceStatsMonitor: what the process uses of the machine, at the start and end of batches whose rows are logged.
  *
  * To add a number: a line in `keys` and its value in look(). Nothing is allocated at a batch. */
+#include "core/logging/logging.h"
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
 

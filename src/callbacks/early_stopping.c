@@ -3,6 +3,7 @@
  *
  * Its wish holds until it decides anew, also over a resume: before min_epochs and min_steps are reached the training
  * goes on, and stops then only if the newest decision still says so. */
+#include "core/logging/logging.h"
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
 #include "core/logging/results_ranks.h"
@@ -83,7 +84,7 @@ static lc_stopping_reason decide(early_stopping *e, double v)
 
 static lc_status look(early_stopping *e, lc_trainer *t)
 {
-    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+    const lc__metric_map *m = &t->logging->metrics[LC_CALLBACK_METRICS];
     double value;
     bool found;
     if (t->opt.fast_dev_run) return LC_OK;

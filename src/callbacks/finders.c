@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LearningRateFinder and BatchSizeFinder: the tuner, when a fit begins; and, for batch sizes, before whatever
  * evaluates. */
+#include "core/input/input.h"
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
 #include "base/io.h"
@@ -135,8 +136,8 @@ static lc_status size_fit_start(void *self, lc_trainer *t)
 {
     if (!begins(t, "BatchSizeFinder")) return LC_OK;
     LC_TRY(find_size(self, t));
-    lc__source_close(&t->train); /* asked for early: with the size from before */
-    t->train.which = -1;
+    lc__source_close(&t->input->train); /* asked for early: with the size from before */
+    t->input->train.which = -1;
     return LC_OK;
 }
 
@@ -145,8 +146,8 @@ static lc_status size_eval_start(void *self, lc_trainer *t)
 {
     if (t->stage == LC_STAGE_FIT || t->opt.fast_dev_run) return LC_OK;
     LC_TRY(find_size(self, t));
-    lc__sources_close(&t->eval); /* they have the size from before */
-    t->eval_loaded = false;
+    lc__sources_close(&t->input->eval); /* they have the size from before */
+    t->input->eval_loaded = false;
     return lc__setup_eval_data(t);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LearningRateMonitor: sends learning rates (and momentum, weight decay) to the loggers. Rows have no epoch column. */
+#include "core/logging/logging.h"
 #include "callbacks/callbacks.h"
 #include "base/grow.h"
 #include "base/handle.h"
@@ -113,8 +114,8 @@ static lc_status send(lr_monitor *l, lc_trainer *t, int interval)
     for (int i = 0; i < l->n; i++) {
         if (interval >= 0 && l->w[i].scheduled && l->w[i].interval != (lc_interval)interval) continue;
         l->row[n++] = (lc_metric_value){l->w[i].name, *l->w[i].value};
-        int slot = lc__map_slot(&t->metrics[LC_CALLBACK_METRICS], l->w[i].name);
-        if (slot >= 0) t->metrics[LC_CALLBACK_METRICS].v[slot].value = *l->w[i].value;
+        int slot = lc__map_slot(&t->logging->metrics[LC_CALLBACK_METRICS], l->w[i].name);
+        if (slot >= 0) t->logging->metrics[LC_CALLBACK_METRICS].v[slot].value = *l->w[i].value;
     }
     return lc_trainer_log_row(t, l->row, n, t->batches_that_stepped, -1);
 }

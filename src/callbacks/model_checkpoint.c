@@ -7,6 +7,8 @@
  *
  * Several runs may share a directory: each takes its names before it saves, and counts and removes only checkpoints of
  * its own training (docs/checkpoints.md, "Runs that share a directory"). Paths that come from a checkpoint are data. */
+#include "core/logging/logging.h"
+#include "core/input/input.h"
 #include "callbacks/model_checkpoint.h"
 #include "base/grow.h"
 #include "core/checkpoint/proof.h"
@@ -70,7 +72,7 @@ static bool at_train_epoch_end(const model_checkpoint *c, const lc_trainer *t)
     if (c->a.save_on_train_epoch_end != LC_AUTO) return c->a.save_on_train_epoch_end == LC_ON;
     lc_duration v = t->opt.val_check_interval;
     if (v.unit == LC_UNIT_SECONDS || t->opt.check_val_every_n_epoch != 1) return false;
-    if (!t->enable_validation) return true;
+    if (!t->input->enable_validation) return true;
     return v.unit == LC_UNIT_NONE || (v.unit == LC_UNIT_FRACTION && v.value == 1);
 }
 
@@ -261,7 +263,7 @@ static lc_status missing_key(model_checkpoint *c, lc_trainer *t)
 {
     char known[400] = "";
     size_t n = 0;
-    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+    const lc__metric_map *m = &t->logging->metrics[LC_CALLBACK_METRICS];
     for (int i = 0; i < m->n && n < sizeof known; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "'%s', ", m->v[i].name);
     lc_status s = lc_fail(LC_ERR_CONFIG,
@@ -382,7 +384,7 @@ static lc_status trigger(model_checkpoint *c, lc_trainer *t)
 /* Whether validation, if one follows this batch, may change the monitored value. */
 static bool waits_for_validation(const model_checkpoint *c, const lc_trainer *t)
 {
-    const lc__results *r = &t->train_results;
+    const lc__results *r = &t->logging->train_results;
     if (t->is_last_batch && !at_train_epoch_end(c, t)) return true; /* as Lightning, whatever is monitored */
     for (int i = 0; i < r->n; i++)
         if (r->e[i].active && (!strcmp(r->e[i].name, c->monitor) || !strcmp(r->e[i].step_name, c->monitor) ||
@@ -414,10 +416,11 @@ static lc_status mc_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
     /* Lightning takes the batches before the first step for step 0, which is a multiple of every n: what is saved
      * behind validations is saved behind the first one, too. */
     if (skip(c, t)) {
-        c->deferred |= missing && t->enable_validation && t->global_step == 0 && !at_train_epoch_end(c, t);
+        c->deferred |= missing && t->input->enable_validation && t->global_step == 0 && !at_train_epoch_end(c, t);
         return LC_OK;
     }
-    if (c->monitor && t->enable_validation && (missing || (lc__validation_due(t) && waits_for_validation(c, t)))) {
+    if (c->monitor && t->input->enable_validation &&
+        (missing || (lc__validation_due(t) && waits_for_validation(c, t)))) {
         c->deferred = true;
         return LC_OK;
     }

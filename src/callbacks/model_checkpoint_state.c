@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a ModelCheckpoint remembers of its checkpoints, and which of them are its own: those that its training has
  * saved, as their manifests say, whatever a checkpoint that it goes on from names. */
+#include "core/logging/logging.h"
 #include "callbacks/model_checkpoint.h"
 #include "base/grow.h"
 #include "core/checkpoint/proof.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a forward pass costs: predict_step is recorded on a batch of the given types, and its tape read. An operation
  * belongs to the module whose parameter it uses, and to all that hold that module. */
+#include "core/logging/logging.h"
 #include "callbacks/model_cost.h"
 
 #include <stdlib.h>
@@ -85,9 +86,9 @@ static lc_status record(lc_trainer *t, lc_tensor *const *inputs, int n)
     LC_TRY(lc_step_begin(t->graph, 0, 0));
     lc_no_grad_begin();
     lc_module_train(t->m, false);
-    t->silent = true;
+    t->logging->silent = true;
     const lc_tensor *y = t->mo.predict_step(t->m, &batch, 0, 0);
-    t->silent = false;
+    t->logging->silent = false;
     lc_module_train(t->m, true);
     lc_no_grad_end();
     lc_status s = lc_step_status(t->graph);

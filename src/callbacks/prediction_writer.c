@@ -7,6 +7,7 @@
  *
  * With several ranks rank 0 writes the files, from what the trainer keeps: the predictions of all, in the order of the
  * data. Functions of the program are called on every rank with its own. */
+#include "core/input/input.h"
 #include "base/remove.h"
 #include "callbacks/callbacks.h"
 #include "core/hooks/trainer_internal.h"
@@ -201,9 +202,9 @@ static lc_status save_all(writer *w, lc_trainer *t)
     char names[LC_MAX_LOADERS][32];
     lc_status s = LC_OK;
     int n = 0;
-    for (int i = 0; i < t->eval.n && s >= 0; i++) {
+    for (int i = 0; i < t->input->eval.n && s >= 0; i++) {
         if (!lc_trainer_prediction_count(t, i)) continue;
-        snprintf(names[n], sizeof names[n], t->eval.n > 1 ? "predictions.%d" : "predictions", i);
+        snprintf(names[n], sizeof names[n], t->input->eval.n > 1 ? "predictions.%d" : "predictions", i);
         list[n].name = names[n];
         s = join(t, i, &list[n++]);
     }

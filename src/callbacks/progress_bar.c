@@ -2,6 +2,7 @@
 /* The progress bar: one line that is drawn anew in a terminal, sparse whole lines elsewhere.
  *
  * Each update is one write(2), so that lines of several processes do not tear. */
+#include "core/logging/logging.h"
 #include "callbacks/terminal.h"
 #include "base/handle.h"
 
@@ -39,9 +40,9 @@ static bool has_epoch_value(const lc__metric_map *m, const char *name)
 static void add_metrics(const progress_bar *p, lc__str *out, lc_trainer *t, bool version, bool steps,
                         const char *between, int room)
 {
-    const lc__metric_map *m = &t->metrics[LC_PROGRESS_BAR_METRICS];
+    const lc__metric_map *m = &t->logging->metrics[LC_PROGRESS_BAR_METRICS];
     char name[259], value[32];
-    if (version && t->version >= 0) lc__str_add(out, "%sv_num=%d", between, t->version);
+    if (version && t->logging->version >= 0) lc__str_add(out, "%sv_num=%d", between, t->logging->version);
     bool first = true;
     for (int i = 0; i < m->n; i++) {
         if (!steps && has_epoch_value(m, m->v[i].name)) continue;
@@ -98,7 +99,7 @@ static void add_right(const progress_bar *p, lc__str *out, lc_trainer *t, int64_
                       double rate, detail d, int room)
 {
     /* Those of the fit say nothing of a test. */
-    bool metrics = t->stage == LC_STAGE_FIT && d < NO_METRICS && t->metrics[LC_PROGRESS_BAR_METRICS].n > 0;
+    bool metrics = t->stage == LC_STAGE_FIT && d < NO_METRICS && t->logging->metrics[LC_PROGRESS_BAR_METRICS].n > 0;
     lc__str_clear(out);
     if (d >= NO_COUNT) return;
     lc__str_add(out, " %lld/", (long long)done);

@@ -4,6 +4,7 @@
  *
  * The block of lines is always the last thing on the screen: `drawn` says how many lines it has, the cursor stands at
  * its end. Each update is one write(2). */
+#include "core/logging/logging.h"
 #include "callbacks/terminal.h"
 #include "base/handle.h"
 
@@ -111,10 +112,10 @@ static int metric_text(const rich_bar *r, const lc_metric_value *v, bool first, 
 /* As many as fit; the version is there if the first of the metrics is not cut for it. */
 static int metrics_line(rich_bar *r, lc_trainer *t)
 {
-    const lc__metric_map *m = &t->metrics[LC_PROGRESS_BAR_METRICS];
+    const lc__metric_map *m = &t->logging->metrics[LC_PROGRESS_BAR_METRICS];
     int room = lc__terminal_width(&r->term) - 1, used = 0;
     char item[160], version[32];
-    int n = t->version < 0 ? 0 : snprintf(version, sizeof version, "v_num: %d", t->version);
+    int n = t->logging->version < 0 ? 0 : snprintf(version, sizeof version, "v_num: %d", t->logging->version);
     if (n && m->n && n + 2 + metric_text(r, &m->v[0], false, room, item, sizeof item) > room) n = 0;
     for (int i = -1; i < m->n; i++) {
         if (i < 0 && !n) continue;

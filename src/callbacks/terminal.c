@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What progress bars share. */
+#include "core/logging/logging.h"
+#include "core/input/input.h"
 #include "callbacks/terminal.h"
 
 #include "base/printable.h"
@@ -61,7 +63,7 @@ const char *lc__eval_name(const lc_trainer *t)
 int64_t lc__eval_batches(const lc_trainer *t)
 {
     int64_t total = 0;
-    for (int k = 0; k < t->eval.n && total >= 0; k++) {
+    for (int k = 0; k < t->input->eval.n && total >= 0; k++) {
         int64_t n = lc_trainer_num_val_batches(t, k);
         total = n < 0 ? -1 : total + n;
     }
@@ -73,18 +75,18 @@ void lc__add_results(lc__str *out, const lc__terminal *term, const lc_trainer *t
     enum { STAGE = 10, NAME = 32, NAME_LEAST = 8 };
     char name[256], value[32];
     int longest = 0;
-    for (int i = 0; i < t->n_results; i++)
-        for (int k = 0; k < t->n_result_values[i]; k++) {
-            int n = snprintf(value, sizeof value, "%.6g", t->result_values[i][k].value);
+    for (int i = 0; i < t->logging->n_results; i++)
+        for (int k = 0; k < t->logging->n_result_values[i]; k++) {
+            int n = snprintf(value, sizeof value, "%.6g", t->logging->result_values[i][k].value);
             if (n > longest) longest = n;
         }
     /* A log file takes names of any length. */
     int room = term->live ? lc__terminal_width(term) - 1 - (STAGE + 1) - (1 + longest) : (int)sizeof name;
     bool stage = room >= NAME_LEAST;
     if (!stage) room += STAGE + 1;
-    for (int i = 0; i < t->n_results; i++)
-        for (int k = 0; k < t->n_result_values[i]; k++) {
-            const lc_metric_value *v = &t->result_values[i][k];
+    for (int i = 0; i < t->logging->n_results; i++)
+        for (int k = 0; k < t->logging->n_result_values[i]; k++) {
+            const lc_metric_value *v = &t->logging->result_values[i][k];
             if (stage && term->colour && colour)
                 lc__str_add(out, "\033[%sm%-*s \033[0m", colour, STAGE, lc_stage_name(t->stage));
             else if (stage)

@@ -4,6 +4,8 @@
  * Operations are those that the planner counted (lc_graph_stats), so that no model has to say what it costs; the share
  * of the machine that is used (mfu) compares them with what a large matrix product reaches here, or with a number that
  * was given. */
+#include "core/logging/logging.h"
+#include "core/input/input.h"
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
 
@@ -146,9 +148,9 @@ static lc_status send(throughput *p, lc_trainer *t, int stage, int64_t step, int
     for (int k = 0; k < (full ? KEYS : 4); k++)
         if (p->a.length_fn || (k != 3 && k != 6)) row[n++] = (lc_metric_value){p->names[stage][k], values[k]};
     for (int i = 0; i < n; i++) {
-        int slot = lc__map_slot(&t->metrics[LC_CALLBACK_METRICS], row[i].name);
+        int slot = lc__map_slot(&t->logging->metrics[LC_CALLBACK_METRICS], row[i].name);
         if (slot < 0) return lc_fail(LC_ERR_MEMORY, "out of memory: metrics");
-        t->metrics[LC_CALLBACK_METRICS].v[slot].value = row[i].value;
+        t->logging->metrics[LC_CALLBACK_METRICS].v[slot].value = row[i].value;
     }
     return lc_trainer_log_row(t, row, n, step, epoch);
 }
@@ -187,7 +189,7 @@ static lc_status tp_eval_batch_end(void *self, lc_trainer *t, const lc_outputs *
     (void)o, (void)i;
     if (t->sanity) return LC_OK;
     update(self, t, stage, b);
-    return send(self, t, stage, t->val_batch_count[loader], -1);
+    return send(self, t, stage, t->input->val_batch_count[loader], -1);
 }
 
 /* The clock of training stands still while it validates. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Notices to a command and to a web address: what they say, and what becomes of those that cannot be delivered. */
 #define _GNU_SOURCE /* strcasestr */
+#include "core/logging/logging.h"
 #include "callback_run.h"
 #include "core/hooks/trainer_internal.h"
 
@@ -94,7 +95,7 @@ static lc_status log_much(void *context, lc_trainer *t)
     (void)context;
     for (int i = 0; i < 190; i++) {
         snprintf(name, sizeof name, "%0500d", i);
-        CHECK(lc__map_slot(&t->metrics[LC_CALLBACK_METRICS], name) >= 0);
+        CHECK(lc__map_slot(&t->logging->metrics[LC_CALLBACK_METRICS], name) >= 0);
     }
     return LC_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fabric: strategy, precision, graph, loggers and checkpoints without the trainer (fabric.h). */
+#include "core/logging/logging.h"
 #include "core/fabric/fabric_internal.h"
 
 #include "comm/world/world.h"

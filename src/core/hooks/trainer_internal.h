@@ -64,93 +64,6 @@ void lc__watch_epoch(lc_trainer *t); /* begins, or goes on */
 void lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped, bool values_were_read);
 void lc__watch_epoch_end(lc_trainer *t);
 
-/* ---- results.c ---- */
-/* Of means and sums, in deterministic runs. A step has one number from each of its chunks. */
-typedef struct lc__exact_sums {
-    lc__exact_sum epoch, step;
-    double step_weight;
-    int64_t step_count;
-    int64_t step_number; /* the batch that `step` is of */
-} lc__exact_sums;
-
-/* In place of a loader's number. */
-enum { LC__NO_LOADER = -1, LC__ALL_LOADERS = -2 };
-
-/* One value that is logged, under one name, from one hook. */
-typedef struct lc__logged {
-    char *name, *step_name,
-        *epoch_name;   /* with the loader's suffix; the last two end in _step, _epoch if both are on */
-    const char *given; /* the pointer the program passed, to find it again fast */
-    char *base;        /* what it said */
-    lc_hook hook;
-    int loader; /* LC__NO_LOADER: no suffix */
-    int source; /* the loader whose batch it was logged for */
-    lc_log_args args;
-    bool on_step, on_epoch, logger;
-    bool active;         /* logged since the last reset */
-    bool reduced;        /* what was logged is that of all ranks, if it is to be */
-    bool has_step;       /* `step` holds a value */
-    int64_t step_number; /* of lc__results.step: the batch that `step` is of */
-    double step, sum, weight;
-    double step_weight;    /* the samples that `step` is of */
-    lc__exact_sums *exact; /* `sum` and `step` where they must not be rounded on the way; NULL: they may be */
-    /* `step` is of parts up to this one of the batch with that number: of those before, value and weight. */
-    int64_t batch;
-    int part;
-    double parts_value, parts_weight, part_weight;
-    lc_metric *metric; /* borrowed while its epoch runs; `sum` is its value, once `computed` */
-    bool of_metric, computed;
-    double *state; /* of the metric: from a checkpoint, or for one */
-    int64_t n_state;
-    int slots[5]; /* places in the metric maps: callback name, step, epoch; progress bar step, epoch; -1: none */
-} lc__logged;
-
-typedef struct lc__pending {
-    int entry;
-    lc_tensor *tensor;
-    double weight;
-    int part;
-} lc__pending;
-
-typedef struct lc__results {
-    lc__logged *e;
-    int n, cap;
-    int cursor; /* where the next lookup starts: values are logged in the same order each step */
-    lc__pending *pending;
-    int n_pending, cap_pending;
-    bool training; /* step values can be monitored */
-    bool exact;    /* sums are exact_sum.h's */
-    int64_t step;  /* of the trainer's batches, counted up */
-} lc__results;
-
-/* Named values in the order they came. */
-typedef struct lc__metric_map {
-    lc_metric_value *v; /* names are owned */
-    int n, cap;
-} lc__metric_map;
-
-/* ---- source.c ---- */
-/* A loader in a run. Where its length is unknown one batch is read ahead (and copied), to know which is the last. */
-typedef struct lc__source {
-    lc_dataloader *loader;
-    bool owned, running, sequential;
-    bool sharded;       /* by the run, which undoes it */
-    lc_shard unsharded; /* as it was before */
-    int64_t length;     /* batches an epoch, after limits; -1: unknown */
-    int64_t own_length; /* of training: before the ranks agreed on the least of their lengths */
-    int64_t limit;      /* of an unknown length; -1: none */
-    int64_t fetched;
-    struct lc__batch_copy *ahead[2];
-    int which;            /* of `ahead` that is read next; -1: none */
-    unsigned char *state; /* of a loader that has one, for checkpoints */
-    size_t n_state, cap_state;
-} lc__source;
-
-typedef struct lc__sources {
-    lc__source s[LC_MAX_LOADERS];
-    int n;
-} lc__sources;
-
 /* ---- resume.c: where in the loop a checkpoint was taken, so that what follows is neither skipped nor repeated. ----
  */
 typedef enum lc__phase {
@@ -209,16 +122,12 @@ typedef struct lc__saves {
     char *good; /* the newest that is saved; NULL: none is */
 } lc__saves;
 
-/* When validation is due within an epoch. */
-typedef enum lc__val_check {
-    LC__VAL_BATCHES,   /* every val_check_batch batches */
-    LC__VAL_EPOCH_END, /* at the end of an epoch of unknown length */
-    LC__VAL_TIME,
-    LC__VAL_STEPS
-} lc__val_check;
-
 struct lc_trainer {
     lc__mark mark;
+    /* What the rooms above keep: their own headers have it, and trainer/trainer.c makes it with the trainer. */
+    struct lc__input *input;
+    struct lc__logging *logging;
+
     lc_trainer_options opt;
     void *storage;
     char *root_dir;
@@ -261,7 +170,6 @@ struct lc_trainer {
     const lc_precision_ops *precision;
     void *precision_self;
     lc_optimizers optimizers;
-    bool uneven_told;    /* that ranks have different numbers of batches */
     bool parts_told;     /* that a combined loader's batch is shared out unevenly */
     lc__unused *unused;  /* NULL: what was unused is told */
     lc_tensor **toggled; /* parameters that lc_toggle_optimizer has frozen */
@@ -270,8 +178,7 @@ struct lc_trainer {
     /* where the run stands */
     lc_stage stage;
     lc_run_state run_state;
-    bool torn;   /* a batch failed when a part of it had run: the state is between two steps */
-    bool silent; /* lc_log does nothing: a pass over the data that is no training */
+    bool torn; /* a batch failed when a part of it had run: the state is between two steps */
     bool in_run, sanity, validating, restoring, setup_done, own_loop;
     lc_hook hook;                /* the hook that runs */
     unsigned errors_before_hook; /* of this thread (lc__error_count) */
@@ -296,47 +203,23 @@ struct lc_trainer {
     lc__phase phase;
     lc__phase resume_phase;
     bool resume_mid_epoch;
-    int64_t time_start_ns, val_time_ns;
+    int64_t time_start_ns;
 
     /* data */
-    lc__source train;
-    lc__sources eval;
-    bool eval_loaded;
     lc__datamodule datamodule;
-    bool transfers;   /* datamodule or module has one of the three hooks of transfer */
-    lc_batch arrived; /* the batch they worked on */
-    lc__val_check val_check;
-    int64_t val_check_batch; /* LC__VAL_BATCHES */
-    bool enable_validation;
-    int64_t val_batch_count[LC_MAX_LOADERS]; /* validation batches so far: the step of their rows */
     const lc_batch *batch;
     bool recording; /* a step is open and has not been run yet */
     int dataloader_idx;
-    int64_t loaders_epoch;
     char *loader_state; /* from a checkpoint, until the loader has it */
     const lc_run_args *args;
     lc_outputs outputs;
 
-    /* metrics */
-    lc__results train_results, eval_results;
-    bool epoch_end_reached;
-    lc__metric_map metrics[3]; /* lc_metric_set */
-    lc_metric_value *row;
-    int cap_row;
-    lc_metric_value *result_values[LC_MAX_LOADERS];
-    int n_result_values[LC_MAX_LOADERS], n_results;
     lc__predictions predictions[LC_MAX_LOADERS];
 
     /* loggers and files */
-    lc_logger *loggers;
-    bool *logger_failed;
-    int n_loggers;
-    bool loggers_started;
     void (*log_message)(lc_trainer *t, lc_level level, const char *text); /* NULL: no logger has started */
-    struct lc__media *media;                                              /* log_media.c */
-    char *run_dir, *run_id;
+    char *run_dir;
     char *training; /* whose checkpoints this run writes and may remove: its own id, or that of what it goes on from */
-    int version;
     lc_ckpt_writer *writer;
     bool sharded_checkpoints; /* every rank writes a part of them */
     bool stops_on_save_error;
@@ -362,94 +245,6 @@ static inline bool lc__is_rank_zero(const lc_trainer *t)
 {
     return t->rank == 0;
 }
-
-/* ---- results.c ---- */
-lc_status lc__results_read(lc_trainer *t, lc__results *r) LC_MUST_USE; /* after the step ran */
-void lc__results_publish_step(lc_trainer *t, lc__results *r);
-lc_status lc__results_publish_epoch(lc_trainer *t, lc__results *r) LC_MUST_USE; /* computes metrics */
-void lc__results_reset(lc__results *r);
-void lc__results_free(lc__results *r);
-double lc__logged_epoch_value(const lc__logged *e);
-const char *lc__log_rule(lc_hook hook); /* what lc_log does there by default, for people */
-lc__logged *lc__results_add(lc__results *r, const char *base, lc_hook hook, int loader, const lc_log_args *args,
-                            bool on_step, bool on_epoch);
-#define LC__MOST_NAME 400 /* characters of a logged name */
-lc__logged *lc__results_find(lc__results *r, const char *name, lc_hook hook, int loader); /* NULL: it is not there */
-
-/* ---- results_state.c ---- */
-lc_status lc__results_save(lc__results *r, lc_state *out) LC_MUST_USE;
-lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in) LC_MUST_USE;
-
-/* ---- metric_map.c ---- */
-int lc__map_find(const lc__metric_map *m, const char *name); /* -1: it is not there */
-int lc__map_slot(lc__metric_map *m, const char *name);       /* made if it is new; -1: out of memory */
-/* "`a`, `b`", as far as there is room; returns text. */
-const char *lc__map_names(const lc__metric_map *m, char *text, size_t size);
-void lc__map_clear(lc__metric_map *m);
-void lc__map_free(lc__metric_map *m);
-
-/* ---- log_metric.c ---- */
-/* The metric was logged as e, of r. */
-lc_status lc__logged_metric(lc__results *r, lc__logged *e, lc_metric *metric) LC_MUST_USE;
-/* Makes e->sum the value of e's metric; nothing for other entries. */
-lc_status lc__logged_compute(lc__logged *e) LC_MUST_USE;
-void lc__logged_forget(lc__logged *e); /* resets the metric */
-/* What came from a checkpoint and adds up over ranks; a metric's value is that of all, and stays. */
-void lc__logged_drop(lc__logged *e);
-/* Copies the metric's state into the entry, and its value as it is now (weight 0: it has none yet). */
-lc_status lc__logged_keep(lc__logged *e) LC_MUST_USE;
-void lc__logged_give(lc__logged *e, double *state, int64_t n); /* a state in place of its own; taken over */
-/* The epoch's rows are sent, or the run ends: metrics are reset and forgotten. */
-void lc__results_release(lc__results *r);
-/* Before that, if the epoch is not finished: keeps their states, for a checkpoint that is saved later. */
-lc_status lc__results_keep(lc__results *r) LC_MUST_USE;
-lc_status lc__logged_metric_save(lc__logged *e, lc_state *out) LC_MUST_USE;
-lc_status lc__logged_metric_load(lc__logged *e, const lc_state *in) LC_MUST_USE;
-
-/* ---- rows.c ---- */
-typedef enum lc__values { LC__STEP_VALUES, LC__EPOCH_VALUES } lc__values;
-/* Sends the values of r that go to loggers, of all loaders, at the trainer's own step and with the epoch. */
-lc_status lc__rows_send(lc_trainer *t, lc__results *r, lc__values which) LC_MUST_USE;
-/* Those of an evaluation's step, of one loader (or LC__NO_LOADER), at a step of its own. */
-lc_status lc__rows_send_eval(lc_trainer *t, lc__results *r, int64_t step, int loader) LC_MUST_USE;
-lc_status lc__rows_keep_results(lc_trainer *t, lc__results *r, int loader) LC_MUST_USE;
-bool lc__should_log(const lc_trainer *t);
-/* Puts a value into a row of n, in the order of names; the later of two equal names wins. Returns the new n. */
-int lc__row_insert(lc_metric_value *row, int n, const char *name, double value);
-
-/* ---- source.c ---- */
-lc_status lc__source_begin(lc__source *s, int64_t epoch, int64_t start) LC_MUST_USE;
-/* *out NULL at the end. */
-lc_status lc__source_next(lc__source *s, const lc_batch **out, bool *is_last) LC_MUST_USE;
-void lc__source_end(lc__source *s);
-/* Ranks have slices of its batches; else it is this rank's own. */
-bool lc__source_is_shared(const lc__source *s);
-/* Whether some rank's share of a batch that is cut for the ranks is empty. Not collective. */
-bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const lc_batch *batch);
-void lc__source_close(lc__source *s);
-void lc__sources_close(lc__sources *s);
-lc_status lc__setup_train_data(lc_trainer *t) LC_MUST_USE;
-lc_status lc__setup_eval_data(lc_trainer *t) LC_MUST_USE;
-
-/* ---- source_state.c ---- */
-/* Takes down the loader's state, before the next batch is read ahead: behind the one that is handed out. */
-lc_status lc__source_remember(lc__source *s) LC_MUST_USE;
-/* Whether it has more than the place where it stands. */
-bool lc__source_has_state(const lc__source *s);
-lc_status lc__source_save(lc_comm *comm, lc__source *s, lc_state *out) LC_MUST_USE; /* collective; NULL: one rank */
-/* This rank's state in a checkpoint's `loop`, for lc__source_load, in place of *hex; NULL: there is none. */
-lc_status lc__source_saved(const lc_trainer *t, const lc_state *in, char **hex) LC_MUST_USE;
-lc_status lc__source_load(lc__source *s, const char *hex) LC_MUST_USE; /* before lc__source_begin */
-
-/* ---- datamodule.c ---- */
-lc_status lc__datamodule_attach(lc_trainer *t, const lc_datamodule *d) LC_MUST_USE;
-/* Loaders come from the datamodule, or where there is none from the module. */
-bool lc__has_loaders(const lc_trainer *t, lc_stage stage); /* FIT: of training */
-lc_status lc__ask_loaders(lc_trainer *t, lc_hook hook, lc_loaders *out) LC_MUST_USE;
-/* Runs the hooks of transfer; *batch becomes what they made of it. Inside of a step. */
-lc_status lc__transfer(lc_trainer *t, const lc_batch **batch, int dataloader_idx) LC_MUST_USE;
-lc_status lc__datamodule_save(lc_trainer *t, lc_state *root) LC_MUST_USE;
-lc_status lc__datamodule_load(lc_trainer *t, const lc_state *root) LC_MUST_USE;
 
 /* ---- loops ---- */
 lc_status lc__fit_loop(lc_trainer *t) LC_MUST_USE;
@@ -521,28 +316,6 @@ lc_status lc__save_state(lc_trainer *t, const char *path, bool weights_only, boo
  * and all that is done afterwards (links, removals). An error is one that stops the run. */
 typedef enum lc__settling { LC__SETTLE_LOOK, LC__SETTLE_RESULT, LC__SETTLE_ALL } lc__settling;
 lc_status lc__settle(lc_trainer *t, lc__settling how) LC_MUST_USE;
-
-/* ---- run_dir.c ---- */
-#define LC__RUN_NAME "lightning_logs"
-/* Makes root_dir/name/version_N with an N of its own. */
-lc_status lc__take_version(const char *root_dir, const char *name, int *version, char **run_dir) LC_MUST_USE;
-lc_status lc__new_run_id(char **out) LC_MUST_USE;
-/* Appends loggers of the program to `list`, all that can be called at all. */
-lc_status lc__loggers_take(const lc_logger *given, int n, lc_logger *list, int *n_list) LC_MUST_USE;
-lc_status lc__loggers_open(lc_trainer *t) LC_MUST_USE;  /* makes them, by options */
-lc_status lc__loggers_start(lc_trainer *t) LC_MUST_USE; /* takes version_N */
-void lc__loggers_status(lc_trainer *t, const char *status);
-void lc__loggers_flush(lc_trainer *t);
-void lc__loggers_finish(lc_trainer *t, const char *status);
-lc_status lc__hyperparameters_log(lc_trainer *t, const lc_module *m) LC_MUST_USE; /* hyperparameters.c */
-lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row);
-void lc__logger_failed(lc_trainer *t, int i, const char *what);        /* says once that logger i could not */
-lc_status lc__checkpoint_dir(lc_trainer *t, lc__str *out) LC_MUST_USE; /* where checkpoints go by default */
-void lc__note_checkpoint(lc_trainer *t, const char *path, int64_t step, double score, bool has_score);
-void lc__note_removed_checkpoint(lc_trainer *t, const char *path);
-
-/* ---- log_media.c ---- */
-void lc__media_free(struct lc__media *m);
 
 /* ---- signals.c ---- */
 lc_status lc__signals_begin(lc_trainer *t) LC_MUST_USE;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Datamodules in a run, and the hooks of the data that a datamodule and a module share. */
+#include "core/input/input.h"
 #include "core/hooks/hooks.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/handle.h"
@@ -22,8 +23,8 @@ lc_status lc__datamodule_attach(lc_trainer *t, const lc_datamodule *d)
     }
     const lc_datamodule_ops *o = &own->ops;
     const lc_module_ops *m = &t->mo;
-    t->transfers = o->on_before_batch_transfer || o->transfer_batch_to_device || o->on_after_batch_transfer ||
-                   m->on_before_batch_transfer || m->transfer_batch_to_device || m->on_after_batch_transfer;
+    t->input->transfers = o->on_before_batch_transfer || o->transfer_batch_to_device || o->on_after_batch_transfer ||
+                          m->on_before_batch_transfer || m->transfer_batch_to_device || m->on_after_batch_transfer;
     return LC_OK;
 }
 
@@ -89,15 +90,15 @@ lc_status lc__ask_loaders(lc_trainer *t, lc_hook hook, lc_loaders *out)
 
 lc_status lc__transfer(lc_trainer *t, const lc_batch **batch, int dataloader_idx)
 {
-    if (!t->transfers) return LC_OK;
-    t->arrived = **batch;
-    t->batch = &t->arrived;
-    const lc__hook_args args = {.arrived = &t->arrived, .dataloader_idx = dataloader_idx};
+    if (!t->input->transfers) return LC_OK;
+    t->input->arrived = **batch;
+    t->batch = &t->input->arrived;
+    const lc__hook_args args = {.arrived = &t->input->arrived, .dataloader_idx = dataloader_idx};
     static const lc_hook hooks[] = {LC_HOOK_ON_BEFORE_BATCH_TRANSFER, LC_HOOK_TRANSFER_BATCH_TO_DEVICE,
                                     LC_HOOK_ON_AFTER_BATCH_TRANSFER};
     for (size_t i = 0; i < sizeof hooks / sizeof *hooks; i++)
         if (lc__hook_is_there(t, hooks[i])) LC_TRY(lc__hook(t, hooks[i], &args));
-    *batch = &t->arrived;
+    *batch = &t->input->arrived;
     return lc_step_status(t->graph);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loaders in a run: the rank's part of them, limits, the last batch, one batch read ahead where nobody knows how many
  * come. */
+#include "core/input/input.h"
 #include "comm/world/world.h"
 #include "core/input/pieces.h"
 #include "core/hooks/profiling.h"
@@ -286,9 +287,9 @@ static lc_status source_open(lc_trainer *t, lc__source *s, lc_dataloader *loader
     if (s->sequential && lc_dataloader_sequential(loader, true))
         lc_trainer_message(t, LC_WARNING, "overfit_batches: the %s loader gives its samples in order, unshuffled",
                            what);
-    LC_TRY(shard(t, s, t->stage == LC_STAGE_FIT && s == &t->train));
+    LC_TRY(shard(t, s, t->stage == LC_STAGE_FIT && s == &t->input->train));
     int64_t length = lc_dataloader_length(loader, t->current_epoch);
-    if (length == 0 && s != &t->train) /* of an epoch that trains nothing the end speaks (watch.c) */
+    if (length == 0 && s != &t->input->train) /* of an epoch that trains nothing the end speaks (watch.c) */
         lc_trainer_message(t, LC_WARNING, "the %s loader gives no batch: is that meant?", what);
     return limit_batches(limit, length, what, s);
 }
@@ -302,19 +303,20 @@ static void free_loaders(lc_loaders *l, int from)
 static lc_status setup_val_check(lc_trainer *t)
 {
     lc_duration v = t->opt.val_check_interval;
-    int64_t n = t->train.length < 0 && t->train.limit > 0 ? t->train.limit : t->train.length;
+    int64_t n =
+        t->input->train.length < 0 && t->input->train.limit > 0 ? t->input->train.limit : t->input->train.length;
     bool across = t->opt.check_val_every_n_epoch <= 0;
     bool wanted = t->opt.limit_val_batches.unit == LC_UNIT_NONE || t->opt.limit_val_batches.value > 0;
     if (v.unit == LC_UNIT_NONE) v = LC_FRACTION(1);
     switch (v.unit) {
     case LC_UNIT_SECONDS:
-        t->val_check = LC__VAL_TIME;
-        t->val_time_ns = lc__now_ns();
+        t->input->val_check = LC__VAL_TIME;
+        t->input->val_time_ns = lc__now_ns();
         return LC_OK;
     case LC_UNIT_STEPS:
         if (v.value < 1)
             return lc_fail(LC_ERR_CONFIG, "val_check_interval=%gst must be at least 1 optimizer step", v.value);
-        t->val_check = LC__VAL_STEPS;
+        t->input->val_check = LC__VAL_STEPS;
         return LC_OK;
     case LC_UNIT_BATCHES:
         if (v.value < 1) return lc_fail(LC_ERR_CONFIG, "val_check_interval=%g must be at least 1 batch", v.value);
@@ -324,8 +326,8 @@ static lc_status setup_val_check(lc_trainer *t)
                            "batches (%lld). If you want to disable validation set `limit_val_batches` to 0 instead; to "
                            "count batches across epochs set check_val_every_n_epoch to none",
                            v.value, (long long)n);
-        t->val_check = LC__VAL_BATCHES;
-        t->val_check_batch = (int64_t)v.value;
+        t->input->val_check = LC__VAL_BATCHES;
+        t->input->val_check_batch = (int64_t)v.value;
         return LC_OK;
     case LC_UNIT_FRACTION:
         if (across && t->opt.val_check_interval.unit == LC_UNIT_FRACTION)
@@ -337,12 +339,12 @@ static lc_status setup_val_check(lc_trainer *t)
                                "val_check_interval=%g cannot be used with a loader of unknown length; use 1.0 or a "
                                "number of batches",
                                v.value);
-            t->val_check = LC__VAL_EPOCH_END;
+            t->input->val_check = LC__VAL_EPOCH_END;
             return LC_OK;
         }
-        t->val_check = LC__VAL_BATCHES;
-        t->val_check_batch = (int64_t)((double)n * v.value);
-        if (t->val_check_batch < 1) t->val_check_batch = 1;
+        t->input->val_check = LC__VAL_BATCHES;
+        t->input->val_check_batch = (int64_t)((double)n * v.value);
+        if (t->input->val_check_batch < 1) t->input->val_check_batch = 1;
         return LC_OK;
     default:
         return lc_fail(LC_ERR_CONFIG,
@@ -356,20 +358,20 @@ static lc_status open_train_data(lc_trainer *t)
     lc_duration limit = t->opt.limit_train_batches;
     lc_loaders list = {0};
     lc_dataloader *loader;
-    t->loaders_epoch = t->current_epoch;
+    t->input->loaders_epoch = t->current_epoch;
     if (t->args && t->args->train_dataloader)
-        return source_open(t, &t->train, t->args->train_dataloader, false, limit, "train");
+        return source_open(t, &t->input->train, t->args->train_dataloader, false, limit, "train");
     LC_TRY(lc__ask_loaders(t, LC_HOOK_TRAIN_DATALOADER, &list));
     loader = list.loaders[0];
     if (list.n > 1) LC_TRY(lc_combined_loader_new(LC_MAX_SIZE_CYCLE, list.n, list.loaders, &loader));
-    return source_open(t, &t->train, loader, true, limit, "train");
+    return source_open(t, &t->input->train, loader, true, limit, "train");
 }
 
 /* Every rank trains on as many batches in an epoch, or one would wait for gradients of another that has none left.
  * Where loaders are the ranks' own (use_distributed_sampler=false) the shortest decides. Collective. */
 static lc_status agree_on_length(lc_trainer *t)
 {
-    int64_t mine = t->train.own_length = t->train.length, *all;
+    int64_t mine = t->input->train.own_length = t->input->train.length, *all;
     int least = 0, most = 0;
     if (!t->comm) return LC_OK;
     all = malloc((size_t)t->n_ranks * sizeof *all);
@@ -386,14 +388,14 @@ static lc_status agree_on_length(lc_trainer *t)
                     "(lc_dataloader_ops.length), or both limit_train_batches",
                     least, most, (long long)all[most]);
     if (s >= 0 && all[least] != all[most]) {
-        t->train.length = all[least];
-        if (!t->uneven_told)
+        t->input->train.length = all[least];
+        if (!t->input->uneven_told)
             lc_trainer_message(
                 t, LC_WARNING,
                 "rank %d has %lld training batches in an epoch and rank %d has %lld: every rank trains on "
                 "%lld",
                 least, (long long)all[least], most, (long long)all[most], (long long)all[least]);
-        t->uneven_told = true;
+        t->input->uneven_told = true;
     }
     free(all);
     return s;
@@ -402,22 +404,22 @@ static lc_status agree_on_length(lc_trainer *t)
 lc_status lc__setup_train_data(lc_trainer *t)
 {
     int64_t every = t->opt.reload_dataloaders_every_n_epochs;
-    if (t->train.loader && every > 0 && t->current_epoch - t->loaders_epoch >= every) {
-        t->loaders_epoch = t->current_epoch;
-        if (t->eval.n && t->eval.s[0].owned) {
-            lc__sources_close(&t->eval);
-            t->eval_loaded = false;
-            memset(t->val_batch_count, 0, sizeof t->val_batch_count); /* rows of new loaders count anew */
+    if (t->input->train.loader && every > 0 && t->current_epoch - t->input->loaders_epoch >= every) {
+        t->input->loaders_epoch = t->current_epoch;
+        if (t->input->eval.n && t->input->eval.s[0].owned) {
+            lc__sources_close(&t->input->eval);
+            t->input->eval_loaded = false;
+            memset(t->input->val_batch_count, 0, sizeof t->input->val_batch_count); /* rows of new loaders count anew */
         }
-        if (t->train.owned) lc__source_close(&t->train);
+        if (t->input->train.owned) lc__source_close(&t->input->train);
     }
-    if (t->train.loader) {
-        if (t->train.limit < 0 && t->train.length >= 0) { /* the next epoch may be longer */
-            lc__source now = t->train;
-            LC_TRY(limit_batches(t->opt.limit_train_batches, lc_dataloader_length(t->train.loader, t->current_epoch),
-                                 "train", &now));
-            t->train.length = now.length;
-            t->train.limit = now.limit;
+    if (t->input->train.loader) {
+        if (t->input->train.limit < 0 && t->input->train.length >= 0) { /* the next epoch may be longer */
+            lc__source now = t->input->train;
+            LC_TRY(limit_batches(t->opt.limit_train_batches,
+                                 lc_dataloader_length(t->input->train.loader, t->current_epoch), "train", &now));
+            t->input->train.length = now.length;
+            t->input->train.limit = now.limit;
         }
         LC_TRY(agree_on_length(t));
         lc_unit unit = t->opt.val_check_interval.unit; /* a part of this epoch, or its end */
@@ -425,7 +427,7 @@ lc_status lc__setup_train_data(lc_trainer *t)
     }
     LC_TRY(open_train_data(t));
     LC_TRY(agree_on_length(t));
-    if (t->profiling) lc__profiling_watch(t, t->train.loader, true);
+    if (t->profiling) lc__profiling_watch(t, t->input->train.loader, true);
     return setup_val_check(t);
 }
 
@@ -444,7 +446,7 @@ static lc_duration eval_limit(const lc_trainer *t)
 lc_status lc__setup_eval_data(lc_trainer *t)
 {
     static const char *const what[] = {"val", "val", "test", "predict"};
-    if (t->eval_loaded) return LC_OK;
+    if (t->input->eval_loaded) return LC_OK;
     lc_dataloader *given[1];
     lc_dataloader *const *list = t->args ? t->args->dataloaders : NULL;
     int n = t->args ? t->args->n_dataloaders : 0;
@@ -467,15 +469,15 @@ lc_status lc__setup_eval_data(lc_trainer *t)
         n = from_module.n;
         owned = true;
     }
-    lc__sources_close(&t->eval);
+    lc__sources_close(&t->input->eval);
     for (int i = 0; i < n; i++) {
-        lc_status s = source_open(t, &t->eval.s[i], list[i], owned, eval_limit(t), what[t->stage]);
-        t->eval.n = i + 1;
+        lc_status s = source_open(t, &t->input->eval.s[i], list[i], owned, eval_limit(t), what[t->stage]);
+        t->input->eval.n = i + 1;
         if (s < 0) {
             if (owned) free_loaders(&from_module, i + 1);
             return s;
         }
     }
-    t->eval_loaded = true;
+    t->input->eval_loaded = true;
     return LC_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hyperparameters of module and datamodule, as loggers get them. */
+#include "core/logging/logging.h"
 #include "core/options/hyperparameters.h"
 
 #include "core/hooks/trainer_internal.h"

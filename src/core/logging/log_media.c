@@ -3,6 +3,7 @@
  *
  * A tensor is read once, here, on the training thread; what is made of it goes to every logger that keeps such things.
  * The memory for it is kept from one call to the next. */
+#include "core/logging/logging.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/handle.h"
 #include "tensor/tensor_impl.h"
@@ -30,9 +31,9 @@ enum { HPARAMS, HISTOGRAM, IMAGE, TEXT };
 
 static lc_status media(lc_trainer *t, lc__media **out)
 {
-    lc__media *m = *out = t->media;
+    lc__media *m = *out = t->logging->media;
     if (m) return LC_OK;
-    m = *out = t->media = calloc(1, sizeof *m);
+    m = *out = t->logging->media = calloc(1, sizeof *m);
     if (!m) return lc_fail(LC_ERR_MEMORY, "out of memory: what is logged");
     double edge = 1e-12;
     for (int i = 1; i <= SIDE; i++, edge *= 1.1) m->edges[ZERO + i] = edge, m->edges[ZERO - i] = -edge;
@@ -77,8 +78,8 @@ static int64_t step_or_now(const lc_trainer *t, int64_t step)
 #define SEND(t, m, kind, slot, what, ...)                                                                              \
     do {                                                                                                               \
         bool kept_ = false;                                                                                            \
-        for (int i_ = 0; i_ < (t)->n_loggers; i_++) {                                                                  \
-            const lc_logger *l_ = &(t)->loggers[i_];                                                                   \
+        for (int i_ = 0; i_ < (t)->logging->n_loggers; i_++) {                                                         \
+            const lc_logger *l_ = &(t)->logging->loggers[i_];                                                          \
             if (!l_->ops->slot) continue;                                                                              \
             kept_ = true;                                                                                              \
             if (l_->ops->slot(l_->self, __VA_ARGS__) < 0) lc__logger_failed((t), i_, "write " what);                   \
@@ -98,7 +99,7 @@ lc_status lc_trainer_log_hyperparameters(lc_trainer *t, const lc_hparam *params,
         if (!params[i].name || (params[i].kind == LC_HPARAM_TEXT && !params[i].text))
             return lc_fail(LC_ERR_ARGUMENT, "hyperparameter %d (%s) has no %s", i, params[i].name ? params[i].name : "",
                            params[i].name ? "text" : "name");
-    if (!t->loggers_started || n <= 0) return LC_OK;
+    if (!t->logging->loggers_started || n <= 0) return LC_OK;
     LC_TRY(media(t, &m));
     SEND(t, m, HPARAMS, log_hyperparameters, "hyperparameters", params, n);
     return LC_OK;
@@ -109,7 +110,7 @@ lc_status lc_trainer_log_text(lc_trainer *t, const char *name, const char *text,
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     lc__media *m;
     if (!name || !text) return lc_fail(LC_ERR_ARGUMENT, "a text is logged without a name or a text");
-    if (!t->loggers_started) return LC_OK;
+    if (!t->logging->loggers_started) return LC_OK;
     LC_TRY(media(t, &m));
     lc_log_text one = {.name = name, .step = step_or_now(t, step), .time_ns = lc__realtime_ns(), .text = text};
     SEND(t, m, TEXT, log_text, "texts", &one);
@@ -149,7 +150,7 @@ lc_status lc_trainer_log_histogram(lc_trainer *t, const char *name, lc_tensor *x
     lc__media *m;
     size_t bytes;
     if (!name) return lc_fail(LC_ERR_ARGUMENT, "a histogram is logged without a name");
-    if (!t->loggers_started) return LC_OK;
+    if (!t->logging->loggers_started) return LC_OK;
     LC_TRY(media(t, &m));
     LC_TRY(read_tensor(m, x, name, &bytes));
     lc_dtype dtype = lc_tensor_dtype(x);
@@ -185,7 +186,7 @@ lc_status lc_trainer_log_counts(lc_trainer *t, const char *name, const double *e
         if (!isfinite(edges[i]) || (i && edges[i] < edges[i - 1]))
             return lc_fail(LC_ERR_ARGUMENT, "histogram \"%s\": its edges must ascend and be finite; edge %d is %g",
                            name, i, edges[i]);
-    if (!t->loggers_started) return LC_OK;
+    if (!t->logging->loggers_started) return LC_OK;
     LC_TRY(media(t, &m));
     lc_log_histogram h = {
         .n_bins = n_bins, .edges = edges, .counts = counts, .minimum = edges[0], .maximum = edges[n_bins]};
@@ -213,7 +214,7 @@ lc_status lc_trainer_log_image(lc_trainer *t, const char *name, lc_tensor *x, in
     if (dtype != LC_U8 && !lc_dtype_is_float(dtype))
         return lc_fail(LC_ERR_DTYPE, "image \"%s\" is %s; it must be u8, or floats from 0 to 1", name,
                        lc_dtype_name(dtype));
-    if (!t->loggers_started) return LC_OK;
+    if (!t->logging->loggers_started) return LC_OK;
     LC_TRY(media(t, &m));
     LC_TRY(read_tensor(m, x, name, &bytes));
     void *pixels = m->pixels;

@@ -5,6 +5,7 @@
  * and forgotten. Where a checkpoint stands inside an epoch the metric's state is in it. A run that continues knows the
  * metric only when it is logged again, so rank 0's entry keeps the state until then. If no batch is left to log it, the
  * value that was saved beside the state is the epoch's. */
+#include "core/logging/logging.h"
 #include "core/hooks/trainer_internal.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Maps of named values: what callbacks, the progress bar and users see of what was logged. */
+#include "core/logging/logging.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/grow.h"
 #include "base/handle.h"
@@ -54,7 +55,7 @@ void lc__map_free(lc__metric_map *m)
 static const lc__metric_map *map_of(const lc_trainer *t, lc_metric_set set)
 {
     static const lc__metric_map none;
-    return (unsigned)set < sizeof t->metrics / sizeof *t->metrics ? &t->metrics[set] : &none;
+    return (unsigned)set < sizeof t->logging->metrics / sizeof *t->logging->metrics ? &t->logging->metrics[set] : &none;
 }
 
 int lc_trainer_metric_count(lc_trainer *t, lc_metric_set set)
@@ -74,7 +75,7 @@ lc_status lc_trainer_metric(lc_trainer *t, const char *name, double *out)
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC__NEEDS(name, LC_ERR_ARGUMENT);
-    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+    const lc__metric_map *m = &t->logging->metrics[LC_CALLBACK_METRICS];
     char known[512];
     int at = lc__map_find(m, name);
     if (at < 0)

@@ -4,6 +4,8 @@
  * A value that is a tensor is only marked (lc_keep) while the step is recorded, and read when the step has run; so
  * logging neither splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer;
  * in the steady state nothing is allocated and an entry is found by the pointer of its name. */
+#include "core/logging/logging.h"
+#include "core/input/input.h"
 #include "core/hooks/hooks.h"
 #include "core/logging/results_ranks.h"
 #include "base/args.h"
@@ -244,7 +246,8 @@ static void show(lc__metric_map *m, int *slot, const char *name, double v)
 
 void lc__results_publish_step(lc_trainer *t, lc__results *r)
 {
-    lc__metric_map *cb = &t->metrics[LC_CALLBACK_METRICS], *bar = &t->metrics[LC_PROGRESS_BAR_METRICS];
+    lc__metric_map *cb = &t->logging->metrics[LC_CALLBACK_METRICS],
+                   *bar = &t->logging->metrics[LC_PROGRESS_BAR_METRICS];
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
         if (!e->has_step || !e->on_step) continue;
@@ -258,7 +261,8 @@ void lc__results_publish_step(lc_trainer *t, lc__results *r)
 
 lc_status lc__results_publish_epoch(lc_trainer *t, lc__results *r)
 {
-    lc__metric_map *cb = &t->metrics[LC_CALLBACK_METRICS], *bar = &t->metrics[LC_PROGRESS_BAR_METRICS];
+    lc__metric_map *cb = &t->logging->metrics[LC_CALLBACK_METRICS],
+                   *bar = &t->logging->metrics[LC_PROGRESS_BAR_METRICS];
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
         if (t->comm && lc__is_of_all_ranks(e)) continue; /* a hook has just logged it: it is put together first */
@@ -308,10 +312,11 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     double value = what.value;
     lc_hook hook = t->hook;
     if (!name || !*name) return refuse(t, "", args->site, "a value needs a name");
-    lc__results *r = t->validating || t->stage != LC_STAGE_FIT ? &t->eval_results : &t->train_results;
+    lc__results *r = t->validating || t->stage != LC_STAGE_FIT ? &t->logging->eval_results : &t->logging->train_results;
     bool batch_hook = t->batch != NULL;
-    int loader = r == &t->eval_results && t->eval.n > 1 && batch_hook && args->add_dataloader_idx ? t->dataloader_idx
-                                                                                                  : LC__NO_LOADER;
+    int loader = r == &t->logging->eval_results && t->input->eval.n > 1 && batch_hook && args->add_dataloader_idx
+                     ? t->dataloader_idx
+                     : LC__NO_LOADER;
     lc__hook_log rule = lc__hooks[hook].log;
     bool on_step = args->on_step != LC_AUTO ? args->on_step == LC_ON : rule == LC__LOG_STEP && !what.metric;
     bool on_epoch = args->on_epoch != LC_AUTO ? args->on_epoch == LC_ON : rule != LC__LOG_STEP || what.metric;
@@ -334,7 +339,8 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
         e->given = name;
         e->source = t->dataloader_idx;
         e->of_metric = what.metric != NULL;
-    } else if (r == &t->eval_results && batch_hook && e->active && e->source != t->dataloader_idx && loader < 0) {
+    } else if (r == &t->logging->eval_results && batch_hook && e->active && e->source != t->dataloader_idx &&
+               loader < 0) {
         return refuse(t, name, args->site,
                       "without the suffix .add_dataloader_idx gives, a name belongs to one loader, and this one was "
                       "logged for another");
@@ -385,7 +391,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     }
     /* Outside of a step there is nothing to wait for. */
     if (!t->recording && !t->sanity) {
-        if (t->epoch_end_reached) return lc__results_publish_epoch(t, r);
+        if (t->logging->epoch_end_reached) return lc__results_publish_epoch(t, r);
         lc__results_publish_step(t, r);
     }
     return LC_OK;
@@ -394,7 +400,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
 static void log_to(lc_trainer *t, const char *name, loggable what, const lc_log_args *args)
 {
     if (!t || !t->in_run || t->opt.barebones) return;
-    if (t->silent) { /* nor does a metric count what is no training */
+    if (t->logging->silent) { /* nor does a metric count what is no training */
         if (what.metric) lc_metric_reset(what.metric);
         return;
     }

@@ -2,6 +2,8 @@
 /* Logged values of several ranks: their reduction, and their names for ranks that had no samples to log any with. Ranks
  * put values together in the order of their names, and all have the same batches of an epoch, so that the first one
  * tells them. */
+#include "core/logging/logging.h"
+#include "core/input/input.h"
 #include "comm/agree.h"
 #include "core/logging/results_ranks.h"
 #include "base/status.h"
@@ -119,8 +121,8 @@ static lc_status check_same_names(lc_trainer *t, const lc__results *r)
 lc_status lc__look_at_names(lc_trainer *t, const lc_batch *batch)
 {
     if (!t->comm || t->epochs_processed) return LC_OK;
-    if (lc__source_is_shared(&t->train) && lc__leaves_ranks_empty(t, &t->train, batch)) return LC_OK;
-    lc_status s = lc__ranks_agree(t->comm, check_same_names(t, &t->train_results));
+    if (lc__source_is_shared(&t->input->train) && lc__leaves_ranks_empty(t, &t->input->train, batch)) return LC_OK;
+    lc_status s = lc__ranks_agree(t->comm, check_same_names(t, &t->logging->train_results));
     if (s != LC_ERR_STATE) return s;
     lc_trainer_message(t, LC_WARNING,
                        "%s (this was the first batch; where it is still so at the end of the epoch, the run ends)",
@@ -166,7 +168,7 @@ lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce h
 
 lc_status lc__metric_from_rank_zero(lc_trainer *t, const char *name, bool *found, double *value)
 {
-    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+    const lc__metric_map *m = &t->logging->metrics[LC_CALLBACK_METRICS];
     int at = lc__map_find(m, name);
     double v[2] = {at >= 0, at >= 0 ? m->v[at].value : 0};
     LC_TRY(lc__from_rank_zero(t->comm, v, sizeof v));

@@ -3,7 +3,8 @@
 #ifndef LC_CORE_LOGGING_RESULTS_RANKS_H
 #define LC_CORE_LOGGING_RESULTS_RANKS_H
 
-#include "core/hooks/trainer_internal.h"
+#include "core/input/input.h"
+#include "core/logging/logging.h"
 
 /* As logged values are reduced; comm NULL: one rank. Collective. */
 lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce how) LC_MUST_USE;

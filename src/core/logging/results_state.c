@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Logged values of an epoch that is not over, in checkpoints. */
+#include "core/logging/logging.h"
 #include "core/hooks/trainer_internal.h"
 
 #include <string.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows: which logged values go to the loggers, and when. */
+#include "core/input/input.h"
+#include "core/logging/logging.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/grow.h"
 #include "base/handle.h"
@@ -35,14 +37,14 @@ int lc__row_insert(lc_metric_value *row, int n, const char *name, double value)
 static lc_status collect(lc_trainer *t, lc__results *r, lc__values which, int loader, int *out)
 {
     int n = 0;
-    LC_TRY(lc__grow(&t->row, &t->cap_row, 0, r->n, "a row of values"));
+    LC_TRY(lc__grow(&t->logging->row, &t->logging->cap_row, 0, r->n, "a row of values"));
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
         bool of_loader = loader == LC__ALL_LOADERS || e->loader == loader || e->loader == LC__NO_LOADER;
         if (!e->active || !e->logger || !of_loader) continue;
         if (which == LC__EPOCH_VALUES ? !e->on_epoch || e->weight == 0 : !e->on_step || !e->has_step) continue;
-        n = which == LC__EPOCH_VALUES ? lc__row_insert(t->row, n, e->epoch_name, lc__logged_epoch_value(e))
-                                      : lc__row_insert(t->row, n, e->step_name, e->step);
+        n = which == LC__EPOCH_VALUES ? lc__row_insert(t->logging->row, n, e->epoch_name, lc__logged_epoch_value(e))
+                                      : lc__row_insert(t->logging->row, n, e->step_name, e->step);
     }
     *out = n;
     return LC_OK;
@@ -50,13 +52,13 @@ static lc_status collect(lc_trainer *t, lc__results *r, lc__values which, int lo
 
 static lc_status send(lc_trainer *t, int n, int64_t step, int64_t epoch)
 {
-    lc__metric_map *logged = &t->metrics[LC_LOGGED_METRICS];
-    if (!n || !t->n_loggers) return LC_OK;
+    lc__metric_map *logged = &t->logging->metrics[LC_LOGGED_METRICS];
+    if (!n || !t->logging->n_loggers) return LC_OK;
     for (int i = 0; i < n; i++) {
-        int slot = lc__map_slot(logged, t->row[i].name);
-        if (slot >= 0) logged->v[slot].value = t->row[i].value;
+        int slot = lc__map_slot(logged, t->logging->row[i].name);
+        if (slot >= 0) logged->v[slot].value = t->logging->row[i].value;
     }
-    lc_log_row row = {.values = t->row, .n = n, .step = step, .epoch = epoch, .time_ns = lc__realtime_ns()};
+    lc_log_row row = {.values = t->logging->row, .n = n, .step = step, .epoch = epoch, .time_ns = lc__realtime_ns()};
     return lc__loggers_row(t, &row);
 }
 
@@ -67,10 +69,10 @@ lc_status lc__rows_send(lc_trainer *t, lc__results *r, lc__values which)
     int64_t step = t->batches_that_stepped, epoch = t->current_epoch;
     /* A value named "step" takes the place of the trainer's step. */
     for (int i = 0; i < n; i++)
-        if (!strcmp(t->row[i].name, "step")) {
-            step = (int64_t)t->row[i].value;
+        if (!strcmp(t->logging->row[i].name, "step")) {
+            step = (int64_t)t->logging->row[i].value;
             epoch = -1;
-            memmove(t->row + i, t->row + i + 1, (size_t)(n - i - 1) * sizeof *t->row);
+            memmove(t->logging->row + i, t->logging->row + i + 1, (size_t)(n - i - 1) * sizeof *t->logging->row);
             n--;
             break;
         }
@@ -89,8 +91,8 @@ lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
     int sorted = 0;
-    LC_TRY(lc__grow(&t->row, &t->cap_row, 0, n, "a row of values"));
-    for (int i = 0; i < n; i++) sorted = lc__row_insert(t->row, sorted, values[i].name, values[i].value);
+    LC_TRY(lc__grow(&t->logging->row, &t->logging->cap_row, 0, n, "a row of values"));
+    for (int i = 0; i < n; i++) sorted = lc__row_insert(t->logging->row, sorted, values[i].name, values[i].value);
     return send(t, sorted, step, epoch);
 }
 
@@ -98,12 +100,12 @@ lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n
 lc_status lc__rows_keep_results(lc_trainer *t, lc__results *r, int loader)
 {
     int n;
-    LC_TRY(collect(t, r, LC__EPOCH_VALUES, t->eval.n > 1 ? loader : LC__NO_LOADER, &n));
-    free(t->result_values[loader]);
-    t->n_result_values[loader] = 0;
-    t->result_values[loader] = malloc((size_t)(n + 1) * sizeof *t->row);
-    if (!t->result_values[loader]) return lc_fail(LC_ERR_MEMORY, "out of memory: results of %d values", n);
-    if (n) memcpy(t->result_values[loader], t->row, (size_t)n * sizeof *t->row);
-    t->n_result_values[loader] = n;
+    LC_TRY(collect(t, r, LC__EPOCH_VALUES, t->input->eval.n > 1 ? loader : LC__NO_LOADER, &n));
+    free(t->logging->result_values[loader]);
+    t->logging->n_result_values[loader] = 0;
+    t->logging->result_values[loader] = malloc((size_t)(n + 1) * sizeof *t->logging->row);
+    if (!t->logging->result_values[loader]) return lc_fail(LC_ERR_MEMORY, "out of memory: results of %d values", n);
+    if (n) memcpy(t->logging->result_values[loader], t->logging->row, (size_t)n * sizeof *t->logging->row);
+    t->logging->n_result_values[loader] = n;
     return LC_OK;
 }

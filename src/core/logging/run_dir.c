@@ -3,6 +3,7 @@
  *
  * N is the first number that mkdir gives to this run alone, so that runs which start at once never share a folder. A
  * logger that fails is told of once, and the training goes on. */
+#include "core/logging/logging.h"
 #include "core/options/hyperparameters.h"
 #include "comm/agree.h"
 #include "base/io.h"
@@ -81,10 +82,10 @@ lc_status lc__loggers_open(lc_trainer *t)
     int cap = t->opt.n_loggers + 8;
     if (!strcmp(names, "true")) names = "csv,sqlite";
     bool none = !strcmp(names, "none") || !strcmp(names, "false");
-    t->loggers = calloc((size_t)cap, sizeof *t->loggers);
-    t->logger_failed = calloc((size_t)cap, sizeof *t->logger_failed);
-    if (!t->loggers || !t->logger_failed) return lc_fail(LC_ERR_MEMORY, "out of memory: loggers");
-    LC_TRY(lc__loggers_take(t->opt.loggers, t->opt.n_loggers, t->loggers, &t->n_loggers));
+    t->logging->loggers = calloc((size_t)cap, sizeof *t->logging->loggers);
+    t->logging->logger_failed = calloc((size_t)cap, sizeof *t->logging->logger_failed);
+    if (!t->logging->loggers || !t->logging->logger_failed) return lc_fail(LC_ERR_MEMORY, "out of memory: loggers");
+    LC_TRY(lc__loggers_take(t->opt.loggers, t->opt.n_loggers, t->logging->loggers, &t->logging->n_loggers));
     /* A smoke test and a measurement leave nothing behind. */
     if (none || t->opt.fast_dev_run || t->opt.barebones) return LC_OK;
     for (const char *p = names; *p;) {
@@ -95,9 +96,9 @@ lc_status lc__loggers_open(lc_trainer *t)
             char one[4096];
             if (length >= sizeof one) return lc_fail(LC_ERR_CONFIG, "logger=%.60s...: a name is too long", names);
             snprintf(one, sizeof one, "%.*s", (int)length, p);
-            if (t->n_loggers == cap) return lc_fail(LC_ERR_CONFIG, "logger=%.60s: too many loggers", names);
-            LC_TRY(lc_logger_new(one, &t->loggers[t->n_loggers]));
-            t->n_loggers++;
+            if (t->logging->n_loggers == cap) return lc_fail(LC_ERR_CONFIG, "logger=%.60s: too many loggers", names);
+            LC_TRY(lc_logger_new(one, &t->logging->loggers[t->logging->n_loggers]));
+            t->logging->n_loggers++;
         }
         p += length;
         if (*p == ',') p++;
@@ -107,23 +108,26 @@ lc_status lc__loggers_open(lc_trainer *t)
 
 void lc__logger_failed(lc_trainer *t, int i, const char *what)
 {
-    if (t->logger_failed[i]) return;
-    t->logger_failed[i] = true;
-    lc_trainer_message(t, LC_WARNING, "logger %s could not %s: %s (training goes on%s)", t->loggers[i].ops->name, what,
-                       lc_error_message(), strcmp(what, "start") ? "; this is said once" : " without it");
+    if (t->logging->logger_failed[i]) return;
+    t->logging->logger_failed[i] = true;
+    lc_trainer_message(t, LC_WARNING, "logger %s could not %s: %s (training goes on%s)",
+                       t->logging->loggers[i].ops->name, what, lc_error_message(),
+                       strcmp(what, "start") ? "; this is said once" : " without it");
 }
 
 void lc__loggers_status(lc_trainer *t, const char *status)
 {
-    for (int i = 0; t->loggers_started && i < t->n_loggers; i++)
-        if (t->loggers[i].ops->log_status && t->loggers[i].ops->log_status(t->loggers[i].self, status) < 0)
+    for (int i = 0; t->logging->loggers_started && i < t->logging->n_loggers; i++)
+        if (t->logging->loggers[i].ops->log_status &&
+            t->logging->loggers[i].ops->log_status(t->logging->loggers[i].self, status) < 0)
             lc__logger_failed(t, i, "note how the run stands");
 }
 
 static void log_message(lc_trainer *t, lc_level level, const char *text)
 {
-    for (int i = 0; i < t->n_loggers; i++)
-        if (t->loggers[i].ops->log_message && t->loggers[i].ops->log_message(t->loggers[i].self, level, text) < 0)
+    for (int i = 0; i < t->logging->n_loggers; i++)
+        if (t->logging->loggers[i].ops->log_message &&
+            t->logging->loggers[i].ops->log_message(t->logging->loggers[i].self, level, text) < 0)
             lc__logger_failed(t, i, "keep up"); /* a message of its own, once */
 }
 
@@ -135,8 +139,8 @@ static lc_status start_loggers(lc_trainer *t)
     lc_named_text *options = NULL;
     int n;
     const char *name = t->opt.run_name ? t->opt.run_name : LC__RUN_NAME;
-    if (!t->run_dir) LC_TRY(lc__take_version(t->root_dir, name, &t->version, &t->run_dir));
-    if (!t->run_id) LC_TRY(lc__new_run_id(&t->run_id));
+    if (!t->run_dir) LC_TRY(lc__take_version(t->root_dir, name, &t->logging->version, &t->run_dir));
+    if (!t->logging->run_id) LC_TRY(lc__new_run_id(&t->logging->run_id));
     if (lc__config_write(&t->opt, t->run_dir) < 0) lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
     const lc_option *table = lc_trainer_option_table(&n);
     values = malloc((size_t)n * sizeof *values);
@@ -152,16 +156,16 @@ static lc_status start_loggers(lc_trainer *t)
     lc_run_info run = {.root_dir = t->root_dir,
                        .name = name,
                        .run_dir = t->run_dir,
-                       .version = t->version,
+                       .version = t->logging->version,
                        .options = options,
                        .n_options = n,
                        .resumed = t->ckpt_path != NULL,
                        .resumed_step = t->resumed_step,
-                       .run_id = t->run_id};
-    t->loggers_started = true;
+                       .run_id = t->logging->run_id};
+    t->logging->loggers_started = true;
     t->log_message = log_message;
-    for (int i = 0; i < t->n_loggers; i++)
-        if (t->loggers[i].ops->start(t->loggers[i].self, &run) < 0) lc__logger_failed(t, i, "start");
+    for (int i = 0; i < t->logging->n_loggers; i++)
+        if (t->logging->loggers[i].ops->start(t->logging->loggers[i].self, &run) < 0) lc__logger_failed(t, i, "start");
 done:
     free(values);
     free(options);
@@ -171,60 +175,63 @@ done:
 lc_status lc__loggers_start(lc_trainer *t)
 {
     /* Loggers of the program are not used in a smoke test or a bare run either. */
-    bool starts = t->n_loggers && !t->loggers_started && !t->opt.fast_dev_run && !t->opt.barebones;
+    bool starts = t->logging->n_loggers && !t->logging->loggers_started && !t->opt.fast_dev_run && !t->opt.barebones;
     lc__first_error e = {0};
-    if (t->loggers_started) lc__loggers_status(t, "running");
+    if (t->logging->loggers_started) lc__loggers_status(t, "running");
     /* Rank 0 takes the folder and logs; the others know where it is, whatever loggers they were given. */
     if (starts && lc__is_rank_zero(t)) lc__first_error_note(&e, start_loggers(t));
-    int32_t said[] = {starts, e.status, t->version};
+    int32_t said[] = {starts, e.status, t->logging->version};
     LC_TRY(lc__from_rank_zero(t->comm, said, sizeof said));
     if (!said[0]) return LC_OK;
     if (said[1] < 0)
         return e.status < 0 ? lc__first_error_status(&e) : lc_fail(LC_ERR_PEER, "rank 0 could not start its loggers");
-    t->version = said[2];
+    t->logging->version = said[2];
     return lc__ranks_text(t->comm, &t->run_dir);
 }
 
 lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row)
 {
-    if (!t->loggers_started) return LC_OK;
-    for (int i = 0; i < t->n_loggers; i++)
-        if (t->loggers[i].ops->log_row(t->loggers[i].self, row) < 0) lc__logger_failed(t, i, "write a row");
+    if (!t->logging->loggers_started) return LC_OK;
+    for (int i = 0; i < t->logging->n_loggers; i++)
+        if (t->logging->loggers[i].ops->log_row(t->logging->loggers[i].self, row) < 0)
+            lc__logger_failed(t, i, "write a row");
     return LC_OK;
 }
 
 void lc__loggers_flush(lc_trainer *t)
 {
-    if (!t->loggers_started) return;
-    for (int i = 0; i < t->n_loggers; i++)
-        if (t->loggers[i].ops->flush && t->loggers[i].ops->flush(t->loggers[i].self) < 0)
+    if (!t->logging->loggers_started) return;
+    for (int i = 0; i < t->logging->n_loggers; i++)
+        if (t->logging->loggers[i].ops->flush && t->logging->loggers[i].ops->flush(t->logging->loggers[i].self) < 0)
             lc__logger_failed(t, i, "flush");
 }
 
 void lc__loggers_finish(lc_trainer *t, const char *status)
 {
-    while (t->n_loggers) { /* one that has ended hears of nothing more: messages go to those that are left */
-        const lc_logger l = t->loggers[0];
-        t->n_loggers--;
-        memmove(t->loggers, t->loggers + 1, (size_t)t->n_loggers * sizeof *t->loggers);
-        memmove(t->logger_failed, t->logger_failed + 1, (size_t)t->n_loggers * sizeof *t->logger_failed);
+    while (t->logging->n_loggers) { /* one that has ended hears of nothing more: messages go to those that are left */
+        const lc_logger l = t->logging->loggers[0];
+        t->logging->n_loggers--;
+        memmove(t->logging->loggers, t->logging->loggers + 1,
+                (size_t)t->logging->n_loggers * sizeof *t->logging->loggers);
+        memmove(t->logging->logger_failed, t->logging->logger_failed + 1,
+                (size_t)t->logging->n_loggers * sizeof *t->logging->logger_failed);
         /* What is lost is said now, whatever was said while there was hope. */
-        if (t->loggers_started && l.ops->finish && l.ops->finish(l.self, status) < 0)
+        if (t->logging->loggers_started && l.ops->finish && l.ops->finish(l.self, status) < 0)
             lc_trainer_message(t, LC_WARNING, "logger %s could not finish: %s", l.ops->name, lc_error_message());
         if (l.ops->free) l.ops->free(l.self);
     }
-    free(t->loggers);
-    free(t->logger_failed);
-    t->loggers = NULL;
-    t->logger_failed = NULL;
-    t->n_loggers = 0;
+    free(t->logging->loggers);
+    free(t->logging->logger_failed);
+    t->logging->loggers = NULL;
+    t->logging->logger_failed = NULL;
+    t->logging->n_loggers = 0;
 }
 
 void lc__note_checkpoint(lc_trainer *t, const char *path, int64_t step, double score, bool has_score)
 {
-    if (!t->loggers_started) return;
-    for (int i = 0; i < t->n_loggers; i++) {
-        const lc_logger *l = &t->loggers[i];
+    if (!t->logging->loggers_started) return;
+    for (int i = 0; i < t->logging->n_loggers; i++) {
+        const lc_logger *l = &t->logging->loggers[i];
         if (l->ops->log_checkpoint && l->ops->log_checkpoint(l->self, path, step, score, has_score) < 0)
             lc__logger_failed(t, i, "note a checkpoint");
     }
@@ -232,8 +239,8 @@ void lc__note_checkpoint(lc_trainer *t, const char *path, int64_t step, double s
 
 void lc__note_removed_checkpoint(lc_trainer *t, const char *path)
 {
-    for (int i = 0; t->loggers_started && i < t->n_loggers; i++) {
-        const lc_logger *l = &t->loggers[i];
+    for (int i = 0; t->logging->loggers_started && i < t->logging->n_loggers; i++) {
+        const lc_logger *l = &t->logging->loggers[i];
         if (l->ops->log_checkpoint_removed && l->ops->log_checkpoint_removed(l->self, path) < 0)
             lc__logger_failed(t, i, "note a removed checkpoint");
     }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Validation, test and prediction: one loop, the stage says which hooks it calls. */
+#include "core/logging/logging.h"
+#include "core/input/input.h"
 #include "core/hooks/hooks.h"
 #include "core/split/chunks.h"
 #include "base/grow.h"
@@ -120,7 +122,7 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
         t->outputs.names[0] = "prediction";
         t->outputs.values[0] = prediction;
     }
-    return lc__results_read(t, &t->eval_results);
+    return lc__results_read(t, &t->logging->eval_results);
 }
 
 static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)
@@ -132,36 +134,37 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     if (t->stage == LC_STAGE_FIT || t->opt.inference_mode) lc_no_grad_begin(); /* of this step */
     t->recording = true;
     t->skip = false;
-    t->eval_results.step++;
+    t->logging->eval_results.step++;
     LC_TRY(lc__transfer(t, &batch, loader));
     const lc__hook_args start = {.batch = batch, .batch_idx = i, .dataloader_idx = loader};
     LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_BATCH_START), &start));
     LC_TRY(lc__begin_batch(t, batch, lc__chunks_in(t, batch)));
     if (lc__is_empty_share(batch)) {
         t->recording = false;
-        t->eval_results.n_pending = 0; /* what the hook has recorded is not run */
+        t->logging->eval_results.n_pending = 0; /* what the hook has recorded is not run */
     } else {
         LC_TRY(run_step(t, batch, i, loader));
     }
     LC_TRY(lc__end_batch(t));
     if (t->stage == LC_STAGE_PREDICT && !(t->args && t->args->discard_predictions))
         LC_TRY(lc__keep_prediction(t, loader, t->outputs.n ? t->outputs.values[0] : NULL));
-    if (i == 0 && t->stage != LC_STAGE_PREDICT) LC_TRY(lc__share_names(t, &t->eval_results, &t->eval.s[loader], batch));
-    LC_TRY(lc__results_reduce_step(t, &t->eval_results, false));
+    if (i == 0 && t->stage != LC_STAGE_PREDICT)
+        LC_TRY(lc__share_names(t, &t->logging->eval_results, &t->input->eval.s[loader], batch));
+    LC_TRY(lc__results_reduce_step(t, &t->logging->eval_results, false));
     const lc__hook_args end = {.outputs = &t->outputs, .batch = batch, .batch_idx = i, .dataloader_idx = loader};
     LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_BATCH_END), &end));
-    LC_TRY(lc__results_reduce_step(t, &t->eval_results, true));
+    LC_TRY(lc__results_reduce_step(t, &t->logging->eval_results, true));
     LC_TRY(lc_step_end(t->graph));
     t->batch = NULL;
-    if (t->sanity || t->stage == LC_STAGE_PREDICT || !t->eval_results.n) return LC_OK;
-    lc__results_publish_step(t, &t->eval_results);
-    int64_t row = t->val_batch_count[loader];
-    return lc__rows_send_eval(t, &t->eval_results, row, t->eval.n > 1 ? loader : LC__NO_LOADER);
+    if (t->sanity || t->stage == LC_STAGE_PREDICT || !t->logging->eval_results.n) return LC_OK;
+    lc__results_publish_step(t, &t->logging->eval_results);
+    int64_t row = t->input->val_batch_count[loader];
+    return lc__rows_send_eval(t, &t->logging->eval_results, row, t->input->eval.n > 1 ? loader : LC__NO_LOADER);
 }
 
 static lc_status run_loader(lc_trainer *t, int loader)
 {
-    lc__source *s = &t->eval.s[loader];
+    lc__source *s = &t->input->eval.s[loader];
     int64_t most = t->sanity && t->opt.num_sanity_val_steps >= 0 ? t->opt.num_sanity_val_steps : INT64_MAX;
     lc_status status = LC_OK;
     int64_t saved_idx = t->batch_idx;
@@ -181,7 +184,7 @@ static lc_status run_loader(lc_trainer *t, int loader)
         status = run_batch(t, batch, i, loader);
         LC__PROFILE_ACTION(t, "run_evaluation_batch", start);
         if (status < 0) break;
-        if (!t->sanity) t->val_batch_count[loader]++;
+        if (!t->sanity) t->input->val_batch_count[loader]++;
         if (last) break;
         if (atomic_load_explicit(&t->signal, memory_order_relaxed) && t->stage != LC_STAGE_FIT) {
             lc__note_signal(atomic_load(&t->signal));
@@ -200,9 +203,9 @@ done:
 
 static lc_status end_epoch(lc_trainer *t)
 {
-    lc__results *r = &t->eval_results;
+    lc__results *r = &t->logging->eval_results;
     bool publish = !t->sanity && t->stage != LC_STAGE_PREDICT;
-    t->epoch_end_reached = true;
+    t->logging->epoch_end_reached = true;
     if (publish) LC_TRY(lc__results_reduce(t, r));
     if (publish) LC_TRY(lc__results_publish_epoch(t, r));
     LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_EPOCH_END), NULL));
@@ -210,8 +213,8 @@ static lc_status end_epoch(lc_trainer *t)
     LC_TRY(lc__results_reduce(t, r));
     LC_TRY(lc__results_publish_epoch(t, r));
     if (t->stage != LC_STAGE_FIT)
-        for (int i = 0; i < t->eval.n; i++) LC_TRY(lc__rows_keep_results(t, r, i));
-    t->n_results = t->stage != LC_STAGE_FIT ? t->eval.n : t->n_results;
+        for (int i = 0; i < t->input->eval.n; i++) LC_TRY(lc__rows_keep_results(t, r, i));
+    t->logging->n_results = t->stage != LC_STAGE_FIT ? t->input->eval.n : t->logging->n_results;
     return lc__rows_send(t, r, LC__EPOCH_VALUES);
 }
 
@@ -221,31 +224,31 @@ static lc_status run_hooks_and_loaders(lc_trainer *t)
     LC_TRY(lc__buffers_from_rank_zero(t));
     LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_START), NULL));
     LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_EPOCH_START), NULL));
-    for (int i = 0; i < t->eval.n; i++) {
+    for (int i = 0; i < t->input->eval.n; i++) {
         LC_TRY(run_loader(t, i));
         /* Metrics of a loader are there when it ends, as in Lightning: it matters if the next one fails. Those of
          * several ranks are put together once, behind the last loader. */
-        if (i + 1 < t->eval.n && !t->comm && !t->sanity && t->stage != LC_STAGE_PREDICT)
-            LC_TRY(lc__results_publish_epoch(t, &t->eval_results));
+        if (i + 1 < t->input->eval.n && !t->comm && !t->sanity && t->stage != LC_STAGE_PREDICT)
+            LC_TRY(lc__results_publish_epoch(t, &t->logging->eval_results));
     }
     LC_TRY(end_epoch(t));
     if (!t->sanity) t->val_has_run = true;
     /* A checkpoint saved in this hook must not validate again when it is resumed. */
     if (t->stage == LC_STAGE_FIT && t->phase == LC__PHASE_BATCH) t->phase = LC__PHASE_VALIDATION;
     LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_END), NULL));
-    lc__results_release(&t->eval_results);
+    lc__results_release(&t->logging->eval_results);
     return LC_OK;
 }
 
 lc_status lc__eval_loop(lc_trainer *t)
 {
     const lc_batch *saved_batch = t->batch;
-    bool saved_end = t->epoch_end_reached;
+    bool saved_end = t->logging->epoch_end_reached;
     t->batch = NULL;
-    t->epoch_end_reached = false;
+    t->logging->epoch_end_reached = false;
     t->validating = t->stage == LC_STAGE_FIT || t->stage == LC_STAGE_VALIDATE;
-    lc__results_reset(&t->eval_results);
-    if (t->stage != LC_STAGE_FIT) memset(t->val_batch_count, 0, sizeof t->val_batch_count);
+    lc__results_reset(&t->logging->eval_results);
+    if (t->stage != LC_STAGE_FIT) memset(t->input->val_batch_count, 0, sizeof t->input->val_batch_count);
     t->n_modes = 0;
     LC_TRY(remember_modes(t, t->m));
     lc_status s = run_hooks_and_loaders(t);
@@ -261,14 +264,14 @@ lc_status lc__eval_loop(lc_trainer *t)
     else
         restore_modes(t, t->m, &i);
     t->validating = false;
-    t->epoch_end_reached = saved_end;
+    t->logging->epoch_end_reached = saved_end;
     t->batch = saved_batch;
     return s;
 }
 
 lc_status lc__sanity_check(lc_trainer *t)
 {
-    if (!t->enable_validation || t->opt.num_sanity_val_steps == 0 || t->resume_mid_epoch) return LC_OK;
+    if (!t->input->enable_validation || t->opt.num_sanity_val_steps == 0 || t->resume_mid_epoch) return LC_OK;
     t->sanity = true;
     /* A run that goes on behind an epoch counts it as completed when its loop begins, as in Lightning. */
     int64_t completed = t->ckpt_path && t->current_epoch > 0 && !t->epoch_open;
@@ -280,6 +283,6 @@ lc_status lc__sanity_check(lc_trainer *t)
     if (s >= 0) s = lc__hook(t, LC_HOOK_ON_SANITY_CHECK_END, NULL);
     t->sanity = false;
     t->current_epoch += completed;
-    lc__results_reset(&t->eval_results);
+    lc__results_reset(&t->logging->eval_results);
     return s;
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epochs and batches of a training, in Lightning's order. The places where a resumed run enters are marked RESUME. */
+#include "core/logging/logging.h"
+#include "core/input/input.h"
 #include "core/hooks/profiling.h"
 #include "core/hooks/hooks.h"
 #include "core/split/chunks.h"
@@ -27,31 +29,31 @@ static bool max_steps_reached(const lc_trainer *t)
 bool lc__validation_due(const lc_trainer *t)
 {
     int64_t every = t->opt.check_val_every_n_epoch;
-    if (!t->enable_validation) return false;
+    if (!t->input->enable_validation) return false;
     if (every > 0 && (t->current_epoch + 1) % every != 0) return false;
-    if (t->is_last_batch && t->val_check == LC__VAL_EPOCH_END) return true;
+    if (t->is_last_batch && t->input->val_check == LC__VAL_EPOCH_END) return true;
     if (lc__should_stop(t) && can_stop_early(t)) return true;
-    if (t->val_check == LC__VAL_TIME) return t->comm ? t->agreed_validate : lc__validation_time_is_up(t);
-    if (t->val_check == LC__VAL_STEPS)
+    if (t->input->val_check == LC__VAL_TIME) return t->comm ? t->agreed_validate : lc__validation_time_is_up(t);
+    if (t->input->val_check == LC__VAL_STEPS)
         return !t->accumulating && t->optimizer_steps % (int64_t)t->opt.val_check_interval.value == 0;
-    if (t->val_check == LC__VAL_EPOCH_END) return false;
+    if (t->input->val_check == LC__VAL_EPOCH_END) return false;
     int64_t done = every > 0 ? t->batches_done : t->total_batches;
-    if (t->train.length < 0 && t->train.limit > 0 && t->opt.val_check_interval.unit == LC_UNIT_NONE)
-        return done % t->train.limit == 0;
-    return done % t->val_check_batch == 0;
+    if (t->input->train.length < 0 && t->input->train.limit > 0 && t->opt.val_check_interval.unit == LC_UNIT_NONE)
+        return done % t->input->train.limit == 0;
+    return done % t->input->val_check_batch == 0;
 }
 
 /* What follows on_train_batch_end: rows, validation, schedules that look at metrics. */
 static lc_status after_batch(lc_trainer *t, lc__phase done)
 {
-    if (done != LC__PHASE_VALIDATION && !t->accumulating && !t->opt.barebones && t->train_results.n &&
+    if (done != LC__PHASE_VALIDATION && !t->accumulating && !t->opt.barebones && t->logging->train_results.n &&
         lc__should_log(t))
-        LC_TRY(lc__rows_send(t, &t->train_results, LC__STEP_VALUES));
+        LC_TRY(lc__rows_send(t, &t->logging->train_results, LC__STEP_VALUES));
     if (done != LC__PHASE_VALIDATION && lc__validation_due(t)) {
         if (!t->accumulating) LC_TRY(lc__hook(t, LC_HOOK_ON_VALIDATION_MODEL_ZERO_GRAD, NULL));
         LC_TRY(lc__setup_eval_data(t));
         LC_TRY(lc__eval_loop(t));
-        t->val_time_ns = lc__now_ns();
+        t->input->val_time_ns = lc__now_ns();
         t->agreed_validate = false; /* until the next sync */
     }
     if (t->optimizers.n_schedulers) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_STEP, true));
@@ -80,7 +82,7 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     t->is_last_batch = is_last;
     place_in_window(t, i, is_last);
     t->skip = false;
-    t->train_results.step++;
+    t->logging->train_results.step++;
     /* What is random is another on every rank, which has other samples; but chunks see to that themselves. */
     int rank = t->chunks && t->chunks->tree ? 0 : lc_trainer_global_rank(t);
     LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, (uint64_t)rank));
@@ -109,8 +111,8 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     const lc__hook_args args = {.outputs = &t->outputs, .batch = batch, .batch_idx = i};
     LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_BATCH_END, &args));
     LC_TRY(lc__vote_stop(t));
-    LC_TRY(lc__results_reduce_step(t, &t->train_results, true));
-    if (t->comm) lc__results_publish_step(t, &t->train_results);
+    LC_TRY(lc__results_reduce_step(t, &t->logging->train_results, true));
+    if (t->comm) lc__results_publish_step(t, &t->logging->train_results);
     LC_TRY(lc_step_end(t->graph));
     t->batch = NULL;
     return after_batch(t, LC__PHASE_START);
@@ -144,7 +146,7 @@ lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
 static bool epoch_done(lc_trainer *t)
 {
     if (t->is_last_batch || t->epoch_ended_early || max_steps_reached(t)) return true;
-    if (t->train.length >= 0 && t->batches_done >= t->train.length) return true;
+    if (t->input->train.length >= 0 && t->batches_done >= t->input->train.length) return true;
     return lc__should_stop(t) && can_stop_early(t);
 }
 
@@ -186,7 +188,7 @@ static lc_status run_epoch(lc_trainer *t)
     int64_t epoch = t->current_epoch;
     lc__phase resume = t->resume_phase;
     t->resume_phase = LC__PHASE_START;
-    t->epoch_end_reached = false;
+    t->logging->epoch_end_reached = false;
     t->epoch_ended_early = false;
     lc__tell_progress(t);
     if (t->resume_mid_epoch) {
@@ -197,11 +199,11 @@ static lc_status run_epoch(lc_trainer *t)
         if (resume == LC__PHASE_BATCH || resume == LC__PHASE_VALIDATION) {
             t->phase = LC__PHASE_BATCH;
             LC_TRY(after_batch(t, resume));
-        } else if (t->train.length < 0 || t->batches_done < t->train.length) {
+        } else if (t->input->train.length < 0 || t->batches_done < t->input->train.length) {
             t->is_last_batch = false;
         }
     } else {
-        if (t->epoch_open) lc__results_reset(&t->train_results); /* of one that was broken off */
+        if (t->epoch_open) lc__results_reset(&t->logging->train_results); /* of one that was broken off */
         t->cursor_epoch = epoch;
         t->epoch_open = true;
         t->batches_done = t->window_begin = 0;
@@ -213,17 +215,17 @@ static lc_status run_epoch(lc_trainer *t)
     lc__watch_epoch(t);
     if (epoch_done(t)) return LC_OK;
     if (t->loader_state) {
-        LC_TRY(lc__name_checkpoint(t->ckpt_path, lc__source_load(&t->train, t->loader_state)));
+        LC_TRY(lc__name_checkpoint(t->ckpt_path, lc__source_load(&t->input->train, t->loader_state)));
         free(t->loader_state);
         t->loader_state = NULL;
     }
-    LC_TRY(lc__source_begin(&t->train, epoch, t->batches_done));
+    LC_TRY(lc__source_begin(&t->input->train, epoch, t->batches_done));
     lc_status s = LC_OK;
     do {
         const lc_batch *batch;
         bool last;
         int64_t start = LC__PROFILE_START(t), asked = lc__rank_times_start(t);
-        s = lc__source_next(&t->train, &batch, &last);
+        s = lc__source_next(&t->input->train, &batch, &last);
         lc__rank_times_loaded(t, asked);
         LC__PROFILE_ACTION(t, "train_dataloader_next", start);
         if (s < 0) {
@@ -246,14 +248,14 @@ static lc_status run_epoch(lc_trainer *t)
         if (s >= 0 && lc__save_requested(t)) s = lc__save_on_request(t);
         if (s >= 0 && lc__signal_of(t) && !epoch_done(t)) s = interrupted(t);
     } while (s >= 0 && !epoch_done(t));
-    lc__source_end(&t->train);
+    lc__source_end(&t->input->train);
     return s;
 }
 
 /* What follows on_train_epoch_end: schedules that look at metrics, and the row. */
 static lc_status after_epoch(lc_trainer *t)
 {
-    lc__results *r = &t->train_results;
+    lc__results *r = &t->logging->train_results;
     if (t->epoch_complete) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_EPOCH, true));
     /* The row belongs to the last step, which has been counted already. */
     t->batches_that_stepped--;
@@ -271,10 +273,10 @@ static lc_status after_epoch(lc_trainer *t)
 
 lc_status lc__end_of_epoch(lc_trainer *t)
 {
-    lc__results *r = &t->train_results;
+    lc__results *r = &t->logging->train_results;
     fflush(stdout); /* what the program has printed so far is seen, also in a file, and before what is shown now */
     lc__tell_progress(t);
-    t->epoch_end_reached = true;
+    t->logging->epoch_end_reached = true;
     t->epochs_processed++;
     t->epoch_complete = t->is_last_batch || t->epoch_ended_early;
     lc__watch_epoch_end(t);
@@ -289,7 +291,7 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     if (t->monitor_epoch_end.n) LC_TRY(lc__hook_monitors(t));
     LC_TRY(lc__sync_wishes(t)); /* of these hooks: no gradients are exchanged before it is asked whether to go on */
     LC_TRY(after_epoch(t));
-    t->epoch_end_reached = false;
+    t->logging->epoch_end_reached = false;
     t->phase = LC__PHASE_START;
     t->current_epoch++;
     fflush(stdout);
@@ -364,23 +366,23 @@ lc_status lc__forward_epoch(lc_trainer *t, void (*before)(void *ctx, int64_t bat
 {
     lc_status s;
     bool last = false;
-    t->silent = true;
-    s = lc__source_begin(&t->train, t->current_epoch, 0);
+    t->logging->silent = true;
+    s = lc__source_begin(&t->input->train, t->current_epoch, 0);
     for (int64_t i = 0; s >= 0 && !last; i++) {
         const lc_batch *batch = NULL;
-        s = lc__source_next(&t->train, &batch, &last);
+        s = lc__source_next(&t->input->train, &batch, &last);
         if (s < 0 || !batch) break;
         before(ctx, i);
         s = forward_batch(t, batch, i);
     }
-    lc__source_end(&t->train);
-    t->silent = false;
+    lc__source_end(&t->input->train);
+    t->logging->silent = false;
     return s;
 }
 
 static bool fit_done(lc_trainer *t)
 {
-    if (t->train.length == 0 || t->train.limit == 0 || max_steps_reached(t)) return true;
+    if (t->input->train.length == 0 || t->input->train.limit == 0 || max_steps_reached(t)) return true;
     if (t->max_epochs >= 0 && t->epochs_processed >= t->max_epochs) return true;
     return lc__should_stop(t) && can_stop_early(t);
 }
@@ -406,7 +408,7 @@ lc_status lc__fit_loop(lc_trainer *t)
     bool unfinished =
         t->resume_mid_epoch && t->resume_phase != LC__PHASE_START && (t->is_last_batch || max_steps_reached(t));
     if (!unfinished && !at_end && fit_done(t)) return LC_OK;
-    if (t->enable_validation) LC_TRY(lc__setup_eval_data(t));
+    if (t->input->enable_validation) LC_TRY(lc__setup_eval_data(t));
     LC_TRY(lc__check_same_data(t));
     LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_START, NULL));
     LC_TRY(lc__sync_wishes(t));

@@ -3,6 +3,8 @@
  *
  * Everything here only records. The plan is submitted (lc_step_run) behind the update of the last optimizer, or behind
  * backward while gradients are being accumulated. */
+#include "core/logging/logging.h"
+#include "core/input/input.h"
 #include "core/hooks/profiling.h"
 #include "core/hooks/hooks.h"
 #include "core/split/chunks.h"
@@ -339,8 +341,8 @@ lc_status lc__check_accumulation(const lc_trainer *t, int64_t n)
 static lc_status check_shares(const lc_trainer *t, const lc_batch *batch)
 {
     const char *what = t->mo.manual_optimization ? "manual optimisation" : NULL;
-    if (!t->comm || !lc__source_is_shared(&t->train)) return LC_OK;
-    if (!lc__leaves_ranks_empty(t, &t->train, batch)) return LC_OK;
+    if (!t->comm || !lc__source_is_shared(&t->input->train)) return LC_OK;
+    if (!lc__leaves_ranks_empty(t, &t->input->train, batch)) return LC_OK;
     for (int i = 0; i < t->optimizers.n && !what; i++)
         if (lc__evaluates(t->optimizers.optimizers[i].optimizer))
             what = t->optimizers.optimizers[i].optimizer->ops->name;
@@ -376,15 +378,15 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     lc__rank_times_stepped(t);
     t->recording = false;
     if (s < 0) return in_batch(t, s, batch_idx);
-    bool reads = t->train_results.n_pending > 0;
-    LC_TRY(lc__results_read(t, &t->train_results));
+    bool reads = t->logging->train_results.n_pending > 0;
+    LC_TRY(lc__results_read(t, &t->logging->train_results));
     lc__watch_batch(t, batch, t->global_step != before, reads);
     if (batch_idx == 0) {
-        LC_TRY(lc__share_names(t, &t->train_results, &t->train, batch));
+        LC_TRY(lc__share_names(t, &t->logging->train_results, &t->input->train, batch));
         LC_TRY(lc__look_at_names(t, batch));
     }
-    LC_TRY(lc__results_reduce_step(t, &t->train_results, false));
-    lc__results_publish_step(t, &t->train_results);
+    LC_TRY(lc__results_reduce_step(t, &t->logging->train_results, false));
+    lc__results_publish_step(t, &t->logging->train_results);
     if (t->global_step != before) {
         t->optimizer_steps++;
         LC_TRY(lc__unused_look(t));

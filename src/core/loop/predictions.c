@@ -3,6 +3,7 @@
  *
  * Several ranks have slices of a global batch, in their order; what predict_step made of them is put together again, so
  * that every rank holds what one rank would: all samples once, in the order of the data. */
+#include "core/input/input.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/grow.h"
 
@@ -101,7 +102,7 @@ lc_status lc__keep_prediction(lc_trainer *t, int loader, lc_tensor *value)
         status = lc_tensor_read(value, data, bytes_of(&type));
     }
     /* Where the loader is this rank's own, so is what comes of it. */
-    bool shared = t->comm && lc__source_is_shared(&t->eval.s[loader]);
+    bool shared = t->comm && lc__source_is_shared(&t->input->eval.s[loader]);
     if (status >= 0 && shared)
         status = gather(t, loader, &type, data);
     else if (status >= 0 && value)

@@ -4,6 +4,7 @@
  * is the error. What parameters and buffers are, rank 0 says.
  *
  * To leave an option out, because ranks may differ in it: a name in `own`; because it may be a path: in `paths`. */
+#include "core/input/input.h"
 #include "core/options/hyperparameters.h"
 #include "core/options/options.h"
 #include "comm/agree.h"
@@ -80,7 +81,7 @@ lc_status lc__check_same_options(lc_trainer *t)
     add_options(&text, options, n, &t->opt);
     add_options(&text, model.options, model.n, model.target);
     add_options(&text, data.options, data.n, data.target);
-    if (t->stage == LC_STAGE_FIT) lc__str_add(&text, "%s validation\n", t->enable_validation ? "a" : "no");
+    if (t->stage == LC_STAGE_FIT) lc__str_add(&text, "%s validation\n", t->input->enable_validation ? "a" : "no");
     lc_status s = lc__ranks_compare(t->comm, "program and options", &text);
     lc__str_free(&text);
     return s;
@@ -98,16 +99,16 @@ static void describe(lc_trainer *t, const lc__source *s, const char *what, int i
         return;
     }
     lc_dataloader_describe(s->loader, t->current_epoch, text, sizeof text);
-    lc__str_add(out, ": %lld batches%s%s\n", (long long)(s == &t->train ? s->own_length : s->length), *text ? ": " : "",
-                text);
+    lc__str_add(out, ": %lld batches%s%s\n", (long long)(s == &t->input->train ? s->own_length : s->length),
+                *text ? ": " : "", text);
 }
 
 /* Parameters in slices are gathered for a batch by all ranks, or by none. */
 static lc_status check_lengths(lc_trainer *t)
 {
     bool sliced = t->strategy->begin_batch && (t->stage == LC_STAGE_FIT || !t->opt.gather_parameters);
-    for (int i = 0; i < t->eval.n && sliced; i++) {
-        const lc__source *s = &t->eval.s[i];
+    for (int i = 0; i < t->input->eval.n && sliced; i++) {
+        const lc__source *s = &t->input->eval.s[i];
         int64_t range[] = {s->length, -s->length};
         if (!s->loader || s->sharded) continue;
         LC_TRY(lc_comm_all_reduce(t->comm, range, range, 2, LC_I64, LC_COMM_MAX, NULL));
@@ -125,9 +126,9 @@ lc_status lc__check_same_data(lc_trainer *t)
 {
     lc__str text = {0};
     if (!t->comm) return LC_OK;
-    describe(t, &t->train, "train", 0, &text);
-    for (int i = 0; i < t->eval.n; i++)
-        describe(t, &t->eval.s[i], t->stage == LC_STAGE_FIT ? "val" : lc_stage_name(t->stage), i, &text);
+    describe(t, &t->input->train, "train", 0, &text);
+    for (int i = 0; i < t->input->eval.n; i++)
+        describe(t, &t->input->eval.s[i], t->stage == LC_STAGE_FIT ? "val" : lc_stage_name(t->stage), i, &text);
     lc__str_add(&text, "no more\n");
     lc_status s = lc__ranks_compare(t->comm, "data", &text);
     lc__str_free(&text);

@@ -9,6 +9,7 @@
  * A rank without a sample of a batch records no layer. It then makes the calls of the others with zeros, which change
  * no sum: one that has samples says what comes (comm_internal.h). Who has samples follows from how batches are sliced,
  * so all know it. Running statistics that such a rank has not moved it gets afterwards. */
+#include "core/input/input.h"
 #include "comm/comm_internal.h"
 #include "core/ranks/ranks.h"
 #include "data/batch_slice.h"
@@ -62,7 +63,7 @@ void lc__batch_norms_release(lc_trainer *t)
 static int leader_of(const lc_trainer *t, const lc_batch *batch)
 {
     int64_t units = lc__batch_units(batch, t->n_ranks), samples = units ? units : batch->global_size;
-    const lc_shard *given = t->train.loader ? lc_dataloader_get_shard(t->train.loader) : NULL;
+    const lc_shard *given = t->input->train.loader ? lc_dataloader_get_shard(t->input->train.loader) : NULL;
     lc_shard s = given ? *given : (lc_shard){.size = t->n_ranks};
     int leader = -1, empty = 0;
     for (s.rank = 0; s.rank < s.size; s.rank++) {

@@ -2,6 +2,7 @@
 /* Several ranks run the same loop in step: every rank calls every hook, and whatever decides how the loop goes on is
  * decided for all at once. A wish of one rank (to stop, to save, a signal) rides on the next sync of gradients as a
  * byte, of which the largest of all ranks wins. */
+#include "core/input/input.h"
 #include "core/ranks/ranks.h"
 
 #include "comm/agree.h"
@@ -30,7 +31,7 @@ enum { WISH_STOP, WISH_SIGNAL, WISH_SAVE, WISH_VALIDATE, BACKWARDS };
 
 bool lc__validation_time_is_up(const lc_trainer *t)
 {
-    return (double)(lc__now_ns() - t->val_time_ns) * 1e-9 >= t->opt.val_check_interval.value;
+    return (double)(lc__now_ns() - t->input->val_time_ns) * 1e-9 >= t->opt.val_check_interval.value;
 }
 
 static void wishes(lc_trainer *t, uint8_t flags[LC_SYNC_FLAGS])
@@ -39,7 +40,7 @@ static void wishes(lc_trainer *t, uint8_t flags[LC_SYNC_FLAGS])
     flags[WISH_STOP] = t->stop_wish;
     flags[WISH_SIGNAL] = (uint8_t)atomic_load(&t->signal);
     flags[WISH_SAVE] = atomic_load(&t->save_requested) != 0;
-    flags[WISH_VALIDATE] = t->val_check == LC__VAL_TIME && lc__validation_time_is_up(t);
+    flags[WISH_VALIDATE] = t->input->val_check == LC__VAL_TIME && lc__validation_time_is_up(t);
     /* By hand nothing is divided by them, and no window ends their count. */
     int64_t backwards = t->mo.manual_optimization ? 0 : t->window_backwards;
     flags[BACKWARDS] = (uint8_t)(backwards < UINT8_MAX ? backwards : UINT8_MAX);

@@ -6,6 +6,7 @@
  * Writing goes on beside the training, and with ranks one of them may do it alone. So each rank knows that a save is
  * under way, but what became of it changes nothing before all ranks have agreed on it (lc__settle with more than a
  * look), and all of them decide alike. */
+#include "core/logging/logging.h"
 #include "core/resume/after_save.h"
 #include "base/grow.h"
 #include "core/checkpoint/proof.h"
@@ -215,7 +216,7 @@ lc_status lc__save(lc_trainer *t, const lc__save_plan *plan)
 void lc__saves_replaced(lc_trainer *t, const char *path)
 {
     lc__saves *s = &t->saves;
-    if (!lc__is_rank_zero(t) || !t->loggers_started) return;
+    if (!lc__is_rank_zero(t) || !t->logging->loggers_started) return;
     if (lc__grow_one(&s->replaced, s->n_replaced, "checkpoints that gave way") < 0) return; /* its row stays */
     struct lc__replaced *r = &s->replaced[s->n_replaced];
     if (lc__copy_text(path, &r->path) < 0) return;

@@ -3,6 +3,7 @@
  * ckpt_path=best in a program that has saved nothing itself: the best one of that run, which its newest checkpoint
  * knows. Ranks that were started again (LIGHTC_RESTARTED) go on from the newest that this fit of this run has written:
  * other runs, and other fits of the program, may write below the same directory. */
+#include "core/logging/logging.h"
 #include "core/checkpoint/find_newest.h"
 #include "core/checkpoint/proof.h"
 #include "core/hooks/trainer_internal.h"

@@ -2,6 +2,8 @@
 /* How a run continues from a checkpoint (save.c says what one holds). Weights and callbacks come back before
  * configure_optimizers, the rest behind on_fit_start, as in Lightning; with gather_parameters=false weights come behind
  * configure_optimizers, when the module has been cut, as with Lightning's FSDP. */
+#include "core/logging/logging.h"
+#include "core/input/input.h"
 #include "core/hooks/hooks.h"
 #include "core/checkpoint/share.h"
 #include "base/handle.h"
@@ -168,8 +170,8 @@ lc_status lc__restore_module(lc_trainer *t, lc__restoring when)
 
 int64_t lc__global_batch(const lc_trainer *t)
 {
-    const lc_shard *shard = t->train.loader ? lc_dataloader_get_shard(t->train.loader) : NULL;
-    return shard ? lc_dataloader_batch_size(t->train.loader) * shard->batches : 0;
+    const lc_shard *shard = t->input->train.loader ? lc_dataloader_get_shard(t->input->train.loader) : NULL;
+    return shard ? lc_dataloader_batch_size(t->input->train.loader) * shard->batches : 0;
 }
 
 void lc__check_global_batch(lc_trainer *t)
@@ -228,7 +230,7 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     LC_TRY(lc__source_saved(t, o, &t->loader_state));
     LC_TRY(lc_state_get_array(o, "val_batches", &counts));
     for (int i = 0; i < lc_state_length(counts) && i < LC_MAX_LOADERS; i++)
-        LC_TRY(lc__state_get_count(lc_state_at(counts, i), NULL, 0, &t->val_batch_count[i]));
+        LC_TRY(lc__state_get_count(lc_state_at(counts, i), NULL, 0, &t->input->val_batch_count[i]));
     if (begin > t->batches_done)
         return lc_fail(LC_ERR_FORMAT, "state \"window_begin\" is %lld, and \"batches_done\" is only %lld",
                        (long long)begin, (long long)t->batches_done);
@@ -400,7 +402,7 @@ static lc_status restore_progress(lc_trainer *t)
     LC_TRY(restore_gradients(t, root));
     LC_TRY(lc_state_get_object(root, "metrics", &o));
     for (int64_t i = 0; i < lc_state_length(o); i++) {
-        lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+        lc__metric_map *m = &t->logging->metrics[LC_CALLBACK_METRICS];
         double v;
         LC_TRY(lc_state_get_double(lc_state_at(o, i), NULL, &v));
         int slot = lc__map_slot(m, lc_state_key_at(o, i));
@@ -408,7 +410,7 @@ static lc_status restore_progress(lc_trainer *t)
         m->v[slot].value = v;
     }
     LC_TRY(lc_state_get_array(root, "results", &o));
-    LC_TRY(lc__results_load(t, &t->train_results, o));
+    LC_TRY(lc__results_load(t, &t->logging->train_results, o));
     if (t->precision->load_state && lc_state_find(root, "precision")) {
         LC_TRY(lc_state_get_object(root, "precision", &o));
         LC_TRY(t->precision->load_state(t->precision_self, o));

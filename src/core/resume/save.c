@@ -12,6 +12,8 @@
  *                          tuning (which kernels were chosen by timing, if any)
  *
  * Random numbers need no state but the seed: every key is made of it and of counters in `loop`. */
+#include "core/logging/logging.h"
+#include "core/input/input.h"
 #include "core/hooks/profiling.h"
 #include "core/hooks/hooks.h"
 #include "core/checkpoint/share.h"
@@ -196,8 +198,8 @@ static lc_status save_counters(const lc_trainer *t, lc_state *o)
     if (lc__chunks_window(t)) LC_TRY(lc_state_set_double(o, "window_chunks", t->chunks->window));
     LC_TRY(lc_state_set_int(o, "global_batch", lc__global_batch(t)));
     LC_TRY(lc_state_set_array(o, "val_batches", &counts));
-    for (int i = 0; i < t->eval.n && t->stage == LC_STAGE_FIT; i++)
-        LC_TRY(lc_state_set_int(counts, NULL, t->val_batch_count[i]));
+    for (int i = 0; i < t->input->eval.n && t->stage == LC_STAGE_FIT; i++)
+        LC_TRY(lc_state_set_int(counts, NULL, t->input->val_batch_count[i]));
     return LC_OK;
 }
 
@@ -213,7 +215,7 @@ static lc_status save_loop(lc_trainer *t, lc_state *root)
     lc_state *o;
     LC_TRY(lc_state_set_object(root, "loop", &o));
     lc__first_error_note(&e, save_counters(t, o));
-    if (goes_on(t, &e)) lc__first_error_note(&e, lc__source_save(t->comm, &t->train, o));
+    if (goes_on(t, &e)) lc__first_error_note(&e, lc__source_save(t->comm, &t->input->train, o));
     return lc__first_error_status(&e);
 }
 
@@ -233,9 +235,9 @@ static lc_status save_metrics(lc_trainer *t, lc_state *root)
 {
     lc_state *o;
     LC_TRY(lc_state_set_object(root, "metrics", &o));
-    for (int i = 0; i < t->metrics[LC_CALLBACK_METRICS].n; i++)
-        LC_TRY(lc_state_set_double(o, t->metrics[LC_CALLBACK_METRICS].v[i].name,
-                                   t->metrics[LC_CALLBACK_METRICS].v[i].value));
+    for (int i = 0; i < t->logging->metrics[LC_CALLBACK_METRICS].n; i++)
+        LC_TRY(lc_state_set_double(o, t->logging->metrics[LC_CALLBACK_METRICS].v[i].name,
+                                   t->logging->metrics[LC_CALLBACK_METRICS].v[i].value));
     return LC_OK;
 }
 
@@ -244,7 +246,7 @@ static lc_status save_results(lc_trainer *t, lc_state *root)
     lc_state *o;
     LC_TRY(lc_state_set_array(root, "results", &o));
     bool open = t->epoch_open || t->phase == LC__PHASE_EPOCH_END;
-    return open ? lc__results_save_all(t, &t->train_results, o) : LC_OK;
+    return open ? lc__results_save_all(t, &t->logging->train_results, o) : LC_OK;
 }
 
 static lc_status save_callback(save_walk *walk, const lc__callback *cb, lc_state *list)
@@ -360,8 +362,8 @@ static const char *shared_state(const lc_trainer *t)
 {
     if (t->n_ranks == 1 || t->comm) return NULL;
     if (in_window(t) && !lc__tree_of(t)) return "gradients of the accumulation window";
-    if (lc__results_are_shared(&t->train_results)) return "logged values of the epoch";
-    return lc__source_has_state(&t->train) ? "state of the train loader" : NULL;
+    if (lc__results_are_shared(&t->logging->train_results)) return "logged values of the epoch";
+    return lc__source_has_state(&t->input->train) ? "state of the train loader" : NULL;
 }
 
 /* What cannot be continued exactly is no checkpoint. */

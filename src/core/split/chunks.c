@@ -5,6 +5,7 @@
  * whatever it is a part of. What the sum must be divided by, m / c of m samples, goes into the update. In an
  * accumulation window every batch counts as much as the first (Lightning's mean of means): one with another number of
  * samples, the last of an epoch, is weighted up. */
+#include "core/logging/logging.h"
 #include "core/hooks/hooks.h"
 #include "core/split/chunks.h"
 
@@ -25,7 +26,7 @@ lc_status lc__chunks_begin(lc_trainer *t)
 {
     if (!t->opt.deterministic || t->chunks) return LC_OK;
     t->chunks = calloc(1, sizeof *t->chunks);
-    t->train_results.exact = t->eval_results.exact = true;
+    t->logging->train_results.exact = t->logging->eval_results.exact = true;
     return t->chunks ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: the trainer");
 }
 
@@ -300,7 +301,7 @@ static lc_status run_parts(lc_closure *c, double chunks, bool first_of_window, i
         LC_TRY(s);
     }
     LC_TRY(lc__device_parts_run(t));
-    LC_TRY(lc__results_read(t, &t->train_results)); /* another closure of this step begins its own parts */
+    LC_TRY(lc__results_read(t, &t->logging->train_results)); /* another closure of this step begins its own parts */
     c->loss = lc__device_parts_value(t);
     return LC_OK;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/logging/logging.h"
 #include "core/hooks/profiling.h"
 #include "core/hooks/hooks.h"
 #include "core/split/device_parts.h"
@@ -365,7 +366,7 @@ lc_status lc__device_parts_closure(lc_closure *c)
     int64_t start = LC__PROFILE_START(t);
     LC_TRY(lc__device_parts_run(t));
     LC__PROFILE_ACTION(t, "run_step", start);
-    LC_TRY(lc__results_read(t, &t->train_results)); /* another closure of this step begins its own parts */
+    LC_TRY(lc__results_read(t, &t->logging->train_results)); /* another closure of this step begins its own parts */
     c->loss = lc__device_parts_value(t);
     if (!c->loss) return LC_OK;
     t->window_backwards++;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer tells about itself. */
+#include "core/logging/logging.h"
+#include "core/input/input.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/handle.h"
 
@@ -50,7 +52,7 @@ bool lc_trainer_is_accumulating(const lc_trainer *t)
 int lc_trainer_num_val_loaders(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, 0);
-    return t->eval.n;
+    return t->input->eval.n;
 }
 int lc_trainer_dataloader_idx(const lc_trainer *t)
 {
@@ -131,12 +133,12 @@ int64_t lc_trainer_val_check_batch(const lc_trainer *t)
 {
     static const int64_t otherwise[] = {[LC__VAL_EPOCH_END] = -1, [LC__VAL_TIME] = -2, [LC__VAL_STEPS] = -3};
     LC__IS(t, TRAINER, 0);
-    return t->val_check == LC__VAL_BATCHES ? t->val_check_batch : otherwise[t->val_check];
+    return t->input->val_check == LC__VAL_BATCHES ? t->input->val_check_batch : otherwise[t->input->val_check];
 }
 bool lc_trainer_enable_validation(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, false);
-    return t->enable_validation;
+    return t->input->enable_validation;
 }
 lc_run_state lc_trainer_state(const lc_trainer *t)
 {
@@ -197,17 +199,17 @@ const char *lc_trainer_default_root_dir(const lc_trainer *t)
 int lc_trainer_logger_count(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, 0);
-    return t->n_loggers;
+    return t->logging->n_loggers;
 }
 lc_dataloader *lc_trainer_train_dataloader(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, NULL);
-    return t->train.loader;
+    return t->input->train.loader;
 }
 lc_dataloader *lc_trainer_val_dataloader(const lc_trainer *t, int i)
 {
     LC__IS(t, TRAINER, NULL);
-    return i >= 0 && i < t->eval.n ? t->eval.s[i].loader : NULL;
+    return i >= 0 && i < t->input->eval.n ? t->input->eval.s[i].loader : NULL;
 }
 const char *lc_trainer_run_dir(const lc_trainer *t)
 {
@@ -238,22 +240,22 @@ double lc_trainer_elapsed(const lc_trainer *t)
 int64_t lc_trainer_num_training_batches(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, 0);
-    return t->train.length >= 0 ? t->train.length : t->train.limit;
+    return t->input->train.length >= 0 ? t->input->train.length : t->input->train.limit;
 }
 
 int64_t lc_trainer_num_val_batches(const lc_trainer *t, int loader)
 {
     LC__IS(t, TRAINER, 0);
-    if (loader < 0 || loader >= t->eval.n) return 0;
-    const lc__source *s = &t->eval.s[loader];
+    if (loader < 0 || loader >= t->input->eval.n) return 0;
+    const lc__source *s = &t->input->eval.s[loader];
     return t->sanity ? lc_trainer_num_sanity_val_batches(t, loader) : s->length >= 0 ? s->length : s->limit;
 }
 
 int64_t lc_trainer_num_sanity_val_batches(const lc_trainer *t, int loader)
 {
     LC__IS(t, TRAINER, 0);
-    if (loader < 0 || loader >= t->eval.n) return 0;
-    const lc__source *s = &t->eval.s[loader];
+    if (loader < 0 || loader >= t->input->eval.n) return 0;
+    const lc__source *s = &t->input->eval.s[loader];
     int64_t n = s->length >= 0 ? s->length : s->limit;
     int64_t most = t->opt.num_sanity_val_steps;
     return most >= 0 && (n < 0 || n > most) ? most : n;
@@ -274,7 +276,7 @@ const lc_scheduler_config *lc_trainer_scheduler(const lc_trainer *t, int i)
 lc_logger lc_trainer_logger(const lc_trainer *t, int i)
 {
     LC__IS(t, TRAINER, (lc_logger){0});
-    return i >= 0 && i < t->n_loggers ? t->loggers[i] : (lc_logger){0};
+    return i >= 0 && i < t->logging->n_loggers ? t->logging->loggers[i] : (lc_logger){0};
 }
 
 lc_status lc_trainer_estimated_stepping_batches(lc_trainer *t, double *out)
@@ -297,8 +299,8 @@ lc_status lc_trainer_estimated_stepping_batches(lc_trainer *t, double *out)
 lc_metrics lc_trainer_results(const lc_trainer *t, int loader)
 {
     LC__IS(t, TRAINER, (lc_metrics){0});
-    if (loader < 0 || loader >= t->n_results) return (lc_metrics){0};
-    return (lc_metrics){t->result_values[loader], t->n_result_values[loader]};
+    if (loader < 0 || loader >= t->logging->n_results) return (lc_metrics){0};
+    return (lc_metrics){t->logging->result_values[loader], t->logging->n_result_values[loader]};
 }
 
 int64_t lc_trainer_prediction_count(const lc_trainer *t, int loader)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fit, validate, test, predict: what surrounds the loops, in Lightning's order. Whatever happens, on_exception (after
  * an error) and teardown run, and what was taken is given back. */
+#include "core/logging/logging.h"
+#include "core/input/input.h"
 #include "core/hooks/hooks.h"
 #include "comm/world/world.h"
 #include "core/checkpoint/checkpoint.h"
@@ -78,7 +80,7 @@ static void decide_validation(lc_trainer *t)
 {
     bool loader =
         (t->args && (t->args->n_dataloaders || t->args->val_dataloader)) || lc__has_loaders(t, LC_STAGE_VALIDATE);
-    t->enable_validation = loader && t->mo.validation_step && !is_zero(t->opt.limit_val_batches);
+    t->input->enable_validation = loader && t->mo.validation_step && !is_zero(t->opt.limit_val_batches);
     if (t->stage == LC_STAGE_FIT && loader != (t->mo.validation_step != NULL))
         lc_trainer_message(t, LC_WARNING, "%s has a %s but no %s; validation is left out", t->mo.name,
                            loader ? "val_dataloader" : "validation_step",
@@ -176,9 +178,10 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     t->phase = t->resume_phase = LC__PHASE_START;
     t->resume_mid_epoch = false;
     t->deferred = t->recording = t->skip = false;
-    t->epoch_end_reached = t->validating = t->sanity = false;
+    t->logging->epoch_end_reached = t->validating = t->sanity = false;
     t->batch = NULL;
-    for (size_t i = 0; i < sizeof t->metrics / sizeof *t->metrics; i++) lc__map_clear(&t->metrics[i]);
+    for (size_t i = 0; i < sizeof t->logging->metrics / sizeof *t->logging->metrics; i++)
+        lc__map_clear(&t->logging->metrics[i]);
     t->depth = 0;
     atomic_store(&t->signal, 0);
     atomic_store(&t->save_requested, 0);
@@ -187,7 +190,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
         for (int64_t k = 0; k < t->predictions[i].n; k++) lc_tensor_unref(t->predictions[i].t[k]);
         t->predictions[i].n = 0;
     }
-    if (stage != LC_STAGE_FIT) t->n_results = 0;
+    if (stage != LC_STAGE_FIT) t->logging->n_results = 0;
     lc__tell_progress(t);
     LC_TRY(make_graph(t));
     LC_TRY(lc__chunks_begin(t));
@@ -211,8 +214,8 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     LC_TRY(lc__initial_weights(t));
     LC_TRY(lc__device_parts_setup(t));
     if (stage != LC_STAGE_PREDICT) LC_TRY(lc__hyperparameters_log(t, m));
-    lc__results_reset(&t->train_results);
-    lc__results_reset(&t->eval_results);
+    lc__results_reset(&t->logging->train_results);
+    lc__results_reset(&t->logging->eval_results);
     return LC_OK;
 }
 
@@ -320,7 +323,7 @@ static void say_where(lc_trainer *t)
             snprintf(score, sizeof score, " (%.40s %.4g)", t->opt.monitor, best_score);
         lc_trainer_message(t, LC_INFO, "%s checkpoint: %s%s", *score ? "best" : "last", best, score);
     }
-    if (t->loggers_started && t->run_dir) lc_trainer_message(t, LC_INFO, "metrics: %s", t->run_dir);
+    if (t->logging->loggers_started && t->run_dir) lc_trainer_message(t, LC_INFO, "metrics: %s", t->run_dir);
     lc__device_parts_report(t);
 }
 
@@ -378,15 +381,15 @@ static lc_status finish(lc_trainer *t, lc_status s)
     lc__rank_times_free(t);
     lc__unused_free(t);
     /* Metrics are the program's: from here on it may free them. */
-    if (t->epoch_open && lc__results_keep(&t->train_results) < 0)
+    if (t->epoch_open && lc__results_keep(&t->logging->train_results) < 0)
         lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
-    lc__results_release(&t->train_results);
-    lc__results_release(&t->eval_results);
-    if (t->profiling) lc__profiling_watch(t, t->train.loader, false);
-    lc__source_close(&t->train);
-    t->train.which = -1;
-    lc__sources_close(&t->eval);
-    t->eval_loaded = false;
+    lc__results_release(&t->logging->train_results);
+    lc__results_release(&t->logging->eval_results);
+    if (t->profiling) lc__profiling_watch(t, t->input->train.loader, false);
+    lc__source_close(&t->input->train);
+    t->input->train.which = -1;
+    lc__sources_close(&t->input->eval);
+    t->input->eval_loaded = false;
     if (t->setup_done) {
         t->setup_done = false;
         lc_status torn = lc__hook(t, LC_HOOK_TEARDOWN, &(lc__hook_args){.stage = t->stage});
@@ -451,9 +454,10 @@ static lc_status eval_body(lc_trainer *t)
     LC_TRY(lc__setup_eval_data(t));
     LC_TRY(lc__check_same_data(t));
     bool none = true; /* limits of 0: nothing is run, not even hooks */
-    for (int i = 0; i < t->eval.n; i++) none = none && (t->eval.s[i].length == 0 || t->eval.s[i].limit == 0);
+    for (int i = 0; i < t->input->eval.n; i++)
+        none = none && (t->input->eval.s[i].length == 0 || t->input->eval.s[i].limit == 0);
     if (none) {
-        t->n_results = 0;
+        t->logging->n_results = 0;
         lc_trainer_message(t, LC_WARNING, "%s: there is no batch to run", lc_stage_name(t->stage));
         return LC_OK;
     }
@@ -491,9 +495,9 @@ lc_status lc_trainer_begin(lc_trainer *t, lc_module *m)
     if (t->in_run) return lc_fail(LC_ERR_STATE, "the trainer is running already");
     lc_status s = begin(t, m, NULL, LC_STAGE_FIT);
     if (s >= 0) s = fit_begin(t);
-    t->enable_validation = false;
+    t->input->enable_validation = false;
     t->own_loop = true;
-    t->train.length = t->train.limit = -1;
+    t->input->train.length = t->input->train.limit = -1;
     t->resume_phase = LC__PHASE_START;
     if (!t->resume_mid_epoch) t->epoch_open = false;
     if (s >= 0) s = lc__hook(t, LC_HOOK_ON_TRAIN_START, NULL);

@@ -13,6 +13,8 @@
 #include "core/ranks/ranks.h"
 #include "core/resume/after_save.h"
 #include "core/hooks/trainer_internal.h"
+#include "core/input/input.h"
+#include "core/logging/logging.h"
 #include "core/trainer/start_ranks.h"
 
 #include <math.h>
@@ -144,6 +146,22 @@ static lc_status add_default_callbacks(lc_trainer *t)
     return LC_OK;
 }
 
+/* A trainer with what its rooms keep. */
+typedef struct whole {
+    lc_trainer t; /* first */
+    lc__input input;
+    lc__logging logging;
+} whole;
+
+static lc_trainer *allocate(void)
+{
+    whole *w = calloc(1, sizeof *w);
+    if (!w) return NULL;
+    w->t.input = &w->input;
+    w->t.logging = &w->logging;
+    return &w->t;
+}
+
 lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
 {
     static const lc_trainer_options defaults = LC_TRAINER_OPTIONS_INIT;
@@ -151,7 +169,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     if (out) *out = NULL;
     if (opt && (opt->size == 0 || opt->size > sizeof *opt))
         return lc_fail(LC_ERR_ARGUMENT, "start the options with lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT");
-    lc_trainer *t = calloc(1, sizeof *t);
+    lc_trainer *t = allocate();
     if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory: a trainer");
     t->mark = LC__MARK_OF(TRAINER);
     t->opt = defaults;
@@ -160,10 +178,10 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
         t->storage = opt->storage;
         opt->storage = NULL;
     }
-    t->train_results.training = true;
+    t->logging->train_results.training = true;
     t->hooks_dirty = true;
-    t->version = -1;
-    t->train.which = -1;
+    t->logging->version = -1;
+    t->input->train.which = -1;
     LC_TRY_GOTO(status, done, take_over(t));
     LC_TRY_GOTO(status, done, out ? LC_OK : lc__is_null(__func__, "out"));
     LC_TRY_GOTO(status, done, resolve(t));
@@ -216,8 +234,8 @@ void lc_trainer_free(lc_trainer *t)
     lc_ckpt_writer_free(t->writer);
     lc__loggers_finish(t, t->run_state == LC_RUN_INTERRUPTED ? (atomic_load(&t->signal) ? "interrupted" : "failed")
                                                              : "success");
-    lc__source_close(&t->train);
-    lc__sources_close(&t->eval);
+    lc__source_close(&t->input->train);
+    lc__sources_close(&t->input->eval);
     lc__device_parts_free(t);
     lc__optimizers_free(t);
     if (t->in_run && t->m) lc__batch_norms_release(t); /* a loop of the program's own that was not ended */
@@ -233,11 +251,11 @@ void lc_trainer_free(lc_trainer *t)
     free(t->callbacks);
     lc__hooks_free(t);
     lc__profiling_free(t);
-    lc__results_free(&t->train_results);
-    lc__results_free(&t->eval_results);
-    for (int i = 0; i < 3; i++) lc__map_free(&t->metrics[i]);
+    lc__results_free(&t->logging->train_results);
+    lc__results_free(&t->logging->eval_results);
+    for (int i = 0; i < 3; i++) lc__map_free(&t->logging->metrics[i]);
     for (int i = 0; i < LC_MAX_LOADERS; i++) {
-        free(t->result_values[i]);
+        free(t->logging->result_values[i]);
         for (int64_t k = 0; k < t->predictions[i].n; k++) lc_tensor_unref(t->predictions[i].t[k]);
         free(t->predictions[i].t);
     }
@@ -246,11 +264,11 @@ void lc_trainer_free(lc_trainer *t)
     lc__saves_free(t);
     free(t->deferred_message);
     free(t->modes);
-    free(t->row);
-    lc__media_free(t->media);
+    free(t->logging->row);
+    lc__media_free(t->logging->media);
     free(t->root_dir);
     free(t->run_dir);
-    free(t->run_id);
+    free(t->logging->run_id);
     free(t->training);
     free(t->ckpt_path);
     free(t->loader_state);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The largest batch that fits (tuner.h). A trial that needs too much memory fails when its step is planned: the plan
  * knows what it would take, and nothing has been allocated for it. */
+#include "core/input/input.h"
 #include "base/args.h"
 #include "base/status.h"
 #include "base/handle.h"
@@ -30,7 +31,7 @@ static int signal_of(const trial *w)
 static lc_status train_batch_end(void *self, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch, int64_t i)
 {
     (void)outputs, (void)i;
-    see(self, t->train.loader, t->current_epoch, batch);
+    see(self, t->input->train.loader, t->current_epoch, batch);
     return signal_of(self) ? LC_STOP : LC_OK;
 }
 
@@ -38,7 +39,7 @@ static lc_status eval_batch_end(void *self, lc_trainer *t, const lc_outputs *out
                                 int loader)
 {
     (void)outputs, (void)i;
-    see(self, t->eval.s[loader].loader, t->current_epoch, batch);
+    see(self, t->input->eval.s[loader].loader, t->current_epoch, batch);
     int number = signal_of(self);
     if (number) atomic_store(&t->signal, number); /* ends the trial with an error */
     return LC_OK;

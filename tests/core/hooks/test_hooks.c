@@ -4,6 +4,7 @@
 #include "test.h"
 #include "trainer_world.h"
 
+#include "core/logging/logging.h"
 #include "base/str.h"
 #include "core/hooks/hooks.h"
 
