@@ -29,7 +29,6 @@
 #include <lightc/span.h>
 #include "base/exact_sum.h"
 #include "tensor/tensor_impl.h"
-#include "engine/plan/tune.h"
 #include "record/fault.h"
 #include "record/peer.h"
 
@@ -188,7 +187,7 @@ struct lc_graph {
     const lc_backend_ops *backend;
     const struct lc_pass *passes; /* that are built in, besides the planner's */
     const void *kernel_set;       /* of the backend */
-    lc__tuning tuning;
+    struct lc__tuning *tuning;    /* engine/plan/tune.h */
 
     /* ---- the step being recorded ---- */
     bool recording, expanding;
@@ -322,12 +321,11 @@ void lc__graph_chunk(lc_graph *g, int64_t number);
 /* The plan of the segment, which becomes the last one of the step. */
 lc_status lc__graph_prepare(lc_graph *g, lc__keeps keeps, lc_plan **plan);
 void lc__plan_free(lc_plan *plan);
-/* Between steps: takes over the choices of a checkpoint (tune.h); plans made with others are dropped. */
-lc_status lc__graph_load_tuning(lc_graph *g, const lc_state *root);
 
-/* execute.c */
+/* graph_run.c */
 /* Tells of every kernel call from now on; fn NULL: no longer. */
 void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx);
+/* execute.c */
 lc_status lc__execute(lc_graph *g, lc_plan *plan);
 /* fault.c: the error that the record stands for, of a call that was made at `site`; the record is empty again. */
 lc_status lc__fault_take(lc__fault *f, lc_site site);

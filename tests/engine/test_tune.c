@@ -2,6 +2,7 @@
 /* Tuning: choices are made once and kept, wherever they come from they are used, and a cache can hold anything without
  * harm. What a clock says is not tested: choices are put into the cache by hand. */
 #include "test.h"
+#include "engine/plan/tune.h"
 #include "record/graph_impl.h"
 #include "trainer_world.h"
 
@@ -228,16 +229,16 @@ TEST(what_was_not_measured_stays_so)
     begin();
     CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2}, &from));
     CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2, .tune = true}, &to));
-    CHECK_OK(lc__tuning_add(&from->tuning, "a call", "a_kernel", 2, false));
-    CHECK_OK(lc__tuning_add(&from->tuning, "another call", "a_kernel", 1, true));
+    CHECK_OK(lc__tuning_add(from->tuning, "a call", "a_kernel", 2, false));
+    CHECK_OK(lc__tuning_add(from->tuning, "another call", "a_kernel", 1, true));
     CHECK_OK(lc_state_new(&root));
-    CHECK_OK(lc__tuning_save(&from->tuning, root));
+    CHECK_OK(lc__tuning_save(from->tuning, root));
     CHECK_OK(lc__graph_load_tuning(to, root));
-    const lc__choice *guess = lc__tuning_find(&to->tuning, "a call"), *measured;
-    measured = lc__tuning_find(&to->tuning, "another call");
+    const lc__choice *guess = lc__tuning_find(to->tuning, "a call"), *measured;
+    measured = lc__tuning_find(to->tuning, "another call");
     CHECK(guess && !guess->measured && guess->threads == 2 && !strcmp(guess->kernel, "a_kernel"));
     CHECK(measured && measured->measured && measured->threads == 1);
-    lc__tuning_keep(&to->tuning);
+    lc__tuning_keep(to->tuning);
     CHECK(tuning_file(path, sizeof path));
     read_file(path, text, sizeof text);
     CHECK_CONTAINS(text, "\"another call\"");
@@ -304,7 +305,7 @@ TEST(a_cache_may_hold_anything)
         bad[i] ^= (char)(1 << (i % 7));
         write_file(path, bad, i % 2 ? n : i);
         CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2, .tune = true}, &g));
-        for (int k = 0; k < g->tuning.n; k++) CHECK(g->tuning.choices[k].threads >= 1);
+        for (int k = 0; k < g->tuning->n; k++) CHECK(g->tuning->choices[k].threads >= 1);
         lc_graph_free(g);
     }
     end();

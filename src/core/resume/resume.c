@@ -10,6 +10,7 @@
 #include "core/split/chunks.h"
 #include "core/resume/run_state.h"
 #include "launch/slurm.h"
+#include "engine/plan/tune.h"
 #include "record/graph_impl.h"
 #include "tensor/initial.h"
 #include "tensor/slice.h"

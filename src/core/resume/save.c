@@ -24,6 +24,7 @@
 #include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
 #include "core/resume/run_state.h"
+#include "engine/plan/tune.h"
 #include "record/graph_impl.h"
 #include "parallel/reduce/reducer.h"
 #include "tensor/slice.h"
@@ -280,7 +281,7 @@ static lc_status save_settings(lc_trainer *t, lc_state *root)
     LC_TRY(lc_state_set_object(root, "precision", &o));
     if (t->precision->save_state) LC_TRY(t->precision->save_state(t->precision_self, o));
     LC_TRY(lc_state_set_int(root, "seed", t->opt.seed));
-    if (t->graph) LC_TRY(lc__tuning_save(&t->graph->tuning, root));
+    if (t->graph) LC_TRY(lc__tuning_save(t->graph->tuning, root));
     int n;
     const lc_option *table = lc_trainer_option_table(&n);
     LC_TRY(lc_state_set_object(root, "options", &o));

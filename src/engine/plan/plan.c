@@ -256,7 +256,7 @@ static lc_status make(lc_graph *g, lc__keeps keeps, lc_plan **out)
     g->expanding = true;
     LC_TRY_GOTO(status, done, run_passes(&b));
     for (int i = 0; i < p->n_calls; i++) p->flops += lc__call_flop(&p->calls[i].call);
-    lc__tuning_keep(&g->tuning);
+    lc__tuning_keep(g->tuning);
     if (p->arena_0 + p->arena_bytes > g->arena_committed) g->arena_committed = p->arena_0 + p->arena_bytes;
 done:
     g->expanding = false;
@@ -354,14 +354,14 @@ lc_status lc__graph_prepare(lc_graph *g, lc__keeps keeps, lc_plan **plan)
 
 lc_status lc__graph_load_tuning(lc_graph *g, const lc_state *root)
 {
-    bool changed = g->tuning.changed;
-    g->tuning.changed = false;
-    LC_TRY(lc__tuning_load(&g->tuning, root));
-    if (g->tuning.changed) {
+    bool changed = g->tuning->changed;
+    g->tuning->changed = false;
+    LC_TRY(lc__tuning_load(g->tuning, root));
+    if (g->tuning->changed) {
         for (int i = 0; i < g->n_plans; i++) lc__plan_free(g->plans[i]);
         g->n_plans = g->n_chain = 0;
         g->last = g->expect = NULL;
     }
-    g->tuning.changed |= changed;
+    g->tuning->changed |= changed;
     return LC_OK;
 }

@@ -3,6 +3,7 @@
 #ifndef LC_ENGINE_PLAN_PLAN_IMPL_H
 #define LC_ENGINE_PLAN_PLAN_IMPL_H
 
+#include "engine/plan/tune.h"
 #include "record/graph_impl.h"
 
 typedef struct lc_ir_node {

@@ -172,7 +172,7 @@ done:
 lc_status lc__tune(lc_graph *g, lc_call *call)
 {
     lc_status status = LC_OK;
-    lc__tuning *t = &g->tuning;
+    lc__tuning *t = g->tuning;
     candidate list[MAX_KERNELS + 1];
     char *key = NULL;
     int n, best = 0;

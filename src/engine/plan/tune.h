@@ -33,8 +33,8 @@ typedef struct lc__tuning {
 
 /* tune_store.c */
 /* `on`: reads the cache. A cache that cannot be read, or is another machine's, is no error. */
-lc_status lc__tuning_init(lc__tuning *t, bool on, const lc_backend_ops *backend, const void *kernel_set, int threads);
-void lc__tuning_release(lc__tuning *t);
+lc_status lc__tuning_new(bool on, const lc_backend_ops *backend, const void *kernel_set, int threads, lc__tuning **out);
+void lc__tuning_free(lc__tuning *t);
 lc_status lc__tuning_key(const lc_call *call, char **key); /* free */
 const lc__choice *lc__tuning_find(const lc__tuning *t, const char *key);
 lc_status lc__tuning_add(lc__tuning *t, const char *key, const char *kernel, int threads, bool measured);
@@ -44,6 +44,10 @@ void lc__tuning_keep(lc__tuning *t);
  * what is known. Nothing is written if there are none. */
 lc_status lc__tuning_save(const lc__tuning *t, lc_state *root);
 lc_status lc__tuning_load(lc__tuning *t, const lc_state *root);
+
+/* plan.c */
+/* Between steps: takes over the choices of a checkpoint; plans made with others are dropped. */
+lc_status lc__graph_load_tuning(lc_graph *g, const lc_state *root);
 
 /* tune.c */
 /* Whether all threads are faster than one, by an estimate that depends on nothing but the call. */

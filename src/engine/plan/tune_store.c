@@ -204,9 +204,11 @@ void lc__tuning_keep(lc__tuning *t)
 
 /* ---- life ---- */
 
-lc_status lc__tuning_init(lc__tuning *t, bool on, const lc_backend_ops *backend, const void *kernel_set, int threads)
+lc_status lc__tuning_new(bool on, const lc_backend_ops *backend, const void *kernel_set, int threads, lc__tuning **out)
 {
     char kernels[64];
+    lc__tuning *t = *out = calloc(1, sizeof *t);
+    if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory for a graph");
     backend->describe(kernel_set, kernels, sizeof kernels);
     snprintf(t->machine, sizeof t->machine, "%s, lightc %s, %d threads", kernels, lc_version(), threads);
     t->on = on;
@@ -216,12 +218,14 @@ lc_status lc__tuning_init(lc__tuning *t, bool on, const lc_backend_ops *backend,
     return LC_OK;
 }
 
-void lc__tuning_release(lc__tuning *t)
+void lc__tuning_free(lc__tuning *t)
 {
+    if (!t) return;
     for (int i = 0; i < t->n; i++) {
         free(t->choices[i].key);
         free(t->choices[i].kernel);
     }
     free(t->choices);
     free(t->cache);
+    free(t);
 }

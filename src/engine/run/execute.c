@@ -4,12 +4,6 @@
 #include "base/status.h"
 #include "record/graph_impl.h"
 
-void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx)
-{
-    g->observe = fn;
-    g->observe_ctx = ctx;
-}
-
 static double view_bytes(const lc_view *v)
 {
     return lc__view_numel(v) * (double)lc_dtype_size(v->dtype);

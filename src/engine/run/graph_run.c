@@ -3,6 +3,7 @@
 #include "builtin.h"
 #include "base/grow.h"
 #include "base/handle.h"
+#include "engine/plan/tune.h"
 #include "tensor/initial.h"
 #include "record/graph_impl.h"
 
@@ -85,13 +86,13 @@ lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
     if (status >= 0) status = read_switch("LIGHTC_KERNELS", "fast", "reference", &g->reference_only);
     g->nan_check |= g->options.nan_check;
     if (status >= 0) status = g->backend->kernel_set(&g->kernel_set);
-    if (status >= 0) status = lc__tuning_init(&g->tuning, g->options.tune, g->backend, g->kernel_set, g->threads);
+    if (status >= 0) status = lc__tuning_new(g->options.tune, g->backend, g->kernel_set, g->threads, &g->tuning);
     if (status >= 0) status = lc__dump_check(g);
     if (status >= 0) status = make_pools(g);
     if (status >= 0) status = g->backend->arena_reserve(&g->arena, &g->arena_reserved);
     if (status < 0) {
         free_pools(g);
-        lc__tuning_release(&g->tuning);
+        lc__tuning_free(g->tuning);
         free(g);
         return status;
     }
@@ -113,7 +114,7 @@ void lc_graph_free(lc_graph *g)
     }
     free_pools(g);
     g->backend->arena_release(g->arena, g->arena_reserved);
-    lc__tuning_release(&g->tuning);
+    lc__tuning_free(g->tuning);
     lc__peers_free(g);
     free(g->scratch);
     free(g->values);
@@ -123,6 +124,12 @@ void lc_graph_free(lc_graph *g)
     free(g->flats);
     lc__mark_clear(&g->mark);
     free(g);
+}
+
+void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx)
+{
+    g->observe = fn;
+    g->observe_ctx = ctx;
 }
 
 int lc_graph_threads(const lc_graph *g)
