@@ -127,7 +127,7 @@ lc_status bench_ckpt(const bench *b)
     places loaded = {.n = 0};
     adder a = {.memory = malloc((size_t)(2 * parameters) * sizeof(float))};
     double durable[ROUNDS], stall[ROUNDS], loading[ROUNDS], copy[ROUNDS], spread[3][ROUNDS], bytes = 0;
-    lc_graph_options options = {.threads = (int)b->threads};
+    lc_graph_args options = LC_ARGS(lc_graph, .threads = (int)b->threads);
     lc_status s;
     lc_module_init(&m.base, NULL, 0);
     for (int i = 0; i < LAYERS; i++) lc_linear_init(&m.layers[i], &m, names[i], WIDTH, WIDTH);
@@ -138,7 +138,7 @@ lc_status bench_ckpt(const bench *b)
     for (int64_t i = 0; i < 2 * parameters; i++) a.memory[i] = (float)(i & 1023) * 1e-3f;
     LC_TRY_GOTO(s, done, lc_module_status(&m.base));
     LC_TRY_GOTO(s, done, bench_folder(folder, sizeof folder));
-    LC_TRY_GOTO(s, done, lc_graph_new(&options, &g));
+    LC_TRY_GOTO(s, done, lc_graph_new_with(&g, &options));
     opt = lc_adam(&m, .lr = 1e-3);
     LC_TRY_GOTO(s, done, lc_module_status(&m.base));
     LC_TRY_GOTO(s, done, train(g, &m, opt));

@@ -99,14 +99,14 @@ static double fma_flops(int threads, const char **isa)
 
 static lc_status product_flops(int threads, int64_t m, int64_t k, int64_t n, double *out)
 {
-    lc_graph_options options = {.threads = threads};
+    lc_graph_args options = LC_ARGS(lc_graph, .threads = threads);
     lc_graph *g = NULL;
     lc_tensor *a = NULL, *b = NULL;
     int64_t a_shape[] = {m, k}, b_shape[] = {n, k};
     double work = 2.0 * (double)m * (double)k * (double)n, best = 1e30;
     int repeats = (int)(1e9 / work) + 1;
     lc_status s;
-    LC_TRY_GOTO(s, done, lc_graph_new(&options, &g));
+    LC_TRY_GOTO(s, done, lc_graph_new_with(&g, &options));
     LC_TRY_GOTO(s, done, lc_tensor_new(LC_F32, 2, a_shape, &a));
     LC_TRY_GOTO(s, done, lc_tensor_new(LC_F32, 2, b_shape, &b));
     for (int i = 0; i < 3 + ROUNDS; i++) {

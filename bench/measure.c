@@ -56,7 +56,7 @@ int bench_threads(const bench *b)
 {
     if (b->threads > 0) return (int)b->threads;
     lc_graph *g = NULL;
-    int n = lc_graph_new(NULL, &g) == LC_OK ? lc_graph_threads(g) : 1;
+    int n = lc_graph_new(&g) == LC_OK ? lc_graph_threads(g) : 1;
     lc_graph_free(g);
     return n;
 }

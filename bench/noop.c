@@ -50,9 +50,9 @@ static lc_status bare_step(const bench *b, int64_t n, double *seconds)
     lc_graph *g = NULL;
     lc_optimizer *opt = NULL;
     lc_status s;
-    lc_graph_options options = {.threads = (int)b->threads};
+    lc_graph_args options = LC_ARGS(lc_graph, .threads = (int)b->threads);
     noop_init(&m, BAREBONES);
-    LC_TRY_GOTO(s, done, lc_graph_new(&options, &g));
+    LC_TRY_GOTO(s, done, lc_graph_new_with(&g, &options));
     opt = lc_sgd(&m, .lr = 0);
     LC_TRY_GOTO(s, done, lc_module_status(&m.base));
     double start = 0;

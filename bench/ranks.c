@@ -29,8 +29,8 @@ static lc_status ranks_new(const bench *b, const char *name, int64_t samples, in
                        "%s needs two ranks or more: start it with `lightc launch -np 2`, or with RANK, WORLD_SIZE, "
                        "MASTER_ADDR and MASTER_PORT",
                        b->work);
-    lc_fabric_options o = {.strategy = "ddp", .comm = r->comm, .threads = (int)b->threads};
-    LC_TRY(lc_fabric_new(&o, &r->fabric));
+    lc_fabric_args o = LC_ARGS(lc_fabric, .strategy = "ddp", .comm = r->comm, .threads = (int)b->threads);
+    LC_TRY(lc_fabric_new_with(&r->fabric, &o));
     r->model = model_new(name, NULL, 0);
     if (!r->model) return lc_fail(LC_ERR_MEMORY, "no memory for the model");
     r->optimizer = lc_adamw(r->model, .lr = 1e-3, .weight_decay = 0.1);

@@ -46,7 +46,7 @@ typedef struct cost {
 
 static lc_status measure(int what, cost *out)
 {
-    lc_graph_options options = {.threads = 1};
+    lc_graph_args options = LC_ARGS(lc_graph, .threads = 1);
     lc_graph *g = NULL;
     lc_tensor *x = NULL;
     model *m = what == 2 ? model_new("gpt_small", NULL, 0) : NULL;
@@ -59,7 +59,7 @@ static lc_status measure(int what, cost *out)
         goto done;
     }
     memset(memory, 0, 128);
-    LC_TRY_GOTO(s, done, lc_graph_new(&options, &g));
+    LC_TRY_GOTO(s, done, lc_graph_new_with(&g, &options));
     if (what == 2)
         LC_TRY_GOTO(s, done, lc_input_new(LC_I64, 2, ids, LC_ROW_MAJOR, memory, &x));
     else

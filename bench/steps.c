@@ -98,8 +98,8 @@ static void runner_free(runner *r)
 
 static lc_status runner_new(const bench *b, const task *t, int64_t batch, runner *r)
 {
-    lc_graph_options options = {.threads = (int)b->threads, .tune = b->tune};
-    LC_TRY(lc_graph_new(&options, &r->g));
+    lc_graph_args options = LC_ARGS(lc_graph, .threads = (int)b->threads, .tune = b->tune);
+    LC_TRY(lc_graph_new_with(&r->g, &options));
     r->m = model_new(t->model, NULL, 0);
     if (!r->m) return lc_fail(LC_ERR_MEMORY, "no memory for the model");
     LC_TRY(lc_module_status(&r->m->base));

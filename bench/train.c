@@ -118,8 +118,8 @@ static lc_status tokens(int64_t n, lc_dataset **out)
 
 static lc_status datasets(const bench *b, const char *name, int64_t batch, lc_dataset *sets[2])
 {
-    const lc_idx_options normal = {.mean = 0.2860, .std = 0.3530};
-    if (strcmp(name, "gpt") != 0) return lc_mnist_load(b->data, &normal, &sets[0], &sets[1]);
+    const lc_idx_args normal = LC_ARGS(lc_idx, .mean = 0.2860, .std = 0.3530);
+    if (strcmp(name, "gpt") != 0) return lc_mnist_load_with(b->data, &sets[0], &sets[1], &normal);
     LC_TRY(tokens((b->steps ? b->steps : 5) * batch * b->devices, &sets[0]));
     return tokens(batch, &sets[1]);
 }
@@ -156,12 +156,9 @@ lc_status bench_epochs(const bench *b, const char *name, int64_t batch)
     if (!t) goto done; /* the ranks that this process started have ended */
     LC_TRY_GOTO(s, done, datasets(b, name, batch, sets));
     for (int i = 0; i < 2; i++) {
-        lc_dataloader_options o = {.dataset = sets[i],
-                                   .batch_size = batch,
-                                   .shuffle = i == 0,
-                                   .drop_last = i == 0,
-                                   .num_workers = (int)b->workers};
-        LC_TRY_GOTO(s, done, lc_dataloader_new(&o, &loaders[i]));
+        lc_dataloader_args o = LC_ARGS(lc_dataloader, .dataset = sets[i], .batch_size = batch, .shuffle = i == 0,
+                                       .drop_last = i == 0, .num_workers = (int)b->workers);
+        LC_TRY_GOTO(s, done, lc_dataloader_new_with(&loaders[i], &o));
     }
     m = model_new(name, &classifier_ops, 0);
     double fit = bench_now();
@@ -208,15 +205,15 @@ lc_status bench_first_step_idx(const bench *b)
     lc_trainer *t = NULL;
     model *m = NULL;
     lc_status s;
-    const lc_idx_options normal = {.mean = 0.1307, .std = 0.3081};
+    const lc_idx_args normal = LC_ARGS(lc_idx, .mean = 0.1307, .std = 0.3081);
     LC_TRY_GOTO(s, done, bench_folder(folder, sizeof folder));
-    LC_TRY_GOTO(s, done, lc_mnist_load(b->data, &normal, &whole, &test));
+    LC_TRY_GOTO(s, done, lc_mnist_load_with(b->data, &whole, &test, &normal));
     double loaded = bench_now();
     int64_t n = lc_dataset_length(whole), held_out = n / 12, counts[] = {n - held_out, held_out};
     LC_TRY_GOTO(s, done, lc_dataset_split(whole, 0, 2, counts, parts));
     for (int i = 0; i < 2; i++) {
-        lc_dataloader_options o = {.dataset = parts[i], .batch_size = 64, .shuffle = i == 0};
-        LC_TRY_GOTO(s, done, lc_dataloader_new(&o, &loaders[i]));
+        lc_dataloader_args o = LC_ARGS(lc_dataloader, .dataset = parts[i], .batch_size = 64, .shuffle = i == 0);
+        LC_TRY_GOTO(s, done, lc_dataloader_new_with(&loaders[i], &o));
     }
     m = model_new("mlp", &classifier_ops, 0);
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;

@@ -116,10 +116,8 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 static lc_status loader(gpt *m, lc_dataset *data, bool train, lc_loaders *out)
 {
     lc_dataloader *l;
-    LC_TRY(lc_dataloader_new(
-        &(lc_dataloader_options){
-            .dataset = data, .batch_size = m->args.batch_size, .shuffle = train, .drop_last = train, .seed = m->seed},
-        &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = data, .batch_size = m->args.batch_size, .shuffle = train,
+                             .drop_last = train, .seed = m->seed));
     return lc_loaders_add(out, l);
 }
 
@@ -150,7 +148,7 @@ static lc_status print_sample(gpt *m)
     double *p = calloc((size_t)vocabulary, sizeof *p);
     float *logits = calloc((size_t)(context * vocabulary), sizeof *logits);
     if (!window || !p || !logits) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory for a sample"));
-    LC_TRY_GOTO(status, done, lc_graph_new(NULL, &g));
+    LC_TRY_GOTO(status, done, lc_graph_new(&g));
     LC_TRY_GOTO(status, done, lc_input_new(LC_I64, 2, (int64_t[]){1, context}, LC_ROW_MAJOR, window, &ids));
     lc_module_train(&m->base, false);
     int newline = lc_text_encode(m->text, '\n');

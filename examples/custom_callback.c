@@ -93,8 +93,7 @@ static lc_status train_dataloader(lc_module *self, lc_loaders *out)
 {
     line *m = (line *)self;
     lc_dataloader *l;
-    LC_TRY(lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = m->data, .batch_size = m->args.batch_size, .shuffle = true}, &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = m->data, .batch_size = m->args.batch_size, .shuffle = true));
     return lc_loaders_add(out, l);
 }
 

@@ -105,10 +105,8 @@ static lc_status train_dataloader(lc_module *self, lc_loaders *out)
 {
     network *m = (network *)self;
     lc_dataloader *l;
-    LC_TRY(lc_dataloader_new(
-        &(lc_dataloader_options){
-            .dataset = m->data, .batch_size = m->args.batch_size, .shuffle = true, .drop_last = true},
-        &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = m->data, .batch_size = m->args.batch_size, .shuffle = true,
+                             .drop_last = true));
     return lc_loaders_add(out, l);
 }
 

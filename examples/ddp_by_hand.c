@@ -205,14 +205,10 @@ int main(int argc, char **argv)
 
     lc_dataset *sets[2];
     lc_dataloader *loaders[2];
-    LC_MAIN_TRY(lc_mnist_load(args.data, &(lc_idx_options){.mean = 0.1307, .std = 0.3081}, &sets[0], &sets[1]));
+    LC_MAIN_TRY(lc_mnist_load(args.data, &sets[0], &sets[1], .mean = 0.1307, .std = 0.3081));
     for (int i = 0; i < 2; i++) {
-        LC_MAIN_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = sets[i],
-                                                               .batch_size = args.batch_size,
-                                                               .shuffle = i == 0,
-                                                               .drop_last = i == 0,
-                                                               .seed = (uint64_t)opt.seed},
-                                      &loaders[i]));
+        LC_MAIN_TRY(lc_dataloader_new(&loaders[i], .dataset = sets[i], .batch_size = args.batch_size, .shuffle = i == 0,
+                                      .drop_last = i == 0, .seed = (uint64_t)opt.seed));
         LC_MAIN_TRY(lc_dataloader_shard(loaders[i], &(lc_shard){.rank = rank, .size = size}));
     }
 
@@ -224,7 +220,7 @@ int main(int argc, char **argv)
     t.all = malloc((size_t)t.n_all * sizeof *t.all);
     t.gradients = calloc((size_t)t.n, sizeof(lc_tensor *));
     if (!t.all || !t.gradients) LC_MAIN_TRY(lc_fail(LC_ERR_MEMORY, "out of memory"));
-    LC_MAIN_TRY(lc_graph_new(&(lc_graph_options){.threads = (int)opt.threads}, &t.graph));
+    LC_MAIN_TRY(lc_graph_new(&t.graph, .threads = (int)opt.threads));
 
     LC_MAIN_TRY(broadcast_parameters(&t));
     LC_MAIN_TRY(train(&t, loaders[0], opt.max_epochs));

@@ -86,14 +86,10 @@ int main(int argc, char **argv)
     /* Every rank has all data and makes the same loaders: the trainer gives each its part of them. */
     lc_dataset *sets[2];
     lc_dataloader *loaders[2];
-    LC_MAIN_TRY(lc_mnist_load(args.data, &(lc_idx_options){.mean = 0.1307, .std = 0.3081}, &sets[0], &sets[1]));
+    LC_MAIN_TRY(lc_mnist_load(args.data, &sets[0], &sets[1], .mean = 0.1307, .std = 0.3081));
     for (int i = 0; i < 2; i++)
-        LC_MAIN_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = sets[i],
-                                                               .batch_size = args.batch_size,
-                                                               .shuffle = i == 0,
-                                                               .drop_last = i == 0,
-                                                               .seed = (uint64_t)opt.seed},
-                                      &loaders[i]));
+        LC_MAIN_TRY(lc_dataloader_new(&loaders[i], .dataset = sets[i], .batch_size = args.batch_size, .shuffle = i == 0,
+                                      .drop_last = i == 0, .seed = (uint64_t)opt.seed));
 
     network model;
     lc_module_init(&model.base, &network_ops, (uint64_t)opt.seed);

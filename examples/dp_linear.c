@@ -63,9 +63,8 @@ int main(int argc, char **argv)
     lc_dataset *data;
     lc_dataloader *loader;
     LC_MAIN_TRY(lc_array_dataset_new(SAMPLES, 2, arrays, &data));
-    LC_MAIN_TRY(lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = data, .batch_size = BATCH, .shuffle = true, .seed = (uint64_t)opt.seed},
-        &loader));
+    LC_MAIN_TRY(
+        lc_dataloader_new(&loader, .dataset = data, .batch_size = BATCH, .shuffle = true, .seed = (uint64_t)opt.seed));
 
     model m;
     lc_module_init(&m.base, &model_ops, (uint64_t)opt.seed);

@@ -63,14 +63,9 @@ static lc_status run(const lc_trainer_options *o, const char *from, const char *
 {
     net m = {0};
     lc_fabric *f = NULL;
-    LC_TRY(lc_fabric_new(&(lc_fabric_options){.devices = o->devices,
-                                              .num_nodes = o->num_nodes,
-                                              .nodes_file = o->nodes_file,
-                                              .strategy = o->strategy,
-                                              .precision = o->precision,
-                                              .threads = (int)o->threads,
-                                              .seed = (uint64_t)o->seed},
-                         &f));
+    LC_TRY(lc_fabric_new(&f, .devices = o->devices, .num_nodes = o->num_nodes, .nodes_file = o->nodes_file,
+                         .strategy = o->strategy, .precision = o->precision, .threads = (int)o->threads,
+                         .seed = (uint64_t)o->seed));
     lc_module_init(&m.base, NULL, (uint64_t)o->seed);
     lc_linear_init(&m.l1, &m, "l1", 1, 32);
     lc_linear_init(&m.l2, &m, "l2", 32, 1);

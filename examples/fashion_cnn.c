@@ -116,23 +116,20 @@ int main(int argc, char **argv)
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, 3, &args, argc, argv));
 
     lc_dataset *whole, *test, *parts[2];
-    LC_MAIN_TRY(lc_mnist_load(args.data, &(lc_idx_options){.mean = 0.2860, .std = 0.3530}, &whole, &test));
+    LC_MAIN_TRY(lc_mnist_load(args.data, &whole, &test, .mean = 0.2860, .std = 0.3530));
     int64_t n = lc_dataset_length(whole), held_out = n / 12;
     LC_MAIN_TRY(lc_dataset_split(whole, (uint64_t)opt.seed, 2, (int64_t[]){n - held_out, held_out}, parts));
 
     lc_dataset *sets[] = {parts[0], parts[1], test};
     lc_dataloader *loaders[3];
     for (int i = 0; i < 3; i++) {
-        LC_MAIN_TRY(lc_dataloader_new(
-            &(lc_dataloader_options){
-                .dataset = sets[i], .batch_size = args.batch_size, .shuffle = i == 0, .seed = (uint64_t)opt.seed},
-            &loaders[i]));
+        LC_MAIN_TRY(lc_dataloader_new(&loaders[i], .dataset = sets[i], .batch_size = args.batch_size, .shuffle = i == 0,
+                                      .seed = (uint64_t)opt.seed));
     }
 
     cnn model;
     cnn_init(&model, &cnn_ops, (uint64_t)opt.seed, args.lr);
-    LC_MAIN_TRY(
-        lc_metric_new("F1Score", &(lc_metric_options){.num_classes = 10, .average = LC_AVERAGE_MACRO}, &model.f1));
+    LC_MAIN_TRY(lc_metric_new("F1Score", &model.f1, .num_classes = 10, .average = LC_AVERAGE_MACRO));
     lc_trainer *trainer;
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));
     LC_MAIN_TRY(lc_trainer_fit(trainer, &model.base,

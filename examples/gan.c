@@ -223,12 +223,10 @@ int main(int argc, char **argv)
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, 4, &args, argc, argv));
 
     gan model = {.lr = args.lr};
-    LC_MAIN_TRY(lc_mnist_load(args.data, &(lc_idx_options){.mean = 0.5, .std = 0.5}, &model.data, NULL));
+    LC_MAIN_TRY(lc_mnist_load(args.data, &model.data, NULL, .mean = 0.5, .std = 0.5));
     lc_dataloader *loader;
-    LC_MAIN_TRY(lc_dataloader_new(
-        &(lc_dataloader_options){
-            .dataset = model.data, .batch_size = args.batch_size, .shuffle = true, .seed = (uint64_t)opt.seed},
-        &loader));
+    LC_MAIN_TRY(lc_dataloader_new(&loader, .dataset = model.data, .batch_size = args.batch_size, .shuffle = true,
+                                  .seed = (uint64_t)opt.seed));
     lc_module_init(&model.base, &gan_ops, (uint64_t)opt.seed);
     network_init(&model.generator, &model, "generator", LATENT, args.width, PIXELS);
     network_init(&model.discriminator, &model, "discriminator", PIXELS, args.width, 1);

@@ -76,17 +76,15 @@ int main(int argc, char **argv)
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, 2, &args, argc, argv));
 
     lc_dataset *whole, *test, *parts[2]; /* 60,000 = 55,000 to train on + 5,000 to validate */
-    LC_MAIN_TRY(lc_mnist_load(args.data, &(lc_idx_options){.mean = 0.1307, .std = 0.3081}, &whole, &test));
+    LC_MAIN_TRY(lc_mnist_load(args.data, &whole, &test, .mean = 0.1307, .std = 0.3081));
     int64_t n = lc_dataset_length(whole), held_out = n / 12;
     LC_MAIN_TRY(lc_dataset_split(whole, (uint64_t)opt.seed, 2, (int64_t[]){n - held_out, held_out}, parts));
 
     lc_dataset *sets[] = {parts[0], parts[1], test};
     lc_dataloader *loaders[3];
     for (int i = 0; i < 3; i++) {
-        LC_MAIN_TRY(lc_dataloader_new(
-            &(lc_dataloader_options){
-                .dataset = sets[i], .batch_size = args.batch_size, .shuffle = i == 0, .seed = (uint64_t)opt.seed},
-            &loaders[i]));
+        LC_MAIN_TRY(lc_dataloader_new(&loaders[i], .dataset = sets[i], .batch_size = args.batch_size, .shuffle = i == 0,
+                                      .seed = (uint64_t)opt.seed));
     }
 
     classifier model;

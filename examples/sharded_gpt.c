@@ -93,8 +93,7 @@ static lc_status train_dataloader(lc_module *self, lc_loaders *out)
 {
     const gpt *m = (const gpt *)self;
     lc_dataloader *l;
-    LC_TRY(lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = m->data, .batch_size = m->batch_size, .shuffle = true, .seed = 1}, &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = m->data, .batch_size = m->batch_size, .shuffle = true, .seed = 1));
     return lc_loaders_add(out, l);
 }
 

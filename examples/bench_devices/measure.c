@@ -176,8 +176,7 @@ static lc_status make_loader(int64_t batch_size, lc_dataloader **out)
             images[i][k] = (float)lc_random_normal(1, (uint64_t)(i * SIDE * SIDE + k)) + (float)(k % 10 == i % 10);
     }
     LC_TRY(lc_array_dataset_new(SAMPLES, 2, arrays, &data));
-    lc_status s =
-        lc_dataloader_new(&(lc_dataloader_options){.dataset = data, .batch_size = batch_size, .drop_last = true}, out);
+    lc_status s = lc_dataloader_new(out, .dataset = data, .batch_size = batch_size, .drop_last = true);
     lc_dataset_unref(data);
     return s;
 }

@@ -83,8 +83,7 @@ static lc_status points(const settings *h, uint64_t first, int64_t n, lc_loaders
         {.field = {.name = "y", .dtype = LC_I64}, .data = y, .free = free},
     };
     LC_TRY(lc_array_dataset_new(n, 2, arrays, &data));
-    status = lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = data, .batch_size = h->batch_size, .shuffle = !first}, &loader);
+    status = lc_dataloader_new(&loader, .dataset = data, .batch_size = h->batch_size, .shuffle = !first);
     lc_dataset_unref(data);
     return status < 0 ? status : lc_loaders_add(out, loader);
 }

@@ -62,6 +62,11 @@ enum { LC_OFF = 0, LC_ON = 1, LC_AUTO = 2 };
         LC_APPLY_(function, LC_OPEN_ before (int)(sizeof(list) / sizeof(list[0])), list, LC_HERE);                     \
     })
 
+/* The value of FUNCTION_with(before..., out, &args), where args is a KIND_args with the defaults of KIND and then the
+ * members given after `out`. */
+#define LC_CALL_NEW_(function, kind, before, out, ...)                                                                 \
+    LC_CALL_(LC_UNIQUE_, kind##_args, kind##_defaults(), function##_with, (LC_OPEN_ before out, ), (), __VA_ARGS__)
+
 /* How many values are given. */
 #define LC_COUNT(...) (0 LC_MAP_(LC_ONE_, , __VA_ARGS__))
 
@@ -84,8 +89,9 @@ enum { LC_OFF = 0, LC_ON = 1, LC_AUTO = 2 };
         ops;                                                                                                           \
     })
 
-/* The value of a number that must be given, in its struct's defaults. */
+/* A number that was not given: a double, and an int64_t whose 0 means something. */
 #define LC_NOT_GIVEN ((double)__builtin_nanf(""))
+#define LC_UNSET     INT64_MIN
 
 /* Nested calls declare structs inside each other: names of their own keep -Wshadow quiet. */
 #define LC_UNIQUE_ LC_PASTE_(lc_args_, __COUNTER__)

@@ -171,6 +171,14 @@ typedef struct lc_finetuning_args {
 } lc_finetuning_args;
 LC_DEFAULTS(lc_finetuning, lc_finetuning_args, )
 
+typedef struct lc_unfreeze_args {
+    size_t size;
+    double lr;               /* default: the rate of the first group, divided by initial_denom_lr */
+    double initial_denom_lr; /* default 10 */
+    bool train_bn;           /* default on */
+} lc_unfreeze_args;
+LC_DEFAULTS(lc_unfreeze, lc_unfreeze_args, .lr = LC_NOT_GIVEN, .initial_denom_lr = 10, .train_bn = true)
+
 /* BackboneFinetuning: the part named "backbone" is frozen until an epoch; its learning rate then grows to that of the
  * rest. */
 typedef struct lc_backbone_finetuning_args {
@@ -427,9 +435,10 @@ LC_API lc_status lc_finetuning_new(const lc_finetuning_args *args, lc_callback *
 /* For freeze_before_training: nothing of `part` is trained; with train_bn its batch norms are all the same. */
 LC_API void lc_finetuning_freeze(lc_module *part, bool train_bn);
 /* For finetune_function: `part` is trained from now on, in a group of its own for what the optimizer does not have yet.
- * lr 0: the rate of the first group divided by initial_denom_lr (0: 10). Without train_bn batch norms get no group. */
-LC_API lc_status lc_finetuning_unfreeze(lc_module *part, lc_optimizer *opt, double lr, double initial_denom_lr,
-                                        bool train_bn) LC_MUST_USE;
+ * Without train_bn batch norms get no group. lc_finetuning_unfreeze(backbone, opt, .lr = 1e-4) */
+#define lc_finetuning_unfreeze(part, ...) LC_CALL_NEW_(lc_finetuning_unfreeze, lc_unfreeze, (part, ), __VA_ARGS__, )
+LC_API lc_status lc_finetuning_unfreeze_with(lc_module *part, lc_optimizer *opt,
+                                             const lc_unfreeze_args *args) LC_MUST_USE;
 LC_API lc_status lc_backbone_finetuning_new(const lc_backbone_finetuning_args *args, lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_model_pruning_new(const lc_model_pruning_args *args, lc_callback *out) LC_MUST_USE;
 /* Of parameter i of those that are pruned, or of all together (-1). LC_ERR_NOT_FOUND if there is no such. */

@@ -16,6 +16,7 @@
 #ifndef LIGHTC_DATA_H
 #define LIGHTC_DATA_H
 
+#include <lightc/args.h>
 #include <lightc/span.h>
 #include <lightc/batch.h>
 #include <lightc/random.h>
@@ -124,18 +125,23 @@ LC_API lc_status lc_idx_read(const char *path, lc_idx *out) LC_MUST_USE;
 LC_API lc_status lc_idx_parse(const void *bytes, size_t size, const char *name, lc_idx *out) LC_MUST_USE;
 LC_API void lc_idx_release(lc_idx *idx);
 
-typedef struct lc_idx_options {
-    double mean, std; /* images as (x/255 - mean)/std in f32; std 0 = 1 */
+typedef struct lc_idx_args {
+    size_t size;
+    double mean, std; /* images as (x/255 - mean)/std in f32 */
     bool raw;         /* images stay u8 (for transforms that want bytes) */
-} lc_idx_options;
+} lc_idx_args;
+LC_DEFAULTS(lc_idx, lc_idx_args, .std = 1)
 
 /* Images (u8, [N,H,W] or [N,C,H,W]; a missing channel dimension is added) as "x", labels (u8, [N]) as "y" in i64. */
-LC_API lc_status lc_idx_dataset_new(const char *images, const char *labels, const lc_idx_options *options,
-                                    lc_dataset **out) LC_MUST_USE;
+#define lc_idx_dataset_new(images, labels, ...)                                                                        \
+    LC_CALL_NEW_(lc_idx_dataset_new, lc_idx, (images, labels, ), __VA_ARGS__, )
+LC_API lc_status lc_idx_dataset_new_with(const char *images, const char *labels, lc_dataset **out,
+                                         const lc_idx_args *args) LC_MUST_USE;
 /* The four files of MNIST or Fashion-MNIST in `dir` (train-images-idx3-ubyte, with or without .gz, ...), read on
  * several threads at once. `train` or `test` may be NULL. */
-LC_API lc_status lc_mnist_load(const char *dir, const lc_idx_options *options, lc_dataset **train,
-                               lc_dataset **test) LC_MUST_USE;
+#define lc_mnist_load(dir, train, ...) LC_CALL_NEW_(lc_mnist_load, lc_idx, (dir, train, ), __VA_ARGS__, )
+LC_API lc_status lc_mnist_load_with(const char *dir, lc_dataset **train, lc_dataset **test,
+                                    const lc_idx_args *args) LC_MUST_USE;
 
 /* ---- text ---- */
 
@@ -322,19 +328,23 @@ typedef struct lc_dataloader_ops {
 #define LC_DATALOADER_OPS_INIT .size = sizeof(lc_dataloader_ops)
 
 /* The loader over a dataset. */
-typedef struct lc_dataloader_options {
-    lc_dataset *dataset; /* the loader holds a reference of its own */
-    int64_t batch_size;  /* 0: 1 */
+typedef struct lc_dataloader_args {
+    size_t size;
+    lc_dataset *dataset; /* REQUIRED; the loader holds a reference of its own */
+    int64_t batch_size;
     bool shuffle;        /* in a random order, another each epoch */
     lc_sampler *sampler; /* instead of shuffle; the loader takes what it points to over, also when it fails */
     bool drop_last;      /* drop the last batch if it isn't full; else it is smaller */
     int num_workers;     /* threads that gather ahead; 0: on the calling thread, inside next. On one or two cores 0 is
                           * best for cheap samples. */
-    int prefetch;        /* batches each worker may be ahead; 0: 2 */
+    int prefetch;        /* batches each worker may be ahead, at least 1 */
     uint64_t seed;       /* of the order and of the samples' keys */
-} lc_dataloader_options;
+} lc_dataloader_args;
+LC_DEFAULTS(lc_dataloader, lc_dataloader_args, .batch_size = 1, .prefetch = 2)
 
-LC_API lc_status lc_dataloader_new(const lc_dataloader_options *options, lc_dataloader **out) LC_MUST_USE;
+/* lc_dataloader_new(&loader, .dataset = data, .batch_size = 64, .shuffle = true) */
+#define lc_dataloader_new(...) LC_CALL_NEW_(lc_dataloader_new, lc_dataloader, (), __VA_ARGS__, )
+LC_API lc_status lc_dataloader_new_with(lc_dataloader **out, const lc_dataloader_args *args) LC_MUST_USE;
 /* How several loaders become one. */
 typedef enum lc_combine {
     LC_MAX_SIZE_CYCLE = 0, /* until each has ended once; those that end earlier begin anew */

@@ -4,7 +4,7 @@
  * It knows no epochs, hooks or callbacks: the loop is the program's. What the trainer does for a step stands
  * here call by call (Lightning's Fabric; docs/from-lightning.md has the names side by side):
  *
- *     lc_fabric_new(&(lc_fabric_options){.seed = 1}, &f);            Fabric(...), launch()
+ *     lc_fabric_new(&f, .seed = 1);                                  Fabric(...), launch()
  *     lc_fabric_setup(f, &m.base, &opt, 1);                          setup(model, optimizer)
  *     while (next(loader, &batch)) {
  *         lc_fabric_begin(f);
@@ -27,9 +27,10 @@
 
 typedef struct lc_fabric lc_fabric;
 
-/* As the trainer's options of these names (docs/options.md), within the same bounds. NULL and 0: the default. Which of
+/* As the trainer's options of these names (docs/options.md), with the same defaults and bounds. Which of
  * those about ranks and devices are not here, and why: docs/from-lightning.md. */
-typedef struct lc_fabric_options {
+typedef struct lc_fabric_args {
+    size_t size;
     const char *accelerator, *strategy, *devices, *precision, *state_dict_type;
     int64_t num_nodes;
     const char *nodes_file;
@@ -52,7 +53,9 @@ typedef struct lc_fabric_options {
     double bucket_cap_mb;             /* MiB of gradients that ddp and sharded reduce with one call */
     int64_t shard_size;               /* of sharded_hybrid */
     const char *comm_security;        /* of connections between ranks: none, auth or encrypt */
-} lc_fabric_options;
+} lc_fabric_args;
+LC_DEFAULTS(lc_fabric, lc_fabric_args, .num_nodes = 1, .start_timeout = 300, .silence_timeout = 10, .grace_period = 2,
+            .bucket_cap_mb = 0.5)
 
 typedef struct lc_clip_args {
     size_t size;
@@ -69,8 +72,9 @@ LC_BEGIN_DECLS
  * next collective call, as LC_ERR_PEER, and do not wait for it. */
 
 /* Makes the processes of the strategy; every rank returns from it. The process that has started them gets LC_STOP, with
- * *out NULL, when they have ended (docs/launching.md). options NULL: the defaults. */
-LC_API lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out) LC_MUST_USE;
+ * *out NULL, when they have ended (docs/launching.md). */
+#define lc_fabric_new(...) LC_CALL_NEW_(lc_fabric_new, lc_fabric, (), __VA_ARGS__, )
+LC_API lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args) LC_MUST_USE;
 /* NULL is fine. Waits until the loggers have written everything (an error is lost). Module and optimizers stay the
  * program's. */
 LC_API void lc_fabric_free(lc_fabric *f);

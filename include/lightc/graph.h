@@ -7,20 +7,23 @@
 #ifndef LIGHTC_GRAPH_H
 #define LIGHTC_GRAPH_H
 
+#include <lightc/args.h>
 #include <lightc/tensor.h>
 
 typedef struct lc_graph lc_graph;
 typedef struct lc_optimizer lc_optimizer;
 
-typedef struct lc_graph_options {
+typedef struct lc_graph_args {
+    size_t size;
     int threads;        /* 0: OMP_NUM_THREADS or lc_processors */
     bool deterministic; /* results do not depend on `threads` */
     uint64_t seed;      /* of random operators */
-    int max_plans;      /* bound of the plan cache; 0: 64 */
+    int max_plans;      /* bound of the plan cache */
     int64_t max_bytes;  /* bound of planned memory; 0: what the machine has */
     bool tune;          /* kernels and threads are chosen by timing; see docs/engine.md */
     bool nan_check;     /* a step fails at the first operator that makes a NaN or infinity; costs speed */
-} lc_graph_options;
+} lc_graph_args;
+LC_DEFAULTS(lc_graph, lc_graph_args, .max_plans = 64)
 
 /* What the graph has done so far. */
 typedef struct lc_graph_stats {
@@ -49,8 +52,9 @@ LC_BEGIN_DECLS
  * allow it the time of (a container's --cpus, rounded up), if these are fewer. */
 LC_API int lc_processors(void);
 
-/* options NULL: the defaults. Free it with lc_graph_free, on the thread that uses it and outside of a step. */
-LC_API lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out) LC_MUST_USE;
+/* Free it with lc_graph_free, on the thread that uses it and outside of a step. */
+#define lc_graph_new(...) LC_CALL_NEW_(lc_graph_new, lc_graph, (), __VA_ARGS__, )
+LC_API lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args) LC_MUST_USE;
 LC_API void lc_graph_free(lc_graph *g); /* NULL is fine */
 LC_API void lc_graph_get_stats(const lc_graph *g, lc_graph_stats *out);
 LC_API int lc_graph_threads(const lc_graph *g); /* what `threads` came to */

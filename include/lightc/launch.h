@@ -7,12 +7,14 @@
 #ifndef LIGHTC_LAUNCH_H
 #define LIGHTC_LAUNCH_H
 
+#include <lightc/args.h>
 #include <lightc/status.h>
 
 /* At most so many ranks of one machine. */
 #define LC_MAX_LOCAL_RANKS 1024
 
 typedef struct lc_launch_args {
+    size_t size;
     char *const *argv; /* the program, searched for in PATH, then here, and its arguments; NULL after the last */
     int ranks;         /* how many; 0: the sum of `hosts`, or 1 */
     /* "a:4,b:4" puts so many ranks on each host, through mpirun; "local:2,local:2" simulates hosts on this one. NULL:
@@ -21,8 +23,9 @@ typedef struct lc_launch_args {
     int max_restarts;     /* when ranks are lost, those left start again, from the last checkpoint, so often */
     const char *root_dir; /* where the output of a rank that failed is left; NULL: the current directory */
     double start_timeout, silence_timeout, progress_timeout,
-        grace_period; /* seconds, as the options; 0: their default; progress_timeout -1: never */
+        grace_period; /* seconds, as the options; progress_timeout 0: learned from the run's steps, -1: never */
 } lc_launch_args;
+LC_DEFAULTS(lc_launch, lc_launch_args, .start_timeout = 300, .silence_timeout = 10, .grace_period = 2)
 
 LC_BEGIN_DECLS
 
@@ -34,7 +37,8 @@ LC_BEGIN_DECLS
  * LC_ERR_INTERRUPTED if they ended because of a signal to this process. LC_ERR_CONFIG in a rank: a program that
  * launches itself would never end. `lightc launch` may be what mpirun starts as a rank: there this call becomes the
  * program, and returns only if it cannot. */
-LC_API lc_status lc_launch(const lc_launch_args *args, int *exit_status) LC_MUST_USE;
+#define lc_launch(...) LC_CALL_NEW_(lc_launch, lc_launch, (), __VA_ARGS__, )
+LC_API lc_status lc_launch_with(int *exit_status, const lc_launch_args *args) LC_MUST_USE;
 
 LC_END_DECLS
 #endif

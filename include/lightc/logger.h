@@ -8,6 +8,7 @@
 #ifndef LIGHTC_LOGGER_H
 #define LIGHTC_LOGGER_H
 
+#include <lightc/args.h>
 #include <lightc/status.h>
 
 typedef struct lc_logger lc_logger;
@@ -138,13 +139,16 @@ LC_API lc_status lc_stream_logger_new(const char *target, lc_logger *out) LC_MUS
 
 /* A run of an MLflow server, over its REST interface. What cannot be sent is kept in <root_dir>/mlflow-spool and sent
  * later, if need be by the next run that has this logger. LC_ERR_UNSUPPORTED where libcurl is missing. */
-typedef struct lc_mlflow_options {
+typedef struct lc_mlflow_args {
+    size_t size;
     const char *tracking_uri;    /* "http://host:5000"; NULL: what MLFLOW_TRACKING_URI says */
     const char *experiment_name; /* NULL: what MLFLOW_EXPERIMENT_NAME says, or "lightning_logs" */
     const char *run_name;        /* NULL: "version_N" */
     bool log_model;              /* send checkpoints as artifacts, too */
-} lc_mlflow_options;
-LC_API lc_status lc_mlflow_logger_new(const lc_mlflow_options *options, lc_logger *out) LC_MUST_USE;
+} lc_mlflow_args;
+LC_DEFAULTS(lc_mlflow, lc_mlflow_args, )
+#define lc_mlflow_logger_new(...) LC_CALL_NEW_(lc_mlflow_logger_new, lc_mlflow, (), __VA_ARGS__, )
+LC_API lc_status lc_mlflow_logger_new_with(lc_logger *out, const lc_mlflow_args *args) LC_MUST_USE;
 LC_END_DECLS
 
 #endif

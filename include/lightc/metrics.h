@@ -6,7 +6,7 @@
  * it can be stored, sent and merged.
  *
  *     lc_metric *acc = NULL;
- *     LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = 10}, &acc));
+ *     LC_TRY(lc_metric_new("Accuracy", &acc, .num_classes = 10));
  *     LC_TRY(lc_metric_update_scores(acc, 64, 10, scores, targets));
  *     LC_TRY(lc_metric_compute(acc, &value));
  *
@@ -14,6 +14,7 @@
 #ifndef LIGHTC_METRICS_H
 #define LIGHTC_METRICS_H
 
+#include <lightc/args.h>
 #include <lightc/tensor.h>
 
 LC_BEGIN_DECLS
@@ -42,23 +43,25 @@ typedef enum lc_normalize {
     LC_NORMALIZE_ALL,      /* everything does */
 } lc_normalize;
 
-typedef struct lc_metric_options {
+typedef struct lc_metric_args {
+    size_t size;
     lc_metric_task task;
     int64_t num_classes; /* multiclass */
     int64_t num_labels;  /* multilabel */
     lc_average average;
-    int64_t top_k;          /* multiclass: right if the target is among the k best; 0: 1 */
-    double threshold;       /* binary, multilabel: a score above it is a 1; 0: 0.5 */
+    int64_t top_k;          /* multiclass: right if the target is among the k best */
+    double threshold;       /* binary, multilabel: a score above it is a 1 */
     bool ignore;            /* leave out targets that are ignore_index */
     int64_t ignore_index;   /* used with ignore */
-    double beta;            /* FBetaScore; 0: 1 */
+    double beta;            /* FBetaScore */
     double zero_division;   /* value of 0/0 in Precision, Recall, F-scores and JaccardIndex */
     lc_normalize normalize; /* ConfusionMatrix */
     bool not_squared;       /* MeanSquaredError: its root (squared=False) */
-    int64_t num_outputs;    /* regression on [N, outputs]; 0: 1 */
+    int64_t num_outputs;    /* regression on [N, outputs] */
     bool raw_values;        /* R2Score, ExplainedVariance: a value per output instead of their mean */
     int kappa_weights;      /* CohenKappa: how much an error counts: 0 the same, 1 its distance, 2 its square */
-} lc_metric_options;
+} lc_metric_args;
+LC_DEFAULTS(lc_metric, lc_metric_args, .top_k = 1, .threshold = 0.5, .beta = 1, .num_outputs = 1)
 
 /* What update gets: plain host arrays, row-major. */
 typedef struct lc_metric_batch {
@@ -97,8 +100,9 @@ typedef struct lc_metric_ops {
 /* A metric by its TorchMetrics name: Accuracy, Precision, Recall, F1Score, FBetaScore, Specificity, JaccardIndex,
  * HammingDistance, ConfusionMatrix, CohenKappa, MatthewsCorrCoef, AUROC, AveragePrecision, MeanSquaredError,
  * MeanAbsoluteError, R2Score, ExplainedVariance, PearsonCorrCoef, SpearmanCorrCoef, MeanMetric, SumMetric, MaxMetric,
- * MinMetric. An unknown name's error lists the known ones. `options` NULL: all defaults. */
-LC_API lc_status lc_metric_new(const char *name, const lc_metric_options *options, lc_metric **out) LC_MUST_USE;
+ * MinMetric. An unknown name's error lists the known ones. */
+#define lc_metric_new(name, ...) LC_CALL_NEW_(lc_metric_new, lc_metric, (name, ), __VA_ARGS__, )
+LC_API lc_status lc_metric_new_with(const char *name, lc_metric **out, const lc_metric_args *args) LC_MUST_USE;
 /* A metric of the program's own; takes `self` over, also when it fails. */
 LC_API lc_status lc_metric_from_ops(const lc_metric_ops *ops, void *self, lc_metric **out) LC_MUST_USE;
 LC_API void lc_metric_free(lc_metric *m); /* NULL is fine */

@@ -30,15 +30,15 @@ typedef struct lc_linear {
     int64_t in_features, out_features;
     void *reserved[2];
 } lc_linear;
-typedef struct lc_linear_options {
+typedef struct lc_linear_init_args {
     size_t size;
     int64_t out_features;
     bool no_bias;
     lc_dtype dtype;
-} lc_linear_options;
-LC_DEFAULTS(lc_linear_init, lc_linear_options, )
+} lc_linear_init_args;
+LC_DEFAULTS(lc_linear_init, lc_linear_init_args, )
 #define lc_linear_init(l, parent, name, in_features, ...)                                                              \
-    LC_CALL_INIT(lc_linear_init, lc_linear_options, (l, parent, name, in_features, ), .out_features = __VA_ARGS__)
+    LC_CALL_INIT(lc_linear_init, lc_linear_init_args, (l, parent, name, in_features, ), .out_features = __VA_ARGS__)
 #define lc_linear_forward(l, x) lc_linear_forward_at(l, x, LC_HERE)
 
 /* ---- Conv1d/2d/3d and ConvTranspose1d/2d/3d ----
@@ -54,16 +54,16 @@ typedef struct lc_conv {
     void *reserved[2];
 } lc_conv;
 typedef lc_conv lc_conv1d, lc_conv2d, lc_conv3d, lc_conv_transpose1d, lc_conv_transpose2d, lc_conv_transpose3d;
-typedef struct lc_conv_options {
+typedef struct lc_conv_init_args {
     size_t size;
     int64_t kernel_size, stride, padding, dilation, groups, output_padding;
     lc_dims kernel_sizes, strides, paddings, dilations, output_paddings;
     bool no_bias;
     lc_dtype dtype;
-} lc_conv_options;
-LC_DEFAULTS(lc_conv_init, lc_conv_options, .stride = 1, .dilation = 1, .groups = 1)
+} lc_conv_init_args;
+LC_DEFAULTS(lc_conv_init, lc_conv_init_args, .stride = 1, .dilation = 1, .groups = 1)
 #define LC_CONV_INIT(l, nd, transposed, parent, name, in, out, ...)                                                    \
-    LC_CALL_INIT(lc_conv_init, lc_conv_options, (l, nd, transposed, parent, name, in, out, ),                          \
+    LC_CALL_INIT(lc_conv_init, lc_conv_init_args, (l, nd, transposed, parent, name, in, out, ),                        \
                  .kernel_size = __VA_ARGS__)
 /* (layer, parent, name, in_channels, out_channels, kernel_size, options...) */
 #define lc_conv1d_init(l, parent, name, in, out, ...) LC_CONV_INIT(l, 1, false, parent, name, in, out, __VA_ARGS__)
@@ -95,16 +95,16 @@ typedef struct lc_batch_norm_layer {
     lc_comm *comm;    /* lc_sync_batch_norm; NULL: none */
 } lc_batch_norm_layer;
 typedef lc_batch_norm_layer lc_batch_norm1d, lc_batch_norm2d, lc_batch_norm3d;
-typedef struct lc_batch_norm_options {
+typedef struct lc_batch_norm_init_args {
     size_t size;
     int64_t num_features;
     double eps, momentum;
     bool no_affine, no_track_running_stats;
     lc_dtype dtype;
-} lc_batch_norm_options;
-LC_DEFAULTS(lc_batch_norm_init, lc_batch_norm_options, .eps = 1e-5, .momentum = 0.1)
+} lc_batch_norm_init_args;
+LC_DEFAULTS(lc_batch_norm_init, lc_batch_norm_init_args, .eps = 1e-5, .momentum = 0.1)
 #define LC_BATCH_NORM_INIT(l, nd, parent, name, ...)                                                                   \
-    LC_CALL_INIT(lc_batch_norm_init, lc_batch_norm_options, (l, nd, parent, name, ), .num_features = __VA_ARGS__)
+    LC_CALL_INIT(lc_batch_norm_init, lc_batch_norm_init_args, (l, nd, parent, name, ), .num_features = __VA_ARGS__)
 #define lc_batch_norm1d_init(l, parent, name, ...) LC_BATCH_NORM_INIT(l, 1, parent, name, __VA_ARGS__)
 #define lc_batch_norm2d_init(l, parent, name, ...) LC_BATCH_NORM_INIT(l, 2, parent, name, __VA_ARGS__)
 #define lc_batch_norm3d_init(l, parent, name, ...) LC_BATCH_NORM_INIT(l, 3, parent, name, __VA_ARGS__)
@@ -123,23 +123,23 @@ typedef struct lc_norm_layer {
     void *reserved[2];
 } lc_norm_layer;
 typedef lc_norm_layer lc_layer_norm, lc_rms_norm, lc_group_norm;
-typedef struct lc_norm_options {
+typedef struct lc_norm_init_args {
     size_t size;
     int64_t features; /* normalised_shape of one dimension; GroupNorm: num_channels */
     lc_dims shape;    /* several dimensions: features 0, .shape = LC_DIMS(8, 8) */
     double eps;       /* RMSNorm: -1 is the smallest step of the data type at 1 */
     bool no_affine, no_bias;
     lc_dtype dtype;
-} lc_norm_options;
-LC_DEFAULTS(lc_layer_norm_init, lc_norm_options, .eps = 1e-5)
-LC_DEFAULTS(lc_group_norm_init, lc_norm_options, .eps = 1e-5)
-LC_DEFAULTS(lc_rms_norm_init, lc_norm_options, .eps = -1)
+} lc_norm_init_args;
+LC_DEFAULTS(lc_layer_norm_init, lc_norm_init_args, .eps = 1e-5)
+LC_DEFAULTS(lc_group_norm_init, lc_norm_init_args, .eps = 1e-5)
+LC_DEFAULTS(lc_rms_norm_init, lc_norm_init_args, .eps = -1)
 #define lc_layer_norm_init(l, parent, name, ...)                                                                       \
-    LC_CALL_INIT(lc_layer_norm_init, lc_norm_options, (l, parent, name, ), .features = __VA_ARGS__)
+    LC_CALL_INIT(lc_layer_norm_init, lc_norm_init_args, (l, parent, name, ), .features = __VA_ARGS__)
 #define lc_rms_norm_init(l, parent, name, ...)                                                                         \
-    LC_CALL_INIT(lc_rms_norm_init, lc_norm_options, (l, parent, name, ), .features = __VA_ARGS__)
+    LC_CALL_INIT(lc_rms_norm_init, lc_norm_init_args, (l, parent, name, ), .features = __VA_ARGS__)
 #define lc_group_norm_init(l, parent, name, num_groups, ...)                                                           \
-    LC_CALL_INIT(lc_group_norm_init, lc_norm_options, (l, parent, name, num_groups, ), .features = __VA_ARGS__)
+    LC_CALL_INIT(lc_group_norm_init, lc_norm_init_args, (l, parent, name, num_groups, ), .features = __VA_ARGS__)
 #define lc_layer_norm_forward(l, x) lc_layer_norm_forward_at(l, x, LC_HERE)
 #define lc_rms_norm_forward(l, x)   lc_rms_norm_forward_at(l, x, LC_HERE)
 #define lc_group_norm_forward(l, x) lc_group_norm_forward_at(l, x, LC_HERE)
@@ -152,16 +152,16 @@ typedef struct lc_embedding {
     int64_t padding_idx; /* -1: none */
     void *reserved[2];
 } lc_embedding;
-typedef struct lc_embedding_options {
+typedef struct lc_embedding_init_args {
     size_t size;
     int64_t embedding_dim;
     bool has_padding_idx;
     int64_t padding_idx; /* negative: from the end */
     lc_dtype dtype;
-} lc_embedding_options;
-LC_DEFAULTS(lc_embedding_init, lc_embedding_options, )
+} lc_embedding_init_args;
+LC_DEFAULTS(lc_embedding_init, lc_embedding_init_args, )
 #define lc_embedding_init(l, parent, name, num_embeddings, ...)                                                        \
-    LC_CALL_INIT(lc_embedding_init, lc_embedding_options, (l, parent, name, num_embeddings, ),                         \
+    LC_CALL_INIT(lc_embedding_init, lc_embedding_init_args, (l, parent, name, num_embeddings, ),                       \
                  .embedding_dim = __VA_ARGS__)
 #define lc_embedding_forward(l, ids) lc_embedding_forward_at(l, ids, LC_HERE)
 
@@ -184,22 +184,22 @@ typedef struct lc_pool {
     void *reserved[2];
 } lc_pool;
 typedef lc_pool lc_max_pool2d, lc_avg_pool2d, lc_adaptive_avg_pool2d;
-typedef struct lc_pool_options {
+typedef struct lc_pool_init_args {
     size_t size;
-    int64_t kernel_size, stride, padding, dilation; /* stride 0: the kernel size */
+    int64_t kernel_size, stride, padding, dilation; /* stride: by default the kernel size */
     lc_dims kernel_sizes, strides, paddings, dilations;
     bool ceil_mode, exclude_pad; /* exclude_pad: count_include_pad=False */
     int64_t divisor_override;
-} lc_pool_options;
-LC_DEFAULTS(lc_pool_init, lc_pool_options, .dilation = 1)
+} lc_pool_init_args;
+LC_DEFAULTS(lc_pool_init, lc_pool_init_args, .stride = LC_UNSET, .dilation = 1)
 enum { LC_POOL_MAX = 0, LC_POOL_AVG = 1, LC_POOL_ADAPTIVE_AVG = 2 };
 /* (layer, parent, name, kernel_size, options...); adaptive: (layer, parent, name, output_size) or .kernel_sizes */
 #define lc_max_pool2d_init(l, parent, name, ...)                                                                       \
-    LC_CALL_INIT(lc_pool_init, lc_pool_options, (l, LC_POOL_MAX, parent, name, ), .kernel_size = __VA_ARGS__)
+    LC_CALL_INIT(lc_pool_init, lc_pool_init_args, (l, LC_POOL_MAX, parent, name, ), .kernel_size = __VA_ARGS__)
 #define lc_avg_pool2d_init(l, parent, name, ...)                                                                       \
-    LC_CALL_INIT(lc_pool_init, lc_pool_options, (l, LC_POOL_AVG, parent, name, ), .kernel_size = __VA_ARGS__)
+    LC_CALL_INIT(lc_pool_init, lc_pool_init_args, (l, LC_POOL_AVG, parent, name, ), .kernel_size = __VA_ARGS__)
 #define lc_adaptive_avg_pool2d_init(l, parent, name, ...)                                                              \
-    LC_CALL_INIT(lc_pool_init, lc_pool_options, (l, LC_POOL_ADAPTIVE_AVG, parent, name, ), .kernel_size = __VA_ARGS__)
+    LC_CALL_INIT(lc_pool_init, lc_pool_init_args, (l, LC_POOL_ADAPTIVE_AVG, parent, name, ), .kernel_size = __VA_ARGS__)
 #define lc_max_pool2d_forward(l, x)          lc_pool_forward_at(l, x, LC_HERE)
 #define lc_avg_pool2d_forward(l, x)          lc_pool_forward_at(l, x, LC_HERE)
 #define lc_adaptive_avg_pool2d_forward(l, x) lc_pool_forward_at(l, x, LC_HERE)
@@ -235,16 +235,16 @@ typedef struct lc_activation {
     int dim;  /* softmax, log_softmax */
     void *reserved[2];
 } lc_activation;
-typedef struct lc_activation_options {
+typedef struct lc_activation_init_args {
     size_t size;
     lc_activation_kind kind;
     double a; /* leaky_relu: negative_slope, default 0.01; elu: alpha, default 1 */
     int dim;  /* softmax, log_softmax; default: the last */
-} lc_activation_options;
-LC_DEFAULTS(lc_activation_init, lc_activation_options, .a = LC_NOT_GIVEN, .dim = -1)
+} lc_activation_init_args;
+LC_DEFAULTS(lc_activation_init, lc_activation_init_args, .a = LC_NOT_GIVEN, .dim = -1)
 /* lc_activation_init(&m->act, m, "act", LC_ACT_LEAKY_RELU, .a = 0.2) */
 #define lc_activation_init(l, parent, name, ...)                                                                       \
-    LC_CALL_INIT(lc_activation_init, lc_activation_options, (l, parent, name, ), .kind = __VA_ARGS__)
+    LC_CALL_INIT(lc_activation_init, lc_activation_init_args, (l, parent, name, ), .kind = __VA_ARGS__)
 #define lc_activation_forward(l, x) lc_activation_forward_at(l, x, LC_HERE)
 
 typedef struct lc_flatten {
@@ -267,14 +267,14 @@ typedef struct lc_multihead_attention {
     bool seq_first;
     void *reserved[2];
 } lc_multihead_attention;
-typedef struct lc_multihead_attention_options {
+typedef struct lc_multihead_attention_init_args {
     size_t size;
     int64_t num_heads;
     bool no_bias, seq_first;
     double dropout; /* of the attention weights, in training */
     lc_dtype dtype;
-} lc_multihead_attention_options;
-LC_DEFAULTS(lc_multihead_attention_init, lc_multihead_attention_options, )
+} lc_multihead_attention_init_args;
+LC_DEFAULTS(lc_multihead_attention_init, lc_multihead_attention_init_args, )
 typedef struct lc_attention_inputs {
     size_t size;
     lc_tensor *query, *key, *value; /* key, value NULL: self-attention */
@@ -283,7 +283,7 @@ typedef struct lc_attention_inputs {
 } lc_attention_inputs;
 LC_DEFAULTS(lc_multihead_attention_forward, lc_attention_inputs, )
 #define lc_multihead_attention_init(l, parent, name, embed_dim, ...)                                                   \
-    LC_CALL_INIT(lc_multihead_attention_init, lc_multihead_attention_options, (l, parent, name, embed_dim, ),          \
+    LC_CALL_INIT(lc_multihead_attention_init, lc_multihead_attention_init_args, (l, parent, name, embed_dim, ),        \
                  .num_heads = __VA_ARGS__)
 /* lc_multihead_attention_forward(&m->attn, x, .causal = true); (&m->attn, q, .key = k, .value = v) */
 #define lc_multihead_attention_forward(l, ...)                                                                         \
@@ -307,15 +307,15 @@ typedef struct lc_rnn {
     void *reserved[2];
 } lc_rnn;
 typedef lc_rnn lc_lstm, lc_gru;
-typedef struct lc_rnn_options {
+typedef struct lc_rnn_init_args {
     size_t size;
     int64_t hidden_size;
     int num_layers;
     bool no_bias, bidirectional, seq_first;
     double dropout; /* between layers, in training */
     lc_dtype dtype;
-} lc_rnn_options;
-LC_DEFAULTS(lc_rnn_init, lc_rnn_options, .num_layers = 1)
+} lc_rnn_init_args;
+LC_DEFAULTS(lc_rnn_init, lc_rnn_init_args, .num_layers = 1)
 typedef struct lc_rnn_io {
     size_t size;
     lc_tensor *x;
@@ -324,9 +324,9 @@ typedef struct lc_rnn_io {
 } lc_rnn_io;
 LC_DEFAULTS(lc_rnn_forward, lc_rnn_io, )
 #define lc_lstm_init(l, parent, name, input_size, ...)                                                                 \
-    LC_CALL_INIT(lc_rnn_init, lc_rnn_options, (l, false, parent, name, input_size, ), .hidden_size = __VA_ARGS__)
+    LC_CALL_INIT(lc_rnn_init, lc_rnn_init_args, (l, false, parent, name, input_size, ), .hidden_size = __VA_ARGS__)
 #define lc_gru_init(l, parent, name, input_size, ...)                                                                  \
-    LC_CALL_INIT(lc_rnn_init, lc_rnn_options, (l, true, parent, name, input_size, ), .hidden_size = __VA_ARGS__)
+    LC_CALL_INIT(lc_rnn_init, lc_rnn_init_args, (l, true, parent, name, input_size, ), .hidden_size = __VA_ARGS__)
 /* y = lc_lstm_forward(&m->lstm, x, .hn = &h) */
 #define lc_lstm_forward(l, ...)                                                                                        \
     LC_CALL_(LC_UNIQUE_, lc_rnn_io, lc_rnn_forward_defaults(), lc_rnn_forward_at, (l, ), (, LC_HERE),                  \
@@ -357,52 +357,52 @@ typedef struct lc_sequential {
 LC_BEGIN_DECLS
 
 LC_API void lc_linear_init_with(lc_linear *l, void *parent, const char *name, int64_t in_features,
-                                const lc_linear_options *options);
+                                const lc_linear_init_args *options);
 LC_API lc_tensor *lc_linear_forward_at(lc_linear *l, lc_tensor *x, lc_site site); /* [..., in] -> [..., out] */
 
 LC_API void lc_conv_init_with(lc_conv *l, int nd, bool transposed, void *parent, const char *name, int64_t in_channels,
-                              int64_t out_channels, const lc_conv_options *options);
+                              int64_t out_channels, const lc_conv_init_args *options);
 LC_API lc_tensor *lc_conv_forward_at(lc_conv *l, lc_tensor *x, lc_site site); /* [N, C, *] */
 
 LC_API void lc_batch_norm_init_with(lc_batch_norm_layer *l, int nd, void *parent, const char *name,
-                                    const lc_batch_norm_options *options);
+                                    const lc_batch_norm_init_args *options);
 LC_API lc_tensor *lc_batch_norm_forward_at(lc_batch_norm_layer *l, lc_tensor *x, lc_site site);
 /* Every batch norm layer from `root` down has, in training, the statistics of all ranks of comm from now on, which must
  * outlive that; NULL: of its own rank again (SyncBatchNorm.convert_sync_batchnorm; lc_batch_norm_args.comm). Returns
  * how many layers there are. With a trainer: the option sync_batchnorm. */
 LC_API int lc_sync_batch_norm(lc_module *root, lc_comm *comm);
 
-LC_API void lc_layer_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_options *options);
-LC_API void lc_rms_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_options *options);
+LC_API void lc_layer_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_init_args *options);
+LC_API void lc_rms_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_init_args *options);
 LC_API void lc_group_norm_init_with(lc_norm_layer *l, void *parent, const char *name, int64_t num_groups,
-                                    const lc_norm_options *options);
+                                    const lc_norm_init_args *options);
 LC_API lc_tensor *lc_layer_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site);
 LC_API lc_tensor *lc_rms_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site);
 LC_API lc_tensor *lc_group_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site);
 
 LC_API void lc_embedding_init_with(lc_embedding *l, void *parent, const char *name, int64_t num_embeddings,
-                                   const lc_embedding_options *options);
+                                   const lc_embedding_init_args *options);
 LC_API lc_tensor *lc_embedding_forward_at(lc_embedding *l, lc_tensor *ids, lc_site site);
 
 LC_API void lc_dropout_init_with(lc_dropout *l, void *parent, const char *name, double p);
 LC_API lc_tensor *lc_dropout_forward_at(lc_dropout *l, lc_tensor *x, lc_site site);
 
-LC_API void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, const lc_pool_options *options);
+LC_API void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, const lc_pool_init_args *options);
 LC_API lc_tensor *lc_pool_forward_at(lc_pool *l, lc_tensor *x, lc_site site); /* [N, C, H, W] */
 
 LC_API void lc_activation_init_with(lc_activation *l, void *parent, const char *name,
-                                    const lc_activation_options *options);
+                                    const lc_activation_init_args *options);
 LC_API lc_tensor *lc_activation_forward_at(lc_activation *l, lc_tensor *x, lc_site site);
 LC_API void lc_flatten_init_with(lc_flatten *l, void *parent, const char *name, int start_dim);
 LC_API lc_tensor *lc_flatten_forward_at(lc_flatten *l, lc_tensor *x, lc_site site);
 
 LC_API void lc_multihead_attention_init_with(lc_multihead_attention *l, void *parent, const char *name,
-                                             int64_t embed_dim, const lc_multihead_attention_options *options);
+                                             int64_t embed_dim, const lc_multihead_attention_init_args *options);
 LC_API lc_tensor *lc_multihead_attention_forward_at(lc_multihead_attention *l, const lc_attention_inputs *in,
                                                     lc_site site);
 
 LC_API void lc_rnn_init_with(lc_rnn *l, bool gru, void *parent, const char *name, int64_t input_size,
-                             const lc_rnn_options *options);
+                             const lc_rnn_init_args *options);
 LC_API lc_tensor *lc_rnn_forward_at(lc_rnn *l, const lc_rnn_io *io, lc_site site);
 
 LC_API void lc_sequential_init(lc_sequential *seq, void *parent, const char *name);

@@ -47,9 +47,6 @@ typedef struct lc_duration {
 #define LC_STEPS(n)    LC_LITERAL(lc_duration, (double)(n), LC_UNIT_STEPS)
 #define LC_SECONDS(x)  LC_LITERAL(lc_duration, (double)(x), LC_UNIT_SECONDS)
 
-/* An int64_t that was not given, of an option whose 0 means something; a double is LC_NOT_GIVEN (args.h). */
-#define LC_UNSET INT64_MIN
-
 typedef enum lc_option_kind {
     LC_OPTION_INT = 1,  /* int64_t; "none" is LC_UNSET */
     LC_OPTION_FLOAT,    /* double; "none" is LC_NOT_GIVEN */

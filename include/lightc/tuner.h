@@ -6,8 +6,7 @@
  * by its name in lc_module_save_hyperparameters.
  *
  *     lc_lr_find_result r;
- *     lc_lr_find_args a = LC_ARGS(lc_lr_find, .num_training = 50);        NULL: all defaults
- *     LC_TRY(lc_tuner_lr_find(trainer, &m.base, NULL, &a, &r));           m's "lr" is set now
+ *     LC_TRY(lc_tuner_lr_find(trainer, &m.base, NULL, &r, .num_training = 50));           m's "lr" is set now
  *     LC_TRY(lc_lr_find_write_svg(&r, "lr.svg"));
  *     lc_lr_find_release(&r);
  *
@@ -74,8 +73,9 @@ LC_BEGIN_DECLS
 
 /* Trains with rising learning rates (one optimizer, automatic optimisation) and looks where the loss falls fastest.
  * `run` says where the data come from, as in lc_trainer_fit. Skipped (no points) with fast_dev_run. */
-LC_API lc_status lc_tuner_lr_find(lc_trainer *t, lc_module *m, const lc_run_args *run, const lc_lr_find_args *args,
-                                  lc_lr_find_result *out) LC_MUST_USE;
+#define lc_tuner_lr_find(t, m, run, ...) LC_CALL_NEW_(lc_tuner_lr_find, lc_lr_find, (t, m, run, ), __VA_ARGS__, )
+LC_API lc_status lc_tuner_lr_find_with(lc_trainer *t, lc_module *m, const lc_run_args *run, lc_lr_find_result *out,
+                                       const lc_lr_find_args *args) LC_MUST_USE;
 LC_API void lc_lr_find_release(lc_lr_find_result *r);
 /* The suggestion without the first `skip_begin` and last `skip_end` points (elsewhere 10 and 1); its point, or -1. */
 LC_API int64_t lc_lr_find_suggest(const lc_lr_find_result *r, int64_t skip_begin, int64_t skip_end);
@@ -86,9 +86,11 @@ LC_API lc_status lc_lr_find_write_svg(const lc_lr_find_result *r, const char *pa
 
 /* Finds the largest batch that fits into memory. What does not fit is known when the step is planned, before memory for
  * it is taken. The loaders must be the module's or a datamodule's, and read the hyperparameter. */
-LC_API lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc_run_args *run,
-                                           const lc_scale_batch_size_args *args,
-                                           lc_scale_batch_size_result *out) LC_MUST_USE;
+#define lc_tuner_scale_batch_size(t, m, run, ...)                                                                      \
+    LC_CALL_NEW_(lc_tuner_scale_batch_size, lc_scale_batch_size, (t, m, run, ), __VA_ARGS__, )
+LC_API lc_status lc_tuner_scale_batch_size_with(lc_trainer *t, lc_module *m, const lc_run_args *run,
+                                                lc_scale_batch_size_result *out,
+                                                const lc_scale_batch_size_args *args) LC_MUST_USE;
 
 /* ---- the same as callbacks, when a fit begins (not when it continues from a checkpoint); BatchSizeFinder also before
  * every validate, test and predict, with their loaders ---- */

@@ -2,11 +2,8 @@
 /* Weights from elsewhere: parameters and buffers of a module from a checkpoint, or from a safetensors file that
  * another program has written (PyTorch's state_dict), whose names, data types and shapes may differ.
  *
- *     lc_load_options o = LC_LOAD_OPTIONS_INIT;
  *     lc_load_result r = LC_LOAD_RESULT_INIT;
- *     o.strip_prefix = "model.";
- *     o.not_strict = true;
- *     LC_TRY(lc_module_load_weights(&net.base, "encoder.safetensors", &o, &r));
+ *     LC_TRY(lc_module_load_weights_with(&net.base, "encoder.safetensors", &r, &o));
  *     if (r.message) puts(r.message);            what was not as the module has it
  *     lc_load_result_release(&r); */
 #ifndef LIGHTC_WEIGHTS_H
@@ -15,11 +12,11 @@
 #include <lightc/module.h>
 #include <lightc/safetensors.h>
 
-/* Begins as LC_LOAD_OPTIONS_INIT: every field is off, and names have to be the same on both sides.
+/* By default every member is off, and names have to be the same on both sides.
  *
  * A name of the file becomes one of the module in this order: strip_prefix, rename, add_prefix. In patterns "*" stands
  * for any characters, also none, "?" for one. Everything is borrowed for the call. */
-typedef struct lc_load_options {
+typedef struct lc_load_args {
     size_t size;
     bool not_strict;          /* names that only one side has are reported, and are no error (PyTorch's strict=False) */
     bool skip_mismatched;     /* a tensor of another shape is left out, and reported, instead of ending the call */
@@ -32,12 +29,8 @@ typedef struct lc_load_options {
     int64_t n_skip;
     const char *const *transpose; /* patterns of names of the module: the file has the last two dimensions exchanged */
     int64_t n_transpose;
-} lc_load_options;
-
-#define LC_LOAD_OPTIONS_INIT                                                                                           \
-    {                                                                                                                  \
-        .size = sizeof(lc_load_options)                                                                                \
-    }
+} lc_load_args;
+LC_DEFAULTS(lc_load, lc_load_args, )
 
 /* What came of it, also of a call that failed because names or shapes differ. */
 typedef struct lc_load_result {
@@ -60,13 +53,14 @@ LC_BEGIN_DECLS
 
 /* Copies the parameters and buffers of `path`, a checkpoint or a safetensors file, into a module. f16, bf16, f32 and
  * f64 become what the module has, and so do i32 and i64. Everything is checked before the first value is written.
- * options NULL: the defaults; result (may be NULL) must be as LC_LOAD_RESULT_INIT makes it, and is filled in any case.
+ * result (may be NULL) must be as LC_LOAD_RESULT_INIT makes it, and is filled in any case.
  *
  * LC_ERR_NOT_FOUND: a name is on one side alone (unless not_strict), or no tensor at all has been found, which is an
  * error in any case. LC_ERR_SHAPE: a shape is another one (unless skip_mismatched). LC_ERR_DTYPE: a data type that is
  * not converted. LC_ERR_ARGUMENT: two names of the file become one. */
-LC_API lc_status lc_module_load_weights(lc_module *m, const char *path, const lc_load_options *options,
-                                        lc_load_result *result) LC_MUST_USE;
+#define lc_module_load_weights(m, path, ...) LC_CALL_NEW_(lc_module_load_weights, lc_load, (m, path, ), __VA_ARGS__, )
+LC_API lc_status lc_module_load_weights_with(lc_module *m, const char *path, lc_load_result *result,
+                                             const lc_load_args *args) LC_MUST_USE;
 /* Frees the texts; *r is again as at the beginning. */
 LC_API void lc_load_result_release(lc_load_result *r);
 

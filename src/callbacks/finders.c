@@ -63,7 +63,7 @@ static lc_status rate_fit_start(void *self, lc_trainer *t)
     rate_finder *f = self;
     if (!begins(t, "LearningRateFinder")) return LC_OK;
     lc_lr_find_release(&f->result);
-    LC_TRY(lc_tuner_lr_find(t, t->m, t->args, &f->args, &f->result));
+    LC_TRY(lc_tuner_lr_find_with(t, t->m, t->args, &f->result, &f->args));
     if (f->result.suggested < 0)
         lc_trainer_message(t, LC_WARNING, "LearningRateFinder: too few points for a suggestion; raise num_training");
     else
@@ -129,7 +129,7 @@ static lc_status find_size(size_finder *f, lc_trainer *t)
 {
     lc_scale_batch_size_args args = f->args;
     args.method = lc_stage_name(t->stage);
-    return lc_tuner_scale_batch_size(t, t->m, t->args, &args, &f->result);
+    return lc_tuner_scale_batch_size_with(t, t->m, t->args, &f->result, &args);
 }
 
 static lc_status size_fit_start(void *self, lc_trainer *t)

@@ -3,9 +3,11 @@
  *
  * Freezing edits the segment tables of the flat buffers: a frozen parameter has no segment in the next plan. What is
  * frozen and which groups were added is state, so that a run that goes on stands where it stood. */
+#include "base/args.h"
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,14 +63,18 @@ static bool joins(void *ctx, const char *path, lc_module *owner, lc_tensor *p)
     return false;
 }
 
-lc_status lc_finetuning_unfreeze(lc_module *part, lc_optimizer *opt, double lr, double initial_denom_lr, bool train_bn)
+lc_status lc_finetuning_unfreeze_with(lc_module *part, lc_optimizer *opt, const lc_unfreeze_args *args)
 {
     LC__IS(part, MODULE, LC_ERR_ARGUMENT);
     LC__IS(opt, OPTIMIZER, LC_ERR_ARGUMENT);
-    collecting c = {opt, train_bn, 0};
+    LC__TAKE_IF_GIVEN(a, lc_unfreeze, lc_unfreeze_args, args);
+    if (!(a.initial_denom_lr > 0))
+        return lc_fail(LC_ERR_ARGUMENT, "initial_denom_lr is %g; it must be positive", a.initial_denom_lr);
+    collecting c = {opt, a.train_bn, 0};
     lc_tensor **list;
     int n;
-    if (!(lr > 0)) lr = (opt->n_groups ? opt->groups[0].hyper[0] : 0) / (initial_denom_lr > 0 ? initial_denom_lr : 10);
+    double lr = isnan(a.lr) ? (opt->n_groups ? opt->groups[0].hyper[0] : 0) / a.initial_denom_lr : a.lr;
+    if (!(lr >= 0)) return lc_fail(LC_ERR_ARGUMENT, "lr is %g; it must not be negative", lr);
     LC_TRY(lc_module_parameters(part, joins, &c, &list, &n));
     unfreeze(part);
     lc_trainer *t = lc_module_root(part)->trainer;
@@ -311,7 +317,7 @@ static lc_status finetune_backbone(void *context, lc_module *m, int64_t epoch, l
     LC_TRY(find_backbone(f, m, &backbone));
     if (epoch == f->b.unfreeze_backbone_at_epoch) {
         lr = !isnan(f->b.backbone_initial_lr) ? f->b.backbone_initial_lr : current * f->b.backbone_initial_ratio_lr;
-        LC_TRY(lc_finetuning_unfreeze(backbone, opt, lr, 0, f->b.train_bn));
+        LC_TRY(lc_finetuning_unfreeze(backbone, opt, .lr = lr, .train_bn = f->b.train_bn));
     } else {
         lr = f->b.lambda_func(epoch + 1) * f->previous_backbone_lr;
         if (f->b.should_align && lr > current) lr = current;

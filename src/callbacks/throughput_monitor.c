@@ -77,12 +77,12 @@ static lc_status run_product(lc_graph *g, lc_tensor *x, lc_tensor *y, int64_t *n
 static lc_status measure_peak(throughput *p, lc_trainer *t)
 {
     enum { SIZE = 768, TRIES = 6 };
-    lc_graph_options o = {.threads = lc_graph_threads(t->graph)};
+    lc_graph_args o = LC_ARGS(lc_graph, .threads = lc_graph_threads(t->graph));
     lc_graph *g = NULL;
     lc_tensor *x = NULL, *y = NULL;
     int64_t shape[] = {SIZE, SIZE}, ns, best = INT64_MAX;
     lc_status s;
-    LC_TRY_GOTO(s, done, lc_graph_new(&o, &g));
+    LC_TRY_GOTO(s, done, lc_graph_new_with(&g, &o));
     LC_TRY_GOTO(s, done, lc_tensor_new(LC_F32, 2, shape, &x));
     LC_TRY_GOTO(s, done, lc_tensor_new(LC_F32, 2, shape, &y));
     for (int i = 0; i < TRIES; i++) {

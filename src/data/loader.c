@@ -12,6 +12,7 @@
  *
  * With several ranks (lc_shard) each has the whole order, and gathers its slice of every global batch. A combined
  * loader may want another one of a batch that is smaller than usual: it is gathered anew, into a slot of its own. */
+#include "base/args.h"
 #include "data_internal.h"
 #include "base/clock.h"
 #include "base/thread.h"
@@ -465,10 +466,10 @@ static lc_status make_workers(loader *l)
     return LC_OK;
 }
 
-lc_status lc_dataloader_new(const lc_dataloader_options *options, lc_dataloader **out)
+lc_status lc_dataloader_new_with(lc_dataloader **out, const lc_dataloader_args *args)
 {
-    LC__NEEDS(options, LC_ERR_ARGUMENT);
-    const lc_dataloader_options *o = options;
+    LC__TAKE(taken, lc_dataloader, lc_dataloader_args, args, LC_ERR_ARGUMENT);
+    const lc_dataloader_args *o = &taken;
     lc_status status = LC_OK;
     lc_sampler given = {0};
     if (out) *out = NULL;
@@ -482,11 +483,13 @@ lc_status lc_dataloader_new(const lc_dataloader_options *options, lc_dataloader 
         status = lc_fail(LC_ERR_ARGUMENT, "a loader needs a dataset");
     else if (!lc__has_mark(o->dataset, LC__MARK_OF(DATASET)))
         status = lc__not_a(o->dataset, LC__MARK_OF(DATASET), __func__);
-    else if (o->batch_size < 0 || o->batch_size > INT_MAX)
+    else if (o->batch_size < 1 || o->batch_size > INT_MAX)
         status = lc_fail(LC_ERR_ARGUMENT, "batch_size %lld: it must be at least 1", (long long)o->batch_size);
-    else if (o->num_workers < 0 || o->num_workers > 1024 || o->prefetch < 0 || o->prefetch > 1024)
-        status = lc_fail(LC_ERR_ARGUMENT, "num_workers %d, prefetch %d: both must be between 0 and 1024",
-                         o->num_workers, o->prefetch);
+    else if (o->num_workers < 0 || o->num_workers > 1024)
+        status = lc_fail(LC_ERR_ARGUMENT, "num_workers %d: it must be between 0 and 1024", o->num_workers);
+    else if (o->prefetch < (o->num_workers ? 1 : 0) || o->prefetch > 1024)
+        status = lc_fail(LC_ERR_ARGUMENT, "prefetch %d: it must be between %d and 1024", o->prefetch,
+                         o->num_workers ? 1 : 0);
     else if (o->sampler && o->shuffle)
         status =
             lc_fail(LC_ERR_ARGUMENT, "a loader takes a sampler or shuffle, not both: the sampler decides the order");
@@ -508,12 +511,12 @@ lc_status lc_dataloader_new(const lc_dataloader_options *options, lc_dataloader 
     pthread_cond_init(&l->ready, NULL);
     l->dataset = lc_dataset_ref(o->dataset);
     l->sampler = given;
-    l->batch_size = l->global_batch = l->room = o->batch_size ? o->batch_size : 1;
+    l->batch_size = l->global_batch = l->room = o->batch_size;
     l->shard = (lc_shard){.size = 1, .batches = 1};
     l->drop_last = o->drop_last;
     l->seed = o->seed;
     l->n_workers = o->num_workers;
-    l->n_slots = o->num_workers ? o->num_workers * (o->prefetch ? o->prefetch : 2) + 1 : 1;
+    l->n_slots = o->num_workers ? o->num_workers * o->prefetch + 1 : 1;
     if (!given.ops)
         status = o->shuffle ? lc_sampler_random(l->dataset->length, o->seed, &l->sampler)
                             : lc_sampler_sequential(l->dataset->length, &l->sampler);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Image data sets in IDX files: MNIST, Fashion-MNIST and others of the form. */
+#include "base/args.h"
 #include "data_internal.h"
 #include "base/handle.h"
 #include "base/thread.h"
@@ -11,10 +12,8 @@
 
 /* Makes the dataset of two parsed files; takes their memory over, also when it fails, and clears them. */
 static lc_status images_and_labels(const char *images_name, lc_idx *images, const char *labels_name, lc_idx *labels,
-                                   const lc_idx_options *options, lc_dataset **out)
+                                   const lc_idx_args *args, lc_dataset **out)
 {
-    lc_idx_options o = options ? *options : (lc_idx_options){0};
-    double std = o.std == 0.0 ? 1.0 : o.std;
     lc_status status = LC_OK;
     if (images->dtype != LC_U8 || images->ndim < 3 || images->ndim > 4)
         status = lc_fail(LC_ERR_FORMAT, "%s: images are u8 [N,H,W] or [N,C,H,W], this file is %s with rank %d",
@@ -30,12 +29,13 @@ static lc_status images_and_labels(const char *images_name, lc_idx *images, cons
         lc_idx_release(labels);
         return status;
     }
+    double std = args->std;
     lc_array arrays[2] = {
         {.field = {.name = "x", .dtype = LC_U8, .ndim = 3, .shape = {1, images->shape[1], images->shape[2]}},
          .data = images->data,
-         .to = o.raw ? LC_U8 : LC_F32,
-         .scale = o.raw ? 1.0 : 1.0 / (255.0 * std),
-         .shift = o.raw ? 0.0 : -o.mean / std,
+         .to = args->raw ? LC_U8 : LC_F32,
+         .scale = args->raw ? 1.0 : 1.0 / (255.0 * std),
+         .shift = args->raw ? 0.0 : -args->mean / std,
          .free = free},
         {.field = {.name = "y", .dtype = LC_U8}, .data = labels->data, .to = LC_I64, .free = free},
     };
@@ -46,8 +46,16 @@ static lc_status images_and_labels(const char *images_name, lc_idx *images, cons
     return lc_array_dataset_new(n, 2, arrays, out);
 }
 
-lc_status lc_idx_dataset_new(const char *images, const char *labels, const lc_idx_options *options, lc_dataset **out)
+static lc_status check(const lc_idx_args *a)
 {
+    if (a->std > 0) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "images are divided by std, which must be positive; it is %g", a->std);
+}
+
+lc_status lc_idx_dataset_new_with(const char *images, const char *labels, lc_dataset **out, const lc_idx_args *args)
+{
+    LC__TAKE_IF_GIVEN(a, lc_idx, lc_idx_args, args);
+    LC_TRY(check(&a));
     LC__NEEDS(images, LC_ERR_ARGUMENT);
     LC__NEEDS(labels, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
@@ -59,7 +67,7 @@ lc_status lc_idx_dataset_new(const char *images, const char *labels, const lc_id
         lc_idx_release(&x);
         return status;
     }
-    return images_and_labels(images, &x, labels, &y, options, out);
+    return images_and_labels(images, &x, labels, &y, &a, out);
 }
 
 typedef struct one_file {
@@ -98,9 +106,11 @@ static void *read_one(void *arg)
     return NULL;
 }
 
-lc_status lc_mnist_load(const char *dir, const lc_idx_options *options, lc_dataset **train, lc_dataset **test)
+lc_status lc_mnist_load_with(const char *dir, lc_dataset **train, lc_dataset **test, const lc_idx_args *args)
 {
     LC__NEEDS(dir, LC_ERR_ARGUMENT);
+    LC__TAKE_IF_GIVEN(a, lc_idx, lc_idx_args, args);
+    LC_TRY(check(&a));
     lc_status status = LC_OK;
     pthread_t thread;
     bool threaded = false;
@@ -123,10 +133,10 @@ lc_status lc_mnist_load(const char *dir, const lc_idx_options *options, lc_datas
         }
     if (train)
         LC_TRY_GOTO(status, done,
-                    images_and_labels(files[0].path, &files[0].idx, files[1].path, &files[1].idx, options, train));
+                    images_and_labels(files[0].path, &files[0].idx, files[1].path, &files[1].idx, &a, train));
     if (test)
         LC_TRY_GOTO(status, done,
-                    images_and_labels(files[2].path, &files[2].idx, files[3].path, &files[3].idx, options, test));
+                    images_and_labels(files[2].path, &files[2].idx, files[3].path, &files[3].idx, &a, test));
 done:
     for (int i = 0; i < 4; i++) lc_idx_release(&files[i].idx);
     if (status < 0 && train) {

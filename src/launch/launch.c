@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lc_launch, behind `lightc launch`. */
+#include "base/args.h"
 #include "launch/launch.h"
 
 #include "comm/world/prints.h"
@@ -69,7 +70,7 @@ static lc_status launch(const lc_launch_args *args, lc__hosts *hosts, int *exit_
     bool elsewhere = false;
     char path[4200];
     const char *rank = getenv("LIGHTC_RANK");
-    if (!args || !args->argv || !args->argv[0]) return lc_fail(LC_ERR_ARGUMENT, "there is no program to launch");
+    if (!args->argv || !args->argv[0]) return lc_fail(LC_ERR_ARGUMENT, "there is no program to launch");
     if (!rank && getenv("LIGHTC_KEEP") && getenv("LIGHTC_COORDINATED")) return become(args->argv, exit_status);
     if (rank || getenv("LIGHTC_COORDINATED")) /* a program that launches itself would go on until nothing is left */
         return lc_fail(LC_ERR_CONFIG,
@@ -79,6 +80,10 @@ static lc_status launch(const lc_launch_args *args, lc__hosts *hosts, int *exit_
     if (args->ranks < 0 || args->max_restarts < 0)
         return lc_fail(LC_ERR_ARGUMENT, "ranks is %d and max_restarts %d; neither may be negative", args->ranks,
                        args->max_restarts);
+    if (!(args->start_timeout > 0 && args->silence_timeout > 0 && args->grace_period > 0))
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "start_timeout is %g, silence_timeout %g and grace_period %g; all must be positive",
+                       args->start_timeout, args->silence_timeout, args->grace_period);
     if (args->hosts) LC_TRY(read_hosts(args->hosts, hosts, nodes, &num_nodes, &slots, &elsewhere));
     int ranks = args->ranks ? args->ranks : slots ? slots : 1;
     if (!args->hosts) nodes[0] = ranks;
@@ -107,13 +112,14 @@ static lc_status launch(const lc_launch_args *args, lc__hosts *hosts, int *exit_
     return elsewhere ? lc__launch_mpirun(&plan, hosts, exit_status) : lc__supervise(&plan, exit_status);
 }
 
-lc_status lc_launch(const lc_launch_args *args, int *exit_status)
+lc_status lc_launch_with(int *exit_status, const lc_launch_args *args)
 {
+    LC__TAKE(a, lc_launch, lc_launch_args, args, LC_ERR_ARGUMENT);
     int unused;
     lc__hosts hosts = {0};
     if (!exit_status) exit_status = &unused;
     *exit_status = 1;
-    lc_status s = launch(args, &hosts, exit_status);
+    lc_status s = launch(&a, &hosts, exit_status);
     lc__hosts_release(&hosts);
     return s;
 }

@@ -7,6 +7,7 @@
  * All of this is done by the writer's thread; a server that does not answer costs it TIMEOUT_S, and the training
  * nothing. */
 #define _GNU_SOURCE
+#include "base/args.h"
 #include "base/clock.h"
 #include "base/http.h"
 #include "base/io.h"
@@ -244,10 +245,10 @@ static const char *either(const char *given, const char *variable, const char *o
     return value && *value ? value : otherwise;
 }
 
-lc_status lc_mlflow_logger_new(const lc_mlflow_options *options, lc_logger *out)
+lc_status lc_mlflow_logger_new_with(lc_logger *out, const lc_mlflow_args *args)
 {
-    const lc_mlflow_options none = {0}, *o = options ? options : &none;
-    const char *uri = either(o->tracking_uri, "MLFLOW_TRACKING_URI", "");
+    LC__TAKE_IF_GIVEN(a, lc_mlflow, lc_mlflow_args, args);
+    const char *uri = either(a.tracking_uri, "MLFLOW_TRACKING_URI", "");
     const char *name = getenv("MLFLOW_TRACKING_USERNAME"), *password = getenv("MLFLOW_TRACKING_PASSWORD");
     if (strncmp(uri, "http://", 7) != 0 && strncmp(uri, "https://", 8) != 0)
         return lc_fail(LC_ERR_CONFIG,
@@ -264,11 +265,11 @@ lc_status lc_mlflow_logger_new(const lc_mlflow_options *options, lc_logger *out)
     LC_TRY_GOTO(status, failed, lc__copy_text(uri, &l->uri));
     for (size_t n = strlen(l->uri); n && l->uri[n - 1] == '/'; n--) l->uri[n - 1] = 0;
     LC_TRY_GOTO(status, failed,
-                lc__copy_text(either(o->experiment_name, "MLFLOW_EXPERIMENT_NAME", "lightning_logs"), &l->experiment));
-    if (o->run_name && *o->run_name) LC_TRY_GOTO(status, failed, lc__copy_text(o->run_name, &l->run_name));
+                lc__copy_text(either(a.experiment_name, "MLFLOW_EXPERIMENT_NAME", "lightning_logs"), &l->experiment));
+    if (a.run_name && *a.run_name) LC_TRY_GOTO(status, failed, lc__copy_text(a.run_name, &l->run_name));
     if (name && *name) LC_TRY_GOTO(status, failed, lc__format(&l->user, "%s:%s", name, password ? password : ""));
     l->client = l->other = (lc__mlflow){
-        .call = call, .ctx = l, .experiment = l->experiment, .run_name = l->run_name, .log_model = o->log_model};
+        .call = call, .ctx = l, .experiment = l->experiment, .run_name = l->run_name, .log_model = a.log_model};
     *out = (lc_logger){&mlflow_ops, l};
     return LC_OK;
 failed:
@@ -278,5 +279,5 @@ failed:
 
 lc_status lc__mlflow_logger_at(const char *uri, lc_logger *out)
 {
-    return lc_mlflow_logger_new(&(lc_mlflow_options){.tracking_uri = uri}, out);
+    return lc_mlflow_logger_new(out, .tracking_uri = uri);
 }

@@ -83,7 +83,7 @@ static lc_status aggregate_update(void *self, const lc_metric_batch *b)
     return aggregate_merge(m, (const double[]){batch.value, batch.weight}, 2);
 }
 
-lc_status lc__metric_aggregate(lc_metric_kind kind, const lc_metric_options *o, lc_metric **out)
+lc_status lc__metric_aggregate(lc_metric_kind kind, const lc_metric_args *o, lc_metric **out)
 {
     (void)o;
     const char *name = kind == LC_METRIC_MEAN  ? "MeanMetric"

@@ -10,7 +10,7 @@
 
 typedef struct confusion {
     lc_metric_kind kind;
-    lc_metric_options o;
+    lc_metric_args o;
     const char *name;
     int64_t k, matrices;  /* k x k each */
     double *is_true;      /* [k], of margins() */
@@ -166,7 +166,7 @@ static lc_status confusion_merge(void *self, const double *data, int64_t n)
     return LC_OK;
 }
 
-lc_status lc__metric_confusion(lc_metric_kind kind, const lc_metric_options *o, lc_metric **out)
+lc_status lc__metric_confusion(lc_metric_kind kind, const lc_metric_args *o, lc_metric **out)
 {
     const char *name = kind == LC_METRIC_CONFUSION ? "ConfusionMatrix"
                        : kind == LC_METRIC_KAPPA   ? "CohenKappa"

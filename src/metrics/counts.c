@@ -12,7 +12,7 @@ enum { RIGHT, PREDICTED, TRUE, SEEN, N_COUNTS };
 
 typedef struct counts {
     lc_metric_kind kind;
-    lc_metric_options o;
+    lc_metric_args o;
     const char *name;
     int64_t k;      /* classes or labels */
     double state[]; /* [N_COUNTS, k] */
@@ -149,7 +149,7 @@ static lc_status counts_merge(void *self, const double *data, int64_t n)
     return LC_OK;
 }
 
-lc_status lc__metric_counts(lc_metric_kind kind, const lc_metric_options *o, lc_metric **out)
+lc_status lc__metric_counts(lc_metric_kind kind, const lc_metric_args *o, lc_metric **out)
 {
     static const char *const names[] = {
         [LC_METRIC_ACCURACY] = "Accuracy",    [LC_METRIC_PRECISION] = "Precision",

@@ -7,7 +7,7 @@
 
 typedef struct curve {
     lc_metric_kind kind;
-    lc_metric_options o;
+    lc_metric_args o;
     const char *name;
     int64_t k; /* columns of scores */
     rows rows; /* k scores, then one target (multilabel: k) */
@@ -151,7 +151,7 @@ static void curve_free(void *self)
     free(self);
 }
 
-lc_status lc__metric_curve(lc_metric_kind kind, const lc_metric_options *o, lc_metric **out)
+lc_status lc__metric_curve(lc_metric_kind kind, const lc_metric_args *o, lc_metric **out)
 {
     const char *name = kind == LC_METRIC_AUROC ? "AUROC" : "AveragePrecision";
     if (o->task == LC_TASK_MULTICLASS && o->average == LC_AVERAGE_MICRO)

@@ -17,7 +17,7 @@ double lc__metric_sigmoid(double x)
     return x >= 0 ? 1.0 / (1.0 + exp(-x)) : exp(x) / (1.0 + exp(x));
 }
 
-lc_status lc__metric_check(const char *name, const lc_metric_options *o, const lc_metric_batch *b)
+lc_status lc__metric_check(const char *name, const lc_metric_args *o, const lc_metric_batch *b)
 {
     int64_t classes = o->task == LC_TASK_MULTICLASS ? o->num_classes : 2;
     int64_t columns = o->task == LC_TASK_MULTILABEL                ? o->num_labels
@@ -60,7 +60,7 @@ static bool among_best(const float *s, int64_t n, int64_t k, int64_t target)
     return better < k;
 }
 
-lc_status lc__metric_decide(const char *name, const lc_metric_options *o, const lc_metric_batch *b,
+lc_status lc__metric_decide(const char *name, const lc_metric_args *o, const lc_metric_batch *b,
                             lc__decision_fn *decision, void *ctx)
 {
     LC_TRY(lc__metric_check(name, o, b));

@@ -39,7 +39,7 @@ typedef enum lc_metric_kind {
 } lc_metric_kind;
 
 /* `o` has its defaults filled in (registry.c). */
-typedef lc_status lc__metric_make(lc_metric_kind kind, const lc_metric_options *o, lc_metric **out);
+typedef lc_status lc__metric_make(lc_metric_kind kind, const lc_metric_args *o, lc_metric **out);
 lc__metric_make lc__metric_counts, lc__metric_confusion, lc__metric_curve, lc__metric_regression, lc__metric_spearman,
     lc__metric_aggregate;
 
@@ -51,16 +51,16 @@ typedef void lc__decision_fn(void *ctx, int64_t label, int64_t predicted, int64_
 
 /* Turns a batch into decisions: checks it, applies thresholds, sigmoid where scores are logits, argmax, top-k,
  * ignore_index. Nothing is decided if the batch is refused. */
-lc_status lc__metric_decide(const char *name, const lc_metric_options *o, const lc_metric_batch *b,
+lc_status lc__metric_decide(const char *name, const lc_metric_args *o, const lc_metric_batch *b,
                             lc__decision_fn *decision, void *ctx);
 /* Checks targets and sizes of a batch of scores. */
-lc_status lc__metric_check(const char *name, const lc_metric_options *o, const lc_metric_batch *b);
+lc_status lc__metric_check(const char *name, const lc_metric_args *o, const lc_metric_batch *b);
 
 /* True if all n scores are probabilities, in [0, 1]; else TorchMetrics takes them for logits. */
 bool lc__metric_are_probabilities(const float *scores, int64_t n);
 double lc__metric_sigmoid(double x);
 
-static inline bool lc__metric_ignored(const lc_metric_options *o, int64_t target)
+static inline bool lc__metric_ignored(const lc_metric_args *o, int64_t target)
 {
     return o->ignore && target == o->ignore_index;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The metrics by name. To add one: a constructor (or a kind in an existing file) and a line here. */
+#include "base/args.h"
 #include "metrics_internal.h"
 #include "base/handle.h"
 
@@ -44,12 +45,10 @@ const char *lc_metric_name_at(int i)
     return i >= 0 && i < N_METRICS ? metrics[i].name : NULL;
 }
 
-static lc_status fill_classification(const char *name, lc_average average, lc_metric_options *o)
+static lc_status fill_classification(const char *name, lc_average average, lc_metric_args *o)
 {
     if (!o->task) o->task = o->num_classes ? LC_TASK_MULTICLASS : o->num_labels ? LC_TASK_MULTILABEL : LC_TASK_BINARY;
     if (!o->average) o->average = average;
-    if (!o->top_k) o->top_k = 1;
-    if (o->threshold == 0.0) o->threshold = 0.5;
     if (o->task == LC_TASK_MULTICLASS && (o->num_classes < 2 || o->num_classes > INT64_C(1) << 24))
         return lc_fail(LC_ERR_ARGUMENT, "%s: multiclass needs num_classes of at least 2, not %lld", name,
                        (long long)o->num_classes);
@@ -62,17 +61,15 @@ static lc_status fill_classification(const char *name, lc_average average, lc_me
     return LC_OK;
 }
 
-lc_status lc_metric_new(const char *name, const lc_metric_options *options, lc_metric **out)
+lc_status lc_metric_new_with(const char *name, lc_metric **out, const lc_metric_args *args)
 {
     LC__NEEDS(name, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
-    lc_metric_options o = options ? *options : (lc_metric_options){0};
-    if (!o.num_outputs) o.num_outputs = 1;
+    LC__TAKE_IF_GIVEN(o, lc_metric, lc_metric_args, args);
     if (o.num_outputs < 1 || o.num_outputs > INT64_C(1) << 24)
         return lc_fail(LC_ERR_ARGUMENT, "%s: num_outputs %lld is impossible", name, (long long)o.num_outputs);
-    if (o.beta < 0.0) return lc_fail(LC_ERR_ARGUMENT, "%s: beta must be positive, not %g", name, o.beta);
-    if (o.beta == 0.0) o.beta = 1.0;
+    if (!(o.beta >= 0)) return lc_fail(LC_ERR_ARGUMENT, "%s: beta must not be negative; it is %g", name, o.beta);
     for (int i = 0; i < N_METRICS; i++)
         if (!strcmp(name, metrics[i].name)) {
             if (metrics[i].classifies) LC_TRY(fill_classification(name, metrics[i].average, &o));

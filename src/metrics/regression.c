@@ -179,7 +179,7 @@ static lc_status regression_update(void *self, const lc_metric_batch *b)
     return regression_merge(m, batch, m->outputs * WIDTH);
 }
 
-lc_status lc__metric_regression(lc_metric_kind kind, const lc_metric_options *o, lc_metric **out)
+lc_status lc__metric_regression(lc_metric_kind kind, const lc_metric_args *o, lc_metric **out)
 {
     const char *name = kind == LC_METRIC_MSE                  ? "MeanSquaredError"
                        : kind == LC_METRIC_MAE                ? "MeanAbsoluteError"

@@ -126,7 +126,7 @@ static const lc_metric_ops spearman_ops = {
     .free = spearman_free,
 };
 
-lc_status lc__metric_spearman(lc_metric_kind kind, const lc_metric_options *o, lc_metric **out)
+lc_status lc__metric_spearman(lc_metric_kind kind, const lc_metric_args *o, lc_metric **out)
 {
     (void)kind;
     spearman *m = calloc(1, sizeof *m);

@@ -12,9 +12,9 @@ static lc_tensor *forward(lc_module *self, lc_tensor *x, lc_site site)
 }
 
 void lc_multihead_attention_init_with(lc_multihead_attention *l, void *parent, const char *name, int64_t embed_dim,
-                                      const lc_multihead_attention_options *options)
+                                      const lc_multihead_attention_init_args *options)
 {
-    LC_LAYER_OPTIONS(o, lc_multihead_attention_init, lc_multihead_attention_options, options, parent);
+    LC_LAYER_OPTIONS(o, lc_multihead_attention_init, lc_multihead_attention_init_args, options, parent);
     LC_LAYER_BEGIN(l, parent, name, "MultiheadAttention", forward);
     l->embed_dim = embed_dim;
     l->num_heads = o.num_heads;

@@ -16,9 +16,9 @@ lc_batch_norm_layer *lc__as_batch_norm(lc_module *m)
 }
 
 void lc_batch_norm_init_with(lc_batch_norm_layer *l, int nd, void *parent, const char *name,
-                             const lc_batch_norm_options *options)
+                             const lc_batch_norm_init_args *options)
 {
-    LC_LAYER_OPTIONS(o, lc_batch_norm_init, lc_batch_norm_options, options, parent);
+    LC_LAYER_OPTIONS(o, lc_batch_norm_init, lc_batch_norm_init_args, options, parent);
     LC_LAYER_BEGIN(l, parent, name, type_names[nd - 1], forward);
     l->nd = nd;
     l->num_features = o.num_features;

@@ -34,9 +34,9 @@ static bool valid(lc_conv *l)
 }
 
 void lc_conv_init_with(lc_conv *l, int nd, bool transposed, void *parent, const char *name, int64_t in_channels,
-                       int64_t out_channels, const lc_conv_options *options)
+                       int64_t out_channels, const lc_conv_init_args *options)
 {
-    LC_LAYER_OPTIONS(o, lc_conv_init, lc_conv_options, options, parent);
+    LC_LAYER_OPTIONS(o, lc_conv_init, lc_conv_init_args, options, parent);
     LC_LAYER_BEGIN(l, parent, name, type_names[transposed][nd - 1], forward);
     l->nd = nd;
     l->transposed = transposed;

@@ -10,9 +10,9 @@ static lc_tensor *forward(lc_module *self, lc_tensor *ids, lc_site site)
 }
 
 void lc_embedding_init_with(lc_embedding *l, void *parent, const char *name, int64_t num_embeddings,
-                            const lc_embedding_options *options)
+                            const lc_embedding_init_args *options)
 {
-    LC_LAYER_OPTIONS(o, lc_embedding_init, lc_embedding_options, options, parent);
+    LC_LAYER_OPTIONS(o, lc_embedding_init, lc_embedding_init_args, options, parent);
     LC_LAYER_BEGIN(l, parent, name, "Embedding", forward);
     l->num_embeddings = num_embeddings;
     l->embedding_dim = o.embedding_dim;

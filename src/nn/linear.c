@@ -8,9 +8,9 @@ static lc_tensor *forward(lc_module *self, lc_tensor *x, lc_site site)
 }
 
 void lc_linear_init_with(lc_linear *l, void *parent, const char *name, int64_t in_features,
-                         const lc_linear_options *options)
+                         const lc_linear_init_args *options)
 {
-    LC_LAYER_OPTIONS(o, lc_linear_init, lc_linear_options, options, parent);
+    LC_LAYER_OPTIONS(o, lc_linear_init, lc_linear_init_args, options, parent);
     LC_LAYER_BEGIN(l, parent, name, "Linear", forward);
     l->in_features = in_features;
     l->out_features = o.out_features;

@@ -18,7 +18,7 @@ static lc_tensor *group_norm(lc_module *self, lc_tensor *x, lc_site site)
 }
 
 /* Shape and parameters, after the layer has been registered. */
-static void finish(lc_norm_layer *l, const lc_norm_options *o, bool has_bias)
+static void finish(lc_norm_layer *l, const lc_norm_init_args *o, bool has_bias)
 {
     l->eps = o->eps;
     if (o->features) {
@@ -47,24 +47,24 @@ static void finish(lc_norm_layer *l, const lc_norm_options *o, bool has_bias)
                                       (lc_init){.kind = LC_INIT_ZEROS});
 }
 
-void lc_layer_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_options *options)
+void lc_layer_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_init_args *options)
 {
-    LC_LAYER_OPTIONS(o, lc_layer_norm_init, lc_norm_options, options, parent);
+    LC_LAYER_OPTIONS(o, lc_layer_norm_init, lc_norm_init_args, options, parent);
     LC_LAYER_BEGIN(l, parent, name, "LayerNorm", layer_norm);
     finish(l, &o, true);
 }
 
-void lc_rms_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_options *options)
+void lc_rms_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_init_args *options)
 {
-    LC_LAYER_OPTIONS(o, lc_rms_norm_init, lc_norm_options, options, parent);
+    LC_LAYER_OPTIONS(o, lc_rms_norm_init, lc_norm_init_args, options, parent);
     LC_LAYER_BEGIN(l, parent, name, "RMSNorm", rms_norm);
     finish(l, &o, false);
 }
 
 void lc_group_norm_init_with(lc_norm_layer *l, void *parent, const char *name, int64_t num_groups,
-                             const lc_norm_options *options)
+                             const lc_norm_init_args *options)
 {
-    LC_LAYER_OPTIONS(o, lc_group_norm_init, lc_norm_options, options, parent);
+    LC_LAYER_OPTIONS(o, lc_group_norm_init, lc_norm_init_args, options, parent);
     LC_LAYER_BEGIN(l, parent, name, "GroupNorm", group_norm);
     l->groups = num_groups;
     if (num_groups < 1 || o.features < 1 || o.features % num_groups) {

@@ -21,9 +21,9 @@ static lc_tensor *add(lc_rnn *l, const char *kind, int layer, bool reverse, int 
 }
 
 void lc_rnn_init_with(lc_rnn *l, bool gru, void *parent, const char *name, int64_t input_size,
-                      const lc_rnn_options *options)
+                      const lc_rnn_init_args *options)
 {
-    LC_LAYER_OPTIONS(o, lc_rnn_init, lc_rnn_options, options, parent);
+    LC_LAYER_OPTIONS(o, lc_rnn_init, lc_rnn_init_args, options, parent);
     LC_LAYER_BEGIN(l, parent, name, gru ? "GRU" : "LSTM", forward);
     l->gru = gru;
     l->bidirectional = o.bidirectional;

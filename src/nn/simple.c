@@ -31,9 +31,9 @@ static lc_tensor *pool(lc_module *self, lc_tensor *x, lc_site site)
     return lc_pool_forward_at((lc_pool *)self, x, site);
 }
 
-void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, const lc_pool_options *options)
+void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, const lc_pool_init_args *options)
 {
-    LC_LAYER_OPTIONS(o, lc_pool_init, lc_pool_options, options, parent);
+    LC_LAYER_OPTIONS(o, lc_pool_init, lc_pool_init_args, options, parent);
     LC_LAYER_BEGIN(l, parent, name, pool_names[kind], pool);
     l->kind = kind;
     lc__layer_dims(&l->base, 2, o.kernel_size, &o.kernel_sizes, "kernel_sizes", l->kernel);
@@ -41,7 +41,7 @@ void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, con
     lc__layer_dims(&l->base, 2, o.padding, &o.paddings, "paddings", l->padding);
     lc__layer_dims(&l->base, 2, o.dilation, &o.dilations, "dilations", l->dilation);
     for (int i = 0; i < 2; i++)
-        if (!l->stride[i]) l->stride[i] = l->kernel[i];
+        if (l->stride[i] == LC_UNSET) l->stride[i] = l->kernel[i];
     l->ceil_mode = o.ceil_mode;
     l->exclude_pad = o.exclude_pad;
     l->divisor = o.divisor_override;
@@ -51,6 +51,9 @@ void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, con
         lc_module_fail(&l->base, LC_ERR_ARGUMENT, "%s %lld x %lld must be positive",
                        kind == LC_POOL_ADAPTIVE_AVG ? "output_size" : "kernel_size", (long long)l->kernel[0],
                        (long long)l->kernel[1]);
+    } else if (kind != LC_POOL_ADAPTIVE_AVG && (l->stride[0] < 1 || l->stride[1] < 1)) {
+        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "stride %lld x %lld must be positive", (long long)l->stride[0],
+                       (long long)l->stride[1]);
     }
 }
 
@@ -86,9 +89,9 @@ static lc_tensor *activation(lc_module *self, lc_tensor *x, lc_site site)
     return lc_activation_forward_at((lc_activation *)self, x, site);
 }
 
-void lc_activation_init_with(lc_activation *l, void *parent, const char *name, const lc_activation_options *options)
+void lc_activation_init_with(lc_activation *l, void *parent, const char *name, const lc_activation_init_args *options)
 {
-    LC_LAYER_OPTIONS(o, lc_activation_init, lc_activation_options, options, parent);
+    LC_LAYER_OPTIONS(o, lc_activation_init, lc_activation_init_args, options, parent);
     int n = (int)(sizeof activation_names / sizeof *activation_names);
     bool known = (int)o.kind >= 0 && (int)o.kind < n;
     LC_LAYER_BEGIN(l, parent, name, known ? activation_names[o.kind] : "Activation", activation);

@@ -178,7 +178,7 @@ typedef struct lc_slab_arena {
 
 struct lc_graph {
     lc__mark mark;
-    lc_graph_options options;
+    lc_graph_args options;
     int threads;
     bool plan_off, nan_check, profile, reference_only;
     const char *dump_path;

@@ -69,7 +69,7 @@ int tool_launch(int argc, char **argv)
     static const char *const options[] = {
         "--hosts",        "--max_restarts", "--start_timeout", "--silence_timeout", "--progress_timeout",
         "--grace_period", "--help"};
-    lc_launch_args args = {0};
+    lc_launch_args args = lc_launch_defaults();
     char wrong[300], name[64];
     int i = 1, exit_status;
     while (i < argc && argv[i][0] == '-') {
@@ -98,6 +98,7 @@ int tool_launch(int argc, char **argv)
     }
     if (i >= argc) return usage("there is no program to start");
     args.argv = argv + i;
-    if (lc_launch(&args, &exit_status) < 0 && !lc_error_is_told()) fprintf(stderr, "error: %s\n", lc_error_message());
+    if (lc_launch_with(&exit_status, &args) < 0 && !lc_error_is_told())
+        fprintf(stderr, "error: %s\n", lc_error_message());
     return exit_status;
 }

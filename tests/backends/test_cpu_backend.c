@@ -18,7 +18,7 @@ TEST(is_what_tensors_and_graphs_get)
     CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){1}, &t));
     CHECK(t->backend == &lc__cpu_backend);
     lc_tensor_unref(t);
-    CHECK_OK(lc_graph_new(NULL, &g));
+    CHECK_OK(lc_graph_new(&g));
     CHECK(g->backend == &lc__cpu_backend);
     lc_graph_free(g);
 }

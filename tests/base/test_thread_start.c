@@ -52,7 +52,7 @@ static lc_status loader_worker(void)
     lc_dataset *d;
     lc_dataloader *l;
     LC_TRY(lc_array_dataset_new(4, 1, &array, &d));
-    lc_status s = lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 2, .num_workers = 2}, &l);
+    lc_status s = lc_dataloader_new(&l, .dataset = d, .batch_size = 2, .num_workers = 2);
     lc_dataset_unref(d);
     return s;
 }

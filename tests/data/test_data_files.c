@@ -183,7 +183,7 @@ TEST(idx_dataset)
     const char *labels = temporary("labels", file + 256, m);
     m = idx_file(file + 256, 8, 1, (uint32_t[]){4}, 4);
     const char *more = temporary("more-labels", file + 256, m);
-    CHECK_OK(lc_idx_dataset_new(images, labels, &(lc_idx_options){.mean = 0.5, .std = 0.25}, &d));
+    CHECK_OK(lc_idx_dataset_new(images, labels, &d, .mean = 0.5, .std = 0.25));
     CHECK_EQ(lc_dataset_length(d), 3);
     CHECK_EQ(lc_dataset_spec(d)->fields[0].ndim, 3);
     CHECK_EQ(lc_dataset_spec(d)->fields[0].shape[0], 1);
@@ -194,11 +194,11 @@ TEST(idx_dataset)
     for (int i = 0; i < 4; i++) CHECK_NEAR(x[i], (file[16 + 4 + i] / 255.0 - 0.5) / 0.25, 1e-6);
     CHECK_EQ(y, 42);
     lc_dataset_unref(d);
-    CHECK_STATUS(lc_idx_dataset_new(images, more, NULL, &d), LC_ERR_FORMAT);
+    CHECK_STATUS(lc_idx_dataset_new(images, more, &d), LC_ERR_FORMAT);
     CHECK_CONTAINS(lc_error_message(), "3 images");
     CHECK_CONTAINS(lc_error_message(), "4 labels");
-    CHECK_STATUS(lc_idx_dataset_new(labels, labels, NULL, &d), LC_ERR_FORMAT);
-    CHECK_OK(lc_idx_dataset_new(images, labels, &(lc_idx_options){.raw = true}, &d));
+    CHECK_STATUS(lc_idx_dataset_new(labels, labels, &d), LC_ERR_FORMAT);
+    CHECK_OK(lc_idx_dataset_new(images, labels, &d, .raw = true));
     CHECK_EQ(lc_dataset_spec(d)->fields[0].dtype, LC_U8);
     lc_dataset_unref(d);
     unlink(images), unlink(labels), unlink(more);
@@ -211,7 +211,7 @@ TEST(mnist_folder)
     lc_dataset *train = NULL, *test = NULL;
     snprintf(dir, sizeof dir, "/tmp/lightc-mnist-XXXXXX");
     CHECK(mkdtemp(dir));
-    CHECK_STATUS(lc_mnist_load(dir, NULL, &train, &test), LC_ERR_NOT_FOUND);
+    CHECK_STATUS(lc_mnist_load(dir, &train, &test), LC_ERR_NOT_FOUND);
     CHECK_CONTAINS(lc_error_message(), "train-images");
     static const char *const names[4] = {"train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte",
                                          "t10k-images.idx3-ubyte", "t10k-labels-idx1-ubyte.gz"};
@@ -224,16 +224,16 @@ TEST(mnist_folder)
         FILE *f = fopen(path, "wb");
         CHECK(f && fwrite(gz ? packed : file, 1, k, f) == k && fclose(f) == 0);
     }
-    CHECK_OK(lc_mnist_load(dir, NULL, &train, &test));
+    CHECK_OK(lc_mnist_load(dir, &train, &test));
     CHECK_EQ(lc_dataset_length(train), 5);
     CHECK_EQ(lc_dataset_length(test), 3);
     lc_dataset_unref(train);
     lc_dataset_unref(test);
-    CHECK_OK(lc_mnist_load(dir, NULL, NULL, &test));
+    CHECK_OK(lc_mnist_load(dir, NULL, &test));
     lc_dataset_unref(test);
     snprintf(path, sizeof path, "%s/%s", dir, names[2]);
     CHECK(truncate(path, 20) == 0);
-    CHECK_STATUS(lc_mnist_load(dir, NULL, &train, &test), LC_ERR_FORMAT);
+    CHECK_STATUS(lc_mnist_load(dir, &train, &test), LC_ERR_FORMAT);
     CHECK_CONTAINS(lc_error_message(), names[2]);
     CHECK(!train && !test);
     for (int i = 0; i < 4; i++) {
@@ -249,7 +249,7 @@ TEST(mnist_itself)
     if (!test_shared_dir()) SKIP("the shared data are not here");
     snprintf(dir, sizeof dir, "%s/data/mnist", test_shared_dir());
     lc_dataset *train, *test;
-    CHECK_OK(lc_mnist_load(dir, &(lc_idx_options){.mean = 0.1307, .std = 0.3081}, &train, &test));
+    CHECK_OK(lc_mnist_load(dir, &train, &test, .mean = 0.1307, .std = 0.3081));
     CHECK_EQ(lc_dataset_length(train), 60000);
     CHECK_EQ(lc_dataset_length(test), 10000);
     static float x[784];

@@ -356,18 +356,15 @@ static lc_dataloader *loader_of(const setting *s)
     }
     lc_sampler odd = {&odd_ops, NULL};
     lc_dataset *d = dataset_of(s->kind, s->samples);
-    lc_dataloader_options o = {.dataset = d,
-                               .batch_size = s->batch_size,
-                               .drop_last = s->drop_last,
-                               .num_workers = s->workers,
-                               .shuffle = s->kind != PLAIN && s->kind != SAMPLER,
-                               .seed = 11};
+    lc_dataloader_args o =
+        LC_ARGS(lc_dataloader, .dataset = d, .batch_size = s->batch_size, .drop_last = s->drop_last,
+                .num_workers = s->workers, .shuffle = s->kind != PLAIN && s->kind != SAMPLER, .seed = 11);
     if (s->kind == SAMPLER) {
         odd.self = malloc(sizeof(int64_t));
         *(int64_t *)odd.self = s->samples;
         o.sampler = &odd;
     }
-    CHECK_OK(lc_dataloader_new(&o, &l));
+    CHECK_OK(lc_dataloader_new_with(&l, &o));
     if (s->kind == OVERFIT) CHECK(lc_dataloader_sequential(l, true));
     lc_dataset_unref(d);
     return l;

@@ -45,7 +45,7 @@ static void check_chains(void)
     for (int k = 0; k < 4; k++) {
         char where[64];
         lc_graph *g;
-        CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1, .nan_check = true}, &g));
+        CHECK_OK(lc_graph_new(&g, .threads = 1, .nan_check = true));
         lc_tensor *x = filled(2, 0.5f, false), *row;
         CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){COLUMNS}, &row));
         float ones[COLUMNS];
@@ -92,7 +92,7 @@ TEST(inside_of_a_chain_going_back)
     char where[64];
     lc_graph *g;
     lc_tensor *w = filled(4, 0, true);
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1, .nan_check = true}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1, .nan_check = true));
     CHECK_OK(lc_step_begin(g, 0, 0));
     lc_tensor *root = ON_THIS_LINE(lc_sqrt(w));
     lc_backward(lc_sum(lc_mul_scalar(lc_tanh(root), 3)));
@@ -109,7 +109,7 @@ TEST(a_value_from_outside)
 {
     lc_graph *g;
     lc_tensor *w = filled(4, NAN, true);
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1, .nan_check = true}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1, .nan_check = true));
     for (int fused = 0; fused < 2; fused++) {
         CHECK_OK(lc_step_begin(g, 0, 0));
         lc_keep(fused ? lc_sum(lc_tanh(lc_neg(w))) : lc_sum(lc_softmax(w, 1)));

@@ -167,7 +167,7 @@ static void try(lc_graph *g, const operands *o, int k, int i, int use, int64_t a
 static void try_all(void)
 {
     lc_graph *g;
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 2));
     operands o = {.x = made(LC_F32, 2, true), .x64 = made(LC_F64, 2, true), .src = made(LC_F32, 2, true)};
     for (int i = 0; i < 2; i++) {
         o.ids[i] = made(i ? LC_I32 : LC_I64, 1, false);
@@ -194,7 +194,7 @@ static void try_empty(void)
     lc_graph *g;
     lc_tensor *x, *src = made(LC_F32, 2, true), *ids = made(LC_I64, 1, false), *square = made(LC_I64, 2, false);
     CHECK_OK(lc_tensor_new(LC_F32, 2, (int64_t[]){0, CLASSES_HERE}, &x));
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 2));
     for (int k = 0; k < 4; k++) {
         CHECK_OK(lc_step_begin(g, 0, 0));
         lc_tensor *y = k % 2 ? lc_index_add(x, 0, ids, src) : lc_scatter_add(x, 0, square, src);
@@ -244,7 +244,7 @@ TEST(the_first_of_several_is_named)
     CHECK_OK(lc_tensor_new(LC_F32, 2, (int64_t[]){7, 64}, &table));
     lc_tensor_set_requires_grad(table, true);
     CHECK_OK(lc_tensor_write(t, ids, sizeof ids));
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 4}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 4));
     for (int round = 0; round < 60; round++) {
         CHECK_OK(lc_step_begin(g, 0, 0));
         if (round % 3 == 0) lc_keep(lc_cross_entropy(x, t));

@@ -23,7 +23,7 @@ static lc_tensor *tensor(int ndim, const int64_t *shape, uint64_t key, bool grad
 static lc_graph *graph(void)
 {
     lc_graph *g;
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2, .seed = 3}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 2, .seed = 3));
     return g;
 }
 
@@ -171,7 +171,7 @@ TEST(branch_on_a_loss_value)
 TEST(batch_size_that_changes_every_step)
 {
     lc_graph *g;
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1, .max_plans = 4}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1, .max_plans = 4));
     static float data[40 * 3];
     for (int i = 0; i < 40 * 3; i++) data[i] = (float)i;
     lc_tensor *x;
@@ -200,7 +200,7 @@ TEST(more_batch_sizes_than_plans)
     lc_graph_stats stats;
     lc_tensor *x;
     for (int i = 0; i < SIZES * 3; i++) data[i] = (float)i;
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1, .max_plans = PLANS}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1, .max_plans = PLANS));
     CHECK_OK(lc_input_new(LC_F32, 2, (int64_t[]){1, 3}, LC_ROW_MAJOR, data, &x));
     for (int64_t i = 0; i < SIZES * ROUNDS; i++) { /* always in the same order */
         int64_t n = i % SIZES + 1;
@@ -493,7 +493,7 @@ TEST(an_operator_with_the_name_of_another)
 TEST(too_little_memory_is_an_error)
 {
     lc_graph *g;
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1, .max_bytes = 100000}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1, .max_bytes = 100000));
     lc_tensor *a = T(1, false, 150, 150);
     CHECK_OK(lc_step_begin(g, 0, 0));
     lc_keep(lc_matmul(a, lc_matmul(a, a)));

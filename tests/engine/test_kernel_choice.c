@@ -9,7 +9,7 @@ static lc_graph *graph_with(const char *name, const char *value)
 {
     lc_graph *g = NULL;
     if (value) setenv(name, value, 1);
-    lc_status status = lc_graph_new(&(lc_graph_options){.threads = 2, .seed = 1}, &g);
+    lc_status status = lc_graph_new(&g, .threads = 2, .seed = 1);
     unsetenv(name);
     CHECK_OK(status);
     return g;
@@ -19,7 +19,7 @@ static void refused(const char *name, const char *value, const char *said)
 {
     lc_graph *g;
     setenv(name, value, 1);
-    lc_status status = lc_graph_new(NULL, &g);
+    lc_status status = lc_graph_new(&g);
     unsetenv(name);
     CHECK(status == LC_ERR_CONFIG && !g);
     if (!strstr(lc_error_message(), name) || !strstr(lc_error_message(), value) || !strstr(lc_error_message(), said))

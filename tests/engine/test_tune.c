@@ -36,8 +36,7 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 static lc_status train_dataloader(lc_module *self, lc_loaders *out)
 {
     lc_dataloader *l;
-    LC_TRY(lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = ((net *)self)->data, .batch_size = BATCH, .shuffle = true}, &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = ((net *)self)->data, .batch_size = BATCH, .shuffle = true));
     return lc_loaders_add(out, l);
 }
 static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
@@ -227,8 +226,8 @@ TEST(what_was_not_measured_stays_so)
     lc_state *root;
     char path[600];
     begin();
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2}, &from));
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2, .tune = true}, &to));
+    CHECK_OK(lc_graph_new(&from, .threads = 2));
+    CHECK_OK(lc_graph_new(&to, .threads = 2, .tune = true));
     CHECK_OK(lc__tuning_add(from->tuning, "a call", "a_kernel", 2, false));
     CHECK_OK(lc__tuning_add(from->tuning, "another call", "a_kernel", 1, true));
     CHECK_OK(lc_state_new(&root));
@@ -304,7 +303,7 @@ TEST(a_cache_may_hold_anything)
         memcpy(bad, good, n);
         bad[i] ^= (char)(1 << (i % 7));
         write_file(path, bad, i % 2 ? n : i);
-        CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2, .tune = true}, &g));
+        CHECK_OK(lc_graph_new(&g, .threads = 2, .tune = true));
         for (int k = 0; k < g->tuning->n; k++) CHECK(g->tuning->choices[k].threads >= 1);
         lc_graph_free(g);
     }

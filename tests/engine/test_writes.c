@@ -24,7 +24,7 @@ static lc_tensor *V(float a, float b, float c, bool grad)
 static lc_graph *graph(bool planned)
 {
     lc_graph *g;
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1, .seed = 3}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1, .seed = 3));
     g->plan_off = !planned;
     return g;
 }

@@ -45,7 +45,7 @@ S(lc_tensor_write, (H(TENSOR), P(LIST), 24))
 S(lc_item, (H(TENSOR), P(OUT)))
 /* ---- graph.h ---- */
 N(lc_processors, ())
-S(lc_graph_new, (O(ZEROS), P(OUT)))
+S(lc_graph_new_with, (P(OUT), DEFAULTS(lc_graph)))
 V(lc_graph_free, (HO(GRAPH)))
 V(lc_graph_get_stats, (H(GRAPH), P(OUT)))
 N(lc_graph_threads, (H(GRAPH)))

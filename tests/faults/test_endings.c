@@ -125,7 +125,7 @@ static lc_status net_init(net *m, const scenario *s, uint64_t seed)
     lc_linear_init(&m->in, &m->backbone, "in", FEATURES, WIDTH);
     if (s->norms) lc_batch_norm1d_init(&m->norm, m, "norm", WIDTH);
     lc_linear_init(&m->out, m, "out", WIDTH, CLASSES);
-    return lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m->accuracy);
+    return lc_metric_new("Accuracy", &m->accuracy, .num_classes = CLASSES);
 }
 
 static void net_release(net *m)
@@ -240,7 +240,7 @@ static lc_status train_alone(lc_trainer *t, lc_module *m, lc_dataloader *loader)
     lc_lr_find_result curve = {0};
     lc_lr_find_args args = LC_ARGS(lc_lr_find, .num_training = 1, .update_attr = false);
     lc_status s = t ? lc_trainer_fit(t, m, &run) : LC_ERR_PEER;
-    if (s < 0 && t) s = lc_tuner_lr_find(t, m, &run, &args, &curve);
+    if (s < 0 && t) s = lc_tuner_lr_find_with(t, m, &run, &curve, &args);
     lc_lr_find_release(&curve);
     lc_trainer_free(t);
     if (s >= 0 && loader) return lc_fail(LC_ERR_INTERNAL, "the trainer that has lost its ranks trains");
@@ -392,16 +392,8 @@ static lc_status tuning(const scenario *s, lc_comm *comm, const char *root)
     LC_TRY_GOTO(status, done, lc_module_new(&wave_class, &v, 1, &m));
     LC_TRY_GOTO(status, done, quiet_trainer(&opt, &t));
     LC_TRY_GOTO(status, done, add_callbacks(s, t, root));
-    LC_TRY_GOTO(
-        status, done,
-        lc_tuner_lr_find(t, m, NULL,
-                         (lc_lr_find_args[]){LC_ARGS(lc_lr_find, .num_training = 3, .min_lr = 1e-3, .max_lr = 0.1)},
-                         &curve));
-    LC_TRY_GOTO(status, done,
-                lc_tuner_scale_batch_size(
-                    t, m, NULL,
-                    (lc_scale_batch_size_args[]){LC_ARGS(lc_scale_batch_size, .steps_per_trial = 1, .max_val = 8)},
-                    &size));
+    LC_TRY_GOTO(status, done, lc_tuner_lr_find(t, m, NULL, &curve, .num_training = 3, .min_lr = 1e-3, .max_lr = 0.1));
+    LC_TRY_GOTO(status, done, lc_tuner_scale_batch_size(t, m, NULL, &size, .steps_per_trial = 1, .max_val = 8));
     LC_TRY_GOTO(status, done, lc_trainer_fit(t, m, NULL));
 done:
     if (status < 0) {
@@ -462,12 +454,8 @@ static lc_status fabric(const scenario *s, lc_comm *comm, const char *root)
     opt = lc_adamw(&m.base, .lr = 0.02);
     LC_TRY_GOTO(status, done, loader_of(0, 2 * GLOBAL_BATCH, GLOBAL_BATCH / lc_comm_size(comm), true, &l));
     LC_TRY_GOTO(status, done,
-                lc_fabric_new(&(lc_fabric_options){.strategy = s->strategy,
-                                                   .comm = comm,
-                                                   .shard_size = s->shard_size,
-                                                   .state_dict_type = s->files,
-                                                   .threads = 1},
-                              &f));
+                lc_fabric_new(&f, .strategy = s->strategy, .comm = comm, .shard_size = s->shard_size,
+                              .state_dict_type = s->files, .threads = 1));
     LC_TRY_GOTO(status, done, fabric_loop(f, &m, opt, l, path));
 done:
     lc_fabric_free(f);

@@ -226,6 +226,7 @@ static void *take(int flags, const char *what, void *right, int kind)
 #define O(k)  take(MAY_BE_NULL, #k, (void *)&k##_, -1)
 /* A struct of arguments (args.h), otherwise zeros. */
 #define ARGS(type, ...) (&(type){.size = sizeof(type), __VA_ARGS__})
+#define DEFAULTS(kind)  take(MAY_BE_NULL, #kind "_args", (kind##_args[]){kind##_defaults()}, -1)
 #define F(fn)           (take(0, #fn, zeros, -1) ? fn : NULL)
 #define FO(fn)          (take(MAY_BE_NULL, #fn, zeros, -1) ? fn : NULL)
 
@@ -333,14 +334,14 @@ static void make(void **o)
     lc_callback cb;
     lc_ckpt_writer *writer = NULL;
     CHECK_OK(lc_trainer_new(&opt, (lc_trainer **)&o[TRAINER]));
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, (lc_graph **)&o[GRAPH]));
+    CHECK_OK(lc_graph_new((lc_graph **)&o[GRAPH], .threads = 1));
     CHECK_OK(lc_tensor_new(LC_F32, 2, SHAPE_, (lc_tensor **)&o[TENSOR]));
     CHECK_OK(lc_array_dataset_new(8, 1, &ARRAY_, (lc_dataset **)&o[DATASET]));
-    CHECK_OK(lc_dataloader_new(&(lc_dataloader_options){.dataset = o[DATASET]}, (lc_dataloader **)&o[LOADER]));
+    CHECK_OK(lc_dataloader_new((lc_dataloader **)&o[LOADER], .dataset = o[DATASET]));
     CHECK_OK(lc_text_new("some text", 9, (lc_text **)&o[TEXT]));
-    CHECK_OK(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = 2}, (lc_metric **)&o[METRIC]));
+    CHECK_OK(lc_metric_new("Accuracy", (lc_metric **)&o[METRIC], .num_classes = 2));
     CHECK_OK(lc_state_new((lc_state **)&o[STATE]));
-    CHECK_OK(lc_fabric_new(NULL, (lc_fabric **)&o[FABRIC]));
+    CHECK_OK(lc_fabric_new((lc_fabric **)&o[FABRIC]));
     char path[400];
     snprintf(path, sizeof path, "%s/a.safetensors", scratch_root);
     CHECK_OK(lc_tensor_new(LC_F32, 2, SHAPE_, &t));

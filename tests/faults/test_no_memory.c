@@ -134,7 +134,7 @@ static lc_status train_by_hand(void)
     net_init(&m, NULL);
     LC_TRY_GOTO(status, done, lc_module_status(&m.base));
     if (!(opt = lc_adam(&m, .lr = 1e-2))) LC_TRY_GOTO(status, done, LC_ERR_MEMORY);
-    LC_TRY_GOTO(status, done, lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY_GOTO(status, done, lc_graph_new(&g, .threads = 1));
     LC_TRY_GOTO(status, done, lc_input_new(LC_F32, 4, (int64_t[]){4, 1, 8, 8}, LC_ROW_MAJOR, pixels, &x));
     LC_TRY_GOTO(status, done, lc_input_new(LC_I64, 1, (int64_t[]){4}, LC_ROW_MAJOR, labels, &y));
     for (int step = 0; step < 3; step++) {
@@ -168,7 +168,7 @@ static double train_within(size_t spare)
     double loss = 0;
     net_init(&m, NULL);
     lc_optimizer *opt = lc_adam(&m, .lr = 1e-2);
-    lc_status status = lc_graph_new(&(lc_graph_options){.threads = 1}, &g);
+    lc_status status = lc_graph_new(&g, .threads = 1);
     if (status == LC_OK) status = lc_input_new(LC_F32, 4, (int64_t[]){4, 1, 8, 8}, LC_ROW_MAJOR, pixels, &x);
     if (status == LC_OK) status = lc_input_new(LC_I64, 1, (int64_t[]){4}, LC_ROW_MAJOR, labels, &y);
     for (int step = 0; step < 2 && status == LC_OK; step++) {
@@ -253,7 +253,7 @@ static lc_status train_again(long fail, double *losses)
     CHECK_OK(lc_module_status(&m.base));
     lc_optimizer *opt = lc_adam(&m, .lr = 1e-2);
     CHECK(opt);
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 2));
     CHECK_OK(lc_input_new(LC_F32, 4, (int64_t[]){4, 1, 8, 8}, LC_ROW_MAJOR, pixels, &x));
     CHECK_OK(lc_input_new(LC_I64, 1, (int64_t[]){4}, LC_ROW_MAJOR, labels, &y));
     lc_status first = LC_OK;
@@ -355,11 +355,8 @@ static lc_status load(void)
     LC_TRY_GOTO(status, done, lc_dataset_split(data, 1, 2, (int64_t[]){9, 3}, parts));
     LC_TRY_GOTO(status, done, lc_transform_horizontal_flip(0.5, &t));
     LC_TRY_GOTO(status, done, lc_dataset_transform(parts[0], 0, t, &flipped));
-    LC_TRY_GOTO(
-        status, done,
-        lc_dataloader_new(
-            &(lc_dataloader_options){.dataset = flipped, .batch_size = 2, .shuffle = true, .num_workers = workers},
-            &l));
+    LC_TRY_GOTO(status, done,
+                lc_dataloader_new(&l, .dataset = flipped, .batch_size = 2, .shuffle = true, .num_workers = workers));
     for (int epoch = 0; epoch < 2; epoch++) {
         lc_batch *batch;
         LC_TRY_GOTO(status, done, lc_dataloader_begin(l, epoch, 0));
@@ -404,7 +401,7 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 static lc_status add_loader(lc_module *self, lc_loaders *out)
 {
     lc_dataloader *l;
-    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = ((net *)self)->data, .batch_size = 4}, &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = ((net *)self)->data, .batch_size = 4));
     return lc_loaders_add(out, l);
 }
 static const lc_module_ops ops = {
@@ -540,7 +537,7 @@ static lc_status measure(void)
     static const char *const names[] = {"Accuracy", "AUROC", "F1Score", "ConfusionMatrix"};
     for (int i = 0; i < 4; i++) {
         double values[4];
-        LC_TRY_GOTO(status, done, lc_metric_new(names[i], NULL, &m));
+        LC_TRY_GOTO(status, done, lc_metric_new(names[i], &m));
         for (int k = 0; k < 5; k++) LC_TRY_GOTO(status, done, lc_metric_update_scores(m, 4, 1, scores, targets));
         LC_TRY_GOTO(status, done, lc_metric_compute_all(m, values, lc_metric_outputs(m)));
         lc_metric_free(m);
@@ -576,9 +573,7 @@ static lc_status own_loop(void)
     lc_tensor *x = NULL, *y = NULL;
     lc_logger csv;
     LC_TRY_GOTO(status, done, lc_logger_new("csv", &csv));
-    LC_TRY_GOTO(
-        status, done,
-        lc_fabric_new(&(lc_fabric_options){.loggers = &csv, .n_loggers = 1, .default_root_dir = directory}, &f));
+    LC_TRY_GOTO(status, done, lc_fabric_new(&f, .loggers = &csv, .n_loggers = 1, .default_root_dir = directory));
     LC_TRY_GOTO(status, done, lc_module_new(&wave_class, NULL, 1, &m));
     opt = lc_adam(m, .lr = 0.01);
     LC_TRY_GOTO(status, done, lc_module_status(m));
@@ -616,7 +611,7 @@ static lc_status reweigh(void)
     static const char *const transpose[] = {"l2.weight"};
     lc_status status = LC_OK;
     lc_module *m = NULL;
-    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_args o = lc_load_defaults();
     lc_load_result r = LC_LOAD_RESULT_INIT;
     o.rename = rename;
     o.n_rename = 1;
@@ -624,7 +619,7 @@ static lc_status reweigh(void)
     o.n_transpose = 1;
     o.not_strict = o.skip_mismatched = true;
     LC_TRY_GOTO(status, done, lc_module_new(&wave_class, NULL, 1, &m));
-    LC_TRY_GOTO(status, done, lc_module_load_weights(m, saved, &o, &r));
+    LC_TRY_GOTO(status, done, lc_module_load_weights_with(m, saved, &r, &o));
 done:
     lc_load_result_release(&r);
     lc_module_free(m);
@@ -660,12 +655,9 @@ static lc_status tune(void)
         status = lc_trainer_fit(t, m, NULL);
         goto done;
     }
-    LC_TRY_GOTO(status, done,
-                lc_tuner_lr_find(t, m, NULL, (lc_lr_find_args[]){LC_ARGS(lc_lr_find, .num_training = 12)}, &r));
+    LC_TRY_GOTO(status, done, lc_tuner_lr_find(t, m, NULL, &r, .num_training = 12));
     /* Here a lack of memory is an answer. */
-    LC_TRY_GOTO(status, done,
-                lc_tuner_scale_batch_size(
-                    t, m, NULL, (lc_scale_batch_size_args[]){LC_ARGS(lc_scale_batch_size, .max_val = 4)}, &size));
+    LC_TRY_GOTO(status, done, lc_tuner_scale_batch_size(t, m, NULL, &size, .max_val = 4));
 done:
     lc_lr_find_release(&r);
     lc_trainer_free(t);

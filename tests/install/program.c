@@ -12,7 +12,7 @@ int main(void)
     float data[] = {1, 2, 3};
     double sum = 0;
     if (strcmp(lc_version(), LC_VERSION_STRING) != 0) return 1;
-    LC_MAIN_TRY(lc_graph_new(NULL, &g));
+    LC_MAIN_TRY(lc_graph_new(&g));
     LC_MAIN_TRY(lc_input_new(LC_F32, 1, (int64_t[]){3}, LC_ROW_MAJOR, data, &x));
     LC_MAIN_TRY(lc_step_begin(g, 0, 0));
     lc_tensor *y = lc_keep(lc_sum(lc_square(x)));

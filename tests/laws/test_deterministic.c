@@ -180,10 +180,8 @@ static lc_status loader_of(const job *j, int64_t first, int64_t n, int64_t batch
             (lc_array){.field = {.name = "x", .dtype = LC_I64, .ndim = 1, .shape = {TOKENS}}, .data = tokens[first]};
     lc_dataset *d;
     LC_TRY(lc_array_dataset_new(n, 2, arrays, &d));
-    lc_status s = lc_dataloader_new(
-        &(lc_dataloader_options){
-            .dataset = d, .batch_size = batch, .shuffle = train, .drop_last = train && j->drop_last, .seed = 4},
-        out);
+    lc_status s = lc_dataloader_new(out, .dataset = d, .batch_size = batch, .shuffle = train,
+                                    .drop_last = train && j->drop_last, .seed = 4);
     lc_dataset_unref(d);
     return s;
 }
@@ -311,8 +309,8 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     LC_TRY(loader_of(j, 0, j->samples ? j->samples : SAMPLES, j->batch / n, true, &train));
     LC_TRY(loader_of(j, SAMPLES - VAL, VAL, j->batch / n, false, &val));
     build(&m, (uint64_t)(1 + rank)); /* parameters come from rank 0 all the same */
-    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
-    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.train_accuracy));
+    LC_TRY(lc_metric_new("Accuracy", &m.accuracy, .num_classes = CLASSES));
+    LC_TRY(lc_metric_new("Accuracy", &m.train_accuracy, .num_classes = CLASSES));
     LC_TRY(lc_trainer_new(&opt, &t));
     lc_status s = fit(&m, t, train, val, o);
     lc_trainer_free(t);

@@ -105,11 +105,11 @@ static lc_status copy_out(void *ctx, const char *path, lc_module *owner, lc_modu
     return lc_tensor_read(t->tensor, p + o->n - n, (size_t)n * sizeof *p);
 }
 
-static void train(const task *t, int steps, int accumulate, double clip, const lc_graph_options *options, outcome *o)
+static void train(const task *t, int steps, int accumulate, double clip, const lc_graph_args *options, outcome *o)
 {
     memset(o, 0, sizeof *o);
     lc_graph *g;
-    CHECK_OK(lc_graph_new(options, &g));
+    CHECK_OK(lc_graph_new_with(&g, options));
     model *m = model_new(t->model, NULL, 7);
     CHECK(m != NULL);
     CHECK_OK(lc_module_status(&m->base));
@@ -190,9 +190,9 @@ static void planned_is_unplanned(const char *name, int accumulate, double clip)
         outcome on, off;
         const char *was = getenv("LIGHTC_PLAN");
         if (was) SKIP("LIGHTC_PLAN is set");
-        train(&tasks[i], 1, accumulate, clip, &(lc_graph_options){.threads = 2, .seed = 5}, &on);
+        train(&tasks[i], 1, accumulate, clip, (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5)}, &on);
         setenv("LIGHTC_PLAN", "off", 1);
-        train(&tasks[i], 1, accumulate, clip, &(lc_graph_options){.threads = 2, .seed = 5}, &off);
+        train(&tasks[i], 1, accumulate, clip, (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5)}, &off);
         unsetenv("LIGHTC_PLAN");
         compare(&on, &off, 1, 2e-5); /* Adam's first update divides gradients by themselves, small ones too */
         CHECK(on.stats.nodes < off.stats.nodes);
@@ -233,9 +233,9 @@ TEST(fast_kernels_are_the_reference)
     if (getenv("LIGHTC_KERNELS")) SKIP("LIGHTC_KERNELS is set");
     for (size_t i = 0; i + 1 < sizeof tasks / sizeof tasks[0]; i++) {
         outcome fast, reference;
-        train(&tasks[i], 2, 1, 1.0, &(lc_graph_options){.threads = 2, .seed = 5}, &fast);
+        train(&tasks[i], 2, 1, 1.0, (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5)}, &fast);
         setenv("LIGHTC_KERNELS", "reference", 1);
-        train(&tasks[i], 2, 1, 1.0, &(lc_graph_options){.threads = 2, .seed = 5}, &reference);
+        train(&tasks[i], 2, 1, 1.0, (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5)}, &reference);
         unsetenv("LIGHTC_KERNELS");
         for (int s = 0; s < 2; s++) CHECK_NEAR(fast.loss[s], reference.loss[s], 2e-4 * (1 + fabs(fast.loss[s])));
         free(fast.values), free(reference.values);
@@ -248,8 +248,10 @@ TEST(deterministic_for_any_number_of_threads)
 {
     for (size_t i = 0; i + 1 < sizeof tasks / sizeof tasks[0]; i++) {
         outcome one, two;
-        train(&tasks[i], 3, 1, 1.0, &(lc_graph_options){.threads = 1, .seed = 5, .deterministic = true}, &one);
-        train(&tasks[i], 3, 1, 1.0, &(lc_graph_options){.threads = 2, .seed = 5, .deterministic = true}, &two);
+        train(&tasks[i], 3, 1, 1.0,
+              (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 1, .seed = 5, .deterministic = true)}, &one);
+        train(&tasks[i], 3, 1, 1.0,
+              (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5, .deterministic = true)}, &two);
         CHECK_EQ(one.n, two.n);
         if (memcmp(one.values, two.values, (size_t)one.n * sizeof *one.values) != 0)
             TEST_FAIL("%s: 1 and 2 threads differ", tasks[i].model);
@@ -261,8 +263,8 @@ TEST(repeated_runs_are_equal)
 {
     for (size_t i = 0; i + 1 < sizeof tasks / sizeof tasks[0]; i++) {
         outcome one, two;
-        train(&tasks[i], 3, 2, 0, &(lc_graph_options){.threads = 2, .seed = 5}, &one);
-        train(&tasks[i], 3, 2, 0, &(lc_graph_options){.threads = 2, .seed = 5}, &two);
+        train(&tasks[i], 3, 2, 0, (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5)}, &one);
+        train(&tasks[i], 3, 2, 0, (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5)}, &two);
         if (memcmp(one.values, two.values, (size_t)one.n * sizeof *one.values) != 0)
             TEST_FAIL("%s: two runs differ", tasks[i].model);
         free(one.values), free(two.values);
@@ -276,7 +278,7 @@ TEST(no_allocation_in_the_steady_step)
     if (!COUNTS_ALLOCATIONS) SKIP("a sanitizer owns the allocator");
     for (size_t i = 0; i < sizeof tasks / sizeof tasks[0]; i++) {
         outcome o;
-        train(&tasks[i], 4, 1, 1.0, &(lc_graph_options){.threads = 2, .seed = 5}, &o);
+        train(&tasks[i], 4, 1, 1.0, (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5)}, &o);
         if (o.allocations) TEST_FAIL("%s: %lld allocations in a steady step", tasks[i].model, (long long)o.allocations);
         CHECK_EQ(o.stats.misses, 1);
         free(o.values);
@@ -290,7 +292,7 @@ TEST(arena_is_near_its_lower_bound)
     if (getenv("LIGHTC_PLAN")) SKIP("LIGHTC_PLAN is set");
     for (size_t i = 0; i < sizeof tasks / sizeof tasks[0]; i++) {
         outcome o;
-        train(&tasks[i], 1, 1, 0, &(lc_graph_options){.threads = 2}, &o);
+        train(&tasks[i], 1, 1, 0, (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2)}, &o);
         if (o.stats.planned_bytes > 1.1 * (double)o.stats.lower_bound)
             TEST_FAIL("%s: %lld bytes, lower bound %lld", tasks[i].model, (long long)o.stats.planned_bytes,
                       (long long)o.stats.lower_bound);

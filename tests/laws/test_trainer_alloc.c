@@ -67,8 +67,7 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 static lc_status train_dataloader(lc_module *self, lc_loaders *out)
 {
     lc_dataloader *l;
-    LC_TRY(lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = ((net *)self)->data, .batch_size = BATCH, .shuffle = true}, &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = ((net *)self)->data, .batch_size = BATCH, .shuffle = true));
     return lc_loaders_add(out, l);
 }
 static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)

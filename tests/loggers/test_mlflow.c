@@ -674,7 +674,7 @@ TEST(mlflow_has_it)
         CHECK_OK(lc__create_file(&lc__io_system, file, "{}", 2));
         lc_logger l;
         snprintf(url, sizeof url, "http://127.0.0.1:%d", port);
-        CHECK_OK(lc_mlflow_logger_new(&(lc_mlflow_options){.tracking_uri = url, .log_model = true}, &l));
+        CHECK_OK(lc_mlflow_logger_new(&l, .tracking_uri = url, .log_model = true));
         lc_run_info run = {.root_dir = dir, .name = "lightning_logs", .run_dir = dir, .version = 3, .run_id = "run-1"};
         CHECK_OK(l.ops->start(l.self, &run));
         log_everything(l);

@@ -24,10 +24,10 @@ static void make_data(uint64_t seed)
     for (int i = 0; i < N * L; i++) labels[i] = (int64_t)lc_random_below(seed + 5, (uint64_t)i, 2);
 }
 
-static lc_metric *make(const char *name, lc_metric_options o)
+static lc_metric *make(const char *name, lc_metric_args o)
 {
     lc_metric *m;
-    CHECK_OK(lc_metric_new(name, &o, &m));
+    CHECK_OK(lc_metric_new_with(name, &m, &o));
     CHECK_STR(lc_metric_name(m), name);
     return m;
 }
@@ -49,7 +49,7 @@ static int best_class(int i)
 }
 
 /* The value over all of make_data, as multiclass. */
-static double multiclass(const char *name, lc_metric_options o)
+static double multiclass(const char *name, lc_metric_args o)
 {
     o.num_classes = C;
     lc_metric *m = make(name, o);
@@ -67,8 +67,8 @@ TEST(multiclass_by_counting)
         right += p == t;
         for (int c = 0; c < C; c++) tp[c] += p == c && t == c, fp[c] += p == c && t != c, fn[c] += p != c && t == c;
     }
-    CHECK_NEAR(multiclass("Accuracy", (lc_metric_options){0}), right / N, 1e-12);
-    CHECK_NEAR(multiclass("HammingDistance", (lc_metric_options){0}), 1 - right / N, 1e-12);
+    CHECK_NEAR(multiclass("Accuracy", lc_metric_defaults()), right / N, 1e-12);
+    CHECK_NEAR(multiclass("HammingDistance", lc_metric_defaults()), 1 - right / N, 1e-12);
     double precision = 0, recall = 0, f = 0, f2 = 0, specificity = 0, jaccard = 0, weighted = 0, present = 0;
     for (int c = 0; c < C; c++) {
         double tn = N - tp[c] - fp[c] - fn[c];
@@ -83,17 +83,17 @@ TEST(multiclass_by_counting)
         weighted += (tp[c] + fn[c]) / N * 2 * tp[c] / (2 * tp[c] + fp[c] + fn[c]);
     }
     CHECK(fn[C - 1] == 0 && fp[C - 1] > 0); /* the case of a class that is only predicted is among them */
-    lc_metric_options macro = {.average = LC_AVERAGE_MACRO};
+    lc_metric_args macro = LC_ARGS(lc_metric, .average = LC_AVERAGE_MACRO);
     CHECK_NEAR(multiclass("Precision", macro), precision / present, 1e-12);
     CHECK_NEAR(multiclass("Recall", macro), recall / present, 1e-12);
     CHECK_NEAR(multiclass("Accuracy", macro), recall / present, 1e-12);
     CHECK_NEAR(multiclass("F1Score", macro), f / present, 1e-12);
-    CHECK_NEAR(multiclass("FBetaScore", (lc_metric_options){.average = LC_AVERAGE_MACRO, .beta = 2}), f2 / present,
+    CHECK_NEAR(multiclass("FBetaScore", LC_ARGS(lc_metric, .average = LC_AVERAGE_MACRO, .beta = 2)), f2 / present,
                1e-12);
     CHECK_NEAR(multiclass("Specificity", macro), specificity / present, 1e-12);
-    CHECK_NEAR(multiclass("JaccardIndex", (lc_metric_options){0}), jaccard / present, 1e-12); /* macro by default */
-    CHECK_NEAR(multiclass("F1Score", (lc_metric_options){.average = LC_AVERAGE_WEIGHTED}), weighted, 1e-12);
-    lc_metric *m = make("Recall", (lc_metric_options){.num_classes = C, .average = LC_AVERAGE_NONE});
+    CHECK_NEAR(multiclass("JaccardIndex", lc_metric_defaults()), jaccard / present, 1e-12); /* macro by default */
+    CHECK_NEAR(multiclass("F1Score", LC_ARGS(lc_metric, .average = LC_AVERAGE_WEIGHTED)), weighted, 1e-12);
+    lc_metric *m = make("Recall", LC_ARGS(lc_metric, .num_classes = C, .average = LC_AVERAGE_NONE));
     CHECK_OK(lc_metric_update_scores(m, N, C, scores, classes));
     CHECK_EQ(lc_metric_outputs(m), C);
     double each[C];
@@ -115,18 +115,18 @@ TEST(top_k_and_ignore)
         right += classes[i] != 2 && best_class(i) == classes[i];
         kept += classes[i] != 2;
     }
-    CHECK_NEAR(multiclass("Accuracy", (lc_metric_options){.top_k = 3}), among / N, 1e-12);
-    CHECK_NEAR(multiclass("Accuracy", (lc_metric_options){.ignore = true, .ignore_index = 2}), right / kept, 1e-12);
+    CHECK_NEAR(multiclass("Accuracy", LC_ARGS(lc_metric, .top_k = 3)), among / N, 1e-12);
+    CHECK_NEAR(multiclass("Accuracy", LC_ARGS(lc_metric, .ignore = true, .ignore_index = 2)), right / kept, 1e-12);
     /* An ignored target need not be a class. */
     classes[7] = -100;
-    double with = multiclass("Accuracy", (lc_metric_options){.ignore = true, .ignore_index = -100});
+    double with = multiclass("Accuracy", LC_ARGS(lc_metric, .ignore = true, .ignore_index = -100));
     CHECK(with >= 0 && with <= 1);
-    lc_metric *m = make("Accuracy", (lc_metric_options){.num_classes = C});
+    lc_metric *m = make("Accuracy", LC_ARGS(lc_metric, .num_classes = C));
     CHECK_STATUS(lc_metric_update_scores(m, N, C, scores, classes), LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "target -100 of sample 7");
     CHECK_STATUS(lc_metric_update_scores(m, N, 3, scores, classes), LC_ERR_SHAPE);
     lc_metric_free(m);
-    CHECK_STATUS(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = 3, .top_k = 4}, &m), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_metric_new("Accuracy", &m, .num_classes = 3, .top_k = 4), LC_ERR_ARGUMENT);
 }
 
 TEST(binary_and_multilabel)
@@ -153,19 +153,19 @@ TEST(binary_and_multilabel)
     float logits[N];
     for (int i = 0; i < N; i++) logits[i] = (float)log(single[i] / (1.0 - single[i]));
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-        lc_metric *m = make(rows[r].name, (lc_metric_options){.threshold = 0.4});
+        lc_metric *m = make(rows[r].name, LC_ARGS(lc_metric, .threshold = 0.4));
         CHECK_OK(lc_metric_update_scores(m, N, 1, single, bits));
         CHECK_NEAR(value(m), rows[r].want, 1e-12);
-        m = make(rows[r].name, (lc_metric_options){.task = LC_TASK_BINARY, .threshold = 0.4});
+        m = make(rows[r].name, LC_ARGS(lc_metric, .task = LC_TASK_BINARY, .threshold = 0.4));
         CHECK_OK(lc_metric_update_scores(m, N, 1, logits, bits));
         CHECK_NEAR(value(m), rows[r].want, 0.03); /* a score at the threshold may round to its other side */
     }
     double same = 0;
     for (int i = 0; i < N * L; i++) same += (scores[i] > 0) == labels[i];
-    lc_metric *m = make("Accuracy", (lc_metric_options){.num_labels = L});
+    lc_metric *m = make("Accuracy", LC_ARGS(lc_metric, .num_labels = L));
     CHECK_OK(lc_metric_update_scores(m, N, L, scores, labels)); /* logits */
     CHECK_NEAR(value(m), same / (N * L), 1e-12);
-    m = make("Accuracy", (lc_metric_options){.num_labels = L, .average = LC_AVERAGE_MACRO});
+    m = make("Accuracy", LC_ARGS(lc_metric, .num_labels = L, .average = LC_AVERAGE_MACRO));
     CHECK_OK(lc_metric_update_scores(m, N, L, scores, labels));
     CHECK_NEAR(value(m), same / (N * L), 1e-12); /* all labels are seen equally often */
 }
@@ -175,13 +175,13 @@ TEST(confusion_kappa_matthews)
     make_data(4);
     double c[C * C] = {0}, got[C * C], all = 0, agree = 0, chance = 0;
     for (int i = 0; i < N; i++) c[classes[i] * C + best_class(i)]++;
-    lc_metric *m = make("ConfusionMatrix", (lc_metric_options){.num_classes = C});
+    lc_metric *m = make("ConfusionMatrix", LC_ARGS(lc_metric, .num_classes = C));
     CHECK_OK(lc_metric_update_scores(m, N, C, scores, classes));
     CHECK_OK(lc_metric_compute_all(m, got, C * C));
     for (int i = 0; i < C * C; i++) CHECK_NEAR(got[i], c[i], 0);
     lc_metric_free(m);
     for (lc_normalize n = LC_NORMALIZE_TRUE; n <= LC_NORMALIZE_ALL; n++) {
-        m = make("ConfusionMatrix", (lc_metric_options){.num_classes = C, .normalize = n});
+        m = make("ConfusionMatrix", LC_ARGS(lc_metric, .num_classes = C, .normalize = n));
         CHECK_OK(lc_metric_update_scores(m, N, C, scores, classes));
         CHECK_OK(lc_metric_compute_all(m, got, C * C));
         for (int t = 0; t < C; t++)
@@ -200,7 +200,7 @@ TEST(confusion_kappa_matthews)
         agree += c[i * C + i], all += row, chance += row * column / N, tp += row * column;
         st += row * row, sp += column * column;
     }
-    CHECK_NEAR(multiclass("CohenKappa", (lc_metric_options){0}), (agree - chance) / (all - chance), 1e-12);
+    CHECK_NEAR(multiclass("CohenKappa", lc_metric_defaults()), (agree - chance) / (all - chance), 1e-12);
     for (int w = 1; w <= 2; w++) {
         double seen = 0, expected = 0;
         for (int i = 0; i < C; i++)
@@ -209,12 +209,11 @@ TEST(confusion_kappa_matthews)
                 for (int l = 0; l < C; l++) row += c[i * C + l], column += c[l * C + j];
                 seen += far * c[i * C + j], expected += far * row * column / N;
             }
-        CHECK_NEAR(multiclass("CohenKappa", (lc_metric_options){.kappa_weights = w}), 1 - seen / expected, 1e-12);
+        CHECK_NEAR(multiclass("CohenKappa", LC_ARGS(lc_metric, .kappa_weights = w)), 1 - seen / expected, 1e-12);
     }
-    CHECK_STATUS(lc_metric_new("CohenKappa", &(lc_metric_options){.kappa_weights = 3}, &m), LC_ERR_ARGUMENT);
-    CHECK_STATUS(lc_metric_new("ConfusionMatrix", &(lc_metric_options){.normalize = (lc_normalize)4}, &m),
-                 LC_ERR_ARGUMENT);
-    CHECK_NEAR(multiclass("MatthewsCorrCoef", (lc_metric_options){0}),
+    CHECK_STATUS(lc_metric_new("CohenKappa", &m, .kappa_weights = 3), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_metric_new("ConfusionMatrix", &m, .normalize = (lc_normalize)4), LC_ERR_ARGUMENT);
+    CHECK_NEAR(multiclass("MatthewsCorrCoef", lc_metric_defaults()),
                (agree * N - tp) / sqrt((N * (double)N - sp) * (N * (double)N - st)), 1e-12);
 }
 
@@ -234,13 +233,13 @@ static double pairs_in_order(const float *s, int stride, const int64_t *target, 
 TEST(areas)
 {
     make_data(5);
-    lc_metric *m = make("AUROC", (lc_metric_options){0});
+    lc_metric *m = make("AUROC", lc_metric_defaults());
     CHECK_OK(lc_metric_update_scores(m, N, 1, single, bits));
     CHECK_NEAR(value(m), pairs_in_order(single, 1, bits, 1, N), 1e-12);
     /* With ties: scores of 0, 1/8 .. 6/8. */
     float coarse[N];
     for (int i = 0; i < N; i++) coarse[i] = other[i] / 8;
-    m = make("AUROC", (lc_metric_options){0});
+    m = make("AUROC", lc_metric_defaults());
     CHECK_OK(lc_metric_update_scores(m, N, 1, coarse, bits));
     CHECK_NEAR(value(m), pairs_in_order(coarse, 1, bits, 1, N), 1e-12);
     /* One class against the rest; a softmax does not change a one-column order only within a row, so take
@@ -253,10 +252,10 @@ TEST(areas)
         for (int c = 0; c < C; c++) p[i * C + c] = (float)(exp(scores[i * C + c]) / sum);
     }
     for (int c = 0; c < C; c++) want += pairs_in_order(p + c, C, classes, c, N) / C;
-    m = make("AUROC", (lc_metric_options){.num_classes = C});
+    m = make("AUROC", LC_ARGS(lc_metric, .num_classes = C));
     CHECK_OK(lc_metric_update_scores(m, N, C, p, classes));
     CHECK_NEAR(value(m), want, 1e-12);
-    CHECK_NEAR(multiclass("AUROC", (lc_metric_options){0}), want, 1e-4); /* from logits */
+    CHECK_NEAR(multiclass("AUROC", lc_metric_defaults()), want, 1e-4); /* from logits */
     /* Average precision: the mean over positives of the precision at their score, ties together. */
     double sum = 0, positives = 0;
     for (int i = 0; i < N; i++)
@@ -266,15 +265,14 @@ TEST(areas)
             sum += hits / above;
             positives++;
         }
-    m = make("AveragePrecision", (lc_metric_options){0});
+    m = make("AveragePrecision", lc_metric_defaults());
     CHECK_OK(lc_metric_update_scores(m, N, 1, coarse, bits));
     CHECK_NEAR(value(m), sum / positives, 1e-12);
     /* Micro and macro over labels; ignored ones are out. */
-    m = make("AUROC", (lc_metric_options){.num_labels = L, .average = LC_AVERAGE_MICRO});
+    m = make("AUROC", LC_ARGS(lc_metric, .num_labels = L, .average = LC_AVERAGE_MICRO));
     CHECK_OK(lc_metric_update_scores(m, N, L, p, labels));
     CHECK_NEAR(value(m), pairs_in_order(p, 1, labels, 1, N * L), 1e-12);
-    CHECK_STATUS(lc_metric_new("AUROC", &(lc_metric_options){.num_classes = C, .average = LC_AVERAGE_MICRO}, &m),
-                 LC_ERR_UNSUPPORTED);
+    CHECK_STATUS(lc_metric_new("AUROC", &m, .num_classes = C, .average = LC_AVERAGE_MICRO), LC_ERR_UNSUPPORTED);
 }
 
 TEST(regression)
@@ -292,11 +290,14 @@ TEST(regression)
     }
     const struct {
         const char *name;
-        lc_metric_options o;
+        lc_metric_args o;
         double want;
-    } rows[] = {{"MeanSquaredError", {0}, mse},          {"MeanSquaredError", {.not_squared = true}, sqrt(mse)},
-                {"MeanAbsoluteError", {0}, mae},         {"R2Score", {0}, 1 - mse * N / yy},
-                {"ExplainedVariance", {0}, 1 - ee / yy}, {"PearsonCorrCoef", {0}, xy / sqrt(xx * yy)}};
+    } rows[] = {{"MeanSquaredError", lc_metric_defaults(), mse},
+                {"MeanSquaredError", LC_ARGS(lc_metric, .not_squared = true), sqrt(mse)},
+                {"MeanAbsoluteError", lc_metric_defaults(), mae},
+                {"R2Score", lc_metric_defaults(), 1 - mse * N / yy},
+                {"ExplainedVariance", lc_metric_defaults(), 1 - ee / yy},
+                {"PearsonCorrCoef", lc_metric_defaults(), xy / sqrt(xx * yy)}};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         lc_metric *m = make(rows[r].name, rows[r].o);
         CHECK_OK(lc_metric_update_values(m, 30, single, other));
@@ -316,12 +317,12 @@ TEST(regression)
         double a = rx[i] - (N + 1) / 2.0, b = ry[i] - (N + 1) / 2.0;
         sxx += a * a, syy += b * b, sxy += a * b;
     }
-    lc_metric *m = make("SpearmanCorrCoef", (lc_metric_options){0});
+    lc_metric *m = make("SpearmanCorrCoef", lc_metric_defaults());
     CHECK_OK(lc_metric_update_values(m, N, single, other));
     CHECK_NEAR(value(m), sxy / sqrt(sxx * syy), 1e-7);
     /* Several outputs: each on its own. */
     lc_metric_batch b = {.n = N / 2, .columns = 2, .scores = single, .values = other};
-    m = make("MeanSquaredError", (lc_metric_options){.num_outputs = 2});
+    m = make("MeanSquaredError", LC_ARGS(lc_metric, .num_outputs = 2));
     CHECK_OK(lc_metric_update(m, &b));
     double two[2], even = 0;
     for (int i = 0; i < N; i += 2) even += pow((double)single[i] - other[i], 2);
@@ -329,13 +330,13 @@ TEST(regression)
     CHECK_NEAR(two[0], even / (N / 2), 1e-10);
     CHECK_NEAR((two[0] + two[1]) / 2, mse, 1e-10);
     lc_metric_free(m);
-    m = make("R2Score", (lc_metric_options){0});
+    m = make("R2Score", lc_metric_defaults());
     CHECK_STATUS(lc_metric_update(m, &b), LC_ERR_SHAPE);
     lc_metric_free(m);
     /* A large offset does not hurt Pearson's formula. */
     float far_x[N], far_y[N];
     for (int i = 0; i < N; i++) far_x[i] = 10000 + other[i], far_y[i] = 20000 - 2 * other[i];
-    m = make("PearsonCorrCoef", (lc_metric_options){0});
+    m = make("PearsonCorrCoef", lc_metric_defaults());
     CHECK_OK(lc_metric_update_values(m, N, far_x, far_y));
     CHECK_NEAR(value(m), -1, 1e-9);
 }
@@ -352,7 +353,7 @@ TEST(aggregates)
                 {"MaxMetric", 4, -INFINITY},
                 {"MinMetric", -1, INFINITY}};
     for (int r = 0; r < 4; r++) {
-        lc_metric *m = make(rows[r].name, (lc_metric_options){0});
+        lc_metric *m = make(rows[r].name, lc_metric_defaults());
         double v0;
         CHECK_OK(lc_metric_compute(m, &v0));
         CHECK(isnan(rows[r].empty) ? isnan(v0) : v0 == rows[r].empty);
@@ -373,8 +374,8 @@ TEST(updates_are_merges)
     make_data(77);
     for (int r = 0; lc_metric_name_at(r); r++) {
         const char *name = lc_metric_name_at(r);
-        lc_metric *steady = make(name, (lc_metric_options){0}), *part = make(name, (lc_metric_options){0});
-        lc_metric *resumed = make(name, (lc_metric_options){0});
+        lc_metric *steady = make(name, lc_metric_defaults()), *part = make(name, lc_metric_defaults());
+        lc_metric *resumed = make(name, lc_metric_defaults());
         for (int64_t i = 0; i < N; i += 30) {
             int64_t n = 4096, k = 4096;
             lc_metric_batch b = {
@@ -404,56 +405,56 @@ TEST(degenerate)
     static const float low[4] = {0.1f, 0.2f, 0.3f, 0.1f}, constant[4] = {2, 2, 2, 2}, up[4] = {1, 2, 3, 4};
     static const char *const all_zero[] = {"Precision", "Recall", "F1Score", "JaccardIndex"};
     for (int i = 0; i < 4; i++) { /* nothing predicted, nothing true */
-        lc_metric *m = make(all_zero[i], (lc_metric_options){0});
+        lc_metric *m = make(all_zero[i], lc_metric_defaults());
         CHECK_OK(lc_metric_update_scores(m, 4, 1, low, zeros));
         CHECK_NEAR(value(m), 0, 0);
-        m = make(all_zero[i], (lc_metric_options){.zero_division = 1});
+        m = make(all_zero[i], LC_ARGS(lc_metric, .zero_division = 1));
         CHECK_OK(lc_metric_update_scores(m, 4, 1, low, zeros));
         CHECK_NEAR(value(m), 1, 0);
     }
-    lc_metric *m = make("Specificity", (lc_metric_options){0});
+    lc_metric *m = make("Specificity", lc_metric_defaults());
     CHECK_OK(lc_metric_update_labels(m, 4, ones, ones));
     CHECK_NEAR(value(m), 0, 0);
-    m = make("Accuracy", (lc_metric_options){.num_classes = 3, .average = LC_AVERAGE_MACRO});
+    m = make("Accuracy", LC_ARGS(lc_metric, .num_classes = 3, .average = LC_AVERAGE_MACRO));
     CHECK_NEAR(value(m), 0, 0);   /* never updated */
     for (int t = 0; t < 2; t++) { /* one class only */
-        m = make("AUROC", (lc_metric_options){0});
+        m = make("AUROC", lc_metric_defaults());
         CHECK_OK(lc_metric_update_scores(m, 4, 1, low, t ? ones : zeros));
         CHECK_NEAR(value(m), 0, 0);
-        m = make("AveragePrecision", (lc_metric_options){0});
+        m = make("AveragePrecision", lc_metric_defaults());
         CHECK_OK(lc_metric_update_scores(m, 4, 1, low, t ? ones : zeros));
         CHECK_NEAR(value(m), t, 0);
     }
-    m = make("MatthewsCorrCoef", (lc_metric_options){0});
+    m = make("MatthewsCorrCoef", lc_metric_defaults());
     CHECK_OK(lc_metric_update_labels(m, 4, ones, ones));
     CHECK_NEAR(value(m), 1, 0);
-    m = make("MatthewsCorrCoef", (lc_metric_options){0});
+    m = make("MatthewsCorrCoef", lc_metric_defaults());
     CHECK_OK(lc_metric_update_labels(m, 4, ones, zeros));
     CHECK_NEAR(value(m), -1, 0);
-    m = make("R2Score", (lc_metric_options){0});
+    m = make("R2Score", lc_metric_defaults());
     CHECK_OK(lc_metric_update_values(m, 1, up, up));
     double v;
     CHECK_STATUS(lc_metric_compute(m, &v), LC_ERR_STATE);
     CHECK_OK(lc_metric_update_values(m, 3, up + 1, up + 1));
     CHECK_NEAR(value(m), 1, 0);
-    m = make("R2Score", (lc_metric_options){0});
+    m = make("R2Score", lc_metric_defaults());
     CHECK_OK(lc_metric_update_values(m, 4, up, constant));
     CHECK_NEAR(value(m), 0, 0);
-    m = make("ExplainedVariance", (lc_metric_options){0});
+    m = make("ExplainedVariance", lc_metric_defaults());
     CHECK_OK(lc_metric_update_values(m, 4, up, constant));
     CHECK_NEAR(value(m), 0, 0);
-    m = make("ExplainedVariance", (lc_metric_options){0});
+    m = make("ExplainedVariance", lc_metric_defaults());
     CHECK_OK(lc_metric_update_values(m, 4, constant, constant));
     CHECK_NEAR(value(m), 1, 0);
-    m = make("SpearmanCorrCoef", (lc_metric_options){0});
+    m = make("SpearmanCorrCoef", lc_metric_defaults());
     CHECK_OK(lc_metric_update_values(m, 4, constant, up));
     CHECK_NEAR(value(m), 0, 0);
-    m = make("PearsonCorrCoef", (lc_metric_options){0});
+    m = make("PearsonCorrCoef", lc_metric_defaults());
     CHECK_OK(lc_metric_update_values(m, 4, constant, up));
     CHECK(isnan(value(m)));
-    CHECK_STATUS(lc_metric_new("Acuracy", NULL, &m), LC_ERR_NOT_FOUND);
+    CHECK_STATUS(lc_metric_new("Acuracy", &m), LC_ERR_NOT_FOUND);
     CHECK_CONTAINS(lc_error_message(), "Accuracy");
-    m = make("Accuracy", (lc_metric_options){0});
+    m = make("Accuracy", lc_metric_defaults());
     CHECK_STATUS(lc_metric_update_values(m, 4, up, up), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_metric_update_scores(m, 1, 4, up, ones), LC_ERR_SHAPE);
     CHECK_STATUS(lc_metric_update_labels(m, 4, (int64_t[]){0, 1, 2, 0}, ones), LC_ERR_ARGUMENT);
@@ -463,9 +464,9 @@ TEST(degenerate)
 static lc_metric *by_index(int i, int task)
 {
     lc_metric *m;
-    lc_metric_options o = {.num_classes = task == 0 ? C : 0, .num_labels = task == 2 ? L : 0};
+    lc_metric_args o = LC_ARGS(lc_metric, .num_classes = task == 0 ? C : 0, .num_labels = task == 2 ? L : 0);
     const char *name = lc_metric_name_at(i);
-    return lc_metric_new(name, &o, &m) == LC_OK ? m : NULL;
+    return lc_metric_new_with(name, &m, &o) == LC_OK ? m : NULL;
 }
 
 static bool classifies(int i)
@@ -535,7 +536,7 @@ TEST(merge_of_parts_is_the_whole)
             lc_metric_free(whole), lc_metric_free(a), lc_metric_free(b), lc_metric_free(empty);
         }
     CHECK(tried >= 45);
-    lc_metric *a = make("SumMetric", (lc_metric_options){0}), *b = make("MaxMetric", (lc_metric_options){0});
+    lc_metric *a = make("SumMetric", lc_metric_defaults()), *b = make("MaxMetric", lc_metric_defaults());
     CHECK_STATUS(lc_metric_merge(a, b), LC_ERR_ARGUMENT);
     lc_metric_free(a), lc_metric_free(b);
 }
@@ -550,18 +551,18 @@ TEST(from_tensors)
     CHECK_OK(lc_tensor_write(s, scores, sizeof scores));
     CHECK_OK(lc_tensor_new(LC_I32, 1, (int64_t[]){N}, &t));
     CHECK_OK(lc_tensor_write(t, narrow, sizeof narrow));
-    lc_metric *m = make("Accuracy", (lc_metric_options){.num_classes = C});
+    lc_metric *m = make("Accuracy", LC_ARGS(lc_metric, .num_classes = C));
     CHECK_OK(lc_metric_update_tensor(m, s, t));
-    CHECK_NEAR(value(m), multiclass("Accuracy", (lc_metric_options){0}), 0);
-    m = make("Accuracy", (lc_metric_options){.num_classes = C});
+    CHECK_NEAR(value(m), multiclass("Accuracy", lc_metric_defaults()), 0);
+    m = make("Accuracy", LC_ARGS(lc_metric, .num_classes = C));
     CHECK_OK(lc_metric_update_tensor(m, t, t));
     CHECK_NEAR(value(m), 1, 0);
-    m = make("MeanMetric", (lc_metric_options){0});
+    m = make("MeanMetric", lc_metric_defaults());
     CHECK_OK(lc_metric_update_tensor(m, s, NULL));
     double mean = 0;
     for (int i = 0; i < N * C; i++) mean += scores[i] / (double)(N * C);
     CHECK_NEAR(value(m), mean, 1e-9);
-    m = make("Accuracy", (lc_metric_options){.num_classes = C});
+    m = make("Accuracy", LC_ARGS(lc_metric, .num_classes = C));
     CHECK_STATUS(lc_metric_update_tensor(m, t, s), LC_ERR_SHAPE);
     lc_metric_free(m);
     lc_tensor_unref(s);
@@ -604,7 +605,7 @@ TEST(recorded_values)
     {
         const char *name = cJSON_GetObjectItem(c, "name")->valuestring;
         const cJSON *args = cJSON_GetObjectItem(c, "args"), *v;
-        lc_metric_options o = {0};
+        lc_metric_args o = lc_metric_defaults();
         cJSON_ArrayForEach(v, args)
         {
             const char *k = v->string;
@@ -643,7 +644,7 @@ TEST(recorded_values)
                 TEST_FAIL("%s: unknown argument %s", name, k);
         }
         lc_metric *m;
-        CHECK_OK(lc_metric_new(cJSON_GetObjectItem(c, "class")->valuestring, &o, &m));
+        CHECK_OK(lc_metric_new_with(cJSON_GetObjectItem(c, "class")->valuestring, &m, &o));
         cJSON_ArrayForEach(batch, cJSON_GetObjectItem(c, "data"))
         {
             static double p[4096], t[4096];

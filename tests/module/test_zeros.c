@@ -200,7 +200,7 @@ static lc_status first_number(lc_tensor *(*build)(lc_tensor *x), double *first)
     float values[8] = {0};
     lc_graph *g = NULL;
     lc_tensor *x = NULL;
-    CHECK_OK(lc_graph_new(NULL, &g));
+    CHECK_OK(lc_graph_new(&g));
     CHECK_OK(lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, data, &x));
     CHECK_OK(lc_step_begin(g, 0, 0));
     lc_tensor *y = lc_keep(build(x));
@@ -266,6 +266,8 @@ TEST(layers)
     X(stride, lc_conv2d_init(&conv, &m, "c", 1, 1, 3, .stride = 0))                                                    \
     X(dilation, lc_conv2d_init(&conv, &m, "c", 1, 1, 3, .dilation = 0))                                                \
     X(groups, lc_conv2d_init(&conv, &m, "c", 1, 1, 3, .groups = 0))                                                    \
+    X(stride, lc_max_pool2d_init(&pool, &m, "p", 2, .stride = 0))                                                      \
+    X(stride, lc_avg_pool2d_init(&pool, &m, "p", 2, .stride = 0))                                                      \
     X(num_layers, lc_lstm_init(&rnn, &m, "r", 2, 2, .num_layers = 0))
 
 TEST(layers_that_refuse)
@@ -275,7 +277,8 @@ TEST(layers_that_refuse)
         lc_module m;                                                                                                   \
         static lc_conv conv;                                                                                           \
         static lc_rnn rnn;                                                                                             \
-        (void)conv, (void)rnn;                                                                                         \
+        static lc_pool pool;                                                                                           \
+        (void)conv, (void)rnn, (void)pool;                                                                             \
         module_new(&m);                                                                                                \
         init;                                                                                                          \
         CHECK_STATUS(lc_module_status(&m), LC_ERR_ARGUMENT);                                                           \
@@ -344,6 +347,150 @@ TEST(callbacks)
     memset(&nothing, 0, sizeof nothing);
     CHECK_STATUS(lc_early_stopping_new(&nothing, &cb), LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "lc_early_stopping_defaults()");
+}
+
+/* ---- what else is made: a number that means something is taken, one that cannot be 0 is refused by its name ---- */
+
+/* Zeros that are taken: X(what gives the value, the value). */
+static double binary_accuracy(lc_metric *m)
+{
+    const float scores[] = {0.25f, 0.75f};
+    const int64_t targets[] = {1, 1};
+    double value = -1;
+    CHECK_OK(lc_metric_update_scores(m, 2, 1, scores, targets));
+    CHECK_OK(lc_metric_compute(m, &value));
+    lc_metric_free(m);
+    return value;
+}
+
+static double f_score(lc_metric *m)
+{
+    const int64_t labels[] = {1, 1, 0, 0}, targets[] = {1, 0, 0, 1};
+    double value = -1;
+    CHECK_OK(lc_metric_update_labels(m, 4, labels, targets));
+    CHECK_OK(lc_metric_compute(m, &value));
+    lc_metric_free(m);
+    return value;
+}
+
+TEST(metrics)
+{
+    lc_metric *m = NULL;
+    CHECK_OK(lc_metric_new("Accuracy", &m));
+    CHECK_NEAR(binary_accuracy(m), 0.5, 0);
+    CHECK_OK(lc_metric_new("Accuracy", &m, .threshold = 0));
+    CHECK_NEAR(binary_accuracy(m), 1, 0);
+    CHECK_OK(lc_metric_new("FBetaScore", &m, .beta = 0)); /* the precision */
+    CHECK_NEAR(f_score(m), 0.5, 1e-12);
+}
+
+#define MAKER_REFUSALS(X)                                                                                              \
+    X(top_k, lc_metric_new("Accuracy", &metric, .num_classes = 3, .top_k = 0))                                         \
+    X(num_outputs, lc_metric_new("R2Score", &metric, .num_outputs = 0))                                                \
+    X(max_plans, lc_graph_new(&graph, .max_plans = 0))                                                                 \
+    X(num_nodes, lc_fabric_new(&fabric, .num_nodes = 0))                                                               \
+    X(start_timeout, lc_fabric_new(&fabric, .start_timeout = 0))                                                       \
+    X(silence_timeout, lc_fabric_new(&fabric, .silence_timeout = 0))                                                   \
+    X(grace_period, lc_fabric_new(&fabric, .grace_period = 0))                                                         \
+    X(bucket_cap_mb, lc_fabric_new(&fabric, .bucket_cap_mb = 0))                                                       \
+    X(batch_size, lc_dataloader_new(&loader, .dataset = data, .batch_size = 0))                                        \
+    X(prefetch, lc_dataloader_new(&loader, .dataset = data, .num_workers = 1, .prefetch = 0))                          \
+    X(std, lc_idx_dataset_new("a", "b", &read, .std = 0))                                                              \
+    X(std, lc_mnist_load("a", &read, NULL, .std = 0))                                                                  \
+    X(start_timeout, lc_launch(NULL, .argv = program, .start_timeout = 0))                                             \
+    X(silence_timeout, lc_launch(NULL, .argv = program, .silence_timeout = 0))                                         \
+    X(grace_period, lc_launch(NULL, .argv = program, .grace_period = 0))                                               \
+    X(initial_denom_lr, lc_finetuning_unfreeze(&module, opt, .initial_denom_lr = 0))                                   \
+    X(min_lr, lc_tuner_lr_find(trainer, &module, NULL, &curve, .min_lr = 0))                                           \
+    X(max_lr, lc_tuner_lr_find(trainer, &module, NULL, &curve, .max_lr = 0))                                           \
+    X(num_training, lc_tuner_lr_find(trainer, &module, NULL, &curve, .num_training = 0))                               \
+    X(early_stop_threshold, lc_tuner_lr_find(trainer, &module, NULL, &curve, .early_stop_threshold = 0))               \
+    X(steps_per_trial, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .steps_per_trial = 0))                \
+    X(init_val, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .init_val = 0))                              \
+    X(max_trials, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .max_trials = 0))                          \
+    X(max_val, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .max_val = 0))
+
+TEST(makers_that_refuse)
+{
+    char word[] = "true";
+    char *const program[] = {word, NULL};
+    lc_metric *metric = NULL;
+    lc_graph *graph = NULL;
+    lc_fabric *fabric = NULL;
+    lc_dataset *data = NULL, *read = NULL;
+    lc_dataloader *loader = NULL;
+    lc_trainer *trainer = NULL;
+    lc_lr_find_result curve;
+    lc_scale_batch_size_result found;
+    lc_module module;
+    lc_trainer_options options = LC_TRAINER_OPTIONS_INIT;
+    lc_array x;
+    float values[] = {1, 2};
+    memset(&x, 0, sizeof x);
+    x.field.name = "x";
+    x.field.dtype = LC_F32;
+    x.data = values;
+    options.logger = "none";
+    options.enable_checkpointing = options.enable_progress_bar = options.enable_model_summary = false;
+    CHECK_OK(lc_array_dataset_new(2, 1, &x, &data));
+    CHECK_OK(lc_trainer_new(&options, &trainer));
+    module_new(&module);
+    lc_optimizer *opt = lc_sgd(&module);
+#define CHECK_MAKER(word, call)                                                                                        \
+    CHECK((call) < 0);                                                                                                 \
+    CHECK_CONTAINS(lc_error_message(), #word);
+    MAKER_REFUSALS(CHECK_MAKER)
+    lc_optimizer_free(opt);
+    lc_trainer_free(trainer);
+    lc_module_release(&module);
+    lc_dataset_unref(data);
+}
+
+/* --lr 0 on the command line, as a program passes it on. */
+TEST(a_zero_on_the_command_line)
+{
+    struct {
+        double lr, weight_decay;
+    } h = {0.5, 0.25};
+    lc_option fields[2];
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    char text[][20] = {"program", "--lr", "0", "--weight_decay=0", "--patience", "0", "--min_delta=0"};
+    char *argv[8];
+    lc_module m;
+    double value = -1;
+    memset(fields, 0, sizeof fields);
+    fields[0].name = "lr";
+    fields[1].name = "weight_decay";
+    fields[1].offset = sizeof(double);
+    for (int i = 0; i < 2; i++) fields[i].kind = LC_OPTION_FLOAT, fields[i].help = "a number";
+    for (int i = 0; i < 7; i++) argv[i] = text[i];
+    argv[7] = NULL;
+    CHECK_OK(lc_trainer_options_parse_with(&o, fields, 2, &h, 7, argv));
+    CHECK(h.lr == 0 && h.weight_decay == 0 && o.patience == 0 && o.min_delta == 0);
+    module_new(&m);
+    lc_optimizer *opt = lc_adamw(&m, .lr = h.lr, .weight_decay = h.weight_decay);
+    CHECK(opt != NULL);
+    CHECK_OK(lc_optimizer_get(opt, 0, "lr", &value));
+    CHECK_NEAR(value, 0, 0);
+    CHECK_OK(lc_optimizer_get(opt, 0, "weight_decay", &value));
+    CHECK_NEAR(value, 0, 0);
+    lc_optimizer_free(opt);
+    lc_module_release(&m);
+    lc_options_free(o.storage);
+}
+
+/* A fabric's numbers are those of the trainer's options. */
+TEST(defaults_of_a_fabric)
+{
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    lc_fabric_args f = lc_fabric_defaults();
+    lc_launch_args l = lc_launch_defaults();
+    CHECK(f.num_nodes == o.num_nodes && f.max_restarts == o.max_restarts && f.shard_size == o.shard_size);
+    CHECK(f.start_timeout == o.start_timeout && f.silence_timeout == o.silence_timeout);
+    CHECK(f.progress_timeout == o.progress_timeout && f.grace_period == o.grace_period);
+    CHECK(f.bucket_cap_mb == o.bucket_cap_mb && f.threads == o.threads);
+    CHECK(l.start_timeout == o.start_timeout && l.silence_timeout == o.silence_timeout);
+    CHECK(l.progress_timeout == o.progress_timeout && l.grace_period == o.grace_period);
 }
 
 /* ---- the defaults of constructors are those of the same class by its name ---- */

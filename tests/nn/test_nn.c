@@ -77,7 +77,7 @@ static lc_graph *begin(uint64_t step)
         lc_status ended = lc_step_end(g);
         (void)ended;
     }
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2, .seed = 5}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 2, .seed = 5));
     CHECK_OK(lc_step_begin(g, step, 0));
     return g;
 }
@@ -652,7 +652,7 @@ TEST(options_without_their_defaults)
     lc_module m;
     lc_linear l = {0};
     lc_module_init(&m, NULL, 3);
-    lc_linear_init_with(&l, &m, "l", 8, &(lc_linear_options){.out_features = 2});
+    lc_linear_init_with(&l, &m, "l", 8, &(lc_linear_init_args){.out_features = 2});
     CHECK_STATUS(lc_module_status(&m), LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "begin with lc_linear_init_defaults()");
     lc_module_release(&m);
@@ -688,7 +688,7 @@ TEST(a_network_learns)
     lc_tensor *x = X(1, 32, 8), *y = X(2, 32, 2);
     lc_graph *g;
     double first = 0, last = 0;
-    CHECK_OK(lc_graph_new(NULL, &g));
+    CHECK_OK(lc_graph_new(&g));
     for (uint64_t step = 0; step < 200; step++) {
         CHECK_OK(lc_step_begin(g, step, 0));
         lc_zero_grad(g);

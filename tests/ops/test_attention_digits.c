@@ -29,7 +29,7 @@ static void gradients(const setting *c, lc_dtype dtype, double *const x[4], doub
     size_t size = lc_dtype_size(dtype);
     char *bytes = malloc((size_t)n * size);
     CHECK(bytes != NULL);
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1));
     for (int i = 0; i < 4; i++) {
         CHECK_OK(lc_tensor_new(dtype, 4, shape, &t[i]));
         for (int64_t k = 0; k < n; k++)

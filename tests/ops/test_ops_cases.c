@@ -23,7 +23,7 @@ static void close_world(void)
 static void begin(void)
 {
     close_world();
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &w.g));
+    CHECK_OK(lc_graph_new(&w.g, .threads = 1));
     CHECK_OK(lc_step_begin(w.g, 0, 0));
 }
 

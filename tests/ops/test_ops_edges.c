@@ -28,7 +28,7 @@ static void check_gradient(const char *name, function *f, int n, const float *x,
         float got[64];
         setenv("LIGHTC_PLAN", way % 2 ? "off" : "on", 1);
         setenv("LIGHTC_KERNELS", way / 2 ? "reference" : "fast", 1);
-        CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+        CHECK_OK(lc_graph_new(&g, .threads = 1));
         lc_tensor *t = tensor(1, (int64_t[]){n}, x, true);
         CHECK_OK(lc_step_begin(g, 0, 0));
         lc_backward(lc_sum(f(t)));
@@ -130,7 +130,7 @@ TEST(gradient_of_an_attention_mask)
     for (int i = 0; i < B * SK * D; i++) v[i] = (float)lc_random_normal(3, (uint64_t)i);
     for (int i = 0; i < S * SK; i++) m[i] = (float)lc_random_normal(4, (uint64_t)i);
     lc_graph *g;
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1));
     lc_tensor *Q = tensor(3, (int64_t[]){B, S, D}, q, false), *K = tensor(3, (int64_t[]){B, SK, D}, k, false);
     lc_tensor *W = tensor(3, (int64_t[]){B, SK, D}, v, false), *M = tensor(2, (int64_t[]){S, SK}, m, true);
     for (int causal = 0; causal < 2; causal++)
@@ -199,7 +199,7 @@ TEST(interpolation_by_factors)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         lc_graph *g;
         float got[12], dx[5], want_dx[5] = {0};
-        CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+        CHECK_OK(lc_graph_new(&g, .threads = 1));
         lc_tensor *x = tensor(4, (int64_t[]){1, 1, 1, 5}, (float[]){0, 1, 2, 3, 4}, true);
         CHECK_OK(lc_step_begin(g, 0, 0));
         lc_tensor *y = lc_keep(lc_interpolate(x, cases[i].mode, .scale = 1, .scale_w = cases[i].scale));
@@ -413,7 +413,7 @@ TEST(refusals)
 {
     enum { CASES = 42 };
     lc_graph *g;
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1));
     for (int i = 0; i < CASES; i++) {
         const char *says;
         CHECK_OK(lc_step_begin(g, 0, 0));

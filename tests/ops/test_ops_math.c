@@ -73,7 +73,7 @@ static void set_up(bench *b, const row *r, lc_dtype dtype, lc_layout layout)
 {
     memset(b, 0, sizeof *b);
     b->r = r;
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &b->g));
+    CHECK_OK(lc_graph_new(&b->g, .threads = 1));
     for (int k = 0; k < operands(r); k++) {
         char c = r->domain[k];
         lc_dtype d = c == 'm' ? LC_BOOL : c == 'i' ? LC_I64 : dtype;

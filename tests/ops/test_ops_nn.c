@@ -99,7 +99,7 @@ static void open_bench(bench *b, const row *r, lc_dtype dtype)
     b->r = r;
     b->dtype = dtype;
     memset(inputs, 0, sizeof inputs);
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1, .seed = 5}, &b->g));
+    CHECK_OK(lc_graph_new(&b->g, .threads = 1, .seed = 5));
     for (; b->n_in < MAX_IN && r->in[b->n_in]; b->n_in++) {
         value *v = &inputs[b->n_in];
         parse(r->in[b->n_in], lc_random_key_name((uint64_t)b->n_in, r->name), v);

@@ -341,7 +341,7 @@ static lc_graph *g;
 
 static void open_step(uint64_t seed, uint64_t step, uint64_t micro_batch)
 {
-    if (!g) CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1, .seed = seed}, &g));
+    if (!g) CHECK_OK(lc_graph_new(&g, .threads = 1, .seed = seed));
     CHECK_OK(lc_step_begin(g, step, micro_batch));
 }
 

@@ -51,7 +51,7 @@ static void world_init(world *w, lc_dtype dtype)
         put(w, w->p[j], start);
     }
     CHECK_OK(lc_module_status(&w->root));
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2}, &w->graph));
+    CHECK_OK(lc_graph_new(&w->graph, .threads = 2));
 }
 
 static void world_free(world *w, lc_optimizer *opt)
@@ -755,7 +755,7 @@ TEST(an_update_sees_what_is_frozen)
     lc_module_init(&m, &no_ops, 3);
     lc_linear_init(&l, &m, "l", 4, 2);
     CHECK_OK(lc_module_status(&m));
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1));
     lc_optimizer *opt = lc_sgd(&m, .lr = 0.1);
     CHECK_OK(lc_input_new(LC_F32, 2, (int64_t[]){1, 4}, LC_ROW_MAJOR, data, &x));
     for (int s = 0; s < 4; s++) {
@@ -799,7 +799,7 @@ TEST(an_update_of_very_many_parameters)
     }
     CHECK_OK(lc_module_status(&m));
     for (int i = 0; i < MANY; i++) CHECK_OK(lc_tensor_write(p[i], &(float){1}, sizeof(float)));
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1));
     lc_optimizer *opt = lc_sgd(&m, .lr = 0.5);
     CHECK_OK(lc_step_begin(g, 0, 0));
     lc_zero_grad(g);

@@ -57,7 +57,7 @@ static lc_status whole_numbers(lc_comm *comm, void *ctx)
     int64_t got[8], at_root[8], part[2];
     uint8_t truth[2];
     (void)ctx;
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY(lc_graph_new(&g, .threads = 1));
     LC_TRY(lc_tensor_new(LC_I64, 1, (int64_t[]){2}, &x));
     LC_TRY(lc_tensor_new(LC_BOOL, 1, (int64_t[]){2}, &b));
     LC_TRY(lc_tensor_new(LC_I64, 1, (int64_t[]){2 * n}, &many));
@@ -103,7 +103,7 @@ static lc_status in_order(lc_comm *comm, void *ctx)
     lc_comm_stats before, after;
     lc_graph_stats stats;
     (void)ctx;
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY(lc_graph_new(&g, .threads = 1));
     LC_TRY(lc_tensor_new(LC_F32, 2, shape, &x));
     LC_TRY(lc_tensor_new(LC_F32, 2, shape, &w));
     for (int i = 0; i < N * N; i++) ones[i] = 1;
@@ -154,7 +154,7 @@ static lc_status in_a_region(lc_comm *comm, void *ctx)
     lc_tensor *x, *w;
     float data[2 * 3 * 4 * 4], d[2][3 * 3 * 3 * 3];
     (void)ctx;
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY(lc_graph_new(&g, .threads = 1));
     LC_TRY(lc_tensor_new(LC_F32, 4, (int64_t[]){2, 3, 4, 4}, &x));
     LC_TRY(lc_tensor_new(LC_F32, 4, (int64_t[]){3, 3, 3, 3}, &w));
     for (size_t i = 0; i < sizeof data / sizeof *data; i++) data[i] = (float)value(7 + lc_comm_rank(comm), (int64_t)i);
@@ -207,7 +207,7 @@ static lc_status bad_calls(lc_comm *comm, void *ctx)
     lc_graph *g;
     lc_tensor *x, *s;
     (void)ctx;
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY(lc_graph_new(&g, .threads = 1));
     LC_TRY(lc_tensor_new(LC_F32, 1, (int64_t[]){5}, &x));
     LC_TRY(lc_tensor_new(LC_BOOL, 0, NULL, &s));
     lc_tensor_set_requires_grad(x, true);
@@ -264,7 +264,7 @@ static lc_status fails(lc_comm *comm, void *ctx)
     lc_tensor *x;
     double v;
     LC_TRY(lc_comm_split(comm, 0, me, &spare));
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY(lc_graph_new(&g, .threads = 1));
     LC_TRY(lc_tensor_new(LC_F32, 1, (int64_t[]){4}, &x));
     LC_TRY(lc_tensor_write(x, (float[]){1, 2, 3, 4}, 16));
     for (int s = 0; s < 2; s++) {
@@ -321,7 +321,7 @@ static lc_status does_not_fit(lc_comm *comm, void *ctx)
     int64_t n = (me && (what == 0 || what == 2) ? 8 : 4) * (scatters ? 2 : 1);
     lc_graph *g;
     lc_tensor *x;
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY(lc_graph_new(&g, .threads = 1));
     LC_TRY(lc_tensor_new(me && what == 1 ? LC_I32 : LC_F32, 1, &n, &x));
     LC_TRY(lc_step_begin(g, 0, 0));
     lc_keep(scatters ? lc_scatter_from(x, comm, what == 3) : lc_gather_to(x, comm, 0));
@@ -354,7 +354,7 @@ static lc_status fails_in_flight(lc_comm *comm, void *ctx)
     lc_comm *spare;
     (void)ctx;
     LC_TRY(lc_comm_split(comm, 0, me, &spare));
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1, .nan_check = true}, &g));
+    LC_TRY(lc_graph_new(&g, .threads = 1, .nan_check = true));
     LC_TRY(lc_tensor_new(LC_F32, 1, (int64_t[]){1000}, &x));
     LC_TRY(lc_step_begin(g, 0, 0));
     lc_tensor *sum = lc_all_reduce(x, spare, LC_COMM_SUM);

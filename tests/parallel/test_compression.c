@@ -45,7 +45,7 @@ static lc_status known_gradients(lc_comm *comm, void *ctx)
     lc_tensor *w = lc_module_add_parameter(&m, "w", j->dtype, LC_ROW_MAJOR, 1, (int64_t[]){LARGE},
                                            (lc_init){.kind = LC_INIT_ZEROS});
     LC_TRY(lc_module_status(&m));
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY(lc_graph_new(&g, .threads = 1));
     lc_optimizer *opt = lc_sgd(&m, .lr = 1);
     LC_TRY(lc__reducer_new(g, comm, 0, &r));
     LC_TRY(lc__reducer_compress(r, j->wire));
@@ -147,10 +147,8 @@ static lc_status learn(const char *compression, lc_comm *comm, values *out, doub
     LC_TRY(lc_module_status(&m.base));
     lc_optimizer *opt = lc_sgd(&m, .lr = 0.02, .momentum = 0.9);
     lc_tensor *x, *y;
-    LC_TRY(lc_fabric_new(
-        &(lc_fabric_options){
-            .strategy = comm ? "ddp" : NULL, .comm = comm, .threads = 1, .gradient_compression = compression},
-        &f));
+    LC_TRY(lc_fabric_new(&f, .strategy = comm ? "ddp" : NULL, .comm = comm, .threads = 1,
+                         .gradient_compression = compression));
     LC_TRY(lc_fabric_setup(f, &m.base, &opt, 1));
     int64_t count = BATCH / n;
     LC_TRY(lc_input_new(LC_F32, 2, (int64_t[]){count, IN}, LC_ROW_MAJOR, xs, &x));

@@ -467,7 +467,7 @@ static lc_status by_hand(int devices, cnn_state *out)
     cnn_state kept;
     lc_optimizer *opt;
     cnn_init(&m);
-    LC_TRY(lc_graph_new(NULL, &g));
+    LC_TRY(lc_graph_new(&g));
     opt = lc_sgd(&m.base, .lr = 0.1, .momentum = 0.9);
     lc_module_train(&m.base, true);
     lc_graph_set_window(g, 1);
@@ -517,7 +517,7 @@ static lc_status by_trainer(const char *strategy, const char *devices, cnn_state
     opt.handle_signals = false;
     cnn_init(&m);
     LC_TRY(lc_array_dataset_new(IMAGES, 2, arrays, &d));
-    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = IMAGE_BATCH}, &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = d, .batch_size = IMAGE_BATCH));
     LC_TRY(lc_trainer_new(&opt, &t));
     lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l});
     if (s >= 0) s = cnn_read(&m, out);

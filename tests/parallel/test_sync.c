@@ -90,7 +90,7 @@ static lc_status train(const job *j, lc_comm *comm, values *out, double *losses)
     lc_graph *g;
     lc__reducer *r = NULL;
     copies parts = {0};
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1, .seed = 5}, &g));
+    LC_TRY(lc_graph_new(&g, .threads = 1, .seed = 5));
     model *m = model_new(j->model, NULL, 7);
     RANK_CHECK(m != NULL);
     lc_module_train(&m->base, true);
@@ -392,7 +392,7 @@ static lc_status bytes_of_copies(lc_comm *comm, void *ctx)
         lc_linear_init(&m.l[i], &m, name, BROAD, BROAD);
     }
     LC_TRY(lc_module_status(&m.base));
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY(lc_graph_new(&g, .threads = 1));
     lc_optimizer *opt = lc_adam(&m.base, .lr = 1e-3);
     LC_TRY(lc_input_new(LC_F32, 2, (int64_t[]){1, BROAD}, LC_ROW_MAJOR, data, &x));
     LC_TRY(lc__reducer_new(g, comm, 0, &r));
@@ -468,7 +468,7 @@ static lc_status some_heads(lc_comm *comm, void *ctx)
         lc_linear_init(&m.b, &m, "b", 4, 2);
         lc_linear_init(&m.never, &m, "never", 4, 2);
         LC_TRY(lc_module_status(&m.base));
-        LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+        LC_TRY(lc_graph_new(&g, .threads = 1));
         lc_optimizer *opt = lc_sgd(&m.base, .lr = 0.1, .momentum = 0.9, .weight_decay = 0.1);
         LC_TRY(lc_input_new(LC_F32, 2, (int64_t[]){1, 4}, LC_ROW_MAJOR, data, &x));
         if (!alone) LC_TRY(lc__reducer_new(g, comm, h->bucket_bytes, &r));
@@ -539,7 +539,7 @@ static lc_status run_passes(lc_comm *comm, const passes *j, float got[4][4 * WID
     lc_linear_init(&m.a, &m, "a", 4, WIDE);
     lc_linear_init(&m.b, &m, "b", 4, WIDE);
     LC_TRY(lc_module_status(&m.base));
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY(lc_graph_new(&g, .threads = 1));
     lc_optimizer *opt = lc_sgd(&m.base, .lr = 0.1);
     LC_TRY(lc_input_new(LC_F32, 2, (int64_t[]){1, 4}, LC_ROW_MAJOR, data, &x));
     lc_tensor *all[] = {m.a.weight, m.a.bias, m.b.weight, m.b.bias};
@@ -640,7 +640,7 @@ static lc_status update_behind_a_save(lc_comm *comm, void *ctx)
         lc_module_init(&m.base, &no_ops, 3);
         lc_linear_init(&m.a, &m, "a", 4, WIDE);
         LC_TRY(lc_module_status(&m.base));
-        LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+        LC_TRY(lc_graph_new(&g, .threads = 1));
         lc_optimizer *opt = lc_sgd(&m.base, .lr = 0.1);
         LC_TRY(lc_input_new(LC_F32, 2, (int64_t[]){1, 4}, LC_ROW_MAJOR, data, &x));
         LC_TRY(lc__reducer_new(g, comm, 64, &r));
@@ -683,7 +683,7 @@ static lc_status flags_alone(lc_comm *comm, void *ctx)
     lc__reducer *r;
     uint8_t flags[LC__SYNC_FLAGS] = {(uint8_t)lc_comm_rank(comm)};
     (void)ctx;
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY(lc_graph_new(&g, .threads = 1));
     LC_TRY(lc__reducer_new(g, comm, 0, &r));
     LC_TRY(lc_step_begin(g, 0, 0));
     LC_TRY(lc__reducer_sync(r, flags));

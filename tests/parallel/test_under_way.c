@@ -53,12 +53,9 @@ static lc_status trained_init(trained *t, lc_comm *comm, const char *strategy, b
                                               (lc_init){LC_INIT_NORMAL, 0, 0.06});
     }
     t->optimizer = lc_sgd(&t->net.base, .lr = 1e-4);
-    lc_fabric_options o = {.strategy = comm ? strategy : NULL,
-                           .comm = comm,
-                           .threads = 1,
-                           .bucket_cap_mb = 0.05,
-                           .detect_anomaly = anomalies};
-    LC_TRY(lc_fabric_new(&o, &t->fabric));
+    lc_fabric_args o = LC_ARGS(lc_fabric, .strategy = comm ? strategy : NULL, .comm = comm, .threads = 1,
+                               .bucket_cap_mb = 0.05, .detect_anomaly = anomalies);
+    LC_TRY(lc_fabric_new_with(&t->fabric, &o));
     LC_TRY(lc_fabric_setup(t->fabric, &t->net.base, &t->optimizer, 1));
     LC_TRY(lc_tensor_new(LC_F32, 2, shape, &t->in));
     return lc_tensor_write(t->in, rows[rank * shape[0]], (size_t)shape[0] * sizeof *rows);
@@ -166,7 +163,7 @@ static lc_status meet_elsewhere(lc_comm *comm, void *ctx)
     lc_module_init(&m, &wide_ops, 1);
     lc_linear_init(&l, &m, "l", LARGE, LARGE); /* more than goes into rings */
     lc_optimizer *opt = lc_sgd(&m, .lr = 1e-4);
-    LC_TRY(lc_fabric_new(&(lc_fabric_options){.strategy = "ddp", .comm = comm, .threads = 1}, &f));
+    LC_TRY(lc_fabric_new(&f, .strategy = "ddp", .comm = comm, .threads = 1));
     LC_TRY(lc_fabric_setup(f, &m, &opt, 1));
     LC_TRY(lc_tensor_new(LC_F32, 2, (int64_t[]){1, LARGE}, &in));
     for (int s = 0; s < STEPS; s++) {
@@ -325,7 +322,7 @@ static lc_status fit_large(lc_comm *comm, void *ctx)
     lc_linear_init(&m.l1, &m, "l1", MANY, MANY);
     lc_linear_init(&m.l2, &m, "l2", MANY, MANY);
     LC_TRY(lc_array_dataset_new(8, 1, &array, &d));
-    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 4 / n}, &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = d, .batch_size = 4 / n));
     lc_trainer_options opt = quiet_options(comm);
     opt.max_epochs = 1;
     opt.strategy = comm ? "ddp" : NULL;

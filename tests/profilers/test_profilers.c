@@ -149,8 +149,7 @@ TEST(reports)
     CHECK_OK(lc_module_new(&wave_class, NULL, 1, &m));
     CHECK_OK(wave_train_dataloader(m, &loaders)); /* makes the data */
     lc_dataloader_free(loaders.loaders[0]);
-    CHECK_OK(lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = ((wave *)m)->data, .batch_size = 16, .num_workers = 2}, &threaded));
+    CHECK_OK(lc_dataloader_new(&threaded, .dataset = ((wave *)m)->data, .batch_size = 16, .num_workers = 2));
     CHECK_OK(lc_trainer_new(&o, &t));
     CHECK_OK(lc_trainer_fit(t, m, &(lc_run_args){.train_dataloader = threaded}));
 
@@ -357,7 +356,7 @@ TEST(plans_are_not_written_to_what_is_no_file)
         CHECK((kind < 2 ? mkfifo(other, 0666) : mkdir(other, 0777)) == 0);
         setenv("LIGHTC_PLAN_DUMP", path, 1);
         alarm(20);
-        lc_status status = lc_graph_new(NULL, &g);
+        lc_status status = lc_graph_new(&g);
         alarm(0);
         unsetenv("LIGHTC_PLAN_DUMP");
         CHECK_STATUS(status, LC_ERR_IO);
@@ -423,7 +422,7 @@ TEST(products_are_counted)
 {
     lc_graph *g;
     lc_tensor *a[3];
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1));
     lc__graph_observe(g, count_flop, NULL);
     a[0] = input(3, (int64_t[]){2, 3, 5});
     a[1] = input(3, (int64_t[]){2, 5, 7});

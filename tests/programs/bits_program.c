@@ -90,8 +90,7 @@ static lc_status loader_of(bool train, lc_dataloader **out)
                          {.field = {.name = "y", .dtype = LC_I64}, .data = labels + first}};
     lc_dataset *d;
     LC_TRY(lc_array_dataset_new(train ? SAMPLES : VAL, 2, arrays, &d));
-    lc_status status = lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = d, .batch_size = s.batch, .shuffle = train, .seed = 4}, out);
+    lc_status status = lc_dataloader_new(out, .dataset = d, .batch_size = s.batch, .shuffle = train, .seed = 4);
     lc_dataset_unref(d);
     return status;
 }
@@ -126,7 +125,7 @@ static lc_status train(lc_trainer_options *opt)
     lc_max_pool2d_init(&m.pool, &m, "pool", 2);
     lc_linear_init(&m.hidden, &m, "hidden", CHANNELS * 16, 24);
     lc_linear_init(&m.out, &m, "out", 24, CLASSES);
-    LC_TRY_GOTO(status, done, lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
+    LC_TRY_GOTO(status, done, lc_metric_new("Accuracy", &m.accuracy, .num_classes = CLASSES));
     LC_TRY_GOTO(status, done, lc_trainer_new(opt, &t));
     LC_TRY_GOTO(status, done, loader_of(true, &train));
     LC_TRY_GOTO(status, done, loader_of(false, &val));

@@ -68,14 +68,9 @@ int main(int argc, char **argv)
     lc_module m;
     lc_linear l;
     lc_fabric *f;
-    LC_MAIN_TRY(lc_fabric_new(&(lc_fabric_options){.devices = "2",
-                                                   .strategy = strategy,
-                                                   .default_root_dir = dir,
-                                                   .threads = 1,
-                                                   .max_restarts = !strcmp(what, "kill"),
-                                                   .progress_timeout = !strcmp(what, "hang") ? 2 : 0,
-                                                   .memory_limit = !strcmp(what, "memory") ? "900KiB" : NULL},
-                              &f));
+    LC_MAIN_TRY(lc_fabric_new(&f, .devices = "2", .strategy = strategy, .default_root_dir = dir, .threads = 1,
+                              .max_restarts = !strcmp(what, "kill"), .progress_timeout = !strcmp(what, "hang") ? 2 : 0,
+                              .memory_limit = !strcmp(what, "memory") ? "900KiB" : NULL));
     lc_module_init(&m, NULL, 1);
     lc_linear_init(&l, &m, "l", WIDTH, WIDTH);
     lc_optimizer *opt = lc_adam(&m, .lr = 1e-3);

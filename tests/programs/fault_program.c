@@ -232,9 +232,8 @@ static lc_status loader_of(bool train, lc_dataloader **out)
     for (int i = 0; i < VAL; i++) some[i] = i;
     lc_status status = train ? LC_OK : lc_dataset_subset(all, some, VAL, &part);
     if (status >= 0)
-        status = lc_dataloader_new(
-            &(lc_dataloader_options){.dataset = train ? all : part, .batch_size = s.batch, .shuffle = train, .seed = 4},
-            out);
+        status =
+            lc_dataloader_new(out, .dataset = train ? all : part, .batch_size = s.batch, .shuffle = train, .seed = 4);
     lc_dataset_unref(part);
     lc_dataset_unref(all);
     return status;

@@ -325,7 +325,7 @@ static int hold_layers(const lc_trainer_options *of, int n, stack *m, int *rank,
     opt.logger = "none";
     opt.enable_progress_bar = opt.enable_model_summary = opt.enable_checkpointing = LC_OFF;
     LC_MAIN_TRY(lc_array_dataset_new(HOLD_SAMPLES, 1, arrays, &d));
-    LC_MAIN_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 4}, &l));
+    LC_MAIN_TRY(lc_dataloader_new(&l, .dataset = d, .batch_size = 4));
     lc_module_init(&m->base, &stack_ops, 1);
     for (int k = 0; k < n; k++) {
         char name[16];

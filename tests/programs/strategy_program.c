@@ -223,7 +223,7 @@ static lc_status train(lc_trainer_options *opt, const settings *s, lc_comm *comm
         LC_TRY_GOTO(status, done, lc_early_stopping(&early, .monitor = "val_loss", .patience = 1, .min_delta = 0.08));
         LC_TRY_GOTO(status, done, lc_trainer_add_callback(t, early));
     }
-    LC_TRY_GOTO(status, done, lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
+    LC_TRY_GOTO(status, done, lc_metric_new("Accuracy", &m.accuracy, .num_classes = CLASSES));
     LC_TRY_GOTO(status, done, loader_of(0, s->samples, batch, true, &train));
     LC_TRY_GOTO(status, done, loader_of(SAMPLES - VAL, VAL, batch, false, &val));
     LC_TRY_GOTO(status, done, run(f, &m, t, train, val));

@@ -689,7 +689,7 @@ static inline void draw_program(uint64_t key, program *p)
     lc_graph *g;
     drawing *d = &(drawing){.p = p, .key = key};
     *p = (program){.dtype = one_in(d, 2) ? LC_F32 : LC_F64, .steps = 1 + (int)below(d, 3), .seed = key};
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1));
     CHECK_OK(lc_step_begin(g, 0, 0));
     for (int k = 0; k < 3; k++) {
         int ndim = k == 2 ? 4 : 1 + (int)below(d, 3);

@@ -397,7 +397,7 @@ static inline void run_program(const program *p, const run_mode *h, record *r)
     r->n = 0, r->used = 0, r->error[0] = 0;
     if (h->unplanned) setenv("LIGHTC_PLAN", "off", 1);
     if (h->reference) setenv("LIGHTC_KERNELS", "reference", 1);
-    lc_status made = lc_graph_new(&(lc_graph_options){.threads = 2, .seed = p->seed}, &g);
+    lc_status made = lc_graph_new(&g, .threads = 2, .seed = p->seed);
     if (h->unplanned) unsetenv("LIGHTC_PLAN");
     if (h->reference) unsetenv("LIGHTC_KERNELS");
     CHECK_OK(made);

@@ -357,8 +357,7 @@ static inline void print_source_start(FILE *f)
 static inline void print_source(FILE *f, const program *p, const char *name)
 {
     fprintf(f, "\nTEST(%s)\n{\n    lc_graph *g;\n", name);
-    fprintf(f, "    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2, .seed = %llu}, &g));\n",
-            (unsigned long long)p->seed);
+    fprintf(f, "    CHECK_OK(lc_graph_new(&g, .threads = 2, .seed = %llu));\n", (unsigned long long)p->seed);
     for (int k = 0; k < p->n_leaves; k++)
         if (uses_leaf(p, k)) print_leaf(f, p, k);
     fprintf(f, "    for (int step = 0; step < %d; step++) {\n        CHECK_OK(lc_step_begin(g, (uint64_t)step, 0));\n",

@@ -142,7 +142,7 @@ static inline void layer_new(net *m, int at)
         break;
     case L_lstm:
     case L_gru:
-        LC_CALL_INIT(lc_rnn_init, lc_rnn_options, (&x->rnn, l->op == L_gru, m, name, last, ), .hidden_size = l->i[0],
+        LC_CALL_INIT(lc_rnn_init, lc_rnn_init_args, (&x->rnn, l->op == L_gru, m, name, last, ), .hidden_size = l->i[0],
                      .num_layers = (int)l->i[1], .bidirectional = l->i[2], .no_bias = l->i[3], .dtype = dtype);
         break;
     case L_attention:
@@ -493,7 +493,7 @@ static inline lc_status loader_new(const net *m, lc_dataloader **out)
     }
     lc_dataset *d;
     LC_TRY(lc_array_dataset_new(t->samples, 2, arrays, &d));
-    lc_status s = lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = t->batch}, out);
+    lc_status s = lc_dataloader_new(out, .dataset = d, .batch_size = t->batch);
     lc_dataset_unref(d);
     return s;
 }

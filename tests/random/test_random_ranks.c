@@ -402,7 +402,7 @@ static lc_status one_loader(const net *m, int64_t first, int64_t n, bool train, 
         {.field = {.name = "y", .dtype = LC_I64}, .data = labels + first}};
     lc_dataset *d;
     lc_sampler s = {&weighted_ops, NULL};
-    lc_dataloader_options o = {.batch_size = m->batch, .seed = 4};
+    lc_dataloader_args o = LC_ARGS(lc_dataloader, .batch_size = m->batch, .seed = 4);
     LC_TRY(lc_array_dataset_new(n, 2, arrays, &d));
     o.dataset = d;
     o.drop_last = train && c->drop_last;
@@ -413,7 +413,7 @@ static lc_status one_loader(const net *m, int64_t first, int64_t n, bool train, 
     } else {
         o.shuffle = train && c->shuffle;
     }
-    lc_status status = lc_dataloader_new(&o, out);
+    lc_status status = lc_dataloader_new_with(out, &o);
     lc_dataset_unref(d);
     return status;
 }
@@ -499,8 +499,7 @@ static lc_status net_init(net *m, uint64_t seed)
     lc_linear_init(&m->side, m, "side", FEATURES, WIDTH);
     lc_linear_init(&m->out, m, "out", WIDTH, CLASSES);
     lc_module_requires_grad(&m->frozen.base, false);
-    for (int i = 0; i < 2; i++)
-        LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m->accuracy[i]));
+    for (int i = 0; i < 2; i++) LC_TRY(lc_metric_new("Accuracy", &m->accuracy[i], .num_classes = CLASSES));
     return lc_module_status(&m->base);
 }
 

@@ -127,7 +127,7 @@ static const lc_peer_ops scribe_ops = {.check_write = check_write,
 static lc_graph *graph_with(scribe *s, int64_t max_bytes)
 {
     lc_graph *g;
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1, .seed = 3, .max_bytes = max_bytes}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1, .seed = 3, .max_bytes = max_bytes));
     lc__peer_join(&s->peer, &scribe_ops, g);
     first = s;
     return g;
@@ -296,7 +296,7 @@ TEST(a_macro_expands_itself)
     lc_graph *g;
     lc_tensor *x = parameter();
     double y = 0;
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1));
     CHECK(lc__is_macro(&polynomial.op));
     for (uint64_t i = 0; i < 2; i++) {
         CHECK_OK(lc_step_begin(g, i, 0));

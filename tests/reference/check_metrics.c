@@ -30,7 +30,7 @@ static bool flatten(const cJSON *json, numbers *out)
     return true;
 }
 
-static lc_status read_options(const cJSON *args, lc_metric_options *o)
+static lc_status read_options(const cJSON *args, lc_metric_args *o)
 {
     const char *task = json_text(args, "task", "");
     o->task = !strcmp(task, "binary")       ? LC_TASK_BINARY
@@ -49,12 +49,12 @@ static lc_status read_options(const cJSON *args, lc_metric_options *o)
         if (!strcmp(average, averages[i].name)) o->average = averages[i].average;
     o->num_classes = (int64_t)json_number(args, "num_classes", 0);
     o->num_labels = (int64_t)json_number(args, "num_labels", 0);
-    o->num_outputs = (int64_t)json_number(args, "num_outputs", 0);
-    o->top_k = (int64_t)json_number(args, "top_k", 0);
-    o->threshold = json_number(args, "threshold", 0);
+    o->num_outputs = (int64_t)json_number(args, "num_outputs", 1);
+    o->top_k = (int64_t)json_number(args, "top_k", 1);
+    o->threshold = json_number(args, "threshold", 0.5);
     o->ignore = json_has(args, "ignore_index");
     o->ignore_index = (int64_t)json_number(args, "ignore_index", 0);
-    o->beta = json_number(args, "beta", 0);
+    o->beta = json_number(args, "beta", 1);
     o->zero_division = json_number(args, "zero_division", 0);
     o->not_squared = json_number(args, "squared", 1) == 0;
     const char *normalize = json_text(args, "normalize", "none");
@@ -136,14 +136,14 @@ done:
 
 static lc_status run_metric(const cJSON *json)
 {
-    lc_metric_options options = {0};
+    lc_metric_args options = lc_metric_defaults();
     lc_metric *m = NULL;
     double *got = NULL;
     numbers want = {0};
     lc_status status;
     const cJSON *data;
     LC_TRY_GOTO(status, done, read_options(cJSON_GetObjectItemCaseSensitive(json, "args"), &options));
-    LC_TRY_GOTO(status, done, lc_metric_new(json_text(json, "class", "?"), &options, &m));
+    LC_TRY_GOTO(status, done, lc_metric_new_with(json_text(json, "class", "?"), &m, &options));
     cJSON_ArrayForEach(data, cJSON_GetObjectItemCaseSensitive(json, "data"))
         LC_TRY_GOTO(status, done, update(m, json, data));
     int64_t n = lc_metric_outputs(m);

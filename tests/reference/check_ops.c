@@ -431,7 +431,7 @@ static void check_case(lc_safetensors *f, const cJSON *json, check_result *r)
     lc_graph *g = NULL;
     lc_tensor *cotangent = NULL;
     char why[1024] = "", part[128];
-    lc_status status = lc_graph_new(NULL, &g);
+    lc_status status = lc_graph_new(&g);
     cJSON_ArrayForEach(e, cJSON_GetObjectItemCaseSensitive(json, "in"))
     {
         if (status < 0 || c.n == MAX_TENSORS) break;

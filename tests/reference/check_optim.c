@@ -159,7 +159,7 @@ static lc_status run_optimizer(const cJSON *json, lc_dtype dtype, double tol)
         for (int n = 0; n < 6; n++) start[n] = sin(n + 1 + 10 * j);
         LC_TRY_GOTO(status, done, write_numbers(m.p[j], start));
     }
-    LC_TRY_GOTO(status, done, lc_graph_new(NULL, &g));
+    LC_TRY_GOTO(status, done, lc_graph_new(&g));
     LC_TRY_GOTO(status, done, lc_optimizer_by_name(class, &m.base, a.args, a.n, &opt));
     int t = 0;
     const cJSON *step;

@@ -463,8 +463,54 @@ lc_status callbacks(lc_callback *cb, const double *rates, const lc_type *types, 
              .early_stop_threshold = 2, .num_training = 9, .max_lr = 1, .min_lr = 0.1)
     CALLBACK(lc_batch_size_finder, .method = "fit", .max_bytes = 0, .max_val = 9, .margin = 0, .batch_arg_name = "b",
              .max_trials = 2, .init_val = 1, .steps_per_trial = 1, .mode = "power")
+    LC_TRY(lc_finetuning_unfreeze(NULL, NULL));
+    LC_TRY(lc_finetuning_unfreeze(NULL, NULL, .train_bn = false, .initial_denom_lr = 5, .lr = 0));
     lc_early_stopping_args a = LC_ARGS(lc_early_stopping, .monitor = "loss");
     return lc_early_stopping_new(&a, cb);
+}
+
+lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logger, char *const *argv);
+lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logger, char *const *argv)
+{
+    lc_metric *metric;
+    lc_graph *graph;
+    lc_fabric *fabric;
+    lc_dataloader *loader;
+    lc_lr_find_result curve;
+    lc_scale_batch_size_result size;
+    LC_TRY(lc_metric_new("Accuracy", &metric));
+    LC_TRY(lc_metric_new("Accuracy", &metric, .kappa_weights = 1, .raw_values = true, .num_outputs = 2,
+                         .not_squared = true, .normalize = LC_NORMALIZE_ALL, .zero_division = 1, .beta = 0,
+                         .ignore_index = 1, .ignore = true, .threshold = 0, .top_k = 2, .average = LC_AVERAGE_MACRO,
+                         .num_labels = 3, .num_classes = 4, .task = LC_TASK_BINARY));
+    LC_TRY(lc_graph_new(&graph));
+    LC_TRY(lc_graph_new(&graph, .nan_check = true, .tune = true, .max_bytes = 9, .max_plans = 1, .seed = 2,
+                        .deterministic = true, .threads = 1));
+    LC_TRY(lc_fabric_new(&fabric));
+    LC_TRY(lc_fabric_new(&fabric, .comm_security = "auth", .shard_size = 2, .bucket_cap_mb = 1,
+                         .gradient_compression = "bf16", .default_root_dir = "a", .n_loggers = 1, .loggers = logger,
+                         .seed = 1, .memory_limit = "1GiB", .deterministic = true, .threads = 2, .comm = NULL,
+                         .grace_period = 1, .progress_timeout = -1, .silence_timeout = 1, .start_timeout = 1,
+                         .max_restarts = 1, .nodes_file = "n", .num_nodes = 2, .state_dict_type = "full",
+                         .precision = "32-true", .devices = "2", .strategy = "ddp", .accelerator = "cpu"));
+    LC_TRY(lc_dataloader_new(&loader));
+    LC_TRY(lc_dataloader_new(&loader, .seed = 1, .prefetch = 1, .num_workers = 2, .drop_last = true, .sampler = NULL,
+                             .shuffle = true, .batch_size = 4, .dataset = data));
+    LC_TRY(lc_idx_dataset_new("a", "b", &data));
+    LC_TRY(lc_idx_dataset_new("a", "b", &data, .raw = true, .std = 2, .mean = 1));
+    LC_TRY(lc_mnist_load("a", &data, NULL));
+    LC_TRY(lc_mnist_load("a", &data, NULL, .std = 2, .mean = 1));
+    LC_TRY(lc_mlflow_logger_new(logger));
+    LC_TRY(
+        lc_mlflow_logger_new(logger, .log_model = true, .run_name = "a", .experiment_name = "b", .tracking_uri = "c"));
+    LC_TRY(lc_module_load_weights(m, "a", NULL));
+    LC_TRY(lc_module_load_weights(m, "a", NULL, .add_prefix = "a.", .strip_prefix = "b.", .not_strict = true));
+    LC_TRY(lc_launch(NULL));
+    LC_TRY(lc_launch(NULL, .grace_period = 1, .root_dir = "a", .ranks = 2, .argv = argv));
+    LC_TRY(lc_tuner_lr_find(t, m, NULL, &curve));
+    LC_TRY(lc_tuner_lr_find(t, m, NULL, &curve, .update_attr = false, .num_training = 9));
+    LC_TRY(lc_tuner_scale_batch_size(t, m, NULL, &size));
+    return lc_tuner_scale_batch_size(t, m, NULL, &size, .margin = 0, .mode = "binsearch");
 }
 
 lc_duration durations(int n);
@@ -496,6 +542,6 @@ int main(void)
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     lc_module_ops ops = LC_OPS(lc_module_ops, .training_step = step, .name = "net");
     lc_callback_ops callback = LC_OPS(lc_callback_ops, .name = "mine");
-    LC_MAIN_TRY(lc_graph_new(NULL, NULL));
+    LC_MAIN_TRY(lc_graph_new(NULL));
     return ops.size > 0 && callback.size > 0 ? (int)opt.max_steps : 1;
 }

@@ -30,7 +30,9 @@ static inline lc_status freeze_all_but_head(void *context, lc_module *m)
 /* context: whether batch norms join, too */
 static inline lc_status unfreeze_at_2(void *context, lc_module *m, int64_t epoch, lc_optimizer *opt)
 {
-    return epoch == 2 ? lc_finetuning_unfreeze(m->children[0], opt, 0, 4, *(const bool *)context) : LC_OK;
+    return epoch == 2
+               ? lc_finetuning_unfreeze(m->children[0], opt, .initial_denom_lr = 4, .train_bn = *(const bool *)context)
+               : LC_OK;
 }
 static inline lc_status make_finetuning_with(bool *train_bn, lc_callback *out)
 {

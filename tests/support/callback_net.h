@@ -70,10 +70,8 @@ static inline lc_status net_configure_optimizers(lc_module *self, lc_optimizers 
 static inline lc_status net_loader(lc_module *self, lc_loaders *out, bool shuffle)
 {
     lc_dataloader *l;
-    LC_TRY(lc_dataloader_new(
-        &(lc_dataloader_options){
-            .dataset = ((net *)self)->data, .batch_size = NET_BATCH, .shuffle = shuffle, .seed = 7},
-        &l));
+    LC_TRY(
+        lc_dataloader_new(&l, .dataset = ((net *)self)->data, .batch_size = NET_BATCH, .shuffle = shuffle, .seed = 7));
     return lc_loaders_add(out, l);
 }
 static inline lc_status net_train_dataloader(lc_module *self, lc_loaders *out)

@@ -160,7 +160,7 @@ static lc_status check_row(const row *r, lc_comm *comm)
     double all[4 * MOST], y[MOST], dx[MOST], mine[MOST];
     lc_graph *g;
     lc_tensor *x;
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY(lc_graph_new(&g, .threads = 1));
     LC_TRY(lc_tensor_new(LC_F64, 2, (int64_t[]){nx / COLS, COLS}, &x));
     for (int k = 0; k < n; k++)
         for (int64_t i = 0; i < nx; i++) all[k * nx + i] = value(k, i);

@@ -26,8 +26,7 @@ static inline lc_status loader_of(int64_t first, int64_t n, int64_t batch, bool 
         {.field = {.name = "y", .dtype = LC_I64}, .data = labels + first}};
     lc_dataset *d;
     LC_TRY(lc_array_dataset_new(n, 2, arrays, &d));
-    lc_status s = lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = d, .batch_size = batch, .shuffle = shuffle, .seed = 4}, out);
+    lc_status s = lc_dataloader_new(out, .dataset = d, .batch_size = batch, .shuffle = shuffle, .seed = 4);
     lc_dataset_unref(d);
     return s;
 }

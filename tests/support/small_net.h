@@ -21,7 +21,7 @@ static inline lc_status small_net_init(small_net *m, const lc_module_ops *ops, u
     lc_module_init(&m->base, ops, seed);
     lc_linear_init(&m->l1, m, "l1", FEATURES, WIDTH);
     lc_linear_init(&m->l2, m, "l2", WIDTH, CLASSES);
-    return lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m->accuracy);
+    return lc_metric_new("Accuracy", &m->accuracy, .num_classes = CLASSES);
 }
 
 static inline void small_net_release(small_net *m)

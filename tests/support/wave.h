@@ -80,9 +80,7 @@ static inline lc_status wave_train_dataloader(lc_module *self, lc_loaders *out)
         LC_TRY(lc_array_dataset_new(n, 2, arrays, &m->data));
     }
     m->loaders++;
-    LC_TRY(lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = m->data, .batch_size = m->h->batch_size, .shuffle = m->h->shuffle},
-        &loader));
+    LC_TRY(lc_dataloader_new(&loader, .dataset = m->data, .batch_size = m->h->batch_size, .shuffle = m->h->shuffle));
     return lc_loaders_add(out, loader);
 }
 

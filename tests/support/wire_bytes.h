@@ -55,7 +55,7 @@ static lc_status count_bytes(lc_comm *comm, int stage, int window)
     LC_TRY(lc_module_status(&m.base));
     lc_optimizer *opt = lc_sgd(&m.base, .lr = 1e-3);
     LC_TRY(lc_input_new(LC_F32, 2, (int64_t[]){1, BROAD}, LC_ROW_MAJOR, data, &x));
-    LC_TRY(lc_fabric_new(&(lc_fabric_options){.strategy = strategies[stage], .comm = comm, .threads = 1}, &f));
+    LC_TRY(lc_fabric_new(&f, .strategy = strategies[stage], .comm = comm, .threads = 1));
     LC_TRY(lc_fabric_setup(f, &m.base, &opt, 1));
     lc_comm_get_stats(comm, &before);
     LC_TRY(train_deep(f, &m, opt, x, window));

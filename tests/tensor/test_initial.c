@@ -167,7 +167,7 @@ TEST(values_that_come_from_elsewhere)
     CHECK_OK(lc_tensor_read(u, back, sizeof back));
     CHECK(!memcmp(data, back, sizeof data));
     /* In a step: what is recorded reads the value that was there. */
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 1));
     CHECK_OK(lc_step_begin(g, 0, 0));
     lc_tensor *sum = lc_sum(t);
     lc_keep(sum);

@@ -302,7 +302,7 @@ static void zoo_free(zoo_model *m)
 static void zoo_forward(zoo_model *m, bool training, tensors *to)
 {
     lc_graph *g;
-    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2, .seed = 1}, &g));
+    CHECK_OK(lc_graph_new(&g, .threads = 2, .seed = 1));
     lc_module_train(&m->base, training);
     CHECK_OK(lc_step_begin(g, 0, 0));
     for (int i = 0; i < ZOO; i++) {

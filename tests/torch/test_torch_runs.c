@@ -92,7 +92,7 @@ static lc_dataset *make_data(const run *r, tensors *list)
     }
     float *x = malloc((size_t)n * 784 * sizeof *x);
     const char *dir = "/usr/share/datasets/fashion-mnist";
-    if (lc_mnist_load(dir, &(lc_idx_options){.mean = 0.2860, .std = 0.3530}, &train, NULL) == LC_OK) {
+    if (lc_mnist_load(dir, &train, NULL, .mean = 0.2860, .std = 0.3530) == LC_OK) {
         for (int64_t i = 0; i < n; i++) CHECK_OK(lc_dataset_read(train, i, 0, (void *[]){x + 784 * i, y + i}));
         lc_dataset_unref(train);
     } else {
@@ -122,8 +122,8 @@ static void follow(const run *r)
     CHECK_OK(lc_module_visit(&m->base, add_state, &list));
     tensors_save(&list, dir, "start.safetensors");
     lc_dataset *data = make_data(r, &list);
-    lc_dataloader_options lo = {.dataset = data, .batch_size = r->batch};
-    CHECK_OK(lc_dataloader_new(&lo, &loader));
+    lc_dataloader_args lo = LC_ARGS(lc_dataloader, .dataset = data, .batch_size = r->batch);
+    CHECK_OK(lc_dataloader_new_with(&loader, &lo));
     lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
     o.default_root_dir = dir;
     o.enable_progress_bar = o.enable_model_summary = o.enable_checkpointing = LC_OFF;
@@ -241,7 +241,7 @@ static void descent_new(descent *r, valley_kind valley)
     CHECK_OK(lc_tensor_new(LC_F64, 2, samples, &r->targets));
     CHECK_OK(lc_tensor_write(r->inputs, inputs, sizeof inputs));
     CHECK_OK(lc_tensor_write(r->targets, targets, sizeof targets));
-    CHECK_OK(lc_graph_new(NULL, &r->graph));
+    CHECK_OK(lc_graph_new(&r->graph));
 }
 
 static void descent_release(descent *r)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fabric: strategy, precision, graph, loggers and checkpoints without the trainer (fabric.h). */
+#include "base/args.h"
 #include "core/logging/logging.h"
 #include "core/fabric/fabric_internal.h"
 
@@ -20,7 +21,7 @@ static void free_loggers(const lc_logger *loggers, int n)
         if (loggers[i].ops->free) loggers[i].ops->free(loggers[i].self);
 }
 
-static lc_status check_options(const lc_fabric_options *o)
+static lc_status check_options(const lc_fabric_args *o)
 {
     const struct {
         const char *name;
@@ -45,7 +46,7 @@ static lc_status check_options(const lc_fabric_options *o)
 
 /* What a fabric asks of launcher and strategy, as a trainer asks it. Of a run that loses ranks it knows neither whether
  * they have data of their own nor how it cuts batches, so it leaves own_data and deterministic out. */
-static lc_trainer_options as_trainer(const lc_fabric_options *o)
+static lc_trainer_options as_trainer(const lc_fabric_args *o)
 {
     lc_trainer_options t = LC_TRAINER_OPTIONS_INIT;
     t.accelerator = o->accelerator;
@@ -68,7 +69,7 @@ static lc_trainer_options as_trainer(const lc_fabric_options *o)
 }
 
 /* Strategy, ranks and precision. */
-static lc_status set_up(lc_fabric *f, const lc_fabric_options *o, const lc_strategy_request *ask)
+static lc_status set_up(lc_fabric *f, const lc_fabric_args *o, const lc_strategy_request *ask)
 {
     const lc_strategy_ops *strategy;
     LC_TRY(lc_precision_find(o->precision, &f->precision));
@@ -84,17 +85,13 @@ static lc_status set_up(lc_fabric *f, const lc_fabric_options *o, const lc_strat
     return lc__request_check(ask, strategy, f->comm, o->deterministic);
 }
 
-lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
+lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
 {
-    lc_fabric_options o = options ? *options : (lc_fabric_options){0};
-    lc_graph_options g = {.threads = o.threads,
-                          .deterministic = o.deterministic,
-                          .seed = o.seed,
-                          .tune = o.tune,
-                          .nan_check = o.detect_anomaly};
+    LC__TAKE_IF_GIVEN(o, lc_fabric, lc_fabric_args, args);
+    lc_graph_args g = LC_ARGS(lc_graph, .threads = o.threads, .deterministic = o.deterministic, .seed = o.seed,
+                              .tune = o.tune, .nan_check = o.detect_anomaly);
     lc_status status = LC_OK;
     if (out) *out = NULL;
-    if (!o.num_nodes) o.num_nodes = 1;
     lc_fabric *f = calloc(1, sizeof *f);
     if (f) f->mark = LC__MARK_OF(FABRIC);
     if (f) f->loggers = calloc((size_t)o.n_loggers + 1, sizeof *f->loggers);
@@ -114,7 +111,7 @@ lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
     lc_strategy_request ask = lc__strategy_request(&as);
     LC_TRY_GOTO(status, done, set_up(f, &o, &ask));
     if (!g.threads) g.threads = lc__world_threads();
-    LC_TRY_GOTO(status, done, lc_graph_new(&g, &f->graph));
+    LC_TRY_GOTO(status, done, lc_graph_new_with(&f->graph, &g));
     *out = f;
     f = NULL;
 done:

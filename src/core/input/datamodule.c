@@ -137,12 +137,9 @@ typedef struct dataset_module {
 static lc_status add_loader(const lc_datasets *d, lc_dataset *dataset, bool shuffle, lc_loaders *out)
 {
     lc_dataloader *l;
-    lc_dataloader_options o = {.dataset = dataset,
-                               .batch_size = d->batch_size,
-                               .num_workers = d->num_workers,
-                               .shuffle = shuffle,
-                               .seed = d->seed};
-    LC_TRY(lc_dataloader_new(&o, &l));
+    lc_dataloader_args o = LC_ARGS(lc_dataloader, .dataset = dataset, .batch_size = d->batch_size,
+                                   .num_workers = d->num_workers, .shuffle = shuffle, .seed = d->seed);
+    LC_TRY(lc_dataloader_new_with(&l, &o));
     return lc_loaders_add(out, l);
 }
 

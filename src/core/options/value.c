@@ -146,7 +146,7 @@ lc_status lc__option_check(const char *name, double value)
     all.options = lc_trainer_option_table(&all.n);
     const lc_option *o = lc__option_find(&all, 1, name, strlen(name), &(void *){NULL});
     if (!o) return lc_fail(LC_ERR_INTERNAL, "the trainer has no option %s", name);
-    if (value == 0 || (value >= o->minimum && value <= o->maximum)) return LC_OK;
+    if (value >= o->minimum && value <= o->maximum) return LC_OK;
     snprintf(text, sizeof text, "%.10g", value);
     return out_of_range(o, text);
 }

@@ -31,7 +31,7 @@ static lc_status load(lc_trainer *t)
     char *text[3] = {NULL};
     int64_t n[3];
     lc_text_pair rename[MOST];
-    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_args o = lc_load_defaults();
     lc_load_result r = LC_LOAD_RESULT_INIT;
     lc_status s = LC_OK;
     for (int k = 0; k < 3; k++) {
@@ -57,7 +57,7 @@ static lc_status load(lc_trainer *t)
     o.n_skip = n[1];
     o.transpose = list[2];
     o.n_transpose = n[2];
-    LC_TRY_GOTO(s, done, lc_module_load_weights(t->m, opt->weights, &o, &r));
+    LC_TRY_GOTO(s, done, lc_module_load_weights_with(t->m, opt->weights, &r, &o));
     if (r.message) lc_trainer_message(t, LC_WARNING, "weights: %s", r.message);
     lc_trainer_message(t, LC_INFO, "weights: %lld tensors from %s%s", (long long)r.n_loaded, opt->weights,
                        r.n_converted ? ", converted to the model's data type" : "");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Weights whose names, data types and shapes may be another program's (weights.h): names are matched and everything is
  * checked, then values are read one after the other. */
+#include "base/args.h"
 #include "base/status.h"
 #include "base/grow.h"
 #include "base/handle.h"
@@ -21,7 +22,7 @@ enum { SHOWN = 5 }; /* names of each kind in a message */
 typedef struct load {
     lc_module *m;
     lc_safetensors *f;
-    lc_load_options o;
+    lc_load_args o;
     lc_load_result r;
     lc__tensor_list model;
     const lc_named_tensor **sorted; /* of the model, by name */
@@ -74,7 +75,7 @@ static bool any_fits(const char *const *patterns, int64_t n, const char *name)
 /* What the module would call that tensor of the file. */
 static lc_status module_name(const load *l, const char *name, char **out)
 {
-    const lc_load_options *o = &l->o;
+    const lc_load_args *o = &l->o;
     char *renamed = NULL;
     lc__str text = {0};
     size_t strip = o->strip_prefix ? strlen(o->strip_prefix) : 0;
@@ -314,14 +315,12 @@ static lc_status read_one(load *l, int64_t k)
 }
 
 /* lc_module_load_weights, of a file that is open. */
-static lc_status load_weights(lc_module *m, lc_safetensors *f, const lc_load_options *options, lc_load_result *result)
+static lc_status load_weights(lc_module *m, lc_safetensors *f, lc_load_result *result, const lc_load_args *args)
 {
-    load l = {.m = m, .f = f, .r = LC_LOAD_RESULT_INIT};
+    if (result && !result->size) return lc_fail(LC_ERR_ARGUMENT, "begin with lc_load_result r = LC_LOAD_RESULT_INIT");
+    LC__TAKE_IF_GIVEN(a, lc_load, lc_load_args, args);
+    load l = {.m = m, .f = f, .o = a, .r = LC_LOAD_RESULT_INIT};
     lc_status s = LC_OK;
-    if ((options && !options->size) || (result && !result->size))
-        return lc_fail(LC_ERR_ARGUMENT, "begin with lc_load_options o = LC_LOAD_OPTIONS_INIT and lc_load_result r = "
-                                        "LC_LOAD_RESULT_INIT");
-    if (options) memcpy(&l.o, options, options->size < sizeof l.o ? options->size : sizeof l.o);
     LC_TRY_GOTO(s, done, match(&l));
     LC_TRY_GOTO(s, done, describe(&l));
     LC_TRY_GOTO(s, done, judge(&l));
@@ -345,7 +344,7 @@ done:
     return s;
 }
 
-lc_status lc_module_load_weights(lc_module *m, const char *path, const lc_load_options *options, lc_load_result *result)
+lc_status lc_module_load_weights_with(lc_module *m, const char *path, lc_load_result *result, const lc_load_args *args)
 {
     lc_checkpoint *c = NULL;
     lc_safetensors *f = NULL;
@@ -355,13 +354,13 @@ lc_status lc_module_load_weights(lc_module *m, const char *path, const lc_load_o
     LC__IS(m, MODULE, LC_ERR_ARGUMENT);
     if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
         LC_TRY(lc_safetensors_open(path, &f));
-        s = load_weights(m, f, options, result);
+        s = load_weights(m, f, result, args);
         lc_safetensors_close(f);
         return s;
     }
     LC_TRY(lc_checkpoint_open(path, &c));
     f = lc_checkpoint_part(c, LC_CKPT_MODEL);
-    s = f ? load_weights(m, f, options, result)
+    s = f ? load_weights(m, f, result, args)
           : lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no model", lc_checkpoint_path(c));
     lc_checkpoint_close(c);
     return s;
@@ -371,9 +370,9 @@ lc_status lc_module_load_checkpoint(lc_module *m, const char *path, bool strict)
 {
     LC__IS(m, MODULE, LC_ERR_ARGUMENT);
     LC__NEEDS(path, LC_ERR_ARGUMENT);
-    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_args o = lc_load_defaults();
     o.not_strict = !strict;
-    return lc_module_load_weights(m, path, &o, NULL);
+    return lc_module_load_weights_with(m, path, NULL, &o);
 }
 
 lc_status lc_module_load_from_checkpoint(const lc_module_class *c, const char *checkpoint, bool strict, lc_module **out)
@@ -393,9 +392,9 @@ lc_status lc_module_load_from_checkpoint(const lc_module_class *c, const char *c
     LC_TRY_GOTO(status, done, lc_checkpoint_open(checkpoint, &ckpt));
     LC_TRY_GOTO(status, done, lc__hyperparameters_read(ckpt, &set, &storage));
     LC_TRY_GOTO(status, done, lc_module_new(c, values, 0, &m));
-    lc_load_options how = LC_LOAD_OPTIONS_INIT;
+    lc_load_args how = lc_load_defaults();
     how.not_strict = !strict;
-    LC_TRY_GOTO(status, done, load_weights(m, lc_checkpoint_part(ckpt, LC_CKPT_MODEL), &how, NULL));
+    LC_TRY_GOTO(status, done, load_weights(m, lc_checkpoint_part(ckpt, LC_CKPT_MODEL), NULL, &how));
     m->hyperparameters->storage = storage;
     *out = m;
     m = NULL;

@@ -89,12 +89,10 @@ static void decide_validation(lc_trainer *t)
 
 static lc_status make_graph(lc_trainer *t)
 {
-    lc_graph_options o = {.threads = t->opt.threads ? (int)t->opt.threads : lc__world_threads(),
-                          .deterministic = t->opt.deterministic,
-                          .seed = (uint64_t)t->opt.seed,
-                          .tune = t->opt.tune,
-                          .nan_check = t->opt.detect_anomaly};
-    return t->graph ? LC_OK : lc_graph_new(&o, &t->graph);
+    lc_graph_args o = LC_ARGS(lc_graph, .threads = t->opt.threads ? (int)t->opt.threads : lc__world_threads(),
+                              .deterministic = t->opt.deterministic, .seed = (uint64_t)t->opt.seed, .tune = t->opt.tune,
+                              .nan_check = t->opt.detect_anomaly);
+    return t->graph ? LC_OK : lc_graph_new_with(&t->graph, &o);
 }
 
 static void on_exception(lc_trainer *t, lc_status s, const char *message)

@@ -162,8 +162,8 @@ static lc_status apply(lc_trainer *t, const lc_option *field, void *values, doub
 
 const char *const lc__rate_names[] = {"lr", "learning_rate", NULL};
 
-lc_status lc_tuner_lr_find(lc_trainer *t, lc_module *m, const lc_run_args *run, const lc_lr_find_args *args,
-                           lc_lr_find_result *out)
+lc_status lc_tuner_lr_find_with(lc_trainer *t, lc_module *m, const lc_run_args *run, lc_lr_find_result *out,
+                                const lc_lr_find_args *args)
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC__IS(m, MODULE, LC_ERR_ARGUMENT);

@@ -172,10 +172,8 @@ lc_status lc__probe_run(lc__probe *p)
         data = (lc_datamodule){&data_ops, p->run->datamodule->self};
         run.datamodule = &data;
     }
-    lc_graph_options g = {.threads = (int)o.threads,
-                          .deterministic = o.deterministic,
-                          .seed = (uint64_t)o.seed,
-                          .max_bytes = p->max_bytes};
+    lc_graph_args g = LC_ARGS(lc_graph, .threads = (int)o.threads, .deterministic = o.deterministic,
+                              .seed = (uint64_t)o.seed, .max_bytes = p->max_bytes);
     m->ops = &ops;
     /* What ends a probe ends nothing else. */
     LC_TRY_GOTO(status, done, make_whole(p->t));
@@ -185,7 +183,7 @@ lc_status lc__probe_run(lc__probe *p)
     probe->is_probe = true;
     LC_TRY_GOTO(status, done, lc_trainer_add_callback(probe, (lc_callback){&snapshot_ops, &state}));
     LC_TRY_GOTO(status, done, lc_trainer_add_callback(probe, p->watch));
-    LC_TRY_GOTO(status, done, lc_graph_new(&g, &probe->graph));
+    LC_TRY_GOTO(status, done, lc_graph_new_with(&probe->graph, &g));
     status = runs[p->stage](probe, m, &run);
     lc__copy_message(message, sizeof message);
     lc_graph_get_stats(probe->graph, &p->stats);

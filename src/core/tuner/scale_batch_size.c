@@ -188,8 +188,8 @@ static lc_status resolve(lc_scale_batch_size_args *a, lc_stage *stage)
 
 const char *const lc__size_names[] = {"batch_size", NULL};
 
-lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc_run_args *run,
-                                    const lc_scale_batch_size_args *args, lc_scale_batch_size_result *out)
+lc_status lc_tuner_scale_batch_size_with(lc_trainer *t, lc_module *m, const lc_run_args *run,
+                                         lc_scale_batch_size_result *out, const lc_scale_batch_size_args *args)
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC__IS(m, MODULE, LC_ERR_ARGUMENT);

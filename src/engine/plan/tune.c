@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One thread or all of them, and which of several kernels, call by call.
  *
- * The number of threads is estimated; the first kernel that can do the call is taken. With lc_graph_options.tune, where
+ * The number of threads is estimated; the first kernel that can do the call is taken. With lc_graph_args.tune, where
  * the estimate is not clear or there is more than one kernel, all are timed on data of their own when the plan is made,
  * as long as the time for that lasts (see tune.h on what becomes of the choice). */
 #include "record/graph_impl.h"

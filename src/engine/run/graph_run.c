@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a graph and of its steps, and reading values back. */
+#include "base/args.h"
 #include "builtin.h"
 #include "base/grow.h"
 #include "base/handle.h"
@@ -60,15 +61,20 @@ static void free_pools(lc_graph *g)
     free(g->externals);
 }
 
-lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
+lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
+    LC__TAKE_IF_GIVEN(options, lc_graph, lc_graph_args, args);
+    if (options.threads < 0 || options.max_plans < 1 || options.max_bytes < 0)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "a graph's threads are %d, max_plans %d and max_bytes %lld; max_plans must be at least 1, and "
+                       "none negative",
+                       options.threads, options.max_plans, (long long)options.max_bytes);
     lc_graph *g = calloc(1, sizeof *g);
     if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory for a graph");
     g->mark = LC__MARK_OF(GRAPH);
-    if (options) g->options = *options;
-    if (g->options.max_plans <= 0) g->options.max_plans = 64;
+    g->options = options;
     g->backend = lc__builtin.backend;
     g->passes = lc__builtin.passes;
     g->threads = g->options.threads > 0 ? g->options.threads : default_threads();

@@ -58,10 +58,10 @@ struct lc__devices {
 
 static lc_status make_graph(lc__devices *d, int i)
 {
-    lc_graph_options o = d->host->options;
+    lc_graph_args o = d->host->options;
     int all = d->host->threads, share = all / d->n + (i < all % d->n);
     o.threads = share > 1 ? share : 1;
-    LC_TRY(lc_graph_new(&o, &d->graphs[i]));
+    LC_TRY(lc_graph_new_with(&d->graphs[i], &o));
     d->graphs[i]->devices = d;
     d->graphs[i]->device = i;
     d->graphs[i]->loss_weight = &d->weights[i];

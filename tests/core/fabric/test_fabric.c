@@ -19,7 +19,7 @@ typedef struct loop {
 static void open_loop(loop *l)
 {
     memset(l, 0, sizeof *l);
-    CHECK_OK(lc_fabric_new(&(lc_fabric_options){.threads = 1, .seed = 5}, &l->f));
+    CHECK_OK(lc_fabric_new(&l->f, .threads = 1, .seed = 5));
     CHECK_OK(lc_module_new(&wave_class, NULL, 5, &l->m));
     l->opt = lc_adam(l->m, .lr = 0.01);
     CHECK_OK(lc_fabric_setup(l->f, l->m, &l->opt, 1));
@@ -193,22 +193,22 @@ TEST(errors_come_at_the_end_of_the_step)
 
     lc_fabric *f;
     lc_trainer *t;
-    CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.accelerator = "tpu"}, &f), LC_ERR_UNSUPPORTED);
-    CHECK(lc_fabric_new(&(lc_fabric_options){.strategy = "single_device", .devices = "7"}, &f) < 0);
+    CHECK_STATUS(lc_fabric_new(&f, .accelerator = "tpu"), LC_ERR_UNSUPPORTED);
+    CHECK(lc_fabric_new(&f, .strategy = "single_device", .devices = "7") < 0);
     static const double bad_caps[] = {-1, 1e-7, 1e7, NAN};
     for (int i = 0; i < 4; i++) {
-        CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.bucket_cap_mb = bad_caps[i]}, &f), LC_ERR_CONFIG);
+        CHECK_STATUS(lc_fabric_new(&f, .bucket_cap_mb = bad_caps[i]), LC_ERR_CONFIG);
         CHECK_CONTAINS(lc_error_message(), "but must lie between 1e-06 and 1000000");
         lc_trainer_options as = LC_TRAINER_OPTIONS_INIT; /* a trainer whose options are set in C says the same */
         as.bucket_cap_mb = bad_caps[i];
         CHECK_STATUS(lc_trainer_new(&as, &t), LC_ERR_CONFIG);
         CHECK_CONTAINS(lc_error_message(), "but must lie between 1e-06 and 1000000");
     }
-    CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.grace_period = -1}, &f), LC_ERR_CONFIG);
-    CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.memory_limit = "much"}, &f), LC_ERR_CONFIG);
-    CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.nodes_file = "hosts"}, &f), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_fabric_new(&f, .grace_period = -1), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_fabric_new(&f, .memory_limit = "much"), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_fabric_new(&f, .nodes_file = "hosts"), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "nodes_file=hosts");
-    CHECK_OK(lc_fabric_new(NULL, &f));
+    CHECK_OK(lc_fabric_new(&f));
     CHECK_STATUS(lc_fabric_begin(f), LC_ERR_STATE);
     CHECK_STATUS(lc_fabric_save(f, path, NULL), LC_ERR_STATE);
     lc_fabric_free(f);
@@ -260,13 +260,13 @@ TEST(rows_go_to_every_logger)
     char dir[256], path[600], text[256] = "";
     memory_logger rows = {0};
     lc_logger loggers[3] = {{&full_ops, NULL}, {&memory_ops, &rows}};
-    lc_fabric_options o = {.loggers = loggers, .n_loggers = 3, .default_root_dir = dir};
+    lc_fabric_args o = LC_ARGS(lc_fabric, .loggers = loggers, .n_loggers = 3, .default_root_dir = dir);
     lc_fabric *f;
     CHECK(world_dir(dir, sizeof dir));
     for (int run = 0; run < 2; run++) {
         CHECK_OK(lc_logger_new("csv", &loggers[2]));
         freed = 0;
-        CHECK_OK(lc_fabric_new(&o, &f));
+        CHECK_OK(lc_fabric_new_with(&f, &o));
         CHECK_STR(lc_fabric_run_dir(f), "");
         /* One that fails keeps no row from the others. */
         CHECK_STATUS(lc_fabric_log(f, "loss", 0.5, -1), LC_ERR_IO);
@@ -288,10 +288,9 @@ TEST(rows_go_to_every_logger)
 
     /* The loggers are taken over where there is no fabric, too; without them nothing is written. */
     freed = 0;
-    CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.accelerator = "tpu", .loggers = loggers, .n_loggers = 1}, &f),
-                 LC_ERR_UNSUPPORTED);
+    CHECK_STATUS(lc_fabric_new(&f, .accelerator = "tpu", .loggers = loggers, .n_loggers = 1), LC_ERR_UNSUPPORTED);
     CHECK_EQ(freed, 1);
-    CHECK_OK(lc_fabric_new(NULL, &f));
+    CHECK_OK(lc_fabric_new(&f));
     CHECK_OK(lc_fabric_log(f, "loss", 1, -1));
     CHECK_STR(lc_fabric_run_dir(f), "");
     lc_fabric_free(f);
@@ -307,7 +306,7 @@ TEST(anomalies_are_found_and_kernels_timed)
     lc_fabric_free(l.f);
     lc_optimizer_free(l.opt);
     l.opt = lc_adam(l.m, .lr = 0.01);
-    CHECK_OK(lc_fabric_new(&(lc_fabric_options){.threads = 1, .detect_anomaly = true, .tune = true}, &l.f));
+    CHECK_OK(lc_fabric_new(&l.f, .threads = 1, .detect_anomaly = true, .tune = true));
     CHECK(lc_fabric_graph(l.f)->options.tune);
     CHECK_OK(lc_fabric_setup(l.f, l.m, &l.opt, 1));
     CHECK_OK(lc_input_new(LC_F32, 2, (int64_t[]){2, 1}, LC_ROW_MAJOR, data, &x));
@@ -330,8 +329,7 @@ TEST(the_step_is_that_of_the_loop)
     lc_fabric_free(l.f);
     lc_optimizer_free(l.opt);
     l.opt = lc_adam(l.m, .lr = 0.01);
-    CHECK_OK(lc_fabric_new(
-        &(lc_fabric_options){.threads = 1, .loggers = &logger, .n_loggers = 1, .default_root_dir = dir}, &l.f));
+    CHECK_OK(lc_fabric_new(&l.f, .threads = 1, .loggers = &logger, .n_loggers = 1, .default_root_dir = dir));
     CHECK_OK(lc_fabric_setup(l.f, l.m, &l.opt, 1));
     for (int64_t i = 0; i < 3; i++) {
         train(&l, i, i + 1, 1, 0);
@@ -346,7 +344,7 @@ TEST(collectives_of_one)
 {
     lc_fabric *f;
     double v[] = {1, 2, 3}, all[3] = {0};
-    CHECK_OK(lc_fabric_new(NULL, &f));
+    CHECK_OK(lc_fabric_new(&f));
     CHECK_EQ(lc_fabric_world_size(f), 1);
     CHECK_EQ(lc_fabric_global_rank(f), 0);
     CHECK_OK(lc_fabric_all_reduce(f, v, 3, LC_LOG_SUM));

@@ -188,7 +188,7 @@ TEST(an_error_of_a_call_without_a_status_names_its_line)
                                                           gradient_of};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         lc_graph *g;
-        CHECK_OK(lc_graph_new(NULL, &g));
+        CHECK_OK(lc_graph_new(&g));
         CHECK_OK(lc_step_begin(g, 0, 0));
         calls[i](NULL, lc_zeros(LC_F32, 2));
         CHECK(lc_step_run(g) < 0);
@@ -240,7 +240,7 @@ TEST(a_read_of_another_size_names_the_line_of_the_tensor)
     double value;
     float data[4];
     char want[64];
-    CHECK_OK(lc_graph_new(NULL, &g));
+    CHECK_OK(lc_graph_new(&g));
     CHECK_OK(lc_step_begin(g, 0, 0));
     lc_tensor *x = lc_zeros(LC_F32, 2, 2);
     snprintf(want, sizeof want, " at test_hook_errors.c:%d", __LINE__ - 1);
@@ -390,7 +390,7 @@ TEST(an_error_of_a_fabric_names_its_line)
         lc_module_init(&m.base, &automatic_ops, 1);
         m.w = one_weight(&m.base);
         lc_optimizer *opt = lc_sgd(&m, .lr = 0.1);
-        CHECK_OK(lc_fabric_new(NULL, &f));
+        CHECK_OK(lc_fabric_new(&f));
         CHECK_OK(lc_fabric_setup(f, &m.base, &opt, 1));
         if (i != ZERO_GRAD) CHECK_OK(lc_fabric_begin(f));
         if (i == BACKWARD) lc_fabric_backward(f, lc_sum(lc_zeros(LC_F32, 2)));

@@ -205,8 +205,7 @@ static lc_status run(int how, lc_trainer *t, lc_module *m)
     case 3:
         return lc_trainer_predict(t, m, NULL);
     case 4:
-        s = lc_tuner_lr_find(t, m, NULL,
-                             (lc_lr_find_args[]){LC_ARGS(lc_lr_find, .update_attr = false, .num_training = 3)}, &found);
+        s = lc_tuner_lr_find(t, m, NULL, &found, .update_attr = false, .num_training = 3);
         lc_lr_find_release(&found);
         return s;
     default:

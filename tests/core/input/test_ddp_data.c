@@ -213,7 +213,7 @@ static lc_status score_two(lc_comm *comm, int64_t few, scores *out)
     lc_trainer_options opt = quiet_options(comm);
     opt.strategy = comm ? "ddp" : NULL;
     LC_TRY(small_net_init(&m.base, &two_loaders_ops, 1));
-    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.second));
+    LC_TRY(lc_metric_new("Accuracy", &m.second, .num_classes = CLASSES));
     for (int i = 0; i < LOADERS; i++) LC_TRY(loader_of(20 * i, i ? few : 29, GLOBAL_BATCH / n, false, &l[i]));
     LC_TRY(lc_trainer_new(&opt, &t));
     LC_TRY(lc_trainer_validate(t, &m.base.base, &(lc_run_args){.dataloaders = l, .n_dataloaders = LOADERS}));
@@ -377,8 +377,7 @@ static lc_status loader_of_part(lc_comm *comm, const parts *p, lc_dataloader **o
     lc_dataset *all, *mine = NULL;
     LC_TRY(lc_array_dataset_new(SAMPLES, 2, arrays, &all));
     if (!p->by_hand) LC_TRY(own_dataset(rank, ranks, all, &mine));
-    lc_status s = lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = mine ? mine : all, .batch_size = GLOBAL_BATCH / ranks}, out);
+    lc_status s = lc_dataloader_new(out, .dataset = mine ? mine : all, .batch_size = GLOBAL_BATCH / ranks);
     lc_dataset_unref(mine);
     lc_dataset_unref(all);
     if (s < 0 || !p->by_hand || !comm) return s;
@@ -489,7 +488,7 @@ static lc_status train_centered(lc_comm *comm, void *ctx)
     o.max_epochs = 1;
     o.accumulate_grad_batches = all->accumulate;
     LC_TRY_GOTO(status, done, lc_array_dataset_new(4 * CENTER_STEPS, 1, &a, &d));
-    LC_TRY_GOTO(status, done, lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 2}, &l));
+    LC_TRY_GOTO(status, done, lc_dataloader_new(&l, .dataset = d, .batch_size = 2));
     LC_TRY_GOTO(status, done, lc_trainer_new(&o, &t));
     status = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l});
 done:

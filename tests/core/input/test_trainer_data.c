@@ -529,7 +529,7 @@ static lc_status shuffled_dataloader(lc_module *self, lc_loaders *out)
     lc_array a = {.field = {.name = "x", .dtype = LC_F32}, .data = eight};
     (void)self;
     LC_TRY(lc_array_dataset_new(8, 1, &a, &d));
-    lc_status s = lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 1, .shuffle = true}, &l);
+    lc_status s = lc_dataloader_new(&l, .dataset = d, .batch_size = 1, .shuffle = true);
     lc_dataset_unref(d);
     return s < 0 ? s : lc_loaders_add(out, l);
 }
@@ -624,7 +624,7 @@ static lc_status broken_dataloader(lc_module *self, lc_loaders *out)
     lc_dataloader *l;
     (void)self;
     LC_TRY(lc_dataset_new(&broken_ops, NULL, &d));
-    lc_status s = lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 2, .num_workers = 2}, &l);
+    lc_status s = lc_dataloader_new(&l, .dataset = d, .batch_size = 2, .num_workers = 2);
     lc_dataset_unref(d);
     return s < 0 ? s : lc_loaders_add(out, l);
 }
@@ -655,8 +655,7 @@ TEST(sample_numbers_come_with_a_batch)
     lc_batch *b;
     lc_array a = {.field = {.name = "x", .dtype = LC_F32}, .data = eight};
     CHECK_OK(lc_array_dataset_new(8, 1, &a, &d));
-    CHECK_OK(lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = d, .batch_size = 3, .shuffle = true, .num_workers = 2}, &l));
+    CHECK_OK(lc_dataloader_new(&l, .dataset = d, .batch_size = 3, .shuffle = true, .num_workers = 2));
     CHECK_OK(lc_dataloader_begin(l, 0, 0));
     for (int64_t i = 0; i < 3; i++) {
         float x[3];
@@ -711,7 +710,7 @@ TEST(ranks_have_their_part_of_the_loaders)
     ops.validation_step = two_validation_step;
     ops.test_dataloader = two_test_loader;
     CHECK_OK(lc_array_dataset_new(10, 1, &(lc_array){.field = {.name = "x", .dtype = LC_F32}, .data = ten}, &d));
-    CHECK_OK(lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 2}, &l));
+    CHECK_OK(lc_dataloader_new(&l, .dataset = d, .batch_size = 2));
     for (int off = 0; off < 2; off++) {
         begin(&s, &ops, 0, 0);
         CHECK_OK(lc_comm_fake(1, 2, &second_of_two));

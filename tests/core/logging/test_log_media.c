@@ -95,7 +95,7 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 static lc_status train_dataloader(lc_module *self, lc_loaders *out)
 {
     lc_dataloader *l;
-    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = ((net *)self)->data, .batch_size = 2}, &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = ((net *)self)->data, .batch_size = 2));
     return lc_loaders_add(out, l);
 }
 static lc_status on_train_end(lc_module *self)

@@ -128,13 +128,13 @@ static void scored_init(scored *m, const lc_module_ops *ops, int64_t n_val)
 static lc_metric *rmse(void)
 {
     lc_metric *m = NULL;
-    CHECK_OK(lc_metric_new("MeanSquaredError", &(lc_metric_options){.not_squared = true}, &m));
+    CHECK_OK(lc_metric_new("MeanSquaredError", &m, .not_squared = true));
     return m;
 }
 
 static void train_metrics(scored *m)
 {
-    for (int k = 0; k < KINDS; k++) CHECK_OK(lc_metric_new(kinds[k], NULL, &m->train[k]));
+    for (int k = 0; k < KINDS; k++) CHECK_OK(lc_metric_new(kinds[k], &m->train[k]));
 }
 
 static void scored_release(scored *m)
@@ -366,8 +366,8 @@ static void fit_badly(void (*log_badly)(scored *m, lc_hook hook), const char *ba
     lc_trainer *t;
     CHECK(world_dir(dir, sizeof dir));
     scored_init(&m, &unscored_ops, 0);
-    CHECK_OK(lc_metric_new(bad, &(lc_metric_options){.num_classes = !strcmp(bad, "ConfusionMatrix") ? 3 : 0}, &m.bad));
-    CHECK_OK(lc_metric_new("MeanMetric", NULL, &m.val[1]));
+    CHECK_OK(lc_metric_new(bad, &m.bad, .num_classes = !strcmp(bad, "ConfusionMatrix") ? 3 : 0));
+    CHECK_OK(lc_metric_new("MeanMetric", &m.val[1]));
     m.log_badly = log_badly;
     lc_trainer_options o = world_options(dir);
     o.max_epochs = 1;

@@ -91,8 +91,8 @@ static lc_status run(job *j, lc_comm *comm)
     opt.ckpt_path = j->ckpt_path;
     LC_TRY(loader_of(0, TRAIN, GLOBAL_BATCH / (comm ? lc_comm_size(comm) : 1), true, &train));
     LC_TRY(small_net_init(&m.base, &net_ops, 1));
-    LC_TRY(lc_metric_new("MeanSquaredError", NULL, &m.mse));
-    LC_TRY(lc_metric_new("SpearmanCorrCoef", NULL, &m.rank));
+    LC_TRY(lc_metric_new("MeanSquaredError", &m.mse));
+    LC_TRY(lc_metric_new("SpearmanCorrCoef", &m.rank));
     LC_TRY(lc_trainer_new(&opt, &t));
     LC_TRY(lc_model_checkpoint(&saves, .monitor = "mse"));
     LC_TRY(lc_trainer_add_callback(t, saves));

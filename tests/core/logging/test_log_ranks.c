@@ -112,7 +112,7 @@ static lc_status run(job *j, lc_comm *comm)
     for (int k = 0; k < KINDS && j->monitor[k]; k++)
         LC_TRY(lc_model_checkpoint(&saves[opt.n_callbacks++], .monitor = j->monitor[k]));
     LC_TRY(small_net_init(&m.base, j->ops, 1));
-    for (int k = 0; k < KINDS; k++) LC_TRY(lc_metric_new("SumMetric", NULL, &m.total[k]));
+    for (int k = 0; k < KINDS; k++) LC_TRY(lc_metric_new("SumMetric", &m.total[k]));
     LC_TRY(loader_of(0, TRAIN, GLOBAL_BATCH / n, false, &train));
     for (int i = 0; i < LOADERS; i++) LC_TRY(loader_of(40 + i, TRAIN, GLOBAL_BATCH / n, false, &val[i]));
     LC_TRY(lc_trainer_new(&opt, &t));

@@ -41,8 +41,7 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 static lc_status train_dataloader(lc_module *self, lc_loaders *out)
 {
     lc_dataloader *l;
-    LC_TRY(lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = ((net *)self)->data, .batch_size = BATCH, .shuffle = true, .seed = 7}, &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = ((net *)self)->data, .batch_size = BATCH, .shuffle = true, .seed = 7));
     return lc_loaders_add(out, l);
 }
 static lc_status setup(lc_module *self, lc_stage stage)
@@ -297,8 +296,7 @@ TEST(what_cannot_be_called_is_refused)
         if (how == 3) o.profilers = profilers, o.n_profilers = 1;
         CHECK_STATUS(lc_trainer_new(&o, &t), LC_ERR_ARGUMENT);
         CHECK_CONTAINS(lc_error_message(), how < 3 ? "a logger needs" : "a profiler needs");
-        if (how < 3)
-            CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.loggers = loggers, .n_loggers = 1}, &f), LC_ERR_ARGUMENT);
+        if (how < 3) CHECK_STATUS(lc_fabric_new(&f, .loggers = loggers, .n_loggers = 1), LC_ERR_ARGUMENT);
     }
 }
 

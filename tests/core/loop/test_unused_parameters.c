@@ -70,8 +70,7 @@ static lc_status train(lc_comm *comm, void *ctx)
     o.callbacks = &cb;
     o.n_callbacks = 1;
     LC_TRY(lc_array_dataset_new(SAMPLES, 1, &array, &d));
-    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 4 / (comm ? lc_comm_size(comm) : 1)},
-                             &loader));
+    LC_TRY(lc_dataloader_new(&loader, .dataset = d, .batch_size = 4 / (comm ? lc_comm_size(comm) : 1)));
     lc_dataset_unref(d);
     lc_module_init(&m.base, &ops, 1);
     lc_linear_init(&m.all, &m, "all", 3, 2);

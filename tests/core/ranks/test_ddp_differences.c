@@ -31,7 +31,7 @@ static lc_status another_model(lc_comm *comm, void *ctx)
     lc_linear_init(&m.l2, &m, "l2", width, CLASSES, .dtype = how == DTYPE ? LC_F64 : LC_F32);
     if (how == MORE) lc_linear_init(&more, &m, "l3", 2, 2);
     if (how == FROZEN) lc_module_requires_grad(&m.l2.base, false);
-    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
+    LC_TRY(lc_metric_new("Accuracy", &m.accuracy, .num_classes = CLASSES));
     LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
     LC_TRY(lc_trainer_new(&opt, &t));
     lc_run_args args = {.train_dataloader = train};
@@ -106,8 +106,7 @@ static lc_status another_run(lc_comm *comm, void *ctx)
     if (mine.option) LC_TRY(lc_trainer_options_parse(&opt, 2, argv));
     LC_TRY(small_net_init(&m, &small_net_ops, 1));
     LC_TRY(lc_array_dataset_new(mine.samples, 2, arrays, &d));
-    LC_TRY(lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = d, .batch_size = mine.batch, .shuffle = true, .seed = mine.seed}, &train));
+    LC_TRY(lc_dataloader_new(&train, .dataset = d, .batch_size = mine.batch, .shuffle = true, .seed = mine.seed));
     lc_dataset_unref(d);
     LC_TRY(loader_of(SAMPLES - VAL, VAL, 4, false, &val));
     LC_TRY(lc_trainer_new(&opt, &t));

@@ -258,8 +258,7 @@ static lc_status train_by_fabric(lc_comm *comm, const char *strategy, int64_t sh
     lc_optimizer *opt = lc_adam(&m.base, .lr = 0.05, .eps = 1e-3);
     LC_TRY(lc_input_new(LC_F32, 2, (int64_t[]){BATCH, FEATURES}, LC_ROW_MAJOR, inputs[0], &x));
     LC_TRY(lc_input_new(LC_I64, 1, (int64_t[]){BATCH}, LC_ROW_MAJOR, labels, &y));
-    LC_TRY(lc_fabric_new(
-        &(lc_fabric_options){.strategy = strategy, .shard_size = shard_size, .comm = comm, .threads = 1}, &f));
+    LC_TRY(lc_fabric_new(&f, .strategy = strategy, .shard_size = shard_size, .comm = comm, .threads = 1));
     LC_TRY(lc_fabric_setup(f, &m.base, &opt, 1));
     for (int step = 0; step < 3; step++) {
         int first = BATCH * (step * lc_comm_size(comm) + rank);

@@ -166,7 +166,7 @@ static lc_status fit(lc_comm *comm, void *ctx)
         opt.n_callbacks = 1;
     }
     LC_TRY(lc_dataset_new(&samples_ops, &data, &d));
-    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 1}, &train));
+    LC_TRY(lc_dataloader_new(&train, .dataset = d, .batch_size = 1));
     lc_dataset_unref(d);
     lc_module_init(&m.base, &net_ops, 1);
     lc_linear_init(&m.l, &m, "l", FEATURES, 1);

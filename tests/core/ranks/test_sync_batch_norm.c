@@ -61,7 +61,7 @@ static lc_status normalise(const layer_job *j, lc_comm *comm, int64_t begin, int
     LC_TRY(lc_module_status(&root));
     RANK_CHECK(lc_sync_batch_norm(&root, comm) == 1);
     lc_module_train(&root, true);
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY(lc_graph_new(&g, .threads = 1));
     LC_TRY(lc_tensor_new(j->dtype, j->ndim, shape, &in));
     LC_TRY(lc_tensor_new(j->dtype, j->ndim, shape, &w));
     lc_tensor_set_requires_grad(in, true);
@@ -259,8 +259,7 @@ static lc_status fit(const fit_job *j, lc_comm *comm, state *out, double *loss)
     opt.strategy = comm ? "ddp" : NULL;
     opt.sync_batchnorm = j->sync;
     LC_TRY(lc_array_dataset_new(j->samples, 2, arrays, &d));
-    LC_TRY(lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = d, .batch_size = j->batch / n, .shuffle = true, .seed = 4}, &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = d, .batch_size = j->batch / n, .shuffle = true, .seed = 4));
     lc_dataset_unref(d);
     lc_module_init(&m.base, &cnn_ops, (uint64_t)(comm ? 1 + lc_comm_rank(comm) : 1));
     lc_conv2d_init(&m.conv1, &m, "conv1", 1, 4, 3, .padding = 1);

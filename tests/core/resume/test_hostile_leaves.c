@@ -81,10 +81,8 @@ static lc_status train_dataloader(lc_module *self, lc_loaders *out)
 {
     lc_dataset *data = ((net *)self)->data;
     lc_dataloader *parts[2], *both;
-    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = data, .batch_size = 6, .shuffle = true, .seed = 7},
-                             &parts[0]));
-    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = data, .batch_size = 9, .shuffle = true, .seed = 8},
-                             &parts[1]));
+    LC_TRY(lc_dataloader_new(&parts[0], .dataset = data, .batch_size = 6, .shuffle = true, .seed = 7));
+    LC_TRY(lc_dataloader_new(&parts[1], .dataset = data, .batch_size = 9, .shuffle = true, .seed = 8));
     LC_TRY(lc_combined_loader_new(LC_MAX_SIZE_CYCLE, 2, parts, &both));
     return lc_loaders_add(out, both);
 }

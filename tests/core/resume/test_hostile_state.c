@@ -216,7 +216,7 @@ static lc_status read_text(const char *path)
 static lc_status read_mnist(const char *path)
 {
     lc_dataset *train = NULL, *test = NULL;
-    return lc_mnist_load(path, NULL, &train, &test);
+    return lc_mnist_load(path, &train, &test);
 }
 
 static lc_status load_weights(const char *path)
@@ -224,7 +224,7 @@ static lc_status load_weights(const char *path)
     world w;
     lc_load_result r = LC_LOAD_RESULT_INIT;
     world_init(&w, &world_ops, 3, 1);
-    lc_status s = lc_module_load_weights(&w.base, path, NULL, &r);
+    lc_status s = lc_module_load_weights(&w.base, path, &r);
     world_release(&w);
     return s;
 }
@@ -239,7 +239,7 @@ static lc_status load_by_fabric(const char *path)
     lc_fabric *f;
     world w;
     world_init(&w, &world_ops, 3, 1);
-    CHECK_OK(lc_fabric_new(&(lc_fabric_options){0}, &f));
+    CHECK_OK(lc_fabric_new(&f));
     CHECK_OK(lc_fabric_setup(f, &w.base, NULL, 0));
     lc_status s = lc_fabric_load(f, path, NULL);
     lc_fabric_free(f);

@@ -125,12 +125,12 @@ static unsigned loaded(const net *m)
     return bits;
 }
 
-static lc_status load(const char *path, const lc_load_options *o, lc_load_result *r, unsigned *bits)
+static lc_status load(const char *path, const lc_load_args *o, lc_load_result *r, unsigned *bits)
 {
     net m;
     net_open(&m);
     *r = (lc_load_result)LC_LOAD_RESULT_INIT;
-    lc_status s = lc_module_load_weights(&m.base, path, o, r);
+    lc_status s = lc_module_load_weights_with(&m.base, path, r, o);
     char *message = strdup(lc_error_message());
     *bits = loaded(&m);
     lc_module_release(&m.base);
@@ -164,7 +164,7 @@ TEST(a_prefixed_file_is_no_success)
     CHECK_EQ(loaded(&m), 0);
     lc_module_release(&m.base);
 
-    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_args o = lc_load_defaults();
     lc_load_result r;
     unsigned bits;
     o.strip_prefix = "model.";
@@ -176,7 +176,7 @@ TEST(a_prefixed_file_is_no_success)
 TEST(names_of_one_side_are_reported)
 {
     file f;
-    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_args o = lc_load_defaults();
     lc_load_result r;
     unsigned bits;
     f = (file){.n = 0};
@@ -219,7 +219,7 @@ TEST(many_names_are_counted)
 TEST(other_shapes)
 {
     file f;
-    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_args o = lc_load_defaults();
     lc_load_result r;
     unsigned bits;
     all(&f, "", LC_F32, LC_I64);
@@ -243,7 +243,7 @@ TEST(prefixes_renames_and_what_is_skipped)
     static const lc_text_pair rename[] = {{"net.first.*", "a.*"}, {"net.?.w*t", "b.weight"}, {"net.*", "b.*"}};
     static const char *const skip[] = {"count", "b.b*"};
     file f = {.n = 0};
-    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_args o = lc_load_defaults();
     lc_load_result r;
     unsigned bits;
     add(&f, "module.net.first.weight", 0, LC_F32, false);
@@ -277,7 +277,7 @@ TEST(prefixes_renames_and_what_is_skipped)
     add(&f, "weight", 0, LC_F32, false);
     add(&f, "bias", 1, LC_F32, false);
     save(&f);
-    o = (lc_load_options)LC_LOAD_OPTIONS_INIT;
+    o = lc_load_defaults();
     CHECK_STATUS(load(f.path, &o, &r, &bits), LC_ERR_NOT_FOUND);
     CHECK_CONTAINS(lc_error_message(), "add_prefix \"a.\" may help");
     lc_load_result_release(&r);
@@ -303,7 +303,7 @@ TEST(data_types_are_converted)
     }
     /* A counter that is a fraction, and the like. */
     file f;
-    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_args o = lc_load_defaults();
     lc_load_result r;
     unsigned bits;
     all(&f, "", LC_F32, LC_F32);
@@ -321,7 +321,7 @@ TEST(data_types_are_converted)
 TEST(matrices_are_transposed)
 {
     static const char *const every[] = {"*.weight"};
-    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_args o = lc_load_defaults();
     lc_load_result r;
     unsigned bits;
     for (int i = 0; i < 2; i++) {
@@ -347,7 +347,7 @@ TEST(checkpoints_and_older_programs)
     file f;
     net m;
     lc_ckpt_writer *w;
-    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_args o = lc_load_defaults();
     lc_load_result r;
     unsigned bits;
     snprintf(path, sizeof path, "%s/a.ckpt", fresh_dir("weights"));
@@ -358,17 +358,18 @@ TEST(checkpoints_and_older_programs)
     CHECK_OK(lc_ckpt_commit(w, true));
     lc_ckpt_writer_free(w);
     o.strip_prefix = "old.";
-    o.size = offsetof(lc_load_options, rename); /* what is behind that is not looked at */
+    o.size = offsetof(lc_load_args, rename); /* what is behind that is not looked at */
     o.n_rename = 1000;
     CHECK_OK(load(path, &o, &r, &bits));
     CHECK_EQ(bits, 31);
     lc_load_result_release(&r);
 
     net_open(&m);
-    CHECK_STATUS(lc_module_load_weights(&m.base, path, &(lc_load_options){.not_strict = true}, NULL), LC_ERR_ARGUMENT);
-    CHECK_CONTAINS(lc_error_message(), "LC_LOAD_OPTIONS_INIT");
-    CHECK_STATUS(lc_module_load_weights(&m.base, NULL, NULL, NULL), LC_ERR_ARGUMENT);
-    CHECK(lc_module_load_weights(&m.base, "/nowhere.safetensors", NULL, NULL) < 0);
+    CHECK_STATUS(lc_module_load_weights_with(&m.base, path, NULL, &(lc_load_args){.not_strict = true}),
+                 LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "lc_load_defaults()");
+    CHECK_STATUS(lc_module_load_weights(&m.base, NULL, NULL), LC_ERR_ARGUMENT);
+    CHECK(lc_module_load_weights(&m.base, "/nowhere.safetensors", NULL) < 0);
     lc_module_release(&m.base);
 }
 

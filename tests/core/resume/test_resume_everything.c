@@ -96,10 +96,10 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
     c.reduce_on_plateau = s->monitor != NULL;
     return lc_optimizers_add_scheduler(out, c);
 }
-static lc_status add_loader(lc_module *self, lc_dataloader_options o, lc_dataloader **out)
+static lc_status add_loader(lc_module *self, lc_dataloader_args o, lc_dataloader **out)
 {
     o.dataset = ((net *)self)->data;
-    return lc_dataloader_new(&o, out);
+    return lc_dataloader_new_with(out, &o);
 }
 static lc_status train_dataloader(lc_module *self, lc_loaders *out)
 {
@@ -107,10 +107,10 @@ static lc_status train_dataloader(lc_module *self, lc_loaders *out)
     lc_dataloader *parts[2], *both;
     LC_TRY(add_loader(
         self,
-        (lc_dataloader_options){.batch_size = size, .shuffle = true, .drop_last = true, .seed = 7, .num_workers = 2},
+        LC_ARGS(lc_dataloader, .batch_size = size, .shuffle = true, .drop_last = true, .seed = 7, .num_workers = 2),
         &parts[0]));
     /* It ends within the epoch of the first, and begins anew in another order. */
-    LC_TRY(add_loader(self, (lc_dataloader_options){.batch_size = 5, .shuffle = true, .seed = 8, .num_workers = 1},
+    LC_TRY(add_loader(self, LC_ARGS(lc_dataloader, .batch_size = 5, .shuffle = true, .seed = 8, .num_workers = 1),
                       &parts[1]));
     LC_TRY(lc_combined_loader_new(LC_MAX_SIZE_CYCLE, 2, parts, &both));
     return lc_loaders_add(out, both);
@@ -118,15 +118,15 @@ static lc_status train_dataloader(lc_module *self, lc_loaders *out)
 static lc_status val_dataloader(lc_module *self, lc_loaders *out)
 {
     lc_dataloader *l;
-    LC_TRY(add_loader(self, (lc_dataloader_options){.batch_size = 4, .num_workers = 1}, &l));
+    LC_TRY(add_loader(self, LC_ARGS(lc_dataloader, .batch_size = 4, .num_workers = 1), &l));
     LC_TRY(lc_loaders_add(out, l));
-    LC_TRY(add_loader(self, (lc_dataloader_options){.batch_size = 11}, &l));
+    LC_TRY(add_loader(self, LC_ARGS(lc_dataloader, .batch_size = 11), &l));
     return lc_loaders_add(out, l);
 }
 static lc_status predict_dataloader(lc_module *self, lc_loaders *out)
 {
     lc_dataloader *l;
-    LC_TRY(add_loader(self, (lc_dataloader_options){.batch_size = 6}, &l));
+    LC_TRY(add_loader(self, LC_ARGS(lc_dataloader, .batch_size = 6), &l));
     return lc_loaders_add(out, l);
 }
 

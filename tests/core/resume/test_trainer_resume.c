@@ -52,8 +52,7 @@ static lc_status net_loader(lc_module *self, lc_loaders *out, bool shuffle)
 {
     net *m = (net *)self;
     lc_dataloader *l;
-    LC_TRY(lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = m->data, .batch_size = BATCH, .shuffle = shuffle, .seed = 7}, &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = m->data, .batch_size = BATCH, .shuffle = shuffle, .seed = 7));
     return lc_loaders_add(out, l);
 }
 static lc_status net_train_dataloader(lc_module *self, lc_loaders *out)

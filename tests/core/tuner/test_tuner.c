@@ -37,7 +37,7 @@ static lc_status line_loader(lc_module *self, lc_loaders *out)
 {
     line *m = (line *)self;
     lc_dataloader *l = NULL;
-    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = m->data, .batch_size = m->batch_size}, &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = m->data, .batch_size = m->batch_size));
     return lc_loaders_add(out, l);
 }
 static lc_status line_setup(lc_module *self, lc_stage stage)
@@ -113,7 +113,7 @@ static void compare(const char *mode, double lo, double hi, double threshold)
     CHECK_OK(lc_trainer_new(&o, &t));
     lc_lr_find_args a = LC_ARGS(lc_lr_find, .min_lr = lo, .max_lr = hi, .num_training = 40, .mode = mode,
                                 .early_stop_threshold = threshold);
-    CHECK_OK(lc_tuner_lr_find(t, &m.base, NULL, &a, &r));
+    CHECK_OK(lc_tuner_lr_find_with(t, &m.base, NULL, &r, &a));
     int64_t n = range_test(&m, 40, lo, hi, mode[0] == 'e', threshold, lr, loss);
     CHECK_EQ(r.n, n);
     CHECK(r.stopped_early == (n < 40));
@@ -189,18 +189,14 @@ TEST(errors_of_lr_find)
     lc_trainer_options o = wave_options(NULL);
     line_open(&m);
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, (lc_lr_find_args[]){LC_ARGS(lc_lr_find, .mode = "cubic")}, &r),
-                 LC_ERR_CONFIG);
-    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, (lc_lr_find_args[]){LC_ARGS(lc_lr_find, .min_lr = 2)}, &r),
-                 LC_ERR_CONFIG);
-    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, (lc_lr_find_args[]){LC_ARGS(lc_lr_find, .attr_name = "rate")}, &r),
-                 LC_ERR_CONFIG);
+    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, &r, .mode = "cubic"), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, &r, .min_lr = 2), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, &r, .attr_name = "rate"), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "\"rate\"");
     lc_module_save_hyperparameters(&m.base, line_fields + 1, 1, &m);
-    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, NULL, &r), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, &r), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "update_attr");
-    CHECK_OK(lc_tuner_lr_find(t, &m.base, NULL,
-                              (lc_lr_find_args[]){LC_ARGS(lc_lr_find, .update_attr = false, .num_training = 5)}, &r));
+    CHECK_OK(lc_tuner_lr_find(t, &m.base, NULL, &r, .update_attr = false, .num_training = 5));
     CHECK(r.n == 5 && r.suggested == -1 && isnan(r.suggestion) && m.lr == 0.1);
     lc_lr_find_release(&r);
     lc_trainer_free(t);
@@ -211,7 +207,7 @@ TEST(errors_of_lr_find)
 
 static int64_t scaled(lc_trainer *t, lc_module *m, lc_scale_batch_size_args a, lc_scale_batch_size_result *r)
 {
-    CHECK_OK(lc_tuner_scale_batch_size(t, m, NULL, &a, r));
+    CHECK_OK(lc_tuner_scale_batch_size_with(t, m, NULL, r, &a));
     CHECK_EQ(((const wave *)m)->h->batch_size, r->batch_size);
     return r->batch_size;
 }
@@ -252,19 +248,19 @@ TEST(batch_sizes)
     CHECK_EQ(scaled(t, m, a, &small), (int64_t)((double)r.batch_size * 0.9));
 
     a = LC_ARGS(lc_scale_batch_size, .max_bytes = 64);
-    CHECK_STATUS(lc_tuner_scale_batch_size(t, m, NULL, &a, &r), LC_ERR_MEMORY);
+    CHECK_STATUS(lc_tuner_scale_batch_size_with(t, m, NULL, &r, &a), LC_ERR_MEMORY);
     CHECK_CONTAINS(lc_error_message(), "not even a batch of 1");
     CHECK_EQ(((wave *)m)->h->batch_size, small.batch_size); /* as it was */
     CHECK_OK(lc_tensor_read(lc_module_find(m, "l1.weight"), after, sizeof after));
     CHECK(memcmp(before, after, sizeof before) == 0);
 
     lc_dataloader *given = numbers_new(4, 2, false);
-    CHECK_STATUS(lc_tuner_scale_batch_size(t, m, &(lc_run_args){.train_dataloader = given}, NULL, &r), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_tuner_scale_batch_size(t, m, &(lc_run_args){.train_dataloader = given}, &r), LC_ERR_CONFIG);
     lc_dataloader_free(given);
     a = LC_ARGS(lc_scale_batch_size, .batch_arg_name = "activation");
-    CHECK_STATUS(lc_tuner_scale_batch_size(t, m, NULL, &a, &r), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_tuner_scale_batch_size_with(t, m, NULL, &r, &a), LC_ERR_CONFIG);
     a = LC_ARGS(lc_scale_batch_size, .mode = "cubic");
-    CHECK_STATUS(lc_tuner_scale_batch_size(t, m, NULL, &a, &r), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_tuner_scale_batch_size_with(t, m, NULL, &r, &a), LC_ERR_CONFIG);
     lc_trainer_free(t);
     lc_module_free(m);
 }
@@ -361,7 +357,7 @@ static lc_status judged_loader(lc_module *self, lc_loaders *out)
     m->asked++;
     LC_TRY(line_loader(self, out));
     if (!m->few) return LC_OK;
-    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = m->few, .batch_size = m->line.batch_size}, &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = m->few, .batch_size = m->line.batch_size));
     return lc_loaders_add(out, l);
 }
 static void judged_open(judged *m, lc_module_ops *ops)
@@ -423,10 +419,10 @@ TEST(a_size_for_two_loaders)
     CHECK_OK(lc_array_dataset_new(5, 2, (lc_array[]){few, few}, &m.few));
     CHECK_OK(lc_trainer_new(&o, &t));
     lc_scale_batch_size_args a = LC_ARGS(lc_scale_batch_size, .method = "test", .max_val = 64, .steps_per_trial = 1);
-    CHECK_OK(lc_tuner_scale_batch_size(t, &m.line.base, NULL, &a, &r));
+    CHECK_OK(lc_tuner_scale_batch_size_with(t, &m.line.base, NULL, &r, &a));
     CHECK_EQ(r.batch_size, 64); /* though one loader has but 5 samples, and each trial one batch */
     a.max_val = 4096;
-    CHECK_OK(lc_tuner_scale_batch_size(t, &m.line.base, NULL, &a, &r));
+    CHECK_OK(lc_tuner_scale_batch_size_with(t, &m.line.base, NULL, &r, &a));
     CHECK_EQ(r.batch_size, 512); /* all there are */
     lc_trainer_free(t);
     lc_dataset_unref(m.few);
@@ -446,14 +442,14 @@ TEST(sizes_that_evaluation_has_no_memory_for)
         lc_scale_batch_size_args a =
             LC_ARGS(lc_scale_batch_size, .method = lc_stage_name((lc_stage)(LC_STAGE_VALIDATE + i)), .init_val = 100,
                     .max_val = 100);
-        CHECK_OK(lc_tuner_scale_batch_size(t, &m.line.base, NULL, &a, &fits));
+        CHECK_OK(lc_tuner_scale_batch_size_with(t, &m.line.base, NULL, &fits, &a));
         CHECK(fits.batch_size == 100 && fits.planned_bytes > 0);
         a = LC_ARGS(lc_scale_batch_size, .method = a.method, .max_bytes = fits.planned_bytes);
-        CHECK_OK(lc_tuner_scale_batch_size(t, &m.line.base, NULL, &a, &r));
+        CHECK_OK(lc_tuner_scale_batch_size_with(t, &m.line.base, NULL, &r, &a));
         CHECK(r.batch_size == 64 && r.too_large == 128);
     }
     lc_scale_batch_size_args a = LC_ARGS(lc_scale_batch_size, .method = "tests");
-    CHECK_STATUS(lc_tuner_scale_batch_size(t, &m.line.base, NULL, &a, &r), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_tuner_scale_batch_size_with(t, &m.line.base, NULL, &r, &a), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "\"tests\"");
     lc_trainer_free(t);
     line_close(&m.line);
@@ -553,8 +549,7 @@ TEST(with_a_datamodule)
     CHECK_EQ(m.batch_size, 8);
     CHECK_EQ(lc_trainer_global_step(t), 3);
     lc_scale_batch_size_result r;
-    CHECK_OK(lc_tuner_scale_batch_size(t, &m.base, &(lc_run_args){.datamodule = &data},
-                                       (lc_scale_batch_size_args[]){LC_ARGS(lc_scale_batch_size, .max_val = 4)}, &r));
+    CHECK_OK(lc_tuner_scale_batch_size(t, &m.base, &(lc_run_args){.datamodule = &data}, &r, .max_val = 4));
     CHECK(r.batch_size == 4 && d.setups == 3 && d.teardowns == 3);
     lc_trainer_free(t);
     line_close(&m);

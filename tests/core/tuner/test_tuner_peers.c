@@ -103,7 +103,7 @@ static lc_status line_loader(lc_module *self, lc_loaders *out)
 {
     line *m = (line *)self;
     lc_dataloader *l = NULL;
-    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = m->data, .batch_size = m->batch_size}, &l));
+    LC_TRY(lc_dataloader_new(&l, .dataset = m->data, .batch_size = m->batch_size));
     return lc_loaders_add(out, l);
 }
 
@@ -197,7 +197,7 @@ static void check_lr_find(const lc_state *c)
     lc_lr_find_args a = LC_ARGS(lc_lr_find, .mode = word(c, "mode"), .min_lr = number(c, "min_lr"),
                                 .max_lr = number(c, "max_lr"), .num_training = whole(c, "num_training"),
                                 .early_stop_threshold = number(c, "early_stop_threshold"), .update_attr = false);
-    CHECK_OK(lc_tuner_lr_find(t, &m.base, NULL, &a, &r));
+    CHECK_OK(lc_tuner_lr_find_with(t, &m.base, NULL, &r, &a));
     if (r.n != stops[1]) TEST_FAIL("%s: %lld points, expected %lld", name, (long long)r.n, (long long)stops[1]);
     for (int64_t i = 0; i < r.n; i++) {
         CHECK_NEAR(r.lr[i], lr[i], 1e-9 * lr[i]);
@@ -256,7 +256,7 @@ TEST(batch_sizes_are_lightnings)
             LC_ARGS(lc_scale_batch_size, .mode = word(c, "mode"), .steps_per_trial = whole(c, "steps_per_trial"),
                     .init_val = whole(c, "init_val"), .max_trials = whole(c, "max_trials"), .margin = margin,
                     .max_val = whole(c, "max_val"));
-        CHECK_OK(lc_tuner_scale_batch_size(t, &m.base, NULL, &a, &r));
+        CHECK_OK(lc_tuner_scale_batch_size_with(t, &m.base, NULL, &r, &a));
         if (r.batch_size != expected_size(c))
             TEST_FAIL("%s: %lld, expected %lld", word(c, "name"), (long long)r.batch_size, (long long)expected_size(c));
         CHECK_EQ(m.batch_size, r.batch_size);
@@ -300,7 +300,7 @@ TEST(noise_is_no_descent)
         CHECK_OK(loader_of(0, SAMPLES, 8, true, &data));
         CHECK_OK(lc_trainer_new(&o, &t));
         lc_lr_find_args a = LC_ARGS(lc_lr_find, .update_attr = false);
-        CHECK_OK(lc_tuner_lr_find(t, &m.base, &(lc_run_args){.train_dataloader = data}, &a, &r));
+        CHECK_OK(lc_tuner_lr_find_with(t, &m.base, &(lc_run_args){.train_dataloader = data}, &r, &a));
         if (!(r.suggestion >= 1e-3 && r.suggestion <= 0.5))
             TEST_FAIL("seed %d: the suggestion is %g", (int)seed, r.suggestion);
         lc_lr_find_release(&r);

@@ -47,7 +47,7 @@ static lc_status find_rate(const tuner_job *j, lc_comm *comm, lc_lr_find_result 
     LC_TRY(lc_tensor_read(lc_module_find(m, "l1.weight"), before, sizeof before));
     lc_lr_find_args a =
         LC_ARGS(lc_lr_find, .min_lr = 1e-4, .max_lr = 200, .num_training = 60, .early_stop_threshold = 4);
-    LC_TRY(lc_tuner_lr_find(t, m, NULL, &a, r));
+    LC_TRY(lc_tuner_lr_find_with(t, m, NULL, r, &a));
     LC_TRY(lc_tensor_read(lc_module_find(m, "l1.weight"), after, sizeof after));
     RANK_CHECK(!memcmp(before, after, sizeof before));
     *rate = ((wave *)m)->h->optimizer.lr;
@@ -105,7 +105,7 @@ static lc_status size_of_rank(lc_comm *comm, void *ctx)
     lc_trainer *t;
     if (me == 1 && j->bytes_of_rank_1) a.max_bytes = j->bytes_of_rank_1;
     LC_TRY(open_wave(j, comm, &m, &t));
-    lc_status s = lc_tuner_scale_batch_size(t, m, NULL, &a, &j->got[me]);
+    lc_status s = lc_tuner_scale_batch_size_with(t, m, NULL, &j->got[me], &a);
     if (s < 0) RANK_CHECK(s == LC_ERR_MEMORY && strstr(lc_error_message(), "not even a batch of 1"));
     j->failed[me] = s < 0;
     RANK_CHECK(s < 0 || ((wave *)m)->h->batch_size == j->got[me].batch_size);
