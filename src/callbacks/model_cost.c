@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "record/graph_impl.h"
+#include "engine/plan/plan.h"
 
 typedef struct costs {
     lc__module_cost *v;

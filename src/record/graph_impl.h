@@ -268,7 +268,6 @@ extern _Thread_local lc_graph *lc__current;
 /* Keeps the first error of a step for whoever asks for it; returns `status`. */
 lc_status lc__step_failed(lc_graph *g, lc_status status);
 /* record.c */
-/* Keeps the first error of a step: "title: message (name shape, ...) at file:line". `names`: see lc_op.inputs. */
 /* An error of a function that returns none: kept in the step that this thread records, with the user's call site (file
  * NULL: unknown), or if there is no step put in front of this thread's message. */
 void lc__refuse_call(lc_status status, const char *title, lc_site site);
@@ -280,6 +279,7 @@ void lc__input_title(const char *names, int i, char *out, size_t size);
 #define LC__NO_SITE ((lc_site){NULL, 0})
 /* Where the running step computed t, which is a tensor; searched from the newest call on. */
 lc_site lc__site_of(const lc_tensor *t);
+/* Keeps the first error of a step: "title: message (name shape, ...) at file:line". `names`: see lc_op.inputs. */
 void lc__record_error(lc_graph *g, lc_status status, const char *title, lc_site site, const char *names,
                       lc_tensor *const *in, int n_in);
 /* The same of a call that has been planned: the current message becomes that. */
@@ -295,8 +295,6 @@ lc_status lc__graph_host_view(lc_tensor *t, lc_view *out);
 
 /* The host has written a persistent tensor, which the step being recorded may have read. */
 void lc__record_host_write(lc_tensor *t);
-/* The buffers that lc_zero_grad zeroes: all that a plan has used, and those added here. */
-lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat) LC_MUST_USE;
 /* Runs what was recorded so far and keeps all of it, as a host read does. */
 lc_status lc__graph_flush(lc_graph *g) LC_MUST_USE;
 /* lc_step_run, which keeps so much. */
@@ -317,11 +315,6 @@ void lc__graph_enter(lc_graph *g);
  * operators draw (in place of where in the step they stand); -1: no longer. */
 void lc__graph_chunk(lc_graph *g, int64_t number);
 
-/* plan.c */
-/* The plan of the segment, which becomes the last one of the step. */
-lc_status lc__graph_prepare(lc_graph *g, lc__keeps keeps, lc_plan **plan);
-void lc__plan_free(lc_plan *plan);
-
 /* graph_run.c */
 /* Tells of every kernel call from now on; fn NULL: no longer. */
 void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx);
@@ -331,8 +324,6 @@ lc_status lc__execute(lc_graph *g, lc_plan *plan);
 lc_status lc__fault_take(lc__fault *f, lc_site site);
 /* anomaly.c: that a call's results are finite. */
 lc_status lc__check_finite(const lc_plan_call *pc) LC_MUST_USE;
-/* flops.c */
-double lc__call_flop(const lc_call *c);
 /* Elements of an operand; 0 if it is absent. */
 static inline double lc__view_numel(const lc_view *v)
 {
@@ -340,8 +331,4 @@ static inline double lc__view_numel(const lc_view *v)
     for (int i = 0; i < v->ndim; i++) n *= (double)v->shape[i];
     return n;
 }
-/* dump.c */
-void lc__dump_plans(const lc_graph *g);
-lc_status lc__dump_check(const lc_graph *g) LC_MUST_USE; /* whether they can be written, where that is asked for */
-
 #endif

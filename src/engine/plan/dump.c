@@ -3,7 +3,7 @@
  * (dot -Tsvg FILE.dot > plan.svg): calls in order with kernel, shapes, offsets, bytes, threads and measured time. */
 #include "base/io.h"
 #include "ops/fused.h"
-#include "record/graph_impl.h"
+#include "engine/plan/plan.h"
 
 #include <fcntl.h>
 #include <stdio.h>

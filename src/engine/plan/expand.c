@@ -5,6 +5,7 @@
  * to a second tape. That tape (the user's operators in their order, with backward, clipping and updates in the places
  * where they were asked for) is what the planner works on. */
 #include "engine/plan/plan_impl.h"
+#include "engine/plan/plan.h"
 #include "base/grow.h"
 #include "ops/ops.h"
 

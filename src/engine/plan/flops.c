@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Floating-point operations of a kernel call, from its shapes: multiplications and additions of products (matrices,
  * convolutions, attention, recurrent layers), as everybody counts them. All else is 0: it is bound by memory. */
-#include "record/graph_impl.h"
+#include "engine/plan/plan.h"
 #include "ops/ops.h"
 
 /* Each output is a sum over the weights of its channel. */

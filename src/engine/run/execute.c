@@ -2,7 +2,7 @@
 /* The executor: replays a plan. Refreshes what varies (input memory, floats), then calls one kernel after another. */
 #include "base/clock.h"
 #include "base/status.h"
-#include "record/graph_impl.h"
+#include "engine/plan/plan.h"
 
 static double view_bytes(const lc_view *v)
 {

@@ -6,7 +6,7 @@
 #include "base/handle.h"
 #include "engine/plan/tune.h"
 #include "tensor/initial.h"
-#include "record/graph_impl.h"
+#include "engine/plan/plan.h"
 
 #include <lightc/random.h>
 

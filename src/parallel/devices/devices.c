@@ -2,6 +2,7 @@
 /* Handles, steps and reductions of several devices; devices.h says what they are. */
 #include "parallel/devices/devices.h"
 #include "base/grow.h"
+#include "engine/plan/plan.h"
 #include "module/tensors.h"
 #include "optim/state_buffers.h"
 #include "tensor/initial.h"

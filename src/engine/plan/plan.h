@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The planner, for those that run plans or look at them. What its passes share is in plan_impl.h. */
+#ifndef LC_ENGINE_PLAN_PLAN_H
+#define LC_ENGINE_PLAN_PLAN_H
+
+#include "record/graph_impl.h"
+
+/* The plan of the segment, which becomes the last one of the step. */
+lc_status lc__graph_prepare(lc_graph *g, lc__keeps keeps, lc_plan **plan);
+void lc__plan_free(lc_plan *plan);
+/* expand.c */
+/* The buffers that lc_zero_grad zeroes: all that a plan has used, and those added here. */
+lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat) LC_MUST_USE;
+/* flops.c */
+double lc__call_flop(const lc_call *c);
+/* dump.c */
+void lc__dump_plans(const lc_graph *g);
+lc_status lc__dump_check(const lc_graph *g) LC_MUST_USE; /* whether they can be written, where that is asked for */
+
+#endif
