@@ -3,7 +3,8 @@
  *
  * engine/run/graph_run.c  the life of a graph and of its steps; reading values back
  * record/graph.c    what a thread records into
- * record/record.c   appends what the user calls to a tape: one node per call, plus a few macro nodes (below)
+ * record/record.c   appends what the user calls to a tape: one node per call, plus a few macro nodes (below);
+ *                   errors.c: the first error of a step
  * record/peer.c     what computes a step together with other devices and ranks
  * engine/plan/plan.c  looks a tape segment up in the cache, or makes a plan of it, by passes (engine/plan/passes.h):
  *   expand.c          macro nodes -> operators; backward.c: gradients; macros.c: the graph's own macros (others are in
@@ -267,12 +268,14 @@ static inline bool lc__is_macro(const lc_op *op)
 extern _Thread_local lc_graph *lc__current;
 /* Keeps the first error of a step for whoever asks for it; returns `status`. */
 lc_status lc__step_failed(lc_graph *g, lc_status status);
-/* record.c */
+/* errors.c */
 /* An error of a function that returns none: kept in the step that this thread records, with the user's call site (file
  * NULL: unknown), or if there is no step put in front of this thread's message. */
 void lc__refuse_call(lc_status status, const char *title, lc_site site);
 /* Whether t is a tensor; else refuses the call, naming t `what`: "the loss". */
 bool lc__check_tensor(const lc_tensor *t, const char *what, const char *title, lc_site site);
+/* The error that it is none. */
+lc_status lc__no_tensor(const lc_tensor *t, const char *what);
 /* What input i of an operator is called in messages: by `names` (lc_op.inputs), or its position. */
 void lc__input_title(const char *names, int i, char *out, size_t size);
 /* The call site of functions that are not given one. */
@@ -287,6 +290,7 @@ lc_status lc__call_error(const lc_call *call, lc_status status, lc_site site);
 /* What users call an operator, and its input i. */
 const char *lc__op_title(const lc_op *op, int n_int, const int64_t *ints);
 void lc__operand_name(const lc_op *op, int i, char *out, size_t size);
+/* record.c */
 lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value);
 /* The persistent or input tensor that a value recorded in this step is, or is a view of; NULL: neither. */
 lc_tensor *lc__viewed_tensor(const lc_graph *g, uint32_t value);
