@@ -71,7 +71,7 @@ static lc_status collect(lr_monitor *l, const lc_trainer *t)
         int same = 0;
         for (int k = 0; k < t->optimizers.n_schedulers; k++)
             if (t->optimizers.schedulers[k].scheduler->optimizer == opt) scheduler = &t->optimizers.schedulers[k];
-        for (int k = 0; k < i; k++) same += t->optimizers.optimizers[k].optimizer->ops == opt->ops;
+        for (int k = 0; k < i; k++) same += !strcmp(t->optimizers.optimizers[k].optimizer->ops->name, opt->ops->name);
         char base[160], name[256];
         if (scheduler && scheduler->name)
             snprintf(base, sizeof base, "%s", scheduler->name);

@@ -184,8 +184,7 @@ void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
         return;
     }
     /* Where it comes first behind a backward pass, it need not wait for the last bucket before it begins. */
-    bool by_bucket =
-        lc__peers_owe(g) && g->tape.n_nodes == g->node_0 && !opt->clip_factor && lc__is_elementwise(opt->ops);
+    bool by_bucket = lc__peers_owe(g) && g->tape.n_nodes == g->node_0 && !opt->clip_factor && opt->ops->elementwise;
     int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value, by_bucket};
     double window = lc__gradient_factor(g);
     lc_op_call(&macro_step.op, 1, &opt->clip_factor, 4, ints, 1, &window, site);

@@ -55,8 +55,6 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
 double lc__gradient_factor(const lc_graph *g);
 /* Whether a step of opt evaluates the loss several times. */
 bool lc__evaluates(const lc_optimizer *opt);
-/* Whether parts of parameters may be updated one by one. */
-bool lc__is_elementwise(const lc_optimizer_ops *ops);
 /* Parameter p's number in opt->steps, or -1 if it is in none of its groups. */
 int64_t lc__optimizer_index(const lc_optimizer *opt, const lc_tensor *p);
 /* The vtable's check on the numbers of a group, except for its rate, which schedules round to below zero. */

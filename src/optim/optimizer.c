@@ -17,6 +17,7 @@
 /* Hyperparameters of groups to come stand behind the groups' own array, so that it never moves: plans point into it. */
 typedef struct optimizer_memory {
     lc_optimizer optimizer;
+    lc_optimizer_ops ops; /* of a program that was built when there were fewer, which are zeros here */
     lc_param_group groups[LC_MAX_PARAM_GROUPS];
     double defaults[LC_MAX_HYPER];
 } optimizer_memory;
@@ -47,6 +48,11 @@ lc_status lc_optimizer_new(const lc_optimizer_ops *ops, void *module, unsigned f
     if (!memory) return lc_fail(LC_ERR_MEMORY, "out of memory for an optimizer");
     memory->optimizer.mark = LC__MARK_OF(OPTIMIZER);
     memory->optimizer.ops = ops;
+    if (ops->size < sizeof *ops) {
+        memcpy(&memory->ops, ops, ops->size);
+        memory->ops.size = sizeof *ops;
+        memory->optimizer.ops = &memory->ops;
+    }
     memory->optimizer.flags = flags;
     memory->optimizer.groups = memory->groups;
     memory->optimizer.root = module ? lc_module_root(module) : NULL;
@@ -63,7 +69,7 @@ void lc_optimizer_free(lc_optimizer *opt)
     for (int i = 0; i < opt->n_groups; i++) free(opt->groups[i].parameters);
     for (int k = 0; k < LC_MAX_OPTIM_STATE; k++) lc_tensor_unref(opt->state[k]);
     lc_tensor_unref(opt->steps);
-    if (opt->ops->size > offsetof(lc_optimizer_ops, release) && opt->ops->release) opt->ops->release(opt);
+    if (opt->ops->release) opt->ops->release(opt);
     lc__mark_clear(&opt->mark);
     free(opt);
 }
@@ -157,12 +163,7 @@ lc_status lc_optimizer_step_closure(lc_optimizer *opt, lc_evaluate_fn *evaluate,
 
 bool lc__evaluates(const lc_optimizer *opt)
 {
-    return opt->ops->size > offsetof(lc_optimizer_ops, step_closure) && opt->ops->step_closure;
-}
-
-bool lc__is_elementwise(const lc_optimizer_ops *ops)
-{
-    return ops->size > offsetof(lc_optimizer_ops, elementwise) && ops->elementwise;
+    return opt->ops->step_closure;
 }
 
 void lc__optimizer_forget_state(lc_optimizer *opt)
@@ -193,7 +194,7 @@ bool lc__optimizer_owns(const lc_optimizer *opt, const lc_tensor *p)
 
 bool lc__has_own(const lc_optimizer *opt)
 {
-    return opt->ops->size > offsetof(lc_optimizer_ops, visit_own) && opt->ops->visit_own;
+    return opt->ops->visit_own;
 }
 
 /* ---- hyperparameters ---- */

@@ -473,6 +473,35 @@ TEST(a_number_for_each_parameter)
     world_free(&w, opt);
 }
 
+/* As a program gives it that was built when the table had fewer entries: what comes after them in its memory is not
+ * the library's. */
+TEST(a_shorter_table_is_read_to_its_end)
+{
+    world w, same;
+    lc_optimizer *opt, *sgd;
+    world_init(&w, LC_F64), world_init(&same, LC_F64);
+    sgd = lc_sgd(&same.root, .lr = 1e-3);
+    CHECK(sgd);
+    size_t size = offsetof(lc_optimizer_ops, initial_state);
+    lc_optimizer_ops *ops = malloc(sizeof *ops);
+    CHECK(ops);
+    memset(ops, 0xff, sizeof *ops);
+    memcpy(ops, sgd->ops, size);
+    ops->size = size;
+    CHECK_OK(lc_optimizer_new(ops, &w.root, 0, &opt));
+    CHECK_EQ(lc_optimizer_add_group(opt, "all", w.p, 2), 0);
+    CHECK_OK(lc_optimizer_set(opt, 0, "lr", 1e-3));
+    train_step(&w, opt, true, 0, 0);
+    train_step(&same, sgd, true, 0, 0);
+    for (int j = 0; j < 2; j++) {
+        double a[N], b[N];
+        get(&w, w.p[j], a), get(&same, same.p[j], b);
+        CHECK(!memcmp(a, b, (size_t)lc_tensor_numel(w.p[j]) * sizeof *a));
+    }
+    world_free(&w, opt), world_free(&same, sgd);
+    free(ops);
+}
+
 TEST(errors_say_what_is_wrong)
 {
     lc_module m;

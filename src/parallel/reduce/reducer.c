@@ -113,12 +113,11 @@ lc_status lc__reducer_compress(lc__reducer *r, lc_dtype wire)
 
 static lc_status check_shardable(const lc_optimizer *opt)
 {
-    const lc_optimizer_ops *ops = opt->ops;
-    if (lc__is_elementwise(ops)) return LC_OK;
+    if (opt->ops->elementwise) return LC_OK;
     return lc_fail(LC_ERR_UNSUPPORTED,
                    "%s needs whole parameters, of which the strategy sharded gives every rank a part; use --strategy "
                    "ddp, or SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam or Rprop",
-                   ops->name);
+                   opt->ops->name);
 }
 
 static lc_status add_flat(lc__reducer *r, lc_flat *flat)
