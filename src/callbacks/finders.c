@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LearningRateFinder and BatchSizeFinder: the tuner, when a fit begins; and, for batch sizes, before whatever
  * evaluates. */
+#include "core/resume/resume.h"
 #include "core/input/input.h"
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
@@ -13,7 +14,7 @@
 /* A run that continues has its rate and its batches from the checkpoint. */
 static bool begins(lc_trainer *t, const char *finder)
 {
-    if (t->stage != LC_STAGE_FIT || t->restoring_from) return false;
+    if (t->stage != LC_STAGE_FIT || t->resume->restoring_from) return false;
     if (t->opt.fast_dev_run) lc_trainer_message(t, LC_WARNING, "%s is left out: fast_dev_run is on", finder);
     return !t->opt.fast_dev_run;
 }

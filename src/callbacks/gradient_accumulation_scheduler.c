@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GradientAccumulationScheduler: how many batches make a step, by epoch. */
+#include "core/loop/loop.h"
 #include "callbacks/callbacks.h"
 #include "base/state_count.h"
 

@@ -7,6 +7,8 @@
  *
  * Several runs may share a directory: each takes its names before it saves, and counts and removes only checkpoints of
  * its own training (docs/checkpoints.md, "Runs that share a directory"). Paths that come from a checkpoint are data. */
+#include "core/loop/loop.h"
+#include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "callbacks/model_checkpoint.h"
@@ -179,7 +181,7 @@ static lc_status then_remove(const model_checkpoint *c, lc_trainer *t, const cha
 {
     if (!lc__is_rank_zero(t)) return LC_OK;
     lc__saves_replaced(t, path);
-    return lc__ckpt_then_remove_in(t->writer, path, strlen(c->dir));
+    return lc__ckpt_then_remove_in(t->resume->writer, path, strlen(c->dir));
 }
 
 static int worst(const model_checkpoint *c)
@@ -270,7 +272,7 @@ static lc_status missing_key(model_checkpoint *c, lc_trainer *t)
                           "`ModelCheckpoint(monitor='%s')` could not find the monitored key in the returned metrics: "
                           "[%s'epoch', 'step']. HINT: Did you call lc_log(self, \"%s\", value)?",
                           c->monitor, known, c->monitor);
-    if (t->val_has_run) return s;
+    if (t->loop->val_has_run) return s;
     lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
     return LC_OK;
 }
@@ -350,7 +352,7 @@ static lc_status link_last(model_checkpoint *c, lc_trainer *t)
     }
     if (c->last_is_own) lc__saves_replaced(t, c->last_path);
     c->last_is_own = false;
-    return lc__ckpt_then_link_taken(t->writer, c->last_path, name);
+    return lc__ckpt_then_link_taken(t->resume->writer, c->last_path, name);
 }
 
 static lc_status save_last(model_checkpoint *c, lc_trainer *t)

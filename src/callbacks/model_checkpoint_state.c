@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a ModelCheckpoint remembers of its checkpoints, and which of them are its own: those that its training has
  * saved, as their manifests say, whatever a checkpoint that it goes on from names. */
+#include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "callbacks/model_checkpoint.h"
 #include "base/grow.h"
@@ -29,7 +30,7 @@ static bool is_of(const char *path, const char *training)
 bool lc__may_reuse(const lc_trainer *t, const char *path)
 {
     struct stat st;
-    return lstat(path, &st) < 0 || (t->training && is_of(path, t->training));
+    return lstat(path, &st) < 0 || (t->resume->training && is_of(path, t->resume->training));
 }
 
 /* The writer's thread may move the link on and remove what it led to while this looks: then it looks again. */
@@ -37,7 +38,7 @@ static bool leads_to_ours(const lc_trainer *t, const char *link)
 {
     struct stat looked_at, now;
     while (stat(link, &looked_at) == 0) {
-        if (is_of(link, t->training) || is_of(link, "")) return true;
+        if (is_of(link, t->resume->training) || is_of(link, "")) return true;
         if (stat(link, &now) == 0 && now.st_ino == looked_at.st_ino && now.st_dev == looked_at.st_dev) return false;
     }
     return true; /* to nothing */
@@ -46,9 +47,9 @@ static bool leads_to_ours(const lc_trainer *t, const char *link)
 bool lc__may_become_last(const lc_trainer *t, const char *path)
 {
     struct stat st;
-    if (lstat(path, &st) < 0 || !t->training) return false;
+    if (lstat(path, &st) < 0 || !t->resume->training) return false;
     if (S_ISLNK(st.st_mode)) return leads_to_ours(t, path);
-    return S_ISDIR(st.st_mode) && is_of(path, t->training);
+    return S_ISDIR(st.st_mode) && is_of(path, t->resume->training);
 }
 
 /* ---- the training's id ---- */
@@ -63,8 +64,9 @@ void lc__mc_release(model_checkpoint *c)
 void lc__mc_clean_claim(const model_checkpoint *c, const lc_trainer *t)
 {
     char *path = NULL;
-    if (!c->dir || !t->training || !lc__is_rank_zero(t)) return;
-    if (lc__format(&path, "%s/" LC__TAKEN "training-%s", c->dir, t->training) >= 0) lc__taken_clean(AT_FDCWD, path);
+    if (!c->dir || !t->resume->training || !lc__is_rank_zero(t)) return;
+    if (lc__format(&path, "%s/" LC__TAKEN "training-%s", c->dir, t->resume->training) >= 0)
+        lc__taken_clean(AT_FDCWD, path);
     free(path);
 }
 
@@ -83,7 +85,7 @@ static lc_status claim(lc_trainer *t, model_checkpoint *c, bool *taken)
         const model_checkpoint *other = checkpoint_at(t, i);
         if (other && other->training && !strcmp(other->dir, c->dir)) return LC_OK;
     }
-    LC_TRY(lc__format(&path, "%s/training-%s", c->dir, t->training));
+    LC_TRY(lc__format(&path, "%s/training-%s", c->dir, t->resume->training));
     lc_status s = lc__take_name(path, taken, &c->training);
     free(path);
     return s;
@@ -109,8 +111,8 @@ static lc_status claim_or_begin(lc_trainer *t)
         if (checkpoint_at(t, i)) lc__mc_release(checkpoint_at(t, i));
     char *id;
     LC_TRY(lc__new_run_id(&id));
-    free(t->training);
-    t->training = id;
+    free(t->resume->training);
+    t->resume->training = id;
     lc_trainer_message(t, LC_INFO,
                        "another process goes on with the same training in the same directory: from here on this run "
                        "is a training of its own, and leaves the checkpoints that both have in common");
@@ -119,9 +121,9 @@ static lc_status claim_or_begin(lc_trainer *t)
 
 lc_status lc__mc_claim(lc_trainer *t)
 {
-    if (t->training) {
+    if (t->resume->training) {
         LC_TRY(lc__ranks_agree(t->comm, lc__is_rank_zero(t) ? claim_or_begin(t) : LC_OK));
-        LC_TRY(lc__ranks_text(t->comm, &t->training));
+        LC_TRY(lc__ranks_text(t->comm, &t->resume->training));
     }
     for (int i = 0; i < lc_trainer_callback_count(t); i++)
         if (checkpoint_at(t, i)) checkpoint_at(t, i)->claimed = true;
@@ -151,7 +153,7 @@ lc_status lc__mc_save(void *self, lc_trainer *t, lc_state *out)
         LC_TRY(lc_state_set_object(list, NULL, &o));
         LC_TRY(lc_state_set_text(o, "path", c->best[i].path));
         LC_TRY(lc_state_set_double(o, "score", c->best[i].score));
-        if (*c->best[i].training && t->training && strcmp(c->best[i].training, t->training) != 0)
+        if (*c->best[i].training && t->resume->training && strcmp(c->best[i].training, t->resume->training) != 0)
             LC_TRY(lc_state_set_text(o, "training", c->best[i].training));
     }
     return LC_OK;
@@ -229,7 +231,7 @@ lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in)
         return LC_OK;
     }
     LC_TRY(get_path(in, "kth_best_model_path", &c->kth_path));
-    const char *training = t->restoring_from ? lc__checkpoint_origin(t->restoring_from)->training : "";
+    const char *training = t->resume->restoring_from ? lc__checkpoint_origin(t->resume->restoring_from)->training : "";
     LC_TRY(get_path(in, "last_model_path", &c->last_path));
     c->has_last = false; /* whose it is now shows when it is wanted */
     LC_TRY(lc_state_get_bool(in, "has_current_score", &c->has_current));

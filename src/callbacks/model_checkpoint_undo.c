@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ModelCheckpoint plans with a checkpoint as soon as it is asked for: it is the best one, another one is to make room.
  * If it is not saved, what was remembered before comes back, and it is as if there had been no trigger. */
+#include "core/resume/resume.h"
 #include "callbacks/model_checkpoint.h"
 #include "core/resume/after_save.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* OnExceptionCheckpoint: a run that fails leaves its state behind, and the next fit goes on from there. The checkpoint
  * is removed when a fit ends well. */
+#include "core/resume/resume.h"
 #include "callbacks/callbacks.h"
 #include "core/checkpoint/proof.h"
 #include "core/resume/after_save.h"
@@ -30,7 +31,7 @@ static lc_status oe_exception(void *self, lc_trainer *t, lc_status status, const
 {
     (void)status, (void)message;
     /* Before a fit has its optimizers and what it continues there is no state to go on from. */
-    bool begun = t->stage == LC_STAGE_FIT && t->optimizers.n && !t->restoring_from;
+    bool begun = t->stage == LC_STAGE_FIT && t->optimizers.n && !t->resume->restoring_from;
     if (!begun) return LC_OK;
     lc__settle_before_the_end(t);
     return lc__save_checkpoint(t, ((on_exception *)self)->path, false);
@@ -48,7 +49,7 @@ static lc_status oe_teardown(void *self, lc_trainer *t, lc_stage stage)
 {
     on_exception *o = self;
     if (stage != LC_STAGE_FIT || t->run_state == LC_RUN_INTERRUPTED || !lc__is_rank_zero(t) || !exists(o)) return LC_OK;
-    lc_status s = lc__ckpt_remove(o->path, 0, is_continued(o, t) ? NULL : t->training);
+    lc_status s = lc__ckpt_remove(o->path, 0, is_continued(o, t) ? NULL : t->resume->training);
     if (s == LC_ERR_STATE) /* another training has saved it, or something else is in it */
         lc_trainer_message(t, LC_WARNING, "OnExceptionCheckpoint: %s", lc_error_message());
     return s == LC_ERR_NOT_FOUND || s == LC_ERR_STATE ? LC_OK : s; /* whoever took it away has done the same */

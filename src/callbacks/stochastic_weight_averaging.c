@@ -3,6 +3,7 @@
  *
  * Where Lightning adds an epoch to compute the statistics of batch norms for the averaged weights, this makes a pass
  * over the training data behind the last one, so that epochs, steps and names of checkpoints count what was trained. */
+#include "core/loop/loop.h"
 #include "callbacks/shadow.h"
 #include "base/state_count.h"
 

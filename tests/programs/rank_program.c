@@ -23,6 +23,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "core/ranks/ranks.h"
 #include "comm/control/control.h"
 #include "comm/world/world.h"
 #include "core/hooks/trainer_internal.h"
@@ -173,7 +174,7 @@ static lc_status maybe_die(void *deadly, lc_trainer *t, const lc_outputs *o, con
     if (signal_number && lc_trainer_current_epoch(t) == 2 && i == 1) {
         if (signal_number == SIGKILL && lc_trainer_checkpoint_callback(t, 0).ops) await_checkpoint(t);
         kill(getpid(), signal_number); /* to any thread: one of them reads signals, and may need a moment */
-        while (!atomic_load(&t->save_requested)) usleep(1000);
+        while (!atomic_load(&t->ranks->save_requested)) usleep(1000);
     }
     return LC_OK;
 }

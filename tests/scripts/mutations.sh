@@ -116,7 +116,7 @@ mutate 'slices of another unit gathered' src/parallel/reduce/place_slices.c 's/l
 mutate 'gradients of the slice of another rank' src/parallel/reduce/expand_sync.c 's/ints\[LC__SYNC_OFFSET\] = s->rank \* u->slice;/ints[LC__SYNC_OFFSET] = (s->size - 1 - s->rank) * u->slice;/' test_sync:sharded
 mutate 'slices that begin as another rank'"'"'s' src/tensor/initial.c 's/lc__initial_range(t, begin, count, t->data);/lc__initial_range(t, 0, count, t->data);/' test_slices
 mutate 'slices of other seeds' src/core/ranks/same_run.c 's/return \*sent ? lc__tensor_set_initial(t, &begin.initial) : LC_OK;/return LC_OK;/' test_slices
-mutate 'weights of an evaluation not loaded' src/core/trainer/run.c 's/if (t->restoring_from) LC_TRY(lc__restore_module(t, LC__IN_SLICES));//' test_slices
+mutate 'weights of an evaluation not loaded' src/core/trainer/run.c 's/if (t->resume->restoring_from) LC_TRY(lc__restore_module(t, LC__IN_SLICES));//' test_slices
 mutate 'slices no optimizer has forgotten' src/strategies/processes.c 's/if (status >= 0 \&\& before) status = lc_module_visit(m, gather_rest, before);//' test_slices
 mutate 'values made before slices' src/core/trainer/run.c 's/LC_TRY(check_optimizers(t));/LC_TRY(lc__module_fill(t->m));\n    LC_TRY(check_optimizers(t));/' test_launch:ranks_take
 mutate 'last unit dropped' src/parallel/reduce/expand_sync.c 's/if (!lc__any_trained(flat, u)) continue;/if (!lc__any_trained(flat, u) || (k \&\& k == s->n_units - 1)) continue;/' test_sync:sharded
@@ -217,13 +217,13 @@ mutate 'older runs gone on from' src/core/checkpoint/find_newest.c 's/!strcmp(m-
 mutate 'checkpoints of other trainings removed' src/core/checkpoint/proof.c 's/ours && p->owner && /false \&\& /' test_checkpoint_owner:before
 mutate 'paths of checkpoints followed' src/callbacks/model_checkpoint.c 's/path, strlen(c->dir))/path, 0)/' test_checkpoint_owner:before
 mutate 'entries of others removed with a checkpoint' src/core/checkpoint/proof.c 's/ || is_listed(&p->m, name)) ? LC__GOES : LC__STAYS/ || true) ? LC__GOES : LC__STAYS/' test_checkpoint_removal:other_things
-mutate 'leftovers without a mark cleaned away' src/core/checkpoint/proof.c 's/holds(dir, LC__MARK) || is_empty(dir)/true/' test_checkpoint_removal:names_like
+mutate 'leftovers without a mark cleaned away' src/core/checkpoint/proof.c 's/holds(dir, LC__MARK) || is_empty(dir, true)/true/' test_checkpoint_removal:names_like
 mutate 'names of checkpoints not taken' src/core/checkpoint/taken.c 's/t->fd = make(t->path, taken);/*out = NULL;/' test_checkpoint_shared:newest
 mutate 'an id that two runs have' src/callbacks/model_checkpoint_state.c 's/if (!taken) return LC_OK;/return LC_OK;/' test_checkpoint_shared:resumed
 mutate 'a training that has begun taken for one that ended' src/core/trainer/run.c 's/lc__world_trained(false);/;/' test_elastic:began_after
 # ---- what is said, and when ----
-mutate 'errors of saves stop every run' src/core/resume/after_save.c 's/ || t->stops_on_save_error)/ || true)/' test_save_errors:goes_on
-mutate 'a run that is to stop goes on' src/core/resume/after_save.c 's/ || t->stops_on_save_error)/)/' test_save_errors:to_stop
+mutate 'errors of saves stop every run' src/core/resume/after_save.c 's/ || t->resume->stops_on_save_error)/ || true)/' test_save_errors:goes_on
+mutate 'a run that is to stop goes on' src/core/resume/after_save.c 's/ || t->resume->stops_on_save_error)/)/' test_save_errors:to_stop
 mutate 'a file without a weight of the model is loaded' src/core/resume/load_weights.c 's/if (found || !l->model.n) return LC_OK;/return LC_OK;/' test_load_weights:prefixed
 mutate 'matrices left as the file has them' src/core/resume/load_weights.c 's/transposed ? j \* rows + i : i \* columns + j;/i * columns + j;/' test_load_weights:transposed
 mutate 'threads that lose time kept' src/base/pool.c 's/if (pool.lost > LOSS_NS) {/if (false) {/' test_pool:no_gain

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fabric: strategy, precision, graph, loggers and checkpoints without the trainer (fabric.h). */
 #include "base/args.h"
+#include "core/trainer/memory_limit.h"
 #include "core/logging/logging.h"
 #include "core/fabric/fabric_internal.h"
 

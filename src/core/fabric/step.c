@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One step of a program's own loop, from lc_fabric_begin to lc_fabric_end: errors in between are kept. */
+#include "core/loop/loop.h"
 #include "core/fabric/fabric_internal.h"
 
 #include "base/args.h"

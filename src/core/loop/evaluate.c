@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Validation, test and prediction: one loop, the stage says which hooks it calls. */
+#include "core/loop/loop.h"
+#include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "core/hooks/hooks.h"
@@ -22,15 +24,15 @@
 
 static lc_status remember_modes(lc_trainer *t, const lc_module *m)
 {
-    LC_TRY(lc__grow(&t->modes, &t->cap_modes, t->n_modes, 1, "the modes of modules"));
-    t->modes[t->n_modes++] = m->training;
+    LC_TRY(lc__grow(&t->loop->modes, &t->loop->cap_modes, t->loop->n_modes, 1, "the modes of modules"));
+    t->loop->modes[t->loop->n_modes++] = m->training;
     for (int i = 0; i < m->n_children; i++) LC_TRY(remember_modes(t, m->children[i]));
     return LC_OK;
 }
 
 static void restore_modes(lc_trainer *t, lc_module *m, int *i)
 {
-    if (*i < t->n_modes) m->training = t->modes[(*i)++];
+    if (*i < t->loop->n_modes) m->training = t->loop->modes[(*i)++];
     for (int c = 0; c < m->n_children; c++) restore_modes(t, m->children[c], i);
 }
 
@@ -186,10 +188,10 @@ static lc_status run_loader(lc_trainer *t, int loader)
         if (status < 0) break;
         if (!t->sanity) t->input->val_batch_count[loader]++;
         if (last) break;
-        if (atomic_load_explicit(&t->signal, memory_order_relaxed) && t->stage != LC_STAGE_FIT) {
-            lc__note_signal(atomic_load(&t->signal));
+        if (atomic_load_explicit(&t->ranks->signal, memory_order_relaxed) && t->stage != LC_STAGE_FIT) {
+            lc__note_signal(atomic_load(&t->ranks->signal));
             status = lc_fail(LC_ERR_INTERRUPTED, "%s was interrupted by signal %d", lc_stage_name(t->stage),
-                             atomic_load(&t->signal));
+                             atomic_load(&t->ranks->signal));
             goto done;
         }
     }
@@ -232,9 +234,9 @@ static lc_status run_hooks_and_loaders(lc_trainer *t)
             LC_TRY(lc__results_publish_epoch(t, &t->logging->eval_results));
     }
     LC_TRY(end_epoch(t));
-    if (!t->sanity) t->val_has_run = true;
+    if (!t->sanity) t->loop->val_has_run = true;
     /* A checkpoint saved in this hook must not validate again when it is resumed. */
-    if (t->stage == LC_STAGE_FIT && t->phase == LC__PHASE_BATCH) t->phase = LC__PHASE_VALIDATION;
+    if (t->stage == LC_STAGE_FIT && t->resume->phase == LC__PHASE_BATCH) t->resume->phase = LC__PHASE_VALIDATION;
     LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_END), NULL));
     lc__results_release(&t->logging->eval_results);
     return LC_OK;
@@ -249,7 +251,7 @@ lc_status lc__eval_loop(lc_trainer *t)
     t->validating = t->stage == LC_STAGE_FIT || t->stage == LC_STAGE_VALIDATE;
     lc__results_reset(&t->logging->eval_results);
     if (t->stage != LC_STAGE_FIT) memset(t->input->val_batch_count, 0, sizeof t->input->val_batch_count);
-    t->n_modes = 0;
+    t->loop->n_modes = 0;
     LC_TRY(remember_modes(t, t->m));
     lc_status s = run_hooks_and_loaders(t);
     if (s < 0) {
@@ -271,7 +273,7 @@ lc_status lc__eval_loop(lc_trainer *t)
 
 lc_status lc__sanity_check(lc_trainer *t)
 {
-    if (!t->input->enable_validation || t->opt.num_sanity_val_steps == 0 || t->resume_mid_epoch) return LC_OK;
+    if (!t->input->enable_validation || t->opt.num_sanity_val_steps == 0 || t->resume->resume_mid_epoch) return LC_OK;
     t->sanity = true;
     /* A run that goes on behind an epoch counts it as completed when its loop begins, as in Lightning. */
     int64_t completed = t->ckpt_path && t->current_epoch > 0 && !t->epoch_open;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epochs and batches of a training, in Lightning's order. The places where a resumed run enters are marked RESUME. */
+#include "core/loop/loop.h"
+#include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "core/hooks/profiling.h"
@@ -33,7 +35,7 @@ bool lc__validation_due(const lc_trainer *t)
     if (every > 0 && (t->current_epoch + 1) % every != 0) return false;
     if (t->is_last_batch && t->input->val_check == LC__VAL_EPOCH_END) return true;
     if (lc__should_stop(t) && can_stop_early(t)) return true;
-    if (t->input->val_check == LC__VAL_TIME) return t->comm ? t->agreed_validate : lc__validation_time_is_up(t);
+    if (t->input->val_check == LC__VAL_TIME) return t->comm ? t->ranks->agreed_validate : lc__validation_time_is_up(t);
     if (t->input->val_check == LC__VAL_STEPS)
         return !t->accumulating && t->optimizer_steps % (int64_t)t->opt.val_check_interval.value == 0;
     if (t->input->val_check == LC__VAL_EPOCH_END) return false;
@@ -54,12 +56,12 @@ static lc_status after_batch(lc_trainer *t, lc__phase done)
         LC_TRY(lc__setup_eval_data(t));
         LC_TRY(lc__eval_loop(t));
         t->input->val_time_ns = lc__now_ns();
-        t->agreed_validate = false; /* until the next sync */
+        t->ranks->agreed_validate = false; /* until the next sync */
     }
     if (t->optimizers.n_schedulers) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_STEP, true));
     if (!t->accumulating) t->batches_that_stepped++;
-    t->phase = LC__PHASE_START;
-    return t->writer ? lc__settle(t, LC__SETTLE_LOOK) : LC_OK;
+    t->resume->phase = LC__PHASE_START;
+    return t->resume->writer ? lc__settle(t, LC__SETTLE_LOOK) : LC_OK;
 }
 
 /* What was set anew holds from here on, unless a window is under way: it ends as it began. */
@@ -95,7 +97,7 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     if (t->skip) {
         t->skip = t->recording = false;
         t->batch = NULL;
-        t->epoch_ended_early = true;
+        t->loop->epoch_ended_early = true;
         t->total_batches++; /* for intervals across epochs the batch counts */
         LC_TRY(lc_step_end(t->graph));
         return lc__update_schedulers(t, LC_INTERVAL_EPOCH, false);
@@ -107,7 +109,7 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     }
     t->batches_done = i + 1;
     t->total_batches++;
-    t->phase = LC__PHASE_BATCH;
+    t->resume->phase = LC__PHASE_BATCH;
     const lc__hook_args args = {.outputs = &t->outputs, .batch = batch, .batch_idx = i};
     LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_BATCH_END, &args));
     LC_TRY(lc__vote_stop(t));
@@ -134,7 +136,7 @@ lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     bool last = t->is_last_batch, accumulating = t->accumulating;
     lc_status s = train_batch(t, batch, is_last);
     if (s >= 0 || t->batches_done != done) return s;
-    t->torn = plans_run(t) != plans;
+    t->resume->torn = plans_run(t) != plans;
     t->batch_idx = batch_idx;
     t->window_backwards = backwards;
     t->global_step = step;
@@ -145,7 +147,7 @@ lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
 
 static bool epoch_done(lc_trainer *t)
 {
-    if (t->is_last_batch || t->epoch_ended_early || max_steps_reached(t)) return true;
+    if (t->is_last_batch || t->loop->epoch_ended_early || max_steps_reached(t)) return true;
     if (t->input->train.length >= 0 && t->batches_done >= t->input->train.length) return true;
     return lc__should_stop(t) && can_stop_early(t);
 }
@@ -186,38 +188,38 @@ static lc_status interrupted(lc_trainer *t)
 static lc_status run_epoch(lc_trainer *t)
 {
     int64_t epoch = t->current_epoch;
-    lc__phase resume = t->resume_phase;
-    t->resume_phase = LC__PHASE_START;
+    lc__phase resume = t->resume->resume_phase;
+    t->resume->resume_phase = LC__PHASE_START;
     t->logging->epoch_end_reached = false;
-    t->epoch_ended_early = false;
+    t->loop->epoch_ended_early = false;
     lc__tell_progress(t);
-    if (t->resume_mid_epoch) {
+    if (t->resume->resume_mid_epoch) {
         /* RESUME: inside of an epoch, whose start hooks have run. */
-        t->resume_mid_epoch = false;
+        t->resume->resume_mid_epoch = false;
         t->batch_idx = t->batches_done - 1;
-        t->epoch_complete = false;
+        t->loop->epoch_complete = false;
         if (resume == LC__PHASE_BATCH || resume == LC__PHASE_VALIDATION) {
-            t->phase = LC__PHASE_BATCH;
+            t->resume->phase = LC__PHASE_BATCH;
             LC_TRY(after_batch(t, resume));
         } else if (t->input->train.length < 0 || t->batches_done < t->input->train.length) {
             t->is_last_batch = false;
         }
     } else {
         if (t->epoch_open) lc__results_reset(&t->logging->train_results); /* of one that was broken off */
-        t->cursor_epoch = epoch;
+        t->resume->cursor_epoch = epoch;
         t->epoch_open = true;
         t->batches_done = t->window_begin = 0;
         t->batch_idx = 0;
-        t->is_last_batch = t->epoch_complete = false;
+        t->is_last_batch = t->loop->epoch_complete = false;
         LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_EPOCH_START, NULL));
     }
     LC_TRY(lc__sync_wishes(t));
     lc__watch_epoch(t);
     if (epoch_done(t)) return LC_OK;
-    if (t->loader_state) {
-        LC_TRY(lc__name_checkpoint(t->ckpt_path, lc__source_load(&t->input->train, t->loader_state)));
-        free(t->loader_state);
-        t->loader_state = NULL;
+    if (t->resume->loader_state) {
+        LC_TRY(lc__name_checkpoint(t->ckpt_path, lc__source_load(&t->input->train, t->resume->loader_state)));
+        free(t->resume->loader_state);
+        t->resume->loader_state = NULL;
     }
     LC_TRY(lc__source_begin(&t->input->train, epoch, t->batches_done));
     lc_status s = LC_OK;
@@ -256,7 +258,7 @@ static lc_status run_epoch(lc_trainer *t)
 static lc_status after_epoch(lc_trainer *t)
 {
     lc__results *r = &t->logging->train_results;
-    if (t->epoch_complete) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_EPOCH, true));
+    if (t->loop->epoch_complete) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_EPOCH, true));
     /* The row belongs to the last step, which has been counted already. */
     t->batches_that_stepped--;
     lc_status s = lc__rows_send(t, r, LC__EPOCH_VALUES);
@@ -278,13 +280,13 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     lc__tell_progress(t);
     t->logging->epoch_end_reached = true;
     t->epochs_processed++;
-    t->epoch_complete = t->is_last_batch || t->epoch_ended_early;
+    t->loop->epoch_complete = t->is_last_batch || t->loop->epoch_ended_early;
     lc__watch_epoch_end(t);
     LC_TRY(lc__sync_wishes(t));
     LC_TRY(lc__results_reduce(t, r));
     LC_TRY(lc__results_publish_epoch(t, r));
-    if (t->epoch_complete) t->epoch_open = false; /* what fails before that is done again, and not the epoch */
-    t->phase = LC__PHASE_EPOCH_END;
+    if (t->loop->epoch_complete) t->epoch_open = false; /* what fails before that is done again, and not the epoch */
+    t->resume->phase = LC__PHASE_EPOCH_END;
     LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_EPOCH_END, NULL));
     LC_TRY(lc__results_reduce(t, r));
     LC_TRY(lc__results_publish_epoch(t, r));
@@ -292,7 +294,7 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     LC_TRY(lc__sync_wishes(t)); /* of these hooks: no gradients are exchanged before it is asked whether to go on */
     LC_TRY(after_epoch(t));
     t->logging->epoch_end_reached = false;
-    t->phase = LC__PHASE_START;
+    t->resume->phase = LC__PHASE_START;
     t->current_epoch++;
     fflush(stdout);
     return LC_OK;
@@ -393,20 +395,20 @@ lc_status lc__fit_loop(lc_trainer *t)
     LC_TRY(lc__setup_train_data(t));
     lc__check_global_batch(t);
     LC_TRY(lc__sync_wishes(t));
-    bool at_end = t->resume_phase == LC__PHASE_EPOCH_END;
+    bool at_end = t->resume->resume_phase == LC__PHASE_EPOCH_END;
     if (at_end) {
         /* RESUME: the epoch's hooks have run; what follows them has not. */
         t->current_epoch--;
-        t->epoch_complete = true;
+        t->loop->epoch_complete = true;
         lc_status s = after_epoch(t);
         t->current_epoch++;
         LC_TRY(s);
-        t->resume_phase = LC__PHASE_START;
+        t->resume->resume_phase = LC__PHASE_START;
     }
     /* RESUME: a batch, or the end of an epoch or of the training, that is not finished is finished even if no batch is
      * left. */
-    bool unfinished =
-        t->resume_mid_epoch && t->resume_phase != LC__PHASE_START && (t->is_last_batch || max_steps_reached(t));
+    bool unfinished = t->resume->resume_mid_epoch && t->resume->resume_phase != LC__PHASE_START &&
+                      (t->is_last_batch || max_steps_reached(t));
     if (!unfinished && !at_end && fit_done(t)) return LC_OK;
     if (t->input->enable_validation) LC_TRY(lc__setup_eval_data(t));
     LC_TRY(lc__check_same_data(t));

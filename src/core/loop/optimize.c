@@ -3,6 +3,7 @@
  *
  * Everything here only records. The plan is submitted (lc_step_run) behind the update of the last optimizer, or behind
  * backward while gradients are being accumulated. */
+#include "core/loop/loop.h"
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "core/hooks/profiling.h"
@@ -195,7 +196,7 @@ lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batc
     if (optimizer && lc__evaluates(optimizer)) {
         lc_status s = lc_optimizer_step_closure(optimizer, evaluate, closure);
         closure->ran = true;
-        t->watch.updates += s == LC_OK;
+        t->loop->watch.updates += s == LC_OK;
         return s;
     }
     if (!closure->ran) LC_TRY(closure_run(closure));
@@ -204,7 +205,7 @@ lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batc
     /* Without a gradient in the whole window there is nothing to update; the step counts all the same. */
     if (!skip && t->window_backwards > 0) {
         lc_optimizer_step_at(optimizer, LC__NO_SITE);
-        t->watch.updates++;
+        t->loop->watch.updates++;
     }
     return LC_OK;
 }
@@ -244,7 +245,7 @@ static lc_status default_zero_grad(lc_module *m, int64_t epoch, int64_t batch_id
 
 static lc_status default_backward(lc_module *m, lc_tensor *loss)
 {
-    lc_site site = trainer_of(m)->backward_site;
+    lc_site site = trainer_of(m)->loop->backward_site;
     lc_backward_at(loss, site.file ? site : lc__site_of(loss));
     return LC_OK;
 }
@@ -305,8 +306,8 @@ static lc_status sum_restored(lc_trainer *t)
 
 static void untoggle(lc_trainer *t)
 {
-    for (int i = 0; i < t->n_toggled; i++) lc_tensor_set_requires_grad(t->toggled[i], true);
-    t->n_toggled = 0;
+    for (int i = 0; i < t->loop->n_toggled; i++) lc_tensor_set_requires_grad(t->loop->toggled[i], true);
+    t->loop->n_toggled = 0;
 }
 
 static lc_status manual(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
@@ -316,7 +317,7 @@ static lc_status manual(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     lc_graph_set_window(t->graph, 1);     /* gradients of several backward passes add up */
     LC_TRY(sum_restored(t));
     lc_status s = lc__run_training_step(&c);
-    if (s >= 0 && t->n_toggled) s = lc__graph_flush(t->graph);
+    if (s >= 0 && t->loop->n_toggled) s = lc__graph_flush(t->graph);
     untoggle(t);
     t->outputs.loss = c.loss;
     return s;
@@ -477,9 +478,9 @@ lc_status lc_manual_backward_at(lc_module *self, lc_tensor *loss, lc_site site)
     LC_TRY(manual_trainer(self, "lc_manual_backward", site, &t));
     if (!loss) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_backward: there is no loss%s", lc__at_site(site).text);
     LC_TRY(lc_step_status(t->graph));
-    t->backward_site = site;
+    t->loop->backward_site = site;
     lc_status s = backward(t, loss);
-    t->backward_site = LC__NO_SITE;
+    t->loop->backward_site = LC__NO_SITE;
     return s;
 }
 
@@ -545,8 +546,8 @@ lc_status lc_manual_step_closure_at(lc_module *self, lc_optimizer *optimizer, lc
 
 static lc_status freeze(lc_trainer *t, lc_tensor *p)
 {
-    LC_TRY(lc__grow(&t->toggled, &t->cap_toggled, t->n_toggled, 1, "toggled parameters"));
-    t->toggled[t->n_toggled++] = p;
+    LC_TRY(lc__grow(&t->loop->toggled, &t->loop->cap_toggled, t->loop->n_toggled, 1, "toggled parameters"));
+    t->loop->toggled[t->loop->n_toggled++] = p;
     lc_tensor_set_requires_grad(p, false);
     return LC_OK;
 }
@@ -560,7 +561,8 @@ lc_status lc_toggle_optimizer(lc_module *self, const lc_optimizer *optimizer)
     lc_trainer *t = NULL;
     LC_TRY(manual_trainer(self, "lc_toggle_optimizer", LC__NO_SITE, &t));
     if (!optimizer) return lc_fail(LC_ERR_ARGUMENT, "lc_toggle_optimizer: there is no optimizer");
-    if (t->n_toggled) return lc_fail(LC_ERR_STATE, "lc_toggle_optimizer: another one is toggled; untoggle it first");
+    if (t->loop->n_toggled)
+        return lc_fail(LC_ERR_STATE, "lc_toggle_optimizer: another one is toggled; untoggle it first");
     LC_TRY(lc__graph_flush(t->graph));
     for (int k = 0; k < t->optimizers.n; k++) {
         const lc_optimizer *other = t->optimizers.optimizers[k].optimizer;
@@ -578,7 +580,7 @@ lc_status lc_untoggle_optimizer(lc_module *self)
     LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     lc_trainer *t = NULL;
     LC_TRY(manual_trainer(self, "lc_untoggle_optimizer", LC__NO_SITE, &t));
-    if (t->n_toggled) LC_TRY(lc__graph_flush(t->graph));
+    if (t->loop->n_toggled) LC_TRY(lc__graph_flush(t->graph));
     untoggle(t);
     return LC_OK;
 }

@@ -3,6 +3,7 @@
  *
  * Several ranks have slices of a global batch, in their order; what predict_step made of them is put together again, so
  * that every rank holds what one rank would: all samples once, in the order of the data. */
+#include "core/loop/loop.h"
 #include "core/input/input.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/grow.h"
@@ -12,7 +13,7 @@
 
 static lc_status append(lc_trainer *t, int loader, const lc_type *type, const void *data, size_t bytes)
 {
-    lc__predictions *p = &t->predictions[loader];
+    lc__predictions *p = &t->loop->predictions[loader];
     lc_tensor *copy = NULL;
     lc_status status;
     LC_TRY_GOTO(status, done, lc_tensor_new(type->dtype, type->ndim, type->shape, &copy));

@@ -2,6 +2,7 @@
 /* Parameters that are trained and never get a gradient: they stay what they are, which is seldom meant. They are named
  * once, after the first steps of a fit in which their optimizer's others had one (a step may leave out a part of the
  * model). With several ranks has_gradient is what all ranks have together. */
+#include "core/loop/loop.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/str.h"
 #include "optim/optim_internal.h"
@@ -79,16 +80,16 @@ static lc_status tell(lc_trainer *t, const lc_optimizer *o, const bool *used, in
 
 void lc__unused_free(lc_trainer *t)
 {
-    if (t->unused) free(t->unused->used);
-    free(t->unused);
-    t->unused = NULL;
+    if (t->loop->unused) free(t->loop->unused->used);
+    free(t->loop->unused);
+    t->loop->unused = NULL;
 }
 
 lc_status lc__unused_begin(lc_trainer *t)
 {
     int n = all_parameters(t);
     lc__unused_free(t);
-    lc__unused *u = t->unused = calloc(1, sizeof *u);
+    lc__unused *u = t->loop->unused = calloc(1, sizeof *u);
     if (u) u->used = calloc((size_t)n + 1, sizeof *u->used);
     if (u) u->n = n;
     return u && u->used ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: %d parameters", n);
@@ -96,7 +97,7 @@ lc_status lc__unused_begin(lc_trainer *t)
 
 static lc_status look(lc_trainer *t, bool last)
 {
-    lc__unused *u = t->unused;
+    lc__unused *u = t->loop->unused;
     bool *used = u->used, all_told = true;
     for (int i = 0; i < t->optimizers.n; i++) {
         const lc_optimizer *o = t->optimizers.optimizers[i].optimizer;
@@ -122,12 +123,12 @@ static lc_status look(lc_trainer *t, bool last)
 
 lc_status lc__unused_look(lc_trainer *t)
 {
-    if (!t->unused) return LC_OK;
-    if (t->unused->n != all_parameters(t)) LC_TRY(lc__unused_begin(t));
+    if (!t->loop->unused) return LC_OK;
+    if (t->loop->unused->n != all_parameters(t)) LC_TRY(lc__unused_begin(t));
     return look(t, false);
 }
 
 lc_status lc__unused_end(lc_trainer *t)
 {
-    return t->unused && t->unused->n == all_parameters(t) ? look(t, true) : LC_OK;
+    return t->loop->unused && t->loop->unused->n == all_parameters(t) ? look(t, true) : LC_OK;
 }

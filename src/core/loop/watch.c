@@ -4,6 +4,7 @@
  *
  * The loss is looked at where values of the step have been read anyway because they were logged; elsewhere with every
  * log_every_n_steps-th step and with the last batch of an epoch. So no step waits for it. */
+#include "core/loop/loop.h"
 #include "core/hooks/trainer_internal.h"
 #include "data/batch_slice.h"
 
@@ -12,7 +13,7 @@
 
 static void look_at_loss(lc_trainer *t)
 {
-    lc__watch *w = &t->watch;
+    lc__watch *w = &t->loop->watch;
     double loss;
     if (w->loss_told || !t->outputs.loss || lc_item(t->outputs.loss, &loss) < 0 || isfinite(loss)) return;
     w->loss_told = true;
@@ -25,18 +26,18 @@ static void look_at_loss(lc_trainer *t)
 
 void lc__watch_begin(lc_trainer *t)
 {
-    t->watch = (lc__watch){.losses = 0};
+    t->loop->watch = (lc__watch){.losses = 0};
 }
 
 void lc__watch_epoch(lc_trainer *t)
 {
-    t->watch.batches = t->watch.losses = t->watch.updates = 0;
-    t->watch.first_step = t->global_step;
+    t->loop->watch.batches = t->loop->watch.losses = t->loop->watch.updates = 0;
+    t->loop->watch.first_step = t->global_step;
 }
 
 void lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped, bool values_were_read)
 {
-    lc__watch *w = &t->watch;
+    lc__watch *w = &t->loop->watch;
     int64_t every = t->opt.log_every_n_steps;
     if (t->opt.barebones) return;
     if (!lc__is_empty_share(batch)) w->batches++;
@@ -46,15 +47,15 @@ void lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped, bool va
 
 void lc__watch_epoch_end(lc_trainer *t)
 {
-    lc__watch *w = &t->watch;
+    lc__watch *w = &t->loop->watch;
     bool manual = t->mo.manual_optimization;
     const char *why = NULL;
     if (w->idle_told || t->opt.barebones) return;
-    if (!t->batches_done && !t->epoch_ended_early && !t->is_last_batch) /* the run was to end before it began */
+    if (!t->batches_done && !t->loop->epoch_ended_early && !t->is_last_batch) /* the run was to end before it began */
         return;
     if (!t->batches_done)
-        why =
-            t->epoch_ended_early ? "on_train_batch_start ended it before its first batch" : "its loader gave no batch";
+        why = t->loop->epoch_ended_early ? "on_train_batch_start ended it before its first batch"
+                                         : "its loader gave no batch";
     else if (!w->batches) /* what was left of an epoch that the run goes on with */
         return;
     else if (!w->losses && !manual)

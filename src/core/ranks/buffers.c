@@ -34,13 +34,13 @@ static lc_status find_read_buffer(void *ctx, const char *path, lc_module *owner,
 {
     lc_trainer *t = ctx;
     (void)path;
-    t->reads_buffers |= may_be_read(owner, mt);
+    t->ranks->reads_buffers |= may_be_read(owner, mt);
     return LC_OK;
 }
 
 lc_status lc__read_buffers_setup(lc_trainer *t)
 {
-    t->reads_buffers = false;
+    t->ranks->reads_buffers = false;
     return t->comm ? lc_module_visit(t->m, find_read_buffer, t) : LC_OK;
 }
 
@@ -53,5 +53,5 @@ static lc_status send_read_buffer(void *ctx, const char *path, lc_module *owner,
 
 lc_status lc__read_buffers_from_rank_zero(lc_trainer *t)
 {
-    return t->reads_buffers ? lc_module_visit(t->m, send_read_buffer, t) : LC_OK;
+    return t->ranks->reads_buffers ? lc_module_visit(t->m, send_read_buffer, t) : LC_OK;
 }

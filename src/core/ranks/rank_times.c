@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In a step in which all ranks meet, the one that comes last waits least. So no clocks need to agree: how long each
  * rank waited says who was waited for, and what all of them waited is communication. */
+#include "core/ranks/ranks.h"
 #include "core/ranks/rank_times.h"
 
 #include "comm/comm_internal.h"
@@ -23,23 +24,24 @@ lc_status lc__rank_times_begin(lc_trainer *t)
 {
     lc__rank_times_free(t);
     if (!t->comm) return LC_OK;
-    t->rank_times = calloc(1, sizeof *t->rank_times);
-    if (!t->rank_times) return lc_fail(LC_ERR_MEMORY, "out of memory: the times of %d steps", LC__RANK_TIMES_KEPT);
-    gethostname(t->rank_times->record.host, sizeof t->rank_times->record.host - 1);
+    t->ranks->rank_times = calloc(1, sizeof *t->ranks->rank_times);
+    if (!t->ranks->rank_times)
+        return lc_fail(LC_ERR_MEMORY, "out of memory: the times of %d steps", LC__RANK_TIMES_KEPT);
+    gethostname(t->ranks->rank_times->record.host, sizeof t->ranks->rank_times->record.host - 1);
     return LC_OK;
 }
 
 void lc__rank_times_free(lc_trainer *t)
 {
-    free(t->rank_times);
-    t->rank_times = NULL;
+    free(t->ranks->rank_times);
+    t->ranks->rank_times = NULL;
 }
 
 /* ---- a step ---- */
 
 int64_t lc__rank_times_start(lc_trainer *t)
 {
-    struct lc__rank_times *r = t->rank_times;
+    struct lc__rank_times *r = t->ranks->rank_times;
     int64_t now = r ? lc__now_ns() : 0;
     if (r && !r->started) r->started = now, r->loading = 0;
     return now;
@@ -47,13 +49,13 @@ int64_t lc__rank_times_start(lc_trainer *t)
 
 void lc__rank_times_loaded(lc_trainer *t, int64_t asked)
 {
-    if (t->rank_times) t->rank_times->loading += lc__now_ns() - asked;
+    if (t->ranks->rank_times) t->ranks->rank_times->loading += lc__now_ns() - asked;
 }
 
 void lc__rank_times_sync(lc_trainer *t)
 {
     lc_comm_stats stats;
-    struct lc__rank_times *r = t->rank_times;
+    struct lc__rank_times *r = t->ranks->rank_times;
     if (!r || !t->comm || r->synced) return;
     lc__comm_total(t->comm, &stats);
     r->synced = true;
@@ -69,7 +71,7 @@ static int32_t microseconds(int64_t ns)
 void lc__rank_times_stepped(lc_trainer *t)
 {
     lc_comm_stats stats;
-    struct lc__rank_times *r = t->rank_times;
+    struct lc__rank_times *r = t->ranks->rank_times;
     if (!r || !t->comm || !r->synced) return;
     r->synced = false;
     lc__comm_total(t->comm, &stats);
@@ -193,7 +195,7 @@ static void say(lc_trainer *t, const lc__rank_record *all, const lc__rank_verdic
 lc_status lc__rank_times_report(lc_trainer *t)
 {
     enum { FEW = 8 };
-    struct lc__rank_times *r = t->rank_times;
+    struct lc__rank_times *r = t->ranks->rank_times;
     lc__rank_record *all = NULL;
     lc__rank_verdict v;
     lc_status status = LC_OK;

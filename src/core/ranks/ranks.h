@@ -6,6 +6,22 @@
 
 #include "core/hooks/trainer_internal.h"
 
+#include <stdatomic.h>
+
+typedef struct lc__ranks {
+    struct lc__rank_times *rank_times; /* of a fit with several ranks (rank_times.h); NULL */
+    bool reads_buffers;                /* training steps may read some, which are rank 0's then */
+    lc_comm *batch_norm_comm;          /* of batch norm layers (sync_batch_norm.c); NULL: each rank's own statistics */
+    int batch_norm_leader;             /* in a batch that some ranks have no sample of; -1 */
+    bool parts_told;                   /* that a combined loader's batch is shared out unevenly */
+    bool votes_skip, votes_stop;       /* in a fit, after hooks that may want it on one rank */
+    /* What this rank's signals ask for, and what all ranks have agreed on. */
+    atomic_int signal;
+    atomic_int save_requested; /* SIGUSR1 */
+    int agreed_signal;
+    bool agreed_save, agreed_validate;
+} lc__ranks;
+
 /* An error if a run of this trainer has failed, and with it what joined the ranks. Not collective. */
 lc_status lc__ranks_are_there(const lc_trainer *t) LC_MUST_USE;
 

@@ -44,19 +44,19 @@ lc_status lc__batch_norms_setup(lc_trainer *t, int devices)
     if (!t->opt.sync_batchnorm) return tell_unsynced(t, devices > 1);
     if (!t->comm) return LC_OK;
     lc__batch_norms_release(t);
-    LC_TRY(lc_comm_split(t->comm, 0, t->rank, &t->batch_norm_comm));
-    t->batch_norm_leader = -1;
-    if (!lc_sync_batch_norm(t->m, t->batch_norm_comm))
+    LC_TRY(lc_comm_split(t->comm, 0, t->rank, &t->ranks->batch_norm_comm));
+    t->ranks->batch_norm_leader = -1;
+    if (!lc_sync_batch_norm(t->m, t->ranks->batch_norm_comm))
         lc_trainer_message(t, LC_WARNING, "sync_batchnorm: %s has no batch norm layer", t->mo.name);
     return LC_OK;
 }
 
 void lc__batch_norms_release(lc_trainer *t)
 {
-    if (!t->batch_norm_comm) return;
+    if (!t->ranks->batch_norm_comm) return;
     lc_sync_batch_norm(t->m, NULL);
-    lc_comm_free(t->batch_norm_comm);
-    t->batch_norm_comm = NULL;
+    lc_comm_free(t->ranks->batch_norm_comm);
+    t->ranks->batch_norm_comm = NULL;
 }
 
 /* The last rank that has samples, if there are some that have none; else -1. */
@@ -79,20 +79,22 @@ static int leader_of(const lc_trainer *t, const lc_batch *batch)
 
 lc_status lc__batch_norms_begin(lc_trainer *t, const lc_batch *batch)
 {
-    if (!t->batch_norm_comm || batch->global_size < 1) return LC_OK;
+    if (!t->ranks->batch_norm_comm || batch->global_size < 1) return LC_OK;
     bool empty = lc__is_empty_share(batch);
-    t->batch_norm_leader = leader_of(t, batch);
-    if (empty ? t->batch_norm_leader < 0 || t->batch_norm_leader == t->rank : false)
+    t->ranks->batch_norm_leader = leader_of(t, batch);
+    if (empty ? t->ranks->batch_norm_leader < 0 || t->ranks->batch_norm_leader == t->rank : false)
         return lc_fail(LC_ERR_USER,
                        "rank %d has none of a batch of %lld samples on %d ranks; with sync_batchnorm a loader shares "
                        "them out as lc_shard_slice does",
                        t->rank, (long long)lc__batch_least(batch), t->n_ranks);
-    if (t->batch_norm_leader >= 0 && t->strategy->syncs_every_backward) /* the plan would have to be run in two parts */
+    if (t->ranks->batch_norm_leader >= 0 &&
+        t->strategy->syncs_every_backward) /* the plan would have to be run in two parts */
         return lc_fail(LC_ERR_UNSUPPORTED,
                        "sync_batchnorm with the strategy %s needs a sample of every batch on every rank, and this one "
                        "has %lld for %d ranks; leave it out (drop_last), or use --strategy ddp or sharded_1",
                        t->strategy->name, (long long)lc__batch_least(batch), t->n_ranks);
-    if (t->batch_norm_leader >= 0 && !empty) lc__comm_announce(t->batch_norm_comm, t->batch_norm_leader);
+    if (t->ranks->batch_norm_leader >= 0 && !empty)
+        lc__comm_announce(t->ranks->batch_norm_comm, t->ranks->batch_norm_leader);
     return LC_OK;
 }
 
@@ -102,26 +104,26 @@ static lc_status send_statistics(void *ctx, const char *path, lc_module *owner, 
     lc_tensor *b = mt->tensor;
     (void)path;
     if (mt->is_parameter || !lc__as_batch_norm(owner)) return LC_OK;
-    return lc_comm_broadcast(t->batch_norm_comm, b->data, lc_tensor_numel(b), lc_tensor_dtype(b), t->batch_norm_leader,
-                             NULL);
+    return lc_comm_broadcast(t->ranks->batch_norm_comm, b->data, lc_tensor_numel(b), lc_tensor_dtype(b),
+                             t->ranks->batch_norm_leader, NULL);
 }
 
 lc_status lc__batch_norms_end(lc_trainer *t, bool has_loss)
 {
-    if (!t->batch_norm_comm) return LC_OK;
+    if (!t->ranks->batch_norm_comm) return LC_OK;
     bool empty = lc__is_empty_share(t->batch);
     if (!has_loss && !empty)
         return lc_fail(LC_ERR_USER,
                        "training_step returned no loss: with sync_batchnorm the other ranks wait for this one in the "
                        "backward pass; return one on every rank");
-    if (t->batch_norm_leader < 0) return LC_OK;
+    if (t->ranks->batch_norm_leader < 0) return LC_OK;
     if (empty) {
-        LC_TRY(lc__comm_follow(t->batch_norm_comm, t->batch_norm_leader));
+        LC_TRY(lc__comm_follow(t->ranks->batch_norm_comm, t->ranks->batch_norm_leader));
     } else {
         LC_TRY(lc_step_run(t->graph)); /* the calls are made in it */
-        LC_TRY(lc__comm_announce_end(t->batch_norm_comm));
+        LC_TRY(lc__comm_announce_end(t->ranks->batch_norm_comm));
     }
     lc_status s = lc_module_visit(t->m, send_statistics, t);
-    t->batch_norm_leader = -1;
+    t->ranks->batch_norm_leader = -1;
     return s;
 }

@@ -38,8 +38,8 @@ static void wishes(lc_trainer *t, uint8_t flags[LC_SYNC_FLAGS])
 {
     memset(flags, 0, LC_SYNC_FLAGS);
     flags[WISH_STOP] = t->stop_wish;
-    flags[WISH_SIGNAL] = (uint8_t)atomic_load(&t->signal);
-    flags[WISH_SAVE] = atomic_load(&t->save_requested) != 0;
+    flags[WISH_SIGNAL] = (uint8_t)atomic_load(&t->ranks->signal);
+    flags[WISH_SAVE] = atomic_load(&t->ranks->save_requested) != 0;
     flags[WISH_VALIDATE] = t->input->val_check == LC__VAL_TIME && lc__validation_time_is_up(t);
     /* By hand nothing is divided by them, and no window ends their count. */
     int64_t backwards = t->mo.manual_optimization ? 0 : t->window_backwards;
@@ -49,9 +49,9 @@ static void wishes(lc_trainer *t, uint8_t flags[LC_SYNC_FLAGS])
 static void agree(lc_trainer *t, const uint8_t flags[LC_SYNC_FLAGS])
 {
     if (flags[WISH_STOP]) t->user_stop = true;
-    t->agreed_signal = flags[WISH_SIGNAL];
-    t->agreed_save = flags[WISH_SAVE];
-    t->agreed_validate = flags[WISH_VALIDATE];
+    t->ranks->agreed_signal = flags[WISH_SIGNAL];
+    t->ranks->agreed_save = flags[WISH_SAVE];
+    t->ranks->agreed_validate = flags[WISH_VALIDATE];
 }
 
 lc_status lc__sync_gradients(lc_trainer *t)
@@ -96,27 +96,27 @@ lc_status lc__votes_begin(lc_trainer *t)
     }
     uint8_t votes[] = {skip, stop};
     if (t->comm) LC_TRY(lc_comm_all_reduce(t->comm, votes, votes, 2, LC_U8, LC_COMM_MAX, NULL));
-    t->votes_skip = votes[0];
-    t->votes_stop = votes[1];
+    t->ranks->votes_skip = votes[0];
+    t->ranks->votes_stop = votes[1];
     return LC_OK;
 }
 
 lc_status lc__vote_skip(lc_trainer *t, bool *skip)
 {
-    return t->votes_skip ? lc__ranks_any(t->comm, skip) : LC_OK;
+    return t->ranks->votes_skip ? lc__ranks_any(t->comm, skip) : LC_OK;
 }
 
 lc_status lc__vote_stop(lc_trainer *t)
 {
-    return t->votes_stop ? lc__sync_wishes(t) : LC_OK;
+    return t->ranks->votes_stop ? lc__sync_wishes(t) : LC_OK;
 }
 
 int lc__signal_of(const lc_trainer *t)
 {
-    return t->comm ? t->agreed_signal : atomic_load_explicit(&t->signal, memory_order_relaxed);
+    return t->comm ? t->ranks->agreed_signal : atomic_load_explicit(&t->ranks->signal, memory_order_relaxed);
 }
 
 bool lc__save_requested(const lc_trainer *t)
 {
-    return t->comm ? t->agreed_save : atomic_load_explicit(&t->save_requested, memory_order_relaxed) != 0;
+    return t->comm ? t->ranks->agreed_save : atomic_load_explicit(&t->ranks->save_requested, memory_order_relaxed) != 0;
 }

@@ -6,6 +6,7 @@
  * Writing goes on beside the training, and with ranks one of them may do it alone. So each rank knows that a save is
  * under way, but what became of it changes nothing before all ranks have agreed on it (lc__settle with more than a
  * look), and all of them decide alike. */
+#include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/resume/after_save.h"
 #include "base/grow.h"
@@ -39,7 +40,7 @@ static bool is_of_writing(lc_status status)
 
 static void say_failed(lc_trainer *t, const char *why)
 {
-    const lc__saves *s = &t->saves;
+    const lc__saves *s = &t->resume->saves;
     if (!lc__is_rank_zero(t)) return;
     lc_trainer_message(t, LC_ERROR, "%s; the training goes on and saves again at the next occasion (%s%s)", why,
                        s->good ? "the newest that is saved is " : "nothing is saved yet", s->good ? s->good : "");
@@ -47,7 +48,7 @@ static void say_failed(lc_trainer *t, const char *why)
 
 static void note_failure(lc_trainer *t, const char *why, int of)
 {
-    lc__saves *s = &t->saves;
+    lc__saves *s = &t->resume->saves;
     s->failures++;
     s->last_failed = true;
     s->why_of = of;
@@ -57,7 +58,7 @@ static void note_failure(lc_trainer *t, const char *why, int of)
 
 static void note_success(lc_trainer *t, const char *path)
 {
-    lc__saves *s = &t->saves;
+    lc__saves *s = &t->resume->saves;
     char *good;
     s->last_failed = false;
     if (lc__copy_text(path, &good) < 0) good = NULL;
@@ -67,11 +68,11 @@ static void note_success(lc_trainer *t, const char *path)
 
 void lc__saves_begin(lc_trainer *t)
 {
-    t->saves.failures = 0;
-    t->saves.last_failed = false;
-    free(t->saves.good);
-    t->saves.good = NULL;
-    if (t->ckpt_path && lc__copy_text(t->ckpt_path, &t->saves.good) < 0) t->saves.good = NULL;
+    t->resume->saves.failures = 0;
+    t->resume->saves.last_failed = false;
+    free(t->resume->saves.good);
+    t->resume->saves.good = NULL;
+    if (t->ckpt_path && lc__copy_text(t->ckpt_path, &t->resume->saves.good) < 0) t->resume->saves.good = NULL;
 }
 
 void lc__saves_count(lc_trainer *t, const char *path, lc_status status)
@@ -79,16 +80,16 @@ void lc__saves_count(lc_trainer *t, const char *path, lc_status status)
     if (status >= 0)
         note_success(t, path);
     else if (is_of_writing(status)) {
-        t->saves.failures++;
-        t->saves.last_failed = true;
-        t->saves.why_of = lc__error_rank();
-        lc__copy_message(t->saves.why, sizeof t->saves.why);
+        t->resume->saves.failures++;
+        t->resume->saves.last_failed = true;
+        t->resume->saves.why_of = lc__error_rank();
+        lc__copy_message(t->resume->saves.why, sizeof t->resume->saves.why);
     }
 }
 
 lc_status lc__saves_verdict(lc_trainer *t)
 {
-    const lc__saves *s = &t->saves;
+    const lc__saves *s = &t->resume->saves;
     if (!s->last_failed) return LC_OK;
     lc_fail(LC_ERR_IO, "the training ended at epoch %lld, step %lld, but its last checkpoint was not saved: %s; %s%s",
             (long long)t->current_epoch, (long long)t->global_step, s->why,
@@ -110,7 +111,7 @@ static void forget(lc__saves *s)
 /* The row, once. */
 static void note(lc_trainer *t)
 {
-    lc__saves *s = &t->saves;
+    lc__saves *s = &t->resume->saves;
     if (s->noted) return;
     s->noted = true;
     lc__note_checkpoint(t, s->path, s->step, s->score, s->has_score);
@@ -132,7 +133,7 @@ static void tell_owner(const lc_trainer *t, void *owner, lc__save_settled *settl
 /* Whether an error of one of the ranks stops the run: they may have different ones. */
 static lc_status agree_to_stop(lc_trainer *t, lc_status status, bool *stop)
 {
-    uint8_t any = status < 0 && (!is_of_writing(status) || t->stops_on_save_error);
+    uint8_t any = status < 0 && (!is_of_writing(status) || t->resume->stops_on_save_error);
     if (t->comm) LC_TRY(lc_comm_all_reduce(t->comm, &any, &any, 1, LC_U8, LC_COMM_MAX, NULL));
     *stop = any;
     return LC_OK;
@@ -141,7 +142,7 @@ static lc_status agree_to_stop(lc_trainer *t, lc_status status, bool *stop)
 /* `status` is an error on all ranks, or on none. */
 static lc_status conclude(lc_trainer *t, lc_status status)
 {
-    lc__saves *s = &t->saves;
+    lc__saves *s = &t->resume->saves;
     bool stop = false;
     char why[1024];
     int of = lc__error_rank();
@@ -164,19 +165,20 @@ static lc_status conclude(lc_trainer *t, lc_status status)
 /* On this rank. */
 static lc_status own_result(lc_trainer *t)
 {
-    lc__saves *s = &t->saves;
-    if (!s->known) return lc_ckpt_wait(t->writer);
+    lc__saves *s = &t->resume->saves;
+    if (!s->known) return lc_ckpt_wait(t->resume->writer);
     return s->status < 0 ? lc_fail(s->status, "%s", s->early) : LC_OK;
 }
 
 /* Whether it is known here how it went. Nothing waits, and with ranks nothing is decided. */
 static lc_status look(lc_trainer *t)
 {
-    lc__saves *s = &t->saves;
+    lc__saves *s = &t->resume->saves;
     lc_status status = LC_OK;
-    if (s->known ? t->comm != NULL : !lc__ckpt_peek(t->writer, &status)) return LC_OK;
+    if (s->known ? t->comm != NULL : !lc__ckpt_peek(t->resume->writer, &status)) return LC_OK;
     if (!t->comm)
-        return conclude(t, lc__ckpt_is_shared(t->writer) ? lc__ckpt_wait_together(t->writer, NULL) : own_result(t));
+        return conclude(t, lc__ckpt_is_shared(t->resume->writer) ? lc__ckpt_wait_together(t->resume->writer, NULL)
+                                                                 : own_result(t));
     if (!lc__is_rank_zero(t)) return LC_OK;
     if (status >= 0) note(t);
     return LC_OK;
@@ -184,15 +186,15 @@ static lc_status look(lc_trainer *t)
 
 static lc_status wait_for_all(lc_trainer *t)
 {
-    bool shared = lc__ckpt_is_shared(t->writer);
-    lc_status status = shared ? lc__ckpt_wait_together(t->writer, t->comm) : own_result(t);
+    bool shared = lc__ckpt_is_shared(t->resume->writer);
+    lc_status status = shared ? lc__ckpt_wait_together(t->resume->writer, t->comm) : own_result(t);
     if (!shared) status = lc__ranks_agree(t->comm, status);
     return conclude(t, status);
 }
 
 lc_status lc__save(lc_trainer *t, const lc__save_plan *plan)
 {
-    lc__saves *s = &t->saves;
+    lc__saves *s = &t->resume->saves;
     LC_TRY(lc__settle(t, LC__SETTLE_RESULT));
     LC_TRY(lc__copy_text(plan->path, &s->path));
     s->step = t->global_step, s->epoch = t->current_epoch;
@@ -215,7 +217,7 @@ lc_status lc__save(lc_trainer *t, const lc__save_plan *plan)
 
 void lc__saves_replaced(lc_trainer *t, const char *path)
 {
-    lc__saves *s = &t->saves;
+    lc__saves *s = &t->resume->saves;
     if (!lc__is_rank_zero(t) || !t->logging->loggers_started) return;
     if (lc__grow_one(&s->replaced, s->n_replaced, "checkpoints that gave way") < 0) return; /* its row stays */
     struct lc__replaced *r = &s->replaced[s->n_replaced];
@@ -237,8 +239,8 @@ static bool is_gone(const struct lc__replaced *r)
 
 static void note_removed(lc_trainer *t)
 {
-    lc__saves *s = &t->saves;
-    if (!s->n_replaced || s->under_way || !lc__ckpt_is_idle(t->writer)) return;
+    lc__saves *s = &t->resume->saves;
+    if (!s->n_replaced || s->under_way || !lc__ckpt_is_idle(t->resume->writer)) return;
     for (int i = 0; i < s->n_replaced; i++) {
         if (is_gone(&s->replaced[i])) lc__note_removed_checkpoint(t, s->replaced[i].path);
         free(s->replaced[i].path);
@@ -251,18 +253,18 @@ static void note_removed(lc_trainer *t)
 lc_status lc__settle(lc_trainer *t, lc__settling how)
 {
     char text[1024];
-    lc__saves *s = &t->saves;
+    lc__saves *s = &t->resume->saves;
     lc_status status = LC_OK;
-    if (!t->writer) return LC_OK;
+    if (!t->resume->writer) return LC_OK;
     if (s->under_way)
         status = how == LC__SETTLE_LOOK ? look(t) : wait_for_all(t);
     else if (how != LC__SETTLE_LOOK)
-        status = lc__ckpt_wait_together(t->writer, t->comm);
+        status = lc__ckpt_wait_together(t->resume->writer, t->comm);
     char message[1024];
     lc__copy_message(message, sizeof message);
-    if (how == LC__SETTLE_ALL) lc__ckpt_rest(t->writer);
+    if (how == LC__SETTLE_ALL) lc__ckpt_rest(t->resume->writer);
     note_removed(t);
-    if (lc__ckpt_complaint(t->writer, text, sizeof text)) lc_trainer_message(t, LC_WARNING, "%s", text);
+    if (lc__ckpt_complaint(t->resume->writer, text, sizeof text)) lc_trainer_message(t, LC_WARNING, "%s", text);
     return status < 0 ? lc_fail(status, "%s", message) : status;
 }
 
@@ -273,7 +275,7 @@ void lc__settle_before_the_end(lc_trainer *t)
 
 void lc__saves_free(lc_trainer *t)
 {
-    lc__saves *s = &t->saves;
+    lc__saves *s = &t->resume->saves;
     forget(s);
     for (int i = 0; i < s->n_replaced; i++) free(s->replaced[i].path);
     free(s->replaced);

@@ -5,6 +5,32 @@
 
 #include "core/hooks/trainer_internal.h"
 
+typedef void lc__save_settled(void *owner, bool saved);
+typedef struct lc__saves {
+    /* The save that is under way: the same on all ranks. */
+    bool under_way;
+    char *path;
+    int64_t step, epoch;
+    double score;
+    bool has_score, verbose;
+    void *owner;
+    lc__save_settled *settled;
+    /* On this rank: */
+    bool known, noted; /* `status` is how it went; loggers know of it */
+    lc_status status;
+    char early[1024];             /* the message of `status` */
+    struct lc__replaced {         /* what may have been removed meanwhile */
+        char *path, training[48]; /* of which training, "" if that is not known */
+    } * replaced;
+    int n_replaced;
+    /* Of the fit, the same on all ranks: */
+    int64_t failures;
+    bool last_failed;
+    char why[1024];
+    int why_of; /* the rank on which that happened; -1: this one */
+    char *good; /* the newest that is saved; NULL: none is */
+} lc__saves;
+
 typedef struct lc__save_plan {
     const char *path;
     bool weights_only, wait, verbose;

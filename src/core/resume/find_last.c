@@ -3,6 +3,7 @@
  * ckpt_path=best in a program that has saved nothing itself: the best one of that run, which its newest checkpoint
  * knows. Ranks that were started again (LIGHTC_RESTARTED) go on from the newest that this fit of this run has written:
  * other runs, and other fits of the program, may write below the same directory. */
+#include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/checkpoint/find_newest.h"
 #include "core/checkpoint/proof.h"
@@ -18,12 +19,12 @@
 
 lc__ckpt_origin lc__origin(const lc_trainer *t)
 {
-    lc__ckpt_origin origin = {.fit = t->fit_number};
+    lc__ckpt_origin origin = {.fit = t->resume->fit_number};
     const char *run = getenv("LIGHTC_RUN");
     size_t n = 0;
     while (run && isalnum((unsigned char)run[n])) n++;
     if (run && !run[n] && n < sizeof origin.run) memcpy(origin.run, run, n);
-    if (t->training) snprintf(origin.training, sizeof origin.training, "%s", t->training);
+    if (t->resume->training) snprintf(origin.training, sizeof origin.training, "%s", t->resume->training);
     return origin;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options weights, weights_...: what a trainer's first run begins with. Rank 0 reads them; its parameters become
  * those of the other ranks as they do anyway. */
+#include "core/resume/resume.h"
 #include "comm/agree.h"
 #include "core/resume/run_state.h"
 #include "tensor/initial.h"
@@ -69,9 +70,9 @@ done:
 
 lc_status lc__initial_weights(lc_trainer *t)
 {
-    if (!t->opt.weights || !*t->opt.weights || t->weights_loaded) return LC_OK;
-    t->weights_loaded = true; /* a later run goes on with what this one makes of them */
-    if (t->restoring_from) {
+    if (!t->opt.weights || !*t->opt.weights || t->resume->weights_loaded) return LC_OK;
+    t->resume->weights_loaded = true; /* a later run goes on with what this one makes of them */
+    if (t->resume->restoring_from) {
         lc_trainer_message(t, LC_INFO, "weights are left out: the run goes on from %s", t->ckpt_path);
         return LC_OK;
     }

@@ -3,6 +3,8 @@
  * <default_root_dir>/hpc_ckpt_N.ckpt after the step, the job is queued again, and the training goes on until it is
  * ended. A job that SLURM started anew continues from the newest of these files; of a program with several fits, each
  * from its own. Without SLURM it is a checkpoint on demand. */
+#include "core/ranks/ranks.h"
+#include "core/resume/resume.h"
 #include "core/checkpoint/checkpoint.h"
 #include "comm/agree.h"
 #include "core/resume/after_save.h"
@@ -66,8 +68,8 @@ static lc_status next_path(lc_trainer *t, char *path, size_t size)
 lc_status lc__save_on_request(lc_trainer *t)
 {
     char path[4200];
-    atomic_store(&t->save_requested, 0);
-    t->agreed_save = false;                   /* until the next sync */
+    atomic_store(&t->ranks->save_requested, 0);
+    t->ranks->agreed_save = false;            /* until the next sync */
     LC_TRY(lc__settle(t, LC__SETTLE_RESULT)); /* an error of another save is none of this one */
     lc_status s = lc__ranks_agree(t->comm, next_path(t, path, sizeof path));
     if (s >= 0) s = lc__save_checkpoint(t, path, false);

@@ -2,6 +2,7 @@
 /* How a run continues from a checkpoint (save.c says what one holds). Weights and callbacks come back before
  * configure_optimizers, the rest behind on_fit_start, as in Lightning; with gather_parameters=false weights come behind
  * configure_optimizers, when the module has been cut, as with Lightning's FSDP. */
+#include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "core/hooks/hooks.h"
@@ -48,10 +49,11 @@ lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out)
 {
     char path[PATH_MAX];
     *out = NULL;
-    bool goes_on = t->stage == LC_STAGE_FIT && !t->is_probe;
+    bool goes_on = t->stage == LC_STAGE_FIT && !t->resume->is_probe;
     if (goes_on && lc__find_restart(t, path, sizeof path)) return lc__copy_text(path, out);
     /* A job that SLURM started anew goes on by itself. */
-    if ((!asked || !*asked) && goes_on && lc__on_slurm() && lc__find_hpc(t, t->fit_number, path, sizeof path) >= 0)
+    if ((!asked || !*asked) && goes_on && lc__on_slurm() &&
+        lc__find_hpc(t, t->resume->fit_number, path, sizeof path) >= 0)
         return lc__copy_text(path, out);
     if (!asked || !*asked) return LC_OK;
     if (!strcmp(asked, "hpc")) {
@@ -95,12 +97,12 @@ lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
 {
     const lc_state *loop;
     const char *phase;
-    lc_checkpoint_close(t->restoring_from);
-    t->restoring_from = NULL;
-    LC_TRY(lc__ranks_open_checkpoint(t->comm, path, &t->restoring_from));
-    LC_TRY(lc__name_checkpoint(path, lc__check_format(t->restoring_from)));
+    lc_checkpoint_close(t->resume->restoring_from);
+    t->resume->restoring_from = NULL;
+    LC_TRY(lc__ranks_open_checkpoint(t->comm, path, &t->resume->restoring_from));
+    LC_TRY(lc__name_checkpoint(path, lc__check_format(t->resume->restoring_from)));
     t->resumed_step = -1;
-    if (lc_state_get_object(lc_checkpoint_state(t->restoring_from), "loop", &loop) == LC_OK) {
+    if (lc_state_get_object(lc_checkpoint_state(t->resume->restoring_from), "loop", &loop) == LC_OK) {
         LC_TRY(lc__name_checkpoint(path, lc__state_get_count(loop, "batches_that_stepped", 0, &t->resumed_step)));
         LC_TRY(lc__name_checkpoint(path, lc_state_get_text(loop, "phase", &phase)));
         /* Of a batch that is not finished, rows have been sent under its step. */
@@ -108,13 +110,13 @@ lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
     }
     free(t->ckpt_path);
     t->ckpt_path = NULL;
-    return lc__copy_text(lc_checkpoint_path(t->restoring_from), &t->ckpt_path);
+    return lc__copy_text(lc_checkpoint_path(t->resume->restoring_from), &t->ckpt_path);
 }
 
 static lc_status load_callback_tensor(void *ctx, const char *name, lc_tensor *tensor)
 {
     lc_trainer *t = ctx;
-    lc_safetensors *f = lc_checkpoint_part(t->restoring_from, LC_CKPT_TENSORS);
+    lc_safetensors *f = lc_checkpoint_part(t->resume->restoring_from, LC_CKPT_TENSORS);
     return f ? lc_safetensors_load(f, name, tensor)
              : lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no tensor %s", t->ckpt_path, name);
 }
@@ -147,13 +149,13 @@ static void warn_of_others(lc_trainer *t, const lc_state *callbacks)
 
 lc_status lc__restore_module(lc_trainer *t, lc__restoring when)
 {
-    const lc_state *root = lc_checkpoint_state(t->restoring_from), *own, *callbacks;
+    const lc_state *root = lc_checkpoint_state(t->resume->restoring_from), *own, *callbacks;
     if (when != LC__AHEAD_OF_SLICES) {
         if (lc_state_find(root, "module")) {
             LC_TRY(lc__name_checkpoint(t->ckpt_path, lc_state_get_object(root, "module", &own)));
             LC_TRY(lc__hook_module(t, LC_HOOK_ON_LOAD_CHECKPOINT, &(lc__hook_args){.loaded = own}));
         }
-        LC_TRY(lc__load_model(t->m, t->restoring_from));
+        LC_TRY(lc__load_model(t->m, t->resume->restoring_from));
     } else {
         LC_TRY(lc__module_revive(t->m));
     }
@@ -178,13 +180,13 @@ int64_t lc__global_batch(const lc_trainer *t)
 void lc__check_global_batch(lc_trainer *t)
 {
     int64_t now = lc__global_batch(t);
-    if (t->resume_mid_epoch && t->resumed_batch > 0 && now > 0 && now != t->resumed_batch)
+    if (t->resume->resume_mid_epoch && t->resume->resumed_batch > 0 && now > 0 && now != t->resume->resumed_batch)
         lc_trainer_message(
             t, LC_WARNING,
             "the checkpoint stands at batch %lld of an epoch with batches of %lld samples (of all ranks); "
             "with batches of %lld the rest of this epoch has other samples",
-            (long long)t->batches_done, (long long)t->resumed_batch, (long long)now);
-    t->resumed_batch = 0;
+            (long long)t->batches_done, (long long)t->resume->resumed_batch, (long long)now);
+    t->resume->resumed_batch = 0;
 }
 
 static lc_status read_phase(const char *text, lc__phase *out)
@@ -223,21 +225,21 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     LC_TRY(lc_state_get_bool(o, "accumulating", &t->accumulating));
     LC_TRY(lc__state_get_count(o, "window_backwards", 0, &backwards));
     LC_TRY(lc__state_get_count(o, "accumulate_grad_batches", 1, &accumulate));
-    next = accumulate, begin = t->resumed_batch = 0; /* an older one lacks them */
+    next = accumulate, begin = t->resume->resumed_batch = 0; /* an older one lacks them */
     if (lc_state_find(o, "next_accumulate_grad_batches"))
         LC_TRY(lc__state_get_count(o, "next_accumulate_grad_batches", 1, &next));
     if (lc_state_find(o, "window_begin")) LC_TRY(lc__state_get_count(o, "window_begin", 0, &begin));
-    if (lc_state_find(o, "global_batch")) LC_TRY(lc__state_get_count(o, "global_batch", 0, &t->resumed_batch));
-    LC_TRY(lc__source_saved(t, o, &t->loader_state));
+    if (lc_state_find(o, "global_batch")) LC_TRY(lc__state_get_count(o, "global_batch", 0, &t->resume->resumed_batch));
+    LC_TRY(lc__source_saved(t, o, &t->resume->loader_state));
     LC_TRY(lc_state_get_array(o, "val_batches", &counts));
     for (int i = 0; i < lc_state_length(counts) && i < LC_MAX_LOADERS; i++)
         LC_TRY(lc__state_get_count(lc_state_at(counts, i), NULL, 0, &t->input->val_batch_count[i]));
     if (begin > t->batches_done)
         return lc_fail(LC_ERR_FORMAT, "state \"window_begin\" is %lld, and \"batches_done\" is only %lld",
                        (long long)begin, (long long)t->batches_done);
-    LC_TRY(read_phase(phase, &t->resume_phase));
-    t->resume_mid_epoch = t->epoch_open && t->batches_done > 0;
-    if (t->resume_mid_epoch) { /* a window must end as it began */
+    LC_TRY(read_phase(phase, &t->resume->resume_phase));
+    t->resume->resume_mid_epoch = t->epoch_open && t->batches_done > 0;
+    if (t->resume->resume_mid_epoch) { /* a window must end as it began */
         if (next != t->accumulate_next)
             lc_trainer_message(t, LC_WARNING,
                                "accumulate_grad_batches stays %lld, as in the checkpoint, until something "
@@ -247,7 +249,7 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
         t->accumulate_next = next;
         t->window_begin = begin;
     }
-    t->epochs_processed = t->cursor_epoch = t->current_epoch;
+    t->epochs_processed = t->resume->cursor_epoch = t->current_epoch;
     t->window_backwards = backwards;
     if (t->max_epochs >= 0 && t->current_epoch > t->max_epochs) {
         int64_t epoch = t->current_epoch;
@@ -304,15 +306,15 @@ done:
 static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     lc_trainer *t = ctx;
-    lc_safetensors *f = lc_checkpoint_part(t->restoring_from, LC_CKPT_TENSORS);
+    lc_safetensors *f = lc_checkpoint_part(t->resume->restoring_from, LC_CKPT_TENSORS);
     lc_tensor *p = mt->tensor;
     int64_t ranks = 1;
     char name[1024];
     bool sum = true, any = true;
     (void)owner;
     if (!mt->is_parameter || !p->flat || !f) return LC_OK;
-    if (lc_state_find(lc_checkpoint_state(t->restoring_from), "world_size")) /* older ones lack it */
-        LC_TRY(lc__state_get_count(lc_checkpoint_state(t->restoring_from), "world_size", 1, &ranks));
+    if (lc_state_find(lc_checkpoint_state(t->resume->restoring_from), "world_size")) /* older ones lack it */
+        LC_TRY(lc__state_get_count(lc_checkpoint_state(t->resume->restoring_from), "world_size", 1, &ranks));
     if (ranks > MOST_RANKS) return lc_fail(LC_ERR_FORMAT, "state \"world_size\" is %lld", (long long)ranks);
     lc_tensor *gradient = p->flat->gradients[p->flat_index];
     snprintf(name, sizeof name, "gradients.%s", path);
@@ -335,7 +337,7 @@ static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner,
 static lc_status restore_held(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     lc_trainer *t = ctx;
-    lc_safetensors *f = lc_checkpoint_part(t->restoring_from, LC_CKPT_TENSORS);
+    lc_safetensors *f = lc_checkpoint_part(t->resume->restoring_from, LC_CKPT_TENSORS);
     lc_tensor *p = mt->tensor, *held;
     int64_t batches = lc__chunks_window(t);
     char name[1024];
@@ -388,7 +390,7 @@ static lc_status restore_gradients(lc_trainer *t, const lc_state *root)
 
 static lc_status restore_progress(lc_trainer *t)
 {
-    const lc_state *root = lc_checkpoint_state(t->restoring_from), *o;
+    const lc_state *root = lc_checkpoint_state(t->resume->restoring_from), *o;
     bool weights_only = false;
     int64_t seed;
     LC_TRY(lc_state_get_bool(root, "weights_only", &weights_only));
@@ -399,7 +401,7 @@ static lc_status restore_progress(lc_trainer *t)
                        t->ckpt_path);
     LC_TRY(lc__graph_load_tuning(t->graph, root));
     LC_TRY(restore_loop(t, root));
-    LC_TRY(lc__restore_optimizers(t->m, &t->optimizers, t->restoring_from));
+    LC_TRY(lc__restore_optimizers(t->m, &t->optimizers, t->resume->restoring_from));
     LC_TRY(restore_gradients(t, root));
     LC_TRY(lc_state_get_object(root, "metrics", &o));
     for (int64_t i = 0; i < lc_state_length(o); i++) {

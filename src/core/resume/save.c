@@ -12,6 +12,7 @@
  *                          tuning (which kernels were chosen by timing, if any)
  *
  * Random numbers need no state but the seed: every key is made of it and of counters in `loop`. */
+#include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "core/hooks/profiling.h"
@@ -80,7 +81,7 @@ static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner
     (void)owner;
     if (!mt->persistent && !mt->is_parameter) return LC_OK;
     lc_tensor *saved = lc__saved_tensor(t, mt->tensor);
-    return lc__save_tensor(t->writer, LC_CKPT_MODEL, path, saved ? saved : mt->tensor, w->ranges, w->views);
+    return lc__save_tensor(t->resume->writer, LC_CKPT_MODEL, path, saved ? saved : mt->tensor, w->ranges, w->views);
 }
 
 /* To rank 0, which alone writes: into a tensor of its own, if it is another rank's. */
@@ -116,7 +117,7 @@ static lc_status save_of_ranks(save_walk *g, const char *path, lc_tensor *p)
     lc_status status = LC_OK;
     if (g->ranges) {
         snprintf(name, sizeof name, "rank_gradients.%d.%s", t->rank, path);
-        return has ? lc__ckpt_add_own(t->writer, LC_CKPT_TENSORS, name, mine) : LC_OK;
+        return has ? lc__ckpt_add_own(t->resume->writer, LC_CKPT_TENSORS, name, mine) : LC_OK;
     }
     uint8_t *all = calloc((size_t)t->n_ranks, sizeof *all);
     if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: gradients of %d ranks", t->n_ranks);
@@ -125,7 +126,8 @@ static lc_status save_of_ranks(save_walk *g, const char *path, lc_tensor *p)
         if (!all[r]) continue;
         LC_TRY_GOTO(status, done, bring(g, r, mine, &its));
         snprintf(name, sizeof name, "rank_gradients.%d.%s", r, path);
-        if (lc__is_rank_zero(t)) LC_TRY_GOTO(status, done, lc_ckpt_add_tensor(t->writer, LC_CKPT_TENSORS, name, its));
+        if (lc__is_rank_zero(t))
+            LC_TRY_GOTO(status, done, lc_ckpt_add_tensor(t->resume->writer, LC_CKPT_TENSORS, name, its));
     }
 done:
     free(all);
@@ -145,7 +147,7 @@ static lc_status save_held(const save_walk *w, const char *path, lc_tensor *p)
         LC_TRY(lc__tree_window_held(lc__tree_of(t), p, level, &held));
         if (!held) continue;
         snprintf(name, sizeof name, "window.%d.%s", level, path);
-        LC_TRY(lc__save_tensor(t->writer, LC_CKPT_TENSORS, name, held, w->ranges, w->views));
+        LC_TRY(lc__save_tensor(t->resume->writer, LC_CKPT_TENSORS, name, held, w->ranges, w->views));
     }
     return LC_OK;
 }
@@ -162,7 +164,7 @@ static lc_status save_gradient(void *ctx, const char *path, lc_module *owner, lc
     if (g->t->comm && !gradient->is_slice) return save_of_ranks(g, path, p);
     if (!p->flat->has_gradient[p->flat_index]) return LC_OK;
     snprintf(name, sizeof name, "gradients.%s", path);
-    return lc__save_tensor(g->t->writer, LC_CKPT_TENSORS, name, gradient, g->ranges, g->views);
+    return lc__save_tensor(g->t->resume->writer, LC_CKPT_TENSORS, name, gradient, g->ranges, g->views);
 }
 
 /* Whether gradients are part of the state. Who optimises manually may go on with them at any time. */
@@ -175,8 +177,8 @@ static bool in_window(const lc_trainer *t)
 static lc_status save_counters(const lc_trainer *t, lc_state *o)
 {
     lc_state *counts;
-    bool at_end = t->phase == LC__PHASE_EPOCH_END;
-    int64_t epoch = t->epoch_open ? t->cursor_epoch : t->current_epoch + (at_end ? 1 : 0);
+    bool at_end = t->resume->phase == LC__PHASE_EPOCH_END;
+    int64_t epoch = t->epoch_open ? t->resume->cursor_epoch : t->current_epoch + (at_end ? 1 : 0);
     LC_TRY(lc_state_set_int(o, "epoch", epoch));
     LC_TRY(lc_state_set_int(o, "global_step", t->global_step));
     LC_TRY(lc_state_set_int(o, "batches_that_stepped", t->batches_that_stepped));
@@ -184,10 +186,10 @@ static lc_status save_counters(const lc_trainer *t, lc_state *o)
     LC_TRY(lc_state_set_int(o, "optimizer_steps", t->optimizer_steps));
     /* In an epoch that was broken off (max_steps), what follows the batch has been done. */
     LC_TRY(lc_state_set_text(o, "phase",
-                             at_end                             ? (t->epoch_open ? "between" : "epoch_end")
-                             : t->phase == LC__PHASE_BATCH      ? "batch"
-                             : t->phase == LC__PHASE_VALIDATION ? "validation"
-                                                                : "between"));
+                             at_end                                     ? (t->epoch_open ? "between" : "epoch_end")
+                             : t->resume->phase == LC__PHASE_BATCH      ? "batch"
+                             : t->resume->phase == LC__PHASE_VALIDATION ? "validation"
+                                                                        : "between"));
     LC_TRY(lc_state_set_bool(o, "epoch_open", t->epoch_open));
     LC_TRY(lc_state_set_int(o, "batches_done", t->epoch_open ? t->batches_done : 0));
     LC_TRY(lc_state_set_bool(o, "is_last_batch", t->is_last_batch));
@@ -223,13 +225,13 @@ static lc_status save_loop(lc_trainer *t, lc_state *root)
 static lc_status save_callback_tensor(void *ctx, const char *name, lc_tensor *tensor)
 {
     const save_walk *w = ctx;
-    return lc__save_tensor(w->t->writer, LC_CKPT_TENSORS, name, tensor, w->ranges, w->views);
+    return lc__save_tensor(w->t->resume->writer, LC_CKPT_TENSORS, name, tensor, w->ranges, w->views);
 }
 
 static lc_status save_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
 {
     const save_walk *w = ctx;
-    return lc__ckpt_add_own(w->t->writer, LC_CKPT_TENSORS, name, tensor);
+    return lc__ckpt_add_own(w->t->resume->writer, LC_CKPT_TENSORS, name, tensor);
 }
 
 static lc_status save_metrics(lc_trainer *t, lc_state *root)
@@ -246,7 +248,7 @@ static lc_status save_results(lc_trainer *t, lc_state *root)
 {
     lc_state *o;
     LC_TRY(lc_state_set_array(root, "results", &o));
-    bool open = t->epoch_open || t->phase == LC__PHASE_EPOCH_END;
+    bool open = t->epoch_open || t->resume->phase == LC__PHASE_EPOCH_END;
     return open ? lc__results_save_all(t, &t->logging->train_results, o) : LC_OK;
 }
 
@@ -296,7 +298,7 @@ static lc_status save_settings(lc_trainer *t, lc_state *root)
 /* Each rank writes a share; not where the others are lost. */
 static bool saves_sharded(const lc_trainer *t)
 {
-    return t->sharded_checkpoints && (t->comm || t->n_ranks == 1);
+    return t->resume->sharded_checkpoints && (t->comm || t->n_ranks == 1);
 }
 
 static lc_status save_head(lc_trainer *t, bool weights_only, lc_state *root)
@@ -335,7 +337,7 @@ static lc_status save_by_hooks(lc_trainer *t, lc_state *root)
  * others: what is noted here all agree on when they are through. */
 static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *views)
 {
-    lc_ckpt_writer *w = t->writer;
+    lc_ckpt_writer *w = t->resume->writer;
     lc_state *root = lc_ckpt_state(w);
     save_walk walk = {t, saves_sharded(t), views};
     lc__first_error e = {0};
@@ -370,7 +372,7 @@ static const char *shared_state(const lc_trainer *t)
 /* What cannot be continued exactly is no checkpoint. */
 static lc_status check_whole(const lc_trainer *t, bool weights_only)
 {
-    if (t->torn)
+    if (t->resume->torn)
         return lc_fail(LC_ERR_STATE, "the batch that failed had run in part: its state could not be continued exactly "
                                      "and is not saved; go on from an earlier checkpoint");
     const char *lacks = weights_only ? NULL : shared_state(t);
@@ -393,24 +395,24 @@ static lc_status save_state(lc_trainer *t, const char *path, bool weights_only, 
                        "a checkpoint can only be saved between steps (in on_train_batch_end or later), not "
                        "while one is recorded");
     LC_TRY(lc__buffers_from_rank_zero(t));
-    status = t->writer ? LC_OK : lc_ckpt_writer_new(&t->writer);
+    status = t->resume->writer ? LC_OK : lc_ckpt_writer_new(&t->resume->writer);
     LC_TRY(lc__ranks_agree(t->comm, status));
     int64_t start = LC__PROFILE_START(t);
-    status = lc_ckpt_begin(t->writer, path);
+    status = lc_ckpt_begin(t->resume->writer, path);
     begun = status >= 0;
     LC_TRY_GOTO(status, done, lc__ranks_agree(t->comm, status));
     const lc__ckpt_origin origin = lc__origin(t);
-    lc__ckpt_set_origin(t->writer, &origin);
+    lc__ckpt_set_origin(t->resume->writer, &origin);
     LC_TRY_GOTO(status, done, fill_checkpoint(t, weights_only, &views));
     *writing = true;
     if (!saves_sharded(t) && !lc__is_rank_zero(t)) goto done; /* every rank runs the hooks, one writes */
     begun = false;
     if (saves_sharded(t))
-        status = lc__ckpt_commit_together(t->writer, t->comm, wait);
+        status = lc__ckpt_commit_together(t->resume->writer, t->comm, wait);
     else
-        status = lc_ckpt_commit(t->writer, wait);
+        status = lc_ckpt_commit(t->resume->writer, wait);
 done:
-    if (begun) lc_ckpt_abort(t->writer);
+    if (begun) lc_ckpt_abort(t->resume->writer);
     lc__reducer *reducer = t->graph ? lc__reducer_of_graph(t->graph) : NULL;
     if (reducer) lc__reducer_unshare(reducer);
     lc__views_free(&views);
@@ -421,7 +423,7 @@ done:
 lc_status lc__save_state(lc_trainer *t, const char *path, bool weights_only, bool wait, bool *writing)
 {
     lc_status status = save_state(t, path, weights_only, wait, writing);
-    if (status < 0 && t->writer) lc__ckpt_drop_taken(t->writer);
+    if (status < 0 && t->resume->writer) lc__ckpt_drop_taken(t->resume->writer);
     return status;
 }
 
@@ -429,9 +431,9 @@ lc_status lc__take_checkpoint_name(lc_trainer *t, const char *path, bool *taken)
 {
     lc__taken *name;
     *taken = false;
-    if (!t->writer) LC_TRY(lc_ckpt_writer_new(&t->writer));
+    if (!t->resume->writer) LC_TRY(lc_ckpt_writer_new(&t->resume->writer));
     LC_TRY(lc__take_name(path, taken, &name));
-    if (!*taken) lc__ckpt_set_taken(t->writer, name);
+    if (!*taken) lc__ckpt_set_taken(t->resume->writer, name);
     return LC_OK;
 }
 

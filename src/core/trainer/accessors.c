@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer tells about itself. */
+#include "core/trainer/run.h"
+#include "core/loop/loop.h"
+#include "core/ranks/ranks.h"
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "core/hooks/trainer_internal.h"
@@ -148,7 +151,7 @@ lc_run_state lc_trainer_state(const lc_trainer *t)
 int lc_trainer_received_signal(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, 0);
-    return atomic_load(&((lc_trainer *)(uintptr_t)t)->signal);
+    return atomic_load(&((lc_trainer *)(uintptr_t)t)->ranks->signal);
 }
 int lc_trainer_num_nodes(const lc_trainer *t)
 {
@@ -234,7 +237,7 @@ int lc_trainer_scheduler_count(const lc_trainer *t)
 double lc_trainer_elapsed(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, 0);
-    return (double)(lc__now_ns() - t->time_start_ns) * 1e-9;
+    return (double)(lc__now_ns() - t->run->time_start_ns) * 1e-9;
 }
 
 int64_t lc_trainer_num_training_batches(const lc_trainer *t)
@@ -306,11 +309,11 @@ lc_metrics lc_trainer_results(const lc_trainer *t, int loader)
 int64_t lc_trainer_prediction_count(const lc_trainer *t, int loader)
 {
     LC__IS(t, TRAINER, 0);
-    return loader >= 0 && loader < LC_MAX_LOADERS ? t->predictions[loader].n : 0;
+    return loader >= 0 && loader < LC_MAX_LOADERS ? t->loop->predictions[loader].n : 0;
 }
 
 lc_tensor *lc_trainer_prediction(const lc_trainer *t, int loader, int64_t i)
 {
     LC__IS(t, TRAINER, NULL);
-    return i >= 0 && i < lc_trainer_prediction_count(t, loader) ? t->predictions[loader].t[i] : NULL;
+    return i >= 0 && i < lc_trainer_prediction_count(t, loader) ? t->loop->predictions[loader].t[i] : NULL;
 }

@@ -2,6 +2,7 @@
 /* What a rank holds in memory, and the bound of it (memory_limit). What a module and its optimizers need is known
  * before a step has run: gradients and optimizer state have addresses then, but no pages. Intermediate results are
  * known when a step is planned, before it is run. */
+#include "core/trainer/memory_limit.h"
 #include "core/split/device_parts.h"
 #include "base/handle.h"
 #include "parallel/devices/devices.h"

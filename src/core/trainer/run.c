@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fit, validate, test, predict: what surrounds the loops, in Lightning's order. Whatever happens, on_exception (after
  * an error) and teardown run, and what was taken is given back. */
+#include "core/trainer/memory_limit.h"
+#include "core/trainer/run.h"
+#include "core/loop/loop.h"
+#include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "core/hooks/hooks.h"
@@ -121,7 +125,7 @@ static lc_status open_start(lc_trainer *t, const char *asked)
     lc_status s = LC_OK;
     if (lc__is_rank_zero(t)) {
         s = lc__resolve_ckpt_path(t, asked, &path);
-        if (s >= 0) s = t->training ? lc__copy_text(t->training, &id) : lc__new_run_id(&id);
+        if (s >= 0) s = t->resume->training ? lc__copy_text(t->resume->training, &id) : lc__new_run_id(&id);
         if (s >= 0) s = lc__format(&both, "%s %s", id, path ? path : "");
     }
     s = lc__ranks_agree(t->comm, s);
@@ -129,16 +133,17 @@ static lc_status open_start(lc_trainer *t, const char *asked)
     char *from = both ? strchr(both, ' ') : NULL; /* NULL: as of a test's communicator, which carries nothing */
     if (s >= 0 && from) {
         *from++ = 0;
-        free(t->training);
-        t->training = NULL;
-        s = lc__copy_text(both, &t->training);
+        free(t->resume->training);
+        t->resume->training = NULL;
+        s = lc__copy_text(both, &t->resume->training);
         if (s >= 0 && *from) s = lc__open_checkpoint(t, from);
     }
-    const char *had = s >= 0 && t->restoring_from ? lc__checkpoint_origin(t->restoring_from)->training : "";
+    const char *had =
+        s >= 0 && t->resume->restoring_from ? lc__checkpoint_origin(t->resume->restoring_from)->training : "";
     if (*had && t->stage == LC_STAGE_FIT) {
-        free(t->training);
-        t->training = NULL;
-        s = lc__copy_text(had, &t->training);
+        free(t->resume->training);
+        t->resume->training = NULL;
+        s = lc__copy_text(had, &t->resume->training);
     }
     free(both);
     free(path);
@@ -165,28 +170,28 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     m->trainer = t;
     t->in_run = true;
     t->run_state = LC_RUN_RUNNING;
-    if (stage == LC_STAGE_FIT && !t->is_probe) {
-        t->fit_number = atomic_fetch_add(&fits_begun, 1) + 1;
+    if (stage == LC_STAGE_FIT && !t->resume->is_probe) {
+        t->resume->fit_number = atomic_fetch_add(&fits_begun, 1) + 1;
         lc__world_trained(false);
     }
-    t->torn = false;
-    t->user_stop = t->stop_wish = t->agreed_save = t->agreed_validate = false;
-    t->agreed_signal = 0;
+    t->resume->torn = false;
+    t->user_stop = t->stop_wish = t->ranks->agreed_save = t->ranks->agreed_validate = false;
+    t->ranks->agreed_signal = 0;
     t->soft_stops = 0;
-    t->phase = t->resume_phase = LC__PHASE_START;
-    t->resume_mid_epoch = false;
+    t->resume->phase = t->resume->resume_phase = LC__PHASE_START;
+    t->resume->resume_mid_epoch = false;
     t->deferred = t->recording = t->skip = false;
     t->logging->epoch_end_reached = t->validating = t->sanity = false;
     t->batch = NULL;
     for (size_t i = 0; i < sizeof t->logging->metrics / sizeof *t->logging->metrics; i++)
         lc__map_clear(&t->logging->metrics[i]);
     t->depth = 0;
-    atomic_store(&t->signal, 0);
-    atomic_store(&t->save_requested, 0);
-    t->time_start_ns = lc__now_ns();
+    atomic_store(&t->ranks->signal, 0);
+    atomic_store(&t->ranks->save_requested, 0);
+    t->run->time_start_ns = lc__now_ns();
     for (int i = 0; i < LC_MAX_LOADERS && stage == LC_STAGE_PREDICT; i++) {
-        for (int64_t k = 0; k < t->predictions[i].n; k++) lc_tensor_unref(t->predictions[i].t[k]);
-        t->predictions[i].n = 0;
+        for (int64_t k = 0; k < t->loop->predictions[i].n; k++) lc_tensor_unref(t->loop->predictions[i].t[k]);
+        t->loop->predictions[i].n = 0;
     }
     if (stage != LC_STAGE_FIT) t->logging->n_results = 0;
     lc__tell_progress(t);
@@ -203,12 +208,13 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     LC_TRY(lc__signals_begin(t));
     LC_TRY(lc__hook(t, LC_HOOK_PREPARE_DATA, NULL));
     if (stage != LC_STAGE_PREDICT) LC_TRY(lc__loggers_start(t));
-    t->setup_done = true;
+    t->run->setup_done = true;
     LC_TRY(lc__hook(t, LC_HOOK_SETUP, &(lc__hook_args){.stage = t->stage}));
     LC_TRY(lc__hook(t, LC_HOOK_CONFIGURE_MODEL, NULL));
     s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
-    if (t->restoring_from) LC_TRY(lc__restore_module(t, stays_in_slices(t) ? LC__AHEAD_OF_SLICES : LC__AT_ONCE));
+    if (t->resume->restoring_from)
+        LC_TRY(lc__restore_module(t, stays_in_slices(t) ? LC__AHEAD_OF_SLICES : LC__AT_ONCE));
     LC_TRY(lc__initial_weights(t));
     LC_TRY(lc__device_parts_setup(t));
     if (stage != LC_STAGE_PREDICT) LC_TRY(lc__hyperparameters_log(t, m));
@@ -247,7 +253,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));
     LC_TRY(lc__ranks_optimizers(t->comm, t->m, &t->optimizers));
-    if (t->restoring_from && stays_in_slices(t)) LC_TRY(lc__restore_module(t, LC__IN_SLICES));
+    if (t->resume->restoring_from && stays_in_slices(t)) LC_TRY(lc__restore_module(t, LC__IN_SLICES));
     LC_TRY(lc__module_fill(t->m));
     LC_TRY(lc__unused_begin(t));
     LC_TRY(lc__rank_times_begin(t));
@@ -268,7 +274,7 @@ static lc_status fit_begin(lc_trainer *t)
                                   t->opt.gather_parameters));
     lc_module_train(t->m, true);
     LC_TRY(lc__hook(t, LC_HOOK_ON_FIT_START, NULL));
-    if (t->restoring_from) {
+    if (t->resume->restoring_from) {
         LC_TRY(lc__restore_progress(t));
         lc_trainer_message(t, LC_INFO, "resumed from %s: epoch %lld, step %lld (every byte verified)", t->ckpt_path,
                            (long long)t->current_epoch, (long long)t->global_step);
@@ -277,8 +283,8 @@ static lc_status fit_begin(lc_trainer *t)
         t->window_backwards = 0;
         t->epoch_open = false;
     }
-    lc_checkpoint_close(t->restoring_from);
-    t->restoring_from = NULL;
+    lc_checkpoint_close(t->resume->restoring_from);
+    t->resume->restoring_from = NULL;
     return LC_OK;
 }
 
@@ -388,8 +394,8 @@ static lc_status finish(lc_trainer *t, lc_status s)
     t->input->train.which = -1;
     lc__sources_close(&t->input->eval);
     t->input->eval_loaded = false;
-    if (t->setup_done) {
-        t->setup_done = false;
+    if (t->run->setup_done) {
+        t->run->setup_done = false;
         lc_status torn = lc__hook(t, LC_HOOK_TEARDOWN, &(lc__hook_args){.stage = t->stage});
         if (torn < 0 && s >= 0) {
             s = torn;
@@ -397,10 +403,10 @@ static lc_status finish(lc_trainer *t, lc_status s)
             lc__copy_message(message, sizeof message);
         }
     }
-    lc_checkpoint_close(t->restoring_from);
-    t->restoring_from = NULL;
+    lc_checkpoint_close(t->resume->restoring_from);
+    t->resume->restoring_from = NULL;
     /* Who was told to end may be told the same again a moment later. */
-    if (atomic_load(&t->signal))
+    if (atomic_load(&t->ranks->signal))
         lc__signals_keep(t);
     else
         lc__signals_end(t);
@@ -437,12 +443,12 @@ static lc_status set_up_model(lc_trainer *t)
 {
     if (stays_in_slices(t)) {
         LC_TRY(t->strategy->shard_parameters(t->strategy_self, t->graph, t->m));
-        if (t->restoring_from) LC_TRY(lc__restore_module(t, LC__IN_SLICES));
+        if (t->resume->restoring_from) LC_TRY(lc__restore_module(t, LC__IN_SLICES));
     } else {
         LC_TRY(lc__ranks_model(t->comm, t->m, false));
     }
-    lc_checkpoint_close(t->restoring_from);
-    t->restoring_from = NULL;
+    lc_checkpoint_close(t->resume->restoring_from);
+    t->resume->restoring_from = NULL;
     return lc__module_fill(t->m);
 }
 
@@ -494,19 +500,19 @@ lc_status lc_trainer_begin(lc_trainer *t, lc_module *m)
     lc_status s = begin(t, m, NULL, LC_STAGE_FIT);
     if (s >= 0) s = fit_begin(t);
     t->input->enable_validation = false;
-    t->own_loop = true;
+    t->run->own_loop = true;
     t->input->train.length = t->input->train.limit = -1;
-    t->resume_phase = LC__PHASE_START;
-    if (!t->resume_mid_epoch) t->epoch_open = false;
+    t->resume->resume_phase = LC__PHASE_START;
+    if (!t->resume->resume_mid_epoch) t->epoch_open = false;
     if (s >= 0) s = lc__hook(t, LC_HOOK_ON_TRAIN_START, NULL);
     if (s >= 0) return LC_OK;
-    t->own_loop = false;
+    t->run->own_loop = false;
     return finish(t, s);
 }
 
 static lc_status own_loop(lc_trainer *t, const char *what)
 {
-    return t && t->in_run && t->own_loop ? LC_OK : lc_fail(LC_ERR_STATE, "%s: call lc_trainer_begin first", what);
+    return t && t->in_run && t->run->own_loop ? LC_OK : lc_fail(LC_ERR_STATE, "%s: call lc_trainer_begin first", what);
 }
 
 lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
@@ -514,11 +520,11 @@ lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC_TRY(own_loop(t, "lc_trainer_step"));
     lc_status s = LC_OK;
-    t->resume_mid_epoch = false;
+    t->resume->resume_mid_epoch = false;
     if (!t->epoch_open) {
         t->epoch_open = true;
-        t->epoch_ended_early = false;
-        t->cursor_epoch = t->current_epoch;
+        t->loop->epoch_ended_early = false;
+        t->resume->cursor_epoch = t->current_epoch;
         t->batches_done = t->window_begin = 0;
         lc__watch_epoch(t);
         s = lc__hook(t, LC_HOOK_ON_TRAIN_EPOCH_START, NULL);
@@ -530,7 +536,7 @@ lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
         if (t->outputs.loss) s = lc_item(t->outputs.loss, loss);
     }
     if (s < 0) {
-        t->own_loop = false;
+        t->run->own_loop = false;
         return finish(t, s);
     }
     bool stop = lc__should_stop(t) || lc__signal_of(t) || (t->max_steps >= 0 && t->global_step >= t->max_steps);
@@ -546,7 +552,7 @@ lc_status lc_trainer_end_epoch(lc_trainer *t)
     lc_status s = lc__end_of_epoch(t);
     t->is_last_batch = false;
     if (s < 0) {
-        t->own_loop = false;
+        t->run->own_loop = false;
         return finish(t, s);
     }
     return LC_OK;
@@ -557,7 +563,7 @@ lc_status lc_trainer_end(lc_trainer *t)
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC_TRY(own_loop(t, "lc_trainer_end"));
     LC_TRY(lc_trainer_end_epoch(t));
-    t->own_loop = false;
+    t->run->own_loop = false;
     lc_status s = lc__unused_end(t);
     if (s >= 0) s = lc__hook(t, LC_HOOK_ON_TRAIN_END, NULL);
     if (s >= 0) s = lc__hook(t, LC_HOOK_ON_FIT_END, NULL);

@@ -10,6 +10,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* pipe2 */
 #endif
+#include "core/ranks/ranks.h"
+#include "core/trainer/run.h"
 #include "base/signal_fd.h"
 #include "base/thread.h"
 #include "core/hooks/trainer_internal.h"
@@ -123,15 +125,15 @@ static void replace_kept(struct lc__signals *by)
 
 void lc__signals_end(lc_trainer *t)
 {
-    struct lc__signals *s = t->signals;
-    t->signals = NULL;
+    struct lc__signals *s = t->run->signals;
+    t->run->signals = NULL;
     end_watch(s);
 }
 
 void lc__signals_keep(lc_trainer *t)
 {
-    struct lc__signals *s = t->signals;
-    t->signals = NULL;
+    struct lc__signals *s = t->run->signals;
+    t->run->signals = NULL;
     if (!s) return;
     pthread_mutex_lock(&s->lock);
     s->flag = s->save = &s->unread;
@@ -146,11 +148,11 @@ lc_status lc__signals_begin(lc_trainer *t)
     struct lc__signals *s = calloc(1, sizeof *s);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: signals");
     pthread_mutex_init(&s->lock, NULL);
-    s->flag = &t->signal;
-    s->save = &t->save_requested;
+    s->flag = &t->ranks->signal;
+    s->save = &t->ranks->save_requested;
     s->launcher = find_launcher();
     s->signals.fd = s->pipe[0] = s->pipe[1] = -1;
-    t->signals = s;
+    t->run->signals = s;
     lc_status status = LC_OK;
     LC_TRY_GOTO(status, done, lc__signal_fd_open(&s->signals, handled, sizeof handled / sizeof *handled));
     if (s->signals.fd < 0) return LC_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making and freeing a trainer. */
+#include "core/trainer/memory_limit.h"
 #include "core/hooks/hooks.h"
 #include "builtin.h"
 #include "core/checkpoint/share.h"
@@ -15,6 +16,9 @@
 #include "core/hooks/trainer_internal.h"
 #include "core/input/input.h"
 #include "core/logging/logging.h"
+#include "core/loop/loop.h"
+#include "core/resume/resume.h"
+#include "core/trainer/run.h"
 #include "core/trainer/start_ranks.h"
 
 #include <math.h>
@@ -151,6 +155,10 @@ typedef struct whole {
     lc_trainer t; /* first */
     lc__input input;
     lc__logging logging;
+    lc__ranks ranks;
+    lc__resume resume;
+    lc__loop loop;
+    lc__run run;
 } whole;
 
 static lc_trainer *allocate(void)
@@ -159,6 +167,10 @@ static lc_trainer *allocate(void)
     if (!w) return NULL;
     w->t.input = &w->input;
     w->t.logging = &w->logging;
+    w->t.ranks = &w->ranks;
+    w->t.resume = &w->resume;
+    w->t.loop = &w->loop;
+    w->t.run = &w->run;
     return &w->t;
 }
 
@@ -208,8 +220,9 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
                             "gather_parameters=false: with the strategy %s every rank has whole parameters; use "
                             "--strategy sharded or sharded_hybrid, or leave it out",
                             t->strategy->name));
-    LC_TRY_GOTO(status, done, lc__state_dict_type(t->opt.state_dict_type, t->strategy, &t->sharded_checkpoints));
-    LC_TRY_GOTO(status, done, lc__on_save_error(t->opt.on_save_error, &t->stops_on_save_error));
+    LC_TRY_GOTO(status, done,
+                lc__state_dict_type(t->opt.state_dict_type, t->strategy, &t->resume->sharded_checkpoints));
+    LC_TRY_GOTO(status, done, lc__on_save_error(t->opt.on_save_error, &t->resume->stops_on_save_error));
     LC_TRY_GOTO(status, done, lc__copy_text(t->opt.default_root_dir ? t->opt.default_root_dir : ".", &t->root_dir));
     t->making_defaults = true;
     status = add_default_callbacks(t);
@@ -228,12 +241,14 @@ void lc_trainer_free(lc_trainer *t)
     if (!t) return;
     LC__IS(t, TRAINER, );
     lc_comm *comm = t->comm;
-    if (t->writer && !lc__ckpt_is_shared(t->writer)) t->comm = NULL; /* the others may be freed at another time */
+    if (t->resume->writer && !lc__ckpt_is_shared(t->resume->writer))
+        t->comm = NULL; /* the others may be freed at another time */
     if (lc__settle(t, LC__SETTLE_ALL) < 0) lc_trainer_message(t, LC_ERROR, "%s", lc_error_message());
     t->comm = comm;
-    lc_ckpt_writer_free(t->writer);
-    lc__loggers_finish(t, t->run_state == LC_RUN_INTERRUPTED ? (atomic_load(&t->signal) ? "interrupted" : "failed")
-                                                             : "success");
+    lc_ckpt_writer_free(t->resume->writer);
+    lc__loggers_finish(t, t->run_state == LC_RUN_INTERRUPTED
+                              ? (atomic_load(&t->ranks->signal) ? "interrupted" : "failed")
+                              : "success");
     lc__source_close(&t->input->train);
     lc__sources_close(&t->input->eval);
     lc__device_parts_free(t);
@@ -256,23 +271,23 @@ void lc_trainer_free(lc_trainer *t)
     for (int i = 0; i < 3; i++) lc__map_free(&t->logging->metrics[i]);
     for (int i = 0; i < LC_MAX_LOADERS; i++) {
         free(t->logging->result_values[i]);
-        for (int64_t k = 0; k < t->predictions[i].n; k++) lc_tensor_unref(t->predictions[i].t[k]);
-        free(t->predictions[i].t);
+        for (int64_t k = 0; k < t->loop->predictions[i].n; k++) lc_tensor_unref(t->loop->predictions[i].t[k]);
+        free(t->loop->predictions[i].t);
     }
     if (t->precision && t->precision->teardown) t->precision->teardown(t->precision_self);
     lc_options_free(t->storage);
     lc__saves_free(t);
     free(t->deferred_message);
-    free(t->modes);
+    free(t->loop->modes);
     free(t->logging->row);
     lc__media_free(t->logging->media);
     free(t->root_dir);
     free(t->run_dir);
     free(t->logging->run_id);
-    free(t->training);
+    free(t->resume->training);
     free(t->ckpt_path);
-    free(t->loader_state);
-    free(t->toggled);
+    free(t->resume->loader_state);
+    free(t->loop->toggled);
     lc__unused_free(t);
     lc__signals_end(t);
     lc__mark_clear(&t->mark);

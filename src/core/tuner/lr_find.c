@@ -4,6 +4,7 @@
  * itself, where Lightning's correction is one step ahead; and where rates grow exponentially, the slope is that over
  * log10 of the rate. Over the rate itself, which Lightning 2.6 takes, two losses of the first rates differ by chance
  * alone, but divided by 1e-9 that is the steepest descent of all. */
+#include "core/ranks/ranks.h"
 #include "base/args.h"
 #include "base/io.h"
 #include "base/handle.h"
@@ -73,7 +74,7 @@ static lc_status batch_end(void *self, lc_trainer *t, const lc_outputs *outputs,
     lc_lr_find_result *out = r->out;
     double loss;
     (void)i;
-    bool stop = r->outer->in_run && atomic_load(&((lc_trainer *)(uintptr_t)r->outer)->signal), any;
+    bool stop = r->outer->in_run && atomic_load(&((lc_trainer *)(uintptr_t)r->outer)->ranks->signal), any;
     if (t->accumulating || out->stopped_early) return stop ? LC_STOP : LC_OK;
     LC_TRY(loss_of_ranks(t, outputs->loss, batch, &loss, &any));
     if (stop) return LC_STOP;

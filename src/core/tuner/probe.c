@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Probes (tuner.h). lr_find.c and scale_batch_size.c say what they look for. */
+#include "core/trainer/run.h"
+#include "core/resume/resume.h"
 #include "core/tuner/probe.h"
 
 #include "core/options/hyperparameters.h"
@@ -180,7 +182,7 @@ lc_status lc__probe_run(lc__probe *p)
     if (p->t->comm) LC_TRY_GOTO(status, done, lc_comm_split(p->t->comm, 0, p->t->rank, &group));
     o.comm = group;
     LC_TRY_GOTO(status, done, lc_trainer_new(&o, &probe));
-    probe->is_probe = true;
+    probe->resume->is_probe = true;
     LC_TRY_GOTO(status, done, lc_trainer_add_callback(probe, (lc_callback){&snapshot_ops, &state}));
     LC_TRY_GOTO(status, done, lc_trainer_add_callback(probe, p->watch));
     LC_TRY_GOTO(status, done, lc_graph_new_with(&probe->graph, &g));
@@ -198,7 +200,7 @@ done:
     lc__copy_message(message, sizeof message);
     lc_trainer_free(probe);
     lc_comm_free(group);
-    if (p->t->batch_norm_comm) lc_sync_batch_norm(m, p->t->batch_norm_comm);
+    if (p->t->ranks->batch_norm_comm) lc_sync_batch_norm(m, p->t->ranks->batch_norm_comm);
     if (status < 0) lc_fail(status, "%s", message);
     m->ops = given;
     m->trainer = attached;

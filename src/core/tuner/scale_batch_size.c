@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The largest batch that fits (tuner.h). A trial that needs too much memory fails when its step is planned: the plan
  * knows what it would take, and nothing has been allocated for it. */
+#include "core/ranks/ranks.h"
 #include "core/input/input.h"
 #include "base/args.h"
 #include "base/status.h"
@@ -25,7 +26,7 @@ static void see(trial *w, lc_dataloader *loader, int64_t epoch, const lc_batch *
 /* Signals reach the run around the trial. */
 static int signal_of(const trial *w)
 {
-    return w->outer->in_run ? atomic_load(&w->outer->signal) : 0;
+    return w->outer->in_run ? atomic_load(&w->outer->ranks->signal) : 0;
 }
 
 static lc_status train_batch_end(void *self, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch, int64_t i)
@@ -41,7 +42,7 @@ static lc_status eval_batch_end(void *self, lc_trainer *t, const lc_outputs *out
     (void)outputs, (void)i;
     see(self, t->input->eval.s[loader].loader, t->current_epoch, batch);
     int number = signal_of(self);
-    if (number) atomic_store(&t->signal, number); /* ends the trial with an error */
+    if (number) atomic_store(&t->ranks->signal, number); /* ends the trial with an error */
     return LC_OK;
 }
 

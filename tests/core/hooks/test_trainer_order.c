@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What happens in a run, in which order: against orders, rows and names written down here. */
+#include "core/ranks/ranks.h"
 #include "core/hooks/trainer_internal.h"
 #include "test.h"
 #include "trainer_world.h"
@@ -484,8 +485,8 @@ TEST(several_optimizers)
 static void ask_for_a_checkpoint(lc_trainer *t)
 {
     CHECK(kill(getpid(), SIGUSR1) == 0);
-    for (int ms = 0; ms < 10000 && !atomic_load(&t->save_requested); ms++) usleep(1000);
-    CHECK(atomic_load(&t->save_requested));
+    for (int ms = 0; ms < 10000 && !atomic_load(&t->ranks->save_requested); ms++) usleep(1000);
+    CHECK(atomic_load(&t->ranks->save_requested));
 }
 
 TEST(own_loop)

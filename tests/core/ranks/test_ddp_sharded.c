@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the strategies that shard train: what ddp trains, bit for bit where sums are added in the same order. */
+#include "core/ranks/ranks.h"
 #include "core/hooks/trainer_internal.h"
 #include "ddp_run.h"
 
@@ -178,7 +179,7 @@ static const lc_module_ops failing_ops = {LC_MODULE_OPS_INIT("failing"), .traini
 
 static lc_tensor *signalled_step(lc_module *self, const lc_batch *b, int64_t i)
 {
-    if (i == 2) atomic_store(&self->trainer->signal, SIGTERM);
+    if (i == 2) atomic_store(&self->trainer->ranks->signal, SIGTERM);
     return small_net_training_step(self, b, i);
 }
 static const lc_module_ops signalled_ops = {LC_MODULE_OPS_INIT("signalled"), .training_step = signalled_step,

@@ -4,6 +4,7 @@
 #ifndef LC_TESTS_FULL_DISK_H
 #define LC_TESTS_FULL_DISK_H
 
+#include "core/resume/resume.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/hooks/trainer_internal.h"
 
@@ -45,8 +46,8 @@ static inline void disk_reset(void)
 static inline lc_status disk_fit_start(void *self, lc_trainer *t)
 {
     (void)self;
-    if (!t->writer) LC_TRY(lc_ckpt_writer_new(&t->writer));
-    lc__ckpt_writer_set_io(t->writer, &disk.io);
+    if (!t->resume->writer) LC_TRY(lc_ckpt_writer_new(&t->resume->writer));
+    lc__ckpt_writer_set_io(t->resume->writer, &disk.io);
     return LC_OK;
 }
 

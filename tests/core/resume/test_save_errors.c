@@ -6,6 +6,8 @@
 #include "full_disk.h"
 #include "trainer_world.h"
 
+#include "core/ranks/ranks.h"
+
 #include <lightc/callbacks.h>
 #include <signal.h>
 
@@ -71,9 +73,9 @@ static lc_status end_batch(lc_module *self, const lc_outputs *o, const lc_batch 
     (void)o, (void)b, (void)i;
     bool late = lc_trainer_current_epoch(t) == 2;
     if (now->fails && late) return lc_fail(LC_ERR_USER, "the sensor is unplugged");
-    if (now->interrupted && late && !atomic_load(&t->signal)) {
+    if (now->interrupted && late && !atomic_load(&t->ranks->signal)) {
         kill(getpid(), SIGTERM);
-        while (!atomic_load(&t->signal)) pause_ms(1); /* a thread reads it */
+        while (!atomic_load(&t->ranks->signal)) pause_ms(1); /* a thread reads it */
     }
     return LC_OK;
 }

@@ -2,6 +2,7 @@
 /* Signals, sent to processes that train: one Ctrl-C ends after the step, two at once; SIGUSR1 saves and goes on. */
 #include "test.h"
 
+#include "core/ranks/ranks.h"
 #include "launch/slurm.h"
 #include "base/spawn.h"
 #include "core/hooks/trainer_internal.h"
@@ -43,7 +44,7 @@ static lc_status slow_batch(void *context, lc_trainer *t, const lc_outputs *o, c
         usleep(1000);
         if (!told && lc_trainer_received_signal(t)) told = write(beat, "s", 1) == 1;
     } while (now_ms() - begun < slow_us / 1000 ||
-             (save_in_second && lc_trainer_global_step(t) == 2 && !atomic_load(&t->save_requested)));
+             (save_in_second && lc_trainer_global_step(t) == 2 && !atomic_load(&t->ranks->save_requested)));
     return LC_OK;
 }
 

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loops: epochs and batches, the update, evaluation; predictions, warnings. */
+#ifndef LC_CORE_LOOP_LOOP_H
+#define LC_CORE_LOOP_LOOP_H
+
+#include "core/hooks/trainer_internal.h"
+
+/* What goes wrong without being an error (watch.c). */
+typedef struct lc__watch {
+    int64_t batches, losses, updates; /* of the epoch, in this run: with samples of this rank; that have a loss */
+    int64_t first_step;               /* global_step when it began */
+    bool loss_told, idle_told;        /* each once a fit */
+} lc__watch;
+
+typedef struct lc__predictions {
+    lc_tensor **t;
+    int64_t n, cap;
+} lc__predictions;
+
+typedef struct lc__unused lc__unused; /* unused_parameters.c */
+
+typedef struct lc__loop {
+    bool epoch_complete, epoch_ended_early;
+    bool val_has_run;
+    lc_site backward_site; /* of lc_manual_backward, while it runs */
+    lc_tensor **toggled;   /* parameters that lc_toggle_optimizer has frozen */
+    int n_toggled, cap_toggled;
+    bool *modes; /* train/eval flags of the module tree while an evaluation runs */
+    int n_modes, cap_modes;
+    lc__watch watch;
+    lc__unused *unused; /* NULL: what was unused is told */
+    lc__predictions predictions[LC_MAX_LOADERS];
+} lc__loop;
+
+/* ---- fit.c, evaluate.c ---- */
+lc_status lc__fit_loop(lc_trainer *t) LC_MUST_USE;
+lc_status lc__sanity_check(lc_trainer *t) LC_MUST_USE;
+lc_status lc__eval_loop(lc_trainer *t) LC_MUST_USE;
+lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last) LC_MUST_USE;
+lc_status lc__end_of_epoch(lc_trainer *t) LC_MUST_USE;
+/* One pass over the training data through training_step, without gradients, updates, logged values and hooks (but those
+ * of transfer, which make the batch what it is); before(ctx, batch_idx) runs before each batch. */
+lc_status lc__forward_epoch(lc_trainer *t, void (*before)(void *ctx, int64_t batch_idx), void *ctx) LC_MUST_USE;
+bool lc__validation_due(const lc_trainer *t); /* after the running batch */
+
+/* ---- optimize.c ---- */
+lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx) LC_MUST_USE;
+/* Whether the optimizers allow for that accumulate_grad_batches. */
+lc_status lc__check_accumulation(const lc_trainer *t, int64_t n) LC_MUST_USE;
+lc_status lc__update_schedulers(lc_trainer *t, lc_interval interval, bool plateau) LC_MUST_USE;
+void lc__optimizers_free(lc_trainer *t);
+void lc__optimization_fill(lc_module_ops *mo); /* the default hooks */
+/* *skip: the precision leaves the update out on this rank. */
+lc_status lc__precision_before_step(const lc_precision_ops *precision, void *self, lc_optimizer *optimizer,
+                                    bool *skip) LC_MUST_USE;
+/* What was recorded for this update (clipping) is not for the next. */
+void lc__leave_update_out(lc_optimizer *optimizer);
+
+/* ---- predictions.c ---- */
+/* Of this batch; NULL: this rank has none. Collective. */
+lc_status lc__keep_prediction(lc_trainer *t, int loader, lc_tensor *value) LC_MUST_USE;
+
+/* ---- watch.c ---- */
+void lc__watch_begin(lc_trainer *t); /* a fit */
+void lc__watch_epoch(lc_trainer *t); /* begins, or goes on */
+/* A batch was trained on. stepped: an optimizer step was made; values_were_read: the step's values are on the host. */
+void lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped, bool values_were_read);
+void lc__watch_epoch_end(lc_trainer *t);
+
+/* ---- unused_parameters.c: in a fit; after each optimizer step; when it ends. Not collective. ---- */
+lc_status lc__unused_begin(lc_trainer *t) LC_MUST_USE;
+lc_status lc__unused_look(lc_trainer *t) LC_MUST_USE;
+lc_status lc__unused_end(lc_trainer *t) LC_MUST_USE;
+void lc__unused_free(lc_trainer *t);
+
+#endif

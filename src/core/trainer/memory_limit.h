@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The option memory_limit, checked, and applied to the steps of a module once its optimizers have been
+ * shared out; devices: those that compute them, or NULL; gathers: what is in slices will be whole when the run has
+ * ended. */
+#ifndef LC_CORE_TRAINER_MEMORY_LIMIT_H
+#define LC_CORE_TRAINER_MEMORY_LIMIT_H
+
+#include <lightc/trainer.h>
+
+lc_status lc__memory_limit_parse(const char *text, int64_t *bytes) LC_MUST_USE;
+struct lc__devices;
+lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *m, const lc_optimizers *optimizers,
+                                 struct lc__devices *devices, bool gathers) LC_MUST_USE;
+
+#endif
