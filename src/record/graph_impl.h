@@ -13,7 +13,8 @@
  *   fuse.c            named patterns -> fused operators; fuse_elementwise.c: chains
  *   parallel/reduce/place_slices.c  what is sharded (tensor/slice.h) becomes intermediate results
  *   parallel/collectives/collectives.c  each collective -> where it starts and where it is waited for
- *   lower.c           operators -> kernel calls: layouts, copies, in-place, direct accumulation
+ *   lower.c           operators -> kernel calls: layouts, copies
+ *   share_memory.c    results in place of inputs, gradients in their place
  *   arena.c           liveness -> offsets in one arena
  *   tune.c            one thread or all, and which of several kernels (tune.h)
  *   program.c         calls -> the program that a replay runs

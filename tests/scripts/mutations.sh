@@ -101,7 +101,7 @@ mutate 'late steps with shares of sums' src/core/loop/optimize.c 's/return r && 
 mutate 'gradients looked at while under way' src/engine/run/execute.c 's/p->by_bucket ? LC_OK : lc__peers_settle(g)/LC_OK/' test_sync:gpt
 mutate 'plans of other peers' src/engine/plan/plan.c 's/p->peers == peers \&\& //g' test_peers:plans_belong
 mutate 'a peer that fails passed over' src/engine/run/execute.c 's/if (p->ops->poll) LC_TRY(p->ops->poll(p));/if (p->ops->poll) (void)!p->ops->poll(p);/' test_peers:may_refuse
-mutate 'gradients that are read on, added up' src/engine/plan/lower.c 's/if (lc__peers_sum_in_place(b->g) && s->last > position)\n *return;//' test_under_way:read_on
+mutate 'gradients that are read on, added up' src/engine/plan/share_memory.c 's/if (lc__peers_sum_in_place(b->g) && s->last > position)\n *return;//' test_under_way:read_on
 mutate 'gradients looked at before, added up' src/parallel/reduce/expand_sync.c 's/ && !reads(g, &g->ir.nodes\[k\], flat, i)//' test_under_way:looked_at
 mutate 'LBFGS with the loss of one rank' src/core/loop/optimize.c 's/return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);/return LC_OK;/' test_ddp:lbfgs
 mutate 'LBFGS with sums for means' src/optim/lbfgs.c 's/g ? lc__gradient_factor(g) : 1;/1;/' test_ddp:lbfgs

@@ -221,11 +221,20 @@ static lc_status check_memory(lc_build *b)
                    needs, bound, (double)have / mib, raise);
 }
 
+/* clang-format off */
 static const lc_pass passes[] = {
-    {LC_PHASE_EXPAND, lc__expand},         {LC_PHASE_FUSE, lc__drop_dead},     {LC_PHASE_FUSE, lc__fuse_patterns},
-    {LC_PHASE_FUSE, lc__fuse_elementwise}, {LC_PHASE_LOWER, lc__lower},        {LC_PHASE_LOWER, lc__assign_arena},
-    {LC_PHASE_LOWER, check_memory},        {LC_PHASE_LOWER, lc__make_program}, {LC_PHASES, NULL},
+    {LC_PHASE_EXPAND, lc__expand},
+    {LC_PHASE_FUSE, lc__drop_dead},
+    {LC_PHASE_FUSE, lc__fuse_patterns},
+    {LC_PHASE_FUSE, lc__fuse_elementwise},
+    {LC_PHASE_LOWER, lc__lower},
+    {LC_PHASE_LOWER, lc__share_memory},
+    {LC_PHASE_LOWER, lc__assign_arena},
+    {LC_PHASE_LOWER, check_memory},
+    {LC_PHASE_LOWER, lc__make_program},
+    {LC_PHASES, NULL},
 };
+/* clang-format on */
 
 static lc_status run_phase(lc_build *b, const lc_pass *list, lc_phase phase)
 {

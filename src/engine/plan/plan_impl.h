@@ -111,6 +111,14 @@ lc_status lc__fuse_patterns(lc_build *b);
 lc_status lc__fuse_elementwise(lc_build *b);
 /* lower.c: nodes -> calls with storages */
 lc_status lc__lower(lc_build *b);
+/* share_memory.c: which storages are one */
+lc_status lc__share_memory(lc_build *b);
+/* The storage that one is part of by now. */
+static inline lc_storage *lc__storage_root(const lc_build *b, int32_t storage)
+{
+    while (b->storages[storage].merged >= 0) storage = b->storages[storage].merged;
+    return &b->storages[storage];
+}
 /* The view of a value, without its data; ndim -1: it is LC_ABSENT. */
 void lc__build_view(const lc_build *b, uint32_t value, lc_view *out);
 /* arena.c: offsets; sets plan->arena_bytes and lower_bound */
