@@ -46,7 +46,7 @@ static void usage(FILE *f)
 static lc_status parse(bench *b, int argc, char **argv)
 {
     const lc_option options[] = {
-        LC_OPTION(bench, threads, LC_OPTION_INT, 0, 4096, "threads of a kernel; 0: as many as cores"),
+        LC_OPTION(bench, threads, LC_OPTION_INT, 0, 4096, "threads per kernel; 0: one per core"),
         LC_OPTION(bench, precision, LC_OPTION_TEXT, 0, 0, "32"),
         LC_OPTION(bench, steps, LC_OPTION_INT, 0, 1e9, "batches of an epoch, and steps of a round; 0: the work's own"),
         LC_OPTION(bench, epochs, LC_OPTION_INT, 1, 1e6, "epochs of the works with a loader"),

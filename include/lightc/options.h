@@ -107,98 +107,98 @@ LC_OPTION_TYPES_(LC_KIND_)
 #define LC_TRAINER_OPTION_LIST(X)                                                                                    \
     /* how long */                                                                                                   \
     X(INT, int64_t, max_epochs, LC_UNSET, -1, 1e15, "epochs to train; -1: no limit (default 1000, unless max_steps or max_time is given)") \
-    X(INT, int64_t, min_epochs, LC_UNSET, 0, 1e15, "epochs to train at least, whatever asks to stop")                \
+    X(INT, int64_t, min_epochs, LC_UNSET, 0, 1e15, "train at least this many epochs, even when something asks to stop") \
     X(INT, int64_t, max_steps, -1, -1, 1e18, "optimizer steps to train; -1: no limit")                               \
-    X(INT, int64_t, min_steps, LC_UNSET, 0, 1e18, "optimizer steps to train at least, whatever asks to stop")        \
-    X(DURATION, lc_duration, max_time, {0}, 0, 0, "stop after this time: 30s, 10m, 2h, 00:02:30:00; or 3ep, 500st") \
-    X(DURATION, lc_duration, slurm_margin, {0}, 0, 0, "in a Slurm job: stop so long before its time is over: 90s, 10m") \
+    X(INT, int64_t, min_steps, LC_UNSET, 0, 1e18, "train at least this many optimizer steps, even when something asks to stop") \
+    X(DURATION, lc_duration, max_time, {0}, 0, 0, "stop after this time: 30s, 10m, 2h, 00:02:30:00; or 3ep, 500st")  \
+    X(DURATION, lc_duration, slurm_margin, {0}, 0, 0, "in a Slurm job: stop this long before its time limit: 90s, 10m") \
     /* which part of the data */                                                                                     \
-    X(DURATION, lc_duration, limit_train_batches, {0}, 0, 0, "batches of an epoch: 100, or a fraction: 0.2")         \
+    X(DURATION, lc_duration, limit_train_batches, {0}, 0, 0, "training batches per epoch: 100, or a fraction: 0.2")  \
     X(DURATION, lc_duration, limit_val_batches, {0}, 0, 0, "the same for validation; 0: none")                       \
     X(DURATION, lc_duration, limit_test_batches, {0}, 0, 0, "the same for test")                                     \
     X(DURATION, lc_duration, limit_predict_batches, {0}, 0, 0, "the same for predict")                               \
-    X(DURATION, lc_duration, overfit_batches, {0}, 0, 0, "train and validate on so many batches, in order")          \
-    X(COUNT, int64_t, fast_dev_run, 0, 0, 1e9, "run so many batches of everything, writing nothing: a smoke test")     \
+    X(DURATION, lc_duration, overfit_batches, {0}, 0, 0, "train and validate on this many batches, in order")        \
+    X(COUNT, int64_t, fast_dev_run, 0, 0, 1e9, "smoke test: run this many batches of everything and write nothing")  \
     /* validation */                                                                                                 \
-    X(DURATION, lc_duration, val_check_interval, {0}, 0, 0, "validate after this part of an epoch (0.25), so many batches (100), optimizer steps (500st) or epochs (2ep), or this time (10m)") \
-    X(INT, int64_t, check_val_every_n_epoch, 1, 0, 1e15, "validate every so many epochs; none: count batches across epochs") \
-    X(INT, int64_t, num_sanity_val_steps, 2, -1, 1e15, "validation batches to try before training; -1: all")         \
+    X(DURATION, lc_duration, val_check_interval, {0}, 0, 0, "validate after this fraction of an epoch (0.25), this many batches (100), optimizer steps (500st) or epochs (2ep), or this time (10m)") \
+    X(INT, int64_t, check_val_every_n_epoch, 1, 0, 1e15, "validate every N epochs; none: count batches across epochs") \
+    X(INT, int64_t, num_sanity_val_steps, 2, -1, 1e15, "validation batches to run before training; -1: all")         \
     X(BOOL, bool, inference_mode, true, 0, 0, "no gradients in validate, test and predict")                          \
-    X(BOOL, bool, use_distributed_sampler, true, 0, 0, "with several ranks: each gets its part of the loaders' samples") \
-    X(INT, int64_t, reload_dataloaders_every_n_epochs, 0, 0, 1e15, "ask the module for its loaders again every so many epochs") \
+    X(BOOL, bool, use_distributed_sampler, true, 0, 0, "with several ranks: give each its share of the loaders' samples") \
+    X(INT, int64_t, reload_dataloaders_every_n_epochs, 0, 0, 1e15, "ask the module for its loaders again every N epochs") \
     /* optimisation */                                                                                               \
     X(INT, int64_t, accumulate_grad_batches, 1, 1, 1e9, "batches per optimizer step")                                \
-    X(FLOAT, double, gradient_clip_val, LC_NOT_GIVEN, 0, 1e300, "clip gradients to this norm (or value)")        \
+    X(FLOAT, double, gradient_clip_val, LC_NOT_GIVEN, 0, 1e300, "clip gradients to this norm (or value)")            \
     X(TEXT, const char *, gradient_clip_algorithm, NULL, 0, 0, "norm or value")                                      \
     /* logging */                                                                                                    \
-    X(TEXT, const char *, logger, NULL, 0, 0, "csv, sqlite, tensorboard, mlflow:URL, stream:FILE, several with commas, or none (default csv,sqlite)") \
-    X(TEXT, const char *, default_root_dir, NULL, 0, 0, "where runs are kept (default: the current directory)")      \
-    X(TEXT, const char *, run_name, NULL, 0, 0, "folder of the runs in it (default lightning_logs)")                 \
-    X(INT, int64_t, log_every_n_steps, 50, 0, 1e15, "log step values every so many optimizer steps; 0: never")       \
+    X(TEXT, const char *, logger, NULL, 0, 0, "csv, sqlite, tensorboard, mlflow:URL, stream:FILE, several separated by commas, or none (default csv,sqlite)") \
+    X(TEXT, const char *, default_root_dir, NULL, 0, 0, "directory of all runs (default: the current directory)")    \
+    X(TEXT, const char *, run_name, NULL, 0, 0, "folder for the runs in default_root_dir (default lightning_logs)")  \
+    X(INT, int64_t, log_every_n_steps, 50, 0, 1e15, "log step values every N optimizer steps; 0: never")             \
     X(CHOICE, lc_choice, enable_progress_bar, LC_AUTO, 0, 0, "show a progress bar")                                  \
-    X(CHOICE, lc_choice, enable_model_summary, LC_AUTO, 0, 0, "show the table of layers")                                  \
-    X(BOOL, bool, barebones, false, 0, 0, "nothing but the loop: to measure")                                        \
-    X(TEXT, const char *, profiler, NULL, 0, 0, "simple, ops or trace, several with commas: what takes how long") \
-    X(BOOL, bool, trace_hooks, false, 0, 0, "show every hook as it runs, and who has it")                            \
+    X(CHOICE, lc_choice, enable_model_summary, LC_AUTO, 0, 0, "print a table of the layers")                         \
+    X(BOOL, bool, barebones, false, 0, 0, "run the bare loop, without logging, checkpoints or bar: for measurements") \
+    X(TEXT, const char *, profiler, NULL, 0, 0, "measure where time goes: simple, ops or trace, several separated by commas") \
+    X(BOOL, bool, trace_hooks, false, 0, 0, "print every hook as it runs, and the object it belongs to")             \
     X(BOOL, bool, enable_autolog_hparams, true, 0, 0, "log the hyperparameters of module and datamodule")            \
     /* checkpoints */                                                                                                \
-    X(CHOICE, lc_choice, enable_checkpointing, LC_AUTO, 0, 0, "write checkpoints")                                         \
-    X(TEXT, const char *, ckpt_path, NULL, 0, 0, "continue from this checkpoint: a path, best, last, or hpc (what SIGUSR1 left)")              \
-    X(TEXT, const char *, weights, NULL, 0, 0, "begin with these weights: a safetensors file or a checkpoint, of which nothing else is taken") \
-    X(BOOL, bool, weights_strict, true, 0, 0, "its names and the model's have to be the same; off: what both have is taken, the rest reported") \
-    X(TEXT, const char *, weights_strip_prefix, NULL, 0, 0, "what its names begin with and the model's do not: model.") \
-    X(TEXT, const char *, weights_add_prefix, NULL, 0, 0, "what the model's names begin with and its do not") \
-    X(TEXT, const char *, weights_rename, NULL, 0, 0, "its names by pattern, OLD=NEW, several with commas: enc.*=encoder.*") \
-    X(TEXT, const char *, weights_skip, NULL, 0, 0, "patterns of the model's names that stay as they are, with commas: head.*") \
-    X(TEXT, const char *, weights_transpose, NULL, 0, 0, "patterns of the model's names of which it has the transposed matrix") \
-    X(BOOL, bool, weights_skip_mismatched, false, 0, 0, "what has another shape there stays as it is") \
-    X(TEXT, const char *, dirpath, NULL, 0, 0, "where checkpoints go (default RUN/checkpoints)")                     \
-    X(TEXT, const char *, filename, NULL, 0, 0, "their names, as {epoch}-{val_loss:.2f} (default {epoch}-{step})")   \
-    X(TEXT, const char *, monitor, NULL, 0, 0, "metric that says which checkpoints are best")                        \
-    X(TEXT, const char *, mode, NULL, 0, 0, "min or max: what is best (also for early stopping)")                    \
+    X(CHOICE, lc_choice, enable_checkpointing, LC_AUTO, 0, 0, "write checkpoints")                                   \
+    X(TEXT, const char *, ckpt_path, NULL, 0, 0, "continue from this checkpoint: a path, best, last, or hpc (the one saved on SIGUSR1)") \
+    X(TEXT, const char *, weights, NULL, 0, 0, "start from these weights: a safetensors file, or a checkpoint of which only the weights are used") \
+    X(BOOL, bool, weights_strict, true, 0, 0, "its names must match the model's; off: load the names both have and report the rest") \
+    X(TEXT, const char *, weights_strip_prefix, NULL, 0, 0, "prefix to remove from its names: model.")               \
+    X(TEXT, const char *, weights_add_prefix, NULL, 0, 0, "prefix to add to its names")                              \
+    X(TEXT, const char *, weights_rename, NULL, 0, 0, "rename by pattern, OLD=NEW, several separated by commas: enc.*=encoder.*") \
+    X(TEXT, const char *, weights_skip, NULL, 0, 0, "patterns of model names to leave unchanged, separated by commas: head.*") \
+    X(TEXT, const char *, weights_transpose, NULL, 0, 0, "patterns of model names whose matrices it stores transposed") \
+    X(BOOL, bool, weights_skip_mismatched, false, 0, 0, "skip tensors whose shape differs")                          \
+    X(TEXT, const char *, dirpath, NULL, 0, 0, "directory of checkpoints (default RUN/checkpoints)")                 \
+    X(TEXT, const char *, filename, NULL, 0, 0, "name of checkpoints, as {epoch}-{val_loss:.2f} (default {epoch}-{step})") \
+    X(TEXT, const char *, monitor, NULL, 0, 0, "metric that ranks checkpoints")                                      \
+    X(TEXT, const char *, mode, NULL, 0, 0, "min or max: which values of the metric are best (also for early stopping)") \
     X(INT, int64_t, save_top_k, 1, -1, 1e9, "checkpoints to keep; -1: all, 0: none")                                 \
-    X(CHOICE, lc_choice, save_last, LC_AUTO, 0, 0, "keep last.ckpt, the newest state")                                     \
-    X(INT, int64_t, every_n_train_steps, 0, 0, 1e15, "save every so many optimizer steps")                           \
-    X(INT, int64_t, every_n_epochs, 0, 0, 1e15, "save every so many epochs")                                         \
-    X(DURATION, lc_duration, train_time_interval, {0}, 0, 0, "save every so often: 10m")                             \
+    X(CHOICE, lc_choice, save_last, LC_AUTO, 0, 0, "keep last.ckpt, the newest state")                               \
+    X(INT, int64_t, every_n_train_steps, 0, 0, 1e15, "save every N optimizer steps")                                 \
+    X(INT, int64_t, every_n_epochs, 0, 0, 1e15, "save every N epochs")                                               \
+    X(DURATION, lc_duration, train_time_interval, {0}, 0, 0, "save at this interval: 10m")                           \
     X(BOOL, bool, save_weights_only, false, 0, 0, "leave the optimizer and the state out of checkpoints")            \
-    X(TEXT, const char *, state_dict_type, NULL, 0, 0, "full: rank 0 writes checkpoints; sharded: each rank writes a part; auto") \
-    X(TEXT, const char *, on_save_error, NULL, 0, 0, "continue (default) or stop, when a checkpoint cannot be written: a full disk")         \
-    X(CHOICE, lc_choice, save_on_train_epoch_end, LC_AUTO, 0, 0, "save at the end of the training epoch, not of validation") \
-    X(BOOL, bool, save_on_exception, false, 0, 0, "save when the run fails")                                         \
+    X(TEXT, const char *, state_dict_type, NULL, 0, 0, "full: rank 0 writes checkpoints; sharded: each rank writes its part; auto") \
+    X(TEXT, const char *, on_save_error, NULL, 0, 0, "continue (default) or stop when a checkpoint cannot be written, as on a full disk") \
+    X(CHOICE, lc_choice, save_on_train_epoch_end, LC_AUTO, 0, 0, "save at the end of the training epoch instead of after validation") \
+    X(BOOL, bool, save_on_exception, false, 0, 0, "save a checkpoint when the run fails")                            \
     /* early stopping */                                                                                             \
     X(TEXT, const char *, early_stopping, NULL, 0, 0, "stop when this metric no longer improves")                    \
-    X(INT, int64_t, patience, 3, 0, 1e15, "validations without improvement before stopping")                         \
-    X(FLOAT, double, min_delta, 0, 0, 1e300, "what counts as an improvement")                                        \
-    X(FLOAT, double, stopping_threshold, LC_NOT_GIVEN, -1e300, 1e300, "stop when the metric is past this")       \
-    X(FLOAT, double, divergence_threshold, LC_NOT_GIVEN, -1e300, 1e300, "stop when the metric is worse than this") \
+    X(INT, int64_t, patience, 3, 0, 1e15, "stop after this many validations without improvement")                    \
+    X(FLOAT, double, min_delta, 0, 0, 1e300, "smallest change that counts as an improvement")                        \
+    X(FLOAT, double, stopping_threshold, LC_NOT_GIVEN, -1e300, 1e300, "stop when the metric is better than this")    \
+    X(FLOAT, double, divergence_threshold, LC_NOT_GIVEN, -1e300, 1e300, "stop when the metric is worse than this")   \
     /* the machine */                                                                                                \
     X(TEXT, const char *, accelerator, NULL, 0, 0, "auto or cpu")                                                    \
-    X(TEXT, const char *, strategy, NULL, 0, 0, "auto, single_device, ddp, sharded (or sharded_1, sharded_2, sharded_3, sharded_hybrid), data_parallel (dp) or central_storage")\
-    X(TEXT, const char *, devices, NULL, 0, 0, "processes of this machine (of data_parallel and central_storage: devices of one), each with its share of the cores, or auto: one with all") \
+    X(TEXT, const char *, strategy, NULL, 0, 0, "auto, single_device, ddp, sharded (or sharded_1, sharded_2, sharded_3, sharded_hybrid), data_parallel (dp) or central_storage") \
+    X(TEXT, const char *, devices, NULL, 0, 0, "processes on this machine (data_parallel and central_storage: devices of one process), each with its share of the cores; auto: one process with all cores") \
     X(INT, int64_t, num_nodes, 1, 1, 1e6, "machines; see nodes_file and node_rank")                                  \
-    X(INT, int64_t, node_rank, LC_UNSET, 0, 1e6, "which machine this is, where the program is started by hand on each; MASTER_ADDR and MASTER_PORT say where they meet") \
-    X(TEXT, const char *, nodes_file, NULL, 0, 0, "a file with the name of a machine a line: mpirun starts the ranks of the first num_nodes") \
-    X(TEXT, const char *, memory_limit, NULL, 0, 0, "what a rank may hold, as 512MiB or 1.5GiB: compared with what training needs before it begins, and with every step when it is planned") \
-    X(FLOAT, double, bucket_cap_mb, 0.5, 1e-6, 1e6, "MiB of gradients that ddp and sharded reduce with one call while the backward pass goes on; lightc bench comm suggests a number") \
-    X(INT, int64_t, shard_size, 0, 0, 1e6, "ranks that share a copy of the model with sharded_hybrid; it divides their number; 0: those of a node") \
-    X(BOOL, bool, gather_parameters, true, 0, 0, "with sharded_3 and sharded_hybrid: every rank has the whole module between fits; false: it is in slices all the time, for what fits on no rank") \
-    X(TEXT, const char *, gradient_compression, NULL, 0, 0, "what ddp sends gradients as: none, bf16 or fp16, with half as many bytes") \
-    X(TEXT, const char *, comm_security, NULL, 0, 0, "connections between ranks, once both ends have proven that they belong to the run: none (their data is sent as it is), auth (nobody can change it on the way) or encrypt (nor read it); not over MPI") \
-    X(INT, int64_t, max_restarts, 0, 0, 1e6, "when ranks are lost, go on from the last checkpoint with those left, so often") \
-    X(FLOAT, double, start_timeout, 300, 0.01, 1e9, "seconds until all ranks must have come")                           \
-    X(FLOAT, double, silence_timeout, 10, 0.01, 1e9, "seconds without a sign of life after which a rank counts as lost") \
+    X(INT, int64_t, node_rank, LC_UNSET, 0, 1e6, "number of this machine when the program is started by hand on each; MASTER_ADDR and MASTER_PORT say where they meet") \
+    X(TEXT, const char *, nodes_file, NULL, 0, 0, "file with one machine name per line; mpirun starts the ranks on the first num_nodes") \
+    X(TEXT, const char *, memory_limit, NULL, 0, 0, "most memory a rank may use, as 512MiB or 1.5GiB; checked before training starts and whenever a step is planned") \
+    X(FLOAT, double, bucket_cap_mb, 0.5, 1e-6, 1e6, "MiB of gradients that ddp and sharded reduce in one call, overlapped with the backward pass; lightc bench comm suggests a value") \
+    X(INT, int64_t, shard_size, 0, 0, 1e6, "ranks that share one copy of the model with sharded_hybrid; must divide the number of ranks; 0: the ranks of a node") \
+    X(BOOL, bool, gather_parameters, true, 0, 0, "with sharded_3 and sharded_hybrid: every rank has the whole module between fits; false: parameters stay sliced all the time, for models that fit on no single rank") \
+    X(TEXT, const char *, gradient_compression, NULL, 0, 0, "type in which ddp sends gradients: none (their own), or bf16 or fp16, which halve the bytes") \
+    X(TEXT, const char *, comm_security, NULL, 0, 0, "protection of connections between ranks, after both ends have proven that they belong to the run: none (plain data), auth (changes are detected) or encrypt (also unreadable); not over MPI") \
+    X(INT, int64_t, max_restarts, 0, 0, 1e6, "how many times to continue from the last checkpoint with the remaining ranks when ranks are lost") \
+    X(FLOAT, double, start_timeout, 300, 0.01, 1e9, "seconds within which all ranks must have joined")               \
+    X(FLOAT, double, silence_timeout, 10, 0.01, 1e9, "seconds without a heartbeat after which a rank counts as lost") \
     X(FLOAT, double, progress_timeout, 0, -1, 1e9, "seconds without a step after which a rank counts as stuck; 0: 20 times the longest step so far, at least half an hour; -1: never") \
-    X(FLOAT, double, grace_period, 2, 0.01, 1e9, "seconds that ranks have to end when one is lost, before they are killed") \
+    X(FLOAT, double, grace_period, 2, 0.01, 1e9, "seconds that ranks have to exit after one is lost, before they are killed") \
     X(TEXT, const char *, precision, NULL, 0, 0, "32-true")                                                          \
-    X(INT, int64_t, threads, 0, 0, 4096, "threads of a kernel; 0: as many as cores")                                 \
-    X(INT, int64_t, seed, 0, 0, 9e15, "of everything random")                                                        \
-    X(BOOL, bool, deterministic, false, 0, 0, "results that depend neither on the number of threads nor on that of ranks") \
-    X(INT, int64_t, deterministic_chunk, 0, 0, 1e6, "most samples of a chunk that gradients are summed over; 0: by the batch size") \
-    X(BOOL, bool, sync_batchnorm, false, 0, 0, "with several ranks: statistics of batch norm over all of them")      \
-    X(BOOL, bool, tune, false, 0, 0, "choose kernels and their threads by timing them; choices are kept")            \
-    X(BOOL, bool, detect_anomaly, false, 0, 0, "stop at the first operator that makes a NaN or infinity, and name its line") \
-    X(BOOL, bool, handle_signals, true, 0, 0, "SIGINT, SIGTERM and SIGHUP end the run after the step, with a checkpoint; SIGUSR1 saves one")
+    X(INT, int64_t, threads, 0, 0, 4096, "threads per kernel; 0: one per core")                                      \
+    X(INT, int64_t, seed, 0, 0, 9e15, "seed of all random numbers")                                                  \
+    X(BOOL, bool, deterministic, false, 0, 0, "make results independent of the number of threads and ranks")         \
+    X(INT, int64_t, deterministic_chunk, 0, 0, 1e6, "most samples per chunk of the gradient sum; 0: chosen from the batch size") \
+    X(BOOL, bool, sync_batchnorm, false, 0, 0, "with several ranks: compute batch norm statistics over all of them") \
+    X(BOOL, bool, tune, false, 0, 0, "choose kernels and their thread counts by timing them; choices are cached")    \
+    X(BOOL, bool, detect_anomaly, false, 0, 0, "stop at the first operator that makes a NaN or infinity, and report its source line") \
+    X(BOOL, bool, handle_signals, true, 0, 0, "SIGINT, SIGTERM and SIGHUP end the run after the current step, with a checkpoint; SIGUSR1 saves one")
 /* clang-format on */
 
 typedef struct lc_trainer_options {

@@ -16,14 +16,14 @@
     X(LC_SKIP, 2, "skip")                                                                                              \
     X(LC_ERR_ARGUMENT, -1, "invalid argument")                                                                         \
     X(LC_ERR_CONFIG, -2, "invalid configuration")                                                                      \
-    X(LC_ERR_SHAPE, -3, "shapes do not fit")                                                                           \
-    X(LC_ERR_DTYPE, -4, "data types do not fit")                                                                       \
-    X(LC_ERR_DEVICE, -5, "devices do not fit")                                                                         \
+    X(LC_ERR_SHAPE, -3, "shapes do not match")                                                                         \
+    X(LC_ERR_DTYPE, -4, "data types do not match")                                                                     \
+    X(LC_ERR_DEVICE, -5, "devices do not match")                                                                       \
     X(LC_ERR_MEMORY, -6, "out of memory")                                                                              \
     X(LC_ERR_IO, -7, "input or output failed")                                                                         \
     X(LC_ERR_FORMAT, -8, "malformed data")                                                                             \
     X(LC_ERR_NOT_FOUND, -9, "not found")                                                                               \
-    X(LC_ERR_STATE, -10, "not possible in this state")                                                                 \
+    X(LC_ERR_STATE, -10, "not allowed in this state")                                                                  \
     X(LC_ERR_UNSUPPORTED, -11, "not supported")                                                                        \
     X(LC_ERR_USER, -12, "reported by user code")                                                                       \
     X(LC_ERR_INTERRUPTED, -13, "interrupted")                                                                          \

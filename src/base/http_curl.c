@@ -35,11 +35,10 @@ lc_status lc__http_new(lc__http **out)
     for (size_t i = 0; !library && i < sizeof names / sizeof *names; i++)
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library)
-        return lc_fail(LC_ERR_UNSUPPORTED,
-                       "requests over HTTP need libcurl, which is not installed (Debian and Ubuntu: "
-                       "apt install libcurl4)");
+        return lc_fail(LC_ERR_UNSUPPORTED, "HTTP requests need libcurl, which is not installed (Debian and Ubuntu: "
+                                           "apt install libcurl4)");
     lc__http *h = calloc(1, sizeof *h);
-    if (!h) return lc_fail(LC_ERR_MEMORY, "no memory for a client of HTTP");
+    if (!h) return lc_fail(LC_ERR_MEMORY, "no memory for an HTTP client");
     bool whole = true;
 #define CURL_LOAD(name) whole = whole && (*(void **)&h->name = dlsym(library, "curl_" #name)) != NULL;
     CURL_FUNCTIONS(CURL_LOAD)

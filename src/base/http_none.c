@@ -5,8 +5,8 @@
 lc_status lc__http_new(lc__http **out)
 {
     *out = NULL;
-    return lc_fail(LC_ERR_UNSUPPORTED, "this lightc was built without libcurl, which requests over HTTP need; build it "
-                                       "where libcurl4-openssl-dev is installed");
+    return lc_fail(LC_ERR_UNSUPPORTED, "this lightc was built without libcurl, which HTTP requests need; install "
+                                       "libcurl4-openssl-dev and build it again");
 }
 
 void lc__http_free(lc__http *h)

@@ -155,7 +155,7 @@ lc_status lc__read_all(const lc__io *io, int fd, const char *path, void *data, s
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) return lc__io_fail(errno, "read", path);
         if (done == 0)
-            return lc_fail(LC_ERR_FORMAT, "\"%s\" is truncated: it ends at byte %llu, %zu bytes too early", path,
+            return lc_fail(LC_ERR_FORMAT, "\"%s\" is truncated: it ends at byte %llu, %zu bytes short", path,
                            (unsigned long long)offset, n);
         p += done, offset += (uint64_t)done, n -= (size_t)done;
     }

@@ -61,7 +61,7 @@ lc_status lc__json_begin(lc__json_reader *r, const char *text, size_t length)
     const char *bad = lc__utf8_first_bad(text, length);
     if (bad) {
         r->p = bad;
-        return lc__json_fail(r, "this is not UTF-8");
+        return lc__json_fail(r, "not valid UTF-8");
     }
     return LC_OK;
 }
@@ -139,7 +139,7 @@ static lc_status decode(lc__json_reader *r, const char *from, const char *to)
             break;
         case 'u': {
             int code = hex4(p + 1, to);
-            if (code < 0) return lc__json_fail(r, "\\u needs four hexadecimal digits");
+            if (code < 0) return lc__json_fail(r, "\\u must be followed by four hexadecimal digits");
             p += 4;
             if (code >= 0xd800 && code < 0xdc00) {
                 int low = to - p > 6 && p[1] == '\\' && p[2] == 'u' ? hex4(p + 3, to) : -1;
@@ -153,7 +153,7 @@ static lc_status decode(lc__json_reader *r, const char *from, const char *to)
             break;
         }
         default:
-            return lc__json_fail(r, "unknown escape in a text");
+            return lc__json_fail(r, "unknown escape in a string");
         }
     }
     r->text = r->scratch, r->text_length = (size_t)(out - r->scratch);
@@ -167,14 +167,14 @@ static lc_status read_text(lc__json_reader *r)
     for (; p < r->end && *p != '"'; p++) {
         if ((unsigned char)*p < 0x20) {
             r->p = p;
-            return lc__json_fail(r, "control character in a text");
+            return lc__json_fail(r, "control character in a string");
         }
         if (*p == '\\') {
             escapes = true;
             if (++p >= r->end) break;
         }
     }
-    if (p >= r->end) return lc__json_fail(r, "a text without its closing quote");
+    if (p >= r->end) return lc__json_fail(r, "string without a closing quote");
     r->text = from, r->text_length = (size_t)(p - from);
     if (escapes) LC_TRY(decode(r, from, p));
     r->p = p + 1;
@@ -186,30 +186,30 @@ static lc_status read_number(lc__json_reader *r, lc__json_token *token)
     const char *from = r->p, *p = from, *end = r->end;
     bool real = false;
     if (p < end && *p == '-') p++;
-    if (p >= end || *p < '0' || *p > '9') return lc__json_fail(r, "a value is missing or malformed");
-    if (*p == '0' && p + 1 < end && p[1] >= '0' && p[1] <= '9') return lc__json_fail(r, "a number with a leading zero");
+    if (p >= end || *p < '0' || *p > '9') return lc__json_fail(r, "missing or malformed value");
+    if (*p == '0' && p + 1 < end && p[1] >= '0' && p[1] <= '9') return lc__json_fail(r, "number with a leading zero");
     while (p < end && *p >= '0' && *p <= '9') p++;
     if (p < end && *p == '.') {
         real = true, p++;
-        if (p >= end || *p < '0' || *p > '9') return lc__json_fail(r, "a number that ends with a point");
+        if (p >= end || *p < '0' || *p > '9') return lc__json_fail(r, "number that ends with a decimal point");
         while (p < end && *p >= '0' && *p <= '9') p++;
     }
     if (p < end && (*p == 'e' || *p == 'E')) {
         real = true, p++;
         if (p < end && (*p == '+' || *p == '-')) p++;
-        if (p >= end || *p < '0' || *p > '9') return lc__json_fail(r, "a number without its exponent");
+        if (p >= end || *p < '0' || *p > '9') return lc__json_fail(r, "number without an exponent after e");
         while (p < end && *p >= '0' && *p <= '9') p++;
     }
     /* A copy, because strtod needs an end, and would read on into what follows. */
     char copy[512];
     size_t n = (size_t)(p - from);
-    if (n >= sizeof copy) return lc__json_fail(r, "a number of more than 500 digits");
+    if (n >= sizeof copy) return lc__json_fail(r, "number of more than 500 digits");
     memcpy(copy, from, n);
     copy[n] = 0;
     errno = 0;
     if (!real) {
         r->integer = strtoll(copy, NULL, 10);
-        if (errno) return lc__json_fail(r, "an integer that does not fit 64 bits");
+        if (errno) return lc__json_fail(r, "integer that does not fit into 64 bits");
         r->number = (double)r->integer;
         *token = LC__JSON_INT;
     } else {
@@ -217,7 +217,7 @@ static lc_status read_number(lc__json_reader *r, lc__json_token *token)
         if (!c) return lc_fail(LC_ERR_MEMORY, "no memory for the C locale");
         r->number = strtod_l(copy, NULL, c);
         freelocale(c);
-        if (!isfinite(r->number)) return lc__json_fail(r, "a number beyond the range of a double");
+        if (!isfinite(r->number)) return lc__json_fail(r, "number outside the range of a double");
         *token = LC__JSON_DOUBLE;
     }
     r->p = p;
@@ -236,7 +236,7 @@ lc_status lc__json_next(lc__json_reader *r, lc__json_token *token)
 {
     while (r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r')) r->p++;
     if (r->finished) {
-        if (r->p < r->end) return lc__json_fail(r, "text after the end");
+        if (r->p < r->end) return lc__json_fail(r, "text after the end of the value");
         *token = LC__JSON_END;
         return LC_OK;
     }
@@ -252,15 +252,14 @@ lc_status lc__json_next(lc__json_reader *r, lc__json_token *token)
             return LC_OK;
         }
         if (!first) {
-            if (c != ',')
-                return lc__json_fail(r, in_object ? "\",\" or \"}\" is missing" : "\",\" or \"]\" is missing");
+            if (c != ',') return lc__json_fail(r, in_object ? "missing \",\" or \"}\"" : "missing \",\" or \"]\"");
             r->p++;
             while (r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r')) r->p++;
             if (r->p >= r->end) return lc__json_fail(r, "the text ends too early");
             c = *r->p;
         }
         if (in_object) {
-            if (c != '"') return lc__json_fail(r, "a key in quotes is missing");
+            if (c != '"') return lc__json_fail(r, "missing key in quotes");
             LC_TRY(read_text(r));
             while (r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r')) r->p++;
             if (r->p >= r->end || *r->p != ':') return lc__json_fail(r, "\":\" is missing");
@@ -272,7 +271,7 @@ lc_status lc__json_next(lc__json_reader *r, lc__json_token *token)
     }
     r->after_key = false;
     if (c == '{' || c == '[') {
-        if (r->depth == LC__JSON_DEPTH) return lc__json_fail(r, "more than 64 levels");
+        if (r->depth == LC__JSON_DEPTH) return lc__json_fail(r, "nested more than 64 levels deep");
         r->p++;
         r->is_object &= ~((uint64_t)1 << r->depth);
         r->is_object |= (uint64_t)(c == '{') << r->depth;

@@ -28,7 +28,8 @@ lc_status lc__png_add(lc__str *out, const uint8_t *pixels, int width, int height
     static const uint8_t types[] = {0, 0, 4, 2, 6}; /* colour types, by channels */
     size_t row = (size_t)width * (size_t)channels;
     if (width < 1 || height < 1 || channels < 1 || channels > 4 || row > ((size_t)1 << 30) / (size_t)height)
-        return lc_fail(LC_ERR_ARGUMENT, "there is no PNG of %d x %d pixels with %d channels", width, height, channels);
+        return lc_fail(LC_ERR_ARGUMENT, "cannot write a PNG of %d x %d pixels with %d channels", width, height,
+                       channels);
     size_t raw = (row + 1) * (size_t)height;
     uLongf packed = compressBound((uLong)raw);
     uint8_t *rows = malloc(raw), *data = malloc(packed);

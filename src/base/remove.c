@@ -79,7 +79,7 @@ static lc_status move_aside(int at, const char *name, const char *path, int dir,
         meant.st_dev == moved.st_dev && meant.st_ino == moved.st_ino)
         return fsync(at) < 0 && errno != EINVAL ? lc__io_fail(errno, "sync the directory of", path) : LC_OK;
     if (renameat(at, aside, at, name) < 0) return lc__io_fail(errno, "rename back to", path);
-    return lc_fail(LC_ERR_STATE, "\"%s\" was replaced by something else just now; it was not removed", path);
+    return lc_fail(LC_ERR_STATE, "\"%s\" was replaced by something else in the meantime; it was not removed", path);
 }
 
 static lc_status remove_directory(const lc__io *io, int at, const char *name, const char *path, const lc__proof *proof)
@@ -172,7 +172,7 @@ lc_status lc__open_parent(const char *path, size_t trusted, int *dir, const char
     while (status >= 0) {
         size_t n = strcspn(at, "/");
         if (!n || (n == 1 && at[0] == '.') || (n == 2 && !strncmp(at, "..", 2)))
-            status = lc_fail(LC_ERR_ARGUMENT, "\"%s\" does not name anything inside of \"%s\"", path, root);
+            status = lc_fail(LC_ERR_ARGUMENT, "\"%s\" does not name anything inside \"%s\"", path, root);
         if (status < 0 || !at[n]) break;
         status = step_down(dir, at, n, path);
         at += n + 1;

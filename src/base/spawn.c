@@ -107,7 +107,7 @@ lc_status lc__spawn_ask(char *const argv[], double seconds, char *text, size_t s
     if (late) {
         kill(pid, SIGKILL);
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
-        return lc_fail(LC_ERR_IO, "%s %s has not ended within %g s, and was killed", argv[0], argv[1], seconds);
+        return lc_fail(LC_ERR_IO, "%s %s did not exit within %g s and was killed", argv[0], argv[1], seconds);
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return LC_OK;
     return lc_fail(LC_ERR_IO, "%s %s failed: %s %d", argv[0], argv[1],

@@ -74,7 +74,7 @@ static lc_status put(lc_state *s, const char *key, lc_state *child)
 {
     lc_status status = LC_OK;
     if (!s) {
-        status = lc_fail(LC_ERR_ARGUMENT, "state \"%s\" is set in a tree that is NULL", key ? key : "");
+        status = lc_fail(LC_ERR_ARGUMENT, "state \"%s\" cannot be set: the tree is NULL", key ? key : "");
         goto fail;
     }
     if (!lc__has_mark(s, LC__MARK_OF(STATE))) {
@@ -82,8 +82,8 @@ static lc_status put(lc_state *s, const char *key, lc_state *child)
         goto fail;
     }
     if (key ? s->kind != LC_STATE_OBJECT : s->kind != LC_STATE_ARRAY) {
-        status = key ? lc_fail(LC_ERR_ARGUMENT, "state \"%s\" is set in a node that is not an object", key)
-                     : lc_fail(LC_ERR_ARGUMENT, "a state without a key is set in a node that is not an array");
+        status = key ? lc_fail(LC_ERR_ARGUMENT, "state \"%s\" cannot be set: the node is not an object", key)
+                     : lc_fail(LC_ERR_ARGUMENT, "a state without a key can only be added to an array");
         goto fail;
     }
     if (key) {
@@ -260,7 +260,7 @@ static lc_status find(const lc_state *s, const char *key, const lc_state **node)
 static lc_status wrong_kind(const lc_state *node, const char *key, lc_state_kind want)
 {
     if (!key) key = node->key ? node->key : "";
-    return lc_fail(LC_ERR_FORMAT, "state \"%s\" is %s, not %s", key, kind_name(node->kind), kind_name(want));
+    return lc_fail(LC_ERR_FORMAT, "state \"%s\" is of type %s, not %s", key, kind_name(node->kind), kind_name(want));
 }
 
 lc_status lc_state_get_int(const lc_state *s, const char *key, int64_t *out)
@@ -282,7 +282,7 @@ lc_status lc_state_get_uint(const lc_state *s, const char *key, uint64_t *out)
     errno = 0;
     uint64_t value = strtoull(text, &end, 10);
     if (errno || *end || *text < '0' || *text > '9')
-        return lc_fail(LC_ERR_FORMAT, "state \"%s\" is \"%s\", not a number of 64 bits", key ? key : "", text);
+        return lc_fail(LC_ERR_FORMAT, "state \"%s\" is \"%s\", not a 64-bit number", key ? key : "", text);
     *out = value;
     return LC_OK;
 }
@@ -419,7 +419,7 @@ static lc_status check_duplicates(const lc__json_reader *r, const lc_state *s)
     for (int64_t i = 1; i < n && status >= 0; i++)
         if (!strcmp(sorted[i - 1]->key, sorted[i]->key)) {
             char text[160];
-            snprintf(text, sizeof text, "the key \"%.100s\" stands twice in one object", sorted[i]->key);
+            snprintf(text, sizeof text, "the key \"%.100s\" appears twice in one object", sorted[i]->key);
             status = lc__json_fail(r, text);
         }
     free(sorted);
@@ -428,7 +428,7 @@ static lc_status check_duplicates(const lc__json_reader *r, const lc_state *s)
 
 static lc_status copy_text(const lc__json_reader *r, char **out)
 {
-    if (memchr(r->text, 0, r->text_length)) return lc__json_fail(r, "a text with a zero character");
+    if (memchr(r->text, 0, r->text_length)) return lc__json_fail(r, "a string with a zero character");
     *out = strndup(r->text, r->text_length);
     if (!*out) return lc_fail(LC_ERR_MEMORY, "no memory for a text of %zu bytes", r->text_length);
     return LC_OK;

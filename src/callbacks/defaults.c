@@ -14,7 +14,7 @@ lc_status lc__default_timer(lc_trainer *t, bool *wanted, lc_callback *out)
 {
     *wanted = t->opt.max_time.unit == LC_UNIT_SECONDS;
     if (*wanted && has(t, lc__timer_ops.name)) {
-        lc_trainer_message(t, LC_INFO, "max_time is left alone: the callbacks hold a Timer");
+        lc_trainer_message(t, LC_INFO, "max_time is ignored: the callbacks contain a Timer");
         *wanted = false;
     }
     return *wanted ? lc_timer_new(t->opt.max_time.value, false, out) : LC_OK;
@@ -24,7 +24,8 @@ lc_status lc__default_slurm_timer(lc_trainer *t, bool *wanted, lc_callback *out)
 {
     lc_duration margin = t->opt.slurm_margin;
     *wanted = margin.unit != LC_UNIT_NONE;
-    if (*wanted && margin.unit != LC_UNIT_SECONDS) return lc_fail(LC_ERR_CONFIG, "slurm_margin is a time: 90s, 10m");
+    if (*wanted && margin.unit != LC_UNIT_SECONDS)
+        return lc_fail(LC_ERR_CONFIG, "slurm_margin must be a time: 90s, 10m");
     return *wanted ? lc__slurm_timer_new(margin.value, out) : LC_OK;
 }
 
@@ -63,7 +64,7 @@ lc_status lc__default_model_checkpoint(lc_trainer *t, bool *wanted, lc_callback 
     *wanted = !given && o->enable_checkpointing != LC_OFF;
     if (!*wanted) return LC_OK;
     if (o->train_time_interval.unit != LC_UNIT_NONE && o->train_time_interval.unit != LC_UNIT_SECONDS)
-        return lc_fail(LC_ERR_CONFIG, "train_time_interval is a time: 30s, 10m, 2h");
+        return lc_fail(LC_ERR_CONFIG, "train_time_interval must be a time: 30s, 10m, 2h");
     lc_model_checkpoint_args a = lc_model_checkpoint_defaults();
     a.dirpath = o->dirpath;
     a.filename = o->filename;

@@ -194,7 +194,7 @@ lc_status lc_early_stopping_new(const lc_early_stopping_args *given, lc_callback
 {
     LC_CALLBACK_TAKE(args, lc_early_stopping, given);
     if (!args->monitor || !*args->monitor)
-        return lc_fail(LC_ERR_CONFIG, "EarlyStopping needs monitor, the metric it looks at");
+        return lc_fail(LC_ERR_CONFIG, "EarlyStopping needs monitor, the metric to watch");
     if (args->mode && strcmp(args->mode, "min") != 0 && strcmp(args->mode, "max") != 0)
         return lc_fail(LC_ERR_CONFIG, "EarlyStopping: mode is \"%.40s\"; it must be min or max", args->mode);
     if (args->patience < 0)
@@ -221,7 +221,7 @@ lc_status lc_early_stopping_get(const lc_callback *cb, lc_early_stopping_info *o
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (!cb || !cb->ops || cb->ops->free != es_free)
-        return lc_fail(LC_ERR_ARGUMENT, "this callback is no EarlyStopping");
+        return lc_fail(LC_ERR_ARGUMENT, "this callback is not an EarlyStopping");
     const early_stopping *e = cb->self;
     *out = (lc_early_stopping_info){e->stopped_epoch, e->wait, e->best, e->reason, e->message};
     return LC_OK;

@@ -15,7 +15,7 @@
 static bool begins(lc_trainer *t, const char *finder)
 {
     if (t->stage != LC_STAGE_FIT || t->resume->restoring_from) return false;
-    if (t->opt.fast_dev_run) lc_trainer_message(t, LC_WARNING, "%s is left out: fast_dev_run is on", finder);
+    if (t->opt.fast_dev_run) lc_trainer_message(t, LC_WARNING, "%s is skipped because fast_dev_run is on", finder);
     return !t->opt.fast_dev_run;
 }
 
@@ -117,7 +117,7 @@ const lc_lr_find_result *lc_learning_rate_finder_get(const lc_callback *cb)
 {
     LC__NEEDS(cb, NULL);
     bool is_one = cb->ops && cb->ops->on_fit_start == rate_fit_start;
-    if (!is_one) (void)lc_fail(LC_ERR_ARGUMENT, "this callback is no LearningRateFinder");
+    if (!is_one) (void)lc_fail(LC_ERR_ARGUMENT, "this callback is not a LearningRateFinder");
     return is_one ? &((const rate_finder *)cb->self)->result : NULL;
 }
 
@@ -189,6 +189,6 @@ lc_scale_batch_size_result lc_batch_size_finder_get(const lc_callback *cb)
 {
     LC__NEEDS(cb, (lc_scale_batch_size_result){0});
     bool is_one = cb->ops && cb->ops->on_fit_start == size_fit_start;
-    if (!is_one) (void)lc_fail(LC_ERR_ARGUMENT, "this callback is no BatchSizeFinder");
+    if (!is_one) (void)lc_fail(LC_ERR_ARGUMENT, "this callback is not a BatchSizeFinder");
     return is_one ? ((const size_finder *)cb->self)->result : (lc_scale_batch_size_result){0};
 }

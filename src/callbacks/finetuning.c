@@ -79,10 +79,11 @@ lc_status lc_finetuning_unfreeze_with(lc_module *part, lc_optimizer *opt, const 
     unfreeze(part);
     lc_trainer *t = lc_module_root(part)->trainer;
     if (c.known && t)
-        lc_trainer_message(t, LC_WARNING,
-                           "%d frozen parameters of %s are in a group of %s already and train with its rate; give the "
-                           "optimizer only what requires a gradient at first (lc_module_parameters with a filter)",
-                           c.known, part->name ? part->name : "the module", opt->ops->name);
+        lc_trainer_message(
+            t, LC_WARNING,
+            "%d frozen parameters of %s are already in a group of %s and would train with its learning rate; give the "
+            "optimizer only parameters that require a gradient (lc_module_parameters with a filter)",
+            c.known, part->name ? part->name : "the module", opt->ops->name);
     int group = n ? lc_optimizer_add_group(opt, NULL, list, n) : 0;
     free(list);
     if (group < 0) return (lc_status)group;
@@ -285,7 +286,7 @@ static lc_status find_backbone(const finetuning *f, lc_module *m, lc_module **ou
                 child = m->children[i];
         if (!child)
             return lc_fail(LC_ERR_CONFIG,
-                           "BackboneFinetuning: the module has no part `%s` (name another one: .backbone)",
+                           "BackboneFinetuning: the module has no submodule `%s`; name another with .backbone",
                            f->backbone);
         m = child;
         path += n + (path[n] == '.');
@@ -325,8 +326,8 @@ static lc_status finetune_backbone(void *context, lc_module *m, int64_t epoch, l
     }
     f->previous_backbone_lr = lr;
     if (f->b.verbose)
-        lc_trainer_message(f->t, LC_INFO, "epoch %lld: learning rate %.12g, of the backbone %.12g", (long long)epoch,
-                           current, lr);
+        lc_trainer_message(f->t, LC_INFO, "epoch %lld: learning rate %.12g, backbone %.12g", (long long)epoch, current,
+                           lr);
     return LC_OK;
 }
 

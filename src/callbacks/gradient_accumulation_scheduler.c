@@ -17,12 +17,11 @@ static lc_status ac_train_start(void *self, lc_trainer *t)
     const accumulation *a = self;
     if (t->mo.manual_optimization)
         return lc_fail(LC_ERR_STATE,
-                       "GradientAccumulationScheduler is for automatic optimisation; %s optimises manually",
-                       t->mo.name);
+                       "GradientAccumulationScheduler needs automatic optimization; %s optimizes manually", t->mo.name);
     if (t->opt.accumulate_grad_batches != 1)
         return lc_fail(LC_ERR_CONFIG,
-                       "accumulate_grad_batches is %lld, but the callbacks hold a GradientAccumulationScheduler; leave "
-                       "one of the two out",
+                       "accumulate_grad_batches is %lld, but the callbacks hold a GradientAccumulationScheduler; drop "
+                       "one of the two",
                        (long long)t->opt.accumulate_grad_batches);
     for (int i = 0; i < a->n; i++) LC_TRY(lc__check_accumulation(t, a->at[i].factor));
     return LC_OK;
@@ -69,13 +68,13 @@ lc_status lc_gradient_accumulation_scheduler_new(const lc_gradient_accumulation_
     LC_CALLBACK_TAKE(args, lc_gradient_accumulation_scheduler, given);
     int n = args->n_scheduling;
     if (n < 1)
-        return lc_fail(LC_ERR_CONFIG, "GradientAccumulationScheduler needs scheduling: factors and the epochs from "
-                                      "which they hold");
+        return lc_fail(LC_ERR_CONFIG,
+                       "GradientAccumulationScheduler needs scheduling: factors, and the epochs at which they start");
     for (int i = 0; i < n; i++)
         if (args->scheduling[i].factor < 1 || args->scheduling[i].epoch < 0)
             return lc_fail(LC_ERR_CONFIG,
-                           "GradientAccumulationScheduler: %lld batches from epoch %lld on; a factor is at least 1, an "
-                           "epoch at least 0",
+                           "GradientAccumulationScheduler: %lld batches from epoch %lld on; factors must be at least "
+                           "1, epochs at least 0",
                            (long long)args->scheduling[i].factor, (long long)args->scheduling[i].epoch);
     accumulation *a = malloc(sizeof *a + (size_t)n * sizeof *a->at);
     if (!a) return lc_fail(LC_ERR_MEMORY, "out of memory: GradientAccumulationScheduler");

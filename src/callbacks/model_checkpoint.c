@@ -541,11 +541,10 @@ static lc_status check(const lc_model_checkpoint_args *a, int64_t k)
     if (k < -1)
         return lc_fail(LC_ERR_CONFIG, "ModelCheckpoint: save_top_k is %lld; it must be -1 (all) or more", (long long)k);
     if (!a->monitor && k > 1)
-        return lc_fail(
-            LC_ERR_CONFIG,
-            "ModelCheckpoint: save_top_k=%lld needs monitor, the metric that says which are best; without it "
-            "save_top_k may be -1, 0 or 1",
-            (long long)k);
+        return lc_fail(LC_ERR_CONFIG,
+                       "ModelCheckpoint: save_top_k=%lld needs monitor, the metric that ranks checkpoints; without it "
+                       "save_top_k may be -1, 0 or 1",
+                       (long long)k);
     if (a->mode && strcmp(a->mode, "min") != 0 && strcmp(a->mode, "max") != 0)
         return lc_fail(LC_ERR_CONFIG, "ModelCheckpoint: mode is \"%.40s\"; it must be min or max", a->mode);
     return LC_OK;
@@ -584,7 +583,7 @@ lc_status lc_model_checkpoint_get(const lc_callback *cb, lc_model_checkpoint_inf
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (!cb || !cb->ops || strcmp(cb->ops->name, lc__model_checkpoint_ops.name) != 0 || cb->ops->free != mc_free)
-        return lc_fail(LC_ERR_ARGUMENT, "this callback is no ModelCheckpoint");
+        return lc_fail(LC_ERR_ARGUMENT, "this callback is not a ModelCheckpoint");
     const model_checkpoint *c = cb->self;
     *out = (lc_model_checkpoint_info){text_or_empty(c->best_path), text_or_empty(c->last_path),
                                       text_or_empty(mc_dirpath(cb->self)), c->has_best_score, c->best_score};

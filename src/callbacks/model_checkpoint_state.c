@@ -114,8 +114,8 @@ static lc_status claim_or_begin(lc_trainer *t)
     free(t->resume->training);
     t->resume->training = id;
     lc_trainer_message(t, LC_INFO,
-                       "another process goes on with the same training in the same directory: from here on this run "
-                       "is a training of its own, and leaves the checkpoints that both have in common");
+                       "another process continues the same training in the same directory: from now on this run counts "
+                       "as a separate training and does not remove the checkpoints they share");
     return claim_all(t, &taken);
 }
 
@@ -224,10 +224,10 @@ lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in)
     LC_TRY(lc__state_get_count(in, "last_step_saved", 0, &c->last_step_saved));
     LC_TRY(lc_state_get_bool(in, "deferred", &c->deferred));
     if (!same) {
-        lc_trainer_message(t, LC_INFO,
-                           "checkpoints go to another directory than before (%s); of the old ones only the "
-                           "best is remembered",
-                           c->dir ? c->dir : "");
+        lc_trainer_message(
+            t, LC_INFO,
+            "checkpoints go to a different directory than before (%s); of the old ones only the best is kept track of",
+            c->dir ? c->dir : "");
         return LC_OK;
     }
     LC_TRY(get_path(in, "kth_best_model_path", &c->kth_path));
@@ -244,13 +244,13 @@ lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in)
         LC_TRY(load_kept(c, t, lc_state_at(list, i), training, &foreign));
     if (foreign)
         lc_trainer_message(t, LC_WARNING,
-                           "ModelCheckpoint: %d of the checkpoints that %s names in %s were not saved by its training: "
-                           "they do not count, and stay",
+                           "ModelCheckpoint: %d of the checkpoints that %s names in %s were saved by another training; "
+                           "they are not counted and not removed",
                            foreign, t->ckpt_path, c->dir);
     if (c->n_best && !*training)
         lc_trainer_message(t, LC_INFO,
-                           "the checkpoints in %s are of a version of lightc that did not note whose they are: they "
-                           "count, and are not removed",
+                           "the checkpoints in %s were saved by a version of lightc that did not record their "
+                           "training; they are counted but not removed",
                            c->dir);
     return LC_OK;
 }

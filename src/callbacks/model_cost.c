@@ -92,7 +92,7 @@ static lc_status record(lc_trainer *t, lc_tensor *const *inputs, int n)
     lc_module_train(t->m, true);
     lc_no_grad_end();
     lc_status s = lc_step_status(t->graph);
-    return s >= 0 && !y ? lc_fail(LC_ERR_USER, "predict_step gave nothing for the example inputs") : s;
+    return s >= 0 && !y ? lc_fail(LC_ERR_USER, "predict_step returned nothing for the example inputs") : s;
 }
 
 lc_status lc__model_cost(lc_trainer *t, const lc_type *inputs, int n_inputs, lc__module_cost **out, int *n)
@@ -121,7 +121,7 @@ lc_status lc__model_cost(lc_trainer *t, const lc_type *inputs, int n_inputs, lc_
     for (int i = 0; i < made; i++) lc_tensor_unref(tensors[i]);
     if (s < 0) {
         free(c.v);
-        return lc_fail_context(s, "the costs of the model cannot be told");
+        return lc_fail_context(s, "cannot determine the cost of the model");
     }
     *out = c.v;
     *n = c.n;

@@ -74,7 +74,8 @@ static lc_status add_target(pruning *p, int k)
         return lc_fail(LC_ERR_UNSUPPORTED, "ModelPruning: %s is of type %s; only f32 is pruned", p->first.paths[k],
                        lc_dtype_name(lc_tensor_dtype(of)));
     if (p->structured && (p->a.pruning_dim >= lc_tensor_ndim(of) || p->a.pruning_dim < -lc_tensor_ndim(of)))
-        return lc_fail(LC_ERR_CONFIG, "ModelPruning: %s has no dimension %d; name what to prune: .parameters_to_prune",
+        return lc_fail(LC_ERR_CONFIG,
+                       "ModelPruning: %s has no dimension %d; choose what to prune with .parameters_to_prune",
                        p->first.paths[k], p->a.pruning_dim);
     LC_TRY(lc_tensor_new_layout(LC_F32, of->type.ndim, of->type.shape, of->layout, &mask));
     p->target[p->n] = of;
@@ -234,7 +235,7 @@ static lc_status prune(pruning *p, lc_trainer *t)
     if (p->a.apply_pruning && !p->a.apply_pruning(p->a.context, epoch)) return LC_OK;
     if (!(amount.part > 0) && amount.count <= 0) return LC_OK;
     if (amount.count <= 0 && amount.part > 1)
-        return lc_fail(LC_ERR_CONFIG, "ModelPruning: the amount at epoch %lld is %g; a part is at most 1",
+        return lc_fail(LC_ERR_CONFIG, "ModelPruning: the amount at epoch %lld is %g; a fraction must be at most 1",
                        (long long)epoch, amount.part);
     int64_t *before = calloc((size_t)p->n + 1, sizeof *before);
     lc_status s = before ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
@@ -392,13 +393,13 @@ static lc_status check(const lc_model_pruning_args *a, int *function)
                        "ln_structured or random_structured",
                        fn);
     if (*function >= 2 && a->use_global_unstructured == LC_ON)
-        return lc_fail(LC_ERR_CONFIG, "ModelPruning: use_global_unstructured is for unstructured pruning, not for %s",
-                       fn);
+        return lc_fail(LC_ERR_CONFIG, "ModelPruning: use_global_unstructured needs unstructured pruning, not %s", fn);
     if (*function == 2 && !(a->pruning_norm > 0))
         return lc_fail(LC_ERR_CONFIG, "ModelPruning: ln_structured needs pruning_norm, the order of the norm (1, 2, "
                                       "INFINITY)");
     if (a->amount < 0 || a->amount > 1 || a->amount_count < 0)
-        return lc_fail(LC_ERR_CONFIG, "ModelPruning: amount is a part from 0 to 1, amount_count a number of weights");
+        return lc_fail(LC_ERR_CONFIG,
+                       "ModelPruning: amount must be a fraction from 0 to 1, amount_count a number of weights");
     if (a->verbose < 0 || a->verbose > 2)
         return lc_fail(LC_ERR_CONFIG, "ModelPruning: verbose is %d; it must be 0, 1 or 2", a->verbose);
     return LC_OK;
@@ -432,10 +433,10 @@ lc_status lc_model_pruning_new(const lc_model_pruning_args *given, lc_callback *
 lc_status lc_model_pruning_sparsity(const lc_callback *cb, int i, lc_sparsity *out)
 {
     if (!cb || !cb->ops || cb->ops->free != mp_free)
-        return lc_fail(LC_ERR_ARGUMENT, "this callback is no ModelPruning");
+        return lc_fail(LC_ERR_ARGUMENT, "this callback is not a ModelPruning");
     const pruning *p = cb->self;
     if (i < -1 || i >= p->n)
-        return lc_fail(LC_ERR_NOT_FOUND, "%d parameters are pruned; there is no number %d", p->n, i);
+        return lc_fail(LC_ERR_NOT_FOUND, "%d parameters are pruned; index %d is out of range", p->n, i);
     *out = (lc_sparsity){.path = i < 0 ? "" : p->path[i]};
     for (int k = i < 0 ? 0 : i; k < (i < 0 ? p->n : i + 1); k++) {
         out->pruned += zeros(p, k);

@@ -89,12 +89,12 @@ static lc_status attend(pid_t pid, int in, const notice *m, int timeout_s)
     }
     int why = errno;
     if (in >= 0) close(in);
-    if (got != pid) return lc_fail(LC_ERR_IO, "the end of the command cannot be seen: %s", strerror(why));
+    if (got != pid) return lc_fail(LC_ERR_IO, "cannot wait for the command: %s", strerror(why));
     if (killed)
-        return lc_fail(LC_ERR_IO, "the command for %s did not end within %d s and was killed", m->event, timeout_s);
+        return lc_fail(LC_ERR_IO, "the command for %s did not exit within %d s and was killed", m->event, timeout_s);
     if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return LC_OK;
-    return WIFEXITED(how) ? lc_fail(LC_ERR_IO, "the command for %s ended with status %d", m->event, WEXITSTATUS(how))
-                          : lc_fail(LC_ERR_IO, "the command for %s was ended by signal %d", m->event, WTERMSIG(how));
+    return WIFEXITED(how) ? lc_fail(LC_ERR_IO, "the command for %s exited with status %d", m->event, WEXITSTATUS(how))
+                          : lc_fail(LC_ERR_IO, "the command for %s was killed by signal %d", m->event, WTERMSIG(how));
 }
 
 static lc_status run_command(const notifier *s, const notice *m)
@@ -159,7 +159,7 @@ static void tell_failure(notifier *s, lc_trainer *t)
     pthread_mutex_unlock(&s->lock);
     if (!*why) return;
     s->told = true;
-    lc_trainer_message(t, LC_WARNING, "Notifier: %s (said once)", why);
+    lc_trainer_message(t, LC_WARNING, "Notifier: %s (reported once)", why);
 }
 
 static lc_status describe(lc_trainer *t, const char *event, const char *message, char **out)
@@ -197,7 +197,7 @@ static lc_status send(notifier *s, lc_trainer *t, unsigned which, const char *ev
     bool room = s->n < QUEUE;
     if (room) s->queue[(s->first + s->n++) % QUEUE] = (notice){event, json};
     if (!room && !*s->failure)
-        snprintf(s->failure, sizeof s->failure, "notices come faster than they can be delivered; %s was left out",
+        snprintf(s->failure, sizeof s->failure, "notifications come faster than they can be delivered; %s was dropped",
                  event);
     pthread_cond_signal(&s->changed);
     pthread_mutex_unlock(&s->lock);
@@ -288,7 +288,7 @@ lc_status lc_notifier_new(const lc_notifier_args *given, lc_callback *out)
 {
     LC_CALLBACK_TAKE(args, lc_notifier, given);
     lc_status status = LC_OK;
-    if (!args->command && !args->url) return lc_fail(LC_ERR_CONFIG, "Notifier needs a command or a url to tell");
+    if (!args->command && !args->url) return lc_fail(LC_ERR_CONFIG, "Notifier needs a command or a url");
     if (args->timeout_s <= 0)
         return lc_fail(LC_ERR_CONFIG, "Notifier: timeout_s is %d; it must be positive", args->timeout_s);
     notifier *s = calloc(1, sizeof *s);

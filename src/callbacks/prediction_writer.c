@@ -130,12 +130,12 @@ static lc_status append(writer *w, int loader, lc_tensor *x)
     size_t bytes = (size_t)lc_tensor_numel(x) * lc_dtype_size(lc_tensor_dtype(x));
     lc_status status = path_of(w, loader, &path);
     if (status >= 0 && lc_tensor_ndim(x) < 1)
-        status = lc_fail(LC_ERR_SHAPE, "PredictionWriter: a prediction needs a first dimension, of samples");
+        status = lc_fail(LC_ERR_SHAPE, "PredictionWriter: a prediction needs a first dimension, the samples");
     if (status >= 0 && !s->f) status = open_stream(s, path.s, x);
     bool same = status >= 0 && lc_tensor_ndim(x) == s->type.ndim && lc_tensor_dtype(x) == s->type.dtype;
     for (int d = 1; same && d < s->type.ndim; d++) same = lc_tensor_dim(x, d) == s->type.shape[d];
     if (status >= 0 && !same)
-        status = lc_fail(LC_ERR_SHAPE, "PredictionWriter: this prediction has another shape than those before it in %s",
+        status = lc_fail(LC_ERR_SHAPE, "PredictionWriter: the shape of this prediction differs from earlier ones in %s",
                          path.s);
     if (status >= 0) status = grow(w, bytes);
     if (status >= 0) status = lc_tensor_read(x, w->data, bytes);
@@ -209,9 +209,9 @@ static lc_status save_all(writer *w, lc_trainer *t)
         s = join(t, i, &list[n++]);
     }
     if (s >= 0 && !n)
-        s = lc_fail(LC_ERR_CONFIG,
-                    "PredictionWriter: no predictions were kept to write; leave discard_predictions out, "
-                    "or write a .npy file");
+        s = lc_fail(
+            LC_ERR_CONFIG,
+            "PredictionWriter: there are no predictions to write; turn discard_predictions off, or write a .npy file");
     if (s >= 0) s = lc_safetensors_save(w->path, n, list, 0, NULL);
     for (int i = 0; i < n; i++) free((void *)(uintptr_t)list[i].data);
     return s;
@@ -227,7 +227,7 @@ static lc_status append_kept(writer *w, lc_trainer *t, int loader)
     if (t->args && t->args->discard_predictions)
         return lc_fail(LC_ERR_CONFIG,
                        "PredictionWriter: with several ranks a .npy file is written from the predictions "
-                       "that the trainer keeps; leave discard_predictions out");
+                       "that the trainer keeps; turn discard_predictions off");
     if (n == s->taken || !lc__is_rank_zero(t)) return LC_OK;
     s->taken = n;
     return append(w, loader, lc_trainer_prediction(t, loader, n - 1));

@@ -14,7 +14,7 @@ typedef struct slurm_timer {
 static void check(const slurm_timer *c, lc_trainer *t)
 {
     if (!c->until_ns || lc__now_ns() < c->until_ns || lc__should_stop(t)) return;
-    lc_trainer_message(t, LC_INFO, "time limit reached: the Slurm job's time is over in %.0f s; stopping",
+    lc_trainer_message(t, LC_INFO, "time limit reached: the Slurm job ends in %.0f s; stopping",
                        (double)(c->until_ns - lc__now_ns()) * 1e-9 + c->margin);
     lc_trainer_stop(t);
 }
@@ -27,7 +27,7 @@ static lc_status st_fit_start(void *self, lc_trainer *t)
     if (!lc__on_slurm()) return LC_OK;
     LC_TRY(lc__slurm_time_left(&left));
     if (isinf(left)) {
-        lc_trainer_message(t, LC_INFO, "slurm_margin: the time of this Slurm job is not limited");
+        lc_trainer_message(t, LC_INFO, "slurm_margin: this Slurm job has no time limit");
         return LC_OK;
     }
     lc_trainer_message(t, LC_INFO, "slurm_margin: training stops in %.0f s, %.0f s before the end of the Slurm job",

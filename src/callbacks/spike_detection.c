@@ -102,12 +102,12 @@ static lc_status judge(spikes *s, lc_trainer *t, double loss, int64_t batch_idx)
     lc_status status = write_list(s, t, &path);
     if (status >= 0 && !s->a.skip)
         status = lc_fail(LC_ERR_STATE,
-                         "training spike detected in batch %lld of epoch %lld: the loss is %g, before it was %g; the "
-                         "batches to leave out are listed in %.300s",
+                         "training spike detected in batch %lld of epoch %lld: the loss is %g after %g; the batches to "
+                         "skip are listed in %.300s",
                          (long long)batch_idx, (long long)t->current_epoch, loss, s->last, path.s);
     lc__str_free(&path);
     LC_TRY(status);
-    lc_trainer_message(t, LC_WARNING, "training spike in batch %lld of epoch %lld: loss %g after %g; update left out",
+    lc_trainer_message(t, LC_WARNING, "training spike in batch %lld of epoch %lld: loss %g after %g; update skipped",
                        (long long)batch_idx, (long long)t->current_epoch, loss, s->last);
     return LC_OK;
 }

@@ -52,8 +52,10 @@ static lc_status replace_schedule(swa *a, lc_trainer *t)
     if (!s) return lc_module_status(t->m);
     if (t->optimizers.n_schedulers) {
         if (c->interval != LC_INTERVAL_EPOCH || c->frequency != 1)
-            lc_trainer_message(t, LC_WARNING, "StochasticWeightAveraging steps its schedule once an epoch; %s was not",
-                               lc_scheduler_name(c->scheduler));
+            lc_trainer_message(
+                t, LC_WARNING,
+                "StochasticWeightAveraging steps its schedule once per epoch, but %s was stepped otherwise",
+                lc_scheduler_name(c->scheduler));
         lc_trainer_message(t, LC_INFO, "swapping scheduler %s for SWALR", lc_scheduler_name(c->scheduler));
         a->replaced = c->scheduler;
     }
@@ -67,15 +69,15 @@ static lc_status sw_fit_start(void *self, lc_trainer *t)
 {
     swa *a = self;
     if (t->optimizers.n != 1)
-        return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging works with one optimizer; there are %d",
+        return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging needs exactly one optimizer; there are %d",
                        t->optimizers.n);
     if (t->optimizers.n_schedulers > 1)
-        return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging works with at most one scheduler; there are %d",
+        return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging allows at most one scheduler; there are %d",
                        t->optimizers.n_schedulers);
     if (a->start_at.unit == LC_UNIT_FRACTION && t->max_epochs < 0)
         return lc_fail(LC_ERR_CONFIG,
-                       "StochasticWeightAveraging: swa_epoch_start=%g is a part of max_epochs, which has "
-                       "no limit; give LC_EPOCHS(n)",
+                       "StochasticWeightAveraging: swa_epoch_start=%g is a fraction of max_epochs, which has no limit; "
+                       "use LC_EPOCHS(n)",
                        a->start_at.value);
     int64_t epoch = a->start_at.unit == LC_UNIT_FRACTION ? (int64_t)((double)t->max_epochs * a->start_at.value)
                                                          : (int64_t)a->start_at.value;
@@ -158,8 +160,8 @@ static lc_status sw_train_end(void *self, lc_trainer *t)
     if (!a->n_averaged) return LC_OK;
     if (t->max_epochs >= 0 && t->current_epoch - 1 != a->end) {
         lc_trainer_message(t, LC_WARNING,
-                           "the training ended in epoch %lld of %lld: the model keeps its own weights, not those that "
-                           "StochasticWeightAveraging averaged",
+                           "training ended in epoch %lld of %lld, before StochasticWeightAveraging was complete: the "
+                           "model keeps its own weights, not the averaged ones",
                            (long long)t->current_epoch, (long long)t->max_epochs);
         return LC_OK;
     }
@@ -221,13 +223,15 @@ static lc_status check(const lc_stochastic_weight_averaging_args *a)
     bool part = d.unit == LC_UNIT_FRACTION && d.value >= 0 && d.value <= 1;
     bool whole = d.unit == LC_UNIT_EPOCHS && d.value >= 1 && d.value == floor(d.value);
     if (!part && !whole)
-        return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging: swa_epoch_start is LC_FRACTION(0 to 1) or "
+        return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging: swa_epoch_start must be LC_FRACTION(0 to 1) or "
                                       "LC_EPOCHS(1 or more)");
     if (!a->swa_lrs || a->n_swa_lrs < 1)
-        return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging needs swa_lrs, the rate (or rates) it goes to");
+        return lc_fail(LC_ERR_CONFIG,
+                       "StochasticWeightAveraging needs swa_lrs, the learning rate (or rates) to anneal to");
     for (int i = 0; i < a->n_swa_lrs; i++)
         if (!(a->swa_lrs[i] > 0))
-            return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging: swa_lrs holds %g; rates are positive",
+            return lc_fail(LC_ERR_CONFIG,
+                           "StochasticWeightAveraging: swa_lrs contains %g; learning rates must be positive",
                            a->swa_lrs[i]);
     if (a->annealing_strategy && strcmp(a->annealing_strategy, "cos") != 0 &&
         strcmp(a->annealing_strategy, "linear") != 0)

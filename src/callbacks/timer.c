@@ -91,7 +91,7 @@ const lc_callback_ops lc__timer_ops = {
 lc_status lc_timer_new(double seconds, bool epoch_interval, lc_callback *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    if (!(seconds >= 0)) return lc_fail(LC_ERR_CONFIG, "Timer: %g s is no amount of time", seconds);
+    if (!(seconds >= 0)) return lc_fail(LC_ERR_CONFIG, "Timer: %g s is not a valid duration", seconds);
     timer *c = calloc(1, sizeof *c);
     if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: Timer");
     c->limit = seconds;
@@ -104,6 +104,6 @@ double lc_timer_elapsed(const lc_callback *cb)
 {
     LC__NEEDS(cb, 0);
     if (cb->ops && cb->ops->save_state == tm_save) return elapsed(cb->self);
-    (void)lc_fail(LC_ERR_ARGUMENT, "this callback is no Timer");
+    (void)lc_fail(LC_ERR_ARGUMENT, "this callback is not a Timer");
     return 0;
 }

@@ -34,8 +34,8 @@ static lc_status wa_setup(void *self, lc_trainer *t, lc_stage stage)
     for (int i = 0; i < t->n_callbacks; i++) holders += t->callbacks[i]->ops.saved_tensor != NULL;
     if (holders > 1)
         return lc_fail(LC_ERR_CONFIG,
-                       "%d callbacks average the weights of one model (WeightAveraging, EMAWeightAveraging), which "
-                       "validates with one average; leave the others out",
+                       "%d callbacks average the weights of the model (WeightAveraging, EMAWeightAveraging); "
+                       "validation can use only one average, so keep one of them",
                        holders);
     if (stage != LC_STAGE_FIT) return LC_OK;
     lc__shadow_free(&a->shadow);
@@ -207,7 +207,7 @@ lc_status lc_ema_weight_averaging_new(const lc_ema_weight_averaging_args *given,
     if (!(a->ema.decay >= 0 && a->ema.decay <= 1)) {
         double decay = a->ema.decay;
         free(a);
-        return lc_fail(LC_ERR_CONFIG, "EMAWeightAveraging: decay is %g; it must lie in [0, 1]", decay);
+        return lc_fail(LC_ERR_CONFIG, "EMAWeightAveraging: decay is %g; it must be in [0, 1]", decay);
     }
     *out = (lc_callback){&ema_ops, a};
     return LC_OK;

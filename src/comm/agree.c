@@ -83,7 +83,7 @@ static lc_status differ(const lc_comm *comm, const char *what, const char *mine,
         a = (int)strcspn(mine, "\n"), b = (int)strcspn(theirs, "\n");
         if (a != b || strncmp(mine, theirs, (size_t)a) != 0 || !mine[a] || !theirs[b]) break;
     }
-    return lc_fail(LC_ERR_STATE, "the ranks do not have the same %s: rank %d has %.*s where rank 0 has %.*s", what,
+    return lc_fail(LC_ERR_STATE, "the ranks do not have the same %s: rank %d has %.*s but rank 0 has %.*s", what,
                    lc_comm_rank(comm), a ? a : 7, a ? mine : "nothing", b ? b : 7, b ? theirs : "nothing");
 }
 

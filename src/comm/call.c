@@ -110,10 +110,10 @@ static bool is_in_place(const lc_comm_call *call, int rank, size_t part)
 static lc_status check_overlap(const lc_comm_call *call, int rank, int size, size_t part)
 {
     static const char *const may_be[LC_COLLECTIVES] = {
-        [LC_COMM_REDUCE] = ", or be the same",
-        [LC_COMM_ALL_REDUCE] = ", or be the same",
-        [LC_COMM_ALL_GATHER] = ", or `in` be this rank's part of `out`",
-        [LC_COMM_REDUCE_SCATTER] = ", or `out` be this rank's part of `in`",
+        [LC_COMM_REDUCE] = ", or be identical",
+        [LC_COMM_ALL_REDUCE] = ", or be identical",
+        [LC_COMM_ALL_GATHER] = ", or `in` must be this rank's part of `out`",
+        [LC_COMM_REDUCE_SCATTER] = ", or `out` must be this rank's part of `in`",
     };
     bool gives_parts =
         call->op == LC_COMM_SCATTER || call->op == LC_COMM_REDUCE_SCATTER || call->op == LC_COMM_ALL_TO_ALL;
@@ -122,7 +122,7 @@ static lc_status check_overlap(const lc_comm_call *call, int rank, int size, siz
     uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
     if (call->op == LC_COMM_BROADCAST || !needs_in(call, rank) || !needs_out(call, rank)) return LC_OK;
     if (in + n_in <= out || out + n_out <= in || is_in_place(call, rank, part)) return LC_OK;
-    return lc_fail(LC_ERR_ARGUMENT, "%s: `in` and `out` overlap on rank %d; they must be apart%s",
+    return lc_fail(LC_ERR_ARGUMENT, "%s: `in` and `out` overlap on rank %d; they must not overlap%s",
                    lc_collective_name(call->op), rank, may_be[call->op] ? may_be[call->op] : "");
 }
 
@@ -130,17 +130,17 @@ lc_status lc__call_check(const lc_comm_call *call, int rank, int size)
 {
     const char *name = lc_collective_name(call->op);
     if (call->op < LC_COMM_BARRIER || call->op >= LC_COLLECTIVES)
-        return lc_fail(LC_ERR_ARGUMENT, "%d is no collective", (int)call->op);
+        return lc_fail(LC_ERR_ARGUMENT, "%d is not a collective", (int)call->op);
     if (call->op == LC_COMM_BARRIER) return LC_OK;
     size_t width = lc_dtype_size(call->dtype);
-    if (!width) return lc_fail(LC_ERR_DTYPE, "%s: %d is no data type", name, (int)call->dtype);
+    if (!width) return lc_fail(LC_ERR_DTYPE, "%s: %d is not a data type", name, (int)call->dtype);
     if (call->count < 0 || call->count > INT64_MAX / (int64_t)width / size)
         return lc_fail(LC_ERR_ARGUMENT, "%s: count is %lld", name, (long long)call->count);
     if (lc__call_has_peer(call->op) && (call->peer < 0 || call->peer >= size))
         return lc_fail(LC_ERR_ARGUMENT, "%s: there is no rank %d; there are 0 to %d", name, call->peer, size - 1);
     if (lc__reduces(call->op)) LC_TRY(lc__combine_check(call->dtype, call->reduce));
     if (call->count && ((needs_in(call, rank) && !call->in) || (needs_out(call, rank) && !call->out)))
-        return lc_fail(LC_ERR_ARGUMENT, "%s: rank %d needs memory and got NULL", name, rank);
+        return lc_fail(LC_ERR_ARGUMENT, "%s: rank %d needs a buffer but got NULL", name, rank);
     return call->count ? check_overlap(call, rank, size, (size_t)call->count * width) : LC_OK;
 }
 

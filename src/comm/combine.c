@@ -97,9 +97,9 @@ const char *lc__reduce_name(lc_reduce_op op)
 lc_status lc__combine_check(lc_dtype dtype, lc_reduce_op op)
 {
     if (op < LC_COMM_SUM || op > LC_COMM_MAX)
-        return lc_fail(LC_ERR_ARGUMENT, "%d is no reduction; there are sum, prod, min and max", (int)op);
+        return lc_fail(LC_ERR_ARGUMENT, "%d is not a reduction; available: sum, prod, min and max", (int)op);
     if (!table[dtype][op])
-        return lc_fail(LC_ERR_DTYPE, "there is no %s of %s; take min for \"and\", max for \"or\"", lc__reduce_name(op),
-                       lc_dtype_name(dtype));
+        return lc_fail(LC_ERR_DTYPE, "%s is not defined for %s; use min for \"and\", max for \"or\"",
+                       lc__reduce_name(op), lc_dtype_name(dtype));
     return LC_OK;
 }

@@ -69,7 +69,7 @@ static void let_go(void *self)
     pthread_mutex_init(&c->lock, NULL);
     c->a_child_s = true;
     c->failed = LC_ERR_STATE;
-    snprintf(c->message, sizeof c->message, "this process is a child of rank %d, and cannot communicate in its place",
+    snprintf(c->message, sizeof c->message, "this process was forked from rank %d and cannot communicate in its place",
              c->rank);
 }
 
@@ -84,7 +84,7 @@ lc_status lc__comm_check_meeting(int rank, int size, const lc_meeting *meeting)
 {
     LC_TRY(lc__comm_check_ranks(rank, size));
     if (size == 1 || (meeting && meeting->all_gather)) return LC_OK;
-    return lc_fail(LC_ERR_ARGUMENT, "%d ranks need an lc_meeting with all_gather to find each other, and got none",
+    return lc_fail(LC_ERR_ARGUMENT, "%d ranks need an lc_meeting with all_gather to find each other; none was given",
                    size);
 }
 
@@ -92,8 +92,7 @@ static lc_status check_new(const lc_comm_ops *ops, int rank, int size)
 {
     if (!ops->name || !ops->start || !ops->poll || !ops->free)
         return lc_fail(LC_ERR_ARGUMENT,
-                       "a backend of a communicator needs a name, start, poll and free; this one (%s) "
-                       "lacks some",
+                       "a backend of a communicator needs a name, start, poll and free; %s lacks at least one",
                        ops->name ? ops->name : "without a name");
     return lc__comm_check_ranks(rank, size);
 }
@@ -314,7 +313,7 @@ void lc_comm_abort(lc_comm *c, const char *why)
 {
     LC__IS(c, COMM, );
     if (!c || c->a_child_s) return;
-    if (!why || !*why) why = "it was aborted, and no reason was given";
+    if (!why || !*why) why = "it was aborted without a reason";
     if (c->ops.abort) c->ops.abort(c->self, why);
     pthread_mutex_lock(&c->lock);
     if (!c->aborted) snprintf(c->reason, sizeof c->reason, "%s", why);
@@ -331,7 +330,7 @@ static lc_status check_own(const lc_comm *c, const lc_comm_call *call)
     bool sends = call->op == LC_COMM_SEND;
     if (!lc__call_is_direct(call->op) || call->peer != c->rank) return LC_OK;
     if (sends ? c->own_receives > c->own_sends : c->own_sends > c->own_receives) return LC_OK;
-    return lc_fail(LC_ERR_STATE, "%s: rank %d would wait for itself for ever; begin the %s first, with a request",
+    return lc_fail(LC_ERR_STATE, "%s: rank %d would wait for itself forever; start the %s first, with a request",
                    lc_collective_name(call->op), c->rank, lc_collective_name(sends ? LC_COMM_RECV : LC_COMM_SEND));
 }
 
@@ -516,12 +515,12 @@ lc_status lc_comm_split(lc_comm *c, int color, int key, lc_comm **out)
     *out = NULL;
     if (c->failed < 0) return fail(c, c->failed);
     if (!c->ops.split)
-        return lc_fail(
-            LC_ERR_UNSUPPORTED,
-            "a communicator over \"%s\" cannot be split: who is in a group is not known; make another one of "
-            "the group's size",
-            c->ops.name);
-    if (c->running) return lc_fail(LC_ERR_STATE, "a communicator cannot be split while %d calls run on it", c->running);
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "a communicator over \"%s\" cannot be split: the members of the groups are unknown; make a "
+                       "communicator of the group's size instead",
+                       c->ops.name);
+    if (c->running)
+        return lc_fail(LC_ERR_STATE, "cannot split a communicator while %d calls are running on it", c->running);
     atomic_fetch_add(&c->begun, 1);
     lc_status s = c->ops.split(c->self, color, key, &rank, &size, &self);
     if (s < 0) return fail(c, s);
@@ -571,7 +570,7 @@ lc_status lc__comm_follow(lc_comm *c, int leader)
         size_t parts = (size_t)a.count * (size_t)c->size;
         char *zeros = calloc(2 * parts + 1, lc_dtype_size(call.dtype));
         if (!zeros)
-            return fail(c, lc_fail(LC_ERR_MEMORY, "out of memory: %s of other ranks", lc_collective_name(call.op)));
+            return fail(c, lc_fail(LC_ERR_MEMORY, "out of memory: %s from other ranks", lc_collective_name(call.op)));
         call.in = zeros;
         call.out = call.op == LC_COMM_BROADCAST ? zeros : zeros + parts * lc_dtype_size(call.dtype);
         lc_status s = lc_comm_start(c, &call, NULL);

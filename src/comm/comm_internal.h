@@ -33,7 +33,7 @@ enum { LC__LANE_COLLECTIVE = 0, LC__LANE_DIRECT, LC__LANES, LC__LANE_ANSWERED = 
 
 #define LC__NO_PUT SIZE_MAX
 /* Which rank, and who waits for it. */
-#define LC__MISSED_TEXT "rank %d has left the group, and rank %d still waits for it"
+#define LC__MISSED_TEXT "rank %d has left the group while rank %d still waits for it"
 
 typedef lc_meeting lc__meeting;
 

@@ -58,12 +58,12 @@ lc_status lc_comm_alloc_mem(lc_comm *comm, size_t bytes, void **out)
     if (least[1] != -least[2])
         LC_TRY_GOTO(status, done,
                     lc_fail(LC_ERR_ARGUMENT,
-                            "lc_comm_alloc_mem: the ranks ask for %lld to %lld bytes; all must ask for as many",
+                            "lc_comm_alloc_mem: the ranks ask for %lld to %lld bytes; all must ask for the same",
                             (long long)least[1], (long long)-least[2]));
     if (!bytes) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_ARGUMENT, "lc_comm_alloc_mem: memory of 0 bytes"));
     if (!least[0])
         LC_TRY_GOTO(status, done,
-                    lc_fail(LC_ERR_MEMORY, "out of memory on a rank of %d: %zu bytes", lc_comm_size(comm), bytes));
+                    lc_fail(LC_ERR_MEMORY, "out of memory on one of %d ranks: %zu bytes", lc_comm_size(comm), bytes));
     if (lc__comm_can_expose(comm)) {
         fd = make_file(m);
         LC_TRY_GOTO(status, done, lc__comm_expose(comm, m->data, bytes, fd));

@@ -133,9 +133,8 @@ static lc_status find_conversion(const lc_array *a, convert_fn **fn)
             *fn = conversions[i].fn;
             return LC_OK;
         }
-    return lc_fail(LC_ERR_DTYPE, "array '%s' cannot be converted from %s to %s%s on the way into a batch",
-                   a->field.name, lc_dtype_name(a->field.dtype), lc_dtype_name(a->to),
-                   scaled ? " with a scale or a shift" : "");
+    return lc_fail(LC_ERR_DTYPE, "array '%s' cannot be converted from %s to %s%s when a batch is made", a->field.name,
+                   lc_dtype_name(a->field.dtype), lc_dtype_name(a->to), scaled ? " with a scale or a shift" : "");
 }
 
 lc_status lc_array_dataset_new(int64_t n, int n_arrays, const lc_array *arrays, lc_dataset **out)
@@ -159,7 +158,7 @@ lc_status lc_array_dataset_new(int64_t n, int n_arrays, const lc_array *arrays, 
         if (status == LC_OK) status = find_conversion(&a, &d->fields[i].convert);
         size_t total;
         if (status == LC_OK && __builtin_mul_overflow(lc_field_bytes(&a.field), (size_t)n, &total))
-            status = lc_fail(LC_ERR_SHAPE, "array '%s' would be larger than the memory", a.field.name);
+            status = lc_fail(LC_ERR_SHAPE, "array '%s' would be larger than memory", a.field.name);
         if (status != LC_OK) break;
         d->fields[i].numel = lc_field_numel(&a.field);
         d->fields[i].in_bytes = lc_field_bytes(&a.field);

@@ -104,7 +104,7 @@ static lc_status cut_named(lc__batch_slice *s, int which, const lc_batch *b, lc_
 static lc_status cut_tensors(lc__batch_slice *s, const lc_batch *b, int64_t begin, int64_t n)
 {
     if (begin < 0 || n < 0 || begin > b->size - n)
-        return lc_fail(LC_ERR_ARGUMENT, "samples [%lld, %lld) of a batch of %lld", (long long)begin,
+        return lc_fail(LC_ERR_ARGUMENT, "samples [%lld, %lld) are not in a batch of %lld", (long long)begin,
                        (long long)(begin + n), (long long)b->size);
     s->batch = *b;
     for (int i = 0; i < b->n; i++) LC_TRY(cut_tensor(&s->inputs[i], b, b->tensors[i], begin, n, &s->batch.tensors[i]));

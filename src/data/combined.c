@@ -246,23 +246,23 @@ static lc_status combined_load(void *self, const void *data, size_t size)
     int64_t head[4];
     if (size < at) return lc_fail(LC_ERR_FORMAT, "the state of a combined loader has %zu bytes", size);
     memcpy(head, from, at);
-    if (head[0] < 0 || head[0] >= c->n) return lc_fail(LC_ERR_FORMAT, "the state is not one of %d loaders", c->n);
+    if (head[0] < 0 || head[0] >= c->n) return lc_fail(LC_ERR_FORMAT, "the state is not for %d loaders", c->n);
     c->current = (int)head[0];
     for (int i = 0; i < c->n; i++) {
         part *p = &c->parts[i];
-        if (size - at < sizeof head) return lc_fail(LC_ERR_FORMAT, "the state is not one of %d loaders", c->n);
+        if (size - at < sizeof head) return lc_fail(LC_ERR_FORMAT, "the state is not for %d loaders", c->n);
         memcpy(head, from + at, sizeof head);
         at += sizeof head;
         if (head[0] < 0 || head[0] > MOST_CYCLES || head[1] < 0 || head[1] > MOST_BATCHES || head[3] < 0 ||
             (uint64_t)head[3] > size - at)
-            return lc_fail(LC_ERR_FORMAT, "the state of loader %d makes no sense", i);
+            return lc_fail(LC_ERR_FORMAT, "the state of loader %d is invalid", i);
         p->cycle = head[0];
         p->consumed = head[1];
         p->ended = head[2] != 0;
         LC_TRY(lc_dataloader_load(p->loader, from + at, (size_t)head[3]));
         at += (size_t)head[3];
     }
-    if (at != size) return lc_fail(LC_ERR_FORMAT, "the state is one of more than %d loaders", c->n);
+    if (at != size) return lc_fail(LC_ERR_FORMAT, "the state is for more than %d loaders", c->n);
     c->loaded = true;
     return LC_OK;
 }
@@ -293,8 +293,8 @@ static lc_status check_pieces(const combined *c, const lc_shard *shard)
     for (int i = 0; i < c->n; i++)
         if (!lc__dataloader_can_cut(c->parts[i].loader))
             return lc_fail(LC_ERR_UNSUPPORTED,
-                           "loader %d of %d lacks `cut` of lc_dataloader_ops, so that %d ranks cannot have the same "
-                           "chunks of all parts as one (deterministic); add it, or leave out deterministic",
+                           "loader %d of %d lacks `cut` of lc_dataloader_ops, so %d ranks cannot get the same chunks "
+                           "of all parts as one rank (deterministic); add it, or turn deterministic off",
                            i, c->n, shard->size);
     return LC_OK;
 }

@@ -15,7 +15,7 @@ static lc_status check_transform(const lc_transform *t)
 {
     if (!t->ops || t->ops->size < sizeof(lc_transform_ops) || !t->ops->describe || !t->ops->apply)
         return lc_fail(LC_ERR_ARGUMENT,
-                       "transform: the ops are missing, carry no size (LC_TRANSFORM_OPS_INIT), or lack describe or "
+                       "transform: the ops are missing, have no size (LC_TRANSFORM_OPS_INIT), or lack describe or "
                        "apply");
     return LC_OK;
 }
@@ -104,7 +104,7 @@ lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *o
 {
     lc_status status = LC_OK;
     if (out) *out = (lc_transform){0};
-    if (n < 0) return lc_fail(LC_ERR_ARGUMENT, "compose of %d transforms", n);
+    if (n < 0) return lc_fail(LC_ERR_ARGUMENT, "cannot compose %d transforms", n);
     if (n > 0) LC__NEEDS(parts, LC_ERR_ARGUMENT);
     if (!out) status = lc__is_null(__func__, "out");
     for (int i = 0; status == LC_OK && i < n; i++) status = check_transform(&parts[i]);
@@ -189,7 +189,7 @@ lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc
                                                            : LC_OK;
     if (status < 0) goto done;
     if (field < 0 || field >= parent->spec.n) {
-        status = lc_fail(LC_ERR_ARGUMENT, "transform '%s': the dataset has %d fields, field %d is not one of them",
+        status = lc_fail(LC_ERR_ARGUMENT, "transform '%s': the dataset has %d fields; there is no field %d",
                          t.ops->name, parent->spec.n, field);
         goto done;
     }

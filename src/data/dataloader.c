@@ -38,7 +38,7 @@ static lc_status save_nothing(void *self, void *data, size_t *size)
 static lc_status load_nothing(void *self, const void *data, size_t size)
 {
     (void)self, (void)data;
-    if (size) return lc_fail(LC_ERR_STATE, "this loader has no state, but %zu bytes of it were stored", size);
+    if (size) return lc_fail(LC_ERR_STATE, "this loader has no state, but %zu bytes of state were stored", size);
     return LC_OK;
 }
 
@@ -63,12 +63,11 @@ static lc_status all_or_nothing(void *self, const lc_shard *shard)
 {
     (void)self;
     if (shard->size == 1 && shard->batches == 1) return LC_OK; /* batches without pieces */
-    return lc_fail(
-        LC_ERR_UNSUPPORTED,
-        "it is the program's own and lacks `shard` of lc_dataloader_ops, so it cannot give rank %d of %d its "
-        "part. Add that, or, if every rank's loader gives other samples already, say so (`per_rank`), or leave all "
-        "loaders as they are (--use_distributed_sampler false)",
-        shard->rank, shard->size);
+    return lc_fail(LC_ERR_UNSUPPORTED,
+                   "it is the program's own loader and lacks `shard` of lc_dataloader_ops, so it cannot give rank %d "
+                   "of %d its share. Add `shard`; or set `per_rank` if the loaders of the ranks already give different "
+                   "samples; or keep all loaders as they are (--use_distributed_sampler false)",
+                   shard->rank, shard->size);
 }
 
 static int nothing_to_describe(void *self, int64_t epoch, char *text, size_t size)
@@ -82,7 +81,7 @@ lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_da
     lc_dataloader_ops full = {0};
     if (out) *out = NULL;
     if (!ops || ops->size < offsetof(lc_dataloader_ops, length) || ops->size > 4096)
-        return lc_fail(LC_ERR_ARGUMENT, "loader: the ops carry no size; start them with LC_DATALOADER_OPS_INIT");
+        return lc_fail(LC_ERR_ARGUMENT, "loader: the ops have no size; start them with LC_DATALOADER_OPS_INIT");
     memcpy(&full, ops, ops->size < sizeof full ? ops->size : sizeof full);
     if (!full.name) full.name = "loader";
     lc_status status = LC_OK;
@@ -95,7 +94,8 @@ lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_da
         status = lc_fail(LC_ERR_ARGUMENT, "loader '%s' lacks the required function '%s'", full.name,
                          full.begin ? "next" : "begin");
     else if (!full.save != !full.load)
-        status = lc_fail(LC_ERR_ARGUMENT, "loader '%s' has one of save and load; it needs both or none", full.name);
+        status =
+            lc_fail(LC_ERR_ARGUMENT, "loader '%s' has only one of save and load; it needs both or neither", full.name);
     if (status < 0) {
         if (full.free) full.free(self);
         free(l);
@@ -154,17 +154,17 @@ lc_status lc_dataloader_next(lc_dataloader *l, lc_batch **out)
     if (l->phase == FINISHED) return LC_OK;
     if (l->phase != RUNNING)
         return lc_fail(LC_ERR_STATE, "loader '%s': %s", l->ops.name,
-                       l->phase == FAILED ? "the epoch ended with an error; begin another"
-                                          : "no epoch was begun (lc_dataloader_begin)");
+                       l->phase == FAILED ? "the epoch ended with an error; begin a new one"
+                                          : "no epoch has begun (lc_dataloader_begin)");
     lc_status status = l->ops.next(l->self, out);
     if (status == LC_OK && *out && l->shard.size > 1 && (*out)->global_size < 1)
         status =
-            lc_fail(LC_ERR_USER, "it does not say how many samples all ranks have together (lc_batch.global_size)");
+            lc_fail(LC_ERR_USER, "it does not set the number of samples of all ranks together (lc_batch.global_size)");
     if (status != LC_OK) {
         *out = NULL;
         l->phase = FAILED;
         if (status > 0)
-            return lc_fail(LC_ERR_USER, "loader '%s', batch %lld: next returned \"%s\", which a loader cannot ask for",
+            return lc_fail(LC_ERR_USER, "loader '%s', batch %lld: next returned \"%s\", which a loader cannot return",
                            l->ops.name, (long long)l->consumed, lc_status_text(status));
         return lc_fail_context(status, "loader '%s', batch %lld", l->ops.name, (long long)l->consumed);
     }
@@ -190,14 +190,13 @@ lc_status lc__dataloader_cut(lc_dataloader *l, int64_t begin, int64_t n, lc_batc
     *out = NULL;
     if (!l->ops.cut)
         return lc_fail(LC_ERR_UNSUPPORTED,
-                       "loader '%s' lacks `cut` of lc_dataloader_ops, so that a combined loader cannot give every rank "
-                       "the same share of all its parts where they are of different sizes; add it, or let no batch be "
-                       "smaller than the others (drop_last)",
+                       "loader '%s' lacks `cut` of lc_dataloader_ops, so a combined loader cannot give every rank the "
+                       "same share of parts of different sizes; add it, or avoid smaller batches (drop_last)",
                        l->ops.name);
     lc_status status = l->ops.cut(l->self, begin, n, out);
     if (status == LC_OK && (!*out || (*out)->size != n || (*out)->global_offset != begin))
         status =
-            lc_fail(LC_ERR_USER, "cut did not give samples [%lld, %lld)", (long long)begin, (long long)(begin + n));
+            lc_fail(LC_ERR_USER, "cut did not return samples [%lld, %lld)", (long long)begin, (long long)(begin + n));
     if (status == LC_OK) return LC_OK;
     *out = NULL;
     l->phase = FAILED;

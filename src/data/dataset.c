@@ -47,7 +47,7 @@ lc_status lc__field_check(const lc_field *f, const char *dataset)
         return lc_fail(LC_ERR_DTYPE, "dataset '%s': field '%s' has the unknown dtype %d", dataset, f->name,
                        (int)f->dtype);
     if (f->ndim < 0 || f->ndim > LC_MAX_DIMS - 1)
-        return lc_fail(LC_ERR_SHAPE, "dataset '%s': field '%s' has %d dimensions; 0 to %d are possible", dataset,
+        return lc_fail(LC_ERR_SHAPE, "dataset '%s': field '%s' has %d dimensions; 0 to %d are allowed", dataset,
                        f->name, f->ndim, LC_MAX_DIMS - 1);
     if (f->layout == LC_CHANNELS_LAST && f->ndim < 2)
         return lc_fail(LC_ERR_SHAPE, "dataset '%s': field '%s' is channels-last, but has only %d dimensions", dataset,
@@ -55,8 +55,8 @@ lc_status lc__field_check(const lc_field *f, const char *dataset)
     int64_t bytes = (int64_t)lc_dtype_size(f->dtype);
     for (int i = 0; i < f->ndim; i++)
         if (f->shape[i] < 1 || __builtin_mul_overflow(bytes, f->shape[i], &bytes) || bytes > (INT64_C(1) << 46))
-            return lc_fail(LC_ERR_SHAPE, "dataset '%s': field '%s' has the impossible size %lld in dimension %d",
-                           dataset, f->name, (long long)f->shape[i], i);
+            return lc_fail(LC_ERR_SHAPE, "dataset '%s': field '%s' has the invalid size %lld in dimension %d", dataset,
+                           f->name, (long long)f->shape[i], i);
     return LC_OK;
 }
 
@@ -72,7 +72,7 @@ lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_dataset **out
     if (out) *out = NULL;
     lc_dataset *d = NULL;
     if (!ops || ops->size < offsetof(lc_dataset_ops, get_many) || ops->size > 4096) {
-        return lc_fail(LC_ERR_ARGUMENT, "dataset: the ops carry no size; start them with LC_DATASET_OPS_INIT");
+        return lc_fail(LC_ERR_ARGUMENT, "dataset: the ops have no size; start them with LC_DATASET_OPS_INIT");
     }
     d = calloc(1, sizeof *d);
     lc_dataset_ops full = {0};
@@ -99,13 +99,13 @@ lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_dataset **out
     }
     d->length = full.length(self);
     if (d->length < 0) {
-        status = lc_fail(LC_ERR_ARGUMENT, "dataset '%s' has the length %lld", full.name, (long long)d->length);
+        status = lc_fail(LC_ERR_ARGUMENT, "dataset '%s' has the invalid length %lld", full.name, (long long)d->length);
         goto done;
     }
     LC_TRY_GOTO(status, done, full.describe(self, &d->spec));
     if (d->spec.n < 1 || d->spec.n > LC_MAX_BATCH_TENSORS) {
-        status = lc_fail(LC_ERR_ARGUMENT, "dataset '%s' describes %d fields; 1 to %d are possible", full.name,
-                         d->spec.n, LC_MAX_BATCH_TENSORS);
+        status = lc_fail(LC_ERR_ARGUMENT, "dataset '%s' describes %d fields; 1 to %d are allowed", full.name, d->spec.n,
+                         LC_MAX_BATCH_TENSORS);
         goto done;
     }
     for (int i = 0; i < d->spec.n; i++) {
@@ -173,7 +173,7 @@ static lc_status get_one(lc_dataset *d, int64_t index, uint64_t key, void *const
     lc_status status = d->ops.get(d->self, index, key, out, scratch);
     if (status == LC_OK) return LC_OK;
     if (status > 0)
-        status = lc_fail(LC_ERR_USER, "get returned \"%s\", which a dataset cannot ask for", lc_status_text(status));
+        status = lc_fail(LC_ERR_USER, "get returned \"%s\", which a dataset cannot return", lc_status_text(status));
     return lc_fail_context(status, "sample %lld of dataset '%s'", (long long)index, d->ops.name);
 }
 
@@ -203,7 +203,7 @@ lc_status lc_dataset_get_many(lc_dataset *d, int n, const int64_t *indices, cons
     if (d->ops.get_many) {
         lc_status status = d->ops.get_many(d->self, n, indices, keys, out, scratch);
         if (status > 0)
-            return lc_fail(LC_ERR_USER, "dataset '%s': get_many returned \"%s\", which a dataset cannot ask for",
+            return lc_fail(LC_ERR_USER, "dataset '%s': get_many returned \"%s\", which a dataset cannot return",
                            d->ops.name, lc_status_text(status));
         return status;
     }
@@ -237,7 +237,7 @@ lc_status lc__read_file(const char *path, size_t cap, void **data, size_t *size)
     lc_status status = LC_OK;
     size_t length = (size_t)st.st_size;
     if (length > cap) {
-        status = lc_fail(LC_ERR_FORMAT, "%s has %zu bytes; more than %zu are not read", path, length, cap);
+        status = lc_fail(LC_ERR_FORMAT, "%s has %zu bytes; at most %zu are read", path, length, cap);
         goto done;
     }
     buffer = malloc(length + 1);

@@ -72,14 +72,14 @@ static lc_status content_read(source *s, void *to, size_t n, size_t *got)
             if (s->z.avail_in == 0 && s->left == 0) {
                 s->ended = true;
             } else if (inflateReset(&s->z) != Z_OK) {
-                return lc_fail(LC_ERR_INTERNAL, "%s: zlib cannot start over", s->name);
+                return lc_fail(LC_ERR_INTERNAL, "%s: zlib cannot be reset", s->name);
             }
         } else if (rc == Z_MEM_ERROR) {
-            return lc_fail(LC_ERR_MEMORY, "%s: out of memory while decompressing", s->name);
+            return lc_fail(LC_ERR_MEMORY, "%s: out of memory during decompression", s->name);
         } else if (rc == Z_BUF_ERROR || (rc == Z_OK && s->z.avail_in == 0 && s->left == 0 && s->z.avail_out > 0)) {
-            return lc_fail(LC_ERR_FORMAT, "%s: the compressed data end early; the file was probably cut off", s->name);
+            return lc_fail(LC_ERR_FORMAT, "%s: the compressed data end early; the file is probably truncated", s->name);
         } else if (rc != Z_OK) {
-            return lc_fail(LC_ERR_FORMAT, "%s: the compressed data are damaged (%s)", s->name,
+            return lc_fail(LC_ERR_FORMAT, "%s: the compressed data are corrupt (%s)", s->name,
                            s->z.msg ? s->z.msg : "zlib gives no reason");
         }
     }
@@ -167,9 +167,10 @@ static lc_status parse(source *s, lc_idx *out)
             out->dtype = idx_types[i].dtype;
             width = idx_types[i].width;
         }
-    if (!width) return lc_fail(LC_ERR_FORMAT, "%s: 0x%02x is not a type of an IDX file", s->name, head[2]);
+    if (!width) return lc_fail(LC_ERR_FORMAT, "%s: 0x%02x is not an IDX data type", s->name, head[2]);
     if (head[3] < 1 || head[3] > LC_MAX_DIMS)
-        return lc_fail(LC_ERR_FORMAT, "%s: rank %d is not supported; 1 to %d are", s->name, head[3], LC_MAX_DIMS);
+        return lc_fail(LC_ERR_FORMAT, "%s: rank %d is not supported; it must be 1 to %d", s->name, head[3],
+                       LC_MAX_DIMS);
     out->ndim = head[3];
     bytes = width;
     for (int i = 0; i < out->ndim; i++) {
@@ -177,7 +178,7 @@ static lc_status parse(source *s, lc_idx *out)
         if (got < 4) return lc_fail(LC_ERR_FORMAT, "%s ends inside its header", s->name);
         out->shape[i] = be32(size);
         if (__builtin_mul_overflow(bytes, (size_t)out->shape[i], &bytes) || bytes > SIZE_MAX / 8)
-            return lc_fail(LC_ERR_FORMAT, "%s: its header claims more than any memory holds", s->name);
+            return lc_fail(LC_ERR_FORMAT, "%s: its header describes more data than fits into memory", s->name);
     }
     uint64_t holds =
         s->gzip ? (s->total > UINT64_MAX / DEFLATE_LIMIT ? UINT64_MAX : s->total * DEFLATE_LIMIT) : s->left;
@@ -196,7 +197,7 @@ static lc_status parse(source *s, lc_idx *out)
     /* One byte more must not exist; asking for it also makes zlib verify the checksum. */
     LC_TRY(content_read(s, &extra, 1, &got));
     if (got)
-        return lc_fail(LC_ERR_FORMAT, "%s: its header says %s, but more data follow", s->name,
+        return lc_fail(LC_ERR_FORMAT, "%s: its header says %s, but there is more data", s->name,
                        shape_text(out, text, sizeof text));
     return to_native(s->name, head[2], (int64_t)(bytes / width), out);
 }

@@ -174,7 +174,8 @@ static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
     loader *l = self;
     quiet(l);
     int64_t n = samples_of(l, epoch);
-    if (n < 0) return lc_fail(LC_ERR_USER, "sampler '%s' has the length %lld", l->sampler.ops->name, (long long)n);
+    if (n < 0)
+        return lc_fail(LC_ERR_USER, "sampler '%s' has the invalid length %lld", l->sampler.ops->name, (long long)n);
     if (n > l->order_room) {
         int64_t *order = (uint64_t)n > SIZE_MAX / sizeof *order ? NULL : realloc(l->order, (size_t)n * sizeof *order);
         if (!order) return lc_fail(LC_ERR_MEMORY, "out of memory for the order of %lld samples", (long long)n);
@@ -192,7 +193,7 @@ static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
                            (long long)l->dataset->length);
     int64_t batches = batches_of(l, n);
     if (start > batches)
-        return lc_fail(LC_ERR_ARGUMENT, "batch %lld to start at lies behind the epoch's %lld", (long long)start,
+        return lc_fail(LC_ERR_ARGUMENT, "cannot start at batch %lld: the epoch has %lld", (long long)start,
                        (long long)batches);
     l->epoch_key = lc_random_key(lc_random_key_name(l->seed, "samples"), (uint64_t)epoch);
     l->n_samples = n;
@@ -291,8 +292,7 @@ static lc_status slots_new(const loader *l, int n, int64_t room, slot **out)
         for (int f = 0; f < l->dataset->spec.n && status == LC_OK; f++) {
             size_t bytes;
             if (__builtin_mul_overflow(l->dataset->bytes[f], (size_t)room, &bytes))
-                status =
-                    lc_fail(LC_ERR_SHAPE, "a batch of %lld samples would be larger than the memory", (long long)room);
+                status = lc_fail(LC_ERR_SHAPE, "a batch of %lld samples would be larger than memory", (long long)room);
             else if (!(slots[i].data[f] = lc__data_alloc(bytes, "a batch")))
                 status = LC_ERR_MEMORY;
         }
@@ -357,7 +357,7 @@ static lc_status loader_cut(void *self, int64_t begin, int64_t n, lc_batch **out
     int64_t b = l->due - 1;
     slice part = slice_of(l, b);
     if (begin < 0 || n < 0 || begin > part.global_size - n)
-        return lc_fail(LC_ERR_ARGUMENT, "samples [%lld, %lld) of a batch of %lld", (long long)begin,
+        return lc_fail(LC_ERR_ARGUMENT, "samples [%lld, %lld) are not in a batch of %lld", (long long)begin,
                        (long long)(begin + n), (long long)part.global_size);
     part.begin += begin - part.offset;
     part.offset = begin;
@@ -407,7 +407,7 @@ static int loader_describe(void *self, int64_t epoch, char *text, size_t size)
     const char *name = l->sequential ? "sequential" : l->sampler.ops->name;
     return snprintf(text, size, "%lld samples of '%s' in batches of %lld%s, %s (seed %llu)",
                     (long long)samples_of(l, epoch), lc_dataset_name(l->dataset), (long long)l->batch_size,
-                    l->drop_last ? ", the last one dropped" : "", name ? name : "a sampler",
+                    l->drop_last ? ", without the last incomplete one" : "", name ? name : "a sampler",
                     (unsigned long long)l->seed);
 }
 
@@ -495,7 +495,7 @@ lc_status lc_dataloader_new_with(lc_dataloader **out, const lc_dataloader_args *
             lc_fail(LC_ERR_ARGUMENT, "a loader takes a sampler or shuffle, not both: the sampler decides the order");
     else if (o->sampler &&
              (!given.ops || given.ops->size < sizeof *given.ops || !given.ops->length || !given.ops->order))
-        status = lc_fail(LC_ERR_ARGUMENT, "sampler: the ops are missing, carry no size (LC_SAMPLER_OPS_INIT), or lack "
+        status = lc_fail(LC_ERR_ARGUMENT, "sampler: the ops are missing, have no size (LC_SAMPLER_OPS_INIT), or lack "
                                           "length or order");
     if (status < 0) {
         lc_sampler_release(&given);

@@ -16,10 +16,10 @@ static lc_status images_and_labels(const char *images_name, lc_idx *images, cons
 {
     lc_status status = LC_OK;
     if (images->dtype != LC_U8 || images->ndim < 3 || images->ndim > 4)
-        status = lc_fail(LC_ERR_FORMAT, "%s: images are u8 [N,H,W] or [N,C,H,W], this file is %s with rank %d",
+        status = lc_fail(LC_ERR_FORMAT, "%s: images must be u8 [N,H,W] or [N,C,H,W], but this file is %s with rank %d",
                          images_name, lc_dtype_name(images->dtype), images->ndim);
     else if (labels->dtype != LC_U8 || labels->ndim != 1)
-        status = lc_fail(LC_ERR_FORMAT, "%s: labels are u8 [N], this file is %s with rank %d", labels_name,
+        status = lc_fail(LC_ERR_FORMAT, "%s: labels must be u8 [N], but this file is %s with rank %d", labels_name,
                          lc_dtype_name(labels->dtype), labels->ndim);
     else if (images->shape[0] != labels->shape[0])
         status = lc_fail(LC_ERR_FORMAT, "%s has %lld images, but %s has %lld labels", images_name,
@@ -80,7 +80,7 @@ typedef struct one_file {
 static const char *const mnist_stems[4] = {"train-images", "train-labels", "t10k-images", "t10k-labels"};
 
 #define GIVE                                                                                                           \
-    "give the folder with the four files of MNIST or Fashion-MNIST (Debian and Ubuntu: package "                       \
+    "pass the directory with the four files of MNIST or Fashion-MNIST (Debian and Ubuntu: package "                    \
     "dataset-fashion-mnist, in /usr/share/datasets/fashion-mnist)"
 
 static lc_status find_file(const char *dir, int which, one_file *f)
@@ -93,8 +93,8 @@ static lc_status find_file(const char *dir, int which, one_file *f)
         if (n < 0 || (size_t)n >= sizeof f->path) return lc_fail(LC_ERR_ARGUMENT, "the path of the data is too long");
         if (access(f->path, R_OK) == 0) return LC_OK;
     }
-    if (access(dir, F_OK) != 0) return lc_fail(LC_ERR_NOT_FOUND, "there is no folder \"%.200s\"; " GIVE, dir);
-    return lc_fail(LC_ERR_NOT_FOUND, "\"%.200s\" holds no file %s-idx%c-ubyte or %s-idx%c-ubyte.gz; " GIVE, dir,
+    if (access(dir, F_OK) != 0) return lc_fail(LC_ERR_NOT_FOUND, "there is no directory \"%.200s\"; " GIVE, dir);
+    return lc_fail(LC_ERR_NOT_FOUND, "\"%.200s\" contains neither %s-idx%c-ubyte nor %s-idx%c-ubyte.gz; " GIVE, dir,
                    mnist_stems[which], kind, mnist_stems[which], kind);
 }
 

@@ -10,12 +10,12 @@ lc_status lc__shard_resolve(const lc_shard *given, lc_shard *out)
 {
     *out = given ? *given : (lc_shard){.size = 1};
     if (out->size < 1 || out->rank < 0 || out->rank >= out->size)
-        return lc_fail(LC_ERR_ARGUMENT, "rank %d of %d: there must be at least one, and they count from 0", out->rank,
-                       out->size);
+        return lc_fail(LC_ERR_ARGUMENT, "rank %d of %d: there must be at least one rank, and ranks count from 0",
+                       out->rank, out->size);
     if (out->batches < 0 || out->pieces < 0 || out->pieces > INT_MAX)
         return lc_fail(LC_ERR_ARGUMENT,
-                       "a global batch of %d batches in %lld pieces: both must be positive (0: the default)",
-                       out->batches, (long long)out->pieces);
+                       "a global batch of %d batches in %lld pieces: both must be positive (0: default)", out->batches,
+                       (long long)out->pieces);
     if (!out->batches) out->batches = lc__world_batches(out->size);
     return LC_OK;
 }

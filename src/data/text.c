@@ -148,14 +148,14 @@ lc_status lc_text_windows(lc_text *t, int64_t begin, int64_t end, int64_t window
     if (end == 0) end = t->length;
     if (stride == 0) stride = window;
     if (begin < 0 || end > t->length || begin > end)
-        return lc_fail(LC_ERR_ARGUMENT, "windows over tokens %lld to %lld of a text of %lld", (long long)begin,
+        return lc_fail(LC_ERR_ARGUMENT, "windows over tokens %lld to %lld are not in a text of %lld", (long long)begin,
                        (long long)end, (long long)t->length);
     if (window < 1 || stride < 1)
         return lc_fail(LC_ERR_ARGUMENT, "a window of %lld tokens with stride %lld: both must be at least 1",
                        (long long)window, (long long)stride);
     if (end - begin <= window || window >= t->length)
         return lc_fail(LC_ERR_ARGUMENT,
-                       "%lld tokens are too few for a window of %lld and the token behind it; use a longer text or a "
+                       "%lld tokens are too few for a window of %lld plus its target token; use a longer text or a "
                        "smaller window",
                        (long long)(end - begin), (long long)window);
     windows *w = malloc(sizeof *w);

@@ -35,8 +35,8 @@ typedef struct image {
 static lc_status image_of(const char *who, const lc_field *f, image *m)
 {
     if (f->ndim != 2 && f->ndim != 3)
-        return lc_fail(LC_ERR_SHAPE, "%s expects an image [C,H,W] or [H,W], field '%s' has %d dimensions", who, f->name,
-                       f->ndim);
+        return lc_fail(LC_ERR_SHAPE, "%s expects an image [C,H,W] or [H,W], but field '%s' has %d dimensions", who,
+                       f->name, f->ndim);
     const int64_t *hw = f->shape + f->ndim - 2;
     m->channels = f->ndim == 3 ? f->shape[0] : 1;
     m->height = hw[0];
@@ -76,7 +76,7 @@ static lc_status to_tensor_describe(void *self, const lc_field *in, lc_field *ou
     *out = *in;
     out->dtype = LC_F32;
     if (in->dtype != LC_U8)
-        return lc_fail(LC_ERR_DTYPE, "to_tensor expects u8, field '%s' is %s", in->name, lc_dtype_name(in->dtype));
+        return lc_fail(LC_ERR_DTYPE, "to_tensor expects u8, but field '%s' is %s", in->name, lc_dtype_name(in->dtype));
     return LC_OK;
 }
 
@@ -116,13 +116,13 @@ static lc_status normalize_describe(void *self, const lc_field *in, lc_field *ou
     const normalize *t = self;
     *out = *in;
     if (in->dtype != LC_F32)
-        return lc_fail(LC_ERR_DTYPE, "normalize expects f32, field '%s' is %s; put to_tensor in front of it", in->name,
+        return lc_fail(LC_ERR_DTYPE, "normalize expects f32, but field '%s' is %s; put to_tensor before it", in->name,
                        lc_dtype_name(in->dtype));
     if (t->n == 1) return LC_OK;
     image m = {0};
     LC_TRY(image_of("normalize", in, &m));
     if (m.channels != t->n)
-        return lc_fail(LC_ERR_SHAPE, "normalize has means for %d channels, field '%s' has %lld", t->n, in->name,
+        return lc_fail(LC_ERR_SHAPE, "normalize has means for %d channels, but field '%s' has %lld", t->n, in->name,
                        (long long)m.channels);
     return LC_OK;
 }
@@ -216,7 +216,7 @@ lc_status lc_transform_random_crop(int64_t height, int64_t width, int64_t paddin
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = (lc_transform){0};
     if (height < 1 || width < 1 || padding < 0 || padding > 1 << 20)
-        return lc_fail(LC_ERR_ARGUMENT, "random_crop of %lldx%lld with a padding of %lld is impossible",
+        return lc_fail(LC_ERR_ARGUMENT, "random_crop of %lldx%lld with a padding of %lld is not possible",
                        (long long)height, (long long)width, (long long)padding);
     random_crop t = {height, width, padding};
     return make(&random_crop_ops, &t, sizeof t, out);
@@ -294,7 +294,7 @@ static lc_status element_of(const char *who, lc_dtype dtype, double value, unsig
 #undef ELEMENT
     memset(element, 0, 8);
     if (value == 0.0) return LC_OK;
-    return lc_fail(LC_ERR_DTYPE, "%s with a value is not possible on %s; do it before the conversion", who,
+    return lc_fail(LC_ERR_DTYPE, "%s with a value is not possible on %s; apply it before the conversion", who,
                    lc_dtype_name(dtype));
 }
 
@@ -352,7 +352,7 @@ static lc_status one_hot_describe(void *self, const lc_field *in, lc_field *out)
 {
     *out = *in;
     if (in->dtype != LC_I64 && in->dtype != LC_I32 && in->dtype != LC_U8)
-        return lc_fail(LC_ERR_DTYPE, "one_hot expects integer labels, field '%s' is %s", in->name,
+        return lc_fail(LC_ERR_DTYPE, "one_hot expects integer labels, but field '%s' is %s", in->name,
                        lc_dtype_name(in->dtype));
     if (in->ndim >= LC_MAX_DIMS - 1 || in->layout != LC_ROW_MAJOR)
         return lc_fail(LC_ERR_SHAPE, "one_hot expects row-major labels of at most %d dimensions", LC_MAX_DIMS - 2);
@@ -388,6 +388,7 @@ lc_status lc_transform_one_hot(int64_t classes, lc_transform *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = (lc_transform){0};
-    if (classes < 1) return lc_fail(LC_ERR_ARGUMENT, "one_hot: %lld classes are impossible", (long long)classes);
+    if (classes < 1)
+        return lc_fail(LC_ERR_ARGUMENT, "one_hot: %lld is not a valid number of classes", (long long)classes);
     return make(&one_hot_ops, &classes, sizeof classes, out);
 }

@@ -81,7 +81,7 @@ lc_status lc_dataset_subset(lc_dataset *d, const int64_t *indices, int64_t n, lc
     if (n < 0) return lc_fail(LC_ERR_ARGUMENT, "a subset cannot have %lld samples", (long long)n);
     for (int64_t i = 0; i < n; i++)
         if (indices[i] < 0 || indices[i] >= d->length)
-            return lc_fail(LC_ERR_ARGUMENT, "subset: index %lld (entry %lld) is outside of the dataset's %lld samples",
+            return lc_fail(LC_ERR_ARGUMENT, "subset: index %lld (entry %lld) is outside the dataset's %lld samples",
                            (long long)indices[i], (long long)i, (long long)d->length);
     subset *s =
         __builtin_mul_overflow((size_t)n, sizeof *indices, &bytes) || __builtin_add_overflow(bytes, sizeof *s, &bytes)
@@ -104,9 +104,9 @@ lc_status lc_dataset_split(lc_dataset *d, uint64_t seed, int n, const int64_t *s
     for (int i = 0; i < n; i++) out[i] = NULL;
     for (int i = 0; i < n; i++)
         if (sizes[i] < 0 || __builtin_add_overflow(total, sizes[i], &total))
-            return lc_fail(LC_ERR_ARGUMENT, "split: part %d has the impossible size %lld", i, (long long)sizes[i]);
+            return lc_fail(LC_ERR_ARGUMENT, "split: part %d has the invalid size %lld", i, (long long)sizes[i]);
     if (total != d->length)
-        return lc_fail(LC_ERR_ARGUMENT, "split: the parts have %lld samples together, the dataset has %lld",
+        return lc_fail(LC_ERR_ARGUMENT, "split: the parts have %lld samples in total, but the dataset has %lld",
                        (long long)total, (long long)d->length);
     int64_t *order = total ? malloc((size_t)total * sizeof *order) : NULL;
     if (total && !order) return lc_fail(LC_ERR_MEMORY, "out of memory for a split of %lld samples", (long long)total);

@@ -29,19 +29,19 @@ static lc_status read_hosts(const char *text, lc__hosts *hosts, int *nodes, int 
         long slots = *end == ':' ? strtol(end + 1, &end, 10) : 1;
         if (!n || slots < 1 || slots > LC_MAX_LOCAL_RANKS || (*end && *end != ',') || *num_nodes == MAX_NODES)
             return lc_fail(LC_ERR_ARGUMENT,
-                           "hosts \"%.100s\": it must be like a:4,b:4 (a host, and its number of ranks)", text);
+                           "hosts \"%.100s\": it must look like a:4,b:4 (hosts and their numbers of ranks)", text);
         locals += is_local(host, n);
         LC_TRY(lc__hosts_add(hosts, host, n));
         nodes[(*num_nodes)++] = (int)slots;
         *ranks += (int)slots;
         at = end;
     }
-    if (!*num_nodes) return lc_fail(LC_ERR_ARGUMENT, "there is no host in the list of hosts");
+    if (!*num_nodes) return lc_fail(LC_ERR_ARGUMENT, "the list of hosts is empty");
     *elsewhere = locals < *num_nodes;
     if (locals && *elsewhere)
         return lc_fail(LC_ERR_ARGUMENT,
-                       "hosts \"%.100s\": \"local\" simulates hosts on this machine, and cannot stand beside others; "
-                       "call this machine by its name",
+                       "hosts \"%.100s\": \"local\" simulates hosts on this machine and cannot be combined with "
+                       "others; use this machine's name",
                        text);
     return LC_OK;
 }
@@ -70,15 +70,15 @@ static lc_status launch(const lc_launch_args *args, lc__hosts *hosts, int *exit_
     bool elsewhere = false;
     char path[4200];
     const char *rank = getenv("LIGHTC_RANK");
-    if (!args->argv || !args->argv[0]) return lc_fail(LC_ERR_ARGUMENT, "there is no program to launch");
+    if (!args->argv || !args->argv[0]) return lc_fail(LC_ERR_ARGUMENT, "no program to launch was given");
     if (!rank && getenv("LIGHTC_KEEP") && getenv("LIGHTC_COORDINATED")) return become(args->argv, exit_status);
     if (rank || getenv("LIGHTC_COORDINATED")) /* a program that launches itself would go on until nothing is left */
         return lc_fail(LC_ERR_CONFIG,
-                       "this is rank %s of a run that was launched, and ranks launch none; a run of its own, which a "
-                       "rank may start, has neither LIGHTC_RANK nor LIGHTC_COORDINATED in its environment",
+                       "this is rank %s of a launched run, and a rank cannot launch others; to start an independent "
+                       "run from a rank, unset LIGHTC_RANK and LIGHTC_COORDINATED in its environment",
                        rank ? rank : "(of mpirun)");
     if (args->ranks < 0 || args->max_restarts < 0)
-        return lc_fail(LC_ERR_ARGUMENT, "ranks is %d and max_restarts %d; neither may be negative", args->ranks,
+        return lc_fail(LC_ERR_ARGUMENT, "ranks is %d and max_restarts is %d; neither may be negative", args->ranks,
                        args->max_restarts);
     if (!(args->start_timeout > 0 && args->silence_timeout > 0 && args->grace_period > 0))
         return lc_fail(LC_ERR_ARGUMENT,

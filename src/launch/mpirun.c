@@ -47,7 +47,7 @@ lc_status lc__hosts_of_file(const char *path, int n, lc__hosts *out)
     }
     fclose(f);
     if (s < 0 || out->n == n) return s;
-    return lc_fail(LC_ERR_CONFIG, "%s names %d %s, and num_nodes is %d", path, out->n, out->n == 1 ? "host" : "hosts",
+    return lc_fail(LC_ERR_CONFIG, "%s names %d %s, but num_nodes is %d", path, out->n, out->n == 1 ? "host" : "hosts",
                    n);
 }
 
@@ -78,7 +78,7 @@ static lc_status find_address(const lc__hosts *hosts, char *address, size_t size
         if (*route && (!*address || lc__socket_is_loopback(address))) snprintf(address, size, "%s", route);
     }
     if (*address) return LC_OK;
-    return lc_fail(LC_ERR_CONFIG, "no host of %s%s can be reached from here: %s", hosts->names[0],
+    return lc_fail(LC_ERR_CONFIG, "no host of %s%s is reachable from here: %s", hosts->names[0],
                    hosts->n > 1 ? ", ..." : "", lc_error_message());
 }
 

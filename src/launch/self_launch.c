@@ -68,7 +68,7 @@ static lc_status by_hand(const lc_trainer_options *o, lc__run_plan *plan, char s
                        (long long)o->node_rank, (long long)o->num_nodes, (long long)o->num_nodes - 1);
     if (!address || !*address || !port || !*port)
         return lc_fail(LC_ERR_CONFIG,
-                       "num_nodes=%lld, node_rank=%lld: the environment must say where the machines meet: "
+                       "num_nodes=%lld, node_rank=%lld: the environment must say where the machines meet with "
                        "MASTER_ADDR=ADDRESS and MASTER_PORT=PORT, an address and a free port of node 0, on all of them",
                        (long long)o->num_nodes, (long long)o->node_rank);
     long number = strtol(port, &end, 10);
@@ -77,15 +77,15 @@ static lc_status by_hand(const lc_trainer_options *o, lc__run_plan *plan, char s
     if (given) LC_TRY(lc__control_check_secret(given));
     if (o->max_restarts > 0)
         return lc_fail(LC_ERR_UNSUPPORTED,
-                       "max_restarts=%lld: ranks that are started by hand on several machines cannot start again "
-                       "together; leave it out, and start them again with --ckpt_path last",
+                       "max_restarts=%lld: ranks started by hand on several machines cannot be restarted together; "
+                       "drop it, and start them again with --ckpt_path last",
                        (long long)o->max_restarts);
     if (!given) {
         bool alone = lc__socket_is_loopback(address) || !strcmp(address, "localhost"); /* all are on this machine */
         secret_of(address, (int)number, secret);
         if (!alone)
-            lc__show_line(2, "warning: LIGHTC_SECRET is not set: whoever reaches MASTER_PORT can disturb this run; set "
-                             "it to the same 16 characters or more on all machines");
+            lc__show_line(2, "warning: LIGHTC_SECRET is not set: anyone who can reach MASTER_PORT can disturb this "
+                             "run; set it to the same 16 or more characters on all machines");
     }
     plan->secret = given ? given : secret;
     plan->node = (int)o->node_rank;

@@ -77,5 +77,5 @@ lc_status lc__slurm_time_left(double *seconds)
                          sizeof said));
     said[strcspn(said, " \n")] = 0;
     if (lc__slurm_time(said, seconds)) return LC_OK;
-    return lc_fail(LC_ERR_FORMAT, "squeue says that job %s has \"%.40s\" left, which is no time", id, said);
+    return lc_fail(LC_ERR_FORMAT, "squeue reports \"%.40s\" as the time left of job %s, which is not a time", id, said);
 }

@@ -291,7 +291,7 @@ done:
 static lc_status csv_start(void *self, const lc_run_info *run)
 {
     csv_logger *l = self;
-    if (l->writer) return lc_fail(LC_ERR_STATE, "the csv logger was started already");
+    if (l->writer) return lc_fail(LC_ERR_STATE, "the csv logger was already started");
     LC_TRY(lc__path_join(run->run_dir, "metrics.csv", &l->path));
     LC_TRY(lc__path_join(run->run_dir, "hparams.yaml", &l->hparams_path));
     LC_TRY(continue_file(l));

@@ -103,7 +103,7 @@ static void note_refusals(mlflow_logger *l, lc__mlflow *client)
     l->refused += client->refused;
     client->refused = 0;
     snprintf(l->refusal, sizeof l->refusal, "%s", client->refusal);
-    lc_fail(LC_ERR_IO, "%s; that was left out", l->refusal);
+    lc_fail(LC_ERR_IO, "%s; that request was dropped", l->refusal);
     lc__log_warn(l->writer, LC_ERR_IO);
 }
 
@@ -131,7 +131,7 @@ static lc_status try_to_send(mlflow_logger *l)
     l->pause_ms = !l->failed ? FIRST_PAUSE : l->pause_ms * 2 < LAST_PAUSE ? l->pause_ms * 2 : LAST_PAUSE;
     l->failed = true;
     l->failed_ms = lc__now_ms();
-    return lc_fail_context(status, "what is logged waits in %s", l->dir);
+    return lc_fail_context(status, "values are kept in %s until it answers", l->dir);
 }
 
 static lc_status sink(void *self, const lc__log_batch *batch)
@@ -164,7 +164,7 @@ static lc_status mlflow_start(void *self, const lc_run_info *run)
 {
     mlflow_logger *l = self;
     char *path = NULL;
-    if (l->writer) return lc_fail(LC_ERR_STATE, "the mlflow logger was started already");
+    if (l->writer) return lc_fail(LC_ERR_STATE, "the mlflow logger was already started");
     LC_TRY(make_head(l, run));
     LC_TRY(lc__path_join(run->root_dir, "mlflow-spool", &l->dir));
     LC_TRY(lc__make_dirs(&lc__io_system, l->dir));
@@ -172,7 +172,8 @@ static lc_status mlflow_start(void *self, const lc_run_info *run)
     for (char *p = path + strlen(l->dir) + 1; *p; p++)
         if (*p == '/') *p = '_';
     lc_status status = lc__spool_open(&l->spool, path);
-    if (status == LC_SKIP) status = lc_fail(LC_ERR_STATE, "another process logs this run: it holds \"%s\"", path);
+    if (status == LC_SKIP)
+        status = lc_fail(LC_ERR_STATE, "another process is logging this run: it has locked \"%s\"", path);
     free(path);
     LC_TRY(status);
     /* What an earlier part of this run left there is sent with the rest. */
@@ -193,10 +194,11 @@ static lc_status mlflow_finish(void *self, const char *how)
     lc__spool_close(&l->spool, sent);
     if (ended < 0) return ended;
     if (!sent)
-        return lc_fail(LC_ERR_IO, "%s was not reached; what is left waits in %s for the next run", l->uri, l->dir);
+        return lc_fail(LC_ERR_IO, "%s could not be reached; unsent values are kept in %s for the next run", l->uri,
+                       l->dir);
     if (l->refused) /* a warning while the run went on may have been of something else */
-        return lc_fail(LC_ERR_IO, "%lld requests were refused and left out; the last time %s", (long long)l->refused,
-                       l->refusal);
+        return lc_fail(LC_ERR_IO, "%lld requests were refused and dropped; the last error was %s",
+                       (long long)l->refused, l->refusal);
     return said;
 }
 
@@ -252,7 +254,7 @@ lc_status lc_mlflow_logger_new_with(lc_logger *out, const lc_mlflow_args *args)
     const char *name = getenv("MLFLOW_TRACKING_USERNAME"), *password = getenv("MLFLOW_TRACKING_PASSWORD");
     if (strncmp(uri, "http://", 7) != 0 && strncmp(uri, "https://", 8) != 0)
         return lc_fail(LC_ERR_CONFIG,
-                       "the mlflow logger needs the address of a server, http://host:5000, and was given \"%s\" "
+                       "the mlflow logger needs the address of a server, as http://host:5000, but got \"%s\" "
                        "(--logger mlflow:ADDRESS, or MLFLOW_TRACKING_URI; `mlflow server` starts one)",
                        uri);
     mlflow_logger *l = calloc(1, sizeof *l);

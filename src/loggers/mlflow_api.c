@@ -138,7 +138,7 @@ static lc_status put(lc__mlflow *m, const char *name, const char *body, size_t n
     lc__mlflow_answer answer;
     if (!m->artifacts) {
         snprintf(m->refusal, sizeof m->refusal,
-                 "the MLflow server takes no files (it was not started with --serve-artifacts)");
+                 "the MLflow server does not accept files (it was not started with --serve-artifacts)");
         m->refused++;
         return LC_OK;
     }
@@ -235,7 +235,7 @@ static lc_status send_line(lc__mlflow *m, const char *text, size_t n)
     lc_status status = lc_state_parse(text, n, &line);
     if (status == LC_ERR_MEMORY) return status;
     if (status < 0) {
-        snprintf(m->refusal, sizeof m->refusal, "a line that is not of the format: %.300s", lc_error_message());
+        snprintf(m->refusal, sizeof m->refusal, "invalid line: %.300s", lc_error_message());
         m->refused++;
         return LC_OK;
     }

@@ -30,7 +30,7 @@ static lc_status judge(lc__mlflow *m, const char *path, int code, lc__mlflow_ans
     *out = LC__MLFLOW_REFUSED;
     cJSON *answer = parse_answer(m);
     char message[400];
-    snprintf(message, sizeof message, "the MLflow server answered %s with %d: %.300s", path, code,
+    snprintf(message, sizeof message, "the MLflow server answered %s with status %d: %.300s", path, code,
              text_of(answer, "message"));
     cJSON_Delete(answer);
     if (code == 400 || code == 404 || code == 409 || code == 413 || code == 422) {
@@ -129,7 +129,7 @@ lc_status lc__mlflow_answered(lc__mlflow *m, const char *a, const char *b, const
     *out = NULL;
     cJSON *root = parse_answer(m);
     const cJSON *at = root;
-    if (!root) return lc_fail(LC_ERR_IO, "this is no MLflow server: its answer is not JSON");
+    if (!root) return lc_fail(LC_ERR_IO, "this is not an MLflow server: its answer is not JSON");
     if (a) at = cJSON_GetObjectItemCaseSensitive(at, a);
     if (cJSON_IsArray(at)) at = cJSON_GetArrayItem(at, 0);
     if (b) at = cJSON_GetObjectItemCaseSensitive(at, b);

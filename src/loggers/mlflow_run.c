@@ -39,8 +39,8 @@ static lc_status get_experiment(lc__mlflow *m, char **id)
     if (*id && **id) return LC_OK;
     free(*id);
     *id = NULL;
-    return lc_fail(LC_ERR_IO, "there is no experiment \"%s\" to be had: %s", m->experiment,
-                   *m->refusal ? m->refusal : "this is no MLflow server");
+    return lc_fail(LC_ERR_IO, "cannot get or create experiment \"%s\": %s", m->experiment,
+                   *m->refusal ? m->refusal : "this is not an MLflow server");
 }
 
 static void add_tag(lc__mlflow_body *body, cJSON *tags, const char *key, const char *value)
@@ -118,7 +118,7 @@ static lc_status make_run(lc__mlflow *m, const char *experiment, const lc_state 
     add_tag(&body, tags, "lightc.run_dir", run_dir);
     LC_TRY(lc__mlflow_post(m, LC__MLFLOW_API "runs/create", &body, &answer));
     if (answer == LC__MLFLOW_ACCEPTED) LC_TRY(take_run(m, "run"));
-    return m->run ? LC_OK : lc_fail(LC_ERR_IO, "no run could be made: %s", m->refusal);
+    return m->run ? LC_OK : lc_fail(LC_ERR_IO, "cannot create a run: %s", m->refusal);
 }
 
 lc_status lc__mlflow_start(lc__mlflow *m, const lc_state *line)

@@ -112,7 +112,7 @@ static lc_status db_fail(sqlite_logger *l, const char *what)
 {
     int code = l->db ? sqlite3_errcode(l->db) : SQLITE_NOMEM;
     const char *hint = code == SQLITE_FULL     ? "; free some space"
-                       : code == SQLITE_NOTADB ? "; this file is no database: move it away"
+                       : code == SQLITE_NOTADB ? "; this file is not a database: move it away"
                        : code == SQLITE_CORRUPT
                            ? "; move it away, and keep it: the sqlite3 program's \".recover\" may save most of it"
                        : code == SQLITE_BUSY || code == SQLITE_LOCKED ? "; another program keeps it locked"
@@ -623,7 +623,7 @@ static void close_database(sqlite_logger *l)
 static lc_status sqlite_start(void *self, const lc_run_info *run)
 {
     sqlite_logger *l = self;
-    if (l->writer) return lc_fail(LC_ERR_STATE, "the sqlite logger was started already");
+    if (l->writer) return lc_fail(LC_ERR_STATE, "the sqlite logger was already started");
     LC_TRY(lc__path_join(run->root_dir, "lightc.db", &l->path));
     lc_status status = open_database(l, run);
     if (status >= 0) status = lc__log_writer_new("sqlite", sink, l, INTERVAL_MS, &l->writer);
@@ -645,9 +645,10 @@ static lc_status insert_event(sqlite_logger *l, const char *level, const char *t
 static lc_status write_end(sqlite_logger *l, const char *how, const char *lost)
 {
     if (lock(l, l->patience_ms) != LC_OK)
-        return lc_fail(LC_ERR_IO,
-                       "cannot write \"%s\": another run holds its lock; that the run ended (%s) is not in it", l->path,
-                       how);
+        return lc_fail(
+            LC_ERR_IO,
+            "cannot write \"%s\": another run holds its lock; the end of this run (%s) is not recorded in it", l->path,
+            how);
     lc_status status = write_status(l, how, lc__realtime_ns());
     if (status >= 0 && *lost) status = insert_event(l, "error", lost);
     unlock(l);

@@ -77,8 +77,8 @@ static lc_status open_path(stream_logger *l)
     struct stat st;
     l->fd = open(l->path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
     if (l->fd < 0 && errno == ENXIO && stat(l->path, &st) == 0 && !S_ISFIFO(st.st_mode))
-        return lc_fail(LC_ERR_IO, "cannot write \"%s\": it is not a file or a FIFO, but a socket or a device", l->path);
-    if (l->fd < 0 && errno == ENXIO) return lc_fail(LC_ERR_IO, "nobody reads the FIFO \"%s\" yet", l->path);
+        return lc_fail(LC_ERR_IO, "cannot write \"%s\": it is a socket or a device, not a file or a FIFO", l->path);
+    if (l->fd < 0 && errno == ENXIO) return lc_fail(LC_ERR_IO, "the FIFO \"%s\" has no reader yet", l->path);
     if (l->fd < 0) return lc__io_fail(errno, "open", l->path);
     if (fstat(l->fd, &st) < 0) return lc__io_fail(errno, "open", l->path);
     l->is_file = S_ISREG(st.st_mode);
@@ -92,7 +92,7 @@ static lc_status open_stream(stream_logger *l)
     if (l->fd >= 0) return LC_OK;
     if (l->target && *l->target == '|') {
         if (l->started_ms && lc__now_ms() - l->started_ms < l->pause_ms)
-            return lc_fail(LC_ERR_IO, "the command ended early: %s (it is started again later)", l->target + 1);
+            return lc_fail(LC_ERR_IO, "the command exited early: %s (it will be started again)", l->target + 1);
         if (l->child > 0) waitpid(l->child, NULL, WNOHANG); /* its predecessor, by now */
         LC_TRY(lc__spawn_shell(l->target + 1, NULL, false, &l->child, &l->fd));
         /* One that ends at once, every time, is not started every second. */
@@ -140,7 +140,7 @@ static lc_status write_some(stream_logger *l, const lc__text *t, size_t *done)
             until = lc__now_ms() + PATIENCE_MS;
         } else if (n < 0 && errno == EPIPE) {
             close_stream(l);
-            return lc_fail(LC_ERR_IO, "the reader of \"%s\" is gone", where);
+            return lc_fail(LC_ERR_IO, "the reader of \"%s\" has closed it", where);
         } else if (n < 0 && errno != EAGAIN && errno != EINTR) {
             return lc__io_fail(errno, "write", where);
         } else {
@@ -183,7 +183,7 @@ static lc_status sink(void *self, const lc__log_batch *batch)
 static lc_status stream_start(void *self, const lc_run_info *run)
 {
     stream_logger *l = self;
-    if (l->writer) return lc_fail(LC_ERR_STATE, "the stream logger was started already");
+    if (l->writer) return lc_fail(LC_ERR_STATE, "the stream logger was already started");
     if (!l->target)
         LC_TRY(lc__path_join(run->run_dir, "stream.jsonl", &l->path));
     else if (*l->target != '|')
@@ -207,12 +207,13 @@ static lc_status farewell(stream_logger *l)
         if (ended == child) break;
         if (ended < 0 && errno != EINTR) return LC_OK; /* somebody else in this program waited for it */
         if (lc__now_ms() > until)
-            return lc_fail(LC_ERR_IO, "the command is busy still, and left alone: %s", l->target + 1);
+            return lc_fail(LC_ERR_IO, "the command is still busy and is left running: %s", l->target + 1);
         struct timespec pause = {0, 5000000};
         nanosleep(&pause, NULL);
     }
     if (child > 0 && how)
-        return lc_fail(LC_ERR_IO, "the command ended with %s %d: %s", WIFEXITED(how) ? "status" : "signal",
+        return lc_fail(LC_ERR_IO, "the command %s %d: %s",
+                       WIFEXITED(how) ? "exited with status" : "was killed by signal",
                        WIFEXITED(how) ? WEXITSTATUS(how) : WTERMSIG(how), l->target + 1);
     return LC_OK;
 }
@@ -266,7 +267,7 @@ lc_status lc_stream_logger_new(const char *target, lc_logger *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (target && *target == '|' && !target[strspn(target, "| ")])
-        return lc_fail(LC_ERR_CONFIG, "the stream logger's \"|\" needs a command behind it");
+        return lc_fail(LC_ERR_CONFIG, "stream:| needs a command, as in stream:|cat");
     stream_logger *l = calloc(1, sizeof *l);
     if (!l) return lc_fail(LC_ERR_MEMORY, "no memory for the stream logger");
     l->fd = -1;

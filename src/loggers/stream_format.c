@@ -188,7 +188,7 @@ lc_status lc__base64_decode(const char *text, char **out, size_t *n)
 {
     size_t length = strlen(text), pad = 0, at = 0;
     while (pad < length && pad < 2 && text[length - 1 - pad] == '=') pad++;
-    if (length % 4) return lc_fail(LC_ERR_FORMAT, "this is not base64: its length is %zu", length);
+    if (length % 4) return lc_fail(LC_ERR_FORMAT, "invalid base64: its length is %zu", length);
     char *bytes = malloc(length / 4 * 3 + 1);
     if (!bytes) return lc_fail(LC_ERR_MEMORY, "no memory for %zu bytes", length / 4 * 3);
     for (size_t i = 0; i < length; i += 4) {
@@ -197,7 +197,7 @@ lc_status lc__base64_decode(const char *text, char **out, size_t *n)
             const char *digit = k < length - pad ? strchr(digits, text[k]) : digits;
             if (!digit) {
                 free(bytes);
-                return lc_fail(LC_ERR_FORMAT, "this is not base64: \"%c\" at %zu", text[k], k);
+                return lc_fail(LC_ERR_FORMAT, "invalid base64: \"%c\" at byte %zu", text[k], k);
             }
             v = v << 6 | (uint32_t)(digit - digits);
         }

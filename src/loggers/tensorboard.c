@@ -97,7 +97,7 @@ static lc_status sink(void *self, const lc__log_batch *batch)
 static lc_status tensorboard_start(void *self, const lc_run_info *run)
 {
     tensorboard_logger *l = self;
-    if (l->writer) return lc_fail(LC_ERR_STATE, "the tensorboard logger was started already");
+    if (l->writer) return lc_fail(LC_ERR_STATE, "the tensorboard logger was already started");
     char host[256] = "";
     int64_t now = lc__realtime_ns();
     if (gethostname(host, sizeof host - 1) < 0 || !*host) snprintf(host, sizeof host, "localhost");

@@ -147,7 +147,7 @@ static lc_status pushed(lc__log_writer *w, bool fits)
     w->dropped += !fits;
     if (!fits && w->dropped == 1 && !w->reported_once) {
         w->status = LC_ERR_IO, w->reported = false;
-        snprintf(w->message, sizeof w->message, "logger %s: writing is too slow, some rows are dropped", w->name);
+        snprintf(w->message, sizeof w->message, "logger %s: writing is too slow; some rows are dropped", w->name);
     }
     if (w->idle || w->front.used >= BATCH_BYTES) {
         w->idle = false;

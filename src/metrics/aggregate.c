@@ -60,8 +60,7 @@ static lc_status aggregate_save(void *self, double *data, int64_t *n)
 static lc_status aggregate_merge(void *self, const double *data, int64_t n)
 {
     aggregate *m = self;
-    if (n != 2)
-        return lc_fail(LC_ERR_STATE, "%s: a state of %lld numbers does not fit one of 2", m->name, (long long)n);
+    if (n != 2) return lc_fail(LC_ERR_STATE, "%s: the state has %lld numbers, but needs 2", m->name, (long long)n);
     if (m->kind == LC_METRIC_MAX || m->kind == LC_METRIC_MIN) {
         add(m, data[0], data[1]);
     } else {

@@ -160,7 +160,7 @@ static lc_status confusion_merge(void *self, const double *data, int64_t n)
 {
     confusion *m = self;
     if (n != size_of(m))
-        return lc_fail(LC_ERR_STATE, "%s: a state of %lld numbers does not fit one of %lld", m->name, (long long)n,
+        return lc_fail(LC_ERR_STATE, "%s: the state has %lld numbers, but needs %lld", m->name, (long long)n,
                        (long long)size_of(m));
     for (int64_t i = 0; i < n; i++) m->state[i] += data[i];
     return LC_OK;
@@ -174,11 +174,11 @@ lc_status lc__metric_confusion(lc_metric_kind kind, const lc_metric_args *o, lc_
     int64_t k = o->task == LC_TASK_MULTICLASS ? o->num_classes : 2;
     int64_t matrices = o->task == LC_TASK_MULTILABEL ? o->num_labels : 1;
     if (kind == LC_METRIC_KAPPA && o->task == LC_TASK_MULTILABEL)
-        return lc_fail(LC_ERR_UNSUPPORTED, "%s is for binary and multiclass tasks", name);
+        return lc_fail(LC_ERR_UNSUPPORTED, "%s supports binary and multiclass tasks only", name);
     if (o->kappa_weights < 0 || o->kappa_weights > 2 || (unsigned)o->normalize > LC_NORMALIZE_ALL)
         return lc_fail(LC_ERR_ARGUMENT,
-                       "%s: kappa_weights is 0, 1 or 2 (not %d), normalize one of lc_normalize (not %d)", name,
-                       o->kappa_weights, (int)o->normalize);
+                       "%s: kappa_weights must be 0, 1 or 2 (not %d), and normalize a value of lc_normalize (not %d)",
+                       name, o->kappa_weights, (int)o->normalize);
     if (k > 16384)
         return lc_fail(LC_ERR_ARGUMENT, "%s: a matrix of %lld x %lld is too large; at most 16384 classes", name,
                        (long long)k, (long long)k);

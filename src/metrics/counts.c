@@ -143,7 +143,7 @@ static lc_status counts_merge(void *self, const double *data, int64_t n)
 {
     counts *m = self;
     if (n != N_COUNTS * m->k)
-        return lc_fail(LC_ERR_STATE, "%s: a state of %lld numbers does not fit one of %lld", m->name, (long long)n,
+        return lc_fail(LC_ERR_STATE, "%s: the state has %lld numbers, but needs %lld", m->name, (long long)n,
                        (long long)(N_COUNTS * m->k));
     for (int64_t i = 0; i < n; i++) m->state[i] += data[i];
     return LC_OK;

@@ -155,7 +155,7 @@ lc_status lc__metric_curve(lc_metric_kind kind, const lc_metric_args *o, lc_metr
 {
     const char *name = kind == LC_METRIC_AUROC ? "AUROC" : "AveragePrecision";
     if (o->task == LC_TASK_MULTICLASS && o->average == LC_AVERAGE_MICRO)
-        return lc_fail(LC_ERR_UNSUPPORTED, "%s of a multiclass task has no micro average; macro, weighted or none",
+        return lc_fail(LC_ERR_UNSUPPORTED, "%s of a multiclass task has no micro average; use macro, weighted or none",
                        name);
     curve *m = calloc(1, sizeof *m);
     if (!m) return lc_fail(LC_ERR_MEMORY, "out of memory for metric '%s'", name);

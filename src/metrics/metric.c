@@ -17,7 +17,7 @@ lc_status lc_metric_from_ops(const lc_metric_ops *ops, void *self, lc_metric **o
 {
     if (out) *out = NULL;
     if (!ops || ops->size < offsetof(lc_metric_ops, additive) || ops->size > 4096)
-        return lc_fail(LC_ERR_ARGUMENT, "metric: the ops carry no size; start them with LC_METRIC_OPS_INIT");
+        return lc_fail(LC_ERR_ARGUMENT, "metric: the ops have no size; start them with LC_METRIC_OPS_INIT");
     lc_metric_ops full = {0};
     memcpy(&full, ops, ops->size < sizeof full ? ops->size : sizeof full);
     if (!full.name) full.name = "metric";
@@ -63,7 +63,7 @@ lc_status lc_metric_update(lc_metric *m, const lc_metric_batch *batch)
     LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     LC__NEEDS(batch, LC_ERR_ARGUMENT);
     if (batch->n < 0 || batch->columns < 1)
-        return lc_fail(LC_ERR_ARGUMENT, "%s: a batch of %lld samples with %lld columns", m->ops.name,
+        return lc_fail(LC_ERR_ARGUMENT, "%s: invalid batch of %lld samples with %lld columns", m->ops.name,
                        (long long)batch->n, (long long)batch->columns);
     if (batch->n == 0) return LC_OK;
     return m->ops.update(m->self, batch);
@@ -147,14 +147,14 @@ lc_status lc_metric_update_tensor(lc_metric *m, lc_tensor *predicted, lc_tensor 
     float *scores = NULL, *values = NULL;
     int64_t *labels = NULL, *wanted = NULL;
     if (lc_tensor_is_error(predicted) || (targets && lc_tensor_is_error(targets)))
-        return lc_fail_context(LC_ERR_STATE, "%s: one of the tensors stands for a failed operation", m->ops.name);
+        return lc_fail_context(LC_ERR_STATE, "%s: one of the tensors is the result of a failed operation", m->ops.name);
     if (lc_tensor_ndim(predicted) > 2)
         return lc_fail(LC_ERR_SHAPE, "%s takes [N] or [N, columns], not a tensor of %d dimensions; reshape it",
                        m->ops.name, lc_tensor_ndim(predicted));
     lc_metric_batch b = {.n = lc_tensor_ndim(predicted) ? lc_tensor_dim(predicted, 0) : 1,
                          .columns = lc_tensor_ndim(predicted) == 2 ? lc_tensor_dim(predicted, 1) : 1};
     if (targets && lc_tensor_numel(targets) != b.n && lc_tensor_numel(targets) != b.n * b.columns)
-        return lc_fail(LC_ERR_SHAPE, "%s: %lld targets do not fit %lld predictions of %lld columns", m->ops.name,
+        return lc_fail(LC_ERR_SHAPE, "%s: %lld targets do not match %lld predictions of %lld columns", m->ops.name,
                        (long long)lc_tensor_numel(targets), (long long)b.n, (long long)b.columns);
     LC_TRY_GOTO(status, done, read_as(predicted, m->ops.name, &scores, &labels));
     if (targets) LC_TRY_GOTO(status, done, read_as(targets, m->ops.name, &values, &wanted));
@@ -190,8 +190,8 @@ lc_status lc_metric_compute_all(lc_metric *m, double *values, int64_t n)
     if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
     int64_t outputs = m->ops.outputs(m->self);
     if (n != outputs)
-        return lc_fail(LC_ERR_ARGUMENT, "%s has %lld values, there is room for %lld", m->ops.name, (long long)outputs,
-                       (long long)n);
+        return lc_fail(LC_ERR_ARGUMENT, "%s has %lld values, but there is room for %lld", m->ops.name,
+                       (long long)outputs, (long long)n);
     return m->ops.compute(m->self, values);
 }
 
@@ -201,7 +201,7 @@ lc_status lc_metric_compute(lc_metric *m, double *value)
     LC__NEEDS(value, LC_ERR_ARGUMENT);
     int64_t outputs = m->ops.outputs(m->self);
     if (outputs != 1)
-        return lc_fail(LC_ERR_ARGUMENT, "%s has %lld values; lc_metric_compute_all gives them", m->ops.name,
+        return lc_fail(LC_ERR_ARGUMENT, "%s has %lld values; use lc_metric_compute_all", m->ops.name,
                        (long long)outputs);
     return m->ops.compute(m->self, value);
 }
@@ -260,7 +260,7 @@ lc_status lc__metric_room(const char *name, const double *data, int64_t *n, int6
     int64_t room = *n;
     *n = need;
     if (data && room < need)
-        return lc_fail(LC_ERR_ARGUMENT, "%s: the state has %lld numbers, there is room for %lld", name, (long long)need,
-                       (long long)room);
+        return lc_fail(LC_ERR_ARGUMENT, "%s: the state has %lld numbers, but there is room for %lld", name,
+                       (long long)need, (long long)room);
     return LC_OK;
 }

@@ -57,7 +57,7 @@ static lc_status fill_classification(const char *name, lc_average average, lc_me
                        (long long)o->num_labels);
     if (o->top_k < 1 || (o->task == LC_TASK_MULTICLASS && o->top_k > o->num_classes) ||
         (o->task != LC_TASK_MULTICLASS && o->top_k != 1))
-        return lc_fail(LC_ERR_ARGUMENT, "%s: top_k %lld does not fit the task", name, (long long)o->top_k);
+        return lc_fail(LC_ERR_ARGUMENT, "%s: top_k %lld is not valid for the task", name, (long long)o->top_k);
     return LC_OK;
 }
 
@@ -68,7 +68,7 @@ lc_status lc_metric_new_with(const char *name, lc_metric **out, const lc_metric_
     *out = NULL;
     LC__TAKE_IF_GIVEN(o, lc_metric, lc_metric_args, args);
     if (o.num_outputs < 1 || o.num_outputs > INT64_C(1) << 24)
-        return lc_fail(LC_ERR_ARGUMENT, "%s: num_outputs %lld is impossible", name, (long long)o.num_outputs);
+        return lc_fail(LC_ERR_ARGUMENT, "%s: num_outputs %lld is out of range", name, (long long)o.num_outputs);
     if (!(o.beta >= 0)) return lc_fail(LC_ERR_ARGUMENT, "%s: beta must not be negative; it is %g", name, o.beta);
     for (int i = 0; i < N_METRICS; i++)
         if (!strcmp(name, metrics[i].name)) {
@@ -79,5 +79,5 @@ lc_status lc_metric_new_with(const char *name, lc_metric **out, const lc_metric_
     size_t at = 0;
     for (int i = 0; i < N_METRICS && at < sizeof known; i++)
         at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", metrics[i].name);
-    return lc_fail(LC_ERR_NOT_FOUND, "there is no metric '%s'; there are %s", name, known);
+    return lc_fail(LC_ERR_NOT_FOUND, "unknown metric '%s'; available: %s", name, known);
 }

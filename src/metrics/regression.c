@@ -77,7 +77,7 @@ static lc_status regression_compute(void *self, double *out)
     for (int64_t i = 0; i < m->outputs; i++) {
         const double *s = m->state + i * WIDTH;
         if (m->kind == LC_METRIC_R2 && s[0] < 2)
-            return lc_fail(LC_ERR_STATE, "%s needs at least two samples, there were %g", m->name, s[0]);
+            return lc_fail(LC_ERR_STATE, "%s needs at least two samples, got %g", m->name, s[0]);
         double v = value(m, s);
         if (!one_value(m)) out[i] = v;
         sum += v;
@@ -104,7 +104,7 @@ static lc_status regression_merge(void *self, const double *data, int64_t n)
 {
     regression *m = self;
     if (n != m->outputs * WIDTH)
-        return lc_fail(LC_ERR_STATE, "%s: a state of %lld numbers does not fit one of %lld", m->name, (long long)n,
+        return lc_fail(LC_ERR_STATE, "%s: the state has %lld numbers, but needs %lld", m->name, (long long)n,
                        (long long)(m->outputs * WIDTH));
     for (int64_t i = 0; i < m->outputs; i++) {
         double *a = m->state + i * WIDTH;

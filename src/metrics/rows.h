@@ -34,8 +34,8 @@ static inline lc_status rows_save(const rows *r, const char *name, double *data,
 static inline lc_status rows_merge(rows *r, const char *name, const double *data, int64_t n)
 {
     if (n < 0 || n % r->width)
-        return lc_fail(LC_ERR_STATE, "%s: a state of %lld numbers does not consist of rows of %lld", name, (long long)n,
-                       (long long)r->width);
+        return lc_fail(LC_ERR_STATE, "%s: a state of %lld numbers does not divide into rows of %lld", name,
+                       (long long)n, (long long)r->width);
     double *to = rows_grow(r, n / r->width, name);
     if (!to) return LC_ERR_MEMORY;
     if (n) memcpy(to, data, (size_t)n * sizeof *data);

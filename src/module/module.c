@@ -114,10 +114,10 @@ static lc_status check_name(lc_module *m, const char *name)
 {
     if (!name || !*name) return lc_module_fail(m, LC_ERR_ARGUMENT, "a name must not be empty");
     if (name[0] == '.' || name[strlen(name) - 1] == '.' || strstr(name, "..")) {
-        return lc_module_fail(m, LC_ERR_ARGUMENT, "the name \"%s\" has an empty part between its dots", name);
+        return lc_module_fail(m, LC_ERR_ARGUMENT, "the name \"%s\" has an empty part between dots", name);
     }
     if (name_taken(m, name)) {
-        return lc_module_fail(m, LC_ERR_ARGUMENT, "the name \"%s\" is used twice; names within a module must differ",
+        return lc_module_fail(m, LC_ERR_ARGUMENT, "the name \"%s\" is used twice; names within a module must be unique",
                               name);
     }
     return LC_OK;
@@ -444,7 +444,7 @@ lc_tensor *lc_forward_at(void *module, lc_tensor *x, lc_site site)
 {
     lc_module *m = module;
     if (!lc__has_mark(m, LC__MARK_OF(MODULE))) {
-        lc_fail(LC_ERR_ARGUMENT, m ? "this is not a module, or was not initialised (lc_module_init, lc_NAME_init)"
+        lc_fail(LC_ERR_ARGUMENT, m ? "this is not a module, or was not initialized (lc_module_init, lc_NAME_init)"
                                    : "the module is NULL");
     } else if (m->forward) {
         return m->forward(m, x, site);

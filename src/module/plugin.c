@@ -18,21 +18,21 @@ struct lc_plugin {
 static lc_status check(const lc_plugin_info *info, const char *path)
 {
     if (info->magic != LC_PLUGIN_MAGIC)
-        return lc_fail(LC_ERR_FORMAT, "%s exports %s, but that is no lc_plugin_info", path, LC_PLUGIN_SYMBOL);
+        return lc_fail(LC_ERR_FORMAT, "%s exports %s, but it is not an lc_plugin_info", path, LC_PLUGIN_SYMBOL);
     if (info->abi != LC_PLUGIN_ABI)
         return lc_fail(LC_ERR_UNSUPPORTED,
                        "%s was built with the headers of lightc %.20s, but this is lightc %s; "
-                       "compile it again",
+                       "recompile it",
                        path, info->version ? info->version : "?", LC_VERSION_STRING);
     /* Within a version nothing moves; between two builds under development it may. */
     if (info->module_size != sizeof(lc_module) || info->batch_size != sizeof(lc_batch) ||
         info->ops_size > sizeof(lc_module_ops))
         return lc_fail(LC_ERR_UNSUPPORTED,
-                       "%s was built with headers whose structures have other sizes than this library's (both say "
-                       "%s); compile it again",
+                       "%s was built with headers whose structures differ in size from this library's (both have "
+                       "version %s); recompile it",
                        path, LC_VERSION_STRING);
     if (!info->module || info->module->size != sizeof(lc_module_class))
-        return lc_fail(LC_ERR_FORMAT, "%s holds no module class that starts with LC_MODULE_CLASS_INIT(name)", path);
+        return lc_fail(LC_ERR_FORMAT, "%s contains no module class that starts with LC_MODULE_CLASS_INIT(name)", path);
     return LC_OK;
 }
 
@@ -53,16 +53,14 @@ lc_status lc_plugin_open(const char *path, lc_plugin **out)
     if (!p->library) {
         status = lc_fail(LC_ERR_NOT_FOUND, "cannot open the module: %s%s", dlerror(),
                          access(path, F_OK) == 0 ? ""
-                                                 : "; it is compiled so: cc -shared -fPIC NAME.c -o NAME.so "
+                                                 : "; compile it with: cc -shared -fPIC NAME.c -o NAME.so "
                                                    "$(pkg-config --cflags --libs lightc)");
         goto done;
     }
     const lc_plugin_info *info = dlsym(p->library, LC_PLUGIN_SYMBOL);
     if (!info) {
-        status = lc_fail(LC_ERR_FORMAT,
-                         "%s is a shared object, but no module for lightc: it does not say "
-                         "LC_PLUGIN(class)",
-                         path);
+        status =
+            lc_fail(LC_ERR_FORMAT, "%s is a shared object, but not a lightc module: it lacks LC_PLUGIN(class)", path);
         goto done;
     }
     LC_TRY_GOTO(status, done, check(info, path));

@@ -26,7 +26,7 @@ void lc_multihead_attention_init_with(lc_multihead_attention *l, void *parent, c
         return;
     }
     if (!(o.dropout >= 0 && o.dropout <= 1)) {
-        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "dropout %g must lie between 0 and 1", o.dropout);
+        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "dropout %g must be between 0 and 1", o.dropout);
         return;
     }
     int64_t packed = 3 * embed_dim;

@@ -18,7 +18,7 @@ static bool valid(lc_conv *l)
         if (l->kernel[i] < 1 || l->stride[i] < 1 || l->padding[i] < 0 || l->dilation[i] < 1) {
             lc_module_fail(
                 &l->base, LC_ERR_ARGUMENT,
-                "kernel_size %lld, stride %lld and dilation %lld must be positive, padding %lld not negative",
+                "kernel_size %lld, stride %lld and dilation %lld must be positive, and padding %lld not negative",
                 (long long)l->kernel[i], (long long)l->stride[i], (long long)l->dilation[i], (long long)l->padding[i]);
             return false;
         }

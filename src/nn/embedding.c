@@ -25,7 +25,7 @@ void lc_embedding_init_with(lc_embedding *l, void *parent, const char *name, int
     if (o.has_padding_idx) {
         l->padding_idx = o.padding_idx < 0 ? o.padding_idx + num_embeddings : o.padding_idx;
         if (l->padding_idx < 0 || l->padding_idx >= num_embeddings) {
-            lc_module_fail(&l->base, LC_ERR_ARGUMENT, "padding_idx %lld must lie within the %lld embeddings",
+            lc_module_fail(&l->base, LC_ERR_ARGUMENT, "padding_idx %lld is outside the %lld embeddings",
                            (long long)o.padding_idx, (long long)num_embeddings);
             return;
         }

@@ -10,8 +10,8 @@ lc_tensor *lc__no_layer(const void *l, const char *name, lc_site site)
     snprintf(title, sizeof title, "lc_%s_forward", name);
     if (l)
         lc_fail(LC_ERR_ARGUMENT,
-                "this layer was not initialised, or has been released; call lc_%s_init(&layer, parent, \"name\", ...) "
-                "first, with a parent that is initialised itself",
+                "this layer was not initialized, or was released; call lc_%s_init(&layer, parent, \"name\", ...) "
+                "first, with an initialized parent",
                 name);
     else
         lc_fail(LC_ERR_ARGUMENT, "the layer is NULL");

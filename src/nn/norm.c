@@ -26,8 +26,8 @@ static void finish(lc_norm_layer *l, const lc_norm_init_args *o, bool has_bias)
         l->shape[0] = o->features;
     } else {
         if (o->shape.n > LC_MAX_DIMS) {
-            lc_module_fail(&l->base, LC_ERR_ARGUMENT, "the normalised shape has %d dimensions, %d at most", o->shape.n,
-                           LC_MAX_DIMS);
+            lc_module_fail(&l->base, LC_ERR_ARGUMENT, "the normalized shape has %d dimensions; at most %d are allowed",
+                           o->shape.n, LC_MAX_DIMS);
             return;
         }
         l->ndim = o->shape.n;
@@ -36,7 +36,7 @@ static void finish(lc_norm_layer *l, const lc_norm_init_args *o, bool has_bias)
     bool positive = l->ndim > 0;
     for (int i = 0; i < l->ndim; i++) positive &= l->shape[i] > 0;
     if (!positive) {
-        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "the normalised shape must be given, and be positive");
+        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "the normalized shape must be given and positive");
         return;
     }
     if (o->no_affine) return;

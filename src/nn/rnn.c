@@ -41,7 +41,7 @@ void lc_rnn_init_with(lc_rnn *l, bool gru, void *parent, const char *name, int64
         return;
     }
     if (!(o.dropout >= 0 && o.dropout <= 1)) {
-        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "dropout %g must lie between 0 and 1", o.dropout);
+        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "dropout %g must be between 0 and 1", o.dropout);
     }
     int directions = o.bidirectional ? 2 : 1;
     int64_t gates = (gru ? 3 : 4) * o.hidden_size;

@@ -13,7 +13,7 @@ void lc_dropout_init_with(lc_dropout *l, void *parent, const char *name, double 
 {
     LC_LAYER_BEGIN(l, parent, name, "Dropout", dropout);
     l->p = p;
-    if (!(p >= 0 && p <= 1)) lc_module_fail(&l->base, LC_ERR_ARGUMENT, "p %g must lie between 0 and 1", p);
+    if (!(p >= 0 && p <= 1)) lc_module_fail(&l->base, LC_ERR_ARGUMENT, "p %g must be between 0 and 1", p);
 }
 
 lc_tensor *lc_dropout_forward_at(lc_dropout *l, lc_tensor *x, lc_site site)

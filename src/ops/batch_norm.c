@@ -58,7 +58,7 @@ static lc_status batch_norm_infer(lc_infer *call)
     LC_TRY(check_channels(call, 0, 1, 2));
     const lc_type *x = call->in[0];
     if (lc__extent(x, 0, 1) * lc__extent(x, 2, x->ndim) < 2)
-        return lc_fail(LC_ERR_SHAPE, "the statistics of one value per channel mean nothing; use a larger batch");
+        return lc_fail(LC_ERR_SHAPE, "statistics need more than one value per channel; use a larger batch");
     call->out[0] = *x;
     channel_outputs(call, x, 1, 2);
     return LC_OK;

@@ -18,8 +18,8 @@ static lc_status collective_infer(lc_infer *call)
     int64_t n = ints[LC__COMM_SIZE], root = ints[LC__COMM_ROOT];
     lc_collective which = (lc_collective)ints[LC__COMM_WHICH];
     const lc_type *x = call->in[0];
-    if (!x) return lc_fail(LC_ERR_ARGUMENT, "there is no x");
-    if (!ints[LC__COMM_POINTER]) return lc_fail(LC_ERR_ARGUMENT, "there is no communicator");
+    if (!x) return lc_fail(LC_ERR_ARGUMENT, "x is missing");
+    if (!ints[LC__COMM_POINTER]) return lc_fail(LC_ERR_ARGUMENT, "the communicator is missing");
     call->out[0] = *x;
     if (has_root(which) && (root < 0 || root >= n))
         return lc_fail(LC_ERR_ARGUMENT, "there is no rank %lld; there are 0 to %lld", (long long)root,
@@ -27,7 +27,7 @@ static lc_status collective_infer(lc_infer *call)
     if (which == LC_COMM_BROADCAST) return LC_OK;
     if (which == LC_COMM_ALL_REDUCE || which == LC_COMM_REDUCE)
         return lc__combine_check(x->dtype, (lc_reduce_op)ints[LC__COMM_REDUCE]);
-    if (!x->ndim) return lc_fail(LC_ERR_SHAPE, "x has no dimension to put ranks into; reshape it to [1]");
+    if (!x->ndim) return lc_fail(LC_ERR_SHAPE, "x has no dimension along which ranks can be placed; reshape it to [1]");
     if (which == LC_COMM_ALL_GATHER || which == LC_COMM_GATHER) {
         lc_type all = *x;
         size_t bytes;
@@ -36,7 +36,7 @@ static lc_status collective_infer(lc_infer *call)
     }
     if (x->shape[0] % n)
         return lc_fail(LC_ERR_SHAPE,
-                       "the first dimension of x, %lld, is no multiple of the %lld ranks; pad it (lc_pad) or cut it",
+                       "the first dimension of x, %lld, is not a multiple of the %lld ranks; pad (lc_pad) or slice it",
                        (long long)x->shape[0], (long long)n);
     if (which == LC_COMM_ALL_TO_ALL) return LC_OK;
     call->out[0].shape[0] /= n;
@@ -66,7 +66,7 @@ static lc_status collective_grad(lc_grad *g)
     int64_t ints[LC__COMM_INTS];
     memcpy(ints, g->ints, sizeof ints);
     if (ints[LC__COMM_REDUCE] != LC_COMM_SUM)
-        return lc_fail(LC_ERR_UNSUPPORTED, "no gradient flows through the %s over ranks, only through the sum",
+        return lc_fail(LC_ERR_UNSUPPORTED, "the %s over ranks has no gradient; only the sum has",
                        lc__reduce_name((lc_reduce_op)ints[LC__COMM_REDUCE]));
     ints[LC__COMM_WHICH] = transposed[ints[LC__COMM_WHICH]];
     g->din[0] = collective(g->dout[0], ints, LC_HERE);

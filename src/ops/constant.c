@@ -18,10 +18,11 @@ static lc_status infer_constant(lc_infer *call, int floats)
     if (!lc_dtype_size(y->dtype)) return lc_fail(LC_ERR_DTYPE, "there is no data type %lld", (long long)call->ints[0]);
     y->ndim = call->n_int - 1;
     if (y->ndim > LC_MAX_DIMS)
-        return lc_fail(LC_ERR_SHAPE, "%d dimensions, but at most %d are possible", y->ndim, LC_MAX_DIMS);
+        return lc_fail(LC_ERR_SHAPE, "%d dimensions; at most %d are allowed", y->ndim, LC_MAX_DIMS);
     for (int d = 0; d < y->ndim; d++) {
         y->shape[d] = call->ints[1 + d];
-        if (y->shape[d] < 0) return lc_fail(LC_ERR_SHAPE, "dimension %d is %lld", d, (long long)y->shape[d]);
+        if (y->shape[d] < 0)
+            return lc_fail(LC_ERR_SHAPE, "dimension %d has the invalid size %lld", d, (long long)y->shape[d]);
     }
     if (lc__type_numel(y) < 0) return lc_fail(LC_ERR_SHAPE, "the result is too large");
     return LC_OK;
@@ -69,7 +70,7 @@ static lc_status assign_infer(lc_infer *call)
     for (int d = 0; same && d < to->ndim; d++) same = to->shape[d] == value->shape[d];
     char a[LC__SHAPE_TEXT], b[LC__SHAPE_TEXT];
     if (!same)
-        return lc_fail(LC_ERR_SHAPE, "the target is %s, the value %s", lc__shape_text(to, a, sizeof a),
+        return lc_fail(LC_ERR_SHAPE, "the target is %s but the value %s", lc__shape_text(to, a, sizeof a),
                        lc__shape_text(value, b, sizeof b));
     call->n_out = 0;
     return LC_OK;

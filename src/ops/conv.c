@@ -63,7 +63,7 @@ static lc_status check_attributes(const lc_infer *call, int extra)
 static lc_status check_ndim(const lc_type *t, const char *name, int64_t nd)
 {
     if (t->ndim == nd + 2) return LC_OK;
-    return lc_fail(LC_ERR_SHAPE, "%s must have %lld dimensions for a convolution in %lld, has %d", name,
+    return lc_fail(LC_ERR_SHAPE, "%s must have %lld dimensions for a %lld-dimensional convolution, but has %d", name,
                    (long long)nd + 2, (long long)nd, t->ndim);
 }
 
@@ -78,7 +78,7 @@ static lc_status result_size(const int64_t *ints, const int64_t *in, const int64
             __builtin_add_overflow(2 * ints[1 + nd + i], in[i], &padded))
             return lc_fail(LC_ERR_SHAPE, "sizes overflow");
         if (padded < reach + 1)
-            return lc_fail(LC_ERR_SHAPE, "the kernel covers %lld places, but x has %lld with its padding",
+            return lc_fail(LC_ERR_SHAPE, "the kernel spans %lld elements, but x has %lld with its padding",
                            (long long)reach + 1, (long long)padded);
         out[i] = (padded - reach - 1) / ints[1 + i] + 1;
     }
@@ -97,16 +97,16 @@ static lc_status conv_infer(lc_infer *call)
     LC_TRY(check_ndim(x, "x", nd));
     LC_TRY(check_ndim(w, "weight", nd));
     if (groups == 1 && w->shape[1] != x->shape[1])
-        return lc_fail(LC_ERR_SHAPE, "weight expects %lld input channels, x has %lld", (long long)w->shape[1],
+        return lc_fail(LC_ERR_SHAPE, "weight expects %lld input channels, but x has %lld", (long long)w->shape[1],
                        (long long)x->shape[1]);
     if (x->shape[1] % groups)
-        return lc_fail(LC_ERR_SHAPE, "x has %lld channels, which cannot be cut into %lld groups",
+        return lc_fail(LC_ERR_SHAPE, "x has %lld channels, which do not divide into %lld groups",
                        (long long)x->shape[1], (long long)groups);
     if (w->shape[0] % groups)
-        return lc_fail(LC_ERR_SHAPE, "weight has %lld output channels, which cannot be cut into %lld groups",
+        return lc_fail(LC_ERR_SHAPE, "weight has %lld output channels, which do not divide into %lld groups",
                        (long long)w->shape[0], (long long)groups);
     if (w->shape[1] != x->shape[1] / groups)
-        return lc_fail(LC_ERR_SHAPE, "weight expects %lld input channels in each of %lld groups, x has %lld",
+        return lc_fail(LC_ERR_SHAPE, "weight expects %lld input channels in each of %lld groups, but x has %lld",
                        (long long)w->shape[1], (long long)groups, (long long)(x->shape[1] / groups));
     LC_TRY(lc__check_vector(call, 2, "bias", w->shape[0], "output channels"));
     call->out[0] = *x;
@@ -143,10 +143,10 @@ static lc_status conv_input_grad_infer(lc_infer *call)
     LC_TRY(check_ndim(dy, "x", nd));
     LC_TRY(check_ndim(w, "weight", nd));
     if (w->shape[0] != dy->shape[1])
-        return lc_fail(LC_ERR_SHAPE, "weight expects %lld input channels, x has %lld", (long long)w->shape[0],
+        return lc_fail(LC_ERR_SHAPE, "weight expects %lld input channels, but x has %lld", (long long)w->shape[0],
                        (long long)dy->shape[1]);
     if (w->shape[0] % groups)
-        return lc_fail(LC_ERR_SHAPE, "x has %lld channels, which cannot be cut into %lld groups",
+        return lc_fail(LC_ERR_SHAPE, "x has %lld channels, which do not divide into %lld groups",
                        (long long)w->shape[0], (long long)groups);
     if (__builtin_mul_overflow(w->shape[1], groups, &channels)) return lc_fail(LC_ERR_SHAPE, "sizes overflow");
     LC_TRY(lc__check_vector(call, 2, "bias", channels, "output channels"));
@@ -172,7 +172,7 @@ static lc_status conv_weight_grad_infer(lc_infer *call)
     LC_TRY(check_ndim(x, "x", nd));
     if (dy->shape[0] != x->shape[0]) return lc_fail(LC_ERR_SHAPE, "dy and x have different batch sizes");
     if (x->shape[1] % groups || dy->shape[1] % groups)
-        return lc_fail(LC_ERR_SHAPE, "channels cannot be cut into %lld groups", (long long)groups);
+        return lc_fail(LC_ERR_SHAPE, "channels do not divide into %lld groups", (long long)groups);
     LC_TRY(check_dy(call, dy, x->shape + 2, kernel));
     call->out[0] = *dy;
     call->out[0].shape[0] = dy->shape[1];
@@ -323,7 +323,7 @@ static lc_tensor *record_conv(int nd, lc_tensor *x, lc_tensor *w, const lc_conv_
     lc_status status = check_lists(nd, args);
     for (int i = 0; i < nd && status >= 0; i++)
         if (lc__dims_at(&args->output_padding, i, 0))
-            status = lc_fail(LC_ERR_ARGUMENT, "output padding is for transposed convolutions");
+            status = lc_fail(LC_ERR_ARGUMENT, "output padding needs a transposed convolution");
     if (status < 0 && !lc__unusable(x)) return lc__refuse(status, lc__op_conv.title(n, ints), x, site);
     bool single = !lc__unusable(x) && lc_tensor_ndim(x) == nd + 1;
     if (single) x = batched(x, true, site);

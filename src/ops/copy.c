@@ -133,7 +133,7 @@ static lc_status pad_infer(lc_infer *call)
     LC_TRY(lc__infer_operands(call, 1));
     const lc_type *x = call->in[0];
     if (call->n_int != 2 * x->ndim)
-        return lc_fail(LC_ERR_SHAPE, "x has %d dimensions: pass a pair (before, after) for at most as many", x->ndim);
+        return lc_fail(LC_ERR_SHAPE, "x has %d dimensions: pass at most that many pairs (before, after)", x->ndim);
     LC_TRY(lc__infer_attributes(call, 0, 1));
     call->out[0] = *x;
     for (int d = 0; d < x->ndim; d++) {

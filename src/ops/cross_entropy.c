@@ -20,7 +20,7 @@ static lc_status check_classes(const lc_infer *call, const lc_type *x, int t, in
     LC_TRY(lc__check_shape(call, t, "target", x->ndim - 1, want));
     LC_TRY(lc__check_vector(call, w, "weight", x->shape[1], "classes"));
     if (call->in[w] && call->in[w]->dtype != x->dtype)
-        return lc_fail(LC_ERR_DTYPE, "weight is %s, x is %s; cast one of them", lc_dtype_name(call->in[w]->dtype),
+        return lc_fail(LC_ERR_DTYPE, "weight is %s but x is %s; cast one of them", lc_dtype_name(call->in[w]->dtype),
                        lc_dtype_name(x->dtype));
     if (call->ints[1] < LC_REDUCE_MEAN || call->ints[1] > LC_REDUCE_NONE)
         return lc_fail(LC_ERR_ARGUMENT, "reduction must be LC_REDUCE_MEAN, LC_REDUCE_SUM or LC_REDUCE_NONE");
@@ -82,7 +82,8 @@ static lc_status nll_loss_backward_infer(lc_infer *call)
     LC_TRY(lc__check_float(call, 0, "dloss"));
     const lc_type *t = call->in[1];
     lc_type *x = &call->out[0];
-    if (t->ndim < 1 || t->ndim + 1 > LC_MAX_DIMS) return lc_fail(LC_ERR_SHAPE, "target has %d dimensions", t->ndim);
+    if (t->ndim < 1 || t->ndim + 1 > LC_MAX_DIMS)
+        return lc_fail(LC_ERR_SHAPE, "target has an invalid number of dimensions, %d", t->ndim);
     lc__set_type(x, call->in[0]->dtype, t->ndim + 1, t->shape);
     x->shape[0] = t->shape[0];
     x->shape[1] = call->ints[2];
@@ -95,7 +96,7 @@ static lc_status nll_loss_backward_infer(lc_infer *call)
 static lc_status cross_entropy_grad(lc_grad *g)
 {
     if (g->dout[1] || g->dout[2])
-        return lc_fail(LC_ERR_UNSUPPORTED, "gradients flow through the loss of cross_entropy alone");
+        return lc_fail(LC_ERR_UNSUPPORTED, "gradients flow only through the loss of cross_entropy");
     if (g->n_in > 2 && g->need[2])
         return lc_fail(LC_ERR_UNSUPPORTED, "no gradient flows to the class weights of cross_entropy; detach them");
     if (g->need[0])
@@ -165,7 +166,7 @@ static lc_status check_probabilities(const lc_tensor *x, const lc_cross_entropy_
                        lc_dtype_name(xt->dtype), lc__shape_text(xt, want, sizeof want), lc_dtype_name(t->dtype),
                        lc__shape_text(t, got, sizeof got));
     if (a->has_ignore_index && a->ignore_index >= 0)
-        return lc_fail(LC_ERR_ARGUMENT, "ignore_index is for targets that are classes, not probabilities");
+        return lc_fail(LC_ERR_ARGUMENT, "ignore_index needs targets that are classes, not probabilities");
     if (!(a->label_smoothing >= 0 && a->label_smoothing <= 1))
         return lc_fail(LC_ERR_ARGUMENT, "label_smoothing must be between 0 and 1, is %g", a->label_smoothing);
     if (a->reduction < LC_REDUCE_MEAN || a->reduction > LC_REDUCE_NONE)

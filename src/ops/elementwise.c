@@ -109,11 +109,11 @@ static lc_status infer_typed(lc_infer *call, int n_in, int n_float, bool integer
     LC_TRY(lc__infer_attributes(call, 0, n_float));
     lc_dtype d = call->in[0]->dtype;
     if (d == LC_F16 || d == LC_BF16)
-        return lc_fail(LC_ERR_UNSUPPORTED, "%s is stored but not computed with; convert it to f32 with lc_cast",
+        return lc_fail(LC_ERR_UNSUPPORTED, "%s cannot be computed with, only stored; convert it to f32 with lc_cast",
                        lc_dtype_name(d));
     if (!integers) LC_TRY(lc__infer_float(call, 0));
     if (d == LC_BOOL && !bools)
-        return lc_fail(LC_ERR_DTYPE, "operand 0 is bool, which cannot be computed with; convert it with lc_cast");
+        return lc_fail(LC_ERR_DTYPE, "operand 0 is bool, which does not support arithmetic; convert it with lc_cast");
     for (int i = 1; i < n_in; i++) LC_TRY(lc__infer_same_dtype(call, i, 0));
     call->out[0].dtype = d;
     return lc__infer_broadcast(call, 0, n_in, &call->out[0]);
@@ -146,8 +146,8 @@ static lc_status check_mask(const lc_infer *call, int i)
 {
     lc_dtype d = call->in[i]->dtype;
     if (d == LC_BOOL || d == LC_U8) return LC_OK;
-    return lc_fail(LC_ERR_DTYPE, "operand %d is a condition and must be bool or u8, not %s; compare it with something",
-                   i, lc_dtype_name(d));
+    return lc_fail(LC_ERR_DTYPE, "operand %d is a condition and must be bool or u8, not %s; use a comparison", i,
+                   lc_dtype_name(d));
 }
 
 static lc_status infer_SELECT(lc_infer *call, int n_in, int n_float)
@@ -167,7 +167,7 @@ static lc_status infer_FILL(lc_infer *call, int n_in, int n_float)
     LC_TRY(check_mask(call, 1));
     lc_dtype d = call->in[0]->dtype;
     if (d == LC_F16 || d == LC_BF16)
-        return lc_fail(LC_ERR_UNSUPPORTED, "%s is stored but not computed with; convert it to f32 with lc_cast",
+        return lc_fail(LC_ERR_UNSUPPORTED, "%s cannot be computed with, only stored; convert it to f32 with lc_cast",
                        lc_dtype_name(d));
     call->out[0].dtype = d;
     return lc__infer_broadcast(call, 0, n_in, &call->out[0]);

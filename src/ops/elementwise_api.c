@@ -140,7 +140,7 @@ lc_tensor *lc_clamp_at(const lc_clamp_args *given, lc_site site)
 static lc_status check_prelu(const lc_type *x, const lc_type *w)
 {
     int64_t channels = x->ndim > 1 ? x->shape[1] : 1, n = lc__type_numel(w);
-    if (w->ndim > 1) return lc_fail(LC_ERR_SHAPE, "the weight needs one dimension, not %d", w->ndim);
+    if (w->ndim > 1) return lc_fail(LC_ERR_SHAPE, "the weight must have one dimension, not %d", w->ndim);
     if (n == 1 || n == channels) return LC_OK;
     return lc_fail(LC_ERR_SHAPE, "there are %lld weights for %lld channels", (long long)n, (long long)channels);
 }

@@ -28,7 +28,7 @@ static lc_status embedding_backward_infer(lc_infer *call)
     LC_TRY(lc__check_float(call, 0, "dy"));
     LC_TRY(lc__check_index(call, 1, "ids"));
     const lc_type *dy = call->in[0], *ids = call->in[1];
-    if (dy->ndim != ids->ndim + 1 || call->ints[0] < 0) return lc_fail(LC_ERR_SHAPE, "dy does not fit to ids");
+    if (dy->ndim != ids->ndim + 1 || call->ints[0] < 0) return lc_fail(LC_ERR_SHAPE, "dy does not match ids");
     LC_TRY(lc__check_shape(call, 1, "ids", ids->ndim, dy->shape));
     lc__set_type(&call->out[0], dy->dtype, 2, (int64_t[]){call->ints[0], dy->shape[dy->ndim - 1]});
     return LC_OK;

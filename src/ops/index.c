@@ -160,7 +160,7 @@ static lc_status scatter_add_infer(lc_infer *call)
     *y = *src;
     for (int d = 0; d < y->ndim; d++) {
         y->shape[d] = call->ints[1 + d];
-        if (y->shape[d] < 0) return lc_fail(LC_ERR_SHAPE, "a size is negative");
+        if (y->shape[d] < 0) return lc_fail(LC_ERR_SHAPE, "a size must not be negative");
     }
     LC_TRY(check_within(ids, src, -1, "src"));
     return check_within(ids, y, call->ints[0], "the result");
@@ -265,7 +265,7 @@ static lc_status infer_slices(lc_infer *call, int n_int)
     LC_TRY(lc__infer_attributes(call, n_int, 0));
     LC_TRY(lc__infer_index(call, 1));
     LC_TRY(lc__infer_dim(call->in[0], call->ints[0]));
-    if (call->in[1]->ndim > 1) return lc_fail(LC_ERR_SHAPE, "ids need one dimension, not %d", call->in[1]->ndim);
+    if (call->in[1]->ndim > 1) return lc_fail(LC_ERR_SHAPE, "ids must have one dimension, not %d", call->in[1]->ndim);
     call->out[0] = *call->in[0];
     return LC_OK;
 }
@@ -284,7 +284,7 @@ static lc_status index_add_infer(lc_infer *call)
     int64_t have = call->in[0]->shape[call->ints[0]], ids = lc__type_numel(call->in[1]);
     if (have != ids)
         return lc_fail(LC_ERR_SHAPE, "%lld ids for the %lld slices of src", (long long)ids, (long long)have);
-    if (call->ints[1] < 0) return lc_fail(LC_ERR_SHAPE, "the size is negative");
+    if (call->ints[1] < 0) return lc_fail(LC_ERR_SHAPE, "the size must not be negative");
     call->out[0].shape[call->ints[0]] = call->ints[1];
     return LC_OK;
 }

@@ -46,7 +46,7 @@ lc_status lc__infer_dim(const lc_type *t, int64_t dim)
 {
     if (dim >= 0 && dim < t->ndim) return LC_OK;
     char text[LC__SHAPE_TEXT];
-    return lc_fail(LC_ERR_SHAPE, "there is no dimension %lld in shape %s", (long long)dim,
+    return lc_fail(LC_ERR_SHAPE, "dimension %lld is out of range for shape %s", (long long)dim,
                    lc__shape_text(t, text, sizeof text));
 }
 
@@ -66,8 +66,7 @@ lc_status lc__infer_broadcast(const lc_infer *call, int first, int n, lc_type *o
                 char text[LC__SHAPE_TEXT];
                 return lc_fail(
                     LC_ERR_SHAPE,
-                    "shapes do not broadcast: dimension %d from the end is %lld in %s but %lld in an operand "
-                    "before",
+                    "shapes do not broadcast: dimension %d from the end is %lld in %s but %lld in an earlier operand",
                     t->ndim - d, (long long)t->shape[d], lc__shape_text(t, text, sizeof text), (long long)*to);
             }
             *to = t->shape[d];

@@ -117,11 +117,11 @@ static lc_status check_shuffle(const lc_tensor *x, int64_t factor, bool channels
     if (factor < 1 || factor > INT16_MAX) return lc_fail(LC_ERR_ARGUMENT, "the factor must be at least 1");
     const int64_t *s = lc_tensor_shape(x) + n - 3;
     if (channels && s[0] % (factor * factor))
-        return lc_fail(LC_ERR_SHAPE, "x has %lld channels, which are no multiple of %lld x %lld", (long long)s[0],
+        return lc_fail(LC_ERR_SHAPE, "x has %lld channels, which is not a multiple of %lld x %lld", (long long)s[0],
                        (long long)factor, (long long)factor);
     if (!channels && (s[1] % factor || s[2] % factor))
-        return lc_fail(LC_ERR_SHAPE, "x is %lld x %lld, which %lld does not divide", (long long)s[1], (long long)s[2],
-                       (long long)factor);
+        return lc_fail(LC_ERR_SHAPE, "x is %lld x %lld, which is not divisible by %lld", (long long)s[1],
+                       (long long)s[2], (long long)factor);
     return LC_OK;
 }
 

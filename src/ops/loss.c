@@ -9,7 +9,7 @@
 static lc_status check_reduction(lc_reduction how, bool batchmean)
 {
     if (how >= LC_REDUCE_MEAN && how <= (batchmean ? LC_REDUCE_BATCHMEAN : LC_REDUCE_NONE)) return LC_OK;
-    if (how == LC_REDUCE_BATCHMEAN) return lc_fail(LC_ERR_ARGUMENT, "LC_REDUCE_BATCHMEAN is for lc_kl_div alone");
+    if (how == LC_REDUCE_BATCHMEAN) return lc_fail(LC_ERR_ARGUMENT, "LC_REDUCE_BATCHMEAN is only for lc_kl_div");
     return lc_fail(LC_ERR_ARGUMENT, "%d is not a reduction", (int)how);
 }
 
@@ -24,9 +24,8 @@ static lc_status check_like_x(const lc_tensor *x, const lc_tensor *t, bool broad
     }
     char got[LC__SHAPE_TEXT], wanted[LC__SHAPE_TEXT];
     if (fits) return LC_OK;
-    return lc_fail(LC_ERR_SHAPE, "the %s is %s, x is %s: %s", name, lc__shape_text(b, got, sizeof got),
-                   lc__shape_text(a, wanted, sizeof wanted),
-                   broadcasts ? "it must broadcast to that" : "they must be the same");
+    return lc_fail(LC_ERR_SHAPE, "the %s is %s but x is %s: %s", name, lc__shape_text(b, got, sizeof got),
+                   lc__shape_text(a, wanted, sizeof wanted), broadcasts ? "they must broadcast" : "they must be equal");
 }
 
 static lc_tensor *reduced(lc_tensor *loss, lc_reduction how, lc_site site)

@@ -26,9 +26,9 @@ static lc_status matmul_infer(lc_infer *call)
     LC_TRY(lc__check_float(call, 0, "x"));
     LC_TRY(lc__check_dtype_of(call, 1, "y", 0, "x"));
     const lc_type *x = call->in[0], *y = call->in[1];
-    if (x->ndim < 2 || y->ndim < 2) return lc_fail(LC_ERR_SHAPE, "both operands need 2 dimensions or more");
+    if (x->ndim < 2 || y->ndim < 2) return lc_fail(LC_ERR_SHAPE, "both operands need at least 2 dimensions");
     int64_t k = x->shape[x->ndim - 1], ky = y->shape[y->ndim - 2];
-    if (k != ky) return lc_fail(LC_ERR_SHAPE, "x has %lld columns, y has %lld rows", (long long)k, (long long)ky);
+    if (k != ky) return lc_fail(LC_ERR_SHAPE, "x has %lld columns but y has %lld rows", (long long)k, (long long)ky);
     lc_type *z = &call->out[0];
     int n = x->ndim > y->ndim ? x->ndim : y->ndim;
     lc__set_type(z, x->dtype, n, x->ndim == n ? x->shape : y->shape);
@@ -98,7 +98,7 @@ static lc_status linear_infer(lc_infer *call)
     if (x->ndim < 1) return lc_fail(LC_ERR_SHAPE, "x must have at least 1 dimension");
     if (w->ndim != 2) return lc_fail(LC_ERR_SHAPE, "weight must have 2 dimensions [out,in], has %d", w->ndim);
     if (w->shape[1] != x->shape[x->ndim - 1])
-        return lc_fail(LC_ERR_SHAPE, "weight expects %lld input features, x has %lld", (long long)w->shape[1],
+        return lc_fail(LC_ERR_SHAPE, "weight expects %lld input features, but x has %lld", (long long)w->shape[1],
                        (long long)x->shape[x->ndim - 1]);
     LC_TRY(lc__check_vector(call, 2, "bias", w->shape[0], "output features"));
     call->out[0] = *x;

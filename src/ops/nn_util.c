@@ -76,14 +76,15 @@ lc_status lc__check_float(const lc_infer *call, int i, const char *name)
     lc_dtype dtype = call->in[i]->dtype;
     if (dtype == LC_F32 || dtype == LC_F64) return LC_OK;
     if (lc_dtype_is_float(dtype))
-        return lc_fail(LC_ERR_DTYPE, "%s is %s, which has no kernel; cast it to f32", name, lc_dtype_name(dtype));
+        return lc_fail(LC_ERR_DTYPE, "%s is %s, for which there is no kernel; cast it to f32", name,
+                       lc_dtype_name(dtype));
     return lc_fail(LC_ERR_DTYPE, "%s is %s, but must be f32 or f64; cast it", name, lc_dtype_name(dtype));
 }
 
 lc_status lc__check_dtype_of(const lc_infer *call, int i, const char *name, int of, const char *of_name)
 {
     if (!call->in[i] || call->in[i]->dtype == call->in[of]->dtype) return LC_OK;
-    return lc_fail(LC_ERR_DTYPE, "%s is %s, %s is %s; cast one of them", name, lc_dtype_name(call->in[i]->dtype),
+    return lc_fail(LC_ERR_DTYPE, "%s is %s but %s is %s; cast one of them", name, lc_dtype_name(call->in[i]->dtype),
                    of_name, lc_dtype_name(call->in[of]->dtype));
 }
 

@@ -16,7 +16,7 @@ static lc_status check_rows(const lc_infer *call, int x, int w, bool bias)
     const lc_type *t = call->in[x];
     int64_t dims = call->ints[0];
     if (dims < 1 || dims > t->ndim)
-        return lc_fail(LC_ERR_SHAPE, "%lld dimensions are to be normalised, x has %d", (long long)dims, t->ndim);
+        return lc_fail(LC_ERR_SHAPE, "%lld dimensions are to be normalized, but x has %d", (long long)dims, t->ndim);
     const int64_t *inner = t->shape + t->ndim - dims;
     LC_TRY(lc__check_dtype_of(call, w, "weight", x, "x"));
     LC_TRY(lc__check_shape(call, w, "weight", (int)dims, inner));
@@ -25,7 +25,7 @@ static lc_status check_rows(const lc_infer *call, int x, int w, bool bias)
         LC_TRY(lc__check_shape(call, w + 1, "bias", (int)dims, inner));
     }
     if (lc__extent(t, t->ndim - (int)dims, t->ndim) < 1)
-        return lc_fail(LC_ERR_SHAPE, "the normalised dimensions of x are empty");
+        return lc_fail(LC_ERR_SHAPE, "the normalized dimensions of x are empty");
     return LC_OK;
 }
 
@@ -98,14 +98,14 @@ static lc_status check_groups(const lc_infer *call, int x, int w, int vectors)
     const lc_type *t = call->in[x];
     if (t->ndim < 2) return lc_fail(LC_ERR_SHAPE, "x must have at least 2 dimensions [N,C,...], has %d", t->ndim);
     if (call->ints[0] < 1 || t->shape[1] % call->ints[0])
-        return lc_fail(LC_ERR_SHAPE, "x has %lld channels, which cannot be cut into %lld groups",
+        return lc_fail(LC_ERR_SHAPE, "x has %lld channels, which do not divide into %lld groups",
                        (long long)t->shape[1], (long long)call->ints[0]);
     for (int i = 0; i < vectors; i++) {
         LC_TRY(lc__check_dtype_of(call, w + i, names[i], x, "x"));
         LC_TRY(lc__check_vector(call, w + i, names[i], t->shape[1], "channels"));
     }
     if (t->shape[0] * (t->shape[1] / call->ints[0]) * lc__extent(t, 2, t->ndim) == 1)
-        return lc_fail(LC_ERR_SHAPE, "the statistics of one value per group mean nothing; use fewer groups");
+        return lc_fail(LC_ERR_SHAPE, "statistics need more than one value per group; use fewer groups");
     return LC_OK;
 }
 

@@ -83,11 +83,11 @@ static lc_status windows(int64_t n, int64_t kernel, int64_t stride, int64_t pad,
     int64_t reach = dilation * (kernel - 1) + 1;
     int64_t free = n + 2 * pad - reach + (ceil ? stride - 1 : 0);
     if (free < 0)
-        return lc_fail(LC_ERR_SHAPE, "the kernel covers %lld places, but x has %lld with its padding", (long long)reach,
-                       (long long)(n + 2 * pad));
+        return lc_fail(LC_ERR_SHAPE, "the kernel spans %lld elements, but x has %lld with its padding",
+                       (long long)reach, (long long)(n + 2 * pad));
     *out = free / stride + 1;
     if (ceil && (*out - 1) * stride >= n + pad) --*out;
-    if (*out < 1) return lc_fail(LC_ERR_SHAPE, "no window starts inside x");
+    if (*out < 1) return lc_fail(LC_ERR_SHAPE, "every window would start outside x");
     return LC_OK;
 }
 

@@ -37,8 +37,8 @@ static lc_status fill_infer(lc_infer *call)
     LC_TRY(lc__check_call(call, 0, 0, -3, 2));
     int n = call->n_int - 3;
     int64_t dtype = call->ints[2], numel = 1;
-    if (dtype != LC_F32 && dtype != LC_F64) return lc_fail(LC_ERR_DTYPE, "random numbers are f32 or f64");
-    if (n > LC_MAX_DIMS) return lc_fail(LC_ERR_SHAPE, "%d dimensions are too many", n);
+    if (dtype != LC_F32 && dtype != LC_F64) return lc_fail(LC_ERR_DTYPE, "random numbers must be f32 or f64");
+    if (n > LC_MAX_DIMS) return lc_fail(LC_ERR_SHAPE, "%d dimensions are not supported", n);
     for (int d = 0; d < n; d++)
         if (call->ints[3 + d] < 0 || __builtin_mul_overflow(numel, call->ints[3 + d], &numel))
             return lc_fail(LC_ERR_SHAPE, "size %lld in dimension %d is out of range", (long long)call->ints[3 + d], d);

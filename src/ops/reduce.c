@@ -307,7 +307,8 @@ static lc_status infer_extreme(lc_infer *call)
     LC_TRY(check_computable(call->in[0], false));
     for (int64_t i = 0; i < call->ints[1]; i++)
         if (call->in[0]->shape[call->ints[2 + i]] == 0)
-            return lc_fail(LC_ERR_SHAPE, "dimension %lld is empty: there is no extreme", (long long)call->ints[2 + i]);
+            return lc_fail(LC_ERR_SHAPE, "dimension %lld is empty: there is no minimum or maximum",
+                           (long long)call->ints[2 + i]);
     return LC_OK;
 }
 
@@ -323,7 +324,8 @@ static lc_status infer_arg(lc_infer *call)
     y->ndim = 0;
     for (int d = 0; d < x->ndim; d++) {
         bool reduced = call->ints[0] == -1 || call->ints[0] == d;
-        if (reduced && x->shape[d] == 0) return lc_fail(LC_ERR_SHAPE, "dimension %d is empty: there is no extreme", d);
+        if (reduced && x->shape[d] == 0)
+            return lc_fail(LC_ERR_SHAPE, "dimension %d is empty: there is no minimum or maximum", d);
         if (reduced && !call->ints[1]) continue;
         y->shape[y->ndim++] = reduced ? 1 : x->shape[d];
     }

@@ -18,7 +18,7 @@ static lc_status check_rnn(const lc_infer *call, int n, int states, int64_t *siz
     if (w->ndim != 2 || w->shape[0] != n * w->shape[1] || w->shape[1] < 1)
         return lc_fail(LC_ERR_SHAPE, "w_hh must be [%d*H,H]", n);
     if (gx->shape[2] != w->shape[0])
-        return lc_fail(LC_ERR_SHAPE, "w_ih has %lld rows, w_hh has %lld", (long long)gx->shape[2],
+        return lc_fail(LC_ERR_SHAPE, "w_ih has %lld rows but w_hh has %lld", (long long)gx->shape[2],
                        (long long)w->shape[0]);
     if (gx->shape[1] < 1) return lc_fail(LC_ERR_SHAPE, "the sequence is empty");
     LC_TRY(lc__check_vector(call, 2, names[2], w->shape[0], "gates"));

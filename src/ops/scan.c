@@ -157,7 +157,7 @@ static lc_status topk_infer(lc_infer *call)
     if (lc_dtype_is_float(x->dtype)) LC_TRY(lc__infer_float(call, 0));
     int64_t k = call->ints[0], n = x->shape[call->ints[1]];
     if (k < 0 || k > n)
-        return lc_fail(LC_ERR_SHAPE, "k = %lld, but dimension %lld has %lld elements", (long long)k,
+        return lc_fail(LC_ERR_SHAPE, "k is %lld, but dimension %lld has %lld elements", (long long)k,
                        (long long)call->ints[1], (long long)n);
     for (int i = 0; i < 2; i++) {
         call->out[i] = *x;

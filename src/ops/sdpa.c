@@ -52,10 +52,10 @@ static lc_status check_attention(const lc_infer *call, int q, int mask)
                            "expand them",
                            d, (long long)Q->shape[d], (long long)K->shape[d], (long long)V->shape[d]);
     if (K->shape[n - 1] != Q->shape[n - 1])
-        return lc_fail(LC_ERR_SHAPE, "query has %lld features, key has %lld", (long long)Q->shape[n - 1],
+        return lc_fail(LC_ERR_SHAPE, "query has %lld features but key has %lld", (long long)Q->shape[n - 1],
                        (long long)K->shape[n - 1]);
     if (V->shape[n - 2] != K->shape[n - 2])
-        return lc_fail(LC_ERR_SHAPE, "there are %lld keys, but %lld values", (long long)K->shape[n - 2],
+        return lc_fail(LC_ERR_SHAPE, "there are %lld keys but %lld values", (long long)K->shape[n - 2],
                        (long long)V->shape[n - 2]);
     if (Q->shape[n - 1] < 1) return lc_fail(LC_ERR_SHAPE, "query has no features");
     if (!M) return LC_OK;
@@ -68,7 +68,7 @@ static lc_status check_attention(const lc_infer *call, int q, int mask)
         int to = n - M->ndim + d;
         int64_t want = to == n - 1 ? K->shape[n - 2] : Q->shape[to];
         if (M->shape[d] != 1 && M->shape[d] != want)
-            return lc_fail(LC_ERR_SHAPE, "mask has size %lld in dimension %d, the scores have %lld",
+            return lc_fail(LC_ERR_SHAPE, "mask has size %lld in dimension %d, but the scores have %lld",
                            (long long)M->shape[d], d, (long long)want);
     }
     return LC_OK;
@@ -138,7 +138,7 @@ static lc_tensor *mask_gradient(const lc_grad *g)
 
 static lc_status sdpa_grad(lc_grad *g)
 {
-    if (g->dout[1]) return lc_fail(LC_ERR_UNSUPPORTED, "gradients flow through the result of sdpa alone");
+    if (g->dout[1]) return lc_fail(LC_ERR_UNSUPPORTED, "gradients flow only through the result of sdpa");
     if (g->need[3]) g->din[3] = mask_gradient(g);
     if (!g->need[0] && !g->need[1] && !g->need[2]) return LC_OK;
     lc_tensor *out[3];

@@ -14,7 +14,7 @@ static lc_status reshape_infer(lc_infer *call)
     LC_TRY(lc__infer_operands(call, 1));
     lc_type *y = &call->out[0];
     if (call->n_int > LC_MAX_DIMS)
-        return lc_fail(LC_ERR_SHAPE, "%d dimensions, but at most %d are possible", call->n_int, LC_MAX_DIMS);
+        return lc_fail(LC_ERR_SHAPE, "%d dimensions; at most %d are allowed", call->n_int, LC_MAX_DIMS);
     y->dtype = call->in[0]->dtype;
     y->ndim = call->n_int;
     char text[LC__SHAPE_TEXT], to[LC__SHAPE_TEXT];
@@ -22,7 +22,7 @@ static lc_status reshape_infer(lc_infer *call)
     for (int d = 0; d < y->ndim; d++)
         if (y->shape[d] < 0)
             return lc_fail(LC_ERR_SHAPE,
-                           "shape %s cannot be had from %s (one dimension may be -1, if the others divide)",
+                           "cannot make shape %s from %s (one dimension may be -1 if the others divide the size)",
                            lc__shape_text(y, to, sizeof to), lc__shape_text(call->in[0], text, sizeof text));
     int64_t have = lc__type_numel(call->in[0]), want = lc__type_numel(y);
     if (have != want)
@@ -91,7 +91,8 @@ static lc_status permute_infer(lc_infer *call)
 {
     LC_TRY(lc__infer_operands(call, 1));
     const lc_type *x = call->in[0];
-    if (call->n_int != x->ndim) return lc_fail(LC_ERR_SHAPE, "names %d dimensions, but x has %d", call->n_int, x->ndim);
+    if (call->n_int != x->ndim)
+        return lc_fail(LC_ERR_SHAPE, "%d dimensions are given, but x has %d", call->n_int, x->ndim);
     unsigned seen = 0;
     call->out[0] = *x;
     for (int d = 0; d < x->ndim; d++) {
@@ -136,9 +137,8 @@ static lc_status slice_infer(lc_infer *call)
     int64_t dim = call->ints[0], start = call->ints[1], length = call->ints[2];
     LC_TRY(lc__infer_dim(x, dim));
     if (start < 0 || length < 0 || start > x->shape[dim] || length > x->shape[dim] - start)
-        return lc_fail(LC_ERR_SHAPE, "elements %lld to %lld do not lie within the %lld of dimension %lld",
-                       (long long)start, (long long)start + (long long)length - 1, (long long)x->shape[dim],
-                       (long long)dim);
+        return lc_fail(LC_ERR_SHAPE, "elements %lld to %lld are outside the %lld of dimension %lld", (long long)start,
+                       (long long)start + (long long)length - 1, (long long)x->shape[dim], (long long)dim);
     call->out[0] = *x;
     call->out[0].shape[dim] = length;
     return LC_OK;
@@ -173,7 +173,7 @@ static lc_status expand_infer(lc_infer *call)
     const lc_type *x = call->in[0];
     lc_type *y = &call->out[0];
     if (call->n_int < x->ndim || call->n_int > LC_MAX_DIMS)
-        return lc_fail(LC_ERR_SHAPE, "%d dimensions, but x has %d and at most %d are possible", call->n_int, x->ndim,
+        return lc_fail(LC_ERR_SHAPE, "%d dimensions, but x has %d and at most %d are allowed", call->n_int, x->ndim,
                        LC_MAX_DIMS);
     y->dtype = x->dtype;
     y->ndim = call->n_int;
@@ -181,7 +181,7 @@ static lc_status expand_infer(lc_infer *call)
         int own = d - (y->ndim - x->ndim);
         y->shape[d] = call->ints[d];
         if (y->shape[d] < 0 || (own >= 0 && x->shape[own] != 1 && x->shape[own] != y->shape[d]))
-            return lc_fail(LC_ERR_SHAPE, "dimension %d cannot become %lld: only sizes of 1 expand", d,
+            return lc_fail(LC_ERR_SHAPE, "dimension %d cannot become %lld: only dimensions of size 1 expand", d,
                            (long long)call->ints[d]);
     }
     return LC_OK;
@@ -359,11 +359,12 @@ int lc_split_at(lc_tensor *x, int64_t size, int dim, int max, lc_tensor **out, l
     int ndim = lc_tensor_ndim(x), n = 0;
     int64_t d = lc__wrap_dim(dim, ndim);
     if (d < 0 || d >= ndim)
-        return refuse_parts(lc_fail(LC_ERR_SHAPE, "dimension %d of a tensor of %d dimensions", dim, ndim), "split", max,
-                            out, site);
+        return refuse_parts(
+            lc_fail(LC_ERR_SHAPE, "dimension %d is out of range for a tensor of %d dimensions", dim, ndim), "split",
+            max, out, site);
     if (size < 1)
-        return refuse_parts(lc_fail(LC_ERR_ARGUMENT, "parts of %lld elements", (long long)size), "split", max, out,
-                            site);
+        return refuse_parts(lc_fail(LC_ERR_ARGUMENT, "parts cannot have %lld elements", (long long)size), "split", max,
+                            out, site);
     int64_t have = lc_tensor_shape(x)[d], parts = have ? (have - 1) / size + 1 : 1;
     if (parts > max)
         return refuse_parts(lc_fail(LC_ERR_ARGUMENT,
@@ -379,8 +380,8 @@ int lc_chunk_at(lc_tensor *x, int n, int dim, lc_tensor **out, lc_site site)
 {
     if (!out) return refuse_parts(lc_fail(LC_ERR_ARGUMENT, "out is NULL"), "chunk", 0, out, site);
     if (n < 1)
-        return refuse_parts(lc_fail(LC_ERR_ARGUMENT, "%d parts were asked for; at least 1 is needed", n), "chunk", 0,
-                            out, site);
+        return refuse_parts(lc_fail(LC_ERR_ARGUMENT, "%d parts were requested; there must be at least 1", n), "chunk",
+                            0, out, site);
     int64_t d = lc__is_bad(x) ? 0 : lc__wrap_dim(dim, lc_tensor_ndim(x));
     bool exists = !lc__is_bad(x) && d >= 0 && d < lc_tensor_ndim(x);
     int64_t size = exists ? (lc_tensor_shape(x)[d] + n - 1) / n : 1;

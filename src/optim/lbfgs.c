@@ -430,7 +430,7 @@ static lc_status step_closure(lc_optimizer *opt, lc_evaluate_fn *fn, void *ctx)
     l->x.func_evals++;
     status = iterate(l, loss);
     if (status == LC_SKIP)
-        status = lc_fail(LC_ERR_USER, "LBFGS: the closure gave a loss at first, and none at other parameters");
+        status = lc_fail(LC_ERR_USER, "LBFGS: the closure returned a loss at first, but none for other parameters");
     memcpy(values(l->saved), &l->x, sizeof l->x);
     for (int64_t i = 0; i < opt->groups[0].n_parameters && status >= 0; i++) ((double *)opt->steps->data)[i] += 1;
     return status;
@@ -447,7 +447,7 @@ static lc_status visit_own(lc_optimizer *opt, bool load, lc_status (*fn)(void *,
     LC_TRY(fn(ctx, "prev_flat_grad", l->prev_gradient));
     double n = ((numbers *)l->saved->data)->n_pairs;
     if (!(n >= 0 && n <= l->history))
-        return lc_fail(LC_ERR_FORMAT, "LBFGS: the state holds %g pairs, but history_size is %d", n, l->history);
+        return lc_fail(LC_ERR_FORMAT, "LBFGS: the state has %g pairs, but history_size is %d", n, l->history);
     for (int i = 0; i < (int)n; i++) {
         LC_TRY(vector(l->n, &l->pairs[i].y));
         LC_TRY(vector(l->n, &l->pairs[i].s));
@@ -463,7 +463,7 @@ static lc_status update(lc_optimizer *opt, const lc_update *u)
 {
     (void)opt, (void)u;
     return lc_fail(LC_ERR_STATE, "a step needs a closure: use lc_optimizer_step_closure (lc_manual_step_closure in a "
-                                 "module that optimises manually)");
+                                 "module that optimizes manually)");
 }
 
 static lc_status check(const lc_optimizer *opt)
@@ -479,7 +479,7 @@ static lc_status check(const lc_optimizer *opt)
     for (int i = 0; i < LC_COUNT_OF(whole); i++) {
         LC_TRY(lc_optimizer_get(opt, -1, whole[i], &number));
         if (number != floor(number))
-            return lc_fail(LC_ERR_ARGUMENT, "LBFGS: %s is %g, must be a whole number", whole[i], number);
+            return lc_fail(LC_ERR_ARGUMENT, "LBFGS: %s is %g, but must be a whole number", whole[i], number);
     }
     if (opt->flags & LC_OPT_MAXIMIZE) return lc_fail(LC_ERR_ARGUMENT, "LBFGS has no maximize; negate the loss");
     LC_TRY(lc_optimizer_get(opt, -1, "weight_decay", &weight_decay));

@@ -203,11 +203,10 @@ static lc_status accept(const lc_optimizer *opt, const lc_tensor *parameter)
 {
     (void)opt;
     if (lc_tensor_ndim(parameter) == 2) return LC_OK;
-    return lc_fail(
-        LC_ERR_ARGUMENT,
-        "Muon trains matrices only, and a parameter has %d dimensions; give it .parameters, and the others to "
-        "another optimizer",
-        lc_tensor_ndim(parameter));
+    return lc_fail(LC_ERR_ARGUMENT,
+                   "Muon trains matrices only, and a parameter has %d dimensions; pass it only matrices (.parameters), "
+                   "and the others to another optimizer",
+                   lc_tensor_ndim(parameter));
 }
 
 static lc_status check(const lc_optimizer *opt)
@@ -218,7 +217,7 @@ static lc_status check(const lc_optimizer *opt)
     LC_TRY(lc__check_at_least(opt, "momentum", 0));
     LC_TRY(lc_optimizer_get(opt, -1, "ns_steps", &steps));
     if (!(steps >= 0 && steps < 100)) {
-        return lc_fail(LC_ERR_ARGUMENT, "Muon: ns_steps is %g, must lie in [0, 100)", steps);
+        return lc_fail(LC_ERR_ARGUMENT, "Muon: ns_steps is %g, must be in [0, 100)", steps);
     }
     return LC_OK;
 }

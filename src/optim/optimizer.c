@@ -30,7 +30,7 @@ lc_status lc_optimizer_new(const lc_optimizer_ops *ops, void *module, unsigned f
     *out = NULL;
     int n = 0;
     if (ops->size < offsetof(lc_optimizer_ops, initial_state) || ops->size > 4096)
-        return lc_fail(LC_ERR_ARGUMENT, "optimizer: the ops carry no size; start them with LC_OPTIMIZER_OPS_INIT");
+        return lc_fail(LC_ERR_ARGUMENT, "optimizer: the ops have no size; start them with LC_OPTIMIZER_OPS_INIT");
     if (!ops->name || !ops->hyper_names || !ops->hyper_defaults || !ops->state_names || !ops->update)
         return lc_fail(LC_ERR_ARGUMENT,
                        "optimizer %s lacks one of name, hyper_names, hyper_defaults, state_names, update",
@@ -98,7 +98,7 @@ static lc_status extend_state(lc_optimizer *opt, lc_param_group *group)
         LC_TRY(lc__flat_of(group->parameters[i], &flat));
         if (flat != first)
             return lc_fail(LC_ERR_CONFIG,
-                           "%s: entry %d of the group has another data type than the first parameters, or belongs to "
+                           "%s: entry %d of the group differs in data type from the first parameters, or belongs to "
                            "another module",
                            opt->ops->name, i);
     }
@@ -127,7 +127,7 @@ int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const
             int n_others = k < opt->n_groups ? opt->groups[k].n_parameters : i;
             for (int j = 0; j < n_others; j++) {
                 if (others[j] != parameters[i]) continue;
-                return lc_fail(LC_ERR_ARGUMENT, "%s: entry %d of the group is in a group already", opt->ops->name, i);
+                return lc_fail(LC_ERR_ARGUMENT, "%s: entry %d of the group is already in a group", opt->ops->name, i);
             }
         }
     }
@@ -228,8 +228,8 @@ static lc_status locate(const lc_optimizer *opt, int group, const char *name, in
                        list_names(opt->ops->hyper_names, known, sizeof known));
     }
     if (group < -1 || group >= opt->n_groups) {
-        return lc_fail(LC_ERR_ARGUMENT, "%s has %d parameter groups, no number %d", opt->ops->name, opt->n_groups,
-                       group);
+        return lc_fail(LC_ERR_ARGUMENT, "%s has %d parameter groups; index %d is out of range", opt->ops->name,
+                       opt->n_groups, group);
     }
     return LC_OK;
 }
@@ -312,7 +312,7 @@ lc_status lc__check_below(const lc_optimizer *opt, const char *name, double low,
 {
     double value = given(opt, name);
     if (value >= low && value < high) return LC_OK;
-    return lc_fail(LC_ERR_ARGUMENT, "%s: %s is %g, must lie in [%g, %g)", opt->ops->name, name, value, low, high);
+    return lc_fail(LC_ERR_ARGUMENT, "%s: %s is %g, must be in [%g, %g)", opt->ops->name, name, value, low, high);
 }
 
 lc_status lc__optimizer_check(lc_optimizer *opt, int group)
@@ -450,7 +450,7 @@ lc_status lc_optimizer_by_name(const char *name, void *module, const lc_named_nu
         }
         return status;
     }
-    return lc_fail(LC_ERR_NOT_FOUND, "there is no optimizer \"%s\"; there are %s", name, known);
+    return lc_fail(LC_ERR_NOT_FOUND, "unknown optimizer \"%s\"; available: %s", name, known);
 }
 
 /* ---- state ---- */

@@ -25,7 +25,7 @@ static lc_status check(const lc_optimizer *opt)
     LC_TRY(lc_optimizer_get(opt, -1, "eta_plus", &plus));
     LC_TRY(lc_optimizer_get(opt, -1, "weight_decay", &decay));
     if (!(minus > 0 && minus < 1 && plus > 1)) {
-        return lc_fail(LC_ERR_ARGUMENT, "Rprop: eta_minus %g must lie in (0, 1) and eta_plus %g above 1", minus, plus);
+        return lc_fail(LC_ERR_ARGUMENT, "Rprop: eta_minus %g must be in (0, 1) and eta_plus %g above 1", minus, plus);
     }
     if (decay != 0) return lc_fail(LC_ERR_ARGUMENT, "Rprop has no weight_decay");
     return LC_OK;

@@ -54,8 +54,8 @@ lc_status lc__optimizer_prepare(lc_optimizer *opt)
             LC_TRY(lc__flat_of(opt->groups[g].parameters[i], &f));
             if (flat && f != flat)
                 return lc_fail(LC_ERR_CONFIG,
-                               "%s: its parameters have different data types or belong to different "
-                               "modules; use one optimizer for each",
+                               "%s: its parameters have different data types or belong to different modules; use a "
+                               "separate optimizer for each",
                                opt->ops->name);
             flat = f;
             LC_TRY(lc__tensor_fill(opt->groups[g].parameters[i]));

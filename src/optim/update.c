@@ -40,7 +40,7 @@ lc_status lc__infer_update(lc_infer *call)
     }
     for (int i = 1; i < call->n_in - 2; i++) {
         if (call->in[i]->dtype != dtype) {
-            return lc_fail(LC_ERR_DTYPE, "gradients and state must have the parameters' type %s, input %d has %s",
+            return lc_fail(LC_ERR_DTYPE, "gradients and state must have the parameters' type %s, but input %d has %s",
                            lc_dtype_name(dtype), i, lc_dtype_name(call->in[i]->dtype));
         }
     }

@@ -135,7 +135,7 @@ static lc_status check_shared(const lc_graph *g, const lc_op *op, int i, const l
     bool written = op->mutated_inputs >> i & 1, trained = t->requires_grad && !g->no_grad && op->grad;
     if (!written && !trained) return LC_OK;
     return lc_fail(LC_ERR_STATE,
-                   "several devices run this step, and input %d, which it %s, belongs to no module; register it with "
+                   "several devices run this step, but input %d, which it %s, belongs to no module; register it with "
                    "lc_module_add_%s, so that every device has its own",
                    i, written ? "writes" : "trains", written ? "buffer" : "parameter");
 }
@@ -365,11 +365,10 @@ static lc_status check_input(const lc_op *op, const lc_tensor *t, int i)
 
 static lc_status outside_of_step(const char *title, const lc_site *site)
 {
-    return lc_fail(
-        LC_ERR_STATE,
-        "%s was called%s, but no step is being recorded on this thread; operators are for training_step and the "
-        "other step functions, or for between lc_step_begin and lc_step_end",
-        title, lc__at_site(*site).text);
+    return lc_fail(LC_ERR_STATE,
+                   "%s was called%s, but no step is being recorded on this thread; call operators in training_step and "
+                   "the other step functions, or between lc_step_begin and lc_step_end",
+                   title, lc__at_site(*site).text);
 }
 
 /* What lc_op_call and the like must have. */
@@ -380,7 +379,7 @@ static bool check_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_in
     lc_status s = !op                       ? lc_fail(LC_ERR_ARGUMENT, "the operator is NULL")
                   : !op->name || !op->infer ? lc_fail(LC_ERR_ARGUMENT, "an operator needs a name and infer")
                   : n_in < 0 || n_int < 0 || n_float < 0
-                      ? lc_fail(LC_ERR_ARGUMENT, "a number of inputs or attributes is negative")
+                      ? lc_fail(LC_ERR_ARGUMENT, "the numbers of inputs and attributes must not be negative")
                   : (n_in && !in) || (n_int && !ints) || (n_float && !floats) ? lc_fail(LC_ERR_ARGUMENT, "%s is NULL",
                                                                                         n_in && !in      ? "in"
                                                                                         : n_int && !ints ? "ints"

@@ -50,14 +50,15 @@ static lc_status read_range(lc_safetensors *file, const lc_state *one, part *p)
     LC_TRY(lc_state_get_text(one, "layout", &layout));
     bool last = !strcmp(layout, "channels_last");
     if (!last && strcmp(layout, "row_major") != 0) return bad(file, p->info.name, "has an unknown layout");
-    if (!size || p->info.type.ndim != 1) return bad(file, p->info.name, "is of a tensor that is not one-dimensional");
-    if (lc_state_length(shape) > LC_MAX_DIMS) return bad(file, p->info.name, "is of a tensor with too many dimensions");
+    if (!size || p->info.type.ndim != 1) return bad(file, p->info.name, "is for a tensor that is not one-dimensional");
+    if (lc_state_length(shape) > LC_MAX_DIMS)
+        return bad(file, p->info.name, "is for a tensor with too many dimensions");
     for (int64_t d = 0; d < lc_state_length(shape); d++)
         LC_TRY(lc_state_get_int(lc_state_at(shape, d), NULL, &type.shape[type.ndim++]));
     bool fits = lc__type_bytes(&type, &bytes);
     if (!fits || first < 0 || __builtin_add_overflow(first, p->info.type.shape[0], &end) ||
         (uint64_t)end > bytes / size)
-        return bad(file, p->info.name, "does not lie within its shape");
+        return bad(file, p->info.name, "is outside its shape");
     p->info.type = type;
     p->info.bytes = bytes;
     p->layout = last ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
@@ -80,7 +81,7 @@ static lc_status read_ranges(join *j, int file, part *parts)
         LC_TRY_GOTO(status, done, lc_state_get_text(lc_state_at(list, i), "name", &name));
         int64_t at = lc_safetensors_find(f, name);
         if (at < 0 || seen[at]++)
-            LC_TRY_GOTO(status, done, bad(f, name, at < 0 ? "is of no tensor of the file" : "stands there twice"));
+            LC_TRY_GOTO(status, done, bad(f, name, at < 0 ? "names no tensor of the file" : "appears twice"));
         LC_TRY_GOTO(status, done, read_range(f, lc_state_at(list, i), &parts[at]));
     }
 done:
@@ -142,8 +143,9 @@ static lc_status check_tensor(const join *j, int64_t from, int64_t to)
     }
     if (covered == first->info.bytes) return LC_OK;
     return lc_fail(LC_ERR_FORMAT,
-                   "\"%s\": of tensor \"%.200s\" (%" PRIu64 " bytes) no file holds what follows byte %" PRIu64, j->path,
-                   name, first->info.bytes, covered);
+                   "\"%s\": tensor \"%.200s\" (%" PRIu64
+                   " bytes) is incomplete: no file has its data from byte %" PRIu64 " on",
+                   j->path, name, first->info.bytes, covered);
 }
 
 static lc_status put_together(join *j, lc_safetensors *f)
@@ -268,6 +270,6 @@ lc_status lc__st_read_elements(lc_safetensors *f, int64_t i, lc_layout layout, i
     if (!size || first < 0 || count < 0 || (uint64_t)first > info->bytes / size ||
         (uint64_t)count > info->bytes / size - (uint64_t)first)
         return lc_fail(LC_ERR_ARGUMENT, "\"%s\": elements %" PRId64 " to %" PRId64 " of tensor %" PRId64 " (\"%s\")",
-                       f->path, first, first + count, i, info ? info->name : "there is none");
+                       f->path, first, first + count, i, info ? info->name : "it does not exist");
     return lc__st_read_joined(f, i, layout, (uint64_t)first * size, data, (size_t)count * size);
 }

@@ -44,7 +44,7 @@ static lc_status bad(lc_safetensors *f, const char *name, const char *why)
 
 static lc_status take_text(lc__json_reader *r, char **out)
 {
-    if (memchr(r->text, 0, r->text_length)) return lc__json_fail(r, "a name with a zero character");
+    if (memchr(r->text, 0, r->text_length)) return lc__json_fail(r, "a name contains a zero character");
     *out = strndup(r->text, r->text_length);
     if (!*out) return lc_fail(LC_ERR_MEMORY, "no memory for a name of %zu bytes", r->text_length);
     return LC_OK;
@@ -65,7 +65,7 @@ static lc_status read_metadata(lc_safetensors *f, lc__json_reader *r)
         LC_TRY(take_text(r, &text));
         pair->key = text;
         LC_TRY(lc__json_next(r, &token));
-        if (token != LC__JSON_TEXT) return lc__json_fail(r, "values of \"__metadata__\" must be texts");
+        if (token != LC__JSON_TEXT) return lc__json_fail(r, "values of \"__metadata__\" must be strings");
         LC_TRY(take_text(r, &text));
         pair->value = text;
     }
@@ -81,7 +81,7 @@ static lc_status read_shape(lc_safetensors *f, lc__json_reader *r, lc_safetensor
     for (;;) {
         LC_TRY(lc__json_next(r, &token));
         if (token == LC__JSON_ARRAY_END) break;
-        if (token != LC__JSON_INT || r->integer < 0) return lc__json_fail(r, "a shape must hold whole numbers");
+        if (token != LC__JSON_INT || r->integer < 0) return lc__json_fail(r, "a shape must consist of whole numbers");
         if (info->type.ndim == LC_MAX_DIMS)
             return bad(f, info->name, "has more than 8 dimensions, the most lightc knows");
         info->type.shape[info->type.ndim++] = r->integer;
@@ -107,7 +107,7 @@ static lc_status read_tensor(lc_safetensors *f, lc__json_reader *r, lc_safetenso
                                                                                         : 0;
         if (!field)
             return bad(f, info->name, "has an unknown field; \"dtype\", \"shape\" and \"data_offsets\" are known");
-        if (seen & field) return bad(f, info->name, "has a field twice");
+        if (seen & field) return bad(f, info->name, "has a duplicate field");
         seen |= field;
         if (field == DTYPE) {
             LC_TRY(lc__json_next(r, &token));
@@ -131,7 +131,7 @@ static lc_status read_tensor(lc_safetensors *f, lc__json_reader *r, lc_safetenso
     }
     if (seen != (DTYPE | SHAPE | OFFSETS)) return bad(f, info->name, "lacks its dtype, shape or data_offsets");
     if (__builtin_mul_overflow(numel, (uint64_t)bits, &need)) return bad(f, info->name, "has a size that overflows");
-    if (need % 8) return bad(f, info->name, "does not end at a whole byte");
+    if (need % 8) return bad(f, info->name, "does not end at a byte boundary");
     if (end < begin || end - begin != need / 8) {
         lc_fail(LC_ERR_FORMAT,
                 "has %" PRIu64 " bytes by its shape and data type, but its data_offsets say [%" PRIu64 ", %" PRIu64 "]",
@@ -180,7 +180,7 @@ static lc_status read_header(lc_safetensors *f, lc__json_reader *r, uint64_t dat
         LC_TRY(lc__json_next(r, &token));
         if (token == LC__JSON_OBJECT_END) break;
         if (r->text_length == 12 && !memcmp(r->text, "__metadata__", 12)) {
-            if (metadata) return lc__json_fail(r, "\"__metadata__\" stands twice");
+            if (metadata) return lc__json_fail(r, "\"__metadata__\" appears twice");
             metadata = true;
             LC_TRY(read_metadata(f, r));
             continue;
@@ -200,8 +200,7 @@ static lc_status read_header(lc_safetensors *f, lc__json_reader *r, uint64_t dat
     for (int64_t i = 0; i < f->n; i++) {
         lc_safetensor_info *info = &f->infos[i];
         if (info->offset != at)
-            return bad(f, info->name,
-                       info->offset > at ? "leaves a hole in front of its data" : "overlaps another tensor");
+            return bad(f, info->name, info->offset > at ? "leaves a gap before its data" : "overlaps another tensor");
         at += info->bytes; /* cannot overflow: both are ends of data_offsets, below 2^63 */
         info->offset += data_start;
     }
@@ -214,11 +213,11 @@ static lc_status read_header(lc_safetensors *f, lc__json_reader *r, uint64_t dat
     LC_TRY(lc__st_index(f));
     for (int64_t i = 1; i < f->n; i++)
         if (!strcmp(f->infos[f->sorted[i - 1]].name, f->infos[f->sorted[i]].name))
-            return bad(f, f->infos[f->sorted[i]].name, "stands twice in the header");
+            return bad(f, f->infos[f->sorted[i]].name, "appears twice in the header");
     if (f->n_metadata) qsort(f->metadata, (size_t)f->n_metadata, sizeof *f->metadata, by_key);
     for (int64_t i = 1; i < f->n_metadata; i++)
         if (!strcmp(f->metadata[i - 1].key, f->metadata[i].key))
-            return lc_fail(LC_ERR_FORMAT, "\"%s\": the metadata key \"%.200s\" stands twice", f->path,
+            return lc_fail(LC_ERR_FORMAT, "\"%s\": the metadata key \"%.200s\" appears twice", f->path,
                            f->metadata[i].key);
     return LC_OK;
 }
@@ -428,7 +427,7 @@ static lc_status match(lc_safetensors *f, const char *name, lc_tensor *t, int64_
     print_type(a, sizeof a, f->infos[*i].dtype, have);
     print_type(b, sizeof b, lc_dtype_name(want->dtype), want);
     return lc_fail(have->dtype == want->dtype ? LC_ERR_SHAPE : LC_ERR_DTYPE,
-                   "\"%s\": tensor \"%s\" is %s, the model's is %s", f->path, name, a, b);
+                   "\"%s\": tensor \"%s\" is %s, but the model's is %s", f->path, name, a, b);
 }
 
 typedef struct direct_read {
@@ -491,7 +490,7 @@ lc_status lc_safetensors_load_all(lc_safetensors *f, int64_t n, const lc_named_t
         LC_TRY_GOTO(status, done, tensors[k].name ? LC_OK : lc__is_null(__func__, "the name of a tensor"));
         LC_TRY_GOTO(status, done, match(f, tensors[k].name, tensors[k].tensor, &i));
         if (wanted[i]) {
-            status = lc_fail(LC_ERR_ARGUMENT, "tensor \"%s\" of \"%s\" is asked for twice", tensors[k].name, f->path);
+            status = lc_fail(LC_ERR_ARGUMENT, "tensor \"%s\" of \"%s\" is requested twice", tensors[k].name, f->path);
             goto done;
         }
         wanted[i] = tensors[k].tensor;

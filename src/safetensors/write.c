@@ -204,7 +204,7 @@ lc_status lc__st_layout_make(const char *what, int64_t n, const lc_named_tensor 
     while (t.length % 8) LC_TRY_GOTO(status, done, lc__text_puts(&t, " "));
     if (t.length - 8 > MAX_HEADER) {
         status = lc_fail(LC_ERR_ARGUMENT,
-                         "\"%s\": the header of %" PRId64 " tensors has more than %u bytes, which readers refuse", what,
+                         "\"%s\": the header of %" PRId64 " tensors has more than %u bytes, which readers reject", what,
                          n, MAX_HEADER);
         goto done;
     }

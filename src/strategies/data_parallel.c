@@ -22,13 +22,13 @@ static lc_status setup_environment(void **self, const lc_strategy_request *r, co
     int n;
     *self = NULL;
     if (r->num_nodes != 1 || r->comm)
-        return lc_fail(LC_ERR_UNSUPPORTED, "%s is one process%s; use --strategy ddp for several", name,
-                       r->comm ? ", and the program has given a communicator" : ", and num_nodes is not 1");
+        return lc_fail(LC_ERR_UNSUPPORTED, "%s runs in one process%s; use --strategy ddp for several", name,
+                       r->comm ? ", but the program supplies a communicator" : ", but num_nodes is not 1");
     lc__world here;
     LC_TRY(lc__world_find(&here));
     if (here.size > 1)
-        return lc_fail(LC_ERR_UNSUPPORTED, "%s is one process, and this one is rank %d of %d; use --strategy ddp", name,
-                       here.rank, here.size);
+        return lc_fail(LC_ERR_UNSUPPORTED, "%s runs in one process, but this one is rank %d of %d; use --strategy ddp",
+                       name, here.rank, here.size);
     LC_TRY(lc__devices_parse(r->devices, LC__MAX_DEVICES, "devices of one process", &n));
     several *s = calloc(1, sizeof *s);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: the strategy %s", name);

@@ -25,18 +25,18 @@ static lc_status check_number(const lc__world *w, const lc_strategy_request *r)
 {
     int devices;
     bool by_lightc = w->hosted || !strcmp(w->launcher, "lightc");
-    LC_TRY(lc__devices_parse(r->devices, LC_MAX_LOCAL_RANKS, "processes of a machine", &devices));
+    LC_TRY(lc__devices_parse(r->devices, LC_MAX_LOCAL_RANKS, "processes on a machine", &devices));
     if (by_lightc ? started_as_asked(w, r, devices) : w->size == 1) return LC_OK;
     if (devices && devices != w->local_size)
         return lc_fail(LC_ERR_CONFIG,
-                       "devices=%d, but %s has started %d on node %d (%d ranks on %d nodes in all); leave --devices "
-                       "out, or start as many",
+                       "devices=%d, but %s started %d on node %d (%d ranks on %d nodes in total); drop --devices, or "
+                       "start that many",
                        devices, w->launcher, w->local_size, w->node_rank, w->size, w->num_nodes);
     if (r->num_nodes > 1 && r->num_nodes != w->num_nodes)
-        return lc_fail(LC_ERR_CONFIG,
-                       "num_nodes=%lld, but the %d ranks that %s has started are on %d; leave --num_nodes out, or "
-                       "start them on as many",
-                       (long long)r->num_nodes, w->size, w->launcher, w->num_nodes);
+        return lc_fail(
+            LC_ERR_CONFIG,
+            "num_nodes=%lld, but the %d ranks that %s started are on %d; drop --num_nodes, or start them on that many",
+            (long long)r->num_nodes, w->size, w->launcher, w->num_nodes);
     return LC_OK;
 }
 
@@ -135,7 +135,7 @@ void lc__processes_before_backward(void *self, double weight)
     if (d->reducer) lc__reducer_set_weight(d->reducer, weight);
 }
 
-_Static_assert(LC_SYNC_FLAGS == LC__SYNC_FLAGS, "the reducer carries the trainer's flags");
+_Static_assert(LC_SYNC_FLAGS == LC__SYNC_FLAGS, "the reducer has the trainer's flags");
 
 lc_status lc__processes_after_backward(void *self, uint8_t flags[LC_SYNC_FLAGS])
 {

@@ -64,9 +64,9 @@ static lc_status check_equal(lc_comm *comm, lc_comm *slices)
     for (int i = 0; i < lc_comm_size(comm) && status >= 0; i++)
         if (all[i] != all[0])
             status = lc_fail(LC_ERR_CONFIG,
-                             "sharded_hybrid: every node needs as many ranks, and that of rank 0 has %lld, that of "
-                             "rank %d %lld; start as many on each, say how many ranks share a copy (--shard_size, "
-                             "which divides %d), or use --strategy sharded",
+                             "sharded_hybrid: all nodes need the same number of ranks, but the node of rank 0 has %lld "
+                             "and that of rank %d %lld; start the same number on each, set how many ranks share a copy "
+                             "(--shard_size, which must divide %d), or use --strategy sharded",
                              (long long)all[0], i, (long long)all[i], lc_comm_size(comm));
     free(all);
     return status;
@@ -77,8 +77,8 @@ static lc_status make_groups(lc__processes *d, int64_t shard_size)
     int n = lc_comm_size(d->comm), rank = lc_comm_rank(d->comm), node;
     if (shard_size && n % shard_size)
         return lc_fail(LC_ERR_CONFIG,
-                       "shard_size=%lld does not divide the number of ranks, %d; give one that does, or leave it out: "
-                       "then the ranks of a node share a copy",
+                       "shard_size=%lld does not divide the number of ranks, %d; use one that does, or drop it: then "
+                       "the ranks of a node share a copy",
                        (long long)shard_size, n);
     if (n == 1) return LC_OK;
     if (shard_size)

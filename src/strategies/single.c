@@ -9,14 +9,14 @@ static lc_status setup_environment(void **self, const lc_strategy_request *r)
 {
     int devices;
     *self = NULL;
-    LC_TRY(lc__devices_parse(r->devices, LC_MAX_LOCAL_RANKS, "processes of this machine", &devices));
+    LC_TRY(lc__devices_parse(r->devices, LC_MAX_LOCAL_RANKS, "processes on this machine", &devices));
     if (devices > 1)
         return lc_fail(LC_ERR_UNSUPPORTED,
-                       "devices=%d: single_device is one process; use --devices 1 (or auto), or --strategy ddp",
+                       "devices=%d: single_device runs one process; use --devices 1 (or auto), or --strategy ddp",
                        devices);
     if (r->num_nodes != 1)
         return lc_fail(LC_ERR_UNSUPPORTED,
-                       "num_nodes=%lld: single_device is one process; use --num_nodes 1, or --strategy ddp",
+                       "num_nodes=%lld: single_device runs one process; use --num_nodes 1, or --strategy ddp",
                        (long long)r->num_nodes);
     return LC_OK;
 }

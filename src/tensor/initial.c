@@ -141,7 +141,7 @@ lc_status lc__tensor_start_as(lc_tensor *t, lc_init init, uint64_t key)
 {
     lc__initial initial = {.init = resolve_init(init, t->type.ndim, t->type.shape), .key = key};
     if (t->type.dtype == LC_F16 || t->type.dtype == LC_BF16)
-        return lc_fail(LC_ERR_UNSUPPORTED, "parameters of type %s cannot be initialised; use f32 or f64",
+        return lc_fail(LC_ERR_UNSUPPORTED, "parameters of type %s cannot be initialized; use f32 or f64",
                        lc_dtype_name(t->type.dtype));
     /* What is recorded may still read the value before. */
     if (lc_current_graph()) LC_TRY(lc__graph_flush(lc_current_graph()));

@@ -106,7 +106,7 @@ lc_status lc__tensor_gather(lc_tensor *t, int root, void *data)
     size_t bytes = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
     if (!t->is_slice) return data ? lc_tensor_read(t, data, bytes) : LC_OK;
     if (!t->slices)
-        return lc_fail(LC_ERR_STATE, "slices of this tensor were on ranks that are gone; load a checkpoint");
+        return lc_fail(LC_ERR_STATE, "slices of this tensor were on ranks that are lost; load a checkpoint");
     if (lies_row_major(t) || !data) return collect(t, root, data);
     char *whole = malloc(bytes + 1);
     if (!whole) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the slices of a tensor", bytes);
@@ -175,8 +175,8 @@ lc_status lc__flat_state_tensor(lc_tensor *state, const lc_tensor *p, lc_tensor 
     const lc_flat *flat = p->flat;
     size_t offset = (size_t)flat->offset[p->flat_index] * lc_dtype_size(p->type.dtype);
     if (lc__numel(&state->type) != (flat->sharding ? flat->sharding->count : flat->count))
-        return lc_fail(LC_ERR_STATE, "this state of an optimizer is of slices that are gone: the module has been "
-                                     "trained, or evaluated, by another trainer since; let that one save it");
+        return lc_fail(LC_ERR_STATE, "this optimizer state belongs to slices that no longer exist: another trainer has "
+                                     "trained or evaluated the module since; save it from that trainer");
     if (flat->sharding) return part_of(flat, p->flat_index, state, out);
     return lc__tensor_range(state, offset, &p->type, p->layout, out);
 }

@@ -45,7 +45,7 @@ lc_status lc__type_check(lc_dtype dtype, int ndim, const int64_t *shape, lc_type
         if (shape[i] < 0) return lc_fail(LC_ERR_SHAPE, "dimension %d has negative size %lld", i, (long long)shape[i]);
         out->shape[i] = shape[i];
         if (__builtin_mul_overflow(total, (size_t)shape[i], &total) || total > PTRDIFF_MAX)
-            return lc_fail(LC_ERR_SHAPE, "a tensor of this shape has more bytes than there are addresses");
+            return lc_fail(LC_ERR_SHAPE, "a tensor of this shape exceeds the address space");
     }
     *bytes = total;
     return LC_OK;

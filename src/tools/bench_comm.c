@@ -55,12 +55,12 @@ typedef struct bench {
 
 static const lc_option table[] = {
     LC_FIELD(bench, backends, "self, threads, shm, tcp, shm+tcp, mpi"),
-    LC_FIELD(bench, collectives, "all, or names with commas"),
-    LC_FIELD(bench, ranks, "numbers with commas"),
-    LC_FIELD(bench, max_bytes, "of the largest calls"),
-    LC_FIELD(bench, seconds, "of a batch of calls; a point takes seven"),
-    LC_FIELD(bench, json, "a file to write the results to"),
-    LC_FIELD(bench, rows, "print lines for a program"),
+    LC_FIELD(bench, collectives, "all, or names separated by commas"),
+    LC_FIELD(bench, ranks, "numbers separated by commas"),
+    LC_FIELD(bench, max_bytes, "size of the largest calls"),
+    LC_FIELD(bench, seconds, "duration of a batch of calls; each point takes seven"),
+    LC_FIELD(bench, json, "file for the results"),
+    LC_FIELD(bench, rows, "print machine-readable lines"),
 };
 
 static double now(void)
@@ -91,7 +91,7 @@ static lc_status check_list(const char *option, const char *list, const char *co
                 size_t at = strlen(known);
                 snprintf(known + at, sizeof known - at, ", %s", names[i]);
             }
-            return lc_fail(LC_ERR_ARGUMENT, "%s: there is no \"%.*s\"; there is: %s", option, length, list, known);
+            return lc_fail(LC_ERR_ARGUMENT, "%s: unknown \"%.*s\"; available: %s", option, length, list, known);
         }
         if (!list[length]) break;
         list += length + 1;
@@ -296,7 +296,7 @@ static lc_status run_threads(bench *o, int size)
     for (int i = 0; i < size; i++) {
         ranks[i] = (thread_rank){.comm = comms[i], .o = o};
         if (pthread_create(&ranks[i].thread, NULL, thread_main, &ranks[i])) {
-            fprintf(stderr, "error: no thread for rank %d\n", i); /* the others would wait for it */
+            fprintf(stderr, "error: cannot start a thread for rank %d\n", i); /* the others would wait for it */
             exit(1);
         }
     }
@@ -335,7 +335,7 @@ static void arrive(desk *d)
 static lc_status meet(void *ctx, const void *mine, void *all, size_t bytes)
 {
     desk *d = ctx;
-    if (bytes > BLOB) return lc_fail(LC_ERR_INTERNAL, "%zu bytes are more than ranks can tell each other here", bytes);
+    if (bytes > BLOB) return lc_fail(LC_ERR_INTERNAL, "%zu bytes are more than ranks can send each other here", bytes);
     memcpy(d->page->blob[d->rank], mine, bytes);
     arrive(d);
     for (int i = 0; i < d->size; i++) memcpy((char *)all + (size_t)i * bytes, d->page->blob[i], bytes);
@@ -388,13 +388,13 @@ static lc_status run_processes(bench *o, int size, const char *backend)
     for (int i = 1; i < size; i++) {
         desk d = {p, i, size};
         pid_t child = fork();
-        if (child < 0) return lc_fail(LC_ERR_STATE, "a rank cannot be started: %s", strerror(errno));
+        if (child < 0) return lc_fail(LC_ERR_STATE, "cannot start a rank: %s", strerror(errno));
         children++;
         if (child > 0) continue;
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         _exit(getppid() != parent || rank_of(o, backend, &d) < 0);
     }
-    if (pthread_create(&watcher, NULL, watch, &children)) return lc_fail(LC_ERR_STATE, "a thread cannot be started");
+    if (pthread_create(&watcher, NULL, watch, &children)) return lc_fail(LC_ERR_STATE, "cannot start a thread");
     desk d = {p, 0, size};
     cpu_set_t before;
     bool known = sched_getaffinity(0, sizeof before, &before) == 0;
@@ -433,22 +433,22 @@ static int node_here(void)
 /* Everything but the ranks is passed on. */
 static lc_status run_mpirun(bench *o, int size)
 {
-    char self[PATH_MAX], command[PATH_MAX + 512], line[1024], why[1024] = "it said nothing";
+    char self[PATH_MAX], command[PATH_MAX + 512], line[1024], why[1024] = "no output";
     bool said = false;
     ssize_t k = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (k < 0) return lc_fail(LC_ERR_IO, "this program cannot find itself (/proc/self/exe)");
+    if (k < 0) return lc_fail(LC_ERR_IO, "cannot find the path of this program (/proc/self/exe)");
     self[k] = 0;
     if (strchr(self, '\'') || strchr(o->collectives, '\''))
-        return lc_fail(LC_ERR_ARGUMENT, "a ' in the path of this program or in the collectives");
+        return lc_fail(LC_ERR_ARGUMENT, "the path of this program and the collectives must not contain '");
     if (system("command -v mpirun >/dev/null") != 0)
-        return lc_fail(LC_ERR_NOT_FOUND, "there is no mpirun in PATH (Debian: openmpi-bin)");
+        return lc_fail(LC_ERR_NOT_FOUND, "mpirun is not in PATH (Debian: openmpi-bin)");
     snprintf(
         command, sizeof command,
         "mpirun -n %d --oversubscribe '%s' bench comm --backends mpi --collectives '%s' --max_bytes %lld --seconds %g "
         "--rows true 2>&1",
         size, self, o->collectives, o->max_bytes, o->seconds);
     FILE *f = popen(command, "r");
-    if (!f) return lc_fail(LC_ERR_IO, "mpirun could not be started");
+    if (!f) return lc_fail(LC_ERR_IO, "cannot start mpirun");
     while (fgets(line, sizeof line, f)) {
         row r;
         long long bytes;
@@ -623,10 +623,10 @@ static lc_status check(const bench *o)
     LC_TRY(check_list("backends", o->backends, names, sizeof names / sizeof *names));
     LC_TRY(check_list("collectives", o->collectives, collectives, LC_COMM_SEND));
     if (o->max_bytes < 4 || o->max_bytes > LARGEST || o->seconds <= 0)
-        return lc_fail(LC_ERR_ARGUMENT, "max_bytes must be 4 to %lld, and seconds positive", LARGEST);
+        return lc_fail(LC_ERR_ARGUMENT, "max_bytes must be 4 to %lld and seconds positive", LARGEST);
     for (const char *at = o->ranks; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
         if (atoi(at) < 2 || atoi(at) > MOST_RANKS)
-            return lc_fail(LC_ERR_ARGUMENT, "ranks: %.20s; there may be 2 to %d", at, MOST_RANKS);
+            return lc_fail(LC_ERR_ARGUMENT, "ranks is %.20s; it must be 2 to %d", at, MOST_RANKS);
     return check_json(o->json);
 }
 

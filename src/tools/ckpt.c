@@ -86,7 +86,7 @@ static int consolidate(const char *from, const char *to)
     struct stat st;
     lc_checkpoint *c;
     if (lstat(to, &st) == 0)
-        LC_MAIN_TRY(lc_fail(LC_ERR_ARGUMENT, "\"%s\" is there already; name a path that is free, or remove it", to));
+        LC_MAIN_TRY(lc_fail(LC_ERR_ARGUMENT, "\"%s\" already exists; choose another path, or remove it", to));
     LC_MAIN_TRY(lc_checkpoint_open(from, &c));
     lc_status status = copy_checkpoint(c, to);
     lc_checkpoint_close(c);
@@ -112,7 +112,7 @@ static int misspelt(const char *kind, const char *word, const char *const *words
     char shown[256];
     const char *meant = nearest_word(word, words, n);
     if (!meant || !strcmp(meant, word)) return usage(false);
-    fprintf(stderr, "error: there is no %s \"%s\"; did you mean \"%s\"?\n", kind,
+    fprintf(stderr, "error: unknown %s \"%s\"; did you mean \"%s\"?\n", kind,
             lc_printable(word, false, shown, sizeof shown), meant);
     return 2;
 }

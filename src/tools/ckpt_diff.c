@@ -285,10 +285,10 @@ int ckpt_diff(const char *a, const char *b, bool only_tensors, bool json)
         status = ckpt_print_tree(root);
         root = NULL;
     } else if (!d.differences) {
-        printf("%lld tensors%s are equal, bit for bit\n", (long long)d.compared,
+        printf("%lld tensors%s are bit-identical\n", (long long)d.compared,
                only_tensors ? "" : " and all of state.json");
     } else {
-        printf("%lld differences; %lld tensors were compared\n", (long long)d.differences, (long long)d.compared);
+        printf("%lld differences in %lld tensors\n", (long long)d.differences, (long long)d.compared);
     }
     if (status >= 0) status = lc_stdout_flush(); /* here, since 1 says that they differ */
 done:

@@ -183,7 +183,7 @@ static void show_state(const lc_state *root)
     show_optimizers(root);
     show_members("metrics", lc_state_find(root, "metrics"));
     show_members("hyperparameters", lc_state_find(root, "hyper_parameters"));
-    show_members("hyperparameters of the data", lc_state_find(root, "datamodule_hyper_parameters"));
+    show_members("hyperparameters of the datamodule", lc_state_find(root, "datamodule_hyper_parameters"));
     const lc_state *callbacks = lc_state_find(root, "callbacks");
     if (lc_state_length(callbacks)) printf("\ncallbacks with state\n");
     for (int64_t i = 0; i < lc_state_length(callbacks); i++) printf("  %s\n", SHOWN(lc_state_key_at(callbacks, i)));

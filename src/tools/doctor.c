@@ -16,7 +16,7 @@ typedef struct doctor {
 } doctor;
 
 static const lc_option table[] = {
-    LC_FIELD(doctor, seconds, "of a batch of calls; a link takes about a hundred; 0: links are not measured"),
+    LC_FIELD(doctor, seconds, "duration of a batch of calls; each link takes about a hundred; 0: do not measure links"),
 };
 
 enum { MOST_PROBLEMS = 32 };
@@ -40,7 +40,7 @@ __attribute__((format(printf, 2, 3))) static void complain(patient *p, const cha
     lc_printable(raw, false, text, sizeof text);
     for (int i = 0; i < p->problems && i < MOST_PROBLEMS; i++)
         if (!strcmp(p->said[i], text)) return;
-    printf("%s  - %s\n", p->problems ? "" : "\nto look at\n", text);
+    printf("%s  - %s\n", p->problems ? "" : "\nto check\n", text);
     if (p->problems < MOST_PROBLEMS) memcpy(p->said[p->problems], text, sizeof text);
     p->problems++;
 }
@@ -114,8 +114,7 @@ static void show_ways(const patient *p)
     if (p->n == 1) return;
     printf("\nways\n");
     if (p->hosts > 1 && strstr(p->over, "tcp") && ports[1])
-        printf("  connections listen on ports %d to %d, which a firewall between the hosts must let through\n",
-               ports[0], ports[1]);
+        printf("  connections use ports %d to %d, which a firewall between the hosts must allow\n", ports[0], ports[1]);
     if (!is_mixed(p->over)) {
         printf("  all calls, between all ranks: %s\n", p->over);
         return;
@@ -134,7 +133,7 @@ static void check_versions(patient *p)
 {
     for (int i = 1; i < p->n; i++)
         if (strcmp(p->all[i].version, p->all[0].version) != 0) {
-            complain(p, "rank 0 (%s) has lightc %s and rank %d (%s) has %s: install the same on all hosts",
+            complain(p, "rank 0 (%s) has lightc %s but rank %d (%s) has %s: install the same version on all hosts",
                      p->all[0].host, p->all[0].version, i, p->all[i].host, p->all[i].version);
             return;
         }
@@ -158,16 +157,15 @@ static void check_processors(patient *p)
         int may = quota < n ? quota : n;
         const char *why = quota < n ? " (the container's quota)" : "";
         if (ranks > may)
-            complain(p,
-                     "%s: %d ranks share %d processors%s: they take turns, and each call waits for a turn; start fewer",
+            complain(p, "%s: %d ranks share %d processors%s: they take turns, so every call waits; start fewer ranks",
                      p->all[h].host, ranks, may, why);
         else if (threads > may)
             complain(p,
-                     "%s: %d ranks want %d threads and have %d processors%s: let lightc start them (--devices, lightc "
-                     "launch), which shares the processors out, or set OMP_NUM_THREADS=%d",
+                     "%s: %d ranks want %d threads but have %d processors%s: let lightc start them (--devices, lightc "
+                     "launch), since it divides the processors, or set OMP_NUM_THREADS=%d",
                      p->all[h].host, ranks, threads, may, why, may / ranks);
         if (p->all[h].load > n)
-            complain(p, "%s: the load is %.2f on %d processors: other programs slow the ranks", p->all[h].host,
+            complain(p, "%s: the load is %.2f on %d processors: other programs slow down the ranks", p->all[h].host,
                      p->all[h].load, n);
     }
 }
@@ -187,15 +185,15 @@ static void check_networks(patient *p)
         const place *a = &p->all[h];
         if (!leads(p, h)) continue;
         if (!a->has_network)
-            complain(p, "%s has no network but loopback: ranks of other hosts cannot reach it", a->host);
+            complain(p, "%s has no network except loopback: ranks on other hosts cannot reach it", a->host);
         if (a->has_fabric && a->memlock >= 0 && a->memlock < 64 << 20)
-            complain(p, "%s: RDMA needs locked memory, and a process may lock %lld bytes: ulimit -l unlimited", a->host,
-                     (long long)a->memlock);
+            complain(p, "%s: RDMA needs locked memory, but a process may lock only %lld bytes: use ulimit -l unlimited",
+                     a->host, (long long)a->memlock);
         if (p->hosts > 1 && a->has_fabric && strstr(p->over, "tcp"))
-            complain(
-                p,
-                "%s has RDMA, and ranks use TCP: start them with mpirun, with the plug-in liblightc_mpi on all hosts",
-                a->host);
+            complain(p,
+                     "%s has RDMA, but the ranks use TCP: start them with mpirun, and install the plug-in "
+                     "liblightc_mpi on all hosts",
+                     a->host);
     }
 }
 
@@ -204,11 +202,13 @@ static void check_order(patient *p)
     int each = ranks_per_host(p);
     if (p->hosts == 1 || !is_mixed(p->over)) return;
     if (!each)
-        complain(p, "hosts have different numbers of ranks, or a host's ranks are not neighbours: each byte goes to "
-                    "another host once for each rank; give each host as many, in the order of hosts (mpirun: --map-by "
-                    "slot)");
+        complain(
+            p,
+            "hosts have different numbers of ranks, or the ranks of a host are not consecutive: each byte goes to "
+            "another host once for each rank; give each host the same number, in the order of hosts (mpirun: --map-by "
+            "slot)");
     else if (!power_of_two(each))
-        complain(p, "%d ranks on a host are no power of two: sums go to another host once for each rank; take %d or %d",
+        complain(p, "%d ranks per host is not a power of two: sums go to another host once for each rank; use %d or %d",
                  each, 1 << (31 - __builtin_clz((unsigned)each)), 2 << (31 - __builtin_clz((unsigned)each)));
 }
 
@@ -240,7 +240,7 @@ static lc_status measure(lc_comm *c, const place *all, const doctor *o)
     static const char *const backends[] = {"shm", "tcp"};
     for (int i = 0; n == 0 && i < 2; i++) {
         LC_TRY(bench_pair(backends[i], o->seconds, &line));
-        show_line("two processes of this host", backends[i], &line);
+        show_line("two processes on this host", backends[i], &line);
     }
     return LC_OK;
 }
@@ -257,9 +257,9 @@ static lc_status examine(lc_comm *c, const doctor *o)
     if (speaks) show_hosts(&p), show_ways(&p);
     if (s >= 0) s = measure(c, all, o);
     for (size_t i = 0; i < sizeof checks / sizeof *checks && speaks && s >= 0; i++) checks[i](&p);
-    if (speaks && s >= 0 && !p.problems) printf("\nnothing is in the way\n");
+    if (speaks && s >= 0 && !p.problems) printf("\nno problems found\n");
     if (speaks && s >= 0 && p.n == 1)
-        printf("to look at the ranks of a run: lightc launch -H HOST:N,... lightc doctor comm\n");
+        printf("to check the ranks of a run: lightc launch -H HOST:N,... lightc doctor comm\n");
     free(all);
     return s;
 }

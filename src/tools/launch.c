@@ -9,11 +9,11 @@
 
 static const char help[] = "usage: lightc launch [OPTION VALUE | OPTION=VALUE]... PROGRAM [ARGUMENT]...\n\n"
                            "  -np, -n N               ranks; default: those --hosts has room for, else 1\n"
-                           "  -H, --hosts HOST:N,...  so many ranks on each host, by mpirun;\n"
+                           "  -H, --hosts HOST:N,...  N ranks on each host, with mpirun;\n"
                            "                          local:2,local:2 simulates two hosts on this one\n"
-                           "  --max_restarts N        when ranks are lost, start those left again, up to\n"
-                           "                          N times; default: 0\n"
-                           "  --start_timeout S       seconds until all ranks have come; default: 300\n"
+                           "  --max_restarts N        when ranks are lost, restart the remaining ones,\n"
+                           "                          up to N times; default: 0\n"
+                           "  --start_timeout S       seconds within which all ranks must join; default: 300\n"
                            "  --silence_timeout S     seconds without a heartbeat, after which a rank is\n"
                            "                          lost; default: 10\n"
                            "  --progress_timeout S    seconds without a step (-1: any time); default:\n"
@@ -48,18 +48,18 @@ static bool amount(const char *text, double *out)
 /* What the value of this option must be; NULL: there is no such option. *ok: it is. */
 static const char *take(lc_launch_args *args, const char *name, const char *value, bool *ok)
 {
-    static const char seconds[] = "seconds, more than 0";
+    static const char seconds[] = "a number of seconds above 0";
     *ok = true;
     if (!strcmp(name, "-np") || !strcmp(name, "-n"))
-        return *ok = number(value, 1, &args->ranks), "a number of ranks, 1 or more";
+        return *ok = number(value, 1, &args->ranks), "a number of ranks, at least 1";
     if (!strcmp(name, "-H") || !strcmp(name, "--hosts")) return args->hosts = value, "like a:4,b:4";
-    if (!strcmp(name, "--max_restarts")) return *ok = number(value, 0, &args->max_restarts), "a number, 0 or more";
+    if (!strcmp(name, "--max_restarts")) return *ok = number(value, 0, &args->max_restarts), "a number, at least 0";
     if (!strcmp(name, "--start_timeout")) return *ok = amount(value, &args->start_timeout), seconds;
     if (!strcmp(name, "--silence_timeout")) return *ok = amount(value, &args->silence_timeout), seconds;
     if (!strcmp(name, "--progress_timeout"))
         return *ok =
                    !strcmp(value, "-1") ? (args->progress_timeout = -1, true) : amount(value, &args->progress_timeout),
-               "seconds, more than 0, or -1: any time";
+               "a number of seconds above 0, or -1: unlimited";
     if (!strcmp(name, "--grace_period")) return *ok = amount(value, &args->grace_period), seconds;
     return NULL;
 }
@@ -86,17 +86,17 @@ int tool_launch(int argc, char **argv)
         if (must_be && ok && *value) continue;
         const char *meant = must_be ? NULL : nearest_word(name, options, (int)(sizeof options / sizeof *options));
         if (meant) {
-            fprintf(stderr, "error: there is no option \"%s\"; did you mean \"%s\"?\n",
+            fprintf(stderr, "error: unknown option \"%s\"; did you mean \"%s\"?\n",
                     lc_printable(name, false, wrong, sizeof wrong), meant);
             return 2;
         }
         if (!must_be)
-            snprintf(wrong, sizeof wrong, "there is no option %.100s", option);
+            snprintf(wrong, sizeof wrong, "unknown option %.100s", option);
         else
             snprintf(wrong, sizeof wrong, "%s is \"%.100s\"; it must be %s", name, value, must_be);
         return usage(wrong);
     }
-    if (i >= argc) return usage("there is no program to start");
+    if (i >= argc) return usage("no program to start was given");
     args.argv = argv + i;
     if (lc_launch_with(&exit_status, &args) < 0 && !lc_error_is_told())
         fprintf(stderr, "error: %s\n", lc_error_message());

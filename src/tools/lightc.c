@@ -11,11 +11,11 @@ static const struct {
     const char *name, *usage, *what;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"run", "CONFIG.json|MODULE.so [--OPTION VALUE]...", "train, or evaluate, a module in a shared object", tool_run},
+    {"run", "CONFIG.json|MODULE.so [--OPTION VALUE]...", "train or evaluate a module in a shared object", tool_run},
     {"launch", "[-np N] [-H HOST:N,...] PROGRAM [ARGUMENT]...", "start the ranks of a program", tool_launch},
-    {"ckpt", "inspect|diff|consolidate CHECKPOINT...", "look into checkpoints, compare two, make a sharded one whole",
+    {"ckpt", "inspect|diff|consolidate CHECKPOINT...", "inspect a checkpoint, compare two, consolidate a sharded one",
      tool_ckpt},
-    {"doctor", "comm [--seconds S]", "how ranks reach each other, and what is in their way", tool_doctor},
+    {"doctor", "comm [--seconds S]", "show how ranks reach each other, and what hinders them", tool_doctor},
     {"bench", "comm [--OPTION VALUE]...", "measure the collectives on this machine", tool_bench},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
@@ -47,10 +47,10 @@ static int command(int argc, char **argv)
     const char *meant = nearest_word(name, names, COMMANDS);
     if (*name) lc_printable(name, false, shown, sizeof shown);
     if (*name && meant) {
-        fprintf(stderr, "error: there is no command \"%s\"; did you mean \"%s\"?\n", shown, meant);
+        fprintf(stderr, "error: unknown command \"%s\"; did you mean \"%s\"?\n", shown, meant);
         return 2;
     }
-    if (*name) fprintf(stderr, "error: there is no command \"%s\"\n", shown);
+    if (*name) fprintf(stderr, "error: unknown command \"%s\"\n", shown);
     usage(stderr);
     return 2;
 }

@@ -19,7 +19,7 @@ typedef struct run_options {
 } run_options;
 
 static const lc_option run_table[] = {
-    LC_FIELD(run_options, module, "the shared object; relative to the folder of the configuration"),
+    LC_FIELD(run_options, module, "the shared object; relative to the directory of the configuration"),
     LC_FIELD(run_options, command, "fit, validate, test or predict"),
 };
 
@@ -54,7 +54,7 @@ static lc_status module_of(const char *config, char *path, size_t size)
     free(text);
     if (status < 0) return lc_fail_context(status, "%s", config);
     if (lc_state_get_text(root, "module", &name) < 0) {
-        status = lc_fail(LC_ERR_CONFIG, "%s names no module; it needs a member \"module\": \"NAME.so\"", config);
+        status = lc_fail(LC_ERR_CONFIG, "%s does not name a module; it needs a member \"module\": \"NAME.so\"", config);
         goto done;
     }
     const char *slash = strrchr(config, '/');

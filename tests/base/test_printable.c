@@ -108,7 +108,7 @@ TEST(a_stranger_cannot_write_to_the_terminal)
         if (!lc__coordinator_waits(c, who, refused)) *refused = 0;
         nap(0.01);
     }
-    CHECK_CONTAINS(refused, "(host a\\x1b[2Jb\\x0d\\x0aerror: c\\x7f\\xc2\\x9b\\xff\xe2\x82\xac) was turned away");
+    CHECK_CONTAINS(refused, "(host a\\x1b[2Jb\\x0d\\x0aerror: c\\x7f\\xc2\\x9b\\xff\xe2\x82\xac) was rejected");
     lc__wire_release(&w);
     lc__coordinator_stop(c);
 }

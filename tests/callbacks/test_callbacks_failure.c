@@ -25,7 +25,7 @@ TEST(a_model_has_one_average)
     CHECK_OK(lc_weight_averaging_new(NULL, &cb[0]));
     CHECK_OK(lc_ema_weight_averaging_new(NULL, &cb[1]));
     CHECK_STATUS(run_fit(&r, cb, 2), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "validates with one average");
+    CHECK_CONTAINS(lc_error_message(), "validation can use only one average");
     run_release(&r);
 }
 

@@ -324,7 +324,7 @@ TEST(all_ranks_have_the_same)
     world_run_processes(w, open_differently, nothing, NULL);
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(w->ranks[i].status, LC_ERR_CONFIG);
-        CHECK_CONTAINS(w->ranks[i].message, "rank 0 are to have comm_security none, and those of rank 1 encrypt");
+        CHECK_CONTAINS(w->ranks[i].message, "rank 0 wants comm_security none, but rank 1 wants encrypt");
     }
     world_free(w);
     CHECK_STATUS(lc__security_find("tls", &s), LC_ERR_CONFIG);

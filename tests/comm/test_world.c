@@ -171,10 +171,10 @@ TEST(nonsense_is_refused_with_its_name)
 {
     static const char *const cases[][2] = {
         {"LIGHTC_RANK=1 LIGHTC_WORLD_SIZE=2", "not all of MASTER_ADDR, MASTER_PORT and LIGHTC_SECRET"},
-        {"RANK=1", "RANK is 1, and WORLD_SIZE is not set"},
-        {"RANK=0", "RANK is 0, and WORLD_SIZE is not set"},
-        {"WORLD_SIZE=2", "WORLD_SIZE is 2, and RANK is not set"},
-        {"LIGHTC_RANK=1", "LIGHTC_RANK is set, and LIGHTC_WORLD_SIZE is not"},
+        {"RANK=1", "RANK is 1 but WORLD_SIZE is not set"},
+        {"RANK=0", "RANK is 0 but WORLD_SIZE is not set"},
+        {"WORLD_SIZE=2", "WORLD_SIZE is 2 but RANK is not set"},
+        {"LIGHTC_RANK=1", "LIGHTC_RANK is set but LIGHTC_WORLD_SIZE is not"},
         {"OMPI_COMM_WORLD_RANK=two OMPI_COMM_WORLD_SIZE=3",
          "OMPI_COMM_WORLD_RANK is \"two\"; it must be a whole number"},
         {"OMPI_COMM_WORLD_RANK=-1 OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_RANK is \"-1\""},
@@ -183,13 +183,13 @@ TEST(nonsense_is_refused_with_its_name)
         {"RANK=0 WORLD_SIZE=0", "WORLD_SIZE is \"0\""},
         {"RANK=0 WORLD_SIZE=99999999999999999999", "WORLD_SIZE is \"99999999999999999999\""},
         {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2", "LOCAL_RANK is 2, and LOCAL_WORLD_SIZE is 2"},
-        {"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=3", "LOCAL_WORLD_SIZE is 3, more than WORLD_SIZE, which is 2"},
+        {"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=3", "LOCAL_WORLD_SIZE is 3, which is more than WORLD_SIZE, 2"},
         {"SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_NODEID=2 SLURM_NNODES=2",
          "SLURM_NODEID is 2, and SLURM_NNODES is 2"},
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=70000", "MASTER_PORT is \"70000\""},
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=http", "MASTER_PORT is \"http\""},
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a", "set MASTER_PORT"},
-        {"RANK=0 WORLD_SIZE=2 MASTER_PORT=7", "nothing says where the ranks meet. Set MASTER_ADDR"},
+        {"RANK=0 WORLD_SIZE=2 MASTER_PORT=7", "the address where the ranks meet is unknown. Set MASTER_ADDR"},
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=7 LIGHTC_SECRET=short", "the run's secret has 5 characters"},
         {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=2",
          "mpirun -x MASTER_ADDR=..."},
@@ -369,8 +369,8 @@ TEST(ranks_on_several_hosts_share_memory_where_they_can)
 TEST(ranks_that_want_different_things_are_told)
 {
     run *r = run_all(2, "tcp", "shm", work);
-    CHECK_CONTAINS(r->ranks[0].message, "rank 0 is to communicate over tcp, and rank 1 over shm");
-    CHECK_CONTAINS(r->ranks[1].message, "rank 1 is to communicate over shm, and rank 0 over tcp");
+    CHECK_CONTAINS(r->ranks[0].message, "rank 0 wants to communicate over tcp, but rank 1 over shm");
+    CHECK_CONTAINS(r->ranks[1].message, "rank 1 wants to communicate over shm, but rank 0 over tcp");
     munmap(r, sizeof *r);
 }
 

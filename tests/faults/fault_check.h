@@ -44,7 +44,7 @@ static void check_message(trial *r, long long step)
     const char *line = NULL;
     for (const char *at = r->err; at && *at; at = strchr(at, '\n'), at += at != NULL) {
         const char *error = strncmp(at, "error: ", 7) == 0 ? at : NULL;
-        if (r->restarts && strncmp(at, "rank ", 5) == 0 && strstr(at, "starting again")) error = at;
+        if (r->restarts && strncmp(at, "rank ", 5) == 0 && strstr(at, "restarting")) error = at;
         if (!error) continue;
         snprintf(want, sizeof want, "%.*s", (int)strcspn(at, "\n"), at);
         char host[64], of[64];
@@ -62,7 +62,7 @@ static void check_message(trial *r, long long step)
     snprintf(want, sizeof want, "rank %d of %d (host %s)", on, r->ranks, the.host);
     if (!strstr(text, rank_host) && !strstr(text, want))
         wrong(r, BLAMED, "the message does not name rank %d and its host: %s", on, text);
-    if (link && !strstr(r->err, "the process that coordinates the run (host machine0) is gone: nothing was heard"))
+    if (link && !strstr(r->err, "the coordinator of the run (host machine0) is gone: no heartbeat"))
         wrong(r, BLAMED, "the other machine has no message");
     if (!contains_one(text, k->cause)) wrong(r, BLAMED, "the message has none of the causes %s: %s", k->cause, text);
     const char *at = strstr(text, ", step ");
@@ -155,7 +155,7 @@ static void check_saved(trial *r, const char *folder, char newest[700])
 /* What messages name as the newest is there. */
 static void check_named(trial *r)
 {
-    static const char says[] = "the newest that is saved is ";
+    static const char says[] = "the newest saved one is ";
     char path[700];
     for (const char *at = r->err; (at = strstr(at, says));) {
         at += strlen(says);

@@ -49,7 +49,7 @@ static void rank_init(lc__control *c, int fd, lc_comm *comm)
     *c = (lc__control){.wake = -1, .step = -1, .watched = {comm}, .parent = getppid()};
     c->options = (lc__control_options){.rank = 1, .size = SIZE, .secret = SECRET, .identity = 7};
     c->options.times = lc__control_default_times(NULL);
-    snprintf(c->coordinator, sizeof c->coordinator, "the process that coordinates the run");
+    snprintf(c->coordinator, sizeof c->coordinator, "the coordinator of the run");
     lc__wire_init(&c->wire, fd, LC__UNPROVEN_BYTES);
     if (pthread_mutex_init(&c->lock, NULL) != 0 || pthread_cond_init(&c->changed, NULL) != 0) abort();
     c->heard = c->beat = lc__seconds();

@@ -94,7 +94,7 @@ static lc_status connect_here(lc_status (*check)(void *ctx), void *ctx, const ch
 {
     (void)check, (void)ctx, (void)deadline;
     if (!memchr(address, 0, sizeof((lc__tcp_card *)0)->address)) abort(); /* it is to be text */
-    if (called == STREAMS) return lc_fail(LC_ERR_IO, "connecting to %s, port %d: refused", address, port);
+    if (called == STREAMS) return lc_fail(LC_ERR_IO, "cannot connect to %s:%d: refused", address, port);
     *out = open_end(&ends[called++]);
     return LC_OK;
 }

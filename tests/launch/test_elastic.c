@@ -190,7 +190,7 @@ TEST(one_is_left)
     int n = lives_of(&r, 0, 1, pids);
     for (int i = 0; i < n; i++) kill(pids[i], SIGKILL); /* one of them is gone already */
     check_end(&r, "with 1 of 2 ranks (1 of 3)", "size=1 ");
-    CHECK_CONTAINS(r.err, "starting again from the last checkpoint (2 of 3)");
+    CHECK_CONTAINS(r.err, "restarting from the last checkpoint (2 of 3)");
     check_bits(&r);
 }
 
@@ -200,7 +200,7 @@ TEST(ranks_with_data_of_their_own_start_again)
     run r;
     start(&r, "%s --devices 2 --batch 6 --use_distributed_sampler false --max_restarts 1", program);
     lose(&r, 1, 2);
-    check_end(&r, "starting again from the last checkpoint (1 of 1)", "size=2 ");
+    check_end(&r, "restarting from the last checkpoint (1 of 1)", "size=2 ");
 }
 
 /* A rank is lost in the second: the first is not trained again, nor gone on with from what the second has saved. */
@@ -238,7 +238,7 @@ TEST(ranks_tell_on_what_terms_they_go_on)
     start(&r, "%s launch -np 2 --max_restarts 1 %s --batch 6 --strategy ddp --use_distributed_sampler false", lightc,
           program);
     lose(&r, 1, 2);
-    check_end(&r, "starting again from the last checkpoint (1 of 1)", "size=2 ");
+    check_end(&r, "restarting from the last checkpoint (1 of 1)", "size=2 ");
 }
 
 /* Processes of the ranks that have begun. */

@@ -134,14 +134,14 @@ TEST(ranks_start_again)
     run r;
     CHECK_EQ(launch(&r, "%s launch -np 2 --max_restarts 1 %s --act once --on 1", lightc, program), 0);
     CHECK_CONTAINS(r.err, "rank 1 of 2");
-    CHECK_CONTAINS(r.err, "starting again from the last checkpoint with 1 of 2 ranks (1 of 1)");
+    CHECK_CONTAINS(r.err, "restarting from the last checkpoint with 1 of 2 ranks (1 of 1)");
     CHECK_CONTAINS(report(&r, 0), "LIGHTC_RANK=0 LIGHTC_WORLD_SIZE=1 ");
     CHECK_STR(r.out, "rank 0 speaks\nrank 0 speaks\n");
     check_clean(&r, 2);
     /* Whoever is left is rank 0, and the last one starts again alone. */
     CHECK_EQ(launch(&r, "%s launch -np 2 --max_restarts 2 %s --act kill --on 0", lightc, program), 137);
     CHECK_CONTAINS(r.err, "with 1 of 2 ranks (1 of 2)");
-    CHECK_CONTAINS(r.err, "starting again from the last checkpoint (2 of 2)");
+    CHECK_CONTAINS(r.err, "restarting from the last checkpoint (2 of 2)");
     check_clean(&r, 2);
 }
 
@@ -259,9 +259,9 @@ TEST(mistakes_are_answered)
 {
     run r;
     CHECK_EQ(launch(&r, "%s launch -np 0 %s", lightc, program), 2);
-    CHECK_CONTAINS(r.err, "-np is \"0\"; it must be a number of ranks, 1 or more");
+    CHECK_CONTAINS(r.err, "-np is \"0\"; it must be a number of ranks, at least 1");
     CHECK_EQ(launch(&r, "%s launch --grace_period=0s %s", lightc, program), 2);
-    CHECK_CONTAINS(r.err, "--grace_period is \"0s\"; it must be seconds");
+    CHECK_CONTAINS(r.err, "--grace_period is \"0s\"; it must be a number of seconds");
     CHECK_CONTAINS(r.err, "usage: lightc launch ");
     CHECK_EQ(launch(&r, "%s launch", lightc), 2);
     CHECK_EQ(launch(&r, "%s launch --help", lightc), 0);
@@ -272,7 +272,7 @@ TEST(mistakes_are_answered)
     CHECK_EQ(launch(&r, "%s launch -np 2 /nowhere/program", lightc), 127);
     CHECK_CONTAINS(r.err, "/nowhere/program");
     CHECK_EQ(launch(&r, "%s launch -np 2 no-program-of-this-name", lightc), 127);
-    CHECK_CONTAINS(r.err, "cannot start \"no-program-of-this-name\": it is neither in PATH nor in this directory");
+    CHECK_CONTAINS(r.err, "cannot start \"no-program-of-this-name\": it is in neither PATH nor this directory");
     CHECK_EQ(launch(&r, "%s launch -np 2 /dev", lightc), 126);
     CHECK_CONTAINS(r.err, "cannot start \"/dev\": it is a directory");
     CHECK_EQ(launch(&r, "%s launch -np 2 /dev/null", lightc), 126);
@@ -282,7 +282,7 @@ TEST(mistakes_are_answered)
     CHECK_EQ(launch(&r, "%s launch -H local:x %s", lightc, program), 1);
     CHECK_CONTAINS(r.err, "a:4,b:4");
     CHECK_EQ(launch(&r, "%s launch -H local:2,b:2 %s", lightc, program), 1);
-    CHECK_CONTAINS(r.err, "by its name");
+    CHECK_CONTAINS(r.err, "use this machine's name");
 }
 
 /* As mpirun does. */
@@ -403,13 +403,13 @@ TEST(devices_are_those_that_were_started)
         const char *start, *options, *said;
     } cases[] = {
         {"-np 2", "--devices 2", NULL},
-        {"-np 2", "--devices 3", "devices=3, but lightc has started 2 on node 0"},
-        {"-np 2", "--devices 1", "devices=1, but lightc has started 2 on node 0"},
+        {"-np 2", "--devices 3", "devices=3, but lightc started 2 on node 0"},
+        {"-np 2", "--devices 1", "devices=1, but lightc started 2 on node 0"},
         {"-np 2", "--devices two", "devices is \"two\"; on CPUs it must be auto or a number"},
         {"-np 2", "--devices 2x", "devices is \"2x\"; on CPUs it must be auto or a number"},
         {"-np 2", "--num_nodes 2", NULL}, /* of which each has one */
         {"-np 2", "--devices 2 --num_nodes 2", "num_nodes=2, but"},
-        {"-np 1", "--devices 2 --strategy ddp", "devices=2, but lightc has started 1 on node 0"},
+        {"-np 1", "--devices 2 --strategy ddp", "devices=2, but lightc started 1 on node 0"},
         {"-H local:2,local:2", "--devices 2", NULL},
         {"-H local:2,local:2", "--devices 2 --num_nodes 2", NULL},
     };

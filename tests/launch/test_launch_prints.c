@@ -97,7 +97,7 @@ TEST(what_a_rank_said_before_it_failed)
         const char *act, *last_words, *how;
     } ways[] = {{"abort", "Assertion `", ": killed by signal 6 (Aborted)\n"},
                 {"kill", "", ": killed by signal 9 (Killed)\n"},
-                {"exit", "", ": ended with status 3\n"},
+                {"exit", "", ": exited with status 3\n"},
                 {"fail", "", ""}};
     run r;
     if (!has_mpirun()) SKIP("no Open MPI");

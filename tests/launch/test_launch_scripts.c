@@ -87,7 +87,7 @@ TEST(a_common_failure_costs_no_rank)
         CHECK_CONTAINS(r.err, "the disk of a rank is gone");
         in_time = strstr(r.err, "all 2 ranks: ");
     }
-    CHECK_CONTAINS(r.err, "starting again from the last checkpoint (1 of 1)");
+    CHECK_CONTAINS(r.err, "restarting from the last checkpoint (1 of 1)");
     check_clean(&r, 2);
 }
 
@@ -112,7 +112,7 @@ TEST(too_few_descriptors_are_named)
             n, lightc, program);
         int status = launch(&r, "%s --act meet", path);
         CHECK(status != 0 && status != 124);
-        named = strstr(r.err, "did not come within 4 s; the process that coordinates the run has no file descriptors");
+        named = strstr(r.err, "did not join within 4 s; the coordinator has no file descriptors");
     }
     CHECK(named);
 }
@@ -121,7 +121,7 @@ TEST(ranks_launch_none)
 {
     run r;
     CHECK_EQ(launch(&r, "%s launch -np 2 %s launch -np 2 %s", lightc, lightc, program), 1);
-    CHECK_CONTAINS(r.err, "error: this is rank 0 of a run that was launched, and ranks launch none; ");
+    CHECK_CONTAINS(r.err, "error: this is rank 0 of a launched run, and a rank cannot launch others; ");
     CHECK_EQ(launch(&r,
                     "%s launch -np 1 /usr/bin/env -u LIGHTC_RANK -u LIGHTC_COORDINATED %s launch -np 2 %s --act end",
                     lightc, lightc, program),
@@ -132,11 +132,11 @@ TEST(a_mistake_is_named)
 {
     run r;
     CHECK_EQ(launch(&r, "%s launch -np2 %s", lightc, program), 2);
-    CHECK_CONTAINS(r.err, "error: there is no option -np2\n");
+    CHECK_CONTAINS(r.err, "error: unknown option -np2\n");
     CHECK_EQ(launch(&r, "%s launch -np 0 %s", lightc, program), 2);
     CHECK_CONTAINS(r.err, "error: -np is \"0\"; it must be ");
     CHECK_EQ(launch(&r, "%s launch -np 2", lightc), 2); /* but for the options that the test adds */
-    CHECK_CONTAINS(r.err, "error: there is no option --dir");
+    CHECK_CONTAINS(r.err, "error: unknown option --dir");
 }
 
 TEST_MAIN

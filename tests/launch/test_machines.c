@@ -232,8 +232,8 @@ TEST(a_cut_link_ends_both_sides)
                 TEST_FAIL("machine %d ended %.2f s behind the cut", i, r.ended[i] - cut);
         }
         CHECK_CONTAINS(r.err[0], "error: rank 1 (host machine1), step ");
-        CHECK_CONTAINS(r.err[0], "its process is stopped, or its host or network is gone");
-        CHECK_CONTAINS(r.err[1], "the process that coordinates the run (host machine0) is gone: nothing was");
+        CHECK_CONTAINS(r.err[0], "its process is stopped, or its host or network is down");
+        CHECK_CONTAINS(r.err[1], "the coordinator of the run (host machine0) is gone: no heartbeat");
     }
 }
 

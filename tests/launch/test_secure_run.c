@@ -31,7 +31,7 @@ TEST(what_cannot_be_sealed_is_an_error)
 {
     run r;
     CHECK(train(&r, "mpi", "auth") != 0);
-    CHECK_CONTAINS(r.err, "comm_security=auth: MPI makes connections of its own, which lightc cannot seal");
+    CHECK_CONTAINS(r.err, "comm_security=auth: MPI makes its own connections, which lightc cannot seal");
     CHECK(train(&r, "tcp", "tls") != 0);
     CHECK_CONTAINS(r.err, "comm_security is \"tls\"; it must be none, auth or encrypt");
     if (lc__proof_reveals()) {

@@ -95,7 +95,7 @@ TEST(a_node_that_is_started_twice_disturbs_nobody)
     wait_for(&r, "out-0", "rank 0 has met 2\n");
     for (int k = 2; k < 5; k++) {
         CHECK_EQ(end_of(&r, start_node(&r, 1, k, port, k == 3 ? "kill" : "meet"), k), 1);
-        CHECK_CONTAINS(r.err, "refused node 1: rank 1 was started by another launcher before (host ");
+        CHECK_CONTAINS(r.err, "refused node 1: rank 1 was already started by another launcher (host ");
     }
     check_they_go_on(nodes);
 }
@@ -110,8 +110,8 @@ TEST(a_node_is_started_twice_before_its_ranks_come)
     nodes[1] = start_node(&r, 1, 1, port, "dawdle");
     (void)report(&r, 1);
     CHECK_EQ(end_of(&r, start_node(&r, 1, 2, port, "exit"), 2), 1);
-    CHECK_CONTAINS(r.err, "refused node 1: rank 1 was started by another launcher before (host ");
-    wait_for(&r, "err-0", "was turned away: rank 1 was started by another launcher before");
+    CHECK_CONTAINS(r.err, "refused node 1: rank 1 was already started by another launcher (host ");
+    wait_for(&r, "err-0", "was rejected: rank 1 was already started by another launcher");
     FILE *go = fopen(strcat(strcpy(r.out, r.dir), "/go"), "w");
     CHECK(go && fclose(go) == 0);
     wait_for(&r, "out-0", "rank 0 has met 2\n");
@@ -142,7 +142,7 @@ TEST(a_rank_that_is_started_twice_disturbs_nobody)
     wait_for(&r, "out-0", "a step\n");
     for (int k = 2; k < 4; k++) {
         CHECK_EQ(end_of(&r, start_rank(&r, 1, k, port), k), 1);
-        CHECK_CONTAINS(r.err, "refused rank 1: rank 1 has come before (host ");
+        CHECK_CONTAINS(r.err, "refused rank 1: rank 1 has already joined (host ");
     }
     check_they_go_on(ranks);
 }
@@ -202,7 +202,7 @@ TEST(launchers_speak_for_their_own_ranks_alone)
     CHECK_STATUS(lc__watch_open(&second, "node 1", 1, &other), LC_ERR_CONFIG);
     CHECK_STATUS(lc__watch_open(&both, "node 1", 2, &other), LC_ERR_CONFIG);
     CHECK_STATUS(lc__control_open(&nobody, &(lc__control *){NULL}), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "refused rank 1: rank 1 was started by another launcher before (host ");
+    CHECK_CONTAINS(lc_error_message(), "refused rank 1: rank 1 was already started by another launcher (host ");
     lc__control_rank_ended(&second, "killed");
     lc__watch_tell(one, 0, "killed"); /* of another's */
     CHECK(!ends(c));
@@ -218,7 +218,7 @@ TEST(launchers_speak_for_their_own_ranks_alone)
     /* one that has left comes back as itself only */
     lc__control_close(ranks[1]);
     CHECK_STATUS(lc__control_open(&second, &ranks[1]), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "refused rank 1: rank 1 has come before (host ");
+    CHECK_CONTAINS(lc_error_message(), "refused rank 1: rank 1 has already joined (host ");
     lc__control_close(ranks[0]);
     lc__coordinator_stop(c);
 }
@@ -236,7 +236,7 @@ TEST(another_size_of_a_rank_that_is_there_ends_nothing)
     for (int k = 0; k < 2; k++) {
         o.size = 3, o.rank = k ? 2 : 0; /* that of another run */
         CHECK_STATUS(lc__control_open(&o, &(lc__control *){NULL}), LC_ERR_CONFIG);
-        CHECK_CONTAINS(lc_error_message(), "the run has 2 ranks, and this is rank ");
+        CHECK_CONTAINS(lc_error_message(), "the run has 2 ranks, but this is rank ");
         CHECK(!ends(c));
     }
     lc__control *other = NULL;

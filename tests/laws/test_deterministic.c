@@ -664,12 +664,12 @@ static void expect(job *j, int n, const char *a, const char *b)
 TEST(chunks_that_ranks_cannot_share)
 {
     job j = job_of("share", MLP, 36, 0); /* 8 chunks of 5: 3 ranks */
-    expect(&j, 3, "cut into 8 chunks of 5, which 3 ranks cannot share", "deterministic_chunk of 12, 6, 3 (");
+    expect(&j, 3, "cut into 8 chunks of 5, which 3 ranks cannot divide", "deterministic_chunk of 12, 6, 3 (");
     j.chunk = 12;
     CHECK_OK(run(&j, NULL, &one));
     check_on(&j, "share", 3);
     j.batch = j.chunk = 2;
-    expect(&j, 2, "2 ranks cannot share", "a deterministic_chunk of 1 (");
+    expect(&j, 2, "2 ranks cannot divide", "a deterministic_chunk of 1 (");
 }
 
 /* Of an evaluation, of an epoch: some ranks log nothing in the first batch, or never. */
@@ -688,7 +688,7 @@ TEST(copies_that_are_no_sub_trees)
 {
     job j = job_of("copies", MLP, 36, 6);
     j.strategy = "sharded_hybrid";
-    expect(&j, 6, "must be a power of two, with numbers in a row", "--strategy sharded");
+    expect(&j, 6, "must be a power of two, with consecutive numbers", "--strategy sharded");
 }
 
 TEST(what_does_not_go_with_several_ranks)
@@ -696,10 +696,10 @@ TEST(what_does_not_go_with_several_ranks)
     job j = job_of("refused", MLP, 32, 0);
     j.counts = true;
     CHECK_OK(run(&j, NULL, &one));
-    expect(&j, 2, "training_step cannot change a tensor that lives on", "test_deterministic.c");
+    expect(&j, 2, "training_step cannot change a persistent tensor", "test_deterministic.c");
     j.devices = "2", j.strategy = "data_parallel";
     CHECK(run(&j, NULL, &one) < 0);
-    CHECK_CONTAINS(lc_error_message(), "training_step cannot change a tensor that lives on");
+    CHECK_CONTAINS(lc_error_message(), "training_step cannot change a persistent tensor");
     j.devices = NULL, j.strategy = "ddp";
     j.counts = false;
     j.optimizer = LBFGS;
@@ -707,10 +707,10 @@ TEST(what_does_not_go_with_several_ranks)
     expect(&j, 2, "LBFGS", "use another optimizer, or one rank");
     j.optimizer = SGD;
     j.sync_batchnorm = true;
-    expect(&j, 2, "sync_batchnorm", "use one of them");
+    expect(&j, 2, "sync_batchnorm", "use one of the two");
     j.sync_batchnorm = false;
     j.manual = true;
-    expect(&j, 2, "must call the backward pass", "net optimises manually");
+    expect(&j, 2, "must call the backward pass", "net optimizes manually");
 }
 
 /* What is clipped is their mean. */

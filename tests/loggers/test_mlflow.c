@@ -172,7 +172,7 @@ TEST(what_is_delivered_is_counted)
                               "{\"type\":\"row\",\"time\":1,\"step\":%d,\"values\":{\"a\":1}}\n", i);
     f.refuse = "log-batch", f.code = 503;
     CHECK_STATUS(lc__mlflow_send(&m, lines, n, &done), LC_ERR_IO);
-    CHECK_CONTAINS(lc_error_message(), "answered /api/2.0/mlflow/runs/log-batch with 503: not so");
+    CHECK_CONTAINS(lc_error_message(), "answered /api/2.0/mlflow/runs/log-batch with status 503: not so");
     CHECK_EQ(done, head);
     /* From there on, when it is back: every row once. */
     f.refuse = NULL, f.n = 0;
@@ -196,7 +196,7 @@ TEST(what_is_refused_is_left_out)
     send_ok(&m, "{\"type\":\"hparams\",\"time\":1,\"values\":{\"a\":true,\"lr\":0.001,\"c\":null,\"d\":\"\\u00e9\","
                 "\"e\":7,\"f\":\"inf\"}}\n");
     CHECK_EQ(m.refused, 1); /* lr alone; all others got through */
-    CHECK_CONTAINS(m.refusal, "with 400: not so");
+    CHECK_CONTAINS(m.refusal, "with status 400: not so");
     CHECK_CONTAINS(f.asked, "\"params\":[{\"key\":\"a\",\"value\":\"True\"}]}|");
     CHECK_CONTAINS(f.asked, "\"params\":[{\"key\":\"c\",\"value\":\"None\"}]}|");
     CHECK_CONTAINS(
@@ -234,15 +234,15 @@ TEST(answers_that_are_none)
     const struct {
         const char *says, *message;
     } answers[] = {
-        {"<html>", "this is no MLflow server: its answer is not JSON"},
-        {"", "this is no MLflow server: its answer is not JSON"},
-        {deep, "this is no MLflow server: its answer is not JSON"},
-        {"{\"experiment\":{\"experiment_id\":\"\xff\"}}", "this is no MLflow server: its answer is not JSON"},
-        {"{\"experiment\":{\"experiment_id\":1e999999}}", "there is no experiment"},
-        {"{\"experiment\":[[[]]]}", "there is no experiment"},
-        {"[]", "there is no experiment"},
-        {"null", "there is no experiment"},
-        {twice, "no run could be made"}, /* an experiment, and no run */
+        {"<html>", "this is not an MLflow server: its answer is not JSON"},
+        {"", "this is not an MLflow server: its answer is not JSON"},
+        {deep, "this is not an MLflow server: its answer is not JSON"},
+        {"{\"experiment\":{\"experiment_id\":\"\xff\"}}", "this is not an MLflow server: its answer is not JSON"},
+        {"{\"experiment\":{\"experiment_id\":1e999999}}", "cannot get or create experiment"},
+        {"{\"experiment\":[[[]]]}", "cannot get or create experiment"},
+        {"[]", "cannot get or create experiment"},
+        {"null", "cannot get or create experiment"},
+        {twice, "cannot create a run"}, /* an experiment, and no run */
     };
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         fake f = made();
@@ -452,7 +452,7 @@ TEST(a_server_that_is_away)
         warnings += row(l, 50) < 0; /* of what another thread has found out */
         pause_ms(5);
     } while (!warnings && ++tries < 4000);
-    if (warnings) CHECK_CONTAINS(lc_error_message(), "what is logged waits in");
+    if (warnings) CHECK_CONTAINS(lc_error_message(), "values are kept in");
     CHECK_EQ(warnings, 1);
     server s;
     server_start(&s, port);
@@ -465,7 +465,7 @@ TEST(a_server_that_is_away)
     s.f.n = 0, *s.f.asked = 0;
     CHECK_OK(row(l, 1000));
     CHECK_STATUS(l.ops->finish(l.self, "success"), LC_ERR_IO);
-    CHECK_CONTAINS(lc_error_message(), "waits in");
+    CHECK_CONTAINS(lc_error_message(), "are kept in");
     l.ops->free(l.self);
     CHECK_EQ(spools(dir), 1);
     /* Another run, for another server: it leaves it alone. Then one for this server. */
@@ -540,12 +540,12 @@ TEST(what_is_refused_later_is_said_in_the_end)
         pause_ms(5);
     }
     CHECK_EQ(warnings, 1);
-    CHECK_CONTAINS(lc_error_message(), "what is logged waits in");
+    CHECK_CONTAINS(lc_error_message(), "values are kept in");
     server s;
     server_start(&s, port);
     s.f.refuse = "log-batch", s.f.code = 400;
     CHECK_STATUS(l.ops->finish(l.self, "success"), LC_ERR_IO);
-    CHECK_CONTAINS(lc_error_message(), "refused and left out");
+    CHECK_CONTAINS(lc_error_message(), "refused and dropped");
     CHECK_CONTAINS(lc_error_message(), "not so");
     l.ops->free(l.self);
     server_stop(&s);
@@ -588,7 +588,7 @@ TEST(what_a_server_refuses_is_said)
     lc_logger l = start(dir, "run-1", s.port);
     CHECK_OK(row(l, 1));
     CHECK_STATUS(l.ops->finish(l.self, "success"), LC_ERR_IO);
-    CHECK_CONTAINS(lc_error_message(), "not so; that was left out");
+    CHECK_CONTAINS(lc_error_message(), "not so; that request was dropped");
     l.ops->free(l.self);
     server_stop(&s);
     CHECK_EQ(spools(dir), 0);

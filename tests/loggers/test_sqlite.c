@@ -89,7 +89,7 @@ TEST(sqlite_refuses_what_is_not_its_own)
     CHECK_CONTAINS(lc_error_message(), "database of another program");
     l.ops->free(l.self);
     CHECK_STATUS(lc_logger_new("sqlit", &l), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "known are: csv, sqlite, tensorboard");
+    CHECK_CONTAINS(lc_error_message(), "available: csv, sqlite, tensorboard");
 }
 
 #define PROCESSES 4

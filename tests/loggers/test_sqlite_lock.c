@@ -38,7 +38,7 @@ TEST(nothing_is_written_without_the_lock)
     CHECK_STATUS(l.ops->finish(l.self, "success"), LC_ERR_IO);
     CHECK_CONTAINS(lc_error_message(), "another run holds its lock");
     CHECK_CONTAINS(lc_error_message(), "5 records were lost");
-    CHECK_CONTAINS(lc_error_message(), "(success) is not in it");
+    CHECK_CONTAINS(lc_error_message(), "(success) is not recorded in it");
     l.ops->free(l.self);
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM run WHERE status = 'running' AND ended_ns IS NULL"), 1);
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM metric"), 0);

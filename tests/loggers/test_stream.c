@@ -211,7 +211,7 @@ TEST(readers_of_a_fifo_come_and_go)
     CHECK_OK(l.ops->log_hyperparameters(l.self, everything_hparams, 5));
     for (int i = 0; i < 10; i++) CHECK_OK(row(l, i));
     CHECK_STATUS(l.ops->flush(l.self), LC_ERR_IO);
-    CHECK_CONTAINS(lc_error_message(), "nobody reads the FIFO");
+    CHECK_CONTAINS(lc_error_message(), "the FIFO");
     pid_t child = reader(fifo, first, 9);
     lc_status status = LC_ERR_IO;
     for (int i = 0; i < 500 && status < 0; i++, pause_ms(20)) status = l.ops->flush(l.self);
@@ -312,7 +312,7 @@ TEST(a_command_that_fails)
     lc_logger l = start(dir, "|cat >'%s/got'; exit 3");
     CHECK_OK(row(l, 1));
     CHECK_STATUS(l.ops->finish(l.self, "success"), LC_ERR_IO);
-    CHECK_CONTAINS(lc_error_message(), "the command ended with status 3");
+    CHECK_CONTAINS(lc_error_message(), "the command exited with status 3");
     l.ops->free(l.self);
     l = start(dir, "|/nonexistent/command");
     CHECK_OK(row(l, 1));

@@ -265,13 +265,13 @@ static lc_tensor *refused(int i, const char **says)
         *says = "cross_entropy: reduction must be";
         return lc_cross_entropy(X(4, 3), X(4, 3), .reduction = LC_REDUCE_BATCHMEAN);
     case 10:
-        *says = "cross_entropy: ignore_index is for";
+        *says = "cross_entropy: ignore_index needs";
         return lc_cross_entropy(X(4, 3), X(4, 3), .has_ignore_index = true, .ignore_index = 1);
     case 11:
-        *says = "bce_with_logits: the target is [3], x is [4,3]";
+        *says = "bce_with_logits: the target is [3] but x is [4,3]";
         return lc_bce_with_logits(X(4, 3), X(3));
     case 12:
-        *says = "bce_with_logits: the target is [4,3], x is [3]";
+        *says = "bce_with_logits: the target is [4,3] but x is [3]";
         return lc_bce_with_logits(X(3), X(4, 3));
     case 13:
         *says = "bce_with_logits: the weight is [2,4,3]";
@@ -280,7 +280,7 @@ static lc_tensor *refused(int i, const char **says)
         *says = "bce_with_logits: the pos_weight is [2,4,3]";
         return lc_bce_with_logits(X(4, 3), X(4, 3), .pos_weight = X(2, 4, 3));
     case 15:
-        *says = "bce_with_logits: LC_REDUCE_BATCHMEAN is for lc_kl_div";
+        *says = "bce_with_logits: LC_REDUCE_BATCHMEAN is only for lc_kl_div";
         return lc_bce_with_logits(X(4, 3), X(4, 3), .reduction = LC_REDUCE_BATCHMEAN);
     case 16:
         *says = "mse_loss: LC_REDUCE_BATCHMEAN";
@@ -310,7 +310,7 @@ static lc_tensor *refused(int i, const char **says)
         *says = "prelu: there are 3 weights for 1 channels";
         return lc_prelu(X(3), X(3));
     case 25:
-        *says = "prelu: the weight needs one dimension, not 2";
+        *says = "prelu: the weight must have one dimension, not 2";
         return lc_prelu(X(4, 3), X(4, 3));
     case 26:
         *says = "prelu: there are 4 weights for 3 channels";
@@ -334,12 +334,12 @@ static lc_tensor *refused(int i, const char **says)
     case 32:
         parts[0] = NULL;
         CHECK(lc_chunk_at(X(4), -2, 0, parts, LC_HERE) == 0 && !parts[0]);
-        *says = "chunk: -2 parts were asked for; at least 1 is needed";
+        *says = "chunk: -2 parts were requested; there must be at least 1";
         return lc_zeros(LC_F32, 1);
     case 33:
         parts[0] = NULL;
         CHECK(lc_chunk_at(X(4), 0, 0, parts, LC_HERE) == 0 && !parts[0]);
-        *says = "chunk: 0 parts were asked for; at least 1 is needed";
+        *says = "chunk: 0 parts were requested; there must be at least 1";
         return lc_zeros(LC_F32, 1);
     case 34:
         *says = "pad: dimension 1 of 5 elements cannot be padded by -6 and 2";
@@ -354,7 +354,7 @@ static lc_tensor *refused(int i, const char **says)
         *says = "clamp: neither";
         return lc_clamp(X(3));
     case 38:
-        *says = "group_norm: the statistics of one value per group";
+        *says = "group_norm: statistics need more than one value per group";
         return lc_group_norm(X(1, 2), 2, NULL, NULL);
     case 39:
         *says = "embedding: padding_idx is -2";
@@ -363,7 +363,7 @@ static lc_tensor *refused(int i, const char **says)
         *says = "interpolate: give .output_size or .scale, not both";
         return lc_interpolate(X(1, 1, 3, 4), LC_NEAREST, .output_size = LC_DIMS(3, 4), .scale = 2);
     case 41:
-        *says = "conv1d: output padding is for transposed convolutions";
+        *says = "conv1d: output padding needs a transposed convolution";
         return lc_conv1d(X(1, 2, 5), X(2, 2, 3), NULL, .output_padding = LC_DIMS(1));
     case 42:
         parts[2] = NULL;
@@ -381,7 +381,7 @@ static lc_tensor *refused(int i, const char **says)
         return parts[3];
     case 45:
         CHECK_EQ(lc_split(X(2, 9), 2, 2, 4, parts), 4);
-        *says = "split: dimension 2 of a tensor of 2 dimensions";
+        *says = "split: dimension 2 is out of range for a tensor of 2 dimensions";
         return parts[0];
     default:
         return NULL;

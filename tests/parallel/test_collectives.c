@@ -213,18 +213,18 @@ static lc_status bad_calls(lc_comm *comm, void *ctx)
     lc_tensor_set_requires_grad(x, true);
     for (int what = 0; what < 12; what++) {
         static const char *const said[] = {
-            "there is no communicator",
+            "the communicator is missing",
             "there is no rank 2; there are 0 to 1",
-            "the first dimension of x, 5, is no multiple of the 2 ranks",
-            "x has no dimension to put ranks into",
-            "there is no sum of bool",
-            "is no multiple",
-            "no gradient flows through the max over ranks, only through the sum",
+            "the first dimension of x, 5, is not a multiple of the 2 ranks",
+            "x has no dimension along which ranks can be placed",
+            "sum is not defined for bool",
+            "is not a multiple",
+            "the max over ranks has no gradient; only the sum has",
             "gather_to: there is no rank -1; there are 0 to 1",
-            "x has no dimension to put ranks into; reshape it to [1]",
+            "x has no dimension along which ranks can be placed; reshape it to [1]",
             "scatter_from: there is no rank 2; there are 0 to 1",
-            "x has no dimension to put ranks into; reshape it to [1]",
-            "scatter_from: the first dimension of x, 5, is no multiple of the 2 ranks; pad it"};
+            "x has no dimension along which ranks can be placed; reshape it to [1]",
+            "scatter_from: the first dimension of x, 5, is not a multiple of the 2 ranks; pad"};
         LC_TRY(lc_step_begin(g, 0, 0));
         what == 0    ? lc_all_reduce(x, NULL, LC_COMM_SUM)
         : what == 1  ? lc_broadcast(x, comm, 2)

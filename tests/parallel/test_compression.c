@@ -230,7 +230,7 @@ static lc_status refused(lc_comm *comm, void *ctx)
         o.gradient_compression = k == 0 ? "fp8" : "bf16";
         o.handle_signals = false;
         lc_status s = lc_trainer_new(&o, &t);
-        static const char *const said[] = {"it must be none, bf16 or fp16", "leave out one of the two",
+        static const char *const said[] = {"it must be none, bf16 or fp16", "drop one of the two",
                                            "use --strategy ddp"};
         if (s >= 0 || !strstr(lc_error_message(), said[k]))
             return lc_fail(LC_ERR_INTERNAL, "case %d: %s", k, s < 0 ? lc_error_message() : "it is taken");

@@ -656,7 +656,7 @@ TEST(a_limit_holds_for_all_devices_together)
         CHECK_STATUS(limited(&j, all), LC_ERR_MEMORY);
         snprintf(needs, sizeof needs, "a rank needs %.2f KiB", (double)all / 1024);
         CHECK_CONTAINS(lc_error_message(), needs);
-        CHECK_CONTAINS(lc_error_message(), "Fewer devices would hold fewer gradients");
+        CHECK_CONTAINS(lc_error_message(), "Fewer devices would need memory for fewer gradients");
     }
 }
 

@@ -232,7 +232,7 @@ static lc_status outlive(lc_comm *comm, void *ctx)
     LC_TRY(lc_trainer_new(&opt, &t));
     s = lc_trainer_test(t, &m.base.base, &rest);
     RANK_CHECK(opt.gather_parameters ? s == LC_OK : s == LC_ERR_STATE || s == LC_ERR_PEER);
-    if (s == LC_ERR_STATE) RANK_CHECK(strstr(lc_error_message(), "of a trainer that is gone; load a checkpoint"));
+    if (s == LC_ERR_STATE) RANK_CHECK(strstr(lc_error_message(), "to a freed trainer; load a checkpoint"));
     lc_trainer_free(t);
     lc_dataloader_free(val);
     small_net_release(&m.base);

@@ -517,7 +517,7 @@ TEST(a_schedule_of_windows_needs_one_optimizer_that_steps_once)
     static const lc_module_ops many_ops = {LC_MODULE_OPS_INIT("lbfgs"), .training_step = small_net_training_step,
                                            .configure_optimizers = with_lbfgs};
     static const lc_module_ops *const all[] = {&two_ops, &many_ops, &set_ops};
-    static const char *const texts[] = {"needs one optimizer", "accumulate 1", "needs one optimizer"};
+    static const char *const texts[] = {"needs a single optimizer", "set it to 1", "needs a single optimizer"};
     const lc_accumulation later[] = {{2, 4}};
     for (int k = 0; k < 3; k++) {
         small_net m = {0};

@@ -104,7 +104,7 @@ static lc_status have_a_child(lc_comm *world)
         snprintf(why, sizeof why, "%s", lc_error_message());
         lc_comm_free(world);
         (void)!lc_fail(s, "%s", why);
-        _exit(s == LC_ERR_STATE && strstr(why, "child") ? lc_exit_status(s) : 9);
+        _exit(s == LC_ERR_STATE && strstr(why, "forked") ? lc_exit_status(s) : 9);
     }
     if (waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 1) return LC_OK;
     return lc_fail(LC_ERR_STATE, "the child of a rank ended with %d", status);

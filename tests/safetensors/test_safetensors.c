@@ -126,7 +126,8 @@ TEST(tensors)
     CHECK_STATUS(lc_safetensors_load_all(f, 1, both, true), LC_ERR_NOT_FOUND);
     CHECK_CONTAINS(lc_error_message(), "\"conv\"");
     CHECK_STATUS(lc_safetensors_load(f, "conv", plain), LC_ERR_SHAPE);
-    CHECK_CONTAINS(lc_error_message(), "t.safetensors\": tensor \"conv\" is F32 [2,3,2,2], the model's is f32 [2,3]");
+    CHECK_CONTAINS(lc_error_message(),
+                   "t.safetensors\": tensor \"conv\" is F32 [2,3,2,2], but the model's is f32 [2,3]");
     CHECK_STATUS(lc_safetensors_load(f, "none", plain), LC_ERR_NOT_FOUND);
     lc_safetensors_close(f);
     lc_tensor_unref(plain);
@@ -182,7 +183,7 @@ TEST(malformed_files)
         {"", 0, "the text ends too early"},
         {"[]", 0, "must be an object"},
         {"{}", 4, "describes only 0"},
-        {"{}x", 0, "text after the end"},
+        {"{}x", 0, "text after the end of the value"},
         {"{\"a\":1}", 0, "not described by an object"},
         {"{\"a\":{}}", 0, "lacks its dtype"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}", 4, "the text ends too early"},
@@ -190,7 +191,7 @@ TEST(malformed_files)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 5, "describes only 4"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}", 8, "4 bytes by its shape"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "data_offsets say [4, 0]"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "leaves a hole"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "leaves a gap"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}", 4, "no valid data_offsets"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "no valid data_offsets"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.0]}}", 4, "no valid data_offsets"},
@@ -200,10 +201,10 @@ TEST(malformed_files)
         {"{\"a\":{\"dtype\":\"F99\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "unknown data type"},
         {"{\"a\":{\"dtype\":32,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "unknown data type"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}", 4, "unknown field"},
-        {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "field twice"},
+        {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "duplicate field"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\",\"shape\":[1],"
          "\"data_offsets\":[4,8]}}",
-         8, "stands twice"},
+         8, "appears twice"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],"
          "\"data_offsets\":[0,4]}}",
          4, "overlaps"},
@@ -215,16 +216,16 @@ TEST(malformed_files)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807,9223372036854775807],\"data_offsets\":[0,4]}}", 4,
          "overflows"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[9223372036854775808],\"data_offsets\":[0,4]}}", 4, "64 bits"},
-        {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, "whole byte"},
+        {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, "byte boundary"},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1, "8 dimensions"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[9223372036854775804,9223372036854775807]}}", 4,
          "data_offsets say"},
         {"{\"__metadata__\":1}", 0, "must be an object"},
-        {"{\"__metadata__\":{\"a\":1}}", 0, "must be texts"},
-        {"{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, "stands twice"},
-        {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "stands twice"},
+        {"{\"__metadata__\":{\"a\":1}}", 0, "must be strings"},
+        {"{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, "appears twice"},
+        {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "appears twice"},
         {"{\"a\\u0000b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "zero character"},
-        {"{\"\xff\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "not UTF-8"},
+        {"{\"\xff\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "not valid UTF-8"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         lc_status status = open_header(bad[i].header, strlen(bad[i].header), bad[i].data);

@@ -60,7 +60,7 @@ without_trainer() { # what stands in for it in programs that use few of its opti
   check "a misspelt option is an error" fails --device 2
   check "with the right name in it" complains 'did you mean "devices"'
   check "an option that would have no effect is one, too" fails --limit_train_batches 3
-  check "which says so" complains 'no option "limit_train_batches" in this program'
+  check "which says so" complains 'option "limit_train_batches" of the trainer is not available in this program'
 }
 
 started_by() { # launcher and its arguments, --, arguments of the example
@@ -98,9 +98,9 @@ mnist_mlp | fashion_cnn)
   check "fast_dev_run leaves nothing behind" test ! -e fast/lightc.db
   check "understands --data-dir" run "${args[@]:2}" --data-dir data --fast_dev_run 1
   check "a folder without data is an error" fails --data nowhere
-  check "that names it" complains 'there is no folder "nowhere"'
+  check "that names it" complains 'there is no directory "nowhere"'
   check "as is one without files" fails --data root
-  check "which says what it lacks" complains '"root" holds no file train-images-idx3-ubyte'
+  check "which says what it lacks" complains '"root" contains neither train-images-idx3-ubyte'
   ;;
 sharded_gpt)
   args=(--threads 1 --max_steps 20)
@@ -280,7 +280,7 @@ ddp_mnist | ddp_by_hand)
     check "the same sums on any number of ranks are not promised" fails "${args[@]}" --deterministic
     mkdir -p mine && echo precious >mine/by_hand.ckpt
     check "a file in the way is an error" fails "${args[@]}" --default_root_dir mine
-    check "that says what to do" complains 'is no checkpoint, so it is not replaced; remove it'
+    check "that says what to do" complains 'is not a checkpoint, so it is not replaced; remove it'
     check "and leaves it alone" grep -qx precious mine/by_hand.ckpt
     check "and batches larger than the data" fails "${args[@]}" --batch_size 5000 --devices 2
     check "which is told" complains 'there is no batch'

@@ -196,9 +196,9 @@ case_started_by_scripts() {
 case_wrong_numbers() {
   train
   check "fewer tasks than --devices" fails run srun -n 2 "${command[@]}" --devices 4
-  check "are named" says 'devices=4, but slurm has started 2 on node 0'
+  check "are named" says 'devices=4, but slurm started 2 on node 0'
   check "fewer nodes than --num_nodes" fails run srun -n 2 "${command[@]}" --num_nodes 2
-  check "are named" says 'num_nodes=2, but the 2 ranks that slurm has started are on 1'
+  check "are named" says 'num_nodes=2, but the 2 ranks that slurm started are on 1'
 }
 
 case_killed() {
@@ -275,7 +275,7 @@ case_time_is_over() {
   batch_job -n 2 --time 1 -- "srun ${command[*]}"
   check "the run ends before the job must" within 30 is_over
   check "well" is COMPLETED
-  check "and says why" says "time limit reached: the Slurm job's time is over in (5[0-4]|[1-4]?[0-9]) s"
+  check "and says why" says "time limit reached: the Slurm job ends in (5[0-4]|[1-4]?[0-9]) s"
   check "with its result" [ -e result ]
 }
 

@@ -409,7 +409,7 @@ TEST(what_cannot_be_done_says_what_can)
     for (int s = 0; s < STRATEGIES; s++) {
         if (strategies[s].sums_windows)
             check_refused(strategies[s].name, 3, "--sync_batchnorm true --samples 74",
-                          "needs a sample of every batch on every rank, and this one has 2 for 3 ranks; leave it out "
+                          "needs a sample of every batch on every rank, but this one has 2 for 3 ranks; skip it "
                           "(drop_last), or use --strategy ddp or sharded_1");
     }
 }

@@ -50,13 +50,13 @@ TEST(the_doctor_says_what_is_in_the_way)
     check_says("  - hosts have different numbers of ranks");
     CHECK_EQ(run("$LIGHTC launch -H local:3,local:3 $LIGHTC doctor comm --seconds 0"), 0);
     check_says("all_gather, broadcast: each byte goes to another host once\n");
-    check_says("  - 3 ranks on a host are no power of two: sums go to another host once for each rank; take 2 or 4");
+    check_says("  - 3 ranks per host is not a power of two: sums go to another host once for each rank; use 2 or 4");
     CHECK_EQ(run("OMP_NUM_THREADS=500 $LIGHTC launch -np 2 $LIGHTC doctor comm --seconds 0"), 0);
     check_says("all calls, between all ranks: shm");
     check_says(": 2 ranks ");
     CHECK_EQ(run("$LIGHTC doctor comm --seconds 0.0001"), 0);
     check_says("1 rank on 1 host\n");
-    check_says("two processes of this host   tcp ");
+    check_says("two processes on this host   tcp ");
 }
 
 TEST(each_class_of_link_is_measured)

@@ -48,14 +48,14 @@ lc_status lc__cpu_arena_reserve(void **base, size_t *reserved)
         return LC_OK;
     }
     return lc_fail(LC_ERR_MEMORY,
-                   "cannot reserve %zu MiB of addresses (%s); raise the limit on address space (ulimit -v)",
+                   "cannot reserve %zu MiB of address space (%s); raise the limit on address space (ulimit -v)",
                    ARENA_SMALLEST >> 20, strerror(errno));
 }
 
 lc_status lc__cpu_arena_commit(void *base, size_t reserved, size_t bytes)
 {
     if (bytes > reserved)
-        return lc_fail(LC_ERR_MEMORY, "%zu MiB are needed, but only %zu MiB of addresses could be reserved",
+        return lc_fail(LC_ERR_MEMORY, "%zu MiB are needed, but only %zu MiB of address space could be reserved",
                        bytes >> 20, reserved >> 20);
     bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
     if (!bytes) return LC_OK;
@@ -80,7 +80,7 @@ void lc__cpu_arena_release(void *base, size_t reserved)
 static lc_status alloc(size_t bytes, int flags, void **out)
 {
     *out = NULL;
-    if (bytes > SIZE_MAX / 2) return lc_fail(LC_ERR_MEMORY, "%zu bytes are more than addresses can count", bytes);
+    if (bytes > SIZE_MAX / 2) return lc_fail(LC_ERR_MEMORY, "%zu bytes exceed the address space", bytes);
     if (bytes >= MAP_FROM) {
         void *p = mmap(NULL, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
         if (p != MAP_FAILED) {

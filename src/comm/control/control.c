@@ -48,8 +48,8 @@ static lc_status connect_to(lc__control *c, double until)
     lc__wire_init(&c->wire, fd, LC__UNPROVEN_BYTES);
     lc__socket_local(fd, c->local, sizeof c->local);
     if (!lc__proof_reveals() || lc__socket_is_loopback(c->local)) return LC_OK;
-    return lc_fail(LC_ERR_UNSUPPORTED, "rank %d would have to send the run's secret to %s, port %d, because %s",
-                   o->rank, o->address, o->port, lc__proof_why_not());
+    return lc_fail(LC_ERR_UNSUPPORTED, "rank %d would have to send the run's secret to %s:%d, because %s", o->rank,
+                   o->address, o->port, lc__proof_why_not());
 }
 
 /* Until something has changed or `until`; with the lock. */
@@ -67,7 +67,7 @@ static lc_status await_all(lc__control *c, double until)
         if (c->waiting[0]) {
             char text[1024], *more = c->waiting + strcspn(c->waiting, "\n");
             if (*more) *more++ = 0;
-            snprintf(text, sizeof text, "waiting for %s at %s, port %d%s%s", c->waiting, o->address, o->port,
+            snprintf(text, sizeof text, "waiting for %s at %s:%d%s%s", c->waiting, o->address, o->port,
                      *more ? "; " : "", more);
             c->waiting[0] = 0;
             pthread_mutex_unlock(&c->lock);
@@ -80,17 +80,18 @@ static lc_status await_all(lc__control *c, double until)
     if (c->ended) return lc__control_fail_ended(c);
     if (c->ready) return LC_OK;
     if (c->refused[0])
-        return lc_fail(LC_ERR_CONFIG, "the process that coordinates the run at %s, port %d, refused rank %d: %s",
-                       o->address, o->port, o->rank, c->refused);
+        return lc_fail(LC_ERR_CONFIG, "the coordinator of the run at %s:%d refused rank %d: %s", o->address, o->port,
+                       o->rank, c->refused);
     if (c->doubt[0])
-        return lc_fail(LC_ERR_CONFIG, "whoever listens at %s, port %d, does not coordinate the run of rank %d: %s",
+        return lc_fail(LC_ERR_CONFIG, "the process listening at %s:%d does not coordinate the run of rank %d: %s",
                        o->address, o->port, o->rank, c->doubt);
     if (c->over && !c->welcome)
         return lc_fail(LC_ERR_CONFIG,
-                       "whoever listens at %s, port %d, hung up on rank %d without a word: it coordinates no run",
+                       "the process listening at %s:%d closed the connection of rank %d without answering: it is not a "
+                       "coordinator",
                        o->address, o->port, o->rank);
-    return lc_fail(LC_ERR_PEER, "the process that coordinates the run at %s, port %d, did not start it within %.3g s",
-                   o->address, o->port, o->times.start);
+    return lc_fail(LC_ERR_PEER, "the coordinator at %s:%d did not start the run within %.3g s", o->address, o->port,
+                   o->times.start);
 }
 
 static void init_locks(lc__control *c)
@@ -123,9 +124,9 @@ static lc_status begin(lc__control *c, const lc__control_options *o, double unti
     c->options.address = c->address;
     c->options.secret = c->secret;
     if (!c->address || !c->secret) return lc_fail(LC_ERR_MEMORY, "out of memory: a rank's control channel");
-    snprintf(c->coordinator, sizeof c->coordinator, "the process that coordinates the run");
+    snprintf(c->coordinator, sizeof c->coordinator, "the coordinator of the run");
     c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (c->wake < 0) return lc_fail(LC_ERR_IO, "an event descriptor: %s", strerror(errno));
+    if (c->wake < 0) return lc_fail(LC_ERR_IO, "cannot make an event descriptor: %s", strerror(errno));
     LC_TRY(connect_to(c, until));
     c->heard = c->beat = lc__seconds();
     LC_TRY(lc__thread_start(&c->thread, lc__control_serve, c, "the control channel"));
@@ -196,7 +197,7 @@ static lc_status gather(lc__control *c, const void *mine, void *all, size_t byte
     uint8_t number[8];
     lc_status s = LC_OK;
     if (bytes > LC__MEETING_BYTES)
-        return lc_fail(LC_ERR_ARGUMENT, "a rank can tell at most %d bytes over the control channel, not %zu",
+        return lc_fail(LC_ERR_ARGUMENT, "a rank can send at most %d bytes over the control channel, not %zu",
                        LC__MEETING_BYTES, bytes);
     pthread_mutex_lock(&c->lock);
     c->gifts = all;
@@ -216,8 +217,7 @@ static lc_status gather(lc__control *c, const void *mine, void *all, size_t byte
         pthread_mutex_lock(&c->lock);
     }
     if (s >= 0 && !c->met)
-        s = c->ended ? lc__control_fail_ended(c)
-                     : lc_fail(LC_ERR_PEER, "the process that coordinates the run has left it");
+        s = c->ended ? lc__control_fail_ended(c) : lc_fail(LC_ERR_PEER, "the coordinator has left the run");
     c->gifts = NULL;
     pthread_mutex_unlock(&c->lock);
     return s;

@@ -49,9 +49,10 @@ lc_status lc__coordinator_start_as(const char *address, bool others, int *port, 
                                    const lc__control_times *times, bool *everywhere, lc__coordinator **out) LC_MUST_USE;
 /* What people are told then. */
 #define LC__EVERYWHERE                                                                                                 \
-    "warning: MASTER_ADDR (%s) is no address of this host, which listens on all of its own; if the other ranks do "    \
+    "warning: MASTER_ADDR (%s) is not an address of this host, so it listens on all of its addresses; if the other "   \
+    "ranks do not "                                                                                                    \
     "not "                                                                                                             \
-    "come, set it to an address of the host of rank 0, or start this one as another node"
+    "connect, set it to an address of the host of rank 0, or start this one as another node"
 /* Ends the run on behalf of a rank that cannot say so itself any more: its process has ended, `how` ("killed by signal
  * 9 (Killed)"; NULL: well). What the rank said itself before, with lc__control_fail or goodbye, goes before it. One
  * that has ended well without coming ends the run only if another has come, and so waits for it. */
@@ -84,7 +85,7 @@ int lc__coordinator_stopped(lc__coordinator *c);
 /* The message that ended the run, or "". "rank 3 (host a), step 120, epoch 2, validation: why". */
 void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
 /* In that message, of a rank of which nobody has said how it ended. */
-#define LC__GONE "its process ended, or its network did: the connection is gone"
+#define LC__GONE "its process ended or its network failed: the connection is closed"
 /* The last calls of each rank, once the run has ended. */
 void lc__coordinator_last_calls(lc__coordinator *c, lc__str *out);
 /* The same of a run that goes on, if a rank has been in the same call for more than a second; else nothing. */

@@ -105,7 +105,7 @@ static void take_ready(lc__control *c, const lc__frame *f)
     if (rank < (uint32_t)c->options.size)
         snprintf(c->coordinator, sizeof c->coordinator, "rank %u (host %s), which coordinates the run,", rank, host);
     else
-        snprintf(c->coordinator, sizeof c->coordinator, "the process that coordinates the run (host %s)", host);
+        snprintf(c->coordinator, sizeof c->coordinator, "the coordinator of the run (host %s)", host);
     c->ready = true;
     pthread_cond_broadcast(&c->changed);
 }
@@ -126,11 +126,11 @@ static bool take_welcome(lc__control *c, const lc__frame *f)
     const char *secret = c->options.secret;
     const lc__proof_ask ask = lc__control_ask(LC__PROOF_COORDINATOR, c->asked, c->hello);
     if (!c->greeted || f->n != LC__PROOF || !lc__proof_is(secret, strlen(secret), &ask, f->data)) {
-        snprintf(c->doubt, sizeof c->doubt, "it does not know the run's secret");
+        snprintf(c->doubt, sizeof c->doubt, "it does not know the secret of the run");
         return false;
     }
     if (lc__wire_seal(&c->wire, secret, strlen(secret), &ask, true) < 0) {
-        snprintf(c->doubt, sizeof c->doubt, "this rank cannot seal what it says to it: %.150s", lc_error_message());
+        snprintf(c->doubt, sizeof c->doubt, "this rank cannot seal its messages to it: %.150s", lc_error_message());
         return false;
     }
     c->welcome = true;
@@ -174,7 +174,7 @@ static void take(lc__control *c, const lc__frame *f)
         break;
     case LC__FRAME_END:
         lc__frame_lines(f->data, f->n, text, sizeof text);
-        end_run(c, *text ? text : "the run has ended, and no reason was given");
+        end_run(c, *text ? text : "the run has ended without a reason");
         c->by_word = c->over = true;
         break;
     case LC__FRAME_BYE: /* the others have gone on without it: so does this rank */
@@ -198,11 +198,11 @@ static void listen_to(lc__control *c)
             got = -1;
         if (got < 0) break;
     }
-    if (got < 0 && !c->welcome && !c->doubt[0]) snprintf(c->doubt, sizeof c->doubt, "what it sends is not understood");
+    if (got < 0 && !c->welcome && !c->doubt[0]) snprintf(c->doubt, sizeof c->doubt, "it sent an invalid message");
     if (got < 0)
-        disconnect(c, c->wire.tampered ? LC__TAMPERED : "what it sends is not understood");
+        disconnect(c, c->wire.tampered ? LC__TAMPERED : "it sent an invalid message");
     else if (!open || c->over)
-        disconnect(c, "the connection is gone");
+        disconnect(c, "the connection is closed");
 }
 
 /* ---- the thread; with the lock ---- */
@@ -232,7 +232,7 @@ static void flush(lc__control *c)
 {
     if (c->wire.fd < 0) return;
     if (!lc__wire_flush(&c->wire))
-        disconnect(c, "the connection is gone");
+        disconnect(c, "the connection is closed");
     else if (c->closing && !lc__wire_pending(&c->wire))
         (void)shutdown(c->wire.fd, SHUT_WR); /* the coordinator answers by closing its end */
 }
@@ -257,7 +257,7 @@ static void miss_launcher(lc__control *c)
     if (!may || getppid() == c->parent) return;
     c->orphaned = true;
     lc__put_u32(head + 4, UINT32_MAX);
-    snprintf(why, sizeof why, "the process that started it (%s) is gone", c->options.launcher);
+    snprintf(why, sizeof why, "the process that started it (%s) has exited", c->options.launcher);
     (void)lc__control_tell(c, LC__FRAME_FAIL, head, sizeof head, why, strlen(why));
 }
 
@@ -289,8 +289,7 @@ static void judge(lc__control *c, double now)
     char how[128];
     const lc__control_times *t = &c->options.times;
     if (c->wire.fd >= 0 && c->welcome && !c->closing && now - c->heard > t->silence) {
-        snprintf(how, sizeof how,
-                 "nothing was heard from it for %.3g s: it is stopped, or its host or the network is gone",
+        snprintf(how, sizeof how, "no heartbeat from it for %.3g s: it is stopped, or its host or the network is down",
                  now - c->heard);
         disconnect(c, how);
     }

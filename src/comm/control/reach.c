@@ -25,7 +25,7 @@ static void tell(const lc__control_options *o, const char *who, double *word)
     double now = lc__seconds();
     if (now < *word) return;
     *word = now + NEXT_WORD;
-    snprintf(text, sizeof text, "%s waits for the process that coordinates the run: %s", who, lc_error_message());
+    snprintf(text, sizeof text, "%s waits for the coordinator of the run: %s", who, lc_error_message());
     if (o->say) o->say(o->ctx, text);
 }
 
@@ -36,10 +36,10 @@ static lc_status await_word(const lc__control_options *o, const char *who, int f
     for (double now; (now = lc__seconds()) < until;) {
         double next = *word > now && *word < until ? *word : until;
         if (poll(&p, 1, (int)((next - now) * 1000) + 1) > 0) return LC_OK;
-        (void)!lc_fail(LC_ERR_IO, "whoever listens at %s, port %d, does not say a word", o->address, o->port);
+        (void)!lc_fail(LC_ERR_IO, "%s:%d accepts connections but does not answer", o->address, o->port);
         tell(o, who, word);
     }
-    return lc_fail(LC_ERR_IO, "whoever listens at %s, port %d, has not said a word", o->address, o->port);
+    return lc_fail(LC_ERR_IO, "%s:%d accepted the connection but did not answer", o->address, o->port);
 }
 
 lc_status lc__control_reach(const lc__control_options *o, const char *who, double until, int *out)
@@ -57,5 +57,5 @@ lc_status lc__control_reach(const lc__control_options *o, const char *who, doubl
     *out = fd;
     if (s >= 0) return LC_OK;
     if (fd >= 0) close(fd);
-    return lc_fail_context(s, "%s did not reach the process that coordinates the run within %.3g s", who, start);
+    return lc_fail_context(s, "%s did not reach the coordinator of the run within %.3g s", who, start);
 }

@@ -60,12 +60,12 @@ bool lc__control_answer(const lc__control_options *o, lc__proof_role role, int c
 {
     uint8_t *nonce = hello + LC__HELLO_HEAD;
     if (challenge->n != LC__CHALLENGE_BYTES || lc__get_u32(challenge->data) != LC__CONTROL_VERSION) {
-        snprintf(doubt, LC__DOUBT_TEXT, "it is another version of lightc");
+        snprintf(doubt, LC__DOUBT_TEXT, "it is a different version of lightc");
         return false;
     }
     if (lc__get_u32(challenge->data + 4) != lc__proof_reveals()) {
-        snprintf(doubt, LC__DOUBT_TEXT, "only one of the two has OpenSSL's libcrypto: %s",
-                 lc__proof_reveals() ? lc__proof_why_not() : "this rank has it");
+        snprintf(doubt, LC__DOUBT_TEXT, "only one of the two ends has OpenSSL's libcrypto: %s",
+                 lc__proof_reveals() ? lc__proof_why_not() : "this rank does");
         return false;
     }
     memset(hello, 0, LC__HELLO_BYTES);
@@ -80,7 +80,7 @@ bool lc__control_answer(const lc__control_options *o, lc__proof_role role, int c
         const lc__proof_ask ask = lc__control_ask(role, challenge->data + 8, hello);
         if (lc__proof_make(o->secret, strlen(o->secret), &ask, nonce + LC__NONCE) >= 0) return true;
     }
-    snprintf(doubt, LC__DOUBT_TEXT, "this rank cannot answer it: out of memory, or of random numbers");
+    snprintf(doubt, LC__DOUBT_TEXT, "this rank cannot answer it: out of memory or random numbers");
     return false;
 }
 

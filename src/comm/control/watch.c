@@ -20,7 +20,7 @@ struct lc__watch {
 
 static bool take_challenge(lc__watch *w, const lc__control_options *o, int count, const lc__frame *f)
 {
-    snprintf(w->doubt, sizeof w->doubt, "what it sends is not understood");
+    snprintf(w->doubt, sizeof w->doubt, "it sent an invalid message");
     if (f->kind != LC__FRAME_CHALLENGE || f->n != LC__CHALLENGE_BYTES) return false;
     w->doubt[0] = 0;
     w->greeted = true;
@@ -38,9 +38,9 @@ static bool take_answer(lc__watch *w, const lc__control_options *o, const lc__fr
     }
     w->welcome =
         f->kind == LC__FRAME_WELCOME && f->n == LC__PROOF && lc__proof_is(o->secret, strlen(o->secret), &ask, f->data);
-    if (!w->welcome) snprintf(w->doubt, sizeof w->doubt, "it does not know the run's secret");
+    if (!w->welcome) snprintf(w->doubt, sizeof w->doubt, "it does not know the secret of the run");
     if (w->welcome && lc__wire_seal(&w->wire, o->secret, strlen(o->secret), &ask, true) < 0) {
-        snprintf(w->doubt, sizeof w->doubt, "what is said to it cannot be sealed: %.150s", lc_error_message());
+        snprintf(w->doubt, sizeof w->doubt, "messages to it cannot be sealed: %.150s", lc_error_message());
         w->welcome = false;
     }
     return w->welcome;
@@ -58,7 +58,7 @@ static void introduce(lc__watch *w, const lc__control_options *o, int count, dou
         open = lc__wire_fill(&w->wire);
         while (!w->welcome && (got = lc__wire_next(&w->wire, &f)) > 0)
             if (!(w->greeted ? take_answer(w, o, &f) : take_challenge(w, o, count, &f))) return;
-        if (got < 0) snprintf(w->doubt, sizeof w->doubt, "what it sends is not understood");
+        if (got < 0) snprintf(w->doubt, sizeof w->doubt, "it sent an invalid message");
         if (got < 0) return;
     }
 }
@@ -70,14 +70,14 @@ static lc_status try_to_open(lc__watch *w, const lc__control_options *o, const c
     lc__wire_init(&w->wire, fd, LC__UNPROVEN_BYTES);
     lc__socket_local(fd, w->local, sizeof w->local);
     if (lc__proof_reveals() && !lc__socket_is_loopback(w->local))
-        return lc_fail(LC_ERR_UNSUPPORTED, "%s would have to send the run's secret to %s, port %d, because %s", who,
+        return lc_fail(LC_ERR_UNSUPPORTED, "%s would have to send the run's secret to %s:%d, because %s", who,
                        o->address, o->port, lc__proof_why_not());
     introduce(w, o, count, until);
     if (w->refused[0])
-        return lc_fail(LC_ERR_CONFIG, "the process that coordinates the run at %s, port %d, refused %s: %s", o->address,
-                       o->port, who, w->refused);
+        return lc_fail(LC_ERR_CONFIG, "the coordinator of the run at %s:%d refused %s: %s", o->address, o->port, who,
+                       w->refused);
     if (w->doubt[0])
-        return lc_fail(LC_ERR_CONFIG, "whoever listens at %s, port %d, does not coordinate the run of %s: %s",
+        return lc_fail(LC_ERR_CONFIG, "the process listening at %s:%d does not coordinate the run of %s: %s",
                        o->address, o->port, who, w->doubt);
     return LC_OK;
 }

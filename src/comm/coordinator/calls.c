@@ -56,7 +56,7 @@ static void known_as(const lc__coordinator *c, const lc__member *m, char *text, 
     else if (!m->calls[0])
         snprintf(text, size, ": unknown");
     else
-        snprintf(text, size, ", as told %.1f s before the end:", since > m->called ? since - m->called : 0);
+        snprintf(text, size, ", as reported %.1f s before the end:", since > m->called ? since - m->called : 0);
 }
 
 static bool same_calls(const lc__member *a, const lc__member *b)
@@ -94,7 +94,7 @@ void lc__calls_list(const lc__coordinator *c, lc__str *out)
     bool some = false;
     for (int i = 0; i < c->size; i++) some |= c->members[i].calls[0] != 0;
     some = some && !nobody_waits(c) && !is_own_matter(c);
-    if (some) lc__str_add(out, "the last calls of each rank (> has not ended):\n");
+    if (some) lc__str_add(out, "the last calls of each rank (> has not finished):\n");
     for (int i = 0, kinds = 0; i < c->size && some && shown && same; i++) {
         char who[256], known[64];
         int rest = 0;
@@ -176,7 +176,7 @@ static double stands(const lc__coordinator *c, const lc__member *m, double now)
 static void name_doing(const lc__coordinator *c, int rank, char *text, size_t size)
 {
     const lc__member *m = &c->members[rank];
-    char call[DOING_TEXT] = "a meeting of all ranks, to begin or to end";
+    char call[DOING_TEXT] = "a barrier of all ranks, at the start or the end";
     if (!m->gift_number) name_call(&m->under_way, call, sizeof call);
     snprintf(text, size, "rank %d (host %s) in %s", rank, m->host, call);
 }
@@ -186,7 +186,7 @@ static void find_standstill(lc__coordinator *c, double now)
     const lc__member *m = c->members;
     int one = -1, other = -1;
     double least = 0;
-    char first[DOING_TEXT + 100], second[DOING_TEXT + 100] = "no other rank is left";
+    char first[DOING_TEXT + 100], second[DOING_TEXT + 100] = "no other rank remains";
     for (int i = 0; i < c->size; i++) {
         if (m[i].state == LC__LEFT) continue;
         double s = m[i].state == LC__HERE ? stands(c, &m[i], now) : 0;
@@ -200,8 +200,8 @@ static void find_standstill(lc__coordinator *c, double now)
     if (one < 0) return;
     name_doing(c, one, first, sizeof first);
     if (other >= 0) name_doing(c, other, second, sizeof second);
-    snprintf(c->message, sizeof c->message,
-             "the ranks wait for each other, and nothing has moved for %.3g s: %s, and %s", least, first, second);
+    snprintf(c->message, sizeof c->message, "the ranks wait for each other without progress for %.3g s: %s, and %s",
+             least, first, second);
     lc__verdict_end(c);
 }
 

@@ -270,15 +270,14 @@ static lc_status start(lc__coordinator *c, const char *address, int *port)
         c->members[i].step = -1;
     }
     c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (c->wake < 0) return lc_fail(LC_ERR_IO, "an event descriptor: %s", strerror(errno));
+    if (c->wake < 0) return lc_fail(LC_ERR_IO, "cannot make an event descriptor: %s", strerror(errno));
     LC_TRY(lc__socket_listen(address, port, &c->listener));
     lc__socket_local(c->listener, here, sizeof here);
     if (lc__proof_reveals() && !lc__socket_is_loopback(here))
-        return lc_fail(
-            LC_ERR_UNSUPPORTED,
-            "ranks of several hosts cannot meet at %s, port %d: they would have to send each other the run's "
-            "secret, because %s; on one host they meet at 127.0.0.1",
-            here, *port, lc__proof_why_not());
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "ranks of several hosts cannot meet at %s:%d: they would have to send each other the run's "
+                       "secret, because %s; on one host they can meet at 127.0.0.1",
+                       here, *port, lc__proof_why_not());
     lc__door_gather(c, lc__seconds());
     LC_TRY(lc__thread_start(&c->thread, run, c, "coordinating the run"));
     c->forked = (lc__at_fork){.let_go = let_go, .self = c};
@@ -315,8 +314,9 @@ lc_status lc__coordinator_start_as(const char *address, bool others, int *port, 
     lc_status s = lc__coordinator_start(on, port, size, secret, times, out);
     *everywhere = s == LC_ERR_CONFIG && others && address && strcmp(on, "*") != 0;
     if (*everywhere) s = lc__coordinator_start("*", port, size, secret, times, out);
-    if (s == LC_ERR_STATE) return lc_fail_context(s, "another run may use the port; MASTER_PORT chooses another");
-    if (s == LC_ERR_CONFIG) return lc_fail_context(s, "MASTER_ADDR has to be an address of the host of rank 0");
+    if (s == LC_ERR_STATE)
+        return lc_fail_context(s, "another run may be using the port; set MASTER_PORT to a different one");
+    if (s == LC_ERR_CONFIG) return lc_fail_context(s, "MASTER_ADDR must be an address of the host of rank 0");
     return s;
 }
 

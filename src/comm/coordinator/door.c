@@ -47,7 +47,7 @@ static void refuse(lc__coordinator *c, lc__wire *w, const lc__frame *hello, doub
     lc__control_sender(hello->data, sender);
     sender[strcspn(sender, ",")] = 0;
     if (!c->refused[0]) c->word = now;
-    snprintf(c->refused, sizeof c->refused, "a %s %u (%.63s) was turned away: %.139s",
+    snprintf(c->refused, sizeof c->refused, "a %s %u (%.63s) was rejected: %.139s",
              hello->kind == LC__FRAME_WATCH ? "launcher of rank" : "rank", lc__get_u32(hello->data + 4), sender, why);
     if (!ends || c->ending) return;
     snprintf(c->message, sizeof c->message, "%s", c->refused);
@@ -75,10 +75,10 @@ static bool is_missed(const lc__coordinator *c, uint32_t rank, uint64_t identity
 static const char *misfit(const lc__coordinator *c, const uint8_t *hello, char *text, size_t size)
 {
     uint32_t rank = lc__get_u32(hello + 4), ranks = lc__get_u32(hello + 8);
-    if (lc__get_u32(hello) != LC__CONTROL_VERSION) return "the run is coordinated by another version of lightc";
+    if (lc__get_u32(hello) != LC__CONTROL_VERSION) return "the run is coordinated by a different version of lightc";
     if (ranks == (uint32_t)c->size && rank < ranks) return NULL;
-    snprintf(text, size, "the run has %d ranks, and this is rank %u of %u; start all with the same numbers", c->size,
-             rank, ranks);
+    snprintf(text, size, "the run has %d ranks, but this is rank %u of %u; start all ranks with the same numbers",
+             c->size, rank, ranks);
     return text;
 }
 
@@ -121,7 +121,7 @@ static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, doubl
     const lc__proof_ask its = lc__control_ask(launches ? LC__PROOF_WATCHER : LC__PROOF_RANK, s->asked, f->data),
                         ours = lc__control_ask(LC__PROOF_COORDINATOR, s->asked, f->data);
     if (!lc__proof_is(c->secret, strlen(c->secret), &its, f->data + LC__HELLO_HEAD + LC__NONCE)) {
-        refuse(c, w, f, now, false, "its secret is that of another run");
+        refuse(c, w, f, now, false, "it has the secret of another run");
         return false;
     }
     uint32_t rank = lc__get_u32(f->data + 4);
@@ -141,7 +141,7 @@ static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, doubl
     }
     lc__member *m = &c->members[rank];
     if (m->process && (m->state != LC__LEFT || m->identity != identity)) {
-        snprintf(text, sizeof text, "rank %u has come before (host %s, process %llu)", rank, m->host,
+        snprintf(text, sizeof text, "rank %u has already joined (host %s, process %llu)", rank, m->host,
                  (unsigned long long)m->process);
         refuse(c, w, f, now, false, text);
         return false;
@@ -186,7 +186,7 @@ static void note_full(lc__coordinator *c)
 {
     c->full = true;
     snprintf(c->refused, sizeof c->refused,
-             "the process that coordinates the run has no file descriptors left for them (ulimit -n is %lld; it needs "
+             "the coordinator has no file descriptors left for them (ulimit -n is %lld; it needs "
              "one for each rank, and some more)",
              lc__descriptors_limit());
 }

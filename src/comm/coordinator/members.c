@@ -37,7 +37,7 @@ void lc__member_ended(lc__member *m, const char *how, double now)
 {
     if (m->ended[0]) return;
     m->well = !how;
-    snprintf(m->ended, sizeof m->ended, "%s", how ? how : "ended with status 0, and others wait for it");
+    snprintf(m->ended, sizeof m->ended, "%s", how ? how : "exited with status 0 while others wait for it");
     m->ended_at = now;
 }
 
@@ -55,14 +55,14 @@ static void meet(lc__coordinator *c)
     for (int i = 1; i < c->size; i++)
         if (m[i].gift_bytes != bytes || m[i].gift_number != m[0].gift_number) {
             snprintf(c->message, sizeof c->message,
-                     "ranks 0 and %d tell each other different things (%zu and %zu bytes): they are different programs",
-                     i, bytes, m[i].gift_bytes);
+                     "ranks 0 and %d send different data (%zu and %zu bytes): they run different programs", i, bytes,
+                     m[i].gift_bytes);
             lc__verdict_end(c);
             return;
         }
     all = malloc(bytes * (size_t)c->size + 1);
     if (!all) {
-        snprintf(c->message, sizeof c->message, "the process that coordinates the run is out of memory");
+        snprintf(c->message, sizeof c->message, "the coordinator of the run is out of memory");
         lc__verdict_end(c);
         return;
     }
@@ -156,8 +156,7 @@ void lc__member_serve(lc__coordinator *c, lc__member *m, double now)
     while (m->wire.fd >= 0 && (got = lc__wire_next(&m->wire, &f)) != 0)
         if (got < 0 || !take(c, m, &f, now)) {
             open = false;
-            snprintf(m->ended, sizeof m->ended, "%s",
-                     m->wire.tampered ? LC__TAMPERED : "what it sends is not understood");
+            snprintf(m->ended, sizeof m->ended, "%s", m->wire.tampered ? LC__TAMPERED : "it sent an invalid message");
             break;
         }
     if (m->wire.fd >= 0 && !open) lc__member_lost(m, now);

@@ -110,8 +110,7 @@ static void end_by_loss(lc__coordinator *c, int rank)
     char cause[512];
     c->harmless = m->well; /* unless somebody waits for it */
     bool gave_up = c->slept > 0 && m->since - c->woken < GAVE_UP;
-    if (gave_up)
-        snprintf(cause, sizeof cause, "%s; the process that coordinates the run was stopped for %.3g s", how, c->slept);
+    if (gave_up) snprintf(cause, sizeof cause, "%s; the coordinator was stopped for %.3g s", how, c->slept);
     end_by_rank(c, rank, gave_up ? cause : how);
 }
 
@@ -191,9 +190,10 @@ static void end_by_standstill(lc__coordinator *c, int rank, double now)
         return;
     }
     lc__verdict_place(c, rank, place, sizeof place);
-    snprintf(c->message, sizeof c->message,
-             "%s in %s: it waits for others, as all do that make none; compare the last calls of each rank", cause,
-             place);
+    snprintf(
+        c->message, sizeof c->message,
+        "%s in %s: it waits for others, as do all ranks that make no progress; compare the last calls of each rank",
+        cause, place);
     lc__verdict_end(c);
 }
 
@@ -227,7 +227,7 @@ static void decide_about_calls(lc__coordinator *c)
         char cause[64];
         int missed = misses(c, &c->members[i], first);
         if (missed < 0) continue;
-        snprintf(cause, sizeof cause, "it has left the group, and rank %d still waits for it", i);
+        snprintf(cause, sizeof cause, "it has left the group while rank %d still waits for it", i);
         end_by_rank(c, missed, cause);
     }
 }
@@ -237,13 +237,13 @@ static void decide_about(lc__coordinator *c, int rank, double now)
     lc__member *m = &c->members[rank];
     char cause[128];
     if ((m->state == LC__LEFT || m->waiting) && meeting_is_on(c)) {
-        end_by_rank(c, rank, "it has left the run, and others still wait for it");
+        end_by_rank(c, rank, "it has left the run while others still wait for it");
         return;
     }
     if (m->state != LC__HERE) return;
     if (now - m->heard > c->times.silence) {
         snprintf(cause, sizeof cause,
-                 "nothing was heard from it for %.3g s: its process is stopped, or its host or network is gone",
+                 "no heartbeat from it for %.3g s: its process is stopped, or its host or network is down",
                  now - m->heard);
         c->silent = rank;
         end_by_rank(c, rank, cause);
@@ -312,7 +312,7 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
     if (!c->ending && c->gathering && now - c->started > c->times.start) {
         char who[256];
         lc__verdict_absent(c, who, sizeof who);
-        snprintf(c->message, sizeof c->message, "%s did not come within %.3g s%s%s", who, c->times.start,
+        snprintf(c->message, sizeof c->message, "%s did not join within %.3g s%s%s", who, c->times.start,
                  c->refused[0] ? "; " : "", c->refused);
         lc__verdict_end(c);
     }

@@ -18,7 +18,7 @@ bool lc__launcher_forbids(const lc__coordinator *c, int rank, uint64_t identity,
     for (int i = 0; i < c->n_launchers; i++) {
         const lc__launcher *l = &c->launchers[i];
         if (!has(l, rank) || l->identity == identity) continue;
-        snprintf(why, size, "rank %d was started by another launcher before (%s)", rank, l->sender);
+        snprintf(why, size, "rank %d was already started by another launcher (%s)", rank, l->sender);
         return true;
     }
     return false;
@@ -30,7 +30,7 @@ static bool is_anothers(const lc__coordinator *c, int rank, uint64_t identity, c
     const lc__member *m = &c->members[rank];
     if (lc__launcher_forbids(c, rank, identity, why, size)) return true;
     if (!m->process || m->identity == identity) return false;
-    snprintf(why, size, "rank %d has come before (host %s, process %llu)", rank, m->host,
+    snprintf(why, size, "rank %d has already joined (host %s, process %llu)", rank, m->host,
              (unsigned long long)m->process);
     return true;
 }
@@ -40,12 +40,12 @@ bool lc__launcher_add(lc__coordinator *c, lc__wire *w, const uint8_t hello[LC__H
     uint32_t first = lc__get_u32(hello + 4), count = lc__get_u32(hello + 12);
     uint64_t identity = lc__get_u64(hello + 24);
     if (first >= (uint32_t)c->size || count > (uint32_t)c->size - first) {
-        snprintf(why, size, "the run has %d ranks, and it starts %u from rank %u on", c->size, count, first);
+        snprintf(why, size, "the run has %d ranks, but it starts %u from rank %u on", c->size, count, first);
         return false;
     }
     for (uint32_t i = first; i < first + count; i++)
         if (is_anothers(c, (int)i, identity, why, size)) return false;
-    snprintf(why, size, "the run has %d launchers already, as many as ranks", c->n_launchers);
+    snprintf(why, size, "the run already has %d launchers, as many as ranks", c->n_launchers);
     if (c->n_launchers == c->size) return false;
     lc__launcher *l = &c->launchers[c->n_launchers++];
     *l = (lc__launcher){.wire = *w, .identity = identity, .first = (int)first, .count = (int)count};

@@ -162,8 +162,7 @@ static lc_status read_header(exchange *x, int from, const void *at, header *out)
 {
     memcpy(out, at, sizeof *out);
     if (out->magic == MAGIC) return LC_OK;
-    return lc_fail(LC_ERR_INTERNAL, "what came from rank %d is no message (defect in the transport %s)", from,
-                   x->ops->name);
+    return lc_fail(LC_ERR_INTERNAL, "rank %d sent an invalid message (defect in the transport %s)", from, x->ops->name);
 }
 
 /* Takes the header, if it is there. */

@@ -123,7 +123,7 @@ lc_status lc__exposed_combine(const lc__exposed *x, const lc_comm_call *call, co
         int64_t n = bytes - *combined < BLOCK ? bytes - *combined : BLOCK;
         for (int i = 0; i < x->size; i++) {
             const char *data = find(x, i, tokens[i], all);
-            if (!data) return lc_fail(LC_ERR_INTERNAL, "the data of rank %d is not where it says", i);
+            if (!data) return lc_fail(LC_ERR_INTERNAL, "the data of rank %d is not where it should be", i);
             parts[i] = data + part + *combined;
         }
         char *own = (char *)(uintptr_t)parts[x->rank];

@@ -32,7 +32,7 @@ static lc_status initialise(void)
     int is = 0, gone = 0, level = 0;
     MPI_Initialized(&is);
     MPI_Finalized(&gone);
-    if (gone) return lc_fail(LC_ERR_STATE, "MPI was finalized, and cannot be initialised again in this process");
+    if (gone) return lc_fail(LC_ERR_STATE, "MPI was finalized and cannot be initialized again in this process");
     if (is) return LC_OK;
     LC_TRY(lc__mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "MPI_Init_thread"));
     if (on_exit(finalize, (void *)(intptr_t)getpid()))
@@ -46,9 +46,8 @@ static lc_status check_thread(void)
     LC_TRY(lc__mpi_check(MPI_Query_thread(&level), "MPI_Query_thread"));
     LC_TRY(lc__mpi_check(MPI_Is_thread_main(&is_main), "MPI_Is_thread_main"));
     if (is_main || level >= MPI_THREAD_SERIALIZED) return LC_OK;
-    return lc_fail(LC_ERR_UNSUPPORTED,
-                   "this thread may not call MPI: make the communicator in the thread that initialised "
-                   "MPI, or initialise it with MPI_THREAD_SERIALIZED");
+    return lc_fail(LC_ERR_UNSUPPORTED, "this thread may not call MPI: make the communicator in the thread that "
+                                       "initialized MPI, or initialize it with MPI_THREAD_SERIALIZED");
 }
 
 lc_status lc_comm_from_mpi(MPI_Comm parent, lc_comm **out)
@@ -60,7 +59,7 @@ lc_status lc_comm_from_mpi(MPI_Comm parent, lc_comm **out)
     MPI_Initialized(&is);
     MPI_Finalized(&gone);
     if (!is || gone)
-        return lc_fail(LC_ERR_STATE, "MPI %s", gone ? "was finalized" : "is not initialised: call MPI_Init");
+        return lc_fail(LC_ERR_STATE, "MPI %s", gone ? "was finalized" : "is not initialized: call MPI_Init");
     if (parent == MPI_COMM_NULL) return lc_fail(LC_ERR_ARGUMENT, "the communicator is MPI_COMM_NULL");
     LC_TRY(check_thread());
     LC_TRY(lc__mpi_check(MPI_Comm_dup(parent, &own), "MPI_Comm_dup"));

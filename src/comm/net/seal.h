@@ -24,6 +24,6 @@ bool lc__seal_open(lc__seal *s, const void *head, size_t head_bytes, uint8_t *da
                    const uint8_t tag[LC__SEAL_TAG]);
 
 /* What people are told then, of who has sent it. */
-#define LC__TAMPERED "what it sent was changed on its way: somebody on the network between the hosts interferes"
+#define LC__TAMPERED "a message was changed in transit: something on the network between the hosts interferes"
 
 #endif

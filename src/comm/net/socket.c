@@ -70,7 +70,7 @@ lc_status lc__socket_listen(const char *address, int *port, int *out)
     freeaddrinfo(found);
     lc_status status = code == EADDRINUSE ? LC_ERR_STATE : code == EADDRNOTAVAIL ? LC_ERR_CONFIG : LC_ERR_IO;
     if (*out < 0)
-        return lc_fail(status, "listening on %s, port %d: %s", address ? address : "127.0.0.1", *port, strerror(code));
+        return lc_fail(status, "cannot listen on %s:%d: %s", address ? address : "127.0.0.1", *port, strerror(code));
     *port = port_of(*out);
     return LC_OK;
 }
@@ -162,7 +162,7 @@ lc_status lc__socket_connect_while(lc_status (*check)(void *ctx), void *ctx, con
     for (struct addrinfo *a = found; a && *out < 0 && p.status >= 0; a = a->ai_next) code = connect_to(a, &p, out);
     freeaddrinfo(found);
     if (p.status < 0) return p.status;
-    return *out < 0 ? lc_fail(LC_ERR_IO, "connecting to %s, port %d: %s", address, port, strerror(code)) : LC_OK;
+    return *out < 0 ? lc_fail(LC_ERR_IO, "cannot connect to %s:%d: %s", address, port, strerror(code)) : LC_OK;
 }
 
 lc_status lc__socket_connect(const char *address, int port, double deadline, int *out)

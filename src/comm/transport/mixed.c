@@ -302,7 +302,7 @@ lc_status lc_comm_shm_over(lc_comm *far, int host_number, const lc_meeting *meet
 {
     lc_comm *second = NULL;
     if (out) *out = NULL;
-    if (!far) return lc_fail(LC_ERR_ARGUMENT, "there is no communicator between hosts");
+    if (!far) return lc_fail(LC_ERR_ARGUMENT, "the communicator between hosts is missing");
     LC__IS(far, COMM, LC_ERR_ARGUMENT);
     if (!out) {
         lc_comm_free(far);

@@ -37,8 +37,8 @@ static lc_status open_plugin(void **out)
     const char *why = dlerror();
     return lc_fail(
         LC_ERR_UNSUPPORTED,
-        "this lightc was built without MPI, or its plug-in is elsewhere: %s. Build lightc with libopenmpi-dev "
-        "installed, or the plug-in alone (share/lightc/mpi/README.md), and name it in LIGHTC_MPI_PLUGIN",
+        "this lightc was built without MPI, or its plug-in cannot be found: %s. Build lightc with libopenmpi-dev "
+        "installed, or build only the plug-in (share/lightc/mpi/README.md) and name it in LIGHTC_MPI_PLUGIN",
         why ? why : path);
 }
 
@@ -52,7 +52,7 @@ static lc_status find_world(world_fn **out)
     *(void **)out = dlsym(plugin, "lc_comm_mpi_world");
     if (!version || !*out) return lc_fail(LC_ERR_FORMAT, FILE_NAME " is not lightc's plug-in for MPI");
     if (strcmp(version, LC_VERSION_STRING) != 0)
-        return lc_fail(LC_ERR_UNSUPPORTED, FILE_NAME " was built for lightc %.20s, and this is %s; build it again",
+        return lc_fail(LC_ERR_UNSUPPORTED, FILE_NAME " was built for lightc %.20s, but this is %s; build it again",
                        version, LC_VERSION_STRING);
     return LC_OK;
 }

@@ -277,7 +277,7 @@ static void hear(group *g, int from)
         if (f.kind == LC__FRAME_BYE) p->left = true;
         if (f.kind != LC__FRAME_END) continue;
         lc__frame_lines(f.data, f.n, why, sizeof why);
-        if (!*why) snprintf(why, sizeof why, "rank %d has ended the group, and gave no reason", from);
+        if (!*why) snprintf(why, sizeof why, "rank %d has ended the group without a reason", from);
         if (set_reason(g, why)) atomic_store_explicit(&g->aborted, 2, memory_order_release);
     }
     if (open && got == 0) return;
@@ -366,13 +366,12 @@ static void find_failure(const group *g, char *why, size_t size)
     if (p && p->tampered)
         snprintf(why, size, "rank %d is lost: " LC__TAMPERED " (%s to %s)", g->lost, p->remote, p->local);
     else if (p && p->cut >= LOOKS)
-        snprintf(
-            why, size,
-            "rank %d is lost: one of its connections to rank %d carries nothing any more (%s to %s); see whether the "
-            "network between the two hosts is cut, or a firewall there ends connections",
-            g->lost, g->rank, p->remote, p->local);
+        snprintf(why, size,
+                 "rank %d is lost: one of its connections to rank %d no longer carries data (%s to %s); check whether "
+                 "the network between the hosts is down, or a firewall closes connections",
+                 g->lost, g->rank, p->remote, p->local);
     else if (p)
-        snprintf(why, size, "rank %d is lost: its connection to rank %d is gone (%s to %s)", g->lost, g->rank,
+        snprintf(why, size, "rank %d is lost: its connection to rank %d is closed (%s to %s)", g->lost, g->rank,
                  p->remote, p->local);
     else if (g->missed >= 0)
         snprintf(why, size, LC__MISSED_TEXT, g->missed, g->rank);

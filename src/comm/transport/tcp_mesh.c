@@ -89,7 +89,7 @@ static lc_status answer(const mesh *m, call *c)
     c->n = 0;
     c->want = LC__PROOF;
     if (send_all(c, c->answer, ANSWER)) return LC_OK;
-    return lc_fail(LC_ERR_IO, "greeting rank %d at %s, port %d: %s", c->rank, m->cards[c->rank].address,
+    return lc_fail(LC_ERR_IO, "cannot greet rank %d at %s:%d: %s", c->rank, m->cards[c->rank].address,
                    m->cards[c->rank].port, strerror(errno));
 }
 
@@ -142,7 +142,7 @@ static lc_status hear_rank(mesh *m, call *c)
     if (!c->answered) return answer(m, c);
     const lc__proof_ask ask = ask_of(LC__PROOF_LISTENER, c->asked, c->answer, c->rank);
     if (!lc__proof_is(m->key, m->key_bytes, &ask, c->got))
-        return lc_fail(LC_ERR_PEER, "whoever listens at %s, port %d, is not rank %d of this group",
+        return lc_fail(LC_ERR_PEER, "the process listening at %s:%d is not rank %d of this group",
                        m->cards[c->rank].address, m->cards[c->rank].port, c->rank);
     return establish(m, c);
 }
@@ -167,7 +167,8 @@ static lc_status call_again(const mesh *m, call *c)
     *c = (call){.fd = -1, .ours = true, .rank = c->rank, .stream = c->stream, .want = LC__NONCE, .tries = c->tries + 1};
     if (m->meeting->check) LC_TRY(m->meeting->check(m->meeting->ctx));
     if (c->tries < TRIES && connect_call(m, c) >= 0) return LC_OK;
-    return lc_fail(LC_ERR_PEER, "rank %d at %s, port %d, hung up on rank %d", c->rank, to->address, to->port, m->rank);
+    return lc_fail(LC_ERR_PEER, "rank %d at %s:%d closed the connection of rank %d", c->rank, to->address, to->port,
+                   m->rank);
 }
 
 /* Takes what has come. */
@@ -265,7 +266,7 @@ static lc_status check_others(const mesh *m)
     char byte;
     for (int i = 0; i < m->size * m->streams; i++)
         if (m->fds[i] >= 0 && recv(m->fds[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
-            return lc_fail(LC_ERR_PEER, "rank %d has hung up on rank %d", i / m->streams, m->rank);
+            return lc_fail(LC_ERR_PEER, "rank %d closed its connection to rank %d", i / m->streams, m->rank);
     return m->meeting->check ? m->meeting->check(m->meeting->ctx) : LC_OK;
 }
 
@@ -295,8 +296,8 @@ static lc_status connect_all(mesh *m)
     while ((rank = missing(m)) >= 0) {
         double now = lc__seconds(), left = m->until - now;
         if (left <= 0)
-            return lc_fail(LC_ERR_PEER, "rank %d and rank %d at %s, port %d, did not come together within %g s", rank,
-                           m->rank, m->cards[m->rank].address, m->cards[m->rank].port, CONNECT_TIME);
+            return lc_fail(LC_ERR_PEER, "rank %d and rank %d at %s:%d did not connect within %g s", rank, m->rank,
+                           m->cards[m->rank].address, m->cards[m->rank].port, CONNECT_TIME);
         double shut = m->shut - now, wait = left < CHECK_TIME ? left : CHECK_TIME;
         if (shut > 0 && shut < wait) wait = shut;
         m->polled[0] = (struct pollfd){.fd = shut > 0 ? -1 : m->listener, .events = POLLIN};
@@ -333,8 +334,7 @@ static lc_status check_security(const lc__tcp_card *cards, int size)
 {
     for (int i = 1; i < size; i++)
         if (cards[i].security != cards[0].security)
-            return lc_fail(LC_ERR_CONFIG,
-                           "the connections of rank 0 are to have comm_security %s, and those of rank %d %s",
+            return lc_fail(LC_ERR_CONFIG, "rank 0 wants comm_security %s, but rank %d wants %s",
                            lc__security_name((lc__security)cards[0].security), i,
                            lc__security_name((lc__security)cards[i].security));
     return LC_OK;

@@ -135,8 +135,7 @@ static lc_status find_ranks(const launcher *l, lc__world *w)
     w->size = w->local_size = w->num_nodes = 0;
     w->local_rank = w->node_rank = -1;
     if (!variable(size))
-        return lc_fail(LC_ERR_CONFIG, "%s is set, and %s is not: this process is a rank of an unknown number", l->rank,
-                       size);
+        return lc_fail(LC_ERR_CONFIG, "%s is set but %s is not: the number of ranks is unknown", l->rank, size);
     LC_TRY(number(l->rank, 0, INT_MAX - 1, &w->rank));
     LC_TRY(number(size, 1, INT_MAX, &w->size));
     LC_TRY(number(l->local_rank, 0, INT_MAX - 1, &w->local_rank));
@@ -147,7 +146,7 @@ static lc_status find_ranks(const launcher *l, lc__world *w)
     if (w->local_size) LC_TRY(below(l->local_rank, w->local_rank, l->local_size, w->local_size));
     if (w->num_nodes) LC_TRY(below(l->node_rank, w->node_rank, nodes, w->num_nodes));
     if (w->local_size > w->size)
-        return lc_fail(LC_ERR_CONFIG, "%s is %d, more than %s, which is %d", l->local_size, w->local_size, size,
+        return lc_fail(LC_ERR_CONFIG, "%s is %d, which is more than %s, %d", l->local_size, w->local_size, size,
                        w->size);
     /* What follows from the rest. */
     if (w->local_size == w->size || w->size == 1) w->num_nodes = 1;
@@ -215,7 +214,7 @@ static lc_status find_address(lc__world *w)
     if (!nodes) nodes = variable("SLURM_JOB_NODELIST");
     if (!nodes) nodes = variable("SLURM_NODELIST");
     if (address && strlen(address) >= sizeof w->address)
-        return lc_fail(LC_ERR_CONFIG, "MASTER_ADDR has %zu characters; that is no address", strlen(address));
+        return lc_fail(LC_ERR_CONFIG, "MASTER_ADDR has %zu characters, which is not a valid address", strlen(address));
     if (address)
         snprintf(w->address, sizeof w->address, "%s", address);
     else if (w->num_nodes == 1)
@@ -223,7 +222,7 @@ static lc_status find_address(lc__world *w)
     else if (!nodes || !lc__first_host(nodes, w->address, sizeof w->address))
         return lc_fail(
             LC_ERR_CONFIG,
-            "rank %d of %d (started by %s): nothing says where the ranks meet. Set MASTER_ADDR to an address "
+            "rank %d of %d (started by %s): the address where the ranks meet is unknown. Set MASTER_ADDR to an address "
             "of rank 0's host and MASTER_PORT to a port that is free there (mpirun -x MASTER_ADDR=... -x "
             "MASTER_PORT=...), or start them with `lightc launch`",
             w->rank, w->size, w->launcher);
@@ -275,11 +274,11 @@ static lc_status check_not_half(void)
     LC_TRY(number("RANK", 0, INT_MAX - 1, &rank));
     LC_TRY(number("WORLD_SIZE", 1, INT_MAX, &size));
     if (size > 1)
-        return lc_fail(LC_ERR_CONFIG, "WORLD_SIZE is %d, and RANK is not set: which rank of them is this process?",
+        return lc_fail(LC_ERR_CONFIG, "WORLD_SIZE is %d but RANK is not set, so the number of this process is unknown",
                        size);
     if (rank >= 0 && !variable("WORLD_SIZE"))
         return lc_fail(LC_ERR_CONFIG,
-                       "RANK is %d, and WORLD_SIZE is not set: this process is a rank of an unknown number; set "
+                       "RANK is %d but WORLD_SIZE is not set, so the number of ranks is unknown; set "
                        "WORLD_SIZE to the number of ranks, or unset RANK",
                        rank);
     return LC_OK;
@@ -301,8 +300,8 @@ lc_status lc__world_find(lc__world *w)
     w->hosted = hosted;
     if (hosted && !reaches)
         return lc_fail(LC_ERR_CONFIG,
-                       "%s is set, but not all of MASTER_ADDR, MASTER_PORT and LIGHTC_SECRET: lightc's launcher "
-                       "sets all of them; to start ranks by hand set RANK and WORLD_SIZE instead",
+                       "%s is set, but not all of MASTER_ADDR, MASTER_PORT and LIGHTC_SECRET: lightc's launcher sets "
+                       "all of them; to start ranks by hand, set RANK and WORLD_SIZE instead",
                        variable("LIGHTC_RANK") ? "LIGHTC_RANK" : "LIGHTC_COORDINATED");
     if (w->hosted && variable("LIGHTC_RUN")) w->identity = strtoull(variable("LIGHTC_RUN"), NULL, 16);
     job_text(job, sizeof job);

@@ -134,7 +134,7 @@ static lc_status connect(lc__world *w, const lc__world_options *o, const place *
         return LC_OK;
     }
     char text[700];
-    snprintf(text, sizeof text, "warning: nobody watches the ranks of this program's communicator: %s", why);
+    snprintf(text, sizeof text, "warning: the ranks of this program's communicator are not watched: %s", why);
     if (w->rank == 0 && o->say) o->say(o->ctx, text);
     lc__control_close(w->control);
     lc__coordinator_stop(w->coordinator);
@@ -152,8 +152,7 @@ lc_status lc__world_given(lc_comm *comm, const lc__world_options *o, lc__world *
     if (security != LC__SECURITY_NONE && n > 1)
         return lc_fail(
             LC_ERR_UNSUPPORTED,
-            "comm_security=%s: the program has a communicator of its own (%s), whose connections lightc does "
-            "not make",
+            "comm_security=%s: the program supplies its own communicator (%s), whose connections lightc does not make",
             lc__security_name(security), lc_comm_name(comm));
     if (n == 1 || strcmp(lc_comm_name(comm), "mpi") != 0 || lc__comm_is_explained(comm)) return LC_OK;
     lc__world *w = calloc(1, sizeof *w);

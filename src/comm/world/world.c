@@ -176,9 +176,8 @@ static void find_address(lc__world *w, const identity *all)
 static void warn_of_guests(const lc__world *w, const lc__world_options *o)
 {
     if (!w->guessable || w->rank != 0 || w->num_nodes < 2 || !o->say) return;
-    o->say(o->ctx,
-           "warning: LIGHTC_SECRET is not set: whoever can reach these hosts and knows the job's number can disturb "
-           "this run; set it to the same 16 to 64 characters for all ranks");
+    o->say(o->ctx, "warning: LIGHTC_SECRET is not set: anyone who can reach these hosts and knows the job's number can "
+                   "disturb this run; set it to the same 16 to 64 characters for all ranks");
 }
 
 /* ---- connecting ---- */
@@ -250,13 +249,12 @@ static lc_status make_mpi(lc__world *w)
 {
     LC_TRY(lc_comm_mpi(&w->comm));
     if (lc_comm_size(w->comm) == 1)
-        return lc_fail(
-            LC_ERR_CONFIG,
-            "LIGHTC_COMM asks for MPI, and to MPI every rank is alone, since %s has started them; start them "
-            "with mpirun, or leave it out",
-            w->launcher);
+        return lc_fail(LC_ERR_CONFIG,
+                       "LIGHTC_COMM asks for MPI, but MPI sees every rank as a run of its own, since %s started them; "
+                       "start them with mpirun, or unset LIGHTC_COMM",
+                       w->launcher);
     if (lc_comm_rank(w->comm) == w->rank && lc_comm_size(w->comm) == w->size) return LC_OK;
-    return lc_fail(LC_ERR_CONFIG, "this process is rank %d of %d to MPI, and rank %d of %d to its launcher (%s)",
+    return lc_fail(LC_ERR_CONFIG, "this process is rank %d of %d for MPI, but rank %d of %d for its launcher (%s)",
                    lc_comm_rank(w->comm), lc_comm_size(w->comm), w->rank, w->size, w->launcher);
 }
 
@@ -287,13 +285,12 @@ static lc_status make_comm(lc__world *w, const char *backend, const identity *al
     bool seals = here.security != LC__SECURITY_NONE;
     bool mpi = is_one_of(backend, over_mpi) || (automatic && !seals && other >= 0 && all_prefer_mpi(w, all));
     if (mpi && seals)
-        return lc_fail(
-            LC_ERR_UNSUPPORTED,
-            "comm_security=%s: MPI makes connections of its own, which lightc cannot seal; use tcp or shm+tcp",
-            lc__security_name(here.security));
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "comm_security=%s: MPI makes its own connections, which lightc cannot seal; use tcp or shm+tcp",
+                       lc__security_name(here.security));
     if (!strcmp(backend, "shm") && other >= 0)
         return lc_fail(LC_ERR_CONFIG,
-                       "ranks %d and %d are on different hosts, or in different containers, and cannot "
+                       "ranks %d and %d are on different hosts or in different containers and cannot "
                        "share memory; use tcp",
                        w->rank, other);
     if (mpi) {
@@ -334,14 +331,14 @@ static lc_status connect_all(lc__world *w, const lc__world_options *o, const cha
     }
     for (int i = 0; i < w->size; i++)
         if (strcmp(all[i].backend, backend) != 0) {
-            status = lc_fail(LC_ERR_CONFIG, "rank %d is to communicate over %s, and rank %d over %s", w->rank, backend,
-                             i, all[i].backend);
+            status = lc_fail(LC_ERR_CONFIG, "rank %d wants to communicate over %s, but rank %d over %s", w->rank,
+                             backend, i, all[i].backend);
             goto done;
         }
     for (int i = 0; i < w->size; i++)
         if (all[i].security != mine.security) {
             status =
-                lc_fail(LC_ERR_CONFIG, "comm_security is %s on rank %d, and %s on rank %d; it must be the same on all",
+                lc_fail(LC_ERR_CONFIG, "comm_security is %s on rank %d but %s on rank %d; it must be the same on all",
                         lc__security_name(security), w->rank, lc__security_name((lc__security)all[i].security), i);
             goto done;
         }
@@ -393,7 +390,7 @@ static void disconnect(lc__world *w)
  * Another thread cannot know whether the one that has joined is in a call. (A child process has copies of all this.) */
 static void leave_at_exit(int status, void *unused)
 {
-    static const char why[] = "ended with status 0, and without lc_comm_free";
+    static const char why[] = "exited with status 0 without calling lc_comm_free";
     lc__world *w = &this_process.world;
     (void)unused;
     if (status || this_process.process != getpid() || pthread_mutex_trylock(&this_process.lock) != 0) return;
@@ -463,7 +460,8 @@ lc_status lc__world_join(const lc__world_options *options, lc__world **out)
     LC_TRY(lc__world_security(o, &security));
     if (!is_one_of(backend, backends))
         return lc_fail(LC_ERR_CONFIG,
-                       "\"%s\" is no way to communicate; there are auto, shm, tcp, mpi, shm+tcp and shm+mpi", backend);
+                       "unknown communication backend \"%s\"; available: auto, shm, tcp, mpi, shm+tcp and shm+mpi",
+                       backend);
     pthread_mutex_lock(&this_process.lock);
     lc__prints_forward();
     if (!this_process.references) {
@@ -471,11 +469,11 @@ lc_status lc__world_join(const lc__world_options *options, lc__world **out)
         if (s >= 0) snprintf(this_process.backend, sizeof this_process.backend, "%s", backend);
         this_process.security = security;
     } else if (o->security && *o->security && security != this_process.security && this_process.world.size > 1) {
-        s = lc_fail(LC_ERR_CONFIG, "this process communicates with comm_security %s already, and cannot with %s too",
+        s = lc_fail(LC_ERR_CONFIG, "this process already communicates with comm_security %s and cannot use %s as well",
                     lc__security_name(this_process.security), lc__security_name(security));
     } else if (strcmp(backend, "auto") != 0 && strcmp(backend, this_process.backend) != 0 &&
                strcmp(backend, lc_comm_name(this_process.world.comm)) != 0 && this_process.world.size > 1) {
-        s = lc_fail(LC_ERR_CONFIG, "this process communicates over %s already, and cannot over %s too",
+        s = lc_fail(LC_ERR_CONFIG, "this process already communicates over %s and cannot use %s as well",
                     lc_comm_name(this_process.world.comm), backend);
     }
     if (s >= 0) {

@@ -109,7 +109,7 @@ lc_status lc__ckpt_find_good(const char *dir, char *path, size_t size)
     lc_status status = lc__ckpt_list_add(&list, dir, NULL);
     const char *found = status >= 0 ? lc__ckpt_list_newest(&list, false) : NULL;
     if (status >= 0 && !found)
-        status = lc_fail(LC_ERR_NOT_FOUND, "there is no good checkpoint in \"%s\"", dir);
+        status = lc_fail(LC_ERR_NOT_FOUND, "there is no valid checkpoint in \"%s\"", dir);
     else if (found && strlen(found) >= size)
         status = lc_fail(LC_ERR_ARGUMENT, "the path \"%s\" has more than %zu bytes", found, size);
     else if (found)

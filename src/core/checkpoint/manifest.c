@@ -229,7 +229,7 @@ static lc_status refuse_file(const lc__io *io, const char *path)
     if (lc__st_is_torch(first))
         return lc_fail(LC_ERR_FORMAT,
                        "\"%s\" is not a checkpoint of lightc but a file that torch.save wrote. Its training cannot be "
-                       "gone on with; its weights can be used: in Python, "
+                       "continued, but its weights can be used: in Python, "
                        "safetensors.torch.save_file(torch.load(\"file.pt\"), \"file.safetensors\") (with Lightning's "
                        "torch.load(\"file.ckpt\")[\"state_dict\"]), then lc_module_load_weights",
                        path);
@@ -257,7 +257,7 @@ lc_status lc__manifest_read(const lc__io *io, const char *dir, lc__manifest *out
     }
     if (stat(path, &st) < 0 && errno == ENOENT) {
         status = lc_fail(LC_ERR_FORMAT,
-                         "\"%s\" is not a checkpoint of lightc, or not a whole one: it has no " LC__MANIFEST, dir);
+                         "\"%s\" is not a checkpoint of lightc, or is incomplete: it has no " LC__MANIFEST, dir);
         goto done;
     }
     status = lc__manifest_read_file(io, path, out);
@@ -348,7 +348,7 @@ static lc_status tell_other_save(const lc__io *io, const char *path, const lc__m
     if (!m->ranks || lc__st_open(io, path, &f) < 0) return lc_fail(damage, "%s", message);
     const char *id = lc_safetensors_metadata(f, LC__ST_CHECKPOINT);
     if (id && strcmp(id, m->id) != 0)
-        lc_fail(damage, "\"%s\" is a part of another save, %.40s; this checkpoint is %s", path, id, m->id);
+        lc_fail(damage, "\"%s\" belongs to another save, %.40s; this checkpoint is %s", path, id, m->id);
     else
         lc_fail(damage, "%s", message);
     lc_safetensors_close(f);

@@ -125,7 +125,7 @@ static lc_status is_ours(void *ctx, int dir, const char *path)
     if (!ours && p->what == LC__CKPT_REPLACED)
         ours = is_empty(dir, false);
     else if (ours && p->owner && strcmp(p->m.origin.training, p->owner) != 0)
-        return lc_fail(LC_ERR_STATE, "the checkpoint \"%s\" is of another training, so it is not %s", path,
+        return lc_fail(LC_ERR_STATE, "the checkpoint \"%s\" belongs to another training, so it is not %s", path,
                        p->proof.done);
     if (ours) return LC_OK;
     return lc_fail(LC_ERR_ARGUMENT,
@@ -216,12 +216,12 @@ lc_status lc__ckpt_may_replace(const char *path, const char *owner)
     lc__ckpt_proof p;
     if (lstat(path, &st) < 0 || S_ISLNK(st.st_mode)) return LC_OK;
     if (!S_ISDIR(st.st_mode))
-        return lc_fail(LC_ERR_STATE, "a file of that name is there already, which is no checkpoint, so it is not "
+        return lc_fail(LC_ERR_STATE, "a file of that name already exists and is not a checkpoint, so it is not "
                                      "replaced; remove it, or give the checkpoint another name");
     lc__ckpt_proof_init(&p, LC__CKPT_REPLACED, owner);
     lc_status status = lc__may_remove(AT_FDCWD, path, path, &p.proof);
     lc__ckpt_proof_release(&p);
     if (status != LC_ERR_ARGUMENT) return status == LC_ERR_NOT_FOUND ? LC_OK : status;
-    return lc_fail(LC_ERR_STATE, "it is there already, and is no checkpoint, so it is not replaced; remove it, or give "
+    return lc_fail(LC_ERR_STATE, "it already exists and is not a checkpoint, so it is not replaced; remove it, or give "
                                  "the checkpoint another name");
 }

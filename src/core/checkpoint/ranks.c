@@ -18,7 +18,7 @@ lc_status lc__state_dict_type(const char *asked, const lc_strategy_ops *strategy
     bool automatic = !asked || !strcmp(asked, "auto");
     *sharded = automatic ? strategy->shards_state : !strcmp(asked, "sharded");
     if (automatic || *sharded || !strcmp(asked, "full")) return LC_OK;
-    return lc_fail(LC_ERR_CONFIG, "state_dict_type=\"%.60s\"; there is full, sharded and auto", asked);
+    return lc_fail(LC_ERR_CONFIG, "state_dict_type=\"%.60s\"; available: full, sharded and auto", asked);
 }
 
 lc_status lc__ranks_open_checkpoint(lc_comm *comm, const char *path, lc_checkpoint **out)

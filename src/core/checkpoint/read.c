@@ -91,7 +91,7 @@ static lc_status open_verified(const char *path, int reader, int n, lc_checkpoin
     for (int k = 0; k < LC_CKPT_PARTS; k++)
         LC_TRY_GOTO(status, done, lc__manifest_open_part(io, c->path, &m, (lc_ckpt_part)k, &c->parts[k]));
     if (!c->parts[LC_CKPT_MODEL] || !has_state) {
-        status = lc_fail(LC_ERR_FORMAT, "checkpoint \"%s\" is not whole: its manifest lists no %s", c->path,
+        status = lc_fail(LC_ERR_FORMAT, "checkpoint \"%s\" is incomplete: its manifest lists no %s", c->path,
                          has_state ? lc__part_name(LC_CKPT_MODEL) : LC__STATE);
         goto done;
     }
@@ -118,7 +118,7 @@ lc_status lc__checkpoint_open_share(const char *path, int reader, int n, lc_chec
     lc__copy_message(message, sizeof message);
     char *dir = NULL;
     if (lc__path_dir(path, &dir) >= 0 && lc__ckpt_find_good(dir, good, sizeof good) >= 0)
-        lc_fail(status, "%s. The newest good checkpoint there is \"%s\"", message, good);
+        lc_fail(status, "%s. The newest valid checkpoint there is \"%s\"", message, good);
     else
         lc_fail(status, "%s", message);
     free(dir);

@@ -103,7 +103,7 @@ static lc_status take_part(collection *c, int rank, const char *path, const char
     if (m->ranks) return LC_OK;
     LC_TRY(lc__manifest_read_file(c->w->io, path, m));
     if (m->ranks != c->w->share.size || strcmp(m->id, id) != 0)
-        return lc_fail(LC_ERR_FORMAT, "\"%s\" is of another save", path);
+        return lc_fail(LC_ERR_FORMAT, "\"%s\" belongs to another save", path);
     c->left--;
     return lc__remove(c->w->io, AT_FDCWD, path, path, NULL);
 }
@@ -167,7 +167,7 @@ static lc_status wait_for_all(collection *c, const char *id)
         LC_TRY(look(c, id));
         for (int rank = 1; last && rank < c->w->share.size; rank++)
             if (!c->of[rank].ranks)
-                return lc_fail(LC_ERR_PEER, "rank %d was lost, or gave up, before it had written its part", rank);
+                return lc_fail(LC_ERR_PEER, "rank %d was lost, or gave up, before writing its part", rank);
     }
     return LC_OK;
 }
@@ -176,7 +176,7 @@ lc_status lc__share_collect(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
 {
     int size = w->share.size;
     collection c = {w, dir, calloc((size_t)size, sizeof *c.of), size - 1};
-    if (!c.of) return lc_fail(LC_ERR_MEMORY, "no memory for what %d ranks have written", size);
+    if (!c.of) return lc_fail(LC_ERR_MEMORY, "no memory for the records of %d ranks", size);
     pthread_mutex_lock(&w->lock);
     w->share_safe = true;
     pthread_cond_broadcast(&w->changed);
@@ -208,11 +208,10 @@ static lc_status check_part(lc_ckpt_writer *w, const char *dir, const lc__manife
         int64_t at = there ? lc_safetensors_find(there, a->name) : -1;
         if (at >= 0) b = &there->infos[at];
         if (b && !strcmp(a->dtype, b->dtype) && a->bytes == b->bytes && a->type.ndim == b->type.ndim) continue;
-        status =
-            lc_fail(LC_ERR_STATE,
-                    "the ranks save different tensors: rank 0 has \"%.200s\" in %s, which the others lack, or have "
-                    "with another type",
-                    a->name, lc__part_name(part));
+        status = lc_fail(LC_ERR_STATE,
+                         "the ranks save different tensors: rank 0 has \"%.200s\" in %s, which the others lack, or "
+                         "have with a different type",
+                         a->name, lc__part_name(part));
         break;
     }
 done:

@@ -220,7 +220,7 @@ lc_status lc_ckpt_begin(lc_ckpt_writer *w, const char *path)
 
 static lc_status add(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, lc__ckpt_entry entry)
 {
-    if (!w->state) return lc_fail(LC_ERR_STATE, "tensor \"%s\" is added to a checkpoint that was not begun", name);
+    if (!w->state) return lc_fail(LC_ERR_STATE, "tensor \"%s\" cannot be added: no checkpoint was begun", name);
     if ((unsigned)k >= LC_CKPT_PARTS) return lc_fail(LC_ERR_ARGUMENT, "a checkpoint has no part %d", (int)k);
     lc__ckpt_file *p = &w->parts[k];
     LC_TRY(lc__grow(&p->entries, &p->capacity, p->n, 1, "the tensors of a checkpoint"));
@@ -286,7 +286,7 @@ static lc_status then(lc_ckpt_writer *w, lc__ckpt_chore *c, const char *link, co
     if (!c) return lc_fail(LC_ERR_MEMORY, "no memory for \"%s\"", link ? link : path);
     if (!begun && !w->job_path)
         LC_TRY_GOTO(status, done,
-                    lc_fail(LC_ERR_STATE, "\"%s\" is named for a checkpoint that was not begun", link ? link : path));
+                    lc_fail(LC_ERR_STATE, "cannot use \"%s\": no checkpoint was begun", link ? link : path));
     if (link) LC_TRY_GOTO(status, done, lc__format(&c->link, "%s", link));
     LC_TRY_GOTO(status, done, lc__format(&c->path, "%s", link ? (begun ? w->path : w->job_path) : path));
     c->job = w->job + begun;

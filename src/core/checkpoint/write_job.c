@@ -77,7 +77,7 @@ static lc_status write_chunk(void *ctx, uint64_t i)
     while (j->part->ready < to && !w->cancelled) pthread_cond_wait(&w->changed, &w->lock);
     bool cancelled = w->cancelled;
     pthread_mutex_unlock(&w->lock);
-    if (cancelled) return lc_fail(LC_ERR_STATE, "the checkpoint was given up");
+    if (cancelled) return lc_fail(LC_ERR_STATE, "the checkpoint was abandoned");
     size_t n = (size_t)(to - from);
     char *copy = NULL;
     const char *data = j->part->sources ? NULL : j->part->image + from;
@@ -179,7 +179,7 @@ static lc_status read_back(lc_ckpt_writer *w, const char *dir, const lc__manifes
         const lc__manifest_file *a = &m.files[i], *b = &written->files[i];
         same = !strcmp(a->name, b->name) && a->size == b->size && a->crc == b->crc;
     }
-    if (status >= 0 && !same) status = lc_fail(LC_ERR_IO, "the manifest in \"%s\" is not what was written", dir);
+    if (status >= 0 && !same) status = lc_fail(LC_ERR_IO, "the manifest in \"%s\" differs from what was written", dir);
     for (int i = 0; i < m.n && status >= 0; i++)
         if (i < shares || i == m.n - 1) status = lc__manifest_check_file(w->io, dir, &m, i);
     lc__manifest_release(&m);

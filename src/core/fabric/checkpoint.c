@@ -96,10 +96,10 @@ lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state)
     LC_TRY(lc__ranks_open_checkpoint(f->comm, path, &c));
     root = lc_checkpoint_state(c);
     if (lc_state_get_int(root, "fabric_steps", &steps) < 0) {
-        status = lc_fail(LC_ERR_FORMAT,
-                         "%s was not written by lc_fabric_save; lc_module_load_checkpoint takes the weights of any "
-                         "checkpoint",
-                         path);
+        status = lc_fail(
+            LC_ERR_FORMAT,
+            "%s was not written by lc_fabric_save; lc_module_load_checkpoint loads the weights of any checkpoint",
+            path);
         goto done;
     }
     if (steps < 0 || steps > LC__MOST_COUNT) {

@@ -79,9 +79,10 @@ static lc_status set_up(lc_fabric *f, const lc_fabric_args *o, const lc_strategy
     f->strategy = strategy; /* from here on it is to be torn down */
     LC_TRY(lc__state_dict_type(o->state_dict_type, strategy, &f->sharded));
     if (strategy->devices)
-        return lc_fail(LC_ERR_UNSUPPORTED,
-                       "%s cuts batches for its devices, which a fabric leaves to the program; use ddp, or a trainer",
-                       strategy->name);
+        return lc_fail(
+            LC_ERR_UNSUPPORTED,
+            "%s splits batches among its devices, which a fabric leaves to the program; use ddp, or a trainer",
+            strategy->name);
     f->comm = strategy->comm(f->strategy_self);
     return lc__request_check(ask, strategy, f->comm, o->deterministic);
 }
@@ -144,7 +145,7 @@ lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optim
     LC__IS_OR_NULL(m, MODULE, LC_ERR_ARGUMENT);
     LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
     if (n > 0) LC__NEEDS(optimizers, LC_ERR_ARGUMENT);
-    if (f->m) return lc_fail(LC_ERR_STATE, "lc_fabric_setup: this fabric has a module already; make another one");
+    if (f->m) return lc_fail(LC_ERR_STATE, "lc_fabric_setup: this fabric already has a module; make another fabric");
     if (!m || n < 0 || n > LC_MAX_OPTIMIZERS)
         return lc_fail(LC_ERR_ARGUMENT, "lc_fabric_setup takes a module and up to %d optimizers", LC_MAX_OPTIMIZERS);
     LC_TRY(lc_module_status(m));
@@ -196,7 +197,7 @@ lc_status lc_fabric_broadcast(lc_fabric *f, double *values, int n, int source)
     if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
     int size = lc_fabric_world_size(f);
     if (source < 0 || source >= size)
-        return lc_fail(LC_ERR_ARGUMENT, "lc_fabric_broadcast: there is no rank %d among %d", source, size);
+        return lc_fail(LC_ERR_ARGUMENT, "lc_fabric_broadcast: rank %d does not exist among %d", source, size);
     return f->comm ? lc_comm_broadcast(f->comm, values, n, LC_F64, source, NULL) : LC_OK;
 }
 

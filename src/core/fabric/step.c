@@ -43,7 +43,7 @@ void lc_fabric_backward_at(lc_fabric *f, lc_tensor *loss, lc_site site)
     LC__IS_TENSOR_OR_NULL(loss, );
     if (!recording(f, "lc_fabric_backward", site)) return;
     if (!loss) {
-        note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_backward: there is no loss%s", lc__at_site(site).text));
+        note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_backward: the loss is missing%s", lc__at_site(site).text));
         return;
     }
     lc_keep_at(loss, site);
@@ -68,8 +68,7 @@ lc_tensor *lc_fabric_clip_gradients_at(lc_fabric *f, lc_optimizer *optimizer, co
     if (!recording(f, "lc_fabric_clip_gradients", args.site)) return NULL;
     if (!optimizer || !((args.clip_val >= 0) ^ (args.max_norm >= 0))) {
         note(f, lc_fail(LC_ERR_ARGUMENT,
-                        "lc_fabric_clip_gradients needs an optimizer, and one of .clip_val and "
-                        ".max_norm%s",
+                        "lc_fabric_clip_gradients needs an optimizer and one of .clip_val and .max_norm%s",
                         lc__at_site(args.site).text));
         return NULL;
     }
@@ -84,7 +83,7 @@ void lc_fabric_step_at(lc_fabric *f, lc_optimizer *optimizer, lc_site site)
     LC__IS_OR_NULL(optimizer, OPTIMIZER, );
     if (!recording(f, "lc_fabric_step", site)) return;
     if (!optimizer) {
-        note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_step: there is no optimizer%s", lc__at_site(site).text));
+        note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_step: the optimizer is missing%s", lc__at_site(site).text));
         return;
     }
     bool skip;

@@ -12,7 +12,7 @@
 /* What Lightning calls otherwise, or does not need here. */
 static const char *instead_of(const char *name)
 {
-    if (!strncmp(name, "fsdp", 4) || !strncmp(name, "deepspeed", 9)) return "; sharded does what that does";
+    if (!strncmp(name, "fsdp", 4) || !strncmp(name, "deepspeed", 9)) return "; use sharded instead";
     if (!strncmp(name, "ddp_find_unused", 15)) return "; ddp finds unused parameters by itself";
     if (!strcmp(name, "ddp_spawn") || !strcmp(name, "ddp_fork") || !strcmp(name, "ddp_notebook"))
         return "; ddp starts its processes by itself";
@@ -37,7 +37,7 @@ lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out)
         }
         if (n < sizeof known) n += (size_t)snprintf(known + n, sizeof known - n, ", %s", (*s)->name);
     }
-    return lc_fail(LC_ERR_CONFIG, "there is no strategy \"%.60s\"%s; there is: %s", name, instead_of(name), known);
+    return lc_fail(LC_ERR_CONFIG, "unknown strategy \"%.60s\"%s; available: %s", name, instead_of(name), known);
 }
 
 /* ---- precisions ---- */
@@ -54,7 +54,7 @@ lc_status lc_precision_find(const char *name, const lc_precision_ops **out)
         }
         if (n < sizeof known) n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", p->name);
     }
-    return lc_fail(LC_ERR_UNSUPPORTED, "this version has no precision \"%.60s\"; it has: %s", name, known);
+    return lc_fail(LC_ERR_UNSUPPORTED, "unknown precision \"%.60s\"; available: %s", name, known);
 }
 
 /* ---- profilers ---- */
@@ -68,7 +68,7 @@ lc_status lc_profiler_new(const char *name, lc_profiler *out)
         size_t n = strlen(known);
         snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", p->name);
     }
-    return lc_fail(LC_ERR_CONFIG, "there is no profiler \"%.60s\"; known are: %s", name, known);
+    return lc_fail(LC_ERR_CONFIG, "unknown profiler \"%.60s\"; available: %s", name, known);
 }
 
 /* ---- loggers ---- */
@@ -82,11 +82,11 @@ lc_status lc_logger_new(const char *name, lc_logger *out)
     for (const lc__named_logger *l = lc__builtin.loggers; l->name; l++) {
         if (strlen(l->name) == length && !strncmp(l->name, name, length)) {
             if (l->make_with) return l->make_with(argument, out);
-            if (argument) return lc_fail(LC_ERR_CONFIG, "the logger %s takes nothing behind a colon", l->name);
+            if (argument) return lc_fail(LC_ERR_CONFIG, "logger %s takes no argument (found a colon)", l->name);
             return l->make(out);
         }
         size_t n = strlen(known);
         snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", l->name);
     }
-    return lc_fail(LC_ERR_CONFIG, "there is no logger \"%s\"; known are: %s", name, known);
+    return lc_fail(LC_ERR_CONFIG, "unknown logger \"%s\"; available: %s", name, known);
 }

@@ -42,7 +42,7 @@ lc_status lc__check_callback(const lc_trainer *t, const lc__callback *cb)
         option = "enable_progress_bar";
     if (cb->ops.saves_checkpoints && t->opt.enable_checkpointing == LC_OFF) option = "enable_checkpointing";
     if (!option) return LC_OK;
-    return lc_fail(LC_ERR_CONFIG, "%s is false, but the callbacks hold a %s; leave one of the two out", option,
+    return lc_fail(LC_ERR_CONFIG, "%s is false, but the callbacks contain a %s; drop one of the two", option,
                    cb->ops.name);
 }
 
@@ -58,10 +58,11 @@ static lc_status check(const lc_trainer *t, const lc__callback *cb)
         const lc__callback *old = t->callbacks[i];
         if (replaces(t, cb, old)) continue;
         if (is_bar && same_kind(cb, old))
-            return lc_fail(LC_ERR_CONFIG, "a trainer has one progress bar, and the callbacks hold two, %s and %s",
+            return lc_fail(LC_ERR_CONFIG, "a trainer has one progress bar, but the callbacks contain two, %s and %s",
                            old->ops.name, cb->ops.name);
         if (cb->ops.save_state && old->ops.save_state && !strcmp(state_key(cb), state_key(old)))
-            return lc_fail(LC_ERR_CONFIG, "two callbacks have the state key %.200s; they must differ in an argument",
+            return lc_fail(LC_ERR_CONFIG,
+                           "two callbacks have the same state key %.200s; they must differ in an argument",
                            state_key(cb));
     }
     return LC_OK;
@@ -89,8 +90,7 @@ static void remove_replaced(lc_trainer *t, const lc__callback *cb)
     }
     t->n_callbacks = kept;
     if (other)
-        lc_trainer_message(t, LC_INFO, "the %s of configure_callbacks takes the place of the one given before",
-                           cb->ops.name);
+        lc_trainer_message(t, LC_INFO, "the %s of configure_callbacks replaces the one given before", cb->ops.name);
 }
 
 lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback)

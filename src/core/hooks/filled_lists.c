@@ -49,7 +49,7 @@ lc_status lc_optimizers_add_scheduler(lc_optimizers *out, lc_scheduler_config co
         status = lc_fail(LC_ERR_CONFIG, "frequency of a scheduler is %lld; it must be at least 1",
                          (long long)config.frequency);
     else if (config.reduce_on_plateau && !config.monitor)
-        status = lc_fail(LC_ERR_CONFIG, "a ReduceLROnPlateau scheduler needs .monitor: the metric it looks at");
+        status = lc_fail(LC_ERR_CONFIG, "a ReduceLROnPlateau scheduler needs .monitor: the metric to watch");
     else {
         out->schedulers[out->n_schedulers] = config;
         if (!config.frequency) out->schedulers[out->n_schedulers].frequency = 1;
@@ -64,7 +64,7 @@ lc_status lc_loaders_add(lc_loaders *out, lc_dataloader *loader)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__IS_OR_NULL(loader, LOADER, LC_ERR_ARGUMENT);
-    if (!loader) return lc_fail(LC_ERR_ARGUMENT, "there is no loader to add");
+    if (!loader) return lc_fail(LC_ERR_ARGUMENT, "the loader to add is NULL");
     if (out->n == LC_MAX_LOADERS) {
         lc_dataloader_free(loader);
         return lc_fail(LC_ERR_CONFIG, "more than %d loaders", LC_MAX_LOADERS);

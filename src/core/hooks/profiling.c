@@ -26,9 +26,8 @@ struct lc__profiling {
 static lc_status add(lc__profiling *p, lc_profiler one)
 {
     if (!one.ops || one.ops->size < sizeof *one.ops || !one.ops->name || !one.ops->span || !one.ops->report)
-        return lc_fail(LC_ERR_ARGUMENT,
-                       "a profiler needs ops that start with LC_PROFILER_OPS_INIT(\"name\"), and have "
-                       "span and report; one that was built for another version of lightc must be compiled again");
+        return lc_fail(LC_ERR_ARGUMENT, "a profiler needs ops that start with LC_PROFILER_OPS_INIT(\"name\"), and have "
+                                        "span and report; if it was built for another version of lightc, recompile it");
     if (p->n == MAX_PROFILERS) {
         if (one.ops->free) one.ops->free(one.self);
         return lc_fail(LC_ERR_CONFIG, "profiler: at most %d", MAX_PROFILERS);

@@ -18,7 +18,7 @@ lc_status lc__datamodule_attach(lc_trainer *t, const lc_datamodule *d)
         memcpy(&own->ops, d->ops, d->ops->size < sizeof own->ops ? d->ops->size : sizeof own->ops);
         own->given = *d;
         if (t->args->train_dataloader || t->args->val_dataloader || t->args->n_dataloaders)
-            return lc_fail(LC_ERR_CONFIG, "%s was given a datamodule (%s) and loaders; give one of the two",
+            return lc_fail(LC_ERR_CONFIG, "%s was given both a datamodule (%s) and loaders; pass one of the two",
                            lc_stage_name(t->stage), own->ops.name);
     }
     const lc_datamodule_ops *o = &own->ops;

@@ -43,8 +43,8 @@ static lc_status cannot_share(const lc_trainer *t, int64_t samples, int64_t chun
     lc_status status =
         good.n ? lc_fail(LC_ERR_CONFIG,
                          "deterministic: a batch of all ranks (%lld samples) is cut into %lld chunks of %lld, which %d "
-                         "ranks cannot share so that each has a power of two of them; use a deterministic_chunk of %s "
-                         "(with every number of ranks that is to give the same results), or another batch_size",
+                         "ranks cannot divide so that each has a power of two of them; use a deterministic_chunk of %s "
+                         "(for every number of ranks that should give the same results), or another batch_size",
                          (long long)samples, (long long)chunks, (long long)size, t->n_ranks, good.s)
                : lc_fail(LC_ERR_CONFIG, "deterministic: a batch of all ranks has %lld samples, fewer than the %d ranks",
                          (long long)samples, t->n_ranks);
@@ -57,8 +57,9 @@ lc_status lc__pieces_shard(const lc_trainer *t, const lc_dataloader *l, bool tra
     int64_t samples = lc_dataloader_batch_size(l) * (out->batches ? out->batches : out->size);
     if (samples <= 0) {
         if (out->size == 1) return LC_OK; /* then each batch is cut as it comes */
-        return lc_fail(LC_ERR_CONFIG, "deterministic: the loader does not say how many samples a batch has (batch_size "
-                                      "of lc_dataloader_ops), so its batches cannot be cut into chunks");
+        return lc_fail(LC_ERR_CONFIG,
+                       "deterministic: the loader does not report how many samples a batch has (batch_size "
+                       "of lc_dataloader_ops), so its batches cannot be cut into chunks");
     }
     out->pieces = lc__pieces_of(t, samples);
     if (train && t->comm && !t->mo.manual_optimization && !can_share(out->pieces, t->n_ranks))

@@ -97,7 +97,7 @@ static lc_status copy_batch(batch_copy *c, const lc_batch *b)
         c->part_batches[i] = &c->parts[i]->batch;
         if (!first) first = c->part_batches[i];
     }
-    if (!first) return lc_fail(LC_ERR_USER, "a loader gave a combined batch without any part");
+    if (!first) return lc_fail(LC_ERR_USER, "a loader returned a combined batch without parts");
     c->batch = *first;
     c->batch.n_parts = b->n_parts;
     c->batch.parts = c->part_batches;
@@ -239,8 +239,8 @@ static lc_status limit_batches(lc_duration limit, int64_t length, const char *wh
     case LC_UNIT_SECONDS:
         break;
     }
-    return lc_fail(LC_ERR_CONFIG, "limit_%s_batches takes a number of batches (100) or a part of the loader (0.2)",
-                   what);
+    return lc_fail(LC_ERR_CONFIG,
+                   "limit_%s_batches must be a number of batches (100) or a fraction of the loader (0.2)", what);
 }
 
 /* A loader that is each rank's own stays as it is. What lost ranks would have read nobody else can. */
@@ -248,11 +248,10 @@ static lc_status check_per_rank(const lc_trainer *t)
 {
     int ranks = lc_trainer_world_size(t), batches = lc__world_batches(ranks);
     if (ranks == batches) return LC_OK;
-    return lc_fail(
-        LC_ERR_CONFIG,
-        "of %d ranks %d are left, and this loader is each rank's own (per_rank of lc_dataloader_ops), so that "
-        "the others' samples would be left out; with --use_distributed_sampler false all ranks start again",
-        batches, ranks);
+    return lc_fail(LC_ERR_CONFIG,
+                   "of %d ranks %d are left, but each rank has its own loader (per_rank of lc_dataloader_ops), so the "
+                   "samples of the lost ranks would be skipped; with --use_distributed_sampler false all ranks restart",
+                   batches, ranks);
 }
 
 /* This rank's part of the loader, unless the program has seen to that itself. */
@@ -285,12 +284,12 @@ static lc_status source_open(lc_trainer *t, lc__source *s, lc_dataloader *loader
     /* The same few batches in every epoch. */
     s->sequential = t->stage == LC_STAGE_FIT && t->opt.overfit_batches.value > 0;
     if (s->sequential && lc_dataloader_sequential(loader, true))
-        lc_trainer_message(t, LC_WARNING, "overfit_batches: the %s loader gives its samples in order, unshuffled",
-                           what);
+        lc_trainer_message(t, LC_WARNING,
+                           "overfit_batches: the %s loader gives its samples in order, without shuffling", what);
     LC_TRY(shard(t, s, t->stage == LC_STAGE_FIT && s == &t->input->train));
     int64_t length = lc_dataloader_length(loader, t->current_epoch);
     if (length == 0 && s != &t->input->train) /* of an epoch that trains nothing the end speaks (watch.c) */
-        lc_trainer_message(t, LC_WARNING, "the %s loader gives no batch: is that meant?", what);
+        lc_trainer_message(t, LC_WARNING, "the %s loader gives no batches: is that intended?", what);
     return limit_batches(limit, length, what, s);
 }
 
@@ -331,7 +330,7 @@ static lc_status setup_val_check(lc_trainer *t)
         return LC_OK;
     case LC_UNIT_FRACTION:
         if (across && t->opt.val_check_interval.unit == LC_UNIT_FRACTION)
-            return lc_fail(LC_ERR_CONFIG, "val_check_interval must be a number of batches (100) or a time (10m) where "
+            return lc_fail(LC_ERR_CONFIG, "val_check_interval must be a number of batches (100) or a time (10m) when "
                                           "check_val_every_n_epoch is none");
         if (n < 0) {
             if (v.value < 1)
@@ -347,9 +346,10 @@ static lc_status setup_val_check(lc_trainer *t)
         if (t->input->val_check_batch < 1) t->input->val_check_batch = 1;
         return LC_OK;
     default:
-        return lc_fail(LC_ERR_CONFIG,
-                       "val_check_interval takes a part of an epoch (0.25), a number of batches (100), optimizer steps "
-                       "(500st) or epochs (2ep), or a time (10m)");
+        return lc_fail(
+            LC_ERR_CONFIG,
+            "val_check_interval must be a fraction of an epoch (0.25), a number of batches (100), optimizer steps "
+            "(500st) or epochs (2ep), or a time (10m)");
     }
 }
 
@@ -384,17 +384,16 @@ static lc_status agree_on_length(lc_trainer *t)
     }
     if (s >= 0 && all[least] < 0 && all[most] >= 0)
         s = lc_fail(LC_ERR_CONFIG,
-                    "rank %d does not know how many training batches it has, and rank %d has %lld; give both a length "
-                    "(lc_dataloader_ops.length), or both limit_train_batches",
+                    "rank %d does not know its number of training batches, while rank %d has %lld; give both loaders a "
+                    "length (lc_dataloader_ops.length), or set limit_train_batches on both",
                     least, most, (long long)all[most]);
     if (s >= 0 && all[least] != all[most]) {
         t->input->train.length = all[least];
         if (!t->input->uneven_told)
             lc_trainer_message(
                 t, LC_WARNING,
-                "rank %d has %lld training batches in an epoch and rank %d has %lld: every rank trains on "
-                "%lld",
-                least, (long long)all[least], most, (long long)all[most], (long long)all[least]);
+                "rank %d has %lld training batches per epoch and rank %d has %lld: every rank trains on %lld", least,
+                (long long)all[least], most, (long long)all[most], (long long)all[least]);
         t->input->uneven_told = true;
     }
     free(all);
@@ -456,7 +455,7 @@ lc_status lc__setup_eval_data(lc_trainer *t)
         n = 1;
     }
     if (n > LC_MAX_LOADERS)
-        return lc_fail(LC_ERR_CONFIG, "%d loaders were given; at most %d can be", n, LC_MAX_LOADERS);
+        return lc_fail(LC_ERR_CONFIG, "%d loaders were given; at most %d are allowed", n, LC_MAX_LOADERS);
     lc_loaders from_module = {0};
     bool owned = false;
     if (!n) {

@@ -109,8 +109,8 @@ lc_status lc__source_saved(const lc_trainer *t, const lc_state *in, char **hex)
     LC_TRY(lc_state_get_array(in, "loaders", &list));
     if (lc_state_length(list) != t->n_ranks)
         return lc_fail(LC_ERR_CONFIG,
-                       "the checkpoint %s is of %lld ranks whose train loaders stood at different places, and this run "
-                       "has %d; go on with %lld ranks, or load the weights alone (lc_module_load_checkpoint)",
+                       "the checkpoint %s is of %lld ranks whose train loaders were at different positions, but this "
+                       "run has %d; continue with %lld ranks, or load only the weights (lc_module_load_checkpoint)",
                        t->ckpt_path, (long long)lc_state_length(list), t->n_ranks, (long long)lc_state_length(list));
     LC_TRY(lc_state_get_text(lc_state_at(list, t->rank), NULL, &text));
     return *text ? lc__copy_text(text, hex) : LC_OK;
@@ -125,7 +125,7 @@ lc_status lc__source_load(lc__source *s, const char *hex)
     for (size_t i = 0; i < n && status >= 0; i++) {
         unsigned v;
         if (sscanf(hex + 2 * i, "%2x", &v) != 1)
-            status = lc_fail(LC_ERR_FORMAT, "the checkpoint's state of the train loader is not one");
+            status = lc_fail(LC_ERR_FORMAT, "the state of the train loader in the checkpoint is invalid");
         bytes[i] = (unsigned char)v;
     }
     if (status >= 0) status = lc_dataloader_load(s->loader, bytes, n);

@@ -86,7 +86,7 @@ static int64_t step_or_now(const lc_trainer *t, int64_t step)
         }                                                                                                              \
         if (!kept_ && !(m)->told[kind]) {                                                                              \
             (m)->told[kind] = true;                                                                                    \
-            lc_trainer_message((t), LC_WARNING, "none of the loggers keeps " what "; tensorboard does");               \
+            lc_trainer_message((t), LC_WARNING, "none of the loggers stores " what "; tensorboard does");              \
         }                                                                                                              \
     } while (0)
 

@@ -55,7 +55,7 @@ static lc_status continue_from(const lc__logged *e, lc_metric *metric)
     if (s >= 0) s = lc_metric_load(metric, e->state, e->n_state);
     if (s >= 0) s = lc_metric_merge_state(metric, since, n);
     free(since);
-    return s < 0 ? lc_fail_context(s, "metric %s, as the checkpoint holds it", e->name) : LC_OK;
+    return s < 0 ? lc_fail_context(s, "metric %s, as in the checkpoint", e->name) : LC_OK;
 }
 
 lc_status lc__logged_metric(lc__results *r, lc__logged *e, lc_metric *metric)
@@ -76,7 +76,8 @@ lc_status lc__logged_compute(lc__logged *e)
     if (!e->active || !e->of_metric || e->computed) return LC_OK;
     if (!e->metric)
         return lc_fail(LC_ERR_STATE,
-                       "metric %s had no value yet when the checkpoint was saved, and was not logged since", e->name);
+                       "metric %s had no value yet when the checkpoint was saved, and has not been logged since",
+                       e->name);
     lc_status s = lc_metric_compute(e->metric, &e->sum);
     if (s < 0) return lc_fail_context(s, "metric %s", e->name);
     e->weight = 1;

@@ -79,7 +79,7 @@ lc_status lc_trainer_metric(lc_trainer *t, const char *name, double *out)
     char known[512];
     int at = lc__map_find(m, name);
     if (at < 0)
-        return lc_fail(LC_ERR_NOT_FOUND, "there is no metric `%s`; there is: %s", name,
+        return lc_fail(LC_ERR_NOT_FOUND, "unknown metric `%s`; available: %s", name,
                        m->n ? lc__map_names(m, known, sizeof known) : "none yet");
     *out = m->v[at].value;
     return LC_OK;

@@ -21,7 +21,7 @@
 
 const char *lc__log_rule(lc_hook hook)
 {
-    static const char *const texts[] = {"no", "each step", "over the epoch", "over the epoch alone"};
+    static const char *const texts[] = {"no", "each step", "over the epoch", "only over the epoch"};
     return texts[lc__hooks[hook].log];
 }
 
@@ -295,14 +295,13 @@ typedef struct loggable {
 static const char *no_metric_so(const lc_metric *metric, const lc_log_args *args)
 {
     if (args->on_step == LC_ON)
-        return ".on_step cannot be used with a metric: its value is that of the epoch; log the batch's own value with "
+        return ".on_step cannot be used with a metric, whose value is for the epoch; log the batch's own value with "
                "lc_log or lc_log_value";
-    if (args->on_epoch == LC_OFF) return ".on_epoch cannot be off: a metric's value is that of the epoch";
+    if (args->on_epoch == LC_OFF) return ".on_epoch cannot be off: the value of a metric is for the epoch";
     if (args->reduce_fx != LC_LOG_MEAN || args->batch_size)
-        return ".reduce_fx and .batch_size cannot be used with a metric, which says itself how its batches make a "
-               "value";
+        return ".reduce_fx and .batch_size cannot be used with a metric, which combines its batches itself";
     if (lc_metric_outputs(metric) != 1)
-        return "the metric has several values; take them from lc_metric_compute_all and log each with lc_log_value";
+        return "the metric has several values; get them from lc_metric_compute_all and log each with lc_log_value";
     return NULL;
 }
 
@@ -322,7 +321,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     bool on_epoch = args->on_epoch != LC_AUTO ? args->on_epoch == LC_ON : rule != LC__LOG_STEP || what.metric;
     lc__logged *e = lc__results_find(r, name, hook, loader);
     if (!e) {
-        if (rule == LC__LOG_NOT) return refuse(t, name, args->site, "values cannot be logged there");
+        if (rule == LC__LOG_NOT) return refuse(t, name, args->site, "values cannot be logged here");
         const char *no = what.metric ? no_metric_so(what.metric, args) : NULL;
         if (no) return refuse(t, name, args->site, no);
         if (on_step && rule == LC__LOG_EPOCH_ONLY)
@@ -342,10 +341,10 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     } else if (r == &t->logging->eval_results && batch_hook && e->active && e->source != t->dataloader_idx &&
                loader < 0) {
         return refuse(t, name, args->site,
-                      "without the suffix .add_dataloader_idx gives, a name belongs to one loader, and this one was "
+                      "without the suffix .add_dataloader_idx gives, a name belongs to one loader, but this one was "
                       "logged for another");
     } else if (!same_args(e, args, on_step, on_epoch)) {
-        return refuse(t, name, args->site, "this name was logged before in this hook with other arguments");
+        return refuse(t, name, args->site, "this name was logged before in this hook with different arguments");
     } else if (e->of_metric != (what.metric != NULL) || (e->metric && e->metric != what.metric)) {
         return refuse(t, name, args->site,
                       "this name was logged before in this hook for another metric, or for a plain value");
@@ -377,7 +376,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
             return refuse(t, name, args->site, "a logged tensor must have one element; reduce it with lc_mean");
         if (t->device_parts && !lc_tensor_is_persistent(tensor) && tensor->graph != t->graph)
             return refuse(t, name, args->site,
-                          "the value is that of one device's part of the batch; log it in training_step, which every "
+                          "the value is for one device's part of the batch; log it in training_step, which every "
                           "device runs");
         if (!t->recording) {
             LC_TRY(lc_item(tensor, &value));
@@ -426,16 +425,14 @@ static lc_trainer *logs(lc_module *self, const char *name, const lc_log_args *ar
 void lc_log_at(lc_module *self, const char *name, lc_tensor *value, const lc_log_args *given)
 {
     LC__TAKE(args, lc_log, lc_log_args, given, );
-    const char *wrong = !value                  ? "there is no value (NULL)"
-                        : !lc__is_tensor(value) ? "the value is not a tensor"
-                                                : NULL;
+    const char *wrong = !value ? "the value is NULL" : !lc__is_tensor(value) ? "the value is not a tensor" : NULL;
     log_to(logs(self, name, &args, wrong), name, (loggable){.tensor = value}, &args);
 }
 
 void lc_log_metric_at(lc_module *self, const char *name, lc_metric *metric, const lc_log_args *given)
 {
     LC__TAKE(args, lc_log, lc_log_args, given, );
-    const char *wrong = !metric                                      ? "there is no value (NULL)"
+    const char *wrong = !metric                                      ? "the value is NULL"
                         : !lc__has_mark(metric, LC__MARK_OF(METRIC)) ? "this is not a metric"
                                                                      : NULL;
     log_to(logs(self, name, &args, wrong), name, (loggable){.metric = metric}, &args);

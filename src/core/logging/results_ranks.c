@@ -115,7 +115,7 @@ static lc_status check_same_names(lc_trainer *t, const lc__results *r)
     if (s != LC_ERR_STATE) return s;
     char why[1024];
     lc__copy_message(why, sizeof why);
-    return lc_fail(s, "%s; log a value on every rank, in the same order, or with .rank_zero_only", why);
+    return lc_fail(s, "%s; log every value on every rank, in the same order, or with .rank_zero_only", why);
 }
 
 lc_status lc__look_at_names(lc_trainer *t, const lc_batch *batch)
@@ -125,7 +125,7 @@ lc_status lc__look_at_names(lc_trainer *t, const lc_batch *batch)
     lc_status s = lc__ranks_agree(t->comm, check_same_names(t, &t->logging->train_results));
     if (s != LC_ERR_STATE) return s;
     lc_trainer_message(t, LC_WARNING,
-                       "%s (this was the first batch; where it is still so at the end of the epoch, the run ends)",
+                       "%s (this was the first batch; if it is still so at the end of the epoch, the run fails)",
                        lc_error_message());
     return LC_OK;
 }

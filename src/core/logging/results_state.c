@@ -38,7 +38,7 @@ static lc_status load_exact(lc__logged *e, const lc_state *in)
         LC_TRY(lc_state_get_int(lc_state_at(digits, i), NULL, &place));
         LC_TRY(lc_state_get_int(lc_state_at(digits, i + 1), NULL, &digit));
         if (place < 0 || place >= LC__EXACT_DIGITS || digit < -MOST_DIGIT || digit > MOST_DIGIT)
-            return lc_fail(LC_ERR_FORMAT, "the checkpoint holds a sum of \"%.60s\" that makes no sense", e->name);
+            return lc_fail(LC_ERR_FORMAT, "the checkpoint has an invalid sum of \"%.60s\"", e->name);
         e->exact->epoch.digit[place] = digit;
     }
     return lc_state_get_double(in, "special", &e->exact->epoch.special);
@@ -116,7 +116,7 @@ lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
         while (hook < LC_HOOKS && strcmp(lc_hook_name((lc_hook)hook), hook_name) != 0) hook++;
         if (hook == LC_HOOKS || loader < LC__NO_LOADER || loader >= LC_MAX_LOADERS || reduce < 0 ||
             reduce > LC_LOG_MAX || strlen(name) > LC__MOST_NAME)
-            return lc_fail(LC_ERR_FORMAT, "the checkpoint holds a logged value \"%.60s\" that makes no sense", name);
+            return lc_fail(LC_ERR_FORMAT, "the checkpoint has an invalid logged value \"%.60s\"", name);
         lc__logged *e = lc__results_find(r, name, (lc_hook)hook, (int)loader);
         if (!e) {
             lc_log_args args = {.prog_bar = prog_bar,

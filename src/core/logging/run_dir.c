@@ -71,7 +71,7 @@ lc_status lc__loggers_take(const lc_logger *given, int n, lc_logger *list, int *
             status =
                 lc_fail(LC_ERR_ARGUMENT,
                         "a logger needs ops that start with LC_LOGGER_OPS_INIT, and have a name, start and log_row; "
-                        "one that was built for another version of lightc must be compiled again");
+                        "if it was built for another version of lightc, recompile it");
     }
     return status;
 }
@@ -112,7 +112,7 @@ void lc__logger_failed(lc_trainer *t, int i, const char *what)
     t->logging->logger_failed[i] = true;
     lc_trainer_message(t, LC_WARNING, "logger %s could not %s: %s (training goes on%s)",
                        t->logging->loggers[i].ops->name, what, lc_error_message(),
-                       strcmp(what, "start") ? "; this is said once" : " without it");
+                       strcmp(what, "start") ? "; reported once" : " without it");
 }
 
 void lc__loggers_status(lc_trainer *t, const char *status)
@@ -120,7 +120,7 @@ void lc__loggers_status(lc_trainer *t, const char *status)
     for (int i = 0; t->logging->loggers_started && i < t->logging->n_loggers; i++)
         if (t->logging->loggers[i].ops->log_status &&
             t->logging->loggers[i].ops->log_status(t->logging->loggers[i].self, status) < 0)
-            lc__logger_failed(t, i, "note how the run stands");
+            lc__logger_failed(t, i, "record the status of the run");
 }
 
 static void log_message(lc_trainer *t, lc_level level, const char *text)
@@ -242,7 +242,7 @@ void lc__note_removed_checkpoint(lc_trainer *t, const char *path)
     for (int i = 0; t->logging->loggers_started && i < t->logging->n_loggers; i++) {
         const lc_logger *l = &t->logging->loggers[i];
         if (l->ops->log_checkpoint_removed && l->ops->log_checkpoint_removed(l->self, path) < 0)
-            lc__logger_failed(t, i, "note a removed checkpoint");
+            lc__logger_failed(t, i, "record a removed checkpoint");
     }
 }
 

@@ -239,8 +239,8 @@ static lc_status run_epoch(lc_trainer *t)
             t->is_last_batch = true;
             if (!t->batches_done && t->max_epochs < 0)
                 s = lc_fail(LC_ERR_CONFIG,
-                            "the training loader gave no batch in epoch %lld; as max_epochs sets no limit, "
-                            "the training would never end",
+                            "the training loader gave no batch in epoch %lld; since max_epochs sets no limit, training "
+                            "would never end",
                             (long long)epoch);
             break;
         }

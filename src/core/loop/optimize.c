@@ -56,7 +56,8 @@ lc_status lc__run_training_step(lc_closure *c)
     if (s >= 0 && !c->loss && lc__error_count(&last) != errors && last != LC_ERR_NOT_FOUND)
         s = last < 0 ? last : LC_ERR_USER;
     if (s >= 0 && c->loss && lc_tensor_is_error(c->loss))
-        s = lc_fail(LC_ERR_STATE, "training_step returned a tensor of an operation that failed, or of another step");
+        s = lc_fail(LC_ERR_STATE,
+                    "training_step returned the result of a failed operation, or a tensor of another step");
     if (s >= 0 && c->loss && lc_tensor_numel(c->loss) != 1) s = not_a_loss(c->loss);
     if (s < 0 || t->deferred) s = lc__hook_result(t, s, NULL);
     lc__hook_leave(t, saved);
@@ -327,12 +328,11 @@ lc_status lc__check_accumulation(const lc_trainer *t, int64_t n)
 {
     for (int i = 0; i < t->optimizers.n && n > 1; i++)
         if (lc__evaluates(t->optimizers.optimizers[i].optimizer))
-            return lc_fail(
-                LC_ERR_CONFIG,
-                "accumulate_grad_batches=%lld: %s evaluates the loss of one batch several times; accumulate 1",
-                (long long)n, t->optimizers.optimizers[i].optimizer->ops->name);
+            return lc_fail(LC_ERR_CONFIG,
+                           "accumulate_grad_batches=%lld: %s evaluates the loss of a batch several times; set it to 1",
+                           (long long)n, t->optimizers.optimizers[i].optimizer->ops->name);
     if (t->optimizers.n > 1 && n > 1 && !t->mo.manual_optimization)
-        return lc_fail(LC_ERR_CONFIG, "accumulate_grad_batches=%lld needs one optimizer, or manual optimisation",
+        return lc_fail(LC_ERR_CONFIG, "accumulate_grad_batches=%lld needs a single optimizer, or manual optimization",
                        (long long)n);
     return LC_OK;
 }
@@ -348,11 +348,10 @@ static lc_status check_shares(const lc_trainer *t, const lc_batch *batch)
         if (lc__evaluates(t->optimizers.optimizers[i].optimizer))
             what = t->optimizers.optimizers[i].optimizer->ops->name;
     if (!what) return LC_OK;
-    return lc_fail(
-        LC_ERR_CONFIG,
-        "with %s every rank needs samples in every batch, and this one has %lld for %d ranks; use drop_last, "
-        "or another batch_size",
-        what, (long long)lc__batch_least(batch), t->n_ranks);
+    return lc_fail(LC_ERR_CONFIG,
+                   "with %s every rank needs samples in every batch, but this one has %lld for %d ranks; use "
+                   "drop_last, or another batch_size",
+                   what, (long long)lc__batch_least(batch), t->n_ranks);
 }
 
 static lc_status in_batch(const lc_trainer *t, lc_status s, int64_t i)
@@ -400,9 +399,8 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
 static lc_status no_metric(lc_trainer *t, const lc_scheduler_config *c)
 {
     double value;
-    if (lc_trainer_metric(t, c->monitor, &value) >= 0) lc_fail(LC_ERR_NOT_FOUND, "rank 0 has not logged it");
-    return lc_fail_context(LC_ERR_CONFIG, "the scheduler %s looks at `%s`", lc_scheduler_name(c->scheduler),
-                           c->monitor);
+    if (lc_trainer_metric(t, c->monitor, &value) >= 0) lc_fail(LC_ERR_NOT_FOUND, "rank 0 did not log it");
+    return lc_fail_context(LC_ERR_CONFIG, "the scheduler %s needs `%s`", lc_scheduler_name(c->scheduler), c->monitor);
 }
 
 static lc_status step_scheduler(lc_trainer *t, const lc_scheduler_config *c)
@@ -451,8 +449,8 @@ static lc_status manual_trainer(lc_module *self, const char *what, lc_site site,
 {
     lc_trainer *t = *out = trainer_of(self);
     if (!t || !t->in_run || !t->mo.manual_optimization)
-        return lc_fail(LC_ERR_STATE, "%s is for modules with .manual_optimization = true, inside of training_step%s",
-                       what, lc__at_site(site).text);
+        return lc_fail(LC_ERR_STATE, "%s is for modules with .manual_optimization = true, inside training_step%s", what,
+                       lc__at_site(site).text);
     /* What lc_log could not say ends the step here, not behind it. */
     if (t->deferred) return lc_fail(t->deferred_status, "%s", t->deferred_message ? t->deferred_message : "");
     return LC_OK;
@@ -476,7 +474,7 @@ lc_status lc_manual_backward_at(lc_module *self, lc_tensor *loss, lc_site site)
     LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     lc_trainer *t = NULL;
     LC_TRY(manual_trainer(self, "lc_manual_backward", site, &t));
-    if (!loss) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_backward: there is no loss%s", lc__at_site(site).text);
+    if (!loss) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_backward: the loss is missing%s", lc__at_site(site).text);
     LC_TRY(lc_step_status(t->graph));
     t->loop->backward_site = site;
     lc_status s = backward(t, loss);
@@ -491,10 +489,11 @@ lc_status lc_manual_step_at(lc_module *self, lc_optimizer *optimizer, lc_site si
     lc_trainer *t = NULL;
     bool skip;
     LC_TRY(manual_trainer(self, "lc_manual_step", site, &t));
-    if (!optimizer) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step: there is no optimizer%s", lc__at_site(site).text);
+    if (!optimizer)
+        return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step: the optimizer is missing%s", lc__at_site(site).text);
     if (lc__evaluates(optimizer))
         return lc_fail(LC_ERR_STATE,
-                       "lc_manual_step: %s evaluates the loss several times a step; use lc_manual_step_closure%s",
+                       "lc_manual_step: %s evaluates the loss several times per step; use lc_manual_step_closure%s",
                        optimizer->ops->name, lc__at_site(site).text);
     LC_TRY(before_step(t, optimizer, &skip));
     if (!skip) lc_optimizer_step_at(optimizer, site);
@@ -534,8 +533,8 @@ lc_status lc_manual_step_closure_at(lc_module *self, lc_optimizer *optimizer, lc
     manual_closure c = {.optimizer = optimizer, .fn = closure, .ctx = ctx};
     LC_TRY(manual_trainer(self, "lc_manual_step_closure", site, &c.t));
     if (!optimizer || !closure)
-        return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step_closure: there is no %s%s", optimizer ? "closure" : "optimizer",
-                       lc__at_site(site).text);
+        return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step_closure: the %s is missing%s",
+                       optimizer ? "closure" : "optimizer", lc__at_site(site).text);
     LC_TRY(lc_optimizer_step_closure(optimizer, evaluate_manual, &c));
     if (loss) *loss = c.loss;
     c.t->global_step++;
@@ -560,9 +559,9 @@ lc_status lc_toggle_optimizer(lc_module *self, const lc_optimizer *optimizer)
     LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     lc_trainer *t = NULL;
     LC_TRY(manual_trainer(self, "lc_toggle_optimizer", LC__NO_SITE, &t));
-    if (!optimizer) return lc_fail(LC_ERR_ARGUMENT, "lc_toggle_optimizer: there is no optimizer");
+    if (!optimizer) return lc_fail(LC_ERR_ARGUMENT, "lc_toggle_optimizer: the optimizer is missing");
     if (t->loop->n_toggled)
-        return lc_fail(LC_ERR_STATE, "lc_toggle_optimizer: another one is toggled; untoggle it first");
+        return lc_fail(LC_ERR_STATE, "lc_toggle_optimizer: another one is already toggled; untoggle it first");
     LC_TRY(lc__graph_flush(t->graph));
     for (int k = 0; k < t->optimizers.n; k++) {
         const lc_optimizer *other = t->optimizers.optimizers[k].optimizer;

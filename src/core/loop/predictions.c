@@ -46,9 +46,9 @@ static lc_status join_types(const lc_type *all, int n, lc_type *whole)
         bool same = whole->ndim == all[r].ndim && whole->ndim > 0 && whole->dtype == all[r].dtype;
         for (int i = 1; i < whole->ndim && same; i++) same = whole->shape[i] == all[r].shape[i];
         if (!same)
-            return lc_fail(LC_ERR_SHAPE, "predict_step: what the ranks give cannot be put together: it must have the "
-                                         "samples in its first dimension, and otherwise the same shape on all ranks "
-                                         "(or discard_predictions, and write them in a callback)");
+            return lc_fail(LC_ERR_SHAPE, "predict_step: the predictions of the ranks cannot be concatenated: the first "
+                                         "dimension must be the samples, and the others must be equal on all ranks (or "
+                                         "set discard_predictions and write them in a callback)");
         whole->shape[0] += all[r].shape[0];
     }
     return LC_OK;

@@ -54,18 +54,18 @@ void lc__watch_epoch_end(lc_trainer *t)
     if (!t->batches_done && !t->loop->epoch_ended_early && !t->is_last_batch) /* the run was to end before it began */
         return;
     if (!t->batches_done)
-        why = t->loop->epoch_ended_early ? "on_train_batch_start ended it before its first batch"
-                                         : "its loader gave no batch";
+        why = t->loop->epoch_ended_early ? "on_train_batch_start ended it before the first batch"
+                                         : "the loader gave no batches";
     else if (!w->batches) /* what was left of an epoch that the run goes on with */
         return;
     else if (!w->losses && !manual)
-        why = "training_step returned no loss for any of its batches; return it, or set .manual_optimization";
+        why = "training_step returned no loss for any of its batches; return one, or set .manual_optimization";
     else if (manual && t->optimizers.n && t->global_step == w->first_step)
-        why = "training_step made no lc_manual_step";
+        why = "training_step did not call lc_manual_step";
     else if (!manual && t->optimizers.n && !w->updates && t->mo.optimizer_step == lc_default_optimizer_step &&
              t->global_step > w->first_step)
-        why = "every update was left out, by LC_SKIP of on_before_optimizer_step or of the precision, or for lack of a "
-              "gradient: is any parameter trained, and does the loss depend on it?";
+        why = "every update was skipped, by LC_SKIP from on_before_optimizer_step or the precision, or because there "
+              "was no gradient: does any parameter require one, and does the loss depend on it?";
     if (!why) return;
     w->idle_told = true;
     lc_trainer_message(t, LC_WARNING, "epoch %lld trained nothing (step %lld): %s", (long long)t->current_epoch,

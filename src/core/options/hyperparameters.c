@@ -62,7 +62,7 @@ lc_status lc__hyperparameters_read(const lc_checkpoint *c, const lc_option_set *
     const lc_state *o = lc_state_find(lc_checkpoint_state(c), KEY);
     if (!o && set->n)
         return lc_fail(LC_ERR_NOT_FOUND,
-                       "the checkpoint %s holds no hyperparameters; its module was trained without "
+                       "the checkpoint %s has no hyperparameters; its module was trained without "
                        "lc_module_save_hyperparameters",
                        lc_checkpoint_path(c));
     return o ? lc__options_read(set, 1, o, "hyperparameters of the checkpoint: ", storage) : LC_OK;
@@ -119,8 +119,8 @@ done:
 lc_status lc__module_class_check(const lc_module_class *c)
 {
     if (c && c->size == sizeof *c && c->name && c->init && c->module_size >= sizeof(lc_module)) return LC_OK;
-    return lc_fail(LC_ERR_ARGUMENT, "a module class starts with LC_MODULE_CLASS_INIT(name), and has an init and the "
-                                    "size of a struct that begins with an lc_module");
+    return lc_fail(LC_ERR_ARGUMENT, "a module class must start with LC_MODULE_CLASS_INIT(name), and have an init and "
+                                    "the size of a struct that begins with an lc_module");
 }
 
 lc_status lc_module_new(const lc_module_class *c, const void *values, uint64_t seed, lc_module **out)

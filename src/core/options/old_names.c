@@ -32,7 +32,7 @@ static const lc__old_name old_names[] = {
     {"nb_sanity_val_steps", .set = {{"num_sanity_val_steps"}}},
     {"reload_dataloaders_every_epoch", OFF, {{"reload_dataloaders_every_n_epochs", "0"}}},
     {"reload_dataloaders_every_epoch", ON, {{"reload_dataloaders_every_n_epochs", "1"}}},
-    {"multiple_trainloader_mode", .answer = "the mode is an argument of the loader that combines the others"},
+    {"multiple_trainloader_mode", .answer = "the mode is now an argument of the combining loader"},
     {"data_dir", .set = {{"data"}}}, /* of programs that have such an option */
     {"prepare_data_per_node", .answer = "prepare_data runs once on every machine"},
     /* optimisation */
@@ -63,9 +63,9 @@ static const lc__old_name old_names[] = {
     {"show_progress_bar", .set = {{"enable_progress_bar"}}},
     {"progress_bar_refresh_rate", OFF, {{"enable_progress_bar", "false"}}},
     {"progress_bar_refresh_rate",
-     .answer = "the bar is drawn ten times a second whatever a batch takes; refresh_rate in lc_progress_bar_args "
+     .answer = "the bar is drawn ten times a second however long a batch takes; refresh_rate in lc_progress_bar_args "
                "changes it, --enable_progress_bar false turns it off"},
-    {"process_position", .answer = "bars find their place by themselves; leave it out"},
+    {"process_position", .answer = "bars find their position themselves; drop it"},
     {"checkpoint_callback", .set = {{"enable_checkpointing"}}},
     {"early_stop_callback", OFF},
     {"early_stop_callback", .answer = "use --early_stopping METRIC"},
@@ -74,10 +74,10 @@ static const lc__old_name old_names[] = {
     {"weights_save_path", .set = {{"dirpath"}}},
     {"row_log_interval", .set = {{"log_every_n_steps"}}},
     {"add_row_log_interval", .set = {{"log_every_n_steps"}}},
-    {"flush_logs_every_n_steps", .answer = "loggers write in a thread of their own as rows come; leave it out"},
-    {"log_save_interval", .answer = "loggers write in a thread of their own as rows come; leave it out"},
+    {"flush_logs_every_n_steps", .answer = "loggers write in their own thread as rows arrive; drop it"},
+    {"log_save_interval", .answer = "loggers write in their own thread as rows arrive; drop it"},
     {"log_gpu_memory", .answer = "use the callback DeviceStatsMonitor"},
-    {"move_metrics_to_cpu", .answer = "metrics are kept as numbers of the host already; leave it out"},
+    {"move_metrics_to_cpu", .answer = "metrics are already kept on the host; drop it"},
     {"profiler", "advanced", {{"profiler", "ops"}}},
     {"profiler", "pytorch", {{"profiler", "trace"}}},
     {"profiler", "true", {{"profiler", "simple"}}},
@@ -123,9 +123,9 @@ static const lc__old_name old_names[] = {
     {"seed_everything", .set = {{"seed"}}},
     {"benchmark", .set = {{"tune"}}},
     /* what cannot be */
-    {"plugins", .answer = "precisions, strategies and files are chosen by options of their own; leave it out"},
-    {"model_registry", .answer = "there is no registry; use --ckpt_path PATH"},
-    {"suggest_integrations", .answer = "nothing is advertised here; leave it out"},
+    {"plugins", .answer = "precisions, strategies and files have their own options; drop it"},
+    {"model_registry", .answer = "there is no model registry; use --ckpt_path PATH"},
+    {"suggest_integrations", .answer = "no tips are shown; drop it"},
 };
 
 const lc__old_name *lc__option_old_names(int *n)
@@ -186,7 +186,7 @@ lc_status lc__option_set_old(const lc_option_set *sets, int n_sets, const char *
             if (given && strcmp(given, "auto") != 0) continue;
         }
         lc_status s = lc_option_set_text(o, target, with);
-        if (s < 0) return lc_fail_context(s, "%s is called %s today", row->name, today);
+        if (s < 0) return lc_fail_context(s, "%s is now called %s", row->name, today);
     }
     *done = true;
     return LC_OK;
@@ -197,10 +197,9 @@ lc_status lc__accelerator_check(const char *name)
     static const struct {
         const char *name, *answer;
     } others[] = {
-        {"gpu",
-         "this version computes on CPUs only: there is no CUDA backend yet; use --accelerator cpu, with which --gpus "
-         "2 means 2 processes"},
-        {"cuda", "this version computes on CPUs only: there is no CUDA backend yet; use --accelerator cpu"},
+        {"gpu", "this version supports only CPUs: there is no CUDA backend yet; use --accelerator cpu, with which "
+                "--gpus 2 means 2 processes"},
+        {"cuda", "this version supports only CPUs: there is no CUDA backend yet; use --accelerator cpu"},
         {"mps", "lightc has no Metal backend: it would be a folder in src/backends; use --accelerator cpu"},
         {"tpu", TPU_ANSWER},
         {"ipu", "lightc has no backend for IPUs, and none is planned; use --accelerator cpu"},
@@ -212,7 +211,7 @@ lc_status lc__accelerator_check(const char *name)
             return lc_fail(LC_ERR_UNSUPPORTED, "accelerator=%s: %s", name, others[i].answer);
     const lc__old_name *row = find("accelerator", strlen("accelerator"), name, true);
     if (row && row->set[0].option)
-        return lc_fail(LC_ERR_CONFIG, "accelerator=%s: that is the strategy today; use --strategy %s", name,
+        return lc_fail(LC_ERR_CONFIG, "accelerator=%s: that is now a strategy; use --strategy %s", name,
                        row->set[0].value ? row->set[0].value : name);
     return lc_fail(LC_ERR_CONFIG, "accelerator is \"%.60s\"; it must be auto or cpu", name);
 }

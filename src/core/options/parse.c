@@ -56,11 +56,11 @@ static lc_status unknown(const lc_option_set *sets, int n_sets, const char *wher
     trainer.n = n;
     if (lc__option_find(&trainer, 1, name, length, &none))
         return lc_fail(LC_ERR_CONFIG,
-                       "%sthere is no option \"%.*s\" in this program (the trainer has one); --help lists them all",
+                       "%soption \"%.*s\" of the trainer is not available in this program; --help lists all options",
                        where, shown, name);
     if (near)
-        return lc_fail(LC_ERR_CONFIG, "%sthere is no option \"%.*s\"; did you mean \"%s\"?", where, shown, name, near);
-    return lc_fail(LC_ERR_CONFIG, "%sthere is no option \"%.*s\"; --help lists them all", where, shown, name);
+        return lc_fail(LC_ERR_CONFIG, "%sunknown option \"%.*s\"; did you mean \"%s\"?", where, shown, name, near);
+    return lc_fail(LC_ERR_CONFIG, "%sunknown option \"%.*s\"; --help lists all options", where, shown, name);
 }
 
 /* ---- the file ---- */
@@ -98,7 +98,7 @@ static lc_status node_text(const char *name, const lc_state *node, void **storag
         break;
     case LC_STATE_ARRAY:
     case LC_STATE_OBJECT:
-        return lc_fail(LC_ERR_CONFIG, "%s must be a number, a text, true, false or null", name);
+        return lc_fail(LC_ERR_CONFIG, "%s must be a number, a string, true, false or null", name);
     }
     return lc__options_keep(storage, text, out);
 }
@@ -164,7 +164,7 @@ static lc_status parse_config(const lc_option_set *sets, int n_sets, const char 
         goto done;
     }
     if (lc_state_kind_of(root) != LC_STATE_OBJECT) {
-        status = lc_fail(LC_ERR_CONFIG, "%s must hold one JSON object, {\"max_epochs\": 5, ...}", path);
+        status = lc_fail(LC_ERR_CONFIG, "%s must contain one JSON object, {\"max_epochs\": 5, ...}", path);
         goto done;
     }
     snprintf(where, sizeof where, "%.200s: ", path);

@@ -175,7 +175,7 @@ static const char *placeholder(const lc_option *o)
 static const struct {
     const char *first, *title;
 } groups[] = {
-    {"max_epochs", "how long to train"},  {"limit_train_batches", "which part of the data"},
+    {"max_epochs", "how long to train"},  {"limit_train_batches", "how much of the data"},
     {"val_check_interval", "validation"}, {"accumulate_grad_batches", "optimisation"},
     {"logger", "logging and display"},    {"enable_checkpointing", "checkpoints"},
     {"early_stopping", "early stopping"}, {"accelerator", "the machine, and random numbers"},
@@ -223,12 +223,12 @@ void lc__options_help(const lc_option_set *sets, int n_sets, const char *program
 {
     lc__str_add(out,
                 "usage: %s [--OPTION VALUE | --OPTION=VALUE]...\n\n"
-                "Every option may also stand in the environment (LIGHTC_MAX_EPOCHS=5) and in a JSON file;\n"
-                "the command line overrides the environment, the environment overrides the file.\n\n",
+                "Options can also be set in the environment (LIGHTC_MAX_EPOCHS=5) and in a JSON file.\nThe command "
+                "line overrides the environment, and the environment overrides the file.\n\n",
                 program);
     add_help_row(out, "--config FILE", "read options from a JSON file");
-    add_help_row(out, "--print_config", "show the resolved options as JSON (a file for --config), and end");
-    add_help_row(out, "--help", "show this, and end");
+    add_help_row(out, "--print_config", "print the resolved options as JSON (usable with --config) and exit");
+    add_help_row(out, "--help", "print this help and exit");
     for (int s = 0; s < n_sets; s++) {
         bool grouped = sets[s].options == table; /* a program that uses few of them needs no groups */
         if (!grouped) lc__str_add(out, "\n%s:\n", sets[s].title ? sets[s].title : "options");

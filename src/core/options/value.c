@@ -101,8 +101,8 @@ lc_status lc_duration_parse(const char *text, lc_duration *out)
         }
         if (!(d >= 0 && d <= 1))
             return lc_fail(LC_ERR_CONFIG,
-                           "%s is neither a whole number nor a fraction between 0 and 1 (with a unit it may be any "
-                           "number: 3ep, 500st, 100ba, 30s, 10m, 2h)",
+                           "%s is neither a whole number nor a fraction between 0 and 1 (any number is allowed with a "
+                           "unit: 3ep, 500st, 100ba, 30s, 10m, 2h)",
                            text);
         *out = (lc_duration){d, LC_UNIT_FRACTION};
         return LC_OK;
@@ -135,7 +135,7 @@ static lc_status not_a_number(const lc_option *o, const char *text, const char *
 
 static lc_status out_of_range(const lc_option *o, const char *text)
 {
-    return lc_fail(LC_ERR_CONFIG, "%s is %s, but must lie between %.10g and %.10g (%s)", o->name, text, o->minimum,
+    return lc_fail(LC_ERR_CONFIG, "%s is %s, but must be between %.10g and %.10g (%s)", o->name, text, o->minimum,
                    o->maximum, o->help ? o->help : "");
 }
 

@@ -174,7 +174,7 @@ static void say(lc_trainer *t, const lc__rank_record *all, const lc__rank_verdic
     lc_trainer_message(
         t, LC_INFO,
         "ranks waited in %.2g %% of the training for communication (median %.3g ms of a step of %.3g ms) and "
-        "in %.2g %% for the slowest rank (median %.3g ms, p95 %.3g ms); a rank sent %.3g MB a step%s",
+        "in %.2g %% for the slowest rank (median %.3g ms, p95 %.3g ms); a rank sent %.3g MB per step%s",
         100 * v->exposed_all, 1e3 * v->exposed, 1e3 * v->step, 100 * v->late_all, 1e3 * v->late, 1e3 * v->late_p95,
         1e-6 * (double)v->sent, across);
     /* What costs nobody anything is no news. */
@@ -184,12 +184,11 @@ static void say(lc_trainer *t, const lc__rank_record *all, const lc__rank_verdic
     char where[96] = "";
     if (loader)
         snprintf(where, sizeof where, "; its loader takes %.3g ms longer than the others'", 1e3 * v->slowest_loading);
-    lc_trainer_message(
-        t, LC_WARNING,
-        "rank %d (host %.63s) is slower than the others: they waited for it in %lld of %lld steps, %.3g ms "
-        "in the median%s",
-        v->slowest, all[v->slowest].host, (long long)v->slowest_steps, (long long)v->steps, 1e3 * v->slowest_late,
-        where);
+    lc_trainer_message(t, LC_WARNING,
+                       "rank %d (host %.63s) is slower than the others: they waited for it in %lld of %lld steps, by a "
+                       "median of %.3g ms%s",
+                       v->slowest, all[v->slowest].host, (long long)v->slowest_steps, (long long)v->steps,
+                       1e3 * v->slowest_late, where);
 }
 
 lc_status lc__rank_times_report(lc_trainer *t)

@@ -114,9 +114,9 @@ static lc_status check_lengths(lc_trainer *t)
         LC_TRY(lc_comm_all_reduce(t->comm, range, range, 2, LC_I64, LC_COMM_MAX, NULL));
         if (range[0] != -range[1])
             return lc_fail(LC_ERR_CONFIG,
-                           "dataloader %d of this evaluation is each rank's own, and they have %lld to %lld batches: "
-                           "with parameters in slices (--strategy %s) every rank needs as many; limit them, or let "
-                           "the trainer share one loader out (use_distributed_sampler)",
+                           "dataloader %d of this evaluation differs per rank, with %lld to %lld batches: with "
+                           "parameters in slices (--strategy %s) all ranks need the same number; limit them, or let "
+                           "the trainer divide one loader (use_distributed_sampler)",
                            i, (long long)-range[1], (long long)range[0], t->strategy->name);
     }
     return LC_OK;
@@ -161,8 +161,8 @@ static lc_status send_tensor(void *ctx, const char *path, lc_module *owner, lc_m
     if (t->tensor->is_slice && t->tensor->slices) LC_TRY(lc__flat_gather(t->tensor->flat));
     if (t->tensor->is_slice)
         return lc_fail(LC_ERR_STATE,
-                       "%s: this rank has a slice only, and the others were of a run that has failed, or of a trainer "
-                       "that is gone; load a checkpoint",
+                       "%s: this rank has only a slice, and the others belonged to a run that failed, or to a freed "
+                       "trainer; load a checkpoint",
                        path);
     return send_value(ctx, t->tensor);
 }

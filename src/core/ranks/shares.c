@@ -47,9 +47,8 @@ void lc__tell_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares)
         snprintf(loader, sizeof loader, "%s %d", lc_stage_name(t->stage), t->dataloader_idx);
     lc_trainer_message(
         t, LC_WARNING,
-        "the combined %s loader has a batch of parts with %s samples, of which %lld %s cannot have equal "
-        "shares: some samples count more than with one, and results differ a little; drop_last leaves "
-        "such batches out",
+        "the combined %s loader has a batch whose parts have %s samples, which %lld %s cannot divide equally: some "
+        "samples count more than with one, and results differ slightly; drop_last skips such batches",
         loader, sizes.failed ? "different numbers of" : sizes.s, (long long)shares,
         t->device_parts ? "devices" : "ranks");
     lc__str_free(&sizes);

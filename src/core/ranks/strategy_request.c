@@ -30,18 +30,18 @@ lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_op
     lc_dtype wire;
     if (ask->shard_size && !strategy->replicates)
         return lc_fail(LC_ERR_CONFIG,
-                       "shard_size=%lld: the strategy %s has no copies that ranks share; use --strategy sharded_hybrid",
+                       "shard_size=%lld: with the strategy %s ranks do not share copies; use --strategy sharded_hybrid",
                        (long long)ask->shard_size, strategy->name);
     LC_TRY(lc__wire_find(name, &wire));
     if (wire == LC_F32 || (!strategy->devices && (!comm || lc_comm_size(comm) == 1))) return LC_OK;
     if (!strategy->compresses)
         return lc_fail(LC_ERR_UNSUPPORTED,
-                       "gradient_compression=%s: the strategy %s keeps gradients as they are; use --strategy ddp", name,
+                       "gradient_compression=%s: the strategy %s does not compress gradients; use --strategy ddp", name,
                        strategy->name);
     if (deterministic)
         return lc_fail(LC_ERR_CONFIG,
-                       "gradient_compression=%s rounds what ranks send, so that deterministic cannot give "
-                       "the bits of one process; leave out one of the two",
+                       "gradient_compression=%s rounds what ranks send, so deterministic cannot reproduce the results "
+                       "of one process bit for bit; drop one of the two",
                        name);
     return LC_OK;
 }

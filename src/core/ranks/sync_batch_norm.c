@@ -31,11 +31,10 @@ static lc_status tell_unsynced(lc_trainer *t, bool devices)
     if (t->opt.deterministic || (t->n_ranks == 1 && !devices)) return LC_OK;
     LC_TRY(lc_module_visit(t->m, find_norm, &found));
     if (found)
-        lc_trainer_message(
-            t, LC_INFO,
-            "batch norm: each %s normalises its own part of a batch, so results depend on how many there "
-            "are; %s--sync_batchnorm true gives those of one process",
-            devices ? "device" : "rank", devices ? "--strategy ddp with " : "");
+        lc_trainer_message(t, LC_INFO,
+                           "batch norm: each %s normalizes its own part of a batch, so results depend on their number; "
+                           "%s--sync_batchnorm true gives the results of one process",
+                           devices ? "device" : "rank", devices ? "--strategy ddp with " : "");
     return LC_OK;
 }
 
@@ -47,7 +46,7 @@ lc_status lc__batch_norms_setup(lc_trainer *t, int devices)
     LC_TRY(lc_comm_split(t->comm, 0, t->rank, &t->ranks->batch_norm_comm));
     t->ranks->batch_norm_leader = -1;
     if (!lc_sync_batch_norm(t->m, t->ranks->batch_norm_comm))
-        lc_trainer_message(t, LC_WARNING, "sync_batchnorm: %s has no batch norm layer", t->mo.name);
+        lc_trainer_message(t, LC_WARNING, "sync_batchnorm: %s has no batch norm layers", t->mo.name);
     return LC_OK;
 }
 
@@ -84,14 +83,14 @@ lc_status lc__batch_norms_begin(lc_trainer *t, const lc_batch *batch)
     t->ranks->batch_norm_leader = leader_of(t, batch);
     if (empty ? t->ranks->batch_norm_leader < 0 || t->ranks->batch_norm_leader == t->rank : false)
         return lc_fail(LC_ERR_USER,
-                       "rank %d has none of a batch of %lld samples on %d ranks; with sync_batchnorm a loader shares "
-                       "them out as lc_shard_slice does",
+                       "rank %d got no samples of a batch of %lld on %d ranks; with sync_batchnorm a loader must "
+                       "divide them as lc_shard_slice does",
                        t->rank, (long long)lc__batch_least(batch), t->n_ranks);
     if (t->ranks->batch_norm_leader >= 0 &&
         t->strategy->syncs_every_backward) /* the plan would have to be run in two parts */
         return lc_fail(LC_ERR_UNSUPPORTED,
-                       "sync_batchnorm with the strategy %s needs a sample of every batch on every rank, and this one "
-                       "has %lld for %d ranks; leave it out (drop_last), or use --strategy ddp or sharded_1",
+                       "sync_batchnorm with the strategy %s needs a sample of every batch on every rank, but this one "
+                       "has %lld for %d ranks; skip it (drop_last), or use --strategy ddp or sharded_1",
                        t->strategy->name, (long long)lc__batch_least(batch), t->n_ranks);
     if (t->ranks->batch_norm_leader >= 0 && !empty)
         lc__comm_announce(t->ranks->batch_norm_comm, t->ranks->batch_norm_leader);

@@ -15,7 +15,7 @@
 lc_status lc__ranks_are_there(const lc_trainer *t)
 {
     if (t->n_ranks == 1 || t->comm) return LC_OK;
-    return lc_fail(LC_ERR_PEER, "an earlier run of this trainer has lost its ranks; start the program again");
+    return lc_fail(LC_ERR_PEER, "an earlier run of this trainer lost its ranks; restart the program");
 }
 
 void lc__tell_progress(lc_trainer *t)

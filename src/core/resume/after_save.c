@@ -42,8 +42,8 @@ static void say_failed(lc_trainer *t, const char *why)
 {
     const lc__saves *s = &t->resume->saves;
     if (!lc__is_rank_zero(t)) return;
-    lc_trainer_message(t, LC_ERROR, "%s; the training goes on and saves again at the next occasion (%s%s)", why,
-                       s->good ? "the newest that is saved is " : "nothing is saved yet", s->good ? s->good : "");
+    lc_trainer_message(t, LC_ERROR, "%s; training continues and saves again at the next opportunity (%s%s)", why,
+                       s->good ? "the newest saved one is " : "nothing has been saved yet", s->good ? s->good : "");
 }
 
 static void note_failure(lc_trainer *t, const char *why, int of)
@@ -93,7 +93,7 @@ lc_status lc__saves_verdict(lc_trainer *t)
     if (!s->last_failed) return LC_OK;
     lc_fail(LC_ERR_IO, "the training ended at epoch %lld, step %lld, but its last checkpoint was not saved: %s; %s%s",
             (long long)t->current_epoch, (long long)t->global_step, s->why,
-            s->good ? "the newest that is saved is " : "no other was saved", s->good ? s->good : "");
+            s->good ? "the newest saved one is " : "no other one was saved", s->good ? s->good : "");
     lc__note_rank(s->why_of);
     return LC_ERR_IO;
 }
@@ -219,7 +219,7 @@ void lc__saves_replaced(lc_trainer *t, const char *path)
 {
     lc__saves *s = &t->resume->saves;
     if (!lc__is_rank_zero(t) || !t->logging->loggers_started) return;
-    if (lc__grow_one(&s->replaced, s->n_replaced, "checkpoints that gave way") < 0) return; /* its row stays */
+    if (lc__grow_one(&s->replaced, s->n_replaced, "replaced checkpoints") < 0) return; /* its row stays */
     struct lc__replaced *r = &s->replaced[s->n_replaced];
     if (lc__copy_text(path, &r->path) < 0) return;
     if (!lc__ckpt_training_of(path, r->training)) *r->training = 0;

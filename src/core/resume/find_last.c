@@ -113,7 +113,7 @@ lc_status lc__find_best(const lc_trainer *t, char *path, size_t size)
     LC_TRY(lc_checkpoint_open(last, &c));
     const char *best = best_in(lc_checkpoint_state(c)), *base = strrchr(best, '/');
     if (!*best) {
-        status = lc_fail(LC_ERR_NOT_FOUND, "the run of %s has saved no best checkpoint", last);
+        status = lc_fail(LC_ERR_NOT_FOUND, "the run of %s did not save a best checkpoint", last);
         goto done;
     }
     /* As it was written; or, if the program runs elsewhere now, under that name beside the newest one. */

@@ -73,7 +73,7 @@ lc_status lc__initial_weights(lc_trainer *t)
     if (!t->opt.weights || !*t->opt.weights || t->resume->weights_loaded) return LC_OK;
     t->resume->weights_loaded = true; /* a later run goes on with what this one makes of them */
     if (t->resume->restoring_from) {
-        lc_trainer_message(t, LC_INFO, "weights are left out: the run goes on from %s", t->ckpt_path);
+        lc_trainer_message(t, LC_INFO, "weights is ignored: the run continues from %s", t->ckpt_path);
         return LC_OK;
     }
     return lc__ranks_agree(t->comm, lc__is_rank_zero(t) ? load(t) : LC_OK);

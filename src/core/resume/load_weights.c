@@ -139,7 +139,7 @@ static lc_status compare(load *l, int64_t k, int64_t i)
                     lc__shape_text(&info->type, a, sizeof a), l->transposed[k] ? ", to be transposed" : "",
                     lc__shape_text(model, b, sizeof b));
     else
-        lc__str_add(&text, "%s: %s in the file, %s in the module, which it is not converted to", l->model.v[k].name,
+        lc__str_add(&text, "%s: %s in the file, %s in the module; there is no conversion", l->model.v[k].name,
                     info->dtype, lc_dtype_name(model->dtype));
     lc_status s = text.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: names of weights")
                               : add_name(&l->r.mismatched, &l->r.n_mismatched, text.s);
@@ -258,9 +258,9 @@ static lc_status judge(const load *l)
     if (r->n_mismatched && !l->o.skip_mismatched) s = l->bad_dtype ? LC_ERR_DTYPE : LC_ERR_SHAPE;
     if (!l->o.not_strict && (r->n_missing || r->n_unexpected)) s = LC_ERR_NOT_FOUND;
     if (s < 0)
-        return lc_fail(s, "the weights in %s are not those of this model: %s", lc_safetensors_path(l->f), r->message);
+        return lc_fail(s, "the weights in %s do not match this model: %s", lc_safetensors_path(l->f), r->message);
     if (found || !l->model.n) return LC_OK;
-    return lc_fail(LC_ERR_NOT_FOUND, "not one of the %lld tensors of this model is in %s%s%s", (long long)l->model.n,
+    return lc_fail(LC_ERR_NOT_FOUND, "none of the %lld tensors of this model is in %s%s%s", (long long)l->model.n,
                    lc_safetensors_path(l->f), r->message ? ": " : "", r->message ? r->message : "");
 }
 
@@ -361,7 +361,7 @@ lc_status lc_module_load_weights_with(lc_module *m, const char *path, lc_load_re
     LC_TRY(lc_checkpoint_open(path, &c));
     f = lc_checkpoint_part(c, LC_CKPT_MODEL);
     s = f ? load_weights(m, f, result, args)
-          : lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no model", lc_checkpoint_path(c));
+          : lc_fail(LC_ERR_FORMAT, "the checkpoint %s contains no model", lc_checkpoint_path(c));
     lc_checkpoint_close(c);
     return s;
 }

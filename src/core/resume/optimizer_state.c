@@ -66,7 +66,7 @@ static lc_status walk_parameter(void *ctx, const char *path, lc_module *owner, l
     (void)owner;
     int64_t index = mt->is_parameter ? lc__optimizer_index(w->opt, mt->tensor) : -1;
     if (index < 0) return LC_OK;
-    if (!mt->tensor->flat) return lc_fail(LC_ERR_INTERNAL, "a parameter of an optimizer lies in no flat buffer");
+    if (!mt->tensor->flat) return lc_fail(LC_ERR_INTERNAL, "a parameter of an optimizer is in no flat buffer");
     for (int k = 0; w->opt->ops->state_names && w->opt->ops->state_names[k]; k++) {
         char name[1024];
         lc_tensor *view;
@@ -225,7 +225,7 @@ static lc_status restore_hyperparameters(const lc_optimizers *all, const lc_stat
     const char *name;
     LC_TRY(lc_state_get_array(root, "optimizers", &list));
     if (lc_state_length(list) != all->n)
-        return lc_fail(LC_ERR_CONFIG, "the checkpoint holds %lld optimizers, but there are %d",
+        return lc_fail(LC_ERR_CONFIG, "the checkpoint has %lld optimizers, but there are %d",
                        (long long)lc_state_length(list), all->n);
     for (int i = 0; i < all->n; i++) {
         lc_optimizer *opt = all->optimizers[i].optimizer;
@@ -248,7 +248,7 @@ static lc_status restore_hyperparameters(const lc_optimizers *all, const lc_stat
     }
     LC_TRY(lc_state_get_array(root, "schedulers", &list));
     if (lc_state_length(list) != all->n_schedulers)
-        return lc_fail(LC_ERR_CONFIG, "the checkpoint holds %lld schedulers, but there are %d",
+        return lc_fail(LC_ERR_CONFIG, "the checkpoint has %lld schedulers, but there are %d",
                        (long long)lc_state_length(list), all->n_schedulers);
     for (int i = 0; i < all->n_schedulers; i++) {
         scheduler_io io = {0};
@@ -269,7 +269,7 @@ static lc_status check_steps(lc_tensor *steps, const char *name, const char *pat
     LC_TRY_GOTO(status, done, lc_tensor_read(steps, v, (size_t)n * sizeof *v));
     for (int64_t i = 0; i < n && status >= 0; i++)
         if (v[i] < 0 || v[i] > LC__MOST_COUNT)
-            status = lc_fail(LC_ERR_FORMAT, "the checkpoint %s: %s is %lld, and must be from 0 to %lld", path, name,
+            status = lc_fail(LC_ERR_FORMAT, "the checkpoint %s: %s is %lld, but must be from 0 to %lld", path, name,
                              (long long)v[i], (long long)LC__MOST_COUNT);
 done:
     free(v);
@@ -297,7 +297,7 @@ lc_status lc__restore_optimizers(lc_module *m, const lc_optimizers *all, lc_chec
         LC_TRY_GOTO(status, done, walk_own(opt, i, true, load_own_tensor, others));
     }
     if (list.n && !states) {
-        status = lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no optimizer state", lc_checkpoint_path(c));
+        status = lc_fail(LC_ERR_FORMAT, "the checkpoint %s has no optimizer state", lc_checkpoint_path(c));
         goto done;
     }
     if (list.n) LC_TRY_GOTO(status, done, lc_safetensors_load_all(states, list.n, list.v, true));

@@ -36,11 +36,11 @@ lc_status lc__load_model(lc_module *m, lc_checkpoint *c)
 {
     lc_safetensors *f = lc_checkpoint_part(c, LC_CKPT_MODEL);
     lc__tensor_list list = {0};
-    if (!f) return lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no model", lc_checkpoint_path(c));
+    if (!f) return lc_fail(LC_ERR_FORMAT, "the checkpoint %s contains no model", lc_checkpoint_path(c));
     lc_status status = lc_module_visit(m, list_model, &list);
     if (status >= 0) status = lc_safetensors_load_all(f, list.n, list.v, true);
     if (status == LC_ERR_NOT_FOUND || status == LC_ERR_SHAPE || status == LC_ERR_DTYPE || status == LC_ERR_FORMAT)
-        lc_fail_context(status, "the checkpoint is not one of this model");
+        lc_fail_context(status, "the checkpoint is of a different model");
     lc__list_free(&list);
     return status;
 }
@@ -66,15 +66,16 @@ lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out)
         if (best) return lc__copy_text(best, out);
         if (t->stage != LC_STAGE_FIT) /* what another run found best is not what is asked for here */
             return lc_fail(LC_ERR_CONFIG,
-                           "ckpt_path=best: this trainer has saved no checkpoint yet; give the path of one");
+                           "ckpt_path=best: this trainer has not saved a checkpoint yet; pass the path of one");
         if (lc__find_best(t, path, sizeof path) < 0)
-            return lc_fail_context(LC_ERR_CONFIG, "ckpt_path=best: this trainer has saved no checkpoint yet");
+            return lc_fail_context(LC_ERR_CONFIG, "ckpt_path=best: this trainer has not saved a checkpoint yet");
         return lc__copy_text(path, out);
     }
     if (!strcmp(asked, "last")) {
         lc_status s = lc__find_last(t, path, sizeof path);
         if (s == LC_ERR_NOT_FOUND) {
-            lc_trainer_message(t, LC_WARNING, "ckpt_path=last: there is no checkpoint below %s yet; starting anew",
+            lc_trainer_message(t, LC_WARNING,
+                               "ckpt_path=last: there is no checkpoint below %s yet; starting from scratch",
                                t->root_dir);
             return LC_OK;
         }
@@ -118,7 +119,7 @@ static lc_status load_callback_tensor(void *ctx, const char *name, lc_tensor *te
     lc_trainer *t = ctx;
     lc_safetensors *f = lc_checkpoint_part(t->resume->restoring_from, LC_CKPT_TENSORS);
     return f ? lc_safetensors_load(f, name, tensor)
-             : lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no tensor %s", t->ckpt_path, name);
+             : lc_fail(LC_ERR_FORMAT, "the checkpoint %s has no tensor %s", t->ckpt_path, name);
 }
 
 /* The state of a callback, if it is to be loaded now. */
@@ -142,8 +143,7 @@ static void warn_of_others(lc_trainer *t, const lc_state *callbacks)
         for (int i = 0; i < t->n_callbacks && !found; i++)
             found = t->callbacks[i]->ops.save_state && !strcmp(lc__state_key(t->callbacks[i]), key);
         if (!found)
-            lc_trainer_message(t, LC_WARNING, "the checkpoint holds state of %.200s, which this run does not have",
-                               key);
+            lc_trainer_message(t, LC_WARNING, "the checkpoint has state of %.200s, which this run does not have", key);
     }
 }
 
@@ -181,11 +181,10 @@ void lc__check_global_batch(lc_trainer *t)
 {
     int64_t now = lc__global_batch(t);
     if (t->resume->resume_mid_epoch && t->resume->resumed_batch > 0 && now > 0 && now != t->resume->resumed_batch)
-        lc_trainer_message(
-            t, LC_WARNING,
-            "the checkpoint stands at batch %lld of an epoch with batches of %lld samples (of all ranks); "
-            "with batches of %lld the rest of this epoch has other samples",
-            (long long)t->batches_done, (long long)t->resume->resumed_batch, (long long)now);
+        lc_trainer_message(t, LC_WARNING,
+                           "the checkpoint is at batch %lld of an epoch with batches of %lld samples (over all ranks); "
+                           "with batches of %lld the rest of this epoch has different samples",
+                           (long long)t->batches_done, (long long)t->resume->resumed_batch, (long long)now);
     t->resume->resumed_batch = 0;
 }
 
@@ -235,15 +234,14 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     for (int i = 0; i < lc_state_length(counts) && i < LC_MAX_LOADERS; i++)
         LC_TRY(lc__state_get_count(lc_state_at(counts, i), NULL, 0, &t->input->val_batch_count[i]));
     if (begin > t->batches_done)
-        return lc_fail(LC_ERR_FORMAT, "state \"window_begin\" is %lld, and \"batches_done\" is only %lld",
+        return lc_fail(LC_ERR_FORMAT, "state \"window_begin\" is %lld, but \"batches_done\" is only %lld",
                        (long long)begin, (long long)t->batches_done);
     LC_TRY(read_phase(phase, &t->resume->resume_phase));
     t->resume->resume_mid_epoch = t->epoch_open && t->batches_done > 0;
     if (t->resume->resume_mid_epoch) { /* a window must end as it began */
         if (next != t->accumulate_next)
             lc_trainer_message(t, LC_WARNING,
-                               "accumulate_grad_batches stays %lld, as in the checkpoint, until something "
-                               "sets it anew",
+                               "accumulate_grad_batches stays %lld, as in the checkpoint, until it is set again",
                                (long long)next);
         t->accumulate = accumulate;
         t->accumulate_next = next;
@@ -255,7 +253,7 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
         int64_t epoch = t->current_epoch;
         t->current_epoch -= !t->epoch_open; /* its end has not been counted yet */
         return lc_fail(LC_ERR_CONFIG,
-                       "the checkpoint %s stands at epoch %lld, but max_epochs is %lld; raise max_epochs to go on",
+                       "the checkpoint %s is at epoch %lld, but max_epochs is %lld; raise max_epochs to continue",
                        t->ckpt_path, (long long)epoch, (long long)t->max_epochs);
     }
     return LC_OK;
@@ -290,7 +288,7 @@ static lc_status add_up_gradients(lc_safetensors *f, const char *path, int64_t r
         if (at < 0) continue;
         const lc_type *type = &lc_safetensors_info(f, at)->type;
         if (type->dtype != dtype || lc_safetensors_info(f, at)->bytes != bytes)
-            LC_TRY_GOTO(status, done, lc_fail(LC_ERR_SHAPE, "%s is not like its parameter", name));
+            LC_TRY_GOTO(status, done, lc_fail(LC_ERR_SHAPE, "%s does not match its parameter", name));
         LC_TRY_GOTO(status, done, lc_safetensors_read(f, at, one, bytes));
         lc_comm_combine(dtype, LC_COMM_SUM, 2, (const void *[]){all, one}, all, n);
         *any = true;
@@ -366,11 +364,10 @@ static lc_status restore_window(lc_trainer *t, const lc_state *root)
         if (t->chunks) LC_TRY(lc_state_get_double(loop, "window_chunks", &t->chunks->window));
     }
     if (t->epoch_open && t->accumulating && held != (lc__tree_of(t) != NULL))
-        return lc_fail(
-            LC_ERR_CONFIG,
-            "the checkpoint %s stands inside an accumulation window of a run that was %sdeterministic; such a "
-            "window can only go on as it began",
-            t->ckpt_path, held ? "" : "not ");
+        return lc_fail(LC_ERR_CONFIG,
+                       "the checkpoint %s is inside an accumulation window of a run that was %sdeterministic; the "
+                       "window must be continued the same way",
+                       t->ckpt_path, held ? "" : "not ");
     if (!held) return LC_OK;
     LC_TRY(lc__tree_window_clear(lc__tree_of(t), lc__chunks_window(t)));
     return lc_module_visit(t->m, restore_held, t);
@@ -421,8 +418,8 @@ static lc_status restore_progress(lc_trainer *t)
     LC_TRY(lc_state_get_int(root, "seed", &seed));
     if (seed != t->opt.seed)
         lc_trainer_message(t, LC_WARNING,
-                           "the checkpoint was made with seed %lld, this run has %lld: what is random will "
-                           "differ from the run that is continued",
+                           "the checkpoint was made with seed %lld, this run has %lld: random numbers will differ from "
+                           "those of the continued run",
                            (long long)seed, (long long)t->opt.seed);
     return LC_OK;
 }

@@ -373,13 +373,13 @@ static const char *shared_state(const lc_trainer *t)
 static lc_status check_whole(const lc_trainer *t, bool weights_only)
 {
     if (t->resume->torn)
-        return lc_fail(LC_ERR_STATE, "the batch that failed had run in part: its state could not be continued exactly "
-                                     "and is not saved; go on from an earlier checkpoint");
+        return lc_fail(LC_ERR_STATE, "the failed batch had partly run: its state could not be continued exactly and is "
+                                     "not saved; continue from an earlier checkpoint");
     const char *lacks = weights_only ? NULL : shared_state(t);
     if (!lacks) return LC_OK;
     return lc_fail(LC_ERR_STATE,
-                   "ranks that are lost had a slice of the %s: the state could not be continued exactly and is not "
-                   "saved; go on from an earlier checkpoint",
+                   "lost ranks had a slice of the %s: the state could not be continued exactly and is not saved; "
+                   "continue from an earlier checkpoint",
                    lacks);
 }
 

@@ -36,11 +36,12 @@ static lc_status check_tree(lc_trainer *t)
     const lc__reducer *r = lc__reducer_of_graph(t->graph);
     lc_status status = LC_OK;
     if (r && !lc__reducer_sums_on_tree(r))
-        status = lc_fail(LC_ERR_CONFIG,
-                         "deterministic with %s: the ranks that share a copy of the model must be a power of two, with "
-                         "numbers in a row, so that the sum of all is that of one rank; give such a shard_size, or use "
-                         "--strategy sharded",
-                         t->strategy->name);
+        status = lc_fail(
+            LC_ERR_CONFIG,
+            "deterministic with %s: the ranks that share a copy of the model must be a power of two, with consecutive "
+            "numbers, so that the sum of all equals that of one rank; use such a shard_size, or use "
+            "--strategy sharded",
+            t->strategy->name);
     return lc__ranks_agree(t->comm, status);
 }
 
@@ -52,20 +53,20 @@ lc_status lc__chunks_train(lc_trainer *t)
     lc__tree_free(t->chunks->tree);
     t->chunks->tree = NULL;
     if (t->opt.sync_batchnorm)
-        return lc_fail(LC_ERR_CONFIG, "sync_batchnorm wants statistics of the whole batch, and deterministic calls "
-                                      "training_step for one chunk of it after the other; use one of them");
+        return lc_fail(LC_ERR_CONFIG, "sync_batchnorm needs statistics of the whole batch, but deterministic calls "
+                                      "training_step for one chunk at a time; use one of the two");
     if (t->mo.manual_optimization) {
         if (!t->comm) return LC_OK;
         return lc_fail(LC_ERR_CONFIG,
                        "deterministic with several ranks sums gradients over chunks of a batch, for which the trainer "
-                       "must call the backward pass; %s optimises manually",
+                       "must call the backward pass; %s optimizes manually",
                        t->mo.name);
     }
     for (int i = 0; i < t->optimizers.n && (t->comm || t->device_parts); i++)
         if (lc__evaluates(t->optimizers.optimizers[i].optimizer))
             return lc_fail(LC_ERR_CONFIG,
-                           "deterministic with several ranks or devices: %s looks at the loss of the batch, which is "
-                           "rounded otherwise for another number of them; use another optimizer, or one rank",
+                           "deterministic with several ranks or devices: %s uses the loss of the batch, whose rounding "
+                           "depends on their number; use another optimizer, or one rank",
                            t->optimizers.optimizers[i].optimizer->ops->name);
     LC_TRY(check_tree(t));
     int devices = lc__device_parts_most(t);
@@ -144,20 +145,19 @@ lc_status lc__chunks_cut(lc_trainer *t, const lc_batch *batch)
             k->size = 1, k->n = 1, k->first = 0;
             return room_for(k, 1);
         }
-        return lc_fail(LC_ERR_CONFIG, "deterministic with several ranks: the batch does not say of what pieces it "
-                                      "consists (lc_batch.piece); let the trainer give each rank its part "
+        return lc_fail(LC_ERR_CONFIG, "deterministic with several ranks: the batch does not list its pieces "
+                                      "(lc_batch.piece); let the trainer give each rank its share "
                                       "(use_distributed_sampler), and see lc_shard in <lightc/data.h>");
     }
     if (batch->global_offset % k->size && batch->size)
         return lc_fail(LC_ERR_USER,
-                       "deterministic: this rank's slice begins at sample %lld of the batch, inside of a "
-                       "piece of %lld",
+                       "deterministic: this rank's slice begins at sample %lld of the batch, inside a piece of %lld",
                        (long long)batch->global_offset, (long long)k->size);
     int64_t all = lc__batch_samples(batch);
     if (batch->n_parts && lc__batch_least(batch) < ceil_div(all, k->size))
         return lc_fail(LC_ERR_CONFIG,
-                       "deterministic: one of the loaders that are combined gives %lld samples, and a batch of %lld is "
-                       "cut into %lld chunks, each of which needs one; use drop_last, or a larger deterministic_chunk "
+                       "deterministic: one of the combined loaders gives %lld samples, but a batch of %lld is cut into "
+                       "%lld chunks, each of which needs one; use drop_last, or a larger deterministic_chunk "
                        "than %lld",
                        (long long)lc__batch_least(batch), (long long)all, (long long)ceil_div(all, k->size),
                        (long long)k->size);

@@ -73,12 +73,12 @@ lc_status lc__device_parts_set_optimizers(lc_trainer *t)
     if (t->mo.manual_optimization)
         return lc_fail(LC_ERR_UNSUPPORTED,
                        "%s runs training_step once for each of %d devices, so it cannot step the optimizers itself, as "
-                       "%s does (.manual_optimization); use --strategy ddp, where each device has a process",
+                       "%s does (.manual_optimization); use --strategy ddp, which runs a process per device",
                        t->strategy->name, t->device_parts->most, t->mo.name);
     if (t->opt.sync_batchnorm && t->device_parts->most > 1)
         return lc_fail(
             LC_ERR_UNSUPPORTED,
-            "sync_batchnorm: on the devices of %s batch norm normalises each part by itself; use --strategy ddp",
+            "sync_batchnorm: on the devices of %s batch norm normalizes each part separately; use --strategy ddp",
             t->strategy->name);
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
     LC_TRY(lc__devices_set_optimizers(t->device_parts->devices, list, t->optimizers.n));
@@ -135,7 +135,7 @@ static lc_status take_batch(struct lc__device_parts *p, const lc_batch *b)
     for (int i = 0; i < b->n; i++) LC_TRY(take_tensor(p, b, i));
     p->samples = p->whole.size;
     if (p->samples > 0) return LC_OK;
-    return lc_fail(LC_ERR_ARGUMENT, "a batch for %d devices must say how many samples it has (size)", p->most);
+    return lc_fail(LC_ERR_ARGUMENT, "a batch for %d devices must report how many samples it has (size)", p->most);
 }
 
 lc_status lc__device_parts_begin(lc_trainer *t, const lc_batch *batch, int *n)
@@ -216,13 +216,13 @@ static lc_status join_types(const struct lc__device_parts *p, lc_tensor *const *
         for (int k = 1; first && same && k < one->ndim; k++) same = first->shape[k] == one->shape[k];
         if (!same)
             return lc_fail(LC_ERR_SHAPE,
-                           "%s: what the parts of the batch give cannot be put together: it must have the samples in "
-                           "its first dimension, and otherwise the same shape for all of them",
+                           "%s: the outputs of the parts of the batch cannot be concatenated: the first dimension must "
+                           "be the samples, and the others must be equal for all parts",
                            what);
         if (!first) first = one;
         rows += one->ndim ? one->shape[0] : 1;
     }
-    if (!first) return lc_fail(LC_ERR_INTERNAL, "%s: no part of the batch gave it", what);
+    if (!first) return lc_fail(LC_ERR_INTERNAL, "%s: no part of the batch returned it", what);
     *type = *first;
     *mean = lc_dtype_is_float(first->dtype) && lc__numel(first) == 1 && first->ndim == 0;
     if (*mean) return LC_OK;
@@ -287,7 +287,7 @@ static lc_status join_outputs(lc_trainer *t)
         for (int i = 0; i < p->n; i++) {
             const lc_outputs *o = &p->part[i].outputs;
             if (o->n != first->n || strcmp(o->names[k], first->names[k]) != 0)
-                return lc_fail(LC_ERR_STATE, "lc_output(\"%.60s\"): not every part of the batch gave it",
+                return lc_fail(LC_ERR_STATE, "lc_output(\"%.60s\"): not every part of the batch returned it",
                                first->names[k]);
             list[i] = o->values[k];
         }
@@ -379,9 +379,11 @@ lc_status lc_trainer_device_memory(const lc_trainer *t, int device, lc_device_me
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     int n = t->device_parts ? t->device_parts->most : 0;
-    if (!n) return lc_fail(LC_ERR_STATE, "lc_trainer_device_memory: no strategy that drives several devices has run");
+    if (!n)
+        return lc_fail(LC_ERR_STATE,
+                       "lc_trainer_device_memory: no run with several devices per process has taken place");
     if (device < -1 || device >= n)
-        return lc_fail(LC_ERR_ARGUMENT, "lc_trainer_device_memory: there are devices 0 to %d, and the host, -1", n - 1);
+        return lc_fail(LC_ERR_ARGUMENT, "lc_trainer_device_memory: devices are 0 to %d, and -1 for the host", n - 1);
     lc__devices_memory(t->device_parts->devices, device, out);
     return LC_OK;
 }
@@ -397,7 +399,7 @@ static void say(lc_trainer *t, const char *who, const lc_device_memory *m)
     bool small = all < 1 << 20;
     double unit = small ? 1 << 10 : 1 << 20;
     lc_trainer_message(t, LC_INFO,
-                       "%s holds %.2f %s: parameters and buffers %.2f, gradients %.2f, optimizer state %.2f, "
+                       "%s uses %.2f %s: parameters and buffers %.2f, gradients %.2f, optimizer state %.2f, "
                        "intermediate results %.2f, workspace %.2f",
                        who, (double)all / unit, small ? "KiB" : "MiB", (double)(m->parameters + m->buffers) / unit,
                        (double)m->gradients / unit, (double)m->optimizer_state / unit, (double)m->activations / unit,

@@ -287,7 +287,7 @@ lc_status lc_trainer_estimated_stepping_batches(lc_trainer *t, double *out)
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     if (!t->in_run || t->stage != LC_STAGE_FIT)
         return lc_fail(LC_ERR_STATE,
-                       "estimated_stepping_batches can be asked while fit runs (in configure_optimizers)");
+                       "estimated_stepping_batches is available only while fit runs (in configure_optimizers)");
     *out = t->max_steps >= 0 ? (double)t->max_steps : INFINITY;
     if (t->max_epochs < 0) return LC_OK;
     LC_TRY(lc__setup_train_data(t));

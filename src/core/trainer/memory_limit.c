@@ -84,7 +84,7 @@ lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out)
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     int64_t whole;
     *out = (lc_device_memory){0};
-    if (!t->m || !t->graph) return lc_fail(LC_ERR_STATE, "lc_trainer_memory: nothing has been run yet");
+    if (!t->m || !t->graph) return lc_fail(LC_ERR_STATE, "lc_trainer_memory: nothing has run yet");
     return count(t->graph, t->m, &t->optimizers, lc__device_parts_devices(t), out, &whole);
 }
 
@@ -101,16 +101,16 @@ lc_status lc__memory_limit_parse(const char *text, int64_t *bytes)
         *bytes = (int64_t)n;
         return LC_OK;
     }
-    return lc_fail(
-        LC_ERR_CONFIG,
-        "memory_limit=\"%.60s\"; it is a size: 512MiB, 1.5GiB (KiB and TiB, too; K, M, G and T are the same), or "
-        "bytes",
-        text);
+    return lc_fail(LC_ERR_CONFIG,
+                   "memory_limit=\"%.60s\"; it must be a size: 512MiB, 1.5GiB (also KiB and TiB; K, M, G and T mean "
+                   "the same), or bytes",
+                   text);
 }
 
 static const char *advice(bool sliced, bool would_fit, const lc__devices *devices)
 {
-    if (devices) return "Fewer devices would hold fewer gradients; --strategy sharded spreads them over processes";
+    if (devices)
+        return "Fewer devices would need memory for fewer gradients; --strategy sharded spreads them over processes";
     if (sliced && would_fit) return "--gather_parameters false leaves them in slices";
     return sliced ? "More ranks would have smaller slices"
                   : "--strategy sharded with --devices N spreads them over N ranks";

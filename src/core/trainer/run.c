@@ -38,7 +38,7 @@ static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
     const lc_module_ops *ops = m->ops;
     if (!ops) return lc_fail(LC_ERR_CONFIG, "the module has no operations; call lc_module_init(&m.base, &ops, seed)");
     if (!ops->size)
-        return lc_fail(LC_ERR_CONFIG, "the operations of the module have no size: begin them with "
+        return lc_fail(LC_ERR_CONFIG, "the operations of the module have no size: start them with "
                                       "LC_MODULE_OPS_INIT(\"name\")");
     lc_status s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", ops->name ? ops->name : "the module");
@@ -64,11 +64,11 @@ static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
                        lc_stage_name(stage));
     if (t->mo.manual_optimization && stage == LC_STAGE_FIT) {
         if (t->accumulate_next != 1)
-            return lc_fail(LC_ERR_CONFIG,
-                           "accumulate_grad_batches is for automatic optimisation; %s optimises manually", t->mo.name);
+            return lc_fail(LC_ERR_CONFIG, "accumulate_grad_batches needs automatic optimization; %s optimizes manually",
+                           t->mo.name);
         if (t->opt.gradient_clip_val > 0)
             return lc_fail(LC_ERR_CONFIG,
-                           "gradient_clip_val is for automatic optimisation; %s optimises manually "
+                           "gradient_clip_val needs automatic optimization; %s optimizes manually "
                            "(call lc_clip_gradients)",
                            t->mo.name);
     }
@@ -86,7 +86,7 @@ static void decide_validation(lc_trainer *t)
         (t->args && (t->args->n_dataloaders || t->args->val_dataloader)) || lc__has_loaders(t, LC_STAGE_VALIDATE);
     t->input->enable_validation = loader && t->mo.validation_step && !is_zero(t->opt.limit_val_batches);
     if (t->stage == LC_STAGE_FIT && loader != (t->mo.validation_step != NULL))
-        lc_trainer_message(t, LC_WARNING, "%s has a %s but no %s; validation is left out", t->mo.name,
+        lc_trainer_message(t, LC_WARNING, "%s has a %s but no %s; validation is skipped", t->mo.name,
                            loader ? "val_dataloader" : "validation_step",
                            loader ? "validation_step" : "val_dataloader");
 }
@@ -229,11 +229,10 @@ static lc_status check_optimizers(const lc_trainer *t)
     if (t->optimizers.n < 2 || t->mo.manual_optimization) return LC_OK;
     for (int i = 0; i < t->optimizers.n; i++)
         if (!t->optimizers.optimizers[i].training_step)
-            return lc_fail(
-                LC_ERR_CONFIG,
-                "%s has %d optimizers: give each a training step of its own (lc_optimizers_add_step), or set "
-                ".manual_optimization and step them yourself",
-                t->mo.name, t->optimizers.n);
+            return lc_fail(LC_ERR_CONFIG,
+                           "%s has %d optimizers: give each its own training step (lc_optimizers_add_step), or set "
+                           ".manual_optimization and step them yourself",
+                           t->mo.name, t->optimizers.n);
     return LC_OK;
 }
 
@@ -246,7 +245,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
     lc_status s = lc_module_status(t->m);
     if (s < 0) return lc_fail_context(s, "configure_optimizers of %s", t->mo.name);
     if (!t->optimizers.n)
-        lc_trainer_message(t, LC_WARNING, "configure_optimizers of %s added no optimizer: nothing will be trained",
+        lc_trainer_message(t, LC_WARNING, "configure_optimizers of %s added no optimizers: nothing will be trained",
                            t->mo.name);
     LC_TRY(check_optimizers(t));
     LC_TRY(lc__check_accumulation(t, t->accumulate_next));
@@ -276,7 +275,7 @@ static lc_status fit_begin(lc_trainer *t)
     LC_TRY(lc__hook(t, LC_HOOK_ON_FIT_START, NULL));
     if (t->resume->restoring_from) {
         LC_TRY(lc__restore_progress(t));
-        lc_trainer_message(t, LC_INFO, "resumed from %s: epoch %lld, step %lld (every byte verified)", t->ckpt_path,
+        lc_trainer_message(t, LC_INFO, "resumed from %s: epoch %lld, step %lld (checksums verified)", t->ckpt_path,
                            (long long)t->current_epoch, (long long)t->global_step);
     } else {
         lc_zero_grad(t->graph);
@@ -291,16 +290,16 @@ static lc_status fit_begin(lc_trainer *t)
 static void stop_message(lc_trainer *t, int64_t first_step)
 {
     if (t->ckpt_path && t->global_step == first_step)
-        lc_trainer_message(t, LC_INFO, "nothing was left to train: %s is at epoch %lld, step %lld already",
-                           t->ckpt_path, (long long)t->current_epoch, (long long)t->global_step);
+        lc_trainer_message(t, LC_INFO, "nothing left to train: %s is already at epoch %lld, step %lld", t->ckpt_path,
+                           (long long)t->current_epoch, (long long)t->global_step);
     if (t->max_steps >= 0 && t->global_step >= t->max_steps)
         lc_trainer_message(t, LC_INFO, "fit stopped: max_steps=%lld reached", (long long)t->max_steps);
     else if (t->max_epochs >= 0 && t->epochs_processed >= t->max_epochs)
         lc_trainer_message(t, LC_INFO, "fit stopped: max_epochs=%lld reached", (long long)t->max_epochs);
     else if (lc_trainer_num_training_batches(t) == 0)
         lc_trainer_message(t, LC_WARNING,
-                           "fit stopped: no training batches; the loader has none (with drop_last: fewer "
-                           "samples than a batch of all ranks), or limit_train_batches leaves none");
+                           "fit stopped: no training batches; the loader has none (with drop_last: fewer samples than "
+                           "one batch of all ranks), or limit_train_batches allows none");
 }
 
 static lc_status fit_body(lc_trainer *t)
@@ -424,8 +423,8 @@ static lc_status finish(lc_trainer *t, lc_status s)
 static lc_status run(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_stage stage,
                      lc_status (*body)(lc_trainer *))
 {
-    if (!t) return lc_fail(LC_ERR_ARGUMENT, "there is no trainer");
-    if (t->in_run) return lc_fail(LC_ERR_STATE, "the trainer is running already");
+    if (!t) return lc_fail(LC_ERR_ARGUMENT, "the trainer is NULL");
+    if (t->in_run) return lc_fail(LC_ERR_STATE, "the trainer is already running");
     lc_status s = begin(t, m, args, stage);
     if (s >= 0) s = body(t);
     return finish(t, s);
@@ -462,7 +461,7 @@ static lc_status eval_body(lc_trainer *t)
         none = none && (t->input->eval.s[i].length == 0 || t->input->eval.s[i].limit == 0);
     if (none) {
         t->logging->n_results = 0;
-        lc_trainer_message(t, LC_WARNING, "%s: there is no batch to run", lc_stage_name(t->stage));
+        lc_trainer_message(t, LC_WARNING, "%s: the batch to run is NULL", lc_stage_name(t->stage));
         return LC_OK;
     }
     return lc__eval_loop(t);
@@ -496,7 +495,7 @@ lc_status lc_trainer_begin(lc_trainer *t, lc_module *m)
     LC__IS_OR_NULL(m, MODULE, LC_ERR_ARGUMENT);
     LC__IS_OR_NULL(t, TRAINER, LC_ERR_ARGUMENT);
     if (!t || !m) return lc_fail(LC_ERR_ARGUMENT, "lc_trainer_begin needs a trainer and a module");
-    if (t->in_run) return lc_fail(LC_ERR_STATE, "the trainer is running already");
+    if (t->in_run) return lc_fail(LC_ERR_STATE, "the trainer is already running");
     lc_status s = begin(t, m, NULL, LC_STAGE_FIT);
     if (s >= 0) s = fit_begin(t);
     t->input->enable_validation = false;

@@ -39,8 +39,8 @@ static lc_status check_restarts(const lc_trainer_options *o, const lc__world *he
 {
     if (o->max_restarts <= 0 || !strcmp(here->launcher, "lightc") || getenv("LIGHTC_RESTARTED")) return LC_OK;
     return lc_fail(LC_ERR_CONFIG,
-                   "max_restarts=%lld: these ranks were started by %s, and lightc cannot start them again; leave it "
-                   "out (torchrun has --max-restarts; a Slurm job is queued again by SIGUSR1, or continued with "
+                   "max_restarts=%lld: these ranks were started by %s, and lightc cannot restart them; drop it "
+                   "(torchrun has --max-restarts; a Slurm job is queued again by SIGUSR1, or continued with "
                    "--ckpt_path last), or start the program by `lightc launch` or with --nodes_file",
                    (long long)o->max_restarts, here->launcher);
 }
@@ -59,11 +59,12 @@ lc_status lc__launch_trainer(const lc_trainer_options *o)
     }
     if (o->num_nodes == 1 && o->nodes_file)
         return lc_fail(LC_ERR_CONFIG,
-                       "nodes_file=%.200s lists machines, and num_nodes is 1, which is this one: give --num_nodes 2 or "
-                       "more, the first of the list; or leave nodes_file out",
+                       "nodes_file=%.200s lists machines, but num_nodes is 1, this machine: pass --num_nodes N to use "
+                       "the first N of the list, or drop nodes_file",
                        o->nodes_file);
     if (o->num_nodes == 1 && o->node_rank > 0)
-        return lc_fail(LC_ERR_CONFIG, "node_rank is %lld, and num_nodes is 1: say with --num_nodes how many there are",
+        return lc_fail(LC_ERR_CONFIG,
+                       "node_rank is %lld, but num_nodes is 1: pass the number of machines with --num_nodes",
                        (long long)o->node_rank);
     bool many = o->num_nodes > 1 || (!is_auto(o->devices) && strcmp(o->devices, "1") != 0);
     if (!many && o->max_restarts <= 0) return LC_OK;
@@ -71,11 +72,11 @@ lc_status lc__launch_trainer(const lc_trainer_options *o)
     if (many) {
         LC_TRY(lc_strategy_find(is_auto(o->strategy) ? "ddp" : o->strategy, &strategy));
         if (!strategy->launches) return LC_OK; /* it says itself what it can do */
-        LC_TRY(lc__devices_parse(o->devices, LC_MAX_LOCAL_RANKS, "processes of this machine", &local));
+        LC_TRY(lc__devices_parse(o->devices, LC_MAX_LOCAL_RANKS, "processes on this machine", &local));
         if (!local) local = 1; /* with all cores */
         if (o->num_nodes > 1 && !o->nodes_file && o->node_rank == LC_UNSET)
             return lc_fail(LC_ERR_CONFIG,
-                           "num_nodes=%lld: nothing says how the ranks of the other machines are started. Start this "
+                           "num_nodes=%lld: it is not known how to start the ranks on the other machines. Start this "
                            "program with mpirun, srun or torchrun; or give --nodes_file FILE, which lists the machines "
                            "for mpirun; or start it on each of them with --node_rank 0 to %lld, and MASTER_ADDR and "
                            "MASTER_PORT (an address and a free port of node 0) in the environment",
@@ -94,9 +95,10 @@ static lc_status parse_options(lc_trainer_options *opt, const lc_option_set *own
     lc_option_set sets[MAX_SETS];
     lc__str config = {0};
     if (!opt || opt->size == 0)
-        return lc_fail(LC_ERR_ARGUMENT, "start the options with lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT");
+        return lc_fail(LC_ERR_ARGUMENT, "initialize the options with lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT");
     if (n_own < 0 || n_own >= MAX_SETS)
-        return lc_fail(LC_ERR_ARGUMENT, "%d structs of options; at most %d can be parsed", n_own, MAX_SETS - 1);
+        return lc_fail(LC_ERR_ARGUMENT, "%d structs of options were given; at most %d can be parsed", n_own,
+                       MAX_SETS - 1);
     lc__prints_forward();
     for (int i = 0; i < n_own; i++) sets[i] = own[i];
     sets[n_own] = *trainer;

@@ -96,8 +96,8 @@ static lc_status resolve(lc_trainer *t)
     if (o->val_check_interval.unit == LC_UNIT_EPOCHS) {
         if (o->val_check_interval.value < 1 || o->check_val_every_n_epoch != 1)
             return lc_fail(LC_ERR_CONFIG,
-                           "val_check_interval=%gep must be at least one epoch, and stand without "
-                           "check_val_every_n_epoch, which says the same",
+                           "val_check_interval=%gep must be at least one epoch, and cannot be combined with "
+                           "check_val_every_n_epoch, which means the same",
                            o->val_check_interval.value);
         o->check_val_every_n_epoch = (int64_t)o->val_check_interval.value;
         o->val_check_interval = (lc_duration){0};
@@ -180,7 +180,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     lc_status status = LC_OK;
     if (out) *out = NULL;
     if (opt && (opt->size == 0 || opt->size > sizeof *opt))
-        return lc_fail(LC_ERR_ARGUMENT, "start the options with lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT");
+        return lc_fail(LC_ERR_ARGUMENT, "initialize the options with lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT");
     lc_trainer *t = allocate();
     if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory: a trainer");
     t->mark = LC__MARK_OF(TRAINER);
@@ -218,7 +218,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
         LC_TRY_GOTO(status, done,
                     lc_fail(LC_ERR_CONFIG,
                             "gather_parameters=false: with the strategy %s every rank has whole parameters; use "
-                            "--strategy sharded or sharded_hybrid, or leave it out",
+                            "--strategy sharded or sharded_hybrid, or drop it",
                             t->strategy->name));
     LC_TRY_GOTO(status, done,
                 lc__state_dict_type(t->opt.state_dict_type, t->strategy, &t->resume->sharded_checkpoints));

@@ -38,8 +38,8 @@ static lc_status fit_start(void *self, lc_trainer *t)
 {
     (void)self;
     if (t->mo.manual_optimization || t->optimizers.n != 1)
-        return lc_fail(LC_ERR_CONFIG, "lr_find needs automatic optimisation with one optimizer; %s has %d%s",
-                       t->mo.name, t->optimizers.n, t->mo.manual_optimization ? ", and optimises manually" : "");
+        return lc_fail(LC_ERR_CONFIG, "lr_find needs automatic optimization with one optimizer; %s has %d%s",
+                       t->mo.name, t->optimizers.n, t->mo.manual_optimization ? ", and optimizes manually" : "");
     /* The rate is the test's alone. */
     for (int i = 0; i < t->optimizers.n_schedulers; i++) lc_scheduler_free(t->optimizers.schedulers[i].scheduler);
     t->optimizers.n_schedulers = 0;
@@ -187,7 +187,7 @@ lc_status lc_tuner_lr_find_with(lc_trainer *t, lc_module *m, const lc_run_args *
                        "lr_find: the module has no hyperparameter \"lr\" or \"learning_rate\" to set; name "
                        "it with .attr_name, or say .update_attr = false");
     if (t->opt.fast_dev_run) {
-        lc_trainer_message(t, LC_WARNING, "lr_find is left out: fast_dev_run is on");
+        lc_trainer_message(t, LC_WARNING, "lr_find is skipped because fast_dev_run is on");
         return LC_OK;
     }
     out->lr = malloc((size_t)r.a.num_training * sizeof *out->lr);

@@ -44,7 +44,7 @@ static lc_status put_back(void *ctx, const char *path, lc_module *owner, lc_modu
     snapshot *s = ctx;
     size_t n = (size_t)lc_tensor_numel(mt->tensor) * lc_dtype_size(lc_tensor_dtype(mt->tensor));
     (void)path, (void)owner;
-    if (s->at + n > s->n) return lc_fail(LC_ERR_STATE, "the module got a parameter while it was trained");
+    if (s->at + n > s->n) return lc_fail(LC_ERR_STATE, "the module gained a parameter during training");
     LC_TRY(lc_tensor_write(mt->tensor, s->bytes + s->at, n));
     s->at += n;
     return LC_OK;

@@ -150,7 +150,7 @@ static lc_status scale(search *s)
         if (size < 1) break;
     }
     if (!low)
-        return lc_fail(LC_ERR_MEMORY, "scale_batch_size: not even a batch of %lld fits into memory%s%s",
+        return lc_fail(LC_ERR_MEMORY, "scale_batch_size: even a batch of %lld does not fit into memory%s%s",
                        (long long)(high ? high : size), high > 1 ? "; begin with a smaller init_val" : ": ",
                        high > 1 ? "" : lc_error_message());
     if (bisect && s->a.margin > 0) {
@@ -210,12 +210,12 @@ lc_status lc_tuner_scale_batch_size_with(lc_trainer *t, lc_module *m, const lc_r
                        s.field ? s.field->name : "batch_size");
     if (run && (s.stage == LC_STAGE_FIT ? run->train_dataloader != NULL : run->n_dataloaders || run->val_dataloader))
         return lc_fail(LC_ERR_CONFIG,
-                       "scale_batch_size cannot change the batches of a loader that is given; let the module make it "
+                       "scale_batch_size cannot change the batch size of a given loader; let the module make it "
                        "(train_dataloader, val_dataloader, ...)");
     if (s.field->minimum < s.field->maximum && s.field->maximum < (double)s.a.max_val)
         s.a.max_val = (int64_t)s.field->maximum;
     if (t->opt.fast_dev_run) {
-        lc_trainer_message(t, LC_WARNING, "scale_batch_size is left out: fast_dev_run is on");
+        lc_trainer_message(t, LC_WARNING, "scale_batch_size is skipped because fast_dev_run is on");
         return LC_OK;
     }
     lc_option_get_text(s.field, s.values, before, sizeof before);

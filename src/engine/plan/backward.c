@@ -231,9 +231,9 @@ lc_status lc__expand_backward(lc_build *build, const lc__summed_by *of)
     lc_graph *g = build->g;
     uint32_t k = build->position, loss = g->tape.in[g->tape.nodes[k].in_at];
     if (!g->values[loss]->requires_grad)
-        return lc_fail(LC_ERR_STATE, "the loss depends on no parameter that requires a gradient, or was computed where "
-                                     "none is recorded: behind lc_no_grad_begin, or in an evaluation (see the option "
-                                     "inference_mode)");
+        return lc_fail(LC_ERR_STATE,
+                       "the loss depends on no parameter that requires a gradient, or was computed while gradients are "
+                       "off: after lc_no_grad_begin, or in an evaluation (see the option inference_mode)");
     backward b = {.build = build, .g = g, .of = of, .n_values = g->n_values, .any_write = lc__expand_any_write(build)};
     b.gradient = lc__build_alloc(build, g->n_values * sizeof *b.gradient);
     b.again = lc__build_alloc(build, g->n_values * sizeof *b.again);

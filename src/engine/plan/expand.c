@@ -169,9 +169,10 @@ static lc_status check_synced(const lc_plan *plan)
     for (int i = 0; i < plan->n_flats; i++)
         for (int k = 0; k < plan->flats[i].flat->n; k++)
             if (plan->flats[i].after[k] & LC_FLAT_PENDING)
-                return lc_fail(LC_ERR_UNSUPPORTED,
-                               "the strategy sharded reduces gradients in the backward pass that makes them: nothing "
-                               "may be read between it and the end of the step; use --strategy sharded_1 or ddp");
+                return lc_fail(
+                    LC_ERR_UNSUPPORTED,
+                    "the strategy sharded reduces gradients in the backward pass that computes them: nothing may be "
+                    "read between it and the end of the step; use --strategy sharded_1 or ddp");
     return LC_OK;
 }
 

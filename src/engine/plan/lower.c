@@ -66,8 +66,8 @@ static lc_status place_outside(lc_build *b, uint32_t value)
     int64_t offset = 0;
     if (!t) return lc_fail(LC_ERR_INTERNAL, "value %u is used before it is made", value);
     if (t->is_slice)
-        return lc_fail(LC_ERR_STATE, "this rank has a part only of an input, which the strategy sharded spreads over "
-                                     "the ranks");
+        return lc_fail(LC_ERR_STATE,
+                       "this rank has only a part of an input, which the strategy sharded spreads over the ranks");
     if (t->kind >= LC_TENSOR_PERSISTENT) {
         LC_TRY(new_storage(b, t->bytes, &storage));
         b->storages[storage].external = t;

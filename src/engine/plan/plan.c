@@ -216,8 +216,8 @@ static lc_status check_memory(lc_build *b)
     else if (g->options.max_bytes > 0)
         snprintf(raise, sizeof raise, ", or raise max_bytes");
     return lc_fail(LC_ERR_MEMORY,
-                   "the step needs %.1f MiB for intermediate results (lower bound %.1f MiB), but only "
-                   "%.1f MiB can be had; use a smaller batch or lc_checkpoint_begin%s",
+                   "the step needs %.1f MiB for intermediate results (lower bound %.1f MiB), but only %.1f MiB are "
+                   "available; use a smaller batch or lc_checkpoint_begin%s",
                    needs, bound, (double)have / mib, raise);
 }
 

@@ -157,7 +157,8 @@ static lc_status reserve_scratch(lc_graph *g, size_t least)
     if (least <= g->scratch_bytes) return LC_OK;
     size_t bytes = (least + 63) & ~(size_t)63;
     void *scratch = aligned_alloc(64, bytes);
-    if (!scratch) return lc_fail(LC_ERR_MEMORY, "the step needs %zu bytes of workspace, which could not be had", bytes);
+    if (!scratch)
+        return lc_fail(LC_ERR_MEMORY, "the step needs %zu bytes of workspace, which are not available", bytes);
     free(g->scratch);
     g->scratch = scratch;
     g->scratch_bytes = bytes;

@@ -36,7 +36,7 @@ static void name_operand(const lc_call *c, char text[200])
         char name[64] = "";
         if (c->op->mutated_inputs >> i & 1 || !is_wrong(&c->in[i], index)) continue;
         if (c->op != &lc__op_fused) lc__operand_name(c->op, i, name, sizeof name);
-        snprintf(text, 200, "; %s%s has one already, from a batch, a parameter or a buffer",
+        snprintf(text, 200, "; %s%s already contains one, from a batch, a parameter or a buffer",
                  *name ? "its operand " : "an operand", name);
         return;
     }

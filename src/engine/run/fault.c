@@ -23,8 +23,8 @@ lc_status lc__fault_take(lc__fault *f, lc_site site)
     lc__operand_name(c->op, bad->input, name, sizeof name);
     place_of(&c->in[bad->input], bad->at, &place);
     if (bad->or_name) lc__str_add(&other, ", or %s, %lld", bad->or_name, (long long)bad->or_index);
-    lc_fail(LC_ERR_ARGUMENT, "%s%s is %lld, which does not exist: allowed is 0 to %lld%s", name, place.s ? place.s : "",
-            (long long)bad->index, (long long)bad->size - 1, other.s ? other.s : "");
+    lc_fail(LC_ERR_ARGUMENT, "%s%s is %lld, which is out of range: 0 to %lld is allowed%s", name,
+            place.s ? place.s : "", (long long)bad->index, (long long)bad->size - 1, other.s ? other.s : "");
     lc__str_free(&place);
     lc__str_free(&other);
     atomic_store_explicit(&f->state, LC__FAULT_EMPTY, memory_order_relaxed);

@@ -27,7 +27,7 @@ static lc_status read_switch(const char *name, const char *no, const char *yes, 
     const char *value = getenv(name);
     *on = value && strcmp(value, yes) == 0;
     if (*on || !value || !*value || strcmp(value, no) == 0) return LC_OK;
-    return lc_fail(LC_ERR_CONFIG, "%s=%s in the environment is not known; it is \"%s\" or \"%s\"", name, value, no,
+    return lc_fail(LC_ERR_CONFIG, "%s=%s in the environment is invalid; it must be \"%s\" or \"%s\"", name, value, no,
                    yes);
 }
 
@@ -176,8 +176,7 @@ static void start_segment(lc_graph *g)
 lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch)
 {
     LC__IS(g, GRAPH, LC_ERR_ARGUMENT);
-    if (g->recording)
-        return lc_fail(LC_ERR_STATE, "lc_step_begin: the step before has not been ended with lc_step_end");
+    if (g->recording) return lc_fail(LC_ERR_STATE, "lc_step_begin: the previous step was not ended with lc_step_end");
     if (lc__current && lc__current != g && lc__current->recording)
         return lc_fail(LC_ERR_STATE, "lc_step_begin: this thread is recording into another graph");
     lc__current = g;
@@ -288,7 +287,7 @@ lc_status lc__graph_host_view(lc_tensor *t, lc_view *out)
     bool pending =
         g && g == lc__current && g->recording && t->generation == g->generation && g->tape.n_nodes > g->node_0;
     if (t->is_slice)
-        return lc_fail(LC_ERR_STATE, "the ranks hold a slice each of this tensor (strategy sharded); lc_tensor_gather, "
+        return lc_fail(LC_ERR_STATE, "each rank has a slice of this tensor (strategy sharded); lc_tensor_gather, "
                                      "called on all of them, gives its value");
     if (t->kind >= LC_TENSOR_PERSISTENT) {
         /* Recorded operations may still have to read or write it. */

@@ -85,7 +85,7 @@ lc_status lc_item(lc_tensor *t, double *value)
         *value = *(const uint8_t *)v.data;
         break;
     default:
-        return lc_fail(LC_ERR_UNSUPPORTED, "lc_item: not for %s", lc_dtype_name(t->type.dtype));
+        return lc_fail(LC_ERR_UNSUPPORTED, "lc_item does not support %s", lc_dtype_name(t->type.dtype));
     }
     return LC_OK;
 }

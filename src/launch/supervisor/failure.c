@@ -118,7 +118,7 @@ lc_status lc__supervisor_failure(supervisor *s)
         char who[320] = "mpirun";
         if (!s->plan->hosts)
             snprintf(who, sizeof who, "rank %d of %d (host %s)", c->place.rank, c->place.size, s->host);
-        return lc_fail(LC_ERR_PEER, "%s: its process was stopped for %.3g s, and was ended", who, s->stopped_for);
+        return lc_fail(LC_ERR_PEER, "%s: its process was stopped for %.3g s and then killed", who, s->stopped_for);
     }
     if (s->coordinator) await_verdict(s);
     if (s->coordinator) lc__coordinator_message(s->coordinator, why, sizeof why);
@@ -146,7 +146,7 @@ lc_status lc__supervisor_failure(supervisor *s)
     }
     const char *unknown = s->plan->unknown;
     if (s->plan->hosts && unknown)
-        return lc_fail(LC_ERR_PEER, "mpirun %s; no address is known here of %.400s: is the name right?", how, unknown);
+        return lc_fail(LC_ERR_PEER, "mpirun %s; %.400s has no known address here: is the name right?", how, unknown);
     if (s->plan->hosts) return lc_fail(LC_ERR_PEER, "mpirun %s", how);
     if (named && c == named) snprintf(how, sizeof how, "%s", why + colon + 1); /* behind a blank */
     return lc_fail(LC_ERR_PEER, "rank %d of %d (host %s): %s", c->place.rank, c->place.size, s->host, how);

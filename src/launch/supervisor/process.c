@@ -70,15 +70,17 @@ lc_status lc__exec_fail(int error, const char *file)
     struct stat s;
     char here[4200];
     if (!strchr(file, '/') && error == ENOENT)
-        return lc_fail(LC_ERR_NOT_FOUND, "cannot start \"%s\": it is neither in PATH nor in this directory", file);
+        return lc_fail(LC_ERR_NOT_FOUND, "cannot start \"%s\": it is in neither PATH nor this directory", file);
     name_here(file, here, sizeof here);
     bool there = stat(*here ? here : file, &s) == 0;
     if (there && S_ISDIR(s.st_mode))
         return lc_fail(LC_ERR_IO, "cannot start \"%s\": it is a directory, not a program", file);
     if (there && error == EACCES)
-        return lc_fail(LC_ERR_IO, "cannot start \"%s\": it is not executable; chmod +x, or name what runs it", file);
+        return lc_fail(LC_ERR_IO, "cannot start \"%s\": it is not executable; use chmod +x, or start its interpreter",
+                       file);
     if (there && error == ENOENT)
-        return lc_fail(LC_ERR_NOT_FOUND, "cannot start \"%s\": what its first line (#!) names is not there", file);
+        return lc_fail(LC_ERR_NOT_FOUND,
+                       "cannot start \"%s\": the interpreter named in its first line (#!) does not exist", file);
     return lc__io_fail(error, "start", file);
 }
 
@@ -150,5 +152,5 @@ void lc__process_status(int status, char *text, size_t size)
     if (WIFSIGNALED(status))
         snprintf(text, size, "killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else
-        snprintf(text, size, "ended with status %d", WEXITSTATUS(status));
+        snprintf(text, size, "exited with status %d", WEXITSTATUS(status));
 }

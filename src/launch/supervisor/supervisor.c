@@ -206,8 +206,8 @@ static void say_who_waits(const supervisor *s)
 {
     char who[256], refused[256];
     if (s->coordinator && !s->signal && lc__coordinator_waits(s->coordinator, who, refused))
-        lc__show_line(2, "waiting for %s at %s, port %d%s%s", who, s->plan->address ? s->plan->address : "127.0.0.1",
-                      s->port, *refused ? "; " : "", refused);
+        lc__show_line(2, "waiting for %s at %s:%d%s%s", who, s->plan->address ? s->plan->address : "127.0.0.1", s->port,
+                      *refused ? "; " : "", refused);
 }
 
 static void take_signals(supervisor *s)
@@ -516,8 +516,8 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
         lc__supervisor_go_on(&s);
         char number[64] = "";
         if (s.size < before) snprintf(number, sizeof number, " with %d of %d ranks", s.size, before);
-        lc__show_line(2, "%s; starting again from the last checkpoint%s (%d of %d)", lc_error_message(), number,
-                      life + 1, plan->max_restarts);
+        lc__show_line(2, "%s; restarting from the last checkpoint%s (%d of %d)", lc_error_message(), number, life + 1,
+                      plan->max_restarts);
         snprintf(s.restarted, sizeof s.restarted, "%lld.%09ld", (long long)begun.tv_sec, begun.tv_nsec);
     }
 done:

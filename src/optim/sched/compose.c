@@ -28,7 +28,7 @@ static lc_status sequential_check(lc_scheduler *s)
 {
     if (s->n_children < 1) return lc_fail(LC_ERR_ARGUMENT, "SequentialLR needs at least one schedule");
     if (s->n_milestones == s->n_children - 1) return LC_OK;
-    return lc_fail(LC_ERR_ARGUMENT, "SequentialLR: %d schedules need %d milestones, got %d", s->n_children,
+    return lc_fail(LC_ERR_ARGUMENT, "SequentialLR: %d schedules need %d milestones, but got %d", s->n_children,
                    s->n_children - 1, s->n_milestones);
 }
 

@@ -57,7 +57,7 @@ static lc_status one_cycle_check(lc_scheduler *s)
 {
     LC_TRY(lc__sched_whole(s, O_TOTAL, 1));
     if (!(s->args[O_PCT] >= 0 && s->args[O_PCT] <= 1)) {
-        return lc_fail(LC_ERR_ARGUMENT, "OneCycleLR: pct_start is %g, must lie in [0, 1]", s->args[O_PCT]);
+        return lc_fail(LC_ERR_ARGUMENT, "OneCycleLR: pct_start is %g, must be in [0, 1]", s->args[O_PCT]);
     }
     return LC_OK;
 }

@@ -121,7 +121,7 @@ static double constant_closed(const lc_scheduler *s, int g)
 static lc_status constant_check(lc_scheduler *s)
 {
     if (!(s->args[0] > 0 && s->args[0] <= 1)) {
-        return lc_fail(LC_ERR_ARGUMENT, "ConstantLR: factor is %g, must lie in (0, 1]", s->args[0]);
+        return lc_fail(LC_ERR_ARGUMENT, "ConstantLR: factor is %g, must be in (0, 1]", s->args[0]);
     }
     return lc__sched_whole(s, 1, 0);
 }
@@ -162,7 +162,7 @@ static double linear_closed(const lc_scheduler *s, int g)
 static lc_status linear_check(lc_scheduler *s)
 {
     if (!(s->args[0] > 0 && s->args[0] <= 1 && s->args[1] >= 0 && s->args[1] <= 1)) {
-        return lc_fail(LC_ERR_ARGUMENT, "LinearLR: start_factor %g must lie in (0, 1] and end_factor %g in [0, 1]",
+        return lc_fail(LC_ERR_ARGUMENT, "LinearLR: start_factor %g must be in (0, 1] and end_factor %g in [0, 1]",
                        s->args[0], s->args[1]);
     }
     return lc__sched_whole(s, 2, 1);

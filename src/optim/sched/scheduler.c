@@ -61,7 +61,8 @@ static lc_status build(lc_scheduler *s, const double *args, const lc__scheduler_
     s->lambda = parts->lambda;
     s->lambda_ctx = parts->lambda_ctx;
     for (int i = 0; i < parts->n_children; i++) {
-        if (!parts->children[i]) return lc_fail(LC_ERR_ARGUMENT, "%s: schedule %d could not be made", s->ops->name, i);
+        if (!parts->children[i])
+            return lc_fail(LC_ERR_ARGUMENT, "%s: schedule %d could not be created", s->ops->name, i);
         if (parts->children[i]->ops->needs_metric) {
             return lc_fail(LC_ERR_ARGUMENT, "%s cannot hold %s, which is stepped with a metric", s->ops->name,
                            parts->children[i]->ops->name);
@@ -137,7 +138,7 @@ static lc_status name_unknown(const char *name)
         size_t at = strlen(known);
         snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", (*ops)->name);
     }
-    return lc_fail(LC_ERR_NOT_FOUND, "there is no schedule \"%s\"; there are %s", name, known);
+    return lc_fail(LC_ERR_NOT_FOUND, "unknown schedule \"%s\"; available: %s", name, known);
 }
 
 lc_status lc_scheduler_by_name(const char *name, lc_optimizer *opt, const lc_named_number *args, int n_args,
@@ -218,7 +219,7 @@ lc_status lc__sched_set_momentum(lc_scheduler *s, double value)
 {
     const char *name = lc_optimizer_has(s->optimizer, "beta1") ? "beta1" : "momentum";
     if (!lc_optimizer_has(s->optimizer, name)) {
-        return lc_fail(LC_ERR_ARGUMENT, "%s moves the momentum, and %s has none; say .no_cycle_momentum = true",
+        return lc_fail(LC_ERR_ARGUMENT, "%s cycles the momentum, but %s has none; set .no_cycle_momentum = true",
                        s->ops->name, s->optimizer->ops->name);
     }
     return lc_optimizer_set(s->optimizer, -1, name, value);
@@ -238,7 +239,7 @@ static lc_status visit(lc_scheduler *s, const char *prefix, lc_scheduler_state_f
     snprintf(name, sizeof name, "%slast_epoch", prefix);
     LC_TRY(fn(ctx, name, &epoch));
     if (!(epoch >= -1 && epoch <= MOST_EPOCHS && epoch == floor(epoch)))
-        return lc_fail(LC_ERR_FORMAT, "%s: state \"%s\" is %g, and must be a whole number from -1 to %g", s->ops->name,
+        return lc_fail(LC_ERR_FORMAT, "%s: state \"%s\" is %g, but must be a whole number from -1 to %g", s->ops->name,
                        name, epoch, MOST_EPOCHS);
     s->last_epoch = (int64_t)epoch;
     for (int g = 0; g < s->n_groups; g++) {

@@ -75,9 +75,7 @@ lc_status lc__devices_new(lc_graph *host, int n, bool copies, lc__devices **out)
     lc_status status = LC_OK;
     *out = NULL;
     if (host->options.tune)
-        return lc_fail(LC_ERR_UNSUPPORTED,
-                       "tune: kernels are timed one at a time, and %d devices run at once; leave "
-                       "it out",
+        return lc_fail(LC_ERR_UNSUPPORTED, "tune: kernels are timed one at a time, but %d devices run at once; drop it",
                        n);
     lc__devices *d = calloc(1, sizeof *d);
     if (!d) return lc_fail(LC_ERR_MEMORY, "out of memory: %d devices", n);

@@ -274,10 +274,10 @@ static lc_status place_parameters(placing *x, int position, int *barrier)
         if (m == PARAMETER_SLICES && written) *barrier = position;
         if (m != PARAMETER && m != VIEW_OF_PARAMETER) continue;
         if (written)
-            return lc_fail(LC_ERR_UNSUPPORTED,
-                           "%s to a parameter of which this rank has a part only (strategy "
-                           "sharded); use --strategy sharded_2",
-                           n->op->name);
+            return lc_fail(
+                LC_ERR_UNSUPPORTED,
+                "%s to a parameter of which this rank has only a part (strategy sharded); use --strategy sharded_2",
+                n->op->name);
         LC_TRY(use(x, place_of(x, n->in[k])->unit, position, *barrier));
     }
     for (int k = 0; k < n->n_in; k++) {

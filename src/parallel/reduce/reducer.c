@@ -60,7 +60,7 @@ static void let_go(lc__reducer *r)
     for (int i = 0; i < r->cap_requests && r->status >= 0 && done; i++)
         if (r->requests[i]) lc__reducer_keep_error(r, lc_comm_poll(r->requests[i], &done));
     if (r->status >= 0 && done) return;
-    const char *why = r->status < 0 ? r->message : "a rank has given up a reduction of gradients that others wait for";
+    const char *why = r->status < 0 ? r->message : "a rank has abandoned a gradient reduction that others wait for";
     lc__comm_give_up(r->comm, why);
     if (r->slices != r->comm) lc__comm_give_up(r->slices, why);
     lc__comm_give_up(r->replicas, why);
@@ -115,7 +115,7 @@ static lc_status check_shardable(const lc_optimizer *opt)
 {
     if (opt->ops->elementwise) return LC_OK;
     return lc_fail(LC_ERR_UNSUPPORTED,
-                   "%s needs whole parameters, of which the strategy sharded gives every rank a part; use --strategy "
+                   "%s needs whole parameters, but the strategy sharded gives every rank only a part; use --strategy "
                    "ddp, or SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam or Rprop",
                    opt->ops->name);
 }
@@ -147,7 +147,8 @@ lc_status lc__reducer_add(lc__reducer *r, lc_optimizer *opt)
 {
     if (r->stage) LC_TRY(check_shardable(opt));
     if (r->stage && opt->steps)
-        return lc_fail(LC_ERR_STATE, "%s has been used: make a new optimizer for the strategy sharded", opt->ops->name);
+        return lc_fail(LC_ERR_STATE, "%s has already been used: make a new optimizer for the strategy sharded",
+                       opt->ops->name);
     for (int i = 0; i < opt->n_groups; i++)
         for (int k = 0; k < opt->groups[i].n_parameters; k++) {
             lc_flat *flat;

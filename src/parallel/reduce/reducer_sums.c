@@ -136,8 +136,8 @@ bool lc__reducer_has_shares(const lc__reducer *r)
 lc_status lc__not_summed(void)
 {
     return lc_fail(LC_ERR_STATE,
-                   "lc_gradient: with the strategy sharded gradients are summed over the ranks behind the "
-                   "last batch of a window: read them in on_before_optimizer_step, or use --strategy ddp");
+                   "lc_gradient: with the strategy sharded gradients are summed over the ranks after the last batch of "
+                   "a window: read them in on_before_optimizer_step, or use --strategy ddp");
 }
 
 lc_status lc__reducer_check_summed(const lc_peer *p, const lc_tensor *parameter)

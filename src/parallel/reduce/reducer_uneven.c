@@ -61,7 +61,7 @@ void lc__reducer_agree(lc__reducer *r, int kind, int64_t which)
             gather_for_others(r, next % KIND_STEP);
         else
             lc__reducer_keep_error(r, lc_fail(LC_ERR_STATE,
-                                              "the ranks compute different things in this batch, and with the "
+                                              "the ranks compute different things in this batch, but with the "
                                               "strategy sharded all must use the same parameters; use ddp"));
     }
 }

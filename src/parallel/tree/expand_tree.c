@@ -96,8 +96,8 @@ static lc_status expand_chunk(lc_build *b, const lc_node *n)
                           .last = c.at.last,
                           .others = c.at.first_node,
                           .end = c.at.node,
-                          .apart = "deterministic training calls training_step for one chunk of a batch after the "
-                                   "other, and this loss depends on what was computed for another chunk"};
+                          .apart = "deterministic training calls training_step for one chunk of a batch at a "
+                                   "time, but this loss depends on results of another chunk"};
     LC_TRY(lc__expand_backward(b, &tree));
     return add_absent(b, c.at, c.done);
 }

@@ -146,12 +146,10 @@ static lc_status check_write(const lc_peer *p, const lc_op *op, lc_tensor *const
     const lc__tree *by = t->of ? t->of : t;
     for (int i = 0; i < by->n_allowed; i++)
         if (by->allowed[i] == in[0]->id) return LC_OK;
-    return lc_fail(
-        LC_ERR_UNSUPPORTED,
-        "with deterministic on several ranks or devices training_step cannot change a tensor that lives on: it is "
-        "called "
-        "for one chunk of a batch after the other, and on each of them for others. Statistics of batch norm layers "
-        "are an exception; change others in on_train_batch_end");
+    return lc_fail(LC_ERR_UNSUPPORTED,
+                   "with deterministic on several ranks or devices training_step cannot change a persistent tensor: it "
+                   "is called for one chunk of a batch at a time, with different chunks on each of them. Statistics of "
+                   "batch norm layers are an exception; change other tensors in on_train_batch_end");
 }
 
 /* ---- recording ---- */
@@ -179,7 +177,7 @@ static bool record_backward(lc_peer *p, lc_tensor *loss, lc_site site)
     int64_t ints[LC__TREE_INTS];
     if (!g->chunk.sums) return false;
     if (g->chunk.backward) {
-        lc_fail(LC_ERR_STATE, "deterministic training takes one backward pass for a loss; add the losses up");
+        lc_fail(LC_ERR_STATE, "deterministic training allows one backward pass per step; add the losses");
         lc__record_error(g, LC_ERR_STATE, "backward", site, NULL, NULL, 0);
         return true;
     }
@@ -316,7 +314,7 @@ static lc_status infer_combine(lc_infer *call)
 {
     call->n_out = 0;
     if (call->in[0]->dtype != LC_F32 && call->in[0]->dtype != LC_F64)
-        return lc_fail(LC_ERR_UNSUPPORTED, "deterministic sums are of f32 and f64, and a parameter is %s",
+        return lc_fail(LC_ERR_UNSUPPORTED, "deterministic sums support f32 and f64, but a parameter is %s",
                        lc_dtype_name(call->in[0]->dtype));
     return LC_OK;
 }

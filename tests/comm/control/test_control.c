@@ -153,7 +153,7 @@ TEST(a_stopped_rank_is_noticed)
     run_reap(r, 0), run_reap(r, 1);
     CHECK(lc__seconds() - start < patience(3));
     CHECK(lc__seconds() - start > 0.5);
-    snprintf(want, sizeof want, "rank 2 %s, step 7, epoch 1, training: nothing was heard from it for", host());
+    snprintf(want, sizeof want, "rank 2 %s, step 7, epoch 1, training: no heartbeat from it for", host());
     CHECK_ENDED(r, 0, want);
     CHECK_ENDED(r, 1, want);
     run_signal(r, 2, SIGKILL);
@@ -400,7 +400,7 @@ TEST(who_leaves_before_a_meeting_is_named)
     run *r = run_new(3, skip_a_meeting, (lc__control_times){.heartbeat = 0.1});
     lc__coordinator *c = run_start(r);
     for (int i = 0; i < 3; i++) run_reap(r, i);
-    CHECK_CONTAINS(r->ranks[2].message, ": it has left the run, and others still wait for it");
+    CHECK_CONTAINS(r->ranks[2].message, ": it has left the run while others still wait for it");
     CHECK_ENDED(r, 1, "rank 0 ");
     lc__coordinator_stop(c);
     run_free(r);

@@ -162,7 +162,7 @@ TEST(what_was_said_once_is_of_no_use)
     CHECK(t.n_up >= LC__FRAME_HEAD + LC__HELLO_BYTES);
     CHECK_EQ(send(fd, t.up, LC__FRAME_HEAD + LC__HELLO_BYTES, MSG_NOSIGNAL), LC__FRAME_HEAD + LC__HELLO_BYTES);
     ssize_t n = listen_to(fd, 5, answer, sizeof answer);
-    CHECK(n > 0 && memmem(answer, (size_t)n, "its secret is that of another run", 33));
+    CHECK(n > 0 && memmem(answer, (size_t)n, "it has the secret of another run", 32));
     close(fd);
     /* and nobody was disturbed */
     atomic_store(&r->go, 1);
@@ -184,7 +184,7 @@ TEST(another_secret_is_turned_away)
     lc__coordinator *c = run_start(r);
     run_reap(r, 1);
     CHECK_EQ(r->ranks[1].status, LC_ERR_CONFIG);
-    CHECK_CONTAINS(r->ranks[1].message, "refused rank 1: its secret is that of another run");
+    CHECK_CONTAINS(r->ranks[1].message, "refused rank 1: it has the secret of another run");
     /* and does no harm: the right one comes */
     lc__control *right = NULL;
     char all[8];
@@ -193,10 +193,10 @@ TEST(another_secret_is_turned_away)
     lc__control_options twice = o, other = o;
     CHECK_OK(lc__control_open(&o, &right));
     CHECK_STATUS(lc__control_open(&twice, &(lc__control *){NULL}), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "rank 1 has come before (host ");
+    CHECK_CONTAINS(lc_error_message(), "rank 1 has already joined (host ");
     other.size = 3;
     CHECK_STATUS(lc__control_open(&other, &(lc__control *){NULL}), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "the run has 2 ranks, and this is rank 1 of 3");
+    CHECK_CONTAINS(lc_error_message(), "the run has 2 ranks, but this is rank 1 of 3");
     lc__control_rank_ended(&other, "killed");
     other = o, other.secret = r->secrets[1];
     lc__control_rank_ended(&other, "killed");
@@ -432,14 +432,14 @@ static void *pretend(void *arg)
 
 TEST(a_rank_believes_no_impostor)
 {
-    static const char *const said[TRICKS] = {"has not said a word",
-                                             "another version",
-                                             "not understood",
-                                             "not understood",
-                                             "does not know the run's secret",
-                                             "not understood",
-                                             "does not know the run's secret",
-                                             "does not know the run's secret"};
+    static const char *const said[TRICKS] = {"accepted the connection but did not answer",
+                                             "a different version",
+                                             "an invalid message",
+                                             "an invalid message",
+                                             "does not know the secret of the run",
+                                             "an invalid message",
+                                             "does not know the secret of the run",
+                                             "does not know the secret of the run"};
     if (lc__proof_reveals()) SKIP(lc__proof_why_not());
     for (int t = 0; t < TRICKS; t++) {
         impostor i = {.trick = (trick)t};

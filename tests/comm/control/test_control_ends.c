@@ -38,7 +38,7 @@ TEST(a_coordinator_that_is_gone_ends_the_run)
         run_signal(r, 0, stop ? SIGSTOP : SIGKILL);
         run_reap(r, 1), run_reap(r, 2);
         snprintf(want, sizeof want, "rank 0 %s, which coordinates the run, is gone: %s", host(),
-                 stop ? "nothing was heard from it for" : "the connection is gone");
+                 stop ? "no heartbeat from it for" : "the connection is closed");
         CHECK_ENDED(r, 1, want);
         CHECK_ENDED(r, 2, want);
         CHECK(r->ranks[1].took < patience(4));
@@ -174,7 +174,7 @@ TEST(ranks_of_a_launcher_that_is_killed_end)
     run_reap(r, 0);
     lc__coordinator_stop(c);
     CHECK_ENDED(r, 0, "rank 1 (host ");
-    CHECK_ENDED(r, 0, "): the process that started it (mpirun) is gone");
+    CHECK_ENDED(r, 0, "): the process that started it (mpirun) has exited");
     CHECK(r->ranks[0].took < patience(5));
     run_free(r);
 }

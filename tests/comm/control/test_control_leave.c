@@ -153,7 +153,7 @@ static void check_missed(rank_fn *fn)
         run_reap(r, i);
         CHECK_EQ(r->ranks[i].status, LC_ERR_PEER);
         CHECK_CONTAINS(r->ranks[i].message, "rank 2 ");
-        CHECK_CONTAINS(r->ranks[i].message, ": it has left the group, and rank 1 still waits for it");
+        CHECK_CONTAINS(r->ranks[i].message, ": it has left the group while rank 1 still waits for it");
     }
     lc__coordinator_stop(c);
     run_free(r);

@@ -43,8 +43,8 @@ TEST(a_meeting_of_different_programs_ends)
     lc__coordinator *c = run_start(r);
     for (int i = 0; i < 2; i++) run_reap(r, i);
     lc__coordinator_stop(c);
-    CHECK_ENDED(r, 0, "ranks 0 and 1 tell each other different things (4 and 3 bytes)");
-    CHECK_ENDED(r, 1, "ranks 0 and 1 tell each other different things");
+    CHECK_ENDED(r, 0, "ranks 0 and 1 send different data (4 and 3 bytes)");
+    CHECK_ENDED(r, 1, "ranks 0 and 1 send different data");
     run_free(r);
 }
 
@@ -58,8 +58,8 @@ TEST(ranks_that_do_not_come_are_named)
     lc__coordinator *c = run_coordinate(r);
     for (int i = 0; i < 2; i++) run_reap(r, i);
     lc__coordinator_stop(c);
-    CHECK_ENDED(r, 0, "ranks 2, 3 of 4 did not come within 2.6 s");
-    CHECK_ENDED(r, 1, "ranks 2, 3 of 4 did not come within 2.6 s");
+    CHECK_ENDED(r, 0, "ranks 2, 3 of 4 did not join within 2.6 s");
+    CHECK_ENDED(r, 1, "ranks 2, 3 of 4 did not join within 2.6 s");
     CHECK_CONTAINS(r->ranks[0].said, "waiting for ranks 2, 3 of 4 at 127.0.0.1");
     run_free(r);
 }
@@ -76,14 +76,14 @@ TEST(who_was_turned_away_is_named)
     while (!lc__coordinator_has_met(c, 0)) nap(0.01);
     atomic_store(&r->go, 1);
     run_reap(r, 2);
-    CHECK_CONTAINS(r->ranks[2].message, "refused rank 2: its secret is that of another run");
+    CHECK_CONTAINS(r->ranks[2].message, "refused rank 2: it has the secret of another run");
     for (int i = 0; i < 500 && !r->ranks[0].said[0]; i++) nap(0.01);
     CHECK_CONTAINS(r->ranks[0].said, "waiting for ranks 1, 2 of 3 at 127.0.0.1");
     CHECK_CONTAINS(r->ranks[0].said, "; a rank 2 (host ");
-    CHECK_CONTAINS(r->ranks[0].said, ") was turned away: its secret is that of another run");
+    CHECK_CONTAINS(r->ranks[0].said, ") was rejected: it has the secret of another run");
     run_reap(r, 0);
     lc__coordinator_stop(c);
-    CHECK_ENDED(r, 0, "ranks 1, 2 of 3 did not come within 6 s; a rank 2 (host ");
+    CHECK_ENDED(r, 0, "ranks 1, 2 of 3 did not join within 6 s; a rank 2 (host ");
     run_free(r);
 }
 
@@ -98,10 +98,10 @@ TEST(who_takes_the_run_for_another_size_ends_the_start)
     lc__control_options o = {
         .rank = 2, .size = 4, .address = "127.0.0.1", .port = r->port, .secret = SECRET, .times = r->times};
     CHECK_STATUS(lc__control_open(&o, &none), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "refused rank 2: the run has 3 ranks, and this is rank 2 of 4; start all ");
+    CHECK_CONTAINS(lc_error_message(), "refused rank 2: the run has 3 ranks, but this is rank 2 of 4; start all ");
     run_reap(r, 0);
     lc__coordinator_stop(c);
-    CHECK_ENDED(r, 0, ") was turned away: the run has 3 ranks, and this is rank 2 of 4; start all ");
+    CHECK_ENDED(r, 0, ") was rejected: the run has 3 ranks, but this is rank 2 of 4; start all ");
     CHECK(r->ranks[0].took < patience(5));
     run_free(r);
 }
@@ -115,11 +115,11 @@ TEST(addresses_and_ports_that_cannot_be_had_are_explained)
     lc__coordinator *c;
     CHECK_OK(lc__socket_listen(NULL, &port, &fd));
     CHECK_STATUS(lc__coordinator_start_as("127.0.0.1", true, &port, 2, SECRET, NULL, &everywhere, &c), LC_ERR_STATE);
-    CHECK_CONTAINS(lc_error_message(), "another run may use the port; MASTER_PORT chooses another");
+    CHECK_CONTAINS(lc_error_message(), "another run may be using the port; set MASTER_PORT to a different one");
     close(fd);
     port = 0;
     CHECK_STATUS(lc__coordinator_start_as(elsewhere, false, &port, 2, SECRET, NULL, &everywhere, &c), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "MASTER_ADDR has to be an address of the host of rank 0");
+    CHECK_CONTAINS(lc_error_message(), "MASTER_ADDR must be an address of the host of rank 0");
     lc_status s = lc__coordinator_start_as(elsewhere, true, &port, 2, SECRET, NULL, &everywhere, &c);
     CHECK(everywhere && (s == LC_OK || s == LC_ERR_UNSUPPORTED)); /* without OpenSSL it is not to listen there */
     lc__coordinator_stop(c);
@@ -134,9 +134,9 @@ TEST(a_coordinator_that_is_not_there_is_named)
     lc__control_options o = {
         .rank = 1, .size = 2, .address = "127.0.0.1", .port = port, .secret = SECRET, .times = {.start = 0.3}};
     CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_IO);
-    CHECK_CONTAINS(lc_error_message(), "rank 1 did not reach the process that coordinates the run within 0.3 s");
+    CHECK_CONTAINS(lc_error_message(), "rank 1 did not reach the coordinator of the run within 0.3 s");
     CHECK_STATUS(lc__watch_open(&o, "node 1", 1, &(lc__watch *){NULL}), LC_ERR_IO);
-    CHECK_CONTAINS(lc_error_message(), "node 1 did not reach the process that coordinates the run within 0.3 s");
+    CHECK_CONTAINS(lc_error_message(), "node 1 did not reach the coordinator of the run within 0.3 s");
     o.secret = "short";
     CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_CONFIG);
     o.secret = SECRET, o.rank = 2;
@@ -167,11 +167,10 @@ TEST(who_listens_and_coordinates_nothing_is_named)
     double begun = lc__seconds();
     CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_IO);
     CHECK(lc__seconds() - begun < 2.4 + patience(0.5));
-    CHECK_CONTAINS(lc_error_message(),
-                   "rank 1 did not reach the process that coordinates the run within 2.4 s: whoever");
-    CHECK_CONTAINS(lc_error_message(), "has not said a word");
-    CHECK_CONTAINS(said, "rank 1 waits for the process that coordinates the run: whoever listens at 127.0.0.1, port ");
-    CHECK_CONTAINS(said, "does not say a word");
+    CHECK_CONTAINS(lc_error_message(), "rank 1 did not reach the coordinator of the run within 2.4 s: 127.0.0.1:");
+    CHECK_CONTAINS(lc_error_message(), "accepted the connection but did not answer");
+    CHECK_CONTAINS(said, "rank 1 waits for the coordinator of the run: 127.0.0.1:");
+    CHECK_CONTAINS(said, "accepts connections but does not answer");
     o.times.start = 20;
     pid_t server = fork();
     if (server == 0) {
@@ -182,9 +181,9 @@ TEST(who_listens_and_coordinates_nothing_is_named)
     }
     begun = lc__seconds();
     CHECK_STATUS(lc__watch_open(&o, "node 1", 1, &(lc__watch *){NULL}), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "does not coordinate the run of node 1: what it sends is not understood");
+    CHECK_CONTAINS(lc_error_message(), "does not coordinate the run of node 1: it sent an invalid message");
     CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "does not coordinate the run of rank 1: what it sends is not understood");
+    CHECK_CONTAINS(lc_error_message(), "does not coordinate the run of rank 1: it sent an invalid message");
     CHECK(lc__seconds() - begun < patience(2));
     kill(server, SIGKILL);
     waitpid(server, NULL, 0);

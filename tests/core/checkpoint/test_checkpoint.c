@@ -44,7 +44,7 @@ TEST(what_is_no_checkpoint_is_not_replaced)
     FILE *f = fopen(path, "w");
     CHECK(f && fclose(f) == 0);
     CHECK_STATUS(save_with(w, path, 1, true), LC_ERR_STATE);
-    CHECK_CONTAINS(lc_error_message(), "is no checkpoint, so it is not replaced");
+    CHECK_CONTAINS(lc_error_message(), "is not a checkpoint, so it is not replaced");
     CHECK(unlink(path) == 0 && mkdir(path, 0777) == 0); /* an empty folder is nobody's */
     snprintf(inside, sizeof inside, "%s/notes", path);
     f = fopen(inside, "w");

@@ -297,8 +297,9 @@ TEST(ranges_that_do_not_add_up)
     static const struct {
         int first, end;
         const char *says;
-    } cases[] = {
-        {5, 0, "no file holds what follows byte"}, {-5, 0, "hold the same elements"}, {0, -1, "no file holds"}};
+    } cases[] = {{5, 0, "is incomplete: no file has its data from byte"},
+                 {-5, 0, "hold the same elements"},
+                 {0, -1, "is incomplete: no file has"}};
     char dir[400];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         range_job j = {.first = cases[i].first, .end = cases[i].end};
@@ -451,7 +452,7 @@ TEST(damaged_parts_are_named)
     snprintf(b, sizeof b, "%s/model-00002-of-00003.safetensors", good.path);
     copy_file(b, part);
     CHECK_STATUS(lc_checkpoint_open(bad.path, &c), LC_ERR_FORMAT);
-    CHECK_CONTAINS(lc_error_message(), "model-00002-of-00003.safetensors\" is a part of another save");
+    CHECK_CONTAINS(lc_error_message(), "model-00002-of-00003.safetensors\" belongs to another save");
     /* another rank's */
     snprintf(b, sizeof b, "%s/model-00001-of-00003.safetensors", bad.path);
     copy_file(b, part);

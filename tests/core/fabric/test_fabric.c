@@ -198,11 +198,11 @@ TEST(errors_come_at_the_end_of_the_step)
     static const double bad_caps[] = {-1, 1e-7, 1e7, NAN};
     for (int i = 0; i < 4; i++) {
         CHECK_STATUS(lc_fabric_new(&f, .bucket_cap_mb = bad_caps[i]), LC_ERR_CONFIG);
-        CHECK_CONTAINS(lc_error_message(), "but must lie between 1e-06 and 1000000");
+        CHECK_CONTAINS(lc_error_message(), "but must be between 1e-06 and 1000000");
         lc_trainer_options as = LC_TRAINER_OPTIONS_INIT; /* a trainer whose options are set in C says the same */
         as.bucket_cap_mb = bad_caps[i];
         CHECK_STATUS(lc_trainer_new(&as, &t), LC_ERR_CONFIG);
-        CHECK_CONTAINS(lc_error_message(), "but must lie between 1e-06 and 1000000");
+        CHECK_CONTAINS(lc_error_message(), "but must be between 1e-06 and 1000000");
     }
     CHECK_STATUS(lc_fabric_new(&f, .grace_period = -1), LC_ERR_CONFIG);
     CHECK_STATUS(lc_fabric_new(&f, .memory_limit = "much"), LC_ERR_CONFIG);

@@ -30,7 +30,7 @@ TEST(a_run_that_is_called_off_says_so)
     const char *at = strstr(r.err, "error: ");
     CHECK(at && !strstr(at + 1, "error: "));
     CHECK_CONTAINS(at, "the loop was called off\n");
-    CHECK(!strstr(r.err, "ended with status"));
+    CHECK(!strstr(r.err, "exited with status"));
 }
 
 /* Four times the parameters do not fit; with gradients and optimizer state in halves they do. */

@@ -177,7 +177,7 @@ TEST(logging_errors)
     begin(&s, 2, 0);
     s.m.log_train = log_bad;
     CHECK_STATUS(fit(&s), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "other arguments");
+    CHECK_CONTAINS(lc_error_message(), "different arguments");
     CHECK_CONTAINS(lc_error_message(), "test_trainer_order.c:");
     end(&s);
     begin(&s, 2, 0);

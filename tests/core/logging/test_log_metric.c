@@ -411,8 +411,8 @@ TEST(refused)
     fit_badly(reduced, "MeanMetric", ".reduce_fx and .batch_size");
     fit_badly(weighted, "MeanMetric", ".reduce_fx and .batch_size");
     fit_badly(plain, "ConfusionMatrix", "several values");
-    fit_badly(nothing, "MeanMetric", "there is no value (NULL)");
-    fit_badly(too_early, "MeanMetric", "cannot be logged there");
+    fit_badly(nothing, "MeanMetric", "the value is NULL");
+    fit_badly(too_early, "MeanMetric", "cannot be logged here");
     fit_badly(two, "MeanMetric", "for another metric");
     fit_badly(mixed, "MeanMetric", "for a plain value");
     fit_badly(plain, "R2Score", "at least two samples");

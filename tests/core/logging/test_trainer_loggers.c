@@ -185,7 +185,7 @@ TEST(several_at_once)
     world_list(version, ".0", files, sizeof files);
     CHECK_CONTAINS(files, "events.out.tfevents.");
     CHECK_STATUS(run(dir, "csv,tensorbord", NULL, 0, 0, &e, NULL, NULL), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "known are: csv, sqlite, tensorboard, mlflow, stream");
+    CHECK_CONTAINS(lc_error_message(), "available: csv, sqlite, tensorboard, mlflow, stream");
     CHECK_STATUS(run(dir, "csv:x", NULL, 0, 0, &e, NULL, NULL), LC_ERR_CONFIG);
     world_remove(dir);
 }
@@ -275,7 +275,7 @@ TEST(nothing_is_lost_where_there_is_no_trainer)
     o.logger = "nonsense";
     freed = 0;
     CHECK_STATUS(lc_trainer_new(&o, &t), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "two callbacks have the state key twin");
+    CHECK_CONTAINS(lc_error_message(), "two callbacks have the same state key twin");
     CHECK_EQ(freed, 2 + 1 + 10);
 }
 

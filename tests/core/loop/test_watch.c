@@ -167,11 +167,11 @@ TEST(epochs_that_train_nothing)
 {
     heard h;
     CHECK_OK(fit(NULL, &(training){.start = {NO_NAN, .skips = true}}, &h));
-    CHECK_CONTAINS(h.text, "epoch 0 trained nothing (step 10): every update was left out");
+    CHECK_CONTAINS(h.text, "epoch 0 trained nothing (step 10): every update was skipped");
     CHECK_OK(fit(NULL, &(training){.start = {NO_NAN, .ends_epoch = true}}, &h));
     CHECK_CONTAINS(h.text, "epoch 0 trained nothing (step 0): on_train_batch_start ended it");
     CHECK_OK(fit(NULL, &(training){.start = {NO_NAN}, .ops = &by_hand}, &h));
-    CHECK_CONTAINS(h.text, "epoch 0 trained nothing (step 0): training_step made no lc_manual_step");
+    CHECK_CONTAINS(h.text, "epoch 0 trained nothing (step 0): training_step did not call lc_manual_step");
 }
 
 static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, int d)

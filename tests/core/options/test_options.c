@@ -147,12 +147,12 @@ TEST(old_names)
         {"--tpu_cores 8", "no TPU backend"},
         {"--tpu_cores -1", "no TPU backend"},
         {"--track_grad_norm 2", "GradientNormMonitor"},
-        {"--flush_logs_every_n_steps 3", "leave it out"},
+        {"--flush_logs_every_n_steps 3", "drop it"},
         {"--truncated_bptt_steps 3", "lc_detach"},
         {"--weights_summary full", "ModelSummary"},
         {"--early_stop_callback true", "--early_stopping METRIC"},
         {"--accelerator horovod", "ddp"},
-        {"--max_nb_epochs many", "max_nb_epochs is called max_epochs today"},
+        {"--max_nb_epochs many", "max_nb_epochs is now called max_epochs"},
         {"--max_nb_epoch 3", "did you mean"},
         {"--threads-each 2", "did you mean \"threads\""},
     };
@@ -248,7 +248,7 @@ TEST(precedence)
 
 static lc_status read_config(const char *text, int64_t *key)
 {
-    static const lc_option table[] = {{"key", LC_OPTION_INT, 0, 0, 0, "a number of 64 bits"}};
+    static const lc_option table[] = {{"key", LC_OPTION_INT, 0, 0, 0, "a 64-bit number"}};
     char dir[256], path[300];
     lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
     CHECK(world_dir(dir, sizeof dir));
@@ -275,7 +275,7 @@ TEST(a_configuration_is_read_exactly)
     CHECK(read_config("{\"key\": 9223372036854775808}", &key) < 0);
     CHECK(read_config("{\"key\": 1,\n \"key\": 2}", &key) < 0);
     CHECK_CONTAINS(lc_error_message(), "line 2");
-    CHECK_CONTAINS(lc_error_message(), "the key \"key\" stands twice");
+    CHECK_CONTAINS(lc_error_message(), "the key \"key\" appears twice");
 }
 
 TEST(every_value_reads_back)
@@ -340,7 +340,7 @@ TEST(programs_without_a_trainer_have_the_options_that_they_use)
     CHECK_EQ(o.max_epochs, 2);
     lc_trainer_options_release(&o);
     CHECK_STATUS(parse_used(&o, "max_epochs", "--seed 1"), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "there is no option \"seed\" in this program (the trainer has one)");
+    CHECK_CONTAINS(lc_error_message(), "option \"seed\" of the trainer is not available in this program");
     CHECK_STATUS(parse_used(&o, NULL, "--gpus 2"), LC_ERR_CONFIG); /* an old name of what it does not have */
     CHECK_STATUS(parse_used(&o, "max_epochs", "--max_epoch 1"), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "did you mean \"max_epochs\"");

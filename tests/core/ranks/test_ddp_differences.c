@@ -48,12 +48,12 @@ static lc_status another_model(lc_comm *comm, void *ctx)
 static void check_models(run_fn *run)
 {
     static const char *const differ[DIFFERENCES] = {
-        [SHAPE] = "rank 1 has l1.weight f32 [9,6] where rank 0 has l1.weight f32 [8,6]",
-        [NAME] = "rank 1 has first.weight f32 [8,6] where rank 0 has l1.weight f32 [8,6]",
-        [MORE] = "rank 1 has l3.weight f32 [2,2] where rank 0 has end",
-        [FEWER] = "rank 1 has l2.weight f32 [3,8] where rank 0 has l1.bias f32 [8]",
-        [FROZEN] = "rank 1 has l2.weight f32 [3,8] frozen where rank 0 has l2.weight f32 [3,8]",
-        [DTYPE] = "rank 1 has l2.weight f64 [3,8] where rank 0 has l2.weight f32 [3,8]",
+        [SHAPE] = "rank 1 has l1.weight f32 [9,6] but rank 0 has l1.weight f32 [8,6]",
+        [NAME] = "rank 1 has first.weight f32 [8,6] but rank 0 has l1.weight f32 [8,6]",
+        [MORE] = "rank 1 has l3.weight f32 [2,2] but rank 0 has end",
+        [FEWER] = "rank 1 has l2.weight f32 [3,8] but rank 0 has l1.bias f32 [8]",
+        [FROZEN] = "rank 1 has l2.weight f32 [3,8] frozen but rank 0 has l2.weight f32 [3,8]",
+        [DTYPE] = "rank 1 has l2.weight f64 [3,8] but rank 0 has l2.weight f32 [3,8]",
     };
     for (int how = 0; how < DIFFERENCES; how++)
         for (int sharded = 0; sharded < 2; sharded++) {
@@ -132,23 +132,23 @@ TEST(different_options_and_data_are_named)
         const char *message; /* "": that may differ */
     } cases[] = {
         {{1, 60, 4, 4, "/elsewhere", false}, ""},
-        {{2, 60, 4, 4, NULL, false}, "rank 2 has --max_epochs 2 where rank 0 has --max_epochs 1"},
-        {{1, 60, 4, 4, NULL, true}, "rank 2 has a validation where rank 0 has no validation"},
+        {{2, 60, 4, 4, NULL, false}, "rank 2 has --max_epochs 2 but rank 0 has --max_epochs 1"},
+        {{1, 60, 4, 4, NULL, true}, "rank 2 has a validation but rank 0 has no validation"},
         {{1, 59, 4, 4, NULL, false}, "rank 2 has train loader 0: 5 batches: 59 samples of "},
         {{1, 60, 5, 4, NULL, false}, "rank 2 has train loader 0: 4 batches: "},
         {{1, 60, 2, 4, NULL, false}, "rank 2 has train loader 0: 10 batches: "}, /* not the least of all */
-        {{1, 60, 4, 5, NULL, false}, "random (seed 5) where rank 0 has train loader 0: "},
-        {.odd = OPTION("--bucket_cap_mb=3"), "rank 2 has --bucket_cap_mb 3 where rank 0 has --bucket_cap_mb 0.5"},
-        {.odd = OPTION("--max_steps=3"), "rank 2 has --max_steps 3 where rank 0 has --max_steps "},
-        {.odd = OPTION("--limit_train_batches=2"), "rank 2 has --limit_train_batches 2 where rank 0 has "},
-        {.odd = OPTION("--accumulate_grad_batches=2"), "rank 2 has --accumulate_grad_batches 2 where rank 0 has "},
-        {.odd = OPTION("--gradient_clip_val=0.5"), "rank 2 has --gradient_clip_val 0.5 where rank 0 has "},
-        {.odd = OPTION("--seed=7"), "rank 2 has --seed 7 where rank 0 has --seed "},
-        {.odd = OPTION("--strategy=sharded"), "rank 2 has --strategy sharded where rank 0 has --strategy ddp"},
-        {.odd = OPTION("--deterministic=true"), "rank 2 has --deterministic true where rank 0 has "},
-        {.odd = OPTION("--sync_batchnorm=true"), "rank 2 has --sync_batchnorm true where rank 0 has "},
-        {.odd = OPTION("--state_dict_type=sharded"), "rank 2 has --state_dict_type sharded where rank 0 has "},
-        {.odd = OPTION("--monitor=val/acc"), "rank 2 has --monitor val/acc where rank 0 has --monitor "},
+        {{1, 60, 4, 5, NULL, false}, "random (seed 5) but rank 0 has train loader 0: "},
+        {.odd = OPTION("--bucket_cap_mb=3"), "rank 2 has --bucket_cap_mb 3 but rank 0 has --bucket_cap_mb 0.5"},
+        {.odd = OPTION("--max_steps=3"), "rank 2 has --max_steps 3 but rank 0 has --max_steps "},
+        {.odd = OPTION("--limit_train_batches=2"), "rank 2 has --limit_train_batches 2 but rank 0 has "},
+        {.odd = OPTION("--accumulate_grad_batches=2"), "rank 2 has --accumulate_grad_batches 2 but rank 0 has "},
+        {.odd = OPTION("--gradient_clip_val=0.5"), "rank 2 has --gradient_clip_val 0.5 but rank 0 has "},
+        {.odd = OPTION("--seed=7"), "rank 2 has --seed 7 but rank 0 has --seed "},
+        {.odd = OPTION("--strategy=sharded"), "rank 2 has --strategy sharded but rank 0 has --strategy ddp"},
+        {.odd = OPTION("--deterministic=true"), "rank 2 has --deterministic true but rank 0 has "},
+        {.odd = OPTION("--sync_batchnorm=true"), "rank 2 has --sync_batchnorm true but rank 0 has "},
+        {.odd = OPTION("--state_dict_type=sharded"), "rank 2 has --state_dict_type sharded but rank 0 has "},
+        {.odd = OPTION("--monitor=val/acc"), "rank 2 has --monitor val/acc but rank 0 has --monitor "},
         {.odd = OPTION("--threads=3"), ""},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -288,10 +288,10 @@ TEST(different_logged_names_are_named)
         const char *message;
     } cases[] = {
         {{{"a", "b"}, false}, ""},
-        {{{"a", "c"}, false}, "rank 1 has c (mean) where rank 0 has b (mean)"},
-        {{{"b", "a"}, false}, "rank 1 has b (mean) where rank 0 has a (mean)"},
-        {{{"a", NULL}, false}, "rank 1 has no more where rank 0 has b (mean)"},
-        {{{"b", "a"}, true}, "rank 1 has b (mean) where rank 0 has a (mean)"},
+        {{{"a", "c"}, false}, "rank 1 has c (mean) but rank 0 has b (mean)"},
+        {{{"b", "a"}, false}, "rank 1 has b (mean) but rank 0 has a (mean)"},
+        {{{"a", NULL}, false}, "rank 1 has no more but rank 0 has b (mean)"},
+        {{{"b", "a"}, true}, "rank 1 has b (mean) but rank 0 has a (mean)"},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         odd_log rank_1 = cases[k].logs;
@@ -359,9 +359,8 @@ TEST(different_optimizers_are_named)
     static const char *const differ[ODD_TRAININGS] = {
         [LR] = "rank 1 has optimizer 0, group 0: SGD lr=0.2 ",
         [KIND] = "rank 1 has optimizer 0, group 0: RMSprop lr=0.1 ",
-        [GROUPS] =
-            "rank 1 has l1.weight in group 1 of optimizer 0 where rank 0 has l1.weight in group 0 of optimizer 0",
-        [SCHEDULE] = "StepLR step_size=3 gamma=0.5 where rank 0 has",
+        [GROUPS] = "rank 1 has l1.weight in group 1 of optimizer 0 but rank 0 has l1.weight in group 0 of optimizer 0",
+        [SCHEDULE] = "StepLR step_size=3 gamma=0.5 but rank 0 has",
         [EVERY] = "rank 1 has scheduler 0 of optimizer 0, each 2 epoch",
     };
     for (odd_training how = 0; how <= ODD_TRAININGS; how++) {

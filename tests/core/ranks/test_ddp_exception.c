@@ -180,7 +180,7 @@ static void check_nothing_left(job like, const char *why)
     fail(&j);
     if (exists(path)) TEST_FAIL("what lacks the %s is there", why);
     CHECK_CONTAINS(j.warning, why);
-    CHECK_CONTAINS(j.warning, "go on from an earlier checkpoint");
+    CHECK_CONTAINS(j.warning, "continue from an earlier checkpoint");
 }
 
 TEST(what_the_other_ranks_had_a_part_of_is_not_saved)
@@ -190,7 +190,7 @@ TEST(what_the_other_ranks_had_a_part_of_is_not_saved)
         check_nothing_left((job){.callback = callback, .epoch = 1, .batch = 1, .counts = true}, "logged values");
         check_nothing_left((job){.callback = callback, .epoch = 1, .batch = 1, .accumulate = 3}, "gradients");
         check_nothing_left((job){.callback = callback, .epoch = 1, .batch = 1, .has_state = true}, "train loader");
-        check_nothing_left((job){.callback = callback, .epoch = 1, .batch = 1, .fail_rank = 1}, "had run in part");
+        check_nothing_left((job){.callback = callback, .epoch = 1, .batch = 1, .fail_rank = 1}, "had partly run");
     }
 }
 

@@ -309,9 +309,9 @@ TEST(copies_of_a_number_of_ranks_that_cannot_be)
         int64_t shard_size;
         const char *message;
     } cases[] = {
-        {"sharded_hybrid", 3, "shard_size=3 does not divide the number of ranks, 4; give one that does"},
+        {"sharded_hybrid", 3, "shard_size=3 does not divide the number of ranks, 4; use one that does"},
         {"sharded_hybrid", 8, "shard_size=8 does not divide the number of ranks, 4"},
-        {"sharded", 2, "the strategy sharded has no copies that ranks share; use --strategy sharded_hybrid"},
+        {"sharded", 2, "with the strategy sharded ranks do not share copies; use --strategy sharded_hybrid"},
         {"ddp", 1, "use --strategy sharded_hybrid"},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {

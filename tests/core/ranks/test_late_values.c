@@ -201,8 +201,7 @@ TEST(values_of_one_device_are_refused_with_what_to_do)
 {
     job j = {.ops = &hook_ops, .strategy = "data_parallel"};
     CHECK_STATUS(fit(&j, NULL, 2, &j.value, j.weight), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(),
-                   "lc_log(\"value\") in on_after_backward: the value is that of one device's part");
+    CHECK_CONTAINS(lc_error_message(), "lc_log(\"value\") in on_after_backward: the value is for one device's part");
     CHECK_CONTAINS(lc_error_message(), "test_late_values.c:");
     j.ops = &two_steps_ops;
     CHECK(fit(&j, NULL, 2, &j.value, j.weight) < 0);

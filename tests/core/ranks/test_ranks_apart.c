@@ -314,7 +314,7 @@ TEST(batch_norm_of_parts_is_told)
 {
     heard h;
     CHECK_OK(listen("data_parallel", "2", 1, &h));
-    CHECK_CONTAINS(h.text, "batch norm: each device normalises its own part of a batch");
+    CHECK_CONTAINS(h.text, "batch norm: each device normalizes its own part of a batch");
     CHECK_OK(listen(NULL, NULL, 1, &h));
     CHECK(!strstr(h.text, "batch norm"));
 }

@@ -156,7 +156,7 @@ TEST(a_prefixed_file_is_no_success)
     save(&f);
     net_open(&m);
     CHECK_STATUS(lc_module_load_checkpoint(&m.base, f.path, false), LC_ERR_NOT_FOUND);
-    CHECK_CONTAINS(lc_error_message(), "not one of the 5 tensors");
+    CHECK_CONTAINS(lc_error_message(), "none of the 5 tensors");
     CHECK_CONTAINS(lc_error_message(), "strip_prefix \"model.\"");
     CHECK_STATUS(lc_module_load_checkpoint(&m.base, f.path, true), LC_ERR_NOT_FOUND);
     CHECK_CONTAINS(lc_error_message(), "missing in the file: count, a.weight, a.bias, b.weight, b.bias");

@@ -122,7 +122,7 @@ TEST(it_goes_on_and_saves_again)
         CHECK_EQ(disk.refused, 1);
         CHECK_CONTAINS(disk.errors, "epoch=1-step=4.ckpt\" was not saved: ");
         CHECK_CONTAINS(disk.errors, "No space left on device");
-        CHECK_CONTAINS(disk.errors, "the newest that is saved is ");
+        CHECK_CONTAINS(disk.errors, "the newest saved one is ");
         CHECK_CONTAINS(e.best, "epoch=2-step=6.ckpt");
         check_rows(dir, &e, "epoch=2-step=6.ckpt last.ckpt ");
         CHECK_EQ(query_int(dir, "SELECT status = 'success' FROM run"), 1);
@@ -145,7 +145,7 @@ TEST(a_run_whose_last_checkpoint_is_missing_says_so)
             CHECK_STATUS(e.status, LC_ERR_IO);
             CHECK_CONTAINS(e.why, "its last checkpoint was not saved: ");
             CHECK_CONTAINS(e.why, "No space left on device");
-            CHECK_CONTAINS(e.why, "the newest that is saved is ");
+            CHECK_CONTAINS(e.why, "the newest saved one is ");
             CHECK_CONTAINS(e.why, "epoch=0-step=2.ckpt");
             CHECK_CONTAINS(e.best, "epoch=0-step=2.ckpt");
             CHECK_CONTAINS(disk.messages, "epoch=0-step=2.ckpt");
@@ -209,8 +209,8 @@ TEST(nothing_was_saved)
     const plan p = {.args = LC_ARGS(lc_model_checkpoint, .save_last = LC_ON), .no_room_for = {".ckpt"}};
     train(dir, &p, &e);
     CHECK_STATUS(e.status, LC_ERR_IO);
-    CHECK_CONTAINS(e.why, "no other was saved");
-    CHECK_CONTAINS(disk.errors, "nothing is saved yet");
+    CHECK_CONTAINS(e.why, "no other one was saved");
+    CHECK_CONTAINS(disk.errors, "nothing has been saved yet");
     CHECK_STR(e.best, "");
     CHECK_STR(e.last, "");
     check_rows(dir, &e, "");

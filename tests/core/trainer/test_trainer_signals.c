@@ -315,7 +315,7 @@ TEST(commands_that_are_asked_hear_signals_and_have_an_end)
     CHECK_STATUS(told, LC_ERR_IO);
     CHECK_CONTAINS(lc_error_message(), "sh -c failed: killed by signal 15");
     CHECK_STATUS(ask("echo begun; exec sleep 600", 0.3, text, sizeof text), LC_ERR_IO);
-    CHECK_CONTAINS(lc_error_message(), "has not ended within 0.3 s");
+    CHECK_CONTAINS(lc_error_message(), "did not exit within 0.3 s");
     CHECK_STR(text, "begun\n");
     CHECK_OK(ask("sleep 600 >/dev/null 2>&1 & kill $!; echo 123456789", 60, text, sizeof text));
     CHECK_STR(text, "1234567");

@@ -153,7 +153,7 @@ bool lc__dnnl_supported(dnnl_status_t status)
 lc_status lc__dnnl_failed(const lc_call *call, dnnl_status_t status)
 {
     if (status == dnnl_out_of_memory) return lc_fail(LC_ERR_MEMORY, "out of memory while preparing oneDNN");
-    return lc_fail(LC_ERR_UNSUPPORTED, "oneDNN cannot prepare %s (its status is %d)", call->op->name, (int)status);
+    return lc_fail(LC_ERR_UNSUPPORTED, "oneDNN cannot prepare %s (status %d)", call->op->name, (int)status);
 }
 
 static dnnl_status_t run_build(const lc_call *call, lc__dnnl_build_fn *build, bool probe, lc__dnnl_plan **plan)
