@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks: the table of all of them (table.c), and their dispatch (hooks.c).
  *
- * To add one: a line at the end of LC_HOOK_LIST (lightc/hooks.h), its slots in the vtables of those who have it, and a
- * row in table.c; what the row says is all that the dispatch, traces, profiles, lc_log and docs/hooks.md know of it. */
+ * To add one: a line at the end of LC_HOOK_LIST (lightc/hooks.h), a slot in each vtable that has it, and a row in
+ * table.c. The row is all that the dispatch, traces, profiles, lc_log and docs/hooks.md know of it. */
 #ifndef LC_CORE_HOOKS_HOOKS_H
 #define LC_CORE_HOOKS_HOOKS_H
 
 #include "core/hooks/trainer_internal.h"
 
-/* What hooks are given besides themselves and the trainer: each takes its part. */
+/* What a hook may be given besides the trainer. Each takes its own part of it. */
 typedef struct lc__hook_args {
     lc_stage stage;
     int dataloader_idx;
@@ -34,11 +34,11 @@ typedef struct lc__hook_args {
     };
 } lc__hook_args;
 
-/* Who runs after one that has failed, and after one that there is. */
+/* In which order the slots of a hook run, and what an error of one means for the next. */
 typedef enum lc__hook_order {
     LC__IN_TURN,      /* datamodule, callbacks, module, until one fails */
     LC__ONE_OF,       /* the datamodule, or else the module */
-    LC__ALL_OF_THEM,  /* as LC__IN_TURN, whatever fails; the first error is the hook's */
+    LC__ALL_OF_THEM,  /* as LC__IN_TURN, but all of them; the first error is the hook's */
     LC__AFTER_FAILURE /* callbacks, then the datamodule; their errors are messages */
 } lc__hook_order;
 
@@ -49,8 +49,9 @@ typedef struct lc__hook_info {
     const char *name;
     lc__hook_order order;
     lc__hook_log log;
-    size_t in_datamodule, in_callback, in_module; /* where the slot is in their vtables; 0: they have no such hook */
-    /* Call the slot. NULL: no such hook, or whoever runs it calls it: steps give a tensor, loaders are looked for. */
+    size_t in_datamodule, in_callback, in_module; /* offset of the slot in the vtable; 0: it has no such slot */
+    /* Calls the slot. NULL: there is none, or the code that enters the hook calls it (steps return a tensor, loaders
+     * are looked for first). */
     lc_status (*datamodule)(lc_trainer *t, const lc__hook_args *a);
     lc_status (*callback)(lc_trainer *t, const lc__callback *cb, const lc__hook_args *a);
     lc_status (*module)(lc_trainer *t, const lc__hook_args *a);
@@ -58,9 +59,9 @@ typedef struct lc__hook_info {
 
 extern const lc__hook_info lc__hooks[LC_HOOKS];
 
-/* Runs a hook. args may be NULL where nobody takes any. */
+/* Runs a hook. args may be NULL if no slot takes any. */
 lc_status lc__hook(lc_trainer *t, lc_hook hook, const lc__hook_args *args) LC_MUST_USE;
-/* Only one of its callers. */
+/* Only the slots of callbacks, or of the module. */
 lc_status lc__hook_callbacks(lc_trainer *t, lc_hook hook, const lc__hook_args *args) LC_MUST_USE;
 lc_status lc__hook_module(lc_trainer *t, lc_hook hook, const lc__hook_args *args) LC_MUST_USE;
 /* on_train_epoch_end of the callbacks that monitor. */
@@ -70,7 +71,7 @@ bool lc__hook_is_there(const lc_trainer *t, lc_hook hook);
 /* The hook of the evaluation that runs in place of this one of a validation. */
 lc_hook lc__eval_hook(const lc_trainer *t, lc_hook of_validation);
 
-/* A hook that its caller runs by itself is between these two. */
+/* Around the slots of a hook. */
 void lc__trace_hook(const lc_trainer *t);
 static inline lc_hook lc__hook_enter(lc_trainer *t, lc_hook hook)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Profilers in a run: who is told of what, and where the reports go. */
+/* Profilers in a run: which spans each receives, and where the reports go. */
 #include "core/hooks/profiling.h"
 #include "base/grow.h"
 #include "record/graph_impl.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of hooks: who has each, in which order they run, what lc_log does there, and how a slot is called. */
+/* The table of hooks: which vtables have each, in which order their slots run, what lc_log does there, and how a slot
+ * is called. */
 #include "core/hooks/hooks.h"
 
-/* HOOK(id, slot, who, order, log, what it is given...)
- * who: D the datamodule, C callbacks, M the module; OWN: called by whoever runs it. */
+/* HOOK(id, slot, vtables, order, log, arguments...)
+ * vtables: D the datamodule's, C those of callbacks, M the module's; OWN: called by the code that enters the hook. */
 #define HOOKS(HOOK)                                                                                                    \
     HOOK(PREPARE_DATA, prepare_data, PREPARE, IN_TURN, NOT)                                                            \
     HOOK(SETUP, setup, DCM, IN_TURN, NOT, a->stage)                                                                    \
@@ -100,7 +101,7 @@
 #define CALL_DCM(slot, ...) CALL_D(slot, ##__VA_ARGS__) CALL_CM(slot, ##__VA_ARGS__)
 #define CALL_OWN_M(slot)
 #define CALL_OWN_DM(slot)
-/* The datamodule's has no trainer yet. */
+/* The datamodule's slot takes no trainer. */
 #define CALL_PREPARE(slot)                                                                                             \
     static lc_status datamodule_##slot(lc_trainer *t, const lc__hook_args *a)                                          \
     {                                                                                                                  \
@@ -109,7 +110,7 @@
     }                                                                                                                  \
     CALL_M(slot)
 
-#define CALLS(id, slot, who, order, log, ...) CALL_##who(slot, ##__VA_ARGS__)
+#define CALLS(id, slot, vtables, order, log, ...) CALL_##vtables(slot, ##__VA_ARGS__)
 HOOKS(CALLS)
 
 /* ---- the table ---- */
@@ -128,11 +129,11 @@ HOOKS(CALLS)
 #define ROW_OWN_M(slot)   AT_M(slot)
 #define ROW_OWN_DM(slot)  AT_D(slot) AT_M(slot)
 
-#define ROW(id, slot, who, order_, log_, ...)                                                                          \
-    [LC_HOOK_##id] = {.name = #slot, .order = LC__##order_, .log = LC__LOG_##log_, ROW_##who(slot)},
+#define ROW(id, slot, vtables, order_, log_, ...)                                                                      \
+    [LC_HOOK_##id] = {.name = #slot, .order = LC__##order_, .log = LC__LOG_##log_, ROW_##vtables(slot)},
 const lc__hook_info lc__hooks[LC_HOOKS] = {HOOKS(ROW)};
 
-#define ONE(id, slot, who, order, log, ...) +1
+#define ONE(id, slot, vtables, order, log, ...) +1
 _Static_assert(0 HOOKS(ONE) == LC_HOOKS, "every hook of LC_HOOK_LIST has a row");
 
 const char *lc_hook_name(lc_hook hook)

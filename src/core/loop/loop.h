@@ -28,7 +28,7 @@ typedef struct lc__loop {
     bool *modes; /* train/eval flags of the module tree while an evaluation runs */
     int n_modes, cap_modes;
     lc__watch watch;
-    lc__unused *unused; /* NULL: what was unused is told */
+    lc__unused *unused; /* NULL: what was unused has been reported */
     lc__predictions predictions[LC_MAX_LOADERS];
 } lc__loop;
 
