@@ -239,22 +239,37 @@ static int run(int n, const char *name, char *output)
         if (status_) TEST_FAIL("%s with %d ranks ended with %#x: %s", name, n, status_, output);                       \
     } while (0)
 
+/* Under a sanitizer one of both programs has odd numbers of ranks, and the other even ones. */
+#ifdef LC_MPI_LARGE
+enum { LARGE = 1 };
+#else
+enum { LARGE = 0 };
+#endif
+
+static bool takes(int n)
+{
+    return takes_all() || n % 2 != LARGE;
+}
+
 TEST(collectives_give_over_mpi_what_they_give_elsewhere)
 {
     char output[OUTPUT];
-    for (int n = 1; n <= 4; n++) CHECK_RUN(n, "everything", output);
+    for (int n = 1; n <= 4; n++)
+        if (takes(n)) CHECK_RUN(n, "everything", output);
 }
 
 TEST(operators_give_over_mpi_what_they_give_elsewhere)
 {
     char output[OUTPUT];
-    for (int n = 1; n <= 4; n++) CHECK_RUN(n, "operators", output);
+    for (int n = 1; n <= 4; n++)
+        if (takes(n)) CHECK_RUN(n, "operators", output);
 }
 
 TEST(ranks_of_a_host_share_memory_beside_mpi)
 {
     char output[OUTPUT];
-    for (int n = 2; n <= 4; n++) CHECK_RUN(n, "on_hosts", output);
+    for (int n = 2; n <= 4; n++)
+        if (takes(n)) CHECK_RUN(n, "on_hosts", output);
     CHECK_RUN(4, "hosts_disagree", output);
     for (int r = 0; r < 4; r++) {
         char line[64];
@@ -266,7 +281,8 @@ TEST(ranks_of_a_host_share_memory_beside_mpi)
 TEST(bytes_on_the_wire_are_those_of_the_formula)
 {
     char output[OUTPUT];
-    for (int n = 2; n <= 4; n++) CHECK_RUN(n, "wire_bytes", output);
+    for (int n = 2; n <= 4; n++)
+        if (takes(n)) CHECK_RUN(n, "wire_bytes", output);
     CHECK_RUN(4, "wire_bytes_on_hosts", output);
 }
 

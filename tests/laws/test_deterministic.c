@@ -336,7 +336,7 @@ static job job_of(const char *name, net_kind kind, int64_t batch, int64_t chunk)
     job j = {.kind = kind,
              .batch = batch,
              .chunk = chunk,
-             .max_epochs = ROUNDS(3, 2),
+             .max_epochs = takes_all() ? 3 : 2,
              .accumulate = 1,
              .save_after = -1,
              .strategy = "ddp",
@@ -387,11 +387,13 @@ static void run_on(job *j, const char *name, int n)
     }
 }
 
-/* On devices of one process. */
+/* On devices of one process; under a sanitizer of one of both kinds, by turns. */
 static void check_devices(const job *like, const char *name, int n)
 {
     static const char *const kinds[] = {"data_parallel", "central_storage"};
-    for (int s = 0; s < 2; s++) {
+    static int turn;
+    int first = takes_all() ? 0 : turn++ % 2, end = takes_all() ? 2 : first + 1;
+    for (int s = first; s < end; s++) {
         char what[128], devices[8];
         job j = *like;
         snprintf(j.root, sizeof j.root, "%s", fresh_dir(name));
@@ -405,11 +407,15 @@ static void check_devices(const job *like, const char *name, int n)
     }
 }
 
+/* Under a sanitizer two of the strategies, which go on where the last ones have ended. */
 static void check_on(const job *like, const char *name, int n)
 {
-    check_devices(like, name, n);
+    static int turn;
     /* In stage 3 every chunk must use the same parameters. */
-    for (int s = 0; s < STRATEGIES - (like->skip_every > 0 ? 2 : 0); s++) {
+    int several = STRATEGIES - (like->skip_every > 0 ? 2 : 0);
+    check_devices(like, name, n);
+    for (int i = 0; i < (takes_all() ? several : 2); i++) {
+        int s = takes_all() ? i : turn++ % several;
         job j = *like;
         snprintf(j.root, sizeof j.root, "%s", fresh_dir(name));
         j.strategy = strategies[s];
