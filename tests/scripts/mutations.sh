@@ -118,7 +118,7 @@ mutate 'slices that begin as another rank'"'"'s' src/tensor/initial.c 's/lc__ini
 mutate 'slices of other seeds' src/core/ranks/same_run.c 's/return \*sent ? lc__tensor_set_initial(t, &begin.initial) : LC_OK;/return LC_OK;/' test_slices
 mutate 'weights of an evaluation not loaded' src/core/trainer/run.c 's/if (t->resume->restoring_from) LC_TRY(lc__restore_module(t, LC__IN_SLICES));//' test_slices
 mutate 'slices no optimizer has forgotten' src/strategies/processes.c 's/if (status >= 0 \&\& before) status = lc_module_visit(m, gather_rest, before);//' test_slices
-mutate 'values made before slices' src/core/trainer/run.c 's/LC_TRY(check_optimizers(t));/LC_TRY(lc__module_fill(t->m));\n    LC_TRY(check_optimizers(t));/' test_launch:ranks_take
+mutate 'values made before slices' src/core/trainer/begin.c 's/LC_TRY(check_optimizers(t));/LC_TRY(lc__module_fill(t->m));\n    LC_TRY(check_optimizers(t));/' test_launch:ranks_take
 mutate 'last unit dropped' src/parallel/reduce/expand_sync.c 's/if (!lc__any_trained(flat, u)) continue;/if (!lc__any_trained(flat, u) || (k \&\& k == s->n_units - 1)) continue;/' test_sync:sharded
 mutate 'norm of the own slices alone' src/parallel/reduce/reducer_uneven.c 's/\.out = words, \.count = n}/.out = words, .count = 0 * n}/' test_sync:sharded_is_ddp_gpt
 mutate 'gradients put together without their places' src/parallel/reduce/expand_sync.c 's/lc_pad(part, before, n - before - count)/lc_pad(part, 0, n - count)/' test_sync:gradients_of
@@ -147,7 +147,7 @@ mutate 'sums of an epoch not reduced' src/core/logging/results_ranks.c 's/lc_sta
 mutate 'metrics not merged' src/core/logging/results_ranks.c 's/LC_TRY(reduce_metrics(t, r));//' test_ddp:train_as_one
 mutate 'a wish to stop not heard' src/core/ranks/wishes.c 's/if (flags\[WISH_STOP\]) t->user_stop/if (t->stop_wish) t->user_stop/' test_ddp_ends:one_rank_stops
 # ---- what does not fit is found ----
-mutate 'options not compared' src/core/trainer/run.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp_differences:different_options
+mutate 'options not compared' src/core/trainer/begin.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp_differences:different_options
 mutate 'data not compared' src/core/loop/fit.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp_differences:different_options
 mutate 'buffers of steps not shared' src/core/loop/fit.c 's/if (!t->accumulating) LC_TRY(lc__read_buffers_from_rank_zero(t));//' test_ddp_data:rank_0
 mutate 'own loaders weighed as shares' src/data/loader.c 's/is_slice(l) ? part.global_size : 0/part.global_size/' test_ddp_data:ranks_own
@@ -220,7 +220,7 @@ mutate 'entries of others removed with a checkpoint' src/core/checkpoint/proof.c
 mutate 'leftovers without a mark cleaned away' src/core/checkpoint/proof.c 's/holds(dir, LC__MARK) || is_empty(dir, true)/true/' test_checkpoint_removal:names_like
 mutate 'names of checkpoints not taken' src/core/checkpoint/taken.c 's/t->fd = make(t->path, taken);/*out = NULL;/' test_checkpoint_shared:newest
 mutate 'an id that two runs have' src/callbacks/model_checkpoint_state.c 's/if (!taken) return LC_OK;/return LC_OK;/' test_checkpoint_shared:resumed
-mutate 'a training that has begun taken for one that ended' src/core/trainer/run.c 's/lc__world_trained(false);/;/' test_elastic:began_after
+mutate 'a training that has begun taken for one that ended' src/core/trainer/begin.c 's/lc__world_trained(false);/;/' test_elastic:began_after
 # ---- what is said, and when ----
 mutate 'errors of saves stop every run' src/core/resume/after_save.c 's/ || t->resume->stops_on_save_error)/ || true)/' test_save_errors:goes_on
 mutate 'a run that is to stop goes on' src/core/resume/after_save.c 's/ || t->resume->stops_on_save_error)/)/' test_save_errors:to_stop

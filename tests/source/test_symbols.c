@@ -12,7 +12,7 @@ static const struct {
     {"lc__current", ".tbss"}, /* the graph that this thread records (src/record) */
     {"error", ".tbss"},       /* the message of this thread's last failure (src/base/status.c) */
     {"fits_begun",
-     ".bss"}, /* which of its fits a program is in, for ranks that are started again (src/core/trainer/run.c) */
+     ".bss"}, /* which of its fits a program is in, for ranks that are started again (src/core/trainer/begin.c) */
     {"keeper", ".bss"},      /* who watches for signals after an interrupted run: they are the process's
                                 (src/core/trainer/signals.c) */
     {"of_children", ".bss"}, /* what a child of this process lets go of (src/base/at_fork.c); behind a mutex */

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Everything after the loops. Whatever happens, on_exception (after an error) and teardown run, and what was taken is
+ * given back. */
+#include "core/trainer/run.h"
+#include "comm/agree.h"
+#include "comm/world/world.h"
+#include "core/hooks/hooks.h"
+#include "core/hooks/profiling.h"
+#include "core/input/input.h"
+#include "core/logging/logging.h"
+#include "core/loop/loop.h"
+#include "core/ranks/rank_times.h"
+#include "core/ranks/ranks.h"
+#include "core/resume/resume.h"
+#include "core/split/device_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static void on_exception(lc_trainer *t, lc_status s, const char *message)
+{
+    (void)!lc__hook(t, LC_HOOK_ON_EXCEPTION, &(lc__hook_args){.status = s, .message = message});
+    t->deferred = false; /* the run's error is told */
+}
+
+/* Between runs, unless it may not be. */
+static lc_status make_whole(lc_trainer *t)
+{
+    return t->strategy->finish && !lc__stays_in_slices(t) ? t->strategy->finish(t->strategy_self) : LC_OK;
+}
+
+/* What a person wants to know after a fit: where things lie, and how it goes on. */
+static void say_where(lc_trainer *t)
+{
+    double best_score;
+    const char *best = lc__best_checkpoint(t, &best_score);
+    if (best) {
+        char score[64] = "";
+        if (!isnan(best_score) && t->opt.monitor)
+            snprintf(score, sizeof score, " (%.40s %.4g)", t->opt.monitor, best_score);
+        lc_trainer_message(t, LC_INFO, "%s checkpoint: %s%s", *score ? "best" : "last", best, score);
+    }
+    if (t->logging->loggers_started && t->run_dir) lc_trainer_message(t, LC_INFO, "metrics: %s", t->run_dir);
+    lc__device_parts_report(t);
+}
+
+/* The loop has ended well: what was saved is settled, and the module is whole again. *missed: all is well except for
+ * the last checkpoint. */
+static lc_status after_success(lc_trainer *t, bool *missed)
+{
+    LC_TRY(lc__settle(t, LC__SETTLE_ALL));
+    /* From here on all ranks may read what rank 0 has written. */
+    LC_TRY(lc__ranks_barrier(t->comm));
+    if (t->stage == LC_STAGE_FIT) LC_TRY(lc__rank_times_report(t));
+    LC_TRY(make_whole(t));
+    if (t->stage != LC_STAGE_FIT) return LC_OK;
+    say_where(t);
+    lc_status s = lc__saves_verdict(t);
+    *missed = s < 0;
+    if (*missed) lc__world_trained(true);
+    return s;
+}
+
+static void show_error(lc_trainer *t, lc_status s)
+{
+    if (s < 0) lc_trainer_message(t, LC_ERROR, "%s", lc_error_message());
+}
+
+/* The run has failed, or was interrupted. message: of the error, which what clean-up says must not hide. */
+static void after_failure(lc_trainer *t, lc_status s, bool missed, char *message, size_t size)
+{
+    if (s == LC_ERR_PEER && t->comm && t->strategy->explain) t->strategy->explain(t->strategy_self);
+    lc__copy_message(message, size);
+    t->run_state = LC_RUN_INTERRUPTED;
+    t->deferred = false;
+    /* In a fit all ranks stop after the same step; elsewhere each stops where it is, which ends the others. */
+    bool together = (s == LC_ERR_INTERRUPTED && t->stage == LC_STAGE_FIT) || missed;
+    if (t->comm && t->strategy->fail && s != LC_ERR_PEER && !together) {
+        t->strategy->fail(t->strategy_self, message);
+        lc__copy_message(message, size); /* which rank it was, if that has to be said here */
+    }
+    if (!together) t->comm = NULL; /* what is left to do, each rank does alone */
+    on_exception(t, s, message);
+    show_error(t, lc__settle(t, LC__SETTLE_ALL));
+    /* A rank that was interrupted and left would be missed while rank 0 still writes. */
+    if (together) show_error(t, lc__ranks_barrier(t->comm));
+    if (together && !missed) show_error(t, make_whole(t));
+}
+
+static void release(lc_trainer *t)
+{
+    lc__batch_norms_release(t);
+    lc__rank_times_free(t);
+    lc__unused_free(t);
+    /* Metrics are the program's: from here on it may free them. */
+    if (t->epoch_open && lc__results_keep(&t->logging->train_results) < 0)
+        lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
+    lc__results_release(&t->logging->train_results);
+    lc__results_release(&t->logging->eval_results);
+    if (t->profiling) lc__profiling_watch(t, t->input->train.loader, false);
+    lc__source_close(&t->input->train);
+    t->input->train.which = -1;
+    lc__sources_close(&t->input->eval);
+    t->input->eval_loaded = false;
+}
+
+lc_status lc__run_finish(lc_trainer *t, lc_status s)
+{
+    char message[1024];
+    bool missed = false;
+    lc__device_part_leave(t);
+    lc__copy_message(message, sizeof message);
+    if (t->graph && lc_current_graph() == t->graph && lc_step_end(t->graph) < 0) {
+        if (s >= 0)
+            s = LC_ERR_INTERNAL;
+        else
+            lc_fail(s, "%s", message); /* which says more than the graph knows: the batch */
+    }
+    t->recording = false;
+    t->batch = NULL;
+    if (s >= 0) s = after_success(t, &missed);
+    if (s < 0) after_failure(t, s, missed, message, sizeof message);
+    release(t);
+    if (t->run->setup_done) {
+        t->run->setup_done = false;
+        lc_status torn = lc__hook(t, LC_HOOK_TEARDOWN, &(lc__hook_args){.stage = t->stage});
+        if (torn < 0 && s >= 0) {
+            s = torn;
+            t->run_state = LC_RUN_INTERRUPTED;
+            lc__copy_message(message, sizeof message);
+        }
+    }
+    lc_checkpoint_close(t->resume->restoring_from);
+    t->resume->restoring_from = NULL;
+    /* A process that was asked to end may be asked again a moment later. */
+    if (atomic_load(&t->ranks->signal))
+        lc__signals_keep(t);
+    else
+        lc__signals_end(t);
+    if (t->profiling) lc__profiling_end(t);
+    if (s < 0) lc__loggers_status(t, s == LC_ERR_INTERRUPTED ? "interrupted" : "failed");
+    lc__loggers_flush(t);
+    if (t->in_run && t->run_state == LC_RUN_RUNNING) t->run_state = LC_RUN_FINISHED;
+    t->in_run = false;
+    if (t->comm && t->strategy->progress) t->strategy->progress(t->strategy_self, t->global_step, NULL);
+    t->args = NULL;
+    if (t->m) t->m->trainer = NULL;
+    return s < 0 ? lc_fail(s, "%s", message) : LC_OK;
+}
