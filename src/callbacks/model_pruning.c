@@ -10,6 +10,7 @@
 #include "callbacks/pruning_masks.h"
 #include "callbacks/shadow.h"
 #include "base/state_count.h"
+#include "tensor/host_access.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -81,8 +82,10 @@ static lc_status add_target(pruning *p, int k)
     p->target[p->n] = of;
     p->path[p->n] = p->first.paths[k];
     p->mask[p->n++] = mask;
-    float *m = mask->data;
-    for (int64_t i = 0; i < lc_tensor_numel(mask); i++) m[i] = 1;
+    lc_view v;
+    LC_TRY(lc__tensor_map(mask, LC__WRITE, &v));
+    for (int64_t i = 0; i < lc_tensor_numel(mask); i++) ((float *)v.data)[i] = 1;
+    lc__tensor_unmap(mask, LC__WRITE);
     return LC_OK;
 }
 
@@ -179,12 +182,14 @@ static lc_status rank_channels(pruning *p, int i, lc__prune_amount amount)
 
 /* ---- pruning ---- */
 
-static int64_t zeros(const pruning *p, int i)
+static lc_status zeros(lc_tensor *mask, int64_t *n)
 {
-    const float *m = p->mask[i]->data;
-    int64_t n = 0;
-    for (int64_t k = 0; k < lc_tensor_numel(p->mask[i]); k++) n += m[k] == 0;
-    return n;
+    lc_view v;
+    LC_TRY(lc__tensor_map(mask, LC__READ, &v));
+    *n = 0;
+    for (int64_t k = 0; k < lc_tensor_numel(mask); k++) *n += ((const float *)v.data)[k] == 0;
+    lc__tensor_unmap(mask, LC__READ);
+    return LC_OK;
 }
 
 /* Weight = what it starts again from (or itself), times its mask. */
@@ -213,17 +218,17 @@ static lc_status apply_masks(pruning *p, bool lottery)
     return LC_OK;
 }
 
-static void tell(const pruning *p, lc_trainer *t, const int64_t *before)
+static void tell(const pruning *p, lc_trainer *t, const int64_t *before, const int64_t *after)
 {
     int64_t old = 0, now = 0, total = 0;
-    for (int i = 0; i < p->n; i++) old += before[i], now += zeros(p, i), total += lc_tensor_numel(p->target[i]);
+    for (int i = 0; i < p->n; i++) old += before[i], now += after[i], total += lc_tensor_numel(p->target[i]);
     lc_trainer_message(t, LC_INFO, "applied %s: pruned %lld/%lld (%.2f%%) -> %lld/%lld (%.2f%%)", p->a.pruning_fn,
                        (long long)old, (long long)total, 100 * (double)old / (double)total, (long long)now,
                        (long long)total, 100 * (double)now / (double)total);
     for (int i = 0; i < p->n && p->a.verbose > 1; i++) {
         double size = (double)lc_tensor_numel(p->target[i]);
         lc_trainer_message(t, LC_INFO, "  %s: pruned %lld (%.2f%%) -> %lld (%.2f%%)", p->path[i], (long long)before[i],
-                           100 * (double)before[i] / size, (long long)zeros(p, i), 100 * (double)zeros(p, i) / size);
+                           100 * (double)before[i] / size, (long long)after[i], 100 * (double)after[i] / size);
     }
 }
 
@@ -237,9 +242,9 @@ static lc_status prune(pruning *p, lc_trainer *t)
     if (amount.count <= 0 && amount.part > 1)
         return lc_fail(LC_ERR_CONFIG, "ModelPruning: the amount at epoch %lld is %g; a fraction must be at most 1",
                        (long long)epoch, amount.part);
-    int64_t *before = calloc((size_t)p->n + 1, sizeof *before);
+    int64_t *before = calloc(2 * (size_t)p->n + 1, sizeof *before), *after = before ? before + p->n : NULL;
     lc_status s = before ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
-    for (int i = 0; i < p->n && s >= 0; i++) before[i] = zeros(p, i);
+    for (int i = 0; i < p->n && s >= 0; i++) s = zeros(p->mask[i], &before[i]);
     if (p->global)
         s = s < 0 ? s : rank_together(p, 0, p->n, amount);
     else
@@ -247,7 +252,8 @@ static lc_status prune(pruning *p, lc_trainer *t)
             s = p->structured ? rank_channels(p, i, amount) : rank_together(p, i, i + 1, amount);
     bool lottery = p->a.lottery_ticket ? p->a.lottery_ticket(p->a.context, epoch) : p->lottery;
     if (s >= 0) s = apply_masks(p, lottery);
-    if (s >= 0 && p->a.verbose) tell(p, t, before);
+    for (int i = 0; i < p->n && s >= 0 && p->a.verbose; i++) s = zeros(p->mask[i], &after[i]);
+    if (s >= 0 && p->a.verbose) tell(p, t, before, after);
     free(before);
     p->pruned = true;
     p->rounds++;
@@ -277,9 +283,9 @@ static lc_status record(lc_tensor *value, lc_tensor *mask, slice_views *parts)
     if (!count) return LC_OK;
     if (value->is_slice) {
         lc_type type = {.dtype = LC_F32, .ndim = 1, .shape = {count}};
-        const char *at = (char *)mask->data + (size_t)begin * sizeof(float);
+        const char *at = (char *)lc__tensor_address(mask) + (size_t)begin * sizeof(float);
         LC_TRY(lc__tensor_slice_view(value, &parts->value));
-        if (!parts->mask || (char *)parts->mask->data != at || lc_tensor_numel(parts->mask) != count) {
+        if (!parts->mask || (char *)lc__tensor_address(parts->mask) != at || lc_tensor_numel(parts->mask) != count) {
             lc_tensor_unref(parts->mask);
             parts->mask = NULL;
             LC_TRY(lc__tensor_range(mask, (size_t)begin * sizeof(float), &type, LC_ROW_MAJOR, &parts->mask));
@@ -439,7 +445,9 @@ lc_status lc_model_pruning_sparsity(const lc_callback *cb, int i, lc_sparsity *o
         return lc_fail(LC_ERR_NOT_FOUND, "%d parameters are pruned; index %d is out of range", p->n, i);
     *out = (lc_sparsity){.path = i < 0 ? "" : p->path[i]};
     for (int k = i < 0 ? 0 : i; k < (i < 0 ? p->n : i + 1); k++) {
-        out->pruned += zeros(p, k);
+        int64_t n;
+        LC_TRY(zeros(p->mask[k], &n));
+        out->pruned += n;
         out->total += lc_tensor_numel(p->target[k]);
     }
     return LC_OK;

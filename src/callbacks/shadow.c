@@ -107,7 +107,13 @@ static lc_status follow(lc__shadow *s, int i)
     LC_TRY(lc__tensor_like(of, &next));
     if (of->is_slice) {
         size_t width = lc_dtype_size(of->type.dtype);
-        memcpy(next->data, (char *)copy->data + (size_t)of->slice_begin * width, (size_t)of->slice_count * width);
+        lc_view from, to;
+        status = lc__tensor_map(copy, LC__READ, &from);
+        if (status >= 0) status = lc__tensor_map(next, LC__WRITE, &to);
+        if (status >= 0)
+            memcpy(to.data, (char *)from.data + (size_t)of->slice_begin * width, (size_t)of->slice_count * width);
+        lc__tensor_unmap(next, LC__WRITE);
+        lc__tensor_unmap(copy, LC__READ);
     } else {
         status = lc__tensor_gather(copy, -1, s->scratch[0]);
         if (status >= 0) status = lc_tensor_write(next, s->scratch[0], bytes_of(of));
@@ -175,11 +181,18 @@ static lc_status move_slice(lc__shadow *s, int i, bool take, bool give)
 {
     lc_tensor *of = s->of[i], *copy = s->copy[i];
     size_t bytes = (size_t)of->slice_count * lc_dtype_size(of->type.dtype);
-    if (lc_current_graph()) LC_TRY(lc__graph_flush(lc_current_graph()));
-    memcpy(s->scratch[0], of->data, bytes);
-    if (give) memcpy(of->data, copy->data, bytes);
-    if (take) memcpy(copy->data, s->scratch[0], bytes);
-    return LC_OK;
+    lc__access access = give ? LC__READ_WRITE : LC__READ, copy_access = take ? LC__READ_WRITE : LC__READ;
+    lc_view v, c;
+    LC_TRY(lc__tensor_map(of, access, &v));
+    lc_status status = lc__tensor_map(copy, copy_access, &c);
+    if (status >= 0) {
+        memcpy(s->scratch[0], v.data, bytes);
+        if (give) memcpy(v.data, c.data, bytes);
+        if (take) memcpy(c.data, s->scratch[0], bytes);
+        lc__tensor_unmap(copy, copy_access);
+    }
+    lc__tensor_unmap(of, access);
+    return status;
 }
 
 /* take: copy = tensor; give: tensor = copy; both: they are exchanged. */

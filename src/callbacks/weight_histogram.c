@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "optim/optim_internal.h"
+#include "tensor/host_access.h"
 #include "tensor/tensor_impl.h"
 
 typedef struct histograms {
@@ -54,7 +55,10 @@ static lc_status log_weight(const histograms *h, lc_trainer *t, int k)
     if (!w->is_slice)
         return t->rank ? LC_OK : lc_trainer_log_histogram(t, h->weights.names[k], w, t->batches_that_stepped);
     LC_TRY(lc_tensor_new(w->type.dtype, w->type.ndim, w->type.shape, &whole));
-    lc_status s = lc_tensor_gather(w, whole->data, whole->bytes);
+    lc_view v;
+    lc_status s = lc__tensor_map(whole, LC__WRITE, &v);
+    if (s >= 0) s = lc_tensor_gather(w, v.data, whole->bytes);
+    lc__tensor_unmap(whole, LC__WRITE);
     if (s >= 0 && !t->rank) s = lc_trainer_log_histogram(t, h->weights.names[k], whole, t->batches_that_stepped);
     lc_tensor_unref(whole);
     return s;

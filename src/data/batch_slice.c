@@ -2,6 +2,7 @@
 #include "data/batch_slice.h"
 
 #include "base/status.h"
+#include "tensor/host_access.h"
 #include "tensor/tensor_impl.h"
 
 #include <lightc/data.h>
@@ -62,7 +63,7 @@ static lc_status cut_input(lc_tensor **have, lc_tensor *x, int64_t begin, int64_
     const lc_type *type = &x->type;
     size_t row = lc_dtype_size(type->dtype);
     for (int d = 1; d < type->ndim; d++) row *= (size_t)type->shape[d];
-    void *data = (char *)x->data + (size_t)begin * row;
+    void *data = (char *)lc__tensor_address(x) + (size_t)begin * row;
     lc_type want = *type;
     want.shape[0] = *have ? (*have)->type.shape[0] : 0;
     if (!*have || (*have)->layout != x->layout || !lc__type_equal(&(*have)->type, &want)) {

@@ -22,15 +22,20 @@ typedef struct numbers {
     double n_iter, func_evals, t, h_diag, prev_loss, n_pairs;
 } numbers;
 
+typedef struct vector {
+    lc_tensor *tensor;
+    double *at; /* on the host, while a step runs */
+} vector;
+
 typedef struct pair {
-    lc_tensor *y, *s; /* change of the gradient, and of the parameters */
+    vector y, s; /* change of the gradient, and of the parameters */
 } pair;
 
 typedef struct lbfgs {
     int64_t n;        /* parameters in all */
     numbers x;        /* while a step runs; `saved` between steps */
     lc_tensor *saved; /* numbers */
-    lc_tensor *d, *prev_gradient;
+    vector d, prev_gradient;
     pair *pairs; /* [history], the oldest first; n_pairs are in use, all that were ever used are kept */
     int history;
     /* Of the running step. */
@@ -48,11 +53,6 @@ static double hyper(const lc_optimizer *opt, int i)
 }
 
 /* ---- vectors ---- */
-
-static double *values(lc_tensor *t)
-{
-    return t->data;
-}
 
 static double dot(const double *a, const double *b, int64_t n)
 {
@@ -76,9 +76,26 @@ static double within(double x, double low, double high)
     return x < low ? low : x > high ? high : x;
 }
 
-static lc_status vector(int64_t n, lc_tensor **out)
+static lc_status make(vector *v, int64_t n)
 {
-    return *out ? LC_OK : lc_tensor_new(LC_F64, 1, &n, out);
+    return v->tensor ? LC_OK : lc_tensor_new(LC_F64, 1, &n, &v->tensor);
+}
+
+/* It is there, and on the host until the end of the step. */
+static lc_status begin(vector *v, int64_t n)
+{
+    lc_view view;
+    if (v->at) return LC_OK;
+    LC_TRY(make(v, n));
+    LC_TRY(lc__tensor_map(v->tensor, LC__READ_WRITE, &view));
+    v->at = view.data;
+    return LC_OK;
+}
+
+static void end(vector *v)
+{
+    if (v->at) lc__tensor_unmap(v->tensor, LC__READ_WRITE);
+    v->at = NULL;
 }
 
 /* ---- parameters and gradients ---- */
@@ -108,17 +125,23 @@ static void read_gradients(void *p, const void *g, bool f64, int64_t n, double *
 }
 
 /* Gradients lie as their parameters do, so the order within one is that of memory. */
-static void each(const lbfgs *l, each_fn *fn, double *v, double scale)
+static lc_status each(const lbfgs *l, each_fn *fn, lc__access access, double *v, double scale)
 {
     const lc_param_group *group = &l->opt->groups[0];
     for (int i = 0; i < group->n_parameters; i++) {
-        const lc_tensor *p = group->parameters[i];
-        const lc_flat *flat = p->flat;
+        lc_tensor *p = group->parameters[i], *gradient = p->flat->gradients[p->flat_index];
         int64_t n = lc_tensor_numel(p);
-        bool has = flat->has_gradient[p->flat_index];
-        fn(p->data, has ? flat->gradients[p->flat_index]->data : NULL, p->type.dtype == LC_F64, n, v, scale);
+        bool has = p->flat->has_gradient[p->flat_index];
+        lc_view at, g = {.data = NULL};
+        LC_TRY(lc__tensor_map(p, access, &at));
+        lc_status status = has ? lc__tensor_map(gradient, LC__READ, &g) : LC_OK;
+        if (status >= 0) fn(at.data, g.data, at.dtype == LC_F64, n, v, scale);
+        if (has) lc__tensor_unmap(gradient, LC__READ);
+        lc__tensor_unmap(p, access);
+        LC_TRY(status);
         v += n;
     }
+    return LC_OK;
 }
 
 /* The loss and its gradient (clipped as the evaluation asked) where the parameters are now. */
@@ -132,7 +155,7 @@ static lc_status evaluate(lbfgs *l, double *loss)
     double scale = g ? lc__gradient_factor(g) : 1;
     if (opt->clip_factor) LC_TRY(lc_item(opt->clip_factor, &scale)); /* the factor is in it */
     opt->clip_factor = NULL;
-    each(l, read_gradients, l->gradient, scale);
+    LC_TRY(each(l, read_gradients, LC__READ, l->gradient, scale));
     if (opt->clip_by_value) {
         double bound = hyper(opt, LC_HYPER_CLIP_VALUE);
         for (int64_t i = 0; i < l->n; i++) l->gradient[i] = within(l->gradient[i], -bound, bound);
@@ -142,17 +165,17 @@ static lc_status evaluate(lbfgs *l, double *loss)
 }
 
 /* To start + t d. */
-static void move(lbfgs *l, double t)
+static lc_status move(lbfgs *l, double t)
 {
-    const double *d = values(l->d);
+    const double *d = l->d.at;
     for (int64_t i = 0; i < l->n; i++) l->scratch[i] = l->start[i] + t * d[i];
-    each(l, write_parameters, l->scratch, 1);
+    return each(l, write_parameters, LC__WRITE, l->scratch, 1);
 }
 
 /* And the loss there. */
 static lc_status evaluate_at(lbfgs *l, double t, double *loss)
 {
-    move(l, t);
+    LC_TRY(move(l, t));
     return evaluate(l, loss);
 }
 
@@ -182,7 +205,7 @@ static void keep_gradient(lbfgs *l, int which, const double *g)
 /* *t: in the first try, out the step; *loss and l->gradient: there. `most` evaluations after that of the first try. */
 static lc_status strong_wolfe(lbfgs *l, double slope, int most, double *t, double *loss, int *evaluations)
 {
-    const double c1 = 1e-4, c2 = 0.9, tolerance = hyper(l->opt, H_TOLERANCE_CHANGE), *d = values(l->d);
+    const double c1 = 1e-4, c2 = 0.9, tolerance = hyper(l->opt, H_TOLERANCE_CHANGE), *d = l->d.at;
     double f = *loss, f_new, norm = largest(d, l->n);
     int tries = 0;
     bool done = false, stuck = false, bracketed = false;
@@ -278,7 +301,7 @@ static lc_status strong_wolfe(lbfgs *l, double slope, int most, double *t, doubl
 /* d from the pairs and the gradient. */
 static lc_status direction(lbfgs *l)
 {
-    double *d = values(l->d), *prev = values(l->prev_gradient);
+    double *d = l->d.at, *prev = l->prev_gradient.at;
     const double *g = l->gradient;
     int64_t n = l->n;
     int have = (int)l->x.n_pairs;
@@ -301,24 +324,24 @@ static lc_status direction(lbfgs *l)
             l->pairs[--have] = oldest;
         }
         pair *p = &l->pairs[have++];
-        LC_TRY(vector(n, &p->y));
-        LC_TRY(vector(n, &p->s));
+        LC_TRY(begin(&p->y, n));
+        LC_TRY(begin(&p->s, n));
         for (int64_t i = 0; i < n; i++) {
-            values(p->y)[i] = g[i] - prev[i];
-            values(p->s)[i] = d[i] * l->x.t;
+            p->y.at[i] = g[i] - prev[i];
+            p->s.at[i] = d[i] * l->x.t;
         }
         l->x.h_diag = ys / yy;
         l->x.n_pairs = have;
     }
     for (int64_t i = 0; i < n; i++) d[i] = -g[i];
     for (int k = have - 1; k >= 0; k--) {
-        const double *y = values(l->pairs[k].y), *s = values(l->pairs[k].s);
+        const double *y = l->pairs[k].y.at, *s = l->pairs[k].s.at;
         l->alpha[k] = dot(s, d, n) / dot(y, s, n);
         for (int64_t i = 0; i < n; i++) d[i] -= l->alpha[k] * y[i];
     }
     for (int64_t i = 0; i < n; i++) d[i] *= l->x.h_diag;
     for (int k = 0; k < have; k++) {
-        const double *y = values(l->pairs[k].y), *s = values(l->pairs[k].s);
+        const double *y = l->pairs[k].y.at, *s = l->pairs[k].s.at;
         double beta = dot(y, d, n) / dot(y, s, n);
         for (int64_t i = 0; i < n; i++) d[i] += s[i] * (l->alpha[k] - beta);
     }
@@ -338,26 +361,26 @@ static lc_status iterate(lbfgs *l, double loss)
     for (int i = 1; i <= max_iter; i++) {
         l->x.n_iter++;
         LC_TRY(direction(l));
-        memcpy(values(l->prev_gradient), l->gradient, (size_t)l->n * sizeof *l->gradient);
+        memcpy(l->prev_gradient.at, l->gradient, (size_t)l->n * sizeof *l->gradient);
         l->x.prev_loss = loss;
-        const double *d = values(l->d);
+        const double *d = l->d.at;
         double sum = 0, slope = dot(l->gradient, d, l->n), t = lr;
         for (int64_t k = 0; k < l->n; k++) sum += fabs(l->gradient[k]);
         if (l->x.n_iter == 1) t = fmin(1, 1 / sum) * lr;
         l->x.t = t;
         if (slope > -tolerance_change) break;
         int more = 0;
-        each(l, read_parameters, l->start, 1);
+        LC_TRY(each(l, read_parameters, LC__READ, l->start, 1));
         if (hyper(opt, H_STRONG_WOLFE) != 0) {
             LC_TRY(strong_wolfe(l, slope, max_eval - evaluations, &t, &loss, &more));
-            move(l, t);
+            LC_TRY(move(l, t));
             flat = largest(l->gradient, l->n) <= tolerance_grad;
         } else if (i < max_iter) {
             LC_TRY(evaluate_at(l, t, &loss));
             flat = largest(l->gradient, l->n) <= tolerance_grad;
             more = 1;
         } else {
-            move(l, t);
+            LC_TRY(move(l, t));
         }
         l->x.t = t;
         evaluations += more;
@@ -374,12 +397,12 @@ static void release(lc_optimizer *opt)
     lbfgs *l = opt->own;
     if (!l) return;
     for (int i = 0; i < l->history; i++) {
-        lc_tensor_unref(l->pairs[i].y);
-        lc_tensor_unref(l->pairs[i].s);
+        lc_tensor_unref(l->pairs[i].y.tensor);
+        lc_tensor_unref(l->pairs[i].s.tensor);
     }
     lc_tensor_unref(l->saved);
-    lc_tensor_unref(l->d);
-    lc_tensor_unref(l->prev_gradient);
+    lc_tensor_unref(l->d.tensor);
+    lc_tensor_unref(l->prev_gradient.tensor);
     free(l->pairs);
     free(l->gradient); /* the others lie behind it */
     free(l);
@@ -409,11 +432,41 @@ static lc_status prepare(lc_optimizer *opt)
                         &l->alpha};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) *parts[i] = l->gradient + (int64_t)(i + 1) * l->n;
     LC_TRY_GOTO(status, done, lc_tensor_new(LC_F64, 1, &n_numbers, &l->saved));
-    LC_TRY_GOTO(status, done, vector(l->n, &l->d));
-    LC_TRY_GOTO(status, done, vector(l->n, &l->prev_gradient));
+    LC_TRY_GOTO(status, done, make(&l->d, l->n));
+    LC_TRY_GOTO(status, done, make(&l->prev_gradient, l->n));
 done:
     if (status < 0) release(opt);
     return status;
+}
+
+static lc_status begin_all(lbfgs *l)
+{
+    LC_TRY(begin(&l->d, l->n));
+    LC_TRY(begin(&l->prev_gradient, l->n));
+    for (int i = 0; i < (int)l->x.n_pairs; i++) {
+        LC_TRY(begin(&l->pairs[i].y, l->n));
+        LC_TRY(begin(&l->pairs[i].s, l->n));
+    }
+    return LC_OK;
+}
+
+static void end_all(lbfgs *l)
+{
+    end(&l->d);
+    end(&l->prev_gradient);
+    for (int i = 0; i < l->history; i++) {
+        end(&l->pairs[i].y);
+        end(&l->pairs[i].s);
+    }
+}
+
+static lc_status count_step(lc_optimizer *opt)
+{
+    lc_view steps;
+    LC_TRY(lc__tensor_map(opt->steps, LC__READ_WRITE, &steps));
+    for (int64_t i = 0; i < opt->groups[0].n_parameters; i++) ((double *)steps.data)[i] += 1;
+    lc__tensor_unmap(opt->steps, LC__READ_WRITE);
+    return LC_OK;
 }
 
 static lc_status step_closure(lc_optimizer *opt, lc_evaluate_fn *fn, void *ctx)
@@ -423,17 +476,18 @@ static lc_status step_closure(lc_optimizer *opt, lc_evaluate_fn *fn, void *ctx)
     lbfgs *l = opt->own;
     l->evaluate = fn;
     l->ctx = ctx;
-    memcpy(&l->x, values(l->saved), sizeof l->x);
+    LC_TRY(lc_tensor_read(l->saved, &l->x, sizeof l->x));
     lc_status status = evaluate(l, &loss);
     if (status == LC_SKIP) return LC_OK;
     LC_TRY(status);
     l->x.func_evals++;
-    status = iterate(l, loss);
+    status = begin_all(l);
+    if (status >= 0) status = iterate(l, loss);
+    end_all(l);
     if (status == LC_SKIP)
         status = lc_fail(LC_ERR_USER, "LBFGS: the closure returned a loss at first, but none for other parameters");
-    memcpy(values(l->saved), &l->x, sizeof l->x);
-    for (int64_t i = 0; i < opt->groups[0].n_parameters && status >= 0; i++) ((double *)opt->steps->data)[i] += 1;
-    return status;
+    LC_TRY(lc_tensor_write(l->saved, &l->x, sizeof l->x));
+    return status >= 0 ? count_step(opt) : status;
 }
 
 static lc_status visit_own(lc_optimizer *opt, bool load, lc_status (*fn)(void *, const char *, lc_tensor *), void *ctx)
@@ -443,18 +497,20 @@ static lc_status visit_own(lc_optimizer *opt, bool load, lc_status (*fn)(void *,
     LC_TRY(prepare(opt));
     lbfgs *l = opt->own;
     LC_TRY(fn(ctx, "numbers", l->saved));
-    LC_TRY(fn(ctx, "d", l->d));
-    LC_TRY(fn(ctx, "prev_flat_grad", l->prev_gradient));
-    double n = ((numbers *)l->saved->data)->n_pairs;
+    LC_TRY(fn(ctx, "d", l->d.tensor));
+    LC_TRY(fn(ctx, "prev_flat_grad", l->prev_gradient.tensor));
+    numbers x;
+    LC_TRY(lc_tensor_read(l->saved, &x, sizeof x));
+    double n = x.n_pairs;
     if (!(n >= 0 && n <= l->history))
         return lc_fail(LC_ERR_FORMAT, "LBFGS: the state has %g pairs, but history_size is %d", n, l->history);
     for (int i = 0; i < (int)n; i++) {
-        LC_TRY(vector(l->n, &l->pairs[i].y));
-        LC_TRY(vector(l->n, &l->pairs[i].s));
+        LC_TRY(make(&l->pairs[i].y, l->n));
+        LC_TRY(make(&l->pairs[i].s, l->n));
         snprintf(name, sizeof name, "old_dirs.%d", i);
-        LC_TRY(fn(ctx, name, l->pairs[i].y));
+        LC_TRY(fn(ctx, name, l->pairs[i].y.tensor));
         snprintf(name, sizeof name, "old_stps.%d", i);
-        LC_TRY(fn(ctx, name, l->pairs[i].s));
+        LC_TRY(fn(ctx, name, l->pairs[i].s.tensor));
     }
     return LC_OK;
 }

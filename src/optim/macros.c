@@ -113,15 +113,19 @@ lc_tensor *lc_gradient_at(lc_tensor *parameter, lc_site site)
     return lc_op_call(&macro_gradient.op, 1, &parameter, 0, NULL, 1, &window, site);
 }
 
-static void scale(lc_tensor *t, double factor)
+static lc_status scale(lc_tensor *t, double factor)
 {
     int64_t n = lc__numel(&t->type);
+    lc_view v;
+    LC_TRY(lc__tensor_map(t, LC__READ_WRITE, &v));
     for (int64_t i = 0; i < n; i++) {
-        if (t->type.dtype == LC_F64)
-            ((double *)t->data)[i] *= factor;
+        if (v.dtype == LC_F64)
+            ((double *)v.data)[i] *= factor;
         else
-            ((float *)t->data)[i] *= (float)factor;
+            ((float *)v.data)[i] *= (float)factor;
     }
+    lc__tensor_unmap(t, LC__READ_WRITE);
+    return LC_OK;
 }
 
 lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes)
@@ -140,7 +144,7 @@ lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes
     if (g) LC_TRY(lc__peers_settle(g));
     LC_TRY(lc_tensor_write(gradient, data, bytes));
     double window = g ? lc__gradient_factor(g) : 1.0;
-    if (window != 1.0) scale(gradient, 1 / window);
+    if (window != 1.0) LC_TRY(scale(gradient, 1 / window));
     flat->has_gradient[parameter->flat_index] = 1;
     return LC_OK;
 }

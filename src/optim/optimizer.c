@@ -78,8 +78,16 @@ void lc_optimizer_free(lc_optimizer *opt)
 static lc_status grow(lc_tensor **t, int64_t n)
 {
     lc_tensor *old = *t, *more;
-    LC_TRY(lc_tensor_new(old->type.dtype, 1, &n, &more));
-    memcpy(more->data, old->data, (size_t)lc_tensor_numel(old) * lc_dtype_size(old->type.dtype));
+    lc_view from, to;
+    LC_TRY(lc__tensor_map(old, LC__READ, &from));
+    lc_status status = lc_tensor_new(old->type.dtype, 1, &n, &more);
+    if (status >= 0) status = lc__tensor_map(more, LC__READ_WRITE, &to); /* new numbers are zeros */
+    if (status >= 0) {
+        memcpy(to.data, from.data, (size_t)lc_tensor_numel(old) * lc_dtype_size(old->type.dtype));
+        lc__tensor_unmap(more, LC__READ_WRITE);
+    }
+    lc__tensor_unmap(old, LC__READ);
+    LC_TRY(status);
     lc_tensor_unref(old);
     *t = more;
     return LC_OK;

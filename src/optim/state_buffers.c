@@ -3,19 +3,25 @@
 #include "optim/state_buffers.h"
 
 #include "module/tensors.h"
+#include "tensor/host_access.h"
 #include "tensor/initial.h"
 #include "tensor/slice.h"
 
 #include <lightc/optim.h>
 
-static void fill(lc_tensor *t, int64_t count, double value)
+static lc_status fill(lc_tensor *t, double value)
 {
+    lc_view v;
+    LC_TRY(lc__tensor_map(t, LC__WRITE, &v));
+    int64_t count = t->is_slice ? t->slice_count : lc__numel(&t->type);
     for (int64_t i = 0; i < count; i++) {
-        if (t->type.dtype == LC_F64)
-            ((double *)t->data)[i] = value;
+        if (v.dtype == LC_F64)
+            ((double *)v.data)[i] = value;
         else
-            ((float *)t->data)[i] = (float)value;
+            ((float *)v.data)[i] = (float)value;
     }
+    lc__tensor_unmap(t, LC__WRITE);
+    return LC_OK;
 }
 
 lc_status lc__optimizer_state_tensor(const lc_optimizer *opt, int k, int64_t index, const lc_tensor *p, lc_tensor **out)
@@ -32,11 +38,10 @@ lc_status lc__optimizer_start_state(lc_optimizer *opt, const lc_param_group *gro
         if (start == 0) continue;
         for (int i = 0; i < group->n_parameters; i++) {
             lc_tensor *part;
-            int64_t begin, count;
             LC_TRY(lc__optimizer_state_tensor(opt, k, first + i, group->parameters[i], &part));
-            lc__tensor_slice(part, &begin, &count);
-            fill(part, count, start);
+            lc_status status = fill(part, start);
             lc_tensor_unref(part);
+            LC_TRY(status);
         }
     }
     return LC_OK;

@@ -6,8 +6,6 @@
 #include <lightc/optim.h>
 #include <stdio.h>
 
-_Thread_local lc_graph *lc__current; /* the one binding of a thread: what it is recording into */
-
 lc_graph *lc_current_graph(void)
 {
     return lc__current && lc__current->recording ? lc__current : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recorder, the intermediate form and the plan, as the files of src/record and src/engine share them.
  *
- * engine/run/graph_run.c  the life of a graph and of its steps; reading values back
+ * engine/run/graph_run.c  the life of a graph and of its steps
  * record/graph.c    what a thread records into
  * record/record.c   appends what the user calls to a tape: one node per call, plus a few macro nodes (below);
  *                   errors.c: the first error of a step
@@ -21,7 +21,7 @@
  *   flops.c           floating-point operations of a call
  *   dump.c            writes a plan as text and as a graph
  * engine/run/execute.c  replays a plan; anomaly.c: the first NaN; fault.c: indices that do not exist;
- *                     host_access.c: values on the host
+ *                     host_access.c: what the host wants
  *
  * A *segment* is what was recorded between two runs of a step: usually the whole step; a host read in the middle of a
  * step ends one. Value numbers run through the whole step, so that later segments refer to earlier ones. */
@@ -30,7 +30,7 @@
 
 #include <lightc/span.h>
 #include "base/exact_sum.h"
-#include "tensor/tensor_impl.h"
+#include "tensor/host_access.h"
 #include "record/fault.h"
 #include "record/peer.h"
 
@@ -179,7 +179,7 @@ typedef struct lc_slab_arena {
 } lc_slab_arena;
 
 struct lc_graph {
-    lc__mark mark;
+    lc__recorder recorder;
     lc_graph_args options;
     int threads;
     bool plan_off, nan_check, profile, reference_only;
@@ -266,7 +266,6 @@ static inline bool lc__is_macro(const lc_op *op)
 }
 
 /* graph.c */
-extern _Thread_local lc_graph *lc__current;
 /* Keeps the first error of a step for whoever asks for it; returns `status`. */
 lc_status lc__step_failed(lc_graph *g, lc_status status);
 /* errors.c */
@@ -295,11 +294,10 @@ void lc__operand_name(const lc_op *op, int i, char *out, size_t size);
 lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value);
 /* The persistent or input tensor that a value recorded in this step is, or is a view of; NULL: neither. */
 lc_tensor *lc__viewed_tensor(const lc_graph *g, uint32_t value);
-/* Where a tensor's value lies on the host now; runs the step up to it if need be. */
-lc_status lc__graph_host_view(lc_tensor *t, lc_view *out);
-
 /* The host has written a persistent tensor, which the step being recorded may have read. */
 void lc__record_host_write(lc_tensor *t);
+/* engine/run/host_access.c: what a graph does for the host. */
+extern const lc__host_ops lc__graph_host;
 /* Runs what was recorded so far and keeps all of it, as a host read does. */
 lc_status lc__graph_flush(lc_graph *g) LC_MUST_USE;
 /* lc_step_run, which keeps so much. */

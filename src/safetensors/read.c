@@ -448,9 +448,12 @@ static lc_status read_chunk(void *ctx, uint64_t i)
 static lc_status load(lc_safetensors *f, int64_t i, lc_tensor *t, void **scratch, uint64_t *scratch_bytes)
 {
     const lc_safetensor_info *info = &f->infos[i];
-    lc__tensor_forget_initial(t);
-    direct_read direct = {f, i, info->bytes, lc__st_dense(t)};
-    if (direct.to) return lc__for_chunks((info->bytes + LC__CHUNK - 1) / LC__CHUNK, read_chunk, &direct);
+    direct_read direct = {f, i, info->bytes, lc__st_map(t, LC__WRITE)};
+    if (direct.to) {
+        lc_status status = lc__for_chunks((info->bytes + LC__CHUNK - 1) / LC__CHUNK, read_chunk, &direct);
+        lc__tensor_unmap(t, LC__WRITE);
+        return status;
+    }
     if (info->bytes > *scratch_bytes) {
         free(*scratch);
         *scratch = malloc(info->bytes);

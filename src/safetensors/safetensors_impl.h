@@ -6,6 +6,7 @@
 #include "base/handle.h"
 #include <lightc/safetensors.h>
 #include "base/io.h"
+#include "tensor/host_access.h"
 
 /* Where elements of a tensor lie: in bytes, counted from its first element, in the order of `layout`. */
 typedef struct lc__st_piece {
@@ -51,9 +52,8 @@ lc_status lc__st_layout_make(const char *what, int64_t n, const lc_named_tensor 
                              const lc_text_pair *metadata, lc__st_layout *out);
 void lc__st_layout_release(lc__st_layout *layout);
 
-/* Where a tensor's value lies if the host can reach it and it is row-major there; NULL otherwise. Runs what the value
- * waits for. */
-void *lc__st_dense(lc_tensor *t);
+/* Maps a tensor whose value is whole and row-major in memory; NULL, and nothing is mapped, if it is not. */
+void *lc__st_map(lc_tensor *t, lc__access access);
 /* The type of an entry. */
 const lc_type *lc__st_type(const lc_named_tensor *t);
 /* Elements and bytes of a type; false where they do not fit 63 bits or the type is not valid. */

@@ -8,7 +8,6 @@
 
 #include "base/json.h"
 #include "base/remove.h"
-#include "record/graph_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -79,11 +78,20 @@ const lc_type *lc__st_type(const lc_named_tensor *t)
     return t->tensor ? lc_tensor_type(t->tensor) : &t->type;
 }
 
-void *lc__st_dense(lc_tensor *t)
+static bool is_dense(const lc_view *v)
 {
-    lc_view view;
-    if (lc_tensor_is_error(t) || lc__graph_host_view(t, &view) < 0) return NULL;
-    return lc__is_dense(view.ndim, view.shape, view.stride, LC_ROW_MAJOR) ? view.data : NULL;
+    return lc__is_dense(v->ndim, v->shape, v->stride, LC_ROW_MAJOR);
+}
+
+void *lc__st_map(lc_tensor *t, lc__access access)
+{
+    lc_view v;
+    if (lc_tensor_is_error(t) || t->is_slice) return NULL;
+    lc__view_of(&t->type, t->layout, NULL, &v);
+    if (!is_dense(&v) || lc__tensor_map(t, access, &v) < 0) return NULL;
+    if (is_dense(&v)) return v.data;
+    lc__tensor_unmap(t, access); /* a result of a step, which may have any strides */
+    return NULL;
 }
 
 bool lc__type_bytes(const lc_type *type, uint64_t *bytes)

@@ -59,7 +59,7 @@ lc_status lc__flat_new(lc_tensor **parameters, int n, bool move, lc_flat **out)
         lc_type type = {.dtype = dtype, .ndim = 1, .shape = {flat->count}};
         lc_tensor *p = parameters[0];
         /* Not through lc__tensor_range: a reference to the parameter would keep it alive for ever. */
-        LC_TRY_GOTO(status, done, lc_input_new(dtype, 1, type.shape, LC_ROW_MAJOR, p->data, &flat->parameter));
+        LC_TRY_GOTO(status, done, lc_input_new(dtype, 1, type.shape, LC_ROW_MAJOR, p->device_data, &flat->parameter));
         flat->parameter->kind = LC_TENSOR_PERSISTENT;
         flat->parameter->base = lc_tensor_ref(flat->gradient); /* owns nothing itself */
     }

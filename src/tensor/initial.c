@@ -2,7 +2,7 @@
 #include "tensor/initial.h"
 
 #include "base/philox.h"
-#include "record/graph_impl.h"
+#include "tensor/host_access.h"
 #include "tensor/slice.h"
 
 #include <lightc/random.h>
@@ -144,11 +144,11 @@ lc_status lc__tensor_start_as(lc_tensor *t, lc_init init, uint64_t key)
         return lc_fail(LC_ERR_UNSUPPORTED, "parameters of type %s cannot be initialized; use f32 or f64",
                        lc_dtype_name(t->type.dtype));
     /* What is recorded may still read the value before. */
-    if (lc_current_graph()) LC_TRY(lc__graph_flush(lc_current_graph()));
+    LC_TRY(lc__tensor_wait(t));
     LC_TRY(lc__tensor_revive(t));
     LC_TRY(lc__tensor_set_initial(t, &initial));
     /* What is in use already has been filled, and nobody looks again. */
-    bool in_use = lc_current_graph() || t->is_slice || t->flat || t->graph || t->replicas;
+    bool in_use = t->is_slice || t->flat || t->graph || t->replicas;
     return in_use ? lc__tensor_fill(t) : LC_OK;
 }
 
@@ -156,7 +156,7 @@ lc_status lc__tensor_start_with_zeros(lc_tensor *t, int64_t from, int64_t count)
 {
     if (!t->initial) { /* a module that is built while a step is recorded */
         size_t width = lc_dtype_size(t->type.dtype);
-        memset((char *)t->data + (size_t)from * width, 0, (size_t)count * width);
+        memset((char *)t->device_data + (size_t)from * width, 0, (size_t)count * width);
         return LC_OK;
     }
     t->initial->zeros_from = from;
@@ -191,7 +191,7 @@ lc_status lc__tensor_fill(lc_tensor *t)
     lc__tensor_slice(t, &begin, &count);
     LC_TRY(check_memory(t, (size_t)count * lc_dtype_size(t->type.dtype)));
     if (t->layout == LC_ROW_MAJOR || t->type.ndim < 3) {
-        lc__initial_range(t, begin, count, t->data);
+        lc__initial_range(t, begin, count, t->device_data);
     } else {
         size_t bytes = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
         void *whole = malloc(bytes + 1);
@@ -199,10 +199,10 @@ lc_status lc__tensor_fill(lc_tensor *t)
         lc__initial_range(t, 0, lc__numel(&t->type), whole);
         lc_status status = LC_OK;
         if (t->is_slice) {
-            status = lc__tensor_write_slice(t, whole);
+            status = lc__tensor_cut_value(t, whole, t->device_data);
         } else {
             lc__view_of(&t->type, LC_ROW_MAJOR, whole, &from);
-            lc__view_of(&t->type, t->layout, t->data, &to);
+            lc__view_of(&t->type, t->layout, t->device_data, &to);
             lc__copy_strided(&from, &to);
         }
         free(whole);

@@ -4,8 +4,8 @@
  * slices (slice.h) this rank's slice only; of one that a checkpoint is read into, never. Until then its memory is
  * addresses without pages.
  *
- * Whoever reads or writes `data` of a module's tensor must have filled it: lc_tensor_read and lc_tensor_write do, so do
- * operators, and behind the set-up of a run a module has nothing to fill (lc__module_fill). */
+ * Whoever reads or writes the memory of a module's tensor must have filled it: lc__tensor_map does, so do operators,
+ * and after the set-up of a run a module has nothing to fill (lc__module_fill). */
 #ifndef LC_TENSOR_INITIAL_H
 #define LC_TENSOR_INITIAL_H
 

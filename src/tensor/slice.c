@@ -2,6 +2,7 @@
 /* Tensors of which a rank holds a slice, and flat buffers that are in slices. */
 #include "tensor/slice.h"
 
+#include "tensor/host_access.h"
 #include "tensor/initial.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 static char *element(const lc_tensor *t, int64_t i)
 {
-    return (char *)t->data + (size_t)i * lc_dtype_size(t->type.dtype);
+    return (char *)t->device_data + (size_t)i * lc_dtype_size(t->type.dtype);
 }
 
 int64_t lc__slice_of(const lc__sharding *s, const lc__unit *u, int64_t begin, int64_t count, int64_t *at)
@@ -34,9 +35,9 @@ void lc__tensor_place(lc_tensor *t, lc_tensor *base, int64_t at)
     if (t->base)
         lc_tensor_unref(t->base);
     else
-        t->backend->free(t->data, t->bytes ? t->bytes : 1);
+        t->backend->free(t->device_data, t->bytes ? t->bytes : 1);
     t->base = base;
-    t->data = element(base, at);
+    t->device_data = element(base, at);
     t->is_slice = false;
     t->slices = NULL;
     t->id = lc__new_id(t);
@@ -54,12 +55,19 @@ void lc__tensor_share(const lc_tensor *t, int64_t *begin, int64_t *count)
     *count = to - from;
 }
 
-void lc__tensor_set_slice(lc_tensor *t, const lc__sharding *s, int64_t begin, int64_t count)
+static void set_slice(lc_tensor *t, const lc__sharding *s, int64_t begin, int64_t count)
 {
     t->is_slice = true;
     t->slices = s;
     t->slice_begin = begin;
     t->slice_count = count;
+}
+
+void lc__tensor_cut(lc_tensor *t, lc_tensor *base, int64_t at, const lc__sharding *s, int64_t begin, int64_t count)
+{
+    if (!t->initial) memcpy(element(base, at), element(t, begin), (size_t)count * lc_dtype_size(t->type.dtype));
+    lc__tensor_place(t, base, at);
+    set_slice(t, s, begin, count);
 }
 
 static lc_status collect(lc_tensor *t, int root, char *whole)
@@ -72,6 +80,7 @@ static lc_status collect(lc_tensor *t, int root, char *whole)
     char *part = NULL, *all = NULL;
     bool wanted = root < 0 || rank == root;
     lc_status status;
+    lc_view slice;
     if (!ranges) return lc_fail(LC_ERR_MEMORY, "out of memory: the slices of a tensor");
     LC_TRY_GOTO(status, done, lc_comm_all_gather(comm, mine, ranges, 2, LC_I64, NULL));
     for (int i = 0; i < n; i++) most = ranges[2 * i + 1] > most ? ranges[2 * i + 1] : most;
@@ -81,7 +90,9 @@ static lc_status collect(lc_tensor *t, int root, char *whole)
         LC_TRY_GOTO(status, done,
                     lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the slices of a tensor",
                             (size_t)n * (size_t)most * width));
-    memcpy(part, t->data, (size_t)t->slice_count * width);
+    LC_TRY_GOTO(status, done, lc__tensor_map(t, LC__READ, &slice));
+    memcpy(part, slice.data, (size_t)t->slice_count * width);
+    lc__tensor_unmap(t, LC__READ);
     if (root < 0)
         status = lc_comm_all_gather(comm, part, all, most, t->type.dtype, NULL);
     else
@@ -107,6 +118,7 @@ lc_status lc__tensor_gather(lc_tensor *t, int root, void *data)
     if (!t->is_slice) return data ? lc_tensor_read(t, data, bytes) : LC_OK;
     if (!t->slices)
         return lc_fail(LC_ERR_STATE, "slices of this tensor were on ranks that are lost; load a checkpoint");
+    LC_TRY(lc__tensor_wait(t)); /* other ranks wait for what follows */
     if (lies_row_major(t) || !data) return collect(t, root, data);
     char *whole = malloc(bytes + 1);
     if (!whole) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the slices of a tensor", bytes);
@@ -133,12 +145,8 @@ lc_status lc__tensor_revive(lc_tensor *p)
     return LC_OK;
 }
 
-lc_status lc__tensor_write_slice(lc_tensor *t, const void *data)
+lc_status lc__tensor_cut_value(const lc_tensor *t, const void *data, void *slice)
 {
-    if (!t->slices && t->flat) {
-        LC_TRY(lc__tensor_revive(t));
-        return lc_tensor_write(t, data, (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype));
-    }
     size_t width = lc_dtype_size(t->type.dtype), bytes = (size_t)lc__numel(&t->type) * width;
     char *whole = NULL;
     const char *from = data;
@@ -151,9 +159,23 @@ lc_status lc__tensor_write_slice(lc_tensor *t, const void *data)
         lc__copy_strided(&a, &b);
         from = whole;
     }
-    memcpy(t->data, from + (size_t)t->slice_begin * width, (size_t)t->slice_count * width);
+    memcpy(slice, from + (size_t)t->slice_begin * width, (size_t)t->slice_count * width);
     free(whole);
     return LC_OK;
+}
+
+lc_status lc__tensor_write_slice(lc_tensor *t, const void *data)
+{
+    lc_view slice;
+    LC_TRY(lc__tensor_wait(t));
+    if (!t->slices && t->flat) {
+        LC_TRY(lc__tensor_revive(t));
+        return lc_tensor_write(t, data, (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype));
+    }
+    LC_TRY(lc__tensor_map(t, LC__WRITE, &slice));
+    lc_status status = lc__tensor_cut_value(t, data, slice.data);
+    lc__tensor_unmap(t, LC__WRITE);
+    return status;
 }
 
 /* A handle for parameter i's slice of a sharded buffer. */
@@ -166,7 +188,7 @@ static lc_status part_of(const lc_flat *flat, int i, lc_tensor *buffer, lc_tenso
     while (i >= u->first + u->n) u++;
     int64_t count = lc__slice_of(s, u, flat->offset[i], lc__numel(&p->type), &at);
     LC_TRY(lc__tensor_range(buffer, (size_t)(u->at + at) * lc_dtype_size(p->type.dtype), &p->type, p->layout, out));
-    lc__tensor_set_slice(*out, s, count ? u->offset + s->rank * u->slice + at - flat->offset[i] : 0, count);
+    set_slice(*out, s, count ? u->offset + s->rank * u->slice + at - flat->offset[i] : 0, count);
     return LC_OK;
 }
 
@@ -192,18 +214,20 @@ lc_status lc__tensor_like(const lc_tensor *of, lc_tensor **out)
     lc_status status = lc__tensor_range(memory, 0, &of->type, of->layout, out);
     lc_tensor_unref(memory); /* the range holds it */
     LC_TRY(status);
-    lc__tensor_set_slice(*out, of->slices, begin, count);
+    set_slice(*out, of->slices, begin, count);
     return LC_OK;
 }
 
 lc_status lc__tensor_slice_view(const lc_tensor *t, lc_tensor **view)
 {
     lc_type type = {.dtype = t->type.dtype, .ndim = 1, .shape = {t->slice_count}};
-    if (*view && (*view)->base == t->base && (*view)->data == t->data && (*view)->type.shape[0] == t->slice_count)
+    if (*view && (*view)->base == t->base && (*view)->device_data == t->device_data &&
+        (*view)->type.shape[0] == t->slice_count)
         return LC_OK;
     lc_tensor_unref(*view);
     *view = NULL;
-    return lc__tensor_range(t->base, (size_t)((char *)t->data - (char *)t->base->data), &type, LC_ROW_MAJOR, view);
+    return lc__tensor_range(t->base, (size_t)((char *)t->device_data - (char *)t->base->device_data), &type,
+                            LC_ROW_MAJOR, view);
 }
 
 /* ---- flat buffers in slices ---- */
@@ -221,7 +245,7 @@ lc_status lc__flat_nowhere(lc_tensor *base, int64_t count, const lc__sharding *s
 {
     lc_type type = {.dtype = base->type.dtype, .ndim = 1, .shape = {count}};
     LC_TRY(lc__tensor_range(base, 0, &type, LC_ROW_MAJOR, out));
-    lc__tensor_set_slice(*out, s, 0, 0);
+    set_slice(*out, s, 0, 0);
     return LC_OK;
 }
 

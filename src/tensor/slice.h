@@ -20,9 +20,9 @@
  *
  * For whoever reads or writes tensors (checkpoints, hosts): a tensor of which a rank holds a slice has its whole type
  * and a range [slice_begin, slice_begin + slice_count) of its elements, in the order in which the whole tensor would
- * lie in memory (its layout); `data` is where the range begins. lc__tensor_slice tells it. lc_tensor_write takes the
- * whole value on every rank and keeps the part; lc__tensor_gather is the way back. lc__flat_state_tensor makes such a
- * handle for one parameter's part of an optimizer's state buffer, or a plain one if nothing is sharded. */
+ * lie in memory (its layout); `device_data` is where the range begins. lc__tensor_slice gives it. lc_tensor_write takes
+ * the whole value on every rank and keeps the part; lc__tensor_gather is the way back. lc__flat_state_tensor makes such
+ * a handle for one parameter's part of an optimizer's state buffer, or a plain one if nothing is sharded. */
 #ifndef LC_TENSOR_SLICE_H
 #define LC_TENSOR_SLICE_H
 
@@ -67,6 +67,8 @@ lc_status lc__tensor_gather(lc_tensor *t, int root, void *data) LC_MUST_USE;
 /* Keeps this rank's slice of the whole value, row-major. A parameter whose other slices were on ranks that are gone is
  * whole from then on. */
 lc_status lc__tensor_write_slice(lc_tensor *t, const void *data) LC_MUST_USE;
+/* This rank's slice of the whole value, row-major. */
+lc_status lc__tensor_cut_value(const lc_tensor *t, const void *data, void *slice) LC_MUST_USE;
 /* Such a parameter has memory for its whole value, which comes later. */
 lc_status lc__tensor_revive(lc_tensor *t) LC_MUST_USE;
 /* Another tensor of the type and layout of `of`; where that is in slices, with the same slice of it. */
@@ -79,8 +81,8 @@ lc_status lc__flat_state_tensor(lc_tensor *state, const lc_tensor *parameter, lc
 
 /* `t` has memory in `base` from now on, from element `at`, and is whole; its value is not copied. */
 void lc__tensor_place(lc_tensor *t, lc_tensor *base, int64_t at);
-/* What t has is [begin, begin + count) of its elements, the others are where `s` says. */
-void lc__tensor_set_slice(lc_tensor *t, const lc__sharding *s, int64_t begin, int64_t count);
+/* Of t, which is whole, [begin, begin + count) is left, in `base` from element `at`; the rest is where `s` says. */
+void lc__tensor_cut(lc_tensor *t, lc_tensor *base, int64_t at, const lc__sharding *s, int64_t begin, int64_t count);
 
 /* ---- flat buffers in slices (parallel/shard/shard.h cuts them) ---- */
 

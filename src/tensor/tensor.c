@@ -105,7 +105,7 @@ bool lc__overlap(const lc_tensor *a, const lc_tensor *b)
 {
     if (a == b) return true;
     if (a->is_slice || b->is_slice) return false; /* their memory is a slice's */
-    const char *at = a->data, *other = b->data;
+    const char *at = a->device_data, *other = b->device_data;
     return at < other + b->bytes && other < at + a->bytes;
 }
 
@@ -248,7 +248,8 @@ static lc_status new_storage(lc_dtype dtype, int ndim, const int64_t *shape, lc_
     LC_TRY(new_handle(dtype, ndim, shape, layout, out));
     lc_tensor *t = *out;
     size_t bytes = t->bytes ? t->bytes : 1;
-    lc_status status = reserve ? t->backend->reserve(bytes, &t->data) : t->backend->alloc(bytes, &t->data);
+    lc_status status =
+        reserve ? t->backend->reserve(bytes, &t->device_data) : t->backend->alloc(bytes, &t->device_data);
     if (status != LC_OK) {
         char text[128];
         lc__shape_text(&t->type, text, sizeof text);
@@ -274,7 +275,7 @@ lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, 
 {
     LC_TRY(new_handle(type->dtype, type->ndim, type->shape, layout, out));
     (*out)->base = lc_tensor_ref(base);
-    (*out)->data = (char *)base->data + offset;
+    (*out)->device_data = (char *)base->device_data + offset;
     return LC_OK;
 }
 
@@ -282,7 +283,7 @@ int lc__tensor_file(lc_tensor *t)
 {
     int fd = -1;
     if (t->base || t->kind != LC_TENSOR_PERSISTENT || !t->backend->share) return -1;
-    if (!t->file) t->backend->share(t->data, t->bytes, &fd), t->file = 1 + fd;
+    if (!t->file) t->backend->share(t->device_data, t->bytes, &fd), t->file = 1 + fd;
     return t->file - 1;
 }
 
@@ -292,18 +293,18 @@ static void release_storage(lc_tensor *t)
         lc_tensor_unref(t->base);
         return;
     }
-    t->backend->free(t->data, t->bytes ? t->bytes : 1);
+    t->backend->free(t->device_data, t->bytes ? t->bytes : 1);
     if (t->file) close(t->file - 1);
     t->file = 0;
 }
 
 void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset)
 {
-    void *to = (char *)base->data + offset;
-    if (!t->initial) memcpy(to, t->data, t->bytes);
+    void *to = (char *)base->device_data + offset;
+    if (!t->initial) memcpy(to, t->device_data, t->bytes);
     release_storage(t);
     t->base = lc_tensor_ref(base);
-    t->data = to;
+    t->device_data = to;
     t->id = lc__new_id(t);
     t->twin_id = 0;
     t->graph = NULL;
@@ -314,7 +315,7 @@ lc_status lc_input_new(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC_TRY(new_handle(dtype, ndim, shape, layout, out));
     (*out)->kind = LC_TENSOR_INPUT;
-    (*out)->data = data;
+    (*out)->device_data = data;
     return LC_OK;
 }
 
@@ -322,7 +323,7 @@ void lc_input_set(lc_tensor *input, void *data, int64_t samples)
 {
     LC__IS_TENSOR(input, );
     if (input->kind != LC_TENSOR_INPUT) return;
-    input->data = data;
+    input->device_data = data;
     if (input->type.ndim && input->type.shape[0] != samples) {
         input->type.shape[0] = samples;
         input->bytes = (size_t)lc__numel(&input->type) * lc_dtype_size(input->type.dtype);

@@ -36,16 +36,16 @@ struct lc_tensor {
     uint64_t id;      /* never used twice; changes when the storage moves */
     uint64_t twin_id; /* of this tensor with the other answer to requires_grad; 0: none yet */
     int refs;
-    void *data;
+    void *device_data; /* reached through lc__tensor_map (host_access.h), except by kernels and what runs them */
     size_t bytes;
-    lc_tensor *base; /* owner of the storage this one is a range of, or NULL: owns `data` */
+    lc_tensor *base; /* owner of the storage this one is a range of, or NULL: owns `device_data` */
     const lc_backend_ops *backend;
-    int file;                    /* 1 + the file that `data` is (lc__tensor_file), or 0 */
-    struct lc__initial *initial; /* what it begins with, not made yet (initial.h); NULL: `data` has its value */
+    int file;                    /* 1 + the file that `device_data` is (lc__tensor_file), or 0 */
+    struct lc__initial *initial; /* what it begins with, not made yet (initial.h); NULL: `device_data` has its value */
     lc_flat *flat;               /* the flat buffers a parameter lies in, or NULL */
     int flat_index;
     lc_tensor **replicas; /* by device: its own handle, or NULL: this one (devices.h). NULL: not of a module there */
-    /* This rank holds a slice of its elements only (slice.h): `data` is where that begins. */
+    /* This rank holds a slice of its elements only (slice.h): `device_data` is where that begins. */
     bool is_slice;
     int64_t slice_begin, slice_count;
     const struct lc__sharding *slices; /* where the others are; NULL: they are gone */

@@ -20,8 +20,6 @@ static const struct {
     const char *from, *to;
 } remaining[] = {
     {"core/split", "core/loop"},
-    {"tensor", "engine/run"},
-    {"tensor", "record"},
 };
 
 /* What begins with `what` is used by files that begin so too, and by those of `by`; calls and includes count. */

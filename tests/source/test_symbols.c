@@ -9,7 +9,7 @@
 static const struct {
     const char *name, *section;
 } allowed[] = {
-    {"lc__current", ".tbss"}, /* the graph that this thread records (src/record) */
+    {"lc__current", ".tbss"}, /* the graph that this thread records (src/tensor/host_access.c) */
     {"error", ".tbss"},       /* the message of this thread's last failure (src/base/status.c) */
     {"fits_begun",
      ".bss"}, /* which of its fits a program is in, for ranks that are started again (src/core/trainer/begin.c) */

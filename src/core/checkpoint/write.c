@@ -44,7 +44,10 @@ static void clear_entries(lc_ckpt_writer *w)
 {
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
         lc__ckpt_file *p = &w->parts[k];
-        for (int64_t i = 0; i < p->n; i++) free((char *)p->entries[i].named.name);
+        for (int64_t i = 0; i < p->n; i++) {
+            if (p->entries[i].mapped) lc__tensor_unmap(p->entries[i].named.tensor, LC__READ);
+            free((char *)p->entries[i].named.name);
+        }
         p->n = 0;
     }
 }
@@ -378,9 +381,11 @@ static void set_ready(lc_ckpt_writer *w, lc__ckpt_file *p, uint64_t ready)
     pthread_mutex_unlock(&w->lock);
 }
 
-static const char *value_of(const lc__ckpt_entry *e)
+static const char *value_of(lc__ckpt_entry *e)
 {
-    return e->named.tensor ? lc__st_dense(e->named.tensor) : e->named.data;
+    if (!e->named.tensor) return e->named.data;
+    if (!e->mapped) e->mapped = lc__st_map(e->named.tensor, LC__READ);
+    return e->mapped;
 }
 
 static lc_status copy_part(lc_ckpt_writer *w, lc__ckpt_file *p)
@@ -389,7 +394,7 @@ static lc_status copy_part(lc_ckpt_writer *w, lc__ckpt_file *p)
     memcpy(p->image, layout->header, layout->header_bytes);
     uint64_t signalled = 0;
     for (int64_t i = 0; i < p->n; i++) {
-        const lc__ckpt_entry *e = &p->entries[layout->order[i]];
+        lc__ckpt_entry *e = &p->entries[layout->order[i]];
         uint64_t at = layout->offset[layout->order[i]], bytes;
         lc__type_bytes(lc__st_type(&e->named), &bytes);
         const char *data = value_of(e);
@@ -418,7 +423,7 @@ static lc_status find_sources(lc__ckpt_file *p)
     if (!p->sources) return lc_fail(LC_ERR_MEMORY, "no memory to write %" PRId64 " tensors", p->n);
     p->sources[0] = (lc__ckpt_source){layout->header, 0, layout->header_bytes, NULL, 0};
     for (int64_t i = 0; i < p->n; i++) {
-        const lc__ckpt_entry *e = &p->entries[layout->order[i]];
+        lc__ckpt_entry *e = &p->entries[layout->order[i]];
         lc__ckpt_source *s = &p->sources[i + 1];
         *s = (lc__ckpt_source){value_of(e), layout->offset[layout->order[i]], 0, e->from, e->from_index};
         lc__type_bytes(lc__st_type(&e->named), &s->bytes);

@@ -16,8 +16,9 @@ typedef struct lc__ckpt_entry {
     lc_named_tensor named; /* the name is ours; of a range: one-dimensional */
     lc_safetensors *from;  /* not NULL: the value is that of tensor `from_index` there */
     int64_t from_index;
-    bool mine;   /* no other rank has it, or these elements of it */
-    bool ranged; /* elements from `first` on of a tensor of type `whole`, in the order of `layout` */
+    char *mapped; /* the value of a tensor that is mapped until the commit is over, or NULL */
+    bool mine;    /* no other rank has it, or these elements of it */
+    bool ranged;  /* elements from `first` on of a tensor of type `whole`, in the order of `layout` */
     lc_type whole;
     lc_layout layout;
     int64_t first;

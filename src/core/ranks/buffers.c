@@ -2,21 +2,16 @@
 /* Buffers (statistics of batch norm, and a module's own) as rank 0 has them. */
 #include "core/ranks/ranks.h"
 #include "nn/nn_internal.h"
-#include "tensor/tensor_impl.h"
-
-static lc_status send_values(lc_comm *comm, const lc_tensor *b)
-{
-    return lc_comm_broadcast(comm, b->data, lc_tensor_numel(b), lc_tensor_dtype(b), 0, NULL);
-}
+#include "tensor/host_access.h"
 
 static lc_status send_buffer(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     lc_trainer *t = ctx;
     (void)path, (void)owner;
     if (mt->is_parameter) return LC_OK;
-    const lc_tensor *saved = lc__saved_tensor(t, mt->tensor);
-    LC_TRY(send_values(t->comm, mt->tensor));
-    return saved ? send_values(t->comm, saved) : LC_OK;
+    lc_tensor *saved = lc__saved_tensor(t, mt->tensor);
+    LC_TRY(lc__tensor_broadcast(mt->tensor, t->comm, 0));
+    return saved ? lc__tensor_broadcast(saved, t->comm, 0) : LC_OK;
 }
 
 lc_status lc__buffers_from_rank_zero(lc_trainer *t)
@@ -48,7 +43,7 @@ static lc_status send_read_buffer(void *ctx, const char *path, lc_module *owner,
 {
     lc_trainer *t = ctx;
     (void)path;
-    return may_be_read(owner, mt) ? send_values(t->comm, mt->tensor) : LC_OK;
+    return may_be_read(owner, mt) ? lc__tensor_broadcast(mt->tensor, t->comm, 0) : LC_OK;
 }
 
 lc_status lc__read_buffers_from_rank_zero(lc_trainer *t)

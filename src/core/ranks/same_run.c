@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "tensor/initial.h"
 #include "parallel/shard/shard.h"
+#include "tensor/host_access.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -148,12 +149,6 @@ static lc_status describe_tensor(void *ctx, const char *path, lc_module *owner, 
     return LC_OK;
 }
 
-static lc_status send_value(lc_comm *comm, lc_tensor *t)
-{
-    LC_TRY(lc__tensor_fill(t));
-    return lc_comm_broadcast(comm, t->data, lc_tensor_numel(t), lc_tensor_dtype(t), 0, NULL);
-}
-
 static lc_status send_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
 {
     (void)owner;
@@ -164,7 +159,7 @@ static lc_status send_tensor(void *ctx, const char *path, lc_module *owner, lc_m
                        "%s: this rank has only a slice, and the others belonged to a run that failed, or to a freed "
                        "trainer; load a checkpoint",
                        path);
-    return send_value(ctx, t->tensor);
+    return lc__tensor_broadcast(t->tensor, ctx, 0);
 }
 
 /* What it begins with, which ranks may have seeded differently, in place of its value. */
@@ -203,7 +198,7 @@ lc_status lc__ranks_model(lc_comm *comm, lc_module *m, bool sharding)
 static lc_status fill_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
 {
     (void)path, (void)owner;
-    return t->tensor->initial ? send_value(ctx, t->tensor) : LC_OK;
+    return t->tensor->initial ? lc__tensor_broadcast(t->tensor, ctx, 0) : LC_OK;
 }
 
 lc_status lc__ranks_fill(lc_comm *comm, lc_module *m)

@@ -14,6 +14,7 @@
 #include "core/ranks/ranks.h"
 #include "data/batch_slice.h"
 #include "nn/nn_internal.h"
+#include "tensor/host_access.h"
 #include "tensor/tensor_impl.h"
 
 static lc_status find_norm(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
@@ -100,11 +101,9 @@ lc_status lc__batch_norms_begin(lc_trainer *t, const lc_batch *batch)
 static lc_status send_statistics(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     const lc_trainer *t = ctx;
-    lc_tensor *b = mt->tensor;
     (void)path;
     if (mt->is_parameter || !lc__as_batch_norm(owner)) return LC_OK;
-    return lc_comm_broadcast(t->ranks->batch_norm_comm, b->data, lc_tensor_numel(b), lc_tensor_dtype(b),
-                             t->ranks->batch_norm_leader, NULL);
+    return lc__tensor_broadcast(mt->tensor, t->ranks->batch_norm_comm, t->ranks->batch_norm_leader);
 }
 
 lc_status lc__batch_norms_end(lc_trainer *t, bool has_loss)

@@ -18,7 +18,10 @@
 
 void lc__views_free(lc__views *l)
 {
-    for (int i = 0; i < l->n; i++) lc_tensor_unref(l->v[i]);
+    for (int i = 0; i < l->n; i++) {
+        if (l->v[i].mapped) lc__tensor_unmap(l->v[i].tensor, LC__READ);
+        lc_tensor_unref(l->v[i].tensor);
+    }
     free(l->v);
 }
 
@@ -29,7 +32,16 @@ lc_status lc__views_add(lc__views *l, lc_tensor *t)
         lc_tensor_unref(t);
         return s;
     }
-    l->v[l->n++] = t;
+    l->v[l->n++] = (struct lc__kept_tensor){t, false};
+    return LC_OK;
+}
+
+/* Maps t, for reading. */
+static lc_status map_until_saved(lc__views *l, lc_tensor *t, lc_view *out)
+{
+    LC_TRY(lc__views_add(l, lc_tensor_ref(t)));
+    LC_TRY(lc__tensor_map(t, LC__READ, out));
+    l->v[l->n - 1].mapped = true;
     return LC_OK;
 }
 
@@ -37,18 +49,23 @@ lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const char *name
                           lc__views *views)
 {
     lc_tensor *whole = NULL;
+    lc_view v = {.data = NULL};
     if (!t->is_slice) return lc_ckpt_add_tensor(w, part, name, t);
     if (ranges) {
         int64_t first, count;
         lc__tensor_share(t, &first, &count);
-        const char *data = (const char *)t->data + (size_t)(first - t->slice_begin) * lc_dtype_size(t->type.dtype);
+        LC_TRY(map_until_saved(views, t, &v));
+        const char *data = (const char *)v.data + (size_t)(first - t->slice_begin) * lc_dtype_size(t->type.dtype);
         return lc__ckpt_add_range(w, part, name, &t->type, t->layout, first, count, data);
     }
     if (t->slices && t->slices->replica) return LC_OK; /* rank 0 has the first one's */
     bool writes = t->slices && t->slices->rank == 0;
     if (writes) LC_TRY(lc_tensor_new(t->type.dtype, t->type.ndim, t->type.shape, &whole));
     if (writes) LC_TRY(lc__views_add(views, whole));
-    LC_TRY(lc__tensor_gather(t, 0, whole ? whole->data : NULL));
+    if (writes) LC_TRY(lc__tensor_map(whole, LC__WRITE, &v));
+    lc_status status = lc__tensor_gather(t, 0, v.data);
+    if (writes) lc__tensor_unmap(whole, LC__WRITE);
+    LC_TRY(status);
     return writes ? lc_ckpt_add_tensor(w, part, name, whole) : LC_OK;
 }
 

@@ -260,16 +260,21 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
 }
 
 /* The sum over `from` ranks becomes what each of `to` ranks has for it: the mean (to 1), or a sum again. */
-static void rescale(lc_tensor *sum, int64_t from, int64_t to)
+static lc_status rescale(lc_tensor *sum, int64_t from, int64_t to)
 {
     int64_t begin, n;
+    lc_view v;
+    if (from == to) return LC_OK;
     lc__tensor_slice(sum, &begin, &n);
-    for (int64_t i = 0; i < n && from != to; i++) {
-        if (sum->type.dtype == LC_F64)
-            ((double *)sum->data)[i] = ((double *)sum->data)[i] / (double)from * (double)to;
+    LC_TRY(lc__tensor_map(sum, LC__READ_WRITE, &v));
+    for (int64_t i = 0; i < n; i++) {
+        if (v.dtype == LC_F64)
+            ((double *)v.data)[i] = ((double *)v.data)[i] / (double)from * (double)to;
         else
-            ((float *)sum->data)[i] = ((float *)sum->data)[i] / (float)from * (float)to;
+            ((float *)v.data)[i] = ((float *)v.data)[i] / (float)from * (float)to;
     }
+    lc__tensor_unmap(sum, LC__READ_WRITE);
+    return LC_OK;
 }
 
 /* What each of `ranks` ranks had, added up; *any: there was something. */
@@ -327,7 +332,7 @@ static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner,
         LC_TRY(add_up_gradients(f, path, ranks, gradient, &any));
         if (!any) return LC_OK;
     }
-    if (sum) rescale(gradient, ranks, gradient->is_slice ? t->n_ranks : 1);
+    if (sum) LC_TRY(rescale(gradient, ranks, gradient->is_slice ? t->n_ranks : 1));
     p->flat->has_gradient[p->flat_index] = 1;
     return lc__graph_add_flat(t->graph, p->flat);
 }

@@ -8,9 +8,13 @@
 
 #define LC__STATE_FORMAT 1
 
-/* Views of flat buffers, and other tensors, that live until the checkpoint is committed or read. */
+/* Views of flat buffers, and other tensors, that live until the checkpoint is committed or read; those that are mapped
+ * stay so. */
 typedef struct lc__views {
-    lc_tensor **v;
+    struct lc__kept_tensor {
+        lc_tensor *tensor;
+        bool mapped;
+    } * v;
     int n, cap;
 } lc__views;
 

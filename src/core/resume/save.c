@@ -95,7 +95,11 @@ static lc_status bring(save_walk *g, int from, lc_tensor *gradient, lc_tensor **
     if (lc__is_rank_zero(g->t)) {
         LC_TRY(lc_tensor_new(type->dtype, type->ndim, type->shape, out));
         LC_TRY(lc__views_add(g->views, *out));
-        return lc_comm_recv(comm, (*out)->data, n, type->dtype, from, NULL);
+        lc_view v;
+        LC_TRY(lc__tensor_map(*out, LC__WRITE, &v));
+        lc_status received = lc_comm_recv(comm, v.data, n, type->dtype, from, NULL);
+        lc__tensor_unmap(*out, LC__WRITE);
+        return received;
     }
     if (from != g->t->rank) return LC_OK;
     size_t bytes = (size_t)n * lc_dtype_size(type->dtype);

@@ -148,10 +148,11 @@ static lc_status reduce(const struct lc__statistics *all, lc_comm *comm, lc_dtyp
         for (int i = 0; i < all->n; i++) {
             lc_tensor *t = all->v[i].is_mean ? all->v[i].moved : all->v[i].running;
             if (t->type.dtype != dtype) continue;
-            if (back)
-                memcpy(t->data, all->packed + n, t->bytes);
-            else
-                memcpy(all->packed + n, t->data, t->bytes);
+            lc_view v;
+            lc__access access = back ? LC__WRITE : LC__READ;
+            LC_TRY(lc__tensor_map(t, access, &v));
+            memcpy(back ? v.data : all->packed + n, back ? all->packed + n : v.data, t->bytes);
+            lc__tensor_unmap(t, access);
             n += t->bytes;
         }
     }
@@ -159,18 +160,30 @@ static lc_status reduce(const struct lc__statistics *all, lc_comm *comm, lc_dtyp
 }
 
 /* Of the devices that had chunks: the first one's becomes the sum. */
-static void add_up(lc_tensor *moved, int parts)
+static lc_status add_up(lc_tensor *moved, int parts)
 {
-    const void *list[LC__MAX_DEVICES] = {moved->data};
-    for (int i = 1; i < parts; i++) list[i] = moved->replicas[i]->data;
-    if (parts > 1) lc_comm_combine(moved->type.dtype, LC_COMM_SUM, parts, list, moved->data, lc_tensor_numel(moved));
+    const void *list[LC__MAX_DEVICES];
+    lc_view sum, one;
+    lc_status status = LC_OK;
+    int n = 1;
+    if (parts <= 1) return LC_OK;
+    LC_TRY(lc__tensor_map(moved, LC__READ_WRITE, &sum));
+    list[0] = sum.data;
+    for (; n < parts && status >= 0; n++) {
+        status = lc__tensor_map(moved->replicas[n], LC__READ, &one);
+        list[n] = one.data;
+    }
+    if (status >= 0) lc_comm_combine(sum.dtype, LC_COMM_SUM, parts, list, sum.data, lc_tensor_numel(moved));
+    while (--n > 0) lc__tensor_unmap(moved->replicas[n], LC__READ);
+    lc__tensor_unmap(moved, LC__READ_WRITE);
+    return status;
 }
 
 lc_status lc__statistics_end(lc__chunks *k, lc_comm *comm, int parts, double chunks)
 {
     static const lc_dtype dtypes[] = {LC_F32, LC_F64, LC_I64};
     for (int i = 0; i < k->statistics->n; i++)
-        if (k->statistics->v[i].is_mean) add_up(k->statistics->v[i].moved, parts);
+        if (k->statistics->v[i].is_mean) LC_TRY(add_up(k->statistics->v[i].moved, parts));
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes && comm; i++) LC_TRY(reduce(k->statistics, comm, dtypes[i]));
     lc_no_grad_begin();
     for (int i = 0; i < k->statistics->n; i++) {

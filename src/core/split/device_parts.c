@@ -120,8 +120,12 @@ static lc_status take_tensor(struct lc__device_parts *p, const lc_batch *b, int 
 {
     lc_tensor *x = b->tensors[i];
     if (!x || lc_tensor_is_persistent(x)) return LC_OK;
+    lc_view v;
     LC_TRY(keep_tensor(&p->arrived[i], &x->type));
-    LC_TRY(lc_tensor_read(x, p->arrived[i]->data, p->arrived[i]->bytes));
+    LC_TRY(lc__tensor_map(p->arrived[i], LC__WRITE, &v));
+    lc_status status = lc_tensor_read(x, v.data, p->arrived[i]->bytes);
+    lc__tensor_unmap(p->arrived[i], LC__WRITE);
+    LC_TRY(status);
     p->whole.tensors[i] = p->arrived[i];
     if (b->x == x) p->whole.x = p->arrived[i];
     if (b->y == x) p->whole.y = p->arrived[i];
@@ -242,32 +246,32 @@ static lc_status join_mean(const struct lc__device_parts *p, lc_tensor *const *v
         samples += n;
     }
     sum /= samples;
-    if (out->type.dtype == LC_F64)
-        *(double *)out->data = sum;
-    else if (out->type.dtype == LC_F32)
-        *(float *)out->data = (float)sum;
-    else
-        return lc_fail(LC_ERR_UNSUPPORTED, "the mean over parts of a value of %s", lc_dtype_name(out->type.dtype));
-    return LC_OK;
+    float single = (float)sum;
+    if (out->type.dtype == LC_F64) return lc_tensor_write(out, &sum, sizeof sum);
+    if (out->type.dtype == LC_F32) return lc_tensor_write(out, &single, sizeof single);
+    return lc_fail(LC_ERR_UNSUPPORTED, "the mean over parts of a value of %s", lc_dtype_name(out->type.dtype));
 }
 
 /* values: by part; NULL where a part has none. */
 static lc_status join(struct lc__device_parts *p, lc_tensor *const *values, const char *what, lc_tensor **out)
 {
     lc_type type;
+    lc_view v;
+    lc_status status = LC_OK;
     bool mean = false;
-    char *at;
     LC_TRY(join_types(p, values, what, &type, &mean));
     LC_TRY(keep_tensor(out, &type));
     if (mean) return join_mean(p, values, *out);
-    at = (*out)->data;
-    for (int i = 0; i < p->n; i++) {
+    LC_TRY(lc__tensor_map(*out, LC__WRITE, &v));
+    char *at = v.data;
+    for (int i = 0; i < p->n && status >= 0; i++) {
         if (!values[i]) continue;
         size_t bytes = (size_t)lc__numel(&values[i]->type) * lc_dtype_size(type.dtype);
-        LC_TRY(lc_tensor_read(values[i], at, bytes));
+        status = lc_tensor_read(values[i], at, bytes);
         at += bytes;
     }
-    return LC_OK;
+    lc__tensor_unmap(*out, LC__WRITE);
+    return status;
 }
 
 static lc_status join_value(struct lc__device_parts *p)

@@ -53,7 +53,7 @@ static lc_status choose_kernel(const lc_build *b, lc_call *call)
 
 static bool lies_in(const void *data, const lc_tensor *t)
 {
-    const char *at = data, *begin = t->data;
+    const char *at = data, *begin = t->device_data;
     return t->kind == LC_TENSOR_PERSISTENT && !t->is_slice && at >= begin && at < begin + t->bytes;
 }
 
@@ -89,7 +89,7 @@ static lc_status place_outside(lc_build *b, uint32_t value)
         lc_tensor *of = lc__viewed_tensor(b->g, value);
         if (!where->in_input && of && lies_in(where->data, of)) {
             b->storages[storage].external = of;
-            offset = ((char *)where->data - (char *)of->data) / (int64_t)lc_dtype_size(of->type.dtype);
+            offset = ((char *)where->data - (char *)of->device_data) / (int64_t)lc_dtype_size(of->type.dtype);
         }
     }
     v->storage = storage;

@@ -11,7 +11,7 @@ static char *address(const lc_build *b, const lc_ir_value *v)
 {
     const lc_storage *s = &b->storages[v->storage];
     while (s->merged >= 0) s = &b->storages[s->merged];
-    char *base = s->external ? s->external->data
+    char *base = s->external ? s->external->device_data
                  : s->fixed  ? s->fixed
                              : (char *)b->g->arena + b->plan->arena_0 + s->offset;
     return base + v->offset * (int64_t)lc_dtype_size(v->type.dtype);

@@ -72,7 +72,7 @@ lc_status lc__execute(lc_graph *g, lc_plan *p)
 {
     for (int i = 0; i < p->n_patches; i++) {
         const lc_patch *patch = &p->patches[i];
-        patch->view->data = (char *)g->values[patch->value]->data + patch->offset;
+        patch->view->data = (char *)g->values[patch->value]->device_data + patch->offset;
     }
     for (int i = 0; i < p->n_linked; i++) *p->linked[i].to = g->tape.floats[p->linked[i].from];
     for (int i = 0; i < p->n_live; i++) *p->live[i].to = *p->live[i].from;

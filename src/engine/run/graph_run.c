@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a graph and of its steps, and reading values back. */
+/* The life of a graph and of its steps. */
 #include "base/args.h"
 #include "builtin.h"
 #include "base/grow.h"
@@ -73,7 +73,7 @@ lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args)
                        options.threads, options.max_plans, (long long)options.max_bytes);
     lc_graph *g = calloc(1, sizeof *g);
     if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory for a graph");
-    g->mark = LC__MARK_OF(GRAPH);
+    g->recorder = (lc__recorder){LC__MARK_OF(GRAPH), &lc__graph_host};
     g->options = options;
     g->backend = lc__builtin.backend;
     g->passes = lc__builtin.passes;
@@ -128,7 +128,7 @@ void lc_graph_free(lc_graph *g)
     free(g->plans);
     free(g->chain);
     free(g->flats);
-    lc__mark_clear(&g->mark);
+    lc__mark_clear(&g->recorder.mark);
     free(g);
 }
 
@@ -254,64 +254,11 @@ lc_status lc_step_end(lc_graph *g)
     return lc_step_status(g);
 }
 
-/* ---- reading values back ---- */
-
-static bool find_location(const lc_graph *g, uint32_t value, lc_location *out)
-{
-    for (int i = 0; i < g->n_chain; i++) {
-        const lc_plan *p = g->chain[i];
-        if (value < p->value_0 || value >= p->value_0 + p->n_values) continue;
-        *out = p->locations[value - p->value_0];
-        if (out->in_input) {
-            const lc_tensor *input = g->values[out->input];
-            out->data = (char *)input->data + out->offset * (int64_t)lc_dtype_size(input->type.dtype);
-        }
-        return out->made;
-    }
-    return false;
-}
-
 lc_status lc__graph_flush(lc_graph *g)
 {
     if (!g->recording || g->tape.n_nodes == g->node_0) return LC_OK;
     if (g->status != LC_OK) return lc_step_status(g);
     LC_TRY(run_segment(g, LC__KEEPS_ALL));
     start_segment(g);
-    return LC_OK;
-}
-
-lc_status lc__graph_host_view(lc_tensor *t, lc_view *out)
-{
-    lc_graph *g = t->graph;
-    /* A persistent tensor may outlive the graph that used it last: only the current one is known to be there. */
-    bool pending =
-        g && g == lc__current && g->recording && t->generation == g->generation && g->tape.n_nodes > g->node_0;
-    if (t->is_slice)
-        return lc_fail(LC_ERR_STATE, "each rank has a slice of this tensor (strategy sharded); lc_tensor_gather, "
-                                     "called on all of them, gives its value");
-    if (t->kind >= LC_TENSOR_PERSISTENT) {
-        /* Recorded operations may still have to read or write it. */
-        if (pending && g->status == LC_OK) {
-            LC_TRY(run_segment(g, LC__KEEPS_ALL));
-            start_segment(g);
-        }
-        LC_TRY(lc__tensor_fill(t));
-        lc__view_of(&t->type, t->layout, t->data, out);
-        return LC_OK;
-    }
-    if (!g || t->generation != g->generation)
-        return lc_fail(LC_ERR_STATE, "this tensor is a result of an earlier step, which has expired");
-    if (g->status != LC_OK) return lc_step_status(g);
-    if (g->recording && t->value >= g->value_0) {
-        LC_TRY(run_segment(g, LC__KEEPS_ALL));
-        start_segment(g);
-    }
-    lc_location where;
-    if (!find_location(g, t->value, &where))
-        return lc_fail(
-            LC_ERR_STATE,
-            "this value was not kept when its part of the step ran; call lc_keep on it where it is computed");
-    lc__view_of(&t->type, LC_ROW_MAJOR, where.data, out);
-    memcpy(out->stride, where.stride, sizeof out->stride);
     return LC_OK;
 }

@@ -19,7 +19,7 @@
 /* A tensor of the module. */
 typedef struct entry {
     lc_tensor *original;  /* referenced */
-    void *data;           /* where it lay, and in which flat buffers, when the handles were made */
+    void *device_data;    /* where it lay, and in which flat buffers, when the handles were made */
     lc_flat *flat;        /* not followed */
     lc_tensor **replicas; /* by device, owned; NULL: the original serves */
     bool is_buffer;
@@ -220,7 +220,7 @@ static lc_status make_handles(lc__devices *d)
         shared_flat *flat = NULL;
         if (d->n_optimizers > 0 && t->requires_grad) LC_TRY(lc__flat_of(t, &e->flat));
         e->flat = t->flat;
-        e->data = t->data;
+        e->device_data = t->device_data;
         if (d->n_optimizers > 0 && t->flat) LC_TRY(flat_of(d, t->flat, &flat));
         e->replicas = calloc((size_t)d->n, sizeof(lc_tensor *));
         if (!e->replicas) return lc_fail(LC_ERR_MEMORY, "out of memory: the tensors of %d devices", d->n);
@@ -235,7 +235,7 @@ static lc_status make_handles(lc__devices *d)
 static bool is_stale(const lc__devices *d, const entry *e)
 {
     const lc_tensor *t = e->original;
-    return t->replicas != e->replicas || t->data != e->data || t->flat != e->flat ||
+    return t->replicas != e->replicas || t->device_data != e->device_data || t->flat != e->flat ||
            (d->n_optimizers > 0 && t->requires_grad && !t->flat);
 }
 
@@ -298,7 +298,7 @@ static void refresh(void *ctx, int i)
     for (int k = 0; k < d->n_entries; k++) {
         const entry *e = &d->entries[k];
         if (e->replicas[i] && (e->is_buffer || d->copies))
-            memcpy(e->replicas[i]->data, e->original->data, e->original->bytes);
+            memcpy(e->replicas[i]->device_data, e->original->device_data, e->original->bytes);
     }
 }
 
@@ -367,11 +367,12 @@ static int sources_of(const lc__devices *d, const shared_flat *f, int parameter,
 {
     int n = 0;
     const lc_tensor *p = f->host->parameters[parameter];
-    for (int i = 0; i < d->parts && d->tree && p && p->requires_grad; i++) list[n++] = flat_on(f, i)->gradient->data;
+    for (int i = 0; i < d->parts && d->tree && p && p->requires_grad; i++)
+        list[n++] = flat_on(f, i)->gradient->device_data;
     if (d->tree) return n;
-    if (f->host->has_gradient[parameter]) list[n++] = f->host->gradient->data;
+    if (f->host->has_gradient[parameter]) list[n++] = f->host->gradient->device_data;
     for (int i = 0; i < d->parts; i++)
-        if (f->of[i] && f->of[i]->has_gradient[parameter]) list[n++] = f->of[i]->gradient->data;
+        if (f->of[i] && f->of[i]->has_gradient[parameter]) list[n++] = f->of[i]->gradient->device_data;
     return n;
 }
 
@@ -390,9 +391,10 @@ static void reduce_flat(lc__devices *d, const shared_flat *f, int member)
         if (to > end) to = end;
         if (from >= to) continue;
         int n = sources_of(d, f, p, list);
-        if (n == 0 || (n == 1 && list[0] == host->gradient->data)) continue;
+        if (n == 0 || (n == 1 && list[0] == host->gradient->device_data)) continue;
         for (int k = 0; k < n; k++) list[k] = (const char *)list[k] + (size_t)from * width;
-        lc_comm_combine(dtype, LC_COMM_SUM, n, list, (char *)host->gradient->data + (size_t)from * width, to - from);
+        lc_comm_combine(dtype, LC_COMM_SUM, n, list, (char *)host->gradient->device_data + (size_t)from * width,
+                        to - from);
     }
 }
 
@@ -486,7 +488,7 @@ lc_status lc__devices_run(lc__devices *d)
     }
     for (int k = 0; k < d->n_entries && s >= 0 && d->copies && parts; k++) {
         const entry *e = &d->entries[k];
-        if (e->is_buffer) memcpy(e->original->data, e->replicas[0]->data, e->original->bytes);
+        if (e->is_buffer) memcpy(e->original->device_data, e->replicas[0]->device_data, e->original->bytes);
     }
     d->host->backwards += backwards;
     d->parts = 0;

@@ -74,12 +74,12 @@ static lc_status expose(lc__reducer *r, int f)
     lc_tensor *g = r->flats[f]->gradient;
     if (f >= MOST || r->wire || !lc__comm_can_expose(r->comm)) return LC_OK;
     r->exposed[f] = lc_tensor_ref(g);
-    return lc__comm_expose(r->comm, g->data, g->bytes, lc__tensor_file(g));
+    return lc__comm_expose(r->comm, g->device_data, g->bytes, lc__tensor_file(g));
 }
 
 static void conceal(lc__reducer *r, int f)
 {
-    if (r->exposed[f]) lc__comm_conceal(r->comm, r->exposed[f]->data);
+    if (r->exposed[f]) lc__comm_conceal(r->comm, r->exposed[f]->device_data);
     lc_tensor_unref(r->exposed[f]);
 }
 

@@ -13,9 +13,9 @@ static void divide(const lc_tensor *t, int by)
 {
     int64_t n = lc__numel(&t->type);
     if (t->type.dtype == LC_F64)
-        for (int64_t i = 0; i < n; i++) ((double *)t->data)[i] /= by;
+        for (int64_t i = 0; i < n; i++) ((double *)t->device_data)[i] /= by;
     else
-        for (int64_t i = 0; i < n; i++) ((float *)t->data)[i] /= (float)by;
+        for (int64_t i = 0; i < n; i++) ((float *)t->device_data)[i] /= (float)by;
 }
 
 /* In stage 1, where a rank knows the sums of its slices alone, its share are these, and nothing of others'. */
@@ -23,7 +23,7 @@ static void share_unit(const lc_flat *flat, const lc__unit *u)
 {
     const lc__sharding *s = flat->sharding;
     size_t width = lc_dtype_size(flat->gradient->type.dtype), slice = (size_t)u->slice * width;
-    char *unit = (char *)flat->gradient->data + (size_t)u->offset * width;
+    char *unit = (char *)flat->gradient->device_data + (size_t)u->offset * width;
     memset(unit, 0, (size_t)s->rank * slice);
     memset(unit + (size_t)(s->rank + 1) * slice, 0, (size_t)(s->size - s->rank - 1) * slice);
 }
@@ -83,7 +83,7 @@ lc_status lc__reducer_share(lc__reducer *r)
     if (!at) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for gradients that are saved", bytes);
     at = (char *)memcpy(at, r->summed, (size_t)r->n_mask) + r->n_mask;
     for (int f = 0; f < r->n_flats; at += sum_bytes(r->flats[f++])) {
-        if (sum_bytes(r->flats[f])) memcpy(at, r->flats[f]->gradient->data, sum_bytes(r->flats[f]));
+        if (sum_bytes(r->flats[f])) memcpy(at, r->flats[f]->gradient->device_data, sum_bytes(r->flats[f]));
         share_sums(r, f, true);
     }
     return LC_OK;
@@ -96,7 +96,7 @@ void lc__reducer_unshare(lc__reducer *r)
     memcpy(r->summed, at, (size_t)r->n_mask);
     at += r->n_mask;
     for (int f = 0; f < r->n_flats; at += sum_bytes(r->flats[f++]))
-        if (sum_bytes(r->flats[f])) memcpy(r->flats[f]->gradient->data, at, sum_bytes(r->flats[f]));
+        if (sum_bytes(r->flats[f])) memcpy(r->flats[f]->gradient->device_data, at, sum_bytes(r->flats[f]));
     free(r->sums);
     r->sums = NULL;
 }

@@ -38,7 +38,7 @@ static void gather_for_others(lc__reducer *r, int64_t unit)
     run_now(r, r->slices,
             &(lc_comm_call){.op = LC_COMM_ALL_GATHER,
                             .dtype = p->type.dtype,
-                            .in = (char *)p->data + (size_t)u->at * lc_dtype_size(p->type.dtype),
+                            .in = (char *)p->device_data + (size_t)u->at * lc_dtype_size(p->type.dtype),
                             .out = r->scratch,
                             .count = u->slice});
 }

@@ -2,7 +2,7 @@
 /* Flat buffers are cut into units and slices, and made whole again. */
 #include "parallel/shard/shard.h"
 
-#include "record/graph_impl.h"
+#include "tensor/host_access.h"
 #include "tensor/initial.h"
 
 #include <stdlib.h>
@@ -13,11 +13,6 @@
 static int64_t up(int64_t n, int64_t multiple)
 {
     return (n + multiple - 1) / multiple * multiple;
-}
-
-static char *element(const lc_tensor *t, int64_t i)
-{
-    return (char *)t->data + (size_t)i * lc_dtype_size(t->type.dtype);
 }
 
 /* Units for `size` ranks; offset[i] becomes where parameter i lies in the new buffers, *count their elements. */
@@ -51,17 +46,14 @@ static void cut_parameter(lc_flat *flat, int i, const lc__unit *u)
     lc_tensor *p = flat->parameters[i];
     int64_t at, count = lc__slice_of(s, u, flat->offset[i], lc__numel(&p->type), &at);
     int64_t begin = count ? u->offset + s->rank * u->slice + at - flat->offset[i] : 0;
-    if (!p->initial)
-        memcpy(element(s->parameter, u->at + at), element(p, begin), (size_t)count * lc_dtype_size(p->type.dtype));
-    lc__tensor_place(p, s->parameter, u->at + at);
-    lc__tensor_set_slice(p, s, begin, count);
+    lc__tensor_cut(p, s->parameter, u->at + at, s, begin, count);
 }
 
 /* Those that have the same slice have made it each for itself, or have it from a rank of their copy. */
 static lc_status share_slices(const lc__sharding *s, lc_comm *replicas)
 {
     if (!replicas || !s->parameter) return LC_OK;
-    return lc_comm_broadcast(replicas, s->parameter->data, s->count, s->parameter->type.dtype, 0, NULL);
+    return lc__tensor_broadcast(s->parameter, replicas, 0);
 }
 
 lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, lc_comm *replicas, int stage, size_t unit_bytes,
@@ -125,20 +117,33 @@ done:
     return status;
 }
 
+/* The slices of all ranks, into a buffer of what is whole. */
+static lc_status gather_units(const lc__sharding *s, lc_tensor *whole)
+{
+    size_t width = lc_dtype_size(whole->type.dtype);
+    lc_view from, to;
+    LC_TRY(lc__tensor_map(s->parameter, LC__READ, &from));
+    lc_status status = lc__tensor_map(whole, LC__WRITE, &to);
+    for (int k = 0; k < s->n_units && status >= 0; k++) {
+        const lc__unit *u = &s->units[k];
+        status = lc_comm_all_gather(s->comm, (char *)from.data + (size_t)u->at * width,
+                                    (char *)to.data + (size_t)u->offset * width, u->slice, to.dtype, NULL);
+    }
+    lc__tensor_unmap(whole, LC__WRITE);
+    lc__tensor_unmap(s->parameter, LC__READ);
+    return status;
+}
+
 lc_status lc__flat_gather(lc_flat *flat)
 {
     lc__sharding *s = flat->sharding;
     lc_tensor *whole;
     if (!s || !s->parameter) return LC_OK;
     LC_TRY(lc_tensor_new(flat->parameter->type.dtype, 1, &flat->count, &whole));
-    for (int k = 0; k < s->n_units; k++) {
-        const lc__unit *u = &s->units[k];
-        lc_status status = lc_comm_all_gather(s->comm, element(s->parameter, u->at), element(whole, u->offset),
-                                              u->slice, whole->type.dtype, NULL);
-        if (status < 0) {
-            lc_tensor_unref(whole);
-            return status;
-        }
+    lc_status status = gather_units(s, whole);
+    if (status < 0) {
+        lc_tensor_unref(whole);
+        return status;
     }
     for (int i = 0; i < flat->n; i++)
         if (flat->parameters[i]) lc__tensor_place(flat->parameters[i], whole, flat->offset[i]);

@@ -237,14 +237,18 @@ lc_status lc__tree_window_held(lc__tree *t, const lc_tensor *p, int level, lc_te
     return LC_OK;
 }
 
-static void clear(const lc_tensor *whole)
+static lc_status clear(lc_tensor *whole)
 {
+    lc_view v;
+    LC_TRY(lc__tensor_map(whole, LC__WRITE, &v));
     for (int64_t i = 0; i < lc__numel(&whole->type); i++) {
-        if (whole->type.dtype == LC_F64)
-            ((double *)whole->data)[i] = -0.0;
+        if (v.dtype == LC_F64)
+            ((double *)v.data)[i] = -0.0;
         else
-            ((float *)whole->data)[i] = -0.0f;
+            ((float *)v.data)[i] = -0.0f;
     }
+    lc__tensor_unmap(whole, LC__WRITE);
+    return LC_OK;
 }
 
 lc_status lc__tree_window_clear(lc__tree *t, int64_t batches)
@@ -254,7 +258,7 @@ lc_status lc__tree_window_clear(lc__tree *t, int64_t batches)
             lc__held *h;
             if (!(batches >> level & 1)) continue;
             LC_TRY(lc__tree_held(&t->flats[f], LC__TREE_WINDOW, level, &h));
-            clear(h->whole);
+            LC_TRY(clear(h->whole));
         }
     return LC_OK;
 }

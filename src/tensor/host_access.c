@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The values of tensors, read and written by the host. */
+#include "tensor/host_access.h"
+
+#include "tensor/initial.h"
+#include "tensor/slice.h"
+
+_Thread_local lc_graph *lc__current; /* the one binding of a thread: what it is recording into */
+
+static const lc__host_ops *ops_of(const lc_graph *g)
+{
+    return ((const lc__recorder *)g)->host;
+}
+
+lc_status lc__tensor_wait(lc_tensor *t)
+{
+    return lc__current ? ops_of(lc__current)->wait(t) : LC_OK;
+}
+
+lc_status lc__tensor_map(lc_tensor *t, lc__access access, lc_view *out)
+{
+    if (t->kind == LC_TENSOR_STEP) return ops_of(t->graph)->find(t, out);
+    LC_TRY(lc__tensor_wait(t));
+    if (access & LC__READ)
+        LC_TRY(lc__tensor_fill(t));
+    else
+        lc__tensor_forget_initial(t);
+    const lc_type slice = {.dtype = t->type.dtype, .ndim = 1, .shape = {t->slice_count}};
+    lc__view_of(t->is_slice ? &slice : &t->type, t->layout, t->device_data, out);
+    return LC_OK;
+}
+
+void lc__tensor_unmap(lc_tensor *t, lc__access access)
+{
+    if (access & LC__WRITE && lc__current) ops_of(lc__current)->wrote(t);
+}
+
+lc_status lc__tensor_broadcast(lc_tensor *t, lc_comm *comm, int root)
+{
+    lc_view v;
+    LC_TRY(lc__tensor_map(t, LC__READ_WRITE, &v));
+    lc_status status = lc_comm_broadcast(comm, v.data, lc__numel(&t->type), v.dtype, root, NULL);
+    lc__tensor_unmap(t, LC__READ_WRITE);
+    return status;
+}
+
+void *lc__tensor_address(const lc_tensor *t)
+{
+    return t->device_data;
+}
+
+/* For messages. */
+static lc__site_text site_text(const lc_tensor *t)
+{
+    return lc__at_site(lc__current ? ops_of(lc__current)->site(t) : (lc_site){0});
+}
+
+static lc_status check_host_bytes(const lc_tensor *t, size_t bytes, const char *what)
+{
+    size_t want = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
+    if (bytes == want) return LC_OK;
+    char text[128];
+    return lc_fail(LC_ERR_ARGUMENT, "%s: a tensor of %s %s has %zu bytes, not %zu%s", what,
+                   lc_dtype_name(t->type.dtype), lc__shape_text(&t->type, text, sizeof text), want, bytes,
+                   site_text(t).text);
+}
+
+static lc_status check_whole(const lc_tensor *t)
+{
+    if (!t->is_slice) return LC_OK;
+    return lc_fail(LC_ERR_STATE, "each rank has a slice of this tensor (strategy sharded); lc_tensor_gather, "
+                                 "called on all of them, gives its value");
+}
+
+lc_status lc_tensor_read(lc_tensor *t, void *data, size_t bytes)
+{
+    if (bytes) LC__NEEDS(data, LC_ERR_ARGUMENT);
+    lc_view from, to;
+    if (lc_tensor_is_error(t))
+        return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_read: the operation that made this tensor failed");
+    LC_TRY(check_host_bytes(t, bytes, "lc_tensor_read"));
+    LC_TRY(check_whole(t));
+    LC_TRY(lc__tensor_map(t, LC__READ, &from));
+    lc__view_of(&t->type, LC_ROW_MAJOR, data, &to);
+    lc__copy_strided(&from, &to);
+    lc__tensor_unmap(t, LC__READ);
+    return LC_OK;
+}
+
+lc_status lc_tensor_write(lc_tensor *t, const void *data, size_t bytes)
+{
+    if (bytes) LC__NEEDS(data, LC_ERR_ARGUMENT);
+    lc_view from, to;
+    if (lc_tensor_is_error(t) || t->kind == LC_TENSOR_STEP)
+        return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_write: only persistent tensors can be written");
+    LC_TRY(check_host_bytes(t, bytes, "lc_tensor_write"));
+    if (t->is_slice) return lc__tensor_write_slice(t, data);
+    LC_TRY(lc__tensor_map(t, LC__WRITE, &to));
+    lc__view_of(&t->type, LC_ROW_MAJOR, (void *)(uintptr_t)data, &from);
+    lc__copy_strided(&from, &to);
+    lc__tensor_unmap(t, LC__WRITE);
+    return LC_OK;
+}
+
+lc_status lc_tensor_gather(lc_tensor *t, void *data, size_t bytes)
+{
+    if (bytes) LC__NEEDS(data, LC_ERR_ARGUMENT);
+    if (lc_tensor_is_error(t))
+        return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_gather: the operation that made this tensor failed");
+    LC_TRY(check_host_bytes(t, bytes, "lc_tensor_gather"));
+    return lc__tensor_gather(t, -1, data);
+}
+
+lc_status lc_item(lc_tensor *t, double *value)
+{
+    lc_view v;
+    lc_status status = LC_OK;
+    if (lc_tensor_is_error(t)) return lc_fail(LC_ERR_ARGUMENT, "lc_item: the operation that made this tensor failed");
+    if (lc__numel(&t->type) != 1) {
+        char text[128];
+        return lc_fail(LC_ERR_ARGUMENT, "lc_item: the tensor has shape %s, not one element%s",
+                       lc__shape_text(&t->type, text, sizeof text), site_text(t).text);
+    }
+    LC_TRY(check_whole(t));
+    LC_TRY(lc__tensor_map(t, LC__READ, &v));
+    switch (t->type.dtype) {
+    case LC_F32:
+        *value = *(const float *)v.data;
+        break;
+    case LC_F64:
+        *value = *(const double *)v.data;
+        break;
+    case LC_I64:
+        *value = (double)*(const int64_t *)v.data;
+        break;
+    case LC_I32:
+        *value = *(const int32_t *)v.data;
+        break;
+    case LC_U8:
+    case LC_BOOL:
+        *value = *(const uint8_t *)v.data;
+        break;
+    default:
+        status = lc_fail(LC_ERR_UNSUPPORTED, "lc_item does not support %s", lc_dtype_name(t->type.dtype));
+        break;
+    }
+    lc__tensor_unmap(t, LC__READ);
+    return status;
+}
