@@ -26,7 +26,7 @@ static const struct {
     {"exposed", bench_exposed,
      "what communication adds to a step of ddp (gpt), between ranks that were started for it"},
     {"link", bench_link, "what a link costs the core that computes, with send and recv alone"},
-    {"record", bench_record, "recording an operation; replaying a node beside its kernel"},
+    {"record", bench_record, "recording an operation; replaying a node next to its kernel"},
     {"first_step", bench_first_step, NULL},
     {"first_step_idx", bench_first_step_idx, NULL},
 };
@@ -62,7 +62,7 @@ static lc_status parse(bench *b, int argc, char **argv)
                   "when exec was called, on the monotonic clock, where somebody knows"),
     };
     lc_option_set set = {"lightc_bench WORK", options, (int)(sizeof options / sizeof options[0]), b};
-    /* The work is no option: parsing starts behind it. */
+    /* The work is no option: parsing starts after it. */
     lc_status s = lc_options_parse(&set, 1, NULL, argc - 1, argv + 1, &b->storage);
     if (b->devices > 1) b->loaded = true;
     if (s == LC_OK && strcmp(b->precision, "32") != 0 && strcmp(b->precision, "32-true") != 0)

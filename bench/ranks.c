@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ddp costs beside steps without communication, for ranks that were started with the variables of
+/* What ddp costs next to steps without communication, for ranks that were started with the variables of
  * docs/launching.md, on whatever link is between them. Steps of each kind take turns in one run, so that all see the
  * same machine, and batches are in memory. */
 #include "bench.h"
@@ -68,7 +68,7 @@ static lc_status step(ranks *r, bool alone)
 
 /* ---- exposed: what communication adds to a step ---- */
 
-/* *seconds: from the barrier before it to the one behind it, so that waiting for the slower rank is in every kind;
+/* *seconds: from the barrier before it to the one after it, so that waiting for the slower rank is in every kind;
  * *waited: how much of it for communication. BEHIND: an all-reduce of as many bytes, which nothing hides. */
 static lc_status timed_step(ranks *r, kind k, double *seconds, double *waited)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's own cost: recording an operation on a plan hit, and replaying a node beside its kernel. */
+/* The engine's own cost: recording an operation on a plan hit, and replaying a node next to its kernel. */
 #include "bench.h"
 #include "models.h"
 

@@ -157,7 +157,7 @@ static lc_status print_sample(gpt *m)
     for (int64_t n = 0; n < m->args.sample; n++) {
         LC_TRY_GOTO(status, done, lc_step_begin(g, (uint64_t)n, 0));
         lc_no_grad_begin();
-        lc_tensor *out = lc_keep(forward(m, ids)); /* [1,T,V]: causal, so what stands behind `at` does not matter */
+        lc_tensor *out = lc_keep(forward(m, ids)); /* [1,T,V]: causal, so what stands after `at` does not matter */
         lc_no_grad_end();
         LC_TRY_GOTO(status, done, lc_step_run(g));
         LC_TRY_GOTO(status, done, lc_tensor_read(out, logits, (size_t)(context * vocabulary) * sizeof *logits));

@@ -3,7 +3,7 @@
  *
  * There is no registry: the operator is a constant that is handed to lc_op_call. The gradient is a second operator with
  * a kernel of its own; a rule may as well be written with the operators there are. beta is a float attribute: it may
- * change every step without planning anew, and the gradient rule passes on its pointer, never its value.
+ * change every step without planning again, and the gradient rule passes on its pointer, never its value.
  *
  * Fits y = sin(3x) with a small network.
  *

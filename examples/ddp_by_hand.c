@@ -63,7 +63,7 @@ typedef struct training {
     lc_optimizer *optimizer;
     lc_tensor **parameters, **gradients; /* [n] */
     int n;
-    float *all; /* room for the elements of all parameters, one behind the other */
+    float *all; /* room for the elements of all parameters, one after the other */
     int64_t n_all, step;
 } training;
 

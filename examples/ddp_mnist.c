@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The smallest training on several ranks: a convolutional network on MNIST or Fashion-MNIST. A rank is a process with
  * the whole model and its share of each batch; after each backward pass gradients are averaged over the ranks, so that
- * all make the same update. The program says nothing of this: it is told by options, and runs on one rank without them.
+ * all make the same update. The program says nothing of this: it is chosen by options; without them it runs on one
+ * rank.
  *
- *   ddp_mnist                                  one rank
- *   ddp_mnist --devices 2 --strategy ddp       two processes of this machine
- *   mpirun -np 4 ddp_mnist                     wherever a launcher puts them (docs/launching.md)
+ *   ddp_mnist one rank
+ *   ddp_mnist --devices 2 --strategy ddp two processes of this machine
+ *   mpirun -np 4 ddp_mnist wherever a launcher puts them (docs/launching.md)
  *
  * On the first of two machines, whose address is A; on the second one the same with --nr 1:
  *

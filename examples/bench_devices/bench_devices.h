@@ -27,7 +27,7 @@ typedef struct setup {
     int devices;
 } setup;
 
-/* Of all measurements of a setup with a batch size. */
+/* Summary of all measurements of a setup with a batch size. */
 typedef struct result {
     int64_t n;
     double speed[MOST_REPEATS];            /* samples a second */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Speed against batch size as SVG: a panel for training, one for inference, and a legend beside them. */
+/* Speed against batch size as SVG: a panel for training, one for inference, and a legend next to them. */
 #include "bench_devices.h"
 
 #include <errno.h>
@@ -91,7 +91,7 @@ static void draw_axes(FILE *f, const panel *p)
 static void draw_setup(FILE *f, const panel *p, int i)
 {
     const char *color = color_of(p->all, i);
-    double shift = (i - (p->all->n_setups - 1) / 2.0) * SHIFT; /* error bars beside each other */
+    double shift = (i - (p->all->n_setups - 1) / 2.0) * SHIFT; /* error bars side by side */
     fprintf(f, "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"%s\"%s points=\"", color, dashes_of(p->all, i));
     for (int j = 0; j < p->all->n_sizes; j++)
         if (p->all->of[p->kind][i][j].n)

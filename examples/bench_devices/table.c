@@ -54,7 +54,7 @@ static losses losses_of(const result *r, const result *one, int devices)
 
 static void print_losses(const results *all, int k)
 {
-    printf("\n%s: where the time of a batch goes, in ms; beside an N-th of one device's (ideal), what is lost\n\n"
+    printf("\n%s: where the time of a batch goes, in ms; next to an N-th of one device's (ideal), what is lost\n\n"
            "| batch | devices |",
            titles[k]);
     for (int p = 0; p < PLACES; p++) printf(" %s |", places[p]);

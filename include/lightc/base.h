@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What every header of lightc needs: visibility, compiler attributes, the call site.
  *
- * What is promised of wrong arguments, for every function of the library (tests/faults/test_misuse.c calls them all):
+ * How every function of the library treats wrong arguments (tests/faults/test_misuse.c calls them all):
  * - A pointer that is NULL is an error, never a crash: a status with a message, or NULL, 0, -1, "" or an error tensor,
- * and lc_error_message says which argument it was. Inside of a step it is an error of the step. Where NULL means
- * something (a default, "none", nothing to free) the function's comment says so; an array of no elements may always be
- * NULL.
+ * and lc_error_message says which argument it was. Inside a step it is an error of the step. If NULL means something (a
+ * default, "none", nothing to free) the function's comment says so; an array of no elements may always be NULL.
  * - Objects of lightc (lc_trainer, lc_tensor, lc_dataset: whatever a function made) know their type. One that was
  * freed, or an object of another type behind a cast, is the same kind of error. A pointer to memory that lightc or the
- * program uses for something else by now cannot always be told from a good one: keep no pointers to what was freed.
+ * program uses for something else by now cannot always be distinguished from a valid one: do not keep pointers to freed
+ * objects.
  * - Structs of the program (lc_module and the layers, lc_transform, lc_sampler, lc_idx, ...): to release one that is
  * zeroed, or has been released, does nothing. To use one is an error that says what initialises it. A struct of the
  * program that is neither zeroed nor initialised must not be released.

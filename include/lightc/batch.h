@@ -17,14 +17,14 @@ typedef struct lc_batch {
     int64_t size; /* samples in it */
     /* Numbers of the samples in their dataset, [size]; NULL: unknown. */
     const int64_t *indices;
-    /* Of a combined loader: the batch of each of its loaders, NULL where one is used up. What stands above is then that
-     * of the first that is there. 0: a batch of one loader. */
+    /* With a combined loader: one batch per loader, NULL when exhausted; the fields above mirror the first non-NULL
+     * one. 0: a batch of one loader. */
     int n_parts;
     const struct lc_batch *const *parts;
-    /* Where a loader is one rank's of several (lc_shard) this is the rank's slice of a global batch, and may be empty:
-     * `size` is 0 then, and global_size is not. */
-    int64_t global_size;   /* samples in the slices of all ranks together; 0: it is no slice, `size` is all. Where
-                            * ranks have such batches, all ranks count alike */
+    /* If a loader belongs to one rank of several (lc_shard) this is the rank's slice of a global batch, and may be
+     * empty: `size` is 0 then, and global_size is not. */
+    int64_t global_size;   /* samples in the slices of all ranks together; 0: not a slice, `size` is all. All ranks then
+                              have the same weight */
     int64_t global_offset; /* of the first sample here among those */
     int64_t first;         /* of the first sample here in the order of its loader's epoch; global_offset further back
                             * the global batch begins. Loaders of a program's own may leave it 0. */
@@ -33,7 +33,7 @@ typedef struct lc_batch {
 
 LC_BEGIN_DECLS
 /* An input tensor: a persistent tensor over memory of the caller, which may be exchanged between steps without planning
- * anew. `data` is dense in `layout`, 64-byte aligned for best speed, and must stay valid while the step runs. */
+ * again. `data` is dense in `layout`, 64-byte aligned for best speed, and must stay valid while the step runs. */
 LC_API lc_status lc_input_new(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, void *data,
                               lc_tensor **out) LC_MUST_USE;
 /* Exchanges the memory (same dtype, rank, layout), and the first dimension: the number of samples. */

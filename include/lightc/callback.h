@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Callbacks: code that runs at the hooks of a run without being part of the model.
  *
- * A callback is (ops, self). Every slot is optional. A slot that is missing costs nothing: the trainer keeps one list
- * per hook of those that have it. Slots return LC_OK, LC_STOP (end the training after this step), LC_SKIP where it says
+ * A callback is (ops, self). Every slot is optional. A missing slot costs nothing: the trainer keeps, per hook, a list
+ * of the callbacks that have it. Slots return LC_OK, LC_STOP (end the training after this step), LC_SKIP where it says
  * so, or an error, which ends the run. The trainer is passed to each; lc_trainer_module gives the model.
  *
- * Those of lightc stand in callbacks.h. To add one: a file in src/callbacks/ with its ops and its constructor (declared
- * there); if options ask for it, a function in defaults.c, and a line in src/builtin.c. */
+ * lightc's own callbacks are in callbacks.h. To add one: a file in src/callbacks/ with its ops and its constructor
+ * (declared there); if options ask for it, a function in defaults.c, and a line in src/builtin.c. */
 #ifndef LIGHTC_CALLBACK_H
 #define LIGHTC_CALLBACK_H
 
@@ -99,15 +99,15 @@ typedef struct lc_callback_ops {
      * holds what was saved; load_state and visit_tensors put the rest in order. Before an evaluation and a save the
      * trainer makes that of a buffer rank 0's, as it does with the buffer. */
     lc_tensor *(*saved_tensor)(void *self, lc_trainer *t, lc_tensor *of);
-    /* Where a fit goes on that was given no checkpoint; NULL: nowhere, it starts anew. */
+    /* The checkpoint from which a fit without ckpt_path continues; NULL: none, it starts from scratch. */
     const char *(*ckpt_path)(void *self, lc_trainer *t);
     /* What it is one of: "ProgressBar", "ModelSummary", ... It takes the place of the trainer's own callback of that
      * kind. NULL: its name. */
     const char *kind;
     /* Checkpoint callbacks: the best checkpoint so far, for ckpt_path=best and what a fit reports at its end; NULL:
-     * none yet. *score: the value that makes it the best; LC_NOT_GIVEN if nothing is monitored. Of several callbacks
-     * the first that has this slot is asked. One that keeps the path in its state as "best_model_path" is found by
-     * other programs, too. */
+     * none yet. *score: the value that makes it the best; LC_NOT_GIVEN if nothing is monitored. With several callbacks
+     * the first that has this slot is asked. If the path is kept in the state as "best_model_path", other programs find
+     * it, too. */
     const char *(*best_path)(void *self, double *score);
     /* Checkpoint callbacks: the directory they write to, for ckpt_path=last; NULL: not known yet. */
     const char *(*dirpath)(void *self);

@@ -12,8 +12,8 @@
 #include <lightc/callback.h>
 #include <lightc/options.h>
 
-/* ModelCheckpoint. Several runs may share dirpath: each takes its names (-v1, -v2, ... where one is taken), and counts
- * and removes only checkpoints of its own training, which a run that goes on from one of them continues
+/* ModelCheckpoint. Several runs may share dirpath: each reserves its names (-v1, -v2, ... if one is taken), and counts
+ * and removes only checkpoints of its own training, which a run resumed from one of them continues
  * (docs/checkpoints.md). */
 typedef struct lc_model_checkpoint_args {
     size_t size;
@@ -81,8 +81,8 @@ typedef struct lc_progress_bar_args {
 LC_DEFAULTS(lc_progress_bar, lc_progress_bar_args, .fd = 2, .refresh_rate = 10)
 typedef enum lc_progress_style { LC_PROGRESS_AUTO = 0, LC_PROGRESS_BAR, LC_PROGRESS_LINES } lc_progress_style;
 
-/* RichProgressBar: a bar for the run, the epoch and what evaluates, and a line of metrics, in colours; the plain
- * progress bar where lines cannot be drawn anew. */
+/* RichProgressBar: a bar each for the run, the epoch and the evaluation, and a line of metrics, in colors; the plain
+ * progress bar if lines cannot be redrawn. */
 typedef struct lc_rich_progress_bar_args {
     size_t size;
     int fd;              /* default 2, stderr */
@@ -121,9 +121,9 @@ typedef struct lc_gradient_accumulation_scheduler_args {
 } lc_gradient_accumulation_scheduler_args;
 LC_DEFAULTS(lc_gradient_accumulation_scheduler, lc_gradient_accumulation_scheduler_args, )
 
-/* WeightAveraging keeps the mean of the weights after each optimizer step beside the model, validates with it, and
- * leaves it in the model at the end. Checkpoints hold the average as their model, and what training goes on with
- * besides. */
+/* WeightAveraging keeps the mean of the weights after each optimizer step next to the model, validates with it, and
+ * leaves it in the model at the end. Checkpoints hold the average as their model, and also the weights that training
+ * continues with. */
 typedef struct lc_weight_averaging_args {
     size_t size;
     bool use_buffers; /* default on: average buffers too (but counters, which are copied) */
@@ -149,7 +149,7 @@ LC_DEFAULTS(lc_ema_weight_averaging, lc_ema_weight_averaging_args, .use_buffers 
 
 /* StochasticWeightAveraging: from an epoch on the learning rate goes to swa_lrs and the mean of the weights at the
  * start of each epoch is kept; at the end of the last epoch it becomes the model's weights, and the statistics of batch
- * norms are computed anew in one pass over the training data. */
+ * norms are recomputed in one pass over the training data. */
 typedef struct lc_stochastic_weight_averaging_args {
     size_t size;
     const double *swa_lrs; /* REQUIRED: one for all groups of the optimizer, or one for each */
@@ -226,12 +226,12 @@ typedef struct lc_sparsity {
     int64_t pruned, total;
 } lc_sparsity;
 
-/* OnExceptionCheckpoint: a run that fails saves its state as dirpath/filename.ckpt, and the next fit that is given no
- * ckpt_path goes on from it; a fit that ends well removes it, if it went on from it or has saved it itself. Where the
- * failing batch had begun to change the state nothing is saved: what cannot be continued exactly is no checkpoint. Of
- * several ranks rank 0 saves, without the others; nothing is saved of which it has only a part: where weights or
- * optimizers are sharded, inside an accumulation window or under manual optimisation (but in deterministic runs), in an
- * epoch over which values have been logged already, and where the train loader has a state. A warning says which it
+/* OnExceptionCheckpoint: a run that fails saves its state as dirpath/filename.ckpt, and the next fit without a
+ * ckpt_path continues from it; a fit that ends well removes it, if it continued from it or saved it itself. If the
+ * failing batch had begun to change the state nothing is saved, since it could not be continued exactly. With several
+ * ranks rank 0 saves, without the others. Nothing is saved if rank 0 has only a part of the state: if weights or
+ * optimizers are sharded, inside an accumulation window or under manual optimization (except in deterministic runs), in
+ * an epoch over which values have been logged already, and if the train loader has a state. A warning says which it
  * was. The same holds for ModelCheckpoint's save_on_exception. */
 typedef struct lc_on_exception_checkpoint_args {
     size_t size;
@@ -311,10 +311,10 @@ typedef struct lc_prediction_writer_args {
 } lc_prediction_writer_args;
 LC_DEFAULTS(lc_prediction_writer, lc_prediction_writer_args, )
 
-/* Notifier: tells a command or a web address when a run or an epoch starts, ends or fails, from a thread of its own.
- * The message is a JSON object with event ("run_start", "run_end", "run_failed", "epoch_start", "epoch_end"), stage,
- * model, run_dir, host, pid, epoch, global_step, seconds, message (of a failure) and metrics. A delivery that fails is
- * a warning, once. */
+/* Notifier: notifies a command or a web address when a run or an epoch starts, ends or fails, from its own thread. The
+ * message is a JSON object with event ("run_start", "run_end", "run_failed", "epoch_start", "epoch_end"), stage, model,
+ * run_dir, host, pid, epoch, global_step, seconds, message (of a failure) and metrics. A delivery that fails is a
+ * warning, once. */
 enum {
     LC_NOTIFY_RUN_START = 1,
     LC_NOTIFY_RUN_END = 2,
@@ -441,7 +441,7 @@ LC_API lc_status lc_finetuning_unfreeze_with(lc_module *part, lc_optimizer *opt,
                                              const lc_unfreeze_args *args) LC_MUST_USE;
 LC_API lc_status lc_backbone_finetuning_new(const lc_backbone_finetuning_args *args, lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_model_pruning_new(const lc_model_pruning_args *args, lc_callback *out) LC_MUST_USE;
-/* Of parameter i of those that are pruned, or of all together (-1). LC_ERR_NOT_FOUND if there is no such. */
+/* Sparsity of the i-th pruned parameter, or of all together (-1). LC_ERR_NOT_FOUND if there is none. */
 LC_API lc_status lc_model_pruning_sparsity(const lc_callback *cb, int i, lc_sparsity *out) LC_MUST_USE;
 LC_API lc_status lc_on_exception_checkpoint_new(const lc_on_exception_checkpoint_args *args,
                                                 lc_callback *out) LC_MUST_USE;

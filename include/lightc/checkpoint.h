@@ -3,8 +3,9 @@
  *
  * A checkpoint is a directory, "epoch=4-step=10.ckpt": model.safetensors, optimizer.safetensors, tensors.safetensors
  * (what else is tensors: accumulated gradients, metric sums; only if there are any), state.json and manifest.json,
- * which holds the size and the CRC-32C of every other file. It is written beside its place, made durable, read back and
- * only then renamed, so that a name that exists is a whole checkpoint whatever happens to the process or the machine.
+ * which holds the size and the CRC-32C of every other file. It is written under a temporary name, made durable, read
+ * back and only then renamed, so a name that exists is a complete checkpoint whatever happens to the process or the
+ * machine.
  *
  * One thread at a time uses a writer. Readers may be anywhere. */
 #ifndef LIGHTC_CHECKPOINT_H
@@ -60,15 +61,14 @@ LC_API lc_state *lc_ckpt_state(lc_ckpt_writer *w);
 /* As soon as the checkpoint that was begun (if none was: that was committed last) is safe, the background thread makes
  * `link` ("DIR/last.ckpt") a symbolic link to it; if it is not saved, nothing happens. `link` must be in the
  * checkpoint's directory (LC_ERR_ARGUMENT). If asked for before lc_ckpt_commit, errors of linking come with its result.
- * A checkpoint that has the link's name is removed. LC_ERR_STATE: there is no checkpoint. */
+ * A checkpoint with the link's name is removed. LC_ERR_STATE: no checkpoint was begun or committed. */
 LC_API lc_status lc_ckpt_then_link(lc_ckpt_writer *w, const char *link) LC_MUST_USE;
 /* In the same way removes an older checkpoint. What goes wrong with that is not part of the result. */
 LC_API lc_status lc_ckpt_then_remove(lc_ckpt_writer *w, const char *path) LC_MUST_USE;
 /* Takes the snapshot. With `wait` it returns when the checkpoint is durable, read back and under its name; otherwise a
  * thread does that and the result comes from the next lc_ckpt_wait or lc_ckpt_begin. A checkpoint at that path is
- * replaced (the old one is removed, in the background, after the new one has its name). A file, a directory that is no
- * checkpoint, or one with any entry that is not the checkpoint's own is left alone, and is an error that names it
- * (LC_ERR_STATE). */
+ * replaced (the old one is removed, in the background, after the new one has its name). A file, a directory that is not
+ * a checkpoint, or one with any foreign entry is left unchanged, and is an error that names it (LC_ERR_STATE). */
 LC_API lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait) LC_MUST_USE;
 /* Waits for the checkpoint in flight and returns its result (once); LC_OK if there is none. */
 LC_API lc_status lc_ckpt_wait(lc_ckpt_writer *w) LC_MUST_USE;
@@ -109,9 +109,8 @@ LC_API lc_status lc_checkpoint_link(const char *link, const char *path) LC_MUST_
  * directory without a manifest.json of lightc. LC_ERR_STATE: it holds an entry that its manifest does not list, which
  * the error names. Then nothing is removed. */
 LC_API lc_status lc_checkpoint_remove(const char *path) LC_MUST_USE;
-/* Removes what dead processes left behind in `dir`: half-written and half-removed checkpoints, in directories of
- * lightc's own names that it has marked, and that hold nothing else. lc_ckpt_commit does it first; reading never does.
- */
+/* Removes leftovers of dead processes in `dir`: half-written and half-removed checkpoints, in directories of lightc's
+ * own names that it has marked, and that hold nothing else. lc_ckpt_commit does it first; reading never does. */
 LC_API lc_status lc_checkpoint_clean(const char *dir) LC_MUST_USE;
 
 LC_END_DECLS

@@ -10,11 +10,11 @@
  *     ... compute, with lc_comm_progress(comm) now and then ...
  *     LC_TRY(lc_comm_wait(r));
  *
- * Bytes move inside of lc_comm_progress, lc_comm_poll and lc_comm_wait, on the thread that calls them. Over TCP, where
- * rare calls would leave the link idle, lc_comm_progress hands what runs over to a thread of the communicator, which
- * sleeps but when something moves. A communicator, with the groups split from it, belongs to one thread of the program
- * at a time, and stays with it while calls run; who waits in one moves on what runs on all of these. Memory that a call
- * was given is the call's until it is done.
+ * Bytes move inside lc_comm_progress, lc_comm_poll and lc_comm_wait, on the thread that calls them. Over TCP, where
+ * rare calls would leave the link idle, lc_comm_progress hands running calls over to a thread of the communicator,
+ * which sleeps unless data moves. A communicator, with the groups split from it, belongs to one thread of the program
+ * at a time, and stays with it while calls run; waiting on one makes progress on all of them. Memory that a call was
+ * given is the call's until it is done.
  *
  * Sums have defined bits: contributions are combined on one balanced tree over the ranks in their order,
  * ((0+1)+(2+3))+((4+5)+6), whatever the backend. f16 and bf16 are combined in f32 and rounded once. This holds over MPI
@@ -86,9 +86,8 @@ typedef struct lc_comm_stats {
 } lc_comm_stats;
 
 /* ---- what a backend does ----
- * All slots are called by the thread that the communicator belongs to, but for `abort` (any thread). Where there is
- * `sleep`, a thread of the communicator calls that, and `start`, `poll` and `stats` as well; never two at the same
- * time. */
+ * All slots are called by the thread that owns the communicator, except `abort` (any thread). If there is `sleep`, a
+ * thread of the communicator calls it, and `start`, `poll` and `stats` as well; never two at the same time. */
 typedef struct lc_comm_ops {
     size_t size; /* LC_COMM_OPS_INIT(name) */
     const char *name;
@@ -108,15 +107,15 @@ typedef struct lc_comm_ops {
     /* A rank waits, and its call is not done: spin, or sleep until something may move, at most so long. Default: gives
      * the processor away. */
     void (*idle)(void *self, int microseconds);
-    /* Ends what runs on all ranks: their polls fail, with `why` where that can be told. From any thread. */
+    /* Ends what runs on all ranks: their polls fail, with `why` if it can be passed on. From any thread. */
     void (*abort)(void *self, const char *why);
     /* Corrects what is counted of calls (`sent`), and fills in what only a backend knows (`sent_across`). */
     void (*stats)(void *self, lc_comm_stats *io);
-    /* As idle, from a thread that is not the rank's and must not spin: sleeps until something may move, at most so
-     * long. `hurry`: the rank waits. Where it computes, on the core that the thread wakes up on, what comes may gather:
-     * returns for how many microseconds, which the thread rests if the rank does not begin to wait; else 0. A backend
-     * that has it is given a thread, which moves bytes from lc_comm_progress on until all calls are done, so that they
-     * go on while the rank computes. Calls of the backend never overlap, but with this one: `abort`. */
+    /* As idle, from a thread that is not the rank's and must not spin: sleeps until data may move, at most that long.
+     * `hurry`: the rank waits. While the rank computes, perhaps on the core that the thread would wake up on, incoming
+     * data may accumulate: returns for how many microseconds the thread should rest unless the rank begins to wait;
+     * else 0. A backend with this slot gets a thread, which moves bytes from lc_comm_progress on until all calls are
+     * done, so that they progress while the rank computes. Calls of the backend never overlap, except `abort`. */
     int (*sleep)(void *self, int microseconds, bool hurry);
     /* `bytes` bytes at `data`, which are the file `fd` mapped (-1: this rank has no such file), may be read and written
      * by other ranks while calls on data in them run, so that these need no copies; what cannot be done is left.
@@ -124,9 +123,9 @@ typedef struct lc_comm_ops {
     lc_status (*expose)(void *self, void *data, size_t bytes, int fd);
     /* No longer, if it was; as often as it was exposed. `data` is the mapping of `fd` till then. */
     void (*conceal)(void *self, const void *data);
-    /* A number that changes whenever bytes of a call move. From any thread. Where all ranks of a run wait in calls and
-     * none of these numbers changes for long, they wait for each other, and the run ends; of a backend without it that
-     * is never said. */
+    /* A number that changes whenever bytes of a call move. From any thread. If all ranks of a run wait in calls and
+     * none of these numbers changes for long, they wait for each other, and the run ends; with a backend without it
+     * this is never detected. */
     uint64_t (*moved)(void *self);
 } lc_comm_ops;
 
@@ -137,7 +136,7 @@ typedef struct lc_comm_ops {
 typedef struct lc_meeting {
     lc_status (*all_gather)(void *ctx, const void *mine, void *all, size_t bytes);
     void *ctx;
-    /* OPTIONAL: an error when there is no use in waiting for the others any more. Asked several times a second while
+    /* OPTIONAL: an error if waiting for the others has become pointless. Called several times a second while
      * connections are made. */
     lc_status (*check)(void *ctx);
 } lc_meeting;
@@ -150,36 +149,36 @@ LC_BEGIN_DECLS
 LC_API lc_status lc_comm_self(lc_comm **out) LC_MUST_USE;
 /* `size` ranks in this process: out[i] is for the thread that is rank i. */
 LC_API lc_status lc_comm_threads(int size, lc_comm **out) LC_MUST_USE;
-/* Ranks that are processes of this host, through memory they share; `meeting` is needed during the call alone.
+/* Ranks that are processes of this host, through memory they share; `meeting` is needed only during the call.
  * Collective. */
 LC_API lc_status lc_comm_shm(int rank, int size, const lc_meeting *meeting, lc_comm **out) LC_MUST_USE;
 /* Ranks anywhere, over TCP. `address`: of this host, as the other ranks reach it; NULL: loopback. `meeting` as above;
- * who reads what ranks tell each other there can join them. Collective. */
+ * anyone who reads its data can join the ranks. Collective. */
 LC_API lc_status lc_comm_tcp(const char *address, int rank, int size, const lc_meeting *meeting,
                              lc_comm **out) LC_MUST_USE;
 /* Ranks on several hosts: through shared memory between those that give the same `host` (any number), over TCP between
- * others. Where each host has as many ranks, one host's behind the other's, all_reduce, reduce_scatter, all_gather and
- * broadcast send each byte to another host once instead of once for each rank (reductions: if that many is a power of
- * two, and not of f16 and bf16). `address` and `meeting` as above. Collective. */
+ * others. If each host has the same number of ranks, with consecutive numbers, all_reduce, reduce_scatter, all_gather
+ * and broadcast send each byte to another host once instead of once for each rank (reductions: if that many is a power
+ * of two, and not of f16 and bf16). `address` and `meeting` as above. Collective. */
 LC_API lc_status lc_comm_shm_tcp(const char *address, int host, int rank, int size, const lc_meeting *meeting,
                                  lc_comm **out) LC_MUST_USE;
-/* All processes that mpirun started, over MPI. Opens the plug-in liblightc_mpi, from LIGHTC_MPI_PLUGIN, from beside
- * this library, or from where libraries are looked for; LC_ERR_UNSUPPORTED says what to do where there is none. What
- * else there is to know: <lightc/comm_mpi.h>. Collective. */
+/* All processes that mpirun started, over MPI. Opens the plug-in liblightc_mpi, from LIGHTC_MPI_PLUGIN, from next to
+ * this library, or from the library path; LC_ERR_UNSUPPORTED says what to do if there is none. See also
+ * <lightc/comm_mpi.h>. Collective. */
 LC_API lc_status lc_comm_mpi(lc_comm **out) LC_MUST_USE;
 /* As lc_comm_shm_tcp, but with send and receive of `far` between hosts, which is over MPI; it is taken over, also when
  * that fails, and its ranks are these. Collective. */
 LC_API lc_status lc_comm_shm_over(lc_comm *far, int host, const lc_meeting *meeting, lc_comm **out) LC_MUST_USE;
 /* Rank `rank` of `size` which do not exist: calls complete at once and change nothing but the stats. For planning. It
- * cannot be split, since nobody knows what the other ranks would say: LC_ERR_UNSUPPORTED, and it stays as it is. */
+ * cannot be split, since the colors of the other ranks are unknown: LC_ERR_UNSUPPORTED, and it stays as it is. */
 LC_API lc_status lc_comm_fake(int rank, int size, lc_comm **out) LC_MUST_USE;
-/* All ranks of this run, over what reaches them fastest, for programs without a trainer. Who this process is, and where
- * the ranks meet, is found in the environment that `lightc launch`, mpirun, srun or torchrun made, or a first process
- * that lc_trainer_options_parse told to start ranks (docs/launching.md); with none of them it is the only rank. Every
- * call, and a trainer with the strategy ddp, has the same communicator: do not use it while a trainer runs, and do not
- * communicate from two threads. A process that ends with status 0 on the thread that joined, without lc_comm_free,
- * leaves as if it had called it; one that ends in any other way has failed, and the others learn it. An error says what
- * is missing, or which ranks did not come within 300 seconds. Collective. */
+/* All ranks of this run, over what reaches them fastest, for programs without a trainer. The number of this process,
+ * and the meeting place of the ranks, come from the environment made by `lightc launch`, mpirun, srun or torchrun, or
+ * by a first process that started ranks in lc_trainer_options_parse (docs/launching.md); with none of them it is the
+ * only rank. Every call, and a trainer with the strategy ddp, has the same communicator: do not use it while a trainer
+ * runs, and do not communicate from two threads. A process that ends with status 0 on the thread that joined, without
+ * lc_comm_free, leaves as if it had called it; one that ends in any other way has failed, and the others are notified.
+ * An error says what is missing, or which ranks did not join within 300 seconds. Collective. */
 LC_API lc_status lc_comm_world(lc_comm **out) LC_MUST_USE;
 /* A backend of the program's own. Takes `self` over, also when it fails. */
 LC_API lc_status lc_comm_new(const lc_comm_ops *ops, void *self, int rank, int size, lc_comm **out) LC_MUST_USE;
@@ -193,11 +192,11 @@ LC_API lc_status lc_comm_split(lc_comm *comm, int color, int key, lc_comm **out)
  * all ranks have come so far, or when the run has ended. */
 LC_API void lc_comm_free(lc_comm *comm);
 
-/* Zeros, on a page's boundary. Where the ranks are processes of one host and nothing keeps them from each other's
- * memory, an all_reduce in place (in == out) of 16 KiB and more that lies in it on all of them needs no copies, and is
- * several times as fast; elsewhere, and beyond the first few pieces of it, it is memory like any other. Behind an error
- * of `comm` other ranks may still write to it until it is freed. Collective, with as many bytes on all ranks; nothing
- * else may run on `comm`. An error if a rank has not so much. */
+/* Zeros, on a page's boundary. If the ranks are processes of one host that can access each other's memory, an
+ * all_reduce in place (in == out) of 16 KiB and more that is in it on all of them needs no copies, and is several times
+ * as fast; otherwise, and beyond the first few pieces of it, it is ordinary memory. After an error of `comm` other
+ * ranks may still write to it until it is freed. Collective, with the same size on all ranks; nothing else may run on
+ * `comm`. Fails if any rank cannot allocate it. */
 LC_API lc_status lc_comm_alloc_mem(lc_comm *comm, size_t bytes, void **out) LC_MUST_USE;
 /* When no call uses it, and before lc_comm_free, which else frees it. Not collective. NULL is fine. */
 LC_API void lc_comm_free_mem(lc_comm *comm, void *data);
@@ -205,8 +204,8 @@ LC_API void lc_comm_free_mem(lc_comm *comm, void *data);
 LC_API int lc_comm_rank(const lc_comm *comm);
 LC_API int lc_comm_size(const lc_comm *comm);
 LC_API const char *lc_comm_name(const lc_comm *comm); /* of the backend: "shm"; static */
-/* Of this rank's calls alone, and without those of groups that were split from it. Not collective; from the thread that
- * the communicator belongs to. */
+/* Only of this rank's calls, without those of groups that were split from it. Not collective; from the thread that the
+ * communicator belongs to. */
 LC_API void lc_comm_get_stats(const lc_comm *comm, lc_comm_stats *out);
 LC_API const char *lc_collective_name(lc_collective op); /* "all_reduce"; static */
 

@@ -2,13 +2,13 @@
 /* Data: datasets, transforms, samplers and the loader that makes batches of them.
  *
  * A dataset knows how many samples it has, what a sample consists of (a list of named fields, each with a dtype and a
- * shape), and writes sample i, in its final dtype and layout, straight into the slot of a batch. The loader decides
- * the order (a sampler), gathers batches (on the calling thread, or on worker threads ahead of time) into buffers it
- * uses again, and hands them out as lc_batch.
+ * shape), and writes sample i, in its final dtype and layout, straight into the slot of a batch. The loader decides the
+ * order (a sampler), gathers batches (on the calling thread, or on worker threads ahead of time) into buffers that it
+ * reuses, and hands them out as lc_batch.
  *
  * Two rules make runs repeatable:
- * - the order of an epoch depends on (seed, epoch) alone, never on the number of workers;
- * - what is random in a sample (crops, flips) depends on the sample's key alone, which is a function of (seed, epoch,
+ * - the order of an epoch depends only on (seed, epoch), never on the number of workers;
+ * - what is random in a sample (crops, flips) depends only on the sample's key, which is a function of (seed, epoch,
  *   index). Nothing here has hidden random state, so a position in the data is two numbers: epoch and batch.
  *
  * Ownership: datasets are reference counted; a dataset made of others (subset, concat, ...) holds references of its
@@ -62,8 +62,8 @@ typedef struct lc_dataset_ops {
      * thread, 64-byte aligned, NULL if 0. Must not allocate in the long run. */
     lc_status (*get)(void *self, int64_t index, uint64_t key, void *const *out, void *scratch);
     /* ---- OPTIONAL ---- */
-    /* Writes `n` samples one behind the other: sample j of field f at out[f] + j * lc_field_bytes. Default: get, n
-     * times. This is also where a program collates in its own way. */
+    /* Writes `n` samples one after the other: sample j of field f at out[f] + j * lc_field_bytes. Default: get, n
+     * times. A program with its own way to collate overrides this. */
     lc_status (*get_many)(void *self, int n, const int64_t *indices, const uint64_t *keys, void *const *out,
                           void *scratch);
     /* Bytes of scratch memory that get and get_many want. Default: 0. */
@@ -87,13 +87,13 @@ LC_API lc_status lc_dataset_get(lc_dataset *d, int64_t index, uint64_t key, void
                                 void *scratch) LC_MUST_USE;
 LC_API lc_status lc_dataset_get_many(lc_dataset *d, int n, const int64_t *indices, const uint64_t *keys,
                                      void *const *out, void *scratch) LC_MUST_USE;
-/* A sample for people who want one sample and no thoughts about scratch memory: allocates what it needs. */
+/* Convenience: reads one sample and allocates its own scratch memory. */
 LC_API lc_status lc_dataset_read(lc_dataset *d, int64_t index, uint64_t key, void *const *out) LC_MUST_USE;
 
 /* ---- arrays in memory ---- */
 
-/* One field over an array of samples in memory, one behind the other in the field's layout. u8, i32 and i64 arrays may
- * be converted on the way into the batch (see `to`), so that images stay small in memory. */
+/* One field over an array of samples in memory, contiguous in the field's layout. u8, i32 and i64 arrays may be
+ * converted on the way into the batch (see `to`), so that images stay small in memory. */
 typedef struct lc_array {
     lc_field field; /* name, dtype (as in memory), layout, shape */
     const void *data;
@@ -165,10 +165,10 @@ LC_API lc_status lc_text_windows(lc_text *t, int64_t begin, int64_t end, int64_t
 
 /* The samples `indices` (copied) of `d`. */
 LC_API lc_status lc_dataset_subset(lc_dataset *d, const int64_t *indices, int64_t n, lc_dataset **out) LC_MUST_USE;
-/* Cuts `d` at random (by `seed` alone) into `n` parts of `sizes`, which must add up to its length. */
+/* Cuts `d` at random (depending only on `seed`) into `n` parts of `sizes`, which must add up to its length. */
 LC_API lc_status lc_dataset_split(lc_dataset *d, uint64_t seed, int n, const int64_t *sizes,
                                   lc_dataset **out) LC_MUST_USE;
-/* One behind the other; the fields must be the same. */
+/* Concatenated; the fields must be the same. */
 LC_API lc_status lc_dataset_concat(lc_dataset *const *parts, int n, lc_dataset **out) LC_MUST_USE;
 
 /* ================================================ transforms ================================================== */
@@ -244,17 +244,17 @@ typedef struct lc_sampler {
 LC_API void lc_sampler_release(lc_sampler *s);
 LC_API lc_status lc_sampler_sequential(int64_t n, lc_sampler *out) LC_MUST_USE;
 LC_API lc_status lc_sampler_random(int64_t n, uint64_t seed, lc_sampler *out) LC_MUST_USE;
-/* The permutation that lc_sampler_random and `shuffle` use: of 0..n-1, from (seed, epoch) alone. */
+/* The permutation that lc_sampler_random and `shuffle` use: of 0..n-1, a function of (seed, epoch). */
 LC_API void lc_random_permutation(uint64_t seed, int64_t epoch, int64_t n, int64_t *out);
 
 /* ================================================== shards ==================================================== */
 
-/* Which rank's part of the data a loader gives. The batch_size of a loader is that of one rank; together the ranks have
- * a *global batch*. Global batch b of an epoch is what batch b of one process would be whose loader had the size of the
- * global batch: the same samples in the same order, for that order is a matter of (seed, epoch) alone. It is cut into
- * one share a rank, without gaps or overlaps, in the order of ranks, and as evenly as possible. So ranks have equally
- * many batches and, in training and in evaluation, every sample is seen exactly once; nothing is repeated to make
- * shares equal. In the last global batch of an epoch shares may differ by a sample, and are empty on some ranks where
+/* The rank whose share of the data a loader gives. The batch_size of a loader is that of one rank; together the ranks
+ * have a *global batch*. Global batch b of an epoch equals batch b of a single process whose loader has the size of the
+ * global batch: the same samples in the same order, since the order depends only on (seed, epoch). It is cut into one
+ * share a rank, without gaps or overlaps, in the order of ranks, and as evenly as possible. So all ranks have the same
+ * number of batches and, in training and in evaluation, every sample is seen exactly once; nothing is repeated to make
+ * shares equal. In the last global batch of an epoch shares may differ by a sample, and are empty on some ranks if
  * there are fewer samples than ranks; drop_last drops that batch on all ranks. */
 typedef struct lc_shard {
     int rank, size; /* this one of how many */
@@ -295,8 +295,8 @@ typedef struct lc_dataloader_ops {
     /* The epoch is over, perhaps early. */
     void (*end)(void *self);
     /* State beyond (epoch, batch): stored in checkpoints. *size is in: the room in `data` (0 with data NULL asks for
-     * the size), out: the bytes. Each rank gets its own back; where they differ, the run goes on with as many ranks
-     * alone. */
+     * the size), out: the bytes. Each rank gets its own back; if they differ, the run can only continue with the same
+     * number of ranks. */
     lc_status (*save)(void *self, void *data, size_t *size);
     lc_status (*load)(void *self, const void *data, size_t size);
     /* Samples in a full batch, as the loader was made, whatever it gives of them since shard; 0: unknown (the
@@ -306,19 +306,19 @@ typedef struct lc_dataloader_ops {
     /* From the next epoch on samples come in the order of the dataset (on), or as before; whether that is another order
      * than the loader's own. For overfit_batches. */
     bool (*sequential)(void *self, bool on);
-    /* From now on `fn` is told of what the loader's threads do (LC_SPAN_LOADER), from them; NULL: no longer. Called
-     * when no epoch runs. */
+    /* From now on the loader's threads call `fn` with what they do (LC_SPAN_LOADER); NULL: no longer. Called when no
+     * epoch runs. */
     void (*observe)(void *self, lc_span_fn *fn, void *ctx);
-    /* From the next epoch on the loader gives this rank's slices alone: as many batches on every rank, empty ones
-     * included (lc_batch.size 0), each with its global_size and global_offset. One rank of one takes that back. `shard`
+    /* From the next epoch on the loader gives only this rank's slices: the same number of batches on every rank, empty
+     * ones included (lc_batch.size 0), each with its global_size and global_offset. Rank 0 of 1 undoes that. `shard`
      * has no defaults left in it. Called when no epoch runs. Default: the loader can only give all. */
     lc_status (*shard)(void *self, const lc_shard *shard);
     /* What all ranks must have in common, so that each sees its part of the same data, in a line of text: "96 samples
      * of 'mnist' in batches of 4, random (seed 1)". As snprintf. Default: nothing. */
     int (*describe)(void *self, int64_t epoch, char *text, size_t size);
-    /* Where the loader gives one rank's slices: samples [begin, begin + n) of the global batch that next gave a slice
-     * of, in place of that slice, with its global_size, and global_offset = begin. For a combined loader, whose parts
-     * are cut in the same proportions. Default: it cannot. */
+    /* If the loader gives one rank's slices: samples [begin, begin + n) of the global batch that next gave a slice of,
+     * in place of that slice, with its global_size, and global_offset = begin. For a combined loader, whose parts are
+     * cut in the same proportions. Default: it cannot. */
     lc_status (*cut)(void *self, int64_t begin, int64_t n, lc_batch **out);
     /* Every rank's loader gives other samples by itself (a stream of its own, as Lightning's IterableDataset): the
      * trainer leaves it as it is, and shares the program's other loaders out. In place of `shard`. */
@@ -347,7 +347,7 @@ LC_DEFAULTS(lc_dataloader, lc_dataloader_args, .batch_size = 1, .prefetch = 2)
 LC_API lc_status lc_dataloader_new_with(lc_dataloader **out, const lc_dataloader_args *args) LC_MUST_USE;
 /* How several loaders become one. */
 typedef enum lc_combine {
-    LC_MAX_SIZE_CYCLE = 0, /* until each has ended once; those that end earlier begin anew */
+    LC_MAX_SIZE_CYCLE = 0, /* until each has ended once; those that end earlier restart */
     LC_MIN_SIZE,           /* until the first ends */
     LC_MAX_SIZE,           /* until all have ended; the part of one that has ended is NULL */
     LC_SEQUENTIAL,         /* one after the other: plain batches, without parts */
@@ -355,11 +355,11 @@ typedef enum lc_combine {
 /* A loader whose batches have one part of each loader (lc_batch.parts). Takes the loaders over, also when it fails.
  *
  * With several ranks (lc_dataloader_shard) a rank has the same share of all parts, so that a sum of means over parts is
- * that of the whole batch: of 12 and 8 samples three ranks get 3 and 2, 3 and 2, 6 and 4. Where one part has fewer
- * samples than there are ranks, some ranks get nothing of any part. Where all have enough, but no common divisor that
- * is as large as the number of ranks (16 and 7, two ranks), each part is cut by itself, as evenly as possible: then
- * samples do not all count the same, and the trainer warns of it. In pieces (lc_shard.pieces) every part is cut as the
- * first one is, in proportion. */
+ * that of the whole batch: of 12 and 8 samples three ranks get 3 and 2, 3 and 2, 6 and 4. If one part has fewer samples
+ * than there are ranks, some ranks get nothing of any part. If all have enough, but no common divisor as large as the
+ * number of ranks (16 and 7, two ranks), each part is cut by itself, as evenly as possible: then samples do not all
+ * count the same, and the trainer warns of it. In pieces (lc_shard.pieces) every part is cut as the first one is, in
+ * proportion. */
 LC_API lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *loaders,
                                         lc_dataloader **out) LC_MUST_USE;
 
@@ -378,8 +378,8 @@ LC_API int64_t lc_dataloader_length(lc_dataloader *l, int64_t epoch); /* batches
 /* The batch_size it was made with; 0: unknown. With a shard, a full global batch has shard->batches times as many
  * samples, of which this rank's slice may be larger or smaller. */
 LC_API int64_t lc_dataloader_batch_size(const lc_dataloader *l);
-/* Where the run stands: the epoch, and how many of its batches were handed out (not how many were prefetched). Given to
- * begin, the run continues behind them. */
+/* The position of the run: the epoch, and how many of its batches were handed out (not how many were prefetched).
+ * Passed to begin, the run continues after them. */
 LC_API void lc_dataloader_cursor(const lc_dataloader *l, int64_t *epoch, int64_t *batches);
 /* State beyond the cursor (see lc_dataloader_ops.save); *size = 0 where there is none. */
 LC_API lc_status lc_dataloader_save(lc_dataloader *l, void *data, size_t *size) LC_MUST_USE;
@@ -388,9 +388,9 @@ LC_API lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t s
 LC_API bool lc_dataloader_sequential(lc_dataloader *l, bool on);
 /* From the next epoch on `l` gives one rank's slices of its batches; an epoch that runs is ended. All ranks do the same
  * with loaders made in the same way. NULL: one rank, which has all. Resuming at batch k, with whatever number of ranks,
- * goes on behind global batch k - 1 where the global batch has the same size. With several ranks the trainer does this
- * by itself (use_distributed_sampler). An error, which leaves the loader as it was, for one of a program's own that has
- * no ops->shard, also within a combined loader. */
+ * continues after global batch k - 1 if the global batch has the same size. With several ranks the trainer does this by
+ * itself (use_distributed_sampler). An error, which leaves the loader as it was, for one of a program's own that has no
+ * ops->shard, also within a combined loader. */
 LC_API lc_status lc_dataloader_shard(lc_dataloader *l, const lc_shard *shard) LC_MUST_USE;
 /* See lc_dataloader_ops.describe. The trainer compares it over the ranks at the start. */
 LC_API int lc_dataloader_describe(lc_dataloader *l, int64_t epoch, char *text, size_t size);

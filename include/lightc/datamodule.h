@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Datamodules: everything about the data of a run in one object, apart from the model.
  *
- * A datamodule is (ops, self), given to a run in lc_run_args.datamodule; it stays the program's and outlives the run.
- * Every slot is optional. Where a datamodule is given, all loaders of the run are its: the module's are not asked. In
- * prepare_data, setup, teardown and on_exception it comes before callbacks and module, but for on_exception, where
- * callbacks come first. All hooks run on the training thread. */
+ * A datamodule is (ops, self), given to a run in lc_run_args.datamodule; it belongs to the program and outlives the
+ * run. Every slot is optional. If a datamodule is given, all loaders of the run are its own: the module's are not used.
+ * In prepare_data, setup and teardown it comes before callbacks and module; in on_exception callbacks come first. All
+ * hooks run on the training thread. */
 #ifndef LIGHTC_DATAMODULE_H
 #define LIGHTC_DATAMODULE_H
 
@@ -38,8 +38,8 @@ typedef struct lc_datamodule_ops {
     lc_status (*on_exception)(void *self, lc_trainer *t, lc_status status, const char *message);
     lc_status (*teardown)(void *self, lc_trainer *t, lc_stage stage);
     void (*free)(void *self); /* lc_datamodule_release */
-    /* The datamodule's hyperparameters, which live as long as it: saved with checkpoints and handed to the loggers
-     * beside the module's (a name with another value there is an error); BatchSizeFinder looks here too. */
+    /* The datamodule's hyperparameters, which live as long as it: saved with checkpoints and passed to the loggers
+     * along with the module's (a name with another value there is an error); BatchSizeFinder looks here too. */
     lc_option_set (*hyperparameters)(void *self);
 } lc_datamodule_ops;
 

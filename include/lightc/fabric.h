@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fabric: devices, ranks, precision, loggers and checkpoints for programs that write their loop themselves.
  *
- * It knows no epochs, hooks or callbacks: the loop is the program's. What the trainer does for a step stands
- * here call by call (Lightning's Fabric; docs/from-lightning.md has the names side by side):
+ * It knows no epochs, hooks or callbacks: the loop is the program's. What the trainer does for a step is done here call
+ * by call (Lightning's Fabric; docs/from-lightning.md has the names side by side):
  *
- *     lc_fabric_new(&f, .seed = 1);                                  Fabric(...), launch()
- *     lc_fabric_setup(f, &m.base, &opt, 1);                          setup(model, optimizer)
+ *     lc_fabric_new(&f, .seed = 1); Fabric(...), launch()
+ *     lc_fabric_setup(f, &m.base, &opt, 1); setup(model, optimizer)
  *     while (next(loader, &batch)) {
  *         lc_fabric_begin(f);
  *         lc_tensor *loss = lc_mse_loss(forward(&m, batch->x), batch->y);
- *         lc_fabric_zero_grad(f);                                    optimizer.zero_grad()
- *         lc_fabric_backward(f, loss);                               backward(loss)
- *         lc_fabric_clip_gradients(f, opt, .max_norm = 1);           clip_gradients(model, optimizer, max_norm=1)
- *         lc_fabric_step(f, opt);                                    optimizer.step()
- *         status = lc_fabric_end(f);                                 here it all runs
- *         ... lc_fabric_log(f, "loss", value, -1);                   log("loss", value)
+ *         lc_fabric_zero_grad(f); optimizer.zero_grad()
+ *         lc_fabric_backward(f, loss); backward(loss)
+ *         lc_fabric_clip_gradients(f, opt, .max_norm = 1); clip_gradients(model, optimizer, max_norm=1)
+ *         lc_fabric_step(f, opt); optimizer.step()
+ *         status = lc_fabric_end(f); here it all runs
+ *         ... lc_fabric_log(f, "loss", value, -1); log("loss", value)
  *     }
  *
  * Between begin and end operations are recorded, as in training_step. Errors in between are kept: calls after the first
- * error do nothing, and lc_fabric_end returns it. Programs that want hooks and callbacks around a loop of their own use
+ * error do nothing, and lc_fabric_end returns it. Programs that want hooks and callbacks around their own loop use
  * lc_trainer_begin and lc_trainer_step. */
 #ifndef LIGHTC_FABRIC_H
 #define LIGHTC_FABRIC_H
@@ -67,9 +67,9 @@ LC_DEFAULTS(lc_clip, lc_clip_args, .clip_val = LC_NOT_GIVEN, .max_norm = LC_NOT_
 
 LC_BEGIN_DECLS
 
-/* Errors: those of lc_fabric_save are the same on all ranks, if one of them fails. Any other may be
- * one rank's alone, which must then leave (return lc_exit_status(status) from main): the others learn of it with their
- * next collective call, as LC_ERR_PEER, and do not wait for it. */
+/* Errors: those of lc_fabric_save are the same on all ranks, if one of them fails. Any other may occur on one rank
+ * only, which must then exit (return lc_exit_status(status) from main): the others get LC_ERR_PEER from their next
+ * collective call, and do not wait for it. */
 
 /* Makes the processes of the strategy; every rank returns from it. The process that has started them gets LC_STOP, with
  * *out NULL, when they have ended (docs/launching.md). */
@@ -92,12 +92,12 @@ LC_API lc_status lc_fabric_begin(lc_fabric *f) LC_MUST_USE;
  * values of one element can still be read, and with several optimizers all can be used; others need lc_keep. */
 LC_API void lc_fabric_backward_at(lc_fabric *f, lc_tensor *loss, lc_site site);
 #define lc_fabric_backward(f, loss) lc_fabric_backward_at(f, loss, LC_HERE)
-/* The next backward starts gradients anew; without it they are accumulated, and their mean over the backward passes is
- * what the optimizer gets. */
+/* The next backward overwrites the gradients; without it they are accumulated, and their mean over the backward passes
+ * is what the optimizer gets. */
 LC_API void lc_fabric_zero_grad_at(lc_fabric *f, lc_site site);
 #define lc_fabric_zero_grad(f) lc_fabric_zero_grad_at(f, LC_HERE)
-/* Of the next lc_fabric_step of `optimizer`. Returns the norm before clipping (to be kept with lc_keep, to read it), or
- * NULL. */
+/* Clips the gradients of the next lc_fabric_step of `optimizer`. Returns the norm before clipping (to be kept with
+ * lc_keep, to read it), or NULL. */
 LC_API lc_tensor *lc_fabric_clip_gradients_at(lc_fabric *f, lc_optimizer *optimizer, const lc_clip_args *args);
 #define lc_fabric_clip_gradients(f, optimizer, ...)                                                                    \
     LC_CALL_(LC_UNIQUE_, lc_clip_args, lc_clip_defaults(), lc_fabric_clip_gradients_at, (f, optimizer, ), (),          \
@@ -106,7 +106,7 @@ LC_API void lc_fabric_step_at(lc_fabric *f, lc_optimizer *optimizer, lc_site sit
 #define lc_fabric_step(f, optimizer) lc_fabric_step_at(f, optimizer, LC_HERE)
 /* Runs what was recorded. The first error since lc_fabric_begin, if there was one; then nothing was run. */
 LC_API lc_status lc_fabric_end(lc_fabric *f) LC_MUST_USE;
-/* While on, backward leaves gradients on each rank for itself: for all but the last backward of an accumulation. */
+/* While on, backward does not reduce gradients over ranks: for all but the last backward of an accumulation. */
 LC_API void lc_fabric_no_backward_sync(lc_fabric *f, bool on);
 
 /* ---- ranks. Collective: every rank calls them, in the same order. ---- */

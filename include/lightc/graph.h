@@ -39,7 +39,7 @@ typedef struct lc_graph_stats {
                             * addition of matrix products, convolutions, recurrent layers and attention */
 } lc_graph_stats;
 
-/* What a device holds, in bytes. What devices share is counted where it lies. */
+/* Memory use of a device, in bytes. Shared memory is counted on the device that owns it. */
 typedef struct lc_device_memory {
     int64_t parameters, buffers, gradients, optimizer_state;
     int64_t activations; /* intermediate results of the largest step so far */
@@ -107,9 +107,9 @@ LC_API void lc_assign_at(lc_tensor *target, lc_tensor *value, lc_site site);
 #define lc_assign(target, value) lc_assign_at(target, value, LC_HERE)
 
 /* The accumulated gradient of a parameter, scaled as the optimizer would see it (divided by the accumulation window);
- * zeros if it has none. A step tensor with the parameter's type. With the strategy sharded, where every rank has a part
- * of it, the ranks put it together: collective, where it is a sum over them (with sharded_1 behind the last backward
- * pass of a window, from sharded_2 on behind each), and the whole has memory while it is used. */
+ * zeros if it has none. A step tensor with the parameter's type. With the strategy sharded, in which every rank has a
+ * part of it, the ranks gather it: collective when it is a sum over them (with sharded_1 after the last backward pass
+ * of a window, from sharded_2 on after each), and the whole takes memory while it is used. */
 LC_API lc_tensor *lc_gradient_at(lc_tensor *parameter, lc_site site);
 #define lc_gradient(parameter) lc_gradient_at(parameter, LC_HERE)
 /* Replaces that gradient, as lc_gradient gives it, from row-major `data` of exactly `bytes` bytes: for programs and

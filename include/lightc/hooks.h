@@ -252,13 +252,13 @@ struct lc_module_ops {
 
     lc_status (*teardown)(lc_module *self, lc_stage stage);
 
-    /* -- checkpoints: state of the module beside its parameters. `state` is the module's own object. */
+    /* -- checkpoints: state of the module other than its parameters. `state` is the module's own object. */
     lc_status (*on_save_checkpoint)(lc_module *self, lc_state *state);
     lc_status (*on_load_checkpoint)(lc_module *self, const lc_state *state);
 
-    /* -- before each batch's start hooks, in training and evaluation (a datamodule's come first: where it has one, the
-     * module's is not called). `batch` is a copy whose tensors may be exchanged, also for results of operations, which
-     * are recorded into the step. */
+    /* -- before each batch's start hooks, in training and evaluation (a datamodule's hook replaces the module's).
+     * `batch` is a copy whose tensors may be exchanged, also for results of operations, which are recorded into the
+     * step. */
     lc_status (*on_before_batch_transfer)(lc_module *self, lc_batch *batch, int dataloader_idx);
     lc_status (*transfer_batch_to_device)(lc_module *self, lc_batch *batch, int dataloader_idx);
     lc_status (*on_after_batch_transfer)(lc_module *self, lc_batch *batch, int dataloader_idx);
@@ -315,11 +315,11 @@ LC_API void lc_log_value_at(lc_module *self, const char *name, double value, con
  *     LC_TRY(lc_metric_update_tensor(m->accuracy, logits, batch->y));
  *     lc_log_metric(self, "val_acc", m->accuracy, .prog_bar = true);
  *
- * The metric must have one value and stays the program's, which keeps it until the epoch ends. Training, validation
- * and each of several loaders need metrics of their own. Options are those of lc_log, but for what makes no sense here:
- * .on_step, .reduce_fx and .batch_size are refused. A checkpoint inside an epoch holds the metric's state; a run that
- * continues has it back with the first log and gives the same value bit for bit, if there is no more than one update
- * per log. */
+ * The metric must have one value and belongs to the program, which keeps it until the epoch ends. Training, validation
+ * and each of several loaders need metrics of their own. Options are those of lc_log except .on_step, .reduce_fx and
+ * .batch_size, which make no sense here and are rejected. A checkpoint inside an epoch holds the metric's state; a run
+ * that continues has it back with the first log and gives the same value bit for bit, if there is no more than one
+ * update per log. */
 LC_API void lc_log_metric_at(lc_module *self, const char *name, lc_metric *metric, const lc_log_args *args);
 #define lc_log_metric(...) LC_LOG_(lc_log_metric_at, __VA_ARGS__, )
 
@@ -347,7 +347,7 @@ LC_API lc_status lc_default_lr_scheduler_step(lc_module *self, lc_scheduler *sch
                                               const double *metric) LC_MUST_USE;
 
 /* ---- manual optimisation ---- */
-LC_API lc_optimizer *lc_manual_optimizer(lc_module *self, int i); /* NULL if there is no such */
+LC_API lc_optimizer *lc_manual_optimizer(lc_module *self, int i); /* NULL if there is none */
 LC_API lc_status lc_manual_zero_grad_at(lc_module *self, lc_optimizer *optimizer, lc_site site) LC_MUST_USE;
 #define lc_manual_zero_grad(self, optimizer) lc_manual_zero_grad_at(self, optimizer, LC_HERE) /* NULL: of all */
 LC_API lc_status lc_manual_backward_at(lc_module *self, lc_tensor *loss, lc_site site) LC_MUST_USE;

@@ -36,7 +36,8 @@ typedef struct lc_module_class {
     int n_fields;
     size_t values_size;
     const void *defaults;             /* a struct of values_size; NULL: zeros */
-    void (*release)(lc_module *self); /* what init took beside parameters and parts; also after init failed */
+    void (*release)(lc_module *self); /* frees what init allocated besides parameters and submodules; also called after
+                                         init failed */
 } lc_module_class;
 
 #define LC_MODULE_CLASS_INIT(text) .size = sizeof(lc_module_class), .name = (text)
@@ -50,7 +51,7 @@ LC_API void lc_module_save_hyperparameters(lc_module *m, const lc_option *fields
 /* The same struct again; n is 0 if there is none. */
 LC_API lc_option_set lc_module_hyperparameters(const lc_module *m);
 /* Sets the fields of `values` that the checkpoint has; the others keep what they hold. A hyperparameter that is not
- * among the fields is an error that names it. Texts lie in *storage (lc_options_free). */
+ * among the fields is an error that names it. Texts are stored in *storage (lc_options_free). */
 LC_API lc_status lc_hyperparameters_load(const char *checkpoint, const lc_option *fields, int n, void *values,
                                          void **storage) LC_MUST_USE;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting the ranks of a run.
  *
- * Programs with a trainer need nothing of this: `--devices 2 --strategy ddp` starts their ranks. It is for programs
- * that start others, as `lightc launch` does. docs/launching.md tells what a rank finds in its environment, and the
- * other ways to start one. */
+ * Programs with a trainer do not need this: `--devices 2 --strategy ddp` starts their ranks. It is for programs that
+ * start others, as `lightc launch` does. docs/launching.md describes a rank's environment, and the other ways to start
+ * one. */
 #ifndef LIGHTC_LAUNCH_H
 #define LIGHTC_LAUNCH_H
 
@@ -21,7 +21,7 @@ typedef struct lc_launch_args {
      * all on this one. */
     const char *hosts;
     int max_restarts;     /* when ranks are lost, those left start again, from the last checkpoint, so often */
-    const char *root_dir; /* where the output of a rank that failed is left; NULL: the current directory */
+    const char *root_dir; /* where the output of a failed rank is written; NULL: the current directory */
     double start_timeout, silence_timeout, progress_timeout,
         grace_period; /* seconds, as the options; progress_timeout 0: learned from the run's steps, -1: never */
 } lc_launch_args;
@@ -30,10 +30,10 @@ LC_DEFAULTS(lc_launch, lc_launch_args, .start_timeout = 300, .silence_timeout = 
 LC_BEGIN_DECLS
 
 /* Starts the ranks and returns when all have ended. Meanwhile this process is their supervisor: it passes SIGINT,
- * SIGTERM, SIGHUP and SIGUSR1 on, and when one is lost it ends the others. Ranks do not outlive it. Rank 0 has this
- * process's standard output; what the others print is kept, and shown of one that failed. LC_OK if all ended with
- * status 0; else the error names the rank that failed first, and *exit_status (may be NULL) is its status: 128 + N for
- * a signal N; where none was started 127 if there is no such program, 126 if it cannot be executed, else 1.
+ * SIGTERM, SIGHUP and SIGUSR1 on, and when a rank is lost it ends the others. Ranks do not outlive it. Rank 0 has this
+ * process's standard output; what the others print is kept, and shown for a failed rank. LC_OK if all ended with status
+ * 0; else the error names the rank that failed first, and *exit_status (may be NULL) is its status: 128 + N for a
+ * signal N; where none was started 127 if there is no such program, 126 if it cannot be executed, else 1.
  * LC_ERR_INTERRUPTED if they ended because of a signal to this process. LC_ERR_CONFIG in a rank: a program that
  * launches itself would never end. `lightc launch` may be what mpirun starts as a rank: there this call becomes the
  * program, and returns only if it cannot. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loggers: where metrics go. The trainer calls them on rank 0, on the training thread; a logger copies what it is
- * given and returns at once (its own thread writes). A logger that fails never ends the training: as its writing comes
- * later, a failure is the result of the next call, once; the trainer makes it a warning. The loggers here keep what
- * they could not write and try again (a full disk that is emptied in time loses nothing).
+/* Loggers: where metrics go. The trainer calls them on rank 0, on the training thread; a logger copies what it is given
+ * and returns at once (its own thread writes). A logger that fails never ends the training: since it writes later, a
+ * failure is returned by the next call, once; the trainer turns it into a warning. The loggers here keep what they
+ * could not write and try again (a full disk that is emptied in time loses nothing).
  *
  * To add one: a file in src/loggers/ with an lc_logger_ops, and a line in src/builtin.c. */
 #ifndef LIGHTC_LOGGER_H
@@ -50,7 +50,7 @@ typedef struct lc_hparam {
     const char *text; /* UTF-8 */
 } lc_hparam;
 
-/* How many values lie in each bin. Bin i holds edges[i] <= x < edges[i + 1]; the last one x = edges[n_bins] too. */
+/* The number of values in each bin. Bin i holds edges[i] <= x < edges[i + 1]; the last one x = edges[n_bins] too. */
 typedef struct lc_log_histogram {
     const char *name;
     int64_t step, time_ns;
@@ -100,12 +100,12 @@ typedef struct lc_logger_ops {
     /* OPTIONAL (no-op) */
     /* A checkpoint is at `path`, and durable. */
     lc_status (*log_checkpoint)(void *self, const char *path, int64_t step, double score, bool has_score);
-    /* What people were told (lc_trainer_message). */
+    /* A message of the trainer (lc_trainer_message). */
     lc_status (*log_message)(void *self, lc_level level, const char *text);
     /* How the run is now: as in finish, or "running" (again). A program that fails may end without finish. */
     lc_status (*log_status)(void *self, const char *status);
     lc_status (*flush)(void *self);
-    /* "success", "failed", "interrupted". After it no call but free. Waits until everything is written. */
+    /* "success", "failed", "interrupted". No call except free follows. Waits until everything is written. */
     lc_status (*finish)(void *self, const char *status);
     void (*free)(void *self);
     /* OPTIONAL (no-op). One that was logged has been removed: better or newer ones are kept. */

@@ -106,7 +106,7 @@ LC_API lc_status lc_metric_new_with(const char *name, lc_metric **out, const lc_
 /* A metric of the program's own; takes `self` over, also when it fails. */
 LC_API lc_status lc_metric_from_ops(const lc_metric_ops *ops, void *self, lc_metric **out) LC_MUST_USE;
 LC_API void lc_metric_free(lc_metric *m); /* NULL is fine */
-/* Name i of the built-in metrics, NULL behind the last. */
+/* Name i of the built-in metrics, NULL after the last. */
 LC_API const char *lc_metric_name_at(int i);
 
 LC_API const char *lc_metric_name(const lc_metric *m);

@@ -73,14 +73,13 @@ LC_API void lc_module_init_child(lc_module *m, void *parent, const char *name, c
 /* Frees parameters, buffers and bookkeeping of `m` and everything registered below it. */
 LC_API void lc_module_release(lc_module *m);
 
-/* Registers a trainable parameter; the initial value depends on the root's seed and the parameter's path alone.
- * Returns a borrowed tensor (an error tensor after an error, so that callers need not check). */
+/* Registers a trainable parameter; the initial value depends only on the root's seed and the parameter's path. Returns
+ * a borrowed tensor (an error tensor after an error, so that callers need not check). */
 LC_API lc_tensor *lc_module_add_parameter(lc_module *m, const char *name, lc_dtype dtype, lc_layout layout, int ndim,
                                           const int64_t *shape, lc_init init);
 /* Registers a tensor of another module as a parameter of this one as well (weight tying). */
 LC_API lc_tensor *lc_module_share_parameter(lc_module *m, const char *name, lc_tensor *parameter);
-/* Draws the initial values of a parameter or buffer of m anew, in another way than its layer's default (torch.nn.init).
- */
+/* Initializes a parameter or buffer of m in another way than its layer's default (torch.nn.init). */
 LC_API void lc_module_reset_parameter(lc_module *m, const char *name, lc_init init);
 LC_API lc_tensor *lc_module_add_buffer(lc_module *m, const char *name, lc_dtype dtype, int ndim, const int64_t *shape,
                                        lc_init init, bool persistent);

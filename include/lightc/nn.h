@@ -91,7 +91,7 @@ typedef struct lc_batch_norm_layer {
     int nd;
     int64_t num_features;
     double eps, momentum;
-    bool no_tracking; /* training leaves running_mean and running_var alone (track_running_stats = False, later) */
+    bool no_tracking; /* training leaves running_mean and running_var unchanged (track_running_stats = False, later) */
     lc_comm *comm;    /* lc_sync_batch_norm; NULL: none */
 } lc_batch_norm_layer;
 typedef lc_batch_norm_layer lc_batch_norm1d, lc_batch_norm2d, lc_batch_norm3d;

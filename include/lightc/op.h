@@ -2,16 +2,16 @@
 /* Operators: what one is, and how to add one, inside the library or in a program of your own.
  *
  * An operator is one constant `lc_op`: its name, a function that infers the types of its results, a gradient rule
- * written in terms of other operators, and a portable kernel. Built-in operators additionally have fast kernels in
- * the backends. There is no registry: a program declares `static const lc_op my_op = {...}` and calls
- * lc_op_call(&my_op, ...). Operators are pure: results depend on inputs and attributes alone (random ones on their
- * Philox key); nothing is modified in place. The exception are operators flagged LC_OP_MUTATES (assign, optimizer
- * updates), which write persistent inputs.
+ * written in terms of other operators, and a portable kernel. Built-in operators additionally have fast kernels in the
+ * backends. There is no registry: a program declares `static const lc_op my_op = {...}` and calls lc_op_call(&my_op,
+ * ...). Operators are pure: results depend only on inputs and attributes (random ones on their Philox key); nothing is
+ * modified in place. The exception are operators flagged LC_OP_MUTATES (assign, optimizer updates), which write
+ * persistent inputs.
  *
- * Attributes are two arrays. `ints` (sizes, axes, flags) are part of what a plan is keyed by. `floats` (a scale, a
- * clamp bound) are not: they may differ from step to step without planning anew. A gradient rule must therefore never
- * compute with the *value* of a float; it passes the pointer on (call->floats, or into it) to another operator, and
- * the recorder keeps the two linked. */
+ * Attributes are two arrays. `ints` (sizes, axes, flags) are part of a plan's key. `floats` (a scale, a clamp bound)
+ * are not: they may differ from step to step without planning again. A gradient rule must therefore never compute with
+ * the *value* of a float; it passes the pointer on (call->floats, or into it) to another operator, and the recorder
+ * keeps the two linked. */
 #ifndef LIGHTC_OP_H
 #define LIGHTC_OP_H
 
@@ -92,7 +92,7 @@ typedef struct lc_call {
     size_t scratch_bytes;    /* prepare() asks; 64-byte aligned */
     void *scratch;           /* given in run(); contents are lost between runs */
     void *state;             /* prepare() may make one (primitives, tables); release() frees it */
-    struct lc__fault *fault; /* where lc_call_bad_index reports */
+    struct lc__fault *fault; /* used by lc_call_bad_index */
 } lc_call;
 
 /* An index that does not exist, among the values of an operand. */
@@ -104,7 +104,7 @@ typedef struct lc_bad_index {
     int64_t or_index;
 } lc_bad_index;
 
-/* What memory layout a kernel can take. The planner inserts copies where a value lies differently. */
+/* What memory layout a kernel can take. The planner inserts copies if a value has another layout. */
 typedef enum lc_kernel_layout {
     /* Any strides for inputs and outputs. */
     LC_WANT_STRIDED = 0,
@@ -154,7 +154,7 @@ enum {
     LC_OP_RANDOM = 8,       /* uses call->rng; its first two ints are set by the recorder: site hash, occurrence */
     LC_OP_MUTATES = 16,     /* writes persistent inputs given by mutated_inputs; never dropped as dead */
     LC_OP_SIDE_EFFECT = 32, /* never dropped as dead */
-    LC_OP_LATER = 64,       /* results, and inputs that are written, are complete behind a later operator only */
+    LC_OP_LATER = 64,       /* results and written inputs are complete only after a later operator */
     LC_OP_CHECKS = 128,     /* its kernels report indices (lc_call_bad_index), also where nobody reads its results:
                              * never dropped where a program calls it, only where a gradient rule does */
 };
@@ -182,9 +182,9 @@ struct lc_op {
 
 LC_BEGIN_DECLS
 
-/* For kernels that follow indices, from any of their threads: `bad` is none of those that exist. The kernel then goes
- * on without reading or writing there, and what it makes does not matter: the step fails with a sentence that names the
- * operator, the index and the line of the program. Of several reports of a kernel the one with the smallest `at`
+/* For kernels that follow indices, from any of their threads: `bad` is an index that does not exist. The kernel then
+ * continues without reading or writing there, and its result does not matter: the step fails with a sentence that names
+ * the operator, the index and the line of the program. Of several reports of a kernel the one with the smallest `at`
  * counts, and the first kernel's is the step's. */
 LC_API void lc_call_bad_index(const lc_call *call, const lc_bad_index *bad);
 

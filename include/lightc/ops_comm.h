@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives as operators: results of a step that come from all ranks, with gradients, for losses, layers and
- * strategies of one's own (torch.distributed.nn.functional).
+/* Collectives as operators: results of a step that come from all ranks, with gradients, for your own losses, layers and
+ * strategies (torch.distributed.nn.functional).
  *
  * They are recorded like any operator and *collective*: every rank of `comm` records the same ones in the same order,
  * with x of the same shape and type, and every rank runs them, whether it uses the result or not. Bytes move while the
- * step's other operators run, from the call to the first one that reads the result. x may change behind the call. An
+ * step's other operators run, from the call to the first one that reads the result. x may change after the call. An
  * error of the communicator (ranks that make different calls, a lost rank) ends the step with its status, and comm
- * stays failed. Where a step fails on one rank alone, the calls it has in flight or would have made end on the others
- * with its message; one that fails before it runs leaves that to lc_comm_abort.
+ * stays failed. If a step fails on one rank only, the calls it has in flight or would have made fail on the others with
+ * its message; one that fails before it runs leaves that to lc_comm_abort.
  *
  * Gradients are those of the sum of all ranks' losses, so the backward pass communicates too. It does so on a rank
- * whose loss depends on the result and whose x requires a gradient: let that be all of them, or none.
+ * whose loss depends on the result and whose x requires a gradient: this must hold for all ranks, or for none.
  *
- * Where root alone gives (broadcast, scatter_from), x of the others has the same shape, is not looked at, and has zeros
- * for its gradient. Where root alone gets (reduce, gather_to), y of the others has the same shape and is zeros, and its
- * dy is not looked at. So all ranks can compute the same loss, and need not ask who they are.
+ * If only root gives (broadcast, scatter_from), x of the others has the same shape, is ignored, and has a zero
+ * gradient. If only root receives (reduce, gather_to), y of the others has the same shape and is zero, and its dy is
+ * ignored. So all ranks can compute the same loss without asking for their number.
  *
- * There is no send and no receive: one has no result, the other no x, so nothing would lead a gradient back.
- * lc_gather_to in a group of the two ranks (lc_comm_split) takes what one has to the other, and the gradient back.
+ * There is no send and no receive: one has no result, the other no x, so no gradient could flow back. lc_gather_to in a
+ * group of the two ranks (lc_comm_split) takes what one has to the other, and the gradient back.
  *
- * `comm` outlives the steps that use it. Where a trainer reduces gradients over the same ranks, give these a group of
- * their own (lc_comm_split): buckets of gradients leave when they are ready, which ranks with different batches may
- * find at different places of the step. */
+ * `comm` outlives the steps that use it. If a trainer reduces gradients over the same ranks, use a separate group
+ * (lc_comm_split): buckets of gradients leave when they are ready, which ranks with different batches may find at
+ * different places of the step. */
 #ifndef LIGHTC_OPS_COMM_H
 #define LIGHTC_OPS_COMM_H
 
@@ -30,7 +30,7 @@
 
 LC_BEGIN_DECLS
 
-/* x of all ranks, combined, on all. Gradient: of LC_COMM_SUM alone, the sum of dy, on all. */
+/* x of all ranks, combined, on all. Gradient (only of LC_COMM_SUM): the sum of dy, on all. */
 LC_API lc_tensor *lc_all_reduce_at(lc_tensor *x, lc_comm *comm, lc_reduce_op op, lc_site site);
 #define lc_all_reduce(x, comm, op) lc_all_reduce_at(x, comm, op, LC_HERE)
 /* The sum of x on rank root, zeros elsewhere. Gradient: root's dy, on all. */

@@ -3,9 +3,9 @@
  * otherwise.
  *
  * Every function is a macro around lc_NAME_at, which takes the caller's place in the source; optional arguments have
- * names and stand after the mandatory ones, with PyTorch's defaults (args.h):
+ * names and follow the mandatory ones, with PyTorch's defaults (args.h):
  *
- *   y = lc_sum(x);                                    all dimensions
+ *   y = lc_sum(x); all dimensions
  *   y = lc_sum(x, .dims = LC_DIMS(0, 2, 3), .keepdim = true);
  *   y = lc_reshape(x, 8, -1);
  *   y = lc_clamp(x, .min = LC_SOME(0.0));
@@ -14,8 +14,8 @@
  * PyTorch would convert in silence, lc_cast says so. Functions return a step tensor; errors are sticky and reported by
  * the step (graph.h).
  *
- * To add an elementwise operator: a line in src/ops/elementwise_table.h. Others: an lc_op in src/ops/ and
- * its line in src/ops/ops.h. */
+ * To add an elementwise operator: a line in src/ops/elementwise_table.h. Others: an lc_op in src/ops/ and its line in
+ * src/ops/ops.h. */
 #ifndef LIGHTC_OPS_MATH_H
 #define LIGHTC_OPS_MATH_H
 
@@ -254,7 +254,7 @@ LC_API lc_tensor *lc_gt_at(lc_tensor *x, lc_tensor *y, lc_site site);
 #define lc_gt(x, y) lc_gt_at(x, y, LC_HERE)
 LC_API lc_tensor *lc_ge_at(lc_tensor *x, lc_tensor *y, lc_site site);
 #define lc_ge(x, y) lc_ge_at(x, y, LC_HERE)
-/* Of any data type (not 0 is true), to bool. */
+/* Converts any data type to bool (nonzero is true). */
 LC_API lc_tensor *lc_logical_and_at(lc_tensor *x, lc_tensor *y, lc_site site);
 #define lc_logical_and(x, y) lc_logical_and_at(x, y, LC_HERE)
 LC_API lc_tensor *lc_logical_or_at(lc_tensor *x, lc_tensor *y, lc_site site);
@@ -334,7 +334,7 @@ LC_API lc_tensor *lc_squeeze_at(lc_tensor *x, int dim, lc_site site);
 #define lc_squeeze(x, dim) lc_squeeze_at(x, dim, LC_HERE)
 LC_API lc_tensor *lc_unsqueeze_at(lc_tensor *x, int dim, lc_site site);
 #define lc_unsqueeze(x, dim) lc_unsqueeze_at(x, dim, LC_HERE)
-/* The new shape; -1 keeps a size, and new dimensions stand in front. */
+/* The new shape; -1 keeps a size, and new dimensions come first. */
 LC_API lc_tensor *lc_expand_at(lc_tensor *x, int n, const int64_t *shape, lc_site site);
 #define lc_expand(x, ...) LC_CALL_INTS(lc_expand_at, (x, ), __VA_ARGS__)
 /* A dense copy. */
@@ -390,7 +390,7 @@ LC_API lc_tensor *lc_full_like_at(lc_tensor *x, double value, lc_site site);
 #define lc_full_like(x, value) lc_full_like_at(x, value, LC_HERE)
 #define lc_zeros_like(x)       lc_full_like_at(x, 0.0, LC_HERE)
 #define lc_ones_like(x)        lc_full_like_at(x, 1.0, LC_HERE)
-/* A tensor of no dimensions. The value may differ from step to step without planning anew. */
+/* A tensor of no dimensions. The value may differ from step to step without planning again. */
 LC_API lc_tensor *lc_scalar_at(double value, lc_dtype dtype, lc_site site);
 #define lc_scalar(value, dtype) lc_scalar_at(value, dtype, LC_HERE)
 /* start, start + step, ...: n numbers. */

@@ -2,8 +2,8 @@
 /* Operators of neural networks: products, convolutions, pooling, normalisation, attention, recurrence, losses over
  * classes, random numbers. Shapes and numbers are PyTorch's (torch.nn.functional).
  *
- * Every function is a macro that adds the place of the call. What stands before `...` must be given (bias and weight
- * may be NULL where noted `?`); what follows are named arguments with PyTorch's defaults (args.h):
+ * Every function is a macro that adds the place of the call. Arguments before `...` must be given (bias and weight may
+ * be NULL where noted `?`); what follows are named arguments with PyTorch's defaults (args.h):
  *     y = lc_conv2d(x, w, b, .stride = LC_DIMS(2, 1), .padding = LC_DIMS(1));
  * Programs that build calls at run time fill the argument struct and call lc_NAME_at. */
 #ifndef LIGHTC_OPS_NN_H
@@ -48,9 +48,9 @@ typedef struct lc_interpolate_args {
     size_t size;
     lc_interpolate_mode mode;
     lc_dims output_size; /* height and width of the result, or ... */
-    double scale;        /* ... a factor, of the height alone where scale_w says otherwise. As PyTorch without
-                            recompute_scale_factor: places come from the factor, not from the rounded size (but where the
-                            size stays, or nearest doubles it) */
+    double scale; /* ... a factor, only of the height if scale_w is given. As PyTorch without recompute_scale_factor:
+                     places come from the factor, not from the rounded size (except when the size is unchanged, or
+                     nearest doubles it) */
     double scale_w;
     bool align_corners; /* bilinear: corner pixels keep their place */
 } lc_interpolate_args;
@@ -64,7 +64,7 @@ typedef struct lc_batch_norm_args {
     bool training; /* use the batch's statistics and move the running ones */
     double momentum, eps;
     /* Statistics of training are those of all ranks' samples, however many each has (SyncBatchNorm); collective, also
-     * in the backward pass (ops_comm.h). NULL: of x alone. */
+     * in the backward pass (ops_comm.h). NULL: only of x. */
     lc_comm *comm;
 } lc_batch_norm_args;
 LC_DEFAULTS(lc_batch_norm, lc_batch_norm_args, .momentum = 0.1, .eps = 1e-5)
@@ -236,7 +236,7 @@ LC_API lc_tensor *lc_uniform_at(int ndim, const lc_random_args *args, lc_site si
 LC_API lc_tensor *lc_normal_at(int ndim, const lc_random_args *args, lc_site site);
 #define lc_uniform(ndim, ...) LC_CALL_AT(lc_uniform, lc_random, (ndim, ), .shape = __VA_ARGS__)
 #define lc_normal(ndim, ...)  LC_CALL_AT(lc_normal, lc_random, (ndim, ), .shape = __VA_ARGS__)
-/* Of x's shape and type: uniform in [0, 1), standard normal. */
+/* With x's shape and type: uniform in [0, 1), standard normal. */
 LC_API lc_tensor *lc_rand_like_at(lc_tensor *x, lc_site site);
 LC_API lc_tensor *lc_randn_like_at(lc_tensor *x, lc_site site);
 #define lc_rand_like(x)  lc_rand_like_at(x, LC_HERE)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers (their learning-rate schedules are in sched.h). Formulas are those of torch.optim's documentation.
  *
- * Parameters, gradients and optimizer state each lie in one flat buffer per data type; an optimizer's update is one
+ * Parameters, gradients and optimizer state are each in one flat buffer per data type; an optimizer's update is one
  * operator over ranges of them ("segments", one per parameter). An optimizer is its operators' vtable plus parameter
- * groups whose hyperparameters are plain doubles that may change every step without planning anew.
+ * groups whose hyperparameters are plain doubles that may change every step without planning again.
  *
  * To add an optimizer: one file in src/optim/ with an lc_optimizer_ops and its update operator, and a line in
  * registry.c. */
@@ -61,13 +61,13 @@ typedef struct lc_optimizer_ops {
     const double *hyper_defaults;
     const char *const *state_names; /* NULL-terminated, as in PyTorch's state dict: "exp_avg", ... */
     /* Records the update operator(s). Called when a step is planned. Hyperparameters are passed on with
-     * lc_op_call_live, so that they are read anew at every step. */
+     * lc_op_call_live, so that they are read again at every step. */
     lc_status (*update)(lc_optimizer *opt, const lc_update *u);
     /* OPTIONAL (zeros): the value state buffer k starts with. */
     double (*initial_state)(const lc_optimizer *opt, const lc_param_group *group, int k);
     /* OPTIONAL (accept): check options; a clear error names the option and its range. */
     lc_status (*check)(const lc_optimizer *opt);
-    /* Bit k: state k is a number per parameter, and lies as `steps` does; it is whole on every rank. */
+    /* Bit k: state k is a number per parameter, stored like `steps`; it is whole on every rank. */
     unsigned scalar_state;
     /* OPTIONAL (accept): whether the optimizer can train this parameter; asked when it is added to a group. */
     lc_status (*accept)(const lc_optimizer *opt, const lc_tensor *parameter);
@@ -79,8 +79,8 @@ typedef struct lc_optimizer_ops {
                            void *ctx);
     /* OPTIONAL: frees opt->own. */
     void (*release)(lc_optimizer *opt);
-    /* OPTIONAL (no): what becomes of an element depends on that element's parameter, gradient and state alone, so that
-     * ranks may each update a part of a parameter (strategy sharded). Segments are such parts then, maybe empty. */
+    /* OPTIONAL (no): the update of an element depends only on that element's parameter, gradient and state, so ranks
+     * may each update a part of a parameter (strategy sharded). Segments are then such parts, possibly empty. */
     bool elementwise;
 } lc_optimizer_ops;
 
@@ -129,8 +129,8 @@ LC_API void lc_clip_grad_value_at(lc_optimizer *opt, double clip_value, lc_site 
  * divided by the number of backward passes since then unless lc_graph_set_window gave another number. */
 LC_API void lc_optimizer_step_at(lc_optimizer *opt, lc_site site);
 #define lc_optimizer_step(opt) lc_optimizer_step_at(opt, LC_HERE)
-/* The next backward overwrites the gradients of opt's parameters (lc_zero_grad: those of all). Where opt has all that
- * the graph trains, the two are the same. */
+/* The next backward overwrites the gradients of opt's parameters (lc_zero_grad: those of all). If opt has all
+ * parameters that the graph trains, the two are the same. */
 LC_API void lc_optimizer_zero_grad_at(lc_optimizer *opt, lc_site site);
 #define lc_optimizer_zero_grad(opt) lc_optimizer_zero_grad_at(opt, LC_HERE)
 /* One step of any optimizer from a closure. `evaluate` records forward and backward, runs them (lc_step_run, or by

@@ -56,7 +56,7 @@ typedef enum lc_option_kind {
     LC_OPTION_DURATION, /* lc_duration */
     LC_OPTION_INT32,    /* int */
     LC_OPTION_FLOAT32,  /* float */
-    LC_OPTION_COUNT,    /* int64_t; true is 1, and so is the name alone; false is 0 */
+    LC_OPTION_COUNT,    /* int64_t; true is 1, as is the bare name; false is 0 */
 } lc_option_kind;
 
 typedef struct lc_option {
@@ -212,7 +212,7 @@ typedef struct lc_trainer_options {
     int n_callbacks;
     const lc_logger *loggers;
     int n_loggers;
-    const lc_profiler *profilers; /* beside those that `profiler` names; taken over too */
+    const lc_profiler *profilers; /* in addition to those that `profiler` names; taken over too */
     int n_profilers;
     /* A communicator of the program's own (an MPI code's, threads'), whose ranks the strategy uses instead of finding
      * or starting some; every rank makes a trainer with the same options. Ranks of MPI are watched from then until the
@@ -261,12 +261,12 @@ typedef struct lc_option_set {
 LC_BEGIN_DECLS
 
 /* Reads the command line (argv[1..]), the environment and --config FILE into `opt`. LC_STOP after --help or
- * --print_config, whose text has then been written to standard output. Where the options ask for several ranks
- * (--devices 2 --strategy ddp), or say that a run of one rank shall start again (--max_restarts), on the command line,
- * in the environment or in FILE, the program starts its ranks here, by running itself again: the first process waits
- * for them, and gets LC_STOP when they have ended well, or an error that says which rank failed (docs/launching.md).
- * Texts point into argv, the environment, or opt->storage. Variables that look like a misspelt option are warned of on
- * standard error. lc_options_parse only reads, and starts nothing. */
+ * --print_config, whose text has then been written to standard output. If the options ask for several ranks (--devices
+ * 2 --strategy ddp), or for restarts of a run of one rank (--max_restarts), on the command line, in the environment or
+ * in FILE, the program starts its ranks here, by running itself again: the first process waits for them, and gets
+ * LC_STOP when they have ended well, or an error that names the rank that failed (docs/launching.md). Texts point into
+ * argv, the environment, or opt->storage. Variables that look like a misspelt option cause a warning on standard error.
+ * lc_options_parse only reads, and starts nothing. */
 LC_API lc_status lc_trainer_options_parse(lc_trainer_options *opt, int argc, char **argv) LC_MUST_USE;
 /* The same with `n` options of the program's own, in `target`. */
 LC_API lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option *options, int n, void *target,

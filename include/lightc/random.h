@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
  *
- * A value depends on (key, counter) alone, so results are the same for any number of threads and in any order. */
+ * A value depends only on (key, counter), so results are the same for any number of threads and in any order. */
 #ifndef LIGHTC_RANDOM_H
 #define LIGHTC_RANDOM_H
 

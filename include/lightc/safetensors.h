@@ -32,7 +32,7 @@ typedef struct lc_safetensor_info {
     uint64_t bytes;
 } lc_safetensor_info;
 
-/* Elements of a tensor that lie together in one file, counted in the order in which the file has them. */
+/* Elements of a tensor that are contiguous in one file, counted in the order in which the file has them. */
 typedef struct lc_safetensor_piece {
     const char *path; /* borrowed */
     int64_t first, count;
@@ -40,8 +40,8 @@ typedef struct lc_safetensor_piece {
 
 LC_BEGIN_DECLS
 
-/* Writes a file beside `path`, makes it durable (fsync) and renames it to `path`: at every moment `path` is either
- * what it was or complete. */
+/* Writes a temporary file, makes it durable (fsync) and renames it to `path`: at every moment `path` is either the old
+ * file or complete. */
 LC_API lc_status lc_safetensors_save(const char *path, int64_t n, const lc_named_tensor *tensors, int n_metadata,
                                      const lc_text_pair *metadata) LC_MUST_USE;
 
@@ -55,7 +55,7 @@ LC_API int64_t lc_safetensors_count(const lc_safetensors *f);
 LC_API const lc_safetensor_info *lc_safetensors_info(const lc_safetensors *f, int64_t i);
 /* Its number, or -1. */
 LC_API int64_t lc_safetensors_find(const lc_safetensors *f, const char *name);
-/* In how many pieces tensor i lies: one, but for sharded checkpoints. *piece (may be NULL) is number k of them. */
+/* The number of pieces of tensor i: one, except in sharded checkpoints. *piece (may be NULL) is number k of them. */
 LC_API int64_t lc_safetensors_pieces(const lc_safetensors *f, int64_t i, int64_t k, lc_safetensor_piece *piece);
 /* The value of a key of "__metadata__", or NULL. Borrowed. */
 LC_API const char *lc_safetensors_metadata(const lc_safetensors *f, const char *key);

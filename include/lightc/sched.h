@@ -24,12 +24,13 @@ typedef struct lc_scheduler_ops {
     const char *name;         /* "StepLR", as in torch.optim.lr_scheduler */
     const char *const *args;  /* NULL-terminated: what lc_scheduler_by_name takes */
     const double *defaults;   /* one per argument; NaN: must be given */
-    const char *const *state; /* NULL-terminated: names of s->state, saved beside last_epoch; NULL: none */
+    const char *const *state; /* NULL-terminated: names of s->state, saved with last_epoch; NULL: none */
     /* REQUIRED: sets the rates for s->last_epoch (already counted up; 0 when the schedule is made). */
     lc_status (*apply)(lc_scheduler *s);
     /* OPTIONAL (accept): look at the arguments; runs before the first apply. */
     lc_status (*check)(lc_scheduler *s);
-    /* OPTIONAL: the rate of group g at s->last_epoch from base_lrs alone (SequentialLR restarts schedules with it). */
+    /* OPTIONAL: the rate of group g at s->last_epoch computed only from base_lrs (SequentialLR restarts schedules with
+     * it). */
     double (*closed_form)(const lc_scheduler *s, int g);
     /* OPTIONAL: takes the place of counting up and apply; `metric` is NaN if none was given. */
     lc_status (*step)(lc_scheduler *s, double metric);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spans: from when to when something was done. The trainer, the engine and loaders tell profilers in this form. */
+/* Spans: when an action began and ended. The trainer, the engine and loaders report to profilers in this form. */
 #ifndef LIGHTC_SPAN_H
 #define LIGHTC_SPAN_H
 

@@ -44,7 +44,8 @@ LC_API lc_status lc_state_set_tree(lc_state *s, const char *key, lc_state *tree)
 /* A tree of its own that is equal to this one, which may be a member of another. */
 LC_API lc_status lc_state_copy(const lc_state *s, lc_state **out) LC_MUST_USE;
 
-/* LC_ERR_NOT_FOUND if there is no such member, LC_ERR_FORMAT if it is of another kind; *out is then unchanged. */
+/* LC_ERR_NOT_FOUND if there is no member of that name, LC_ERR_FORMAT if it is of another kind; *out is then
+ * unchanged. */
 LC_API lc_status lc_state_get_int(const lc_state *s, const char *key, int64_t *out) LC_MUST_USE;
 LC_API lc_status lc_state_get_uint(const lc_state *s, const char *key, uint64_t *out) LC_MUST_USE;
 LC_API lc_status lc_state_get_double(const lc_state *s, const char *key, double *out) LC_MUST_USE;

@@ -44,7 +44,7 @@ LC_BEGIN_DECLS
 
 /* The short text of a code. Static. */
 LC_API const char *lc_status_text(lc_status status);
-/* "info", "warning", "error"; NULL if there is no such level. */
+/* "info", "warning", "error"; NULL for an unknown level. */
 LC_API const char *lc_level_name(lc_level level);
 
 /* The message of this thread's last error; "" if there was none. Borrowed until this thread's next error. */
@@ -63,8 +63,8 @@ LC_API lc_status lc_fail_context(lc_status status, const char *format, ...) LC_P
  * returns `text`. */
 LC_API const char *lc_printable(const char *from, bool lines, char *text, size_t size);
 
-/* What a program ends with: 0 for what is no error, 128 and the signal's number after SIGINT, SIGTERM or SIGHUP
- * (130 after Ctrl-C), else 1. To be called when it does end: a rank of a run of several ends the run with the current
+/* The exit status for `status`: 0 without an error, 128 plus the signal's number after SIGINT, SIGTERM or SIGHUP (130
+ * after Ctrl-C), else 1. Call it only when the program exits: a rank of several ends the run with the current
  * message. */
 LC_API int lc_exit_status(lc_status status);
 
@@ -72,8 +72,8 @@ LC_API int lc_exit_status(lc_status status);
  * them, or rank 0 of the run, says it for all. In the process that started them: they have said why they ended. */
 LC_API bool lc_error_is_told(void);
 
-/* Writes out what stdio still holds for standard output: at the end of a main whose output is its result, since stdio
- * itself tells nobody that the disk was full. LC_ERR_IO if any of what was printed so far has been lost. */
+/* Flushes standard output: for the end of a main whose output is its result, since stdio itself does not report a full
+ * disk. LC_ERR_IO if any output so far has been lost. */
 LC_API lc_status lc_stdout_flush(void) LC_MUST_USE;
 
 LC_END_DECLS

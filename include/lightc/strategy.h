@@ -33,7 +33,7 @@ typedef struct lc_strategy_request {
     const char *comm_security; /* of connections between ranks: NULL, "none", "auth", "encrypt" */
 } lc_strategy_request;
 
-/* What the ranks tell each other with every sync of gradients, a byte each; the largest of all ranks' comes back. */
+/* A byte that the ranks exchange with every sync of gradients; returns the largest of all ranks. */
 #define LC_SYNC_FLAGS 8
 
 typedef struct lc_strategy_ops {
@@ -56,15 +56,15 @@ typedef struct lc_strategy_ops {
      * rank that has no loss): afterwards gradients are those of all ranks. flags: in, this rank's; out, the largest of
      * each. Collective. */
     lc_status (*after_backward)(void *self, uint8_t flags[LC_SYNC_FLAGS]);
-    /* Where this rank is: shown if it is lost. `where` is static; NULL: outside of any run, where no limit is learned
-     * for the time between two calls. Cheap. */
+    /* Reports where this rank is, shown if it is lost. `where` is static; NULL: outside any run, when no limit is
+     * learned for the time between two calls. Cheap. */
     void (*progress)(void *self, int64_t step, const char *where);
     /* This rank fails: the others shall learn why, and not wait for it. The current message may say more
      * afterwards. */
     void (*fail)(void *self, const char *why);
     void (*teardown)(void *self);
-    /* The run has ended with LC_ERR_PEER: makes why the message, where more is known than the communicator could tell,
-     * and tells those who have not heard of it. */
+    /* The run has ended with LC_ERR_PEER: sets the message to the cause, if more is known than the communicator
+     * reported, and notifies ranks that do not know it yet. */
     void (*explain)(void *self);
     /* Every device is driven by a process of its own: `--devices N` starts N. False: one process drives all. */
     bool launches;
@@ -73,25 +73,24 @@ typedef struct lc_strategy_ops {
     int (*devices)(void *self);
     /* Parameters live on the host, and are copied to every device before each step. */
     bool copies_parameters;
-    /* after_backward is called behind every backward pass, not only behind the last one of an accumulation window. */
+    /* after_backward is called after every backward pass, not only after the last one of an accumulation window. */
     bool syncs_every_backward;
-    /* Each rank holds a part of the state alone: checkpoints are written in parts unless state_dict_type says "full".
-     */
+    /* Each rank holds only a part of the state: checkpoints are written in parts unless state_dict_type is "full". */
     bool shards_state;
     /* Around every batch of any loop. passes: how many times this rank calls the module for its share: as many as that
      * has chunks with `deterministic`, else once; 0: it has no sample. Both collective. */
     lc_status (*begin_batch)(void *self, int64_t passes);
     lc_status (*end_batch)(void *self);
-    /* In place of setup in a run without optimizers, where parameters are to be in slices all the time
-     * (gather_parameters=false). Then the weights of a checkpoint are read behind this, or behind setup. NULL: they are
+    /* Replaces setup in a run without optimizers, if parameters are to be in slices all the time
+     * (gather_parameters=false). The weights of a checkpoint are then read after this, or after setup. NULL: they are
      * whole in such runs. Collective. */
     lc_status (*shard_parameters)(void *self, lc_graph *graph, lc_module *m);
     /* The run has ended well, or was interrupted on all ranks: the module is whole again on every rank. Not called
      * where it is to stay in slices, with which the next run goes on. Collective. */
     lc_status (*finish)(void *self);
-    /* request->gradient_compression is heeded; where it is not, asking for it is an error. */
+    /* supports request->gradient_compression; otherwise requesting it is an error. */
     bool compresses;
-    /* request->shard_size is heeded; where it is not, asking for it is an error. */
+    /* supports request->shard_size; otherwise requesting it is an error. */
     bool replicates;
 } lc_strategy_ops;
 

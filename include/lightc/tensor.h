@@ -7,9 +7,9 @@
  * - *step* tensors are results of operations recorded in the current step. They belong to the step's graph, need no
  *   freeing, and expire when the step ends; using an expired one is an error that says so.
  *
- * Shapes are PyTorch's logical shapes: images N,C,H,W; conv weights O,I/groups,kH,kW; linear weights out,in. How a
- * tensor lies in memory is its layout, which users never need to know: host access goes through lc_tensor_read and
- * lc_tensor_write, which speak row-major. */
+ * Shapes are PyTorch's logical shapes: images N,C,H,W; conv weights O,I/groups,kH,kW; linear weights out,in. The order
+ * of a tensor in memory is its layout, which users never need to know: host access goes through lc_tensor_read and
+ * lc_tensor_write, which use row-major order. */
 #ifndef LIGHTC_TENSOR_H
 #define LIGHTC_TENSOR_H
 
@@ -35,7 +35,7 @@ typedef enum lc_dtype {
 #undef LC_DTYPE_ENUM
 } lc_dtype;
 
-/* How a dense tensor lies in memory. */
+/* The memory layout of a dense tensor. */
 typedef enum lc_layout {
     LC_ROW_MAJOR = 0,     /* last logical dimension fastest */
     LC_CHANNELS_LAST = 1, /* dimension 1 fastest: N,C,H,W is stored N,H,W,C; conv weights O,I,kH,kW as O,kH,kW,I */
@@ -65,7 +65,7 @@ LC_API const int64_t *lc_tensor_shape(const lc_tensor *t); /* ndim entries; borr
 LC_API int64_t lc_tensor_numel(const lc_tensor *t);
 LC_API const lc_type *lc_tensor_type(const lc_tensor *t); /* borrowed */
 LC_API bool lc_tensor_is_persistent(const lc_tensor *t);
-/* True if the tensor stands for a failed operation (the step's first error is reported once, by the step). */
+/* True if the tensor is the result of a failed operation (the step's first error is reported once, by the step). */
 LC_API bool lc_tensor_is_error(const lc_tensor *t);
 
 /* ---- persistent tensors ---- */

@@ -2,11 +2,11 @@
 /* The trainer: runs a module.
  *
  * One trainer belongs to one thread. fit, validate, test and predict may be called one after the other, also with
- * several modules. Order of hooks, counters, logging rules and names of checkpoints are Lightning's; where lightc
- * differs on purpose stands in docs/trainer.md.
+ * several modules. Order of hooks, counters, logging rules and names of checkpoints are Lightning's; docs/trainer.md
+ * lists where lightc differs on purpose.
  *
- * Runs, the functions for programs with a loop of their own, and lc_trainer_save_checkpoint are collective: with
- * several ranks each rank calls them, in the same order. The rest is local. */
+ * Runs, the functions for programs with their own loop, and lc_trainer_save_checkpoint are collective: with several
+ * ranks each rank calls them, in the same order. The rest is local. */
 #ifndef LIGHTC_TRAINER_H
 #define LIGHTC_TRAINER_H
 
@@ -42,9 +42,9 @@ typedef enum lc_run_state {
 
 LC_BEGIN_DECLS
 
-/* A trainer with copies of the options (NULL: the defaults). Takes over opt->storage, the callbacks and the loggers.
- * Where the options ask for several ranks and lc_trainer_options_parse has not seen them, this starts them: the process
- * that does gets LC_STOP, with *out NULL, when they have ended well (docs/launching.md). */
+/* A trainer with copies of the options (NULL: the defaults). Takes over opt->storage, the callbacks and the loggers. If
+ * the options ask for several ranks and lc_trainer_options_parse has not seen them, this starts them: the starting
+ * process gets LC_STOP, with *out NULL, when they have ended well (docs/launching.md). */
 LC_API lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out) LC_MUST_USE;
 /* Frees the trainer, its callbacks, loggers and optimizers. The modules stay the program's; release them afterwards.
  * NULL is fine. */
@@ -62,7 +62,8 @@ LC_API lc_status lc_trainer_fit(lc_trainer *t, lc_module *m, const lc_run_args *
 LC_API lc_status lc_trainer_validate(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
 LC_API lc_status lc_trainer_test(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
 LC_API lc_status lc_trainer_predict(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
-/* What the last validate or test gave, for loader i. Empty if there is no such loader. Borrowed until the next run. */
+/* The results of the last validate or test, for loader i. Empty if there is no such loader. Borrowed until the next
+ * run. */
 LC_API lc_metrics lc_trainer_results(const lc_trainer *t, int loader);
 /* Predictions of the last predict, in order: persistent tensors, borrowed until the next run. */
 LC_API int64_t lc_trainer_prediction_count(const lc_trainer *t, int loader);
@@ -103,23 +104,22 @@ LC_API lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values
 LC_API lc_status lc_trainer_log_hyperparameters(lc_trainer *t, const lc_hparam *params, int n) LC_MUST_USE;
 /* How the elements of x are distributed, in TensorBoard's own bins. What is not finite is not counted. */
 LC_API lc_status lc_trainer_log_histogram(lc_trainer *t, const char *name, lc_tensor *x, int64_t step) LC_MUST_USE;
-/* The same from counts: counts[i] values lie from edges[i] to edges[i + 1]. */
+/* The same from counts: counts[i] values are between edges[i] and edges[i + 1]. */
 LC_API lc_status lc_trainer_log_counts(lc_trainer *t, const char *name, const double *edges, const double *counts,
                                        int n_bins, int64_t step) LC_MUST_USE;
 /* x [H,W] or [C,H,W], C 1 (grey), 3 (RGB) or 4 (RGBA); u8, or floats from 0 to 1. */
 LC_API lc_status lc_trainer_log_image(lc_trainer *t, const char *name, lc_tensor *x, int64_t step) LC_MUST_USE;
 LC_API lc_status lc_trainer_log_text(lc_trainer *t, const char *name, const char *text, int64_t step) LC_MUST_USE;
-/* Tells people something. It goes to the loggers and to callbacks with on_message, of which
- * the progress bar is one; where there is none, warnings and errors go to standard error (but for barebones). */
+/* Prints a message. It goes to the loggers and to callbacks with on_message, such as the progress bar; without one,
+ * warnings and errors go to standard error (except with barebones). */
 LC_API void lc_trainer_message(lc_trainer *t, lc_level level, const char *format, ...) LC_PRINTF(3, 4);
 /* Changes accumulate_grad_batches from the next window on; a window that has begun ends as it began. */
 LC_API lc_status lc_trainer_set_accumulate_grad_batches(lc_trainer *t, int64_t n) LC_MUST_USE;
 
 /* ---- state ----
- * Of the run that is under way, or of the last one; before the first they are 0, NULL, "" or -1 where that says
- * unknown. What has an index gives NULL (or a struct of zeros) where there is no such. Modules and datamodules are the
- * program's; loaders, optimizers and schedulers are borrowed until the next run begins, loggers and callbacks until
- * lc_trainer_free. */
+ * Of the current run, or of the last one; before the first they are 0, NULL, "", or -1 if that means unknown. An index
+ * out of range gives NULL (or a struct of zeros). Modules and datamodules are the program's; loaders, optimizers and
+ * schedulers are borrowed until the next run begins, loggers and callbacks until lc_trainer_free. */
 LC_API lc_module *lc_trainer_module(const lc_trainer *t);
 LC_API lc_graph *lc_trainer_graph(const lc_trainer *t);
 LC_API const lc_trainer_options *lc_trainer_get_options(const lc_trainer *t); /* resolved */
@@ -148,7 +148,7 @@ LC_API lc_run_state lc_trainer_state(const lc_trainer *t);
 LC_API bool lc_trainer_interrupted(const lc_trainer *t);    /* state is LC_RUN_INTERRUPTED */
 LC_API int lc_trainer_received_signal(const lc_trainer *t); /* 0: none */
 LC_API bool lc_trainer_received_sigterm(const lc_trainer *t);
-LC_API int64_t lc_trainer_max_epochs(const lc_trainer *t); /* resolved: -1 is no limit */
+LC_API int64_t lc_trainer_max_epochs(const lc_trainer *t); /* resolved; -1: no limit */
 LC_API int64_t lc_trainer_min_epochs(const lc_trainer *t);
 LC_API int64_t lc_trainer_max_steps(const lc_trainer *t);
 LC_API int64_t lc_trainer_min_steps(const lc_trainer *t);
@@ -163,8 +163,9 @@ LC_API int lc_trainer_node_rank(const lc_trainer *t);
 LC_API int lc_trainer_world_size(const lc_trainer *t);
 LC_API int lc_trainer_num_nodes(const lc_trainer *t);
 LC_API int lc_trainer_num_devices(const lc_trainer *t); /* of this machine */
-/* What device `device` of a strategy that drives several in one process (data_parallel, central_storage) holds; -1: the
- * host of central_storage. Of the largest batch so far. LC_ERR_STATE where there is none, or before its first run. */
+/* Memory use of device `device` of a strategy with several devices per process (data_parallel, central_storage); -1:
+ * the host of central_storage. For the largest batch so far. LC_ERR_STATE without such a strategy, or before its first
+ * run. */
 LC_API lc_status lc_trainer_device_memory(const lc_trainer *t, int device, lc_device_memory *out) LC_MUST_USE;
 /* What this rank holds, with all of its devices; gradients and optimizer state also before the first step has filled
  * them. In a fit with the strategy sharded: its slices; units that are gathered are intermediate results. */
@@ -204,7 +205,7 @@ typedef enum lc_metric_set {
 /* LC_ERR_NOT_FOUND names what there is. */
 LC_API lc_status lc_trainer_metric(lc_trainer *t, const char *name, double *out) LC_MUST_USE;
 LC_API int lc_trainer_metric_count(lc_trainer *t, lc_metric_set set);
-/* In the order they were logged first; name NULL: there is no such. The name is borrowed until the next run begins. */
+/* In the order of first logging; name NULL: index out of range. The name is borrowed until the next run begins. */
 LC_API lc_metric_value lc_trainer_metric_at(lc_trainer *t, lc_metric_set set, int i);
 
 LC_END_DECLS

@@ -14,8 +14,8 @@
 
 /* By default every member is off, and names have to be the same on both sides.
  *
- * A name of the file becomes one of the module in this order: strip_prefix, rename, add_prefix. In patterns "*" stands
- * for any characters, also none, "?" for one. Everything is borrowed for the call. */
+ * A name of the file becomes one of the module in this order: strip_prefix, rename, add_prefix. In patterns "*" matches
+ * any number of characters, "?" exactly one. Everything is borrowed for the call. */
 typedef struct lc_load_args {
     size_t size;
     bool not_strict;          /* names that only one side has are reported, and are no error (PyTorch's strict=False) */
@@ -23,7 +23,7 @@ typedef struct lc_load_args {
     const char *strip_prefix; /* taken off the names of the file that begin with it: "module." */
     const char *add_prefix;   /* put before all of them: "encoder." */
     const lc_text_pair *rename; /* key: a pattern, value: the new name, in which the n-th "*" is what the n-th "*" or
-                                 * "?" of the key stood for; of several keys that fit the first one counts */
+                                   "?" of the key matched; if several keys match, the first one counts */
     int64_t n_rename;
     const char *const *skip; /* patterns of names of the module: left as they are, whatever the file has */
     int64_t n_skip;
@@ -55,9 +55,9 @@ LC_BEGIN_DECLS
  * f64 become what the module has, and so do i32 and i64. Everything is checked before the first value is written.
  * result (may be NULL) must be as LC_LOAD_RESULT_INIT makes it, and is filled in any case.
  *
- * LC_ERR_NOT_FOUND: a name is on one side alone (unless not_strict), or no tensor at all has been found, which is an
- * error in any case. LC_ERR_SHAPE: a shape is another one (unless skip_mismatched). LC_ERR_DTYPE: a data type that is
- * not converted. LC_ERR_ARGUMENT: two names of the file become one. */
+ * LC_ERR_NOT_FOUND: a name is only on one side (unless not_strict), or no tensor at all was found, which is always an
+ * error. LC_ERR_SHAPE: a shape differs (unless skip_mismatched). LC_ERR_DTYPE: a data type that is not converted.
+ * LC_ERR_ARGUMENT: two names of the file become one. */
 #define lc_module_load_weights(m, path, ...) LC_CALL_NEW_(lc_module_load_weights, lc_load, (m, path, ), __VA_ARGS__, )
 LC_API lc_status lc_module_load_weights_with(lc_module *m, const char *path, lc_load_result *result,
                                              const lc_load_args *args) LC_MUST_USE;

@@ -2,8 +2,8 @@
 /* Which cores belong to which rank.
  *
  * Ranks that move between cores lose their caches, and two ranks on the two hyperthreads of one core halve each other
- * while another core idles. So every rank gets whole, neighbouring cores. Where the kernel does not say which
- * processors share a core, each counts as one. */
+ * while another core idles. So every rank gets whole, neighbouring cores. If the kernel does not say which processors
+ * share a core, each counts as one. */
 #define _GNU_SOURCE /* cpu_set_t */
 #include "base/cores.h"
 
@@ -61,7 +61,7 @@ void lc__cores_release(lc__cores *c)
     *c = (lc__cores){0};
 }
 
-/* Where part i of n begins. */
+/* Index at which part i of n begins. */
 static int part(int i, int n, int total)
 {
     return (int)((int64_t)i * total / n);

@@ -5,8 +5,7 @@
 
 #include <lightc/status.h>
 
-/* Raises this process's limit, as far as it may, where `more` descriptors beside those it has would not fit below it.
- */
+/* Raises this process's limit, as far as allowed, if `more` descriptors on top of the open ones would exceed it. */
 void lc__descriptors_allow(int more);
 /* Whether there was none left: EMFILE, ENFILE. */
 bool lc__descriptors_lacked(int error);

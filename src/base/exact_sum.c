@@ -65,7 +65,7 @@ double lc__exact_value(const lc__exact_sum *sum)
     for (int i = 0; i < top - 2; i++) rest |= s.digit[i] != 0;
     int bits = 128;
     while (!(wide >> (bits - 1))) bits--;
-    int drop = bits - 53, none = top < 2 ? 32 * (2 - top) : 0; /* below the least power of two there are zeros alone */
+    int drop = bits - 53, none = top < 2 ? 32 * (2 - top) : 0; /* below the least power of two there are only zeros */
     if (drop < none) drop = none;
     uint64_t kept = (uint64_t)(wide >> drop);
     unsigned __int128 lost = wide - ((unsigned __int128)kept << drop), half = (unsigned __int128)1 << (drop - 1);

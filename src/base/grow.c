@@ -7,7 +7,7 @@
 #define FIRST_ELEMENTS 16
 #define FIRST_COUNTED  8
 
-/* The pointer is copied, since a T ** is no void **. */
+/* The pointer is copied, since a T ** is not a void **. */
 static lc_status resize(void *array, uint64_t n, size_t size, const char *what)
 {
     void *p;

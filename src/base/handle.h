@@ -54,7 +54,7 @@ lc_status lc__not_a(const void *object, lc__mark mark, const char *function) __a
 lc_status lc__is_null(const char *function, const char *pointer) __attribute__((cold));
 
 /* At the start of a public function, LC__IS(t, TRAINER, LC_ERR_ARGUMENT): returns the last argument, which may be
- * empty, with a message, if t is no trainer. */
+ * empty, with a message, if t is not a trainer. */
 #define LC__IS(object, id, ...)                                                                                        \
     do {                                                                                                               \
         if (__builtin_expect(!lc__has_mark(object, LC__MARK_OF(id)), 0)) {                                             \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP through libcurl's easy interface. The library is never closed again: what it stands on (OpenSSL) leaves things
- * behind in the process that must not lose their code. */
+/* HTTP through libcurl's easy interface. The library is never closed: OpenSSL, which it uses, registers handlers whose
+ * code must stay mapped. */
 #define _GNU_SOURCE
 #include "base/http.h"
 
@@ -66,7 +66,7 @@ static size_t receive(char *data, size_t size, size_t n, void *answer)
     return t->failed ? 0 : size * n;
 }
 
-/* Appends "name: value"; NULL, and the list is freed, if there is no memory. */
+/* Appends "name: value"; frees the list and returns NULL if out of memory. */
 static struct curl_slist *add_header(lc__http *h, struct curl_slist *list, const char *name, const char *value)
 {
     lc__str line = {0};

@@ -46,7 +46,7 @@ static ssize_t sys_pwrite(const lc__io *io, int fd, const void *data, size_t n, 
 static int sys_allocate(const lc__io *io, int fd, off_t size)
 {
     (void)io;
-    /* Not posix_fallocate: where a file system cannot reserve, that one writes the whole file. */
+    /* Not posix_fallocate: if a file system cannot reserve space, it writes the whole file. */
     if (size > 0 && fallocate(fd, 0, 0, size) < 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
         return -1;
     return 0;

@@ -26,7 +26,7 @@ struct lc__io {
     int (*rename)(const lc__io *io, const char *from, const char *to);
     int (*exchange)(const lc__io *io, const char *a, const char *b); /* both names at once */
     int (*mkdir)(const lc__io *io, const char *path, mode_t mode);
-    int (*unlinkat)(const lc__io *io, int dir, const char *name, int flags); /* called in base/remove.c alone */
+    int (*unlinkat)(const lc__io *io, int dir, const char *name, int flags); /* called only in base/remove.c */
     int (*symlink)(const lc__io *io, const char *target, const char *path);
 };
 
@@ -47,7 +47,7 @@ lc_status lc__make_dirs(const lc__io *io, const char *path);
 
 /* A new file with this content, durable once its directory is synced. Fails if it exists. */
 lc_status lc__create_file(const lc__io *io, const char *path, const void *data, size_t n);
-/* Replaces a file at one stroke: written beside it, synced, renamed. */
+/* Replaces a file atomically: written under a temporary name, synced, renamed. */
 lc_status lc__replace_file(const lc__io *io, const char *path, const void *data, size_t n);
 struct stat;
 /* A descriptor of a regular file, and what stat says of it. What is none (a FIFO, a folder, a socket, a device) is
@@ -57,7 +57,7 @@ lc_status lc__open_to_read(const lc__io *io, const char *path, int *fd, struct s
 lc_status lc__open_to_write(const char *path, int flags, int *fd);
 /* And as a stream: `flags` O_TRUNC or O_APPEND. */
 lc_status lc__open_stream(const char *path, int flags, FILE **out);
-/* The whole file, with a zero byte behind it; *data is freed with free(). Refuses more than `limit` bytes. */
+/* The whole file, followed by a zero byte; free *data with free(). Refuses more than `limit` bytes. */
 lc_status lc__io_read_file(const lc__io *io, const char *path, size_t limit, char **data, size_t *n);
 
 /* A path's parts, in new memory (free): "." and "/" as dirname has them. */
@@ -69,7 +69,7 @@ const char *lc__path_base(const char *path); /* what follows the last slash */
  * ".KIND-BASE-HOST-PID-NUMBER". Kinds: "tmp" being written, "old" moved away for a new one of its name, "del" being
  * removed (checkpoint/leftovers.c reads them again). */
 lc_status lc__temp_name(const char *parent, const char *kind, const char *base, char **out);
-void lc__temp_host(char name[64]); /* as it stands in such names */
+void lc__temp_host(char name[64]); /* as used in such names */
 /* A printf into new memory (free). */
 lc_status lc__format(char **out, const char *format, ...) LC_PRINTF(2, 3);
 

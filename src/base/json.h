@@ -3,8 +3,8 @@
  * safetensors files, state.json, manifest.json, configurations, lines of loggers.
  *
  * Strict means: UTF-8 checked, no trailing text, no leading zeros, integers that fit 64 bits or an error, no number
- * that overflows a double, at most LC__JSON_DEPTH levels. Whoever builds something from the tokens refuses duplicate
- * keys (lc_state_parse and the safetensors reader do). */
+ * that overflows a double, at most LC__JSON_DEPTH levels. Duplicate keys are left to the code that uses the tokens
+ * (lc_state_parse and the safetensors reader do). */
 #ifndef LC_BASE_JSON_H
 #define LC_BASE_JSON_H
 

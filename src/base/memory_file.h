@@ -8,7 +8,7 @@
 /* A file without a name, in memory, of so many zeros; -1: there is none to be had, errno says why. */
 int lc__memory_file(const char *name, size_t bytes);
 
-/* Where other processes of this host find a file that this one has open, and which it is. fd -1: there is none. */
+/* Where other processes of this host find an open file of this one, and its identity. fd -1: none. */
 typedef struct lc__file_place {
     int64_t pid, fd, device, file;
 } lc__file_place;

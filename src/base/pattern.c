@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Patterns of names, and what they stand for. */
+/* Patterns of names, and what they match. */
 #include "base/pattern.h"
 
 #include "base/str.h"
@@ -8,14 +8,14 @@
 
 enum { MOST_STARS = 16 };
 
-/* What a "*" or "?" stands for. */
+/* The text matched by a "*" or "?". */
 typedef struct span {
     const char *from;
     size_t n;
 } span;
 
-/* spans [MOST_STARS] or NULL. A "*" goes on one character further only where the rest does not fit: the last one alone
- * is ever taken back, so the time is at most the product of both lengths. */
+/* spans [MOST_STARS] or NULL. A "*" takes one more character only when the rest does not match. Only the last "*" is
+ * ever extended, so the time is at most the product of both lengths. */
 static bool fits(const char *pattern, const char *name, span *spans)
 {
     const char *star = NULL, *star_name = NULL;

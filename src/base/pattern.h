@@ -9,8 +9,8 @@
 
 /* Whether the whole name fits. */
 bool lc__pattern_fits(const char *pattern, const char *name);
-/* `text`, in which the n-th "*" is what the n-th "*" or "?" of the pattern stands for in a name that fits (the first as
- * few characters as can be); one that has no counterpart stays a "*". The caller frees *out. */
+/* `text` with the n-th "*" replaced by what the n-th "*" or "?" of the pattern matches in the name (earlier ones match
+ * as few characters as possible); a "*" without a counterpart stays. The caller frees *out. */
 lc_status lc__pattern_replace(const char *pattern, const char *name, const char *text, char **out) LC_MUST_USE;
 
 #endif

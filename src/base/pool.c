@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A loop has a row of runs, one for each seat: a 64-bit word that says which pieces of the run nobody has taken,
- * whether the seat is taken, and of which loop that is true. So to take a piece is one compare-and-swap, which fails if
- * the loop has ended meanwhile; and a thread that has taken one knows that the loop's other fields hold until it says
- * that the piece is done. Whoever has the seat takes from the front of its run, others take from the end. */
+/* A loop has a row of runs, one for each seat: a 64-bit word with the pieces of the run that are not taken, whether the
+ * seat is taken, and the loop it belongs to. So taking a piece is one compare-and-swap, which fails if the loop has
+ * ended meanwhile; and a thread that has taken one knows that the loop's other fields hold until it says that the piece
+ * is done. The owner of the seat takes from the front of its run, others take from the end. */
 #define _GNU_SOURCE /* syscall */
 #include "base/pool.h"
 
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum {
-    LOOPS = 8,            /* that helpers take part in at the same time; callers beyond that work alone */
+    LOOPS = 8,            /* that helpers take part in at the same time; further callers work without helpers */
     SPIN_NS = 200 * 1000, /* how long a helper looks for the next loop before it sleeps */
     WAIT_NS = 20 * 1000,  /* and how long a caller does, besides the time of a piece, while a helper ends its piece */
     LOOKS = 64            /* between two looks at the clock */
@@ -198,7 +198,7 @@ static void *be_helper(void *arg)
     return NULL;
 }
 
-/* In a child there is nobody but the thread that forked. */
+/* A child has only the thread that forked. */
 static void forget_helpers(void *unused)
 {
     (void)unused;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Quotas stand in cpu.max (version 2 of control groups) or in cpu.cfs_quota_us and cpu.cfs_period_us (version 1, in the
+/* Quotas are in cpu.max (version 2 of control groups) or in cpu.cfs_quota_us and cpu.cfs_period_us (version 1, in the
  * hierarchy of the controller "cpu"), for a group and all groups below it together. A container may see the tree of its
- * host, or of its own group alone: then only the top of the path that /proc names is there. */
+ * host, or only that of its own group: then only the top of the path that /proc names is there. */
 #define _GNU_SOURCE /* CPU_COUNT */
 #include "base/processors.h"
 
@@ -37,7 +37,7 @@ static int quota_of(const char *dir)
     return processors < INT_MAX ? (int)processors : INT_MAX;
 }
 
-/* Of `group` and those above it, in the tree that is mounted at `top`. Cuts `group` off. */
+/* Quota of `group` and those above it, in the tree mounted at `top`. Truncates `group`. */
 static int smallest(const char *top, char *group)
 {
     char dir[2 * PATH_SIZE];

@@ -3,12 +3,12 @@
 #ifndef LC_BASE_PROCESSORS_H
 #define LC_BASE_PROCESSORS_H
 
-/* Of `n` processors, as many as control groups let this process keep busy: a container may see 64 and be stopped for
- * the rest of every tenth of a second in which it has used two processors' time. */
+/* How many of `n` processors control groups let this process keep busy: a container may see 64 and be stopped for the
+ * rest of every tenth of a second in which it has used two processors' time. */
 int lc__processors_granted(int n);
 
 /* The smallest quota of a process's control group and of those above it, in processors (rounded up); INT_MAX: none.
- * `root` stands before /proc/self/cgroup and /sys/fs/cgroup: "", but in tests. */
+ * `root` is prepended to /proc/self/cgroup and /sys/fs/cgroup: "" except in tests. */
 int lc__processors_quota(const char *root);
 
 #endif

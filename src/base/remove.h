@@ -15,16 +15,16 @@
 typedef enum lc__verdict {
     LC__STAYS, /* not ours: nothing of the directory is removed */
     LC__GOES,
-    LC__GOES_LAST, /* what proves the directory ours: what a crash leaves behind still has it */
+    LC__GOES_LAST, /* the proof that the directory is ours, removed last so that leftovers of a crash still have it */
 } lc__verdict;
 
 typedef struct lc__proof {
     /* Whether the open directory is ours; an error says why not. */
     lc_status (*is_ours)(void *ctx, int dir, const char *path);
-    /* An entry of it that is no directory. */
+    /* An entry of it that is not a directory. */
     lc__verdict (*entry)(void *ctx, const char *name, const struct stat *st);
     void *ctx;
-    const char *aside; /* the name that it gets first, beside its own, so that nobody sees half of it; NULL: none */
+    const char *aside; /* a name next to its own that it gets first, so that nobody sees half of it; NULL: none */
     const char *done;  /* for messages: "removed" */
     const char *hint;  /* what to do about an entry that is not ours */
 } lc__proof;

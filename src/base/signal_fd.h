@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Signals that are read from a descriptor, for as long as somebody does.
+/* Signals read from a descriptor, while it is open.
  *
  * A library has no business with a global flag, and a signal handler has no other argument; so no handler does the
  * work. The signals are blocked in the calling thread and read from a signalfd. Threads that existed before do not
  * block them: there a handler runs which blocks the signal in that thread from then on and sends it to the process
  * again, under the name of its sender, until only the descriptor is left to take it. Signals that the program itself
- * handles, ignores or blocks are left alone. */
+ * handles, ignores or blocks are left as they are. */
 #ifndef LC_BASE_SIGNAL_FD_H
 #define LC_BASE_SIGNAL_FD_H
 

@@ -45,7 +45,7 @@ lc_status lc__spawn_shell(const char *command, char *const *environment, bool si
     posix_spawn_file_actions_t files;
     char *argv[] = {(char *)"/bin/sh", (char *)"-c", (char *)(uintptr_t)command, NULL};
     if (pipe2(fds, O_CLOEXEC) < 0) return lc__io_fail(errno, "make a pipe for", command);
-    if (fcntl(fds[1], F_SETFL, O_NONBLOCK) < 0) { /* of this end alone */
+    if (fcntl(fds[1], F_SETFL, O_NONBLOCK) < 0) { /* only for this end */
         lc_status status = lc__io_fail(errno, "write to", command);
         close(fds[0]);
         close(fds[1]);
@@ -87,7 +87,7 @@ lc_status lc__spawn_ask(char *const argv[], double seconds, char *text, size_t s
     size_t n = 0;
     *text = 0;
     if (pipe2(out, O_CLOEXEC) != 0) return lc__io_fail(errno, "make a pipe for", argv[0]);
-    fcntl(out[0], F_SETFL, O_NONBLOCK); /* of this end alone */
+    fcntl(out[0], F_SETFL, O_NONBLOCK); /* only for this end */
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, out[1], 1);
     int failed = spawn(argv, NULL, &files, false, &pid);

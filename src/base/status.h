@@ -22,8 +22,7 @@ lc__site_text lc__at_site(lc_site site);
 void lc__note_signal(int signal);
 int lc__noted_signal(void); /* 0: none */
 
-/* The supervisor of this run, or its rank 0, tells people of this thread's newest error, wherever it is passed on to.
- */
+/* The supervisor of this run, or its rank 0, prints this thread's newest error, wherever it is passed on to. */
 void lc__note_told(void);
 
 /* This thread's newest error happened on another rank, and stays that rank's wherever its message is passed on to, also
@@ -40,7 +39,7 @@ typedef struct lc__first_error {
 
 /* Keeps `s` and this thread's message, if it is an error and the first. */
 void lc__first_error_note(lc__first_error *e, lc_status s);
-/* LC_OK, or the error, told again. */
+/* LC_OK, or the error, reported again. */
 lc_status lc__first_error_status(const lc__first_error *e) LC_MUST_USE;
 
 #endif

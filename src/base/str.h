@@ -17,12 +17,12 @@ void lc__str_add_bytes(lc__str *t, const char *bytes, size_t n);
 void lc__str_add_printable(lc__str *t, const char *from, bool lines);
 void lc__str_clear(lc__str *t); /* keeps the memory */
 void lc__str_free(lc__str *t);
-/* Writes all of it, whatever signals arrive. It waits for a slow reader also where the descriptor itself does not, as
- * another program that shares a terminal or a pipe may have set it. False, and errno, if it cannot; what is for
- * people's eyes alone need not look. */
+/* Writes all of it, whatever signals arrive. It waits for a slow reader even if the descriptor is nonblocking, which
+ * another program that shares a terminal or a pipe may have set. Returns false and sets errno on failure, which callers
+ * that only inform may ignore. */
 bool lc__show(int fd, const char *s, size_t n);
 /* Shows a line, however long, in one piece; control characters in it, and newlines unless the format has some or is
- * "%s" alone, become \xNN. */
+ * just "%s", become \xNN. */
 void lc__show_line(int fd, const char *format, ...) LC_PRINTF(2, 3);
 /* A line on standard error, as what waits for ranks is given to say (control.h); the context is not looked at. */
 void lc__say(void *ctx, const char *text);

@@ -29,7 +29,7 @@ static inline bool lc__dup(const char *s, char **out)
     const name##_args *const args = &taken_;                                                                           \
     if (given) LC_TRY(lc__args_take(&taken_, sizeof taken_, given, #name "_new", #name))
 
-/* For callbacks that only log. A smoke test and a bare run open no logger, but were not told to have none; of several
+/* For callbacks that only log. A smoke test and a bare run open no logger although none was turned off; with several
  * ranks the first one logs. */
 static inline lc_status lc__needs_logger(const lc_trainer *t, const char *who)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* EarlyStopping: stops when a metric no longer improves.
  *
- * Its wish holds until it decides anew, also over a resume: before min_epochs and min_steps are reached the training
- * goes on, and stops then only if the newest decision still says so. */
+ * Its request holds until its next decision, also across a resume: before min_epochs and min_steps are reached the
+ * training goes on, and stops then only if the newest decision still says so. */
 #include "core/logging/logging.h"
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
@@ -138,7 +138,7 @@ static lc_status es_save(void *self, lc_trainer *t, lc_state *out)
     return LC_OK;
 }
 
-/* Whoever continues with other arguments may have taken the reason away. */
+/* A run continued with other arguments may no longer have the reason. */
 static bool reason_holds(const early_stopping *e)
 {
     switch (e->reason) {

@@ -2,7 +2,7 @@
 /* BaseFinetuning and BackboneFinetuning: freezing parts of a model, and letting them join the training later.
  *
  * Freezing edits the segment tables of the flat buffers: a frozen parameter has no segment in the next plan. What is
- * frozen and which groups were added is state, so that a run that goes on stands where it stood. */
+ * frozen and which groups were added is state, so a resumed run continues where it was. */
 #include "base/args.h"
 #include "callbacks/callbacks.h"
 #include "base/handle.h"

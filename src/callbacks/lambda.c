@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LambdaCallback: a callback made of functions. Only the hooks that were given stand in its vtable, so that the others
- * cost nothing. */
+/* LambdaCallback: a callback made of functions. Only the given hooks are in its vtable, so the others cost nothing. */
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ModelCheckpoint: saves the best, the newest, or every so often.
  *
- * Files are written by a thread from a snapshot; a file that makes room is removed when the new one is safe. Unlike
+ * Files are written by a thread from a snapshot; a replaced file is removed once the new one is safe. Unlike
  * Lightning's, `last` is the newest state at every trigger, and a checkpoint of a batch after which a validation is due
- * is saved behind it, with its values (unless what is monitored is logged in training).
+ * is saved after the validation, with its values (unless the monitored metric is logged in training).
  *
  * Several runs may share a directory: each takes its names before it saves, and counts and removes only checkpoints of
  * its own training (docs/checkpoints.md, "Runs that share a directory"). Paths that come from a checkpoint are data. */
@@ -102,7 +102,7 @@ static bool is_held(const lc_trainer *t, const char *path)
     return false;
 }
 
-/* Whether the name is not free. If it is, it is this run's for what is saved next; rank 0 alone knows. */
+/* Whether the name is taken. If it is free, this run reserves it for the next save; only rank 0 knows. */
 static lc_status taken(lc_trainer *t, const char *path, bool *out)
 {
     struct stat st;
@@ -110,7 +110,7 @@ static lc_status taken(lc_trainer *t, const char *path, bool *out)
     return *out || !lc__is_rank_zero(t) ? LC_OK : lc__take_checkpoint_name(t, path, out);
 }
 
-/* DIR/NAME.ckpt, with -v1, -v2, ... where that is taken (unless what has it will be removed). */
+/* DIR/NAME.ckpt, with -v1, -v2, ... if it is taken (unless its owner will be removed). */
 static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *removed, char **out)
 {
     lc__str name = {0}, path = {0};
@@ -415,8 +415,8 @@ static lc_status mc_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
     bool found = true;
     if (c->monitor) LC_TRY(find_metric(t, c->monitor, &found, &value));
     bool missing = !found;
-    /* Lightning takes the batches before the first step for step 0, which is a multiple of every n: what is saved
-     * behind validations is saved behind the first one, too. */
+    /* Lightning takes the batches before the first step for step 0, which is a multiple of every n: what is saved after
+     * validations is also saved after the first one. */
     if (skip(c, t)) {
         c->deferred |= missing && t->input->enable_validation && t->global_step == 0 && !at_train_epoch_end(c, t);
         return LC_OK;

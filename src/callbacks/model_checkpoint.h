@@ -21,7 +21,7 @@ typedef enum lc__missed { LC__MISSED_NONE, LC__MISSED_BEST, LC__MISSED_LAST } lc
 typedef struct model_checkpoint {
     lc_model_checkpoint_args a;
     char *dirpath, *filename, *monitor, *mode;
-    char *dir; /* where it saves, known from setup on */
+    char *dir; /* where it saves; set in setup */
     char *key;
     bool max;
     int64_t k;
@@ -35,7 +35,7 @@ typedef struct model_checkpoint {
     int64_t last_time_ns;
     bool deferred;
     bool again;                      /* what was missed in the last epoch is saved when the training ends */
-    bool last_is_own;                /* what is at last_path is no link */
+    bool last_is_own;                /* last_path is not a link */
     lc__taken *training;             /* held in `dir` on rank 0 (lc__mc_claim) */
     bool claimed;                    /* in this fit */
     lc__missed saving, missed;       /* what is saved; what was not, and has not been made good */

@@ -12,8 +12,8 @@ typedef struct lc__module_cost {
     lc_type in, out;
 } lc__module_cost;
 
-/* One entry for every module of the trainer's, the root first; freed with free(). Operations without parameters
- * (attention) count for the root alone. */
+/* One entry per module of the trainer, the root first; free it with free(). Operations without parameters (attention)
+ * count only for the root. */
 lc_status lc__model_cost(lc_trainer *t, const lc_type *inputs, int n_inputs, lc__module_cost **out, int *n) LC_MUST_USE;
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ModelPruning: a part of the weights becomes zero and stays so.
  *
- * Gradients are multiplied with the masks before an optimizer step and weights behind it (momentum would move them):
+ * Gradients are multiplied with the masks before an optimizer step and weights after it (momentum would move them):
  * operators of the graph, so that a step stays one plan and another. Weights in the model are always the pruned ones;
  * what PyTorch keeps as weight_orig does not exist here.
  *
- * Where a strategy keeps weights or gradients in slices, every rank has all masks, and multiplies its slices. */
+ * If a strategy keeps weights or gradients in slices, every rank has all masks and multiplies its slices. */
 #include "callbacks/callbacks.h"
 #include "callbacks/pruning_masks.h"
 #include "callbacks/shadow.h"
@@ -19,7 +19,7 @@
 #include <lightc/random.h>
 #include "tensor/slice.h"
 
-/* Of a target that is in slices, for operators; NULL: not needed yet. */
+/* Mask of a sliced target, for operators; NULL: not needed yet. */
 typedef struct slice_views {
     lc_tensor *value, *mask;
 } slice_views;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notifier: tells a command or a web address what a run does, as JSON.
+/* Notifier: sends the events of a run to a command or a web address, as JSON.
  *
- * A thread delivers; the training thread only puts texts into a queue. What fails is tried once, and told once. A run
- * that ends waits for the last deliveries, each of which has a time limit. */
+ * A thread delivers; the training thread only puts texts into a queue. A failed delivery is not repeated, and is
+ * reported once. A run that ends waits for the last deliveries, each of which has a time limit. */
 #include "core/logging/logging.h"
 #include "callbacks/callbacks.h"
 
@@ -40,7 +40,7 @@ typedef struct notifier {
     int first, n;
     bool closing;
     char failure[512]; /* "" : none to tell */
-    /* Of the training thread. */
+    /* Used by the training thread. */
     bool told, failed;
 } notifier;
 
@@ -62,7 +62,7 @@ static char **environment(char *event_entry)
     return e;
 }
 
-/* Writes some of the text; where all of it is written, or the command does not read on, *in is closed and -1. */
+/* Writes some of the text. When all of it is written, or the command stops reading, closes *in and sets it to -1. */
 static void write_some(int *in, const char **at)
 {
     ssize_t n = **at ? write(*in, *at, strlen(*at)) : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OnExceptionCheckpoint: a run that fails leaves its state behind, and the next fit goes on from there. The checkpoint
- * is removed when a fit ends well. */
+/* OnExceptionCheckpoint: a run that fails saves its state, and the next fit continues from it. The checkpoint is
+ * removed when a fit ends well. */
 #include "core/resume/resume.h"
 #include "callbacks/callbacks.h"
 #include "core/checkpoint/proof.h"
@@ -30,14 +30,14 @@ static const char *oe_ckpt_path(void *self, lc_trainer *t)
 static lc_status oe_exception(void *self, lc_trainer *t, lc_status status, const char *message)
 {
     (void)status, (void)message;
-    /* Before a fit has its optimizers and what it continues there is no state to go on from. */
+    /* Until a fit has its optimizers and has restored its checkpoint, there is no state to save. */
     bool begun = t->stage == LC_STAGE_FIT && t->optimizers.n && !t->resume->restoring_from;
     if (!begun) return LC_OK;
     lc__settle_before_the_end(t);
     return lc__save_checkpoint(t, ((on_exception *)self)->path, false);
 }
 
-/* What this run goes on from is done with, whoever has saved it. */
+/* The checkpoint that this run continued from is no longer needed, whichever run saved it. */
 static bool is_continued(const on_exception *o, const lc_trainer *t)
 {
     char real[PATH_MAX];
@@ -52,7 +52,7 @@ static lc_status oe_teardown(void *self, lc_trainer *t, lc_stage stage)
     lc_status s = lc__ckpt_remove(o->path, 0, is_continued(o, t) ? NULL : t->resume->training);
     if (s == LC_ERR_STATE) /* another training has saved it, or something else is in it */
         lc_trainer_message(t, LC_WARNING, "OnExceptionCheckpoint: %s", lc_error_message());
-    return s == LC_ERR_NOT_FOUND || s == LC_ERR_STATE ? LC_OK : s; /* whoever took it away has done the same */
+    return s == LC_ERR_NOT_FOUND || s == LC_ERR_STATE ? LC_OK : s; /* another process has already removed it */
 }
 
 static void oe_free(void *self)

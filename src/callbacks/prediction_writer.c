@@ -255,7 +255,7 @@ static lc_status pw_epoch_end(void *self, lc_trainer *t)
 static lc_status pw_teardown(void *self, lc_trainer *t, lc_stage stage)
 {
     (void)t, (void)stage;
-    for (int i = 0; i < LC_MAX_LOADERS; i++) LC_TRY(close_stream(self, i, false)); /* what an error left behind */
+    for (int i = 0; i < LC_MAX_LOADERS; i++) LC_TRY(close_stream(self, i, false)); /* left open by an error */
     return LC_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The progress bar: one line that is drawn anew in a terminal, sparse whole lines elsewhere.
+/* The progress bar: one line that is redrawn in a terminal, occasional whole lines elsewhere.
  *
  * Each update is one write(2), so that lines of several processes do not tear. */
 #include "core/logging/logging.h"
@@ -12,11 +12,11 @@
 #include <string.h>
 
 #define WIDE         100000 /* columns: all metrics fit */
-#define LINE_SECONDS 30.0   /* between lines inside of an epoch, where there is no terminal */
+#define LINE_SECONDS 30.0   /* between lines within an epoch, without a terminal */
 
 typedef struct progress_bar {
     lc__terminal term;
-    bool open; /* a line without its end stands in the terminal */
+    bool open; /* the terminal shows an unfinished line */
     int64_t interval_ns, drawn_ns, start_ns, line_ns, eval_start_ns;
     int64_t start_batch; /* of the epoch: not 0 after a resume */
     int64_t eval_batch;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RichProgressBar: one bar for the run, one for the epoch, one for what evaluates, and a line of metrics, drawn over
- * one another in colours. Where lines cannot be drawn anew (a log file) it is the plain progress bar.
+/* RichProgressBar: one bar for the run, one for the epoch, one for evaluations, and a line of metrics, redrawn in place
+ * and in colors. If lines cannot be redrawn (a log file) it is the plain progress bar.
  *
- * The block of lines is always the last thing on the screen: `drawn` says how many lines it has, the cursor stands at
- * its end. Each update is one write(2). */
+ * The block of lines is always the last thing on the screen: `drawn` is its number of lines; the cursor is at its end.
+ * Each update is one write(2). */
 #include "core/logging/logging.h"
 #include "callbacks/terminal.h"
 #include "base/handle.h"
@@ -181,7 +181,7 @@ static bool due(rich_bar *r)
     return true;
 }
 
-/* The block stays, and what follows stands below it; or it goes. */
+/* Keeps the block, so that further output is below it; or erases it. */
 static void leave(rich_bar *r, bool stays)
 {
     if (!r->drawn) return;

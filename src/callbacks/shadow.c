@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A second set of the values of a module's parameters and buffers. Averages are operators on the trainer's graph, so
- * that they run where the parameters lie and as fast as an update does; exchanges go through the host. */
+ * they run where the parameters are and as fast as an update does; exchanges go through the host. */
 #include "callbacks/shadow.h"
 #include "base/grow.h"
 
@@ -90,14 +90,14 @@ done:
 
 /* ---- slices ---- */
 
-/* The ranks that have a copy's other slices are its tensor's, which may have been cut anew. */
+/* The other slices of a copy are on the ranks of its tensor, which may have been sliced again. */
 static void name_ranks(const lc__shadow *s, int i)
 {
     if (s->copy[i]->is_slice) s->copy[i]->slices = s->of[i]->flat ? s->of[i]->flat->sharding : NULL;
 }
 
-/* A strategy that shards cuts parameters when a fit begins, behind what is restored, and puts them together at its end
- * (or has them in slices all the time); the copy follows. */
+/* A sharding strategy slices parameters when a fit begins, after restoring, and gathers them at its end (or has them in
+ * slices all the time); the copy follows. */
 static lc_status follow(lc__shadow *s, int i)
 {
     lc_tensor *of = s->of[i], *copy = s->copy[i], *next;
@@ -198,7 +198,7 @@ static lc_status move_slice(lc__shadow *s, int i, bool take, bool give)
 /* take: copy = tensor; give: tensor = copy; both: they are exchanged. */
 static lc_status move(lc__shadow *s, bool take, bool give)
 {
-    for (int i = 0; i < s->n; i++) LC_TRY(follow(s, i)); /* where ranks are lost, nothing has moved */
+    for (int i = 0; i < s->n; i++) LC_TRY(follow(s, i)); /* if ranks are lost, nothing has moved */
     for (int i = 0; i < s->n; i++) {
         size_t bytes = bytes_of(s->of[i]);
         if (s->of[i]->is_slice) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A second set of the values of a module's parameters (and buffers): averages, weights to go back to. Where a strategy
- * keeps parameters in slices, so are the copies. All functions are then called on all ranks. */
+/* A second set of the values of a module's parameters (and buffers): averages, or weights to restore later. If a
+ * strategy keeps parameters in slices, so are the copies. All functions are then called on all ranks. */
 #ifndef LC_CALLBACKS_SHADOW_H
 #define LC_CALLBACKS_SHADOW_H
 
@@ -15,7 +15,7 @@ typedef struct lc__shadow {
     size_t scratch_bytes;
 } lc__shadow;
 
-/* With the values of now. Without `buffers` (those that are saved): of parameters alone. */
+/* Copies the current values. Without `buffers` (those that are saved) only parameters. */
 lc_status lc__shadow_new(lc_module *m, bool buffers, lc__shadow *out) LC_MUST_USE;
 void lc__shadow_free(lc__shadow *s);
 /* copy += weight * (tensor - copy), on the trainer's graph: in the step that is open, or in one of its own. What is not

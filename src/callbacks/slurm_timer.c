@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SlurmTimer, behind the option slurm_margin: stops some time before that of the Slurm job is over, while the run can
- * still end as it should. Rank 0 looks at the clock; the others stop with it. */
+/* SlurmTimer, made by the option slurm_margin: stops some time before the Slurm job's time limit, while the run can
+ * still end in order. Rank 0 looks at the clock; the others stop with it. */
 #include "callbacks/callbacks.h"
 #include "launch/slurm.h"
 

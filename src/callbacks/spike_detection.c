@@ -69,7 +69,7 @@ static lc_status note(spikes *s, int64_t batch)
     return LC_OK;
 }
 
-/* A JSON list, for whoever leaves these batches out of the next run. */
+/* A JSON list, so that the next run can skip these batches. */
 static lc_status write_list(const spikes *s, const lc_trainer *t, lc__str *path)
 {
     lc__str text = {0};
@@ -126,8 +126,8 @@ static lc_status add_loss(spikes *s, const lc_trainer *t, lc_tensor *value)
     return LC_OK;
 }
 
-/* The mean over the samples of all ranks that have a loss; in deterministic training the same whoever had which chunk.
- */
+/* The mean over the samples of all ranks that have a loss; in deterministic training the same however chunks are
+ * distributed. */
 static lc_status judge_batch(spikes *s, lc_trainer *t, int64_t batch_idx)
 {
     lc__exact_sum sum = {0};
@@ -207,7 +207,7 @@ static lc_status sp_load(void *self, lc_trainer *t, const lc_state *in)
     LC_TRY(lc_state_get_array(in, "values", &list));
     int64_t n = lc_state_length(list);
     if (s->n_values < n || n > s->a.window || (n < s->a.window && s->n_values != n)) {
-        s->n_values = 0; /* another window: it fills anew */
+        s->n_values = 0; /* the window size changed: start empty */
         n = 0;
     }
     for (int64_t i = 0; i < n; i++) LC_TRY(lc_state_get_double(lc_state_at(list, i), NULL, &s->values[i]));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* StochasticWeightAveraging: the mean of the weights at the start of each of the last epochs.
  *
- * Where Lightning adds an epoch to compute the statistics of batch norms for the averaged weights, this makes a pass
- * over the training data behind the last one, so that epochs, steps and names of checkpoints count what was trained. */
+ * Lightning adds an epoch to compute the statistics of batch norms for the averaged weights. This makes a pass over the
+ * training data after the last epoch instead, so that epochs, steps and names of checkpoints count what was trained. */
 #include "core/loop/loop.h"
 #include "callbacks/shadow.h"
 #include "base/state_count.h"
@@ -84,7 +84,7 @@ static lc_status sw_fit_start(void *self, lc_trainer *t)
     a->start = epoch > 1 ? epoch - 1 : 0;
     a->end = t->max_epochs - 1;
     if (!a->average.n) LC_TRY(lc__shadow_new(t->m, false, &a->average));
-    /* A run that goes on behind the start has that schedule before its state is read. */
+    /* A run resumed after the start needs that schedule before its state is read. */
     return a->started ? replace_schedule(a, t) : LC_OK;
 }
 

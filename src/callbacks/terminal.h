@@ -8,7 +8,7 @@
 typedef struct lc__terminal {
     int fd;
     bool off;  /* nothing is to be shown (LIGHTC_PROGRESS=off) */
-    bool live; /* lines can be drawn anew */
+    bool live; /* lines can be redrawn */
     bool colour, unicode;
 } lc__terminal;
 
@@ -24,7 +24,7 @@ int64_t lc__eval_batches(const lc_trainer *t);
 /* A row for each result of validate or test; the stage in `colour` (NULL: as it is). */
 void lc__add_results(lc__str *out, const lc__terminal *term, const lc_trainer *t, const char *colour);
 
-/* Of UTF-8 text without control characters, each character taken for one column. */
+/* Width of UTF-8 text without control characters, counting each character as one column. */
 int lc__columns(const char *text);
 /* Cuts a name that is longer than `room` columns, with an ellipsis; `name` has room for three bytes more. */
 void lc__cut_name(char *name, size_t room, bool unicode);

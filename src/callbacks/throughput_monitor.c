@@ -15,7 +15,7 @@
 
 #include <lightc/ops.h>
 
-/* Totals behind a batch. */
+/* Totals after a batch. */
 typedef struct sample {
     double time, batches, samples, lengths, flops;
 } sample;
@@ -192,7 +192,7 @@ static lc_status tp_eval_batch_end(void *self, lc_trainer *t, const lc_outputs *
     return send(self, t, stage, t->input->val_batch_count[loader], -1);
 }
 
-/* The clock of training stands still while it validates. */
+/* The clock of training is stopped during validation. */
 static lc_status tp_validation_end(void *self, lc_trainer *t)
 {
     throughput *p = self;
@@ -203,7 +203,7 @@ static lc_status tp_validation_end(void *self, lc_trainer *t)
     return LC_OK;
 }
 
-/* ---- state: totals go on, the window fills anew ---- */
+/* ---- state: totals continue, the window starts empty ---- */
 
 static lc_status tp_save(void *self, lc_trainer *t, lc_state *out)
 {

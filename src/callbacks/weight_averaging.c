@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* WeightAveraging and EMAWeightAveraging: the average of the weights over the steps of a training.
  *
- * While it validates, and from the end of the training on, the model holds the average and the copy the weights that
- * training goes on with (`swapped`); otherwise it is the other way round. A checkpoint's model is always the average,
- * so that whoever loads it gets what was validated; the others are saved beside it as "current". */
+ * While it validates, and from the end of the training on, the model holds the average and the copy holds the weights
+ * that training continues with (`swapped`); otherwise it is the other way round. A checkpoint's model is always the
+ * average, so that loading it gives what was validated; the other weights are saved with it as "current". */
 #include "callbacks/shadow.h"
 #include "base/handle.h"
 #include "core/ranks/ranks.h"

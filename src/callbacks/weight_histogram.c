@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* WeightHistogram: how the values of every parameter, and if asked of its gradient, are distributed; for the loggers
- * that keep histograms. Under the parameter's path, and PATH.grad. Rank 0 logs; where ranks hold parts of parameters
- * or gradients, all of them put these together. */
+ * that keep histograms. Under the parameter's path, and PATH.grad. Rank 0 logs; if ranks hold parts of parameters or
+ * gradients, all of them gather these. */
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
 

@@ -438,8 +438,9 @@ lc_status lc_comm_progress(lc_comm *c)
     return s < 0 ? fail(c, s) : LC_OK;
 }
 
-/* What runs on `at` and the groups split from it, but for `c`: who waits in one must not hold up those that wait for it
- * in another. Whether there was anything. Who waits for what fails here will hear of it. */
+/* Makes progress on `at` and the groups split from it, except `c`: a rank that waits in one group must not hold up
+ * ranks that wait for it in another. Returns whether anything ran. A call that fails here reports the failure to
+ * whoever waits for it. */
 static bool move_others(lc_comm *at, const lc_comm *c)
 {
     bool any = at != c && at->running && at->failed >= 0;

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the rooms of src/comm stand on each other:
+/* How the rooms of src/comm depend on each other:
  *
- *   comm.c        what users call: requests, statistics, groups; call.c: what a call is; history.c: the last calls
- *   combine.c     the arithmetic of reductions
- *   memory.c      memory that ranks of a host use in place
- *   progress_thread.c  carries calls on while their rank computes
- *   exchange/     exchange.c, groups.c: collectives over streams of bytes between each two ranks, the one
- *                 implementation behind self, threads, shm, tcp and their mixtures, each of which is a transport
+ *   comm.c what users call: requests, statistics, groups; call.c: what a call is; history.c: the last calls
+ *   combine.c the arithmetic of reductions
+ *   memory.c memory that ranks of a host use in place
+ *   progress_thread.c carries calls on while their rank computes
+ *   exchange/ exchange.c, groups.c: collectives over streams of bytes between each two ranks, the one
+ *                 implementation used by self, threads, shm, tcp and their mixtures, each of which is a transport
  *                 schedule.c: what a collective consists of; two_levels.c: where ranks live on several hosts
  *                 exposed.c: memory of ranks that the others of a host use in place
- *   transport/    rings.c: in shared memory, of threads of a process (threads.c) or processes of a host (shm.c)
+ *   transport/ rings.c: in shared memory, of threads of a process (threads.c) or processes of a host (shm.c)
  *                 tcp.c: between hosts; tcp_mesh.c: its connections; tcp_records.c: sealed ones
  *                 mixed.c: the rings between ranks of a host, tcp, or relay.c over mpi, between hosts
  *                 mpi_plugin.c: opens the plug-in liblightc_mpi, whose files are in mpi/
  *                 fake.c: no ranks at all
- *   control/      how ranks find each other and hear of the end (wire.c: the messages)
- *   coordinator/  the other end
- *   net/          proof*.c: how ends of a connection show that they know the run's secret; seal_*.c: sealed messages
+ *   control/ how ranks find each other and hear of the end (wire.c: the messages)
+ *   coordinator/ the other end
+ *   net/ proof*.c: how ends of a connection show that they know the run's secret; seal_*.c: sealed messages
  *                 socket.c: what is the same for all TCP connections; guests.c: those that have proven nothing
- *   world/        which rank a process is, joining, leaving
- */
+ *   world/ which rank a process is, joining, leaving */
 #ifndef LC_COMM_INTERNAL_H
 #define LC_COMM_INTERNAL_H
 
@@ -32,15 +31,15 @@
 enum { LC__LANE_COLLECTIVE = 0, LC__LANE_DIRECT, LC__LANES, LC__LANE_ANSWERED = LC__LANES, LC__GRAIN = 64 };
 
 #define LC__NO_PUT SIZE_MAX
-/* Which rank, and who waits for it. */
+/* The rank that left, and the rank that waits for it. */
 #define LC__MISSED_TEXT "rank %d has left the group while rank %d still waits for it"
 
 typedef lc_meeting lc__meeting;
 
 typedef struct lc__transport_ops {
     const char *name;
-    /* Bytes that nobody moves are held up, because what is behind this rank has little room: see `sleep` of
-     * lc_comm_ops, which is `idle` here. */
+    /* Bytes are held up because the receiving side has little room: see `sleep` of lc_comm_ops, which is `idle`
+     * here. */
     bool wants_thread;
     /* The ranks are processes of one host, which can map each other's files: /proc/PID/fd/N. */
     bool sees_files;
@@ -54,13 +53,13 @@ typedef struct lc__transport_ops {
      * message that is not through. */
     size_t (*room)(void *self, int peer, int lane, void **at);
     void (*commit)(void *self, int peer, int lane, size_t n);
-    /* OPTIONAL: in place of both, for many bytes: takes some of them from where they lie, as much of the stream as it
-     * returns, in whole grains (behind the last of the n bytes: zeros); 0: later. LC__NO_PUT: not to this peer. */
+    /* OPTIONAL: in place of both, for many bytes: takes some of them in place, as much of the stream as it returns, in
+     * whole grains (zeros after the last of the n bytes); 0: later. LC__NO_PUT: not to this peer. */
     size_t (*put)(void *self, int peer, int lane, const void *data, size_t n);
     /* OPTIONAL: whether all that was committed is out of this rank's hands, so that it moves on without `progress`. A
      * call is not done before. NULL: always. */
     bool (*sent)(void *self, int peer, int lane);
-    /* Where bytes from `peer` lie. */
+    /* Where bytes from `peer` are. */
     size_t (*peek)(void *self, int peer, int lane, const void **at);
     void (*consume)(void *self, int peer, int lane, size_t n);
     /* OPTIONAL: one more lane, LC__LANE_ANSWERED. Its reader writes an answer over the bytes that it consumes; their
@@ -82,7 +81,7 @@ typedef struct lc__transport_ops {
  * they are sealed (seal.h), so that nobody can change what is sent, or nobody can read it either. */
 typedef enum lc__security { LC__SECURITY_NONE, LC__SECURITY_AUTH, LC__SECURITY_ENCRYPT } lc__security;
 
-/* Of "none", "auth" or "encrypt"; NULL and "" are none. */
+/* Parses "none", "auth" or "encrypt"; NULL and "" mean none. */
 lc_status lc__security_find(const char *name, lc__security *out) LC_MUST_USE;
 const char *lc__security_name(lc__security s);
 
@@ -119,15 +118,14 @@ lc_status lc__exchange_new(const lc__transport_ops *ops, void *transport, void *
 /* A rank that has nothing to give to calls it does not know of makes them all the same, with zeros. From
  * lc__comm_announce to lc__comm_announce_end every call of the ranks that know is preceded by a broadcast of rank
  * `leader`, one of them, that says what comes; lc__comm_follow, on the others meanwhile, does what is said until there
- * are no more. Each collective. Calls that reduce and gather alone: of a rank's zeros nothing else is to be expected.
- */
+ * are no more. Each collective. Only for calls that reduce or gather: a rank's zeros are useless to any other. */
 void lc__comm_announce(lc_comm *comm, int leader);
 lc_status lc__comm_announce_end(lc_comm *comm) LC_MUST_USE;
 lc_status lc__comm_follow(lc_comm *comm, int leader) LC_MUST_USE;
 
 /* lc_comm_wait, given up with the error of one of `others` [n] that has failed (NULL, and the request's own, are fine):
- * where ranks use several groups at once, the failure may be known in another one alone. The request's communicator is
- * given up then. */
+ * when ranks use several groups at once, the failure may be known only in another one. The request's communicator is
+ * then aborted. */
 lc_status lc__comm_wait_with(lc_request *request, lc_comm *const *others, int n) LC_MUST_USE;
 
 /* Whether there is anything to be had from exposing memory (lc_comm_ops); then `expose`, where nothing else runs on the
@@ -176,9 +174,9 @@ void lc__comm_explained_by(lc_comm *comm, lc_status (*explain)(void *ctx, lc_sta
 
 bool lc__comm_is_explained(const lc_comm *comm);
 
-/* This rank makes no call any more, and what runs ends on all ranks, with `why`; of groups split from this one too.
- * When it returns, memory of calls that ran is the caller's again. Of lc_comm_abort, which any thread may call, the
- * rank hears in its next call. From the rank's thread. NULL is fine. */
+/* This rank makes no more calls, and calls in flight fail on all ranks with `why`, including those of groups split from
+ * this one. When it returns, the memory of these calls belongs to the caller again. An lc_comm_abort, which any thread
+ * may call, is noticed in the rank's next call. From the rank's thread. NULL is fine. */
 void lc__comm_give_up(lc_comm *comm, const char *why);
 
 /* From now on lc_comm_free calls `instead`: for a communicator that several have. NULL: it is freed again. */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* ---- the ring ----
- * Every store releases and every load acquires: who has read any part of a newer call finds the number changed. */
+ * Every store releases and every load acquires: a reader that saw any part of a newer call finds the number changed. */
 
 static struct lc__past_call *slot(lc__history *h, uint64_t number)
 {

@@ -33,7 +33,7 @@ void lc__history_done(lc__history *h, uint64_t number);
 /* Number i of the ring, from 0; false: there is none. */
 bool lc__history_get(const lc__history *h, int i, lc__call_record *out);
 
-/* Of several communicators: the newest calls, and the oldest that has not ended, for that is the one that hangs. */
+/* For several communicators: the newest calls, and the oldest unfinished one, since that is the one that hangs. */
 enum { LC__LAST_CALLS = 4 };
 typedef struct lc__last_calls {
     int n;
@@ -43,8 +43,8 @@ typedef struct lc__last_calls {
     } calls[LC__LAST_CALLS], stuck; /* calls: the oldest first; stuck.record.number 0: none */
 } lc__last_calls;
 
-/* What a rank does on its communicators ({0}; lc__comm_standing adds one, with its groups), for whoever judges whether
- * the ranks of a run wait for each other. */
+/* What a rank does on its communicators ({0}; lc__comm_standing adds one, with its groups), to decide whether the ranks
+ * of a run wait for each other. */
 typedef struct lc__standing {
     lc__last_calls last;
     uint64_t activity;              /* changes with each call that begins, is waited for or ends, and as bytes move */

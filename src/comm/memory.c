@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of a communicator: where its ranks are processes of a host, files without a name that all of them map, so that
- * an all_reduce in it needs no copies (exposed.h); elsewhere memory like any other. */
+/* Memory of a communicator. If its ranks are processes of one host, it consists of unnamed files that all of them map,
+ * so an all_reduce in it needs no copies (exposed.h); otherwise it is ordinary memory. */
 #include "comm/comm_internal.h"
 #include "base/handle.h"
 #include "base/memory_file.h"

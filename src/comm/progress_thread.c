@@ -22,7 +22,7 @@ enum { SLEEP_US = 1000 };
 typedef struct job {
     struct job *next;
     lc_comm_call call;
-    bool over;           /* for who has the backend */
+    bool over;           /* for the owner of the backend */
     atomic_bool done;    /* for the rank, which may use the memory again */
     max_align_t state[]; /* the backend's */
 } job;
@@ -34,7 +34,7 @@ typedef struct jobs {
 typedef struct carried {
     lc_comm_ops ops; /* the backend */
     void *self;
-    jobs running;           /* of who has the backend */
+    jobs running;           /* of the owner of the backend */
     atomic_bool away;       /* that is the thread; becomes true in the rank, and false in the thread */
     atomic_bool waited_for; /* the rank waits for the thread */
 
@@ -96,7 +96,8 @@ static lc_status advance(carried *c)
     return LC_OK;
 }
 
-/* A job is the rank's again when `done` is set. The rank has the backend when `away` is not: then all is told. */
+/* A job belongs to the rank again when `done` is set. The rank owns the backend when `away` is not set: then all jobs
+ * are handed over. */
 static void tell_done(carried *c)
 {
     bool any = false;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A backend whose calls go on while their rank computes: a thread carries them on, asleep but when something moves.
+/* A backend whose calls progress while their rank computes: a thread drives them, sleeping unless data moves.
  *
  * Either the rank or the thread has the backend, never both. The rank has it at first, so a call that is waited for at
- * once costs nothing more. Where the rank says that it goes on with something else (lc_comm_progress), the thread gets
- * it, until all calls are done; what the rank starts meanwhile is handed over, and what it waits for it is told of. */
+ * once costs nothing more. When the rank turns to other work (lc_comm_progress), the thread gets it until all calls are
+ * done; calls that the rank starts meanwhile are handed over, and it is notified of those it waits for. */
 #ifndef LC_COMM_PROGRESS_THREAD_H
 #define LC_COMM_PROGRESS_THREAD_H
 

@@ -90,7 +90,7 @@ static lc_status cut_tensor(lc_tensor **have, const lc_batch *b, lc_tensor *x, i
     return lc_tensor_is_error(*out) ? LC_ERR_STATE : LC_OK; /* lc_slice has said why */
 }
 
-/* x and y are two of the tensors, or of a hook that has replaced them alone. */
+/* x and y are two of the tensors, unless a hook has replaced only them. */
 static lc_status cut_named(lc__batch_slice *s, int which, const lc_batch *b, lc_tensor *x, int64_t begin, int64_t n,
                            lc_tensor **out)
 {
@@ -131,7 +131,7 @@ static lc_status grow(lc__batch_slice *s, int n)
     return LC_OK;
 }
 
-/* Where sample `at` of the batch lies in one of its parts. */
+/* The position of sample `at` of the batch in one of its parts. */
 static int64_t place_in(const lc_batch *b, const lc_batch *part, int64_t at)
 {
     if (at <= 0 || at >= b->size) return at <= 0 ? 0 : part->size;
@@ -140,7 +140,7 @@ static int64_t place_in(const lc_batch *b, const lc_batch *part, int64_t at)
     return place < 0 ? 0 : place > part->size ? part->size : place;
 }
 
-/* What stands above the parts is that of the first that is there. */
+/* The fields above the parts mirror the first non-NULL part. */
 static void join_parts(lc__batch_slice *s, const lc_batch *b, const lc_batch **out)
 {
     for (int i = b->n_parts - 1; i >= 0; i--)

@@ -16,18 +16,18 @@ static inline bool lc__is_empty_share(const lc_batch *batch)
     return batch && batch->size == 0 && batch->global_size > 0;
 }
 
-/* Of all ranks together. */
+/* Over all ranks. */
 int64_t lc__batch_samples(const lc_batch *batch);
-/* Of the part that has the fewest. */
+/* Samples of the smallest part. */
 int64_t lc__batch_least(const lc_batch *batch);
-/* In how many units the batch is shared out, which all have the same part of everything: the greatest common divisor of
- * its parts' samples. Where it is less than `shares`, some get nothing. 0: that would be so although every part has
- * samples for all of them; then each part is cut by itself, as evenly as possible. */
+/* The number of units into which the batch is divided, all with the same share of every part: the greatest common
+ * divisor of its parts' samples. If it is less than `shares`, some get nothing. 0: that would be so although every part
+ * has samples for all of them; then each part is cut by itself, as evenly as possible. */
 int64_t lc__batch_units(const lc_batch *batch, int64_t shares);
-/* Of a part, or of a batch without parts, with `samples` of all ranks together. */
+/* For a part, or a batch without parts, with `samples` over all ranks. */
 void lc__batch_share(int64_t samples, int64_t units, int64_t share, int64_t shares, int64_t *begin, int64_t *n);
 
-/* One slice, made anew in each step: tensors that it has handed out are used again, so that the steady step allocates
+/* One slice, rebuilt in each step: tensors that it has handed out are used again, so that the steady step allocates
  * nothing. Slices that are in use at the same time need one each. Zeros: a fresh one. */
 typedef struct lc__batch_slice {
     lc_batch batch;
@@ -42,9 +42,9 @@ typedef struct lc__batch_slice {
  * slice is an input tensor over the same memory, which any thread may use; any other's is an lc_slice of it, recorded
  * in the step that runs. indices, first and global_offset are those of the slice, global_size stays.
  *
- * Of a combined loader's batch every part is cut: where it has P samples, those from floor(begin * P / size) to
- * floor((begin + n) * P / size), so that slices without gaps have parts without gaps. Numbers are those of the global
- * batch where `batch` is a slice of one, so that a slice of a slice is what it would be of the whole. */
+ * Of a combined loader's batch every part is cut: of its P samples, those from floor(begin * P / size) to floor((begin
+ * + n) * P / size), so that slices without gaps have parts without gaps. Numbers are those of the global batch if
+ * `batch` is a slice of one, so that a slice of a slice is what it would be of the whole. */
 lc_status lc__batch_cut(lc__batch_slice *s, const lc_batch *batch, int64_t begin, int64_t n,
                         const lc_batch **out) LC_MUST_USE;
 /* The same for share `share` of `shares`, in `units` of the batch. */

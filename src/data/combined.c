@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several loaders as one: Lightning's CombinedLoader, with its four modes.
  *
- * With several ranks each loader gives slices of its own batches, evenly cut. Batches are as a rule whole, and a rank's
- * slices then have the same share of them all. Where the last batch of one is smaller they may not: then slices in the
- * same proportions are asked for (cut). */
+ * With several ranks each loader gives slices of its own batches, evenly cut. Batches are usually whole, and a rank's
+ * slices then have the same share of all of them. If the last batch of one is smaller they may not: then slices in the
+ * same proportions are requested (cut). */
 #include "batch_slice.h"
 #include "data_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Where one of the loaders stands. */
+/* Position of one of the loaders. */
 typedef struct part {
     lc_dataloader *loader;
-    int64_t cycle, consumed; /* how often it began anew, and batches since then */
+    int64_t cycle, consumed; /* how often it restarted, and batches since then */
     bool ended;              /* at least once */
 } part;
 
@@ -31,7 +31,7 @@ typedef struct combined {
 #define MOST_CYCLES  ((int64_t)1 << 30)
 #define MOST_BATCHES INT64_C(1000000000000000)
 
-/* A cycle has an order of its own; the first has that of the loader alone. */
+/* Each cycle has its own order; the first has that of the loader by itself. */
 static int64_t epoch_of(const combined *c, const part *p)
 {
     return c->epoch + p->cycle * ((int64_t)1 << 32);
@@ -112,7 +112,7 @@ static lc_status next_in_sequence(combined *c, lc_batch **out)
     }
 }
 
-/* What stands above the parts is that of the first that is there. False: there is none. */
+/* Makes the fields above the parts mirror the first non-NULL part. False: there is none. */
 static bool join(combined *c)
 {
     const lc_batch *first = NULL;

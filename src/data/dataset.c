@@ -167,7 +167,7 @@ size_t lc_dataset_scratch_size(const lc_dataset *d)
     return d->scratch;
 }
 
-/* A get that returns a request (stop, skip) or nothing but a number below zero has made a mistake: samples exist. */
+/* A get must not return a request (stop, skip): samples exist. */
 static lc_status get_one(lc_dataset *d, int64_t index, uint64_t key, void *const *out, void *scratch)
 {
     lc_status status = d->ops.get(d->self, index, key, out, scratch);

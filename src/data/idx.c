@@ -19,7 +19,7 @@
 #define INPUT_CHUNK   ((size_t)1 << 17)
 #define DEFLATE_LIMIT 1032u
 
-/* Where bytes come from: a file or memory, plain or gzip. */
+/* The source of bytes: a file or memory, plain or gzip. */
 typedef struct source {
     const char *name;
     FILE *file;
@@ -68,7 +68,7 @@ static lc_status content_read(source *s, void *to, size_t n, size_t *got)
         int rc = inflate(&s->z, Z_NO_FLUSH);
         *got += want - s->z.avail_out;
         if (rc == Z_STREAM_END) {
-            /* gzip files may be several streams one behind the other; the content is all of them. */
+            /* gzip files may be several streams one after the other; the content is all of them. */
             if (s->z.avail_in == 0 && s->left == 0) {
                 s->ended = true;
             } else if (inflateReset(&s->z) != Z_OK) {

@@ -2,16 +2,17 @@
 /* The loader over a dataset: a ring of batch slots, filled in order of the sampler.
  *
  * Batch b goes to slot b % n_slots. Without workers there is one slot, filled inside next(). With workers, each takes
- * the next batch number as soon as its slot is free, and gathers without holding the lock; next() waits for the slot
- * of the batch that is due. So batches come out in order, whichever worker is faster, and the samples' keys depend on
+ * the next batch number as soon as its slot is free, and gathers without holding the lock; next() waits for the slot of
+ * the batch that is due. So batches come out in order, whichever worker is faster, and the samples' keys depend on
  * (seed, epoch, index), so their content does not depend on workers either.
  *
  * The batch that next() returns stays valid until the next call: its slot counts as free only then. One lc_batch with
- * one set of input tensors serves all slots (their memory is exchanged), so that the engine sees the same tensors in
- * every step. After creation nothing is allocated, but by a sampler whose epochs grow.
+ * one set of input tensors serves all slots (their memory is exchanged), so the engine sees the same tensors in every
+ * step. After creation nothing is allocated, except by a sampler whose epochs grow.
  *
  * With several ranks (lc_shard) each has the whole order, and gathers its slice of every global batch. A combined
- * loader may want another one of a batch that is smaller than usual: it is gathered anew, into a slot of its own. */
+ * loader may need a different slice of a batch that is smaller than usual: it is gathered again, into a separate
+ * slot. */
 #include "base/args.h"
 #include "data_internal.h"
 #include "base/clock.h"
@@ -25,7 +26,7 @@
 
 typedef struct slot {
     void *data[LC_MAX_BATCH_TENSORS];
-    int64_t batch; /* which batch lies here, -1: none */
+    int64_t batch; /* the batch in this slot, -1: none */
     lc_status status;
     char error[1024];
 } slot;
@@ -51,7 +52,7 @@ typedef struct loader {
     uint64_t seed;
     lc_batch batch;
 
-    /* Of the epoch; written while no worker is busy. */
+    /* State of the epoch; written while no worker is busy. */
     int64_t *order, order_room, n_samples, n_batches;
     uint64_t epoch_key;
 
@@ -68,12 +69,12 @@ typedef struct loader {
     int64_t next_fill; /* the next batch a worker takes */
     int64_t keep;      /* the batch that the caller holds or waits for: slots of batches before it are free */
 
-    lc_span_fn *observe; /* told of batches; NULL: nobody. Written while no worker is busy */
+    lc_span_fn *observe; /* called for batches; NULL: none. Written while no worker is busy */
     void *observe_ctx;
 
-    int64_t due; /* the batch next() returns next; the consumer's alone */
+    int64_t due; /* the batch next() returns next; used only by the consumer */
 
-    /* Of loader_cut, made when it is wanted first. */
+    /* For loader_cut, made on first use. */
     slot *cut;
     worker cutter;
     int64_t cut_room;
@@ -92,8 +93,8 @@ static void tell(const loader *l, int64_t batch, const worker *w, int64_t start)
     l->observe(l->observe_ctx, &s);
 }
 
-/* This rank's part of batch b: samples [begin, begin + n) of the epoch's order, `offset` behind the first of the
- * `global_size` that all ranks have. */
+/* This rank's part of batch b: samples [begin, begin + n) of the epoch's order, `offset` after the first of the
+ * `global_size` samples of all ranks. */
 typedef struct slice {
     int64_t begin, n, offset, global_size;
 } slice;

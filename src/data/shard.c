@@ -31,7 +31,7 @@ int64_t lc_shard_piece(const lc_shard *s, int64_t full)
     return s->pieces ? ceil_div(full, s->pieces) : 0;
 }
 
-/* Where the slice of `rank` begins; computed so that it cannot overflow. */
+/* Start of the slice of `rank`, computed without overflow. */
 static int64_t begin_of(const lc_shard *s, int rank, int64_t full, int64_t samples)
 {
     int64_t share = lc_shard_piece(s, full) * ceil_div(s->pieces, s->size), begin;

@@ -53,7 +53,7 @@ static void set_size(lc_field *f, int64_t height, int64_t width)
     f->shape[f->ndim - 1] = width;
 }
 
-/* Copies the part of `in` that lies under a window at (top, left) of `out`'s size; the window may reach outside. */
+/* Copies the part of `in` under a window of `out`'s size at (top, left); the window may extend beyond `in`. */
 static void copy_window(const image *in, const char *src, const image *out, char *dst, int64_t top, int64_t left)
 {
     int64_t x0 = left < 0 ? -left : 0, x1 = out->width;

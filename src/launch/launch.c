@@ -46,8 +46,8 @@ static lc_status read_hosts(const char *text, lc__hosts *hosts, int *nodes, int 
     return LC_OK;
 }
 
-/* Of ranks that mpirun starts, `lightc launch` is the beginning: so all is kept that other ranks than 0 print, whatever
- * the program is. False: this process is another program. */
+/* For ranks that mpirun starts, `lightc launch` forwards the output: so all output of ranks other than 0 is kept,
+ * whatever the program is. False: this process is another program. */
 static bool is_tool(char *path, size_t size)
 {
     ssize_t n = readlink("/proc/self/exe", path, size - 1);

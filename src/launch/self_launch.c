@@ -48,7 +48,7 @@ static lc_status command_find(command *c)
 
 /* ---- by hand, on each machine ---- */
 
-/* Where nobody has chosen a secret, all machines must come to the same one. */
+/* If no secret is set, all machines must derive the same one. */
 static void secret_of(const char *address, int port, char secret[LC__SECRET_SIZE])
 {
     char text[600];

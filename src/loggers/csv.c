@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* metrics.csv: one row a call, columns sorted by name, cells without a value empty; what Lightning's CSVLogger writes.
  *
- * Rows are appended whole, so that a reader sees a complete table at any moment. A name that was not there before
- * makes a new column: the file is written anew beside the old one and renamed. A file that exists already (a resumed
- * run) is continued. */
+ * Rows are appended whole, so that a reader sees a complete table at any moment. A new name adds a column: the file is
+ * rewritten under a temporary name and renamed. A file that exists already (a resumed run) is continued. */
 #define _GNU_SOURCE
 #include "base/handle.h"
 #include "base/grow.h"
@@ -33,7 +32,7 @@ typedef struct column {
 
 typedef struct csv_logger {
     lc__log_writer *writer; /* first: lc__slot_* */
-    /* Of the writer's thread, once it runs. */
+    /* Used by the writer's thread, once it runs. */
     char *path, *hparams_path;
     lc__hparams hparams;
     int fd;
@@ -146,7 +145,7 @@ static lc_status add_old_line(csv_logger *l, lc__text *t, const char *line, size
 
 /* ---- the file ---- */
 
-/* Where the header's line ends (behind the newline); NULL if it does not. */
+/* End of the header line (after the newline); NULL if it is incomplete. */
 static const char *header_end(const char *text, size_t n)
 {
     bool quoted = false;
@@ -163,7 +162,7 @@ static lc_status open_file(csv_logger *l)
     return lc__open_to_write(l->path, O_WRONLY | O_CREAT, &l->fd);
 }
 
-/* The file anew, with all columns, its old rows and `rows`. */
+/* Rewrites the file with all columns, its old rows and `rows`. */
 static lc_status rewrite(csv_logger *l, const lc__log_batch *batch)
 {
     lc__text t = {0};
@@ -312,7 +311,7 @@ static void csv_free(void *self)
 {
     csv_logger *l = self;
     if (csv_finish(l, "interrupted") < 0) {
-    } /* whoever wants to know calls finish */
+    } /* callers that need the result call finish */
     if (l->fd >= 0) close(l->fd);
     for (int i = 0; i < l->n; i++) free(l->columns[i].name);
     free(l->columns);

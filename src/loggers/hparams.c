@@ -73,7 +73,7 @@ const char *lc__hparam_text(const lc_hparam *p, char number[LC__DOUBLE_SIZE])
 
 /* ---- YAML ---- */
 
-/* Whether a text can stand without quotes and still be read as this text. More is quoted than must be. */
+/* Whether a text can be written without quotes and still be read as this text. More is quoted than must be. */
 static bool is_plain(const char *text)
 {
     static const char *const words[] = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "nan", "inf"};

@@ -33,7 +33,7 @@ typedef struct mlflow_logger {
     const char *token;
     bool insecure;
     char *dir; /* of the spools */
-    /* Of the writer's thread, once it runs. */
+    /* Used by the writer's thread, once it runs. */
     lc__spool spool;
     lc__mlflow client, other; /* this run; a run that left its spool */
     lc__text head;            /* what every spool begins with: whose it is, and the line `start` */
@@ -81,7 +81,7 @@ static lc_status send_spool(mlflow_logger *l, lc__mlflow *client, lc__spool *s)
     }
 }
 
-/* A spool that a run left behind. LC_SKIP: it is for another server. */
+/* Sends the spool of an earlier run. LC_SKIP: it is for another server. */
 static lc_status adopt(void *self, lc__spool *s)
 {
     mlflow_logger *l = self;
@@ -206,7 +206,7 @@ static void mlflow_free(void *self)
 {
     mlflow_logger *l = self;
     if (mlflow_finish(l, "interrupted") < 0) {
-    } /* whoever wants to know calls finish */
+    } /* callers that need the result call finish */
     if (l->spool.path) lc__spool_close(&l->spool, false);
     lc__mlflow_release(&l->client);
     lc__mlflow_release(&l->other);

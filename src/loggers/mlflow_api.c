@@ -112,8 +112,8 @@ static void add_param(lc__mlflow_body *body, cJSON *params, const lc_state *valu
     lc__mlflow_add_text(body, param, "value", text);
 }
 
-/* Parameters from `from` to before `to`. A server refuses to change one that it has, and all others with it: halves of
- * them are tried then, until it is alone. */
+/* Parameters from `from` to before `to`. A server refuses to change an existing one, and rejects the others with it:
+ * halves are then tried until it is isolated. */
 static lc_status params(lc__mlflow *m, const lc_state *values, int64_t from, int64_t to)
 {
     lc__mlflow_answer answer;

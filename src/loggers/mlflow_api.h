@@ -24,7 +24,7 @@ typedef struct lc__mlflow {
     const char *experiment, *run_name; /* run_name NULL: "version_N" */
     bool log_model;
     /* What is known of the run that the lines are about. */
-    char *run, *artifacts; /* its id there; where its files go, NULL: the server takes none */
+    char *run, *artifacts; /* its id on the server; where its files go, NULL: the server accepts none */
     bool finished;         /* the line `finish` was among them */
     /* What was refused for good, and therefore left out. */
     int64_t refused;

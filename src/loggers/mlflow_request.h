@@ -35,7 +35,7 @@ cJSON *lc__mlflow_add_list(lc__mlflow_body *b, cJSON *object, const char *key);
 cJSON *lc__mlflow_append(lc__mlflow_body *b, cJSON *list); /* an object */
 /* "key": a name as MLflow allows it: letters, digits, and "_-. /:"; the rest becomes "_". */
 void lc__mlflow_add_key(lc__mlflow_body *b, cJSON *object, const char *name);
-/* A part of a path: all but letters, digits and `safe` as %XX. */
+/* A part of a path: everything except letters, digits and `safe` becomes %XX. */
 void lc__mlflow_percent(lc__str *t, const char *text, const char *safe);
 /* The text `key` in the last answer: in its member a, and in that one's b (NULL: not so deep). "" if there is none;
  * new memory (free). */

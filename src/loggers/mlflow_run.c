@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run on an MLflow server: found by its tag lightc.run_id or made, with its experiment; how it stands. */
+/* The run on an MLflow server: found by its tag lightc.run_id or created, with its experiment; its status. */
 #include "loggers/mlflow_request.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Protocol Buffers' wire format, as far as writing a message needs it: a field is a key (number and wire type) and a
- * value; a nested message is its length and its bytes. Fields at their default are left out by whoever writes. */
+ * value; a nested message is its length and its bytes. Callers omit fields with their default values. */
 #ifndef LC_LOGGERS_PROTOBUF_H
 #define LC_LOGGERS_PROTOBUF_H
 

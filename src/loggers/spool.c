@@ -36,7 +36,7 @@ lc_status lc__spool_open(lc__spool *s, const char *path)
     LC_TRY(lc__format(&s->path, "%s", path));
     lc_status status = lc__open_to_write(path, O_RDWR | O_CREAT, &s->fd);
     if (status >= 0 && flock(s->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) status = LC_SKIP;
-    /* Whoever had it may have removed it in between. */
+    /* Its former owner may have removed it in the meantime. */
     if (status == LC_OK && (fstat(s->fd, &here) < 0 || stat(path, &there) < 0 || here.st_ino != there.st_ino))
         status = LC_SKIP;
     if (status == LC_OK) status = measure(s);
@@ -110,7 +110,7 @@ lc_status lc__spool_orphans(const char *dir, lc_status (*fn)(void *ctx, lc__spoo
         if (n < 6 || strcmp(e->d_name + n - 6, ".jsonl") != 0) continue;
         status = lc__path_join(dir, e->d_name, &path);
         if (status < 0) break;
-        /* What is no file is no spool, and nobody's fault. */
+        /* Anything but a regular file is not a spool, which is no error. */
         status = lstat(path, &st) < 0 || !S_ISREG(st.st_mode) ? LC_SKIP : lc__spool_open(&s, path);
         free(path);
         if (status != LC_OK) continue;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file of lines that wait to be sent. Its owner holds a lock on it; a file without an owner was left by a run that is
- * over, and whoever finds it may send it. */
+/* A file of lines that wait to be sent. Its owner holds a lock on it; a file without an owner was left by a finished
+ * run, and any later run may send it. */
 #ifndef LC_LOGGERS_SPOOL_H
 #define LC_LOGGERS_SPOOL_H
 
@@ -21,7 +21,7 @@ void lc__spool_close(lc__spool *s, bool remove);
 bool lc__spool_is_empty(const lc__spool *s);
 /* Writes lines, completely or not at all. */
 lc_status lc__spool_append(lc__spool *s, const char *lines, size_t n) LC_MUST_USE;
-/* Everything was sent: the file begins anew with these lines, which count as sent. */
+/* Everything was sent: the file is restarted with these lines, which count as sent. */
 lc_status lc__spool_restart(lc__spool *s, const char *lines, size_t n) LC_MUST_USE;
 /* The next lines to send, some of them or all, at least one whole line; empty: there is none. Replaces what is in
  * `out`.

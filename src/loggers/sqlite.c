@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run database: one SQLite file per project directory, in which every run leaves its options, metrics, checkpoints
+/* The run database: one SQLite file per project directory, in which every run stores its options, metrics, checkpoints
  * and events while it trains (docs/run-database.md).
  *
  * Journal. On a local disk the database is in WAL mode, so that readers never wait and never make the writer wait.
  * SQLite before 3.51.3 has a defect there when two connections write or checkpoint at the same instant; every
- * transaction therefore holds an exclusive lock on "<database>.lock" beside it, which keeps the writers of several
- * processes apart. WAL needs memory shared by all processes, so on network file systems a rollback journal is used,
- * with a busy timeout.
+ * transaction therefore holds an exclusive lock on "<database>.lock", which keeps the writers of several processes
+ * apart. WAL needs memory shared by all processes, so on network file systems a rollback journal is used, with a busy
+ * timeout.
  *
- * Rows of a batch are one transaction. If it fails nothing of it is there, and the batch comes again. */
+ * Rows of a batch are one transaction. If it fails none of it is stored, and the batch is retried. */
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/grow.h"
@@ -46,7 +46,7 @@ typedef struct key {
 
 typedef struct sqlite_logger {
     lc__log_writer *writer; /* first: lc__slot_* */
-    /* Used by the training thread in start and finish, and between them by the writer's thread alone. */
+    /* Used by the training thread in start and finish, and between them only by the writer's thread. */
     char *path;
     sqlite3 *db;
     sqlite3_stmt *insert_metric, *insert_key, *find_key, *insert_checkpoint, *remove_checkpoint, *insert_event;
@@ -88,7 +88,7 @@ static const char schema[] =
     " removed_ns INTEGER)%s;" CHECKPOINTS
     "CREATE TABLE event(id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run(id), wall_ns INTEGER NOT NULL,"
     " level TEXT NOT NULL, text TEXT NOT NULL)%s;"
-    /* Rows of a segment that a later one went back behind are not shown. */
+    /* Rows of a segment after the step at which a later segment resumed are not shown. */
     "CREATE VIEW v_metric AS SELECT m.run AS run, r.name AS run_name, r.version AS version, k.name AS name, m.step AS "
     "step,"
     " m.epoch AS epoch, m.wall_ns AS wall_ns, m.value AS value, m.kind AS kind, m.segment AS segment, m.id AS id"
@@ -130,7 +130,7 @@ static lc_status execute(sqlite_logger *l, const char *what, const char *sql)
 
 static bool is_network(const char *dir)
 {
-    /* Kernel magic numbers; FUSE is among them because what lies behind it is not known. */
+    /* Kernel magic numbers; FUSE is among them because the file system behind it is unknown. */
     static const uint32_t magics[] = {
         0x6969,     /* NFS */
         0x517b,     /* SMB */
@@ -248,7 +248,7 @@ static lc_status write_row(sqlite_logger *l, lc__log_record *r)
         else
             sqlite3_bind_null(s, 5);
         sqlite3_bind_int64(s, 6, r->time_ns);
-        /* SQLite has no NaN; infinities it has, but they print badly. The kind tells. */
+        /* SQLite has no NaN, and prints infinities badly. The kind distinguishes them. */
         if (isnan(value))
             sqlite3_bind_null(s, 7);
         else
@@ -277,7 +277,7 @@ static lc_status write_hparams(sqlite_logger *l, lc__log_record *r)
     return status;
 }
 
-/* How the run stands: a program may end without finishing its loggers. */
+/* The status of the run: a program may exit without finishing its loggers. */
 static lc_status write_status(sqlite_logger *l, const char *status, int64_t now_ns)
 {
     sqlite3_stmt *s = NULL;
@@ -673,7 +673,7 @@ static void sqlite_free(void *self)
 {
     sqlite_logger *l = self;
     if (sqlite_finish(l, "interrupted") < 0) {
-    } /* whoever wants to know calls finish */
+    } /* callers that need the result call finish */
     close_database(l);
     forget_keys(l);
     free(l->keys);

@@ -2,13 +2,13 @@
 /* The stream logger: a run as JSON lines (stream_format.h), for a program of somebody else's that forwards it to a
  * service this library does not know (tools/bridge/). It goes to
  *
- *   a file         appended to; stream.jsonl in the run's directory if none is named
- *   a FIFO         whoever reads it; without a reader it waits for one
- *   "|COMMAND"     the standard input of a shell command, which is started with the run and again when it ended early
+ *   a file appended to; stream.jsonl in the run's directory if none is named
+ *   a FIFO its reader; without one, lines wait
+ *   "|COMMAND" the standard input of a shell command, which is started with the run and again when it ended early
  *
- * A reader that comes in the middle is told how the run began (the lines `start` and `hparams`) and then goes on with
- * the line that its predecessor did not read whole. Pipes are written without blocking: a reader that stands still
- * costs this thread its patience and the training nothing. */
+ * A reader that joins later first gets the lines `start` and `hparams`, then continues with the line that its
+ * predecessor did not read completely. Pipes are written without blocking: a stuck reader delays this thread, but not
+ * the training. */
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/handle.h"
@@ -36,8 +36,8 @@
 
 typedef struct stream_logger {
     lc__log_writer *writer; /* first: lc__slot_* */
-    char *target;           /* a path, or a command behind "|"; NULL: stream.jsonl */
-    /* Of the writer's thread, once it runs. */
+    char *target;           /* a path, or "|" and a command; NULL: stream.jsonl */
+    /* Used by the writer's thread, once it runs. */
     char *path;
     int fd;
     bool is_file;
@@ -86,7 +86,7 @@ static lc_status open_path(stream_logger *l)
     return go_on(l, (uint64_t)st.st_size);
 }
 
-/* A reader, who is greeted. */
+/* A reader, which is sent the greeting. */
 static lc_status open_stream(stream_logger *l)
 {
     if (l->fd >= 0) return LC_OK;
@@ -235,7 +235,7 @@ static void stream_free(void *self)
 {
     stream_logger *l = self;
     if (stream_finish(l, "interrupted") < 0) {
-    } /* whoever wants to know calls finish */
+    } /* callers that need the result call finish */
     lc__hparams_release(&l->hparams);
     lc__text_release(&l->start);
     lc__text_release(&l->greeting);

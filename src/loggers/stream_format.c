@@ -249,7 +249,7 @@ lc_status lc__stream_add(lc__text *t, lc__log_record *r)
         LC_TRY(add_key_text(t, "path", r->text));
         return lc__text_puts(t, "}\n");
     case LC__LOG_EVENT:
-        /* "status" and "finish" say how the run is and how it ended; levels are of what people were told. */
+        /* "status" and "finish" say how the run is and how it ended; levels are those of printed messages. */
         if (!strcmp(r->text, "status") || !strcmp(r->text, "finish")) {
             LC_TRY(begin(t, r->text, r->time_ns));
             LC_TRY(add_key_text(t, "status", r->text2));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stream of a run: one JSON object a line (docs/loggers.md has the format). What the stream logger writes, and what
- * lies in the spool of those that send over a network. */
+/* The stream of a run: one JSON object a line (docs/loggers.md has the format). Written by the stream logger, and to
+ * the spools of loggers that send over a network. */
 #ifndef LC_LOGGERS_STREAM_FORMAT_H
 #define LC_LOGGERS_STREAM_FORMAT_H
 

@@ -24,7 +24,7 @@
 
 typedef struct tensorboard_logger {
     lc__log_writer *writer; /* first: lc__slot_* */
-    /* Of the writer's thread, once it runs. */
+    /* Used by the writer's thread, once it runs. */
     char *path, *yaml_path, *run_id;
     int fd;
     uint64_t size; /* bytes of whole records in the file */
@@ -103,7 +103,7 @@ static lc_status tensorboard_start(void *self, const lc_run_info *run)
     if (gethostname(host, sizeof host - 1) < 0 || !*host) snprintf(host, sizeof host, "localhost");
     LC_TRY(lc__path_join(run->run_dir, "hparams.yaml", &l->yaml_path));
     LC_TRY(lc__format(&l->run_id, "%s", run->run_id ? run->run_id : ""));
-    /* The last number tells several files of one process and second apart. */
+    /* The last number distinguishes files of one process and second. */
     for (int i = 0; !l->path; i++) {
         LC_TRY(lc__format(&l->path, "%s/events.out.tfevents.%010" PRId64 ".%s.%ld.%d", run->run_dir, now / 1000000000,
                           host, (long)getpid(), i));
@@ -131,7 +131,7 @@ static void tensorboard_free(void *self)
 {
     tensorboard_logger *l = self;
     if (tensorboard_finish(l, "interrupted") < 0) {
-    } /* whoever wants to know calls finish */
+    } /* callers that need the result call finish */
     if (l->fd >= 0) close(l->fd);
     lc__hparams_release(&l->hparams);
     lc__str_free(&l->out);

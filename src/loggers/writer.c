@@ -54,7 +54,7 @@ struct lc__log_writer {
     bool failing;  /* the last attempt failed */
     bool reported; /* `message` went to the training thread, or there is none */
     bool reported_once;
-    bool warned; /* `message` is a warning: it stands though all was written */
+    bool warned; /* `message` is a warning: it is kept even though all was written */
     lc_status status;
     char message[768];
 };
@@ -327,7 +327,7 @@ static void wait_for_batch(lc__log_writer *w)
     w->front.used = 0, w->front.n = 0;
 }
 
-/* What the training thread will be told. With the lock held. */
+/* The error that the training thread will get. Call with the lock held. */
 static void report(lc__log_writer *w, lc_status status)
 {
     w->status = status;

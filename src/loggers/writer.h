@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread behind a logger: calls on the training thread copy their arguments into a buffer and return; the thread
- * hands the records to the logger's sink in batches.
+/* The thread of a logger: calls on the training thread copy their arguments into a buffer and return; the thread hands
+ * the records to the logger's sink in batches.
  *
  * The buffers are allocated at the start and only grow when the sink falls far behind, up to a limit beyond which
- * records are dropped and counted. Nothing here waits for the disk but lc__log_flush and lc__log_finish. */
+ * records are dropped and counted. Only lc__log_flush and lc__log_finish wait for the disk. */
 #ifndef LC_LOGGERS_WRITER_H
 #define LC_LOGGERS_WRITER_H
 
@@ -34,7 +34,7 @@ typedef struct lc__log_record {
     lc_log_image image;
 } lc__log_record;
 
-/* Some records, one behind the other. */
+/* Some records, one after the other. */
 typedef struct lc__log_batch {
     const char *data;
     size_t bytes;

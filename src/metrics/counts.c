@@ -84,7 +84,7 @@ static double score(const counts *m, const cell *c)
 }
 
 /* Weight of a class in an average. A class that neither occurs nor was predicted has none in a macro average; with
- * top_k TorchMetrics goes by the targets alone in three of the metrics. */
+ * top_k TorchMetrics uses only the targets in three of the metrics. */
 static double weight(const counts *m, int64_t i, const cell *c)
 {
     bool one_of_many = m->o.task == LC_TASK_MULTICLASS;

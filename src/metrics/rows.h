@@ -14,7 +14,7 @@ typedef struct rows {
     double *data;
 } rows;
 
-/* Room for `more` rows behind the n there are; NULL with an error message set. */
+/* Room for `more` rows after the n present; NULL with an error message set. */
 static inline double *rows_grow(rows *r, int64_t more, const char *name)
 {
     int64_t cells = 0;

@@ -43,7 +43,7 @@ lc_status lc_plugin_open(const char *path, lc_plugin **out)
     lc_status status = LC_OK;
     struct stat st;
     *out = NULL;
-    /* Of a FIFO dlopen would wait for somebody who writes to it. A name without a slash is searched for. */
+    /* dlopen of a FIFO would wait for a writer. A name without a slash is searched for. */
     if (strchr(path, '/') && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return lc_fail(LC_ERR_FORMAT, "cannot open the module: %s is not a file", path);
     lc_plugin *p = calloc(1, sizeof *p);

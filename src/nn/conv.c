@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* torch.nn.Conv1d, Conv2d, Conv3d and their transposed forms. Weights lie channels-last, as kernels want them. */
+/* torch.nn.Conv1d, Conv2d, Conv3d and their transposed forms. Weights are stored channels-last, as kernels need
+ * them. */
 #include "nn/nn_internal.h"
 
 static const char *const type_names[2][3] = {

@@ -342,7 +342,7 @@ static lc_tensor *record_transposed(int nd, lc_tensor *x, lc_tensor *w, const lc
         if (lc__dims_at(&args->output_padding, i, 0) < 0)
             status = lc_fail(LC_ERR_ARGUMENT, "output padding must not be negative");
     if (status < 0 && !lc__unusable(x)) return lc__refuse(status, lc__op_conv_input_grad.title(n, ints), x, site);
-    int64_t more[6] = {0}, padded = 0; /* zeros behind x, last dimension first */
+    int64_t more[6] = {0}, padded = 0; /* zeros after x, last dimension first */
     for (int i = 0; i < nd; i++) {
         int64_t size = 0, further = lc__dims_at(&args->output_padding, i, 0);
         /* With other numbers of dimensions the operator reports what is wrong; the size does not matter. */

@@ -183,7 +183,7 @@ static void triangle(const lc_call *call, bool lower)
     lc__walk w;
     lc__walk_start(&w, v[0]->ndim, v[0]->shape, 2, v);
     while (lc__walk_next(&w)) {
-        int64_t diagonal = w.index[w.ndim - 1] + call->ints[0]; /* the column where this row's diagonal lies */
+        int64_t diagonal = w.index[w.ndim - 1] + call->ints[0]; /* the column of this row's diagonal */
         for (int64_t j = 0; j < w.length; j++) {
             char *to = w.data[0] + j * w.step[0];
             if (lower ? j <= diagonal : j >= diagonal)

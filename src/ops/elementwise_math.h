@@ -75,7 +75,7 @@ static inline double lc__smooth_l1(double d, double beta)
 
 static inline double lc__smooth_l1_slope(double d, double beta)
 {
-    if (d != d) return d; /* NaN is no sign */
+    if (d != d) return d; /* NaN has no sign */
     return fabs(d) < beta ? d / beta : lc__sign(d);
 }
 

@@ -116,7 +116,7 @@ static void scatter_add_run(const lc_call *call)
     run_by_element(call, true);
 }
 
-/* ids must lie within `t` in every dimension but dim. */
+/* ids must be within `t` in every dimension except dim. */
 static lc_status check_within(const lc_type *ids, const lc_type *t, int64_t dim, const char *what)
 {
     bool fits = ids->ndim == t->ndim;
@@ -177,7 +177,7 @@ static lc_status gather_grad(lc_grad *g)
     return LC_OK;
 }
 
-/* Where ids are smaller than src the rest of src had no part. */
+/* If ids are smaller than src, the rest of src took no part. */
 static lc_status scatter_add_grad(lc_grad *g)
 {
     if (!g->need[0]) return LC_OK;

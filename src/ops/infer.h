@@ -19,9 +19,9 @@ lc_status lc__infer_same_dtype(const lc_infer *call, int i, int j) LC_MUST_USE;
 lc_status lc__infer_index(const lc_infer *call, int i) LC_MUST_USE;
 /* 0 <= dim < t->ndim. */
 lc_status lc__infer_dim(const lc_type *t, int64_t dim) LC_MUST_USE;
-/* Operands first..first+n-1 broadcast to out's shape (dtype is left alone). */
+/* Operands first..first+n-1 broadcast to out's shape (dtype is unchanged). */
 lc_status lc__infer_broadcast(const lc_infer *call, int first, int n, lc_type *out) LC_MUST_USE;
-/* There is no result. */
+/* The operator has no result. */
 lc_status lc__infer_nothing(lc_infer *call) LC_MUST_USE;
 /* The result has the first operand's type. */
 lc_status lc__infer_same(lc_infer *call) LC_MUST_USE;
@@ -32,8 +32,8 @@ int64_t lc__type_numel(const lc_type *t);
 #define LC__SHAPE_TEXT 200
 /* A dimension that may count from the end; left as it is if there is none such, for infer to report. */
 int64_t lc__wrap_dim(int64_t dim, int ndim);
-/* x, where a function has nothing to do; where no gradients are recorded (lc_no_grad_begin), without its history, as
- * the result of an operator would be. */
+/* Returns x when a function has nothing to do. While gradients are off (lc_no_grad_begin) it is without history, as the
+ * result of an operator would be. */
 lc_tensor *lc__unchanged(lc_tensor *x, lc_site site);
 /* NULL or an error: then a function on tensors records its operator at once, which reports it. */
 bool lc__is_bad(const lc_tensor *x);

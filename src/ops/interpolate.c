@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Resampling of images: nearest and bilinear interpolation; pixel shuffle, which is views alone. */
+/* Resampling of images: nearest and bilinear interpolation; pixel shuffle, which consists only of views. */
 #include "ops/nn_util.h"
 #include "ops/take.h"
 #include "record/graph_impl.h"
 
-/* Where a place of the result comes from, along one dimension. */
+/* The source of a place of the result, along one dimension. */
 typedef struct taps {
     int64_t at[2];
     double weight[2];

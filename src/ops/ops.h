@@ -10,7 +10,8 @@
 #include "ops/ops_comm.h"
 #include "ops/ops_nn.h"
 
-/* Mathematical operators that are not elementwise. Encoding of ints and floats stands at their definitions. */
+/* Mathematical operators that are not elementwise. The encoding of ints and floats is documented at their
+ * definitions. */
 /* clang-format off */
 #define LC_OPS_MATH_LIST(X)                                                                                          \
     X(sum) X(mean) X(amax) X(amin) X(var) X(norm) X(logsumexp) X(argmax) X(argmin)                                   \
@@ -27,8 +28,8 @@ LC_OPS_MATH_LIST(LC_DECLARE_OP)
 LC_OPS_COMM_LIST(LC_DECLARE_OP)
 LC_ELEMENTWISE_LIST(LC_DECLARE_ELEMENTWISE_OP)
 
-/* In no list: for the planner, except for detach. Of range: in: 1-D; ints: offset, layout, shape...: a range of it, as
- * a tensor of that shape. Costs nothing. */
+/* In no list: for the planner, except for detach. range: in: 1-D; ints: offset, layout, shape...: a range of it, as a
+ * tensor of that shape. Costs nothing. */
 extern const lc_op lc__op_range;
 extern const lc_op lc__op_detach, lc__op_accumulate;
 

@@ -32,7 +32,7 @@ static lc_status reshape_infer(lc_infer *call)
 }
 
 /* Splits both shapes into the shortest groups of dimensions with equal products; a group is a view if its old
- * dimensions lie behind each other without gaps. */
+ * dimensions follow each other without gaps. */
 static bool reshape_view(const lc_infer *call, const lc_view *in, lc_view *out, int64_t *offset)
 {
     (void)call;
@@ -214,7 +214,7 @@ static lc_tensor *call_view(const lc_op *op, lc_tensor *x, int n, const int64_t 
     return lc_op_call(op, 1, &x, n, ints, 0, NULL, site);
 }
 
-/* Resolves -1; where it cannot be resolved it stays, and infer reports it. */
+/* Resolves -1; if it cannot be resolved it stays, and infer reports it. */
 lc_tensor *lc_reshape_at(lc_tensor *x, int n, const int64_t *shape, lc_site site)
 {
     if (lc__is_bad(x) || n < 0 || n > LC_MAX_DIMS || !shape) return call_view(&lc__op_reshape, x, n, shape, site);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "ops": a row for each kernel call of the plans, and one for each operator: time, FLOP/s, bytes/s. FLOPs are those of
- * products (matrices, convolutions, attention, recurrent layers); bytes are what is read and written, wherever it lies.
- */
+ * products (matrices, convolutions, attention, recurrent layers); bytes are those read and written, wherever they
+ * are. */
 #include "profilers/profilers.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several safetensors files as one: what the ranks of a run wrote together (docs/checkpoints.md). A tensor lies whole
- * in one of the files, or each file holds a range of its elements; which, the file says itself in its metadata. The
- * ranges are as hostile as the rest of a header: every tensor must be covered once, without holes and overlaps. */
+/* Several safetensors files as one: what the ranks of a run wrote together (docs/checkpoints.md). A tensor is whole in
+ * one of the files, or each file holds a range of its elements, which is given in the file's metadata. The ranges are
+ * as untrusted as the rest of a header: every tensor must be covered once, without holes and overlaps. */
 #define _GNU_SOURCE
 #include "safetensors/safetensors_impl.h"
 #include "base/grow.h"

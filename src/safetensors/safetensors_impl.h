@@ -8,7 +8,7 @@
 #include "base/io.h"
 #include "tensor/host_access.h"
 
-/* Where elements of a tensor lie: in bytes, counted from its first element, in the order of `layout`. */
+/* The place of a range of elements of a tensor: in bytes, counted from its first element, in the order of `layout`. */
 typedef struct lc__st_piece {
     int file;          /* of lc_safetensors.files */
     int64_t index;     /* of the tensor there that holds them */
@@ -26,7 +26,7 @@ struct lc_safetensors {
     int64_t *sorted; /* numbers of the infos, by name */
     lc_text_pair *metadata;
     int64_t n_metadata, metadata_capacity;
-    /* Of several files (join.c): */
+    /* For several files (join.c): */
     lc_safetensors **files;
     int n_files;
     lc__st_piece *pieces;   /* those of tensor i from first_piece[i] on, without holes; the last ends at [n] */
@@ -38,7 +38,7 @@ struct lc_safetensors {
  * all: a JSON array of {"name", "shape", "first", "layout"}, where the tensor of that name is one-dimensional. */
 #define LC__ST_RANGES "ranges"
 
-/* Where everything of a file to be written lies. */
+/* The layout of a file to be written. */
 typedef struct lc__st_layout {
     char *header; /* length, JSON and padding */
     size_t header_bytes;
@@ -62,7 +62,7 @@ bool lc__type_bytes(const lc_type *type, uint64_t *bytes);
 /* The tensors of n files as one, known as `path` in messages. Every tensor must be there without holes and overlaps.
  * Takes the files over, also when it fails. */
 lc_status lc__st_join(const char *path, int n, lc_safetensors **files, lc_safetensors **out);
-/* Bytes [offset, offset + count) of tensor i as it would lie in memory in `layout`. Checked by the caller. */
+/* Bytes [offset, offset + count) of tensor i as it would be in memory in `layout`. Checked by the caller. */
 lc_status lc__st_read_joined(lc_safetensors *f, int64_t i, lc_layout layout, uint64_t offset, void *data, size_t count);
 /* The same of any file: what a rank that holds a range of a tensor reads of a checkpoint, in elements. */
 lc_status lc__st_read_elements(lc_safetensors *f, int64_t i, lc_layout layout, int64_t first, int64_t count,

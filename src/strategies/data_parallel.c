@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "data_parallel" and "central_storage": one process drives several devices, each of which computes its part of every
- * batch; gradients are added over the devices, and one update follows. What a device is stands in
- * parallel/devices/devices.h, how the trainer cuts batches in core/split/device_parts.h. In data_parallel all devices
- * read the same parameters; in central_storage these (and the optimizer) are the host's, and every device has a copy of
- * its own, made before each step. */
+ * batch; gradients are added over the devices, and one update follows. parallel/devices/devices.h describes devices,
+ * and core/split/device_parts.h how the trainer cuts batches. In data_parallel all devices read the same parameters; in
+ * central_storage these (and the optimizer) are the host's, and every device has a copy of its own, made before each
+ * step. */
 #include "comm/world/world.h"
 #include "core/options/options.h"
 #include "strategies/strategies.h"

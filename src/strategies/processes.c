@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ranks that the program has started itself are as many as the same options said, unless some were lost since; where
- * two names of hosts mean one, these numbers of its own are others. */
+/* The number of ranks that the program started itself follows from the same options, unless some were lost since; if
+ * two host names mean one host, these numbers differ. */
 static bool started_as_asked(const lc__world *w, const lc_strategy_request *r, int devices)
 {
     bool lost = lc__world_batches(w->size) != w->size;
@@ -158,8 +158,8 @@ void lc__processes_fail(void *self, const char *why)
     if (d->world && d->world->control) lc__control_fail_and_wait(d->world->control, why);
 }
 
-/* What ended the run is known where ranks are watched, a moment later than connections break; if it is not, who noticed
- * it says so. Who heard of it in a group of its own passes it on. */
+/* If ranks are watched, the cause is known a moment after connections break; otherwise the rank that noticed reports
+ * it. A rank that sees the failure in another group passes it on. */
 void lc__processes_explain(void *self)
 {
     lc__processes *d = self;

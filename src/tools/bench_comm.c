@@ -6,11 +6,11 @@
  * with the smallest relative errors: what predictions are made from, and how far they are off within the range.
  *
  * Ranks of "shm" and "tcp" are processes made by fork, this one being rank 0 (those of "shm+tcp" are two simulated
- * hosts); those of "mpi" are this program under mpirun, which tells by lines ("row ...") what it measured. As a rank of
- * `lightc launch` it measures what these ranks communicate over.
+ * hosts); those of "mpi" are this program under mpirun, which prints its measurements as lines ("row ..."). As a rank
+ * of `lightc launch` it measures what these ranks communicate over.
  *
- * Where all ranks are processes of a host, all_reduce is measured a second time, in memory that they show each other.
- * Send and receive are measured for each class of link (place.h): of two ranks, while the others wait. */
+ * If all ranks are processes of one host, all_reduce is measured a second time, in memory that they share. Send and
+ * receive are measured for each class of link (place.h): of two ranks, while the others wait. */
 #define _GNU_SOURCE
 #include "bench.h"
 #include "place.h"
@@ -119,7 +119,7 @@ enum { IN_OWN_MEMORY = LC_COLLECTIVES };
 
 typedef struct buffers {
     float *in, *out;       /* [ranks * max_bytes] */
-    void *own;             /* [max_bytes], NULL: there is no such memory */
+    void *own;             /* [max_bytes], NULL: no shared memory */
     const rank_link *link; /* of send */
 } buffers;
 
@@ -141,7 +141,7 @@ static lc_status call(lc_comm *c, const buffers *b, int op, int64_t n)
     return lc_comm_start(c, &one, NULL);
 }
 
-/* Sums over and over in place would stay in the cache of who has made them: each rank writes its values anew. */
+/* Repeated sums in place would stay in the cache of the rank that made them: each rank writes its values again. */
 static lc_status reduce_fresh(lc_comm *c, const buffers *b, int64_t n, int calls, double *seconds)
 {
     float *x = b->own;
@@ -310,7 +310,7 @@ static lc_status run_threads(bench *o, int size)
 
 /* ---- processes ---- */
 
-/* What forked ranks tell each other by. */
+/* Shared memory through which forked ranks communicate. */
 typedef struct page {
     atomic_int arrived, generation;
     char blob[MOST_RANKS][BLOB];
@@ -469,8 +469,8 @@ static lc_status run_mpirun(bench *o, int size)
 
 /* ---- what comes of it ---- */
 
-/* Least squares of relative errors over rows first..last-1: sum of ((alpha + beta * bytes) / t - 1)^2. Where that makes
- * one of the two negative, it is zero. */
+/* Least squares of relative errors over rows first..last-1: sum of ((alpha + beta * bytes) / t - 1)^2. If that makes
+ * one of the two negative, it is set to zero. */
 static bench_line fit_line(const row *r, int first, int last)
 {
     double aa = 0, ab = 0, bb = 0, a = 0, b = 0;

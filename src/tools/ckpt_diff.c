@@ -235,7 +235,7 @@ static lc_status compare_state(diff *d, const char *where, const lc_state *a, co
         free(text[1]);
         return same ? LC_OK : tell_state(d, where, both);
     }
-    /* Members of both and of the first, then those of the second alone. */
+    /* Members of both and of the first, then those only in the second. */
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; i < lc_state_length(both[k]); i++) {
             const char *key = lc_state_key_at(both[k], i);

@@ -44,7 +44,7 @@ static lc_status show_file(void *ctx, const lc_checkpoint_file *file)
 
 /* ---- tensors ---- */
 
-/* Which files a tensor lies in, where its part has several. */
+/* The files that contain a tensor, if its part has several. */
 static void print_files(const lc_safetensors *f, int64_t i)
 {
     lc_safetensor_piece piece;

@@ -93,7 +93,7 @@ static void show_hosts(const patient *p)
     }
 }
 
-/* Whether every host has as many ranks, one's behind the other's: how many, else 0. */
+/* The number of ranks per host if all hosts have the same and their ranks are consecutive, else 0. */
 static int ranks_per_host(const patient *p)
 {
     int each = ranks_of_host(p, 0);

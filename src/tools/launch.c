@@ -45,7 +45,7 @@ static bool amount(const char *text, double *out)
     return end != text && !*end && *out > 0 && *out < 1e9;
 }
 
-/* What the value of this option must be; NULL: there is no such option. *ok: it is. */
+/* What the value of this option must be; NULL: unknown option. *ok: the value is valid. */
 static const char *take(lc_launch_args *args, const char *name, const char *value, bool *ok)
 {
     static const char seconds[] = "a number of seconds above 0";

@@ -144,7 +144,7 @@ static void find_place(place *out, int node)
     out->under_mpirun = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE");
 }
 
-/* What another rank has told is text, whatever it is. */
+/* What another rank sent is treated as text, whatever it is. */
 static void clean(char *text, size_t size)
 {
     char raw[sizeof((place *)0)->networks];

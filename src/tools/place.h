@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a rank is: what it tells the others of its host, processors, memory and networks (from /proc and /sys), and
- * which links there are between ranks. */
+/* Where a rank is: what it reports to the others about its host, processors, memory and networks (from /proc and /sys),
+ * and which links there are between ranks. */
 #ifndef LC_TOOLS_PLACE_H
 #define LC_TOOLS_PLACE_H
 
@@ -24,7 +24,7 @@ typedef struct place {
     char networks[512];                            /* "eth0 10.0.0.1 10000 Mbit/s, ..." */
 } place;
 
-/* Of all ranks. `node`: which of several simulated hosts this process is on, or -1. Collective. */
+/* Collects the places of all ranks. `node`: which of several simulated hosts this process is on, or -1. Collective. */
 lc_status place_gather(lc_comm *c, int node, place *all) LC_MUST_USE;
 /* all[i].id is that of an earlier rank: the first one; else i. */
 int place_host(const place *all, int rank);

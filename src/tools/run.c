@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `lightc run CONFIG.json`: trains or evaluates a module that lies in a shared object.
+/* `lightc run CONFIG.json`: trains or evaluates a module in a shared object.
  *
  * The configuration names the module and holds any of its hyperparameters and the trainer's options; the environment
  * and the command line override it, as everywhere. config.json in the folder of a run is such a configuration. */
@@ -67,7 +67,7 @@ done:
     return status;
 }
 
-/* What stands behind --module, or NULL. */
+/* The value after --module, or NULL. */
 static const char *module_argument(int argc, char **argv)
 {
     const char *found = NULL;

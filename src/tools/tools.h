@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sub-commands of the program `lightc`. They use the installed headers and the shared library alone. */
+/* The sub-commands of the program `lightc`. They use only the installed headers and the shared library. */
 #ifndef LC_TOOLS_TOOLS_H
 #define LC_TOOLS_TOOLS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host memory. An arena is a large range of addresses without memory behind it, of which a growing prefix is made
- * usable: it grows without moving, so that plans may hold plain pointers. */
+/* Host memory. An arena is a large range of addresses without backing memory, of which a growing prefix is made usable:
+ * it grows without moving, so that plans may hold plain pointers. */
 #define _GNU_SOURCE /* mremap */
 #include "backends/cpu/memory.h"
 #include "base/memory_file.h"
@@ -121,7 +121,7 @@ void lc__cpu_free(void *data, size_t bytes)
         free(data);
 }
 
-/* Of pages that nobody has written to there is nothing to copy, so that they need no memory yet. */
+/* Pages that nobody has written to need no copy, and so no memory yet. */
 static void copy_written(char *to, const char *from, size_t bytes)
 {
     enum { PAGE = 4096 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loops over threads.
  *
- * Work is cut into blocks of a size that the caller chooses from the problem alone, never from the number of threads.
- * A block's result depends on its range alone; a reduction keeps one partial per block and adds the partials in their
+ * Work is cut into blocks of a size that the caller chooses only from the problem, never from the number of threads. A
+ * block's result depends only on its range; a reduction keeps one partial per block and adds the partials in their
  * order afterwards. Results are therefore the same, bit for bit, for any number of threads. */
 #ifndef LC_BACKENDS_CPU_PARALLEL_H
 #define LC_BACKENDS_CPU_PARALLEL_H

@@ -12,7 +12,7 @@ static bool absent(const lc_call *call, int i)
 }
 
 /* Makes the strides of an r x c matrix such that one is 1 and the other is a leading dimension; strides of dimensions
- * of size 1 are free. False if it does not lie so (an expanded row, say). */
+ * of size 1 are free. False if its layout does not allow it (an expanded row, say). */
 static bool normalise(int64_t rows, int64_t cols, int64_t *row_stride, int64_t *col_stride)
 {
     if (cols == 1) *col_stride = 1;

@@ -16,9 +16,8 @@ typedef struct lc__product {
     int activation; /* that of lc__activate */
 } lc__product;
 
-/* False if the call's types or layouts are not those of a product in f32. Batch dimensions that lie one after the other
- * are merged, and folded into the rows where the second operand has no batch: [16,256,384] x [384,1152] is one product
- * of 4096 rows. */
+/* False if the call's types or layouts are not those of a product in f32. Contiguous batch dimensions are merged, and
+ * folded into the rows if the second operand has no batch: [16,256,384] x [384,1152] is one product of 4096 rows. */
 bool lc__product_of(const lc_call *call, lc__product *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank does with the control channel. Whoever calls from another thread than the channel's own
- * (rank_thread.c) only queues a message and sends what the socket takes; answers come through that thread. */
+/* What a rank does with the control channel. Any thread other than the channel's own (rank_thread.c) only queues a
+ * message and sends what the socket takes; answers arrive through the channel's thread. */
 #include "comm/control/rank.h"
 #include "comm/net/socket.h"
 #include "base/status.h"
@@ -104,7 +104,7 @@ static void init_locks(lc__control *c)
     pthread_condattr_destroy(&steady);
 }
 
-/* A child of this process is no rank: whatever it does, it says nothing here, and the connection ends with the rank. */
+/* A child of this process is not a rank: it sends nothing here, and the connection ends with the rank. */
 static void let_go(void *self)
 {
     lc__control *c = self;
@@ -270,7 +270,7 @@ void lc__control_progress(lc__control *c, int64_t step, const char *where)
 {
     uint64_t one = 1;
     pthread_mutex_lock(&c->lock);
-    bool news = c->reports == c->told; /* the thread has nothing to tell yet, and sleeps longer */
+    bool news = c->reports == c->told; /* the thread has nothing to report yet, and sleeps longer */
     c->reports++;
     c->step = step;
     c->in_run = where && strcmp(where, LC__OWN_LOOP) != 0;
@@ -288,7 +288,7 @@ void lc__control_terms(lc__control *c, unsigned terms)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Of the newest error of this thread. */
+/* Describes the newest error of this thread. */
 static bool is_own_matter(void)
 {
     lc_status last;
@@ -297,7 +297,7 @@ static bool is_own_matter(void)
            last == LC_ERR_FORMAT || last == LC_ERR_NOT_FOUND;
 }
 
-/* Where this rank is goes first: the beat that would tell may be some time away. */
+/* Sends this rank's position first: the heartbeat that would carry it may be some time away. */
 void lc__control_fail(lc__control *c, const char *why)
 {
     uint8_t head[8];

@@ -5,7 +5,7 @@
  * keeps one TCP connection to it, served by a thread of its own, so that it works while the rank computes, is stopped
  * in a debugger of its training thread, or hangs in a collective. Over it go the meeting (what ranks must know of each
  * other before they can communicate), heartbeats, progress, and the one message that ends the run. Connections begin
- * with both ends proving that they know the run's secret (proof.h); whoever does not is turned away. Nothing here
+ * with both ends proving that they know the run's secret (proof.h); an end that does not is rejected. Nothing here
  * depends on MPI or on shared memory. */
 #ifndef LC_COMM_CONTROL_CONTROL_H
 #define LC_COMM_CONTROL_CONTROL_H
@@ -29,8 +29,8 @@ typedef struct lc__control_times {
     double progress_line;  /* without progress, people are notified: 60 */
 } lc__control_times;
 
-/* On what terms a run goes on without some of its ranks: not at all, where each has data of its own; with a power of
- * two of them, where only as many can share a batch; not after the training has ended, until ranks tell other terms. */
+/* On what terms a run continues without some of its ranks: not at all if each has its own data; with a power of two of
+ * them if only that many can share a batch; not after training has ended, until ranks report other terms. */
 enum { LC__OWN_DATA = 1, LC__POWER_OF_TWO = 2, LC__TRAINED = 4 };
 
 /* Whether it is long enough for a run's secret, and not too long. */
@@ -42,12 +42,11 @@ lc_status lc__control_check_secret(const char *secret) LC_MUST_USE;
  * then stored), and serves `size` ranks from a thread. `secret`: 16 to 64 bytes of text. `times` may be NULL. */
 lc_status lc__coordinator_start(const char *address, int *port, int size, const char *secret,
                                 const lc__control_times *times, lc__coordinator **out) LC_MUST_USE;
-/* The same, for whoever knows this host as `address`: where others than its own ranks do, and that is no address of
- * this host, as if it is a router's, on every interface, and *everywhere is set. Errors of MASTER_ADDR and MASTER_PORT
- * say what is wrong with them. */
+/* As above, but `address` is how other hosts reach this one. If it is not an address of this host (a router's, say),
+ * listens on all interfaces and sets *everywhere. Errors of MASTER_ADDR and MASTER_PORT say what is wrong with them. */
 lc_status lc__coordinator_start_as(const char *address, bool others, int *port, int size, const char *secret,
                                    const lc__control_times *times, bool *everywhere, lc__coordinator **out) LC_MUST_USE;
-/* What people are told then. */
+/* The warning printed in that case. */
 #define LC__EVERYWHERE                                                                                                 \
     "warning: MASTER_ADDR (%s) is not an address of this host, so it listens on all of its addresses; if the other "   \
     "ranks do not "                                                                                                    \
@@ -64,17 +63,18 @@ void lc__coordinator_claim(lc__coordinator *c, int first, int count, uint64_t id
 bool lc__coordinator_ended(lc__coordinator *c, int *silent);
 /* Whether the run has ended because of this rank: it was the cause, or as silent as the one that was. */
 bool lc__coordinator_lost(lc__coordinator *c, int rank);
-/* The terms that any rank has told. */
+/* The terms reported by any rank. */
 unsigned lc__coordinator_terms(lc__coordinator *c);
 /* Whether the rank has come. */
 bool lc__coordinator_has_met(lc__coordinator *c, int rank);
-/* For rank 0, where it hosts the coordinator, to show the end to people: from a thread of the coordinator, before ranks
- * are told (though only for a moment where it takes long), rank 0, whose process may end then, last. `message` is why,
- * `calls` are the last calls of each rank, a text of some lines; "" if none is known. It may take its time. */
+/* Called on rank 0 when it hosts the coordinator, to print why the run ended. Runs on a thread of the coordinator
+ * before ranks are notified (they wait only a moment if it takes long); rank 0, whose process may exit then, is
+ * notified last. `message` is why, `calls` are the last calls of each rank, a text of some lines; "" if none is known.
+ * It may take its time. */
 void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const char *message, const char *calls),
                             void *ctx);
-/* For the process that tells people what happens to the run: `on_stall` is called from a thread of its own with a line
- * about a rank that makes no progress, which does not end the run. It may never return. */
+/* For the process that prints what happens to the run: `on_stall` is called from a thread of its own with a line about
+ * a rank that makes no progress, which does not end the run. It may never return. */
 void lc__coordinator_on_stall(lc__coordinator *c, void (*on_stall)(const char *text));
 void lc__show_stall(const char *text); /* for it: a warning on standard error */
 /* When all processes have ended: whether a rank had failed, or was lost to others that waited for it, whatever the
@@ -90,8 +90,9 @@ void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
 void lc__coordinator_last_calls(lc__coordinator *c, lc__str *out);
 /* The same of a run that goes on, if a rank has been in the same call for more than a second; else nothing. */
 void lc__coordinator_stuck_calls(lc__coordinator *c, lc__str *out);
-/* What people should know while ranks wait for others, every few seconds anew: for whom ("ranks 2, 3 of 4"), and who
- * was turned away ("": nobody); false: nothing. Whoever asks says it: from the first time on, ranks are not told. */
+/* The state to print while ranks wait for others, updated every few seconds: the missing ranks ("ranks 2, 3 of 4"), and
+ * a connection that was rejected ("": none); false: nothing to print. The caller prints it: after the first call, ranks
+ * are no longer notified. */
 bool lc__coordinator_waits(lc__coordinator *c, char who[256], char refused[256]);
 /* Ranks that have not said goodbye go on without a control channel. NULL is fine. */
 void lc__coordinator_stop(lc__coordinator *c);
@@ -104,11 +105,11 @@ typedef struct lc__control_options {
     int port;
     const char *secret;
     lc__control_times times;
-    /* Of the process, or what launched it, which is the same for all ranks of one launcher; 0: that of this process. A
-     * rank that has come, or has left, is only itself with the same one. */
+    /* Identity of the process, or of its launcher, which is the same for all ranks of one launcher; 0: that of this
+     * process. A rank that has come, or has left, is only itself with the same one. */
     uint64_t identity;
     const char *launcher; /* static; the end of this process's parent is its end, and ends the run. NULL: it is not */
-    bool told; /* the coordinator's process tells people why the run has ended: lc__note_told, of errors that say it */
+    bool told; /* the coordinator's process prints why the run has ended: lc__note_told, for errors that say so */
     /* Called with what people should know while it waits ("waiting for ranks 2, 3 of 4 at ..."); NULL: nobody. */
     void (*say)(void *ctx, const char *text);
     void *ctx;
@@ -123,8 +124,8 @@ lc_status lc__control_all_gather(void *control, const void *mine, void *all, siz
  * said so; with LC_ERR_PEER when the run ends instead, as it does if another one waits for this one in a call. `look`
  * (NULL: nothing) is called meanwhile, a hundred times a second, with `ctx`. */
 lc_status lc__control_leave(lc__control *c, void (*look)(void *ctx), void *ctx) LC_MUST_USE;
-/* When the run ends, `comm` is aborted with its message; until then its last calls, and those of its groups, are told
- * with heartbeats. Up to 8; to be unwatched before it is freed. */
+/* When the run ends, `comm` is aborted with its message; until then its last calls, and those of its groups, are sent
+ * with heartbeats. Up to 8; unwatch it before it is freed. */
 void lc__control_watch(lc__control *c, lc_comm *comm);
 void lc__control_unwatch(lc__control *c, lc_comm *comm);
 /* This rank is alive and here: `step` and a word that is shown if it is lost ("epoch 2, validation"; NULL: it is
@@ -133,19 +134,19 @@ void lc__control_unwatch(lc__control *c, lc_comm *comm);
  */
 #define LC__OWN_LOOP "its own loop"
 void lc__control_progress(lc__control *c, int64_t step, const char *where);
-/* For whoever may start the run again. */
+/* For a launcher that may restart the run. */
 void lc__control_terms(lc__control *c, unsigned terms);
-/* The same of a rank that is alone, and so is not connected: comes to the coordinator to say so, and leaves it. */
+/* The same for a single rank, which is not connected: it connects to the coordinator to report this, and leaves. */
 void lc__control_last_terms(const lc__control_options *options, unsigned terms);
 
 /* How a rank says that it fails, or asks why others do:
  *
- *   function        who calls it                        connected  waits          this thread's message afterwards
- *   fail            any thread, in passing              yes        no             as it was
- *   fail_and_wait   the rank that is at fault           yes        1 s            as all are told, if of this rank
- *   last_words      a rank that fails before it meets   not yet    2 s            as fail_and_wait
- *   explain         a rank that misses another          yes        `seconds`      why the run has ended, if it has
- *   pass_on         the same, if it cannot go on        yes        and 1 s more   the same; it ends the run itself
+ *   function who calls it connected waits this thread's message afterwards
+ *   fail any thread, in passing yes no as it was
+ *   fail_and_wait the rank that is at fault yes 1 s what all ranks get, if of this rank
+ *   last_words a rank that fails before it meets not yet 2 s as fail_and_wait
+ *   explain a rank that misses another yes `seconds` why the run has ended, if it has
+ *   pass_on the same, if it cannot go on yes and 1 s more the same; it ends the run itself
  *
  * lc__world_last_words (world.h) is for a process that ends, and takes the one of them that fits. */
 
@@ -163,9 +164,9 @@ lc_status lc__control_explain(lc__control *c, double seconds, lc_status status);
 lc_status lc__control_pass_on(lc__control *c, double seconds, lc_status status);
 /* Whether the run has ended, and why. */
 bool lc__control_ended(lc__control *c, char *text, size_t size);
-/* `process_exit`: lightc launched this process, so that a rank that does not heed the end (does not close the channel)
- * is ended with _exit(1) after the grace period, `say` being told the message; false, the default, for processes of a
- * host program. */
+/* `process_exit`: lightc launched this process, so a rank that ignores the end (does not close the channel) is ended
+ * with _exit(1) after the grace period, and `say` gets the message; false, the default, for processes of a host
+ * program. */
 void lc__control_last_resort(lc__control *c, bool process_exit);
 /* The address of this host that leads to the coordinator: under it others will find this rank. A number. */
 void lc__control_local_address(const lc__control *c, char *text, size_t size);
@@ -177,9 +178,9 @@ void lc__control_close(lc__control *c);
 
 /* ---- a launcher on another host than the coordinator's ---- */
 
-/* Waits until the coordinator of `options` is there, and tells it that this process ("node 1") starts the `count` ranks
- * from options->rank on, which come with options->identity. While the watch is open no other launcher may start them;
- * an error if one has. */
+/* Waits until the coordinator of `options` is reachable, and tells it that this process ("node 1") starts the `count`
+ * ranks from options->rank on, which come with options->identity. While the watch is open no other launcher may start
+ * them; an error if one has. */
 lc_status lc__watch_open(const lc__control_options *options, const char *who, int count, lc__watch **out) LC_MUST_USE;
 /* lc__coordinator_rank_ended, of one of these ranks. Does nothing if the coordinator is not there any more. */
 void lc__watch_tell(lc__watch *w, int rank, const char *how);

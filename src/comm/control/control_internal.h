@@ -14,10 +14,10 @@
 enum {
     LC__CONTROL_VERSION = 7, /* of the messages */
     LC__CHALLENGE_BYTES = 8 + LC__NONCE,
-    LC__HELLO_TEXT = 32, /* where it has the host */
+    LC__HELLO_TEXT = 32, /* offset of the host in it */
     LC__HELLO_HEAD = LC__HELLO_TEXT + LC__HOST_TEXT,
     LC__HELLO_BYTES = LC__HELLO_HEAD + LC__NONCE + LC__PROOF,
-    LC__UNPROVEN_BYTES = 512, /* more is not taken from who has not proven to know the secret */
+    LC__UNPROVEN_BYTES = 512, /* limit for an end that has not proven that it knows the secret */
     LC__DOUBT_TEXT = 256
 };
 
@@ -29,12 +29,12 @@ lc__proof_ask lc__control_ask(lc__proof_role role, const uint8_t asked[LC__NONCE
  * `doubt`. */
 bool lc__control_answer(const lc__control_options *o, lc__proof_role role, int count, const lc__frame *challenge,
                         uint8_t hello[LC__HELLO_BYTES], char doubt[LC__DOUBT_TEXT]);
-/* Of an answer that has come: how to name who has sent it ("host a, process 7"). */
+/* Names the sender of an answer ("host a, process 7"). */
 enum { LC__SENDER_TEXT = LC__HOST_TEXT * 4 + 48 };
 void lc__control_sender(const uint8_t hello[LC__HELLO_BYTES], char text[LC__SENDER_TEXT]);
 
-/* A connection to the coordinator, which may start later than those who come to it, and has spoken first (or hung up).
- * While there is none, `say` is told so, and who waits ("rank 3"). */
+/* Connects to the coordinator, which may start later than its clients, and waits until it has sent the first message
+ * (or closed). Until then `say` gets a message that names who waits ("rank 3"). */
 lc_status lc__control_reach(const lc__control_options *o, const char *who, double until, int *fd) LC_MUST_USE;
 void lc__control_nap(double seconds);
 /* Defaults in place of zeros; NULL: all of them. */

@@ -15,7 +15,7 @@ struct lc__control {
     int wake;
     pthread_t thread;
     lc__at_fork forked;
-    bool alone;           /* in a child of the process that it belongs to: there is no thread */
+    bool alone;           /* in a forked child of its process: there is no thread */
     pthread_mutex_t lock; /* of everything below */
     pthread_cond_t changed;
     lc__wire wire; /* closed once the run has ended */
@@ -33,12 +33,12 @@ struct lc__control {
     bool process_exit;
     lc_comm *watched[LC__WATCHED];
     uint64_t reports, told; /* of progress; of which the coordinator knows */
-    double called;          /* when the last calls were told */
+    double called;          /* when the last calls were sent */
     int64_t step;
     char where[128];
     bool in_run;
     uint64_t meeting; /* the number of the last one */
-    void *gifts;      /* where those of the meeting that is on go */
+    void *gifts;      /* where those of the current meeting go */
     size_t gift_bytes;
     bool met;
 };

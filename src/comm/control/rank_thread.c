@@ -18,7 +18,7 @@
 
 #define PROMPT     0.1 /* seconds between two messages about progress, at least */
 #define LEAVE_TIME 1.0 /* seconds for the goodbye */
-enum { LAST_SAY = 1 }; /* seconds for people to be told by a process that ends */
+enum { LAST_SAY = 1 }; /* seconds that an ending process has to print its message */
 
 /* ---- the end of the run; with the lock ---- */
 
@@ -139,7 +139,7 @@ static bool take_welcome(lc__control *c, const lc__frame *f)
     return true;
 }
 
-/* Of whoever has not proven to know the secret. False: a coordinator does not say that. */
+/* Reads a message of an end that has not proven that it knows the secret. False: a coordinator does not send it. */
 static bool take_unproven(lc__control *c, const lc__frame *f)
 {
     switch (f->kind) {
@@ -207,7 +207,7 @@ static void listen_to(lc__control *c)
 
 /* ---- the thread; with the lock ---- */
 
-/* Whether there is progress to be told without waiting for the next heartbeat. */
+/* Whether there is progress to report without waiting for the next heartbeat. */
 static bool has_news(const lc__control *c, double now)
 {
     return c->reports != c->told && (!c->told || now - c->beat >= PROMPT);
@@ -261,7 +261,7 @@ static void miss_launcher(lc__control *c)
     (void)lc__control_tell(c, LC__FRAME_FAIL, head, sizeof head, why, strlen(why));
 }
 
-/* It may never come back: whoever is told may be a terminal that is stopped, or a pipe that nobody reads. */
+/* It may never return: the output may be a stopped terminal, or a pipe that nobody reads. */
 static void *say_end(void *arg)
 {
     const lc__control *c = arg;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Coming to the coordinator: until it is there, and has said the first word. Whoever listens at its port without
- * speaking is mostly another program, and people are told of it while this one waits. */
+/* Reaching the coordinator: connects until it is there and has sent the first message. A listener at its port that
+ * never speaks is usually another program, which is reported while this one waits. */
 #include "comm/control/control_internal.h"
 #include "comm/net/socket.h"
 
@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FIRST_WORD 2.0 /* seconds until `say` is told that nobody answers */
+#define FIRST_WORD 2.0 /* seconds until `say` reports that nobody answers */
 #define NEXT_WORD  10.0
 
 void lc__control_nap(double seconds)
@@ -18,7 +18,7 @@ void lc__control_nap(double seconds)
     nanosleep(&t, NULL);
 }
 
-/* People are told after two seconds, and every ten; by then this thread's error says what is wrong. */
+/* Prints after two seconds, then every ten; by then this thread's error says what is wrong. */
 static void tell(const lc__control_options *o, const char *who, double *word)
 {
     char text[512];

@@ -53,7 +53,7 @@ int64_t lc__frame_parse(const uint8_t *bytes, size_t n, size_t limit, lc__frame 
 
 /* ---- bytes ---- */
 
-/* Room for n more behind what is there. */
+/* Makes room for n more bytes at the end. */
 static bool reserve(lc__bytes *b, size_t n)
 {
     if (b->at) {

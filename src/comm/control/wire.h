@@ -46,7 +46,7 @@ typedef enum lc__frame_kind {
     LC__FRAME_ENDED,     /* launcher: u32 rank, how its process ended */
     LC__FRAME_REACHED,   /* rank: u64 calls of all ranks begun, u64 done, u32 the other side of a send or receive under
                           * way, or all ones */
-    LC__FRAME_LEAVE,     /* rank: it makes no more calls than those it has told, and waits for the others to say so */
+    LC__FRAME_LEAVE,     /* rank: it makes no calls beyond those reported, and waits for the others to say the same */
     LC__FRAME_TERMS,     /* rank: u32 terms (control.h) on which the run may go on without ranks */
     LC__FRAME_WATCH,     /* launcher: as HELLO, of the first of the ranks that it starts */
     LC__FRAME_KINDS
@@ -73,7 +73,7 @@ void lc__frame_lines(const uint8_t *data, size_t n, char *text, size_t size);
 
 typedef struct lc__bytes {
     uint8_t *data;
-    size_t at, n, cap; /* what lies in it is [at, n) */
+    size_t at, n, cap; /* the pending bytes are [at, n) */
 } lc__bytes;
 
 typedef struct lc__wire {

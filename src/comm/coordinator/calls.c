@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks tell of their calls with each heartbeat: for people, when the run has ended; and to find what no rank sees
- * by itself.
+/* The calls that ranks report with each heartbeat: to be printed when the run has ended, and to find errors that no
+ * rank sees by itself.
  *
- * Two ranks whose collectives with the same number, on the same communicator, differ make different calls. Mostly the
- * communicator finds that, and says it at once; but where each waits for the other to send (gathers to different
- * roots, a gather and a scatter) nothing is sent that could be compared.
+ * Two ranks whose collectives with the same number, on the same communicator, differ make different calls. Usually the
+ * communicator finds that and reports it at once. But if each waits for the other to send (gathers to different roots,
+ * a gather and a scatter), nothing is sent that could be compared.
  *
- * Where every rank waits, be it in a call or to meet, and none has seen a byte move for long, they wait for each other:
- * two receives, say. A rank that computes does not wait, and what a slow link carries moves, if slowly; a link that is
- * cut is known before (tcp.c). */
+ * If every rank waits, in a call or in a meeting, and none has seen a byte move for long, they wait for each other: two
+ * receives, say. A rank that computes does not wait, and a slow link still moves bytes; a cut link is noticed earlier
+ * (tcp.c). */
 #include "comm/coordinator/coordinator_internal.h"
 
 #include <math.h>
@@ -87,7 +87,7 @@ static bool is_own_matter(const lc__coordinator *c)
     return true;
 }
 
-/* Ranks that did the same stand together, so that where they differ is seen at once. */
+/* Groups ranks that did the same, so that differences are seen at once. */
 void lc__calls_list(const lc__coordinator *c, lc__str *out)
 {
     bool *shown = calloc((unsigned)c->size, sizeof *shown), *same = calloc((unsigned)c->size, sizeof *same);

@@ -19,10 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NEXT_WORD  10.0  /* seconds until those who wait are told for whom again */
+#define NEXT_WORD  10.0  /* seconds until waiting ranks are notified again what they wait for */
 #define LEAVE_TIME 1.0   /* seconds for the last messages */
 #define DECIDED    1.0   /* seconds in which the end of the last rank is judged */
-enum { SHOWN_MS = 200 }; /* until ranks are told of an end that people cannot be shown */
+enum { SHOWN_MS = 200 }; /* until ranks are notified although the message is still not printed */
 
 /* ---- the thread ---- */
 
@@ -73,9 +73,9 @@ static void *show(void *arg)
     return NULL;
 }
 
-/* People are told before other ranks: where one ends, mpirun ends this process at once. But that may take for ever (a
- * terminal that is stopped, a pipe that nobody reads), so others wait for it only a moment, and nobody does with the
- * lock. */
+/* The message is printed before other ranks are notified: when one of them exits, mpirun ends this process at once.
+ * Printing may take forever (a stopped terminal, a pipe that nobody reads), so the ranks wait for it only a moment, and
+ * nobody holds the lock meanwhile. */
 static void show_end(lc__coordinator *c)
 {
     struct timespec until;
@@ -141,8 +141,8 @@ static void round_of(lc__coordinator *c, double seconds)
     if (some > 0 && p[1].revents) lc__door_accept(c, now);
 }
 
-/* The last messages: a connection is closed when the rank has closed its end, so that nothing under way is lost. Who
- * has been silent all the time is not waited for. */
+/* The last messages: a connection is closed when the rank has closed its end, so nothing in flight is lost. A rank that
+ * has been silent all along is not waited for. */
 static void leave(lc__coordinator *c)
 {
     double now = lc__seconds(), until = now + LEAVE_TIME;
@@ -175,8 +175,8 @@ static void leave(lc__coordinator *c)
     }
 }
 
-/* This process was stopped itself for so long (Ctrl-Z, or the whole machine slept), and ranks with it, perhaps: time in
- * which nobody could be heard is no silence. */
+/* This process itself was stopped for that long (Ctrl-Z, or the whole machine slept), perhaps together with ranks: time
+ * in which it could not receive does not count as silence. */
 static void forgive(lc__coordinator *c, double now, double slept)
 {
     for (int i = 0; i < c->size; i++) {

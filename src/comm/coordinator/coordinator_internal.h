@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of the coordinator:
  *
- *   coordinator.c          its thread, which goes in rounds, and what its process calls
- *   door.c     strangers, and how they become members
- *   watch.c    launchers, and the ranks that are theirs
- *   members.c  what members say, and what they are told
- *   verdict.c  whether the run has ended, and of what
- *   stall.c    ranks that make no progress: when people are notified, and when the run ends
- *   calls.c    what everybody did last; calls that do not fit, and ranks that wait for each other
+ *   coordinator.c its thread, which goes in rounds, and what its process calls
+ *   door.c strangers, and how they become members
+ *   watch.c launchers, and the ranks that are theirs
+ *   members.c messages from members and to them
+ *   verdict.c whether the run has ended, and of what
+ *   stall.c ranks that make no progress: when it is printed, and when the run ends
+ *   calls.c what everybody did last; calls that do not fit, and ranks that wait for each other
  *
- * A connection stands at the *door*, a stranger's until it has proven to know the secret; then it is a *member*'s, or a
- * *launcher*'s. Each has an identity: a rank is that of the process, or of its launcher's, that came first. The
- * *verdict* is why the run ends. Members whose processes have ended are *buried*: lost, once their last words are in.
+ * A connection at the *door* is a stranger's until it has proven that it knows the secret; then it belongs to a
+ * *member* or a *launcher*. Each has an identity: a rank belongs to the process that came first with its number, or to
+ * that process's launcher. The *verdict* is why the run ends. Members whose processes have ended are *buried*: lost,
+ * once their last words are in.
  *
  * All of it is called with the coordinator's lock. */
 #ifndef LC_COMM_COORDINATOR_COORDINATOR_INTERNAL_H
@@ -40,7 +41,7 @@ typedef struct lc__member {
     double heard;             /* when anything came */
     double since;             /* LOST, FAILED: when that was seen */
     char cause[LC__END_TEXT]; /* FAILED: in the rank's words */
-    bool own_matter;          /* FAILED: and that is no matter of calls */
+    bool own_matter;          /* FAILED: for a reason other than its calls */
     int error_of;             /* FAILED: the rank on which it happened; none of the run's: this one */
     char ended[256];          /* in the words of who watches its process; "" while it is thought to run */
     bool well;                /* it has */
@@ -50,20 +51,20 @@ typedef struct lc__member {
     bool in_run;      /* it reports from inside of a trainer's run */
     int64_t step;     /* -1: none yet */
     char where[128];
-    char calls[LC__LAST_TEXT]; /* the last ones that it told */
+    char calls[LC__LAST_TEXT]; /* the last ones it reported */
     double called;             /* when; 0: never */
     bool answered;             /* that was when it was asked, at the end */
     bool in_call;              /* it waits in one */
-    uint64_t activity;         /* as it told: history.h */
+    uint64_t activity;         /* as reported: history.h */
     double moved;              /* when that changed */
     struct lc__under_way {     /* its oldest call that has not ended */
         uint64_t number, collective;
         char group[32], text[LC_COMM_CALL_TEXT];
     } under_way;
     double since_call;    /* since when it is that one */
-    uint64_t begun, done; /* calls of all ranks, as it told */
+    uint64_t begun, done; /* its calls on all ranks, as reported */
     int peer;             /* the other side of a send or receive that was under way; -1: none */
-    double reached;       /* when it told these three */
+    double reached;       /* when it reported these three */
     double leaving;       /* since when it makes no more calls; 0: it may */
     uint8_t *gift;        /* what it gives to the meeting that is on */
     size_t gift_bytes;
@@ -77,7 +78,7 @@ typedef struct lc__stranger {
     uint8_t asked[LC__NONCE]; /* the number that it was sent */
 } lc__stranger;
 
-/* Who starts the ranks [first, first + count). */
+/* The launcher of the ranks [first, first + count). */
 typedef struct lc__launcher {
     lc__wire wire; /* fd is -1 of the process that the coordinator is in */
     bool here;
@@ -92,7 +93,7 @@ struct lc__coordinator {
     lc__control_times times;
     pthread_t thread;
     lc__at_fork forked;
-    bool alone;              /* in a child of the process that it belongs to: there is no thread */
+    bool alone;              /* in a forked child of its process: there is no thread */
     pthread_mutex_t lock;    /* of everything below */
     lc__member *members;     /* [size] */
     lc__stranger *strangers; /* [most_strangers] */
@@ -101,7 +102,7 @@ struct lc__coordinator {
     lc__launcher *launchers; /* [size] */
     int n_launchers;
     bool gathering;     /* ranks wait for others that have not come, or not come back */
-    bool ending, ended; /* `message` says why; ending: ranks are asked what they did last, and nobody is told yet */
+    bool ending, ended; /* `message` says why; ending: ranks are asked for their last calls, and none is notified yet */
     bool stopping;
     bool harmless;                     /* the end: somebody has left without a goodbye, whose process has ended well */
     unsigned terms;                    /* of all ranks together */
@@ -109,19 +110,19 @@ struct lc__coordinator {
     int silent;                        /* the rank whose silence ended the run, or -1 */
     double left;                       /* when the last rank said goodbye; 0: none has */
     double slept, woken;               /* for how long this process was stopped, and until when */
-    double started, beat, word, asked; /* word: when those who wait are told next */
+    double started, beat, word, asked; /* word: when waiting ranks are notified next */
     double compared;                   /* when calls were */
     double longest;                    /* seconds between two reports of progress in a run, of any rank */
     double next_line;                  /* seconds without progress after which people are notified */
     void (*on_stall)(const char *text);
-    bool asked_for_word, news; /* this process tells people who waits for whom; there is something to tell */
+    bool asked_for_word, news; /* this process prints who waits for whom; there is something new to print */
     char message[LC__END_TEXT];
     char refused[256]; /* the last that was turned away while others are waited for; "" */
     bool full;         /* this process has no descriptor for who knocks; until the next round */
     lc__str calls;     /* the last ones of each rank, once the run has ended */
     void (*on_end)(void *ctx, const char *message, const char *calls);
     void *ctx;
-    bool unshown;          /* on_end is still to be called, and rank 0 to be told */
+    bool unshown;          /* on_end is still to be called, and rank 0 to be notified */
     struct pollfd *polled; /* [2 + 2 * size + most_strangers] */
 };
 
@@ -135,7 +136,7 @@ void lc__members_tell(lc__coordinator *c, lc__frame_kind kind, const char *text)
 /* Takes what has come. */
 void lc__member_serve(lc__coordinator *c, lc__member *m, double now);
 void lc__member_lost(lc__member *m, double now);
-/* Who watches its process says how that has ended; NULL: well. */
+/* Reported by the watcher of its process: how it ended; NULL: well. */
 void lc__member_ended(lc__member *m, const char *how, double now);
 
 /* ---- door.c ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The door: a connection is a stranger's until it has proven that it knows the secret, as proof.h says. It may send one
- * small message within a few seconds, and learns nothing but a random number. However many there are, they keep nobody
- * waiting who can prove at once (guests.h). */
+ * small message within a few seconds, and learns nothing but a random number. However many there are, they do not delay
+ * a rank that can prove itself at once (guests.h). */
 #include "comm/coordinator/coordinator_internal.h"
 #include "comm/net/socket.h"
 #include "base/descriptors.h"
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define FIRST_WORD 2.0 /* seconds until those who wait are told for whom */
+#define FIRST_WORD 2.0 /* seconds until waiting ranks are notified what they wait for */
 
 static void all_are_here(lc__coordinator *c, double now)
 {
@@ -35,8 +35,8 @@ static void all_are_here(lc__coordinator *c, double now)
         lc__member_tell(&c->members[i], LC__FRAME_READY, head, sizeof head, here, strlen(here));
 }
 
-/* Those who wait are told at once: it may be one of those they wait for, started with something wrong. `ends`: it is,
- * and has proven it, so that they would wait in vain. */
+/* Notifies waiting ranks at once: the rejected process may be one they wait for, started with a mistake. `ends`: it has
+ * proven to be one, so they would wait in vain. */
 static void refuse(lc__coordinator *c, lc__wire *w, const lc__frame *hello, double now, bool ends, const char *why)
 {
     char sender[LC__SENDER_TEXT];
@@ -170,7 +170,7 @@ void lc__door_serve(lc__coordinator *c, lc__stranger *s, double now)
         lc__wire_release(&s->wire);
 }
 
-/* False: there is no connection to go on with. */
+/* False: the connection is closed. */
 static bool challenge(lc__stranger *s)
 {
     uint8_t head[8];
@@ -181,7 +181,7 @@ static bool challenge(lc__stranger *s)
            lc__wire_flush(&s->wire); /* it fits into the socket's buffer */
 }
 
-/* Who knocks is left standing, and is looked at again in a while. */
+/* An unaccepted connection is left pending and checked again later. */
 static void note_full(lc__coordinator *c)
 {
     c->full = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What members say, and what they are told. Nothing they say is believed beyond its bounds; whoever sends what no rank
- * sends is lost. */
+/* Messages from members and to them. Every value is checked against its bounds; a member that sends what no rank sends
+ * counts as lost. */
 #include "comm/coordinator/coordinator_internal.h"
 
 #include <stdio.h>

@@ -2,9 +2,9 @@
 /* Whether the run has ended, and of what. Of several things that are wrong in a round, a rank that is gone comes before
  * a rank that complains: the complaint is mostly about the one that is gone.
  *
- * The end comes in two steps. First everybody is asked for its last calls, which takes a moment; then all are told, and
- * those calls go to the coordinator's process. Of a rank that does not answer it knows what came with its heartbeats.
- */
+ * The end comes in two steps. First every rank is asked for its last calls, which takes a moment; then all are
+ * notified, and those calls go to the coordinator's process. For a rank that does not answer it uses what came with the
+ * heartbeats. */
 #include "comm/coordinator/coordinator_internal.h"
 #include "comm/net/socket.h"
 
@@ -15,9 +15,9 @@
 /* Seconds until a complaint is believed: its cause may be a rank whose end is not seen yet; and others may complain of
  * the same, who share the processors. */
 #define COMPLAIN  0.2
-#define ANSWER    0.2 /* seconds for ranks to tell their last calls */
+#define ANSWER    0.2 /* seconds for ranks to report their last calls */
 #define UNDER_WAY 1.0 /* seconds in which what a rank has sent arrives after it has left */
-#define GAVE_UP   1.0 /* seconds from when this process goes on, in which it sees who is gone since */
+#define GAVE_UP   1.0 /* seconds after this process resumes, in which it notices ranks lost meanwhile */
 enum { LISTED = 16 };
 
 /* ---- names ---- */
@@ -52,7 +52,7 @@ void lc__verdict_end(lc__coordinator *c)
     lc__members_tell(c, LC__FRAME_ASK, "");
 }
 
-/* Whether somebody may still tell its last calls. */
+/* Whether a rank may still report its last calls. */
 static bool awaits_answers(const lc__coordinator *c, double now)
 {
     bool some = false;
@@ -60,7 +60,7 @@ static bool awaits_answers(const lc__coordinator *c, double now)
     return some && now - c->asked < ANSWER;
 }
 
-/* Who shows it to people is rank 0's process, which lives until rank 0 is told: that comes last. */
+/* Rank 0's process prints it and may exit once notified, so rank 0 is notified last. */
 static void pronounce(lc__coordinator *c)
 {
     c->ended = true;
@@ -127,8 +127,8 @@ static bool is_of_another(const lc__coordinator *c, int rank)
     return of >= 0 && of < c->size && of != rank;
 }
 
-/* Where all complain of the same, as of a file that nobody finds, no rank is to blame. A rank may complain of an error
- * that happened on another one, which says it in its own words. */
+/* If all report the same, as for a file that no rank finds, no rank is to blame. A rank may report an error that
+ * happened on another one, which reports it in its own words. */
 static void end_by_complaint(lc__coordinator *c, int rank)
 {
     const char *cause = c->members[rank].cause;
@@ -197,7 +197,7 @@ static void end_by_standstill(lc__coordinator *c, int rank, double now)
     lc__verdict_end(c);
 }
 
-/* Of the ranks that have made their last call, the one that has made fewest; -1: there is none. */
+/* Among the ranks that have made their last call, the one with the fewest calls; -1: none. */
 static int first_to_leave(const lc__coordinator *c)
 {
     int first = -1;
@@ -208,8 +208,8 @@ static int first_to_leave(const lc__coordinator *c)
     return first;
 }
 
-/* Whom a rank waits for in vain, if rank `first` was the first to leave; -1: nobody. What it has from another rank
- * alone may still be under way. */
+/* The rank that a rank waits for in vain, if rank `first` was the first to leave; -1: none. A message from another rank
+ * may still be in flight. */
 static int misses(const lc__coordinator *c, const lc__member *m, int first)
 {
     if (m->state != LC__HERE || m->leaving > 0) return -1;

@@ -50,7 +50,7 @@ static pending *pop(queue *q)
     return p;
 }
 
-/* Written by whoever has the exchange, one at a time. */
+/* Written by the owner of the exchange, one at a time. */
 static void note_moved(exchange *x, int64_t n)
 {
     uint64_t before = atomic_load_explicit(&x->moved, memory_order_relaxed);
@@ -206,7 +206,7 @@ static bool sent(const exchange *x, int to, int lane)
 
 /* ---- the collective that runs ---- */
 
-/* The parts lie in x->parts. */
+/* The parts are in x->parts. */
 static void combine_blocks(exchange *x, const lc_comm_call *call, const lc__combination *c, int64_t bytes)
 {
     enum { BLOCK = 16 << 10 }; /* stays in the first-level cache */
@@ -257,7 +257,8 @@ static lc_status combine_piece(exchange *x, const lc_comm_call *call, lc__combin
     return LC_OK;
 }
 
-/* Of a rank that this call expects nothing of: it makes another one, if it sends something for the same number. */
+/* For a rank from which this call expects nothing: if it sends something with the same number, it makes a different
+ * call. */
 static lc_status check_stranger(exchange *x, const lc_comm_call *call, int from)
 {
     const header want = header_of(call, x->number, 0, 0);
@@ -461,8 +462,8 @@ static lc_status poll_all(void *self, void *state, bool *done)
 }
 
 /* Waiting costs the processor at first, then time slices, then only wake-ups: the rank that is waited for may need the
- * core. Who gives a core away on a busy machine gets it back milliseconds later, so with a core for each rank it is
- * kept for longer than what is waited for usually takes. */
+ * core. On a busy machine a core that is given away comes back milliseconds later, so with a core for each rank it is
+ * kept for longer than the wait usually takes. */
 enum { SPIN_NS = 50000, SPIN_CROWDED_NS = 10000, YIELD_NS = 50000 };
 
 static void idle(void *self, int microseconds)

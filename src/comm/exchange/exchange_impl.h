@@ -28,8 +28,8 @@ typedef struct peer_state {
     bool across;                              /* on another host */
 } peer_state;
 
-/* What the collective that runs is doing. Where ranks have exposed memory, a large all_reduce first asks whether its
- * data lies in it on all of them; if so, each combines its part IN_PLACE, and then all say that they have. */
+/* Stage of the running collective. If ranks have exposed memory, a large all_reduce first asks whether its data is in
+ * it on all of them; if so, each combines its part IN_PLACE, and then all report that they have. */
 typedef enum stage { ASK, IN_PLACE, SAY, WHOLE } stage;
 
 typedef struct exchange {
@@ -42,7 +42,7 @@ typedef struct exchange {
     stage stage;
     lc__schedule schedule;
     lc__exposed exposed;
-    int64_t *tokens;        /* [size]: where the data of this collective lies (exposed.h) */
+    int64_t *tokens;        /* [size]: where the data of this collective is (exposed.h) */
     int64_t combined;       /* bytes of this rank's part of it */
     uint64_t number;        /* of collectives */
     _Atomic uint64_t moved; /* bytes that were handed over or taken */

@@ -45,7 +45,7 @@ lc_status lc__exposed_add(lc__exposed *x, void *data, size_t bytes, int fd, cons
     if (number >= NUMBERS || bytes >= LARGEST) fd = -1;
     char **at = calloc((size_t)x->size, sizeof *at);
     lc__file_place *all = calloc((size_t)x->size, sizeof *all);
-    lc__file_place here = lc__file_place_of(at && k < LC__EXPOSED ? fd : -1); /* what ranks tell each other */
+    lc__file_place here = lc__file_place_of(at && k < LC__EXPOSED ? fd : -1); /* exchanged between ranks */
     if (!all) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", x->size));
     LC_TRY_GOTO(status, done, meeting->all_gather(meeting->ctx, &here, all, sizeof here));
     if (!all_have(x, all)) goto done;
@@ -103,7 +103,7 @@ bool lc__exposed_is_common(const lc__exposed *x, const int64_t *tokens)
     return is;
 }
 
-/* Where the data of a rank's token lies; NULL: nowhere. */
+/* Address of the data of a rank's token; NULL: not in exposed memory. */
 static char *find(const lc__exposed *x, int rank, int64_t token, int64_t bytes)
 {
     int64_t number = token >> OFFSET_BITS, offset = token & (int64_t)(LARGEST - 1);

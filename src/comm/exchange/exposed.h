@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that the ranks of a host have exposed to each other, and an all_reduce in it: every rank combines its part of
- * the data where all contributions lie, and writes the result to all of them. Instead of four copies through a ring
- * that is one pass over memory.
+ * all contributions in place, and writes the result to all of them. Instead of four copies through a ring that is one
+ * pass over memory.
  *
- * A call says where its data lies by a token, from which the other ranks find it in their mapping of the memory. */
+ * A call gives the place of its data by a token, from which the other ranks find it in their mapping of the memory. */
 #ifndef LC_COMM_EXCHANGE_EXPOSED_H
 #define LC_COMM_EXCHANGE_EXPOSED_H
 
@@ -26,8 +26,8 @@ typedef struct lc__exposed {
     } pieces[LC__EXPOSED];
 } lc__exposed;
 
-/* `data` is the file `fd` mapped; -1: this rank has none. Where not all ranks see the files of all, it is left.
- * `meeting` is one of these ranks. Collective. */
+/* `data` is the file `fd` mapped; -1: this rank has none. If some ranks cannot see the files of others, exposed memory
+ * is not used. `meeting` is of these ranks. Collective. */
 lc_status lc__exposed_add(lc__exposed *x, void *data, size_t bytes, int fd, const lc__meeting *meeting) LC_MUST_USE;
 /* As often as it was added. */
 void lc__exposed_remove(lc__exposed *x, const void *data);
@@ -35,11 +35,11 @@ void lc__exposed_release(lc__exposed *x);
 
 /* -1: not all of it is exposed. */
 int64_t lc__exposed_token(const lc__exposed *x, const void *data, int64_t bytes);
-/* Whether data of all ranks lies at these tokens [size] where all of them see it: in one piece, for a rank that no
- * longer uses another piece may have let go of it. */
+/* Whether all ranks see the data of all at these tokens [size]. It must be in one piece, since a rank may have released
+ * a piece that it no longer uses. */
 bool lc__exposed_is_common(const lc__exposed *x, const int64_t *tokens);
-/* Combines some more of this rank's part of an all_reduce whose data lies at the ranks' tokens, behind *combined bytes
- * of it that it has combined. parts [size]: for its own use. */
+/* Combines some more of this rank's part of an all_reduce whose data is at the ranks' tokens, after the *combined bytes
+ * that are done. parts [size]: for its own use. */
 lc_status lc__exposed_combine(const lc__exposed *x, const lc_comm_call *call, const int64_t *tokens, const void **parts,
                               int64_t *combined, bool *done) LC_MUST_USE;
 

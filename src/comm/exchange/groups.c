@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups of the ranks of an exchange: who is in which, and how they meet. */
+/* Groups of the ranks of an exchange: their members, and how they meet. */
 #include "comm/exchange/exchange_impl.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ typedef struct group {
     int n, rank;
 } group;
 
-/* The members tell each other, over the parent's direct lane. */
+/* The members exchange it over the parent's direct lane. */
 static lc_status group_all_gather(void *ctx, const void *mine, void *all, size_t bytes)
 {
     group *g = ctx;
@@ -30,7 +30,7 @@ done:
     return status;
 }
 
-/* Who does not come may be lost to the parent, or have ended it. */
+/* A member that does not come may be lost in the parent, or have aborted it. */
 static lc_status group_check(void *ctx)
 {
     const exchange *x = ((group *)ctx)->parent;

@@ -161,7 +161,7 @@ lc_status lc__schedule_begin(lc__schedule *s, const lc_comm_call *call)
 
 /* ---- making ---- */
 
-/* L, where every host has as many ranks, and one host's are behind the other's. */
+/* L if every host has that many ranks and the ranks of each host are consecutive. */
 static int ranks_per_host(int size, int (*host_of)(void *ctx, int rank), void *ctx)
 {
     int n = 1;

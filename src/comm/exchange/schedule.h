@@ -4,38 +4,37 @@
  * Flat: the ranks own the data together. Of N ranks, rank i owns segment i. The first message goes to the owners, who
  * combine what they get, the second one comes from the owners. That is
  *
- *     broadcast          root -> owners                 owners -> all      (root's links carry 2S instead of NS)
- *     all_reduce         all -> owners, who combine     owners -> all
- *     reduce             all -> root, who combines      scatter            root -> all
- *     gather             all -> root                    all_gather         all -> all
- *     reduce_scatter     all -> owners, who combine     all_to_all         all -> all
- *     barrier            all -> all, empty
+ *     broadcast root -> owners owners -> all (root's links carry 2S instead of NS)
+ *     all_reduce all -> owners, who combine owners -> all
+ *     reduce all -> root, who combines scatter root -> all
+ *     gather all -> root all_gather all -> all
+ *     reduce_scatter all -> owners, who combine all_to_all all -> all
+ *     barrier all -> all, empty
  *
- * Where the transport has a lane for it, the owners answer an all_reduce in place: a second message then has no header,
- * and nobody sends it.
+ * If the transport has a lane for it, the owners answer an all_reduce in place: the second message then has no header,
+ * and is not sent.
  *
  * An all_reduce so moves 2(N-1)/N of its bytes over each link, as a ring does, in two hops instead of 2(N-1); and an
  * owner sees all contributions at once, so that it can combine them on the tree that comm.h promises.
  *
- * On two levels, where the ranks live on H hosts, L on each, one host's behind the other's: rank l of each host takes
- * care of part l of the data, for its host. All ranks of a host give it their contributions, it combines them, and then
- * it and the ranks l of the other hosts, its *column*, are to each other what all ranks are in a flat collective; then
- * it tells the ranks of its host. So each byte goes from host to host once, instead of once for each rank:
+ * On two levels, if the ranks are on H hosts, L on each, with consecutive numbers: rank l of each host takes care of
+ * part l of the data, for its host. All ranks of a host give it their contributions, it combines them, and then it and
+ * the ranks l of the other hosts, its *column*, are to each other what all ranks are in a flat collective; then it
+ * tells the ranks of its host. So each byte goes from host to host once, instead of once for each rank:
  *
- *     all_reduce         2S(H-1)/H leave a host, instead of L times as many
- *     reduce_scatter     S(H-1)/H, instead of L times
- *     all_gather         S(H-1)/H, instead of L times
- *     broadcast          S(H-1) leave the root's host, none another
+ *     all_reduce 2S(H-1)/H leave a host, instead of L times as many
+ *     reduce_scatter S(H-1)/H, instead of L times
+ *     all_gather S(H-1)/H, instead of L times
+ *     broadcast S(H-1) leave the root's host, none another
  *
- * Sums are on two levels where the ranks of a host are a sub-tree of the tree that comm.h promises, which is where L is
- * a power of two; and not for f16 and bf16, whose partial sums would have to travel as f32. The other collectives are
- * flat. */
+ * Sums use two levels if the ranks of a host are a subtree of the tree that comm.h promises, that is, if L is a power
+ * of two; but not for f16 and bf16, whose partial sums would have to travel as f32. The other collectives are flat. */
 #ifndef LC_COMM_EXCHANGE_SCHEDULE_H
 #define LC_COMM_EXCHANGE_SCHEDULE_H
 
 #include "comm/comm_internal.h"
 
-/* Bytes of a message that lie in one place; in the stream they are padded to LC__GRAIN. */
+/* Contiguous bytes of a message; in the stream they are padded to LC__GRAIN. */
 typedef struct lc__range {
     char *at; /* where they are sent from, or go; NULL: they are combined */
     int64_t bytes;
@@ -49,7 +48,7 @@ typedef struct lc__message {
     int n_ranges;
     int64_t bytes; /* of all ranges, without padding */
     bool exists;
-    bool answers; /* on LC__LANE_ANSWERED, behind its header; or the answers to that, without one */
+    bool answers; /* on LC__LANE_ANSWERED, after its header; or the answers to that, without one */
     bool begun;   /* the header is through */
     int range;    /* the one that is under way; n_ranges: all are through */
     int64_t at;   /* how far in it */
@@ -61,7 +60,7 @@ typedef struct lc__message {
 typedef struct lc__combination {
     int first, step, n, own;
     lc__message mine;
-    char *to;     /* range behind range, each padded */
+    char *to;     /* one range after the other, each padded */
     bool answers; /* what comes out is written over what went in as well */
     int64_t done; /* bytes of `to` that are final, padding included */
 } lc__combination;
@@ -90,7 +89,7 @@ lc_status lc__schedule_init(lc__schedule *s, int rank, int size, bool answers, i
                             void *ctx) LC_MUST_USE;
 void lc__schedule_release(lc__schedule *s);
 
-/* Plans a call, and does what a rank does alone. */
+/* Plans a call, and does the parts that need no other rank. */
 lc_status lc__schedule_begin(lc__schedule *s, const lc_comm_call *call) LC_MUST_USE;
 
 /* `n` bytes more of a message are through. */

@@ -17,7 +17,7 @@ int64_t lc__part(int64_t all, int n, int i, int64_t *bytes);
 bool lc__is_on_two_levels(const lc__schedule *s, const lc_comm_call *call);
 lc_status lc__two_levels_begin(lc__schedule *s, const lc_comm_call *call, int64_t bytes) LC_MUST_USE;
 
-/* Of calls of no elements there may be no memory. */
+/* Calls of no elements may have no memory. */
 static inline void *lc__at(const void *base, int64_t offset)
 {
     return base ? (char *)(uintptr_t)base + offset : NULL;

@@ -156,8 +156,8 @@ static void all_gather(lc__schedule *s, const lc_comm_call *call, int64_t bytes)
 
 /* ---- broadcast ---- */
 
-/* The root gives each rank of its host a part; they give it to their columns; then the ranks of each host tell each
- * other. */
+/* The root gives each rank of its host a part; they give it to their columns; then the ranks of each host exchange
+ * them. */
 static void broadcast(lc__schedule *s, const lc_comm_call *call, int64_t all)
 {
     const place p = place_of(s);

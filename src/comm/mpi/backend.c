@@ -2,10 +2,10 @@
 /* An lc_comm_ops over MPI.
  *
  * MPI wants the collectives of a communicator begun in the same order on all ranks. Those here have several steps, so
- * they run one after another, in the order of their calls; send and receive run beside them.
+ * they run one after another, in the order of their calls; send and receive run alongside.
  *
- * MPI cannot take back what it was asked to do. After an error nothing is given back: neither the duplicate of the
- * communicator nor memory that MPI may still write to. */
+ * MPI calls cannot be cancelled. After an error nothing is freed: neither the duplicate of the communicator nor memory
+ * that MPI may still write to. */
 #include "backend.h"
 
 #include <sched.h>

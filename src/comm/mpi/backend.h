@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plug-in liblightc_mpi. It uses lightc's public headers alone, so that a site can build it with its own mpicc:
+/* The plug-in liblightc_mpi. It uses only lightc's public headers, so that a site can build it with its own mpicc:
  *
- *   world.c        starting MPI, and what host programs and lc_comm_mpi call
- *   backend.c      an lc_comm_ops: the queue of calls, groups, aborts
- *   collective.c   the collectives, on MPI's non-blocking ones
- *   direct.c       send and receive
- */
+ *   world.c starting MPI, and what host programs and lc_comm_mpi call
+ *   backend.c an lc_comm_ops: the queue of calls, groups, aborts
+ *   collective.c the collectives, on MPI's non-blocking ones
+ *   direct.c send and receive */
 #ifndef LC_COMM_MPI_BACKEND_H
 #define LC_COMM_MPI_BACKEND_H
 
@@ -17,7 +16,7 @@
 enum { TAG_PACKET = 1, TAG_DATA, TAG_ABORT };
 enum { PACKET_DATA = 192, WHY_BYTES = 512, SLOTS = 3 };
 
-/* What a call is, as ranks tell each other before they rely on it. */
+/* Description of a call, which ranks exchange before they rely on it. */
 typedef struct header {
     uint32_t op, dtype, reduce;
     int32_t peer;

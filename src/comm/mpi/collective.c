@@ -188,7 +188,7 @@ static const char *contribution(const lc_comm_call *call, int64_t at, int64_t st
     return call->op == LC_COMM_REDUCE_SCATTER ? in + rank * lc__mpi_bytes(call) + at : in + at + rank * stride;
 }
 
-/* The parts of reduce_scatter lie far from each other: each is a type with its address. */
+/* The parts of reduce_scatter are far apart: each is a type with its address. */
 static lc_status scatter_far(backend *x, const lc_comm_call *call, slot *s, int64_t at, int n)
 {
     MPI_Datatype piece = MPI_DATATYPE_NULL, spaced = MPI_DATATYPE_NULL;

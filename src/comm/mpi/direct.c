@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Send and receive: a packet, and behind it the data where they do not fit into it. The data of a call are asked for
- * once its packet is here, and the packets of one sender are looked at in order; so data find the right memory. */
+/* Send and receive: a packet, followed by the data if they do not fit into it. The receive for the data is posted once
+ * the packet has arrived, and packets of one sender are handled in order, so data go to the right memory. */
 #include "backend.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections of strangers at a listener, which have proven nothing yet. There is a number of places for them, and
- * everybody who comes gets one at once: where all are taken, one of the address that has most of them is put out, the
- * one that has had its time longest. So silent connections, however many, keep nobody waiting who can prove at once. */
+/* Connections of strangers at a listener, which have proven nothing yet. There is a fixed number of places, and every
+ * new connection gets one at once: if all are taken, the oldest connection of the address that has most of them is
+ * closed. So silent connections, however many, do not delay one that can prove itself at once. */
 #ifndef LC_COMM_NET_GUESTS_H
 #define LC_COMM_NET_GUESTS_H
 

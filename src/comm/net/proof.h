@@ -3,7 +3,7 @@
  * random number, and answers with HMAC-SHA-256, under the secret, of its role, both numbers, and what it says about
  * itself. An answer is of no use to another connection (other numbers) or in the other direction (another role).
  *
- * Where there is no OpenSSL (proof_none.c), the answer is the secret itself, which must not leave the host. */
+ * Without OpenSSL (proof_none.c) the answer is the secret itself, which must not leave the host. */
 #ifndef LC_COMM_NET_PROOF_H
 #define LC_COMM_NET_PROOF_H
 

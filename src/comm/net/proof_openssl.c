@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HMAC-SHA-256 of OpenSSL's libcrypto, which is opened when the first connection is made: a program of one rank does
- * not load it. It is never closed again, for it leaves things behind in the process that must not lose their code. */
+ * not load it. It is never closed: it registers handlers whose code must stay mapped. */
 #include "comm/net/proof.h"
 
 #include <dlfcn.h>

@@ -13,7 +13,7 @@ enum { LC__SEAL_TAG = 16, LC__SEAL_KEY = 32 };
 
 typedef struct lc__seal lc__seal;
 
-/* Of what is sent, or (`opens`) of what comes. `encrypts`: else it can be read by everybody. */
+/* Seals what is sent, or (`opens`) opens what is received. `encrypts`: otherwise it is only authenticated. */
 lc_status lc__seal_new(const uint8_t key[LC__SEAL_KEY], bool opens, bool encrypts, lc__seal **out) LC_MUST_USE;
 void lc__seal_free(lc__seal *s); /* NULL is fine */
 /* Seals the next message: a head, which everybody can read, and n bytes, which are replaced by what is to be sent. */
@@ -23,7 +23,7 @@ bool lc__seal_close(lc__seal *s, const void *head, size_t head_bytes, uint8_t *d
 bool lc__seal_open(lc__seal *s, const void *head, size_t head_bytes, uint8_t *data, size_t n,
                    const uint8_t tag[LC__SEAL_TAG]);
 
-/* What people are told then, of who has sent it. */
+/* The message in that case, about the sender. */
 #define LC__TAMPERED "a message was changed in transit: something on the network between the hosts interferes"
 
 #endif

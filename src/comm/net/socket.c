@@ -100,8 +100,9 @@ static bool with_itself(int fd)
            na == nb && !memcmp(&a, &b, na);
 }
 
-/* A listener that closes while a connection to it comes to be may leave one behind that has no other end, of which
- * nobody tells this one. It is asked after a second without a word; a host that is there answers that it is not. */
+/* A listener that closes while a connection is being made may leave a connection without another end, and this end is
+ * not notified. After a second of silence it is probed; the other host then answers that there is no such
+ * connection. */
 static void notice_half_open(int fd)
 {
     int on = 1, idle_seconds = 1;

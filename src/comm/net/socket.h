@@ -37,9 +37,8 @@ void lc__socket_remote(int fd, char *text, size_t size);
 /* The address from which this host reaches `address`; "" if it does not. Sends nothing. */
 void lc__socket_route(const char *address, char *text, size_t size);
 bool lc__socket_is_loopback(const char *number);
-/* Where to listen, so that all who know this host as `address` reach it: there; but on every interface ("*") if that is
- * a name which means loopback here, as many distributions have it of a host's own name, and something else elsewhere.
- */
+/* Where to listen so that `address` reaches this host from everywhere: at `address`; but on every interface ("*") if it
+ * is a name that means loopback here and something else elsewhere, as many distributions set up a host's own name. */
 const char *lc__socket_listen_as(const char *address);
 
 /* Sends what can be sent now: the number of bytes, 0 if none, -1 if the connection is gone. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "shm+tcp", "shm+mpi": ranks on several hosts. Ranks of one host share memory (rings.c), others have connections
- * (tcp.c) or use another communicator (relay.c): every stream of bytes goes one way or the other, and whoever uses them
- * need not know. An abort, and a rank that is lost, are told both ways. */
+ * (tcp.c) or use another communicator (relay.c): every stream of bytes goes one way or the other, and its users need
+ * not know. An abort, and a lost rank, are reported on both. */
 #include "comm/transport/relay.h"
 #include "base/handle.h"
 #include "comm/transport/rings.h"
@@ -114,7 +114,7 @@ static int host(void *self, int rank)
 
 /* ---- both ways ---- */
 
-/* What one side knows the other has to learn: ranks of this host may wait for each other alone. */
+/* What one side knows must reach the other: ranks of this host may wait only for each other. */
 static lc_status progress(void *self)
 {
     mixed *m = self;
@@ -254,7 +254,7 @@ static lc_status prepare_relay(void *self, int color, int key, void **out)
     }
     o->host = m->opening->host;
     memcpy(o->lanes, lanes, sizeof lanes);
-    *out = o; /* the group's alone: without a reference until it is opened */
+    *out = o; /* owned only by the group: without a reference until it is opened */
     return LC_OK;
 }
 

@@ -13,7 +13,7 @@
 
 #define FILE_NAME "liblightc_mpi.so"
 
-/* Beside this library, or beside the program that it is linked into. */
+/* Next to this library, or to the program that it is linked into. */
 static bool beside(char *path, size_t size)
 {
     Dl_info here;
@@ -25,8 +25,8 @@ static bool beside(char *path, size_t size)
     return access(path, R_OK) == 0;
 }
 
-/* Open MPI opens parts of its own that need its symbols, hence GLOBAL; what it leaves behind (threads, handlers) needs
- * its code, hence NODELETE. */
+/* Open MPI opens parts of its own that need its symbols, hence GLOBAL; its threads and handlers need its code until the
+ * end, hence NODELETE. */
 static lc_status open_plugin(void **out)
 {
     char near[PATH_MAX];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Streams of bytes over send and receive of other communicators, one for each lane: the far side of "shm+mpi".
  *
- * What was committed goes as it is when the lane is free: a letter that says how much it is and holds the first bytes,
- * and the rest behind it. A letter is asked for when its lane is waited for, so that there are no more requests than
- * streams that move. */
+ * What was committed goes as it is when the lane is free: a letter that gives the size and holds the first bytes,
+ * followed by the rest. A letter is received when its lane is waited for, so there are no more requests than active
+ * streams. */
 #include "comm/transport/relay.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A ring has one writer and one reader. `written` and `read` count bytes since the beginning, each on a cache line of
- * its own; the difference is what lies in the ring. The rings of collectives are so large that what is written to does
- * not still lie in the reader's cache: with 256 KiB they took up to twice as long. Those of answers go both ways, and
- * are the faster the less of a cache they take (docs/benchmarks.md).
+ * its own; the difference is what the ring holds. The rings of collectives are so large that the place being written is
+ * no longer in the reader's cache: with 256 KiB they took up to twice as long. Those of answers go both ways, and are
+ * the faster the less of a cache they take (docs/benchmarks.md).
  *
  * A rank with nothing to do sleeps on its bell, a futex that others ring after they wrote or read. Sleeps are short:
  * what moved just before one is seen after it. */
@@ -52,7 +52,8 @@ typedef struct end {
     char *data;
     size_t ring_bytes[LANES], pair_bytes;
     int missed; /* a rank that has left and is still needed; -1 */
-    reason why; /* this rank's own: whoever began to write the shared one may have been killed before it was done */
+    reason why; /* this rank's own copy: the rank that began to write the shared one may have been killed before it was
+                   done */
     void (*release)(lc__rings *w, size_t bytes);
 } end;
 

@@ -4,15 +4,15 @@
  *
  * Each end of a lane has a ring for what goes out and one for what has come in: transports promise contiguous memory
  * and whole grains, and a socket knows neither. Bytes move between rings and sockets inside of `progress` only; a call
- * is done when its bytes are with the kernel (`sent`), so that nothing stays behind in a rank that computes.
+ * is done when its bytes are with the kernel (`sent`), so that no bytes wait in a rank that computes.
  *
- * A rank that is gone without a word is lost, which is an error at once. One that has said goodbye is missed only when
- * something is still expected of it. What is between two ranks may be cut while both go on, and while others still
- * reach them: so connections are asked for a sign of life, and a lane that carries nothing while the words go on is a
+ * A rank that disappears without a goodbye is lost, which is an error at once. After a goodbye it is an error only if
+ * something is still expected from the rank. The network between two ranks may fail while both run on and others still
+ * reach them: so connections use keep-alive probes, and a lane that carries nothing while the words still flow is a
  * loss too.
  *
- * Where connections are sealed (tcp_records.h), there are records between the rings and the socket. One that is not
- * what the other rank has sent ends the lane and the group. */
+ * If connections are sealed (tcp_records.h), there are records between the rings and the socket. One that is not what
+ * the other rank has sent ends the lane and the group. */
 #define _GNU_SOURCE /* ppoll */
 #include "comm/comm_internal.h"
 #include "base/handle.h"
@@ -38,7 +38,7 @@ enum { STREAMS = LC__LANES + 1, WORDS = LC__LANES, LOOKS = 3 };
 static const size_t out_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 64 << 10, [LC__LANE_DIRECT] = 64 << 10};
 static const size_t in_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 512 << 10, [LC__LANE_DIRECT] = 64 << 10};
 
-/* What lies in it is [read, written), counted since the beginning. */
+/* It holds the bytes [read, written), counted since the beginning. */
 typedef struct ring {
     char *data;
     uint64_t written, read;
@@ -52,7 +52,7 @@ typedef struct lane {
     lc__records *records; /* NULL: bytes are sent as they are */
 } lane;
 
-/* Of this rank itself, and of those that are reached otherwise (mixed.c), memory is NULL. */
+/* For this rank itself, and for ranks reached in other ways (mixed.c), memory is NULL. */
 typedef struct peer {
     lane lanes[LC__LANES];
     char *memory;               /* of the rings */
@@ -84,7 +84,7 @@ static size_t filled(const ring *r)
     return (size_t)(r->written - r->read);
 }
 
-/* Of `n` bytes from position `at` on: how many are contiguous. */
+/* How many of the `n` bytes from position `at` on are contiguous. */
 static size_t until_wrap(uint64_t at, size_t n, size_t size)
 {
     size_t left = size - (size_t)(at % size);
@@ -300,7 +300,7 @@ static bool open_all(group *g, bool look_only)
     return some;
 }
 
-/* What is waited for. A lane that neither has anything to send nor room for more is left alone. */
+/* What to poll for. A lane with nothing to send and no room to receive is skipped. */
 static nfds_t list(group *g)
 {
     nfds_t n = 0;
@@ -344,7 +344,7 @@ static bool is_cut(const group *g, const peer *p)
     return false;
 }
 
-/* Of a rank that leaves, the lanes end and its goodbye is there. Where none comes, only the lane is gone. */
+/* When a rank leaves, its lanes end and its goodbye has arrived. Without a goodbye, only the lane is lost. */
 static void look_at_lanes(group *g)
 {
     double now = lc__seconds();
@@ -437,7 +437,7 @@ static void close_all(void *self)
     char why[sizeof g->why];
     find_failure(g, why, sizeof why); /* others may be waiting for this rank, not for the one it has lost */
     if (*why) abort_all(g, why);
-    /* The reason is passed on: who made it known may not have told everybody before this connection is gone. */
+    /* Passes the reason on: its sender may not have reached every rank before this connection closed. */
     if (atomic_load_explicit(&g->aborted, memory_order_acquire) != 2)
         say(g, LC__FRAME_BYE, "");
     else if (*g->why)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every rank listens on a port of its own, all tell each other where, and of each two ranks the higher one calls. A
+/* Every rank listens on its own port, all exchange their addresses, and of each two ranks the higher one connects. A
  * call begins with both proving that they belong to the group (proof.h): the listener sends a random number, the caller
- * who it is, a number of its own and its proof, the listener its proof. Whoever cannot is turned away.
+ * who it is, a number of its own and its proof, the listener its proof. An end that cannot is rejected.
  *
  * The key is made of the run's secret and a random number that rank 0 has drawn for this group and told its members;
  * without a secret it is that number, which is as well kept as the meeting was. */
@@ -28,7 +28,7 @@ enum { TRIES = 8, WHO = 8, ANSWER = WHO + LC__NONCE + LC__PROOF };
 
 /* A connection that is not proven yet, from either side. */
 typedef struct call {
-    lc__guest guest; /* who has called, if it was not this rank */
+    lc__guest guest; /* the caller, if it was not this rank */
     int fd;
     bool ours; /* this rank calls */
     int rank, stream, tries;
@@ -93,7 +93,7 @@ static lc_status answer(const mesh *m, call *c)
                    m->cards[c->rank].port, strerror(errno));
 }
 
-/* Whether somebody who has called is a rank that is still to come; it then gets this rank's proof. */
+/* Whether a caller is a rank that is still missing; it then gets this rank's proof. */
 static bool admit(const mesh *m, call *c)
 {
     uint8_t mine[LC__PROOF];
@@ -340,8 +340,8 @@ static lc_status check_security(const lc__tcp_card *cards, int size)
     return LC_OK;
 }
 
-/* All ranks tell how it went; the first failure is everybody's, and before all others one that is not about another
- * rank. */
+/* All ranks exchange their results. The first failure becomes that of all ranks; failures that are not about another
+ * rank come first. */
 static lc_status agree(const lc__meeting *meeting, int size, lc_status mine, lc__tcp_card *card_of_mine,
                        lc__tcp_card *cards)
 {
@@ -387,7 +387,7 @@ lc_status lc__tcp_mesh(lc_status prepared, const lc__tcp_place *here, int rank, 
     status = check_security(cards, size);
     if (status >= 0) status = lc__tcp_key(here->secret, cards[0].token, m.key);
     if (status >= 0) status = connect_all(&m);
-    if (status < 0) hang_up_on_all(&m); /* the others learn it before they tell how it went */
+    if (status < 0) hang_up_on_all(&m); /* the others notice before they exchange results */
     status = agree(meeting, size, status, &mine, cards);
 done:
     if (m.listener >= 0) close(m.listener);

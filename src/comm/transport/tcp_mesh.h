@@ -10,8 +10,8 @@
 
 enum { LC__TCP_TOKEN = LC__NONCE };
 
-/* What each rank tells the others in the meeting, twice: where it is, and how it went. Who reads the meeting learns
- * nothing with which to belong to the group, if the run has a secret. */
+/* What each rank sends the others in the meeting, twice: its address, then its result. If the run has a secret, nothing
+ * in the meeting suffices to join the group. */
 typedef struct lc__tcp_card {
     char address[64], why[256];   /* why: it failed */
     int32_t port, missing;        /* missing: what failed is about another rank */
@@ -24,10 +24,10 @@ typedef struct lc__tcp_keys {
     uint8_t closes[LC__SEAL_KEY], opens[LC__SEAL_KEY]; /* of what this rank sends, and of what comes */
 } lc__tcp_keys;
 
-/* Collective. `prepared`: whether this rank can take part; an error is told to all, and fails on all, as does one of
- * the connections. `here`: of this host for the others. without [size]: ranks that this one has no connection to, nor
- * they to it; NULL: none. fds [size,streams]: connection s to rank i is fds[i * streams + s]; -1 to itself and where
- * there is none. They do not wait, and are the caller's to close. keys [size,streams]: of these; NULL: not wanted. */
+/* Collective. `prepared`: whether this rank can take part; its error fails on all ranks, as does an error of a
+ * connection. `here`: of this host for the others. without [size]: ranks that this one has no connection to, nor they
+ * to it; NULL: none. fds [size,streams]: connection s to rank i is fds[i * streams + s]; -1 to itself and where there
+ * is none. They do not wait, and are the caller's to close. keys [size,streams]: of these; NULL: not wanted. */
 lc_status lc__tcp_mesh(lc_status prepared, const lc__tcp_place *here, int rank, int size, const bool *without,
                        int streams, const lc__meeting *meeting, int *fds, lc__tcp_keys *keys) LC_MUST_USE;
 /* What the ranks of a group prove to know. */

@@ -21,14 +21,14 @@ static lc_status rings_new(int size, lc__rings **out)
     return LC_OK;
 }
 
-/* Rank 0 makes it and tells the others where it is. */
+/* Rank 0 makes it and sends the others its address. */
 static lc_status open(void *opening, int rank, int size, const lc__meeting *meeting, void **out)
 {
     (void)opening;
     lc_status status = LC_OK;
     lc__rings *mine = NULL, **all = calloc((size_t)size, sizeof(lc__rings *));
     if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);
-    /* Who could not make one says so too: nobody waits for it. */
+    /* A rank that failed to make one reports it too, so nobody waits for it. */
     lc_status made = rank == 0 ? rings_new(size, &mine) : LC_OK;
     LC_TRY_GOTO(status, done, meeting->all_gather(meeting->ctx, &mine, all, sizeof mine));
     if (!all[0]) {

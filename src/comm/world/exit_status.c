@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a program ends. What ends one rank ends the run, and is said once: by who tells people of all ranks' errors. */
+/* How a program ends. A failure on one rank ends the run. It is printed once, by the process that reports errors for
+ * all ranks. */
 #include "comm/world/world.h"
 #include "base/io.h"
 #include "base/status.h"

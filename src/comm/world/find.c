@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which rank this process is, from the environment. To add a launcher: a row in `launchers`, if it has variables for
- * rank and size; where its job's number stands: a name in `jobs`. */
+ * rank and size; the variable with its job number: a name in `jobs`. */
 #include "comm/world/world.h"
 
 #include <limits.h>
@@ -16,7 +16,7 @@ static const char *variable(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* Leaves *out alone if there is no such variable. */
+/* Leaves *out unchanged if there is no such variable. */
 static lc_status number(const char *name, long least, long most, int *out)
 {
     const char *value = variable(name);
@@ -267,7 +267,7 @@ static lc_status find_secret(lc__world *w, const char *job)
     return LC_OK;
 }
 
-/* Half of what says it by hand: the process would train alone, and its user believe in several. */
+/* Only half of the variables are set by hand: the process would train alone, while its user expects several ranks. */
 static lc_status check_not_half(void)
 {
     int rank = -1, size = 1;

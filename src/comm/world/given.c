@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watching the ranks of a program that has a communicator of its own: its first rank hosts the coordinator, and tells
- * the others over that communicator where it is, and the secret. */
+/* Watching the ranks of a program that supplies its own communicator: its first rank hosts the coordinator, and sends
+ * the others its address and the secret over that communicator. */
 #include "comm/comm_internal.h"
 #include "comm/control/control_internal.h"
 #include "comm/net/socket.h"
@@ -14,12 +14,12 @@
 
 #define REACHED 30.0 /* seconds for ranks that are all there to reach the coordinator */
 
-/* What ranks tell each other. */
+/* What ranks exchange. */
 typedef struct place {
     char host[65], network[64]; /* its name, and which of its networks this process sees */
 } place;
 
-/* What the first rank tells the others. */
+/* What the first rank sends the others. */
 typedef struct invitation {
     char address[256], secret[65], why_not[512];
     int32_t port;
@@ -117,7 +117,7 @@ void lc__world_close_given(lc__world *w)
     free(w);
 }
 
-/* Where ranks cannot reach each other but over the program's own communicator, they go on as before. */
+/* If ranks can reach each other only over the program's own communicator, they continue unwatched. */
 static lc_status connect(lc__world *w, const lc__world_options *o, const place *all)
 {
     char why[512];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the prints of a rank that mpirun started come to lightc's supervisor.
  *
- * mpirun mixes what ranks print into one stream, and what it offers to tell them apart (--tag-output) loses bytes where
- * lines are short and many. So ranks other than 0 print into a pipe, and a process beside each sends what comes out of
- * it in frames: over the rank's standard error, as that is a pipe wherever the rank runs. That process outlives the
- * rank, whatever kills it, until the pipe is empty. Rank 0 prints as it would without lightc.
+ * mpirun mixes what ranks print into one stream, and its way to distinguish them (--tag-output) loses bytes when there
+ * are many short lines. So ranks other than 0 print into a pipe, and a helper process for each sends the output in
+ * frames: over the rank's standard error, which is a pipe wherever the rank runs. That process outlives the rank,
+ * whatever kills it, until the pipe is empty. Rank 0 prints as it would without lightc.
  *
  * A frame has a fixed size, and mpirun's blocks (4 KiB) hold whole ones: no other rank's bytes come in between. It
  * begins with a byte that text does not have, and the name of the run. */
@@ -38,10 +38,10 @@ void lc__prints_take(lc__prints *f, const char *bytes, size_t n);
 /* The stream has ended, perhaps in a frame: what is there of it counts. */
 void lc__prints_end(lc__prints *f);
 
-#define LC__FORWARDER "lightc-prints" /* the name of the process beside a rank */
+#define LC__FORWARDER "lightc-prints" /* the name of a rank's helper process */
 
 /* In a rank: from here on its prints are sent in frames, if LIGHTC_KEEP asks for it and this is not rank 0. Then the
- * variable is gone, for what this process starts. Where it cannot be done they go to the terminal. */
+ * variable is gone, for what this process starts. If that fails, they go to the terminal. */
 void lc__prints_forward(void);
 
 #endif

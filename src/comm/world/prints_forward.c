@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The process beside a rank, which sends what the rank prints (prints.h).
+/* The helper process of a rank, which sends what the rank prints (prints.h).
  *
- * It is forked from the rank, and no child of it: the rank may wait for all of its own. It is in a session of its own,
- * since mpirun ends a rank with its group, and the last words are still to come. Of the rank's memory it uses nothing;
- * but pages that the rank changes later stay twice, so it is well to start it before there are many. */
+ * It is forked from the rank and reparented: the rank may wait for all of its own children. It is in a session of its
+ * own, since mpirun ends a rank with its group, and the last words are still to come. It uses none of the rank's
+ * memory, but pages that the rank writes later are duplicated, so start it early. */
 #define _GNU_SOURCE
 #include "comm/world/prints.h"
 
@@ -34,7 +34,7 @@ static void close_from(int fd)
     for (long i = fd; i < (open > 0 && open < 65536 ? open : 65536); i++) close((int)i);
 }
 
-/* A frame behind what the rank has printed before could be cut by the end of a block. */
+/* A frame that follows earlier output of the rank could be cut by the end of a block. */
 static void await_empty(void)
 {
     int bytes;
@@ -42,7 +42,7 @@ static void await_empty(void)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* Where mpirun is gone it goes on reading: a rank that prints at its end is not to die of that. Signals are blocked. */
+/* If mpirun is gone it keeps reading: a rank that prints at its end must not die of that. Signals are blocked. */
 _Noreturn static void forward(int from, const char *mark, int rank)
 {
     char bytes[LC__PRINT_BYTES], frame[LC__PRINT_SIZE];
@@ -90,7 +90,7 @@ void lc__prints_forward(void)
     if (ok) memcpy(mark, keep, sizeof mark);
     unsetenv("LIGHTC_KEEP");
     ok = ok && lc__world_find(&here) >= 0 && here.told && here.rank > 0;
-    /* What is no pipe is not mpirun's. */
+    /* Anything but a pipe is not mpirun's. */
     if (!ok || fstat(2, &s) != 0 || !S_ISFIFO(s.st_mode) || pipe2(ends, O_CLOEXEC) != 0) return;
     ok = start(ends[0], mark, here.rank);
     close(ends[0]);

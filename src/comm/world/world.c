@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Joining: the control channel, then who is where, then the fastest communicator that reaches everybody.
+/* Joining: the control channel, then the places of all ranks, then the fastest communicator that reaches them.
  *
- * A process is one rank, whatever trainers it makes, so there is one world: the only state here, behind a mutex, that
- * belongs to the process and to no object. */
+ * A process is one rank, whatever trainers it makes, so there is one world: the only state here that belongs to the
+ * process and to no object, protected by a mutex. */
 #define _GNU_SOURCE /* cpu_set_t */
 #include "comm/world/world.h"
 #include "base/handle.h"
@@ -35,9 +35,9 @@ static struct {
     pthread_t thread;
 } this_process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- who is where ---- */
+/* ---- the places of ranks ---- */
 
-/* What ranks tell each other first. Processes with the same host can share memory. */
+/* What ranks exchange first. Processes with the same host can share memory. */
 typedef struct identity {
     char host[256];
     char address[64];
@@ -159,7 +159,7 @@ static void share_cores(lc__world *w, const identity *all)
     if (!w->threads) w->threads = 1;
 }
 
-/* Who reaches the coordinator by loopback, being on its host, has another address for the other hosts. */
+/* A rank on the coordinator's host reaches it by loopback, but has another address for other hosts. */
 static void find_address(lc__world *w, const identity *all)
 {
     if (!lc__socket_is_loopback(w->local_address)) return;
@@ -172,7 +172,7 @@ static void find_address(lc__world *w, const identity *all)
         }
 }
 
-/* On one host ranks meet over loopback, and on others only who has the address and the job's number could come in. */
+/* On one host ranks meet over loopback; on several, only a process with the address and the job's number could join. */
 static void warn_of_guests(const lc__world *w, const lc__world_options *o)
 {
     if (!w->guessable || w->rank != 0 || w->num_nodes < 2 || !o->say) return;
@@ -324,7 +324,7 @@ static lc_status connect_all(lc__world *w, const lc__world_options *o, const cha
     find_identity(w, backend, &mine);
     mine.security = (int32_t)security;
     LC_TRY_GOTO(status, done, lc__control_all_gather(w->control, &mine, all, sizeof mine));
-    for (int i = 0; i < w->size; i++) { /* it is text, whoever sent it */
+    for (int i = 0; i < w->size; i++) { /* it is text, whatever was sent */
         all[i].host[sizeof all[i].host - 1] = 0;
         all[i].address[sizeof all[i].address - 1] = 0;
         all[i].backend[sizeof all[i].backend - 1] = 0;
@@ -385,9 +385,10 @@ static void disconnect(lc__world *w)
 
 /* ---- the end of this process without lc_comm_free ---- */
 
-/* A process that ends with another status has failed, as one that is killed has: whoever started it says so, or its
- * connection. One that ends well leaves, however it was started: before MPI is finalized, which waits for all ranks.
- * Another thread cannot know whether the one that has joined is in a call. (A child process has copies of all this.) */
+/* A process that exits with another status has failed, like one that is killed: its parent reports it, or its
+ * connection does. One that ends well leaves, however it was started: before MPI is finalized, which waits for all
+ * ranks. Another thread cannot know whether the one that has joined is in a call. (A child process has copies of all
+ * this.) */
 static void leave_at_exit(int status, void *unused)
 {
     static const char why[] = "exited with status 0 without calling lc_comm_free";
@@ -554,7 +555,7 @@ static void tell_unmet(const char *why)
     lc__control_last_words(&o, why);
 }
 
-/* With this process it would be gone before all are told. */
+/* Exiting now would end it before all ranks are notified. */
 static void stop_coordinator(lc__world *w)
 {
     lc__coordinator_stop(w->coordinator);
@@ -589,7 +590,7 @@ void lc__world_trained(bool yes)
     this_process.trained = yes;
     if (news && this_process.references && w->control) lc__control_terms(w->control, terms);
     pthread_mutex_unlock(&this_process.lock);
-    /* A rank alone has no control channel, and may have a launcher that would start it again. */
+    /* A single rank has no control channel, but may have a launcher that would restart it. */
     if (!news || lc__world_find(&here) < 0 || here.size > 1 || !here.hosted) return;
     const lc__control_options o = options_of(&here);
     lc__control_last_terms(&o, terms);

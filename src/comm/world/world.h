@@ -8,7 +8,7 @@
  *
  * Where ranks meet: MASTER_ADDR and MASTER_PORT; else loopback if all are on one host, or the first host of the Slurm
  * job, and a port that follows from the job's number. Rank 0 hosts the coordinator there, unless lightc's launcher
- * does: where it is lightc's, or LIGHTC_COORDINATED says so (it has started mpirun).
+ * does: if it started the ranks, or LIGHTC_COORDINATED is set (it has started mpirun).
  *
  * Their secret: LIGHTC_SECRET; else what Open MPI drew for the job; else it follows from the job's number, address and
  * port, which keeps runs apart, but keeps out nobody who means harm. */
@@ -25,7 +25,7 @@ typedef struct lc__world {
     const char *launcher;       /* "none", "lightc", "mpirun", "slurm", "torchrun", "environment"; static */
     bool hosted;                /* lightc has launched it and hosts the coordinator, not rank 0; a rank that does not
                                    heed the end of the run may be ended */
-    bool told;                  /* and it is the one of this machine, who tells people why the run has failed */
+    bool told;                  /* and it is on this machine, and prints why the run has failed */
     char address[256];          /* of the coordinator */
     int port;
     char secret[65];
@@ -40,7 +40,7 @@ typedef struct lc__world {
     struct lc__world *next;       /* of those */
 } lc__world;
 
-/* From the environment alone; connects nothing. */
+/* Uses only the environment; connects nothing. */
 lc_status lc__world_find(lc__world *out) LC_MUST_USE;
 
 /* How many ranks' batches make a global batch of `size` ranks: as many. But if these are all that are left of a run
@@ -83,11 +83,11 @@ void lc__world_show_end(void *ctx, const char *message, const char *calls); /* f
 int lc__world_threads(void);
 
 /* This process ends with `status` and this thread's message: if it is a rank, connected or not yet, that ends the run.
- * Afterwards the message is that which all are told (lc_error_is_told), if it is of this rank. */
+ * Afterwards the message is the one that all ranks get (lc_error_is_told), if it is of this rank. */
 void lc__world_last_words(lc_status status);
 
-/* The training of all ranks has come to its end, though not well: when this process ends by itself, it is no reason to
- * start again, until another training begins (`yes` is false). */
+/* The training of all ranks has ended, though not well: if this process exits by itself, that is no reason to restart,
+ * until another training begins (`yes` is false). */
 void lc__world_trained(bool yes);
 
 /* This process ends because all ranks have stopped together, as `signal` asked for: it is not missed. */
@@ -96,8 +96,8 @@ void lc__world_stopped(int signal);
 /* After LC_ERR_PEER: a communicator knows that a rank is gone, the coordinator why. Waits for its word, up to a second,
  * and makes that this thread's message. Returns `status`. */
 lc_status lc__world_explain(const lc__world *w, lc_status status);
-/* The same where this rank cannot go on: what the coordinator does not know by then, it is told with this thread's
- * message, which ends the run. */
+/* The same if this rank cannot continue: if the coordinator has no reason by then, it gets this thread's message, which
+ * ends the run. */
 lc_status lc__world_pass_on(const lc__world *w, lc_status status);
 
 #endif

@@ -42,7 +42,7 @@ static int list_children(int *pids, int most)
 
 enum { CHILDREN = 1024 };
 
-/* Of a process that is being ended, which may take a while, there is no environment to be read any more. */
+/* The environment of an exiting process, which may take a while, can no longer be read. */
 static bool is_known(const int *known, int n, int pid)
 {
     while (n > 0 && known[n - 1] != pid) n--;

@@ -45,7 +45,7 @@ done:
     lc__str_free(&text);
 }
 
-/* Of a rank that mpirun has started. */
+/* For a rank that mpirun has started. */
 static void show_kept(const supervisor *s, int rank)
 {
     if (rank >= 0 && rank < s->size) show_output(s, s->kept[rank], rank);
@@ -135,7 +135,7 @@ lc_status lc__supervisor_failure(supervisor *s)
     if (alike) c = first;
     if (s->plan->hosts)
         show_kept(s, *why ? rank : s->blame.rank);
-    else if (named || unmet) /* else it is no rank's own matter, and rank 0's output is on the screen */
+    else if (named || unmet) /* otherwise no single rank is at fault, and rank 0's output is on the screen */
         show_output(s, c->output, c->place.rank);
     if (!unmet) lc__supervisor_show_calls(s, why);
     lc__process_status(c->status, how, sizeof how);
@@ -148,6 +148,6 @@ lc_status lc__supervisor_failure(supervisor *s)
     if (s->plan->hosts && unknown)
         return lc_fail(LC_ERR_PEER, "mpirun %s; %.400s has no known address here: is the name right?", how, unknown);
     if (s->plan->hosts) return lc_fail(LC_ERR_PEER, "mpirun %s", how);
-    if (named && c == named) snprintf(how, sizeof how, "%s", why + colon + 1); /* behind a blank */
+    if (named && c == named) snprintf(how, sizeof how, "%s", why + colon + 1); /* after a blank */
     return lc_fail(LC_ERR_PEER, "rank %d of %d (host %s): %s", c->place.rank, c->place.size, s->host, how);
 }

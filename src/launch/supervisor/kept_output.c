@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks other than 0 print: kept in files without a name, so that nothing is left behind however the run ends, and
- * shown of a rank that failed. While it runs, `tail -f /proc/PID/fd/1` follows it. */
+/* What ranks other than 0 print: kept in unnamed files, so that no file remains however the run ends, and shown for a
+ * failed rank. While it runs, `tail -f /proc/PID/fd/1` follows it. */
 #include "launch/supervisor/supervisor.h"
 
 #include "base/remove.h"

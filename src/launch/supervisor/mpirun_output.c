@@ -67,7 +67,7 @@ static void read_lines(lc__gather *g, const char *bytes, size_t n)
     }
 }
 
-/* Who does not read any more misses it; training goes on. */
+/* If nobody reads the output any more, it is dropped and training continues. */
 static void show(void *ctx, const char *bytes, size_t n)
 {
     lc__gather *g = ctx;
@@ -75,7 +75,7 @@ static void show(void *ctx, const char *bytes, size_t n)
     if (lc__show(2, bytes, n)) atomic_fetch_add(&g->shown, 1);
 }
 
-/* Where the disk is full, the rest is lost. */
+/* If the disk is full, the rest is lost. */
 static void keep(void *ctx, int rank, const char *bytes, size_t n)
 {
     lc__gather *g = ctx;
@@ -145,7 +145,7 @@ lc__blame lc__gather_end(lc__gather *g, double patience)
         until.tv_sec += 1 + (time_t)patience;
         if (pthread_timedjoin_np(g->thread, NULL, &until) == 0) goto joined;
     }
-    pthread_cancel(g->thread); /* in write: nobody reads any more, as of a pager that is left alone */
+    pthread_cancel(g->thread); /* in write: nobody reads any more, as with an abandoned pager */
     pthread_join(g->thread, NULL);
 joined:;
     lc__blame blame = g->blame;

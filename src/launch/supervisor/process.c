@@ -58,7 +58,7 @@ void lc__environment_release(lc__environment *e)
     e->list = NULL;
 }
 
-/* Of a program without a slash that is not in PATH; else "". */
+/* Set for a program without a slash that is not in PATH; otherwise "". */
 static void name_here(const char *file, char *here, size_t size)
 {
     int n = strchr(file, '/') ? 0 : snprintf(here, size, "./%s", file);

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Of `left` ranks: how many can share the batches of all. */
+/* How many of the `left` ranks can share the batches of all. */
 static int that_can_go_on(const supervisor *s, int left)
 {
     int keep = 1;
@@ -16,7 +16,7 @@ static int that_can_go_on(const supervisor *s, int left)
 
 /* ---- of this machine ---- */
 
-/* Their places, in the order in which they stand; nodes without any are gone. */
+/* Their places, in order; nodes without ranks are removed. */
 static void number_anew(supervisor *s)
 {
     int rank = 0, nodes = 0;

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- who is to be started ---- */
+/* ---- which ranks to start ---- */
 
 /* mpirun is the only child. */
 static lc_status places_of_mpirun(supervisor *s)
@@ -181,8 +181,9 @@ done:
 
 /* ---- waiting ---- */
 
-/* What ends, stops or continues a rank goes to its group, as from a terminal: a script that has started the program
- * itself would end or stop alone. SIGUSR1, of which a script dies, goes to the rank alone. mpirun tells its own. */
+/* A signal that ends, stops or continues a rank goes to its group, as from a terminal: otherwise only a script that
+ * started the program would end or stop. SIGUSR1, which kills a script, goes only to the rank. mpirun passes signals on
+ * itself. */
 static void signal_all(supervisor *s, int sig)
 {
     bool ends = sig == SIGINT || sig == SIGTERM || sig == SIGHUP, stops = sig == SIGSTOP || sig == SIGCONT;
@@ -194,7 +195,7 @@ static void signal_all(supervisor *s, int sig)
         }
 }
 
-/* Who interrupts a run that hangs wants to know where; the ranks may have no time left to say it. */
+/* A user who interrupts a hanging run wants to know where it hangs; the ranks may have no time left to report it. */
 static void note_stuck_calls(supervisor *s)
 {
     lc__str_clear(&s->calls);
@@ -229,14 +230,14 @@ static void take_signals(supervisor *s)
     }
 }
 
-/* After a signal to end, whoever ends does as it was told, unless something else killed it. */
+/* After a signal to end, every exit is expected, unless something else killed the process. */
 static bool is_failure(const supervisor *s, int status)
 {
     if (!status) return false;
     return !s->signal || (WIFSIGNALED(status) && WTERMSIG(status) != s->signal);
 }
 
-/* Node 0 has the coordinator: elsewhere, it is told what it cannot see. */
+/* Node 0 has the coordinator: other nodes report to it what it cannot see. */
 static void tell_node_0(const supervisor *s, const child *c)
 {
     char how[128];
@@ -258,7 +259,7 @@ static void reap(supervisor *s)
         }
         if (is_failure(s, status)) {
             kill(-c->pid, SIGKILL); /* what it has left */
-            /* Of several at once: one that was killed, rather than those that missed it. */
+            /* If several ended at once: one that was killed, rather than those that noticed its loss. */
             if (failed < 0 || (WIFSIGNALED(status) && !WIFSIGNALED(s->children[failed].status))) failed = i;
         }
         c->pid = 0;
@@ -293,8 +294,8 @@ static void heed_end(supervisor *s)
     if (s->deadline <= 0) s->deadline = lc__seconds() + s->times.grace + 0.5;
 }
 
-/* Of a rank that is to say something the coordinator notices it first. One that has said goodbye, or mpirun, would be
- * waited for as long as it is stopped. */
+/* For a rank that should send something the coordinator notices first. A stopped rank that has said goodbye, or a
+ * stopped mpirun, would be waited for forever. */
 static void heed_stopped(supervisor *s)
 {
     double patience = s->times.silence * (s->plan->hosts ? 2 : 1) + LC__SLACK; /* ranks are worse off than mpirun */
@@ -310,7 +311,7 @@ static void heed_stopped(supervisor *s)
     }
 }
 
-/* Time is up. mpirun may hang behind ranks that are gone; asked to end, it first ends what is left of them on other
+/* Time is up. mpirun may hang after its ranks are gone; asked to end, it first ends the rest of them on other
  * machines. */
 static void end_those_left(supervisor *s)
 {
@@ -324,7 +325,7 @@ static void end_those_left(supervisor *s)
     }
 }
 
-/* What ranks have started was told to end too, and may take a moment longer. */
+/* Processes started by ranks got the signal too, and may take a moment longer. */
 static void end_groups(const supervisor *s)
 {
     double until = lc__seconds() + s->times.grace;
@@ -362,7 +363,7 @@ static int as_exit_status(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Who ends in good order after a signal, as a training does, was not stuck. */
+/* A rank that exits in order after a signal, as a training does, was not stuck. */
 static bool ended_by_themselves(const supervisor *s)
 {
     bool all = !s->plan->hosts;
@@ -430,7 +431,7 @@ static lc_status run_once(supervisor *s, int *exit_status)
     }
     wait_for_all(s);
     if (!s->signal && (s->signal = signal_of_a_rank(s)) != 0) s->culprit = -1;
-    /* The status of a script that runs a rank, and goes on behind it, says nothing. */
+    /* The status of a script that runs a rank, and continues after it, is meaningless. */
     bool hidden = s->culprit < 0 && !s->signal && s->coordinator && lc__coordinator_failed(s->coordinator);
     if (hidden) s->culprit = 0;
     int bad = s->culprit >= 0 ? s->children[s->culprit].status : 0;
@@ -451,8 +452,8 @@ static bool has_trained(const supervisor *s)
     return (s->terms & LC__TRAINED) && s->culprit >= 0 && WIFEXITED(s->children[s->culprit].status);
 }
 
-/* Of a node whose ranks come to another one, nobody would see whom they wait for: what they print is kept. Ctrl-C ends
- * it as any program. */
+/* On a node whose ranks connect to another one, nobody would see what they wait for, since their output is kept. Ctrl-C
+ * ends it like any program. */
 static lc_status await_node_0(supervisor *s)
 {
     char who[32];

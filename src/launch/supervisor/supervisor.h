@@ -76,8 +76,8 @@ typedef struct lc__process {
     char *const *argv;
     char *const *environment;
     int output;             /* descriptor for what it prints; -1: this process's */
-    int error_output;       /* the same for its standard error alone, before `output` */
-    bool no_input;          /* /dev/null; else this process's, if that is no terminal */
+    int error_output;       /* the same, only for its standard error, before `output` */
+    bool no_input;          /* /dev/null; otherwise this process's, if it is not a terminal */
     const cpu_set_t *cores; /* NULL: all */
     const sigset_t *unblock;
 } lc__process;
@@ -109,7 +109,7 @@ typedef struct lc__run_plan {
     int port;            /* 0: any */
     const char *secret;  /* NULL: a new one */
     int max_restarts;
-    unsigned terms; /* of going on without ranks (control.h), as far as known before ranks tell */
+    unsigned terms; /* terms of continuing without ranks (control.h), as far as known before ranks report */
     const char *root_dir;
     lc__control_times times; /* 0: the default */
     const lc__hosts *hosts;  /* of the nodes, where mpirun is to start their ranks; NULL: this machine */

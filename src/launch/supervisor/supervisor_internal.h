@@ -40,7 +40,7 @@ typedef struct supervisor {
     char run[17];       /* its name in checkpoints */
     char restarted[64]; /* when the run began; "": this is its first life */
     lc__coordinator *coordinator;
-    lc__watch *watch; /* of a node that is not the coordinator's: where that hears of its ranks */
+    lc__watch *watch; /* on a node without the coordinator: reports its ranks to it */
     lc__str calls;    /* the last ones of each rank, of a run that has failed */
     int port;
     bool everywhere;    /* it listens on every interface, as it does not have the address that others know it by */
@@ -50,26 +50,26 @@ typedef struct supervisor {
     bool run_ended;     /* by the coordinator */
     bool asked;         /* mpirun, to end */
     bool killed;        /* who was left */
-    bool common;        /* the failure is no rank's own */
+    bool common;        /* no single rank is at fault */
     double deadline;    /* when those that are left are killed; 0: never */
-    double stopped_for; /* how long who is to blame was, and is ended for it; 0: it was not */
+    double stopped_for; /* how long the rank at fault was stopped, which is why it is killed; 0: it was not */
 } supervisor;
 
 child *lc__child_of_rank(const supervisor *s, int rank); /* NULL: it is not one of this machine */
 
 /* ---- adopted.c ---- */
 
-/* What an mpirun that was killed, or was told twice to end, has left on this machine: it is this process's now, and of
- * no more use. */
+/* Processes left on this machine by an mpirun that was killed, or interrupted twice: they are now children of this
+ * process, and useless. */
 void lc__end_orphans(const supervisor *s);
-/* The processes beside ranks of this machine that send what these print: each ends when all is sent. One that still
- * waits, as for a daemon that a rank has left, is ended. */
+/* The helper processes that forward the output of ranks on this machine: each exits when everything is sent. One that
+ * still waits, as for a daemon started by a rank, is killed. */
 void lc__end_forwarders(const supervisor *s);
 
 /* ---- failure.c, restart.c ---- */
 
-/* Shows the last calls, if there are any, and leaves them in a file, with why the run has ended, for whoever has no
- * terminal to look at any more. */
+/* Shows the last calls, if there are any, and writes them to a file, with the reason why the run has ended, for users
+ * without a terminal. */
 void lc__supervisor_show_calls(const supervisor *s, const char *why);
 /* What ended the run, as an error; with what the rank that is to blame has printed. Behind the end of all children. */
 lc_status lc__supervisor_failure(supervisor *s) LC_MUST_USE;

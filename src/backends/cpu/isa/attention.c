@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scaled dot-product attention, forward and backward, without a matrix of S x S: a head is done some queries at a time.
- * Scores of such a block lie transposed, [keys][QUERIES], in the second-level cache: a vector holds the scores of
- * neighbouring queries for one key. So keys and values are used as they are, only the block's queries (and, going back,
- * gradients) are transposed, and a softmax has no sums across a vector.
+ * Scores of such a block are stored transposed, [keys][QUERIES], in the second-level cache: a vector holds the scores
+ * of neighbouring queries for one key. So keys and values are used as they are, only the block's queries (and, going
+ * back, gradients) are transposed, and a softmax has no sums across a vector.
  *
  * Under a causal mask nothing is computed for keys that a vector of queries (in the products with keys and values) or a
  * group of rows (in those with scores) cannot see. Threads take whole heads. */
@@ -65,7 +65,7 @@ static int lanes_of(const block *b)
 typedef float quad __attribute__((vector_size(16)));
 typedef float quad_any __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* to[d][r] = x[r][d] * scale, with zeros behind the last row. */
+/* to[d][r] = x[r][d] * scale, with zeros after the last row. */
 static void transpose(const float *x, int64_t step, int64_t rows, int64_t size, float scale, float *restrict to)
 {
     int64_t r = 0;
@@ -107,7 +107,7 @@ static void product_with_keys(const block *b, const float *x, int64_t step, int6
     }
 }
 
-/* Rows of a result that lies in memory: they are on their way while the first sums are taken. Inlined, because a
+/* Prefetches rows of a result in memory, so that they arrive while the first sums are computed. Inlined, because a
  * function that does nothing else counts as one without effect. */
 LC_INLINE void expect_rows(const float *to, int64_t step, int64_t rows, int64_t size)
 {
@@ -333,11 +333,11 @@ static const lc_kernel forward_kernel = {
 };
 
 /* ---- backward ---- */
-/* From scores and the gradients of weights, which lie in `ds`, to weights and the gradients of scores.
+/* From scores and the gradients of weights, which are in `ds`, to weights and the gradients of scores.
  *
- * lse is a rounded number, and large scores leave it few digits behind the point: weights are divided by their own sum.
+ * lse is a rounded number, and large scores leave it few digits after the point: weights are divided by their own sum.
  * A weight's gradient counts by how far it is from the mean of all, weighted. That mean is taken of these very numbers
- * (and not as the product of y and its gradient), so that it is exactly the gradient of a weight that is all but 1. */
+ * (and not as the product of y and its gradient), so that it is exactly the gradient of a weight that is almost 1. */
 static void softmax_backward(const block *b, const float *lse, float scale, float *scores, float *ds)
 {
     const int lanes = lanes_of(b);
@@ -397,7 +397,7 @@ static void backward_head(const job *j, int64_t head, float *scratch)
         sum_over_queries(&b, ds, q + first * qs, qs, j->d, dk, dks);
         sum_over_queries(&b, scores, dy + first * gs, gs, j->dv_size, dv, dvs);
     }
-    /* Keys behind the last diagonal. */
+    /* Keys after the last diagonal. */
     for (int64_t key = j->causal ? j->s : j->sk; key < j->sk; key++) {
         memset(dk + key * dks, 0, (size_t)j->d * sizeof *dk);
         memset(dv + key * dvs, 0, (size_t)j->dv_size * sizeof *dv);

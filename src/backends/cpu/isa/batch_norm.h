@@ -14,8 +14,8 @@ void LC_ISA_NAME(lc__bn_statistics)(const wide *w, int threads, const float *x, 
 /* to: mean, weight / sqrt(var + eps), bias, each of w->lanes values. weight and bias may be NULL. */
 void LC_ISA_NAME(lc__bn_parameters)(const wide *w, const float *mean, const float *var, const float *weight,
                                     const float *bias, double eps, float *to);
-/* From sum1 = sum of dy and sum2 = sum of dy (x - mean): dw, db, and behind the parameters the factors fx, f1 of
- * dx = dy scale + (x - mean) fx + f1, each of w->lanes values. */
+/* From sum1 = sum of dy and sum2 = sum of dy (x - mean): dw, db, and after the parameters the factors fx, f1 of dx = dy
+ * scale + (x - mean) fx + f1, each of w->lanes values. */
 void LC_ISA_NAME(lc__bn_factors)(const wide *w, const float *var, double eps, const double *sum1, const double *sum2,
                                  float *parameters, float *dw, float *db);
 

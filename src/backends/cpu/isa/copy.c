@@ -164,7 +164,7 @@ static const lc_kernel contiguous_kernel = {
 };
 
 /* ---- cat: ints dim ---- */
-/* The part of the result that input i fills; *first: where it begins along the dimension, then where the next does. */
+/* The part of the result that input i fills; *first: its start along the dimension, then that of the next. */
 static lc_view part_of(const lc_call *call, int i, int64_t *first)
 {
     int d = (int)call->ints[0];

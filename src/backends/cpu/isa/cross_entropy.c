@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy and its gradient where the classes of one place lie side by side: x[N,C], or channels-last x[N,C,*].
- * Each place's loss is kept in scratch and added up in order. */
+/* cross_entropy and its gradient when the classes of one place are contiguous: x[N,C], or channels-last x[N,C,*]. Each
+ * place's loss is kept in scratch and added up in order. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/rowmath.h"
 #include "backends/cpu/isa/util.h"
@@ -17,7 +17,7 @@ typedef struct job {
     double *loss, *counted; /* per place */
 } job;
 
-/* Where place p of a view [N,*] lies; of [N,C,*] with `skip` = 1. */
+/* Offset of place p of a view [N,*]; of [N,C,*] with `skip` = 1. */
 static int64_t place_at(const lc_view *v, int skip, int64_t p)
 {
     int64_t at = 0;

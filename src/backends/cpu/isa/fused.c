@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elementwise operators, alone and in fused programs: a program is run tile by tile, so that what passes between its
+/* Elementwise operators, single and in fused programs: a program is run tile by tile, so that what passes between its
  * instructions stays in the first-level cache.
  *
  * The iteration space is seen as rows: the last dimension that cannot be merged with its neighbours, and all others. A
- * tile is a number of whole rows or a part of one. Operands that lie as the result does are read where they are; others
+ * tile is a number of whole rows or a part of one. Operands with the result's layout are read in place; others
  * (broadcast, other data types) are first written out into a tile of floats. Those that repeat from row to row are
  * written out once per block of tiles. */
 #include "backends/cpu/isa.h"
@@ -22,7 +22,7 @@
 
 /* Where a register's tile is. */
 typedef enum place {
-    PLACE_MEMORY, /* an input that lies as the result: number = index of the input */
+    PLACE_MEMORY, /* an input with the result's layout: number = index of the input */
     PLACE_SLOT,   /* number = slot of scratch */
     PLACE_OUTPUT, /* number = index of the output, which is written directly */
 } place;
@@ -43,7 +43,7 @@ typedef struct instruction {
 typedef struct spread {
     int input, slot;
     lc_dtype dtype;
-    bool every_tile;            /* depends on the row, or lies in memory as the result but is not f32 */
+    bool every_tile;            /* depends on the row, or has the result's layout but is not f32 */
     int64_t inner;              /* stride along a row, in elements */
     int64_t outer[LC_MAX_DIMS]; /* strides of the other dimensions */
 } spread;
@@ -115,7 +115,7 @@ static bool is_truth(lc_dtype dtype)
     return dtype == LC_BOOL || dtype == LC_U8;
 }
 
-/* The data type of an instruction's result; 0 if its operands are not ones that tiles of f32 can stand for. */
+/* The data type of an instruction's result; 0 0 if its operands cannot be represented by tiles of f32. */
 static lc_dtype result_dtype(const lc__tile *tile, const lc_dtype *in, const int64_t *k)
 {
     switch (tile->kind) {
@@ -201,7 +201,7 @@ static int64_t stride_of(const lc_view *v, const lc_view *out, int d)
 static void plan_space(program *p, const lc_call *call, int64_t (*strides)[LC_MAX_DIMS])
 {
     const lc_view *out = &call->out[0];
-    /* The dimensions in the order in which the result lies, the outermost first. */
+    /* The dimensions in the order of the result's layout, the outermost first. */
     int order[LC_MAX_DIMS], n = 0;
     for (int d = 0; d < out->ndim; d++) {
         if (out->shape[d] == 1) continue;
@@ -269,8 +269,8 @@ static void plan_places(program *p, const source *s, const lc_call *call, int64_
         p->at[i] = (location){PLACE_SLOT, x->slot};
     }
 
-    /* An output may share memory with an input, so it is written directly only if no input that lies in memory is read
-     * after it. */
+    /* An output may share memory with an input, so it is written directly only if no input in memory is read after
+     * it. */
     int last_read[MAX_REGISTERS], last_memory_read = -1;
     for (int r = 0; r < MAX_REGISTERS; r++) last_read[r] = -1;
     for (int i = 0; i < s->n_instructions; i++) {

@@ -33,7 +33,7 @@ static void accumulate_block(const void *context, int64_t begin, int64_t end, in
     for (int64_t i = begin; i < end; i++) to[i] += from[i];
 }
 
-/* Both lie the same way, without gaps. */
+/* Both have the same layout, without gaps. */
 static bool accumulate_supports(const lc_call *call)
 {
     const lc_view *a = &call->in[0], *b = &call->in[1];

@@ -2,14 +2,14 @@
 /* matmul and linear of one pair of matrices, or of some large ones: out = activation(x * y + bias).
  *
  * A tile of ROWS x PANEL results is kept in registers while k runs over a block of DEPTH. The second factor is brought
- * into panels of PANEL columns that lie in the order in which they are read. So is the first one, in strips of ROWS
- * rows, where its rows are not dense.
+ * into panels of PANEL columns stored in the order in which they are read. So is the first one, in strips of ROWS rows,
+ * if its rows are not dense.
  *
  * With many rows the panels are made first, by all threads together, for as many blocks of k as SHARED_BYTES hold; then
  * pieces of the result are computed, each a rectangle of it, which makes its strips itself. With few rows a panel is
  * used too seldom for that: then the strips are made first, and a piece is some columns, which makes its panels right
- * before they are used. Pieces depend on the shape alone, and the order of a result's sum on k alone, so results are
- * the same for any number of threads. */
+ * before they are used. Pieces depend only on the shape, and the order of a result's sum only on k, so results are the
+ * same for any number of threads. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/vec.h"
 #include "backends/cpu/isa/vmath.h"
@@ -43,7 +43,7 @@ typedef struct job {
     lc__product p;
     int64_t depth; /* of a block of k */
     bool shared;   /* panels are made first, not by the pieces */
-    bool strips;   /* x is not read as it lies; made by the pieces if the panels are not */
+    bool strips;   /* x is not read in place; made by the pieces if the panels are not */
     int64_t blocks_at_once;
     int64_t row_block, column_block, row_blocks, column_blocks;
     int64_t panels, shared_floats, per_thread;
@@ -120,7 +120,7 @@ static void copy_panels(const lc__product *p, const float *y, int64_t k0, int64_
     }
 }
 
-/* to[k][n] for `depth` rows of `width` columns; where PANEL is more, zeros. */
+/* to[k][n] for `depth` rows of `width` columns; zeros up to PANEL. */
 static void make_panel(const lc__product *p, const float *y, int64_t k0, int64_t depth, int64_t n0, int64_t width,
                        float *to)
 {
@@ -376,7 +376,7 @@ static bool plan(const lc_call *call, job *j)
     if (__builtin_mul_overflow(p->k, whole(p->n, PANEL), &row_work) || row_work > INT64_MAX / p->m / 8) return false;
     if (p->nb && p->m * row_work < BATCH_WORK) return false;
     j->depth = whole(parts(p->k, blocks), 8);
-    /* Rows that lie a page apart would all be in the same few lines of the first-level cache. */
+    /* Rows a page apart would all be in the same few lines of the first-level cache. */
     j->strips = p->xk != 1 || (p->m > 1 && p->xm % 1024 == 0);
     j->shared = p->m > FEW_ROWS;
     j->panels = parts(p->n, PANEL);

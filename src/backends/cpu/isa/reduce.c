@@ -3,8 +3,8 @@
  *
  * Dimensions are put in the order of memory and merged into groups that are reduced or kept. What remains is one of:
  * rows (kept, reduced), columns (kept, reduced, kept), or planes (reduced, kept, reduced); other patterns are left to
- * the reference kernel. Sums run over short stretches in float and are added in double; how they are cut depends on the
- * shape alone. */
+ * the reference kernel. Sums run over short stretches in float and are added in double; how they are cut depends only
+ * on the shape. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/rowmath.h"
 #include "backends/cpu/isa/util.h"

@@ -325,7 +325,7 @@ static void run(const lc_call *c, const lc_view *w, const lc_view *y, bool backw
     lc__parallel_for(c->threads, y->shape[0], block_of(y->shape[0]), rows, &j);
 }
 
-/* w, y: where the weights and the hidden states are among the operands. */
+/* w, y: indices of the weights and the hidden states among the operands. */
 #define RNN_KERNEL(op, w, y, backward)                                                                                 \
     static lc_status op##_prepare(lc_call *call)                                                                       \
     {                                                                                                                  \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Elementary functions on f32 that the compiler can turn into vector code: no branches, no calls, no tables.
  *
- * Polynomials were fitted by interpolation at Chebyshev nodes of the ranges named beside them. Errors stay within a few
+ * Polynomials were fitted by interpolation at Chebyshev nodes of the ranges given with them. Errors stay within a few
  * units in the last place (tests/backends/test_cpu_kernels.c measures them); NaN, infinities, zeros and denormals
  * behave as in the C library. To add a function: write it without loops and without if, and give it a line in that
  * test. */
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Iterations of the next loop do not depend on each other (the result may lie exactly where an input lies). */
+/* Iterations of the next loop do not depend on each other (the result may be exactly in the place of an input). */
 #if defined(__clang__)
 #define LC_IVDEP _Pragma("clang loop vectorize(assume_safety)")
 #else

@@ -18,13 +18,13 @@
 
 #include <string.h>
 
-/* Columns of the second factor of a product that lie together. */
+/* Columns of the second factor of a product that are stored together. */
 #define PANEL (GEMM_VECTORS * VW)
 /* Memory per thread that a block of tiles should not exceed, and the fewest tiles that are worth fetching the
  * transformed kernel for; both of a convolution. */
 #define BLOCK_BYTES ((int64_t)512 << 10)
 #define BLOCK_TILES 48
-/* Of a kernel's gradient: channels of a square's side at most, tiles that are transformed at a time at least, and the
+/* For a kernel's gradient: channels of a square's side at most, tiles that are transformed at a time at least, and the
  * most parts of the tiles that are summed up on their own. */
 #define SQUARE     128
 #define PART_TILES 48
@@ -54,7 +54,7 @@ static tiling tiling_of(const images *result, int64_t padding)
     return t;
 }
 
-/* One tile: where its first pixel would lie in the images, and which of its rows and columns are in its own. */
+/* One tile: where its first pixel would be in the images, and which of its rows and columns are in its own. */
 typedef struct tile {
     int64_t at;
     int64_t row0, row1, column0, column1;
@@ -85,8 +85,8 @@ static span all_of(const images *x)
     return (span){0, x->c};
 }
 
-/* Transformed values lie [point][row][channel]; points are this many numbers apart, a vector more than they need, lest
- * all of them fall into the same lines of the cache. */
+/* Transformed values are stored as [point][row][channel]; points are this many numbers apart, a vector more than they
+ * need, lest all of them fall into the same lines of the cache. */
 static int64_t point_step(int64_t rows, int64_t channels)
 {
     return rows * channels + VW;
@@ -213,7 +213,7 @@ LC_INLINE void kernel_to_points(const float *weight, int64_t channels, bool turn
     wg_both_ways(wg_kernel3, 3, WG_POINTS, in, to);
 }
 
-/* Where the transformed kernel has row k, column n at point 0; points are x.c * y.c apart. */
+/* Address of row k, column n of the transformed kernel at point 0; points are x.c * y.c apart. */
 static float *kernel_at(const conv *v, int64_t k, int64_t n)
 {
     int64_t first = n / PANEL * PANEL, width = v->y.c - first < PANEL ? v->y.c - first : PANEL;

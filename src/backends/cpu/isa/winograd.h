@@ -28,7 +28,7 @@
 
 static const float wg_a = 0.70710678118654752f, wg_b = 1.4142135623730951f; /* a^2 = 1/2, b^2 = 2 */
 
-/* The pairs of points +-p share all but a sign. */
+/* The pairs of points +-p differ only in a sign. */
 LC_INLINE void wg_pair(vf even, vf odd, vf *plus, vf *minus)
 {
     *plus = even + odd;

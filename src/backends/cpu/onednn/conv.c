@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv, conv_input_grad and conv_weight_grad in one, two and three dimensions on oneDNN's convolution primitives.
  *
- * Activations are dense channels-last and are given to the library as such. Weights lie O,k..,I; the library chooses
- * its own blocked layout for them, into and out of which they are reordered in scratch (small against the
+ * Activations are dense channels-last and are given to the library as such. Weights are stored as O,k..,I; the library
+ * chooses its own blocked layout for them, into and out of which they are reordered in scratch (small against the
  * convolution). To add a variant: write a build function and a kernel for it at the end of the file. */
 #include "backends/cpu/onednn/conv_shape.h"
 #include "backends/cpu/onednn/kernels.h"
@@ -24,8 +24,8 @@ static double multiplications(const lc__conv_shape *c)
     return work;
 }
 
-/* How many images a part of the batch has: depends on the shape alone. A weight gradient keeps one sum per part, so it
- * is cut into few where sums are large beside the images. */
+/* The number of images in a part of the batch, which depends only on the shape. A weight gradient keeps one sum per
+ * part, so it is cut into few if sums are large compared to the images. */
 static int64_t images_per_chunk(const lc__conv_shape *c, bool weight_grad)
 {
     if (multiplications(c) < (double)CHUNK_MIN_WORK) return c->n;
@@ -75,7 +75,7 @@ typedef enum kind { FORWARD, INPUT_GRAD, WEIGHT_GRAD } kind;
 /* The memory descriptors of a convolution. */
 typedef struct mds {
     lc__md x, w, w_lib, bias, y;
-    lc__md rest_x, rest_y; /* of the images behind the last whole chunk */
+    lc__md rest_x, rest_y; /* of the images after the last whole chunk */
     dnnl_primitive_desc_t rest_pd;
 } mds;
 

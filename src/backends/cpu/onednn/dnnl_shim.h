@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The little of oneDNN's C interface that changed from 2.x to 3.x, behind one face: memory descriptors as owned
+/* The little of oneDNN's C interface that changed from 2.x to 3.x, behind one interface: memory descriptors as owned
  * pointers, and primitive descriptors that are never a reference implementation.
  *
  * To use another primitive: add one lc__dnnl_X function here with a branch for each version. */

@@ -6,14 +6,14 @@
 #include <lightc/op.h>
 
 /* matmul.c; each serves both matmul and linear. */
-extern const lc_kernel lc__onednn_matmul;         /* one primitive on operands as they lie */
+extern const lc_kernel lc__onednn_matmul;         /* one primitive on operands in place */
 extern const lc_kernel lc__onednn_matmul_packed;  /* the second operand is first brought into the library's layout */
 extern const lc_kernel lc__onednn_matmul_batched; /* a two-dimensional primitive per matrix of the batch */
 
 /* conv.c */
 extern const lc_kernel lc__onednn_conv;
 extern const lc_kernel lc__onednn_conv_direct; /* not by batch-reduced products */
-/* Where the direct one was measured to be the faster one: few channels, 1x1 kernels, narrow images. */
+/* When the direct one was measured to be faster: few channels, 1x1 kernels, narrow images. */
 bool lc__onednn_conv_prefers_direct(const lc_call *call);
 extern const lc_kernel lc__onednn_conv_input_grad;
 extern const lc_kernel lc__onednn_conv_weight_grad;

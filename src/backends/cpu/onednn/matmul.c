@@ -3,7 +3,7 @@
  *
  * Operands come with strides (a gradient's transposed matrix is not copied). Most single products are done by lightc's
  * own kernel (isa/product.c); here are batches of them, and matrices of a few rows or columns. They are cut into
- * matrices, rows or columns, by their shape alone. To add a variant: write a build function and a kernel for it at the
+ * matrices, rows or columns, by their shape only. To add a variant: write a build function and a kernel for it at the
  * end of the file. */
 #include "backends/cpu/onednn/kernels.h"
 #include "backends/cpu/onednn/prepared.h"
@@ -22,7 +22,7 @@
 /* More matrices than this are one primitive's work: chunks would cost more than they gain. */
 #define MAX_MATRICES 4096
 
-/* Into how many equal parts a product is cut: depends on its shape alone. Rows, or columns if there are more. */
+/* The number of equal parts of a product, which depends only on its shape. Rows, or columns if there are more. */
 static int64_t parts_of(const lc__product *g, bool *columns)
 {
     int64_t n = g->m >= g->n ? g->m : g->n;

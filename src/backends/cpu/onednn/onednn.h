@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fast kernels for matmul, linear, conv, conv_input_grad and conv_weight_grad: what the CPU backend sees of oneDNN.
  *
- * Works with oneDNN 2.6 and 3.x; in a build without it stub.c stands in and finds nothing. To add a kernel: write it in
- * a file of its own here and add it, in order of preference, to lc__onednn_candidates in onednn.c. */
+ * Works with oneDNN 2.6 and 3.x; in a build without it stub.c is compiled instead and finds nothing. To add a kernel:
+ * write it in a file of its own here and add it, in order of preference, to lc__onednn_candidates in onednn.c. */
 #ifndef LC_BACKENDS_CPU_ONEDNN_H
 #define LC_BACKENDS_CPU_ONEDNN_H
 
@@ -17,7 +17,7 @@ lc_status lc__onednn_candidates(const lc_call *call, int max, const lc_kernel **
 /* "oneDNN 2.6.0"; "no oneDNN" in a build without it. */
 void lc__onednn_version(char *text, size_t size);
 
-/* Of a prepared call whose kernel is one of these: the implementation that the library chose ("brg:avx512_core"), for
+/* For a prepared call whose kernel is one of these: the implementation that the library chose ("brg:avx512_core"), for
  * plan dumps; "" for every other call. Borrowed until the call is released. */
 const char *lc__onednn_impl(const lc_call *call);
 

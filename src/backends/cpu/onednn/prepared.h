@@ -8,8 +8,8 @@
  * holds up one chunk at most, and batches can be served that oneDNN cannot describe. The library's own threads, which
  * wait for each other, are for what cannot be cut.
  *
- * Use: lc__dnnl_new; per step lc__dnnl_add and lc__dnnl_bind. A plan made with probe = true stops
- * short of generating code: it only tells whether the call can be done. */
+ * Use: lc__dnnl_new; per step lc__dnnl_add and lc__dnnl_bind. A plan made with probe = true stops short of generating
+ * code: it only checks whether the call can be done. */
 #ifndef LC_ONEDNN_PREPARED_H
 #define LC_ONEDNN_PREPARED_H
 
