@@ -74,6 +74,12 @@ static void free_callback(lc__callback *cb)
     free(cb);
 }
 
+void lc__callbacks_free(lc_trainer *t)
+{
+    for (int i = 0; i < t->n_callbacks; i++) free_callback(t->callbacks[i]);
+    free(t->callbacks);
+}
+
 static void remove_replaced(lc_trainer *t, const lc__callback *cb)
 {
     int kept = 0;

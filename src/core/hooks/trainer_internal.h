@@ -144,6 +144,7 @@ lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss) LC_MUST_USE;
 /* ---- callback_list.c ---- */
 /* Whether the options, which hold it, have not turned off what it does. */
 lc_status lc__check_callback(const lc_trainer *t, const lc__callback *cb) LC_MUST_USE;
+void lc__callbacks_free(lc_trainer *t);
 /* What the first callback that has any saves in place of a tensor of the module; NULL: itself. */
 lc_tensor *lc__saved_tensor(lc_trainer *t, lc_tensor *of);
 lc__callback *lc__callback_of_kind(const lc_trainer *t, const char *kind);

@@ -61,6 +61,7 @@ bool lc__source_is_shared(const lc__source *s);
 bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const lc_batch *batch);
 void lc__source_close(lc__source *s);
 void lc__sources_close(lc__sources *s);
+void lc__input_close(lc_trainer *t); /* all of a run's */
 lc_status lc__setup_train_data(lc_trainer *t) LC_MUST_USE;
 lc_status lc__setup_eval_data(lc_trainer *t) LC_MUST_USE;
 

@@ -204,6 +204,14 @@ void lc__sources_close(lc__sources *s)
     s->n = 0;
 }
 
+void lc__input_close(lc_trainer *t)
+{
+    lc__source_close(&t->input->train);
+    t->input->train.which = -1;
+    lc__sources_close(&t->input->eval);
+    t->input->eval_loaded = false;
+}
+
 /* ---- limits ---- */
 
 /* Batches of a loader after a limit. `what` is "train", "val", ... */

@@ -90,6 +90,10 @@ typedef struct lc__logging {
     int version;
 } lc__logging;
 
+/* ---- logging.c ---- */
+void lc__logging_init(lc_trainer *t);
+void lc__logging_free(lc_trainer *t); /* after the loggers have finished */
+
 /* ---- results.c ---- */
 lc_status lc__results_read(lc_trainer *t, lc__results *r) LC_MUST_USE; /* after the step ran */
 void lc__results_publish_step(lc_trainer *t, lc__results *r);

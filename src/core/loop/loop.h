@@ -32,6 +32,8 @@ typedef struct lc__loop {
     lc__predictions predictions[LC_MAX_LOADERS];
 } lc__loop;
 
+void lc__loop_free(lc_trainer *t); /* loop.c */
+
 /* ---- fit.c, evaluate.c ---- */
 lc_status lc__fit_loop(lc_trainer *t) LC_MUST_USE;
 lc_status lc__sanity_check(lc_trainer *t) LC_MUST_USE;
@@ -59,6 +61,8 @@ void lc__leave_update_out(lc_optimizer *optimizer);
 /* ---- predictions.c ---- */
 /* Of this batch; NULL: this rank has none. Collective. */
 lc_status lc__keep_prediction(lc_trainer *t, int loader, lc_tensor *value) LC_MUST_USE;
+
+void lc__forget_predictions(lc_trainer *t);
 
 /* ---- watch.c ---- */
 void lc__watch_begin(lc_trainer *t); /* a fit */

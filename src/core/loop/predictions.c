@@ -111,3 +111,12 @@ lc_status lc__keep_prediction(lc_trainer *t, int loader, lc_tensor *value)
     free(data);
     return status;
 }
+
+void lc__forget_predictions(lc_trainer *t)
+{
+    for (int i = 0; i < LC_MAX_LOADERS; i++) {
+        lc__predictions *p = &t->loop->predictions[i];
+        for (int64_t k = 0; k < p->n; k++) lc_tensor_unref(p->t[k]);
+        p->n = 0;
+    }
+}

@@ -433,3 +433,10 @@ lc_status lc__restore_progress(lc_trainer *t)
 {
     return lc__name_checkpoint(t->ckpt_path, restore_progress(t));
 }
+
+void lc__resume_free(lc_trainer *t)
+{
+    lc__saves_free(t);
+    free(t->resume->training);
+    free(t->resume->loader_state);
+}

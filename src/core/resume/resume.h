@@ -36,6 +36,8 @@ typedef struct lc__resume {
     bool resume_mid_epoch;
 } lc__resume;
 
+void lc__resume_free(lc_trainer *t); /* resume.c */
+
 /* ---- resume.c ---- */
 /* Writes it now. Collective: an error of one rank is everybody's. */
 lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only) LC_MUST_USE;

@@ -146,10 +146,7 @@ static void reset(lc_trainer *t)
     atomic_store(&t->ranks->signal, 0);
     atomic_store(&t->ranks->save_requested, 0);
     t->run->time_start_ns = lc__now_ns();
-    for (int i = 0; i < LC_MAX_LOADERS && t->stage == LC_STAGE_PREDICT; i++) {
-        for (int64_t k = 0; k < t->loop->predictions[i].n; k++) lc_tensor_unref(t->loop->predictions[i].t[k]);
-        t->loop->predictions[i].n = 0;
-    }
+    if (t->stage == LC_STAGE_PREDICT) lc__forget_predictions(t);
     if (t->stage != LC_STAGE_FIT) t->logging->n_results = 0;
 }
 

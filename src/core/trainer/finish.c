@@ -98,10 +98,7 @@ static void release(lc_trainer *t)
     lc__results_release(&t->logging->train_results);
     lc__results_release(&t->logging->eval_results);
     if (t->profiling) lc__profiling_watch(t, t->input->train.loader, false);
-    lc__source_close(&t->input->train);
-    t->input->train.which = -1;
-    lc__sources_close(&t->input->eval);
-    t->input->eval_loaded = false;
+    lc__input_close(t);
 }
 
 lc_status lc__run_finish(lc_trainer *t, lc_status s)

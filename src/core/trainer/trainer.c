@@ -174,6 +174,30 @@ static lc_trainer *allocate(void)
     return &w->t;
 }
 
+static lc_status start_strategy(lc_trainer *t)
+{
+    lc__security unused; /* of one rank too, a word that is none is wrong */
+    LC_TRY(lc_precision_find(t->opt.precision, &t->precision));
+    LC_TRY(lc__security_find(t->opt.comm_security, &unused));
+    LC_TRY(lc_strategy_find(t->opt.strategy, &t->strategy));
+    lc_strategy_request ask = lc__strategy_request(&t->opt);
+    lc_status s = t->strategy->setup_environment(&t->strategy_self, &ask);
+    if (s < 0) {
+        t->strategy = NULL; /* nothing to tear down */
+        return s;
+    }
+    t->comm = t->strategy->comm(t->strategy_self);
+    t->rank = t->comm ? lc_comm_rank(t->comm) : 0;
+    t->n_ranks = t->comm ? lc_comm_size(t->comm) : 1;
+    if (t->n_ranks == 1) t->comm = NULL;
+    LC_TRY(lc__request_check(&ask, t->strategy, t->comm, t->opt.deterministic));
+    if (t->opt.gather_parameters || t->strategy->shard_parameters) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG,
+                   "gather_parameters=false: with the strategy %s every rank has whole parameters; use "
+                   "--strategy sharded or sharded_hybrid, or drop it",
+                   t->strategy->name);
+}
+
 lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
 {
     static const lc_trainer_options defaults = LC_TRAINER_OPTIONS_INIT;
@@ -190,36 +214,15 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
         t->storage = opt->storage;
         opt->storage = NULL;
     }
-    t->logging->train_results.training = true;
     t->hooks_dirty = true;
-    t->logging->version = -1;
-    t->input->train.which = -1;
+    lc__logging_init(t);
+    lc__input_close(t); /* nothing is open yet */
     LC_TRY_GOTO(status, done, take_over(t));
     LC_TRY_GOTO(status, done, out ? LC_OK : lc__is_null(__func__, "out"));
     LC_TRY_GOTO(status, done, resolve(t));
     LC_TRY_GOTO(status, done, lc__launch_trainer(&t->opt));
     if (status == LC_STOP) goto done;
-    LC_TRY_GOTO(status, done, lc_precision_find(t->opt.precision, &t->precision));
-    lc__security unused; /* of one rank too, a word that is none is wrong */
-    LC_TRY_GOTO(status, done, lc__security_find(t->opt.comm_security, &unused));
-    LC_TRY_GOTO(status, done, lc_strategy_find(t->opt.strategy, &t->strategy));
-    lc_strategy_request ask = lc__strategy_request(&t->opt);
-    status = t->strategy->setup_environment(&t->strategy_self, &ask);
-    if (status < 0) {
-        t->strategy = NULL; /* nothing to tear down */
-        goto done;
-    }
-    t->comm = t->strategy->comm(t->strategy_self);
-    t->rank = t->comm ? lc_comm_rank(t->comm) : 0;
-    t->n_ranks = t->comm ? lc_comm_size(t->comm) : 1;
-    if (t->n_ranks == 1) t->comm = NULL;
-    LC_TRY_GOTO(status, done, lc__request_check(&ask, t->strategy, t->comm, t->opt.deterministic));
-    if (!t->opt.gather_parameters && !t->strategy->shard_parameters)
-        LC_TRY_GOTO(status, done,
-                    lc_fail(LC_ERR_CONFIG,
-                            "gather_parameters=false: with the strategy %s every rank has whole parameters; use "
-                            "--strategy sharded or sharded_hybrid, or drop it",
-                            t->strategy->name));
+    LC_TRY_GOTO(status, done, start_strategy(t));
     LC_TRY_GOTO(status, done,
                 lc__state_dict_type(t->opt.state_dict_type, t->strategy, &t->resume->sharded_checkpoints));
     LC_TRY_GOTO(status, done, lc__on_save_error(t->opt.on_save_error, &t->resume->stops_on_save_error));
@@ -249,8 +252,7 @@ void lc_trainer_free(lc_trainer *t)
     lc__loggers_finish(t, t->run_state == LC_RUN_INTERRUPTED
                               ? (atomic_load(&t->ranks->signal) ? "interrupted" : "failed")
                               : "success");
-    lc__source_close(&t->input->train);
-    lc__sources_close(&t->input->eval);
+    lc__input_close(t);
     lc__device_parts_free(t);
     lc__optimizers_free(t);
     if (t->in_run && t->m) lc__batch_norms_release(t); /* a loop of the program's own that was not ended */
@@ -259,36 +261,18 @@ void lc_trainer_free(lc_trainer *t)
     lc__rank_times_free(t);
     lc_graph_free(t->graph);
     if (t->in_run && t->m) t->m->trainer = NULL;
-    for (int i = 0; i < t->n_callbacks; i++) {
-        if (t->callbacks[i]->ops.free) t->callbacks[i]->ops.free(t->callbacks[i]->self);
-        free(t->callbacks[i]);
-    }
-    free(t->callbacks);
+    lc__callbacks_free(t);
     lc__hooks_free(t);
     lc__profiling_free(t);
-    lc__results_free(&t->logging->train_results);
-    lc__results_free(&t->logging->eval_results);
-    for (int i = 0; i < 3; i++) lc__map_free(&t->logging->metrics[i]);
-    for (int i = 0; i < LC_MAX_LOADERS; i++) {
-        free(t->logging->result_values[i]);
-        for (int64_t k = 0; k < t->loop->predictions[i].n; k++) lc_tensor_unref(t->loop->predictions[i].t[k]);
-        free(t->loop->predictions[i].t);
-    }
+    lc__logging_free(t);
+    lc__loop_free(t);
+    lc__resume_free(t);
     if (t->precision && t->precision->teardown) t->precision->teardown(t->precision_self);
     lc_options_free(t->storage);
-    lc__saves_free(t);
     free(t->deferred_message);
-    free(t->loop->modes);
-    free(t->logging->row);
-    lc__media_free(t->logging->media);
     free(t->root_dir);
     free(t->run_dir);
-    free(t->logging->run_id);
-    free(t->resume->training);
     free(t->ckpt_path);
-    free(t->resume->loader_state);
-    free(t->loop->toggled);
-    lc__unused_free(t);
     lc__signals_end(t);
     lc__mark_clear(&t->mark);
     free(t);
