@@ -2,6 +2,7 @@
 /* What a step asks of optimizers: updates, clipping, and their gradients. Recorded here, expanded in expand_update.c.
  */
 #include "ops/infer.h"
+#include "engine/run/run.h"
 #include "optim/optim_internal.h"
 #include "base/handle.h"
 #include "optim/state_buffers.h"

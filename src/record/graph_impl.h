@@ -268,6 +268,13 @@ static inline bool lc__is_macro(const lc_op *op)
 /* graph.c */
 /* Keeps the first error of a step for whoever asks for it; returns `status`. */
 lc_status lc__step_failed(lc_graph *g, lc_status status);
+/* Records into g on this thread, where another graph may have recorded in the meantime: a persistent tensor knows the
+ * graph that had it last. */
+void lc__graph_enter(lc_graph *g);
+
+/* What is recorded from now on is a part of the batch with that number among those of all ranks, by which random
+ * operators draw (in place of where in the step they stand); -1: no longer. */
+void lc__graph_chunk(lc_graph *g, int64_t number);
 /* errors.c */
 /* An error of a function that returns none: kept in the step that this thread records, with the user's call site (file
  * NULL: unknown), or if there is no step put in front of this thread's message. */
@@ -294,39 +301,6 @@ void lc__operand_name(const lc_op *op, int i, char *out, size_t size);
 lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value);
 /* The persistent or input tensor that a value recorded in this step is, or is a view of; NULL: neither. */
 lc_tensor *lc__viewed_tensor(const lc_graph *g, uint32_t value);
-/* The host has written a persistent tensor, which the step being recorded may have read. */
-void lc__record_host_write(lc_tensor *t);
-/* engine/run/host_access.c: what a graph does for the host. */
-extern const lc__host_ops lc__graph_host;
-/* Runs what was recorded so far and keeps all of it, as a host read does. */
-lc_status lc__graph_flush(lc_graph *g) LC_MUST_USE;
-/* lc_step_run, which keeps so much. */
-lc_status lc__graph_run_step(lc_graph *g, lc__keeps keeps) LC_MUST_USE;
-/* Between two steps: gives the memory of intermediate results back, which the next step takes again. Those that were
- * kept expire. */
-void lc__graph_drop_arena(lc_graph *g);
-/* lc_step_run in two halves, of which the first is for the graph's thread and the second for any: the plan of what was
- * recorded (NULL: nothing was), and running it. lc__graph_ran goes on with recording. */
-lc_status lc__graph_plan(lc_graph *g, lc__keeps keeps, lc_plan **plan) LC_MUST_USE;
-lc_status lc__graph_execute(lc_graph *g, lc_plan *plan) LC_MUST_USE;
-void lc__graph_ran(lc_graph *g);
-/* Records into g on this thread, where another graph may have recorded in the meantime: a persistent tensor knows the
- * graph that had it last. */
-void lc__graph_enter(lc_graph *g);
-
-/* What is recorded from now on is a part of the batch with that number among those of all ranks, by which random
- * operators draw (in place of where in the step they stand); -1: no longer. */
-void lc__graph_chunk(lc_graph *g, int64_t number);
-
-/* graph_run.c */
-/* Tells of every kernel call from now on; fn NULL: no longer. */
-void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx);
-/* execute.c */
-lc_status lc__execute(lc_graph *g, lc_plan *plan);
-/* fault.c: the error that the record stands for, of a call that was made at `site`; the record is empty again. */
-lc_status lc__fault_take(lc__fault *f, lc_site site);
-/* anomaly.c: that a call's results are finite. */
-lc_status lc__check_finite(const lc_plan_call *pc) LC_MUST_USE;
 /* Elements of an operand; 0 if it is absent. */
 static inline double lc__view_numel(const lc_view *v)
 {

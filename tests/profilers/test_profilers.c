@@ -5,7 +5,7 @@
 #include "wave.h"
 
 #include "base/json.h"
-#include "record/graph_impl.h"
+#include "engine/run/run.h"
 
 #include <cjson/cJSON.h>
 #include <pthread.h>

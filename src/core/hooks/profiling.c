@@ -2,7 +2,7 @@
 /* Profilers in a run: which spans each receives, and where the reports go. */
 #include "core/hooks/profiling.h"
 #include "base/grow.h"
-#include "record/graph_impl.h"
+#include "engine/run/run.h"
 
 #include <errno.h>
 #include <fcntl.h>

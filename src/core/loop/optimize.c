@@ -17,7 +17,7 @@
 #include "core/ranks/ranks.h"
 #include "data/batch_slice.h"
 #include "optim/optim_internal.h"
-#include "record/graph_impl.h"
+#include "engine/run/run.h"
 #include "parallel/reduce/reducer.h"
 
 #include <math.h>

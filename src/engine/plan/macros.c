@@ -2,6 +2,7 @@
 /* What a step asks of the graph itself: to keep a value, to zero gradients, to know that the host has written a tensor.
  */
 #include "engine/plan/plan_impl.h"
+#include "engine/plan/plan.h"
 #include "base/handle.h"
 #include "ops/infer.h"
 

@@ -11,6 +11,9 @@ void lc__plan_free(lc_plan *plan);
 /* expand.c */
 /* The buffers that lc_zero_grad zeroes: all that a plan has used, and those added here. */
 lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat) LC_MUST_USE;
+/* macros.c */
+/* The host has written a persistent tensor, which the step being recorded may have read. */
+void lc__record_host_write(lc_tensor *t);
 /* flops.c */
 double lc__call_flop(const lc_call *c);
 /* dump.c */

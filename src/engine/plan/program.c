@@ -9,8 +9,7 @@
 /* The memory a value lies in, or NULL if a storage has no fixed address (inputs). */
 static char *address(const lc_build *b, const lc_ir_value *v)
 {
-    const lc_storage *s = &b->storages[v->storage];
-    while (s->merged >= 0) s = &b->storages[s->merged];
+    const lc_storage *s = lc__storage_root(b, v->storage);
     char *base = s->external ? s->external->device_data
                  : s->fixed  ? s->fixed
                              : (char *)b->g->arena + b->plan->arena_0 + s->offset;
@@ -19,8 +18,7 @@ static char *address(const lc_build *b, const lc_ir_value *v)
 
 static const lc_tensor *input_of(const lc_build *b, const lc_ir_value *v)
 {
-    const lc_storage *s = &b->storages[v->storage];
-    while (s->merged >= 0) s = &b->storages[s->merged];
+    const lc_storage *s = lc__storage_root(b, v->storage);
     return s->external && s->external->kind == LC_TENSOR_INPUT ? s->external : NULL;
 }
 

@@ -4,7 +4,7 @@
  * check on, results never lie where inputs were.) An operand that has one already, which comes from outside of the
  * step, a batch or a parameter, is named instead. */
 #include "ops/fused.h"
-#include "record/graph_impl.h"
+#include "engine/run/run.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor: replays a plan. Refreshes what varies (input memory, floats), then calls one kernel after another. */
 #include "base/clock.h"
+#include "engine/run/run.h"
 #include "base/status.h"
 #include "engine/plan/plan.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sentence that is made of an index that does not exist. */
 #include "base/str.h"
-#include "record/graph_impl.h"
+#include "engine/run/run.h"
 
 static void place_of(const lc_view *v, int64_t at, lc__str *to)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a graph and of its steps. */
 #include "base/args.h"
+#include "engine/run/run.h"
 #include "builtin.h"
 #include "base/grow.h"
 #include "base/handle.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the host asks of a graph (tensor/host_access.h): to compute what has been recorded, and where results are. */
-#include "record/graph_impl.h"
+#include "engine/run/run.h"
+#include "engine/plan/plan.h"
 
 #include <string.h>
 

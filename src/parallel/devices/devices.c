@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handles, steps and reductions of several devices; devices.h says what they are. */
 #include "parallel/devices/devices.h"
+#include "engine/run/run.h"
 #include "base/grow.h"
 #include "engine/plan/plan.h"
 #include "module/tensors.h"

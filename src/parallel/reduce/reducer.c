@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reducer at run time: what it has of a graph, what went wrong, which parameters have gradients anywhere. */
 #include "parallel/reduce/reducer.h"
+#include "engine/run/run.h"
 #include "base/grow.h"
 
 #include "comm/comm_internal.h"
