@@ -14,14 +14,6 @@
 
 enum { ROOMS = 128, FILES = 2048, SYMBOLS = 1 << 17, TEXT = 512 };
 
-/* Arrows that still go up, from room to room, until what makes them has been moved. The list only gets shorter: one
- * that is not there any more fails the test. */
-static const struct {
-    const char *from, *to;
-} remaining[] = {
-    {"core/split", "core/loop"},
-};
-
 /* What begins with `what` is used by files that begin so too, and by those of `by`; calls and includes count. */
 static const struct {
     const char *what, *by[4];
@@ -121,13 +113,6 @@ static int room_of(const char *file)
 
 /* ---- arrows ---- */
 
-static bool is_remaining(int a, int b)
-{
-    for (size_t i = 0; i < sizeof remaining / sizeof *remaining; i++)
-        if (!strcmp(rooms[a].name, remaining[i].from) && !strcmp(rooms[b].name, remaining[i].to)) return true;
-    return false;
-}
-
 static bool may_use(const char *from, const char *to)
 {
     for (size_t i = 0; i < sizeof private / sizeof *private; i++) {
@@ -144,7 +129,7 @@ static void add_arrow(const char *from, const char *to, const char *through)
     char text[TEXT];
     int a = room_of(from), b = room_of(to);
     snprintf(text, sizeof text, "%s -> %s (%s)", from, to, through);
-    if (!may_use(from, to) && !is_remaining(a, b)) wrong("is private to others", text);
+    if (!may_use(from, to)) wrong("is private to others", text);
     if (a != b && *rooms[a].name && *rooms[b].name && !arrows[a][b]) arrows[a][b] = strdup(text);
 }
 
@@ -242,7 +227,7 @@ static void look_upwards(void)
 {
     for (int a = 0; a < n_rooms; a++)
         for (int b = 0; b < n_rooms; b++)
-            if (arrows[a][b] && rooms[a].layer < rooms[b].layer && !is_remaining(a, b)) wrong("goes up", arrows[a][b]);
+            if (arrows[a][b] && rooms[a].layer < rooms[b].layer) wrong("goes up", arrows[a][b]);
 }
 
 /* Depth first; seen: 1 on the way, 2 done. Returns the room in which a circle closes that has not been printed in full,
@@ -279,19 +264,10 @@ static bool has_circle(bool tops)
     for (int a = 0; a < n_rooms; a++)
         for (int b = 0; b < n_rooms; b++) {
             int from = tops ? top_of(a) : a, to = tops ? top_of(b) : b;
-            if (arrows[a][b] && !is_remaining(a, b) && from != to) edges[from][to] = true;
+            if (arrows[a][b] && from != to) edges[from][to] = true;
         }
     for (int a = 0; a < n_rooms; a++)
         if (!seen[a] && look_for_circle(edges, a, seen) >= 0) return true;
-    return false;
-}
-
-static bool is_needed(size_t i)
-{
-    for (int a = 0; a < n_rooms; a++)
-        for (int b = 0; b < n_rooms; b++)
-            if (arrows[a][b] && !strcmp(rooms[a].name, remaining[i].from) && !strcmp(rooms[b].name, remaining[i].to))
-                return true;
     return false;
 }
 
@@ -329,11 +305,6 @@ TEST(nothing_calls_what_is_above_it)
         SKIP("the object files are not where they are built, or nm reads no symbols of them, as of some builds with "
              "-flto");
     CHECK(n_calls > 1000);
-    for (size_t i = 0; i < sizeof remaining / sizeof *remaining; i++) {
-        char text[TEXT];
-        snprintf(text, sizeof text, "%s -> %s", remaining[i].from, remaining[i].to);
-        if (!is_needed(i)) wrong("`remaining` is to lose what is not there any more", text);
-    }
     judge();
 }
 

@@ -34,16 +34,6 @@ typedef struct lc__hook_list {
     int n;
 } lc__hook_list;
 
-struct lc_closure {
-    lc__mark mark;
-    lc_trainer *t;
-    int optimizer;
-    const lc_batch *batch;
-    int64_t batch_idx;
-    lc_tensor *loss;
-    bool ran;
-};
-
 struct lc_trainer {
     lc__mark mark;
     /* What the rooms above keep: their own headers have it, and trainer/trainer.c makes it with the trainer. */
@@ -135,11 +125,6 @@ static inline bool lc__is_rank_zero(const lc_trainer *t)
 {
     return t->rank == 0;
 }
-
-/* loop/optimize.c: the parts of a closure's run, for those that put them together otherwise (split/chunks.c). */
-lc_status lc__run_training_step(lc_closure *c) LC_MUST_USE; /* of c->batch; sets c->loss */
-lc_status lc__closure_zero_grad(lc_closure *c) LC_MUST_USE;
-lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss) LC_MUST_USE;
 
 /* ---- callback_list.c ---- */
 /* Whether the options, which hold it, have not turned off what it does. */

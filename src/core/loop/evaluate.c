@@ -38,9 +38,18 @@ static void restore_modes(lc_trainer *t, lc_module *m, int *i)
 
 /* ---- a batch ---- */
 
+/* What the steps of a batch's pieces are called with. */
+typedef struct eval_step {
+    lc_trainer *t;
+    int64_t i;
+    int loader;
+} eval_step;
+
 /* *prediction: what predict_step gave, else NULL. */
-static lc_status call_step(lc_trainer *t, const lc_batch *batch, int64_t i, int loader, lc_tensor **prediction)
+static lc_status call_step(void *ctx, const lc_batch *batch, lc_tensor **prediction)
 {
+    const eval_step *e = ctx;
+    lc_trainer *t = e->t;
     lc_status s, last;
     unsigned errors;
     *prediction = NULL;
@@ -48,18 +57,18 @@ static lc_status call_step(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     int64_t start = LC__PROFILE_START(t);
     switch (t->stage) {
     case LC_STAGE_TEST:
-        s = t->mo.test_step(t->m, batch, i, loader);
+        s = t->mo.test_step(t->m, batch, e->i, e->loader);
         break;
     case LC_STAGE_PREDICT:
         errors = lc__error_count(NULL);
-        *prediction = t->mo.predict_step(t->m, batch, i, loader);
+        *prediction = t->mo.predict_step(t->m, batch, e->i, e->loader);
         s = LC_OK;
         if (!*prediction && lc__error_count(&last) != errors && last != LC_ERR_NOT_FOUND)
             s = last < 0 ? last : LC_ERR_USER;
         if (*prediction && !lc_tensor_is_error(*prediction)) lc_keep(*prediction);
         break;
     default:
-        s = t->mo.validation_step(t->m, batch, i, loader);
+        s = t->mo.validation_step(t->m, batch, e->i, e->loader);
     }
     LC__PROFILE_HOOK(t, NULL, start);
     lc_status recorded = lc_step_status(t->graph);
@@ -69,51 +78,13 @@ static lc_status call_step(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     return s;
 }
 
-static lc_status call_chunks(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)
-{
-    lc_tensor *none;
-    LC_TRY(lc__chunks_cut(t, batch));
-    for (int64_t k = 0; k < t->chunks->n; k++) {
-        const lc_batch *chunk;
-        LC_TRY(lc__chunks_take(t, k, &chunk));
-        lc__graph_chunk(t->graph, t->chunks->first + k);
-        LC_TRY(call_step(t, chunk, i, loader, &none));
-    }
-    t->batch = batch;
-    return LC_OK;
-}
-
-static lc_status call_parts(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)
-{
-    lc_status s = LC_OK;
-    lc_tensor *prediction = NULL;
-    int n;
-    LC_TRY(lc__device_parts_begin(t, batch, &n));
-    for (int k = 0; k < n && s >= 0; k++) {
-        const lc_batch *part = lc__device_part_enter(t, k);
-        s = lc__cuts_chunks(t) ? call_chunks(t, part, i, loader) : call_step(t, part, i, loader, &prediction);
-        lc__device_part_set_value(t, k, prediction);
-        lc__device_part_leave(t);
-    }
-    return s;
-}
-
-static lc_status call_steps(lc_trainer *t, const lc_batch *batch, int64_t i, int loader, lc_tensor **prediction)
-{
-    if (t->device_parts) return call_parts(t, batch, i, loader);
-    return lc__cuts_chunks(t) ? call_chunks(t, batch, i, loader) : call_step(t, batch, i, loader, prediction);
-}
-
 static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)
 {
     lc_tensor *prediction = NULL;
-    lc_status s = call_steps(t, batch, i, loader, &prediction);
-    if (s < 0) return s;
+    eval_step step = {t, i, loader};
+    LC_TRY(lc__each_part(t, batch, call_step, &step, &prediction));
     int64_t start = LC__PROFILE_START(t);
-    if (t->device_parts) {
-        s = lc__device_parts_run(t);
-        prediction = lc__device_parts_value(t);
-    }
+    lc_status s = lc__device_parts_run(t, &prediction);
     if (s >= 0) s = lc_step_run(t->graph);
     LC__PROFILE_ACTION(t, "run_step", start);
     t->recording = false;

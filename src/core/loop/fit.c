@@ -86,7 +86,7 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     t->skip = false;
     t->logging->train_results.step++;
     /* What is random is another on every rank, which has other samples; but chunks see to that themselves. */
-    int rank = t->chunks && t->chunks->tree ? 0 : lc_trainer_global_rank(t);
+    int rank = lc__tree_of(t) ? 0 : lc_trainer_global_rank(t);
     LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, (uint64_t)rank));
     t->recording = true;
     LC_TRY(lc__begin_batch(t, batch, lc__chunks_in(t, batch)));
@@ -300,43 +300,50 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     return LC_OK;
 }
 
-static lc_status forward(lc_trainer *t, const lc_batch *batch, int64_t i)
+typedef struct forward_pass {
+    lc_trainer *t;
+    int64_t i;
+} forward_pass;
+
+static lc_status forward(void *ctx, const lc_batch *batch, lc_tensor **loss)
 {
+    const forward_pass *f = ctx;
+    lc_trainer *t = f->t;
     lc_hook saved = t->hook;
+    *loss = NULL;
     t->hook = LC_HOOK_TRAINING_STEP;
     t->outputs.n = 0; /* nobody sees them, but there is room for one batch's */
     lc_no_grad_begin();
-    lc_tensor *loss = t->mo.training_step(t->m, batch, i);
+    lc_tensor *given = t->mo.training_step(t->m, batch, f->i);
     lc_no_grad_end();
+    t->outputs.n = 0;
     t->hook = saved;
     LC_TRY(lc_step_status(t->graph));
-    if (loss) lc_keep(loss);
+    if (given) lc_keep(given);
     return LC_OK;
 }
 
-static lc_status forward_share(lc_trainer *t, const lc_batch *batch, int64_t i)
+static lc_status forward_chunk(void *ctx, const lc_batch *chunk, lc_tensor **loss)
 {
-    if (lc__is_empty_share(batch)) return LC_OK;
-    LC_TRY(forward(t, batch, i));
-    return lc_step_run(t->graph);
+    const forward_pass *f = ctx;
+    lc__chunks *k = f->t->chunks;
+    if (k->now->entered == 0) lc__statistics_begin(k);
+    LC_TRY(forward(ctx, chunk, loss));
+    return lc__statistics_chunk(k);
 }
 
-/* As in training, for the same statistics on any number of ranks. */
-static lc_status forward_chunks(lc_trainer *t, const lc_batch *batch, int64_t i)
+/* In chunks as in training, for the same statistics on any number of ranks. */
+static lc_status forward_pieces(lc_trainer *t, const lc_batch *batch, int64_t i)
 {
-    lc__chunks *k = t->chunks;
-    LC_TRY(lc__chunks_cut(t, batch));
-    lc__statistics_begin(k);
-    for (int64_t c = 0; c < k->n; c++) {
-        const lc_batch *chunk;
-        LC_TRY(lc__chunks_take(t, c, &chunk));
-        lc__graph_chunk(t->graph, k->first + c);
-        LC_TRY(forward(t, chunk, i));
-        lc__graph_chunk(t->graph, -1);
-        LC_TRY(lc__statistics_chunk(k, c, lc__chunks_part(k, c)));
+    forward_pass f = {t, i};
+    lc_tensor *loss;
+    if (lc__tree_of(t)) {
+        LC_TRY(lc__each_chunk(t, batch, forward_chunk, &f, &loss));
+        if (!t->chunks->now->n) LC_TRY(lc__statistics_no_chunk(t->chunks));
+    } else {
+        if (lc__is_empty_share(batch)) return LC_OK;
+        LC_TRY(forward(&f, batch, &loss));
     }
-    t->batch = batch;
-    if (!k->n) LC_TRY(lc__statistics_no_chunk(k));
     return lc_step_run(t->graph);
 }
 
@@ -355,7 +362,7 @@ static lc_status forward_batch(lc_trainer *t, const lc_batch *batch, int64_t i)
     LC_TRY(lc__begin_batch(t, batch, lc__chunks_in(t, batch)));
     LC_TRY(lc__transfer(t, &batch, 0));
     LC_TRY(lc__batch_norms_begin(t, batch));
-    lc_status s = lc__tree_of(t) ? forward_chunks(t, batch, i) : forward_share(t, batch, i);
+    lc_status s = forward_pieces(t, batch, i);
     if (s >= 0) s = lc__batch_norms_end(t, true);
     if (s >= 0) s = lc__end_batch(t);
     if (s >= 0 && lc__tree_of(t)) s = end_chunks(t, batch);

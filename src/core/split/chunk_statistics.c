@@ -114,15 +114,17 @@ static lc_status add(const struct lc__statistics *all, statistic *s, lc_tensor *
     return LC_OK;
 }
 
-lc_status lc__statistics_chunk(lc__chunks *k, int64_t i, double weight)
+lc_status lc__statistics_chunk(lc__chunks *k)
 {
+    int64_t i = k->now->entered, last = k->now->n - 1;
+    double weight = lc__chunk_weight(k);
     lc_status status = LC_OK;
     lc_no_grad_begin();
     for (int j = 0; j < k->statistics->n && status >= 0; j++) {
         statistic *s = &k->statistics->v[j];
         if (s->is_mean)
-            status = add(k->statistics, s, lc_mul_scalar(lc_sub(s->running, s->before), weight), i, i == k->n - 1);
-        if (s->is_mean || i < k->n - 1) lc_assign(s->running, s->before);
+            status = add(k->statistics, s, lc_mul_scalar(lc_sub(s->running, s->before), weight), i, i == last);
+        if (s->is_mean || i < last) lc_assign(s->running, s->before);
     }
     lc_no_grad_end();
     return status;

@@ -9,6 +9,7 @@
 #include "core/hooks/hooks.h"
 #include "core/split/chunks.h"
 
+#include "base/grow.h"
 #include "core/input/pieces.h"
 #include "core/split/device_parts.h"
 #include "comm/agree.h"
@@ -17,10 +18,7 @@
 #include "record/graph_impl.h"
 #include "parallel/reduce/reducer.h"
 
-#include <lightc/ops_math.h>
-
 #include <stdlib.h>
-#include <string.h>
 
 lc_status lc__chunks_begin(lc_trainer *t)
 {
@@ -82,31 +80,17 @@ void lc__chunks_free(lc_trainer *t)
     if (!k) return;
     lc__statistics_free(k);
     lc__tree_free(k->tree);
-    for (int64_t i = 0; i < k->cap; i++) lc__batch_slice_release(&k->slices[i]);
-    free(k->slices);
-    free(k->outputs);
+    for (int i = 0; i < k->n_splits; i++) lc__split_free(&k->split[i]);
+    free(k->split);
     free(k);
     t->chunks = NULL;
 }
 
-/* ---- one after the other ---- */
+/* ---- how many ---- */
 
 static int64_t ceil_div(int64_t a, int64_t b)
 {
     return a / b + (a % b != 0);
-}
-
-static lc_status room_for(lc__chunks *k, int64_t n)
-{
-    if (n <= k->cap) return LC_OK;
-    lc__batch_slice *slices = realloc(k->slices, (size_t)n * sizeof *slices);
-    if (slices) k->slices = slices;
-    lc_outputs *outputs = realloc(k->outputs, (size_t)n * sizeof *outputs);
-    if (outputs) k->outputs = outputs;
-    if (!slices || !outputs) return lc_fail(LC_ERR_MEMORY, "out of memory: a batch in %lld chunks", (long long)n);
-    memset(slices + k->cap, 0, (size_t)(n - k->cap) * sizeof *slices);
-    k->cap = n;
-    return LC_OK;
 }
 
 int64_t lc__chunks_in(const lc_trainer *t, const lc_batch *batch)
@@ -127,183 +111,116 @@ double lc__chunks_of_all(const lc_trainer *t, const lc_batch *batch)
     return all > 0 && size > 0 ? (double)all / (double)size : 1;
 }
 
-int64_t lc__chunks_each(int64_t samples, int64_t size, int devices)
+int64_t lc__chunks_per_device(int64_t samples, int64_t size, int devices)
 {
     int64_t each = 1;
     while (each * devices * size < samples) each *= 2;
     return each;
 }
 
-lc_status lc__chunks_cut(lc_trainer *t, const lc_batch *batch)
+/* ---- one after the other ---- */
+
+/* Those of earlier devices' parts are in use. */
+static lc_status next_split(lc__chunks *k, int part)
 {
-    lc__chunks *k = t->chunks;
-    k->batch = batch;
-    k->size = lc__chunks_size(t, batch);
-    k->slot = 0;
-    if (!k->size) {
-        if (!t->comm) { /* nothing tells where samples lie */
-            k->size = 1, k->n = 1, k->first = 0;
-            return room_for(k, 1);
-        }
-        return lc_fail(LC_ERR_CONFIG, "deterministic with several ranks: the batch does not list its pieces "
-                                      "(lc_batch.piece); let the trainer give each rank its share "
-                                      "(use_distributed_sampler), and see lc_shard in <lightc/data.h>");
+    for (; k->n_splits <= part; k->n_splits++) {
+        LC_TRY(lc__grow_one(&k->split, k->n_splits, "chunks of a batch"));
+        k->split[k->n_splits] = (lc__split){0};
     }
-    if (batch->global_offset % k->size && batch->size)
+    k->now = &k->split[part];
+    return LC_OK;
+}
+
+static lc_status check_batch(const lc_batch *batch, int64_t size)
+{
+    if (batch->global_offset % size && batch->size)
         return lc_fail(LC_ERR_USER,
                        "deterministic: this rank's slice begins at sample %lld of the batch, inside a piece of %lld",
-                       (long long)batch->global_offset, (long long)k->size);
+                       (long long)batch->global_offset, (long long)size);
     int64_t all = lc__batch_samples(batch);
-    if (batch->n_parts && lc__batch_least(batch) < ceil_div(all, k->size))
+    if (batch->n_parts && lc__batch_least(batch) < ceil_div(all, size))
         return lc_fail(LC_ERR_CONFIG,
                        "deterministic: one of the combined loaders gives %lld samples, but a batch of %lld is cut into "
                        "%lld chunks, each of which needs one; use drop_last, or a larger deterministic_chunk "
                        "than %lld",
-                       (long long)lc__batch_least(batch), (long long)all, (long long)ceil_div(all, k->size),
-                       (long long)k->size);
-    k->n = ceil_div(batch->size, k->size);
-    k->first = batch->global_offset / k->size;
-    if (t->device_parts) k->slot = k->first; /* those of the devices before are in use */
-    return room_for(k, k->slot + k->n);
+                       (long long)lc__batch_least(batch), (long long)all, (long long)ceil_div(all, size),
+                       (long long)size);
+    return LC_OK;
 }
 
-lc_status lc__chunks_take(lc_trainer *t, int64_t i, const lc_batch **out)
+static lc_status cut(lc_trainer *t, const lc_batch *batch)
 {
     lc__chunks *k = t->chunks;
-    int64_t begin = i * k->size, left = k->batch->size - begin;
-    *out = k->batch;
-    if (k->n > 1) LC_TRY(lc__batch_cut(&k->slices[k->slot + i], k->batch, begin, left < k->size ? left : k->size, out));
-    t->batch = *out;
-    return lc_step_status(t->graph);
+    int64_t size = lc__chunks_size(t, batch);
+    LC_TRY(next_split(k, t->part));
+    k->first = 0;
+    if (!size && t->comm)
+        return lc_fail(LC_ERR_CONFIG, "deterministic with several ranks: the batch does not list its pieces "
+                                      "(lc_batch.piece); let the trainer give each rank its share "
+                                      "(use_distributed_sampler), and see lc_shard in <lightc/data.h>");
+    if (!size) return lc__split_begin(t, k->now, batch, 1, 1, 0); /* nothing tells where samples lie */
+    LC_TRY(check_batch(batch, size));
+    k->first = batch->global_offset / size;
+    return lc__split_begin(t, k->now, batch, ceil_div(batch->size, size), size, 0);
 }
 
-double lc__chunks_part(const lc__chunks *k, int64_t i)
+lc_status lc__each_chunk(lc_trainer *t, const lc_batch *batch, lc__piece_fn *fn, void *ctx, lc_tensor **value)
 {
-    int64_t left = k->batch->size - i * k->size;
-    return k->batch->size > 0 && left < k->size ? (double)left / (double)k->size : 1;
-}
-
-/* ---- what chunks give ---- */
-
-static double share_of(const lc__chunks *k, int64_t i)
-{
-    int64_t left = k->batch->size - i * k->size;
-    return k->batch->size > 0 ? (double)(left < k->size ? left : k->size) / (double)k->batch->size : 1;
-}
-
-/* The mean over samples of this rank's values; NULL where there is none. */
-static lc_tensor *mean_of(const lc__chunks *k, lc_tensor *sum, int64_t i, lc_tensor *value)
-{
-    if (k->n == 1 || !value) return sum ? sum : value;
-    lc_no_grad_begin();
-    value = lc_mul_scalar(value, share_of(k, i));
-    if (sum) value = lc_add(sum, value);
-    lc_no_grad_end();
-    return value;
-}
-
-/* Values that are one number become their mean, others are put together. */
-static lc_status join_outputs(lc_trainer *t)
-{
-    const lc__chunks *k = t->chunks;
-    if (k->n < 2) return LC_OK;
-    t->outputs.n = k->outputs[0].n;
-    for (int o = 0; o < t->outputs.n; o++) {
-        lc_tensor *sum = NULL, *first = k->outputs[0].values[o];
-        const char *name = t->outputs.names[o] = k->outputs[0].names[o];
-        lc_tensor **all = malloc((size_t)k->n * sizeof(lc_tensor *));
-        if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: outputs of %lld chunks", (long long)k->n);
-        bool same = true;
-        for (int64_t i = 0; i < k->n && same; i++) {
-            const lc_outputs *of = &k->outputs[i];
-            same = of->n > o && !strcmp(of->names[o], name);
-            if (!same) break;
-            all[i] = of->values[o];
-            if (lc_tensor_ndim(first) == 0) sum = mean_of(k, sum, i, all[i]);
-        }
-        if (same && lc_tensor_ndim(first) > 0) {
-            lc_no_grad_begin();
-            sum = lc_cat_at(0, (int)k->n, all, LC_HERE);
-            lc_no_grad_end();
-        }
-        free(all);
-        if (!same)
-            return lc_fail(LC_ERR_USER,
-                           "lc_output(\"%.60s\"): in deterministic training every chunk of a batch must "
-                           "give the same outputs",
-                           name);
-        t->outputs.values[o] = lc_keep(sum);
+    if (!lc__cuts_chunks(t)) return fn(ctx, batch, value);
+    lc__chunks *k = t->chunks;
+    LC_TRY(cut(t, batch));
+    for (int64_t i = 0; i < k->now->n; i++) {
+        LC_TRY(lc__split_enter(t, k->now, i));
+        lc__graph_chunk(t->graph, k->first + i);
+        lc_status s = lc_step_status(t->graph);
+        if (s >= 0) s = fn(ctx, t->batch, &k->now->piece[i].value);
+        lc__graph_chunk(t->graph, -1);
+        lc__split_leave(t, k->now);
+        LC_TRY(s);
     }
-    return LC_OK;
+    LC_TRY(lc__split_value(t, k->now, lc__join_recorded, NULL, value));
+    return lc__split_outputs(t, k->now, lc__join_recorded, NULL);
+}
+
+double lc__chunk_weight(const lc__chunks *k)
+{
+    int64_t samples = k->now->piece[k->now->entered].samples;
+    return samples > 0 ? (double)samples / (double)k->now->size : 1;
 }
 
 /* ---- the closure ---- */
 
-/* Of the host's graph, behind the first step function, as without chunks. */
-static lc_status zero_grad(lc_closure *c)
-{
-    lc_trainer *t = c->t;
-    const lc_batch *chunk = t->batch;
-    lc__device_part_leave(t);
-    lc_status status = lc__closure_zero_grad(c);
-    if (t->device_parts) lc__device_part_enter(t, 0);
-    t->batch = chunk;
-    return status;
-}
+/* What the chunks of a closure's batch have in common. */
+typedef struct training {
+    lc_closure *c;
+    double chunks; /* in the batch of all ranks */
+    bool zeroes;   /* gradients are to be zeroed, after the first step function, as without chunks */
+    bool any;      /* some chunk had a loss */
+} training;
 
-static lc_status run_chunk(lc_closure *c, int64_t i, double samples, double weight, bool first_of_window, bool *any)
+static lc_status train_chunk(void *ctx, const lc_batch *chunk, lc_tensor **loss)
 {
+    training *r = ctx;
+    lc_closure *c = r->c;
     lc_trainer *t = c->t;
     lc__chunks *k = t->chunks;
     lc__tree *tree = lc__tree_of_graph(t->graph);
-    t->outputs.n = 0;
-    LC_TRY(lc__chunks_take(t, i, &c->batch));
-    lc__tree_chunk_begin(tree, k->first + i, i, k->n, weight);
+    int64_t i = k->now->entered, n = k->now->n;
+    if (i == 0) lc__statistics_begin(k);
+    c->batch = chunk;
+    lc__tree_chunk_begin(tree, k->first + i, i, n, lc__chunk_weight(k) * (k->window / r->chunks));
     LC_TRY(lc__run_training_step(c));
-    if (first_of_window && i == 0) LC_TRY(zero_grad(c));
+    if (r->zeroes) LC_TRY(lc__device_part_zero_grad(c));
+    r->zeroes = false;
+    *loss = c->loss;
     if (c->loss) {
-        *any = true;
+        r->any = true;
         LC_TRY(lc__backward_hooks(t, c->loss));
     }
     lc__tree_chunk_end(tree);
-    k->outputs[i] = t->outputs;
     LC_TRY(lc_step_status(t->graph));
-    return lc__statistics_chunk(k, i, samples);
-}
-
-/* The chunks of this rank, or of a device; there are `chunks` in all. */
-static lc_status run_chunks(lc_closure *c, const lc_batch *batch, double chunks, bool first_of_window, bool *any)
-{
-    lc_trainer *t = c->t;
-    lc__chunks *k = t->chunks;
-    lc_tensor *loss = NULL;
-    LC_TRY(lc__chunks_cut(t, batch));
-    lc__statistics_begin(k);
-    for (int64_t i = 0; i < k->n; i++) {
-        double samples = lc__chunks_part(k, i);
-        LC_TRY(run_chunk(c, i, samples, samples * (k->window / chunks), first_of_window, any));
-        loss = mean_of(k, loss, i, c->loss);
-    }
-    t->batch = batch;
-    c->loss = k->n > 1 && loss ? lc_keep(loss) : loss;
-    return join_outputs(t);
-}
-
-static lc_status run_parts(lc_closure *c, double chunks, bool first_of_window, int *n, bool *any)
-{
-    lc_trainer *t = c->t;
-    LC_TRY(lc__device_parts_begin(t, c->batch, n));
-    for (int i = 0; i < *n; i++) {
-        lc_status s = run_chunks(c, lc__device_part_enter(t, i), chunks, first_of_window && i == 0, any);
-        t->graph->backwards = 1; /* what is absent is added up, too */
-        lc__device_part_set_value(t, i, c->loss);
-        lc__device_part_leave(t);
-        LC_TRY(s);
-    }
-    LC_TRY(lc__device_parts_run(t));
-    LC_TRY(lc__results_read(t, &t->logging->train_results)); /* another closure of this step begins its own parts */
-    c->loss = lc__device_parts_value(t);
-    return LC_OK;
+    if (t->device_parts && i == n - 1) t->graph->backwards = 1; /* what is absent is added up, too */
+    return lc__statistics_chunk(k);
 }
 
 lc_status lc__chunks_closure(lc_closure *c)
@@ -312,25 +229,23 @@ lc_status lc__chunks_closure(lc_closure *c)
     lc__chunks *k = t->chunks;
     const lc_batch *batch = c->batch;
     int64_t place = lc__window_place(t, c->batch_idx);
-    double chunks = lc__chunks_of_all(t, batch);
-    bool any = false;
-    int parts = 1;
-    if (place == 0) k->window = chunks;
-    LC_TRY(t->device_parts ? run_parts(c, chunks, place == 0, &parts, &any)
-                           : run_chunks(c, batch, chunks, place == 0, &any));
-    c->batch = t->batch = batch;
-    if (k->n == 0) {
+    training r = {.c = c, .chunks = lc__chunks_of_all(t, batch), .zeroes = place == 0};
+    if (place == 0) k->window = r.chunks;
+    LC_TRY(lc__each_part(t, batch, train_chunk, &r, &c->loss));
+    c->batch = batch;
+    LC_TRY(lc__device_parts_train(c));
+    if (k->now->n == 0) {
         if (place == 0) LC_TRY(lc__closure_zero_grad(c));
         lc__tree_no_chunk(k->tree);
         LC_TRY(lc__statistics_no_chunk(k));
     }
     /* Sums over ranks come before sums over the window, as they would on one rank. */
     int64_t before = place == 0 ? 0 : t->window_backwards;
-    t->window_backwards = any;
+    t->window_backwards = r.any;
     if (t->comm || !t->accumulating || t->strategy->syncs_every_backward) LC_TRY(lc__sync_gradients(t));
-    any = t->window_backwards > 0;
+    bool any = t->window_backwards > 0;
     t->window_backwards = before + any;
-    LC_TRY(lc__statistics_end(k, t->comm, parts, chunks));
+    LC_TRY(lc__statistics_end(k, t->comm, lc__device_parts_running(t), r.chunks));
     lc__tree_window(k->tree, place, !t->accumulating);
     lc_graph_set_window(t->graph, k->window * (double)(t->window_backwards ? t->window_backwards : 1));
     return any ? lc__hook(t, LC_HOOK_ON_AFTER_BACKWARD, NULL) : LC_OK;

@@ -5,20 +5,17 @@
 #ifndef LC_CORE_SPLIT_CHUNKS_H
 #define LC_CORE_SPLIT_CHUNKS_H
 
-#include "core/hooks/trainer_internal.h"
-#include "data/batch_slice.h"
+#include "core/split/split.h"
+#include "core/split/step.h"
 #include "parallel/tree/tree.h"
 
 typedef struct lc__chunks {
-    lc__tree *tree; /* NULL: gradients are not summed on one (manual optimisation, no fit) */
-    double window;  /* chunks in the first batch of the running window: its samples / chunk */
-    /* The batch that is cut */
-    const lc_batch *batch;
-    int64_t size, n, first; /* samples of a chunk; how many this rank or device has, and the number of its first */
-    int64_t slot;           /* of its first in `slices` */
-    lc__batch_slice *slices;
-    int64_t cap;
-    lc_outputs *outputs; /* of each chunk */
+    lc__tree *tree;   /* NULL: gradients are not summed on one (manual optimisation, no fit) */
+    double window;    /* chunks in the first batch of the running window: its samples / chunk */
+    lc__split *split; /* of the batch, or of each device's part of it */
+    int n_splits;
+    lc__split *now; /* the one that runs, or ran last */
+    int64_t first;  /* the number of its first chunk */
     struct lc__statistics *statistics;
 } lc__chunks;
 
@@ -53,21 +50,21 @@ int64_t lc__chunks_size(const lc_trainer *t, const lc_batch *batch);
 /* A batch of all ranks in chunks, of which the last may be a part of one. */
 double lc__chunks_of_all(const lc_trainer *t, const lc_batch *batch);
 /* How many chunks each of `devices` has, but the last: a power of two. */
-int64_t lc__chunks_each(int64_t samples, int64_t size, int devices);
+int64_t lc__chunks_per_device(int64_t samples, int64_t size, int devices);
 
-/* Cuts `batch` into t->chunks->n chunks, of which this makes one, which is t->batch then. */
-lc_status lc__chunks_cut(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
-lc_status lc__chunks_take(lc_trainer *t, int64_t i, const lc_batch **out) LC_MUST_USE;
-/* How much of a whole chunk chunk i is, by its samples. */
-double lc__chunks_part(const lc__chunks *k, int64_t i);
+/* Calls fn for one chunk of the batch after the other, or once for all of a batch that is not cut. */
+lc_status lc__each_chunk(lc_trainer *t, const lc_batch *batch, lc__piece_fn *fn, void *ctx,
+                         lc_tensor **value) LC_MUST_USE;
+/* How much of a whole chunk the running one is, by its samples. */
+double lc__chunk_weight(const lc__chunks *k);
 
-/* chunk_statistics.c: running statistics of batch norm, on that many devices. Before the batch; behind chunk i, which
- * counts `weight`, or if this rank has none; each on every device that has chunks; and at the end, on several ranks or
- * devices (`parts` of which had chunks) when the step has run. There are `chunks` in all. */
+/* chunk_statistics.c: running statistics of batch norm, on that many devices. Before the first chunk; after each, while
+ * it runs, or if this rank has none; each on every device that has chunks; and at the end, on several ranks or devices
+ * (`parts` of which had chunks) when the step has run. There are `chunks` in all. */
 lc_status lc__statistics_new(lc__chunks *k, lc_module *m, int devices) LC_MUST_USE;
 void lc__statistics_free(lc__chunks *k);
 void lc__statistics_begin(lc__chunks *k);
-lc_status lc__statistics_chunk(lc__chunks *k, int64_t i, double weight) LC_MUST_USE;
+lc_status lc__statistics_chunk(lc__chunks *k) LC_MUST_USE;
 lc_status lc__statistics_no_chunk(lc__chunks *k) LC_MUST_USE;
 lc_status lc__statistics_end(lc__chunks *k, lc_comm *comm, int parts, double chunks) LC_MUST_USE;
 

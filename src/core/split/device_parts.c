@@ -12,29 +12,15 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-typedef struct part {
-    lc__batch_slice slice;
-    const lc_batch *batch;
-    lc_outputs outputs;
-    lc_tensor *value;
-} part;
 
 struct lc__device_parts {
     lc__devices *devices;
-    int most, n;
-    part *part;
-    int64_t samples;
+    int most;
+    lc__split split;
     lc_batch whole;                                   /* the batch, made of tensors that every device can read */
     lc_tensor *arrived[LC_MAX_BATCH_TENSORS];         /* owned; of what a hook of transfer has computed */
     lc_tensor *value, *outputs[LC_MAX_OUTPUTS_NAMED]; /* owned; of all parts */
-    bool has_value;
-    /* ---- what lc__device_part_leave puts back ---- */
-    int entered; /* -1: none */
-    lc_graph *graph;
-    const lc_batch *batch;
-    lc_outputs saved;
+    lc_graph *graph;                                  /* of the host, while a part runs */
 };
 
 /* ---- life ---- */
@@ -47,15 +33,12 @@ lc_status lc__device_parts_setup(lc_trainer *t)
         lc__devices *d;
         LC_TRY(lc__devices_new(t->graph, n, t->strategy->copies_parameters, &d));
         struct lc__device_parts *p = calloc(1, sizeof *p);
-        if (p) p->part = calloc((size_t)n, sizeof *p->part);
-        if (!p || !p->part) {
+        if (!p) {
             lc__devices_free(d);
-            free(p);
             return lc_fail(LC_ERR_MEMORY, "out of memory: %d devices", n);
         }
         p->devices = d;
         p->most = n;
-        p->entered = -1;
         t->device_parts = p;
     }
     return lc__devices_set_module(t->device_parts->devices, t->m);
@@ -90,11 +73,10 @@ void lc__device_parts_free(lc_trainer *t)
     struct lc__device_parts *p = t->device_parts;
     if (!p) return;
     lc__devices_free(p->devices);
-    for (int i = 0; p->part && i < p->most; i++) lc__batch_slice_release(&p->part[i].slice);
+    lc__split_free(&p->split);
     for (int i = 0; i < LC_MAX_BATCH_TENSORS; i++) lc_tensor_unref(p->arrived[i]);
     for (int i = 0; i < LC_MAX_OUTPUTS_NAMED; i++) lc_tensor_unref(p->outputs[i]);
     lc_tensor_unref(p->value);
-    free(p->part);
     free(p);
     t->device_parts = NULL;
 }
@@ -102,6 +84,11 @@ void lc__device_parts_free(lc_trainer *t)
 int lc__device_parts_most(const lc_trainer *t)
 {
     return t->device_parts ? t->device_parts->most : 1;
+}
+
+int lc__device_parts_running(const lc_trainer *t)
+{
+    return t->device_parts ? (int)t->device_parts->split.n : 1;
 }
 
 /* A tensor of that type: the one that was made for the batch before, if it fits. */
@@ -137,211 +124,160 @@ static lc_status take_batch(struct lc__device_parts *p, const lc_batch *b)
     p->whole = *b;
     if (p->whole.size <= 0 && b->x && lc_tensor_ndim(b->x) > 0) p->whole.size = lc_tensor_dim(b->x, 0);
     for (int i = 0; i < b->n; i++) LC_TRY(take_tensor(p, b, i));
-    p->samples = p->whole.size;
-    if (p->samples > 0) return LC_OK;
+    if (p->whole.size > 0) return LC_OK;
     return lc_fail(LC_ERR_ARGUMENT, "a batch for %d devices must report how many samples it has (size)", p->most);
 }
 
-lc_status lc__device_parts_begin(lc_trainer *t, const lc_batch *batch, int *n)
+/* Into whole chunks if it has some. */
+static lc_status begin(lc_trainer *t, const lc_batch *batch)
 {
     struct lc__device_parts *p = t->device_parts;
+    bool chunks = lc__cuts_chunks(t);
     LC_TRY(take_batch(p, batch));
-    int64_t each = (p->samples + p->most - 1) / p->most;
-    if (lc__cuts_chunks(t)) {
+    int64_t samples = p->whole.size, size = (samples + p->most - 1) / p->most, n, units = 0;
+    if (chunks) {
         p->whole.piece = lc__chunks_size(t, batch);
-        each = lc__chunks_each(p->samples, p->whole.piece, p->most) * p->whole.piece;
+        size = lc__chunks_per_device(samples, p->whole.piece, p->most) * p->whole.piece;
     }
-    bool by_share = batch->n_parts && !lc__cuts_chunks(t);
-    int64_t units = by_share ? lc__batch_units(&p->whole, p->most) : 0;
-    p->n = *n = by_share ? (int)(units && units < p->most ? units : p->most) : (int)((p->samples + each - 1) / each);
-    lc__tell_uneven(t, &p->whole, p->n);
-    p->has_value = false;
+    n = (samples + size - 1) / size;
+    if (batch->n_parts && !chunks) {
+        size = 0;
+        units = lc__batch_units(&p->whole, p->most);
+        n = units && units < p->most ? units : p->most;
+    }
+    lc__tell_uneven(t, &p->whole, n);
     t->cuts++;
-    LC_TRY(lc__devices_begin(p->devices, p->n, lc__cuts_chunks(t)));
-    for (int i = 0; i < p->n; i++) {
-        int64_t begin = i * each, size = p->samples - begin < each ? p->samples - begin : each;
-        if (by_share) lc__batch_share(p->samples, units, i, p->n, &begin, &size);
-        p->part[i].value = NULL;
-        p->part[i].outputs = t->outputs;
-        lc__devices_enter(p->devices, i, (double)size / (double)p->samples);
-        lc_status s = by_share ? lc__batch_cut_share(&p->part[i].slice, &p->whole, units, i, p->n, &p->part[i].batch)
-                               : lc__batch_cut(&p->part[i].slice, &p->whole, begin, size, &p->part[i].batch);
-        lc__devices_leave(p->devices);
+    LC_TRY(lc__devices_begin(p->devices, (int)n, chunks));
+    return lc__split_begin(t, &p->split, &p->whole, n, size, units);
+}
+
+static void leave(lc_trainer *t)
+{
+    struct lc__device_parts *p = t->device_parts;
+    lc__devices_leave(p->devices);
+    lc__split_leave(t, &p->split);
+    t->graph = p->graph;
+    t->part = 0;
+}
+
+/* Until it is left, what runs is part i: t->graph is its device's. */
+static lc_status enter(lc_trainer *t, int64_t i)
+{
+    struct lc__device_parts *p = t->device_parts;
+    double share = (double)p->split.piece[i].samples / (double)p->whole.size;
+    p->graph = t->graph;
+    t->graph = lc__devices_enter(p->devices, (int)i, share);
+    t->part = (int)i;
+    lc_status s = lc__split_enter(t, &p->split, i);
+    if (s >= 0) return s;
+    lc__devices_leave(p->devices);
+    t->graph = p->graph;
+    t->part = 0;
+    return s;
+}
+
+lc_status lc__each_part(lc_trainer *t, const lc_batch *batch, lc__piece_fn *fn, void *ctx, lc_tensor **value)
+{
+    if (!t->device_parts) return lc__each_chunk(t, batch, fn, ctx, value);
+    lc__split *split = &t->device_parts->split;
+    *value = NULL;
+    LC_TRY(begin(t, batch));
+    for (int64_t i = 0; i < split->n; i++) {
+        LC_TRY(enter(t, i));
+        lc_status s = lc__each_chunk(t, t->batch, fn, ctx, &split->piece[i].value);
+        leave(t);
         LC_TRY(s);
     }
     return LC_OK;
 }
 
-const lc_batch *lc__device_part_enter(lc_trainer *t, int i)
-{
-    struct lc__device_parts *p = t->device_parts;
-    p->entered = i;
-    p->graph = t->graph;
-    p->batch = t->batch;
-    p->saved = t->outputs;
-    t->batch = p->part[i].batch;
-    t->outputs = p->part[i].outputs;
-    t->graph = lc__devices_enter(p->devices, i, (double)t->batch->size / (double)p->samples);
-    t->part = i;
-    return t->batch;
-}
+/* ---- what parts give ---- */
 
-void lc__device_part_leave(lc_trainer *t)
+static lc_status mean(const lc__given *g, lc_tensor *out)
 {
-    struct lc__device_parts *p = t->device_parts;
-    if (!p || p->entered < 0) return;
-    lc__devices_leave(p->devices);
-    p->part[p->entered].outputs = t->outputs;
-    t->outputs = p->saved;
-    t->batch = p->batch;
-    t->graph = p->graph;
-    t->part = 0;
-    p->entered = -1;
-}
-
-/* ---- values ---- */
-
-void lc__device_part_set_value(lc_trainer *t, int i, lc_tensor *value)
-{
-    t->device_parts->part[i].value = value;
-    t->device_parts->has_value |= value != NULL;
-}
-
-/* The type of the values of all parts together: floating-point numbers are averaged (each), the rest is stacked. */
-static lc_status join_types(const struct lc__device_parts *p, lc_tensor *const *values, const char *what, lc_type *type,
-                            bool *mean)
-{
-    int64_t rows = 0;
-    const lc_type *first = NULL;
-    for (int i = 0; i < p->n; i++) {
-        if (!values[i]) continue;
-        const lc_type *one = &values[i]->type;
-        bool same = !first || (first->ndim == one->ndim && first->dtype == one->dtype);
-        for (int k = 1; first && same && k < one->ndim; k++) same = first->shape[k] == one->shape[k];
-        if (!same)
-            return lc_fail(LC_ERR_SHAPE,
-                           "%s: the outputs of the parts of the batch cannot be concatenated: the first dimension must "
-                           "be the samples, and the others must be equal for all parts",
-                           what);
-        if (!first) first = one;
-        rows += one->ndim ? one->shape[0] : 1;
+    double sum = 0, one;
+    for (int i = 0; i < g->n; i++) {
+        LC_TRY(lc_item(g->values[i], &one));
+        sum += one * g->samples[i];
     }
-    if (!first) return lc_fail(LC_ERR_INTERNAL, "%s: no part of the batch returned it", what);
-    *type = *first;
-    *mean = lc_dtype_is_float(first->dtype) && lc__numel(first) == 1 && first->ndim == 0;
-    if (*mean) return LC_OK;
-    if (!type->ndim) type->ndim = 1;
-    type->shape[0] = rows;
-    return LC_OK;
-}
-
-static lc_status join_mean(const struct lc__device_parts *p, lc_tensor *const *values, lc_tensor *out)
-{
-    double sum = 0, samples = 0;
-    for (int i = 0; i < p->n; i++) {
-        double one, n = (double)p->part[i].batch->size;
-        if (!values[i]) continue;
-        LC_TRY(lc_item(values[i], &one));
-        sum += one * n;
-        samples += n;
-    }
-    sum /= samples;
+    sum /= g->all;
     float single = (float)sum;
     if (out->type.dtype == LC_F64) return lc_tensor_write(out, &sum, sizeof sum);
     if (out->type.dtype == LC_F32) return lc_tensor_write(out, &single, sizeof single);
     return lc_fail(LC_ERR_UNSUPPORTED, "the mean over parts of a value of %s", lc_dtype_name(out->type.dtype));
 }
 
-/* values: by part; NULL where a part has none. */
-static lc_status join(struct lc__device_parts *p, lc_tensor *const *values, const char *what, lc_tensor **out)
+/* A lc__join_fn: into memory that the host's graph can read. */
+static lc_status join_read(void *ctx, int output, const lc__given *g, lc_tensor **out)
 {
-    lc_type type;
+    struct lc__device_parts *p = ctx;
+    lc_tensor **kept = output < 0 ? &p->value : &p->outputs[output];
+    LC_TRY(keep_tensor(kept, &g->type));
+    *out = *kept;
+    if (g->is_mean) return mean(g, *out);
     lc_view v;
     lc_status status = LC_OK;
-    bool mean = false;
-    LC_TRY(join_types(p, values, what, &type, &mean));
-    LC_TRY(keep_tensor(out, &type));
-    if (mean) return join_mean(p, values, *out);
     LC_TRY(lc__tensor_map(*out, LC__WRITE, &v));
     char *at = v.data;
-    for (int i = 0; i < p->n && status >= 0; i++) {
-        if (!values[i]) continue;
-        size_t bytes = (size_t)lc__numel(&values[i]->type) * lc_dtype_size(type.dtype);
-        status = lc_tensor_read(values[i], at, bytes);
+    for (int i = 0; i < g->n && status >= 0; i++) {
+        size_t bytes = (size_t)lc__numel(&g->values[i]->type) * lc_dtype_size(g->type.dtype);
+        status = lc_tensor_read(g->values[i], at, bytes);
         at += bytes;
     }
     lc__tensor_unmap(*out, LC__WRITE);
     return status;
 }
 
-static lc_status join_value(struct lc__device_parts *p)
-{
-    lc_tensor *list[LC__MAX_DEVICES];
-    if (!p->has_value) return LC_OK;
-    for (int i = 0; i < p->n; i++) list[i] = p->part[i].value;
-    return join(p, list, "the value of a step", &p->value);
-}
-
-static lc_status join_outputs(lc_trainer *t)
+lc_status lc__device_parts_run(lc_trainer *t, lc_tensor **value)
 {
     struct lc__device_parts *p = t->device_parts;
-    lc_tensor *list[LC__MAX_DEVICES];
-    const lc_outputs *first = &p->part[0].outputs;
-    for (int k = t->outputs.n; k < first->n; k++) {
-        for (int i = 0; i < p->n; i++) {
-            const lc_outputs *o = &p->part[i].outputs;
-            if (o->n != first->n || strcmp(o->names[k], first->names[k]) != 0)
-                return lc_fail(LC_ERR_STATE, "lc_output(\"%.60s\"): not every part of the batch returned it",
-                               first->names[k]);
-            list[i] = o->values[k];
-        }
-        LC_TRY(join(p, list, first->names[k], &p->outputs[k]));
-        t->outputs.names[k] = first->names[k];
-        t->outputs.values[k] = p->outputs[k];
-    }
-    t->outputs.n = first->n;
-    return LC_OK;
+    if (!p) return LC_OK;
+    LC_TRY(lc__devices_run(p->devices));
+    LC_TRY(lc__split_value(t, &p->split, join_read, p, value));
+    return lc__split_outputs(t, &p->split, join_read, p);
 }
 
-lc_tensor *lc__device_parts_value(const lc_trainer *t)
+lc_status lc__device_parts_train(lc_closure *c)
 {
-    return t->device_parts->has_value ? t->device_parts->value : NULL;
-}
-
-/* ---- running ---- */
-
-lc_status lc__device_parts_run(lc_trainer *t)
-{
-    LC_TRY(lc__devices_run(t->device_parts->devices));
-    LC_TRY(join_value(t->device_parts));
-    return join_outputs(t);
+    lc_trainer *t = c->t;
+    if (!t->device_parts) return LC_OK;
+    int64_t start = LC__PROFILE_START(t);
+    LC_TRY(lc__device_parts_run(t, &c->loss));
+    LC__PROFILE_ACTION(t, "run_step", start);
+    return lc__results_read(t, &t->logging->train_results); /* another closure of this step begins its own parts */
 }
 
 /* ---- the closure ---- */
 
-static lc_status run_training_steps(lc_closure *c, int n)
+lc_status lc__device_part_zero_grad(lc_closure *c)
 {
     lc_trainer *t = c->t;
-    const lc_batch *whole = c->batch;
-    lc_status s = LC_OK;
-    for (int i = 0; i < n && s >= 0; i++) {
-        c->batch = lc__device_part_enter(t, i);
-        s = lc__run_training_step(c);
-        lc__device_part_set_value(t, i, c->loss);
-        lc__device_part_leave(t);
-    }
-    c->batch = whole;
-    c->loss = NULL;
-    return s;
+    const lc_batch *running = t->batch;
+    if (!t->device_parts) return lc__closure_zero_grad(c);
+    int64_t i = t->device_parts->split.entered;
+    leave(t);
+    lc_status status = lc__closure_zero_grad(c), again = enter(t, i);
+    t->batch = running;
+    return status < 0 ? status : again;
+}
+
+static lc_status call_step(void *ctx, const lc_batch *part, lc_tensor **loss)
+{
+    lc_closure *c = ctx;
+    c->batch = part;
+    LC_TRY(lc__run_training_step(c));
+    *loss = c->loss;
+    return LC_OK;
 }
 
 /* on_before_backward sees the loss of the whole batch, which is there when the parts have run so far. */
 static lc_status before_backward(lc_trainer *t)
 {
+    struct lc__device_parts *p = t->device_parts;
+    lc_tensor *loss;
     if (!t->mo.on_before_backward && !t->hooks[LC_HOOK_ON_BEFORE_BACKWARD].n) return LC_OK;
-    LC_TRY(lc__devices_flush(t->device_parts->devices));
-    LC_TRY(join_value(t->device_parts));
-    lc_tensor *loss = lc__device_parts_value(t);
+    LC_TRY(lc__devices_flush(p->devices));
+    LC_TRY(lc__split_value(t, &p->split, join_read, p, &loss));
     return loss ? lc__hook(t, LC_HOOK_ON_BEFORE_BACKWARD, &(lc__hook_args){.loss = loss}) : LC_OK;
 }
 
@@ -354,24 +290,20 @@ static lc_status backward(lc_trainer *t, lc_tensor *loss)
 lc_status lc__device_parts_closure(lc_closure *c)
 {
     lc_trainer *t = c->t;
-    struct lc__device_parts *p = t->device_parts;
-    int n;
-    LC_TRY(lc__device_parts_begin(t, c->batch, &n));
-    LC_TRY(run_training_steps(c, n));
+    const lc__split *split = &t->device_parts->split;
+    const lc_batch *batch = c->batch;
+    LC_TRY(lc__each_part(t, batch, call_step, c, &c->loss));
+    c->batch = batch;
     if (lc__window_place(t, c->batch_idx) == 0) LC_TRY(lc__closure_zero_grad(c));
     LC_TRY(before_backward(t));
-    for (int i = 0; i < n; i++) {
-        if (!p->part[i].value) continue;
-        lc__device_part_enter(t, i);
-        lc_status s = backward(t, p->part[i].value);
-        lc__device_part_leave(t);
+    for (int64_t i = 0; i < split->n; i++) {
+        if (!split->piece[i].value) continue;
+        LC_TRY(enter(t, i));
+        lc_status s = backward(t, split->piece[i].value);
+        leave(t);
         LC_TRY(s);
     }
-    int64_t start = LC__PROFILE_START(t);
-    LC_TRY(lc__device_parts_run(t));
-    LC__PROFILE_ACTION(t, "run_step", start);
-    LC_TRY(lc__results_read(t, &t->logging->train_results)); /* another closure of this step begins its own parts */
-    c->loss = lc__device_parts_value(t);
+    LC_TRY(lc__device_parts_train(c));
     if (!c->loss) return LC_OK;
     t->window_backwards++;
     return lc__hook(t, LC_HOOK_ON_AFTER_BACKWARD, NULL);

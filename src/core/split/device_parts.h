@@ -6,7 +6,8 @@
 #ifndef LC_CORE_SPLIT_DEVICE_PARTS_H
 #define LC_CORE_SPLIT_DEVICE_PARTS_H
 
-#include "core/hooks/trainer_internal.h"
+#include "core/split/split.h"
+#include "core/split/step.h"
 
 /* Makes the devices of the trainer's strategy, if it drives several: of the module's tensors as they are now. */
 lc_status lc__device_parts_setup(lc_trainer *t) LC_MUST_USE;
@@ -18,20 +19,19 @@ void lc__device_parts_free(lc_trainer *t);
 
 /* How many devices there are; 1: no parts. */
 int lc__device_parts_most(const lc_trainer *t);
-/* Cuts the batch, into whole chunks where it has some (chunks.h); *n is the number of parts. Inside of a step.
- */
-lc_status lc__device_parts_begin(lc_trainer *t, const lc_batch *batch, int *n) LC_MUST_USE;
-/* Until lc__device_part_leave, what runs is part i: t->graph, t->batch (returned) and t->outputs are its. */
-const lc_batch *lc__device_part_enter(lc_trainer *t, int i);
-void lc__device_part_leave(lc_trainer *t); /* no harm outside of a part */
-/* A part's loss, or its prediction. NULL: it has none. */
-void lc__device_part_set_value(lc_trainer *t, int i, lc_tensor *value);
+/* How many of them have a part of the running batch. */
+int lc__device_parts_running(const lc_trainer *t);
 
-/* Runs the parts. Afterwards gradients and outputs are those of the whole batch. */
-lc_status lc__device_parts_run(lc_trainer *t) LC_MUST_USE;
-/* Behind that, what stands for the values of all parts: the mean of numbers, and of what has samples, one behind the
- * other. NULL: no part has one. */
-lc_tensor *lc__device_parts_value(const lc_trainer *t);
+/* Calls fn for each device's part of the batch, in chunks if the batch is cut into some (chunks.h), or for all of it.
+ * *value: the batch's; of parts NULL, until they have run. */
+lc_status lc__each_part(lc_trainer *t, const lc_batch *batch, lc__piece_fn *fn, void *ctx,
+                        lc_tensor **value) LC_MUST_USE;
+/* Runs the parts, if there are some. Afterwards gradients, outputs and *value are those of the whole batch. */
+lc_status lc__device_parts_run(lc_trainer *t, lc_tensor **value) LC_MUST_USE;
+/* The same for a closure, whose loss and logged values it reads. */
+lc_status lc__device_parts_train(lc_closure *c) LC_MUST_USE;
+/* lc__closure_zero_grad, which is the host's, while a part may run. */
+lc_status lc__device_part_zero_grad(lc_closure *c) LC_MUST_USE;
 
 /* What closure_run does for a whole batch. */
 lc_status lc__device_parts_closure(lc_closure *c) LC_MUST_USE;

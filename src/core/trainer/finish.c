@@ -105,7 +105,6 @@ lc_status lc__run_finish(lc_trainer *t, lc_status s)
 {
     char message[1024];
     bool missed = false;
-    lc__device_part_leave(t);
     lc__copy_message(message, sizeof message);
     if (t->graph && lc_current_graph() == t->graph && lc_step_end(t->graph) < 0) {
         if (s >= 0)

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A batch that is computed in pieces: neighbouring samples of it, in their order. A step function runs once for each
+ * piece, and what the pieces give is put together again.
+ *
+ *     begin            how many pieces, and of how many samples
+ *     enter, leave     in between t->batch and t->outputs are those of one piece, a view of the batch's memory
+ *     value, outputs   those of the whole batch
+ *
+ * A piece counts as often as it has samples, in the loss as in the gradient; a piece without a loss adds nothing to
+ * either. Clients say how large pieces are, and where each is computed: device_parts.h gives each device one, and
+ * chunks.h cuts the batch, or a device's part of it, into chunks. */
+#ifndef LC_CORE_SPLIT_SPLIT_H
+#define LC_CORE_SPLIT_SPLIT_H
+
+#include "core/hooks/trainer_internal.h"
+#include "data/batch_slice.h"
+
+typedef struct lc__piece {
+    lc__batch_slice slice;
+    const lc_batch *batch; /* NULL: it has not been entered yet */
+    int64_t samples;
+    lc_tensor *value;   /* NULL: it gave none */
+    lc_outputs outputs; /* what there was before the batch was cut, then its own */
+} lc__piece;
+
+/* What several pieces gave under one name. */
+typedef struct lc__given {
+    lc_tensor **values; /* of those that gave one; a client may change the list */
+    double *samples;    /* of each of these */
+    int n;
+    double all;   /* samples of the batch */
+    bool is_mean; /* numbers: their mean over samples. Else they follow each other */
+    lc_type type; /* of all together */
+} lc__given;
+
+typedef struct lc__split {
+    const lc_batch *batch; /* that is cut */
+    int64_t n, cap;
+    int64_t size;  /* samples of a piece; the last may have fewer. 0: a piece is a share (lc__batch_share) */
+    int64_t units; /* then: of the batch */
+    lc__piece *piece;
+    lc_tensor **values; /* of lc__given */
+    double *samples;
+    int64_t entered; /* the piece that runs; -1: none */
+    const lc_batch *outer;
+    lc_outputs before;
+} lc__split;
+
+/* Calls a step function for a piece. *value: what it gave, or NULL. */
+typedef lc_status lc__piece_fn(void *ctx, const lc_batch *piece, lc_tensor **value);
+/* Puts together what was given as output number `output`, or as the value (-1). */
+typedef lc_status lc__join_fn(void *ctx, int output, const lc__given *given, lc_tensor **out);
+
+/* There will be n pieces of `size` samples each; or, if size is 0, shares of `units` (lc__batch_units). `batch` must
+ * live until the next call. Zeros: a fresh split. */
+lc_status lc__split_begin(const lc_trainer *t, lc__split *s, const lc_batch *batch, int64_t n, int64_t size,
+                          int64_t units) LC_MUST_USE;
+/* A piece may be entered several times; only the first can fail. */
+lc_status lc__split_enter(lc_trainer *t, lc__split *s, int64_t i) LC_MUST_USE;
+void lc__split_leave(lc_trainer *t, lc__split *s);
+/* *value: NULL if no piece gave one. */
+lc_status lc__split_value(const lc_trainer *t, lc__split *s, lc__join_fn *join, void *ctx,
+                          lc_tensor **value) LC_MUST_USE;
+/* Adds the outputs of the pieces to t->outputs. */
+lc_status lc__split_outputs(lc_trainer *t, lc__split *s, lc__join_fn *join, void *ctx) LC_MUST_USE;
+void lc__split_free(lc__split *s);
+
+/* A lc__join_fn for pieces of one graph: recorded in it. */
+lc_status lc__join_recorded(void *ctx, int output, const lc__given *given, lc_tensor **out) LC_MUST_USE;
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/split/step.h"
+
+#include "base/status.h"
+#include "core/hooks/hooks.h"
+#include "core/hooks/profiling.h"
+#include "data/batch_slice.h"
+#include "record/graph_impl.h"
+
+static lc_status not_a_loss(const lc_tensor *t)
+{
+    char shape[96];
+    return lc_fail(LC_ERR_SHAPE, "training_step must return a loss of one element; reduce it with lc_mean (it is %s%s)",
+                   lc__shape_text(&t->type, shape, sizeof shape), lc__at_site(lc__site_of(t)).text);
+}
+
+lc_status lc__run_training_step(lc_closure *c)
+{
+    lc_trainer *t = c->t;
+    lc_training_step_fn *step = t->mo.training_step;
+    if (lc__is_empty_share(c->batch)) return LC_OK; /* the other ranks have samples */
+    if (c->optimizer >= 0 && t->optimizers.optimizers[c->optimizer].training_step)
+        step = t->optimizers.optimizers[c->optimizer].training_step;
+    lc_status last;
+    unsigned errors = lc__error_count(NULL);
+    lc_hook saved = lc__hook_enter(t, LC_HOOK_TRAINING_STEP);
+    int64_t start = LC__PROFILE_START(t);
+    c->loss = step(t->m, c->batch, c->batch_idx);
+    LC__PROFILE_HOOK(t, NULL, start);
+    lc_status s = lc_step_status(t->graph); /* the first operation that failed */
+    /* A lookup that found nothing is an answer, not a failure. */
+    if (s >= 0 && !c->loss && lc__error_count(&last) != errors && last != LC_ERR_NOT_FOUND)
+        s = last < 0 ? last : LC_ERR_USER;
+    if (s >= 0 && c->loss && lc_tensor_is_error(c->loss))
+        s = lc_fail(LC_ERR_STATE,
+                    "training_step returned the result of a failed operation, or a tensor of another step");
+    if (s >= 0 && c->loss && lc_tensor_numel(c->loss) != 1) s = not_a_loss(c->loss);
+    if (s < 0 || t->deferred) s = lc__hook_result(t, s, NULL);
+    lc__hook_leave(t, saved);
+    if (s >= 0 && c->loss) lc_keep(c->loss);
+    return s;
+}
+
+lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss)
+{
+    if (t->precision->scale_loss) loss = t->precision->scale_loss(t->precision_self, loss);
+    LC_TRY(lc__hook(t, LC_HOOK_ON_BEFORE_BACKWARD, &(lc__hook_args){.loss = loss}));
+    return lc__hook(t, LC_HOOK_BACKWARD, &(lc__hook_args){.loss = loss});
+}
+
+lc_optimizer *lc__closure_optimizer(const lc_closure *c)
+{
+    return c->optimizer >= 0 ? c->t->optimizers.optimizers[c->optimizer].optimizer : NULL;
+}
+
+lc_status lc__closure_zero_grad(lc_closure *c)
+{
+    lc_trainer *t = c->t;
+    lc_optimizer *opt = lc__closure_optimizer(c);
+    const lc__hook_args args = {.batch_idx = c->batch_idx, .optimizer = opt};
+    LC_TRY(lc__hook(t, LC_HOOK_ON_BEFORE_ZERO_GRAD, &args));
+    LC_TRY(lc__hook(t, LC_HOOK_OPTIMIZER_ZERO_GRAD, &args));
+    t->window_backwards = 0;
+    t->graph->backwards = 0; /* lc_optimizer_zero_grad, which a module may call, leaves it */
+    return LC_OK;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of a closure's run: of a whole batch (loop/optimize.c), or of a piece of one. */
+#ifndef LC_CORE_SPLIT_STEP_H
+#define LC_CORE_SPLIT_STEP_H
+
+#include "core/hooks/trainer_internal.h"
+
+struct lc_closure {
+    lc__mark mark;
+    lc_trainer *t;
+    int optimizer;
+    const lc_batch *batch;
+    int64_t batch_idx;
+    lc_tensor *loss;
+    int outputs; /* that there were before it ran: another run gives its own anew */
+    bool ran;
+};
+
+lc_optimizer *lc__closure_optimizer(const lc_closure *c);   /* NULL: there is none */
+lc_status lc__run_training_step(lc_closure *c) LC_MUST_USE; /* of c->batch; sets c->loss */
+lc_status lc__closure_zero_grad(lc_closure *c) LC_MUST_USE;
+lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss) LC_MUST_USE;
+
+#endif
