@@ -334,6 +334,7 @@ LC_DEFAULTS(lc_notifier, lc_notifier_args, .timeout_s = 10,
 
 /* A callback from functions, one for each hook of lc_callback_ops (which says what they mean); any may be NULL. */
 typedef struct lc_lambda_args {
+    size_t size;
     void *context;
     lc_status (*setup)(void *context, lc_trainer *t, lc_stage stage);
     lc_status (*on_fit_start)(void *context, lc_trainer *t);
@@ -385,11 +386,13 @@ typedef struct lc_lambda_args {
     lc_status (*on_load_checkpoint)(void *context, lc_trainer *t, const lc_state *state);
     void (*on_message)(void *context, lc_trainer *t, lc_level level, const char *text);
 } lc_lambda_args;
+LC_DEFAULTS(lc_lambda, lc_lambda_args, )
 
 /* lc_early_stopping(&cb, .monitor = "val_loss", .patience = 5), where cb is an lc_callback; the value is the status of
  * lc_early_stopping_new. */
-#define LC_CALLBACK_(name, out, ...)                                                                                   \
-    LC_CALL_(LC_UNIQUE_, name##_args, name##_defaults(), name##_new, (), (, out), __VA_ARGS__)
+#define LC_CALLBACK_(name, out, ...) LC_CALLBACK_FROM_(name, name##_new, out, __VA_ARGS__)
+#define LC_CALLBACK_FROM_(name, function, out, ...)                                                                    \
+    LC_CALL_(LC_UNIQUE_, name##_args, name##_defaults(), function, (), (, out), __VA_ARGS__)
 #define lc_model_checkpoint(...)                LC_CALLBACK_(lc_model_checkpoint, __VA_ARGS__, )
 #define lc_early_stopping(...)                  LC_CALLBACK_(lc_early_stopping, __VA_ARGS__, )
 #define lc_progress_bar(...)                    LC_CALLBACK_(lc_progress_bar, __VA_ARGS__, )
@@ -411,6 +414,7 @@ typedef struct lc_lambda_args {
 #define lc_device_stats_monitor(...)            LC_CALLBACK_(lc_device_stats_monitor, __VA_ARGS__, )
 #define lc_prediction_writer(...)               LC_CALLBACK_(lc_prediction_writer, __VA_ARGS__, )
 #define lc_notifier(...)                        LC_CALLBACK_(lc_notifier, __VA_ARGS__, )
+#define lc_lambda_callback(...)                 LC_CALLBACK_FROM_(lc_lambda, lc_lambda_callback_new, __VA_ARGS__, )
 
 LC_BEGIN_DECLS
 /* args may be NULL where nothing is required. The callback is the trainer's once it was added. */

@@ -65,6 +65,7 @@ typedef struct lc_view {
     int ndim;
     int64_t shape[LC_MAX_DIMS];
     int64_t stride[LC_MAX_DIMS];
+    void *reserved[2];
 } lc_view;
 
 /* Key of random operators: Philox key is (seed, site), counter (step, micro_batch, logical element index). */

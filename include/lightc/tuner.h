@@ -18,6 +18,7 @@
 #ifndef LIGHTC_TUNER_H
 #define LIGHTC_TUNER_H
 
+#include <lightc/callbacks.h>
 #include <lightc/trainer.h>
 
 /* Arguments and their defaults are Lightning's. */
@@ -96,10 +97,8 @@ LC_API lc_status lc_tuner_scale_batch_size_with(lc_trainer *t, lc_module *m, con
  * every validate, test and predict, with their loaders ---- */
 
 /* lc_learning_rate_finder(&cb, .num_training = 50), as the makers of callbacks.h. */
-#define lc_learning_rate_finder(...) LC_TUNER_CALLBACK_(lc_lr_find, lc_learning_rate_finder_new, __VA_ARGS__, )
-#define lc_batch_size_finder(...)    LC_TUNER_CALLBACK_(lc_scale_batch_size, lc_batch_size_finder_new, __VA_ARGS__, )
-#define LC_TUNER_CALLBACK_(name, function, out, ...)                                                                   \
-    LC_CALL_(LC_UNIQUE_, name##_args, name##_defaults(), function, (), (, out), __VA_ARGS__)
+#define lc_learning_rate_finder(...) LC_CALLBACK_FROM_(lc_lr_find, lc_learning_rate_finder_new, __VA_ARGS__, )
+#define lc_batch_size_finder(...)    LC_CALLBACK_FROM_(lc_scale_batch_size, lc_batch_size_finder_new, __VA_ARGS__, )
 /* Leaves lr_find.csv and lr_find.svg in the folder of the run. Texts in args must outlive the callback. */
 LC_API lc_status lc_learning_rate_finder_new(const lc_lr_find_args *args, lc_callback *out) LC_MUST_USE;
 LC_API const lc_lr_find_result *lc_learning_rate_finder_get(const lc_callback *cb); /* borrowed; NULL: it is none */

@@ -4,17 +4,45 @@
 
 #include <string.h>
 
+/* Reads the size that a struct begins with; 0: there is no such struct, or no size. */
+static size_t size_of(const void *given)
+{
+    size_t size = given ? *(const size_t *)given : 0;
+    return size >= sizeof(size_t) && size <= 65536 ? size : 0;
+}
+
+static lc_status newer(const char *what, size_t given, size_t known)
+{
+    return lc_fail(
+        LC_ERR_ARGUMENT,
+        "%s: this struct has %zu bytes, and in this library, lightc %s, it has %zu: the program was compiled "
+        "with the headers of a newer one",
+        what, given, lc_version(), known);
+}
+
 lc_status lc__args_take(void *to, size_t size, const void *given, const char *function, const char *name)
 {
+    size_t has = size_of(given);
     if (!given) return lc_fail(LC_ERR_ARGUMENT, "%s: the arguments pointer is NULL", function);
-    size_t given_size = *(const size_t *)given;
-    if (given_size < sizeof(size_t) || given_size > 65536)
+    if (!has)
         return lc_fail(LC_ERR_ARGUMENT, "%s: the arguments have no size; start from %s_defaults()", function, name);
-    if (given_size > size)
-        return lc_fail(LC_ERR_ARGUMENT,
-                       "%s: the arguments are %zu bytes and those of this library, lightc %s, %zu; the program was "
-                       "compiled with the headers of a newer one",
-                       function, given_size, lc_version(), size);
-    memcpy(to, given, given_size);
+    if (has > size) return newer(function, has, size);
+    memcpy(to, given, has);
+    return LC_OK;
+}
+
+lc_status lc__ops_check(size_t size, const void *given, size_t required, const char *what, const char *init)
+{
+    size_t has = size_of(given);
+    if (has < required)
+        return lc_fail(LC_ERR_ARGUMENT, "%s needs a struct that starts with %s; it is missing or has no size", what,
+                       init);
+    return has > size ? newer(what, has, size) : LC_OK;
+}
+
+lc_status lc__ops_take(void *to, size_t size, const void *given, size_t required, const char *what, const char *init)
+{
+    LC_TRY(lc__ops_check(size, given, required, what, init));
+    memcpy(to, given, *(const size_t *)given);
     return LC_OK;
 }

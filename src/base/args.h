@@ -11,6 +11,17 @@
  * keep theirs. */
 lc_status lc__args_take(void *to, size_t size, const void *given, const char *function, const char *name) LC_MUST_USE;
 
+/* Copies a vtable of the caller's over `to`, which is zeroed: slots that it does not have yet stay NULL. Its first
+ * `required` bytes it must have. `what` and `init`, the macro it begins with, are for messages. */
+lc_status lc__ops_take(void *to, size_t size, const void *given, size_t required, const char *what,
+                       const char *init) LC_MUST_USE;
+/* The same without the copy, for vtables that are read where they are, with LC__SLOT. */
+lc_status lc__ops_check(size_t size, const void *given, size_t required, const char *what,
+                        const char *init) LC_MUST_USE;
+/* A slot of a vtable that may be a shorter one. */
+#define LC__SLOT(ops, slot)                                                                                            \
+    ((ops)->size > offsetof(__typeof__(*(ops)), slot) ? (ops)->slot : (__typeof__((ops)->slot))0)
+
 /* At the start of a function: declares TYPE a with the caller's arguments; returns the last argument, which may be
  * empty, with a message, if they are NULL or did not begin with NAME_defaults(). */
 #define LC__TAKE(a, name, type, given, ...)                                                                            \

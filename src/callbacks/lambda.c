@@ -73,9 +73,10 @@ static void la_message(void *self, lc_trainer *t, lc_level level, const char *te
 lc_status lc_lambda_callback_new(const lc_lambda_args *args, lc_callback *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC__TAKE_IF_GIVEN(a, lc_lambda, lc_lambda_args, args);
     lambda *l = calloc(1, sizeof *l);
     if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: LambdaCallback");
-    if (args) l->a = *args;
+    l->a = a;
     l->ops = (lc_callback_ops){LC_CALLBACK_OPS_INIT("LambdaCallback"), .free = free};
 #define SET(name, parameters, arguments)                                                                               \
     if (l->a.name) l->ops.name = la_##name;

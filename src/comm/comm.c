@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What users call: arguments are checked here, once for all backends; requests are kept and counted; the last calls are
  * remembered for the message of a run that fails. */
+#include "base/args.h"
 #include "comm/call.h"
 #include "base/handle.h"
 #include "comm/comm_internal.h"
@@ -102,7 +103,8 @@ lc_status lc_comm_new(const lc_comm_ops *given, void *self, int rank, int size, 
     lc_comm_ops ops = {0};
     if (out) *out = NULL;
     if (!given) return lc_fail(LC_ERR_ARGUMENT, "a communicator without a backend");
-    memcpy(&ops, given, given->size < sizeof ops ? given->size : sizeof ops);
+    LC_TRY(lc__ops_take(&ops, sizeof ops, given, offsetof(lc_comm_ops, name) + sizeof(char *), "a communicator",
+                        "LC_COMM_OPS_INIT(\"name\")"));
     lc_status s = out ? check_new(&ops, rank, size) : lc__is_null(__func__, "out");
     lc_comm *c = s >= 0 ? calloc(1, sizeof *c) : NULL;
     if (!c) {

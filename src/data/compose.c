@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Transforms one after the other, and a dataset with a transform applied to one field. */
+#include "base/args.h"
 #include "data_internal.h"
 
 #include <stdlib.h>
@@ -7,17 +8,16 @@
 
 static size_t scratch_of(const lc_transform *t, const lc_field *in)
 {
-    return t->ops->scratch_size ? lc__align64(t->ops->scratch_size(t->self, in)) : 0;
+    return LC__SLOT(t->ops, scratch_size) ? lc__align64(t->ops->scratch_size(t->self, in)) : 0;
 }
 
 /* The ops of a transform may come from a program built against an older header. */
 static lc_status check_transform(const lc_transform *t)
 {
-    if (!t->ops || t->ops->size < sizeof(lc_transform_ops) || !t->ops->describe || !t->ops->apply)
-        return lc_fail(LC_ERR_ARGUMENT,
-                       "transform: the ops are missing, have no size (LC_TRANSFORM_OPS_INIT), or lack describe or "
-                       "apply");
-    return LC_OK;
+    LC_TRY(lc__ops_check(sizeof *t->ops, t->ops, offsetof(lc_transform_ops, scratch_size), "a transform",
+                         "LC_TRANSFORM_OPS_INIT"));
+    return t->ops->describe && t->ops->apply ? LC_OK
+                                             : lc_fail(LC_ERR_ARGUMENT, "transform: the ops lack describe or apply");
 }
 
 /* ---- compose ---- */
@@ -172,7 +172,7 @@ static void transformed_free(void *self)
 }
 
 static const lc_dataset_ops transformed_ops = {
-    LC_DATASET_OPS_INIT,          .name = "transform",
+    LC_DATASET_OPS_INIT,          .name = "a transform",
     .length = transformed_length, .describe = transformed_describe,
     .get = transformed_get,       .scratch_size = transformed_scratch,
     .free = transformed_free,

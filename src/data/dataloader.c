@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loader handle: a vtable with its defaults, and the cursor that counts consumed batches. The loader over a dataset
  * is in loader.c; a program's own goes through the same door. */
+#include "base/args.h"
 #include "data_internal.h"
 #include "base/handle.h"
 
@@ -80,9 +81,8 @@ lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_da
 {
     lc_dataloader_ops full = {0};
     if (out) *out = NULL;
-    if (!ops || ops->size < offsetof(lc_dataloader_ops, length) || ops->size > 4096)
-        return lc_fail(LC_ERR_ARGUMENT, "loader: the ops have no size; start them with LC_DATALOADER_OPS_INIT");
-    memcpy(&full, ops, ops->size < sizeof full ? ops->size : sizeof full);
+    LC_TRY(lc__ops_take(&full, sizeof full, ops, offsetof(lc_dataloader_ops, length), "a loader",
+                        "LC_DATALOADER_OPS_INIT"));
     if (!full.name) full.name = "loader";
     lc_status status = LC_OK;
     lc_dataloader *l = calloc(1, sizeof *l);

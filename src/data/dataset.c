@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Datasets: the handle around a vtable, its defaults and checks. A new kind of dataset is a file of its own with an
  * lc_dataset_ops and a constructor that calls lc_dataset_new; see array.c. */
+#include "base/args.h"
 #include "data_internal.h"
 #include "base/io.h"
 #include "base/handle.h"
@@ -71,12 +72,10 @@ lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_dataset **out
     lc_status status = LC_OK;
     if (out) *out = NULL;
     lc_dataset *d = NULL;
-    if (!ops || ops->size < offsetof(lc_dataset_ops, get_many) || ops->size > 4096) {
-        return lc_fail(LC_ERR_ARGUMENT, "dataset: the ops have no size; start them with LC_DATASET_OPS_INIT");
-    }
-    d = calloc(1, sizeof *d);
     lc_dataset_ops full = {0};
-    memcpy(&full, ops, ops->size < sizeof full ? ops->size : sizeof full);
+    LC_TRY(
+        lc__ops_take(&full, sizeof full, ops, offsetof(lc_dataset_ops, get_many), "a dataset", "LC_DATASET_OPS_INIT"));
+    d = calloc(1, sizeof *d);
     if (!full.name) full.name = "dataset";
     if (!d) {
         status = lc_fail(LC_ERR_MEMORY, "out of memory for dataset '%s'", full.name);

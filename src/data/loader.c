@@ -467,6 +467,12 @@ static lc_status make_workers(loader *l)
     return LC_OK;
 }
 
+static lc_status check_sampler(const lc_sampler *s)
+{
+    LC_TRY(lc__ops_check(sizeof *s->ops, s->ops, offsetof(lc_sampler_ops, free), "a sampler", "LC_SAMPLER_OPS_INIT"));
+    return s->ops->length && s->ops->order ? LC_OK : lc_fail(LC_ERR_ARGUMENT, "sampler: the ops lack length or order");
+}
+
 lc_status lc_dataloader_new_with(lc_dataloader **out, const lc_dataloader_args *args)
 {
     LC__TAKE(taken, lc_dataloader, lc_dataloader_args, args, LC_ERR_ARGUMENT);
@@ -494,10 +500,8 @@ lc_status lc_dataloader_new_with(lc_dataloader **out, const lc_dataloader_args *
     else if (o->sampler && o->shuffle)
         status =
             lc_fail(LC_ERR_ARGUMENT, "a loader takes a sampler or shuffle, not both: the sampler decides the order");
-    else if (o->sampler &&
-             (!given.ops || given.ops->size < sizeof *given.ops || !given.ops->length || !given.ops->order))
-        status = lc_fail(LC_ERR_ARGUMENT, "sampler: the ops are missing, have no size (LC_SAMPLER_OPS_INIT), or lack "
-                                          "length or order");
+    else if (o->sampler)
+        status = check_sampler(&given);
     if (status < 0) {
         lc_sampler_release(&given);
         return status;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Samplers: which samples an epoch has, in which order. To add one: an lc_sampler_ops and a constructor. */
+#include "base/args.h"
 #include "data_internal.h"
 #include "base/handle.h"
 
@@ -80,6 +81,6 @@ lc_status lc_sampler_random(int64_t n, uint64_t seed, lc_sampler *out)
 void lc_sampler_release(lc_sampler *s)
 {
     if (!s || !s->ops) return;
-    if (s->ops->size >= sizeof *s->ops && s->ops->free) s->ops->free(s->self);
+    if (LC__SLOT(s->ops, free)) s->ops->free(s->self);
     *s = (lc_sampler){0};
 }

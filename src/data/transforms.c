@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Transforms of one field of a sample. To add one: describe and apply, an ops table, a constructor, and a test in
  * tests/data/test_transforms.c. Randomness comes from the sample's key alone. */
+#include "base/args.h"
 #include "data_internal.h"
 #include "base/handle.h"
 
@@ -10,7 +11,7 @@
 void lc_transform_release(lc_transform *t)
 {
     if (!t || !t->ops) return;
-    if (t->ops->size >= sizeof *t->ops && t->ops->free) t->ops->free(t->self);
+    if (LC__SLOT(t->ops, free)) t->ops->free(t->self);
     *t = (lc_transform){0};
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The metric handle: checks around the vtable, and the convenient forms of update. */
+#include "base/args.h"
 #include "metrics_internal.h"
 #include "base/handle.h"
 
@@ -16,10 +17,8 @@ struct lc_metric {
 lc_status lc_metric_from_ops(const lc_metric_ops *ops, void *self, lc_metric **out)
 {
     if (out) *out = NULL;
-    if (!ops || ops->size < offsetof(lc_metric_ops, additive) || ops->size > 4096)
-        return lc_fail(LC_ERR_ARGUMENT, "metric: the ops have no size; start them with LC_METRIC_OPS_INIT");
     lc_metric_ops full = {0};
-    memcpy(&full, ops, ops->size < sizeof full ? ops->size : sizeof full);
+    LC_TRY(lc__ops_take(&full, sizeof full, ops, offsetof(lc_metric_ops, additive), "a metric", "LC_METRIC_OPS_INIT"));
     if (!full.name) full.name = "metric";
     lc_status status = LC_OK;
     lc_metric *m = calloc(1, sizeof *m);

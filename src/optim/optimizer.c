@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers as objects: groups, hyperparameters, constructors, state for checkpoints. The engine records the steps. */
+#include "base/args.h"
 #include "base/handle.h"
 #include "module/tensors.h"
 #include "optim/optim_internal.h"
@@ -29,8 +30,8 @@ lc_status lc_optimizer_new(const lc_optimizer_ops *ops, void *module, unsigned f
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     int n = 0;
-    if (ops->size < offsetof(lc_optimizer_ops, initial_state) || ops->size > 4096)
-        return lc_fail(LC_ERR_ARGUMENT, "optimizer: the ops have no size; start them with LC_OPTIMIZER_OPS_INIT");
+    LC_TRY(lc__ops_check(sizeof *ops, ops, offsetof(lc_optimizer_ops, initial_state), "an optimizer",
+                         "LC_OPTIMIZER_OPS_INIT"));
     if (!ops->name || !ops->hyper_names || !ops->hyper_defaults || !ops->state_names || !ops->update)
         return lc_fail(LC_ERR_ARGUMENT,
                        "optimizer %s lacks one of name, hyper_names, hyper_defaults, state_names, update",

@@ -154,7 +154,7 @@ TEST(validation_and_the_end_see_the_moving_average)
     o.callbacks = cb;
     o.n_callbacks = 2;
     CHECK_OK(lc_ema_weight_averaging(&cb[0], .decay = 0.75));
-    CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.context = &s, .on_validation_batch_start = see}, &cb[1]));
+    CHECK_OK(lc_lambda_callback(&cb[1], .context = &s, .on_validation_batch_start = see));
     CHECK_OK(lc_trainer_new(&o, &t));
     CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
     double weight = 1, average = 1;
@@ -309,14 +309,9 @@ TEST(a_lambda_has_every_hook)
     int counts[5] = {0};
     char path[300];
     run_init(&r);
-    CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.context = counts,
-                                                      .setup = count_setup,
-                                                      .teardown = count_setup,
-                                                      .on_train_batch_start = count_start,
-                                                      .on_save_checkpoint = count_save,
-                                                      .on_before_zero_grad = count_zero_grad,
-                                                      .on_message = count_message},
-                                    &cb));
+    CHECK_OK(lc_lambda_callback(&cb, .context = counts, .setup = count_setup, .teardown = count_setup,
+                                .on_train_batch_start = count_start, .on_save_checkpoint = count_save,
+                                .on_before_zero_grad = count_zero_grad, .on_message = count_message));
     CHECK_OK(run_fit(&r, &cb, 1));
     snprintf(path, sizeof path, "%s/x.ckpt", r.dir);
     CHECK_OK(lc_trainer_save_checkpoint(r.t, path, false));

@@ -143,7 +143,7 @@ static void fit_on_exception(const char *dir, int64_t accumulate, int64_t fail_b
     net m;
     lc_trainer *t;
     lc_callback cb[2];
-    lc_lambda_args l = {.context = &fail_before};
+    lc_lambda_args l = LC_ARGS(lc_lambda, .context = &fail_before);
     if (fail_before == IN_SETUP)
         l.setup = fail_setup;
     else if (host_read)

@@ -40,7 +40,7 @@ TEST(gradient_norms_are_those_of_the_gradients_before_clipping)
     r.o.gradient_clip_val = 0.1;
     CHECK_OK(lc_gradient_norm_monitor_new(NULL, &cb[0]));
     CHECK_OK(lc_gradient_norm_monitor(&cb[1], .norm_type = INFINITY, .total_only = true));
-    CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.context = &w, .on_before_optimizer_step = read_norms}, &cb[2]));
+    CHECK_OK(lc_lambda_callback(&cb[2], .context = &w, .on_before_optimizer_step = read_norms));
     CHECK_OK(run_fit(&r, cb, 3));
     CHECK_EQ(w.n, 6);
     for (int i = 0; i < w.n; i++) {

@@ -27,7 +27,7 @@ static char *notify(run *r, const char *format, int timeout_s, int *warnings)
     CHECK_OK(lc_notifier(&cb[0], .command = command,
                          .events = LC_NOTIFY_RUN_START | LC_NOTIFY_RUN_END | LC_NOTIFY_EPOCH_END | LC_NOTIFY_RUN_FAILED,
                          .timeout_s = timeout_s));
-    CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.context = warnings, .on_message = count_text}, &cb[1]));
+    CHECK_OK(lc_lambda_callback(&cb[1], .context = warnings, .on_message = count_text));
     *warnings = 0;
     r->m.die_after = strstr(format, "fails") ? 3 : -1;
     lc_status s = run_fit(r, cb, 2);
@@ -113,8 +113,8 @@ TEST(a_long_text_is_told)
         snprintf(path, sizeof path, "%s/told", r.dir);
         snprintf(command, sizeof command, commands[k], path);
         CHECK_OK(lc_notifier(&cb[0], .command = command, .events = LC_NOTIFY_RUN_END, .timeout_s = k ? 1 : 30));
-        CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.context = &warnings, .on_message = count_text}, &cb[1]));
-        CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.on_fit_end = log_much}, &cb[2]));
+        CHECK_OK(lc_lambda_callback(&cb[1], .context = &warnings, .on_message = count_text));
+        CHECK_OK(lc_lambda_callback(&cb[2], .on_fit_end = log_much));
         CHECK_OK(run_fit(&r, cb, 3));
         CHECK_EQ(warnings, k);
         char *told = slurp(path, &n);
@@ -195,7 +195,7 @@ TEST(a_web_address_is_told)
         lc_status made = lc_notifier(&cb[0], .url = url);
         if (made == LC_ERR_UNSUPPORTED) SKIP("there is no libcurl");
         CHECK_OK(made);
-        CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.context = &warnings, .on_message = count_text}, &cb[1]));
+        CHECK_OK(lc_lambda_callback(&cb[1], .context = &warnings, .on_message = count_text));
         run_init(&r);
         CHECK_OK(run_fit(&r, cb, 2));
         run_release(&r);

@@ -58,7 +58,7 @@ TEST(bars_are_drawn_over_one_another)
     FILE *f = fopen(path, "w");
     CHECK(f && s);
     CHECK_OK(lc_rich_progress_bar(&cb[0], .fd = fileno(f), .refresh_rate = 1e9, .style = LC_PROGRESS_BAR));
-    CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.on_train_epoch_end = say_something}, &cb[1]));
+    CHECK_OK(lc_lambda_callback(&cb[1], .on_train_epoch_end = say_something));
     r.o.enable_progress_bar = LC_AUTO;
     CHECK_OK(run_fit(&r, cb, 2));
     fclose(f);
@@ -135,7 +135,7 @@ static void check_frames(int columns, char *last, size_t size)
     FILE *f = fopen(path, "w");
     CHECK(f);
     CHECK_OK(lc_progress_bar(&cb[0], .fd = fileno(f), .refresh_rate = 1e9, .style = LC_PROGRESS_BAR));
-    CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.on_train_epoch_start = log_long_names}, &cb[1]));
+    CHECK_OK(lc_lambda_callback(&cb[1], .on_train_epoch_start = log_long_names));
     r.o.enable_progress_bar = LC_AUTO;
     CHECK_OK(run_fit(&r, cb, 2));
     fclose(f);

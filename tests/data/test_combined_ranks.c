@@ -115,7 +115,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.devices = j->devices;
     opt.deterministic = j->deterministic;
     opt.deterministic_chunk = j->chunk;
-    LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.context = j, .on_message = count_warnings}, &callback));
+    LC_TRY(lc_lambda_callback(&callback, .context = j, .on_message = count_warnings));
     opt.callbacks = &callback;
     opt.n_callbacks = 1;
     LC_TRY(small_net_init(&m.base, &net_ops, 3));

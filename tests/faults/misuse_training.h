@@ -249,7 +249,7 @@ S(lc_throughput_monitor_new, (O(ZEROS), P(OUT)))
 S(lc_device_stats_monitor_new, (O(ZEROS), P(OUT)))
 S(lc_prediction_writer_new, (O(ZEROS), P(OUT)))
 S(lc_notifier_new, (O(ZEROS), P(OUT)))
-S(lc_lambda_callback_new, (O(ZEROS), P(OUT)))
+S(lc_lambda_callback_new, (DEFAULTS(lc_lambda), P(OUT)))
 /* ---- tuner.h ---- */
 S(lc_tuner_lr_find_with, (H(TRAINER), C(MODULE), O(ZEROS), P(OUT), DEFAULTS(lc_lr_find)))
 V(lc_lr_find_release, (CO(FOUND)))

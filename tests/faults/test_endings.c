@@ -225,7 +225,7 @@ static void say_nothing(void *context, lc_trainer *t, lc_level level, const char
 static lc_status quiet_trainer(lc_trainer_options *opt, lc_trainer **out)
 {
     lc_callback silence;
-    LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.on_message = say_nothing}, &silence));
+    LC_TRY(lc_lambda_callback(&silence, .on_message = say_nothing));
     opt->callbacks = &silence;
     opt->n_callbacks = 1;
     return lc_trainer_new(opt, out);

@@ -299,7 +299,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.deterministic_chunk = j->chunk;
     opt.sync_batchnorm = j->sync_batchnorm;
     lc_callback callbacks[2];
-    LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.on_message = hush}, &callbacks[0]));
+    LC_TRY(lc_lambda_callback(&callbacks[0], .on_message = hush));
     if (j->spikes) LC_TRY(lc_spike_detection(&callbacks[1], .skip = true, .window = 3, .rtol = 0.02));
     if (j->averages)
         LC_TRY(lc_stochastic_weight_averaging(&callbacks[1], .swa_lrs = ((double[]){0.05}), .n_swa_lrs = 1,

@@ -202,9 +202,8 @@ static int train(lc_trainer_options *opt, const settings *s)
     lc_callback cb;
     world_init(&m, &world_ops_without_val, 4, 0);
     m.lr = 0.01;
-    LC_MAIN_TRY(lc_lambda_callback_new(
-        &(lc_lambda_args){.context = slow ? (void *)&ms : &deadly, .on_train_batch_end = slow ? tell_step : maybe_die},
-        &cb));
+    LC_MAIN_TRY(lc_lambda_callback(&cb, .context = slow ? (void *)&ms : &deadly,
+                                   .on_train_batch_end = slow ? tell_step : maybe_die));
     opt->callbacks = &cb;
     opt->n_callbacks = 1;
     opt->max_epochs = slow ? 100000 : 4;

@@ -459,6 +459,7 @@ lc_status callbacks(lc_callback *cb, const double *rates, const lc_type *types, 
     CALLBACK(lc_device_stats_monitor, .n_filter_keys = 0, .filter_keys = NULL)
     CALLBACK(lc_prediction_writer, .context = NULL, .write_interval = "batch", .path = "a.npy")
     CALLBACK(lc_notifier, .timeout_s = 1, .events = 0, .url = NULL, .command = "true")
+    CALLBACK(lc_lambda_callback, .on_message = NULL, .on_fit_end = NULL, .context = NULL)
     CALLBACK(lc_learning_rate_finder, .spacing = "lr", .attr_name = "lr", .update_attr = false, .mode = "linear",
              .early_stop_threshold = 2, .num_training = 9, .max_lr = 1, .min_lr = 0.1)
     CALLBACK(lc_batch_size_finder, .method = "fit", .max_bytes = 0, .max_val = 9, .margin = 0, .batch_arg_name = "b",

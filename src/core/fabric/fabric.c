@@ -19,7 +19,7 @@
 static void free_loggers(const lc_logger *loggers, int n)
 {
     for (int i = 0; i < n; i++)
-        if (loggers[i].ops->free) loggers[i].ops->free(loggers[i].self);
+        if (LC__SLOT(loggers[i].ops, free)) loggers[i].ops->free(loggers[i].self);
 }
 
 static lc_status check_options(const lc_fabric_args *o)
@@ -127,7 +127,8 @@ void lc_fabric_free(lc_fabric *f)
     LC__IS_OR_NULL(f, FABRIC, );
     lc_ckpt_writer_free(f->writer);
     for (int i = 0; f->run_dir && i < f->n_loggers; i++)
-        if (f->loggers[i].ops->finish) (void)!f->loggers[i].ops->finish(f->loggers[i].self, "success"); /* documented */
+        if (LC__SLOT(f->loggers[i].ops, finish))
+            (void)!f->loggers[i].ops->finish(f->loggers[i].self, "success"); /* documented */
     free_loggers(f->loggers, f->n_loggers);
     free(f->loggers);
     free(f->root_dir);

@@ -4,6 +4,7 @@
  * A kind is a name that callbacks may share (`kind` in lc_callback_ops; else the callback's name). Before a run, what
  * is added replaces what the trainer made by itself. In configure_callbacks the module's replace whatever was there
  * before, those of its last run included, as in Lightning. */
+#include "base/args.h"
 #include "core/hooks/hooks.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/grow.h"
@@ -102,20 +103,21 @@ static void remove_replaced(lc_trainer *t, const lc__callback *cb)
 lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback)
 {
     lc_status status = LC_OK;
-    if (!callback.ops || callback.ops->size == 0 || !callback.ops->name)
+    LC_TRY(lc__ops_check(sizeof *callback.ops, callback.ops, offsetof(lc_callback_ops, name) + sizeof(char *),
+                         "a callback", "LC_CALLBACK_OPS_INIT(\"name\")"));
+    if (!callback.ops->name)
         return lc_fail(LC_ERR_ARGUMENT, "a callback needs ops that start with LC_CALLBACK_OPS_INIT(\"name\")");
     if (!lc__has_mark(t, LC__MARK_OF(TRAINER))) {
-        if (callback.ops->size > offsetof(lc_callback_ops, free) && callback.ops->free)
-            callback.ops->free(callback.self);
+        if (LC__SLOT(callback.ops, free)) callback.ops->free(callback.self);
         return lc__not_a(t, LC__MARK_OF(TRAINER), __func__);
     }
     lc__callback *cb = calloc(1, sizeof *cb);
     if (!cb) {
         status = lc_fail(LC_ERR_MEMORY, "out of memory: a callback");
-        if (callback.ops->free) callback.ops->free(callback.self);
+        if (LC__SLOT(callback.ops, free)) callback.ops->free(callback.self);
         return status;
     }
-    memcpy(&cb->ops, callback.ops, callback.ops->size < sizeof cb->ops ? callback.ops->size : sizeof cb->ops);
+    memcpy(&cb->ops, callback.ops, callback.ops->size);
     cb->self = callback.self;
     cb->is_default = t->making_defaults;
     cb->configured = t->configuring;

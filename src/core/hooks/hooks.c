@@ -160,7 +160,7 @@ void lc__module_ops_fill(lc_trainer *t, const lc_module_ops *ops)
 {
     lc_module_ops *mo = &t->mo;
     memset(mo, 0, sizeof *mo);
-    memcpy(mo, ops, ops->size < sizeof *mo ? ops->size : sizeof *mo);
+    memcpy(mo, ops, ops->size); /* run.c has checked it */
     t->has_late_hooks =
         mo->on_after_backward || mo->on_before_optimizer_step || mo->optimizer_step || mo->configure_gradient_clipping;
     if (!mo->on_validation_model_eval) mo->on_validation_model_eval = eval_mode;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Profilers in a run: which spans each receives, and where the reports go. */
+#include "base/args.h"
 #include "core/hooks/profiling.h"
 #include "base/grow.h"
 #include "engine/run/run.h"
@@ -25,11 +26,12 @@ struct lc__profiling {
 
 static lc_status add(lc__profiling *p, lc_profiler one)
 {
-    if (!one.ops || one.ops->size < sizeof *one.ops || !one.ops->name || !one.ops->span || !one.ops->report)
-        return lc_fail(LC_ERR_ARGUMENT, "a profiler needs ops that start with LC_PROFILER_OPS_INIT(\"name\"), and have "
-                                        "span and report; if it was built for another version of lightc, recompile it");
+    LC_TRY(lc__ops_check(sizeof *one.ops, one.ops, offsetof(lc_profiler_ops, free), "a profiler",
+                         "LC_PROFILER_OPS_INIT(\"name\")"));
+    if (!one.ops->name || !one.ops->span || !one.ops->report)
+        return lc_fail(LC_ERR_ARGUMENT, "a profiler needs ops with a name, span and report");
     if (p->n == MAX_PROFILERS) {
-        if (one.ops->free) one.ops->free(one.self);
+        if (LC__SLOT(one.ops, free)) one.ops->free(one.self);
         return lc_fail(LC_ERR_CONFIG, "profiler: at most %d", MAX_PROFILERS);
     }
     p->list[p->n++] = one;
@@ -68,7 +70,7 @@ void lc__profiling_free(lc_trainer *t)
     lc__profiling *p = t->profiling;
     if (!p) return;
     for (int i = 0; i < p->n; i++)
-        if (p->list[i].ops->free) p->list[i].ops->free(p->list[i].self);
+        if (LC__SLOT(p->list[i].ops, free)) p->list[i].ops->free(p->list[i].self);
     for (int i = 0; i < p->n_callbacks; i++) free(p->callbacks[i]);
     free(p->callbacks);
     free(p);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Datamodules in a run, and the hooks of the data that a datamodule and a module share. */
+#include "base/args.h"
 #include "core/input/input.h"
 #include "core/hooks/hooks.h"
 #include "core/hooks/trainer_internal.h"
@@ -13,9 +14,10 @@ lc_status lc__datamodule_attach(lc_trainer *t, const lc_datamodule *d)
     lc__datamodule *own = &t->datamodule;
     memset(own, 0, sizeof *own);
     if (d) {
-        if (!d->ops || !d->ops->size || !d->ops->name)
+        LC_TRY(lc__ops_take(&own->ops, sizeof own->ops, d->ops, offsetof(lc_datamodule_ops, name) + sizeof(char *),
+                            "a datamodule", "LC_DATAMODULE_OPS_INIT(\"name\")"));
+        if (!own->ops.name)
             return lc_fail(LC_ERR_ARGUMENT, "a datamodule needs ops that start with LC_DATAMODULE_OPS_INIT(\"name\")");
-        memcpy(&own->ops, d->ops, d->ops->size < sizeof own->ops ? d->ops->size : sizeof own->ops);
         own->given = *d;
         if (t->args->train_dataloader || t->args->val_dataloader || t->args->n_dataloaders)
             return lc_fail(LC_ERR_CONFIG, "%s was given both a datamodule (%s) and loaders; pass one of the two",
@@ -195,6 +197,6 @@ lc_status lc_datamodule_from_datasets(const lc_datasets *datasets, lc_datamodule
 void lc_datamodule_release(lc_datamodule *d)
 {
     if (!d) return;
-    if (d->ops && d->ops->size > offsetof(lc_datamodule_ops, free) && d->ops->free) d->ops->free(d->self);
+    if (d->ops && LC__SLOT(d->ops, free)) d->ops->free(d->self);
     *d = (lc_datamodule){0};
 }

@@ -3,6 +3,7 @@
  *
  * A tensor is read once, here, on the training thread; what is made of it goes to every logger that keeps such things.
  * The memory for it is kept from one call to the next. */
+#include "base/args.h"
 #include "core/logging/logging.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/handle.h"
@@ -80,7 +81,7 @@ static int64_t step_or_now(const lc_trainer *t, int64_t step)
         bool kept_ = false;                                                                                            \
         for (int i_ = 0; i_ < (t)->logging->n_loggers; i_++) {                                                         \
             const lc_logger *l_ = &(t)->logging->loggers[i_];                                                          \
-            if (!l_->ops->slot) continue;                                                                              \
+            if (!LC__SLOT(l_->ops, slot)) continue;                                                                    \
             kept_ = true;                                                                                              \
             if (l_->ops->slot(l_->self, __VA_ARGS__) < 0) lc__logger_failed((t), i_, "write " what);                   \
         }                                                                                                              \

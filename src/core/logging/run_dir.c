@@ -3,6 +3,7 @@
  *
  * N is the first number that mkdir gives to this run alone, so that runs which start at once never share a folder. A
  * logger that fails is told of once, and the training goes on. */
+#include "base/args.h"
 #include "core/logging/logging.h"
 #include "core/options/hyperparameters.h"
 #include "comm/agree.h"
@@ -65,13 +66,14 @@ lc_status lc__loggers_take(const lc_logger *given, int n, lc_logger *list, int *
     lc_status status = LC_OK;
     for (int i = 0; i < n; i++) {
         const lc_logger_ops *o = given[i].ops;
-        if (o && o->size >= sizeof *o && o->name && o->start && o->log_row)
+        lc_status s =
+            lc__ops_check(sizeof *o, o, offsetof(lc_logger_ops, log_hyperparameters), "a logger", "LC_LOGGER_OPS_INIT");
+        if (s >= 0 && (!o->name || !o->start || !o->log_row))
+            s = lc_fail(LC_ERR_ARGUMENT, "a logger needs ops with a name, start and log_row");
+        if (s >= 0)
             list[(*n_list)++] = given[i];
         else
-            status =
-                lc_fail(LC_ERR_ARGUMENT,
-                        "a logger needs ops that start with LC_LOGGER_OPS_INIT, and have a name, start and log_row; "
-                        "if it was built for another version of lightc, recompile it");
+            status = s;
     }
     return status;
 }
@@ -118,7 +120,7 @@ void lc__logger_failed(lc_trainer *t, int i, const char *what)
 void lc__loggers_status(lc_trainer *t, const char *status)
 {
     for (int i = 0; t->logging->loggers_started && i < t->logging->n_loggers; i++)
-        if (t->logging->loggers[i].ops->log_status &&
+        if (LC__SLOT(t->logging->loggers[i].ops, log_status) &&
             t->logging->loggers[i].ops->log_status(t->logging->loggers[i].self, status) < 0)
             lc__logger_failed(t, i, "record the status of the run");
 }
@@ -126,7 +128,7 @@ void lc__loggers_status(lc_trainer *t, const char *status)
 static void log_message(lc_trainer *t, lc_level level, const char *text)
 {
     for (int i = 0; i < t->logging->n_loggers; i++)
-        if (t->logging->loggers[i].ops->log_message &&
+        if (LC__SLOT(t->logging->loggers[i].ops, log_message) &&
             t->logging->loggers[i].ops->log_message(t->logging->loggers[i].self, level, text) < 0)
             lc__logger_failed(t, i, "keep up"); /* a message of its own, once */
 }
@@ -202,7 +204,8 @@ void lc__loggers_flush(lc_trainer *t)
 {
     if (!t->logging->loggers_started) return;
     for (int i = 0; i < t->logging->n_loggers; i++)
-        if (t->logging->loggers[i].ops->flush && t->logging->loggers[i].ops->flush(t->logging->loggers[i].self) < 0)
+        if (LC__SLOT(t->logging->loggers[i].ops, flush) &&
+            t->logging->loggers[i].ops->flush(t->logging->loggers[i].self) < 0)
             lc__logger_failed(t, i, "flush");
 }
 
@@ -216,9 +219,9 @@ void lc__loggers_finish(lc_trainer *t, const char *status)
         memmove(t->logging->logger_failed, t->logging->logger_failed + 1,
                 (size_t)t->logging->n_loggers * sizeof *t->logging->logger_failed);
         /* What is lost is said now, whatever was said while there was hope. */
-        if (t->logging->loggers_started && l.ops->finish && l.ops->finish(l.self, status) < 0)
+        if (t->logging->loggers_started && LC__SLOT(l.ops, finish) && l.ops->finish(l.self, status) < 0)
             lc_trainer_message(t, LC_WARNING, "logger %s could not finish: %s", l.ops->name, lc_error_message());
-        if (l.ops->free) l.ops->free(l.self);
+        if (LC__SLOT(l.ops, free)) l.ops->free(l.self);
     }
     free(t->logging->loggers);
     free(t->logging->logger_failed);
@@ -232,7 +235,7 @@ void lc__note_checkpoint(lc_trainer *t, const char *path, int64_t step, double s
     if (!t->logging->loggers_started) return;
     for (int i = 0; i < t->logging->n_loggers; i++) {
         const lc_logger *l = &t->logging->loggers[i];
-        if (l->ops->log_checkpoint && l->ops->log_checkpoint(l->self, path, step, score, has_score) < 0)
+        if (LC__SLOT(l->ops, log_checkpoint) && l->ops->log_checkpoint(l->self, path, step, score, has_score) < 0)
             lc__logger_failed(t, i, "note a checkpoint");
     }
 }
@@ -241,7 +244,7 @@ void lc__note_removed_checkpoint(lc_trainer *t, const char *path)
 {
     for (int i = 0; t->logging->loggers_started && i < t->logging->n_loggers; i++) {
         const lc_logger *l = &t->logging->loggers[i];
-        if (l->ops->log_checkpoint_removed && l->ops->log_checkpoint_removed(l->self, path) < 0)
+        if (LC__SLOT(l->ops, log_checkpoint_removed) && l->ops->log_checkpoint_removed(l->self, path) < 0)
             lc__logger_failed(t, i, "record a removed checkpoint");
     }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hyperparameters with their module and in checkpoints; modules made from a class (hyperparameters.h), and the file
  * that keeps all options of a run. */
+#include "base/args.h"
 #include "core/options/hyperparameters.h"
 #include "base/handle.h"
 
@@ -108,7 +109,7 @@ static lc_status make(const lc_module_class *c, const void *values, uint64_t see
     return LC_OK;
 done:
     if (began) {
-        if (c->release) c->release(m);
+        if (LC__SLOT(c, release)) c->release(m);
         lc_module_release(m);
     }
     free(copy);
@@ -118,7 +119,9 @@ done:
 
 lc_status lc__module_class_check(const lc_module_class *c)
 {
-    if (c && c->size == sizeof *c && c->name && c->init && c->module_size >= sizeof(lc_module)) return LC_OK;
+    LC_TRY(lc__ops_check(sizeof *c, c, offsetof(lc_module_class, release), "a module class",
+                         "LC_MODULE_CLASS_INIT(\"name\")"));
+    if (c->name && c->init && c->module_size >= sizeof(lc_module)) return LC_OK;
     return lc_fail(LC_ERR_ARGUMENT, "a module class must start with LC_MODULE_CLASS_INIT(name), and have an init and "
                                     "the size of a struct that begins with an lc_module");
 }
@@ -140,7 +143,7 @@ void lc_module_free(lc_module *m)
         return;
     }
     struct lc__hyperparameters h = *m->hyperparameters;
-    if (h.c->release) h.c->release(m);
+    if (LC__SLOT(h.c, release)) h.c->release(m);
     lc_module_release(m);
     lc_options_free(h.storage);
     free(h.values);

@@ -315,11 +315,10 @@ static lc_status read_one(load *l, int64_t k)
 }
 
 /* lc_module_load_weights, of a file that is open. */
-static lc_status load_weights(lc_module *m, lc_safetensors *f, lc_load_result *result, const lc_load_args *args)
+static lc_status load_weights(lc_module *m, lc_safetensors *f, lc_load_result *result, const lc_load_args *how)
 {
     if (result && !result->size) return lc_fail(LC_ERR_ARGUMENT, "begin with lc_load_result r = LC_LOAD_RESULT_INIT");
-    LC__TAKE_IF_GIVEN(a, lc_load, lc_load_args, args);
-    load l = {.m = m, .f = f, .o = a, .r = LC_LOAD_RESULT_INIT};
+    load l = {.m = m, .f = f, .o = *how, .r = LC_LOAD_RESULT_INIT};
     lc_status s = LC_OK;
     LC_TRY_GOTO(s, done, match(&l));
     LC_TRY_GOTO(s, done, describe(&l));
@@ -346,6 +345,7 @@ done:
 
 lc_status lc_module_load_weights_with(lc_module *m, const char *path, lc_load_result *result, const lc_load_args *args)
 {
+    LC__TAKE_IF_GIVEN(how, lc_load, lc_load_args, args);
     lc_checkpoint *c = NULL;
     lc_safetensors *f = NULL;
     struct stat st;
@@ -354,13 +354,13 @@ lc_status lc_module_load_weights_with(lc_module *m, const char *path, lc_load_re
     LC__IS(m, MODULE, LC_ERR_ARGUMENT);
     if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
         LC_TRY(lc_safetensors_open(path, &f));
-        s = load_weights(m, f, result, args);
+        s = load_weights(m, f, result, &how);
         lc_safetensors_close(f);
         return s;
     }
     LC_TRY(lc_checkpoint_open(path, &c));
     f = lc_checkpoint_part(c, LC_CKPT_MODEL);
-    s = f ? load_weights(m, f, result, args)
+    s = f ? load_weights(m, f, result, &how)
           : lc_fail(LC_ERR_FORMAT, "the checkpoint %s contains no model", lc_checkpoint_path(c));
     lc_checkpoint_close(c);
     return s;

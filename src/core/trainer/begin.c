@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Everything before the loops: the module is checked and set up, what the run goes on from is opened, and the
  * optimizers of a fit are made. */
+#include "base/args.h"
 #include "core/trainer/run.h"
 #include "core/trainer/memory_limit.h"
 #include "base/handle.h"
@@ -32,9 +33,9 @@ static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
 {
     const lc_module_ops *ops = m->ops;
     if (!ops) return lc_fail(LC_ERR_CONFIG, "the module has no operations; call lc_module_init(&m.base, &ops, seed)");
-    if (!ops->size)
-        return lc_fail(LC_ERR_CONFIG, "the operations of the module have no size: start them with "
-                                      "LC_MODULE_OPS_INIT(\"name\")");
+    if (lc__ops_check(sizeof *ops, ops, offsetof(lc_module_ops, name) + sizeof(char *), "the module",
+                      "LC_MODULE_OPS_INIT(\"name\")") < 0)
+        return lc_fail(LC_ERR_CONFIG, "%s", lc_error_message());
     lc_status s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", ops->name ? ops->name : "the module");
     lc__module_ops_fill(t, ops);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making and freeing a trainer. */
+#include "base/args.h"
 #include "core/trainer/memory_limit.h"
 #include "core/hooks/hooks.h"
 #include "builtin.h"
@@ -203,16 +204,17 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     static const lc_trainer_options defaults = LC_TRAINER_OPTIONS_INIT;
     lc_status status = LC_OK;
     if (out) *out = NULL;
-    if (opt && (opt->size == 0 || opt->size > sizeof *opt))
-        return lc_fail(LC_ERR_ARGUMENT, "initialize the options with lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT");
+    if (opt)
+        LC_TRY(lc__ops_check(sizeof *opt, opt, offsetof(lc_trainer_options, max_epochs), "a trainer",
+                             "LC_TRAINER_OPTIONS_INIT"));
     lc_trainer *t = allocate();
     if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory: a trainer");
     t->mark = LC__MARK_OF(TRAINER);
     t->opt = defaults;
     if (opt) {
         memcpy(&t->opt, opt, opt->size);
-        t->storage = opt->storage;
-        opt->storage = NULL;
+        t->storage = LC__SLOT(opt, storage);
+        if (t->storage) opt->storage = NULL;
     }
     t->hooks_dirty = true;
     lc__logging_init(t);

@@ -20,7 +20,7 @@ TEST(an_error_without_a_message_names_the_hook)
     lc_callback cb;
     char dir[256];
     CHECK(world_dir(dir, sizeof dir));
-    CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.on_train_batch_end = wordless}, &cb));
+    CHECK_OK(lc_lambda_callback(&cb, .on_train_batch_end = wordless));
     world_init(&w, &world_ops_without_val, 4, 0);
     lc_trainer_options o = world_options(dir);
     o.callbacks = &cb, o.n_callbacks = 1;
@@ -58,7 +58,7 @@ TEST(an_error_with_an_empty_message_names_the_hook)
         lc_callback cb;
         char dir[256];
         CHECK(world_dir(dir, sizeof dir));
-        CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.on_train_batch_end = taciturn}, &cb));
+        CHECK_OK(lc_lambda_callback(&cb, .on_train_batch_end = taciturn));
         lc_module_ops ops = world_ops_without_val;
         if (in_step) ops.training_step = taciturn_step;
         world_init(&w, &ops, 4, 0);

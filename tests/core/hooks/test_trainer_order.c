@@ -251,8 +251,7 @@ TEST(sigterm_stops_after_the_step_with_a_checkpoint)
     int at = 2;
     begin(&s, 6, 1);
     s.m.lr = 0.01;
-    lc_lambda_args args = {.context = &at, .on_train_batch_end = send_signal};
-    CHECK_OK(lc_lambda_callback_new(&args, &s.cb[s.o.n_callbacks++]));
+    CHECK_OK(lc_lambda_callback(&s.cb[s.o.n_callbacks++], .context = &at, .on_train_batch_end = send_signal));
     s.o.max_epochs = 2;
     CHECK_STATUS(fit(&s), LC_ERR_INTERRUPTED);
     CHECK_CONTAINS(lc_error_message(), "SIGTERM after step 3");
@@ -264,7 +263,7 @@ TEST(sigterm_stops_after_the_step_with_a_checkpoint)
 
     /* and on from there */
     at = -1;
-    CHECK_OK(lc_lambda_callback_new(&args, &s.cb[0]));
+    CHECK_OK(lc_lambda_callback(&s.cb[0], .context = &at, .on_train_batch_end = send_signal));
     s.o.n_loggers = 0;
     s.o.ckpt_path = "last";
     lc_trainer_options o = s.o;
@@ -282,8 +281,7 @@ TEST(each_run_is_told_to_end_for_itself)
     for (int k = 0; k < 2; k++) {
         begin(&s[k], 6, 0);
         s[k].m.lr = 0.01;
-        lc_lambda_args args = {.context = &at, .on_train_batch_end = send_signal};
-        CHECK_OK(lc_lambda_callback_new(&args, &s[k].cb[s[k].o.n_callbacks++]));
+        CHECK_OK(lc_lambda_callback(&s[k].cb[s[k].o.n_callbacks++], .context = &at, .on_train_batch_end = send_signal));
         CHECK_STATUS(fit(&s[k]), LC_ERR_INTERRUPTED);
         CHECK_EQ(lc_trainer_global_step(s[k].t), 2);
     }
@@ -415,8 +413,7 @@ TEST(a_signal_that_another_thread_gets)
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, idle, &stop) == 0);
     begin(&s, 6, 1);
-    lc_lambda_args args = {.context = &at, .on_train_batch_end = send_signal};
-    CHECK_OK(lc_lambda_callback_new(&args, &s.cb[s.o.n_callbacks++]));
+    CHECK_OK(lc_lambda_callback(&s.cb[s.o.n_callbacks++], .context = &at, .on_train_batch_end = send_signal));
     s.o.enable_checkpointing = LC_OFF;
     CHECK_STATUS(fit(&s), LC_ERR_INTERRUPTED);
     CHECK_CONTAINS(lc_error_message(), "SIGTERM after step 2; nothing was saved");

@@ -63,7 +63,7 @@ static lc_status train(lc_comm *comm, void *ctx)
     lc_trainer *t;
     lc_callback cb;
     lc_trainer_options o = quiet_options(comm);
-    LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.context = &l, .on_message = hear}, &cb));
+    LC_TRY(lc_lambda_callback(&cb, .context = &l, .on_message = hear));
     o.strategy = comm ? "ddp" : NULL;
     o.max_epochs = 2;
     o.max_steps = j->max_steps;

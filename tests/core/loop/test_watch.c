@@ -94,7 +94,7 @@ static lc_status fit(lc_comm *comm, const training *what, heard *h)
     *h = (heard){.n = 0};
     lc_module_init(&m.base, what->ops ? what->ops : &automatic, 1);
     lc_linear_init(&m.l, &m, "l", FEATURES, CLASSES);
-    LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.on_message = on_message, .context = h}, &listens));
+    LC_TRY(lc_lambda_callback(&listens, .on_message = on_message, .context = h));
     o.callbacks = &listens;
     o.n_callbacks = 1;
     o.max_epochs = what->epochs ? what->epochs : 3;

@@ -88,7 +88,7 @@ static lc_status add_callbacks(job *j, lc_trainer *t)
                                   .save_weights_only = j->callback == SAVES_WEIGHTS, .every_n_epochs = EPOCHS + 1);
     LC_TRY(s);
     LC_TRY(lc_trainer_add_callback(t, saves));
-    LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.context = j, .on_message = hear}, &hears));
+    LC_TRY(lc_lambda_callback(&hears, .context = j, .on_message = hear));
     return lc_trainer_add_callback(t, hears);
 }
 

@@ -161,7 +161,7 @@ static lc_status fit(lc_comm *comm, void *ctx)
     opt.default_root_dir = j->root;
     opt.strategy = "ddp";
     if (rank == 0) {
-        LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.context = j, .on_message = note}, &cb));
+        LC_TRY(lc_lambda_callback(&cb, .context = j, .on_message = note));
         opt.callbacks = &cb;
         opt.n_callbacks = 1;
     }

@@ -64,7 +64,7 @@ static int train(const char *dir, int64_t epochs, bool signals)
     if (a_thread && pthread_create(&thread, NULL, idle, NULL)) return 41;
     world_init(&m, &world_ops_without_val, 4, 0);
     m.lr = 0.01;
-    lc_lambda_args args = {.on_train_batch_end = slow_batch};
+    lc_lambda_args args = LC_ARGS(lc_lambda, .on_train_batch_end = slow_batch);
     if (lc_lambda_callback_new(&args, &cb) < 0) return 41;
     lc_trainer_options o = world_options(dir);
     o.callbacks = &cb;

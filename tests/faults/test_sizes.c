@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Structs of programs that were compiled with other headers: every struct of arguments and every vtable begins with its
+ * size. A shorter one has the defaults beyond its end, which nothing reads; a longer one, and one without a size, is an
+ * error that says so. */
+#include "quiet_options.h"
+#include "test.h"
+
+/* ---- structs of arguments ---- */
+
+/* What came of a call: its status and message. */
+typedef struct outcome {
+    lc_status status;
+    char message[1024];
+} outcome;
+
+static outcome outcome_of(lc_status status)
+{
+    outcome o = {.status = status};
+    if (status < 0) snprintf(o.message, sizeof o.message, "%s", lc_error_message());
+    return o;
+}
+
+/* What the calls of the tables use, each made for one of them. */
+static lc_module module;
+static lc_optimizer *opt;
+static lc_trainer *trainer;
+static lc_graph *graph;
+static lc_tensor *x;
+
+static void open_all(void)
+{
+    static float values[] = {1, 3};
+    const int64_t shape[] = {2, 3}, two[] = {1, 2};
+    lc_trainer_options o = quiet_options(NULL);
+    lc_module_init(&module, NULL, 1);
+    lc_module_add_parameter(&module, "weight", LC_F32, LC_ROW_MAJOR, 2, shape, (lc_init){0});
+    opt = lc_sgd(&module, .momentum = 0.5);
+    CHECK_OK(lc_trainer_new(&o, &trainer));
+    CHECK_OK(lc_graph_new(&graph));
+    CHECK_OK(lc_input_new(LC_F32, 2, two, LC_ROW_MAJOR, values, &x));
+}
+
+static void close_all(void)
+{
+    lc_tensor_unref(x);
+    lc_graph_free(graph);
+    lc_trainer_free(trainer);
+    lc_optimizer_free(opt);
+    lc_module_release(&module);
+}
+
+static outcome of_callback(lc_status status, const lc_callback *cb)
+{
+    outcome o = outcome_of(status);
+    if (status >= 0 && cb->ops->free) cb->ops->free(cb->self);
+    return o;
+}
+
+static outcome of_optimizer(lc_optimizer *made)
+{
+    outcome o = outcome_of(made ? LC_OK : LC_ERR_ARGUMENT);
+    lc_optimizer_free(made);
+    return o;
+}
+
+static outcome of_scheduler(lc_scheduler *made)
+{
+    outcome o = outcome_of(made ? LC_OK : LC_ERR_ARGUMENT);
+    lc_scheduler_free(made);
+    return o;
+}
+
+static outcome of_module(void)
+{
+    return outcome_of(lc_module_status(&module));
+}
+
+static outcome of_step(void)
+{
+    outcome o = outcome_of(lc_step_run(graph));
+    (void)!lc_step_end(graph);
+    return o;
+}
+
+/* X(KIND of KIND_args, the call with `a`, which sets `o`) */
+#define CALLBACK(X, name)                                                                                              \
+    X(name, {                                                                                                          \
+        lc_callback cb;                                                                                                \
+        lc_status s = name##_new(a, &cb);                                                                              \
+        o = of_callback(s, &cb);                                                                                       \
+    })
+#define OPTIMIZER(X, name) X(name, o = of_optimizer(name##_with(a)))
+#define SCHEDULE(X, name)  X(name, o = of_scheduler(name##_with(a)))
+#define OPERATOR(X, kind, call)                                                                                        \
+    X(kind, {                                                                                                          \
+        CHECK_OK(lc_step_begin(graph, 0, 0));                                                                          \
+        (void)call;                                                                                                    \
+        o = of_step();                                                                                                 \
+    })
+#define LAYER(X, kind, type, ...)                                                                                      \
+    X(kind, {                                                                                                          \
+        static type layer;                                                                                             \
+        memset(&layer, 0, sizeof layer);                                                                               \
+        kind##_with(&layer, __VA_ARGS__, a);                                                                           \
+        o = of_module();                                                                                               \
+    })
+
+#define ARGUMENTS(X)                                                                                                   \
+    CALLBACK(X, lc_model_checkpoint)                                                                                   \
+    CALLBACK(X, lc_early_stopping)                                                                                     \
+    CALLBACK(X, lc_progress_bar)                                                                                       \
+    CALLBACK(X, lc_rich_progress_bar)                                                                                  \
+    CALLBACK(X, lc_model_summary)                                                                                      \
+    CALLBACK(X, lc_learning_rate_monitor)                                                                              \
+    CALLBACK(X, lc_gradient_accumulation_scheduler)                                                                    \
+    CALLBACK(X, lc_weight_averaging)                                                                                   \
+    CALLBACK(X, lc_ema_weight_averaging)                                                                               \
+    CALLBACK(X, lc_stochastic_weight_averaging)                                                                        \
+    CALLBACK(X, lc_finetuning)                                                                                         \
+    CALLBACK(X, lc_backbone_finetuning)                                                                                \
+    CALLBACK(X, lc_model_pruning)                                                                                      \
+    CALLBACK(X, lc_on_exception_checkpoint)                                                                            \
+    CALLBACK(X, lc_spike_detection)                                                                                    \
+    CALLBACK(X, lc_gradient_norm_monitor)                                                                              \
+    CALLBACK(X, lc_weight_histogram)                                                                                   \
+    CALLBACK(X, lc_throughput_monitor)                                                                                 \
+    CALLBACK(X, lc_device_stats_monitor)                                                                               \
+    CALLBACK(X, lc_prediction_writer)                                                                                  \
+    CALLBACK(X, lc_notifier)                                                                                           \
+    X(lc_lambda, {                                                                                                     \
+        lc_callback cb;                                                                                                \
+        lc_status s = lc_lambda_callback_new(a, &cb);                                                                  \
+        o = of_callback(s, &cb);                                                                                       \
+    })                                                                                                                 \
+    X(lc_lr_find, {                                                                                                    \
+        lc_callback cb;                                                                                                \
+        lc_status s = lc_learning_rate_finder_new(a, &cb);                                                             \
+        o = of_callback(s, &cb);                                                                                       \
+    })                                                                                                                 \
+    X(lc_scale_batch_size, {                                                                                           \
+        lc_callback cb;                                                                                                \
+        lc_status s = lc_batch_size_finder_new(a, &cb);                                                                \
+        o = of_callback(s, &cb);                                                                                       \
+    })                                                                                                                 \
+    X(lc_unfreeze, o = outcome_of(lc_finetuning_unfreeze_with(&module, opt, a)))                                       \
+    X(lc_metric, {                                                                                                     \
+        lc_metric *m = NULL;                                                                                           \
+        o = outcome_of(lc_metric_new_with("Accuracy", &m, a));                                                         \
+        lc_metric_free(m);                                                                                             \
+    })                                                                                                                 \
+    X(lc_graph, {                                                                                                      \
+        lc_graph *g = NULL;                                                                                            \
+        o = outcome_of(lc_graph_new_with(&g, a));                                                                      \
+        lc_graph_free(g);                                                                                              \
+    })                                                                                                                 \
+    X(lc_fabric, {                                                                                                     \
+        lc_fabric *f = NULL;                                                                                           \
+        o = outcome_of(lc_fabric_new_with(&f, a));                                                                     \
+        lc_fabric_free(f);                                                                                             \
+    })                                                                                                                 \
+    X(lc_dataloader, {                                                                                                 \
+        lc_dataloader *l = NULL;                                                                                       \
+        o = outcome_of(lc_dataloader_new_with(&l, a));                                                                 \
+    })                                                                                                                 \
+    X(lc_idx, {                                                                                                        \
+        lc_dataset *d = NULL;                                                                                          \
+        o = outcome_of(lc_idx_dataset_new_with("/nowhere", "/nowhere", &d, a));                                        \
+    })                                                                                                                 \
+    X(lc_mlflow, {                                                                                                     \
+        lc_logger l;                                                                                                   \
+        o = outcome_of(lc_mlflow_logger_new_with(&l, a));                                                              \
+    })                                                                                                                 \
+    X(lc_load, o = outcome_of(lc_module_load_weights_with(&module, "/nowhere.safetensors", NULL, a)))                  \
+    X(lc_launch, o = outcome_of(lc_launch_with(NULL, a)))                                                              \
+    OPTIMIZER(X, lc_sgd)                                                                                               \
+    OPTIMIZER(X, lc_adam)                                                                                              \
+    OPTIMIZER(X, lc_rmsprop)                                                                                           \
+    OPTIMIZER(X, lc_adagrad)                                                                                           \
+    OPTIMIZER(X, lc_adadelta)                                                                                          \
+    OPTIMIZER(X, lc_adamax)                                                                                            \
+    OPTIMIZER(X, lc_nadam)                                                                                             \
+    OPTIMIZER(X, lc_radam)                                                                                             \
+    OPTIMIZER(X, lc_rprop)                                                                                             \
+    OPTIMIZER(X, lc_lbfgs)                                                                                             \
+    OPTIMIZER(X, lc_muon)                                                                                              \
+    SCHEDULE(X, lc_step_lr)                                                                                            \
+    SCHEDULE(X, lc_multi_step_lr)                                                                                      \
+    SCHEDULE(X, lc_exponential_lr)                                                                                     \
+    SCHEDULE(X, lc_constant_lr)                                                                                        \
+    SCHEDULE(X, lc_linear_lr)                                                                                          \
+    SCHEDULE(X, lc_cosine_annealing_lr)                                                                                \
+    SCHEDULE(X, lc_cosine_annealing_warm_restarts)                                                                     \
+    SCHEDULE(X, lc_polynomial_lr)                                                                                      \
+    SCHEDULE(X, lc_one_cycle_lr)                                                                                       \
+    SCHEDULE(X, lc_cyclic_lr)                                                                                          \
+    SCHEDULE(X, lc_reduce_lr_on_plateau)                                                                               \
+    SCHEDULE(X, lc_sequential_lr)                                                                                      \
+    SCHEDULE(X, lc_chained_scheduler)                                                                                  \
+    SCHEDULE(X, lc_swa_lr)                                                                                             \
+    SCHEDULE(X, lc_lambda_lr)                                                                                          \
+    OPERATOR(X, lc_reduce, lc_sum_at(a, LC_HERE))                                                                      \
+    OPERATOR(X, lc_arg, lc_argmax_at(a, LC_HERE))                                                                      \
+    OPERATOR(X, lc_clamp, lc_clamp_at(a, LC_HERE))                                                                     \
+    OPERATOR(X, lc_gelu, lc_gelu_at(a, LC_HERE))                                                                       \
+    OPERATOR(X, lc_leaky_relu, lc_leaky_relu_at(a, LC_HERE))                                                           \
+    OPERATOR(X, lc_topk, lc_topk_at(x, NULL, 1, a, LC_HERE))                                                           \
+    OPERATOR(X, lc_loss, lc_mse_loss_at(x, a, LC_HERE))                                                                \
+    OPERATOR(X, lc_cosine, lc_cosine_similarity_at(x, x, a, LC_HERE))                                                  \
+    OPERATOR(X, lc_conv, lc_conv2d_at(x, x, a, LC_HERE))                                                               \
+    OPERATOR(X, lc_pool, lc_max_pool2d_at(x, a, LC_HERE))                                                              \
+    OPERATOR(X, lc_interpolate, lc_interpolate_at(x, a, LC_HERE))                                                      \
+    OPERATOR(X, lc_batch_norm, lc_batch_norm_at(x, NULL, a, LC_HERE))                                                  \
+    OPERATOR(X, lc_norm, lc_layer_norm_at(x, NULL, a, LC_HERE))                                                        \
+    OPERATOR(X, lc_rms_norm, lc_rms_norm_at(x, a, LC_HERE))                                                            \
+    OPERATOR(X, lc_embedding, lc_embedding_at(x, a, LC_HERE))                                                          \
+    OPERATOR(X, lc_cross_entropy, lc_cross_entropy_at(x, a, LC_HERE))                                                  \
+    OPERATOR(X, lc_sdpa, lc_sdpa_at(x, x, a, LC_HERE))                                                                 \
+    OPERATOR(X, lc_rnn, lc_lstm_at(x, x, a, LC_HERE))                                                                  \
+    LAYER(X, lc_linear_init, lc_linear, &module, "l", 2)                                                               \
+    LAYER(X, lc_conv_init, lc_conv, 2, false, &module, "l", 1, 1)                                                      \
+    LAYER(X, lc_batch_norm_init, lc_batch_norm_layer, 2, &module, "l")                                                 \
+    LAYER(X, lc_embedding_init, lc_embedding, &module, "l", 2)                                                         \
+    LAYER(X, lc_pool_init, lc_pool, LC_POOL_MAX, &module, "l")                                                         \
+    LAYER(X, lc_activation_init, lc_activation, &module, "l")                                                          \
+    LAYER(X, lc_multihead_attention_init, lc_multihead_attention, &module, "l", 4)                                     \
+    LAYER(X, lc_rnn_init, lc_rnn, false, &module, "l", 2)
+
+#define CALL_WITH(kind, ...)                                                                                           \
+    static outcome call_##kind(const kind##_args *a)                                                                   \
+    {                                                                                                                  \
+        outcome o;                                                                                                     \
+        lc_fail(LC_OK, "none");                                                                                        \
+        open_all();                                                                                                    \
+        __VA_ARGS__;                                                                                                   \
+        close_all();                                                                                                   \
+        return o;                                                                                                      \
+    }
+ARGUMENTS(CALL_WITH)
+
+/* Memory of `size` bytes and more, which holds the first `size` bytes of a struct, then what nobody may read. */
+static void *begun(const void *full, size_t size)
+{
+    char *p = malloc(size + 4096);
+    CHECK(p != NULL);
+    memset(p, 0xff, size + 4096);
+    memcpy(p, full, size);
+    *(size_t *)(void *)p = size;
+    return p;
+}
+
+#define CHECK_ARGUMENTS(kind, ...)                                                                                     \
+    {                                                                                                                  \
+        kind##_args full = kind##_defaults(), none;                                                                    \
+        kind##_args *least = begun(&full, sizeof(size_t));                                                             \
+        outcome want = call_##kind(&full), got = call_##kind(least);                                                   \
+        if (got.status != want.status || strcmp(got.message, want.message) != 0)                                       \
+            TEST_FAIL("%s: \"%s\", and with the defaults \"%s\"", #kind, got.message, want.message);                   \
+        free(least);                                                                                                   \
+        full.size = sizeof full + 8;                                                                                   \
+        got = call_##kind(&full);                                                                                      \
+        if (got.status >= 0 || !strstr(got.message, "newer")) TEST_FAIL("%s, larger: \"%s\"", #kind, got.message);     \
+        memset(&none, 0, sizeof none);                                                                                 \
+        got = call_##kind(&none);                                                                                      \
+        if (got.status >= 0 || !strstr(got.message, "_defaults()"))                                                    \
+            TEST_FAIL("%s, without a size: \"%s\"", #kind, got.message);                                               \
+    }
+
+TEST(arguments)
+{
+    ARGUMENTS(CHECK_ARGUMENTS)
+}
+
+/* ---- vtables: the slots that a shorter one does not have are not called, whatever lies there ---- */
+
+static lc_status ok(void)
+{
+    return LC_OK;
+}
+
+/* Slots of any type; none of them is called. */
+#define ANY(type) ((type)(void (*)(void))ok)
+
+static int64_t two_samples(void *self)
+{
+    (void)self;
+    return 2;
+}
+static lc_status one_number(void *self, lc_sample_spec *spec)
+{
+    (void)self;
+    *spec = (lc_sample_spec){.n = 1, .fields = {{.name = "x", .dtype = LC_F32}}};
+    return LC_OK;
+}
+static lc_status zero(void *self, int64_t index, uint64_t key, void *const *out, void *scratch)
+{
+    (void)self, (void)index, (void)key, (void)scratch;
+    memset(out[0], 0, sizeof(float));
+    return LC_OK;
+}
+static int64_t epoch_of_two(void *self, int64_t epoch)
+{
+    (void)self, (void)epoch;
+    return 2;
+}
+static lc_status in_order(void *self, int64_t epoch, int64_t n, int64_t *indices)
+{
+    (void)self, (void)epoch;
+    for (int64_t i = 0; i < n; i++) indices[i] = i;
+    return LC_OK;
+}
+static lc_status same_field(void *self, const lc_field *in, lc_field *out)
+{
+    (void)self;
+    *out = *in;
+    return LC_OK;
+}
+static lc_status copied(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst, uint64_t key,
+                        void *scratch)
+{
+    (void)self, (void)in, (void)out, (void)key, (void)scratch;
+    memcpy(dst, src, sizeof(float));
+    return LC_OK;
+}
+static lc_status no_begin(void *self, int64_t epoch, int64_t start)
+{
+    (void)self, (void)epoch, (void)start;
+    return LC_OK;
+}
+static lc_status no_batch(void *self, lc_batch **out)
+{
+    (void)self;
+    *out = NULL;
+    return LC_OK;
+}
+static lc_status no_run(void *self, const lc_run_info *run)
+{
+    (void)self, (void)run;
+    return LC_OK;
+}
+static lc_status no_row(void *self, const lc_log_row *row)
+{
+    (void)self, (void)row;
+    return LC_OK;
+}
+static void no_span(void *self, const lc_span *span)
+{
+    (void)self, (void)span;
+}
+static lc_status no_report(void *self, const char *stage, double seconds, FILE *out)
+{
+    (void)self, (void)stage, (void)seconds, (void)out;
+    return LC_OK;
+}
+static void nothing_freed(void *self)
+{
+    (void)self;
+}
+static lc_status validated(lc_module *self, const lc_batch *batch, int64_t i, int loader)
+{
+    (void)self, (void)batch, (void)i, (void)loader;
+    return LC_OK;
+}
+
+static lc_dataset *two_numbers(void)
+{
+    static const lc_dataset_ops ops = {LC_DATASET_OPS_INIT, .name = "two", .length = two_samples,
+                                       .describe = one_number, .get = zero};
+    lc_dataset *d;
+    CHECK_OK(lc_dataset_new(&ops, NULL, &d));
+    return d;
+}
+
+/* An epoch of the loader. */
+static lc_status drain(lc_dataloader *l)
+{
+    lc_batch *batch;
+    LC_TRY(lc_dataloader_begin(l, 0, 0));
+    do LC_TRY(lc_dataloader_next(l, &batch));
+    while (batch);
+    lc_dataloader_end(l);
+    return LC_OK;
+}
+
+/* What is done with each kind, from its making to its end. */
+static lc_status use_dataset(const lc_dataset_ops *ops)
+{
+    lc_dataset *d;
+    float value;
+    LC_TRY(lc_dataset_new(ops, NULL, &d));
+    lc_status s = lc_dataset_get_many(d, 1, (const int64_t[]){1}, (const uint64_t[]){0}, (void *[]){&value}, NULL);
+    lc_dataset_unref(d);
+    return s;
+}
+
+static lc_status use_sampler(const lc_sampler_ops *ops)
+{
+    lc_sampler sampler = {ops, NULL};
+    lc_dataset *d = two_numbers();
+    lc_dataloader *l = NULL;
+    lc_status s = lc_dataloader_new(&l, .dataset = d, .sampler = &sampler);
+    if (s >= 0) s = drain(l);
+    lc_dataloader_free(l);
+    lc_dataset_unref(d);
+    return s;
+}
+
+static lc_status use_transform(const lc_transform_ops *ops)
+{
+    lc_dataset *d = two_numbers(), *changed = NULL;
+    float value;
+    lc_status s = lc_dataset_transform(d, 0, (lc_transform){ops, NULL}, &changed);
+    if (s >= 0) s = lc_dataset_read(changed, 0, 0, (void *[]){&value});
+    lc_dataset_unref(changed);
+    lc_dataset_unref(d);
+    return s;
+}
+
+static lc_status use_dataloader(const lc_dataloader_ops *ops)
+{
+    lc_dataloader *l;
+    LC_TRY(lc_dataloader_from_ops(ops, NULL, &l));
+    lc_status s = drain(l);
+    if (lc_dataloader_length(l, 0) != -1) s = lc_fail(LC_ERR_INTERNAL, "a length that nobody gave");
+    lc_dataloader_free(l);
+    return s;
+}
+
+static lc_status use_metric(const lc_metric_ops *ops)
+{
+    lc_metric *m;
+    LC_TRY(lc_metric_from_ops(ops, NULL, &m));
+    lc_status s = lc_metric_is_additive(m) ? lc_fail(LC_ERR_INTERNAL, "additive by itself") : LC_OK;
+    lc_metric_free(m);
+    return s;
+}
+
+/* A trainer with one of what it takes over, and a run of one batch. */
+static lc_status run_with(lc_trainer_options *o, const lc_callback *cb)
+{
+    lc_trainer *t = NULL;
+    lc_status s = lc_trainer_new(o, &t);
+    if (s >= 0 && cb) s = lc_trainer_add_callback(t, *cb);
+    lc_trainer_free(t);
+    return s;
+}
+
+static lc_status use_logger(const lc_logger_ops *ops)
+{
+    lc_fabric *f = NULL;
+    lc_logger logger = {ops, NULL};
+    LC_TRY(lc_fabric_new(&f, .loggers = &logger, .n_loggers = 1));
+    lc_status s = lc_fabric_log(f, "a", 1, 0);
+    lc_fabric_free(f);
+    return s;
+}
+
+static lc_status use_profiler(const lc_profiler_ops *ops)
+{
+    lc_trainer_options o = quiet_options(NULL);
+    lc_profiler profiler = {ops, NULL};
+    o.profilers = &profiler;
+    o.n_profilers = 1;
+    return run_with(&o, NULL);
+}
+
+static lc_status use_callback(const lc_callback_ops *ops)
+{
+    lc_trainer_options o = quiet_options(NULL);
+    lc_callback cb = {ops, NULL};
+    return run_with(&o, &cb);
+}
+
+static lc_status use_module(const lc_module_ops *ops)
+{
+    lc_trainer_options o = quiet_options(NULL);
+    lc_trainer *t;
+    lc_module m;
+    lc_module_init(&m, ops, 1);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    lc_status s = lc_trainer_fit(t, &m, NULL);
+    lc_trainer_free(t);
+    lc_module_release(&m);
+    /* It has no step to train with, and says so. */
+    return s < 0 && strstr(lc_error_message(), "training_step") ? LC_OK : s;
+}
+
+static lc_status use_datamodule(const lc_datamodule_ops *ops)
+{
+    static const lc_module_ops net = {LC_MODULE_OPS_INIT("net"), .validation_step = validated};
+    lc_trainer_options o = quiet_options(NULL);
+    lc_datamodule data = {ops, NULL};
+    lc_trainer *t;
+    lc_module m;
+    lc_module_init(&m, &net, 1);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    lc_status s = lc_trainer_validate(t, &m, &(lc_run_args){.datamodule = &data});
+    lc_trainer_free(t);
+    lc_module_release(&m);
+    lc_datamodule_release(&data);
+    return s < 0 && strstr(lc_error_message(), "val_dataloader") ? LC_OK : s;
+}
+
+static lc_status use_comm(const lc_comm_ops *ops)
+{
+    lc_comm *c;
+    lc_status s = lc_comm_new(ops, NULL, 0, 1, &c);
+    /* Its required slots are not there, and it says so. */
+    return s < 0 && strstr(lc_error_message(), "lacks at least one") ? LC_OK : s;
+}
+
+static lc_status use_optimizer(const lc_optimizer_ops *ops)
+{
+    lc_optimizer *made;
+    LC_TRY(lc_optimizer_new(ops, NULL, 0, &made));
+    lc_optimizer_free(made);
+    return LC_OK;
+}
+
+static const char *const hyper_names[] = {"lr", NULL}, *const no_names[] = {NULL};
+static const double hyper_defaults[] = {0.1};
+
+/* X(kind, the first slot that may be missing, the required ones) */
+#define VTABLES(X)                                                                                                     \
+    X(dataset, get_many, .name = "d", .length = two_samples, .describe = one_number, .get = zero)                      \
+    X(sampler, free, .name = "s", .length = epoch_of_two, .order = in_order)                                           \
+    X(transform, scratch_size, .name = "t", .describe = same_field, .apply = copied)                                   \
+    X(dataloader, length, .name = "l", .begin = no_begin, .next = no_batch)                                            \
+    X(metric, additive, .name = "m", .update = ANY(__typeof__(o.update)), .outputs = ANY(__typeof__(o.outputs)),       \
+      .compute = ANY(__typeof__(o.compute)), .reset = nothing_freed, .save = ANY(__typeof__(o.save)),                  \
+      .merge = ANY(__typeof__(o.merge)), .free = nothing_freed)                                                        \
+    X(logger, log_hyperparameters, .name = "l", .start = no_run, .log_row = no_row)                                    \
+    X(profiler, free, .name = "p", .span = no_span, .report = no_report)                                               \
+    X(callback, ranks, .name = "c")                                                                                    \
+    X(module, training_step, .name = "m")                                                                              \
+    X(datamodule, prepare_data, .name = "d")                                                                           \
+    X(comm, state_bytes, .name = "c")                                                                                  \
+    X(optimizer, initial_state, .name = "o", .hyper_names = hyper_names, .hyper_defaults = hyper_defaults,             \
+      .state_names = no_names, .update = ANY(__typeof__(o.update)))
+
+#define USE_ONE(kind, first, ...)                                                                                      \
+    static lc_status use_one_##kind(const void *ops)                                                                   \
+    {                                                                                                                  \
+        return use_##kind(ops);                                                                                        \
+    }
+VTABLES(USE_ONE)
+
+static void check_vtable(const char *name, void *ops, size_t size, size_t least, lc_status (*use)(const void *ops))
+{
+    void *shorter = begun(ops, least);
+    if (use(shorter) < 0) TEST_FAIL("%s: %s", name, lc_error_message());
+    free(shorter);
+    *(size_t *)ops = size + 8;
+    if (use(ops) >= 0 || !strstr(lc_error_message(), "newer")) TEST_FAIL("%s, larger: %s", name, lc_error_message());
+    *(size_t *)ops = size;
+}
+
+#define CHECK_VTABLE(kind, first, ...)                                                                                 \
+    {                                                                                                                  \
+        lc_##kind##_ops o = {.size = sizeof o, __VA_ARGS__}, none = {0};                                               \
+        check_vtable(#kind, &o, sizeof o, offsetof(lc_##kind##_ops, first), use_one_##kind);                           \
+        CHECK(use_##kind(&none) < 0);                                                                                  \
+        CHECK_CONTAINS(lc_error_message(), "_OPS_INIT");                                                               \
+    }
+
+TEST(vtables){VTABLES(CHECK_VTABLE)}
+
+/* The trainer's options, whose defaults are not zeros. */
+TEST(options)
+{
+    lc_trainer_options full = quiet_options(NULL), none;
+    lc_trainer *t;
+    full.max_epochs = 7;
+    lc_trainer_options *shorter = begun(&full, offsetof(lc_trainer_options, min_epochs));
+    CHECK_OK(lc_trainer_new(shorter, &t));
+    CHECK_EQ(lc_trainer_get_options(t)->max_epochs, 7);
+    CHECK_EQ(lc_trainer_get_options(t)->log_every_n_steps, 50);
+    CHECK(lc_trainer_get_options(t)->use_distributed_sampler);
+    lc_trainer_free(t);
+    free(shorter);
+    full.size = sizeof full + 8;
+    CHECK_STATUS(lc_trainer_new(&full, &t), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "newer");
+    memset(&none, 0, sizeof none);
+    CHECK_STATUS(lc_trainer_new(&none, &t), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "LC_TRAINER_OPTIONS_INIT");
+}
+
+TEST_MAIN
