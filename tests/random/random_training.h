@@ -31,7 +31,9 @@ enum {
     MAX_SAMPLES = 48,
     MAX_STEPS = 40,
     MAX_STATE = 2500, /* numbers in all parameters and buffers */
-    MAX_TENSORS = 96
+    MAX_TENSORS = 96,
+    MAX_DROPOUTS = 4,
+    MAX_MASKS = 1 << 20 /* numbers in all masks of a training */
 };
 
 /* "norm" layers and convolutions take the number of their dimensions from the sample's shape. */
@@ -52,6 +54,7 @@ enum {
     X(lstm)       /* hidden, layers, bidirectional, no_bias */                                                         \
     X(gru)        /* the same */                                                                                       \
     X(attention)  /* heads, no_bias, causal */                                                                         \
+    X(dropout)    /* ; p. Of x + 0.73, so that what is 0 was dropped */                                                \
     X(again)      /* the layer that is called once more */                                                             \
     X(tied)       /* the embedding whose weight multiplies */
 
@@ -215,6 +218,8 @@ static inline bool layer_shape(const training *t, int at, const shape *ins, shap
         break;
     case L_attention:
         return in.ndim == 2 && last % l->i[0] == 0;
+    case L_dropout:
+        break;
     case L_again: /* its dimensions: those that came in then, but for the length of a sequence */
         if (l->i[0] >= at || t->layers[l->i[0]].op >= L_again || t->layers[l->i[0]].op == L_embedding) return false;
         if (!same_shape(&in, &ins[l->i[0]])) return false;
@@ -245,6 +250,21 @@ static inline bool has_layer(const training *t, layer_op op)
     for (int k = 0; k < t->n_layers; k++)
         if (t->layers[k].op == op) return true;
     return false;
+}
+
+/* What layer `at` drops, if it is dropout, or calls it; 0: nothing. */
+static inline double dropped_by(const training *t, int at)
+{
+    const layer *l = &t->layers[at];
+    if (l->op == L_again) l = &t->layers[l->i[0]];
+    return l->op == L_dropout ? l->f[0] : 0;
+}
+
+static inline int count_dropouts(const training *t)
+{
+    int n = 0;
+    for (int k = 0; k < t->n_layers; k++) n += dropped_by(t, k) > 0;
+    return n;
 }
 
 static inline bool has_classes(const training *t)

@@ -59,7 +59,7 @@ static inline layer draw_layer(dice *d, const training *t)
                                      L_batch_norm, L_batch_norm, L_layer_norm, L_rms_norm,  L_group_norm, L_activation,
                                      L_activation, L_activation, L_activation, L_max_pool,  L_avg_pool,   L_adaptive,
                                      L_flatten,    L_lstm,       L_gru,        L_attention, L_attention,  L_again,
-                                     L_again,      L_tied,       L_tied};
+                                     L_again,      L_tied,       L_tied,       L_dropout,   L_dropout};
     layer l = {.op = often[below(d, (int64_t)(sizeof often / sizeof *often))]};
     if (t->vocabulary && t->n_layers == 0) l.op = L_embedding;
     l.frozen = one_in(d, 12);
@@ -112,6 +112,9 @@ static inline layer draw_layer(dice *d, const training *t)
         break;
     case L_attention:
         l.i[0] = from_to(d, 1, 2), l.i[1] = one_in(d, 4), l.i[2] = one_in(d, 2);
+        break;
+    case L_dropout:
+        l.f[0] = real(d, 0.1, 0.6);
         break;
     case L_again:
     case L_tied:
@@ -373,6 +376,8 @@ static inline bool draw_once(dice *d, training *t)
                 : t->loss == LOSS_smooth_l1 || t->loss == LOSS_huber ? real(d, 0.5, 2)
                                                                      : 0;
     if (!draw_layers(d, t)) return false;
+    /* A mask for each evaluation of a batch would have to be kept. */
+    if (count_dropouts(t) > (lbfgs ? 0 : MAX_DROPOUTS)) return false;
     /* The bias of attention's keys has no gradient but rounding, which others than SGD make as large as any. */
     for (int k = 0; k < t->n_layers; k++)
         if (t->layers[k].op == L_attention && strcmp(t->optimizer, "SGD")) t->layers[k].i[1] = 1;

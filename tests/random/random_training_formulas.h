@@ -93,11 +93,133 @@ static inline double clip_factor(const training *t, const trace *r, int s)
     return fmin(1, t->clip_at / (sqrt(sum) + 1e-6));
 }
 
-/* Whether every step of a trace in f64, with gradients, is what the formulas say. */
-static inline bool formulas_agree(const training *t, const trace *r, char *verdict, size_t size)
+/* ---- LBFGS, with steps of lr ----
+ *
+ * Given the gradient at each point where it was evaluated, the formula says where the next one is, and how many there
+ * are. */
+
+typedef double vector[MAX_STATE];
+
+typedef struct quasi_newton {
+    const trace *r;
+    const evaluations *e;
+    int next, step; /* evaluation; step of training */
+    bool wrong;
+    int iterations, n_pairs;
+    double h, t;
+    vector x, g, d, last, y[100], s[100];
+} quasi_newton;
+
+static inline double product(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+static inline double maximum(const double *a, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, fabs(a[i]));
+    return most;
+}
+
+/* Whether q has come to these numbers; what is not trained has gradients that are NaN. */
+static inline bool is_there(const quasi_newton *q, const double *x, const double *gradient)
+{
+    for (int64_t i = 0; i < q->r->n_state; i++)
+        if (!isnan(gradient[i]) && !(fabs(x[i] - q->x[i]) <= 1e-7 * fabs(q->t * q->d[i]) + 1e-11 * (1 + fabs(x[i]))))
+            return false;
+    return true;
+}
+
+/* The loss where it is now, and its gradient in q->g. */
+static inline double evaluated_at(quasi_newton *q)
+{
+    const evaluations *e = q->e;
+    int k = q->next++;
+    q->wrong |= k >= e->n || e->of[k].step != q->step || !is_there(q, e->of[k].x, e->of[k].gradient);
+    if (q->wrong) return 0;
+    for (int64_t i = 0; i < q->r->n_state; i++) q->g[i] = isnan(e->of[k].gradient[i]) ? 0 : e->of[k].gradient[i];
+    return e->of[k].loss;
+}
+
+static inline void remember(quasi_newton *q, int history)
+{
+    int64_t n = q->r->n_state;
+    vector y, s;
+    for (int64_t i = 0; i < n; i++) y[i] = q->g[i] - q->last[i], s[i] = q->t * q->d[i];
+    if (product(y, s, n) <= 1e-10) return;
+    if (q->n_pairs == history) {
+        memmove(q->y, q->y + 1, (size_t)--q->n_pairs * sizeof *q->y);
+        memmove(q->s, q->s + 1, (size_t)q->n_pairs * sizeof *q->s);
+    }
+    memcpy(q->y[q->n_pairs], y, sizeof y);
+    memcpy(q->s[q->n_pairs++], s, sizeof s);
+    q->h = product(y, s, n) / product(y, y, n);
+}
+
+/* d = -H g, where H is made of the pairs (two loops). */
+static inline void turn(quasi_newton *q)
+{
+    int64_t n = q->r->n_state;
+    double alpha[100];
+    for (int64_t i = 0; i < n; i++) q->d[i] = -q->g[i];
+    for (int k = q->n_pairs - 1; k >= 0; k--) {
+        alpha[k] = product(q->s[k], q->d, n) / product(q->y[k], q->s[k], n);
+        for (int64_t i = 0; i < n; i++) q->d[i] -= alpha[k] * q->y[k][i];
+    }
+    for (int64_t i = 0; i < n; i++) q->d[i] *= q->h;
+    for (int k = 0; k < q->n_pairs; k++) {
+        double beta = product(q->y[k], q->d, n) / product(q->y[k], q->s[k], n);
+        for (int64_t i = 0; i < n; i++) q->d[i] += (alpha[k] - beta) * q->s[k][i];
+    }
+}
+
+static inline void newton_step(quasi_newton *q, double lr, int most, int history)
+{
+    int64_t n = q->r->n_state;
+    double loss = evaluated_at(q);
+    for (int k = 1, calls = 1; k <= most && !q->wrong && maximum(q->g, n) > 1e-7; k++) {
+        if (q->iterations++) remember(q, history);
+        turn(q);
+        memcpy(q->last, q->g, sizeof q->g);
+        double sum = 0, before = loss;
+        for (int64_t i = 0; i < n; i++) sum += fabs(q->g[i]);
+        q->t = q->iterations == 1 ? fmin(1, 1 / sum) * lr : lr;
+        if (product(q->g, q->d, n) > -1e-9) return;
+        for (int64_t i = 0; i < n; i++) q->x[i] += q->t * q->d[i];
+        if (k == most) return;
+        loss = evaluated_at(q);
+        if (++calls >= most * 5 / 4 || q->t * maximum(q->d, n) <= 1e-9 || fabs(loss - before) < 1e-9) return;
+    }
+}
+
+static inline bool lbfgs_agrees(const training *t, const trace *r, const evaluations *e, char *verdict, size_t size)
+{
+    static quasi_newton q;
+    const lc_named_number *history = option_of(&t->options, "history_size");
+    const lc_named_number *most = option_of(&t->options, "max_iter");
+    memset(&q, 0, sizeof q);
+    q.r = r, q.e = e, q.h = 1;
+    for (q.step = 0; q.step < r->n_steps; q.step++) {
+        memcpy(q.x, q.step ? r->states[q.step - 1] : r->start, sizeof q.x);
+        newton_step(&q, r->hypers[q.step][0][H_lr], most ? (int)most->value : 20, history ? (int)history->value : 100);
+        if (!q.wrong && is_there(&q, r->states[q.step], r->gradients[q.step])) continue;
+        snprintf(verdict, size, "differs: LBFGS is elsewhere than its formula in step %d, evaluation %d of %d", q.step,
+                 q.next, e->n);
+        return false;
+    }
+    return true;
+}
+
+/* Whether every step of a trace in f64, with gradients, is what the formulas say; a line search may end anywhere. */
+static inline bool formulas_agree(const training *t, const trace *r, const evaluations *evaluated, char *verdict,
+                                  size_t size)
 {
     static element e[MAX_STATE];
-    if (!strcmp(t->optimizer, "LBFGS")) return true;
+    if (!strcmp(t->optimizer, "LBFGS"))
+        return flag(t, "strong_wolfe") != 0 || lbfgs_agrees(t, r, evaluated, verdict, size);
     memset(e, 0, sizeof e);
     for (int s = 0; s < r->n_steps; s++) {
         double factor = clip_factor(t, r, s);

@@ -7,12 +7,22 @@
 #include "quiet_options.h"
 #include "random_training.h"
 
+/* Of LBFGS: where it evaluated the loss. */
+typedef struct evaluations {
+    int n;
+    struct {
+        int step;
+        double loss, x[MAX_STATE], gradient[MAX_STATE];
+    } of[8 * MAX_STEPS];
+} evaluations;
+
 typedef struct run_mode {
     bool unplanned, reference, deterministic;
-    bool gradients;      /* are kept, and what the optimizer makes its update of */
-    const char *devices; /* of data_parallel; NULL: one */
-    lc_dtype dtype;      /* 0: the training's */
-    double noise, phase; /* what every layer gives is off by this part of it */
+    bool gradients;           /* are kept, and what the optimizer makes its update of */
+    evaluations *evaluations; /* are kept there */
+    const char *devices;      /* of data_parallel; NULL: one */
+    lc_dtype dtype;           /* 0: the training's */
+    double noise, phase;      /* what every layer gives is off by this part of it */
 } run_mode;
 
 /* Numbers of optimizers. */
@@ -45,6 +55,9 @@ typedef struct trace {
     double hypers[MAX_STEPS][MAX_GROUPS][N_HYPERS];
     int n_parameters, n_groups;
     int group_of[MAX_TENSORS]; /* -1: in none; -2: a buffer */
+    int64_t n_masks;
+    char masks[MAX_MASKS]; /* what was kept, of each batch, dropout and number */
+    int64_t mask_numel[8 * MAX_STEPS][MAX_DROPOUTS];
 } trace;
 
 static inline int64_t type_numel(const lc_type *type)
@@ -66,6 +79,7 @@ typedef union node {
     lc_flatten flatten;
     lc_rnn rnn;
     lc_multihead_attention attention;
+    lc_dropout dropout;
 } node;
 
 typedef struct net {
@@ -76,6 +90,8 @@ typedef struct net {
     shape ins[MAX_LAYERS + 1];
     node nodes[MAX_LAYERS];
     lc_tensor *weight; /* of classes, or of the positive class */
+    lc_tensor *loss;
+    int dropouts; /* that have been called in this step */
     trace *out;
 } net;
 
@@ -148,6 +164,9 @@ static inline void layer_new(net *m, int at)
     case L_attention:
         lc_multihead_attention_init(&x->attention, m, name, last, l->i[0], .no_bias = l->i[1], .dtype = dtype);
         break;
+    case L_dropout:
+        lc_dropout_init(&x->dropout, m, name, l->f[0]);
+        break;
     case L_tied:
         lc_module_init_child(&x->base, m, name, "Tied");
         lc_module_share_parameter(&x->base, "weight", m->nodes[l->i[0]].embedding.weight);
@@ -156,6 +175,15 @@ static inline void layer_new(net *m, int at)
         return;
     }
     if (l->frozen && l->op != L_tied) lc_module_requires_grad(&x->base, false);
+}
+
+/* The mask is read from the result, which has a 0 where a number was dropped. */
+static inline lc_tensor *drop(net *m, node *n, lc_tensor *x)
+{
+    static const char *const names[MAX_DROPOUTS] = {"mask 0", "mask 1", "mask 2", "mask 3"};
+    lc_tensor *y = lc_forward(&n->base, lc_add_scalar(x, 0.73));
+    lc_output(&m->base, names[m->dropouts++], y);
+    return y;
 }
 
 static inline lc_tensor *layer_call(net *m, int at, lc_tensor *x)
@@ -172,6 +200,8 @@ static inline lc_tensor *layer_call(net *m, int at, lc_tensor *x)
     case L_lstm:
     case L_gru:
         return lc_lstm_forward(&n->rnn, x);
+    case L_dropout:
+        return drop(m, n, x);
     default:
         return lc_forward(&n->base, x);
     }
@@ -233,6 +263,7 @@ static inline lc_tensor *net_step(lc_module *self, const lc_batch *batch, int64_
     net *m = (net *)self;
     lc_tensor *x = batch->x;
     (void)i;
+    m->dropouts = 0;
     for (int k = 0; k < m->t->n_layers; k++) {
         lc_tensor *y = layer_call(m, k, x);
         x = m->t->layers[k].residual ? lc_add(x, y) : y;
@@ -241,6 +272,7 @@ static inline lc_tensor *net_step(lc_module *self, const lc_batch *batch, int64_
     lc_tensor *loss = loss_of(m, x, batch->y);
     if (m->t->sum) loss = lc_mul_scalar(loss, 0.05);
     if (option_of(&m->t->options, "maximize")) loss = lc_neg(loss);
+    m->loss = loss;
     if (has_plateau(m->t)) lc_log(self, "train_loss", loss, .on_step = LC_OFF, .on_epoch = LC_ON);
     return loss;
 }
@@ -354,6 +386,19 @@ static inline void read_state(net *m, double *out)
     for (int k = 0; k < m->out->n_tensors; k++) out += read_numbers(lc_module_find(&m->base, m->out->names[k]), out);
 }
 
+static inline lc_status keep_masks(net *m, const lc_outputs *o, int64_t *numel_of)
+{
+    static double y[MAX_STATE];
+    trace *r = m->out;
+    CHECK_EQ(o->n, count_dropouts(m->t));
+    for (int k = 0; k < o->n; k++) {
+        int64_t n = numel_of[k] = read_numbers(o->values[k], y);
+        if (r->n_masks + n > MAX_MASKS) return lc_fail(LC_ERR_USER, "too many masks");
+        for (int64_t j = 0; j < n; j++) r->masks[r->n_masks++] = y[j] != 0;
+    }
+    return LC_OK;
+}
+
 static inline lc_status net_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     net *m = (net *)self;
@@ -361,6 +406,7 @@ static inline lc_status net_batch_end(lc_module *self, const lc_outputs *o, cons
     (void)b, (void)i;
     double *loss = &r->losses[r->n_losses++];
     if (r->n_losses == 8 * MAX_STEPS) return lc_fail(LC_ERR_USER, "too many batches");
+    LC_TRY(keep_masks(m, o, r->mask_numel[r->n_losses - 1]));
     *loss = NAN;
     if (o->loss && !m->mode->devices && !m->mode->deterministic) LC_TRY(lc_item(o->loss, loss));
     if (lc_trainer_global_step(self->trainer) == r->n_steps) return LC_OK;
@@ -391,7 +437,13 @@ static inline lc_status net_before_step(lc_module *self, lc_optimizer *opt)
         else
             for (int64_t i = 0; i < lc_tensor_numel(p); i++) to[i] = NAN;
     }
-    return LC_OK;
+    evaluations *e = m->mode->evaluations;
+    if (!e) return LC_OK;
+    if (e->n == 8 * MAX_STEPS) return lc_fail(LC_ERR_USER, "too many evaluations");
+    e->of[e->n].step = r->n_steps;
+    read_state(m, e->of[e->n].x);
+    memcpy(e->of[e->n].gradient, r->gradients[r->n_steps], sizeof e->of[e->n].gradient);
+    return lc_item(m->loss, &e->of[e->n++].loss);
 }
 
 static const lc_module_ops watched_ops = {
@@ -506,7 +558,7 @@ static inline lc_status net_new(net *m, const training *t, const run_mode *h, tr
     m->t = t, m->mode = h, m->out = r;
     m->dtype = h->dtype ? h->dtype : t->dtype;
     r->n_tensors = r->n_losses = r->n_steps = r->n_parameters = 0;
-    r->n_state = 0, r->error[0] = 0;
+    r->n_state = r->n_masks = 0, r->error[0] = 0;
     r->n_groups = t->n_groups;
     lc_module_init(&m->base, h->gradients ? &watched_ops : &net_ops, 1);
     if (!shapes_of(t, m->ins)) return lc_fail(LC_ERR_USER, "layers that do not fit");
@@ -539,6 +591,7 @@ static inline lc_status train(net *m, const run_mode *h)
     opt.accumulate_grad_batches = t->accumulate;
     if (t->clip) opt.gradient_clip_val = t->clip_at, opt.gradient_clip_algorithm = t->clip;
     opt.deterministic = h->deterministic;
+    opt.seed = (int64_t)(t->key >> 32); /* of what is dropped */
     if (h->devices) opt.strategy = "data_parallel", opt.devices = h->devices;
     LC_TRY(weights_new(m));
     LC_TRY(loader_new(m, &loader));

@@ -3,7 +3,9 @@
  * and accumulation, trained by lc_trainer_fit in f32 and f64. Each runs planned, unplanned and on the reference
  * kernels, in chunks (`deterministic`, where two devices give the bits of one), and on two devices; and is judged after
  * every step by PyTorch in f64 where that is installed (LIGHTC_PEERS_PYTHON), else by its own run in f64 on the
- * reference kernels; in any case, updates are by the formulas of their optimizers.
+ * reference kernels; in any case, updates are by the formulas of their optimizers. What lightc drops is known from its
+ * results: PyTorch gets these masks, the same ones must come of planned and unplanned steps and of all kernels, and how
+ * many numbers were dropped is judged by itself.
  *
  *   test_random_trainings --rounds 1000            as many, from seed 1 on
  *   test_random_trainings --seed 3 --round 51      that one again
@@ -23,6 +25,7 @@ typedef struct court {
     torch_judge torch;
     bool has_torch;
     int64_t exact, noisy, loose, refused;
+    double dropped, expected, variance; /* of all masks of lightc's own runs */
     char verdict[900], first[900];
 } court;
 
@@ -57,6 +60,11 @@ static bool same_bits(const trace *a, const trace *b)
     for (int s = 0; s < a->n_steps; s++)
         if (memcmp(a->states[s], b->states[s], (size_t)a->n_state * sizeof(double))) return false;
     return true;
+}
+
+static bool same_masks(const trace *a, const trace *b)
+{
+    return a->n_masks == b->n_masks && !memcmp(a->masks, b->masks, (size_t)a->n_masks);
 }
 
 /* Whether a batch is the sum of its samples, so that it may be cut: no statistics of a batch, a mean over samples. */
@@ -117,10 +125,19 @@ static void send_start(FILE *f, const trace *r)
     }
 }
 
-static void send_trace(FILE *f, const char *name, const trace *r)
+static void send_trace(FILE *f, const training *t, const char *name, const trace *r)
 {
     fprintf(f, "record %s\n", name);
     if (r != &chunks && r != &alone) send_numbers(f, "losses", r->losses, r->n_losses);
+    const char *mask = r->masks;
+    for (int b = 0; b < r->n_losses && r->n_masks; b++) {
+        fprintf(f, "masks");
+        for (int k = 0; k < count_dropouts(t); k++) {
+            fprintf(f, " ");
+            for (int64_t i = 0; i < r->mask_numel[b][k]; i++) fputc('0' + *mask++, f);
+        }
+        fprintf(f, "\n");
+    }
     for (int s = 0; s < r->n_steps; s++) {
         send_numbers(f, "rates", r->rates[s], r->n_groups);
         send_numbers(f, "state", r->states[s], r->n_state);
@@ -139,11 +156,11 @@ static bool fails_torch(court *c, const training *t, bool cut)
     if (planned.error[0])
         fprintf(f, "refused %s\n", planned.error);
     else
-        send_trace(f, "planned", &planned);
-    if (!planned.error[0] && !close_to(&unplanned, &planned, single)) send_trace(f, "unplanned", &unplanned);
-    if (!planned.error[0] && !close_to(&reference, &planned, single)) send_trace(f, "reference kernels", &reference);
-    if (cut && !close_to(&chunks, &planned, single)) send_trace(f, "deterministic", &chunks);
-    if (cut && !close_to(&alone, &planned, single)) send_trace(f, "two devices", &alone);
+        send_trace(f, t, "planned", &planned);
+    if (!planned.error[0] && !close_to(&unplanned, &planned, single)) send_trace(f, t, "unplanned", &unplanned);
+    if (!planned.error[0] && !close_to(&reference, &planned, single)) send_trace(f, t, "reference kernels", &reference);
+    if (cut && !close_to(&chunks, &planned, single)) send_trace(f, t, "deterministic", &chunks);
+    if (cut && !close_to(&alone, &planned, single)) send_trace(f, t, "two devices", &alone);
     fprintf(f, "end\n");
     judge_answer(&c->torch, c->verdict, sizeof c->verdict);
     return !strncmp(c->verdict, "differs", 7);
@@ -156,12 +173,16 @@ static bool fails_truth(court *c, const training *t, bool cut)
     static double may[MAX_STEPS][MAX_STATE];
     bool single = t->dtype == LC_F32;
     const trace *all[] = {&planned, &unplanned, &reference, &chunks, &alone};
-    int n_all = cut ? 5 : 3;
+    int n_all = cut && !count_dropouts(t) ? 5 : 3; /* chunks, and devices, have masks of their own */
     if (planned.error[0]) {
         snprintf(c->verdict, sizeof c->verdict, "differs: refused: %.600s", planned.error);
         return true;
     }
     run_training(t, &(run_mode){.unplanned = true, .reference = true, .dtype = LC_F64}, &truth);
+    if (!truth.error[0] && !same_masks(&truth, &planned)) {
+        snprintf(c->verdict, sizeof c->verdict, "differs: in f64 other numbers are dropped");
+        return true;
+    }
     snprintf(c->verdict, sizeof c->verdict, "ok");
     bool near = !truth.error[0];
     for (int k = 0; k < n_all; k++) near = near && close_to(all[k], &truth, single);
@@ -206,7 +227,7 @@ static bool fails_devices(court *c, const training *t)
         snprintf(c->verdict, sizeof c->verdict,
                  "differs: deterministic \"%.200s\", on two devices \"%.200s\", without it \"%.200s\"", chunks.error,
                  devices.error, alone.error);
-    else if (!same_bits(&chunks, &devices))
+    else if (!same_masks(&chunks, &devices) || !same_bits(&chunks, &devices))
         snprintf(c->verdict, sizeof c->verdict, "differs: deterministic, two devices have other bits than one");
     else
         return false;
@@ -225,10 +246,16 @@ static bool fails(void *ctx, const training *t)
                  unplanned.error, reference.error);
         return true;
     }
-    if (!planned.error[0] && strcmp(t->optimizer, "LBFGS")) {
-        run_training(t, &(run_mode){.gradients = true, .dtype = LC_F64}, &watched);
+    if (!planned.error[0] && (!same_masks(&planned, &unplanned) || !same_masks(&planned, &reference))) {
+        snprintf(c->verdict, sizeof c->verdict, "differs: planned, unplanned and reference kernels drop other numbers");
+        return true;
+    }
+    if (!planned.error[0]) {
+        static evaluations evaluated;
+        evaluated.n = 0;
+        run_training(t, &(run_mode){.gradients = true, .evaluations = &evaluated, .dtype = LC_F64}, &watched);
         if (watched.error[0]) snprintf(c->verdict, sizeof c->verdict, "differs: watched \"%.300s\"", watched.error);
-        if (watched.error[0] || !formulas_agree(t, &watched, c->verdict, sizeof c->verdict)) return true;
+        if (watched.error[0] || !formulas_agree(t, &watched, &evaluated, c->verdict, sizeof c->verdict)) return true;
     }
     bool cut = !planned.error[0] && can_be_cut(t);
     if (cut && fails_devices(c, t)) return true;
@@ -241,6 +268,21 @@ static bool fails_alike(void *ctx, const training *t)
     court *c = ctx;
     if (!fails(c, t) || !strstr(c->verdict, "refuse") != !strstr(c->first, "refuse")) return false;
     return !strstr(c->first, "refuse") || !strncmp(c->verdict, c->first, 60);
+}
+
+/* How many numbers were dropped, and how many of them should have been. */
+static void count_dropped(court *c, const training *t, const trace *r)
+{
+    const char *mask = r->masks;
+    for (int b = 0; b < r->n_losses && r->n_masks; b++)
+        for (int k = 0, at = 0; at < t->n_layers; at++) {
+            double p = dropped_by(t, at);
+            if (p == 0) continue;
+            int64_t n = r->mask_numel[b][k++];
+            for (int64_t i = 0; i < n; i++) c->dropped += !*mask++;
+            c->expected += p * (double)n;
+            c->variance += p * (1 - p) * (double)n;
+        }
 }
 
 static void count(court *c)
@@ -268,6 +310,7 @@ static void trainings(bool with_torch)
         if (chosen.rounds == 1) print_training(stdout, &t);
         if (!fails(&c, &t)) {
             count(&c);
+            count_dropped(&c, &t, &planned);
             continue;
         }
         printf("  --seed %llu --round %lld: %s\n", (unsigned long long)chosen.seed, (long long)round, c.verdict);
@@ -284,6 +327,9 @@ static void trainings(bool with_torch)
            "%lld refused by both\n",
            (long long)chosen.rounds, (long long)c.exact, (long long)(c.noisy + c.loose), (long long)c.loose,
            (long long)c.refused);
+    double off = c.variance > 0 ? (c.dropped - c.expected) / sqrt(c.variance) : 0;
+    printf("  %.0f numbers were dropped, %.2f standard deviations off\n", c.dropped, off);
+    if (fabs(off) > 5) TEST_FAIL("%.0f numbers were dropped in place of %.0f", c.dropped, c.expected);
     if (failed) TEST_FAIL("%lld of %lld trainings differ", (long long)failed, (long long)chosen.rounds);
 }
 

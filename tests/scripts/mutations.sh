@@ -213,6 +213,7 @@ mutate 'a silent rank given its grace' src/launch/supervisor/supervisor.c 's/if 
 mutate 'an end without survivors not seen' src/launch/supervisor/supervisor.c 's/        heed_end(s);//' test_launch_ends:not_waited_for
 mutate 'gradients divided by what was zeroed' src/optim/macros.c 's/g->backwards \&\& trains_all(opt, g)/false/' test_optim:zero_grad_of_the_only
 mutate 'line searches beyond max_eval' src/optim/lbfgs.c 's/slope, max_eval - evaluations, /slope, 25, /' test_optim:searches_no_longer
+mutate 'LBFGS with shorter directions' src/optim/lbfgs.c 's/h_diag = ys/h_diag = 0.9 * ys/' test_random_trainings:--seed,3,--round,9,against_reference
 mutate 'older runs gone on from' src/core/checkpoint/find_newest.c 's/!strcmp(m->origin.run, origin->run)/true/' test_checkpoint:whom
 mutate 'checkpoints of other trainings removed' src/core/checkpoint/proof.c 's/ours && p->owner && /false \&\& /' test_checkpoint_owner:before
 mutate 'paths of checkpoints followed' src/callbacks/model_checkpoint.c 's/path, strlen(c->dir))/path, 0)/' test_checkpoint_owner:before

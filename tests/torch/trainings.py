@@ -82,12 +82,15 @@ class Net(nn.Module):
                 module.requires_grad_(False)
 
     def call(self, k, x):
-        op, _, _, i, _, _ = self.case.layers[k]
+        op, _, _, i, f, _ = self.case.layers[k]
         module = getattr(self, f"l{k}")
         if op == "again":
             return self.call(i[0], x)
         if op == "tied":
             return F.linear(x, getattr(self, f"l{i[0]}").weight)
+        if op == "dropout":  # of what lightc has dropped, by the mask of this batch
+            kept = torch.tensor([c == "1" for c in self.masks.pop(0)]) if self.masks else torch.ones(x.numel())
+            return (x + 0.73) * kept.reshape(x.shape) / (1 - f[0])
         if op == "attention":
             mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1) if i[2] else None
             return module(x, x, x, need_weights=False, attn_mask=mask)[0]
@@ -95,7 +98,8 @@ class Net(nn.Module):
             return module(x)[0]
         return module(x)
 
-    def forward(self, x, noise):
+    def forward(self, x, noise, masks=None):
+        self.masks = masks
         for k in range(len(self.case.layers)):
             y = self.call(k, x)
             x = x + y if self.case.layers[k][2] else y
@@ -199,7 +203,7 @@ def schedule(optimizer, part, children=None):
 
 class Trace:
     def __init__(self):
-        self.losses, self.rates, self.states = [], [], []
+        self.losses, self.rates, self.states, self.masks = [], [], [], []
 
 
 def train(case, noise=None):
@@ -229,7 +233,8 @@ def train(case, noise=None):
                 if place == 0:
                     for p in net.parameters():
                         p.grad = None
-                loss = loss_of(case, net(x, noise), y, noise)
+                masks = case.masks[len(out.losses)].split() if case.masks else None
+                loss = loss_of(case, net(x, noise, masks), y, noise)
                 if loss.requires_grad:
                     loss.backward()
                 if place == length - 1:
@@ -309,8 +314,12 @@ def series(case, trace, losses=True):
 
 
 def judge(case):
+    case.masks = case.records[0][1].masks if case.records else []
     twin, noisy, single, largest, verdict = train(case), None, [], 0.0, None
     for how, trace in case.records:
+        if trace.masks != case.masks:  # chunks, and devices, have their own
+            case.masks = trace.masks
+            twin, noisy, single = train(case), None, []
         got, want = series(case, trace), series(case, twin, bool(trace.losses))
         if len(got) != len(want):
             return f"differs: {how}: {len(trace.states)} steps, {len(trace.losses)} losses, PyTorch's are others"
@@ -412,6 +421,8 @@ def read_case(lines):
             case.records.append((rest, Trace()))
         elif head == "losses":
             case.records[-1][1].losses = numbers(rest).tolist()
+        elif head == "masks":
+            case.records[-1][1].masks.append(rest)
         elif head == "rates":
             case.records[-1][1].rates.append(numbers(rest).tolist())
         elif head == "state":
