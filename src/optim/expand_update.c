@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The parameters of a group, or of one unit of it, that have a gradient, as ranges of the flat buffers; where they are
+/* The parameters of a group, or of one unit of it, that have a gradient, as ranges of the flat buffers; if they are
  * sharded, as ranges of this rank's slice: empty ones too, since updates are counted on every rank. */
 static int segments_of(const lc_param_group *group, const lc_flat_state *state, const lc__unit *u, int64_t first_index,
                        lc_segment *out)

@@ -17,7 +17,7 @@
 
 enum { H_MAX_ITER = 2, H_MAX_EVAL, H_TOLERANCE_GRAD, H_TOLERANCE_CHANGE, H_HISTORY, H_STRONG_WOLFE };
 
-/* What goes into checkpoints beside the vectors, as one tensor of doubles. */
+/* State for checkpoints in addition to the vectors, as one tensor of doubles. */
 typedef struct numbers {
     double n_iter, func_evals, t, h_diag, prev_loss, n_pairs;
 } numbers;
@@ -38,7 +38,7 @@ typedef struct lbfgs {
     vector d, prev_gradient;
     pair *pairs; /* [history], the oldest first; n_pairs are in use, all that were ever used are kept */
     int history;
-    /* Of the running step. */
+    /* State of the running step. */
     lc_optimizer *opt;
     lc_evaluate_fn *evaluate;
     void *ctx;
@@ -124,7 +124,7 @@ static void read_gradients(void *p, const void *g, bool f64, int64_t n, double *
         v[i] = !g ? 0 : scale * (f64 ? ((const double *)g)[i] : (double)((const float *)g)[i]);
 }
 
-/* Gradients lie as their parameters do, so the order within one is that of memory. */
+/* Gradients have the layout of their parameters, so the order within one is that of memory. */
 static lc_status each(const lbfgs *l, each_fn *fn, lc__access access, double *v, double scale)
 {
     const lc_param_group *group = &l->opt->groups[0];
@@ -404,7 +404,7 @@ static void release(lc_optimizer *opt)
     lc_tensor_unref(l->d.tensor);
     lc_tensor_unref(l->prev_gradient.tensor);
     free(l->pairs);
-    free(l->gradient); /* the others lie behind it */
+    free(l->gradient); /* the others follow it */
     free(l);
     opt->own = NULL;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Included before the NAME.inl files, which define LOOP(name)(const lc__range *) for the data type REAL. Loops are
- * plain: one pass, no calls but sqrt, so that compilers vectorise them.
+ * plain: one pass, no calls except sqrt, so that compilers vectorize them.
  *
  * To instantiate: #define REAL float, LC_LOOP_SUFFIX f32, include the .inl, #undef both, and again for double. */
 #ifndef LC_OPTIM_LOOP_H

@@ -91,8 +91,8 @@ void lc_optimizer_zero_grad_at(lc_optimizer *opt, lc_site site)
     }
 }
 
-/* Where every rank has a part of the gradient, that is one of the sum over ranks only behind the sync. (A backward pass
- * that has not run yet: lc__expand_whole_gradient.) */
+/* If every rank has a part of the gradient, it is part of the sum over ranks only after the sync. (A backward pass that
+ * has not run yet: lc__expand_whole_gradient.) */
 static lc_status check_summed(const lc_graph *g, const lc_tensor *parameter)
 {
     if (!g || !parameter || !parameter->flat || !parameter->flat->sharding) return LC_OK;
@@ -188,7 +188,7 @@ void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
         lc__record_error(g, status, "optimizer_step", site, NULL, NULL, 0);
         return;
     }
-    /* Where it comes first behind a backward pass, it need not wait for the last bucket before it begins. */
+    /* If it comes first after a backward pass, it need not wait for the last bucket before it begins. */
     bool by_bucket = lc__peers_owe(g) && g->tape.n_nodes == g->node_0 && !opt->clip_factor && opt->ops->elementwise;
     int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value, by_bucket};
     double window = lc__gradient_factor(g);

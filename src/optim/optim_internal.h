@@ -51,7 +51,7 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
                              .lr = (a).lr,                                                                             \
                              .weight_decay = (a).weight_decay})
 
-/* What gradients, which lie as sums over backward passes and ranks, are multiplied by when they are used. */
+/* The factor for gradients, which are stored as sums over backward passes and ranks, when they are used. */
 double lc__gradient_factor(const lc_graph *g);
 /* Whether a step of opt evaluates the loss several times. */
 bool lc__evaluates(const lc_optimizer *opt);

@@ -15,7 +15,7 @@
 
 /* ---- creation ---- */
 
-/* Hyperparameters of groups to come stand behind the groups' own array, so that it never moves: plans point into it. */
+/* The array has room for hyperparameters of later groups, so that it never moves: plans point into it. */
 typedef struct optimizer_memory {
     lc_optimizer optimizer;
     lc_optimizer_ops ops; /* of a program that was built when there were fewer, which are zeros here */
@@ -75,7 +75,7 @@ void lc_optimizer_free(lc_optimizer *opt)
     free(opt);
 }
 
-/* *t, with numbers of more parameters behind those it has. */
+/* *t, extended by the numbers of more parameters. */
 static lc_status grow(lc_tensor **t, int64_t n)
 {
     lc_tensor *old = *t, *more;

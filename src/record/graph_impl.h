@@ -51,7 +51,7 @@ typedef struct lc_node {
 } lc_node;
 _Static_assert(sizeof(lc_node) == 32 + sizeof(void *), "records are compared byte by byte: there are no gaps");
 
-/* Where a float of an expanded node comes from. */
+/* The origin of a float of an expanded node. */
 typedef struct lc_float_source {
     const double *live; /* read at every replay, or NULL */
     int64_t user;       /* index in the user's tape, or -1: the constant in the tape */
@@ -79,8 +79,8 @@ typedef struct lc_external {
 } lc_external;
 
 /* What a segment does to the accumulation state of one lc_flat. LC_FLAT_ANY: zeroed before it is looked at.
- * LC_FLAT_PENDING, while a segment is expanded: it lies with this rank alone, and the sync that follows adds it to the
- * slices (tensor/slice.h). */
+ * LC_FLAT_PENDING, while a segment is expanded: only this rank has it, and the next sync adds it to the slices
+ * (tensor/slice.h). */
 #define LC_FLAT_ANY     0xff
 #define LC_FLAT_PENDING 2
 typedef struct lc_flat_state {
@@ -95,9 +95,9 @@ typedef struct lc_write {
     uint32_t node; /* in the user's tape */
 } lc_write;
 
-/* Where a value lies once its plan has run. */
+/* The place of a value once its plan has run. */
 typedef struct lc_location {
-    bool made;      /* it lies somewhere */
+    bool made;      /* it has a place */
     bool in_input;  /* it is a view of an input tensor, whose memory may be another one in each step */
     uint32_t input; /* the value number of that */
     int64_t offset; /* in it, elements */
@@ -120,7 +120,7 @@ typedef struct lc_plan_call {
     int64_t runs;
 } lc_plan_call;
 
-/* Which of its values a segment keeps when it has run, beside those that lc_keep named. */
+/* Which of its values a segment keeps when it has run, in addition to those named by lc_keep. */
 typedef enum lc__keeps {
     LC__KEEPS_ALL,     /* whatever the step goes on with may want any of them */
     LC__KEEPS_NUMBERS, /* those of one element, which are what is logged */
@@ -167,7 +167,7 @@ typedef struct lc_plan {
     int n_linked;
     lc_patch *patches;
     int n_patches;
-    lc_site *sites; /* those that calls have beside their own */
+    lc_site *sites; /* additional sites of calls */
     size_t arena_0, arena_bytes, lower_bound, scratch_bytes;
     double flops;
     uint64_t last_used;
@@ -266,14 +266,14 @@ static inline bool lc__is_macro(const lc_op *op)
 }
 
 /* graph.c */
-/* Keeps the first error of a step for whoever asks for it; returns `status`. */
+/* Keeps the first error of a step until it is asked for; returns `status`. */
 lc_status lc__step_failed(lc_graph *g, lc_status status);
 /* Records into g on this thread, where another graph may have recorded in the meantime: a persistent tensor knows the
  * graph that had it last. */
 void lc__graph_enter(lc_graph *g);
 
 /* What is recorded from now on is a part of the batch with that number among those of all ranks, by which random
- * operators draw (in place of where in the step they stand); -1: no longer. */
+ * operators are keyed (instead of their place in the step); -1: no longer. */
 void lc__graph_chunk(lc_graph *g, int64_t number);
 /* errors.c */
 /* An error of a function that returns none: kept in the step that this thread records, with the user's call site (file
@@ -287,7 +287,7 @@ lc_status lc__no_tensor(const lc_tensor *t, const char *what);
 void lc__input_title(const char *names, int i, char *out, size_t size);
 /* The call site of functions that are not given one. */
 #define LC__NO_SITE ((lc_site){NULL, 0})
-/* Where the running step computed t, which is a tensor; searched from the newest call on. */
+/* The place at which the running step computed t, a tensor; searched from the newest call on. */
 lc_site lc__site_of(const lc_tensor *t);
 /* Keeps the first error of a step: "title: message (name shape, ...) at file:line". `names`: see lc_op.inputs. */
 void lc__record_error(lc_graph *g, lc_status status, const char *title, lc_site site, const char *names,

@@ -78,7 +78,7 @@ void lc__peer_leave(lc_peer *p);
 lc_peer *lc__peer_of(const lc_graph *g, const lc_peer_ops *ops);
 void lc__peers_free(lc_graph *g);
 
-/* Of all peers of a graph: */
+/* Over all peers of a graph: */
 uint64_t lc__peers_key(const lc_graph *g);
 int64_t lc__peers_bytes(const lc_graph *g);
 void lc__peers_before_backward(const lc_graph *g);

@@ -33,9 +33,9 @@ typedef struct lc_backend_ops {
     /* Which of its kernels the backend uses: fixed when a graph is made, so that no two plans differ in it. Reads the
      * environment (cpu: LIGHTC_ISA). *set is constant and belongs to the backend. */
     lc_status (*kernel_set)(const void **set);
-    /* Kernels of the set that can do the call as it stands (types, shapes, strides, threads, accumulate), best first:
-     * at most `max`; *n may be 0, then call->op->kernel is left. They take the same layout. Depends on the call alone:
-     * where memory runs out, that is an error, never another kernel. */
+    /* Kernels of the set that can do the call as it is (types, shapes, strides, threads, accumulate), best first: at
+     * most `max`; *n may be 0, then call->op->kernel is left. They take the same layout. The result depends only on the
+     * call: running out of memory is an error, never another kernel. */
     lc_status (*find_kernels)(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n);
     /* What a choice among them depends on: "avx512, oneDNN 2.6.0". */
     void (*describe)(const void *set, char *text, size_t size);

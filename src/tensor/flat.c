@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Flat buffers: parameters, gradients and optimizer state of a module, each in one piece of memory.
  *
- * Parameters lie in reverse order of registration, which is about the order in which backward finishes their
- * gradients, so that buckets for communication are contiguous ranges that fill from the front. */
+ * Parameters are in reverse order of registration, which is about the order in which backward finishes their gradients,
+ * so that buckets for communication are contiguous ranges that fill from the front. */
 #include "tensor/slice.h"
 
 #include <stdlib.h>

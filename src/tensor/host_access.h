@@ -14,11 +14,11 @@
 
 #include "tensor/tensor_impl.h"
 
-/* LC__WRITE alone: all elements will be written, so their values before do not matter. */
+/* Just LC__WRITE: all elements will be written, so their values before do not matter. */
 typedef enum lc__access { LC__READ = 1, LC__WRITE = 2, LC__READ_WRITE = LC__READ | LC__WRITE } lc__access;
 
-/* Where the host finds the value of t until it is unmapped; of a tensor in slices this rank's slice, as 1-D. Runs what
- * the step being recorded still has to compute of it first, and makes an initial value. */
+/* The host address of the value of t until it is unmapped; for a sliced tensor this rank's slice, as 1-D. First runs
+ * what the step being recorded still has to compute for it, and makes an initial value. */
 lc_status lc__tensor_map(lc_tensor *t, lc__access access, lc_view *out) LC_MUST_USE;
 /* The step being recorded, which may have read the value, takes note of a write. */
 void lc__tensor_unmap(lc_tensor *t, lc__access access);
@@ -26,7 +26,7 @@ void lc__tensor_unmap(lc_tensor *t, lc__access access);
 lc_status lc__tensor_wait(lc_tensor *t) LC_MUST_USE;
 /* A tensor that is whole on all ranks of `comm` becomes that of rank `root`. Collective. */
 lc_status lc__tensor_broadcast(lc_tensor *t, lc_comm *comm, int root) LC_MUST_USE;
-/* Where the memory of t is: to tell whether it has moved, or for a range of an input. To read or write it, map it. */
+/* The address of t's memory: to check whether it has moved, or for a range of an input. To read or write it, map it. */
 void *lc__tensor_address(const lc_tensor *t);
 
 /* What a graph does for host access. */
@@ -37,7 +37,7 @@ typedef struct lc__host_ops {
     lc_status (*find)(lc_tensor *t, lc_view *out);
     /* The host has written a persistent tensor. */
     void (*wrote)(lc_tensor *t);
-    /* Where the program asked for t. */
+    /* The place in the program that made t. */
     lc_site (*site)(const lc_tensor *t);
 } lc__host_ops;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Initial values that nobody has asked for yet. What a parameter starts with depends on its seed, its path and the
- * index of each element alone. So it is made when it is first wanted: where the parameter lies by then, and of one in
- * slices (slice.h) this rank's slice only; of one that a checkpoint is read into, never. Until then its memory is
+/* Initial values that have not been needed yet. The initial value of a parameter depends only on its seed, its path and
+ * the index of each element. So it is made when it is first needed: at the parameter's place at that time, only this
+ * rank's slice of a sliced one (slice.h), and never for one that a checkpoint is read into. Until then its memory is
  * addresses without pages.
  *
- * Whoever reads or writes the memory of a module's tensor must have filled it: lc__tensor_map does, so do operators,
+ * Any code that reads or writes the memory of a module's tensor must have filled it: lc__tensor_map does, operators do,
  * and after the set-up of a run a module has nothing to fill (lc__module_fill). */
 #ifndef LC_TENSOR_INITIAL_H
 #define LC_TENSOR_INITIAL_H
@@ -19,11 +19,12 @@ typedef struct lc__initial {
     int64_t zeros_from, zeros; /* so many elements from there are zero */
 } lc__initial;
 
-/* The value of t is as `init` says, with the random stream `key`. The errors of what cannot be made are told here. */
+/* The value of t is as `init` says, with the random stream `key`. Errors of values that cannot be made are reported
+ * here. */
 lc_status lc__tensor_start_as(lc_tensor *t, lc_init init, uint64_t key) LC_MUST_USE;
-/* But elements [from, from + count) are zero. Right behind that. */
+/* Except that elements [from, from + count) are zero. Call it right after that. */
 lc_status lc__tensor_start_with_zeros(lc_tensor *t, int64_t from, int64_t count) LC_MUST_USE;
-/* As it is told by another rank. */
+/* As received from another rank. */
 lc_status lc__tensor_set_initial(lc_tensor *t, const lc__initial *initial) LC_MUST_USE;
 /* Somebody writes all of it now. */
 void lc__tensor_forget_initial(lc_tensor *t);

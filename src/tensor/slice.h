@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sharding: a rank keeps a part of what it would have whole (ZeRO stages 1 to 3).
  *
- * The parameters of a flat buffer are put into *units* in the order in which they lie there: about a bucket's worth of
- * whole parameters, or one large one. A unit is cut into as many slices of equal size as there are ranks, the last ones
+ * The parameters of a flat buffer are put into *units* in their order there: about a bucket's worth of whole
+ * parameters, or one large one. A unit is cut into as many slices of equal size as there are ranks, the last ones
  * padded; rank r has slice r of every unit. So a unit travels by one reduce_scatter or all_gather, in place.
  *
  * The ranks that have a slice each may be fewer than all: then there are several copies, replicas, of the whole, and
  * the ranks of all copies that have the same slice add up its gradients, after those of a copy have.
  *
- *   stage   whole on every rank         slices
- *   1       parameters, gradients       optimizer state
- *   2       parameters                  optimizer state, gradients
- *   3                                   optimizer state, gradients, parameters
+ *   stage whole on every rank slices
+ *   1 parameters, gradients optimizer state
+ *   2 parameters optimizer state, gradients
+ *   3 optimizer state, gradients, parameters
  *
  * Slices of one kind lie one after the other in a *shard buffer*: the gradients', the parameters', and one for each
- * optimizer and state. They have the same offsets in all of them. What is whole lies at the offsets of the flat buffer,
+ * optimizer and state. They have the same offsets in all of them. Whole tensors are at the offsets of the flat buffer,
  * whose units are padded to N slices. Slices begin on multiples of 256 bytes, relative to the parameter too: numbers
  * that are combined in blocks of that size do not depend on the ranks.
  *
- * For whoever reads or writes tensors (checkpoints, hosts): a tensor of which a rank holds a slice has its whole type
- * and a range [slice_begin, slice_begin + slice_count) of its elements, in the order in which the whole tensor would
- * lie in memory (its layout); `device_data` is where the range begins. lc__tensor_slice gives it. lc_tensor_write takes
- * the whole value on every rank and keeps the part; lc__tensor_gather is the way back. lc__flat_state_tensor makes such
- * a handle for one parameter's part of an optimizer's state buffer, or a plain one if nothing is sharded. */
+ * For code that reads or writes tensors (checkpoints, hosts): a tensor of which a rank holds a slice has its whole type
+ * and a range [slice_begin, slice_begin + slice_count) of its elements, in the memory order of the whole tensor (its
+ * layout); `device_data` points to the start of the range. lc__tensor_slice gives it. lc_tensor_write takes the whole
+ * value on every rank and keeps the part; lc__tensor_gather is the way back. lc__flat_state_tensor makes such a handle
+ * for one parameter's part of an optimizer's state buffer, or a plain one if nothing is sharded. */
 #ifndef LC_TENSOR_SLICE_H
 #define LC_TENSOR_SLICE_H
 
@@ -51,15 +51,16 @@ typedef struct lc__sharding {
     lc_tensor *parameter; /* in stage 3, while parameters are in slices */
 } lc__sharding;
 
-/* Where [begin, begin + count) of a flat buffer and this rank's slice of a unit have elements in common: the first one,
- * counted from the slice's begin, and how many; 0, 0 if none. */
+/* The intersection of [begin, begin + count) of a flat buffer and this rank's slice of a unit: its first element,
+ * counted from the slice's begin, and its size; 0, 0 if empty. */
 int64_t lc__slice_of(const lc__sharding *s, const lc__unit *u, int64_t begin, int64_t count, int64_t *at);
 
 /* ---- tensors in slices ---- */
 
 /* The range of t's elements that this rank holds: all of them if t is not in slices. */
 void lc__tensor_slice(const lc_tensor *t, int64_t *begin, int64_t *count);
-/* Of these, what this rank writes where every rank writes what it has: replicas have the same, and share it out. */
+/* The part of these that this rank writes when every rank writes its own: replicas have the same elements, and divide
+ * them. */
 void lc__tensor_share(const lc_tensor *t, int64_t *begin, int64_t *count);
 /* The whole value, row-major, into `data` of as many bytes as the whole tensor has; on rank `root` of the ranks that
  * have the slices (-1: on all; elsewhere data may be NULL). Reads it where t is not in slices. Else collective. */
@@ -71,17 +72,18 @@ lc_status lc__tensor_write_slice(lc_tensor *t, const void *data) LC_MUST_USE;
 lc_status lc__tensor_cut_value(const lc_tensor *t, const void *data, void *slice) LC_MUST_USE;
 /* Such a parameter has memory for its whole value, which comes later. */
 lc_status lc__tensor_revive(lc_tensor *t) LC_MUST_USE;
-/* Another tensor of the type and layout of `of`; where that is in slices, with the same slice of it. */
+/* Another tensor of the type and layout of `of`; if that is sliced, with the same slice. */
 lc_status lc__tensor_like(const lc_tensor *of, lc_tensor **out) LC_MUST_USE;
-/* The slice of t that this rank holds, which is not empty, as a 1-D tensor for operators, in the order in which it
- * lies. *view: NULL, or the one that was made before, which stays as long as the slice lies where it did. */
+/* The slice of t that this rank holds, which is not empty, as a 1-D tensor for operators, in memory order. *view: NULL,
+ * or an earlier result, which is kept as long as the slice has not moved. */
 lc_status lc__tensor_slice_view(const lc_tensor *t, lc_tensor **view) LC_MUST_USE;
 /* One parameter's slice of a buffer of optimizer state, with the parameter's type and layout. */
 lc_status lc__flat_state_tensor(lc_tensor *state, const lc_tensor *parameter, lc_tensor **out) LC_MUST_USE;
 
 /* `t` has memory in `base` from now on, from element `at`, and is whole; its value is not copied. */
 void lc__tensor_place(lc_tensor *t, lc_tensor *base, int64_t at);
-/* Of t, which is whole, [begin, begin + count) is left, in `base` from element `at`; the rest is where `s` says. */
+/* Reduces t, which is whole, to [begin, begin + count), in `base` from element `at`; the rest is on the ranks of
+ * `s`. */
 void lc__tensor_cut(lc_tensor *t, lc_tensor *base, int64_t at, const lc__sharding *s, int64_t begin, int64_t count);
 
 /* ---- flat buffers in slices (parallel/shard/shard.h cuts them) ---- */
@@ -90,7 +92,7 @@ void lc__tensor_cut(lc_tensor *t, lc_tensor *base, int64_t at, const lc__shardin
  * that nobody can put together any more, until they are written. Not collective. */
 lc_status lc__flat_forget_sharding(lc_flat *flat);
 
-/* What stands for a whole buffer that is nowhere: reading it is an error of the planner's. */
+/* A placeholder for a whole buffer that does not exist: reading it is a defect of the planner. */
 lc_status lc__flat_nowhere(lc_tensor *base, int64_t count, const lc__sharding *s, lc_tensor **out) LC_MUST_USE;
 /* New handles for gradients, in the flat buffer's present form. */
 lc_status lc__flat_make_gradients(lc_flat *flat) LC_MUST_USE;

@@ -12,7 +12,7 @@
 
 typedef struct lc_flat lc_flat;
 
-/* Numbers that tell a tensor from something else (base/handle.h); the last two are persistent. */
+/* Magic numbers of tensors (base/handle.h); the last two are persistent. */
 typedef enum lc_tensor_kind {
     LC_TENSOR_ERROR = 0x7E450000,
     LC_TENSOR_STEP,
@@ -42,13 +42,13 @@ struct lc_tensor {
     const lc_backend_ops *backend;
     int file;                    /* 1 + the file that `device_data` is (lc__tensor_file), or 0 */
     struct lc__initial *initial; /* what it begins with, not made yet (initial.h); NULL: `device_data` has its value */
-    lc_flat *flat;               /* the flat buffers a parameter lies in, or NULL */
+    lc_flat *flat;               /* the flat buffers of a parameter, or NULL */
     int flat_index;
     lc_tensor **replicas; /* by device: its own handle, or NULL: this one (devices.h). NULL: not of a module there */
     /* This rank holds a slice of its elements only (slice.h): `device_data` is where that begins. */
     bool is_slice;
     int64_t slice_begin, slice_count;
-    const struct lc__sharding *slices; /* where the others are; NULL: they are gone */
+    const struct lc__sharding *slices; /* where the others are; NULL: they no longer exist */
 };
 
 /* Also of failed operations. */
@@ -125,7 +125,7 @@ struct lc_flat {
 /* The buffers for n parameters of one data type. `move`: parameters' storage moves into the buffer; otherwise there is
  * one parameter, which stays where it is. */
 lc_status lc__flat_new(lc_tensor **parameters, int n, bool move, lc_flat **out) LC_MUST_USE;
-/* The flat buffers of a tensor that wants gradients; makes one of its own if it lies in none. */
+/* The flat buffers of a tensor that needs gradients; makes a separate one if it is in none. */
 lc_status lc__flat_of(lc_tensor *parameter, lc_flat **out);
 void lc__flat_unref(lc_flat *flat);
 /* Buffers for another device's gradients of the same parameters: its `parameters` are set by the caller, each of which

@@ -3,7 +3,7 @@
  * initial states, biases and gradients of the last states. */
 #include "kernel_check.h"
 
-/* Of small standard deviation, so that gates are not saturated. */
+/* Values of small standard deviation, so that gates are not saturated. */
 static void add(kernel_case *c, int ndim, const int64_t *shape, double scale)
 {
     add_input(c, LC_F32, CHECK_ROW_MAJOR, ndim, shape, fill_normal, scale);

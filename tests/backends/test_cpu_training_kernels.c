@@ -237,7 +237,7 @@ static const struct {
 
 enum { UPDATE_SIZE = 60000, SEGMENTS = 3 };
 
-/* Parameters, gradients, state and steps of one run, made anew for every kernel. */
+/* Parameters, gradients, state and steps of one run, made again for every kernel. */
 typedef struct update_data {
     float *p, *g, *s[LC_MAX_OPTIM_STATE];
     double steps[SEGMENTS];

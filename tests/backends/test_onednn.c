@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oneDNN's kernels, and the reference kernels beside them, against plain loops in double: every candidate for a call,
+/* oneDNN's kernels, and the reference kernels next to them, against plain loops in double: every candidate for a call,
  * on one and two threads, deterministic and not, accumulating and not. To add a case: one more line in the tables of
  * the tests below. */
 #include "test.h"

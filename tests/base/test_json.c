@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* State trees, the strict JSON behind them, and CRC-32C. */
+/* State trees, the strict JSON after them, and CRC-32C. */
 #include "test.h"
 #include <lightc/state.h>
 #include "base/crc32c.h"

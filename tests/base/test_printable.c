@@ -35,7 +35,7 @@ TEST(control_characters_are_shown_as_numbers)
         {"\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"},
         {EVIL, SHOWN},
         {"\x01\x1f\x7f", "\\x01\\x1f\\x7f"},
-        {"\xc2\x80\xc2\x9f\xc2\xa0", "\\xc2\\x80\\xc2\\x9f\xc2\xa0"},            /* C1, and the first behind it */
+        {"\xc2\x80\xc2\x9f\xc2\xa0", "\\xc2\\x80\\xc2\\x9f\xc2\xa0"},            /* C1, and the first after it */
         {"\xc0\xaf\xe0\x80\xaf", "\\xc0\\xaf\\xe0\\x80\\xaf"},                   /* longer than they need be */
         {"\xed\xa0\x80\xf4\x90\x80\x80", "\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80"}, /* surrogates; too large */
         {"\xe2\x82", "\\xe2\\x82"},                                              /* cut off */
@@ -84,7 +84,7 @@ TEST(errors_and_lines_are_printable)
     CHECK_STR(text, "the variable " SHOWN "\n");
 }
 
-/* A rank whose host has such a name, and another secret: those who wait are told of it. */
+/* A rank whose host has such a name, and another secret: waiting ranks are notified of it. */
 TEST(a_stranger_cannot_write_to_the_terminal)
 {
     lc__coordinator *c = NULL;

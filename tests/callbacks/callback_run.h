@@ -44,7 +44,7 @@ static inline void run_release(run *r)
     world_remove(r->dir);
 }
 
-/* Number behind " NAME=" the nth time; NaN if it is not there. */
+/* Number after " NAME=" the nth time; NaN if it is not there. */
 static inline double logged(const run *r, const char *name, int nth)
 {
     char key[128];

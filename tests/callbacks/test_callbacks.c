@@ -168,7 +168,7 @@ TEST(validation_and_the_end_see_the_moving_average)
     }
     CHECK_OK(lc_tensor_read(m.w, &w, sizeof w));
     CHECK_NEAR(w, average, 1e-6);
-    /* Whoever loads the checkpoint gets the average; what training goes on with stands beside it. */
+    /* Loading the checkpoint gives the average; the weights that training continues with are saved with it. */
     lc_checkpoint *c;
     snprintf(path, sizeof path, "%s/end.ckpt", dir);
     CHECK_OK(lc_trainer_save_checkpoint(t, path, false));
@@ -193,7 +193,7 @@ static lc_status ten_more(lc_module *self, lc_batch *batch, int d)
     return LC_OK;
 }
 
-/* The weights behind StochasticWeightAveraging, which ends with a pass over the data for the batch norms. */
+/* The weights after StochasticWeightAveraging, which ends with a pass over the data for the batch norms. */
 static void averaged(bool by_hook, float w[NET_WEIGHTS])
 {
     double lr = 0.01;

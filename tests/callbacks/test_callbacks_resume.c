@@ -78,7 +78,7 @@ static const part cases[] = {
     {"structured_pruning", {make_structured_pruning}, 1, 3, false, false},
 };
 
-/* Trains from `ckpt` (NULL: anew), and saves the end as DIR/NAME.ckpt; or dies behind a batch, having saved stop.ckpt.
+/* Trains from `ckpt` (NULL: again), and saves the end as DIR/NAME.ckpt; or dies after a batch, having saved stop.ckpt.
  */
 static void train(const part *c, const char *dir, const char *ckpt, int64_t die_after, const char *name)
 {

@@ -134,7 +134,7 @@ TEST(a_long_text_is_told)
     }
 }
 
-/* A server for `n` requests that answers `code`; what was posted stands in `text`. */
+/* A server for `n` requests that answers `code`; what was posted is stored in `text`. */
 typedef struct server {
     int fd, port, n;
     const char *code;

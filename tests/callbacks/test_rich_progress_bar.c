@@ -67,7 +67,7 @@ TEST(bars_are_drawn_over_one_another)
     CHECK_CONTAINS(text, "Validation");
     screen_put(s, text);
     CHECK(!s->wrapped);
-    /* What people were told stands above, once; the bars of the end below it, and nothing of those before. */
+    /* Messages are above, once; the bars of the end below it, and nothing of those before. */
     int told = 0, epochs = 0, runs = 0, validations = 0;
     for (int i = 0; i < ROWS; i++) {
         told += strstr(s->cell[i], "warning: something odd") != NULL;

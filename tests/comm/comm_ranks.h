@@ -69,7 +69,7 @@ typedef struct buffers {
     size_t bytes;
 } buffers;
 
-/* Room for n elements and a guard behind each, off by one element so that nothing is aligned by luck. */
+/* Room for n elements and a guard after each, off by one element so that nothing is aligned by luck. */
 static lc_status buffers_new(buffers *b, lc_dtype dtype, int64_t n)
 {
     b->bytes = (size_t)n * lc_dtype_size(dtype);
@@ -219,7 +219,7 @@ static float tree(int first, int n, int64_t i)
 
 static lc_status tree_bits(lc_comm *c, void *ctx)
 {
-    enum { N = 400003 }; /* several times what lies in a ring */
+    enum { N = 400003 }; /* several times the size of a ring */
     int n = lc_comm_size(c);
     float *x = malloc(N * sizeof *x);
     (void)ctx;

@@ -132,7 +132,7 @@ TEST(memory_of_a_call_overlaps_only_where_that_is_defined)
     lc_comm_free(c);
 }
 
-/* Of another root they are not looked at. */
+/* For another root they are ignored. */
 TEST(memory_that_is_not_used_overlaps_nothing)
 {
     float x[N];

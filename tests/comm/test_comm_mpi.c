@@ -113,7 +113,7 @@ static lc_status everything(lc_comm *c, void *ctx)
     return LC_OK;
 }
 
-/* What ends a communicator: the ranks say what they were told. */
+/* What ends a communicator: the ranks print what they got. */
 static lc_status say(lc_comm *c, lc_status s)
 {
     printf("rank %d: %s\n", lc_comm_rank(c), s < 0 ? lc_error_message() : "no error");

@@ -220,7 +220,7 @@ static lc_status come_and_go(lc_comm *c, void *ctx)
     (void)ctx;
     for (int round = 0; round < 3; round++) {
         RANK_CHECK(mapped() == 0);
-        /* Of more than there is place for, the last ones stay as they are. */
+        /* If there are more than fit, the last ones stay as they are. */
         for (int k = 0; k < LC__EXPOSED + 2; k++) LC_TRY(piece_new(c, COUNT * sizeof(float), true, &p[k]));
         RANK_CHECK(mapped() == LC__EXPOSED * lc_comm_size(c) + 2);
         for (int k = 0; k < LC__EXPOSED + 2; k++) LC_TRY(same(c, &p[k], 0, LC_F32, LC_COMM_SUM, COUNT));
@@ -353,7 +353,7 @@ enum { FITS = 3 };
 typedef struct job {
     const char *strategy;
     int pieces;         /* of each rank that are exposed in a fit */
-    float (*sum)[FITS]; /* of the parameters behind each fit, in memory that all ranks see */
+    float (*sum)[FITS]; /* of the parameters after each fit, in memory that all ranks see */
     bool first;         /* they are to be set, not compared */
 } job;
 
@@ -545,7 +545,7 @@ static lc_status leave_calls_behind(lc_comm *c, void *ctx)
     LC_TRY(lc_comm_all_reduce(c, x, x, N, LC_F32, LC_COMM_SUM, &r));
     LC_TRY(lc_comm_progress(c));
     usleep((useconds_t)(2000 + *(int *)ctx * 1500));
-    return LC_OK; /* the communicator is freed behind this */
+    return LC_OK; /* the communicator is freed after this */
 }
 
 TEST(memory_is_there_until_nothing_uses_it)

@@ -207,7 +207,7 @@ static void *go_between(void *arg)
 
 typedef struct meeting {
     world_meeting m;
-    between *b; /* of rank 1, which finds rank 0 behind it */
+    between *b; /* of rank 1, which finds rank 0 after it */
     bool met;
 } meeting;
 

@@ -84,7 +84,7 @@ static lc_status leave_in_order(lc_comm *c, void *ctx)
         if (me == 2) LC_TRY(lc_comm_recv(c, x, N, LC_F32, 0, NULL));
     }
     RANK_CHECK(x[N - 1] == 3);
-    /* and then one does; when all that was given has been taken, for an error is told at once */
+    /* and then one does; when all that was given has been taken, since an error is reported at once */
     usleep(200000);
     lc_status s = lc_comm_barrier(c, NULL);
     RANK_CHECK(s == LC_ERR_PEER);
@@ -336,7 +336,7 @@ static lc_status compute_meanwhile(lc_comm *c, void *ctx)
         RANK_CHECK(open == 0);
         open = CALLS;
         for (int k = 0; k < CALLS; k++) RANK_CHECK(x[k][0] == (float)(1 + 2 * k) && x[k][LENGTH - 1] == x[k][0]);
-        /* and what is started beside it, in another order */
+        /* and what is started next to it, in another order */
         LC_TRY(lc_comm_all_reduce(c, x[0], x[0], LENGTH, LC_F32, LC_COMM_MAX, &calls[0]));
         LC_TRY(lc_comm_progress(c));
         LC_TRY(lc_comm_recv(c, got, LENGTH, LC_F32, other, &in));
@@ -528,7 +528,7 @@ static lc_status check_run(void *ctx)
     return lc__seconds() - e->met > 0.3 ? lc_fail(LC_ERR_PEER, "the run has ended") : LC_OK;
 }
 
-/* Whoever calls this port hears nothing: those that are to be accepted there are too many already. */
+/* Connections to this port get no answer: its queue is already full. */
 static int silent_port(void)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};

@@ -318,7 +318,7 @@ static lc_status work(run *r, lc__world *w, const lc__world_options *o)
     return LC_OK;
 }
 
-/* Of all ranks: one that waits in vain does not know what keeps another one. */
+/* Checks all ranks: one that waits in vain does not know what keeps another one. */
 static void all_did_well(const run *r, const char *what)
 {
     char why[RANKS * 1100] = "";
@@ -418,7 +418,7 @@ TEST(a_rank_that_dies_ends_the_calls_of_the_others)
     }
 }
 
-/* What a program without a trainer calls, twice, beside one that joined before. */
+/* What a program without a trainer calls, twice, next to one that joined before. */
 static lc_status share(run *r, lc__world *w, const lc__world_options *o)
 {
     lc_comm *one, *two, *part;

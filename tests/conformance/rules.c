@@ -241,7 +241,7 @@ static void forget_metrics(const lc_state *c, outcome *got, outcome *want)
     }
 }
 
-/* Whether every checkpoint of the case is one of the end of a whole epoch, with validation behind it. */
+/* Whether every checkpoint of the case is one of the end of a whole epoch, with validation after it. */
 static bool saves_whole_epochs(const lc_state *c)
 {
     static const char *const parts[] = {"max_steps",
@@ -260,7 +260,7 @@ static bool saves_whole_epochs(const lc_state *c)
            !get(m, "end_epoch_at") && !get(m, "skip_at") && !callback(c, "EarlyStopping", 0) &&
            !callback(c, "GradientAccumulationScheduler", 0);
 }
-/* "cb.on_train_batch_start:1,4": where the first batch behind a resume stands. */
+/* "cb.on_train_batch_start:1,4": where the first batch after a resume stands. */
 static const char *first_batch(const outcome *o, size_t *n)
 {
     const char *from = resumed(o), *p = from ? strstr(from, "cb.on_train_batch_start") : NULL;
@@ -273,7 +273,7 @@ static bool goes_on_elsewhere(const lc_state *c, const outcome *got, const outco
     if (!get(c, "resume") || !resumed(got) || !resumed(want) || saves_whole_epochs(c)) return false;
     const char *a = first_batch(got, &n), *b = first_batch(want, &k);
     bool same = a && b && n == k && !strncmp(a, b, n);
-    /* In the same place, but Lightning's loader begins anew without being counted, or repeats the end of the epoch. */
+    /* In the same place, but Lightning's loader begins again without being counted, or repeats the end of the epoch. */
     bool longer = !get_bool(c, "sized", true) || callback(c, "GradientAccumulationScheduler", 0);
     bool repeats = get(get(get(c, "resume"), "trainer"), "max_steps") != NULL;
     return !same || longer || repeats;
@@ -448,20 +448,20 @@ const rule rules[] = {
     {.name = "exact resume",
      .applies = mid_epoch,
      .rewrite = resume_exactly,
-     .reason = "a run goes on with the data it has not seen, and runs what its epoch still owes; Lightning begins the "
-               "loader anew and skips validation and end hooks of an epoch saved at its last batch"},
+     .reason = "a run goes on with the data it has not seen, and runs what its epoch still owes; Lightning restarts "
+               "the loader and skips validation and end hooks of an epoch saved at its last batch"},
     {.name = "pending plateau",
      .applies = plateau_resumed,
      .rewrite = step_pending,
-     .reason = "a plateau scheduler whose step was due behind the checkpoint steps when the run goes on"},
+     .reason = "a plateau scheduler whose step was due after the checkpoint steps when the run continues"},
     {.name = "resumed metrics",
      .applies = goes_on,
      .rewrite = forget_metrics,
-     .reason = "metrics are part of a checkpoint; Lightning's are empty until something is logged anew"},
+     .reason = "metrics are part of a checkpoint; Lightning's are empty until something is logged again"},
     {.name = "monitored steps",
      .applies = saves_with_validation,
      .rewrite = forget_saved,
-     .reason = "every_n_train_steps with a monitor of validation saves behind the validation that is due"},
+     .reason = "every_n_train_steps with a monitor of validation saves after the validation that is due"},
     {.name = "last",
      .applies = saves_last,
      .rewrite = forget_last,
@@ -470,7 +470,7 @@ const rule rules[] = {
     {.name = "saved on an exception",
      .applies = beside_another,
      .rewrite = forget_saves,
-     .reason = "what is saved on an exception stands beside a checkpoint of the same name; Lightning writes over it"},
+     .reason = "what is saved on an exception stands next to a checkpoint of the same name; Lightning writes over it"},
     {.name = "limits",
      .applies = checked_early,
      .rewrite = forget_end,
@@ -482,7 +482,7 @@ const rule rules[] = {
     {.name = "minimum",
      .applies = waits_for_minimum,
      .rewrite = forget_end,
-     .reason = "early stopping decides anew when min_epochs and min_steps are met; in Lightning the first wish holds"},
+     .reason = "early stopping decides again when min_epochs and min_steps are met; in Lightning the first wish holds"},
     {.name = "unmet minimum",
      .applies = ended_before_minimum,
      .rewrite = forget_end,

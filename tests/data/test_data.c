@@ -316,7 +316,7 @@ TEST(permutation)
     CHECK(memcmp(a, b, sizeof a));
     lc_random_permutation(8, 3, N, b);
     CHECK(memcmp(a, b, sizeof a));
-    /* Of three things every order comes up about equally often: chi-squared with 5 degrees of freedom. */
+    /* Every order of three things comes up about equally often: chi-squared with 5 degrees of freedom. */
     int count[6] = {0};
     for (int64_t e = 0; e < 60000; e++) {
         int64_t p[3];

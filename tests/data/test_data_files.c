@@ -152,7 +152,7 @@ TEST(idx_gzip)
     CHECK(unnoticed <= 1);
     packed[k] = 'x';
     CHECK_STATUS(lc_idx_parse(packed, k + 1, "trailing.gz", &x), LC_ERR_FORMAT);
-    /* Two streams one behind the other are one file. */
+    /* Two streams one after the other are one file. */
     size_t first = gzip(file, 100, packed, sizeof packed);
     size_t second = gzip(file + 100, n - 100, packed + first, sizeof packed - first);
     CHECK_OK(lc_idx_parse(packed, first + second, "two.gz", &x));

@@ -565,7 +565,7 @@ TEST(the_last_batch_may_be_empty_on_some_ranks)
     }
 }
 
-/* A run of `from` ranks stops behind batch k; one of `to` ranks goes on. */
+/* A run of `from` ranks stops after batch k; one of `to` ranks goes on. */
 static void check_resume(const setting *s, int from, int to, int64_t epoch)
 {
     int64_t global = s->batch_size * from;
@@ -625,7 +625,7 @@ TEST(the_same_loader_as_other_ranks)
                         CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = r, .size = size, .batches = batches}));
                         CHECK_OK(lc_dataloader_begin(l, round, 0));
                         read_batches(l, INT_MAX, &logs[r]);
-                        CHECK_OK(lc_dataloader_begin(l, round + 1, 0)); /* workers are busy when it is sharded anew */
+                        CHECK_OK(lc_dataloader_begin(l, round + 1, 0)); /* workers are busy when it is sharded again */
                         CHECK_OK(lc_dataloader_next(l, &b));
                     }
                     check_union(&whole, 0, logs, size, global);

@@ -188,7 +188,7 @@ static void try_all(void)
     lc_tensor_unref(o.src);
 }
 
-/* Of no rows there is none to add to. */
+/* Without rows there is none to add to. */
 static void try_empty(void)
 {
     lc_graph *g;

@@ -241,7 +241,7 @@ TEST(inputs_may_move_between_steps)
     lc_graph_free(g);
 }
 
-/* Also seen through a view, in a part of the step behind a host read; and read back itself. */
+/* Also seen through a view, in a part of the step after a host read; and read back itself. */
 TEST(views_of_inputs_may_move_too)
 {
     lc_graph *g = graph();

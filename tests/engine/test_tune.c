@@ -284,7 +284,7 @@ TEST(a_cache_may_hold_anything)
         write_file(path, texts[i], strlen(texts[i]));
         train(true, false, 0, false, &got);
     }
-    /* A foreign value is passed over: the first kernel is taken, or the call measured anew. */
+    /* A foreign value is passed over: the first kernel is taken, or the call measured again. */
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         write_file(path, good, n);
         CHECK(prescribe("onednn_conv_weight_grad"));

@@ -184,7 +184,7 @@ static void plan(trial *r, int number)
     /* All end with the same bits. On a full disk the one that is to blame is whoever writes, under ddp rank 0. */
     static const char *const strategies[] = {"ddp", "ddp", "sharded_2", "sharded_3"};
     r->strategy = strategies[strcmp(k->fault, "full") && k->way != FILLS ? below(r, 4) : 0];
-    /* Who has stopped after the others left is nobody's loss but the launcher's. */
+    /* A rank stopped after the others left is missed only by the launcher. */
     if (!strcmp(k->fault, "stop") && !strcmp(r->phase, "end") && r->at == 2) r->at = 1;
     /* ... and who has not come yet is waited for until start_timeout. */
     if (!strcmp(k->fault, "stop") && !strcmp(r->phase, "init") && r->at == 0) r->at = 3;

@@ -32,7 +32,7 @@ typedef struct strangers {
     } * came;                          /* shared with the process */
 } strangers;
 
-/* Whether `text` stands in the environment of the process. */
+/* Whether `text` is in the environment of the process. */
 static inline bool strangers_know(int pid, const char *text)
 {
     static char environment[32768];

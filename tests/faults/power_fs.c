@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server of power_fs.h: the protocol of <linux/fuse.h>, and what is durable of what it was told. */
+/* The server of power_fs.h: the protocol of <linux/fuse.h>, and what is durable of the writes it got. */
 #define _GNU_SOURCE
 #include "power_fs.h"
 
@@ -242,7 +242,7 @@ static void sync_inode(uint64_t ino)
 
 /* ---- the power goes ---- */
 
-/* Of what was not synced `odds` of 4 last. */
+/* `odds` of 4 unsynced writes survive on average. */
 static void lose_bytes(inode *f, unsigned odds)
 {
     bytes *b = &f->durable;

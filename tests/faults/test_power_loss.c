@@ -56,7 +56,7 @@ typedef struct trial {
     } saved[MOST * LIVES];
     char rows[MOST * LIVES][400];
     int n_saved, n_rows;
-    int64_t newest, from; /* steps; from: of the last life, 0 if it began anew */
+    int64_t newest, from; /* steps; from: of the last life, 0 if it began again */
     int life_saved;       /* in the last life */
     int leftovers;        /* after it, of what lives before it left in the directory it saved in */
     char result[32];
@@ -290,7 +290,7 @@ static void one_round(trial *r, uint64_t seed, int number, int flags)
     if (!*r->wrong) {
         live(r, 0, &struck);
         sums.lost++;
-        if (r->from + 1 < newest) /* rows behind it are superseded */
+        if (r->from + 1 < newest) /* rows after it are superseded */
             wrong(r, "it went on from step %lld, not from %lld", (long long)r->from, (long long)newest);
         if (!r->closed || strcmp(r->result, reference)) wrong(r, "result %s, wanted %s", r->result, reference);
         check_checkpoints(r);

@@ -270,7 +270,7 @@ TEST(arguments)
     ARGUMENTS(CHECK_ARGUMENTS)
 }
 
-/* ---- vtables: the slots that a shorter one does not have are not called, whatever lies there ---- */
+/* ---- vtables: the slots that a shorter one does not have are not called, whatever is there ---- */
 
 static lc_status ok(void)
 {

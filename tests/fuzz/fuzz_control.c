@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     lc__frame f;
     char text[64];
     lc__wire_init(&w, -1, LIMIT);
-    /* All at once, as the bytes of a connection lie in memory. */
+    /* All at once, as the bytes of a connection are in memory. */
     w.in.data = malloc(size + 1);
     if (!w.in.data) return 0;
     if (size) memcpy(w.in.data, data, size);

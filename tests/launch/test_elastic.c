@@ -194,7 +194,7 @@ TEST(one_is_left)
     check_bits(&r);
 }
 
-/* Who brings data of his own cannot be left out. */
+/* A rank with its own data cannot be left out. */
 TEST(ranks_with_data_of_their_own_start_again)
 {
     run r;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting ranks: real processes of tests/programs/rank_program.c, which do as they are told, under a supervisor that
+/* Starting ranks: real processes of tests/programs/rank_program.c, which follow their options, under a supervisor that
  * is a process too (lightc launch, or the program itself). How they end: test_launch_ends.c; on several hosts:
  * test_launch_hosts.c. */
 #ifndef _GNU_SOURCE
@@ -138,7 +138,7 @@ TEST(ranks_start_again)
     CHECK_CONTAINS(report(&r, 0), "LIGHTC_RANK=0 LIGHTC_WORLD_SIZE=1 ");
     CHECK_STR(r.out, "rank 0 speaks\nrank 0 speaks\n");
     check_clean(&r, 2);
-    /* Whoever is left is rank 0, and the last one starts again alone. */
+    /* The remaining rank becomes rank 0, and the last one restarts by itself. */
     CHECK_EQ(launch(&r, "%s launch -np 2 --max_restarts 2 %s --act kill --on 0", lightc, program), 137);
     CHECK_CONTAINS(r.err, "with 1 of 2 ranks (1 of 2)");
     CHECK_CONTAINS(r.err, "restarting from the last checkpoint (2 of 2)");
@@ -159,7 +159,7 @@ TEST(training_goes_on_from_the_last_checkpoint)
     CHECK_CONTAINS(r.err, "killed by signal 9");
     CHECK_CONTAINS(result, "batches=8 "); /* of the third epoch on */
     CHECK_STR(strstr(result, "steps="), strstr(undisturbed, "steps="));
-    /* In the place of that run, whose checkpoint is at the end: a run without checkpoints of its own starts anew. */
+    /* In the place of that run, whose checkpoint is at the end: a run without checkpoints of its own starts again. */
     again(&r, "%s --act train --on 0 --max_restarts 1 --enable_checkpointing false", program);
     CHECK_EQ(finish(&r), 0);
     read_file(&r, "result", result, sizeof result);
@@ -204,7 +204,7 @@ TEST(training_goes_on_from_sharded_checkpoints)
 /* ---- memory ---- */
 
 /* What a rank's process takes for a model of 151 MB with gradients and Adam's state, of which a share lies on this
- * rank; beside what its steps need, which the planner knows. */
+ * rank; besides what its steps need, which the planner knows. */
 TEST(ranks_take_what_the_formula_says)
 {
     static const struct {
@@ -244,7 +244,7 @@ TEST(ranks_take_what_the_formula_says)
             if (cases[k].stays && !(peak <= 1.1 * want))
                 TEST_FAIL("%s, rank %d: %.2f MB of memory at most, not %.2f", cases[k].strategy, rank, 1e-6 * peak,
                           1e-6 * want);
-            /* Of parameters, gradients and two moments; the later ones would hide that values were whole before. */
+            /* For parameters, gradients and two moments; the later ones would hide that values were whole before. */
             if (cases[k].stays && !(set_up < states / 4))
                 TEST_FAIL("%s, rank %d: %.2f MB of memory before the first step, and the whole model has %.2f",
                           cases[k].strategy, rank, 1e-6 * set_up, 1e-6 * states / 4);

@@ -118,7 +118,7 @@ TEST(stopped_ranks_are_not_waited_for)
     }
 }
 
-/* Also behind the goodbye, where the others have ended and it works alone. */
+/* Also after the goodbye, where the others have ended and it works alone. */
 TEST(a_rank_that_is_stopped_when_it_has_left_is_ended)
 {
     run r;
@@ -372,7 +372,7 @@ TEST(a_failure_is_told_once)
     CHECK_EQ(count(r.err, "error: "), 1);
 }
 
-/* Where rank 0 coordinates, it says for all what has ended the run, and lives until they know. */
+/* If rank 0 coordinates, it reports for all what has ended the run, and lives until they know. */
 TEST(a_failure_is_told_once_by_rank_0)
 {
     for (int on = -1; on < 2; on++) {
@@ -529,8 +529,8 @@ TEST(an_interrupted_training_says_so_once)
     CHECK(!strstr(r[1].err, "stopped by "));
 }
 
-/* As scancel, systemctl stop and pkill do: all processes of a run are told, and ranks twice, as their supervisor passes
- * it on, before or behind the signal that they get themselves. */
+/* As scancel, systemctl stop and pkill do: all processes of a run get the signal, and ranks get it twice, as their
+ * supervisor passes it on, before or after the signal that they get themselves. */
 TEST(a_signal_to_all_processes_counts_once)
 {
     static const struct {

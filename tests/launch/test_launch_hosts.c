@@ -306,7 +306,7 @@ TEST(a_hangup_through_mpirun_saves)
     CHECK(access(path, F_OK) == 0);
 }
 
-/* Whoever gets the signal, a rank or mpirun: all stop, nobody is to blame for it, and nothing starts again. */
+/* A signal to a rank or to mpirun: all stop, no rank is blamed, and nothing restarts. */
 TEST(a_run_that_is_stopped_on_another_host_stays_so)
 {
     char host[256] = "", path[600];

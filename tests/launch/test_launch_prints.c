@@ -61,7 +61,7 @@ static void check_complained(const run *r)
     CHECK(!memcmp(text, complained, sizeof text - 1));
 }
 
-/* What came behind rank 0's. */
+/* What came after rank 0's. */
 static const char *rest_of_errors(const run *r)
 {
     static char text[32768];
@@ -131,7 +131,7 @@ TEST(of_many_lines_the_last_ones)
     CHECK_CONTAINS(text, "rank 1 speaks\n\nand ends without a newlinerank 1 complains\n1\n2\n3\n");
 }
 
-/* All lines, and nothing else behind the first ones. */
+/* All lines, and nothing else after the first ones. */
 static void check_lines(const run *r, const char *name, int rank)
 {
     char path[400], line[200], want[200];

@@ -40,7 +40,7 @@ typedef struct run {
     double ended[2];
 } run;
 
-/* The options of the training behind those that each machine needs. */
+/* The options of the training after those that each machine needs. */
 static void start(run *r, const char *options)
 {
     snprintf(r->dir, sizeof r->dir, "%s", fresh_dir("run"));
@@ -210,7 +210,7 @@ TEST(a_slow_link_carries_the_same)
     for (int i = 0; i < 2; i++) CHECK_EQ(machines_do(&two, i, "tc qdisc del dev eth0 root"), 0);
 }
 
-/* Nobody is told of it: the connections just fall silent. */
+/* No end is notified: the connections just fall silent. */
 TEST(a_cut_link_ends_both_sides)
 {
     for (int side = 0; side < 2; side++) {
@@ -229,7 +229,7 @@ TEST(a_cut_link_ends_both_sides)
         for (int i = 0; i < 2; i++) {
             CHECK(r.status[i] != 0);
             if (r.ended[i] - cut > SILENCE + patience(1))
-                TEST_FAIL("machine %d ended %.2f s behind the cut", i, r.ended[i] - cut);
+                TEST_FAIL("machine %d ended %.2f s after the cut", i, r.ended[i] - cut);
         }
         CHECK_CONTAINS(r.err[0], "error: rank 1 (host machine1), step ");
         CHECK_CONTAINS(r.err[0], "its process is stopped, or its host or network is down");
@@ -246,7 +246,7 @@ static lc_status open_on_machines(int rank, int size, const lc__meeting *meeting
     return lc__comm_tcp(&here, rank, size, meeting, out);
 }
 
-/* Of the first of rank 1's connections, which is the lane of collectives, nothing comes into machine 0 any more. */
+/* Machine 0 no longer receives anything on the first of rank 1's connections, the lane of collectives. */
 static lc_status cut_lane(void)
 {
     char command[256];
@@ -269,7 +269,7 @@ static lc_status cut_link(void)
 
 typedef struct cut {
     lc_status (*make)(void);
-    bool idle; /* nothing is under way behind it */
+    bool idle; /* nothing is under way after it */
     int machine;
     const char *mend; /* there */
 } cut;
@@ -283,7 +283,7 @@ static lc_status wait_behind_a_cut(lc_comm *c, void *ctx)
     LC_TRY(s);
     pause_ms(50); /* the other one is through it as well */
     if (me == 1) LC_TRY(k->make());
-    pause_ms(500); /* what now begins is behind the cut */
+    pause_ms(500); /* what now begins is after the cut */
     for (double until = seconds() + patience(8); s >= 0 && seconds() < until;) {
         lc_request *r;
         bool done = false;

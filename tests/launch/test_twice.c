@@ -64,7 +64,7 @@ static pid_t start_rank(const run *r, int rank, int number, int port)
     _exit(126);
 }
 
-/* Of a process that ends by itself: its status, and what it has printed. */
+/* For a process that exits by itself: its status, and its output. */
 static int end_of(run *r, pid_t pid, int number)
 {
     char name[32];
@@ -223,7 +223,7 @@ TEST(launchers_speak_for_their_own_ranks_alone)
     lc__coordinator_stop(c);
 }
 
-/* Whoever is there already is not missed because somebody else has the numbers wrong. */
+/* A rank that has already joined does not count as missing because another one has wrong numbers. */
 TEST(another_size_of_a_rank_that_is_there_ends_nothing)
 {
     lc__coordinator *c = NULL;

@@ -40,7 +40,7 @@ typedef struct job {
     char saved[400];
     int skip_every;         /* chunks without a loss */
     bool spikes;            /* batches whose loss has risen are left out */
-    bool averages;          /* weights of the last epochs, and statistics for them in a pass behind the last one */
+    bool averages;          /* weights of the last epochs, and statistics for them in a pass after the last one */
     int64_t limit, samples; /* batches of an epoch, samples; 0: all */
     bool reads, counts, sync_batchnorm, manual;
     bool other_windows;                     /* of 1, 3, 3, 1, 1 and 1 batches */
@@ -526,7 +526,7 @@ TEST(statistics_of_averaged_weights)
     check(&j, "averages", 4);
 }
 
-/* Of the last batch of an epoch some ranks have fewer chunks, or none, and in stage 3 each chunk gathers parameters. */
+/* In the last batch of an epoch some ranks have fewer chunks, or none, and in stage 3 each chunk gathers parameters. */
 TEST(ranks_with_fewer_chunks)
 {
     job j = job_of("fewer", DEEP, 64, 4);
@@ -678,7 +678,7 @@ TEST(chunks_that_ranks_cannot_share)
     expect(&j, 2, "2 ranks cannot divide", "a deterministic_chunk of 1 (");
 }
 
-/* Of an evaluation, of an epoch: some ranks log nothing in the first batch, or never. */
+/* In an evaluation, in an epoch: some ranks log nothing in the first batch, or never. */
 TEST(fewer_chunks_than_ranks)
 {
     job j = job_of("few", MLP, 64, 8);

@@ -206,7 +206,7 @@ static void run_with(const char *logger, int64_t accumulate, const char *strateg
     if (strategy) o.devices = "3";
     m.logs_media = strstr(logger, "tensorboard") != NULL;
     CHECK_OK(lc_trainer_new(&o, &t));
-    /* With loggers little more is logged: a writer that is behind has a queue that grows. */
+    /* With loggers little more is logged: a writer that is after has a queue that grows. */
     CHECK_OK(add_callbacks(t, 0, strcmp(logger, "none") ? 4 : NEED_NO_LOGGER));
     CHECK_OK(add_callbacks(t, strcmp(logger, "none") ? CALLBACKS - 1 : CALLBACKS, CALLBACKS));
     CHECK_OK(lc_trainer_fit(t, &m.base, NULL));

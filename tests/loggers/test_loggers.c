@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loggers in trouble: failures that are told once, full disks, no memory, no place to write; what a row costs. What
+/* Loggers in trouble: failures that are reported once, full disks, no memory, no place to write; what a row costs. What
  * they write is the matter of test_csv.c, test_sqlite.c, test_tensorboard.c, test_mlflow.c and test_stream.c. */
 #include "logger_run.h"
 #include "fail_malloc.h"

@@ -133,7 +133,7 @@ TEST(lines)
         ",\"status\":\"success\"}\n",
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) CHECK_CONTAINS(text, wanted[i]);
-    /* Continued behind the last whole line. */
+    /* Continued after the last whole line. */
     char path[400];
     snprintf(path, sizeof path, "%s/stream.jsonl", dir);
     size_t before = strlen(text);

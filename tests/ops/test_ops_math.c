@@ -3,8 +3,8 @@
  *
  * One row of the table below is one case: how to call it, operands, and for elementwise ones the formula. Every row is
  * checked forward (formula, where there is one), backward against central differences in f64, in f32 against f64, and
- * elementwise ones with channels-last operands as well. What a row cannot say (ties, NaN, integers, views, messages)
- * stands in test_ops_cases.c. */
+ * elementwise ones with channels-last operands as well. What a row cannot say (ties, NaN, integers, views, messages) is
+ * in test_ops_cases.c. */
 #include "op_values.h"
 
 #include "ops/fused.h"

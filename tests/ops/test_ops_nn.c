@@ -176,7 +176,7 @@ static void check_row(const row *r)
         if (!inputs[i].grad) continue;
         double tolerance = (r->tolerance > 0 ? r->tolerance : 1e-7) * largest(grad[i], inputs[i].n);
         const double h = 1e-5;
-        /* Of large inputs a sample of elements does. */
+        /* For large inputs a sample of elements suffices. */
         for (int64_t e = 0; e<inputs[i].n; e += inputs[i].n> 60 ? inputs[i].n / 37 : 1) {
             double before = inputs[i].data[e];
             inputs[i].data[e] = before + h;

@@ -17,7 +17,7 @@ typedef struct operand {
     double data[2048];
 } operand;
 
-/* Strides of a dense tensor whose dimensions lie in the opposite order, and with gaps: nothing in it is contiguous. */
+/* Strides of a dense tensor whose dimensions are in the opposite order, and with gaps: nothing in it is contiguous. */
 static void odd_strides(lc_view *v)
 {
     int64_t step = 2;

@@ -451,7 +451,7 @@ TEST(state_for_checkpoints)
     world_free(&w, opt);
 }
 
-/* Of a group that comes late, too. */
+/* Also for a group that is added later. */
 TEST(a_number_for_each_parameter)
 {
     world w;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All values of a model, one tensor behind the other, to be compared bit for bit. */
+/* All values of a model, one tensor after the other, to be compared bit for bit. */
 #ifndef LC_TESTS_MODEL_VALUES_H
 #define LC_TESTS_MODEL_VALUES_H
 

@@ -90,7 +90,7 @@ TEST(numbers_of_every_type)
 
 /* ---- order ---- */
 
-/* Several are in flight while a product is computed; x changes behind the call; rank 0 never looks at a result that the
+/* Several are in flight while a product is computed; x changes after the call; rank 0 never looks at a result that the
  * others use. */
 static lc_status in_order(lc_comm *comm, void *ctx)
 {
@@ -145,7 +145,7 @@ TEST(every_rank_runs_them_in_order)
     over_all_backends(in_order, NULL);
 }
 
-/* A recomputed region communicates once; images lie in whatever layout. */
+/* A recomputed region communicates once; images have any layout. */
 static lc_status in_a_region(lc_comm *comm, void *ctx)
 {
     int n = lc_comm_size(comm);
@@ -345,7 +345,7 @@ TEST(ranks_whose_x_differs_are_told)
 }
 
 /* A step that fails on one rank while a call is in flight: nothing writes into the memory of later steps, and the
- * others are told. */
+ * others are notified. */
 static lc_status fails_in_flight(lc_comm *comm, void *ctx)
 {
     int me = lc_comm_rank(comm);

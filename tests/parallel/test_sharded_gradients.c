@@ -149,7 +149,7 @@ TEST(before_there_is_a_sum_are_an_error)
     CHECK_RANKS("threads", 2, read_early, &j);
 }
 
-/* From stage 2 on ranks sum behind every batch. */
+/* From stage 2 on ranks sum after every batch. */
 TEST(of_each_batch_are_summed_in_slices)
 {
     for (int s = 2; s < STRATEGIES; s++) {

@@ -18,7 +18,7 @@ typedef struct job {
     size_t bucket;
     bool uneven;
     bool looks;  /* at the gradients of every step, which become values too */
-    bool again;  /* the loss is computed again behind the update, in the same step */
+    bool again;  /* the loss is computed again after the update, in the same step */
     float *want; /* of one rank */
     int64_t n;
     double *want_loss;
@@ -141,7 +141,7 @@ static lc_status train(const job *j, lc_comm *comm, values *out, double *losses)
         RANK_CHECK(stats.syncs == j->steps * (j->stage >= 2 ? j->accumulate : 1));
         RANK_CHECK(j->bucket == 0 || stats.buckets >= 2 * stats.syncs);
     }
-    if (r && j->looks && j->accumulate == 1) { /* looking splits no plan: one to the sync, one behind it */
+    if (r && j->looks && j->accumulate == 1) { /* looking splits no plan: one to the sync, one after it */
         lc_graph_stats stats;
         lc_graph_get_stats(g, &stats);
         RANK_CHECK(stats.hits + stats.misses == 2 * j->steps);
@@ -374,7 +374,7 @@ static int64_t sent_by(const lc_comm *comm)
     return stats.sent;
 }
 
-/* Of a step of wire_bytes.h in stage 3, among the ranks of a node, and to other nodes. */
+/* Bytes of a step of wire_bytes.h in stage 3, among the ranks of a node, and to other nodes. */
 static lc_status bytes_of_copies(lc_comm *comm, void *ctx)
 {
     int n = *(const int *)ctx, hosts = lc_comm_size(comm) / n;
@@ -518,7 +518,7 @@ TEST(parameters_that_thaw_where_they_are_not_used)
     }
 }
 
-/* ---- several backward passes behind one another, of which not all reach all parameters ---- */
+/* ---- several backward passes after one another, of which not all reach all parameters ---- */
 
 enum { USES_A = 1, USES_B = 2, FREEZES_A = 4, FREEZES_B = 8, FREEZES_BIAS = 16, WIDE = 16 };
 
@@ -527,7 +527,7 @@ typedef struct passes {
     int stage;
 } passes;
 
-/* Gradients add up over the passes, with a sync behind each of them; then comes the update. */
+/* Gradients add up over the passes, with a sync after each of them; then comes the update. */
 static lc_status run_passes(lc_comm *comm, const passes *j, float got[4][4 * WIDE])
 {
     two_heads m;

@@ -148,7 +148,7 @@ TEST(a_gradient_that_is_looked_at_before_is_not_added_up_yet)
 
 /* ---- ranks that meet elsewhere ---- */
 
-/* Rank 0 alone looks at a gradient behind the backward pass; then both meet in a group of the program's own. */
+/* Rank 0 alone looks at a gradient after the backward pass; then both meet in a group of the program's own. */
 static lc_status meet_elsewhere(lc_comm *comm, void *ctx)
 {
     enum { LARGE = 1024 };
@@ -239,7 +239,8 @@ static lc_status step_with_root(trained *t, double factor)
     return lc_fabric_end(t->fabric);
 }
 
-/* The others have made calls that this rank has not. Who comes later finds it gone, perhaps before the first step. */
+/* The others have made calls that this rank has not. A rank that comes later finds it gone, perhaps before the first
+ * step. */
 static lc_status break_off(lc_comm *comm, void *ctx)
 {
     trained t;

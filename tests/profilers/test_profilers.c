@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Profilers: what is told, that its times fit into each other, and the three reports. */
+/* Profilers: what is reported, that its times fit into each other, and the three reports. */
 #include "test.h"
 #include "trainer_world.h"
 #include "wave.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The training that test_same_bits.c runs on processes: a small network under whatever options it is given.
  * bits_program --dir DIR --batch B [--save_after I] [options of the trainer]. B: samples of a rank's batch. It leaves
- * DIR/end.ckpt, DIR/values (what was logged last, in hexadecimal) and, if asked for, DIR/inside.ckpt of behind batch I
+ * DIR/end.ckpt, DIR/values (what was logged last, in hexadecimal) and, if asked for, DIR/inside.ckpt of after batch I
  * of the second epoch. */
 #include "log_scores.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A loop of the program's own that starts its two ranks through lc_fabric_new: fabric_program WHAT --dir DIR. It saves
- * DIR/half.ckpt behind step 2, and in its first life rank 1 does WHAT in step 4: kill (itself; the program asks for one
+ * DIR/half.ckpt after step 2, and in its first life rank 1 does WHAT in step 4: kill (itself; the program asks for one
  * restart), hang, or abort (the communication of all). Told `memory`, it asks for less than its model needs, with
  * WHAT's second word as strategy. */
 #include <lightc/lightc.h>

@@ -12,7 +12,7 @@
  * fault_program --dir DIR [--fault kill|stop|exit|error|abort|fill --phase WHERE --on RANK --at N --call N --delay_us
  * N --in_fit N] [options of the trainer]. A fault happens once: not again where DIR/struck is there. WHERE:
  *
- *   init         before the trainer (at 0), behind it (1), in setup (2), in configure_optimizers (3)
+ *   init         before the trainer (at 0), after it (1), in setup (2), in configure_optimizers (3)
  *   forward      in the training step `at`
  *   collective   delay_us after the rank began to wait for the gradients of the others, in step `at`
  *   checkpoint   in the call number `call` that writes the first checkpoint from step `at` on; where this rank writes
@@ -21,7 +21,7 @@
  *                (call 0 to 3), from step `at` on
  *   loader       (error only) when the data set is asked for the sample number `at`
  *   forward      (fill) nothing is free any more where checkpoints are saved, from step `at` on, for `call` steps
- *   end          in on_fit_end (at 0), behind fit (1), behind the trainer's end (2) */
+ *   end          in on_fit_end (at 0), after fit (1), after the trainer's end (2) */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

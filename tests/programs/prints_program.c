@@ -5,7 +5,7 @@
  *
  * WHAT: end (all do); abort; kill; exit (with status 3); fail; many (60 lines, or N, then status 3); flood (the
  * same, and rank 0 too); leave (DIR/left, by a process that has the rank's output and outlives it; then
- * it waits); once (dies in its first life). Where ranks do not meet, they are ended before they could. Leaves
+ * it waits); once (dies in its first life). If ranks do not meet, they are ended before they could. Leaves
  * DIR/rank-N when rank N has come so far. With PRINT_EARLY all print before they call lightc. */
 #include <lightc/comm.h>
 #include <lightc/trainer.h>

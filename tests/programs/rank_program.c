@@ -153,7 +153,7 @@ static void await_ends(const settings *s)
     }
 }
 
-/* Until the checkpoint of the second epoch is written, beside the training, and has its name. */
+/* Until the checkpoint of the second epoch is written, next to the training, and has its name. */
 static void await_checkpoint(const lc_trainer *t)
 {
     char pattern[4200];
@@ -231,8 +231,8 @@ typedef struct stack {
     lc_module base;
     lc_linear layers[HOLD_LAYERS];
     int n;
-    int64_t own;    /* bytes, behind the last step */
-    int64_t peak;   /* of the process, from its set-up to the end of a test behind the fit */
+    int64_t own;    /* bytes, after the last step */
+    int64_t peak;   /* of the process, from its set-up to the end of a test after the fit */
     int64_t set_up; /* the same, before the first step */
     lc_device_memory memory;
 } stack;

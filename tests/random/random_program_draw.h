@@ -475,7 +475,7 @@ static inline void draw_product(drawing *d)
         return;
     default:
         if (t.ndim < 2 || lc_tensor_numel(d->v[x]) == 0) return;
-        /* Of vectors that point the same way it is 1, and what comes after sees only its rounding. */
+        /* For vectors that point the same way it is 1, and later operators see only its rounding. */
         int dim = (int)below(d, t.ndim), y = any_of(d, t.ndim, t.shape);
         if (x == y || t.shape[dim] < 2) return;
         EMIT(.op = OP_cosine_similarity, .n_in = 2, .in = {x, y}, .n_i = 1, .i = {dim});

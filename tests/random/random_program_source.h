@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints a program of random_program.h as C: a test that stands on its own, so that one that failed can be looked at
- * without what drew it. */
+/* Prints a program of random_program.h as C: a self-contained test, so that one that failed can be looked at without
+ * what drew it. */
 #ifndef LC_TESTS_RANDOM_PROGRAM_SOURCE_H
 #define LC_TESTS_RANDOM_PROGRAM_SOURCE_H
 

@@ -7,7 +7,7 @@
 #include "quiet_options.h"
 #include "random_training.h"
 
-/* Of LBFGS: where it evaluated the loss. */
+/* Where LBFGS evaluated the loss. */
 typedef struct evaluations {
     int n;
     struct {

@@ -741,7 +741,7 @@ static bool calls(const config *c, make_callback *callback)
     return false;
 }
 
-/* Law 3: saved behind any batch in one place, and continued in another. */
+/* Law 3: saved after any batch in one place, and continued in another. */
 TEST(configurations_that_go_on_elsewhere)
 {
     static outcome want;
@@ -763,7 +763,7 @@ TEST(configurations_that_go_on_elsewhere)
             if (before.o[0].status >= 0 || is_refused(&before.o[0])) continue;
             run_job(&j, &c, b, -1, true);
             if (shows)
-                printf("%d: saved behind %d by %s on %d, continued by %s on %d: %s\n", k, (int)after, a->strategy,
+                printf("%d: saved after %d by %s on %d, continued by %s on %d: %s\n", k, (int)after, a->strategy,
                        a->ranks * a->devices, b->strategy, b->ranks * b->devices, c.text);
             for (int r = 0; r < b->ranks; r++)
                 if (!is_refused(&j.o[r])) compare(k, &c, b, r, &want, &j.o[r]);

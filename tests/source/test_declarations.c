@@ -47,7 +47,7 @@ static bool in_name(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* "name(...) {" at the beginning of a line, possibly behind its type. */
+/* "name(...) {" at the beginning of a line, possibly after its type. */
 static bool is_definition(const char *begin, const char *name, const char *end)
 {
     const char *line = name;
@@ -107,7 +107,7 @@ static bool is_header(int file)
     return strstr(path, "/src/") && !strcmp(path + strlen(path) - 2, ".h");
 }
 
-/* By a macro: from a beginning that stands in front of ##, or with the name of a data type at its end. */
+/* By a macro: from a beginning followed by ##, or with the name of a data type at its end. */
 static bool is_made(const char *name)
 {
     size_t n = strlen(name);

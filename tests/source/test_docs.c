@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The documents say what is true: docs/options.md is what the tables say (LIGHTC_WRITE_DOCS=1 writes it anew), every
+/* The documents say what is true: docs/options.md is what the tables say (LIGHTC_WRITE_DOCS=1 writes it again), every
  * lc_ name in the guides is declared, and every argument of Lightning's Trainer has its counterpart. docs.sh builds the
  * guides' programs. */
 #include "test.h"
@@ -67,7 +67,7 @@ static void options_document(lc__str *out)
     lc__str_add(out,
                 "# Options of the trainer\n\n"
                 "<!-- Written by `LIGHTC_WRITE_DOCS=1 build/bin/test_docs`; the test of that name checks it. -->\n\n"
-                "Each may stand in `lc_trainer_options`, on the command line (`--max_epochs 5`, `--max-epochs=5`, "
+                "Each can be set in `lc_trainer_options`, on the command line (`--max_epochs 5`, `--max-epochs=5`, "
                 "`--no_deterministic`),\nin the environment (`LIGHTC_MAX_EPOCHS=5`) and in a JSON file (`--config "
                 "run.json`). The command line overrides the\nenvironment, that the file, and that the struct. An "
                 "*amount* is a whole number of batches, a fraction (`0.2`), or has\na unit: `3ep`, `500st`, `100ba`, "
@@ -123,7 +123,7 @@ TEST(options_are_current)
 
 /* ---- names ---- */
 
-/* Whether the name stands in any public header as a word (or, with `prefix`, begins one). */
+/* Whether the name is a word in any public header (or, with `prefix`, begins one). */
 static bool declared(const char *headers, const char *name, size_t n)
 {
     for (const char *p = headers; (p = strstr(p, name)); p++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sources delete in one place, src/base/remove.c (docs/checkpoints.md, "What lightc deletes"): other calls that
- * remove, rename over, truncate or write anew what is there are in the table, with the reason why they may. */
+ * remove, rename over, truncate or write again what is there are in the table, with the reason why they may. */
 #include "test.h"
 
 #include <ctype.h>

@@ -15,10 +15,10 @@ static const struct {
      ".bss"}, /* which of its fits a program is in, for ranks that are started again (src/core/trainer/begin.c) */
     {"keeper", ".bss"},      /* who watches for signals after an interrupted run: they are the process's
                                 (src/core/trainer/signals.c) */
-    {"of_children", ".bss"}, /* what a child of this process lets go of (src/base/at_fork.c); behind a mutex */
+    {"of_children", ".bss"}, /* what a child of this process lets go of (src/base/at_fork.c); after a mutex */
     {"pool", ".bss"},        /* the threads of this process that help with loops (src/base/pool.c) */
     {"this_process",
-     ".bss"}, /* which rank a process is, is a fact of the process (src/comm/world/world.c); behind a mutex */
+     ".bss"}, /* which rank a process is, is a fact of the process (src/comm/world/world.c); after a mutex */
 };
 
 static char *library(const char *name, char *path, size_t size)

@@ -72,7 +72,7 @@ static void read_text(const run *r, const char *name, char text[TEXT])
     if (f) fclose(f);
 }
 
-/* Of sharded_hybrid: two copies where ranks can have two. */
+/* For sharded_hybrid: two copies if the number of ranks allows it. */
 static int shard_size(const char *strategy, int n)
 {
     return strcmp(strategy, "sharded_hybrid") != 0 ? 0 : n % 2 ? n : n / 2;

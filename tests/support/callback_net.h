@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A small network for the tests of callbacks: a backbone (Linear, ReLU, BatchNorm1d, dropout) and a head (Linear),
- * trained on 22 samples of 5 features in batches of 4; and a run of it that can be made to die behind any batch. */
+ * trained on 22 samples of 5 features in batches of 4; and a run of it that can be made to die after any batch. */
 #ifndef LC_TESTS_CALLBACK_NET_H
 #define LC_TESTS_CALLBACK_NET_H
 

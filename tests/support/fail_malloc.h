@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allocations of all threads, counted, and memory that runs out: the program's own malloc stands in front of the C
- * library's and fails at the n-th call. Include it in one file of a program. With a sanitizer (SANITIZED, test.h),
- * which has an allocator of its own, there is nothing here. */
+/* Allocations of all threads, counted, and memory that runs out: the program's own malloc wraps that of the C library's
+ * and fails at the n-th call. Include it in one file of a program. With a sanitizer (SANITIZED, test.h), which has an
+ * allocator of its own, there is nothing here. */
 #ifndef LC_FAIL_MALLOC_H
 #define LC_FAIL_MALLOC_H
 

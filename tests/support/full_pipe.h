@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Who writes to ends[1] waits. Closed by exec. */
+/* A writer to ends[1] waits. Closed by exec. */
 static bool full_pipe(int ends[2])
 {
     static const char line[] = "...............................................................\n";

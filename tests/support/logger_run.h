@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests of loggers share: a run, its hyperparameters, rows, and what lies in its files. */
+/* What tests of loggers share: a run, its hyperparameters, rows, and the content of its files. */
 #ifndef LC_TESTS_LOGGER_RUN_H
 #define LC_TESTS_LOGGER_RUN_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a test can go through mpirun, which is told that it may run as root and with more ranks than cores. */
+/* Whether a test can go through mpirun, with options to run as root and with more ranks than cores. */
 #ifndef LC_TESTS_OPEN_MPI_H
 #define LC_TESTS_OPEN_MPI_H
 

@@ -34,7 +34,7 @@ static inline lc_status world_die(lc_module *self)
     return lc_fail(LC_ERR_USER, "as if the machine had died");
 }
 
-/* Names in a directory that end in `suffix`, sorted, with a space behind each. */
+/* Names in a directory that end in `suffix`, sorted, with a space after each. */
 static inline const char *world_list(const char *dir, const char *suffix, char *out, size_t size)
 {
     struct dirent **names;

@@ -144,7 +144,7 @@ TEST(more_than_the_machine_has)
     lc_module_release(&m);
 }
 
-/* What is written first is not made, and what is reset is made anew, also of a tensor that a step has used. */
+/* What is written first is not made, and what is reset is made again, also of a tensor that a step has used. */
 TEST(values_that_come_from_elsewhere)
 {
     float data[6] = {1, 2, 3, 4, 5, 6}, back[6];

@@ -405,7 +405,7 @@ TEST(layers_start_as_in_torch)
     const char *dir = (python(), fresh_dir("torch"));
     zoo_model *m = zoo_new(1, false);
     CHECK_OK(lc_module_visit(&m->base, add_state, &list));
-    for (int64_t i = 0; i < list.n; i++) { /* all seeds' values of a tensor one behind the other: [SEEDS, ...] */
+    for (int64_t i = 0; i < list.n; i++) { /* all seeds' values of a tensor one after the other: [SEEDS, ...] */
         lc_named_tensor *t = &list.v[i];
         if (t->type.dtype != LC_F32) continue;
         memmove(t->type.shape + 1, t->type.shape, (size_t)t->type.ndim++ * sizeof *t->type.shape);

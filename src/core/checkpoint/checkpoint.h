@@ -29,13 +29,13 @@ typedef struct lc__ckpt_origin {
 typedef struct lc__manifest {
     int64_t saved_ns;
     lc__ckpt_origin origin;
-    int ranks;   /* that wrote it together; 0: one wrote it alone */
+    int ranks;   /* that wrote it together; 0: written by one rank */
     char id[24]; /* then: of this save, in every file of tensors too */
     int n, capacity;
     lc__manifest_file *files;
 } lc__manifest;
 
-#define LC__ST_CHECKPOINT "checkpoint" /* the key in the metadata of such a file under which `id` stands */
+#define LC__ST_CHECKPOINT "checkpoint" /* the key of `id` in the metadata of such a file */
 
 /* "model.safetensors" */
 const char *lc__part_name(lc_ckpt_part part);
@@ -78,7 +78,7 @@ bool lc__ckpt_is_idle(lc_ckpt_writer *w);
 void lc__ckpt_rest(lc_ckpt_writer *w);
 /* Why a link could not be made that was asked for after lc_ckpt_commit; false if there is nothing to say. */
 bool lc__ckpt_complaint(lc_ckpt_writer *w, char *text, size_t size);
-/* Of the checkpoint that was begun. */
+/* For the checkpoint that was begun. */
 void lc__ckpt_set_origin(lc_ckpt_writer *w, const lc__ckpt_origin *origin);
 /* Another lc__io for a writer's files. */
 void lc__ckpt_writer_set_io(lc_ckpt_writer *w, const lc__io *io);

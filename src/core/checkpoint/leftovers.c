@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What dead processes left behind in a directory of checkpoints. Only what has exactly the form of lc__temp_name is
- * looked at, and only what a proof holds for is removed: files with such names, and directories in which lightc has not
- * left its mark, are somebody else's. */
+/* Leftovers of dead processes in a directory of checkpoints. Only names of exactly the form of lc__temp_name are
+ * considered, and only entries with a proof are removed: files with such names, and directories without lightc's mark,
+ * are not lightc's. */
 #define _GNU_SOURCE
 #include "core/checkpoint/proof.h"
 #include "base/handle.h"
@@ -31,7 +31,7 @@
 #define DIGITS    "0123456789"
 #define HEXDIGITS DIGITS "abcdef"
 
-/* The characters at the end of [from, to) that are among `of`, behind a '-'; their number, 0 if that is not so. */
+/* The number of characters among `of` that end [from, to) after a '-'; 0 if there are none. */
 static size_t last_field(const char *from, const char *to, const char *of)
 {
     size_t n = 0;
@@ -64,7 +64,7 @@ static bool parse_owner(const char *text, const char *end, temp_owner *out)
     return out->host_length && out->host_length < 64 && out->base_length;
 }
 
-/* Where locks say nothing: its process is gone (this host), or what it left, as in `st`, is older than a day. */
+/* When locks are inconclusive: its process is gone (this host), or the leftover, given by `st`, is older than a day. */
 static bool is_old(const temp_owner *owner, const struct stat *st)
 {
     char host[64];
@@ -74,10 +74,10 @@ static bool is_old(const temp_owner *owner, const struct stat *st)
     return time(NULL) - st->st_mtime > DAY_S;
 }
 
-/* True if the writer of a temporary directory is gone. It holds a lock on it as long as it lives; where there are no
- * such locks (some network file systems) its process number tells on its own host, and its age elsewhere. *held: the
- * lock, to be closed when the directory is gone: a writer that has made it just now and could not lock it yet then
- * takes another one. */
+/* True if the writer of a temporary directory is gone. It holds a lock on it as long as it lives; without such locks
+ * (some network file systems) its process number decides on its own host, and its age elsewhere. *held: the lock, to be
+ * closed when the directory is gone: a writer that has made it just now and could not lock it yet then takes another
+ * one. */
 static bool is_dead(int at, const char *name, const temp_owner *owner, int *held)
 {
     struct stat st;

@@ -174,8 +174,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A file that stands there twice would be verified and read twice, and one that stands there thousands of times keeps
- * every reader busy. */
+/* A file listed twice would be verified and read twice, and one listed thousands of times would keep every reader
+ * busy. */
 static lc_status check_names(const lc__manifest *m)
 {
     lc_status status = LC_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a checkpoint is written, and how it gets its name: the directory with a temporary name, and the renames at the
- * end (write_job.c has the whole order). */
+/* The place where a checkpoint is written, and how it gets its name: the directory with a temporary name, and the
+ * renames at the end (write_job.c has the whole order). */
 #define _GNU_SOURCE
 #include "core/checkpoint/write_job.h"
 #include "core/checkpoint/proof.h"
@@ -88,7 +88,7 @@ static int hold(const char *path)
     return fd;
 }
 
-/* Where the file system has no exchange: between two renames the name is missing, but both checkpoints are there. */
+/* Used if the file system has no exchange: between the two renames the name is missing, but both checkpoints exist. */
 static lc_status rename_twice(const lc__io *io, const char *parent, const char *path, const char *owner, char **temp,
                               char **old)
 {

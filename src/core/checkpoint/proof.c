@@ -194,7 +194,7 @@ lc_status lc__ckpt_remove(const char *path, size_t trusted, const char *owner)
         goto done;
     }
     LC_TRY_GOTO(status, done, lc__temp_name("", "del", name, &aside));
-    p.proof.aside = aside + 1; /* behind the slash */
+    p.proof.aside = aside + 1; /* after the slash */
     status = lc__remove(&lc__io_system, dir, name, clean, &p.proof);
 done:
     lc__ckpt_proof_release(&p);

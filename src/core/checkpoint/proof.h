@@ -10,7 +10,7 @@
 typedef enum lc__ckpt_what {
     LC__CKPT_WHOLE,    /* a checkpoint: its manifest is one of lightc, though it may be damaged */
     LC__CKPT_REPLACED, /* the same, or an empty directory */
-    LC__CKPT_LEFTOVER, /* the same, or a directory with LC__MARK in it, or with nothing but notes of ranks */
+    LC__CKPT_LEFTOVER, /* the same, or a directory with LC__MARK in it, or with only notes of ranks */
     LC__CKPT_OWN,      /* a directory with a temporary name that the caller has made */
 } lc__ckpt_what;
 

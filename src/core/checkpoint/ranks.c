@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One checkpoint that several ranks write: the ranks' own side. Rank 0 makes the temporary directory and tells its
- * name; then each writes its share in the background (share.c). The communicator is used in collective calls
- * of the training thread alone: when a checkpoint begins, and when its result is waited for. */
+/* One checkpoint that several ranks write: the ranks' own side. Rank 0 makes the temporary directory and broadcasts its
+ * name; then each writes its share in the background (share.c). The communicator is used only in collective calls of
+ * the training thread: when a checkpoint begins, and when its result is waited for. */
 #include "core/checkpoint/proof.h"
 #include "core/checkpoint/share.h"
 #include "comm/agree.h"

@@ -2,12 +2,12 @@
 /* One checkpoint that several ranks write, each in its background thread. They meet in the temporary directory, not
  * over a communicator, which is the training's:
  *
- *   rank R writes and syncs its files, reads them back, and leaves ".part-R": a manifest of what it has written, at one
- *   stroke; or ".failed-R" with the reason. Rank 0 waits for all of them, adds their files to the manifest, takes the
+ *   rank R writes and syncs its files, reads them back, and leaves ".part-R": a manifest of its files, written in one
+ *   stroke; or ".failed-R" with the reason. Rank 0 waits for all of them, adds their files to the manifest, removes the
  *   notes away and gives the directory its name.
  *
- * So until the rename there is no checkpoint, and after it a whole one, whoever is killed when. Rank 0 looks at the
- * listing of the directory, not for the names: NFS remembers for a while that a name is not there. */
+ * So until the rename there is no checkpoint, and after it a complete one, whichever rank is killed when. Rank 0 reads
+ * the listing of the directory instead of looking up names: NFS caches for a while that a name does not exist. */
 #define _GNU_SOURCE
 #include "core/checkpoint/share.h"
 

@@ -26,7 +26,7 @@ lc_status lc__share_check(lc_ckpt_writer *w, const char *dir, const lc__manifest
 /* What an option state_dict_type asks for: "full", "sharded", or what suits the strategy ("auto" or NULL). */
 lc_status lc__state_dict_type(const char *asked, const lc_strategy_ops *strategy, bool *sharded) LC_MUST_USE;
 
-/* Commits what all ranks of `comm` (NULL: this one alone) have begun, as one checkpoint in which each has written a
+/* Commits what all ranks of `comm` (NULL: only this one) have begun, as one checkpoint in which each has written a
  * share: of tensors that all have added, under the same names, whole ones; and the ranges that each has. state.json is
  * rank 0's. With `wait` it returns the same on all ranks, when the checkpoint has its name; otherwise
  * lc__ckpt_wait_together must follow before the next one. Collective. */
@@ -36,8 +36,8 @@ lc_status lc__ckpt_commit_together(lc_ckpt_writer *w, lc_comm *comm, bool wait) 
  * whose files count if they are done. */
 lc_status lc__ckpt_wait_together(lc_ckpt_writer *w, lc_comm *comm) LC_MUST_USE;
 
-/* Elements [first, first + count) of a tensor of type `whole`, as they lie in memory in `layout`. The memory must stay
- * as it is until the commit returns. None are fine. */
+/* Elements [first, first + count) of a tensor of type `whole`, in the memory order of `layout`. The memory must not
+ * change until the commit returns. The range may be empty. */
 lc_status lc__ckpt_add_range(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, const lc_type *whole,
                              lc_layout layout, int64_t first, int64_t count, const void *data) LC_MUST_USE;
 /* A tensor that no other rank adds. */

@@ -54,7 +54,7 @@ void lc__taken_clean(int at, const char *name)
     close(fd);
 }
 
-/* Makes and locks the directory; -1: another process has it, or it cannot be made (*taken tells). */
+/* Makes and locks the directory; -1: another process has it (*taken is true), or it cannot be made. */
 static int make(const char *path, bool *taken)
 {
     bool cleaned = false;

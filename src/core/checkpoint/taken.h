@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names that processes are about to give to checkpoints: runs that share a directory must not choose the same one.
  *
- * A name is taken by an empty directory ".taken-NAME", which one process alone can make, on every file system, and
+ * A name is reserved by an empty directory ".taken-NAME", which only one process can make, on every file system, and
  * which it keeps locked (flock), so that others see whether it lives. It is removed when the checkpoint has its name,
- * or was given up; that of a dead process by the next that wants the name, or cleans. */
+ * or was abandoned; that of a dead process is removed by the next process that wants the name, or cleans up. */
 #ifndef LC_CORE_CHECKPOINT_TAKEN_H
 #define LC_CORE_CHECKPOINT_TAKEN_H
 
@@ -13,8 +13,8 @@
 
 typedef struct lc__taken lc__taken;
 
-/* Takes `path`, whose directory is made; *taken: something has that name, or somebody is about to give it to something
- * (then *out is NULL). Where no directory can be made *out is NULL too: saving there fails and says why. */
+/* Reserves `path`, whose directory is made; *taken: the name exists, or another process has reserved it (then *out is
+ * NULL). If no directory can be made *out is NULL too: saving there fails and says why. */
 lc_status lc__take_name(const char *path, bool *taken, lc__taken **out);
 /* NULL is fine. */
 void lc__taken_release(lc__taken *t);

@@ -161,7 +161,7 @@ bool lc__ckpt_complaint(lc_ckpt_writer *w, char *text, size_t size)
     return any;
 }
 
-/* Frees what a checkpoint whose result was fetched leaves behind. */
+/* Frees the rest of a checkpoint whose result was fetched. */
 static void clear_job(lc_ckpt_writer *w)
 {
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
@@ -414,8 +414,8 @@ static lc_status copy_part(lc_ckpt_writer *w, lc__ckpt_file *p)
     return LC_OK;
 }
 
-/* Where the caller waits, a file whose values all lie row-major in memory, or in other files, is written from there,
- * without a snapshot. Leaves p->sources NULL where that is not so. */
+/* If the caller waits, a file whose values are all row-major in memory, or in other files, is written from there,
+ * without a snapshot. Otherwise leaves p->sources NULL. */
 static lc_status find_sources(lc__ckpt_file *p)
 {
     const lc__st_layout *layout = &p->layout;
@@ -451,8 +451,8 @@ static int largest_first(const void *pa, const void *pb)
     return strcmp(a->entry->named.name, b->entry->named.name);
 }
 
-/* Of what all ranks have, each keeps whole tensors of about the same number of bytes: the largest tensor that is left
- * goes to the rank that has the least. All ranks find the same. `load`: bytes of each rank so far. */
+/* Distributes what all ranks have: each keeps whole tensors of about the same number of bytes: the largest remaining
+ * tensor goes to the rank that has the least. All ranks compute the same result. `load`: bytes of each rank so far. */
 static lc_status keep_share(lc_ckpt_writer *w, lc__ckpt_file *p, uint64_t *load)
 {
     int64_t n = 0, kept = 0;
@@ -520,7 +520,7 @@ done:
 
 /* ---- committing ---- */
 
-/* The header, and where each value goes. `all`: of what is whole alone, to know what must be there in the end. */
+/* The header, and where each value goes. `all`: only whole tensors, to know what must be there in the end. */
 static lc_status lay_out(const lc_ckpt_writer *w, const lc__ckpt_file *p, const char *name, bool all,
                          lc__st_layout *out)
 {

@@ -5,14 +5,14 @@
  * background thread writes what is there, so that copying, checksums and the disk overlap. What follows is the order
  * that keeps a crash at any point harmless:
  *
- *   1. a directory with a temporary name beside the final one, locked (flock) as long as its writer lives;
+ *   1. a directory with a temporary name next to the final one, locked (flock) as long as its writer lives;
  *   2. every file written and synced, the manifest last, then the directory synced;
  *   3. everything read back and compared with the manifest;
  *   4. one rename to the final name (or an exchange with what has it), then the parent directory synced;
  *   5. what had the name before is removed.
  *
  * After a failed sync the kernel forgets which pages were not written, so a file is never synced twice: the whole
- * temporary directory is given up, and the next checkpoint starts with new files. */
+ * temporary directory is abandoned, and the next checkpoint starts with new files. */
 #define _GNU_SOURCE
 #include "core/checkpoint/write_job.h"
 #include "core/checkpoint/proof.h"
@@ -39,12 +39,12 @@ typedef struct write_job {
     uint32_t *crcs;
 } write_job;
 
-/* Bytes [from, to) of a file whose parts lie scattered: where they lie, if that is one place in memory, and else a
+/* Bytes [from, to) of a file whose parts are scattered: their address if they are contiguous in memory, otherwise a
  * copy, which the caller frees. */
 static lc_status gather(const lc__ckpt_file *p, uint64_t from, uint64_t to, const char **data, char **copy)
 {
     int64_t lo = 0, hi = p->n_sources;
-    while (lo < hi) { /* the first source that ends behind `from` */
+    while (lo < hi) { /* the first source that ends after `from` */
         int64_t mid = lo + (hi - lo) / 2;
         if (p->sources[mid].offset + p->sources[mid].bytes > from)
             hi = mid;
@@ -168,8 +168,8 @@ done:
     return status;
 }
 
-/* `shares`: files from this number on are other ranks', who have read them back themselves; behind them stands
- * state.json. */
+/* `shares`: files from this number on belong to other ranks, which have read them back themselves; state.json follows
+ * them. */
 static lc_status read_back(lc_ckpt_writer *w, const char *dir, const lc__manifest *written, int shares)
 {
     lc__manifest m;
@@ -389,7 +389,7 @@ void *lc__ckpt_run(void *arg)
         bool write = w->job != w->done, quit = w->quit;
         pthread_mutex_unlock(&w->lock);
         if (quit) return NULL;
-        /* A link to the checkpoint before must not come behind this one, which may be what has the link's name. */
+        /* A link to the previous checkpoint must not be made after this one, which may replace the link. */
         if (write) do_chores(w, true);
         if (write) write_and_tell(w);
         do_chores(w, false);

@@ -24,7 +24,7 @@ typedef struct lc__ckpt_entry {
     int64_t first;
 } lc__ckpt_entry;
 
-/* Bytes of a file that lie together: in memory, or (`data` is NULL) in another file. */
+/* Contiguous bytes of a file: in memory, or (`data` is NULL) in another file. */
 typedef struct lc__ckpt_source {
     const char *data;
     uint64_t offset, bytes; /* in the file */
@@ -76,9 +76,9 @@ struct lc_ckpt_writer {
     bool in_flight; /* there is a result to fetch */
     pthread_t thread;
     bool has_thread; /* from the first checkpoint on */
-    /* Where several ranks write one checkpoint: */
+    /* When several ranks write one checkpoint: */
     struct {
-        int rank, size; /* size 0: this writer does it alone */
+        int rank, size; /* size 0: only this writer */
         char *dir;      /* the temporary directory, made by rank 0 */
         int lock_fd;    /* rank 0: keeps others from cleaning it away; -1 */
     } share;
@@ -91,7 +91,7 @@ struct lc_ckpt_writer {
     uint64_t done;    /* and of the last one that has a result */
     bool cancelled;   /* copying failed */
     bool share_safe;  /* the files of this rank are written and read back */
-    bool given_up;    /* who is not done yet will not be waited for */
+    bool given_up;    /* unfinished ranks will not be waited for */
     bool quit, idle;  /* the thread shall end; has nothing to do */
     lc_status result; /* of `done` */
     char message[1024];
@@ -100,7 +100,7 @@ struct lc_ckpt_writer {
     char complaint[1024];   /* about a link that was asked for late and could not be made */
 };
 
-/* A new, locked directory with a temporary name beside `path`, and LC__MARK in it. */
+/* A new, locked directory with a temporary name next to `path`, and LC__MARK in it. */
 lc_status lc__ckpt_make_temp(const lc__io *io, const char *path, char **temp, int *lock_fd);
 
 /* The result of `done`, as this thread's. With the lock. */

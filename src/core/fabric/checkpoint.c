@@ -37,7 +37,7 @@ static lc_status fill_state(lc_fabric *f, lc_state **state)
     if (tree) LC_TRY(lc_state_set_tree(root, "state", tree));
     LC_TRY(lc_state_set_text(root, "lightc_version", lc_version()));
     LC_TRY(lc_state_set_int(root, "format", LC__STATE_FORMAT));
-    LC_TRY(lc_state_set_bool(root, "weights_only", true)); /* for the trainer: there is no loop of its in it */
+    LC_TRY(lc_state_set_bool(root, "weights_only", true)); /* for the trainer: there is no state of its loop in it */
     LC_TRY(lc_state_set_int(root, "fabric_steps", f->steps));
     LC_TRY(lc_state_set_text(root, "strategy", f->strategy->name));
     LC_TRY(lc_state_set_int(root, "world_size", lc_fabric_world_size(f)));

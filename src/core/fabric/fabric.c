@@ -45,8 +45,8 @@ static lc_status check_options(const lc_fabric_args *o)
     return lc__accelerator_check(o->accelerator);
 }
 
-/* What a fabric asks of launcher and strategy, as a trainer asks it. Of a run that loses ranks it knows neither whether
- * they have data of their own nor how it cuts batches, so it leaves own_data and deterministic out. */
+/* What a fabric asks of launcher and strategy, as a trainer does. It knows neither whether ranks have their own data
+ * nor how the program cuts batches, so it leaves own_data and deterministic out. */
 static lc_trainer_options as_trainer(const lc_fabric_args *o)
 {
     lc_trainer_options t = LC_TRAINER_OPTIONS_INIT;

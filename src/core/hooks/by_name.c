@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strategies, precisions, profilers and loggers by name. What there is stands in src/builtin.c. */
+/* Strategies, precisions, profilers and loggers by name. They are listed in src/builtin.c. */
 #include "builtin.h"
 #include "comm/world/world.h"
 #include "base/handle.h"

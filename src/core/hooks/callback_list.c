@@ -47,7 +47,7 @@ lc_status lc__check_callback(const lc_trainer *t, const lc__callback *cb)
                    cb->ops.name);
 }
 
-/* What cannot be beside what there is. */
+/* Callbacks that exclude each other. */
 static lc_status check(const lc_trainer *t, const lc__callback *cb)
 {
     if (t->in_run && !t->configuring)

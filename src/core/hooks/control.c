@@ -74,7 +74,7 @@ void lc_trainer_message(lc_trainer *t, lc_level level, const char *format, ...)
     raw[lc__cut_character(raw, strlen(raw))] = 0;
     lc_printable(raw, lc__format_has_lines(format), text, sizeof text);
     snprintf(line, sizeof line, "%s: %s", lc_level_name(level), text);
-    fflush(stdout); /* so that it stands before this in a log of both */
+    fflush(stdout); /* so that it comes first in a log of both */
     /* Without a progress bar what is wrong is still said; the rest is not. */
     if (!t->message_hooks.n && level != LC_INFO && !t->opt.barebones) lc__show_line(2, "%s", line);
     for (int i = 0; i < t->message_hooks.n; i++) {

@@ -13,7 +13,7 @@ void lc__profiling_free(lc_trainer *t);
 /* A run; the graph exists and the module is attached. */
 void lc__profiling_begin(lc_trainer *t);
 void lc__profiling_end(lc_trainer *t); /* writes the reports */
-/* From now on the loader tells of its batches (on), before it begins an epoch; or no longer. */
+/* From now on the loader reports its batches (on), before it begins an epoch; or no longer. */
 void lc__profiling_watch(lc_trainer *t, lc_dataloader *loader, bool on);
 
 /* What the running hook did in a callback of that name (NULL: in the module), since `start_ns`. */

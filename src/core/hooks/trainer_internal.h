@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer, inside: what every room of src/core stands on. What a room keeps besides is a struct in its own header,
+/* The trainer, inside: what every room of src/core is built on. Further state of a room is a struct in its own header,
  * which the trainer points to; docs/design.md has a line for each room. */
 #ifndef LC_CORE_HOOKS_TRAINER_INTERNAL_H
 #define LC_CORE_HOOKS_TRAINER_INTERNAL_H
@@ -81,10 +81,10 @@ struct lc_trainer {
     void *precision_self;
     const lc_strategy_ops *strategy;
     void *strategy_self;
-    lc_comm *comm; /* of the strategy; NULL: one rank, or one that has failed and acts alone (ranks.h) */
+    lc_comm *comm; /* of the strategy; NULL: one rank, or one that continues by itself after a failure (ranks.h) */
     int rank, n_ranks;
 
-    /* where the run stands */
+    /* position of the run */
     lc_stage stage;
     lc_run_state run_state;
     const lc_run_args *args;
@@ -116,7 +116,7 @@ struct lc_trainer {
     lc_outputs outputs;
 };
 
-/* Of a batch of the epoch in its window; 0: gradients are zeroed. */
+/* Index of the batch within its accumulation window; at 0 gradients are zeroed. */
 static inline int64_t lc__window_place(const lc_trainer *t, int64_t batch_idx)
 {
     return (batch_idx - t->window_begin) % t->accumulate;

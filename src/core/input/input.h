@@ -5,7 +5,7 @@
 
 #include "core/hooks/trainer_internal.h"
 
-/* A loader in a run. Where its length is unknown one batch is read ahead (and copied), to know which is the last. */
+/* A loader in a run. If its length is unknown one batch is read ahead (and copied), to know which is the last. */
 typedef struct lc__source {
     lc_dataloader *loader;
     bool owned, running, sequential;
@@ -68,7 +68,7 @@ lc_status lc__setup_eval_data(lc_trainer *t) LC_MUST_USE;
 /* ---- source_state.c ---- */
 /* Takes down the loader's state, before the next batch is read ahead: after the one that is handed out. */
 lc_status lc__source_remember(lc__source *s) LC_MUST_USE;
-/* Whether it has more than the place where it stands. */
+/* Whether it has state besides its position. */
 bool lc__source_has_state(const lc__source *s);
 lc_status lc__source_save(lc_comm *comm, lc__source *s, lc_state *out) LC_MUST_USE; /* collective; NULL: one rank */
 /* This rank's state in a checkpoint's `loop`, for lc__source_load, in place of *hex; NULL: there is none. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pieces of a batch of all ranks in `deterministic` training (lc_shard.pieces), which core/split computes as
- * chunks. Their number depends on that of samples alone, so it is the same for any number of ranks. */
+ * chunks. Their number depends only on that of samples, so it is the same for any number of ranks. */
 #ifndef LC_CORE_INPUT_PIECES_H
 #define LC_CORE_INPUT_PIECES_H
 

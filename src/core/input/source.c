@@ -67,7 +67,7 @@ static lc_status copy_tensors(batch_copy *c, const lc_batch *b)
         LC_TRY(lc_tensor_read(b->tensors[i], c->data[i], bytes));
         if (type->ndim > 0) lc_input_set(c->tensors[i], c->data[i], type->shape[0]);
     }
-    c->batch = *b; /* sample numbers lie in the loader for the whole epoch */
+    c->batch = *b; /* sample numbers stay in the loader for the whole epoch */
     memcpy(c->batch.tensors, c->tensors, sizeof c->tensors);
     c->batch.x = b->n > 0 ? c->tensors[0] : NULL;
     c->batch.y = b->n > 1 ? c->tensors[1] : NULL;
@@ -375,8 +375,8 @@ static lc_status open_train_data(lc_trainer *t)
     return source_open(t, &t->input->train, loader, true, limit, "train");
 }
 
-/* Every rank trains on as many batches in an epoch, or one would wait for gradients of another that has none left.
- * Where loaders are the ranks' own (use_distributed_sampler=false) the shortest decides. Collective. */
+/* Every rank trains on the same number of batches in an epoch, or one would wait for gradients of another that has none
+ * left. If ranks have their own loaders (use_distributed_sampler=false) the shortest decides. Collective. */
 static lc_status agree_on_length(lc_trainer *t)
 {
     int64_t mine = t->input->train.own_length = t->input->train.length, *all;
@@ -416,7 +416,8 @@ lc_status lc__setup_train_data(lc_trainer *t)
         if (t->input->eval.n && t->input->eval.s[0].owned) {
             lc__sources_close(&t->input->eval);
             t->input->eval_loaded = false;
-            memset(t->input->val_batch_count, 0, sizeof t->input->val_batch_count); /* rows of new loaders count anew */
+            memset(t->input->val_batch_count, 0,
+                   sizeof t->input->val_batch_count); /* counts of new loaders start over */
         }
         if (t->input->train.owned) lc__source_close(&t->input->train);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of a train loader that has one, in checkpoints: `loader`, or where ranks have loaders of their own, which
- * stand at different places, `loaders`, one for each rank. */
+/* The state of a train loader that has one, in checkpoints: `loader`, or, if ranks have their own loaders at different
+ * positions, `loaders`, one for each rank. */
 #include "core/input/input.h"
 #include "comm/agree.h"
 #include "core/hooks/trainer_internal.h"

@@ -2,9 +2,9 @@
 /* lc_log_metric: a logged value that is a metric's.
  *
  * The entry borrows the metric from its first log in an epoch until the epoch's rows are sent; then the metric is reset
- * and forgotten. Where a checkpoint stands inside an epoch the metric's state is in it. A run that continues knows the
- * metric only when it is logged again, so rank 0's entry keeps the state until then. If no batch is left to log it, the
- * value that was saved beside the state is the epoch's. */
+ * and forgotten. A checkpoint inside an epoch contains the metric's state. A run that continues knows the metric only
+ * when it is logged again, so rank 0's entry keeps the state until then. If no batch is left to log it, the value saved
+ * with the state is the epoch's. */
 #include "core/logging/logging.h"
 #include "core/hooks/trainer_internal.h"
 

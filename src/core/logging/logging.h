@@ -6,7 +6,7 @@
 #include "base/exact_sum.h"
 #include "core/hooks/trainer_internal.h"
 
-/* Of means and sums, in deterministic runs. A step has one number from each of its chunks. */
+/* For means and sums, in deterministic runs. A step has one number from each of its chunks. */
 typedef struct lc__exact_sums {
     lc__exact_sum epoch, step;
     double step_weight;
@@ -56,7 +56,7 @@ typedef struct lc__pending {
 typedef struct lc__results {
     lc__logged *e;
     int n, cap;
-    int cursor; /* where the next lookup starts: values are logged in the same order each step */
+    int cursor; /* start of the next lookup: values are logged in the same order each step */
     lc__pending *pending;
     int n_pending, cap_pending;
     bool training; /* step values can be monitored */
@@ -72,7 +72,7 @@ typedef struct lc__metric_map {
 
 typedef struct lc__logging {
     lc__results train_results, eval_results;
-    bool silent;               /* lc_log does nothing: a pass over the data that is no training */
+    bool silent;               /* lc_log does nothing: a pass over the data without training */
     bool epoch_end_reached;    /* values of the epoch that runs are those of all of it */
     lc__metric_map metrics[3]; /* lc_metric_set */
     lc_metric_value *row;
@@ -163,7 +163,7 @@ void lc__loggers_finish(lc_trainer *t, const char *status);
 lc_status lc__hyperparameters_log(lc_trainer *t, const lc_module *m) LC_MUST_USE; /* hyperparameters.c */
 lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row);
 void lc__logger_failed(lc_trainer *t, int i, const char *what);        /* says once that logger i could not */
-lc_status lc__checkpoint_dir(lc_trainer *t, lc__str *out) LC_MUST_USE; /* where checkpoints go by default */
+lc_status lc__checkpoint_dir(lc_trainer *t, lc__str *out) LC_MUST_USE; /* the default directory of checkpoints */
 void lc__note_checkpoint(lc_trainer *t, const char *path, int64_t step, double score, bool has_score);
 void lc__note_removed_checkpoint(lc_trainer *t, const char *path);
 

@@ -137,7 +137,7 @@ static bool same_args(const lc__logged *e, const lc_log_args *a, bool on_step, b
            a->reduce_fx == b->reduce_fx && a->sync_dist == b->sync_dist && a->rank_zero_only == b->rank_zero_only;
 }
 
-/* What a step's value is, when that of another part of its batch has arrived; where a part logs twice, its last one
+/* What a step's value is, when that of another part of its batch has arrived; if a part logs twice, its last one
  * counts. */
 static double step_of_parts(const lc_trainer *t, lc__logged *e, double v, double weight, int part)
 {
@@ -196,7 +196,7 @@ static void accumulate(const lc_trainer *t, const lc__results *r, lc__logged *e,
     e->step_weight = t->device_parts ? e->parts_weight + weight : weight;
     e->has_step = true;
     e->step_number = r->step;
-    if (weight == 0) return; /* the other ranks have samples; even what is no number adds nothing */
+    if (weight == 0) return; /* the other ranks have samples; even a NaN adds nothing */
     if (e->exact) add_exact(e, v, weight, r->step);
     if (!e->on_epoch || e->exact) return;
     switch ((lc_log_reduce)e->args.reduce_fx) {
@@ -399,7 +399,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
 static void log_to(lc_trainer *t, const char *name, loggable what, const lc_log_args *args)
 {
     if (!t || !t->in_run || t->opt.barebones) return;
-    if (t->logging->silent) { /* nor does a metric count what is no training */
+    if (t->logging->silent) { /* nor does a metric count a pass without training */
         if (what.metric) lc_metric_reset(what.metric);
         return;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Logged values of several ranks: their reduction, and their names for ranks that had no samples to log any with. Ranks
- * put values together in the order of their names, and all have the same batches of an epoch, so that the first one
- * tells them. */
+ * put values together in the order of their names, and all have the same batches of an epoch, so the first one sends
+ * its names to the others. */
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "comm/agree.h"
@@ -231,7 +231,7 @@ static lc_status tell_metric(lc_trainer *t, lc__logged *e, int from)
 }
 
 /* In an epoch that a run goes on with, a rank may have had no samples, and so not know a metric, or not under all of
- * its names. What the others have counted is told to it. */
+ * its names. It gets the counts of the others. */
 static lc_status reduce_metric(lc_trainer *t, const lc__results *r, int i)
 {
     enum { MOST, KNOWN, AGAIN, NOT_KNOWN, NOT_AGAIN, HEAD }; /* the first rank has the largest number */
@@ -260,8 +260,8 @@ static lc_status reduce_metrics(lc_trainer *t, lc__results *r)
     return LC_OK;
 }
 
-/* Of what was logged since the last call sums and weights add up; of the smallest and the largest a rank that has none
- * must not count. */
+/* Sums and weights logged since the last call are added; for the smallest and the largest, a rank without a value must
+ * not count. */
 lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
 {
     if (!t->comm) return LC_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The folder of a run, <default_root_dir>/lightning_logs/version_N, and its loggers.
  *
- * N is the first number that mkdir gives to this run alone, so that runs which start at once never share a folder. A
- * logger that fails is told of once, and the training goes on. */
+ * N is the first number for which this run's mkdir succeeds, so runs that start at the same time never share a folder.
+ * A failing logger is reported once, and training continues. */
 #include "base/args.h"
 #include "core/logging/logging.h"
 #include "core/options/hyperparameters.h"
@@ -88,7 +88,7 @@ lc_status lc__loggers_open(lc_trainer *t)
     t->logging->logger_failed = calloc((size_t)cap, sizeof *t->logging->logger_failed);
     if (!t->logging->loggers || !t->logging->logger_failed) return lc_fail(LC_ERR_MEMORY, "out of memory: loggers");
     LC_TRY(lc__loggers_take(t->opt.loggers, t->opt.n_loggers, t->logging->loggers, &t->logging->n_loggers));
-    /* A smoke test and a measurement leave nothing behind. */
+    /* A smoke test and a measurement write nothing. */
     if (none || t->opt.fast_dev_run || t->opt.barebones) return LC_OK;
     for (const char *p = names; *p;) {
         size_t length = strcspn(p, ",");

@@ -199,8 +199,8 @@ static lc_status run_hooks_and_loaders(lc_trainer *t)
     LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_EPOCH_START), NULL));
     for (int i = 0; i < t->input->eval.n; i++) {
         LC_TRY(run_loader(t, i));
-        /* Metrics of a loader are there when it ends, as in Lightning: it matters if the next one fails. Those of
-         * several ranks are put together once, behind the last loader. */
+        /* Metrics of a loader are available when it ends, as in Lightning: it matters if the next one fails. Those of
+         * several ranks are combined once, after the last loader. */
         if (i + 1 < t->input->eval.n && !t->comm && !t->sanity && t->stage != LC_STAGE_PREDICT)
             LC_TRY(lc__results_publish_epoch(t, &t->logging->eval_results));
     }
@@ -246,7 +246,7 @@ lc_status lc__sanity_check(lc_trainer *t)
 {
     if (!t->input->enable_validation || t->opt.num_sanity_val_steps == 0 || t->resume->resume_mid_epoch) return LC_OK;
     t->sanity = true;
-    /* A run that goes on behind an epoch counts it as completed when its loop begins, as in Lightning. */
+    /* A run continued after an epoch counts it as completed when its loop begins, as in Lightning. */
     int64_t completed = t->ckpt_path && t->current_epoch > 0 && !t->epoch_open;
     t->current_epoch -= completed;
     lc_status s = lc__hook(t, LC_HOOK_ON_SANITY_CHECK_START, NULL);

@@ -64,7 +64,7 @@ static lc_status after_batch(lc_trainer *t, lc__phase done)
     return t->resume->writer ? lc__settle(t, LC__SETTLE_LOOK) : LC_OK;
 }
 
-/* What was set anew holds from here on, unless a window is under way: it ends as it began. */
+/* New settings take effect here, unless a window is in progress: it ends as it began. */
 static void place_in_window(lc_trainer *t, int64_t i, bool is_last)
 {
     if (t->accumulate != t->accumulate_next && (i == 0 || !t->accumulating)) {

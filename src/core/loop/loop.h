@@ -59,7 +59,7 @@ lc_status lc__precision_before_step(const lc_precision_ops *precision, void *sel
 void lc__leave_update_out(lc_optimizer *optimizer);
 
 /* ---- predictions.c ---- */
-/* Of this batch; NULL: this rank has none. Collective. */
+/* For this batch; NULL: this rank has none. Collective. */
 lc_status lc__keep_prediction(lc_trainer *t, int loader, lc_tensor *value) LC_MUST_USE;
 
 void lc__forget_predictions(lc_trainer *t);

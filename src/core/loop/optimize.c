@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimisation of one batch: closure, gradient hooks, update, schedules.
+/* The optimization of one batch: closure, gradient hooks, update, schedules.
  *
- * Everything here only records. The plan is submitted (lc_step_run) behind the update of the last optimizer, or behind
+ * Everything here only records. The plan is submitted (lc_step_run) after the update of the last optimizer, or after
  * backward while gradients are being accumulated. */
 #include "core/loop/loop.h"
 #include "core/logging/logging.h"
@@ -92,7 +92,7 @@ static lc_status before_step(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
     return LC_OK;
 }
 
-/* What stands between backward and update where the trainer optimises. */
+/* What runs between backward and update when the trainer optimizes. */
 static lc_status before_update(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
 {
     LC_TRY(before_step(t, optimizer, skip));
@@ -242,8 +242,8 @@ static lc_status automatic(lc_trainer *t, const lc_batch *batch, int64_t batch_i
     return LC_OK;
 }
 
-/* Who optimises manually may look at gradients, and update, before any backward pass since the checkpoint that the run
- * goes on from: they are sums over ranks again from the first step on. */
+/* With manual optimization, gradients restored from a checkpoint may be read or applied before the first backward pass,
+ * so make them sums over ranks right away. */
 static lc_status sum_restored(lc_trainer *t)
 {
     const lc__reducer *r = lc__reducer_of_graph(t->graph);
@@ -396,7 +396,7 @@ static lc_status manual_trainer(lc_module *self, const char *what, lc_site site,
     if (!t || !t->in_run || !t->mo.manual_optimization)
         return lc_fail(LC_ERR_STATE, "%s is for modules with .manual_optimization = true, inside training_step%s", what,
                        lc__at_site(site).text);
-    /* What lc_log could not say ends the step here, not behind it. */
+    /* An error that lc_log could not return ends the step here, not after it. */
     if (t->deferred) return lc_fail(t->deferred_status, "%s", t->deferred_message ? t->deferred_message : "");
     return LC_OK;
 }

@@ -33,7 +33,7 @@ static size_t bytes_of(const lc_type *type)
     return n;
 }
 
-/* Slices differ in the first dimension alone; ranks without a sample have none (dtype 0). *whole: their sum. */
+/* Slices differ only in the first dimension; ranks without a sample have none (dtype 0). *whole: their sum. */
 static lc_status join_types(const lc_type *all, int n, lc_type *whole)
 {
     *whole = (lc_type){0};
@@ -102,7 +102,7 @@ lc_status lc__keep_prediction(lc_trainer *t, int loader, lc_tensor *value)
         if (!data) return lc_fail(LC_ERR_MEMORY, "out of memory: a prediction of %zu bytes", bytes_of(&type));
         status = lc_tensor_read(value, data, bytes_of(&type));
     }
-    /* Where the loader is this rank's own, so is what comes of it. */
+    /* If the loader is this rank's own, so are its predictions. */
     bool shared = t->comm && lc__source_is_shared(&t->input->eval.s[loader]);
     if (status >= 0 && shared)
         status = gather(t, loader, &type, data);

@@ -14,7 +14,7 @@
 enum { STEPS = 10, NAMED = 8 };
 
 struct lc__unused {
-    int64_t steps[LC_MAX_OPTIMIZERS]; /* looked at; -1: told */
+    int64_t steps[LC_MAX_OPTIMIZERS]; /* steps examined; -1: already reported */
     bool *used;                       /* by parameter, optimizer after optimizer, group after group */
     int n;                            /* parameters; unfreezing may add some */
 };

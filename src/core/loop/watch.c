@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong in a training without being an error, said once a fit: a loss that is no longer a finite number, an
- * epoch in which training_step returned no loss, and one in which nothing was updated.
+/* Problems of a training that are not errors, reported once per fit: a loss that is no longer a finite number, an epoch
+ * in which training_step returned no loss, and one in which nothing was updated.
  *
- * The loss is looked at where values of the step have been read anyway because they were logged; elsewhere with every
+ * The loss is checked when values of the step are read anyway because they were logged; otherwise with every
  * log_every_n_steps-th step and with the last batch of an epoch. So no step waits for it. */
 #include "core/loop/loop.h"
 #include "core/hooks/trainer_internal.h"

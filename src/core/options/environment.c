@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options from the environment, and a word about variables that look like one of them but are none.
+/* Options from the environment, and a warning about misspelt LIGHTC_ variables.
  *
- * To add a variable that is no option: read it with getenv where it is needed, and give it a line in `switches`. */
+ * To add a variable that is not an option: read it with getenv where it is needed, and give it a line in `switches`. */
 #include "core/options/options.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ extern char **environ;
 #define MAX_NAME 128
 #define MAX_SETS 16
 
-/* Known beside the options. */
+/* Known variables other than options. */
 static const lc_option switches[] = {
     {.name = "cache"},
     {.name = "comm"},

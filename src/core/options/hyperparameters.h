@@ -9,7 +9,7 @@
 
 struct lc__hyperparameters {
     lc_option_set set;
-    /* Of modules made from a class: */
+    /* For modules made from a class: */
     const lc_module_class *c;
     void *values, *storage;
 };

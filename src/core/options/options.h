@@ -7,11 +7,11 @@
 #include <lightc/state.h>
 #include "base/str.h"
 
-/* The option of that name (dashes and underscores are the same), and the struct it lies in. */
+/* The option of that name (dashes and underscores are the same), and the struct that contains it. */
 const lc_option *lc__option_find(const lc_option_set *sets, int n_sets, const char *name, size_t length, void **target);
 /* Dashes and underscores are the same. `name` need not be terminated. */
 bool lc__option_same_name(const char *option, const char *name, size_t length);
-/* Whether it stands in the trainer's table. */
+/* Whether it is in the trainer's table. */
 bool lc__option_is_trainers(const lc_option *o);
 /* How many it has. */
 #define LC__ONE_OPTION(kind, type, name, def, min, max, help) +1

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where options come from: file, environment, command line, in that order, so that the later one wins. */
+/* Reads options from file, environment and command line, in that order, so that the later one wins. */
 #include "core/options/options.h"
 #include "base/handle.h"
 
@@ -186,7 +186,7 @@ static bool named(const char *arg, size_t length, const char *name)
     return true;
 }
 
-/* Whose name alone is enough. */
+/* Options whose bare name is enough. */
 static bool is_switch(const lc_option *o)
 {
     return o->kind == LC_OPTION_BOOL || o->kind == LC_OPTION_CHOICE || o->kind == LC_OPTION_COUNT;

@@ -188,7 +188,7 @@ const char *lc__option_group(const lc_option *o)
     return NULL;
 }
 
-enum { HELP_INDENT = 38 }; /* where descriptions begin; after a longer name they begin on the next line */
+enum { HELP_INDENT = 38 }; /* column of descriptions; after a longer name they begin on the next line */
 
 static size_t help_columns(void)
 {

@@ -177,7 +177,7 @@ static void say(lc_trainer *t, const lc__rank_record *all, const lc__rank_verdic
         "in %.2g %% for the slowest rank (median %.3g ms, p95 %.3g ms); a rank sent %.3g MB per step%s",
         100 * v->exposed_all, 1e3 * v->exposed, 1e3 * v->step, 100 * v->late_all, 1e3 * v->late, 1e3 * v->late_p95,
         1e-6 * (double)v->sent, across);
-    /* What costs nobody anything is no news. */
+    /* A loss of nothing is not reported. */
     double lost = v->slowest_late * (double)v->slowest_steps;
     if (v->slowest < 0 || v->slowest_late < 0.05 * v->step || lost < 0.1) return;
     bool loader = v->slowest_loading > v->slowest_late / 2;

@@ -41,8 +41,8 @@ lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_op
 /* Warns once of a combined loader's batch that is shared out unevenly (lc__batch_units). */
 void lc__tell_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares);
 
-/* same_run.c: an error names the first difference between this rank and rank 0: in options (behind what decides about
- * validation), and in data (once the loaders are open). */
+/* same_run.c: an error names the first difference between this rank and rank 0: in options (after validation has been
+ * decided), and in data (once the loaders are open). */
 lc_status lc__check_same_options(lc_trainer *t) LC_MUST_USE;
 lc_status lc__check_same_data(lc_trainer *t) LC_MUST_USE;
 /* The same of optimizers and schedulers of one model: kinds, numbers, and who trains which parameter. Collective. */
@@ -65,7 +65,7 @@ lc_status lc__votes_begin(lc_trainer *t) LC_MUST_USE;
  */
 lc_status lc__vote_skip(lc_trainer *t, bool *skip) LC_MUST_USE;
 lc_status lc__vote_stop(lc_trainer *t) LC_MUST_USE;
-/* The wishes alone, where no gradients are exchanged: before the first batch, and where an epoch begins and ends. */
+/* Only the wishes, when no gradients are exchanged: before the first batch, and at the start and end of an epoch. */
 lc_status lc__sync_wishes(lc_trainer *t) LC_MUST_USE;
 
 /* Whether val_check_interval, a time, has passed on this rank. Not collective. */
@@ -84,7 +84,7 @@ lc_status lc__batch_norms_end(lc_trainer *t, bool has_loss) LC_MUST_USE;
 
 /* Buffers (statistics of batch norm) as rank 0 has them, and what callbacks would save in their place. */
 lc_status lc__buffers_from_rank_zero(lc_trainer *t) LC_MUST_USE;
-/* Of those that a training step may read: before the first step of a window. The setup is of a fit. */
+/* Buffers a training step may read: broadcast before the first step of each window. Call the setup once per fit. */
 lc_status lc__read_buffers_setup(lc_trainer *t) LC_MUST_USE;
 lc_status lc__read_buffers_from_rank_zero(lc_trainer *t) LC_MUST_USE;
 

@@ -88,7 +88,7 @@ lc_status lc__check_same_options(lc_trainer *t)
     return s;
 }
 
-/* Ranks of a loader that the trainer shares out must have the same one. Of loaders that are the ranks' own, only the
+/* If the trainer divides a loader among ranks, all must have the same one. If ranks have their own loaders, only the
  * program knows what they have in common. */
 static void describe(lc_trainer *t, const lc__source *s, const char *what, int i, lc__str *out)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The option sync_batchnorm: batch norm layers have the statistics of all ranks (lc_sync_batch_norm).
  *
- * Their calls have a group of their own. On it they come in the order in which the layers are recorded, and in the
- * backward pass the other way round: the same on all ranks, since collectives are neither moved nor dropped. Buckets of
+ * Their calls have a separate group. On it they come in the order in which the layers are recorded, and in the backward
+ * pass the other way round: the same on all ranks, since collectives are neither moved nor dropped. Buckets of
  * gradients, on the other group, leave where each rank's plan has them ready, so between the two there is no order, and
  * none is needed: nothing waits for a bucket before the plan has run, with all its calls of batch norms.
  *
  * A rank without a sample of a batch records no layer. It then makes the calls of the others with zeros, which change
- * no sum: one that has samples says what comes (comm_internal.h). Who has samples follows from how batches are sliced,
- * so all know it. Running statistics that such a rank has not moved it gets afterwards. */
+ * no sum: a rank with samples announces them (comm_internal.h). Which ranks have samples follows from how batches are
+ * sliced, so all know it. A rank without samples gets the running statistics afterwards. */
 #include "core/input/input.h"
 #include "comm/comm_internal.h"
 #include "core/ranks/ranks.h"

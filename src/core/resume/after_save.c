@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What follows a checkpoint of ModelCheckpoint when it is known how its writing went: loggers hear of it once it is
- * durable, and of one that was removed once it is gone; the callback keeps what it planned, or forgets it; an error of
- * writing is said, and the run goes on or stops (on_save_error).
+/* What follows a checkpoint of ModelCheckpoint once the result of its writing is known: loggers are notified once it is
+ * durable, and of a removed one once it is gone; the callback commits what it planned, or drops it; an error of writing
+ * is reported, and the run continues or stops (on_save_error).
  *
- * Writing goes on beside the training, and with ranks one of them may do it alone. So each rank knows that a save is
- * under way, but what became of it changes nothing before all ranks have agreed on it (lc__settle with more than a
- * look), and all of them decide alike. */
+ * Writing runs in the background, and with several ranks one of them may do it for all. So each rank knows that a save
+ * is in progress, but its result takes effect only after all ranks have agreed on it (lc__settle with more than a
+ * look), so that all decide alike. */
 #include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/resume/after_save.h"
@@ -31,8 +31,8 @@ lc_status lc__on_save_error(const char *asked, bool *stops)
     return lc_fail(LC_ERR_CONFIG, "on_save_error=\"%.60s\"; it must be continue or stop", asked);
 }
 
-/* Of files, and of memory for them: what went wrong may be right at the next save. Everything else is an error of the
- * program, or of ranks, which stays. */
+/* Errors of files, or of memory for them, may be gone at the next save. Any other is an error of the program, or of
+ * ranks, and stays. */
 static bool is_of_writing(lc_status status)
 {
     return status == LC_ERR_IO || status == LC_ERR_NOT_FOUND || status == LC_ERR_FORMAT || status == LC_ERR_MEMORY;

@@ -23,7 +23,7 @@ typedef struct lc__saves {
         char *path, training[48]; /* of which training, "" if that is not known */
     } * replaced;
     int n_replaced;
-    /* Of the fit, the same on all ranks: */
+    /* State of the fit, the same on all ranks: */
     int64_t failures;
     bool last_failed;
     char why[1024];
@@ -46,7 +46,7 @@ lc_status lc__save(lc_trainer *t, const lc__save_plan *plan) LC_MUST_USE;
 /* What is at `path` will have been removed when the save that was begun last is done: its row is to say so. */
 void lc__saves_replaced(lc_trainer *t, const char *path);
 
-/* Of the option on_save_error (NULL: continue). */
+/* Parses the option on_save_error (NULL: continue). */
 lc_status lc__on_save_error(const char *asked, bool *stops) LC_MUST_USE;
 void lc__saves_begin(lc_trainer *t); /* of a fit */
 /* A save of the run's own that is not lc__save's ended so, on all ranks. */

@@ -54,7 +54,7 @@ static lc_status look_below(const lc_trainer *t, lc__ckpt_list *list, const lc__
     return status;
 }
 
-/* Where runs of this program leave checkpoints. */
+/* Where runs of this program save checkpoints. */
 static lc_status look_everywhere(const lc_trainer *t, lc__ckpt_list *list, const lc__ckpt_origin *origin)
 {
     for (int i = 0; i < t->n_callbacks; i++) {
@@ -116,7 +116,7 @@ lc_status lc__find_best(const lc_trainer *t, char *path, size_t size)
         status = lc_fail(LC_ERR_NOT_FOUND, "the run of %s did not save a best checkpoint", last);
         goto done;
     }
-    /* As it was written; or, if the program runs elsewhere now, under that name beside the newest one. */
+    /* The path as it was written; or, if the program now runs elsewhere, that name next to the newest one. */
     char *slash = strrchr(last, '/');
     int n;
     if (stat(best, &st) == 0 || !slash || !base)

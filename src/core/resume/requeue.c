@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SIGUSR1, which SLURM sends before a job's time is over (#SBATCH --signal=USR1@90): the state goes to
- * <default_root_dir>/hpc_ckpt_N.ckpt after the step, the job is queued again, and the training goes on until it is
- * ended. A job that SLURM started anew continues from the newest of these files; of a program with several fits, each
- * from its own. Without SLURM it is a checkpoint on demand. */
+ * <default_root_dir>/hpc_ckpt_N.ckpt after the step, the job is queued again, and training continues until it is ended.
+ * A job that SLURM restarted continues from the newest of these files; with several fits in a program, each from its
+ * own. Without SLURM it is a checkpoint on demand. */
 #include "core/ranks/ranks.h"
 #include "core/resume/resume.h"
 #include "core/checkpoint/checkpoint.h"
@@ -52,7 +52,7 @@ lc_status lc__find_hpc(const lc_trainer *t, int64_t fit, char *path, size_t size
     return LC_OK;
 }
 
-/* The first number behind them that no other run of this directory takes. */
+/* The first number after them that no other run of this directory takes. */
 static lc_status next_path(lc_trainer *t, char *path, size_t size)
 {
     bool taken = true;

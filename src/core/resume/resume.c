@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a run continues from a checkpoint (save.c says what one holds). Weights and callbacks come back before
- * configure_optimizers, the rest behind on_fit_start, as in Lightning; with gather_parameters=false weights come behind
- * configure_optimizers, when the module has been cut, as with Lightning's FSDP. */
+/* How a run continues from a checkpoint (save.c says what one holds). Weights and callbacks are restored before
+ * configure_optimizers, the rest after on_fit_start, as in Lightning; with gather_parameters=false weights are restored
+ * after configure_optimizers, when the module has been sliced, as with Lightning's FSDP. */
 #include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/input/input.h"
@@ -51,7 +51,7 @@ lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out)
     *out = NULL;
     bool goes_on = t->stage == LC_STAGE_FIT && !t->resume->is_probe;
     if (goes_on && lc__find_restart(t, path, sizeof path)) return lc__copy_text(path, out);
-    /* A job that SLURM started anew goes on by itself. */
+    /* A job that SLURM restarted continues by itself. */
     if ((!asked || !*asked) && goes_on && lc__on_slurm() &&
         lc__find_hpc(t, t->resume->fit_number, path, sizeof path) >= 0)
         return lc__copy_text(path, out);
@@ -106,7 +106,7 @@ lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
     if (lc_state_get_object(lc_checkpoint_state(t->resume->restoring_from), "loop", &loop) == LC_OK) {
         LC_TRY(lc__name_checkpoint(path, lc__state_get_count(loop, "batches_that_stepped", 0, &t->resumed_step)));
         LC_TRY(lc__name_checkpoint(path, lc_state_get_text(loop, "phase", &phase)));
-        /* Of a batch that is not finished, rows have been sent under its step. */
+        /* For an unfinished batch, rows have been sent under its step. */
         if (strcmp(phase, "batch") != 0 && strcmp(phase, "validation") != 0) t->resumed_step--;
     }
     free(t->ckpt_path);

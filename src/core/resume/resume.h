@@ -5,7 +5,7 @@
 
 #include "core/resume/after_save.h"
 
-/* Where in the loop a checkpoint was taken, so that what follows is neither skipped nor repeated. */
+/* The place in the loop at which a checkpoint was taken, so that what follows is neither skipped nor repeated. */
 typedef enum lc__phase {
     LC__PHASE_START = 0,  /* between epochs */
     LC__PHASE_BATCH,      /* in on_train_batch_end */
@@ -47,7 +47,7 @@ lc_status lc__open_checkpoint(lc_trainer *t, const char *path) LC_MUST_USE;
 typedef enum lc__restoring { LC__AT_ONCE, LC__AHEAD_OF_SLICES, LC__IN_SLICES } lc__restoring;
 lc_status lc__restore_module(lc_trainer *t, lc__restoring when) LC_MUST_USE;
 lc_status lc__restore_progress(lc_trainer *t) LC_MUST_USE; /* the rest: after on_fit_start */
-/* Of what it saves now. */
+/* The origin recorded in checkpoints saved from now on. */
 lc__ckpt_origin lc__origin(const lc_trainer *t);
 /* The newest good checkpoint below the root; LC_ERR_NOT_FOUND if there is none. */
 lc_status lc__find_last(const lc_trainer *t, char *path, size_t size) LC_MUST_USE;

@@ -21,8 +21,8 @@ typedef struct lc__views {
 void lc__views_free(lc__views *l);
 lc_status lc__views_add(lc__views *l, lc_tensor *t) LC_MUST_USE; /* takes it over, also when it fails */
 
-/* Adds a tensor to a checkpoint. Of one that lies in parts (tensor/slice.h) every rank adds its range, if all
- * of them write (`ranges`); else the first of its ranks adds the whole one, which lives in `views`. Collective. */
+/* Adds a tensor to a checkpoint. Of a sliced one (tensor/slice.h) every rank adds its range, if all of them write
+ * (`ranges`); else the first of its ranks adds the whole one, which lives in `views`. Collective. */
 lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, lc_tensor *t, bool ranges,
                           lc__views *views) LC_MUST_USE;
 

@@ -84,7 +84,7 @@ static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner
     return lc__save_tensor(t->resume->writer, LC_CKPT_MODEL, path, saved ? saved : mt->tensor, w->ranges, w->views);
 }
 
-/* To rank 0, which alone writes: into a tensor of its own, if it is another rank's. */
+/* Sends it to rank 0, which writes: into a separate tensor, if it is another rank's. */
 static lc_status bring(save_walk *g, int from, lc_tensor *gradient, lc_tensor **out)
 {
     const lc_type *type = &gradient->type;
@@ -171,7 +171,7 @@ static lc_status save_gradient(void *ctx, const char *path, lc_module *owner, lc
     return lc__save_tensor(g->t->resume->writer, LC_CKPT_TENSORS, name, gradient, g->ranges, g->views);
 }
 
-/* Whether gradients are part of the state. Who optimises manually may go on with them at any time. */
+/* Whether gradients are part of the state. With manual optimization they may be used at any time. */
 static bool in_window(const lc_trainer *t)
 {
     if (t->mo.manual_optimization) return t->window_backwards > 0;
@@ -363,8 +363,8 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
     return lc__ranks_agree(t->comm, lc__first_error_status(&e));
 }
 
-/* What this rank, that acts alone since others are lost, has only a part of; NULL: nothing. Weights and the state of
- * optimizers are the same on all ranks, or in slices that are missed when they are brought together. */
+/* State of which this rank, continuing by itself since others are lost, has only a part; NULL: none. Weights and
+ * optimizer state are the same on all ranks, or in slices whose loss is noticed when they are gathered. */
 static const char *shared_state(const lc_trainer *t)
 {
     if (t->n_ranks == 1 || t->comm) return NULL;
@@ -373,7 +373,7 @@ static const char *shared_state(const lc_trainer *t)
     return lc__source_has_state(&t->input->train) ? "state of the train loader" : NULL;
 }
 
-/* What cannot be continued exactly is no checkpoint. */
+/* A state that cannot be continued exactly is not saved. */
 static lc_status check_whole(const lc_trainer *t, bool weights_only)
 {
     if (t->resume->torn)
@@ -446,7 +446,7 @@ lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only
     bool writing = false;
     LC_TRY(lc__settle(t, LC__SETTLE_RESULT));
     lc_status status = lc__save_state(t, path, weights_only, true, &writing);
-    /* Of a sharded one, and of what is done before, the ranks have agreed; else rank 0 alone has written. */
+    /* The ranks have agreed on a sharded one, and on what is done before; otherwise only rank 0 has written. */
     return writing && !saves_sharded(t) ? lc__ranks_agree(t->comm, status) : status;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running statistics of batch norm where a batch is cut into chunks (chunks.h). Every chunk moves them from
- * where they stood before the batch, and what they become is the mean of where all chunks would have them, weighted by
- * samples; how far each moved them is added on the tree of the gradients. So they depend neither on the number of ranks
- * nor on the order of chunks. A layer that stands still (in eval mode, or not called) is not moved. */
+/* Running statistics of batch norm when a batch is cut into chunks (chunks.h). Every chunk moves them from their values
+ * before the batch, and the new values are the mean of the results of all chunks, weighted by samples; the differences
+ * are added on the tree of the gradients. So they depend neither on the number of ranks nor on the order of chunks. The
+ * statistics of a layer in eval mode, or not called, do not change. */
 #include "core/split/chunks.h"
 #include "base/grow.h"
 
@@ -101,7 +101,7 @@ void lc__statistics_begin(lc__chunks *k)
     }
 }
 
-/* `moved` NULL: there is no chunk. */
+/* `moved` NULL: no chunk. */
 static lc_status add(const struct lc__statistics *all, statistic *s, lc_tensor *moved, int64_t index, bool last)
 {
     lc_tensor *in[2 + LC__TREE_LEVELS], *none[LC_MAX_OUTPUTS];
@@ -137,7 +137,8 @@ lc_status lc__statistics_no_chunk(lc__chunks *k)
     return LC_OK;
 }
 
-/* Of one data type, all ranks': sums of means; a count is the largest, as a rank without a chunk has not counted. */
+/* Combines one data type over all ranks: sums of means; a count is the largest, as a rank without a chunk has not
+ * counted. */
 static lc_status reduce(const struct lc__statistics *all, lc_comm *comm, lc_dtype dtype)
 {
     size_t n = 0;
@@ -161,7 +162,7 @@ static lc_status reduce(const struct lc__statistics *all, lc_comm *comm, lc_dtyp
     return LC_OK;
 }
 
-/* Of the devices that had chunks: the first one's becomes the sum. */
+/* Sums over the devices that had chunks, into the first one's. */
 static lc_status add_up(lc_tensor *moved, int parts)
 {
     const void *list[LC__MAX_DEVICES];

@@ -28,7 +28,7 @@ lc_status lc__chunks_begin(lc_trainer *t)
     return t->chunks ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: the trainer");
 }
 
-/* Where nodes have copies of the model (sharded_hybrid), sums within a node come first. */
+/* If nodes have copies of the model (sharded_hybrid), sums within a node come first. */
 static lc_status check_tree(lc_trainer *t)
 {
     const lc__reducer *r = lc__reducer_of_graph(t->graph);
@@ -95,7 +95,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
 
 int64_t lc__chunks_in(const lc_trainer *t, const lc_batch *batch)
 {
-    bool cut = lc__cuts_chunks(t) && batch->piece > 0; /* without pieces one rank alone cuts */
+    bool cut = lc__cuts_chunks(t) && batch->piece > 0; /* without pieces only a single rank cuts */
     return cut ? ceil_div(batch->size, batch->piece) : 1;
 }
 
@@ -158,7 +158,7 @@ static lc_status cut(lc_trainer *t, const lc_batch *batch)
         return lc_fail(LC_ERR_CONFIG, "deterministic with several ranks: the batch does not list its pieces "
                                       "(lc_batch.piece); let the trainer give each rank its share "
                                       "(use_distributed_sampler), and see lc_shard in <lightc/data.h>");
-    if (!size) return lc__split_begin(t, k->now, batch, 1, 1, 0); /* nothing tells where samples lie */
+    if (!size) return lc__split_begin(t, k->now, batch, 1, 1, 0); /* the places of samples are unknown */
     LC_TRY(check_batch(batch, size));
     k->first = batch->global_offset / size;
     return lc__split_begin(t, k->now, batch, ceil_div(batch->size, size), size, 0);

@@ -12,7 +12,7 @@ struct lc_closure {
     const lc_batch *batch;
     int64_t batch_idx;
     lc_tensor *loss;
-    int outputs; /* that there were before it ran: another run gives its own anew */
+    int outputs; /* number before it ran: another run adds its own again */
     bool ran;
 };
 

@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of all trainers: a program that is started again is recognised in its fits by their order alone. */
+/* Counts fits across all trainers: after a restart, fits are matched by order. */
 static atomic_int_least64_t fits_begun;
 
 static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)

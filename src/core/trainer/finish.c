@@ -20,7 +20,7 @@
 static void on_exception(lc_trainer *t, lc_status s, const char *message)
 {
     (void)!lc__hook(t, LC_HOOK_ON_EXCEPTION, &(lc__hook_args){.status = s, .message = message});
-    t->deferred = false; /* the run's error is told */
+    t->deferred = false; /* the run's error is reported */
 }
 
 /* Between runs, unless it may not be. */
@@ -29,7 +29,7 @@ static lc_status make_whole(lc_trainer *t)
     return t->strategy->finish && !lc__stays_in_slices(t) ? t->strategy->finish(t->strategy_self) : LC_OK;
 }
 
-/* What a person wants to know after a fit: where things lie, and how it goes on. */
+/* Reported after a fit: where its files are, and how to continue. */
 static void say_where(lc_trainer *t)
 {
     double best_score;
@@ -79,7 +79,7 @@ static void after_failure(lc_trainer *t, lc_status s, bool missed, char *message
         t->strategy->fail(t->strategy_self, message);
         lc__copy_message(message, size); /* which rank it was, if that has to be said here */
     }
-    if (!together) t->comm = NULL; /* what is left to do, each rank does alone */
+    if (!together) t->comm = NULL; /* from here on each rank continues by itself */
     on_exception(t, s, message);
     show_error(t, lc__settle(t, LC__SETTLE_ALL));
     /* A rank that was interrupted and left would be missed while rank 0 still writes. */

@@ -48,7 +48,7 @@ static lc_status add_tensor(void *ctx, const char *path, lc_module *owner, lc_mo
     return LC_OK;
 }
 
-/* Of an optimizer that has no state yet: what it will have. */
+/* The future state of an optimizer that has none yet. */
 static int64_t state_of(const lc_optimizer *opt)
 {
     int64_t bytes = 0, count = 0;

@@ -14,7 +14,7 @@ typedef struct lc__run {
 
 /* Everything before the loop (begin.c); m NULL: the module of the run before. The trainer must not be running. */
 lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_stage stage) LC_MUST_USE;
-/* Of a fit, after that: optimizers, and the progress of a checkpoint. */
+/* For a fit, after that: optimizers, and the progress of a checkpoint. */
 lc_status lc__fit_begin(lc_trainer *t) LC_MUST_USE;
 /* Everything after the loop, also after an error (finish.c). s: how the run went; returns that, or how it ended. */
 lc_status lc__run_finish(lc_trainer *t, lc_status s) LC_MUST_USE;

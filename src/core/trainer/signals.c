@@ -2,11 +2,11 @@
 /* SIGINT, SIGTERM and SIGHUP during a run: a flag that the loop reads between steps; a second one ends the process at
  * once. SIGUSR1 asks for a checkpoint, as often as it comes (requeue.c). A thread of its own reads them (signal_fd.h).
  *
- * scancel, systemctl stop and pkill tell every process of a run, and the launcher of the ranks (lightc's supervisor,
- * mpirun, torchrun) passes on what it was told. So what comes from the launcher and what comes from others are counted
- * apart, and one of each is one request, in any order and however long the launcher takes. Ctrl-C in a terminal comes
- * through the launcher alone, as ranks have process groups of their own: two are two. SIGHUP, which the kernel and the
- * shell send of one terminal, and systemd beside SIGTERM, is nobody's impatience. */
+ * scancel, systemctl stop and pkill signal every process of a run, and the launcher of the ranks (lightc's supervisor,
+ * mpirun, torchrun) passes signals on. So signals from the launcher and from others are counted separately, and one of
+ * each is one request, in any order and however long the launcher takes. Ctrl-C in a terminal comes only through the
+ * launcher, since each rank has its own process group: two Ctrl-C are two requests. SIGHUP never counts as a second
+ * request: kernel and shell both send it when a terminal closes, and systemd sends it along with SIGTERM. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* pipe2 */
 #endif

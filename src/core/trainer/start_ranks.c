@@ -34,7 +34,7 @@ static void take_name(void)
     if (prctl(PR_GET_NAME, name) == 0 && !strcmp(name, "exe")) prctl(PR_SET_NAME, program_invocation_short_name);
 }
 
-/* Who has started the ranks starts them again. */
+/* The process that started the ranks restarts them. */
 static lc_status check_restarts(const lc_trainer_options *o, const lc__world *here)
 {
     if (o->max_restarts <= 0 || !strcmp(here->launcher, "lightc") || getenv("LIGHTC_RESTARTED")) return LC_OK;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The learning-rate range test (tuner.h), after L. Smith, Cyclical Learning Rates for Training Neural Networks, with
  * Lightning's rates, smoothing and suggestion. Two things are different: the smoothed loss begins with the first loss
- * itself, where Lightning's correction is one step ahead; and where rates grow exponentially, the slope is that over
- * log10 of the rate. Over the rate itself, which Lightning 2.6 takes, two losses of the first rates differ by chance
- * alone, but divided by 1e-9 that is the steepest descent of all. */
+ * itself, while Lightning's correction is one step ahead; and if rates grow exponentially, the slope is that over log10
+ * of the rate. Over the rate itself, which Lightning 2.6 takes, two losses of the first rates differ only by chance,
+ * but divided by 1e-9 that is the steepest descent of all. */
 #include "core/ranks/ranks.h"
 #include "base/args.h"
 #include "base/io.h"
@@ -40,7 +40,7 @@ static lc_status fit_start(void *self, lc_trainer *t)
     if (t->mo.manual_optimization || t->optimizers.n != 1)
         return lc_fail(LC_ERR_CONFIG, "lr_find needs automatic optimization with one optimizer; %s has %d%s",
                        t->mo.name, t->optimizers.n, t->mo.manual_optimization ? ", and optimizes manually" : "");
-    /* The rate is the test's alone. */
+    /* The rate belongs to the test. */
     for (int i = 0; i < t->optimizers.n_schedulers; i++) lc_scheduler_free(t->optimizers.schedulers[i].scheduler);
     t->optimizers.n_schedulers = 0;
     return LC_OK;
@@ -150,7 +150,7 @@ static lc_status resolve(lc_lr_find_args *a)
     return LC_OK;
 }
 
-/* Where the rate is kept, and in a running fit what uses it. */
+/* The place of the rate, and in a running fit what uses it. */
 static lc_status apply(lc_trainer *t, const lc_option *field, void *values, double lr)
 {
     char text[32];

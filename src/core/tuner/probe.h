@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A probe: a short run beside the trainer's own, after which the module is as it was. */
+/* A probe: a short extra run of the trainer, after which the module is as it was. */
 #ifndef LC_CORE_TUNER_PROBE_H
 #define LC_CORE_TUNER_PROBE_H
 

@@ -35,7 +35,7 @@ static bool differentiated(const lc_node *n)
     return n->op->grad && !(n->op->flags & LC_OP_NO_GRAD) && !(n->flags & LC_NODE_NO_GRAD) && !lc__is_macro(n->op);
 }
 
-/* What was expanded from `first` on stands for node k of the user's tape. */
+/* Nodes expanded from `first` on belong to node k of the user's tape. */
 static lc_status note_origin(backward *b, uint32_t first, uint32_t k)
 {
     uint32_t end = b->g->ir.n_nodes;
@@ -91,8 +91,8 @@ static lc_status deposit(backward *b, uint32_t value)
     if (!b->gradient[value]) return LC_OK;
     LC_TRY(lc__flat_of(p, &flat));
     LC_TRY(lc__expand_flat_state(b->build, flat, &state));
-    /* With slices the first gradient of a segment begins a new sum, which the sync adds to the slices. Of chunks the
-     * last one's does; what the others add to is held whole. */
+    /* With slices the first gradient of a segment begins a new sum, which the sync adds to the slices. With chunks the
+     * gradient of the last one does; the sums of the others are held whole. */
     bool sliced = flat->sharding && flat->sharding->gradient && (!b->of || b->of->last);
     uint8_t *has = &state->after[p->flat_index];
     int64_t add = sliced ? (*has & LC_FLAT_PENDING) != 0 : *has;

@@ -15,7 +15,7 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path ? path : "?";
 }
 
-/* A name that a program or a plug-in gave, as it may stand in a terminal and in a text between quotes. */
+/* A name given by a program or a plug-in, made safe for a terminal and for a quoted text. */
 static const char *shown(const char *name, char text[96])
 {
     lc_printable(name, false, text, 96);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the tape to operators: macro nodes become what they stand for, each by a function of its own.
+/* From the tape to operators: macro nodes are expanded, each by its own function.
  *
  * Gradient rules and optimizers record through the same functions as users do; while expanding, what they record goes
  * to a second tape. That tape (the user's operators in their order, with backward, clipping and updates in the places

@@ -27,7 +27,7 @@ bool lc__expand_any_write(const lc_build *b)
     return any;
 }
 
-/* The first write to t behind node k of the user's tape, or NULL. */
+/* The first write to t after node k of the user's tape, or NULL. */
 static const lc_write *written_since(const lc_plan *p, const lc_tensor *t, uint32_t k)
 {
     for (uint32_t i = 0; i < p->n_writes; i++)
@@ -42,7 +42,7 @@ static const lc_write *find_write(const lc_build *b, const lc_tensor *t, uint32_
     return w ? w : written_since(b->plan, t, k);
 }
 
-/* Of every value that is a view: what it is a view of. LC_ABSENT: it is none. */
+/* For every value that is a view: its base. LC_ABSENT: not a view. */
 static uint32_t *views_of(lc_build *b)
 {
     const lc_graph *g = b->g;
@@ -58,7 +58,7 @@ static uint32_t *views_of(lc_build *b)
     return of;
 }
 
-/* The persistent tensor whose memory a value lies in, or NULL. */
+/* The persistent tensor whose memory contains a value, or NULL. */
 static const lc_tensor *memory_of(const lc_graph *g, const uint32_t *view_of, uint32_t value)
 {
     while (value != LC_ABSENT && view_of[value] != LC_ABSENT) value = view_of[value];

@@ -2,7 +2,7 @@
 /* Elementwise chains become one node that makes one trip through memory (backend.h: the fused node).
  *
  * Nodes are taken in order; each joins the group of one of its inputs if that keeps the order of the step intact:
- * either all its other inputs exist already where the group runs, or the group can run where the node stands, because
+ * either all its other inputs already exist at the group's place, or the group can run at the node's place, because
  * nothing in between reads the group's results. Operators that write persistent tensors in between must not touch
  * memory that a moved node reads. */
 #include "engine/plan/plan_impl.h"
@@ -50,7 +50,7 @@ static bool fusible(const lc_build *b, const lc_ir_node *n)
     return lc__elementwise_index(n->op) >= 0;
 }
 
-/* The persistent tensor whose memory a value lies in, or NULL. */
+/* The persistent tensor whose memory contains a value, or NULL. */
 static const lc_tensor *memory_of(const fuser *f, uint32_t value)
 {
     while (f->producer[value] >= 0) {
@@ -149,7 +149,7 @@ static bool can_join(const fuser *f, int g, int node, int *position)
     if (inputs_with(f, g, node, in) > LC_FUSED_MAX_INPUTS || outputs_with(f, g, node) > LC_FUSED_MAX_OUTPUTS)
         return false;
 
-    /* Where the group runs already? */
+    /* Whether the node can join at the group's place. */
     bool early = !written_between(f, node, to->position, node);
     for (int i = 0; i < n->n_in && early; i++) {
         int p = f->producer[n->in[i]];

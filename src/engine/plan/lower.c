@@ -2,7 +2,7 @@
 /* Lowering: operators become kernel calls, and every value gets a place in memory.
  *
  * Values are views (offset, strides) of storages. Operators flagged LC_OP_VIEW cost nothing: their result is another
- * view of the same storage. Where a kernel cannot take an operand as it lies, a copy is inserted (once per value and
+ * view of the same storage. If a kernel cannot take an operand's layout, a copy is inserted (once per value and
  * layout). */
 #include "engine/plan/plan_impl.h"
 #include "base/grow.h"
@@ -49,7 +49,7 @@ static lc_status choose_kernel(const lc_build *b, lc_call *call)
     return LC_OK;
 }
 
-/* ---- where values lie ---- */
+/* ---- places of values ---- */
 
 static bool lies_in(const void *data, const lc_tensor *t)
 {
@@ -327,7 +327,7 @@ static lc_status lower_view(lc_build *b, lc_ir_node *n)
     return lc_fail(LC_ERR_INTERNAL, "%s cannot be expressed as a view", n->op->name);
 }
 
-/* What is assigned may lie in the target's memory in another order: it is read before the target is written. */
+/* The assigned value may be in the target's memory in another order: it is read before the target is written. */
 static lc_status fit_assigned(lc_build *b, lc_ir_node *n)
 {
     const lc_ir_value *to = &b->values[n->in[0]], *from = &b->values[n->in[1]];

@@ -9,7 +9,7 @@
 
 struct lc_build;
 
-/* When a pass runs. Of those of one phase the planner's own come first, the peers' last. */
+/* When a pass runs. Within a phase the planner's own passes come first, those of peers last. */
 typedef enum lc_phase {
     LC_PHASE_RECORDED, /* there is a tape only */
     LC_PHASE_EXPAND,   /* macros -> operators */

@@ -138,7 +138,7 @@ static bool records_match(const lc_graph *g, const lc_plan *p)
 static lc_plan *find(lc_graph *g, lc__keeps keeps)
 {
     uint32_t n_nodes = g->tape.n_nodes - g->node_0;
-    uint64_t peers = lc__peers_key(g); /* an address does not say which: another may come to lie there */
+    uint64_t peers = lc__peers_key(g); /* an address does not identify them: it may be reused */
     lc_plan *p = g->expect;
     /* The segment followed this plan to its end: nothing is left to compare. */
     if (p && p->keeps == keeps && p->peers == peers && p->n_nodes == n_nodes &&

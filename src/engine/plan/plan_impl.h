@@ -18,7 +18,7 @@ typedef struct lc_ir_node {
     const lc_site *sites; /* of the instructions of a fused node; else NULL */
 } lc_ir_node;
 
-/* A piece of memory one or more values lie in. */
+/* A piece of memory that contains one or more values. */
 typedef struct lc_storage {
     size_t bytes;
     lc_tensor *external; /* a persistent or input tensor's memory */
@@ -94,7 +94,7 @@ lc_status lc__infer_backward(lc_infer *call);
 /* expand_writes.c: gradient rules must see the values that the operators they belong to have seen */
 /* The node being expanded (b->position) writes a persistent tensor. */
 lc_status lc__expand_wrote(lc_build *b, const lc_tensor *t) LC_MUST_USE;
-/* Nodes of the expanded tape that stand for a node of the user's. */
+/* Nodes of the expanded tape that belong to one node of the user's. */
 typedef struct lc__origin {
     uint32_t first, end; /* on the expanded tape */
     uint32_t node;       /* on the user's */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The memory a value lies in, or NULL if a storage has no fixed address (inputs). */
+/* The memory of a value, or NULL if its storage has no fixed address (inputs). */
 static char *address(const lc_build *b, const lc_ir_value *v)
 {
     const lc_storage *s = lc__storage_root(b, v->storage);
@@ -36,7 +36,7 @@ static void broadcast_view(lc_view *v, const lc_view *out)
     *v = wide;
 }
 
-/* Where the next call's arrays begin. */
+/* Start of the next call's arrays. */
 typedef struct cursor {
     lc_view *view;
     int64_t *ints;
@@ -44,7 +44,7 @@ typedef struct cursor {
     lc_site *sites;
 } cursor;
 
-/* How many sites a call has beside its own: only a check for NaN asks for them. */
+/* The number of sites a call has besides its own: only a check for NaN needs them. */
 static size_t sites_of(const lc_build *b, const lc_ir_node *n)
 {
     return b->g->nan_check && n->sites ? (size_t)n->ints[0] : 0;
@@ -163,7 +163,7 @@ static lc_status reserve_scratch(lc_graph *g, size_t least)
     return LC_OK;
 }
 
-/* Where the user's values can be read. */
+/* Where the user's values can be read after a run. */
 static void set_locations(const lc_build *b)
 {
     lc_plan *p = b->plan;

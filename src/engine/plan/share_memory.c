@@ -95,7 +95,7 @@ static void overwrite_input(lc_build *b, int position)
         if (from == to || from->external || from->fixed || from->last != position || in->offset != 0 ||
             from->bytes != to->bytes || !lc__type_equal(&in->type, &out->type) || !same_strides(in, out))
             continue;
-        /* Another operand must not lie in the same storage differently. */
+        /* No other operand may use the same storage with another layout. */
         bool clash = false;
         for (int k = 0; k < n->n_in; k++) {
             if (k == i || n->in[k] == LC_ABSENT) continue;

@@ -23,7 +23,7 @@ typedef struct lc__choice {
 
 typedef struct lc__tuning {
     bool on;           /* measure what is not known */
-    char machine[128]; /* what choices depend on beside their key */
+    char machine[128]; /* what choices depend on besides their key */
     char *cache;       /* the file, or NULL */
     lc__choice *choices;
     int n, cap;
@@ -32,7 +32,7 @@ typedef struct lc__tuning {
 } lc__tuning;
 
 /* tune_store.c */
-/* `on`: reads the cache. A cache that cannot be read, or is another machine's, is no error. */
+/* `on`: reads the cache. A cache that cannot be read, or belongs to another machine, is not an error. */
 lc_status lc__tuning_new(bool on, const lc_backend_ops *backend, const void *kernel_set, int threads, lc__tuning **out);
 void lc__tuning_free(lc__tuning *t);
 lc_status lc__tuning_key(const lc_call *call, char **key); /* free */
@@ -50,7 +50,7 @@ lc_status lc__tuning_load(lc__tuning *t, const lc_state *root);
 lc_status lc__graph_load_tuning(lc_graph *g, const lc_state *root);
 
 /* tune.c */
-/* Whether all threads are faster than one, by an estimate that depends on nothing but the call. */
+/* Whether all threads are faster than one, by an estimate that depends only on the call. */
 bool lc__worth_threads(const lc_call *call);
 /* Sets call->kernel and call->threads of a call that is complete but for its preparation, if there is a choice for it
  * or one is to be made. */

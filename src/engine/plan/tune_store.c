@@ -19,7 +19,7 @@
 #define MAX_CHOICES     4096
 #define MAX_THREADS     (1 << 16)
 #define MAX_KERNEL_NAME 80
-#define UNMEASURED      " unmeasured" /* behind a choice */
+#define UNMEASURED      " unmeasured" /* after a choice */
 
 /* ---- keys ---- */
 
@@ -49,7 +49,7 @@ lc_status lc__tuning_key(const lc_call *call, char **key)
     lc__str_add(&s, " >");
     for (int i = 0; i < call->n_out; i++) add_operand(&s, &call->out[i]);
     lc__str_add(&s, " (");
-    /* Where a random operator stands in the program decides nothing. */
+    /* The place of a random operator in the program does not matter. */
     for (int i = call->op->flags & LC_OP_RANDOM ? 2 : 0; i < call->n_int; i++)
         lc__str_add(&s, "%lld ", (long long)call->ints[i]);
     lc__str_add(&s, ")%s", call->accumulate ? " +" : "");

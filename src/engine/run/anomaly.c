@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LIGHTC_NAN_CHECK=1 and detect_anomaly: the first operator that made a NaN or an infinity. Of a chain of elementwise
- * operators that were fused it is the one inside: the chain is evaluated again for the element that is wrong. (With the
- * check on, results never lie where inputs were.) An operand that has one already, which comes from outside of the
- * step, a batch or a parameter, is named instead. */
+/* LIGHTC_NAN_CHECK=1 and detect_anomaly: the first operator that made a NaN or an infinity. In a fused chain of
+ * elementwise operators it is the one inside: the chain is evaluated again for the wrong element. (With the check on,
+ * results never reuse the memory of inputs.) An operand that already has one, coming from outside the step, from a
+ * batch or a parameter, is named instead. */
 #include "ops/fused.h"
 #include "engine/run/run.h"
 

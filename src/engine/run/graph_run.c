@@ -80,8 +80,8 @@ lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args)
     g->passes = lc__builtin.passes;
     g->threads = g->options.threads > 0 ? g->options.threads : default_threads();
     g->rng.seed = g->options.seed;
-    /* Tensors remember graph and generation. A new graph may lie where a freed one lay, so its generations must not
-     * start where the other's did. */
+    /* Tensors remember graph and generation. A new graph may have the address of a freed one, so its generations must
+     * not start at the same number. */
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     g->generation = (uint32_t)lc_random_key((uint64_t)now.tv_nsec, (uint64_t)now.tv_sec);

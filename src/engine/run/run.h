@@ -23,7 +23,7 @@ void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx);
 
 /* execute.c */
 lc_status lc__execute(lc_graph *g, lc_plan *plan);
-/* fault.c: the error that the record stands for, of a call that was made at `site`; the record is empty again. */
+/* fault.c: the error that the record describes, of a call made at `site`; empties the record. */
 lc_status lc__fault_take(lc__fault *f, lc_site site);
 /* anomaly.c: that a call's results are finite. */
 lc_status lc__check_finite(const lc_plan_call *pc) LC_MUST_USE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Schedules as objects: making, stepping, state. What the classes compute stands in the other files of this folder. */
+/* Schedules as objects: making, stepping, state. The formulas of the classes are in the other files of this folder. */
 #include "optim/sched/sched_internal.h"
 #include "base/handle.h"
 

@@ -53,7 +53,7 @@ static void free_all(lc_peer *p)
     free(p);
 }
 
-/* ints of launch and wait: where calls are kept, the slot, and the operator's */
+/* ints of launch and wait: the table of calls, the slot, and the operator's */
 enum { AT_CALLS, AT_SLOT, AT_COMM };
 
 static lc__collectives *calls_of(const lc_call *c)

@@ -20,7 +20,7 @@
 /* A tensor of the module. */
 typedef struct entry {
     lc_tensor *original;  /* referenced */
-    void *device_data;    /* where it lay, and in which flat buffers, when the handles were made */
+    void *device_data;    /* its address, and its flat buffers, when the handles were made */
     lc_flat *flat;        /* not followed */
     lc_tensor **replicas; /* by device, owned; NULL: the original serves */
     bool is_buffer;

@@ -37,13 +37,13 @@ lc_status lc__devices_set_module(lc__devices *d, lc_module *m) LC_MUST_USE;
 lc_status lc__devices_set_optimizers(lc__devices *d, lc_optimizer *const *optimizers, int n) LC_MUST_USE;
 
 /* Every device has chunks of a batch from now on (tree.h), which add up on `tree`: its part of a step is 2^k chunks
- * that lie behind those of the devices before. Behind lc__devices_set_optimizers; again when that tree is another, and
- * with NULL before it is freed. */
+ * that follow those of earlier devices. Call it after lc__devices_set_optimizers; again when the tree changes, and with
+ * NULL before it is freed. */
 lc_status lc__devices_set_tree(lc__devices *d, const lc__tree *tree) LC_MUST_USE;
 
-/* A step of `parts` parts (at most a device each) begins: handles are brought up to date. Inside of a step of the
- * host's graph, whose records are run. Random operators of part i are keyed as those of rank i, or, where it is made of
- * chunks, by their numbers alone. What an earlier step of these devices has computed expires. */
+/* A step of `parts` parts (at most a device each) begins: handles are brought up to date. Call it inside a step of the
+ * host's graph, whose records are run. Random operators of part i are keyed as those of rank i, or, if it consists of
+ * chunks, only by their numbers. Results of an earlier step of these devices expire. */
 lc_status lc__devices_begin(lc__devices *d, int parts, bool of_chunks) LC_MUST_USE;
 /* This thread records into device i's graph (returned) from now on, until lc__devices_leave. A loss that is a mean
  * counts `weight`: its part's share of the samples. */
@@ -56,7 +56,7 @@ lc_status lc__devices_run(lc__devices *d) LC_MUST_USE;
 
 /* What device i holds, in bytes; i -1: the host, where it is not a device itself (copies), else zeros. */
 void lc__devices_memory(const lc__devices *d, int i, lc_device_memory *out);
-/* Adds what all of them hold beside the host's. */
+/* Adds the memory of all of them, without the host's. */
 void lc__devices_add_memory(const lc__devices *d, lc_device_memory *m);
 /* A bound of what the steps of the host and of all devices take together. */
 void lc__devices_limit(lc__devices *d, int64_t bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The macro node "sync": where in the backward pass each bucket, or unit of what is sharded, is sent off; and how an
- * update reaches the other ranks. */
+/* The macro node "sync": when in the backward pass each bucket, or sharded unit, is sent; and how an update reaches the
+ * other ranks. */
 #include "engine/plan/passes.h"
 #include "engine/plan/plan_impl.h"
 #include "ops/infer.h"
@@ -47,7 +47,7 @@ static int64_t last_deposit(const lc_graph *g, const lc_flat *flat, int i)
     return k;
 }
 
-/* The last node that writes or reads it: ranks may add it up behind that. */
+/* The last node that writes or reads it: ranks may add it up after that. */
 static int64_t last_use(const lc_graph *g, const lc_flat *flat, int i)
 {
     int64_t k = (int64_t)g->ir.n_nodes - 1;
@@ -63,7 +63,7 @@ static lc_status zero_fill(lc_graph *g, const lc_flat *flat, int i)
     return g->status;
 }
 
-/* Records a node, which belongs behind node *behind (NULL: at the end). */
+/* Records a node to be placed after node *behind (NULL: at the end). */
 static lc_status add_node(lc_graph *g, const lc_op *op, int n_in, lc_tensor **in, int n_int, const int64_t *ints,
                           int64_t *behind)
 {
@@ -83,7 +83,7 @@ static lc_status launch(lc_graph *g, lc__reducer *r, lc_flat *flat, int64_t begi
     return add_node(g, &lc__op_reduce_bucket, 1, &flat->gradient, LC__SYNC_FIRST, ints, behind);
 }
 
-/* Buckets of one flat buffer, in the order of their ranges. *behind: the node of the bucket before. */
+/* Buckets of one flat buffer, in the order of their ranges. *behind: the node of the previous bucket. */
 static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n, int64_t *behind)
 {
     lc_graph *g = b->g;
@@ -118,7 +118,8 @@ static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n,
 
 enum { UNITS_UNDER_WAY = 2 };
 
-/* Where the gradients of unit u lie when it is sent: in the flat buffer, or from its begin on in memory of its own. */
+/* The place of the gradients of unit u when it is sent: in the flat buffer, or, from its begin on, in its own
+ * memory. */
 static int64_t begin_of(const lc__sharding *s, const lc__unit *u)
 {
     return s->gradient ? 0 : u->offset;
@@ -252,7 +253,7 @@ lc_status lc__reducer_next_bucket(lc_peer *p, lc_build *b, lc_flat *flat, lc__un
     return add_node(b->g, &lc__op_wait_until, 1, &flat->gradient, LC__SYNC_FIRST, ints, NULL);
 }
 
-/* The planner will want the buffers that slices lie in. */
+/* The planner will need the buffers that contain slices. */
 static lc_status find_slices(lc_build *b)
 {
     const lc__reducer *r = lc__reducer_of_graph(b->g);

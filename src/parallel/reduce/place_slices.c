@@ -6,9 +6,10 @@
  * deposit to the node that takes this rank's slice of the sum.
  *
  * Parameters: the readers of a unit's parameters are put into clusters. A cluster ends where two other units have been
- * used since (usually: once in the forward pass and once in backward). For each the unit is gathered anew: sent off
- * where the cluster before begins, waited for before the first reader. Readers then read ranges of the gathered unit.
- * Views of parameters (a transposed weight) are made once for each cluster, so that none keeps memory to the end.
+ * used since (usually: once in the forward pass and once in backward). For each cluster the unit is gathered again:
+ * started when the previous cluster begins, waited for before the first reader. Readers then read ranges of the
+ * gathered unit. Views of parameters (a transposed weight) are made once for each cluster, so that none keeps memory to
+ * the end.
  *
  * Runs when the order of nodes is final. The order of gathers and reductions is the same on all ranks if they planned
  * the same nodes. */
@@ -31,7 +32,7 @@ typedef struct insertion {
 } insertion;
 enum { LAUNCHES, WAITS, VIEWS };
 
-/* What a value stands for. */
+/* What a value refers to. */
 typedef enum meaning { NOTHING = 0, GRADIENT, ALL_GRADIENTS, PARAMETER, VIEW_OF_PARAMETER, PARAMETER_SLICES } meaning;
 typedef struct place {
     meaning is;
@@ -119,7 +120,7 @@ static lc_status range_of(placing *x, const unit *u, int index, uint32_t memory,
     return insert(x, position, VIEWS, n);
 }
 
-/* ---- what values stand for ---- */
+/* ---- what values refer to ---- */
 
 static void note(placing *x, const lc_tensor *t, place what)
 {
@@ -223,7 +224,7 @@ static lc_status use(placing *x, int unit_index, int position, int barrier)
     return LC_OK;
 }
 
-/* The unit that a value is made of, and what stands for the value in the unit's present cluster. */
+/* The unit that a value is made of, and its replacement in the unit's current cluster. */
 static lc_status replace(placing *x, uint32_t value, int position, uint32_t *out)
 {
     place *p = place_of(x, value);
@@ -294,7 +295,7 @@ static void drop_views(placing *x)
         if (x->places[v].is == VIEW_OF_PARAMETER) x->b->nodes[x->places[v].made_by].op = NULL;
 }
 
-/* Where a cluster is sent off: at the first use of the one before that began earlier. */
+/* The place at which a cluster's gather starts: the first use of the previous cluster that began earlier. */
 static int launch_position(const placing *x, uint32_t k)
 {
     const cluster *c = &x->clusters[k];

@@ -42,8 +42,8 @@ lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__r
     return LC_OK;
 }
 
-/* Kernels cannot fail: the first error waits for lc__reducer_sync. Who heard of it in one group is missed in the other,
- * where it has to be told: the rank that failed need not know that group. */
+/* Kernels cannot fail: the first error is kept for lc__reducer_sync. A rank that sees the failure in one group drops
+ * out of the other, so report it there too: the failed rank may not belong to that group. */
 void lc__reducer_keep_error(lc__reducer *r, lc_status s)
 {
     if (s >= 0 || r->status < 0) return;

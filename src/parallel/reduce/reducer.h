@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients over several ranks: all-reduced in buckets, while the backward pass still runs.
  *
- * A bucket is a range of a flat gradient buffer. Those lie in reverse order of registration, which is about the order
+ * A bucket is a range of a flat gradient buffer. Those are in reverse order of registration, which is about the order
  * in which gradients become known; so a bucket is sent off by the node that follows its last gradient, and the executor
  * moves bytes between any two nodes. The ranks launch buckets in the order of their ranges, always all of them: a
  * parameter that has no gradient contributes zeros. Which parameters have one on any rank is agreed with the same step
@@ -28,7 +28,7 @@ void lc__reducer_free(lc__reducer *r); /* NULL is fine; before the graph */
 lc__reducer *lc__reducer_of_graph(const lc_graph *g);
 
 /* Before parameters are added: they are sharded too (shard.h), stage 1, 2 or 3. From stage 2 on gradients are reduced
- * behind every backward pass: each wants a sync. */
+ * after every backward pass: each needs a sync. */
 void lc__reducer_shard(lc__reducer *r, int stage);
 /* In stage 3, before parameters are added: the ranks of `slices` have a slice each, not all ranks; those of `replicas`
  * (NULL: none) have the same slice, of a copy each, and sums of gradients go on over them. Groups that were split from
@@ -38,13 +38,13 @@ void lc__reducer_replicate(lc__reducer *r, lc_comm *slices, lc_comm *replicas);
 lc_status lc__reducer_gather(lc__reducer *r) LC_MUST_USE;
 
 /* Around a batch, in stage 3: parameters are gathered when they are used, so a rank that goes through the module fewer
- * times (`passes`; 0: it has no sample) must take part in what the others do. Where passes differ the ranks agree
+ * times (`passes`; 0: it has no sample) must take part in the calls of the others. If passes differ the ranks agree
  * before each gather, in the sync and in lc__reducer_end_batch. Collective. */
 lc_status lc__reducer_begin_batch(lc__reducer *r, int64_t passes) LC_MUST_USE;
 lc_status lc__reducer_end_batch(lc__reducer *r) LC_MUST_USE;
 
-/* Whether sums are those of one tree over all ranks: where there are copies, those of a copy must be a sub-tree. As far
- * as this rank knows. */
+/* Whether sums are those of one tree over all ranks: if there are copies, those of a copy must be a subtree. As far as
+ * this rank knows. */
 bool lc__reducer_sums_on_tree(const lc__reducer *r);
 
 /* Before parameters are added: gradients of buckets are sent as `wire` (compress.h); LC_F32: as they are. Not where
@@ -61,8 +61,8 @@ lc_status lc__reducer_add_module(lc__reducer *r, lc_module *m) LC_MUST_USE;
  * update may want next. */
 lc_status lc__reducer_share(lc__reducer *r) LC_MUST_USE;
 void lc__reducer_unshare(lc__reducer *r);
-/* Gradients have come from a checkpoint that was saved behind a sync: each rank has its share of the sums. Whether it
- * still has, of parameters that are trained, because there was no sync since. The same on all ranks. */
+/* Gradients were restored from a checkpoint that was saved after a sync: each rank has its share of the sums. Whether
+ * it still has, of parameters that are trained, because there was no sync since. The same on all ranks. */
 void lc__reducer_restored(lc__reducer *r);
 bool lc__reducer_has_shares(const lc__reducer *r);
 
@@ -70,11 +70,11 @@ bool lc__reducer_has_shares(const lc__reducer *r);
  * many. Before the backward pass is recorded. */
 void lc__reducer_set_weight(lc__reducer *r, double weight);
 
-/* Behind the backward pass that ends a window: runs what was recorded, with the reductions. Collective. flags: in, this
- * rank's; out, the largest of each.
+/* Call it after the backward pass that ends a window: runs what was recorded, with the reductions. Collective. flags:
+ * in, this rank's; out, the largest of each.
  *
- * The last buckets may still be under way: whatever is executed next waits for them, an update that comes first bucket
- * by bucket, so that the wire and the update take the same time. Nothing is under way behind lc_step_run. */
+ * The last buckets may still be in flight: whatever is executed next waits for them. An update that comes first waits
+ * bucket by bucket, so that communication and update overlap. Nothing is in flight after lc_step_run. */
 lc_status lc__reducer_sync(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS]) LC_MUST_USE;
 
 typedef struct lc__reducer_stats {

@@ -9,7 +9,7 @@
 #include "parallel/reduce/compress.h"
 #include "engine/plan/passes.h"
 
-/* Of `summed`. A share stays one until there is a sync in which the parameter is trained. */
+/* Values of `summed`. A share stays one until a sync in which the parameter is trained. */
 enum { LC__NOT_SUMMED, LC__SUM, LC__RESTORED_SHARE };
 
 struct lc__reducer {
@@ -32,13 +32,13 @@ struct lc__reducer {
     char *sums; /* kept while they are shared out for a checkpoint: `summed`, then gradients; NULL: not shared */
     int64_t n_mask;
     lc_request **requests; /* by slot, room for the largest plan's; NULL: done */
-    const char **sent;     /* by slot: where the bucket begins */
+    const char **sent;     /* by slot: start of the bucket */
     int cap_requests, n_under_way;
     lc_request *agreement;         /* about `mask` */
     uint8_t flags[LC__SYNC_FLAGS]; /* this rank's, of the sync that runs */
     bool owed;                     /* the backward pass is over, and not all of its buckets are waited for */
     bool uneven;                   /* some ranks compute less of this batch than others (lc__reducer_begin_batch) */
-    void *scratch;                 /* for units that are gathered for others alone */
+    void *scratch;                 /* for units that are gathered only for others */
     lc_status status;              /* of the kernels */
     char message[1024];
     lc__reducer_stats stats;
@@ -70,8 +70,8 @@ void lc__reducer_wait(lc__reducer *r, lc_request *request);
 void lc__reducer_wait_for_all(lc__reducer *r);
 /* Begins to agree on which parameters have a gradient on any rank, and on the trainer's flags, unless it has begun. */
 void lc__reducer_begin_agreement(lc__reducer *r);
-/* reducer_uneven.c: before a call that not all ranks come to by themselves; `which`: the slot, or the unit. As long as
- * any rank wants to gather, all do: the others for it alone. What they do besides, all do in the same order. */
+/* reducer_uneven.c: before a call that not all ranks reach by themselves; `which`: the slot, or the unit. As long as
+ * any rank wants to gather, all do, the others only for that rank. All other calls have the same order on all ranks. */
 enum { LC__ENDS, LC__REDUCES, LC__GATHERS };
 void lc__reducer_agree(lc__reducer *r, int kind, int64_t which);
 

@@ -18,7 +18,7 @@ static void divide(const lc_tensor *t, int by)
         for (int64_t i = 0; i < n; i++) ((float *)t->device_data)[i] /= (float)by;
 }
 
-/* In stage 1, where a rank knows the sums of its slices alone, its share are these, and nothing of others'. */
+/* In stage 1 a rank knows only the sums of its slices: its share consists of these, and nothing of others. */
 static void share_unit(const lc_flat *flat, const lc__unit *u)
 {
     const lc__sharding *s = flat->sharding;

@@ -43,8 +43,8 @@ static void gather_for_others(lc__reducer *r, int64_t unit)
                             .count = u->slice});
 }
 
-/* Before every call that not all ranks come to by themselves. As long as any rank wants to gather, all do: the others
- * for it alone. What they do besides, all do in the same order. */
+/* Called before every call that not all ranks reach by themselves. As long as any rank wants to gather, all do, the
+ * others only for that rank. All other calls have the same order on all ranks. */
 void lc__reducer_agree(lc__reducer *r, int kind, int64_t which)
 {
     int64_t mine = kind * KIND_STEP + which, next = -1;

@@ -15,7 +15,7 @@ static int64_t up(int64_t n, int64_t multiple)
     return (n + multiple - 1) / multiple * multiple;
 }
 
-/* Units for `size` ranks; offset[i] becomes where parameter i lies in the new buffers, *count their elements. */
+/* Units for `size` ranks; offset[i] becomes the offset of parameter i in the new buffers, *count their elements. */
 static lc_status make_units(const lc_flat *flat, lc__sharding *s, size_t unit_bytes, int64_t *offset, int64_t *count)
 {
     size_t width = lc_dtype_size(flat->gradient->type.dtype);

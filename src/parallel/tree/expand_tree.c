@@ -14,7 +14,7 @@ typedef struct piece {
     lc__tree_flat *f;
     int which, parameter;
     const lc__unit *unit; /* NULL: the parameter's */
-    lc_tensor *gradient;  /* where the sum belongs */
+    lc_tensor *gradient;  /* place of the sum */
 } piece;
 
 static lc_status held_of(const piece *p, int level, lc_tensor **out)

@@ -157,7 +157,7 @@ static lc_status check_write(const lc_peer *p, const lc_op *op, lc_tensor *const
 static void tree_ints(const lc__tree *t, int64_t index, bool last, int64_t ints[LC__TREE_INTS])
 {
     ints[0] = (int64_t)(uintptr_t)t;
-    ints[1] = (int64_t)t->id; /* another tree may come to lie at the same address */
+    ints[1] = (int64_t)t->id; /* another tree may get the same address */
     ints[2] = index;
     ints[3] = last;
     ints[4] = t->first_node;
@@ -287,7 +287,7 @@ static bool same_order(const lc_view *a, const lc_view *b)
     return true;
 }
 
-/* Ranges of flat buffers are dense, in the parameter's layout; the value may lie in another order. */
+/* Ranges of flat buffers are dense, in the parameter's layout; the value may have another order. */
 static void run_combine(const lc_call *c)
 {
     enum { BLOCK = 4096 };

@@ -3,14 +3,14 @@
  *
  * A batch of all ranks is cut into chunks, numbered through; each is a forward and a backward pass of its own. Their
  * gradients are added on one binary tree over those numbers, split at the largest power of two:
- * ((0+1)+(2+3))+((4+5)+6). A rank has 2^k neighbouring chunks, as far as there are so many, which is a whole subtree;
- * above it the reduction over ranks goes on, which adds on the same tree (comm.h). What is absent (a chunk that is not
- * there, a parameter without a gradient in it) is -0.0, the number that changes nothing when it is added. The batches
- * of an accumulation window are added in the same way.
+ * ((0+1)+(2+3))+((4+5)+6). A rank has 2^k consecutive chunks, if there are that many, which form a whole subtree; above
+ * it the reduction over ranks continues on the same tree (comm.h). What is absent (a chunk that is not there, a
+ * parameter without a gradient in it) is -0.0, the number that changes nothing when it is added. The batches of an
+ * accumulation window are added in the same way.
  *
  * A subtree that waits for its other half is *held*: one more buffer for each level of the tree, laid out like the flat
- * gradient buffer. Where that is sharded (tensor/slice.h) so is what a window holds: batches are added when they are
- * reduced, of which a rank needs its slices alone. Chunks of a rank are added before, so what is held of them is whole.
+ * gradient buffer. If that is sharded (tensor/slice.h), so are the sums of a window: batches are added when they are
+ * reduced, and a rank needs only its slices. Chunks of a rank are added before that, so their held sums are whole.
  *
  * tree.c records, expand_tree.c makes operators of it. */
 #ifndef LC_PARALLEL_TREE_TREE_H
@@ -53,8 +53,8 @@ void lc__tree_chunk_begin(lc__tree *t, int64_t number, int64_t index, int64_t co
 void lc__tree_chunk_end(lc__tree *t);
 /* This rank has no chunk of this batch. */
 void lc__tree_no_chunk(lc__tree *t);
-/* Behind the chunks of batch `index` of a window, and behind their reduction over ranks; `last`: gradients become those
- * of the window. */
+/* Call it after the chunks of batch `index` of a window, and after their reduction over ranks; `last`: gradients become
+ * those of the window. */
 void lc__tree_window(lc__tree *t, int64_t index, bool last);
 
 /* What is held between two batches of a window, of which `batches` are done: on the levels of the set bits of

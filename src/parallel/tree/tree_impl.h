@@ -25,7 +25,7 @@ struct lc__tree {
     lc_graph *g;
     uint64_t id; /* part of what plans are keyed by */
     int ranks;
-    const lc__tree *of; /* NULL: this one is no device's */
+    const lc__tree *of; /* NULL: not a device's tree */
     uint64_t *allowed;  /* ids of tensors */
     int n_allowed;
     lc__tree_flat *flats;
@@ -37,7 +37,7 @@ struct lc__tree {
     uint32_t first_node, node; /* of the batch's first chunk, and of this one, on the tape */
 };
 
-/* Where a sum stands: ints of the macro nodes. */
+/* The place of a sum: ints of the macro nodes. */
 typedef struct lc__tree_place {
     lc__tree *tree;
     int64_t index;

@@ -21,7 +21,7 @@ static lc_status hang(run *r, lc__control *c, int rank)
     return lc__control_all_gather(c, mine, all, sizeof mine);
 }
 
-/* Who watches its process says how it has ended: in the coordinator's process, or elsewhere. */
+/* The watcher of its process reports how it ended: in the coordinator's process, or elsewhere. */
 static void tell(run *r, lc__coordinator *c, int rank, const char *how, bool elsewhere)
 {
     if (elsewhere)
@@ -323,7 +323,7 @@ TEST(last_words_are_waited_for)
     CHECK(heard);
 }
 
-/* Ranks 1 and 2 fail one behind the other, in both orders. */
+/* Ranks 1 and 2 fail one after the other, in both orders. */
 static lc_status fail_in_turn(run *r, lc__control *c, int rank)
 {
     char mine[8] = "", all[8 * RANKS];

@@ -143,7 +143,7 @@ static void tap_stop(tap *t)
     close(t->listener);
 }
 
-/* Who reads the network learns nothing that helps him: neither the secret nor a greeting that is good twice. */
+/* An eavesdropper on the network learns nothing useful: neither the secret nor a greeting that is good twice. */
 TEST(what_was_said_once_is_of_no_use)
 {
     if (lc__proof_reveals()) SKIP(lc__proof_why_not());
@@ -399,7 +399,7 @@ typedef enum trick {
 typedef struct impostor {
     int listener, port;
     trick trick;
-    size_t hello; /* bytes that it was told */
+    size_t hello; /* bytes that it received */
 } impostor;
 
 /* Listens where the coordinator should, and does not know the secret. */

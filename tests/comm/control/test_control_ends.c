@@ -77,7 +77,7 @@ static lc_status come_back_often(run *r, int rank, bool coordinate)
 
 TEST(ranks_may_begin_again)
 {
-    for (int inside = 0; inside < 2; inside++) { /* where the coordinator is: in the test; in rank 0, anew each time */
+    for (int inside = 0; inside < 2; inside++) { /* where the coordinator is: in the test; in rank 0, again each time */
         run *r = run_new(3, come_back, (lc__control_times){.heartbeat = 0.1, .start = 10});
         fflush(NULL);
         for (int rank = 0; rank < 3; rank++) {

@@ -68,7 +68,7 @@ static bool is_there(int way)
     return strcmp(ways[way].name, "mpi") != 0 || has_mpirun();
 }
 
-/* Of an Open MPI that is not finalized, LeakSanitizer reports more than a test reads. */
+/* For an Open MPI that is not finalized, LeakSanitizer reports more than a test reads. */
 static void leaks_count(bool yes)
 {
     setenv("ASAN_OPTIONS", yes ? "detect_leaks=1" : "detect_leaks=0", 1);
@@ -115,7 +115,7 @@ static void every_way(const char *act, const char *options, checked *check)
 
 static void check_killed(run *r, int way, const char *at)
 {
-    /* Who notices the loss by itself may have left before it is asked. */
+    /* A rank that notices the loss by itself may have left before it is asked. */
     CHECK_BEGINS(at, TITLE "  ranks 0, 2");
     CHECK_CONTAINS(at, CALLS THEN WAITING "  rank 1, as reported ");
     at = strstr(strstr(at, "  rank 1, "), " s before the end:\n");
@@ -280,7 +280,7 @@ TEST(of_ranks_that_receive_from_each_other)
     }
 }
 
-/* Who loses patience sees where they are. */
+/* A user who interrupts them sees where they are. */
 TEST(of_ranks_that_are_interrupted_in_a_call)
 {
     run r;

@@ -139,7 +139,7 @@ static void handle(between *b, int from, uint8_t *data, size_t n)
     bool sealed = kind != LC__FRAME_CHALLENGE && kind != LC__FRAME_HELLO && kind != LC__FRAME_WELCOME;
     bool its = from == (b->down ? 1 : 0) && sealed && ++b->seen[from] >= 3 && !b->done;
     int to = 1 - from;
-    if (b->n_held && from == (b->down ? 1 : 0)) { /* the one before comes behind this one */
+    if (b->n_held && from == (b->down ? 1 : 0)) { /* the one before comes after this one */
         pass(b, to, data, n), pass(b, to, b->held, b->n_held);
         b->n_held = 0;
         return;

@@ -73,7 +73,7 @@ static void fake_dirty(fake_io *f, const char *path)
         if (!strcmp(f->unsynced[i], path)) return;
     if (f->n_unsynced == FAKE_MAX) abort();
     size_t n = strnlen(path, FAKE_PATH - 1);
-    memmove(f->unsynced[f->n_unsynced], path, n); /* `path` may lie in *f */
+    memmove(f->unsynced[f->n_unsynced], path, n); /* `path` may be part of *f */
     f->unsynced[f->n_unsynced++][n] = 0;
 }
 

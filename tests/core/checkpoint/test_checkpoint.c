@@ -186,7 +186,7 @@ TEST(what_is_done_afterwards_can_be_said_late)
     CHECK_OK(lc_ckpt_then_link(w, last));
     CHECK_OK(lc_ckpt_then_remove(w, path[1]));
     lc__ckpt_writer_set_io(w, &lc__io_system);
-    for (int i = 0; i < 2; i++) { /* at rest, and with the next one right behind */
+    for (int i = 0; i < 2; i++) { /* at rest, and with the next one right after */
         if (i == 0) lc__ckpt_rest(w);
         CHECK_EQ(step_of(last), 2);
         CHECK_OK(save_with(w, path[3], 4, false));
@@ -200,7 +200,7 @@ TEST(what_is_done_afterwards_can_be_said_late)
     lc__ckpt_rest(w);
     CHECK_EQ(step_of(last), 4);
     CHECK_EQ(count_entries(dir), 2);
-    /* What cannot be done is told, and nothing else is hurt. */
+    /* What cannot be done is reported, and nothing else is affected. */
     char text[1024];
     CHECK(!lc__ckpt_complaint(w, text, sizeof text));
     CHECK_OK(lc_ckpt_then_link(w, "/nowhere/last.ckpt"));
@@ -212,7 +212,7 @@ TEST(what_is_done_afterwards_can_be_said_late)
     CHECK_EQ(step_of(last), 4);
 }
 
-/* A link on an idle thread, and right behind it a checkpoint that takes the link's name. */
+/* A link on an idle thread, and right after it a checkpoint that takes the link's name. */
 TEST(a_late_link_never_takes_the_place_of_a_newer_checkpoint)
 {
     char path[512], last[512];

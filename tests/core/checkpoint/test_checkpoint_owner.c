@@ -85,7 +85,7 @@ static const double falling[] = {9, 8, 7, 6, 5, 4, 3, 2, 1};
 static const double rising[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 #define SCRIPT(s) .script = s, .n_script = sizeof s / sizeof *s
 
-/* A folder with a manifest.json beside the directory of checkpoints, and one below it. */
+/* A folder with a manifest.json next to the directory of checkpoints, and one below it. */
 static void begin(const char *name)
 {
     snprintf(dir, sizeof dir, "%s", fresh_dir(name));

@@ -201,7 +201,7 @@ enum { ROWS = 6, CHANNELS = 5, SIDE = 3, NUMEL = ROWS * CHANNELS * SIDE * SIDE }
 
 static const lc_type image = {LC_F32, 4, {ROWS, CHANNELS, SIDE, SIDE}};
 
-/* Where logical element i lies, channels last. */
+/* Offset of logical element i, channels last. */
 static int64_t place(int64_t i)
 {
     int64_t x = i % SIDE, y = i / SIDE % SIDE, c = i / (SIDE * SIDE) % CHANNELS, n = i / (SIDE * SIDE * CHANNELS);
@@ -374,7 +374,7 @@ TEST(ranks_with_different_tensors)
         world *w = world_run("threads", 3, save_rank, &j);
         int failed = 0;
         for (int rank = 0; rank < 3; rank++) failed += w->ranks[rank].status < 0;
-        /* Where the tensor that is too many has come to nobody's share twice, all is there. */
+        /* If no rank's share has the extra tensor twice, everything is there. */
         if (failed) CHECK_EQ(failed, 3);
         if (!failed) CHECK_EQ(odd, 0);
         CHECK_EQ(count_entries(dir), failed ? 0 : 1);
@@ -382,7 +382,7 @@ TEST(ranks_with_different_tensors)
     }
 }
 
-/* A disk that fails on one rank, at any of its calls: all ranks are told, and the one from before is still there. */
+/* A disk that fails on one rank, at any of its calls: all ranks get an error, and the previous one is still there. */
 TEST(a_rank_that_cannot_write)
 {
     char dir[400], path[512];
@@ -403,7 +403,7 @@ TEST(a_rank_that_cannot_write)
                     TEST_FAIL("rank %d fails at %ld: rank %d says %s", rank, at, i, w->ranks[i].message);
             }
             world_free(w);
-            if (bad && bad < 3) TEST_FAIL("rank %d fails at %ld: %d ranks were told", rank, at, bad);
+            if (bad && bad < 3) TEST_FAIL("rank %d fails at %ld: %d ranks have an error", rank, at, bad);
             failed += bad > 0;
             snprintf(path, sizeof path, "%s/a.ckpt", dir);
             int64_t step = whole_step(path);
@@ -462,7 +462,7 @@ TEST(damaged_parts_are_named)
     CHECK_EQ(whole_step(bad.path), 2);
 }
 
-/* Of several ranks each verifies a part of the files; all hear of what one finds. */
+/* Each of several ranks verifies a part of the files; all get an error if one finds damage. */
 static lc_status open_rank(lc_comm *comm, void *ctx)
 {
     lc_checkpoint *c;
@@ -640,7 +640,7 @@ TEST(python_reads_each_part)
             "    t = all[f'layer{i}.weight']\n"
             "    want = torch.arange(i * 37 + 5, dtype=torch.float32) / 4096 + (3000 + i)\n"
             "    assert torch.equal(t, want), i\n"
-            /* A tensor whose elements lie in two files, put together by what the files say. */
+            /* A tensor whose elements are in two files, assembled from the files' metadata. */
             "flat = torch.zeros(%d)\n"
             "for path in glob.glob('%s/model-*.safetensors'):\n"
             "    with safe_open(path, 'pt') as part:\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whatever fails in a run, and wherever: its message says where and why, each once. No prefix stands there twice
- * ("error: error:"), no hook is named twice, and what was shown on the way does not say it again. */
+/* Whatever fails in a run, and wherever: its message says where and why, each once. No prefix appears twice ("error:
+ * error:"), no hook is named twice, and what was shown on the way does not say it again. */
 #include "scratch.h"
 #include "trainer_world.h"
 

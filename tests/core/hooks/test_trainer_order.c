@@ -273,7 +273,7 @@ TEST(sigterm_stops_after_the_step_with_a_checkpoint)
     end(&s);
 }
 
-/* The trainer that was told before is still there. */
+/* The trainer that was set before is still there. */
 TEST(each_run_is_told_to_end_for_itself)
 {
     static setting s[2];

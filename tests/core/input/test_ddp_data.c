@@ -12,7 +12,7 @@ static lc_status run_rank_that_fails(lc_comm *comm, void *ctx)
 static void check_refused(job *j)
 {
     static ranks_job r;
-    int saw = 0; /* who sees it first ends the others, which may be a call behind */
+    int saw = 0; /* who sees it first ends the others, which may be a call after */
     memset(&r, 0, sizeof r);
     r.j = j;
     CHECK_RANKS("threads", 3, run_rank_that_fails, &r);
@@ -126,7 +126,7 @@ static lc_tensor *predict_first_batch(lc_module *self, const lc_batch *b, int64_
 
 static const lc_module_ops first_batch_ops = {LC_MODULE_OPS_INIT("net"), .predict_step = predict_first_batch};
 
-/* Twice: a file begins anew. */
+/* Twice: a file begins again. */
 static lc_status write_first_batch(lc_comm *comm, void *path)
 {
     small_net m = {0};
@@ -360,7 +360,7 @@ typedef struct parts {
     float weight[WIDTH * FEATURES];
 } parts;
 
-/* Of each global batch the rank's samples alone. */
+/* Only the rank's samples of each global batch. */
 static lc_status own_dataset(int rank, int ranks, lc_dataset *all, lc_dataset **out)
 {
     int64_t mine[SAMPLES], n = 0, each = GLOBAL_BATCH / ranks;

@@ -262,7 +262,7 @@ TEST(datamodule_from_datasets)
     CHECK_STATUS(lc_trainer_test(s.t, &s.m.base, &(lc_run_args){.datamodule = &dm}), LC_ERR_CONFIG);
     lc_datamodule_release(&dm);
     end(&s);
-    /* Of a program that was built before the last slot came. */
+    /* From a program that was built before the last slot was added. */
     int freed = 0;
     lc_datamodule_ops old = {LC_DATAMODULE_OPS_INIT("old"), .free = count_free};
     old.size = offsetof(lc_datamodule_ops, hyperparameters);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run logs beside rows: hyperparameters, histograms, images and texts, as the loggers get them. */
+/* What a run logs besides rows: hyperparameters, histograms, images and texts, as the loggers get them. */
 #include "test.h"
 #include "trainer_world.h"
 
@@ -187,7 +187,7 @@ TEST(histogram_of_a_tensor)
     double total = 0;
     for (int i = 0; i < h->n_bins; i++) {
         CHECK(kept.edges[i] < kept.edges[i + 1]);
-        /* By definition: what is beyond the last edge lies in the last bin. */
+        /* By definition: what is beyond the last edge is in the last bin. */
         double n = 0;
         for (int k = 0; k < VALUES; k++)
             n += isfinite(values[k]) && (values[k] >= kept.edges[i] || i == 0) &&

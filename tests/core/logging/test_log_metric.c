@@ -13,8 +13,8 @@ typedef struct scored {
     lc_metric *train[KINDS], *val[2], *bad;
     void (*log_badly)(struct scored *m, lc_hook hook);
     const double *script;        /* the error of the n-th validation, instead of the batch */
-    int64_t stop_after, batches; /* saves and ends behind that many batches */
-    bool at_end;                 /* not behind the batch: at the end of its epoch */
+    int64_t stop_after, batches; /* saves and ends after that many batches */
+    bool at_end;                 /* not after the batch: at the end of its epoch */
     memory_logger rows;
     double at_epoch_end[EPOCHS][KINDS + 1], val_at_epoch_end[EPOCHS];
 } scored;
@@ -162,7 +162,7 @@ static double named(lc_trainer *t, lc_metric_set set, const char *name)
 }
 
 /* Samples 0, 1, 2, 3 against zeros: the root is that of the mean over all of them, not a mean of roots; each epoch
- * begins anew, whatever the sanity check has seen. */
+ * begins again, whatever the sanity check has seen. */
 TEST(values)
 {
     scored m;
@@ -203,7 +203,7 @@ TEST(values)
     snprintf(want, sizeof want,
              "step=4 epoch=0 rmse=1.87083|step=4 epoch=0 %s|step=9 epoch=1 rmse=1.87083|step=9 epoch=1 %s|", row, row);
     CHECK_STR(rows.text, want);
-    CHECK(first_of_state(m.val[0]) == 0); /* reset behind the last epoch */
+    CHECK(first_of_state(m.val[0]) == 0); /* reset after the last epoch */
     CHECK(first_of_state(m.train[0]) == 0);
     CHECK_OK(lc_trainer_test(t, &m.w.base, NULL));
     lc_metrics result = lc_trainer_results(t, 0);
@@ -279,7 +279,7 @@ TEST(monitored)
 
 /* ---- resuming ---- */
 
-/* Trains from `ckpt` (NULL: anew) to max_epochs, or until the stop_after-th batch is saved. */
+/* Trains from `ckpt` (NULL: again) to max_epochs, or until the stop_after-th batch is saved. */
 static lc_status train(const char *dir, const char *ckpt, int64_t stop_after, bool at_end, int64_t max_steps, scored *m)
 {
     lc_trainer *t = NULL;
@@ -306,7 +306,7 @@ static lc_status train(const char *dir, const char *ckpt, int64_t stop_after, bo
     return s;
 }
 
-/* Compares the epochs from `from` on, and the rows behind the resume with the last rows of the whole run. */
+/* Compares the epochs from `from` on, and the rows after the resume with the last rows of the whole run. */
 static void check_same(const scored *whole, const scored *second, int64_t from, int64_t k)
 {
     size_t all = strlen(whole->rows.text), n = strlen(second->rows.text);

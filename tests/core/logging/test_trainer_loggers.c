@@ -79,7 +79,7 @@ static const lc_module_ops ops = {LC_MODULE_OPS_INIT("net"),
                                   .on_train_batch_start = on_train_batch_start,
                                   .on_train_batch_end = on_train_batch_end};
 
-/* What people are told. */
+/* Messages to the user. */
 typedef struct ears {
     int warnings;
     char text[8192];
@@ -254,7 +254,7 @@ static lc_status no_report(void *self, const char *stage, double seconds, FILE *
     return LC_OK;
 }
 
-/* What the options gave is the trainer's also when there is none, and the first error is the one that is told. */
+/* What the options gave is the trainer's also when there is none, and the first error is the one that is reported. */
 TEST(nothing_is_lost_where_there_is_no_trainer)
 {
     static const lc_callback_ops callback = {LC_CALLBACK_OPS_INIT("twin"), .save_state = keep_nothing,

@@ -15,7 +15,7 @@ typedef struct pair {
     bool b_had_gradient;
     int evaluations;
     int64_t accumulate;  /* 0: 1 */
-    const int64_t *sets; /* [n] what is set behind each batch; 0: nothing */
+    const int64_t *sets; /* [n] what is set after each batch; 0: nothing */
 } pair;
 
 static lc_tensor *pair_step(lc_module *self, const lc_batch *batch, int64_t i)

@@ -108,7 +108,7 @@ TEST(histograms_look_at_whole_weights)
     for (int i = 0; i < RANKS; i++) same(&want.o[i], &got.o[i]);
 }
 
-/* ---- the pass for batch norms behind the last epoch ---- */
+/* ---- the pass for batch norms after the last epoch ---- */
 
 typedef struct normed_net {
     small_net base;
@@ -166,7 +166,7 @@ TEST(batch_norms_are_computed_where_ranks_have_no_sample)
 typedef struct averaged_job {
     const char *state_dict_type;
     char path[400];
-    float seen[3][2 * WIDTH], left[3][2 * WIDTH]; /* running_mean and running_var: by validation, behind the fit */
+    float seen[3][2 * WIDTH], left[3][2 * WIDTH]; /* running_mean and running_var: by validation, after the fit */
     float saved[2 * WIDTH];
 } averaged_job;
 

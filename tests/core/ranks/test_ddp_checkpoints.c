@@ -134,7 +134,7 @@ static lc_status go_on_apart(lc_comm *comm, void *ctx)
     opt.ckpt_path = j->resumes ? ckpt : NULL;
     opt.callbacks = &best;
     opt.n_callbacks = 1;
-    /* Of a loss that falls the first ones are kept. */
+    /* With a falling loss the first ones are kept. */
     LC_TRY(lc_model_checkpoint(&best, .dirpath = apart && j->elsewhere ? "other" : "kept", .monitor = "val_loss",
                                .mode = "max", .save_top_k = 2, .save_last = LC_ON));
     LC_TRY(small_net_init(&m, &small_net_ops, 1));

@@ -14,7 +14,7 @@ typedef struct job {
     int64_t epoch, batch; /* that fails */
     int64_t accumulate;   /* 0: 1 */
     bool logs, counts, has_state;
-    bool behind, own_dir;                           /* it fails behind its step; each rank has a directory */
+    bool behind, own_dir;                           /* it fails after its step; each rank has a directory */
     enum { LEAVES, SAVES, SAVES_WEIGHTS } callback; /* OnExceptionCheckpoint, ModelCheckpoint */
     const char *ckpt_path;
     atomic_int behind_batch; /* rank 0 has done it */

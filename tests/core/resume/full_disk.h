@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A disk that has no room for some checkpoints: files of those whose path holds one of some texts cannot be made. A
- * callback puts it under the trainer's writer, and keeps what people were told. */
+ * callback puts it under the trainer's writer, and keeps the messages. */
 #ifndef LC_TESTS_FULL_DISK_H
 #define LC_TESTS_FULL_DISK_H
 

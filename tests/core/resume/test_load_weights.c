@@ -358,7 +358,7 @@ TEST(checkpoints_and_older_programs)
     CHECK_OK(lc_ckpt_commit(w, true));
     lc_ckpt_writer_free(w);
     o.strip_prefix = "old.";
-    o.size = offsetof(lc_load_args, rename); /* what is behind that is not looked at */
+    o.size = offsetof(lc_load_args, rename); /* what is after that is not looked at */
     o.n_rename = 1000;
     CHECK_OK(load(path, &o, &r, &bits));
     CHECK_EQ(bits, 31);

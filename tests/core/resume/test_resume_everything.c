@@ -4,7 +4,7 @@
  * worker threads, two validation loaders, validation inside of epochs; and every schedule and every optimizer in turn.
  *
  * Compared are the checkpoints of the two ends (parameters, optimizer, callbacks; state.json but for times), the rows
- * of metrics.csv (those of the part that died and of the one that went on, one behind the other, but for times), and
+ * of metrics.csv (those of the part that died and of the one that went on, one after the other, but for times), and
  * what the model predicts.
  *
  * To add a callback: a line in `common` or in one of `mixes`. Schedules and optimizers that have no line are missed. */
@@ -23,7 +23,7 @@ typedef lc_status make_callback(const char *dir, lc_callback *out);
 
 typedef struct setup {
     const char *name;
-    make_callback *const *callbacks; /* beside the common ones */
+    make_callback *const *callbacks; /* besides the common ones */
     make_optimizer *optimizer;
     make_scheduler *scheduler; /* NULL: none */
     const char *monitor;       /* of the schedule */
@@ -34,7 +34,7 @@ typedef struct setup {
     bool by_exception;  /* what OnExceptionCheckpoint left is continued */
 } setup;
 
-/* Where a run dies, having saved its state: at the nth time of a hook. */
+/* The place where a run dies after saving its state: at the nth call of a hook. */
 typedef enum hook { NEVER, BATCH, VALIDATION } hook;
 typedef struct place {
     hook hook;
@@ -109,7 +109,7 @@ static lc_status train_dataloader(lc_module *self, lc_loaders *out)
         self,
         LC_ARGS(lc_dataloader, .batch_size = size, .shuffle = true, .drop_last = true, .seed = 7, .num_workers = 2),
         &parts[0]));
-    /* It ends within the epoch of the first, and begins anew in another order. */
+    /* It ends within the epoch of the first, and begins again in another order. */
     LC_TRY(add_loader(self, LC_ARGS(lc_dataloader, .batch_size = 5, .shuffle = true, .seed = 8, .num_workers = 1),
                       &parts[1]));
     LC_TRY(lc_combined_loader_new(LC_MAX_SIZE_CYCLE, 2, parts, &both));
@@ -353,7 +353,7 @@ static const lc_option tuned_fields[] = {
     {"batch_size", LC_OPTION_INT, sizeof(double), 1, 1000, "samples in a batch"},
 };
 
-/* In `dir`, from `ckpt` (NULL: anew); what is left of a run that ends is DIR/end.ckpt. */
+/* In `dir`, from `ckpt` (NULL: again); what is left of a run that ends is DIR/end.ckpt. */
 static void train(const setup *c, const char *dir, const char *ckpt, place until)
 {
     everything m = {0};
@@ -563,7 +563,7 @@ static void check_places(const setup *c, const place *places, int n)
     end(&f);
 }
 
-/* Inside of a window, at its end, before and behind a validation, at the ends of epochs and of the run. */
+/* Inside of a window, at its end, before and after a validation, at the ends of epochs and of the run. */
 static const place every_place[] = {{BATCH, 1},      {BATCH, 3},      {VALIDATION, 1}, {BATCH, 4},
                                     {BATCH, 6},      {VALIDATION, 2}, {BATCH, 7},      {BATCH, 8},
                                     {BATCH, 10},     {VALIDATION, 3}, {BATCH, 13},     {BATCH, 14},

@@ -221,7 +221,7 @@ static void check(const ranks_job *from, const ranks_job *to, const outcome *who
         }
 }
 
-/* Of those places that `in` takes, from each to each. */
+/* For the places that `in` takes, from each to each. */
 static void check_all(bool (*in)(const place *p), int64_t accumulate, int64_t chunk)
 {
     static ranks_job from[PLACES], to;

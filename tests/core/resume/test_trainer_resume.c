@@ -98,7 +98,7 @@ static lc_status copy_tensor(void *ctx, const char *path, lc_module *owner, lc_m
     return LC_OK;
 }
 
-/* Trains from `ckpt` (NULL: anew); with stop_after >= 0 it ends there, as after a crash. */
+/* Trains from `ckpt` (NULL: again); with stop_after >= 0 it ends there, as after a crash. */
 static lc_status train(const char *dir, const char *ckpt, int64_t stop_after, int64_t accumulate, int step_schedule,
                        double val_interval, result *out)
 {
@@ -151,7 +151,7 @@ done:
     return status;
 }
 
-/* The rows of the two parts, one behind the other, must be those of the whole run. Rows of the batch at which the run
+/* The rows of the two parts, one after the other, must be those of the whole run. Rows of the batch at which the run
  * died were never written: they are looked for in the second part from its first row on. */
 static bool rows_continue(const char *whole, const char *second)
 {

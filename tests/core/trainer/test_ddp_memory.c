@@ -128,7 +128,7 @@ TEST(a_limit_refuses_ddp_what_sharded_can_train)
     CHECK_RANKS("threads", 2, hold, &sharded);
 }
 
-/* Of 2 MiB of parameters each of 4 ranks has 2 MiB of slices, with what belongs to them; and all of the parameters in
+/* With 2 MiB of parameters each of 4 ranks has 2 MiB of slices, with what belongs to them; and all of the parameters in
  * the end, unless they stay where they are. */
 TEST(a_limit_counts_what_is_whole_in_the_end)
 {

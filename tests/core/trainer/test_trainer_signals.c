@@ -28,7 +28,7 @@ static int64_t now_ms(void)
 
 static int beat = -1;
 static int64_t slow_us;
-static bool a_thread;       /* is there before the trainer, and may be told in its place */
+static bool a_thread;       /* is there before the trainer, and may get the signal in its place */
 static bool no_hangup;      /* is ignored, as by nohup */
 static bool end_late;       /* a moment passes after an interrupted run, before the trainer is freed */
 static bool exit_late;      /* and after it is freed, before the program prints why it ended */
@@ -224,7 +224,7 @@ TEST(what_the_launcher_passes_on_may_be_late)
     }
 }
 
-/* However many of them, and before or behind SIGTERM. */
+/* However many of them, and before or after SIGTERM. */
 TEST(a_hangup_is_no_impatience)
 {
     static const int series[][3] = {{SIGHUP, SIGHUP, SIGHUP}, {SIGHUP, SIGTERM, SIGHUP}, {SIGTERM, SIGHUP, SIGHUP}};
@@ -351,7 +351,7 @@ TEST(a_fit_ends_before_its_slurm_job)
     world_remove(dir);
 }
 
-/* SLURM's way: what SIGUSR1 leaves is continued by a job that was started anew; scontrol is told to queue it. */
+/* SLURM's way: what SIGUSR1 leaves is continued by a job that was started again; scontrol is told to queue it. */
 TEST(usr1_saves_and_goes_on)
 {
     child c;

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* ---- y = w x learned on sin(x): the whole of lr_find can be computed beside it ---- */
+/* ---- y = w x learned on sin(x): the whole of lr_find can be computed next to it ---- */
 typedef struct line {
     lc_module base;
     lc_tensor *w;

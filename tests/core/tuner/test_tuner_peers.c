@@ -142,7 +142,7 @@ static void line_close(line *m)
 
 /* ---- lr_find ---- */
 
-/* Lightning's smoothed losses are a step ahead in their correction: the sums behind them, rightly corrected. The first
+/* Lightning's smoothed losses are a step ahead in their correction: the sums after them, rightly corrected. The first
  * point at which a search with that threshold stops, by Lightning's losses and by these; n: it does not. */
 static void right_losses(const lc_state *c, int64_t n, const double *lightning, double *right, int64_t stops[2])
 {

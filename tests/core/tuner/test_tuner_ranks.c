@@ -230,7 +230,7 @@ TEST(a_sharded_fit_trains_as_ddp_behind_a_finder_of_rates)
     check_fits(&j);
 }
 
-/* Trials of which every rank says that they take too much: the last one of those leaves slices behind. */
+/* Trials of which every rank says that they take too much: the last one of those leaves slices after. */
 TEST(a_sharded_fit_trains_as_ddp_behind_a_finder_of_sizes)
 {
     static tuner_job j;
