@@ -25,7 +25,7 @@ static void release(void)
 
 static void in_child(void)
 {
-    for (lc__at_fork *f = of_children.first; f; f = f->next) f->let_go(f->self);
+    for (lc__at_fork *f = of_children.first; f; f = f->next) f->in_child(f->self);
     release();
 }
 

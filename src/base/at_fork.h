@@ -5,7 +5,7 @@
 #define LC_BASE_AT_FORK_H
 
 typedef struct lc__at_fork {
-    void (*let_go)(void *self); /* in the child; may call what a signal handler may, and initialise locks */
+    void (*in_child)(void *self); /* in the child; may call what a signal handler may, and initialise locks */
     void *self;
     struct lc__at_fork *next;
 } lc__at_fork;

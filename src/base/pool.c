@@ -216,7 +216,7 @@ static void start_helpers(int n)
     if (!pool.registered) {
         const char *policy = getenv("OMP_WAIT_POLICY");
         atomic_store(&pool.spin_ns, policy && !strcasecmp(policy, "passive") ? 0 : SPIN_NS);
-        pool.at_fork.let_go = forget_helpers;
+        pool.at_fork.in_child = forget_helpers;
         lc__at_fork_add(&pool.at_fork);
         pool.registered = true;
     }

@@ -13,9 +13,9 @@ static _Thread_local struct {
     char text[1024];
     unsigned count;
     lc_status last;
-    int signal;      /* the last that ended a run */
-    uint64_t told;   /* a hash of the message that somebody else says; 0: none */
-    uint64_t theirs; /* a hash of the message of an error of `rank`; 0: none */
+    int signal;        /* the last that ended a run */
+    uint64_t reported; /* a hash of the message that somebody else says; 0: none */
+    uint64_t theirs;   /* a hash of the message of an error of `rank`; 0: none */
     int rank;
 } error;
 #define message error.text
@@ -78,14 +78,14 @@ static uint64_t hash(const char *text)
     return h;
 }
 
-void lc__note_told(void)
+void lc__note_reported(void)
 {
-    error.told = hash(message);
+    error.reported = hash(message);
 }
 
 bool lc_error_is_told(void)
 {
-    return error.told && error.told == hash(message);
+    return error.reported && error.reported == hash(message);
 }
 
 void lc__note_rank(int rank)

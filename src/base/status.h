@@ -23,7 +23,7 @@ void lc__note_signal(int signal);
 int lc__noted_signal(void); /* 0: none */
 
 /* The supervisor of this run, or its rank 0, prints this thread's newest error, wherever it is passed on to. */
-void lc__note_told(void);
+void lc__note_reported(void);
 
 /* This thread's newest error happened on another rank, and stays that rank's wherever its message is passed on to, also
  * below an lc_fail_context. */

@@ -41,7 +41,7 @@ typedef struct notifier {
     bool closing;
     char failure[512]; /* "" : none to tell */
     /* Used by the training thread. */
-    bool told, failed;
+    bool warned, failed;
 } notifier;
 
 extern char **environ;
@@ -153,12 +153,12 @@ static void *deliver(void *self)
 static void tell_failure(notifier *s, lc_trainer *t)
 {
     char why[sizeof s->failure];
-    if (s->told) return;
+    if (s->warned) return;
     pthread_mutex_lock(&s->lock);
     memcpy(why, s->failure, sizeof why);
     pthread_mutex_unlock(&s->lock);
     if (!*why) return;
-    s->told = true;
+    s->warned = true;
     lc_trainer_message(t, LC_WARNING, "Notifier: %s (reported once)", why);
 }
 

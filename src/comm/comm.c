@@ -52,8 +52,8 @@ struct lc_comm {
     atomic_ullong waits; /* how often the rank has begun, and ended, to wait: odd while it does */
     atomic_bool over;    /* `failed` is set */
     lc__at_fork forked;
-    bool a_child_s;        /* this process is a child of the rank, and has no part in it */
-    void (*instead)(void); /* of freeing it; NULL: it is freed */
+    bool in_child;         /* this process is a child of the rank, and has no part in it */
+    void (*on_free)(void); /* of freeing it; NULL: it is freed */
     lc__comm_memory *memories;
     lc_status (*explain)(void *ctx, lc_status loss);
     void *explain_ctx;
@@ -64,11 +64,11 @@ struct lc_comm {
 /* ---- making one ---- */
 
 /* Memory is shared with the parent and its peers still, and threads are not there. */
-static void let_go(void *self)
+static void mark_child(void *self)
 {
     lc_comm *c = self;
     pthread_mutex_init(&c->lock, NULL);
-    c->a_child_s = true;
+    c->in_child = true;
     c->failed = LC_ERR_STATE;
     snprintf(c->message, sizeof c->message, "this process was forked from rank %d and cannot communicate in its place",
              c->rank);
@@ -125,15 +125,15 @@ lc_status lc_comm_new(const lc_comm_ops *given, void *self, int rank, int size, 
     c->size = size;
     c->announcer = -1;
     pthread_mutex_init(&c->lock, NULL);
-    c->forked = (lc__at_fork){.let_go = let_go, .self = c};
+    c->forked = (lc__at_fork){.in_child = mark_child, .self = c};
     lc__at_fork_add(&c->forked);
     *out = c;
     return LC_OK;
 }
 
-void lc__comm_on_free(lc_comm *c, void (*instead)(void))
+void lc__comm_on_free(lc_comm *c, void (*on_free)(void))
 {
-    c->instead = instead;
+    c->on_free = on_free;
 }
 
 void lc__comm_explained_by(lc_comm *c, lc_status (*explain)(void *ctx, lc_status loss), void *ctx)
@@ -165,11 +165,11 @@ void lc_comm_free(lc_comm *c)
 {
     if (!c) return;
     LC__IS_OR_NULL(c, COMM, );
-    if (c->instead) {
-        c->instead();
+    if (c->on_free) {
+        c->on_free();
         return;
     }
-    if (c->a_child_s) return;
+    if (c->in_child) return;
     leave_parent(c);
     lc__at_fork_remove(&c->forked);
     c->ops.free(c->self); /* until then a thread of it may use that memory */
@@ -229,7 +229,7 @@ void lc__comm_total(lc_comm *c, lc_comm_stats *out)
 
 void lc__comm_give_up(lc_comm *c, const char *why)
 {
-    if (!c || c->a_child_s) return;
+    if (!c || c->in_child) return;
     if (c->ops.abort) c->ops.abort(c->self, why);
     atomic_store(&c->over, true);
     if (c->failed >= 0) {
@@ -314,7 +314,7 @@ static void note_wait(lc_comm *c)
 void lc_comm_abort(lc_comm *c, const char *why)
 {
     LC__IS(c, COMM, );
-    if (!c || c->a_child_s) return;
+    if (!c || c->in_child) return;
     if (!why || !*why) why = "it was aborted without a reason";
     if (c->ops.abort) c->ops.abort(c->self, why);
     pthread_mutex_lock(&c->lock);

@@ -180,6 +180,6 @@ bool lc__comm_is_explained(const lc_comm *comm);
 void lc__comm_give_up(lc_comm *comm, const char *why);
 
 /* From now on lc_comm_free calls `instead`: for a communicator that several have. NULL: it is freed again. */
-void lc__comm_on_free(lc_comm *comm, void (*instead)(void));
+void lc__comm_on_free(lc_comm *comm, void (*on_free)(void));
 
 #endif

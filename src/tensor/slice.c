@@ -41,7 +41,7 @@ void lc__tensor_place(lc_tensor *t, lc_tensor *base, int64_t at)
     t->is_slice = false;
     t->slices = NULL;
     t->id = lc__new_id(t);
-    t->twin_id = 0;
+    t->other_id = 0;
     t->graph = NULL;
 }
 

@@ -209,10 +209,10 @@ void lc_tensor_set_requires_grad(lc_tensor *t, bool requires_grad)
 {
     LC__IS_TENSOR(t, );
     if (t->kind != LC_TENSOR_PERSISTENT || t->requires_grad == requires_grad) return;
-    uint64_t other = t->twin_id ? t->twin_id : lc__new_id(t);
+    uint64_t other = t->other_id ? t->other_id : lc__new_id(t);
     t->requires_grad = requires_grad;
     if (t->flat) t->flat->trained[t->flat_index] = requires_grad;
-    t->twin_id = t->id; /* plans made for one answer do not fit the other; they fit again when it comes back */
+    t->other_id = t->id; /* plans made for one answer do not fit the other; they fit again when it comes back */
     t->id = other;
     t->graph = NULL;
 }
@@ -306,7 +306,7 @@ void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset)
     t->base = lc_tensor_ref(base);
     t->device_data = to;
     t->id = lc__new_id(t);
-    t->twin_id = 0;
+    t->other_id = 0;
     t->graph = NULL;
 }
 

@@ -33,8 +33,8 @@ struct lc_tensor {
     uint64_t stamp; /* step tensors: the plan and the value that type and requires_grad were copied from */
 
     /* Persistent and input tensors. */
-    uint64_t id;      /* never used twice; changes when the storage moves */
-    uint64_t twin_id; /* of this tensor with the other answer to requires_grad; 0: none yet */
+    uint64_t id;       /* never used twice; changes when the storage moves */
+    uint64_t other_id; /* of this tensor with the other answer to requires_grad; 0: none yet */
     int refs;
     void *device_data; /* reached through lc__tensor_map (host_access.h), except by kernels and what runs them */
     size_t bytes;

@@ -86,7 +86,7 @@ static int meet(void)
                                                         .port = atoi(variable("MASTER_PORT")),
                                                         .secret = variable("LIGHTC_SECRET"),
                                                         .identity = strtoull(variable("LIGHTC_RUN"), NULL, 16),
-                                                        .told = getenv("LIGHTC_COORDINATED") != NULL,
+                                                        .supervisor_reports = getenv("LIGHTC_COORDINATED") != NULL,
                                                         .say = say},
                                  &c));
     lc__control_last_resort(c, true);

@@ -90,7 +90,7 @@ all() {
 # ---- gradients and sums ----
 mutate 'last bucket dropped' src/parallel/reduce/expand_sync.c 's/if (begin >= 0 && (last || gap/if (begin >= 0 \&\& !last \&\& (gap/' test_sync test_ddp
 mutate '1/N missing' src/parallel/reduce/reducer.c 's/lc__tree_of_graph(r->g) ? 1 : lc_comm_size(r->comm);/1;/' test_sync test_ddp:train_as_one
-mutate 'buckets sent before they are complete' src/parallel/reduce/expand_sync.c 's/if (ready > \*behind) \*behind = ready;//' test_sync test_ddp:train_as_one
+mutate 'buckets sent before they are complete' src/parallel/reduce/expand_sync.c 's/if (ready > \*after) \*after = ready;//' test_sync test_ddp:train_as_one
 mutate 'order of a sum swapped' src/comm/combine.c 's/for (unsigned ones = (unsigned)k; ones & 1;/for (unsigned ones = k == n - 1 ? ~0u : 0; top > 1 \&\& ones \& 1;/' test_comm:tree
 mutate 'the rest of a grain from elsewhere' src/comm/transport/tcp.c 's/memcpy(at, (const char \*)data + k, rest);/memcpy(at, data, rest);/' test_tcp:odd_numbers
 mutate 'a piece of a sum twice' src/comm/exchange/exchange.c 's/x->parts\[c->own\] = r->at + c->mine.at;/x->parts[c->own] = r->at;/' test_comm
@@ -183,7 +183,7 @@ mutate 'failures hidden by scripts' src/launch/supervisor/supervisor.c 's/bool h
 mutate 'statuses of nobody waited for' src/launch/supervisor/supervisor.c 's/sigaction(SIGCHLD, &heard, &inherited);/sigaction(SIGCHLD, NULL, \&inherited);/' test_launch_scripts:care
 mutate 'node 0 not told' src/launch/supervisor/supervisor.c 's/if (!s->coordinator) tell_node_0/if (false) tell_node_0/' test_launch_hosts:by_hand
 mutate 'mpirun waited for' src/launch/supervisor/supervisor.c 's/if (s->plan->hosts \&\& !s->asked)/if (s->plan->hosts)/' test_launch_hosts:mpirun_is_not
-mutate 'all ranks print' src/comm/world/prints_forward.c 's/here.told \&\& here.rank > 0/false/' test_launch_prints:rank_0_alone
+mutate 'all ranks print' src/comm/world/prints_forward.c 's/here.supervisor_reports \&\& here.rank > 0/false/' test_launch_prints:rank_0_alone
 mutate 'mpirun blames nobody' src/launch/supervisor/mpirun_output.c 's/lc__mpirun_blames(g->line, &g->blame);//' test_launch_prints:said_before
 mutate 'what looks like a frame is one' src/comm/world/prints.c 's/if (\*bytes == f->mark\[f->n - 1\])/if (true)/' test_prints
 mutate 'mpirun starts those that are lost' src/launch/supervisor/restart.c 's/s->lost\[--rank\] ||/--rank, /' test_machines:three_of_four
@@ -210,7 +210,7 @@ mutate 'calls no progress' src/comm/coordinator/calls.c 's/if (!m->reports) m->r
 mutate 'ranks outlive their supervisor' src/launch/supervisor/process.c 's/prctl(PR_SET_PDEATHSIG, SIGKILL);//' test_launch_ends:outlive
 mutate 'survivors never killed' src/launch/supervisor/supervisor.c 's/if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);//' test_launch_ends:is_killed
 mutate 'a silent rank given its grace' src/launch/supervisor/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for
-mutate 'an end without survivors not seen' src/launch/supervisor/supervisor.c 's/        heed_end(s);//' test_launch_ends:not_waited_for
+mutate 'an end without survivors not seen' src/launch/supervisor/supervisor.c 's/        check_for_end(s);//' test_launch_ends:not_waited_for
 mutate 'gradients divided by what was zeroed' src/optim/macros.c 's/g->backwards \&\& trains_all(opt, g)/false/' test_optim:zero_grad_of_the_only
 mutate 'line searches beyond max_eval' src/optim/lbfgs.c 's/slope, max_eval - evaluations, /slope, 25, /' test_optim:searches_no_longer
 mutate 'LBFGS with shorter directions' src/optim/lbfgs.c 's/h_diag = ys/h_diag = 0.9 * ys/' test_random_trainings:--seed,3,--round,9,against_reference

@@ -105,7 +105,7 @@ static void init_locks(lc__control *c)
 }
 
 /* A child of this process is not a rank: it sends nothing here, and the connection ends with the rank. */
-static void let_go(void *self)
+static void close_in_child(void *self)
 {
     lc__control *c = self;
     init_locks(c);
@@ -131,7 +131,7 @@ static lc_status begin(lc__control *c, const lc__control_options *o, double unti
     c->heard = c->beat = lc__seconds();
     LC_TRY(lc__thread_start(&c->thread, lc__control_serve, c, "the control channel"));
     c->started = true;
-    c->forked = (lc__at_fork){.let_go = let_go, .self = c};
+    c->forked = (lc__at_fork){.in_child = close_in_child, .self = c};
     lc__at_fork_add(&c->forked);
     return LC_OK;
 }
@@ -234,9 +234,9 @@ lc_status lc__control_leave(lc__control *c, void (*look)(void *ctx), void *ctx)
     if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: leaving a run of %d ranks", c->options.size);
     pthread_mutex_lock(&c->lock);
     lc__control_tell_calls(c, false, lc__seconds());
-    bool told = lc__control_tell(c, LC__FRAME_LEAVE, NULL, 0, NULL, 0);
+    bool sent = lc__control_tell(c, LC__FRAME_LEAVE, NULL, 0, NULL, 0);
     pthread_mutex_unlock(&c->lock);
-    lc_status s = told ? gather(c, &mine, all, 1, look, ctx)
+    lc_status s = sent ? gather(c, &mine, all, 1, look, ctx)
                        : lc_fail(LC_ERR_MEMORY, "out of memory: leaving a run of %d ranks", c->options.size);
     free(all);
     return s;
@@ -270,7 +270,7 @@ void lc__control_progress(lc__control *c, int64_t step, const char *where)
 {
     uint64_t one = 1;
     pthread_mutex_lock(&c->lock);
-    bool news = c->reports == c->told; /* the thread has nothing to report yet, and sleeps longer */
+    bool news = c->reports == c->reports_sent; /* the thread has nothing to report yet, and sleeps longer */
     c->reports++;
     c->step = step;
     c->in_run = where && strcmp(where, LC__OWN_LOOP) != 0;

@@ -109,7 +109,8 @@ typedef struct lc__control_options {
      * process. A rank that has come, or has left, is only itself with the same one. */
     uint64_t identity;
     const char *launcher; /* static; the end of this process's parent is its end, and ends the run. NULL: it is not */
-    bool told; /* the coordinator's process prints why the run has ended: lc__note_told, for errors that say so */
+    bool supervisor_reports; /* the coordinator's process prints why the run has ended: lc__note_reported, for errors
+                                that say so */
     /* Called with what people should know while it waits ("waiting for ranks 2, 3 of 4 at ..."); NULL: nobody. */
     void (*say)(void *ctx, const char *text);
     void *ctx;

@@ -32,8 +32,8 @@ struct lc__control {
     double heard, beat, ended_at, closing_at;
     bool process_exit;
     lc_comm *watched[LC__WATCHED];
-    uint64_t reports, told; /* of progress; of which the coordinator knows */
-    double called;          /* when the last calls were sent */
+    uint64_t reports, reports_sent; /* of progress; of which the coordinator knows */
+    double called;                  /* when the last calls were sent */
     int64_t step;
     char where[128];
     bool in_run;

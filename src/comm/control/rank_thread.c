@@ -36,7 +36,7 @@ static void end_run(lc__control *c, const char *text)
 lc_status lc__control_fail_ended(const lc__control *c)
 {
     lc_status s = lc_fail(LC_ERR_PEER, "%s", c->message);
-    if (c->by_word && c->options.told) lc__note_told();
+    if (c->by_word && c->options.supervisor_reports) lc__note_reported();
     return s;
 }
 
@@ -210,7 +210,7 @@ static void listen_to(lc__control *c)
 /* Whether there is progress to report without waiting for the next heartbeat. */
 static bool has_news(const lc__control *c, double now)
 {
-    return c->reports != c->told && (!c->told || now - c->beat >= PROMPT);
+    return c->reports != c->reports_sent && (!c->reports_sent || now - c->beat >= PROMPT);
 }
 
 void lc__control_beat(lc__control *c, double now)
@@ -220,7 +220,7 @@ void lc__control_beat(lc__control *c, double now)
     if (now - c->beat < c->options.times.heartbeat && !has_news(c, now)) return;
     c->beat = now;
     if (lc__wire_pending(&c->wire)) return; /* what waits says as much */
-    c->told = c->reports;
+    c->reports_sent = c->reports;
     lc__put_u64(head, c->reports);
     lc__put_u64(head + 8, (uint64_t)c->step);
     lc__put_u32(head + 16, c->in_run);
@@ -311,7 +311,7 @@ void *lc__control_serve(void *arg)
         struct pollfd p[2] = {
             {.fd = c->wake, .events = POLLIN},
             {.fd = c->wire.fd, .events = (short)(POLLIN | (lc__wire_pending(&c->wire) ? POLLOUT : 0))}};
-        double due = c->beat + (c->reports == c->told ? t->heartbeat : PROMPT) - now;
+        double due = c->beat + (c->reports == c->reports_sent ? t->heartbeat : PROMPT) - now;
         double wait = due > 0 && due < tick ? due : tick;
         pthread_mutex_unlock(&c->lock);
         int some = poll(p, 2, (int)(wait * 1000) + 1);

@@ -67,12 +67,12 @@ static bool same_calls(const lc__member *a, const lc__member *b)
 /* Ranks that have failed by themselves, in the same place, with nothing under way: calls are not what it is about. */
 static bool nobody_waits(const lc__coordinator *c)
 {
-    bool told = false, waits = false;
+    bool failed = false, waits = false;
     for (int i = 0; i < c->size; i++) {
-        told |= c->members[i].state == LC__FAILED;
+        failed |= c->members[i].state == LC__FAILED;
         waits |= strchr(c->members[i].calls, '>') || strcmp(c->members[i].calls, c->members[0].calls) != 0;
     }
-    return told && !waits;
+    return failed && !waits;
 }
 
 /* The ranks that are to blame, or all, have failed of something that others have no part in: an option, a file. */

@@ -219,7 +219,7 @@ static void *run(void *arg)
 /* ---- from outside ---- */
 
 /* A child of this process coordinates nothing. */
-static void let_go(void *self)
+static void close_in_child(void *self)
 {
     lc__coordinator *c = self;
     int *const fds[] = {&c->listener, &c->wake};
@@ -280,7 +280,7 @@ static lc_status start(lc__coordinator *c, const char *address, int *port)
                        here, *port, lc__proof_why_not());
     lc__door_gather(c, lc__seconds());
     LC_TRY(lc__thread_start(&c->thread, run, c, "coordinating the run"));
-    c->forked = (lc__at_fork){.let_go = let_go, .self = c};
+    c->forked = (lc__at_fork){.in_child = close_in_child, .self = c};
     lc__at_fork_add(&c->forked);
     return LC_OK;
 }

@@ -418,7 +418,7 @@ static void abort_all(void *self, const char *why)
 }
 
 /* Connections end with this process, whatever children it has. */
-static void let_go(void *self)
+static void close_in_child(void *self)
 {
     group *g = self;
     for (int i = 0; i < g->size; i++) {
@@ -536,7 +536,7 @@ lc_status lc__tcp_open(const lc__tcp_place *here, int rank, int size, const bool
     for (int i = 0; i < size && keys && status >= 0; i++)
         if (g->peers[i].memory) status = seal_peer(g, &g->peers[i], &keys[i * STREAMS]);
     if (status < 0) goto done; /* the others see that this rank is gone */
-    g->forked = (lc__at_fork){.let_go = let_go, .self = g};
+    g->forked = (lc__at_fork){.in_child = close_in_child, .self = g};
     lc__at_fork_add(&g->forked);
     *out = g;
     g = NULL;

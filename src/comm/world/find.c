@@ -293,10 +293,10 @@ lc_status lc__world_find(lc__world *w)
         if (launchers[i].is()) found = &launchers[i];
     if (!found) return check_not_half();
     LC_TRY(find_ranks(found, w));
-    bool told = variable("LIGHTC_COORDINATED"), hosted = !strcmp(w->launcher, "lightc") || told;
+    bool supervised = variable("LIGHTC_COORDINATED"), hosted = !strcmp(w->launcher, "lightc") || supervised;
     bool reaches = variable("MASTER_ADDR") && variable("MASTER_PORT") && variable("LIGHTC_SECRET");
     if (w->size == 1 && !(hosted && reaches)) return LC_OK;
-    w->told = told;
+    w->supervisor_reports = supervised;
     w->hosted = hosted;
     if (hosted && !reaches)
         return lc_fail(LC_ERR_CONFIG,

@@ -78,7 +78,7 @@ static lc_status come(lc__world *w, const lc__world_options *o, const lc__contro
                              .port = to->port,
                              .secret = to->secret,
                              .times = *times,
-                             .told = true,
+                             .supervisor_reports = true,
                              .say = o->say,
                              .ctx = o->ctx};
     if (to->why_not[0]) return lc_fail(LC_ERR_PEER, "rank 0: %s", to->why_not);

@@ -89,7 +89,7 @@ void lc__prints_forward(void)
     bool ok = strlen(keep) == sizeof mark;
     if (ok) memcpy(mark, keep, sizeof mark);
     unsetenv("LIGHTC_KEEP");
-    ok = ok && lc__world_find(&here) >= 0 && here.told && here.rank > 0;
+    ok = ok && lc__world_find(&here) >= 0 && here.supervisor_reports && here.rank > 0;
     /* Anything but a pipe is not mpirun's. */
     if (!ok || fstat(2, &s) != 0 || !S_ISFIFO(s.st_mode) || pipe2(ends, O_CLOEXEC) != 0) return;
     ok = start(ends[0], mark, here.rank);

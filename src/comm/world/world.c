@@ -231,7 +231,7 @@ static lc_status meet(lc__world *w, const lc__world_options *o)
                              .identity = w->identity,
                              .times = o->times,
                              .launcher = watched_launcher(w),
-                             .told = w->told || !w->hosted,
+                             .supervisor_reports = w->supervisor_reports || !w->hosted,
                              .say = o->say,
                              .ctx = o->ctx};
     if (w->coordinator) {
@@ -543,7 +543,7 @@ static lc__control_options options_of(const lc__world *w)
                                  .port = w->port,
                                  .secret = w->secret,
                                  .identity = w->identity,
-                                 .told = w->told};
+                                 .supervisor_reports = w->supervisor_reports};
 }
 
 /* Before ranks have met, and when this one has left, only a launcher's coordinator is there to listen. */

@@ -25,7 +25,7 @@ typedef struct lc__world {
     const char *launcher;       /* "none", "lightc", "mpirun", "slurm", "torchrun", "environment"; static */
     bool hosted;                /* lightc has launched it and hosts the coordinator, not rank 0; a rank that does not
                                    heed the end of the run may be ended */
-    bool told;                  /* and it is on this machine, and prints why the run has failed */
+    bool supervisor_reports;    /* and it is on this machine, and prints why the run has failed */
     char address[256];          /* of the coordinator */
     int port;
     char secret[65];

@@ -39,9 +39,9 @@ typedef struct lc__input {
     lc__sources eval;
     bool eval_loaded;
     int64_t loaders_epoch;
-    bool uneven_told; /* that ranks have different numbers of batches */
-    bool transfers;   /* datamodule or module has one of the three hooks of transfer */
-    lc_batch arrived; /* the batch they worked on */
+    bool uneven_reported; /* that ranks have different numbers of batches */
+    bool transfers;       /* datamodule or module has one of the three hooks of transfer */
+    lc_batch arrived;     /* the batch they worked on */
 
     bool enable_validation;
     lc__val_check val_check;

@@ -397,12 +397,12 @@ static lc_status agree_on_length(lc_trainer *t)
                     least, most, (long long)all[most]);
     if (s >= 0 && all[least] != all[most]) {
         t->input->train.length = all[least];
-        if (!t->input->uneven_told)
+        if (!t->input->uneven_reported)
             lc_trainer_message(
                 t, LC_WARNING,
                 "rank %d has %lld training batches per epoch and rank %d has %lld: every rank trains on %lld", least,
                 (long long)all[least], most, (long long)all[most], (long long)all[least]);
-        t->input->uneven_told = true;
+        t->input->uneven_reported = true;
     }
     free(all);
     return s;

@@ -25,7 +25,7 @@ typedef struct lc__media {
     size_t value_bytes, pixel_bytes;
     double edges[EDGES], counts[EDGES];
     int first[EXPONENTS]; /* the last edge (counted from ZERO) that is at most 2^(FIRST_EXPONENT + i) */
-    bool told[4];
+    bool warned[4];
 } lc__media;
 
 enum { HPARAMS, HISTOGRAM, IMAGE, TEXT };
@@ -85,8 +85,8 @@ static int64_t step_or_now(const lc_trainer *t, int64_t step)
             kept_ = true;                                                                                              \
             if (l_->ops->slot(l_->self, __VA_ARGS__) < 0) lc__logger_failed((t), i_, "write " what);                   \
         }                                                                                                              \
-        if (!kept_ && !(m)->told[kind]) {                                                                              \
-            (m)->told[kind] = true;                                                                                    \
+        if (!kept_ && !(m)->warned[kind]) {                                                                            \
+            (m)->warned[kind] = true;                                                                                  \
             lc_trainer_message((t), LC_WARNING, "none of the loggers stores " what "; tensorboard does");              \
         }                                                                                                              \
     } while (0)

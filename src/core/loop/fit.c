@@ -181,7 +181,7 @@ static lc_status interrupted(lc_trainer *t)
     int sig = lc__signal_of(t);
     lc_status s = save_interrupted(t, sig);
     lc__note_signal(sig);
-    if (!lc__is_rank_zero(t)) lc__note_told(); /* all were, and rank 0 says it */
+    if (!lc__is_rank_zero(t)) lc__note_reported(); /* all were, and rank 0 says it */
     return s;
 }
 

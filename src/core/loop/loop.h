@@ -7,9 +7,9 @@
 
 /* What goes wrong without being an error (watch.c). */
 typedef struct lc__watch {
-    int64_t batches, losses, updates; /* of the epoch, in this run: with samples of this rank; that have a loss */
-    int64_t first_step;               /* global_step when it began */
-    bool loss_told, idle_told;        /* each once a fit */
+    int64_t batches, losses, updates;  /* of the epoch, in this run: with samples of this rank; that have a loss */
+    int64_t first_step;                /* global_step when it began */
+    bool loss_reported, idle_reported; /* each once a fit */
 } lc__watch;
 
 typedef struct lc__predictions {

@@ -98,7 +98,7 @@ lc_status lc__unused_begin(lc_trainer *t)
 static lc_status look(lc_trainer *t, bool last)
 {
     lc__unused *u = t->loop->unused;
-    bool *used = u->used, all_told = true;
+    bool *used = u->used, all_reported = true;
     for (int i = 0; i < t->optimizers.n; i++) {
         const lc_optimizer *o = t->optimizers.optimizers[i].optimizer;
         int n = parameters_of(o);
@@ -114,10 +114,10 @@ static lc_status look(lc_trainer *t, bool last)
             LC_TRY(tell(t, o, used, u->steps[i]));
             u->steps[i] = -1;
         }
-        all_told &= u->steps[i] < 0;
+        all_reported &= u->steps[i] < 0;
         used += n;
     }
-    if (all_told || last) lc__unused_free(t);
+    if (all_reported || last) lc__unused_free(t);
     return LC_OK;
 }
 

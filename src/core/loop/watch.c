@@ -15,8 +15,8 @@ static void look_at_loss(lc_trainer *t)
 {
     lc__watch *w = &t->loop->watch;
     double loss;
-    if (w->loss_told || !t->outputs.loss || lc_item(t->outputs.loss, &loss) < 0 || isfinite(loss)) return;
-    w->loss_told = true;
+    if (w->loss_reported || !t->outputs.loss || lc_item(t->outputs.loss, &loss) < 0 || isfinite(loss)) return;
+    w->loss_reported = true;
     lc_trainer_message(t, LC_WARNING,
                        "the loss is %g at step %lld (epoch %lld, batch %lld); detect_anomaly names the operator that "
                        "makes the first one; a lower learning rate or gradient_clip_val may keep it from growing",
@@ -50,7 +50,7 @@ void lc__watch_epoch_end(lc_trainer *t)
     lc__watch *w = &t->loop->watch;
     bool manual = t->mo.manual_optimization;
     const char *why = NULL;
-    if (w->idle_told || t->opt.barebones) return;
+    if (w->idle_reported || t->opt.barebones) return;
     if (!t->batches_done && !t->loop->epoch_ended_early && !t->is_last_batch) /* the run was to end before it began */
         return;
     if (!t->batches_done)
@@ -67,7 +67,7 @@ void lc__watch_epoch_end(lc_trainer *t)
         why = "every update was skipped, by LC_SKIP from on_before_optimizer_step or the precision, or because there "
               "was no gradient: does any parameter require one, and does the loss depend on it?";
     if (!why) return;
-    w->idle_told = true;
+    w->idle_reported = true;
     lc_trainer_message(t, LC_WARNING, "epoch %lld trained nothing (step %lld): %s", (long long)t->current_epoch,
                        (long long)t->global_step, why);
 }

@@ -13,7 +13,7 @@ typedef struct lc__ranks {
     bool reads_buffers;                /* training steps may read some, which are rank 0's then */
     lc_comm *batch_norm_comm;          /* of batch norm layers (sync_batch_norm.c); NULL: each rank's own statistics */
     int batch_norm_leader;             /* in a batch that some ranks have no sample of; -1 */
-    bool parts_told;                   /* that a combined loader's batch is shared out unevenly */
+    bool uneven_parts_reported;        /* that a combined loader's batch is shared out unevenly */
     bool votes_skip, votes_stop;       /* in a fit, after hooks that may want it on one rank */
     /* What this rank's signals ask for, and what all ranks have agreed on. */
     atomic_int signal;

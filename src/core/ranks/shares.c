@@ -38,8 +38,8 @@ void lc__tell_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares)
 {
     lc__str sizes = {0};
     char loader[40] = "train";
-    if (t->ranks->parts_told || shares < 2 || cut_into_chunks(t) || !is_uneven(batch, shares)) return;
-    t->ranks->parts_told = true;
+    if (t->ranks->uneven_parts_reported || shares < 2 || cut_into_chunks(t) || !is_uneven(batch, shares)) return;
+    t->ranks->uneven_parts_reported = true;
     for (int i = 0; i < batch->n_parts; i++)
         if (batch->parts[i])
             lc__str_add(&sizes, "%s%lld", sizes.n ? ", " : "", (long long)lc__batch_samples(batch->parts[i]));

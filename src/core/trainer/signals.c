@@ -38,7 +38,7 @@ struct lc__signals {
     lc__signal_fd signals;
     int pipe[2];
     pid_t launcher;
-    int told[2]; /* how often to end: by others, by the launcher */
+    int asked[2]; /* how often to end: by others, by the launcher */
 };
 
 /* The parent of the leader of this process group, which is this process or a script that runs it: launchers give each
@@ -60,7 +60,7 @@ static pid_t find_launcher(void)
 static bool is_second(struct lc__signals *s, pid_t sender)
 {
     bool passed_on = sender == s->launcher;
-    return ++s->told[passed_on] > 1 && s->told[passed_on] > s->told[!passed_on];
+    return ++s->asked[passed_on] > 1 && s->asked[passed_on] > s->asked[!passed_on];
 }
 
 static void *watch(void *arg)

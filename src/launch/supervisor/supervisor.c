@@ -284,7 +284,7 @@ static bool any_left(const supervisor *s)
 
 /* The run may have ended with all ranks of this machine alive: stopped, say. One that is silent will not end by itself,
  * however long it is given. */
-static void heed_end(supervisor *s)
+static void check_for_end(supervisor *s)
 {
     int silent;
     if (!s->coordinator || s->run_ended || !lc__coordinator_ended(s->coordinator, &silent)) return;
@@ -296,7 +296,7 @@ static void heed_end(supervisor *s)
 
 /* For a rank that should send something the coordinator notices first. A stopped rank that has said goodbye, or a
  * stopped mpirun, would be waited for forever. */
-static void heed_stopped(supervisor *s)
+static void check_for_stopped(supervisor *s)
 {
     double patience = s->times.silence * (s->plan->hosts ? 2 : 1) + LC__SLACK; /* ranks are worse off than mpirun */
     for (int i = 0; i < s->n; i++) {
@@ -345,8 +345,8 @@ static void wait_for_all(supervisor *s)
         take_signals(s);
         reap(s);
         say_who_waits(s);
-        heed_end(s);
-        heed_stopped(s);
+        check_for_end(s);
+        check_for_stopped(s);
         if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);
     }
     end_groups(s);
@@ -381,7 +381,7 @@ static lc_status stopped(supervisor *s)
     lc__note_signal(s->signal);
     /* Rank 0 has said so, if it ended by itself as lc_exit_status has it. */
     bool by_itself = first && !s->plan->hosts && WIFEXITED(first->status);
-    if (by_itself && WEXITSTATUS(first->status) == 128 + s->signal) lc__note_told();
+    if (by_itself && WEXITSTATUS(first->status) == 128 + s->signal) lc__note_reported();
     return status;
 }
 

@@ -63,28 +63,28 @@ static lc_status zero_fill(lc_graph *g, const lc_flat *flat, int i)
     return g->status;
 }
 
-/* Records a node to be placed after node *behind (NULL: at the end). */
+/* Records a node to be placed after node *after (NULL: at the end). */
 static lc_status add_node(lc_graph *g, const lc_op *op, int n_in, lc_tensor **in, int n_int, const int64_t *ints,
-                          int64_t *behind)
+                          int64_t *after)
 {
     lc_tensor *none[LC_MAX_OUTPUTS];
     lc_op_call_n(op, n_in, in, n_int, ints, 0, NULL, none, LC_HERE);
     LC_TRY(g->status);
-    if (behind) move_last_to(&g->ir, (uint32_t)++ * behind);
+    if (after) move_last_to(&g->ir, (uint32_t)++ * after);
     return LC_OK;
 }
 
 /* ---- buckets ---- */
 
 static lc_status launch(lc_graph *g, lc__reducer *r, lc_flat *flat, int64_t begin, int64_t end, int slot,
-                        int64_t *behind)
+                        int64_t *after)
 {
     int64_t ints[LC__SYNC_FIRST] = {(int64_t)(uintptr_t)r, slot, begin, end - begin};
-    return add_node(g, &lc__op_reduce_bucket, 1, &flat->gradient, LC__SYNC_FIRST, ints, behind);
+    return add_node(g, &lc__op_reduce_bucket, 1, &flat->gradient, LC__SYNC_FIRST, ints, after);
 }
 
-/* Buckets of one flat buffer, in the order of their ranges. *behind: the node of the previous bucket. */
-static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n, int64_t *behind)
+/* Buckets of one flat buffer, in the order of their ranges. *after: the node of the previous bucket. */
+static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n, int64_t *after)
 {
     lc_graph *g = b->g;
     lc_flat_state *state;
@@ -101,8 +101,8 @@ static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n,
         /* A gap of frozen parameters, a full bucket, or the end: what there is goes. */
         bool gap = !last && begin >= 0 && from - end >= (int64_t)(256 / width);
         if (begin >= 0 && (last || gap || (size_t)(end - begin) * width >= r->bucket_bytes)) {
-            if (ready > *behind) *behind = ready;
-            LC_TRY(launch(g, r, flat, begin, end, (*n)++, behind));
+            if (ready > *after) *after = ready;
+            LC_TRY(launch(g, r, flat, begin, end, (*n)++, after));
             begin = -1;
         }
         if (last) break;
@@ -125,7 +125,7 @@ static int64_t begin_of(const lc__sharding *s, const lc__unit *u)
     return s->gradient ? 0 : u->offset;
 }
 
-static lc_status reduce_unit(lc_build *b, lc__reducer *r, lc_flat *flat, int unit, int slot, int64_t *behind)
+static lc_status reduce_unit(lc_build *b, lc__reducer *r, lc_flat *flat, int unit, int slot, int64_t *after)
 {
     const lc__sharding *s = flat->sharding;
     const lc__unit *u = &s->units[unit];
@@ -145,19 +145,19 @@ static lc_status reduce_unit(lc_build *b, lc__reducer *r, lc_flat *flat, int uni
         if (from > end) ints[n++] = end, ints[n++] = from - end;
         if (!last) end = from + lc__numel(&flat->parameters[i]->type);
     }
-    return add_node(b->g, &lc__op_reduce_unit, 1, &flat->gradient, n, ints, behind);
+    return add_node(b->g, &lc__op_reduce_unit, 1, &flat->gradient, n, ints, after);
 }
 
-static lc_status reduce_slice(lc_build *b, lc__reducer *r, lc_flat *flat, int unit, int slot, int64_t *behind)
+static lc_status reduce_slice(lc_build *b, lc__reducer *r, lc_flat *flat, int unit, int slot, int64_t *after)
 {
     const lc__sharding *s = flat->sharding;
     const lc__unit *u = &s->units[unit];
     int64_t ints[LC__SYNC_FIRST] = {(int64_t)(uintptr_t)r, slot, s->rank * u->slice, u->slice, unit};
-    return add_node(b->g, &lc__op_reduce_slice, 1, &flat->gradient, LC__SYNC_FIRST, ints, behind);
+    return add_node(b->g, &lc__op_reduce_slice, 1, &flat->gradient, LC__SYNC_FIRST, ints, after);
 }
 
 static lc_status take_slice(lc_build *b, lc__reducer *r, lc_flat *flat, const uint8_t *state, int unit, int slot,
-                            int64_t *behind)
+                            int64_t *after)
 {
     const lc__sharding *s = flat->sharding;
     const lc__unit *u = &s->units[unit];
@@ -180,10 +180,10 @@ static lc_status take_slice(lc_build *b, lc__reducer *r, lc_flat *flat, const ui
         ints[n++] = count;
         ints[n++] = (state[i] & 1) && !tree; /* a tree adds up windows itself */
     }
-    return add_node(b->g, &lc__op_take_slice, 2, (lc_tensor *[]){flat->gradient, s->gradient}, n, ints, behind);
+    return add_node(b->g, &lc__op_take_slice, 2, (lc_tensor *[]){flat->gradient, s->gradient}, n, ints, after);
 }
 
-static lc_status expand_units(lc_build *b, lc__reducer *r, lc_flat *flat, int *n, int64_t *behind)
+static lc_status expand_units(lc_build *b, lc__reducer *r, lc_flat *flat, int *n, int64_t *after)
 {
     lc_graph *g = b->g;
     const lc__sharding *s = flat->sharding;
@@ -201,14 +201,14 @@ static lc_status expand_units(lc_build *b, lc__reducer *r, lc_flat *flat, int *n
         if (!lc__any_trained(flat, u)) continue;
         for (int i = u->first; i < u->first + u->n; i++) {
             int64_t at = lc__trained(flat, i) ? last_use(g, flat, i) : -1;
-            if (at > *behind) *behind = at;
+            if (at > *after) *after = at;
         }
         /* Memory of units is given back in the order in which they were sent. */
         if (sliced && sent >= UNITS_UNDER_WAY)
             LC_TRY(take_slice(b, r, flat, state->after, units[sent - UNITS_UNDER_WAY], first + sent - UNITS_UNDER_WAY,
-                              behind));
-        if (r->replicas && sent) LC_TRY(reduce_slice(b, r, flat, units[sent - 1], first + sent - 1, behind));
-        LC_TRY(reduce_unit(b, r, flat, k, (*n)++, behind));
+                              after));
+        if (r->replicas && sent) LC_TRY(reduce_slice(b, r, flat, units[sent - 1], first + sent - 1, after));
+        LC_TRY(reduce_unit(b, r, flat, k, (*n)++, after));
         units[sent++] = k;
     }
     if (r->replicas && sent) LC_TRY(reduce_slice(b, r, flat, units[sent - 1], first + sent - 1, NULL));
@@ -314,10 +314,10 @@ static lc_status expand_sync(lc_build *b, const lc_node *node)
     (void)node;
     lc__reducer *r = lc__reducer_of_graph(b->g);
     int n = 0;
-    int64_t behind = -1;
+    int64_t after = -1;
     for (int f = 0; f < r->n_flats; f++) {
         lc_flat *flat = r->flats[f];
-        LC_TRY(flat->sharding ? expand_units(b, r, flat, &n, &behind) : expand_flat(b, r, flat, &n, &behind));
+        LC_TRY(flat->sharding ? expand_units(b, r, flat, &n, &after) : expand_flat(b, r, flat, &n, &after));
     }
     return lc__reducer_reserve(r, n);
 }

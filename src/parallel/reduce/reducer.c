@@ -55,7 +55,7 @@ void lc__reducer_keep_error(lc__reducer *r, lc_status s)
 }
 
 /* What still runs loses its memory here. Behind a run that went well nothing does, but what nobody has waited for. */
-static void let_go(lc__reducer *r)
+static void stop_requests(lc__reducer *r)
 {
     bool done = !r->agreement;
     for (int i = 0; i < r->cap_requests && r->status >= 0 && done; i++)
@@ -87,7 +87,7 @@ static void conceal(lc__reducer *r, int f)
 void lc__reducer_free(lc__reducer *r)
 {
     if (!r) return;
-    let_go(r);
+    stop_requests(r);
     lc__peer_leave(&r->peer);
     if (r->g->loss_weight == &r->weight) r->g->loss_weight = NULL;
     for (int i = 0; i < r->n_flats; i++) {
