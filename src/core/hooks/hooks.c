@@ -160,7 +160,8 @@ void lc__module_ops_fill(lc_trainer *t, const lc_module_ops *ops)
 {
     lc_module_ops *mo = &t->mo;
     memset(mo, 0, sizeof *mo);
-    memcpy(mo, ops, ops->size); /* run.c has checked it */
+    memset(t->idle_hooks, 0, sizeof t->idle_hooks);
+    memcpy(mo, ops, ops->size); /* begin.c has checked it */
     t->has_late_hooks =
         mo->on_after_backward || mo->on_before_optimizer_step || mo->optimizer_step || mo->configure_gradient_clipping;
     if (!mo->on_validation_model_eval) mo->on_validation_model_eval = eval_mode;
@@ -245,17 +246,16 @@ bool lc__hook_is_there(const lc_trainer *t, lc_hook hook)
            (h->in_module && is_set(&t->mo, h->in_module));
 }
 
-/* A hook that nobody has costs no more than this. */
-static bool has_nobody(const lc_trainer *t, lc_hook hook)
+void lc__hooks_find_idle(lc_trainer *t)
 {
-    return !t->hooks[hook].n && !t->deferred && !t->opt.trace_hooks && !t->profiling && !lc__hook_is_there(t, hook);
+    for (int h = 0; h < LC_HOOKS; h++)
+        t->idle_hooks[h] = !t->hooks[h].n && !lc__hook_is_there(t, (lc_hook)h) && !t->opt.trace_hooks && !t->profiling;
 }
 
-lc_status lc__hook(lc_trainer *t, lc_hook hook, const lc__hook_args *args)
+lc_status lc__hook_run(lc_trainer *t, lc_hook hook, const lc__hook_args *args)
 {
     const lc__hook_info *h = &lc__hooks[hook];
     lc_status s = LC_OK;
-    if (has_nobody(t, hook)) return LC_OK;
     lc_hook saved = lc__hook_enter(t, hook);
     switch (h->order) {
     case LC__IN_TURN:

@@ -60,7 +60,13 @@ typedef struct lc__hook_info {
 extern const lc__hook_info lc__hooks[LC_HOOKS];
 
 /* Runs a hook. args may be NULL if no slot takes any. */
-lc_status lc__hook(lc_trainer *t, lc_hook hook, const lc__hook_args *args) LC_MUST_USE;
+lc_status lc__hook_run(lc_trainer *t, lc_hook hook, const lc__hook_args *args) LC_MUST_USE;
+static inline LC_MUST_USE lc_status lc__hook(lc_trainer *t, lc_hook hook, const lc__hook_args *args)
+{
+    return t->idle_hooks[hook] && !t->deferred ? LC_OK : lc__hook_run(t, hook, args);
+}
+/* Notes which hooks nothing has, once a run has its module, datamodule and callbacks: these cost a step nothing. */
+void lc__hooks_find_idle(lc_trainer *t);
 /* Only the slots of callbacks, or of the module. */
 lc_status lc__hook_callbacks(lc_trainer *t, lc_hook hook, const lc__hook_args *args) LC_MUST_USE;
 lc_status lc__hook_module(lc_trainer *t, lc_hook hook, const lc__hook_args *args) LC_MUST_USE;

@@ -57,6 +57,7 @@ struct lc_trainer {
     lc__hook_list monitor_epoch_end; /* on_train_epoch_end of early stopping and checkpoints */
     lc__hook_list message_hooks;
     bool hooks_dirty;
+    bool idle_hooks[LC_HOOKS]; /* nothing has this one (lc__hooks_find_idle) */
     bool making_defaults;
     uint64_t configurations, configuring; /* calls of configure_callbacks; which one runs, 0: none */
     lc_hook hook;                         /* the hook that runs */
