@@ -52,7 +52,7 @@ typedef struct lc_strategy_ops {
     /* A backward pass will be recorded whose loss is a mean over samples: `weight` is n * N / m, if this rank has n of
      * the m samples of N ranks. */
     void (*before_backward)(void *self, double weight);
-    /* Behind the backward pass that ends an accumulation window, or see syncs_every_backward (or in its place, on a
+    /* After the backward pass that ends an accumulation window, or see syncs_every_backward (or in its place, on a
      * rank that has no loss): afterwards gradients are those of all ranks. flags: in, this rank's; out, the largest of
      * each. Collective. */
     lc_status (*after_backward)(void *self, uint8_t flags[LC_SYNC_FLAGS]);

@@ -36,7 +36,7 @@ static void paint(rich_bar *r, const char *code)
     if (r->term.colour) lc__str_add(&r->text, "\033[%sm", code);
 }
 
-/* Behind a bar, from all of it to the least. */
+/* After a bar, from all of it to the least. */
 typedef enum detail { ALL, NO_RATE, NO_REMAINING_TIME, NO_TIME, DETAILS } detail;
 enum { NAME = 15 }; /* columns */
 

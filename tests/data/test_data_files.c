@@ -135,7 +135,7 @@ TEST(idx_gzip)
     lc_idx_release(&x);
     unlink(path);
     for (size_t cut = 2; cut < k; cut++) CHECK_STATUS(lc_idx_parse(packed, cut, "cut.gz", &x), LC_ERR_FORMAT);
-    /* Behind gzip's header every damage is found, by its checksum; a few bits of deflate mean nothing. */
+    /* After gzip's header every damage is found, by its checksum; a few bits of deflate mean nothing. */
     int unnoticed = 0;
     for (size_t flip = 10; flip < k; flip++) {
         packed[flip] ^= 0x10;

@@ -23,7 +23,7 @@ static lc_status step(lc_fabric *f, lc_linear *l, lc_optimizer *opt, lc_tensor *
     return lc_fabric_end(f);
 }
 
-/* Behind FATAL steps: what has happened so far is with the others. */
+/* After FATAL steps: what has happened so far is with the others. */
 static void come_to_grief(const char *what)
 {
     usleep(700000);

@@ -121,6 +121,7 @@ static const rule rules[] = {
     {"Whoever", true, NULL, "name the subject: \"Any process that\", \"The caller\""},
     {"Where", true, right_where, "if, when"},
     {"behind", false, right_behind, "after"},
+    {"Behind", true, right_behind, "after"},
     {"anew", false, NULL, "again"},
     {"beside", false, right_beside, "next to, besides, along with"},
     {"is told", false, right_told, "is notified, is reported, gets"},

@@ -66,7 +66,7 @@ lc_status lc__setup_train_data(lc_trainer *t) LC_MUST_USE;
 lc_status lc__setup_eval_data(lc_trainer *t) LC_MUST_USE;
 
 /* ---- source_state.c ---- */
-/* Takes down the loader's state, before the next batch is read ahead: after the one that is handed out. */
+/* Records the loader's state as of the batch being handed out, before the next one is prefetched. */
 lc_status lc__source_remember(lc__source *s) LC_MUST_USE;
 /* Whether it has state besides its position. */
 bool lc__source_has_state(const lc__source *s);

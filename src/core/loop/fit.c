@@ -347,7 +347,7 @@ static lc_status forward_pieces(lc_trainer *t, const lc_batch *batch, int64_t i)
     return lc_step_run(t->graph);
 }
 
-/* Behind lc__end_batch: until then ranks gather parameters for those that have more chunks. */
+/* After lc__end_batch: until then ranks gather parameters for those that have more chunks. */
 static lc_status end_chunks(lc_trainer *t, const lc_batch *batch)
 {
     LC_TRY(lc__statistics_end(t->chunks, t->comm, 1, lc__chunks_of_all(t, batch)));

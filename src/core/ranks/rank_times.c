@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In a step in which all ranks meet, the one that comes last waits least. So no clocks need to agree: how long each
- * rank waited says who was waited for, and what all of them waited is communication. */
+/* In a synchronizing step the slowest rank waits least, so clocks need not agree: the waiting times show which rank the
+ * others waited for, and what all of them waited is communication. */
 #include "core/ranks/ranks.h"
 #include "core/ranks/rank_times.h"
 

@@ -29,7 +29,7 @@ lc_status lc__ranks_are_there(const lc_trainer *t) LC_MUST_USE;
  * under the same name, with the same type and shape. `sharding`: parameters will be, or are, in slices: those that
  * have no values yet become rank 0's by what they begin with, and still have none (tensor/initial.h). Collective. */
 lc_status lc__ranks_model(lc_comm *comm, lc_module *m, bool sharding) LC_MUST_USE;
-/* Behind that and the sharding: initial values of what is not in slices, rank 0's. Collective. */
+/* After that and the sharding: initial values of what is not in slices, rank 0's. Collective. */
 lc_status lc__ranks_fill(lc_comm *comm, lc_module *m) LC_MUST_USE;
 
 lc_strategy_request lc__strategy_request(const lc_trainer_options *o);

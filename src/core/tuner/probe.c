@@ -50,7 +50,7 @@ static lc_status put_back(void *ctx, const char *path, lc_module *owner, lc_modu
     return LC_OK;
 }
 
-/* Behind configure_model, which may have made them. A rank whose probe fails now must not end the gathering of others.
+/* After configure_model, which may have made them. A rank whose probe fails now must not end the gathering of others.
  */
 static lc_status snapshot_start(void *self, lc_trainer *t)
 {

@@ -18,7 +18,7 @@ typedef struct lc__probe {
 } lc__probe;
 
 lc_status lc__probe_run(lc__probe *p) LC_MUST_USE;
-/* Behind the last probe of several that went well: the fit around them, if there is one, has its slices of the module
+/* After the last probe of several that went well: the fit around them, if there is one, has its slices of the module
  * again, and optimizers without state. Collective. */
 lc_status lc__probes_end(lc_trainer *t) LC_MUST_USE;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Floating-point operations of a kernel call, from its shapes: multiplications and additions of products (matrices,
- * convolutions, attention, recurrent layers), as everybody counts them. All else is 0: it is bound by memory. */
+ * convolutions, attention, recurrent layers), by the usual convention. Memory-bound operators count 0. */
 #include "engine/plan/plan.h"
 #include "ops/ops.h"
 

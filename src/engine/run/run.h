@@ -8,7 +8,7 @@
 /* graph_run.c */
 /* Runs what was recorded so far and keeps all of it, as a host read does. */
 lc_status lc__graph_flush(lc_graph *g) LC_MUST_USE;
-/* lc_step_run, which keeps so much. */
+/* As lc_step_run, keeping the values that `keeps` selects. */
 lc_status lc__graph_run_step(lc_graph *g, lc__keeps keeps) LC_MUST_USE;
 /* Between two steps: gives the memory of intermediate results back, which the next step takes again. Those that were
  * kept expire. */

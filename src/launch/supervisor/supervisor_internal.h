@@ -71,9 +71,9 @@ void lc__end_forwarders(const supervisor *s);
 /* Shows the last calls, if there are any, and writes them to a file, with the reason why the run has ended, for users
  * without a terminal. */
 void lc__supervisor_show_calls(const supervisor *s, const char *why);
-/* What ended the run, as an error; with what the rank that is to blame has printed. Behind the end of all children. */
+/* What ended the run, as an error; with what the rank that is to blame has printed. After the end of all children. */
 lc_status lc__supervisor_failure(supervisor *s) LC_MUST_USE;
-/* Behind that: those that are left are who starts next, unless there is nobody else. */
+/* After that: the remaining ranks are those to start next, if there are any. */
 void lc__supervisor_go_on(supervisor *s);
 
 #endif

@@ -54,7 +54,8 @@ void lc__reducer_keep_error(lc__reducer *r, lc_status s)
     lc_comm_abort(r->replicas, r->message);
 }
 
-/* What still runs loses its memory here. Behind a run that went well nothing does, but what nobody has waited for. */
+/* Requests still in flight lose their buffers here. After a successful run only requests nobody waited for can be in
+ * flight. */
 static void stop_requests(lc__reducer *r)
 {
     bool done = !r->agreement;

@@ -66,8 +66,8 @@ void lc__reducer_unshare(lc__reducer *r);
 void lc__reducer_restored(lc__reducer *r);
 bool lc__reducer_has_shares(const lc__reducer *r);
 
-/* This rank's share of the samples of the running step, as n_r * N / m of m samples on N ranks: 1 where all have as
- * many. Before the backward pass is recorded. */
+/* Loss weight of this rank: n_r * N / m for n_r of m samples on N ranks; 1 if all ranks have equally many. Set it
+ * before the backward pass is recorded. */
 void lc__reducer_set_weight(lc__reducer *r, double weight);
 
 /* Call it after the backward pass that ends a window: runs what was recorded, with the reductions. Collective. flags:

@@ -3,8 +3,8 @@
  * are held; the part goes up through the lowest ones of them that are without a gap, and is held where the first gap
  * is, or through all of them if it is the last.
  *
- * Every part is added by the same operator, also one that meets nothing: a gradient that were computed right in its
- * place might come from another kernel than one that is not. */
+ * Every part is added by the same operator, also one that meets nothing: a gradient computed in place might use a
+ * different kernel. */
 #include "tensor/slice.h"
 #include "ops/infer.h"
 #include "parallel/tree/tree_impl.h"

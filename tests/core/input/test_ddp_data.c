@@ -653,7 +653,7 @@ static streams streams_of(const streams *like, const char *name)
     return j;
 }
 
-/* Behind each batch: every rank reads on where it was. */
+/* After each batch: every rank reads on where it was. */
 static void check_streams(streams kind)
 {
     enum { RANKS = 3 };

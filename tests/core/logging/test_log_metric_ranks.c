@@ -132,7 +132,7 @@ static void check(const job *whole, job *j, int ranks, const char *what)
     }
 }
 
-/* Behind each batch, the last of which leaves ranks without samples; then once more after the last one. */
+/* After each batch, the last of which leaves ranks without samples; then once more after the last one. */
 TEST(a_run_goes_on_with_the_metrics_of_its_epoch)
 {
     static const char *const strategies[] = {"ddp", "sharded_2"};
