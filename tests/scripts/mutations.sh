@@ -27,6 +27,10 @@ prepare() {
   git -C "$source" ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
     [ ! -f "$source/$file" ] || cmp -s "$source/$file" "$copy/$file" || { mkdir -p "$copy/$(dirname "$file")" && cp -p "$source/$file" "$copy/$file"; }
   done
+  # What is gone would be built still.
+  (cd "$copy" && find src include tests bench examples tools -type f) | while IFS= read -r file; do
+    [ -f "$source/$file" ] || rm -f "$copy/$file"
+  done
   [ -f "$copy/build/build.ninja" ] ||
     cmake -S "$copy" -B "$copy/build" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$copy/log" 2>&1 || { tail "$copy/log"; exit 2; }
 }
