@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# patches.sh [-j N] [-l] [PART_OF_A_NAME...]: CONTRIBUTING.md says which files to touch to add one of each kind, and
+# docs/design.md how many they are. Each patch of tests/patches adds one: applied alone to a copy of the sources it must
+# build without a warning, its tests must pass, and the files that it touches must be those of its row. -l compares the
+# files only.
+#
+# A patch begins with a line that says what it adds and a line "Test: TEST[:CASE,CASE]...", also with programs that the
+# tests start; the rest is a diff. In a row, a path from the root is a file to change, and one that ends in / a folder for
+# a new file. The copy and its build stay in $PATCHES_DIR (/tmp/lightc-patches) for the next time.
+set -u
+source=$(cd "$(dirname "$0")/../.." && pwd)
+copy=${PATCHES_DIR:-/tmp/lightc-patches}
+jobs=2 list=0 names=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    -j) jobs=$2; shift 2 ;;
+    -l) list=1; shift ;;
+    *) names+=("$1"); shift ;;
+  esac
+done
+export LIGHTC_TEST_BIN=$copy/build/bin LIGHTC_TEST_SOURCE=$copy LIGHTC_CACHE=off OMP_WAIT_POLICY=passive
+failed=0 count=0
+
+# The copy gets what is new or differs, and loses what is gone. Files get a new time: an object may be of a patched one.
+prepare() {
+  local file
+  mkdir -p "$copy"
+  git -C "$source" ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
+    [ ! -f "$source/$file" ] || cmp -s "$source/$file" "$copy/$file" || { mkdir -p "$copy/$(dirname "$file")" && cp "$source/$file" "$copy/$file"; }
+  done
+  (cd "$copy" && find include src tests -type f) | while IFS= read -r file; do
+    [ -f "$source/$file" ] || rm "$copy/$file"
+  done
+}
+
+wanted() {
+  [ ${#names[@]} -eq 0 ] && return 0
+  local part
+  for part in "${names[@]}"; do [[ $1 == *$part* ]] && return 0; done
+  return 1
+}
+
+# The paths in the row "an operator" or "a data source" of CONTRIBUTING.md.
+row() {
+  sed -nE "s/^\| an? $1 \|//p" "$source/CONTRIBUTING.md" | grep -oE '`(src|include|tests|docs)/[^` *]+`' | tr -d '`' | sort -u
+}
+
+# The same of what a patch touches: a file, or the folder of a new one.
+touched() {
+  awk '/^--- /{old = $2} /^\+\+\+ /{path = substr($2, 3); if (old == "/dev/null") sub(/[^\/]*$/, "", path); print path}' "$1" | sort
+}
+
+# What is wrong with the build and the tests of the patched copy.
+try() {
+  local tests t cases
+  read -ra tests <<<"$(sed -n 's/^Test: //p' "$1")"
+  [ ${#tests[@]} -gt 0 ] || { echo 'NAMES NO TEST'; return; }
+  cmake -S "$copy" -B "$copy/build" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$copy/log" 2>&1 &&
+    cmake --build "$copy/build" -j"$jobs" --target lightc lightc_program "${tests[@]%%:*}" >"$copy/log" 2>&1 ||
+    { echo 'DOES NOT BUILD'; return; }
+  ! grep -q 'warning:' "$copy/log" || { echo 'BUILDS WITH WARNINGS'; return; }
+  for t in "${tests[@]}"; do
+    [[ $t == test_* ]] || continue
+    cases=()
+    [[ $t == *:* ]] && IFS=, read -ra cases <<<"${t#*:}"
+    timeout -k 5 300 "$copy/build/bin/${t%%:*}" "${cases[@]}" >"$copy/log" 2>&1 || { echo "FAILS: $t"; return; }
+  done
+}
+
+check() {
+  local patch=$1 kind result='' files expected number
+  kind=$(basename "$patch" .patch)
+  wanted "$kind" || return 0
+  count=$((count + 1))
+  files=$(touched "$patch")
+  expected=$(row "${kind//_/ }")
+  number=$(wc -l <<<"$files")
+  if [ "$files" != "$expected" ]; then
+    result='TOUCHES OTHER FILES THAN ITS ROW'
+    diff <(echo "$expected") <(echo "$files")
+  elif ! grep -q "^| ${kind//_/ } | $number |" "$source/docs/design.md"; then
+    result='IS COUNTED OTHERWISE IN docs/design.md'
+  elif [ $list = 0 ]; then
+    if git -C "$copy" apply -C1 "$patch" >"$copy/log" 2>&1; then
+      result=$(try "$patch")
+      git -C "$copy" apply -C1 -R "$patch"
+    else
+      result='DOES NOT APPLY'
+    fi
+    [ -z "$result" ] || tail -n 20 "$copy/log"
+  fi
+  [ -z "$result" ] || failed=$((failed + 1))
+  printf '%-12s %2d files  %s\n' "$kind" "$number" "${result:-as its row}"
+}
+
+# A repository around the copy would take its paths for its own.
+export GIT_CEILING_DIRECTORIES=$(dirname "$copy")
+[ $list = 1 ] || prepare
+for patch in "$source"/tests/patches/*.patch; do check "$patch"; done
+printf '%d patches, %d failed\n' $count $failed
+[ $failed = 0 ] && [ $count -gt 0 ]
