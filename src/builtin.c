@@ -12,13 +12,20 @@
 #include "profilers/profilers.h"
 #include "strategies/strategies.h"
 
+/* clang-format off */
 static const lc_strategy_ops *const strategies[] = {
-    &lc__strategy_single,          &lc__strategy_ddp,
-    &lc__strategy_sharded,         &lc__strategy_sharded_1,
-    &lc__strategy_sharded_2,       &lc__strategy_sharded_3,
-    &lc__strategy_sharded_hybrid,  &lc__strategy_data_parallel,
-    &lc__strategy_central_storage, NULL,
+    &lc__strategy_single,
+    &lc__strategy_ddp,
+    &lc__strategy_sharded,
+    &lc__strategy_sharded_1,
+    &lc__strategy_sharded_2,
+    &lc__strategy_sharded_3,
+    &lc__strategy_sharded_hybrid,
+    &lc__strategy_data_parallel,
+    &lc__strategy_central_storage,
+    NULL,
 };
+/* clang-format on */
 
 static const lc__named_precision precisions[] = {
     {"32-true", &lc__precision_32_true},
