@@ -93,8 +93,9 @@ enum { LC_OFF = 0, LC_ON = 1, LC_AUTO = 2 };
 #define LC_NOT_GIVEN ((double)__builtin_nanf(""))
 #define LC_UNSET     INT64_MIN
 
-/* Nested calls declare structs inside each other: names of their own keep -Wshadow quiet. */
-#define LC_UNIQUE_ LC_PASTE_(lc_args_, __COUNTER__)
+/* Nested calls declare structs inside each other: names of their own keep -Wshadow quiet. A compiler shows the name
+ * where an argument has none: lc_sum(x, LC_DIMS(1)) in place of lc_sum(x, .dims = LC_DIMS(1)). */
+#define LC_UNIQUE_ LC_PASTE_(lc_argument_needs_its_name_, __COUNTER__)
 #define LC_PASTE_(a, b) LC_PASTE_2_(a, b)
 #define LC_PASTE_2_(a, b) a##b
 #define LC_OPEN_(...) __VA_ARGS__

@@ -97,6 +97,15 @@ TEST(clang_cxx20)
     compile("clang++", "c++20");
 }
 
+/* An argument without its name: the compiler's message says so. */
+TEST(an_argument_without_a_name)
+{
+    if (run("command -v gcc >/dev/null") != 0) SKIP("there is no gcc");
+    CHECK(run("printf '#include <lightc/lightc.h>\\nlc_tensor *f(lc_tensor *x) { return lc_sum(x, LC_DIMS(1)); }\\n' | "
+              "LC_ALL=C gcc -std=c11 -I%s/include -x c -fsyntax-only - 2>&1 | grep -q lc_argument_needs_its_name_",
+              source()) == 0);
+}
+
 /* ---- nothing was forgotten ---- */
 
 static char *contents(const char *path)
