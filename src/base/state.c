@@ -260,7 +260,7 @@ static lc_status find(const lc_state *s, const char *key, const lc_state **node)
 static lc_status wrong_kind(const lc_state *node, const char *key, lc_state_kind want)
 {
     if (!key) key = node->key ? node->key : "";
-    return lc_fail(LC_ERR_FORMAT, "state \"%s\" is of type %s, not %s", key, kind_name(node->kind), kind_name(want));
+    return lc_fail(LC_ERR_FORMAT, "state \"%s\" is %s, not %s", key, kind_name(node->kind), kind_name(want));
 }
 
 lc_status lc_state_get_int(const lc_state *s, const char *key, int64_t *out)

@@ -275,7 +275,7 @@ TEST(a_training_that_began_after_another_starts_again)
               "--fits 2 --heedless true --fault exit --phase init --at 2 --on 0 --in_fit 1",
               program, ranks, ALL / ranks);
         CHECK_EQ(finish(&r), 1);
-        CHECK(strstr(r.err, "ended with status 7; starting again from the last checkpoint"));
+        CHECK_CONTAINS(r.err, "exited with status 7; restarting from the last checkpoint");
         CHECK_EQ(count_lives(&r), ranks + 1); /* of two ranks one is lost */
     }
 }

@@ -645,7 +645,6 @@ TEST(every_activation)
     lc_module_release(&m);
 }
 
-/* Some steps of a small network bring its loss down. */
 /* An error of the parent, which says what the options begin with, and not only of the first step. */
 TEST(options_without_their_defaults)
 {
@@ -654,7 +653,7 @@ TEST(options_without_their_defaults)
     lc_module_init(&m, NULL, 3);
     lc_linear_init_with(&l, &m, "l", 8, &(lc_linear_init_args){.out_features = 2});
     CHECK_STATUS(lc_module_status(&m), LC_ERR_ARGUMENT);
-    CHECK_CONTAINS(lc_error_message(), "begin with lc_linear_init_defaults()");
+    CHECK_CONTAINS(lc_error_message(), "start from lc_linear_init_defaults()");
     lc_module_release(&m);
 }
 
@@ -675,6 +674,7 @@ TEST(lists_of_another_length)
     lc_module_release(&m);
 }
 
+/* Some steps of a small network bring its loss down. */
 TEST(a_network_learns)
 {
     lc_module m;

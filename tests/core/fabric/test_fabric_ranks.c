@@ -90,7 +90,7 @@ static lc_status run(lc_comm *comm, void *ctx)
     lc_optimizer *opt = lc_adamw(&m.base, .lr = 0.02, .eps = 1e-3);
     LC_TRY(loader_of(0, TRAIN, GLOBAL_BATCH / n, true, &l));
     LC_TRY(lc_fabric_new(&f, .strategy = comm ? j->strategy : NULL, .comm = comm, .state_dict_type = j->state_dict_type,
-                         .bucket_cap_mb = j->bucket_cap_mb, .threads = 1, .seed = 5));
+                         .bucket_cap_mb = j->bucket_cap_mb > 0 ? j->bucket_cap_mb : 0.5, .threads = 1, .seed = 5));
     if (j->overflows)
         f->precision = j->overflows < 0 || j->overflows == rank + 1 ? &overflowing : &sound, f->precision_self = f;
     LC_TRY(lc_fabric_setup(f, &m.base, &opt, 1));

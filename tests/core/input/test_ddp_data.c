@@ -700,7 +700,7 @@ TEST(states_that_differ_need_as_many_ranks)
     for (int uneven = 0; uneven < 2; uneven++) {
         streams j = streams_of(&(streams){.uneven = uneven, .sized = true, .save_after = 4}, "whole");
         CHECK_RANKS("threads", 2, read_streams, &j);
-        for (int ranks = 1; ranks <= 3; ranks += 2) go_on_with(&j, ranks, uneven ? "go on with 2 ranks" : NULL);
+        for (int ranks = 1; ranks <= 3; ranks += 2) go_on_with(&j, ranks, uneven ? "continue with 2 ranks" : NULL);
     }
 }
 
