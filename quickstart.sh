@@ -14,7 +14,7 @@ cd "$(dirname "$0")" || exit 1
 
 BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libdnnl-dev libsqlite3-dev libcjson-dev zlib1g-dev libpng-dev libcurl4-openssl-dev libssl-dev"
 DATA_PACKAGES="dataset-fashion-mnist"
-TEST_PACKAGES="libopenmpi-dev openmpi-bin g++ clang libclang-rt-dev sqlite3 clang-format cppcheck"
+TEST_PACKAGES="libopenmpi-dev openmpi-bin g++ clang lld libclang-rt-dev sqlite3 clang-format cppcheck"
 DATA_DIR=/usr/share/datasets/fashion-mnist
 
 bold='' plain=''
