@@ -38,8 +38,7 @@ lc_option_set lc_module_hyperparameters(const lc_module *m)
 
 lc_option_set lc__datamodule_hyperparameters(const lc_datamodule *d)
 {
-    size_t end = offsetof(lc_datamodule_ops, hyperparameters) + sizeof d->ops->hyperparameters;
-    if (!d || !d->ops || d->ops->size < end || !d->ops->hyperparameters) return (lc_option_set){0};
+    if (!d || !d->ops || !LC__SLOT(d->ops, hyperparameters)) return (lc_option_set){0};
     return d->ops->hyperparameters(d->self);
 }
 
