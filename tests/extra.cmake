@@ -35,6 +35,12 @@ if(TARGET make_idx)
   set_tests_properties(guides PROPERTIES TIMEOUT 1800)
 endif()
 
+# That tests/patches apply, and touch the files that CONTRIBUTING.md says; .ci/long builds them.
+find_program(LIGHTC_GIT git)
+if(LIGHTC_GIT)
+  add_test(NAME patches COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/scripts/patches.sh -l)
+endif()
+
 # What test_launch* start, and the supervisor they start it with.
 add_executable(rank_program programs/rank_program.c)
 target_include_directories(rank_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)

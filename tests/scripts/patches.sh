@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # patches.sh [-j N] [-l] [PART_OF_A_NAME...]: CONTRIBUTING.md says which files to touch to add one of each kind, and
 # docs/design.md how many they are. Each patch of tests/patches adds one: applied alone to a copy of the sources it must
-# build without a warning, its tests must pass, and the files that it touches must be those of its row. -l compares the
-# files only.
+# build without a warning, its tests must pass, and the files that it touches must be those of its row. -l builds nothing:
+# it compares the files, and whether the patches still apply.
 #
 # A patch begins with a line that says what it adds and a line "Test: TEST[:CASE,CASE]...", also with programs that the
 # tests start; the rest is a diff. In a row, a path from the root is a file to change, and one that ends in / a folder for
@@ -81,13 +81,13 @@ check() {
     diff <(echo "$expected") <(echo "$files")
   elif ! grep -q "^| ${kind//_/ } | $number |" "$source/docs/design.md"; then
     result='IS COUNTED OTHERWISE IN docs/design.md'
-  elif [ $list = 0 ]; then
-    if git -C "$copy" apply -C1 "$patch" >"$copy/log" 2>&1; then
-      result=$(try "$patch")
-      git -C "$copy" apply -C1 -R "$patch"
-    else
-      result='DOES NOT APPLY'
-    fi
+  elif [ $list = 1 ]; then
+    git -C "$source" apply --check -C1 "$patch" || result='DOES NOT APPLY'
+  elif ! git -C "$copy" apply -C1 "$patch"; then
+    result='DOES NOT APPLY'
+  else
+    result=$(try "$patch")
+    git -C "$copy" apply -C1 -R "$patch"
     [ -z "$result" ] || tail -n 20 "$copy/log"
   fi
   [ -z "$result" ] || failed=$((failed + 1))
@@ -95,7 +95,7 @@ check() {
 }
 
 # A repository around the copy would take its paths for its own.
-export GIT_CEILING_DIRECTORIES=$(dirname "$copy")
+export GIT_CEILING_DIRECTORIES=$(dirname "$copy"):$(dirname "$source")
 [ $list = 1 ] || prepare
 for patch in "$source"/tests/patches/*.patch; do check "$patch"; done
 printf '%d patches, %d failed\n' $count $failed
