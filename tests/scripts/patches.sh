@@ -98,5 +98,8 @@ check() {
 export GIT_CEILING_DIRECTORIES=$(dirname "$copy"):$(dirname "$source")
 [ $list = 1 ] || prepare
 for patch in "$source"/tests/patches/*.patch; do check "$patch"; done
+while IFS= read -r kind; do
+  [ -f "$source/tests/patches/${kind// /_}.patch" ] || { failed=$((failed + 1)); printf '%-12s HAS NO PATCH\n' "$kind"; }
+done < <(sed -nE '/^## Counts/,$s/^\| ([a-z ]+) \| [0-9]+ \|.*/\1/p' "$source/docs/design.md")
 printf '%d patches, %d failed\n' $count $failed
 [ $failed = 0 ] && [ $count -gt 0 ]
