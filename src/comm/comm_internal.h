@@ -147,7 +147,7 @@ void lc__comm_memory_release(lc__comm_memory *list); /* once nobody uses it */
 void lc__comm_total(lc_comm *comm, lc_comm_stats *out);
 
 /* Which node this rank lives on, as the smallest rank that does: the same machine, or the node of it that the launcher
- * says (world.c). Collective. */
+ * says (connect.c). Collective. */
 lc_status lc__comm_node(lc_comm *comm, int *node) LC_MUST_USE;
 
 /* Whether lc_comm_mpi would find its plug-in. */

@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Joining: the control channel, then the places of all ranks, then the fastest communicator that reaches them.
+/* The world of this process: joining it, leaving it, and how the process ends.
  *
  * A process is one rank, whatever trainers it makes, so there is one world: the only state here that belongs to the
  * process and to no object, protected by a mutex. */
-#define _GNU_SOURCE /* cpu_set_t */
 #include "comm/world/world.h"
 #include "base/handle.h"
 #include "comm/comm_internal.h"
+#include "comm/world/connect.h"
 #include "comm/world/prints.h"
-#include "comm/net/socket.h"
-#include "base/cores.h"
 #include "base/status.h"
-#include "base/str.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,354 +30,6 @@ static struct {
     pthread_t thread;
 } this_process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- the places of ranks ---- */
-
-/* What ranks exchange first. Processes with the same host can share memory. */
-typedef struct identity {
-    char host[256];
-    char address[64];
-    char backend[16];
-    int32_t security;    /* lc__security */
-    int32_t has_threads; /* somebody has said how many (OMP_NUM_THREADS) */
-    cpu_set_t cores;     /* that it may use */
-    int32_t prefers_mpi; /* started by mpirun, with the plug-in, and a network that MPI uses better than TCP does */
-} identity;
-
-static void read_text(const char *path, char *text, size_t size)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, size - 1) : 0;
-    if (fd >= 0) close(fd);
-    text[n > 0 ? n : 0] = 0;
-    text[strcspn(text, "\n")] = 0;
-}
-
-/* Networks with RDMA (InfiniBand, RoCE, Omni-Path), for which there is MPI. */
-static bool has_fabric(void)
-{
-    DIR *d = opendir("/sys/class/infiniband");
-    bool any = false;
-    for (const struct dirent *e; d && (e = readdir(d)) != NULL;) any = any || e->d_name[0] != '.';
-    if (d) closedir(d);
-    return any;
-}
-
-/* The start of the machine, the processes that are seen, and the name: containers differ in one of them. And the node,
- * where the launcher says it: hosts may be simulated. */
-static void find_host(const lc__world *w, char host[256])
-{
-    char boot[64], processes[64] = "", name[65] = "";
-    read_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
-    (void)!readlink("/proc/self/ns/pid", processes, sizeof processes - 1);
-    gethostname(name, sizeof name - 1);
-    snprintf(host, 256, "%s %s %s %d", boot, processes, name, w->node_rank);
-}
-
-static void find_identity(const lc__world *w, const char *backend, identity *out)
-{
-    *out = (identity){0};
-    find_host(w, out->host);
-    out->prefers_mpi = !strcmp(w->launcher, "mpirun") && has_fabric() && lc__mpi_is_there();
-    out->has_threads = getenv("OMP_NUM_THREADS") != NULL;
-    if (sched_getaffinity(0, sizeof out->cores, &out->cores) != 0) out->has_threads = true;
-    snprintf(out->address, sizeof out->address, "%s", w->local_address);
-    snprintf(out->backend, sizeof out->backend, "%s", backend);
-}
-
-static bool together(const identity *all, int a, int b)
-{
-    return !strcmp(all[a].host, all[b].host);
-}
-
-/* The first rank on the host of rank `rank`, by which hosts are numbered. */
-static int first_of_host(const identity *all, int rank)
-{
-    int first = 0;
-    while (!together(all, first, rank)) first++;
-    return first;
-}
-
-/* A rank on another host than this one, or -1. */
-static int elsewhere(const lc__world *w, const identity *all)
-{
-    for (int i = 0; i < w->size; i++)
-        if (!together(all, i, w->rank)) return i;
-    return -1;
-}
-
-static bool any_together(const lc__world *w, const identity *all)
-{
-    for (int i = 0; i < w->size; i++)
-        if (first_of_host(all, i) != i) return true;
-    return false;
-}
-
-static bool all_prefer_mpi(const lc__world *w, const identity *all)
-{
-    bool prefer = true;
-    for (int i = 0; i < w->size; i++) prefer = prefer && all[i].prefers_mpi;
-    return prefer;
-}
-
-/* The nodes in the order of their first ranks, where the launcher did not say. */
-static void place(lc__world *w, const identity *all)
-{
-    int nodes = 0, node = 0, before = 0, here = 0;
-    for (int i = 0; i < w->size; i++) {
-        int first = first_of_host(all, i);
-        bool mine = together(all, i, w->rank);
-        if (first == i && mine) node = nodes;
-        nodes += first == i;
-        here += mine;
-        before += mine && i < w->rank;
-    }
-    if (w->local_rank < 0) w->local_rank = before;
-    if (!w->local_size) w->local_size = here;
-    if (w->node_rank < 0) w->node_rank = node;
-    if (!w->num_nodes) w->num_nodes = nodes;
-}
-
-/* Ranks of a host that nobody has bound, or that are bound to the same cores, would each use all of them. Those that
- * lightc starts itself have their share already. */
-static void share_cores(lc__world *w, const identity *all)
-{
-    int n = 0, before = 0;
-    for (int i = 0; i < w->size; i++) {
-        if (!together(all, i, w->rank)) continue;
-        if (all[i].has_threads) return;
-        if (!CPU_EQUAL(&all[i].cores, &all[w->rank].cores)) continue;
-        n++;
-        before += i < w->rank;
-    }
-    if (n < 2) return;
-    w->threads = lc__cores_take(before, n);
-    if (!w->threads) w->threads = 1;
-}
-
-/* A rank on the coordinator's host reaches it by loopback, but has another address for other hosts. */
-static void find_address(lc__world *w, const identity *all)
-{
-    if (!lc__socket_is_loopback(w->local_address)) return;
-    for (int i = 0; i < w->size; i++)
-        if (!together(all, i, w->rank) && !lc__socket_is_loopback(all[i].address)) {
-            char route[sizeof w->local_address];
-            lc__socket_route(all[i].address, route, sizeof route);
-            if (*route) memcpy(w->local_address, route, sizeof route);
-            return;
-        }
-}
-
-/* On one host ranks meet over loopback; on several, only a process with the address and the job's number could join. */
-static void warn_of_guests(const lc__world *w, const lc__world_options *o)
-{
-    if (!w->guessable || w->rank != 0 || w->num_nodes < 2 || !o->say) return;
-    o->say(o->ctx, "warning: LIGHTC_SECRET is not set: anyone who can reach these hosts and knows the job's number can "
-                   "disturb this run; set it to the same 16 to 64 characters for all ranks");
-}
-
-/* ---- connecting ---- */
-
-/* No supervisor is there to show it; and this rank itself may be killed soon, by a launcher that has lost another. */
-void lc__world_show_end(void *ctx, const char *message, const char *calls)
-{
-    lc__str text = {0};
-    (void)ctx;
-    lc__str_add(&text, "%serror: %s\n", calls, message);
-    if (!text.failed) lc__show(2, text.s, text.n);
-    lc__str_free(&text);
-}
-
-static bool is_one_of(const char *name, const char *const *list)
-{
-    while (*list && strcmp(*list, name) != 0) list++;
-    return *list;
-}
-
-static void warn_of_address(const lc__world *w, const lc__world_options *o)
-{
-    char text[600];
-    snprintf(text, sizeof text, LC__EVERYWHERE, w->address);
-    if (o->say) o->say(o->ctx, text);
-}
-
-/* Whose end is to end its ranks; those that lightc starts on this machine are killed with it, and what is started by
- * hand may go on without its shell. */
-static const char *watched_launcher(const lc__world *w)
-{
-    static const char *const launchers[] = {"mpirun", "slurm", "torchrun", NULL};
-    return is_one_of(w->launcher, launchers) ? w->launcher : NULL;
-}
-
-static lc_status meet(lc__world *w, const lc__world_options *o)
-{
-    bool everywhere = false;
-    if (w->rank == 0 && !w->hosted) {
-        int port = w->port;
-        lc_status s = lc__coordinator_start_as(w->address, w->num_nodes != 1, &port, w->size, w->secret, &o->times,
-                                               &everywhere, &w->coordinator);
-        if (s < 0) return lc_fail_context(s, "rank 0 cannot coordinate the run");
-        if (everywhere) warn_of_address(w, o);
-    }
-    lc__control_options c = {.rank = w->rank,
-                             .size = w->size,
-                             .address = everywhere ? "127.0.0.1" : w->address, /* no host reaches itself by a router */
-                             .port = w->port,
-                             .secret = w->secret,
-                             .identity = w->identity,
-                             .times = o->times,
-                             .launcher = watched_launcher(w),
-                             .supervisor_reports = w->supervisor_reports || !w->hosted,
-                             .say = o->say,
-                             .ctx = o->ctx};
-    if (w->coordinator) {
-        lc__coordinator_on_end(w->coordinator, lc__world_show_end, NULL);
-        lc__coordinator_on_stall(w->coordinator, lc__show_stall);
-        c.times.silence = LC__FOREVER; /* it goes with this process, and may take long to show the end */
-    }
-    LC_TRY(lc__control_open(&c, &w->control));
-    lc__control_last_resort(w->control, w->hosted);
-    lc__control_local_address(w->control, w->local_address, sizeof w->local_address);
-    return LC_OK;
-}
-
-static lc_status make_mpi(lc__world *w)
-{
-    LC_TRY(lc_comm_mpi(&w->comm));
-    if (lc_comm_size(w->comm) == 1)
-        return lc_fail(LC_ERR_CONFIG,
-                       "LIGHTC_COMM asks for MPI, but MPI sees every rank as a run of its own, since %s started them; "
-                       "start them with mpirun, or unset LIGHTC_COMM",
-                       w->launcher);
-    if (lc_comm_rank(w->comm) == w->rank && lc_comm_size(w->comm) == w->size) return LC_OK;
-    return lc_fail(LC_ERR_CONFIG, "this process is rank %d of %d for MPI, but rank %d of %d for its launcher (%s)",
-                   lc_comm_rank(w->comm), lc_comm_size(w->comm), w->rank, w->size, w->launcher);
-}
-
-/* The end of the run, which ends waiting for ranks that will not come. */
-static lc_status check_run(void *control)
-{
-    return lc__control_explain(control, 0, LC_OK);
-}
-
-lc_status lc__world_security(const lc__world_options *o, lc__security *out)
-{
-    const char *set = getenv("LIGHTC_COMM_SECURITY");
-    return lc__security_find(o->security && *o->security ? o->security : set, out);
-}
-
-/* What fails because memory cannot be shared fails so on all ranks. Memory is not sealed: it leaves no host. */
-static lc_status make_comm(lc__world *w, const char *backend, const identity *all, const lc__world_options *o)
-{
-    static const char *const over_mpi[] = {"mpi", "shm+mpi", NULL}, *const over_memory[] = {"shm", "shm+tcp", "shm+mpi",
-                                                                                            "auto", NULL};
-    const lc_meeting meeting = {lc__control_all_gather, w->control, check_run};
-    int other = elsewhere(w, all), host = first_of_host(all, w->rank);
-    bool automatic = !strcmp(backend, "auto"), share = is_one_of(backend, over_memory) && any_together(w, all);
-    lc__tcp_place here;
-    lc_status s;
-    LC_TRY(lc__tcp_place_set(&here, w->local_address, w->secret, o->times.silence));
-    LC_TRY(lc__world_security(o, &here.security));
-    bool seals = here.security != LC__SECURITY_NONE;
-    bool mpi = is_one_of(backend, over_mpi) || (automatic && !seals && other >= 0 && all_prefer_mpi(w, all));
-    if (mpi && seals)
-        return lc_fail(LC_ERR_UNSUPPORTED,
-                       "comm_security=%s: MPI makes its own connections, which lightc cannot seal; use tcp or shm+tcp",
-                       lc__security_name(here.security));
-    if (!strcmp(backend, "shm") && other >= 0)
-        return lc_fail(LC_ERR_CONFIG,
-                       "ranks %d and %d are on different hosts or in different containers and cannot "
-                       "share memory; use tcp",
-                       w->rank, other);
-    if (mpi) {
-        LC_TRY(make_mpi(w));
-        if (!share) return LC_OK;
-        s = lc_comm_shm_over(w->comm, host, &meeting, &w->comm);
-        return s == LC_ERR_UNSUPPORTED && automatic ? make_mpi(w) : s;
-    }
-    if (share) {
-        bool mixed = other >= 0 || !strcmp(backend, "shm+tcp");
-        s = mixed ? lc__comm_shm_tcp(&here, host, w->rank, w->size, &meeting, &w->comm)
-                  : lc_comm_shm(w->rank, w->size, &meeting, &w->comm);
-        if (s != LC_ERR_UNSUPPORTED || !automatic) return s;
-    }
-    return lc__comm_tcp(&here, w->rank, w->size, &meeting, &w->comm);
-}
-
-static lc_status explain(void *w, lc_status loss)
-{
-    return lc__world_explain(w, loss);
-}
-
-static lc_status connect_all(lc__world *w, const lc__world_options *o, const char *backend)
-{
-    lc_status status = LC_OK;
-    lc__security security;
-    LC_TRY(lc__world_security(o, &security));
-    identity mine, *all = calloc((size_t)w->size, sizeof *all);
-    if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: a run of %d ranks", w->size);
-    LC_TRY_GOTO(status, done, meet(w, o));
-    find_identity(w, backend, &mine);
-    mine.security = (int32_t)security;
-    LC_TRY_GOTO(status, done, lc__control_all_gather(w->control, &mine, all, sizeof mine));
-    for (int i = 0; i < w->size; i++) { /* it is text, whatever was sent */
-        all[i].host[sizeof all[i].host - 1] = 0;
-        all[i].address[sizeof all[i].address - 1] = 0;
-        all[i].backend[sizeof all[i].backend - 1] = 0;
-    }
-    for (int i = 0; i < w->size; i++)
-        if (strcmp(all[i].backend, backend) != 0) {
-            status = lc_fail(LC_ERR_CONFIG, "rank %d wants to communicate over %s, but rank %d over %s", w->rank,
-                             backend, i, all[i].backend);
-            goto done;
-        }
-    for (int i = 0; i < w->size; i++)
-        if (all[i].security != mine.security) {
-            status =
-                lc_fail(LC_ERR_CONFIG, "comm_security is %s on rank %d but %s on rank %d; it must be the same on all",
-                        lc__security_name(security), w->rank, lc__security_name((lc__security)all[i].security), i);
-            goto done;
-        }
-    place(w, all);
-    warn_of_guests(w, o);
-    share_cores(w, all);
-    find_address(w, all);
-    LC_TRY_GOTO(status, done, make_comm(w, backend, all, o));
-    lc__control_watch(w->control, w->comm);
-    lc__comm_explained_by(w->comm, explain, w);
-done:
-    free(all);
-    return status;
-}
-
-static void look(void *comm)
-{
-    lc__comm_look(comm);
-}
-
-/* Leaving MPI takes all ranks, and nobody watches them while they do: so each first hears that all have come so far.
- * What is wrong now comes too late for any call to return it. */
-static void leave_together(lc__world *w)
-{
-    if (lc__control_ended(w->control, NULL, 0)) return;
-    if (lc__control_leave(w->control, look, w->comm) >= 0) return;
-    lc__show_line(2, "error: %s", lc_error_message());
-    lc_comm_abort(w->comm, lc_error_message());
-}
-
-static void disconnect(lc__world *w)
-{
-    if (w->comm && w->control && !strcmp(lc_comm_name(w->comm), "mpi")) leave_together(w);
-    if (w->comm) lc__comm_on_free(w->comm, NULL);
-    if (w->control && w->comm) lc__control_unwatch(w->control, w->comm);
-    lc_comm_free(w->comm);
-    if (w->control && lc__noted_signal()) lc__control_stopped(w->control, lc__noted_signal());
-    lc__control_close(w->control);
-    lc__coordinator_stop(w->coordinator);
-    w->comm = NULL;
-    w->control = NULL;
-    w->coordinator = NULL;
-}
-
 /* ---- the end of this process without lc_comm_free ---- */
 
 /* A process that exits with another status has failed, like one that is killed: its parent reports it, or its
@@ -397,7 +44,7 @@ static void leave_at_exit(int status, void *unused)
     if (status || this_process.process != getpid() || pthread_mutex_trylock(&this_process.lock) != 0) return;
     if (this_process.references && pthread_equal(this_process.thread, pthread_self())) {
         this_process.references = 0;
-        disconnect(w);
+        lc__world_disconnect(w);
     } else if (this_process.references && w->control) {
         lc__control_fail(w->control, why);
         lc_comm_abort(w->comm, why);
@@ -432,14 +79,14 @@ static lc_status join_first(lc__world *w, const lc__world_options *o, const char
     LC_TRY(lc__world_find(w));
     w->threads = threads;
     if (w->size == 1) return lc_comm_self(&w->comm);
-    lc_status s = connect_all(w, o, backend);
+    lc_status s = lc__world_connect(w, o, backend);
     if (s >= 0) s = join_thread(); /* after MPI's own, which is then called later */
     if (s >= 0) return LC_OK;
     char why[1024];
     lc__copy_message(why, sizeof why);
     give_up(w, s, why);
     lc__copy_message(why, sizeof why);
-    disconnect(w);
+    lc__world_disconnect(w);
     return lc_fail(s, "%s", why);
 }
 
@@ -459,7 +106,7 @@ lc_status lc__world_join(const lc__world_options *options, lc__world **out)
     lc__security security;
     *out = NULL;
     LC_TRY(lc__world_security(o, &security));
-    if (!is_one_of(backend, backends))
+    if (!lc__is_one_of(backend, backends))
         return lc_fail(LC_ERR_CONFIG,
                        "unknown communication backend \"%s\"; available: auto, shm, tcp, mpi, shm+tcp and shm+mpi",
                        backend);
@@ -511,7 +158,7 @@ void lc__world_leave(lc__world *w)
         return;
     }
     pthread_mutex_lock(&this_process.lock);
-    if (--this_process.references == 0) disconnect(w);
+    if (--this_process.references == 0) lc__world_disconnect(w);
     pthread_mutex_unlock(&this_process.lock);
 }
 
@@ -607,26 +254,6 @@ void lc__world_stopped(int signal)
         stop_coordinator(g);
     }
     pthread_mutex_unlock(&this_process.lock);
-}
-
-/* ---- for any communicator ---- */
-
-lc_status lc__comm_node(lc_comm *comm, int *node)
-{
-    int n = lc_comm_size(comm), rank = lc_comm_rank(comm);
-    lc__world here;
-    identity mine = {0}, *all = calloc((size_t)n, sizeof *all);
-    lc_status status = LC_OK;
-    *node = rank;
-    if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: the nodes of %d ranks", n);
-    LC_TRY_GOTO(status, done, lc__world_find(&here));
-    find_host(&here, mine.host);
-    LC_TRY_GOTO(status, done, lc_comm_all_gather(comm, &mine, all, sizeof mine, LC_U8, NULL));
-    for (int i = 0; i < n; i++) all[i].host[sizeof all[i].host - 1] = 0;
-    *node = first_of_host(all, rank);
-done:
-    free(all);
-    return status;
 }
 
 /* ---- for programs without a trainer ---- */

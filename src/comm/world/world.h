@@ -72,7 +72,7 @@ void lc__world_leave(lc__world *w); /* NULL is fine */
  * lc__world_leave is to come before lc_comm_free. */
 lc_status lc__world_given(lc_comm *comm, const lc__world_options *options, lc__world **out) LC_MUST_USE;
 
-/* What world.c and given.c share. */
+/* What world.c, connect.c and given.c share. */
 lc_status lc__world_security(const lc__world_options *o, lc__security *out) LC_MUST_USE;
 #define LC__FOREVER 1e9
 void lc__world_add_given(lc__world *w);

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connecting the ranks of a run, and giving their connections up. */
+#ifndef LC_COMM_WORLD_CONNECT_H
+#define LC_COMM_WORLD_CONNECT_H
+
+#include "comm/world/world.h"
+
+/* `backend`: as in lc__world_options, but not NULL. Collective. lc__world_disconnect afterwards, even if it failed. */
+lc_status lc__world_connect(lc__world *w, const lc__world_options *o, const char *backend) LC_MUST_USE;
+void lc__world_disconnect(lc__world *w);
+
+/* `list` ends with NULL. */
+bool lc__is_one_of(const char *name, const char *const *list);
+
+#endif
