@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two sides of a checkpoint's writing share: the caller's (write.c) and the background thread's
+/* What the two sides of a checkpoint's writing share: the caller's (write.c, write_files.c) and the background thread's
  * (write_job.c). */
 #ifndef LC_CORE_CHECKPOINT_WRITE_JOB_H
 #define LC_CORE_CHECKPOINT_WRITE_JOB_H
@@ -111,6 +111,13 @@ void lc__ckpt_unmark(const lc__io *io, const char *dir);
 /* Gives the finished directory its name, in `parent`. What had it before is at `*old` afterwards (NULL: nothing was).
  */
 lc_status lc__ckpt_put_in_place(lc_ckpt_writer *w, const char *parent, char **temp, char **old);
+
+/* What this writer writes of part k: its entries, the layout, and memory for the snapshot if there will be one. `load`
+ * [ranks]: bytes that each rank writes of the parts before; this one's are added. */
+lc_status lc__ckpt_prepare(lc_ckpt_writer *w, int k, bool wait, uint64_t *load) LC_MUST_USE;
+/* Takes the snapshot, while the background thread writes what is there of it. */
+lc_status lc__ckpt_copy_part(lc_ckpt_writer *w, lc__ckpt_file *p) LC_MUST_USE;
+void lc__ckpt_clear_entries(lc_ckpt_writer *w);
 
 /* The background thread: writes what is handed over, then does the chores. `arg` is the lc_ckpt_writer. */
 void *lc__ckpt_run(void *arg);
