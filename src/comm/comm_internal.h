@@ -7,6 +7,7 @@
  *   progress_thread.c carries calls on while their rank computes
  *   exchange/ exchange.c, groups.c: collectives over streams of bytes between each two ranks, the one
  *                 implementation used by self, threads, shm, tcp and their mixtures, each of which is a transport
+ *                 communicator.c: a communicator made of them
  *                 schedule.c: what a collective consists of; two_levels.c: where ranks live on several hosts
  *                 exposed.c: memory of ranks that the others of a host use in place
  *   transport/ rings.c: in shared memory, of threads of a process (threads.c) or processes of a host (shm.c)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What exchange.c (the calls) and groups.c share. */
+/* What exchange.c (the calls that run), communicator.c and groups.c share. */
 #ifndef LC_COMM_EXCHANGE_EXCHANGE_IMPL_H
 #define LC_COMM_EXCHANGE_EXCHANGE_IMPL_H
 
@@ -52,6 +52,16 @@ typedef struct exchange {
     peer_state *peers;         /* [size] */
     const void **parts;
 } exchange;
+
+/* Bytes of `count` elements; all_gather and others have as many of each rank. */
+static inline int64_t lc__call_bytes(const lc_comm_call *call)
+{
+    return call->count * (int64_t)lc_dtype_size(call->dtype);
+}
+
+/* As far as possible now: send and receive; the collective that runs, and those that it lets run. */
+lc_status lc__exchange_advance_direct(exchange *x) LC_MUST_USE;
+lc_status lc__exchange_advance_collectives(exchange *x) LC_MUST_USE;
 
 /* As lc_comm_ops; `state` is a pending. */
 lc_status lc__exchange_start(void *self, const lc_comm_call *call, void *state) LC_MUST_USE;

@@ -34,7 +34,7 @@
 
 #define LOOK 0.5 /* seconds between two looks at all lanes */
 enum { STREAMS = LC__LANES + 1, WORDS = LC__LANES, LOOKS = 3 };
-/* Many bytes are sent past the ring for them; what comes must have room for as long as a thread rests (exchange.c). */
+/* Many bytes are sent past the ring for them; what comes must have room for as long as a thread rests (nap). */
 static const size_t out_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 64 << 10, [LC__LANE_DIRECT] = 64 << 10};
 static const size_t in_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 512 << 10, [LC__LANE_DIRECT] = 64 << 10};
 
