@@ -11,7 +11,8 @@
  *                 schedule.c: what a collective consists of; two_levels.c: where ranks live on several hosts
  *                 exposed.c: memory of ranks that the others of a host use in place
  *   transport/ rings.c: in shared memory, of threads of a process (threads.c) or processes of a host (shm.c)
- *                 tcp.c: between hosts; tcp_mesh.c: its connections; tcp_records.c: sealed ones
+ *                 tcp.c: between hosts; tcp_place.c: where a rank is reached; tcp_mesh.c: its connections
+ *                 tcp_lanes.c: bytes between rings and a connection; tcp_records.c: if it is sealed
  *                 mixed.c: the rings between ranks of a host, tcp, or relay.c over mpi, between hosts
  *                 mpi_plugin.c: opens the plug-in liblightc_mpi, whose files are in mpi/
  *                 fake.c: no ranks at all

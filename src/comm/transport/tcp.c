@@ -20,8 +20,8 @@
 #include "comm/control/wire.h"
 #include "comm/exchange/schedule.h"
 #include "comm/net/socket.h"
+#include "comm/transport/tcp_lanes.h"
 #include "comm/transport/tcp_mesh.h"
-#include "comm/transport/tcp_records.h"
 #include "base/at_fork.h"
 
 #include <poll.h>
@@ -38,23 +38,9 @@ enum { STREAMS = LC__LANES + 1, WORDS = LC__LANES, LOOKS = 3 };
 static const size_t out_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 64 << 10, [LC__LANE_DIRECT] = 64 << 10};
 static const size_t in_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 512 << 10, [LC__LANE_DIRECT] = 64 << 10};
 
-/* It holds the bytes [read, written), counted since the beginning. */
-typedef struct ring {
-    char *data;
-    uint64_t written, read;
-} ring;
-
-typedef struct lane {
-    int fd;
-    bool closed; /* nothing comes or goes any more */
-    bool full;   /* the socket took less than there was */
-    ring in, out;
-    lc__records *records; /* NULL: bytes are sent as they are */
-} lane;
-
 /* For this rank itself, and for ranks reached in other ways (mixed.c), memory is NULL. */
 typedef struct peer {
-    lane lanes[LC__LANES];
+    lc__lane lanes[LC__LANES];
     char *memory;               /* of the rings */
     lc__wire words;             /* its fd stays open until the end: abort may use it from another thread */
     bool quiet;                 /* no words will come */
@@ -79,26 +65,14 @@ typedef struct group {
 
 /* ---- rings ---- */
 
-static size_t filled(const ring *r)
-{
-    return (size_t)(r->written - r->read);
-}
-
-/* How many of the `n` bytes from position `at` on are contiguous. */
-static size_t until_wrap(uint64_t at, size_t n, size_t size)
-{
-    size_t left = size - (size_t)(at % size);
-    return n < left ? n : left;
-}
-
 static size_t room(void *self, int to, int l, void **at)
 {
     group *g = self;
     peer *p = &g->peers[to];
-    ring *r = &p->lanes[l].out;
+    lc__ring *r = &p->lanes[l].out;
     if (p->left) g->missed = to;
     *at = r->data + r->written % out_bytes[l];
-    return until_wrap(r->written, out_bytes[l] - filled(r), out_bytes[l]) / LC__GRAIN * LC__GRAIN;
+    return lc__ring_until_wrap(r->written, out_bytes[l] - lc__ring_filled(r), out_bytes[l]) / LC__GRAIN * LC__GRAIN;
 }
 
 static void commit(void *self, int to, int l, size_t n)
@@ -107,69 +81,17 @@ static void commit(void *self, int to, int l, size_t n)
     g->peers[to].lanes[l].out.written += n;
 }
 
-/* False: the connection is gone, or the lane is not to be used. */
-static bool send_record(lane *c, const void *data, size_t n, size_t zeros)
-{
-    return lc__records_close(c->records, data, n, zeros) && lc__records_flush(c->records, c->fd);
-}
-
-static void send_sealed(lane *c, size_t size)
-{
-    ring *r = &c->out;
-    c->closed = !lc__records_flush(c->records, c->fd);
-    while (!c->closed && filled(r) && !lc__records_pending(c->records)) {
-        size_t n = until_wrap(r->read, filled(r), size);
-        if (n > LC__RECORD) n = LC__RECORD;
-        c->closed = !send_record(c, r->data + r->read % size, n, 0);
-        r->read += n;
-    }
-}
-
-/* Whether something is still to be sent. */
-static bool has_more(const lane *c)
-{
-    return filled(&c->out) || (c->records && lc__records_pending(c->records));
-}
-
-static void send_some(lane *c, size_t size)
-{
-    ring *r = &c->out;
-    ssize_t k = 1;
-    if (c->records) {
-        send_sealed(c, size);
-        return;
-    }
-    while (k > 0 && filled(r)) {
-        k = lc__socket_send(c->fd, r->data + r->read % size, until_wrap(r->read, filled(r), size));
-        if (k > 0) r->read += (size_t)k;
-    }
-    if (k < 0) c->closed = true;
-}
-
-/* Past the ring too; what is sealed is taken. */
-static size_t put_sealed(lane *c, const char *data, size_t n)
-{
-    size_t taken = 0;
-    while (taken < n && !c->closed && !lc__records_pending(c->records)) {
-        size_t k = n - taken < LC__RECORD ? n - taken : LC__RECORD;
-        c->closed = !send_record(c, data + taken, k, (size_t)lc__padded((int64_t)k) - k);
-        taken += (size_t)lc__padded((int64_t)k);
-    }
-    c->full = lc__records_pending(c->records);
-    return taken;
-}
-
 /* Past the ring, which is as if the bytes had gone through it; only what is left of a grain that was begun does. */
 static size_t put(void *self, int to, int l, const void *data, size_t n)
 {
     group *g = self;
     peer *p = &g->peers[to];
-    lane *c = &p->lanes[l];
-    ring *r = &c->out;
+    lc__lane *c = &p->lanes[l];
+    lc__ring *r = &c->out;
     if (p->left) g->missed = to;
-    if (!c->closed) send_some(c, out_bytes[l]);
-    if (c->closed || has_more(c)) return 0;
-    if (c->records) return put_sealed(c, data, n);
+    if (!c->closed) lc__lane_send(c, out_bytes[l]);
+    if (c->closed || lc__lane_has_more(c)) return 0;
+    if (c->records) return lc__lane_put_sealed(c, data, n);
     ssize_t k = lc__socket_send(c->fd, data, n);
     c->full = k < (ssize_t)n;
     c->closed = k < 0;
@@ -187,7 +109,7 @@ static bool sent(void *self, int to, int l)
 {
     group *g = self;
     peer *p = &g->peers[to];
-    if (!has_more(&p->lanes[l])) return true;
+    if (!lc__lane_has_more(&p->lanes[l])) return true;
     if (p->left) g->missed = to;
     return false;
 }
@@ -196,23 +118,16 @@ static size_t peek(void *self, int from, int l, const void **at)
 {
     group *g = self;
     peer *p = &g->peers[from];
-    ring *r = &p->lanes[l].in;
+    lc__ring *r = &p->lanes[l].in;
     *at = r->data + r->read % in_bytes[l];
-    return until_wrap(r->read, filled(r), in_bytes[l]) / LC__GRAIN * LC__GRAIN;
-}
-
-/* Whether a record has come that there is room for. */
-static bool can_open(const lane *c, size_t size)
-{
-    size_t n = c->records && !c->records->tampered ? lc__records_next(c->records) : 0;
-    return n && n <= size - filled(&c->in);
+    return lc__ring_until_wrap(r->read, lc__ring_filled(r), in_bytes[l]) / LC__GRAIN * LC__GRAIN;
 }
 
 static void miss(void *self, int from, int l)
 {
     group *g = self;
     const peer *p = &g->peers[from];
-    if (p->left && p->lanes[l].closed && !can_open(&p->lanes[l], in_bytes[l])) g->missed = from;
+    if (p->left && p->lanes[l].closed && !lc__lane_can_open(&p->lanes[l], in_bytes[l])) g->missed = from;
 }
 
 static void consume(void *self, int from, int l, size_t n)
@@ -222,40 +137,6 @@ static void consume(void *self, int from, int l, size_t n)
 }
 
 /* ---- moving ---- */
-
-static void open_some(lane *c, size_t size)
-{
-    ring *r = &c->in;
-    while (can_open(c, size)) {
-        size_t n = lc__records_next(c->records), first = until_wrap(r->written, n, size);
-        const uint8_t *data = lc__records_open(c->records);
-        if (!data) return;
-        memcpy(r->data + r->written % size, data, first);
-        memcpy(r->data, data + first, n - first);
-        r->written += n;
-    }
-}
-
-static void receive_some(lane *c, size_t size)
-{
-    ring *r = &c->in;
-    ssize_t k = 1;
-    if (c->records) {
-        while (k > 0 && !c->records->tampered) {
-            k = lc__records_fill(c->records, c->fd);
-            open_some(c, size);
-        }
-        if (k < 0 || c->records->tampered) c->closed = true;
-        return;
-    }
-    while (k > 0 && filled(r) < size) {
-        size_t n = until_wrap(r->written, size - filled(r), size);
-        k = lc__socket_recv(c->fd, r->data + r->written % size, n);
-        if (k > 0) r->written += (size_t)k;
-        if (k < (ssize_t)n) break;
-    }
-    if (k < 0) c->closed = true;
-}
 
 /* The first reason stays. */
 static bool set_reason(group *g, const char *why)
@@ -292,9 +173,9 @@ static bool open_all(group *g, bool look_only)
     bool some = false;
     for (int i = 0; i < g->size && g->here.security; i++)
         for (int l = 0; l < LC__LANES && g->peers[i].memory; l++) {
-            lane *c = &g->peers[i].lanes[l];
-            some |= can_open(c, in_bytes[l]);
-            if (!look_only) open_some(c, in_bytes[l]);
+            lc__lane *c = &g->peers[i].lanes[l];
+            some |= lc__lane_can_open(c, in_bytes[l]);
+            if (!look_only) lc__lane_open(c, in_bytes[l]);
             if (c->records->tampered && g->lost < 0) g->peers[i].tampered = true, g->lost = i;
         }
     return some;
@@ -308,9 +189,9 @@ static nfds_t list(group *g)
         peer *p = &g->peers[i];
         if (!p->memory) continue;
         for (int l = 0; l < LC__LANES; l++) {
-            lane *c = &p->lanes[l];
-            bool more = (has_more(c) || c->full) && !p->left;
-            bool takes = c->records ? lc__records_take_more(c->records) : filled(&c->in) < in_bytes[l];
+            lc__lane *c = &p->lanes[l];
+            bool more = (lc__lane_has_more(c) || c->full) && !p->left;
+            bool takes = c->records ? lc__records_take_more(c->records) : lc__ring_filled(&c->in) < in_bytes[l];
             int events = (takes ? POLLIN : 0) | (more ? POLLOUT : 0);
             g->polled[n++] = (struct pollfd){.fd = c->closed || !events ? -1 : c->fd, .events = (short)events};
         }
@@ -325,13 +206,13 @@ static void move(group *g)
     for (int i = 0; i < g->size; i++) {
         if (!g->peers[i].memory) continue;
         for (int l = 0; l < LC__LANES; l++, n++) {
-            lane *c = &g->peers[i].lanes[l];
+            lc__lane *c = &g->peers[i].lanes[l];
             int what = g->polled[n].revents;
             if (what & POLLOUT) {
                 c->full = false;
-                send_some(c, out_bytes[l]);
+                lc__lane_send(c, out_bytes[l]);
             }
-            if (what & ~POLLOUT && !c->closed) receive_some(c, in_bytes[l]);
+            if (what & ~POLLOUT && !c->closed) lc__lane_receive(c, in_bytes[l]);
         }
         if (g->polled[n++].revents) hear(g, i);
     }
@@ -578,37 +459,6 @@ const lc__transport_ops lc__tcp = {
     .idle = idle,
     .abort = abort_all,
 };
-
-static const char *const securities[] = {"none", "auth", "encrypt"};
-
-lc_status lc__security_find(const char *name, lc__security *out)
-{
-    *out = LC__SECURITY_NONE;
-    if (!name || !*name) return LC_OK;
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(name, securities[i])) {
-            *out = (lc__security)i;
-            return LC_OK;
-        }
-    return lc_fail(LC_ERR_CONFIG, "comm_security is \"%s\"; it must be none, auth or encrypt", name);
-}
-
-const char *lc__security_name(lc__security s)
-{
-    return s >= LC__SECURITY_NONE && s <= LC__SECURITY_ENCRYPT ? securities[s] : "unknown";
-}
-
-lc_status lc__tcp_place_set(lc__tcp_place *p, const char *address, const char *secret, double silence)
-{
-    if (!address) address = "127.0.0.1";
-    if (strlen(address) >= sizeof p->address)
-        return lc_fail(LC_ERR_ARGUMENT, "the address \"%s\" is too long", address);
-    snprintf(p->address, sizeof p->address, "%s", address);
-    snprintf(p->secret, sizeof p->secret, "%s", secret);
-    LC_TRY(lc__security_find(getenv("LIGHTC_COMM_SECURITY"), &p->security));
-    p->silence = lc__control_default_times(&(lc__control_times){.silence = silence}).silence;
-    return LC_OK;
-}
 
 lc_status lc__comm_tcp(const lc__tcp_place *here, int rank, int size, const lc_meeting *meeting, lc_comm **out)
 {
