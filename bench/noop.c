@@ -162,9 +162,9 @@ static lc_status trainer_step(const bench *b, kind what, int64_t n, const char *
     }
     LC_TRY_GOTO(s, done, lc_trainer_new(&opt, &t));
     if (what == EVERYTHING) LC_TRY_GOTO(s, done, add_everything(t, fd));
-    lc_run_args args = {.train_dataloader = loader};
+    lc_run_args args = LC_ARGS(lc_run, .train_dataloader = loader);
     double start = bench_now();
-    LC_TRY_GOTO(s, done, lc_trainer_fit(t, &m.base, &args));
+    LC_TRY_GOTO(s, done, lc_trainer_fit_with(t, &m.base, &args));
     double trained = bench_now();
     lc_trainer_free(t);
     t = NULL;

@@ -162,8 +162,8 @@ lc_status bench_epochs(const bench *b, const char *name, int64_t batch)
     }
     m = model_new(name, &classifier_ops, 0);
     double fit = bench_now();
-    lc_run_args args = {.train_dataloader = loaders[0], .val_dataloader = loaders[1]};
-    LC_TRY_GOTO(s, done, lc_trainer_fit(t, &m->base, &args));
+    lc_run_args args = LC_ARGS(lc_run, .train_dataloader = loaders[0], .val_dataloader = loaders[1]);
+    LC_TRY_GOTO(s, done, lc_trainer_fit_with(t, &m->base, &args));
     double end = bench_now(), accuracy = 0;
     if (!lc_trainer_is_global_zero(t)) goto done;
     if (!b->steps) LC_TRY_GOTO(s, done, lc_trainer_metric(t, "val_acc", &accuracy));
@@ -225,8 +225,8 @@ lc_status bench_first_step_idx(const bench *b)
     opt.callbacks = &clock;
     opt.n_callbacks = 1;
     LC_TRY_GOTO(s, done, lc_trainer_new(&opt, &t));
-    lc_run_args args = {.train_dataloader = loaders[0], .val_dataloader = loaders[1]};
-    LC_TRY_GOTO(s, done, lc_trainer_fit(t, &m->base, &args));
+    lc_run_args args = LC_ARGS(lc_run, .train_dataloader = loaders[0], .val_dataloader = loaders[1]);
+    LC_TRY_GOTO(s, done, lc_trainer_fit_with(t, &m->base, &args));
     BENCH_EMIT(b, "first_step", 1e3 * (w.first - b->since), "ms", {"loaded_ms", 1e3 * (loaded - b->since)});
     s = LC_OK;
 done:

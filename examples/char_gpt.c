@@ -240,7 +240,7 @@ int main(int argc, char **argv)
     lc_module_init(&m->base, &gpt_ops, m->seed);
     build(m);
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));
-    LC_MAIN_TRY(lc_trainer_fit(trainer, &m->base, NULL));
+    LC_MAIN_TRY(lc_trainer_fit(trainer, &m->base));
     LC_MAIN_TRY(print_sample(m));
     lc_trainer_free(trainer);
     lc_module_release(&m->base);

@@ -134,7 +134,7 @@ int main(int argc, char **argv)
     opt.callbacks = callbacks;
     opt.n_callbacks = 3;
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));
-    LC_MAIN_TRY(lc_trainer_fit(trainer, &m.base, NULL));
+    LC_MAIN_TRY(lc_trainer_fit(trainer, &m.base));
     double loss = 0, norm = 0;
     LC_MAIN_TRY(lc_trainer_metric(trainer, "train_loss", &loss));
     LC_MAIN_TRY(lc_trainer_metric(trainer, "weight_norm", &norm));

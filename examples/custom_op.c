@@ -143,7 +143,7 @@ int main(int argc, char **argv)
     lc_linear_init(&net.l2, &net, "l2", 32, 1);
 
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));
-    LC_MAIN_TRY(lc_trainer_fit(trainer, &net.base, NULL));
+    LC_MAIN_TRY(lc_trainer_fit(trainer, &net.base));
     double loss = 0;
     LC_MAIN_TRY(lc_trainer_metric(trainer, "train_loss", &loss));
     lc_graph_stats stats;

@@ -101,8 +101,8 @@ int main(int argc, char **argv)
 
     lc_trainer *trainer;
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer)); /* the ranks have found each other when it returns */
-    LC_MAIN_TRY(lc_trainer_fit(trainer, &model.base, &(lc_run_args){.train_dataloader = loaders[0]}));
-    LC_MAIN_TRY(lc_trainer_test(trainer, &model.base, &(lc_run_args){.dataloaders = &loaders[1], .n_dataloaders = 1}));
+    LC_MAIN_TRY(lc_trainer_fit(trainer, &model.base, .train_dataloader = loaders[0]));
+    LC_MAIN_TRY(lc_trainer_test(trainer, &model.base, .dataloaders = &loaders[1], .n_dataloaders = 1));
     int ranks = lc_trainer_world_size(trainer);
     if (lc_trainer_is_global_zero(trainer)) printf("trained on %d rank%s\n", ranks, ranks == 1 ? "" : "s");
 

@@ -74,7 +74,7 @@ int main(int argc, char **argv)
     float weight[INPUTS];
     double loss;
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));
-    LC_MAIN_TRY(lc_trainer_fit(trainer, &m.base, &(lc_run_args){.train_dataloader = loader}));
+    LC_MAIN_TRY(lc_trainer_fit(trainer, &m.base, .train_dataloader = loader));
     LC_MAIN_TRY(lc_trainer_metric(trainer, "train_loss_epoch", &loss));
     LC_MAIN_TRY(lc_tensor_read(m.linear.weight, weight, sizeof weight));
     printf("train_loss %.5f\nweights", loss);

@@ -132,9 +132,8 @@ int main(int argc, char **argv)
     LC_MAIN_TRY(lc_metric_new("F1Score", &model.f1, .num_classes = 10, .average = LC_AVERAGE_MACRO));
     lc_trainer *trainer;
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));
-    LC_MAIN_TRY(lc_trainer_fit(trainer, &model.base,
-                               &(lc_run_args){.train_dataloader = loaders[0], .val_dataloader = loaders[1]}));
-    LC_MAIN_TRY(lc_trainer_test(trainer, &model.base, &(lc_run_args){.dataloaders = &loaders[2], .n_dataloaders = 1}));
+    LC_MAIN_TRY(lc_trainer_fit(trainer, &model.base, .train_dataloader = loaders[0], .val_dataloader = loaders[1]));
+    LC_MAIN_TRY(lc_trainer_test(trainer, &model.base, .dataloaders = &loaders[2], .n_dataloaders = 1));
 
     lc_trainer_free(trainer);
     for (int i = 0; i < 3; i++) {

@@ -233,7 +233,7 @@ int main(int argc, char **argv)
 
     lc_trainer *trainer;
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));
-    LC_MAIN_TRY(lc_trainer_fit(trainer, &model.base, &(lc_run_args){.train_dataloader = loader}));
+    LC_MAIN_TRY(lc_trainer_fit(trainer, &model.base, .train_dataloader = loader));
     printf("steps %lld\nmean_distance %.4f\n", (long long)lc_trainer_global_step(trainer), model.distance);
 
     lc_trainer_free(trainer);

@@ -94,9 +94,8 @@ int main(int argc, char **argv)
 
     lc_trainer *trainer;
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));
-    LC_MAIN_TRY(lc_trainer_fit(trainer, &model.base,
-                               &(lc_run_args){.train_dataloader = loaders[0], .val_dataloader = loaders[1]}));
-    LC_MAIN_TRY(lc_trainer_test(trainer, &model.base, &(lc_run_args){.dataloaders = &loaders[2], .n_dataloaders = 1}));
+    LC_MAIN_TRY(lc_trainer_fit(trainer, &model.base, .train_dataloader = loaders[0], .val_dataloader = loaders[1]));
+    LC_MAIN_TRY(lc_trainer_test(trainer, &model.base, .dataloaders = &loaders[2], .n_dataloaders = 1));
 
     lc_trainer_free(trainer);
     for (int i = 0; i < 3; i++) {

@@ -130,7 +130,7 @@ int main(int argc, char **argv)
     lc_module_init(&m->base, &gpt_ops, (uint64_t)opt.seed);
     build(m);
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));
-    LC_MAIN_TRY(lc_trainer_fit(trainer, &m->base, NULL));
+    LC_MAIN_TRY(lc_trainer_fit(trainer, &m->base));
     const lc_device_memory *d = &m->memory;
     if (lc_trainer_is_global_zero(trainer)) {
         int ranks = lc_trainer_world_size(trainer);

@@ -137,8 +137,8 @@ static lc_status on_predict_batch_end(lc_module *self, const lc_outputs *outputs
 static lc_status predict(network *m, lc_trainer *trainer, lc_dataloader *loader)
 {
     LC_TRY(lc_comm_barrier(m->ranks, NULL));
-    LC_TRY(lc_trainer_predict(trainer, &m->base,
-                              &(lc_run_args){.dataloaders = &loader, .n_dataloaders = 1, .discard_predictions = true}));
+    LC_TRY(
+        lc_trainer_predict(trainer, &m->base, .dataloaders = &loader, .n_dataloaders = 1, .discard_predictions = true));
     double ends[2] = {-m->begun, m->mark}; /* of one clock: ranks are processes of this machine */
     LC_TRY(lc_comm_all_reduce(m->ranks, ends, ends, 2, LC_F64, LC_COMM_MAX, NULL));
     m->spent[WAIT] += (m->begun + ends[0]) + (ends[1] - m->mark);
@@ -197,7 +197,7 @@ lc_status measure(lc_trainer_options *opt, const arguments *a, int kind)
     LC_TRY(lc_trainer_new(opt, &trainer));
     LC_TRY(lc_comm_world(&m.ranks)); /* that of ddp; else this process alone */
     begin_measurement(&m);
-    if (kind == TRAINING) LC_TRY(lc_trainer_fit(trainer, &m.base, &(lc_run_args){.train_dataloader = loader}));
+    if (kind == TRAINING) LC_TRY(lc_trainer_fit(trainer, &m.base, .train_dataloader = loader));
     for (int pass = 0; kind == INFERENCE && pass < 2; pass++) /* the first one makes plans */
         LC_TRY(predict(&m, trainer, loader));
     if (lc_trainer_is_global_zero(trainer)) {

@@ -15,8 +15,10 @@
 #include <lightc/precision.h>
 #include <lightc/strategy.h>
 
-/* What may be given to a run; NULL means nothing of it. */
+/* The arguments of a run: lc_trainer_fit(t, m, .train_dataloader = loader, .ckpt_path = "last"). For the functions
+ * that take a pointer to them, NULL means the defaults. */
 typedef struct lc_run_args {
+    size_t size;
     lc_dataloader *train_dataloader;   /* fit. Default: the module's */
     lc_dataloader *val_dataloader;     /* fit: one validation loader (or the list below) */
     lc_dataloader *const *dataloaders; /* fit: of validation; else of the run. Default: the module's */
@@ -26,6 +28,7 @@ typedef struct lc_run_args {
     /* Loaders and hooks of the data; then no loaders may be given. Outlives the run. */
     const lc_datamodule *datamodule;
 } lc_run_args;
+LC_DEFAULTS(lc_run, lc_run_args, .discard_predictions = false)
 
 /* One loader's metrics of validate or test. */
 typedef struct lc_metrics {
@@ -57,11 +60,15 @@ LC_API void lc_trainer_free(lc_trainer *t);
 LC_API lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback) LC_MUST_USE;
 
 /* ---- runs. LC_ERR_INTERRUPTED after SIGINT, SIGTERM or SIGHUP: the message says where the state was saved. ---- */
-LC_API lc_status lc_trainer_fit(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
+#define lc_trainer_fit(t, ...) LC_CALL_NEW_(lc_trainer_fit, lc_run, (t, ), __VA_ARGS__, )
+LC_API lc_status lc_trainer_fit_with(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
 /* m may be NULL after a fit: the best checkpoint is then loaded into the module that was fitted. */
-LC_API lc_status lc_trainer_validate(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
-LC_API lc_status lc_trainer_test(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
-LC_API lc_status lc_trainer_predict(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
+#define lc_trainer_validate(t, ...) LC_CALL_NEW_(lc_trainer_validate, lc_run, (t, ), __VA_ARGS__, )
+LC_API lc_status lc_trainer_validate_with(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
+#define lc_trainer_test(t, ...) LC_CALL_NEW_(lc_trainer_test, lc_run, (t, ), __VA_ARGS__, )
+LC_API lc_status lc_trainer_test_with(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
+#define lc_trainer_predict(t, ...) LC_CALL_NEW_(lc_trainer_predict, lc_run, (t, ), __VA_ARGS__, )
+LC_API lc_status lc_trainer_predict_with(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
 /* The results of the last validate or test, for loader i. Empty if there is no such loader. Borrowed until the next
  * run. */
 LC_API lc_metrics lc_trainer_results(const lc_trainer *t, int loader);

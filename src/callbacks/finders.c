@@ -22,7 +22,7 @@ static bool begins(lc_trainer *t, const char *finder)
 /* What was found is a hyperparameter of the program; one that is started again to go on has the value from before. */
 static lc_status save_field(lc_trainer *t, const char *asked, const char *const *names, lc_state *out)
 {
-    lc_run_args run = {.datamodule = lc_trainer_datamodule(t)};
+    lc_run_args run = LC_ARGS(lc_run, .datamodule = lc_trainer_datamodule(t));
     const lc_option *field;
     void *values;
     char text[64];
@@ -34,7 +34,7 @@ static lc_status save_field(lc_trainer *t, const char *asked, const char *const 
 
 static lc_status load_field(lc_trainer *t, const char *asked, const char *const *names, const lc_state *in)
 {
-    lc_run_args run = {.datamodule = lc_trainer_datamodule(t)};
+    lc_run_args run = LC_ARGS(lc_run, .datamodule = lc_trainer_datamodule(t));
     const lc_option *field;
     void *values;
     const char *text;

@@ -92,13 +92,13 @@ static lc_status show_metrics(const lc_trainer *t)
 
 static lc_status execute(lc_trainer *t, lc_module *m, const char *command, const char *ckpt_path)
 {
-    lc_run_args args = {.ckpt_path = ckpt_path};
-    if (!command || !strcmp(command, "fit")) return lc_trainer_fit(t, m, NULL);
-    if (!strcmp(command, "predict")) return lc_trainer_predict(t, m, &args);
+    lc_run_args args = LC_ARGS(lc_run, .ckpt_path = ckpt_path);
+    if (!command || !strcmp(command, "fit")) return lc_trainer_fit(t, m);
+    if (!strcmp(command, "predict")) return lc_trainer_predict_with(t, m, &args);
     if (!strcmp(command, "validate"))
-        LC_TRY(lc_trainer_validate(t, m, &args));
+        LC_TRY(lc_trainer_validate_with(t, m, &args));
     else if (!strcmp(command, "test"))
-        LC_TRY(lc_trainer_test(t, m, &args));
+        LC_TRY(lc_trainer_test_with(t, m, &args));
     else
         return lc_fail(LC_ERR_CONFIG, "command is \"%.60s\"; it must be fit, validate, test or predict", command);
     return show_metrics(t);

@@ -37,7 +37,7 @@ static lc_status fit(lc_trainer_options opt)
     opt.max_epochs = 1;
     lc_status s = lc_trainer_new(&opt, &t);
     if (s >= 0) {
-        s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train});
+        s = lc_trainer_fit(t, &m.base, .train_dataloader = train);
         lc_trainer_free(t);
     }
     lc_dataloader_free(train);

@@ -34,7 +34,7 @@ static inline lc_status run_fit(run *r, lc_callback *callbacks, int n)
     r->o.callbacks = callbacks;
     r->o.n_callbacks = n;
     CHECK_OK(lc_trainer_new(&r->o, &r->t));
-    return lc_trainer_fit(r->t, &r->m.base, NULL);
+    return lc_trainer_fit(r->t, &r->m.base);
 }
 
 static inline void run_release(run *r)

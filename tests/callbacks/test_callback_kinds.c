@@ -233,7 +233,7 @@ TEST(those_of_the_module_take_the_place_of_all_of_their_kind)
     bars_freed = 0;
     CHECK_OK(lc_trainer_new(&o, &t));
     for (int round = 0; round < 3; round++) {
-        CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
+        CHECK_OK(lc_trainer_fit(t, &m.base));
         CHECK_CALLBACKS(t, "ModelSummary=1 ModelCheckpoint=1 EarlyStopping=2 OurBar=1");
         CHECK_EQ(bars_freed, round);
     }

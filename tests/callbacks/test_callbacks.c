@@ -40,7 +40,7 @@ static lc_status fit_scripted(const lc_spike_detection_args *args, const char *d
     o.n_callbacks = 1;
     CHECK_OK(lc_spike_detection_new(args, &cb));
     CHECK_OK(lc_trainer_new(&o, &t));
-    lc_status s = lc_trainer_fit(t, &m.base, NULL);
+    lc_status s = lc_trainer_fit(t, &m.base);
     CHECK_OK(lc_tensor_read(m.w, &value, sizeof value));
     *w = value;
     *steps = lc_trainer_global_step(t);
@@ -156,7 +156,7 @@ TEST(validation_and_the_end_see_the_moving_average)
     CHECK_OK(lc_ema_weight_averaging(&cb[0], .decay = 0.75));
     CHECK_OK(lc_lambda_callback(&cb[1], .context = &s, .on_validation_batch_start = see));
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
+    CHECK_OK(lc_trainer_fit(t, &m.base));
     double weight = 1, average = 1;
     CHECK_EQ(s.n, 3);
     for (int epoch = 0; epoch < 3; epoch++) {

@@ -162,7 +162,7 @@ static void fit_on_exception(const char *dir, int64_t accumulate, int64_t fail_b
     CHECK_OK(lc_lambda_callback_new(&l, &cb[1]));
     o.enable_checkpointing = LC_AUTO;
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_STATUS(lc_trainer_fit(t, &m.base, NULL), want);
+    CHECK_STATUS(lc_trainer_fit(t, &m.base), want);
     net_weights(&m, w);
     lc_trainer_free(t);
     net_release(&m);

@@ -101,7 +101,7 @@ static void train(const part *c, const char *dir, const char *ckpt, int64_t die_
     o.threads = 1;
     o.enable_checkpointing = LC_OFF;
     CHECK_OK(lc_trainer_new(&o, &t));
-    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.ckpt_path = ckpt});
+    lc_status s = lc_trainer_fit(t, &m.base, .ckpt_path = ckpt);
     if (die_after >= 0)
         CHECK_STATUS(s, LC_ERR_USER);
     else

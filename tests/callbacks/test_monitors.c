@@ -157,7 +157,7 @@ TEST(gradients_are_those_of_their_own_optimizer)
     CHECK_OK(lc_weight_histogram(&cb[0], .gradients = true));
     CHECK_OK(lc_gradient_norm_monitor(&cb[1], .every_step = true));
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
+    CHECK_OK(lc_trainer_fit(t, &m.base));
     CHECK_NEAR(sums[0], 3.5, 1e-6);
     CHECK_NEAR(sums[1], -7, 1e-6);
     double a, b, total;

@@ -114,8 +114,8 @@ static char *shown(int columns, bool rich)
     CHECK_OK(lc_model_summary(&cb[1], .fd = p->slave, .example_inputs = &example, .n_example_inputs = 1));
     r.o.enable_progress_bar = LC_AUTO;
     CHECK_OK(run_fit(&r, cb, 2));
-    CHECK_OK(lc_trainer_validate(r.t, &r.m.base, NULL));
-    CHECK_OK(lc_trainer_test(r.t, &r.m.base, NULL));
+    CHECK_OK(lc_trainer_validate(r.t, &r.m.base));
+    CHECK_OK(lc_trainer_test(r.t, &r.m.base));
     run_release(&r);
     pseudo_finish(p);
     char *lines = calloc(1, sizeof p->text + 1);

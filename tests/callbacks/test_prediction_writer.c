@@ -17,7 +17,7 @@ TEST(predictions_are_written)
     r.o.callbacks = cb;
     r.o.n_callbacks = 2;
     CHECK_OK(lc_trainer_new(&r.o, &r.t));
-    CHECK_OK(lc_trainer_predict(r.t, &r.m.base, NULL));
+    CHECK_OK(lc_trainer_predict(r.t, &r.m.base));
     int64_t at = 0;
     for (int64_t i = 0; i < lc_trainer_prediction_count(r.t, 0); i++) {
         lc_tensor *x = lc_trainer_prediction(r.t, 0, i);
@@ -66,7 +66,7 @@ TEST(a_prediction_that_fails_leaves_no_file)
     r.o.callbacks = &cb;
     r.o.n_callbacks = 1;
     CHECK_OK(lc_trainer_new(&r.o, &r.t));
-    CHECK_STATUS(lc_trainer_predict(r.t, &r.m.base, &(lc_run_args){.discard_predictions = true}), LC_ERR_USER);
+    CHECK_STATUS(lc_trainer_predict(r.t, &r.m.base, .discard_predictions = true), LC_ERR_USER);
     CHECK_STR(world_list(r.dir, ".npy", list, sizeof list), "");
     CHECK_STR(world_list(r.dir, ".part", list, sizeof list), "");
     run_release(&r);

@@ -376,7 +376,7 @@ static lc_status train(lc_comm *c, void *ctx)
     for (int i = 0; i < 2; i++) LC_TRY(lc_trainer_new(&opt, &t[i]));
     for (int fit = 0; fit < FITS; fit++) {
         float values[WIDE * WIDE], sum = 0;
-        LC_TRY(lc_trainer_fit(t[fit % 2], &m.base, &(lc_run_args){.train_dataloader = l}));
+        LC_TRY(lc_trainer_fit(t[fit % 2], &m.base, .train_dataloader = l));
         RANK_CHECK(m.mapped == j->pieces * (1 + (fit ? 2 : 1) * others));
         LC_TRY(lc_tensor_read(m.a.weight, values, sizeof values));
         for (int i = 0; i < WIDE * WIDE; i++) sum += values[i];

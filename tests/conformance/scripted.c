@@ -471,16 +471,16 @@ static lc_status run_once(const lc_state *c, const char *root, const char *ckpt,
             if (callbacks[i].ops->free) callbacks[i].ops->free(callbacks[i].self);
     if (status >= 0) status = lc_trainer_new(&o, &t);
     if (status >= 0) {
-        lc_run_args args = {.ckpt_path = ckpt};
+        lc_run_args args = LC_ARGS(lc_run, .ckpt_path = ckpt);
         const char *action = get_text(c, "action", "fit");
         if (!strcmp(action, "fit"))
-            status = lc_trainer_fit(t, &m.w.base, &args);
+            status = lc_trainer_fit_with(t, &m.w.base, &args);
         else if (!strcmp(action, "validate"))
-            status = lc_trainer_validate(t, &m.w.base, &args);
+            status = lc_trainer_validate_with(t, &m.w.base, &args);
         else if (!strcmp(action, "test"))
-            status = lc_trainer_test(t, &m.w.base, &args);
+            status = lc_trainer_test_with(t, &m.w.base, &args);
         else
-            status = lc_trainer_predict(t, &m.w.base, &args);
+            status = lc_trainer_predict_with(t, &m.w.base, &args);
         char message[1024];
         snprintf(message, sizeof message, "%s", lc_error_message());
         out->result[0] = 0;

@@ -122,7 +122,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     LC_TRY(combined(j, j->batch / (comm ? lc_comm_size(comm) : 1), true, &train));
     LC_TRY(combined(j, j->batch / (comm ? lc_comm_size(comm) : 1), false, &val));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
+    lc_status s = lc_trainer_fit(t, &m.base.base, .train_dataloader = train, .val_dataloader = val);
     if (s >= 0) s = lc_tensor_read(m.base.l1.weight, o->weight, sizeof o->weight);
     if (s >= 0) s = lc_tensor_read(m.base.l2.weight, o->head, sizeof o->head);
     if (s >= 0) s = lc_trainer_metric(t, "val_loss", &o->val_loss);

@@ -324,7 +324,7 @@ static lc_status train(lc_comm *comm, const training *what, char *message, size_
     LC_TRY(loader_of(0, what->only_validates ? BATCH : SAMPLES, BATCH / n, false, &train));
     if (what->only_validates) LC_TRY(loader_of(0, SAMPLES, BATCH / n, false, &val));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
+    lc_status s = lc_trainer_fit(t, &m.base, .train_dataloader = train, .val_dataloader = val);
     snprintf(message, size, "%s", lc_error_message());
     if (weight && lc_tensor_read(m.l.weight, weight, OUTPUTS * FEATURES * sizeof *weight) < 0) weight[0] = NAN;
     lc_trainer_free(t);

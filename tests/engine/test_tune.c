@@ -89,7 +89,7 @@ static void train(bool tune, bool deterministic, int64_t stop_after, bool resume
     lc_linear_init(&m.l1, &m, "l1", 32 * 8 * 8, 5);
     CHECK_OK(lc_trainer_new(&o, &t));
     snprintf(path, sizeof path, "%s/stop.ckpt", cache);
-    lc_status status = lc_trainer_fit(t, &m.base, resume ? &(lc_run_args){.ckpt_path = path} : NULL);
+    lc_status status = lc_trainer_fit(t, &m.base, .ckpt_path = resume ? path : NULL);
     CHECK(stop_after ? status == LC_ERR_USER : status == LC_OK);
     const lc_graph *g = lc_trainer_graph(t);
     for (int p = 0; p < g->n_plans; p++)

@@ -235,18 +235,18 @@ static lc_status quiet_trainer(lc_trainer_options *opt, lc_trainer **out)
  * its own), and a module that one process may train, if it has all of it. */
 static lc_status train_alone(lc_trainer *t, lc_module *m, lc_dataloader *loader)
 {
-    lc_run_args run = {.train_dataloader = loader};
+    lc_run_args run = LC_ARGS(lc_run, .train_dataloader = loader);
     lc_trainer_options opt = quiet_options(NULL);
     lc_lr_find_result curve = {0};
     lc_lr_find_args args = LC_ARGS(lc_lr_find, .num_training = 1, .update_attr = false);
-    lc_status s = t ? lc_trainer_fit(t, m, &run) : LC_ERR_PEER;
+    lc_status s = t ? lc_trainer_fit_with(t, m, &run) : LC_ERR_PEER;
     if (s < 0 && t) s = lc_tuner_lr_find_with(t, m, &run, &curve, &args);
     lc_lr_find_release(&curve);
     lc_trainer_free(t);
     if (s >= 0 && loader) return lc_fail(LC_ERR_INTERNAL, "the trainer that has lost its ranks trains");
     opt.max_steps = 1;
     LC_TRY(quiet_trainer(&opt, &t));
-    s = lc_trainer_fit(t, m, &run);
+    s = lc_trainer_fit_with(t, m, &run);
     if (s < 0 && strstr(lc_error_message(), " part")) s = LC_OK;
     lc_trainer_free(t);
     return s;
@@ -314,19 +314,20 @@ static lc_status trainings(const scenario *s, lc_comm *comm, const char *root)
     LC_TRY_GOTO(status, done, loader_of(SAMPLES - VAL, VAL, batch, false, &val));
     LC_TRY_GOTO(status, done, quiet_trainer(&opt, &t));
     LC_TRY_GOTO(status, done, add_callbacks(s, t, root));
-    lc_run_args fit = {.train_dataloader = train, .val_dataloader = val};
-    LC_TRY_GOTO(status, done, lc_trainer_fit(t, &m.base, &fit));
+    lc_run_args fit = LC_ARGS(lc_run, .train_dataloader = train, .val_dataloader = val);
+    LC_TRY_GOTO(status, done, lc_trainer_fit_with(t, &m.base, &fit));
     lc_trainer_free(t);
     t = NULL;
     opt.max_epochs = 3;
     opt.ckpt_path = s->callbacks[0] == best_and_last || s->callbacks[0] == every_step ? last : NULL;
     LC_TRY_GOTO(status, done, quiet_trainer(&opt, &t));
     LC_TRY_GOTO(status, done, add_callbacks(s, t, root));
-    LC_TRY_GOTO(status, done, lc_trainer_fit(t, &m.base, &fit));
-    lc_run_args eval = {.dataloaders = &val, .n_dataloaders = 1, .ckpt_path = opt.ckpt_path ? "best" : NULL};
-    LC_TRY_GOTO(status, done, lc_trainer_validate(t, &m.base, &eval));
-    LC_TRY_GOTO(status, done, lc_trainer_test(t, &m.base, &eval));
-    LC_TRY_GOTO(status, done, lc_trainer_predict(t, &m.base, &eval));
+    LC_TRY_GOTO(status, done, lc_trainer_fit_with(t, &m.base, &fit));
+    lc_run_args eval =
+        LC_ARGS(lc_run, .dataloaders = &val, .n_dataloaders = 1, .ckpt_path = opt.ckpt_path ? "best" : NULL);
+    LC_TRY_GOTO(status, done, lc_trainer_validate_with(t, &m.base, &eval));
+    LC_TRY_GOTO(status, done, lc_trainer_test_with(t, &m.base, &eval));
+    LC_TRY_GOTO(status, done, lc_trainer_predict_with(t, &m.base, &eval));
     snprintf(last, sizeof last, "%s/by_hand.ckpt", root);
     LC_TRY_GOTO(status, done, lc_trainer_save_checkpoint(t, last, false));
 done:
@@ -394,7 +395,7 @@ static lc_status tuning(const scenario *s, lc_comm *comm, const char *root)
     LC_TRY_GOTO(status, done, add_callbacks(s, t, root));
     LC_TRY_GOTO(status, done, lc_tuner_lr_find(t, m, NULL, &curve, .num_training = 3, .min_lr = 1e-3, .max_lr = 0.1));
     LC_TRY_GOTO(status, done, lc_tuner_scale_batch_size(t, m, NULL, &size, .steps_per_trial = 1, .max_val = 8));
-    LC_TRY_GOTO(status, done, lc_trainer_fit(t, m, NULL));
+    LC_TRY_GOTO(status, done, lc_trainer_fit(t, m));
 done:
     if (status < 0) {
         char message[1024];

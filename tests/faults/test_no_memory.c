@@ -429,7 +429,7 @@ static lc_status fit(const char *resume)
     LC_TRY_GOTO(status, done, make_data(&m.data));
     net_init(&m, &ops);
     LC_TRY_GOTO(status, done, lc_trainer_new(&o, &t));
-    status = lc_trainer_fit(t, &m.base, resume ? &(lc_run_args){.ckpt_path = resume} : NULL);
+    status = lc_trainer_fit(t, &m.base, .ckpt_path = resume);
 done:
     lc_trainer_free(t);
     if (m.base.ops) lc_module_release(&m.base);
@@ -652,7 +652,7 @@ static lc_status tune(void)
     LC_TRY_GOTO(status, done, lc_module_new(&wave_class, NULL, 1, &m));
     LC_TRY_GOTO(status, done, lc_trainer_new(&o, &t));
     if (profiler) {
-        status = lc_trainer_fit(t, m, NULL);
+        status = lc_trainer_fit(t, m);
         goto done;
     }
     LC_TRY_GOTO(status, done, lc_tuner_lr_find(t, m, NULL, &r, .num_training = 12));

@@ -171,6 +171,7 @@ static outcome of_step(void)
         o = outcome_of(lc_mlflow_logger_new_with(&l, a));                                                              \
     })                                                                                                                 \
     X(lc_load, o = outcome_of(lc_module_load_weights_with(&module, "/nowhere.safetensors", NULL, a)))                  \
+    X(lc_run, o = outcome_of(lc_trainer_fit_with(trainer, &module, a)))                                                \
     X(lc_launch, o = outcome_of(lc_launch_with(NULL, a)))                                                              \
     OPTIMIZER(X, lc_sgd)                                                                                               \
     OPTIMIZER(X, lc_adam)                                                                                              \
@@ -477,7 +478,7 @@ static lc_status use_module(const lc_module_ops *ops)
     lc_module m;
     lc_module_init(&m, ops, 1);
     CHECK_OK(lc_trainer_new(&o, &t));
-    lc_status s = lc_trainer_fit(t, &m, NULL);
+    lc_status s = lc_trainer_fit(t, &m);
     lc_trainer_free(t);
     lc_module_release(&m);
     /* It has no step to train with, and says so. */
@@ -493,7 +494,7 @@ static lc_status use_datamodule(const lc_datamodule_ops *ops)
     lc_module m;
     lc_module_init(&m, &net, 1);
     CHECK_OK(lc_trainer_new(&o, &t));
-    lc_status s = lc_trainer_validate(t, &m, &(lc_run_args){.datamodule = &data});
+    lc_status s = lc_trainer_validate(t, &m, .datamodule = &data);
     lc_trainer_free(t);
     lc_module_release(&m);
     lc_datamodule_release(&data);

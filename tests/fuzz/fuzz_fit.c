@@ -22,16 +22,16 @@ static char dir[256], good[300], bad[300];
 
 static lc_status go(lc_trainer *t, lc_module *m, int journey, const char *from)
 {
-    lc_run_args args = {.ckpt_path = from};
+    lc_run_args args = LC_ARGS(lc_run, .ckpt_path = from);
     switch (journey) {
     case FIT:
-        return lc_trainer_fit(t, m, NULL);
+        return lc_trainer_fit(t, m);
     case VALIDATE:
-        return lc_trainer_validate(t, m, &args);
+        return lc_trainer_validate_with(t, m, &args);
     case TEST_IT:
-        return lc_trainer_test(t, m, &args);
+        return lc_trainer_test_with(t, m, &args);
     default:
-        return lc_trainer_predict(t, m, &args);
+        return lc_trainer_predict_with(t, m, &args);
     }
 }
 

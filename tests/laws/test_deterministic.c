@@ -253,7 +253,7 @@ static lc_status read_spikes(const char *root, outcome *o)
 
 static lc_status fit(net *m, lc_trainer *t, lc_dataloader *train, lc_dataloader *val, outcome *o)
 {
-    LC_TRY(lc_trainer_fit(t, &m->base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val}));
+    LC_TRY(lc_trainer_fit(t, &m->base, .train_dataloader = train, .val_dataloader = val));
     LC_TRY(lc_trainer_metric(t, "val_loss", &o->val_loss));
     LC_TRY(lc_trainer_metric(t, "val_acc", &o->val_acc));
     LC_TRY(lc_trainer_metric(t, "train_loss_epoch", &o->train_loss));

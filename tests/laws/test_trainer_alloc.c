@@ -173,7 +173,7 @@ static lc_status short_run(const char *dir, int64_t fail, const char *strategy)
     if (strategy) o.devices = "2";
     LC_TRY_GOTO(status, done, lc_trainer_new(&o, &t));
     LC_TRY_GOTO(status, done, add_callbacks(t, 0, CALLBACKS));
-    status = lc_trainer_fit(t, &m.base, NULL);
+    status = lc_trainer_fit(t, &m.base);
 done:
     lc_trainer_free(t);
     if (m.base.ops) lc_module_release(&m.base);
@@ -209,7 +209,7 @@ static void run_with(const char *logger, int64_t accumulate, const char *strateg
     /* With loggers little more is logged: a writer that is after has a queue that grows. */
     CHECK_OK(add_callbacks(t, 0, strcmp(logger, "none") ? 4 : NEED_NO_LOGGER));
     CHECK_OK(add_callbacks(t, strcmp(logger, "none") ? CALLBACKS - 1 : CALLBACKS, CALLBACKS));
-    CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
+    CHECK_OK(lc_trainer_fit(t, &m.base));
     CHECK(m.before > 0); /* building the run allocated: so they are counted */
     CHECK_EQ(m.after - m.before, 0);
     lc_trainer_free(t);

@@ -140,7 +140,7 @@ TEST(what_was_lost_is_said_whatever_was_said_before)
     o.loggers = &logger, o.n_loggers = 1;
     o.max_epochs = 1, o.log_every_n_steps = 1, o.enable_checkpointing = LC_OFF;
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &w.base, NULL));
+    CHECK_OK(lc_trainer_fit(t, &w.base));
     CHECK_CONTAINS(heard, "the disk is away");
     lc_trainer_free(t);
     CHECK_CONTAINS(heard, "17 records were lost");

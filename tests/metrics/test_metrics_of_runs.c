@@ -38,10 +38,10 @@ TEST(a_run_begins_without_metrics_of_the_one_before)
     CHECK_OK(small_net_init(&m, &ops, 1));
     CHECK_OK(lc_trainer_new(&opt, &t));
     CHECK(!lc_trainer_metric_at(t, LC_CALLBACK_METRICS, 0).name);
-    CHECK_OK(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l}));
+    CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = l));
     CHECK_OK(lc_trainer_metric(t, "train_loss", &v));
     CHECK_EQ(lc_trainer_metric_count(t, LC_PROGRESS_BAR_METRICS), 1);
-    CHECK_OK(lc_trainer_test(t, &m.base, &(lc_run_args){.dataloaders = &l, .n_dataloaders = 1}));
+    CHECK_OK(lc_trainer_test(t, &m.base, .dataloaders = &l, .n_dataloaders = 1));
     CHECK_OK(lc_trainer_metric(t, "test_loss", &v));
     CHECK_STATUS(lc_trainer_metric(t, "train_loss", &v), LC_ERR_NOT_FOUND);
     for (int i = 0; i < lc_trainer_metric_count(t, LC_PROGRESS_BAR_METRICS); i++)
@@ -49,7 +49,7 @@ TEST(a_run_begins_without_metrics_of_the_one_before)
     CHECK(!lc_trainer_metric_at(t, LC_CALLBACK_METRICS, -1).name);
     CHECK(!lc_trainer_metric_at(t, LC_CALLBACK_METRICS, lc_trainer_metric_count(t, LC_CALLBACK_METRICS)).name);
     CHECK_EQ(lc_trainer_metric_count(t, (lc_metric_set)7), 0);
-    CHECK_OK(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l}));
+    CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = l));
     CHECK_STATUS(lc_trainer_metric(t, "test_loss", &v), LC_ERR_NOT_FOUND);
     lc_trainer_free(t);
     lc_dataloader_free(l);

@@ -169,7 +169,7 @@ static lc_status run(const job *j, outcome *o)
     lc_trainer *made;
     LC_TRY(lc_trainer_new(&opt, &made));
     t = made;
-    lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
+    lc_status s = lc_trainer_fit(t, &m.base.base, .train_dataloader = train, .val_dataloader = val);
     if (s >= 0) s = lc_trainer_metric(t, "val_loss", &o->val_loss);
     if (s >= 0) s = lc_trainer_metric(t, "val_acc", &o->val_acc);
     if (s >= 0) s = lc_trainer_metric(t, "train_loss_epoch", &o->train_loss);
@@ -385,9 +385,9 @@ static lc_status evaluate(const char *strategy, const char *devices, predictions
     LC_TRY(net_init(&m, &j, &o, &net_ops));
     LC_TRY(loader_of(SAMPLES - VAL, VAL, BATCH, false, &l));
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_trainer_validate(t, &m.base.base, &(lc_run_args){.val_dataloader = l}));
+    LC_TRY(lc_trainer_validate(t, &m.base.base, .val_dataloader = l));
     LC_TRY(lc_trainer_metric(t, "val_loss", &out->loss));
-    LC_TRY(lc_trainer_predict(t, &m.base.base, &(lc_run_args){.dataloaders = &l, .n_dataloaders = 1}));
+    LC_TRY(lc_trainer_predict(t, &m.base.base, .dataloaders = &l, .n_dataloaders = 1));
     LC_TRY(read_predictions(t, VAL, out->v));
     lc_trainer_free(t);
     lc_dataloader_free(l);
@@ -519,7 +519,7 @@ static lc_status by_trainer(const char *strategy, const char *devices, cnn_state
     LC_TRY(lc_array_dataset_new(IMAGES, 2, arrays, &d));
     LC_TRY(lc_dataloader_new(&l, .dataset = d, .batch_size = IMAGE_BATCH));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l});
+    lc_status s = lc_trainer_fit(t, &m.base, .train_dataloader = l);
     if (s >= 0) s = cnn_read(&m, out);
     lc_trainer_free(t);
     lc_dataloader_free(l);
@@ -671,7 +671,7 @@ static const char *failing(lc_module *m, lc_trainer_options *opt)
     opt->handle_signals = false;
     CHECK_OK(loader_of(0, SAMPLES, BATCH, false, &l));
     lc_status s = lc_trainer_new(opt, &t);
-    if (s >= 0) s = lc_trainer_fit(t, m, &(lc_run_args){.train_dataloader = l});
+    if (s >= 0) s = lc_trainer_fit(t, m, .train_dataloader = l);
     CHECK(s < 0);
     static char message[1024];
     snprintf(message, sizeof message, "%s", lc_error_message());

@@ -107,12 +107,12 @@ static lc_status check_slices(const lc_comm *comm, const run_of *r, lc_tensor *t
 static lc_status evaluate(lc_trainer *t, lc_module *m, const lc_run_args *a, int k, numbers *n)
 {
     lc_metrics found;
-    LC_TRY(lc_trainer_test(t, m, a));
+    LC_TRY(lc_trainer_test_with(t, m, a));
     found = lc_trainer_results(t, 0);
     for (int i = 0; i < found.n; i++)
         if (!strcmp(found.values[i].name, "val_loss")) n->loss[k] = found.values[i].value;
-    LC_TRY(lc_trainer_validate(t, m, a));
-    LC_TRY(lc_trainer_predict(t, m, a));
+    LC_TRY(lc_trainer_validate_with(t, m, a));
+    LC_TRY(lc_trainer_predict_with(t, m, a));
     return read_predictions(t, VAL, n->logits[k]);
 }
 
@@ -135,13 +135,13 @@ static lc_status evaluate_and_train(lc_comm *comm, const run_of *r, numbers *n)
     opt.enable_checkpointing = LC_ON;
     LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
     LC_TRY(loader_of(0, VAL, 4, false, &val));
-    lc_run_args fit = {.train_dataloader = train, .val_dataloader = val};
-    lc_run_args rest = {.dataloaders = &val, .n_dataloaders = 1};
+    lc_run_args fit = LC_ARGS(lc_run, .train_dataloader = train, .val_dataloader = val);
+    lc_run_args rest = LC_ARGS(lc_run, .dataloaders = &val, .n_dataloaders = 1);
     LC_TRY(net_init(&m, seed));
     LC_TRY(lc_trainer_new(&opt, &t));
     LC_TRY(evaluate(t, &m.base.base, &rest, 0, n));
     LC_TRY(check_slices(comm, r, m.in.weight));
-    LC_TRY(lc_trainer_fit(t, &m.base.base, &fit));
+    LC_TRY(lc_trainer_fit_with(t, &m.base.base, &fit));
     LC_TRY(check_slices(comm, r, m.in.weight));
     /* What was in slices for an evaluation alone is not lost. */
     LC_TRY(lc_tensor_gather(m.fixed, fixed, sizeof fixed));
@@ -223,14 +223,14 @@ static lc_status outlive(lc_comm *comm, void *ctx)
     opt.gather_parameters = !strcmp(how, "gathered");
     LC_TRY(loader_of(0, VAL, 4, false, &val));
     LC_TRY(net_init(&m, 1));
-    lc_run_args rest = {.dataloaders = &val, .n_dataloaders = 1};
+    lc_run_args rest = LC_ARGS(lc_run, .dataloaders = &val, .n_dataloaders = 1);
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_trainer_test(t, &m.base.base, &rest));
+    LC_TRY(lc_trainer_test_with(t, &m.base.base, &rest));
     lc_trainer_free(t);
     lc_status s = lc_tensor_read(m.in.weight, whole, sizeof whole);
     RANK_CHECK(opt.gather_parameters ? s == LC_OK : s == LC_ERR_STATE);
     LC_TRY(lc_trainer_new(&opt, &t));
-    s = lc_trainer_test(t, &m.base.base, &rest);
+    s = lc_trainer_test_with(t, &m.base.base, &rest);
     RANK_CHECK(opt.gather_parameters ? s == LC_OK : s == LC_ERR_STATE || s == LC_ERR_PEER);
     if (s == LC_ERR_STATE) RANK_CHECK(strstr(lc_error_message(), "to a freed trainer; load a checkpoint"));
     lc_trainer_free(t);
@@ -258,16 +258,16 @@ static lc_status two_trainers(lc_comm *comm, void *ctx)
     opt.gather_parameters = false;
     LC_TRY(loader_of(0, VAL, 4, false, &val));
     LC_TRY(net_init(&m, 1));
-    lc_run_args rest = {.dataloaders = &val, .n_dataloaders = 1};
+    lc_run_args rest = LC_ARGS(lc_run, .dataloaders = &val, .n_dataloaders = 1);
     LC_TRY(lc_trainer_new(&opt, &cuts));
     opt.gather_parameters = true;
     opt.strategy = strategy;
     LC_TRY(lc_trainer_new(&opt, &other));
     for (int i = 0; i < 2; i++) {
-        LC_TRY(lc_trainer_test(cuts, &m.base.base, &rest));
+        LC_TRY(lc_trainer_test_with(cuts, &m.base.base, &rest));
         double loss = lc_trainer_results(cuts, 0).values[0].value;
         RANK_CHECK(lc_tensor_read(m.in.weight, whole, sizeof whole) == LC_ERR_STATE);
-        LC_TRY(lc_trainer_test(other, &m.base.base, &rest));
+        LC_TRY(lc_trainer_test_with(other, &m.base.base, &rest));
         RANK_CHECK(lc_trainer_results(other, 0).values[0].value == loss);
         LC_TRY(lc_tensor_read(m.in.weight, whole, sizeof whole));
     }
@@ -298,7 +298,7 @@ static lc_status differ_in_length(lc_comm *comm, void *ctx)
     LC_TRY(loader_of(0, 8 + 4 * lc_comm_rank(comm), 4, false, &val));
     LC_TRY(net_init(&m, 1));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_test(t, &m.base.base, &(lc_run_args){.dataloaders = &val, .n_dataloaders = 1});
+    lc_status s = lc_trainer_test(t, &m.base.base, .dataloaders = &val, .n_dataloaders = 1);
     RANK_CHECK(s == LC_ERR_CONFIG || s == LC_ERR_PEER);
     RANK_CHECK(s == LC_ERR_PEER ||
                strstr(lc_error_message(), "2 to 4 batches: with parameters in slices (--strategy sharded_3)"));

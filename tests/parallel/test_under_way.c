@@ -329,7 +329,7 @@ static lc_status fit_large(lc_comm *comm, void *ctx)
     opt.strategy = comm ? "ddp" : NULL;
     opt.bucket_cap_mb = 0.25;
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l}));
+    LC_TRY(lc_trainer_fit(t, &m.base, .train_dataloader = l));
     LC_TRY(lc_tensor_read(m.l1.weight, comm ? got[rank] : want, sizeof want));
     lc_trainer_free(t);
     lc_dataloader_free(l);
@@ -365,7 +365,7 @@ static lc_status fit(lc_comm *comm, int64_t samples)
     opt.strategy = comm ? strategy_here : NULL;
     opt.bucket_cap_mb = cap_here;
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l}));
+    LC_TRY(lc_trainer_fit(t, &m.base, .train_dataloader = l));
     LC_TRY(lc_tensor_read(m.l1.weight, weights[comm ? 1 + rank : 0], sizeof *weights));
     lc_trainer_free(t);
     lc_dataloader_free(l);
@@ -533,7 +533,7 @@ TEST(a_schedule_of_windows_needs_one_optimizer_that_steps_once)
         opt.callbacks = &cb;
         opt.n_callbacks = k < 2;
         CHECK_OK(lc_trainer_new(&opt, &t));
-        CHECK(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l}) == LC_ERR_CONFIG);
+        CHECK(lc_trainer_fit(t, &m.base, .train_dataloader = l) == LC_ERR_CONFIG);
         CHECK(strstr(lc_error_message(), texts[k]));
         CHECK(lc_trainer_global_step(t) == 0); /* not in the epoch when it would begin */
         lc_trainer_free(t);

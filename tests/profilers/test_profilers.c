@@ -86,7 +86,7 @@ TEST(everything_is_told)
     o.max_steps = 40; /* an epoch of 32, and 8 */
     CHECK_OK(lc_module_new(&wave_class, NULL, 1, &m));
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, m, NULL));
+    CHECK_OK(lc_trainer_fit(t, m));
     CHECK_EQ(p->reports, 1);
     CHECK_EQ(count(p, "training_step", "[Module]wave"), 40);
     CHECK_EQ(count(p, "on_train_batch_end", "[Callback]Quiet"), 40);
@@ -151,7 +151,7 @@ TEST(reports)
     lc_dataloader_free(loaders.loaders[0]);
     CHECK_OK(lc_dataloader_new(&threaded, .dataset = ((wave *)m)->data, .batch_size = 16, .num_workers = 2));
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, m, &(lc_run_args){.train_dataloader = threaded}));
+    CHECK_OK(lc_trainer_fit(t, m, .train_dataloader = threaded));
 
     char *text = text_of(lc_trainer_run_dir(t), "fit-simple.txt");
     CHECK(text);
@@ -275,7 +275,7 @@ TEST(names_cannot_write_to_the_terminal)
     CHECK_OK(lc_module_new(&wave_class, NULL, 1, &m));
     m->ops = &evil_ops;
     CHECK_OK(lc_trainer_new(&o, &t));
-    lc_status status = lc_trainer_fit(t, m, NULL);
+    lc_status status = lc_trainer_fit(t, m);
     unsetenv("LIGHTC_PLAN_DUMP");
     CHECK_OK(status);
     char *run = strdup(lc_trainer_run_dir(t));
@@ -329,7 +329,7 @@ TEST(a_report_is_shown_without_control_characters)
     int ends[2], screen = dup(2);
     CHECK(pipe(ends) == 0 && screen >= 0 && dup2(ends[1], 2) == 2);
     lc_status status = lc_trainer_new(&o, &t);
-    if (status >= 0) status = lc_trainer_fit(t, m, NULL);
+    if (status >= 0) status = lc_trainer_fit(t, m);
     dup2(screen, 2), close(screen), close(ends[1]);
     CHECK_OK(status);
     size_t n = 0;

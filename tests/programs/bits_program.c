@@ -129,8 +129,7 @@ static lc_status train(lc_trainer_options *opt)
     LC_TRY_GOTO(status, done, lc_trainer_new(opt, &t));
     LC_TRY_GOTO(status, done, loader_of(true, &train));
     LC_TRY_GOTO(status, done, loader_of(false, &val));
-    LC_TRY_GOTO(status, done,
-                lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val}));
+    LC_TRY_GOTO(status, done, lc_trainer_fit(t, &m.base, .train_dataloader = train, .val_dataloader = val));
     status = report(t);
 done:
     lc_trainer_free(t);

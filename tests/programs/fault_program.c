@@ -464,8 +464,7 @@ static lc_status train(const lc_trainer_options *of)
     LC_TRY_GOTO(status, done, strike_at("init", 1));
     LC_TRY_GOTO(status, done, loader_of(true, &train));
     LC_TRY_GOTO(status, done, loader_of(false, &val));
-    LC_TRY_GOTO(status, done,
-                lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val}));
+    LC_TRY_GOTO(status, done, lc_trainer_fit(t, &m.base, .train_dataloader = train, .val_dataloader = val));
     LC_TRY_GOTO(status, done, strike_at("end", 1));
     LC_TRY_GOTO(status, done, report(&m, t));
 done:

@@ -212,8 +212,7 @@ static lc_status train(const char *dir, const char *kind)
     LC_TRY_GOTO(status, done, loader_of(0, 48, 8, true, &train));
     LC_TRY_GOTO(status, done, loader_of(48, 8, 8, false, &val));
     LC_TRY_GOTO(status, done,
-                lc_trainer_fit(t, &m.base,
-                               &(lc_run_args){.train_dataloader = train, .val_dataloader = val, .ckpt_path = "last"}));
+                lc_trainer_fit(t, &m.base, .train_dataloader = train, .val_dataloader = val, .ckpt_path = "last"));
     LC_TRY_GOTO(status, done, hash_of(&m, &hash));
     report("result %016llx\n", (unsigned long long)hash);
 done:

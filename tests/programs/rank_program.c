@@ -210,7 +210,7 @@ static int train(lc_trainer_options *opt, const settings *s)
     opt->enable_progress_bar = opt->enable_model_summary = LC_OFF;
     if (given) LC_MAIN_TRY(lc_comm_mpi(&opt->comm));
     LC_MAIN_TRY(lc_trainer_new(opt, &t));
-    lc_status status = lc_trainer_fit(t, &m.base, NULL);
+    lc_status status = lc_trainer_fit(t, &m.base);
     snprintf(path, sizeof path, "%s/result%s", s->dir, lc_trainer_global_rank(t) ? "-1" : "");
     FILE *f = status >= 0 ? fopen(path, "w") : NULL;
     int batches = 0;
@@ -333,8 +333,8 @@ static int hold_layers(const lc_trainer_options *of, int n, stack *m, int *rank,
         lc_linear_init(&m->layers[k], m, name, HOLD_WIDTH, HOLD_WIDTH);
     }
     LC_MAIN_TRY(lc_trainer_new(&opt, &t));
-    LC_MAIN_TRY(lc_trainer_fit(t, &m->base, &(lc_run_args){.train_dataloader = l}));
-    LC_MAIN_TRY(lc_trainer_test(t, &m->base, &(lc_run_args){.dataloaders = &l, .n_dataloaders = 1}));
+    LC_MAIN_TRY(lc_trainer_fit(t, &m->base, .train_dataloader = l));
+    LC_MAIN_TRY(lc_trainer_test(t, &m->base, .dataloaders = &l, .n_dataloaders = 1));
     m->peak = measured ? line_of("/proc/self/status", "VmHWM") : -1;
     *rank = lc_trainer_global_rank(t);
     *ranks = lc_trainer_world_size(t);

@@ -168,14 +168,14 @@ static void report_metrics(FILE *f, const char *kind, lc_trainer *t)
 
 static lc_status run(FILE *f, net *m, lc_trainer *t, lc_dataloader *train, lc_dataloader *val)
 {
-    LC_TRY(lc_trainer_fit(t, &m->base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val}));
+    LC_TRY(lc_trainer_fit(t, &m->base, .train_dataloader = train, .val_dataloader = val));
     fprintf(f, "steps %lld\nepochs %lld\n", (long long)lc_trainer_global_step(t),
             (long long)lc_trainer_current_epoch(t));
     report_metrics(f, "fit", t);
     LC_TRY(lc_module_visit(&m->base, report_tensor, f));
-    LC_TRY(lc_trainer_test(t, &m->base, &(lc_run_args){.dataloaders = &val, .n_dataloaders = 1}));
+    LC_TRY(lc_trainer_test(t, &m->base, .dataloaders = &val, .n_dataloaders = 1));
     report_metrics(f, "test", t);
-    LC_TRY(lc_trainer_predict(t, &m->base, &(lc_run_args){.dataloaders = &val, .n_dataloaders = 1}));
+    LC_TRY(lc_trainer_predict(t, &m->base, .dataloaders = &val, .n_dataloaders = 1));
     fprintf(f, "predictions");
     int64_t rows = 0;
     for (int64_t i = 0; i < lc_trainer_prediction_count(t, 0); i++) {

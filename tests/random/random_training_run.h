@@ -596,7 +596,7 @@ static inline lc_status train(net *m, const run_mode *h)
     LC_TRY(weights_new(m));
     LC_TRY(loader_new(m, &loader));
     lc_status s = lc_trainer_new(&opt, &trainer);
-    if (s >= 0) s = lc_trainer_fit(trainer, &m->base, &(lc_run_args){.train_dataloader = loader});
+    if (s >= 0) s = lc_trainer_fit(trainer, &m->base, .train_dataloader = loader);
     lc_trainer_free(trainer);
     lc_dataloader_free(loader);
     return s;

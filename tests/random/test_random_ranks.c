@@ -541,7 +541,7 @@ static lc_status report_tensor(void *o, const char *path, lc_module *owner, lc_m
 
 static lc_status fit(const config *c, net *m, lc_trainer *t, outcome *o)
 {
-    lc_run_args args = {0};
+    lc_run_args args = lc_run_defaults();
     lc_dataloader *val = NULL;
     lc_status status = LC_OK;
     LC_TRY(val_loader(m, 0, &val));
@@ -549,12 +549,12 @@ static lc_status fit(const config *c, net *m, lc_trainer *t, outcome *o)
         LC_TRY_GOTO(status, done, train_loader(m, &args.train_dataloader));
         args.val_dataloader = val;
     }
-    LC_TRY_GOTO(status, done, lc_trainer_fit(t, &m->base, &args));
+    LC_TRY_GOTO(status, done, lc_trainer_fit_with(t, &m->base, &args));
     o->steps = lc_trainer_global_step(t);
     o->epochs = lc_trainer_current_epoch(t);
     report_metrics(o, t);
     LC_TRY_GOTO(status, done, lc_module_visit(&m->base, report_tensor, o));
-    LC_TRY_GOTO(status, done, lc_trainer_predict(t, &m->base, &(lc_run_args){.dataloaders = &val, .n_dataloaders = 1}));
+    LC_TRY_GOTO(status, done, lc_trainer_predict(t, &m->base, .dataloaders = &val, .n_dataloaders = 1));
     for (int64_t i = 0; i < lc_trainer_prediction_count(t, 0); i++)
         LC_TRY_GOTO(status, done, report_values(o, lc_trainer_prediction(t, 0, i)));
 done:

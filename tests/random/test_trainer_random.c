@@ -243,9 +243,9 @@ TEST(configurations)
         m.lr = 0.1;
         lc_status s = lc_trainer_new(&o, &t);
         if (s >= 0) s = add_callbacks(t);
-        if (s >= 0) s = lc_trainer_fit(t, &m.base, NULL);
-        if (s >= 0 && below(2)) s = lc_trainer_validate(t, &m.base, NULL);
-        if (s >= 0 && below(2)) s = lc_trainer_fit(t, &m.base, NULL);
+        if (s >= 0) s = lc_trainer_fit(t, &m.base);
+        if (s >= 0 && below(2)) s = lc_trainer_validate(t, &m.base);
+        if (s >= 0 && below(2)) s = lc_trainer_fit(t, &m.base);
         if (getenv("LIGHTC_TEST_SHOW")) printf("  %d: %s\n", k, s < 0 ? lc_error_message() : "ran");
         if (s < 0) {
             refused++;

@@ -508,6 +508,12 @@ lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logge
     LC_TRY(lc_module_load_weights(m, "a", NULL, .add_prefix = "a.", .strip_prefix = "b.", .not_strict = true));
     LC_TRY(lc_launch(NULL));
     LC_TRY(lc_launch(NULL, .grace_period = 1, .root_dir = "a", .ranks = 2, .argv = argv));
+    LC_TRY(lc_trainer_fit(t, m));
+    LC_TRY(lc_trainer_fit(t, m, .datamodule = NULL, .ckpt_path = "last", .n_dataloaders = 1, .dataloaders = &loader,
+                          .val_dataloader = loader, .train_dataloader = loader));
+    LC_TRY(lc_trainer_validate(t, m));
+    LC_TRY(lc_trainer_test(t, m, .ckpt_path = "best"));
+    LC_TRY(lc_trainer_predict(t, m, .discard_predictions = true));
     LC_TRY(lc_tuner_lr_find(t, m, NULL, &curve));
     LC_TRY(lc_tuner_lr_find(t, m, NULL, &curve, .update_attr = false, .num_training = 9));
     LC_TRY(lc_tuner_scale_batch_size(t, m, NULL, &size));

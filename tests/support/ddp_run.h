@@ -240,7 +240,7 @@ static inline lc_status run(job *j, lc_comm *comm, outcome *o)
     /* Other seeds: parameters come from rank 0 all the same. */
     LC_TRY(small_net_init(&m.base, ops_of(j), (uint64_t)(1 + m.rank)));
     LC_TRY(lc_trainer_new(&opt, &t));
-    o->status = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
+    o->status = lc_trainer_fit(t, &m.base.base, .train_dataloader = train, .val_dataloader = val);
     lc_status s = o->status;
     if (s >= 0) s = lc_trainer_metric(t, "val_loss", &o->val_loss);
     if (s >= 0) s = lc_trainer_metric(t, "val_acc", &o->val_acc);

@@ -115,7 +115,7 @@ static void compare(const peer_case *c, const char *python)
     if (c->clip > 0) o.gradient_clip_val = c->clip;
     o.enable_checkpointing = LC_OFF;
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
+    CHECK_OK(lc_trainer_fit(t, &m.base));
     save_module(&m, dir, "end.safetensors");
     lc_trainer_free(t);
     net_release(&m);

@@ -131,7 +131,7 @@ static void follow(const run *r)
     o.max_epochs = 1;
     o.gradient_clip_val = r->clip;
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &m->base, &(lc_run_args){.train_dataloader = loader}));
+    CHECK_OK(lc_trainer_fit(t, &m->base, .train_dataloader = loader));
     CHECK_EQ(result.n, r->steps);
     lc_trainer_free(t);
     lc_dataloader_free(loader);

@@ -18,8 +18,7 @@ static lc_status room_for(lc__split *s, int64_t n)
     LC_TRY(lc__grow(&s->piece, &cap[0], 0, n, "pieces of a batch"));
     LC_TRY(lc__grow(&s->values, &cap[1], 0, n, "pieces of a batch"));
     LC_TRY(lc__grow(&s->samples, &cap[2], 0, n, "pieces of a batch"));
-    memset(s->piece + s->cap, 0, (size_t)(cap[0] - s->cap) * sizeof *s->piece);
-    s->cap = cap[0];
+    for (; s->cap < cap[0]; s->cap++) s->piece[s->cap] = (lc__piece){0};
     return LC_OK;
 }
 

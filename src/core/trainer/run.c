@@ -2,6 +2,7 @@
 /* fit, validate, test, predict, in Lightning's order: what is before the loops (begin.c), the loops, and what is after
  * them (finish.c). */
 #include "core/trainer/run.h"
+#include "base/args.h"
 #include "base/handle.h"
 #include "core/hooks/hooks.h"
 #include "core/input/input.h"
@@ -50,12 +51,13 @@ static lc_status run(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_st
     return lc__run_finish(t, s);
 }
 
-lc_status lc_trainer_fit(lc_trainer *t, lc_module *m, const lc_run_args *args)
+lc_status lc_trainer_fit_with(lc_trainer *t, lc_module *m, const lc_run_args *args)
 {
     LC__IS_OR_NULL(m, MODULE, LC_ERR_ARGUMENT);
     LC__IS_OR_NULL(t, TRAINER, LC_ERR_ARGUMENT);
+    LC__TAKE_IF_GIVEN(a, lc_run, lc_run_args, args);
     if (!m) return lc_fail(LC_ERR_ARGUMENT, "fit needs a module");
-    return run(t, m, args, LC_STAGE_FIT, fit_body);
+    return run(t, m, &a, LC_STAGE_FIT, fit_body);
 }
 
 static lc_status set_up_model(lc_trainer *t)
@@ -87,23 +89,26 @@ static lc_status eval_body(lc_trainer *t)
     return lc__eval_loop(t);
 }
 
-lc_status lc_trainer_validate(lc_trainer *t, lc_module *m, const lc_run_args *args)
+lc_status lc_trainer_validate_with(lc_trainer *t, lc_module *m, const lc_run_args *args)
 {
     LC__IS_OR_NULL(m, MODULE, LC_ERR_ARGUMENT);
     LC__IS_OR_NULL(t, TRAINER, LC_ERR_ARGUMENT);
-    return run(t, m, args, LC_STAGE_VALIDATE, eval_body);
+    LC__TAKE_IF_GIVEN(a, lc_run, lc_run_args, args);
+    return run(t, m, &a, LC_STAGE_VALIDATE, eval_body);
 }
 
-lc_status lc_trainer_test(lc_trainer *t, lc_module *m, const lc_run_args *args)
+lc_status lc_trainer_test_with(lc_trainer *t, lc_module *m, const lc_run_args *args)
 {
     LC__IS_OR_NULL(m, MODULE, LC_ERR_ARGUMENT);
     LC__IS_OR_NULL(t, TRAINER, LC_ERR_ARGUMENT);
-    return run(t, m, args, LC_STAGE_TEST, eval_body);
+    LC__TAKE_IF_GIVEN(a, lc_run, lc_run_args, args);
+    return run(t, m, &a, LC_STAGE_TEST, eval_body);
 }
 
-lc_status lc_trainer_predict(lc_trainer *t, lc_module *m, const lc_run_args *args)
+lc_status lc_trainer_predict_with(lc_trainer *t, lc_module *m, const lc_run_args *args)
 {
     LC__IS_OR_NULL(m, MODULE, LC_ERR_ARGUMENT);
     LC__IS_OR_NULL(t, TRAINER, LC_ERR_ARGUMENT);
-    return run(t, m, args, LC_STAGE_PREDICT, eval_body);
+    LC__TAKE_IF_GIVEN(a, lc_run, lc_run_args, args);
+    return run(t, m, &a, LC_STAGE_PREDICT, eval_body);
 }

@@ -176,12 +176,13 @@ lc_status lc_tuner_lr_find_with(lc_trainer *t, lc_module *m, const lc_run_args *
     *out = (lc_lr_find_result){.suggested = -1, .suggestion = (double)NAN};
     if (!t || !m) return lc_fail(LC_ERR_ARGUMENT, "lr_find needs a trainer and a module");
     LC__TAKE_IF_GIVEN(a, lc_lr_find, lc_lr_find_args, args);
+    LC__TAKE_IF_GIVEN(data, lc_run, lc_run_args, run);
     LC_TRY(resolve(&a));
     r.a = a;
     out->exponential = !strcmp(r.a.mode, "exponential");
     out->over_log10 = !strcmp(r.a.spacing, "log10");
     bool update = r.a.update_attr;
-    if (update) LC_TRY(lc__tuned_field(m, run, r.a.attr_name, lc__rate_names, &field, &values));
+    if (update) LC_TRY(lc__tuned_field(m, &data, r.a.attr_name, lc__rate_names, &field, &values));
     if (update && !field && !t->in_run)
         return lc_fail(LC_ERR_CONFIG,
                        "lr_find: the module has no hyperparameter \"lr\" or \"learning_rate\" to set; name "
@@ -196,7 +197,7 @@ lc_status lc_tuner_lr_find_with(lc_trainer *t, lc_module *m, const lc_run_args *
         status = lc_fail(LC_ERR_MEMORY, "out of memory: the curve of lr_find");
         goto done;
     }
-    lc__probe p = {.t = t, .m = m, .run = run, .steps = r.a.num_training, .watch = {&range_test_ops, &r}};
+    lc__probe p = {.t = t, .m = m, .run = &data, .steps = r.a.num_training, .watch = {&range_test_ops, &r}};
     status = lc__probe_run(&p);
     if (status >= 0) status = lc__probes_end(t);
     if (status < 0) {

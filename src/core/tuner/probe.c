@@ -129,10 +129,10 @@ static lc_datamodule_ops probe_data_ops(const lc_datamodule_ops *given, lc_stage
 }
 
 static lc_status (*const runs[])(lc_trainer *t, lc_module *m, const lc_run_args *args) = {
-    [LC_STAGE_FIT] = lc_trainer_fit,
-    [LC_STAGE_VALIDATE] = lc_trainer_validate,
-    [LC_STAGE_TEST] = lc_trainer_test,
-    [LC_STAGE_PREDICT] = lc_trainer_predict,
+    [LC_STAGE_FIT] = lc_trainer_fit_with,
+    [LC_STAGE_VALIDATE] = lc_trainer_validate_with,
+    [LC_STAGE_TEST] = lc_trainer_test_with,
+    [LC_STAGE_PREDICT] = lc_trainer_predict_with,
 };
 
 /* A strategy that shards has cut the module for the run around the probe, or left it in slices, as it will for the
@@ -166,10 +166,10 @@ lc_status lc__probe_run(lc__probe *p)
     if (!given || !given->size) return lc_fail(LC_ERR_CONFIG, "the module has no operations");
     LC_TRY(lc__ranks_are_there(p->t));
     lc_module_ops ops = probe_ops(given, p->stage, p->t->in_run);
-    lc_run_args run = {.train_dataloader = p->run ? p->run->train_dataloader : NULL, .discard_predictions = true};
+    lc_run_args run = LC_ARGS(lc_run, .train_dataloader = p->run->train_dataloader, .discard_predictions = true);
     lc_datamodule_ops data_ops;
     lc_datamodule data = {0};
-    if (p->run && p->run->datamodule && p->run->datamodule->ops) {
+    if (p->run->datamodule && p->run->datamodule->ops) {
         data_ops = probe_data_ops(p->run->datamodule->ops, p->stage, p->t->in_run);
         data = (lc_datamodule){&data_ops, p->run->datamodule->self};
         run.datamodule = &data;
@@ -222,7 +222,7 @@ static const lc_option *named(const lc_option_set *set, const char *name)
 lc_status lc__tuned_field(const lc_module *m, const lc_run_args *run, const char *asked, const char *const *names,
                           const lc_option **field, void **values)
 {
-    lc_option_set sets[] = {lc_module_hyperparameters(m), lc__datamodule_hyperparameters(run ? run->datamodule : NULL)};
+    lc_option_set sets[] = {lc_module_hyperparameters(m), lc__datamodule_hyperparameters(run->datamodule)};
     const char *const only[] = {asked, NULL};
     *field = NULL;
     for (int k = 0; k < 2 && !*field; k++) {

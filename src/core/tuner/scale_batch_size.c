@@ -195,20 +195,22 @@ lc_status lc_tuner_scale_batch_size_with(lc_trainer *t, lc_module *m, const lc_r
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC__IS(m, MODULE, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    search s = {.t = t, .m = m, .run = run, .out = out};
+    search s = {.t = t, .m = m, .out = out};
     char before[64], message[1024];
     *out = (lc_scale_batch_size_result){0};
     if (!t || !m) return lc_fail(LC_ERR_ARGUMENT, "scale_batch_size needs a trainer and a module");
     LC__TAKE_IF_GIVEN(a, lc_scale_batch_size, lc_scale_batch_size_args, args);
+    LC__TAKE_IF_GIVEN(data, lc_run, lc_run_args, run);
     LC_TRY(resolve(&a, &s.stage));
     s.a = a;
-    LC_TRY(lc__tuned_field(m, run, s.a.batch_arg_name, lc__size_names, &s.field, &s.values));
+    s.run = &data;
+    LC_TRY(lc__tuned_field(m, &data, s.a.batch_arg_name, lc__size_names, &s.field, &s.values));
     if (!s.field || (s.field->kind != LC_OPTION_INT && s.field->kind != LC_OPTION_INT32))
         return lc_fail(LC_ERR_CONFIG,
                        "scale_batch_size: the module has no hyperparameter \"%s\" that is a whole number "
                        "(lc_module_save_hyperparameters)",
                        s.field ? s.field->name : "batch_size");
-    if (run && (s.stage == LC_STAGE_FIT ? run->train_dataloader != NULL : run->n_dataloaders || run->val_dataloader))
+    if (s.stage == LC_STAGE_FIT ? data.train_dataloader != NULL : data.n_dataloaders || data.val_dataloader)
         return lc_fail(LC_ERR_CONFIG,
                        "scale_batch_size cannot change the batch size of a given loader; let the module make it "
                        "(train_dataloader, val_dataloader, ...)");

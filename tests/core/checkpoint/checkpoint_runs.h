@@ -59,8 +59,8 @@ static inline lc_status train(const char *dir, short_run r)
     o.callbacks = all;
     o.n_callbacks = r.on_message ? 2 : 1;
     LC_TRY(lc_trainer_new(&o, &t));
-    lc_run_args args = {.ckpt_path = r.ckpt_path};
-    lc_status s = lc_trainer_fit(t, &m.base, &args);
+    lc_run_args args = LC_ARGS(lc_run, .ckpt_path = r.ckpt_path);
+    lc_status s = lc_trainer_fit_with(t, &m.base, &args);
     lc_model_checkpoint_info info;
     cb = lc_trainer_callback_named(t, "ModelCheckpoint", 0);
     if (lc_model_checkpoint_get(&cb, &info) == LC_OK) {

@@ -291,8 +291,8 @@ static lc_status fit_with_on_exception(const char *ckpt, bool fails)
     o.callbacks = &cb;
     o.n_callbacks = 1;
     LC_TRY(lc_trainer_new(&o, &t));
-    lc_run_args args = {.ckpt_path = ckpt};
-    lc_status s = lc_trainer_fit(t, &m.base, &args);
+    lc_run_args args = LC_ARGS(lc_run, .ckpt_path = ckpt);
+    lc_status s = lc_trainer_fit_with(t, &m.base, &args);
     lc_trainer_free(t);
     world_release(&m);
     return s;

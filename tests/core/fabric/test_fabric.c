@@ -96,7 +96,7 @@ TEST(same_as_the_trainer)
     CHECK_OK(lc_module_new(&wave_class, NULL, 5, &m));
     m->ops = &ops;
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, m, NULL));
+    CHECK_OK(lc_trainer_fit(t, m));
     weights(m, a);
     lc_trainer_free(t);
     lc_module_free(m);
@@ -144,7 +144,7 @@ TEST(save_and_load_is_no_stop)
     lc_trainer_options o = wave_options(NULL);
     o.ckpt_path = path;
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_STATUS(lc_trainer_fit(t, m, NULL), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_trainer_fit(t, m), LC_ERR_CONFIG);
     lc_trainer_free(t);
     lc_module_free(m);
     lc_state_free(back);

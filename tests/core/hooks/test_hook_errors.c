@@ -26,7 +26,7 @@ TEST(an_error_without_a_message_names_the_hook)
     o.callbacks = &cb, o.n_callbacks = 1;
     CHECK_OK(lc_trainer_new(&o, &t));
     (void)lc_fail(LC_ERR_IO, "another matter");
-    CHECK_STATUS(lc_trainer_fit(t, &w.base, NULL), LC_ERR_IO);
+    CHECK_STATUS(lc_trainer_fit(t, &w.base), LC_ERR_IO);
     CHECK_CONTAINS(lc_error_message(), "on_train_batch_end of ");
     CHECK_CONTAINS(lc_error_message(), "it returned an error (");
     CHECK_CONTAINS(lc_error_message(), "without a message");
@@ -65,7 +65,7 @@ TEST(an_error_with_an_empty_message_names_the_hook)
         lc_trainer_options o = world_options(dir);
         o.callbacks = &cb, o.n_callbacks = 1;
         CHECK_OK(lc_trainer_new(&o, &t));
-        CHECK_STATUS(lc_trainer_fit(t, &w.base, NULL), LC_ERR_IO);
+        CHECK_STATUS(lc_trainer_fit(t, &w.base), LC_ERR_IO);
         CHECK_CONTAINS(lc_error_message(), in_step ? "training_step of " : "on_train_batch_end of ");
         CHECK_CONTAINS(lc_error_message(), "batch 0: it returned an error (");
         CHECK_CONTAINS(lc_error_message(), "without a message");
@@ -80,8 +80,8 @@ TEST(loaders_that_are_none_are_refused)
 {
     static uint64_t freed[64];
     lc_dataloader *loader = (void *)freed;
-    const lc_run_args fits[] = {
-        {.train_dataloader = loader}, {.val_dataloader = loader}, {.dataloaders = &loader, .n_dataloaders = 1}};
+    const lc_run_args fits[] = {LC_ARGS(lc_run, .train_dataloader = loader), LC_ARGS(lc_run, .val_dataloader = loader),
+                                LC_ARGS(lc_run, .dataloaders = &loader, .n_dataloaders = 1)};
     world w;
     lc_trainer *t;
     char dir[256];
@@ -90,11 +90,11 @@ TEST(loaders_that_are_none_are_refused)
     lc_trainer_options o = world_options(dir);
     CHECK_OK(lc_trainer_new(&o, &t));
     for (size_t i = 0; i < sizeof fits / sizeof *fits; i++) {
-        CHECK_STATUS(lc_trainer_fit(t, &w.base, &fits[i]), LC_ERR_ARGUMENT);
+        CHECK_STATUS(lc_trainer_fit_with(t, &w.base, &fits[i]), LC_ERR_ARGUMENT);
         CHECK_CONTAINS(lc_error_message(), "_dataloader: this is not a data loader");
     }
-    CHECK_STATUS(lc_trainer_validate(t, &w.base, &fits[2]), LC_ERR_ARGUMENT);
-    CHECK_OK(lc_trainer_fit(t, &w.base, NULL));
+    CHECK_STATUS(lc_trainer_validate_with(t, &w.base, &fits[2]), LC_ERR_ARGUMENT);
+    CHECK_OK(lc_trainer_fit(t, &w.base));
     lc_trainer_free(t);
     world_release(&w);
     world_remove(dir);
@@ -111,7 +111,7 @@ TEST(operations_without_a_size_are_to_blame)
     w.base.ops = &none;
     lc_trainer_options o = world_options(dir);
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_STATUS(lc_trainer_fit(t, &w.base, NULL), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_trainer_fit(t, &w.base), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "LC_MODULE_OPS_INIT");
     lc_trainer_free(t);
     world_release(&w);
@@ -140,7 +140,7 @@ TEST(a_file_of_torch_save_is_known)
         world_init(&w, &world_ops_without_val, 4, 0);
         lc_trainer_options o = world_options(dir);
         CHECK_OK(lc_trainer_new(&o, &t));
-        CHECK_STATUS(lc_trainer_fit(t, &w.base, &(lc_run_args){.ckpt_path = path}), LC_ERR_FORMAT);
+        CHECK_STATUS(lc_trainer_fit(t, &w.base, .ckpt_path = path), LC_ERR_FORMAT);
         CHECK_CONTAINS(lc_error_message(), path);
         CHECK_CONTAINS(lc_error_message(), "torch.save");
         CHECK_CONTAINS(lc_error_message(), "safetensors.torch.save_file");
@@ -369,7 +369,7 @@ TEST(an_error_of_a_loss_names_its_line)
         lc_trainer_options o = world_options(dir);
         lc_dataloader *loader = numbers_new(4, 2, false);
         CHECK_OK(lc_trainer_new(&o, &t));
-        CHECK(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = loader}) < 0);
+        CHECK(lc_trainer_fit(t, &m.base, .train_dataloader = loader) < 0);
         const char *message = lc_error_message(), *place = strstr(message, " at test_hook_errors.c:");
         CHECK_CONTAINS(message, " at test_hook_errors.c:");
         CHECK(!strstr(message, "optimization.c"));

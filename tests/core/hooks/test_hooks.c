@@ -87,11 +87,11 @@ static void trace_run(int kind, lc__str *out)
     fflush(stderr);
     int saved = dup(2), file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     CHECK(saved >= 0 && file >= 0 && dup2(file, 2) == 2);
-    lc_run_args args = {.datamodule = &data};
-    lc_status s = kind == VALIDATE   ? lc_trainer_validate(t, &m.base, &args)
-                  : kind == TEST_RUN ? lc_trainer_test(t, &m.base, &args)
-                  : kind == PREDICT  ? lc_trainer_predict(t, &m.base, &args)
-                                     : lc_trainer_fit(t, &m.base, &args);
+    lc_run_args args = LC_ARGS(lc_run, .datamodule = &data);
+    lc_status s = kind == VALIDATE   ? lc_trainer_validate_with(t, &m.base, &args)
+                  : kind == TEST_RUN ? lc_trainer_test_with(t, &m.base, &args)
+                  : kind == PREDICT  ? lc_trainer_predict_with(t, &m.base, &args)
+                                     : lc_trainer_fit_with(t, &m.base, &args);
     dup2(saved, 2);
     close(saved);
     CHECK_EQ(s, kind == ERROR ? LC_ERR_USER : LC_OK);

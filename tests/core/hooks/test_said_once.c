@@ -199,17 +199,17 @@ static lc_status run(int how, lc_trainer *t, lc_module *m)
     lc_status s;
     switch (how) {
     case 1:
-        return lc_trainer_validate(t, m, NULL);
+        return lc_trainer_validate(t, m);
     case 2:
-        return lc_trainer_test(t, m, NULL);
+        return lc_trainer_test(t, m);
     case 3:
-        return lc_trainer_predict(t, m, NULL);
+        return lc_trainer_predict(t, m);
     case 4:
         s = lc_tuner_lr_find(t, m, NULL, &found, .update_attr = false, .num_training = 3);
         lc_lr_find_release(&found);
         return s;
     default:
-        return lc_trainer_fit(t, m, now == NO_CHECKPOINT ? &(lc_run_args){.ckpt_path = "/nowhere/at.ckpt"} : NULL);
+        return lc_trainer_fit(t, m, .ckpt_path = now == NO_CHECKPOINT ? "/nowhere/at.ckpt" : NULL);
     }
 }
 

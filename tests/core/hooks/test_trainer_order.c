@@ -71,7 +71,7 @@ static void end(setting *s)
 static lc_status fit(setting *s)
 {
     lc_status status = lc_trainer_new(&s->o, &s->t);
-    return status < 0 ? status : lc_trainer_fit(s->t, &s->m.base, NULL);
+    return status < 0 ? status : lc_trainer_fit(s->t, &s->m.base);
 }
 
 TEST(fit_with_sanity_check_and_validation)
@@ -268,7 +268,7 @@ TEST(sigterm_stops_after_the_step_with_a_checkpoint)
     s.o.ckpt_path = "last";
     lc_trainer_options o = s.o;
     CHECK_OK(lc_trainer_new(&o, &s.t));
-    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
     CHECK_EQ(lc_trainer_global_step(s.t), 12);
     end(&s);
 }
@@ -306,7 +306,7 @@ TEST(last_is_one_to_go_on_with)
         lc_trainer_options o = s.o;
         o.n_loggers = 0;
         CHECK_OK(lc_trainer_new(&o, &s.t));
-        CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+        CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
         CHECK_EQ(lc_trainer_global_step(s.t), life ? 8 : 4);
         if (life) CHECK_CONTAINS(lc_trainer_ckpt_path(s.t), "/own/epoch=0-step=4.ckpt");
         if (!life) lc_trainer_free(s.t);
@@ -340,7 +340,7 @@ TEST(best_of_an_earlier_run)
     s.o.ckpt_path = "best";
     lc_trainer_options o = s.o;
     CHECK_OK(lc_trainer_new(&o, &s.t));
-    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
     CHECK_CONTAINS(lc_trainer_ckpt_path(s.t), "epoch=0-step=4.ckpt");
     CHECK_EQ(lc_trainer_global_step(s.t), 8);
     lc_trainer_free(s.t);
@@ -349,7 +349,7 @@ TEST(best_of_an_earlier_run)
     s.o.logger = "none";
     o = s.o;
     CHECK_OK(lc_trainer_new(&o, &s.t));
-    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, NULL), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "ckpt_path=best");
     end(&s);
 }
@@ -390,10 +390,10 @@ TEST(a_checkpoint_callback_of_the_programs_own)
     s.o.max_epochs = 2;
     s.cb[s.o.n_callbacks++] = (lc_callback){&saver_ops, &v};
     CHECK_OK(fit(&s));
-    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.ckpt_path = "best"}));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, .ckpt_path = "best"));
     CHECK_STR(lc_trainer_ckpt_path(s.t), v.best);
     CHECK_CONTAINS(lc_trainer_ckpt_path(s.t), "/own/mine-0.ckpt");
-    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.ckpt_path = "last"}));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, .ckpt_path = "last"));
     CHECK_CONTAINS(lc_trainer_ckpt_path(s.t), "/own/mine-1.ckpt");
     end(&s);
 }
@@ -463,7 +463,7 @@ TEST(several_optimizers)
     p.b = lc_module_add_parameter(&p.base, "b", LC_F32, LC_ROW_MAJOR, 1, shape, (lc_init){.kind = LC_INIT_ONES});
     s.o.max_epochs = 1;
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
-    CHECK_OK(lc_trainer_fit(s.t, &p.base, NULL));
+    CHECK_OK(lc_trainer_fit(s.t, &p.base));
     double a = 1, b = 1, got;
     for (int i = 0; i < 3; i++) {
         a -= 0.5 * i;
@@ -657,15 +657,15 @@ TEST(best_is_loaded_without_a_module)
     double trained = world_weight(&s.m);
     float w = 100;
     CHECK_OK(lc_tensor_write(s.m.w, &w, sizeof w));
-    CHECK_OK(lc_trainer_validate(s.t, &s.m.base, NULL));
+    CHECK_OK(lc_trainer_validate(s.t, &s.m.base));
     CHECK(world_weight(&s.m) == 100);
-    CHECK_OK(lc_trainer_test(s.t, NULL, NULL));
+    CHECK_OK(lc_trainer_test(s.t, NULL));
     CHECK(world_weight(&s.m) == trained);
     lc_metrics r = lc_trainer_results(s.t, 0);
     CHECK_EQ(r.n, 1);
     CHECK_STR(r.values[0].name, "test_loss");
     CHECK(r.values[0].value == 0.5);
-    CHECK_OK(lc_trainer_predict(s.t, &s.m.base, NULL));
+    CHECK_OK(lc_trainer_predict(s.t, &s.m.base));
     CHECK_EQ(lc_trainer_prediction_count(s.t, 0), 2);
     double v;
     CHECK_OK(lc_item(lc_trainer_prediction(s.t, 0, 1), &v));

@@ -84,9 +84,9 @@ static lc_status evaluate(lc_comm *comm, bool own_loaders, predictions *out)
     LC_TRY(small_net_init(&m, &small_net_ops, comm ? 1 + (uint64_t)lc_comm_rank(comm) : 1));
     LC_TRY(loader_of(SAMPLES - VAL, VAL, GLOBAL_BATCH / n, false, &l));
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_trainer_validate(t, &m.base, &(lc_run_args){.val_dataloader = l}));
+    LC_TRY(lc_trainer_validate(t, &m.base, .val_dataloader = l));
     LC_TRY(lc_trainer_metric(t, "val_loss", &out->loss));
-    LC_TRY(lc_trainer_predict(t, &m.base, &(lc_run_args){.dataloaders = &l, .n_dataloaders = 1}));
+    LC_TRY(lc_trainer_predict(t, &m.base, .dataloaders = &l, .n_dataloaders = 1));
     LC_TRY(read_predictions(t, VAL, out->v));
     lc_trainer_free(t);
     lc_dataloader_free(l);
@@ -143,7 +143,7 @@ static lc_status write_first_batch(lc_comm *comm, void *path)
     LC_TRY(lc_trainer_new(&opt, &t));
     for (int i = 0; i < 2; i++) {
         if (lc_trainer_global_rank(t) == 0) unlink(path);
-        LC_TRY(lc_trainer_predict(t, &m.base, &(lc_run_args){.dataloaders = &l, .n_dataloaders = 1}));
+        LC_TRY(lc_trainer_predict(t, &m.base, .dataloaders = &l, .n_dataloaders = 1));
     }
     lc_trainer_free(t);
     lc_dataloader_free(l);
@@ -216,7 +216,7 @@ static lc_status score_two(lc_comm *comm, int64_t few, scores *out)
     LC_TRY(lc_metric_new("Accuracy", &m.second, .num_classes = CLASSES));
     for (int i = 0; i < LOADERS; i++) LC_TRY(loader_of(20 * i, i ? few : 29, GLOBAL_BATCH / n, false, &l[i]));
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_trainer_validate(t, &m.base.base, &(lc_run_args){.dataloaders = l, .n_dataloaders = LOADERS}));
+    LC_TRY(lc_trainer_validate(t, &m.base.base, .dataloaders = l, .n_dataloaders = LOADERS));
     for (int i = 0; i < LOADERS; i++) {
         char name[64];
         snprintf(name, sizeof name, "val_loss/dataloader_idx_%d", i);
@@ -268,7 +268,7 @@ static lc_status own_data(lc_comm *comm, void *ctx)
     LC_TRY(small_net_init(&m, &small_net_ops, 1));
     LC_TRY(loader_of(0, 20 + 8 * me, 4, false, &train)); /* 5, 7, 9 batches */
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train}));
+    LC_TRY(lc_trainer_fit(t, &m.base, .train_dataloader = train));
     RANK_CHECK(lc_trainer_global_step(t) == 10);
     lc_trainer_free(t);
     lc_dataloader_free(train);
@@ -336,7 +336,7 @@ static lc_status one_own_loader(lc_comm *comm, void *ctx)
     LC_TRY(lc_dataloader_from_ops(&per_rank_ops, sensor, &train));
     LC_TRY(loader_of(0, VAL, 4, false, &val));
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val}));
+    LC_TRY(lc_trainer_fit(t, &m.base, .train_dataloader = train, .val_dataloader = val));
     LC_TRY(lc_trainer_metric(t, "trained", &trained));
     LC_TRY(lc_trainer_metric(t, "validated", &validated));
     RANK_CHECK(trained == 20 * lc_comm_size(comm) && validated == VAL);
@@ -396,7 +396,7 @@ static lc_status train_on_part(lc_comm *comm, const parts *p, const char *strate
     LC_TRY(small_net_init(&m, &small_net_ops, 1));
     LC_TRY(loader_of_part(comm, p, &train));
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train}));
+    LC_TRY(lc_trainer_fit(t, &m.base, .train_dataloader = train));
     LC_TRY(lc_tensor_read(m.l1.weight, weight, sizeof p->weight));
     lc_trainer_free(t);
     lc_dataloader_free(train);
@@ -490,7 +490,7 @@ static lc_status train_centered(lc_comm *comm, void *ctx)
     LC_TRY_GOTO(status, done, lc_array_dataset_new(4 * CENTER_STEPS, 1, &a, &d));
     LC_TRY_GOTO(status, done, lc_dataloader_new(&l, .dataset = d, .batch_size = 2));
     LC_TRY_GOTO(status, done, lc_trainer_new(&o, &t));
-    status = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l});
+    status = lc_trainer_fit(t, &m.base, .train_dataloader = l);
 done:
     lc_trainer_free(t);
     lc_dataloader_free(l);
@@ -637,7 +637,7 @@ static lc_status read_streams(lc_comm *comm, void *ctx)
     LC_TRY(small_net_init(&m.base, &stream_net_ops, 1));
     LC_TRY(stream_new(j->uneven ? lc_comm_rank(comm) : 1, j->sized ? STREAM_BATCHES : -1, &l));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = l});
+    lc_status s = lc_trainer_fit(t, &m.base.base, .train_dataloader = l);
     lc_trainer_free(t);
     lc_dataloader_free(l);
     small_net_release(&m.base);

@@ -127,10 +127,10 @@ TEST(datamodule_in_order)
     s.o.enable_checkpointing = LC_ON;
     numbers_data d = {.tr = &s.m.tr, .n_train = 2, .n_val = 1};
     lc_datamodule dm = {&data_ops, &d};
-    lc_run_args args = {.datamodule = &dm};
+    lc_run_args args = LC_ARGS(lc_run, .datamodule = &dm);
     s.m.lr = 1;
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
-    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &args));
+    CHECK_OK(lc_trainer_fit_with(s.t, &s.m.base, &args));
     CHECK_STR(only(&s.m.tr,
                    " d.prepare_data d.setup cb.setup m.setup m.configure_optimizers d.train_dataloader "
                    "d.val_dataloader d.on_after_batch_transfer cb.on_train_start cb.on_train_batch_start "
@@ -152,15 +152,15 @@ TEST(datamodule_in_order)
     s.o.max_epochs = 2;
     s.o.ckpt_path = "last";
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
-    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &args));
+    CHECK_OK(lc_trainer_fit_with(s.t, &s.m.base, &args));
     CHECK_EQ(d.loaded, 1);
     CHECK_EQ(lc_trainer_global_step(s.t), 4);
 
-    CHECK_OK(lc_trainer_validate(s.t, &s.m.base, &args));
+    CHECK_OK(lc_trainer_validate_with(s.t, &s.m.base, &args));
     CHECK_EQ(lc_trainer_results(s.t, 0).n, 1);
     CHECK_NEAR(lc_trainer_results(s.t, 0).values[0].value, 10, 1e-6);
-    CHECK_OK(lc_trainer_test(s.t, &s.m.base, &args));
-    CHECK_OK(lc_trainer_predict(s.t, &s.m.base, &args));
+    CHECK_OK(lc_trainer_test_with(s.t, &s.m.base, &args));
+    CHECK_OK(lc_trainer_predict_with(s.t, &s.m.base, &args));
     CHECK_EQ(lc_trainer_prediction_count(s.t, 0), 1);
     end(&s);
 }
@@ -176,19 +176,18 @@ TEST(datamodule_and_errors)
     numbers_data d = {.tr = &s.m.tr, .n_train = 2, .n_val = 1};
     lc_datamodule dm = {&data_ops, &d};
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
-    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.datamodule = &dm}), LC_ERR_USER);
+    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, .datamodule = &dm), LC_ERR_USER);
     CHECK_STR(only(&s.m.tr, " cb.on_exception d.on_exception d.teardown cb.teardown m.teardown ", got, sizeof got),
               "cb.on_exception d.on_exception d.teardown cb.teardown m.teardown ");
     lc_dataloader *l = numbers_new(2, 1, false);
-    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.datamodule = &dm, .train_dataloader = l}),
-                 LC_ERR_CONFIG);
+    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, .datamodule = &dm, .train_dataloader = l), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "one of the two");
     lc_dataloader_free(l);
     /* Where there is a datamodule the module's loaders are not asked. */
     lc_datamodule_ops none = data_ops;
     none.train_dataloader = NULL;
     lc_datamodule empty = {&none, &d};
-    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.datamodule = &empty}), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, .datamodule = &empty), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "numbers has no train_dataloader");
     end(&s);
 }
@@ -228,7 +227,7 @@ TEST(the_datamodule_s_transfer_wins)
     trains.val_dataloader = NULL;
     lc_datamodule dm = {&trains, &d};
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
-    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.datamodule = &dm}));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, .datamodule = &dm));
     CHECK_STR(
         only(&s.m.tr,
              " m.on_before_batch_transfer m.transfer_batch_to_device m.on_after_batch_transfer "
@@ -257,9 +256,9 @@ TEST(datamodule_from_datasets)
     lc_dataset_unref(val);
     begin(&s, &world_ops, 1, 1);
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
-    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.datamodule = &dm}));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, .datamodule = &dm));
     CHECK_EQ(lc_trainer_global_step(s.t), 3);
-    CHECK_STATUS(lc_trainer_test(s.t, &s.m.base, &(lc_run_args){.datamodule = &dm}), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_trainer_test(s.t, &s.m.base, .datamodule = &dm), LC_ERR_CONFIG);
     lc_datamodule_release(&dm);
     end(&s);
     /* From a program that was built before the last slot was added. */
@@ -343,7 +342,7 @@ TEST(several_train_loaders)
         s.m.lr = 1;
         s.m.unsized = unsized;
         CHECK_OK(lc_trainer_new(&s.o, &s.t));
-        CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+        CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
         CHECK_EQ(lc_trainer_global_step(s.t), 3);
         CHECK_NEAR(world_weight(&s.m), 1 - (0 + 0) - (1 + 10) - (0 + 20), 1e-4);
         end(&s);
@@ -358,7 +357,7 @@ TEST(a_training_without_batches_or_limit_is_an_error)
     s.o.max_epochs = -1;
     s.o.max_steps = 5;
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
-    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, NULL), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "gave no batch in epoch 0");
     end(&s);
 }
@@ -384,7 +383,7 @@ TEST(combined_loaders_in_sequence)
     begin(&s, &ops, 0, 0);
     s.m.lr = 1;
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
-    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
     CHECK_EQ(lc_trainer_global_step(s.t), 4);
     CHECK_NEAR(world_weight(&s.m), 1 - (1 + 10) - (1 + 70), 1e-4);
     end(&s);
@@ -492,7 +491,7 @@ static void check_stream(bool sized, bool combined, const char *want)
         s.m.stop_at[0] = k / 4;
         s.m.stop_at[1] = k % 4;
         CHECK_OK(lc_trainer_new(&s.o, &s.t));
-        CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, NULL), LC_ERR_USER);
+        CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base), LC_ERR_USER);
         lc_trainer_free(s.t);
         if (k) { /* what it died in is seen again */
             char *last = seen + strlen(seen) - 1;
@@ -505,7 +504,7 @@ static void check_stream(bool sized, bool combined, const char *want)
         lc_trainer_options o = s.o;
         o.ckpt_path = "last";
         CHECK_OK(lc_trainer_new(&o, &s.t));
-        CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+        CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
         CHECK_STR(seen, want);
         end(&s);
     }
@@ -553,7 +552,7 @@ TEST(overfit_batches_turns_shuffling_off)
     s.o.overfit_batches = LC_BATCHES(3);
     seen[0] = 0;
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
-    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
     CHECK_STR(seen, "0 1 2 0 1 2 ");
     CHECK_EQ(warnings, 2);
     double v;
@@ -590,7 +589,7 @@ TEST(loaders_are_asked_for_again)
     s.o.reload_dataloaders_every_n_epochs = 2;
     s.o.num_sanity_val_steps = 1;
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
-    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
     CHECK_STR(only(&s.m.tr, " TD0 TD2 TD4 VD0 VD2 VD4 m.on_train_epoch_end ", got, sizeof got),
               "VD0 TD0 m.on_train_epoch_end m.on_train_epoch_end TD2 VD2 m.on_train_epoch_end m.on_train_epoch_end TD4 "
               "VD4 m.on_train_epoch_end ");
@@ -638,7 +637,7 @@ TEST(an_error_of_a_loader_s_thread)
     begin(&s, &ops, 0, 1);
     s.cb[s.o.n_callbacks++] = (lc_callback){&traced_ops, &s.m.tr};
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
-    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, NULL), LC_ERR_IO);
+    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base), LC_ERR_IO);
     CHECK_CONTAINS(lc_error_message(), "train_dataloader, epoch 0, batch 2");
     CHECK_CONTAINS(lc_error_message(), "sample 5 is torn");
     CHECK_STR(only(&s.m.tr, " m.training_step cb.on_exception cb.teardown m.teardown ", got, sizeof got),
@@ -720,7 +719,7 @@ TEST(ranks_have_their_part_of_the_loaders)
         s.o.limit_val_batches = LC_BATCHES(1);
         seen[0] = 0;
         CHECK_OK(lc_trainer_new(&s.o, &s.t));
-        CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.train_dataloader = l, .val_dataloader = l}));
+        CHECK_OK(lc_trainer_fit(s.t, &s.m.base, .train_dataloader = l, .val_dataloader = l));
         CHECK_STR(seen, want[off]);
         CHECK_OK(lc_dataloader_begin(l, 0, 0)); /* the loader is the program's again, and whole */
         CHECK_OK(lc_dataloader_next(l, &b));
@@ -728,7 +727,7 @@ TEST(ranks_have_their_part_of_the_loaders)
         CHECK_EQ(lc_dataloader_length(l, 0), 5);
         lc_dataloader_end(l);
 
-        lc_status status = lc_trainer_test(s.t, &s.m.base, NULL);
+        lc_status status = lc_trainer_test(s.t, &s.m.base);
         CHECK_EQ(status, off ? LC_OK : LC_ERR_UNSUPPORTED);
         if (!off) CHECK_CONTAINS(lc_error_message(), "--use_distributed_sampler false");
         end(&s);
@@ -744,7 +743,7 @@ TEST(ranks_have_their_part_of_the_loaders)
     seen[0] = 0;
     CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = 0, .size = 2}));
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
-    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.train_dataloader = l}));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, .train_dataloader = l));
     CHECK_STR(seen, "0 1 of 4, 4 5 of 4, 8 of 2, ");
     CHECK_EQ(lc_dataloader_get_shard(l)->size, 2);
     end(&s);

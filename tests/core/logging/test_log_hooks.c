@@ -110,7 +110,7 @@ TEST(rows_of_every_hook)
         o.num_sanity_val_steps = 1;
         o.enable_checkpointing = LC_OFF;
         CHECK_OK(lc_trainer_new(&o, &t));
-        CHECK_OK(lc_trainer_fit(t, &m.w.base, NULL));
+        CHECK_OK(lc_trainer_fit(t, &m.w.base));
         lc_status s = lc_trainer_metric(t, "x", &v);
         if (s < 0 || v != hooks[i].last || strcmp(rows.text, hooks[i].rows) != 0) {
             printf("  %s: %s and %g, Lightning has %s and %g\n", hooks[i].name, rows.text, v, hooks[i].rows,
@@ -185,7 +185,7 @@ TEST(choices)
     o.log_every_n_steps = 1;
     o.enable_checkpointing = LC_OFF;
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
+    CHECK_OK(lc_trainer_fit(t, &m.base));
     CHECK(!strstr(rows.text, "off") && strstr(rows.text, "on_step=") && strstr(rows.text, "on_epoch="));
     snprintf(path, sizeof path, "%s/inside.ckpt/state.json", dir);
     FILE *f = fopen(path, "r");
@@ -199,7 +199,7 @@ TEST(choices)
     check_stored(results, "auto", 0, 1, 1);
     lc_state_free(state);
     snprintf(path, sizeof path, "%s/inside.ckpt", dir);
-    CHECK_OK(lc_trainer_fit(t, &m.base, &(lc_run_args){.ckpt_path = path})); /* the same arguments as those stored */
+    CHECK_OK(lc_trainer_fit(t, &m.base, .ckpt_path = path)); /* the same arguments as those stored */
     lc_trainer_free(t);
     world_release(&m);
     world_remove(dir);

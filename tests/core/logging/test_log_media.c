@@ -126,7 +126,7 @@ static void run(keeper *k, const lc_logger_ops *logger_ops, void (*act)(lc_train
     o.max_epochs = 1;
     o.enable_checkpointing = LC_OFF;
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
+    CHECK_OK(lc_trainer_fit(t, &m.base));
     lc_trainer_free(t);
     lc_module_release(&m.base);
     lc_dataset_unref(m.data);

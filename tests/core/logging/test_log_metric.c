@@ -182,7 +182,7 @@ TEST(values)
     o.num_sanity_val_steps = 1;
     o.enable_checkpointing = LC_OFF;
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &m.w.base, NULL));
+    CHECK_OK(lc_trainer_fit(t, &m.w.base));
     double trained = 0;
     for (int i = 0; i < 10; i++) {
         double off = i - (double)(sinf((float)i) * 3 + 0.1F);
@@ -205,7 +205,7 @@ TEST(values)
     CHECK_STR(rows.text, want);
     CHECK(first_of_state(m.val[0]) == 0); /* reset after the last epoch */
     CHECK(first_of_state(m.train[0]) == 0);
-    CHECK_OK(lc_trainer_test(t, &m.w.base, NULL));
+    CHECK_OK(lc_trainer_test(t, &m.w.base));
     lc_metrics result = lc_trainer_results(t, 0);
     CHECK_EQ(result.n, 1);
     CHECK_STR(result.values[0].name, "rmse");
@@ -230,7 +230,7 @@ TEST(a_metric_per_loader)
     lc_trainer_options o = world_options(dir);
     CHECK_OK(lc_trainer_new(&o, &t));
     for (int again = 0; again < 2; again++) {
-        CHECK_OK(lc_trainer_validate(t, &m.w.base, NULL));
+        CHECK_OK(lc_trainer_validate(t, &m.w.base));
         CHECK_NEAR(named(t, LC_CALLBACK_METRICS, "rmse/dataloader_idx_0"), sqrt(14.0 / 4), 1e-12);
         CHECK_NEAR(named(t, LC_CALLBACK_METRICS, "rmse/dataloader_idx_1"), sqrt(55.0 / 6), 1e-12);
         for (int i = 0; i < 2; i++) {
@@ -265,7 +265,7 @@ TEST(monitored)
     o.n_callbacks = 2;
     o.max_epochs = 4;
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &m.w.base, NULL));
+    CHECK_OK(lc_trainer_fit(t, &m.w.base));
     CHECK_OK(lc_early_stopping_get(&cb[0], &stopped));
     CHECK_OK(lc_model_checkpoint_get(&cb[1], &saved));
     CHECK_EQ(stopped.stopped_epoch, 2);
@@ -297,7 +297,7 @@ static lc_status train(const char *dir, const char *ckpt, int64_t stop_after, bo
     o.threads = 1;
     o.enable_checkpointing = LC_OFF;
     LC_TRY(lc_trainer_new(&o, &t));
-    lc_status s = lc_trainer_fit(t, &m->w.base, &(lc_run_args){.ckpt_path = ckpt});
+    lc_status s = lc_trainer_fit(t, &m->w.base, .ckpt_path = ckpt);
     if (s == LC_ERR_USER && stop_after > 0) s = LC_OK;
     snprintf(path, sizeof path, "%s/steps.ckpt", dir);
     if (s >= 0 && max_steps > 0) s = lc_trainer_save_checkpoint(t, path, false);
@@ -372,7 +372,7 @@ static void fit_badly(void (*log_badly)(scored *m, lc_hook hook), const char *ba
     lc_trainer_options o = world_options(dir);
     o.max_epochs = 1;
     CHECK_OK(lc_trainer_new(&o, &t));
-    lc_status s = lc_trainer_fit(t, &m.w.base, NULL);
+    lc_status s = lc_trainer_fit(t, &m.w.base);
     CHECK_STATUS(s, strcmp(bad, "R2Score") ? LC_ERR_CONFIG : LC_ERR_STATE);
     CHECK_CONTAINS(lc_error_message(), why);
     CHECK_CONTAINS(lc_error_message(), "bad");

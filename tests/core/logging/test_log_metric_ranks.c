@@ -71,7 +71,7 @@ static const lc_module_ops net_ops = {
 static lc_status fit(job *j, net *m, lc_trainer *t, lc_dataloader *train, const lc_callback *saves)
 {
     lc_model_checkpoint_info info;
-    LC_TRY(lc_trainer_fit(t, &m->base.base, &(lc_run_args){.train_dataloader = train}));
+    LC_TRY(lc_trainer_fit(t, &m->base.base, .train_dataloader = train));
     LC_TRY(lc_model_checkpoint_get(saves, &info));
     j->score[lc_trainer_global_rank(t)] = info.best_model_score;
     return LC_OK;

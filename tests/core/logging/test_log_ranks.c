@@ -81,12 +81,11 @@ static lc_status compare_results(const job *j, lc_trainer *t)
 
 static lc_status fit_and_test(job *j, lc_comm *comm, lc_trainer *t, net *m, const lc_run_args *args)
 {
-    LC_TRY(lc_trainer_fit(t, &m->base.base, args));
+    LC_TRY(lc_trainer_fit_with(t, &m->base.base, args));
     for (int i = 0; j->names[i] && !comm && !j->ckpt_path; i++) RANK_CHECK(find(t, j->names[i], &j->v[i]));
     LC_TRY(compare_all(j, t));
     if (!j->ops->test_step) return LC_OK;
-    LC_TRY(
-        lc_trainer_test(t, &m->base.base, &(lc_run_args){.dataloaders = args->dataloaders, .n_dataloaders = LOADERS}));
+    LC_TRY(lc_trainer_test(t, &m->base.base, .dataloaders = args->dataloaders, .n_dataloaders = LOADERS));
     return compare_results(j, t);
 }
 
@@ -116,7 +115,7 @@ static lc_status run(job *j, lc_comm *comm)
     LC_TRY(loader_of(0, TRAIN, GLOBAL_BATCH / n, false, &train));
     for (int i = 0; i < LOADERS; i++) LC_TRY(loader_of(40 + i, TRAIN, GLOBAL_BATCH / n, false, &val[i]));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_run_args args = {.train_dataloader = train, .dataloaders = val, .n_dataloaders = LOADERS};
+    lc_run_args args = LC_ARGS(lc_run, .train_dataloader = train, .dataloaders = val, .n_dataloaders = LOADERS);
     LC_TRY(fit_and_test(j, comm, t, &m, &args));
     lc_trainer_free(t);
     lc_dataloader_free(train);

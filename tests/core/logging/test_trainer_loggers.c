@@ -125,7 +125,7 @@ static lc_status run(const char *dir, const char *logger, const char *ckpt_path,
     o.seed = 3;
     lc_status status = lc_trainer_new(&o, &t);
     if (status >= 0) {
-        status = lc_trainer_fit(t, &m.base, NULL);
+        status = lc_trainer_fit(t, &m.base);
         char path[4200];
         snprintf(path, sizeof path, "%s/stop.ckpt", dir);
         if (status >= 0 && stop_after) status = lc_trainer_save_checkpoint(t, path, false);

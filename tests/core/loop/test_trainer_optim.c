@@ -98,7 +98,7 @@ static void train(pair *p, const lc_module_ops *ops, int64_t epochs, int64_t sto
         pair_init(p, ops);
         snprintf(path, sizeof path, "%s/stop.ckpt", dir);
         CHECK_OK(lc_trainer_new(&o, &t));
-        lc_status s = lc_trainer_fit(t, &p->base, &(lc_run_args){.ckpt_path = part && stop_after ? path : NULL});
+        lc_status s = lc_trainer_fit(t, &p->base, .ckpt_path = part && stop_after ? path : NULL);
         if (part)
             CHECK_OK(s);
         else
@@ -219,7 +219,7 @@ TEST(a_precision_has_its_hooks_by_hand_too)
         CHECK_OK(lc_trainer_new(&o, &t));
         t->precision = &scaling;
         unscaled = 0;
-        CHECK_OK(lc_trainer_fit(t, &p.base, NULL));
+        CHECK_OK(lc_trainer_fit(t, &p.base));
         CHECK_NEAR(value_of(p.a), 1 - 0.5 * 4 * (by_hand + 1) * (0 + 1 + 2), 1e-5);
         CHECK_EQ(unscaled, 3);
         lc_trainer_free(t);
@@ -252,7 +252,7 @@ TEST(a_precision_that_sees_an_overflow_leaves_the_update_out)
         CHECK_OK(lc_trainer_new(&o, &t));
         t->precision = &overflowing;
         looked = 0;
-        CHECK_OK(lc_trainer_fit(t, &p.base, NULL));
+        CHECK_OK(lc_trainer_fit(t, &p.base));
         CHECK_EQ(looked, 3);
         CHECK_NEAR(value_of(p.a), 1 - 0.5 * (by_hand + 1) * (0 + 2), 1e-6);
         CHECK_EQ(lc_trainer_global_step(t), 3);
@@ -328,7 +328,7 @@ TEST(toggling_plans_once)
     o.enable_checkpointing = LC_OFF;
     pair_init(&p, &manual_ops);
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &p.base, NULL));
+    CHECK_OK(lc_trainer_fit(t, &p.base));
     lc_graph_get_stats(lc_trainer_graph(t), &stats);
     CHECK(stats.misses <= 12);
     CHECK(stats.hits > 70);
@@ -426,7 +426,7 @@ TEST(what_cannot_be_is_said)
         if (i == 2) p.optimizers = one_each;
         pair_init(&p, i ? &automatic_ops : &manual_ops);
         CHECK_OK(lc_trainer_new(&o, &t));
-        CHECK_STATUS(lc_trainer_fit(t, &p.base, NULL), i ? LC_ERR_CONFIG : LC_ERR_STATE);
+        CHECK_STATUS(lc_trainer_fit(t, &p.base), i ? LC_ERR_CONFIG : LC_ERR_STATE);
         CHECK_CONTAINS(lc_error_message(), i == 0   ? "lc_manual_step_closure"
                                            : i == 1 ? "LBFGS evaluates"
                                                     : "lc_optimizers_add_step");
@@ -525,7 +525,7 @@ TEST(gradients_of_an_evaluation)
         o.inference_mode = i == 0;
         pair_init(&p, &ops);
         CHECK_OK(lc_trainer_new(&o, &t));
-        lc_status s = i < 2 ? lc_trainer_validate(t, &p.base, NULL) : lc_trainer_fit(t, &p.base, NULL);
+        lc_status s = i < 2 ? lc_trainer_validate(t, &p.base) : lc_trainer_fit(t, &p.base);
         CHECK_STATUS(s, i == 1 ? LC_OK : LC_ERR_STATE);
         if (i != 1) CHECK_CONTAINS(lc_error_message(), "inference_mode");
         CHECK_EQ(p.evaluations, i == 1);
@@ -578,10 +578,10 @@ TEST(a_fit_behind_one_by_hand)
     pair_init(&by_hand, &manual_ops);
     pair_init(&p, &automatic_ops);
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &by_hand.base, NULL));
+    CHECK_OK(lc_trainer_fit(t, &by_hand.base));
     CHECK_OK(lc_trainer_set_accumulate_grad_batches(t, 4));
     t->max_epochs = 2;
-    CHECK_OK(lc_trainer_fit(t, &p.base, NULL));
+    CHECK_OK(lc_trainer_fit(t, &p.base));
     CHECK_NEAR(value_of(p.a), 1 - 0.5 * (1 + 2 + 3 + 4) / 4, 1e-6);
     lc_trainer_free(t);
     lc_module_release(&by_hand.base);

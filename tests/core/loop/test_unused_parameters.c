@@ -80,7 +80,7 @@ static lc_status train(lc_comm *comm, void *ctx)
     if (j->frozen) lc_tensor_set_requires_grad(m.never.weight, false);
     if (j->frozen) lc_tensor_set_requires_grad(m.never.bias, false);
     LC_TRY(lc_trainer_new(&o, &t));
-    LC_TRY(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = loader}));
+    LC_TRY(lc_trainer_fit(t, &m.base, .train_dataloader = loader));
     lc_trainer_free(t);
     lc_dataloader_free(loader);
     lc_module_release(&m.base);

@@ -105,7 +105,7 @@ static lc_status fit(lc_comm *comm, const training *what, heard *h)
     LC_TRY(loader_of(0, SAMPLES, 4 / (comm ? lc_comm_size(comm) : 1), false, &data)); /* ten batches */
     LC_TRY(lc_trainer_new(&o, &t));
     if (what->no_val) LC_TRY(loader_of(0, 0, 4, false, &val));
-    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = data, .val_dataloader = val});
+    lc_status s = lc_trainer_fit(t, &m.base, .train_dataloader = data, .val_dataloader = val);
     lc_trainer_free(t);
     lc_dataloader_free(data);
     lc_dataloader_free(val);

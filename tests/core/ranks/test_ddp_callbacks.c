@@ -146,7 +146,7 @@ static lc_status average_normed(lc_comm *comm, void *ctx)
     LC_TRY(lc_trainer_new(&opt, &t));
     LC_TRY(make_swa(&swa));
     LC_TRY(lc_trainer_add_callback(t, swa));
-    LC_TRY(lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train}));
+    LC_TRY(lc_trainer_fit(t, &m.base.base, .train_dataloader = train));
     LC_TRY(lc_tensor_read(lc_module_find(&m.base.base, "norm.running_mean"), mean, sizeof mean));
     for (int i = 0; i < WIDTH; i++) RANK_CHECK(isfinite(mean[i]) && mean[i] != 0);
     lc_trainer_free(t);
@@ -230,7 +230,7 @@ static lc_status average_statistics(lc_comm *comm, void *ctx)
     LC_TRY(lc_trainer_new(&opt, &t));
     LC_TRY(make_ema(&ema));
     LC_TRY(lc_trainer_add_callback(t, ema));
-    LC_TRY(lc_trainer_fit(t, &m.net.base.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val}));
+    LC_TRY(lc_trainer_fit(t, &m.net.base.base, .train_dataloader = train, .val_dataloader = val));
     LC_TRY(read_statistics(&m.net.base.base, m.j->left[m.rank]));
     lc_trainer_free(t);
     lc_dataloader_free(train), lc_dataloader_free(val);

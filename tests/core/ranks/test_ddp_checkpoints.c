@@ -141,7 +141,7 @@ static lc_status go_on_apart(lc_comm *comm, void *ctx)
     LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
     LC_TRY(loader_of(SAMPLES - VAL, VAL, 4, false, &val));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
+    lc_status s = lc_trainer_fit(t, &m.base, .train_dataloader = train, .val_dataloader = val);
     char message[1024];
     snprintf(message, sizeof message, "%s", lc_error_message());
     lc_trainer_free(t);

@@ -34,8 +34,8 @@ static lc_status another_model(lc_comm *comm, void *ctx)
     LC_TRY(lc_metric_new("Accuracy", &m.accuracy, .num_classes = CLASSES));
     LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_run_args args = {.train_dataloader = train};
-    if (odd->run != lc_trainer_fit) args = (lc_run_args){.dataloaders = &train, .n_dataloaders = 1};
+    lc_run_args args = LC_ARGS(lc_run, .train_dataloader = train);
+    if (odd->run != lc_trainer_fit_with) args = LC_ARGS(lc_run, .dataloaders = &train, .n_dataloaders = 1);
     lc_status s = odd->run(t, &m.base, &args);
     char message[1024];
     snprintf(message, sizeof message, "%s", lc_error_message());
@@ -68,13 +68,13 @@ static void check_models(run_fn *run)
 
 TEST(different_models_are_named)
 {
-    check_models(lc_trainer_fit);
+    check_models(lc_trainer_fit_with);
 }
 
 TEST(different_models_are_named_where_nothing_is_trained)
 {
-    check_models(lc_trainer_validate);
-    check_models(lc_trainer_predict);
+    check_models(lc_trainer_validate_with);
+    check_models(lc_trainer_predict_with);
 }
 
 /* One rank is started with something else. */
@@ -110,8 +110,8 @@ static lc_status another_run(lc_comm *comm, void *ctx)
     lc_dataset_unref(d);
     LC_TRY(loader_of(SAMPLES - VAL, VAL, 4, false, &val));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_run_args args = {.train_dataloader = train, .val_dataloader = mine.validates ? val : NULL};
-    lc_status s = lc_trainer_fit(t, &m.base, &args);
+    lc_run_args args = LC_ARGS(lc_run, .train_dataloader = train, .val_dataloader = mine.validates ? val : NULL);
+    lc_status s = lc_trainer_fit_with(t, &m.base, &args);
     char message[1024];
     snprintf(message, sizeof message, "%s", lc_error_message());
     lc_trainer_free(t);
@@ -193,9 +193,9 @@ static lc_status one_logs(lc_comm *comm, void *ctx)
     LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
     LC_TRY(loader_of(SAMPLES - VAL, VAL, 4, false, &val));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_run_args args = {.train_dataloader = train, .val_dataloader = val};
-    lc_status s = lc_trainer_fit(t, &m.base, &args);
-    if (s >= 0) s = lc_trainer_validate(t, &m.base, &args);
+    lc_run_args args = LC_ARGS(lc_run, .train_dataloader = train, .val_dataloader = val);
+    lc_status s = lc_trainer_fit_with(t, &m.base, &args);
+    if (s >= 0) s = lc_trainer_validate_with(t, &m.base, &args);
     char message[1024];
     snprintf(message, sizeof message, "%s", lc_error_message());
     snprintf(j->run_dir[rank], sizeof j->run_dir[rank], "%s", lc_trainer_run_dir(t));
@@ -272,7 +272,7 @@ static lc_status logs_something_else(lc_comm *comm, void *ctx)
     LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
     LC_TRY(loader_of(0, SAMPLES, 4, false, &val));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
+    lc_status s = lc_trainer_fit(t, &m.base.base, .train_dataloader = train, .val_dataloader = val);
     char message[1024];
     snprintf(message, sizeof message, "%s", lc_error_message());
     lc_trainer_free(t);
@@ -345,7 +345,7 @@ static lc_status another_training(lc_comm *comm, void *ctx)
     LC_TRY(small_net_init(&m.base, &odd_ops, 1));
     LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train});
+    lc_status s = lc_trainer_fit(t, &m.base.base, .train_dataloader = train);
     char message[1024];
     snprintf(message, sizeof message, "%s", lc_error_message());
     lc_trainer_free(t);

@@ -118,7 +118,7 @@ static lc_status run_rank(lc_comm *comm, void *ctx)
     LC_TRY(small_net_init(&m.base, &net_ops, 1));
     LC_TRY(lc_trainer_new(&opt, &t));
     LC_TRY(add_callbacks(j, t));
-    lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train});
+    lc_status s = lc_trainer_fit(t, &m.base.base, .train_dataloader = train);
     if (s >= 0) s = lc_tensor_read(m.base.l1.weight, j->weight[lc_comm_rank(comm)], sizeof j->weight[0]);
     lc_trainer_free(t);
     lc_dataloader_free(train);

@@ -195,7 +195,7 @@ static lc_status leave_a_run(lc_comm *comm, const lc_module_ops *ops, small_net 
     LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
     LC_TRY(small_net_init(m, ops, 1));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m->base, &(lc_run_args){.train_dataloader = train});
+    lc_status s = lc_trainer_fit(t, &m->base, .train_dataloader = train);
     RANK_CHECK(s == expected || s == LC_ERR_PEER);
     lc_trainer_free(t);
     lc_dataloader_free(train);

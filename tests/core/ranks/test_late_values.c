@@ -149,7 +149,7 @@ static lc_status fit(job *j, lc_comm *comm, int devices, double *value, float *w
     LC_TRY(small_net_init(&m.base, j->ops, 1));
     if (j->ops != &hook_ops) lc_linear_init(&m.aux, &m, "aux", WIDTH, 2);
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train});
+    lc_status s = lc_trainer_fit(t, &m.base.base, .train_dataloader = train);
     if (s >= 0) s = lc_trainer_metric(t, "value_epoch", value);
     if (s >= 0) s = lc_tensor_read(m.base.l1.weight, weight, sizeof j->weight);
     snprintf(message, sizeof message, "%s", lc_error_message());

@@ -172,7 +172,7 @@ static lc_status fit(lc_comm *comm, void *ctx)
     lc_linear_init(&m.l, &m, "l", FEATURES, 1);
     LC_TRY(lc_trainer_new(&opt, &t));
     lc_comm_get_stats(comm, &before);
-    LC_TRY(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train}));
+    LC_TRY(lc_trainer_fit(t, &m.base, .train_dataloader = train));
     lc_comm_get_stats(comm, &after);
     /* One gather, at the end. */
     RANK_CHECK(after.calls[LC_COMM_GATHER] - before.calls[LC_COMM_GATHER] == 1);

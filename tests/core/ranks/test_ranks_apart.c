@@ -106,7 +106,7 @@ static lc_status fit(job *j, lc_comm *comm, net *m, float *weight)
     LC_TRY(small_net_init(&m->base, j->wants == OVERFLOWS ? &quiet_ops : &net_ops, 1));
     LC_TRY(lc_trainer_new(&opt, &t));
     if (j->wants == OVERFLOWS) t->precision = &overflows, t->precision_self = m;
-    lc_status s = lc_trainer_fit(t, &m->base.base, &(lc_run_args){.train_dataloader = train});
+    lc_status s = lc_trainer_fit(t, &m->base.base, .train_dataloader = train);
     if (m->rank == 0) j->steps = lc_trainer_global_step(t);
     if (s >= 0 && weight) s = lc_tensor_read(m->base.l1.weight, weight, sizeof(float) * WIDTH * FEATURES);
     snprintf(message, sizeof message, "%s", lc_error_message());
@@ -148,7 +148,7 @@ static lc_status monitors(lc_comm *comm, void *ctx)
     LC_TRY(loader_of(0, 60, BATCH, false, &train));
     LC_TRY(small_net_init(&m.base, &net_ops, 1));
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train}));
+    LC_TRY(lc_trainer_fit(t, &m.base.base, .train_dataloader = train));
     double lr, mine;
     LC_TRY(lc_optimizer_get(lc_trainer_optimizer(t, 0), 0, "lr", &lr));
     mine = lr;
@@ -303,7 +303,7 @@ static lc_status listen(const char *strategy, const char *devices, int64_t max_e
     lc_batch_norm1d_init(&m.norm, &m, "norm", WIDTH);
     LC_TRY(loader_of(0, 60, 12, false, &train));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train});
+    lc_status s = lc_trainer_fit(t, &m.base.base, .train_dataloader = train);
     lc_trainer_free(t);
     lc_dataloader_free(train);
     small_net_release(&m.base);

@@ -268,7 +268,7 @@ static lc_status fit(const fit_job *j, lc_comm *comm, state *out, double *loss)
     lc_batch_norm2d_init(&m.bn2, &m, "bn2", 6);
     lc_linear_init(&m.head, &m, "head", 6 * SIDE * SIDE / 4, CLASSES);
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l});
+    lc_status s = lc_trainer_fit(t, &m.base, .train_dataloader = l);
     if (s >= 0) s = lc_trainer_metric(t, "train_loss_epoch", loss);
     if (s >= 0) s = lc_module_visit(&m.base, copy_state, out);
     RANK_CHECK(!m.bn1.comm && !m.bn2.comm);

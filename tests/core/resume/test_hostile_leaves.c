@@ -154,7 +154,7 @@ static lc_status train(const setup *s, const char *dir, const char *from, const 
     o.accumulate_grad_batches = s->accumulate ? s->accumulate : 1;
     o.threads = 1;
     CHECK_OK(lc_trainer_new(&o, &m.trainer));
-    lc_status status = lc_trainer_fit(m.trainer, &m.n.base, &(lc_run_args){.ckpt_path = from});
+    lc_status status = lc_trainer_fit(m.trainer, &m.n.base, .ckpt_path = from);
     char why[1024];
     snprintf(why, sizeof why, "%s", lc_error_message());
     lc_trainer_free(m.trainer);

@@ -69,7 +69,7 @@ static lc_status train(const char *dir, const char *from, const char *save)
     o.logger = "none";
     o.ckpt_path = from;
     CHECK_OK(lc_trainer_new(&o, &t));
-    lc_status s = lc_trainer_fit(t, &w.base, NULL);
+    lc_status s = lc_trainer_fit(t, &w.base);
     if (s >= 0 && save) s = lc_trainer_save_checkpoint(t, save, false);
     char why[1024];
     snprintf(why, sizeof why, "%s", lc_error_message());

@@ -144,7 +144,7 @@ TEST(with_checkpoints_and_loggers)
     o.n_loggers = 1;
     CHECK_OK(lc_module_new(&wave_class, &v, 3, &m));
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, m, NULL));
+    CHECK_OK(lc_trainer_fit(t, m));
     CHECK_STR(logged, "width=5 samples=512 batch_size=16 activation=relu optimizer/lr=0.01 optimizer/momentum=0 "
                       "shuffle=0 warmup=none ");
     snprintf(ckpt, sizeof ckpt, "%s/a.ckpt", dir);
@@ -204,7 +204,7 @@ TEST(of_module_and_datamodule)
     options.n_loggers = 1;
     CHECK_OK(lc_module_new(&wave_class, NULL, 3, &m));
     CHECK_OK(lc_trainer_new(&options, &t));
-    CHECK_OK(lc_trainer_fit(t, m, &(lc_run_args){.datamodule = &data}));
+    CHECK_OK(lc_trainer_fit(t, m, .datamodule = &data));
     CHECK_CONTAINS(logged, "warmup=none size=24 ");
     CHECK_CONTAINS(logged, "width=16 ");
     snprintf(ckpt, sizeof ckpt, "%s/a.ckpt", dir);
@@ -215,7 +215,7 @@ TEST(of_module_and_datamodule)
     CHECK_EQ(size, 24);
     lc_checkpoint_close(c);
     values.width = 17; /* the module says 16 */
-    CHECK_STATUS(lc_trainer_fit(t, m, &(lc_run_args){.datamodule = &data}), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_trainer_fit(t, m, .datamodule = &data), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "width is 16 in the module and 17 in the datamodule");
     lc_trainer_free(t);
     lc_module_free(m);
@@ -243,7 +243,7 @@ TEST(errors_of_classes)
     CHECK_OK(lc_module_new(&wave_class, NULL, 0, &m));
     lc_module_save_hyperparameters(m, NULL, 0, NULL);
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, m, NULL));
+    CHECK_OK(lc_trainer_fit(t, m));
     snprintf(ckpt, sizeof ckpt, "%s/a.ckpt", dir);
     CHECK_OK(lc_trainer_save_checkpoint(t, ckpt, true));
     lc_trainer_free(t);
@@ -267,7 +267,7 @@ TEST(config_of_a_run)
     CHECK_OK(parse(&o, &v, "--optimizer.lr 0.3 --max_steps 3 --limit_train_batches 0.5 --activation relu"));
     CHECK_OK(lc_module_new(&wave_class, &v, 3, &m));
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, m, NULL));
+    CHECK_OK(lc_trainer_fit(t, m));
     char *text = read_text(lc_trainer_run_dir(t), "config.json");
     CHECK(text);
     CHECK_CONTAINS(text, "\"optimizer.lr\": 0.3");

@@ -412,13 +412,13 @@ static lc_status run_fits(lc_comm *comm, const trained *how, unsigned *bits)
     m.base.ops = &trained_ops;
     LC_TRY(loader_of(0, SAMPLES, 2, false, &data));
     LC_TRY(lc_trainer_new(&o, &t));
-    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = data});
+    lc_status s = lc_trainer_fit(t, &m.base, .train_dataloader = data);
     if (s >= 0) *bits = loaded(&m);
     /* Once: what a run has made of them stays. */
     const float other[CLASSES] = {5, 5, 5};
     float now[CLASSES];
     if (s >= 0) s = lc_tensor_write(m.b.bias, other, sizeof other);
-    if (s >= 0) s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = data});
+    if (s >= 0) s = lc_trainer_fit(t, &m.base, .train_dataloader = data);
     if (s >= 0) s = lc_tensor_read(m.b.bias, now, sizeof now);
     if (s >= 0 && memcmp(now, other, sizeof now) != 0) s = lc_fail(LC_ERR_INTERNAL, "weights were read again");
     lc_trainer_free(t);

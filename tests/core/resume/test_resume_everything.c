@@ -381,14 +381,14 @@ static void train(const setup *c, const char *dir, const char *ckpt, place until
     o.gradient_clip_val = 0.5;
     o.threads = 1;
     CHECK_OK(lc_trainer_new(&o, &m.trainer));
-    lc_status s = lc_trainer_fit(m.trainer, &m.n.base, &(lc_run_args){.ckpt_path = ckpt});
+    lc_status s = lc_trainer_fit(m.trainer, &m.n.base, .ckpt_path = ckpt);
     if (until.hook != NEVER)
         CHECK_STATUS(s, LC_ERR_USER);
     else {
         CHECK_OK(s);
         snprintf(path, sizeof path, "%s/end.ckpt", dir);
         CHECK_OK(lc_trainer_save_checkpoint(m.trainer, path, false));
-        CHECK_OK(lc_trainer_predict(m.trainer, &m.n.base, NULL));
+        CHECK_OK(lc_trainer_predict(m.trainer, &m.n.base));
     }
     lc_trainer_free(m.trainer);
     net_release(&m.n);

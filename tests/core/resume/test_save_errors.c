@@ -55,7 +55,7 @@ static void train(const char *dir, const plan *p, ending *out)
     o.logger = "sqlite";
     o.on_save_error = p->on_save_error;
     CHECK_OK(lc_trainer_new(&o, &t));
-    out->status = lc_trainer_fit(t, &w.base, NULL);
+    out->status = lc_trainer_fit(t, &w.base);
     snprintf(out->why, sizeof out->why, "%s", lc_error_message());
     lc_model_checkpoint_info info;
     lc_callback mc = lc_trainer_checkpoint_callback(t, 0);

@@ -133,7 +133,7 @@ static lc_status train(const char *dir, const char *ckpt, int64_t stop_after, in
     o.threads = 1;
     o.enable_checkpointing = LC_OFF;
     LC_TRY_GOTO(status, done, lc_trainer_new(&o, &t));
-    status = lc_trainer_fit(t, &m.base, &(lc_run_args){.ckpt_path = ckpt});
+    status = lc_trainer_fit(t, &m.base, .ckpt_path = ckpt);
     if (status == LC_ERR_USER && stop_after >= 0) status = LC_OK;
     if (status < 0) goto done;
     status = lc_module_visit(&m.base, copy_tensor, out);

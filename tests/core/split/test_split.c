@@ -144,8 +144,8 @@ static lc_status run(const struct way *way, net *m, bool evaluates)
     lc_linear_init(&m->linear, m, "linear", FEATURES, CLASSES);
     lc_status s = lc_trainer_new(&opt, &t);
     if (s >= 0)
-        s = evaluates ? lc_trainer_validate(t, &m->base, &(lc_run_args){.val_dataloader = loader})
-                      : lc_trainer_fit(t, &m->base, &(lc_run_args){.train_dataloader = loader});
+        s = evaluates ? lc_trainer_validate(t, &m->base, .val_dataloader = loader)
+                      : lc_trainer_fit(t, &m->base, .train_dataloader = loader);
     lc_trainer_free(t);
     lc_dataloader_free(loader);
     lc_module_release(&m->base);

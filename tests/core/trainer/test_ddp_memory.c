@@ -72,7 +72,7 @@ static lc_status hold(lc_comm *comm, void *ctx)
     static const char *const names[] = {"a", "b", "c", "d"};
     for (int k = 0; k < m.n; k++) lc_linear_init(&m.layers[k], &m, names[k], WIDE, WIDE);
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l});
+    lc_status s = lc_trainer_fit(t, &m.base, .train_dataloader = l);
     char why[1024];
     snprintf(why, sizeof why, "%s", lc_error_message());
     lc_trainer_free(t);

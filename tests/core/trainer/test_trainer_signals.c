@@ -72,7 +72,7 @@ static int train(const char *dir, int64_t epochs, bool signals)
     o.max_epochs = epochs;
     o.handle_signals = signals;
     if (lc_trainer_new(&o, &t) < 0) return 41;
-    lc_status s = lc_trainer_fit(t, &m.base, NULL);
+    lc_status s = lc_trainer_fit(t, &m.base);
     int code = s == LC_OK ? 0 : s == LC_ERR_INTERRUPTED ? 40 : 41;
     if (code == 41) printf("  %s\n", lc_error_message());
     if (end_late && write(beat, "e", 1) == 1) usleep(300000);
@@ -338,7 +338,7 @@ TEST(a_fit_ends_before_its_slurm_job)
         if (job) setenv("SLURM_JOB_ID", "4711", 1), setenv("SLURM_JOB_END_TIME", text, 1);
         world_init(&m, &world_ops_without_val, 4, 0);
         CHECK_OK(lc_trainer_new(&o, &t));
-        CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
+        CHECK_OK(lc_trainer_fit(t, &m.base));
         CHECK_EQ(lc_trainer_global_step(t), job ? 0 : 12);
         lc_trainer_free(t);
         world_release(&m);
@@ -396,7 +396,7 @@ TEST(usr1_saves_and_goes_on)
     o.max_epochs = 3;
     o.enable_checkpointing = LC_OFF;
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
+    CHECK_OK(lc_trainer_fit(t, &m.base));
     CHECK_CONTAINS(lc_trainer_ckpt_path(t), "hpc_ckpt_1.ckpt");
     CHECK_EQ(lc_trainer_global_step(t), 12);
     lc_trainer_free(t);
@@ -408,7 +408,7 @@ TEST(usr1_saves_and_goes_on)
     o = world_options(names);
     o.ckpt_path = "hpc";
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_STATUS(lc_trainer_fit(t, &m.base, NULL), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_trainer_fit(t, &m.base), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "ckpt_path=hpc");
     lc_trainer_free(t);
     world_release(&m);

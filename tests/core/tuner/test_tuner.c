@@ -255,7 +255,8 @@ TEST(batch_sizes)
     CHECK(memcmp(before, after, sizeof before) == 0);
 
     lc_dataloader *given = numbers_new(4, 2, false);
-    CHECK_STATUS(lc_tuner_scale_batch_size(t, m, &(lc_run_args){.train_dataloader = given}, &r), LC_ERR_CONFIG);
+    lc_run_args of_given = LC_ARGS(lc_run, .train_dataloader = given);
+    CHECK_STATUS(lc_tuner_scale_batch_size(t, m, &of_given, &r), LC_ERR_CONFIG);
     lc_dataloader_free(given);
     a = LC_ARGS(lc_scale_batch_size, .batch_arg_name = "activation");
     CHECK_STATUS(lc_tuner_scale_batch_size_with(t, m, NULL, &r, &a), LC_ERR_CONFIG);
@@ -285,7 +286,7 @@ TEST(finders_leave_the_run_as_it_would_be)
     v.shuffle = true;
     CHECK_OK(lc_module_new(&wave_class, &v, 1, &m));
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, m, NULL));
+    CHECK_OK(lc_trainer_fit(t, m));
     CHECK_EQ(lc_trainer_global_step(t), 8);
     lc_callback cb = lc_trainer_callback_named(t, "LearningRateFinder", 0);
     const lc_lr_find_result *r = lc_learning_rate_finder_get(&cb);
@@ -314,7 +315,7 @@ TEST(finders_leave_the_run_as_it_would_be)
     o = wave_options(NULL);
     CHECK_OK(lc_module_new(&wave_class, &v, 1, &m));
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, m, NULL));
+    CHECK_OK(lc_trainer_fit(t, m));
     CHECK_OK(lc_tensor_read(lc_module_find(m, "l1.weight"), given, sizeof given));
     CHECK(memcmp(found, given, sizeof found) == 0);
     lc_trainer_free(t);
@@ -372,7 +373,7 @@ static void judged_open(judged *m, lc_module_ops *ops)
 }
 
 static lc_status (*const evaluations[])(lc_trainer *t, lc_module *m, const lc_run_args *args) = {
-    lc_trainer_validate, lc_trainer_test, lc_trainer_predict};
+    lc_trainer_validate_with, lc_trainer_test_with, lc_trainer_predict_with};
 
 TEST(a_size_is_found_before_what_evaluates)
 {
@@ -468,11 +469,11 @@ TEST(where_no_size_is_looked_for)
     o.n_callbacks = 1;
     judged_open(&m, &ops);
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &m.line.base, NULL));
+    CHECK_OK(lc_trainer_fit(t, &m.line.base));
     CHECK(m.line.batch_size == 64 && m.asked == 1); /* by the fit: its trials validate nothing */
     lc_dataloader *given = numbers_new(4, 2, false);
-    lc_run_args args = {.dataloaders = &given, .n_dataloaders = 1};
-    CHECK_STATUS(lc_trainer_validate(t, &m.line.base, &args), LC_ERR_CONFIG);
+    lc_run_args args = LC_ARGS(lc_run, .dataloaders = &given, .n_dataloaders = 1);
+    CHECK_STATUS(lc_trainer_validate_with(t, &m.line.base, &args), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "of a given loader");
     lc_dataloader_free(given);
     lc_trainer_free(t);
@@ -483,7 +484,7 @@ TEST(where_no_size_is_looked_for)
     o.n_callbacks = 1;
     o.fast_dev_run = 1;
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_test(t, &m.line.base, NULL));
+    CHECK_OK(lc_trainer_test(t, &m.line.base));
     CHECK_EQ(m.line.batch_size, 64);
     lc_trainer_free(t);
     line_close(&m.line);
@@ -543,13 +544,14 @@ TEST(with_a_datamodule)
     o.n_callbacks = 2;
     o.max_steps = 3;
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &m.base, &(lc_run_args){.datamodule = &data}));
+    CHECK_OK(lc_trainer_fit(t, &m.base, .datamodule = &data));
     CHECK(d.setups == 1 && d.teardowns == 1 && m.setups == 1 && m.teardowns == 1);
     CHECK_EQ(d.loaders, 1 + 3 + 1); /* the rate; sizes 2, 4, 8; the run */
     CHECK_EQ(m.batch_size, 8);
     CHECK_EQ(lc_trainer_global_step(t), 3);
     lc_scale_batch_size_result r;
-    CHECK_OK(lc_tuner_scale_batch_size(t, &m.base, &(lc_run_args){.datamodule = &data}, &r, .max_val = 4));
+    lc_run_args of_data = LC_ARGS(lc_run, .datamodule = &data);
+    CHECK_OK(lc_tuner_scale_batch_size(t, &m.base, &of_data, &r, .max_val = 4));
     CHECK(r.batch_size == 4 && d.setups == 3 && d.teardowns == 3);
     lc_trainer_free(t);
     line_close(&m);

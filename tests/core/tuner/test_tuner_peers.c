@@ -300,7 +300,8 @@ TEST(noise_is_no_descent)
         CHECK_OK(loader_of(0, SAMPLES, 8, true, &data));
         CHECK_OK(lc_trainer_new(&o, &t));
         lc_lr_find_args a = LC_ARGS(lc_lr_find, .update_attr = false);
-        CHECK_OK(lc_tuner_lr_find_with(t, &m.base, &(lc_run_args){.train_dataloader = data}, &r, &a));
+        lc_run_args run = LC_ARGS(lc_run, .train_dataloader = data);
+        CHECK_OK(lc_tuner_lr_find_with(t, &m.base, &run, &r, &a));
         if (!(r.suggestion >= 1e-3 && r.suggestion <= 0.5))
             TEST_FAIL("seed %d: the suggestion is %g", (int)seed, r.suggestion);
         lc_lr_find_release(&r);

@@ -186,7 +186,7 @@ static lc_status fit_of_rank(lc_comm *comm, void *ctx)
     o.n_callbacks = 1;
     LC_TRY(lc_module_new(&wave_class, &v, 1 + (uint64_t)me, &m));
     LC_TRY(lc_trainer_new(&o, &t));
-    LC_TRY(lc_trainer_fit(t, m, NULL));
+    LC_TRY(lc_trainer_fit(t, m));
     j->rates[me] = ((wave *)m)->h->optimizer.lr;
     j->got[me].batch_size = ((wave *)m)->h->batch_size;
     LC_TRY(lc_tensor_read(lc_module_find(m, "l1.weight"), j->weights[me], sizeof j->weights[me]));
