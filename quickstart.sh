@@ -27,8 +27,8 @@ have_data() { [ -e "$1/train-images-idx3-ubyte.gz" ] || [ -e "$1/train-images-id
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 
-# Installs what is missing of the named packages, in one go; one by one only where that fails, so that a package which
-# this release does not have costs itself alone.
+# Installs the named packages that are missing, all at once; if that fails, one by one, so that a package which this
+# release does not have does not keep the others from being installed.
 install_missing() {
   local missing=() known=() become=() package
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -39,13 +39,13 @@ install_missing() {
   [ ${#missing[@]} -eq 0 ] && return 0
   if [ "$(id -u)" -ne 0 ]; then
     if ! command -v sudo >/dev/null; then
-      say "Not root, and there is no sudo. Somebody who may should run: apt-get install ${missing[*]}"
+      say "Not root, and sudo is not installed. As root, run: apt-get install ${missing[*]}"
       return 0
     fi
     become=(sudo)
   fi
   say "Installing with apt: ${missing[*]}"
-  ${become[@]+"${become[@]}"} apt-get update -qq >&2 || say "apt-get update failed (no network?); trying with the lists there are"
+  ${become[@]+"${become[@]}"} apt-get update -qq >&2 || say "apt-get update failed (no network?); trying with the existing package lists"
   for package in "${missing[@]}"; do
     if apt-cache show "$package" >/dev/null 2>&1; then known+=("$package"); else say "apt has no package $package here"; fi
   done
@@ -57,7 +57,7 @@ install_missing() {
   done
 }
 
-# Ends with a list of what the build cannot do without.
+# Exits with a list of what the build needs and does not find.
 need() {
   local lacking=() tool header
   for tool in cmake ninja "${CC:-cc}"; do command -v "$tool" >/dev/null || lacking+=("$tool"); done
@@ -70,13 +70,13 @@ need() {
   say "Missing: ${lacking[*]}"
   cat >&2 <<EOT
 lightc needs a C11 compiler (gcc or clang), cmake 3.22 or later, ninja, SQLite, cJSON and zlib with their headers, and is
-fast only with oneDNN (2.6 or later); libcurl is for the mlflow logger alone, OpenSSL for ranks on several hosts. On Debian or Ubuntu:
+fast only with oneDNN (2.6 or later); libcurl is only needed for the mlflow logger, OpenSSL only for ranks on several hosts. On Debian or Ubuntu:
   sudo apt-get install $BUILD_PACKAGES $DATA_PACKAGES
 EOT
   exit 1
 }
 
-# In a terminal the build's progress, one line drawn anew; elsewhere nothing.
+# In a terminal, shows the build's progress on one line; otherwise prints nothing.
 progress() {
   local line
   if [ ! -t 2 ] || [ "${TERM:-dumb}" = dumb ]; then cat >/dev/null; return; fi
@@ -99,7 +99,7 @@ build() { # preset [target ...]
     exit 1
   fi
   if grep -q 'oneDNN 0' "$log"; then
-    say "oneDNN was not found (Debian and Ubuntu: libdnnl-dev). lightc works without it, many times slower."
+    say "oneDNN was not found (Debian and Ubuntu: libdnnl-dev). lightc works without it, but many times slower."
   fi
   rm -f "$log"
 }
@@ -124,7 +124,7 @@ train() {
   fi
   need
   if ! have_data "$data"; then
-    say "There is no Fashion-MNIST in $data. Install the package $DATA_PACKAGES, or give the folder of the four IDX files (gz or not): ./quickstart.sh --data DIR"
+    say "Fashion-MNIST was not found in $data. Install the package $DATA_PACKAGES, or name the folder of the four IDX files (gzipped or not): ./quickstart.sh --data DIR"
     exit 1
   fi
   for example in examples/*.c examples/modules/*.c; do examples+=("$(basename "$example" .c)"); done
@@ -136,14 +136,14 @@ train() {
   [ "$root" = . ] || same=" --default_root_dir $root"
   cat <<EOT
 
-Metrics and checkpoints are in one folder for each run under $root/lightning_logs, all runs together in $root/lightc.db.
+Each run has a folder with its metrics and checkpoints under $root/lightning_logs; all runs together are in $root/lightc.db.
 Three things to try next:
   build/bin/fashion_cnn --ckpt_path last --max_epochs 8$same$data
-      go on from the last checkpoint to 8 epochs in all, bit for bit as if it had never stopped
+      continue from the last checkpoint to 8 epochs in total, bit for bit as if it had never stopped
   sqlite3 -box $root/lightc.db 'select run_name, version, name, step, value from v_latest'
       the last value of every metric of every run, also while one trains (apt install sqlite3)
   build/bin/fashion_cnn --help
-      every option; examples/ has the programs, examples/fashion_cnn.c is the one that just ran
+      every option; the programs are in examples/, the one that just ran is examples/fashion_cnn.c
 EOT
 }
 
