@@ -45,7 +45,7 @@ static const struct {
     {"loggers/csv.c", "ftruncate", 2, "half a row, in a file whose head says that it is this logger's"},
     {"loggers/spool.c", "ftruncate", 2, "the logger's own spool, under its lock"},
     {"loggers/stream.c", "ftruncate", 2, "half a line that begins as this logger's, or that this process has written"},
-    {"tools/bench_comm.c", "system", 1, "mpirun"},
+    {"tools/bench_ranks.c", "system", 1, "mpirun"},
     {"loggers/tensorboard.c", "ftruncate", 1, "what this process has written in part"},
 };
 enum { ALLOWED = sizeof allowed / sizeof *allowed };
