@@ -6,7 +6,6 @@
 #include "callbacks/terminal.h"
 #include "base/handle.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,7 +111,7 @@ static void add_right(const progress_bar *p, lc__str *out, lc_trainer *t, int64_
     if (d < NO_TIME) lc__add_time(out, seconds);
     if (total > 0 && d < NO_REMAINING_TIME) {
         lc__str_add(out, "<");
-        lc__add_time(out, rate > 0 ? (double)(total - done) / rate : INFINITY);
+        lc__add_remaining(out, done, total, rate);
     }
     if (d < NO_RATE) {
         lc__str_add(out, ", ");
@@ -174,7 +173,7 @@ static void line(progress_bar *p, lc_trainer *t, int64_t done, int64_t total)
     lc__add_time(out, seconds);
     if (total > done) {
         lc__str_add(out, "<");
-        lc__add_time(out, rate > 0 ? (double)(total - done) / rate : INFINITY);
+        lc__add_remaining(out, done, total, rate);
     }
     lc__str_add(out, ", ");
     lc__add_rate(out, rate);

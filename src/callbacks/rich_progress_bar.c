@@ -54,7 +54,7 @@ static void add_right(const rich_bar *r, lc__str *out, const bar *b, double seco
     }
     if (b->total > 0 && d < NO_REMAINING_TIME) {
         lc__str_add(out, r->term.unicode ? " • " : " < ");
-        lc__add_time(out, rate > 0 ? (double)(b->total - b->done) / rate : INFINITY);
+        lc__add_remaining(out, b->done, b->total, rate);
     }
     if (d < NO_RATE) {
         lc__str_add(out, " ");

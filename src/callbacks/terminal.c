@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What progress bars share. */
-#include "core/logging/logging.h"
-#include "core/input/input.h"
 #include "callbacks/terminal.h"
 
 #include "base/printable.h"
+#include "core/input/input.h"
+#include "core/logging/logging.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -149,6 +150,11 @@ void lc__add_time(lc__str *out, double seconds)
         lc__str_add(out, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
     else
         lc__str_add(out, "%02ld:%02ld", s / 60, s % 60);
+}
+
+void lc__add_remaining(lc__str *out, int64_t done, int64_t total, double rate)
+{
+    lc__add_time(out, rate > 0 ? (double)(total - done) / rate : INFINITY);
 }
 
 void lc__add_rate(lc__str *out, double rate)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fused elementwise node: the planner's only operator of its own.
+/* The fused elementwise node, which only the planner makes.
  *
  * A chain of elementwise operators over one iteration space is run tile by tile. The program is a list of
  * micro-operators on registers; register r < n_in is input r; each instruction writes the next register; outputs name

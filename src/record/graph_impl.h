@@ -10,7 +10,7 @@
  *   expand.c          macro nodes -> operators; backward.c: gradients; macros.c: the graph's own macros (others are in
  *                     optim and parallel); expand_writes.c: what rules may still read
  *   drop_dead.c       what nobody reads is dropped
- *   fuse.c            named patterns -> fused operators; fuse_elementwise.c: chains
+ *   fuse_patterns.c   named patterns -> fused operators; fuse_elementwise.c: chains
  *   parallel/reduce/place_slices.c  what is sharded (tensor/slice.h) becomes intermediate results
  *   parallel/collectives/collectives.c  each collective -> where it starts and where it is waited for
  *   lower.c           operators -> kernel calls: layouts, copies

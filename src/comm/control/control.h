@@ -49,9 +49,7 @@ lc_status lc__coordinator_start_as(const char *address, bool others, int *port, 
 /* The warning printed in that case. */
 #define LC__EVERYWHERE                                                                                                 \
     "warning: MASTER_ADDR (%s) is not an address of this host, so it listens on all of its addresses; if the other "   \
-    "ranks do not "                                                                                                    \
-    "not "                                                                                                             \
-    "connect, set it to an address of the host of rank 0, or start this one as another node"
+    "ranks do not connect, set it to an address of the host of rank 0, or start this one as another node"
 /* Ends the run on behalf of a rank that cannot say so itself any more: its process has ended, `how` ("killed by signal
  * 9 (Killed)"; NULL: well). What the rank said itself before, with lc__control_fail or goodbye, goes before it. One
  * that has ended well without coming ends the run only if another has come, and so waits for it. */

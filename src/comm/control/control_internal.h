@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two ends of the control channel share: coordinator*.c and control*.c. */
+/* What the two ends of the control channel share: the files of control/ and of coordinator/. */
 #ifndef LC_COMM_CONTROL_CONTROL_INTERNAL_H
 #define LC_COMM_CONTROL_CONTROL_INTERNAL_H
 

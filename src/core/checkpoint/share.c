@@ -4,7 +4,7 @@
  *
  *   rank R writes and syncs its files, reads them back, and leaves ".part-R": a manifest of its files, written in one
  *   stroke; or ".failed-R" with the reason. Rank 0 waits for all of them, adds their files to the manifest, removes the
- *   notes away and gives the directory its name.
+ *   notes and gives the directory its name.
  *
  * So until the rename there is no checkpoint, and after it a complete one, whichever rank is killed when. Rank 0 reads
  * the listing of the directory instead of looking up names: NFS caches for a while that a name does not exist. */

@@ -153,7 +153,7 @@ static void reset(lc_trainer *t)
 
 lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_stage stage)
 {
-    const char *asked = args->ckpt_path ? args->ckpt_path : stage == LC_STAGE_FIT ? t->opt.ckpt_path : NULL;
+    const char *asked = args && args->ckpt_path ? args->ckpt_path : stage == LC_STAGE_FIT ? t->opt.ckpt_path : NULL;
     lc_status s;
     if (!m) {
         m = t->m;
@@ -164,7 +164,7 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     t->stage = stage;
     t->args = args;
     LC_TRY(check_module(t, m, stage));
-    LC_TRY(lc__datamodule_attach(t, args->datamodule));
+    LC_TRY(lc__datamodule_attach(t, args ? args->datamodule : NULL));
     t->m = m;
     m->trainer = t;
     t->in_run = true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans: the cache, and making one.
  *
- * A segment is looked up by comparing its records in full; a hash only orders the candidates. On a miss the passes of
- * plan_impl.h run one after the other. Everything a replay needs is allocated here, once. */
+ * A segment is looked up by comparing its records in full; a hash only orders the candidates. On a miss the passes run
+ * one after the other (`passes`, below). Everything a replay needs is allocated here, once. */
 #include "engine/plan/plan.h"
 #include "engine/plan/plan_impl.h"
 #include "base/grow.h"

@@ -6,7 +6,7 @@
  *   batch_norm + relu + 2x2 max pooling     -> batch_norm_relu_pool: the full-size result is never written
  *   sums of disjoint zero-padded parts      -> cat: the gradient of a tensor that was cut into slices
  *
- * To add one: a function like those here, and its line in lc__fuse_patterns. */
+ * To add one: a function like those here, and its loop in lc__fuse_patterns. */
 #include "engine/plan/plan_impl.h"
 #include "ops/ops.h"
 
