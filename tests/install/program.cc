@@ -6,7 +6,7 @@
 int main()
 {
     lc_graph *g = nullptr;
-    LC_MAIN_TRY(lc_graph_new(nullptr, &g));
+    LC_MAIN_TRY(lc_graph_new(&g));
     lc_graph_free(g);
     return 0;
 }
