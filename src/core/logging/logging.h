@@ -139,8 +139,8 @@ lc_status lc__logged_metric_load(lc__logged *e, const lc_state *in) LC_MUST_USE;
 
 /* ---- rows.c ---- */
 typedef enum lc__values { LC__STEP_VALUES, LC__EPOCH_VALUES } lc__values;
-/* Sends the values of r that go to loggers, of all loaders, at the trainer's own step and with the epoch. A value of the
- * trainer itself is added to the row here, as the epoch is: lc_trainer_log works only inside a hook. */
+/* Sends the values of r that go to loggers, of all loaders, at the trainer's own step and with the epoch. A value of
+ * the trainer itself is added to the row here, as the epoch is: lc_trainer_log works only inside a hook. */
 lc_status lc__rows_send(lc_trainer *t, lc__results *r, lc__values which) LC_MUST_USE;
 /* Those of an evaluation's step, of one loader (or LC__NO_LOADER), at a step of its own. */
 lc_status lc__rows_send_eval(lc_trainer *t, lc__results *r, int64_t step, int loader) LC_MUST_USE;
