@@ -305,13 +305,12 @@ static lc_status save_topk(model_checkpoint *c, lc_trainer *t, bool *failed, cha
 static lc_status is_last(model_checkpoint *c, lc_trainer *t, const char *path, bool for_link, lc__taken **name,
                          bool *out)
 {
-    struct stat st;
-    bool is_taken = false, mine = c->last_path && !strcmp(path, c->last_path), there = lstat(path, &st) == 0;
+    bool there, mine = c->last_path && !strcmp(path, c->last_path);
     *out = true;
     if (!c->a.enable_version_counter || !lc__is_rank_zero(t)) return LC_OK;
-    if (mine && there && lc__may_become_last(t, path)) return LC_OK;
-    if (mine && !there && c->has_last) return LC_OK; /* it is on its way */
-    is_taken = there || (!mine && is_held(t, path));
+    bool ours = lc__may_become_last(t, path, &there);
+    if (mine && (there ? ours : c->has_last)) return LC_OK; /* if it is not there, it is on its way */
+    bool is_taken = there || (!mine && is_held(t, path));
     if (!is_taken && for_link) LC_TRY(lc__take_name(path, &is_taken, name));
     if (!is_taken && !for_link) LC_TRY(lc__take_checkpoint_name(t, path, &is_taken));
     *out = !is_taken;

@@ -73,7 +73,7 @@ bool lc__mc_is_below(const model_checkpoint *c, const char *path);
 /* On rank 0. A new checkpoint of this training may have the name: nothing has it, or one that will be removed. */
 bool lc__may_reuse(const lc_trainer *t, const char *path);
 /* On rank 0. What is at `path` may give way to this training's `last`: a link that leads nowhere, or to a checkpoint
- * that is not known to be of another training; or a checkpoint of this one. */
-bool lc__may_become_last(const lc_trainer *t, const char *path);
+ * that is not known to be of another training; or a checkpoint of this one. *there: something has that name. */
+bool lc__may_become_last(const lc_trainer *t, const char *path, bool *there);
 
 #endif

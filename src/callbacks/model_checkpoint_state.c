@@ -33,23 +33,25 @@ bool lc__may_reuse(const lc_trainer *t, const char *path)
     return lstat(path, &st) < 0 || (t->resume->training && is_of(path, t->resume->training));
 }
 
-/* The writer's thread may move the link on and remove what it led to while this looks: then it looks again. */
-static bool leads_to_ours(const lc_trainer *t, const char *link)
-{
-    struct stat looked_at, now;
-    while (stat(link, &looked_at) == 0) {
-        if (is_of(link, t->resume->training) || is_of(link, "")) return true;
-        if (stat(link, &now) == 0 && now.st_ino == looked_at.st_ino && now.st_dev == looked_at.st_dev) return false;
-    }
-    return true; /* to nothing */
-}
-
-bool lc__may_become_last(const lc_trainer *t, const char *path)
+static bool may_give_way(const lc_trainer *t, const char *path, bool is_link)
 {
     struct stat st;
-    if (lstat(path, &st) < 0 || !t->resume->training) return false;
-    if (S_ISLNK(st.st_mode)) return leads_to_ours(t, path);
-    return S_ISDIR(st.st_mode) && is_of(path, t->resume->training);
+    if (is_of(path, t->resume->training)) return true;
+    return is_link && (stat(path, &st) < 0 || is_of(path, ""));
+}
+
+/* While this looks, the writer's thread may remove what has the name, and move a link on: then it looks again. */
+bool lc__may_become_last(const lc_trainer *t, const char *path, bool *there)
+{
+    struct stat seen, now;
+    while ((*there = lstat(path, &seen) == 0) && t->resume->training) {
+        bool is_link = S_ISLNK(seen.st_mode);
+        if ((is_link || S_ISDIR(seen.st_mode)) && may_give_way(t, path, is_link)) return true;
+        bool same = lstat(path, &now) == 0 && now.st_ino == seen.st_ino && now.st_mode == seen.st_mode &&
+                    now.st_dev == seen.st_dev;
+        if (same) return false;
+    }
+    return false;
 }
 
 /* ---- the training's id ---- */
