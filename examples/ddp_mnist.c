@@ -4,9 +4,9 @@
  * all make the same update. The program says nothing of this: it is chosen by options; without them it runs on one
  * rank.
  *
- *   ddp_mnist one rank
- *   ddp_mnist --devices 2 --strategy ddp two processes of this machine
- *   mpirun -np 4 ddp_mnist wherever a launcher puts them (docs/launching.md)
+ *   ddp_mnist                                  one rank
+ *   ddp_mnist --devices 2 --strategy ddp       two processes of this machine
+ *   mpirun -np 4 ddp_mnist                     wherever a launcher puts them (docs/launching.md)
  *
  * On the first of two machines, whose address is A; on the second one the same with --nr 1:
  *

@@ -2,9 +2,9 @@
 /* The smallest training on several devices of one process: a linear model from 10 numbers to 1, 100 samples, mean
  * squared error, SGD. The program says nothing of devices: it is chosen by options.
  *
- *   dp_linear one device
- *   dp_linear --strategy data_parallel --devices 2 each batch of 20 is cut into two parts of 10
- *   dp_linear --strategy central_storage --devices 2 the same, with the parameters on the host
+ *   dp_linear                                                 one device
+ *   dp_linear --strategy data_parallel --devices 2            each batch of 20 is cut into two parts of 10
+ *   dp_linear --strategy central_storage --devices 2          the same, with the parameters on the host
  *
  * All of them end with the same weights, within rounding. Devices are shares of the CPU today. With --devices 2 alone
  * the strategy is ddp: two processes with a batch of 20 each, so an epoch has half as many steps. */

@@ -4,17 +4,17 @@
  * It knows no epochs, hooks or callbacks: the loop is the program's. What the trainer does for a step is done here call
  * by call (Lightning's Fabric; docs/from-lightning.md has the names side by side):
  *
- *     lc_fabric_new(&f, .seed = 1); Fabric(...), launch()
- *     lc_fabric_setup(f, &m.base, &opt, 1); setup(model, optimizer)
+ *     lc_fabric_new(&f, .seed = 1);                                  Fabric(...), launch()
+ *     lc_fabric_setup(f, &m.base, &opt, 1);                          setup(model, optimizer)
  *     while (next(loader, &batch)) {
  *         lc_fabric_begin(f);
  *         lc_tensor *loss = lc_mse_loss(forward(&m, batch->x), batch->y);
- *         lc_fabric_zero_grad(f); optimizer.zero_grad()
- *         lc_fabric_backward(f, loss); backward(loss)
- *         lc_fabric_clip_gradients(f, opt, .max_norm = 1); clip_gradients(model, optimizer, max_norm=1)
- *         lc_fabric_step(f, opt); optimizer.step()
- *         status = lc_fabric_end(f); here it all runs
- *         ... lc_fabric_log(f, "loss", value, -1); log("loss", value)
+ *         lc_fabric_zero_grad(f);                                    optimizer.zero_grad()
+ *         lc_fabric_backward(f, loss);                               backward(loss)
+ *         lc_fabric_clip_gradients(f, opt, .max_norm = 1);           clip_gradients(model, optimizer, max_norm=1)
+ *         lc_fabric_step(f, opt);                                    optimizer.step()
+ *         status = lc_fabric_end(f);                                 here it all runs
+ *         ... lc_fabric_log(f, "loss", value, -1);                   log("loss", value)
  *     }
  *
  * Between begin and end operations are recorded, as in training_step. Errors in between are kept: calls after the first

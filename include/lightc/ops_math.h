@@ -5,7 +5,7 @@
  * Every function is a macro around lc_NAME_at, which takes the caller's place in the source; optional arguments have
  * names and follow the mandatory ones, with PyTorch's defaults (args.h):
  *
- *   y = lc_sum(x); all dimensions
+ *   y = lc_sum(x);                                    all dimensions
  *   y = lc_sum(x, .dims = LC_DIMS(0, 2, 3), .keepdim = true);
  *   y = lc_reshape(x, 8, -1);
  *   y = lc_clamp(x, .min = LC_SOME(0.0));

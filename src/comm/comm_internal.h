@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the rooms of src/comm depend on each other:
  *
- *   comm.c what users call: requests, statistics, groups; call.c: what a call is; history.c: the last calls
- *   combine.c the arithmetic of reductions
- *   memory.c memory that ranks of a host use in place
- *   progress_thread.c carries calls on while their rank computes
- *   exchange/ exchange.c, groups.c: collectives over streams of bytes between each two ranks, the one
+ *   comm.c        what users call: requests, statistics, groups; call.c: what a call is; history.c: the last calls
+ *   combine.c     the arithmetic of reductions
+ *   memory.c      memory that ranks of a host use in place
+ *   progress_thread.c  carries calls on while their rank computes
+ *   exchange/     exchange.c, groups.c: collectives over streams of bytes between each two ranks, the one
  *                 implementation used by self, threads, shm, tcp and their mixtures, each of which is a transport
  *                 communicator.c: a communicator made of them
  *                 schedule.c: what a collective consists of; two_levels.c: where ranks live on several hosts
  *                 exposed.c: memory of ranks that the others of a host use in place
- *   transport/ rings.c: in shared memory, of threads of a process (threads.c) or processes of a host (shm.c)
+ *   transport/    rings.c: in shared memory, of threads of a process (threads.c) or processes of a host (shm.c)
  *                 tcp.c: between hosts; tcp_place.c: where a rank is reached; tcp_mesh.c: its connections
  *                 tcp_lanes.c: bytes between rings and a connection; tcp_records.c: if it is sealed
  *                 mixed.c: the rings between ranks of a host, tcp, or relay.c over mpi, between hosts
  *                 mpi_plugin.c: opens the plug-in liblightc_mpi, whose files are in mpi/
  *                 fake.c: no ranks at all
- *   control/ how ranks find each other and hear of the end (wire.c: the messages)
- *   coordinator/ the other end
- *   net/ proof*.c: how ends of a connection show that they know the run's secret; seal_*.c: sealed messages
+ *   control/      how ranks find each other and hear of the end (wire.c: the messages)
+ *   coordinator/  the other end
+ *   net/          proof*.c: how ends of a connection show that they know the run's secret; seal_*.c: sealed messages
  *                 socket.c: what is the same for all TCP connections; guests.c: those that have proven nothing
- *   world/ which rank a process is, joining, leaving */
+ *   world/        which rank a process is, joining, leaving */
 #ifndef LC_COMM_INTERNAL_H
 #define LC_COMM_INTERNAL_H
 

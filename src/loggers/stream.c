@@ -2,9 +2,9 @@
 /* The stream logger: a run as JSON lines (stream_format.h), for a program of somebody else's that forwards it to a
  * service this library does not know (tools/bridge/). It goes to
  *
- *   a file appended to; stream.jsonl in the run's directory if none is named
- *   a FIFO its reader; without one, lines wait
- *   "|COMMAND" the standard input of a shell command, which is started with the run and again when it ended early
+ *   a file         appended to; stream.jsonl in the run's directory if none is named
+ *   a FIFO         its reader; without one, lines wait
+ *   "|COMMAND"     the standard input of a shell command, which is started with the run and again when it ended early
  *
  * A reader that joins later first gets the lines `start` and `hparams`, then continues with the line that its
  * predecessor did not read completely. Pipes are written without blocking: a stuck reader delays this thread, but not

@@ -8,10 +8,10 @@
  * The ranks that have a slice each may be fewer than all: then there are several copies, replicas, of the whole, and
  * the ranks of all copies that have the same slice add up its gradients, after those of a copy have.
  *
- *   stage whole on every rank slices
- *   1 parameters, gradients optimizer state
- *   2 parameters optimizer state, gradients
- *   3 optimizer state, gradients, parameters
+ *   stage   whole on every rank         slices
+ *   1       parameters, gradients       optimizer state
+ *   2       parameters                  optimizer state, gradients
+ *   3                                   optimizer state, gradients, parameters
  *
  * Slices of one kind lie one after the other in a *shard buffer*: the gradients', the parameters', and one for each
  * optimizer and state. They have the same offsets in all of them. Whole tensors are at the offsets of the flat buffer,

@@ -2,11 +2,11 @@
 /* The training that test_power_loss.c takes the power from. `power_program DIR KIND JOURNAL` trains below DIR, goes on
  * from the newest checkpoint there, and writes a line to descriptor 3 for each event:
  *
- *   from STEP it goes on from this step
- *   saved STEP PATH the checkpoint is durable, as loggers hear of it
- *   row PATH its row was written: the database was flushed
- *   result HASH the training came to its end with these parameters
- *   closed the trainer is gone, and with it the database
+ *   from STEP          it goes on from this step
+ *   saved STEP PATH    the checkpoint is durable, as loggers hear of it
+ *   row PATH           its row was written: the database was flushed
+ *   result HASH        the training came to its end with these parameters
+ *   closed             the trainer is gone, and with it the database
  *
  * KIND: `all` keeps every checkpoint, each run in a folder of its own; `newest` keeps one of a common folder; `same`
  * replaces one of one name. JOURNAL: `wal`, as on a local disk, or `rollback`, as on FUSE. */

@@ -140,12 +140,12 @@ void lc__control_last_terms(const lc__control_options *options, unsigned terms);
 
 /* How a rank says that it fails, or asks why others do:
  *
- *   function who calls it connected waits this thread's message afterwards
- *   fail any thread, in passing yes no as it was
- *   fail_and_wait the rank that is at fault yes 1 s what all ranks get, if of this rank
- *   last_words a rank that fails before it meets not yet 2 s as fail_and_wait
- *   explain a rank that misses another yes `seconds` why the run has ended, if it has
- *   pass_on the same, if it cannot go on yes and 1 s more the same; it ends the run itself
+ *   function        who calls it                        connected  waits          this thread's message afterwards
+ *   fail            any thread, in passing              yes        no             as it was
+ *   fail_and_wait   the rank that is at fault           yes        1 s            what all ranks get, if of this rank
+ *   last_words      a rank that fails before it meets   not yet    2 s            as fail_and_wait
+ *   explain         a rank that misses another          yes        `seconds`      why the run has ended, if it has
+ *   pass_on         the same, if it cannot go on        yes        and 1 s more   the same; it ends the run itself
  *
  * lc__world_last_words (world.h) is for a process that ends, and takes the one of them that fits. */
 

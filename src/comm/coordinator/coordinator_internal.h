@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of the coordinator:
  *
- *   coordinator.c its thread, which goes in rounds, and what its process calls
- *   door.c strangers, and how they become members
- *   watch.c launchers, and the ranks that are theirs
- *   members.c messages from members and to them
- *   verdict.c whether the run has ended, and of what
- *   stall.c ranks that make no progress: when it is printed, and when the run ends
- *   calls.c what everybody did last; calls that do not fit, and ranks that wait for each other
+ *   coordinator.c  its thread, which goes in rounds, and what its process calls
+ *   door.c         strangers, and how they become members
+ *   watch.c        launchers, and the ranks that are theirs
+ *   members.c      messages from members and to them
+ *   verdict.c      whether the run has ended, and of what
+ *   stall.c        ranks that make no progress: when it is printed, and when the run ends
+ *   calls.c        what everybody did last; calls that do not fit, and ranks that wait for each other
  *
  * A connection at the *door* is a stranger's until it has proven that it knows the secret; then it belongs to a
  * *member* or a *launcher*. Each has an identity: a rank belongs to the process that came first with its number, or to

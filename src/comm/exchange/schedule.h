@@ -4,12 +4,12 @@
  * Flat: the ranks own the data together. Of N ranks, rank i owns segment i. The first message goes to the owners, who
  * combine what they get, the second one comes from the owners. That is
  *
- *     broadcast root -> owners owners -> all (root's links carry 2S instead of NS)
- *     all_reduce all -> owners, who combine owners -> all
- *     reduce all -> root, who combines scatter root -> all
- *     gather all -> root all_gather all -> all
- *     reduce_scatter all -> owners, who combine all_to_all all -> all
- *     barrier all -> all, empty
+ *     broadcast          root -> owners                 owners -> all      (root's links carry 2S instead of NS)
+ *     all_reduce         all -> owners, who combine     owners -> all
+ *     reduce             all -> root, who combines      scatter            root -> all
+ *     gather             all -> root                    all_gather         all -> all
+ *     reduce_scatter     all -> owners, who combine     all_to_all         all -> all
+ *     barrier            all -> all, empty
  *
  * If the transport has a lane for it, the owners answer an all_reduce in place: the second message then has no header,
  * and is not sent.
@@ -22,10 +22,10 @@
  * the ranks l of the other hosts, its *column*, are to each other what all ranks are in a flat collective; then it
  * tells the ranks of its host. So each byte goes from host to host once, instead of once for each rank:
  *
- *     all_reduce 2S(H-1)/H leave a host, instead of L times as many
- *     reduce_scatter S(H-1)/H, instead of L times
- *     all_gather S(H-1)/H, instead of L times
- *     broadcast S(H-1) leave the root's host, none another
+ *     all_reduce         2S(H-1)/H leave a host, instead of L times as many
+ *     reduce_scatter     S(H-1)/H, instead of L times
+ *     all_gather         S(H-1)/H, instead of L times
+ *     broadcast          S(H-1) leave the root's host, none another
  *
  * Sums use two levels if the ranks of a host are a subtree of the tree that comm.h promises, that is, if L is a power
  * of two; but not for f16 and bf16, whose partial sums would have to travel as f32. The other collectives are flat. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The plug-in liblightc_mpi. It uses only lightc's public headers, so that a site can build it with its own mpicc:
  *
- *   world.c starting MPI, and what host programs and lc_comm_mpi call
- *   backend.c an lc_comm_ops: the queue of calls, groups, aborts
- *   collective.c the collectives, on MPI's non-blocking ones
- *   direct.c send and receive */
+ *   world.c        starting MPI, and what host programs and lc_comm_mpi call
+ *   backend.c      an lc_comm_ops: the queue of calls, groups, aborts
+ *   collective.c   the collectives, on MPI's non-blocking ones
+ *   direct.c       send and receive */
 #ifndef LC_COMM_MPI_BACKEND_H
 #define LC_COMM_MPI_BACKEND_H
 
