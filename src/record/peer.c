@@ -2,6 +2,8 @@
 #include "record/peer.h"
 #include "record/graph_impl.h"
 
+#include <lightc/random.h>
+
 void lc__peer_join(lc_peer *p, const lc_peer_ops *ops, lc_graph *g)
 {
     lc_peer *before = lc__peer_of(g, ops), **at = &g->peers;
@@ -40,7 +42,8 @@ void lc__peers_free(lc_graph *g)
 uint64_t lc__peers_key(const lc_graph *g)
 {
     uint64_t key = 0;
-    for (const lc_peer *p = g->peers; p; p = p->next) key = key * 31 + p->key;
+    for (const lc_peer *p = g->peers; p; p = p->next)
+        if (p->key) key = lc_random_key(key, p->key);
     return key;
 }
 

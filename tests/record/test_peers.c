@@ -251,6 +251,32 @@ TEST(plans_belong_to_the_peers_they_were_made_with)
     lc_tensor_unref(x);
 }
 
+/* As the collectives of a plan, which join while it is made. */
+TEST(a_peer_without_a_key_changes_no_plan)
+{
+    static const lc_peer_ops others_ops = {.before_backward = before_backward};
+    scribe s = {.fails = LC_OK}, other = {.fails = LC_OK};
+    lc_graph *g = graph_with(&s, 0);
+    lc_tensor *x = parameter();
+    lc_graph_stats stats;
+    s.peer.key = 1;
+    CHECK_OK(step(g, x));
+    lc__peer_join(&other.peer, &others_ops, g);
+    CHECK_OK(step(g, x));
+    lc_graph_get_stats(g, &stats);
+    CHECK_EQ(stats.misses, 1);
+    s.peer.key = 31; /* a peer that has come later, as the reducer of a later fit */
+    CHECK_OK(step(g, x));
+    lc__peer_leave(&other.peer);
+    CHECK_OK(step(g, x));
+    s.peer.key = 31 * 31;
+    CHECK_OK(step(g, x));
+    lc_graph_get_stats(g, &stats);
+    CHECK_EQ(stats.misses, 3);
+    lc_graph_free(g);
+    lc_tensor_unref(x);
+}
+
 TEST(a_graph_has_one_peer_of_a_kind)
 {
     static const lc_peer_ops others_ops = {.before_backward = before_backward};
