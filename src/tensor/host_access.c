@@ -17,9 +17,14 @@ lc_status lc__tensor_wait(lc_tensor *t)
     return lc__current ? ops_of(lc__current)->wait(t) : LC_OK;
 }
 
+lc_status lc__tensor_expired(void)
+{
+    return lc_fail(LC_ERR_STATE, "this tensor is a result of an earlier step, which has expired");
+}
+
 lc_status lc__tensor_map(lc_tensor *t, lc__access access, lc_view *out)
 {
-    if (t->kind == LC_TENSOR_STEP) return ops_of(t->graph)->find(t, out);
+    if (t->kind == LC_TENSOR_STEP) return t->graph ? ops_of(t->graph)->find(t, out) : lc__tensor_expired();
     LC_TRY(lc__tensor_wait(t));
     if (access & LC__READ)
         LC_TRY(lc__tensor_fill(t));

@@ -22,6 +22,8 @@ typedef enum lc__access { LC__READ = 1, LC__WRITE = 2, LC__READ_WRITE = LC__READ
 lc_status lc__tensor_map(lc_tensor *t, lc__access access, lc_view *out) LC_MUST_USE;
 /* The step being recorded, which may have read the value, takes note of a write. */
 void lc__tensor_unmap(lc_tensor *t, lc__access access);
+/* The error of a tensor whose step is over. */
+lc_status lc__tensor_expired(void);
 /* Runs what the step being recorded still has to do with a persistent tensor. */
 lc_status lc__tensor_wait(lc_tensor *t) LC_MUST_USE;
 /* A tensor that is whole on all ranks of `comm` becomes that of rank `root`. Collective. */

@@ -413,6 +413,29 @@ TEST(expired_tensors_are_noticed)
     lc_graph_free(g);
 }
 
+/* Also when its handle has since been that of a value that only the planner knew. */
+TEST(expired_tensors_are_noticed_when_they_are_read)
+{
+    lc_graph *g = graph();
+    lc_tensor *w = T(1, true, 3), *old = NULL;
+    float got[3];
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    for (int i = 0; i < 3; i++) old = lc_sum(w);
+    CHECK_OK(lc_step_run(g));
+    CHECK_OK(lc_step_end(g));
+    for (uint64_t s = 1; s <= LC_ARENAS; s++) {
+        CHECK_OK(lc_step_begin(g, s, 0));
+        if (s == LC_ARENAS) lc_backward(lc_sum(lc_mul(w, w)));
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_step_end(g));
+    }
+    CHECK(!old->graph);
+    CHECK_STATUS(lc_tensor_read(old, got, (size_t)lc_tensor_numel(old) * sizeof *got), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "expired");
+    lc_tensor_unref(w);
+    lc_graph_free(g);
+}
+
 TEST(values_that_were_not_kept)
 {
     lc_graph *g = graph();

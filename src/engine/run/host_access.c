@@ -31,8 +31,7 @@ static lc_status wait_for(lc_tensor *t)
 static lc_status find_result(lc_tensor *t, lc_view *out)
 {
     lc_graph *g = t->graph;
-    if (!g || t->generation != g->generation)
-        return lc_fail(LC_ERR_STATE, "this tensor is a result of an earlier step, which has expired");
+    if (t->generation != g->generation) return lc__tensor_expired();
     if (g->status != LC_OK) return lc_step_status(g);
     if (g->recording && t->value >= g->value_0) LC_TRY(lc__graph_flush(g));
     lc_location where;
