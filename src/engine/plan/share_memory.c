@@ -56,7 +56,7 @@ static void deposit_directly(lc_build *b, int position)
     size_t bytes = (size_t)lc__numel(&place->type) * lc_dtype_size(place->type.dtype);
     if (s->external || s->fixed || s->placed || value->offset != 0 || !same_strides(value, place) || s->bytes != bytes)
         return;
-    if (lc__peers_sum_in_place(b->g) && s->last > position)
+    if (s->last > position && lc__peers_sum_in_place(b->g))
         return; /* ranks add it up from here on, while it is still read */
     if (n->ints[0]) {
         int first = 0;

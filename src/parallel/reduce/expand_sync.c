@@ -70,7 +70,9 @@ static lc_status add_node(lc_graph *g, const lc_op *op, int n_in, lc_tensor **in
     lc_tensor *none[LC_MAX_OUTPUTS];
     lc_op_call_n(op, n_in, in, n_int, ints, 0, NULL, none, LC_HERE);
     LC_TRY(g->status);
-    if (after) move_last_to(&g->ir, (uint32_t)++ * after);
+    if (!after) return LC_OK;
+    *after += 1;
+    move_last_to(&g->ir, (uint32_t)*after);
     return LC_OK;
 }
 
@@ -89,8 +91,9 @@ static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n,
     lc_graph *g = b->g;
     lc_flat_state *state;
     size_t width = lc_dtype_size(flat->gradient->type.dtype);
+    bool tree = lc__tree_of_graph(g); /* what is absent on a tree is there already */
     LC_TRY(lc__expand_flat_state(b, flat, &state));
-    for (int i = 0; i < flat->n && !lc__tree_of_graph(g); i++) /* what is absent on a tree is there already */
+    for (int i = 0; i < flat->n && !tree; i++)
         if (flat->parameters[i] && flat->parameters[i]->requires_grad && !state->after[i])
             LC_TRY(zero_fill(g, flat, i));
     int64_t begin = -1, end = 0, ready = -1;
@@ -187,13 +190,13 @@ static lc_status expand_units(lc_build *b, lc__reducer *r, lc_flat *flat, int *n
 {
     lc_graph *g = b->g;
     const lc__sharding *s = flat->sharding;
-    bool sliced = s->gradient != NULL;
+    bool sliced = s->gradient != NULL, tree = lc__tree_of_graph(g);
     int first = *n, sent = 0;
     int *units = lc__build_alloc(b, (size_t)s->n_units * sizeof *units);
     lc_flat_state *state;
     if (!units) return LC_ERR_MEMORY;
     LC_TRY(lc__expand_flat_state(b, flat, &state));
-    for (int i = 0; i < flat->n && !lc__tree_of_graph(g); i++)
+    for (int i = 0; i < flat->n && !tree; i++)
         if (lc__trained(flat, i) && !(sliced ? state->after[i] & LC_FLAT_PENDING : state->after[i]))
             LC_TRY(zero_fill(g, flat, i));
     for (int k = 0; k < s->n_units; k++) {
