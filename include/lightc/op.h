@@ -105,7 +105,7 @@ typedef struct lc_bad_index {
     int64_t or_index;
 } lc_bad_index;
 
-/* What memory layout a kernel can take. The planner inserts copies if a value has another layout. */
+/* The memory layout that a kernel needs. The planner copies a value that has another one. */
 typedef enum lc_kernel_layout {
     /* Any strides for inputs and outputs. */
     LC_WANT_STRIDED = 0,

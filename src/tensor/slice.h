@@ -92,7 +92,9 @@ void lc__tensor_cut(lc_tensor *t, lc_tensor *base, int64_t at, const lc__shardin
  * that nobody can put together any more, until they are written. Not collective. */
 lc_status lc__flat_forget_sharding(lc_flat *flat);
 
-/* A placeholder for a whole buffer that does not exist: reading it is a defect of the planner. */
+/* The tensor that stands for a whole buffer of `count` elements of which this rank has slices only: itself an empty
+ * slice, in `base`. Nodes may have it as an operand until parallel/reduce/place_slices.c puts units in its place; a
+ * plan that would still read it after that is refused (engine/plan/lower.c). */
 lc_status lc__flat_nowhere(lc_tensor *base, int64_t count, const lc__sharding *s, lc_tensor **out) LC_MUST_USE;
 /* New handles for gradients, in the flat buffer's present form. */
 lc_status lc__flat_make_gradients(lc_flat *flat) LC_MUST_USE;

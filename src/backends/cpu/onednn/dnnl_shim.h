@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The little of oneDNN's C interface that changed from 2.x to 3.x, behind one interface: memory descriptors as owned
- * pointers, and primitive descriptors that are never a reference implementation.
+/* One interface to what differs between oneDNN 2.x and 3.x in C: memory descriptors are owned pointers, and primitive
+ * descriptors are never those of a reference implementation.
  *
  * To use another primitive: add one lc__dnnl_X function here with a branch for each version. */
 #ifndef LC_ONEDNN_DNNL_SHIM_H
