@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reference kernel of cast: any data type to any other. Numbers too large for an integer become its largest, NaN
  * becomes 0; to bool, everything except 0 is true. */
-#include <math.h>
 
 #include "ops/elementwise.h"
 #include "base/half.h"

@@ -3,7 +3,6 @@
  * scalar (ints dtype; floats value: a tensor of no dimensions). Their floats may change from step to step. And assign
  * (target, value): the one that writes its operand. */
 #include "ops/infer.h"
-#include "base/handle.h"
 #include "record/graph_impl.h"
 #include "ops/number.h"
 #include "ops/ops.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Losses over classes: cross entropy from scores, negative log-likelihood from log-probabilities. */
-#include "ops/infer.h"
 #include "ops/nn_util.h"
 #include "ops/take.h"
 

@@ -9,9 +9,6 @@
 #include "optim/expand_update.h"
 
 #include <lightc/optim.h>
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 static lc_status infer_norm(lc_infer *call)
 {

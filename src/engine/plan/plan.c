@@ -9,7 +9,6 @@
 #include "engine/plan/passes.h"
 
 #include <lightc/random.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,12 +6,10 @@
 #include "base/grow.h"
 #include "base/handle.h"
 #include "engine/plan/tune.h"
-#include "tensor/initial.h"
 #include "engine/plan/plan.h"
 
 #include <lightc/random.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

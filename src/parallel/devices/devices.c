@@ -6,7 +6,6 @@
 #include "engine/plan/plan.h"
 #include "module/tensors.h"
 #include "optim/state_buffers.h"
-#include "tensor/initial.h"
 
 #include "parallel/devices/team.h"
 

@@ -19,7 +19,6 @@
 #include "parallel/reduce/reducer_impl.h"
 #include "parallel/tree/tree_impl.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

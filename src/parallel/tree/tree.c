@@ -6,7 +6,6 @@
 #include "parallel/tree/tree_impl.h"
 
 #include <lightc/optim.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
