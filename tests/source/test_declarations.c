@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a header in src/ declares is defined, and another file, or a macro of the header, uses it: a declaration that
  * nothing needs is taken for an interface by those who read it. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-#include "test.h"
-
-#include <ctype.h>
-#include <ftw.h>
+#include "sources.h"
 
 enum { FILES = 4096, WORDS = 1 << 21, ROOM = 1 << 24 };
 
@@ -22,30 +16,6 @@ static char *pool, *paths[FILES];
 static word *words;
 static size_t n_pool, n_words;
 static int n_files;
-
-/* Blanks take the place of comments and literals. */
-static void blank(char *s)
-{
-    for (char *p = s; *p; p++) {
-        if (p[0] == '/' && p[1] == '*') {
-            for (; *p && !(p[0] == '*' && p[1] == '/'); p++) *p = *p == '\n' ? '\n' : ' ';
-            if (*p) p[0] = p[1] = ' ';
-        } else if (*p == '"' || *p == '\'') {
-            char quote = *p;
-            for (*p++ = ' '; *p && *p != quote && *p != '\n'; p++) {
-                if (*p == '\\' && p[1]) *p++ = ' ';
-                *p = ' ';
-            }
-            if (*p == quote) *p = ' ';
-        }
-        if (!*p) break;
-    }
-}
-
-static bool in_name(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
 
 /* "name(...) {" at the beginning of a line, possibly after its type. */
 static bool is_definition(const char *begin, const char *name, const char *end)
@@ -78,22 +48,12 @@ static void take_words(const char *text, int file)
     }
 }
 
-static int visit(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+static void look_at_file(const char *name, char *text)
 {
-    const char *dot = strrchr(path, '.');
-    (void)ftw;
-    bool source = dot && (!strcmp(dot, ".c") || !strcmp(dot, ".h") || !strcmp(dot, ".inl"));
-    if (kind != FTW_F || !source || n_files == FILES) return 0;
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, (size_t)st->st_size + 2);
-    if (f && text && fread(text, 1, (size_t)st->st_size, f) == (size_t)st->st_size) {
-        blank(text);
-        take_words(text, n_files);
-        paths[n_files++] = strdup(path);
-    }
-    free(text);
-    if (f) fclose(f);
-    return 0;
+    CHECK(n_files < FILES);
+    blank_out(text);
+    take_words(text, n_files);
+    paths[n_files++] = strdup(name);
 }
 
 static int by_text(const void *a, const void *b)
@@ -104,7 +64,7 @@ static int by_text(const void *a, const void *b)
 static bool is_header(int file)
 {
     const char *path = paths[file];
-    return strstr(path, "/src/") && !strcmp(path + strlen(path) - 2, ".h");
+    return !strncmp(path, "src/", 4) && !strcmp(path + strlen(path) - 2, ".h");
 }
 
 /* By a macro: from a beginning followed by ##, or with the name of a data type at its end. */
@@ -144,18 +104,13 @@ static bool is_alive(const word *w, size_t n)
 TEST(no_declaration_is_dead)
 {
     static const char *const folders[] = {"src", "tests", "bench"};
-    const char *root = getenv("LIGHTC_TEST_SOURCE");
     int dead = 0;
     size_t names = 0;
-    if (!root) SKIP("the sources are not here");
+    (void)source_root();
     pool = malloc(ROOM);
     words = malloc(WORDS * sizeof *words);
     CHECK(pool && words);
-    for (int i = 0; i < 3; i++) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s/%s", root, folders[i]);
-        nftw(path, visit, 20, FTW_PHYS);
-    }
+    for (int i = 0; i < 3; i++) each_source(folders[i], c_files, look_at_file);
     CHECK(n_files > 700); /* they were read */
     qsort(words, n_words, sizeof *words, by_text);
     for (size_t i = 0, end; i < n_words; i = end, names++) {

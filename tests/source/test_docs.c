@@ -2,36 +2,15 @@
 /* The documents say what is true: docs/options.md is what the tables say (LIGHTC_WRITE_DOCS=1 writes it again), every
  * lc_ name in the guides is declared, and every argument of Lightning's Trainer has its counterpart. docs.sh builds the
  * guides' programs. */
-#include "test.h"
+#include "sources.h"
 
 #include "core/options/options.h"
 
-#include <ctype.h>
-#include <dirent.h>
-
-static char *read_text(const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
-    size_t cap = 1 << 20, n = 0;
-    char *text = malloc(cap + 1);
-    if (text) n = fread(text, 1, cap, f);
-    if (text) text[n] = 0;
-    fclose(f);
-    return text;
-}
-
-static const char *source_dir(void)
-{
-    const char *dir = getenv("LIGHTC_TEST_SOURCE");
-    return dir ? dir : "..";
-}
-
 static char *document(const char *name)
 {
-    char path[4200];
-    snprintf(path, sizeof path, "%s/docs/%s", source_dir(), name);
-    return read_text(path);
+    char path[200];
+    snprintf(path, sizeof path, "docs/%s", name);
+    return read_source(path);
 }
 
 /* ---- options.md ---- */
@@ -101,17 +80,16 @@ static void options_document(lc__str *out)
 TEST(options_are_current)
 {
     lc__str want = {0};
-    char path[4200];
-    snprintf(path, sizeof path, "%s/docs/options.md", source_dir());
     options_document(&want);
     CHECK(!want.failed);
     if (getenv("LIGHTC_WRITE_DOCS")) {
+        char path[PATH_MAX + 40];
+        snprintf(path, sizeof path, "%s/docs/options.md", source_root());
         FILE *f = fopen(path, "w");
         CHECK(f && fwrite(want.s, 1, want.n, f) == want.n);
         fclose(f);
     }
-    char *have = read_text(path);
-    if (!have) SKIP("the sources are not here");
+    char *have = document("options.md");
     size_t at = 0, line = 1;
     while (have[at] && have[at] == want.s[at]) line += have[at++] == '\n';
     bool same = have[at] == want.s[at];
@@ -124,51 +102,37 @@ TEST(options_are_current)
 /* ---- names ---- */
 
 /* Whether the name is a word in any public header (or, with `prefix`, begins one). */
-static bool declared(const char *headers, const char *name, size_t n)
+static bool declared(const char *in, const char *name, size_t n)
 {
-    for (const char *p = headers; (p = strstr(p, name)); p++) {
-        bool starts = p == headers || !(isalnum((unsigned char)p[-1]) || p[-1] == '_');
-        if (starts && !(isalnum((unsigned char)p[n]) || p[n] == '_')) return true;
+    for (const char *p = in; (p = strstr(p, name)); p++) {
+        bool starts = p == in || !in_name(p[-1]);
+        if (starts && !in_name(p[n])) return true;
     }
     return false;
 }
 
-static char *all_headers(void)
+static char *headers; /* all of them */
+
+static void add_header(const char *name, char *text)
 {
-    char dir[4200], path[4600];
-    char *all = calloc(1, 1);
-    size_t size = 0;
-    snprintf(dir, sizeof dir, "%s/include/lightc", source_dir());
-    DIR *d = opendir(dir);
-    if (!d || !all) {
-        free(all);
-        return NULL;
-    }
-    for (struct dirent *e; (e = readdir(d));) {
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        char *one = e->d_name[0] == '.' ? NULL : read_text(path);
-        if (!one) continue;
-        size_t n = strlen(one);
-        all = realloc(all, size + n + 1);
-        memcpy(all + size, one, n + 1);
-        size += n;
-        free(one);
-    }
-    closedir(d);
-    return all;
+    size_t size = headers ? strlen(headers) : 0, n = strlen(text);
+    (void)name;
+    headers = realloc(headers, size + n + 1);
+    CHECK(headers != NULL);
+    memcpy(headers + size, text, n + 1);
 }
 
 /* Every word that begins with lc_ or LC_. */
-static int undeclared(const char *text, const char *headers, const char *document_name)
+static int undeclared(const char *text, const char *in, const char *document_name)
 {
     int missing = 0;
     for (const char *p = text; *p;) {
         size_t n = 0;
-        while (isalnum((unsigned char)p[n]) || p[n] == '_') n++;
+        while (in_name(p[n])) n++;
         if (n > 3 && n < 100 && (!strncmp(p, "lc_", 3) || !strncmp(p, "LC_", 3))) {
             char word[100];
             snprintf(word, sizeof word, "%.*s", (int)n, p);
-            if (!declared(headers, word, n)) {
+            if (!declared(in, word, n)) {
                 if (document_name) printf("  %s names %s, which no header declares\n", document_name, word);
                 missing++;
             }
@@ -181,16 +145,15 @@ static int undeclared(const char *text, const char *headers, const char *documen
 TEST(names_are_declared)
 {
     static const char *const documents[] = {"from-lightning.md", "from-a-loop.md", "trainer.md", "options.md"};
-    char *headers = all_headers();
-    if (!headers) SKIP("the sources are not here");
+    each_source("include/lightc", c_files, add_header);
     int missing = 0;
     for (size_t i = 0; i < sizeof documents / sizeof *documents; i++) {
         char *text = document(documents[i]);
-        if (!text) TEST_FAIL("docs/%s is not there", documents[i]);
         missing += undeclared(text, headers, documents[i]);
         free(text);
     }
     free(headers);
+    headers = NULL;
     CHECK_EQ(missing, 0);
     CHECK_EQ(undeclared("an lc_word_nobody_knows", "lc_word", NULL), 1);
 }
@@ -244,7 +207,6 @@ TEST(every_argument_of_the_trainer)
     const lc_option *table = lc_trainer_option_table(&n);
     lc_option_set set = {.options = table, .n = n};
     char *text = document("from-lightning.md");
-    if (!text) SKIP("the sources are not here");
     CHECK_EQ(sizeof arguments / sizeof *arguments, 42);
     for (size_t i = 0; i < sizeof arguments / sizeof *arguments; i++) {
         char quoted[100];

@@ -3,43 +3,26 @@
  * every macro with no, one and all options (headers.c). test_zeros.c runs as C++ too. A compiler that is not there is a
  * case that is skipped. */
 #define _GNU_SOURCE
-#include "test.h"
+#include "sources.h"
 
-#include <dirent.h>
 #include <stdarg.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-/* ---- where things are ---- */
-
-static const char *source(void)
-{
-    const char *dir = getenv("LIGHTC_TEST_SOURCE");
-    return dir ? dir : ".";
-}
 
 static char work[] = "/tmp/lightc_headers_XXXXXX";
+static int headers; /* that compile() includes */
 
-/* One file for each header, that includes it and nothing else. comm_mpi.h needs MPI's. */
-static int write_files(void)
+/* A file that includes this header and nothing else. comm_mpi.h needs MPI's. */
+static void write_file(const char *name, char *text)
 {
-    char path[4096];
-    int n = 0;
-    snprintf(path, sizeof path, "%s/include/lightc", source());
-    DIR *d = opendir(path);
-    CHECK(d != NULL);
-    for (struct dirent *e; (e = readdir(d));) {
-        size_t length = strlen(e->d_name);
-        if (length < 3 || strcmp(e->d_name + length - 2, ".h") || !strcmp(e->d_name, "comm_mpi.h")) continue;
-        snprintf(path, sizeof path, "%s/alone_%.*s.c", work, (int)length - 2, e->d_name);
-        FILE *f = fopen(path, "w");
-        CHECK(f != NULL);
-        fprintf(f, "#include <lightc/%s>\n", e->d_name);
-        CHECK(fclose(f) == 0);
-        n++;
-    }
-    closedir(d);
-    return n;
+    char path[400];
+    const char *header = strrchr(name, '/') + 1;
+    (void)text;
+    if (!strcmp(header, "comm_mpi.h")) return;
+    snprintf(path, sizeof path, "%s/alone_%s.c", work, header);
+    FILE *f = fopen(path, "w");
+    CHECK(f != NULL);
+    fprintf(f, "#include <lightc/%s>\n", header);
+    CHECK(fclose(f) == 0);
+    headers++;
 }
 
 __attribute__((format(printf, 1, 2))) static int run(const char *format, ...)
@@ -54,20 +37,22 @@ __attribute__((format(printf, 1, 2))) static int run(const char *format, ...)
 
 static void compile(const char *compiler, const char *standard)
 {
-    char flags[4096];
+    char flags[PATH_MAX + 200];
+    const char *root = source_root();
     if (run("command -v %s >/dev/null", compiler) != 0) SKIP("there is no such compiler");
     if (run("echo 'int x;' | %s -std=%s -x %s -fsyntax-only - 2>/dev/null", compiler, standard,
             strstr(standard, "++") ? "c++" : "c") != 0)
         SKIP("the compiler does not know this standard");
     snprintf(work, sizeof work, "/tmp/lightc_headers_XXXXXX");
     CHECK(mkdtemp(work) != NULL);
-    int n = write_files();
+    headers = 0;
+    each_source("include/lightc", c_files, write_file);
     snprintf(flags, sizeof flags, "-std=%s -x %s -Wall -Wextra -Wpedantic -Wshadow -Werror -I%s/include -fsyntax-only",
-             standard, strstr(standard, "++") ? "c++" : "c", source());
+             standard, strstr(standard, "++") ? "c++" : "c", root);
     int alone = run("cd %s && %s %s alone_*.c", work, compiler, flags);
-    int macros = run("%s %s %s/tests/source/headers.c", compiler, flags, source());
+    int macros = run("%s %s %s/tests/source/headers.c", compiler, flags, root);
     run("rm -r %s", work);
-    CHECK(n > 30);
+    CHECK(headers > 30);
     CHECK(alone == 0);
     CHECK(macros == 0);
 }
@@ -103,22 +88,10 @@ TEST(an_argument_without_a_name)
     if (run("command -v gcc >/dev/null") != 0) SKIP("there is no gcc");
     CHECK(run("printf '#include <lightc/lightc.h>\\nlc_tensor *f(lc_tensor *x) { return lc_sum(x, LC_DIMS(1)); }\\n' | "
               "LC_ALL=C gcc -std=c11 -I%s/include -x c -fsyntax-only - 2>&1 | grep -q lc_argument_needs_its_name_",
-              source()) == 0);
+              source_root()) == 0);
 }
 
 /* ---- nothing was forgotten ---- */
-
-static char *contents(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    if (!f) TEST_FAIL("%s cannot be read", path);
-    char *text = calloc(1, 1 << 20);
-    CHECK(text != NULL);
-    size_t n = fread(text, 1, (1 << 20) - 1, f);
-    text[n] = 0;
-    fclose(f);
-    return text;
-}
 
 static bool has_word(const char *text, const char *word)
 {
@@ -130,31 +103,26 @@ static bool has_word(const char *text, const char *word)
     return false;
 }
 
+static char *used;
+static int macros;
+
+static void look_for_macros(const char *header, char *text)
+{
+    for (char *at = text; (at = strstr(at, "\n#define lc_")); at++) {
+        char name[128];
+        if (sscanf(at, "\n#define %127[a-z0-9_](", name) != 1 || at[strlen("\n#define ") + strlen(name)] != '(')
+            continue;
+        if (!has_word(used, name)) TEST_FAIL("%s of %s is not in headers.c", name, header);
+        macros++;
+    }
+}
+
 TEST(every_macro_is_used)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/tests/source/headers.c", source());
-    char *used = contents(path);
-    int n = 0;
-    snprintf(path, sizeof path, "%s/include/lightc", source());
-    DIR *d = opendir(path);
-    CHECK(d != NULL);
-    for (struct dirent *e; (e = readdir(d));) {
-        if (!strstr(e->d_name, ".h")) continue;
-        snprintf(path, sizeof path, "%s/include/lightc/%s", source(), e->d_name);
-        char *text = contents(path);
-        for (char *at = text; (at = strstr(at, "\n#define lc_")); at++) {
-            char name[128];
-            if (sscanf(at, "\n#define %127[a-z0-9_](", name) != 1 || at[strlen("\n#define ") + strlen(name)] != '(')
-                continue;
-            if (!has_word(used, name)) TEST_FAIL("%s of %s is not in headers.c", name, e->d_name);
-            n++;
-        }
-        free(text);
-    }
-    closedir(d);
+    used = read_source("tests/source/headers.c");
+    each_source("include/lightc", c_files, look_for_macros);
     free(used);
-    CHECK(n > 200);
+    CHECK(macros > 200);
 }
 
 /* ---- a C++ program ---- */
@@ -162,6 +130,7 @@ TEST(every_macro_is_used)
 TEST(zeros_in_cxx)
 {
     const char *bin = getenv("LIGHTC_TEST_BIN");
+    const char *root = source_root();
     struct stat st;
     char path[4096];
     if (run("command -v g++ >/dev/null") != 0) SKIP("there is no g++");
@@ -174,7 +143,7 @@ TEST(zeros_in_cxx)
     CHECK(mkdtemp(work) != NULL);
     int status = run("g++ -std=c++17 -x c++ -I%s/include -I%s/tests/support %s/tests/module/test_zeros.c -x none -o "
                      "%s/zeros -L%s/../lib -llightc -Wl,-rpath,%s/../lib && %s/zeros",
-                     source(), source(), source(), work, bin, bin, work);
+                     root, root, root, work, bin, bin, work);
     run("rm -r %s", work);
     CHECK(status == 0);
 }

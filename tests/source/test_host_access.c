@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host reaches the memory of tensors through lc__tensor_map and lc__tensor_unmap (tensor/host_access.h) everywhere
  * but in the rooms of the table (docs/design.md, "Host access"). */
-#include "test.h"
-
-#include <ctype.h>
-#include <dirent.h>
-#include <stdbool.h>
-#include <sys/stat.h>
+#include "sources.h"
 
 /* The member of lc_tensor, and the function that tells its value. */
 #define MEMBER  "device_data"
@@ -32,28 +27,12 @@ enum { ALLOWED = sizeof allowed / sizeof *allowed };
 
 static int files, wrong;
 
-static bool is_word(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
-
-/* Blanks out comments. */
-static void strip(char *text)
-{
-    for (char *p = text; (p = strstr(p, "/*"));) {
-        char *end = strstr(p, "*/");
-        end = end ? end + 2 : p + strlen(p);
-        for (; p < end; p++)
-            if (*p != '\n') *p = ' ';
-    }
-}
-
 static int count(const char *text, const char *word)
 {
     int n = 0;
     size_t length = strlen(word);
     for (const char *p = text; (p = strstr(p, word)); p += length)
-        n += (p == text || !is_word(p[-1])) && !is_word(p[length]);
+        n += (p == text || !in_name(p[-1])) && !in_name(p[length]);
     return n;
 }
 
@@ -75,7 +54,7 @@ static void look_for(const char *file, const char *text, const char *word)
 
 static void look_at_text(const char *file, char *text)
 {
-    strip(text);
+    blank_out(text);
     look_for(file, text, MEMBER);
     look_for(file, text, ADDRESS);
     int maps = count(text, "lc__tensor_map") + count(text, "lc__st_map"), unmaps = count(text, "lc__tensor_unmap");
@@ -85,52 +64,15 @@ static void look_at_text(const char *file, char *text)
     printf("  src/%s maps tensors in %d places, and unmaps them in %d\n", file, maps, unmaps);
 }
 
-static void look_at_file(const char *path, const char *file)
+static void look_at_file(const char *name, char *text)
 {
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, 1 << 20);
-    CHECK(f && text);
-    size_t n = fread(text, 1, (1 << 20) - 1, f);
-    CHECK(n && n < (1 << 20) - 1);
-    fclose(f);
     files++;
-    look_at_text(file, text);
-    free(text);
-}
-
-static bool is_source(const char *name)
-{
-    const char *end = strrchr(name, '.');
-    return end && (!strcmp(end, ".c") || !strcmp(end, ".h") || !strcmp(end, ".inl"));
-}
-
-static void look_at_folder(const char *root, const char *below)
-{
-    char path[4096], inner[2048];
-    snprintf(path, sizeof path, "%s/%s", root, below);
-    DIR *d = opendir(path);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        struct stat st;
-        if (e->d_name[0] == '.') continue;
-        snprintf(inner, sizeof inner, "%s%s%s", below, *below ? "/" : "", e->d_name);
-        snprintf(path, sizeof path, "%s/%s", root, inner);
-        if (stat(path, &st) < 0) continue;
-        if (S_ISDIR(st.st_mode))
-            look_at_folder(root, inner);
-        else if (is_source(e->d_name))
-            look_at_file(path, inner);
-    }
-    closedir(d);
+    look_at_text(name + strlen("src/"), text);
 }
 
 TEST(the_host_maps_tensors)
 {
-    const char *source = getenv("LIGHTC_TEST_SOURCE");
-    char root[1024];
-    snprintf(root, sizeof root, "%s/src", source ? source : ".");
-    look_at_folder(root, "");
-    if (!files) SKIP("the sources are not here");
+    each_source("src", c_files, look_at_file);
     CHECK(files > 300);
     for (int i = 0; i < ALLOWED; i++)
         if (!allowed[i].seen) {

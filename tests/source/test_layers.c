@@ -6,11 +6,7 @@
  * of src/ itself. What is private to some rooms is used by no other. src/builtin.c is in no room: it names what is
  * built in, and the others ask its one table. */
 #define _GNU_SOURCE
-#include "test.h"
-
-#include <dirent.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "sources.h"
 
 enum { ROOMS = 128, FILES = 2048, SYMBOLS = 1 << 17, TEXT = 512 };
 
@@ -64,14 +60,13 @@ static bool begins(const char *s, const char *with)
 /* ---- the rooms ---- */
 
 /* Rows are "| 4 | `src/core/loop` | ...", or name several rooms. */
-static void read_table(const char *root)
+static void read_table(void)
 {
-    char path[4200], line[4096];
-    snprintf(path, sizeof path, "%s/docs/design.md", root);
-    FILE *f = fopen(path, "r");
-    if (!f) SKIP("docs/design.md is not here");
-    while (fgets(line, sizeof line, f)) {
+    char *document = read_source("docs/design.md");
+    for (char *line = document, *next; *line; line = next) {
         char *end, *column = line + 1;
+        next = line + strcspn(line, "\n");
+        if (*next) *next++ = 0;
         long layer = strtol(line[0] == '|' ? column : "", &end, 10);
         if (line[0] != '|' || end == column || !(column = strchr(end, '|'))) continue;
         char *stop = strchr(column + 1, '|');
@@ -83,7 +78,7 @@ static void read_table(const char *root)
             column += n + 1;
         }
     }
-    fclose(f);
+    free(document);
 }
 
 /* The layer of the folder, or of the first one above it that has a row. */
@@ -135,42 +130,18 @@ static void add_arrow(const char *from, const char *to, const char *through)
     if (a != b && *rooms[a].name && *rooms[b].name && !arrows[a][b]) arrows[a][b] = strdup(text);
 }
 
-static void read_includes(const char *root, const char *file)
+static void look_at_file(const char *path, char *text)
 {
-    char path[4200], line[1024], name[256];
-    snprintf(path, sizeof path, "%s/src/%s", root, file);
-    FILE *f = fopen(path, "r");
-    if (!f) return;
-    while (fgets(line, sizeof line, f)) {
-        if (sscanf(line, "#include \"%255[^\"]\"", name) != 1 || begins(name, "lightc/")) continue;
+    const char *file = path + strlen("src/");
+    char name[256];
+    if (n_files == FILES) TEST_FAIL("there are more files than expected");
+    files[n_files++] = strdup(file);
+    for (const char *at = text; (at = strstr(at, "#include \"")); at++) {
+        if (sscanf(at, "#include \"%255[^\"]\"", name) != 1 || begins(name, "lightc/")) continue;
         if (!strchr(name, '/')) continue; /* of its own folder; or builtin.h, which is for all */
         n_includes++;
         add_arrow(file, name, "#include");
     }
-    fclose(f);
-}
-
-static void read_folder(const char *root, const char *folder)
-{
-    char path[4200], file[512];
-    snprintf(path, sizeof path, "%s/src/%s", root, folder);
-    DIR *d = opendir(path);
-    if (!d) SKIP("the sources are not here");
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        struct stat st;
-        const char *dot = strrchr(e->d_name, '.');
-        if (e->d_name[0] == '.') continue;
-        snprintf(file, sizeof file, "%s%s%s", folder, *folder ? "/" : "", e->d_name);
-        snprintf(path, sizeof path, "%s/src/%s", root, file);
-        if (stat(path, &st) < 0) continue;
-        if (S_ISDIR(st.st_mode)) {
-            read_folder(root, file);
-        } else if (dot && (!strcmp(dot, ".c") || !strcmp(dot, ".h")) && n_files < FILES) {
-            files[n_files++] = strdup(file);
-            read_includes(root, file);
-        }
-    }
-    closedir(d);
 }
 
 static int by_name(const void *a, const void *b)
@@ -272,10 +243,9 @@ static bool has_circle(bool tops)
 
 static void read_sources(void)
 {
-    const char *root = getenv("LIGHTC_TEST_SOURCE");
     if (n_files) return;
-    read_table(root ? root : ".");
-    read_folder(root ? root : ".", "");
+    read_table();
+    each_source("src", c_files, look_at_file);
     CHECK(n_table > 30 && n_files > 300 && n_includes > 300); /* they were read */
 }
 

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sources delete in one place, src/base/remove.c (docs/checkpoints.md, "What lightc deletes"): other calls that
  * remove, rename over, truncate or write again what is there are in the table, with the reason why they may. */
-#include "test.h"
-
-#include <ctype.h>
-#include <dirent.h>
-#include <stdbool.h>
-#include <sys/stat.h>
+#include "sources.h"
 
 /* Words of C; `call`: followed by "(". */
 static const struct {
@@ -52,34 +47,6 @@ enum { ALLOWED = sizeof allowed / sizeof *allowed };
 
 static int found[ALLOWED], files, wrong;
 
-static bool is_word(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
-
-/* Blanks out comments and texts, which may go on from line to line. */
-static void strip(char *text)
-{
-    for (char *p = text; *p;) {
-        char *end = NULL;
-        if (!strncmp(p, "/*", 2)) {
-            end = strstr(p + 2, "*/");
-            end = end ? end + 2 : p + strlen(p);
-        } else if (!strncmp(p, "//", 2)) {
-            end = p + strcspn(p, "\n");
-        } else if (*p == '"' || *p == '\'') {
-            for (end = p + 1; *end && *end != *p; end++) end += *end == '\\' && end[1];
-            if (*end) end++;
-        }
-        if (!end) {
-            p++;
-            continue;
-        }
-        for (; p < end; p++)
-            if (*p != '\n') *p = ' ';
-    }
-}
-
 static void note(const char *file, const char *word, int line)
 {
     for (int i = 0; i < ALLOWED; i++)
@@ -95,12 +62,12 @@ static void note(const char *file, const char *word, int line)
 static void look_at_text(const char *file, char *text)
 {
     int line = 1;
-    strip(text);
+    blank_out(text);
     for (char *p = text; *p; p++) {
         line += *p == '\n';
-        if (!is_word(*p) || (p > text && is_word(p[-1]))) continue;
+        if (!in_name(*p) || (p > text && in_name(p[-1]))) continue;
         size_t n = 0;
-        while (is_word(p[n])) n++;
+        while (in_name(p[n])) n++;
         char *after = p + n;
         while (*after == ' ') after++;
         for (size_t i = 0; i < sizeof deletes / sizeof *deletes; i++)
@@ -128,48 +95,17 @@ static void look_for_fopen(const char *file, const char *text)
     }
 }
 
-static void look_at_file(const char *path, const char *file)
+static void look_at_file(const char *name, char *text)
 {
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, 1 << 20);
-    CHECK(f && text);
-    size_t n = fread(text, 1, (1 << 20) - 1, f);
-    CHECK(n && n < (1 << 20) - 1);
-    fclose(f);
+    const char *file = name + strlen("src/");
     files++;
     look_for_fopen(file, text);
     if (strcmp(file, "base/remove.c") != 0) look_at_text(file, text);
-    free(text);
-}
-
-static void look_at_folder(const char *root, const char *below)
-{
-    char path[4096], inner[2048];
-    snprintf(path, sizeof path, "%s/%s", root, below);
-    DIR *d = opendir(path);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        struct stat st;
-        size_t n = strlen(e->d_name);
-        if (e->d_name[0] == '.') continue;
-        snprintf(inner, sizeof inner, "%s%s%s", below, *below ? "/" : "", e->d_name);
-        snprintf(path, sizeof path, "%s/%s", root, inner);
-        if (stat(path, &st) < 0) continue;
-        if (S_ISDIR(st.st_mode))
-            look_at_folder(root, inner);
-        else if (n > 2 && (!strcmp(e->d_name + n - 2, ".c") || !strcmp(e->d_name + n - 2, ".h")))
-            look_at_file(path, inner);
-    }
-    closedir(d);
 }
 
 TEST(one_place_deletes)
 {
-    const char *source = getenv("LIGHTC_TEST_SOURCE");
-    char root[1024];
-    snprintf(root, sizeof root, "%s/src", source ? source : ".");
-    look_at_folder(root, "");
-    if (!files) SKIP("the sources are not here");
+    each_source("src", c_files, look_at_file);
     CHECK(files > 200);
     for (int i = 0; i < ALLOWED; i++)
         if (found[i] != allowed[i].times) {

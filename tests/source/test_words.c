@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Comments, documents and messages are plain English: turns of phrase that were once all over the tree must not come
  * back. Only what a pattern can find without false alarms is looked for. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-#include "test.h"
-
-#include <ctype.h>
-#include <ftw.h>
+#include "sources.h"
 
 enum { SHOWN = 40, NEAR = 60 };
 
@@ -146,7 +140,6 @@ static const rule rules[] = {
     {"known are", false, NULL, "available:"},
 };
 
-static const char *root;
 static int n_found, found_in[N_NOT_YET];
 static char *copy; /* a text with single blanks, and the line of each byte */
 static int *lines;
@@ -239,6 +232,15 @@ static void check_source(const char *path, const char *s)
     if (n) check_text(path, n);
 }
 
+static void make_room(size_t size)
+{
+    if (size <= room) return;
+    room = size;
+    copy = realloc(copy, room);
+    lines = realloc(lines, room * sizeof *lines);
+    CHECK(copy && lines);
+}
+
 /* Paragraphs; code is left out. */
 static void check_document(const char *path, const char *s)
 {
@@ -271,33 +273,15 @@ static void check_document(const char *path, const char *s)
     if (n) check_text(path, n);
 }
 
-static int visit(const char *path, const struct stat *st, int type, struct FTW *at)
+static void look_at_file(const char *name, char *text)
 {
-    const char *dot = strrchr(path, '.'), *name = path + strlen(root) + 1;
-    (void)at;
-    if (type != FTW_F || !dot || !strcmp(name, "tests/source/test_words.c")) return 0;
-    bool document = !strcmp(dot, ".md");
-    if (!document && strcmp(dot, ".c") && strcmp(dot, ".h") && strcmp(dot, ".inl") && strcmp(dot, ".cpp")) return 0;
-    size_t size = (size_t)st->st_size;
-    char *s = malloc(size + 1);
-    FILE *f = fopen(path, "rb");
-    if (!s || !f) abort();
-    size = fread(s, 1, size, f);
-    s[size] = 0;
-    fclose(f);
-    if (size + 2 > room) {
-        room = size + 2;
-        copy = realloc(copy, room);
-        lines = realloc(lines, room * sizeof *lines);
-        if (!copy || !lines) abort();
-    }
-    in_document = document;
-    if (document)
-        check_document(name, s);
+    if (!strcmp(name, "tests/source/test_words.c")) return;
+    make_room(strlen(text) + 2);
+    in_document = strstr(name, ".md") != NULL;
+    if (in_document)
+        check_document(name, text);
     else
-        check_source(name, s);
-    free(s);
-    return 0;
+        check_source(name, text);
 }
 
 static void read_tree(void)
@@ -305,12 +289,8 @@ static void read_tree(void)
     static const char *const parts[] = {"include", "src",   "tests",     "docs",         "examples",
                                         "bench",   "tools", "README.md", "CHANGELOG.md", "CONTRIBUTING.md",
                                         NULL};
-    root = getenv("LIGHTC_TEST_SOURCE") ? getenv("LIGHTC_TEST_SOURCE") : "..";
-    for (int i = 0; parts[i]; i++) {
-        char path[4200];
-        snprintf(path, sizeof path, "%s/%s", root, parts[i]);
-        nftw(path, visit, 16, FTW_PHYS);
-    }
+    static const char *const endings[] = {".c", ".h", ".inl", ".cpp", ".md", NULL};
+    for (int i = 0; parts[i]; i++) each_source(parts[i], endings, look_at_file);
 }
 
 /* What the rules find, and what they let pass. */
@@ -343,9 +323,7 @@ TEST(rules_find_what_they_should)
                  {"int anew = 1;", 0},
                  {"f(\"no such x; there\" /* */ \" is: %s\")", 0},
                  {"f(\"no such x; there\"\n \" is: %s\")", 1}};
-    room = 1000;
-    copy = malloc(room), lines = malloc(room * sizeof *lines);
-    CHECK(copy && lines);
+    make_room(1000);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         n_found = SHOWN;
         check_source("-", cases[i].text);
@@ -360,7 +338,6 @@ TEST(old_words_do_not_come_back)
 {
     n_found = 0;
     read_tree();
-    if (!copy) SKIP("the sources are not here");
     for (int i = 0; not_yet[i]; i++)
         if (!found_in[i]) {
             n_found++;
@@ -369,7 +346,7 @@ TEST(old_words_do_not_come_back)
     if (getenv("LIGHTC_WORDS_COUNT"))
         for (int i = 0; not_yet[i]; i++) printf("  %s: %d\n", not_yet[i], found_in[i]);
     free(copy), free(lines);
-    copy = NULL, lines = NULL;
+    copy = NULL, lines = NULL, room = 0;
     if (n_found) TEST_FAIL("%d places", n_found);
 }
 
