@@ -97,11 +97,12 @@ static int try(run *r, const char *dir, way how, const char *comm, const char *s
         snprintf(tail + strlen(tail), sizeof tail - strlen(tail), " --shard_size %d", shard_size(strategy, n));
     if (how == LAUNCH) snprintf(start, sizeof start, "%s/lightc launch -np %d -H local:2,local:2 ", bin, n);
     if (how == MPIRUN) snprintf(start, sizeof start, "mpirun -np %d ", n);
-    snprintf(command, sizeof command,
-             "LIGHTC_COMM=%s %s timeout -k 5 600 %s%s/strategy_program --dir %s --default_root_dir %s/run " COMMON
-             " %s %s >%s/out 2>&1",
-             how == THREADS || !strategy ? "auto" : comm, how == MPIRUN ? "ASAN_OPTIONS=detect_leaks=0" : "", start,
-             bin, r->dir, r->dir, options, tail, r->dir);
+    snprintf(
+        command, sizeof command,
+        "cd %s && LIGHTC_COMM=%s %s timeout -k 5 600 %s%s/strategy_program --dir %s --default_root_dir %s/run " COMMON
+        " %s %s >%s/out 2>&1",
+        r->dir, how == THREADS || !strategy ? "auto" : comm, how == MPIRUN ? "ASAN_OPTIONS=detect_leaks=0" : "", start,
+        bin, r->dir, r->dir, options, tail, r->dir);
     return system(command);
 }
 
