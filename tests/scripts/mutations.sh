@@ -1,46 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # mutations.sh [-j N] [-l] [PART_OF_A_NAME...]: tests that cannot fail prove nothing. Each mutation below breaks a copy of
-# the sources in one place, and at least one of the tests named beside it must turn red. -l lists them.
+# the sources in one place, and at least one of the tests named with it must turn red. -l lists them.
 #
 # The copy and its build stay in $MUTATIONS_DIR (/tmp/lightc-mutations) for the next time: only the first run builds
 # everything. To add one: a line `mutate NAME FILE SED TEST[:CASE]...`, the quickest test first. A script that changes
 # nothing is an error: the code has moved on, and the mutation must follow it.
 set -u
-source=$(cd "$(dirname "$0")/../.." && pwd)
 copy=${MUTATIONS_DIR:-/tmp/lightc-mutations}
-jobs=2 list=0 names=()
-while [ $# -gt 0 ]; do
-  case $1 in
-    -j) jobs=$2; shift 2 ;;
-    -l) list=1; shift ;;
-    *) names+=("$1"); shift ;;
-  esac
-done
-export LIGHTC_TEST_BIN=$copy/build/bin LIGHTC_TEST_SOURCE=$copy LIGHTC_CACHE=off OMP_WAIT_POLICY=passive
+. "$(dirname "$0")/copy.sh"
 ulimit -u 600 2>/dev/null
 ulimit -c 0
 survived=0 count=0
-
-prepare() {
-  mkdir -p "$copy"
-  git -C "$source" ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
-    [ ! -f "$source/$file" ] || cmp -s "$source/$file" "$copy/$file" || { mkdir -p "$copy/$(dirname "$file")" && cp -p "$source/$file" "$copy/$file"; }
-  done
-  # What is gone would be built still.
-  (cd "$copy" && find src include tests bench examples tools -type f) | while IFS= read -r file; do
-    [ -f "$source/$file" ] || rm -f "$copy/$file"
-  done
-  [ -f "$copy/build/build.ninja" ] ||
-    cmake -S "$copy" -B "$copy/build" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$copy/log" 2>&1 || { tail "$copy/log"; exit 2; }
-}
-
-wanted() {
-  [ ${#names[@]} -eq 0 ] && return 0
-  local part
-  for part in "${names[@]}"; do [[ $1 == *$part* ]] && return 0; done
-  return 1
-}
 
 # Whether a test fails; it gets the cases behind the colon. A test that was skipped (77), or has no such case (2), shows
 # nothing.
@@ -244,7 +215,11 @@ mutate 'epochs that train nothing not said' src/core/loop/watch.c 's/if (!why) r
 mutate 'hooks named by each that passes an error on' src/core/hooks/hooks.c 's/    else if (lc__names_hook(t))\n        return s;//' test_said_once
 }
 
-[ $list = 1 ] || prepare
+if [ $list = 0 ]; then
+  prepare
+  [ -f "$copy/build/build.ninja" ] ||
+    cmake -S "$copy" -B "$copy/build" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$copy/log" 2>&1 || { tail "$copy/log"; exit 2; }
+fi
 all
 [ $list = 1 ] && exit 0
 printf '%d mutations, %d survived\n' $count $survived

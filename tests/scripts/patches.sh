@@ -9,37 +9,9 @@
 # tests start; the rest is a diff. In a row, a path from the root is a file to change, and one that ends in / a folder for
 # a new file. The copy and its build stay in $PATCHES_DIR (/tmp/lightc-patches) for the next time.
 set -u
-source=$(cd "$(dirname "$0")/../.." && pwd)
 copy=${PATCHES_DIR:-/tmp/lightc-patches}
-jobs=2 list=0 names=()
-while [ $# -gt 0 ]; do
-  case $1 in
-    -j) jobs=$2; shift 2 ;;
-    -l) list=1; shift ;;
-    *) names+=("$1"); shift ;;
-  esac
-done
-export LIGHTC_TEST_BIN=$copy/build/bin LIGHTC_TEST_SOURCE=$copy LIGHTC_CACHE=off OMP_WAIT_POLICY=passive
+. "$(dirname "$0")/copy.sh"
 failed=0 count=0
-
-# The copy gets what is new or differs, and loses what is gone. Files get a new time: an object may be of a patched one.
-prepare() {
-  local file
-  mkdir -p "$copy"
-  git -C "$source" ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
-    [ ! -f "$source/$file" ] || cmp -s "$source/$file" "$copy/$file" || { mkdir -p "$copy/$(dirname "$file")" && cp "$source/$file" "$copy/$file"; }
-  done
-  (cd "$copy" && find include src tests -type f) | while IFS= read -r file; do
-    [ -f "$source/$file" ] || rm "$copy/$file"
-  done
-}
-
-wanted() {
-  [ ${#names[@]} -eq 0 ] && return 0
-  local part
-  for part in "${names[@]}"; do [[ $1 == *$part* ]] && return 0; done
-  return 1
-}
 
 # The paths in the row "an operator" or "a data source" of CONTRIBUTING.md.
 row() {
