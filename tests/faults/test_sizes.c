@@ -2,7 +2,9 @@
 /* Structs of programs that were compiled with other headers: every struct of arguments and every vtable begins with its
  * size. A shorter one has the defaults beyond its end, which nothing reads; a longer one, and one without a size, is an
  * error that says so. */
+#include "idle_ops.h"
 #include "quiet_options.h"
+#include "scratch.h"
 #include "test.h"
 
 /* ---- structs of arguments ---- */
@@ -333,25 +335,6 @@ static lc_status no_batch(void *self, lc_batch **out)
     *out = NULL;
     return LC_OK;
 }
-static lc_status no_run(void *self, const lc_run_info *run)
-{
-    (void)self, (void)run;
-    return LC_OK;
-}
-static lc_status no_row(void *self, const lc_log_row *row)
-{
-    (void)self, (void)row;
-    return LC_OK;
-}
-static void no_span(void *self, const lc_span *span)
-{
-    (void)self, (void)span;
-}
-static lc_status no_report(void *self, const char *stage, double seconds, FILE *out)
-{
-    (void)self, (void)stage, (void)seconds, (void)out;
-    return LC_OK;
-}
 static void nothing_freed(void *self)
 {
     (void)self;
@@ -449,7 +432,7 @@ static lc_status use_logger(const lc_logger_ops *ops)
 {
     lc_fabric *f = NULL;
     lc_logger logger = {ops, NULL};
-    LC_TRY(lc_fabric_new(&f, .loggers = &logger, .n_loggers = 1));
+    LC_TRY(lc_fabric_new(&f, .loggers = &logger, .n_loggers = 1, .default_root_dir = fresh_dir("run")));
     lc_status s = lc_fabric_log(f, "a", 1, 0);
     lc_fabric_free(f);
     return s;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs with many loggers: they all get the same rows; what fails is said once and changes nothing else; a run that is
  * stopped and resumed with all of them on is the run that was not stopped. */
+#include "idle_ops.h"
 #include "test.h"
 #include "trainer_world.h"
 #include "base/http.h"
@@ -234,32 +235,12 @@ static lc_status keep_nothing(void *self, lc_trainer *t, lc_state *state)
     return LC_OK;
 }
 
-static lc_status no_start(void *self, const lc_run_info *run)
-{
-    (void)self, (void)run;
-    return LC_OK;
-}
-static lc_status no_row(void *self, const lc_log_row *row)
-{
-    (void)self, (void)row;
-    return LC_OK;
-}
-static void no_span(void *self, const lc_span *span)
-{
-    (void)self, (void)span;
-}
-static lc_status no_report(void *self, const char *stage, double seconds, FILE *out)
-{
-    (void)self, (void)stage, (void)seconds, (void)out;
-    return LC_OK;
-}
-
 /* What the options gave is the trainer's also when there is none, and the first error is the one that is reported. */
 TEST(nothing_is_lost_where_there_is_no_trainer)
 {
     static const lc_callback_ops callback = {LC_CALLBACK_OPS_INIT("twin"), .save_state = keep_nothing,
                                              .free = count_free};
-    static const lc_logger_ops logger = {LC_LOGGER_OPS_INIT, .name = "counted", .start = no_start, .log_row = no_row,
+    static const lc_logger_ops logger = {LC_LOGGER_OPS_INIT, .name = "counted", .start = no_run, .log_row = no_row,
                                          .free = count_free};
     static const lc_profiler_ops profiler = {LC_PROFILER_OPS_INIT("counted"), .span = no_span, .report = no_report,
                                              .free = count_free};
@@ -281,7 +262,7 @@ TEST(nothing_is_lost_where_there_is_no_trainer)
 
 TEST(what_cannot_be_called_is_refused)
 {
-    lc_logger_ops old = {LC_LOGGER_OPS_INIT, .name = "old", .start = no_start, .log_row = no_row};
+    lc_logger_ops old = {LC_LOGGER_OPS_INIT, .name = "old", .start = no_run, .log_row = no_row};
     lc_profiler_ops deaf = {LC_PROFILER_OPS_INIT("deaf"), .report = no_report};
     lc_logger loggers[] = {{&old, NULL}};
     lc_profiler profilers[] = {{&deaf, NULL}};
