@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ddp costs next to steps without communication, for ranks that were started with the variables of
- * docs/launching.md, on whatever link is between them. Steps of each kind take turns in one run, so that all see the
+/* Compares the steps of ddp with steps without communication, for ranks that were started with the variables of
+ * docs/launching.md, over whatever link is between them. Steps of each kind take turns in one run, so that all see the
  * same machine, and batches are in memory. */
 #include "bench.h"
 #include "models.h"

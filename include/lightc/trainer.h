@@ -124,9 +124,9 @@ LC_API void lc_trainer_message(lc_trainer *t, lc_level level, const char *format
 LC_API lc_status lc_trainer_set_accumulate_grad_batches(lc_trainer *t, int64_t n) LC_MUST_USE;
 
 /* ---- state ----
- * Of the current run, or of the last one; before the first they are 0, NULL, "", or -1 if that means unknown. An index
- * out of range gives NULL (or a struct of zeros). Modules and datamodules are the program's; loaders, optimizers and
- * schedulers are borrowed until the next run begins, loggers and callbacks until lc_trainer_free. */
+ * These describe the current run, or the last one. Before the first run they return 0, NULL, "", or -1 if that means
+ * unknown; for an index out of range, NULL (or a struct of zeros). Modules and datamodules are the program's; loaders,
+ * optimizers and schedulers are borrowed until the next run begins, loggers and callbacks until lc_trainer_free. */
 LC_API lc_module *lc_trainer_module(const lc_trainer *t);
 LC_API lc_graph *lc_trainer_graph(const lc_trainer *t);
 LC_API const lc_trainer_options *lc_trainer_get_options(const lc_trainer *t); /* resolved */
