@@ -193,7 +193,7 @@ static lc_status call_callbacks(lc_trainer *t, const lc__hook_list *list, const 
     return LC_OK;
 }
 
-/* Profiles show what a module has not, too. */
+/* Profiles also show hooks that the module does not have. */
 static lc_status call_module(lc_trainer *t, const lc__hook_info *h, const lc__hook_args *a)
 {
     if (!h->module) return LC_OK;
@@ -207,7 +207,7 @@ static lc_status in_turn(lc_trainer *t, lc_hook hook, const lc__hook_args *a)
 {
     const lc__hook_info *h = &lc__hooks[hook];
     LC_TRY(call_datamodule(t, h, a));
-    LC_TRY(call_callbacks(t, &t->hooks[hook], h, a));
+    if (t->hooks[hook].n) LC_TRY(call_callbacks(t, &t->hooks[hook], h, a));
     return call_module(t, h, a);
 }
 

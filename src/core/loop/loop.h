@@ -51,7 +51,7 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx) 
 lc_status lc__check_accumulation(const lc_trainer *t, int64_t n) LC_MUST_USE;
 lc_status lc__update_schedulers(lc_trainer *t, lc_interval interval, bool plateau) LC_MUST_USE;
 void lc__optimizers_free(lc_trainer *t);
-void lc__optimization_fill(lc_module_ops *mo); /* the default hooks */
+void lc__optimization_fill(lc_trainer *t); /* the default hooks of its module */
 /* *skip: the precision leaves the update out on this rank. */
 lc_status lc__precision_before_step(const lc_precision_ops *precision, void *self, lc_optimizer *optimizer,
                                     bool *skip) LC_MUST_USE;

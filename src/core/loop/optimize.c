@@ -195,12 +195,14 @@ static lc_status default_backward(lc_module *m, lc_tensor *loss)
     return LC_OK;
 }
 
-void lc__optimization_fill(lc_module_ops *mo)
+void lc__optimization_fill(lc_trainer *t)
 {
+    lc_module_ops *mo = &t->mo;
     if (!mo->optimizer_step) mo->optimizer_step = lc_default_optimizer_step;
     if (!mo->optimizer_zero_grad) mo->optimizer_zero_grad = default_zero_grad;
     if (!mo->backward) mo->backward = default_backward;
-    if (!mo->configure_gradient_clipping) mo->configure_gradient_clipping = lc_clip_gradients;
+    if (!mo->configure_gradient_clipping && t->opt.gradient_clip_val > 0)
+        mo->configure_gradient_clipping = lc_clip_gradients;
     if (!mo->lr_scheduler_step) mo->lr_scheduler_step = lc_default_lr_scheduler_step;
 }
 

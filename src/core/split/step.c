@@ -22,8 +22,8 @@ lc_status lc__run_training_step(lc_closure *c)
     if (c->optimizer >= 0 && t->optimizers.optimizers[c->optimizer].training_step)
         step = t->optimizers.optimizers[c->optimizer].training_step;
     lc_status last;
-    unsigned errors = lc__error_count(NULL);
     lc_hook saved = lc__hook_enter(t, LC_HOOK_TRAINING_STEP);
+    unsigned errors = t->errors_before_hook;
     int64_t start = LC__PROFILE_START(t);
     c->loss = step(t->m, c->batch, c->batch_idx);
     LC__PROFILE_HOOK(t, NULL, start);

@@ -39,7 +39,7 @@ static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
     lc_status s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", ops->name ? ops->name : "the module");
     lc__module_ops_fill(t, ops);
-    lc__optimization_fill(&t->mo);
+    lc__optimization_fill(t);
     const char *missing = NULL;
     switch (stage) {
     case LC_STAGE_FIT:
