@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the three files of ModelCheckpoint share: model_checkpoint.c decides and saves, model_checkpoint_undo.c forgets
+/* Shared by the three files of ModelCheckpoint: model_checkpoint.c decides and saves, model_checkpoint_undo.c forgets
  * what was not saved, and model_checkpoint_state.c knows which checkpoints are its own and carries that from a run to
  * the one that continues it. */
 #ifndef LC_CALLBACKS_MODEL_CHECKPOINT_H

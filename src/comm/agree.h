@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks agree on, with one small collective call or two. A NULL communicator is one rank, which agrees with
- * itself. Everything here is collective. */
+/* Agreements between ranks, each made with one or two small collective calls. A NULL communicator is one rank, which
+ * agrees with itself. Everything here is collective. */
 #ifndef LC_COMM_AGREE_H
 #define LC_COMM_AGREE_H
 

@@ -441,8 +441,8 @@ lc_status lc_comm_progress(lc_comm *c)
 }
 
 /* Makes progress on `at` and the groups split from it, except `c`: a rank that waits in one group must not hold up
- * ranks that wait for it in another. Returns whether anything ran. A call that fails here reports the failure to
- * whoever waits for it. */
+ * ranks that wait for it in another. Returns whether anything ran. If a call fails here, its error is
+ * returned when it is waited for. */
 static bool move_others(lc_comm *at, const lc_comm *c)
 {
     bool any = at != c && at->running && at->failed >= 0;

@@ -71,7 +71,6 @@ TEST(the_name_stays_while_the_link_is_made)
     training = pthread_self();
     trainer = t;
     CHECK_OK(lc_trainer_fit(t, &m.base));
-    trainer = NULL;
     CHECK(atomic_load(&saw_again) && !atomic_load(&gave_up));
     CHECK_STR(world_list(dir, ".ckpt", files, sizeof files), "epoch=3-step=8.ckpt last.ckpt ");
     lc_trainer_free(t);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Profilers, inside the trainer: all of it only where t->profiling is set. */
+/* Profilers, inside the trainer. All but opening and freeing needs t->profiling to be set. */
 #ifndef LC_CORE_HOOKS_PROFILING_H
 #define LC_CORE_HOOKS_PROFILING_H
 
@@ -19,7 +19,7 @@ void lc__profiling_watch(lc_trainer *t, lc_dataloader *loader, bool on);
 /* What the running hook did in a callback of that name (NULL: in the module), since `start_ns`. */
 void lc__profile_hook(lc_trainer *t, const char *callback, int64_t start_ns);
 void lc__profile_action(lc_trainer *t, const char *name, int64_t start_ns);
-/* The time, or 0 where nobody asks. */
+/* The time, or 0 without a profiler. */
 #define LC__PROFILE_START(t) (__builtin_expect((t)->profiling != NULL, 0) ? lc__now_ns() : 0)
 #define LC__PROFILE_HOOK(t, callback, start)                                                                           \
     do {                                                                                                               \

@@ -68,7 +68,7 @@ struct lc_trainer {
     bool deferred;            /* deferred_* hold an error of lc_log or of the recorder */
     lc_status deferred_status;
     char *deferred_message;
-    struct lc__profiling *profiling;                                      /* NULL: nobody asks how long things take */
+    struct lc__profiling *profiling;                                      /* NULL: there is no profiler */
     void (*log_message)(lc_trainer *t, lc_level level, const char *text); /* NULL: no logger has started */
 
     /* what computes, and what is computed */

@@ -85,7 +85,7 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     place_in_window(t, i, is_last);
     t->skip = false;
     t->logging->train_results.step++;
-    /* What is random is another on every rank, which has other samples; but chunks see to that themselves. */
+    /* Ranks have different samples, so they draw different random numbers. Chunks have numbers of their own. */
     int rank = lc__tree_of(t) ? 0 : lc_trainer_global_rank(t);
     LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, (uint64_t)rank));
     t->recording = true;

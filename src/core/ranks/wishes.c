@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several ranks run the same loop in step: every rank calls every hook, and whatever decides how the loop goes on is
- * decided for all at once. A wish of one rank (to stop, to save, a signal) rides on the next sync of gradients as a
- * byte, of which the largest of all ranks wins. */
+ * decided for all at once. A wish of one rank (to stop, to save, a signal) is sent with the next sync of gradients as
+ * a byte, and all ranks get the largest one. */
 #include "core/input/input.h"
 #include "core/ranks/ranks.h"
 
