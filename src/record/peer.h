@@ -19,7 +19,7 @@ typedef struct lc_peer lc_peer;
 /* All slots are OPTIONAL. */
 typedef struct lc_peer_ops {
     /* ---- while a step is recorded ---- */
-    /* Whether a call may be recorded; in[0] is what it writes to. */
+    /* An error if a call may not be recorded because of what it writes to, which is in[0]. Asked for every call. */
     lc_status (*check_write)(const lc_peer *p, const lc_op *op, lc_tensor *const *in);
     /* A backward pass is asked for. True: the peer has recorded it. */
     bool (*backward)(lc_peer *p, lc_tensor *loss, lc_site site);
@@ -29,9 +29,9 @@ typedef struct lc_peer_ops {
     void (*zeroed)(lc_peer *p);
     /* The ranks over whose sums gradients are means. */
     double (*ranks)(const lc_peer *p);
-    /* Whether gradients are still under way after a backward pass, */
+    /* Whether gradients are still under way after a backward pass. */
     bool (*owes)(const lc_peer *p);
-    /* which this waits for. Also outside of a step. */
+    /* Waits for them. Also outside of a step. */
     lc_status (*settle)(lc_peer *p);
     /* An error if the gradient of a parameter that has one is not yet the sum over ranks. */
     lc_status (*check_summed)(const lc_peer *p, const lc_tensor *parameter);
@@ -55,7 +55,7 @@ typedef struct lc_peer_ops {
     lc_status (*poll)(lc_peer *p);
     /* words [n] of all ranks that have a slice each, or of all, added, in a kernel. */
     void (*add_up)(lc_peer *p, int64_t *words, int n);
-    /* A run is over. why: what it failed of on this rank, or NULL. */
+    /* A run is over. why: the message of its failure on this rank, or NULL. */
     void (*ended)(lc_peer *p, const struct lc_plan *plan, lc_status status, const char *why);
 
     /* Called with the graph's end, for peers that nobody else frees. */
@@ -67,7 +67,7 @@ struct lc_peer {
     const lc_peer_ops *ops;
     lc_graph *graph;
     lc_peer *next;
-    uint64_t key; /* what plans are keyed by, of no other peer of the graph; 0: what it records says it */
+    uint64_t key; /* a part of the key of plans, which no peer of the graph has had before; 0: its plans need none */
 };
 
 /* A graph has one peer of a kind: `p` takes the place of another with the same ops. */

@@ -14,7 +14,7 @@
 
 #include "tensor/tensor_impl.h"
 
-/* Just LC__WRITE: all elements will be written, so their values before do not matter. */
+/* LC__WRITE only: all elements will be written, so their values before do not matter. */
 typedef enum lc__access { LC__READ = 1, LC__WRITE = 2, LC__READ_WRITE = LC__READ | LC__WRITE } lc__access;
 
 /* The host address of the value of t until it is unmapped; for a sliced tensor this rank's slice, as 1-D. First runs

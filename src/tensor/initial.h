@@ -12,7 +12,7 @@
 #include <lightc/module.h>
 #include "tensor/tensor_impl.h"
 
-/* How it begins; for who compares or sends it. */
+/* How a value begins; for code that compares it or sends it. */
 typedef struct lc__initial {
     lc_init init; /* uniform, normal or constant */
     uint64_t key;
@@ -26,7 +26,7 @@ lc_status lc__tensor_start_as(lc_tensor *t, lc_init init, uint64_t key) LC_MUST_
 lc_status lc__tensor_start_with_zeros(lc_tensor *t, int64_t from, int64_t count) LC_MUST_USE;
 /* As received from another rank. */
 lc_status lc__tensor_set_initial(lc_tensor *t, const lc__initial *initial) LC_MUST_USE;
-/* Somebody writes all of it now. */
+/* All of the value is about to be written. */
 void lc__tensor_forget_initial(lc_tensor *t);
 /* The initial value, if there is none yet: whole, or this rank's part. */
 lc_status lc__tensor_fill(lc_tensor *t) LC_MUST_USE;

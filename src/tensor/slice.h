@@ -13,7 +13,7 @@
  *   2       parameters                  optimizer state, gradients
  *   3                                   optimizer state, gradients, parameters
  *
- * Slices of one kind lie one after the other in a *shard buffer*: the gradients', the parameters', and one for each
+ * Slices of one kind are one after the other in a *shard buffer*: the gradients', the parameters', and one for each
  * optimizer and state. They have the same offsets in all of them. Whole tensors are at the offsets of the flat buffer,
  * whose units are padded to N slices. Slices begin on multiples of 256 bytes, relative to the parameter too: numbers
  * that are combined in blocks of that size do not depend on the ranks.

@@ -51,8 +51,8 @@ static void run_reduce_bucket(const lc_call *c)
     lc_dtype dtype = c->in[0].dtype;
     void *data = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
     int64_t count = c->ints[LC__SYNC_COUNT];
-    lc__reducer_begin_agreement(
-        lc__reducer_of(c)); /* ahead of the first bucket: it is known before the last one is there */
+    /* Ahead of the first bucket: what was agreed on is known before the last one has arrived. */
+    lc__reducer_begin_agreement(lc__reducer_of(c));
     lc__reducer_of(c)->sent[c->ints[LC__SYNC_SLOT]] = data;
     if (wire) {
         data = lc__wire_pack(wire, data, dtype, count);

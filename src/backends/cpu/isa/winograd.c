@@ -86,7 +86,7 @@ static span all_of(const images *x)
 }
 
 /* Transformed values are stored as [point][row][channel]; points are this many numbers apart, a vector more than they
- * need, lest all of them fall into the same lines of the cache. */
+ * need, so that they do not all fall into the same lines of the cache. */
 static int64_t point_step(int64_t rows, int64_t channels)
 {
     return rows * channels + VW;
