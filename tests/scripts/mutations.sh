@@ -72,7 +72,7 @@ mutate 'a piece of a sum twice' src/comm/exchange/exchange.c 's/x->parts\[c->own
 mutate 'weights of uneven shares ignored' src/core/ranks/shares.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
 mutate 'links to the checkpoint before come late' src/core/checkpoint/write_job.c 's/if (write) do_chores(w, true);//' test_checkpoint:newer
 mutate 'an update before its bucket' src/parallel/reduce/reducer_ops.c 's/r->sent\[i\] < end) wait_for(r, i);/r->sent[i] < begin) wait_for(r, i);/' test_sync:gpt,some_ranks
-mutate 'late steps with shares of sums' src/core/loop/optimize.c 's/return r && lc__reducer_has_shares(r) ? [^;]*;/return LC_OK;/' test_ddp_checkpoints:a_late_step
+mutate 'late steps with shares of sums' src/core/loop/manual.c 's/return r && lc__reducer_has_shares(r) ? [^;]*;/return LC_OK;/' test_ddp_checkpoints:a_late_step
 mutate 'gradients looked at while under way' src/engine/run/execute.c 's/p->by_bucket ? LC_OK : lc__peers_settle(g)/LC_OK/' test_sync:gpt
 mutate 'plans of other peers' src/engine/plan/plan.c 's/p->peers == peers \&\& //g' test_peers:plans_belong
 mutate 'a peer that fails passed over' src/engine/run/execute.c 's/if (p->ops->poll) LC_TRY(p->ops->poll(p));/if (p->ops->poll) (void)!p->ops->poll(p);/' test_peers:may_refuse

@@ -57,6 +57,17 @@ lc_status lc__precision_before_step(const lc_precision_ops *precision, void *sel
                                     bool *skip) LC_MUST_USE;
 /* What was recorded for this update (clipping) is not for the next. */
 void lc__leave_update_out(lc_optimizer *optimizer);
+/* The backward pass with its hooks; gradients of all ranks, unless they are still being accumulated. */
+lc_status lc__backward(lc_trainer *t, lc_tensor *loss) LC_MUST_USE;
+/* *skip: the precision or a hook said LC_SKIP, there is no update. */
+lc_status lc__before_step(lc_trainer *t, lc_optimizer *optimizer, bool *skip) LC_MUST_USE;
+/* The loss that an optimizer looks at is that of all ranks, each of which counts as its gradient does; so all take the
+ * same path. Reading it runs what was recorded. */
+lc_status lc__read_loss(const lc_trainer *t, lc_tensor *tensor, double *loss) LC_MUST_USE;
+
+/* ---- manual.c ---- */
+/* One batch of a module with manual_optimization. */
+lc_status lc__optimize_manually(lc_trainer *t, const lc_batch *batch, int64_t batch_idx) LC_MUST_USE;
 
 /* ---- predictions.c ---- */
 /* For this batch; NULL: this rank has none. Collective. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimization of one batch: closure, gradient hooks, update, schedules.
+/* The optimization of one batch: closure, gradient hooks, update, schedules. With manual optimization the module calls
+ * what it needs of that (manual.c).
  *
  * Everything here only records. The plan is submitted (lc_step_run) after the update of the last optimizer, or after
  * backward while gradients are being accumulated. */
@@ -10,7 +11,6 @@
 #include "core/hooks/hooks.h"
 #include "core/split/chunks.h"
 #include "core/split/step.h"
-#include "base/grow.h"
 #include "base/handle.h"
 #include "core/split/device_parts.h"
 #include "core/ranks/rank_times.h"
@@ -19,20 +19,13 @@
 #include "data/batch_slice.h"
 #include "optim/optim_internal.h"
 #include "engine/run/run.h"
-#include "parallel/reduce/reducer.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-
-static lc_trainer *trainer_of(lc_module *m)
-{
-    return lc_module_root(m)->trainer;
-}
 
 /* ---- the closure ---- */
 
-static lc_status backward(lc_trainer *t, lc_tensor *loss)
+lc_status lc__backward(lc_trainer *t, lc_tensor *loss)
 {
     LC_TRY(lc__backward_hooks(t, loss));
     t->window_backwards++;
@@ -52,7 +45,7 @@ static lc_status closure_run(lc_closure *c)
     LC_TRY(lc__batch_norms_begin(t, c->batch));
     LC_TRY(lc__run_training_step(c));
     if (lc__window_place(t, c->batch_idx) == 0) LC_TRY(lc__closure_zero_grad(c));
-    if (c->loss) return backward(t, c->loss);
+    if (c->loss) return lc__backward(t, c->loss);
     LC_TRY(lc__batch_norms_end(t, false));
     if (t->accumulating && !t->strategy->syncs_every_backward) return LC_OK;
     lc__peers_before_backward(t->graph);
@@ -80,8 +73,7 @@ void lc__leave_update_out(lc_optimizer *optimizer)
     optimizer->clip_factor = NULL, optimizer->clip_by_value = false;
 }
 
-/* *skip: the precision or a hook said LC_SKIP, there is no update. */
-static lc_status before_step(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
+lc_status lc__before_step(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
 {
     LC_TRY(lc__precision_before_step(t->precision, t->precision_self, optimizer, skip));
     LC_TRY(lc__hook(t, LC_HOOK_ON_BEFORE_OPTIMIZER_STEP, &(lc__hook_args){.optimizer = optimizer}));
@@ -95,7 +87,7 @@ static lc_status before_step(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
 /* What runs between backward and update when the trainer optimizes. */
 static lc_status before_update(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
 {
-    LC_TRY(before_step(t, optimizer, skip));
+    LC_TRY(lc__before_step(t, optimizer, skip));
     if (*skip) return LC_OK;
     double clip = isnan(t->opt.gradient_clip_val) ? 0 : t->opt.gradient_clip_val;
     const char *algorithm = t->opt.gradient_clip_algorithm ? t->opt.gradient_clip_algorithm : "norm";
@@ -103,9 +95,7 @@ static lc_status before_update(lc_trainer *t, lc_optimizer *optimizer, bool *ski
     return lc__hook(t, LC_HOOK_CONFIGURE_GRADIENT_CLIPPING, &args);
 }
 
-/* The loss that an optimizer looks at is that of all ranks, each of which counts as its gradient does; so all take the
- * same path. Reading it runs what was recorded. */
-static lc_status read_loss(const lc_trainer *t, lc_tensor *tensor, double *loss)
+lc_status lc__read_loss(const lc_trainer *t, lc_tensor *tensor, double *loss)
 {
     LC_TRY(lc_item(tensor, loss));
     if (t->graph->loss_weight) *loss *= *t->graph->loss_weight;
@@ -126,7 +116,7 @@ static lc_status evaluate(void *ctx, double *loss)
     if (skip) return LC_SKIP;
     if (opt->clip_factor) lc_keep(opt->clip_factor);
     LC_TRY(lc_step_run(t->graph));
-    return read_loss(t, c->loss, loss);
+    return lc__read_loss(t, c->loss, loss);
 }
 
 lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batch_idx, lc_optimizer *optimizer,
@@ -160,7 +150,7 @@ lc_status lc_clip_gradients(lc_module *self, lc_optimizer *optimizer, double gra
 {
     LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     if (optimizer) LC__IS(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
-    lc_trainer *t = trainer_of(self);
+    lc_trainer *t = lc_module_root(self)->trainer;
     bool none = t && !t->mo.manual_optimization && t->window_backwards == 0;
     if (!(gradient_clip_val > 0) || !optimizer || none) return LC_OK;
     if (!gradient_clip_algorithm || !strcmp(gradient_clip_algorithm, "norm"))
@@ -184,13 +174,13 @@ lc_status lc_default_lr_scheduler_step(lc_module *self, lc_scheduler *scheduler,
 static lc_status default_zero_grad(lc_module *m, int64_t epoch, int64_t batch_idx, lc_optimizer *opt)
 {
     (void)epoch, (void)batch_idx, (void)opt;
-    lc_zero_grad(trainer_of(m)->graph);
+    lc_zero_grad(lc_module_root(m)->trainer->graph);
     return LC_OK;
 }
 
 static lc_status default_backward(lc_module *m, lc_tensor *loss)
 {
-    lc_site site = trainer_of(m)->loop->backward_site;
+    lc_site site = lc_module_root(m)->trainer->loop->backward_site;
     lc_backward_at(loss, site.file ? site : lc__site_of(loss));
     return LC_OK;
 }
@@ -244,33 +234,6 @@ static lc_status automatic(lc_trainer *t, const lc_batch *batch, int64_t batch_i
     return LC_OK;
 }
 
-/* With manual optimization, gradients restored from a checkpoint may be read or applied before the first backward pass,
- * so make them sums over ranks right away. */
-static lc_status sum_restored(lc_trainer *t)
-{
-    const lc__reducer *r = lc__reducer_of_graph(t->graph);
-    return r && lc__reducer_has_shares(r) ? lc__sync_gradients(t) : LC_OK;
-}
-
-static void untoggle(lc_trainer *t)
-{
-    for (int i = 0; i < t->loop->n_toggled; i++) lc_tensor_set_requires_grad(t->loop->toggled[i], true);
-    t->loop->n_toggled = 0;
-}
-
-static lc_status manual(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
-{
-    lc_closure c = {.mark = LC__MARK_OF(CLOSURE), .t = t, .optimizer = -1, .batch = batch, .batch_idx = batch_idx};
-    t->graph->sync_keeps = LC__KEEPS_ALL; /* training_step goes on after a backward pass */
-    lc_graph_set_window(t->graph, 1);     /* gradients of several backward passes add up */
-    LC_TRY(sum_restored(t));
-    lc_status s = lc__run_training_step(&c);
-    if (s >= 0 && t->loop->n_toggled) s = lc__graph_flush(t->graph);
-    untoggle(t);
-    t->outputs.loss = c.loss;
-    return s;
-}
-
 lc_status lc__check_accumulation(const lc_trainer *t, int64_t n)
 {
     for (int i = 0; i < t->optimizers.n && n > 1; i++)
@@ -314,7 +277,8 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     t->outputs.n = 0;
     t->outputs.loss_divisor = (double)t->accumulate;
     int64_t before = t->global_step;
-    lc_status s = t->mo.manual_optimization ? manual(t, batch, batch_idx) : automatic(t, batch, batch_idx);
+    lc_status s =
+        t->mo.manual_optimization ? lc__optimize_manually(t, batch, batch_idx) : automatic(t, batch, batch_idx);
     if (s < 0 && t->graph->status == LC_OK) return s; /* of the program, not of the step that it recorded */
     if (s < 0) return in_batch(t, s, batch_idx);
     LC_TRY(lc_step_status(t->graph));
@@ -383,158 +347,12 @@ void lc__optimizers_free(lc_trainer *t)
     memset(&t->optimizers, 0, sizeof t->optimizers);
 }
 
-/* ---- manual optimisation ---- */
-
-lc_optimizer *lc_manual_optimizer(lc_module *self, int i)
-{
-    LC__IS(self, MODULE, NULL);
-    lc_trainer *t = trainer_of(self);
-    return t && i >= 0 && i < t->optimizers.n ? t->optimizers.optimizers[i].optimizer : NULL;
-}
-
-static lc_status manual_trainer(lc_module *self, const char *what, lc_site site, lc_trainer **out)
-{
-    lc_trainer *t = *out = trainer_of(self);
-    if (!t || !t->in_run || !t->mo.manual_optimization)
-        return lc_fail(LC_ERR_STATE, "%s is for modules with .manual_optimization = true, inside training_step%s", what,
-                       lc__at_site(site).text);
-    /* An error that lc_log could not return ends the step here, not after it. */
-    if (t->deferred) return lc_fail(t->deferred_status, "%s", t->deferred_message ? t->deferred_message : "");
-    return LC_OK;
-}
-
-lc_status lc_manual_zero_grad_at(lc_module *self, lc_optimizer *optimizer, lc_site site)
-{
-    LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
-    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
-    lc_trainer *t = NULL;
-    LC_TRY(manual_trainer(self, "lc_manual_zero_grad", site, &t));
-    if (optimizer)
-        lc_optimizer_zero_grad_at(optimizer, site);
-    else
-        lc_zero_grad(t->graph);
-    return LC_OK;
-}
-
-lc_status lc_manual_backward_at(lc_module *self, lc_tensor *loss, lc_site site)
-{
-    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
-    lc_trainer *t = NULL;
-    LC_TRY(manual_trainer(self, "lc_manual_backward", site, &t));
-    if (!loss) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_backward: the loss is missing%s", lc__at_site(site).text);
-    LC_TRY(lc_step_status(t->graph));
-    t->loop->backward_site = site;
-    lc_status s = backward(t, loss);
-    t->loop->backward_site = LC__NO_SITE;
-    return s;
-}
-
-lc_status lc_manual_step_at(lc_module *self, lc_optimizer *optimizer, lc_site site)
-{
-    LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
-    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
-    lc_trainer *t = NULL;
-    bool skip;
-    LC_TRY(manual_trainer(self, "lc_manual_step", site, &t));
-    if (!optimizer)
-        return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step: the optimizer is missing%s", lc__at_site(site).text);
-    if (lc__evaluates(optimizer))
-        return lc_fail(LC_ERR_STATE,
-                       "lc_manual_step: %s evaluates the loss several times per step; use lc_manual_step_closure%s",
-                       optimizer->ops->name, lc__at_site(site).text);
-    LC_TRY(before_step(t, optimizer, &skip));
-    if (!skip) lc_optimizer_step_at(optimizer, site);
-    t->global_step++;
-    return LC_OK;
-}
-
-typedef struct manual_closure {
-    lc_trainer *t;
-    lc_optimizer *optimizer;
-    lc_manual_closure_fn *fn;
-    void *ctx;
-    lc_tensor *loss;
-} manual_closure;
-
-static lc_status evaluate_manual(void *ctx, double *loss)
-{
-    manual_closure *c = ctx;
-    lc_trainer *t = c->t;
-    lc_status status = LC_OK;
-    bool skip;
-    c->loss = c->fn(c->ctx, &status);
-    if (status < 0) return status;
-    LC_TRY(lc_step_status(t->graph));
-    if (!c->loss) return LC_SKIP;
-    LC_TRY(before_step(t, c->optimizer, &skip));
-    if (skip) return LC_SKIP;
-    *loss = NAN;
-    return lc__evaluates(c->optimizer) ? read_loss(t, c->loss, loss) : LC_OK;
-}
-
-lc_status lc_manual_step_closure_at(lc_module *self, lc_optimizer *optimizer, lc_manual_closure_fn *closure, void *ctx,
-                                    lc_tensor **loss, lc_site site)
-{
-    LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
-    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
-    manual_closure c = {.optimizer = optimizer, .fn = closure, .ctx = ctx};
-    LC_TRY(manual_trainer(self, "lc_manual_step_closure", site, &c.t));
-    if (!optimizer || !closure)
-        return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step_closure: the %s is missing%s",
-                       optimizer ? "closure" : "optimizer", lc__at_site(site).text);
-    LC_TRY(lc_optimizer_step_closure(optimizer, evaluate_manual, &c));
-    if (loss) *loss = c.loss;
-    c.t->global_step++;
-    return LC_OK;
-}
-
-/* ---- toggling ---- */
-
-static lc_status freeze(lc_trainer *t, lc_tensor *p)
-{
-    LC_TRY(lc__grow(&t->loop->toggled, &t->loop->cap_toggled, t->loop->n_toggled, 1, "toggled parameters"));
-    t->loop->toggled[t->loop->n_toggled++] = p;
-    lc_tensor_set_requires_grad(p, false);
-    return LC_OK;
-}
-
-/* Whether a parameter gets a gradient is decided when a plan is made, with the answer of that moment: so what was
- * recorded under another one is run first. */
-lc_status lc_toggle_optimizer(lc_module *self, const lc_optimizer *optimizer)
-{
-    LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
-    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
-    lc_trainer *t = NULL;
-    LC_TRY(manual_trainer(self, "lc_toggle_optimizer", LC__NO_SITE, &t));
-    if (!optimizer) return lc_fail(LC_ERR_ARGUMENT, "lc_toggle_optimizer: the optimizer is missing");
-    if (t->loop->n_toggled)
-        return lc_fail(LC_ERR_STATE, "lc_toggle_optimizer: another one is already toggled; untoggle it first");
-    LC_TRY(lc__graph_flush(t->graph));
-    for (int k = 0; k < t->optimizers.n; k++) {
-        const lc_optimizer *other = t->optimizers.optimizers[k].optimizer;
-        for (int g = 0; g < other->n_groups; g++)
-            for (int i = 0; i < other->groups[g].n_parameters; i++) {
-                lc_tensor *p = other->groups[g].parameters[i];
-                if (lc_tensor_requires_grad(p) && !lc__optimizer_owns(optimizer, p)) LC_TRY(freeze(t, p));
-            }
-    }
-    return LC_OK;
-}
-
-lc_status lc_untoggle_optimizer(lc_module *self)
-{
-    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
-    lc_trainer *t = NULL;
-    LC_TRY(manual_trainer(self, "lc_untoggle_optimizer", LC__NO_SITE, &t));
-    if (t->loop->n_toggled) LC_TRY(lc__graph_flush(t->graph));
-    untoggle(t);
-    return LC_OK;
-}
+/* ---- outputs ---- */
 
 void lc_output(lc_module *self, const char *name, lc_tensor *value)
 {
     LC__IS(self, MODULE, );
-    lc_trainer *t = trainer_of(self);
+    lc_trainer *t = lc_module_root(self)->trainer;
     if (!name || (value && !lc__is_tensor(value))) {
         lc_status s =
             lc_fail(LC_ERR_ARGUMENT, "lc_output: %s", name ? "the value is not a tensor" : "the name is NULL");
