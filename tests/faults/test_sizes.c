@@ -28,6 +28,9 @@ static lc_optimizer *opt;
 static lc_trainer *trainer;
 static lc_graph *graph;
 static lc_tensor *x;
+static lc_fabric *fabric;
+static lc_multihead_attention attention;
+static lc_rnn rnn;
 
 static void open_all(void)
 {
@@ -40,10 +43,16 @@ static void open_all(void)
     CHECK_OK(lc_trainer_new(&o, &trainer));
     CHECK_OK(lc_graph_new(&graph));
     CHECK_OK(lc_input_new(LC_F32, 2, two, LC_ROW_MAJOR, values, &x));
+    CHECK_OK(lc_fabric_new(&fabric));
+    memset(&attention, 0, sizeof attention);
+    memset(&rnn, 0, sizeof rnn);
+    lc_multihead_attention_init(&attention, &module, "attention", 4, 2);
+    lc_lstm_init(&rnn, &module, "rnn", 2, 2);
 }
 
 static void close_all(void)
 {
+    lc_fabric_free(fabric);
     lc_tensor_unref(x);
     lc_graph_free(graph);
     lc_trainer_free(trainer);
@@ -83,6 +92,18 @@ static outcome of_step(void)
     (void)!lc_step_end(graph);
     return o;
 }
+
+/* Of a call that returns no status. */
+static outcome of_message(void)
+{
+    return outcome_of(strcmp(lc_error_message(), "none") != 0 ? LC_ERR_ARGUMENT : LC_OK);
+}
+
+/* Structs that several kinds share, and those of another name. */
+typedef lc_norm_init_args lc_layer_norm_init_args, lc_rms_norm_init_args, lc_group_norm_init_args;
+typedef lc_attention_inputs lc_multihead_attention_forward_args;
+typedef lc_rnn_io lc_rnn_forward_args;
+typedef lc_adam_args lc_adamw_args;
 
 /* X(KIND of KIND_args, the call with `a`, which sets `o`) */
 #define CALLBACK(X, name)                                                                                              \
@@ -172,11 +193,20 @@ static outcome of_step(void)
         lc_logger l;                                                                                                   \
         o = outcome_of(lc_mlflow_logger_new_with(&l, a));                                                              \
     })                                                                                                                 \
+    X(lc_clip, {                                                                                                       \
+        (void)lc_fabric_clip_gradients_at(fabric, opt, a);                                                             \
+        o = of_message();                                                                                              \
+    })                                                                                                                 \
+    X(lc_log, {                                                                                                        \
+        lc_log_at(&module, "a", x, a);                                                                                 \
+        o = of_message();                                                                                              \
+    })                                                                                                                 \
     X(lc_load, o = outcome_of(lc_module_load_weights_with(&module, "/nowhere.safetensors", NULL, a)))                  \
     X(lc_run, o = outcome_of(lc_trainer_fit_with(trainer, &module, a)))                                                \
     X(lc_launch, o = outcome_of(lc_launch_with(NULL, a)))                                                              \
     OPTIMIZER(X, lc_sgd)                                                                                               \
     OPTIMIZER(X, lc_adam)                                                                                              \
+    OPTIMIZER(X, lc_adamw)                                                                                             \
     OPTIMIZER(X, lc_rmsprop)                                                                                           \
     OPTIMIZER(X, lc_adagrad)                                                                                           \
     OPTIMIZER(X, lc_adadelta)                                                                                          \
@@ -205,6 +235,8 @@ static outcome of_step(void)
     OPERATOR(X, lc_arg, lc_argmax_at(a, LC_HERE))                                                                      \
     OPERATOR(X, lc_clamp, lc_clamp_at(a, LC_HERE))                                                                     \
     OPERATOR(X, lc_gelu, lc_gelu_at(a, LC_HERE))                                                                       \
+    OPERATOR(X, lc_elu, lc_elu_at(a, LC_HERE))                                                                         \
+    OPERATOR(X, lc_random, lc_uniform_at(0, a, LC_HERE))                                                               \
     OPERATOR(X, lc_leaky_relu, lc_leaky_relu_at(a, LC_HERE))                                                           \
     OPERATOR(X, lc_topk, lc_topk_at(x, NULL, 1, a, LC_HERE))                                                           \
     OPERATOR(X, lc_loss, lc_mse_loss_at(x, a, LC_HERE))                                                                \
@@ -219,9 +251,14 @@ static outcome of_step(void)
     OPERATOR(X, lc_cross_entropy, lc_cross_entropy_at(x, a, LC_HERE))                                                  \
     OPERATOR(X, lc_sdpa, lc_sdpa_at(x, x, a, LC_HERE))                                                                 \
     OPERATOR(X, lc_rnn, lc_lstm_at(x, x, a, LC_HERE))                                                                  \
+    OPERATOR(X, lc_multihead_attention_forward, lc_multihead_attention_forward_at(&attention, a, LC_HERE))             \
+    OPERATOR(X, lc_rnn_forward, lc_rnn_forward_at(&rnn, a, LC_HERE))                                                   \
     LAYER(X, lc_linear_init, lc_linear, &module, "l", 2)                                                               \
     LAYER(X, lc_conv_init, lc_conv, 2, false, &module, "l", 1, 1)                                                      \
     LAYER(X, lc_batch_norm_init, lc_batch_norm_layer, 2, &module, "l")                                                 \
+    LAYER(X, lc_layer_norm_init, lc_layer_norm, &module, "l")                                                          \
+    LAYER(X, lc_rms_norm_init, lc_rms_norm, &module, "l")                                                              \
+    LAYER(X, lc_group_norm_init, lc_group_norm, &module, "l", 1)                                                       \
     LAYER(X, lc_embedding_init, lc_embedding, &module, "l", 2)                                                         \
     LAYER(X, lc_pool_init, lc_pool, LC_POOL_MAX, &module, "l")                                                         \
     LAYER(X, lc_activation_init, lc_activation, &module, "l")                                                          \
