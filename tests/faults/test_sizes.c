@@ -93,7 +93,7 @@ static outcome of_step(void)
     return o;
 }
 
-/* Of a call that returns no status. */
+/* The outcome of a call that returns no status. */
 static outcome of_message(void)
 {
     return outcome_of(strcmp(lc_error_message(), "none") != 0 ? LC_ERR_ARGUMENT : LC_OK);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's share of each batch of all ranks: what the strategy is told, and a warning if shares cannot be equal. */
+/* A rank's share of each batch of all ranks: what the strategy learns, and a warning if shares cannot be equal. */
 #include "core/ranks/ranks.h"
 
 #include "core/ranks/rank_times.h"
