@@ -2,7 +2,7 @@
 /* The library's symbol tables, read with objdump and nm: no mutable statics but those of `allowed`, and nothing visible
  * from outside but lc_*. What another one would need is a line there, and a reason that convinces. */
 #define _GNU_SOURCE
-#include "test.h"
+#include "sources.h"
 
 #include <unistd.h>
 
@@ -109,8 +109,8 @@ TEST(only_lc_names_are_visible)
 TEST(every_declared_function_is_there)
 {
     char path[4200], command[9000], line[512];
-    const char *source = getenv("LIGHTC_TEST_SOURCE");
-    if (!source || !library("liblightc.so", path, sizeof path)) SKIP("the sources or the shared library are not here");
+    const char *source = source_root();
+    if (!library("liblightc.so", path, sizeof path)) SKIP("the shared library is not here");
     if (system("command -v nm >/dev/null") != 0) SKIP("no nm");
     /* Declarations start at the left margin and bear LC_API. */
     snprintf(command, sizeof command,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* docs/hooks.md is what real runs and the table of hooks show: runs are traced (trace_hooks), and the text made of both
  * must be the document (LIGHTC_WRITE_DOCS=1 writes it again). */
-#include "test.h"
+#include "sources.h"
 #include "trainer_world.h"
 
 #include "core/logging/logging.h"
@@ -224,8 +224,7 @@ TEST(document)
     static const char *const titles[] = {"fit", "fit, where training_step fails", "validate", "test", "predict"};
     lc__str doc = {0};
     char path[4200];
-    const char *source = getenv("LIGHTC_TEST_SOURCE");
-    if (!source) SKIP("the sources are not here");
+    const char *source = source_root();
     lc__str_add(
         &doc,
         "# Hooks, in the order they run\n\n"
