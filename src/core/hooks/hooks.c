@@ -256,7 +256,7 @@ lc_status lc__hook_run(lc_trainer *t, lc_hook hook, const lc__hook_args *args)
 {
     const lc__hook_info *h = &lc__hooks[hook];
     lc_status s = LC_OK;
-    lc_hook saved = lc__hook_enter(t, hook);
+    lc__outer_hook outer = lc__hook_enter(t, hook);
     switch (h->order) {
     case LC__IN_TURN:
         s = in_turn(t, hook, args);
@@ -271,31 +271,31 @@ lc_status lc__hook_run(lc_trainer *t, lc_hook hook, const lc__hook_args *args)
         s = after_failure(t, hook, args);
         break;
     }
-    lc__hook_leave(t, saved);
+    lc__hook_leave(t, outer);
     return s;
 }
 
 lc_status lc__hook_callbacks(lc_trainer *t, lc_hook hook, const lc__hook_args *args)
 {
-    lc_hook saved = lc__hook_enter(t, hook);
+    lc__outer_hook outer = lc__hook_enter(t, hook);
     lc_status s = call_callbacks(t, &t->hooks[hook], &lc__hooks[hook], args);
-    lc__hook_leave(t, saved);
+    lc__hook_leave(t, outer);
     return s;
 }
 
 lc_status lc__hook_module(lc_trainer *t, lc_hook hook, const lc__hook_args *args)
 {
-    lc_hook saved = lc__hook_enter(t, hook);
+    lc__outer_hook outer = lc__hook_enter(t, hook);
     lc_status s = call_module(t, &lc__hooks[hook], args);
-    lc__hook_leave(t, saved);
+    lc__hook_leave(t, outer);
     return s;
 }
 
 lc_status lc__hook_monitors(lc_trainer *t)
 {
-    lc_hook saved = lc__hook_enter(t, LC_HOOK_ON_TRAIN_EPOCH_END);
+    lc__outer_hook outer = lc__hook_enter(t, LC_HOOK_ON_TRAIN_EPOCH_END);
     lc_status s = call_callbacks(t, &t->monitor_epoch_end, &lc__hooks[LC_HOOK_ON_TRAIN_EPOCH_END], NULL);
-    lc__hook_leave(t, saved);
+    lc__hook_leave(t, outer);
     return s;
 }
 

@@ -77,20 +77,25 @@ bool lc__hook_is_there(const lc_trainer *t, lc_hook hook);
 /* The hook of the evaluation that runs in place of this one of a validation. */
 lc_hook lc__eval_hook(const lc_trainer *t, lc_hook of_validation);
 
-/* Around the slots of a hook. */
+/* Around the slots of a hook, which may run inside of another. */
+typedef struct lc__outer_hook {
+    lc_hook hook;
+    unsigned errors_before;
+} lc__outer_hook;
 void lc__trace_hook(const lc_trainer *t);
-static inline lc_hook lc__hook_enter(lc_trainer *t, lc_hook hook)
+static inline lc__outer_hook lc__hook_enter(lc_trainer *t, lc_hook hook)
 {
-    lc_hook saved = t->hook;
+    lc__outer_hook outer = {t->hook, t->errors_before_hook};
     t->hook = hook;
     t->errors_before_hook = lc__error_count(NULL);
     if (__builtin_expect(t->opt.trace_hooks, 0)) lc__trace_hook(t);
     t->depth++;
-    return saved;
+    return outer;
 }
-static inline void lc__hook_leave(lc_trainer *t, lc_hook saved)
+static inline void lc__hook_leave(lc_trainer *t, lc__outer_hook outer)
 {
-    t->hook = saved;
+    t->hook = outer.hook;
+    t->errors_before_hook = outer.errors_before;
     t->depth--;
 }
 /* What a hook returned: STOP and SKIP become flags, an error gets its context. callback: its name, or that of the

@@ -76,10 +76,10 @@ lc_status lc__ask_loaders(lc_trainer *t, lc_hook hook, lc_loaders *out)
     const char *whose = t->datamodule.ops.size ? t->datamodule.ops.name : t->mo.name;
     if (!data && !module)
         return lc_fail(LC_ERR_CONFIG, "%s has no %s, and no loader was given", whose, lc_hook_name(hook));
-    lc_hook saved = lc__hook_enter(t, hook);
+    lc__outer_hook outer = lc__hook_enter(t, hook);
     lc_status s = data ? data(t->datamodule.given.self, t, out) : module(t->m, out);
     if (s != LC_OK || t->deferred) s = lc__hook_result(t, s, data ? whose : NULL);
-    lc__hook_leave(t, saved);
+    lc__hook_leave(t, outer);
     if (s >= 0 && !out->n && hook == LC_HOOK_TRAIN_DATALOADER)
         s = lc_fail(LC_ERR_CONFIG, "train_dataloader of %s added no loader", whose);
     if (s >= 0) return LC_OK;

@@ -51,19 +51,17 @@ static lc_status call_step(void *ctx, const lc_batch *batch, lc_tensor **predict
     const eval_step *e = ctx;
     lc_trainer *t = e->t;
     lc_status s, last;
-    unsigned errors;
     *prediction = NULL;
-    lc_hook saved = lc__hook_enter(t, lc__eval_hook(t, LC_HOOK_VALIDATION_STEP));
+    lc__outer_hook outer = lc__hook_enter(t, lc__eval_hook(t, LC_HOOK_VALIDATION_STEP));
     int64_t start = LC__PROFILE_START(t);
     switch (t->stage) {
     case LC_STAGE_TEST:
         s = t->mo.test_step(t->m, batch, e->i, e->loader);
         break;
     case LC_STAGE_PREDICT:
-        errors = lc__error_count(NULL);
         *prediction = t->mo.predict_step(t->m, batch, e->i, e->loader);
         s = LC_OK;
-        if (!*prediction && lc__error_count(&last) != errors && last != LC_ERR_NOT_FOUND)
+        if (!*prediction && lc__error_count(&last) != t->errors_before_hook && last != LC_ERR_NOT_FOUND)
             s = last < 0 ? last : LC_ERR_USER;
         if (*prediction && !lc_tensor_is_error(*prediction)) lc_keep(*prediction);
         break;
@@ -74,7 +72,7 @@ static lc_status call_step(void *ctx, const lc_batch *batch, lc_tensor **predict
     lc_status recorded = lc_step_status(t->graph);
     if (recorded < 0) s = recorded;
     if (s != LC_OK || t->deferred) s = lc__hook_result(t, s, NULL);
-    lc__hook_leave(t, saved);
+    lc__hook_leave(t, outer);
     return s;
 }
 

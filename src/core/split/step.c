@@ -22,21 +22,20 @@ lc_status lc__run_training_step(lc_closure *c)
     if (c->optimizer >= 0 && t->optimizers.optimizers[c->optimizer].training_step)
         step = t->optimizers.optimizers[c->optimizer].training_step;
     lc_status last;
-    lc_hook saved = lc__hook_enter(t, LC_HOOK_TRAINING_STEP);
-    unsigned errors = t->errors_before_hook;
+    lc__outer_hook outer = lc__hook_enter(t, LC_HOOK_TRAINING_STEP);
     int64_t start = LC__PROFILE_START(t);
     c->loss = step(t->m, c->batch, c->batch_idx);
     LC__PROFILE_HOOK(t, NULL, start);
     lc_status s = lc_step_status(t->graph); /* the first operation that failed */
     /* A lookup that found nothing is an answer, not a failure. */
-    if (s >= 0 && !c->loss && lc__error_count(&last) != errors && last != LC_ERR_NOT_FOUND)
+    if (s >= 0 && !c->loss && lc__error_count(&last) != t->errors_before_hook && last != LC_ERR_NOT_FOUND)
         s = last < 0 ? last : LC_ERR_USER;
     if (s >= 0 && c->loss && lc_tensor_is_error(c->loss))
         s = lc_fail(LC_ERR_STATE,
                     "training_step returned the result of a failed operation, or a tensor of another step");
     if (s >= 0 && c->loss && lc_tensor_numel(c->loss) != 1) s = not_a_loss(c->loss);
     if (s < 0 || t->deferred) s = lc__hook_result(t, s, NULL);
-    lc__hook_leave(t, saved);
+    lc__hook_leave(t, outer);
     if (s >= 0 && c->loss) lc_keep(c->loss);
     return s;
 }

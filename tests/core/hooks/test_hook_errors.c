@@ -76,6 +76,37 @@ TEST(an_error_with_an_empty_message_names_the_hook)
 }
 
 /* As one that was freed before the run. */
+/* Has failed, saves what there is, whose hooks run inside of this one, and reports the failure. */
+static lc_status saves_first(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    char path[300];
+    (void)o, (void)b, (void)i;
+    lc_status s = lc_fail(LC_ERR_IO, "the sensor is gone");
+    snprintf(path, sizeof path, "%s/rescued.ckpt", (const char *)context);
+    CHECK_OK(lc_trainer_save_checkpoint(t, path, false));
+    return s;
+}
+
+TEST(a_message_outlives_the_hooks_inside_of_its_own)
+{
+    world w;
+    lc_trainer *t;
+    lc_callback cb;
+    char dir[256];
+    CHECK(world_dir(dir, sizeof dir));
+    CHECK_OK(lc_lambda_callback(&cb, .context = dir, .on_train_batch_end = saves_first));
+    world_init(&w, &world_ops_without_val, 4, 0);
+    lc_trainer_options o = world_options(dir);
+    o.callbacks = &cb, o.n_callbacks = 1;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_STATUS(lc_trainer_fit(t, &w.base), LC_ERR_IO);
+    CHECK_CONTAINS(lc_error_message(), "on_train_batch_end of ");
+    CHECK_CONTAINS(lc_error_message(), "the sensor is gone");
+    lc_trainer_free(t);
+    world_release(&w);
+    world_remove(dir);
+}
+
 TEST(loaders_that_are_none_are_refused)
 {
     static uint64_t freed[64];
