@@ -202,7 +202,7 @@ TEST(a_terminal_that_is_closed_ends_the_run_with_a_checkpoint)
     CHECK(access(path, F_OK) == 0);
 }
 
-/* stty tostop: who is in the background, as ranks are, is stopped when it prints. */
+/* stty tostop: a process in the background, as ranks are, is stopped when it prints. */
 TEST(a_terminal_stops_no_rank_that_prints)
 {
     const char *dir = fresh_dir("run");
@@ -253,7 +253,7 @@ TEST(a_rank_that_never_comes_is_named)
     check_clean(&r, 3);
 }
 
-/* Those who wait for rank 0 are not seen; the supervisor is. */
+/* The ranks that wait for rank 0 are not seen; the supervisor is. */
 TEST(a_start_that_waits_for_rank_0_says_so)
 {
     run r;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws trainings of random_training.h. Scales are such that losses fall and rounding does not grow: what is chaotic
- * tells nobody anything.
+ * shows nothing.
  *
  * To add a layer: its name in LAYER_LIST, its shape in layer_shape, a case in draw_layer, in layer_new and layer_call
- * of random_training_run.h, and in torch/trainings.py. */
+ * of random_training_net.h, and in torch/trainings.py. */
 #ifndef LC_TESTS_RANDOM_TRAINING_DRAW_H
 #define LC_TESTS_RANDOM_TRAINING_DRAW_H
 
