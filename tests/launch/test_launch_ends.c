@@ -370,6 +370,11 @@ TEST(a_failure_is_told_once)
     CHECK_EQ(launch(&r, "%s launch -np 3 %s --act fail --on 1", lightc, beside("last_calls_program")), 1);
     CHECK_CONTAINS(r.err, "): the disk of a rank is gone\n");
     CHECK_EQ(count(r.err, "error: "), 1);
+    /* The calls in which the others wait have no part in it, nor in a mistake of the program. */
+    CHECK(!strstr(r.err, "the last calls"));
+    CHECK_EQ(launch(&r, "%s launch -np 3 %s --act mistake --on 1", lightc, beside("last_calls_program")), 1);
+    CHECK_CONTAINS(r.err, "): lr is -1, must be at least 0\n");
+    CHECK(!strstr(r.err, "the last calls"));
 }
 
 /* If rank 0 coordinates, it reports for all what has ended the run, and lives until they know. */

@@ -2,11 +2,11 @@
 /* What test_last_calls.c starts as ranks: some calls on the world, some on a group of it, then rank --on ends in a way,
  * or makes another call than the others, who wait for it:
  *
- * last_calls_program [options of the trainer] --act kill|stop|hang|idle|differ|fail|leave|end|forget|child|orphan --on
- * RANK --dir DIR (fail: -1 is all; idle: it makes no call at all; leave: it ends well; end: so, without lc_comm_free;
- * forget: all do so, the others later; roots, receives: ranks wait for each other; call, compute: all goes well, and
- * takes --seconds; child: a child of it does what only a rank should, and it goes on; orphan: it is killed, and a child
- * of it lives on for a minute)
+ * last_calls_program [options of the trainer] --act kill|stop|hang|idle|differ|fail|mistake|leave|end|forget|child|orphan
+ * --on RANK --dir DIR (fail: -1 is all; idle: it makes no call at all; leave: it ends well; end: so, without
+ * lc_comm_free; forget: all do so, the others later; roots, receives: ranks wait for each other; call, compute: all
+ * goes well, and takes --seconds; child: a child of it does what only a rank should, and it goes on; orphan: it is
+ * killed, and a child of it lives on for a minute)
  *
  * Leaves DIR/rank-N when rank N has come to that place. */
 #include <lightc/comm.h>
@@ -125,6 +125,7 @@ static lc_status talk(const settings *s, lc_comm *world)
     if (is(s, "compute")) return compute(s, world);
     if (is(s, "roots") || is(s, "receives")) return wait_for_each_other(s, world);
     if (is(s, "fail") && (s->on < 0 || rank == s->on)) return lc_fail(LC_ERR_IO, "the disk of a rank is gone");
+    if (is(s, "mistake") && rank == s->on) return lc_fail(LC_ERR_ARGUMENT, "lr is -1, must be at least 0");
     if (is(s, "child")) {
         if (rank == s->on) LC_TRY(have_a_child(world));
         LC_TRY(lc_comm_all_reduce(group, x, x, 11, LC_F32, LC_COMM_MAX, NULL));

@@ -288,13 +288,24 @@ void lc__control_terms(lc__control *c, unsigned terms)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Describes the newest error of this thread. */
+/* Whether the newest error of this thread has nothing to do with other ranks. */
 static bool is_own_matter(void)
 {
     lc_status last;
     lc__error_count(&last);
-    return last == LC_ERR_CONFIG || last == LC_ERR_UNSUPPORTED || last == LC_ERR_MEMORY || last == LC_ERR_IO ||
-           last == LC_ERR_FORMAT || last == LC_ERR_NOT_FOUND;
+    switch (last) {
+    case LC_ERR_ARGUMENT:
+    case LC_ERR_CONFIG:
+    case LC_ERR_SHAPE:
+    case LC_ERR_DTYPE:
+    case LC_ERR_DEVICE:
+    case LC_ERR_MEMORY:
+    case LC_ERR_IO:
+    case LC_ERR_FORMAT:
+    case LC_ERR_NOT_FOUND:
+    case LC_ERR_UNSUPPORTED: return true;
+    default: return false;
+    }
 }
 
 /* Sends this rank's position first: the heartbeat that would carry it may be some time away. */
