@@ -9,12 +9,14 @@ typedef enum lc_span_kind {
     LC_SPAN_ACTION = 1, /* of the trainer: hooks, batches, epochs, checkpoints */
     LC_SPAN_OP = 2,     /* one kernel call of a plan */
     LC_SPAN_LOADER = 4, /* a batch that a loader gathered */
+    LC_SPAN_PLAN = 8,   /* a plan that was made, since the step was not like those before */
 } lc_span_kind;
 
 typedef struct lc_span {
     lc_span_kind kind;
-    const char *name;  /* "training_step", "conv", "gather" */
-    const char *owner; /* actions: "[Module]net", "[Callback]EarlyStopping", "[Trainer]"; operators: the kernel */
+    const char *name;  /* "training_step", "conv", "gather", "plan" */
+    const char *owner; /* actions: "[Module]net", "[Callback]EarlyStopping", "[Trainer]"; operators: the kernel; plans:
+                        * "[Engine]" */
     int64_t start_ns, end_ns; /* monotonic clock */
     int thread;               /* 0: the training thread; loaders: their threads from 1 */
     int64_t number;           /* loaders: of the batch; else 0 */

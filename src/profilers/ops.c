@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "ops": a row for each kernel call of the plans, and one for each operator: time, FLOP/s, bytes/s. FLOPs are those of
  * products (matrices, convolutions, attention, recurrent layers); bytes are those read and written, wherever they
- * are. */
+ * are. Plans that were made are counted. */
 #include "profilers/profilers.h"
 
 #include <stdlib.h>
@@ -20,6 +20,7 @@ typedef struct ops {
     row *rows; /* open addressing; name NULL: free */
     size_t n, cap;
     bool full;
+    int64_t plans, plans_ns; /* that were made */
 } ops;
 
 static size_t hash(const lc_span *s)
@@ -57,7 +58,8 @@ static lc_span span_of(const row *r)
 
 static bool grow(ops *p)
 {
-    ops bigger = {.cap = p->cap ? 2 * p->cap : 256, .n = p->n};
+    ops bigger = *p;
+    bigger.cap = p->cap ? 2 * p->cap : 256;
     bigger.rows = calloc(bigger.cap, sizeof *bigger.rows);
     if (!bigger.rows) return false;
     for (size_t i = 0; i < p->cap; i++) {
@@ -73,6 +75,11 @@ static bool grow(ops *p)
 static void ops_span(void *self, const lc_span *s)
 {
     ops *p = self;
+    if (s->kind == LC_SPAN_PLAN) {
+        p->plans++;
+        p->plans_ns += s->end_ns - s->start_ns;
+        return;
+    }
     if (2 * p->n >= p->cap && !grow(p)) {
         p->full = true;
         return;
@@ -134,6 +141,8 @@ static lc_status ops_report(void *self, const char *stage, double seconds, FILE 
     }
     fprintf(out, "operators of %s: %.6g s of %.6g s, %.6g GFLOP (%.4g GFLOP/s)\n", stage, 1e-9 * all, seconds,
             1e-9 * flop, all > 0 ? flop / all : 0);
+    fprintf(out, "plans made: %lld, in %.6g s%s\n", (long long)p->plans, 1e-9 * (double)p->plans_ns,
+            p->plans ? " (LIGHTC_PLAN_DUMP=FILE writes why)" : "");
     /* Each operator, all its calls together. */
     if (n) qsort(p->rows, n, sizeof *p->rows, by_name);
     row *kinds = calloc(n + 1, sizeof *kinds);
@@ -186,7 +195,7 @@ static void ops_free(void *self)
 }
 
 static const lc_profiler_ops ops_ops = {
-    LC_PROFILER_OPS_INIT("ops"), .suffix = "txt",  .shown = true, .wants = LC_SPAN_OP, .span = ops_span,
+    LC_PROFILER_OPS_INIT("ops"), .suffix = "txt",  .shown = true, .wants = LC_SPAN_OP | LC_SPAN_PLAN, .span = ops_span,
     .report = ops_report,        .free = ops_free,
 };
 

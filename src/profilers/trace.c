@@ -63,6 +63,9 @@ static void put_event(FILE *out, const event *e, int64_t origin)
         put_text(out, e->site.file);
         fprintf(out, ",\"line\":%d}}", e->site.line);
         break;
+    case LC_SPAN_PLAN:
+        fprintf(out, ",\"cat\":\"plan\"}");
+        break;
     case LC_SPAN_LOADER:
         fprintf(out, ",\"cat\":\"loader\",\"args\":{\"batch\":%lld}}", (long long)e->number);
         break;
@@ -109,7 +112,7 @@ static void trace_free(void *self)
 static const lc_profiler_ops trace_ops = {
     LC_PROFILER_OPS_INIT("trace"),
     .suffix = "json",
-    .wants = LC_SPAN_ACTION | LC_SPAN_OP | LC_SPAN_LOADER,
+    .wants = LC_SPAN_ACTION | LC_SPAN_OP | LC_SPAN_LOADER | LC_SPAN_PLAN,
     .span = trace_span,
     .report = trace_report,
     .free = trace_free,

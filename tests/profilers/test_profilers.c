@@ -170,13 +170,15 @@ TEST(reports)
     CHECK_NEAR(gflop, 1e-9 * 32 * 5 * 2 * 16 * 16, 1e-5 * gflop);
     CHECK_CONTAINS(text, "wave.h:");
     CHECK_CONTAINS(text, "\nlinear ");
+    int plans = 0;
+    CHECK(sscanf(strstr(text, "\nplans made: "), "\nplans made: %d, in ", &plans) == 1 && plans >= 1 && plans < 32);
     free(text);
 
     text = text_of(lc_trainer_run_dir(t), "fit-trace.json");
     CHECK(text);
     cJSON *json = cJSON_Parse(text), *e;
     CHECK(json);
-    int actions = 0, ops = 0, gathers = 0, threads = 0;
+    int actions = 0, ops = 0, gathers = 0, threads = 0, made = 0;
     bool others = false;
     cJSON_ArrayForEach(e, cJSON_GetObjectItem(json, "traceEvents"))
     {
@@ -191,6 +193,7 @@ TEST(reports)
         int tid = cJSON_GetObjectItem(e, "tid")->valueint;
         actions += !strcmp(cat, "action");
         ops += !strcmp(cat, "op");
+        made += !strcmp(cat, "plan");
         if (!strcmp(cat, "loader")) {
             CHECK_EQ(cJSON_GetObjectItem(cJSON_GetObjectItem(e, "args"), "batch")->valueint % 1, 0);
             CHECK(tid == 1 || tid == 2);
@@ -201,6 +204,7 @@ TEST(reports)
     }
     CHECK(!others && actions > 32 * 4 && ops > 32 * 4);
     CHECK(gathers == 32);
+    CHECK_EQ(made, plans);
     CHECK(threads == 2 || threads == 3); /* one of the two may have had nothing to do */
     cJSON_Delete(json);
     free(text);

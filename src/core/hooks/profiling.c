@@ -90,7 +90,7 @@ void lc__profiling_begin(lc_trainer *t)
     lc__profiling *p = t->profiling;
     p->begin_ns = lc__now_ns();
     snprintf(p->owner, sizeof p->owner, "[Module]%s", t->mo.name ? t->mo.name : "module");
-    if (p->wants & LC_SPAN_OP) lc__graph_observe(t->graph, tell, p);
+    if (p->wants & (LC_SPAN_OP | LC_SPAN_PLAN)) lc__graph_observe(t->graph, tell, p);
 }
 
 void lc__profiling_watch(lc_trainer *t, lc_dataloader *loader, bool on)

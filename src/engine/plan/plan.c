@@ -5,6 +5,7 @@
  * one after the other (`passes`, below). Everything a replay needs is allocated here, once. */
 #include "engine/plan/plan.h"
 #include "engine/plan/plan_impl.h"
+#include "base/clock.h"
 #include "base/grow.h"
 #include "engine/plan/passes.h"
 
@@ -320,6 +321,17 @@ static lc_status insert(lc_graph *g, lc_plan *p)
     return LC_OK;
 }
 
+static void tell(const lc_graph *g, int64_t start)
+{
+    lc_span s = {.kind = LC_SPAN_PLAN,
+                 .name = "plan",
+                 .owner = "[Engine]",
+                 .start_ns = start,
+                 .end_ns = lc__now_ns(),
+                 .ndim = -1};
+    g->observe(g->observe_ctx, &s);
+}
+
 /* The plan of the segment: from the cache, or made now. */
 static lc_status get(lc_graph *g, lc__keeps keeps, lc_plan **out)
 {
@@ -327,7 +339,10 @@ static lc_status get(lc_graph *g, lc__keeps keeps, lc_plan **out)
     if (p) {
         g->stats.hits++;
     } else {
+        int64_t start = g->observe ? lc__now_ns() : 0;
+        if (g->dump_path) lc__dump_missed(g, keeps);
         LC_TRY(make(g, keeps, &p));
+        if (g->observe) tell(g, start);
         lc_status status = insert(g, p);
         if (status < 0) lc__plan_free(p);
         if (status < 0) return status;

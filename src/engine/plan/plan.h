@@ -16,6 +16,9 @@ lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat) LC_MUST_USE;
 void lc__record_host_write(lc_tensor *t);
 /* flops.c */
 double lc__call_flop(const lc_call *c);
+/* missed.c */
+/* A line of the dump: why no plan of the cache is that of the segment, which is planned next. */
+void lc__dump_missed(const lc_graph *g, lc__keeps keeps);
 /* dump.c */
 void lc__dump_plans(const lc_graph *g);
 lc_status lc__dump_check(const lc_graph *g) LC_MUST_USE; /* whether they can be written, where that is asked for */
