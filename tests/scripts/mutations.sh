@@ -146,8 +146,8 @@ mutate 'ends not heard while connections are made' src/comm/transport/tcp_mesh.c
 mutate 'progress never judged' src/comm/coordinator/verdict.c 's/> lc__stall_limit(c, m)/> 1e9/' test_control:progress test_stall
 mutate 'who waits taken for who hangs' src/comm/coordinator/verdict.c 's/ || strchr(m->calls, .>.) || m->gift_number;/;/' test_last_calls:hangs test_control:progress
 mutate 'first cause taken last' src/comm/coordinator/verdict.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control
-mutate 'complaints believed at once' src/comm/coordinator/verdict.c 's/#define COMPLAIN  *0.2/#define COMPLAIN 0.0/' test_control:complaint
-mutate 'last words not awaited' src/comm/coordinator/verdict.c 's/if (m->wire.fd >= 0 && now - m->ended_at < LC__EXPLAIN) return true;//' test_control:last_words
+mutate 'complaints believed at once' src/comm/coordinator/verdict.c 's/if (now - c->members\[rank\].since < LC__SECONDS(LC__COMPLAINT_MS)/if (now < 0/' test_control:complaint
+mutate 'last words not awaited' src/comm/coordinator/verdict.c 's/if (m->wire.fd >= 0 && now - m->ended_at < LC__SECONDS(LC__LAST_WORDS_MS)) return true;//' test_control:last_words
 mutate 'nobody told of the end' src/comm/coordinator/verdict.c 's/lc__member_tell_text(&c->members\[i\], LC__FRAME_END, c->message);/(void)i;/' test_control:killed
 mutate 'last calls not asked for' src/comm/coordinator/verdict.c 's/lc__members_tell(c, LC__FRAME_ASK, "");//' test_last_calls:wait_for
 mutate 'a call that hangs shown as done' src/comm/history.c 's/done, false, memory/done, true, memory/' test_last_calls

@@ -2,6 +2,7 @@
 /* What a rank does with the control channel. Any thread other than the channel's own (rank_thread.c) only queues a
  * message and sends what the socket takes; answers arrive through the channel's thread. */
 #include "comm/control/rank.h"
+#include "comm/control/times.h"
 #include "comm/net/socket.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -13,10 +14,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define SLACK      5.0  /* seconds that the coordinator may be late with the end of a start that took too long */
-#define LOOK       0.01 /* seconds between two looks at something else while it waits */
-#define LEAVE_TIME 1.0  /* seconds for the goodbye */
-#define LAST_TIME  1.0  /* seconds to wait for the end of a run that has failed */
+#define LOOK 0.01 /* seconds between two looks at something else while it waits */
 enum { TRIES = 4 };
 
 /* ---- beginning ---- */
@@ -176,7 +174,7 @@ lc_status lc__control_open(const lc__control_options *o, lc__control **out)
         if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: a rank's control channel");
         lc_status s = begin(c, o, until);
         pthread_mutex_lock(&c->lock);
-        if (s >= 0) s = await_all(c, until + SLACK);
+        if (s >= 0) s = await_all(c, until + LC__SECONDS(LC__LATE_START_MS));
         bool again = s < 0 && was_leaving(c, tries) && lc__seconds() + LC__RETRY < until;
         pthread_mutex_unlock(&c->lock);
         if (s >= 0) {
@@ -303,8 +301,10 @@ static bool is_own_matter(void)
     case LC_ERR_IO:
     case LC_ERR_FORMAT:
     case LC_ERR_NOT_FOUND:
-    case LC_ERR_UNSUPPORTED: return true;
-    default: return false;
+    case LC_ERR_UNSUPPORTED:
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -351,7 +351,7 @@ void lc__control_fail_and_wait(lc__control *c, const char *why)
 {
     lc__control_fail(c, why);
     pthread_mutex_lock(&c->lock);
-    await_end(c, LAST_TIME);
+    await_end(c, LC__SECONDS(LC__ENDED_MS));
     if (ended_of(c, why)) (void)!lc__control_fail_ended(c);
     pthread_mutex_unlock(&c->lock);
 }
@@ -359,7 +359,7 @@ void lc__control_fail_and_wait(lc__control *c, const char *why)
 /* Comes to the coordinator for one message; NULL: it is not there. */
 static lc__control *come(const lc__control_options *o)
 {
-    double until = lc__seconds() + LAST_TIME;
+    double until = lc__seconds() + LC__SECONDS(LC__ENDED_MS);
     lc__control *c = control_new();
     if (!c) return NULL;
     lc_status s = begin(c, o, until);
@@ -407,7 +407,7 @@ lc_status lc__control_pass_on(lc__control *c, double seconds, lc_status status)
     pthread_mutex_unlock(&c->lock);
     if (!unexplained) (void)!lc__control_explain(c, seconds, status);
     if (!lc__control_ended(c, NULL, 0)) lc__control_fail(c, why);
-    return lc__control_explain(c, LAST_TIME, status);
+    return lc__control_explain(c, LC__SECONDS(LC__ENDED_MS), status);
 }
 
 void lc__control_last_resort(lc__control *c, bool process_exit)
@@ -437,7 +437,7 @@ void lc__control_stopped(lc__control *c, int signal)
     lc__put_u32(head, (uint32_t)signal);
     pthread_mutex_lock(&c->lock);
     say_goodbye(c, head, sizeof head);
-    await_end(c, LEAVE_TIME);
+    await_end(c, LC__SECONDS(LC__GOODBYE_MS));
     pthread_mutex_unlock(&c->lock);
 }
 

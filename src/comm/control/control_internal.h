@@ -8,8 +8,7 @@
 #include "comm/net/proof.h"
 #include "base/thread.h"
 
-#define LC__RETRY    0.1 /* seconds between two tries to reach the coordinator */
-#define LC__OBITUARY 0.3 /* seconds for who watches a rank's process to say how it ended, perhaps from another host */
+#define LC__RETRY 0.1 /* seconds between two tries to reach the coordinator */
 
 enum {
     LC__CONTROL_VERSION = 7, /* of the messages */

@@ -4,6 +4,7 @@
  * The run ends once, here as everywhere: by the coordinator's word, or because the coordinator is gone. */
 #define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "comm/control/rank.h"
+#include "comm/control/times.h"
 #include "comm/history.h"
 #include "comm/net/socket.h"
 #include "base/status.h"
@@ -16,9 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROMPT     0.1 /* seconds between two messages about progress, at least */
-#define LEAVE_TIME 1.0 /* seconds for the goodbye */
-enum { LAST_SAY = 1 }; /* seconds that an ending process has to print its message */
+#define PROMPT 0.1 /* seconds between two messages about progress, at least */
 
 /* ---- the end of the run; with the lock ---- */
 
@@ -277,7 +276,7 @@ static void end_process(lc__control *c)
     if (c->options.say && lc__thread_create(&thread, say_end, c) == 0) {
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += LAST_SAY;
+        until.tv_sec += LC__PRINTED_MS / 1000;
         (void)pthread_timedjoin_np(thread, NULL, &until);
     }
     _exit(1);
@@ -307,7 +306,7 @@ void *lc__control_serve(void *arg)
         uint64_t rung;
         lc__control_beat(c, now);
         flush(c);
-        if (c->closing && (c->wire.fd < 0 || now - c->closing_at > LEAVE_TIME)) break;
+        if (c->closing && (c->wire.fd < 0 || now - c->closing_at > LC__SECONDS(LC__GOODBYE_MS))) break;
         struct pollfd p[2] = {
             {.fd = c->wake, .events = POLLIN},
             {.fd = c->wire.fd, .events = (short)(POLLIN | (lc__wire_pending(&c->wire) ? POLLOUT : 0))}};

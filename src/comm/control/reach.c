@@ -2,6 +2,7 @@
 /* Reaching the coordinator: connects until it is there and has sent the first message. A listener at its port that
  * never speaks is usually another program, which is reported while this one waits. */
 #include "comm/control/control_internal.h"
+#include "comm/control/times.h"
 #include "comm/net/socket.h"
 
 #include <poll.h>
@@ -9,22 +10,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FIRST_WORD 2.0 /* seconds until `say` reports that nobody answers */
-#define NEXT_WORD  10.0
-
 void lc__control_nap(double seconds)
 {
     struct timespec t = {0, (long)(seconds * 1e9)};
     nanosleep(&t, NULL);
 }
 
-/* Prints after two seconds, then every ten; by then this thread's error says what is wrong. */
+/* Prints from time to time; by then this thread's error says what is wrong. */
 static void tell(const lc__control_options *o, const char *who, double *word)
 {
     char text[512];
     double now = lc__seconds();
     if (now < *word) return;
-    *word = now + NEXT_WORD;
+    *word = now + LC__SECONDS(LC__NEXT_WORD_MS);
     snprintf(text, sizeof text, "%s waits for the coordinator of the run: %s", who, lc_error_message());
     if (o->say) o->say(o->ctx, text);
 }
@@ -44,7 +42,7 @@ static lc_status await_word(const lc__control_options *o, const char *who, int f
 
 lc_status lc__control_reach(const lc__control_options *o, const char *who, double until, int *out)
 {
-    double start = lc__control_default_times(&o->times).start, word = lc__seconds() + FIRST_WORD;
+    double start = lc__control_default_times(&o->times).start, word = lc__seconds() + LC__SECONDS(LC__FIRST_WORD_MS);
     double pause = LC__RETRY / 50;
     int fd = -1;
     lc_status s;

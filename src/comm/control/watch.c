@@ -4,6 +4,7 @@
  * starts the ranks until after their end: as long as that is there, these ranks are nobody else's to start or to end.
  */
 #include "comm/control/control_internal.h"
+#include "comm/control/times.h"
 #include "comm/net/socket.h"
 
 #include <poll.h>
@@ -121,7 +122,7 @@ void lc__control_rank_ended(const lc__control_options *o, const char *how)
 {
     lc__control_options soon = *o;
     lc__watch *w;
-    soon.times.start = LC__OBITUARY;
+    soon.times.start = LC__SECONDS(LC__OBITUARY_MS);
     if (lc__watch_open(&soon, "a launcher", 1, &w) < 0) return;
     lc__watch_tell(w, o->rank, how);
     lc__watch_close(w);

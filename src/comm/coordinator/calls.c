@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIFFER 1.0 /* seconds until a difference is believed: the communicator mostly finds it, and ranks say so */
-#define STUCK  1.0
 enum { KINDS_OF_CALLS = 8, DOING_TEXT = 256 };
 
 void lc__calls_take(lc__member *m, const lc__frame *f, double now)
@@ -117,7 +115,7 @@ bool lc__calls_are_stuck(const lc__coordinator *c, double now)
 {
     for (int i = 0; i < c->size; i++) {
         const lc__member *m = &c->members[i];
-        if (m->state == LC__HERE && m->under_way.number && now - m->since_call > STUCK) return true;
+        if (m->state == LC__HERE && m->under_way.number && now - m->since_call > LC__SECONDS(LC__STUCK_MS)) return true;
     }
     return false;
 }
@@ -133,7 +131,7 @@ static void name_call(const struct lc__under_way *u, char *text, size_t size)
 
 static bool collective_is_known(const lc__member *m, double now)
 {
-    return m->state == LC__HERE && m->under_way.collective && now - m->since_call > DIFFER;
+    return m->state == LC__HERE && m->under_way.collective && now - m->since_call > LC__SECONDS(LC__DIFFERENCE_MS);
 }
 
 static bool differ(const struct lc__under_way *a, const struct lc__under_way *b)

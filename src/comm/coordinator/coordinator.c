@@ -19,11 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NEXT_WORD  10.0  /* seconds until waiting ranks are notified again what they wait for */
-#define LEAVE_TIME 1.0   /* seconds for the last messages */
-#define DECIDED    1.0   /* seconds in which the end of the last rank is judged */
-enum { SHOWN_MS = 200 }; /* until ranks are notified although the message is still not printed */
-
 /* ---- the thread ---- */
 
 static void tell_who_waits(lc__coordinator *c)
@@ -43,7 +38,7 @@ static void beat(lc__coordinator *c, double now)
                 lc__member_tell(&c->members[i], LC__FRAME_BEAT, NULL, 0, NULL, 0);
     }
     if (c->gathering && !c->ended && now >= c->word) {
-        c->word = now + NEXT_WORD;
+        c->word = now + LC__SECONDS(LC__NEXT_WORD_MS);
         c->news = true;
         if (!c->asked_for_word) tell_who_waits(c);
     }
@@ -85,7 +80,7 @@ static void show_end(lc__coordinator *c)
     pthread_mutex_unlock(&c->lock);
     bool has_thread = lc__thread_create(&thread, show, c) == 0;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += SHOWN_MS * 1000000L;
+    until.tv_nsec += LC__SHOWN_MS * 1000000L;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     bool shown = has_thread && pthread_timedjoin_np(thread, NULL, &until) == 0;
@@ -145,7 +140,7 @@ static void round_of(lc__coordinator *c, double seconds)
  * has been silent all along is not waited for. */
 static void leave(lc__coordinator *c)
 {
-    double now = lc__seconds(), until = now + LEAVE_TIME;
+    double now = lc__seconds(), until = now + LC__SECONDS(LC__GOODBYE_MS);
     bool open = true;
     for (int i = 0; i < c->size; i++)
         if (now - c->members[i].heard > c->times.silence) lc__wire_release(&c->members[i].wire);
@@ -199,7 +194,7 @@ static void *run(void *arg)
     double tick = c->times.heartbeat < c->times.silence / 4 ? c->times.heartbeat : c->times.silence / 4;
     pthread_mutex_lock(&c->lock);
     while (!c->stopping) {
-        double before = lc__seconds(), wait = soon ? LC__EXPLAIN / 4 : tick;
+        double before = lc__seconds(), wait = soon ? LC__SECONDS(LC__LAST_WORDS_MS) / 4 : tick;
         round_of(c, wait);
         double now = lc__seconds();
         if (now - before - wait > c->times.silence / 2) forgive(c, now, now - before - wait);
@@ -402,7 +397,7 @@ bool lc__coordinator_ended(lc__coordinator *c, int *silent)
 bool lc__coordinator_failed(lc__coordinator *c)
 {
     bool open = true, failed = false;
-    for (double until = lc__seconds() + DECIDED; open && lc__seconds() < until;) {
+    for (double until = lc__seconds() + LC__SECONDS(LC__DECIDED_MS); open && lc__seconds() < until;) {
         pthread_mutex_lock(&c->lock);
         failed = c->ended && !c->harmless;
         open = c->ending;

@@ -19,13 +19,12 @@
 #define LC_COMM_COORDINATOR_COORDINATOR_INTERNAL_H
 
 #include "comm/control/control_internal.h"
+#include "comm/control/times.h"
 #include "comm/net/guests.h"
 #include "base/at_fork.h"
 #include "base/str.h"
 
 #include <poll.h>
-
-#define LC__EXPLAIN 0.1 /* seconds for the last words of a process that has ended to arrive */
 
 enum { LC__PLACE_TEXT = 256 };
 

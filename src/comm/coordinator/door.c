@@ -13,8 +13,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define FIRST_WORD 2.0 /* seconds until waiting ranks are notified what they wait for */
-
 static void all_are_here(lc__coordinator *c, double now)
 {
     char here[LC__HOST_TEXT] = "";
@@ -60,7 +58,7 @@ void lc__door_gather(lc__coordinator *c, double now)
     c->stopped = 0;
     c->refused[0] = 0;
     c->started = now;
-    c->word = now + FIRST_WORD;
+    c->word = now + LC__SECONDS(LC__FIRST_WORD_MS);
 }
 
 /* Whether the others would wait for it in vain: it has not come, and nobody else starts it. */

@@ -12,12 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Seconds until a complaint is believed: its cause may be a rank whose end is not seen yet; and others may complain of
- * the same, who share the processors. */
-#define COMPLAIN  0.2
-#define ANSWER    0.2 /* seconds for ranks to report their last calls */
-#define UNDER_WAY 1.0 /* seconds in which what a rank has sent arrives after it has left */
-#define GAVE_UP   1.0 /* seconds after this process resumes, in which it notices ranks lost meanwhile */
 enum { LISTED = 16 };
 
 /* ---- names ---- */
@@ -57,7 +51,7 @@ static bool awaits_answers(const lc__coordinator *c, double now)
 {
     bool some = false;
     for (int i = 0; i < c->size; i++) some |= i != c->silent && c->members[i].wire.fd >= 0 && !c->members[i].answered;
-    return some && now - c->asked < ANSWER;
+    return some && now - c->asked < LC__SECONDS(LC__ANSWER_MS);
 }
 
 /* Rank 0's process prints it and may exit once notified, so rank 0 is notified last. */
@@ -109,7 +103,7 @@ static void end_by_loss(lc__coordinator *c, int rank)
     const char *how = m->ended[0] ? m->ended : LC__GONE;
     char cause[512];
     c->harmless = m->well; /* unless somebody waits for it */
-    bool gave_up = c->slept > 0 && m->since - c->woken < GAVE_UP;
+    bool gave_up = c->slept > 0 && m->since - c->woken < LC__SECONDS(LC__RESUMED_MS);
     if (gave_up) snprintf(cause, sizeof cause, "%s; the coordinator was stopped for %.3g s", how, c->slept);
     end_by_rank(c, rank, gave_up ? cause : how);
 }
@@ -216,7 +210,8 @@ static int misses(const lc__coordinator *c, const lc__member *m, int first)
     if (m->begun > m->done && m->begun > c->members[first].done) return first;
     if (m->peer < 0 || m->peer >= c->size) return -1;
     const lc__member *other = &c->members[m->peer];
-    bool gone = other->state == LC__HERE && other->leaving > 0 && m->reached - other->leaving > UNDER_WAY;
+    bool gone =
+        other->state == LC__HERE && other->leaving > 0 && m->reached - other->leaving > LC__SECONDS(LC__IN_FLIGHT_MS);
     return gone ? m->peer : -1;
 }
 
@@ -268,7 +263,7 @@ static bool bury(lc__coordinator *c, double now)
         lc__member *m = &c->members[i];
         if (!m->ended[0] || (m->state != LC__ABSENT && m->state != LC__HERE)) continue;
         if (m->well && nobody_has_come(c)) continue;
-        if (m->wire.fd >= 0 && now - m->ended_at < LC__EXPLAIN) return true;
+        if (m->wire.fd >= 0 && now - m->ended_at < LC__SECONDS(LC__LAST_WORDS_MS)) return true;
         lc__member_lost(m, now);
     }
     return false;
@@ -295,13 +290,13 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
     if (rank >= 0) {
         const lc__member *m = &c->members[rank];
         bool watched = !c->on_end; /* rank 0 hosts no coordinator where somebody watches processes */
-        if (watched && !m->ended[0] && now - m->since < LC__OBITUARY) return true;
+        if (watched && !m->ended[0] && now - m->since < LC__SECONDS(LC__OBITUARY_MS)) return true;
         end_by_loss(c, rank);
         return true;
     }
     rank = earliest(c, LC__FAILED);
     if (rank >= 0) {
-        if (now - c->members[rank].since < COMPLAIN && !all_complain(c)) return true;
+        if (now - c->members[rank].since < LC__SECONDS(LC__COMPLAINT_MS) && !all_complain(c)) return true;
         end_by_complaint(c, rank);
         return true;
     }

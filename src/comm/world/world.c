@@ -6,6 +6,7 @@
 #include "comm/world/world.h"
 #include "base/handle.h"
 #include "comm/comm_internal.h"
+#include "comm/control/times.h"
 #include "comm/world/connect.h"
 #include "comm/world/prints.h"
 #include "base/status.h"
@@ -15,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define EXPLAINED 1.0 /* seconds in which the coordinator learns of a rank that is gone, and says so */
 
 static struct {
     pthread_mutex_t lock;
@@ -172,12 +171,14 @@ int lc__world_threads(void)
 
 lc_status lc__world_explain(const lc__world *w, lc_status status)
 {
-    return status == LC_ERR_PEER && w->control ? lc__control_explain(w->control, EXPLAINED, status) : status;
+    return status == LC_ERR_PEER && w->control ? lc__control_explain(w->control, LC__SECONDS(LC__EXPLAINED_MS), status)
+                                               : status;
 }
 
 lc_status lc__world_pass_on(const lc__world *w, lc_status status)
 {
-    return status == LC_ERR_PEER && w->control ? lc__control_pass_on(w->control, EXPLAINED, status) : status;
+    return status == LC_ERR_PEER && w->control ? lc__control_pass_on(w->control, LC__SECONDS(LC__EXPLAINED_MS), status)
+                                               : status;
 }
 
 /* ---- the end of this process ---- */

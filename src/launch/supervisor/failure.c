@@ -13,7 +13,6 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#define VERDICT 0.6 /* seconds */
 enum { SHOWN_LINES = 20 };
 
 child *lc__child_of_rank(const supervisor *s, int rank)
@@ -80,7 +79,7 @@ static bool has_come(const supervisor *s, const child *c)
 static void await_verdict(const supervisor *s)
 {
     int silent;
-    for (double until = lc__seconds() + VERDICT;
+    for (double until = lc__seconds() + LC__SECONDS(LC__VERDICT_MS);
          lc__seconds() < until && !lc__coordinator_ended(s->coordinator, &silent);)
         nanosleep(&(struct timespec){.tv_nsec = LC__LOOK_MS * 1000000}, NULL);
 }

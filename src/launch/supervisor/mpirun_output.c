@@ -7,6 +7,7 @@
 #define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "launch/supervisor/supervisor.h"
 
+#include "comm/control/times.h"
 #include "comm/world/prints.h"
 #include "base/descriptors.h"
 #include "base/thread.h"
@@ -23,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PIPE_BYTES = 1 << 20, LOOK_MS = 20 };
+enum { PIPE_BYTES = 1 << 20 };
 
 struct lc__gather {
     const char *root;
@@ -96,7 +97,7 @@ static void *gather(void *arg)
         if (n > 0) lc__prints_take(&g->frames, g->block, (size_t)n);
         if (n > 0 || (n < 0 && errno == EINTR)) continue;
         if (n == 0 || errno != EAGAIN || ended) break;
-        poll(&p, 1, LOOK_MS);
+        poll(&p, 1, LC__LOOK_MS);
     }
     lc__prints_end(&g->frames);
     return NULL;

@@ -271,7 +271,7 @@ static void reap(supervisor *s)
     }
     if (failed < 0 || s->culprit >= 0) return;
     s->culprit = failed;
-    s->deadline = lc__seconds() + s->times.grace + 0.5;
+    s->deadline = lc__seconds() + s->times.grace + LC__SECONDS(LC__NOTIFIED_MS);
     if (!s->coordinator) tell_node_0(s, &s->children[failed]);
 }
 
@@ -291,14 +291,15 @@ static void check_for_end(supervisor *s)
     child *c = s->plan->hosts ? NULL : lc__child_of_rank(s, silent);
     s->run_ended = true;
     if (c && c->pid) kill(-c->pid, SIGKILL);
-    if (s->deadline <= 0) s->deadline = lc__seconds() + s->times.grace + 0.5;
+    if (s->deadline <= 0) s->deadline = lc__seconds() + s->times.grace + LC__SECONDS(LC__NOTIFIED_MS);
 }
 
 /* For a rank that should send something the coordinator notices first. A stopped rank that has said goodbye, or a
  * stopped mpirun, would be waited for forever. */
 static void check_for_stopped(supervisor *s)
 {
-    double patience = s->times.silence * (s->plan->hosts ? 2 : 1) + LC__SLACK; /* ranks are worse off than mpirun */
+    double patience =
+        s->times.silence * (s->plan->hosts ? 2 : 1) + LC__SECONDS(LC__STOPPED_MS); /* ranks are worse off than mpirun */
     for (int i = 0; i < s->n; i++) {
         child *c = &s->children[i];
         bool late = c->pid && c->stopped_at > 0 && lc__seconds() - c->stopped_at > patience;

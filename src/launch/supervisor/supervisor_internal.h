@@ -7,9 +7,7 @@
 #include "launch/supervisor/supervisor.h"
 
 #include "base/signal_fd.h"
-
-#define LC__SLACK 1.0      /* seconds that the coordinator has to say it before */
-enum { LC__LOOK_MS = 20 }; /* how often a supervisor looks at its children */
+#include "comm/control/times.h"
 
 typedef struct child {
     pid_t pid;   /* 0: has ended, or never was */
