@@ -20,11 +20,11 @@ static bool is_dots(const char *name)
     return !strcmp(name, ".") || !strcmp(name, "..");
 }
 
-static lc__verdict verdict_of(const lc__proof *proof, int dir, const char *name)
+static lc__verdict verdict_of(const lc__removal_rules *rules, int dir, const char *name)
 {
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) return LC__GOES; /* somebody else has removed it */
-    return S_ISDIR(st.st_mode) ? LC__STAYS : proof->entry(proof->ctx, name, &st);
+    return S_ISDIR(st.st_mode) ? LC__STAYS : rules->entry(rules->ctx, name, &st);
 }
 
 static DIR *list(int dir)
@@ -35,18 +35,18 @@ static DIR *list(int dir)
     return d;
 }
 
-/* Opens a directory that the proof holds for, with every entry. */
-static lc_status open_proven(int at, const char *name, const char *path, const lc__proof *proof, int *dir)
+/* Opens a directory that may be removed, with every entry. */
+static lc_status open_removable(int at, const char *name, const char *path, const lc__removal_rules *rules, int *dir)
 {
     *dir = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (*dir < 0) return lc__io_fail(errno, "open directory", path);
-    lc_status status = proof->is_ours(proof->ctx, *dir, path);
+    lc_status status = rules->is_ours(rules->ctx, *dir, path);
     DIR *d = status >= 0 ? list(*dir) : NULL;
     if (status >= 0 && !d) status = lc__io_fail(errno, "open directory", path);
     for (struct dirent *e; status >= 0 && (e = readdir(d));) {
-        if (is_dots(e->d_name) || verdict_of(proof, *dir, e->d_name) != LC__STAYS) continue;
+        if (is_dots(e->d_name) || verdict_of(rules, *dir, e->d_name) != LC__STAYS) continue;
         status = lc_fail(LC_ERR_STATE, "\"%s\" holds \"%s\", which lightc did not put there, so it is not %s; %s", path,
-                         e->d_name, proof->done, proof->hint);
+                         e->d_name, rules->done, rules->hint);
     }
     if (d) closedir(d);
     if (status < 0) {
@@ -56,13 +56,14 @@ static lc_status open_proven(int at, const char *name, const char *path, const l
     return status;
 }
 
-static lc_status remove_entries(const lc__io *io, int dir, const char *path, const lc__proof *proof, lc__verdict which)
+static lc_status remove_entries(const lc__io *io, int dir, const char *path, const lc__removal_rules *rules,
+                                lc__verdict which)
 {
     DIR *d = list(dir);
     lc_status status = LC_OK;
     if (!d) return lc__io_fail(errno, "open directory", path);
     for (struct dirent *e; status >= 0 && (e = readdir(d));) {
-        if (is_dots(e->d_name) || verdict_of(proof, dir, e->d_name) != which) continue;
+        if (is_dots(e->d_name) || verdict_of(rules, dir, e->d_name) != which) continue;
         if (io->unlinkat(io, dir, e->d_name, 0) < 0 && errno != ENOENT)
             status = lc__io_fail(errno, "remove from", path);
     }
@@ -82,20 +83,21 @@ static lc_status move_aside(int at, const char *name, const char *path, int dir,
     return lc_fail(LC_ERR_STATE, "\"%s\" was replaced by something else in the meantime; it was not removed", path);
 }
 
-static lc_status remove_directory(const lc__io *io, int at, const char *name, const char *path, const lc__proof *proof)
+static lc_status remove_directory(const lc__io *io, int at, const char *name, const char *path,
+                                  const lc__removal_rules *rules)
 {
     int dir;
-    lc_status status = open_proven(at, name, path, proof, &dir);
+    lc_status status = open_removable(at, name, path, rules, &dir);
     if (status == LC_ERR_NOT_FOUND) return LC_OK; /* somebody else was faster */
     LC_TRY(status);
-    if (proof->aside) {
-        status = move_aside(at, name, path, dir, proof->aside);
-        name = proof->aside;
+    if (rules->aside) {
+        status = move_aside(at, name, path, dir, rules->aside);
+        name = rules->aside;
     }
     /* Other processes may put entries of ours there until the directory is gone. */
     for (int more = MOST_LISTINGS; status >= 0 && more; more--) {
-        status = remove_entries(io, dir, path, proof, LC__GOES);
-        if (status >= 0) status = remove_entries(io, dir, path, proof, LC__GOES_LAST);
+        status = remove_entries(io, dir, path, rules, LC__GOES);
+        if (status >= 0) status = remove_entries(io, dir, path, rules, LC__GOES_LAST);
         if (status < 0 || io->unlinkat(io, at, name, AT_REMOVEDIR) == 0 || errno == ENOENT) break;
         if (errno != ENOTEMPTY || more == 1) status = lc__io_fail(errno, "remove", path);
     }
@@ -103,22 +105,22 @@ static lc_status remove_directory(const lc__io *io, int at, const char *name, co
     return status;
 }
 
-lc_status lc__remove(const lc__io *io, int at, const char *name, const char *path, const lc__proof *proof)
+lc_status lc__remove(const lc__io *io, int at, const char *name, const char *path, const lc__removal_rules *rules)
 {
     struct stat st;
     if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? LC_OK : lc__io_fail(errno, "look at", path);
-    if (proof && S_ISDIR(st.st_mode)) return remove_directory(io, at, name, path, proof);
-    if (proof && !S_ISLNK(st.st_mode))
-        return lc_fail(LC_ERR_STATE, "\"%s\" is a file, so it is not %s; %s", path, proof->done, proof->hint);
+    if (rules && S_ISDIR(st.st_mode)) return remove_directory(io, at, name, path, rules);
+    if (rules && !S_ISLNK(st.st_mode))
+        return lc_fail(LC_ERR_STATE, "\"%s\" is a file, so it is not %s; %s", path, rules->done, rules->hint);
     if (io->unlinkat(io, at, name, 0) < 0 && errno != ENOENT) return lc__io_fail(errno, "remove", path);
     return LC_OK;
 }
 
-lc_status lc__may_remove(int at, const char *name, const char *path, const lc__proof *proof)
+lc_status lc__may_remove(int at, const char *name, const char *path, const lc__removal_rules *rules)
 {
     int dir;
-    LC_TRY(open_proven(at, name, path, proof, &dir));
+    LC_TRY(open_removable(at, name, path, rules, &dir));
     close(dir);
     return LC_OK;
 }

@@ -13,7 +13,7 @@
 #include "core/input/input.h"
 #include "callbacks/model_checkpoint.h"
 #include "base/grow.h"
-#include "core/checkpoint/proof.h"
+#include "core/checkpoint/removal.h"
 #include "core/checkpoint/taken.h"
 #include "base/handle.h"
 #include "comm/agree.h"

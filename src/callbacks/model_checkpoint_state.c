@@ -5,7 +5,7 @@
 #include "core/logging/logging.h"
 #include "callbacks/model_checkpoint.h"
 #include "base/grow.h"
-#include "core/checkpoint/proof.h"
+#include "core/checkpoint/removal.h"
 #include "comm/agree.h"
 #include "base/state_count.h"
 

@@ -3,7 +3,7 @@
  * removed when a fit ends well. */
 #include "core/resume/resume.h"
 #include "callbacks/callbacks.h"
-#include "core/checkpoint/proof.h"
+#include "core/checkpoint/removal.h"
 #include "core/resume/after_save.h"
 
 #include <limits.h>

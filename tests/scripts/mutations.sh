@@ -190,10 +190,10 @@ mutate 'gradients divided by what was zeroed' src/optim/macros.c 's/g->backwards
 mutate 'line searches beyond max_eval' src/optim/lbfgs.c 's/slope, max_eval - evaluations, /slope, 25, /' test_optim:searches_no_longer
 mutate 'LBFGS with shorter directions' src/optim/lbfgs.c 's/h_diag = ys/h_diag = 0.9 * ys/' test_random_trainings:--seed,3,--round,9,against_reference
 mutate 'older runs gone on from' src/core/checkpoint/find_newest.c 's/!strcmp(m->origin.run, origin->run)/true/' test_checkpoint:whom
-mutate 'checkpoints of other trainings removed' src/core/checkpoint/proof.c 's/ours && p->owner && /false \&\& /' test_checkpoint_owner:before
+mutate 'checkpoints of other trainings removed' src/core/checkpoint/removal.c 's/ours && p->owner && /false \&\& /' test_checkpoint_owner:before
 mutate 'paths of checkpoints followed' src/callbacks/model_checkpoint.c 's/path, strlen(c->dir))/path, 0)/' test_checkpoint_owner:before
-mutate 'entries of others removed with a checkpoint' src/core/checkpoint/proof.c 's/ || is_listed(&p->m, name)) ? LC__GOES : LC__STAYS/ || true) ? LC__GOES : LC__STAYS/' test_checkpoint_removal:other_things
-mutate 'leftovers without a mark cleaned away' src/core/checkpoint/proof.c 's/holds(dir, LC__MARK) || is_empty(dir, true)/true/' test_checkpoint_removal:names_like
+mutate 'entries of others removed with a checkpoint' src/core/checkpoint/removal.c 's/ || is_listed(&p->m, name)) ? LC__GOES : LC__STAYS/ || true) ? LC__GOES : LC__STAYS/' test_checkpoint_removal:other_things
+mutate 'leftovers without a mark cleaned away' src/core/checkpoint/removal.c 's/holds(dir, LC__MARK) || is_empty(dir, true)/true/' test_checkpoint_removal:names_like
 mutate 'names of checkpoints not taken' src/core/checkpoint/taken.c 's/t->fd = make(t->path, taken);/*out = NULL;/' test_checkpoint_shared:newest
 mutate 'an id that two runs have' src/callbacks/model_checkpoint_state.c 's/if (!taken) return LC_OK;/return LC_OK;/' test_checkpoint_shared:resumed
 mutate 'a training that has begun taken for one that ended' src/core/trainer/begin.c 's/lc__world_trained(false);/;/' test_elastic:began_after

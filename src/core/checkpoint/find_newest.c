@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "core/checkpoint/find_newest.h"
 #include "base/grow.h"
-#include "core/checkpoint/proof.h"
+#include "core/checkpoint/removal.h"
 #include "base/handle.h"
 
 #include "base/clock.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Leftovers of dead processes in a directory of checkpoints. Only names of exactly the form of lc__temp_name are
- * considered, and only entries with a proof are removed: files with such names, and directories without lightc's mark,
+ * considered, and only what lightc has made is removed: files with such names, and directories without lightc's mark,
  * are not lightc's. */
 #define _GNU_SOURCE
-#include "core/checkpoint/proof.h"
+#include "core/checkpoint/removal.h"
 #include "base/handle.h"
 #include "core/checkpoint/taken.h"
 
@@ -109,13 +109,13 @@ static lc_status restore(int at, const char *name, const char *path, const temp_
 {
     char *original = NULL;
     struct stat st;
-    lc__ckpt_proof p;
+    lc__ckpt_removal p;
     LC_TRY(lc__format(&original, "%.*s", (int)owner->base_length, name + 5));
     *lost = fstatat(at, original, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
-    lc__ckpt_proof_init(&p, LC__CKPT_WHOLE, NULL);
-    lc_status status = *lost ? lc__may_remove(at, name, path, &p.proof) : LC_OK;
+    lc__ckpt_removal_init(&p, LC__CKPT_WHOLE, NULL);
+    lc_status status = *lost ? lc__may_remove(at, name, path, &p.rules) : LC_OK;
     if (status >= 0 && *lost && rename_new(at, name, original) < 0) status = lc__io_fail(errno, "rename back", path);
-    lc__ckpt_proof_release(&p);
+    lc__ckpt_removal_release(&p);
     free(original);
     return status;
 }
@@ -137,10 +137,10 @@ static lc_status look_at(int at, const char *name, const char *path, bool remove
     if (!is_dead(at, name, &owner, &held)) return LC_OK;
     if (old) status = restore(at, name, path, &owner, &lost);
     if (remove && !lost && status >= 0) { /* what could not be restored is not removed */
-        lc__ckpt_proof p;
-        lc__ckpt_proof_init(&p, LC__CKPT_LEFTOVER, NULL);
-        status = lc__remove(&lc__io_system, at, name, path, &p.proof);
-        lc__ckpt_proof_release(&p);
+        lc__ckpt_removal p;
+        lc__ckpt_removal_init(&p, LC__CKPT_LEFTOVER, NULL);
+        status = lc__remove(&lc__io_system, at, name, path, &p.rules);
+        lc__ckpt_removal_release(&p);
     }
     close(held);
     return status == LC_ERR_STATE || status == LC_ERR_ARGUMENT ? LC_OK : status; /* not ours */

@@ -2,7 +2,7 @@
 /* Links to checkpoints. */
 #define _GNU_SOURCE
 #include "core/checkpoint/write_job.h"
-#include "core/checkpoint/proof.h"
+#include "core/checkpoint/removal.h"
 #include "base/handle.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * renames at the end (write_job.c has the whole order). */
 #define _GNU_SOURCE
 #include "core/checkpoint/write_job.h"
-#include "core/checkpoint/proof.h"
+#include "core/checkpoint/removal.h"
 
 #include "base/status.h"
 

@@ -2,7 +2,7 @@
 /* One checkpoint that several ranks write: the ranks' own side. Rank 0 makes the temporary directory and broadcasts its
  * name; then each writes its share in the background (share.c). The communicator is used only in collective calls of
  * the training thread: when a checkpoint begins, and when its result is waited for. */
-#include "core/checkpoint/proof.h"
+#include "core/checkpoint/removal.h"
 #include "core/checkpoint/share.h"
 #include "comm/agree.h"
 

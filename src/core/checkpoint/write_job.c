@@ -15,7 +15,7 @@
  * temporary directory is abandoned, and the next checkpoint starts with new files. */
 #define _GNU_SOURCE
 #include "core/checkpoint/write_job.h"
-#include "core/checkpoint/proof.h"
+#include "core/checkpoint/removal.h"
 #include "core/checkpoint/share.h"
 
 #include "base/chunks.h"
@@ -240,10 +240,10 @@ static lc_status make_links(lc_ckpt_writer *w)
 
 static lc_status remove_replaced(const lc__io *io, const char *path)
 {
-    lc__ckpt_proof p;
-    lc__ckpt_proof_init(&p, LC__CKPT_REPLACED, NULL);
-    lc_status status = lc__remove(io, AT_FDCWD, path, path, &p.proof);
-    lc__ckpt_proof_release(&p);
+    lc__ckpt_removal p;
+    lc__ckpt_removal_init(&p, LC__CKPT_REPLACED, NULL);
+    lc_status status = lc__remove(io, AT_FDCWD, path, path, &p.rules);
+    lc__ckpt_removal_release(&p);
     return status;
 }
 

@@ -10,7 +10,7 @@
 #include "core/logging/logging.h"
 #include "core/resume/after_save.h"
 #include "base/grow.h"
-#include "core/checkpoint/proof.h"
+#include "core/checkpoint/removal.h"
 #include "core/checkpoint/share.h"
 #include "comm/agree.h"
 

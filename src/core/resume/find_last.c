@@ -6,7 +6,7 @@
 #include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/checkpoint/find_newest.h"
-#include "core/checkpoint/proof.h"
+#include "core/checkpoint/removal.h"
 #include "core/hooks/trainer_internal.h"
 
 #include <ctype.h>

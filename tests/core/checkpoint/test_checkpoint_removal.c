@@ -2,7 +2,7 @@
 /* Checkpoints are removed and replaced, and what dead processes left behind is cleaned away; what somebody else has put
  * there stays (docs/checkpoints.md, "What lightc deletes"). */
 #include "checkpoint_world.h"
-#include "core/checkpoint/proof.h"
+#include "core/checkpoint/removal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What proves that a directory is a checkpoint of lightc, or what is left of one, and holds nothing else
+/* Removing checkpoints: only a directory that is a checkpoint of lightc, or what is left of one, and holds nothing else
  * (docs/checkpoints.md, "What lightc deletes"). */
-#ifndef LC_CORE_CHECKPOINT_PROOF_H
-#define LC_CORE_CHECKPOINT_PROOF_H
+#ifndef LC_CORE_CHECKPOINT_REMOVAL_H
+#define LC_CORE_CHECKPOINT_REMOVAL_H
 
 #include "core/checkpoint/checkpoint.h"
 #include "base/remove.h"
@@ -14,17 +14,17 @@ typedef enum lc__ckpt_what {
     LC__CKPT_OWN,      /* a directory with a temporary name that the caller has made */
 } lc__ckpt_what;
 
-typedef struct lc__ckpt_proof {
-    lc__proof proof; /* for lc__remove */
+typedef struct lc__ckpt_removal {
+    lc__removal_rules rules; /* for lc__remove */
     lc__ckpt_what what;
     const char *owner; /* not NULL: only a checkpoint of this training */
     bool readable;     /* the manifest, which is then in `m` */
     lc__manifest m;
-} lc__ckpt_proof;
+} lc__ckpt_removal;
 
-/* Borrows `owner`. proof.aside may be set. */
-void lc__ckpt_proof_init(lc__ckpt_proof *p, lc__ckpt_what what, const char *owner);
-void lc__ckpt_proof_release(lc__ckpt_proof *p);
+/* Borrows `owner`. rules.aside may be set. */
+void lc__ckpt_removal_init(lc__ckpt_removal *p, lc__ckpt_what what, const char *owner);
+void lc__ckpt_removal_release(lc__ckpt_removal *p);
 
 /* Removes the directory with a temporary name that the caller has made, and whose entries are of its forms. */
 lc_status lc__ckpt_remove_own(const lc__io *io, const char *dir);

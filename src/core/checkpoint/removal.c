@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which directories are checkpoints of lightc through and through, and removing them. */
+/* Removing checkpoints: which directories are checkpoints of lightc with nothing else in them. */
 #define _GNU_SOURCE
-#include "core/checkpoint/proof.h"
+#include "core/checkpoint/removal.h"
 #include "base/handle.h"
 
 #include "base/status.h"
@@ -48,7 +48,7 @@ static bool is_listed(const lc__manifest *m, const char *name)
 
 static lc__verdict entry(void *ctx, const char *name, const struct stat *st)
 {
-    const lc__ckpt_proof *p = ctx;
+    const lc__ckpt_removal *p = ctx;
     bool unfinished = p->what == LC__CKPT_LEFTOVER || p->what == LC__CKPT_OWN;
     if (S_ISLNK(st->st_mode) && unfinished && !strcmp(name, LC__NEW_LINK)) return LC__GOES;
     if (!S_ISREG(st->st_mode) && !S_ISLNK(st->st_mode)) return LC__STAYS;
@@ -88,7 +88,7 @@ static bool begins_like_ours(const char *text, size_t n)
 }
 
 /* Reads manifest.json of an open directory; *ours: it is one of lightc, though it may be damaged. */
-static lc_status read_manifest(lc__ckpt_proof *p, int dir, const char *path, bool *ours)
+static lc_status read_manifest(lc__ckpt_removal *p, int dir, const char *path, bool *ours)
 {
     struct stat st;
     char *text = NULL;
@@ -116,7 +116,7 @@ done:
 
 static lc_status is_ours(void *ctx, int dir, const char *path)
 {
-    lc__ckpt_proof *p = ctx;
+    lc__ckpt_removal *p = ctx;
     bool ours;
     if (p->what == LC__CKPT_OWN) return LC_OK;
     LC_TRY(read_manifest(p, dir, path, &ours));
@@ -126,39 +126,40 @@ static lc_status is_ours(void *ctx, int dir, const char *path)
         ours = is_empty(dir, false);
     else if (ours && p->owner && strcmp(p->m.origin.training, p->owner) != 0)
         return lc_fail(LC_ERR_STATE, "the checkpoint \"%s\" belongs to another training, so it is not %s", path,
-                       p->proof.done);
+                       p->rules.done);
     if (ours) return LC_OK;
     return lc_fail(LC_ERR_ARGUMENT,
                    "\"%s\" is not a checkpoint of lightc (it has no " LC__MANIFEST " of one); it was not %s", path,
-                   p->proof.done);
+                   p->rules.done);
 }
 
-void lc__ckpt_proof_init(lc__ckpt_proof *p, lc__ckpt_what what, const char *owner)
+void lc__ckpt_removal_init(lc__ckpt_removal *p, lc__ckpt_what what, const char *owner)
 {
-    *p = (lc__ckpt_proof){.what = what, .owner = owner};
-    p->proof = (lc__proof){.is_ours = is_ours,
-                           .entry = entry,
-                           .ctx = p,
-                           .done = what == LC__CKPT_REPLACED ? "replaced" : "removed",
-                           .hint = what == LC__CKPT_REPLACED ? "move that away, or give the checkpoint another name"
-                                                             : "move that away, or remove the directory yourself"};
+    *p = (lc__ckpt_removal){.what = what, .owner = owner};
+    p->rules =
+        (lc__removal_rules){.is_ours = is_ours,
+                            .entry = entry,
+                            .ctx = p,
+                            .done = what == LC__CKPT_REPLACED ? "replaced" : "removed",
+                            .hint = what == LC__CKPT_REPLACED ? "move that away, or give the checkpoint another name"
+                                                              : "move that away, or remove the directory yourself"};
 }
 
-void lc__ckpt_proof_release(lc__ckpt_proof *p)
+void lc__ckpt_removal_release(lc__ckpt_removal *p)
 {
     lc__manifest_release(&p->m);
 }
 
 bool lc__ckpt_training_of(const char *path, char training[48])
 {
-    lc__ckpt_proof p;
+    lc__ckpt_removal p;
     bool ours = false;
     int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0) return false;
-    lc__ckpt_proof_init(&p, LC__CKPT_WHOLE, NULL);
+    lc__ckpt_removal_init(&p, LC__CKPT_WHOLE, NULL);
     if (read_manifest(&p, dir, path, &ours) < 0) ours = false;
     memcpy(training, p.m.origin.training, sizeof p.m.origin.training);
-    lc__ckpt_proof_release(&p);
+    lc__ckpt_removal_release(&p);
     close(dir);
     return ours;
 }
@@ -167,9 +168,9 @@ bool lc__ckpt_training_of(const char *path, char training[48])
 
 lc_status lc__ckpt_remove_own(const lc__io *io, const char *dir)
 {
-    lc__ckpt_proof p;
-    lc__ckpt_proof_init(&p, LC__CKPT_OWN, NULL);
-    return lc__remove(io, AT_FDCWD, dir, dir, &p.proof);
+    lc__ckpt_removal p;
+    lc__ckpt_removal_init(&p, LC__CKPT_OWN, NULL);
+    return lc__remove(io, AT_FDCWD, dir, dir, &p.rules);
 }
 
 lc_status lc__ckpt_remove(const char *path, size_t trusted, const char *owner)
@@ -178,11 +179,11 @@ lc_status lc__ckpt_remove(const char *path, size_t trusted, const char *owner)
     const char *name;
     int dir = -1;
     struct stat st;
-    lc__ckpt_proof p;
+    lc__ckpt_removal p;
     lc_status status;
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
-    lc__ckpt_proof_init(&p, LC__CKPT_WHOLE, owner);
+    lc__ckpt_removal_init(&p, LC__CKPT_WHOLE, owner);
     LC_TRY_GOTO(status, done, lc__format(&clean, "%.*s", (int)n, path));
     LC_TRY_GOTO(status, done, lc__open_parent(clean, trusted, &dir, &name));
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
@@ -194,10 +195,10 @@ lc_status lc__ckpt_remove(const char *path, size_t trusted, const char *owner)
         goto done;
     }
     LC_TRY_GOTO(status, done, lc__temp_name("", "del", name, &aside));
-    p.proof.aside = aside + 1; /* after the slash */
-    status = lc__remove(&lc__io_system, dir, name, clean, &p.proof);
+    p.rules.aside = aside + 1; /* after the slash */
+    status = lc__remove(&lc__io_system, dir, name, clean, &p.rules);
 done:
-    lc__ckpt_proof_release(&p);
+    lc__ckpt_removal_release(&p);
     if (dir >= 0) close(dir);
     free(aside);
     free(clean);
@@ -213,14 +214,14 @@ lc_status lc_checkpoint_remove(const char *path)
 lc_status lc__ckpt_may_replace(const char *path, const char *owner)
 {
     struct stat st;
-    lc__ckpt_proof p;
+    lc__ckpt_removal p;
     if (lstat(path, &st) < 0 || S_ISLNK(st.st_mode)) return LC_OK;
     if (!S_ISDIR(st.st_mode))
         return lc_fail(LC_ERR_STATE, "a file of that name already exists and is not a checkpoint, so it is not "
                                      "replaced; remove it, or give the checkpoint another name");
-    lc__ckpt_proof_init(&p, LC__CKPT_REPLACED, owner);
-    lc_status status = lc__may_remove(AT_FDCWD, path, path, &p.proof);
-    lc__ckpt_proof_release(&p);
+    lc__ckpt_removal_init(&p, LC__CKPT_REPLACED, owner);
+    lc_status status = lc__may_remove(AT_FDCWD, path, path, &p.rules);
+    lc__ckpt_removal_release(&p);
     if (status != LC_ERR_ARGUMENT) return status == LC_ERR_NOT_FOUND ? LC_OK : status;
     return lc_fail(LC_ERR_STATE, "it already exists and is not a checkpoint, so it is not replaced; remove it, or give "
                                  "the checkpoint another name");
