@@ -2,6 +2,7 @@
 /* Tensors of which a rank holds a slice, and flat buffers that are in slices. */
 #include "tensor/slice.h"
 
+#include "comm/agree.h"
 #include "tensor/host_access.h"
 #include "tensor/initial.h"
 
@@ -70,29 +71,41 @@ void lc__tensor_cut(lc_tensor *t, lc_tensor *base, int64_t at, const lc__shardin
     set_slice(t, s, begin, count);
 }
 
-static lc_status collect(lc_tensor *t, int root, char *whole)
+/* This rank's slice, followed by zeros: *part has room for `room` elements. */
+static lc_status take_slice(lc_tensor *t, int64_t room, char **part)
+{
+    size_t width = lc_dtype_size(t->type.dtype);
+    lc_view slice;
+    *part = calloc((size_t)room + 1, width);
+    if (!*part) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for a slice", (size_t)room * width);
+    LC_TRY(lc__tensor_map(t, LC__READ, &slice));
+    memcpy(*part, slice.data, (size_t)t->slice_count * width);
+    lc__tensor_unmap(t, LC__READ);
+    return LC_OK;
+}
+
+/* `mine`: whether this rank can. Before each transfer the ranks agree that all can, since one that could not would be
+ * waited for. */
+static lc_status collect(lc_tensor *t, lc_status mine, int root, char *whole)
 {
     lc_comm *comm = t->slices->comm;
     int n = lc_comm_size(comm), rank = lc_comm_rank(comm);
     size_t width = lc_dtype_size(t->type.dtype);
-    int64_t mine[2] = {t->slice_begin, t->slice_count}, most = 0;
-    int64_t *ranges = calloc((size_t)n, sizeof mine);
+    int64_t range[2] = {t->slice_begin, t->slice_count}, most = 0;
+    int64_t *ranges = calloc((size_t)n, sizeof range);
     char *part = NULL, *all = NULL;
     bool wanted = root < 0 || rank == root;
     lc_status status;
-    lc_view slice;
-    if (!ranges) return lc_fail(LC_ERR_MEMORY, "out of memory: the slices of a tensor");
-    LC_TRY_GOTO(status, done, lc_comm_all_gather(comm, mine, ranges, 2, LC_I64, NULL));
+    if (mine >= 0 && !ranges) mine = lc_fail(LC_ERR_MEMORY, "out of memory: the slices of a tensor");
+    LC_TRY_GOTO(status, done, lc__ranks_agree(comm, mine));
+    LC_TRY_GOTO(status, done, lc_comm_all_gather(comm, range, ranges, 2, LC_I64, NULL));
     for (int i = 0; i < n; i++) most = ranges[2 * i + 1] > most ? ranges[2 * i + 1] : most;
-    part = calloc((size_t)most + 1, width);
+    mine = take_slice(t, most, &part);
     all = wanted ? malloc((size_t)n * (size_t)most * width + 1) : NULL;
-    if (!part || (wanted && !all))
-        LC_TRY_GOTO(status, done,
-                    lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the slices of a tensor",
-                            (size_t)n * (size_t)most * width));
-    LC_TRY_GOTO(status, done, lc__tensor_map(t, LC__READ, &slice));
-    memcpy(part, slice.data, (size_t)t->slice_count * width);
-    lc__tensor_unmap(t, LC__READ);
+    if (mine >= 0 && wanted && !all)
+        mine = lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the slices of a tensor",
+                       (size_t)n * (size_t)most * width);
+    LC_TRY_GOTO(status, done, lc__ranks_agree(comm, mine));
     if (root < 0)
         status = lc_comm_all_gather(comm, part, all, most, t->type.dtype, NULL);
     else
@@ -118,11 +131,12 @@ lc_status lc__tensor_gather(lc_tensor *t, int root, void *data)
     if (!t->is_slice) return data ? lc_tensor_read(t, data, bytes) : LC_OK;
     if (!t->slices)
         return lc_fail(LC_ERR_STATE, "slices of this tensor were on ranks that are lost; load a checkpoint");
-    LC_TRY(lc__tensor_wait(t)); /* other ranks wait for what follows */
-    if (lies_row_major(t) || !data) return collect(t, root, data);
+    lc_status status = lc__tensor_wait(t);
+    if (lies_row_major(t) || !data) return collect(t, status, root, data);
     char *whole = malloc(bytes + 1);
-    if (!whole) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the slices of a tensor", bytes);
-    lc_status status = collect(t, root, whole);
+    if (status >= 0 && !whole)
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the slices of a tensor", bytes);
+    status = collect(t, status, root, whole);
     lc_view from, to;
     lc__view_of(&t->type, t->layout, whole, &from);
     lc__view_of(&t->type, LC_ROW_MAJOR, data, &to);

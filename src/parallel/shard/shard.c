@@ -2,6 +2,7 @@
 /* Flat buffers are cut into units and slices, and made whole again. */
 #include "parallel/shard/shard.h"
 
+#include "comm/agree.h"
 #include "tensor/host_access.h"
 #include "tensor/initial.h"
 
@@ -117,30 +118,33 @@ done:
     return status;
 }
 
-/* The slices of all ranks, into a buffer of what is whole. */
-static lc_status gather_units(const lc__sharding *s, lc_tensor *whole)
+/* The slices of all ranks, into a buffer of what is whole. `mine`: whether this rank has one; the ranks agree that all
+ * can before they begin, since one that could not would be waited for. */
+static lc_status gather_units(const lc__sharding *s, lc_status mine, lc_tensor *whole)
 {
-    size_t width = lc_dtype_size(whole->type.dtype);
     lc_view from, to;
-    LC_TRY(lc__tensor_map(s->parameter, LC__READ, &from));
-    lc_status status = lc__tensor_map(whole, LC__WRITE, &to);
+    if (mine >= 0) mine = lc__tensor_map(s->parameter, LC__READ, &from);
+    bool mapped = mine >= 0;
+    if (mapped) mine = lc__tensor_map(whole, LC__WRITE, &to);
+    lc_status status = lc__ranks_agree(s->comm, mine);
     for (int k = 0; k < s->n_units && status >= 0; k++) {
         const lc__unit *u = &s->units[k];
+        size_t width = lc_dtype_size(to.dtype);
         status = lc_comm_all_gather(s->comm, (char *)from.data + (size_t)u->at * width,
                                     (char *)to.data + (size_t)u->offset * width, u->slice, to.dtype, NULL);
     }
-    lc__tensor_unmap(whole, LC__WRITE);
-    lc__tensor_unmap(s->parameter, LC__READ);
+    if (mine >= 0) lc__tensor_unmap(whole, LC__WRITE);
+    if (mapped) lc__tensor_unmap(s->parameter, LC__READ);
     return status;
 }
 
 lc_status lc__flat_gather(lc_flat *flat)
 {
     lc__sharding *s = flat->sharding;
-    lc_tensor *whole;
+    lc_tensor *whole = NULL;
     if (!s || !s->parameter) return LC_OK;
-    LC_TRY(lc_tensor_new(flat->parameter->type.dtype, 1, &flat->count, &whole));
-    lc_status status = gather_units(s, whole);
+    lc_status status = lc_tensor_new(flat->parameter->type.dtype, 1, &flat->count, &whole);
+    status = gather_units(s, status, whole);
     if (status < 0) {
         lc_tensor_unref(whole);
         return status;
