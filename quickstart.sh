@@ -6,7 +6,7 @@
 #   ./quickstart.sh test                                       build and run all tests
 #   ./quickstart.sh setup                                      only install what is missing
 #
-# Only what is missing is installed, with apt (through sudo where needed). Without apt or a network it says what to
+# Only what is missing is installed, with apt (through sudo if needed). Without apt or a network it prints what to
 # install and uses what it finds.
 set -u
 from=$PWD
@@ -57,7 +57,7 @@ install_missing() {
   done
 }
 
-# Exits with a list of what the build needs and does not find.
+# Exits with a list of missing build dependencies.
 need() {
   local lacking=() tool header
   for tool in cmake ninja "${CC:-cc}"; do command -v "$tool" >/dev/null || lacking+=("$tool"); done

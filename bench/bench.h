@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the works of lightc_bench share: the options, clocks, the line that is printed, counting allocations.
+/* Shared by the works of lightc_bench: options, clocks, the line that is printed, counting allocations.
  *
  * To add a work: a function in a file here, its prototype below, and its line in `works` (lightc_bench.c). */
 #ifndef LC_BENCH_H
@@ -12,17 +12,17 @@ typedef struct bench {
     const char *work;
     const char *data;      /* folder of the IDX files */
     const char *precision; /* "32" */
-    int64_t threads;       /* 0: as many as cores */
-    int64_t steps;         /* 0: the work's own number */
+    int64_t threads;       /* 0: one per core */
+    int64_t steps;         /* 0: the work's default */
     int64_t epochs;
-    int64_t batch; /* 0: the work's own */
+    int64_t batch; /* 0: the work's default */
     int64_t workers;
     int64_t devices;      /* ranks of the works with a loader */
-    const char *strategy; /* of those; NULL: the trainer's choice */
+    const char *strategy; /* of these ranks; NULL: the trainer's choice */
     bool tune;
     bool stepped;        /* only steps with batches in memory, no loader */
     bool loaded;         /* only epochs with the loader */
-    double since;        /* when exec was called, by the clock of bench_now; 0: not known */
+    double since;        /* when exec was called, on the clock of bench_now; 0: unknown */
     const char *program; /* path of this program */
     void *storage;       /* of the options' texts */
 } bench;
@@ -44,12 +44,12 @@ lc_status bench_link(const bench *b);
 lc_status bench_first_step(const bench *b);     /* child of startup: data in memory */
 lc_status bench_first_step_idx(const bench *b); /* child of startup: trainer and IDX files */
 
-/* Trains `model` for epochs with loader, validation, logger and checkpoints, on b->devices ranks (train.c). */
+/* Trains `model` for several epochs with loader, validation, logger and checkpoints, on b->devices ranks (train.c). */
 lc_status bench_epochs(const bench *b, const char *model, int64_t batch);
 /* Steps with batches in memory, no trainer (steps.c). */
 lc_status bench_steps(const bench *b, const char *model);
 
-/* A batch of random samples for one of the models. Zeros at first; freed also when it could not be made. */
+/* A batch of random samples for one of the models. Initialize with zeros; free it also after a failure. */
 typedef struct bench_batch {
     lc_tensor *x, *y;
     void *xs;
@@ -64,8 +64,8 @@ double bench_since_exec(void);         /* seconds since this process was started
 double bench_median(double *v, int n); /* sorts v */
 int bench_threads(const bench *b);
 
-/* Allocations of this thread between start and stop; those of oneDNN's inside are not counted. -1: cannot be counted
- * in this build (sanitizers). */
+/* Counts allocations of this thread between start and stop, except those inside oneDNN. -1: not possible in this build
+ * (sanitizers). */
 void bench_count_start(void);
 long bench_count_stop(void);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Saving and loading 25 million parameters with Adam's state: 4 linear layers of 2500 x 2500. "save_fsync" ends when
- * the checkpoint is durable, read back and has its name; "stall" is how long training stands still for it when a thread
- * does that; "load" verifies every byte and leaves all tensors in memory, as the peer's load does. */
+ * the checkpoint is durable, read back and has its name; "stall" is how long training pauses when a thread does that;
+ * "load" verifies every byte and leaves all tensors in memory, as the peer's load does. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static lc_status add_model(void *ctx, const char *path, lc_module *owner, lc_mod
     return lc_ckpt_add_tensor(ctx, LC_CKPT_MODEL, path, t->tensor);
 }
 
-/* What holds the optimizer's state in memory of our own: the writer copies from where it is given. */
+/* Copies of the optimizer's state in memory of this program, from which the writer copies. */
 typedef struct adder {
     lc_ckpt_writer *w;
     float *memory, *at;
@@ -59,7 +59,7 @@ static lc_status save(lc_ckpt_writer *w, net *m, lc_optimizer *opt, adder *a, co
     return lc_ckpt_commit(w, wait);
 }
 
-/* Where loaded tensors go: memory that exists before, as a module's parameters and an optimizer's state do. */
+/* The destination of loaded tensors: existing memory, like a module's parameters and an optimizer's state. */
 typedef struct places {
     void *memory[4 * 2 * LAYERS * 2];
     int n;
@@ -92,7 +92,7 @@ static lc_status load(const char *path, places *to, double *bytes)
     return s;
 }
 
-/* One step, so that there are gradients and state. */
+/* Runs one step, so that gradients and state exist. */
 static lc_status train(lc_graph *g, net *m, lc_optimizer *opt)
 {
     int64_t shape[] = {4, WIDTH};
@@ -149,7 +149,8 @@ lc_status bench_ckpt(const bench *b)
         double start = bench_now();
         LC_TRY_GOTO(s, done, save(w, &m, opt, &a, path, true));
         durable[r] = bench_now() - start;
-        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* training goes on; the old one is removed */
+        nanosleep(&(struct timespec){.tv_nsec = 300000000},
+                  NULL); /* training continues; the old checkpoint is removed */
         start = bench_now();
         LC_TRY_GOTO(s, done, save(w, &m, opt, &a, path, false));
         stall[r] = bench_now() - start;
@@ -157,7 +158,7 @@ lc_status bench_ckpt(const bench *b)
         start = bench_now();
         LC_TRY_GOTO(s, done, load(path, &loaded, &bytes));
         loading[r] = bench_now() - start;
-        /* What copying as many bytes takes, into memory that has been used before. */
+        /* The time to copy the same number of bytes into memory that has been touched before. */
         start = bench_now();
         memmove(a.memory, a.memory + parameters, (size_t)parameters * sizeof(float));
         copy[r] = 3 * (bench_now() - start);

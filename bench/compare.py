@@ -19,7 +19,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# work: (impl: options worth trying), {metric: (impl: how many times faster lightc should be)}
+# work: ({impl: options worth trying}, {metric: {impl: how many times faster lightc should be}})
 SWITCHES = ("--fused", "--compile", "--channels_last")
 WORKS = {
     "noop": ({"lightning": ()}, {"trainer_step_barebones:over_bare_us": {}, "trainer_step_quiet:over_bare_us": {},
@@ -37,13 +37,13 @@ WORKS = {
     "startup": ({}, {"first_step": {}, "mnist_mlp_first_step": {}}),
     "record": ({}, {"record_add": {}, "record_gpt": {}, "replay_node": {}}),
 }
-# Works whose peer is a program of its own.
+# Works whose peer is a separate program.
 PEERS = {"everything": os.path.join(ROOT, "bench", "peer_everything.py")}
-OWN_STEPS = ("noop", "everything")  # --steps is not for them: starting and ending a run must not count
+OWN_STEPS = ("noop", "everything")  # without --steps: the start and end of a run must not count
 
 
 def run(command, log):
-    """The JSON lines of a program, by metric; other lines are noise of the libraries."""
+    """The JSON lines of a program, by metric; other lines come from its libraries and are ignored."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     rows = {}
     for line in done.stdout.splitlines():
@@ -101,7 +101,7 @@ def machine_words(a):
 
 
 def floor(row, limits):
-    """Seconds that the arithmetic and the unavoidable traffic of a step take on this machine."""
+    """Seconds that the arithmetic and the unavoidable memory traffic of a step take on this machine."""
     if not limits or "flop" not in row:
         return None
     bandwidth = limits["triad_l2" if row["bytes"] < 8e6 else "triad_memory"]["value"]
@@ -132,7 +132,7 @@ def measure(work, a, limits, log):
                 notes.append(f"{impl} {' '.join(variant)} does not run here")
                 note(str(error))
         for metric in metrics:
-            # A further member of a line (memory) is taken from the variant that is fastest.
+            # Other members of a line (memory) are those of the fastest variant.
             name = metric.partition(":")[0]
             found = [(value(rows, name), v) for (i, v), rows in tried.items() if i == impl and value(rows, name) is not None]
             if found:
@@ -172,7 +172,7 @@ def measure(work, a, limits, log):
             if f:
                 line["floor"] = f / SECONDS[units[metric]]
                 line["times_floor"] = line["lightc"]["median"] / line["floor"]
-    # With a loader the arithmetic is the same.
+    # The arithmetic is the same with a loader.
     if "step" in out and "floor" in out.get("step_no_loader", {}):
         scale = SECONDS[units["step_no_loader"]] / SECONDS[units["step"]]
         out["step"]["floor"] = out["step_no_loader"]["floor"] * scale
@@ -219,25 +219,25 @@ def main():
     ap.add_argument("works", nargs="*", metavar="WORK", help=f"default: all of {', '.join(WORKS)}")
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--threads", type=int, default=os.cpu_count())
-    ap.add_argument("--steps", type=int, default=0, help="batches of an epoch, steps of a round; 0: each work's own")
+    ap.add_argument("--steps", type=int, default=0, help="batches per epoch, steps per round; 0: each work's default")
     ap.add_argument("--data", default="", help="folder of the IDX files")
     ap.add_argument("--peers", default=os.path.join(ROOT, "..", "shared", "bench", "peers.py"))
     ap.add_argument("--bench", default=os.path.join(ROOT, "build", "bin", "lightc_bench"))
     ap.add_argument("--python", default="")
     ap.add_argument("--json", default=os.path.join(ROOT, "build", "compare.json"))
-    ap.add_argument("--quick", action="store_true", help="one round, no variants: to see that it works")
+    ap.add_argument("--quick", action="store_true", help="one round, no variants: a smoke test")
     ap.add_argument("--variant", action="append", type=lambda text: tuple(text.split()), metavar="SWITCHES",
-                    help='try only these of the peer ("--fused"; "" is the plain one); may be repeated')
+                    help='try only these variants of the peer ("--fused"; "" is the plain one); may be repeated')
     ap.add_argument("--machine", action="store_true", help="only describe the machine")
     a = ap.parse_args()
     works = a.works or list(WORKS)
     unknown = [w for w in works if w not in WORKS]
     if unknown:
-        sys.exit(f"compare: there is no work {unknown[0]}; there are {', '.join(WORKS)}")
+        sys.exit(f"compare: unknown work {unknown[0]}; available: {', '.join(WORKS)}")
     if not os.access(a.bench, os.X_OK):
         sys.exit(f"compare: {a.bench} is missing; build it: cmake --preset release && ninja -C build lightc_bench")
     if not os.path.exists(a.peers):
-        note(f"compare: there is no {a.peers} (--peers FILE): measuring lightc alone")
+        note(f"compare: {a.peers} does not exist (--peers FILE): measuring only lightc")
         a.peers = ""
     a.rounds = 1 if a.quick else a.rounds
     log = []

@@ -14,7 +14,7 @@ static const struct {
 } works[] = {
     {"noop", bench_noop,
      "trainer cost per step: a module that does nothing (barebones, quiet, with one log, with the defaults)"},
-    {"everything", bench_everything, "the same with every callback and logger that works at each step"},
+    {"everything", bench_everything, "the same with every callback and logger that acts at each step"},
     {"mlp", bench_mlp, "784-128-10, batch 64, Adam: epochs with loader, log and checkpoint; steps in memory"},
     {"fashion", bench_fashion, "FashionCNN, batch 100, Adam: epochs with loader; steps in memory"},
     {"resnet18", bench_resnet18, "32x32 images, batch 128, SGD with momentum, random data"},
@@ -22,10 +22,10 @@ static const struct {
     {"ckpt", bench_ckpt, "save and load 25M parameters with Adam's state"},
     {"startup", bench_startup, "exec to the end of the first step: data in memory; trainer and IDX files"},
     {"machine", bench_machine, "what this machine can do: memory bandwidth, FLOP/s"},
-    {"share", bench_share, "fashion on such ranks, as a share of what the same processes reach without each other"},
+    {"share", bench_share, "fashion on such ranks, as a share of the speed of the same processes without each other"},
     {"exposed", bench_exposed,
      "what communication adds to a step of ddp (gpt), between ranks that were started for it"},
-    {"link", bench_link, "what a link costs the core that computes, with send and recv alone"},
+    {"link", bench_link, "what a link costs the core that computes, with only send and recv"},
     {"record", bench_record, "recording an operation; replaying a node next to its kernel"},
     {"first_step", bench_first_step, NULL},
     {"first_step_idx", bench_first_step_idx, NULL},
@@ -55,14 +55,13 @@ static lc_status parse(bench *b, int argc, char **argv)
         LC_OPTION(bench, tune, LC_OPTION_BOOL, 0, 0, "choose kernels and threads by timing"),
         LC_OPTION(bench, workers, LC_OPTION_INT, 0, 256, "threads of the loader"),
         LC_OPTION(bench, devices, LC_OPTION_INT, 1, 4096, "ranks; they train with a loader only"),
-        LC_OPTION(bench, strategy, LC_OPTION_TEXT, 0, 0, "of those ranks"),
+        LC_OPTION(bench, strategy, LC_OPTION_TEXT, 0, 0, "strategy of these ranks"),
         {"only_steps", LC_OPTION_BOOL, offsetof(bench, stepped), 0, 0, "leave out the epochs with a loader"},
         {"only_epochs", LC_OPTION_BOOL, offsetof(bench, loaded), 0, 0, "leave out the steps in memory"},
-        LC_OPTION(bench, since, LC_OPTION_FLOAT, 0, 0,
-                  "when exec was called, on the monotonic clock, where somebody knows"),
+        LC_OPTION(bench, since, LC_OPTION_FLOAT, 0, 0, "when exec was called, on the monotonic clock, if known"),
     };
     lc_option_set set = {"lightc_bench WORK", options, (int)(sizeof options / sizeof options[0]), b};
-    /* The work is no option: parsing starts after it. */
+    /* The work is not an option: parsing starts after it. */
     lc_status s = lc_options_parse(&set, 1, NULL, argc - 1, argv + 1, &b->storage);
     if (b->devices > 1) b->loaded = true;
     if (s == LC_OK && strcmp(b->precision, "32") != 0 && strcmp(b->precision, "32-true") != 0)
@@ -91,7 +90,7 @@ int main(int argc, char **argv)
         LC_MAIN_TRY(lc_stdout_flush());
         return 0;
     }
-    fprintf(stderr, "error: there is no work %s\n", b.work);
+    fprintf(stderr, "error: unknown work %s\n", b.work);
     usage(stderr);
     return 2;
 }

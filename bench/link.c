@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a link costs the core that computes, whoever uses it: two processes send each other bytes over one connection,
- * with nothing but send and recv in threads of their own, while each computes on data in its first-level cache. What
- * is lost of the computing is time in the kernel, and bounds from below what `exposed` can be on that link. */
+/* The cost of a link for the core that computes, independent of lightc: two processes send each other bytes over one
+ * connection, with only send and recv in separate threads, while each computes on data in its first-level cache. The
+ * computing time lost is spent in the kernel, and is a lower bound for `exposed` on that link. */
 #include "bench.h"
 
 #include <netdb.h>
@@ -47,7 +47,7 @@ static lc_status meet(link_end *e)
         if (e->fd < 0) usleep(10000);
     }
     freeaddrinfo(found);
-    return e->fd < 0 ? lc_fail(LC_ERR_IO, "the other process has not come to %s port %s", address, port) : LC_OK;
+    return e->fd < 0 ? lc_fail(LC_ERR_IO, "the other process has not connected to %s port %s", address, port) : LC_OK;
 }
 
 static void *send_all(void *end)
@@ -61,7 +61,7 @@ static void *send_all(void *end)
     return NULL;
 }
 
-/* As lightc's thread, it lets bytes gather. */
+/* Lets bytes accumulate, as lightc's thread does. */
 static void *receive_all(void *end)
 {
     link_end *e = end;
@@ -75,7 +75,7 @@ static void *receive_all(void *end)
     return NULL;
 }
 
-/* Rounds a second: for so long, or while bytes move. */
+/* Rounds per second, measured for `seconds`, or (0) while bytes move. */
 static double compute(link_end *e, double seconds)
 {
     static volatile float kept;
@@ -93,7 +93,7 @@ static double compute(link_end *e, double seconds)
     return (double)rounds / (now - start);
 }
 
-/* *lost: a share of what is computed alone. */
+/* *lost: as a share of the rate without communication. */
 static lc_status measure(link_end *e, double *lost, double *seconds)
 {
     char word = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the machine can do: the floor that steps are compared with. Memory bandwidth (triad, a = b + s * c, counted as
- * 12 bytes an element) in a core's cache, in the shared one and in memory; f32 FLOP/s of bare multiply-adds and of the
- * library's matrix product. */
+/* The limits of the machine, from which the floor of a step is computed: memory bandwidth (triad, a = b + s * c,
+ * counted as 12 bytes per element) in a core's cache, in the shared cache and in memory; f32 FLOP/s of bare
+ * multiply-adds and of the library's matrix product. */
 #include "bench.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ __attribute__((noinline)) static void triad(float *restrict a, const float *rest
     for (size_t i = 0; i < n; i++) a[i] = b[i] + s * c[i];
 }
 
-/* Every thread gets a part of each array, which it also touched first. */
+/* Every thread works on the part of each array that it touched first. */
 static double triad_bytes_per_second(float *memory, size_t n, int threads)
 {
     float *a = memory, *b = memory + n, *c = memory + 2 * n;
@@ -34,7 +34,7 @@ static double triad_bytes_per_second(float *memory, size_t n, int threads)
             for (int r = 0; r < repeats; r++) {
                 size_t at = part * (size_t)t;
                 triad(a + at, b + at, c + at, part, 0.5f);
-                /* The next round must not be merged with this one. */
+                /* Keeps the compiler from merging rounds. */
                 __asm__ volatile("" ::: "memory");
             }
         double seconds = (bench_now() - start) / repeats;
@@ -48,8 +48,8 @@ static double triad_bytes_per_second(float *memory, size_t n, int threads)
 typedef float vector16 __attribute__((vector_size(64)));
 typedef void fma_fn(vector16 *v, long n);
 
-/* v[0] seeds, and receives, so that nothing can be left out. Chains: latency times units of the usual cores, as long as
- * they fit into the registers (a vector takes 1 with AVX-512, 2 with AVX2, 4 without). */
+/* v[0] is input and output, so that nothing can be optimized away. Chains: latency times units of common cores, if they
+ * fit into the registers (a vector takes 1 with AVX-512, 2 with AVX2, 4 without). */
 #define FMA(name, chains, ...)                                                                                         \
     __VA_ARGS__ __attribute__((noinline)) static void name(vector16 *v, long n)                                        \
     {                                                                                                                  \
@@ -110,7 +110,8 @@ static lc_status product_flops(int threads, int64_t m, int64_t k, int64_t n, dou
     LC_TRY_GOTO(s, done, lc_tensor_new(LC_F32, 2, a_shape, &a));
     LC_TRY_GOTO(s, done, lc_tensor_new(LC_F32, 2, b_shape, &b));
     for (int i = 0; i < 3 + ROUNDS; i++) {
-        /* Several in one step, so that the step itself does not count. Equal ones would be one. */
+        /* Several products in one step, so that the step's own cost is negligible. They differ, since equal ones would
+         * be merged. */
         double start = bench_now();
         for (int r = 0; r < repeats; r++) {
             LC_TRY_GOTO(s, done, lc_step_begin(g, 0, 0));
@@ -142,7 +143,7 @@ lc_status bench_machine(const bench *b)
         {"matmul_64x784x128", 64, 784, 128}, {"matmul_512", 512, 512, 512}, {"matmul_2048", 2048, 2048, 2048}};
     int all = bench_threads(b);
     float *memory = aligned_alloc(64, 3 * sizes[2].n * sizeof *memory);
-    if (!memory) return lc_fail(LC_ERR_MEMORY, "384 MB could not be had");
+    if (!memory) return lc_fail(LC_ERR_MEMORY, "cannot allocate 384 MB");
     for (int i = 0; i < 3; i++) {
         /* Each thread works in its own cache. */
         size_t n = sizes[i].n;

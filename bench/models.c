@@ -225,7 +225,7 @@ const model_kind *model_find(const char *name)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (strcmp(kinds[i].name, name) == 0) return &kinds[i];
-    lc_fail(LC_ERR_NOT_FOUND, "there is no model %s", name);
+    lc_fail(LC_ERR_NOT_FOUND, "unknown model %s", name);
     return NULL;
 }
 

@@ -21,10 +21,10 @@ struct model {
 
 /* mlp (784-128-10), fashion (FashionCNN), resnet18 (32x32), gpt (6 x 384), gpt_small (2 x 32, for tests), lstm, noop */
 const model_kind *model_find(const char *name);
-/* A model with its own memory; NULL with an error. `ops` may be NULL where no trainer is used. */
+/* Allocates a model; NULL with an error set. `ops` may be NULL if no trainer is used. */
 model *model_new(const char *name, const lc_module_ops *ops, uint64_t seed);
 void model_free(model *m);
-/* logits [N, classes] (or [B, T, classes]) against class ids of the other dimensions. */
+/* Cross entropy of logits [N, classes] (or [B, T, classes]) and class ids of the other dimensions. */
 lc_tensor *model_loss(model *m, lc_tensor *x, lc_tensor *y);
 
 #endif

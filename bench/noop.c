@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer's own cost per step: a module that does nothing, with nothing on (noop) and with everything on
- * (everything: what bench/peer_everything.py turns on in Lightning). */
+/* The trainer's own cost per step: a module that does nothing, with everything off (noop) and with everything on
+ * (everything: as bench/peer_everything.py in Lightning). */
 #include "bench.h"
 
 #include <fcntl.h>
@@ -74,7 +74,7 @@ done:
     return s;
 }
 
-/* A loader that hands out one tensor again and again. */
+/* A loader that returns the same tensor again and again. */
 typedef struct same {
     int64_t n, at;
     float value[16];
@@ -130,7 +130,7 @@ static lc_status add_everything(lc_trainer *t, int fd)
 
 /* ---- under the trainer ---- */
 
-/* Until everything is written: loggers have threads. */
+/* Includes the wait until the loggers' threads have written everything. */
 static lc_status trainer_step(const bench *b, kind what, int64_t n, const char *folder, double *seconds)
 {
     noop m;
@@ -178,7 +178,7 @@ done:
     return s;
 }
 
-/* The best of three, and what it has over the bare loop. */
+/* The best of three, and its excess over the bare loop. */
 static lc_status measure(const bench *b, int64_t n, int n_kinds, const kind *kinds)
 {
     static const char *const metrics[] = {"trainer_step_barebones", "trainer_step_quiet", "trainer_step_log",
@@ -205,7 +205,7 @@ done:
     return s;
 }
 
-/* So many steps that starting and ending a run do not count. */
+/* Enough steps to make the start and end of a run negligible. */
 lc_status bench_noop(const bench *b)
 {
     return measure(b, b->steps ? b->steps : 200000, 4, (const kind[]){BAREBONES, QUIET, LOG, DEFAULT});

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The peer of `lightc_bench everything`: what a step that does nothing costs under Lightning when everything is on that
-works at each step. The same is on in bench/noop.c. One JSON line per measurement, as peers.py prints them.
+"""The peer of `lightc_bench everything`: the cost in Lightning of a step that does nothing, with everything on that
+acts at each step, as in bench/noop.c. One JSON line per measurement, as peers.py prints them.
 
     peer_everything.py everything --impl lightning [--threads N] [--steps N]
 
@@ -21,7 +21,7 @@ ap.add_argument("work", choices=["everything"])
 ap.add_argument("--impl", default="lightning", choices=["lightning"])
 ap.add_argument("--threads", type=int, default=0)
 ap.add_argument("--steps", type=int, default=1000)
-ap.add_argument("--data", help="not looked at")
+ap.add_argument("--data", help="ignored")
 a = ap.parse_args()
 
 warnings.filterwarnings("ignore")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares the steps of ddp with steps without communication, for ranks that were started with the variables of
- * docs/launching.md, over whatever link is between them. Steps of each kind take turns in one run, so that all see the
- * same machine, and batches are in memory. */
+/* Compares the steps of ddp with steps without communication, for ranks started with the variables of
+ * docs/launching.md, over any link between them. Steps of each kind alternate in one run, so that all see the same
+ * machine, and batches are in memory. */
 #include "bench.h"
 #include "models.h"
 
@@ -16,7 +16,7 @@ typedef struct ranks {
     model *model;
     lc_optimizer *optimizer;
     bench_batch batch;
-    float *all; /* as many as there are parameters */
+    float *all; /* one element per parameter */
     int64_t n_all;
     double *times[KINDS + 1]; /* by round */
 } ranks;
@@ -68,8 +68,9 @@ static lc_status step(ranks *r, bool alone)
 
 /* ---- exposed: what communication adds to a step ---- */
 
-/* *seconds: from the barrier before it to the one after it, so that waiting for the slower rank is in every kind;
- * *waited: how much of it for communication. BEHIND: an all-reduce of as many bytes, which nothing hides. */
+/* *seconds: from the barrier before the step to the one after it, so that every kind includes waiting for the slower
+ * rank; *waited: the part spent on communication. BEHIND: an all-reduce of the same size after the step, which nothing
+ * hides. */
 static lc_status timed_step(ranks *r, kind k, double *seconds, double *waited)
 {
     lc_comm_stats before, after;
@@ -112,11 +113,11 @@ done:
     return s < 0 ? s : LC_OK;
 }
 
-/* ---- share: of what ranks reach without each other ---- */
+/* ---- share: of the speed of ranks without each other ---- */
 
 enum { STEPS_OF_ROUND = 10 };
 
-/* Samples a second of all ranks together: each in its own time, and all in the slowest one's. */
+/* Samples per second of all ranks together: with each rank's own time, and with the slowest rank's time. */
 static lc_status rates(ranks *r, bool alone, int64_t samples, double *each, double *slowest)
 {
     int n = lc_comm_size(r->comm);

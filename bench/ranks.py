@@ -3,7 +3,7 @@
 """Measures training on two ranks of one thread: against Lightning's ddp over gloo, against the same ranks without
 communication, from exec to the first step, and sharded against ddp. Prints a table and writes all values as JSON.
 
-Every measurement alternates what it compares, and gives medians with the range. The machine must have nothing else to do.
+Every measurement alternates what it compares, and gives medians with the range. The machine must be idle otherwise.
 
 To add a measurement: a function that returns rows, and its name in MEASUREMENTS.
 """
@@ -17,7 +17,7 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# work: (options of both, options of lightc, options of the peer, times as fast as Lightning's ddp)
+# work: (options of both, options of lightc, options of the peer, goal: times as fast as Lightning's ddp)
 PEER_WORKS = {
     "mlp": ([], ["--epochs", "3"], [], 25),
     "fashion": (["--steps", "150"], [], [], 4),
@@ -91,7 +91,7 @@ def against_lightning(a, log):
 
 
 def scaling(a, log):
-    """Images a second of two ranks, as a share of what the same two processes, each pinned to its core, reach without each
+    """Images per second of two ranks, as a share of what the same two processes, each pinned to its core, reach without each
     other. lightc_bench share alternates ten steps of each."""
     rows = []
     launch = [os.path.join(os.path.dirname(a.bench), "lightc"), "launch", "-np", "2"]
@@ -137,8 +137,8 @@ def sh(*commands):
 
 
 class Hosts:
-    """Two hosts with a link of that rate between them: network namespaces of this machine. Without pacing (reno, not
-    bbr), whose timers hosts would leave to network cards."""
+    """Two hosts with a link of the given rate: network namespaces of this machine. Without pacing (reno, not
+    bbr), which real hosts offload to network cards."""
 
     def __init__(self, rate):
         self.names = [f"lcb{os.getpid()}{i}" for i in "ab"]
@@ -169,7 +169,7 @@ class Hosts:
 
 def exposed(a, log):
     """What communication adds to a step over a link of 1 Gbit/s: with buckets during backward, as a share of what an
-    all-reduce of as many bytes behind the step takes. lightc_bench exposed alternates the three kinds of steps."""
+    all-reduce of the same size after the step takes. lightc_bench exposed alternates the three kinds of steps."""
     if os.geteuid() != 0:
         note("ranks: exposed needs root, for network namespaces: left out")
         return []
@@ -187,12 +187,12 @@ def exposed(a, log):
     def ms(kind):
         return spread([row[kind + "_ms"] for row in rows])
     backward = [1.5 * (row["behind_ms"] - row["alone_ms"]) / row["alone_ms"] for row in rows]  # two thirds of a step
-    steps = f"step alone {ms('alone')} ms, overlapped {ms('overlapped')}, behind {ms('behind')}"
+    steps = f"step alone {ms('alone')} ms, overlapped {ms('overlapped')}, sequential {ms('behind')}"
     return [["ddp gpt over 1 Gbit/s, exposed part of communication", spread(share), steps,
              f"{statistics.median(share):.3f}", "<= 0.08"],
             ["communication, as a share of backward", spread(backward), "", "", "0.5-1"],
             ["of it, waiting", spread(waited), f"{ms('waited')} ms a step", f"{statistics.median(waited):.3f}", ""],
-            ["what send and recv alone take of a core on that link", spread([row["value"] for row in bare]), "", "", ""]]
+            ["share of a core that send and recv take on that link", spread([row["value"] for row in bare]), "", "", ""]]
 
 
 MEASUREMENTS = {"lightning": against_lightning, "scaling": scaling, "startup": startup, "sharded": sharded, "exposed": exposed}
@@ -207,16 +207,16 @@ def main():
     ap.add_argument("--peers", default=os.path.join(ROOT, "..", "shared", "bench", "peers.py"))
     ap.add_argument("--python", default=os.environ.get("LIGHTC_PEERS_PYTHON", ""))
     ap.add_argument("--sharded", default="sharded", metavar="STRATEGY")
-    ap.add_argument("--work", action="append", choices=list(PEER_WORKS), help="of the peer's; may be repeated")
-    ap.add_argument("--exposed_batch", type=int, default=6, metavar="N", help="samples a rank, of the work exposed")
+    ap.add_argument("--work", action="append", choices=list(PEER_WORKS), help="only this work of the peer; may be repeated")
+    ap.add_argument("--exposed_batch", type=int, default=6, metavar="N", help="samples per rank in the work exposed")
     ap.add_argument("--json", default=os.path.join(ROOT, "build", "ranks.json"))
     a = ap.parse_args()
     unknown = [w for w in a.what if w not in MEASUREMENTS]
     if unknown:
-        sys.exit(f"ranks: there is no {unknown[0]}; there are {', '.join(MEASUREMENTS)}")
+        sys.exit(f"ranks: unknown measurement {unknown[0]}; available: {', '.join(MEASUREMENTS)}")
     if os.getloadavg()[0] > 0.3 * os.cpu_count():
         note(f"ranks: the machine is busy (load {os.getloadavg()[0]:.1f}): ratios will be off")
-    log, rows = {"load_before": os.getloadavg()[0]}, [["what", "lightc", "beside", "ratio or value", "goal"]]
+    log, rows = {"load_before": os.getloadavg()[0]}, [["what", "lightc", "compared with", "ratio or value", "goal"]]
     for name in a.what or MEASUREMENTS:
         rows += MEASUREMENTS[name](a, log)
     widths = [max(len(r[i]) for r in rows) for i in range(5)]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's own cost: recording an operation on a plan hit, and replaying a node next to its kernel. */
+/* The engine's own cost: recording an operation on a plan hit, and replaying a node, without its kernel. */
 #include "bench.h"
 #include "models.h"
 
@@ -10,7 +10,7 @@
 #define ROUNDS 11
 #define CHAIN  1000
 
-/* An operator whose kernel does nothing: what is left is the engine. */
+/* An operator whose kernel does nothing, so that only the engine's cost remains. */
 static lc_status same_type(lc_infer *call)
 {
     call->out[0] = *call->in[0];
@@ -103,7 +103,7 @@ lc_status bench_record(const bench *b)
     BENCH_EMIT(b, "record_gpt", bench_median(c.record, ROUNDS), "ns", {"recorded", c.recorded});
     LC_TRY(measure(0, &c));
     BENCH_EMIT(b, "record_custom", bench_median(c.record, ROUNDS), "ns", {"recorded", c.recorded});
-    /* The kernel of these nodes does nothing, so all of it is the replay's. */
+    /* The kernel of these nodes does nothing, so all the time is the replay's. */
     BENCH_EMIT(b, "replay_node", bench_median(c.run, ROUNDS), "ns", {"nodes", c.nodes});
     return LC_OK;
 }

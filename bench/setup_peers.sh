@@ -3,14 +3,13 @@
 # Sets up the Python packages that lightc is measured against and checked with, and prints the Python that has them.
 #
 #   bench/setup_peers.sh            in .cache/peers of the project, or in $LIGHTC_PEERS_VENV
-#
-# $LIGHTC_PEERS_PYTHON, if it has the packages, is used as it is. What is there already is not installed again.
+# If $LIGHTC_PEERS_PYTHON has the packages, it is used as it is. Installed packages are not installed again.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 packages=(numpy torch lightning==2.6.5 torchmetrics safetensors pandas)
-more=(psutil tensorboard) # only for bench/peer_everything.py: their lack is no reason for an environment of our own
+more=(psutil tensorboard) # only for bench/peer_everything.py: not required
 
-# Whether this Python has them, without importing them (which takes seconds).
+# Whether this Python has the packages, without importing them (which takes seconds).
 has_all() {
     [ -x "$1" ] && "$1" - "${packages[@]}" >/dev/null 2>&1 <<'PY'
 import importlib.metadata, sys

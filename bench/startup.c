@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From exec to the end of the first step: this program starts itself, and its child takes the time that its parent took
- * just before. */
+/* From exec to the end of the first step: this program starts itself, and the child measures from the time that its
+ * parent read just before exec. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #define ROUNDS 11
 
-/* Runs `work` in a process of its own; its line's value. */
+/* Runs `work` in a separate process; *value: the value of its line. */
 static lc_status run_child(const bench *b, const char *work, double *value)
 {
     char line[2048], since[64], threads[32];

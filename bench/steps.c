@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps with batches ready in memory, no trainer: what the engine and the kernels do. */
+/* Steps with batches ready in memory, without the trainer: the speed of the engine and the kernels. */
 #include "bench.h"
 #include "models.h"
 
@@ -10,14 +10,14 @@
 #define ROUNDS 5
 
 typedef struct task {
-    const char *model, *rate; /* rate: what "samples a second" is called; NULL: not told */
+    const char *model, *rate; /* rate: name of the "samples per second" member; NULL: left out */
     int64_t batch, steps;
     int ndim; /* of x */
     lc_dtype dtype;
     int64_t shape[4]; /* of a sample of x */
     int64_t classes;
-    double flop;  /* of a step: 2 * multiplications, of matrices and convolutions (forward, and both gradients) */
-    double bytes; /* that must come from and go to memory in a step where caches do not hold them; see below */
+    double flop;  /* of a step: 2 * multiplications of matrices and convolutions (forward, and both gradients) */
+    double bytes; /* memory traffic of a step if caches do not hold the data; see below */
     bool in_ms;
 } task;
 
@@ -62,7 +62,7 @@ lc_status bench_batch_new(const char *name, int64_t samples, bench_batch *b)
             ((float *)b->xs)[i] = (float)(3.46 * lc_random_uniform(1, (uint64_t)i) - 1.73); /* variance 1 */
     }
     for (int64_t i = 0; i < n_y; i++) b->ys[i] = (int64_t)lc_random_below(2, (uint64_t)i, (uint64_t)t->classes);
-    /* As the loader hands images out. */
+    /* The layout in which the loader returns images. */
     lc_layout layout = t->ndim == 4 ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
     LC_TRY(lc_input_new(t->dtype, t->ndim, shape, layout, b->xs, &b->x));
     return lc_input_new(LC_I64, t->ndim == 2 ? 2 : 1, shape, LC_ROW_MAJOR, b->ys, &b->y);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Epochs under the trainer, with everything a run has: loader, log, validation, checkpoints. Times are taken as shared
- * callbacks of the peers take them: training epochs without validation, over their number of steps. */
+/* Epochs with the trainer and everything a run has: loader, log, validation, checkpoints. Times are measured as the
+ * peers' callbacks measure them: training epochs without validation, divided by their number of steps. */
 #include "bench.h"
 #include "models.h"
 
@@ -153,7 +153,7 @@ lc_status bench_epochs(const bench *b, const char *name, int64_t batch)
     opt.n_callbacks = 1;
     if (b->steps) opt.limit_train_batches = LC_BATCHES(b->steps), opt.limit_val_batches = LC_BATCHES(0);
     LC_TRY_GOTO(s, done, lc_trainer_new(&opt, &t));
-    if (!t) goto done; /* the ranks that this process started have ended */
+    if (!t) goto done; /* this process only started the ranks, which have ended */
     LC_TRY_GOTO(s, done, datasets(b, name, batch, sets));
     for (int i = 0; i < 2; i++) {
         lc_dataloader_args o = LC_ARGS(lc_dataloader, .dataset = sets[i], .batch_size = batch, .shuffle = i == 0,
@@ -221,7 +221,7 @@ lc_status bench_first_step_idx(const bench *b)
     opt.max_epochs = 3;
     opt.threads = b->threads;
     opt.default_root_dir = folder;
-    opt.limit_val_batches = LC_BATCHES(2); /* what follows the first step is of no interest */
+    opt.limit_val_batches = LC_BATCHES(2); /* nothing after the first step matters */
     opt.callbacks = &clock;
     opt.n_callbacks = 1;
     LC_TRY_GOTO(s, done, lc_trainer_new(&opt, &t));

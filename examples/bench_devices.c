@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Does a second device pay? Measures the same training, and inference, for several batch sizes on one device and on
- * more, with data_parallel (one process) and ddp (a process a device), and says where the time went.
+/* Does a second device pay? Measures the same training and inference, for several batch sizes, on one device and on
+ * more, with data_parallel (one process) and ddp (a process per device), and reports where the time went.
  *
  *   bench_devices                                  1 and 2 devices; writes bench_devices.svg
- *   bench_devices --most 6 --threads_each 2        1, 2, 4 and 6 devices of 2 threads each: wants 12 cores
+ *   bench_devices --most 6 --threads_each 2        1, 2, 4 and 6 devices of 2 threads each: needs 12 cores
  *
  * A device is `threads_each` threads of the CPU, so that N devices have N times as many as one. The batch is always
- * that of all devices together: the results are those of one device, and what is measured is the time. Every
- * measurement is a run of this program of its own, which --measure tells apart. They take turns, in rounds, so that
- * what else the machine does meets all of them, and deviations are those between rounds. After Ctrl-C the tables are
- * those of what was measured.
+ * that of all devices together: results equal those of one device, and only the time differs. Every measurement is a
+ * separate run of this program with --measure. Measurements alternate in rounds, so that other load on the machine
+ * affects all of them, and deviations are between rounds. After Ctrl-C the tables show the measurements so far.
  *
  * The other parts are in the folder bench_devices. */
 #define _GNU_SOURCE
@@ -27,15 +26,16 @@
 #include <unistd.h>
 
 static const lc_option options[] = {
-    LC_OPTION(arguments, batch_sizes, LC_OPTION_TEXT, 0, 0, "of all devices together, with commas"),
+    LC_OPTION(arguments, batch_sizes, LC_OPTION_TEXT, 0, 0,
+              "samples in a batch of all devices together, separated by commas"),
     LC_OPTION(arguments, most, LC_OPTION_INT, 1, 64, "devices; 1, 2, 4, ... up to this, and this, are measured"),
     LC_OPTION(arguments, threads_each, LC_OPTION_INT, 1, 256, "threads of a device"),
     LC_OPTION(arguments, repeats, LC_OPTION_INT, 2, MOST_REPEATS, "measurements of each number"),
     LC_OPTION(arguments, seconds, LC_OPTION_FLOAT, 0.001, 1000,
-              "that a measurement of training lasts at least; one of inference is a pass over the data"),
+              "least duration of a measurement of training; one of inference is a pass over the data"),
     LC_OPTION(arguments, svg, LC_OPTION_TEXT, 0, 0, "file of the plot"),
     LC_OPTION(arguments, measure, LC_OPTION_TEXT, 0, 0, "train or infer: one measurement, printed as numbers"),
-    LC_OPTION(arguments, batch_size, LC_OPTION_INT, 1, SAMPLES, "with measure: of one rank"),
+    LC_OPTION(arguments, batch_size, LC_OPTION_INT, 1, SAMPLES, "with measure: samples in a batch of one rank"),
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
@@ -80,7 +80,7 @@ static lc_status find_sizes(const arguments *a, results *all)
     return LC_OK;
 }
 
-/* 2, 4, 8, ..., and the last. */
+/* 2, 4, 8, ..., and finally `most`. */
 static int next_number(int n, int most)
 {
     return n < most && 2 * n > most ? most : 2 * n;
@@ -95,7 +95,7 @@ static void find_setups(const arguments *a, results *all)
     }
 }
 
-/* What makes the numbers say less than they seem to. */
+/* Warns of conditions that make the numbers less meaningful. */
 static void warn(const arguments *a)
 {
     double load = 0;
@@ -109,8 +109,8 @@ static void warn(const arguments *a)
 
 /* ---- measuring ---- */
 
-/* This program again, with its standard output in a pipe. It is in a group of its own: Ctrl-C is this process's alone,
- * which ends it without a word. */
+/* Runs this program again, with its standard output in a pipe. The child has its own process group, so that Ctrl-C
+ * reaches only this process, which ends the child silently. */
 static pid_t start_child(char *const argv[], int *out)
 {
     int ends[2];
@@ -137,7 +137,7 @@ static void read_numbers(FILE *f, result *r, bool *there)
     while (fgets(line, sizeof line, f)) {
         if (sscanf(line, "speed %lf", &value) == 1) r->speed[r->n] = value, *there = true;
         if (sscanf(line, "place %d %lf", &place, &value) == 2 && place >= 0 && place < PLACES)
-            r->place[place] += (value - r->place[place]) / (double)(r->n + 1); /* their mean */
+            r->place[place] += (value - r->place[place]) / (double)(r->n + 1); /* running mean */
     }
 }
 
@@ -197,7 +197,7 @@ static lc_status measure_all(const arguments *a, results *all)
         fprintf(stderr, "round %lld of %lld\n", (long long)round + 1, (long long)a->repeats);
         LC_TRY(measure_round(a, all));
     }
-    if (interrupted) fprintf(stderr, "interrupted: what follows is of the measurements so far\n");
+    if (interrupted) fprintf(stderr, "interrupted: the tables show the measurements so far\n");
     for (int k = 0; k < KINDS; k++)
         for (int i = 0; i < all->n_setups; i++)
             for (int j = 0; j < all->n_sizes; j++) summarize(&all->of[k][i][j]);
@@ -207,10 +207,10 @@ static lc_status measure_all(const arguments *a, results *all)
 static lc_status compare(const arguments *a)
 {
     static results all;
-    struct sigaction action = {.sa_handler = interrupt}; /* without SA_RESTART: reading ends */
+    struct sigaction action = {.sa_handler = interrupt}; /* without SA_RESTART: interrupts reading */
     LC_TRY(find_sizes(a, &all));
     find_setups(a, &all);
-    FILE *f = fopen(a->svg, "a"); /* better now than when all is measured */
+    FILE *f = fopen(a->svg, "a"); /* fail early, before the measurements */
     if (!f)
         return lc_fail(LC_ERR_IO, "the plot %s cannot be written: %s; say where with --svg", a->svg, strerror(errno));
     fclose(f);

@@ -137,7 +137,7 @@ static const lc_module_ops gpt_ops = {
     .train_dataloader = train_dataloader, .val_dataloader = val_dataloader,
 };
 
-/* One character after another, from a graph of the program's own. */
+/* Generates one character after another, on a graph of the program's own. */
 static lc_status print_sample(gpt *m)
 {
     lc_status status = LC_OK;
@@ -153,11 +153,11 @@ static lc_status print_sample(gpt *m)
     lc_module_train(&m->base, false);
     int newline = lc_text_encode(m->text, '\n');
     window[0] = newline < 0 ? 0 : newline;
-    int64_t at = 0; /* of the last character in the window */
+    int64_t at = 0; /* position of the last character in the window */
     for (int64_t n = 0; n < m->args.sample; n++) {
         LC_TRY_GOTO(status, done, lc_step_begin(g, (uint64_t)n, 0));
         lc_no_grad_begin();
-        lc_tensor *out = lc_keep(forward(m, ids)); /* [1,T,V]: causal, so what stands after `at` does not matter */
+        lc_tensor *out = lc_keep(forward(m, ids)); /* [1,T,V]: causal, so characters after `at` do not matter */
         lc_no_grad_end();
         LC_TRY_GOTO(status, done, lc_step_run(g));
         LC_TRY_GOTO(status, done, lc_tensor_read(out, logits, (size_t)(context * vocabulary) * sizeof *logits));
@@ -194,7 +194,7 @@ static const lc_option my_options[] = {
     LC_OPTION(args, sample, LC_OPTION_INT, 0, 1e9, "characters to print at the end"),
     LC_OPTION(args, lr, LC_OPTION_FLOAT, 0, 1e3, "learning rate"),
     LC_OPTION(args, dropout, LC_OPTION_FLOAT, 0, 1, "probability of dropping an activation"),
-    LC_OPTION(args, temperature, LC_OPTION_FLOAT, 1e-3, 100, "of the sample"),
+    LC_OPTION(args, temperature, LC_OPTION_FLOAT, 1e-3, 100, "temperature of the sample"),
 };
 
 static lc_status read_text(const char *data, lc_text **out)

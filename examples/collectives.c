@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the collectives do, as pictures: what each rank holds before and after.
+/* Pictures of the collectives: the memory of each rank before and after.
  *
  *   collectives --devices 4                starts four ranks
  *   lightc launch -np 4 collectives        so does this, and mpirun -np 4
  *
- * Rank r holds the numbers 10(r+1), 10(r+1)+1, ...; a dot is memory that nothing was written to. Every rank makes the
- * same calls in the same order; rank 0 gathers what the others hold, and prints. */
+ * Rank r holds the numbers 10(r+1), 10(r+1)+1, ...; a dot is memory that was not written. Every rank makes the same
+ * calls in the same order; rank 0 gathers the memory of all ranks, and prints it. */
 #include <lightc/lightc.h>
 #include <stdio.h>
 
@@ -17,7 +17,7 @@ typedef struct board {
     int64_t in[MAX_RANKS], out[MAX_RANKS];
 } board;
 
-/* `n` numbers of this rank, if it has any; and room for results. */
+/* Fills in `n` numbers of this rank, if it has `any`, and clears the results. */
 static void hold(board *b, int n, bool any)
 {
     for (int i = 0; i < MAX_RANKS; i++) {
@@ -36,7 +36,7 @@ static void print_cells(const int64_t *cells, int n)
     }
 }
 
-/* Itself a gather: of all memory, to rank 0. */
+/* Gathers all memory to rank 0, which prints it. */
 static lc_status show(board *b, const char *title)
 {
     int64_t before[MAX_RANKS][MAX_RANKS], after[MAX_RANKS][MAX_RANKS];
@@ -61,7 +61,7 @@ static lc_status run(board *b)
     int n = b->size, r = b->rank;
 
     hold(b, n, r == 0);
-    for (int i = 0; i < n; i++) b->out[i] = b->in[i]; /* broadcast works in place: on a copy, to show both */
+    for (int i = 0; i < n; i++) b->out[i] = b->in[i]; /* broadcast works in place: use a copy, to show both */
     LC_TRY(lc_comm_broadcast(c, b->out, n, LC_I64, 0, NULL));
     LC_TRY(show(b, "broadcast from rank 0: all get what it has"));
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Three callbacks of the program's own: one stops training, one logs, one says at each epoch's start which epoch it is.
+/* Three callbacks of the program's own: one stops training, one logs, one prints the epoch at its start.
  *
  *     custom_callback --stop_below 0.02 --max_epochs 50 */
 #include <lightc/lightc.h>
@@ -29,8 +29,8 @@ static const lc_callback_ops stop_ops = {LC_CALLBACK_OPS_INIT("StopBelow"), .mon
 
 /* ---- logs the size of the weights ---- */
 
-/* lc_tensor_gather reads a parameter that the ranks hold a part each of (--strategy sharded), too; so this callback
- * runs on all ranks. */
+/* lc_tensor_gather also reads parameters of which each rank holds a part (--strategy sharded), so this callback runs on
+ * all ranks. */
 static lc_status add_squares(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
 {
     (void)path, (void)owner;
@@ -54,7 +54,7 @@ static lc_status norm_on_train_epoch_end(void *self, lc_trainer *t)
 static const lc_callback_ops norm_ops = {LC_CALLBACK_OPS_INIT("WeightNorm"),
                                          .on_train_epoch_end = norm_on_train_epoch_end};
 
-/* ---- tells ---- */
+/* ---- prints ---- */
 
 static lc_status notify_on_train_epoch_start(void *self, lc_trainer *t)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An operator of the program's own, with its own C kernel and gradient: swish with a slope, y = x * sigmoid(beta x).
  *
- * There is no registry: the operator is a constant that is handed to lc_op_call. The gradient is a second operator with
- * a kernel of its own; a rule may as well be written with the operators there are. beta is a float attribute: it may
- * change every step without planning again, and the gradient rule passes on its pointer, never its value.
+ * There is no registry: the operator is a constant that is passed to lc_op_call. The gradient is a second operator with
+ * its own kernel; a rule may also be written with existing operators. beta is a float attribute: it may change every
+ * step without planning again, and the gradient rule passes on its pointer, never its value.
  *
  * Fits y = sin(3x) with a small network.
  *

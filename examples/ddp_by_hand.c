@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What --strategy ddp does, written out: the training of ddp_mnist.c without the trainer, with the communication in the
- * program. It ends with the same parameters, bit for bit (without --deterministic, which this program does not have:
- * there the trainer sums gradients over chunks of the batch, in an order that is the same for any number of ranks).
+ * program. It ends with the same parameters, bit for bit (without --deterministic, which this program does not support:
+ * with it the trainer sums gradients over chunks of the batch, in an order that does not depend on the number of
+ * ranks).
  *
  *   ddp_by_hand --devices 2                starts two ranks
  *   lightc launch -np 2 ddp_by_hand        so does this, and mpirun -np 2
  *   ddp_by_hand                            one rank: the same program
  *
- * The four places where ranks meet:
+ * The four points where ranks communicate:
  *   rendezvous   lc_comm_world finds the other ranks
  *   broadcast    all begin with the parameters of rank 0
  *   all-reduce   gradients of each step are added up over the ranks, and divided by their number
- *   barrier      nobody leaves before rank 0 has saved the model
+ *   barrier      no rank exits before rank 0 has saved the model
  *
- * Rank 0 leaves the model, without the optimizer, in by_hand.ckpt (in --default_root_dir). To compare it with a
+ * Rank 0 saves the model, without the optimizer, as by_hand.ckpt (in --default_root_dir). To compare it with a
  * checkpoint of ddp_mnist: cmp by_hand.ckpt/model.safetensors
  * lightning_logs/version_0/checkpoints/NAME/model.safetensors
  *
- * The strategy does better in one respect: it sends gradients off in buckets while the backward pass still runs. */
+ * The strategy is better in one respect: it sends gradients in buckets while the backward pass still runs. */
 #include <lightc/lightc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +68,7 @@ typedef struct training {
     int64_t n_all, step;
 } training;
 
-/* ---- where ranks meet ---- */
+/* ---- where ranks communicate ---- */
 
 static lc_status broadcast_parameters(training *t)
 {
@@ -81,8 +82,8 @@ static lc_status broadcast_parameters(training *t)
     return LC_OK;
 }
 
-/* Batches of all ranks have as many samples (drop_last), so the mean of the ranks' gradients is that of one rank which
- * has all of their samples. */
+/* All ranks' batches have the same number of samples (drop_last), so the mean of their gradients equals the gradient of
+ * one rank with all samples. */
 static lc_status average_gradients(training *t)
 {
     float *at = t->all, share = (float)(1.0 / lc_comm_size(t->comm));
@@ -135,18 +136,18 @@ static lc_status train(training *t, lc_dataloader *loader, int64_t epochs)
             if (!batch) break;
             LC_TRY(train_batch(t, batch, &loss));
         }
-        /* The last loss of each rank, averaged: the other ranks' would otherwise be seen by nobody. */
+        /* The last loss, averaged over ranks, since only rank 0 prints. */
         LC_TRY(lc_comm_all_reduce(t->comm, &loss, &loss, 1, LC_F64, LC_COMM_SUM, NULL));
         if (lc_comm_rank(t->comm) == 0) printf("epoch %d  loss %.4f\n", (int)epoch, loss / lc_comm_size(t->comm));
-        LC_TRY(lc_stdout_flush()); /* where it goes to a file, too */
+        LC_TRY(lc_stdout_flush()); /* now, even if it is a file */
     }
     return LC_OK;
 }
 
-/* Each rank counts in its share; shares may differ in size, so counts are added up, not accuracies. */
+/* Each rank counts in its share; shares may differ in size, so counts are summed, not accuracies. */
 static lc_status test(training *t, lc_dataloader *loader)
 {
-    double counts[2] = {0, 0}; /* right, all */
+    double counts[2] = {0, 0}; /* correct, all */
     lc_batch *batch;
     LC_TRY(lc_dataloader_begin(loader, 0, 0));
     for (;;) {

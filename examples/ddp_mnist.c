@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The smallest training on several ranks: a convolutional network on MNIST or Fashion-MNIST. A rank is a process with
  * the whole model and its share of each batch; after each backward pass gradients are averaged over the ranks, so that
- * all make the same update. The program says nothing of this: it is chosen by options; without them it runs on one
- * rank.
+ * all make the same update. The program contains none of this: options select it; without them it runs on one rank.
  *
  *   ddp_mnist                                  one rank
  *   ddp_mnist --devices 2 --strategy ddp       two processes of this machine
  *   mpirun -np 4 ddp_mnist                     wherever a launcher puts them (docs/launching.md)
  *
- * On the first of two machines, whose address is A; on the second one the same with --nr 1:
+ * On the first of two machines, whose address is A; on the second, the same with --nr 1:
  *
  *   MASTER_ADDR=A MASTER_PORT=29500 ddp_mnist --accelerator cpu --nodes 2 --gpus 2 --nr 0 --epochs 5
  *
- * with --data DIR where the data set is not where Debian's dataset-fashion-mnist puts it.
+ * Add --data DIR if the data set is not where Debian's dataset-fashion-mnist installs it.
  *
- * --batch_size is that of one rank: two ranks with 50 each make the same steps as one with 100, and with
- * --deterministic true end with the same model.safetensors, byte for byte. ddp_by_hand.c writes out what the strategy
- * does here. */
+ * --batch_size is that of one rank: two ranks with 50 each make the same steps as one rank with 100, and with
+ * --deterministic true they end with the same model.safetensors, byte for byte. ddp_by_hand.c writes out what the
+ * strategy does here. */
 #include <lightc/lightc.h>
 #include <stdio.h>
 
@@ -49,11 +48,12 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t 
 {
     (void)batch_idx;
     lc_tensor *loss = lc_cross_entropy(forward((network *)self, batch->x), batch->y);
-    lc_log(self, "train_loss", loss, .prog_bar = true, .sync_dist = true); /* of all ranks; without: of rank 0 */
+    lc_log(self, "train_loss", loss, .prog_bar = true,
+           .sync_dist = true); /* sync_dist: the mean over all ranks, not rank 0's value */
     return loss;
 }
 
-/* What is logged over an epoch is over the samples of all ranks, each counted once. */
+/* Values logged over an epoch cover the samples of all ranks, each counted once. */
 static lc_status test_step(lc_module *self, const lc_batch *batch, int64_t batch_idx, int dataloader_idx)
 {
     (void)batch_idx, (void)dataloader_idx;
@@ -81,10 +81,11 @@ int main(int argc, char **argv)
     arguments args = {.data = "/usr/share/datasets/fashion-mnist", .batch_size = 50};
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     opt.max_epochs = 3;
-    /* With --devices 2 this call starts the ranks and returns when they have ended; what follows runs in the ranks. */
+    /* With --devices 2 this call starts the ranks and returns when they have ended; the rest of main runs in the
+     * ranks. */
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, 2, &args, argc, argv));
 
-    /* Every rank has all data and makes the same loaders: the trainer gives each its part of them. */
+    /* Every rank has all data and makes the same loaders: the trainer shards them. */
     lc_dataset *sets[2];
     lc_dataloader *loaders[2];
     LC_MAIN_TRY(lc_mnist_load(args.data, &sets[0], &sets[1], .mean = 0.1307, .std = 0.3081));

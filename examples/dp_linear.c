@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The smallest training on several devices of one process: a linear model from 10 numbers to 1, 100 samples, mean
- * squared error, SGD. The program says nothing of devices: it is chosen by options.
+ * squared error, SGD. The program itself does not mention devices: options select them.
  *
  *   dp_linear                                                 one device
  *   dp_linear --strategy data_parallel --devices 2            each batch of 20 is cut into two parts of 10
@@ -32,7 +32,7 @@ typedef struct model {
     lc_linear linear;
 } model;
 
-/* Called once for each part of the batch; says on how many samples. */
+/* Called once for each part of the batch; prints its number of samples. */
 static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t batch_idx)
 {
     model *m = (model *)self;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A loop of one's own without the trainer: what each call of the trainer's step does, one by one.
+/* Your own loop without the trainer: what the trainer does in a step, call by call.
  *
- * It learns y = sin(x), stops half-way, and goes on from its checkpoint to the same end. own_loop.c keeps the trainer's
- * hooks, loggers and callbacks around such a loop.
+ * It learns y = sin(x), stops half-way, and continues from its checkpoint to the same result. own_loop.c keeps the
+ * trainer's hooks, loggers and callbacks around such a loop.
  *
- *     fabric                                     leaves half.ckpt (in --default_root_dir)
- *     fabric --devices 2 --strategy sharded      each rank makes data of its own */
+ *     fabric                                     writes half.ckpt (in --default_root_dir)
+ *     fabric --devices 2 --strategy sharded      each rank makes its own data */
 #include <lightc/lightc.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ typedef struct net {
     lc_linear l1, l2;
 } net;
 
-/* The batch `n` of all that there are. */
+/* Makes batch number `n`. */
 static void make_batch(int64_t n, float *x, float *y)
 {
     for (int i = 0; i < BATCH; i++) {
@@ -26,7 +26,7 @@ static void make_batch(int64_t n, float *x, float *y)
     }
 }
 
-/* Trains from the step the fabric is at to `end`; *loss is the mean of the ranks' last batches. */
+/* Trains from the fabric's current step to step `end`; *loss: the mean over the ranks' last batches. */
 static lc_status train(lc_fabric *f, net *m, lc_optimizer *opt, int64_t end, double *loss)
 {
     static float before[BATCH], after[BATCH];
@@ -55,10 +55,10 @@ done:
 
 typedef struct outcome {
     double loss;
-    int rank; /* this one */
+    int rank; /* of this process */
 } outcome;
 
-/* A run of its own: a model, an optimizer, a fabric; from `from` (NULL: the beginning) to step `end`. */
+/* A separate run: a model, an optimizer, a fabric; from checkpoint `from` (NULL: the beginning) to step `end`. */
 static lc_status run(const lc_trainer_options *o, const char *from, const char *to, int64_t end, outcome *out)
 {
     net m = {0};
@@ -85,7 +85,7 @@ int main(int argc, char **argv)
 {
     outcome straight, first, second;
     char half[4096];
-    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT; /* those that a fabric has too */
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT; /* only those that a fabric has too */
     opt.seed = 1;
     LC_MAIN_TRY(lc_trainer_options_parse_used(&opt, "strategy precision threads seed", NULL, 0, NULL, argc, argv));
     snprintf(half, sizeof half, "%s/half.ckpt", opt.default_root_dir ? opt.default_root_dir : ".");

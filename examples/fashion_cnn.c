@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A convolutional network on Fashion-MNIST, with batch norm, dropout, a falling learning rate, and the most accurate
- * state as the checkpoint that is kept.
+/* A convolutional network on Fashion-MNIST, with batch norm, dropout, a decaying learning rate, and a checkpoint of the
+ * most accurate state.
  *
  *   fashion_cnn --data DIR           the folder of the four IDX files; Debian: apt install dataset-fashion-mnist
  *   fashion_cnn --max_epochs 10 --every_n_train_steps 20 --default_root_dir runs     any option of the trainer */
@@ -24,7 +24,7 @@ typedef struct cnn {
     lc_sequential l1, l2;
     lc_linear fc1, fc2, fc3;
     lc_dropout drop;
-    lc_metric *f1; /* of the test, over all of its batches */
+    lc_metric *f1; /* of the test, over all its batches */
     double lr;
 } cnn;
 
@@ -87,7 +87,7 @@ static lc_status test_step(lc_module *self, const lc_batch *batch, int64_t batch
     (void)batch_idx, (void)dataloader_idx;
     cnn *m = (cnn *)self;
     lc_tensor *logits = evaluate(self, batch, "test_loss", "test_acc");
-    /* No mean over batches, so the metric itself is logged: the trainer computes it at the end. */
+    /* F1 is no mean over batches, so log the metric itself: the trainer computes it at the end. */
     LC_TRY(lc_metric_update_tensor(m->f1, logits, batch->y));
     lc_log_metric(self, "test_f1", m->f1);
     return LC_OK;
@@ -97,7 +97,8 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
     lc_optimizer *adam = lc_adam(self, .lr = ((cnn *)self)->lr);
     LC_TRY(lc_optimizers_add(out, adam));
-    /* Once an epoch, and without knowing how many there will be: going on with more epochs later is no other run. */
+    /* Once per epoch, independent of the total number of epochs, so that the run can be continued with more epochs
+     * later. */
     return lc_optimizers_add_scheduler(out, (lc_scheduler_config){.scheduler = lc_exponential_lr(adam, .gamma = 0.7)});
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A generative adversarial network on Fashion-MNIST: two networks, two optimizers, optimised by hand. The generator
+/* A generative adversarial network on Fashion-MNIST: two networks, two optimizers, manual optimization. The generator
  * makes images from noise, the discriminator tells them from real ones; each is trained against the other.
  *
  *   gan --data DIR                   the folder of the IDX files; after each epoch samples-epoch=N.png shows 64 images
  *   gan --max_epochs 20 --width 256  any option of the trainer; --help lists them
  *
- * What it shows: .manual_optimization, lc_toggle_optimizer (the other network's parameters need no gradients), steps of
- * one's own outside of the loop (sampling). Without libpng samples are written as PGM. */
+ * It shows .manual_optimization, lc_toggle_optimizer (the other network's parameters need no gradients), and steps
+ * outside of the loop (sampling). Without libpng, samples are written as PGM. */
 #include <lightc/lightc.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ typedef struct arguments {
 static const lc_option options[] = {
     LC_OPTION(arguments, data, LC_OPTION_TEXT, 0, 0, "folder of the IDX files"),
     LC_OPTION(arguments, batch_size, LC_OPTION_INT, 1, 1e6, "images in a batch"),
-    LC_OPTION(arguments, width, LC_OPTION_INT, 1, 1e6, "of the hidden layers"),
+    LC_OPTION(arguments, width, LC_OPTION_INT, 1, 1e6, "width of the hidden layers"),
     LC_OPTION(arguments, lr, LC_OPTION_FLOAT, 0, 1, "learning rate of both networks"),
 };
 
@@ -96,7 +96,7 @@ static lc_tensor *judge(gan *m, lc_tensor *images) /* [B,784] -> [B,1]: above 0 
     return lc_linear_forward(&m->discriminator.l3, hidden(&m->discriminator, images));
 }
 
-/* How far the judgement is from "all real" (1) or "all made" (0). */
+/* The loss of the discriminator's answer against "all real" (1) or "all generated" (0). */
 static lc_tensor *verdict(gan *m, lc_tensor *images, double truth)
 {
     lc_tensor *logits = judge(m, images);
@@ -121,12 +121,12 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t 
     lc_tensor *noise = lc_normal(2, ((int64_t[]){batch->size, LATENT}));
     (void)batch_idx;
 
-    /* The generator wants its images to pass for real. */
+    /* Train the generator to make images that pass for real. */
     if (lc_toggle_optimizer(self, lc_manual_optimizer(self, 0)) < 0) return NULL;
     lc_tensor *loss_g = verdict(m, generate(m, noise), 1);
     if (update(self, 0, loss_g) < 0) return NULL;
 
-    /* The discriminator wants to know. */
+    /* Train the discriminator to tell real from generated. */
     if (lc_toggle_optimizer(self, lc_manual_optimizer(self, 1)) < 0) return NULL;
     lc_tensor *made = lc_detach(generate(m, noise));
     lc_tensor *loss_d = lc_mul_scalar(lc_add(verdict(m, real, 1), verdict(m, made, 0)), 0.5);
@@ -134,7 +134,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t 
 
     lc_log(self, "loss_g", loss_g, .prog_bar = true, .on_epoch = true);
     lc_log(self, "loss_d", loss_d, .prog_bar = true, .on_epoch = true);
-    return NULL; /* there is no loss left to optimise */
+    return NULL; /* manual optimization: no loss for the trainer */
 }
 
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
@@ -149,7 +149,7 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 static lc_status sample(gan *m, float *images)
 {
     lc_graph *g = lc_trainer_graph(m->base.trainer);
-    LC_TRY(lc_step_begin(g, UINT64_MAX, 0)); /* random numbers of a step that training never has */
+    LC_TRY(lc_step_begin(g, UINT64_MAX, 0)); /* random numbers of a step that training never reaches */
     lc_no_grad_begin();
     lc_status status = lc_tensor_read(generate(m, lc_normal(2, ((int64_t[]){SAMPLES, LATENT}))), images,
                                       SAMPLES * PIXELS * sizeof *images);
@@ -158,7 +158,7 @@ static lc_status sample(gan *m, float *images)
     return status < 0 ? status : ended;
 }
 
-/* Root mean square difference of the mean image made and the mean real one: 0 for a perfect generator. */
+/* Root mean square difference of the mean generated image and the mean real one: 0 for a perfect generator. */
 static lc_status measure(gan *m, const float *images)
 {
     int64_t n = lc_dataset_length(m->data) < 1000 ? lc_dataset_length(m->data) : 1000;

@@ -3,7 +3,7 @@
  *
  *   mnist_mlp --data DIR             the folder of the four IDX files (train-images-idx3-ubyte, gz or not, ...)
  *   mnist_mlp --max_epochs 10        any option of the trainer; --help lists them
- *   mnist_mlp --ckpt_path last       go on where the last run stopped */
+ *   mnist_mlp --ckpt_path last       continue where the last run stopped */
 #include <lightc/lightc.h>
 #include <stdio.h>
 

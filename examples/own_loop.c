@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that owns its loop: a simulation makes data as it goes and calls the trainer's step function.
+/* A program that owns its loop: a simulation makes data as it runs and calls the trainer's step function.
  *
- * The "simulation" is a damped pendulum; the network learns to predict the next state from the present one while the
- * simulation runs. Hooks, logging, checkpoints and optimizers work as under lc_trainer_fit.
+ * The "simulation" is a damped pendulum; the network learns to predict the next state from the current one while the
+ * simulation runs. Hooks, logging, checkpoints and optimizers work as in lc_trainer_fit.
  *
  *     own_loop --max_epochs 5 --default_root_dir runs
- *     own_loop --devices 2        each rank simulates pendulums of its own; gradients are averaged over the ranks */
+ *     own_loop --devices 2        each rank simulates its own pendulums; gradients are averaged over the ranks */
 #include <lightc/lightc.h>
 #include <math.h>
 #include <stdio.h>
@@ -77,7 +77,8 @@ int main(int argc, char **argv)
     lc_linear_init(&m.l2, &m, "l2", 64, 2);
 
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));
-    int64_t first = lc_trainer_global_rank(trainer) * a.batch_size; /* of this rank's pendulums, among those of all */
+    int64_t first =
+        lc_trainer_global_rank(trainer) * a.batch_size; /* first of this rank's pendulums, among those of all */
     for (int64_t i = 0; i < a.batch_size * 2; i++)
         after[i] = (float)lc_random_normal((uint64_t)opt.seed, (uint64_t)(2 * first + i));
     LC_MAIN_TRY(lc_trainer_begin(trainer, &m.base));
@@ -98,7 +99,8 @@ int main(int argc, char **argv)
             LC_MAIN_TRY(status < 0 ? status : LC_OK);
         }
         LC_MAIN_TRY(lc_trainer_end_epoch(trainer));
-        if (lc_trainer_is_global_zero(trainer)) printf("epoch %d  loss %.6f\n", (int)epoch, loss); /* of its batch */
+        if (lc_trainer_is_global_zero(trainer))
+            printf("epoch %d  loss %.6f\n", (int)epoch, loss); /* of rank 0's last batch */
     }
     LC_MAIN_TRY(lc_trainer_end(trainer));
 

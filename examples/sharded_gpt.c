@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A transformer whose training does not fit into a rank's share of memory, unless it is sharded. Both lines train the
- * same model on two ranks, which may hold 24 MiB each; the first is refused, since parameters, gradients and optimizer
- * state alone need more.
+/* A transformer whose training does not fit into a rank's memory unless it is sharded. Both lines train the same model
+ * on two ranks, which may use 24 MiB each; the first is refused, since the parameters, gradients and optimizer state
+ * need more.
  *
  *     sharded_gpt --devices 2 --strategy ddp --memory_limit 24MiB
  *     sharded_gpt --devices 2 --strategy sharded --memory_limit 24MiB
  *
- * The text is made up: each token follows from the one before. */
+ * The text is synthetic: each token is a function of the one before. */
 #include <lightc/lightc.h>
 #include <stdio.h>
 
@@ -103,8 +103,7 @@ static const lc_module_ops gpt_ops = {
     .train_dataloader = train_dataloader,
 };
 
-static const lc_option my_options[] = {
-    LC_OPTION(gpt, batch_size, LC_OPTION_INT, 1, 1e6, "samples of a rank in a step")};
+static const lc_option my_options[] = {LC_OPTION(gpt, batch_size, LC_OPTION_INT, 1, 1e6, "samples per rank in a step")};
 
 int main(int argc, char **argv)
 {
@@ -117,7 +116,7 @@ int main(int argc, char **argv)
     m->batch_size = 4;
     opt.max_steps = 60;
     opt.max_epochs = -1;
-    opt.bucket_cap_mb = 0.25; /* several units of parameters, of which only those in use are whole */
+    opt.bucket_cap_mb = 0.25; /* several units of parameters, of which only those in use are gathered */
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, my_options, 1, m, argc, argv));
     for (int i = 0; i < SAMPLES; i++)
         for (int k = 0; k < CONTEXT; k++) {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All-reduce of f32 sums in place between the processes of one host: lightc through shared memory, in memory of the
- * communicator (own: lc_comm_alloc_mem) and in any other (shm), lightc over MPI (mpi), and MPI_Allreduce. They take
- * turns within a run, the last three on the same memory, whose values each rank has just written; a time is that of the
- * slowest rank.
+ * communicator (own: lc_comm_alloc_mem) and in any other (shm), lightc over MPI (mpi), and MPI_Allreduce. They
+ * alternate within a run, the last three on the same memory, whose values each rank has just written; each time is that
+ * of the slowest rank.
  *
- *     mpirun -n 2 lightc_bench_mpi [--rounds N] [--json FILE]
- */
+ *     mpirun -n 2 lightc_bench_mpi [--rounds N] [--json FILE] */
 #include <lightc/comm_mpi.h>
 #include <math.h>
 #include <stdio.h>
@@ -70,7 +69,7 @@ static lc_status compare_ways(lc_comm *const comms[WAYS], int rounds, int64_t la
     for (int64_t bytes = 4 << 10; bytes <= largest; bytes *= bytes < 1 << 20 ? 4 : 2) {
         int calls = bytes < 1 << 20 ? 20 : bytes < 16 << 20 ? 4 : 1;
         double median[WAYS];
-        for (int r = -1; r < rounds; r++) /* the first one is not counted */
+        for (int r = -1; r < rounds; r++) /* the first round is a warm-up */
             for (int w = 0; w < WAYS; w++)
                 LC_TRY(
                     measure(comms[w], w == OWN ? own : x, bytes / (int64_t)sizeof *x, calls, &times[w][r < 0 ? 0 : r]));

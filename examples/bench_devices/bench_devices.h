@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of bench_devices.c.
  *
- * measure.c   one measurement, in a process of its own
- * table.c     what was measured, as tables and sentences
- * plot.c      and as a picture */
+ * measure.c one measurement, in a separate process table.c the results as tables and sentences plot.c the results as a
+ * plot */
 #ifndef BENCH_DEVICES_H
 #define BENCH_DEVICES_H
 
@@ -13,7 +12,7 @@ enum { SAMPLES = 1024, MOST_REPEATS = 32, MOST_SIZES = 16, MOST_SETUPS = 16 };
 enum { TRAINING, INFERENCE, KINDS };
 
 /* Where the time of a batch goes. Computing is forward, backward and update: on one device they run as one step, in
- * which no hook looks at the clock. */
+ * which no hook can read the clock. */
 enum { DATA, RECORD, COMPUTE, WAIT, PLACES };
 
 typedef struct arguments {
@@ -30,8 +29,8 @@ typedef struct setup {
 /* Summary of all measurements of a setup with a batch size. */
 typedef struct result {
     int64_t n;
-    double speed[MOST_REPEATS];            /* samples a second */
-    double mean, deviation, place[PLACES]; /* of the speeds; seconds a batch */
+    double speed[MOST_REPEATS];            /* samples per second */
+    double mean, deviation, place[PLACES]; /* of the speeds; seconds per batch */
 } result;
 
 typedef struct results {

@@ -21,14 +21,14 @@ typedef struct network {
     lc_max_pool2d pool;
     lc_linear fc;
     lc_comm *ranks;
-    double seconds;                    /* that a measurement of training lasts */
-    double waited;                     /* seconds, for other ranks, up to the last mark */
-    double begun, mark, spent[PLACES]; /* of the measurement that runs */
+    double seconds;                    /* least duration of a measurement of training */
+    double waited;                     /* seconds spent waiting for other ranks, up to the last mark */
+    double begun, mark, spent[PLACES]; /* times of the current measurement */
     int64_t samples, batches;
     bool warm;
 } network;
 
-/* Seconds, so far. */
+/* Seconds this rank has waited for others so far. */
 static double waited_for_ranks(const network *m)
 {
     lc_comm_stats stats;
@@ -36,7 +36,7 @@ static double waited_for_ranks(const network *m)
     return 1e-9 * (double)stats.waited_ns;
 }
 
-/* The time since the last mark went there, but for what was spent on waiting for other ranks. */
+/* Counts the time since the last mark for `place`, except the time spent waiting for other ranks. */
 static void spend(network *m, int place)
 {
     double t = now(), all = waited_for_ranks(m), waited = all - m->waited;
@@ -67,7 +67,7 @@ static lc_tensor *forward(network *m, lc_tensor *x) /* x [B,1,28,28] */
     return lc_linear_forward(&m->fc, lc_flatten(x, 1));                            /* [B,10] */
 }
 
-/* ---- training: ranks go in step, so the time of rank 0 is that of all ---- */
+/* ---- training: ranks run in lockstep, so the time of rank 0 is that of all ---- */
 
 static lc_status on_train_batch_start(lc_module *self, const lc_batch *batch, int64_t batch_idx)
 {
@@ -76,7 +76,7 @@ static lc_status on_train_batch_start(lc_module *self, const lc_batch *batch, in
     return LC_OK;
 }
 
-/* Once for each part; what lies between two of them is part of recording. */
+/* Called once for each part; the time between two calls counts as recording. */
 static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t batch_idx)
 {
     (void)batch_idx;
@@ -101,7 +101,7 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *outputs, 
     return LC_OK;
 }
 
-/* ---- inference: ranks never meet ---- */
+/* ---- inference: ranks never synchronize ---- */
 
 static lc_status on_predict_epoch_start(lc_module *self)
 {
@@ -133,13 +133,13 @@ static lc_status on_predict_batch_end(lc_module *self, const lc_outputs *outputs
     return LC_OK;
 }
 
-/* A pass over the data takes from when the first rank begins until the last one is done. */
+/* The time of a pass over the data runs from the start of the first rank to the end of the last one. */
 static lc_status predict(network *m, lc_trainer *trainer, lc_dataloader *loader)
 {
     LC_TRY(lc_comm_barrier(m->ranks, NULL));
     LC_TRY(
         lc_trainer_predict(trainer, &m->base, .dataloaders = &loader, .n_dataloaders = 1, .discard_predictions = true));
-    double ends[2] = {-m->begun, m->mark}; /* of one clock: ranks are processes of this machine */
+    double ends[2] = {-m->begun, m->mark}; /* comparable, since ranks are processes of one machine */
     LC_TRY(lc_comm_all_reduce(m->ranks, ends, ends, 2, LC_F64, LC_COMM_MAX, NULL));
     m->spent[WAIT] += (m->begun + ends[0]) + (ends[1] - m->mark);
     m->begun = -ends[0], m->mark = ends[1];
@@ -195,10 +195,10 @@ lc_status measure(lc_trainer_options *opt, const arguments *a, int kind)
     lc_max_pool2d_init(&m.pool, &m, "pool", 2);
     lc_linear_init(&m.fc, &m, "fc", 32 * 7 * 7, CLASSES);
     LC_TRY(lc_trainer_new(opt, &trainer));
-    LC_TRY(lc_comm_world(&m.ranks)); /* that of ddp; else this process alone */
+    LC_TRY(lc_comm_world(&m.ranks)); /* the ranks of ddp; otherwise only this process */
     begin_measurement(&m);
     if (kind == TRAINING) LC_TRY(lc_trainer_fit(trainer, &m.base, .train_dataloader = loader));
-    for (int pass = 0; kind == INFERENCE && pass < 2; pass++) /* the first one makes plans */
+    for (int pass = 0; kind == INFERENCE && pass < 2; pass++) /* the first pass makes plans */
         LC_TRY(predict(&m, trainer, loader));
     if (lc_trainer_is_global_zero(trainer)) {
         printf("speed %.6g\n", (double)m.samples / (m.mark - m.begun));

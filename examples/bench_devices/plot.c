@@ -10,12 +10,12 @@
 enum { WIDTH = 440, HEIGHT = 360, LEFT = 80, RIGHT = 20, TOP = 40, BOTTOM = 56, LEGEND = 170 };
 enum { LABEL = 34, SHIFT = 4 }; /* between labels of the batch axis; between the error bars of setups */
 
-/* A number of devices has a color, a strategy has dashes or none. */
+/* A color per number of devices; dashes for data_parallel. */
 static const char *const colors[] = {"#444444", "#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b"};
 
 static const char *color_of(const results *all, int i)
 {
-    int rank = 0; /* among the numbers of devices; setups are in their order */
+    int rank = 0; /* index among the numbers of devices, in the order of setups */
     for (int s = 1; s <= i; s++) rank += all->setups[s].devices != all->setups[s - 1].devices;
     return colors[(size_t)rank % (sizeof colors / sizeof *colors)];
 }
@@ -25,7 +25,7 @@ static const char *dashes_of(const results *all, int i)
     return !strcmp(all->setups[i].strategy, "data_parallel") ? " stroke-dasharray=\"6 4\"" : "";
 }
 
-/* 1, 2 or 5 times a power of ten, of which about five make `most`. */
+/* 1, 2 or 5 times a power of ten, so that about five steps make `most`. */
 static double step_of(double most)
 {
     double power = pow(10, floor(log10(most / 5))), steps = most / 5 / power;
@@ -35,7 +35,7 @@ static double step_of(double most)
 typedef struct panel {
     const results *all;
     int kind;
-    double step, top; /* of the speed axis, which begins with 0 */
+    double step, top; /* of the speed axis, which starts at 0 */
 } panel;
 
 static double across(const panel *p, int j)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was measured, as tables and sentences. */
+/* The results as tables and sentences. */
 #include "bench_devices.h"
 
 #include <stdio.h>
@@ -32,13 +32,13 @@ static void print_speeds(const results *all, int k)
     printf("\n");
 }
 
-/* Ideally N devices need an N-th of what one does. What they need longer, in seconds a batch: */
+/* Ideally N devices need 1/N of the time of one device. The excess, in seconds per batch: */
 typedef struct losses {
-    double total, ideal; /* the time of a batch; an N-th of one device's */
-    double apart;        /* batches are gathered and steps recorded once for all devices of a process */
-    double waiting;      /* for gradients that are under way, and for the slowest rank */
-    double computing;    /* the rest: kernels do less well on fewer samples, devices share caches and memory, and
-                          * gradients are added up */
+    double total, ideal; /* the time of a batch; 1/N of one device's */
+    double apart;        /* gathering batches and recording steps, done once for all devices of a process */
+    double waiting;      /* for gradients in flight, and for the slowest rank */
+    double computing;    /* the rest: kernels are less efficient on fewer samples, devices share caches and memory, and
+                            gradients are summed */
 } losses;
 
 static losses losses_of(const result *r, const result *one, int devices)
@@ -74,7 +74,7 @@ static void print_losses(const results *all, int k)
            k == TRAINING ? ", backward and update" : "");
 }
 
-/* From where on more devices are faster than one by more than both numbers scatter. */
+/* Prints from which batch size on more devices are faster than one by more than both deviations. */
 static void print_answer(const results *all, int k, int i)
 {
     int64_t from = -1;
@@ -95,7 +95,7 @@ static void print_answer(const results *all, int k, int i)
         printf("pays from a batch of %lld on", (long long)from);
 }
 
-/* Why the speed-up with the largest batch is not N. */
+/* Prints why the speed-up with the largest batch is not N. */
 static void print_reason(const results *all, int k, int i)
 {
     int j = all->n_sizes - 1, n = all->setups[i].devices;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A module in a shared object: two arms of a spiral, told apart by a small network.
+/* A module in a shared object: a small network that tells the two arms of a spiral apart.
  *
  *     cc -shared -fPIC spiral.c -o spiral.so $(pkg-config --cflags --libs lightc) -lm
  *     lightc run spiral.json --max_epochs 20
@@ -15,12 +15,12 @@ typedef struct settings {
 } settings;
 
 static const lc_option fields[] = {
-    LC_OPTION(settings, samples, LC_OPTION_INT, 16, 1e7, "points, of both arms"),
+    LC_OPTION(settings, samples, LC_OPTION_INT, 16, 1e7, "points of both arms together"),
     LC_OPTION(settings, batch_size, LC_OPTION_INT, 1, 1e6, "points in a batch"),
-    LC_OPTION(settings, width, LC_OPTION_INT, 1, 1e5, "of the hidden layers"),
+    LC_OPTION(settings, width, LC_OPTION_INT, 1, 1e5, "width of the hidden layers"),
     LC_FIELD(settings, lr, "learning rate of Adam"),
-    LC_FIELD(settings, turns, "of the spiral"),
-    LC_FIELD(settings, noise, "standard deviation of the points' places"),
+    LC_FIELD(settings, turns, "turns of the spiral"),
+    LC_FIELD(settings, noise, "standard deviation of the points' positions"),
 };
 static const settings defaults = {
     .samples = 2000, .batch_size = 50, .width = 32, .lr = 1e-2, .turns = 1, .noise = 0.02};

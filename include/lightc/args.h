@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Named arguments: how lc_adam(self, .lr = 1e-3) works, in C11 and C++17.
  *
- * The macro makes a struct with the defaults and assigns the caller's members one by one, in any order: what is not
- * named has its default, and a zero that is written is a zero. So a value is an expression; one with commas outside of
- * parentheses needs parentheses around it, and lists have macros of their own (LC_DIMS).
+ * The macro makes a struct with the defaults and assigns the caller's members one by one, in any order: a member that
+ * is not named keeps its default, and a zero that is written is a zero. Each value is an expression; one with commas
+ * outside of parentheses needs parentheses around it, and lists have macros of their own (LC_DIMS).
  *
- * The defaults follow each struct (LC_DEFAULTS) and are a function too. A program that fills the struct itself, to
- * build a call at run time, begins with it:
+ * The defaults follow each struct (LC_DEFAULTS) and are also available as a function. A program that fills the struct
+ * itself, to build a call at run time, begins with that function:
  *
  *     lc_adam_args a = lc_adam_defaults();
  *     a.lr = lr;
  *     lc_optimizer *opt = lc_adam_with(&a);
  *
- * These structs begin with their size, so that members can be added at their ends. One without it, which did not begin
- * with the defaults, is an error that says so. */
+ * These structs begin with their size, so that members can be added at their ends. A struct without its size, which did
+ * not begin with the defaults, is an error that says so. */
 #ifndef LIGHTC_ARGS_H
 #define LIGHTC_ARGS_H
 
@@ -79,7 +79,7 @@ enum { LC_OFF = 0, LC_ON = 1, LC_AUTO = 2 };
         args;                                                                                                          \
     })
 
-/* A vtable with its size and the members given, made in a function: for C++17, which has no designated initialisers.
+/* A vtable with its size and the members given, made in a function: for C++17, which has no designated initializers.
  * lc_module_ops ops = LC_OPS(lc_module_ops, .name = "net", .training_step = step). */
 #define LC_OPS(type, ...) LC_OPS_(LC_UNIQUE_, type, __VA_ARGS__, )
 #define LC_OPS_(ops, type, ...)                                                                                        \
@@ -89,12 +89,12 @@ enum { LC_OFF = 0, LC_ON = 1, LC_AUTO = 2 };
         ops;                                                                                                           \
     })
 
-/* A number that was not given: a double, and an int64_t whose 0 means something. */
+/* A number that was not given: for a double, and for an int64_t whose 0 means something. */
 #define LC_NOT_GIVEN ((double)__builtin_nanf(""))
 #define LC_UNSET     INT64_MIN
 
-/* Nested calls declare structs inside each other: names of their own keep -Wshadow quiet. A compiler shows the name
- * where an argument has none: lc_sum(x, LC_DIMS(1)) in place of lc_sum(x, .dims = LC_DIMS(1)). */
+/* Nested calls declare structs inside each other: unique names keep -Wshadow quiet. Compilers show this name in the
+ * error for an argument without a name: lc_sum(x, LC_DIMS(1)) in place of lc_sum(x, .dims = LC_DIMS(1)). */
 #define LC_UNIQUE_ LC_PASTE_(lc_argument_needs_its_name_, __COUNTER__)
 #define LC_PASTE_(a, b) LC_PASTE_2_(a, b)
 #define LC_PASTE_2_(a, b) a##b
@@ -104,7 +104,7 @@ enum { LC_OFF = 0, LC_ON = 1, LC_AUTO = 2 };
 #define LC_SET_(args, x) (void)(args x);
 #define LC_ONE_(to, x) +1
 #define LC_SAME_(to, x) x,
-/* Numbers of any type, which C++ would not narrow in a list. */
+/* Converts numbers of any type: C++ does not narrow in a list. */
 #define LC_INT_(to, x) lc_int_(x),
 static inline int64_t lc_int_(int64_t x)
 {

@@ -5,14 +5,13 @@
  * - A pointer that is NULL is an error, never a crash: a status with a message, or NULL, 0, -1, "" or an error tensor,
  * and lc_error_message says which argument it was. Inside a step it is an error of the step. If NULL means something (a
  * default, "none", nothing to free) the function's comment says so; an array of no elements may always be NULL.
- * - Objects of lightc (lc_trainer, lc_tensor, lc_dataset: whatever a function made) know their type. One that was
- * freed, or an object of another type behind a cast, is the same kind of error. A pointer to memory that lightc or the
- * program uses for something else by now cannot always be distinguished from a valid one: do not keep pointers to freed
- * objects.
- * - Structs of the program (lc_module and the layers, lc_transform, lc_sampler, lc_idx, ...): to release one that is
- * zeroed, or has been released, does nothing. To use one is an error that says what initialises it. A struct of the
- * program that is neither zeroed nor initialised must not be released.
- * - Vtables and options that begin with their size say so if their INIT macro was left out. */
+ * - Objects of lightc (lc_trainer, lc_tensor, lc_dataset: whatever a function made) know their type. A freed object, or
+ * one of another type behind a cast, is the same kind of error. A pointer to freed memory that is already used for
+ * something else cannot always be distinguished from a valid one: do not keep pointers to freed objects.
+ * - Structs of the program (lc_module and the layers, lc_transform, lc_sampler, lc_idx, ...): releasing one that is
+ * zeroed, or was already released, does nothing. Using such a struct is an error that says what initializes it. A
+ * struct that is neither zeroed nor initialized must not be released.
+ * - Vtables and options that begin with their size: a missing INIT macro is an error that says so. */
 #ifndef LIGHTC_BASE_H
 #define LIGHTC_BASE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A batch: a short list of named tensors, as a loader hands it to a step. Borrowed: the loader uses the memory again
- * after the step. */
+/* A batch: a short list of named tensors, as a loader hands it to a step. Borrowed: the loader reuses the memory after
+ * the step. */
 #ifndef LIGHTC_BATCH_H
 #define LIGHTC_BATCH_H
 
@@ -23,12 +23,12 @@ typedef struct lc_batch {
     const struct lc_batch *const *parts;
     /* If a loader belongs to one rank of several (lc_shard) this is the rank's slice of a global batch, and may be
      * empty: `size` is 0 then, and global_size is not. */
-    int64_t global_size;   /* samples in the slices of all ranks together; 0: not a slice, `size` is all. All ranks then
+    int64_t global_size;   /* samples in the slices of all ranks together; 0: not a slice, `size` is all, and all ranks
                               have the same weight */
-    int64_t global_offset; /* of the first sample here among those */
-    int64_t first;         /* of the first sample here in the order of its loader's epoch; global_offset further back
-                            * the global batch begins. Loaders of a program's own may leave it 0. */
-    int64_t piece; /* samples in a piece of a global batch (lc_shard.pieces), where it is cut into such; else 0 */
+    int64_t global_offset; /* position of the first sample here among those */
+    int64_t first;         /* position of the first sample here in its loader's epoch; the global batch begins
+                            * global_offset samples earlier. A program's own loaders may leave it 0. */
+    int64_t piece; /* samples in a piece of the global batch, if it is cut into pieces (lc_shard.pieces); else 0 */
 } lc_batch;
 
 LC_BEGIN_DECLS

@@ -2,8 +2,8 @@
 /* Callbacks: code that runs at the hooks of a run without being part of the model.
  *
  * A callback is (ops, self). Every slot is optional. A missing slot costs nothing: the trainer keeps, per hook, a list
- * of the callbacks that have it. Slots return LC_OK, LC_STOP (end the training after this step), LC_SKIP where it says
- * so, or an error, which ends the run. The trainer is passed to each; lc_trainer_module gives the model.
+ * of the callbacks that have it. Slots return LC_OK, LC_STOP (end the training after this step), LC_SKIP if the slot
+ * allows it, or an error, which ends the run. Each slot gets the trainer; lc_trainer_module gives the model.
  *
  * lightc's own callbacks are in callbacks.h. To add one: a file in src/callbacks/ with its ops and its constructor
  * (declared there); if options ask for it, a function in defaults.c, and a line in src/builtin.c. */
@@ -25,9 +25,9 @@ typedef struct lc_callback_ops {
     bool saves_checkpoints;
     /* Tuners come first. */
     bool tunes;
-    /* With several ranks, which exchange a byte after the hooks between the backward pass and the end of a batch, so
-     * that what one of them wants (LC_SKIP, LC_STOP, lc_trainer_stop) holds for all in the same step: its hooks there
-     * need no such vote, because they want nothing, or the same on all ranks, or can wait for the next step. */
+    /* Several ranks exchange a byte after the hooks between the backward pass and the end of a batch, so that a request
+     * of one rank (LC_SKIP, LC_STOP, lc_trainer_stop) holds for all in the same step. no_vote: this callback's hooks
+     * need no such vote, because they request nothing, or the same on all ranks, or can wait for the next step. */
     bool no_vote;
 
     /* ---- OPTIONAL, in call order ---- */
@@ -42,7 +42,7 @@ typedef struct lc_callback_ops {
     lc_status (*on_before_zero_grad)(void *self, lc_trainer *t, lc_optimizer *optimizer);
     lc_status (*on_before_backward)(void *self, lc_trainer *t, lc_tensor *loss);
     lc_status (*on_after_backward)(void *self, lc_trainer *t);
-    /* LC_SKIP leaves the update out; the step is counted all the same. On one rank it is LC_SKIP on all. */
+    /* LC_SKIP leaves the update out; the step still counts. LC_SKIP on one rank is LC_SKIP on all. */
     lc_status (*on_before_optimizer_step)(void *self, lc_trainer *t, lc_optimizer *optimizer);
     lc_status (*on_train_batch_end)(void *self, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch,
                                     int64_t batch_idx);
@@ -73,7 +73,7 @@ typedef struct lc_callback_ops {
                                       int64_t batch_idx, int dataloader_idx);
     lc_status (*on_predict_epoch_end)(void *self, lc_trainer *t);
     lc_status (*on_predict_end)(void *self, lc_trainer *t);
-    /* The run failed or was interrupted. `status` is the error, `message` its text; what this returns is ignored. */
+    /* The run failed or was interrupted. `status` is the error, `message` its text; the result is ignored. */
     lc_status (*on_exception)(void *self, lc_trainer *t, lc_status status, const char *message);
     lc_status (*teardown)(void *self, lc_trainer *t, lc_stage stage);
 
@@ -83,31 +83,31 @@ typedef struct lc_callback_ops {
     /* The callback's own state, kept under its state key. */
     lc_status (*save_state)(void *self, lc_trainer *t, lc_state *state);
     lc_status (*load_state)(void *self, lc_trainer *t, const lc_state *state);
-    /* The key. Default: ops->name. Two callbacks with state and one key are refused. */
+    /* The key. Default: ops->name. Two callbacks with state must not have the same key. */
     const char *(*state_key)(void *self);
-    /* Something people should know: for callbacks that show things. */
+    /* A message for the user: for callbacks that show messages. */
     void (*on_message)(void *self, lc_trainer *t, lc_level level, const char *text);
     /* The trainer is freed. */
     void (*free)(void *self);
 
-    /* Tensors of the callback's state (averages, masks): calls `fn` for each, under a name of its own, and passes
-     * errors on. A checkpoint keeps their values; when one is read, `fn` fills them, after load_state. Needs
-     * save_state and load_state. */
+    /* Visits the tensors of the callback's state (averages, masks): calls `fn` for each, with a unique name, and passes
+     * errors on. A checkpoint keeps their values; when one is read, `fn` fills them, after load_state. Needs save_state
+     * and load_state. */
     lc_status (*visit_tensors)(void *self, lc_trainer *t, lc_callback_tensor_fn *fn, void *ctx);
-    /* What the model of a checkpoint shall hold in place of this parameter or buffer (its average); NULL: itself. At
-     * most one callback of a run should have it; the first answer counts. When such a checkpoint is read the model
-     * holds what was saved; load_state and visit_tensors put the rest in order. Before an evaluation and a save the
-     * trainer makes that of a buffer rank 0's, as it does with the buffer. */
+    /* The tensor that a checkpoint's model holds in place of this parameter or buffer (its average); NULL: itself. At
+     * most one callback of a run should have this slot; the first answer counts. When such a checkpoint is read the
+     * model holds what was saved; load_state and visit_tensors restore the rest. Before an evaluation and a save, the
+     * trainer sets the tensor of a buffer to rank 0's on all ranks, as it does with the buffer. */
     lc_tensor *(*saved_tensor)(void *self, lc_trainer *t, lc_tensor *of);
-    /* The checkpoint from which a fit without ckpt_path continues; NULL: none, it starts from scratch. */
+    /* The checkpoint from which a fit without ckpt_path continues; NULL: the fit starts from scratch. */
     const char *(*ckpt_path)(void *self, lc_trainer *t);
-    /* What it is one of: "ProgressBar", "ModelSummary", ... It takes the place of the trainer's own callback of that
+    /* The kind of callback: "ProgressBar", "ModelSummary", ... It takes the place of the trainer's own callback of that
      * kind. NULL: its name. */
     const char *kind;
     /* Checkpoint callbacks: the best checkpoint so far, for ckpt_path=best and what a fit reports at its end; NULL:
-     * none yet. *score: the value that makes it the best; LC_NOT_GIVEN if nothing is monitored. With several callbacks
-     * the first that has this slot is asked. If the path is kept in the state as "best_model_path", other programs find
-     * it, too. */
+     * none yet. *score: the value that makes it the best; LC_NOT_GIVEN if nothing is monitored. With several callbacks,
+     * the first one that has this slot is asked. Other programs find the path in the state if it is kept there as
+     * "best_model_path". */
     const char *(*best_path)(void *self, double *score);
     /* Checkpoint callbacks: the directory they write to, for ckpt_path=last; NULL: not known yet. */
     const char *(*dirpath)(void *self);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The callbacks of lightc. Arguments and their defaults are Lightning's (args.h). docs/callbacks.md says what each does
- * and where it differs.
+/* The callbacks of lightc. Arguments and their defaults are Lightning's (args.h). docs/callbacks.md describes each
+ * callback and its differences.
  *
  *     lc_callback cb;
  *     LC_TRY(lc_early_stopping(&cb, .monitor = "val_loss", .patience = 5));
  *
- * The callback then goes into lc_trainer_options.callbacks or to lc_trainer_add_callback, and is the trainer's. */
+ * The callback then goes into lc_trainer_options.callbacks or to lc_trainer_add_callback; the trainer owns it from then
+ * on. */
 #ifndef LIGHTC_CALLBACKS_H
 #define LIGHTC_CALLBACKS_H
 
@@ -30,7 +31,7 @@ typedef struct lc_model_checkpoint_args {
     int64_t every_n_train_steps, every_n_epochs; /* at most one trigger; default: every epoch */
     double train_time_interval;                  /* seconds */
     lc_choice save_on_train_epoch_end;           /* LC_AUTO: as Lightning decides it */
-    bool enable_version_counter;                 /* default on; off: what has the name is replaced */
+    bool enable_version_counter;                 /* default on; off: a checkpoint of that name is replaced */
     bool wait; /* write on the training thread (default: a thread writes a snapshot) */
 } lc_model_checkpoint_args;
 LC_DEFAULTS(lc_model_checkpoint, lc_model_checkpoint_args, .save_top_k = 1, .auto_insert_metric_name = true,
@@ -92,11 +93,11 @@ typedef struct lc_rich_progress_bar_args {
 } lc_rich_progress_bar_args;
 LC_DEFAULTS(lc_rich_progress_bar, lc_rich_progress_bar_args, .fd = 2, .refresh_rate = 10)
 
-/* ModelSummary: the table of layers. With the types of a batch it also says what a forward pass (predict_step or
- * forward, recorded and not run) takes in, gives out and costs. */
+/* ModelSummary: the table of layers. Given the types of a batch, it also shows the inputs, outputs and cost of a
+ * forward pass (predict_step or forward, recorded and not run). */
 typedef struct lc_model_summary_args {
     size_t size;
-    int max_depth;                 /* levels; -1: all */
+    int max_depth;                 /* levels to show; -1: all */
     const lc_type *example_inputs; /* of the batch's tensors in their order; default: no such columns */
     int n_example_inputs;
     int fd; /* default 2, stderr */
@@ -116,7 +117,7 @@ typedef struct lc_accumulation {
 } lc_accumulation;
 typedef struct lc_gradient_accumulation_scheduler_args {
     size_t size;
-    const lc_accumulation *scheduling; /* REQUIRED; in any order; before the first: 1 */
+    const lc_accumulation *scheduling; /* REQUIRED; in any order; the factor before the first is 1 */
     int n_scheduling;
 } lc_gradient_accumulation_scheduler_args;
 LC_DEFAULTS(lc_gradient_accumulation_scheduler, lc_gradient_accumulation_scheduler_args, )
@@ -126,7 +127,7 @@ LC_DEFAULTS(lc_gradient_accumulation_scheduler, lc_gradient_accumulation_schedul
  * continues with. */
 typedef struct lc_weight_averaging_args {
     size_t size;
-    bool use_buffers; /* default on: average buffers too (but counters, which are copied) */
+    bool use_buffers; /* default on: average buffers too (except counters, which are copied) */
     /* Whether to average now: after optimizer step `step` (from 0; epoch is then -1), and after epoch `epoch` (step is
      * then -1). Default: after every step. */
     bool (*should_update)(void *context, int64_t step, int64_t epoch);
@@ -185,10 +186,10 @@ typedef struct lc_backbone_finetuning_args {
     size_t size;
     const char *backbone; /* path of the part; default "backbone" */
     int64_t unfreeze_backbone_at_epoch;
-    double (*lambda_func)(int64_t epoch); /* what its rate is multiplied with each epoch; default 2 */
-    double backbone_initial_ratio_lr;     /* first rate, as a part of the optimizer's */
+    double (*lambda_func)(int64_t epoch); /* factor on its rate each epoch; default 2 */
+    double backbone_initial_ratio_lr;     /* first rate, as a fraction of the optimizer's */
     double backbone_initial_lr;           /* first rate; default: by the ratio */
-    bool should_align;                    /* default on: it ends at the optimizer's rate */
+    bool should_align;                    /* default on: its rate ends at the optimizer's */
     bool train_bn;                        /* default on: batch norms join the training as well */
     bool verbose;
 } lc_backbone_finetuning_args;
@@ -204,18 +205,18 @@ typedef struct lc_model_pruning_args {
     const char *const *parameters_to_prune; /* paths; default: every weight and bias */
     int n_parameters_to_prune;
     lc_choice use_global_unstructured; /* one ranking for all; LC_AUTO: on for the unstructured ones */
-    double amount;                     /* part of what is not pruned yet, [0, 1] */
-    int64_t amount_count;              /* instead: how many weights (channels, if structured) each time */
-    /* The functions, where given, are asked at each epoch. */
+    double amount;                     /* fraction of the weights not pruned yet, [0, 1] */
+    int64_t amount_count;              /* instead of amount: how many weights (channels, if structured) each time */
+    /* Called at each epoch, if given. */
     double (*amount_fn)(void *context, int64_t epoch);
     bool (*apply_pruning)(void *context, int64_t epoch);
     bool (*lottery_ticket)(void *context, int64_t epoch);
     void *context;
-    bool use_lottery_ticket_hypothesis; /* default on: what is left starts again from its first value */
-    bool resample_parameters;           /* from first values in another random order */
+    bool use_lottery_ticket_hypothesis; /* default on: remaining weights restart from their initial values */
+    bool resample_parameters;           /* restart from the initial values in another random order */
     int pruning_dim;                    /* structured: which dimension channels are counted in; default 0 */
     double pruning_norm;                /* ln_structured; REQUIRED there */
-    int verbose;                        /* 1: tells the sparsity; 2: of every parameter */
+    int verbose;                        /* 1: print the sparsity; 2: that of every parameter */
     bool prune_on_train_epoch_end;      /* default on; off: at the end of a validation */
 } lc_model_pruning_args;
 LC_DEFAULTS(lc_model_pruning, lc_model_pruning_args, .use_global_unstructured = LC_AUTO, .amount = 0.5,
@@ -228,11 +229,11 @@ typedef struct lc_sparsity {
 
 /* OnExceptionCheckpoint: a run that fails saves its state as dirpath/filename.ckpt, and the next fit without a
  * ckpt_path continues from it; a fit that ends well removes it, if it continued from it or saved it itself. If the
- * failing batch had begun to change the state nothing is saved, since it could not be continued exactly. With several
- * ranks rank 0 saves, without the others. Nothing is saved if rank 0 has only a part of the state: if weights or
- * optimizers are sharded, inside an accumulation window or under manual optimization (except in deterministic runs), in
- * an epoch over which values have been logged already, and if the train loader has a state. A warning says which it
- * was. The same holds for ModelCheckpoint's save_on_exception. */
+ * failing batch had begun to change the state nothing is saved, since the run could not be continued exactly. With
+ * several ranks, rank 0 saves without the others. Nothing is saved if rank 0 has only a part of the state: if weights
+ * or optimizers are sharded, inside an accumulation window or with manual optimization (except in deterministic runs),
+ * in an epoch that has already logged values to be reduced over it, or if the train loader has a state. A warning names
+ * the reason. The same holds for ModelCheckpoint's save_on_exception. */
 typedef struct lc_on_exception_checkpoint_args {
     size_t size;
     const char *dirpath;  /* REQUIRED */
@@ -240,8 +241,8 @@ typedef struct lc_on_exception_checkpoint_args {
 } lc_on_exception_checkpoint_args;
 LC_DEFAULTS(lc_on_exception_checkpoint, lc_on_exception_checkpoint_args, )
 
-/* SpikeDetection: a loss that is worse than the one before, and further from the mean of the last `window` than both
- * tolerances, or not finite. The batch and the one before it are listed in exclude_batches_path. */
+/* SpikeDetection: a spike is a loss that is worse than the one before, and further from the mean of the last `window`
+ * losses than both tolerances, or not finite. Its batch and the one before are listed in exclude_batches_path. */
 typedef struct lc_spike_detection_args {
     size_t size;
     const char *mode; /* "min" (default) or "max" */
@@ -250,19 +251,19 @@ typedef struct lc_spike_detection_args {
     double atol;
     double rtol;                      /* of the mean */
     const char *exclude_batches_path; /* a folder or a .json file; default: default_root_dir */
-    bool finite_only;                 /* default on: what is not finite is a spike */
+    bool finite_only;                 /* default on: a loss that is not finite is a spike */
     bool
         skip; /* leave the update of a spike's accumulation window out and go on; default: the run ends with an error */
 } lc_spike_detection_args;
 LC_DEFAULTS(lc_spike_detection, lc_spike_detection_args, .finite_only = true, .window = 10, .warmup = 1, .rtol = 2)
 
-/* GradientNormMonitor: norms of gradients before clipping, as "grad_2.0_norm/PATH" and "grad_2.0_norm_total" (of the
- * optimizer that stepped last, where a model has several). */
+/* GradientNormMonitor: norms of gradients before clipping, as "grad_2.0_norm/PATH" and "grad_2.0_norm_total" (with
+ * several optimizers, of the one that stepped last). */
 typedef struct lc_gradient_norm_monitor_args {
     size_t size;
     double norm_type; /* INFINITY: the largest element */
     bool total_only, prog_bar;
-    bool every_step; /* compute them at every step, not only where a row is logged */
+    bool every_step; /* compute them at every step, not only when a row is logged */
 } lc_gradient_norm_monitor_args;
 LC_DEFAULTS(lc_gradient_norm_monitor, lc_gradient_norm_monitor_args, .norm_type = 2)
 
@@ -276,15 +277,16 @@ typedef struct lc_weight_histogram_args {
 LC_DEFAULTS(lc_weight_histogram, lc_weight_histogram_args, .every_n_epochs = 1)
 
 /* ThroughputMonitor: rows "train/time", "train/batches", "train/samples", and when the window is full
- * "train/device/batches_per_sec", samples_per_sec, items_per_sec, flops_per_sec and mfu (the part of available_flops);
- * also for validate, test and predict. Operations are counted by the planner. */
+ * "train/device/batches_per_sec", samples_per_sec, items_per_sec, flops_per_sec and mfu (the fraction of
+ * available_flops); also for validate, test and predict. The planner counts the operations. */
 typedef struct lc_throughput_monitor_args {
     size_t size;
     int64_t (*batch_size_fn)(void *context, const lc_batch *batch); /* default: the batch's size */
     int64_t (*length_fn)(void *context, const lc_batch *batch);     /* items (tokens) in a batch; default: none */
     void *context;
     int64_t window_size;    /* batches */
-    double available_flops; /* a second; default: what a large matrix product reaches here, measured at setup */
+    double available_flops; /* per second; default: the rate of a large matrix product on this machine, measured at
+                               setup */
 } lc_throughput_monitor_args;
 LC_DEFAULTS(lc_throughput_monitor, lc_throughput_monitor_args, .window_size = 100)
 
@@ -298,8 +300,8 @@ typedef struct lc_device_stats_monitor_args {
 } lc_device_stats_monitor_args;
 LC_DEFAULTS(lc_device_stats_monitor, lc_device_stats_monitor_args, )
 
-/* PredictionWriter: writes what predict gives, to a file or by functions. Predictions need not be kept for a .npy file
- * (lc_run_args.discard_predictions). */
+/* PredictionWriter: writes predictions to a file or passes them to functions. Predictions need not be kept for a .npy
+ * file (lc_run_args.discard_predictions). */
 typedef struct lc_prediction_writer_args {
     size_t size;
     const char *path; /* "out.npy" (rows are appended; "out_1.npy" for the second loader), or "out.safetensors" */
@@ -332,7 +334,7 @@ typedef struct lc_notifier_args {
 LC_DEFAULTS(lc_notifier, lc_notifier_args, .timeout_s = 10,
             .events = LC_NOTIFY_RUN_START | LC_NOTIFY_RUN_END | LC_NOTIFY_RUN_FAILED)
 
-/* A callback from functions, one for each hook of lc_callback_ops (which says what they mean); any may be NULL. */
+/* A callback made of functions, one for each hook of lc_callback_ops (see there); any may be NULL. */
 typedef struct lc_lambda_args {
     size_t size;
     void *context;
@@ -347,7 +349,7 @@ typedef struct lc_lambda_args {
     lc_status (*on_before_zero_grad)(void *context, lc_trainer *t, lc_optimizer *optimizer);
     lc_status (*on_before_backward)(void *context, lc_trainer *t, lc_tensor *loss);
     lc_status (*on_after_backward)(void *context, lc_trainer *t);
-    /* LC_SKIP leaves the update out; the step is counted all the same. */
+    /* LC_SKIP leaves the update out; the step still counts. */
     lc_status (*on_before_optimizer_step)(void *context, lc_trainer *t, lc_optimizer *optimizer);
     lc_status (*on_train_batch_end)(void *context, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch,
                                     int64_t batch_idx);
@@ -378,7 +380,7 @@ typedef struct lc_lambda_args {
                                       int64_t batch_idx, int dataloader_idx);
     lc_status (*on_predict_epoch_end)(void *context, lc_trainer *t);
     lc_status (*on_predict_end)(void *context, lc_trainer *t);
-    /* The run failed or was interrupted. `status` is the error, `message` its text; what this returns is ignored. */
+    /* The run failed or was interrupted. `status` is the error, `message` its text; the result is ignored. */
     lc_status (*on_exception)(void *context, lc_trainer *t, lc_status status, const char *message);
     lc_status (*teardown)(void *context, lc_trainer *t, lc_stage stage);
 
@@ -417,7 +419,7 @@ LC_DEFAULTS(lc_lambda, lc_lambda_args, )
 #define lc_lambda_callback(...)                 LC_CALLBACK_FROM_(lc_lambda, lc_lambda_callback_new, __VA_ARGS__, )
 
 LC_BEGIN_DECLS
-/* args may be NULL where nothing is required. The callback is the trainer's once it was added. */
+/* args may be NULL if no argument is required. The trainer owns the callback once it was added. */
 LC_API lc_status lc_model_checkpoint_new(const lc_model_checkpoint_args *args, lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_model_checkpoint_get(const lc_callback *cb, lc_model_checkpoint_info *out) LC_MUST_USE;
 LC_API lc_status lc_early_stopping_new(const lc_early_stopping_args *args, lc_callback *out) LC_MUST_USE;
@@ -436,10 +438,10 @@ LC_API lc_status lc_ema_weight_averaging_new(const lc_ema_weight_averaging_args 
 LC_API lc_status lc_stochastic_weight_averaging_new(const lc_stochastic_weight_averaging_args *args,
                                                     lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_finetuning_new(const lc_finetuning_args *args, lc_callback *out) LC_MUST_USE;
-/* For freeze_before_training: nothing of `part` is trained; with train_bn its batch norms are all the same. */
+/* For freeze_before_training: nothing in `part` is trained; with train_bn, except its batch norms. */
 LC_API void lc_finetuning_freeze(lc_module *part, bool train_bn);
-/* For finetune_function: `part` is trained from now on, in a group of its own for what the optimizer does not have yet.
- * Without train_bn batch norms get no group. lc_finetuning_unfreeze(backbone, opt, .lr = 1e-4) */
+/* For finetune_function: `part` is trained from now on; parameters that the optimizer does not have yet get a group of
+ * their own. Without train_bn, batch norms are left out. lc_finetuning_unfreeze(backbone, opt, .lr = 1e-4) */
 #define lc_finetuning_unfreeze(part, ...) LC_CALL_NEW_(lc_finetuning_unfreeze, lc_unfreeze, (part, ), __VA_ARGS__, )
 LC_API lc_status lc_finetuning_unfreeze_with(lc_module *part, lc_optimizer *opt,
                                              const lc_unfreeze_args *args) LC_MUST_USE;

@@ -26,7 +26,7 @@ typedef struct lc_ckpt_writer lc_ckpt_writer;
 /* ---- reading ---- */
 typedef struct lc_checkpoint lc_checkpoint;
 
-/* A file of a checkpoint, as its manifest has it. */
+/* A file of a checkpoint, as its manifest lists it. */
 typedef struct lc_checkpoint_file {
     const char *name;
     uint64_t bytes;
@@ -46,24 +46,24 @@ LC_API lc_status lc_ckpt_writer_new(lc_ckpt_writer **out) LC_MUST_USE;
 LC_API void lc_ckpt_writer_free(lc_ckpt_writer *w);
 
 /* Starts a checkpoint at `path` (its parent directories are made). Waits for the one in flight and returns its error,
- * if it had one; then nothing was begun and calling again begins. */
+ * if it had one; in that case nothing was started: call again. */
 LC_API lc_status lc_ckpt_begin(lc_ckpt_writer *w, const char *path) LC_MUST_USE;
 /* Adds a tensor. The name is copied; the value is only looked at by lc_ckpt_commit. */
 LC_API lc_status lc_ckpt_add_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, lc_tensor *t) LC_MUST_USE;
 /* The same from row-major memory, which must stay as it is until lc_ckpt_commit returns. */
 LC_API lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, const lc_type *type,
                                   const void *data) LC_MUST_USE;
-/* The same from a file that is open, which must stay open until lc_ckpt_commit returns. It takes no memory: commit with
- * `wait`, and the value goes from file to file. */
+/* The same from an open file, which must stay open until lc_ckpt_commit returns. Takes no memory: commit with `wait`,
+ * and the value is copied from file to file. */
 LC_API lc_status lc_ckpt_add_stored(lc_ckpt_writer *w, lc_ckpt_part part, lc_safetensors *from, int64_t i) LC_MUST_USE;
 /* The root of state.json; fill it before lc_ckpt_commit. Borrowed. */
 LC_API lc_state *lc_ckpt_state(lc_ckpt_writer *w);
-/* As soon as the checkpoint that was begun (if none was: that was committed last) is safe, the background thread makes
+/* As soon as the checkpoint that was begun (if none was: the one committed last) is safe, the background thread makes
  * `link` ("DIR/last.ckpt") a symbolic link to it; if it is not saved, nothing happens. `link` must be in the
- * checkpoint's directory (LC_ERR_ARGUMENT). If asked for before lc_ckpt_commit, errors of linking come with its result.
- * A checkpoint with the link's name is removed. LC_ERR_STATE: no checkpoint was begun or committed. */
+ * checkpoint's directory (LC_ERR_ARGUMENT). If called before lc_ckpt_commit, an error of linking is part of the
+ * commit's result. A checkpoint with the link's name is removed. LC_ERR_STATE: no checkpoint was begun or committed. */
 LC_API lc_status lc_ckpt_then_link(lc_ckpt_writer *w, const char *link) LC_MUST_USE;
-/* In the same way removes an older checkpoint. What goes wrong with that is not part of the result. */
+/* Removes an older checkpoint at the same moment. A failure to remove it is not part of the result. */
 LC_API lc_status lc_ckpt_then_remove(lc_ckpt_writer *w, const char *path) LC_MUST_USE;
 /* Takes the snapshot. With `wait` it returns when the checkpoint is durable, read back and under its name; otherwise a
  * thread does that and the result comes from the next lc_ckpt_wait or lc_ckpt_begin. A checkpoint at that path is
@@ -74,7 +74,7 @@ LC_API lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait) LC_MUST_USE;
 LC_API lc_status lc_ckpt_wait(lc_ckpt_writer *w) LC_MUST_USE;
 /* True if a checkpoint is in flight; false when it is safe, which may be before links are made and others removed. */
 LC_API bool lc_ckpt_busy(lc_ckpt_writer *w);
-/* Gives up the checkpoint that was begun and not committed. One in flight goes on. */
+/* Drops the checkpoint that was begun and not committed. A checkpoint in flight continues. */
 LC_API void lc_ckpt_abort(lc_ckpt_writer *w);
 
 /* ---- reading ---- */
@@ -100,17 +100,17 @@ LC_API lc_status lc_checkpoint_visit_files(const char *path, lc_checkpoint_file_
  * its name to a new one whose writer died gets it back first; nothing is removed. LC_ERR_NOT_FOUND if there is none. */
 LC_API lc_status lc_checkpoint_find_last_good(const char *dir, char *path, size_t size) LC_MUST_USE;
 
-/* ---- keeping house ---- */
-/* Makes `link` ("DIR/last.ckpt") a symbolic link to the checkpoint `path` in the same directory, replacing a link of
- * that name at one stroke. */
+/* ---- maintenance ---- */
+/* Makes `link` ("DIR/last.ckpt") a symbolic link to the checkpoint `path` in the same directory, atomically replacing a
+ * link of that name. */
 LC_API lc_status lc_checkpoint_link(const char *link, const char *path) LC_MUST_USE;
-/* Removes a checkpoint: it loses its name first, so that it is never seen in part. Symbolic links to it stay; those in
- * it are removed, never followed. LC_ERR_NOT_FOUND: there is nothing. LC_ERR_ARGUMENT: it is a file, a link, or a
- * directory without a manifest.json of lightc. LC_ERR_STATE: it holds an entry that its manifest does not list, which
- * the error names. Then nothing is removed. */
+/* Removes a checkpoint: it loses its name first, so that it is never seen in part. Symbolic links to it stay; links in
+ * it are removed, never followed. LC_ERR_NOT_FOUND: nothing is at `path`. LC_ERR_ARGUMENT: it is a file, a link, or a
+ * directory without a manifest.json of lightc. LC_ERR_STATE: it holds an entry that its manifest does not list; the
+ * error names it. After an error nothing has been removed. */
 LC_API lc_status lc_checkpoint_remove(const char *path) LC_MUST_USE;
-/* Removes leftovers of dead processes in `dir`: half-written and half-removed checkpoints, in directories of lightc's
- * own names that it has marked, and that hold nothing else. lc_ckpt_commit does it first; reading never does. */
+/* Removes leftovers of dead processes in `dir`: half-written and half-removed checkpoints, in directories that lightc
+ * has named and marked, and that hold nothing else. lc_ckpt_commit does this first; reading never does. */
 LC_API lc_status lc_checkpoint_clean(const char *dir) LC_MUST_USE;
 
 LC_END_DECLS

@@ -2,8 +2,8 @@
 /* Communication between ranks: the collectives, send and receive, on groups of ranks.
  *
  * An lc_comm is one rank's end of a group. Its calls are *collective*: every rank of the group makes the same calls in
- * the same order (send and receive: the two ranks they concern). A call is given a request, and runs while requests are
- * polled; or none, and then it returns when it is done:
+ * the same order (send and receive: the two ranks they concern). A call with a request returns at once and runs while
+ * requests are polled; a call without one returns when it is done:
  *
  *     lc_request *r;
  *     LC_TRY(lc_comm_all_reduce(comm, gradients, gradients, n, LC_F32, LC_COMM_SUM, &r));
@@ -11,22 +11,22 @@
  *     LC_TRY(lc_comm_wait(r));
  *
  * Bytes move inside lc_comm_progress, lc_comm_poll and lc_comm_wait, on the thread that calls them. Over TCP, where
- * rare calls would leave the link idle, lc_comm_progress hands running calls over to a thread of the communicator,
- * which sleeps unless data moves. A communicator, with the groups split from it, belongs to one thread of the program
- * at a time, and stays with it while calls run; waiting on one makes progress on all of them. Memory that a call was
- * given is the call's until it is done.
+ * rare calls would leave the link idle, lc_comm_progress hands running calls to a thread of the communicator, which
+ * sleeps unless data moves. A communicator, with the groups split from it, belongs to one thread of the program at a
+ * time, and stays with it while calls run; waiting on one makes progress on all of them. The memory passed to a call
+ * belongs to the call until it is done.
  *
  * Sums have defined bits: contributions are combined on one balanced tree over the ranks in their order,
  * ((0+1)+(2+3))+((4+5)+6), whatever the backend. f16 and bf16 are combined in f32 and rounded once. This holds over MPI
- * too, always: data moves by MPI's own collectives, but none of its reductions, whose order MPI may choose, is used.
+ * too: data moves by MPI's collectives, but never by its reductions, whose order MPI may choose.
  *
- * Every call carries what it is; ranks that make different calls get an error that names both ranks and both calls. If
- * neither sends the other anything (a root that gathers, and a rank that waits for its scatter) both wait, until the
- * run's coordinator ends it (lc_comm_world; docs/launching.md, silence_timeout). A communicator that failed stays
- * failed: every later call returns the first error, and so do calls of the other ranks.
+ * Every call is described to the other ranks; ranks that make different calls get an error that names both ranks and
+ * both calls. If neither sends the other anything (a root that gathers, and a rank that waits for its scatter) both
+ * wait until the coordinator ends the run (lc_comm_world; docs/launching.md, silence_timeout). A communicator that
+ * failed stays failed: every later call returns the first error, and so do calls of the other ranks.
  *
- * To add a backend: a file in src/comm/transport with an lc_comm_ops; or, for one that moves streams of bytes, with an
- * lc__transport_ops (src/comm/comm_internal.h), which then has every call. */
+ * To add a backend: a file in src/comm/transport with an lc_comm_ops; a backend that moves streams of bytes needs only
+ * an lc__transport_ops (src/comm/comm_internal.h), and every call works on top of it. */
 #ifndef LIGHTC_COMM_H
 #define LIGHTC_COMM_H
 
@@ -71,23 +71,23 @@ typedef struct lc_comm_call {
     lc_reduce_op reduce; /* of the calls that reduce */
     lc_dtype dtype;
     int peer;       /* the root, or the other side of send and recv; -1 */
-    const void *in; /* what this rank gives; NULL where it gives nothing */
-    void *out;      /* what it gets */
+    const void *in; /* this rank's input; NULL if it has none */
+    void *out;      /* this rank's output */
     int64_t count;  /* of the whole for broadcast, reduce, all_reduce, send, recv; else of one rank's part */
 } lc_comm_call;
 
-/* What went through a communicator so far. */
+/* Totals of a communicator so far. */
 typedef struct lc_comm_stats {
     int64_t calls[LC_COLLECTIVES];
     int64_t bytes[LC_COLLECTIVES]; /* of `count` elements each */
     int64_t sent;                  /* bytes this rank sent, or has to send, for them, without headers */
     int64_t waited_ns;             /* in lc_comm_wait, and in calls without a request */
-    int64_t sent_across;           /* of `sent`: to ranks of other hosts, where hosts are known (lc_comm_shm_tcp) */
+    int64_t sent_across;           /* of `sent`: to ranks of other hosts, if hosts are known (lc_comm_shm_tcp) */
 } lc_comm_stats;
 
 /* ---- what a backend does ----
- * All slots are called by the thread that owns the communicator, except `abort` (any thread). If there is `sleep`, a
- * thread of the communicator calls it, and `start`, `poll` and `stats` as well; never two at the same time. */
+ * All slots are called by the thread that owns the communicator, except `abort` (any thread). With `sleep`, a thread of
+ * the communicator calls it, and `start`, `poll` and `stats` as well; calls never overlap. */
 typedef struct lc_comm_ops {
     size_t size; /* LC_COMM_OPS_INIT(name) */
     const char *name;
@@ -96,47 +96,48 @@ typedef struct lc_comm_ops {
     /* Begins a call; `state` is state_bytes of zeros at an address that stays until the call is done. Returns soon.
      * After an error it must not use `state` again. */
     lc_status (*start)(void *self, const lc_comm_call *call, void *state);
-    /* Moves what can be moved, of all calls that run, without waiting for other ranks. With a `state`: *done becomes
-     * whether that call is complete. */
+    /* Makes progress on all running calls, without waiting for other ranks. With a `state`, sets *done to whether that
+     * call is complete. */
     lc_status (*poll)(void *self, void *state, bool *done);
     /* The ranks of each `color` become a group, in the order of (key, rank). Collective. *out: the backend of the new
-     * group, NULL where color is negative. May be NULL: there are no groups. */
+     * group, NULL if color is negative. The slot may be NULL: groups are not supported. */
     lc_status (*split)(void *self, int color, int key, int *rank, int *size, void **out);
     void (*free)(void *self);
     /* ---- OPTIONAL ---- */
-    /* A rank waits, and its call is not done: spin, or sleep until something may move, at most so long. Default: gives
-     * the processor away. */
+    /* Called while a rank waits for a call: spins, or sleeps until something may move, at most that long. Default:
+     * yields the processor. */
     void (*idle)(void *self, int microseconds);
-    /* Ends what runs on all ranks: their polls fail, with `why` if it can be passed on. From any thread. */
+    /* Ends the running calls of all ranks: their polls fail, with `why` if it can be passed on. From any thread. */
     void (*abort)(void *self, const char *why);
-    /* Corrects what is counted of calls (`sent`), and fills in what only a backend knows (`sent_across`). */
+    /* Corrects the number of bytes sent (`sent`), and fills in what only a backend knows (`sent_across`). */
     void (*stats)(void *self, lc_comm_stats *io);
     /* As idle, from a thread that is not the rank's and must not spin: sleeps until data may move, at most that long.
      * `hurry`: the rank waits. While the rank computes, perhaps on the core that the thread would wake up on, incoming
      * data may accumulate: returns for how many microseconds the thread should rest unless the rank begins to wait;
-     * else 0. A backend with this slot gets a thread, which moves bytes from lc_comm_progress on until all calls are
-     * done, so that they progress while the rank computes. Calls of the backend never overlap, except `abort`. */
+     * else 0. A backend with this slot gets a thread, which moves bytes from the call of lc_comm_progress until all
+     * calls are done, so that they progress while the rank computes. Calls of the backend never overlap, except
+     * `abort`. */
     int (*sleep)(void *self, int microseconds, bool hurry);
-    /* `bytes` bytes at `data`, which are the file `fd` mapped (-1: this rank has no such file), may be read and written
-     * by other ranks while calls on data in them run, so that these need no copies; what cannot be done is left.
-     * Collective, with as many bytes on all ranks. */
+    /* Lets other ranks read and write `bytes` bytes at `data`, which is the file `fd` mapped (-1: this rank has no such
+     * file), while calls on data in them run, so that these need no copies. Does nothing if that is not possible.
+     * Collective, with the same number of bytes on all ranks. */
     lc_status (*expose)(void *self, void *data, size_t bytes, int fd);
-    /* No longer, if it was; as often as it was exposed. `data` is the mapping of `fd` till then. */
+    /* Ends that, if it was exposed; called as often as expose. `data` stays the mapping of `fd` until then. */
     void (*conceal)(void *self, const void *data);
     /* A number that changes whenever bytes of a call move. From any thread. If all ranks of a run wait in calls and
-     * none of these numbers changes for long, they wait for each other, and the run ends; with a backend without it
-     * this is never detected. */
+     * none of these numbers changes for long, they wait for each other, and the run ends; without this slot that is
+     * never detected. */
     uint64_t (*moved)(void *self);
 } lc_comm_ops;
 
 #define LC_COMM_OPS_INIT(text) .size = sizeof(lc_comm_ops), .name = (text)
 
-/* What the ranks of a group need to find each other before they can communicate: each gives `bytes` bytes and gets
- * those of all, in the order of ranks. Collective; waits. */
+/* How the ranks of a group exchange data before they can communicate: each gives `bytes` bytes and gets those of all,
+ * in the order of ranks. Collective; waits. */
 typedef struct lc_meeting {
     lc_status (*all_gather)(void *ctx, const void *mine, void *all, size_t bytes);
     void *ctx;
-    /* OPTIONAL: an error if waiting for the others has become pointless. Called several times a second while
+    /* OPTIONAL: returns an error if waiting for the others has become pointless. Called several times a second while
      * connections are made. */
     lc_status (*check)(void *ctx);
 } lc_meeting;
@@ -166,60 +167,60 @@ LC_API lc_status lc_comm_shm_tcp(const char *address, int host, int rank, int si
  * this library, or from the library path; LC_ERR_UNSUPPORTED says what to do if there is none. See also
  * <lightc/comm_mpi.h>. Collective. */
 LC_API lc_status lc_comm_mpi(lc_comm **out) LC_MUST_USE;
-/* As lc_comm_shm_tcp, but with send and receive of `far` between hosts, which is over MPI; it is taken over, also when
- * that fails, and its ranks are these. Collective. */
+/* As lc_comm_shm_tcp, but with send and receive of `far`, a communicator over MPI with the same ranks, between hosts.
+ * `far` is taken over, also on failure. Collective. */
 LC_API lc_status lc_comm_shm_over(lc_comm *far, int host, const lc_meeting *meeting, lc_comm **out) LC_MUST_USE;
-/* Rank `rank` of `size` which do not exist: calls complete at once and change nothing but the stats. For planning. It
- * cannot be split, since the colors of the other ranks are unknown: LC_ERR_UNSUPPORTED, and it stays as it is. */
+/* Rank `rank` of `size` ranks that do not exist: calls complete at once and change only the stats. For planning. It
+ * cannot be split, since the colors of the other ranks are unknown: LC_ERR_UNSUPPORTED, and it stays usable. */
 LC_API lc_status lc_comm_fake(int rank, int size, lc_comm **out) LC_MUST_USE;
-/* All ranks of this run, over what reaches them fastest, for programs without a trainer. The number of this process,
- * and the meeting place of the ranks, come from the environment made by `lightc launch`, mpirun, srun or torchrun, or
- * by a first process that started ranks in lc_trainer_options_parse (docs/launching.md); with none of them it is the
- * only rank. Every call, and a trainer with the strategy ddp, has the same communicator: do not use it while a trainer
- * runs, and do not communicate from two threads. A process that ends with status 0 on the thread that joined, without
- * lc_comm_free, leaves as if it had called it; one that ends in any other way has failed, and the others are notified.
- * An error says what is missing, or which ranks did not join within 300 seconds. Collective. */
+/* All ranks of this run, over the fastest available backend, for programs without a trainer. The number of this
+ * process, and the meeting place of the ranks, come from the environment made by `lightc launch`, mpirun, srun or
+ * torchrun, or by a first process that started ranks in lc_trainer_options_parse (docs/launching.md); with none of them
+ * it is the only rank. Every call, and a trainer with the strategy ddp, gets the same communicator: do not use it while
+ * a trainer runs, and do not communicate from two threads. A process that exits with status 0 on the thread that
+ * joined, without lc_comm_free, leaves as if it had called it; a process that ends in any other way has failed, and the
+ * others are notified. An error says what is missing, or which ranks did not join within 300 seconds. Collective. */
 LC_API lc_status lc_comm_world(lc_comm **out) LC_MUST_USE;
 /* A backend of the program's own. Takes `self` over, also when it fails. */
 LC_API lc_status lc_comm_new(const lc_comm_ops *ops, void *self, int rank, int size, lc_comm **out) LC_MUST_USE;
-/* The ranks of each `color` (0 or more) become a communicator, ordered by `key`, then by rank; *out is NULL where color
- * is negative. Collective; nothing else may run on `comm`. An error on any rank while the group is made ends `comm` on
- * all, as that of a call does. An abort of `comm` is one of its groups too; neither has to
- * be freed before the other. */
+/* The ranks of each `color` (0 or more) become a communicator, ordered by `key`, then by rank; *out is NULL if color is
+ * negative. Collective; nothing else may run on `comm`. An error on any rank while the group is made ends `comm` on
+ * all, as an error of a call does. An abort of `comm` also aborts its groups; they may be freed in any order. */
 LC_API lc_status lc_comm_split(lc_comm *comm, int color, int key, lc_comm **out) LC_MUST_USE;
-/* Every communicator is its maker's to free; that of lc_comm_world once for each call. NULL is fine. Calls that still
- * run are forgotten. A rank that waits in a call for one that has left gets an error. Over MPI the world's is free when
- * all ranks have come so far, or when the run has ended. */
+/* The caller frees every communicator it made; that of lc_comm_world once for each call. NULL is fine. Calls that still
+ * run are forgotten. A rank that waits in a call for a rank that has left gets an error. Over MPI, freeing the world's
+ * waits until all ranks free it, or the run has ended. */
 LC_API void lc_comm_free(lc_comm *comm);
 
-/* Zeros, on a page's boundary. If the ranks are processes of one host that can access each other's memory, an
- * all_reduce in place (in == out) of 16 KiB and more that is in it on all of them needs no copies, and is several times
- * as fast; otherwise, and beyond the first few pieces of it, it is ordinary memory. After an error of `comm` other
- * ranks may still write to it until it is freed. Collective, with the same size on all ranks; nothing else may run on
- * `comm`. Fails if any rank cannot allocate it. */
+/* Zeroed memory, aligned to a page. If the ranks are processes of one host that can access each other's memory, an
+ * all_reduce in place (in == out) of 16 KiB and more that is in such memory on all of them needs no copies, and is
+ * several times as fast; otherwise, and beyond the first few allocations, it is ordinary memory. After an error of
+ * `comm` other ranks may still write to it until it is freed. Collective, with the same size on all ranks; nothing else
+ * may run on `comm`. Fails if any rank cannot allocate it. */
 LC_API lc_status lc_comm_alloc_mem(lc_comm *comm, size_t bytes, void **out) LC_MUST_USE;
-/* When no call uses it, and before lc_comm_free, which else frees it. Not collective. NULL is fine. */
+/* Call it when no call uses the memory, and before lc_comm_free, which frees what is left. Not collective. NULL is
+ * fine. */
 LC_API void lc_comm_free_mem(lc_comm *comm, void *data);
 
 LC_API int lc_comm_rank(const lc_comm *comm);
 LC_API int lc_comm_size(const lc_comm *comm);
 LC_API const char *lc_comm_name(const lc_comm *comm); /* of the backend: "shm"; static */
-/* Only of this rank's calls, without those of groups that were split from it. Not collective; from the thread that the
+/* Counts only this rank's calls, without those of groups split from it. Not collective; from the thread that the
  * communicator belongs to. */
 LC_API void lc_comm_get_stats(const lc_comm *comm, lc_comm_stats *out);
 LC_API const char *lc_collective_name(lc_collective op); /* "all_reduce"; static */
 
 /* ---- for backends ---- */
 
-/* The combination that is promised above: out[i] = parts[0][i] + parts[1][i] + ... for `count` elements, on the tree
- * over 0..n-1. `out` may be one of the parts. */
+/* The combination defined above: out[i] = parts[0][i] + parts[1][i] + ... for `count` elements, on the tree over
+ * 0..n-1. `out` may be one of the parts. */
 LC_API void lc_comm_combine(lc_dtype dtype, lc_reduce_op op, int n, const void *const *parts, void *out, int64_t count);
 /* "all_reduce of 4096 f32, sum", for messages. LC_COMM_CALL_TEXT bytes are enough. */
 LC_API void lc_comm_call_text(const lc_comm_call *call, char *text, size_t size);
 
 /* ---- the calls ----
- * N is the size. `in` and `out` are either one and the same as said below, or do not overlap, else it is an error.
- * Without `request` (NULL) they return when the call is done on this rank. */
+ * N is the size. `in` and `out` are the same if the call allows it (see below), or do not overlap; anything else is an
+ * error. Without `request` (NULL) a call returns when it is done on this rank. */
 
 /* No rank returns before every rank has called. */
 LC_API lc_status lc_comm_barrier(lc_comm *comm, lc_request **request) LC_MUST_USE;
@@ -247,27 +248,27 @@ LC_API lc_status lc_comm_reduce_scatter(lc_comm *comm, const void *in, void *out
 /* Part j of in [N,count] of rank i, to part i of out [N,count] of rank j. */
 LC_API lc_status lc_comm_all_to_all(lc_comm *comm, const void *in, void *out, int64_t count, lc_dtype dtype,
                                     lc_request **request) LC_MUST_USE;
-/* data [count] to, and from, `peer`. What one rank sends another arrives in the order it was sent in. To the own rank
- * one of the two begins with a request; the other may be without: LC_ERR_STATE where it would wait for ever. */
+/* data [count] to, and from, `peer`. What one rank sends another arrives in the order it was sent in. To send to the
+ * own rank, start one of the two with a request; the other may be without: LC_ERR_STATE if it would wait forever. */
 LC_API lc_status lc_comm_send(lc_comm *comm, const void *data, int64_t count, lc_dtype dtype, int peer,
                               lc_request **request) LC_MUST_USE;
 LC_API lc_status lc_comm_recv(lc_comm *comm, void *data, int64_t count, lc_dtype dtype, int peer,
                               lc_request **request) LC_MUST_USE;
-/* Any of them. */
+/* Any of the calls above. */
 LC_API lc_status lc_comm_start(lc_comm *comm, const lc_comm_call *call, lc_request **request) LC_MUST_USE;
 
 /* ---- requests ----
  * A request is gone once poll said done, once wait returned, and after any error. */
 LC_API lc_status lc_comm_poll(lc_request *request, bool *done) LC_MUST_USE;
 LC_API lc_status lc_comm_wait(lc_request *request) LC_MUST_USE;
-/* Moves what can be moved, of all calls that run on `comm`, without waiting; or sees to it that it is moved. For a rank
- * that goes on with something else. */
+/* Makes progress on all calls that run on `comm`, without waiting, or lets the communicator's thread do so. For a rank
+ * that continues with something else. */
 LC_API lc_status lc_comm_progress(lc_comm *comm) LC_MUST_USE;
 
 /* ---- when something is wrong ---- */
 
-/* Ends what runs on this communicator, and on those split from it, on every rank, with `why` (or NULL) as the message.
- * From any thread. */
+/* Ends the running calls of this communicator, and of those split from it, on every rank, with `why` (or NULL) as the
+ * message. From any thread. */
 LC_API void lc_comm_abort(lc_comm *comm, const char *why);
 /* The last calls of this rank, newest last, a line each: "12 all_reduce of 4096 f32, sum: running". Returns the length
  * it needs, as snprintf. */

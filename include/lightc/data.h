@@ -47,8 +47,8 @@ LC_API size_t lc_field_bytes(const lc_field *f);
 
 typedef struct lc_dataset lc_dataset;
 
-/* What a dataset does. All functions but `free` may be called by several threads at once and leave `self` as it is: a
- * dataset has no state (data that come as a stream are an lc_dataloader_ops). */
+/* What a dataset does. All functions except `free` may be called by several threads at once and must not change `self`:
+ * a dataset has no state (a stream of data is an lc_dataloader_ops). */
 typedef struct lc_dataset_ops {
     size_t size; /* LC_DATASET_OPS_INIT */
     const char *name;
@@ -58,8 +58,8 @@ typedef struct lc_dataset_ops {
     /* The fields of a sample. Called once, when the dataset is made. */
     lc_status (*describe)(void *self, lc_sample_spec *spec);
     /* Writes sample `index` (0 <= index < length): field f to out[f], exactly lc_field_bytes of it, which need not be
-     * aligned beyond its dtype. `key` is the sample's own random key. `scratch` is scratch_size() bytes of this
-     * thread, 64-byte aligned, NULL if 0. Must not allocate in the long run. */
+     * aligned beyond its dtype. `key` is the sample's own random key. `scratch` is scratch_size() bytes of this thread,
+     * 64-byte aligned, NULL if 0. Must not allocate in the steady state. */
     lc_status (*get)(void *self, int64_t index, uint64_t key, void *const *out, void *scratch);
     /* ---- OPTIONAL ---- */
     /* Writes `n` samples one after the other: sample j of field f at out[f] + j * lc_field_bytes. Default: get, n
@@ -100,7 +100,8 @@ typedef struct lc_array {
     lc_dtype to;  /* dtype in the batch; 0: as in memory. u8 -> f32, f64, i64, i32; i32 -> i64, f32; f32 <-> f64 */
     double scale; /* float results are value * scale + shift; 0: 1. (x/255 - mean)/std is scale 1/(255 std), */
     double shift; /* shift -mean/std */
-    void (*free)(void *data); /* NULL: the memory is borrowed and must outlive the dataset; else called at its end */
+    void (*free)(void *data); /* NULL: the memory is borrowed and must outlive the dataset; else called when the dataset
+                                 is freed */
 } lc_array;
 
 /* `n` samples; takes arrays with a `free` over, also when it fails. */
@@ -179,7 +180,7 @@ typedef struct lc_transform_ops {
     size_t size; /* LC_TRANSFORM_OPS_INIT */
     const char *name;
     /* ---- REQUIRED ---- */
-    /* What comes out for what goes in, or an error that says what the transform expects. */
+    /* The output field for an input field, or an error that says what the transform expects. */
     lc_status (*describe)(void *self, const lc_field *in, lc_field *out);
     /* `src` and `dst` never overlap. */
     lc_status (*apply)(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst, uint64_t key,
@@ -206,7 +207,7 @@ LC_API lc_status lc_transform_normalize(int n, const double *mean, const double 
 /* Zero-pads by `padding` on all sides, then cuts a height x width piece at a random place. */
 LC_API lc_status lc_transform_random_crop(int64_t height, int64_t width, int64_t padding,
                                           lc_transform *out) LC_MUST_USE;
-/* Mirrors left and right with probability p. */
+/* Swaps left and right with probability p. */
 LC_API lc_status lc_transform_horizontal_flip(double p, lc_transform *out) LC_MUST_USE;
 /* Adds rows and columns of `value`. */
 LC_API lc_status lc_transform_pad(int64_t left, int64_t right, int64_t top, int64_t bottom, double value,
@@ -249,30 +250,30 @@ LC_API void lc_random_permutation(uint64_t seed, int64_t epoch, int64_t n, int64
 
 /* ================================================== shards ==================================================== */
 
-/* The rank whose share of the data a loader gives. The batch_size of a loader is that of one rank; together the ranks
+/* Which rank's share of the data a loader gives. The batch_size of a loader is that of one rank; together the ranks
  * have a *global batch*. Global batch b of an epoch equals batch b of a single process whose loader has the size of the
  * global batch: the same samples in the same order, since the order depends only on (seed, epoch). It is cut into one
  * share a rank, without gaps or overlaps, in the order of ranks, and as evenly as possible. So all ranks have the same
- * number of batches and, in training and in evaluation, every sample is seen exactly once; nothing is repeated to make
- * shares equal. In the last global batch of an epoch shares may differ by a sample, and are empty on some ranks if
- * there are fewer samples than ranks; drop_last drops that batch on all ranks. */
+ * number of batches, and every sample is seen exactly once, in training and in evaluation; no sample is repeated to
+ * make shares equal. In the last global batch of an epoch shares may differ by one sample, and are empty on some ranks
+ * if there are fewer samples than ranks; drop_last drops that batch on all ranks. */
 typedef struct lc_shard {
-    int rank, size; /* this one of how many */
-    int batches; /* a global batch has as many times batch_size samples; 0: `size`, or where ranks were lost and those
-                  * that are left go on (max_restarts), as many as there were. A run that goes on with another
-                  * number of ranks keeps its steps by giving the number of before. */
-    int64_t pieces; /* 0: shares are as even as possible. Else a full global batch is cut into so many pieces of one
-                     * size (the last may be smaller), which no share cuts: for sums over a batch in a fixed order of
-                     * parts. Each rank has ceil(pieces / size) of them; so the last batch of an epoch, if it is
-                     * smaller, fills one rank after the other. */
+    int rank, size; /* this rank, of how many */
+    int batches;    /* a global batch has `batches` times batch_size samples; 0: `size`, or, if the remaining ranks
+                       continue after others were lost (max_restarts), the number of ranks before. A run that continues
+                       with another number of ranks keeps its steps by setting the earlier number. */
+    int64_t pieces; /* 0: shares are as even as possible. Else a full global batch is cut into that many pieces of equal
+                       size (the last may be smaller), and shares consist of whole pieces: for sums over a batch in a
+                       fixed order of parts. Each rank has ceil(pieces / size) of them, so a smaller last batch of an
+                       epoch fills one rank after the other. */
 } lc_shard;
 
-/* For loaders of a program's own, and to know what other ranks have; `shard` makes sense (lc_dataloader_shard checks
+/* For a program's own loaders, and to know the shares of other ranks; `shard` must be valid (lc_dataloader_shard checks
  * it). `full`: samples of a full global batch, batch_size * shard->batches. */
-/* The slice [*begin, *begin + *n) of a global batch of `samples` <= full that is the rank's: without pieces
- * [rank * samples / size, (rank + 1) * samples / size), rounded down. */
+/* The rank's slice [*begin, *begin + *n) of a global batch of `samples` <= full: without pieces [rank * samples / size,
+ * (rank + 1) * samples / size), rounded down. */
 LC_API void lc_shard_slice(const lc_shard *shard, int64_t full, int64_t samples, int64_t *begin, int64_t *n);
-/* Samples in a piece (lc_batch.piece); 0: there are none. */
+/* Samples in a piece (lc_batch.piece); 0: there are no pieces. */
 LC_API int64_t lc_shard_piece(const lc_shard *shard, int64_t full);
 
 /* ================================================== loaders =================================================== */
@@ -284,44 +285,44 @@ typedef struct lc_dataloader_ops {
     size_t size; /* LC_DATALOADER_OPS_INIT */
     const char *name;
     /* ---- REQUIRED ---- */
-    /* An epoch starts, at batch `start` of it (0, but after a resume). What an earlier epoch left is void. A loader
-     * with save/load gets load() before this when a run is resumed, and may then ignore `start`. */
+    /* An epoch starts, at its batch `start` (0, except after a resume). Batches of an earlier epoch are no longer
+     * valid. A loader with save/load gets load() before this when a run is resumed, and may then ignore `start`. */
     lc_status (*begin)(void *self, int64_t epoch, int64_t start);
-    /* The next batch, which the loader keeps and may use again at the next call; *out = NULL at the end. */
+    /* The next batch, which the loader owns and may reuse at the next call; *out = NULL at the end. */
     lc_status (*next)(void *self, lc_batch **out);
     /* ---- OPTIONAL ---- */
     /* Batches of `epoch`, or -1: unknown until its end (the default). */
     int64_t (*length)(void *self, int64_t epoch);
     /* The epoch is over, perhaps early. */
     void (*end)(void *self);
-    /* State beyond (epoch, batch): stored in checkpoints. *size is in: the room in `data` (0 with data NULL asks for
-     * the size), out: the bytes. Each rank gets its own back; if they differ, the run can only continue with the same
-     * number of ranks. */
+    /* State beyond (epoch, batch): stored in checkpoints. *size in: the room in `data` (0 with data NULL asks for the
+     * size); out: the bytes. Each rank gets its own state back; if the states differ, the run can only continue with
+     * the same number of ranks. */
     lc_status (*save)(void *self, void *data, size_t *size);
     lc_status (*load)(void *self, const void *data, size_t size);
-    /* Samples in a full batch, as the loader was made, whatever it gives of them since shard; 0: unknown (the
-     * default). */
+    /* Samples in a full batch as the loader was made, even if it gives only a slice of them since shard; 0: unknown
+     * (the default). */
     int64_t (*batch_size)(void *self);
     void (*free)(void *self);
-    /* From the next epoch on samples come in the order of the dataset (on), or as before; whether that is another order
-     * than the loader's own. For overfit_batches. */
+    /* From the next epoch on samples come in the order of the dataset (on), or in the loader's own order again. Returns
+     * whether the two differ. For overfit_batches. */
     bool (*sequential)(void *self, bool on);
-    /* From now on the loader's threads call `fn` with what they do (LC_SPAN_LOADER); NULL: no longer. Called when no
-     * epoch runs. */
+    /* From now on the loader's threads report their work to `fn` (LC_SPAN_LOADER); NULL ends that. Called when no epoch
+     * runs. */
     void (*observe)(void *self, lc_span_fn *fn, void *ctx);
     /* From the next epoch on the loader gives only this rank's slices: the same number of batches on every rank, empty
-     * ones included (lc_batch.size 0), each with its global_size and global_offset. Rank 0 of 1 undoes that. `shard`
-     * has no defaults left in it. Called when no epoch runs. Default: the loader can only give all. */
+     * ones included (lc_batch.size 0), each with its global_size and global_offset. Rank 0 of 1 undoes that. The
+     * defaults in `shard` are resolved. Called when no epoch runs. Default: the loader can only give whole batches. */
     lc_status (*shard)(void *self, const lc_shard *shard);
-    /* What all ranks must have in common, so that each sees its part of the same data, in a line of text: "96 samples
-     * of 'mnist' in batches of 4, random (seed 1)". As snprintf. Default: nothing. */
+    /* A line of text about everything that must be equal on all ranks, so that each sees its part of the same data: "96
+     * samples of 'mnist' in batches of 4, random (seed 1)". As snprintf. Default: nothing. */
     int (*describe)(void *self, int64_t epoch, char *text, size_t size);
-    /* If the loader gives one rank's slices: samples [begin, begin + n) of the global batch that next gave a slice of,
-     * in place of that slice, with its global_size, and global_offset = begin. For a combined loader, whose parts are
-     * cut in the same proportions. Default: it cannot. */
+    /* For a loader that gives one rank's slices: replaces the last slice from next by samples [begin, begin + n) of the
+     * same global batch, with its global_size, and global_offset = begin. Combined loaders need this to cut all parts
+     * in the same proportions. Default: not supported. */
     lc_status (*cut)(void *self, int64_t begin, int64_t n, lc_batch **out);
-    /* Every rank's loader gives other samples by itself (a stream of its own, as Lightning's IterableDataset): the
-     * trainer leaves it as it is, and shares the program's other loaders out. In place of `shard`. */
+    /* Each rank's loader already gives different samples (its own stream, as Lightning's IterableDataset): the trainer
+     * leaves it as it is, and shards only the program's other loaders. In place of `shard`. */
     bool per_rank;
 } lc_dataloader_ops;
 
@@ -332,13 +333,13 @@ typedef struct lc_dataloader_args {
     size_t size;
     lc_dataset *dataset; /* REQUIRED; the loader holds a reference of its own */
     int64_t batch_size;
-    bool shuffle;        /* in a random order, another each epoch */
-    lc_sampler *sampler; /* instead of shuffle; the loader takes what it points to over, also when it fails */
+    bool shuffle;        /* in a random order, a new one each epoch */
+    lc_sampler *sampler; /* instead of shuffle; the loader takes over what it points to, also when it fails */
     bool drop_last;      /* drop the last batch if it isn't full; else it is smaller */
-    int num_workers;     /* threads that gather ahead; 0: on the calling thread, inside next. On one or two cores 0 is
-                          * best for cheap samples. */
-    int prefetch;        /* batches each worker may be ahead, at least 1 */
-    uint64_t seed;       /* of the order and of the samples' keys */
+    int num_workers; /* threads that gather ahead; 0: gather on the calling thread, inside next, which is best for cheap
+                        samples on one or two cores. */
+    int prefetch;    /* batches each worker may be ahead, at least 1 */
+    uint64_t seed;   /* of the order and of the samples' keys */
 } lc_dataloader_args;
 LC_DEFAULTS(lc_dataloader, lc_dataloader_args, .batch_size = 1, .prefetch = 2)
 
@@ -349,17 +350,17 @@ LC_API lc_status lc_dataloader_new_with(lc_dataloader **out, const lc_dataloader
 typedef enum lc_combine {
     LC_MAX_SIZE_CYCLE = 0, /* until each has ended once; those that end earlier restart */
     LC_MIN_SIZE,           /* until the first ends */
-    LC_MAX_SIZE,           /* until all have ended; the part of one that has ended is NULL */
+    LC_MAX_SIZE,           /* until all have ended; the part of an ended loader is NULL */
     LC_SEQUENTIAL,         /* one after the other: plain batches, without parts */
 } lc_combine;
 /* A loader whose batches have one part of each loader (lc_batch.parts). Takes the loaders over, also when it fails.
  *
  * With several ranks (lc_dataloader_shard) a rank has the same share of all parts, so that a sum of means over parts is
  * that of the whole batch: of 12 and 8 samples three ranks get 3 and 2, 3 and 2, 6 and 4. If one part has fewer samples
- * than there are ranks, some ranks get nothing of any part. If all have enough, but no common divisor as large as the
- * number of ranks (16 and 7, two ranks), each part is cut by itself, as evenly as possible: then samples do not all
- * count the same, and the trainer warns of it. In pieces (lc_shard.pieces) every part is cut as the first one is, in
- * proportion. */
+ * than there are ranks, some ranks get nothing of any part. If all parts have enough samples, but no common divisor as
+ * large as the number of ranks (16 and 7, two ranks), each part is cut separately, as evenly as possible: samples then
+ * have unequal weights, and the trainer warns. In pieces (lc_shard.pieces) every part is cut in proportion to the first
+ * one. */
 LC_API lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *loaders,
                                         lc_dataloader **out) LC_MUST_USE;
 
@@ -375,26 +376,26 @@ LC_API lc_status lc_dataloader_next(lc_dataloader *l, lc_batch **out) LC_MUST_US
 /* Ends the epoch early (or after its end: then nothing happens); workers stop. */
 LC_API void lc_dataloader_end(lc_dataloader *l);
 LC_API int64_t lc_dataloader_length(lc_dataloader *l, int64_t epoch); /* batches; -1: unknown */
-/* The batch_size it was made with; 0: unknown. With a shard, a full global batch has shard->batches times as many
- * samples, of which this rank's slice may be larger or smaller. */
+/* The batch_size the loader was made with; 0: unknown. With a shard, a full global batch has shard->batches times as
+ * many samples, and this rank's slice of it may be larger or smaller than batch_size. */
 LC_API int64_t lc_dataloader_batch_size(const lc_dataloader *l);
-/* The position of the run: the epoch, and how many of its batches were handed out (not how many were prefetched).
- * Passed to begin, the run continues after them. */
+/* The position of the run: the epoch, and how many of its batches were handed out (not how many were prefetched). Pass
+ * both to begin to continue after these batches. */
 LC_API void lc_dataloader_cursor(const lc_dataloader *l, int64_t *epoch, int64_t *batches);
-/* State beyond the cursor (see lc_dataloader_ops.save); *size = 0 where there is none. */
+/* State beyond the cursor (see lc_dataloader_ops.save); *size = 0 if there is none. */
 LC_API lc_status lc_dataloader_save(lc_dataloader *l, void *data, size_t *size) LC_MUST_USE;
 LC_API lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t size) LC_MUST_USE;
 /* See lc_dataloader_ops.sequential. */
 LC_API bool lc_dataloader_sequential(lc_dataloader *l, bool on);
-/* From the next epoch on `l` gives one rank's slices of its batches; an epoch that runs is ended. All ranks do the same
- * with loaders made in the same way. NULL: one rank, which has all. Resuming at batch k, with whatever number of ranks,
- * continues after global batch k - 1 if the global batch has the same size. With several ranks the trainer does this by
- * itself (use_distributed_sampler). An error, which leaves the loader as it was, for one of a program's own that has no
- * ops->shard, also within a combined loader. */
+/* From the next epoch on `l` gives one rank's slices of its batches; a running epoch ends. All ranks do the same with
+ * loaders made in the same way. NULL: one rank, which has all. Resuming at batch k, with any number of ranks, continues
+ * after global batch k - 1 if the global batch has the same size. With several ranks the trainer does this by itself
+ * (use_distributed_sampler). Fails, and leaves the loader as it was, if a program's own loader has no ops->shard, also
+ * within a combined loader. */
 LC_API lc_status lc_dataloader_shard(lc_dataloader *l, const lc_shard *shard) LC_MUST_USE;
 /* See lc_dataloader_ops.describe. The trainer compares it over the ranks at the start. */
 LC_API int lc_dataloader_describe(lc_dataloader *l, int64_t epoch, char *text, size_t size);
-/* What it was given last, without defaults; borrowed from the loader. */
+/* The current shard, with the defaults resolved; borrowed from the loader. */
 LC_API const lc_shard *lc_dataloader_get_shard(const lc_dataloader *l);
 
 /* ops->observe: for profilers. */

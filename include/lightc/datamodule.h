@@ -2,9 +2,9 @@
 /* Datamodules: everything about the data of a run in one object, apart from the model.
  *
  * A datamodule is (ops, self), given to a run in lc_run_args.datamodule; it belongs to the program and outlives the
- * run. Every slot is optional. If a datamodule is given, all loaders of the run are its own: the module's are not used.
- * In prepare_data, setup and teardown it comes before callbacks and module; in on_exception callbacks come first. All
- * hooks run on the training thread. */
+ * run. Every slot is optional. If a datamodule is given, all loaders of the run come from it: the module's are not
+ * used. In prepare_data, setup and teardown it comes before callbacks and module; in on_exception callbacks come first.
+ * All hooks run on the training thread. */
 #ifndef LIGHTC_DATAMODULE_H
 #define LIGHTC_DATAMODULE_H
 
@@ -15,10 +15,10 @@ typedef struct lc_datamodule_ops {
     const char *name; /* also the key of its state in checkpoints */
 
     /* ---- OPTIONAL, in call order ---- */
-    /* Download, unpack: once a machine, before anything else; nothing is kept in self here. */
+    /* Downloads and unpacks data: called once per machine, before anything else; must not store anything in self. */
     lc_status (*prepare_data)(void *self);
     lc_status (*setup)(void *self, lc_trainer *t, lc_stage stage);
-    /* The state that save_state wrote, when a run continues: after setup, before the loaders are asked for. */
+    /* Restores the state that save_state wrote, when a run continues: after setup, before the loaders are requested. */
     lc_status (*load_state)(void *self, lc_trainer *t, const lc_state *state);
     /* lc_loaders_add(out, loader); the trainer frees the loaders. Asked again by reload_dataloaders_every_n_epochs.
      * Several train loaders are combined (lc_combined_loader_new, "max_size_cycle"); several others run one after the
@@ -34,7 +34,7 @@ typedef struct lc_datamodule_ops {
     lc_status (*on_after_batch_transfer)(void *self, lc_trainer *t, lc_batch *batch, int dataloader_idx);
     /* With every checkpoint: `state` is the datamodule's own object. */
     lc_status (*save_state)(void *self, lc_trainer *t, lc_state *state);
-    /* The run failed or was interrupted; what it returns is ignored. */
+    /* The run failed or was interrupted; the result is ignored. */
     lc_status (*on_exception)(void *self, lc_trainer *t, lc_status status, const char *message);
     lc_status (*teardown)(void *self, lc_trainer *t, lc_stage stage);
     void (*free)(void *self); /* lc_datamodule_release */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fabric: devices, ranks, precision, loggers and checkpoints for programs that write their loop themselves.
  *
- * It knows no epochs, hooks or callbacks: the loop is the program's. What the trainer does for a step is done here call
- * by call (Lightning's Fabric; docs/from-lightning.md has the names side by side):
+ * It has no epochs, hooks or callbacks: the loop is the program's. The program makes each call of a step that the
+ * trainer would make (Lightning's Fabric; docs/from-lightning.md has the names side by side):
  *
  *     lc_fabric_new(&f, .seed = 1);                                  Fabric(...), launch()
  *     lc_fabric_setup(f, &m.base, &opt, 1);                          setup(model, optimizer)
@@ -27,18 +27,18 @@
 
 typedef struct lc_fabric lc_fabric;
 
-/* As the trainer's options of these names (docs/options.md), with the same defaults and bounds. Which of
- * those about ranks and devices are not here, and why: docs/from-lightning.md. */
+/* The trainer's options of the same names (docs/options.md), with the same defaults and bounds. docs/from-lightning.md
+ * lists which options about ranks and devices are missing, and why. */
 typedef struct lc_fabric_args {
     size_t size;
     const char *accelerator, *strategy, *devices, *precision, *state_dict_type;
     int64_t num_nodes;
     const char *nodes_file;
-    /* Ranks start again from main: the program finds its newest checkpoint (lc_checkpoint_find_last_good), and loads
+    /* Ranks restart from main: the program must find its newest checkpoint (lc_checkpoint_find_last_good), and load
      * it. */
     int64_t max_restarts;
-    /* Seconds. A step, for progress_timeout, is a call of lc_fabric_begin; 0 and -1 of it: never, since only the
-     * program knows how long its own loop may take. */
+    /* Seconds. For progress_timeout, a step is a call of lc_fabric_begin; 0 and -1: never, since only the program knows
+     * how long its loop may take. */
     double start_timeout, silence_timeout, progress_timeout, grace_period;
     lc_comm *comm; /* the program's own communicator, borrowed (see lc_trainer_options) */
     int threads;
@@ -48,7 +48,7 @@ typedef struct lc_fabric_args {
     /* Loggers of the program (lc_logger_new), taken over by lc_fabric_new, also when it fails. */
     const lc_logger *loggers;
     int n_loggers;
-    const char *default_root_dir;     /* they write below it; "." */
+    const char *default_root_dir;     /* loggers write below it; "." */
     const char *gradient_compression; /* of ddp */
     double bucket_cap_mb;             /* MiB of gradients that ddp and sharded reduce with one call */
     int64_t shard_size;               /* of sharded_hybrid */
@@ -59,7 +59,7 @@ LC_DEFAULTS(lc_fabric, lc_fabric_args, .num_nodes = 1, .start_timeout = 300, .si
 
 typedef struct lc_clip_args {
     size_t size;
-    lc_site site;    /* by the macro */
+    lc_site site;    /* set by the macro */
     double clip_val; /* clip to this absolute value */
     double max_norm; /* or all gradients together to this norm; one of the two is given */
 } lc_clip_args;
@@ -67,11 +67,11 @@ LC_DEFAULTS(lc_clip, lc_clip_args, .clip_val = LC_NOT_GIVEN, .max_norm = LC_NOT_
 
 LC_BEGIN_DECLS
 
-/* Errors: those of lc_fabric_save are the same on all ranks, if one of them fails. Any other may occur on one rank
+/* Errors: if lc_fabric_save fails on one rank, all ranks return the same error. Any other error may occur on one rank
  * only, which must then exit (return lc_exit_status(status) from main): the others get LC_ERR_PEER from their next
- * collective call, and do not wait for it. */
+ * collective call, and do not wait for that rank. */
 
-/* Makes the processes of the strategy; every rank returns from it. The process that has started them gets LC_STOP, with
+/* Starts the processes of the strategy; every rank returns from it. The process that started them gets LC_STOP, with
  * *out NULL, when they have ended (docs/launching.md). */
 #define lc_fabric_new(...) LC_CALL_NEW_(lc_fabric_new, lc_fabric, (), __VA_ARGS__, )
 LC_API lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args) LC_MUST_USE;
@@ -87,26 +87,26 @@ LC_API lc_status lc_fabric_setup_dataloader(lc_fabric *f, lc_dataloader *l) LC_M
 
 /* ---- one step ---- */
 LC_API lc_status lc_fabric_begin(lc_fabric *f) LC_MUST_USE;
-/* Scales the loss as the precision wants, and reduces gradients over the ranks. The loss can be read (lc_item) after
- * lc_fabric_end, until the next lc_fabric_begin. With several ranks the step so far is run here: of what it computed,
- * values of one element can still be read, and with several optimizers all can be used; others need lc_keep. */
+/* Scales the loss as the precision requires, and reduces gradients over the ranks. The loss can be read (lc_item) after
+ * lc_fabric_end, until the next lc_fabric_begin. With several ranks the step so far is run here: values of one element
+ * can still be read afterwards, and with several optimizers all values can be used; any other value needs lc_keep. */
 LC_API void lc_fabric_backward_at(lc_fabric *f, lc_tensor *loss, lc_site site);
 #define lc_fabric_backward(f, loss) lc_fabric_backward_at(f, loss, LC_HERE)
 /* The next backward overwrites the gradients; without it they are accumulated, and their mean over the backward passes
  * is what the optimizer gets. */
 LC_API void lc_fabric_zero_grad_at(lc_fabric *f, lc_site site);
 #define lc_fabric_zero_grad(f) lc_fabric_zero_grad_at(f, LC_HERE)
-/* Clips the gradients of the next lc_fabric_step of `optimizer`. Returns the norm before clipping (to be kept with
- * lc_keep, to read it), or NULL. */
+/* Clips the gradients of the next lc_fabric_step of `optimizer`. Returns the norm before clipping (lc_keep it, to read
+ * it), or NULL. */
 LC_API lc_tensor *lc_fabric_clip_gradients_at(lc_fabric *f, lc_optimizer *optimizer, const lc_clip_args *args);
 #define lc_fabric_clip_gradients(f, optimizer, ...)                                                                    \
     LC_CALL_(LC_UNIQUE_, lc_clip_args, lc_clip_defaults(), lc_fabric_clip_gradients_at, (f, optimizer, ), (),          \
              .site = LC_HERE, __VA_ARGS__, )
 LC_API void lc_fabric_step_at(lc_fabric *f, lc_optimizer *optimizer, lc_site site);
 #define lc_fabric_step(f, optimizer) lc_fabric_step_at(f, optimizer, LC_HERE)
-/* Runs what was recorded. The first error since lc_fabric_begin, if there was one; then nothing was run. */
+/* Runs what was recorded. If there was an error since lc_fabric_begin, returns the first one and runs nothing. */
 LC_API lc_status lc_fabric_end(lc_fabric *f) LC_MUST_USE;
-/* While on, backward does not reduce gradients over ranks: for all but the last backward of an accumulation. */
+/* While on, backward does not reduce gradients over ranks: for every backward of an accumulation except the last. */
 LC_API void lc_fabric_no_backward_sync(lc_fabric *f, bool on);
 
 /* ---- ranks. Collective: every rank calls them, in the same order. ---- */
@@ -122,8 +122,8 @@ LC_API lc_status lc_fabric_barrier(lc_fabric *f) LC_MUST_USE;
 
 /* ---- loggers. Rank 0 writes; calls on other ranks do nothing. ---- */
 /* Sends a row to every logger. step -1: the number of steps begun so far. The run's folder, lightning_logs/version_N,
- * is made for the first row. An error is what the first of the loggers could not do, now or since the call before, and
- * need not end the loop: the others have the row, and those of lightc try again. */
+ * is made for the first row. Returns the first error of a logger, in this call or since the previous one. It need not
+ * end the loop: the other loggers have the row, and lightc's own loggers retry. */
 LC_API lc_status lc_fabric_log_dict(lc_fabric *f, const lc_metric_value *values, int n, int64_t step) LC_MUST_USE;
 LC_API lc_status lc_fabric_log(lc_fabric *f, const char *name, double value, int64_t step) LC_MUST_USE;
 LC_API const char *lc_fabric_run_dir(const lc_fabric *f); /* "" before the first row */
@@ -132,8 +132,8 @@ LC_API const char *lc_fabric_run_dir(const lc_fabric *f); /* "" before the first
 /* Writes module, optimizers and the program's own `state` (NULL: none; taken over, also on failure; rank 0's) and
  * returns when it is durable, the same on all ranks. Gradients of an unfinished accumulation are not saved. */
 LC_API lc_status lc_fabric_save(lc_fabric *f, const char *path, lc_state *state) LC_MUST_USE;
-/* Brings back what lc_fabric_save wrote; *state (may be NULL) receives the program's own (lc_state_free). Then training
- * goes on bit for bit. */
+/* Restores what lc_fabric_save wrote; *state (may be NULL) receives the program's own (lc_state_free). Training then
+ * continues bit for bit. */
 LC_API lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state) LC_MUST_USE;
 
 LC_API lc_graph *lc_fabric_graph(const lc_fabric *f);

@@ -19,7 +19,7 @@ typedef struct lc_graph_args {
     bool deterministic; /* results do not depend on `threads` */
     uint64_t seed;      /* of random operators */
     int max_plans;      /* bound of the plan cache */
-    int64_t max_bytes;  /* bound of planned memory; 0: what the machine has */
+    int64_t max_bytes;  /* bound of planned memory; 0: the machine's memory */
     bool tune;          /* kernels and threads are chosen by timing; see docs/engine.md */
     bool nan_check;     /* a step fails at the first operator that makes a NaN or infinity; costs speed */
 } lc_graph_args;
@@ -48,8 +48,8 @@ typedef struct lc_device_memory {
 
 LC_BEGIN_DECLS
 
-/* How many processors this process can keep busy, at least 1: those it may run on, or as many as its control groups
- * allow it the time of (a container's --cpus, rounded up), if these are fewer. */
+/* How many processors this process can keep busy, at least 1: those it may run on, or fewer if its control groups limit
+ * its CPU time (a container's --cpus, rounded up). */
 LC_API int lc_processors(void);
 
 /* Free it with lc_graph_free, on the thread that uses it and outside of a step. */
@@ -57,10 +57,10 @@ LC_API int lc_processors(void);
 LC_API lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args) LC_MUST_USE;
 LC_API void lc_graph_free(lc_graph *g); /* NULL is fine */
 LC_API void lc_graph_get_stats(const lc_graph *g, lc_graph_stats *out);
-LC_API int lc_graph_threads(const lc_graph *g); /* what `threads` came to */
+LC_API int lc_graph_threads(const lc_graph *g); /* `threads`, resolved */
 
-/* Starts recording on this thread. step and micro_batch key the random operators: with the same seed, step and
- * micro_batch the same masks come out, whatever ran before. Step tensors of earlier steps expire. */
+/* Starts recording on this thread. step and micro_batch key the random operators: the same seed, step and micro_batch
+ * give the same masks, whatever ran before. Step tensors of earlier steps expire. */
 LC_API lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch) LC_MUST_USE;
 /* Runs everything recorded since the last run. Host reads (lc_item, lc_tensor_read) do this by themselves. */
 LC_API lc_status lc_step_run(lc_graph *g) LC_MUST_USE;
@@ -82,8 +82,8 @@ LC_API void lc_backward_at(lc_tensor *loss, lc_site site);
 /* The next backward overwrites gradients instead of adding to them. Free. */
 LC_API void lc_zero_grad(lc_graph *g);
 
-/* Region in which no gradients are recorded, also where a function has nothing to do and gives x itself back. Calls
- * nest. */
+/* Region in which no gradients are recorded, even through a function that returns x itself because there is nothing to
+ * do. Calls nest. */
 LC_API void lc_no_grad_begin(void);
 LC_API void lc_no_grad_end(void);
 
@@ -95,26 +95,28 @@ LC_API void lc_checkpoint_end(void);
 LC_API lc_tensor *lc_detach_at(lc_tensor *x, lc_site site);
 #define lc_detach(x) lc_detach_at(x, LC_HERE)
 
-/* target (persistent) = value, at this point of the step. The one side effect there is: batch-norm statistics, moving
- * averages, manual updates.
- * Views of target (reshape, permute, slice, expand, detach and what is made of them) taken before show the new value
+/* target (persistent) = value, at this point of the step. The only side effect of a step: batch-norm statistics, moving
+ * averages, manual updates. `value` may be a view of target.
+ *
+ * Views of target (reshape, permute, slice, expand, detach and views of these) taken before show the new value
  * afterwards; copies (lc_contiguous, any other operator's result) keep the old one. Whether lc_reshape of something
  * that is not row-major in memory is a view or a copy is not defined, as in PyTorch.
+ *
  * Backward is an error (LC_ERR_STATE) if a gradient needs the value that a tensor had before it was assigned, updated
  * by an optimizer or written with lc_tensor_write in this step, as with PyTorch's tensors that are "modified by an
- * inplace operation": write after lc_backward, or compute with a copy. `value` may be a view of target. */
+ * inplace operation": write after lc_backward, or compute with a copy. */
 LC_API void lc_assign_at(lc_tensor *target, lc_tensor *value, lc_site site);
 #define lc_assign(target, value) lc_assign_at(target, value, LC_HERE)
 
 /* The accumulated gradient of a parameter, scaled as the optimizer would see it (divided by the accumulation window);
  * zeros if it has none. A step tensor with the parameter's type. With the strategy sharded, in which every rank has a
- * part of it, the ranks gather it: collective when it is a sum over them (with sharded_1 after the last backward pass
- * of a window, from sharded_2 on after each), and the whole takes memory while it is used. */
+ * part of the gradient, the ranks gather it: collective when it is a sum over them (with sharded_1 after the last
+ * backward pass of a window, from sharded_2 on after each), and the gathered gradient takes memory while it is used. */
 LC_API lc_tensor *lc_gradient_at(lc_tensor *parameter, lc_site site);
 #define lc_gradient(parameter) lc_gradient_at(parameter, LC_HERE)
 /* Replaces that gradient, as lc_gradient gives it, from row-major `data` of exactly `bytes` bytes: for programs and
- * strategies that change gradients outside of the graph, as reducing them over ranks does. Between backward and the
- * optimizer's step; runs the step up to there first. */
+ * strategies that change gradients outside of the graph, for example to reduce them over ranks. Call it between
+ * backward and the optimizer's step; runs the step up to there first. */
 LC_API lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes) LC_MUST_USE;
 
 /* The graph this thread is recording into, or NULL. */

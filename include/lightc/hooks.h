@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a module may do in a run: lc_module_ops, and what its hooks are given.
+/* What a module may do in a run: lc_module_ops, and the arguments of its hooks.
  *
  * The order of the slots below is the order of calls in a run. Callbacks (callback.h) run before the module in every
- * hook but on_train_epoch_end, where callbacks that monitor (early stopping, checkpoints) come last. All hooks run on
- * the training thread, on every rank. A hook returns LC_OK, LC_STOP ("end the training after this step"; the same as
+ * hook except on_train_epoch_end, where callbacks that monitor (early stopping, checkpoints) come last. All hooks run
+ * on the training thread, on every rank. A hook returns LC_OK, LC_STOP ("end the training after this step"; the same as
  * lc_trainer_stop), or an error (lc_fail(...)), which ends the run: on_exception, then teardown, always follow. */
 #ifndef LIGHTC_HOOKS_H
 #define LIGHTC_HOOKS_H
@@ -119,7 +119,7 @@ typedef struct lc_scheduler_config {
     lc_scheduler *scheduler;
     int optimizer;          /* number of the optimizer it drives, in the order they were added */
     lc_interval interval;   /* default: once an epoch */
-    int64_t frequency;      /* every so many epochs, or optimizer steps; 0: 1 */
+    int64_t frequency;      /* steps every `frequency` epochs, or optimizer steps; 0: 1 */
     const char *monitor;    /* the metric a plateau scheduler looks at; static or owned by the module */
     bool reduce_on_plateau; /* steps with the value of `monitor` (after validation) */
     bool not_strict;        /* a missing metric skips the step instead of ending the run */
@@ -155,8 +155,8 @@ struct lc_module_ops {
 
     /* ---------------- REQUIRED for fit ---------------- */
     /* Computes the loss (one element) of a batch by calling operations. NULL skips the batch (it still counts as an
-     * optimizer step, as in Lightning); NULL after lc_fail (but with LC_ERR_NOT_FOUND, which an attempt to
-     * look something up may give), or an error tensor, ends the run with that error. */
+     * optimizer step, as in Lightning); NULL after lc_fail (except with LC_ERR_NOT_FOUND, which a mere lookup may
+     * give), or an error tensor, ends the run with that error. */
     lc_training_step_fn *training_step;
     /* Says what to train with: lc_optimizers_add(out, optimizer), lc_optimizers_add_scheduler(...). The trainer takes
      * the optimizers and schedulers over, and frees them. */
@@ -166,8 +166,8 @@ struct lc_module_ops {
     /* training_step calls lc_manual_backward, lc_manual_step and lc_manual_zero_grad itself. */
     bool manual_optimization;
 
-    /* -- data: lc_loaders_add(out, loader); the trainer frees the loaders. Not asked where loaders were given to
-     * lc_trainer_fit and its like. */
+    /* -- data: lc_loaders_add(out, loader); the trainer frees the loaders. Not called if loaders were given to
+     * lc_trainer_fit, lc_trainer_validate, ... */
     lc_status (*train_dataloader)(lc_module *self, lc_loaders *out);
     lc_status (*val_dataloader)(lc_module *self, lc_loaders *out);
     lc_status (*test_dataloader)(lc_module *self, lc_loaders *out);
@@ -193,8 +193,7 @@ struct lc_module_ops {
     lc_status (*on_train_epoch_start)(lc_module *self);
     /* LC_SKIP skips the rest of the epoch (Lightning's -1): no on_train_batch_end, no validation. */
     lc_status (*on_train_batch_start)(lc_module *self, const lc_batch *batch, int64_t batch_idx);
-    /* Default: lc_default_optimizer_step. An override calls lc_closure_run (or the default) at least
-     * once. */
+    /* Default: lc_default_optimizer_step. An override calls lc_closure_run (or the default) at least once. */
     lc_status (*optimizer_step)(lc_module *self, int64_t epoch, int64_t batch_idx, lc_optimizer *optimizer,
                                 lc_closure *closure);
     lc_status (*on_before_zero_grad)(lc_module *self, lc_optimizer *optimizer);
@@ -202,7 +201,7 @@ struct lc_module_ops {
     lc_status (*on_before_backward)(lc_module *self, lc_tensor *loss);
     lc_status (*backward)(lc_module *self, lc_tensor *loss); /* default: lc_backward */
     lc_status (*on_after_backward)(lc_module *self);
-    /* LC_SKIP leaves the update out; the step is counted all the same. On one rank it is LC_SKIP on all. */
+    /* LC_SKIP leaves the update out; the step still counts. LC_SKIP on one rank is LC_SKIP on all. */
     lc_status (*on_before_optimizer_step)(lc_module *self, lc_optimizer *optimizer);
     /* Called without a clip value too (gradient_clip_val is 0 then). Default: lc_clip_gradients. */
     lc_status (*configure_gradient_clipping)(lc_module *self, lc_optimizer *optimizer, double gradient_clip_val,
@@ -223,7 +222,7 @@ struct lc_module_ops {
                                          int64_t batch_idx, int dataloader_idx);
     lc_status (*on_validation_epoch_end)(lc_module *self);
     lc_status (*on_validation_end)(lc_module *self);
-    lc_status (*on_validation_model_train)(lc_module *self); /* default: the modes from before are put back */
+    lc_status (*on_validation_model_train)(lc_module *self); /* default: restores the modes from before */
 
     lc_status (*on_train_epoch_end)(lc_module *self);
     lc_status (*on_train_end)(lc_module *self);
@@ -274,15 +273,15 @@ typedef struct lc_log_args {
     size_t size;
     bool prog_bar;           /* show it in the progress bar */
     bool logger;             /* send it to loggers; default on */
-    lc_choice on_step;       /* the value of every step; LC_AUTO: as the hook has it */
-    lc_choice on_epoch;      /* reduced over the epoch; LC_AUTO: as the hook has it */
-    unsigned char reduce_fx; /* lc_log_reduce: how it is reduced over the epoch */
+    lc_choice on_step;       /* log the value of every step; LC_AUTO: the hook's default */
+    lc_choice on_epoch;      /* log it reduced over the epoch; LC_AUTO: the hook's default */
+    unsigned char reduce_fx; /* lc_log_reduce: how values are reduced over the epoch */
     bool add_dataloader_idx; /* append "/dataloader_idx_N" with several loaders; default on */
-    /* The value of a step is the mean (sum, ...) over all ranks, in place of rank 0's: all ranks log it in that step.
-     * Values of an epoch are those of all ranks anyway. */
+    /* The value of a step is the mean (sum, ...) over all ranks instead of rank 0's value: all ranks must log it in
+     * that step. Values of an epoch are always those of all ranks. */
     bool sync_dist;
-    /* Not reduced, over an epoch neither: each rank keeps its own, and rank 0's is logged and monitored. Other ranks
-     * need not log it. */
+    /* Not reduced over ranks, not even over an epoch: each rank keeps its own, and rank 0's is logged and monitored.
+     * Other ranks need not log it. */
     bool rank_zero_only;
     int64_t batch_size; /* weight of the mean; 0: samples in the batch */
     lc_site site;       /* filled in by the macro */
@@ -318,8 +317,8 @@ LC_API void lc_log_value_at(lc_module *self, const char *name, double value, con
  * The metric must have one value and belongs to the program, which keeps it until the epoch ends. Training, validation
  * and each of several loaders need metrics of their own. Options are those of lc_log except .on_step, .reduce_fx and
  * .batch_size, which make no sense here and are rejected. A checkpoint inside an epoch holds the metric's state; a run
- * that continues has it back with the first log and gives the same value bit for bit, if there is no more than one
- * update per log. */
+ * that continues restores it at the first log and gives the same value bit for bit, if there is no more than one update
+ * per log. */
 LC_API void lc_log_metric_at(lc_module *self, const char *name, lc_metric *metric, const lc_log_args *args);
 #define lc_log_metric(...) LC_LOG_(lc_log_metric_at, __VA_ARGS__, )
 
@@ -328,13 +327,13 @@ LC_API void lc_output(lc_module *self, const char *name, lc_tensor *value);
 
 /* ---- optimizers and loaders ---- */
 LC_API lc_status lc_optimizers_add(lc_optimizers *out, lc_optimizer *optimizer) LC_MUST_USE;
-/* One with a training step of its own (automatic optimisation with several optimizers). */
+/* Adds an optimizer with a training step of its own (automatic optimization with several optimizers). */
 LC_API lc_status lc_optimizers_add_step(lc_optimizers *out, lc_optimizer *optimizer,
                                         lc_training_step_fn *step) LC_MUST_USE;
 LC_API lc_status lc_optimizers_add_scheduler(lc_optimizers *out, lc_scheduler_config config) LC_MUST_USE;
 LC_API lc_status lc_loaders_add(lc_loaders *out, lc_dataloader *loader) LC_MUST_USE;
 
-/* ---- for overrides of the optimisation hooks ---- */
+/* ---- for overrides of the optimization hooks ---- */
 /* Runs training_step, the zero-grad mark and backward (again at each call); returns the loss (NULL: skipped, or *status
  * is an error). */
 LC_API lc_tensor *lc_closure_run(lc_closure *closure, lc_status *status);
@@ -346,7 +345,7 @@ LC_API lc_status lc_clip_gradients(lc_module *self, lc_optimizer *optimizer, dou
 LC_API lc_status lc_default_lr_scheduler_step(lc_module *self, lc_scheduler *scheduler,
                                               const double *metric) LC_MUST_USE;
 
-/* ---- manual optimisation ---- */
+/* ---- manual optimization ---- */
 LC_API lc_optimizer *lc_manual_optimizer(lc_module *self, int i); /* NULL if there is none */
 LC_API lc_status lc_manual_zero_grad_at(lc_module *self, lc_optimizer *optimizer, lc_site site) LC_MUST_USE;
 #define lc_manual_zero_grad(self, optimizer) lc_manual_zero_grad_at(self, optimizer, LC_HERE) /* NULL: of all */
@@ -363,8 +362,8 @@ LC_API lc_status lc_manual_step_closure_at(lc_module *self, lc_optimizer *optimi
                                            void *ctx, lc_tensor **loss, lc_site site) LC_MUST_USE;
 #define lc_manual_step_closure(self, optimizer, closure, ctx, loss)                                                    \
     lc_manual_step_closure_at(self, optimizer, closure, ctx, loss, LC_HERE)
-/* Parameters of the other optimizers that are not this one's too require no gradient until lc_untoggle_optimizer or the
- * end of training_step. What was recorded before is run first. */
+/* Parameters that belong only to other optimizers require no gradient until lc_untoggle_optimizer or the end of
+ * training_step. What was recorded before is run first. */
 LC_API lc_status lc_toggle_optimizer(lc_module *self, const lc_optimizer *optimizer) LC_MUST_USE;
 LC_API lc_status lc_untoggle_optimizer(lc_module *self) LC_MUST_USE;
 

@@ -16,8 +16,8 @@
  *     ... build m from s ...
  *     LC_MAIN_TRY(lc_module_load_checkpoint(&m.base, "best.ckpt", true));
  *
- * A module class says how a module is made of its hyperparameters; then that is one call, and `lightc run` can train
- * the module from a shared object (plugin.h). */
+ * With a module class, which says how a module is made from its hyperparameters, one call does all of this, and `lightc
+ * run` can train the module from a shared object (plugin.h). */
 #ifndef LIGHTC_HYPERPARAMETERS_H
 #define LIGHTC_HYPERPARAMETERS_H
 
@@ -45,20 +45,20 @@ typedef struct lc_module_class {
 LC_BEGIN_DECLS
 
 /* Says which struct holds the hyperparameters of a root module. The table and the values stay the program's and outlive
- * the module; the values are looked at when a run begins and at every checkpoint, and a tuner may change them. An error
- * is kept in the module. */
+ * the module; the values are read when a run begins and at every checkpoint, and a tuner may change them. An error is
+ * kept in the module. */
 LC_API void lc_module_save_hyperparameters(lc_module *m, const lc_option *fields, int n, void *values);
-/* The same struct again; n is 0 if there is none. */
+/* Returns that struct; n is 0 if there is none. */
 LC_API lc_option_set lc_module_hyperparameters(const lc_module *m);
 /* Sets the fields of `values` that the checkpoint has; the others keep what they hold. A hyperparameter that is not
  * among the fields is an error that names it. Texts are stored in *storage (lc_options_free). */
 LC_API lc_status lc_hyperparameters_load(const char *checkpoint, const lc_option *fields, int n, void *values,
                                          void **storage) LC_MUST_USE;
 
-/* A module of that class with a copy of `values` (NULL: the defaults); texts in them must outlive it. */
+/* Makes a module of that class with a copy of `values` (NULL: the defaults); texts in them must outlive it. */
 LC_API lc_status lc_module_new(const lc_module_class *c, const void *values, uint64_t seed,
                                lc_module **out) LC_MUST_USE;
-/* A module with the hyperparameters and the weights of a checkpoint (strict: exactly the same names; see
+/* Makes a module with the hyperparameters and the weights of a checkpoint (strict: exactly the same names; see
  * lc_module_load_checkpoint). */
 LC_API lc_status lc_module_load_from_checkpoint(const lc_module_class *c, const char *checkpoint, bool strict,
                                                 lc_module **out) LC_MUST_USE;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loggers: where metrics go. The trainer calls them on rank 0, on the training thread; a logger copies what it is given
- * and returns at once (its own thread writes). A logger that fails never ends the training: since it writes later, a
- * failure is returned by the next call, once; the trainer turns it into a warning. The loggers here keep what they
- * could not write and try again (a full disk that is emptied in time loses nothing).
+/* Loggers: where metrics go. The trainer calls them on rank 0, on the training thread; a logger copies its arguments
+ * and returns at once (its own thread writes). A logger that fails never ends the training: since it writes later, the
+ * next call returns the failure, once; the trainer turns it into a warning. lightc's loggers keep what they could not
+ * write and try again (nothing is lost if space is freed on a full disk in time).
  *
  * To add one: a file in src/loggers/ with an lc_logger_ops, and a line in src/builtin.c. */
 #ifndef LIGHTC_LOGGER_H
@@ -33,7 +33,7 @@ typedef struct lc_named_text {
     const char *name, *value;
 } lc_named_text;
 
-/* A hyperparameter. Those of a struct in a struct have names as "optimizer/lr". */
+/* A hyperparameter. A field of a struct within a struct has a name like "optimizer/lr". */
 typedef enum lc_hparam_kind {
     LC_HPARAM_NONE = 0, /* not set */
     LC_HPARAM_BOOL,     /* integer: 0 or 1 */
@@ -50,7 +50,8 @@ typedef struct lc_hparam {
     const char *text; /* UTF-8 */
 } lc_hparam;
 
-/* The number of values in each bin. Bin i holds edges[i] <= x < edges[i + 1]; the last one x = edges[n_bins] too. */
+/* The number of values in each bin. Bin i holds edges[i] <= x < edges[i + 1]; the last bin includes x =
+ * edges[n_bins]. */
 typedef struct lc_log_histogram {
     const char *name;
     int64_t step, time_ns;
@@ -63,7 +64,7 @@ typedef struct lc_log_histogram {
 typedef struct lc_log_image {
     const char *name;
     int64_t step, time_ns;
-    int width, height, channels; /* 1: grey, 3: RGB, 4: RGBA */
+    int width, height, channels; /* 1: gray, 3: RGB, 4: RGBA */
     const uint8_t *pixels;       /* [height,width,channels] */
 } lc_log_image;
 
@@ -82,7 +83,7 @@ typedef struct lc_run_info {
     int n_options;
     bool resumed;
     int64_t resumed_step; /* rows after this step are superseded */
-    const char *run_id;   /* unique text of this run; a logger that is started with it again goes on with that run */
+    const char *run_id;   /* unique text of this run; a logger started with the same text continues that run */
 } lc_run_info;
 
 typedef struct lc_logger_ops {
@@ -91,24 +92,25 @@ typedef struct lc_logger_ops {
     /* REQUIRED, in call order */
     lc_status (*start)(void *self, const lc_run_info *run);
     lc_status (*log_row)(void *self, const lc_log_row *row);
-    /* OPTIONAL. What a logger has no slot for is kept by the others; if none keeps it, the trainer says so once. */
-    /* Before the first row, if there are any; again, if some became known later: a name replaces the one before. */
+    /* OPTIONAL. A logger without a slot ignores the record; if no logger keeps it, the trainer says so once. */
+    /* Called before the first row, if there are any; called again if some become known later: a name replaces an
+     * earlier one. */
     lc_status (*log_hyperparameters)(void *self, const lc_hparam *params, int n);
     lc_status (*log_histogram)(void *self, const lc_log_histogram *histogram);
     lc_status (*log_image)(void *self, const lc_log_image *image);
     lc_status (*log_text)(void *self, const lc_log_text *text);
     /* OPTIONAL (no-op) */
-    /* A checkpoint is at `path`, and durable. */
+    /* A checkpoint at `path` is durable. */
     lc_status (*log_checkpoint)(void *self, const char *path, int64_t step, double score, bool has_score);
     /* A message of the trainer (lc_trainer_message). */
     lc_status (*log_message)(void *self, lc_level level, const char *text);
-    /* How the run is now: as in finish, or "running" (again). A program that fails may end without finish. */
+    /* The run's current status: as in finish, or "running" (again). A program that fails may end without finish. */
     lc_status (*log_status)(void *self, const char *status);
     lc_status (*flush)(void *self);
     /* "success", "failed", "interrupted". No call except free follows. Waits until everything is written. */
     lc_status (*finish)(void *self, const char *status);
     void (*free)(void *self);
-    /* OPTIONAL (no-op). One that was logged has been removed: better or newer ones are kept. */
+    /* OPTIONAL (no-op). A checkpoint that was logged has been removed: better or newer ones are kept. */
     lc_status (*log_checkpoint_removed)(void *self, const char *path);
 } lc_logger_ops;
 
@@ -120,8 +122,8 @@ struct lc_logger {
 };
 
 LC_BEGIN_DECLS
-/* A logger by its name in the option `logger`: "csv", "stream:|python3 bridge.py". An unknown one is an error that
- * lists those that are known. */
+/* A logger by its name in the option `logger`: "csv", "stream:|python3 bridge.py". The error for an unknown name lists
+ * the available ones. */
 LC_API lc_status lc_logger_new(const char *name, lc_logger *out) LC_MUST_USE;
 
 /* metrics.csv in the run's directory: sorted header, one row a call, as Lightning's CSVLogger; pandas reads it at any
@@ -137,12 +139,12 @@ LC_API lc_status lc_tensorboard_logger_new(lc_logger *out) LC_MUST_USE;
  * in the run's directory. */
 LC_API lc_status lc_stream_logger_new(const char *target, lc_logger *out) LC_MUST_USE;
 
-/* A run of an MLflow server, over its REST interface. What cannot be sent is kept in <root_dir>/mlflow-spool and sent
- * later, if need be by the next run that has this logger. LC_ERR_UNSUPPORTED where libcurl is missing. */
+/* A run of an MLflow server, over its REST interface. Unsent records are kept in <root_dir>/mlflow-spool and sent
+ * later, if need be by the next run that has this logger. LC_ERR_UNSUPPORTED if libcurl is missing. */
 typedef struct lc_mlflow_args {
     size_t size;
-    const char *tracking_uri;    /* "http://host:5000"; NULL: what MLFLOW_TRACKING_URI says */
-    const char *experiment_name; /* NULL: what MLFLOW_EXPERIMENT_NAME says, or "lightning_logs" */
+    const char *tracking_uri;    /* "http://host:5000"; NULL: MLFLOW_TRACKING_URI */
+    const char *experiment_name; /* NULL: MLFLOW_EXPERIMENT_NAME, or "lightning_logs" */
     const char *run_name;        /* NULL: "version_N" */
     bool log_model;              /* send checkpoints as artifacts, too */
 } lc_mlflow_args;

@@ -49,7 +49,7 @@ typedef struct lc_metric_args {
     int64_t num_classes; /* multiclass */
     int64_t num_labels;  /* multilabel */
     lc_average average;
-    int64_t top_k;          /* multiclass: right if the target is among the k best */
+    int64_t top_k;          /* multiclass: correct if the target is among the k best */
     double threshold;       /* binary, multilabel: a score above it is a 1 */
     bool ignore;            /* leave out targets that are ignore_index */
     int64_t ignore_index;   /* used with ignore */
@@ -59,7 +59,7 @@ typedef struct lc_metric_args {
     bool not_squared;       /* MeanSquaredError: its root (squared=False) */
     int64_t num_outputs;    /* regression on [N, outputs] */
     bool raw_values;        /* R2Score, ExplainedVariance: a value per output instead of their mean */
-    int kappa_weights;      /* CohenKappa: how much an error counts: 0 the same, 1 its distance, 2 its square */
+    int kappa_weights; /* CohenKappa: weight of an error: 0: all the same, 1: its distance, 2: its squared distance */
 } lc_metric_args;
 LC_DEFAULTS(lc_metric, lc_metric_args, .top_k = 1, .threshold = 0.5, .beta = 1, .num_outputs = 1)
 
@@ -84,10 +84,11 @@ typedef struct lc_metric_ops {
     int64_t (*outputs)(void *self);
     lc_status (*compute)(void *self, double *out);
     void (*reset)(void *self);
-    /* The state as `*n` doubles: *n is in: the room (0 with data NULL asks), out: how many. */
+    /* The state as doubles. *n in: the room in `data` (0 with data NULL asks for the number); out: how many. */
     lc_status (*save)(void *self, double *data, int64_t *n);
-    /* Adds a saved state to this one's. After a reset this is loading, bit for bit. An update adds the batch's own
-     * state as merge does: so that what is saved, loaded and gone on with has the very value of what was not. */
+    /* Adds a saved state to this metric's. After a reset this is loading, bit for bit. An update must add the batch's
+     * own state in the same way as merge, so that a metric that is saved, loaded and continued has exactly the value of
+     * one that was not. */
     lc_status (*merge)(void *self, const double *data, int64_t n);
     void (*free)(void *self);
     /* ---- OPTIONAL ---- */
@@ -100,7 +101,7 @@ typedef struct lc_metric_ops {
 /* A metric by its TorchMetrics name: Accuracy, Precision, Recall, F1Score, FBetaScore, Specificity, JaccardIndex,
  * HammingDistance, ConfusionMatrix, CohenKappa, MatthewsCorrCoef, AUROC, AveragePrecision, MeanSquaredError,
  * MeanAbsoluteError, R2Score, ExplainedVariance, PearsonCorrCoef, SpearmanCorrCoef, MeanMetric, SumMetric, MaxMetric,
- * MinMetric. An unknown name's error lists the known ones. */
+ * MinMetric. The error for an unknown name lists the available ones. */
 #define lc_metric_new(name, ...) LC_CALL_NEW_(lc_metric_new, lc_metric, (name, ), __VA_ARGS__, )
 LC_API lc_status lc_metric_new_with(const char *name, lc_metric **out, const lc_metric_args *args) LC_MUST_USE;
 /* A metric of the program's own; takes `self` over, also when it fails. */

@@ -24,7 +24,7 @@ typedef struct lc_module_tensor {
 
 /* Embedded by users and layers; treat the fields as read-only. */
 struct lc_module {
-    uint64_t mark;            /* of the library, while it is a module (base.h) */
+    uint64_t mark;            /* set by the library while this is a module (base.h) */
     const lc_module_ops *ops; /* root and user modules; NULL for plain layers */
     const char *type;         /* "Linear", shown in summaries; static */
     char *name;               /* within the parent; NULL at the root */
@@ -34,13 +34,13 @@ struct lc_module {
     lc_module_tensor *tensors;
     int n_tensors;
     bool training;
-    uint64_t seed; /* root: of the initialisers */
+    uint64_t seed; /* root: of the initializers */
     lc_status status;
     char *error;
     lc_trainer *trainer; /* while attached */
     /* Modules with one input and one output (Linear, Sequential, yours if you set it): what lc_forward calls. */
     lc_tensor *(*forward)(lc_module *self, lc_tensor *x, lc_site site);
-    void (*release)(lc_module *self);            /* what a layer frees besides parameters; NULL for most */
+    void (*release)(lc_module *self);            /* frees a layer's memory besides parameters; NULL for most */
     struct lc__hyperparameters *hyperparameters; /* root: hyperparameters.h; NULL: none */
     void *reserved[4];
 };

@@ -83,7 +83,7 @@ LC_DEFAULTS(lc_conv_init, lc_conv_init_args, .stride = 1, .dilation = 1, .groups
 #define lc_conv_transpose3d_forward(l, x) lc_conv_forward_at(l, x, LC_HERE)
 
 /* ---- BatchNorm1d/2d/3d ----
- * weight, bias [C]; buffers running_mean, running_var [C], num_batches_tracked [] i64. In training mode it normalises
+ * weight, bias [C]; buffers running_mean, running_var [C], num_batches_tracked [] i64. In training mode it normalizes
  * by the batch and updates the buffers; in evaluation mode it uses them. */
 typedef struct lc_batch_norm_layer {
     lc_module base;
@@ -116,7 +116,7 @@ LC_DEFAULTS(lc_batch_norm_init, lc_batch_norm_init_args, .eps = 1e-5, .momentum 
 typedef struct lc_norm_layer {
     lc_module base;
     lc_tensor *weight, *bias; /* RMSNorm has no bias */
-    int ndim;                 /* normalised dimensions */
+    int ndim;                 /* normalized dimensions */
     int64_t shape[LC_MAX_DIMS];
     int64_t groups; /* GroupNorm */
     double eps;
@@ -125,7 +125,7 @@ typedef struct lc_norm_layer {
 typedef lc_norm_layer lc_layer_norm, lc_rms_norm, lc_group_norm;
 typedef struct lc_norm_init_args {
     size_t size;
-    int64_t features; /* normalised_shape of one dimension; GroupNorm: num_channels */
+    int64_t features; /* normalized_shape of one dimension; GroupNorm: num_channels */
     lc_dims shape;    /* several dimensions: features 0, .shape = LC_DIMS(8, 8) */
     double eps;       /* RMSNorm: -1 is the smallest step of the data type at 1 */
     bool no_affine, no_bias;
@@ -320,7 +320,7 @@ typedef struct lc_rnn_io {
     size_t size;
     lc_tensor *x;
     lc_tensor *h0, *c0;   /* NULL: zeros */
-    lc_tensor **hn, **cn; /* where the last states go; NULL: not wanted */
+    lc_tensor **hn, **cn; /* receive the last states; NULL: not wanted */
 } lc_rnn_io;
 LC_DEFAULTS(lc_rnn_forward, lc_rnn_io, )
 #define lc_lstm_init(l, parent, name, input_size, ...)                                                                 \
@@ -341,7 +341,7 @@ LC_DEFAULTS(lc_rnn_forward, lc_rnn_io, )
  *     lc_sequential_add(&m->net, lc_activation, LC_ACT_RELU);
  *     lc_sequential_add(&m->net, lc_linear, 128, 10, .no_bias = true);
  *     y = lc_forward(&m->net, x);
- * Layers added so are allocated and freed by the sequential. lc_sequential_slot and LAYER_init are what it does: a
+ * The sequential allocates and frees these layers. lc_sequential_add is lc_sequential_slot followed by LAYER_init: a
  * layer type of your own works too if it has a LAYER_init macro or function of the form (layer, parent, name, ...). */
 typedef struct lc_sequential {
     lc_module base;
@@ -367,9 +367,9 @@ LC_API lc_tensor *lc_conv_forward_at(lc_conv *l, lc_tensor *x, lc_site site); /*
 LC_API void lc_batch_norm_init_with(lc_batch_norm_layer *l, int nd, void *parent, const char *name,
                                     const lc_batch_norm_init_args *options);
 LC_API lc_tensor *lc_batch_norm_forward_at(lc_batch_norm_layer *l, lc_tensor *x, lc_site site);
-/* Every batch norm layer from `root` down has, in training, the statistics of all ranks of comm from now on, which must
- * outlive that; NULL: of its own rank again (SyncBatchNorm.convert_sync_batchnorm; lc_batch_norm_args.comm). Returns
- * how many layers there are. With a trainer: the option sync_batchnorm. */
+/* From now on, in training, every batch norm layer from `root` down uses the statistics of all ranks of `comm`, which
+ * must outlive that use; NULL: of its own rank again (SyncBatchNorm.convert_sync_batchnorm; lc_batch_norm_args.comm).
+ * Returns how many layers there are. With a trainer: the option sync_batchnorm. */
 LC_API int lc_sync_batch_norm(lc_module *root, lc_comm *comm);
 
 LC_API void lc_layer_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_init_args *options);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operators: what one is, and how to add one, inside the library or in a program of your own.
+/* Operators: how they are defined, and how to add one, in the library or in your own program.
  *
  * An operator is one constant `lc_op`: its name, a function that infers the types of its results, a gradient rule
  * written in terms of other operators, and a portable kernel. Built-in operators additionally have fast kernels in the
  * backends. There is no registry: a program declares `static const lc_op my_op = {...}` and calls lc_op_call(&my_op,
  * ...). Operators are pure: results depend only on inputs and attributes (random ones on their Philox key); nothing is
- * modified in place. The exception are operators flagged LC_OP_MUTATES (assign, optimizer updates), which write
+ * modified in place. The exceptions are operators flagged LC_OP_MUTATES (assign, optimizer updates), which write
  * persistent inputs.
  *
  * Attributes are two arrays. `ints` (sizes, axes, flags) are part of a plan's key. `floats` (a scale, a clamp bound)
@@ -87,25 +87,25 @@ typedef struct lc_call {
     const int64_t *ints;
     const double *floats;  /* read in run(), not in prepare(): values may change from run to run */
     const lc_rng_key *rng; /* of the current step */
-    int threads;           /* how many this call may use; fixed at prepare */
+    int threads;           /* how many threads this call may use; fixed at prepare */
     bool deterministic;    /* results must not depend on `threads` */
     bool accumulate; /* add to out[0] instead of overwriting it; only set if kernel->flags has LC_KERNEL_ACCUMULATES */
     size_t scratch_bytes;    /* prepare() asks; 64-byte aligned */
     void *scratch;           /* given in run(); contents are lost between runs */
-    void *state;             /* prepare() may make one (primitives, tables); release() frees it */
+    void *state;             /* prepare() may make this (primitives, tables); release() frees it */
     struct lc__fault *fault; /* used by lc_call_bad_index */
 } lc_call;
 
-/* An index that does not exist, among the values of an operand. */
+/* An out-of-range index among the values of an operand. */
 typedef struct lc_bad_index {
     int input;           /* the operand that holds it */
-    int64_t at;          /* its place in that operand, counted row-major */
-    int64_t index, size; /* allowed is 0 to size - 1, */
-    const char *or_name; /* and one more, by its name: "ignore_index" (static); NULL: no other */
+    int64_t at;          /* its position in that operand, row-major */
+    int64_t index, size; /* 0 to size - 1 are allowed, */
+    const char *or_name; /* and the value of this name: "ignore_index" (static); NULL: no other */
     int64_t or_index;
 } lc_bad_index;
 
-/* The memory layout that a kernel needs. The planner copies a value that has another one. */
+/* The memory layout that a kernel needs. The planner copies a value that has a different layout. */
 typedef enum lc_kernel_layout {
     /* Any strides for inputs and outputs. */
     LC_WANT_STRIDED = 0,
@@ -125,7 +125,7 @@ typedef enum lc_kernel_layout {
 } lc_kernel_layout;
 
 enum {
-    LC_KERNEL_ACCUMULATES = 1, /* run() honours call->accumulate */
+    LC_KERNEL_ACCUMULATES = 1, /* run() honors call->accumulate */
     LC_KERNEL_INPLACE_0 = 2,   /* out[0] may share memory with in[0] if types are equal and in[0] dies here */
     LC_KERNEL_INPLACE_ANY = 4, /* out[0] may share memory with any input of equal type that dies here */
     LC_KERNEL_SERIAL = 8,      /* never gains from threads */
@@ -135,9 +135,9 @@ struct lc_kernel {
     const char *name; /* shown in plan dumps: "onednn_conv2d", "reference" */
     lc_kernel_layout layout;
     unsigned flags;
-    /* OPTIONAL (always): whether this kernel can do this call. Operands have types, strides and ints; no data. One that
-     * needs memory to find out, and gets none, leaves errno at ENOMEM: which kernel is taken must not depend on that.
-     */
+    /* OPTIONAL (always): whether this kernel can do this call. Operands have types, strides and ints, but no data. If
+     * the check itself runs out of memory, it leaves errno at ENOMEM: the choice of a kernel must not depend on
+     * that. */
     bool (*supports)(const lc_call *call);
     /* OPTIONAL: set scratch_bytes, create state. Runs once, when the plan is made. */
     lc_status (*prepare)(lc_call *call);
@@ -156,19 +156,19 @@ enum {
     LC_OP_MUTATES = 16,     /* writes persistent inputs given by mutated_inputs; never dropped as dead */
     LC_OP_SIDE_EFFECT = 32, /* never dropped as dead */
     LC_OP_LATER = 64,       /* results and written inputs are complete only after a later operator */
-    LC_OP_CHECKS = 128,     /* its kernels report indices (lc_call_bad_index), also where nobody reads its results:
-                             * never dropped where a program calls it, only where a gradient rule does */
+    LC_OP_CHECKS = 128, /* its kernels report bad indices (lc_call_bad_index), even if nothing reads its results: a call
+                           by the program is never dropped as dead, only one by a gradient rule */
 };
 
 struct lc_op {
-    const char *name; /* as PyTorch's where there is one */
+    const char *name; /* PyTorch's name, if there is one */
     unsigned flags;
     int n_out; /* results; at most LC_MAX_OUTPUTS */
     lc_infer_fn *infer;
     /* NULL with LC_OP_NO_GRAD, or if no input can want a gradient. */
     lc_grad_fn *grad;
-    /* LC_OP_VIEW: fill out->stride and *offset (elements) from `in`; return false if not expressible as a view of
-     * these strides (the planner then makes in[0] dense row-major and asks again). out has dtype and shape. */
+    /* LC_OP_VIEW: fill out->stride and *offset (elements) from `in`; return false if the result is no view of these
+     * strides (the planner then makes in[0] dense row-major and asks again). out has dtype and shape. */
     bool (*view)(const lc_infer *call, const lc_view *in, lc_view *out, int64_t *offset);
     /* LC_OP_MUTATES: bit i set = in[i] is written. */
     uint32_t mutated_inputs;
@@ -177,23 +177,24 @@ struct lc_op {
     const lc_kernel *kernel;
     /* OPTIONAL (x, y, z): names of the inputs for error messages, separated by spaces. */
     const char *inputs;
-    /* OPTIONAL (name): what users call it, where that depends on the ints: conv1d, conv2d. Static. */
+    /* OPTIONAL (name): the name that users know, if it depends on the ints: conv1d, conv2d. Static. */
     const char *(*title)(int n_int, const int64_t *ints);
 };
 
 LC_BEGIN_DECLS
 
-/* For kernels that follow indices, from any of their threads: `bad` is an index that does not exist. The kernel then
- * continues without reading or writing there, and its result does not matter: the step fails with a sentence that names
- * the operator, the index and the line of the program. Of several reports of a kernel the one with the smallest `at`
- * counts, and the first kernel's is the step's. */
+/* For kernels that follow indices, from any of their threads: reports the out-of-range index `bad`. The kernel then
+ * continues without reading or writing there, and its result does not matter: the step fails with a message that names
+ * the operator, the index and the line of the program. If a kernel reports several, the one with the smallest `at`
+ * counts; if several kernels do, the first one's. */
 LC_API void lc_call_bad_index(const lc_call *call, const lc_bad_index *bad);
 
 /* Records a call and returns its first result (an error tensor on failure; errors are sticky and reported once by the
- * step). `in` entries may be NULL where the operator has optional inputs. Arrays are copied. */
+ * step). `in` entries may be NULL for optional inputs. Arrays are copied. */
 LC_API lc_tensor *lc_op_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints,
                              int n_float, const double *floats, lc_site site);
-/* The same for operators with several results; `out` has op->n_out entries, NULL where infer lowered n_out. */
+/* The same for operators with several results; `out` has op->n_out entries; those beyond an n_out that infer lowered
+ * are NULL. */
 LC_API void lc_op_call_n(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
                          const double *floats, lc_tensor **out, lc_site site);
 

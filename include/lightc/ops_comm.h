@@ -2,26 +2,26 @@
 /* Collectives as operators: results of a step that come from all ranks, with gradients, for your own losses, layers and
  * strategies (torch.distributed.nn.functional).
  *
- * They are recorded like any operator and *collective*: every rank of `comm` records the same ones in the same order,
- * with x of the same shape and type, and every rank runs them, whether it uses the result or not. Bytes move while the
+ * They are recorded like any operator and *collective*: every rank of `comm` records the same collectives in the same
+ * order, with x of the same shape and type, and runs them, whether it uses the result or not. Bytes move while the
  * step's other operators run, from the call to the first one that reads the result. x may change after the call. An
  * error of the communicator (ranks that make different calls, a lost rank) ends the step with its status, and comm
- * stays failed. If a step fails on one rank only, the calls it has in flight or would have made fail on the others with
- * its message; one that fails before it runs leaves that to lc_comm_abort.
+ * stays failed. If a step fails while it runs on one rank only, the calls it has in flight or would have made fail on
+ * the others with its message; if it fails before it runs, the program must call lc_comm_abort.
  *
- * Gradients are those of the sum of all ranks' losses, so the backward pass communicates too. It does so on a rank
- * whose loss depends on the result and whose x requires a gradient: this must hold for all ranks, or for none.
+ * Gradients are those of the sum of all ranks' losses, so the backward pass communicates too, on each rank whose loss
+ * depends on the result and whose x requires a gradient: this must hold for all ranks, or for none.
  *
- * If only root gives (broadcast, scatter_from), x of the others has the same shape, is ignored, and has a zero
+ * If only root sends (broadcast, scatter_from), x of the others has the same shape, is ignored, and has a zero
  * gradient. If only root receives (reduce, gather_to), y of the others has the same shape and is zero, and its dy is
- * ignored. So all ranks can compute the same loss without asking for their number.
+ * ignored. So all ranks can compute the same loss, whatever their rank.
  *
- * There is no send and no receive: one has no result, the other no x, so no gradient could flow back. lc_gather_to in a
- * group of the two ranks (lc_comm_split) takes what one has to the other, and the gradient back.
+ * There is no send and no receive: send has no result and receive no x, so no gradient could flow back. lc_gather_to in
+ * a group of the two ranks (lc_comm_split) moves a value from one to the other, and its gradient back.
  *
  * `comm` outlives the steps that use it. If a trainer reduces gradients over the same ranks, use a separate group
- * (lc_comm_split): buckets of gradients leave when they are ready, which ranks with different batches may find at
- * different places of the step. */
+ * (lc_comm_split): a bucket of gradients is sent when it is ready, which may be at different points of the step on
+ * ranks with different batches. */
 #ifndef LIGHTC_OPS_COMM_H
 #define LIGHTC_OPS_COMM_H
 

@@ -11,8 +11,8 @@
  *   y = lc_clamp(x, .min = LC_SOME(0.0));
  *
  * Dimensions may count from the end (-1 is the last). Operands broadcast as in NumPy. Data types do not mix: where
- * PyTorch would convert in silence, lc_cast says so. Functions return a step tensor; errors are sticky and reported by
- * the step (graph.h).
+ * PyTorch would convert silently, write lc_cast. Functions return a step tensor; errors are sticky and reported by the
+ * step (graph.h).
  *
  * To add an elementwise operator: a line in src/ops/elementwise_table.h. Others: an lc_op in src/ops/ and its line in
  * src/ops/ops.h. */
@@ -273,7 +273,7 @@ LC_API lc_tensor *lc_sum_at(const lc_reduce_args *args, lc_site site);
 #define lc_sum(...) LC_CALL_AT(lc_sum, lc_reduce, (), .x = __VA_ARGS__)
 LC_API lc_tensor *lc_mean_at(const lc_reduce_args *args, lc_site site);
 #define lc_mean(...) LC_CALL_AT(lc_mean, lc_reduce, (), .x = __VA_ARGS__)
-/* Gradients of equal extremes are shared among them. */
+/* Equal extremes share the gradient. */
 LC_API lc_tensor *lc_amax_at(const lc_reduce_args *args, lc_site site);
 #define lc_amax(...) LC_CALL_AT(lc_amax, lc_reduce, (), .x = __VA_ARGS__)
 LC_API lc_tensor *lc_amin_at(const lc_reduce_args *args, lc_site site);
@@ -340,8 +340,8 @@ LC_API lc_tensor *lc_expand_at(lc_tensor *x, int n, const int64_t *shape, lc_sit
 /* A dense copy. */
 LC_API lc_tensor *lc_contiguous_at(lc_tensor *x, lc_site site);
 #define lc_contiguous(x) lc_contiguous_at(x, LC_HERE)
-/* Parts of `size` along dim (the last may be smaller) into out[0..max); returns how many there are. More than max are
- * an error, which is an error tensor in every part. */
+/* Parts of `size` along dim (the last may be smaller) into out[0..max); returns how many there are. If there are more
+ * than max, every part is an error tensor. */
 LC_API int lc_split_at(lc_tensor *x, int64_t size, int dim, int max, lc_tensor **out, lc_site site);
 #define lc_split(x, size, dim, max, out) lc_split_at(x, size, dim, max, out, LC_HERE)
 /* n equal parts (PyTorch's chunk: the last may be smaller, and there may be fewer). */
@@ -353,7 +353,7 @@ LC_API lc_tensor *lc_cat_at(int dim, int n, lc_tensor *const *x, lc_site site);
 LC_API lc_tensor *lc_stack_at(int dim, int n, lc_tensor *const *x, lc_site site);
 #define lc_stack(dim, ...) LC_CALL_TENSORS(lc_stack_at, (dim, ), __VA_ARGS__)
 /* Constant padding: pairs (before, after) from the last dimension backwards, as torch.nn.functional.pad; negative ones
- * cut off, at most what there is. lc_pad_value(x, 1.5, 0, 2). */
+ * crop, at most the whole dimension. lc_pad_value(x, 1.5, 0, 2). */
 LC_API lc_tensor *lc_pad_at(lc_tensor *x, double value, int n, const int64_t *pad, lc_site site);
 #define lc_pad(x, ...)              LC_CALL_INTS(lc_pad_at, (x, 0.0, ), __VA_ARGS__)
 #define lc_pad_value(x, value, ...) LC_CALL_INTS(lc_pad_at, (x, value, ), __VA_ARGS__)
@@ -365,14 +365,15 @@ LC_API lc_tensor *lc_triu_at(lc_tensor *x, int diagonal, lc_site site);
 #define lc_triu(x, diagonal) lc_triu_at(x, diagonal, LC_HERE)
 
 /* ---- indexing ---- */
-/* ids are i64 or i32. With an index that does not exist (negative ones included) the step fails, LC_ERR_ARGUMENT, and
- * says which, where, and what is allowed, also if nobody reads the result; nothing outside is read or written. */
+/* ids are i64 or i32. An out-of-range index (negative ones included) fails the step with LC_ERR_ARGUMENT, even if
+ * nothing reads the result; the message says which index, where, and what is allowed. Nothing out of range is read or
+ * written. */
 LC_API lc_tensor *lc_gather_at(lc_tensor *x, int dim, lc_tensor *ids, lc_site site);
 #define lc_gather(x, dim, ids) lc_gather_at(x, dim, ids, LC_HERE)
 LC_API lc_tensor *lc_index_select_at(lc_tensor *x, int dim, lc_tensor *ids, lc_site site);
 #define lc_index_select(x, dim, ids) lc_index_select_at(x, dim, ids, LC_HERE)
-/* x with src added at ids along dim; deterministic. src has x's number of dimensions; that of lc_index_add has x's
- * shape too, but along dim. */
+/* x with src added at ids along dim; deterministic. src has x's number of dimensions; for lc_index_add also x's shape,
+ * except along dim. */
 LC_API lc_tensor *lc_scatter_add_at(lc_tensor *x, int dim, lc_tensor *ids, lc_tensor *src, lc_site site);
 #define lc_scatter_add(x, dim, ids, src) lc_scatter_add_at(x, dim, ids, src, LC_HERE)
 LC_API lc_tensor *lc_index_add_at(lc_tensor *x, int dim, lc_tensor *ids, lc_tensor *src, lc_site site);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operators of neural networks: products, convolutions, pooling, normalisation, attention, recurrence, losses over
+/* Operators of neural networks: products, convolutions, pooling, normalization, attention, recurrence, losses over
  * classes, random numbers. Shapes and numbers are PyTorch's (torch.nn.functional).
  *
  * Every function is a macro that adds the place of the call. Arguments before `...` must be given (bias and weight may
@@ -49,8 +49,8 @@ typedef struct lc_interpolate_args {
     lc_interpolate_mode mode;
     lc_dims output_size; /* height and width of the result, or ... */
     double scale; /* ... a factor, only of the height if scale_w is given. As PyTorch without recompute_scale_factor:
-                     places come from the factor, not from the rounded size (except when the size is unchanged, or
-                     nearest doubles it) */
+                     positions are computed from the factor, not from the rounded size (except when the size is
+                     unchanged, or nearest doubles it) */
     double scale_w;
     bool align_corners; /* bilinear: corner pixels keep their place */
 } lc_interpolate_args;
@@ -61,10 +61,10 @@ typedef struct lc_batch_norm_args {
     lc_tensor *bias;         /* [C], or NULL */
     lc_tensor *running_mean; /* [C] persistent, or NULL: always use the batch's statistics */
     lc_tensor *running_var;
-    bool training; /* use the batch's statistics and move the running ones */
+    bool training; /* use the batch's statistics and update the running ones */
     double momentum, eps;
-    /* Statistics of training are those of all ranks' samples, however many each has (SyncBatchNorm); collective, also
-     * in the backward pass (ops_comm.h). NULL: only of x. */
+    /* In training, use the statistics of all ranks' samples, however many each has (SyncBatchNorm); collective, also in
+     * the backward pass (ops_comm.h). NULL: only of x. */
     lc_comm *comm;
 } lc_batch_norm_args;
 LC_DEFAULTS(lc_batch_norm, lc_batch_norm_args, .momentum = 0.1, .eps = 1e-5)
@@ -72,14 +72,14 @@ LC_DEFAULTS(lc_batch_norm, lc_batch_norm_args, .momentum = 0.1, .eps = 1e-5)
 typedef struct lc_norm_args {
     size_t size;
     lc_tensor *bias; /* like weight, or NULL */
-    int dims;        /* how many trailing dimensions are normalised; 0: those of weight, or 1 */
+    int dims;        /* how many trailing dimensions are normalized; 0: those of weight, or 1 */
     double eps;
 } lc_norm_args;
 LC_DEFAULTS(lc_norm, lc_norm_args, .eps = 1e-5)
 
 typedef struct lc_rms_norm_args {
     size_t size;
-    lc_tensor *weight; /* normalised dimensions, or NULL */
+    lc_tensor *weight; /* normalized dimensions, or NULL */
     int dims;          /* as in lc_norm_args */
     double eps;        /* -1: the smallest step of the data type at 1 (1.19e-7 for f32), as torch.nn.RMSNorm */
 } lc_rms_norm_args;
@@ -107,8 +107,8 @@ LC_DEFAULTS(lc_cross_entropy, lc_cross_entropy_args, )
 typedef struct lc_sdpa_args {
     size_t size;
     lc_tensor *value; /* [..,Sk,Dv] */
-    /* Added to the scores (x's type), or bool, true = attend; broadcast to [..,S,Sk]; or NULL. The gradient of one that
-     * is added takes memory for all scores. */
+    /* Added to the scores (x's type), or bool, true = attend; broadcast to [..,S,Sk]; or NULL. The gradient of an added
+     * mask takes memory for all scores. */
     lc_tensor *mask;
     bool causal;  /* query i sees keys 0..i */
     double scale; /* default: 1/sqrt(D) */
@@ -183,7 +183,7 @@ LC_API lc_tensor *lc_pixel_unshuffle_at(lc_tensor *x, int64_t factor, lc_site si
 #define lc_pixel_shuffle(x, factor)   lc_pixel_shuffle_at(x, factor, LC_HERE)
 #define lc_pixel_unshuffle(x, factor) lc_pixel_unshuffle_at(x, factor, LC_HERE)
 
-/* ---- normalisation ---- */
+/* ---- normalization ---- */
 /* x[N,C,*] w?[C] b?[C]: lc_batch_norm(x, w, b, .running_mean = rm, .running_var = rv, .training = true) */
 LC_API lc_tensor *lc_batch_norm_at(lc_tensor *x, lc_tensor *w, const lc_batch_norm_args *args, lc_site site);
 #define lc_batch_norm(x, w, ...) LC_CALL_AT(lc_batch_norm, lc_batch_norm, (x, w, ), .bias = __VA_ARGS__)
@@ -197,8 +197,8 @@ LC_API lc_tensor *lc_group_norm_at(lc_tensor *x, int64_t groups, lc_tensor *w, c
 #define lc_group_norm(x, groups, w, ...) LC_CALL_AT(lc_group_norm, lc_norm, (x, groups, w, ), .bias = __VA_ARGS__)
 
 /* ---- embedding and losses over classes ---- */
-/* ids (i64 or i32, any shape) -> ids' shape + [D]: lc_embedding(ids, w, .has_padding_idx = true). A number outside of
- * the table fails the step, as it does in gather (ops_math.h). */
+/* ids (i64 or i32, any shape) -> ids' shape + [D]: lc_embedding(ids, w, .has_padding_idx = true). An id outside of the
+ * table fails the step, as in lc_gather (ops_math.h). */
 LC_API lc_tensor *lc_embedding_at(lc_tensor *ids, const lc_embedding_args *args, lc_site site);
 #define lc_embedding(ids, ...) LC_CALL_AT(lc_embedding, lc_embedding, (ids, ), .weight = __VA_ARGS__)
 /* x[N,C,*] or [C]: scores. A class outside of 0..C-1 that is not ignored fails the step. */
@@ -209,8 +209,8 @@ LC_API lc_tensor *lc_nll_loss_at(lc_tensor *x, const lc_cross_entropy_args *args
 #define lc_nll_loss(x, ...) LC_CALL_AT(lc_nll_loss, lc_cross_entropy, (x, ), .target = __VA_ARGS__)
 
 /* ---- attention ---- */
-/* softmax(q k^T scale + mask) v: q[..,S,D] k[..,Sk,D] v[..,Sk,Dv] -> [..,S,Dv]. A query that may see nothing gives 0.
- * lc_sdpa(q, k, v, .causal = true) */
+/* softmax(q k^T scale + mask) v: q[..,S,D] k[..,Sk,D] v[..,Sk,Dv] -> [..,S,Dv]. A query that may attend to nothing
+ * gives 0. lc_sdpa(q, k, v, .causal = true) */
 LC_API lc_tensor *lc_sdpa_at(lc_tensor *q, lc_tensor *k, const lc_sdpa_args *args, lc_site site);
 #define lc_sdpa(q, k, ...) LC_CALL_AT(lc_sdpa, lc_sdpa, (q, k, ), .value = __VA_ARGS__)
 
@@ -222,8 +222,8 @@ LC_API lc_tensor *lc_gru_at(lc_tensor *x, lc_tensor *w_ih, const lc_rnn_args *ar
 #define lc_gru(x, w_ih, ...) LC_CALL_AT(lc_gru, lc_rnn, (x, w_ih, ), .w_hh = __VA_ARGS__)
 
 /* ---- random numbers: they depend on the graph's seed, the step, the place of the call and its count there ---- */
-/* The place is the name of the file (without its folder) and the line: code that is put in front of the call gives it
- * other numbers, and what other calls draw stays as it is. What parameters begin with does not depend on it. */
+/* The place is the name of the file (without its folder) and the line: a line inserted before the call changes its
+ * numbers, but not those of other calls. Initial values of parameters do not depend on it. */
 /* Zeroes elements with probability p and scales the others by 1/(1-p). Always drops: layers decide by their mode. */
 LC_API lc_tensor *lc_dropout_at(lc_tensor *x, double p, lc_site site);
 #define lc_dropout(x, p) lc_dropout_at(x, p, LC_HERE)

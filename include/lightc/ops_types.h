@@ -14,7 +14,7 @@ typedef enum lc_reduction {
     LC_REDUCE_BATCHMEAN = 3, /* lc_kl_div: the sum divided by the first dimension */
 } lc_reduction;
 
-/* A short list of numbers, LC_DIMS(2, 3): dimensions, sizes, what convolutions do in each dimension. */
+/* A short list of numbers, LC_DIMS(2, 3): dimensions, sizes, strides of a convolution in each dimension. */
 typedef struct lc_dims {
     int n;
     int64_t dim[LC_MAX_DIMS];

@@ -2,8 +2,8 @@
 /* Optimizers (their learning-rate schedules are in sched.h). Formulas are those of torch.optim's documentation.
  *
  * Parameters, gradients and optimizer state are each in one flat buffer per data type; an optimizer's update is one
- * operator over ranges of them ("segments", one per parameter). An optimizer is its operators' vtable plus parameter
- * groups whose hyperparameters are plain doubles that may change every step without planning again.
+ * operator over ranges of these buffers ("segments", one per parameter). An optimizer is a vtable plus parameter
+ * groups, whose hyperparameters are plain doubles that may change every step without planning again.
  *
  * To add an optimizer: one file in src/optim/ with an lc_optimizer_ops and its update operator, and a line in
  * registry.c. */
@@ -17,7 +17,7 @@
 #define LC_MAX_HYPER        12
 #define LC_MAX_OPTIM_STATE  4
 #define LC_MAX_PARAM_GROUPS 64
-/* The last hyperparameter of every group is the bound of clipping by value (lc_clip_grad_value sets it), so that an
+/* The last hyperparameter of every group is the bound of clipping by value (set by lc_clip_grad_value), so that an
  * update reads everything that may change from one array. */
 #define LC_HYPER_CLIP_VALUE (LC_MAX_HYPER - 1)
 
@@ -25,7 +25,7 @@
 typedef struct lc_segment {
     lc_tensor *parameter;
     int64_t offset, count; /* elements, in the flat buffers */
-    int64_t index;         /* of the parameter in `steps` */
+    int64_t index;         /* index of the parameter in `steps` */
 } lc_segment;
 
 typedef struct lc_param_group {
@@ -47,7 +47,7 @@ typedef struct lc_update {
     lc_tensor *const *state; /* flat or as `steps`, 1-D, persistent, one per ops->state_names: written */
     int n_segments;          /* parameters of this group that have a gradient in this window */
     const lc_segment *segments;
-    const double *clip_value; /* NULL, or where the bound of clipping by value lives (after scaling) */
+    const double *clip_value; /* NULL, or the bound of clipping by value (after scaling) */
 } lc_update;
 
 /* See lc_optimizer_step_closure. */
@@ -67,20 +67,20 @@ typedef struct lc_optimizer_ops {
     double (*initial_state)(const lc_optimizer *opt, const lc_param_group *group, int k);
     /* OPTIONAL (accept): check options; a clear error names the option and its range. */
     lc_status (*check)(const lc_optimizer *opt);
-    /* Bit k: state k is a number per parameter, stored like `steps`; it is whole on every rank. */
+    /* Bit k: state k is one number per parameter, stored like `steps`, and complete on every rank. */
     unsigned scalar_state;
     /* OPTIONAL (accept): whether the optimizer can train this parameter; asked when it is added to a group. */
     lc_status (*accept)(const lc_optimizer *opt, const lc_tensor *parameter);
     /* OPTIONAL (evaluate once, then update): a step that evaluates the loss as often as it wants. */
     lc_status (*step_closure)(lc_optimizer *opt, lc_evaluate_fn *evaluate, void *ctx);
-    /* OPTIONAL (none): tensors of the optimizer's own, for checkpoints. Calls fn for each, always in the same order;
-     * with `load` fn fills it, and what later ones depend on can be read from it. */
+    /* OPTIONAL (none): visits the optimizer's own tensors, for checkpoints. Calls fn for each, always in the same
+     * order; with `load` fn fills the tensor, so later ones may depend on its value. */
     lc_status (*visit_own)(lc_optimizer *opt, bool load, lc_status (*fn)(void *ctx, const char *name, lc_tensor *t),
                            void *ctx);
     /* OPTIONAL: frees opt->own. */
     void (*release)(lc_optimizer *opt);
-    /* OPTIONAL (no): the update of an element depends only on that element's parameter, gradient and state, so ranks
-     * may each update a part of a parameter (strategy sharded). Segments are then such parts, possibly empty. */
+    /* OPTIONAL (no): the update of an element depends only on that element's parameter, gradient and state, so each
+     * rank may update a part of a parameter (strategy sharded). Segments are then such parts, possibly empty. */
     bool elementwise;
 } lc_optimizer_ops;
 
@@ -96,17 +96,17 @@ enum {
 };
 
 struct lc_optimizer {
-    uint64_t mark; /* of the library, while it is an optimizer (base.h) */
+    uint64_t mark; /* set by the library while this is an optimizer (base.h) */
     const lc_optimizer_ops *ops;
     unsigned flags; /* LC_OPT_* */
     lc_param_group *groups;
     int n_groups;
-    lc_module *root;                      /* whose parameters these are */
+    lc_module *root;                      /* the module that has the parameters */
     lc_tensor *steps;                     /* [parameters] f64: updates done, per parameter */
     lc_tensor *state[LC_MAX_OPTIM_STATE]; /* in the order of state_names: flat buffers, or as scalar_state says */
-    lc_tensor *clip_factor;               /* of the next update: lc_clip_grad_norm */
-    bool clip_by_value;                   /* of the next update: lc_clip_grad_value */
-    void *own;                            /* of its ops */
+    lc_tensor *clip_factor;               /* for the next update: lc_clip_grad_norm */
+    bool clip_by_value;                   /* for the next update: lc_clip_grad_value */
+    void *own;                            /* private data of its ops */
     void *reserved[4];
 };
 
@@ -117,8 +117,8 @@ LC_BEGIN_DECLS
 LC_API lc_tensor *lc_op_call_live(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints,
                                   int n_float, const double *floats, lc_site site);
 
-/* Records clipping of all gradients of `opt`'s parameters to a total norm (returned: the norm before clipping, a step
- * tensor of one element; keep it to read it) or to an absolute value; applies to the next lc_optimizer_step of opt.
+/* Records clipping of all gradients of `opt`'s parameters to a total norm (returns the norm before clipping, a step
+ * tensor of one element; lc_keep it to read it) or to an absolute value; applies to the next lc_optimizer_step of opt.
  * torch.nn.utils.clip_grad_norm_: coefficient min(1, max_norm / (norm + 1e-6)). */
 LC_API lc_tensor *lc_clip_grad_norm_at(lc_optimizer *opt, double max_norm, lc_site site);
 LC_API void lc_clip_grad_value_at(lc_optimizer *opt, double clip_value, lc_site site);
@@ -133,10 +133,10 @@ LC_API void lc_optimizer_step_at(lc_optimizer *opt, lc_site site);
  * parameters that the graph trains, the two are the same. */
 LC_API void lc_optimizer_zero_grad_at(lc_optimizer *opt, lc_site site);
 #define lc_optimizer_zero_grad(opt) lc_optimizer_zero_grad_at(opt, LC_HERE)
-/* One step of any optimizer from a closure. `evaluate` records forward and backward, runs them (lc_step_run, or by
- * reading the loss) and gives the loss; LC_SKIP: there is none, and nothing is updated. LBFGS calls it several times,
- * at other parameters each; for the others it is called once, before lc_optimizer_step. Gradients are divided as
- * those of lc_optimizer_step are, and bounded as lc_clip_grad_norm or lc_clip_grad_value of `evaluate` asked. */
+/* One step of any optimizer with a closure. `evaluate` records forward and backward, runs them (lc_step_run, or by
+ * reading the loss) and gives the loss; LC_SKIP: there is no loss, and nothing is updated. LBFGS calls it several
+ * times, each time at different parameters; other optimizers call it once, before lc_optimizer_step. Gradients are
+ * divided as in lc_optimizer_step, and clipped if `evaluate` calls lc_clip_grad_norm or lc_clip_grad_value. */
 LC_API lc_status lc_optimizer_step_closure(lc_optimizer *opt, lc_evaluate_fn *evaluate, void *ctx) LC_MUST_USE;
 /* The divisor of accumulated gradients from the next update on (0: the number of backward passes). A fit of the trainer
  * begins with 0. */
@@ -147,12 +147,12 @@ LC_API void lc_graph_set_window(lc_graph *g, double window);
  *     lc_optimizer *opt = lc_adam(self, .lr = 1e-3, .weight_decay = 1e-2);
  *
  * `module` is any module (a struct that starts with lc_module); the optimizer gets one group with all its parameters.
- * Other arguments are those of torch.optim under the same names, with the same defaults; zeros are zeros (args.h).
+ * Other arguments are those of torch.optim, with the same names and defaults; a zero is a zero (args.h).
  *
  * Several groups: .no_parameters = true, then lc_optimizer_add_group for each. On an error the constructor returns NULL
  * and the module's status says why (lc_module_status, lc_trainer_fit). */
-/* The first members of every constructor's arguments. `site`: named in errors; `parameters`: only these instead of all.
- */
+/* The first members of every constructor's arguments. `site`: named in errors; `parameters`: only these instead of
+ * all. */
 #define LC_OPTIMIZER_ARGS                                                                                              \
     size_t size;                                                                                                       \
     lc_site site;                                                                                                      \
@@ -225,11 +225,11 @@ typedef struct lc_rprop_args {
 LC_DEFAULTS(lc_rprop, lc_rprop_args, .lr = 1e-2, .eta_minus = 0.5, .eta_plus = 1.2, .step_size_min = 1e-6,
             .step_size_max = 50)
 
-/* One group. max_eval bounds the evaluations of a step, those of line searches too, but for the last first try of one;
- * 0: 1.25 max_iter.
- * Needs closures: automatic optimisation gives them, lc_manual_step_closure and lc_optimizer_step_closure take one. */
+/* One group. max_eval bounds the evaluations of a step, including those of line searches except the first try of the
+ * last one; 0: 1.25 max_iter. Needs a closure: automatic optimization makes one, lc_manual_step_closure and
+ * lc_optimizer_step_closure take one. */
 typedef struct lc_lbfgs_args {
-    LC_OPTIMIZER_ARGS; /* weight_decay and maximize are not for it */
+    LC_OPTIMIZER_ARGS; /* weight_decay and maximize are not supported */
     double max_iter, max_eval, tolerance_grad, tolerance_change, history_size;
     bool strong_wolfe; /* line_search_fn="strong_wolfe"; default: steps of lr */
 } lc_lbfgs_args;
@@ -277,12 +277,12 @@ typedef struct lc_named_number {
     double value;
 } lc_named_number;
 
-/* By the name of torch.optim's class; arguments under PyTorch's names, pairs as beta1/beta2 (betas), eta_minus/eta_plus
- * (etas), step_size_min/step_size_max (step_sizes); flags as 0 or 1. For options and files. Unknown names are errors
- * that list the known ones. All parameters of `module` in one group. */
+/* Makes an optimizer by the name of torch.optim's class; arguments under PyTorch's names, pairs as beta1/beta2 (betas),
+ * eta_minus/eta_plus (etas), step_size_min/step_size_max (step_sizes); flags as 0 or 1. For options and files. The
+ * error for an unknown name lists the available ones. All parameters of `module` are in one group. */
 LC_API lc_status lc_optimizer_by_name(const char *name, void *module, const lc_named_number *args, int n_args,
                                       lc_optimizer **out) LC_MUST_USE;
-/* One of your own: `ops` is your vtable, state and groups are made here. Without groups; add them. */
+/* Makes an optimizer of your own from the vtable `ops`. It has no groups; add them. */
 LC_API lc_status lc_optimizer_new(const lc_optimizer_ops *ops, void *module, unsigned flags,
                                   lc_optimizer **out) LC_MUST_USE;
 LC_API void lc_optimizer_free(lc_optimizer *opt); /* NULL is fine */
@@ -292,7 +292,7 @@ LC_API void lc_optimizer_free(lc_optimizer *opt); /* NULL is fine */
  * LC_MAX_PARAM_GROUPS. */
 LC_API int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const *parameters, int n);
 
-/* A hyperparameter by name ("lr", "momentum"); group -1 sets all of them. May be called at any time; no new plan. */
+/* Sets a hyperparameter by name ("lr", "momentum"); group -1: of all groups. May be called at any time; no new plan. */
 LC_API lc_status lc_optimizer_set(lc_optimizer *opt, int group, const char *name, double value) LC_MUST_USE;
 LC_API lc_status lc_optimizer_get(const lc_optimizer *opt, int group, const char *name, double *value) LC_MUST_USE;
 LC_API bool lc_optimizer_has(const lc_optimizer *opt, const char *name);

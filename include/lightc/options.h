@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options: one table describes each option once.
  *
- * From a table (lc_option) and a struct come the command line (`--max_epochs 5`, `--max-epochs=5`, `--no_progress`-like
+ * A table (lc_option) and a struct define the command line (`--max_epochs 5`, `--max-epochs=5`, `--no_progress`-like
  * switches for booleans), the environment (LIGHTC_MAX_EPOCHS), a JSON file (`--config run.json`), `--help`,
- * `--print_config`, and the error that names the nearest option when one is misspelt. Precedence: command line over
- * environment over file over what the struct held before. Programs describe their own options in the same way:
+ * `--print_config`, and the error that names the nearest option when one is misspelled. Precedence: command line over
+ * environment over file over the struct's previous values. Programs describe their own options in the same way:
  *
  *     typedef struct { const char *data; int64_t batch_size; struct { double lr; } optimizer; } args;
  *     static const lc_option mine[] = {
@@ -15,7 +15,7 @@
  *     args a = {.data = "data", .batch_size = 64, .optimizer.lr = 1e-3};
  *     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, mine, 3, &a, argc, argv));
  *
- * A field of a struct inside the struct has a dot in its name: --optimizer.lr 0.1, LIGHTC_OPTIMIZER_LR=0.1, and in JSON
+ * A field of a nested struct has a dot in its name: --optimizer.lr 0.1, LIGHTC_OPTIMIZER_LR=0.1, and in JSON
  * {"optimizer": {"lr": 0.1}} or {"optimizer.lr": 0.1}. hyperparameters.h keeps such a struct with the model.
  *
  * To add an option to the trainer: one line in LC_TRAINER_OPTION_LIST. */
@@ -72,7 +72,7 @@ typedef struct lc_option {
 #define LC_OPTION(type, field, kind, minimum, maximum, help)                                                           \
     {#field, kind, offsetof(type, field), minimum, maximum, help}
 /* clang-format on */
-/* The same with the kind that the field's type says, and any value. */
+/* The same with the kind of the field's type, and any value. */
 #define LC_FIELD(type, field, help) LC_OPTION(type, field, LC_KIND_OF_(type, field), 0, 0, help)
 
 /* X(C type, kind) */
@@ -126,7 +126,7 @@ LC_OPTION_TYPES_(LC_KIND_)
     X(BOOL, bool, inference_mode, true, 0, 0, "no gradients in validate, test and predict")                          \
     X(BOOL, bool, use_distributed_sampler, true, 0, 0, "with several ranks: give each its share of the loaders' samples") \
     X(INT, int64_t, reload_dataloaders_every_n_epochs, 0, 0, 1e15, "ask the module for its loaders again every N epochs") \
-    /* optimisation */                                                                                               \
+    /* optimization */                                                                                               \
     X(INT, int64_t, accumulate_grad_batches, 1, 1, 1e9, "batches per optimizer step")                                \
     X(FLOAT, double, gradient_clip_val, LC_NOT_GIVEN, 0, 1e300, "clip gradients to this norm (or value)")            \
     X(TEXT, const char *, gradient_clip_algorithm, NULL, 0, 0, "norm or value")                                      \
@@ -206,20 +206,20 @@ typedef struct lc_trainer_options {
 #define LC_TRAINER_OPTION_FIELD(kind, type, name, def, min, max, help) type name;
     LC_TRAINER_OPTION_LIST(LC_TRAINER_OPTION_FIELD)
 #undef LC_TRAINER_OPTION_FIELD
-    /* Callbacks and loggers of the program, taken over by the trainer. With any logger here `logger` is only looked at
-     * if it was set. */
+    /* Callbacks and loggers of the program, taken over by the trainer. With any logger here, the default of `logger`
+     * does not apply. */
     const lc_callback *callbacks;
     int n_callbacks;
     const lc_logger *loggers;
     int n_loggers;
-    const lc_profiler *profilers; /* in addition to those that `profiler` names; taken over too */
+    const lc_profiler *profilers; /* in addition to those in `profiler`; taken over too */
     int n_profilers;
-    /* A communicator of the program's own (an MPI code's, threads'), whose ranks the strategy uses instead of finding
-     * or starting some; every rank makes a trainer with the same options. Ranks of MPI are watched from then until the
-     * trainer is freed (start_timeout, silence_timeout, progress_timeout): their calls then fail with the cause, and no
-     * process is ended. Borrowed; NULL: none. */
+    /* The program's own communicator (of an MPI code, of threads), whose ranks the strategy uses instead of finding or
+     * starting ranks; every rank makes a trainer with the same options. Ranks of MPI are watched until the trainer is
+     * freed (start_timeout, silence_timeout, progress_timeout): if one is lost, calls of the others fail with the
+     * cause, and no process is killed. Borrowed; NULL: none. */
     struct lc_comm *comm;
-    void *storage; /* texts read from a file; lc_trainer_new takes them over */
+    void *storage; /* texts that parsing allocated; lc_trainer_new takes them over */
     /* The program's own options as parsing left them, as members of a JSON object: part of the run's config.json. NULL:
      * none. */
     const char *own_config;
@@ -261,12 +261,12 @@ typedef struct lc_option_set {
 LC_BEGIN_DECLS
 
 /* Reads the command line (argv[1..]), the environment and --config FILE into `opt`. LC_STOP after --help or
- * --print_config, whose text has then been written to standard output. If the options ask for several ranks (--devices
- * 2 --strategy ddp), or for restarts of a run of one rank (--max_restarts), on the command line, in the environment or
- * in FILE, the program starts its ranks here, by running itself again: the first process waits for them, and gets
- * LC_STOP when they have ended well, or an error that names the rank that failed (docs/launching.md). Texts point into
- * argv, the environment, or opt->storage. Variables that look like a misspelt option cause a warning on standard error.
- * lc_options_parse only reads, and starts nothing. */
+ * --print_config, which print to standard output. If the options ask for several ranks (--devices 2 --strategy ddp), or
+ * for restarts of a run of one rank (--max_restarts), on the command line, in the environment or in FILE, the program
+ * starts its ranks here, by running itself again: the first process waits for them, and gets LC_STOP when they have
+ * succeeded, or an error that names the rank that failed (docs/launching.md). Texts point into argv, the environment,
+ * or opt->storage. Variables that look like a misspelled option cause a warning on standard error. lc_options_parse
+ * only reads, and starts nothing. */
 LC_API lc_status lc_trainer_options_parse(lc_trainer_options *opt, int argc, char **argv) LC_MUST_USE;
 /* The same with `n` options of the program's own, in `target`. */
 LC_API lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option *options, int n, void *target,
@@ -274,10 +274,10 @@ LC_API lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc
 /* The same with several structs of the program's own. */
 LC_API lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option_set *sets, int n_sets, int argc,
                                                char **argv) LC_MUST_USE;
-/* For programs without a trainer, which use few of its options: lc_trainer_options_parse_with, where only those exist
- * that start ranks (devices, num_nodes, node_rank, nodes_file, default_root_dir, max_restarts and the timeouts but
- * progress_timeout) and those that `used` names, with blanks between them ("max_epochs seed"; NULL: none). Any other is
- * an error instead of an option without effect, and --help does not list it. */
+/* For programs without a trainer, which use few of its options: as lc_trainer_options_parse_with, but accepts only the
+ * options that start ranks (devices, num_nodes, node_rank, nodes_file, default_root_dir, max_restarts and the timeouts
+ * except progress_timeout) and those in `used`, separated by blanks ("max_epochs seed"; NULL: none). Any other option
+ * is an error, and --help does not list it. */
 LC_API lc_status lc_trainer_options_parse_used(lc_trainer_options *opt, const char *used, const lc_option *options,
                                                int n, void *target, int argc, char **argv) LC_MUST_USE;
 /* Frees what parsing allocated; only needed if no trainer was made of `opt`. */
@@ -290,7 +290,7 @@ LC_API lc_status lc_options_parse(const lc_option_set *sets, int n_sets, const c
 LC_API void lc_options_free(void *storage);
 /* Sets one option from text; the error names the option, the value, and what it should be. */
 LC_API lc_status lc_option_set_text(const lc_option *option, void *target, const char *text) LC_MUST_USE;
-/* The value as text, as parsing would read it. Returns the length it needs, as snprintf. */
+/* The value as text that parsing would read back. Returns the length it needs, as snprintf. */
 LC_API int lc_option_get_text(const lc_option *option, const void *target, char *text, size_t size);
 /* The trainer's table. */
 LC_API const lc_option *lc_trainer_option_table(int *n);

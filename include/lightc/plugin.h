@@ -7,7 +7,7 @@
  *     cc -shared -fPIC spiral.c -o spiral.so $(pkg-config --cflags --libs lightc)
  *     lightc run spiral.so --max_epochs 5 --width 64
  *
- * The exported structure says what the shared object was built with; what does not fit is refused with a sentence. */
+ * The exported structure says what the shared object was built with; an incompatible one is refused with a message. */
 #ifndef LIGHTC_PLUGIN_H
 #define LIGHTC_PLUGIN_H
 
@@ -39,11 +39,11 @@ typedef struct lc_plugin_info {
 typedef struct lc_plugin lc_plugin;
 
 LC_BEGIN_DECLS
-/* Opens a shared object and checks that it fits. A path without a slash is searched for as the system does. */
+/* Opens a shared object and checks that it is compatible. A path without a slash is searched for as dlopen does. */
 LC_API lc_status lc_plugin_open(const char *path, lc_plugin **out) LC_MUST_USE;
 /* Borrowed from the plugin. */
 LC_API const lc_module_class *lc_plugin_class(const lc_plugin *p);
-/* After all modules that were made of it have been freed. NULL is fine. */
+/* Call it after all modules of its class have been freed. NULL is fine. */
 LC_API void lc_plugin_close(lc_plugin *p);
 LC_END_DECLS
 #endif

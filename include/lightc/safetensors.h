@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of named tensors in the safetensors format: what PyTorch, NumPy and other tools read and write.
+/* Files of named tensors in the safetensors format, which PyTorch, NumPy and other tools read and write.
  *
  * Reading trusts nothing in the file: offsets, shapes and sizes are checked against each other and against the length
- * of the file before any memory is taken. Messages name the file and the tensor. */
+ * of the file before any memory is allocated. Messages name the file and the tensor. */
 #ifndef LIGHTC_SAFETENSORS_H
 #define LIGHTC_SAFETENSORS_H
 
@@ -14,7 +14,7 @@ typedef struct lc_safetensors lc_safetensors;
 typedef struct lc_named_tensor {
     const char *name;
     lc_tensor *tensor; /* NULL: type and data hold the value */
-    lc_type type;      /* ignored where tensor is given */
+    lc_type type;      /* ignored if tensor is given */
     const void *data;
 } lc_named_tensor;
 
@@ -23,7 +23,7 @@ typedef struct lc_text_pair {
     const char *key, *value;
 } lc_text_pair;
 
-/* What a file says about one of its tensors. */
+/* A file's header entry for one of its tensors. */
 typedef struct lc_safetensor_info {
     const char *name;  /* borrowed from the file */
     const char *dtype; /* as the file names it: "F32" */
@@ -69,8 +69,8 @@ LC_API lc_status lc_safetensors_read_range(lc_safetensors *f, int64_t i, uint64_
                                            size_t count) LC_MUST_USE;
 /* Replaces the value of a persistent tensor by that of `name`. Shapes and data types must be equal. */
 LC_API lc_status lc_safetensors_load(lc_safetensors *f, const char *name, lc_tensor *t) LC_MUST_USE;
-/* The same for n tensors of which only name and tensor are looked at, in the order of the file. All are checked before
- * the first is written. With `strict` a tensor of the file that is not asked for is an error too. */
+/* The same for n tensors, of which only name and tensor are used, in the order of the file. All are checked before the
+ * first is written. With `strict`, a tensor of the file that is not in the list is an error too. */
 LC_API lc_status lc_safetensors_load_all(lc_safetensors *f, int64_t n, const lc_named_tensor *tensors,
                                          bool strict) LC_MUST_USE;
 

@@ -5,7 +5,7 @@
  *
  * A schedule sets its optimizer's learning rates when it is made and at every lc_scheduler_step. Values follow the
  * recursive forms of PyTorch (each new rate comes from the current one), so that schedules can be chained and a rate
- * changed by hand stays changed. Defaults are PyTorch's, and zeros are zeros (args.h). On an error a constructor
+ * changed by hand stays changed. Defaults are PyTorch's, and a zero is a zero (args.h). On an error a constructor
  * returns NULL and the status of the optimizer's module says why.
  *
  * To add one: a file in src/optim/sched/ with an lc_scheduler_ops, and a line in its registry.c. */
@@ -22,12 +22,12 @@ typedef struct lc_scheduler lc_scheduler;
 typedef struct lc_scheduler_ops {
     size_t size;              /* LC_SCHEDULER_OPS_INIT */
     const char *name;         /* "StepLR", as in torch.optim.lr_scheduler */
-    const char *const *args;  /* NULL-terminated: what lc_scheduler_by_name takes */
+    const char *const *args;  /* NULL-terminated: the names that lc_scheduler_by_name takes */
     const double *defaults;   /* one per argument; NaN: must be given */
     const char *const *state; /* NULL-terminated: names of s->state, saved with last_epoch; NULL: none */
     /* REQUIRED: sets the rates for s->last_epoch (already counted up; 0 when the schedule is made). */
     lc_status (*apply)(lc_scheduler *s);
-    /* OPTIONAL (accept): look at the arguments; runs before the first apply. */
+    /* OPTIONAL (accept): checks the arguments; runs before the first apply. */
     lc_status (*check)(lc_scheduler *s);
     /* OPTIONAL: the rate of group g at s->last_epoch computed only from base_lrs (SequentialLR restarts schedules with
      * it). */
@@ -42,7 +42,7 @@ typedef struct lc_scheduler_ops {
 typedef double lc_lambda_fn(void *ctx, int64_t epoch);
 
 struct lc_scheduler {
-    uint64_t mark; /* of the library, while it is a scheduler (base.h) */
+    uint64_t mark; /* set by the library while this is a scheduler (base.h) */
     const lc_scheduler_ops *ops;
     lc_optimizer *optimizer;
     int64_t last_epoch;
@@ -232,18 +232,18 @@ LC_API lc_scheduler *lc_sequential_lr_with(const lc_sequential_lr_args *args);
 LC_API lc_scheduler *lc_chained_scheduler_with(const lc_chained_scheduler_args *args);
 LC_API lc_scheduler *lc_lambda_lr_with(const lc_lambda_lr_args *args);
 
-/* By the name of PyTorch's class, numbers under the names of ops->args, taken literally. `milestones` is for
- * MultiStepLR (the list) and SequentialLR; `children` for SequentialLR and ChainedScheduler (then owned). On success
- * the schedule is applied already (last_epoch 0). */
+/* Makes a schedule by the name of PyTorch's class, with numbers under the names of ops->args, taken literally.
+ * `milestones` is for MultiStepLR (the list) and SequentialLR; `children` for SequentialLR and ChainedScheduler (then
+ * owned). On success the schedule has already been applied (last_epoch 0). */
 LC_API lc_status lc_scheduler_by_name(const char *name, lc_optimizer *opt, const lc_named_number *args, int n_args,
                                       const int64_t *milestones, int n_milestones, lc_scheduler *const *children,
                                       int n_children, lc_scheduler **out) LC_MUST_USE;
 /* Frees the schedule and those it owns; NULL is fine. */
 LC_API void lc_scheduler_free(lc_scheduler *s);
 
-/* One step on. Schedules that need a metric return an error that says so. */
+/* Advances by one step. Schedules that need a metric return an error that says so. */
 LC_API lc_status lc_scheduler_step(lc_scheduler *s) LC_MUST_USE;
-/* The same with a metric's value, which only ReduceLROnPlateau looks at. */
+/* The same with a metric's value, which only ReduceLROnPlateau uses. */
 LC_API lc_status lc_scheduler_step_metric(lc_scheduler *s, double metric) LC_MUST_USE;
 LC_API bool lc_scheduler_needs_metric(const lc_scheduler *s);
 LC_API const char *lc_scheduler_name(const lc_scheduler *s);

@@ -21,7 +21,7 @@ typedef struct lc_span {
     int thread;               /* 0: the training thread; loaders: their threads from 1 */
     int64_t number;           /* loaders: of the batch; else 0 */
     /* Operators: */
-    lc_site site;       /* where the program called it (or what it is the gradient of) */
+    lc_site site;       /* where the program called it (or the operator it is the gradient of) */
     double flop, bytes; /* floating-point operations of products (0 for others); memory read and written */
     int ndim;           /* of the first result; -1: none */
     const int64_t *shape;

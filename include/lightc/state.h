@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A tree of state: what a checkpoint's state.json holds (counters, random state, cursors, callback states).
  *
- * Objects have named members, arrays have numbered ones, leaves are integers (64 bits, exact), doubles (NaN and Inf
+ * Objects have named members, arrays have numbered members, leaves are integers (64 bits, exact), doubles (NaN and Inf
  * too), booleans and texts (UTF-8). `key` names a member of an object; with key == NULL setters append to an array and
  * getters read the node itself (an element of an array). Setting a key again replaces its value; kinds never convert
- * (but an integer can be read as a double). */
+ * (except that an integer can be read as a double). */
 #ifndef LIGHTC_STATE_H
 #define LIGHTC_STATE_H
 
@@ -41,7 +41,7 @@ LC_API lc_status lc_state_set_array(lc_state *s, const char *key, lc_state **chi
  * failure). */
 LC_API lc_status lc_state_set_tree(lc_state *s, const char *key, lc_state *tree) LC_MUST_USE;
 
-/* A tree of its own that is equal to this one, which may be a member of another. */
+/* A deep copy of this tree, which may be a member of another. */
 LC_API lc_status lc_state_copy(const lc_state *s, lc_state **out) LC_MUST_USE;
 
 /* LC_ERR_NOT_FOUND if there is no member of that name, LC_ERR_FORMAT if it is of another kind; *out is then
@@ -60,7 +60,7 @@ LC_API int64_t lc_state_length(const lc_state *s);                        /* mem
 LC_API const lc_state *lc_state_at(const lc_state *s, int64_t i);         /* member i, in the order they were set */
 LC_API const char *lc_state_key_at(const lc_state *s, int64_t i);         /* its name; NULL in arrays */
 
-/* As JSON, and back. The text is freed with free(); at most 64 levels deep. Names the line and column of an error. */
+/* As JSON, and back. Free the text with free(). At most 64 levels deep. A parse error names the line and column. */
 LC_API lc_status lc_state_print(const lc_state *s, char **text, size_t *length) LC_MUST_USE;
 LC_API lc_status lc_state_parse(const char *text, size_t length, lc_state **out) LC_MUST_USE;
 

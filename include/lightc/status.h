@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Status codes and the message that goes with them.
  *
- * Every fallible function returns an lc_status. LC_OK is 0; LC_STOP and LC_SKIP are positive requests that hooks
- * may return; errors are negative. An error carries a complete sentence, kept per thread until the next error of
- * that thread, which says what was wrong and, where known, what to do. The library never exits, aborts or prints. */
+ * Every fallible function returns an lc_status. LC_OK is 0; LC_STOP and LC_SKIP are positive requests that hooks may
+ * return; errors are negative. An error carries a complete sentence, which says what was wrong and, if known, what to
+ * do; it is kept per thread until the next error of that thread. The library never exits, aborts or prints. */
 #ifndef LIGHTC_STATUS_H
 #define LIGHTC_STATUS_H
 
@@ -37,7 +37,7 @@ typedef enum lc_status {
 #undef LC_STATUS_ENUM
 } lc_status;
 
-/* How much a message matters to people. */
+/* How important a message is to the user. */
 typedef enum lc_level { LC_INFO = 0, LC_WARNING, LC_ERROR } lc_level;
 
 LC_BEGIN_DECLS
@@ -55,21 +55,22 @@ LC_API const char *lc_error_message(void);
  * it; newlines only stay if the format has some. */
 LC_API lc_status lc_fail(lc_status status, const char *format, ...) LC_PRINTF(2, 3);
 
-/* Puts "text: " in front of the current message; returns `status`. Used to add what was being done. */
+/* Puts "text: " in front of the current message, to say what was being done; returns `status`. */
 LC_API lc_status lc_fail_context(lc_status status, const char *format, ...) LC_PRINTF(2, 3);
 
-/* A text from elsewhere (a file, another host, a server), fit to be shown on a terminal: control characters, and bytes
- * that are not UTF-8, become \xNN; with `lines`, newlines and tabs stay. Writes at most `size` bytes, with a NUL, and
- * returns `text`. */
+/* Makes a text from elsewhere (a file, another host, a server) safe to show on a terminal: control characters, and
+ * bytes that are not UTF-8, become \xNN; with `lines`, newlines and tabs stay. Writes at most `size` bytes, with a NUL,
+ * and returns `text`. */
 LC_API const char *lc_printable(const char *from, bool lines, char *text, size_t size);
 
 /* The exit status for `status`: 0 without an error, 128 plus the signal's number after SIGINT, SIGTERM or SIGHUP (130
- * after Ctrl-C), else 1. Call it only when the program exits: a rank of several ends the run with the current
+ * after Ctrl-C), else 1. Call it only when the program exits: one of several ranks ends the whole run with the current
  * message. */
 LC_API int lc_exit_status(lc_status status);
 
-/* Whether the current message needs no telling here: it ended a run of several ranks, and the process that started
- * them, or rank 0 of the run, says it for all. In the process that started them: they have said why they ended. */
+/* Whether the current message need not be printed here: it ended a run of several ranks, and the process that started
+ * them, or rank 0 of the run, prints it for all. In the process that started them: the ranks have printed why they
+ * ended. */
 LC_API bool lc_error_is_told(void);
 
 /* Flushes standard output: for the end of a main whose output is its result, since stdio itself does not report a full

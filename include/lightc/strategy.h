@@ -4,8 +4,9 @@
  * "data_parallel": one process for several devices, each with its part of every batch; "central_storage": the same,
  * with the parameters on the host.
  *
- * A strategy hands the trainer a communicator over its ranks, and acts at a few places of a step; everything else (who
- * logs, who writes checkpoints, how metrics are reduced) the trainer does with the communicator, the same for all.
+ * A strategy gives the trainer a communicator over its ranks, and acts at a few points of a step; the trainer does
+ * everything else (logging, checkpoints, reduction of metrics) with the communicator, in the same way for all
+ * strategies.
  *
  * To add one: a file in src/strategies/ with an lc_strategy_ops, and a line in src/builtin.c. */
 #ifndef LIGHTC_STRATEGY_H
@@ -18,17 +19,17 @@
 typedef struct lc_strategy_request {
     const char *devices; /* NULL, "auto" or a number */
     int64_t num_nodes;
-    lc_comm *comm; /* the program's own communicator, whose ranks the strategy shall use; NULL: it finds its own */
+    lc_comm *comm; /* the program's own communicator, whose ranks the strategy must use; NULL: it finds its own */
     double start_timeout, silence_timeout, progress_timeout, grace_period; /* seconds; 0: the default;
                                                                             * progress_timeout < 0: never */
-    /* Told what people should know while ranks are waited for; NULL: nobody. */
+    /* Prints messages for the user while the strategy waits for ranks; NULL: print nothing. */
     void (*say)(void *ctx, const char *text);
     void *ctx;
     double bucket_cap_mb;             /* MiB of gradients that are reduced with one call; 0: 0.5 */
-    const char *gradient_compression; /* what gradients are sent as: NULL or "none", "bf16", "fp16" */
+    const char *gradient_compression; /* the type in which gradients are sent: NULL or "none", "bf16", "fp16" */
     int64_t shard_size;               /* ranks that share a copy of the state; 0: those of a node */
-    /* What a run that loses ranks must know: each has data of its own, so that without one it would be another
-     * training; only a power of two of them can share a batch. */
+    /* For runs that lose ranks. own_data: each rank has its own data, so that the training would change without it;
+     * deterministic: only a power of two of ranks can share a batch. */
     bool own_data, deterministic;
     const char *comm_security; /* of connections between ranks: NULL, "none", "auth", "encrypt" */
 } lc_strategy_request;
@@ -40,26 +41,26 @@ typedef struct lc_strategy_ops {
     size_t size; /* LC_STRATEGY_OPS_INIT(name) */
     const char *name;
     /* ---- REQUIRED, in call order ---- */
-    /* Before the module is set up: processes and devices exist afterwards. What cannot be done is an error that says
-     * what can. Collective. */
+    /* Called before the module is set up; processes and devices exist afterwards. The error for an impossible request
+     * says what is possible. Collective. */
     lc_status (*setup_environment)(void **self, const lc_strategy_request *request);
     /* The ranks that see different data; NULL: there is one. Borrowed. */
     lc_comm *(*comm)(void *self);
     /* ---- OPTIONAL ---- */
-    /* The module and its optimizers exist, and `graph` will run them: parameters become equal on all ranks, and are
-     * checked to be of the same kind. Collective. */
+    /* The module and its optimizers exist, and `graph` will run them: makes parameters equal on all ranks, after a
+     * check that their names and types match. Collective. */
     lc_status (*setup)(void *self, lc_graph *graph, lc_module *m, lc_optimizer *const *optimizers, int n);
-    /* A backward pass will be recorded whose loss is a mean over samples: `weight` is n * N / m, if this rank has n of
-     * the m samples of N ranks. */
+    /* Called before a backward pass is recorded, whose loss is a mean over samples: `weight` is n * N / m, if this rank
+     * has n of the m samples of N ranks. */
     void (*before_backward)(void *self, double weight);
-    /* After the backward pass that ends an accumulation window, or see syncs_every_backward (or in its place, on a
-     * rank that has no loss): afterwards gradients are those of all ranks. flags: in, this rank's; out, the largest of
-     * each. Collective. */
+    /* Called after the backward pass that ends an accumulation window (see also syncs_every_backward), or in its place
+     * on a rank that has no loss: afterwards gradients are those of all ranks. flags: in, this rank's; out, the largest
+     * of each. Collective. */
     lc_status (*after_backward)(void *self, uint8_t flags[LC_SYNC_FLAGS]);
     /* Reports where this rank is, shown if it is lost. `where` is static; NULL: outside any run, when no limit is
      * learned for the time between two calls. Cheap. */
     void (*progress)(void *self, int64_t step, const char *where);
-    /* This rank fails: the others shall learn why, and not wait for it. The current message may say more
+    /* This rank fails: tells the others why, so that they do not wait for it. The current message may say more
      * afterwards. */
     void (*fail)(void *self, const char *why);
     void (*teardown)(void *self);
@@ -68,8 +69,8 @@ typedef struct lc_strategy_ops {
     void (*explain)(void *self);
     /* Every device is driven by a process of its own: `--devices N` starts N. False: one process drives all. */
     bool launches;
-    /* One process drives several devices, each of which computes its part of every batch: how many. The trainer makes
-     * them and cuts the batches. NULL: one, which computes all of it. */
+    /* The number of devices that one process drives, each of which computes its part of every batch. The trainer makes
+     * them and cuts the batches. NULL: one device, which computes the whole batch. */
     int (*devices)(void *self);
     /* Parameters live on the host, and are copied to every device before each step. */
     bool copies_parameters;
@@ -77,16 +78,16 @@ typedef struct lc_strategy_ops {
     bool syncs_every_backward;
     /* Each rank holds only a part of the state: checkpoints are written in parts unless state_dict_type is "full". */
     bool shards_state;
-    /* Around every batch of any loop. passes: how many times this rank calls the module for its share: as many as that
-     * has chunks with `deterministic`, else once; 0: it has no sample. Both collective. */
+    /* Called around every batch of any loop. passes: how many times this rank calls the module for its share: once per
+     * chunk with `deterministic`, else once; 0: it has no sample. Both collective. */
     lc_status (*begin_batch)(void *self, int64_t passes);
     lc_status (*end_batch)(void *self);
-    /* Replaces setup in a run without optimizers, if parameters are to be in slices all the time
-     * (gather_parameters=false). The weights of a checkpoint are then read after this, or after setup. NULL: they are
-     * whole in such runs. Collective. */
+    /* Replaces setup in a run without optimizers, if parameters stay in slices all the time (gather_parameters=false).
+     * The weights of a checkpoint are then read after this, or after setup. NULL: parameters are whole in such runs.
+     * Collective. */
     lc_status (*shard_parameters)(void *self, lc_graph *graph, lc_module *m);
-    /* The run has ended well, or was interrupted on all ranks: the module is whole again on every rank. Not called
-     * where it is to stay in slices, with which the next run goes on. Collective. */
+    /* The run has succeeded, or was interrupted on all ranks: makes the module whole again on every rank. Not called if
+     * parameters stay in slices for the next run. Collective. */
     lc_status (*finish)(void *self);
     /* supports request->gradient_compression; otherwise requesting it is an error. */
     bool compresses;
@@ -97,8 +98,8 @@ typedef struct lc_strategy_ops {
 #define LC_STRATEGY_OPS_INIT(text) .size = sizeof(lc_strategy_ops), .name = (text)
 
 LC_BEGIN_DECLS
-/* The strategy of that name ("auto": ddp where this process is one of several ranks, else single_device); an error
- * lists what there is. */
+/* The strategy of that name ("auto": ddp if this process is one of several ranks, else single_device); the error for an
+ * unknown name lists the available ones. */
 LC_API lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out) LC_MUST_USE;
 LC_END_DECLS
 #endif

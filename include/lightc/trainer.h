@@ -2,8 +2,8 @@
 /* The trainer: runs a module.
  *
  * One trainer belongs to one thread. fit, validate, test and predict may be called one after the other, also with
- * several modules. Order of hooks, counters, logging rules and names of checkpoints are Lightning's; docs/trainer.md
- * lists where lightc differs on purpose.
+ * several modules. The order of hooks, counters, logging rules and names of checkpoints are Lightning's;
+ * docs/trainer.md lists the intended differences.
  *
  * Runs, the functions for programs with their own loop, and lc_trainer_save_checkpoint are collective: with several
  * ranks each rank calls them, in the same order. The rest is local. */
@@ -21,11 +21,11 @@ typedef struct lc_run_args {
     size_t size;
     lc_dataloader *train_dataloader;   /* fit. Default: the module's */
     lc_dataloader *val_dataloader;     /* fit: one validation loader (or the list below) */
-    lc_dataloader *const *dataloaders; /* fit: of validation; else of the run. Default: the module's */
+    lc_dataloader *const *dataloaders; /* fit: for validation; else for the run. Default: the module's */
     int n_dataloaders;
     const char *ckpt_path;    /* a path, "best", "last" or "hpc"; default: the option's (fit only) */
     bool discard_predictions; /* predict: do not keep them */
-    /* Loaders and hooks of the data; then no loaders may be given. Outlives the run. */
+    /* Loaders and hooks of the data; no loaders may be given then. Must outlive the run. */
     const lc_datamodule *datamodule;
 } lc_run_args;
 LC_DEFAULTS(lc_run, lc_run_args, .discard_predictions = false)
@@ -49,14 +49,14 @@ LC_BEGIN_DECLS
  * the options ask for several ranks and lc_trainer_options_parse has not seen them, this starts them: the starting
  * process gets LC_STOP, with *out NULL, when they have ended well (docs/launching.md). */
 LC_API lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out) LC_MUST_USE;
-/* Frees the trainer, its callbacks, loggers and optimizers. The modules stay the program's; release them afterwards.
- * NULL is fine. */
+/* Frees the trainer, its callbacks, loggers and optimizers. The program owns the modules; release them afterwards. NULL
+ * is fine. */
 LC_API void lc_trainer_free(lc_trainer *t);
-/* Adds a callback, before a run or in configure_callbacks. The trainer frees it, also on failure.
- * It takes the place of the trainer's own callback of its kind (the progress bar, ModelSummary, ModelCheckpoint,
- * Timer), which is freed. In configure_callbacks it also takes the place of those of its kind that were added before
- * that call, so a module that is run again has its callbacks once. LC_ERR_CONFIG: a second progress bar,
- * or a state key that another one has; LC_ERR_STATE: later in a run. */
+/* Adds a callback, before a run or in configure_callbacks. The trainer frees it, also on failure. It takes the place of
+ * the trainer's own callback of its kind (the progress bar, ModelSummary, ModelCheckpoint, Timer), which is freed. In
+ * configure_callbacks it also replaces callbacks of its kind that were added before that call, so a module that runs
+ * again has its callbacks once. LC_ERR_CONFIG: a second progress bar, or a state key that is taken; LC_ERR_STATE:
+ * called later in a run. */
 LC_API lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback) LC_MUST_USE;
 
 /* ---- runs. LC_ERR_INTERRUPTED after SIGINT, SIGTERM or SIGHUP: the message says where the state was saved. ---- */
@@ -91,8 +91,8 @@ LC_API lc_status lc_trainer_end(lc_trainer *t) LC_MUST_USE;
 /* Writes a checkpoint and waits until it is durable. */
 LC_API lc_status lc_trainer_save_checkpoint(lc_trainer *t, const char *path, bool weights_only) LC_MUST_USE;
 /* Copies the parameters and buffers of a checkpoint, or of a plain safetensors file (PyTorch's state_dict), into a
- * module. With `strict` both must have exactly the same names; without, what both have is copied, and having nothing in
- * common is an error. lc_module_load_weights (weights.h) also says what was left out, and matches other names. */
+ * module. With `strict` both must have exactly the same names; without, the names in common are copied, and having none
+ * in common is an error. lc_module_load_weights (weights.h) also reports what was left out, and can map names. */
 LC_API lc_status lc_module_load_checkpoint(lc_module *m, const char *path, bool strict) LC_MUST_USE;
 
 /* ---- control ---- */
@@ -104,17 +104,17 @@ LC_API void lc_trainer_log_at(lc_trainer *t, const char *name, double value, con
 /* Sends a row to the loggers at once, outside of the rules of lc_log. epoch -1: the row has none. */
 LC_API lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n, int64_t step,
                                     int64_t epoch) LC_MUST_USE;
-/* What is not a row of numbers; rank 0 sends it, and all ranks may call (a tensor in slices must be gathered first). An
- * error says what is wrong with the arguments; what a logger cannot do is a warning, once, as for rows. It goes at once
- * to the loggers that keep such things (docs/loggers.md); if none does, a warning says so once. Without a run that logs
- * nothing happens. step -1: lc_trainer_logger_step. */
+/* These log other data than rows of numbers; rank 0 sends it, and all ranks may call (gather a tensor in slices first).
+ * An error says what is wrong with the arguments; a failing logger is a warning, once, as for rows. The data goes at
+ * once to the loggers that keep such data (docs/loggers.md); if none does, a warning says so once. Outside of a run
+ * that logs, nothing happens. step -1: lc_trainer_logger_step. */
 LC_API lc_status lc_trainer_log_hyperparameters(lc_trainer *t, const lc_hparam *params, int n) LC_MUST_USE;
-/* How the elements of x are distributed, in TensorBoard's own bins. What is not finite is not counted. */
+/* The distribution of the elements of x, in TensorBoard's own bins. Elements that are not finite are not counted. */
 LC_API lc_status lc_trainer_log_histogram(lc_trainer *t, const char *name, lc_tensor *x, int64_t step) LC_MUST_USE;
 /* The same from counts: counts[i] values are between edges[i] and edges[i + 1]. */
 LC_API lc_status lc_trainer_log_counts(lc_trainer *t, const char *name, const double *edges, const double *counts,
                                        int n_bins, int64_t step) LC_MUST_USE;
-/* x [H,W] or [C,H,W], C 1 (grey), 3 (RGB) or 4 (RGBA); u8, or floats from 0 to 1. */
+/* x [H,W] or [C,H,W], C 1 (gray), 3 (RGB) or 4 (RGBA); u8, or floats from 0 to 1. */
 LC_API lc_status lc_trainer_log_image(lc_trainer *t, const char *name, lc_tensor *x, int64_t step) LC_MUST_USE;
 LC_API lc_status lc_trainer_log_text(lc_trainer *t, const char *name, const char *text, int64_t step) LC_MUST_USE;
 /* Prints a message. It goes to the loggers and to callbacks with on_message, such as the progress bar; without one,
@@ -160,8 +160,8 @@ LC_API int64_t lc_trainer_min_epochs(const lc_trainer *t);
 LC_API int64_t lc_trainer_max_steps(const lc_trainer *t);
 LC_API int64_t lc_trainer_min_steps(const lc_trainer *t);
 LC_API int64_t lc_trainer_accumulate_grad_batches(const lc_trainer *t); /* as set last */
-/* Validation is due every so many batches; -1: at the end of an epoch of unknown length, -2: by time,
- * -3: by optimizer steps. */
+/* The number of batches between validations; -1: at the end of an epoch of unknown length, -2: by time, -3: by
+ * optimizer steps. */
 LC_API int64_t lc_trainer_val_check_batch(const lc_trainer *t);
 LC_API bool lc_trainer_enable_validation(const lc_trainer *t);
 LC_API int lc_trainer_global_rank(const lc_trainer *t);
@@ -174,8 +174,8 @@ LC_API int lc_trainer_num_devices(const lc_trainer *t); /* of this machine */
  * the host of central_storage. For the largest batch so far. LC_ERR_STATE without such a strategy, or before its first
  * run. */
 LC_API lc_status lc_trainer_device_memory(const lc_trainer *t, int device, lc_device_memory *out) LC_MUST_USE;
-/* What this rank holds, with all of its devices; gradients and optimizer state also before the first step has filled
- * them. In a fit with the strategy sharded: its slices; units that are gathered are intermediate results. */
+/* Memory use of this rank, with all of its devices; includes gradients and optimizer state even before the first step.
+ * In a fit with the strategy sharded: its slices; gathered units count as intermediate results. */
 LC_API lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out) LC_MUST_USE;
 LC_API bool lc_trainer_is_global_zero(const lc_trainer *t);
 LC_API const char *lc_trainer_accelerator(const lc_trainer *t); /* "cpu" */
@@ -203,13 +203,13 @@ LC_API lc_callback lc_trainer_checkpoint_callback(const lc_trainer *t, int nth);
 LC_API double lc_trainer_elapsed(const lc_trainer *t);
 
 /* ---- metrics ----
- * As logged in the run that is under way, or the last one: each run begins with none. Before that there are none. */
+ * Metrics as logged in the current run, or the last one: each run begins with none. */
 typedef enum lc_metric_set {
     LC_CALLBACK_METRICS = 0, /* everything that can be monitored */
     LC_LOGGED_METRICS,       /* what went to the loggers last */
     LC_PROGRESS_BAR_METRICS,
 } lc_metric_set;
-/* LC_ERR_NOT_FOUND names what there is. */
+/* The message of LC_ERR_NOT_FOUND lists the available metrics. */
 LC_API lc_status lc_trainer_metric(lc_trainer *t, const char *name, double *out) LC_MUST_USE;
 LC_API int lc_trainer_metric_count(lc_trainer *t, lc_metric_set set);
 /* In the order of first logging; name NULL: index out of range. The name is borrowed until the next run begins. */

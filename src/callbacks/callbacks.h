@@ -23,14 +23,14 @@ static inline bool lc__dup(const char *s, char **out)
     return !s || lc__copy_text(s, out) == LC_OK;
 }
 
-/* The caller's arguments over the defaults, or the defaults where there are none (NULL): declares `args`. */
+/* Declares `args`: the caller's arguments, or the defaults if there are none (NULL). */
 #define LC_CALLBACK_TAKE(args, name, given)                                                                            \
     name##_args taken_ = name##_defaults();                                                                            \
     const name##_args *const args = &taken_;                                                                           \
     if (given) LC_TRY(lc__args_take(&taken_, sizeof taken_, given, #name "_new", #name))
 
-/* For callbacks that only log. A smoke test and a bare run open no logger although none was turned off; with several
- * ranks the first one logs. */
+/* For callbacks that only log. fast_dev_run and barebones open no logger, which is no error; with several ranks, rank 0
+ * logs. */
 static inline lc_status lc__needs_logger(const lc_trainer *t, const char *who)
 {
     const char *named = t->opt.logger ? t->opt.logger : "";
@@ -39,7 +39,7 @@ static inline lc_status lc__needs_logger(const lc_trainer *t, const char *who)
     return none ? lc_fail(LC_ERR_CONFIG, "%s needs a logger; this trainer has none", who) : LC_OK;
 }
 
-/* parameters.c: the parameters of a model, each under PREFIX PATH SUFFIX; so that no step has to make names. */
+/* parameters.c: the parameters of a model, each under PREFIX PATH SUFFIX, so that no step needs to build names. */
 typedef struct lc__parameters {
     lc_tensor **v; /* borrowed */
     char **names;
@@ -50,7 +50,7 @@ lc_status lc__parameters_collect(lc_module *m, const char *prefix, const char *s
                                  lc__parameters *list) LC_MUST_USE;
 void lc__parameters_free(lc__parameters *list);
 
-/* slurm_timer.c: stops so many seconds before the Slurm job's time is over. */
+/* slurm_timer.c: stops `margin` seconds before the Slurm job's time limit. */
 lc_status lc__slurm_timer_new(double margin, lc_callback *out) LC_MUST_USE;
 
 /* defaults.c: the callbacks that options ask for. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The callbacks that options ask for: Timer, progress bar, summary, early stopping and checkpoints, unless the program
- * brought its own. To add one: its file here, a function below, and its name in callbacks.h and src/builtin.c. */
+ * added its own. To add one: its file here, a function below, and its name in callbacks.h and src/builtin.c. */
 #include "callbacks/callbacks.h"
 
 #include <string.h>

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-    CPU_PERCENT, /* of the process, all its threads, since the last look; 100 is one core */
+    CPU_PERCENT, /* of all threads of the process, since the last look; 100 is one core */
     CPU_VM_PERCENT,
     CPU_SWAP_PERCENT,
     RSS_BYTES,
@@ -39,12 +39,12 @@ typedef struct device_stats {
     lc_device_stats_monitor_args a;
     bool hidden[KEYS];
     char names[HOOKS][KEYS][80];
-    int meminfo, statm; /* of /proc, open as long as the callback lives: opening them costs as much as reading */
+    int meminfo, statm; /* files of /proc, kept open: opening them costs as much as reading */
     double cpu_seconds; /* at the last look */
     int64_t looked_ns;
 } device_stats;
 
-/* A file of /proc, whole and as it is now; false where there is none. */
+/* Reads a whole file of /proc again; false if there is none. */
 static bool read_again(int fd, char *text, size_t size)
 {
     ssize_t n = fd < 0 ? -1 : pread(fd, text, size - 1, 0);

@@ -2,7 +2,7 @@
 /* EarlyStopping: stops when a metric no longer improves.
  *
  * Its request holds until its next decision, also across a resume: before min_epochs and min_steps are reached the
- * training goes on, and stops then only if the newest decision still says so. */
+ * training continues, and then stops only if the latest decision still says so. */
 #include "core/logging/logging.h"
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
@@ -60,7 +60,7 @@ static lc_stopping_reason decide(early_stopping *e, double v)
                  e->max ? "<" : ">", e->a.divergence_threshold);
         return LC_DIVERGENCE_THRESHOLD;
     }
-    /* In single precision and in this order, as in Lightning: it matters where the gain is just min_delta. */
+    /* In single precision and in this order, as in Lightning: it matters if the gain is exactly min_delta. */
     float delta = (float)e->a.min_delta, gained = (float)v + (e->max ? -delta : delta);
     if (better(e, (double)gained, (double)(float)e->best)) {
         if (isfinite(e->best))
@@ -138,7 +138,7 @@ static lc_status es_save(void *self, lc_trainer *t, lc_state *out)
     return LC_OK;
 }
 
-/* A run continued with other arguments may no longer have the reason. */
+/* The reason may not hold for a run continued with other arguments. */
 static bool reason_holds(const early_stopping *e)
 {
     switch (e->reason) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LearningRateFinder and BatchSizeFinder: the tuner, when a fit begins; and, for batch sizes, before whatever
- * evaluates. */
+/* LearningRateFinder and BatchSizeFinder: run the tuner when a fit begins, BatchSizeFinder also before validate, test
+ * and predict. */
 #include "core/resume/resume.h"
 #include "core/input/input.h"
 #include "callbacks/callbacks.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A run that continues has its rate and its batches from the checkpoint. */
+/* Whether to run: a fit that continues has its rate and its batches from the checkpoint. */
 static bool begins(lc_trainer *t, const char *finder)
 {
     if (t->stage != LC_STAGE_FIT || t->resume->restoring_from) return false;
@@ -19,7 +19,7 @@ static bool begins(lc_trainer *t, const char *finder)
     return !t->opt.fast_dev_run;
 }
 
-/* What was found is a hyperparameter of the program; one that is started again to go on has the value from before. */
+/* The value found is a hyperparameter of the program, which a restarted program has lost: keep it in the checkpoint. */
 static lc_status save_field(lc_trainer *t, const char *asked, const char *const *names, lc_state *out)
 {
     lc_run_args run = LC_ARGS(lc_run, .datamodule = lc_trainer_datamodule(t));
@@ -137,7 +137,7 @@ static lc_status size_fit_start(void *self, lc_trainer *t)
 {
     if (!begins(t, "BatchSizeFinder")) return LC_OK;
     LC_TRY(find_size(self, t));
-    lc__source_close(&t->input->train); /* asked for early: with the size from before */
+    lc__source_close(&t->input->train); /* opened early, with the old size */
     t->input->train.which = -1;
     return LC_OK;
 }
@@ -147,7 +147,7 @@ static lc_status size_eval_start(void *self, lc_trainer *t)
 {
     if (t->stage == LC_STAGE_FIT || t->opt.fast_dev_run) return LC_OK;
     LC_TRY(find_size(self, t));
-    lc__sources_close(&t->input->eval); /* they have the size from before */
+    lc__sources_close(&t->input->eval); /* opened with the old size */
     t->input->eval_loaded = false;
     return lc__setup_eval_data(t);
 }

@@ -16,7 +16,8 @@
 
 typedef struct finetuning {
     lc_finetuning_args a;
-    lc_backbone_finetuning_args b; /* BackboneFinetuning: a's functions are then ours, and its context this struct */
+    /* BackboneFinetuning: the functions of `a` are those of this file, and its context is this struct. */
+    lc_backbone_finetuning_args b;
     char *backbone;
     double previous_backbone_lr;
     lc_trainer *t;
@@ -50,7 +51,7 @@ static void unfreeze(lc_module *part)
 typedef struct collecting {
     lc_optimizer *opt;
     bool train_bn;
-    int known; /* frozen ones that a group has */
+    int known; /* frozen parameters that a group has */
 } collecting;
 
 static bool joins(void *ctx, const char *path, lc_module *owner, lc_tensor *p)
@@ -180,7 +181,7 @@ static lc_status ft_save(void *self, lc_trainer *t, lc_state *out)
     return LC_OK;
 }
 
-/* Optimizers are not there yet, and look at what is frozen when they are made: the rest waits for on_fit_start. */
+/* Optimizers do not exist yet, and check what is frozen when they are made: the rest is restored in on_fit_start. */
 static lc_status ft_load(void *self, lc_trainer *t, const lc_state *in)
 {
     finetuning *f = self;

@@ -45,7 +45,7 @@ static lc_status ac_save(void *self, lc_trainer *t, lc_state *out)
     return lc_state_set_int(out, "factor", t->accumulate_next);
 }
 
-/* An epoch that was begun ends with the factor it began with. */
+/* An epoch ends with the factor it began with. */
 static lc_status ac_load(void *self, lc_trainer *t, const lc_state *in)
 {
     int64_t factor;

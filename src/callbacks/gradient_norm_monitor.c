@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GradientNormMonitor: norms of the gradients, before clipping, under the names of Lightning's grad_norm: of each
- * parameter "grad_2.0_norm/PATH", and "grad_2.0_norm_total". They are operators of the step, read back when it has
- * run, so that watching them splits no plan. */
+/* GradientNormMonitor: norms of the gradients before clipping, under the names of Lightning's grad_norm:
+ * "grad_2.0_norm/PATH" for each parameter, and "grad_2.0_norm_total". They are operators of the step, read back when it
+ * has run, so that monitoring splits no plan. */
 #include "core/logging/logging.h"
 #include "callbacks/callbacks.h"
 #include "base/handle.h"

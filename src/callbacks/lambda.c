@@ -10,7 +10,7 @@ typedef struct lambda {
     lc_callback_ops ops;
 } lambda;
 
-/* For each hook a function that passes its call on to the one that was given: X(name, parameters, arguments). */
+/* For each hook, a function that calls the user's: X(name, parameters, arguments). */
 #define LAMBDA_HOOKS(X)                                                                                                \
     X(setup, (void *self, lc_trainer *t, lc_stage stage), (t, stage))                                                  \
     LC_LAMBDA_PLAIN(X)                                                                                                 \

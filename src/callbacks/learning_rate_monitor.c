@@ -60,7 +60,7 @@ static int groups(const lc_trainer *t)
     return n;
 }
 
-/* Names say which group it is where there are several: they are made again when a group has joined. */
+/* With several groups, names say which group it is: they are rebuilt when a group is added. */
 static lc_status collect(lr_monitor *l, const lc_trainer *t)
 {
     clear(l);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ModelCheckpoint: saves the best, the newest, or every so often.
+/* ModelCheckpoint: saves the best checkpoints, the newest, or one at intervals.
  *
  * Files are written by a thread from a snapshot; a replaced file is removed once the new one is safe. Unlike
  * Lightning's, `last` is the newest state at every trigger, and a checkpoint of a batch after which a validation is due
  * is saved after the validation, with its values (unless the monitored metric is logged in training).
  *
- * Several runs may share a directory: each takes its names before it saves, and counts and removes only checkpoints of
- * its own training (docs/checkpoints.md, "Runs that share a directory"). Paths that come from a checkpoint are data. */
+ * Several runs may share a directory: each reserves its names before it saves, and counts and removes only checkpoints
+ * of its own training (docs/checkpoints.md, "Runs that share a directory"). Paths read from a checkpoint are not
+ * trusted. */
 #include "core/loop/loop.h"
 #include "core/resume/resume.h"
 #include "core/logging/logging.h"
@@ -92,7 +93,7 @@ static bool holds(const model_checkpoint *c, const char *path)
     return c->best_path && !strcmp(c->best_path, path);
 }
 
-/* By what a ModelCheckpoint of this run has, or is still having written. */
+/* Whether a ModelCheckpoint of this run has saved `path`, or is still writing it. */
 static bool is_held(const lc_trainer *t, const char *path)
 {
     for (int i = 0; i < lc_trainer_callback_count(t); i++) {
@@ -114,7 +115,7 @@ static lc_status taken(lc_trainer *t, const char *path, bool *out)
 static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *removed, char **out)
 {
     lc__str name = {0}, path = {0};
-    t->current_epoch -= c->again; /* when the training ends that epoch has been counted */
+    t->current_epoch -= c->again; /* at the end of the training that epoch has already been counted */
     lc_status s =
         lc__checkpoint_name(t, c->filename ? c->filename : "{epoch}-{step}", c->a.auto_insert_metric_name, &name);
     t->current_epoch += c->again;
@@ -137,7 +138,7 @@ static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *remov
     }
     lc__str_free(&name);
     lc__str_free(&path);
-    if (s >= 0) s = lc__ranks_text(t->comm, out); /* what is taken may look different from there */
+    if (s >= 0) s = lc__ranks_text(t->comm, out); /* other ranks may see other files: rank 0 decides */
     if (s < 0) free(*out), *out = NULL;
     return s;
 }
@@ -149,7 +150,7 @@ static bool may_remove(const model_checkpoint *c, const lc_trainer *t, const cha
     return !(t->ckpt_path && realpath(old, real) && !strcmp(real, t->ckpt_path)); /* nor what this run continues */
 }
 
-/* *saved: it is, or is under way; if not, everything is as lc__mc_begin_save found it. */
+/* *saved: the checkpoint is saved or being written; if not, everything is as before lc__mc_begin_save. */
 static lc_status save(model_checkpoint *c, lc_trainer *t, const char *path, lc__missed what, bool *saved)
 {
     const lc__save_plan plan = {.path = path,
@@ -168,15 +169,15 @@ static lc_status save(model_checkpoint *c, lc_trainer *t, const char *path, lc__
     return s;
 }
 
-/* The end of what lc__mc_begin_save began. */
+/* Undoes lc__mc_begin_save if the save failed. */
 static lc_status end_save(model_checkpoint *c, lc_status s)
 {
     if (s < 0 && c->before) lc__mc_settled(c, false);
     return s;
 }
 
-/* Files are rank 0's. What is below our directory is looked up in it, without links, and goes if this training has
- * saved it. */
+/* Rank 0 owns the files. The path is looked up below our directory, without following links, and removed if this
+ * training has saved it. */
 static lc_status then_remove(const model_checkpoint *c, lc_trainer *t, const char *path)
 {
     if (!lc__is_rank_zero(t)) return LC_OK;
@@ -198,7 +199,7 @@ static void drop_best(model_checkpoint *c, int i)
     memmove(c->best + i, c->best + i + 1, (size_t)(c->n_best - i) * sizeof *c->best);
 }
 
-/* *gives_way: what is to be removed for it, in new memory. */
+/* *gives_way: the path to remove in its place, in new memory. */
 static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score, bool *failed, char **gives_way)
 {
     char *removed = NULL, *path = NULL;
@@ -212,7 +213,7 @@ static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score, boo
         drop_best(c, w);
     }
     LC_TRY_GOTO(s, done, make_path(c, t, removed, &path));
-    for (int i = c->n_best - 1; i >= 0; i--) /* without a version counter the new one may take the place of another */
+    for (int i = c->n_best - 1; i >= 0; i--) /* without a version counter the new file may replace a kept one */
         if (!strcmp(c->best[i].path, path)) {
             free(c->best[i].path);
             drop_best(c, i);
@@ -277,7 +278,7 @@ static lc_status missing_key(model_checkpoint *c, lc_trainer *t)
     return LC_OK;
 }
 
-/* Rank 0's value, so that all ranks decide alike. *found: whether there is one. */
+/* Rank 0's value, so that all ranks make the same decision. *found: whether there is one. */
 static lc_status find_metric(lc_trainer *t, const char *name, bool *found, double *out)
 {
     LC_TRY(lc__metric_from_rank_zero(t, name, found, out));
@@ -287,7 +288,7 @@ static lc_status find_metric(lc_trainer *t, const char *name, bool *found, doubl
     return LC_OK;
 }
 
-/* *failed: it was to be saved, and was not. */
+/* *failed: the save was attempted, and failed. */
 static lc_status save_topk(model_checkpoint *c, lc_trainer *t, bool *failed, char **gives_way)
 {
     double score;
@@ -300,8 +301,8 @@ static lc_status save_topk(model_checkpoint *c, lc_trainer *t, bool *failed, cha
     return keep_best(c, t, score, failed, gives_way);
 }
 
-/* Whether `last` has this name already, or takes it. *name: taken for a link (`for_link`); else it is taken for what is
- * saved next. What other ranks find does not count. */
+/* Whether `last` has this name already, or can take it. With `for_link` *name reserves it for a link; otherwise it is
+ * reserved for the next save. Only rank 0's answer counts. */
 static lc_status is_last(model_checkpoint *c, lc_trainer *t, const char *path, bool for_link, lc__taken **name,
                          bool *out)
 {
@@ -309,7 +310,7 @@ static lc_status is_last(model_checkpoint *c, lc_trainer *t, const char *path, b
     *out = true;
     if (!c->a.enable_version_counter || !lc__is_rank_zero(t)) return LC_OK;
     bool ours = lc__may_become_last(t, path, &there);
-    if (mine && (there ? ours : c->has_last)) return LC_OK; /* if it is not there, it is on its way */
+    if (mine && (there ? ours : c->has_last)) return LC_OK; /* if it does not exist, it is being written */
     bool is_taken = there || (!mine && is_held(t, path));
     if (!is_taken && for_link) LC_TRY(lc__take_name(path, &is_taken, name));
     if (!is_taken && !for_link) LC_TRY(lc__take_checkpoint_name(t, path, &is_taken));
@@ -317,7 +318,7 @@ static lc_status is_last(model_checkpoint *c, lc_trainer *t, const char *path, b
     return LC_OK;
 }
 
-/* DIR/last.ckpt, or last-vN where that is not ours. */
+/* DIR/last.ckpt, or last-vN if that name is not ours. */
 static lc_status find_last_path(model_checkpoint *c, lc_trainer *t, bool for_link, lc__taken **name)
 {
     lc__str path = {0};
@@ -339,7 +340,7 @@ static lc_status find_last_path(model_checkpoint *c, lc_trainer *t, bool for_lin
     return s;
 }
 
-/* The checkpoint that was saved just now is the last one, and gets a link. */
+/* Links `last` to the checkpoint that was just saved. */
 static lc_status link_last(model_checkpoint *c, lc_trainer *t)
 {
     lc__taken *name;
@@ -357,7 +358,7 @@ static lc_status link_last(model_checkpoint *c, lc_trainer *t)
 static lc_status save_last(model_checkpoint *c, lc_trainer *t)
 {
     lc__taken *name = NULL;
-    char *path = NULL; /* a save that fails forgets last_path */
+    char *path = NULL; /* a copy: a failed save resets last_path */
     bool saved;
     if (!c->a.save_last) return LC_OK;
     LC_TRY(lc__mc_begin_save(c, t));
@@ -370,7 +371,8 @@ static lc_status save_last(model_checkpoint *c, lc_trainer *t)
     return end_save(c, s);
 }
 
-/* One trigger: the best ones, then `last`. What gives way goes after that: `last` may still be a link to it. */
+/* One trigger: saves the best, then `last`, and only then removes the checkpoint that gives way: `last` may still link
+ * to it. */
 static lc_status trigger(model_checkpoint *c, lc_trainer *t)
 {
     bool failed = false;
@@ -414,8 +416,8 @@ static lc_status mc_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
     bool found = true;
     if (c->monitor) LC_TRY(find_metric(t, c->monitor, &found, &value));
     bool missing = !found;
-    /* Lightning takes the batches before the first step for step 0, which is a multiple of every n: what is saved after
-     * validations is also saved after the first one. */
+    /* Lightning counts batches before the first step as step 0, which is a multiple of every n: a checkpoint saved
+     * after validations is therefore also saved after the first validation. */
     if (skip(c, t)) {
         c->deferred |= missing && t->input->enable_validation && t->global_step == 0 && !at_train_epoch_end(c, t);
         return LC_OK;
@@ -446,7 +448,7 @@ static lc_status mc_validation_end(void *self, lc_trainer *t)
     bool deferred = c->deferred, found = true;
     double value;
     if (skip(c, t)) return LC_OK;
-    /* What is missing now may be logged for the whole epoch. */
+    /* A metric that is missing now may be logged at the end of the epoch. */
     if (deferred && at_train_epoch_end(c, t)) LC_TRY(find_metric(t, c->monitor, &found, &value));
     if (!found) return LC_OK;
     c->deferred = false;
@@ -459,7 +461,7 @@ static lc_status mc_train_end(void *self, lc_trainer *t)
     model_checkpoint *c = self;
     LC_TRY(lc__settle(t, LC__SETTLE_ALL));
     if (skip(c, t) || t->global_step == 0) return LC_OK;
-    c->again = c->missed == LC__MISSED_BEST && t->current_epoch > 0; /* it is the last occasion */
+    c->again = c->missed == LC__MISSED_BEST && t->current_epoch > 0; /* the last chance */
     lc_status s = c->missed == LC__MISSED_BEST ? trigger(c, t) : save_last(c, t);
     c->again = false;
     LC_TRY(s);

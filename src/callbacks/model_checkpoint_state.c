@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a ModelCheckpoint remembers of its checkpoints, and which of them are its own: those that its training has
- * saved, as their manifests say, whatever a checkpoint that it goes on from names. */
+/* A ModelCheckpoint's list of checkpoints across runs, and which of them are its own: those whose manifests name its
+ * training, whatever the state of a restored checkpoint lists. */
 #include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "callbacks/model_checkpoint.h"
@@ -40,7 +40,7 @@ static bool may_give_way(const lc_trainer *t, const char *path, bool is_link)
     return is_link && (stat(path, &st) < 0 || is_of(path, ""));
 }
 
-/* While this looks, the writer's thread may remove what has the name, and move a link on: then it looks again. */
+/* Meanwhile the writer's thread may remove the file or move a link: then look again. */
 bool lc__may_become_last(const lc_trainer *t, const char *path, bool *there)
 {
     struct stat seen, now;
@@ -78,7 +78,8 @@ static model_checkpoint *checkpoint_at(const lc_trainer *t, int i)
     return cb.ops->free == lc__model_checkpoint_ops.free ? cb.self : NULL;
 }
 
-/* *taken: another process has the id in that directory. Those of this run that save in one directory have it once. */
+/* *taken: another process holds the id in that directory. Callbacks of this run with the same directory share one
+ * reservation. */
 static lc_status claim(lc_trainer *t, model_checkpoint *c, bool *taken)
 {
     char *path = NULL;
@@ -132,7 +133,7 @@ lc_status lc__mc_claim(lc_trainer *t)
     return LC_OK;
 }
 
-/* ---- what it remembers ---- */
+/* ---- saved state ---- */
 
 lc_status lc__mc_save(void *self, lc_trainer *t, lc_state *out)
 {
@@ -169,9 +170,9 @@ static lc_status get_path(const lc_state *in, const char *key, char **out)
     return lc__set_text(out, text);
 }
 
-/* A checkpoint of the training that is continued, below our directory: names that come from a checkpoint are looked up
- * in it, and lead nowhere else. Rank 0 looks: files are its own, and all ranks must remember the same. `training`: ""
- * of those that were saved before trainings had ids; they are counted, and never removed. */
+/* Whether `path` is a checkpoint of the continued training below our directory: names read from a checkpoint are looked
+ * up there, without following links. Rank 0 looks, as it owns the files, and all ranks must agree. `training` "": the
+ * checkpoint was saved before trainings had ids; it counts, and is never removed. */
 static lc_status is_ours(const model_checkpoint *c, lc_trainer *t, const char *path, const char *training, bool *out)
 {
     int dir = -1;
@@ -206,7 +207,7 @@ static lc_status load_kept(model_checkpoint *c, lc_trainer *t, const lc_state *o
         c->best[c->n_best++] = item;
         return s;
     }
-    *foreign += s >= 0 && item.path && lstat(item.path, &st) == 0; /* else it has gone since */
+    *foreign += s >= 0 && item.path && lstat(item.path, &st) == 0; /* otherwise it no longer exists */
     free(item.path);
     return s;
 }
@@ -235,7 +236,7 @@ lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in)
     LC_TRY(get_path(in, "kth_best_model_path", &c->kth_path));
     const char *training = t->resume->restoring_from ? lc__checkpoint_origin(t->resume->restoring_from)->training : "";
     LC_TRY(get_path(in, "last_model_path", &c->last_path));
-    c->has_last = false; /* whose it is now shows when it is wanted */
+    c->has_last = false; /* checked again at the next save */
     LC_TRY(lc_state_get_bool(in, "has_current_score", &c->has_current));
     LC_TRY(lc_state_get_double(in, "current_score", &c->current));
     LC_TRY(lc_state_get_double(in, "kth_value", &c->kth_value));

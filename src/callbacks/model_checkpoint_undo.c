@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ModelCheckpoint plans with a checkpoint as soon as it is asked for: it is the best one, another one is to make room.
- * If it is not saved, what was remembered before comes back, and it is as if there had been no trigger. */
+/* ModelCheckpoint counts a checkpoint as soon as its save begins: it may become the best, and another is to be removed
+ * for it. If the save fails, the state from before is restored, as if there had been no trigger. */
 #include "core/resume/resume.h"
 #include "callbacks/model_checkpoint.h"
 #include "core/resume/after_save.h"

@@ -8,7 +8,7 @@
 typedef struct lc__module_cost {
     const lc_module *m;
     double flops;
-    bool seen; /* an operation used a parameter of it, or of a part of it: `in` and `out` are set */
+    bool seen; /* an operation uses a parameter of it or of a submodule: `in` and `out` are set */
     lc_type in, out;
 } lc__module_cost;
 

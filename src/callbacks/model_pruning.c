@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ModelPruning: a part of the weights becomes zero and stays so.
  *
- * Gradients are multiplied with the masks before an optimizer step and weights after it (momentum would move them):
- * operators of the graph, so that a step stays one plan and another. Weights in the model are always the pruned ones;
- * what PyTorch keeps as weight_orig does not exist here.
+ * Masks multiply the gradients before an optimizer step, and the weights after it (momentum would move them), as
+ * operators of the graph: the latter are a second, small plan of the step. Weights in the model are always the pruned
+ * ones; there is no counterpart of PyTorch's weight_orig.
  *
- * If a strategy keeps weights or gradients in slices, every rank has all masks and multiplies its slices. */
+ * If a strategy keeps weights or gradients in slices, every rank has all masks and multiplies its own slices. */
 #include "callbacks/callbacks.h"
 #include "callbacks/pruning_masks.h"
 #include "callbacks/shadow.h"
@@ -29,7 +29,7 @@ typedef struct pruning {
     bool structured, random, global, lottery;
     char **asked; /* paths */
     int n_asked;
-    lc__shadow first; /* of all parameters: their values before training. Only those of `target` are used. */
+    lc__shadow first; /* values of all parameters before training; only those of `target` are used */
     int n;
     lc_tensor **target, **mask;
     slice_views *weights, *gradients;
@@ -135,7 +135,7 @@ static double score_of(const pruning *p, float value, int64_t index)
     return p->random ? lc_random_uniform(key, (uint64_t)index) : fabs((double)value);
 }
 
-/* Targets first .. end - 1 in one ranking. */
+/* Ranks targets first .. end - 1 together. */
 static lc_status rank_together(pruning *p, int first, int end, lc__prune_amount amount)
 {
     int64_t n = 0, at = 0;
@@ -192,7 +192,7 @@ static lc_status zeros(lc_tensor *mask, int64_t *n)
     return LC_OK;
 }
 
-/* Weight = what it starts again from (or itself), times its mask. */
+/* Weight = its initial value (lottery) or itself, times its mask. */
 static lc_status apply_masks(pruning *p, bool lottery)
 {
     for (int i = 0; i < p->n; i++) {
@@ -275,7 +275,7 @@ static lc_status mp_validation_epoch_end(void *self, lc_trainer *t)
 
 /* ---- keeping zeros ---- */
 
-/* Records value *= mask, of the slice of it that this rank holds. */
+/* Records value *= mask, for the slice that this rank holds. */
 static lc_status record(lc_tensor *value, lc_tensor *mask, slice_views *parts)
 {
     int64_t begin, count;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ModelSummary: the table of layers before training: name, type, parameters, their shapes, memory; and where the types
- * of a batch are known, what each takes in, gives out and costs. */
+/* ModelSummary: the table of layers before training: name, type, parameters, their shapes, memory; and, if the types of
+ * a batch are known, each layer's inputs, outputs and cost. */
 #include "callbacks/model_cost.h"
 #include "callbacks/terminal.h"
 #include "base/handle.h"
@@ -73,7 +73,7 @@ static void shapes(const lc_module *m, char *text, size_t size)
     }
 }
 
-/* Widths of the columns with text, and which of the others there are. */
+/* Widths of the columns with text, and which other columns are shown. */
 typedef struct columns {
     int name, type, shapes, in, out; /* 0: left out, except for shapes */
     bool number, mode, cost, with_shapes, unicode;
@@ -85,7 +85,8 @@ static int width_of(const columns *w)
            (w->cost ? 3 + 7 + 3 + w->in + 3 + w->out : 0) + (w->with_shapes ? 3 + w->shapes : 0);
 }
 
-/* Leaves out columns, the one of least use first, until the table fits; long names are cut before, and at last. */
+/* Drops columns, the least useful first, until the table fits; long names are cut before that, and once more at the
+ * end. */
 static void fit(columns *w, int room)
 {
     int fair = room / 3 > 16 ? room / 3 : 16;
@@ -195,7 +196,7 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
     int number = 0, states = 0;
     count(t->m, &n);
     if (s->n_inputs && lc__model_cost(t, s->inputs, s->n_inputs, &s->cost, &s->n_cost) < 0)
-        lc_trainer_message(t, LC_WARNING, "%s", lc_error_message()); /* the table does without */
+        lc_trainer_message(t, LC_WARNING, "%s", lc_error_message()); /* the table is shown without costs */
     lc__terminal term = lc__terminal_find(s->fd, LC_PROGRESS_AUTO);
     int width = isatty(s->fd) ? lc__terminal_width(&term) : INT_MAX; /* a file takes lines of any length */
     columns w = {.name = 4,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Notifier: sends the events of a run to a command or a web address, as JSON.
  *
- * A thread delivers; the training thread only puts texts into a queue. A failed delivery is not repeated, and is
- * reported once. A run that ends waits for the last deliveries, each of which has a time limit. */
+ * A thread delivers; the training thread only queues the texts. A failed delivery is not repeated; the first failure is
+ * reported. At its end a run waits for the last deliveries, each of which has a time limit. */
 #include "core/logging/logging.h"
 #include "callbacks/callbacks.h"
 
@@ -72,7 +72,7 @@ static void write_some(int *in, const char **at)
     *in = -1;
 }
 
-/* Gives a command its text and waits for its end, both within the time that a notice may take. */
+/* Writes the text to the command and waits for its exit, both within the time limit. */
 static lc_status attend(pid_t pid, int in, const notice *m, int timeout_s)
 {
     int64_t until = lc__now_ns() + (int64_t)timeout_s * 1000000000;

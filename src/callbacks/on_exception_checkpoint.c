@@ -44,13 +44,13 @@ static bool is_continued(const on_exception *o, const lc_trainer *t)
     return t->ckpt_path && realpath(o->path, real) && !strcmp(real, t->ckpt_path);
 }
 
-/* Files are rank 0's. */
+/* Rank 0 owns the files. */
 static lc_status oe_teardown(void *self, lc_trainer *t, lc_stage stage)
 {
     on_exception *o = self;
     if (stage != LC_STAGE_FIT || t->run_state == LC_RUN_INTERRUPTED || !lc__is_rank_zero(t) || !exists(o)) return LC_OK;
     lc_status s = lc__ckpt_remove(o->path, 0, is_continued(o, t) ? NULL : t->resume->training);
-    if (s == LC_ERR_STATE) /* another training has saved it, or something else is in it */
+    if (s == LC_ERR_STATE) /* saved by another training, or holds foreign entries */
         lc_trainer_message(t, LC_WARNING, "OnExceptionCheckpoint: %s", lc_error_message());
     return s == LC_ERR_NOT_FOUND || s == LC_ERR_STATE ? LC_OK : s; /* another process has already removed it */
 }

@@ -2,11 +2,11 @@
 /* PredictionWriter: predictions go to functions of the program, or row by row to a .npy file as they are made (one for
  * each loader), or at the end to a .safetensors file.
  *
- * A .npy file is written under a temporary name, its header filled in when the number of rows is known, and renamed:
- * what has the name is whole.
+ * A .npy file is written under a temporary name, its header filled in when the number of rows is known, and renamed: a
+ * file with the final name is complete.
  *
- * With several ranks rank 0 writes the files, from what the trainer keeps: the predictions of all, in the order of the
- * data. Functions of the program are called on every rank with its own. */
+ * With several ranks, rank 0 writes the files from the predictions that the trainer keeps: those of all ranks, in the
+ * order of the data. Functions of the program are called on every rank with its own predictions. */
 #include "core/input/input.h"
 #include "base/remove.h"
 #include "callbacks/callbacks.h"
@@ -21,13 +21,13 @@
 
 #include <lightc/safetensors.h>
 
-enum { NPY_HEADER = 192 }; /* room for any shape; a multiple of 64, as the format wants it */
+enum { NPY_HEADER = 192 }; /* room for any shape; a multiple of 64, as the format requires */
 
 typedef struct stream {
     FILE *f;
-    char *part;          /* its name as long as it is open */
-    lc_type type;        /* of one row: shape[0] is not looked at */
-    int64_t rows, taken; /* taken: predictions of those that the trainer keeps */
+    char *part;          /* the temporary name while it is open */
+    lc_type type;        /* of one row; shape[0] is ignored */
+    int64_t rows, taken; /* taken: how many predictions kept by the trainer have been written */
 } stream;
 
 typedef struct writer {
@@ -219,7 +219,7 @@ static lc_status save_all(writer *w, lc_trainer *t)
 
 /* ---- hooks ---- */
 
-/* What all ranks predicted for this batch, which may be nothing. */
+/* Appends the predictions of all ranks for this batch, possibly none. */
 static lc_status append_kept(writer *w, lc_trainer *t, int loader)
 {
     stream *s = &w->streams[loader];

@@ -24,7 +24,7 @@ typedef struct progress_bar {
 
 /* ---- pieces of text ---- */
 
-/* A value of the last step is left out where that of the epoch follows. */
+/* Whether the value of the epoch follows: then that of the last step is left out. */
 static bool has_epoch_value(const lc__metric_map *m, const char *name)
 {
     static const char step[] = "_step";
@@ -35,7 +35,7 @@ static bool has_epoch_value(const lc__metric_map *m, const char *name)
     return lc__map_find(m, epoch) >= 0;
 }
 
-/* Whole ones, as many as fit into `room` columns; of the first, the name is cut if need be. */
+/* Adds as many whole metrics as fit into `room` columns; the first one's name is cut if need be. */
 static void add_metrics(const progress_bar *p, lc__str *out, lc_trainer *t, bool version, bool steps,
                         const char *between, int room)
 {
@@ -61,7 +61,7 @@ static void add_bar(const progress_bar *p, lc__str *out, double part, int cells)
 {
     static const char *const eighths[] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
     double full = part * cells;
-    if (p->term.colour) lc__str_add(out, "\033[32m");
+    if (p->term.color) lc__str_add(out, "\033[32m");
     for (int i = 0; i < cells; i++) {
         double cell = full - i;
         if (p->term.unicode)
@@ -69,7 +69,7 @@ static void add_bar(const progress_bar *p, lc__str *out, double part, int cells)
         else
             lc__str_add(out, "%s", cell >= 1 ? "#" : cell > 0 ? "-" : " ");
     }
-    if (p->term.colour) lc__str_add(out, "\033[0m");
+    if (p->term.color) lc__str_add(out, "\033[0m");
 }
 
 /* ---- drawing ---- */
@@ -80,7 +80,7 @@ static void flush_text(progress_bar *p)
     lc__str_clear(&p->text);
 }
 
-/* What is shown, from all of it to the least, where a line has no room for more: a cut number is a wrong one. */
+/* What is shown, from everything to the least, depending on the room in a line: a truncated number would be wrong. */
 typedef enum detail {
     ALL,
     NO_VERSION,
@@ -97,7 +97,7 @@ typedef enum detail {
 static void add_right(const progress_bar *p, lc__str *out, lc_trainer *t, int64_t done, int64_t total, double seconds,
                       double rate, detail d, int room)
 {
-    /* Those of the fit say nothing of a test. */
+    /* Metrics of the fit say nothing about a test. */
     bool metrics = t->stage == LC_STAGE_FIT && d < NO_METRICS && t->logging->metrics[LC_PROGRESS_BAR_METRICS].n > 0;
     lc__str_clear(out);
     if (d >= NO_COUNT) return;
@@ -210,7 +210,7 @@ static lc_status pb_epoch_start(void *self, lc_trainer *t)
 
 static lc_status pb_train_start(void *self, lc_trainer *t)
 {
-    return pb_epoch_start(self, t); /* a run that is resumed inside of an epoch has no on_train_epoch_start */
+    return pb_epoch_start(self, t); /* a run resumed inside an epoch has no on_train_epoch_start */
 }
 
 static lc_status pb_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which weights are pruned next. As in torch.nn.utils.prune an amount is a part of what is left, not of everything. */
+/* Which weights are pruned next. As in torch.nn.utils.prune, an amount is a fraction of the remaining weights, not of
+ * all. */
 #include "callbacks/pruning_masks.h"
 
 #include <math.h>

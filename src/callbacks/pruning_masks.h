@@ -6,14 +6,14 @@
 #include <lightc/tensor.h>
 
 typedef struct lc__prune_amount {
-    double part;   /* of what is not pruned yet; rounded to the nearest even */
+    double part;   /* fraction of the remaining weights; the count is rounded half to even */
     int64_t count; /* if greater than 0, instead */
 } lc__prune_amount;
 
-/* Sets mask[i] (1 or 0) to 0 for the least of the entries that are 1: those of least score. Equal scores: the first. */
+/* Sets mask[i] to 0 for the entries of least score among those that are 1; the first ones of equal scores. */
 lc_status lc__prune_least(const double *score, float *mask, int64_t n, lc__prune_amount amount) LC_MUST_USE;
-/* The same for the channels of dimension `dim`; score(channel) is the norm of order p over the rest of the tensor, or
- * a random number if p is NaN (`key` then says which). */
+/* The same for the channels of dimension `dim`; score(channel) is the norm of order p over the rest of the tensor, or a
+ * random number from `key` if p is NaN. */
 lc_status lc__prune_channels(const float *values, float *mask, const lc_type *type, int dim, double p, uint64_t key,
                              lc__prune_amount amount) LC_MUST_USE;
 

@@ -14,7 +14,7 @@
 
 typedef struct bar {
     bool shown;
-    int64_t done, total, first; /* first: where it began (not 0 after a resume); total -1: unknown */
+    int64_t done, total, first; /* first: the start (not 0 after a resume); total -1: unknown */
     int64_t start_ns;
 } bar;
 
@@ -33,10 +33,10 @@ typedef struct rich_bar {
 
 static void paint(rich_bar *r, const char *code)
 {
-    if (r->term.colour) lc__str_add(&r->text, "\033[%sm", code);
+    if (r->term.color) lc__str_add(&r->text, "\033[%sm", code);
 }
 
-/* After a bar, from all of it to the least. */
+/* What is shown after a bar, from everything to the least. */
 typedef enum detail { ALL, NO_RATE, NO_REMAINING_TIME, NO_TIME, DETAILS } detail;
 enum { NAME = 15 }; /* columns */
 
@@ -63,7 +63,7 @@ static void add_right(const rich_bar *r, lc__str *out, const bar *b, double seco
 }
 
 /* "Epoch 3/9  ━━━━━━━━╸─────────  12/40  00:03 • 00:09  13.2it/s" */
-static void add_bar(rich_bar *r, const bar *b, const char *name, const char *colour)
+static void add_bar(rich_bar *r, const bar *b, const char *name, const char *color)
 {
     double seconds = (double)(lc__now_ns() - b->start_ns) * 1e-9;
     double rate = seconds > 0 ? (double)(b->done - b->first) / seconds : 0;
@@ -79,7 +79,7 @@ static void add_bar(rich_bar *r, const bar *b, const char *name, const char *col
     char title[64];
     snprintf(title, sizeof title - 3, "%s", name);
     if (width < 1) {
-        width = NAME; /* numbers without end */
+        width = NAME; /* the total is unknown */
         lc__str_clear(&right);
     }
     lc__cut_name(title, (size_t)width, r->term.unicode);
@@ -87,7 +87,7 @@ static void add_bar(rich_bar *r, const bar *b, const char *name, const char *col
     if (cells >= 5) {
         double full = b->total > 0 ? (double)cells * (double)b->done / (double)b->total : 0;
         int whole = (int)full;
-        paint(r, b->total > 0 && b->done >= b->total ? "32" : colour);
+        paint(r, b->total > 0 && b->done >= b->total ? "32" : color);
         for (int i = 0; i < whole && i < cells; i++) lc__str_add(&r->text, r->term.unicode ? "━" : "=");
         if (whole < cells) lc__str_add(&r->text, r->term.unicode ? (full - whole >= 0.5 ? "╸" : "╺") : ">");
         paint(r, "90");
@@ -98,7 +98,7 @@ static void add_bar(rich_bar *r, const bar *b, const char *name, const char *col
     lc__str_free(&right);
 }
 
-/* " name: value", its name cut where it is the first and does not fit. */
+/* " name: value"; the name of the first metric is cut if it does not fit. */
 static int metric_text(const rich_bar *r, const lc_metric_value *v, bool first, int room, char *item, size_t size)
 {
     char name[104], value[32];
@@ -109,7 +109,7 @@ static int metric_text(const rich_bar *r, const lc_metric_value *v, bool first, 
     return lc__columns(item);
 }
 
-/* As many as fit; the version is there if the first of the metrics is not cut for it. */
+/* As many metrics as fit; the version is shown only if that does not cut the first metric. */
 static int metrics_line(rich_bar *r, lc_trainer *t)
 {
     const lc__metric_map *m = &t->logging->metrics[LC_PROGRESS_BAR_METRICS];
@@ -140,7 +140,7 @@ static void show(rich_bar *r)
     lc__str_clear(&r->text);
 }
 
-/* To the beginning of the block; what is below is drawn over or wiped. */
+/* Moves to the beginning of the block; the lines below are drawn over or erased. */
 static void home(rich_bar *r)
 {
     if (r->drawn > 1) lc__str_add(&r->text, "\033[%dA", r->drawn - 1);
@@ -210,7 +210,7 @@ static lc_status rp_train_start(void *self, lc_trainer *t)
 {
     rich_bar *r = self;
     r->run = (bar){t->max_epochs > 1, t->current_epoch, t->max_epochs, t->current_epoch, lc__now_ns()};
-    return rp_epoch_start(self, t); /* a run that is resumed inside of an epoch has no on_train_epoch_start */
+    return rp_epoch_start(self, t); /* a run resumed inside an epoch has no on_train_epoch_start */
 }
 
 static lc_status rp_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A second set of the values of a module's parameters and buffers. Averages are operators on the trainer's graph, so
- * they run where the parameters are and as fast as an update does; exchanges go through the host. */
+ * they run where the parameters are and as fast as an update; exchanges go through the host. */
 #include "callbacks/shadow.h"
 #include "base/grow.h"
 
@@ -90,7 +90,7 @@ done:
 
 /* ---- slices ---- */
 
-/* The other slices of a copy are on the ranks of its tensor, which may have been sliced again. */
+/* The other slices of a copy are on the same ranks as those of its tensor, which may have been sliced again. */
 static void name_ranks(const lc__shadow *s, int i)
 {
     if (s->copy[i]->is_slice) s->copy[i]->slices = s->of[i]->flat ? s->of[i]->flat->sharding : NULL;
@@ -198,7 +198,7 @@ static lc_status move_slice(lc__shadow *s, int i, bool take, bool give)
 /* take: copy = tensor; give: tensor = copy; both: they are exchanged. */
 static lc_status move(lc__shadow *s, bool take, bool give)
 {
-    for (int i = 0; i < s->n; i++) LC_TRY(follow(s, i)); /* if ranks are lost, nothing has moved */
+    for (int i = 0; i < s->n; i++) LC_TRY(follow(s, i)); /* if ranks are lost here, nothing has been exchanged yet */
     for (int i = 0; i < s->n; i++) {
         size_t bytes = bytes_of(s->of[i]);
         if (s->of[i]->is_slice) {

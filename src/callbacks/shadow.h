@@ -8,24 +8,24 @@
 
 typedef struct lc__shadow {
     lc_tensor **of, **copy; /* of: borrowed from the module; copy: of the same type and layout */
-    lc_tensor *(*views)[2]; /* of what is in slices, for operators: of tensor and copy, NULL: not needed yet */
+    lc_tensor *(*views)[2]; /* views of sliced tensors and copies, for operators; NULL: not needed yet */
     char **paths;
     int n;
     void *scratch[2]; /* each as large as the largest tensor */
     size_t scratch_bytes;
 } lc__shadow;
 
-/* Copies the current values. Without `buffers` (those that are saved) only parameters. */
+/* Copies the current values of parameters, and with `buffers` also of persistent buffers. */
 lc_status lc__shadow_new(lc_module *m, bool buffers, lc__shadow *out) LC_MUST_USE;
 void lc__shadow_free(lc__shadow *s);
-/* copy += weight * (tensor - copy), on the trainer's graph: in the step that is open, or in one of its own. What is not
- * a floating-point number is copied. With weight 1 all of it is. */
+/* copy += weight * (tensor - copy), on the trainer's graph: in the open step, or in a separate one. Integers are
+ * copied; with weight 1 everything is. */
 lc_status lc__shadow_update(lc__shadow *s, lc_trainer *t, double weight) LC_MUST_USE;
 lc_status lc__shadow_swap(lc__shadow *s) LC_MUST_USE;
 lc_status lc__shadow_give(lc__shadow *s) LC_MUST_USE; /* tensor = copy */
 /* The copy of a tensor; NULL if it has none. */
 lc_tensor *lc__shadow_of(const lc__shadow *s, const lc_tensor *of);
-/* fn("PREFIX.PATH", copy), or the tensor itself with `of`: for visit_tensors. */
+/* Calls fn("PREFIX.PATH", copy), or with `of` the tensor itself: for visit_tensors. */
 lc_status lc__shadow_visit(lc__shadow *s, const char *prefix, bool of, lc_callback_tensor_fn *fn,
                            void *ctx) LC_MUST_USE;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SlurmTimer, made by the option slurm_margin: stops some time before the Slurm job's time limit, while the run can
- * still end in order. Rank 0 looks at the clock; the others stop with it. */
+/* SlurmTimer, made by the option slurm_margin: stops some time before the Slurm job's time limit, so that the run can
+ * still end in order. Rank 0 checks the clock; the others stop with it. */
 #include "callbacks/callbacks.h"
 #include "launch/slurm.h"
 

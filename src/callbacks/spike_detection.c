@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SpikeDetection: a loss that jumps away from the mean of the last ones ends the run, or its update is left out.
+/* SpikeDetection: a loss far from the mean of the last losses ends the run, or its update is left out.
  *
- * To leave an update out the loss must be known before it, which splits the step's plan there; to stop it is enough to
- * look at it afterwards. */
+ * To leave out an update the loss must be known before it, which splits the step's plan there; to stop the run the loss
+ * is read after the step. */
 #include "callbacks/callbacks.h"
 #include "base/grow.h"
 #include "base/handle.h"
@@ -29,11 +29,11 @@ typedef struct spikes {
     double last;
     int64_t *bad; /* batches */
     int n_bad, cap_bad;
-    batch_loss *losses; /* of the running batch, or of its chunks */
+    batch_loss *losses; /* of the current batch, or of its chunks */
     int n_losses, cap_losses;
-    int64_t offset;  /* of the samples of the last of them */
-    bool judged;     /* the running batch */
-    bool bad_window; /* a batch of the running accumulation window was a spike */
+    int64_t offset;  /* of the samples of the last entry */
+    bool judged;     /* the current batch was judged */
+    bool bad_window; /* a batch of the current accumulation window was a spike */
 } spikes;
 
 static lc_status sp_setup(void *self, lc_trainer *t, lc_stage stage)
@@ -118,7 +118,7 @@ static lc_status add_loss(spikes *s, const lc_trainer *t, lc_tensor *value)
 {
     const lc_batch *b = t->batch;
     int64_t offset = b ? b->global_offset : 0;
-    if (s->judged || offset <= s->offset) s->n_losses = 0; /* no further chunk of the same samples */
+    if (s->judged || offset <= s->offset) s->n_losses = 0; /* not a further chunk of the same batch */
     LC_TRY(lc__grow(&s->losses, &s->cap_losses, s->n_losses, 1, "SpikeDetection"));
     s->losses[s->n_losses++] = (batch_loss){value, b && b->size > 0 ? (double)b->size : 1};
     s->offset = offset;
@@ -126,8 +126,8 @@ static lc_status add_loss(spikes *s, const lc_trainer *t, lc_tensor *value)
     return LC_OK;
 }
 
-/* The mean over the samples of all ranks that have a loss; in deterministic training the same however chunks are
- * distributed. */
+/* The mean over the samples of all ranks that have a loss; in deterministic training it does not depend on how chunks
+ * are distributed. */
 static lc_status judge_batch(spikes *s, lc_trainer *t, int64_t batch_idx)
 {
     lc__exact_sum sum = {0};
@@ -169,7 +169,7 @@ static lc_status sp_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
     spikes *s = self;
     (void)b;
     if (!s->judged) {
-        if (!lc__tree_of(t)) s->n_losses = 0; /* what training_step returned, whatever passed through backward */
+        if (!lc__tree_of(t)) s->n_losses = 0; /* use what training_step returned, whatever went through backward */
         if (!lc__tree_of(t) && o->loss) LC_TRY(add_loss(s, t, o->loss));
         LC_TRY(judge_batch(s, t, i));
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* StochasticWeightAveraging: the mean of the weights at the start of each of the last epochs.
  *
- * Lightning adds an epoch to compute the statistics of batch norms for the averaged weights. This makes a pass over the
- * training data after the last epoch instead, so that epochs, steps and names of checkpoints count what was trained. */
+ * Lightning adds an epoch to compute the statistics of batch norms for the averaged weights. Here, a pass over the
+ * training data follows the last epoch instead, so that epochs, steps and names of checkpoints count only training. */
 #include "core/loop/loop.h"
 #include "callbacks/shadow.h"
 #include "base/state_count.h"
@@ -19,7 +19,7 @@ typedef struct swa {
     int64_t annealing_epochs;
     bool linear;
     lc__shadow average;
-    lc_scheduler *replaced; /* the run's own schedule: the module may hold it */
+    lc_scheduler *replaced; /* the run's own schedule; kept, since the module may hold it */
     int64_t start, end;     /* first and last epoch of averaging; end -1: none */
     bool started;
     int64_t n_averaged, latest_update_epoch;
@@ -39,7 +39,7 @@ static lc_status sw_setup(void *self, lc_trainer *t, lc_stage stage)
     return LC_OK;
 }
 
-/* The learning rate is the callback's from now on. */
+/* From now on this callback sets the learning rate. */
 static lc_status replace_schedule(swa *a, lc_trainer *t)
 {
     lc_optimizer *opt = t->optimizers.optimizers[0].optimizer;
@@ -107,7 +107,7 @@ static lc_status sw_epoch_start(void *self, lc_trainer *t)
 
 /* ---- batch norms ---- */
 
-/* One that keeps statistics, and what its momentum was. */
+/* A batch norm that tracks statistics, and its original momentum. */
 typedef struct kept_norm {
     lc_batch_norm_layer *layer;
     double momentum;
@@ -128,7 +128,7 @@ static void find_norms(lc_module *m, norms *out)
     for (int i = 0; i < m->n_children; i++) find_norms(m->children[i], out);
 }
 
-/* The mean over the batches so far: what PyTorch does with momentum=None. */
+/* Makes the statistics a mean over the batches so far, as PyTorch with momentum=None. */
 static void before_batch(void *ctx, int64_t batch_idx)
 {
     const norms *k = ctx;

@@ -37,7 +37,7 @@ lc__terminal lc__terminal_find(int fd, lc_progress_style style)
     if (how && !strcmp(how, "bar")) t.live = true;
     if (how && !strcmp(how, "lines")) t.live = false;
     t.off = how && !strcmp(how, "off");
-    t.colour = t.live && !dumb && !(no_color && *no_color);
+    t.color = t.live && !dumb && !(no_color && *no_color);
     t.unicode = says_utf8();
     return t;
 }
@@ -71,7 +71,7 @@ int64_t lc__eval_batches(const lc_trainer *t)
     return total;
 }
 
-void lc__add_results(lc__str *out, const lc__terminal *term, const lc_trainer *t, const char *colour)
+void lc__add_results(lc__str *out, const lc__terminal *term, const lc_trainer *t, const char *color)
 {
     enum { STAGE = 10, NAME = 32, NAME_LEAST = 8 };
     char name[256], value[32];
@@ -88,8 +88,8 @@ void lc__add_results(lc__str *out, const lc__terminal *term, const lc_trainer *t
     for (int i = 0; i < t->logging->n_results; i++)
         for (int k = 0; k < t->logging->n_result_values[i]; k++) {
             const lc_metric_value *v = &t->logging->result_values[i][k];
-            if (stage && term->colour && colour)
-                lc__str_add(out, "\033[%sm%-*s \033[0m", colour, STAGE, lc_stage_name(t->stage));
+            if (stage && term->color && color)
+                lc__str_add(out, "\033[%sm%-*s \033[0m", color, STAGE, lc_stage_name(t->stage));
             else if (stage)
                 lc__str_add(out, "%-*s ", STAGE, lc_stage_name(t->stage));
             lc_printable(v->name, false, name, sizeof name - 3);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ThroughputMonitor: batches, samples, items and floating-point operations a second, over a window of batches.
  *
- * Operations are those that the planner counted (lc_graph_stats), so that no model has to say what it costs; the share
- * of the machine that is used (mfu) compares them with what a large matrix product reaches here, or with a number that
- * was given. */
+ * The planner counts the operations (lc_graph_stats), so that no model has to state its cost; the utilization of the
+ * machine (mfu) compares them with the rate of a large matrix product on this machine, or with a given number. */
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "callbacks/callbacks.h"
@@ -73,7 +72,7 @@ static lc_status run_product(lc_graph *g, lc_tensor *x, lc_tensor *y, int64_t *n
     return s < 0 ? s : ended;
 }
 
-/* The best of some large products, on a graph of its own, before the run has one open. */
+/* The best of some large products, on a separate graph, before the run opens a step. */
 static lc_status measure_peak(throughput *p, lc_trainer *t)
 {
     enum { SIZE = 768, TRIES = 6 };
@@ -87,7 +86,7 @@ static lc_status measure_peak(throughput *p, lc_trainer *t)
     LC_TRY_GOTO(s, done, lc_tensor_new(LC_F32, 2, shape, &y));
     for (int i = 0; i < TRIES; i++) {
         LC_TRY_GOTO(s, done, run_product(g, x, y, &ns));
-        if (i && ns < best) best = ns; /* the first one is planned */
+        if (i && ns < best) best = ns; /* the first run includes planning */
     }
     p->peak = 2.0 * SIZE * SIZE * SIZE / ((double)best * 1e-9);
 done:
@@ -160,7 +159,7 @@ static lc_status send(throughput *p, lc_trainer *t, int stage, int64_t step, int
 static lc_status tp_train_start(void *self, lc_trainer *t)
 {
     throughput *p = self;
-    start(p, t, TRAIN, p->w[TRAIN].now); /* of the run that is continued */
+    start(p, t, TRAIN, p->w[TRAIN].now); /* totals of the run that is continued */
     return LC_OK;
 }
 

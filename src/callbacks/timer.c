@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Timer: stops after an amount of training time, which is kept over a resume. */
+/* Timer: stops after an amount of training time, which is counted across resumes. */
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
 

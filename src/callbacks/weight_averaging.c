@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* WeightAveraging and EMAWeightAveraging: the average of the weights over the steps of a training.
  *
- * While it validates, and from the end of the training on, the model holds the average and the copy holds the weights
- * that training continues with (`swapped`); otherwise it is the other way round. A checkpoint's model is always the
+ * During validation, and after the end of the training, the model holds the average and the copy holds the weights that
+ * training continues with (`swapped`); otherwise it is the other way around. A checkpoint's model is always the
  * average, so that loading it gives what was validated; the other weights are saved with it as "current". */
 #include "callbacks/shadow.h"
 #include "base/handle.h"
@@ -17,7 +17,7 @@ typedef struct averaging {
     bool is_ema;
     lc__shadow shadow; /* empty: not in a fit yet */
     bool swapped, ended;
-    bool over; /* the training that is continued had ended, and no batch was left */
+    bool over; /* the continued training had already ended, and no batch was left */
     int64_t latest_update_step, latest_update_epoch, n_averaged;
 } averaging;
 
@@ -95,7 +95,7 @@ static lc_status wa_epoch_end(void *self, lc_trainer *t)
     return LC_OK;
 }
 
-/* ---- who holds what ---- */
+/* ---- swapping ---- */
 
 static lc_status swap(averaging *a, bool average_in_model)
 {
@@ -118,7 +118,7 @@ static lc_status wa_validation_end(void *self, lc_trainer *t)
 static lc_status wa_train_end(void *self, lc_trainer *t)
 {
     averaging *a = self;
-    LC_TRY(lc__buffers_from_rank_zero(t)); /* from then on only the model's would be */
+    LC_TRY(lc__buffers_from_rank_zero(t)); /* afterwards this would change only the buffers in the model */
     LC_TRY(swap(a, true));
     a->ended = true;
     return LC_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* WeightHistogram: how the values of every parameter, and if asked of its gradient, are distributed; for the loggers
- * that keep histograms. Under the parameter's path, and PATH.grad. Rank 0 logs; if ranks hold parts of parameters or
- * gradients, all of them gather these. */
+/* WeightHistogram: the distribution of the values of every parameter, and optionally of its gradient, for loggers that
+ * keep histograms, under the parameter's path and PATH.grad. Rank 0 logs; if ranks hold parts of parameters or
+ * gradients, all ranks gather them. */
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
 
@@ -13,8 +13,8 @@
 
 typedef struct histograms {
     lc_weight_histogram_args a;
-    lc__parameters weights, gradients; /* the same ones, under their two names */
-    lc_tensor **kept; /* gradients of this step, which rank 0 reads, NULL: there is none; [gradients.n] */
+    lc__parameters weights, gradients; /* the same parameters, under their two names */
+    lc_tensor **kept;                  /* [gradients.n] gradients of this step, which rank 0 reads; NULL: none */
 } histograms;
 
 static bool due(const histograms *h, const lc_trainer *t)
@@ -38,7 +38,7 @@ static lc_status wh_train_start(void *self, lc_trainer *t)
 static lc_status wh_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
 {
     histograms *h = self;
-    bool helps = t->rank && t->strategy->shards_state; /* rank 0, which logs, to put them together */
+    bool helps = t->rank && t->strategy->shards_state; /* this rank takes part in gathering for rank 0, which logs */
     if (!h->a.gradients || !t->window_backwards || (t->rank && !helps) || !due(h, t)) return LC_OK;
     for (int i = 0; i < h->gradients.n; i++) {
         lc_tensor *p = h->gradients.v[i];

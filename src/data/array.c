@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The dataset over arrays in memory: a batch is a gather, with a conversion on the way where one was asked for. */
+/* The dataset over arrays in memory: a batch is a gather, with a conversion if one was requested. */
 #include "data_internal.h"
 
 #include <stdio.h>
@@ -91,7 +91,7 @@ static lc_status array_get_many(void *self, int n, const int64_t *indices, const
         char *to = out[f];
         for (int j = 0; j < n; j++, to += step) {
             const char *from = base + (size_t)indices[j] * in;
-            /* In a random order the rows are cache misses; the next row is asked for while this one is converted. */
+            /* In a random order the rows are cache misses: prefetch the next row while this one is converted. */
             if (j + 1 < n) {
                 const char *next = base + (size_t)indices[j + 1] * in;
                 for (size_t b = 0; b < in && b < 1024; b += 64) __builtin_prefetch(next + b);

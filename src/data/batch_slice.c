@@ -57,7 +57,7 @@ void lc__batch_share(int64_t samples, int64_t units, int64_t share, int64_t shar
 
 /* ---- slices ---- */
 
-/* An input tensor over samples [begin, begin + n) of x; one that fits is used again. */
+/* An input tensor over samples [begin, begin + n) of x; reuses *have if it fits. */
 static lc_status cut_input(lc_tensor **have, lc_tensor *x, int64_t begin, int64_t n)
 {
     const lc_type *type = &x->type;
@@ -87,10 +87,10 @@ static lc_status cut_tensor(lc_tensor **have, const lc_batch *b, lc_tensor *x, i
         return LC_OK;
     }
     *out = lc_slice(x, 0, begin, n);
-    return lc_tensor_is_error(*out) ? LC_ERR_STATE : LC_OK; /* lc_slice has said why */
+    return lc_tensor_is_error(*out) ? LC_ERR_STATE : LC_OK; /* lc_slice has set the message */
 }
 
-/* x and y are two of the tensors, unless a hook has replaced only them. */
+/* x and y are two of the tensors, unless a hook has replaced only x or y. */
 static lc_status cut_named(lc__batch_slice *s, int which, const lc_batch *b, lc_tensor *x, int64_t begin, int64_t n,
                            lc_tensor **out)
 {

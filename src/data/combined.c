@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several loaders as one: Lightning's CombinedLoader, with its four modes.
  *
- * With several ranks each loader gives slices of its own batches, evenly cut. Batches are usually whole, and a rank's
- * slices then have the same share of all of them. If the last batch of one is smaller they may not: then slices in the
- * same proportions are requested (cut). */
+ * With several ranks each loader gives slices of its own batches, evenly cut. Batches are usually full, and a rank's
+ * slices then have the same share of all of them. If the last batch of one loader is smaller they may not: then slices
+ * in the same proportions are requested (cut). */
 #include "batch_slice.h"
 #include "data_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Position of one of the loaders. */
+/* One of the loaders, and its position. */
 typedef struct part {
     lc_dataloader *loader;
     int64_t cycle, consumed; /* how often it restarted, and batches since then */
@@ -20,7 +20,7 @@ typedef struct part {
 typedef struct combined {
     lc_combine mode;
     int n, current; /* current: of LC_SEQUENTIAL */
-    bool loaded;    /* the parts' places come from load() */
+    bool loaded;    /* the parts' positions come from load() */
     int64_t epoch;
     lc_shard shard;
     lc_batch batch;
@@ -31,7 +31,7 @@ typedef struct combined {
 #define MOST_CYCLES  ((int64_t)1 << 30)
 #define MOST_BATCHES INT64_C(1000000000000000)
 
-/* Each cycle has its own order; the first has that of the loader by itself. */
+/* Each cycle has its own order; the first has the order of the loader by itself. */
 static int64_t epoch_of(const combined *c, const part *p)
 {
     return c->epoch + p->cycle * ((int64_t)1 << 32);
@@ -42,7 +42,7 @@ static lc_status slice_begin(combined *c, part *p)
     return lc_dataloader_begin(p->loader, epoch_of(c, p), p->consumed);
 }
 
-/* Places after `start` batches, from the lengths. */
+/* Sets the positions after `start` batches, from the lengths. */
 static void seek(combined *c, int64_t start)
 {
     c->current = 0;
@@ -132,7 +132,7 @@ static lc_status cut_part(combined *c, int i, int64_t begin, int64_t n)
     return LC_OK;
 }
 
-/* In pieces a batch is cut as its first part is, and every piece has its share of the others. */
+/* In pieces a batch is cut in proportion to its first part: every piece has its share of the others. */
 static lc_status cut_in_pieces(combined *c, int64_t begin, int64_t n, int64_t all)
 {
     for (int i = 0; i < c->n; i++) {
@@ -154,7 +154,7 @@ static lc_status cut_in_units(combined *c)
         if (!b) continue;
         lc__batch_share(b->global_size, units, c->shard.rank, c->shard.size, &begin, &n);
         if (b->size == n && (!n || b->global_offset == begin)) continue;
-        /* Slices that are only even are better than none, if every rank has one. */
+        /* Even slices are better than none, if every rank has one. */
         if (units >= c->shard.size && !lc__dataloader_can_cut(c->parts[i].loader)) continue;
         LC_TRY(cut_part(c, i, begin, n));
     }
@@ -286,7 +286,7 @@ static bool combined_sequential(void *self, bool on)
     return other;
 }
 
-/* Pieces are the same on any number of ranks, so that no part may be cut by itself. */
+/* Pieces do not depend on the number of ranks, so no part may be cut separately. */
 static lc_status check_pieces(const combined *c, const lc_shard *shard)
 {
     if (!shard->pieces || shard->size == 1 || c->n == 1 || c->mode == LC_SEQUENTIAL) return LC_OK;
@@ -299,7 +299,7 @@ static lc_status check_pieces(const combined *c, const lc_shard *shard)
     return LC_OK;
 }
 
-/* The parts are always alike: what one refuses is taken back from those before it. */
+/* All parts have the same shard: if one refuses it, restore the shards of those before it. */
 static lc_status combined_shard(void *self, const lc_shard *shard)
 {
     combined *c = self;
@@ -310,7 +310,7 @@ static lc_status combined_shard(void *self, const lc_shard *shard)
         if (status == LC_OK) continue;
         while (i--) {
             lc_status back = lc_dataloader_shard(c->parts[i].loader, &before);
-            (void)back; /* they were so before */
+            (void)back; /* they accepted the old shard before */
         }
         return status;
     }

@@ -11,7 +11,7 @@ static size_t scratch_of(const lc_transform *t, const lc_field *in)
     return LC__SLOT(t->ops, scratch_size) ? lc__align64(t->ops->scratch_size(t->self, in)) : 0;
 }
 
-/* The ops of a transform may come from a program built against an older header. */
+/* A program built against an older header may have made the transform. */
 static lc_status check_transform(const lc_transform *t)
 {
     LC_TRY(lc__ops_check(sizeof *t->ops, t->ops, offsetof(lc_transform_ops, scratch_size), "a transform",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes to floats, the inner loop of every image gather. Multiplication and addition stay apart (no fused
+/* Bytes to floats, the inner loop of every image gather. Multiplication and addition stay separate (no fused
  * multiply-add), so that all variants give the same bits. */
 #include "data_internal.h"
 

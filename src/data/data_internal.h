@@ -19,7 +19,7 @@ struct lc_dataset {
     size_t scratch;
 };
 
-/* A size rounded up so that what follows is 64-byte aligned. */
+/* `n` rounded up to a multiple of 64. */
 static inline size_t lc__align64(size_t n)
 {
     return (n + 63) & ~(size_t)63;
@@ -32,7 +32,7 @@ void *lc__data_alloc(size_t n, const char *what);
 lc_status lc__field_check(const lc_field *f, const char *dataset);
 bool lc__field_same(const lc_field *a, const lc_field *b);
 
-/* dst[i] = src[i] * scale + shift, for n numbers. Vectorised; the same result on every instruction set. */
+/* dst[i] = src[i] * scale + shift, for n numbers. Vectorized; the same result on every instruction set. */
 void lc__convert_u8_f32(const uint8_t *src, float *dst, int64_t n, float scale, float shift);
 
 /* `given` with its defaults filled in (NULL: one rank), or an error. */

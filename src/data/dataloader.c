@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loader handle: a vtable with its defaults, and the cursor that counts consumed batches. The loader over a dataset
- * is in loader.c; a program's own goes through the same door. */
+ * is in loader.c; a program's own loader uses the same interface. */
 #include "base/args.h"
 #include "data_internal.h"
 #include "base/handle.h"

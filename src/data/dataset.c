@@ -16,8 +16,7 @@
 
 void *lc__data_alloc(size_t n, const char *what)
 {
-    /* Large blocks are asked for in huge pages: first touch costs less than a tenth, and random rows miss the TLB less.
-     */
+    /* Large blocks use huge pages: first touch costs less than a tenth, and random rows miss the TLB less often. */
     const size_t huge = (size_t)2 << 20;
     size_t unit = n >= 4 * huge ? huge : 64;
     size_t bytes = n < 64 ? 64 : (n + unit - 1) & ~(unit - 1);
@@ -166,7 +165,7 @@ size_t lc_dataset_scratch_size(const lc_dataset *d)
     return d->scratch;
 }
 
-/* A get must not return a request (stop, skip): samples exist. */
+/* A get must not return a request (stop, skip): every sample exists. */
 static lc_status get_one(lc_dataset *d, int64_t index, uint64_t key, void *const *out, void *scratch)
 {
     lc_status status = d->ops.get(d->self, index, key, out, scratch);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* IDX files, the format of MNIST: big-endian magic 00 00 TT DD (type, rank), DD sizes of 32 bits, then the numbers,
- * last dimension fastest. Usually gzip-compressed, which the first two bytes tell.
+ * last dimension fastest. Usually gzip-compressed, detected by the first two bytes.
  *
- * The file is not trusted: nothing is allocated before the header was found plausible (a compressed file cannot hold
- * more than 1032 times its length: deflate's limit), the data must have exactly the length that the header says, and
+ * The file is not trusted: nothing is allocated before the header is known to be plausible (a compressed file cannot
+ * hold more than 1032 times its length: deflate's limit), the data must have exactly the length in the header, and
  * gzip's checksum is verified. */
 #include "data_internal.h"
 #include "base/io.h"
@@ -24,7 +24,7 @@ typedef struct source {
     const char *name;
     FILE *file;
     const unsigned char *memory;
-    uint64_t left;  /* compressed bytes not yet taken from file or memory */
+    uint64_t left;  /* compressed bytes not yet read from file or memory */
     uint64_t total; /* length of the whole file */
     bool gzip, ended;
     z_stream z;
@@ -68,7 +68,7 @@ static lc_status content_read(source *s, void *to, size_t n, size_t *got)
         int rc = inflate(&s->z, Z_NO_FLUSH);
         *got += want - s->z.avail_out;
         if (rc == Z_STREAM_END) {
-            /* gzip files may be several streams one after the other; the content is all of them. */
+            /* A gzip file may consist of several streams one after the other. */
             if (s->z.avail_in == 0 && s->left == 0) {
                 s->ended = true;
             } else if (inflateReset(&s->z) != Z_OK) {
@@ -194,7 +194,7 @@ static lc_status parse(source *s, lc_idx *out)
     if (got < bytes)
         return lc_fail(LC_ERR_FORMAT, "%s: its header says %s, which is %zu bytes of data, but it has only %zu",
                        s->name, shape_text(out, text, sizeof text), bytes, got);
-    /* One byte more must not exist; asking for it also makes zlib verify the checksum. */
+    /* There must be no further byte; asking for one also makes zlib verify the checksum. */
     LC_TRY(content_read(s, &extra, 1, &got));
     if (got)
         return lc_fail(LC_ERR_FORMAT, "%s: its header says %s, but there is more data", s->name,

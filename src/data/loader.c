@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loader over a dataset: a ring of batch slots, filled in order of the sampler.
+/* The loader over a dataset: a ring of batch slots, filled in the order of the sampler.
  *
- * Batch b goes to slot b % n_slots. Without workers there is one slot, filled inside next(). With workers, each takes
- * the next batch number as soon as its slot is free, and gathers without holding the lock; next() waits for the slot of
- * the batch that is due. So batches come out in order, whichever worker is faster, and the samples' keys depend on
- * (seed, epoch, index), so their content does not depend on workers either.
+ * Batch b goes to slot b % n_slots. Without workers there is one slot, filled inside next(). Each worker takes the next
+ * batch number as soon as that batch's slot is free, and gathers without holding the lock; next() waits for the slot of
+ * the batch that is due. So batches come out in order, whichever worker is faster; and since the samples' keys depend
+ * on (seed, epoch, index), neither does their content depend on workers.
  *
  * The batch that next() returns stays valid until the next call: its slot counts as free only then. One lc_batch with
  * one set of input tensors serves all slots (their memory is exchanged), so the engine sees the same tensors in every
  * step. After creation nothing is allocated, except by a sampler whose epochs grow.
  *
  * With several ranks (lc_shard) each has the whole order, and gathers its slice of every global batch. A combined
- * loader may need a different slice of a batch that is smaller than usual: it is gathered again, into a separate
- * slot. */
+ * loader may need a different slice of a batch that is smaller than usual: that is gathered into a separate slot. */
 #include "base/args.h"
 #include "data_internal.h"
 #include "base/clock.h"
@@ -37,7 +36,7 @@ typedef struct worker {
     pthread_t thread;
     void *scratch;
     uint64_t *keys; /* one per sample of a batch */
-    int number;     /* of its thread; 0: the one that calls next */
+    int number;     /* number of its thread; 0: the thread that calls next */
     bool started;
 } worker;
 
@@ -63,7 +62,7 @@ typedef struct loader {
 
     /* Under the lock. */
     pthread_mutex_t lock;
-    pthread_cond_t work, ready; /* workers wait for work; the consumer for a slot, or for quiet */
+    pthread_cond_t work, ready; /* workers wait for work; the consumer for a slot, or until no worker is busy */
     bool active, quit;
     int busy;
     int64_t next_fill; /* the next batch a worker takes */
@@ -108,13 +107,13 @@ static slice slice_of(const loader *l, int64_t b)
     return s;
 }
 
-/* Else other ranks may have a loader of their own, of which this one knows nothing. */
+/* Otherwise other ranks may have different loaders, about which this one knows nothing. */
 static bool is_slice(const loader *l)
 {
     return l->shard.size > 1 || l->shard.pieces > 0;
 }
 
-/* Gathers a part of batch b into a slot; called on any thread, without the lock. */
+/* Gathers a part of batch b into a slot. On any thread, without the lock. */
 static void gather(loader *l, int64_t b, slice part, slot *s, worker *w)
 {
     const int64_t *indices = l->order + part.begin;
@@ -232,7 +231,7 @@ static lc_status loader_next(void *self, lc_batch **out)
     int64_t b = l->due;
     slot *s = &l->slots[b % l->n_slots];
     if (l->n_workers) {
-        /* Only now is the batch handed out before this one used up, and its slot free. */
+        /* Only now is the previous batch no longer in use, and its slot free. */
         pthread_mutex_lock(&l->lock);
         l->keep = b;
         pthread_cond_signal(&l->work);
@@ -305,7 +304,7 @@ static lc_status slots_new(const loader *l, int n, int64_t room, slot **out)
     return status;
 }
 
-/* Makes room for larger slices; what fails leaves the loader as it was. */
+/* Makes room for larger slices; a failure leaves the loader as it was. */
 static lc_status grow(loader *l, int64_t room)
 {
     slot *slots;
@@ -351,7 +350,7 @@ static lc_status room_to_cut(loader *l, int64_t room)
     return LC_OK;
 }
 
-/* Only batches that are smaller than usual are wanted so: nothing gathers them ahead. */
+/* Used only for batches that are smaller than usual, so nothing is gathered ahead. */
 static lc_status loader_cut(void *self, int64_t begin, int64_t n, lc_batch **out)
 {
     loader *l = self;
@@ -446,7 +445,7 @@ static lc_status make_batch(loader *l)
     return LC_OK;
 }
 
-/* Worker threads take no signals: those are the program's business. */
+/* Worker threads block all signals: the program handles them. */
 static lc_status make_workers(loader *l)
 {
     int n = l->n_workers ? l->n_workers : 1;

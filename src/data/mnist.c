@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Image data sets in IDX files: MNIST, Fashion-MNIST and others of the form. */
+/* Image data sets in IDX files: MNIST, Fashion-MNIST and others of the same form. */
 #include "base/args.h"
 #include "data_internal.h"
 #include "base/handle.h"
@@ -121,7 +121,7 @@ lc_status lc_mnist_load_with(const char *dir, lc_dataset **train, lc_dataset **t
     bool wanted[4] = {train != NULL, train != NULL, test != NULL, test != NULL};
     for (int i = 0; i < 4; i++)
         if (wanted[i]) LC_TRY_GOTO(status, done, find_file(dir, i, &files[i]));
-    /* The training images are most of the work: they go to a thread, the rest is read here meanwhile. */
+    /* The training images are most of the work: a thread reads them, and this thread the rest. */
     if (wanted[0] && wanted[2]) threaded = lc__thread_create(&thread, read_one, &files[0]) == 0;
     for (int i = threaded ? 1 : 0; i < 4; i++)
         if (wanted[i]) read_one(&files[i]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text as tokens: the vocabulary of the bytes that occur, and windows for language modelling. */
+/* Text as tokens: the vocabulary of the bytes that occur, and windows for language modeling. */
 #include "data_internal.h"
 #include "base/handle.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Transforms of one field of a sample. To add one: describe and apply, an ops table, a constructor, and a test in
- * tests/data/test_transforms.c. Randomness comes from the sample's key alone. */
+ * tests/data/test_transforms.c. Randomness comes only from the sample's key. */
 #include "base/args.h"
 #include "data_internal.h"
 #include "base/handle.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metrics.csv: one row a call, columns sorted by name, cells without a value empty; what Lightning's CSVLogger writes.
+/* metrics.csv: one row per call, columns sorted by name, cells without a value empty, as Lightning's CSVLogger writes
+ * it.
  *
  * Rows are appended whole, so that a reader sees a complete table at any moment. A new name adds a column: the file is
- * rewritten under a temporary name and renamed. A file that exists already (a resumed run) is continued. */
+ * rewritten under a temporary name and renamed. An existing file (of a resumed run) is continued. */
 #define _GNU_SOURCE
 #include "base/handle.h"
 #include "base/grow.h"
@@ -25,7 +26,7 @@
 
 typedef struct column {
     char *name;
-    int old;        /* its number in the file as it is; -1: new */
+    int old;        /* its number in the file on disk; -1: new */
     int64_t filled; /* the row that filled the cell */
     double value;
 } column;
@@ -39,14 +40,14 @@ typedef struct csv_logger {
     uint64_t size;   /* bytes of whole rows in the file */
     column *columns; /* sorted by name */
     int n, capacity;
-    int n_old; /* columns of the file; 0: there is none yet */
+    int n_old; /* columns of the file on disk; 0: there is no file yet */
     int64_t row;
     lc__text text;
 } csv_logger;
 
 /* ---- columns ---- */
 
-/* The place of a name, or where it belongs (then -1 - place). */
+/* The index of a name; if it is missing, -1 - the index where it belongs. */
 static int find_column(const csv_logger *l, const char *name)
 {
     int lo = 0, hi = l->n;
@@ -103,7 +104,7 @@ static lc_status add_row(csv_logger *l, lc__text *t, lc__log_record *r)
         double value = lc__log_value(r, &name);
         column *c = &l->columns[find_column(l, name)];
         c->filled = row, c->value = value;
-        if (!strcmp(name, "epoch")) has_epoch = false; /* the program logged its own */
+        if (!strcmp(name, "epoch")) has_epoch = false; /* the program logs its own */
     }
     for (int i = 0; i < l->n; i++) {
         const column *c = &l->columns[i];
@@ -121,7 +122,7 @@ static lc_status add_row(csv_logger *l, lc__text *t, lc__log_record *r)
     return lc__text_puts(t, "\n");
 }
 
-/* Copies a line of the file as it is (without its end) into the new order of columns. */
+/* Adds a line of the old file (without its newline) in the new order of columns. */
 static lc_status add_old_line(csv_logger *l, lc__text *t, const char *line, size_t n)
 {
     const char **cells = calloc((size_t)l->n_old + 1, sizeof *cells);
@@ -188,7 +189,7 @@ static lc_status rewrite(csv_logger *l, const lc__log_batch *batch)
     LC_TRY_GOTO(status, done, lc__temp_name(dir, "tmp", lc__path_base(l->path), &temp));
     LC_TRY_GOTO(status, done, lc__create_file(&lc__io_system, temp, t.data, t.length));
     LC_TRY_GOTO(status, done, lc__replace_by(&lc__io_system, temp, l->path));
-    /* From here on the rows are written, whatever happens. */
+    /* From here on the rows count as written, whatever happens. */
     if (l->fd >= 0) close(l->fd);
     l->fd = -1;
     l->size = t.length, l->n_old = l->n;
@@ -230,7 +231,7 @@ static lc_status sink(void *self, const lc__log_batch *batch)
     if (status >= 0) {
         l->size += l->text.length;
     } else if (ftruncate(l->fd, (off_t)l->size) < 0) {
-        /* Half a row stays for now; the next attempt writes over it. */
+        /* An incomplete row stays for now; the next attempt overwrites it. */
     }
     return status;
 }
@@ -242,7 +243,7 @@ static lc_status not_ours(const csv_logger *l, const char *why)
     return lc_fail(LC_ERR_FORMAT, "\"%s\" was not written by this logger (%s); move it away", l->path, why);
 }
 
-/* Takes over a file that exists: its columns, and its size up to the last whole row. */
+/* Continues an existing file: reads its columns, and its size up to the last complete row. */
 static lc_status continue_file(csv_logger *l)
 {
     char *text = NULL;
@@ -251,7 +252,7 @@ static lc_status continue_file(csv_logger *l)
     LC_TRY(lc__io_read_file(&lc__io_system, l->path, MOST_READ, &text, &n));
     lc_status status = LC_OK;
     const char *end = header_end(text, n);
-    if (!end && n) status = not_ours(l, "it has no header"); /* ours appears with one */
+    if (!end && n) status = not_ours(l, "it has no header"); /* this logger always writes one */
     if (!end) goto done;
     lc__text name = {0};
     for (const char *p = text; p < end && status >= 0;) {
@@ -278,7 +279,7 @@ static lc_status continue_file(csv_logger *l)
     for (int i = 0; i < l->n && status >= 0; i++)
         if (l->columns[i].old != i) status = not_ours(l, "its columns are not sorted");
     if (status >= 0 && find_column(l, "step") < 0) status = not_ours(l, "it has no column \"step\"");
-    while (n && text[n - 1] != '\n') n--; /* half a row of a process that died */
+    while (n && text[n - 1] != '\n') n--; /* an incomplete row of a process that died */
     l->size = n;
     if (status >= 0) status = open_file(l);
     if (status >= 0 && ftruncate(l->fd, (off_t)n) < 0) status = lc__io_fail(errno, "write", l->path);

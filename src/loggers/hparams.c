@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hyperparameters on the writer's thread, and hparams.yaml: a mapping sorted by name, in which every value reads back
- * (PyYAML, Lightning's load_hparams_from_yaml) as what it was. */
+/* Hyperparameters on the writer's thread, and hparams.yaml: a mapping sorted by name, from which PyYAML (Lightning's
+ * load_hparams_from_yaml) reads every value back unchanged. */
 #include "loggers/hparams.h"
 #include "base/grow.h"
 
@@ -73,7 +73,7 @@ const char *lc__hparam_text(const lc_hparam *p, char number[LC__DOUBLE_SIZE])
 
 /* ---- YAML ---- */
 
-/* Whether a text can be written without quotes and still be read as this text. More is quoted than must be. */
+/* Whether YAML reads a text without quotes as the same text. Conservative: quotes more than necessary. */
 static bool is_plain(const char *text)
 {
     static const char *const words[] = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "nan", "inf"};

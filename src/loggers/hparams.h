@@ -15,7 +15,7 @@ typedef struct lc__hparams {
 lc_status lc__hparams_merge(lc__hparams *h, lc__log_record *record);
 void lc__hparams_release(lc__hparams *h);
 
-/* hparams.yaml as Lightning has it; "{}" without any. Replaces the file at one stroke. */
+/* Writes hparams.yaml as Lightning does; "{}" if there are none. Replaces the file atomically. */
 lc_status lc__hparams_write_yaml(const lc__hparams *h, const char *path);
 
 /* The value as text ("True", "3", "1e-05", ...), NULL if it is not set. `number` is room for it. */

@@ -5,7 +5,7 @@
 
 #include <lightc/logger.h>
 
-/* lc_mlflow_logger_new with the defaults; uri: of the server, or NULL. */
+/* lc_mlflow_logger_new with the defaults; uri: the server's, or NULL. */
 lc_status lc__mlflow_logger_at(const char *uri, lc_logger *out) LC_MUST_USE;
 
 #endif

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The MLflow logger. Every record is a line of the stream (stream_format.h) and goes into a spool first,
- * <root_dir>/mlflow-spool/<run_id>.jsonl; from there it is sent (mlflow_api.h). So nothing is lost while the server is
- * away: it is tried again after 1 s, 2 s, ... 60 s, at the end, and by the next run that uses this logger with the same
- * server. When everything was sent the spool is emptied, and removed with the end of the run.
+ * <root_dir>/mlflow-spool/<run_id>.jsonl, from which it is sent (mlflow_api.h). So nothing is lost while the server is
+ * down: sending is retried after 1 s, 2 s, ... 60 s, at the end, and by the next run that uses this logger with the
+ * same server. When everything has been sent the spool is emptied, and at the end of the run removed.
  *
- * All of this is done by the writer's thread; a server that does not answer costs it TIMEOUT_S, and the training
- * nothing. */
+ * The writer's thread does all of this; a server that does not answer costs it TIMEOUT_S, and the training nothing. */
 #define _GNU_SOURCE
 #include "base/args.h"
 #include "base/clock.h"
@@ -35,12 +34,12 @@ typedef struct mlflow_logger {
     char *dir; /* of the spools */
     /* Used by the writer's thread, once it runs. */
     lc__spool spool;
-    lc__mlflow client, other; /* this run; a run that left its spool */
-    lc__text head;            /* what every spool begins with: whose it is, and the line `start` */
-    lc__text lines, chunk;    /* of a batch; of the spool */
+    lc__mlflow client, other; /* for this run; for an earlier run that left its spool */
+    lc__text head;            /* the first lines of the spool: its owner, and the line `start` */
+    lc__text lines, chunk;    /* lines of a batch; lines read from the spool */
     lc__str url;
-    bool adopted;      /* the spools of others were looked through */
-    int64_t refused;   /* requests, of all runs */
+    bool adopted;      /* the spools of other runs have been checked */
+    int64_t refused;   /* refused requests, of all runs */
     char refusal[512]; /* the last one */
     int64_t pause_ms, failed_ms;
     bool failed;
@@ -89,11 +88,11 @@ static lc_status adopt(void *self, lc__spool *s)
     const char *end = l->chunk.length ? memchr(l->chunk.data, '\n', l->chunk.length) : NULL;
     const char *mine = memchr(l->head.data, '\n', l->head.length);
     size_t whose = end ? (size_t)(end + 1 - l->chunk.data) : 0;
-    if (!whose) return lc__spool_is_empty(s) ? LC_OK : LC_SKIP; /* of a run that ended before it began */
+    if (!whose) return lc__spool_is_empty(s) ? LC_OK : LC_SKIP; /* the run died before it wrote anything */
     if (whose != (size_t)(mine + 1 - l->head.data) || memcmp(l->chunk.data, l->head.data, whose) != 0) return LC_SKIP;
     lc__mlflow_forget(&l->other);
     LC_TRY(send_spool(l, &l->other, s));
-    /* It died without a word. */
+    /* The run died without a `finish` line. */
     return l->other.finished ? LC_OK : lc__mlflow_set_status(&l->other, "KILLED", lc__realtime_ns() / 1000000);
 }
 
@@ -107,7 +106,7 @@ static void note_refusals(mlflow_logger *l, lc__mlflow *client)
     lc__log_warn(l->writer, LC_ERR_IO);
 }
 
-/* Everything there is to send. */
+/* Sends everything. */
 static lc_status send_all(mlflow_logger *l)
 {
     LC_TRY(send_spool(l, &l->client, &l->spool));
@@ -142,13 +141,13 @@ static lc_status sink(void *self, const lc__log_batch *batch)
     for (size_t cursor = 0; lc__log_next(batch, &cursor, &r);) LC_TRY(lc__stream_add(&l->lines, &r));
     LC_TRY(lc__spool_append(&l->spool, l->lines.data, l->lines.length));
     lc_status status = try_to_send(l);
-    if (status < 0) lc__log_warn(l->writer, status); /* the batch is safe */
+    if (status < 0) lc__log_warn(l->writer, status); /* the batch is safe in the spool */
     return LC_OK;
 }
 
 /* ---- the logger ---- */
 
-/* Whose spool it is, as a line of JSON; then the line `start`. */
+/* The owner of the spool, as a line of JSON; then the line `start`. */
 static lc_status make_head(mlflow_logger *l, const lc_run_info *run)
 {
     l->head.length = 0;
@@ -176,10 +175,10 @@ static lc_status mlflow_start(void *self, const lc_run_info *run)
         status = lc_fail(LC_ERR_STATE, "another process is logging this run: it has locked \"%s\"", path);
     free(path);
     LC_TRY(status);
-    /* What an earlier part of this run left there is sent with the rest. */
+    /* Lines that an earlier segment of this run left are sent with the rest. */
     LC_TRY(lc__spool_append(&l->spool, l->head.data, l->head.length));
     LC_TRY(lc__log_writer_new("mlflow", sink, l, INTERVAL_MS, &l->writer));
-    return lc__log_event(l->writer, "status", "running"); /* so that the run is there before its first row */
+    return lc__log_event(l->writer, "status", "running"); /* so that the run exists before its first row */
 }
 
 static lc_status mlflow_finish(void *self, const char *how)
@@ -187,7 +186,7 @@ static lc_status mlflow_finish(void *self, const char *how)
     mlflow_logger *l = self;
     lc__log_writer *w = l->writer;
     if (!w) return LC_OK;
-    atomic_store(&l->finishing, true); /* one more attempt, however short ago the last one failed */
+    atomic_store(&l->finishing, true); /* one more attempt, however recently the last one failed */
     lc_status said = lc__log_event(w, "finish", how), ended = lc__log_finish(w);
     l->writer = NULL;
     bool sent = l->spool.sent == l->spool.size;
@@ -196,7 +195,7 @@ static lc_status mlflow_finish(void *self, const char *how)
     if (!sent)
         return lc_fail(LC_ERR_IO, "%s could not be reached; unsent values are kept in %s for the next run", l->uri,
                        l->dir);
-    if (l->refused) /* a warning while the run went on may have been of something else */
+    if (l->refused) /* a warning during the run may have been about something else */
         return lc_fail(LC_ERR_IO, "%lld requests were refused and dropped; the last error was %s",
                        (long long)l->refused, l->refusal);
     return said;
@@ -240,7 +239,7 @@ static const lc_logger_ops mlflow_ops = {
     .free = mlflow_free,
 };
 
-/* The first that says something. */
+/* The first that is not empty. */
 static const char *either(const char *given, const char *variable, const char *otherwise)
 {
     const char *value = given && *given ? given : getenv(variable);

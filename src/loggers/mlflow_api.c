@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What becomes of a line:
+/* How each line is sent:
  *
  *   start       the run with the tag lightc.run_id = its id; made, with its experiment, if there is none
  *   hparams     parameters, as text of at most 250 characters (as Lightning's MLFlowLogger)
@@ -9,8 +9,8 @@
  *   image, text, histogram               artifacts images/NAME/STEP.png, texts/NAME/STEP.txt, histograms/NAME/STEP.json
  *   message     nothing
  *
- * A line can come twice (when an answer was lost): every request here may. What the server refuses (mlflow_request.c)
- * is left out and counted. */
+ * A line can be sent twice (when an answer was lost), so every request here may be repeated. Requests that the server
+ * refuses (mlflow_request.c) are dropped and counted. */
 #define _GNU_SOURCE
 #include "loggers/mlflow_api.h"
 
@@ -27,7 +27,7 @@
 #include <string.h>
 
 #define ARTIFACTS    "/api/2.0/mlflow-artifacts/artifacts/"
-#define MOST_METRICS 900 /* of 1000 that a request may hold, so that a row seldom ends in another one */
+#define MOST_METRICS 900 /* of 1000 that a request may hold, so that a row is seldom split between two */
 #define MOST_VALUE   250
 #define MOST_PARAMS  100
 
@@ -83,7 +83,7 @@ static lc_status row(lc__mlflow *m, const lc_state *line)
     return LC_OK;
 }
 
-/* The text Python's str() gives. */
+/* The text that Python's str() gives. */
 static void add_param(lc__mlflow_body *body, cJSON *params, const lc_state *values, int64_t i)
 {
     char text[4 * MOST_VALUE + 1] = "None";
@@ -112,8 +112,8 @@ static void add_param(lc__mlflow_body *body, cJSON *params, const lc_state *valu
     lc__mlflow_add_text(body, param, "value", text);
 }
 
-/* Parameters from `from` to before `to`. A server refuses to change an existing one, and rejects the others with it:
- * halves are then tried until it is isolated. */
+/* Sends parameters [from, to). A server that refuses to change an existing parameter rejects the whole request: the two
+ * halves are then tried separately until that parameter is isolated. */
 static lc_status params(lc__mlflow *m, const lc_state *values, int64_t from, int64_t to)
 {
     lc__mlflow_answer answer;
@@ -150,7 +150,7 @@ static lc_status put(lc__mlflow *m, const char *name, const char *body, size_t n
     return status;
 }
 
-/* FOLDER/NAME/STEP.ENDING; what could leave the folder is made harmless. */
+/* FOLDER/NAME/STEP.ENDING; characters that could leave the folder are replaced. */
 static lc_status put_value(lc__mlflow *m, const lc_state *line, const char *folder, const char *ending,
                            const char *body, size_t n)
 {
@@ -193,7 +193,7 @@ static lc_status checkpoint(lc__mlflow *m, const lc_state *line)
     lc__mlflow_add_text(&body, body.root, "value", path);
     LC_TRY(lc__mlflow_post_or_leave(m, LC__MLFLOW_API "runs/set-tag", &body));
     DIR *d = m->log_model ? opendir(path) : NULL;
-    if (!d) return LC_OK; /* removed by now: there are better ones */
+    if (!d) return LC_OK; /* already removed: there are better ones */
     lc_status status = LC_OK;
     for (struct dirent *e; status >= 0 && (e = readdir(d));) {
         char *file = NULL, *name = NULL;
@@ -225,7 +225,7 @@ static lc_status other_line(lc__mlflow *m, const char *type, const lc_state *lin
     if (!strcmp(type, "text"))
         return lc_state_get_text(line, "text", &said) < 0 ? LC_OK
                                                           : put_value(m, line, "texts", "txt", said, strlen(said));
-    return LC_OK; /* message, and what a later version may add */
+    return LC_OK; /* a message, or a type that a later version added */
 }
 
 static lc_status send_line(lc__mlflow *m, const char *text, size_t n)

@@ -7,12 +7,12 @@
 
 #include <cjson/cJSON.h>
 
-/* One request: `path` begins with "/api/"; the body is `body`, or the file `body_file`. LC_OK if there was an answer.
- */
+/* One request: `path` begins with "/api/"; the body is `body`, or the file `body_file`. LC_OK if there was an
+ * answer. */
 typedef lc_status lc__mlflow_call(void *ctx, const char *method, const char *path, const char *body, size_t n,
                                   const char *body_file, int *code, lc__str *answer);
 
-/* A body that is put together. What there was no memory for is an error when it is sent. */
+/* A body under construction. If memory runs out, sending it is an error. */
 typedef struct lc__mlflow_body {
     cJSON *root;
     bool failed;
@@ -23,10 +23,10 @@ typedef struct lc__mlflow {
     void *ctx;
     const char *experiment, *run_name; /* run_name NULL: "version_N" */
     bool log_model;
-    /* What is known of the run that the lines are about. */
-    char *run, *artifacts; /* its id on the server; where its files go, NULL: the server accepts none */
+    /* The run that the lines are about. */
+    char *run, *artifacts; /* its id on the server; the location of its files, NULL: the server accepts none */
     bool finished;         /* the line `finish` was among them */
-    /* What was refused for good, and therefore left out. */
+    /* Requests that were refused for good, and dropped. */
     int64_t refused;
     char refusal[512];
     lc__mlflow_body batch; /* metrics of several rows that go out together */
@@ -35,8 +35,8 @@ typedef struct lc__mlflow {
     lc__str answer;
 } lc__mlflow;
 
-/* Sends whole lines in order. *done: bytes of those that are dealt with (delivered, or refused and counted). An error
- * means that the server cannot be had now; the rest is for later. */
+/* Sends whole lines in order. *done: bytes of the lines that are done (delivered, or refused and counted). An error
+ * means that the server is not available now; the rest must be sent later. */
 lc_status lc__mlflow_send(lc__mlflow *m, const char *lines, size_t n, size_t *done) LC_MUST_USE;
 /* "RUNNING", "FINISHED", "FAILED", "KILLED"; end_ms 0: it has not ended. */
 lc_status lc__mlflow_set_status(lc__mlflow *m, const char *status, int64_t end_ms) LC_MUST_USE;

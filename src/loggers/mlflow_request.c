@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests to an MLflow server: what is in them, and what an answer means. A request that the server refuses for what
- * it says (400, 404, 409, 413, 422) would be refused again. Everything else (no answer, 401, 403, 429, 5xx) is a matter
- * of time, and an error. */
+/* Requests to an MLflow server: their content, and the meaning of answers. A request refused for its content (400, 404,
+ * 409, 413, 422) would be refused again. Anything else (no answer, 401, 403, 429, 5xx) is an error that may pass. */
 #include "loggers/mlflow_request.h"
 
 #include "base/json.h"
@@ -10,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The last answer; NULL: it is not JSON. */
+/* Parses the last answer; NULL: it is not JSON. */
 static cJSON *parse_answer(const lc__mlflow *m)
 {
     const lc__str *a = &m->answer;

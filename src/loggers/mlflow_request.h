@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of MLflow's logger share: requests. */
+/* Requests, for the files of the MLflow logger. */
 #ifndef LC_LOGGERS_MLFLOW_REQUEST_H
 #define LC_LOGGERS_MLFLOW_REQUEST_H
 
@@ -20,33 +20,33 @@ lc_status lc__mlflow_request(lc__mlflow *m, const char *method, const lc__str *p
                              const char *file, lc__mlflow_answer *out) LC_MUST_USE;
 /* Sends `body`, and frees it. */
 lc_status lc__mlflow_post(lc__mlflow *m, const char *path, lc__mlflow_body *body, lc__mlflow_answer *out) LC_MUST_USE;
-/* The same; if it is refused, that is counted. */
+/* The same; a refusal is counted. */
 lc_status lc__mlflow_post_or_leave(lc__mlflow *m, const char *path, lc__mlflow_body *body) LC_MUST_USE;
 
-/* {} and {"run_id":"..."}, to be sent. */
+/* New bodies: {} and {"run_id":"..."}. */
 lc__mlflow_body lc__mlflow_empty(void);
 lc__mlflow_body lc__mlflow_begin(const lc__mlflow *m);
 /* Members of an object in the body. NULL: the body has failed. */
 void lc__mlflow_add_text(lc__mlflow_body *b, cJSON *object, const char *key, const char *text);
-/* A number as it is printed here: cJSON would make a double of it. */
+/* A number as printed by lightc: cJSON would make it a double. */
 void lc__mlflow_add_number(lc__mlflow_body *b, cJSON *object, const char *key, const char *number);
 void lc__mlflow_add_int(lc__mlflow_body *b, cJSON *object, const char *key, int64_t value);
 cJSON *lc__mlflow_add_list(lc__mlflow_body *b, cJSON *object, const char *key);
 cJSON *lc__mlflow_append(lc__mlflow_body *b, cJSON *list); /* an object */
-/* "key": a name as MLflow allows it: letters, digits, and "_-. /:"; the rest becomes "_". */
+/* "key": a name that MLflow allows: letters, digits, and "_-. /:"; other characters become "_". */
 void lc__mlflow_add_key(lc__mlflow_body *b, cJSON *object, const char *name);
 /* A part of a path: everything except letters, digits and `safe` becomes %XX. */
 void lc__mlflow_percent(lc__str *t, const char *text, const char *safe);
-/* The text `key` in the last answer: in its member a, and in that one's b (NULL: not so deep). "" if there is none;
- * new memory (free). */
+/* The text `key` in the last answer: in its member a, and in the member b of that (NULL: no such level). "" if there is
+ * none; new memory (free). */
 lc_status lc__mlflow_answered(lc__mlflow *m, const char *a, const char *b, const char *key, char **out) LC_MUST_USE;
 
 /* ---- mlflow_run.c ---- */
-/* The line `start`: its run is looked for, and made if there is none. */
+/* The line `start`: finds the run, or creates it. */
 lc_status lc__mlflow_start(lc__mlflow *m, const lc_state *line) LC_MUST_USE;
 /* The lines `status` and (ended) `finish`. */
 lc_status lc__mlflow_status_line(lc__mlflow *m, const lc_state *line, bool ended) LC_MUST_USE;
-/* When a line was written, in milliseconds since 1970; 0: it does not say. */
+/* When a line was written, in milliseconds since 1970; 0: unknown. */
 int64_t lc__mlflow_time(const lc_state *line);
 
 #endif

@@ -35,7 +35,7 @@ static lc_status get_experiment(lc__mlflow *m, char **id)
     if (answer == LC__MLFLOW_ACCEPTED)
         LC_TRY(lc__mlflow_answered(m, NULL, NULL, "experiment_id", id));
     else
-        LC_TRY(find_experiment(m, id)); /* another run made it in this moment */
+        LC_TRY(find_experiment(m, id)); /* another run has just created it */
     if (*id && **id) return LC_OK;
     free(*id);
     *id = NULL;

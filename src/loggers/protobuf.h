@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Protocol Buffers' wire format, as far as writing a message needs it: a field is a key (number and wire type) and a
+/* The part of Protocol Buffers' wire format that writing a message needs: a field is a key (number and wire type) and a
  * value; a nested message is its length and its bytes. Callers omit fields with their default values. */
 #ifndef LC_LOGGERS_PROTOBUF_H
 #define LC_LOGGERS_PROTOBUF_H
@@ -78,7 +78,7 @@ static inline void lc__pb_text(lc__str *t, int field, const char *text)
     lc__pb_bytes(t, field, text, strlen(text));
 }
 
-/* A nested message: what is added between the two is its content. */
+/* A nested message: its content is added between begin and end. */
 static inline size_t lc__pb_begin(lc__str *t, int field)
 {
     lc__pb_key(t, field, LC__PB_BYTES);

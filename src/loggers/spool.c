@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Spool files: appended to under a lock, read from where sending stopped, emptied when all was sent. They are not
- * synced: what the system had not written when the machine lost its power was never promised. */
+ * synced: a loss of power may lose the last lines. */
 #define _GNU_SOURCE
 #include "loggers/spool.h"
 
@@ -22,7 +22,7 @@ static lc_status measure(lc__spool *s)
     struct stat st;
     char last = 0;
     if (fstat(s->fd, &st) < 0) return lc__io_fail(errno, "read", s->path);
-    for (s->size = (uint64_t)st.st_size; s->size; s->size--) { /* half a line of a process that died */
+    for (s->size = (uint64_t)st.st_size; s->size; s->size--) { /* an incomplete line of a process that died */
         LC_TRY(lc__read_all(&lc__io_system, s->fd, s->path, &last, 1, s->size - 1));
         if (last == '\n') break;
     }
@@ -64,7 +64,7 @@ lc_status lc__spool_append(lc__spool *s, const char *lines, size_t n)
     if (status >= 0)
         s->size += n;
     else if (ftruncate(s->fd, (off_t)s->size) < 0) {
-        /* Half a line stays for now; the next one is written over it. */
+        /* An incomplete line stays for now; the next one overwrites it. */
     }
     return status;
 }
@@ -92,7 +92,7 @@ lc_status lc__spool_read(lc__spool *s, lc__text *out)
         LC_TRY(lc__read_all(&lc__io_system, s->fd, s->path, out->data, n, s->sent));
         while (n && out->data[n - 1] != '\n') n--;
         out->length = n;
-        if (n) break; /* else a line that is longer than the chunk */
+        if (n) break; /* otherwise a line is longer than the chunk */
     }
     return LC_OK;
 }

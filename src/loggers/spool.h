@@ -9,27 +9,26 @@
 typedef struct lc__spool {
     char *path;
     int fd;
-    uint64_t size; /* of whole lines */
+    uint64_t size; /* of complete lines */
     uint64_t sent;
 } lc__spool;
 
-/* Opens or makes the file. LC_SKIP: somebody else owns it. */
+/* Opens or creates the file. LC_SKIP: another process owns it. */
 lc_status lc__spool_open(lc__spool *s, const char *path) LC_MUST_USE;
 /* Closes it; the file stays, unless `remove`. */
 void lc__spool_close(lc__spool *s, bool remove);
-/* Not even half a line is in the file. */
+/* Whether the file is empty: not even an incomplete line. */
 bool lc__spool_is_empty(const lc__spool *s);
 /* Writes lines, completely or not at all. */
 lc_status lc__spool_append(lc__spool *s, const char *lines, size_t n) LC_MUST_USE;
-/* Everything was sent: the file is restarted with these lines, which count as sent. */
+/* Everything was sent: restarts the file with these lines, which count as sent. */
 lc_status lc__spool_restart(lc__spool *s, const char *lines, size_t n) LC_MUST_USE;
-/* The next lines to send, some of them or all, at least one whole line; empty: there is none. Replaces what is in
- * `out`.
- */
+/* Reads the next lines to send, all or some of them, at least one complete line; empty: there are none. Replaces the
+ * content of `out`. */
 lc_status lc__spool_read(lc__spool *s, lc__text *out) LC_MUST_USE;
 
-/* Calls fn with every spool in a directory that nobody owns; closes it then, and removes it where fn returned LC_OK.
- * Stops at the first error. A directory that does not exist is empty. */
+/* Calls fn for every spool in a directory that nobody owns, then closes it, and removes it if fn returned LC_OK. Stops
+ * at the first error. A directory that does not exist is empty. */
 lc_status lc__spool_orphans(const char *dir, lc_status (*fn)(void *ctx, lc__spool *s), void *ctx) LC_MUST_USE;
 
 #endif

@@ -2,7 +2,7 @@
 /* The run database: one SQLite file per project directory, in which every run stores its options, metrics, checkpoints
  * and events while it trains (docs/run-database.md).
  *
- * Rows of a batch are one transaction. If it fails none of it is stored, and the batch is retried. */
+ * The rows of a batch are one transaction. If it fails nothing is stored, and the batch is retried. */
 #include "base/clock.h"
 #include "base/grow.h"
 #include "base/handle.h"
@@ -105,7 +105,7 @@ static lc_status write_hparams(lc__sqlite *l, lc__log_record *r)
     return status;
 }
 
-/* The status of the run: a program may exit without finishing its loggers. */
+/* Stores the status of the run now: a program may exit without finishing its loggers. */
 static lc_status write_status(lc__sqlite *l, const char *status, int64_t now_ns)
 {
     sqlite3_stmt *s = NULL;
@@ -118,8 +118,8 @@ static lc_status write_status(lc__sqlite *l, const char *status, int64_t now_ns)
     return done;
 }
 
-/* Marks the rows of this path: those of this run, of earlier runs, and of runs at the same time up to the time `until`.
- */
+/* Marks the rows of this path as removed: those of this run, of earlier runs, and of concurrent runs up to the time
+ * `until`. */
 static lc_status write_removed(lc__sqlite *l, const lc__log_record *r, int64_t until)
 {
     sqlite3_stmt *s = l->remove_checkpoint;
@@ -136,9 +136,9 @@ static lc_status write_record(lc__sqlite *l, lc__log_record *r)
     case LC__LOG_ROW:
         return write_row(l, r);
     case LC__LOG_REMOVED:
-        return write_removed(l, r, 0); /* another run may have the name since */
+        return write_removed(l, r, 0); /* another run may have reused the name since */
     case LC__LOG_CHECKPOINT:
-        LC_TRY(write_removed(l, r, r->time_ns)); /* the new one is there in place of it */
+        LC_TRY(write_removed(l, r, r->time_ns)); /* the new checkpoint replaces an older one of that name */
         s = l->insert_checkpoint;
         sqlite3_bind_int64(s, 3, r->step);
         sqlite3_bind_text(s, 4, r->text, -1, SQLITE_STATIC);
@@ -160,7 +160,7 @@ static lc_status write_record(lc__sqlite *l, lc__log_record *r)
     case LC__LOG_HISTOGRAM:
     case LC__LOG_IMAGE:
     case LC__LOG_TEXT:
-        break; /* not kept here */
+        break; /* not stored in the database */
     }
     return LC_OK;
 }
@@ -183,7 +183,7 @@ static lc_status transaction(lc__sqlite *l, const lc__log_batch *batch)
         if (rc == SQLITE_BUSY) status = LC_SKIP; /* a reader of a rollback journal */
     }
     sqlite3_exec(l->db, "ROLLBACK", NULL, NULL, NULL);
-    forget_keys(l); /* numbers that were given in this transaction are not true any more */
+    forget_keys(l); /* ids from this transaction are no longer valid */
     return status;
 }
 
@@ -223,7 +223,7 @@ static lc_status insert_event(lc__sqlite *l, const char *level, const char *text
     return lc__sqlite_step(l, s);
 }
 
-/* How the run ended, and what was lost of it ("": nothing): with the lock, or not at all. */
+/* Stores how the run ended, and what was lost ("": nothing): only with the lock. */
 static lc_status write_end(lc__sqlite *l, const char *how, const char *lost)
 {
     if (lc__sqlite_lock(l, l->patience_ms) != LC_OK)

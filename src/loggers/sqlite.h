@@ -5,7 +5,7 @@
 
 #include <lightc/logger.h>
 
-/* How long rows, and how the run ended, wait for the lock of the database. Before the logger is started. */
+/* How long rows, and the final status, wait for the lock of the database. Call it before the logger starts. */
 void lc__sqlite_set_patience(const lc_logger *logger, int ms);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run database as a file: its lock, its journal and its schema; opening it, which stores what is known of the run
- * by then.
+/* The run database as a file: its lock, its journal and its schema. Opening it stores what is known about the run.
  *
- * Journal. On a local disk the database is in WAL mode, so that readers never wait and never make the writer wait.
+ * Journal: on a local disk the database is in WAL mode, so that readers never wait and never make the writer wait.
  * SQLite before 3.51.3 has a defect there when two connections write or checkpoint at the same instant; every
  * transaction therefore holds an exclusive lock on "<database>.lock", which keeps the writers of several processes
  * apart. WAL needs memory shared by all processes, so on network file systems a rollback journal is used, with a busy
@@ -35,7 +34,7 @@
     " c.path AS path, c.score AS score, c.wall_ns AS wall_ns FROM checkpoint c JOIN run r ON r.id = c.run"             \
     " WHERE c.removed_ns IS NULL;"
 
-/* What version 1 lacks. */
+/* Upgrades version 1. */
 static const char since_1[] =
     "ALTER TABLE checkpoint ADD COLUMN removed_ns INTEGER;" CHECKPOINTS "PRAGMA user_version = 2;";
 
@@ -135,7 +134,7 @@ lc_status lc__sqlite_lock(lc__sqlite *l, int ms)
     if (l->lock_fd < 0) return LC_OK;
     for (int waited = 0;; waited += 2) {
         if (flock(l->lock_fd, LOCK_EX | LOCK_NB) == 0) return LC_OK;
-        if (errno != EWOULDBLOCK && errno != EINTR) return LC_OK; /* no locks here: SQLite's own must do */
+        if (errno != EWOULDBLOCK && errno != EINTR) return LC_OK; /* no locks here: rely on SQLite's own */
         if (waited >= ms) return LC_SKIP;
         struct timespec pause = {0, 2000000};
         nanosleep(&pause, NULL);
@@ -213,7 +212,7 @@ static lc_status insert_options(lc__sqlite *l, const lc_named_text *texts, int n
     return status;
 }
 
-/* The program's command line, as one text; "" where it cannot be had. */
+/* The program's command line, as one text; "" if it is not available. */
 static void command_line(char *text, size_t size)
 {
     int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
@@ -280,8 +279,8 @@ static lc_status insert_run(lc__sqlite *l, const lc_run_info *run)
     return insert_options(l, run->options, run->n_options);
 }
 
-/* Whether a checkpoint that a row lists is gone: below the project's directory, or elsewhere on this host in a
- * directory that is there. What cannot be known is listed. */
+/* Whether a listed checkpoint no longer exists. Certain only below the project's directory, or elsewhere on this host
+ * if the parent directory exists; otherwise the row stays. */
 static bool is_gone(const char *root_dir, const char *path, bool same_host)
 {
     struct stat st;
@@ -295,7 +294,7 @@ static bool is_gone(const char *root_dir, const char *path, bool same_host)
     return there;
 }
 
-/* A run that died after it had removed a checkpoint could not note that any more. */
+/* Marks checkpoints that a run removed before it died, and so could not mark itself. */
 static lc_status note_gone(lc__sqlite *l, const lc_run_info *run)
 {
     char host[256] = "";
@@ -328,7 +327,7 @@ done:
 
 lc_status lc__sqlite_open(lc__sqlite *l, const lc_run_info *run)
 {
-    int64_t known = 0; /* rows up to here are of runs before */
+    int64_t known = 0; /* rows up to this id are of earlier runs */
     bool network = is_network(run->root_dir);
     struct stat st;
     if (stat(l->path, &st) == 0 && !S_ISREG(st.st_mode)) /* SQLite would put a journal next to a device */
@@ -348,10 +347,10 @@ lc_status lc__sqlite_open(lc__sqlite *l, const lc_run_info *run)
         goto done;
     }
     sqlite3_busy_timeout(l->db, network ? 30000 : 5000);
-    /* Pages at 4096 and the checkpoint at 1000 pages are SQLite's defaults and good ones. */
+    /* SQLite's defaults, 4096-byte pages and a checkpoint every 1000 pages, are fine. */
     LC_TRY_GOTO(status, done,
                 execute(l, "open", network ? "PRAGMA journal_mode = TRUNCATE" : "PRAGMA journal_mode = WAL"));
-    /* FULL: a transaction that ended well outlasts a loss of power. It costs a sync of the writer's thread each. */
+    /* FULL: a committed transaction survives a loss of power. Each costs the writer's thread one sync. */
     LC_TRY_GOTO(status, done,
                 execute(l, "open", "PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY; PRAGMA foreign_keys = ON"));
     LC_TRY_GOTO(status, done, execute(l, "write", "BEGIN IMMEDIATE"));
@@ -404,8 +403,8 @@ void lc__sqlite_close(lc__sqlite *l)
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) sqlite3_finalize(statements[i]);
     l->insert_metric = l->insert_key = l->find_key = l->insert_checkpoint = l->remove_checkpoint = l->insert_event =
         NULL;
-    /* Closing moves the rows from the WAL into the database, which is writing. Without the lock they stay in the WAL,
-     * where they are read as well, until another run moves them. */
+    /* Closing moves the rows from the WAL into the database, which is a write. Without the lock they stay in the WAL,
+     * where readers see them too, until another run moves them. */
     bool locked = l->db && lc__sqlite_lock(l, 2000) == LC_OK;
     if (l->db && !locked) sqlite3_db_config(l->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     sqlite3_close_v2(l->db);

@@ -21,24 +21,24 @@ typedef struct lc__sqlite {
     int lock_fd; /* -1: no lock is used */
     int patience_ms;
     int64_t run, segment;
-    lc__sqlite_key *keys; /* sorted by name; what the database calls the metrics */
+    lc__sqlite_key *keys; /* sorted by name; the database's ids of metrics */
     int n_keys, keys_capacity;
 } lc__sqlite;
 
-/* Opens lightc.db, whose path is known, and stores the run. lc__sqlite_close afterwards, even if it failed. */
+/* Opens the database at l->path, and stores the run. Call lc__sqlite_close afterwards, even on failure. */
 lc_status lc__sqlite_open(lc__sqlite *l, const lc_run_info *run) LC_MUST_USE;
 void lc__sqlite_close(lc__sqlite *l);
 
-/* Keeps other writers out; LC_SKIP if they do not let us in for `ms`. Never blocks for longer, as a stopped process
- * could hold the lock for ever. */
+/* Takes the writers' lock; LC_SKIP if others hold it for `ms`. Never blocks for longer, as a stopped process could hold
+ * the lock forever. */
 lc_status lc__sqlite_lock(lc__sqlite *l, int ms) LC_MUST_USE;
 void lc__sqlite_unlock(lc__sqlite *l);
 
-/* Compiles a statement, which the caller finalizes; runs one that gives no rows. */
+/* Compiles a statement, which the caller finalizes; runs a statement that returns no rows. */
 lc_status lc__sqlite_prepare(lc__sqlite *l, const char *sql, sqlite3_stmt **out) LC_MUST_USE;
 lc_status lc__sqlite_step(lc__sqlite *l, sqlite3_stmt *s) LC_MUST_USE;
 
-/* "cannot `what`" the database, and why; returns the status of that. */
+/* Sets the message "cannot WHAT the database" with SQLite's reason, and returns the status. */
 lc_status lc__sqlite_fail(lc__sqlite *l, const char *what);
 
 #endif

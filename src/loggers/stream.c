@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stream logger: a run as JSON lines (stream_format.h), for a program of somebody else's that forwards it to a
- * service this library does not know (tools/bridge/). It goes to
+/* The stream logger: a run as JSON lines (stream_format.h), for another program that forwards them to a service this
+ * library does not know (tools/bridge/). They go to
  *
  *   a file         appended to; stream.jsonl in the run's directory if none is named
  *   a FIFO         its reader; without one, lines wait
- *   "|COMMAND"     the standard input of a shell command, which is started with the run and again when it ended early
+ *   "|COMMAND"     the standard input of a shell command, which is started with the run and restarted if it exits early
  *
  * A reader that joins later first gets the lines `start` and `hparams`, then continues with the line that its
  * predecessor did not read completely. Pipes are written without blocking: a stuck reader delays this thread, but not
@@ -29,10 +29,10 @@
 #include <unistd.h>
 
 #define INTERVAL_MS 200
-#define PATIENCE_MS 5000 /* with a reader that does not read, for one attempt */
-#define FIRST_PAUSE 1000 /* before a command is started again; twice as long after each time */
+#define PATIENCE_MS 5000 /* waiting for a reader that does not read, per attempt */
+#define FIRST_PAUSE 1000 /* before a command is restarted; doubled each time */
 #define LAST_PAUSE  60000
-#define FAREWELL_MS 60000 /* for a command to end after its input did */
+#define FAREWELL_MS 60000 /* for a command to exit after its input ended */
 
 typedef struct stream_logger {
     lc__log_writer *writer; /* first: lc__slot_* */
@@ -41,20 +41,20 @@ typedef struct stream_logger {
     char *path;
     int fd;
     bool is_file;
-    uint64_t size; /* of whole lines, in a file */
+    uint64_t size; /* of complete lines, in a file */
     pid_t child;
     int64_t started_ms, pause_ms;
     lc__text start; /* the line every reader gets first */
     lc__hparams hparams;
     int64_t hparams_ns;
-    lc__text greeting, out; /* what is being written: to a new reader, and of the batch */
+    lc__text greeting, out; /* being written: to a new reader, and of the batch */
     size_t greeted, sent;
 } stream_logger;
 
 /* ---- opening ---- */
 
-/* Goes on after the last whole line. Half a line of a process that died is taken away; one of somebody else's is not
- * ours, and is ended. */
+/* Continues after the last complete line. An incomplete line is removed if this logger wrote it (a process died); any
+ * other is ended with a newline. */
 static lc_status go_on(stream_logger *l, uint64_t size)
 {
     static const char ours[] = "{\"type\":\"";
@@ -86,16 +86,16 @@ static lc_status open_path(stream_logger *l)
     return go_on(l, (uint64_t)st.st_size);
 }
 
-/* A reader, which is sent the greeting. */
+/* Opens the target, and prepares the greeting of the new reader. */
 static lc_status open_stream(stream_logger *l)
 {
     if (l->fd >= 0) return LC_OK;
     if (l->target && *l->target == '|') {
         if (l->started_ms && lc__now_ms() - l->started_ms < l->pause_ms)
             return lc_fail(LC_ERR_IO, "the command exited early: %s (it will be started again)", l->target + 1);
-        if (l->child > 0) waitpid(l->child, NULL, WNOHANG); /* its predecessor, by now */
+        if (l->child > 0) waitpid(l->child, NULL, WNOHANG); /* reaps the previous command */
         LC_TRY(lc__spawn_shell(l->target + 1, NULL, false, &l->child, &l->fd));
-        /* One that ends at once, every time, is not started every second. */
+        /* A command that keeps exiting at once is not restarted every second. */
         bool lived = lc__now_ms() - l->started_ms > LAST_PAUSE;
         l->pause_ms = lived ? FIRST_PAUSE : l->pause_ms * 2 < LAST_PAUSE ? l->pause_ms * 2 : LAST_PAUSE;
         l->started_ms = lc__now_ms();
@@ -118,7 +118,7 @@ static void close_stream(stream_logger *l)
 
 /* ---- writing ---- */
 
-/* Goes on with a text; *done bytes of it were written. */
+/* Continues writing a text, of which *done bytes were written. */
 static lc_status write_some(stream_logger *l, const lc__text *t, size_t *done)
 {
     const char *where = l->path ? l->path : l->target + 1;
@@ -129,7 +129,7 @@ static lc_status write_some(stream_logger *l, const lc__text *t, size_t *done)
             l->size += t->length - *done;
             *done = t->length;
         } else if (ftruncate(l->fd, (off_t)l->size) < 0) {
-            /* Half a line stays for now; the next attempt writes over it. */
+            /* An incomplete line stays for now; the next attempt overwrites it. */
         }
         return status;
     }
@@ -157,7 +157,7 @@ static lc_status sink(void *self, const lc__log_batch *batch)
 {
     stream_logger *l = self;
     lc__log_record r;
-    if (!l->out.length) { /* not a batch that is tried again */
+    if (!l->out.length) { /* a new batch, not a retry */
         lc_status status = LC_OK;
         for (size_t cursor = 0; status >= 0 && lc__log_next(batch, &cursor, &r);) {
             lc__log_record params = r;
@@ -191,12 +191,12 @@ static lc_status stream_start(void *self, const lc_run_info *run)
     l->start.length = 0;
     LC_TRY(lc__stream_add_start(&l->start, run, lc__realtime_ns()));
     LC_TRY(lc__log_writer_new("stream", sink, l, INTERVAL_MS, &l->writer));
-    /* By the thread of the caller, as nothing was handed to the writer yet. A FIFO may find its reader later. */
+    /* On the caller's thread, as the writer has nothing yet. A FIFO may get its reader later. */
     lc_status status = open_stream(l);
     return l->fd < 0 && l->path && access(l->path, F_OK) == 0 ? LC_OK : status;
 }
 
-/* Waits for the command, whose input has ended. */
+/* Waits for the command to exit after its input has ended. */
 static lc_status farewell(stream_logger *l)
 {
     int how = 0;
@@ -205,7 +205,7 @@ static lc_status farewell(stream_logger *l)
     for (int64_t until = lc__now_ms() + FAREWELL_MS; child > 0;) {
         pid_t ended = waitpid(child, &how, WNOHANG);
         if (ended == child) break;
-        if (ended < 0 && errno != EINTR) return LC_OK; /* somebody else in this program waited for it */
+        if (ended < 0 && errno != EINTR) return LC_OK; /* other code in this program waited for it */
         if (lc__now_ms() > until)
             return lc_fail(LC_ERR_IO, "the command is still busy and is left running: %s", l->target + 1);
         struct timespec pause = {0, 5000000};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stream of a run: one JSON object a line (docs/loggers.md has the format). Written by the stream logger, and to
- * the spools of loggers that send over a network. */
+/* The stream of a run: one JSON object per line (docs/loggers.md has the format). The stream logger writes it, and the
+ * spools of loggers that send over a network hold it. */
 #ifndef LC_LOGGERS_STREAM_FORMAT_H
 #define LC_LOGGERS_STREAM_FORMAT_H
 
@@ -11,10 +11,10 @@
 /* Each appends one line. */
 lc_status lc__stream_add_start(lc__text *out, const lc_run_info *run, int64_t time_ns) LC_MUST_USE;
 lc_status lc__stream_add(lc__text *out, lc__log_record *record) LC_MUST_USE;
-/* Hyperparameters that were merged from several records. */
+/* Hyperparameters merged from several records. */
 lc_status lc__stream_add_hparams(lc__text *out, const lc__hparams *hparams, int64_t time_ns) LC_MUST_USE;
 
-/* The bytes of a base64 text into new memory (free); LC_ERR_FORMAT if it is none. */
+/* The bytes of a base64 text into new memory (free); LC_ERR_FORMAT if it is not base64. */
 lc_status lc__base64_decode(const char *text, char **out, size_t *n) LC_MUST_USE;
 
 #endif

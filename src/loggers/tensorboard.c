@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TensorBoard event files, as Lightning's TensorBoardLogger leaves them in the run's directory: one
- * events.out.tfevents.* of each process, and hparams.yaml always.
+/* TensorBoard event files, as Lightning's TensorBoardLogger writes them to the run's directory: one
+ * events.out.tfevents.* per process, and hparams.yaml always.
  *
- * Events are only ever appended, whole, so that TensorBoard reads along while the run goes. The file is opened by the
- * writer's thread with its first batch; if that fails it is tried again, as everything here. */
+ * Events are only appended, as whole records, so that TensorBoard can read during the run. The writer's thread opens
+ * the file with its first batch; like every write, it is retried on failure. */
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/handle.h"
@@ -27,9 +27,9 @@ typedef struct tensorboard_logger {
     /* Used by the writer's thread, once it runs. */
     char *path, *yaml_path, *run_id;
     int fd;
-    uint64_t size; /* bytes of whole records in the file */
+    uint64_t size; /* bytes of complete records in the file */
     lc__hparams hparams;
-    bool hparams_logged; /* TensorBoard looks at the first ones of a file only */
+    bool hparams_logged; /* TensorBoard reads only the first ones in a file */
     bool yaml_written;
     lc__str out;
 } tensorboard_logger;
@@ -89,7 +89,7 @@ static lc_status sink(void *self, const lc__log_batch *batch)
         l->size += l->out.n;
         l->hparams_logged |= hparams_ns != 0;
     } else if (ftruncate(l->fd, (off_t)l->size) < 0) {
-        /* Half a record stays for now; the next attempt writes over it. */
+        /* An incomplete record stays for now; the next attempt overwrites it. */
     }
     return status;
 }
@@ -103,7 +103,7 @@ static lc_status tensorboard_start(void *self, const lc_run_info *run)
     if (gethostname(host, sizeof host - 1) < 0 || !*host) snprintf(host, sizeof host, "localhost");
     LC_TRY(lc__path_join(run->run_dir, "hparams.yaml", &l->yaml_path));
     LC_TRY(lc__format(&l->run_id, "%s", run->run_id ? run->run_id : ""));
-    /* The last number distinguishes files of one process and second. */
+    /* The last number distinguishes files of one process within a second. */
     for (int i = 0; !l->path; i++) {
         LC_TRY(lc__format(&l->path, "%s/events.out.tfevents.%010" PRId64 ".%s.%ld.%d", run->run_dir, now / 1000000000,
                           host, (long)getpid(), i));
@@ -113,7 +113,7 @@ static lc_status tensorboard_start(void *self, const lc_run_info *run)
         }
     }
     LC_TRY(lc__log_writer_new("tensorboard", sink, l, INTERVAL_MS, &l->writer));
-    return open_file(l); /* by the thread of the caller, as nothing was handed to the writer yet */
+    return open_file(l); /* on the caller's thread, as the writer has nothing yet */
 }
 
 static lc_status tensorboard_finish(void *self, const char *status)
@@ -122,7 +122,7 @@ static lc_status tensorboard_finish(void *self, const char *status)
     lc__log_writer *w = l->writer;
     l->writer = NULL;
     if (!w) return LC_OK;
-    /* It also makes the sink write a file in which nothing was logged. */
+    /* This also makes the sink write a file if nothing was logged. */
     lc_status said = lc__log_event(w, "finish", status), ended = lc__log_finish(w);
     return ended < 0 ? ended : said;
 }

@@ -68,7 +68,7 @@ enum {
     STRUCT_BOOL = 4,
 };
 
-static const char hp_metric[] = "hp_metric"; /* what Lightning logs where no metric belongs to the hyperparameters */
+static const char hp_metric[] = "hp_metric"; /* what Lightning logs if no metric belongs to the hyperparameters */
 
 /* ---- records ---- */
 
@@ -78,7 +78,7 @@ static uint32_t masked_crc(const void *data, size_t n)
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-/* Room for the length and its checksum; what follows is the event. */
+/* Leaves room for the length and its checksum; the event follows. */
 static size_t begin_event(lc__str *t, int64_t time_ns)
 {
     size_t begin = t->n;
@@ -110,7 +110,7 @@ typedef struct place {
     size_t event, summary, value;
 } place;
 
-/* An event whose summary has one value, of the tag TAG SUFFIX: what is added next belongs to the value. */
+/* Begins an event whose summary has one value with the tag TAG SUFFIX; the value's other fields follow. */
 static place begin_value(lc__str *t, const char *tag, const char *suffix, int64_t step, int64_t time_ns)
 {
     size_t n = strlen(tag), m = strlen(suffix);
@@ -146,7 +146,7 @@ void lc__tb_add_row(lc__str *out, lc__log_record *row)
     for (int i = 0; i < row->n; i++) {
         double value = lc__log_value(row, &tag);
         add_scalar(out, tag, value, row->step, row->time_ns);
-        if (!strcmp(tag, "epoch")) has_epoch = false; /* the program logged its own */
+        if (!strcmp(tag, "epoch")) has_epoch = false; /* the program logs its own */
     }
     if (has_epoch) add_scalar(out, "epoch", (double)row->epoch, row->step, row->time_ns);
 }
@@ -160,7 +160,7 @@ void lc__tb_add_histogram(lc__str *out, const lc_log_histogram *h)
     lc__pb_double(out, HISTOGRAM_NUM, h->count);
     lc__pb_double(out, HISTOGRAM_SUM, h->sum);
     lc__pb_double(out, HISTOGRAM_SUM_SQUARES, h->sum_squares);
-    /* An empty bin in front says where the first one begins. */
+    /* An empty bin in front gives the lower end of the first one. */
     size_t limits = lc__pb_begin(out, HISTOGRAM_LIMIT);
     for (int i = 0; i <= h->n_bins; i++) lc__pb_bare_double(out, h->edges[i]);
     lc__pb_end(out, limits);
@@ -187,7 +187,7 @@ lc_status lc__tb_add_image(lc__str *out, const lc_log_image *m)
     return LC_OK;
 }
 
-/* Which plugin a value is for, and what only that one understands. */
+/* Begins the metadata of a value: its plugin, and the plugin's own data. */
 static size_t begin_plugin(lc__str *t, const char *name, size_t *metadata, size_t *plugin)
 {
     *metadata = lc__pb_begin(t, VALUE_METADATA);
@@ -294,7 +294,7 @@ void lc__tb_add_hparams(lc__str *out, const lc__hparams *h, const char *run_id, 
         lc__pb_end(out, value);
         lc__pb_end(out, entry);
     }
-    if (*run_id) lc__pb_text(out, SESSION_GROUP, run_id); /* a run and what continues it are one */
+    if (*run_id) lc__pb_text(out, SESSION_GROUP, run_id); /* a run and its continuations are one session group */
     lc__pb_double(out, SESSION_START_TIME, (double)time_ns * 1e-9);
     end_session(out, s);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TensorBoard's events as bytes: what SummaryWriter of PyTorch writes for the same calls. */
+/* TensorBoard's events as bytes, as PyTorch's SummaryWriter writes them for the same calls. */
 #ifndef LC_LOGGERS_TENSORBOARD_EVENTS_H
 #define LC_LOGGERS_TENSORBOARD_EVENTS_H
 

@@ -18,7 +18,7 @@
 
 #define FIRST_BYTES ((size_t)256 << 10)
 #define MOST_BYTES  ((size_t)64 << 20)
-#define BATCH_BYTES ((size_t)64 << 10) /* worth waking the thread for before its time */
+#define BATCH_BYTES ((size_t)64 << 10) /* enough to wake the thread early */
 #define RETRY_MS    1000
 #define BUSY_MS     50
 
@@ -28,7 +28,7 @@ typedef struct header {
     uint16_t has_score;
     int64_t step, epoch, time_ns;
     double score;
-    uint32_t n, text_bytes; /* text and text2 with their zeros, padded to 8, follow; then what the kind has */
+    uint32_t n, text_bytes; /* followed by text and text2 with their zeros, padded to 8; then the data of the kind */
 } header;
 
 typedef struct buffer {
@@ -42,19 +42,19 @@ struct lc__log_writer {
     lc__log_sink *sink;
     void *self;
     int interval_ms;
-    int64_t patience_ms; /* how long LC_SKIP is waited for before it is reported */
+    int64_t patience_ms; /* how long LC_SKIP is retried before it is reported */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
-    buffer front; /* under the lock, as all that follows but `back` */
-    buffer back;  /* the thread's */
+    buffer front; /* under the lock, like all members below except `back` */
+    buffer back;  /* the writer's thread's */
     bool idle, stop, flushing;
     int64_t pushed, written, attempts;
     int64_t dropped;
     bool failing;  /* the last attempt failed */
-    bool reported; /* `message` went to the training thread, or there is none */
+    bool reported; /* the training thread has `message`, or there is none */
     bool reported_once;
-    bool warned; /* `message` is a warning: it is kept even though all was written */
+    bool warned; /* `message` is a warning: kept even if everything was written */
     lc_status status;
     char message[768];
 };
@@ -123,7 +123,7 @@ static size_t padded(size_t n)
 
 /* ---- the training thread's side ---- */
 
-/* Room for a record; NULL if it must be dropped. With the lock held. */
+/* Reserves room for a record; NULL if it must be dropped. With the lock held. */
 static char *reserve(lc__log_writer *w, size_t bytes)
 {
     buffer *b = &w->front;
@@ -140,7 +140,7 @@ static char *reserve(lc__log_writer *w, size_t bytes)
     return at;
 }
 
-/* After a push: wakes the thread if need be, and takes a failure to report. Releases the lock. */
+/* After a push: wakes the thread if need be, and returns a failure to report. Releases the lock. */
 static lc_status pushed(lc__log_writer *w, bool fits)
 {
     w->pushed += fits;
@@ -164,8 +164,7 @@ static lc_status pushed(lc__log_writer *w, bool fits)
     return status < 0 ? lc_fail(status, "%s", message) : LC_OK;
 }
 
-/* Names and texts may come from anywhere; what is not UTF-8 would make a JSON line or a TensorBoard record unreadable.
- */
+/* Names and texts may come from anywhere; invalid UTF-8 would make a JSON line or a TensorBoard record unreadable. */
 static void copy_text(char *to, const char *from, size_t n)
 {
     memcpy(to, from, n);
@@ -200,7 +199,7 @@ typedef struct piece {
     size_t bytes;
 } piece;
 
-/* A record of two texts and what follows them. */
+/* Appends a record of two texts and further pieces. */
 static lc_status push(lc__log_writer *w, header h, const char *text, const char *text2, const piece *pieces, int n)
 {
     size_t a = strlen(text) + 1, b = strlen(text2) + 1, texts = padded(a + b), bytes = sizeof h + texts;
@@ -298,7 +297,7 @@ static lc_status log_hparams(lc__log_writer *w, const lc_hparam *params, int n)
 
 /* ---- the writer's thread ---- */
 
-/* Waits for at most ms, or until woken. With the lock held. */
+/* Waits for at most `ms`, or until woken. With the lock held. */
 static void wait_ms(lc__log_writer *w, int64_t ms)
 {
     struct timespec t;
@@ -327,7 +326,7 @@ static void wait_for_batch(lc__log_writer *w)
     w->front.used = 0, w->front.n = 0;
 }
 
-/* The error that the training thread will get. Call with the lock held. */
+/* Sets the error that the training thread will get. With the lock held. */
 static void report(lc__log_writer *w, lc_status status)
 {
     w->status = status;
@@ -350,7 +349,7 @@ static void *run(void *arg)
     pthread_mutex_lock(&w->lock);
     for (;;) {
         if (!w->back.used) wait_for_batch(w);
-        if (!w->back.used) break; /* stop, and nothing is left */
+        if (!w->back.used) break; /* stopping, and nothing is left */
         pthread_mutex_unlock(&w->lock);
         lc_status status = w->sink(w->self, &(lc__log_batch){w->back.data, w->back.used, w->back.n});
         pthread_mutex_lock(&w->lock);

@@ -29,42 +29,42 @@ typedef struct lc__log_record {
     double score;
     const char *text, *text2;
     int n;          /* values of a row, or hyperparameters */
-    const char *at; /* where they begin; read with lc__log_value, lc__log_hparam */
+    const char *at; /* their encoding; read with lc__log_value, lc__log_hparam */
     lc_log_histogram histogram;
     lc_log_image image;
 } lc__log_record;
 
-/* Some records, one after the other. */
+/* A sequence of records. */
 typedef struct lc__log_batch {
     const char *data;
     size_t bytes;
     int64_t n;
 } lc__log_batch;
 
-/* The record at *cursor (0 at the start), which is moved on; false at the end. */
+/* Reads the record at *cursor (0 at the start), and advances the cursor; false at the end. */
 bool lc__log_next(const lc__log_batch *batch, size_t *cursor, lc__log_record *record);
 /* The next value of a row; call it record.n times. `name` lives as long as the batch. */
 double lc__log_value(lc__log_record *record, const char **name);
 /* The same for hyperparameters. */
 lc_hparam lc__log_hparam(lc__log_record *record);
 
-/* Writes a batch, on the writer's thread, completely or not at all. LC_SKIP: not possible just now, ask again soon;
- * an error is reported to the training thread once, and the same batch is tried again later. */
+/* Writes a batch, on the writer's thread, completely or not at all. LC_SKIP: not possible now, retry soon. An error is
+ * reported to the training thread once, and the same batch is retried later. */
 typedef lc_status lc__log_sink(void *self, const lc__log_batch *batch);
 
-/* Starts the thread. Records are handed on after interval_ms at the latest. */
+/* Starts the thread. Records reach the sink after at most interval_ms. */
 lc_status lc__log_writer_new(const char *name, lc__log_sink *sink, void *self, int interval_ms, lc__log_writer **out);
 
 #define LC__LOG_PATIENCE_MS 30000
-/* How long a sink that returns LC_SKIP is asked again before that is an error; LC__LOG_PATIENCE_MS if nobody says. */
+/* How long a sink that returns LC_SKIP is retried before that is an error; default LC__LOG_PATIENCE_MS. */
 void lc__log_set_patience(lc__log_writer *w, int64_t ms);
 
-/* These never wait. They return a failure of earlier writing once, and LC_OK otherwise. */
+/* These never wait. They return a failure of an earlier write once, and LC_OK otherwise. */
 lc_status lc__log_row(lc__log_writer *w, const lc_log_row *row);
 lc_status lc__log_event(lc__log_writer *w, const char *event, const char *text);
 
-/* For the sink: the batch is safe, but something is wrong that people should know. Says this thread's error message to
- * the training thread, as a failure of writing is said: once. */
+/* For the sink: the batch is safe, but something is wrong that the user should know. Reports this thread's error
+ * message to the training thread once, like a failure of writing. */
 void lc__log_warn(lc__log_writer *w, lc_status status);
 
 /* Waits until everything is written, or the attempt failed. */
@@ -73,7 +73,7 @@ lc_status lc__log_flush(lc__log_writer *w);
 lc_status lc__log_finish(lc__log_writer *w);
 
 /* Slots of an lc_logger_ops for a logger whose struct begins with its `lc__log_writer *` (NULL: not started, or
- * finished; then they do nothing). */
+ * finished; the slots then do nothing). */
 lc_status lc__slot_row(void *self, const lc_log_row *row);
 lc_status lc__slot_hparams(void *self, const lc_hparam *params, int n);
 lc_status lc__slot_histogram(void *self, const lc_log_histogram *histogram);

@@ -13,7 +13,7 @@ typedef struct confusion {
     lc_metric_args o;
     const char *name;
     int64_t k, matrices;  /* k x k each */
-    double *is_true;      /* [k], of margins() */
+    double *is_true;      /* [k], set by margins() */
     double *is_predicted; /* [k] */
     double state[];
 } confusion;
@@ -41,7 +41,7 @@ static int64_t confusion_outputs(void *self)
     return m->kind == LC_METRIC_CONFUSION ? size_of(m) : 1;
 }
 
-/* How often each class is true, and how often it is predicted, in the matrices [first, last). */
+/* Counts how often each class is true, and how often it is predicted, in the matrices [first, last). */
 static void margins(const confusion *m, int64_t first, int64_t last)
 {
     for (int64_t i = 0; i < m->k; i++) {
@@ -73,7 +73,7 @@ static void matrix(const confusion *m, double *out)
     }
 }
 
-/* Errors count by how far apart the classes are. */
+/* Errors are weighted by the distance of the classes. */
 static double weighted_kappa(const confusion *m, double all)
 {
     double seen = 0, chance = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Metrics made of true and false positives and negatives per class: accuracy, precision, recall, F, specificity,
  * Jaccard, Hamming. State: for each class (one for binary, each label for multilabel) how often it was predicted
- * rightly, predicted, true, and looked at. */
+ * correctly, predicted, true, and counted. */
 #include "metrics_internal.h"
 
 #include <math.h>
@@ -83,8 +83,8 @@ static double score(const counts *m, const cell *c)
     }
 }
 
-/* Weight of a class in an average. A class that neither occurs nor was predicted has none in a macro average; with
- * top_k TorchMetrics uses only the targets in three of the metrics. */
+/* Weight of a class in an average. A class that neither occurs nor was predicted has weight 0 in a macro average; with
+ * top_k, TorchMetrics checks only the targets in three of the metrics. */
 static double weight(const counts *m, int64_t i, const cell *c)
 {
     bool one_of_many = m->o.task == LC_TASK_MULTICLASS;
@@ -112,7 +112,7 @@ static lc_status counts_compute(void *self, double *out)
         if (m->o.task == LC_TASK_BINARY || m->o.average == LC_AVERAGE_NONE) out[i] = v;
         sum += w * v;
         weights += w;
-        /* Samples of an ignored class are gone; what was predicted as it still counts, but not for Jaccard. */
+        /* Samples of an ignored class were skipped; predictions of that class still count, except for Jaccard. */
         if (m->kind == LC_METRIC_JACCARD && m->o.task == LC_TASK_MULTICLASS && m->o.ignore && i == m->o.ignore_index)
             continue;
         total.tp += c.tp, total.fp += c.fp, total.fn += c.fn, total.tn += c.tn;

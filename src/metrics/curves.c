@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Areas under curves: AUROC and average precision, exact (no thresholds are fixed beforehand), so the state is every
+/* Areas under curves: AUROC and average precision, exact (without predefined thresholds), so the state holds every
  * sample: a row of its scores (probabilities) and its target or targets; -1 is an ignored label. */
 #include "rows.h"
 
@@ -21,7 +21,7 @@ static lc_status curve_update(void *self, const lc_metric_batch *b)
     double *to = rows_grow(&m->rows, b->n, m->name);
     if (!to) return LC_ERR_MEMORY;
     bool many = m->o.task == LC_TASK_MULTILABEL, logits = false;
-    /* Ignored samples are gone before scores are judged to be logits; ignored labels are not. */
+    /* Ignored samples are skipped when scores are tested for being logits; ignored labels are not. */
     for (int64_t i = 0; i < b->n && !logits; i++)
         if (many || !lc__metric_ignored(&m->o, b->targets[i]))
             logits = !lc__metric_are_probabilities(b->scores + i * m->k, m->k);
@@ -32,7 +32,7 @@ static lc_status curve_update(void *self, const lc_metric_batch *b)
         for (int64_t c = 1; c < m->k; c++)
             if (s[c] > most) most = s[c];
         for (int64_t c = 0; c < m->k; c++) sum += exp(s[c] - most);
-        /* Rounded to f32: what is a tie there must be one here. */
+        /* Rounded to f32, so that ties are those of TorchMetrics. */
         for (int64_t c = 0; c < m->k; c++)
             *to++ = !logits                           ? s[c]
                     : m->o.task == LC_TASK_MULTICLASS ? (float)(exp(s[c] - most) / sum)
@@ -63,7 +63,7 @@ static int by_score_descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Sorts the pairs, and walks through groups of equal scores. Without positives, or negatives, the area is 0. */
+/* Sorts the pairs, and iterates over groups of equal scores. Without positives, or negatives, the area is 0. */
 static double area(lc_metric_kind kind, pair *p, int64_t n)
 {
     double positives = 0, tp = 0, fp = 0, sum = 0;
@@ -77,7 +77,7 @@ static double area(lc_metric_kind kind, pair *p, int64_t n)
             tp += p[i].positive;
             fp += !p[i].positive;
         }
-        /* A NaN equals nothing, not even itself; it would never end. */
+        /* A NaN does not equal itself: the loop would not end. */
         if (tp == tp0 && fp == fp0) return NAN;
         sum += kind == LC_METRIC_AUROC ? (fp - fp0) * (tp + tp0) / 2 : (tp - tp0) * (tp / (tp + fp));
     }

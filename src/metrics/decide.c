@@ -80,7 +80,7 @@ lc_status lc__metric_decide(const char *name, const lc_metric_args *o, const lc_
         }
         return LC_OK;
     }
-    /* Comparisons in f32, as the recorded ones were. */
+    /* Comparisons in f32, as in TorchMetrics. */
     const float threshold = (float)o->threshold;
     bool logits = b->scores && !lc__metric_are_probabilities(b->scores, b->n * b->columns);
     for (int64_t i = 0; i < b->n; i++)

@@ -45,12 +45,12 @@ lc__metric_make lc__metric_counts, lc__metric_confusion, lc__metric_curve, lc__m
 
 /* ---- classification: one decision at a time (decide.c) ---- */
 
-/* What a classification metric hears: class or label `c` of `target` in 0..classes-1 (0/1 for binary and multilabel,
- * where `label` says which), and what was predicted. */
+/* One decision for a classification metric: the true and the predicted class in 0..classes-1 (0/1 for binary and
+ * multilabel, where `label` is the label's index). */
 typedef void lc__decision_fn(void *ctx, int64_t label, int64_t predicted, int64_t target);
 
-/* Turns a batch into decisions: checks it, applies thresholds, sigmoid where scores are logits, argmax, top-k,
- * ignore_index. Nothing is decided if the batch is refused. */
+/* Turns a batch into decisions: checks it, then applies sigmoid if scores are logits, thresholds, argmax, top-k,
+ * ignore_index. An invalid batch causes no decision. */
 lc_status lc__metric_decide(const char *name, const lc_metric_args *o, const lc_metric_batch *b,
                             lc__decision_fn *decision, void *ctx);
 /* Checks targets and sizes of a batch of scores. */
@@ -65,7 +65,7 @@ static inline bool lc__metric_ignored(const lc_metric_args *o, int64_t target)
     return o->ignore && target == o->ignore_index;
 }
 
-/* The room check of a save: *n doubles are there, `need` are wanted. */
+/* The room check of a save: *n doubles are available, `need` are needed. */
 lc_status lc__metric_room(const char *name, const double *data, int64_t *n, int64_t need);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Metrics of regression: errors, R2, explained variance, Pearson's correlation. Sums are kept in f64. Pearson's state
- * holds means and centred sums (merged by Chan's formula), because raw sums would cancel. */
+ * holds means and centered sums (merged by Chan's formula), because raw sums would cancel. */
 #include "metrics_internal.h"
 
 #include <math.h>
@@ -9,14 +9,14 @@
 
 #define WIDTH 6 /* numbers per output */
 /* Errors: count, sum. R2: count, residual sum of squares, sum and sum of squares of targets. Explained variance: count,
- * sum and sum of squares of errors, of targets. Pearson: count, two means, three centred sums. */
+ * sum and sum of squares of errors, of targets. Pearson: count, two means, three centered sums. */
 
 typedef struct regression {
     lc_metric_kind kind;
     const char *name;
     int64_t outputs;
     bool root, raw;
-    double state[]; /* [outputs, WIDTH], and room for that of a batch */
+    double state[]; /* [outputs, WIDTH], and room for the state of a batch */
 } regression;
 
 static double predicted_at(const lc_metric_batch *b, int64_t i)
@@ -40,7 +40,7 @@ static int64_t regression_outputs(void *self)
     return one_value(m) ? 1 : m->outputs;
 }
 
-/* 1 - a/b, where 0/0 is perfect and x/0 hopeless. */
+/* 1 - a/b, where 0/0 scores 1 and x/0 scores 0. */
 static double one_minus(double a, bool a_is_0, double b, bool b_is_0)
 {
     return a_is_0 ? 1 : b_is_0 ? 0 : 1 - a / b;
@@ -114,7 +114,7 @@ static lc_status regression_merge(void *self, const double *data, int64_t n)
             continue;
         }
         if (b[0] == 0) continue;
-        if (a[0] == 0) { /* what is loaded is what was saved, bit for bit */
+        if (a[0] == 0) { /* loading into an empty state is exact, bit for bit */
             memcpy(a, b, WIDTH * sizeof *a);
             continue;
         }

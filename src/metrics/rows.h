@@ -14,11 +14,11 @@ typedef struct rows {
     double *data;
 } rows;
 
-/* Room for `more` rows after the n present; NULL with an error message set. */
+/* Makes room for `more` rows after the current n; NULL with an error message set. */
 static inline double *rows_grow(rows *r, int64_t more, const char *name)
 {
     int64_t cells = 0;
-    if (__builtin_mul_overflow(more, r->width, &cells)) cells = INT64_MAX; /* more than there is memory for */
+    if (__builtin_mul_overflow(more, r->width, &cells)) cells = INT64_MAX; /* too large to allocate */
     bool room = lc__grow(&r->data, &r->room, r->n * r->width, cells, "the samples of a metric") == LC_OK;
     if (!room) (void)lc_fail(LC_ERR_MEMORY, "%s: out of memory for %lld more samples", name, (long long)more);
     return room ? r->data + r->n * r->width : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spearman's correlation: Pearson's of the ranks, ties sharing the mean of theirs. Needs every sample. */
+/* Spearman's correlation: Pearson's of the ranks, where ties have the mean of their ranks. Needs every sample. */
 #include "rows.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ static int by_value(const void *a, const void *b)
 }
 
 /* The ranks of a column, minus their mean. */
-static void centred_ranks(const rows *r, int64_t column, entry *sorted, double *ranks)
+static void centered_ranks(const rows *r, int64_t column, entry *sorted, double *ranks)
 {
     for (int64_t i = 0; i < r->n; i++) sorted[i] = (entry){r->data[i * r->width + column], i};
     qsort(sorted, (size_t)r->n, sizeof *sorted, by_value);
@@ -80,8 +80,8 @@ static lc_status spearman_compute(void *self, double *out)
     }
     for (int64_t c = 0; c < m->outputs; c++) {
         double xx = 0, yy = 0, xy = 0, *y = x + n;
-        centred_ranks(&m->rows, c, sorted, x);
-        centred_ranks(&m->rows, m->outputs + c, sorted, y);
+        centered_ranks(&m->rows, c, sorted, x);
+        centered_ranks(&m->rows, m->outputs + c, sorted, y);
         for (int64_t i = 0; i < n; i++) {
             xx += x[i] * x[i];
             yy += y[i] * y[i];

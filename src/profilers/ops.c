@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "ops": a row for each kernel call of the plans, and one for each operator: time, FLOP/s, bytes/s. FLOPs are those of
- * products (matrices, convolutions, attention, recurrent layers); bytes are those read and written, wherever they
- * are. Plans that were made are counted. */
+/* "ops": a row for each kernel call of the plans, and one for each operator: time, FLOP/s, bytes/s. FLOPs count
+ * products (matrices, convolutions, attention, recurrent layers); bytes count reads and writes, in caches or memory.
+ * Also counts the plans that were made. */
 #include "profilers/profilers.h"
 
 #include <stdlib.h>
@@ -143,7 +143,7 @@ static lc_status ops_report(void *self, const char *stage, double seconds, FILE 
             1e-9 * flop, all > 0 ? flop / all : 0);
     fprintf(out, "plans made: %lld, in %.6g s%s\n", (long long)p->plans, 1e-9 * (double)p->plans_ns,
             p->plans ? " (LIGHTC_PLAN_DUMP=FILE writes why)" : "");
-    /* Each operator, all its calls together. */
+    /* A row per operator: all its calls together. */
     if (n) qsort(p->rows, n, sizeof *p->rows, by_name);
     row *kinds = calloc(n + 1, sizeof *kinds);
     if (!kinds) return lc_fail(LC_ERR_MEMORY, "out of memory: the report of a profiler");
@@ -165,7 +165,7 @@ static lc_status ops_report(void *self, const char *stage, double seconds, FILE 
         fprintf(out, "\n");
     }
     free(kinds);
-    /* Each node. */
+    /* A row per node. */
     if (n) qsort(p->rows, n, sizeof *p->rows, longest_first);
     heading(out, "node");
     for (size_t i = 0; i < n; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "simple": a row for each action: how often, how long in the mean and in all, and its part of the run. Actions contain
- * others (run_training_batch the hooks inside), so the parts add up to more than the whole. */
+/* "simple": a row for each action: number of calls, mean and total time, and percentage of the run. Actions contain
+ * others (run_training_batch the hooks inside), so the percentages add up to more than 100. */
 #include "profilers/profilers.h"
 #include "base/grow.h"
 
@@ -12,7 +12,7 @@ typedef struct row {
     int64_t calls, ns;
 } row;
 
-/* "OWNER.NAME", with what came from a plug-in made printable. */
+/* "OWNER.NAME", made printable, since a plug-in may have chosen the names. */
 static const char *action(const row *r, char text[160])
 {
     char raw[160];
@@ -30,7 +30,7 @@ static void simple_span(void *self, const lc_span *span)
 {
     simple *p = self;
     int i = 0;
-    /* Few rows, and those of a step come in the same order each time. */
+    /* Few rows: a linear search. */
     while (i < p->n && (p->rows[i].name != span->name || strcmp(p->rows[i].owner, span->owner) != 0)) i++;
     if (i == p->n) {
         if (lc__grow(&p->rows, &p->cap, p->n, 1, "a profile") < 0) {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_EVENTS 4000000 /* some 500 MB of text; what comes later is only counted */
+#define MAX_EVENTS 4000000 /* some 500 MB of text; later events are only counted */
 
 typedef struct event {
     const char *name, *owner;

@@ -42,7 +42,7 @@ static lc_status check_list(const char *option, const char *list, const char *co
     return LC_OK;
 }
 
-/* ---- what comes of it ---- */
+/* ---- results ---- */
 
 static bool same_line(const row *a, const row *b)
 {
@@ -69,7 +69,7 @@ static void show_fits(const bench *o, FILE *json)
     }
 }
 
-/* Whether line `r` is of how ddp reduces gradients there. */
+/* Whether line `r` measures the all-reduce that ddp uses for gradients. */
 static bool is_of_ddp(const bench *o, const row *r)
 {
     if (r->ranks == 1) return false;
@@ -83,7 +83,7 @@ static bool is_of_ddp(const bench *o, const row *r)
     return !own && !strcmp(r->collective, lc_collective_name(LC_COMM_ALL_REDUCE));
 }
 
-/* As small as it may be, so that little is left when the backward pass ends, but with at most a tenth of latency. */
+/* The smallest bucket, so that little is left when the backward pass ends, whose time is at most a tenth latency. */
 static void suggest(const bench *o)
 {
     bool any = false;
@@ -133,7 +133,7 @@ static lc_status run_backend(bench *o, const char *name, int size)
 
 static const char *const names[] = {"threads", "shm", "tcp", "shm+tcp", "mpi", "self"};
 
-/* Before everything is measured. */
+/* Fails early, before the measurements. */
 static lc_status check_json(const char *path)
 {
     FILE *f = path ? fopen(path, "a") : NULL;
@@ -173,7 +173,7 @@ static lc_status run_all(bench *o, bool chosen)
             lc_status s = run_backend(o, names[b], size);
             if (s >= 0) continue;
             if (chosen) return lc_fail_context(s, "%s", names[b]);
-            fprintf(stderr, "%s is not measured: %s\n", names[b], lc_error_message());
+            fprintf(stderr, "%s was not measured: %s\n", names[b], lc_error_message());
             break;
         }
     return LC_OK;
@@ -190,7 +190,7 @@ static int bench_comm(int argc, char **argv)
     o.ranks = ranks;
     const lc_option_set sets[] = {{"the measurement", table, sizeof table / sizeof *table, &o}};
     void *texts = NULL;
-    argv[0] = (char *)(uintptr_t) "lightc bench comm"; /* what --help shows */
+    argv[0] = (char *)(uintptr_t) "lightc bench comm"; /* shown by --help */
     LC_MAIN_TRY(lc_options_parse(sets, 1, NULL, argc, argv, &texts));
     bool chosen = o.backends != NULL;
     if (!chosen) o.backends = "all";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of `lightc bench comm` share: bench_points.c measures, bench_ranks.c starts ranks that do. */
+/* Shared by the files of `lightc bench comm`: bench_points.c measures, bench_ranks.c starts the ranks. */
 #ifndef LC_TOOLS_BENCH_COMM_H
 #define LC_TOOLS_BENCH_COMM_H
 
@@ -7,7 +7,7 @@
 
 enum { MOST_RANKS = 64, MOST_ROWS = 4096 };
 
-/* Besides the collectives: all_reduce in memory that ranks show each other, which is where ddp has its gradients. */
+/* Besides the collectives: all_reduce in memory that the ranks share, as ddp does for gradients. */
 #define OWN_MEMORY "all_reduce, own memory"
 
 typedef struct row {
@@ -20,7 +20,7 @@ typedef struct row {
 typedef struct bench {
     const char *backends, *collectives, *ranks, *json;
     long long max_bytes;
-    double seconds; /* of a batch */
+    double seconds; /* duration of a batch */
     bool rows;      /* print them for the program that started this one */
     bool quiet;     /* print nothing */
     row *found;
@@ -31,8 +31,8 @@ typedef struct bench {
 
 /* Whether `name` is in "a,b,c". */
 bool bench_listed(const char *list, const char *name);
-/* Measures all that is asked for, and keeps it on rank 0. `node`: the simulated host of this rank, or -1. Collective.
- */
+/* Measures everything requested, and keeps the results on rank 0. `node`: the simulated host of this rank, or -1.
+ * Collective. */
 lc_status bench_all_points(lc_comm *c, bench *o, int node) LC_MUST_USE;
 /* Stores a point, and prints it. */
 void bench_keep(bench *o, const row *r);
@@ -40,12 +40,12 @@ void bench_keep(bench *o, const row *r);
  * one of the two negative, it is set to zero. */
 bench_line bench_fit(const row *r, int first, int last);
 
-/* ---- bench_ranks.c: ranks that are started to measure, or have been ---- */
+/* ---- bench_ranks.c: starting and joining ranks ---- */
 
 lc_status bench_threads(bench *o, int size) LC_MUST_USE;
 lc_status bench_processes(bench *o, int size, const char *backend) LC_MUST_USE;
 lc_status bench_mpirun(bench *o, int size) LC_MUST_USE;
-bool bench_is_rank(void); /* somebody has started this process as one */
+bool bench_is_rank(void); /* another program has started this process as a rank */
 lc_status bench_open(lc_comm **out) LC_MUST_USE;
 int bench_node(void);
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The points of `lightc bench comm`, and the lines through them.
  *
- * A point is a collective, a number of bytes and of ranks. It is measured in batches of calls; a batch's time is that
- * of its slowest rank, over its calls. To the points of a collective a line is fitted, seconds = alpha + beta * bytes,
- * with the smallest relative errors: what predictions are made from, and how far they are off within the range.
+ * A point is a collective, a number of bytes and a number of ranks. It is measured in batches of calls; the time of a
+ * batch is that of its slowest rank, divided by the number of calls. A line, seconds = alpha + beta * bytes, is fitted
+ * to the points of a collective with the smallest relative errors, for predictions; its largest error within the range
+ * is reported.
  *
  * If all ranks are processes of one host, all_reduce is measured a second time, in memory that they share. Send and
- * receive are measured for each class of link (place.h): of two ranks, while the others wait. */
+ * receive are measured for each class of link (place.h), between two ranks while the others wait. */
 #include "bench_comm.h"
 #include "place.h"
 
@@ -37,8 +38,8 @@ enum { IN_OWN_MEMORY = LC_COLLECTIVES };
 
 typedef struct buffers {
     float *in, *out;       /* [ranks * max_bytes] */
-    void *own;             /* [max_bytes], NULL: no shared memory */
-    const rank_link *link; /* of send */
+    void *own;             /* [max_bytes]; NULL: no shared memory */
+    const rank_link *link; /* for send */
 } buffers;
 
 /* There and back, for send. */
@@ -59,7 +60,7 @@ static lc_status call(lc_comm *c, const buffers *b, int op, int64_t n)
     return lc_comm_start(c, &one, NULL);
 }
 
-/* Repeated sums in place would stay in the cache of the rank that made them: each rank writes its values again. */
+/* Repeated sums in place would stay in the cache of the rank that computed them: each rank rewrites its values. */
 static lc_status reduce_fresh(lc_comm *c, const buffers *b, int64_t n, int calls, double *seconds)
 {
     float *x = b->own;
@@ -104,9 +105,9 @@ static lc_status point(lc_comm *c, const buffers *b, const bench *o, int op, int
 {
     int64_t n = bytes / (int64_t)sizeof(float);
     double t[BATCHES], once = 0;
-    LC_TRY(batch(c, b, op, n, 1, &once)); /* memory and connections that are new */
+    LC_TRY(batch(c, b, op, n, 1, &once)); /* warm up memory and connections */
     LC_TRY(batch(c, b, op, n, 3, &once));
-    /* The slowest rank's time is known to all, so all make as many calls. */
+    /* All ranks know the slowest rank's time, so all make the same number of calls. */
     int calls = once * 1e5 < o->seconds ? 100000 : (int)(o->seconds / once);
     for (int i = 0; i < BATCHES; i++) LC_TRY(batch(c, b, op, n, calls > 1 ? calls : 1, &t[i]));
     qsort(t, BATCHES, sizeof *t, ascending);
@@ -171,7 +172,7 @@ lc_status bench_all_points(lc_comm *c, bench *o, int node)
     int n = place_links(places, lc_comm_size(c), links);
     for (int i = 0; i < n; i++) {
         b.link = &links[i];
-        /* A class of links has a name where there are several. */
+        /* A class of links has a name only if there are several. */
         if (n == 1) snprintf(links[i].what, sizeof links[i].what, "%s", lc_collective_name(LC_COMM_SEND));
         LC_TRY_GOTO(status, done, sizes(c, &b, o, LC_COMM_SEND));
     }

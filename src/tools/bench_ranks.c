@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ranks of `lightc bench comm`.
  *
- * Ranks of "shm" and "tcp" are processes made by fork, this one being rank 0 (those of "shm+tcp" are two simulated
- * hosts); those of "mpi" are this program under mpirun, which prints its measurements as lines ("row ..."). As a rank
- * of `lightc launch` the program measures what these ranks communicate over. */
+ * Ranks of "shm" and "tcp" are forked processes, with this one as rank 0 (for "shm+tcp" on two simulated hosts); ranks
+ * of "mpi" are this program under mpirun, which prints its measurements as lines ("row ..."). As a rank of `lightc
+ * launch` the program measures the backend of these ranks. */
 #define _GNU_SOURCE
 #include "bench_comm.h"
 
@@ -23,7 +23,7 @@
 
 enum { BLOB = 4096 };
 
-/* A core for each rank, where there are enough, as mpirun does: two ranks on one core only wait for each other. */
+/* Pins each rank to a core if there are enough, as mpirun does: two ranks on one core only wait for each other. */
 static void pin(int rank, int size)
 {
     cpu_set_t all, one;
@@ -32,7 +32,7 @@ static void pin(int rank, int size)
     for (int left = rank; !CPU_ISSET(cpu, &all) || left-- > 0; cpu++) continue;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
-    if (sched_setaffinity(0, sizeof one, &one)) return; /* then where the system puts them */
+    if (sched_setaffinity(0, sizeof one, &one)) return; /* leave it to the system */
 }
 
 /* ---- threads ---- */
@@ -134,7 +134,7 @@ static lc_status rank_of(bench *o, const char *backend, desk *d)
     return status;
 }
 
-/* A rank that is killed is missed by nobody here: what waits for it would wait for ever. */
+/* Nothing else detects a killed rank: the others would wait for it forever. */
 static void *watch(void *number)
 {
     int status;
@@ -176,7 +176,7 @@ lc_status bench_processes(bench *o, int size, const char *backend)
     return status;
 }
 
-/* ---- ranks that somebody has started ---- */
+/* ---- ranks started by another program ---- */
 
 static bool under_mpirun(void)
 {
@@ -190,7 +190,7 @@ bool bench_is_rank(void)
 
 lc_status bench_open(lc_comm **out)
 {
-    /* lightc launch, by itself or through mpirun. */
+    /* Under lightc launch, with or without mpirun. */
     return getenv("LIGHTC_RANK") || getenv("LIGHTC_SECRET") ? lc_comm_world(out) : lc_comm_mpi(out);
 }
 
@@ -200,7 +200,7 @@ int bench_node(void)
     return node ? atoi(node) : -1;
 }
 
-/* Everything but the ranks is passed on. */
+/* Passes on all options except the ranks. */
 lc_status bench_mpirun(bench *o, int size)
 {
     char self[PATH_MAX], command[PATH_MAX + 512], line[1024], why[1024] = "no output";
@@ -227,7 +227,7 @@ lc_status bench_mpirun(bench *o, int size)
             r.bytes = bytes;
             bench_keep(o, &r);
         } else if (!strncmp(line, "error: ", 7) || (!said && strlen(line) > 3 && line[0] != '-')) {
-            /* what this program says, else what mpirun says first */
+            /* the message of this program, or else the first line of mpirun */
             line[strcspn(line, "\n")] = 0;
             snprintf(why, sizeof why, "%s", line);
             said = true;

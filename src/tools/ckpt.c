@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `lightc ckpt`: what a checkpoint holds (ckpt_inspect.c), in what two differ (ckpt_diff.c), and a sharded one made one
- * that is not. */
+/* `lightc ckpt`: shows a checkpoint (ckpt_inspect.c), compares two (ckpt_diff.c), and consolidates a sharded one. */
 #include "ckpt.h"
 #include "tools.h"
 
@@ -28,7 +27,7 @@ char *ckpt_value_text(const lc_state *value)
     if (lc_state_print(value, &text, NULL) < 0) return NULL;
     char *to = text;
     for (const char *from = text; *from; from++) {
-        if (*from == '\n') /* with the indentation that follows it */
+        if (*from == '\n') /* and the indentation that follows */
             while (from[1] == ' ') from++;
         else
             *to++ = *from;
@@ -57,7 +56,7 @@ lc_status ckpt_print_tree(lc_state *root)
 
 /* ---- consolidate ---- */
 
-/* Values go from file to file, a few MB at a time. */
+/* Copies values from file to file, a few MB at a time. */
 static lc_status copy_checkpoint(lc_checkpoint *from, const char *to)
 {
     lc_ckpt_writer *w = NULL;
@@ -97,7 +96,7 @@ static int consolidate(const char *from, const char *to)
 
 /* ---- the command ---- */
 
-/* In answer to --help; or else to what is wrong. */
+/* For --help (`asked`), or after wrong usage. */
 static int usage(bool asked)
 {
     fprintf(asked ? stdout : stderr, "usage: lightc ckpt inspect [--json] CHECKPOINT|FILE.safetensors\n"
@@ -106,8 +105,8 @@ static int usage(bool asked)
     return asked ? 0 : 2;
 }
 
-/* The word that was meant, or if there is none all of the usage. */
-static int misspelt(const char *kind, const char *word, const char *const *words, int n)
+/* Suggests the word that was probably meant; without one, prints the usage. */
+static int misspelled(const char *kind, const char *word, const char *const *words, int n)
 {
     char shown[256];
     const char *meant = nearest_word(word, words, n);
@@ -130,12 +129,12 @@ int tool_ckpt(int argc, char **argv)
         else if (!strcmp(argv[i], "--tensors"))
             tensors = true;
         else if (argv[i][0] == '-' || n == 2)
-            return is_help(argv[i]) ? usage(true) : misspelt("option", argv[i], options, 2);
+            return is_help(argv[i]) ? usage(true) : misspelled("option", argv[i], options, 2);
         else
             paths[n++] = argv[i];
     }
     if (!strcmp(what, "inspect") && n == 1 && !tensors) return ckpt_inspect(paths[0], json);
     if (!strcmp(what, "diff") && n == 2) return ckpt_diff(paths[0], paths[1], tensors, json);
     if (!strcmp(what, "consolidate") && n == 2 && !tensors && !json) return consolidate(paths[0], paths[1]);
-    return is_help(what) ? usage(true) : misspelt("command", what, commands, 3);
+    return is_help(what) ? usage(true) : misspelled("command", what, commands, 3);
 }

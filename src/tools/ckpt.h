@@ -6,14 +6,14 @@
 #include <lightc/lightc.h>
 
 int ckpt_inspect(const char *path, bool json);
-/* As diff: 0 if nothing differs, 1 if something does, 2 if they cannot be compared. */
+/* Like diff(1): 0 if nothing differs, 1 if something does, 2 if they cannot be compared. */
 int ckpt_diff(const char *a, const char *b, bool only_tensors, bool json);
 
 /* "model", "optimizer", "tensors" */
 const char *ckpt_part_name(int part);
-/* A value of a state tree in one line; to be freed. NULL: out of memory. */
+/* A value of a state tree in one line, to be freed by the caller. NULL: out of memory. */
 char *ckpt_value_text(const lc_state *value);
-/* "f32" is "F32" in files; "[64,32]". */
+/* "[64,32]". */
 void ckpt_shape_text(const lc_type *type, char *text, size_t size);
 /* Prints a tree as JSON and frees it. */
 lc_status ckpt_print_tree(lc_state *root);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `lightc ckpt diff A B`: tensor by tensor and value by value, whatever the layouts of the two are. A megabyte of each
- * tensor is in memory at a time. */
+/* `lightc ckpt diff A B`: tensor by tensor and value by value, whatever their layouts. Holds a megabyte of each tensor
+ * in memory at a time. */
 #include "ckpt.h"
 #include "tools.h"
 
@@ -15,15 +15,15 @@ typedef struct diff {
     const char *path[2];
     lc_checkpoint *c[2];
     char *block[2];
-    lc_state *tensors, *state; /* arrays of what was found, for JSON; NULL: print */
+    lc_state *tensors, *state; /* arrays of differences, for JSON; NULL: print */
     int64_t compared, differences;
 } diff;
 
-/* How far two tensors are apart. */
+/* How much two tensors differ. */
 typedef struct distance {
-    int64_t elements; /* that differ */
-    double abs, rel;  /* the largest; rel: of the larger of the two */
-    bool numbers;     /* abs and rel mean something */
+    int64_t elements; /* number of elements that differ */
+    double abs, rel;  /* the largest differences; rel: relative to the larger value */
+    bool numbers;     /* abs and rel are valid */
 } distance;
 
 /* ---- values ---- */
@@ -85,7 +85,7 @@ static void measure(const lc_safetensor_info *info, const char *a, const char *b
         double larger = fmax(fabs(x), fabs(y)), apart = x == y ? 0 : fabs(x - y);
         double rel = apart == 0 ? 0 : apart / larger;
         out->elements++;
-        /* NaN on one side is as far as it gets. */
+        /* NaN on one side only counts as infinite. */
         if (isnan(apart)) apart = rel = INFINITY;
         if (isnan(rel)) rel = INFINITY;
         out->abs = fmax(out->abs, apart);
@@ -111,7 +111,7 @@ static lc_status compare_values(diff *d, lc_safetensors *const f[2], const int64
     return LC_OK;
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
 static lc_status tell_only(diff *d, int part, const char *name, int where)
 {
@@ -235,7 +235,7 @@ static lc_status compare_state(diff *d, const char *where, const lc_state *a, co
         free(text[1]);
         return same ? LC_OK : tell_state(d, where, both);
     }
-    /* Members of both and of the first, then those only in the second. */
+    /* Members of the first, then those only in the second. */
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; i < lc_state_length(both[k]); i++) {
             const char *key = lc_state_key_at(both[k], i);
@@ -290,7 +290,7 @@ int ckpt_diff(const char *a, const char *b, bool only_tensors, bool json)
     } else {
         printf("%lld differences in %lld tensors\n", (long long)d.differences, (long long)d.compared);
     }
-    if (status >= 0) status = lc_stdout_flush(); /* here, since 1 says that they differ */
+    if (status >= 0) status = lc_stdout_flush(); /* here, since exit status 1 means that they differ */
 done:
     if (status < 0) fprintf(stderr, "error: %s\n", lc_error_message());
     lc_state_free(root);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `lightc ckpt inspect`: what a checkpoint holds, for people and as JSON. Every byte is verified first; for a damaged
- * checkpoint the files are shown, and which of them is damaged. A safetensors file has tensors and metadata only, and
- * no checksum. */
+/* `lightc ckpt inspect`: shows a checkpoint as text or JSON. Every byte is verified first; for a damaged checkpoint,
+ * shows its files and which of them are damaged. A safetensors file has only tensors and metadata, and no checksum. */
 #include "ckpt.h"
 #include "tools.h"
 
@@ -72,7 +71,7 @@ static lc_status list_files(const lc_safetensors *f, int64_t i, lc_state *list)
     return LC_OK;
 }
 
-/* parts[k]: NULL where there is none */
+/* parts[k]: NULL if there is none */
 static int name_width(lc_safetensors *const parts[LC_CKPT_PARTS])
 {
     size_t width = 6;
@@ -280,7 +279,7 @@ int ckpt_inspect(const char *path, bool json)
     if (json) LC_MAIN_TRY(lc_state_new(&root));
     lc_status status = is_file ? inspect_weights(&in, path, root) : inspect(&in, path, root);
     if (status < 0) fprintf(stderr, "error: %s\n", lc_error_message());
-    /* For a damaged checkpoint: what is known of its files. */
+    /* Also for a damaged checkpoint: its files are known. */
     if (root && (in.n_files || status >= 0)) {
         if (ckpt_print_tree(root) < 0) status = LC_ERR_MEMORY;
     } else {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `lightc doctor comm`: how the ranks of a run reach each other, and what is in their way. As a rank of `lightc launch`
- * it looks at all ranks; else at this host. To add a check: a function in `checks`. */
+/* `lightc doctor comm`: shows how the ranks of a run reach each other, and what slows them down. As a rank of `lightc
+ * launch` it checks all ranks; otherwise this host. To add a check: a function in `checks`. */
 #include "bench.h"
 #include "place.h"
 #include "tools.h"
@@ -26,10 +26,10 @@ typedef struct patient {
     int n, hosts; /* hosts: of all ranks */
     const char *over;
     int problems;
-    char said[MOST_PROBLEMS][512]; /* the first of them */
+    char said[MOST_PROBLEMS][512]; /* the first problems */
 } patient;
 
-/* Once: of hosts that are simulated on one, the same is wrong. */
+/* Reports a problem once: hosts simulated on one machine have the same problems. */
 __attribute__((format(printf, 2, 3))) static void complain(patient *p, const char *format, ...)
 {
     char raw[sizeof *p->said], text[sizeof *p->said];
@@ -45,7 +45,7 @@ __attribute__((format(printf, 2, 3))) static void complain(patient *p, const cha
     p->problems++;
 }
 
-/* "shm+tcp": one way within hosts, another between them. */
+/* "shm+tcp": one backend within hosts, another between them. */
 static bool is_mixed(const char *over)
 {
     return !strncmp(over, "shm+", 4);
@@ -63,7 +63,7 @@ static int ranks_of_host(const patient *p, int host)
     return n;
 }
 
-/* ---- what there is ---- */
+/* ---- what is there ---- */
 
 static void show_hosts(const patient *p)
 {
@@ -93,7 +93,7 @@ static void show_hosts(const patient *p)
     }
 }
 
-/* The number of ranks per host if all hosts have the same and their ranks are consecutive, else 0. */
+/* The number of ranks per host, if it is the same on all hosts and the ranks of each are consecutive; else 0. */
 static int ranks_per_host(const patient *p)
 {
     int each = ranks_of_host(p, 0);
@@ -127,7 +127,7 @@ static void show_ways(const patient *p)
                                           : "each byte goes to another host once for each rank");
 }
 
-/* ---- what is in the way ---- */
+/* ---- problems ---- */
 
 static void check_versions(patient *p)
 {
@@ -139,7 +139,7 @@ static void check_versions(patient *p)
         }
 }
 
-/* Threads of a host's ranks, against the processors that they may use together. */
+/* Compares the threads of a host's ranks with the processors that they may use together. */
 static void check_processors(patient *p)
 {
     for (int h = 0; h < p->n; h++) {
@@ -150,7 +150,8 @@ static void check_processors(patient *p)
             const place *r = &p->all[i];
             if (place_host(p->all, i) != h) continue;
             threads += r->threads;
-            if (r->granted < r->n_cpus && r->granted < quota) quota = r->granted; /* of all together */
+            if (r->granted < r->n_cpus && r->granted < quota)
+                quota = r->granted; /* shared by all ranks of the container */
             for (int k = 0; k < PLACE_CPUS / 64; k++) together[k] |= r->cpus[k];
         }
         for (int k = 0; k < PLACE_CPUS / 64; k++) n += __builtin_popcountll(together[k]);
@@ -276,7 +277,7 @@ int tool_doctor(int argc, char **argv)
         return asked ? 0 : 2;
     }
     const lc_option_set sets[] = {{"the measurement", table, sizeof table / sizeof *table, &o}};
-    argv[1] = (char *)(uintptr_t) "lightc doctor comm"; /* what --help shows */
+    argv[1] = (char *)(uintptr_t) "lightc doctor comm"; /* shown by --help */
     LC_MAIN_TRY(lc_options_parse(sets, 1, NULL, argc - 1, argv + 1, &texts));
     LC_MAIN_TRY(lc_comm_world(&c));
     LC_MAIN_TRY(examine(c, &o));

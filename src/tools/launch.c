@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `lightc launch -np 4 PROGRAM`: starts the ranks of any program, and is their supervisor. */
+/* `lightc launch -np 4 PROGRAM`: starts the ranks of any program, and supervises them. */
 #include "tools.h"
 
 #include <lightc/lightc.h>
@@ -29,7 +29,7 @@ static int usage(const char *wrong)
     return 2;
 }
 
-/* At least `least`. */
+/* Parses a number of at least `least`. */
 static bool number(const char *text, int least, int *out)
 {
     char *end;
@@ -45,7 +45,7 @@ static bool amount(const char *text, double *out)
     return end != text && !*end && *out > 0 && *out < 1e9;
 }
 
-/* What the value of this option must be; NULL: unknown option. *ok: the value is valid. */
+/* Sets an option; *ok: whether the value is valid. Returns what the value must be; NULL: unknown option. */
 static const char *take(lc_launch_args *args, const char *name, const char *value, bool *ok)
 {
     static const char seconds[] = "a number of seconds above 0";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The word that was meant by one that is misspelt. */
+/* The word that a misspelled one probably means. */
 #include "base/edit_distance.h"
 #include "tools.h"
 

@@ -144,7 +144,7 @@ static void find_place(place *out, int node)
     out->under_mpirun = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE");
 }
 
-/* What another rank sent is treated as text, whatever it is. */
+/* Text from another rank is not trusted: makes it printable. */
 static void clean(char *text, size_t size)
 {
     char raw[sizeof((place *)0)->networks];

@@ -2,7 +2,7 @@
 /* `lightc run CONFIG.json`: trains or evaluates a module in a shared object.
  *
  * The configuration names the module and holds any of its hyperparameters and the trainer's options; the environment
- * and the command line override it, as everywhere. config.json in the folder of a run is such a configuration. */
+ * and the command line override it, as in every program. config.json in a run's folder is such a configuration. */
 #include "tools.h"
 
 #include <lightc/lightc.h>
@@ -29,7 +29,7 @@ static bool ends_in(const char *text, const char *end)
     return n >= m && !strcmp(text + n - m, end);
 }
 
-/* The member "module" of a configuration, as a path from here. */
+/* The member "module" of a configuration, as a path relative to the current directory. */
 static lc_status module_of(const char *config, char *path, size_t size)
 {
     lc_status status = LC_OK;
@@ -38,7 +38,7 @@ static lc_status module_of(const char *config, char *path, size_t size)
     lc_state *root = NULL;
     const char *name = NULL;
     struct stat st;
-    int fd = open(config, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO would wait for somebody who writes to it */
+    int fd = open(config, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* opening a FIFO would block until it has a writer */
     bool is_file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
     FILE *f = is_file ? fdopen(fd, "rb") : NULL;
     if (!f) {
@@ -59,7 +59,7 @@ static lc_status module_of(const char *config, char *path, size_t size)
     }
     const char *slash = strrchr(config, '/');
     int dir = slash && *name != '/' ? (int)(slash - config) + 1 : 0;
-    /* With a slash, so that it is a path, not a name to search for. */
+    /* With a slash, so that dlopen takes it as a path and does not search for it. */
     if ((size_t)snprintf(path, size, "%s%.*s%s", dir || strchr(name, '/') ? "" : "./", dir, config, name) >= size)
         status = lc_fail(LC_ERR_ARGUMENT, "the path of the module, %.60s..., is too long", name);
 done:
@@ -104,7 +104,7 @@ static lc_status execute(lc_trainer *t, lc_module *m, const char *command, const
     return show_metrics(t);
 }
 
-/* Arguments of the run: lightc run, --config FILE, what was typed, and the module where it was found. */
+/* Arguments of the run: "lightc run", --config FILE, the user's, and --module with the path that was found. */
 static char **arguments(int argc, char **argv, const char *config, char *module, int *n)
 {
     char **list = malloc(((size_t)argc + 6) * sizeof *list);
@@ -141,7 +141,7 @@ int tool_run(int argc, char **argv)
         snprintf(path, sizeof path, "%s", typed ? typed : argv[1]);
     else
         LC_TRY_GOTO(status, done, module_of(config, path, sizeof path));
-    /* In full, so that the configuration which the run leaves can be used from anywhere. */
+    /* Absolute, so that the run's config.json can be used from anywhere. */
     if (!realpath(path, real)) snprintf(real, sizeof real, "%s", path);
     LC_TRY_GOTO(status, done, lc_plugin_open(real, &plugin));
     const lc_module_class *c = lc_plugin_class(plugin);

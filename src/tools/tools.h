@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* What came from a file or another host, in an argument of printf. */
+/* Makes text from a file or another host printable, as an argument of printf. */
 #define SHOWN(name) lc_printable(name, false, (char[1024]){0}, 1024)
 
 /* argv[0] is the sub-command's name. Returns the program's exit status: 0, 1 for errors, 2 for wrong usage. */
@@ -17,7 +17,7 @@ int tool_bench(int argc, char **argv);
 int tool_ckpt(int argc, char **argv);
 int tool_doctor(int argc, char **argv);
 
-/* The one of n words that is nearest to `word`, and at most two letters away; NULL: none. */
+/* The nearest of n words to `word`, at most two letters away; NULL: none. */
 const char *nearest_word(const char *word, const char *const *words, int n);
 
 static inline bool is_help(const char *argument)

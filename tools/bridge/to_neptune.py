@@ -23,7 +23,7 @@ for line in sys.stdin:
             run[f"hyperparameters/{k}"] = "None" if v is None else v
     elif kind == "row":
         for k, v in {**r["values"], **({"epoch": r["epoch"]} if "epoch" in r else {})}.items():
-            if math.isfinite(float(v)):  # it takes no others
+            if math.isfinite(float(v)):  # Neptune accepts only finite values
                 run[f"metrics/{k}"].append(float(v), step=r["step"], timestamp=r["time"])
     elif kind == "image":
         run[f"images/{r['name']}"].append(File.as_image(Image.open(io.BytesIO(base64.b64decode(r["png"])))), step=r["step"])

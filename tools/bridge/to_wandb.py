@@ -29,7 +29,7 @@ for line in sys.stdin:
         run.log({r["name"]: wandb.Table(columns=["text"], data=[[r["text"]]]), **at})
     elif kind == "histogram":
         edges, counts = r["edges"], r["counts"]
-        while len(counts) > 512:  # as many as it takes: neighbours become one
+        while len(counts) > 512:  # W&B's limit: merge neighbors
             edges = edges[:-1:2] + edges[-1:]
             counts = [sum(counts[i : i + 2]) for i in range(0, len(counts), 2)]
         run.log({r["name"]: wandb.Histogram(np_histogram=(counts, edges)), **at})
