@@ -23,7 +23,7 @@ typedef struct link_end {
     atomic_bool broken;
 } link_end;
 
-static lc_status meet(link_end *e)
+static lc_status connect_both(link_end *e)
 {
     const char *rank = getenv("RANK"), *address = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
     const struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
@@ -99,7 +99,7 @@ static lc_status measure(link_end *e, double *lost, double *seconds)
     char word = 0;
     double alone = compute(e, 1), start;
     if (send(e->fd, &word, 1, MSG_NOSIGNAL) != 1 || recv(e->fd, &word, 1, 0) != 1)
-        return lc_fail(LC_ERR_IO, "the other process has gone");
+        return lc_fail(LC_ERR_IO, "the other process is gone");
     start = bench_now();
     e->moving = 2;
     if (pthread_create(&e->sender, NULL, send_all, e) != 0) return lc_fail(LC_ERR_MEMORY, "no thread");
@@ -108,7 +108,7 @@ static lc_status measure(link_end *e, double *lost, double *seconds)
     *seconds = bench_now() - start;
     pthread_join(e->sender, NULL);
     pthread_join(e->receiver, NULL);
-    return e->broken ? lc_fail(LC_ERR_IO, "the other process has gone") : LC_OK;
+    return e->broken ? lc_fail(LC_ERR_IO, "the other process is gone") : LC_OK;
 }
 
 lc_status bench_link(const bench *b)
@@ -118,7 +118,7 @@ lc_status bench_link(const bench *b)
     double *lost = calloc((size_t)rounds, sizeof *lost), *seconds = calloc((size_t)rounds, sizeof *seconds);
     lc_status s = LC_OK;
     if (!e.out || !e.in || !lost || !seconds) LC_TRY_GOTO(s, done, lc_fail(LC_ERR_MEMORY, "no memory"));
-    LC_TRY_GOTO(s, done, meet(&e));
+    LC_TRY_GOTO(s, done, connect_both(&e));
     for (int i = 0; i < rounds; i++) LC_TRY_GOTO(s, done, measure(&e, &lost[i], &seconds[i]));
     if (e.rank == 0) {
         double median = bench_median(lost, rounds); /* sorts them */

@@ -104,7 +104,8 @@ static void warn(const arguments *a)
         fprintf(stderr, "note: %lld devices of %lld threads are more than the %ld cores of this machine\n",
                 (long long)a->most, (long long)a->threads_each, cores);
     if (getloadavg(&load, 1) == 1 && load > 0.5)
-        fprintf(stderr, "note: the load of this machine is %.1f: more devices pay less where others compute\n", load);
+        fprintf(stderr, "note: the load of this machine is %.1f: other programs reduce the gain of more devices\n",
+                load);
 }
 
 /* ---- measuring ---- */
@@ -248,11 +249,11 @@ int main(int argc, char **argv)
         LC_MAIN_TRY(measure_here(&opt, &a));
     } else if (opt.devices || opt.strategy || here->launches) { /* launches: this is one of several ranks */
         LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG,
-                            "bench_devices starts all that it measures itself: run it alone, with --most in "
-                            "place of --devices, and without --strategy"));
+                            "bench_devices starts its own processes: run it alone, with --most in place of "
+                            "--devices, and without --strategy"));
     } else if (opt.threads || a.batch_size) {
         LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG,
-                            "threads and batch_size are those of one --measure; say --threads_each and --batch_sizes"));
+                            "threads and batch_size only apply to --measure; use --threads_each and --batch_sizes"));
     } else {
         LC_MAIN_TRY(compare(&a));
     }

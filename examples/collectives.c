@@ -18,7 +18,7 @@ typedef struct board {
 } board;
 
 /* Fills in `n` numbers of this rank, if it has `any`, and clears the results. */
-static void hold(board *b, int n, bool any)
+static void fill(board *b, int n, bool any)
 {
     for (int i = 0; i < MAX_RANKS; i++) {
         b->in[i] = any && i < n ? 10 * (b->rank + 1) + i : EMPTY;
@@ -60,36 +60,36 @@ static lc_status run(board *b)
     lc_comm *c = b->comm;
     int n = b->size, r = b->rank;
 
-    hold(b, n, r == 0);
+    fill(b, n, r == 0);
     for (int i = 0; i < n; i++) b->out[i] = b->in[i]; /* broadcast works in place: use a copy, to show both */
     LC_TRY(lc_comm_broadcast(c, b->out, n, LC_I64, 0, NULL));
-    LC_TRY(show(b, "broadcast from rank 0: all get what it has"));
+    LC_TRY(show(b, "broadcast from rank 0: every rank gets its numbers"));
 
-    hold(b, n, r == 0);
+    fill(b, n, r == 0);
     LC_TRY(lc_comm_scatter(c, b->in, b->out, 1, LC_I64, 0, NULL));
     LC_TRY(show(b, "scatter from rank 0: part i goes to rank i"));
 
-    hold(b, 1, true);
+    fill(b, 1, true);
     LC_TRY(lc_comm_gather(c, b->in, b->out, 1, LC_I64, 0, NULL));
-    LC_TRY(show(b, "gather to rank 0: it gets a part of each"));
+    LC_TRY(show(b, "gather to rank 0: it gets a part from each rank"));
 
-    hold(b, 1, true);
+    fill(b, 1, true);
     LC_TRY(lc_comm_all_gather(c, b->in, b->out, 1, LC_I64, NULL));
-    LC_TRY(show(b, "all_gather: all get a part of each"));
+    LC_TRY(show(b, "all_gather: every rank gets a part from each"));
 
-    hold(b, n, true);
+    fill(b, n, true);
     LC_TRY(lc_comm_reduce(c, b->in, b->out, n, LC_I64, LC_COMM_SUM, 0, NULL));
     LC_TRY(show(b, "reduce to rank 0, sum: it gets the sums over the ranks"));
 
-    hold(b, n, true);
+    fill(b, n, true);
     LC_TRY(lc_comm_all_reduce(c, b->in, b->out, n, LC_I64, LC_COMM_SUM, NULL));
-    LC_TRY(show(b, "all_reduce, sum: all get them"));
+    LC_TRY(show(b, "all_reduce, sum: every rank gets the sums"));
 
-    hold(b, n, true);
+    fill(b, n, true);
     LC_TRY(lc_comm_reduce_scatter(c, b->in, b->out, 1, LC_I64, LC_COMM_SUM, NULL));
-    LC_TRY(show(b, "reduce_scatter, sum: rank i gets the sum of the parts i"));
+    LC_TRY(show(b, "reduce_scatter, sum: rank i gets the sum of all parts i"));
 
-    hold(b, n, true);
+    fill(b, n, true);
     LC_TRY(lc_comm_all_to_all(c, b->in, b->out, 1, LC_I64, NULL));
     return show(b, "all_to_all: part j of rank i becomes part i of rank j");
 }
@@ -102,7 +102,8 @@ int main(int argc, char **argv)
     LC_MAIN_TRY(lc_comm_world(&b.comm));
     b.rank = lc_comm_rank(b.comm), b.size = lc_comm_size(b.comm);
     if (b.size > MAX_RANKS)
-        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "there are %d ranks; pictures have room for %d: --devices 2 to %d", b.size,
+        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG,
+                            "there are %d ranks, but the pictures have room for %d: use --devices 2 to %d", b.size,
                             MAX_RANKS, MAX_RANKS));
     if (b.size == 1) printf("There is one rank, so nothing is sent: try --devices 4.\n\n");
     LC_MAIN_TRY(run(&b));

@@ -125,8 +125,8 @@ static lc_status train(training *t, lc_dataloader *loader, int64_t epochs)
     double loss = 0;
     if (lc_dataloader_length(loader, 0) == 0)
         return lc_fail(LC_ERR_CONFIG,
-                       "there is no batch: the data has fewer samples than the %d times batch_size that "
-                       "all ranks take in a step",
+                       "there is no batch: the data has fewer samples than a step of all ranks uses, %d "
+                       "times batch_size",
                        lc_comm_size(t->comm));
     for (int64_t epoch = 0; epoch < epochs; epoch++) {
         lc_batch *batch;
@@ -195,9 +195,9 @@ int main(int argc, char **argv)
     opt.max_epochs = 3;
     LC_MAIN_TRY(lc_trainer_options_parse_used(&opt, "strategy max_epochs seed threads", options, 2, &args, argc, argv));
     if (opt.strategy && strcmp(opt.strategy, "ddp") != 0)
-        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "strategy=%.60s: this program is ddp, and has no other", opt.strategy));
+        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "strategy=%.60s: this program supports only ddp", opt.strategy));
     if (opt.max_epochs < 1)
-        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "max_epochs=%lld: this loop needs an end, and a beginning: 1 or more",
+        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "max_epochs=%lld: this loop needs a finite number of epochs, at least 1",
                             (long long)opt.max_epochs));
 
     training t = {0};

@@ -91,15 +91,15 @@ static lc_tensor *generate(gan *m, lc_tensor *noise) /* [B,64] -> [B,784] in (-1
     return lc_tanh(lc_linear_forward(&m->generator.l3, hidden(&m->generator, noise)));
 }
 
-static lc_tensor *judge(gan *m, lc_tensor *images) /* [B,784] -> [B,1]: above 0 is real */
+static lc_tensor *discriminate(gan *m, lc_tensor *images) /* [B,784] -> [B,1]: above 0 is real */
 {
     return lc_linear_forward(&m->discriminator.l3, hidden(&m->discriminator, images));
 }
 
 /* The loss of the discriminator's answer against "all real" (1) or "all generated" (0). */
-static lc_tensor *verdict(gan *m, lc_tensor *images, double truth)
+static lc_tensor *discriminator_loss(gan *m, lc_tensor *images, double truth)
 {
-    lc_tensor *logits = judge(m, images);
+    lc_tensor *logits = discriminate(m, images);
     return lc_bce_with_logits(logits, lc_full_like(logits, truth));
 }
 
@@ -123,13 +123,13 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t 
 
     /* Train the generator to make images that pass for real. */
     if (lc_toggle_optimizer(self, lc_manual_optimizer(self, 0)) < 0) return NULL;
-    lc_tensor *loss_g = verdict(m, generate(m, noise), 1);
+    lc_tensor *loss_g = discriminator_loss(m, generate(m, noise), 1);
     if (update(self, 0, loss_g) < 0) return NULL;
 
     /* Train the discriminator to tell real from generated. */
     if (lc_toggle_optimizer(self, lc_manual_optimizer(self, 1)) < 0) return NULL;
     lc_tensor *made = lc_detach(generate(m, noise));
-    lc_tensor *loss_d = lc_mul_scalar(lc_add(verdict(m, real, 1), verdict(m, made, 0)), 0.5);
+    lc_tensor *loss_d = lc_mul_scalar(lc_add(discriminator_loss(m, real, 1), discriminator_loss(m, made, 0)), 0.5);
     if (update(self, 1, loss_d) < 0) return NULL;
 
     lc_log(self, "loss_g", loss_g, .prog_bar = true, .on_epoch = true);

@@ -35,7 +35,7 @@ static void print_speeds(const results *all, int k)
 /* Ideally N devices need 1/N of the time of one device. The excess, in seconds per batch: */
 typedef struct losses {
     double total, ideal; /* the time of a batch; 1/N of one device's */
-    double apart;        /* gathering batches and recording steps, done once for all devices of a process */
+    double preparing;    /* gathering batches and recording steps, done once for all devices of a process */
     double waiting;      /* for gradients in flight, and for the slowest rank */
     double computing;    /* the rest: kernels are less efficient on fewer samples, devices share caches and memory, and
                             gradients are summed */
@@ -47,14 +47,14 @@ static losses losses_of(const result *r, const result *one, int devices)
     double first = 0;
     for (int p = 0; p < PLACES; p++) l.total += r->place[p], first += one->place[p];
     l.ideal = first / devices;
-    l.apart = r->place[DATA] + r->place[RECORD] - (one->place[DATA] + one->place[RECORD]) / devices;
-    l.computing = l.total - l.ideal - l.apart - l.waiting;
+    l.preparing = r->place[DATA] + r->place[RECORD] - (one->place[DATA] + one->place[RECORD]) / devices;
+    l.computing = l.total - l.ideal - l.preparing - l.waiting;
     return l;
 }
 
 static void print_losses(const results *all, int k)
 {
-    printf("\n%s: where the time of a batch goes, in ms; next to an N-th of one device's (ideal), what is lost\n\n"
+    printf("\n%s: where the time of a batch goes, in ms, with 1/N of one device's time (ideal) and the losses\n\n"
            "| batch | devices |",
            titles[k]);
     for (int p = 0; p < PLACES; p++) printf(" %s |", places[p]);
@@ -67,9 +67,10 @@ static void print_losses(const results *all, int k)
             losses l = losses_of(r, one, all->setups[i].devices);
             printf("| %lld | %s, %d |", (long long)all->sizes[j], all->setups[i].strategy, all->setups[i].devices);
             for (int p = 0; p < PLACES; p++) printf(" %.3f |", 1e3 * r->place[p]);
-            printf(" %.3f | %.3f | %.3f | %.3f |\n", 1e3 * l.ideal, 1e3 * l.apart, 1e3 * l.waiting, 1e3 * l.computing);
+            printf(" %.3f | %.3f | %.3f | %.3f |\n", 1e3 * l.ideal, 1e3 * l.preparing, 1e3 * l.waiting,
+                   1e3 * l.computing);
         }
-    printf("\nComputing is forward%s, and adding up what devices of one process have. Waiting is for other processes:\n"
+    printf("\nComputing is forward%s, and summing over the devices of one process. Waiting is for other processes:\n"
            "devices of one process wait for each other within computing.\n",
            k == TRAINING ? ", backward and update" : "");
 }
@@ -103,9 +104,9 @@ static void print_reason(const results *all, int k, int i)
     if (j < 0) return;
     const result *r = &all->of[k][i][j], *one = &all->of[k][0][j];
     losses l = losses_of(r, one, n);
-    printf(". With %lld: %.2fx in place of %dx; of %.3f ms a batch %.3f are an N-th of one device's, %.3f go to data "
+    printf(". With %lld: %.2fx in place of %dx; of %.3f ms a batch %.3f are 1/N of one device's, %.3f go to data "
            "and recording, %.3f to waiting, %.3f to computing",
-           (long long)all->sizes[j], r->mean / one->mean, n, 1e3 * l.total, 1e3 * l.ideal, 1e3 * l.apart,
+           (long long)all->sizes[j], r->mean / one->mean, n, 1e3 * l.total, 1e3 * l.ideal, 1e3 * l.preparing,
            1e3 * l.waiting, 1e3 * l.computing);
 }
 

@@ -218,7 +218,7 @@ static lc_status apply_masks(pruning *p, bool lottery)
     return LC_OK;
 }
 
-static void tell(const pruning *p, lc_trainer *t, const int64_t *before, const int64_t *after)
+static void report_sparsity(const pruning *p, lc_trainer *t, const int64_t *before, const int64_t *after)
 {
     int64_t old = 0, now = 0, total = 0;
     for (int i = 0; i < p->n; i++) old += before[i], now += after[i], total += lc_tensor_numel(p->target[i]);
@@ -253,7 +253,7 @@ static lc_status prune(pruning *p, lc_trainer *t)
     bool lottery = p->a.lottery_ticket ? p->a.lottery_ticket(p->a.context, epoch) : p->lottery;
     if (s >= 0) s = apply_masks(p, lottery);
     for (int i = 0; i < p->n && s >= 0 && p->a.verbose; i++) s = zeros(p->mask[i], &after[i]);
-    if (s >= 0 && p->a.verbose) tell(p, t, before, after);
+    if (s >= 0 && p->a.verbose) report_sparsity(p, t, before, after);
     free(before);
     p->pruned = true;
     p->rounds++;

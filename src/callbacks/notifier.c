@@ -73,7 +73,7 @@ static void write_some(int *in, const char **at)
 }
 
 /* Writes the text to the command and waits for its exit, both within the time limit. */
-static lc_status attend(pid_t pid, int in, const notice *m, int timeout_s)
+static lc_status write_and_wait(pid_t pid, int in, const notice *m, int timeout_s)
 {
     int64_t until = lc__now_ns() + (int64_t)timeout_s * 1000000000;
     const char *at = m->json;
@@ -107,7 +107,7 @@ static lc_status run_command(const notifier *s, const notice *m)
     if (!env) return lc_fail(LC_ERR_MEMORY, "out of memory: Notifier");
     lc_status status = lc__spawn_shell(s->command, env, true, &pid, &in);
     free(env);
-    return status < 0 ? status : attend(pid, in, m, s->a.timeout_s);
+    return status < 0 ? status : write_and_wait(pid, in, m, s->a.timeout_s);
 }
 
 static lc_status post(const notifier *s, const notice *m)
@@ -150,7 +150,7 @@ static void *deliver(void *self)
 
 /* ---- the training thread ---- */
 
-static void tell_failure(notifier *s, lc_trainer *t)
+static void report_failure(notifier *s, lc_trainer *t)
 {
     char why[sizeof s->failure];
     if (s->warned) return;
@@ -190,7 +190,7 @@ static lc_status describe(lc_trainer *t, const char *event, const char *message,
 static lc_status send(notifier *s, lc_trainer *t, unsigned which, const char *event, const char *message)
 {
     char *json = NULL;
-    tell_failure(s, t);
+    report_failure(s, t);
     if (!(s->a.events & which) || !s->running) return LC_OK;
     LC_TRY(describe(t, event, message, &json));
     pthread_mutex_lock(&s->lock);
@@ -257,7 +257,7 @@ static lc_status no_teardown(void *self, lc_trainer *t, lc_stage stage)
     (void)stage;
     lc_status status = s->failed ? LC_OK : send(s, t, LC_NOTIFY_RUN_END, "run_end", NULL);
     stop_thread(s);
-    tell_failure(s, t);
+    report_failure(s, t);
     return status;
 }
 

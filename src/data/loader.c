@@ -79,7 +79,7 @@ typedef struct loader {
     int64_t cut_room;
 } loader;
 
-static void tell(const loader *l, int64_t batch, const worker *w, int64_t start)
+static void report_span(const loader *l, int64_t batch, const worker *w, int64_t start)
 {
     lc_span s = {.kind = LC_SPAN_LOADER,
                  .name = "gather",
@@ -122,7 +122,7 @@ static void gather(loader *l, int64_t b, slice part, slot *s, worker *w)
     for (int64_t j = 0; j < part.n; j++) w->keys[j] = lc_random_key(l->epoch_key, (uint64_t)indices[j]);
     int64_t start = l->observe ? lc__now_ns() : 0;
     s->status = lc_dataset_get_many(l->dataset, (int)part.n, indices, w->keys, s->data, w->scratch);
-    if (l->observe) tell(l, b, w, start);
+    if (l->observe) report_span(l, b, w, start);
     if (s->status < 0) snprintf(s->error, sizeof s->error, "%s", lc_error_message());
 }
 

@@ -187,7 +187,7 @@ static lc_status mlflow_finish(void *self, const char *how)
     lc__log_writer *w = l->writer;
     if (!w) return LC_OK;
     atomic_store(&l->finishing, true); /* one more attempt, however recently the last one failed */
-    lc_status said = lc__log_event(w, "finish", how), ended = lc__log_finish(w);
+    lc_status logged = lc__log_event(w, "finish", how), ended = lc__log_finish(w);
     l->writer = NULL;
     bool sent = l->spool.sent == l->spool.size;
     lc__spool_close(&l->spool, sent);
@@ -198,7 +198,7 @@ static lc_status mlflow_finish(void *self, const char *how)
     if (l->refused) /* a warning during the run may have been about something else */
         return lc_fail(LC_ERR_IO, "%lld requests were refused and dropped; the last error was %s",
                        (long long)l->refused, l->refusal);
-    return said;
+    return logged;
 }
 
 static void mlflow_free(void *self)

@@ -88,7 +88,7 @@ static void add_param(lc__mlflow_body *body, cJSON *params, const lc_state *valu
 {
     char text[4 * MOST_VALUE + 1] = "None";
     const lc_state *v = lc_state_at(values, i);
-    const char *said;
+    const char *content;
     bool yes;
     int64_t integer;
     double number;
@@ -96,8 +96,8 @@ static void add_param(lc__mlflow_body *body, cJSON *params, const lc_state *valu
         snprintf(text, sizeof text, "%s", yes ? "True" : "False");
     else if (lc_state_get_int(v, NULL, &integer) >= 0)
         snprintf(text, sizeof text, "%" PRId64, integer);
-    else if (lc_state_get_text(v, NULL, &said) >= 0)
-        snprintf(text, sizeof text, "%s", said);
+    else if (lc_state_get_text(v, NULL, &content) >= 0)
+        snprintf(text, sizeof text, "%s", content);
     else if (lc_state_get_double(v, NULL, &number) >= 0)
         lc__print_double(text, number);
     size_t characters = 0, at = 0;
@@ -214,7 +214,7 @@ static lc_status checkpoint(lc__mlflow *m, const lc_state *line)
 static lc_status other_line(lc__mlflow *m, const char *type, const lc_state *line, const char *text, size_t n)
 {
     const lc_state *values;
-    const char *said;
+    const char *content;
     if (!strcmp(type, "hparams"))
         return lc_state_get_object(line, "values", &values) < 0 ? LC_OK : params(m, values, 0, lc_state_length(values));
     if (!strcmp(type, "status")) return lc__mlflow_status_line(m, line, false);
@@ -223,8 +223,9 @@ static lc_status other_line(lc__mlflow *m, const char *type, const lc_state *lin
     if (!strcmp(type, "image")) return image(m, line);
     if (!strcmp(type, "histogram")) return put_value(m, line, "histograms", "json", text, n);
     if (!strcmp(type, "text"))
-        return lc_state_get_text(line, "text", &said) < 0 ? LC_OK
-                                                          : put_value(m, line, "texts", "txt", said, strlen(said));
+        return lc_state_get_text(line, "text", &content) < 0
+                   ? LC_OK
+                   : put_value(m, line, "texts", "txt", content, strlen(content));
     return LC_OK; /* a message, or a type that a later version added */
 }
 

@@ -295,7 +295,7 @@ static bool is_gone(const char *root_dir, const char *path, bool same_host)
 }
 
 /* Marks checkpoints that a run removed before it died, and so could not mark itself. */
-static lc_status note_gone(lc__sqlite *l, const lc_run_info *run)
+static lc_status mark_gone(lc__sqlite *l, const lc_run_info *run)
 {
     char host[256] = "";
     sqlite3_stmt *find = NULL, *note = NULL;
@@ -356,7 +356,7 @@ lc_status lc__sqlite_open(lc__sqlite *l, const lc_run_info *run)
     LC_TRY_GOTO(status, done, execute(l, "write", "BEGIN IMMEDIATE"));
     status = make_schema(l);
     if (status >= 0) status = insert_run(l, run);
-    if (status >= 0) status = note_gone(l, run);
+    if (status >= 0) status = mark_gone(l, run);
     if (status >= 0) status = get_int(l, "SELECT ifnull(max(id), 0) FROM checkpoint", &known);
     if (status >= 0) status = execute(l, "write", "COMMIT");
     if (status < 0) {

@@ -32,7 +32,7 @@
 #define PATIENCE_MS 5000 /* waiting for a reader that does not read, per attempt */
 #define FIRST_PAUSE 1000 /* before a command is restarted; doubled each time */
 #define LAST_PAUSE  60000
-#define FAREWELL_MS 60000 /* for a command to exit after its input ended */
+#define EXIT_MS     60000 /* for a command to exit after its input ended */
 
 typedef struct stream_logger {
     lc__log_writer *writer; /* first: lc__slot_* */
@@ -55,7 +55,7 @@ typedef struct stream_logger {
 
 /* Continues after the last complete line. An incomplete line is removed if this logger wrote it (a process died); any
  * other is ended with a newline. */
-static lc_status go_on(stream_logger *l, uint64_t size)
+static lc_status continue_file(stream_logger *l, uint64_t size)
 {
     static const char ours[] = "{\"type\":\"";
     char last = 0, head[sizeof ours] = "";
@@ -83,7 +83,7 @@ static lc_status open_path(stream_logger *l)
     if (fstat(l->fd, &st) < 0) return lc__io_fail(errno, "open", l->path);
     l->is_file = S_ISREG(st.st_mode);
     if (!l->is_file) return LC_OK;
-    return go_on(l, (uint64_t)st.st_size);
+    return continue_file(l, (uint64_t)st.st_size);
 }
 
 /* Opens the target, and prepares the greeting of the new reader. */
@@ -197,12 +197,12 @@ static lc_status stream_start(void *self, const lc_run_info *run)
 }
 
 /* Waits for the command to exit after its input has ended. */
-static lc_status farewell(stream_logger *l)
+static lc_status wait_for_command(stream_logger *l)
 {
     int how = 0;
     pid_t child = l->child;
     l->child = 0;
-    for (int64_t until = lc__now_ms() + FAREWELL_MS; child > 0;) {
+    for (int64_t until = lc__now_ms() + EXIT_MS; child > 0;) {
         pid_t ended = waitpid(child, &how, WNOHANG);
         if (ended == child) break;
         if (ended < 0 && errno != EINTR) return LC_OK; /* other code in this program waited for it */
@@ -224,11 +224,11 @@ static lc_status stream_finish(void *self, const char *status)
     lc__log_writer *w = l->writer;
     l->writer = NULL;
     if (!w) return LC_OK;
-    lc_status said = lc__log_event(w, "finish", status), ended = lc__log_finish(w);
+    lc_status logged = lc__log_event(w, "finish", status), ended = lc__log_finish(w);
     if (l->fd >= 0) close(l->fd);
     l->fd = -1;
-    if (said < 0 || ended < 0) return said < 0 ? said : ended;
-    return farewell(l);
+    if (logged < 0 || ended < 0) return logged < 0 ? logged : ended;
+    return wait_for_command(l);
 }
 
 static void stream_free(void *self)

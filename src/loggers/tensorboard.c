@@ -123,8 +123,8 @@ static lc_status tensorboard_finish(void *self, const char *status)
     l->writer = NULL;
     if (!w) return LC_OK;
     /* This also makes the sink write a file if nothing was logged. */
-    lc_status said = lc__log_event(w, "finish", status), ended = lc__log_finish(w);
-    return ended < 0 ? ended : said;
+    lc_status logged = lc__log_event(w, "finish", status), ended = lc__log_finish(w);
+    return ended < 0 ? ended : logged;
 }
 
 static void tensorboard_free(void *self)

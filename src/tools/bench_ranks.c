@@ -204,7 +204,7 @@ int bench_node(void)
 lc_status bench_mpirun(bench *o, int size)
 {
     char self[PATH_MAX], command[PATH_MAX + 512], line[1024], why[1024] = "no output";
-    bool said = false;
+    bool explained = false;
     ssize_t k = readlink("/proc/self/exe", self, sizeof self - 1);
     if (k < 0) return lc_fail(LC_ERR_IO, "cannot find the path of this program (/proc/self/exe)");
     self[k] = 0;
@@ -226,11 +226,11 @@ lc_status bench_mpirun(bench *o, int size)
                    &r.median, &r.least, &r.most) == 7) {
             r.bytes = bytes;
             bench_keep(o, &r);
-        } else if (!strncmp(line, "error: ", 7) || (!said && strlen(line) > 3 && line[0] != '-')) {
+        } else if (!strncmp(line, "error: ", 7) || (!explained && strlen(line) > 3 && line[0] != '-')) {
             /* the message of this program, or else the first line of mpirun */
             line[strcspn(line, "\n")] = 0;
             snprintf(why, sizeof why, "%s", line);
-            said = true;
+            explained = true;
         }
     }
     if (pclose(f) == 0) return LC_OK;

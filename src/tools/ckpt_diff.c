@@ -82,13 +82,13 @@ static void measure(const lc_safetensor_info *info, const char *a, const char *b
     for (size_t i = 0; i < bytes / size; i++) {
         if (!memcmp(a + i * size, b + i * size, size)) continue;
         double x = value_at(info->type.dtype, a, (int64_t)i), y = value_at(info->type.dtype, b, (int64_t)i);
-        double larger = fmax(fabs(x), fabs(y)), apart = x == y ? 0 : fabs(x - y);
-        double rel = apart == 0 ? 0 : apart / larger;
+        double larger = fmax(fabs(x), fabs(y)), difference = x == y ? 0 : fabs(x - y);
+        double rel = difference == 0 ? 0 : difference / larger;
         out->elements++;
         /* NaN on one side only counts as infinite. */
-        if (isnan(apart)) apart = rel = INFINITY;
+        if (isnan(difference)) difference = rel = INFINITY;
         if (isnan(rel)) rel = INFINITY;
-        out->abs = fmax(out->abs, apart);
+        out->abs = fmax(out->abs, difference);
         out->rel = fmax(out->rel, rel);
     }
 }
@@ -113,7 +113,7 @@ static lc_status compare_values(diff *d, lc_safetensors *const f[2], const int64
 
 /* ---- reporting ---- */
 
-static lc_status tell_only(diff *d, int part, const char *name, int where)
+static lc_status report_only(diff *d, int part, const char *name, int where)
 {
     lc_state *o;
     d->differences++;
@@ -127,7 +127,7 @@ static lc_status tell_only(diff *d, int part, const char *name, int where)
     return lc_state_set_text(o, "only_in", d->path[where]);
 }
 
-static lc_status tell_types(diff *d, int part, const lc_safetensor_info *const info[2])
+static lc_status report_types(diff *d, int part, const lc_safetensor_info *const info[2])
 {
     char shape[2][256], text[2][600];
     lc_state *o;
@@ -147,7 +147,7 @@ static lc_status tell_types(diff *d, int part, const lc_safetensor_info *const i
     return lc_state_set_text(o, "type_b", text[1]);
 }
 
-static lc_status tell_values(diff *d, int part, const lc_safetensor_info *info, const distance *far)
+static lc_status report_values(diff *d, int part, const lc_safetensor_info *info, const distance *far)
 {
     lc_state *o;
     d->differences++;
@@ -174,14 +174,14 @@ static lc_status compare_tensor(diff *d, int part, lc_safetensors *const f[2], i
     const lc_safetensor_info *info[2] = {lc_safetensors_info(f[0], i), NULL};
     int64_t at[2] = {i, f[1] ? lc_safetensors_find(f[1], info[0]->name) : -1};
     distance far;
-    if (at[1] < 0) return tell_only(d, part, info[0]->name, 0);
+    if (at[1] < 0) return report_only(d, part, info[0]->name, 0);
     info[1] = lc_safetensors_info(f[1], at[1]);
     bool same = !strcmp(info[0]->dtype, info[1]->dtype) && info[0]->type.ndim == info[1]->type.ndim;
     for (int k = 0; same && k < info[0]->type.ndim; k++) same = info[0]->type.shape[k] == info[1]->type.shape[k];
-    if (!same) return tell_types(d, part, info);
+    if (!same) return report_types(d, part, info);
     LC_TRY(compare_values(d, f, at, &far));
     d->compared++;
-    return far.elements ? tell_values(d, part, info[0], &far) : LC_OK;
+    return far.elements ? report_values(d, part, info[0], &far) : LC_OK;
 }
 
 static lc_status compare_part(diff *d, int part)
@@ -191,14 +191,14 @@ static lc_status compare_part(diff *d, int part)
     for (int64_t i = 0; f[0] && i < lc_safetensors_count(f[0]); i++) LC_TRY(compare_tensor(d, part, f, i));
     for (int64_t i = 0; f[1] && i < lc_safetensors_count(f[1]); i++) {
         const char *name = lc_safetensors_info(f[1], i)->name;
-        if (!f[0] || lc_safetensors_find(f[0], name) < 0) LC_TRY(tell_only(d, part, name, 1));
+        if (!f[0] || lc_safetensors_find(f[0], name) < 0) LC_TRY(report_only(d, part, name, 1));
     }
     return LC_OK;
 }
 
 /* ---- state.json ---- */
 
-static lc_status tell_state(diff *d, const char *where, const lc_state *const values[2])
+static lc_status report_state(diff *d, const char *where, const lc_state *const values[2])
 {
     char *text[2];
     lc_state *o;
@@ -226,14 +226,14 @@ static lc_status compare_state(diff *d, const char *where, const lc_state *a, co
     const lc_state *both[2] = {a, b};
     lc_state_kind kind = lc_state_kind_of(a);
     char *text[2], inner[PATH];
-    if (kind != lc_state_kind_of(b)) return tell_state(d, where, both);
+    if (kind != lc_state_kind_of(b)) return report_state(d, where, both);
     bool object = kind == LC_STATE_OBJECT;
     if (!object && kind != LC_STATE_ARRAY) {
         for (int k = 0; k < 2; k++) text[k] = ckpt_value_text(both[k]);
         bool same = text[0] && text[1] && !strcmp(text[0], text[1]);
         free(text[0]);
         free(text[1]);
-        return same ? LC_OK : tell_state(d, where, both);
+        return same ? LC_OK : report_state(d, where, both);
     }
     /* Members of the first, then those only in the second. */
     for (int k = 0; k < 2; k++)
@@ -247,7 +247,7 @@ static lc_status compare_state(diff *d, const char *where, const lc_state *a, co
             else
                 snprintf(inner, sizeof inner, "%s[%lld]", where, (long long)i);
             const lc_state *pair[2] = {k ? NULL : mine, k ? mine : NULL};
-            LC_TRY(other ? compare_state(d, inner, mine, other) : tell_state(d, inner, pair));
+            LC_TRY(other ? compare_state(d, inner, mine, other) : report_state(d, inner, pair));
         }
     return LC_OK;
 }

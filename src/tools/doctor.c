@@ -21,27 +21,27 @@ static const lc_option table[] = {
 
 enum { MOST_PROBLEMS = 32 };
 
-typedef struct patient {
+typedef struct diagnosis {
     const place *all;
     int n, hosts; /* hosts: of all ranks */
     const char *over;
     int problems;
-    char said[MOST_PROBLEMS][512]; /* the first problems */
-} patient;
+    char reported[MOST_PROBLEMS][512]; /* the first problems */
+} diagnosis;
 
 /* Reports a problem once: hosts simulated on one machine have the same problems. */
-__attribute__((format(printf, 2, 3))) static void complain(patient *p, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void complain(diagnosis *p, const char *format, ...)
 {
-    char raw[sizeof *p->said], text[sizeof *p->said];
+    char raw[sizeof *p->reported], text[sizeof *p->reported];
     va_list args;
     va_start(args, format);
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     lc_printable(raw, false, text, sizeof text);
     for (int i = 0; i < p->problems && i < MOST_PROBLEMS; i++)
-        if (!strcmp(p->said[i], text)) return;
+        if (!strcmp(p->reported[i], text)) return;
     printf("%s  - %s\n", p->problems ? "" : "\nto check\n", text);
-    if (p->problems < MOST_PROBLEMS) memcpy(p->said[p->problems], text, sizeof text);
+    if (p->problems < MOST_PROBLEMS) memcpy(p->reported[p->problems], text, sizeof text);
     p->problems++;
 }
 
@@ -51,12 +51,12 @@ static bool is_mixed(const char *over)
     return !strncmp(over, "shm+", 4);
 }
 
-static bool leads(const patient *p, int rank)
+static bool leads(const diagnosis *p, int rank)
 {
     return place_host(p->all, rank) == rank;
 }
 
-static int ranks_of_host(const patient *p, int host)
+static int ranks_of_host(const diagnosis *p, int host)
 {
     int n = 0;
     for (int i = 0; i < p->n; i++) n += place_host(p->all, i) == host;
@@ -65,7 +65,7 @@ static int ranks_of_host(const patient *p, int host)
 
 /* ---- what is there ---- */
 
-static void show_hosts(const patient *p)
+static void show_hosts(const diagnosis *p)
 {
     char nodes[128], over[64] = "";
     if (p->n > 1) snprintf(over, sizeof over, ", over %s", p->over);
@@ -94,7 +94,7 @@ static void show_hosts(const patient *p)
 }
 
 /* The number of ranks per host, if it is the same on all hosts and the ranks of each are consecutive; else 0. */
-static int ranks_per_host(const patient *p)
+static int ranks_per_host(const diagnosis *p)
 {
     int each = ranks_of_host(p, 0);
     for (int i = 0; i < p->n; i++)
@@ -107,7 +107,7 @@ static bool power_of_two(int n)
     return n > 0 && (n & (n - 1)) == 0;
 }
 
-static void show_ways(const patient *p)
+static void show_ways(const diagnosis *p)
 {
     int each = ranks_per_host(p);
     const int32_t *ports = p->all[0].ports;
@@ -129,7 +129,7 @@ static void show_ways(const patient *p)
 
 /* ---- problems ---- */
 
-static void check_versions(patient *p)
+static void check_versions(diagnosis *p)
 {
     for (int i = 1; i < p->n; i++)
         if (strcmp(p->all[i].version, p->all[0].version) != 0) {
@@ -140,7 +140,7 @@ static void check_versions(patient *p)
 }
 
 /* Compares the threads of a host's ranks with the processors that they may use together. */
-static void check_processors(patient *p)
+static void check_processors(diagnosis *p)
 {
     for (int h = 0; h < p->n; h++) {
         uint64_t together[PLACE_CPUS / 64] = {0};
@@ -171,7 +171,7 @@ static void check_processors(patient *p)
     }
 }
 
-static void check_nodes(patient *p)
+static void check_nodes(diagnosis *p)
 {
     for (int i = 0; i < p->n; i++)
         if (p->n > 1 && __builtin_popcountll(p->all[i].nodes) > 1 &&
@@ -180,7 +180,7 @@ static void check_nodes(patient *p)
                      __builtin_popcountll(p->all[i].nodes));
 }
 
-static void check_networks(patient *p)
+static void check_networks(diagnosis *p)
 {
     for (int h = 0; h < p->n; h++) {
         const place *a = &p->all[h];
@@ -198,7 +198,7 @@ static void check_networks(patient *p)
     }
 }
 
-static void check_order(patient *p)
+static void check_order(diagnosis *p)
 {
     int each = ranks_per_host(p);
     if (p->hosts == 1 || !is_mixed(p->over)) return;
@@ -213,8 +213,8 @@ static void check_order(patient *p)
                  each, 1 << (31 - __builtin_clz((unsigned)each)), 2 << (31 - __builtin_clz((unsigned)each)));
 }
 
-static void (*const checks[])(patient *p) = {check_networks, check_versions, check_processors, check_nodes,
-                                             check_order};
+static void (*const checks[])(diagnosis *p) = {check_networks, check_versions, check_processors, check_nodes,
+                                               check_order};
 
 /* ---- the command ---- */
 
@@ -252,7 +252,7 @@ static lc_status examine(lc_comm *c, const doctor *o)
     place *all = calloc((size_t)lc_comm_size(c), sizeof *all);
     lc_status s = all ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: places of %d ranks", lc_comm_size(c));
     if (s >= 0) s = place_gather(c, node ? atoi(node) : -1, all);
-    patient p = {.all = all, .n = lc_comm_size(c), .over = lc_comm_name(c)};
+    diagnosis p = {.all = all, .n = lc_comm_size(c), .over = lc_comm_name(c)};
     bool speaks = lc_comm_rank(c) == 0 && s >= 0;
     for (int i = 0; i < p.n && s >= 0; i++) p.hosts += leads(&p, i);
     if (speaks) show_hosts(&p), show_ways(&p);
