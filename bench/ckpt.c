@@ -149,8 +149,7 @@ lc_status bench_ckpt(const bench *b)
         double start = bench_now();
         LC_TRY_GOTO(s, done, save(w, &m, opt, &a, path, true));
         durable[r] = bench_now() - start;
-        nanosleep(&(struct timespec){.tv_nsec = 300000000},
-                  NULL); /* training continues; the old checkpoint is removed */
+        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* training continues, the old one is removed */
         start = bench_now();
         LC_TRY_GOTO(s, done, save(w, &m, opt, &a, path, false));
         stall[r] = bench_now() - start;

@@ -48,8 +48,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t 
 {
     (void)batch_idx;
     lc_tensor *loss = lc_cross_entropy(forward((network *)self, batch->x), batch->y);
-    lc_log(self, "train_loss", loss, .prog_bar = true,
-           .sync_dist = true); /* sync_dist: the mean over all ranks, not rank 0's value */
+    lc_log(self, "train_loss", loss, .prog_bar = true, .sync_dist = true); /* over all ranks, not only of rank 0 */
     return loss;
 }
 

@@ -77,8 +77,7 @@ int main(int argc, char **argv)
     lc_linear_init(&m.l2, &m, "l2", 64, 2);
 
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));
-    int64_t first =
-        lc_trainer_global_rank(trainer) * a.batch_size; /* first of this rank's pendulums, among those of all */
+    int64_t first = lc_trainer_global_rank(trainer) * a.batch_size; /* of this rank's pendulums, among all */
     for (int64_t i = 0; i < a.batch_size * 2; i++)
         after[i] = (float)lc_random_normal((uint64_t)opt.seed, (uint64_t)(2 * first + i));
     LC_MAIN_TRY(lc_trainer_begin(trainer, &m.base));
@@ -99,8 +98,7 @@ int main(int argc, char **argv)
             LC_MAIN_TRY(status < 0 ? status : LC_OK);
         }
         LC_MAIN_TRY(lc_trainer_end_epoch(trainer));
-        if (lc_trainer_is_global_zero(trainer))
-            printf("epoch %d  loss %.6f\n", (int)epoch, loss); /* of rank 0's last batch */
+        if (lc_trainer_is_global_zero(trainer)) printf("epoch %d  loss %.6f\n", (int)epoch, loss); /* of its batch */
     }
     LC_MAIN_TRY(lc_trainer_end(trainer));
 

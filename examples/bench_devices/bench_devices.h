@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of bench_devices.c.
  *
- * measure.c one measurement, in a separate process table.c the results as tables and sentences plot.c the results as a
- * plot */
+ * measure.c   one measurement, in a separate process
+ * table.c     the results as tables and sentences
+ * plot.c      the results as a plot */
 #ifndef BENCH_DEVICES_H
 #define BENCH_DEVICES_H
 

@@ -150,8 +150,7 @@ static void check_processors(diagnosis *p)
             const place *r = &p->all[i];
             if (place_host(p->all, i) != h) continue;
             threads += r->threads;
-            if (r->granted < r->n_cpus && r->granted < quota)
-                quota = r->granted; /* shared by all ranks of the container */
+            if (r->granted < r->n_cpus && r->granted < quota) quota = r->granted; /* of the container */
             for (int k = 0; k < PLACE_CPUS / 64; k++) together[k] |= r->cpus[k];
         }
         for (int k = 0; k < PLACE_CPUS / 64; k++) n += __builtin_popcountll(together[k]);
