@@ -114,9 +114,9 @@ LC_OPTION_TYPES_(LC_KIND_)
     X(DURATION, lc_duration, slurm_margin, {0}, 0, 0, "in a Slurm job: stop this long before its time limit: 90s, 10m") \
     /* which part of the data */                                                                                     \
     X(DURATION, lc_duration, limit_train_batches, {0}, 0, 0, "training batches per epoch: 100, or a fraction: 0.2")  \
-    X(DURATION, lc_duration, limit_val_batches, {0}, 0, 0, "the same for validation; 0: none")                       \
-    X(DURATION, lc_duration, limit_test_batches, {0}, 0, 0, "the same for test")                                     \
-    X(DURATION, lc_duration, limit_predict_batches, {0}, 0, 0, "the same for predict")                               \
+    X(DURATION, lc_duration, limit_val_batches, {0}, 0, 0, "validation batches of each loader: 100, or a fraction: 0.2; 0: none") \
+    X(DURATION, lc_duration, limit_test_batches, {0}, 0, 0, "test batches of each loader: 100, or a fraction: 0.2")  \
+    X(DURATION, lc_duration, limit_predict_batches, {0}, 0, 0, "predict batches of each loader: 100, or a fraction: 0.2") \
     X(DURATION, lc_duration, overfit_batches, {0}, 0, 0, "train and validate on this many batches, in order")        \
     X(COUNT, int64_t, fast_dev_run, 0, 0, 1e9, "smoke test: run this many batches of everything and write nothing")  \
     /* validation */                                                                                                 \
@@ -145,12 +145,12 @@ LC_OPTION_TYPES_(LC_KIND_)
     X(CHOICE, lc_choice, enable_checkpointing, LC_AUTO, 0, 0, "write checkpoints")                                   \
     X(TEXT, const char *, ckpt_path, NULL, 0, 0, "continue from this checkpoint: a path, best, last, or hpc (the one saved on SIGUSR1)") \
     X(TEXT, const char *, weights, NULL, 0, 0, "start from these weights: a safetensors file, or a checkpoint of which only the weights are used") \
-    X(BOOL, bool, weights_strict, true, 0, 0, "its names must match the model's; off: load the names both have and report the rest") \
-    X(TEXT, const char *, weights_strip_prefix, NULL, 0, 0, "prefix to remove from its names: model.")               \
-    X(TEXT, const char *, weights_add_prefix, NULL, 0, 0, "prefix to add to its names")                              \
+    X(BOOL, bool, weights_strict, true, 0, 0, "the names of these weights must match the model's; off: load the names both have and report the rest") \
+    X(TEXT, const char *, weights_strip_prefix, NULL, 0, 0, "prefix to remove from the names of these weights: model.") \
+    X(TEXT, const char *, weights_add_prefix, NULL, 0, 0, "prefix to add to the names of these weights")             \
     X(TEXT, const char *, weights_rename, NULL, 0, 0, "rename by pattern, OLD=NEW, several separated by commas: enc.*=encoder.*") \
     X(TEXT, const char *, weights_skip, NULL, 0, 0, "patterns of model names to leave unchanged, separated by commas: head.*") \
-    X(TEXT, const char *, weights_transpose, NULL, 0, 0, "patterns of model names whose matrices it stores transposed") \
+    X(TEXT, const char *, weights_transpose, NULL, 0, 0, "patterns of model names whose matrices the file stores transposed") \
     X(BOOL, bool, weights_skip_mismatched, false, 0, 0, "skip tensors whose shape differs")                          \
     X(TEXT, const char *, dirpath, NULL, 0, 0, "directory of checkpoints (default RUN/checkpoints)")                 \
     X(TEXT, const char *, filename, NULL, 0, 0, "name of checkpoints, as {epoch}-{val_loss:.2f} (default {epoch}-{step})") \
