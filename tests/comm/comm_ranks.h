@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks do in the tests of collectives, over whatever backend: each function is one rank's part. They use the
- * public interface alone. */
+/* What ranks do in the tests of collectives, over any backend: each function is one rank's part. They use only the
+ * public interface. */
 #ifndef LC_COMM_RANKS_H
 #define LC_COMM_RANKS_H
 
@@ -8,9 +8,9 @@
 
 #include "base/half.h"
 
-/* ---- whole numbers ---- */
+/* ---- integers ---- */
 
-/* What rank r has at i: small, so that sums and products of 8 ranks are exact even in bf16 (8 bits). */
+/* Rank r's number at index i: small, so that sums and products of 8 ranks are exact even in bf16 (8 bits). */
 static double number(lc_reduce_op op, int rank, int64_t i)
 {
     return op == LC_COMM_PROD ? (double)(1 + ((rank + i) % 4 == 0)) : (double)((rank * 7 + i * 3) % 11);
@@ -69,7 +69,8 @@ typedef struct buffers {
     size_t bytes;
 } buffers;
 
-/* Room for n elements and a guard after each, off by one element so that nothing is aligned by luck. */
+/* Room for n elements, with a guard after each buffer that is offset by one element, so that nothing is aligned by
+ * chance. */
 static lc_status buffers_new(buffers *b, lc_dtype dtype, int64_t n)
 {
     b->bytes = (size_t)n * lc_dtype_size(dtype);
@@ -104,7 +105,7 @@ static lc_status reductions(lc_comm *c, const reduction *r)
     for (int64_t i = 0; i < count * n; i++) put(r->dtype, b.in, i, number(r->op, me, i));
     char *kept = malloc(b.bytes + GUARD);
     memcpy(kept, b.in, b.bytes + GUARD);
-    /* all_reduce of all of it */
+    /* all_reduce of everything */
     for (int64_t i = 0; i < count * n; i++) put(r->dtype, b.want, i, combined(r->op, n, i, r->dtype == LC_BOOL));
     LC_TRY(lc_comm_all_reduce(c, b.in, b.out, count * n, r->dtype, r->op, NULL));
     RANK_CHECK(SAME(b));
@@ -140,7 +141,7 @@ static lc_status all_reductions(lc_comm *c, void *ctx)
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
         for (int op = dtypes[d] == LC_BOOL ? LC_COMM_MIN : LC_COMM_SUM; op <= LC_COMM_MAX; op++)
             for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-                /* what is larger than the buffers between two ranks, for one type */
+                /* sizes larger than the buffers between two ranks, for one type */
                 if (sizes[s] > 1000 && (d > 0 || op != LC_COMM_SUM)) continue;
                 if (op != LC_COMM_SUM && sizes[s] != 17 && d > 0) continue;
                 reduction r = {dtypes[d], (lc_reduce_op)op, sizes[s]};
@@ -208,7 +209,7 @@ static float wild(int rank, int64_t i)
     return (float)((double)(x % 20001) / 10000 - 1) * (x & 1 ? 1e-3f : 1e3f);
 }
 
-/* The tree, by recursion: another way than combine.c goes. */
+/* The tree, computed recursively, so differently from combine.c. */
 static float tree(int first, int n, int64_t i)
 {
     int left = 1;
@@ -247,7 +248,7 @@ static lc_status many_at_once(lc_comm *c, void *ctx)
         for (int i = 0; i < N; i++) x[k][i] = (float)(me + k + i % 3);
     for (int i = 0; i < N; i++) give[0][i] = me * 10 + i, give[1][i] = -(me * 10 + i);
     for (int k = 0; k < CALLS; k++) {
-        if (k == 4) { /* both ways at once, larger than any buffer between the two */
+        if (k == 4) { /* both directions at once, larger than any buffer between the two */
             LC_TRY(lc_comm_send(c, give[0], N, LC_I64, right, &direct[0]));
             LC_TRY(lc_comm_send(c, give[1], N, LC_I64, right, &direct[1]));
             LC_TRY(lc_comm_recv(c, got[0], N, LC_I64, left, &direct[2]));
@@ -290,7 +291,7 @@ static lc_status groups(lc_comm *c, void *ctx)
     return LC_OK;
 }
 
-/* ---- what goes wrong ---- */
+/* ---- errors ---- */
 
 static lc_status disagree(lc_comm *c, void *ctx)
 {
@@ -315,7 +316,7 @@ static lc_status gives_up(lc_comm *c, void *ctx)
     if (lc_comm_rank(c) == 2) return lc_fail(LC_ERR_USER, "rank 2 has lost interest");
     lc_status s = lc_comm_all_reduce(c, &x, &x, 1, LC_F32, LC_COMM_SUM, NULL);
     RANK_CHECK(s == LC_ERR_PEER && strstr(lc_error_message(), "rank 2 has lost interest"));
-    /* and stays so */
+    /* the error is permanent */
     s = lc_comm_barrier(c, NULL);
     RANK_CHECK(s == LC_ERR_PEER && strstr(lc_error_message(), "rank 2 has lost interest"));
     char history[2000];

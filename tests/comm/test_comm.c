@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives, over every backend that needs no more than this machine, for 1 to 8 ranks: with whole numbers, whose
- * sums have one answer, for every type and size; with other numbers against the tree that comm.h promises; in place, on
- * groups, several at once; and what is said when ranks disagree or one gives up. */
+/* Collectives, over every backend that needs only this machine, for 1 to 8 ranks: with integers, whose sums have only
+ * one result, for every type and size; with other numbers against the tree that comm.h promises; in place, on groups,
+ * several at once; and the errors when ranks disagree or one gives up. */
 #include "comm_ranks.h"
 
 #include "comm/transport/rings.h"
@@ -10,7 +10,8 @@
 static const char *const backends[] = {"threads", "shm", "tcp", "shm+tcp/2", "shm+tcp/4"};
 #define EACH_BACKEND(b) for (size_t b = 0; b < sizeof backends / sizeof *backends; b++)
 
-/* Ranks are threads, or else processes, which share none: of these 4 show as much of races as any number. */
+/* Whether this number of ranks is worth a run. Ranks are threads, or else processes, which share nothing: 4 processes
+ * show as many races as any number. */
 static bool worth(const char *backend, int n)
 {
     return !RACES_ALONE || n == 4 || (n > 1 && !strcmp(backend, "threads"));
@@ -37,7 +38,7 @@ TEST(sums_follow_the_tree_bit_for_bit)
     EACH_WORLD(b, n, 1, 8) CHECK_RANKS(backends[b], n, tree_bits, NULL);
 }
 
-/* Hosts with as many ranks, where that is no power of two; with different numbers of ranks; and with one each. */
+/* Hosts with equally many ranks, if that is not a power of two; with different numbers of ranks; and with one each. */
 TEST(hosts_may_have_any_number_of_ranks)
 {
     static const struct {
@@ -52,7 +53,7 @@ TEST(hosts_may_have_any_number_of_ranks)
     }
 }
 
-/* All make call ctx[0], rank 3 call ctx[1], and all then wait for each other. */
+/* All ranks make call ctx[0], rank 3 makes call ctx[1], and then all wait for each other. */
 static lc_status differ_at_rank_three(lc_comm *c, void *ctx)
 {
     enum { N = 40 };
@@ -64,8 +65,8 @@ static lc_status differ_at_rank_three(lc_comm *c, void *ctx)
     return s >= 0 ? lc_comm_barrier(c, NULL) : s;
 }
 
-/* Every two calls that differ: who notices it tells all, whoever expects nothing of whom. Two ranks that both wait for
- * the other's first word cannot notice it. */
+/* Every pair of different calls. A rank that notices the difference notifies all, even ranks that expect nothing from
+ * it. Two ranks that both wait for the other's first message cannot notice it. */
 TEST(any_two_different_calls_end_on_all_ranks)
 {
     for (int a = LC_COMM_BARRIER; a <= LC_COMM_ALL_TO_ALL; a++)
@@ -95,7 +96,7 @@ static int64_t sent_across(const lc_comm *c)
     return stats.sent_across;
 }
 
-/* All bytes that went from host to host for one call; a multiple of 64 elements for each rank. */
+/* All bytes sent between hosts for one call, with a multiple of 64 elements for each rank. */
 static lc_status crossed(lc_comm *c, lc_collective op, int64_t count, int64_t *all)
 {
     int n = lc_comm_size(c);
@@ -125,7 +126,8 @@ static lc_status bytes_between_hosts(lc_comm *c, void *ctx)
     return LC_OK;
 }
 
-/* What leaves each host, against what schedule.h says: once, not once for each rank. */
+/* Each byte leaves a host once, not once for each rank: the bytes that leave each host are those that schedule.h
+ * states. */
 TEST(each_byte_goes_to_another_host_once)
 {
     static const struct {
@@ -146,7 +148,7 @@ TEST(groups_are_communicators)
     EACH_WORLD(b, n, 1, 8) CHECK_RANKS(backends[b], n, groups, NULL);
 }
 
-/* The last rank aborts the group it knows; the others wait in a group of a group. */
+/* The last rank aborts the group it knows; the others wait in a subgroup of a subgroup. */
 static lc_status abort_of_the_whole(lc_comm *c, void *ctx)
 {
     lc_comm *all, *part, *half;
@@ -156,13 +158,13 @@ static lc_status abort_of_the_whole(lc_comm *c, void *ctx)
     LC_TRY(lc_comm_split(c, 0, me, &all));
     LC_TRY(lc_comm_split(all, 0, me, &part));
     LC_TRY(lc_comm_split(part, 0, me, &half));
-    LC_TRY(lc_comm_barrier(c, NULL)); /* all have their groups */
+    LC_TRY(lc_comm_barrier(c, NULL)); /* all have made their groups */
     if (me == last)
         lc_comm_abort(all, "the last rank has had enough");
     else
         RANK_CHECK(lc_comm_all_reduce(half, &x, &x, 1, LC_F32, LC_COMM_SUM, NULL) < 0 &&
                    strstr(lc_error_message(), "the last rank has had enough"));
-    /* In any order. */
+    /* in any order */
     lc_comm_free(me & 1 ? half : part), lc_comm_free(me & 1 ? part : half), lc_comm_free(all);
     return LC_OK;
 }
@@ -172,7 +174,7 @@ TEST(an_abort_ends_the_groups_too)
     EACH_WORLD(b, n, 2, 4) CHECK_RANKS(backends[b], n, abort_of_the_whole, NULL);
 }
 
-/* Whether a call that nobody joins ends in time, with `why`. */
+/* Whether a call that no other rank joins ends in time, with the message `why`. */
 static bool ends_with(lc_comm *c, const char *why)
 {
     static _Thread_local float x;
@@ -186,7 +188,7 @@ static bool ends_with(lc_comm *c, const char *why)
     return s < 0 && strstr(lc_error_message(), why);
 }
 
-/* The groups between the one that is aborted and the one that is used are gone. */
+/* The groups between the aborted one and the one in use have been freed. */
 static lc_status abort_past_freed_groups(lc_comm *c, void *ctx)
 {
     lc_comm *all, *part, *half, *used[2];
@@ -211,10 +213,10 @@ TEST(an_abort_reaches_groups_of_groups_that_were_freed)
     EACH_WORLD(b, n, 2, 4) CHECK_RANKS(backends[b], n, abort_past_freed_groups, NULL);
 }
 
-/* A backend without ranks: its calls never end, and it keeps what it is aborted with. */
+/* A backend without ranks: its calls never end, and it keeps the message it is aborted with. */
 typedef struct recorder {
     char why[64];
-    lc_comm *split_from;    /* is aborted while the group is made */
+    lc_comm *split_from;    /* aborted while the group is made */
     struct recorder *group; /* what it is split into */
 } recorder;
 
@@ -269,8 +271,8 @@ TEST(an_abort_that_comes_while_a_group_is_made_is_the_groups_too)
     lc_comm_free(group), lc_comm_free(c);
 }
 
-/* Otherwise the call would go on in memory of who has the error, and is done with it. */
-TEST(who_gives_a_call_up_for_the_error_of_another_group_ends_it)
+/* Otherwise the call would continue in memory that the caller believes to be free after the error. */
+TEST(a_call_given_up_for_the_error_of_another_group_is_ended)
 {
     recorder waits = {.why = ""}, fails = {.why = "the other one has failed"};
     lc_comm *c = recorder_comm(&waits), *other = recorder_comm(&fails);
@@ -285,7 +287,8 @@ TEST(who_gives_a_call_up_for_the_error_of_another_group_ends_it)
     lc_comm_free(c), lc_comm_free(other);
 }
 
-/* Rank 0 waits for rank 1 in one group, and that one for rank 0 in another, where more is under way than rings hold. */
+/* Rank 0 waits for rank 1 in one group, and rank 1 for rank 0 in another, with more data in flight than the rings
+ * hold. */
 static lc_status wait_in_two_groups(lc_comm *c, void *ctx)
 {
     enum { N = 1 << 20 };
@@ -305,7 +308,7 @@ static lc_status wait_in_two_groups(lc_comm *c, void *ctx)
     LC_TRY(lc_comm_wait(gather));
     if (me == 1) LC_TRY(lc_comm_send(second, &word, 1, LC_I32, 0, NULL));
     for (int r = 0; r < n; r++) RANK_CHECK(all[r * N] == r && all[r * N + N - 1] == r + N - 1);
-    /* What went through them went through the one they are of. */
+    /* A communicator's total includes its groups. */
     lc_comm_stats one, both, two, total;
     lc_comm_get_stats(c, &one), lc_comm_get_stats(first, &both), lc_comm_get_stats(second, &two);
     lc__comm_total(c, &total);
@@ -317,12 +320,12 @@ static lc_status wait_in_two_groups(lc_comm *c, void *ctx)
     return LC_OK;
 }
 
-TEST(who_waits_in_one_group_moves_the_others)
+TEST(waiting_in_one_group_moves_the_others)
 {
     EACH_WORLD(b, n, 2, 4) CHECK_RANKS(backends[b], n, wait_in_two_groups, NULL);
 }
 
-/* Rank 1 goes too early. */
+/* Rank 1 leaves too early. */
 static lc_status leave_early(lc_comm *c, void *ctx)
 {
     int64_t x = 1;
@@ -387,7 +390,7 @@ static void keep_window(lc__rings *w, size_t bytes)
     (void)w, (void)bytes;
 }
 
-/* Reading the reason kills the process: the abort is begun then, and not done. */
+/* Reading the reason kills the process, so the abort has begun but is not finished. */
 static void die_in_an_abort(lc__rings *w)
 {
     void *end, *nothing = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -396,7 +399,7 @@ static void die_in_an_abort(lc__rings *w)
     _exit(0);
 }
 
-TEST(who_is_killed_in_an_abort_does_not_keep_others_from_theirs)
+TEST(a_rank_killed_in_an_abort_does_not_block_other_aborts)
 {
     size_t bytes = lc__rings_bytes(2);
     lc__rings *w = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

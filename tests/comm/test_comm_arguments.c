@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What communicators are not given without an error: ranks that there are not, memory that overlaps, waits that have no
- * end. */
+/* Arguments that communicators refuse: ranks that do not exist, overlapping memory, waits that cannot end. */
 #include "comm_world.h"
 
 /* ---- making one ---- */
@@ -12,7 +11,7 @@ static lc_status alone(void *ctx, const void *mine, void *all, size_t bytes)
     return LC_OK;
 }
 
-TEST(there_is_a_rank_of_so_many)
+TEST(rank_and_size_must_fit)
 {
     static const int wrong[][2] = {{5, 2}, {-1, 2}, {0, 0}, {0, -3}, {3, 1}, {2, 2}};
     const lc_meeting meeting = {.all_gather = alone};
@@ -85,7 +84,7 @@ enum { N = 8 };
 /* For rank 1 of 3. */
 static const struct {
     lc_collective op;
-    int in, out; /* where they begin in an array */
+    int in, out; /* offsets in an array */
     bool fine;
 } places[] = {
     {LC_COMM_ALL_REDUCE, 0, 0, true},
@@ -143,7 +142,7 @@ TEST(memory_that_is_not_used_overlaps_nothing)
     lc_comm_free(c);
 }
 
-TEST(a_rank_does_not_wait_for_itself_for_ever)
+TEST(a_rank_does_not_wait_for_itself_forever)
 {
     lc_comm *c;
     lc_request *sent, *got;
@@ -152,7 +151,7 @@ TEST(a_rank_does_not_wait_for_itself_for_ever)
     CHECK_EQ(lc_comm_send(c, &x, 1, LC_I32, 0, NULL), LC_ERR_STATE);
     CHECK_CONTAINS(lc_error_message(), "start the recv first, with a request");
     CHECK_EQ(lc_comm_recv(c, &y, 1, LC_I32, 0, NULL), LC_ERR_STATE);
-    /* And may go on. */
+    /* Rank 0 can continue. */
     CHECK_OK(lc_comm_send(c, &x, 1, LC_I32, 0, &sent));
     CHECK_EQ(lc_comm_send(c, &x, 1, LC_I32, 0, NULL), LC_ERR_STATE);
     CHECK_OK(lc_comm_recv(c, &y, 1, LC_I32, 0, NULL));
@@ -166,7 +165,7 @@ TEST(a_rank_does_not_wait_for_itself_for_ever)
     lc_comm_free(c);
 }
 
-TEST(what_has_no_groups_goes_on_without)
+TEST(a_backend_without_groups_works)
 {
     lc_comm *c, *group;
     int x = 0;

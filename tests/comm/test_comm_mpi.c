@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collectives over MPI: this program starts itself under mpirun, and there does what test_comm.c does over other
+/* The collectives over MPI: this program starts itself under mpirun and does there what test_comm.c does over other
  * backends. `test_comm_mpi --rank NAME` is one of those ranks. */
 #define _GNU_SOURCE
 #include "collective_rows.h"
@@ -11,7 +11,7 @@
 
 /* ---- a rank ---- */
 
-/* A group of the program's own communicator, and a message of the program's own in between. */
+/* A group of the program's own communicator, interleaved with a message of the program. */
 static lc_status host_program(lc_comm *all, void *ctx)
 {
     int me = lc_comm_rank(all), n = lc_comm_size(all), sent = 7 * me, got = -1;
@@ -38,7 +38,7 @@ static lc_status host_program(lc_comm *all, void *ctx)
     return LC_OK;
 }
 
-/* The library as a program that does not know MPI gets it. */
+/* The library as used by a program that does not know MPI. */
 static lc_status by_plugin(lc_comm *all, void *ctx)
 {
     lc_comm *c = NULL;
@@ -81,8 +81,8 @@ static lc_status on_hosts(lc_comm *all, void *ctx)
     LC_TRY(many_at_once(c, ctx));
     LC_TRY(groups(c, ctx));
     lc_comm_get_stats(c, &stats);
-    RANK_CHECK((stats.sent_across > 0) == (n > 2));                     /* two ranks are on one host */
-    RANK_CHECK(lc_comm_rank(c) == 2 || stats.sent_across < stats.sent); /* rank 2 of 3 is alone */
+    RANK_CHECK((stats.sent_across > 0) == (n > 2));                     /* two of the ranks share a host */
+    RANK_CHECK(lc_comm_rank(c) == 2 || stats.sent_across < stats.sent); /* rank 2 of 3 has a host of its own */
     LC_TRY(lc_comm_barrier(c, NULL));
     lc_comm_free(c);
     return LC_OK;
@@ -113,7 +113,7 @@ static lc_status everything(lc_comm *c, void *ctx)
     return LC_OK;
 }
 
-/* What ends a communicator: the ranks print what they got. */
+/* Errors that end a communicator: the ranks print them. */
 static lc_status say(lc_comm *c, lc_status s)
 {
     printf("rank %d: %s\n", lc_comm_rank(c), s < 0 ? lc_error_message() : "no error");
@@ -141,7 +141,7 @@ static lc_status hosts_disagree(lc_comm *all, void *ctx)
 static lc_status say_wrong_count(lc_comm *c, void *ctx)
 {
     lc_status s = wrong_count(c, ctx);
-    if (lc_comm_rank(c) == 0 && s == LC_OK) s = lc_comm_barrier(c, NULL); /* a send may be done before it is refused */
+    if (lc_comm_rank(c) == 0 && s == LC_OK) s = lc_comm_barrier(c, NULL); /* a send may complete before it is refused */
     return say(c, s);
 }
 
@@ -190,7 +190,7 @@ static const struct {
     {"aborted_by_thread", aborted_by_thread},
 };
 
-/* This program initialises MPI itself, so that it also ends well after a communicator has failed. */
+/* This program initializes MPI itself, so it exits cleanly even after a communicator has failed. */
 static int rank_main(const char *name)
 {
     int level, failed = 1;
@@ -212,7 +212,7 @@ static int rank_main(const char *name)
 
 enum { OUTPUT = 16384 };
 
-/* Runs n ranks; returns the exit status of mpirun, and what was said. */
+/* Runs n ranks; returns mpirun's exit status, and the output. */
 static int run(int n, const char *name, char *output)
 {
     char self[4096], command[8192];
@@ -220,7 +220,7 @@ static int run(int n, const char *name, char *output)
     if (system("command -v mpirun >/dev/null") != 0) SKIP("there is no mpirun (Debian: openmpi-bin)");
     CHECK(k > 0);
     self[k] = 0;
-    /* As root, with more ranks than cores, and without looking for networks. */
+    /* Allow root and more ranks than cores, and do not look for networks. */
     snprintf(command, sizeof command,
              "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=vader,self "
              "OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_rmaps_base_oversubscribe=1 OMP_NUM_THREADS=1 "
@@ -239,7 +239,7 @@ static int run(int n, const char *name, char *output)
         if (status_) TEST_FAIL("%s with %d ranks ended with %#x: %s", name, n, status_, output);                       \
     } while (0)
 
-/* Under a sanitizer one of both programs has odd numbers of ranks, and the other even ones. */
+/* With a sanitizer, one of the two programs tests odd numbers of ranks, and the other even ones. */
 #ifdef LC_MPI_LARGE
 enum { LARGE = 1 };
 #else
@@ -251,21 +251,21 @@ static bool takes(int n)
     return takes_all() || n % 2 != LARGE;
 }
 
-TEST(collectives_give_over_mpi_what_they_give_elsewhere)
+TEST(collectives_over_mpi_give_the_usual_results)
 {
     char output[OUTPUT];
     for (int n = 1; n <= 4; n++)
         if (takes(n)) CHECK_RUN(n, "everything", output);
 }
 
-TEST(operators_give_over_mpi_what_they_give_elsewhere)
+TEST(operators_over_mpi_give_the_usual_results)
 {
     char output[OUTPUT];
     for (int n = 1; n <= 4; n++)
         if (takes(n)) CHECK_RUN(n, "operators", output);
 }
 
-TEST(ranks_of_a_host_share_memory_beside_mpi)
+TEST(ranks_of_a_host_share_memory_next_to_mpi)
 {
     char output[OUTPUT];
     for (int n = 2; n <= 4; n++)
@@ -294,7 +294,7 @@ TEST(different_calls_are_named_with_both_ranks)
         snprintf(line, sizeof line, "rank %d: the ranks make different calls", r);
         CHECK_CONTAINS(output, line);
     }
-    /* Two ranks make that call; which of them is named is a matter of who finds it first. */
+    /* Two ranks make that call; the message names the one that notices first. */
     CHECK(strstr(output, "call 2 is all_reduce of 8 f32, sum on rank 0") ||
           strstr(output, "call 2 is all_reduce of 8 f32, sum on rank 2"));
     CHECK_CONTAINS(output, "call 2 is broadcast of 5 f32 from rank 0 on rank 1");
@@ -315,7 +315,7 @@ TEST(an_abort_ends_all_ranks_with_its_reason)
     CHECK_RUN(3, "aborted_by_thread", output);
 }
 
-/* A rank never comes to the tests. */
+/* A rank does not run the tests. */
 __attribute__((constructor)) static void start_rank(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--rank")) exit(rank_main(argv[2]));

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank that has no memory for a call: the others do not wait for it. */
+/* If a rank cannot allocate memory for a call, the others do not wait for it. */
 #include "comm_world.h"
 #include "fail_malloc.h"
 
 #ifndef SANITIZED
-/* Rank 1 has none for its second call at once. The others hear of it in the call in which they are by then. */
+/* Rank 1 cannot allocate its second call. The others get the error in the call that they have reached. */
 static lc_status second_call(lc_comm *c, void *ctx)
 {
     float x[2] = {1, 1};
     lc_request *r = NULL;
     int me = lc_comm_rank(c);
     (void)ctx;
-    lc_status s = lc_comm_barrier(c, NULL); /* its request is there for the next call */
+    lc_status s = lc_comm_barrier(c, NULL); /* the next call reuses its request */
     if (s >= 0) s = lc_comm_all_reduce(c, &x[0], &x[0], 1, LC_F32, LC_COMM_SUM, &r);
     RANK_CHECK(s == LC_OK || (me != 1 && s == LC_ERR_PEER));
     if (me == 1) atomic_store(&malloc_fail_at, atomic_load(&mallocs) + 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Crowds of silent connections at the listeners of ranks while these connect to each other. */
+/* Many silent connections to the listeners of ranks while these connect to each other. */
 #define _GNU_SOURCE
 #include "comm_world.h"
 #include "crowd.h"
@@ -15,7 +15,7 @@ typedef struct meeting {
     bool done;
 } meeting;
 
-/* Between saying where they listen, and connecting. */
+/* Runs between announcing the listeners and connecting to them. */
 static lc_status meet_a_crowd(void *ctx, const void *mine, void *all, size_t bytes)
 {
     meeting *m = ctx;
@@ -29,7 +29,7 @@ static lc_status meet_a_crowd(void *ctx, const void *mine, void *all, size_t byt
     return LC_OK;
 }
 
-static int mesh_strangers; /* of the ranks that are made next */
+static int mesh_strangers; /* for the ranks that are made next */
 
 static lc_status open_in_a_crowd(int rank, int size, const lc__meeting *given, lc_comm **out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* all_reduce in memory that the processes of a host have exposed to each other: the bits, the errors and the bytes of
- * the same call on other memory; and what happens where memory cannot be exposed, or no longer is. */
+/* all_reduce in memory that the processes of a host have exposed to each other: it has the bits, errors and byte counts
+ * of the same call on other memory; and memory that cannot be exposed, or is no longer exposed. */
 #include "comm_world.h"
 #include "quiet_options.h"
 
@@ -14,7 +14,7 @@ enum { BYTES = 1 << 20, SAMPLES = 24, WIDE = 256 };
 
 #include "small_data.h"
 
-/* A rank's memory: exposed where the rank can. */
+/* A rank's memory, exposed if the rank can. */
 typedef struct piece {
     char *data;
     size_t bytes;
@@ -43,7 +43,7 @@ static void piece_free(lc_comm *c, piece *p)
     lc__cpu_backend.free(p->data, p->bytes);
 }
 
-/* Files of that name that this process has mapped. */
+/* The number of files with this name that this process has mapped. */
 static int mapped_as(const char *name)
 {
     char line[512];
@@ -54,7 +54,7 @@ static int mapped_as(const char *name)
     return n;
 }
 
-/* Pieces of other ranks, and of this one. */
+/* The number of pieces mapped, those of other ranks and of this one. */
 static int mapped(void)
 {
     return mapped_as("memfd:lightc-storage");
@@ -89,7 +89,7 @@ static void fill(void *data, lc_dtype dtype, int64_t count, uint64_t seed)
     }
 }
 
-/* The call in exposed memory has the bits that it has elsewhere, and is counted alike. */
+/* The call in exposed memory has the same bits as elsewhere, and the same counts. */
 static lc_status same(lc_comm *c, const piece *p, size_t offset, lc_dtype dtype, lc_reduce_op op, int64_t count)
 {
     size_t bytes = (size_t)count * lc_dtype_size(dtype);
@@ -126,7 +126,7 @@ static lc_status all_kinds(lc_comm *c, void *ctx)
             for (size_t b = 0; b < sizeof bytes / sizeof *bytes; b++) {
                 int64_t count = bytes[b] / (int64_t)lc_dtype_size(dtypes[d]);
                 LC_TRY(same(c, b % 2 ? &p : &q, 0, dtypes[d], ops[o], count));
-                /* Where it lies need not be the same for all. */
+                /* The address need not be the same on all ranks. */
                 LC_TRY(same(c, &q, 4096 + 256 * (size_t)lc_comm_rank(c), dtypes[d], ops[o], count));
             }
     piece_free(c, &p);
@@ -140,14 +140,14 @@ TEST(exposed_memory_has_the_bits_of_any_other)
     for (int n = 2; n <= 5; n += ROUNDS(1, 3)) CHECK_RANKS("shm", n, all_kinds, can);
 }
 
-TEST(a_rank_that_cannot_expose_takes_the_others_along)
+TEST(a_rank_that_cannot_expose_makes_all_use_rings)
 {
     bool can[] = {true, false, true};
     CHECK_RANKS("shm", 2, all_kinds, can);
     CHECK_RANKS("shm", 3, all_kinds, can);
 }
 
-/* ---- calls of which only some ranks' data is exposed ---- */
+/* ---- calls in which only some ranks' data is exposed ---- */
 
 static lc_status some_elsewhere(lc_comm *c, void *ctx)
 {
@@ -161,7 +161,7 @@ static lc_status some_elsewhere(lc_comm *c, void *ctx)
     for (int who = 0; who <= n; who++) {
         float *data = (float *)p.data, *out = data;
         for (int64_t i = 0; i < COUNT; i++) data[i] = (float)(rank + 1) + (float)i;
-        if (who == rank) memcpy(other, data, sizeof(float) * COUNT), data = out = other; /* its memory is its own */
+        if (who == rank) memcpy(other, data, sizeof(float) * COUNT), data = out = other; /* not in exposed memory */
         if (who == n && rank == 0) out = other;                                          /* or not in place */
         LC_TRY(lc_comm_all_reduce(c, data, out, COUNT, LC_F32, LC_COMM_SUM, NULL));
         for (int64_t i = 0; i < COUNT; i++) RANK_CHECK(out[i] == (float)(n * (n + 1) / 2) + (float)n * (float)i);
@@ -171,7 +171,7 @@ static lc_status some_elsewhere(lc_comm *c, void *ctx)
     return LC_OK;
 }
 
-TEST(a_rank_with_other_memory_takes_the_others_along)
+TEST(a_rank_with_other_memory_makes_all_use_rings)
 {
     CHECK_RANKS("shm", 2, some_elsewhere, NULL);
     CHECK_RANKS("shm", 3, some_elsewhere, NULL);
@@ -195,7 +195,7 @@ static lc_status in_a_row(lc_comm *c, void *ctx)
             if (k % 3 == rank % 3) LC_TRY(lc_comm_progress(c));
         }
         for (int k = 0; k < CALLS; k++) LC_TRY(lc_comm_wait(r[k]));
-        /* As soon as a call is done, its memory is this rank's alone. */
+        /* Once a call has completed, its memory belongs to this rank only. */
         for (int64_t i = 0; i < CALLS * COUNT; i++)
             RANK_CHECK(all[i] == (float)(n * (n - 1) / 2 + n * round) + (float)n * (float)(i % 1000));
         small = 1;
@@ -211,7 +211,7 @@ TEST(many_calls_run_at_once)
     for (int n = 2; n <= 4; n++) CHECK_RANKS("shm", n, in_a_row, NULL);
 }
 
-/* ---- coming and going ---- */
+/* ---- exposing and releasing ---- */
 
 static lc_status come_and_go(lc_comm *c, void *ctx)
 {
@@ -220,13 +220,13 @@ static lc_status come_and_go(lc_comm *c, void *ctx)
     (void)ctx;
     for (int round = 0; round < 3; round++) {
         RANK_CHECK(mapped() == 0);
-        /* If there are more than fit, the last ones stay as they are. */
+        /* If there are more pieces than places, the last ones are not exposed. */
         for (int k = 0; k < LC__EXPOSED + 2; k++) LC_TRY(piece_new(c, COUNT * sizeof(float), true, &p[k]));
         RANK_CHECK(mapped() == LC__EXPOSED * lc_comm_size(c) + 2);
         for (int k = 0; k < LC__EXPOSED + 2; k++) LC_TRY(same(c, &p[k], 0, LC_F32, LC_COMM_SUM, COUNT));
         for (int k = 0; k < LC__EXPOSED + 2; k++) piece_free(c, &p[k]);
     }
-    /* What a rank still has exposed when the communicator goes is let go, too. */
+    /* Freeing the communicator also releases what a rank has still exposed. */
     return piece_new(c, BYTES, true, &p[0]);
 }
 
@@ -235,7 +235,7 @@ TEST(pieces_come_and_go)
     CHECK_RANKS("shm", 3, come_and_go, NULL);
 }
 
-/* Ranks let go of memory when they like, and expose what follows: nobody takes one for the other. */
+/* Ranks release memory at different times, and expose other memory afterwards: no rank confuses the two. */
 static lc_status at_different_times(lc_comm *c, void *ctx)
 {
     enum { COUNT = 60000, PIECES = 6 };
@@ -245,7 +245,7 @@ static lc_status at_different_times(lc_comm *c, void *ctx)
         LC_TRY(piece_new(c, COUNT * sizeof(float), true, &p[k]));
         if (k % lc_comm_size(c) == lc_comm_rank(c)) piece_free(c, &p[k]), p[k] = old;
         for (int i = 0; i <= k; i++) {
-            /* Exposed on the other ranks alone. */
+            /* Exposed only on the other ranks. */
             piece here = p[i];
             if (!here.data) here = (piece){malloc(COUNT * sizeof(float)), COUNT * sizeof(float)};
             LC_TRY(same(c, &here, 0, LC_F32, LC_COMM_SUM, COUNT));
@@ -261,7 +261,7 @@ static lc_status at_different_times(lc_comm *c, void *ctx)
     return lc_comm_barrier(c, NULL);
 }
 
-TEST(ranks_let_go_when_they_like)
+TEST(ranks_release_memory_at_different_times)
 {
     for (int n = 2; n <= 3; n++) CHECK_RANKS("shm", n, at_different_times, NULL);
 }
@@ -288,7 +288,7 @@ TEST(different_calls_are_named)
     CHECK_RANKS("shm", 2, differ, NULL);
 }
 
-/* A rank leaves in the middle: memory that it freed is still there for the others. */
+/* A rank leaves in the middle of a call: the others can still use the memory that it freed. */
 static lc_status leave(lc_comm *c, void *ctx)
 {
     enum { COUNT = 250000 };
@@ -352,12 +352,12 @@ enum { FITS = 3 };
 
 typedef struct job {
     const char *strategy;
-    int pieces;         /* of each rank that are exposed in a fit */
-    float (*sum)[FITS]; /* of the parameters after each fit, in memory that all ranks see */
-    bool first;         /* they are to be set, not compared */
+    int pieces;         /* pieces of each rank that are exposed during a fit */
+    float (*sum)[FITS]; /* of the parameters after each fit, in memory shared by all ranks */
+    bool first;         /* the sums are recorded, not compared */
 } job;
 
-/* Two trainers of one module, in turn: each exposes its gradients, and neither is hurt by the other. */
+/* Two trainers of one module take turns: each exposes its gradients, without disturbing the other. */
 static lc_status train(lc_comm *c, void *ctx)
 {
     const job *j = ctx;
@@ -386,7 +386,7 @@ static lc_status train(lc_comm *c, void *ctx)
     lc_trainer_free(t[0]);
     RANK_CHECK(mapped() == j->pieces * (1 + others));
     lc_trainer_free(t[1]);
-    RANK_CHECK(mapped() == j->pieces); /* a gradient lives as long as its parameters */
+    RANK_CHECK(mapped() == j->pieces); /* a gradient lives as long as its parameter */
     lc_dataloader_free(l);
     lc_module_release(&m.base);
     RANK_CHECK(mapped() == 0);
@@ -414,7 +414,7 @@ TEST(ddp_exposes_its_gradients)
 /* ---- memory of a communicator ---- */
 
 typedef struct asked {
-    bool shown; /* to other processes */
+    bool shown; /* exposed to other processes */
 } asked;
 
 static lc_status use_memory(lc_comm *c, void *ctx)
@@ -432,11 +432,11 @@ static lc_status use_memory(lc_comm *c, void *ctx)
         for (int i = 0; i < N; i++) RANK_CHECK(x[0][i] == (float)(n * (n + 1) / 2 * (i % 100 + round)));
     }
     RANK_CHECK(mapped_as("lightc-memory") == (a->shown ? n : 0));
-    if (me != 1 % n) lc_comm_free_mem(c, x[0]); /* ranks let go of it when they like */
+    if (me != 1 % n) lc_comm_free_mem(c, x[0]); /* ranks free it at different times */
     LC_TRY(lc_comm_barrier(c, NULL));
     if (me == 1 % n) lc_comm_free_mem(c, x[0]);
     RANK_CHECK(mapped_as("lightc-memory") == 0);
-    /* More than can be shown: the rest is memory all the same. The last ones are the communicator's to free. */
+    /* More than can be exposed: the rest is ordinary memory. The communicator frees the last ones. */
     for (int k = 0; k < PIECES; k++) {
         LC_TRY(lc_comm_alloc_mem(c, N * sizeof(float), (void **)&x[k]));
         for (int i = 0; i < N; i++) x[k][i] = (float)k;
@@ -473,7 +473,7 @@ TEST(memory_of_a_communicator)
     }
 }
 
-/* A piece is one rank's to let go of; the others may use it, and this one another. */
+/* Rank 0 uses x and the others y, after freeing x: a rank may free a piece, and use another one than the others. */
 static lc_status use_different_pieces(lc_comm *c, void *ctx)
 {
     enum { N = 60000 };
@@ -502,7 +502,7 @@ static lc_status ask_for_different_sizes(lc_comm *c, void *ctx)
     (void)ctx;
     RANK_CHECK(lc_comm_alloc_mem(c, lc_comm_rank(c) ? 1 << 20 : 1 << 16, &x) == LC_ERR_ARGUMENT && !x);
     RANK_CHECK(strstr(lc_error_message(), "65536 to 1048576 bytes"));
-    LC_TRY(lc_comm_alloc_mem(c, 1 << 16, &x)); /* nothing is lost */
+    LC_TRY(lc_comm_alloc_mem(c, 1 << 16, &x)); /* nothing has leaked */
     return LC_OK;
 }
 
@@ -512,7 +512,7 @@ TEST(different_sizes_are_an_error)
     CHECK_RANKS("threads", 3, ask_for_different_sizes, NULL);
 }
 
-/* ulimit -f: the kernel ends who makes a larger file. */
+/* With ulimit -f the kernel kills a process that makes a larger file. */
 static lc_status use_memory_with_small_files(lc_comm *c, void *ctx)
 {
     void *data;
@@ -533,7 +533,7 @@ TEST(files_may_be_too_small_for_memory)
     CHECK_RANKS("shm", 2, use_memory_with_small_files, NULL);
 }
 
-/* What runs is forgotten; until then it uses memory that is the communicator's. */
+/* Calls in flight are abandoned; until they end they use memory that the communicator owns. */
 static lc_status leave_calls_behind(lc_comm *c, void *ctx)
 {
     enum { N = 8 << 20 };

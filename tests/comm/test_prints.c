@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frames in which a rank's prints come through mpirun, in whatever pieces, among whatever else. */
+/* The frames in which mpirun passes on a rank's output, in pieces of any size and between any other bytes. */
 #include "test.h"
 
 #include "comm/world/prints.h"
@@ -15,7 +15,7 @@
 
 enum { RANKS = 3, ROOM = 8192 };
 
-/* What came, by rank; that of nobody is rank 0's. */
+/* Output by rank; output outside any frame belongs to rank 0. */
 typedef struct heard {
     char bytes[RANKS][ROOM];
     size_t n[RANKS];
@@ -64,7 +64,7 @@ static void add_frame(stream *s, int rank, const char *bytes, size_t n)
 #define CHECK_HEARD(h, rank, text)                                                                                     \
     CHECK((h)->n[rank] == sizeof(text) - 1 && !memcmp((h)->bytes[rank], text, sizeof(text) - 1))
 
-/* Among other bytes, some of which look like the beginning of a frame, in the whole length of a mark too. */
+/* Between other bytes, some of which look like the beginning of a frame, even through the whole length of a mark. */
 static void make_stream(stream *s)
 {
     *s = (stream){0};
@@ -119,8 +119,8 @@ TEST(a_stream_in_small_pieces)
     }
 }
 
-/* A progress bar does not wait for the end of its line. */
-TEST(what_is_in_no_frame_comes_at_once)
+/* A progress bar is shown without waiting for the end of its line. */
+TEST(bytes_outside_a_frame_come_at_once)
 {
     static heard h;
     lc__prints f;
@@ -138,7 +138,7 @@ TEST(what_is_in_no_frame_comes_at_once)
                 "013");
 }
 
-/* mpirun was killed. */
+/* As when mpirun is killed. */
 TEST(a_stream_that_ends_within_a_frame)
 {
     static const char text[] = "the last words";
@@ -158,7 +158,7 @@ TEST(a_stream_that_ends_within_a_frame)
     }
 }
 
-TEST(a_full_frame_and_one_that_is_none)
+TEST(a_full_frame_and_an_invalid_one)
 {
     static heard h;
     char bytes[LC__PRINT_BYTES], frame[LC__PRINT_SIZE];
@@ -180,7 +180,7 @@ TEST(a_full_frame_and_one_that_is_none)
 }
 
 /* As Open MPI 4.1 and 5 write it. */
-TEST(whom_mpirun_blames)
+TEST(the_rank_that_mpirun_blames)
 {
     static const struct {
         const char *lines[2];
@@ -215,8 +215,8 @@ static void *read_slowly(void *arg)
     return (void *)(intptr_t)all;
 }
 
-/* Somebody else who has the same pipe may have made it one that does not wait. */
-TEST(a_pipe_that_does_not_wait_loses_nothing)
+/* Another process that shares the pipe may have made it non-blocking. */
+TEST(a_nonblocking_pipe_loses_nothing)
 {
     static char bytes[300000];
     int ends[2];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread that carries calls on, over a backend that counts its naps. (That calls go on over TCP is in test_tcp.c.)
- */
+/* The thread that drives calls, over a backend that counts its naps. (test_tcp.c tests that calls make progress over
+ * TCP.) */
 #define _GNU_SOURCE
 #include "comm_world.h"
 
@@ -11,10 +11,10 @@
 
 enum { NAPS = 3 };
 
-/* Its calls are done when the thread has slept NAPS times in a hurry. */
+/* Its calls are done after the thread has slept NAPS times in a hurry. */
 typedef struct dozer {
     atomic_int naps[2]; /* [hurry] */
-    int rest;           /* microseconds that the thread is told to */
+    int rest;           /* microseconds that the thread sleeps */
 } dozer;
 
 static lc_status start(void *self, const lc_comm_call *call, void *state)
@@ -62,7 +62,7 @@ TEST(the_thread_hurries_only_while_the_rank_waits)
     lc_comm_free(c);
 }
 
-/* A long rest is over when the rank waits, or is done with the communicator. */
+/* A long sleep ends when the rank waits, or frees the communicator. */
 TEST(the_thread_rests_only_while_the_rank_computes)
 {
     const lc_comm_ops ops = {LC_COMM_OPS_INIT("dozer"), .start = start, .poll = poll_call, .free = leave,
@@ -83,7 +83,7 @@ TEST(the_thread_rests_only_while_the_rank_computes)
     }
 }
 
-/* A call that ends when its memory says so, which the thread looks at again and again. */
+/* A call that ends when its memory says so, which the thread checks repeatedly. */
 typedef struct reader {
     const float *memory;
     atomic_int looks;
@@ -111,7 +111,7 @@ static int doze_on(void *self, int microseconds, bool hurry)
     return 0;
 }
 
-TEST(memory_of_calls_that_are_given_up_is_left_alone)
+TEST(memory_of_calls_that_are_given_up_is_not_touched)
 {
     const lc_comm_ops ops = {LC_COMM_OPS_INIT("reader"), .start = start_reading, .poll = read_again, .free = leave,
                              .sleep = doze_on};
@@ -156,12 +156,12 @@ static lc_status give_up_a_group(lc_comm *c, void *ctx)
     return LC_OK;
 }
 
-TEST(memory_of_calls_of_a_group_is_left_alone_too)
+TEST(memory_of_calls_of_a_group_is_not_touched_either)
 {
     for (int i = 0; i < 20; i++) CHECK_RANKS("tcp", 2, give_up_a_group, &i);
 }
 
-/* How nice the thread of this process is; -100: it is not there yet. */
+/* The nice value of this process's thread; -100: there is no thread yet. */
 static int niceness(void)
 {
     DIR *d = opendir("/proc/self/task");
@@ -178,7 +178,8 @@ static int niceness(void)
     return nice;
 }
 
-/* The thread is no more urgent than the program wants to be: not when it has begun, nor when it has looked around. */
+/* The thread never runs at a higher priority than the program: neither when it has just started, nor after it has
+ * looked at the program's. */
 static lc_status look_at_nice(lc_comm *c, void *ctx)
 {
     static float x[1 << 20];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections between ranks with comm_security: they carry what they always carry, what is changed on the way ends the
- * group with a sentence that says so, and with `encrypt` nobody can read it. */
+/* Connections between ranks with comm_security: they carry what they carry without it, a change in transit ends the
+ * group with a message that says so, and with `encrypt` the data cannot be read. */
 #define _GNU_SOURCE
 #include "comm_world.h"
 
@@ -20,14 +20,14 @@
 
 static const char *const modes[] = {"none", "auth", "encrypt"};
 
-/* ---- what they carry ---- */
+/* ---- data they carry ---- */
 
 static float element(int rank, size_t i)
 {
     return (float)((i * 7 + (size_t)rank * 13) % 101);
 }
 
-/* Sums of many sizes, large messages both ways at once, groups. */
+/* Sums of many sizes, large messages in both directions at once, groups. */
 static lc_status work(lc_comm *c, void *ctx)
 {
     static const size_t sizes[] = {1, 3, 16, 17, 1000, 8192, 8193, 100000, 1000003};
@@ -76,11 +76,11 @@ TEST(sealed_connections_carry_everything)
     unsetenv("LIGHTC_COMM_SECURITY");
 }
 
-/* ---- somebody in between ---- */
+/* ---- an attacker in between ---- */
 
 typedef enum trick { NOTHING, FLIP, HEAD, REPEAT, DROP, SWAP, TRICKS } trick;
 
-/* What comes on one connection in one direction, cut into what begins it, and records. */
+/* The bytes of one connection in one direction, split into the opening messages and the records. */
 typedef struct stream {
     uint8_t bytes[1 << 18], held[LC__RECORD_MOST];
     size_t n, begins, n_held;
@@ -92,7 +92,7 @@ enum { STREAMS = 3, WORDS = 2, ANSWER = 8 + LC__NONCE + LC__PROOF, SECOND = 1 };
 typedef struct between {
     int listener, port, to, mode;
     trick trick;
-    bool up; /* the trick is with what rank 1 sends */
+    bool up; /* the trick is played on rank 1's data */
     int fds[STREAMS][2], n;
     stream streams[STREAMS][2];
     atomic_int stop, done, seen; /* seen: the pattern of the data */
@@ -132,7 +132,7 @@ static void pass_record(between *b, stream *s, bool changes, int to, uint8_t *da
     if (its && b->trick == REPEAT) send_all(to, data, n);
 }
 
-/* Without records all is passed on, and the first data that is large enough changed. */
+/* Without records everything is passed on, and the first message that is large enough is changed. */
 static void pass_plain(between *b, stream *s, int side, int to)
 {
     if (memmem(s->bytes, s->n, pattern, sizeof pattern)) atomic_store(&b->seen, 1);
@@ -207,7 +207,7 @@ static void *go_between(void *arg)
 
 typedef struct meeting {
     world_meeting m;
-    between *b; /* of rank 1, which finds rank 0 after it */
+    between *b; /* for rank 1, which connects to rank 0 through it */
     bool met;
 } meeting;
 
@@ -227,7 +227,7 @@ static lc_status meet(void *ctx, const void *mine, void *all, size_t bytes)
 static struct {
     int mode, trick;
     bool up;
-} asked;             /* of the ranks that are made next */
+} asked;             /* for the ranks that are made next */
 static between *its; /* in rank 1 */
 
 static lc_status open_with_another(int rank, int size, const lc__meeting *given, lc_comm **out)
@@ -242,7 +242,7 @@ static lc_status open_with_another(int rank, int size, const lc__meeting *given,
     return lc__comm_tcp(&here, rank, size, &mine, out);
 }
 
-/* Data that can be recognised goes both ways, on both lanes. */
+/* Recognizable data goes in both directions, on both lanes. */
 static lc_status tell(lc_comm *c, void *ctx)
 {
     enum { N = 1 << 18 };
@@ -262,7 +262,7 @@ static lc_status tell(lc_comm *c, void *ctx)
     char why[1024];
     snprintf(why, sizeof why, "%s", s < 0 ? lc_error_message() : "");
     if (its) {
-        usleep(200000); /* rank 0 hears of it too */
+        usleep(200000); /* rank 0 gets the error too */
         if (s >= 0 && asked.trick == NOTHING && atomic_load(&its->seen) != (asked.mode != LC__SECURITY_ENCRYPT))
             s = lc_fail(LC_ERR_INTERNAL, "the data %s be read", atomic_load(&its->seen) ? "can" : "cannot");
         else if (s < 0)
@@ -273,7 +273,7 @@ static lc_status tell(lc_comm *c, void *ctx)
     return s;
 }
 
-TEST(who_is_between_two_ranks_is_noticed)
+TEST(an_attacker_between_two_ranks_is_noticed)
 {
     if (lc__proof_reveals()) SKIP(lc__proof_why_not());
     for (int mode = 0; mode < 3; mode++)
@@ -284,13 +284,13 @@ TEST(who_is_between_two_ranks_is_noticed)
                 world *w = world_new(2);
                 double begun = lc__seconds();
                 world_run_processes(w, open_with_another, tell, NULL);
-                const int hears = up ? 0 : 1; /* to whom it was sent */
+                const int hears = up ? 0 : 1; /* the receiver */
                 char text[4096];
                 snprintf(text, sizeof text, "%s, trick %d, %s: rank 0: %d, %s; rank 1: %d, %s", modes[mode], t,
                          up ? "up" : "down", (int)w->ranks[0].status, w->ranks[0].message, (int)w->ranks[1].status,
                          w->ranks[1].message);
                 if (t == NOTHING && (w->ranks[0].status < 0 || w->ranks[1].status < 0)) TEST_FAIL("%s", text);
-                /* it is believed, by this rank itself or by the one that then gives up first */
+                /* the error is reported, by this rank or by the one that gave up first */
                 if (t && !mode && !strstr(w->ranks[hears].message, "the data has changed")) TEST_FAIL("%s", text);
                 for (int i = 0; i < 2 && t && mode; i++)
                     if (w->ranks[i].status != LC_ERR_PEER || !strstr(w->ranks[i].message, LC__TAMPERED))
@@ -300,7 +300,7 @@ TEST(who_is_between_two_ranks_is_noticed)
             }
 }
 
-/* ---- what cannot be ---- */
+/* ---- settings that do not match ---- */
 
 static lc_status open_differently(int rank, int size, const lc__meeting *given, lc_comm **out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How processes of a host find each other's memory: what lies where a rank says may be somebody else's, as where two
- * containers number their processes alike. */
+/* How processes of a host find each other's memory: the memory at the address that a rank names may be another
+ * process's, if two containers number their processes alike. */
 #include "comm_world.h"
 
 #include "comm/transport/rings.h"
@@ -8,7 +8,7 @@
 
 #include <errno.h>
 
-TEST(a_file_is_the_one_that_was_meant)
+TEST(memory_of_another_process_is_not_taken)
 {
     int fd = lc__memory_file("meant", 8192), other = lc__memory_file("other", 8192), again;
     CHECK(fd >= 0 && other >= 0);

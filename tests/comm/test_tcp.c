@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What only connections can do: end without a word, be made by strangers, and be slow. (What all transports do is in
- * test_comm.c.) */
+/* What only connections do: close without a message, come from strangers, and be slow. (test_comm.c tests what all
+ * transports do.) */
 #define _GNU_SOURCE
 #include "comm_world.h"
 
@@ -20,7 +20,7 @@
 
 /* ---- events ---- */
 
-/* How far the test is, for all ranks; at 0. */
+/* A counter shared by all ranks that shows how far the test is; starts at 0. */
 static atomic_int *events_new(void)
 {
     void *page = mmap(NULL, sizeof(atomic_int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -44,10 +44,10 @@ static lc_status die(lc_comm *c, void *ctx)
     LC_TRY(lc_comm_barrier(c, NULL));
     if (lc_comm_rank(c) == 1) {
         lc_request *r;
-        RANK_CHECK(await(ctx, 1)); /* the other one is through the barrier */
+        RANK_CHECK(await(ctx, 1)); /* the other rank has passed the barrier */
         LC_TRY(lc_comm_all_reduce(c, x, x, N, LC_F32, LC_COMM_SUM, &r));
         LC_TRY(lc_comm_progress(c));
-        usleep(100000); /* what there is room for is sent */
+        usleep(100000); /* as much as fits is sent */
         kill(getpid(), SIGKILL);
     }
     atomic_store((atomic_int *)ctx, 1);
@@ -68,7 +68,7 @@ TEST(a_process_that_dies_in_a_collective_is_named)
     world_free(w);
 }
 
-/* Rank 1 leaves when all has been done that concerns it; the others need not notice. */
+/* Rank 1 leaves when everything that involves it is done; the others need not notice. */
 static lc_status leave_in_order(lc_comm *c, void *ctx)
 {
     enum { N = 100000 };
@@ -84,22 +84,22 @@ static lc_status leave_in_order(lc_comm *c, void *ctx)
         if (me == 2) LC_TRY(lc_comm_recv(c, x, N, LC_F32, 0, NULL));
     }
     RANK_CHECK(x[N - 1] == 3);
-    /* and then one does; when all that was given has been taken, since an error is reported at once */
+    /* then one of them needs it; only after all data was received, since an error is reported at once */
     usleep(200000);
     lc_status s = lc_comm_barrier(c, NULL);
     RANK_CHECK(s == LC_ERR_PEER);
-    RANK_CHECK(strstr(lc_error_message(), "has left the group")); /* rank 1, or who has noticed that before */
+    RANK_CHECK(strstr(lc_error_message(), "has left the group")); /* rank 1, or a rank that has noticed it before */
     return LC_OK;
 }
 
-TEST(who_leaves_is_missed_only_by_who_needs_it)
+TEST(a_rank_that_leaves_is_missed_only_by_ranks_that_need_it)
 {
     CHECK_RANKS("tcp", 3, leave_in_order, NULL);
 }
 
 /* ---- too few descriptors ---- */
 
-/* Rank 0 may have two more than it has, or is allowed to ask for as many as it needs. */
+/* Rank 0 may have two more descriptors than it has, or may raise its limit as far as needed. */
 static lc_status split_with_few(lc_comm *c, void *ctx)
 {
     bool may_ask = *(const bool *)ctx;
@@ -126,7 +126,7 @@ static lc_status split_with_few(lc_comm *c, void *ctx)
     return LC_OK;
 }
 
-TEST(who_has_too_few_descriptors_says_so)
+TEST(too_few_descriptors_are_reported)
 {
     for (int k = 0; k < 2; k++) {
         bool may_ask = k;
@@ -136,7 +136,7 @@ TEST(who_has_too_few_descriptors_says_so)
 
 /* ---- one connection of several ---- */
 
-/* This rank's connections to another address than a listener's, in the order in which they were made. */
+/* This rank's connections, without its listener, in the order in which they were made. */
 static int connected(int fds[8])
 {
     int n = 0;
@@ -148,7 +148,7 @@ static int connected(int fds[8])
     return n;
 }
 
-/* Whatever may be between two ranks ends one of their connections, and tells both ends. */
+/* Something between two ranks, a router say, closes one of their connections on both ends. */
 static lc_status lose_a_lane(lc_comm *c, void *ctx)
 {
     int fds[8], lane = *(int *)ctx;
@@ -159,7 +159,7 @@ static lc_status lose_a_lane(lc_comm *c, void *ctx)
     if (lc_comm_rank(c) == 1) RANK_CHECK(shutdown(fds[lane], SHUT_RDWR) == 0);
     double start = lc__seconds();
     lc_status s = lc_comm_barrier(c, &r);
-    if (lane == LC__LANE_DIRECT && s >= 0) s = lc_comm_wait(r); /* has another way */
+    if (lane == LC__LANE_DIRECT && s >= 0) s = lc_comm_wait(r); /* has another connection */
     if (lane == LC__LANE_DIRECT && s >= 0)
         s = lc_comm_rank(c) ? lc_comm_send(c, &done, 1, LC_BOOL, 0, &r) : lc_comm_recv(c, &done, 1, LC_BOOL, 1, &r);
     while (s >= 0 && lc__seconds() - start < patience(5)) s = lc_comm_poll(r, &done);
@@ -169,18 +169,18 @@ static lc_status lose_a_lane(lc_comm *c, void *ctx)
     return LC_OK;
 }
 
-TEST(a_lane_that_ends_alone_is_a_loss)
+TEST(a_lane_that_closes_is_a_loss)
 {
     for (int lane = 0; lane < LC__LANES; lane++) CHECK_RANKS("tcp", 2, lose_a_lane, &lane);
 }
 
-/* ---- words ---- */
+/* ---- control messages ---- */
 
 static lc_status end_without_a_word(lc_comm *c, void *ctx)
 {
     int fds[8];
     (void)ctx;
-    lc_status s = lc_comm_barrier(c, NULL); /* the end may come before rank 0 is through */
+    lc_status s = lc_comm_barrier(c, NULL); /* the end may come before rank 0 has passed the barrier */
     if (lc_comm_rank(c) == 1) {
         RANK_CHECK(s >= 0 && connected(fds) == LC__LANES + 1);
         lc__wire words = {.fd = dup(fds[LC__LANES])};
@@ -207,7 +207,7 @@ static lc_status open_impatient(int rank, int size, const lc__meeting *meeting, 
     return lc__comm_tcp(&here, rank, size, meeting, out);
 }
 
-/* What it is sent, much at once and much in little pieces, fills all buffers on the way; its kernel answers still. */
+/* Data sent to it, much at once and much in small pieces, fills all buffers on the way; its kernel still answers. */
 static lc_status be_busy_for_long(lc_comm *c, void *ctx)
 {
     enum { N = 8 << 20, PIECES = 20000, PIECE = 64 };
@@ -234,7 +234,7 @@ TEST(a_rank_that_is_busy_for_long_is_not_lost)
     world_free(w);
 }
 
-/* ---- a rank that computes has sent what it gave ---- */
+/* ---- a rank that computes has sent its data ---- */
 
 static lc_status give_and_compute(lc_comm *c, void *ctx)
 {
@@ -245,16 +245,16 @@ static lc_status give_and_compute(lc_comm *c, void *ctx)
     LC_TRY(lc_comm_broadcast(c, x, N, LC_F32, 0, NULL));
     RANK_CHECK(x[N - 1] == 0);
     if (lc_comm_rank(c) == 1) atomic_store((atomic_int *)ctx, 1);
-    RANK_CHECK(await(ctx, 1)); /* calls nothing */
+    RANK_CHECK(await(ctx, 1)); /* makes no calls */
     return lc_comm_barrier(c, NULL);
 }
 
-TEST(what_is_done_arrives_without_further_calls)
+TEST(finished_calls_arrive_without_further_calls)
 {
     CHECK_RANKS("tcp", 2, give_and_compute, events_new());
 }
 
-/* ---- bytes that are sent from where they lie ---- */
+/* ---- bytes sent from their place in memory ---- */
 
 enum { MOST = 5 << 20 };
 
@@ -270,7 +270,7 @@ static bool is_from(const unsigned char *got, int from, int message, int64_t n)
     return true;
 }
 
-/* Odd numbers of bytes, few and many by turns, to ranks that are slow to take them; so sockets take odd parts. */
+/* Odd numbers of bytes, few and many in turn, to ranks that are slow to receive them, so sockets take odd parts. */
 static lc_status give_odd_numbers(lc_comm *c, void *ctx)
 {
     static const int64_t sizes[] = {MOST - 3, 1, 40001, 32768, 65, 1000003, 32767, 2500001, 0, 99999};
@@ -308,11 +308,11 @@ TEST(odd_numbers_of_bytes_arrive_whole)
     CHECK_RANKS("shm+tcp/2", 4, give_odd_numbers, NULL);
 }
 
-/* ---- calls go on while their rank computes ---- */
+/* ---- calls make progress while their rank computes ---- */
 
 enum { CALLS = 24, LENGTH = 1 << 18 };
 
-/* More than sockets hold, and both ranks call nothing until it must be done. */
+/* More than sockets hold, and neither rank makes a call until the data must have arrived. */
 static lc_status compute_meanwhile(lc_comm *c, void *ctx)
 {
     static float x[CALLS][LENGTH], got[LENGTH];
@@ -327,7 +327,7 @@ static lc_status compute_meanwhile(lc_comm *c, void *ctx)
         }
         double end = lc__seconds() + patience(5);
         for (bool done = false; open > 0 && lc__seconds() < end; usleep(500000)) {
-            /* what moves inside of these few calls is not enough */
+            /* the progress within these few calls is not enough */
             for (; open > 0; open--) {
                 LC_TRY(lc_comm_poll(calls[CALLS - open], &done));
                 if (!done) break;
@@ -336,7 +336,7 @@ static lc_status compute_meanwhile(lc_comm *c, void *ctx)
         RANK_CHECK(open == 0);
         open = CALLS;
         for (int k = 0; k < CALLS; k++) RANK_CHECK(x[k][0] == (float)(1 + 2 * k) && x[k][LENGTH - 1] == x[k][0]);
-        /* and what is started next to it, in another order */
+        /* and calls started next to them, in another order */
         LC_TRY(lc_comm_all_reduce(c, x[0], x[0], LENGTH, LC_F32, LC_COMM_MAX, &calls[0]));
         LC_TRY(lc_comm_progress(c));
         LC_TRY(lc_comm_recv(c, got, LENGTH, LC_F32, other, &in));
@@ -363,7 +363,7 @@ static lc_status lose_one_meanwhile(lc_comm *c, void *ctx)
     lc_request *r;
     LC_TRY(lc_comm_barrier(c, NULL));
     if (lc_comm_rank(c) == 1) {
-        RANK_CHECK(await(ctx, 1)); /* the other one is through the barrier */
+        RANK_CHECK(await(ctx, 1)); /* the other rank has passed the barrier */
         usleep(300000);
         kill(getpid(), SIGKILL);
     }
@@ -374,11 +374,11 @@ static lc_status lose_one_meanwhile(lc_comm *c, void *ctx)
     if (s >= 0) s = lc_comm_wait(r);
     RANK_CHECK(s == LC_ERR_PEER);
     RANK_CHECK(strstr(lc_error_message(), "rank 1 is lost"));
-    RANK_CHECK(lc_comm_barrier(c, NULL) == LC_ERR_PEER); /* and it stays */
+    RANK_CHECK(lc_comm_barrier(c, NULL) == LC_ERR_PEER); /* and the error is permanent */
     return LC_OK;
 }
 
-TEST(a_rank_lost_meanwhile_is_told_when_it_is_waited_for)
+TEST(a_rank_lost_meanwhile_is_reported_by_the_wait)
 {
     world *w = world_run("tcp", 2, lose_one_meanwhile, events_new());
     if (w->ranks[0].status < 0) TEST_FAIL("rank 0: %s", w->ranks[0].message);
@@ -387,17 +387,17 @@ TEST(a_rank_lost_meanwhile_is_told_when_it_is_waited_for)
 
 /* ---- strangers ---- */
 
-/* A thread that calls every rank while they call each other: with too little, with noise, and with proofs that are
- * right but for one thing. None gets an answer. */
+/* A thread that connects to every rank while the ranks connect to each other: it sends too little, noise, or a proof
+ * with one mistake. It never gets an answer. */
 enum { WHO = 8, ANSWER = WHO + LC__NONCE + LC__PROOF };
 typedef enum trick {
     NOTHING,
     NOISE,
     PART,
     WRONG_KEY,
-    TOKEN_ALONE, /* what went over the meeting, without the secret */
-    OLD_NUMBER,  /* a proof that was right for another call: a replay */
-    OTHER_ROLE,  /* the listener's own: a reflection */
+    TOKEN_ALONE, /* what the meeting sent, without the secret */
+    OLD_NUMBER,  /* a proof that was right for another connection: a replay */
+    OTHER_ROLE,  /* the listener's own proof: a reflection */
     OTHER_LISTENER,
     LOWER_RANK,
     NO_RANK,
@@ -465,7 +465,7 @@ static lc_status meddle(void *ctx, const void *mine, void *all, size_t bytes)
     m->done = true;
     memcpy(m->cards, all, bytes * (size_t)m->m.w->size);
     m->started = pthread_create(&m->thread, NULL, call_all, m) == 0;
-    if (m->rank == m->m.w->size - 1) usleep(300000); /* the last one is waited for: strangers are there first */
+    if (m->rank == m->m.w->size - 1) usleep(300000); /* the last rank comes late, so that strangers are there first */
     return LC_OK;
 }
 
@@ -505,11 +505,11 @@ TEST(strangers_are_turned_away)
 
 /* ---- ranks that do not come ---- */
 
-/* A run that ends soon after the ranks have told each other where they are. */
+/* A run that ends soon after the ranks have exchanged their addresses. */
 typedef struct ending {
     world_meeting m;
     double met;
-    int silent; /* a port that rank 0 is thought to listen on */
+    int silent; /* a port that rank 0 is said to listen on */
 } ending;
 
 static lc_status meet_once(void *ctx, const void *mine, void *all, size_t bytes)
@@ -528,7 +528,7 @@ static lc_status check_run(void *ctx)
     return lc__seconds() - e->met > 0.3 ? lc_fail(LC_ERR_PEER, "the run has ended") : LC_OK;
 }
 
-/* Connections to this port get no answer: its queue is already full. */
+/* Connections to this port get no answer, because its queue is full. */
 static int silent_port(void)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -568,7 +568,7 @@ static void *abort_soon(void *comm)
     return NULL;
 }
 
-/* In a rank that sets it, a call to another one takes a while. */
+/* In a rank that sets it, connecting to another one takes a while. */
 static atomic_bool is_slow;
 
 int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t n)
@@ -577,7 +577,7 @@ int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t n)
     return (int)syscall(SYS_connect, fd, address.__sockaddr__, n);
 }
 
-/* The others wait for rank 2 to call them. */
+/* The others wait for rank 2 to connect. */
 static lc_status split_in_vain(lc_comm *c, void *ctx)
 {
     lc_comm *group;
@@ -602,7 +602,7 @@ TEST(an_abort_is_heard_while_a_group_is_connected)
     CHECK_RANKS("shm+tcp/1", 3, split_in_vain, NULL);
 }
 
-/* ---- what cannot be opened ---- */
+/* ---- listeners that cannot be opened ---- */
 
 static lc_status open_at_nowhere(int rank, int size, const lc__meeting *meeting, lc_comm **out)
 {
@@ -612,7 +612,7 @@ static lc_status open_at_nowhere(int rank, int size, const lc__meeting *meeting,
     return lc_fail(s, "as it should be");
 }
 
-TEST(who_cannot_listen_is_named_everywhere)
+TEST(a_rank_that_cannot_listen_is_named_everywhere)
 {
     world *w = world_new(3);
     world_run_processes(w, open_at_nowhere, work, NULL);

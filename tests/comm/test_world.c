@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which rank this process is, as each launcher says it; what is no answer; and joining, by processes that were given
- * the variables a launcher would have set. */
+/* Which rank this process is, from the variables of each launcher; values that make no sense; and joining, by processes
+ * with the variables that a launcher would set. */
 #define _GNU_SOURCE
 #include "free_port.h"
 #include "test.h"
@@ -20,7 +20,7 @@
 
 extern char **environ;
 
-/* Only these variables, of all that concern ranks: "NAME=value NAME=value". */
+/* Of all variables that concern ranks, sets only these: "NAME=value NAME=value". */
 static void surroundings(const char *text)
 {
     static const char *const ours[] = {"LIGHTC_", "OMPI_", "PMI",       "MPI_",   "SLURM_",        "RANK",   "WORLD_",
@@ -50,8 +50,8 @@ typedef struct expectation {
     const char *variables, *launcher;
     int rank, size, local_rank, local_size, node_rank, num_nodes;
     const char *address;
-    int port;           /* 0: some */
-    const char *secret; /* NULL: some */
+    int port;           /* 0: any */
+    const char *secret; /* NULL: any */
 } expectation;
 
 #define KEY "0123456789abcdef"
@@ -62,7 +62,7 @@ static const expectation found[] = {
     {"LIGHTC_RANK=3 LIGHTC_WORLD_SIZE=4 LIGHTC_LOCAL_RANK=1 LIGHTC_LOCAL_SIZE=2 LIGHTC_NODE_RANK=1 LIGHTC_NUM_NODES=2 "
      "MASTER_ADDR=10.0.0.1 MASTER_PORT=4711 LIGHTC_SECRET=" KEY,
      "lightc", 3, 4, 1, 2, 1, 2, "10.0.0.1", 4711, KEY},
-    /* and it comes first */
+    /* which takes precedence */
     {"LIGHTC_RANK=1 LIGHTC_WORLD_SIZE=2 LIGHTC_NUM_NODES=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=4711 LIGHTC_SECRET=" KEY
      " OMPI_COMM_WORLD_RANK=7 OMPI_COMM_WORLD_SIZE=8 SLURM_PROCID=5 SLURM_NTASKS=6 RANK=3 WORLD_SIZE=4",
      "lightc", 1, 2, 1, 2, 0, 1, "127.0.0.1", 4711, KEY},
@@ -100,7 +100,7 @@ static const expectation found[] = {
     {"RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 GROUP_WORLD_SIZE=2 MASTER_ADDR=10.1.1.1 "
      "MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_JOB_ID=8",
      "torchrun", 3, 4, 1, 2, 1, 2, "10.1.1.1", 29500, NULL},
-    /* which listens on that port itself */
+    /* torchrun itself listens on that port */
     {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 "
      "TORCHELASTIC_RUN_ID=x TORCHELASTIC_USE_AGENT_STORE=True",
      "torchrun", 0, 2, 0, 2, 0, 1, "127.0.0.1", 29501, NULL},
@@ -130,7 +130,7 @@ TEST(every_launcher_is_understood)
     }
 }
 
-/* What is typed into a shell that srun --pty started, with a terminal, is no rank; what srun itself starts is. */
+/* A program typed into a shell that srun --pty started, with a terminal, is not a rank; what srun itself starts is. */
 TEST(a_shell_of_slurm_is_no_rank)
 {
     char variables[300];
@@ -167,7 +167,7 @@ TEST(ranks_of_a_job_agree_and_jobs_differ)
     CHECK(c.port != b.port && strcmp(c.secret, b.secret) != 0);
 }
 
-TEST(nonsense_is_refused_with_its_name)
+TEST(invalid_values_are_refused_by_name)
 {
     static const char *const cases[][2] = {
         {"LIGHTC_RANK=1 LIGHTC_WORLD_SIZE=2", "not all of MASTER_ADDR, MASTER_PORT and LIGHTC_SECRET"},
@@ -227,7 +227,7 @@ enum { RANKS = 4 };
 
 typedef struct run {
     int size, port, per_node; /* ranks of simulated hosts; 0: one host */
-    atomic_int known;         /* where rank 1 is */
+    atomic_int known;         /* rank 0 knows rank 1's step */
     const char *backend[RANKS];
     struct {
         lc_status status;
@@ -295,7 +295,7 @@ static lc_status add(lc_comm *c)
     return x == n * (n + 1) / 2 ? LC_OK : lc_fail(LC_ERR_INTERNAL, "the sum is %lld", (long long)x);
 }
 
-/* Twice at the same time, and again after all have left. */
+/* Joins twice at the same time, and again after all have left. */
 static lc_status work(run *r, lc__world *w, const lc__world_options *o)
 {
     lc__world *same = NULL;
@@ -318,7 +318,7 @@ static lc_status work(run *r, lc__world *w, const lc__world_options *o)
     return LC_OK;
 }
 
-/* Checks all ranks: one that waits in vain does not know what keeps another one. */
+/* Checks all ranks: a rank that waits in vain does not know why another one does not come. */
 static void all_did_well(const run *r, const char *what)
 {
     char why[RANKS * 1100] = "";
@@ -366,7 +366,7 @@ TEST(ranks_on_several_hosts_share_memory_where_they_can)
     munmap(r, sizeof *r);
 }
 
-TEST(ranks_that_want_different_things_are_told)
+TEST(ranks_that_want_different_things_get_an_error)
 {
     run *r = run_all(2, "tcp", "shm", work);
     CHECK_CONTAINS(r->ranks[0].message, "rank 0 wants to communicate over tcp, but rank 1 over shm");
@@ -382,7 +382,7 @@ static bool is_in_step(lc__coordinator *c, int rank, int64_t step)
     return is;
 }
 
-/* Rank 1 dies between two calls; the others wait in one. */
+/* Rank 1 dies between two calls, while the others wait in one. */
 static lc_status lose(run *r, lc__world *w, const lc__world_options *o)
 {
     (void)o;
@@ -393,7 +393,7 @@ static lc_status lose(run *r, lc__world *w, const lc__world_options *o)
         if (w->rank == 0) atomic_store(&r->known, is_in_step(w->coordinator, 1, 5));
     }
     if (w->rank == 1) {
-        usleep(300000); /* the others wait */
+        usleep(300000); /* until the others wait */
         kill(getpid(), SIGKILL);
     }
     double start = lc__seconds(), took;
@@ -418,7 +418,7 @@ TEST(a_rank_that_dies_ends_the_calls_of_the_others)
     }
 }
 
-/* What a program without a trainer calls, twice, next to one that joined before. */
+/* A program without a trainer calls lc_comm_world twice; the world has been joined before. */
 static lc_status share(run *r, lc__world *w, const lc__world_options *o)
 {
     lc_comm *one, *two, *part;
@@ -433,10 +433,10 @@ static lc_status share(run *r, lc__world *w, const lc__world_options *o)
     lc_comm_free(part);
     lc_comm_free(two);
     LC_TRY(add(w->comm));
-    lc__world_leave(w); /* the last: it is gone */
+    lc__world_leave(w); /* the last one: the world is gone */
     LC_TRY(lc_comm_world(&one));
     LC_TRY(add(one));
-    return LC_OK; /* the caller leaves for it */
+    return LC_OK; /* the caller leaves it */
 }
 
 TEST(the_communicator_is_shared_and_freed_by_the_last)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks are lost in a training that may start again: it goes on with those that are left, with the batches of all, and
- * ends with the numbers of one process that nobody disturbed. Real processes of tests/programs/fault_program.c. */
+/* Ranks are lost in a training that may restart: it continues with the remaining ranks and the global batches of
+ * before, and ends with the numbers of one undisturbed process. Real processes of tests/programs/fault_program.c. */
 #include "test.h"
 #include "scratch.h"
 
@@ -42,7 +42,7 @@ static void read_file(const run *r, const char *name, char *text, size_t size)
     if (f) fclose(f);
 }
 
-/* "LAUNCHER PROGRAM ...", with what all runs have; in a directory of its own. */
+/* "LAUNCHER PROGRAM ...", with the options common to all runs; in a directory of its own. */
 static void start(run *r, const char *format, ...) LC_PRINTF(2, 3);
 static void start(run *r, const char *format, ...)
 {
@@ -73,7 +73,7 @@ static int finish(run *r)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Processes of the ranks in [first, end), once there is a checkpoint. */
+/* Processes of the ranks in [first, end), after a checkpoint was saved. */
 static int lives_of(const run *r, int first, int end, pid_t *pids)
 {
     int n = 0, pid, rank, length;
@@ -138,13 +138,13 @@ TEST(ranks_of_a_host_are_lost_one_after_the_other)
     static const char *const strategies[] = {"ddp", "sharded_2", "sharded"};
     for (size_t k = 0; k < sizeof strategies / sizeof *strategies; k++) {
         start(&r, "%s --devices 4 --batch 3 --strategy %s " DETERMINISTIC " --max_restarts 3", program, strategies[k]);
-        lose(&r, (int)k, (int)k + 1);                           /* rank 0 too */
+        lose(&r, (int)k, (int)k + 1);                           /* including rank 0 */
         check_end(&r, "with 2 of 4 ranks (1 of 3)", "size=2 "); /* three cannot share a batch bit for bit */
         check_bits(&r);
     }
 }
 
-/* Without deterministic any number goes on; sums of three ranks and of four differ by rounding. */
+/* Without deterministic, any number of ranks can continue; sums of three ranks and of four differ by rounding. */
 TEST(three_of_four_go_on)
 {
     run r;
@@ -171,13 +171,13 @@ TEST(a_host_is_lost)
     for (size_t k = 0; k < sizeof strategies / sizeof *strategies; k++) {
         start(&r, "%s launch -H local:2,local:2 --max_restarts 3 %s --batch 3 --strategy %s " DETERMINISTIC, lightc,
               program, strategies[k]);
-        lose(&r, k ? 0 : 2, k ? 2 : 4); /* both of the second host, or of the first */
+        lose(&r, k ? 0 : 2, k ? 2 : 4); /* both ranks of the second host, or of the first */
         check_end(&r, "with 2 of 4 ranks (1 of 3)", "size=2 local=0 node=0 nodes=1");
         check_bits(&r);
     }
 }
 
-/* One is left, and starts again alone when it is lost too. */
+/* One rank remains, and restarts by itself when it is lost too. */
 TEST(one_is_left)
 {
     run r;
@@ -188,7 +188,7 @@ TEST(one_is_left)
         if (seconds() > until) TEST_FAIL("nobody goes on");
     pause_ms(100);
     int n = lives_of(&r, 0, 1, pids);
-    for (int i = 0; i < n; i++) kill(pids[i], SIGKILL); /* one of them is gone already */
+    for (int i = 0; i < n; i++) kill(pids[i], SIGKILL); /* one of them has already ended */
     check_end(&r, "with 1 of 2 ranks (1 of 3)", "size=1 ");
     CHECK_CONTAINS(r.err, "restarting from the last checkpoint (2 of 3)");
     check_bits(&r);
@@ -203,7 +203,8 @@ TEST(ranks_with_data_of_their_own_start_again)
     check_end(&r, "restarting from the last checkpoint (1 of 1)", "size=2 ");
 }
 
-/* A rank is lost in the second: the first is not trained again, nor gone on with from what the second has saved. */
+/* A rank is lost in the second fit: the first is neither trained again, nor continued from what the second has
+ * saved. */
 TEST(each_fit_goes_on_from_its_own)
 {
     run want, r;
@@ -227,8 +228,8 @@ TEST(each_fit_goes_on_from_its_own)
     CHECK_STR(text, second);
 }
 
-/* `lightc launch` does not read the program's options: ranks tell. */
-TEST(ranks_tell_on_what_terms_they_go_on)
+/* `lightc launch` does not read the program's options: ranks report them. */
+TEST(ranks_report_the_options_that_allow_a_restart)
 {
     run r;
     start(&r, "%s launch -np 4 --max_restarts 1 %s --batch 3 --strategy ddp " DETERMINISTIC, lightc, program);
@@ -241,7 +242,7 @@ TEST(ranks_tell_on_what_terms_they_go_on)
     check_end(&r, "restarting from the last checkpoint (1 of 1)", "size=2 ");
 }
 
-/* Processes of the ranks that have begun. */
+/* Processes of the ranks that have started. */
 static int count_lives(const run *r)
 {
     int n = 0;
@@ -252,7 +253,7 @@ static int count_lives(const run *r)
     return n;
 }
 
-/* All is trained, and there is nothing to go on with: no checkpoint could be written. */
+/* All batches are trained, and there is no checkpoint to continue from, because none could be written. */
 TEST(a_training_that_missed_its_last_checkpoint_has_ended)
 {
     for (int ranks = 1; ranks <= 2; ranks++) {
@@ -265,7 +266,7 @@ TEST(a_training_that_missed_its_last_checkpoint_has_ended)
     }
 }
 
-/* Its second fit fails: that is no end of the first. */
+/* Its second fit fails, although the first one has ended. */
 TEST(a_training_that_began_after_another_starts_again)
 {
     for (int ranks = 1; ranks <= 2; ranks++) {
@@ -276,7 +277,7 @@ TEST(a_training_that_began_after_another_starts_again)
               program, ranks, ALL / ranks);
         CHECK_EQ(finish(&r), 1);
         CHECK_CONTAINS(r.err, "exited with status 7; restarting from the last checkpoint");
-        CHECK_EQ(count_lives(&r), ranks + 1); /* of two ranks one is lost */
+        CHECK_EQ(count_lives(&r), ranks + 1); /* one of two ranks is lost */
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting ranks: real processes of tests/programs/rank_program.c, which follow their options, under a supervisor that
- * is a process too (lightc launch, or the program itself). How they end: test_launch_ends.c; on several hosts:
+/* Starting ranks: real processes of tests/programs/rank_program.c, which do what their options say, under a supervisor
+ * that is a process too (lightc launch, or the program itself). How they end: test_launch_ends.c; on several hosts:
  * test_launch_hosts.c. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -12,7 +12,7 @@
 
 #include "launch/launch.h"
 
-/* ---- what a rank finds ---- */
+/* ---- a rank's environment ---- */
 
 TEST(ranks_find_their_place)
 {
@@ -28,12 +28,12 @@ TEST(ranks_find_their_place)
         CHECK_CONTAINS(report(&r, i), "MASTER_ADDR=127.0.0.1 ");
         CHECK_CONTAINS(report(&r, i), " secret=32");
     }
-    CHECK_STR(r.out, "rank 0 speaks\n"); /* and nobody else */
+    CHECK_STR(r.out, "rank 0 speaks\n"); /* and no other rank does */
     CHECK_STR(r.err, "");
     check_clean(&r, 4);
 }
 
-/* Two ranks never share a core where there are two. */
+/* Two ranks never share a core if there are two. */
 TEST(cores_are_shared_out)
 {
     run r;
@@ -67,12 +67,12 @@ static lc__cores machine(struct lc__core *cpus, int packages, int cores, int thr
     for (int p = 0; p < packages; p++)
         for (int c = 0; c < cores; c++)
             for (int t = 0; t < threads; t++)
-                /* As Linux numbers them: first threads of all cores, then the second ones. */
+                /* Numbered as on Linux: first the first threads of all cores, then the second ones. */
                 cpus[n++] = (struct lc__core){p, p * cores + c, (t * packages + p) * cores + c};
     return (lc__cores){n, packages * cores, n, cpus};
 }
 
-TEST(shares_are_whole_neighbouring_cores)
+TEST(shares_are_whole_neighboring_cores)
 {
     struct lc__core cpus[64];
     cpu_set_t set, seen;
@@ -89,17 +89,17 @@ TEST(shares_are_whole_neighbouring_cores)
             if (cases[k].cpus) CHECK_EQ(CPU_COUNT(&set), cases[k].cpus);
             CPU_XOR(&seen, &seen, &set);
         }
-        CHECK_EQ(CPU_COUNT(&seen), 16); /* all, and none twice */
+        CHECK_EQ(CPU_COUNT(&seen), 16); /* all of them, and each once */
     }
     CHECK_EQ(lc__cores_share(&two_sockets, 1, 2, &set), 4);
     CHECK(CPU_ISSET(4, &set) && CPU_ISSET(12, &set) && !CPU_ISSET(0, &set) &&
           !CPU_ISSET(8, &set));                               /* the second socket */
-    CHECK_EQ(lc__cores_share(&two_sockets, 15, 16, &set), 1); /* more ranks than cores: hyperthreads */
+    CHECK_EQ(lc__cores_share(&two_sockets, 15, 16, &set), 1); /* more ranks than cores share hyperthreads */
     CHECK_EQ(CPU_COUNT(&set), 1);
     CHECK_EQ(lc__cores_share(&two_sockets, 0, 17, &set), 0);
 }
 
-/* A container that may use the time of five processors sees all of them. */
+/* A container that may use the time of five processors still sees all of them. */
 TEST(shares_have_no_more_threads_than_are_granted)
 {
     struct lc__core cpus[64];
@@ -112,12 +112,12 @@ TEST(shares_have_no_more_threads_than_are_granted)
         CHECK_EQ(CPU_COUNT(&set), i ? 6 : 4); /* a third of the machine */
     }
     CHECK_EQ(lc__cores_share(&c, 0, 1, &set), 5);
-    CHECK_EQ(lc__cores_share(&c, 0, 6, &set), 0); /* they take turns */
+    CHECK_EQ(lc__cores_share(&c, 0, 6, &set), 0); /* the ranks take turns */
     c.granted = 12;
-    CHECK_EQ(lc__cores_share(&c, 0, 1, &set), 8); /* one a core */
+    CHECK_EQ(lc__cores_share(&c, 0, 1, &set), 8); /* one per core */
 }
 
-TEST(what_the_user_has_set_stays)
+TEST(settings_of_the_user_are_kept)
 {
     run r;
     setenv("OMP_NUM_THREADS", "7", 1);
@@ -145,7 +145,7 @@ TEST(ranks_start_again)
     check_clean(&r, 2);
 }
 
-/* The numbers are those of a run that nobody has disturbed; older runs in the same place are not gone on from. */
+/* The numbers are those of an undisturbed run; older runs in the same place are not continued. */
 TEST(training_goes_on_from_the_last_checkpoint)
 {
     run r;
@@ -157,9 +157,10 @@ TEST(training_goes_on_from_the_last_checkpoint)
     CHECK_EQ(finish(&r), 0);
     read_file(&r, "result", result, sizeof result);
     CHECK_CONTAINS(r.err, "killed by signal 9");
-    CHECK_CONTAINS(result, "batches=8 "); /* of the third epoch on */
+    CHECK_CONTAINS(result, "batches=8 "); /* from the third epoch on */
     CHECK_STR(strstr(result, "steps="), strstr(undisturbed, "steps="));
-    /* In the place of that run, whose checkpoint is at the end: a run without checkpoints of its own starts again. */
+    /* In the place of that run, which has a checkpoint at the end: a run without checkpoints of its own starts from
+     * scratch. */
     again(&r, "%s --act train --on 0 --max_restarts 1 --enable_checkpointing false", program);
     CHECK_EQ(finish(&r), 0);
     read_file(&r, "result", result, sizeof result);
@@ -167,11 +168,12 @@ TEST(training_goes_on_from_the_last_checkpoint)
     check_clean(&r, 0);
 }
 
-/* A rank of two is lost, whichever: from parts that both have written. And from what SIGUSR1 left on the way. */
+/* Either of two ranks is lost: training continues from parts that both have written, and from what SIGUSR1 has
+ * saved. */
 TEST(training_goes_on_from_sharded_checkpoints)
 {
     static const char *const options = "--devices 2 --strategy ddp --state_dict_type sharded "
-                                       "--use_distributed_sampler false"; /* its loader is its own */
+                                       "--use_distributed_sampler false"; /* each rank has its own loader */
     run r;
     char undisturbed[256], result[256];
     CHECK_EQ(launch(&r, "%s --act train %s", program, options), 0);
@@ -203,14 +205,14 @@ TEST(training_goes_on_from_sharded_checkpoints)
 
 /* ---- memory ---- */
 
-/* What a rank's process takes for a model of 151 MB with gradients and Adam's state, of which a share lies on this
- * rank; besides what its steps need, which the planner knows. */
-TEST(ranks_take_what_the_formula_says)
+/* Memory of a rank's process for a model of 151 MB with gradients and Adam's state, of which this rank has a share;
+ * without the memory that its steps need, which the planner knows. */
+TEST(memory_of_ranks_follows_the_formula)
 {
     static const struct {
         const char *ranks, *strategy;
-        double share; /* of the state, on one of two ranks */
-        bool stays;   /* in slices, from the set-up to the end: its peak is no more */
+        double share; /* of the state, for each of two ranks */
+        bool stays;   /* in slices from the setup to the end, so its peak is no higher */
     } cases[] = {
         {"-np 2", "ddp", 1, false},
         {"-np 2", "sharded_1", 3.0 / 4, false},
@@ -244,7 +246,8 @@ TEST(ranks_take_what_the_formula_says)
             if (cases[k].stays && !(peak <= 1.1 * want))
                 TEST_FAIL("%s, rank %d: %.2f MB of memory at most, not %.2f", cases[k].strategy, rank, 1e-6 * peak,
                           1e-6 * want);
-            /* For parameters, gradients and two moments; the later ones would hide that values were whole before. */
+            /* Only for parameters, gradients and two moments; the later allocations would hide that values were whole
+             * before. */
             if (cases[k].stays && !(set_up < states / 4))
                 TEST_FAIL("%s, rank %d: %.2f MB of memory before the first step, and the whole model has %.2f",
                           cases[k].strategy, rank, 1e-6 * set_up, 1e-6 * states / 4);
@@ -253,7 +256,7 @@ TEST(ranks_take_what_the_formula_says)
     }
 }
 
-/* ---- what is not possible ---- */
+/* ---- errors ---- */
 
 TEST(mistakes_are_answered)
 {
@@ -316,12 +319,12 @@ TEST(a_program_that_does_not_parse_starts_itself)
 {
     run r;
     CHECK_EQ(launch(&r, "%s silent", program), 0);
-    CHECK_STR(r.out, "rank 0 speaks\nrank_program\n"); /* once, and nothing by the supervisor */
+    CHECK_STR(r.out, "rank 0 speaks\nrank_program\n"); /* printed once, and not by the supervisor */
     CHECK_CONTAINS(r.err, "rank 0 of 1 (host ");
     CHECK_CONTAINS(r.err, "killed by signal 9");
 }
 
-/* Whatever has started it. */
+/* Whatever has started the rank. */
 TEST(a_rank_starts_nothing)
 {
     run r;
@@ -338,9 +341,9 @@ TEST(a_rank_starts_nothing)
         int many = launch(&r, "%s --devices 2", program);
         char out[4096];
         snprintf(out, sizeof out, "%s", r.out);
-        CHECK_EQ(launch(&r, "%s --max_restarts 1", program), 1); /* nor can it start them again */
+        CHECK_EQ(launch(&r, "%s --max_restarts 1", program), 1); /* nor can it restart them */
         CHECK_CONTAINS(r.err, "max_restarts=1: these ranks were started by");
-        setenv(launchers[k][1], "1", 1); /* one alone may */
+        setenv(launchers[k][1], "1", 1); /* a single rank can */
         int alone = launch(&r, "%s --max_restarts 1", program);
         unsetenv(launchers[k][0]);
         unsetenv(launchers[k][1]);
@@ -358,7 +361,7 @@ TEST(one_process_stays_one)
     run r;
     CHECK_EQ(launch(&r, "%s --devices 1 --strategy single_device", program), 0);
     CHECK_STR(r.out, "rank - speaks\n");
-    CHECK_EQ(launch(&r, "%s --devices 2 --strategy single_device", program), 0); /* refused by the strategy, later */
+    CHECK_EQ(launch(&r, "%s --devices 2 --strategy single_device", program), 0); /* later refused by the strategy */
     CHECK_STR(r.out, "rank - speaks\n");
     CHECK_EQ(launch(&r, "%s --gpus 2", program), 1);
     CHECK_CONTAINS(r.err, "--accelerator cpu");
@@ -407,7 +410,7 @@ TEST(devices_are_those_that_were_started)
         {"-np 2", "--devices 1", "devices=1, but lightc started 2 on node 0"},
         {"-np 2", "--devices two", "devices is \"two\"; on CPUs it must be auto or a number"},
         {"-np 2", "--devices 2x", "devices is \"2x\"; on CPUs it must be auto or a number"},
-        {"-np 2", "--num_nodes 2", NULL}, /* of which each has one */
+        {"-np 2", "--num_nodes 2", NULL}, /* one rank on each */
         {"-np 2", "--devices 2 --num_nodes 2", "num_nodes=2, but"},
         {"-np 1", "--devices 2 --strategy ddp", "devices=2, but lightc started 1 on node 0"},
         {"-H local:2,local:2", "--devices 2", NULL},

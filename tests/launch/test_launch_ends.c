@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the ranks of a run end: lost, stopped, failed, signalled; and what is said of it. */
+/* How the ranks of a run end (lost, stopped, failed, signaled), and what is reported. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -13,7 +13,7 @@
 
 #include <termios.h>
 
-TEST(a_status_is_the_run_s)
+TEST(the_exit_status_is_the_run_s)
 {
     run r;
     CHECK_EQ(launch(&r, "%s launch -np 2 %s --act exit --on 0", lightc, program), 3);
@@ -43,7 +43,7 @@ TEST(a_rank_that_is_killed_ends_all)
     }
 }
 
-/* Programs whose ranks have nothing to do with each other: only the one that fails has failed. */
+/* In programs whose ranks do not communicate, only the rank that fails is named. */
 TEST(a_rank_that_ends_well_is_not_to_blame)
 {
     run r;
@@ -51,15 +51,15 @@ TEST(a_rank_that_ends_well_is_not_to_blame)
     CHECK_CONTAINS(r.err, "error: rank 1 of 3 (host ");
     CHECK_CONTAINS(r.err, "): exited with status 3\n");
     check_clean(&r, 3);
-    /* Until one waits for it. */
+    /* Until a rank waits for it. */
     CHECK_EQ(launch(&r, "%s launch -np 2 %s --act absent --on 1", lightc, program), 1);
     CHECK_CONTAINS(r.err, "error: rank 1 of 2 (host ");
     CHECK_CONTAINS(r.err, "): exited with status 0 while others wait for it\n");
     check_clean(&r, 2);
 }
 
-/* What ranks alone have noticed, and nobody who watches them. */
-TEST(who_misses_a_rank_says_which)
+/* Only the ranks notice this, not their supervisor. */
+TEST(a_rank_that_misses_another_names_it)
 {
     run r;
     CHECK_EQ(launch(&r, "%s launch -np 2 %s --act leave --on 1", lightc, beside("last_calls_program")), 1);
@@ -70,8 +70,8 @@ TEST(who_misses_a_rank_says_which)
     check_clean(&r, 2);
 }
 
-/* Ranks that have met know why they end, at once. */
-TEST(ranks_hear_of_a_loss)
+/* Ranks that have met learn at once why the run ends. */
+TEST(ranks_are_notified_of_a_loss)
 {
     run r;
     double killed;
@@ -100,7 +100,7 @@ TEST(ranks_hear_of_a_loss)
     check_clean(&r, 3);
 }
 
-/* A rank that is stopped has no use for a grace period, and none that could heed the end need be left. */
+/* A stopped rank gets no grace period, and ranks that ignore the end are not left running. */
 TEST(stopped_ranks_are_not_waited_for)
 {
     for (int all = 0; all < 2; all++) {
@@ -118,7 +118,7 @@ TEST(stopped_ranks_are_not_waited_for)
     }
 }
 
-/* Also after the goodbye, where the others have ended and it works alone. */
+/* Even after the goodbye, when the others have ended and only it is still working. */
 TEST(a_rank_that_is_stopped_when_it_has_left_is_ended)
 {
     run r;
@@ -131,7 +131,7 @@ TEST(a_rank_that_is_stopped_when_it_has_left_is_ended)
     check_clean(&r, 2);
 }
 
-/* Longer than silence is suffered. */
+/* Longer than the silence timeout. */
 TEST(ranks_stop_and_go_on_with_their_supervisor)
 {
     run r;
@@ -155,7 +155,7 @@ TEST(ranks_stop_and_go_on_with_their_supervisor)
     check_clean(&r, 2);
 }
 
-/* The master of a pseudo-terminal with this name; -1: there is none. */
+/* The master of a pseudo-terminal, and its name; -1: not available. */
 static int open_terminal(char *name, size_t size)
 {
     int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -164,17 +164,17 @@ static int open_terminal(char *name, size_t size)
     return terminal;
 }
 
-/* In a child that will be a program of this terminal. */
+/* In a child that will run a program on this terminal. */
 static int take_terminal(const char *name)
 {
     setsid();
-    int here = open(name, O_RDWR); /* which is the terminal of this session now */
+    int here = open(name, O_RDWR); /* it is the terminal of this session now */
     for (int fd = 0; fd < 3; fd++) dup2(here, fd);
     return here;
 }
 
-/* As a window that is closed, or a connection that is lost: the kernel says so more than once, and ranks find nothing
- * to write to. */
+/* As when a window is closed or a connection is lost: the kernel signals it more than once, and ranks can no longer
+ * write. */
 TEST(a_terminal_that_is_closed_ends_the_run_with_a_checkpoint)
 {
     const char *dir = fresh_dir("run");
@@ -202,7 +202,7 @@ TEST(a_terminal_that_is_closed_ends_the_run_with_a_checkpoint)
     CHECK(access(path, F_OK) == 0);
 }
 
-/* stty tostop: a process in the background, as ranks are, is stopped when it prints. */
+/* stty tostop: a background process, as ranks are, is stopped when it prints. */
 TEST(a_terminal_stops_no_rank_that_prints)
 {
     const char *dir = fresh_dir("run");
@@ -228,7 +228,7 @@ TEST(a_terminal_stops_no_rank_that_prints)
     CHECK_CONTAINS(text, "rank 0 speaks");
 }
 
-/* Ranks give it up, and when it goes on it does not take them for the cause. */
+/* Its ranks give up, and when it continues it does not take them for the cause. */
 TEST(a_supervisor_that_was_stopped_says_so)
 {
     run r;
@@ -253,7 +253,7 @@ TEST(a_rank_that_never_comes_is_named)
     check_clean(&r, 3);
 }
 
-/* The ranks that wait for rank 0 are not seen; the supervisor is. */
+/* The waiting ranks are not visible, but the supervisor is. */
 TEST(a_start_that_waits_for_rank_0_says_so)
 {
     run r;
@@ -296,8 +296,8 @@ TEST(the_last_calls_are_kept)
     CHECK_STR(kept, shown);
 }
 
-/* And where something that is no file has their place: at once, and said. */
-TEST(reports_are_not_written_to_what_is_no_file)
+/* If something else is in the place of a report, it is refused at once with an error. */
+TEST(reports_are_written_only_to_files)
 {
     static const struct {
         const char *file, *program, *args;
@@ -322,8 +322,8 @@ TEST(reports_are_not_written_to_what_is_no_file)
         }
 }
 
-/* Whatever happens to however many ranks: one message, which says it. */
-TEST(a_failure_is_told_once)
+/* Whatever happens to any number of ranks, one message reports it. */
+TEST(a_failure_is_reported_once)
 {
     static const struct {
         const char *options, *said;
@@ -341,13 +341,14 @@ TEST(a_failure_is_told_once)
         if (count(r.err, "error: ") != 1 || count(r.err, cases[k].said) != 1)
             TEST_FAIL("%s: %s", cases[k].options, r.err);
     }
-    /* Ranks that end alike before they meet: what rank 0 said is on the screen, and nobody else's is shown. */
+    /* Ranks that fail alike before they meet: only what rank 0 printed is shown. */
     run r;
     CHECK_EQ(launch(&r, "%s launch -np 3 %s --act print", lightc, program), 1);
     CHECK_EQ(count(r.err, "line 60 of the output\n"), 1);
     CHECK_EQ(count(r.err, "error: "), 1);
     CHECK_CONTAINS(r.err, "error: rank 0 of 3 (host ");
-    /* All say the same error; it is said of all, unless one was so much faster that it was taken for the cause. */
+    /* All report the same error. It is attributed to all, unless one rank was so much faster that it was taken for the
+     * cause. */
     bool of_all = false;
     for (int i = 0; i < 10 && !of_all; i++) {
         CHECK_EQ(launch(&r, "%s launch -np 3 %s --act fail", lightc, program), 1);
@@ -356,29 +357,29 @@ TEST(a_failure_is_told_once)
         of_all = !strcmp(r.err, "error: all 3 ranks: the disk of a rank is gone\n");
     }
     CHECK(of_all);
-    /* It may be that of one rank only, whichever it is. */
+    /* It may be attributed to one rank, whichever it is. */
     for (int rank = 0; rank < 2; rank++) {
         CHECK_EQ(launch(&r, "%s launch -np 3 %s --act fail --on %d", lightc, program, rank), 1);
         CHECK_CONTAINS(r.err, rank ? "error: rank 1 (host " : "error: rank 0 (host ");
         CHECK_CONTAINS(r.err, "): the disk of a rank is gone\n");
         CHECK_EQ(count(r.err, "error: "), 1);
     }
-    /* Also where all have met, in a program without a trainer. */
+    /* Also if all have met, in a program without a trainer. */
     CHECK_EQ(launch(&r, "%s launch -np 3 %s --act fail --on -1", lightc, beside("last_calls_program")), 1);
     CHECK_CONTAINS(r.err, ": the disk of a rank is gone\n");
     CHECK_EQ(count(r.err, "error: "), 1);
     CHECK_EQ(launch(&r, "%s launch -np 3 %s --act fail --on 1", lightc, beside("last_calls_program")), 1);
     CHECK_CONTAINS(r.err, "): the disk of a rank is gone\n");
     CHECK_EQ(count(r.err, "error: "), 1);
-    /* The calls in which the others wait have no part in it, nor in a mistake of the program. */
+    /* The calls in which the others wait are not related to it, nor to a mistake of the program. */
     CHECK(!strstr(r.err, "the last calls"));
     CHECK_EQ(launch(&r, "%s launch -np 3 %s --act mistake --on 1", lightc, beside("last_calls_program")), 1);
     CHECK_CONTAINS(r.err, "): lr is -1, must be at least 0\n");
     CHECK(!strstr(r.err, "the last calls"));
 }
 
-/* If rank 0 coordinates, it reports for all what has ended the run, and lives until they know. */
-TEST(a_failure_is_told_once_by_rank_0)
+/* If rank 0 coordinates, it reports what has ended the run, and exits only after the others are notified. */
+TEST(a_failure_is_reported_once_by_rank_0)
 {
     for (int on = -1; on < 2; on++) {
         run r[2];
@@ -397,7 +398,7 @@ TEST(a_failure_is_told_once_by_rank_0)
     }
 }
 
-/* A script that runs what it is told to with the error output in fd. */
+/* A script that runs its arguments with standard error redirected to fd. */
 static const char *into(int fd)
 {
     static char path[PATH_MAX];
@@ -409,7 +410,7 @@ static const char *into(int fd)
     return path;
 }
 
-/* As some daemons start programs: nothing else gets the numbers of what is closed. */
+/* As some daemons start programs: no other file may get the numbers of the closed descriptors. */
 TEST(without_standard_descriptors)
 {
     run r;
@@ -423,8 +424,8 @@ TEST(without_standard_descriptors)
     check_clean(&r, 2);
 }
 
-/* Rank 0 waits until somebody reads, and nobody waits for rank 0. */
-TEST(a_failure_that_rank_0_cannot_show_yet_is_heard)
+/* Rank 0 waits until its message is read, and no other rank waits for rank 0. */
+TEST(a_failure_that_rank_0_cannot_show_yet_ends_the_others)
 {
     run r[3];
     char text[4096];
@@ -468,7 +469,7 @@ TEST(the_end_of_an_output)
     CHECK_STR(text.s, "c\n\nd\n");
     CHECK(more);
     lc__str_clear(&text);
-    for (int i = 0; i < 100000; i++) CHECK(write(fd, "x", 1) == 1); /* one line, longer than what is searched */
+    for (int i = 0; i < 100000; i++) CHECK(write(fd, "x", 1) == 1); /* a line longer than what is searched */
     lc__output_tail(fd, 3, &text, &more);
     CHECK(text.n > 60000 && text.n < 100000 && more);
     lc__str_free(&text);
@@ -481,7 +482,7 @@ TEST(signals_are_passed_on)
     start(&r, "%s launch -np 2 %s --act term", lightc, program);
     for (int i = 0; i < 2; i++) pid_of(&r, i);
     CHECK(!kill(r.pid, SIGTERM));
-    CHECK_EQ(finish(&r), 0); /* they had their time, and ended well */
+    CHECK_EQ(finish(&r), 0); /* they had time to end, and exited with 0 */
     CHECK_STR(r.err, "rank 0 was told to end\n");
     check_clean(&r, 2);
 
@@ -493,7 +494,7 @@ TEST(signals_are_passed_on)
     check_clean(&r, 2);
 }
 
-/* As Ctrl-C does, and as a batch system does: ranks save, and the status says why the run ended. */
+/* As after Ctrl-C, or a batch system's signal: ranks save, and the status shows why the run ended. */
 TEST(an_interrupted_training_says_so)
 {
     static const struct {
@@ -515,7 +516,7 @@ TEST(an_interrupted_training_says_so)
     }
 }
 
-/* Where nobody keeps what the other ranks print, as under srun. */
+/* If the other ranks' output is not kept, as under srun. */
 TEST(an_interrupted_training_says_so_once)
 {
     run r[2];
@@ -534,8 +535,8 @@ TEST(an_interrupted_training_says_so_once)
     CHECK(!strstr(r[1].err, "stopped by "));
 }
 
-/* As scancel, systemctl stop and pkill do: all processes of a run get the signal, and ranks get it twice, as their
- * supervisor passes it on, before or after the signal that they get themselves. */
+/* As scancel, systemctl stop and pkill do: all processes of a run get the signal, and ranks get it twice, because their
+ * supervisor passes it on, before or after the signal that they get directly. */
 TEST(a_signal_to_all_processes_counts_once)
 {
     static const struct {
@@ -550,7 +551,7 @@ TEST(a_signal_to_all_processes_counts_once)
         pid_t pids[] = {r.pid, pid_of(&r, 0), pid_of(&r, 1)};
         for (int i = 0; i < 3; i++) {
             if (i) pause_ms(cases[k / 2].between_ms);
-            CHECK(!kill(pids[cases[k / 2].order[i]], sig) || errno == ESRCH); /* it has ended by then */
+            CHECK(!kill(pids[cases[k / 2].order[i]], sig) || errno == ESRCH); /* it may have ended by then */
         }
         CHECK_EQ(finish(&r), 128 + sig);
         CHECK_CONTAINS(r.err, "interrupted.ckpt");
@@ -559,11 +560,11 @@ TEST(a_signal_to_all_processes_counts_once)
     }
 }
 
-/* Ctrl-C, and 0.3 s later again; and pkill, twice. */
+/* Ctrl-C, and again 0.3 s later; and pkill, twice. */
 TEST(a_second_signal_ends_a_launched_run_at_once)
 {
     static const struct {
-        int signal, told; /* the supervisor alone, or the ranks too */
+        int signal, told; /* only the supervisor is signaled, or also the ranks */
     } cases[] = {{SIGINT, 1}, {SIGTERM, 1}, {SIGTERM, 3}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         run r;
@@ -583,7 +584,7 @@ TEST(a_second_signal_ends_a_launched_run_at_once)
     }
 }
 
-/* All stop with the one that is told to, in good order: that is no failure of any. */
+/* All stop in good order together with the rank that got the signal, and none of them has failed. */
 TEST(a_signal_to_one_rank_stops_the_run)
 {
     for (int rank = 0; rank < 2; rank++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks of several hosts: supervisors that are started by hand on each, as here on one, and mpirun. */
+/* Ranks on several hosts: supervisors that are started by hand on each host (here all on one), and mpirun. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -13,7 +13,7 @@
 
 #include <sys/stat.h>
 
-/* Node 0 with two ranks, or node 1 with one, in a process of its own; they print into out-NODE and err-NODE. */
+/* Node 0 with two ranks, or node 1 with one, in a process of its own; its output goes to out-NODE and err-NODE. */
 static pid_t start_node(const run *r, int node, const char *address, int port, const char *act)
 {
     char *argv[] = {program,
@@ -58,7 +58,7 @@ TEST(nodes_that_are_started_by_hand)
         pid_t nodes[2];
         double begun = seconds();
         for (int node = 0; node < 2; node++) {
-            if (node == 1) (void)report(&r, 0); /* so the coordinator is there */
+            if (node == 1) (void)report(&r, 0); /* so the coordinator exists */
             nodes[node] = start_node(&r, node, "127.0.0.1", port, acts[k]);
         }
         CHECK_CONTAINS(report(&r, 0), "LIGHTC_WORLD_SIZE=3 LIGHTC_LOCAL_RANK=0 LIGHTC_LOCAL_SIZE=2 LIGHTC_NODE_RANK=0");
@@ -66,7 +66,7 @@ TEST(nodes_that_are_started_by_hand)
         if (k == KILLED) {
             wait_for(&r, "out-0", "rank 0 has met 3\n");
             begun = seconds();
-            CHECK(!kill(pid_of(&r, 2), SIGKILL)); /* on the machine that has no coordinator, and tells it */
+            CHECK(!kill(pid_of(&r, 2), SIGKILL)); /* on the host without the coordinator, which is notified */
         }
         int status;
         for (int node = 0; node < 2; node++) {
@@ -76,13 +76,13 @@ TEST(nodes_that_are_started_by_hand)
         CHECK(seconds() - begun < patience(3));
         CHECK(all_gone(&r, 3, 0));
         read_file(&r, "err-0", r.err, sizeof r.err);
-        if (k == FAILS) CHECK_CONTAINS(r.err, "): the disk of a rank is gone\n"); /* it came to say so */
+        if (k == FAILS) CHECK_CONTAINS(r.err, "): the disk of a rank is gone\n"); /* the rank could report it */
         if (k == KILLED) CHECK_CONTAINS(r.err, "error: rank 2 (host ");
         if (k == KILLED) CHECK_CONTAINS(r.err, "), step 7, the middle: killed by signal 9 (Killed)\n");
     }
 }
 
-/* What its ranks print is kept, so the supervisor says it; and Ctrl-C is heeded. */
+/* Its ranks' output is kept, so the supervisor reports it; and Ctrl-C works. */
 TEST(a_node_says_that_it_waits_for_node_0)
 {
     run r = {0};
@@ -94,8 +94,8 @@ TEST(a_node_says_that_it_waits_for_node_0)
     CHECK(waitpid(node, &status, 0) == node && WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
 }
 
-/* As most distributions have it: a host's own name is loopback there, and elsewhere its address. */
-TEST(a_name_of_its_own_that_is_loopback_leads_others_to_node_0)
+/* As in most distributions: a host's own name is a loopback address there, and its real address on other hosts. */
+TEST(a_host_name_that_is_loopback_leads_others_to_node_0)
 {
     char name[256] = "", here[64], address[64];
     run r = {0};
@@ -128,7 +128,7 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* Two ranks, on a host or on two, as other launchers than lightc start them; threads[i]: OMP_NUM_THREADS of rank i. */
+/* Two ranks, on one host or two, started as by other launchers than lightc; threads[i]: OMP_NUM_THREADS of rank i. */
 static void run_by_hand(run r[2], int hosts, const char *const threads[2])
 {
     static const char *const names[] = {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT",      "WORLD_SIZE", "RANK",
@@ -160,7 +160,7 @@ static void share_by_hand(char shares[2][128], const char *const threads[2])
     run_by_hand(r, 1, threads);
     read_file(&r[0], "share-0", shares[0], 128);
     read_file(&r[0], "share-1", shares[1], 128);
-    CHECK_STR(r[1].err, ""); /* both print there */
+    CHECK_STR(r[1].err, ""); /* both nodes print there */
 }
 
 TEST(a_secret_that_others_may_know_is_warned_of)
@@ -191,11 +191,11 @@ TEST(ranks_that_others_start_share_the_cores)
     for (int i = 0; i < 2; i++) {
         int core;
         char end[2] = "";
-        CHECK_EQ(sscanf(shares[i], "threads=1 cores=%d%1s", &core, end), 2); /* one */
+        CHECK_EQ(sscanf(shares[i], "threads=1 cores=%d%1s", &core, end), 2); /* one core */
         CPU_SET(core, &all);
     }
     CHECK(CPU_EQUAL(&all, &two));
-    share_by_hand(shares, (const char *const[2]){NULL, "2"}); /* somebody has shared them out */
+    share_by_hand(shares, (const char *const[2]){NULL, "2"}); /* they have been shared out already */
     for (int i = 0; i < 2; i++) CHECK_CONTAINS(shares[i], "threads=0 ");
     for (int i = 0; i < 2; i++) CHECK(strchr(shares[i], ',') != strrchr(shares[i], ','));
     CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
@@ -203,8 +203,9 @@ TEST(ranks_that_others_start_share_the_cores)
 
 /* ---- mpirun ---- */
 
-/* On other hosts there is nothing of this environment but what mpirun is told to take along; it is to bind nothing. */
-TEST(what_is_set_goes_along)
+/* Other hosts get nothing of this environment except what mpirun is asked to export; and mpirun must not bind ranks to
+ * cores. */
+TEST(mpirun_exports_the_environment)
 {
     char *names[] = {(char *)"here"};
     char *argv[] = {(char *)"program", (char *)"--lr", NULL};
@@ -236,7 +237,7 @@ TEST(other_hosts_go_through_mpirun)
     gethostname(host, sizeof host - 1);
     if (!has_mpirun()) SKIP("no Open MPI");
     CHECK_EQ(launch(&r, "%s launch -H %s:2 %s", lightc, host, program), 0);
-    CHECK_STR(r.out, "rank - speaks\n"); /* rank 0; the other's is kept */
+    CHECK_STR(r.out, "rank - speaks\n"); /* rank 0's output; the other's is kept */
     CHECK_CONTAINS(report(&r, -1), " secret=32 port=1");
     char path[PATH_MAX];
     CHECK(launch(&r, "%s launch -H %s:1,nohost.invalid:1 %s", lightc, host, program) != 0);
@@ -258,7 +259,7 @@ static long printed(const run *r)
     return stat(path, &s) == 0 ? (long)s.st_size : -1;
 }
 
-/* Its ranks too stop and go on with the supervisor. */
+/* Its ranks also stop and continue with the supervisor. */
 TEST(ctrl_z_goes_through_mpirun)
 {
     run r;
@@ -288,7 +289,7 @@ TEST(ctrl_z_goes_through_mpirun)
     CHECK_EQ(finish(&r), 143);
 }
 
-/* It comes more than once, which mpirun would take for impatience. */
+/* It arrives more than once, which mpirun would take for a second request. */
 TEST(a_hangup_through_mpirun_saves)
 {
     run r;
@@ -306,8 +307,8 @@ TEST(a_hangup_through_mpirun_saves)
     CHECK(access(path, F_OK) == 0);
 }
 
-/* A signal to a rank or to mpirun: all stop, no rank is blamed, and nothing restarts. */
-TEST(a_run_that_is_stopped_on_another_host_stays_so)
+/* A signal to a rank or to mpirun: all stop, no rank is blamed, and nothing is restarted. */
+TEST(a_run_that_is_stopped_on_another_host_stays_stopped)
 {
     char host[256] = "", path[600];
     gethostname(host, sizeof host - 1);
@@ -327,7 +328,7 @@ TEST(a_run_that_is_stopped_on_another_host_stays_so)
     }
 }
 
-/* At once, and without its ranks. */
+/* At once, together with its ranks. */
 TEST(a_second_signal_ends_mpirun_and_its_ranks)
 {
     run r;
@@ -344,8 +345,8 @@ TEST(a_second_signal_ends_mpirun_and_its_ranks)
     CHECK(r.took < 60 && is_gone(rank));
 }
 
-/* It does, now and then, when ranks have ended behind its back: here it is stopped. The rank that is stopped with it is
- * nobody else's to end. */
+/* mpirun sometimes hangs after its ranks have ended: here it is stopped instead. The rank that is stopped together with
+ * it must be killed too. */
 TEST(mpirun_is_not_waited_for)
 {
     char host[256] = "";
@@ -361,11 +362,11 @@ TEST(mpirun_is_not_waited_for)
         CHECK_EQ(finish(&r), 1);
         CHECK(r.took < patience(10));
         CHECK_CONTAINS(r.err, "error: rank 1 (host ");
-        CHECK(is_gone(mpirun) && all_gone(&r, 2, 0)); /* Open MPI leaves a directory when it is killed */
+        CHECK(is_gone(mpirun) && all_gone(&r, 2, 0)); /* Open MPI leaves a directory if it is killed */
     }
 }
 
-/* Its ranks go on without it, and would be shown by nobody. */
+/* Its ranks continue without it, and their output would not be shown. */
 TEST(an_mpirun_that_is_stopped_is_ended)
 {
     char host[256] = "";
@@ -380,7 +381,7 @@ TEST(an_mpirun_that_is_stopped_is_ended)
     CHECK(is_gone(mpirun) && is_gone(rank));
 }
 
-/* ---- ranks of the program's own ---- */
+/* ---- ranks with a communicator of the program's ---- */
 
 TEST(ranks_of_a_given_communicator_are_watched)
 {
@@ -393,13 +394,13 @@ TEST(ranks_of_a_given_communicator_are_watched)
     if (!has_mpirun() || access(plugin, R_OK) != 0) SKIP("no Open MPI");
     setenv("LIGHTC_MPI_PLUGIN", plugin, 1);
     setenv("OMPI_MCA_btl", "vader,self", 1);
-    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* MPI's own */
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* for leaks of MPI */
     for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
         run r;
         start(&r, "/usr/bin/env mpirun -np 2 %s --act given --use_distributed_sampler false --silence_timeout %g",
               program, patience(1));
         wait_for(&r, "out", "a step\n");
-        pause_ms(1000); /* a heartbeat carries the step */
+        pause_ms(1000); /* until a heartbeat has carried the step */
         CHECK(!kill(pid_of(&r, -1), ends[k].signal));
         CHECK(finish(&r) != 0);
         CHECK(r.took < patience(20));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks print that mpirun has started for lightc: rank 0's is shown as it is, the others' is kept. */
+/* Output of ranks that mpirun has started for lightc: rank 0's is shown as it is, the others' is kept. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -18,7 +18,7 @@ static const char *why_not = "";
 __attribute__((constructor)) static void make(void)
 {
     why_not = machines_own_mounts() ? machines_make(&two) : "the kernel allows no namespaces of its own here";
-    /* The address sanitizer would take MPI's own leaks for a rank's failure. */
+    /* Otherwise AddressSanitizer would report MPI's own leaks as a rank's failure. */
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
 }
 
@@ -27,8 +27,8 @@ __attribute__((destructor)) static void end(void)
     machines_end(&two);
 }
 
-/* The beginning of the command: this host under its own name, by `lightc launch` or by the program itself with a file
- * of hosts (which it takes for two). */
+/* The beginning of the command: this host by its own name, through `lightc launch` or through the program itself with a
+ * file of hosts (which it takes for two). */
 static const char *by(bool file)
 {
     static char command[2 * PATH_MAX + 400];
@@ -50,7 +50,7 @@ static const char *by(bool file)
 static const char complained[] = "rank 0 complains\r10 %\r100 %\x1e\x1e"
                                  "0123\0\xff\x1e\n";
 
-/* Standard error has a zero byte. */
+/* Its standard error contains a zero byte. */
 static void check_complained(const run *r)
 {
     char path[400], text[sizeof complained] = "";
@@ -61,7 +61,7 @@ static void check_complained(const run *r)
     CHECK(!memcmp(text, complained, sizeof text - 1));
 }
 
-/* What came after rank 0's. */
+/* The errors printed after rank 0's. */
 static const char *rest_of_errors(const run *r)
 {
     static char text[32768];
@@ -75,12 +75,12 @@ static const char *rest_of_errors(const run *r)
     return text;
 }
 
-TEST(rank_0_alone_prints)
+TEST(only_rank_0_prints)
 {
     run r;
     if (!has_mpirun()) SKIP("no Open MPI");
     for (int file = 0; file < 2; file++) {
-        if (!file) setenv("PRINT_EARLY", "1", 1); /* `lightc launch` has them kept from the first byte on */
+        if (!file) setenv("PRINT_EARLY", "1", 1); /* `lightc launch` keeps the output from the first byte on */
         CHECK_EQ(launch(&r, "%s", by(file)), 0);
         unsetenv("PRINT_EARLY");
         CHECK_STR(r.out, file ? SPOKEN : "early\n" SPOKEN);
@@ -91,7 +91,7 @@ TEST(rank_0_alone_prints)
     }
 }
 
-TEST(what_a_rank_said_before_it_failed)
+TEST(the_output_of_a_rank_that_failed)
 {
     static const struct {
         const char *act, *last_words, *how;
@@ -112,13 +112,13 @@ TEST(what_a_rank_said_before_it_failed)
             CHECK_CONTAINS(rest, ways[i].last_words);
             CHECK_CONTAINS(rest, "\n----\n");
             CHECK_CONTAINS(rest, meet || !strcmp(ways[i].act, "fail") ? "error: rank 1 (host " : "error: rank 1 of ");
-            CHECK_CONTAINS(rest, ways[i].how); /* as mpirun says */
+            CHECK_CONTAINS(rest, ways[i].how); /* as mpirun reports it */
             CHECK(!strstr(rest, "rank 2 speaks"));
             check_clean(&r, 3);
         }
 }
 
-TEST(of_many_lines_the_last_ones)
+TEST(only_the_last_of_many_lines_are_shown)
 {
     run r;
     char text[4096];
@@ -140,7 +140,7 @@ static void check_lines(const run *r, const char *name, int rank)
     snprintf(path, sizeof path, "%s/%s", r->dir, name);
     FILE *f = fopen(path, "r");
     CHECK(f);
-    for (int i = 0; i < 2 + (rank > 0); i++) CHECK(fgets(line, sizeof line, f)); /* what it says first */
+    for (int i = 0; i < 2 + (rank > 0); i++) CHECK(fgets(line, sizeof line, f)); /* its first lines */
     if (rank == 0) CHECK(fscanf(f, "and ends without a newline") == 0);
     while (fgets(line, sizeof line, f) && !last) {
         snprintf(want, sizeof want, "%d\n", ++n);
@@ -152,7 +152,7 @@ static void check_lines(const run *r, const char *name, int rank)
     fclose(f);
 }
 
-/* Short ones, of which mpirun's own --tag-output loses some. */
+/* Short lines, some of which mpirun's own --tag-output loses. */
 TEST(very_many_lines_of_two_ranks_at_once)
 {
     run r;
@@ -175,7 +175,7 @@ TEST(each_life_prints)
     CHECK(!strstr(rest_of_errors(&r), "rank 2 speaks"));
 }
 
-/* The process that a rank has left has its output, and is ended with what else mpirun leaves. */
+/* A process that a rank has left behind has its output, and is killed with everything else that mpirun leaves. */
 TEST(mpirun_is_killed)
 {
     run r;
@@ -196,7 +196,7 @@ TEST(mpirun_is_killed)
     CHECK(is_gone(left) && all_gone(&r, 3, 0));
 }
 
-/* Ranks 1 and 2 are on the second one. */
+/* Ranks 1 and 2 are on the second machine. */
 TEST(ranks_of_another_machine)
 {
     run r;

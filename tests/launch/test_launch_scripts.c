@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are scripts, which run the program themselves; and supervisors that were started with less than they are
- * used to. */
+/* Ranks that are scripts, which run the program themselves; and supervisors that are started in a poorer environment
+ * than usual. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -9,7 +9,7 @@
 
 #include <sys/stat.h>
 
-/* The path of an executable script of these lines. */
+/* The path of an executable script with these lines. */
 static const char *script(const char *format, ...) LC_PRINTF(1, 2);
 static const char *script(const char *format, ...)
 {
@@ -26,7 +26,7 @@ static const char *script(const char *format, ...)
     return path;
 }
 
-TEST(scripts_end_with_what_they_run)
+TEST(scripts_end_with_their_programs)
 {
     static const int signals[] = {SIGTERM, SIGINT};
     for (int k = 0; k < 2; k++) {
@@ -42,8 +42,8 @@ TEST(scripts_end_with_what_they_run)
     }
 }
 
-/* Ctrl-Z: not the scripts alone, while what they run keeps the cores. */
-TEST(scripts_stop_and_go_on_with_what_they_run)
+/* Ctrl-Z: not only the scripts stop, while their programs would keep the cores. */
+TEST(scripts_stop_and_go_on_with_their_programs)
 {
     run r;
     start(&r, "%s launch -np 2 %s --act meet", lightc, script("%s \"$@\"\nexit $?\n", program));
@@ -63,7 +63,7 @@ TEST(scripts_stop_and_go_on_with_what_they_run)
     check_clean(&r, 2);
 }
 
-/* The script goes on, and ends well. */
+/* The script continues, and exits with 0. */
 TEST(a_script_hides_no_failure)
 {
     run r;
@@ -76,8 +76,9 @@ TEST(a_script_hides_no_failure)
     CHECK_EQ(launch(&r, "%s launch -np 2 %s --act train --use_distributed_sampler false", lightc, path), 0);
 }
 
-/* What all complain of is no rank's own: none is left out of the next start. A rank that complains a fifth of a second
- * later than the first one, as on a busy machine, is not waited for: once of some times it is in time. */
+/* An error that all ranks report is not one rank's own, so none is left out of the restart. A rank that reports it a
+ * fifth of a second later than the first one, as on a busy machine, is not waited for: one attempt of several is in
+ * time. */
 TEST(a_common_failure_costs_no_rank)
 {
     run r;
@@ -91,7 +92,7 @@ TEST(a_common_failure_costs_no_rank)
     check_clean(&r, 2);
 }
 
-TEST(who_started_it_may_not_care_for_children)
+TEST(a_parent_that_ignores_its_children)
 {
     run r;
     if (system("/usr/bin/env --ignore-signal=CHLD true 2>/dev/null")) SKIP("env has no --ignore-signal");
@@ -99,8 +100,8 @@ TEST(who_started_it_may_not_care_for_children)
     CHECK_EQ(launch(&r, "/usr/bin/env --ignore-signal=CHLD %s launch -np 2 %s --act exit --on 1", lightc, program), 3);
 }
 
-/* With still fewer no rank can be started, and with more all come: how many these are is the system's matter. No rank
- * comes before all are started, which takes descriptors too. */
+/* With fewer descriptors no rank can be started, and with more all of them join; the number depends on the system. No
+ * rank joins before all are started, which takes descriptors too. */
 TEST(too_few_descriptors_are_named)
 {
     bool named = false;
@@ -135,7 +136,7 @@ TEST(a_mistake_is_named)
     CHECK_CONTAINS(r.err, "error: unknown option -np2\n");
     CHECK_EQ(launch(&r, "%s launch -np 0 %s", lightc, program), 2);
     CHECK_CONTAINS(r.err, "error: -np is \"0\"; it must be ");
-    CHECK_EQ(launch(&r, "%s launch -np 2", lightc), 2); /* but for the options that the test adds */
+    CHECK_EQ(launch(&r, "%s launch -np 2", lightc), 2); /* except for the options that the test adds */
     CHECK_CONTAINS(r.err, "error: unknown option --dir");
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two machines (machines.h), on each of which a person starts the same program by hand: the training of
- * fault_program.c. */
+/* Two machines (machines.h), on each of which the same program is started by hand: the training of fault_program.c. */
 #include "machines.h"
 
 #include "comm_world.h"
@@ -40,7 +39,7 @@ typedef struct run {
     double ended[2];
 } run;
 
-/* The options of the training after those that each machine needs. */
+/* The options of the training, in addition to those that each machine needs. */
 static void start(run *r, const char *options)
 {
     snprintf(r->dir, sizeof r->dir, "%s", fresh_dir("run"));
@@ -106,7 +105,7 @@ static void result_of(const char *dir, char text[128])
     if (f) fclose(f);
 }
 
-/* As a run of two ranks on one machine ends. */
+/* The result of a run of two ranks on one machine. */
 static void one_machine(const char *options, char result[128])
 {
     char command[PATH_MAX + 4096], dir[300];
@@ -126,9 +125,9 @@ static void succeed(run *r, const char *options)
         if (r->status[i]) TEST_FAIL("machine %d: status %d: %s", i, r->status[i], r->err[i]);
 }
 
-/* ---- what goes over the wire ---- */
+/* ---- bytes on the wire ---- */
 
-/* Bytes of data that machine i has sent: without the heads of Ethernet, IPv4 and TCP with its time stamps. */
+/* Bytes of data that machine i has sent, without the headers of Ethernet, IPv4 and TCP with its timestamps. */
 static int64_t sent(int i)
 {
     char path[300], command[400];
@@ -146,7 +145,7 @@ static int64_t sent(int i)
 /* Parameters of the training's network. */
 enum { PARAMETERS = 32 * 256 + 256 + 256 * 256 + 256 + 256 * 8 + 8, STEPS_AN_EPOCH = 12 };
 
-/* Bytes that each machine sends in a step: of two trainings that differ in steps alone. */
+/* Bytes that each machine sends in a step, from two trainings that differ only in their number of steps. */
 static void bytes_of_a_step(double out[2])
 {
     static const int epochs[2] = {1, 7};
@@ -185,7 +184,7 @@ TEST(two_machines_train_as_one)
     CHECK_STR(both, one);
 }
 
-TEST(a_step_sends_what_the_formula_says)
+TEST(a_step_sends_the_bytes_of_the_formula)
 {
     if (why_not) SKIP(why_not);
     check_bytes();
@@ -210,7 +209,7 @@ TEST(a_slow_link_carries_the_same)
     for (int i = 0; i < 2; i++) CHECK_EQ(machines_do(&two, i, "tc qdisc del dev eth0 root"), 0);
 }
 
-/* No end is notified: the connections just fall silent. */
+/* Neither side is informed of an end: the connections just fall silent. */
 TEST(a_cut_link_ends_both_sides)
 {
     for (int side = 0; side < 2; side++) {
@@ -237,7 +236,7 @@ TEST(a_cut_link_ends_both_sides)
     }
 }
 
-/* A communicator alone, whose ranks have met otherwise: nobody watches over them. */
+/* Only a communicator, whose ranks have met in another way: there is no coordinator. */
 static lc_status open_on_machines(int rank, int size, const lc__meeting *meeting, lc_comm **out)
 {
     lc__tcp_place here;
@@ -269,9 +268,9 @@ static lc_status cut_link(void)
 
 typedef struct cut {
     lc_status (*make)(void);
-    bool idle; /* nothing is under way after it */
+    bool idle; /* nothing is in flight after the cut */
     int machine;
-    const char *mend; /* there */
+    const char *mend; /* on the machine that is cut off */
 } cut;
 
 static lc_status wait_behind_a_cut(lc_comm *c, void *ctx)
@@ -281,9 +280,9 @@ static lc_status wait_behind_a_cut(lc_comm *c, void *ctx)
     int me = lc_comm_rank(c);
     char x;
     LC_TRY(s);
-    pause_ms(50); /* the other one is through it as well */
+    pause_ms(50); /* until the other rank has finished it as well */
     if (me == 1) LC_TRY(k->make());
-    pause_ms(500); /* what now begins is after the cut */
+    pause_ms(500); /* what begins now is after the cut */
     for (double until = seconds() + patience(8); s >= 0 && seconds() < until;) {
         lc_request *r;
         bool done = false;
@@ -322,7 +321,8 @@ TEST(ranks_notice_that_one_connection_is_cut)
 
 /* ---- ranks that mpirun starts ---- */
 
-/* Two ranks on each machine, from machine 0: by `lightc launch`, or by the program itself with a file of hosts. */
+/* Two ranks on each machine, started from machine 0: by `lightc launch`, or by the program itself with a file of
+ * hosts. */
 static void start_by_mpirun(run *r, bool by_file, const char *options)
 {
     char command[2 * PATH_MAX + 4096], agent[400], launch[PATH_MAX + 100];
@@ -347,7 +347,7 @@ static void start_by_mpirun(run *r, bool by_file, const char *options)
     _exit(126);
 }
 
-/* As one process ends that nobody disturbs, within what sums of other numbers of ranks differ. */
+/* The result of one undisturbed process, within the rounding of sums of another number of ranks. */
 static void check_continued(run *r, const char *said, const char *place)
 {
     char text[128], one[128], options[200];
@@ -381,7 +381,7 @@ TEST(three_of_four_go_on_through_mpirun)
     }
 }
 
-TEST(a_machine_is_lost_that_mpirun_has_started_ranks_on)
+TEST(a_machine_with_ranks_of_mpirun_is_lost)
 {
     run r = {0};
     char path[400];
@@ -393,7 +393,7 @@ TEST(a_machine_is_lost_that_mpirun_has_started_ranks_on)
     CHECK_EQ(machines_do(&two, 1, "ip link set eth0 down"), 0);
     finish(&r);
     CHECK_EQ(machines_do(&two, 1, "ip link set eth0 up"), 0);
-    machines_clear(&two, 1); /* Open MPI's daemon hears nothing of it */
+    machines_clear(&two, 1); /* Open MPI's daemon does not notice the loss */
     check_continued(&r, "with 2 of 4 ranks (1 of 2)", "size=2 ");
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm_security as an option: training goes on with it over connections, and where it cannot be had it is an error. */
+/* comm_security as an option: training works with it over connections, and if it is not available it is an error. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -24,10 +24,10 @@ TEST(training_goes_on_over_sealed_connections)
         int status = train(&r, m == 2 ? "shm+tcp" : "tcp", modes[m]);
         if (status) TEST_FAIL("%s: %d, %s", modes[m], status, r.err);
     }
-    if (train(&r, "shm", "encrypt")) TEST_FAIL("memory: %s", r.err); /* leaves no host */
+    if (train(&r, "shm", "encrypt")) TEST_FAIL("memory: %s", r.err); /* nothing leaves the host */
 }
 
-TEST(what_cannot_be_sealed_is_an_error)
+TEST(connections_that_cannot_be_sealed_are_an_error)
 {
     run r;
     CHECK(train(&r, "mpi", "auth") != 0);

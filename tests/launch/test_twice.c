@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of a run that is started a second time while the first one is there: it is turned away with a sentence, and
- * whatever becomes of it is nothing to the run. */
+/* A part of a run that is started a second time while the first one is running: it is rejected with a message, and the
+ * run goes on whatever happens to it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -15,7 +15,7 @@
 
 #define SECRET "0123456789abcdef"
 
-/* What a child prints goes into out-NUMBER and err-NUMBER. */
+/* The output of a child goes to out-NUMBER and err-NUMBER. */
 static void print_into(const run *r, int number)
 {
     char name[400];
@@ -25,7 +25,7 @@ static void print_into(const run *r, int number)
     dup2(open(name, O_WRONLY | O_CREAT, 0666), 1);
 }
 
-/* A node of two with a rank each, in a process of its own. */
+/* A node of two, with one rank, in a process of its own. */
 static pid_t start_node(const run *r, int node, int number, int port, const char *act)
 {
     char *argv[] = {program, (char *)"--dir", (char *)(uintptr_t)r->dir, (char *)"--act", (char *)(uintptr_t)act, NULL};
@@ -47,7 +47,7 @@ static pid_t start_node(const run *r, int node, int number, int port, const char
     _exit(status);
 }
 
-/* A rank of two that nobody launches. */
+/* One of two ranks, without a launcher. */
 static pid_t start_rank(const run *r, int rank, int number, int port)
 {
     char text[16];
@@ -75,7 +75,7 @@ static int end_of(run *r, pid_t pid, int number)
     return WEXITSTATUS(status);
 }
 
-/* Nothing has happened to either process for a second, and both go when they are asked to. */
+/* Both processes go on undisturbed for a second, and then end on request. */
 static void check_they_go_on(const pid_t pids[2])
 {
     int status;
@@ -86,7 +86,7 @@ static void check_they_go_on(const pid_t pids[2])
     for (int i = 0; i < 2; i++) CHECK(waitpid(pids[i], &status, 0) == pids[i]);
 }
 
-TEST(a_node_that_is_started_twice_disturbs_nobody)
+TEST(a_node_that_is_started_twice_disturbs_no_run)
 {
     run r = {0};
     snprintf(r.dir, sizeof r.dir, "%s", fresh_dir("run"));
@@ -100,7 +100,7 @@ TEST(a_node_that_is_started_twice_disturbs_nobody)
     check_they_go_on(nodes);
 }
 
-/* Its first rank has not come yet: it is still the one that is waited for. */
+/* Its first rank has not joined yet: that rank is still the one that is waited for. */
 TEST(a_node_is_started_twice_before_its_ranks_come)
 {
     run r = {0};
@@ -118,7 +118,7 @@ TEST(a_node_is_started_twice_before_its_ranks_come)
     check_they_go_on(nodes);
 }
 
-/* What a node leaves by its end is free for the next. */
+/* The ranks of a node that has ended may be claimed by the next. */
 TEST(a_node_that_has_gone_may_be_started_again)
 {
     run r = {0};
@@ -133,7 +133,7 @@ TEST(a_node_that_has_gone_may_be_started_again)
     check_they_go_on(nodes);
 }
 
-TEST(a_rank_that_is_started_twice_disturbs_nobody)
+TEST(a_rank_that_is_started_twice_disturbs_no_run)
 {
     run r = {0};
     snprintf(r.dir, sizeof r.dir, "%s", fresh_dir("run"));
@@ -155,7 +155,7 @@ static lc__control_options options_of(int rank, int port, uint64_t identity)
         .rank = rank, .size = 2, .address = "127.0.0.1", .port = port, .secret = SECRET, .identity = identity};
 }
 
-/* Until the coordinator says so, or a second has passed. */
+/* Until the coordinator has ended the run, or a second has passed. */
 static bool ends(lc__coordinator *c)
 {
     int silent;
@@ -190,7 +190,7 @@ static lc__control *rank_0_that_came(rank_0 *r)
     return r->control;
 }
 
-TEST(launchers_speak_for_their_own_ranks_alone)
+TEST(launchers_report_only_their_own_ranks)
 {
     lc__coordinator *c = NULL;
     lc__watch *one = NULL, *other = NULL;
@@ -204,18 +204,18 @@ TEST(launchers_speak_for_their_own_ranks_alone)
     CHECK_STATUS(lc__control_open(&nobody, &(lc__control *){NULL}), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "refused rank 1: rank 1 was already started by another launcher (host ");
     lc__control_rank_ended(&second, "killed");
-    lc__watch_tell(one, 0, "killed"); /* of another's */
+    lc__watch_tell(one, 0, "killed"); /* a rank of another launcher */
     CHECK(!ends(c));
     rank_0 other_rank;
     lc__control *ranks[2];
     start_rank_0(&other_rank, port);
     CHECK_OK(lc__control_open(&first, &ranks[1]));
     ranks[0] = rank_0_that_came(&other_rank);
-    /* its launcher is gone, and it is there */
+    /* its launcher has gone, but the rank remains */
     lc__watch_close(one);
     lc__control_rank_ended(&second, "killed");
     CHECK(!ends(c));
-    /* one that has left comes back as itself only */
+    /* a rank that has left can come back only with its identity */
     lc__control_close(ranks[1]);
     CHECK_STATUS(lc__control_open(&second, &ranks[1]), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "refused rank 1: rank 1 has already joined (host ");
@@ -234,7 +234,7 @@ TEST(another_size_of_a_rank_that_is_there_ends_nothing)
     while (!lc__coordinator_has_met(c, 0)) pause_ms(1);
     lc__control_options o = options_of(0, port, 9);
     for (int k = 0; k < 2; k++) {
-        o.size = 3, o.rank = k ? 2 : 0; /* that of another run */
+        o.size = 3, o.rank = k ? 2 : 0; /* the number of another run */
         CHECK_STATUS(lc__control_open(&o, &(lc__control *){NULL}), LC_ERR_CONFIG);
         CHECK_CONTAINS(lc_error_message(), "the run has 2 ranks, but this is rank ");
         CHECK(!ends(c));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The control channel of ranks that have met (test_control_start.c): something happens to one of them, and the others
- * must say what, and which, in time. */
+ * must report what, and to which rank, in time. */
 #define _GNU_SOURCE
 #include "control_run.h"
 #include "full_pipe.h"
@@ -10,7 +10,7 @@
 
 /* ---- losing one ---- */
 
-/* Waits for what rank 2 will never give. */
+/* Waits for data that rank 2 never sends. */
 static lc_status hang(run *r, lc__control *c, int rank)
 {
     char mine[8] = "", all[8 * RANKS];
@@ -21,7 +21,7 @@ static lc_status hang(run *r, lc__control *c, int rank)
     return lc__control_all_gather(c, mine, all, sizeof mine);
 }
 
-/* The watcher of its process reports how it ended: in the coordinator's process, or elsewhere. */
+/* The process that watches the rank reports how it ended: in the coordinator's process, or elsewhere. */
 static void tell(run *r, lc__coordinator *c, int rank, const char *how, bool elsewhere)
 {
     if (elsewhere)
@@ -73,7 +73,7 @@ static lc_status walk(run *r, lc__control *c, int rank)
     return lc__control_all_gather(c, mine, all, sizeof mine);
 }
 
-/* Heartbeats are far apart, and steps are not. */
+/* Heartbeats are far apart, but steps are not. */
 TEST(the_step_of_a_killed_rank_is_known)
 {
     run *r = run_new(2, walk, (lc__control_times){.heartbeat = patience(5), .silence = patience(60)});
@@ -100,8 +100,8 @@ static void show(void *pipe, const char *message, const char *calls)
     close(*end);
 }
 
-/* It hosts rank 0, which hears of it last; nobody else waits for a person. */
-TEST(an_end_that_cannot_be_shown_yet_is_told)
+/* It hosts rank 0, which is notified last; no other rank waits until the message can be shown. */
+TEST(an_end_that_cannot_be_shown_yet_reaches_the_others)
 {
     run *r = run_new(3, hang, (lc__control_times){.heartbeat = 0.1});
     int ends[2], shown, silent;
@@ -169,7 +169,7 @@ TEST(a_rank_without_progress_is_noticed)
     char want[200];
     run_reap(r, 0), run_reap(r, 1);
     snprintf(want, sizeof want, "rank 2 %s, step 7, epoch 1, training: no progress for", host());
-    CHECK_ENDED(r, 0, want); /* who waits to meet it makes none either */
+    CHECK_ENDED(r, 0, want); /* a rank that waits to meet it makes no progress either */
     CHECK_ENDED(r, 1, want);
     run_signal(r, 2, SIGKILL);
     run_reap(r, 2);
@@ -177,7 +177,7 @@ TEST(a_rank_without_progress_is_noticed)
     run_free(r);
 }
 
-/* Rank 1 goes on for a while when rank 2 does not any more. */
+/* Rank 1 continues for a while after rank 2 has stopped. */
 static lc_status hang_in_turn(run *r, lc__control *c, int rank)
 {
     char mine[8] = "", all[8 * RANKS];
@@ -187,7 +187,7 @@ static lc_status hang_in_turn(run *r, lc__control *c, int rank)
     for (;;) pause();
 }
 
-TEST(who_hangs_for_longest_is_named)
+TEST(the_rank_that_hangs_longest_is_named)
 {
     run *r = run_new(3, hang_in_turn, (lc__control_times){.heartbeat = 0.05, .progress = 1.5});
     lc__coordinator *c = run_start(r);
@@ -279,7 +279,7 @@ static lc_status last_words(run *r, lc__control *c, int rank)
     return lc__control_all_gather(c, mine, all, sizeof mine);
 }
 
-TEST(last_words_are_heard_of_a_process_that_is_gone)
+TEST(last_words_of_a_dead_process_are_heard)
 {
     for (int k = 0; k < 5; k++) {
         run *r = run_new(2, last_words, (lc__control_times){0});
@@ -293,7 +293,7 @@ TEST(last_words_are_heard_of_a_process_that_is_gone)
     }
 }
 
-/* Says it only when it counts as dead already. */
+/* Reports the error only when it already counts as dead. */
 static lc_status late_words(run *r, lc__control *c, int rank)
 {
     char mine[8] = "", all[8 * RANKS];
@@ -309,7 +309,7 @@ static lc_status late_words(run *r, lc__control *c, int rank)
 TEST(last_words_are_waited_for)
 {
     bool heard = false;
-    for (int k = 0; k < 5 && !heard; k++) { /* they have a tenth of a second, which may be too short here */
+    for (int k = 0; k < 5 && !heard; k++) { /* they have a tenth of a second, which may be too short on this machine */
         run *r = run_new(2, late_words, (lc__control_times){0});
         lc__coordinator *c = run_start(r);
         CHECK(await(&r->here, 2));
@@ -332,7 +332,7 @@ static lc_status fail_in_turn(run *r, lc__control *c, int rank)
     return lc__control_all_gather(c, mine, all, sizeof mine);
 }
 
-/* Rank 0 learns from rank 2, as ranks agree on a save, that it has failed, and is the first to say so. */
+/* Rank 0 learns from rank 2, when ranks agree on a save, that rank 2 has failed, and reports it first. */
 static lc_status pass_on_another_s(run *r, lc__control *c, int rank)
 {
     char mine[8] = "", all[8 * RANKS];
@@ -353,7 +353,7 @@ static lc_status pass_on_another_s(run *r, lc__control *c, int rank)
 
 TEST(an_error_of_another_rank_is_of_that_rank)
 {
-    for (int silent = 0; silent <= 1; silent++) { /* rank 2 does not come to say it in time */
+    for (int silent = 0; silent <= 1; silent++) { /* rank 2 does not report it in time */
         run *r = run_new(3, pass_on_another_s, (lc__control_times){0});
         char want[200];
         r->late[2] = silent;
@@ -370,13 +370,13 @@ TEST(an_error_of_another_rank_is_of_that_rank)
     }
 }
 
-TEST(the_first_cause_is_told)
+TEST(the_first_cause_is_reported)
 {
     for (int first = 1; first <= 2; first++) {
         run *r = run_new(3, fail_in_turn, (lc__control_times){0});
         char want[200];
         r->late[3 - first] = true;
-        atomic_store(&r->go, 1); /* it comes with the others */
+        atomic_store(&r->go, 1); /* it arrives together with the others */
         lc__coordinator *c = run_start(r);
         CHECK(run_hears(c, first, -1, 20));
         atomic_store(&r->go, 2);
@@ -395,7 +395,7 @@ static lc_status skip_a_meeting(run *r, lc__control *c, int rank)
     return rank == 0 ? LC_OK : lc__control_all_gather(c, "x", all, 1);
 }
 
-TEST(who_leaves_before_a_meeting_is_named)
+TEST(a_rank_that_leaves_before_a_meeting_is_named)
 {
     run *r = run_new(3, skip_a_meeting, (lc__control_times){.heartbeat = 0.1});
     lc__coordinator *c = run_start(r);
@@ -406,12 +406,12 @@ TEST(who_leaves_before_a_meeting_is_named)
     run_free(r);
 }
 
-/* Rank 1 complains of rank 2, which ends only then: as when a collective has noticed it first. */
+/* Rank 1 complains about rank 2, which ends only afterwards, as when a collective notices it first. */
 static lc_status complain(run *r, lc__control *c, int rank)
 {
     if (rank == 1) {
         lc__control_fail(c, "rank 2 is lost");
-        run_signal(r, 2, SIGKILL); /* which takes no time, whatever sanitizer there is */
+        run_signal(r, 2, SIGKILL); /* immediate, whatever the sanitizer */
     }
     if (rank == 2)
         for (;;) pause();
@@ -421,7 +421,7 @@ static lc_status complain(run *r, lc__control *c, int rank)
 TEST(a_complaint_gives_way_to_its_cause)
 {
     int causes = 0;
-    for (int k = 0; k < 5; k++) { /* on a busy machine the end may be late */
+    for (int k = 0; k < 5; k++) { /* on a busy machine the end may come late */
         run *r = run_new(3, complain, (lc__control_times){0});
         lc__coordinator *c = run_start(r);
         for (int i = 0; i < 3; i++) run_reap(r, i);
@@ -440,7 +440,7 @@ static lc_status fail_and_leave(run *r, lc__control *c, int rank)
     return LC_OK;
 }
 
-TEST(a_failure_is_not_forgotten_over_the_goodbye)
+TEST(a_goodbye_does_not_hide_a_failure)
 {
     run *r = run_new(2, fail_and_leave, (lc__control_times){0});
     lc__coordinator *c = run_start(r);
@@ -457,7 +457,7 @@ TEST(a_goodbye_is_no_loss)
     char message[LC__END_TEXT];
     int how = run_reap(r, 0);
     CHECK_EQ(how, 0);
-    lc__coordinator_rank_ended(c, 0, "exit status 1"); /* what comes after the goodbye concerns nobody */
+    lc__coordinator_rank_ended(c, 0, "exit status 1"); /* messages after the goodbye are ignored */
     for (int i = 1; i < 3; i++) run_reap(r, i);
     for (int i = 0; i < 3; i++)
         if (r->ranks[i].status < 0) TEST_FAIL("rank %d: %s", i, r->ranks[i].message);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The door of the control channel: who does not know the secret is turned away on both sides, whatever is sent, again,
- * or back, or slowly; and what ranks send is understood, or refused. */
+/* The entrance to the control channel: both ends refuse a peer that does not know the secret, whatever it sends,
+ * repeats, reflects, or sends slowly; and messages of ranks are understood, or refused. */
 #define _GNU_SOURCE
 #include "control_run.h"
 
@@ -43,7 +43,7 @@ TEST(proofs_are_hmac_sha_256)
         CHECK(!lc__proof_is(key, sizeof key, &ask, proof));
         proof[bit / 8] ^= (uint8_t)(1 << bit % 8);
     }
-    /* all of it counts */
+    /* each part of the proof counts */
     lc__proof_ask others[] = {ask, ask, ask, ask};
     others[0].role = LC__PROOF_COORDINATOR, others[1].asked[31] ^= 1;
     others[2].answered[0] ^= 128, others[3].about[95] ^= 1;
@@ -77,7 +77,7 @@ static int visit(const run *r)
     return fd;
 }
 
-/* What comes until the other end hangs up, or `most` bytes; -1: it is still there after that time. */
+/* What arrives until the other end closes the connection, or `most` bytes; -1: it is still open after that time. */
 static ssize_t listen_to(int fd, double time, uint8_t *data, size_t most)
 {
     size_t n = 0;
@@ -93,7 +93,7 @@ static ssize_t listen_to(int fd, double time, uint8_t *data, size_t most)
     return (ssize_t)n;
 }
 
-/* Another end of the channel, which notes all that goes by on one connection. */
+/* A relay on the channel that records everything that passes on one connection. */
 typedef struct tap {
     int listener, port, to;
     uint8_t up[4096], down[4096]; /* from the rank; from the coordinator */
@@ -143,8 +143,8 @@ static void tap_stop(tap *t)
     close(t->listener);
 }
 
-/* An eavesdropper on the network learns nothing useful: neither the secret nor a greeting that is good twice. */
-TEST(what_was_said_once_is_of_no_use)
+/* An eavesdropper on the network learns nothing useful: neither the secret nor a greeting that works twice. */
+TEST(repeated_messages_are_of_no_use)
 {
     if (lc__proof_reveals()) SKIP(lc__proof_why_not());
     static tap t;
@@ -164,7 +164,7 @@ TEST(what_was_said_once_is_of_no_use)
     ssize_t n = listen_to(fd, 5, answer, sizeof answer);
     CHECK(n > 0 && memmem(answer, (size_t)n, "it has the secret of another run", 32));
     close(fd);
-    /* and nobody was disturbed */
+    /* and the ranks were not disturbed */
     atomic_store(&r->go, 1);
     CHECK_OK(lc__control_all_gather(right, "b", all, 1));
     CHECK(!memcmp(all, "ab", 2));
@@ -185,7 +185,7 @@ TEST(another_secret_is_turned_away)
     run_reap(r, 1);
     CHECK_EQ(r->ranks[1].status, LC_ERR_CONFIG);
     CHECK_CONTAINS(r->ranks[1].message, "refused rank 1: it has the secret of another run");
-    /* and does no harm: the right one comes */
+    /* and does no harm: the right one can join */
     lc__control *right = NULL;
     char all[8];
     lc__control_options o = {
@@ -210,8 +210,8 @@ TEST(another_secret_is_turned_away)
     run_free(r);
 }
 
-/* One byte after the other, for ever: each is a new hope, and the time is that of the first. */
-TEST(who_takes_too_long_is_turned_away)
+/* One byte at a time, forever: a new byte does not extend the time. */
+TEST(a_peer_that_takes_too_long_is_turned_away)
 {
     run *r = run_new(2, visited, (lc__control_times){.heartbeat = 0.1});
     lc__coordinator *c = run_start(r);
@@ -242,8 +242,8 @@ TEST(who_takes_too_long_is_turned_away)
     run_free(r);
 }
 
-/* By its process a member is known to have come: another one could take the place of one without. */
-TEST(a_rank_of_no_process_is_turned_away)
+/* A member is known to have joined by its process: without one, another rank could take its place. */
+TEST(a_rank_without_a_process_is_turned_away)
 {
     run *r = run_new(2, visited, (lc__control_times){0});
     lc__coordinator *c = run_coordinate(r);
@@ -260,7 +260,7 @@ TEST(a_rank_of_no_process_is_turned_away)
         size_t n = message_of(LC__FRAME_HELLO, hello, sizeof hello, bytes);
         CHECK_EQ(send(fd, bytes, n, MSG_NOSIGNAL), n);
         ssize_t said = listen_to(fd, patience(5), answer, process ? LC__FRAME_HEAD + LC__PROOF : sizeof answer);
-        CHECK_EQ(said, process ? LC__FRAME_HEAD + LC__PROOF : 0); /* welcome, or nothing */
+        CHECK_EQ(said, process ? LC__FRAME_HEAD + LC__PROOF : 0); /* a welcome, or nothing */
         close(fd);
     }
     lc__coordinator_stop(c);
@@ -278,7 +278,7 @@ TEST(garbage_does_no_harm)
         uint8_t bytes[4096];
         size_t n = 1 + random_number(&seed) % sizeof bytes;
         for (size_t i = 0; i < n; i++) bytes[i] = (uint8_t)random_number(&seed);
-        if (k % 4 == 1) n = message_of(LC__FRAME_HELLO, bytes, n % 200, bytes);         /* strangers */
+        if (k % 4 == 1) n = message_of(LC__FRAME_HELLO, bytes, n % 200, bytes);         /* a stranger */
         if (k % 4 == 2) n = message_of(LC__FRAME_FAIL, "I give up", 9, bytes);          /* without a hello */
         if (k % 4 == 3) lc__put_u32(bytes + 8, 0xffffffff), n = LC__FRAME_HEAD, k += 0; /* no magic, huge */
         if (k % 8 == 7) {
@@ -289,7 +289,8 @@ TEST(garbage_does_no_harm)
         CHECK_OK(lc__socket_connect("127.0.0.1", atomic_load(&r->port), lc__seconds() + 5, &fd));
         CHECK(send(fd, bytes, n, MSG_NOSIGNAL) > 0);
         char answer[16];
-        /* it is turned away, with a word at most (or, if that was the beginning of a message, waited for) */
+        /* it is rejected, with at most a challenge and a reason (or, if it was the beginning of a message, waited
+         * for) */
         ssize_t got = 1, all = 0;
         struct pollfd p = {.fd = fd, .events = POLLIN};
         while (n >= LC__FRAME_HEAD && k % 4 && got > 0) {
@@ -308,8 +309,8 @@ TEST(garbage_does_no_harm)
     run_free(r);
 }
 
-/* The secret does not leave the host: without OpenSSL nobody listens beyond it. */
-TEST(who_cannot_prove_meets_on_one_host)
+/* The secret does not leave the host: without OpenSSL no listener accepts other hosts. */
+TEST(without_proofs_ranks_meet_on_one_host)
 {
     lc__coordinator *c = NULL;
     int port = 0;
@@ -323,9 +324,9 @@ TEST(who_cannot_prove_meets_on_one_host)
     CHECK_CONTAINS(lc_error_message(), "OpenSSL");
 }
 
-/* ---- who a process is ---- */
+/* ---- identities of processes ---- */
 
-/* As this process says it, if nothing has launched it. */
+/* The identity that this process has if no launcher started it. */
 static uint64_t identity_here(void)
 {
     uint8_t bytes[LC__CHALLENGE_BYTES] = {0}, hello[LC__HELLO_BYTES];
@@ -356,7 +357,7 @@ static uint64_t identity_of_a_child(void)
     return identity;
 }
 
-/* It is the same however much memory, time and threads the process has meanwhile, and whatever its name. */
+/* It stays the same whatever memory, time, threads and name the process has later. */
 TEST(a_process_has_one_identity)
 {
     enum { MUCH = 64 << 20 };
@@ -368,12 +369,12 @@ TEST(a_process_has_one_identity)
     memset(memory, 1, MUCH);
     CHECK_EQ(identity_here(), own);
     free(memory);
-    for (clock_t until = clock() + CLOCKS_PER_SEC / 20; clock() < until;) continue; /* some ticks of the processor */
+    for (clock_t until = clock() + CLOCKS_PER_SEC / 20; clock() < until;) continue; /* a few clock ticks */
     CHECK_EQ(identity_here(), own);
     CHECK(prctl(PR_GET_NAME, name) == 0 && prctl(PR_SET_NAME, "a) 1 (b) 2") == 0);
     CHECK_EQ(identity_here(), own);
     CHECK(prctl(PR_SET_NAME, name) == 0);
-    /* nobody else's, also of processes that begin in the same tick */
+    /* and no other process has it, even one that begins in the same tick */
     for (int i = 0; i < 8; i++) {
         children[i] = identity_of_a_child();
         CHECK(children[i] != 0 && children[i] != own);
@@ -399,10 +400,10 @@ typedef enum trick {
 typedef struct impostor {
     int listener, port;
     trick trick;
-    size_t hello; /* bytes that it received */
+    size_t hello; /* bytes of the hello that it received */
 } impostor;
 
-/* Listens where the coordinator should, and does not know the secret. */
+/* Listens in the coordinator's place, without knowing the secret. */
 static void *pretend(void *arg)
 {
     impostor *i = arg;
@@ -425,7 +426,7 @@ static void *pretend(void *arg)
         n = message_of(LC__FRAME_WELCOME, proof, LC__PROOF, bytes);
         (void)!send(fd, bytes, n, MSG_NOSIGNAL);
     }
-    (void)listen_to(fd, 10, got, sizeof got); /* until the rank hangs up */
+    (void)listen_to(fd, 10, got, sizeof got); /* until the rank closes the connection */
     close(fd);
     return NULL;
 }
@@ -467,7 +468,7 @@ TEST(a_rank_believes_no_impostor)
 
 /* ---- messages ---- */
 
-/* What has come is a message as it was sent, too little, or refused; never more than is there. */
+/* A message is parsed as it was sent, as incomplete, or as refused; never more bytes are read than there are. */
 TEST(any_bytes_are_parsed_safely)
 {
     uint64_t seed = 1234567;
@@ -480,7 +481,7 @@ TEST(any_bytes_are_parsed_safely)
         bool intact = random_number(&seed) % 2;
         if (!intact) bytes[random_number(&seed) % all] ^= (uint8_t)(1 + random_number(&seed) % 255);
         size_t given = random_number(&seed) % 3 ? all : random_number(&seed) % (all + 1);
-        uint8_t *copy = malloc(given + 1); /* exactly as much as a sanitizer can watch */
+        uint8_t *copy = malloc(given + 1); /* exactly as large as the data, for sanitizers */
         uint8_t *exact = copy + 1;
         memcpy(exact, bytes, given);
         lc__frame f = {0};
@@ -498,7 +499,7 @@ TEST(any_bytes_are_parsed_safely)
         free(copy);
     }
     CHECK(messages > 1000 && refused > 1000 && short_ones > 1000);
-    /* one byte more than is allowed: refused as soon as that is announced, and when all of it is there */
+    /* one byte more than allowed: refused as soon as it is announced, and when all of it is there */
     uint8_t data[65] = {0}, bytes[LC__FRAME_HEAD + 65];
     lc__frame f;
     size_t all = message_of(LC__FRAME_FAIL, data, sizeof data, bytes);

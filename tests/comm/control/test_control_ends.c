@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control channel where its coordinator, a launcher or the heed of a rank is missing; and that nothing is left of
- * it.
- */
+/* The control channel when its coordinator or a launcher is gone, or a rank ignores the end; and that it leaves
+ * nothing. */
 #define _GNU_SOURCE
 #include "control_run.h"
 
@@ -11,7 +10,7 @@
 
 /* ---- without the coordinator ---- */
 
-/* Rank 0 coordinates, and ends in a way. */
+/* Rank 0 coordinates, and ends in a given way. */
 static void fork_coordinating_rank(run *r)
 {
     fflush(NULL);
@@ -48,7 +47,7 @@ TEST(a_coordinator_that_is_gone_ends_the_run)
     }
 }
 
-/* One trainer after another: all leave, and begin again; some are faster than others. */
+/* One trainer after another: all ranks leave, and join again; some are faster than others. */
 static lc_status come_back(run *r, lc__control *c, int rank)
 {
     char mine = (char)('a' + rank), all[RANKS];
@@ -77,7 +76,7 @@ static lc_status come_back_often(run *r, int rank, bool coordinate)
 
 TEST(ranks_may_begin_again)
 {
-    for (int inside = 0; inside < 2; inside++) { /* where the coordinator is: in the test; in rank 0, again each time */
+    for (int inside = 0; inside < 2; inside++) { /* the coordinator: in the test; in rank 0, a new one each time */
         run *r = run_new(3, come_back, (lc__control_times){.heartbeat = 0.1, .start = 10});
         fflush(NULL);
         for (int rank = 0; rank < 3; rank++) {
@@ -118,7 +117,7 @@ static lc_status heedless(run *r, lc__control *c, int rank)
     for (;;) pause();
 }
 
-/* Rank 1 is, by its own thread. */
+/* Rank 1 is ended by its own thread. */
 static void check_heedless(void (*say)(void *said, const char *text))
 {
     run *r = run_new(2, heedless, (lc__control_times){.heartbeat = 0.1, .grace = 0.3});
@@ -132,7 +131,7 @@ static void check_heedless(void (*say)(void *said, const char *text))
     run_free(r);
 }
 
-TEST(a_rank_that_does_not_heed_the_end_is_ended)
+TEST(a_rank_that_ignores_the_end_is_ended)
 {
     check_heedless(NULL);
 }
@@ -143,15 +142,15 @@ static void never_said(void *said, const char *text)
     for (;;) pause();
 }
 
-/* As on a terminal that is stopped. */
-TEST(who_cannot_be_told_keeps_no_rank_from_its_end)
+/* As on a terminal whose output is stopped. */
+TEST(a_blocked_terminal_keeps_no_rank_from_its_end)
 {
     check_heedless(never_said);
 }
 
 /* ---- without a launcher ---- */
 
-/* Rank 1 is a process of another one, as of mpirun. */
+/* Rank 1 is the child of another process, as of mpirun. */
 static pid_t fork_launcher(run *r)
 {
     fflush(NULL);
@@ -214,11 +213,11 @@ TEST(nothing_is_left)
     }
     CHECK_EQ(entries("/proc/self/fd"), files);
     for (int i = 0; i < 20000 && entries("/proc/self/task") != threads; i++)
-        nap(0.001); /* one that is joined may show */
+        nap(0.001); /* a thread that has been joined may still be listed */
     CHECK_EQ(entries("/proc/self/task"), threads);
 }
 
-/* What `lightc launch --grace_period 30` says counts for programs whose options do not say it. */
+/* `lightc launch --grace_period 30` applies to programs whose options do not set it. */
 TEST(times_are_those_of_the_launcher)
 {
     setenv("LIGHTC_START_TIMEOUT", "7", 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that make no more calls, and others that wait for them in one: who has told the coordinator how far it is. */
+/* Ranks that make no more calls while others wait for them in one, and what the coordinator knows about their calls. */
 #include "control_run.h"
 
 #include "comm/comm_internal.h"
@@ -7,7 +7,7 @@
 /* A communicator whose calls are done when `test` says so. */
 typedef struct test_comm {
     bool done;
-    lc_request *last; /* that was not waited for */
+    lc_request *last; /* not waited for */
 } test_comm;
 
 static lc_status begin(void *self, const lc_comm_call *call, void *state)
@@ -33,7 +33,7 @@ static void release(void *self)
     (void)self;
 }
 
-/* One more, of all ranks or, with `peer`, a receive; `ends`: and waits until it is done. */
+/* One more call, of all ranks or, with `peer`, a receive; `ends`: waits until it is done. */
 static lc_status call(lc_comm *comm, test_comm *t, int peer, bool ends)
 {
     lc_request *q = NULL;
@@ -52,7 +52,7 @@ static lc_status until_the_end(lc__control *c)
     return LC_OK;
 }
 
-/* Rank 2 leaves after its second call, in which the others are still, and go on as `then` says. */
+/* Rank 2 leaves after its second call, which the others are still in; they continue as `then` says. */
 typedef lc_status then(lc__control *c, lc_comm *comm, test_comm *t, int rank);
 
 static lc_status after_two(run *r, lc__control *c, int rank, then *go_on)
@@ -71,12 +71,12 @@ static lc_status after_two(run *r, lc__control *c, int rank, then *go_on)
     return s;
 }
 
-/* A call that one rank is through with may take others long, and what two say to each other concerns nobody else. */
+/* A call that one rank has finished may take others long, and calls between two ranks do not concern the others. */
 static lc_status leave_late(lc__control *c, lc_comm *comm, test_comm *t, int rank)
 {
     lc_request *second = t->last;
     if (rank == 0) LC_TRY(call(comm, t, 1, false));
-    nap(rank == 0 ? 1.5 : 3); /* rank 1 is there for as long as rank 0 waits for it */
+    nap(rank == 0 ? 1.5 : 3); /* rank 1 exists as long as rank 0 waits for it */
     t->done = true;
     LC_TRY(lc_comm_wait(second));
     if (rank == 0) LC_TRY(lc_comm_wait(t->last));
@@ -100,8 +100,8 @@ TEST(ranks_leave_together)
     run_free(r);
 }
 
-/* A rank computes while the others wait for it in a call, makes that call and ends, before the others can report that
- * they are through. */
+/* A rank computes while the others wait for it in a call, makes that call and ends before the others can report that
+ * they have finished it. */
 enum { COMPUTES_MS = 4000, LATER_MS = 600 };
 
 static uint64_t nothing_moved(void *self)
@@ -133,7 +133,7 @@ static lc_status compute_and_end(run *r, lc__control *c, int rank)
     return s;
 }
 
-TEST(a_rank_that_ends_after_a_long_computation_is_no_standstill)
+TEST(a_rank_that_ends_after_a_long_computation_is_no_deadlock)
 {
     run *r = run_new(3, compute_and_end, (lc__control_times){.heartbeat = 0.05, .silence = 0.5});
     lc__coordinator *c = run_start(r);
@@ -186,7 +186,7 @@ TEST(a_rank_that_has_left_is_missed_in_a_call)
     check_missed(two_then_a_third);
 }
 
-TEST(a_rank_that_has_left_is_missed_by_who_receives_from_it)
+TEST(a_rank_that_has_left_is_missed_by_its_receiver)
 {
     check_missed(two_then_a_receive);
 }

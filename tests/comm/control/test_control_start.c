@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control channel at the start: ranks meet, and of those that do not, or that are others than they should be, it is
- * said which. */
+/* The control channel at the start: ranks meet, and ranks that do not come or are not the right ones are named. */
 #define _GNU_SOURCE
 #include "control_run.h"
 #include "free_port.h"
@@ -20,7 +19,7 @@ TEST(ranks_meet_and_say_goodbye)
         CHECK(c);
         char message[100];
         for (int i = 0; i < n; i++) CHECK_EQ(run_reap(r, i), 0);
-        nap(0.3); /* a loss would have been seen */
+        nap(0.3); /* a loss would have been noticed */
         lc__coordinator_message(c, message, sizeof message);
         CHECK_STR(message, "");
         lc__coordinator_stop(c);
@@ -64,8 +63,8 @@ TEST(ranks_that_do_not_come_are_named)
     run_free(r);
 }
 
-/* Those who wait learn it at once: it may be the one they wait for. */
-TEST(who_was_turned_away_is_named)
+/* Waiting ranks are notified at once, since it may be the rank they wait for. */
+TEST(a_rank_that_was_turned_away_is_named)
 {
     run *r = run_new(3, meet, (lc__control_times){.start = 6});
     r->secrets[2] = "another secret, of 32 characters";
@@ -87,8 +86,8 @@ TEST(who_was_turned_away_is_named)
     run_free(r);
 }
 
-/* It knows the secret, so it belongs to this run, which will never be complete. */
-TEST(who_takes_the_run_for_another_size_ends_the_start)
+/* It knows the secret, so it belongs to this run, which can never be complete. */
+TEST(a_rank_with_another_size_ends_the_start)
 {
     run *r = run_new(3, meet, (lc__control_times){.start = patience(20)});
     lc__control *none;
@@ -106,8 +105,8 @@ TEST(who_takes_the_run_for_another_size_ends_the_start)
     run_free(r);
 }
 
-/* 192.0.2.1 is nobody's. */
-TEST(addresses_and_ports_that_cannot_be_had_are_explained)
+/* 192.0.2.1 belongs to no host. */
+TEST(unusable_addresses_and_ports_are_explained)
 {
     static const char elsewhere[] = "192.0.2.1";
     int port = 0, fd = -1;
@@ -121,7 +120,7 @@ TEST(addresses_and_ports_that_cannot_be_had_are_explained)
     CHECK_STATUS(lc__coordinator_start_as(elsewhere, false, &port, 2, SECRET, NULL, &everywhere, &c), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "MASTER_ADDR must be an address of the host of rank 0");
     lc_status s = lc__coordinator_start_as(elsewhere, true, &port, 2, SECRET, NULL, &everywhere, &c);
-    CHECK(everywhere && (s == LC_OK || s == LC_ERR_UNSUPPORTED)); /* without OpenSSL it is not to listen there */
+    CHECK(everywhere && (s == LC_OK || s == LC_ERR_UNSUPPORTED)); /* without OpenSSL it must not listen there */
     lc__coordinator_stop(c);
 }
 
@@ -148,8 +147,8 @@ static void note(void *text, const char *said)
     snprintf(text, 512, "%s", said);
 }
 
-/* A server that waits for its clients to speak first, as most do; and one that speaks, but something else. */
-TEST(who_listens_and_coordinates_nothing_is_named)
+/* A server that waits for its clients to speak first, as most do; and one that speaks first, in another protocol. */
+TEST(a_listener_that_is_no_coordinator_is_named)
 {
     static const char greeting[] = "220 welcome to another protocol\r\n";
     int port = 0, fd = -1;
@@ -175,7 +174,7 @@ TEST(who_listens_and_coordinates_nothing_is_named)
     pid_t server = fork();
     if (server == 0) {
         for (int n = 0, other; n < 3;)
-            if ((other = lc__socket_accept(fd)) >= 0 && n++) /* the first is that which has given up */
+            if ((other = lc__socket_accept(fd)) >= 0 && n++) /* the first is the one that has given up */
                 (void)!write(other, greeting, sizeof greeting - 1);
         pause();
     }
@@ -190,8 +189,8 @@ TEST(who_listens_and_coordinates_nothing_is_named)
     close(fd);
 }
 
-/* As a kernel that forgets a connection whose listener closes while it comes to be: no word of it to the other end.
- * False: it may not be done here. */
+/* As a kernel that forgets a connection whose listener closes while it is being made: the other end is not informed.
+ * False: not permitted here. */
 static bool forget(int fd)
 {
     int on = 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Crowds of silent connections at the coordinator of a run while it starts: those who can prove what they are do not
- * wait for those who say nothing, and there are descriptors for them. */
+/* Many silent connections to the coordinator of a run while it starts: ranks that prove the secret do not wait for
+ * them, and descriptors are left for ranks. */
 #define _GNU_SOURCE
 #include "control_run.h"
 #include "crowd.h"
@@ -10,7 +10,7 @@
 
 #include <sys/resource.h>
 
-/* Seconds until two ranks have met, with so many strangers before them, from a process that has room for them. */
+/* Seconds until two ranks have met, after so many strangers, in a process that has descriptors for them. */
 static double start_among(int strangers, int descriptors)
 {
     static int fds[MOST];
@@ -56,11 +56,11 @@ TEST(silent_strangers_do_not_delay_a_start)
         double took = start_among(crowds[k], 0);
         printf("%d strangers: %.3f s, none: %.3f s\n", crowds[k], took, alone);
         CHECK(took < alone + patience(1));
-        CHECK(took < 4); /* their time is 5 s */
+        CHECK(took < 4); /* strangers are given 5 s */
     }
 }
 
-/* One for each stranger would be too many. In a process of its own, since what is given up is not given back. */
+/* There are fewer descriptors than strangers. In a process of its own, since a lowered limit cannot be raised again. */
 TEST(silent_strangers_leave_descriptors)
 {
     int status;
@@ -75,14 +75,14 @@ TEST(silent_strangers_leave_descriptors)
     CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 1);
 }
 
-/* ---- who is put out ---- */
+/* ---- which connection is closed ---- */
 
 TEST(the_oldest_of_the_largest_crowd_is_put_out)
 {
     lc__guest guests[8];
     double until;
     for (int i = 0; i < 8; i++) guests[i] = (lc__guest){.since = 10 + i * 0.01, .from = i < 3 ? 7 : (uint64_t)i % 2};
-    guests[3].since = 0; /* is none */
+    guests[3].since = 0; /* an empty place */
     guests[5].from = 1, guests[4].from = 1, guests[6].from = 1, guests[7].from = 1;
     CHECK_EQ(lc__guest_to_leave(guests, sizeof *guests, 8, 11, &until), 4);
     CHECK_EQ(lc__guest_to_leave(guests, sizeof *guests, 8, 10.08, &until), -1); /* has not had its time */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* With the message that ends a run come the last calls of every rank, over whatever they communicate: of real processes
- * (tests/programs/last_calls_program.c), which call, and then one of them ends, is stopped, or calls something else. */
+/* The message that ends a run comes with the last calls of every rank, over any transport: real processes
+ * (tests/programs/last_calls_program.c) make calls, and then one of them ends, is stopped, or makes another call. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -38,9 +38,9 @@ TEST(the_newest_calls_and_the_one_that_hangs)
                     "         1 all_reduce of 7 f32, sum, in group 1.0\n"
                     "       101 all_reduce of 101 f32, sum\n"
                     "     > 102 all_reduce of 102 f32, sum\n");
-    lc__last_calls_text(&l, small, sizeof small); /* a part of it, which ends */
+    lc__last_calls_text(&l, small, sizeof small); /* a part of the text, which is terminated */
     CHECK(strlen(small) == sizeof small - 1);
-    /* what has left the ring has left the memory */
+    /* calls that have left the ring are forgotten */
     for (int i = 103; i <= 140; i++) add(&world, (uint64_t)i, i, true);
     l = (lc__last_calls){0};
     lc__last_calls_add(&l, &world, "");
@@ -68,7 +68,7 @@ static bool is_there(int way)
     return strcmp(ways[way].name, "mpi") != 0 || has_mpirun();
 }
 
-/* For an Open MPI that is not finalized, LeakSanitizer reports more than a test reads. */
+/* Open MPI that is not finalized makes LeakSanitizer report more than a test reads. */
 static void leaks_count(bool yes)
 {
     setenv("ASAN_OPTIONS", yes ? "detect_leaks=1" : "detect_leaks=0", 1);
@@ -86,7 +86,7 @@ static void begin(run *r, int way, const char *act, const char *options)
     leaks_count(true);
 }
 
-/* What the run of three ranks printed in the end, and checks that it did so once. */
+/* What the run of three ranks printed at the end; checks that it was printed once. */
 static const char *told(run *r, int way, const char *act)
 {
     CHECK(finish(r) != 0);
@@ -96,7 +96,7 @@ static const char *told(run *r, int way, const char *act)
     return at;
 }
 
-/* In every way at once, as most of the time is waited. */
+/* Runs all transports at once, since most of the time is spent waiting. */
 typedef void checked(run *r, int way, const char *at);
 
 static void every_way(const char *act, const char *options, checked *check)
@@ -123,8 +123,8 @@ static void check_killed(run *r, int way, const char *at)
     CHECK(!strchr(strstr(at, CALLS), '>'));
 }
 
-/* Those who wait, and the one that is gone: what it did is known from its heartbeats. */
-TEST(of_a_rank_that_is_killed)
+/* The waiting ranks are asked, and the calls of the killed one are known from its heartbeats. */
+TEST(a_rank_that_is_killed)
 {
     every_way("kill", "", check_killed);
 }
@@ -138,7 +138,7 @@ static void check_stopped(run *r, int way, const char *at)
     check_clean(r, 3);
 }
 
-TEST(of_a_rank_that_is_stopped)
+TEST(a_rank_that_is_stopped)
 {
     char option[40];
     snprintf(option, sizeof option, "--silence_timeout %g", patience(1));
@@ -154,8 +154,8 @@ static void check_hung(run *r, int way, const char *at)
     check_clean(r, 3);
 }
 
-/* Those who wait for it make no progress either. */
-TEST(of_a_rank_that_hangs)
+/* The ranks that wait for it make no progress either. */
+TEST(a_rank_that_hangs)
 {
     char option[40];
     snprintf(option, sizeof option, "--progress_timeout %g", patience(2.5));
@@ -171,12 +171,12 @@ static void check_left(run *r, int way, const char *at)
     CHECK(r->took < patience(5));
 }
 
-TEST(of_a_rank_that_leaves)
+TEST(a_rank_that_leaves)
 {
     every_way("leave", "", check_left);
 }
 
-TEST(of_a_rank_that_ends_well_without_leaving)
+TEST(a_rank_that_ends_well_without_leaving)
 {
     every_way("end", "", check_left);
 }
@@ -187,8 +187,8 @@ static void check_forgotten(run *r, const char *way)
     if (status || r->err[0]) TEST_FAIL("%s: status %d: %s", way, status, r->err);
 }
 
-/* Ranks that end with 0 when nobody waits for them have left well, whatever started them. */
-TEST(of_nobody_where_all_forget_to_leave)
+/* Ranks that exit with 0 while no rank waits for them have left properly, whatever started them. */
+TEST(no_calls_if_all_forget_to_leave)
 {
     static run runs[WAYS], other, by_hand[2];
     for (int k = 0; k < WAYS; k++)
@@ -212,8 +212,8 @@ TEST(of_nobody_where_all_forget_to_leave)
     }
 }
 
-/* As one whose data set is on a disk that does not answer: it has made no call yet. */
-TEST(of_a_rank_that_hangs_before_its_first_call)
+/* As a rank whose data set is on a disk that does not answer: it has made no call yet. */
+TEST(a_rank_that_hangs_before_its_first_call)
 {
     char option[40];
     run r;
@@ -235,8 +235,8 @@ static void check_waiting(run *r, int way, const char *at)
     check_clean(r, 3);
 }
 
-/* Each waits for another one: the last lines say who does what. */
-TEST(of_ranks_that_wait_for_each_other)
+/* Each rank waits for another one: the last lines show what each does. */
+TEST(ranks_that_wait_for_each_other)
 {
     char option[40];
     snprintf(option, sizeof option, "--progress_timeout %g", patience(1.5));
@@ -252,8 +252,8 @@ static void check_roots(run *r, int way, const char *at)
     check_clean(r, 3);
 }
 
-/* Nothing is sent, so no rank sees that the others do something else. */
-TEST(of_ranks_that_gather_to_different_roots)
+/* Nothing is sent, so no rank notices that the others do something else. */
+TEST(ranks_that_gather_to_different_roots)
 {
     every_way("roots", "", check_roots);
 }
@@ -266,7 +266,7 @@ static void begin_with_silence(run *r, int way, const char *act, double silence)
     begin(r, way, acts, options);
 }
 
-TEST(of_ranks_that_receive_from_each_other)
+TEST(ranks_that_receive_from_each_other)
 {
     static run runs[WAYS];
     for (int k = 0; k < WAYS - 1; k++) begin_with_silence(&runs[k], k, "receives", patience(1));
@@ -280,8 +280,8 @@ TEST(of_ranks_that_receive_from_each_other)
     }
 }
 
-/* A user who interrupts them sees where they are. */
-TEST(of_ranks_that_are_interrupted_in_a_call)
+/* A user who interrupts the ranks sees their calls. */
+TEST(ranks_that_are_interrupted_in_a_call)
 {
     run r;
     char log[4096];
@@ -296,8 +296,9 @@ TEST(of_ranks_that_are_interrupted_in_a_call)
     CHECK_CONTAINS(log, "     >  42 recv of 4 f32 from rank 1\n");
 }
 
-/* Neither ranks that compute while a call runs, nor those that wait for one that computes, wait for each other. */
-TEST(who_computes_does_not_wait)
+/* Neither ranks that compute while a call runs nor ranks that wait for one that computes count as waiting for each
+ * other. */
+TEST(ranks_that_compute_do_not_wait)
 {
     static run runs[WAYS];
     for (int k = 0; k < WAYS - 1; k++) begin_with_silence(&runs[k], k, "compute", patience(1));
@@ -316,7 +317,7 @@ TEST(calls_are_progress)
     if (finish(&r) != 0) TEST_FAIL("%s", r.err);
 }
 
-/* Rank 0 shows them where no supervisor does; before others end, since mpirun then ends rank 0. */
+/* Without a supervisor rank 0 shows them, before others end, since mpirun then kills rank 0. */
 TEST(without_a_supervisor)
 {
     run r;
@@ -334,8 +335,8 @@ TEST(without_a_supervisor)
 
 /* ---- children of ranks ---- */
 
-/* Nothing that one does is done in the rank's place. */
-TEST(a_child_of_a_rank_is_none)
+/* Nothing that a child does counts as done by the rank. */
+TEST(a_child_of_a_rank_is_not_a_rank)
 {
     static run runs[WAYS];
     for (int k = 0; k < WAYS; k++)
@@ -344,7 +345,7 @@ TEST(a_child_of_a_rank_is_none)
         if (is_there(k) && finish(&runs[k]) != 0) TEST_FAIL("%s: %s", ways[k].name, runs[k].err);
 }
 
-/* The connections of a rank end with it, whoever else has them. */
+/* A rank's connections close when it ends, even if a child has copies of them. */
 TEST(a_rank_that_leaves_a_child_is_missed_at_once)
 {
     static run runs[WAYS];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sealed messages, and the control channel, whose messages are: whoever is between two ends, and changes, leaves out,
- * repeats or makes up one of them, ends the run, which says so. */
+/* Sealed messages, and the control channel, which consists of them: an attacker between two ends who changes, drops,
+ * repeats or forges a message ends the run with an error. */
 #define _GNU_SOURCE
 #include "control_run.h"
 
@@ -37,7 +37,7 @@ TEST(seals_are_aes_256_gcm)
     lc__seal_free(closes), lc__seal_free(opens);
 }
 
-TEST(all_of_a_message_counts)
+TEST(every_byte_of_a_message_counts)
 {
     if (lc__proof_reveals()) SKIP(lc__proof_why_not());
     for (int encrypts = 0; encrypts < 2; encrypts++)
@@ -59,7 +59,7 @@ TEST(all_of_a_message_counts)
 TEST(messages_have_an_order)
 {
     if (lc__proof_reveals()) SKIP(lc__proof_why_not());
-    static const int orders[][3] = {{0, 1, 2}, {0, 0, -1}, {1, -1}, {0, 2, -1}}; /* -1: the one before is refused */
+    static const int orders[][3] = {{0, 1, 2}, {0, 0, -1}, {1, -1}, {0, 2, -1}}; /* -1: the previous one is refused */
     for (size_t k = 0; k < sizeof orders / sizeof *orders; k++) {
         uint8_t data[3][8], tags[3][LC__SEAL_TAG], one[8];
         lc__seal *closes, *opens;
@@ -78,7 +78,7 @@ TEST(messages_have_an_order)
     }
 }
 
-TEST(what_a_message_costs)
+TEST(the_cost_of_a_message)
 {
     if (lc__proof_reveals()) SKIP(lc__proof_why_not());
     enum { TIMES = 20000 };
@@ -114,10 +114,10 @@ TEST(what_a_message_costs)
 
 typedef enum trick { NONE, FLIP, FLIP_HEAD, REPEAT, DROP, SWAP, FORGE, BACK, TRICKS } trick;
 
-/* Passes on what goes by, message by message, and does its trick to one of those that are sealed. */
+/* Relays message by message, and plays its trick on one of the sealed ones. */
 typedef struct between {
     int listener, port, to, fds[2]; /* the rank's, the coordinator's */
-    bool down;                      /* with what the coordinator sends */
+    bool down;                      /* the trick is played on what the coordinator sends */
     trick trick;
     lc__bytes in[2];
     int seen[2]; /* sealed messages */
@@ -139,7 +139,7 @@ static void handle(between *b, int from, uint8_t *data, size_t n)
     bool sealed = kind != LC__FRAME_CHALLENGE && kind != LC__FRAME_HELLO && kind != LC__FRAME_WELCOME;
     bool its = from == (b->down ? 1 : 0) && sealed && ++b->seen[from] >= 3 && !b->done;
     int to = 1 - from;
-    if (b->n_held && from == (b->down ? 1 : 0)) { /* the one before comes after this one */
+    if (b->n_held && from == (b->down ? 1 : 0)) { /* the previous message is sent after this one */
         pass(b, to, data, n), pass(b, to, b->held, b->n_held);
         b->n_held = 0;
         return;
@@ -154,9 +154,9 @@ static void handle(between *b, int from, uint8_t *data, size_t n)
     }
     b->done = true;
     if (b->trick == FLIP) data[n - 1 - n % 7] ^= 16;
-    if (b->trick == FLIP_HEAD) data[4] ^= 1; /* another kind */
+    if (b->trick == FLIP_HEAD) data[4] ^= 1; /* another kind of message */
     if (b->trick == SWAP) memcpy(b->held, data, b->n_held = n);
-    if (b->trick == FORGE) { /* as if nobody sealed */
+    if (b->trick == FORGE) { /* as if nothing were sealed */
         lc__wire w = {.fd = -1};
         CHECK(lc__wire_put(&w, b->down ? LC__FRAME_END : LC__FRAME_FAIL, "\0\0\0\0\xff\xff\xff\xffit is over", 18, NULL,
                            0));
@@ -233,7 +233,7 @@ static void *be_one(void *arg)
     return NULL;
 }
 
-TEST(nobody_speaks_between_a_rank_and_the_coordinator)
+TEST(tricks_between_a_rank_and_the_coordinator_are_noticed)
 {
     if (lc__proof_reveals()) SKIP(lc__proof_why_not());
     for (int down = 0; down < 2; down++)
@@ -260,7 +260,7 @@ TEST(nobody_speaks_between_a_rank_and_the_coordinator)
                 CHECK_STR(ranks[1].message, "");
             } else {
                 CHECK(b->done && lc__seconds() - begun < patience(5));
-                const char *told = down ? ranks[1].message : message; /* of whom it was sent to */
+                const char *told = down ? ranks[1].message : message; /* of the receiver */
                 if (!strstr(told, LC__TAMPERED)) TEST_FAIL("trick %d, down %d: \"%s\"", t, down, told);
                 CHECK_CONTAINS(told, down ? "coordinates the run" : "rank 1 ");
                 CHECK(ranks[0].message[0]); /* the run has ended */
@@ -270,8 +270,8 @@ TEST(nobody_speaks_between_a_rank_and_the_coordinator)
         }
 }
 
-/* Nothing that a rank and the coordinator tell each other can be read on the way. */
-TEST(what_ranks_tell_cannot_be_read)
+/* Nothing that a rank and the coordinator send each other can be read in transit. */
+TEST(messages_cannot_be_read)
 {
     if (lc__proof_reveals()) SKIP(lc__proof_why_not());
     lc__wire w = {.fd = -1};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are alive and make no progress: the limit that a run learns, and the line before. */
+/* Ranks that are alive but make no progress: the limit that a run learns, and the warning before it. */
 #define _GNU_SOURCE
 #include "control_run.h"
 
@@ -11,7 +11,7 @@ static const char *where_it_begins, *where_it_hangs;
 static double step_seconds; /* of the second step */
 static bool both_hang;
 
-/* Two steps, then rank 1 hangs; rank 0 goes on until the end, or a while, if it does not hang, too. */
+/* Two steps, then rank 1 hangs; rank 0 continues until the end, or for a while, unless it hangs too. */
 static lc_status two_steps(run *r, lc__control *c, int rank)
 {
     lc__control_progress(c, 1, where_it_begins);
@@ -65,7 +65,7 @@ TEST(a_limit_is_learned)
     end(r, c);
 }
 
-/* Twenty times the step of 0.2 s, for which rank 1 may now take without a word. */
+/* Twenty times the step of 0.2 s, which is how long rank 1 may now make no progress. */
 TEST(slow_steps_are_given_more_time)
 {
     lc__coordinator *c;
@@ -86,20 +86,20 @@ static void take_line(const char *text)
     if (atomic_fetch_add(&lines, 1) == 0) snprintf(first_line, sizeof first_line, "%s", text);
 }
 
-/* Steps of 0.01 s, so that the limit would be 0.3 s. */
-TEST(what_is_no_run_may_take_any_time)
+/* Steps of 0.01 s, so the limit would be 0.3 s. */
+TEST(time_outside_of_runs_is_not_limited)
 {
     static const struct {
         const char *where;
         double timeout;
-        bool line; /* people are notified all the same */
+        bool line; /* the warning is printed all the same */
     } cases[] = {{NULL, 0, false}, {LC__OWN_LOOP, 0, false}, {"training", -1, true}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         lc__coordinator *c;
         where_it_begins = "training";
         where_it_hangs = cases[k].where;
         step_seconds = 0.01;
-        both_hang = true; /* a rank that goes on would teach the run slower steps */
+        both_hang = true; /* a rank that continued would teach the run slower steps */
         atomic_store(&lines, 0);
         run *r = begin_run(
             (lc__control_times){.progress = cases[k].timeout, .progress_least = 0.3, .progress_line = 0.3}, &c);
@@ -114,8 +114,8 @@ TEST(what_is_no_run_may_take_any_time)
     }
 }
 
-/* 1.5 s between two runs, of which twenty times are 30 s. */
-TEST(time_between_runs_is_no_slow_step)
+/* 1.5 s between two runs, twenty times which is 30 s. */
+TEST(time_between_runs_is_not_a_slow_step)
 {
     lc__coordinator *c;
     where_it_begins = NULL;
@@ -129,8 +129,8 @@ TEST(time_between_runs_is_no_slow_step)
     end(r, c);
 }
 
-/* After 0.3, 0.6, 1.2 and 2.4 s, not every time that somebody looks. */
-TEST(people_are_notified)
+/* After 0.3, 0.6, 1.2 and 2.4 s, not at every check. */
+TEST(a_warning_precedes_the_end)
 {
     lc__coordinator *c;
     char want[200];
@@ -140,7 +140,7 @@ TEST(people_are_notified)
     for (int i = 0; i < 2000 && atomic_load(&lines) < 3; i++) nap(0.01);
     atomic_store(&r->go, 1);
     CHECK_EQ(run_reap(r, 0), 0);
-    CHECK_OK(r->ranks[0].status); /* which a line does not end */
+    CHECK_OK(r->ranks[0].status); /* a warning does not end the run */
     end(r, c);
     CHECK(atomic_load(&lines) >= 3 && atomic_load(&lines) <= 6);
     CHECK_CONTAINS(first_line, "no progress for ");
