@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks and devices that share a combined loader train and evaluate as one process does, also where the last batches of
- * its loaders are of different sizes: every rank has the same share of each. */
+/* Ranks and devices that share a combined loader train and evaluate as one process does, even if the last batches of
+ * its loaders have different sizes: every rank has the same share of each. */
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "scratch.h"
@@ -12,15 +12,15 @@
 enum { MOST_RANKS = 5, EPOCHS = 2 };
 
 typedef struct job {
-    int64_t n[2], batch; /* samples of each loader; batch: of all ranks */
+    int64_t n[2], batch; /* samples of each loader; batch: total of all ranks */
     lc_combine mode;
     bool deterministic;
     int64_t chunk;
-    const char *strategy, *devices; /* devices: of one process */
+    const char *strategy, *devices; /* devices: of a single process */
     const char *ckpt_path, *save;   /* save: after batch `save_after` of the last epoch */
     int64_t save_after, begin_epoch;
     const char *root;
-    /* What came of it */
+    /* the results */
     int seen[SAMPLES][EPOCHS], warnings;
     pthread_mutex_t lock;
 } job;
@@ -44,7 +44,7 @@ static void see(net *m, const lc_batch *b)
     pthread_mutex_unlock(&m->j->lock);
 }
 
-/* A mean over each part that is there. */
+/* A mean over each part that exists. */
 static lc_tensor *loss_of(net *m, const lc_batch *b, bool train)
 {
     lc_tensor *sum = NULL;
@@ -206,7 +206,7 @@ static void on_devices(job *j, const outcome *want, const char *devices, const c
     j->devices = NULL;
 }
 
-/* The first loader is the longer one, so that each of its samples comes once. */
+/* The first loader is longer, so each of its samples comes once. */
 TEST(ranks_and_devices_train_as_one)
 {
     static const struct {
@@ -214,7 +214,7 @@ TEST(ranks_and_devices_train_as_one)
         int ranks;
     } cases[] = {
         {60, 20, 12, 2}, /* 8 and 12 */
-        {61, 40, 12, 2}, /* 1 and 12, 12 and 4: some ranks have nothing at all */
+        {61, 40, 12, 2}, /* 1 and 12, 12 and 4: some ranks get nothing at all */
         {61, 40, 12, 4}, {80, 17, 15, 3}, {63, 20, 15, 5},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
@@ -236,7 +236,7 @@ TEST(ranks_and_devices_train_as_one)
 
 TEST(deterministic_ranks_and_devices_have_the_bits_of_one)
 {
-    static const int64_t cases[][4] = {{60, 40, 16, 0}, {61, 37, 16, 4}, {63, 21, 16, 4}}; /* with a chunk */
+    static const int64_t cases[][4] = {{60, 40, 16, 0}, {61, 37, 16, 4}, {63, 21, 16, 4}}; /* with chunks */
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         job j = job_of(cases[k][0], cases[k][1], cases[k][2]);
         outcome one;
@@ -259,7 +259,7 @@ TEST(a_chunk_needs_samples_of_every_part)
     CHECK_CONTAINS(lc_error_message(), "deterministic_chunk");
 }
 
-/* Inside of an epoch and a cycle of its second loader. */
+/* In the middle of an epoch, and of a cycle of its second loader. */
 TEST(a_run_goes_on_with_other_ranks)
 {
     for (int64_t at = 1; at < 5; at += 3) {
@@ -283,8 +283,8 @@ TEST(a_run_goes_on_with_other_ranks)
     }
 }
 
-/* 29 and 32 samples have no common share for two: said once, on one rank. */
-TEST(shares_that_cannot_be_equal_are_told)
+/* 29 and 32 samples have no common share for two ranks: reported once, on one rank. */
+TEST(shares_that_cannot_be_equal_are_reported)
 {
     job j = job_of(61, 40, 32);
     on_ranks(&j, NULL, 2, "ddp");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Datasets: over arrays and of the program's own; subsets, splits, joined ones; permutations. */
+/* Datasets: of arrays and of the program; subsets, splits, concatenations; permutations. */
 #include "test.h"
 #include <lightc/data.h>
 
@@ -93,7 +93,7 @@ TEST(arrays_every_conversion)
             }
 }
 
-/* The vectorised conversion equals the formula for every length, so also in its tail. */
+/* The vectorized conversion equals the formula for every length, and so in its tail. */
 TEST(arrays_odd_lengths)
 {
     uint8_t src[100];
@@ -145,7 +145,7 @@ TEST(arrays_own_their_memory)
     CHECK_EQ(freed, 3);
 }
 
-/* ---- a dataset of numbers, and what is made of datasets ---- */
+/* ---- a dataset of numbers, and datasets made of others ---- */
 
 typedef struct numbers {
     int64_t n, fail_at, offset;
@@ -273,12 +273,12 @@ TEST(subset_split_concat)
     lc_dataset_unref(o);
     lc_dataset *drop[] = {a, b, empty, sub, parts[0], parts[1], parts[2], again[0], again[1], again[2]};
     for (size_t i = 0; i < sizeof drop / sizeof *drop; i++) lc_dataset_unref(drop[i]);
-    CHECK_EQ(freed, 1 - 1 + 0); /* `all` still holds every one it was made of */
+    CHECK_EQ(freed, 1 - 1 + 0); /* `all` still references every dataset it was made of */
     lc_dataset_unref(all);
     CHECK_EQ(freed, 3);
 }
 
-/* A big subset is gathered in pieces. */
+/* A large subset is gathered in pieces. */
 TEST(subset_in_pieces)
 {
     enum { N = 700 };
@@ -316,7 +316,7 @@ TEST(permutation)
     CHECK(memcmp(a, b, sizeof a));
     lc_random_permutation(8, 3, N, b);
     CHECK(memcmp(a, b, sizeof a));
-    /* Every order of three things comes up about equally often: chi-squared with 5 degrees of freedom. */
+    /* Every order of three elements is about equally frequent: chi-squared with 5 degrees of freedom. */
     int count[6] = {0};
     for (int64_t e = 0; e < 60000; e++) {
         int64_t p[3];

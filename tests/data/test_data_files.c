@@ -87,7 +87,7 @@ TEST(idx_types_and_byte_order)
     }
 }
 
-TEST(idx_refuses_what_is_wrong)
+TEST(idx_refuses_invalid_files)
 {
     uint8_t file[4096];
     lc_idx x;
@@ -135,7 +135,7 @@ TEST(idx_gzip)
     lc_idx_release(&x);
     unlink(path);
     for (size_t cut = 2; cut < k; cut++) CHECK_STATUS(lc_idx_parse(packed, cut, "cut.gz", &x), LC_ERR_FORMAT);
-    /* After gzip's header every damage is found, by its checksum; a few bits of deflate mean nothing. */
+    /* After gzip's header all damage is found, by its checksum; only a few bits of deflate have no meaning. */
     int unnoticed = 0;
     for (size_t flip = 10; flip < k; flip++) {
         packed[flip] ^= 0x10;
@@ -152,7 +152,7 @@ TEST(idx_gzip)
     CHECK(unnoticed <= 1);
     packed[k] = 'x';
     CHECK_STATUS(lc_idx_parse(packed, k + 1, "trailing.gz", &x), LC_ERR_FORMAT);
-    /* Two streams one after the other are one file. */
+    /* Two concatenated streams are one file. */
     size_t first = gzip(file, 100, packed, sizeof packed);
     size_t second = gzip(file + 100, n - 100, packed + first, sizeof packed - first);
     CHECK_OK(lc_idx_parse(packed, first + second, "two.gz", &x));
@@ -163,7 +163,7 @@ TEST(idx_gzip)
     k = gzip(file, n, packed, sizeof packed);
     CHECK_STATUS(lc_idx_parse(packed, k, "bomb.gz", &x), LC_ERR_FORMAT);
     CHECK_CONTAINS(lc_error_message(), "at most");
-    /* Too long and too short inside the compression. */
+    /* Too long and too short inside the compressed data. */
     n = idx_file(file, 8, 1, (uint32_t[]){10}, 11);
     k = gzip(file, n, packed, sizeof packed);
     CHECK_STATUS(lc_idx_parse(packed, k, "long.gz", &x), LC_ERR_FORMAT);

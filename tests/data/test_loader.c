@@ -9,11 +9,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- a dataset whose samples tell which they are ---- */
+/* ---- a dataset whose samples identify themselves ---- */
 
 typedef struct probe {
     int64_t n, fail_at;
-    int delay; /* nanoseconds of work, different per sample */
+    int delay; /* nanoseconds of work, different for each sample */
     bool scratch;
     atomic_int gets, inside, most_inside;
 } probe;
@@ -115,7 +115,7 @@ TEST(sequential_and_partial_batches)
                 CHECK_EQ(sizes[n - 1], drop ? 4 : 2);
                 for (int i = 0; i < (drop ? 8 : 10); i++) CHECK_EQ(samples[2 * i], i);
                 lc_batch *batch;
-                CHECK_OK(lc_dataloader_next(l, &batch)); /* the end stays the end */
+                CHECK_OK(lc_dataloader_next(l, &batch)); /* the end is final */
                 CHECK(!batch);
                 int64_t e, c;
                 lc_dataloader_cursor(l, &e, &c);
@@ -140,7 +140,7 @@ static void epoch_of(lc_dataset *d, int workers, int prefetch, uint64_t seed, in
     lc_dataloader_free(l);
 }
 
-TEST(order_and_keys_depend_on_the_seed_alone)
+TEST(order_and_keys_depend_only_on_the_seed)
 {
     probe p = {.n = N, .fail_at = -1, .delay = 1000, .scratch = true};
     lc_dataset *d = dataset_of(&p);
@@ -186,7 +186,7 @@ TEST(resume_at_every_batch)
     lc_dataset_unref(d);
 }
 
-/* Leaving an epoch early, in the middle of prefetching, and freeing without an end. */
+/* Leaving an epoch early, while batches are prefetched, and freeing the loader without an end. */
 TEST(leave_early)
 {
     probe p = {.n = N, .fail_at = -1, .delay = 2000};
@@ -218,7 +218,7 @@ TEST(leave_early)
     lc_dataset_unref(d);
 }
 
-/* A batch that was handed out stays as it is until the next call, however far the workers are ahead. */
+/* A batch does not change until the next call, however far ahead the workers are. */
 TEST(batch_is_not_overwritten)
 {
     probe p = {.n = 64, .fail_at = -1};
@@ -442,7 +442,8 @@ TEST(loader_of_the_programs_own)
     lc_tensor_unref(s.batch.tensors[0]);
 }
 
-/* The place of a combined loader comes from a checkpoint, which may be damaged: an error, or another place. */
+/* The position of a combined loader comes from a checkpoint, which may be damaged: it gives an error, or another
+ * position. */
 TEST(state_of_a_combined_loader_may_be_anything)
 {
     static const int64_t wild[] = {-1, 1, 3, INT32_MAX, INT64_MAX, INT64_MIN};
@@ -526,7 +527,7 @@ TEST(channels_last)
     lc_dataset_unref(d);
 }
 
-/* How long a batch of 64 images of 28x28 takes; a bound that only a mistake in the inner loop misses. */
+/* The time for a batch of 64 images of 28x28; only a mistake in the inner loop exceeds the bound. */
 TEST(gather_is_fast)
 {
     enum { IMAGES = 20000 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loaders of several ranks: their slices, put together in the order of ranks, are the batches that one process has
- * whose batch is as large as all of theirs together. Run under ThreadSanitizer too. */
+/* Loaders of several ranks: their slices, joined in the order of ranks, are the batches of one process whose batch is
+ * as large as those of all ranks together. Run under ThreadSanitizer too. */
 #include "test.h"
 #include <lightc/data.h>
 #include "fail_malloc.h"
@@ -29,7 +29,8 @@ TEST(slices_cover_a_batch_without_gaps)
         }
 }
 
-/* Whichever samples a batch has, a piece is the same samples, and with as many pieces a rank, the same rank's. */
+/* Slices consist of whole pieces, which begin at the same samples and belong to the same rank whatever the size of the
+ * batch. */
 TEST(slices_in_pieces_cut_none)
 {
     for (int size = 1; size < 10; size++)
@@ -143,9 +144,9 @@ TEST(slices_of_a_batch_in_parts)
     lc_tensor_unref(a.x), lc_tensor_unref(c.x);
 }
 
-/* ============================================= the loaders there are ========================================== */
+/* ============================================ the library's loaders ============================================= */
 
-/* A dataset whose samples tell which they are, and their key. */
+/* A dataset whose samples identify themselves and their key. */
 static int64_t probe_length(void *self)
 {
     return *(int64_t *)self;
@@ -192,7 +193,7 @@ static lc_status odd_order(void *self, int64_t epoch, int64_t n, int64_t *indice
 static const lc_sampler_ops odd_ops = {LC_SAMPLER_OPS_INIT, .name = "odd", .length = odd_length, .order = odd_order,
                                        .free = free};
 
-/* A loader of the program's own, with batches of numbers and a state. */
+/* A loader of the program, with batches of numbers and a state. */
 typedef struct stream {
     int64_t n, batch_size, at, epoch;
     bool drop_last, loaded, silent;
@@ -295,7 +296,7 @@ typedef enum what {
     WINDOWS,
     OVERFIT,
     OWN,
-    COMBINED, /* and the four modes of it */
+    COMBINED, /* a combined loader, in its four modes */
     KINDS = COMBINED + LC_SEQUENTIAL + 1
 } what;
 
@@ -370,7 +371,7 @@ static lc_dataloader *loader_of(const setting *s)
     return l;
 }
 
-/* ============================================= what loaders gave ============================================== */
+/* ============================================== batches of loaders ============================================== */
 
 enum { MOST_BATCHES = 72, MOST_SAMPLES = 20, MOST_PARTS = 3, MOST_RANKS = 5 };
 
@@ -428,7 +429,7 @@ static void read_batches(lc_dataloader *l, int most, epoch_log *out)
     }
 }
 
-/* Every rank has the same share of all parts, or, where no common divisor allows it, something of each. */
+/* Every rank has the same share of all parts, or, if no common divisor allows it, at least one sample of each. */
 static void check_shares(const part_log *want, const epoch_log *ranks, int b, int size)
 {
     int64_t divisor = 0, least = INT64_MAX;
@@ -454,7 +455,7 @@ static void check_shares(const part_log *want, const epoch_log *ranks, int b, in
             }
 }
 
-/* The ranks' batches, joined, are `whole`'s from batch `skip` on. */
+/* The ranks' batches, joined, are those of `whole` from batch `skip` on. */
 static void check_union(const epoch_log *whole, int skip, const epoch_log *ranks, int size, int64_t full)
 {
     for (int r = 0; r < size; r++) CHECK_EQ(ranks[r].n, whole->n - skip);
@@ -486,7 +487,7 @@ static void check_union(const epoch_log *whole, int skip, const epoch_log *ranks
 
 static epoch_log whole, logs[MOST_RANKS];
 
-/* The epoch of one process whose batches are those of all ranks. */
+/* The epoch of one process whose batches are those of all ranks together. */
 static void read_whole(const setting *s, int64_t batch_size, int64_t epoch)
 {
     setting one = *s;
@@ -540,7 +541,7 @@ TEST(ranks_together_have_the_batches_of_one_process)
     CHECK(joined > 10000);
 }
 
-/* Evaluation, the plainest case in numbers: 7 samples, 3 ranks, 2 a rank; then 4 ranks for the last one. */
+/* Evaluation, the simplest case in numbers: 7 samples, 3 ranks, 2 for each; then 4 ranks for the last one. */
 TEST(the_last_batch_may_be_empty_on_some_ranks)
 {
     static const int64_t sizes[3][2] = {{2, 0}, {2, 0}, {2, 1}};
@@ -565,7 +566,7 @@ TEST(the_last_batch_may_be_empty_on_some_ranks)
     }
 }
 
-/* A run of `from` ranks stops after batch k; one of `to` ranks goes on. */
+/* A run of `from` ranks stops after batch k; one of `to` ranks continues. */
 static void check_resume(const setting *s, int from, int to, int64_t epoch)
 {
     int64_t global = s->batch_size * from;
@@ -580,7 +581,7 @@ static void check_resume(const setting *s, int from, int to, int64_t epoch)
         CHECK_EQ(logs[0].n, k);
         CHECK_OK(lc_dataloader_save(l, state, &size));
         lc_dataloader_free(l);
-        /* The loaders are as before, for another number of ranks; and where that divides, they have another size. */
+        /* The loaders keep their sizes for another number of ranks; and, if it divides, they are given another size. */
         for (int divided = 0; divided < 1 + (global % to == 0); divided++) {
             setting now = *s;
             if (divided) now.batch_size = global / to;
@@ -609,7 +610,7 @@ TEST(resume_at_every_batch_with_other_ranks)
                 }
 }
 
-/* One loader that is one rank after the other, and then all again; with epochs that are left early. */
+/* One loader that is used as one rank after another, and then as all of them again; with epochs that are left early. */
 TEST(the_same_loader_as_other_ranks)
 {
     for (int workers = 0; workers < 3; workers += 2) {
@@ -640,7 +641,7 @@ TEST(the_same_loader_as_other_ranks)
     }
 }
 
-/* Sums over parts of a batch that do not depend on the number of ranks need slices of whole parts. */
+/* Sums over parts of a batch that do not depend on the number of ranks need slices of whole pieces. */
 TEST(slices_of_whole_pieces)
 {
     for (int size = 1; size <= MOST_RANKS; size++) {
@@ -672,7 +673,7 @@ TEST(slices_of_whole_pieces)
     }
 }
 
-TEST(a_loader_of_the_programs_own_must_know_how)
+TEST(a_loader_of_the_program_must_support_shards)
 {
     lc_dataloader_ops ops = stream_ops;
     lc_dataloader *plain, *parts[2], *l;
@@ -684,10 +685,10 @@ TEST(a_loader_of_the_programs_own_must_know_how)
     CHECK_CONTAINS(lc_error_message(), "rank 1 of 2");
     CHECK_CONTAINS(lc_error_message(), "--use_distributed_sampler false");
     CHECK_EQ(lc_dataloader_get_shard(l)->size, 1);
-    CHECK_OK(lc_dataloader_shard(l, NULL)); /* one rank needs nothing */
+    CHECK_OK(lc_dataloader_shard(l, NULL)); /* a single rank needs nothing */
     CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = 0, .size = 1}));
 
-    /* Within a combined loader: the loader before it has all its samples again. */
+    /* In a combined loader: the loader before it has all its samples again. */
     plain = parts[0] = loader_of(&s);
     parts[1] = l;
     CHECK_OK(lc_combined_loader_new(LC_MAX_SIZE, 2, parts, &l));
@@ -698,7 +699,7 @@ TEST(a_loader_of_the_programs_own_must_know_how)
     CHECK_EQ(lc_dataloader_length(l, 0), 5);
     lc_dataloader_free(l);
 
-    /* One that says it can, but not how large the global batch is. */
+    /* A loader that can be sharded, but does not know how large the global batch is. */
     stream *silent = stream_self(9, 2, false);
     silent->silent = true;
     CHECK_OK(lc_dataloader_from_ops(&stream_ops, silent, &l));
@@ -731,7 +732,7 @@ TEST(impossible_shards)
     lc_dataloader_free(l);
 }
 
-/* Larger slices than before need memory; without it the loader is the one it was. */
+/* Larger slices than before need memory; without it the loader stays as it was. */
 TEST(no_memory_for_larger_slices)
 {
 #ifdef SANITIZED

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Transforms of samples: what each does, in both layouts; chains of them; that a key alone decides. */
+/* Transforms of samples: each of them, in both layouts; chains of them; the result depends only on the key. */
 #include "test.h"
 #include <lightc/data.h>
 
@@ -104,7 +104,7 @@ TEST(transforms_crop_flip_pad)
             CHECK(p == 0 ? flipped == 0 : p == 2 ? flipped == 400 : flipped > 150 && flipped < 250);
             lc_dataset_unref(d);
         }
-        /* Crop of 4x3 with a padding of 1: every place comes up, and its content is the window. */
+        /* A crop of 4x3 with a padding of 1: every place occurs, and the result is that part of the image. */
         CHECK_OK(lc_transform_random_crop(4, 3, 1, &t));
         d = with(image(LC_I32, layout, C, H, W, in), t);
         bool place[4][6] = {{false}};
@@ -127,7 +127,7 @@ TEST(transforms_crop_flip_pad)
             CHECK_EQ(found, 1);
         }
         for (int i = 0; i < 24; i++) CHECK(place[i / 6][i % 6]);
-        /* A key decides alone. */
+        /* The result depends only on the key. */
         int32_t first[24];
         CHECK_OK(lc_dataset_read(d, 0, 17, &to));
         memcpy(first, out, sizeof first);
@@ -163,13 +163,13 @@ TEST(transforms_one_hot)
     lc_dataset_unref(d);
 }
 
-/* Long chains: buffers in turn, sizes that grow and shrink, transforms over transforms. */
+/* Long chains: alternating buffers, sizes that grow and shrink, transforms of transforms. */
 TEST(transforms_chain)
 {
     uint8_t in[16];
     for (int i = 0; i < 16; i++) in[i] = (uint8_t)(i + 1);
     lc_transform t[5], chain, outer;
-    CHECK_OK(lc_transform_pad(8, 8, 8, 8, 9, &t[0])); /* 20x20 of 9s around */
+    CHECK_OK(lc_transform_pad(8, 8, 8, 8, 9, &t[0])); /* 20x20 surrounded by 9s */
     CHECK_OK(lc_transform_horizontal_flip(1, &t[1]));
     CHECK_OK(lc_transform_to_tensor(&t[2]));
     CHECK_OK(lc_transform_horizontal_flip(1, &t[3]));

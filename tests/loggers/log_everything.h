@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One of everything a logger can get, for tests that look at what became of it. */
+/* Logs one of everything that a logger can get, for tests that check what it made of it. */
 #ifndef LC_LOG_EVERYTHING_H
 #define LC_LOG_EVERYTHING_H
 
@@ -16,7 +16,7 @@ static const lc_hparam everything_hparams[] = {
     {"clip", LC_HPARAM_NONE},
 };
 
-/* Slots that are missing are passed over, as the trainer does. */
+/* Missing slots are skipped, as by the trainer. */
 static inline void log_everything(lc_logger l)
 {
     const lc_logger_ops *o = l.ops;
@@ -36,7 +36,7 @@ static inline void log_everything(lc_logger l)
         CHECK_OK(o->log_histogram(l.self, &(lc_log_histogram){"weights", 7, t, 3, edges, counts, -2, 3, 6, 4, 14.5}));
     if (o->log_image) {
         CHECK_OK(o->log_image(l.self, &(lc_log_image){"picture", 8, t, 3, 2, 3, pixels}));
-        CHECK_OK(o->log_image(l.self, &(lc_log_image){"grey", 8, t, 2, 1, 1, (const uint8_t[]){0, 255}}));
+        CHECK_OK(o->log_image(l.self, &(lc_log_image){"gray", 8, t, 2, 1, 1, (const uint8_t[]){0, 255}}));
     }
     if (o->log_text)
         CHECK_OK(o->log_text(l.self, &(lc_log_text){"note", 9, t,

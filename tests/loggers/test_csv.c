@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metrics.csv and hparams.yaml: Lightning's text, whole at every moment, readable by others. */
+/* metrics.csv and hparams.yaml: Lightning's text, complete at every moment, and readable by other programs. */
 #include "logger_run.h"
 #include "peer_python.h"
 
@@ -34,7 +34,7 @@ TEST(csv_is_lightnings)
                                              ",0.6666666666666666,,inf,0,4,,,\n");
         CHECK_STR(slurp(dir, "hparams.yaml"), yaml);
         if (!flush) continue;
-        /* Continued by the next run in the same place, with a new column, after half a row of a killed process. */
+        /* The next run continues it in the same place, with a new column, after half a row of a killed process. */
         char path[512];
         snprintf(path, sizeof path, "%s/metrics.csv", dir);
         int fd = open(path, O_WRONLY | O_APPEND);
@@ -67,7 +67,7 @@ TEST(csv_is_lightnings)
     }
 }
 
-/* At every moment the file is a table: a header and whole rows with as many cells. */
+/* At every moment the file is a table: a header, and complete rows with as many cells. */
 TEST(csv_is_whole_at_every_moment)
 {
     const char *dir = fresh_dir("whole");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loggers find files of others where theirs would be: what is in these stays (docs/checkpoints.md, "What lightc
- * deletes"). */
+/* Loggers find other people's files in the place of their own: the contents of these stay (docs/checkpoints.md, "What
+ * lightc deletes"). */
 #include "logger_run.h"
 #include "no_file.h"
 #include "loggers/spool.h"
@@ -14,8 +14,9 @@ static void put(const char *dir, const char *name, const char *text)
     CHECK_OK(lc__create_file(&lc__io_system, path, text, strlen(text)));
 }
 
-/* A stream goes on after what is there, whole lines or not; half a line of its own it takes away. */
-TEST(a_stream_to_the_notes_of_somebody)
+/* A stream continues after the existing text, whether it ends with a newline or not; half a line of its own is
+ * removed. */
+TEST(a_stream_to_a_foreign_file)
 {
     static const char *const notes[] = {"first\nlast", "last", "x", "{\"type\"; no", "first\n"};
     for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
@@ -39,7 +40,7 @@ TEST(a_stream_to_the_notes_of_somebody)
     }
 }
 
-TEST(half_a_line_of_the_stream_goes)
+TEST(half_a_line_of_the_stream_is_removed)
 {
     static const char *const halves[] = {"{", "{\"type", "{\"type\":\"ro"};
     for (size_t i = 0; i < sizeof halves / sizeof *halves; i++) {
@@ -57,8 +58,8 @@ TEST(half_a_line_of_the_stream_goes)
     }
 }
 
-/* What no csv logger has written is not gone on with. */
-TEST(a_table_of_somebody)
+/* A table that no csv logger has written is not continued. */
+TEST(a_foreign_table)
 {
     static const char *const tables[] = {"my notes", "a,b\n1,2", "name\nresnet\n"};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
@@ -74,8 +75,8 @@ TEST(a_table_of_somebody)
     }
 }
 
-/* A logger is refused what is no file, at once. A stream may be a FIFO or a device. */
-TEST(files_that_are_none)
+/* A special file in the place of a logger's is refused at once. A stream may be a FIFO or a device. */
+TEST(files_that_are_no_files)
 {
     static const struct {
         const char *target, *file;
@@ -118,8 +119,8 @@ static lc_status adopt(void *ctx, lc__spool *s)
     return LC_OK;
 }
 
-/* They are neither opened for good, nor taken for what a run has left, which is removed. */
-TEST(spools_that_are_none)
+/* They are neither opened permanently, nor taken for a dead run's files, which are removed. */
+TEST(spools_that_are_no_spools)
 {
     for (int kind = 0; kind < NO_FILES; kind++) {
         const char *dir = fresh_dir("spools");

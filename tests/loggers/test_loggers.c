@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loggers in trouble: failures that are reported once, full disks, no memory, no place to write; what a row costs. What
- * they write is the matter of test_csv.c, test_sqlite.c, test_tensorboard.c, test_mlflow.c and test_stream.c. */
+/* Loggers under failures: errors that are reported once, full disks, no memory, no place to write; and the cost of a
+ * row. test_csv.c, test_sqlite.c, test_tensorboard.c, test_mlflow.c and test_stream.c test what they write. */
 #include "logger_run.h"
 #include "fail_malloc.h"
 
@@ -13,7 +13,7 @@
 typedef struct shaky {
     pthread_mutex_t lock;
     int fail; /* attempts that fail */
-    int busy; /* then attempts that are put off */
+    int busy; /* then attempts that are postponed */
     int64_t rows, calls;
 } shaky;
 
@@ -47,7 +47,7 @@ TEST(a_failure_is_reported_once_and_nothing_is_lost)
     lc_metric_value v = {"a name", 1.5};
     lc_log_row r = {&v, 1, 1, 0, 0};
     int errors = 0, rows = 0;
-    for (; rows < 100 || (!errors && rows < 20000); rows++) { /* the failure is another thread's, and told with a row */
+    for (; rows < 100 || (!errors && rows < 20000); rows++) { /* another thread fails, and a row reports it */
         lc_status status = lc__log_row(w, &r);
         if (status < 0) {
             errors++;
@@ -64,7 +64,7 @@ TEST(a_failure_is_reported_once_and_nothing_is_lost)
     CHECK_EQ(s.rows, rows);
 }
 
-TEST(what_is_lost_is_counted)
+TEST(lost_rows_are_counted)
 {
     shaky s = {.lock = PTHREAD_MUTEX_INITIALIZER, .fail = 1 << 30};
     lc__log_writer *w;
@@ -73,7 +73,7 @@ TEST(what_is_lost_is_counted)
     for (int i = 0; i < 1000; i++) v[i] = (lc_metric_value){"a name", 1.5};
     lc_log_row r = {v, 1000, 1, 0, 0};
     int errors = 0;
-    for (int i = 0; i < 4000; i++) errors += lc__log_row(w, &r) < 0; /* 100 MB: more than it keeps */
+    for (int i = 0; i < 4000; i++) errors += lc__log_row(w, &r) < 0; /* 100 MB: more than the logger keeps */
     CHECK_EQ(errors, 1);
     CHECK(lc__log_flush(w) < 0);
     CHECK_STATUS(lc__log_finish(w), LC_ERR_IO);
@@ -82,7 +82,7 @@ TEST(what_is_lost_is_counted)
 
 static int with_limit(const char *dir, const char *name)
 {
-    /* 64 KiB a file: a disk that fills up; the signal keeps its default action. */
+    /* 64 KiB per file, as on a disk that fills up; the signal keeps its default action. */
     lc_run_info run = run_info(dir);
     lc_logger l;
     if (lc_logger_new(name, &l) < 0 || l.ops->start(l.self, &run) < 0) return 1;
@@ -98,7 +98,7 @@ static int with_limit(const char *dir, const char *name)
     lc_status status = l.ops->flush(l.self);
     errors += status < 0;
     if (!errors || (status < 0 && !strstr(lc_error_message(), "cannot write \""))) return 4;
-    limit.rlim_cur = RLIM_INFINITY; /* somebody made room */
+    limit.rlim_cur = RLIM_INFINITY; /* space was freed */
     if (setrlimit(RLIMIT_FSIZE, &limit) < 0) return 5;
     if (l.ops->finish(l.self, "success") < 0) {
         fprintf(stderr, "%s\n", lc_error_message());
@@ -166,7 +166,7 @@ TEST(no_memory_at_many_calls)
             atomic_store(&malloc_fail_at, 0);
             failed += status < 0;
             if (status < 0 || ended < 0) CHECK(*lc_error_message());
-            /* One failure in the thread is made good by the next attempt. */
+            /* The next attempt makes up for one failure in the thread. */
             if (logged && ended >= 0 && k == 3) {
                 int lines = 0;
                 for (char *p = slurp(dir, "stream.jsonl"); *p; p++) lines += *p == '\n';
@@ -194,7 +194,7 @@ TEST(no_place_to_write)
         CHECK(l.ops->start(l.self, &run) < 0);
         CHECK_CONTAINS(lc_error_message(), "/nonexistent");
         lc_status ended = l.ops->finish(l.self, "failed");
-        if (k == 2) /* its file exists in any case, and it tries to the end */
+        if (k == 2) /* its file is created in any case, and it tries until the end */
             CHECK(ended < 0);
         else
             CHECK_OK(ended);
@@ -202,7 +202,7 @@ TEST(no_place_to_write)
     }
 }
 
-/* Several loggers write hparams.yaml of one run, each on its own thread. */
+/* Several loggers write hparams.yaml of one run, each on a thread of its own. */
 static void *replace(void *path)
 {
     char text[2000];
@@ -232,7 +232,7 @@ TEST(threads_replace_the_same_file)
 }
 
 /* Threads of two containers may have the same number. */
-TEST(who_replaces_a_file_leaves_what_others_write)
+TEST(replacing_a_file_leaves_files_of_others)
 {
     char path[512], theirs[600];
     snprintf(path, sizeof path, "%s/hparams.yaml", fresh_dir("replace"));
@@ -243,7 +243,7 @@ TEST(who_replaces_a_file_leaves_what_others_write)
     CHECK(!access(path, F_OK) && !access(theirs, F_OK));
 }
 
-/* The price of a row on the training thread. */
+/* The cost of a row on the training thread. */
 TEST(a_row_is_cheap)
 {
     const char *dir = fresh_dir("cheap");

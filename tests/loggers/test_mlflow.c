@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MLflow logger: requests that lines become, a server that is away, refuses, hangs or comes back (one of this
- * test's own, over real sockets), and, where a Python has it, MLflow itself. */
+/* The MLflow logger: lines that become requests; a server that is away, refuses, hangs or comes back (this test's own,
+ * over real sockets); and MLflow itself, if a Python has it. */
 #define _GNU_SOURCE
 #include "test.h"
 #include "free_port.h"
@@ -32,7 +32,7 @@ __attribute__((constructor)) static void set_environment(void)
     unsetenv("MLFLOW_EXPERIMENT_NAME");
 }
 
-/* ---- what MLflow answers, as far as this client asks ---- */
+/* ---- MLflow's answers, as far as this client asks ---- */
 
 typedef struct fake {
     pthread_mutex_t lock;
@@ -40,9 +40,9 @@ typedef struct fake {
     size_t n;
     bool has_experiment, has_run;
     const char *refuse;      /* paths that contain this get `code` */
-    const char *refuse_body; /* ... if the body contains this, too */
+    const char *refuse_body; /* ... if the body contains this too */
     int code;
-    const char *says; /* in place of every answer */
+    const char *says; /* instead of every answer */
 } fake;
 
 static int fake_answer(fake *f, const char *method, const char *path, const char *body, size_t n, char *out,
@@ -130,7 +130,7 @@ TEST(a_run_is_made_once)
         "\"tags\":[{\"key\":\"lightc.run_id\",\"value\":\"run-1\"},{\"key\":\"lightc.run_dir\",\"value\":\"/d\"}]}|");
     CHECK_STR(m.artifacts, "7/r1/artifacts");
     f.n = 0;
-    send_ok(&m, START); /* the same again, as after a crash: found */
+    send_ok(&m, START); /* the same again, as after a crash: it is found */
     CHECK_CONTAINS(f.asked, "runs/update {\"run_id\":\"r1\",\"status\":\"RUNNING\"}|");
     CHECK(!strstr(f.asked, "create"));
     lc__mlflow_release(&m);
@@ -161,7 +161,7 @@ TEST(rows_are_batched_in_order)
     lc__mlflow_release(&m);
 }
 
-TEST(what_is_delivered_is_counted)
+TEST(delivered_lines_are_counted)
 {
     fake f = made();
     lc__mlflow m = client_of(&f);
@@ -174,20 +174,20 @@ TEST(what_is_delivered_is_counted)
     CHECK_STATUS(lc__mlflow_send(&m, lines, n, &done), LC_ERR_IO);
     CHECK_CONTAINS(lc_error_message(), "answered /api/2.0/mlflow/runs/log-batch with status 503: not so");
     CHECK_EQ(done, head);
-    /* From there on, when it is back: every row once. */
+    /* From then on, when the server is back: every row once. */
     f.refuse = NULL, f.n = 0;
     size_t more;
     CHECK_OK(lc__mlflow_send(&m, lines + done, n - done, &more));
     CHECK_EQ(done + more, n);
     CHECK_EQ(m.refused, 0);
-    /* No connection while the run is looked for: nothing is done. */
+    /* No connection while the run is looked up: nothing is done. */
     f.refuse = "get-by-name", f.code = -1;
     CHECK_STATUS(lc__mlflow_send(&m, lines, n, &done), LC_ERR_IO);
     CHECK_EQ(done, 0);
     lc__mlflow_release(&m);
 }
 
-TEST(what_is_refused_is_left_out)
+TEST(refused_values_are_left_out)
 {
     fake f = made();
     lc__mlflow m = client_of(&f);
@@ -195,7 +195,7 @@ TEST(what_is_refused_is_left_out)
     f.n = 0, f.refuse = "log-batch", f.refuse_body = "\"lr\"", f.code = 400;
     send_ok(&m, "{\"type\":\"hparams\",\"time\":1,\"values\":{\"a\":true,\"lr\":0.001,\"c\":null,\"d\":\"\\u00e9\","
                 "\"e\":7,\"f\":\"inf\"}}\n");
-    CHECK_EQ(m.refused, 1); /* lr alone; all others got through */
+    CHECK_EQ(m.refused, 1); /* only lr; all others got through */
     CHECK_CONTAINS(m.refusal, "with status 400: not so");
     CHECK_CONTAINS(f.asked, "\"params\":[{\"key\":\"a\",\"value\":\"True\"}]}|");
     CHECK_CONTAINS(f.asked, "\"params\":[{\"key\":\"c\",\"value\":\"None\"}]}|");
@@ -212,7 +212,7 @@ TEST(what_is_refused_is_left_out)
     f.n = 0;
     send_ok(&m, line);
     CHECK_CONTAINS(f.asked, want);
-    /* Lines that are none do not stop the rest. */
+    /* Invalid lines do not stop the others. */
     m.refused = 0, f.n = 0;
     send_ok(&m, "{\"type\":\"row\"\n[]\n{}\nnonsense\n{\"type\":\"text\",\"step\":2,\"name\":\"../"
                 "a\",\"text\":\"hi\",\"time\":0}\n");
@@ -221,8 +221,8 @@ TEST(what_is_refused_is_left_out)
     lc__mlflow_release(&m);
 }
 
-/* cJSON reads the answers: these cost neither the process nor the run's lines. */
-TEST(answers_that_are_none)
+/* cJSON reads the answers: bad ones cost neither the process nor the run's lines. */
+TEST(invalid_answers)
 {
     enum { LONG = 200000 };
     static char deep[LONG + 1], twice[LONG + 1];
@@ -255,7 +255,7 @@ TEST(answers_that_are_none)
     }
 }
 
-TEST(numbers_arrive_as_they_were)
+TEST(numbers_arrive_unchanged)
 {
     fake f = made();
     lc__mlflow m = client_of(&f);
@@ -294,7 +294,7 @@ typedef struct server {
     atomic_bool stop, hang;
 } server;
 
-/* One connection after the other, one request on each. */
+/* One connection after another, with one request on each. */
 static void *serve(void *arg)
 {
     server *s = arg;
@@ -347,7 +347,7 @@ static void server_start(server *s, int port)
     CHECK(!pthread_create(&s->thread, NULL, serve, s));
 }
 
-/* Whether it was asked for something, while it runs. */
+/* Whether it was asked for something; callable while it runs. */
 static bool was_asked(server *s, const char *what)
 {
     pthread_mutex_lock(&s->f.lock);
@@ -363,7 +363,7 @@ static void server_stop(server *s)
     close(s->fd);
 }
 
-/* Before anything is forked: a child that skips would go on with the other tests. */
+/* Called before forking: a child that skips would continue with the other tests. */
 static void need_http(void)
 {
     lc__http *http;
@@ -435,7 +435,7 @@ TEST(a_run_over_http)
     CHECK_CONTAINS(s.f.asked, "\"status\":\"FINISHED\"");
 }
 
-/* The server is away from the beginning and comes back: while the run goes on; never; for the next run. */
+/* The server is away at first, and comes back: during the run; never; for the next run. */
 TEST(a_server_that_is_away)
 {
     need_http();
@@ -446,10 +446,10 @@ TEST(a_server_that_is_away)
         warnings += row(l, i) < 0;
         pause_ms(2);
     }
-    lc_status status = l.ops->flush(l.self); /* it is safe on disk */
+    lc_status status = l.ops->flush(l.self); /* the row is safe on disk */
     CHECK_OK(status);
     do {
-        warnings += row(l, 50) < 0; /* of what another thread has found out */
+        warnings += row(l, 50) < 0; /* a failure that another thread has noticed */
         pause_ms(5);
     } while (!warnings && ++tries < 4000);
     if (warnings) CHECK_CONTAINS(lc_error_message(), "values are kept in");
@@ -468,7 +468,7 @@ TEST(a_server_that_is_away)
     CHECK_CONTAINS(lc_error_message(), "are kept in");
     l.ops->free(l.self);
     CHECK_EQ(spools(dir), 1);
-    /* Another run, for another server: it leaves it alone. Then one for this server. */
+    /* Another run, for another server: it is not touched. Then one for this server. */
     server t;
     server_start(&t, free_port());
     l = start(dir, "run-2", t.port);
@@ -500,14 +500,14 @@ TEST(a_run_that_was_killed_is_sent_by_the_next)
     if (!child) {
         lc_logger l = start(dir, "run-1", port);
         for (int i = 0; i < 100; i++)
-            if (row(l, i) < 0) continue; /* the server is away: it says so once */
+            if (row(l, i) < 0) continue; /* the server is away, which is reported once */
         if (l.ops->flush(l.self) < 0) _exit(1);
         raise(SIGKILL);
     }
     CHECK(waitpid(child, &how, 0) == child);
     CHECK(WIFSIGNALED(how));
     CHECK_EQ(spools(dir), 1);
-    char path[400]; /* what is no spool is neither sent nor removed, with a whole line or without */
+    char path[400]; /* a file that is no spool is neither sent nor removed, with a complete line or without */
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/mlflow-spool/notes%d.jsonl", dir, i);
         CHECK_OK(lc__create_file(&lc__io_system, path, "precious\n", i ? 9 : 8));
@@ -528,8 +528,8 @@ TEST(a_run_that_was_killed_is_sent_by_the_next)
     CHECK_CONTAINS(s.f.asked, "\"status\":\"KILLED\"");
 }
 
-/* Though the one warning of the run was that the server was away. */
-TEST(what_is_refused_later_is_said_in_the_end)
+/* Although the run's only warning was that the server was away. */
+TEST(a_late_refusal_is_reported_at_the_end)
 {
     need_http();
     const char *dir = fresh_dir("later");
@@ -552,7 +552,7 @@ TEST(what_is_refused_later_is_said_in_the_end)
     CHECK_EQ(spools(dir), 0);
 }
 
-/* A server that takes connections and says nothing: rows cost what they always cost. */
+/* A server that accepts connections but does not answer: rows cost what they always cost. */
 TEST(a_server_that_hangs_blocks_nothing)
 {
     need_http();
@@ -570,7 +570,7 @@ TEST(a_server_that_hangs_blocks_nothing)
         pause_ms(2);
     }
     printf("  slowest row of 400 in %.1f s: %.0f us\n", seconds() - begin, slowest * 1e6);
-    CHECK(slowest < patience(0.5)); /* not one of the server's ten seconds; a busy machine takes its time */
+    CHECK(slowest < patience(0.5)); /* far less than the server's ten seconds; a busy machine is slower */
     atomic_store(&s.hang, false);
     CHECK_OK(l.ops->finish(l.self, "success"));
     l.ops->free(l.self);
@@ -578,7 +578,7 @@ TEST(a_server_that_hangs_blocks_nothing)
     CHECK_CONTAINS(s.f.asked, "\"step\":399}");
 }
 
-TEST(what_a_server_refuses_is_said)
+TEST(refusals_of_a_server_are_reported)
 {
     need_http();
     const char *dir = fresh_dir("refuses");
@@ -606,7 +606,7 @@ TEST(mlflow_has_it)
     char dir[300], store[400], artifacts[400], number[16], command[2048], url[64], file[500];
     snprintf(dir, sizeof dir, "%s", fresh_dir("real"));
     int port = free_port(), how;
-    /* A run that is killed before there is a server. */
+    /* A run that is killed before the server exists. */
     setenv("MLFLOW_EXPERIMENT_NAME",
            "a study, \xc3\xbc"
            "ber all",
@@ -641,7 +641,7 @@ TEST(mlflow_has_it)
                           "--artifacts-destination",
                           artifacts,
                           NULL};
-    /* Its group, with the workers it starts, is ended with it. */
+    /* In a process group, which is killed together with the workers that it starts. */
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_t actions;
     posix_spawnattr_init(&attributes);

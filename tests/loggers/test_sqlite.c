@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run database: what is in it, several runs at once, readers, a run that is killed. */
+/* The run database: its contents, several runs at once, readers, and a run that is killed. */
 #include "logger_run.h"
 
 #include <pthread.h>
@@ -40,7 +40,7 @@ TEST(sqlite_rows)
     CHECK_EQ(query_int(dir, "SELECT value = '1e-05' FROM hyperparameter WHERE name = 'optimizer/lr'"), 1);
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM hyperparameter"), N_HPARAMS);
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM v_run WHERE seconds >= 0"), 1);
-    /* How a run stands is known without finish. */
+    /* The status of a run is known without finish. */
     CHECK_OK(l.ops->log_status(l.self, "interrupted"));
     CHECK_OK(l.ops->flush(l.self));
     CHECK_EQ(query_int(dir, "SELECT status = 'interrupted' AND ended_ns >= started_ns FROM run"), 1);
@@ -51,7 +51,7 @@ TEST(sqlite_rows)
     CHECK_OK(l.ops->finish(l.self, "success"));
     l.ops->free(l.self);
     CHECK_EQ(query_int(dir, "SELECT status = 'success' AND ended_ns >= started_ns FROM run"), 1);
-    /* Resumed at step 1: later rows of the first segment are not shown any more, but they are there. */
+    /* Resumed at step 1: later rows of the first segment are no longer shown, but remain in the database. */
     run.resumed = true, run.resumed_step = 1;
     CHECK_OK(lc_sqlite_logger_new(&l));
     CHECK_OK(l.ops->start(l.self, &run));
@@ -65,7 +65,7 @@ TEST(sqlite_rows)
     CHECK_EQ(query_int(dir, "SELECT status = 'failed' FROM run"), 1);
 }
 
-TEST(sqlite_refuses_what_is_not_its_own)
+TEST(sqlite_refuses_foreign_files)
 {
     const char *dir = fresh_dir("foreign");
     lc_run_info run = run_info(dir);
@@ -76,7 +76,7 @@ TEST(sqlite_refuses_what_is_not_its_own)
     CHECK_OK(lc_sqlite_logger_new(&l));
     CHECK(l.ops->start(l.self, &run) < 0);
     CHECK_CONTAINS(lc_error_message(), "lightc.db");
-    CHECK_OK(row(&l, 1, 0, 0, NULL)); /* not started: quiet */
+    CHECK_OK(row(&l, 1, 0, 0, NULL)); /* not started: no error */
     CHECK_OK(l.ops->finish(l.self, "failed"));
     l.ops->free(l.self);
     CHECK(!unlink(path));
@@ -130,7 +130,7 @@ TEST(sqlite_several_processes)
         CHECK(children[k] >= 0);
         if (!children[k]) _exit(one_run(dir, k));
     }
-    /* A reader in between, as somebody with the sqlite3 program would be. */
+    /* A reader in between, such as the sqlite3 program. */
     for (int i = 0; i < 20; i++) {
         char path[512];
         snprintf(path, sizeof path, "%s/lightc.db", dir);

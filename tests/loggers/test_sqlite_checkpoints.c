@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints in the run database: those that are there, those that were removed or replaced, and a database that was
- * made before there was a difference. */
+/* Checkpoints in the run database: those that exist, those that were removed or replaced, and a database from before
+ * these were distinguished. */
 #include "logger_run.h"
 
 static void start(lc_logger *l, const char *dir, const char *id)
@@ -17,7 +17,7 @@ static void finish(lc_logger *l)
     l->ops->free(l->self);
 }
 
-TEST(what_was_removed_or_replaced_is_marked)
+TEST(removed_and_replaced_checkpoints_are_marked)
 {
     const char *dir = fresh_dir("marked");
     lc_logger l;
@@ -34,15 +34,15 @@ TEST(what_was_removed_or_replaced_is_marked)
     CHECK_EQ(query_int(dir, "SELECT step FROM v_checkpoint WHERE path = 'last.ckpt'"), 2);
     CHECK_EQ(query_int(dir, "SELECT score * 100 FROM v_checkpoint WHERE path = 'b.ckpt'"), 25);
     CHECK_EQ(query_int(dir, "SELECT removed_ns >= wall_ns FROM checkpoint WHERE path = 'a.ckpt'"), 1);
-    /* A run that goes on removes what the one before it has saved. */
+    /* A resumed run removes a checkpoint that the previous one has saved. */
     start(&l, dir, "run-2");
     CHECK_OK(l.ops->log_checkpoint_removed(l.self, "b.ckpt"));
     finish(&l);
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM v_checkpoint WHERE path = 'b.ckpt'"), 0);
 }
 
-/* Two runs with one directory for checkpoints: a name that one gives back is another's. */
-TEST(what_another_run_saved_since_under_the_name_stays)
+/* Two runs with one directory for checkpoints: a name that one frees is used by the other. */
+TEST(a_newer_checkpoint_of_another_run_stays)
 {
     const char *dir = fresh_dir("names");
     lc_logger first, second;
@@ -62,7 +62,7 @@ TEST(what_another_run_saved_since_under_the_name_stays)
 }
 
 /* The row of the older one may be written later. */
-TEST(what_another_run_saved_later_stays)
+TEST(a_checkpoint_logged_later_stays)
 {
     const char *dir = fresh_dir("later");
     char path[512];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run database while another program holds its lock: rows and the end of the run wait for it; what could not wait
- * any longer is counted and said, and nothing is written without the lock. */
+/* The run database while another program holds its lock: rows and the end of the run wait for it; rows that cannot wait
+ * any longer are counted and reported, and nothing is written without the lock. */
 #include "logger_run.h"
 #include "loggers/sqlite.h"
 #include "trainer_world.h"
@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <sys/file.h>
 
-/* As another run has it: by a description of its own. */
+/* As another run holds it, through a file description of its own. */
 static int take_lock(const char *dir)
 {
     char path[512];
@@ -69,8 +69,8 @@ TEST(the_lock_is_waited_for)
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM metric"), 5);
 }
 
-/* The rows are lost and the end of the run is not: the database says so itself. */
-TEST(what_was_lost_is_in_the_database)
+/* The rows are lost, but not the end of the run: the database itself records the loss. */
+TEST(a_loss_is_recorded_in_the_database)
 {
     const char *dir = fresh_dir("partly");
     char path[512];
@@ -91,7 +91,7 @@ TEST(what_was_lost_is_in_the_database)
              1);
 }
 
-/* ---- a trainer says it ---- */
+/* ---- a trainer reports it ---- */
 
 static lc_status ok_start(void *self, const lc_run_info *run)
 {
@@ -125,7 +125,7 @@ static void log_it(lc_module *self, lc_tensor *loss)
     lc_log(self, "loss", loss);
 }
 
-TEST(what_was_lost_is_said_whatever_was_said_before)
+TEST(a_loss_is_reported_whatever_was_reported_before)
 {
     char dir[256];
     lc_trainer *t;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stream logger: its lines, files that fill a disk, FIFOs and commands whose readers come late, stand still, die
- * and come again; the bridges in tools/bridge/. */
+/* The stream logger: its lines; files on a disk that fills up; FIFOs and commands whose readers come late, stop
+ * reading, die and come back; and the bridges in tools/bridge/. */
 #define _GNU_SOURCE
 #include "test.h"
 #include "log_everything.h"
@@ -80,7 +80,7 @@ static int count(const char *text, const char *type)
     return n;
 }
 
-/* The same for rows of a file that is being written: its last line may not be whole. */
+/* The same for rows of a file that is being written: its last line may be incomplete. */
 static int rows_so_far(const char *text)
 {
     int n = 0;
@@ -119,7 +119,7 @@ TEST(lines)
         "\n{\"type\":\"histogram\",\"time\":1700000000.250000000,\"step\":7,\"name\":\"weights\",\"minimum\":-2.0,"
         "\"maximum\":3.0,"
         "\"count\":6.0,\"sum\":4.0,\"sum_squares\":14.5,\"edges\":[-2.0,0.0,1.0,3.0],\"counts\":[1.0,2.0,3.0]}\n",
-        "\n{\"type\":\"image\",\"time\":1700000000.250000000,\"step\":8,\"name\":\"grey\",\"width\":2,\"height\":1,"
+        "\n{\"type\":\"image\",\"time\":1700000000.250000000,\"step\":8,\"name\":\"gray\",\"width\":2,\"height\":1,"
         "\"channels\":1,"
         "\"png\":\"iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAAAAAD",
         "\n{\"type\":\"text\",\"time\":1700000000.250000000,\"step\":9,\"name\":\"note\",\"text\":\"**"
@@ -133,7 +133,7 @@ TEST(lines)
         ",\"status\":\"success\"}\n",
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) CHECK_CONTAINS(text, wanted[i]);
-    /* Continued after the last whole line. */
+    /* Continued after the last complete line. */
     char path[400];
     snprintf(path, sizeof path, "%s/stream.jsonl", dir);
     size_t before = strlen(text);
@@ -182,7 +182,7 @@ TEST(a_disk_that_is_full)
 
 /* ---- FIFOs ---- */
 
-/* Reads a FIFO up to a step, then goes away. */
+/* Reads a FIFO up to a step, then closes it. */
 static pid_t reader(const char *fifo, const char *to, int64_t last)
 {
     pid_t child = fork();
@@ -207,7 +207,7 @@ TEST(readers_of_a_fifo_come_and_go)
     snprintf(first, sizeof first, "%s/first", dir);
     snprintf(second, sizeof second, "%s/second", dir);
     CHECK(!mkfifo(fifo, 0666));
-    lc_logger l = start(dir, "%s/fifo"); /* nobody reads yet */
+    lc_logger l = start(dir, "%s/fifo"); /* without a reader yet */
     CHECK_OK(l.ops->log_hyperparameters(l.self, everything_hparams, 5));
     for (int i = 0; i < 10; i++) CHECK_OK(row(l, i));
     CHECK_STATUS(l.ops->flush(l.self), LC_ERR_IO);
@@ -218,7 +218,7 @@ TEST(readers_of_a_fifo_come_and_go)
     CHECK_OK(status);
     CHECK(waitpid(child, NULL, 0) == child);
     CHECK_OK(row(l, 10));
-    CHECK(l.ops->flush(l.self) < 0); /* it is gone */
+    CHECK(l.ops->flush(l.self) < 0); /* the reader has gone */
     child = reader(fifo, second, 11);
     status = LC_ERR_IO;
     for (int i = 0; i < 500 && status < 0; i++, pause_ms(20)) status = l.ops->flush(l.self);
@@ -228,13 +228,13 @@ TEST(readers_of_a_fifo_come_and_go)
     CHECK(waitpid(child, NULL, 0) == child);
     char *text = slurp(dir, "first");
     CHECK(count(text, "row") == 10 && count(text, "start") == 1 && count(text, "hparams") >= 1);
-    text = slurp(dir, "second"); /* told how it began, and the row that nobody read */
+    text = slurp(dir, "second"); /* gets the start, and the row that was not read */
     CHECK(count(text, "row") == 2 && count(text, "start") == 1 && count(text, "hparams") == 1);
     CHECK_CONTAINS(text, "\"step\":10,");
 }
 
-/* A reader that opens and does not read: rows cost what they always cost, also when the pipe is full. */
-TEST(a_reader_that_stands_still_blocks_nothing)
+/* A reader that opens the FIFO but does not read: rows cost what they always cost, even when the pipe is full. */
+TEST(a_reader_that_does_not_read_blocks_nothing)
 {
     const char *dir = fresh_dir("still");
     char fifo[400];
@@ -252,7 +252,7 @@ TEST(a_reader_that_stands_still_blocks_nothing)
     }
     printf("  slowest row of 3000: %.0f us\n", slowest * 1e6);
     CHECK(slowest < patience(0.5));
-    /* It begins to read: nothing was lost. */
+    /* It begins to read: nothing is lost. */
     pid_t child = fork();
     CHECK(child >= 0);
     if (!child) {
@@ -262,7 +262,8 @@ TEST(a_reader_that_stands_still_blocks_nothing)
         snprintf(path, sizeof path, "%s/got", dir);
         FILE *out = fopen(path, "w");
         fcntl(fd, F_SETFL, 0);
-        /* To the last line; the end it would not see, as it has a copy of the writing side itself. */
+        /* Reads up to the last line; it would not see the end of file, since it has a copy of the writing end
+         * itself. */
         while ((n = read(fd, text, sizeof text)) > 0 && fwrite(text, 1, (size_t)n, out) == (size_t)n)
             if (memmem(text, (size_t)n, "\"finish\"", 8)) break;
         fclose(out);
@@ -281,7 +282,7 @@ TEST(a_command_gets_the_lines)
     const char *dir = fresh_dir("command");
     lc_logger l = start(dir, "|cat >'%s/got'");
     log_everything(l);
-    finish(l); /* it has ended when this returns */
+    finish(l); /* the command has ended when this returns */
     char *text = slurp(dir, "got");
     CHECK(count(text, "row") == 3 && count(text, "image") == 2 && count(text, "finish") == 1);
     CHECK_STATUS(lc_stream_logger_new("| ", &l), LC_ERR_CONFIG);
@@ -290,7 +291,7 @@ TEST(a_command_gets_the_lines)
 TEST(a_command_that_dies_is_started_again)
 {
     const char *dir = fresh_dir("dies");
-    /* Takes a line, and then dies; the second time it takes all. */
+    /* Reads a line and dies; the second time it reads everything. */
     lc_logger l = start(dir, "|cd '%s'; if [ -e once ]; then cat >got; else head -n 1 >once; fi");
     int warnings = 0, i = 0;
     for (double until = seconds() + 30; seconds() < until && rows_so_far(slurp(dir, "got")) < 20; i++) {
@@ -347,7 +348,7 @@ TEST(wandb_has_it)
     CHECK_EQ(system(command), 0);
 }
 
-/* The packages of the others need accounts: what would be called is looked at. */
+/* The other services need accounts, so their packages are replaced by ones that record the calls. */
 TEST(comet_and_neptune_are_called)
 {
     static const char *const names[] = {"comet", "neptune"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TensorBoard's files, read with a reader of this test's own (records, checksums, messages, pictures) and, where a
- * Python has it, with TensorBoard's. */
+/* TensorBoard's files, read with this test's own reader (records, checksums, messages, pictures) and, if a Python has
+ * it, with TensorBoard's. */
 #include "test.h"
 #include "log_everything.h"
 #include "peer_python.h"
@@ -58,7 +58,7 @@ static size_t dumped;
 
 #define SAY(...) (dumped += (size_t)snprintf(dump + dumped, sizeof dump - dumped, __VA_ARGS__))
 
-/* What the bytes of a field are; `path` is its numbers from the event down. */
+/* The kind of a field's bytes; `path` is its field numbers from the event down. */
 static char kind_of(const char *path)
 {
     static const char *const messages[] = {
@@ -73,7 +73,7 @@ static char kind_of(const char *path)
     return 't';
 }
 
-/* A picture's pixels, as numbers. */
+/* A picture's pixels as numbers. */
 static void read_png(const unsigned char *p, size_t n)
 {
     static const int channels_of[] = {1, 0, 3, 0, 2, 0, 4};
@@ -177,7 +177,7 @@ static void read_message(const unsigned char *p, const unsigned char *end, const
     CHECK(p == end);
 }
 
-/* The one event file of a directory. */
+/* The only event file in a directory. */
 static unsigned char *read_file(const char *dir, size_t *n)
 {
     static unsigned char bytes[1 << 20];
@@ -203,7 +203,7 @@ static unsigned char *read_file(const char *dir, size_t *n)
     return bytes;
 }
 
-/* All records of the file, as text; the times of events are left out but for that of the first row. */
+/* All records of the file as text, without the times of events except that of the first row. */
 static int read_events(const char *dir)
 {
     size_t n;
@@ -216,7 +216,7 @@ static int read_events(const char *dir)
         CHECK_EQ(little(p + 8, 4), masked(p, 8));
         CHECK(length <= (uint64_t)(end - p) - 16);
         CHECK_EQ(little(p + 12 + length, 4), masked(p + 12, length));
-        CHECK_EQ(p[12], 0x09); /* the time comes first */
+        CHECK_EQ(p[12], 0x09); /* the time is the first field */
         SAY("event\n");
         read_message(p + 12 + 9, p + 12 + length, "");
         p += length + 16;
@@ -224,17 +224,17 @@ static int read_events(const char *dir)
     return records;
 }
 
-TEST(checksums_are_those_of_others)
+TEST(checksums_are_those_of_the_definition)
 {
     CHECK_EQ(crc32c((const unsigned char *)"123456789", 9), 0xe3069283u);
     const unsigned char zeros[32] = {0};
     CHECK_EQ(crc32c(zeros, 32), 0x8a9136aau);
-    /* The length 24 of the first record of every file TensorFlow ever wrote. */
+    /* The length 24 of the first record, which begins every file that TensorFlow writes. */
     const unsigned char length[8] = {24};
     CHECK_EQ(masked(length, 8), 0x224b7fa3u);
 }
 
-/* ---- what is written ---- */
+/* ---- the contents ---- */
 
 static const lc_hparam *const hparams = everything_hparams;
 
@@ -339,7 +339,7 @@ TEST(every_message)
                     "5.1.4.4=2x3x3:0,13,26,39,52,65,78,91,104,117,130,143,156,169,182,195,208,221\n"
                     "event\n"
                     "2=8\n"
-                    "5.1.1=grey\n"
+                    "5.1.1=gray\n"
                     "5.1.4.1=1\n"
                     "5.1.4.2=2\n"
                     "5.1.4.3=1\n"
@@ -373,7 +373,8 @@ TEST(tensorboard_reads_it)
     CHECK_EQ(system(command), 0);
 }
 
-/* Each session of a run is a file; without hyperparameters there is nothing of the plugin, and a failed one says so. */
+/* Each session of a run is a file; without hyperparameters it has no records of the plugin; a failed session is marked
+ * as such. */
 TEST(how_a_run_ends)
 {
     static const char *const ends[] = {"success", "failed", "interrupted"};
@@ -394,7 +395,7 @@ TEST(how_a_run_ends)
     }
 }
 
-/* Only the first hyperparameters of a file count for TensorBoard; hparams.yaml has them all. */
+/* For TensorBoard only the first hyperparameters of a file count; hparams.yaml has them all. */
 TEST(hyperparameters_that_come_later)
 {
     const char *dir = fresh_dir("later");
@@ -412,7 +413,7 @@ TEST(hyperparameters_that_come_later)
     free(yaml);
 }
 
-TEST(pictures_that_cannot_be)
+TEST(impossible_pictures)
 {
     lc__str out = {0};
     const uint8_t pixel[8] = {1, 2};

@@ -30,7 +30,7 @@ assert list(v.bucket_limit) == [-2, 0, 1, 3] and list(v.bucket) == [0, 1, 2, 3],
 assert (g.step, g.width, g.height) == (8, 3, 2), g
 pixels = numpy.asarray(Image.open(io.BytesIO(g.encoded_image_string)))
 assert pixels.shape == (2, 3, 3) and pixels.ravel().tolist() == [i * 13 % 256 for i in range(18)], pixels
-(g,) = events.Images("grey")
+(g,) = events.Images("gray")
 assert numpy.asarray(Image.open(io.BytesIO(g.encoded_image_string))).tolist() == [[0, 255]]
 
 assert "note/text_summary" in tags["tensors"], tags

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The training that test_same_bits.c runs on processes: a small network under whatever options it is given.
- * bits_program --dir DIR --batch B [--save_after I] [options of the trainer]. B: samples of a rank's batch. It leaves
- * DIR/end.ckpt, DIR/values (what was logged last, in hexadecimal) and, if asked for, DIR/inside.ckpt of after batch I
- * of the second epoch. */
+/* The training that test_same_bits.c runs in processes: a small network with any options of the trainer. bits_program
+ * --dir DIR --batch B [--save_after I] [options of the trainer]. B: samples of a rank's batch. It writes DIR/end.ckpt,
+ * DIR/values (the last logged values, in hexadecimal) and, with --save_after, DIR/inside.ckpt after batch I of the
+ * second epoch. */
 #include "log_scores.h"
 
 enum { SAMPLES = 66, VAL = 26, PIXELS = 64, CLASSES = 4, EPOCHS = 2, CHANNELS = 6 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A loop of the program's own that starts its two ranks through lc_fabric_new: fabric_program WHAT --dir DIR. It saves
  * DIR/half.ckpt after step 2, and in its first life rank 1 does WHAT in step 4: kill (itself; the program asks for one
- * restart), hang, or abort (the communication of all). Told `memory`, it asks for less than its model needs, with
- * WHAT's second word as strategy. */
+ * restart), hang, or abort (all communication). With `memory` it sets a limit below what its model needs; WHAT's second
+ * word is the strategy. */
 #include <lightc/lightc.h>
 
 #include <signal.h>
@@ -23,7 +23,7 @@ static lc_status step(lc_fabric *f, lc_linear *l, lc_optimizer *opt, lc_tensor *
     return lc_fabric_end(f);
 }
 
-/* After FATAL steps: what has happened so far is with the others. */
+/* After FATAL steps, when the other ranks have received all that was sent before. */
 static void come_to_grief(const char *what)
 {
     usleep(700000);

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The training that fault_rounds.c disturbs: a small network under whatever options it is given. It leaves
+/* The training that fault_rounds.c disturbs: a small network with any options of the trainer. It writes
  *
  *   DIR/life-PID   when a rank began (seconds of CLOCK_MONOTONIC), its number, its port
- *   DIR/trains-PID of a rank that has come to its first step
- *   DIR/struck     when the fault happened, and at which step
- *   DIR/result     of a training that came to its end: its steps, a hash of all parameters, and their sum
+ *   DIR/trains-PID of a rank that has reached its first step
+ *   DIR/struck     when the fault happened, and in which step
+ *   DIR/result     of a completed training: its steps, a hash of all parameters, and their sum
  *   DIR/result-K   the same of fit number K of several (--fits), from 1
  *   DIR/saved, DIR/removed   what was reported as saved, and as removed, a path a line
- *   DIR/place-N    of rank N then: how many ranks, which on which node of how many
+ *   DIR/place-N    of rank N then: the number of ranks, its node and the number of nodes
  *
- * fault_program --dir DIR [--fault kill|stop|exit|error|abort|fill --phase WHERE --on RANK --at N --call N --delay_us
- * N --in_fit N] [options of the trainer]. A fault happens once: not again where DIR/struck is there. WHERE:
+ * fault_program --dir DIR [--fault kill|stop|exit|error|abort|fill --phase WHERE --on RANK --at N --call N --delay_us N
+ * --in_fit N] [options of the trainer]. A fault happens once: not again if DIR/struck exists. WHERE:
  *
  *   init         before the trainer (at 0), after it (1), in setup (2), in configure_optimizers (3)
  *   forward      in the training step `at`
  *   collective   delay_us after the rank began to wait for the gradients of the others, in step `at`
- *   checkpoint   in the call number `call` that writes the first checkpoint from step `at` on; where this rank writes
+ *   checkpoint   in the call number `call` that writes the first checkpoint from step `at` on; if this rank writes
  *                none, delay_us after it began
  *   hook         (error only) in on_train_batch_end, on_train_epoch_end, on_validation_epoch_end or on_save_checkpoint
  *                (call 0 to 3), from step `at` on
  *   loader       (error only) when the data set is asked for the sample number `at`
- *   forward      (fill) nothing is free any more where checkpoints are saved, from step `at` on, for `call` steps
+ *   forward      (fill) the disk with the checkpoints is full, from step `at` on, for `call` steps
  *   end          in on_fit_end (at 0), after fit (1), after the trainer's end (2) */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -83,7 +83,7 @@ static bool planned(const char *phase)
     return rank == s.on && *s.fault && !strcmp(s.phase, phase) && (s.in_fit < 0 || s.in_fit == fit);
 }
 
-/* Whether it happens now; then that is written down. */
+/* Whether it happens now; if so, records it. */
 static bool first_time(void)
 {
     char path[4200], text[128];
@@ -96,7 +96,7 @@ static bool first_time(void)
     return true;
 }
 
-/* Nobody is lost, and no rank gets further than its next call. */
+/* No rank is lost, and none gets further than its next call. */
 static lc_status call_off(void)
 {
     lc_comm *world;
@@ -106,7 +106,7 @@ static lc_status call_off(void)
     return LC_OK;
 }
 
-/* Whatever is free is taken, or given back. */
+/* Takes all free space, or gives it back. */
 static void fill(bool full)
 {
     static char block[65536];
@@ -154,7 +154,7 @@ static void strike_soon(void)
     if (pthread_create(&thread, NULL, strike_later, NULL) == 0) pthread_detach(thread);
 }
 
-/* ---- calls that write a checkpoint ---- */
+/* ---- system calls that write a checkpoint ---- */
 
 static atomic_int calls = -1; /* since one began; -1: none has */
 
@@ -167,7 +167,8 @@ static void count_call(void)
     static __typeof__(&function) next;                                                                                 \
     if (!next) *(void **)&next = dlsym(RTLD_NEXT, #function)
 
-/* The library's calls come here first: it does not find what is hidden, as everything of a program is. */
+/* Makes the library call these instead of the C library's: it does not find hidden symbols, as all of a program's
+ * are. */
 #define SEEN __attribute__((visibility("default")))
 
 SEEN ssize_t pwrite(int fd, const void *data, size_t n, off_t offset)
@@ -365,7 +366,7 @@ static const lc_module_ops net_ops = {
     .on_fit_end = on_fit_end,
 };
 
-/* ---- what is reported of checkpoints ---- */
+/* ---- reports of checkpoints ---- */
 
 static lc_status note_path(const char *name, const char *path)
 {
@@ -454,7 +455,7 @@ static lc_status train(const lc_trainer_options *of)
     net m = {0};
     opt.loggers = &(lc_logger){&reports, NULL};
     opt.n_loggers = 1;
-    opt.storage = NULL; /* the caller's: it makes several trainers */
+    opt.storage = NULL; /* the caller's; it makes several trainers */
     LC_TRY(strike_at("init", 0));
     lc_module_init(&m.base, &net_ops, 1 + (uint64_t)fit);
     lc_linear_init(&m.l1, &m, "l1", FEATURES, WIDTH);
@@ -486,7 +487,7 @@ int main(int argc, char **argv)
     opt.max_epochs = 3;
     opt.enable_progress_bar = opt.enable_model_summary = LC_OFF;
     opt.logger = "csv";
-    opt.on_save_error = "stop"; /* a disk that stays full ends it */
+    opt.on_save_error = "stop"; /* a disk that stays full ends the training */
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, table, sizeof table / sizeof *table, &s, argc, argv));
     writes_parts = opt.strategy && !strncmp(opt.strategy, "sharded", 7);
     rank = own ? atoi(own) : mpi ? atoi(mpi) : slurm ? atoi(slurm) : by_hand ? atoi(by_hand) : 0;

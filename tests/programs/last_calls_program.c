@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What test_last_calls.c starts as ranks: some calls on the world, some on a group of it, then rank --on ends in a way,
- * or makes another call than the others, who wait for it:
+/* The ranks that test_last_calls.c starts: they make some calls on the world and some on a group of it, then rank --on
+ * ends as --act says, or makes another call than the others, which wait for it:
  *
- * last_calls_program [options of the trainer] --act kill|stop|hang|idle|differ|fail|mistake|leave|end|forget|child|orphan
- * --on RANK --dir DIR (fail: -1 is all; idle: it makes no call at all; leave: it ends well; end: so, without
- * lc_comm_free; forget: all do so, the others later; roots, receives: ranks wait for each other; call, compute: all
- * goes well, and takes --seconds; child: a child of it does what only a rank should, and it goes on; orphan: it is
- * killed, and a child of it lives on for a minute)
+ * last_calls_program [options of the trainer] --act
+ * kill|stop|hang|idle|differ|fail|mistake|leave|end|forget|child|orphan --on RANK --dir DIR (fail: -1 is all ranks;
+ * idle: it makes no call at all; leave: it exits with 0; end: the same, without lc_comm_free; forget: all do the same,
+ * the others later; roots, receives: ranks wait for each other; call, compute: no failure, for --seconds; child: its
+ * child does what only a rank should, and it continues; orphan: it is killed, and its child lives on for a minute)
  *
- * Leaves DIR/rank-N when rank N has come to that place. */
+ * Creates DIR/rank-N when rank N has reached that point. */
 #include <lightc/comm.h>
 #include <lightc/trainer.h>
 
@@ -21,8 +21,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* With SLOW_ERRORS in the environment, what goes to the standard error comes late, as on a machine that is busy. In
- * place of the C library's. */
+/* If SLOW_ERRORS is in the environment, writes to standard error are late, as on a busy machine. Replaces the C
+ * library's. */
 __attribute__((visibility("default"))) ssize_t write(int fd, const void *data, size_t n)
 {
     if (fd == 2 && getenv("SLOW_ERRORS")) usleep(50000);
@@ -71,7 +71,7 @@ static lc_status call_often(const settings *s, lc_comm *world)
     return LC_OK;
 }
 
-/* While a call runs: all of them, and then one, for which the others wait. */
+/* While a call runs: all of them compute, and then one, for which the others wait. */
 static lc_status compute(const settings *s, lc_comm *world)
 {
     lc_request *r;
@@ -91,7 +91,7 @@ static lc_status wait_for_each_other(const settings *s, lc_comm *world)
     return lc_comm_recv(world, x, 4, LC_F32, (rank + 1) % size, NULL);
 }
 
-/* It communicates, frees what it has, and ends with the error of that, which nobody but people is to hear of. */
+/* The child communicates, frees what it has, and exits with the resulting error, which is only for users. */
 static lc_status have_a_child(lc_comm *world)
 {
     int status = 0;
@@ -117,7 +117,7 @@ static lc_status talk(const settings *s, lc_comm *world)
     lc_comm *group;
     while (is(s, "idle") && rank == s->on) pause();
     for (int i = 0; i < 40; i++) LC_TRY(lc_comm_all_reduce(world, x, x, 3 + i, LC_F32, LC_COMM_SUM, NULL));
-    LC_TRY(lc_comm_split(world, 0, -rank, &group)); /* rank 0 is the last there */
+    LC_TRY(lc_comm_split(world, 0, -rank, &group)); /* rank 0 is the last one in it */
     LC_TRY(lc_comm_broadcast(group, x, 7, LC_F32, 0, NULL));
     LC_TRY(lc_comm_barrier(world, NULL));
     LC_TRY(come_to(s, rank));
@@ -139,7 +139,7 @@ static lc_status talk(const settings *s, lc_comm *world)
         return LC_OK;
     }
     if (rank == s->on) {
-        if (!is(s, "differ")) usleep(1200000); /* a heartbeat tells the calls */
+        if (!is(s, "differ")) usleep(1200000); /* until a heartbeat has reported the calls */
         if (is(s, "orphan") && fork() == 0) {
             sleep(60);
             _exit(0);

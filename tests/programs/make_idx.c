@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes a small set of images in the form of MNIST, for tests where no real data are: ten classes, each a bright bar
- * of its own height and width in noise, the same in a mirror; a network learns them within a few dozen steps.
+/* Writes a small set of images in the format of MNIST, for tests if no real data is available: ten classes, each a
+ * bright bar of its own height and width in noise, or its mirror image; a network learns them within a few dozen steps.
  *
- *     make_idx DIR [TRAIN [TEST]]      600 and 120 images unless told; the same bytes each time */
+ *     make_idx DIR [TRAIN [TEST]]      600 and 120 images by default; the same bytes each time */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The training that test_power_loss.c takes the power from. `power_program DIR KIND JOURNAL` trains below DIR, goes on
- * from the newest checkpoint there, and writes a line to descriptor 3 for each event:
+/* The training that test_power_loss.c interrupts. `power_program DIR KIND JOURNAL` trains below DIR, continues from the
+ * newest checkpoint there, and writes a line to descriptor 3 for each event:
  *
- *   from STEP          it goes on from this step
- *   saved STEP PATH    the checkpoint is durable, as loggers hear of it
+ *   from STEP          it continues from this step
+ *   saved STEP PATH    the checkpoint is durable, as loggers are notified
  *   row PATH           its row was written: the database was flushed
- *   result HASH        the training came to its end with these parameters
- *   closed             the trainer is gone, and with it the database
+ *   result HASH        the training is complete, with these parameters
+ *   closed             the trainer has been freed, and the database closed
  *
- * KIND: `all` keeps every checkpoint, each run in a folder of its own; `newest` keeps one of a common folder; `same`
- * replaces one of one name. JOURNAL: `wal`, as on a local disk, or `rollback`, as on FUSE. */
+ * KIND: `all` keeps every checkpoint, each run in a folder of its own; `newest` keeps one in a common folder; `same`
+ * replaces one of the same name. JOURNAL: `wal`, as on a local disk, or `rollback`, as on FUSE. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -26,7 +26,7 @@ enum { SAMPLES = 56, WIDTH = 64, REPORT = 3 };
 
 static bool is_local;
 
-/* The library's calls come here. With `wal` the file system is an ext4. */
+/* Replaces the C library's. With `wal` the file system claims to be ext4. */
 __attribute__((visibility("default"))) int statfs(const char *path, struct statfs *st)
 {
     int r = (int)syscall(SYS_statfs, path, st);
@@ -45,7 +45,7 @@ static void report(const char *format, ...)
     (void)!write(REPORT, line, (size_t)n);
 }
 
-/* ---- a logger that reports what went to the run database ---- */
+/* ---- a logger that reports what was written to the run database ---- */
 
 typedef struct witness {
     lc_logger db;
@@ -228,7 +228,7 @@ int main(int argc, char **argv)
     char go;
     if (argc != 4) return fprintf(stderr, "power_program DIR all|newest|same wal|rollback\n"), 2;
     is_local = !strcmp(argv[3], "wal");
-    if (read(STDIN_FILENO, &go, 1) < 0) return 2; /* until the power is armed */
+    if (read(STDIN_FILENO, &go, 1) < 0) return 2; /* until the power loss is armed */
     LC_MAIN_TRY(train(argv[1], argv[2]));
     return 0;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What test_launch_prints.c has mpirun start as ranks: all print, then one ends in a way, and the others wait for it.
+/* The ranks that test_launch_prints.c starts with mpirun: all print, then one ends in a given way, and the others wait
+ * for it.
  *
  * prints_program [options of the trainer] [--act WHAT] [--on RANK] [--lines N] [--meet false] --dir DIR
  *
- * WHAT: end (all do); abort; kill; exit (with status 3); fail; many (60 lines, or N, then status 3); flood (the
- * same, and rank 0 too); leave (DIR/left, by a process that has the rank's output and outlives it; then
- * it waits); once (dies in its first life). If ranks do not meet, they are ended before they could. Leaves
- * DIR/rank-N when rank N has come so far. With PRINT_EARLY all print before they call lightc. */
+ * WHAT: end (all do); abort; kill; exit (with status 3); fail; many (60 lines, or N, then status 3); flood (the same,
+ * and rank 0 too); leave (DIR/left, by a process that inherits the rank's output and outlives it; then it waits); once
+ * (dies in its first life). If ranks do not meet, they are killed before they could. Creates DIR/rank-N when rank N has
+ * reached that point. With PRINT_EARLY all print before they call lightc. */
 #include <lightc/comm.h>
 #include <lightc/trainer.h>
 
@@ -50,7 +51,7 @@ static void await_others(const settings *s)
     usleep(200000);
 }
 
-/* As progress bars do, and other programs: without the ends of lines, with bytes that are no text. */
+/* Like progress bars and other programs: without newlines, and with bytes that are not text. */
 static void speak(int rank)
 {
     static const char odd[] = "\r10 %\r100 %\x1e\x1e"

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What test_launch*.c start as ranks. It leaves DIR/rank-N with its process and what it found out about itself, and
- * does what it is told to: rank_program --dir DIR [--act WHAT] [--on RANK] [options of the trainer].
+/* The ranks that test_launch*.c start. Each writes DIR/rank-N with its process and what it found out about itself, and
+ * does WHAT: rank_program --dir DIR [--act WHAT] [--on RANK] [options of the trainer].
  *
  * WHAT: end; exit (with status 3); kill (itself); hang; print (60 lines, then status 1); term (waits for SIGTERM, then
- * ends with 0); once (dies in its first life); meet (waits for the others, then until the run ends); late (never
- * meets); absent (ends, and the others meet); await (ends when rank --on has left its file); tardy (fails when the
+ * exits with 0); once (dies in its first life); meet (waits for the others, then until the run ends); late (never
+ * meets); absent (ends, and the others meet); await (ends when rank --on has written its file); tardy (fails when the
  * others have ended, and the supervisor knows); train (four epochs; a rank with --on dies in its first life in the
- * third); slow (the same, for ever); stuck (the same, but a step lasts a minute); usr1 (the same as train, but it sends
- * itself SIGUSR1); given (slow, over a communicator of MPI that it hands the trainer); hold (trains a large model, and
- * leaves in DIR/memory-N what that took). rank_program silent ...: it does not parse, but asks for one restart in the
- * struct, and dies in its first life. */
+ * third); slow (the same, forever); stuck (the same, but a step lasts a minute); usr1 (the same as train, but it sends
+ * itself SIGUSR1); given (slow, over a communicator of MPI that it passes to the trainer); hold (trains a large model,
+ * and writes the memory it took to DIR/memory-N). rank_program silent ...: it does not parse options, but asks for one
+ * restart in the struct, and dies in its first life. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -54,7 +54,7 @@ static int report(const settings *s)
     char path[4200], temporary[4300];
     cpu_set_t cores;
     snprintf(path, sizeof path, "%s/rank-%s", s->dir, variable("LIGHTC_RANK"));
-    snprintf(temporary, sizeof temporary, "%s.new.%d", path, (int)getpid()); /* without a rank, two write one report */
+    snprintf(temporary, sizeof temporary, "%s.new.%d", path, (int)getpid()); /* without ranks, two write one report */
     FILE *f = fopen(temporary, "w");
     if (!f) return 1;
     fprintf(f, "pid=%d parent=%d", (int)getpid(), (int)getppid());
@@ -93,7 +93,7 @@ static int meet(void)
     lc__control_progress(c, 7, "the middle");
     LC_MAIN_TRY(lc__control_all_gather(c, &one, all, sizeof one));
     for (int i = 0; i < atoi(variable("LIGHTC_WORLD_SIZE")); i++) n += all[i];
-    usleep(700000); /* a heartbeat carries the step */
+    usleep(700000); /* until a heartbeat has carried the step */
     printf("rank %s has met %d\n", variable("LIGHTC_RANK"), n);
     fflush(stdout);
     while (!lc__control_ended(c, why, sizeof why)) usleep(10000);
@@ -102,7 +102,7 @@ static int meet(void)
     return 1;
 }
 
-/* What it may use once it has met the others. */
+/* The cores that it may use after it has met the others. */
 static int share(const settings *s)
 {
     char path[4200];
@@ -129,7 +129,7 @@ static int await_report(const settings *s, int64_t rank)
     return 0;
 }
 
-/* Until the file DIR/go is there. */
+/* Waits for the file DIR/go. */
 static void dawdle(const settings *s)
 {
     char path[4200];
@@ -137,7 +137,7 @@ static void dawdle(const settings *s)
     while (access(path, F_OK) != 0) usleep(10000);
 }
 
-/* Until the supervisor has reaped all other ranks. */
+/* Waits until the supervisor has reaped all other ranks. */
 static void await_ends(const settings *s)
 {
     for (int i = 0; i < atoi(variable("LIGHTC_WORLD_SIZE")); i++) {
@@ -153,7 +153,7 @@ static void await_ends(const settings *s)
     }
 }
 
-/* Until the checkpoint of the second epoch is written, next to the training, and has its name. */
+/* Waits until the checkpoint of the second epoch, which is written in the background, has its name. */
 static void await_checkpoint(const lc_trainer *t)
 {
     char pattern[4200];
@@ -166,7 +166,7 @@ static void await_checkpoint(const lc_trainer *t)
     globfree(&found);
 }
 
-/* *deadly: with which signal; 0: not. */
+/* *deadly: the signal; 0: none. */
 static lc_status maybe_die(void *deadly, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     (void)o, (void)b;
@@ -188,7 +188,7 @@ static lc_status tell_step(void *ms, lc_trainer *t, const lc_outputs *o, const l
     return LC_OK;
 }
 
-/* Leaves DIR/result: where it began, and the weight. */
+/* Writes DIR/result: the step it began with, and the weight. */
 static int train(lc_trainer_options *opt, const settings *s)
 {
     bool first_life = s->on >= 0 && s->on == atoi(variable("LIGHTC_RANK")) && !getenv("LIGHTC_RESTARTED");
@@ -232,12 +232,12 @@ typedef struct stack {
     lc_linear layers[HOLD_LAYERS];
     int n;
     int64_t own;    /* bytes, after the last step */
-    int64_t peak;   /* of the process, from its set-up to the end of a test after the fit */
+    int64_t peak;   /* of the process, from its setup to the end of a test after the fit */
     int64_t set_up; /* the same, before the first step */
     lc_device_memory memory;
 } stack;
 
-/* A line of a file with kB in it, in bytes; -1: there is none. */
+/* A line of a file with a number of kB, in bytes; -1: not found. */
 static int64_t line_of(const char *path, const char *name)
 {
     char line[256];
@@ -249,7 +249,7 @@ static int64_t line_of(const char *path, const char *name)
     return n;
 }
 
-/* What this process has to itself, and its share of what it has with others. */
+/* The memory of this process only, and its share of what it shares with others. */
 static int64_t own_memory(void)
 {
     const char *rollup = "/proc/self/smaps_rollup";
@@ -257,7 +257,7 @@ static int64_t own_memory(void)
     return alone < 0 || shared < 0 ? -1 : alone + shared;
 }
 
-/* The most memory this process had, from now on. */
+/* Restarts the measurement of this process's peak memory. */
 static bool reset_peak(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "w");
@@ -320,7 +320,7 @@ static int hold_layers(const lc_trainer_options *of, int n, stack *m, int *rank,
     for (int i = 0; i < HOLD_SAMPLES; i++) x[i][i] = 1;
     *m = (stack){.n = n};
     bool measured = reset_peak();
-    opt.storage = NULL; /* the caller's: it makes several trainers */
+    opt.storage = NULL; /* the caller's; it makes several trainers */
     opt.max_steps = 4;
     opt.logger = "none";
     opt.enable_progress_bar = opt.enable_model_summary = opt.enable_checkpointing = LC_OFF;
@@ -345,14 +345,14 @@ static int hold_layers(const lc_trainer_options *of, int n, stack *m, int *rank,
     return 0;
 }
 
-/* What the steps take of the process: an arena of whole large pages, and the kernels' memory. */
+/* The memory that steps take from the process: an arena of whole large pages, and the kernels' memory. */
 static int64_t step_memory(const lc_device_memory *m)
 {
     const int64_t page = 2 << 20;
     return (m->activations + page - 1) / page * page + m->workspace;
 }
 
-/* What few layers need every program needs: kernels, windows between ranks, threads. */
+/* The memory that a few layers take is needed by every program: kernels, windows between ranks, threads. */
 static int hold(lc_trainer_options *opt, const settings *s)
 {
     enum { FEW = 4 };
@@ -397,7 +397,7 @@ int main(int argc, char **argv)
     if (argc > 3 && !strcmp(argv[1], "silent")) return silent(argv[3]);
     sigemptyset(&term);
     sigaddset(&term, SIGTERM);
-    if (rank) sigprocmask(SIG_BLOCK, &term, NULL); /* before the supervisor can know it as alive */
+    if (rank) sigprocmask(SIG_BLOCK, &term, NULL); /* before the supervisor can know that it is alive */
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, table, sizeof table / sizeof *table, &s, argc, argv));
     if (!strcmp(s.act, "hang")) signal(SIGTERM, SIG_IGN);
     if (report(&s) != 0) return 4;
@@ -428,7 +428,7 @@ int main(int argc, char **argv)
     if (!strcmp(s.act, "fail")) LC_MAIN_TRY(lc_fail(LC_ERR_IO, "the disk of a rank is gone"));
     if (!strcmp(s.act, "hang") || !strcmp(s.act, "late"))
         for (;;) pause();
-    if (!act) { /* others wait: they are ended */
+    if (!act) { /* others wait, and will be ended */
         if (!strcmp(s.act, "end")) return 0;
         if (!strcmp(s.act, "once") && getenv("LIGHTC_RESTARTED")) return 0;
         for (;;) pause();

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What test_strategies.c starts under every strategy, in every way: a training with what strategies can get wrong
+/* The training that test_strategies.c starts under every strategy, in every way: it has what strategies can get wrong
  * (dropout, statistics of batch norm, frozen parameters and ones without a gradient, two states of an optimizer, an
- * epoch that ends with a shorter window and a smaller batch), then a test and a prediction.
+ * epoch that ends with a shorter window and a smaller batch), followed by a test and a prediction.
  *
- * strategy_program --dir DIR [--threads_of N] [--under STRATEGY] ... [options of the trainer]. Every rank leaves
+ * strategy_program --dir DIR [--threads_of N] [--under STRATEGY] ... [options of the trainer]. Every rank writes
  *
- *   DIR/rank-R   what it ended with, a name and numbers a line: counters, metrics, tensors of the module, results of
- * the test, predictions DIR/seen-R   which samples it trained on, an epoch a line
+ *   DIR/rank-R   its final state, a name and numbers a line: counters, metrics, tensors of the module, results of the
+ *                test, predictions
+ *   DIR/seen-R   the samples it trained on, an epoch a line
  *
  * With --threads_of ranks are threads of this process, under the strategy --under. */
 #include <pthread.h>
@@ -126,11 +127,11 @@ static const lc_module_ops net_ops = {
     .configure_optimizers = configure_optimizers,
 };
 
-/* Every rank draws others: parameters come from rank 0. */
+/* Every rank draws other values: parameters come from rank 0. */
 static void net_init(net *m, int rank)
 {
     lc_module_init(&m->base, &net_ops, (uint64_t)(1 + rank));
-    lc_linear_init(&m->in, m, "in", FEATURES, WIDTH, .no_bias = m->s->norm); /* its gradient would be rounding alone */
+    lc_linear_init(&m->in, m, "in", FEATURES, WIDTH, .no_bias = m->s->norm); /* its gradient would only be rounding */
     lc_linear_init(&m->frozen, m, "frozen", FEATURES, WIDTH);
     if (m->s->norm) lc_batch_norm1d_init(&m->norm, m, "norm", WIDTH);
     lc_linear_init(&m->unused, m, "unused", 3, 2);
@@ -196,7 +197,7 @@ static FILE *file_of(const settings *s, const char *name, int rank)
     return fopen(path, "w");
 }
 
-/* comm NULL: whoever started this process. */
+/* comm NULL: that of whatever started this process. */
 static lc_status train(lc_trainer_options *opt, const settings *s, lc_comm *comm)
 {
     lc_status status = LC_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Callbacks that more than one test trains the network of callback_net.h with. Those of test_torch_callbacks.c have the
- * arguments of tests/torch/callbacks.py. */
+/* Callbacks with which more than one test trains the network of callback_net.h. Those of test_torch_callbacks.c have
+ * the arguments of tests/torch/callbacks.py. */
 #ifndef LC_TESTS_CALLBACK_MAKERS_H
 #define LC_TESTS_CALLBACK_MAKERS_H
 
@@ -27,7 +27,7 @@ static inline lc_status freeze_all_but_head(void *context, lc_module *m)
     lc_finetuning_freeze(m->children[0], false);
     return LC_OK;
 }
-/* context: whether batch norms join, too */
+/* context: whether batch norms are included */
 static inline lc_status unfreeze_at_2(void *context, lc_module *m, int64_t epoch, lc_optimizer *opt)
 {
     return epoch == 2

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A small network for the tests of callbacks: a backbone (Linear, ReLU, BatchNorm1d, dropout) and a head (Linear),
- * trained on 22 samples of 5 features in batches of 4; and a run of it that can be made to die after any batch. */
+ * trained on 22 samples of 5 features in batches of 4; and a run of it that can be killed after any batch. */
 #ifndef LC_TESTS_CALLBACK_NET_H
 #define LC_TESTS_CALLBACK_NET_H
 
@@ -20,7 +20,7 @@ typedef struct net {
     const char *optimizer; /* "Adam" */
     bool schedule;         /* ExponentialLR, every epoch */
     bool in_order;         /* the samples are not shuffled */
-    bool trainable_only;   /* the optimizer gets what requires a gradient */
+    bool trainable_only;   /* the optimizer gets only parameters that require a gradient */
 } net;
 
 static inline lc_tensor *net_forward(net *m, lc_tensor *x)

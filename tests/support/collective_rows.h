@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each collective gives as an operator, and its gradient, on one rank of any communicator: against what follows
- * from all ranks' x, and against finite differences of the sum of all ranks' losses. */
+/* The result of each collective as an operator, and its gradient, on one rank of any communicator: compared with what
+ * follows from all ranks' x, and with finite differences of the sum of all ranks' losses. */
 #ifndef LC_COLLECTIVE_ROWS_H
 #define LC_COLLECTIVE_ROWS_H
 
@@ -54,7 +54,7 @@ static lc_tensor *exchanged(lc_tensor *x, lc_comm *c)
     return lc_all_to_all(x, c);
 }
 
-/* One row for each operator: what y has at i, from all ranks' x (each of n numbers, one after the other). */
+/* One row for each operator: the expected y[i], from all ranks' x (each of n numbers, one after the other). */
 typedef double want_fn(const double *x, int64_t n, int rank, int size, int64_t i);
 
 static double want_sum(const double *x, int64_t n, int rank, int size, int64_t i)
@@ -142,7 +142,7 @@ static lc_tensor *loss_of(const row *r, lc_tensor *x, lc_comm *comm)
     return lc_sum(lc_mul(w, lc_square(y)));
 }
 
-/* The sum of all ranks' losses where this rank has x. */
+/* The sum of all ranks' losses if this rank has x. */
 static lc_status total(const row *r, lc_graph *g, lc_tensor *x, lc_comm *comm, double *out)
 {
     LC_TRY(lc_step_begin(g, 0, 0));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a function once for each rank of a group, over a backend: threads of this process, or processes made by fork. A
- * rank function returns what went wrong first; RANK_CHECK is its CHECK. */
+ * rank function returns the first error; RANK_CHECK is its CHECK. */
 #ifndef LC_COMM_WORLD_H
 #define LC_COMM_WORLD_H
 
@@ -25,7 +25,7 @@ typedef lc_status rank_fn(lc_comm *comm, void *ctx);
 
 enum { WORLD_RANKS = 16, WORLD_BLOB = 4096 };
 
-/* What ranks leave for each other and for the test; in memory that processes share. */
+/* What ranks leave for each other and for the test, in memory that processes share. */
 typedef struct world {
     int size;
     struct {

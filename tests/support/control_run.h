@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define SECRET   "0123456789abcdef0123456789abcdef"
-#define IDENTITY 77 /* of all ranks: they have one launcher */
+#define IDENTITY 77 /* of all ranks, since they have one launcher */
 enum { RANKS = 4 };
 
 /* ---- a run ---- */
@@ -31,7 +31,7 @@ struct run { /* in memory that all processes share */
     rank_fn *fn;
     lc__control_times times;
     const char *secrets[RANKS];                /* NULL: the right one */
-    bool late[RANKS];                          /* comes when `go` is set */
+    bool late[RANKS];                          /* starts when `go` is set */
     const char *launcher;                      /* as of lc__control_options */
     void (*say)(void *said, const char *text); /* NULL: note_said */
     atomic_int port, here, go;
@@ -48,7 +48,7 @@ __attribute__((unused)) static void nap(double seconds)
     usleep((useconds_t)(seconds * 1e6));
 }
 
-/* Until *what is at least n; false after 20 s. */
+/* Waits until *what is at least n; false after 20 s. */
 __attribute__((unused)) static bool await(atomic_int *what, int n)
 {
     for (int i = 0; i < 20000; i++) {
@@ -115,7 +115,7 @@ __attribute__((unused)) static void run_fork(run *r, int rank)
 __attribute__((unused)) static lc__coordinator *run_coordinate(run *r)
 {
     lc__coordinator *c = NULL;
-    int port = atomic_load(&r->port); /* any, if no one was chosen */
+    int port = atomic_load(&r->port); /* any, if none was chosen */
     if (lc__coordinator_start(NULL, &port, r->size, SECRET, &r->times, &c) < 0) return NULL;
     atomic_store(&r->port, port);
     return c;
@@ -127,8 +127,8 @@ __attribute__((unused)) static lc__coordinator *run_start(run *r)
     return run_coordinate(r);
 }
 
-/* Until the coordinator, which is in this process, has heard of a rank that it is in step `step`, or (-1) that it has
- * failed; false after `seconds`. */
+/* Waits until the coordinator in this process knows that a rank is in step `step`, or (-1) that it has failed; false
+ * after `seconds`. */
 __attribute__((unused)) static bool run_hears(lc__coordinator *c, int rank, int64_t step, double seconds)
 {
     for (double until = lc__seconds() + seconds; lc__seconds() < until; nap(0.001)) {
@@ -140,7 +140,7 @@ __attribute__((unused)) static bool run_hears(lc__coordinator *c, int rank, int6
     return false;
 }
 
-/* How it ended, as waitpid says. */
+/* The rank's exit status, as from waitpid. */
 __attribute__((unused)) static int run_reap(run *r, int rank)
 {
     int how = -1;
@@ -174,7 +174,7 @@ __attribute__((unused)) static const char *host(void)
         CHECK_CONTAINS((r)->ranks[rank].message, text);                                                                \
     } while (0)
 
-/* What ranks do that go well: they give each other data of several sizes. */
+/* Ranks that run without a failure: they exchange data of several sizes. */
 __attribute__((unused)) static lc_status meet(run *r, lc__control *c, int rank)
 {
     static const size_t sizes[] = {4, 0, 1, 1000, LC__MEETING_BYTES};
@@ -192,7 +192,7 @@ __attribute__((unused)) static lc_status meet(run *r, lc__control *c, int rank)
     return LC_OK;
 }
 
-/* A rank that has nothing else to do. */
+/* A rank that only waits. */
 __attribute__((unused)) static lc_status wait_for_end(run *r, lc__control *c, int rank)
 {
     (void)r, (void)rank;
@@ -204,7 +204,7 @@ __attribute__((unused)) static lc_status wait_for_end(run *r, lc__control *c, in
     return LC_OK;
 }
 
-/* Rank 0 says goodbye, which is no end of the others. */
+/* Rank 0 says goodbye, which does not end the others. */
 __attribute__((unused)) static lc_status leave_early(run *r, lc__control *c, int rank)
 {
     char text[LC__END_TEXT];

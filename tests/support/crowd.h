@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Crowds of connections that say nothing. */
+/* Many silent connections. */
 #ifndef LC_TESTS_CROWD_H
 #define LC_TESTS_CROWD_H
 
@@ -10,7 +10,7 @@
 
 enum { MOST = 500 };
 
-/* Connects without waiting, as often as that; what cannot be had is left out. */
+/* Starts n connections without waiting; those that fail are left out. */
 __attribute__((unused)) static void crowd(int port, int n, int *fds)
 {
     const struct sockaddr_in to = {

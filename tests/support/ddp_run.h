@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A training of small_net.h that ranks share, and what came of it: for the tests of law 2 in the trainer (N ranks with
+/* A training of small_net.h that ranks share, and its results: for the tests of law 2 in the trainer (N ranks with
  * batch B train as one rank with batch N * B). job_of, then CHECK_RANKS(..., run_rank, &ranks_job), then compare or
  * same. */
 #ifndef LC_TESTS_DDP_RUN_H
@@ -14,7 +14,7 @@
 
 enum { GLOBAL_BATCH = 12 };
 
-/* Several buckets, and units of what is sharded: the weights of one layer have 192 bytes. */
+/* Makes several buckets, and several units if sharded: the weights of one layer have 192 bytes. */
 static const double small_buckets = 200.0 / (1 << 20);
 
 typedef struct job {
@@ -23,14 +23,14 @@ typedef struct job {
     double clip, bucket_cap_mb; /* 0: the default */
     bool shuffle, early, manual;
     enum { IN_TIME, LATE, LATE_BY_NORM, LATE_BY_LOOK } late; /* and how gradients are clipped */
-    bool thaws;                                              /* the first layer is trained in every other epoch alone */
+    bool thaws;                                              /* the first layer is trained only in every other epoch */
     int64_t samples, val, accumulate_manually;               /* samples, val 0: all */
     const char *ckpt_path;
-    const char *strategy;  /* NULL: ddp, or with one process none */
+    const char *strategy;  /* NULL: ddp, or none with one process */
     const char *optimizer; /* NULL: SGD with momentum */
     enum { NO_LBFGS, LBFGS, LBFGS_STRONG_WOLFE } lbfgs;
     lc_status (*callback)(lc_callback *out);
-    int64_t shard_size, deterministic_chunk; /* 0: sums are not on a tree */
+    int64_t shard_size, deterministic_chunk; /* 0: sums have no defined order */
     int stop_rank, fail_rank;                /* -1: none */
     bool leaves;                             /* fail_rank ends its epoch instead */
     int64_t at_batch;
@@ -73,7 +73,7 @@ static inline lc_tensor *training_step(lc_module *self, const lc_batch *b, int64
     return loss;
 }
 
-/* Two backward passes for a step, and a step for several batches; only one of the losses needs the first layer. */
+/* Two backward passes for each step, and a step for several batches; only one of the losses uses the first layer. */
 static inline lc_tensor *manual_step(lc_module *self, const lc_batch *b, int64_t i)
 {
     net *m = (net *)self;
@@ -106,7 +106,7 @@ static inline lc_tensor *closure_step(lc_module *self, const lc_batch *b, int64_
     return s < 0 ? NULL : loss;
 }
 
-/* To half of the largest element of the first layer's. */
+/* Clips to half of the largest element of the first layer's gradient. */
 static inline lc_status clip_by_look(net *m, lc_optimizer *opt)
 {
     float g[8 * FEATURES], most = 0;
@@ -124,7 +124,7 @@ static inline lc_status clip_late(net *m, lc_optimizer *opt)
     return LC_OK;
 }
 
-/* A backward pass in one batch, the step for it in the next one. */
+/* A backward pass in one batch, and its step in the next. */
 static inline lc_tensor *late_step(lc_module *self, const lc_batch *b, int64_t i)
 {
     lc_optimizer *opt = lc_manual_optimizer(self, 0);
@@ -157,7 +157,7 @@ static inline lc_status configure_optimizers(lc_module *self, lc_optimizers *out
     return lc_optimizers_add(out, opt);
 }
 
-/* Between two steps of the optimizer, where gradients and sums of ranks are their own. */
+/* Between two steps of the optimizer, when each rank has its own gradients and sums. */
 static inline lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     job *j = ((net *)self)->j;
@@ -237,7 +237,7 @@ static inline lc_status run(job *j, lc_comm *comm, outcome *o)
     if (j->callback) LC_TRY(j->callback(&callbacks[opt.n_callbacks++]));
     LC_TRY(loader_of(0, j->samples ? j->samples : SAMPLES, GLOBAL_BATCH / n, j->shuffle, &train));
     LC_TRY(loader_of(SAMPLES - VAL, j->val ? j->val : VAL, GLOBAL_BATCH / n, false, &val));
-    /* Other seeds: parameters come from rank 0 all the same. */
+    /* Another seed on each rank: parameters come from rank 0 all the same. */
     LC_TRY(small_net_init(&m.base, ops_of(j), (uint64_t)(1 + m.rank)));
     LC_TRY(lc_trainer_new(&opt, &t));
     o->status = lc_trainer_fit(t, &m.base.base, .train_dataloader = train, .val_dataloader = val);
@@ -295,7 +295,7 @@ static inline void compare(const outcome *a, const outcome *b)
     CHECK(a->samples == b->samples);
 }
 
-/* Bit for bit. */
+/* Equal bit for bit. */
 static inline void same(const outcome *a, const outcome *b)
 {
     CHECK_EQ(a->steps, b->steps);
@@ -304,7 +304,7 @@ static inline void same(const outcome *a, const outcome *b)
     CHECK(a->val_loss == b->val_loss && a->val_acc == b->val_acc && a->train_loss == b->train_loss);
 }
 
-/* ---- what a job may be ---- */
+/* ---- kinds of jobs ---- */
 
 static inline void accumulating(job *j)
 {
@@ -330,7 +330,7 @@ static inline void manually_accumulating(job *j)
     j->accumulate_manually = 3;
 }
 
-/* The last batch of an epoch has one sample: most ranks have none, and whole nodes. */
+/* The last batch of an epoch has one sample: most ranks have none, and even whole nodes. */
 static inline void lonely(job *j)
 {
     j->samples = 2 * GLOBAL_BATCH + 1;
@@ -345,7 +345,7 @@ static inline void thawing(job *j)
     j->bucket_cap_mb = small_buckets;
 }
 
-/* One batch an epoch, of which ranks have 7, or 4 and 3, 3, 2 and 2, or 2, 2, 2 and 1 samples. */
+/* One batch per epoch, of which ranks have 7, or 4 and 3, or 3, 2 and 2, or 2, 2, 2 and 1 samples. */
 static inline void unevenly(job *j)
 {
     j->samples = 7;

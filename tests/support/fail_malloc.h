@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allocations of all threads, counted, and memory that runs out: the program's own malloc wraps that of the C library's
- * and fails at the n-th call. Include it in one file of a program. With a sanitizer (SANITIZED, test.h), which has an
- * allocator of its own, there is nothing here. */
+/* Counts the allocations of all threads, and simulates a lack of memory: the program's own malloc wraps the C library's
+ * and fails at the n-th call. Include it in one file of a program. With a sanitizer (SANITIZED, test.h), which has its
+ * own allocator, it does nothing. */
 #ifndef LC_FAIL_MALLOC_H
 #define LC_FAIL_MALLOC_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ports for what listens later than they are chosen, or more than once. */
+/* Ports that are used some time after they are chosen, or more than once. */
 #ifndef LC_TESTS_FREE_PORT_H
 #define LC_TESTS_FREE_PORT_H
 
@@ -8,8 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* One of this host that nobody listens on, or -1. None of those (from 32768) that the system gives to whoever asks for
- * any: other tests ask all the time. */
+/* A port of this host on which no process listens, or -1. It is below 32768, from where the system hands out ports:
+ * other tests ask it for ports all the time. */
 __attribute__((unused)) static int free_port(void)
 {
     enum { FIRST = 16000, N = 16000 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pipe that nobody reads: as the standard error of a program whose terminal is stopped, or behind `| less`. */
+/* A pipe that is never read, like the standard error of a program whose terminal is stopped or that is piped to
+ * `less`. */
 #ifndef LC_TESTS_FULL_PIPE_H
 #define LC_TESTS_FULL_PIPE_H
 
@@ -8,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A writer to ends[1] waits. Closed by exec. */
+/* A writer to ends[1] blocks. Closed by exec. */
 static bool full_pipe(int ends[2])
 {
     static const char line[] = "...............................................................\n";
@@ -19,7 +20,7 @@ static bool full_pipe(int ends[2])
     return fcntl(ends[1], F_SETFL, 0) == 0;
 }
 
-/* Reads until nobody writes any more, here neither. The end of it is left in `text`. */
+/* Reads until every writer has closed the pipe, including this process. Leaves the end of what was read in `text`. */
 static void full_pipe_drain(int ends[2], char *text, size_t size)
 {
     char part[4096];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs that start ranks, as processes of a test: what they print, what their ranks report, what they leave. */
+/* Programs that start ranks, as child processes of a test: their output, the reports of their ranks, and what they
+ * leave behind. */
 #ifndef LC_TESTS_LAUNCHED_H
 #define LC_TESTS_LAUNCHED_H
 
@@ -14,7 +15,7 @@
 #include <stdarg.h>
 #include <sys/wait.h>
 
-/* A command that runs with what it prints in DIR/out and DIR/err, and DIR/tmp for its temporary files. */
+/* A command that is running, with its output in DIR/out and DIR/err, and DIR/tmp for its temporary files. */
 typedef struct run {
     char dir[300], out[4096], err[32768];
     pid_t pid;
@@ -22,7 +23,7 @@ typedef struct run {
     double begun, took;
 } run;
 
-/* In the directory that is there. */
+/* In the existing directory. */
 __attribute__((unused)) static void again(run *r, const char *format, ...) LC_PRINTF(2, 3);
 static void again(run *r, const char *format, ...)
 {
@@ -68,7 +69,8 @@ __attribute__((unused)) static void read_file(const run *r, const char *name, ch
     if (f) fclose(f);
 }
 
-/* On a busy machine ranks come late, and people are shown for whom the others wait: no test is about these lines. */
+/* On a busy machine ranks are late, and a message says for which ranks the others wait: no test is about these
+ * lines. */
 __attribute__((unused)) static void drop_lines_of_waiting(const run *r)
 {
     static const char of[] = "waiting for rank";
@@ -135,7 +137,7 @@ __attribute__((unused)) static void wait_for(const run *r, const char *file, con
     TEST_FAIL("\"%s\" is not in %s", part, file);
 }
 
-/* Gone, or dead and waiting to be reaped by whoever has inherited it. */
+/* Gone, or dead and waiting to be reaped by its parent. */
 static bool is_gone(pid_t pid)
 {
     char path[64], state = 'Z';
@@ -147,7 +149,7 @@ static bool is_gone(pid_t pid)
     return state == 'Z' || state == 'X';
 }
 
-/* As ps shows it: 'T' is stopped. */
+/* As in the output of ps: 'T' is stopped. */
 __attribute__((unused)) static char state_of(pid_t pid)
 {
     char path[64], state = '?';
@@ -182,7 +184,7 @@ __attribute__((unused)) static void check_clean(const run *r, int ranks)
     CHECK_STR(names, "");
 }
 
-/* A process that it has started; 0: there is none. */
+/* A process that it has started; 0: none. */
 __attribute__((unused)) static pid_t child_named(pid_t parent, const char *wanted)
 {
     char path[64], name[32];
@@ -199,16 +201,16 @@ __attribute__((unused)) static pid_t child_named(pid_t parent, const char *wante
     return found;
 }
 
-static char lightc[PATH_MAX + 32], program[PATH_MAX + 32]; /* program: LAUNCHED, which the test defines */
+static char lightc[PATH_MAX + 32], program[PATH_MAX + 32]; /* LAUNCHED names the program; the test defines it */
 
 __attribute__((constructor)) static void find_programs(void)
 {
     char dir[PATH_MAX];
     const char *bin = getenv("LIGHTC_TEST_BIN");
-    if (!realpath(bin ? bin : "build/bin", dir)) abort(); /* tests change the directory */
+    if (!realpath(bin ? bin : "build/bin", dir)) abort(); /* before tests change the directory */
     snprintf(lightc, sizeof lightc, "%s/lightc", dir);
     snprintf(program, sizeof program, "%s/" LAUNCHED, dir);
-    /* As little as possible from outside. */
+    /* Ignore the environment of the test as far as possible. */
     unsetenv("OMP_NUM_THREADS");
 }
 

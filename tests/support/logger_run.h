@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests of loggers share: a run, its hyperparameters, rows, and the content of its files. */
+/* What tests of loggers share: a run, its hyperparameters, rows, and the contents of its files. */
 #ifndef LC_TESTS_LOGGER_RUN_H
 #define LC_TESTS_LOGGER_RUN_H
 
@@ -61,7 +61,7 @@ static inline char *slurp(const char *dir, const char *name)
     return text;
 }
 
-/* What a query of the run database gives. */
+/* The result of a query to the run database. */
 static inline int64_t query_int(const char *dir, const char *sql)
 {
     char path[512];

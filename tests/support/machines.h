@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two machines on one: a network namespace and a host name each, joined by a pair of virtual interfaces. It needs root,
- * or user namespaces; what the kernel does not allow is the reason of a SKIP. Nothing has a name that could stay: all
- * of it is gone with the two processes that hold it, and they end with this one. */
+/* Simulates two machines: a network namespace and a host name for each, joined by a pair of virtual interfaces. It
+ * needs root, or user namespaces; if the kernel does not allow something, the test is skipped for that reason. Nothing
+ * persists: it all disappears with the two processes that hold the namespaces, which end together with this one. */
 #ifndef LC_TESTS_MACHINES_H
 #define LC_TESTS_MACHINES_H
 
@@ -35,8 +35,8 @@ static inline bool machines_write(const char *path, const char *text)
     return ok;
 }
 
-/* From now on mounts of this process are its own, and its /dev/shm is empty. False: the kernel does not allow that. To
- * be called before there are threads. */
+/* From now on this process has its own mounts, and an empty /dev/shm. False: the kernel does not allow that. Call it
+ * before there are threads. */
 static inline bool machines_own_mounts(void)
 {
     char map[64];
@@ -60,7 +60,7 @@ typedef struct machines {
 
 static const char *const machines_address[2] = {"10.77.0.1", "10.77.0.2"};
 
-/* In a child: become part of machine i. */
+/* In a child: joins machine i. */
 static inline bool machines_enter(const machines *m, int i)
 {
     static const char *const kinds[] = {"net", "uts"};
@@ -75,7 +75,7 @@ static inline bool machines_enter(const machines *m, int i)
     return true;
 }
 
-/* A command of the shell on machine i; its status. */
+/* Runs a shell command on machine i; returns its status. */
 static inline int machines_do(const machines *m, int i, const char *command)
 {
     int status;
@@ -90,7 +90,7 @@ static inline int machines_do(const machines *m, int i, const char *command)
     return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Ends what still runs on machine i: a daemon whose master it has lost, say. */
+/* Kills what still runs on machine i, such as a daemon that has lost its master. */
 static inline void machines_clear(const machines *m, int i)
 {
     char path[64], here[64] = "", its[64];
@@ -138,7 +138,7 @@ static inline bool machines_hold(machines *m, int i)
     return ok;
 }
 
-/* NULL, or why there are none. They are machine0 and machine1, their interfaces eth0. */
+/* Returns NULL, or the reason why there are none. The machines are machine0 and machine1, their interfaces eth0. */
 static inline const char *machines_make(machines *m)
 {
     char command[256];

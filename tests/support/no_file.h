@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is none of the files that lightc reads and writes, in the place of one: to open a FIFO as a file would wait for
- * somebody at its other end, and a device has no end. */
+/* Special files in the place of those that lightc reads and writes: opening a FIFO as a file would block until its
+ * other end is opened, and reading a device would never end. */
 #ifndef LC_TESTS_NO_FILE_H
 #define LC_TESTS_NO_FILE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of any data type in and out of tensors, for tests of operators. */
+/* Copies numbers of any data type into and out of tensors, for tests of operators. */
 #ifndef LC_TESTS_OP_VALUES_H
 #define LC_TESTS_OP_VALUES_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A Python with the packages of other people, for tests that compare with them. LIGHTC_LOGGERS_PYTHON, or else
- * LIGHTC_PEERS_PYTHON, names one; what needs a package it lacks is skipped. */
+/* A Python with the packages of other projects, for tests that compare with them. LIGHTC_LOGGERS_PYTHON, or else
+ * LIGHTC_PEERS_PYTHON, names it; a test is skipped if it lacks the package. */
 #ifndef LC_PEER_PYTHON_H
 #define LC_PEER_PYTHON_H
 

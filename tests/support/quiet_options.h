@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options of a trainer that shows and keeps nothing: what tests of ranks begin with. */
+/* Options of a trainer that prints and saves nothing; most tests of ranks begin with them. */
 #ifndef LC_TESTS_QUIET_OPTIONS_H
 #define LC_TESTS_QUIET_OPTIONS_H
 
 #include <lightc/lightc.h>
 
-/* A rank of `comm`, or alone (NULL); kernels on one thread. */
+/* For a rank of `comm`, or for one process (NULL); kernels run on one thread. */
 static inline lc_trainer_options quiet_options(lc_comm *comm)
 {
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Removing what a test has written (the library has no function that removes whatever there is). */
+/* Removes what a test has written (the library has no function that removes arbitrary files). */
 #ifndef LC_TESTS_REMOVE_TREE_H
 #define LC_TESTS_REMOVE_TREE_H
 
@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Removes a file, or a directory with everything in it. Links are not followed. What is not there is fine. */
+/* Removes a file, or a directory with everything in it. Does not follow links. A path that does not exist is no
+ * error. */
 static inline bool remove_tree(const char *path)
 {
     struct stat st;

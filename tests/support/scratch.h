@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A directory (in $TMPDIR) for what a test program writes, removed when it ends (by the program itself, not by its
- * children), and clocks. */
+/* A directory (in $TMPDIR) for what a test program writes, removed when the program ends (but not when its children
+ * do), and clocks. */
 #ifndef LC_TESTS_SCRATCH_H
 #define LC_TESTS_SCRATCH_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Points of three classes, for what is trained in an instant. Before it is included: enum { SAMPLES }. */
+/* Points of three classes, for trainings that take an instant. Define before including it: enum { SAMPLES }. */
 #ifndef LC_TESTS_SMALL_DATA_H
 #define LC_TESTS_SMALL_DATA_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A network that is trained in an instant, with its data: what tests of ranks and devices train. */
+/* A network that trains in an instant, with its data: most tests of ranks and devices train it. */
 #ifndef LC_TESTS_SMALL_NET_H
 #define LC_TESTS_SMALL_NET_H
 
@@ -61,7 +61,7 @@ static inline lc_status small_net_sgd(lc_module *self, lc_optimizers *out)
     return lc_optimizers_add(out, lc_sgd(self, .lr = 0.1, .momentum = 0.9));
 }
 
-/* Where nothing more than a training is wanted. */
+/* For tests that only need a training. */
 static const lc_module_ops small_net_ops = {
     LC_MODULE_OPS_INIT("net"),
     .training_step = small_net_training_step,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of this tree, for tests that read them. LIGHTC_TEST_SOURCE names its root; without it the working directory
- * is the root, or is in it. */
+/* The files of this tree, for tests that read them. LIGHTC_TEST_SOURCE names its root; without it, the working
+ * directory is the root or inside it. */
 #ifndef LC_TESTS_SOURCES_H
 #define LC_TESTS_SOURCES_H
 
@@ -28,7 +28,7 @@ static inline const char *source_root(void)
     SKIP("the sources are not here: run it from the root of the tree, or set LIGHTC_TEST_SOURCE");
 }
 
-/* The text of a file, for free(); NULL if there is none. */
+/* The text of a file, to be freed; NULL if it does not exist. */
 static inline char *read_text(const char *path)
 {
     struct stat st;
@@ -50,8 +50,8 @@ static inline char *read_source(const char *name)
     return text;
 }
 
-/* Calls `look` with the name in the tree and the text of each file of a folder (or the one file) whose name has one of
- * the endings. */
+/* Calls `look` with the name in the tree and the text of each file in a folder (or of the one file) whose name has one
+ * of the endings. */
 static inline void each_source(const char *folder, const char *const *endings, void (*look)(const char *, char *))
 {
     char path[PATH_MAX + 512], name[512];
@@ -79,7 +79,7 @@ static inline bool in_name(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Blanks take the place of comments and literals, which may go on from line to line. */
+/* Replaces comments and literals, which may span lines, with blanks. */
 static inline void blank_out(char *text)
 {
     for (char *p = text; *p;) {

@@ -23,8 +23,8 @@
 #endif
 #endif
 
-/* ThreadSanitizer, which slows threads down by ten and more: it sees what the threads of one process do to each other,
- * and of loops over sizes and numbers of ranks that show other things a few rounds are enough for that. */
+/* With ThreadSanitizer, which makes threads ten times slower or worse: it detects races between the threads of one
+ * process, for which a few rounds are enough in loops over sizes and numbers of ranks that test other things. */
 #if defined(__SANITIZE_THREAD__)
 #define RACES_ALONE 1
 #elif defined(__has_feature)
@@ -36,16 +36,16 @@
 #define RACES_ALONE 0
 #endif
 
-/* Rounds of a loop, or its step, where later rounds show other numbers on the same paths: what a sanitizer sees, memory
- * and races, it sees in few of them, and numbers are the same without it. */
+/* Rounds of a loop, or its step, if later rounds use other numbers on the same paths: a sanitizer finds bugs of memory
+ * and races in a few of them, and the numbers are the same without it. */
 #ifdef SANITIZED
 #define ROUNDS(all, few) (few)
 #else
 #define ROUNDS(all, few) (all)
 #endif
 
-/* Whether a test goes through all combinations. Each of them is gone through without a sanitizer, which sees in some of
- * them what it sees in all; .ci/long has it go through all (LIGHTC_TEST_ALL). */
+/* Whether a test tries all combinations. It does without a sanitizer, which finds in some of them what it finds in all;
+ * .ci/long tries them all with one (LIGHTC_TEST_ALL). */
 __attribute__((unused)) static bool takes_all(void)
 {
 #ifdef SANITIZED
@@ -125,7 +125,7 @@ __attribute__((unused)) static const char *test_skip_reason = "";
         longjmp(test_escape, 2);                                                                                       \
     } while (0)
 
-/* A time that is promised, as long as it may take where others use the processors too: LIGHTC_TEST_SLACK times. */
+/* A promised time, multiplied by LIGHTC_TEST_SLACK, since other programs may use the processors too. */
 static inline double patience(double seconds)
 {
     const char *slack = getenv("LIGHTC_TEST_SLACK");
@@ -137,7 +137,7 @@ static inline double patience(double seconds)
     {                                                                                                                  \
         volatile int passed = 0, failed = 0, skipped = 0;                                                              \
         setvbuf(stdout, NULL, _IOLBF, 0);                                                                              \
-        signal(SIGINT, SIG_DFL); /* which is ignored in jobs that a script has put in the background */                \
+        signal(SIGINT, SIG_DFL); /* it is ignored in a script's background jobs */                                     \
         signal(SIGHUP, SIG_DFL); /* and under nohup */                                                                 \
         for (volatile test_case *volatile c = test_first; c; c = c->next) {                                            \
             int wanted = argc < 2;                                                                                     \
@@ -160,7 +160,7 @@ static inline double patience(double seconds)
         return failed ? 1 : passed ? 0 : 77;                                                                           \
     }
 
-/* The folder of shared recordings and data, or NULL where it does not exist. */
+/* The folder of shared recordings and data, or NULL if it does not exist. */
 static inline const char *test_shared_dir(void)
 {
     const char *dir = getenv("LIGHTC_TEST_SHARED");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The world of the trainer's tests: one weight w (starts at 1); sample i of a loader is the number i; the training loss
- * is w * mean(batch). Hooks write a trace "who.hook:epoch,step ". */
+/* The module, loader, callback and logger of the trainer's tests: one weight w (starts at 1); sample i of a loader is
+ * the number i; the training loss is w * mean(batch). Hooks write a trace "who.hook:epoch,step ". */
 #ifndef LC_TESTS_TRAINER_WORLD_H
 #define LC_TESTS_TRAINER_WORLD_H
 
@@ -604,7 +604,7 @@ static inline lc_status memory_start(void *self, const lc_run_info *run)
     (void)self, (void)run;
     return LC_OK;
 }
-/* What has no room is left out. */
+/* Text that does not fit is left out. */
 static inline void memory_add(memory_logger *l, const char *format, ...)
 {
     size_t room = sizeof l->text - l->n;

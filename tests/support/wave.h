@@ -115,7 +115,7 @@ static const lc_module_class wave_class = {
     .defaults = &wave_defaults,   .release = wave_release,
 };
 
-/* Options of a run that shows nothing and writes to `dir` (NULL: nothing at all). */
+/* Options of a run that prints nothing and writes to `dir` (NULL: writes nothing). */
 static inline lc_trainer_options wave_options(const char *dir)
 {
     lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank sends in a step, over whatever communicator: the formulas of docs/trainer.md, which are those of the
- * papers on ZeRO. Public interface alone. Of P bytes of parameters, N ranks and a window of k batches:
+/* The bytes that a rank sends in a step, over any communicator: the formulas of docs/trainer.md, which are those of the
+ * papers on ZeRO. Uses only the public interface. For P bytes of parameters, N ranks and a window of k batches:
  *
  *   ddp, sharded_1   2P (N-1)/N, once a window
  *   sharded_2        (1 + k)P (N-1)/N: gradients of each batch, and the parameters
@@ -60,7 +60,7 @@ static lc_status count_bytes(lc_comm *comm, int stage, int window)
     lc_comm_get_stats(comm, &before);
     LC_TRY(train_deep(f, &m, opt, x, window));
     lc_comm_get_stats(comm, &after);
-    /* In stage 3 the last two layers stay from the forward pass to backward, which does not need the first. */
+    /* In stage 3 the last two layers are kept from the forward to the backward pass, which does not need the first. */
     double p = 4.0 * DEEP * (BROAD * BROAD + BROAD), sent = (double)(after.sent - before.sent);
     double times = stage == 3 ? window * (3 - 3.0 / DEEP) : stage == 2 ? 1 + window : 2;
     double want = times * p * (n - 1) / n;
