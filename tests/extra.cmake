@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the tests need beyond one program per file.
+# Tests that need more than one program per file.
 if(LIGHTC_BUILD_FUZZERS AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/CMakeLists.txt)
   add_subdirectory(fuzz)
 endif()
-# The networks of the benchmarks, trained under the laws.
+# Trains the networks of the benchmarks under the laws.
 target_sources(test_laws PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
 target_sources(test_sync PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
 target_include_directories(test_laws PRIVATE ${PROJECT_SOURCE_DIR})
@@ -13,11 +13,11 @@ add_dependencies(test_symbols lightc)
 add_subdirectory(reference)
 add_subdirectory(conformance)
 add_subdirectory(tools)
-# The same networks, trained beside PyTorch (where there is a Python that has it).
+# Trains the same networks next to PyTorch (if a Python has it).
 target_sources(test_torch_runs PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
 target_include_directories(test_torch_runs PRIVATE ${PROJECT_SOURCE_DIR})
 
-# Every example, run as a user would on data that make_idx makes.
+# Runs every example as a user would, on data that make_idx makes.
 add_executable(make_idx programs/make_idx.c)
 target_link_libraries(make_idx PRIVATE lightc_flags)
 if(TARGET mnist_mlp)
@@ -29,19 +29,19 @@ if(TARGET mnist_mlp)
   endforeach()
 endif()
 
-# The programs of the guides.
+# The programs in the guides.
 if(TARGET make_idx)
   add_test(NAME guides COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/scripts/docs.sh ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${CMAKE_LIBRARY_OUTPUT_DIRECTORY} ${LIGHTC_SANITIZE})
   set_tests_properties(guides PROPERTIES TIMEOUT 1800)
 endif()
 
-# That tests/patches apply, and touch the files that CONTRIBUTING.md says; .ci/long builds them.
+# Checks that tests/patches apply, and touch the files that CONTRIBUTING.md lists; .ci/long builds them.
 find_program(LIGHTC_GIT git)
 if(LIGHTC_GIT)
   add_test(NAME patches COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/scripts/patches.sh -l)
 endif()
 
-# What test_launch* start, and the supervisor they start it with.
+# The programs that test_launch* start, and the supervisor they start them with.
 add_executable(rank_program programs/rank_program.c)
 target_include_directories(rank_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(rank_program PRIVATE lightc_internal lightc_flags)
@@ -61,19 +61,19 @@ target_include_directories(last_calls_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR
 target_link_libraries(last_calls_program PRIVATE lightc lightc_flags)
 add_dependencies(test_last_calls last_calls_program lightc_program)
 
-# What test_same_bits starts: with the library as programs have it, since MPI comes as a plug-in.
+# The program that test_same_bits starts: with the shared library, since MPI is a plug-in.
 add_executable(bits_program programs/bits_program.c)
 target_include_directories(bits_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(bits_program PRIVATE lightc m lightc_flags)
 add_dependencies(test_same_bits bits_program lightc_program)
 
-# What test_strategies trains.
+# The program that test_strategies starts.
 add_executable(strategy_program programs/strategy_program.c)
 target_include_directories(strategy_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(strategy_program PRIVATE lightc Threads::Threads lightc_flags)
 add_dependencies(test_strategies strategy_program lightc_program)
 
-# Trainings that are disturbed: 20 rounds have each kind once. `faults.sh --rounds 500` is the long one.
+# Trainings that are disturbed: 20 rounds include each kind once. `faults.sh --rounds 500` is the long version.
 add_executable(fault_program programs/fault_program.c)
 target_include_directories(fault_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(fault_program PRIVATE lightc ${CMAKE_DL_LIBS} lightc_flags)
@@ -86,27 +86,27 @@ add_test(NAME faults COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/faults/faults.sh --roun
 set_tests_properties(faults PROPERTIES TIMEOUT 1800
                      ENVIRONMENT "LIGHTC_TEST_SLACK=4;LIGHTC_TEST_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 
-# Trainings that lose their power, on a file system of the test. LIGHTC_POWER_ROUNDS=500 is the long one.
+# Trainings that lose power, on a file system of the test. LIGHTC_POWER_ROUNDS=500 is the long version.
 add_executable(power_program programs/power_program.c)
 target_include_directories(power_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(power_program PRIVATE lightc lightc_flags)
 target_sources(test_power_loss PRIVATE faults/power_fs.c)
 add_dependencies(test_power_loss power_program)
 
-# Trainings under a Slurm of their own, where it is installed.
+# Trainings under a private Slurm, if it is installed.
 add_test(NAME slurm COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/scripts/slurm.sh)
 set_tests_properties(slurm PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800
                      ENVIRONMENT "LIGHTC_TEST_SLACK=4;LIGHTC_TEST_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 
-# These have mounts of their own over /dev/shm, or users who may not look into a folder of this one's.
+# These mount their own /dev/shm, or run as users who cannot read this user's folders.
 set_property(TEST machines faults slurm launch_prints APPEND PROPERTY ENVIRONMENT TMPDIR=/tmp)
 
-# Allocations of lightc go through functions of this test, which fail them.
+# Makes allocations of lightc call functions of this test, which let them fail.
 foreach(function malloc calloc realloc aligned_alloc strdup strndup)
   target_link_options(test_no_memory PRIVATE -Wl,--wrap=${function})
 endforeach()
 
-# Under mpirun. The second program has a plug-in of its own, in which every path for large data is taken with small ones.
+# Run under mpirun. The second program has a plug-in of its own, which treats small data as large.
 if(LIGHTC_HAVE_MPI)
   foreach(name IN ITEMS comm_mpi comm_mpi_large)
     add_executable(test_${name} comm/test_comm_mpi.c)
@@ -121,7 +121,7 @@ if(LIGHTC_HAVE_MPI)
   target_compile_definitions(test_comm_mpi_large PRIVATE LC_MPI_LARGE=1000 LC_MPI_ROUND=4096)
 endif()
 
-# The longest begin first: one that is left to the end runs alone. The first few mostly wait.
+# The longest tests start first, since one that starts last would run by itself. The first few mostly wait.
 foreach(name IN ITEMS launch launch_ends slurm last_calls faults machines strategies endings resume_everything
                       deterministic comm sync launch_hosts ddp_sharded elastic control no_memory resume_ranks
                       trainer_alloc comm_mpi comm_mpi_large same_bits ddp_memory winograd exposed optim ddp_checkpoints
@@ -131,5 +131,5 @@ foreach(name IN ITEMS launch launch_ends slurm last_calls faults machines strate
   endif()
 endforeach()
 
-# It compares how long ranks wait for each other, in milliseconds, which means little where other tests take the cores.
+# It compares how long ranks wait for each other, in milliseconds, which means little while other tests use the cores.
 set_tests_properties(rank_times PROPERTIES RUN_SERIAL ON)

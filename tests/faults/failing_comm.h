@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A communicator over another one that goes wrong at a call of the test's choice, on one rank: what it starts and what
- * it is split into count as the rank's calls, those of its groups too.
+/* A communicator over another one that fails in a call chosen by the test, on one rank. A rank's calls are those that
+ * it starts and the groups that it splits off, including the calls of these groups.
  *
- *   REFUSED     the call cannot be begun, on this rank alone
- *   BROKEN_OFF  it is begun, and fails when it is looked at
- *   LOST        the connection to all others is gone: they hear of it too
+ *   REFUSED     the call cannot be started, only on this rank
+ *   BROKEN_OFF  it is started, and fails when it is polled
+ *   LOST        the connections to all others are lost: they get an error too
  *
  * With `carried`, a thread moves bytes while the rank computes, as over TCP. */
 #ifndef LC_TESTS_FAILING_COMM_H
@@ -21,13 +21,13 @@
 typedef enum failure { REFUSED, BROKEN_OFF, LOST, FAILURES } failure;
 static const char *const failure_names[FAILURES] = {"refused", "broken off", "lost"};
 
-/* For one rank. */
+/* Of one rank. */
 typedef struct failing_plan {
     int rank;
     bool carried;
     failure how;
     atomic_long at, calls; /* at 0: never */
-    lc_comm *root;         /* what ends for all where a rank is lost */
+    lc_comm *root;         /* the communicator to abort on all ranks if one is lost */
 } failing_plan;
 
 typedef struct failing {
@@ -103,7 +103,7 @@ static inline void failing_abort(void *self, const char *why)
     lc_comm_abort(((failing *)self)->inner, why);
 }
 
-/* Ranks have fewer cores than they are. */
+/* There are fewer cores than ranks. */
 static inline void failing_idle(void *self, int microseconds)
 {
     (void)self, (void)microseconds;
@@ -117,7 +117,7 @@ static inline int failing_sleep(void *self, int microseconds, bool hurry)
     return 0;
 }
 
-/* Takes `inner` over, also when it fails. */
+/* Takes ownership of `inner`, even if it fails. */
 static inline lc_status failing_comm_new(lc_comm *inner, failing_plan *plan, lc_comm **out)
 {
     const lc_comm_ops ops = {

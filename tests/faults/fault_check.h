@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must be true after a run of fault_rounds.c: its message, what it left, its checkpoints, its numbers. */
+/* The checks after a run of fault_rounds.c: its message, what it left behind, its checkpoints, its numbers. */
 #ifndef LC_TESTS_FAULT_CHECK_H
 #define LC_TESTS_FAULT_CHECK_H
 
 #include "fault_run.h"
 
-/* ---- what is checked ---- */
+/* ---- checks ---- */
 
 static void read_text(const trial *r, const char *name, char *text, size_t size)
 {
@@ -39,7 +39,7 @@ static void check_message(trial *r, long long step)
     bool init = !strcmp(r->phase, "init"), link = !strcmp(k->fault, "link");
     if (!strcmp(r->phase, "loader") && step == 0) init = true; /* it may be asked for samples before the first step */
     bool left = !strcmp(r->phase, "end") && r->at == 2;
-    /* To lightc the run was over, or had not begun; mpirun says it in its own words. */
+    /* For lightc the run had ended, or not begun; mpirun reports the fault in its own words. */
     if (!strcmp(r->backend, "mpi") && (left || (!strcmp(r->phase, "init") && r->at == 0))) return;
     const char *line = NULL;
     for (const char *at = r->err; at && *at; at = strchr(at, '\n'), at += at != NULL) {
@@ -66,7 +66,7 @@ static void check_message(trial *r, long long step)
         wrong(r, BLAMED, "the other machine has no message");
     if (!contains_one(text, k->cause)) wrong(r, BLAMED, "the message has none of the causes %s: %s", k->cause, text);
     const char *at = strstr(text, ", step ");
-    bool coordinates = strstr(text, "which coordinates the run"); /* whoever hears nothing of it knows no step */
+    bool coordinates = strstr(text, "which coordinates the run"); /* a rank that was not notified knows no step */
     if (!init && !link && !left && !coordinates && !at) wrong(r, BLAMED, "the message names no step: %s", text);
     if (at && atoll(at + 7) > step + 1) wrong(r, BLAMED, "the message names a step after step %lld: %s", step, text);
     if (at && !strcmp(k->fault, "error") && strcmp(r->phase, "loader") != 0 && atoll(at + 7) + 1 < step)
@@ -81,7 +81,7 @@ static void check_empty(trial *r, const char *path)
     if (d) closedir(d);
 }
 
-/* Open MPI leaves a directory of its own when it is killed; it is none of ours. */
+/* Open MPI leaves a directory of its own when it is killed; it does not count. */
 static void check_nothing_left(trial *r)
 {
     char path[400], port[16], line[512];
@@ -100,7 +100,7 @@ static void check_nothing_left(trial *r)
     if (f) fclose(f);
 }
 
-/* Every checkpoint that has its name is whole. Returns whether there is one. */
+/* Every checkpoint that has its final name is complete. Returns whether there is one. */
 static bool check_checkpoints(trial *r, bool clean)
 {
     char dir[400];
@@ -133,7 +133,7 @@ static bool is_listed(const trial *r, const char *name, const char *path)
     return at && (at == text || at[-1] == '\n');
 }
 
-/* All that FOLDER's run reported as saved, and not as removed, is there. *newest: the last of them. */
+/* Everything that FOLDER's run reported as saved, and not as removed, exists. *newest: the last of them. */
 static void check_saved(trial *r, const char *folder, char newest[700])
 {
     char name[100], removed[100], text[16384], path[700];
@@ -152,7 +152,7 @@ static void check_saved(trial *r, const char *folder, char newest[700])
     }
 }
 
-/* What messages name as the newest is there. */
+/* The checkpoint that a message names as the newest exists. */
 static void check_named(trial *r)
 {
     static const char says[] = "the newest saved one is ";
@@ -164,7 +164,7 @@ static void check_named(trial *r)
     }
 }
 
-/* Nothing has happened to the run. */
+/* The run was not disturbed. */
 static void check_untouched(trial *r)
 {
     if (r->status) wrong(r, OTHER, "it was undisturbed, and ended with status %d", r->status);
@@ -176,7 +176,7 @@ static void check_untouched(trial *r)
         }
 }
 
-/* Each rank has found the node that it was started on. */
+/* Each rank knows the node that it was started on. */
 static void check_places(trial *r)
 {
     char name[32], text[128], want[128];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A round of fault_rounds.c: its kind of fault, what is drawn for it, and what became of it. */
+/* A round of fault_rounds.c: its kind of fault, what is drawn for it, and its results. */
 #ifndef LC_TESTS_FAULT_ROUND_H
 #define LC_TESTS_FAULT_ROUND_H
 
@@ -19,18 +19,18 @@
 
 #define SILENCE patience(1.5) /* seconds; the option of the runs */
 #define GRACE   1.0
-#define DEATH   3 /* until the others are gone, as is promised */
+#define DEATH   3 /* promised time until the others have ended */
 #define LATE    patience(20)
 enum { STEPS_AN_EPOCH = 24, EPOCHS = 3, MAX_RANKS = 4, MAX_ROUNDS = 10000 };
 
 /* ---- kinds of faults ---- */
 
-/* How a run is started, and what is around it. */
+/* How a run is started, and what else happens. */
 typedef enum surroundings { ALONE, NODES, TWICE_NODE, TWICE_RANK, STRANGERS, FILLS, SHARED } surroundings;
 
 typedef struct kind {
     const char *name, *fault, *phase, *cause;
-    bool silent; /* noticed by its silence; else at once */
+    bool silent; /* noticed by its silence; otherwise at once */
     surroundings way;
 } kind;
 
@@ -66,9 +66,9 @@ typedef struct numbers {
 } numbers;
 
 static struct {
-    int rounds, failed, skipped, hung; /* hung: mpirun itself */
+    int rounds, failed, skipped, hung; /* hung: mpirun itself hung */
     numbers others, all;
-    const char *why; /* skipped */
+    const char *why; /* why rounds were skipped */
 } table[KINDS];
 
 /* ---- a round ---- */
@@ -78,14 +78,14 @@ typedef struct trial {
     char backend[8];
     const char *phase, *strategy;
     int64_t at, call, delay_us, disk;
-    bool restarts; /* by itself */
+    bool restarts; /* the run, by itself */
     uint64_t draws, key;
-    /* what happened */
+    /* results */
     char dir[300], err[16384], wrong[2048];
     int status, others_status[2]; /* of the other runs in its directory */
     strangers strangers;
-    bool met;  /* its coordinator by a stranger */
-    bool hung; /* mpirun, all ranks being gone */
+    bool met;  /* a stranger reached its coordinator */
+    bool hung; /* mpirun hung after all ranks had ended */
     double others, all;
 } trial;
 
@@ -102,7 +102,7 @@ static int64_t below(trial *r, int64_t n)
     return (int64_t)(next_random(r) % (uint64_t)n);
 }
 
-typedef enum ground { OTHER, LOST, LEAKED, BLAMED, BITS, GROUNDS } ground; /* of a failure */
+typedef enum ground { OTHER, LOST, LEAKED, BLAMED, BITS, GROUNDS } ground; /* the reason for a failure */
 static int failures[GROUNDS];
 
 static void wrong(trial *r, ground why, const char *format, ...) LC_PRINTF(3, 4);
@@ -128,15 +128,15 @@ static struct {
     bool own_mounts;
     const char *no_machines;
     machines two;
-    pid_t guest; /* strangers */
-    int port;    /* where ranks meet that are not told by their launcher */
+    pid_t guest; /* the process of the strangers */
+    int port;    /* at which ranks without a launcher meet */
     char program[PATH_MAX + 32], plugin[PATH_MAX + 64];
     char host[256];
-    const char *breaks;                    /* what is to go wrong: "", or of --break */
-    int saved;                             /* checkpoints that were looked at as they were reported */
-    int refused;                           /* second starts */
-    int came[3];                           /* strangers: at coordinators, at ports for data, with another secret */
-    char reference[2][MAX_RANKS + 1][128]; /* of runs that do not restart, and of those that do */
+    const char *breaks;                    /* the check to break: "", or as given to --break */
+    int saved;                             /* checkpoints that were checked when they were reported */
+    int refused;                           /* second starts that were refused */
+    int came[3];                           /* strangers: at coordinators, at data ports, with another secret */
+    char reference[2][MAX_RANKS + 1][128]; /* results of runs that do not restart, and of those that do */
 } the;
 
 static int64_t steps_of(int ranks)
@@ -155,13 +155,13 @@ static void plan(trial *r, int number)
     if (k->way == SHARED) r->ranks = 2;
     r->nodes = r->ranks == 4 && below(r, 2) ? 2 : r->ranks;
     r->on = (int)below(r, r->ranks);
-    if (k->way == FILLS) r->on = 0; /* which writes, under ddp */
+    if (k->way == FILLS) r->on = 0; /* the rank that writes, under ddp */
     if (k->way != ALONE && !strcmp(r->backend, "mpi")) snprintf(r->backend, sizeof r->backend, "shm");
     if (k->way == STRANGERS) snprintf(r->backend, sizeof r->backend, "tcp");
-    if (k->way == NODES || k->way == TWICE_NODE) /* no memory is shared between those */
+    if (k->way == NODES || k->way == TWICE_NODE) /* nodes share no memory */
         snprintf(r->backend, sizeof r->backend, strcmp(r->backend, "shm") ? "tcp" : "shm+tcp");
-    if (!strcmp(k->fault, "full")) r->on = 0; /* which writes */
-    if (!strcmp(k->fault, "link")) r->on = 1; /* as the coordinator, on the other machine, sees it */
+    if (!strcmp(k->fault, "full")) r->on = 0; /* the rank that writes */
+    if (!strcmp(k->fault, "link")) r->on = 1; /* as seen by the coordinator, on the other machine */
     r->phase = k->phase;
     if (!strcmp(k->phase, "forward_error")) r->phase = "forward";
     if (!strcmp(k->phase, "anywhere")) {
@@ -175,18 +175,18 @@ static void plan(trial *r, int number)
     if (!strcmp(r->phase, "loader")) r->at = below(r, 200 / r->ranks);
     if (!strcmp(r->phase, "checkpoint")) r->at = 1 + below(r, steps / 2), r->call = below(r, 12);
     if (!strcmp(r->phase, "hook")) r->at = below(r, steps / 2), r->call = below(r, 4);
-    if (k->way == FILLS) r->call = 3 + below(r, steps - 3); /* may be longer than it trains */
+    if (k->way == FILLS) r->call = 3 + below(r, steps - 3); /* may last longer than the training */
     r->delay_us = below(r, 2) ? below(r, 3000) : below(r, 40000);
     r->disk = 800 + below(r, 3000); /* KiB */
     bool may = strcmp(k->fault, "full") != 0 && strcmp(k->fault, "link") != 0 && strcmp(r->backend, "mpi") != 0;
     may = may && k->way == ALONE;
     r->restarts = may && below(r, 3) == 0;
-    /* All end with the same bits. On a full disk the one that is to blame is whoever writes, under ddp rank 0. */
+    /* All have the same bits in the end. On a full disk the rank that writes is to blame, under ddp rank 0. */
     static const char *const strategies[] = {"ddp", "ddp", "sharded_2", "sharded_3"};
     r->strategy = strategies[strcmp(k->fault, "full") && k->way != FILLS ? below(r, 4) : 0];
     /* A rank stopped after the others left is missed only by the launcher. */
     if (!strcmp(k->fault, "stop") && !strcmp(r->phase, "end") && r->at == 2) r->at = 1;
-    /* ... and who has not come yet is waited for until start_timeout. */
+    /* ... and a rank that has not joined yet is waited for until start_timeout. */
     if (!strcmp(k->fault, "stop") && !strcmp(r->phase, "init") && r->at == 0) r->at = 3;
 }
 

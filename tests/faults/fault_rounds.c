@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fault rounds: a training on several ranks (fault_program.c) is disturbed at a random place, and must end everywhere
- * in time, say whose fault it was, leave nothing behind, and end with the numbers of an undisturbed run when it goes
- * on. Or it is a healthy one that others should not disturb: a node or a rank that is started a second time, strangers
- * at its ports, a disk that fills and empties again, runs with the same directory for checkpoints.
+/* Fault rounds: a training on several ranks (fault_program.c) is disturbed at a random place. It must end everywhere in
+ * time, name the culprit, leave nothing behind, and end with the numbers of an undisturbed run if it continues. Or it
+ * is a healthy training that must not be disturbed: by a second start of a node or a rank, by strangers at its ports,
+ * by a disk that fills and empties again, or by runs with the same directory for checkpoints.
  *
  *   fault_rounds [--rounds N] [--seed N] [--backends shm,tcp,mpi] [--round N]   (--round: only that one, in full)
  *                [--kind NAME] [--break lost|leaked|blamed|bits|twice|strangers|disk|shared]
  *
- * --kind: only rounds of kinds whose name begins so. --break does what a check is for, to show that it fails then.
+ * --kind: only rounds of kinds whose name begins so. --break violates what a check is for, to show that it then fails.
  *
- * Everything about a round follows from the seed and its number. To add a kind of fault: a row in `kinds`, and what
- * fault_program does. tests/faults/faults.sh runs this with what it needs.
- * LIGHTC_TEST_SLACK=4 gives all four times as long. */
+ * Everything about a round follows from the seed and its number. To add a kind of fault: a row in `kinds`, and the
+ * fault itself in fault_program. tests/faults/faults.sh runs this with all that it needs. LIGHTC_TEST_SLACK=4 makes all
+ * time limits four times as long. */
 #include "fault_check.h"
 
 /* ---- one round ---- */
 
-/* Runs with a disk of their own that has room for all. */
+/* A disk for the runs that has room for everything. */
 static bool make_disk(const trial *r)
 {
     const char *path = dirpath_of(r);
@@ -52,7 +52,7 @@ static int count_training(const trial *r)
     return n;
 }
 
-/* One of its parts, once all train: it is turned away. */
+/* A second start of one of its parts, once all are training: it is rejected. */
 static void start_second(trial *r, const run *p)
 {
     char *argv[64], path[400], text[4096];
@@ -71,7 +71,7 @@ static void start_second(trial *r, const run *p)
     bool gone = false;
     double until = seconds() + patience(3);
     while (!(gone = ended(pid, &status)) && seconds() < until) pause_ms(2);
-    bool over = state_of(p->pid[0]) == 'Z'; /* the run, before the second could be turned away */
+    bool over = state_of(p->pid[0]) == 'Z'; /* the run ended before the second start could be refused */
     if (!gone) kill(-pid, SIGKILL), waitpid(pid, &status, 0);
     read_text(r, "second/err", text, sizeof text);
     bool refused =
@@ -87,7 +87,7 @@ static void start_second(trial *r, const run *p)
         wrong(r, OTHER, "the second start of part %d ended with status %d: %s", part, status, text);
 }
 
-/* What they see of the start depends on who is quicker: they are there before it. */
+/* Strangers are there before the start: what they see of it depends on which is faster. */
 static void invite_strangers(trial *r)
 {
     char mark[400];
@@ -152,7 +152,7 @@ static void disturbed_run(trial *r)
     if (k->way == STRANGERS) invite_strangers(r);
     if (link) {
         char path[400];
-        snprintf(path, sizeof path, "%s/run/checkpoints", r->dir); /* until it trains, and some time longer */
+        snprintf(path, sizeof path, "%s/run/checkpoints", r->dir); /* until it trains, and some time more */
         while (access(path, F_OK) != 0 && seconds() - begun < LATE / 2) pause_ms(5);
         pause_ms((int)(r->delay_us / 1000) * 5);
         when = seconds();
@@ -164,10 +164,10 @@ static void disturbed_run(trial *r)
     read_text(r, "err", r->err, sizeof r->err);
     if (link) cut_link(r, false);
     bool happened = struck(r, &when, &step);
-    if (full) happened = true, when = all, step = INT_MAX; /* nobody knows when */
+    if (full) happened = true, when = all, step = INT_MAX; /* the moment is not known */
     if (link) happened = true, step = INT_MAX;
     if (!happened && *r->phase) {
-        /* Such as a call that no checkpoint needed. */
+        /* The disturbance did not happen, for example in a system call that no checkpoint needed. */
         if (r->status != 0) wrong(r, OTHER, "it failed with status %d before anything was disturbed", r->status);
         return;
     }
@@ -192,7 +192,7 @@ static void disturbed_run(trial *r)
     if (!full && r->all > limit + grace + patience(1)) wrong(r, OTHER, "it was gone after %.2f s", r->all);
 }
 
-/* Runs that saved into the same directory: nothing has happened to them. */
+/* Runs that saved into the same directory: they were not disturbed. */
 static void check_other_runs(trial *r)
 {
     char text[128], name[64], newest[700];
@@ -209,11 +209,11 @@ static void check_other_runs(trial *r)
     }
 }
 
-/* What the checks are there to find. */
+/* Violates what the checks look for. */
 static void break_it(trial *r)
 {
     char path[700], newest[700];
-    the.saved -= 1000000; /* it does not count */
+    the.saved -= 1000000; /* the last checkpoint is not counted */
     check_saved(r, breaks("shared") ? "other-1/" : "", newest);
     the.saved += 1000000;
     if ((breaks("lost") || breaks("shared")) && *newest) {
@@ -226,7 +226,7 @@ static void break_it(trial *r)
     if (fd >= 0) close(fd);
 }
 
-/* Goes on from where it has stopped. */
+/* Continues from where the first has stopped. */
 static void second_run(trial *r, const char *from)
 {
     char path[700];
@@ -276,7 +276,7 @@ static void one_round(trial *r)
     check_result(r);
     if (!*r->wrong) check_places(r);
     if (goes_on) check_saved(r, "", newest);
-    if (!strcmp(r->backend, "mpi") && the.own_mounts) (void)!system("rm -f /dev/shm/*"); /* of Open MPI */
+    if (!strcmp(r->backend, "mpi") && the.own_mounts) (void)!system("rm -f /dev/shm/*"); /* files of Open MPI */
     if ((full || way == FILLS) && the.own_mounts) {
         snprintf(path, sizeof path, "%s/run", r->dir);
         (void)umount(full ? path : dirpath_of(r));
@@ -347,7 +347,7 @@ static void print_table(void)
     }
 }
 
-/* ---- all of it ---- */
+/* ---- all rounds ---- */
 
 static void find_backends(const char *list)
 {

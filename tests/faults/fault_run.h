@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The processes of a round: they are started, waited for and ended. */
+/* The processes of a round: starting, waiting for, and killing them. */
 #ifndef LC_TESTS_FAULT_RUN_H
 #define LC_TESTS_FAULT_RUN_H
 
 #include "fault_round.h"
 
-/* ---- processes ----
- * This process inherits what its descendants leave, so that nothing is left when it has no child. */
+/* ---- processes ---- This process inherits orphaned descendants, so nothing is left once it has no children. */
 
 static char state_of(pid_t pid)
 {
@@ -30,7 +29,7 @@ static bool is_holder(pid_t pid)
     return pid == the.two.holder[0] || pid == the.two.holder[1] || pid == the.guest;
 }
 
-/* Processes whose parent this one is, but for the holders. */
+/* Children of this process, except the holders. */
 static int children(pid_t *out, int most)
 {
     char path[64];
@@ -43,7 +42,7 @@ static int children(pid_t *out, int most)
     return n;
 }
 
-/* But for those that are waited for elsewhere. */
+/* Except those that are waited for elsewhere. */
 static void reap_strays(const pid_t keep[MAX_RANKS])
 {
     pid_t list[64];
@@ -53,14 +52,14 @@ static void reap_strays(const pid_t keep[MAX_RANKS])
             waitpid(list[i], NULL, WNOHANG);
 }
 
-/* What a rank wrote down when it began. */
+/* The report of a rank when it began. */
 typedef struct life {
     pid_t pid;
     double begun;
     int rank, port;
 } life;
 
-/* Those that began at `since` or later. */
+/* Ranks that began at `since` or later. */
 static int lives_of(const trial *r, double since, life *out, int most)
 {
     int n = 0;
@@ -92,7 +91,7 @@ static bool struck(const trial *r, double *when, long long *step)
 /* ---- a run ---- */
 
 typedef struct run {
-    pid_t pid[MAX_RANKS]; /* of what was started by hand */
+    pid_t pid[MAX_RANKS]; /* processes started by hand */
     int status[MAX_RANKS];
 } run;
 
@@ -106,7 +105,7 @@ static void add(char **argv, int *n, const char *format, ...)
     argv[*n] = NULL;
 }
 
-/* The command of the process number `part`. */
+/* The command line of process number `part`. */
 static void command(const trial *r, int part, const char *ckpt, bool fault, char **argv)
 {
     const kind *k = &kinds[r->kind];
@@ -136,7 +135,7 @@ static void command(const trial *r, int part, const char *ckpt, bool fault, char
     else if (!mpi && k->way != TWICE_RANK)
         add(argv, &n, "--devices=%d", r->ranks);
     if (fault && r->restarts) add(argv, &n, "--max_restarts=1");
-    if (r->restarts) /* with one rank less, to the same bits */
+    if (r->restarts) /* with one rank less, and the same bits */
         add(argv, &n, "--deterministic=true"), add(argv, &n, "--deterministic_chunk=4");
     if (ckpt) add(argv, &n, "--ckpt_path=%s", ckpt);
     if (!fault || !*r->phase) return;
@@ -155,7 +154,7 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* Starts its part number `part`, which prints into FILES/out and FILES/err. */
+/* Starts process number `part`, with its output in FILES/out and FILES/err. */
 static pid_t start_part(const trial *r, int part, char **argv, const char *files, bool fault)
 {
     const kind *k = &kinds[r->kind];
@@ -168,7 +167,7 @@ static pid_t start_part(const trial *r, int part, char **argv, const char *files
     snprintf(path, sizeof path, "%s/tmp", r->dir);
     setenv("TMPDIR", path, 1);
     setenv("LIGHTC_COMM", r->backend, 1);
-    if (!strcmp(r->backend, "mpi")) setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* MPI's own */
+    if (!strcmp(r->backend, "mpi")) setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* for leaks of MPI */
     setenv("LIGHTC_MPI_PLUGIN", the.plugin, 1);
     if (nodes || k->way == TWICE_RANK || !strcmp(r->backend, "mpi")) {
         setenv("LIGHTC_SECRET", "a secret of the fault rounds", 1);
@@ -217,7 +216,7 @@ static void start(trial *r, run *out, const char *ckpt, bool fault)
     }
 }
 
-/* But for rank `but`. */
+/* Except rank `but`. */
 static bool are_gone(const life *l, int n, int but)
 {
     for (int i = 0; i < n; i++)
@@ -226,7 +225,7 @@ static bool are_gone(const life *l, int n, int but)
 }
 
 /* Open MPI 4.1 with PMIx 4.2 sometimes waits for itself in PMIx_server_finalize when several ranks have failed at once.
- * That is counted, and held against nobody. */
+ * This is counted, but is no failure. */
 static void end_mpirun(trial *r, run *p, int *status)
 {
     kill(-p->pid[0], SIGKILL);
@@ -251,12 +250,12 @@ static void end_all(trial *r, run *p)
     wrong(r, LEAKED, "processes cannot be ended");
 }
 
-/* Until all of it has ended; when that was, and when the ranks other than the culprit had. */
+/* Waits until everything has ended; returns when that was, and when the ranks other than the culprit had ended. */
 static void await_end(trial *r, run *p, double begun, double *others, double *all)
 {
     life l[64];
     pid_t left[64];
-    double ended = 0, empty = 0; /* when the last process of ours, and the last rank, had ended */
+    double ended = 0, empty = 0; /* when the last of our processes, and the last rank, had ended */
     bool mpi = !strcmp(r->backend, "mpi");
     *others = *all = 0;
     for (;;) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strangers at a run's ports: a process that looks for whatever the processes of a run listen on, from their start to
- * their end, and comes with silence, garbage, control bytes, a greeting of this protocol's form, or another secret. */
+/* Strangers at a run's ports: a process that finds the ports on which the processes of a run listen, from their start
+ * to their end, and connects with silence, garbage, control bytes, something like a greeting of this protocol, or
+ * another secret. */
 #ifndef LC_TESTS_FAULT_STRANGERS_H
 #define LC_TESTS_FAULT_STRANGERS_H
 
@@ -27,9 +28,9 @@ enum { HELD = 64, PORTS = 32, SOCKETS = 256 };
 typedef struct strangers {
     pid_t pid;
     struct {
-        int port[PORTS], times[PORTS]; /* how often they came */
-        int secrets;                   /* with another secret */
-    } * came;                          /* shared with the process */
+        int port[PORTS], times[PORTS]; /* how often strangers connected */
+        int secrets;                   /* connections with another secret */
+    } * came;                          /* shared with the strangers' process */
 } strangers;
 
 /* Whether `text` is in the environment of the process. */
@@ -54,7 +55,7 @@ static inline bool strangers_program(int pid)
     return !strncmp(name, "fault_program", 13);
 }
 
-/* Inodes of its sockets. */
+/* Inodes of the process's sockets. */
 static inline int strangers_sockets(int pid, unsigned long *inodes, int n)
 {
     char path[400], link[64];
@@ -71,7 +72,7 @@ static inline int strangers_sockets(int pid, unsigned long *inodes, int n)
     return n;
 }
 
-/* The ports that processes listen on whose TMPDIR is `mark`. */
+/* The ports on which processes with this TMPDIR listen. */
 static inline int strangers_find(const char *mark, int ports[PORTS])
 {
     unsigned long inodes[SOCKETS], inode;
@@ -88,7 +89,7 @@ static inline int strangers_find(const char *mark, int ports[PORTS])
     while (f && found < PORTS && fgets(line, sizeof line, f)) {
         if (sscanf(line, "%*d: %*x:%x %*x:%*x %x %*x:%*x %*x:%*x %*x %*d %*d %lu", &port, &state, &inode) != 3)
             continue;
-        for (int i = 0; i < n && state == 10; i++) /* listens */
+        for (int i = 0; i < n && state == 10; i++) /* state 10: it listens */
             if (inodes[i] == inode) {
                 ports[found++] = (int)port;
                 break;
@@ -112,11 +113,11 @@ static inline int strangers_visit(int port, int way)
     for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)rand();
     if (way == 1) (void)!send(fd, noise, sizeof noise, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (way == 2) (void)!send(fd, control, sizeof control - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (way == 3) { /* a short message of kind 1, as a greeting is */
+    if (way == 3) { /* a short message of kind 1, like a greeting */
         memset(noise, 0, 16), noise[0] = 200, noise[4] = 1;
         (void)!send(fd, noise, 208, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
-    return fd; /* open: 0 says nothing at all */
+    return fd; /* stays open; way 0 sends nothing */
 }
 
 static inline void strangers_note(strangers *s, int port)
@@ -162,7 +163,7 @@ static inline void strangers_come(strangers *s, const char *mark, bool kills)
     }
 }
 
-/* `mark`: "TMPDIR=..." of the run; `kills`: to show that the checks can fail, they end the run. */
+/* `mark`: "TMPDIR=..." of the run; `kills`: the strangers end the run, to show that the checks can fail. */
 static inline void strangers_start(strangers *s, const char *mark, bool kills)
 {
     s->came = mmap(NULL, sizeof *s->came, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of data, metrics, files, options and loggers, for test_misuse.c, which says what the letters mean.
- * clang-format off: a line is a function. */
+/* Calls of data, metrics, files, options and loggers, for test_misuse.c, which explains the letters. clang-format off:
+ * a line is a function. */
 /* clang-format off */
 /* ---- data.h ---- */
 N(lc_field_numel, (P(FIELD)))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of the engine: tensors, graphs, operators, communication, for test_misuse.c, which says what the letters mean.
+/* Calls of the engine: tensors, graphs, operators, communication, for test_misuse.c, which explains the letters.
  * clang-format off: a line is a function. */
 /* clang-format off */
 /* ---- base.h ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of modules, layers, optimizers, the trainer and what goes with it, for test_misuse.c, which says what the
- * letters mean. clang-format off: a line is a function. */
+/* Calls of modules, layers, optimizers, the trainer and its parts, for test_misuse.c, which explains the letters.
+ * clang-format off: a line is a function. */
 /* clang-format off */
 /* ---- module.h ---- */
 V(lc_module_init, (P(BLANK), O(MODULE_OPS), 1))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server of power_fs.h: the protocol of <linux/fuse.h>, and what is durable of the writes it got. */
+/* The server of power_fs.h: the protocol of <linux/fuse.h>, and which of the writes it got are durable. */
 #define _GNU_SOURCE
 #include "power_fs.h"
 
@@ -47,13 +47,13 @@ typedef struct change {
 
 typedef struct inode {
     mode_t mode;
-    bytes live, durable; /* of a file; of a link its target */
+    bytes live, durable; /* of a file; for a link, its target */
     change *changes;
     int n_changes, cap_changes;
-    names here, kept; /* of a directory: now, and durable */
+    names here, kept; /* of a directory: current, and durable */
 } inode;
 
-/* A change of one or two names that was not synced: `name` in `dir` was `was`, and is `is`; 0: nothing. */
+/* A change of one or two names that was not synced: `name` in `dir` was `was`, and is `is`; 0: no file. */
 typedef struct naming {
     int n;
     struct {
@@ -62,7 +62,7 @@ typedef struct naming {
     } of[2];
 } naming;
 
-/* By number; 0 is none, 1 the root. They stay until the power goes. */
+/* By number; 0 is none, 1 the root. They stay until the power loss. */
 static inode *inodes;
 static uint64_t n_inodes, cap_inodes;
 static naming *namings;
@@ -76,7 +76,7 @@ static struct {
     bool gone;
 } the = {.fuse = -1};
 
-/* ---- small things ---- */
+/* ---- helpers ---- */
 
 static uint64_t draw(uint64_t below)
 {
@@ -137,7 +137,7 @@ static uint64_t new_inode(mode_t mode)
     return n_inodes++;
 }
 
-/* ---- what is durable ---- */
+/* ---- durability ---- */
 
 static void drop_changes(inode *f)
 {
@@ -180,7 +180,7 @@ static void add_naming(int n, uint64_t dir, const char *name, uint64_t is, uint6
     for (int k = 0; k < n; k++) set(&inodes[o->of[k].dir].here, o->of[k].name, o->of[k].is);
 }
 
-/* False if it builds on one that is not there. */
+/* False if it builds on a change that was lost. */
 static bool keep_naming(const naming *o)
 {
     for (int k = 0; k < o->n; k++)
@@ -201,7 +201,7 @@ static bool touches(const naming *o, const bool *dirs)
     return false;
 }
 
-/* A change that concerns two directories takes with it what the other one has before it. */
+/* A change in two directories is synced together with earlier changes in the other one. */
 static void sync_names(uint64_t dir)
 {
     bool *dirs = must(calloc(n_inodes, 1)), more = true;
@@ -240,7 +240,7 @@ static void sync_inode(uint64_t ino)
     if (the.flags & POWER_JOURNAL) sync_names(ino);
 }
 
-/* ---- the power goes ---- */
+/* ---- power loss ---- */
 
 /* `odds` of 4 unsynced writes survive on average. */
 static void lose_bytes(inode *f, unsigned odds)
@@ -253,7 +253,7 @@ static void lose_bytes(inode *f, unsigned odds)
         bool sized = draw(4) < odds;
         if (!c->data) {
             if (!sized) the.lost_writes++;
-            if (sized && c->at < b->n) resize(b, c->at); /* what was cut off is zero if it grows again */
+            if (sized && c->at < b->n) resize(b, c->at); /* bytes that were cut off are zero if the file grows again */
             if (sized) size = c->at;
             continue;
         }
@@ -304,7 +304,7 @@ static void cut(void)
     umount2(the.dir, MNT_DETACH);
 }
 
-/* Before a change or a sync. False: the power is gone. */
+/* Called before a change or a sync. False: the power has failed. */
 static bool counts(void)
 {
     the.counted++;
@@ -334,7 +334,7 @@ static void answer(const struct fuse_in_header *h, int error, const void *data, 
     struct fuse_out_header *o = (struct fuse_out_header *)out;
     *o = (struct fuse_out_header){.len = (uint32_t)(sizeof *o + n), .error = -error, .unique = h->unique};
     if (n) memcpy(out + sizeof *o, data, n);
-    (void)!write(the.fuse, out, o->len); /* ENOENT: nobody waits for it any more */
+    (void)!write(the.fuse, out, o->len); /* ENOENT: the request is no longer waited for */
 }
 
 static struct fuse_attr attributes(uint64_t ino)
@@ -376,7 +376,7 @@ static void make(const struct fuse_in_header *h, const char *name, mode_t mode, 
         return;
     }
     uint64_t ino = new_inode(mode);
-    if (target) put(&inodes[ino].live, 0, target, strlen(target)); /* a link lasts with its name */
+    if (target) put(&inodes[ino].live, 0, target, strlen(target)); /* a link is durable together with its name */
     add_naming(1, h->nodeid, name, ino, 0, NULL, 0);
     answer_entry(h, ino, opened);
 }
@@ -401,8 +401,8 @@ static void remove_it(const struct fuse_in_header *h, const char *name)
     answer(h, error, NULL, 0);
 }
 
-/* What a directory had when it was opened is read, whatever is removed meanwhile: a copy, ended by one without a name.
- */
+/* A directory is read as it was when it was opened, whatever is removed meanwhile: from a copy, terminated by an entry
+ * without a name. */
 static entry *listing(uint64_t ino)
 {
     const names *d = &inodes[ino].here;
@@ -639,7 +639,7 @@ static void run_server(void)
     _exit(0);
 }
 
-/* ---- the other side ---- */
+/* ---- the client's side ---- */
 
 static bool write_text(const char *path, const char *text)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communication that ends, everywhere: what ranks do together is run once to count each rank's calls, then again with
- * one call of one rank failing, in each of the ways of failing_comm.h. All ranks must end, with an error that tells of
- * that call; nothing crashes, and under AddressSanitizer nothing leaks; afterwards a rank can train what it has left
- * alone.
+/* Failures of communication, in every call: what ranks do together is run once to count each rank's calls, then again
+ * with one call of one rank failing, in each of the ways of failing_comm.h. All ranks must end, with an error that
+ * names that call; nothing crashes, and nothing leaks under AddressSanitizer; afterwards a rank can train what is left
+ * by itself.
  *
- * Some of the calls are taken, evenly; LIGHTC_TEST_ALL=1 takes all of them (minutes), LIGHTC_TEST_SHOW=1 shows them. To
- * add what ranks do: a function that releases all it made, and a row in `scenarios`. */
+ * Some of the calls are tried, evenly spaced; LIGHTC_TEST_ALL=1 tries all of them (minutes), LIGHTC_TEST_SHOW=1 prints
+ * them. To add something that ranks do: a function that releases all it made, and a row in `scenarios`. */
 #define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "comm_world.h"
 #include "failing_comm.h"
@@ -31,7 +31,7 @@ typedef struct scenario {
     make_callback *callbacks[4];
 } scenario;
 
-/* ---- calls, and nothing else ---- */
+/* ---- only calls ---- */
 
 static lc_status barriers(const scenario *s, lc_comm *comm, const char *root)
 {
@@ -70,7 +70,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     return loss;
 }
 
-/* Nobody waits for the gradients of the second pass. */
+/* The gradients of the second pass are not waited for. */
 static lc_tensor *manual_step(lc_module *self, const lc_batch *b, int64_t i)
 {
     lc_optimizer *opt = lc_manual_optimizer(self, 0);
@@ -216,7 +216,7 @@ static lc_status rate_finder(const char *root, lc_callback *out)
 
 /* ---- trainings ---- */
 
-/* What a trainer has to say of failures is not shown. */
+/* Hides a trainer's messages about failures. */
 static void say_nothing(void *context, lc_trainer *t, lc_level level, const char *text)
 {
     (void)context, (void)t, (void)level, (void)text;
@@ -231,8 +231,8 @@ static lc_status quiet_trainer(lc_trainer_options *opt, lc_trainer **out)
     return lc_trainer_new(opt, out);
 }
 
-/* What a failed run has left: a trainer that says so (unless what failed was a probe of its tuner, which has ranks of
- * its own), and a module that one process may train, if it has all of it. */
+/* The state after a failed run: a trainer whose status shows the failure (unless a probe of its tuner failed, which has
+ * ranks of its own), and a module that one process can train, if it has all of it. */
 static lc_status train_alone(lc_trainer *t, lc_module *m, lc_dataloader *loader)
 {
     lc_run_args run = LC_ARGS(lc_run, .train_dataloader = loader);
@@ -252,7 +252,7 @@ static lc_status train_alone(lc_trainer *t, lc_module *m, lc_dataloader *loader)
     return s;
 }
 
-/* The status of a run, unless what it has left is not as it should be. Frees the trainer. */
+/* The status of a run, or an error if the state it has left is wrong. Frees the trainer. */
 static lc_status end(lc_status status, lc_trainer *t, lc_module *m, lc_dataloader *loader)
 {
     char message[1024];
@@ -295,7 +295,7 @@ static lc_status add_callbacks(const scenario *s, lc_trainer *t, const char *roo
     return LC_OK;
 }
 
-/* Two fits, the second of which goes on where the first has ended, and all that evaluates. */
+/* Two fits, the second of which continues where the first has ended, and all kinds of evaluation. */
 static lc_status trainings(const scenario *s, lc_comm *comm, const char *root)
 {
     net m = {0};
@@ -309,7 +309,7 @@ static lc_status trainings(const scenario *s, lc_comm *comm, const char *root)
     snprintf(last, sizeof last, "%s/last.ckpt", dir);
     opt.dirpath = dir;
     LC_TRY_GOTO(status, done, net_init(&m, s, (uint64_t)(1 + lc_comm_rank(comm))));
-    /* The last batch has one sample, which leaves the other ranks without any. */
+    /* The last batch has one sample, so other ranks have none. */
     LC_TRY_GOTO(status, done, loader_of(0, s->even ? 2 * all : all + 1, batch, true, &train));
     LC_TRY_GOTO(status, done, loader_of(SAMPLES - VAL, VAL, batch, false, &val));
     LC_TRY_GOTO(status, done, quiet_trainer(&opt, &t));
@@ -412,7 +412,7 @@ done:
 
 /* ---- a loop of the program's own, without a trainer ---- */
 
-/* opt NULL: gradients that nobody uses. */
+/* opt NULL: gradients that are not used. */
 static lc_status fabric_steps(lc_fabric *f, net *m, lc_optimizer *opt, lc_dataloader *l)
 {
     LC_TRY(lc_dataloader_begin(l, 0, 0));
@@ -460,7 +460,7 @@ static lc_status fabric(const scenario *s, lc_comm *comm, const char *root)
     LC_TRY_GOTO(status, done, fabric_loop(f, &m, opt, l, path));
 done:
     lc_fabric_free(f);
-    if (status >= 0) status = lc_comm_barrier(comm, NULL); /* it is the program's again */
+    if (status >= 0) status = lc_comm_barrier(comm, NULL); /* the program owns it again */
     lc_optimizer_free(opt);
     lc_dataloader_free(l);
     net_release(&m);
@@ -503,7 +503,7 @@ typedef struct rank_run {
     const char *root;
     lc_comm *comm;
     failing_plan plan;
-    long calls; /* it has made */
+    long calls; /* calls that it has made */
     lc_status status;
     char message[1024];
     pthread_t thread;
@@ -517,13 +517,13 @@ static void *be_rank(void *arg)
     return NULL;
 }
 
-/* A rank that does not end is a failure of the test, not its end. */
+/* A rank that does not end fails the test, but does not block it. */
 static bool join(rank_run *r, const struct timespec *until)
 {
     return pthread_timedjoin_np(r->thread, NULL, until) == 0;
 }
 
-/* Rank `rank` fails in its call `at`; at 0: none. Returns whether all ranks have ended. */
+/* Rank `rank` fails in its call `at`; at 0: none does. Returns whether all ranks have ended. */
 static bool run_ranks(const scenario *s, int rank, long at, failure how, rank_run *r)
 {
     lc_comm *inner[MOST_RANKS];
@@ -559,7 +559,7 @@ static void show(const rank_run *r, int n)
         printf("  rank %d, %ld calls: %s: %s\n", i, r[i].calls, lc_status_text(r[i].status), r[i].message);
 }
 
-/* Whether a run in which that call fails ends as it should. */
+/* Whether a run in which that call fails ends correctly. */
 static bool ends(const scenario *s, const long *calls, int rank, long at, failure how)
 {
     rank_run r[MOST_RANKS];
@@ -568,7 +568,7 @@ static bool ends(const scenario *s, const long *calls, int rank, long at, failur
     snprintf(text, sizeof text, "%s, call %ld of rank %d %s", s->name, at, rank, failure_names[how]);
     failing_text(&r[rank].plan, want, sizeof want);
     for (int i = 0; i < s->ranks && good; i++) {
-        /* A rank with nothing left to do need not hear of it. */
+        /* A rank that has nothing left to do need not get the error. */
         bool may_end_well = !reached || (i != rank && r[i].calls >= calls[i]);
         good = r[i].status < 0 ? strstr(r[i].message, want) != NULL : may_end_well;
     }

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every public function is called in every wrong way that base.h promises to survive: NULL for each pointer, an object
- * that was never made (zeros), one that was freed or released, and an object of another type. What returns a status or
- * a tensor must report an error, what returns something else a neutral value, and there must be a message.
+ * that was never made (zeros), one that was freed or released, and an object of another type. A function that returns a
+ * status or a tensor must report an error, any other one return a neutral value, and there must be a message.
  *
- * A row of misuse_*.h is one function: the letter says what it returns, the arguments what is wrong with them in turn.
- *   S status  T tensor  V nothing  N a number, 0, -1 or NaN if it fails  Q a pointer, NULL if it fails  W a text  U a
- * struct X what it returns says nothing, and it sets no message H(KIND) an object of lightc     C(KIND) a struct of the
- * caller     P(KIND) a pointer without a way to tell more CF(KIND) the same, which may also be zeros or released HO,
- * CO, O, FO the same where NULL is allowed (F: a function) A function of the library without a row is an error: add its
- * line. Calls run in a child process. */
+ * A row of misuse_*.h is one function: the letter is the kind of its result, and each argument says how it can be
+ * wrong.
+ *
+ *   S status   T tensor   V nothing   N a number: 0, -1 or NaN if it fails   Q a pointer: NULL if it fails
+ *   W a text   U a struct   X its result does not show an error, and it sets no message
+ *
+ *   H(KIND) an object of lightc   C(KIND) a struct of the caller   P(KIND) a pointer that can only be checked for NULL
+ *   CF(KIND) like C, but zeros and a released struct are valid too
+ *   HO, CO, O, FO the same if NULL is allowed (F: a function)
+ *
+ * A function of the library without a row is an error: add its line. Calls run in a child process. */
 #define _GNU_SOURCE
 #include "quiet_options.h"
 #include "scratch.h"
@@ -23,7 +28,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* X(kind): objects of lightc and structs of the caller, of which there are a good one, and maybe one that was freed. */
+/* X(kind): objects of lightc and structs of the caller; of each there is a good one, and possibly a freed one. */
 #define KINDS(X)                                                                                                       \
     X(TRAINER)                                                                                                         \
     X(GRAPH)                                                                                                           \
@@ -76,7 +81,7 @@ enum {
 static void *good[N_KINDS], *freed[N_KINDS];
 static _Alignas(64) char zeros[1 << 16];
 
-/* What else a pointer points to. */
+/* Other targets of pointers. */
 static _Alignas(64) char OUT_[1 << 16];
 static int64_t LIST_[64] = {1, 1, 1, 1}, SHAPE_[] = {2, 3};
 static double NUMBERS_[64] = {1, 2};
@@ -109,7 +114,7 @@ static lc_text_pair TEXT_PAIR_ = {"a", "b"};
 static lc_option OPTION_ = {.name = "a", .kind = LC_OPTION_INT};
 static lc_option_set OPTION_SET_ = {.options = &OPTION_, .n = 1, .target = OUT_};
 
-/* Vtables: all that is required is there. */
+/* Vtables with all required slots. */
 static int64_t one_sample(void *self)
 {
     (void)self;
@@ -138,7 +143,7 @@ static lc_optimizer_ops OPTIMIZER_OPS_;
 static lc_comm_ops COMM_OPS_;
 static lc_module_class MODULE_CLASS_;
 
-/* Functions of the program. */
+/* Functions of a program. */
 static lc_status some_module_visit(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
 {
     return (void)ctx, (void)path, (void)owner, (void)t, LC_OK;
@@ -181,17 +186,17 @@ static lc_status some_checkpoint_file(void *ctx, const lc_checkpoint_file *file)
     return (void)ctx, (void)file, LC_OK;
 }
 
-/* ---- what is wrong ---- */
+/* ---- faults ---- */
 
 typedef enum fault { IS_NULL, IS_ZERO, IS_FREED, IS_FOREIGN, FAULTS } fault;
 static const char *const fault_names[] = {"NULL", "zeros", "freed", "foreign"};
 enum { OBJECT = 1, STRUCT = 2, MAY_BE_NULL = 4, MAY_BE_EMPTY = 8 };
 
-/* What the child is about, where the parent sees it when the child is gone. */
+/* What the child is doing; shared, so that the parent can read it after the child has died. */
 static struct shared {
     int row, argument, fault, arguments;
     char what[64]; /* the argument that is wrong */
-    int flags;     /* of it */
+    int flags;     /* of that argument */
     bool tried;    /* the call had such an argument */
     int calls, complaints;
 } * now;
@@ -216,7 +221,7 @@ static void *take(int flags, const char *what, void *right, int kind)
     return kind == DATASET ? good[TEXT] : good[DATASET];
 }
 
-#define I(k)  take(MAY_BE_NULL, #k, good[k], k) /* is made, whatever it was */
+#define I(k)  take(MAY_BE_NULL, #k, good[k], k) /* is initialized by the call, whatever it was before */
 #define H(k)  take(OBJECT, #k, good[k], k)
 #define HO(k) take(OBJECT | MAY_BE_NULL, #k, good[k], k)
 #define C(k)  take(STRUCT, #k, good[k], k)
@@ -233,7 +238,7 @@ static void *take(int flags, const char *what, void *right, int kind)
 #define ZEROS_ zeros
 static _Alignas(64) char BLANK_[4096];
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 #define UNSET "no message"
 
@@ -324,9 +329,9 @@ static const struct {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* ---- the world ---- */
+/* ---- objects to pass ---- */
 
-/* A thing of each kind; twice, for the second is freed. */
+/* An object of each kind; called twice, since the second set is freed. */
 static void make(void **o)
 {
     lc_tensor *t = NULL;
@@ -400,7 +405,7 @@ static void make(void **o)
     CALLBACK_OF(CB_BATCH, lc_batch_size_finder_new(NULL, &cb));
 }
 
-/* Objects are freed, structs released: then their memory is still theirs. */
+/* Objects are freed, structs released: the memory of structs still exists. */
 static void end(void **o)
 {
     lc_scheduler_free(o[SCHEDULER]);
@@ -423,10 +428,10 @@ static void end(void **o)
     lc_datamodule_release(o[DATAMODULE]);
     lc_lr_find_release(o[FOUND]);
     lc_trainer_options_release(o[OPTIONS]);
-#ifdef SANITIZED /* it would end the program, and is right to */
+#ifdef SANITIZED /* it would end the program, as it should */
     for (int k = 0; k <= WRITER; k++) o[k] = NULL;
 #endif
-    for (int k = CB_CHECKPOINT; k <= CB_BATCH; k++) { /* a trainer would free callbacks: there are no freed ones */
+    for (int k = CB_CHECKPOINT; k <= CB_BATCH; k++) { /* a trainer would free callbacks: no freed ones exist */
         lc_callback *cb = o[k];
         cb->ops->free(cb->self);
         free(cb);
@@ -436,7 +441,7 @@ static void end(void **o)
 
 /* ---- calls ---- */
 
-/* A child of a rank cannot communicate in its place, nor has it the thread of a checkpoint writer. */
+/* A child of a rank cannot communicate in its place, nor does it have the thread of a checkpoint writer. */
 static void make_for_child(void **o)
 {
     lc_request *request = NULL;
@@ -456,7 +461,7 @@ static void end_for_child(void **o)
 #endif
 }
 
-/* In the child: the call that `now` says. */
+/* In the child: makes the call described by `now`. */
 static void run_call(void)
 {
     make_for_child(good);
@@ -470,12 +475,13 @@ static void run_call(void)
         rows[now->row].call();
         now->calls++;
     }
-    if (argument_of_call > now->arguments) now->arguments = argument_of_call; /* of one cut short, fewer are seen */
+    /* A call that was cut short has read fewer. */
+    if (argument_of_call > now->arguments) now->arguments = argument_of_call;
     fflush(stdout);
     _exit(77);
 }
 
-/* Whether the call came back. */
+/* Whether the call returned. */
 static bool call_in_a_child(void)
 {
     int how = 0;
@@ -493,7 +499,7 @@ static bool call_in_a_child(void)
 
 TEST(every_wrong_argument_is_survived)
 {
-    const char *only = getenv("LIGHTC_TEST_ROW"); /* to look at one */
+    const char *only = getenv("LIGHTC_TEST_ROW"); /* to run only one row */
     now = mmap(NULL, sizeof *now, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(now != MAP_FAILED);
     make(freed);
@@ -504,7 +510,7 @@ TEST(every_wrong_argument_is_survived)
     int bad = 0;
     for (now->row = 0; now->row < ROWS; now->row++) {
         if (only && strcmp(only, rows[now->row].name)) continue;
-        now->arguments = 1; /* until a call has told */
+        now->arguments = 1; /* until a call has counted them */
         for (now->fault = 0; now->fault < FAULTS; now->fault++)
             for (now->argument = 0; now->argument < now->arguments; now->argument++) {
                 now->tried = false;
@@ -516,7 +522,7 @@ TEST(every_wrong_argument_is_survived)
     CHECK_EQ(bad + now->complaints, 0);
 }
 
-/* What `nm` sees in the library has a row. */
+/* Every function that `nm` finds in the library has a row. */
 TEST(every_function_has_a_row)
 {
     char command[5000], name[300];

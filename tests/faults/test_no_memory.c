@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that runs out, everywhere: a scenario is run once to count its allocations, then once for each of them with
- * that one failing, and once more with all from there on failing. Each run must end in success or in an error that says
- * that memory ran out; nothing crashes and, under AddressSanitizer, nothing leaks.
+/* Memory that runs out, in every allocation: a scenario is run once to count its allocations, then once for each of
+ * them with that one failing, and once more with all from there on failing. Each run must end in success or in an error
+ * that reports the lack of memory; nothing crashes and, under AddressSanitizer, nothing leaks.
  *
- * The linker puts the functions below before the C library's for all of lightc (--wrap in extra.cmake), so that this
- * works with sanitizers too, and what libraries below lightc allocate is left alone. To add a scenario: a function that
+ * The linker puts the functions below before the C library's for all of lightc (--wrap in extra.cmake), so this works
+ * with sanitizers too, and allocations of libraries below lightc are not affected. To add a scenario: a function that
  * releases all it made, and a TEST that calls exhaust. */
 #include "test.h"
 #include "trainer_world.h"
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 
 static atomic_long allocations, fail_at; /* fail_at 0: never */
-static atomic_bool keep_failing;         /* all after it, too */
+static atomic_bool keep_failing;         /* also all after it */
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
@@ -66,10 +66,10 @@ char *__wrap_strndup(const char *s, size_t n)
 
 static char directory[256];
 
-/* Returns how many allocations failed a run. */
+/* Returns the number of allocations whose failure was an error. */
 static int exhaust(lc_status (*scenario)(void), long at_most)
 {
-    CHECK_OK(scenario()); /* what is made once per process is there now */
+    CHECK_OK(scenario()); /* allocates what is made once per process */
     atomic_store(&allocations, 0);
     CHECK_OK(scenario());
     long n = atomic_load(&allocations), stride = n > at_most ? n / at_most + 1 : 1;
@@ -90,7 +90,7 @@ static int exhaust(lc_status (*scenario)(void), long at_most)
                 TEST_FAIL("allocation %ld of %ld (%s): %s, not a lack of memory: %s", k, n,
                           kept ? "and all after" : "it", lc_status_text(status), lc_error_message());
         }
-    CHECK_OK(scenario()); /* and afterwards all is as before */
+    CHECK_OK(scenario()); /* and afterwards everything works as before */
     return refused;
 }
 
@@ -157,9 +157,10 @@ done:
 }
 
 #ifndef SANITIZED
-/* ---- the first step where addresses run out, which the libraries below notice as well ---- */
+/* ---- the first step when addresses run out, which the libraries below notice too ---- */
 
-/* Two steps, of which `spare` bytes of addresses are left to the first (0: all). The last loss, or minus the status. */
+/* Two steps, the first of which has `spare` bytes of address space left (0: all). Returns the last loss, or minus the
+ * status. */
 static double train_within(size_t spare)
 {
     net m = {0};
@@ -193,7 +194,7 @@ static double train_within(size_t spare)
     return status == LC_OK ? loss : status;
 }
 
-/* The same in a process of its own, in which nothing has been prepared yet. */
+/* The same in a process of its own, in which nothing has been set up yet. */
 static double train_apart(size_t spare)
 {
     int ends[2], state;
@@ -238,12 +239,12 @@ TEST(engine)
 
 /* ---- the first step, and the same step again ---- */
 
-static double first_losses[2]; /* what two steps come to when nothing fails */
+static double first_losses[2]; /* losses of the two steps when nothing fails */
 static long step_allocations;
 
-/* Two steps with both threads, the first of which loses its `fail`th allocation and is then tried again. Returns what
- * became of the first attempt; whatever that was, the numbers are those of an undisturbed run: memory decides about no
- * kernel. */
+/* Two steps with both threads, the first of which fails in its `fail`th allocation and is then repeated. Returns the
+ * status of the first attempt; the numbers are always those of an undisturbed run, since the lack of memory never
+ * changes the choice of a kernel. */
 static lc_status train_again(long fail, double *losses)
 {
     net m = {0};
@@ -286,12 +287,12 @@ static lc_status train_again(long fail, double *losses)
     return first;
 }
 
-TEST(a_first_step_is_refused_or_as_ever)
+TEST(a_first_step_fails_or_gives_the_same_numbers)
 {
     int refused = 0;
     for (int i = 0; i < 64 * 12; i++) pixels[i] = (float)(i * 37 % 101) / 101;
     CHECK_OK(train_again(0, first_losses));
-    CHECK_OK(train_again(0, first_losses)); /* what is made once per process is there now */
+    CHECK_OK(train_again(0, first_losses)); /* allocates what is made once per process */
     CHECK(step_allocations > 20);           /* without oneDNN far fewer than with it */
     for (long k = 1; k <= step_allocations; k++) {
         double losses[2];
@@ -441,7 +442,7 @@ static lc_status fit_new(void)
 {
     lc_status status = fit(NULL);
     if (!dev_run) {
-        long at = atomic_exchange(&fail_at, 0); /* the runs of a scenario shall not differ in what they find */
+        long at = atomic_exchange(&fail_at, 0); /* the runs of a scenario must not differ in what they find */
         world_remove(directory);
         if (mkdir(directory, 0700) != 0) printf("  cannot make %s anew\n", directory);
         atomic_store(&fail_at, at);
@@ -656,7 +657,7 @@ static lc_status tune(void)
         goto done;
     }
     LC_TRY_GOTO(status, done, lc_tuner_lr_find(t, m, NULL, &r, .num_training = 12));
-    /* Here a lack of memory is an answer. */
+    /* Here a lack of memory is a valid answer. */
     LC_TRY_GOTO(status, done, lc_tuner_scale_batch_size(t, m, NULL, &size, .max_val = 4));
 done:
     lc_lr_find_release(&r);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The power goes while a training saves (power_program.c on power_fs.c), once or twice, at a change or sync that the
- * seed draws. What was reported as saved is there, the run goes on from it and ends with the bits of an undisturbed
- * one, and the run database is whole and knows what it was flushed with.
+/* The power fails while a training saves (power_program.c on power_fs.c), once or twice, at a change or sync that the
+ * seed draws. Whatever was reported as saved exists, the run continues from it and ends with the bits of an undisturbed
+ * one, and the run database is intact and contains what was flushed to it.
  *
- * LIGHTC_POWER_ROUNDS=500 runs more, LIGHTC_POWER_SEED draws others, LIGHTC_POWER_ROUND=51 repeats one: the same draws,
- * but threads of the program may take turns otherwise.
+ * LIGHTC_POWER_ROUNDS=500 runs more, LIGHTC_POWER_SEED draws others, LIGHTC_POWER_ROUND=51 repeats one: with the same
+ * draws, but threads of the program may be scheduled differently.
  *
- * The two negative controls are the same rounds where syncs of files, or of directories, do nothing: they must find
- * losses, or this test finds none anywhere. */
+ * The two negative controls are the same rounds with syncs of files, or of directories, that do nothing: they must find
+ * losses, since otherwise this test could not find any. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -56,9 +56,9 @@ typedef struct trial {
     } saved[MOST * LIVES];
     char rows[MOST * LIVES][400];
     int n_saved, n_rows;
-    int64_t newest, from; /* steps; from: of the last life, 0 if it began again */
+    int64_t newest, from; /* steps; from: where the last life began, 0 if from scratch */
     int life_saved;       /* in the last life */
-    int leftovers;        /* after it, of what lives before it left in the directory it saved in */
+    int leftovers;        /* found after it, left by earlier lives in the directory it saved in */
     char result[32];
     bool closed;
     char wrong[4096];
@@ -111,7 +111,7 @@ static void hear(trial *r, char *line)
 
 static void look_below(trial *r, const char *dir, int64_t *newest, int *leftovers);
 
-/* One life of the program; at: when the power goes, 0: after its end. Returns how many changes and syncs there were. */
+/* One life of the program; at: when the power fails, 0: after its end. Returns the number of changes and syncs. */
 static uint64_t live(trial *r, uint64_t at, bool *struck)
 {
     int in[2], out[2], status;
@@ -143,7 +143,7 @@ static uint64_t live(trial *r, uint64_t at, bool *struck)
     fclose(f);
     CHECK(waitpid(pid, &status, 0) == pid);
     r->leftovers = 0;
-    if (!at && r->life_saved && strcmp(kinds[r->kind], "all")) { /* the names as they are before the power goes */
+    if (!at && r->life_saved && strcmp(kinds[r->kind], "all")) { /* the names as they are before the power fails */
         int64_t newest = 0;
         look_below(r, mount_point, &newest, &r->leftovers);
     }
@@ -157,7 +157,7 @@ static uint64_t live(trial *r, uint64_t at, bool *struck)
     return counted;
 }
 
-/* ---- what is there ---- */
+/* ---- files after the power loss ---- */
 
 static int64_t step_of(const char *path)
 {
@@ -169,7 +169,7 @@ static int64_t step_of(const char *path)
     return step;
 }
 
-/* Every name of a checkpoint is a whole one, below `dir`. *newest: their last step. */
+/* Every name of a checkpoint below `dir` is that of a complete one. *newest: their last step. */
 static void look_below(trial *r, const char *dir, int64_t *newest, int *leftovers)
 {
     DIR *d = opendir(dir);
@@ -193,7 +193,7 @@ static void look_below(trial *r, const char *dir, int64_t *newest, int *leftover
         }
     }
     if (d) closedir(d);
-    /* A run that goes on from before the link was made makes another (docs/checkpoints.md). */
+    /* A run that continues from before the link was made makes another one (docs/checkpoints.md). */
     if (stale && !links) wrong(r, "%s: no link to the last checkpoint leads to one", dir);
     sums.stale += stale;
 }
@@ -237,7 +237,7 @@ static int64_t ask(trial *r, sqlite3 *db, const char *sql, const char *text)
     return v;
 }
 
-/* A copy is looked at: opening the database changes it. `again`: a run has begun since the power went. */
+/* Checks a copy, since opening the database changes it. `again`: a run has begun since the power failed. */
 static void check_database(trial *r, bool again)
 {
     static const char *const parts[] = {"lightc.db", "lightc.db-wal", "lightc.db-journal"};
@@ -302,7 +302,7 @@ static void one_round(trial *r, uint64_t seed, int number, int flags)
     sums.changes += r->fs.lost_changes, sums.writes += r->fs.lost_writes;
 }
 
-/* The numbers of an undisturbed run, which loses nothing when the power goes after its end. */
+/* The numbers of an undisturbed run, which loses nothing if the power fails after its end. */
 static void need_reference(void)
 {
     static trial r;
@@ -330,7 +330,7 @@ static int64_t number_of(const char *name, int64_t otherwise)
     return text && *text ? atoll(text) : otherwise;
 }
 
-TEST(what_was_reported_is_there)
+TEST(everything_reported_is_there)
 {
     static trial r;
     int64_t seed = number_of("LIGHTC_POWER_SEED", 1), only = number_of("LIGHTC_POWER_ROUND", -1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Structs of programs that were compiled with other headers: every struct of arguments and every vtable begins with its
- * size. A shorter one has the defaults beyond its end, which nothing reads; a longer one, and one without a size, is an
- * error that says so. */
+ * size. A shorter one has defaults for the members beyond its end, which are not read; a longer one, and one without a
+ * size, is an error with a message that explains it. */
 #include "idle_ops.h"
 #include "quiet_options.h"
 #include "scratch.h"
@@ -9,7 +9,7 @@
 
 /* ---- structs of arguments ---- */
 
-/* What came of a call: its status and message. */
+/* The status and message of a call. */
 typedef struct outcome {
     lc_status status;
     char message[1024];
@@ -22,7 +22,7 @@ static outcome outcome_of(lc_status status)
     return o;
 }
 
-/* What the calls of the tables use, each made for one of them. */
+/* Objects for the calls of the tables. */
 static lc_module module;
 static lc_optimizer *opt;
 static lc_trainer *trainer;
@@ -99,7 +99,7 @@ static outcome of_message(void)
     return outcome_of(strcmp(lc_error_message(), "none") != 0 ? LC_ERR_ARGUMENT : LC_OK);
 }
 
-/* Structs that several kinds share, and those of another name. */
+/* Structs that several kinds share, and structs with another name. */
 typedef lc_norm_init_args lc_layer_norm_init_args, lc_rms_norm_init_args, lc_group_norm_init_args;
 typedef lc_attention_inputs lc_multihead_attention_forward_args;
 typedef lc_rnn_io lc_rnn_forward_args;
@@ -277,7 +277,7 @@ typedef lc_adam_args lc_adamw_args;
     }
 ARGUMENTS(CALL_WITH)
 
-/* Memory of `size` bytes and more, which holds the first `size` bytes of a struct, then what nobody may read. */
+/* Memory that contains the first `size` bytes of a struct, followed by bytes that must not be read. */
 static void *begun(const void *full, size_t size)
 {
     char *p = malloc(size + 4096);
@@ -310,7 +310,7 @@ TEST(arguments)
     ARGUMENTS(CHECK_ARGUMENTS)
 }
 
-/* ---- vtables: the slots that a shorter one does not have are not called, whatever is there ---- */
+/* ---- vtables: the slots beyond the end of a shorter one are not called, whatever they contain ---- */
 
 static lc_status ok(void)
 {
@@ -402,7 +402,7 @@ static lc_status drain(lc_dataloader *l)
     return LC_OK;
 }
 
-/* What is done with each kind, from its making to its end. */
+/* Uses each kind of object, from its creation to its end. */
 static lc_status use_dataset(const lc_dataset_ops *ops)
 {
     lc_dataset *d;
@@ -455,7 +455,7 @@ static lc_status use_metric(const lc_metric_ops *ops)
     return s;
 }
 
-/* A trainer with one of what it takes over, and a run of one batch. */
+/* A trainer that is given such an object, and a run of one batch. */
 static lc_status run_with(lc_trainer_options *o, const lc_callback *cb)
 {
     lc_trainer *t = NULL;
@@ -501,7 +501,7 @@ static lc_status use_module(const lc_module_ops *ops)
     lc_status s = lc_trainer_fit(t, &m);
     lc_trainer_free(t);
     lc_module_release(&m);
-    /* It has no step to train with, and says so. */
+    /* There is no step to train with, which is an error. */
     return s < 0 && strstr(lc_error_message(), "training_step") ? LC_OK : s;
 }
 
@@ -525,7 +525,7 @@ static lc_status use_comm(const lc_comm_ops *ops)
 {
     lc_comm *c;
     lc_status s = lc_comm_new(ops, NULL, 0, 1, &c);
-    /* Its required slots are not there, and it says so. */
+    /* Its required slots are missing, which is an error. */
     return s < 0 && strstr(lc_error_message(), "lacks at least one") ? LC_OK : s;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A copy of a checkpoint with changes that the fuzzer's input lists, CHANGE_BYTES each: members of state.json become
- * other values, and bytes of any file other bytes. So mutating the input mutates the checkpoint by its structure. */
+/* A copy of a checkpoint with changes that the fuzzer's input lists, CHANGE_BYTES each: members of state.json get other
+ * values, and bytes of any file other bytes. So mutating the input mutates the checkpoint by its structure. */
 #ifndef LC_TESTS_FUZZ_CHANGED_CHECKPOINT_H
 #define LC_TESTS_FUZZ_CHANGED_CHECKPOINT_H
 
@@ -58,7 +58,7 @@ static inline lc_status change_state(const leaf *l, uint8_t how, const uint8_t b
     }
 }
 
-/* With the changes of state.json. */
+/* Applies the changes of state.json. */
 static inline lc_status copy_changed(const char *from, const char *to, const uint8_t *data, size_t size)
 {
     static leaf leaves[MOST_LEAVES];
@@ -76,7 +76,7 @@ static inline lc_status copy_changed(const char *from, const char *to, const uin
     }
     for (; size >= CHANGE_BYTES; data += CHANGE_BYTES, size -= CHANGE_BYTES) {
         if (data[2] % CHANGES >= STATE_CHANGES) continue;
-        int n = 0; /* again after each change, which may have freed what others point to */
+        int n = 0; /* collected again after each change, which may have freed what others point to */
         collect(lc_ckpt_state(w), leaves, &n);
         if (n) (void)change_state(&leaves[(data[0] | data[1] << 8) % n], data[2] % CHANGES, data + 3);
     }
@@ -92,10 +92,10 @@ done:
     return s;
 }
 
-/* One file: a byte changes, a few of them do, or the file ends early. */
+/* In one file one byte changes, or a few do, or the file ends early. */
 static inline void change_file(char *text, size_t *n, const uint8_t *change)
 {
-    /* The first kilobytes are the header; more would seldom hit it. */
+    /* The first kilobytes are the header; a position in the whole file would seldom hit it. */
     size_t at = (size_t)(change[0] | change[1] << 8), first = *n < 4096 ? *n : 4096;
     if (!*n) return;
     switch (change[2] % CHANGES) {
@@ -110,7 +110,7 @@ static inline void change_file(char *text, size_t *n, const uint8_t *change)
     }
 }
 
-/* The changes of files. With an odd last byte of the change, the checksums fit again. */
+/* Applies the changes of files. If the last byte of the change is odd, the checksums are corrected. */
 static inline lc_status change_files(const char *path, const uint8_t *data, size_t size)
 {
     for (; size >= CHANGE_BYTES; data += CHANGE_BYTES, size -= CHANGE_BYTES) {
@@ -146,7 +146,7 @@ static inline lc_status write_changed(const char *from, const char *to, const ui
     return change_files(to, data, size);
 }
 
-/* ---- the mutator: whole changes come, the others change as libFuzzer likes ---- */
+/* ---- the mutator: inserts whole changes, and mutates the others like libFuzzer ---- */
 
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned int seed);
@@ -154,7 +154,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned int seed)
 {
     unsigned int random = seed;
-    if (size && rand_r(&random) % 8 == 0) { /* the journey of fuzz_fit */
+    if (size && rand_r(&random) % 8 == 0) { /* the first byte of fuzz_fit */
         data[0] = (uint8_t)rand_r(&random);
         return size;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `lightc ckpt` on a checkpoint that somebody has changed (changed_checkpoint.h): each command does its work or says in
- * printable text why not, JSON is JSON, and a consolidated copy does not differ from what it was made of. */
+/* `lightc ckpt` on a checkpoint that was tampered with (changed_checkpoint.h): each command succeeds or prints a
+ * readable reason, JSON is valid, and a consolidated copy does not differ from its original. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static char good[300], bad[300], whole[300];
 
-/* Runs `lightc ckpt ...`; *out is what it printed. */
+/* Runs `lightc ckpt ...`; *out is its output. */
 static int command(char **out, char **err, const char *const *words)
 {
     char *argv[8] = {(char *)"ckpt"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes over the control channel: messages are cut out of any bytes as they were sent, in whatever pieces they
- * come, never with more data than is there or allowed; text is text. */
+/* Input of the control channel: messages are parsed from any bytes as they were sent, in pieces of any size, never with
+ * more data than was received or is allowed; texts are terminated. */
 #include "comm/control/wire.h"
 
 #include <stdlib.h>
@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         lc__frame less;
         if (lc__frame_parse(f.data - LC__FRAME_HEAD, LC__FRAME_HEAD + f.n - 1, LIMIT, &less) > 0) abort();
     }
-    if (got == 0 && size - at >= LC__FRAME_HEAD + LIMIT) abort(); /* nobody is waited for longer */
+    if (got == 0 && size - at >= LC__FRAME_HEAD + LIMIT) abort(); /* no more bytes are waited for */
     lc__wire_release(&w);
     return 0;
 }

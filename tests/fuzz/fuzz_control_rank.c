@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's end of the control channel, and a coordinator that may say anything: before it has proven to know the
- * secret, and afterwards, sealed. The first byte of the input says what the rank waits for and whether the coordinator
- * proves itself; the rest lists its messages, STEP bytes each. The parts of the rank's thread are called here, one
- * after the other, so nothing waits.
+/* A rank's end of the control channel, with a coordinator that may send anything: before it has proven that it knows
+ * the secret, and afterwards, sealed. The first byte of the input says what the rank waits for and whether the
+ * coordinator proves itself; the rest lists its messages, STEP bytes each. The parts of the rank's thread are called
+ * here, one after the other, so nothing waits.
  *
- * Whatever comes, all that may be shown to people is printable, an end has a reason, and nobody who has not proven to
- * know the secret ends the run. */
+ * Whatever arrives, all text that may be shown is printable, an end has a reason, and no peer that has not proven to
+ * know the secret can end the run. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "comm/control/rank_thread.c" /* whose parts have no names outside of it */
+#include "comm/control/rank_thread.c" /* whose functions are static */
 
 #include <stdlib.h>
 
@@ -27,7 +27,7 @@ typedef struct step {
 } step;
 _Static_assert(sizeof(step) == STEP, "a step is read as it is");
 
-static double passed; /* seconds, besides those of the clock */
+static double passed; /* seconds, in addition to those of the clock */
 
 static void check_printable(const char *text)
 {
@@ -55,7 +55,7 @@ static void rank_init(lc__control *c, int fd, lc_comm *comm)
     c->heard = c->beat = lc__seconds();
 }
 
-/* A round of lc__control_serve. */
+/* One round of lc__control_serve. */
 static void round_of(lc__control *c)
 {
     struct pollfd p = {.fd = c->wire.fd, .events = POLLIN};
@@ -93,7 +93,7 @@ static size_t text_of(uint8_t t, const lc__control *c, char *text, size_t room)
                                         ""};
     size_t n = t % 8 < 7 ? lengths[t % 8] : c->gift_bytes * SIZE, word = strlen(words[t / 8 % 8]) + 1;
     if (n > room) n = room;
-    for (size_t i = 0; i < n; i++) text[i] = words[t / 8 % 8][i % word]; /* its NUL too */
+    for (size_t i = 0; i < n; i++) text[i] = words[t / 8 % 8][i % word]; /* including its NUL */
     return n;
 }
 
@@ -115,7 +115,7 @@ static void say(lc__wire *w, const lc__control *c, const step *s, bool changed)
     (void)lc__wire_flush(w);
 }
 
-/* As a coordinator that knows the secret. */
+/* Like a coordinator that knows the secret. */
 static void prove(lc__wire *w, lc__control *c)
 {
     uint8_t challenge[LC__CHALLENGE_BYTES] = {0}, mine[LC__PROOF];
@@ -134,7 +134,7 @@ static void prove(lc__wire *w, lc__control *c)
     if (!c->welcome) abort();
 }
 
-/* What the rank says is read, so that there is room for more. */
+/* Reads the rank's messages, so that there is room for more. */
 static void hear(lc__wire *w)
 {
     lc__frame f;

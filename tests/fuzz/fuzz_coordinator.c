@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The coordinator's end of the control channel: callers that know the secret, and others that do not, come as ranks and
- * as launchers, and send messages of every kind, sealed where they have come in. The input is a list of steps of STEP
- * bytes: a caller comes, sends, sends what is changed on the way, or hangs up; time passes. The rounds of the
- * coordinator's thread are made here, one after each step, so nothing waits.
+/* The coordinator's end of the control channel: callers that know the secret, and others that do not, connect as ranks
+ * and as launchers, and send messages of every kind, sealed after they have joined. The input is a list of steps of
+ * STEP bytes: a caller connects, sends, sends something that is changed in transit, or hangs up; time passes. The
+ * rounds of the coordinator's thread are made here, one after each step, so nothing waits.
  *
- * Whatever is sent, all that may be shown to people is printable, and nobody who has not proven to know the secret ends
- * the run. */
+ * Whatever is sent, all text that may be shown is printable, and no caller that has not proven to know the secret can
+ * end the run. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -35,17 +35,17 @@ typedef struct step {
 _Static_assert(sizeof(step) == STEP, "a step is read as it is");
 
 typedef struct caller {
-    lc__wire wire; /* fd -1: there is none */
+    lc__wire wire; /* fd -1: not connected */
     lc__proof_ask ask;
 } caller;
 
 static caller callers[CALLERS];
 static struct sockaddr_un place;
 static socklen_t place_bytes;
-static double passed;    /* seconds, besides those of the clock */
-static bool may_be_over; /* somebody who knows the secret has come, or time has passed, or a process has ended */
+static double passed;    /* seconds, in addition to those of the clock */
+static bool may_be_over; /* a caller that knows the secret has joined, or time has passed, or a process has ended */
 
-/* ---- what is looked at ---- */
+/* ---- checks ---- */
 
 static void check_printable(const char *text)
 {
@@ -70,7 +70,7 @@ static void check(lc__coordinator *c)
     lc__str_free(&calls);
 }
 
-/* What the coordinator says to a caller. */
+/* Reads what the coordinator sends to a caller. */
 static void hear(caller *b)
 {
     lc__frame f;
@@ -129,7 +129,7 @@ static lc__coordinator *coordinator_new(void)
     snprintf(c->secret, sizeof c->secret, SECRET);
     if (!c->members || !c->launchers || !c->strangers || pthread_mutex_init(&c->lock, NULL) != 0) abort();
     for (int i = 0; i < SIZE; i++) c->members[i].wire.fd = -1, c->members[i].step = -1;
-    /* An address without a name, which the kernel finds. */
+    /* An unnamed address, which the kernel chooses. */
     c->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     place = (struct sockaddr_un){.sun_family = AF_UNIX}, place_bytes = sizeof place;
     if (c->listener < 0 || bind(c->listener, (struct sockaddr *)&place, sizeof place.sun_family) < 0 ||
@@ -150,7 +150,7 @@ static void coordinator_free(lc__coordinator *c)
     free(c->members), free(c->launchers), free(c->strangers), free(c);
 }
 
-/* ---- what callers do ---- */
+/* ---- actions of callers ---- */
 
 static uint64_t number_of(uint8_t n)
 {
@@ -159,14 +159,14 @@ static uint64_t number_of(uint8_t n)
     return n < 248 ? n % 8 : numbers[n - 248];
 }
 
-/* Text of so many bytes, as nobody sends it who means well. */
+/* Malicious text of so many bytes. */
 static size_t text_of(uint8_t t, char *text, size_t room)
 {
     static const size_t lengths[] = {0, 1, 5, 40, 95, 300, 1200, LC__MEETING_BYTES};
     static const char *const words[] = {
         "a", "1.0\nall_reduce of 4 f32, sum\n> 3", "\033[31m\r\n\n\n", "\xff\xc3\n", "> \x80", "%s%n", "\n", ""};
     size_t n = lengths[t % 8] < room ? lengths[t % 8] : room, word = strlen(words[t / 8 % 8]) + 1;
-    for (size_t i = 0; i < n; i++) text[i] = words[t / 8 % 8][i % word]; /* its NUL too */
+    for (size_t i = 0; i < n; i++) text[i] = words[t / 8 % 8][i % word]; /* including its NUL */
     return n;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sqlite logger on a run database that somebody has changed: rows, schema and bytes. It logs a run, or every call
- * that fails says why. The input lists the changes, CHANGE bytes each. */
+/* The sqlite logger on a run database that was tampered with: rows, schema and bytes. It logs a run, or every call that
+ * fails sets a message. The input lists the changes, CHANGE bytes each. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -24,7 +24,7 @@ static char good[300], bad[300];
 
 static void must(lc_status s)
 {
-    if (s < 0 && !lc_error_message()[0]) abort(); /* refused without a word */
+    if (s < 0 && !lc_error_message()[0]) abort(); /* it failed without a message */
 }
 
 static void log_run(const char *dir, const char *id)
@@ -84,7 +84,7 @@ static void change_sql(const uint8_t *c)
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
         if (asprintf(&sql, forms[c[1] % (sizeof forms / sizeof *forms)], table, column, value) < 0) abort();
 #pragma GCC diagnostic pop
-        sqlite3_exec(db, sql, NULL, NULL, NULL); /* or not: nothing is changed */
+        sqlite3_exec(db, sql, NULL, NULL, NULL); /* if it fails, nothing is changed */
         free(sql);
     }
     sqlite3_close(db);

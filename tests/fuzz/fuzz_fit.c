@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trainer that is given a checkpoint which somebody has changed: it refuses it with a word, or does its work. The
- * first byte of the input says which work, a training that goes on, a validation, a test or a prediction; the rest
- * lists the changes (changed_checkpoint.h). */
+/* A trainer with a checkpoint that was tampered with: it refuses it with a message, or succeeds. The first byte of the
+ * input selects a resumed training, a validation, a test or a prediction; the rest lists the changes
+ * (changed_checkpoint.h). */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -50,13 +50,13 @@ static lc_status travel(int journey, const char *from, const char *save)
     lc_trainer_options o = world_options(dir);
     o.callbacks = callbacks, o.n_callbacks = 4;
     o.max_epochs = save ? 1 : 3;
-    o.max_steps = 20; /* whatever epoch it takes itself to be in */
+    o.max_steps = 20; /* whatever epoch the checkpoint claims */
     o.handle_signals = false;
     if (journey == FIT) o.ckpt_path = from;
     if (lc_trainer_new(&o, &t) < 0) abort();
     lc_status s = go(t, &w.base, journey, from);
     if (s >= 0 && save) s = lc_trainer_save_checkpoint(t, save, false);
-    if (s < 0 && !lc_error_message()[0]) abort(); /* refused without a word */
+    if (s < 0 && !lc_error_message()[0]) abort(); /* it failed without a message */
     lc_trainer_free(t);
     world_release(&w);
     return s;
@@ -69,7 +69,7 @@ static void begin(void)
     snprintf(good, sizeof good, "%s/good.ckpt", dir);
     snprintf(bad, sizeof bad, "%s/bad.ckpt", dir);
     if (travel(FIT, NULL, good) < 0) abort();
-    if (null >= 0) (void)dup2(null, 1), close(null); /* warnings of each training */
+    if (null >= 0) (void)dup2(null, 1), close(null); /* hides the warnings of each training */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

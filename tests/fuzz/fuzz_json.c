@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* State trees from hostile text; what is accepted must print, and what is printed must read back as the same text. */
+/* State trees from hostile text; a tree that is accepted must print, and the printed text must read back as the same
+ * text. */
 #include <lightc/state.h>
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Manifests of checkpoints, of one rank and of several, with the right checksum of themselves: what is accepted must
- * name no file outside of its folder, and be printed and read again as the same. */
+/* Manifests of checkpoints, of one rank and of several, with their own correct checksum: one that is accepted must name
+ * no file outside its folder, and print and read back as the same. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -29,7 +29,7 @@ static lc_status read_text(const void *text, size_t n, lc__manifest *out)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    /* An even first byte: the beginning of a manifest of three ranks is there already. */
+    /* If the first byte is even, the input follows the beginning of a manifest of three ranks. */
     static const char begin[] = "{\"format\":\"lightc checkpoint\",\"version\":2,\"lightc\":\"0.1.0\",\"saved_ns\":1,"
                                 "\"ranks\":3,\"id\":\"a\",\"files\":[";
     char tail[64], *text = malloc(sizeof begin + size + sizeof tail);

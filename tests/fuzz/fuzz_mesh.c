@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How data connections begin (src/comm/transport/tcp_mesh.c): rank 1 of 3 calls rank 0, and is called by rank 2 and by
- * strangers. Each of them says what is right, which the input changes: its first byte is how many bytes come at a time
- * and whether the run has a secret; then CHANGE bytes for each change of what is said on a connection, or of what the
- * other ranks told in the meeting. Time, random numbers and sockets are made here, so nothing waits.
+/* How data connections begin (src/comm/transport/tcp_mesh.c): rank 1 of 3 connects to rank 0, and rank 2 and strangers
+ * connect to it. Each of them sends what is right, changed by the input: its first byte is how many bytes arrive at a
+ * time and whether the run has a secret; then CHANGE bytes for each change of what is sent on a connection, or of what
+ * the other ranks sent in the meeting. Time, random numbers and sockets are simulated here, so nothing waits.
  *
- * Whatever is said, the ranks meet, or there is a printable error and no connection stays; and one on which something
- * other than the right proof was said belongs to nobody. */
+ * Whatever is sent, the ranks meet, or there is a printable error and no connection remains; and a connection on which
+ * something other than the right proof was sent is never accepted. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -38,7 +38,7 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned int seed);
 
 enum { SIZE = 3, OWN = 1, STREAMS = 3, STRANGERS = 2, ENDS = 2 * STREAMS + STRANGERS, CHANGE = 4, MOST = 32 };
-enum { CARDS = ENDS, AGREED, PLACES }; /* of changes, after those on connections */
+enum { CARDS = ENDS, AGREED, PLACES }; /* places of changes, after those on connections */
 
 typedef enum kind { FLIP, SET, CUT, MORE, KINDS } kind;
 
@@ -51,9 +51,9 @@ _Static_assert(sizeof(change) == CHANGE, "a change is read as it is");
 typedef struct end {
     uint8_t bytes[512];
     size_t n, sent;
-    int theirs, own; /* own: of rank 1 */
+    int theirs, own; /* own: sent by rank 1 */
     bool open, cut;
-    bool wrong; /* it says something other than what is right */
+    bool wrong; /* it sends something other than what is right */
 } end;
 
 static end ends[ENDS];
@@ -93,7 +93,7 @@ static lc_status connect_here(lc_status (*check)(void *ctx), void *ctx, const ch
                               int *out)
 {
     (void)check, (void)ctx, (void)deadline;
-    if (!memchr(address, 0, sizeof((lc__tcp_card *)0)->address)) abort(); /* it is to be text */
+    if (!memchr(address, 0, sizeof((lc__tcp_card *)0)->address)) abort(); /* it must be a terminated text */
     if (called == STREAMS) return lc_fail(LC_ERR_IO, "cannot connect to %s:%d: refused", address, port);
     *out = open_end(&ends[called++]);
     return LC_OK;
@@ -108,7 +108,7 @@ static int accept_here(int listener, double now, lc__guest *out)
     return open_end(&ends[STREAMS + accepted++]);
 }
 
-/* Some of what the other ends say comes; without that, time passes. */
+/* Delivers some of what the other ends send; if there is nothing, time passes. */
 static int poll_here(struct pollfd *fds, nfds_t n, int milliseconds)
 {
     bool some = false;
@@ -124,7 +124,7 @@ static int poll_here(struct pollfd *fds, nfds_t n, int milliseconds)
     return poll(fds, n, 0);
 }
 
-/* ---- what is right ---- */
+/* ---- correct messages ---- */
 
 static void change_bytes(const change *c, uint8_t *bytes, size_t n)
 {
@@ -170,7 +170,7 @@ static void write_ends(const uint8_t key[LC__PROOF])
     }
 }
 
-/* One byte, or as many as an address has. */
+/* Changes one byte, or as many as an address has. */
 static void change_card(const change *c, lc__tcp_card *card)
 {
     uint8_t *bytes = (uint8_t *)card;

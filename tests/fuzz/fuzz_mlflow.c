@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines of a spool that somebody else wrote, answers of a server that is none: the requests must be JSON all the same.
- */
+/* Lines of a spool that was tampered with, and answers of a server that is not MLflow: the requests must be valid JSON
+ * all the same. */
 #include <lightc/state.h>
 #include "loggers/mlflow_api.h"
 

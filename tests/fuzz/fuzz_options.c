@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target of the option parser: lines of the input are arguments. Nothing may crash, leak or print. */
+/* The option parser: lines of the input are arguments. Nothing may crash, leak or print. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +18,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(text, data, size);
     text[size] = 0;
     for (char *line = strtok(text, "\n"); line && argc < MAX_ARGS; line = strtok(NULL, "\n")) {
-        /* These write to standard output or read files. */
+        /* These print to standard output or read files. */
         if (strstr(line, "help") || !strcmp(line, "-h") || strstr(line, "print") || strstr(line, "config")) continue;
         argv[argc++] = line;
     }
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     lc_status status = lc_trainer_options_parse(&opt, argc, argv);
     if (status == LC_OK) {
-        /* What was read must read back as the same text. */
+        /* Parsed values must print as text that parses to the same values. */
         int n;
         const lc_option *table = lc_trainer_option_table(&n);
         for (int i = 0; i < n; i++) {

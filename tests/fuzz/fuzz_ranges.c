@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of a sharded checkpoint say of the ranges they hold: of what is accepted, the pieces of every tensor
- * must cover it once, from its begin to its end. The first byte chooses: the ranges of up to three files as text, cut
- * at zeros; or as numbers, which are far more often nearly right. */
+/* The ranges that the files of a sharded checkpoint claim to contain: if they are accepted, the pieces of every tensor
+ * must cover it exactly once, from its beginning to its end. The first byte selects: the ranges of up to three files as
+ * text, cut at zeros; or as numbers, which are far more often nearly right. */
 #include "safetensors/safetensors_impl.h"
 #include "base/str.h"
 
@@ -23,7 +23,7 @@ static int byte(input *in)
     return *in->at++;
 }
 
-/* Small, at the edges, or anything. */
+/* A number that is small, at a limit, or any. */
 static long long number(input *in)
 {
     static const int64_t edges[] = {-1, INT64_MAX, INT64_MIN, (int64_t)1 << 62, (int64_t)1 << 32, INT32_MAX, 1 << 20};
@@ -50,7 +50,7 @@ static void add_ranges(input *in, lc__str *out)
     lc__str_add(out, "]");
 }
 
-/* A file with two tensors and these ranges; NULL: there can be none. */
+/* A file with two tensors and these ranges; NULL: invalid. */
 static lc_safetensors *file_of(const char *ranges, int x, int y)
 {
     lc__str header = {0};

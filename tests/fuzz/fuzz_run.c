@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `lightc run` of a module that is linked in, with any configuration and any options typed after it: it is refused with
- * a printable word, or trains, validates, tests or predicts for a few steps. An odd first byte: the rest is the text of
- * the configuration. An even one: the rest lists options by number with their values, SETTING bytes each. */
+/* `lightc run` of a module that is linked in, with any configuration and any options after it: it is refused with a
+ * printable message, or trains, validates, tests or predicts for a few steps. If the first byte is odd, the rest is the
+ * text of the configuration; if it is even, the rest lists options by number with their values, SETTING bytes each. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -21,7 +21,7 @@ extern const lc_plugin_info lc_plugin_entry; /* the module's */
 
 enum { SETTING = 4, MOST = 32 };
 
-/* ---- in place of the library's, which would open a shared object: examples/modules/spiral.c ---- */
+/* ---- replaces the library's, which would open a shared object: examples/modules/spiral.c ---- */
 
 lc_status lc_plugin_open(const char *path, lc_plugin **out)
 {
@@ -99,7 +99,7 @@ static const char *const values[] = {"0",
                                      "\"*=\""};
 enum { VALUES = sizeof values / sizeof *values };
 
-/* Returns how many options are typed. */
+/* Returns the number of options on the command line. */
 static int write_config(const uint8_t *data, size_t size)
 {
     int n = 0;
@@ -133,7 +133,7 @@ static int run(int n)
 {
     static const char *const loggers[] = {"none", "csv", "csv,sqlite,tensorboard"};
     static int runs;
-    /* Nothing starts a process, leaves the folder, or takes long: typed last, these win. */
+    /* These keep the run from starting processes, leaving the folder and taking long; the last option wins. */
     const char *const last[] = {"--default_root_dir",
                                 root,
                                 "--dirpath",
@@ -214,7 +214,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fclose(stdout);
     fclose(stderr);
     stdout = real_out, stderr = real_err;
-    if (status && !strstr(err, "error: ")) abort(); /* refused without a word */
+    if (status && !strstr(err, "error: ")) abort(); /* it failed without a message */
     check_printable(out);
     check_printable(err);
     free(out);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Headers of safetensors files: what is accepted must lie within the file, without holes or overlaps. */
+/* Headers of safetensors files: the tensors of one that is accepted must be within the file, without holes or
+ * overlaps. */
 #include "safetensors/safetensors_impl.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    /* The first two bytes say how much data follows the header. */
+    /* The first two bytes are the amount of data after the header. */
     if (size < 2) return 0;
     uint64_t n = size - 2, file_bytes = 8 + n + data[0] + 256u * data[1];
     lc_safetensors *f;

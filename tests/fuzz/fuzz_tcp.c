@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The data plane of two ranks, with somebody between them: both are real ends of src/comm/transport/tcp.c that make the
- * same calls, and what each sends the other is cut into the units it consists of (grains, sealed records, words),
- * changed as the input says, and passed on. The input:
+/* Data connections of two ranks, with an attacker in between: both are real ends of src/comm/transport/tcp.c that make
+ * the same calls. What each sends is split into its units (grains, sealed records, control messages), changed as the
+ * input says, and passed on. The input:
  *
- *   byte 0   comm_security, and whether who changes things knows the keys and seals them again
- *   byte 1   how many calls; then two bytes each: what it is, and of how much
+ *   byte 0   comm_security, and whether the attacker knows the keys and seals changed units again
+ *   byte 1   the number of calls; then two bytes each: the kind, and the size
  *   changes  CHANGE bytes each: on which connection, at which unit, what
  *
- * Whatever is changed, each call ends well or with a printable error, and no rank waits here: both are polled as long
- * as something moves. A call of sealed connections that ends well has the data that it has when nothing is changed,
- * unless somebody knows the keys. */
+ * Whatever is changed, each call succeeds or fails with a printable error, and no rank waits here: both are polled as
+ * long as anything moves. A sealed call that succeeds has the same data as without changes, unless the attacker knows
+ * the keys. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -32,7 +32,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned
 
 enum { RANKS = 2, STREAMS = LC__LANES + 1, WORDS = LC__LANES, CALLS = 6, CHANGE = 6, QUIET = 20, STEPS = 20000 };
 
-/* ---- in place of the library's: connections that are there, and no thread ---- */
+/* ---- replaces the library's: connections that exist already, and no thread ---- */
 
 static struct {
     int fds[STREAMS];
@@ -64,7 +64,7 @@ void lc__progress_thread_drop(void *self)
     (void)self;
 }
 
-/* ---- what is changed ---- */
+/* ---- changes ---- */
 
 typedef enum kind { FLIP, SET, RESIZE, DROP, REPEAT, SWAP, INSERT, DELAY, CUT, KINDS } kind;
 
@@ -105,9 +105,9 @@ typedef struct piece {
 /* What one rank sends on one connection. */
 typedef struct flow {
     int from, to;
-    size_t head, length_at;   /* of a unit; head 0: it is a grain */
-    bool tag_counts;          /* in its length */
-    lc__seal *opens, *closes; /* of somebody who knows the keys; NULL: nobody does */
+    size_t head, length_at;   /* of a unit; head 0: a grain */
+    bool tag_counts;          /* the length includes the tag */
+    lc__seal *opens, *closes; /* of an attacker that knows the keys; NULL: it does not */
     const change *changes;
     int n_changes;
     uint8_t number; /* of the stream, as in `where` */
@@ -123,12 +123,12 @@ static flow flows[RANKS][STREAMS];
 
 static void queue(flow *f, const uint8_t *bytes, size_t n)
 {
-    if (n > sizeof f->out - f->n_out) return; /* units that were inserted or repeated too often */
+    if (n > sizeof f->out - f->n_out) return; /* too many units were inserted or repeated */
     memcpy(f->out + f->n_out, bytes, n);
     f->n_out += n;
 }
 
-/* `body` is a unit without its head and tag, if somebody knows the keys. */
+/* `body` is a unit without its head and tag, if the attacker knows the keys. */
 static void emit(flow *f, const uint8_t *head, const piece *body)
 {
     static piece p;
@@ -151,7 +151,7 @@ static void resize(piece *p, size_t n)
     p->n = n;
 }
 
-/* How often the unit is sent. */
+/* How many times the unit is sent. */
 static int apply(flow *f, const change *c, const uint8_t *head, piece *p)
 {
     static piece noise;
@@ -204,7 +204,7 @@ static void pass(flow *f, uint8_t *unit, size_t n)
     if (times && f->held.n) emit(f, unit, &f->held), f->held.n = 0;
 }
 
-/* The bytes of the next unit, which a real end has sent; 0: they have not all come. */
+/* The bytes of the next unit from a real end; 0: incomplete. */
 static size_t next_unit(const flow *f, size_t at)
 {
     size_t there = f->n_in - at;
@@ -239,7 +239,7 @@ static bool carry(flow *f)
         at += n;
     }
     memmove(f->in, f->in + at, f->n_in -= at);
-    if (k < 0 && !f->n_in) f->cut = true; /* the end is passed on as well */
+    if (k < 0 && !f->n_in) f->cut = true; /* the end of the connection is passed on too */
     return moved || at;
 }
 
@@ -269,7 +269,7 @@ static void make_call(what *w, int rank, int k, uint8_t op, uint8_t much)
         w->call.op = rank == sender ? LC_COMM_SEND : LC_COMM_RECV;
         w->call.peer = 1 - rank;
     }
-    size_t n = (size_t)w->call.count * RANKS; /* parts of both ranks, at most */
+    size_t n = (size_t)w->call.count * RANKS; /* the parts of both ranks, at most */
     w->out_bytes = n * sizeof(int32_t);
     w->in = malloc(w->out_bytes + 1), w->out = calloc(1, w->out_bytes + 1);
     if (!w->in || !w->out) abort();
@@ -309,7 +309,7 @@ typedef struct plan {
 static lc_status meet(void *ctx, const void *mine, void *all, size_t bytes)
 {
     (void)ctx, (void)mine, (void)all, (void)bytes;
-    return LC_OK; /* lc__tcp_mesh, which would call it, is above */
+    return LC_OK; /* lc__tcp_mesh, which would call it, is replaced above */
 }
 
 static void open_flow(const plan *p, int from, int s, int in, int out)
@@ -371,7 +371,7 @@ static void run(const plan *p)
             for (int k = 0; k < p->n_calls; k++) look_at(&whats[r][k]);
         quiet = moved ? 0 : quiet + 1;
     }
-    for (int r = 0; r < RANKS; r++) { /* the other one hears of the end, as far as it gets through */
+    for (int r = 0; r < RANKS; r++) { /* the other one is notified of the end, if that gets through */
         lc_comm_free(comms[r]);
         for (int s = 0; s < STREAMS && !r; s++) carry(&flows[r][s]);
         for (int k = 0; k < p->n_calls && !r; k++) look_at(&whats[1][k]);
@@ -397,7 +397,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned
     unsigned int random = seed;
     if (size < 2 || size + CHANGE > room || rand_r(&random) % 2) return LLVMFuzzerMutate(data, size, room);
     for (int i = 0; i < CHANGE; i++) data[size++] = (uint8_t)(rand_r(&random) >> 8);
-    data[size - CHANGE + 1] %= 8; /* the first units are those that are there */
+    data[size - CHANGE + 1] %= 8; /* the first units are those that exist */
     return size;
 }
 
@@ -414,7 +414,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(good, whats, sizeof good);
     for (int r = 0; r < RANKS; r++)
         for (int k = 0; k < p.n_calls; k++)
-            if (!good[r][k].done) abort(); /* nothing was changed */
+            if (!good[r][k].done) abort(); /* without changes all calls succeed */
     data += 2 + 2 * p.n_calls, size -= 2 + 2 * (size_t)p.n_calls;
     for (; size >= CHANGE && p.n_changes < MOST; data += CHANGE, size -= CHANGE)
         memcpy(&p.changes[p.n_changes++], data, CHANGE);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What patches.sh and mutations.sh, which source this file, have in common: their arguments, and a copy of the sources
-# with a build of its own. The caller sets `copy`, the folder, before.
+# Sourced by patches.sh and mutations.sh: their arguments, and a copy of the sources with a build of its own. The caller
+# first sets `copy`, the folder.
 source=$(cd "$(dirname "$0")/../.." && pwd)
 jobs=2 list=0 names=()
 while [ $# -gt 0 ]; do
@@ -12,8 +12,8 @@ while [ $# -gt 0 ]; do
 done
 export LIGHTC_TEST_BIN=$copy/build/bin LIGHTC_TEST_SOURCE=$copy LIGHTC_CACHE=off OMP_WAIT_POLICY=passive
 
-# The copy gets what is new or differs, and loses what is gone, which would still be built. Files get a new time: an
-# object may be of a file that was changed in the copy.
+# Copies files that are new or differ, and removes those that no longer exist, which would still be built. Copied files
+# get a new time, since an object may have been built from a file that was changed in the copy.
 prepare() {
   local file
   mkdir -p "$copy"
@@ -25,7 +25,7 @@ prepare() {
   done
 }
 
-# Whether the arguments name it, or nothing.
+# Whether the arguments name it, or there are none.
 wanted() {
   [ ${#names[@]} -eq 0 ] && return 0
   local part

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds and runs the programs of the guides as they stand there. Every block of C in them begins with /* NAME.c */ and
+# Builds and runs the programs of the guides exactly as printed. Every block of C in them begins with /* NAME.c */ and
 # is a whole program. Usage: docs.sh BIN_DIR LIB_DIR [SANITIZERS]
 set -u
 source_dir=$(cd "$(dirname "$0")/../.." && pwd) bin=$(cd "$1" && pwd) lib=$(cd "$2" && pwd) sanitize=${3:-}

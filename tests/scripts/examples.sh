@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs one example as a user would, on small data made on the spot, and looks at what came of it.
-# Usage: examples.sh BIN_DIR NAME. A further example is a further `case`.
+# Runs one example as a user would, on small data that is generated here, and checks its results.
+# Usage: examples.sh BIN_DIR NAME. To add an example, add a `case`.
 set -u
 bin=$(cd "$1" && pwd) name=$2
 work=$(mktemp -d)
@@ -25,7 +25,7 @@ check() { # what it means, command...
 says() { grep -qE "$1" out; }
 complains() { grep -qE "$1" err; }
 fails() { ! run "$@"; }
-loses() { # it ends with an error where what it prints is lost
+loses() { # it exits with an error if its output is lost
   [ -c /dev/full ] || return 0
   ! "$bin/$name" "$@" >/dev/full 2>err && [ "$(grep -c 'cannot write "standard output": ' err)" = 1 ]
 }
@@ -44,20 +44,20 @@ once() { [ "$(cat out err | tr '\r' '\n' | grep -c "$1 ")" = 1 ]; }
 same_value() { [ "$(value "$1")" = "$2" ]; }
 exists() { compgen -G "$1" >/dev/null; }
 
-common() { # options every program with a trainer has
+common() { # options of every program with a trainer
   check "--help ends well" run --help
   check "--help names the trainer's options" says '^ +--max_epochs'
   check "--help into a full disk is an error" loses --help
-  check "a misspelt option is an error" fails --max_epoch 2
+  check "a misspelled option is an error" fails --max_epoch 2
   check "with the right name in it" complains 'did you mean "max_epochs"'
 }
 
-without_trainer() { # what stands in for it in programs that use few of its options
+without_trainer() { # the same for programs that use few of the trainer's options
   check "--help ends well" run --help
   check "--help names what starts ranks" says '^ +--devices'
   check "and nothing else of the trainer" test "$(grep -cE -- '--(logger|limit_train_batches|deterministic) ' out)" = 0
   check "--help into a full disk is an error" loses --help
-  check "a misspelt option is an error" fails --device 2
+  check "a misspelled option is an error" fails --device 2
   check "with the right name in it" complains 'did you mean "devices"'
   check "an option that would have no effect is one, too" fails --limit_train_batches 3
   check "which says so" complains 'option "limit_train_batches" of the trainer is not available in this program'
@@ -69,7 +69,7 @@ started_by() { # launcher and its arguments, --, arguments of the example
   shift
   "${launcher[@]}" "$bin/$name" "$@" >out 2>err
 }
-under_mpirun() { # arguments; where there is an mpirun
+under_mpirun() { # arguments; if mpirun is installed
   command -v mpirun >/dev/null || return 0
   if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
   check "runs under mpirun" started_by mpirun --oversubscribe -np 2 -- "$@"
@@ -221,7 +221,7 @@ bench_devices)
     [ $? = 143 ]
   }
   check "interrupted, it says so with its status" interrupted
-  check "and tells what it has" says '^training: samples a second'
+  check "and prints its results so far" says '^training: samples a second'
   check "does not start with ranks" fails --devices 2
   check "which is said once" test "$(grep -c 'run it alone' err)" = 1
   check "nor with a strategy" fails --strategy ddp
@@ -250,7 +250,7 @@ ddp_mnist | ddp_by_hand)
     check "and names what there is" complains 'accelerator.cpu'
     check "a batch larger than the data" run --data data --devices 2 --batch_size 500 --max_epochs 1
     check "is warned of" complains 'no training batches'
-    check "a misspelt strategy is an error" fails --data data --devices 2 --strategy dpp
+    check "a misspelled strategy is an error" fails --data data --devices 2 --strategy dpp
     check "with the strategies in it" complains 'ddp'
     same=(--data data --seed 3 --max_epochs 2 --deterministic)
     for n in 1 2 4; do
@@ -281,9 +281,9 @@ ddp_mnist | ddp_by_hand)
     mkdir -p mine && echo precious >mine/by_hand.ckpt
     check "a file in the way is an error" fails "${args[@]}" --default_root_dir mine
     check "that says what to do" complains 'is not a checkpoint, so it is not replaced; remove it'
-    check "and leaves it alone" grep -qx precious mine/by_hand.ckpt
+    check "and does not touch it" grep -qx precious mine/by_hand.ckpt
     check "and batches larger than the data" fails "${args[@]}" --batch_size 5000 --devices 2
-    check "which is told" complains 'there is no batch'
+    check "which is reported" complains 'there is no batch'
     check "is started by lightc launch" started_by "$bin/lightc" launch -np 2 -- "${args[@]}"
     check "as two ranks" says 'on 2 ranks$'
     ;;
@@ -305,8 +305,8 @@ collectives)
   check "too many ranks are an error" fails --devices 10
   check "that says how many are right" complains 'room for 9'
   check "a strategy is an error" fails --strategy data_parallel --devices 2
-  check "one rank alone" run
-  check "is told to have company" says 'try --devices 4'
+  check "one rank" run
+  check "suggests more ranks" says 'try --devices 4'
   check "a full disk is an error" loses
   check "on two ranks, too" loses --devices 2
   under_mpirun
@@ -326,7 +326,7 @@ fabric)
   check "says so" says '^loss 0\.0[0-9]+ half-way, 0\.00'
   for s in ddp sharded; do
     check "does on two ranks, $s" run --devices 2 --strategy $s --threads 1 --default_root_dir $s
-    check "and keeps its checkpoint where it was told" exists "$s/half.ckpt/model*.safetensors"
+    check "and saves its checkpoint in the given folder" exists "$s/half.ckpt/model*.safetensors"
   done
   check "a full disk is an error" loses
   ;;

@@ -5,7 +5,7 @@
 #
 # The copy and its build stay in $MUTATIONS_DIR (/tmp/lightc-mutations) for the next time: only the first run builds
 # everything. To add one: a line `mutate NAME FILE SED TEST[:CASE]...`, the quickest test first. A script that changes
-# nothing is an error: the code has moved on, and the mutation must follow it.
+# nothing is an error: the code has changed, and the mutation must follow it.
 set -u
 copy=${MUTATIONS_DIR:-/tmp/lightc-mutations}
 . "$(dirname "$0")/copy.sh"
@@ -13,7 +13,7 @@ ulimit -u 600 2>/dev/null
 ulimit -c 0
 survived=0 count=0
 
-# Whether a test fails; it gets the cases behind the colon. A test that was skipped (77), or has no such case (2), shows
+# Whether a test fails; it runs the cases after the colon. A test that was skipped (77), or has no such case (2), proves
 # nothing.
 is_red() {
   local program=${1%%:*} cases=()
@@ -23,7 +23,7 @@ is_red() {
   [ $status -ne 0 ] && [ $status -ne 77 ] && [ $status -ne 2 ]
 }
 
-# What a broken program has left.
+# Removes what a broken program has left behind.
 clean_up() {
   local exe
   for exe in /proc/[0-9]*/exe; do
@@ -82,7 +82,7 @@ mutate 'LBFGS with the loss of one rank' src/core/loop/optimize.c 's/return lc__
 mutate 'LBFGS with sums for means' src/optim/lbfgs.c 's/g ? lc__gradient_factor(g) : 1;/1;/' test_ddp:lbfgs
 mutate 'any optimizer by bucket' src/optim/macros.c 's/opt->ops->elementwise;/true;/' test_under_way:an_optimizer
 mutate 'sums added up again without samples' src/core/loop/optimize.c 's/lc__peers_before_backward(t->graph);//' test_under_way:without_samples
-mutate 'gradient of one rank alone left out' src/parallel/reduce/reducer.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
+mutate 'gradient of only one rank left out' src/parallel/reduce/reducer.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
 mutate 'ranks that get nothing keep what they gave' src/parallel/collectives/collectives.c 's/memset(c->out\[0\].data, 0, bytes);/;/' test_collectives:values
 # ---- sharded ----
 mutate 'parameters not gathered after an update' src/optim/expand_update.c 's/if (any \&\& !sharding->parameter) LC_TRY(updated(b, state->flat, u));//' test_sync:sharded
@@ -93,16 +93,16 @@ mutate 'slices that begin as another rank'"'"'s' src/tensor/initial.c 's/lc__ini
 mutate 'slices of other seeds' src/core/ranks/same_run.c 's/return \*sent ? lc__tensor_set_initial(t, &begin.initial) : LC_OK;/return LC_OK;/' test_slices
 mutate 'weights of an evaluation not loaded' src/core/trainer/run.c 's/if (t->resume->restoring_from) LC_TRY(lc__restore_module(t, LC__IN_SLICES));//' test_slices
 mutate 'slices no optimizer has forgotten' src/strategies/processes.c 's/if (status >= 0 \&\& before) status = lc_module_visit(m, gather_rest, before);//' test_slices
-mutate 'values made before slices' src/core/trainer/begin.c 's/LC_TRY(check_optimizers(t));/LC_TRY(lc__module_fill(t->m));\n    LC_TRY(check_optimizers(t));/' test_launch:ranks_take
+mutate 'values made before slices' src/core/trainer/begin.c 's/LC_TRY(check_optimizers(t));/LC_TRY(lc__module_fill(t->m));\n    LC_TRY(check_optimizers(t));/' test_launch:memory_of_ranks
 mutate 'last unit dropped' src/parallel/reduce/expand_sync.c 's/if (!lc__any_trained(flat, u)) continue;/if (!lc__any_trained(flat, u) || (k \&\& k == s->n_units - 1)) continue;/' test_sync:sharded
-mutate 'norm of the own slices alone' src/parallel/reduce/reducer_uneven.c 's/\.out = words, \.count = n}/.out = words, .count = 0 * n}/' test_sync:sharded_is_ddp_gpt
+mutate 'norm of only the own slices' src/parallel/reduce/reducer_uneven.c 's/\.out = words, \.count = n}/.out = words, .count = 0 * n}/' test_sync:sharded_is_ddp_gpt
 mutate 'gradients put together without their places' src/parallel/reduce/expand_sync.c 's/lc_pad(part, before, n - before - count)/lc_pad(part, 0, n - count)/' test_sync:gradients_of
 mutate 'norm of all copies' src/parallel/reduce/reducer_uneven.c 's/run_now(r, r->slices,\n *&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/run_now(r, r->comm, \&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/' test_sync:hybrid_is_ddp_gpt
 mutate '1/N of a node' src/parallel/reduce/reducer.c 's/ : lc_comm_size(r->comm);/ : lc_comm_size(r->slices);/' test_sync:hybrid
-mutate 'gradients of a node alone' src/strategies/processes.c 's/lc__reducer_replicate(d->reducer, d->slices, d->replicas)/lc__reducer_replicate(d->reducer, d->slices, NULL)/' test_ddp_sharded:hybrid_trains_as_ddp
+mutate 'gradients of only one node' src/strategies/processes.c 's/lc__reducer_replicate(d->reducer, d->slices, d->replicas)/lc__reducer_replicate(d->reducer, d->slices, NULL)/' test_ddp_sharded:hybrid_trains_as_ddp
 mutate 'last slice not summed between nodes' src/parallel/reduce/expand_sync.c 's/if (r->replicas && sent) LC_TRY(reduce_slice(b, r, flat, units\[sent - 1\], first + sent - 1, NULL));//' test_sync:hybrid
-mutate 'nobody carries calls on' src/comm/transport/tcp.c 's/\.wants_thread = true,//' test_tcp:calls_go_on
-mutate 'a rank that waits is not hurried for' src/comm/progress_thread.c 's/atomic_store(&c->waited_for, true);/;/' test_progress_thread:hurries
+mutate 'calls not driven while a rank computes' src/comm/transport/tcp.c 's/\.wants_thread = true,//' test_tcp:calls_go_on
+mutate 'no hurry for a rank that waits' src/comm/progress_thread.c 's/atomic_store(&c->waited_for, true);/;/' test_progress_thread:hurries
 mutate 'a call that failed ends nothing' src/comm/comm.c 's/lc__comm_give_up(c, c->failed == LC_ERR_PEER ? c->message : why);//' test_endings:calls
 mutate 'calls that are given up go on' src/comm/comm.c 's/if (c->carried) lc__progress_thread_drop(c->self);//' test_progress_thread:given_up
 mutate 'waits of one group hold up another' src/comm/comm.c 's/(void)!lc_comm_progress(at);//' test_comm:moves_the_others
@@ -113,15 +113,15 @@ mutate 'gathers of ranks with more chunks missed' src/parallel/reduce/reducer_un
 mutate 'chunks random by their device' src/parallel/devices/devices.c 's/of_chunks ? d->host->rng.micro_batch : (uint64_t)i/(uint64_t)i/' test_deterministic:ranks_are
 mutate 'statistics of devices not added' src/core/split/chunk_statistics.c 's/if (parts > 1) lc_comm_combine/if (parts > 99) lc_comm_combine/' test_deterministic:ranks_are
 # ---- state and data ----
-mutate 'an unfinished window of one rank alone' src/core/resume/save.c 's/if (g->t->comm \&\& !gradient->is_slice) return/if (false) return/' test_resume_ranks:any_strategy
+mutate 'an unfinished window of only one rank' src/core/resume/save.c 's/if (g->t->comm \&\& !gradient->is_slice) return/if (false) return/' test_resume_ranks:any_strategy
 mutate 'sums of other numbers of ranks as they are' src/core/resume/resume.c 's/if (sum) rescale(/if (false) rescale(/' test_resume_ranks:any_strategy
 mutate 'small shares count as large ones' src/core/logging/results.c 's/ || t->device_parts || e->args.sync_dist;/ || t->device_parts;/' test_strategies:ranks_are
 mutate 'stale parameters' src/core/ranks/same_run.c 's/return s < 0 ? s : lc_module_visit(m, sharding ? send_to_slice : send_tensor, comm);/return s;/' test_ddp:train_as_one
 mutate 'shares overlap' src/data/loader.c 's/s.begin = global_begin + s.offset;/s.begin = global_begin;/' test_ddp:train_as_one
 mutate 'sums of an epoch not reduced' src/core/logging/results_ranks.c 's/lc_status s = lc__ranks_reduce(t->comm, v, 2 \* n, LC_LOG_SUM);/lc_status s = LC_OK;/' test_ddp:train_as_one
 mutate 'metrics not merged' src/core/logging/results_ranks.c 's/LC_TRY(reduce_metrics(t, r));//' test_ddp:train_as_one
-mutate 'a wish to stop not heard' src/core/ranks/wishes.c 's/if (flags\[WISH_STOP\]) t->user_stop/if (t->stop_wish) t->user_stop/' test_ddp_ends:one_rank_stops
-# ---- what does not fit is found ----
+mutate 'a wish to stop ignored' src/core/ranks/wishes.c 's/if (flags\[WISH_STOP\]) t->user_stop/if (t->stop_wish) t->user_stop/' test_ddp_ends:one_rank_stops
+# ---- mismatches are found ----
 mutate 'options not compared' src/core/trainer/begin.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp_differences:different_options
 mutate 'data not compared' src/core/loop/fit.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp_differences:different_options
 mutate 'buffers of steps not shared' src/core/loop/fit.c 's/if (!t->accumulating) LC_TRY(lc__read_buffers_from_rank_zero(t));//' test_ddp_data:rank_0
@@ -131,9 +131,9 @@ mutate 'models not compared' src/core/ranks/same_run.c 's/s = lc__ranks_compare(
 mutate 'models of evaluations not compared' src/core/trainer/run.c 's/LC_TRY(lc__ranks_model(t->comm, t->m, false));//' test_ddp_differences:nothing_is_trained
 mutate 'wishes of an epoch that ends not shared' src/core/loop/fit.c 's/LC_TRY(lc__sync_wishes(t)); .. of these hooks[^\n]*//' test_ddp_ends:where_one_process_stops
 mutate 'sums in place taken before all have written' src/comm/exchange/exchange.c 's/x->stage == SAY || x->stage == WHOLE/x->stage != ASK/' test_exposed:ddp,many_calls
-mutate 'sums in place not told to others' src/comm/exchange/exposed.c 's/if (i != x->rank) memcpy((char/if (0) memcpy((char/' test_exposed:bits
+mutate 'sums in place not reported to others' src/comm/exchange/exposed.c 's/if (i != x->rank) memcpy((char/if (0) memcpy((char/' test_exposed:bits
 mutate 'different pieces taken for one' src/comm/exchange/exposed.c 's/ && tokens\[i\] >> OFFSET_BITS == tokens\[0\] >> OFFSET_BITS;/;/' test_exposed:different_pieces
-mutate 'who has left is not missed' src/comm/transport/rings.c 's/!lc__rings_peek(self, peer, lane, &at)) e->missed = peer;/false) e->missed = peer;/' test_comm:has_left
+mutate 'a rank that has left not missed' src/comm/transport/rings.c 's/!lc__rings_peek(self, peer, lane, &at)) e->missed = peer;/false) e->missed = peer;/' test_comm:has_left
 mutate 'answers taken before they are there' src/comm/transport/rings.c 's/\&r->read, memory_order_acquire) - e->taken/\&r->written, memory_order_acquire) - e->taken/' test_comm:tree
 mutate 'calls not compared' src/comm/exchange/exchange.c 's/return !memcmp(got, want, sizeof \*got);/return true;/' test_comm:different
 mutate 'a batch script taken for a rank' src/comm/world/find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
@@ -142,54 +142,54 @@ mutate 'heartbeats never judged' src/comm/coordinator/verdict.c 's/now - m->hear
 mutate 'the coordinator never judged' src/comm/control/rank_thread.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
 mutate 'lanes never looked at' src/comm/transport/tcp.c 's/\n    look_at_lanes(g);//' test_tcp:a_lane test_machines:one_connection
 mutate 'connections never asked for a sign of life' src/comm/net/socket.c 's/TCP_KEEPINTVL, &every/TCP_KEEPIDLE, \&every/' test_machines:by_themselves
-mutate 'ends not heard while connections are made' src/comm/transport/tcp_mesh.c 's/return m->meeting->check ? m->meeting->check(m->meeting->ctx) : LC_OK;/return LC_OK;/' test_tcp:is_heard
+mutate 'ends ignored while connections are made' src/comm/transport/tcp_mesh.c 's/return m->meeting->check ? m->meeting->check(m->meeting->ctx) : LC_OK;/return LC_OK;/' test_tcp:is_heard
 mutate 'progress never judged' src/comm/coordinator/verdict.c 's/> lc__stall_limit(c, m)/> 1e9/' test_control:progress test_stall
-mutate 'who waits taken for who hangs' src/comm/coordinator/verdict.c 's/ || strchr(m->calls, .>.) || m->gift_number;/;/' test_last_calls:hangs test_control:progress
+mutate 'a waiting rank taken for a hanging one' src/comm/coordinator/verdict.c 's/ || strchr(m->calls, .>.) || m->gift_number;/;/' test_last_calls:hangs test_control:progress
 mutate 'first cause taken last' src/comm/coordinator/verdict.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control
-mutate 'complaints believed at once' src/comm/coordinator/verdict.c 's/if (now - c->members\[rank\].since < LC__SECONDS(LC__COMPLAINT_MS)/if (now < 0/' test_control:complaint
+mutate 'complaints accepted at once' src/comm/coordinator/verdict.c 's/if (now - c->members\[rank\].since < LC__SECONDS(LC__COMPLAINT_MS)/if (now < 0/' test_control:complaint
 mutate 'last words not awaited' src/comm/coordinator/verdict.c 's/if (m->wire.fd >= 0 && now - m->ended_at < LC__SECONDS(LC__LAST_WORDS_MS)) return true;//' test_control:last_words
-mutate 'nobody told of the end' src/comm/coordinator/verdict.c 's/lc__member_tell_text(&c->members\[i\], LC__FRAME_END, c->message);/(void)i;/' test_control:killed
+mutate 'no rank notified of the end' src/comm/coordinator/verdict.c 's/lc__member_tell_text(&c->members\[i\], LC__FRAME_END, c->message);/(void)i;/' test_control:killed
 mutate 'last calls not asked for' src/comm/coordinator/verdict.c 's/lc__members_tell(c, LC__FRAME_ASK, "");//' test_last_calls:wait_for
 mutate 'a call that hangs shown as done' src/comm/history.c 's/done, false, memory/done, true, memory/' test_last_calls
 mutate 'groups left out of last calls' src/comm/comm.c 's/lc__comm_standing(g, s);//' test_last_calls
 mutate 'ranks launch ranks' src/launch/launch.c 's/if (rank || getenv("LIGHTC_COORDINATED"))/if (false)/' test_launch_scripts:ranks_launch_none
-mutate 'what scripts run not told to end' src/launch/supervisor/supervisor.c 's/((ends || stops) \&\& !s->plan->hosts)/(stops \&\& !s->plan->hosts)/' test_launch_scripts:scripts_end
+mutate 'programs of scripts not ended' src/launch/supervisor/supervisor.c 's/((ends || stops) \&\& !s->plan->hosts)/(stops \&\& !s->plan->hosts)/' test_launch_scripts:scripts_end
 mutate 'failures hidden by scripts' src/launch/supervisor/supervisor.c 's/bool hidden = s->culprit < 0/bool hidden = false/' test_launch_scripts:hides
-mutate 'statuses of nobody waited for' src/launch/supervisor/supervisor.c 's/sigaction(SIGCHLD, &heard, &inherited);/sigaction(SIGCHLD, NULL, \&inherited);/' test_launch_scripts:care
-mutate 'node 0 not told' src/launch/supervisor/supervisor.c 's/if (!s->coordinator) tell_node_0/if (false) tell_node_0/' test_launch_hosts:by_hand
+mutate 'statuses of ranks not waited for' src/launch/supervisor/supervisor.c 's/sigaction(SIGCHLD, &heard, &inherited);/sigaction(SIGCHLD, NULL, \&inherited);/' test_launch_scripts:ignores_its_children
+mutate 'node 0 not notified' src/launch/supervisor/supervisor.c 's/if (!s->coordinator) tell_node_0/if (false) tell_node_0/' test_launch_hosts:by_hand
 mutate 'mpirun waited for' src/launch/supervisor/supervisor.c 's/if (s->plan->hosts \&\& !s->asked)/if (s->plan->hosts)/' test_launch_hosts:mpirun_is_not
-mutate 'all ranks print' src/comm/world/prints_forward.c 's/here.supervisor_reports \&\& here.rank > 0/false/' test_launch_prints:rank_0_alone
-mutate 'mpirun blames nobody' src/launch/supervisor/mpirun_output.c 's/lc__mpirun_blames(g->line, &g->blame);//' test_launch_prints:said_before
-mutate 'what looks like a frame is one' src/comm/world/prints.c 's/if (\*bytes == f->mark\[f->n - 1\])/if (true)/' test_prints
+mutate 'all ranks print' src/comm/world/prints_forward.c 's/here.supervisor_reports \&\& here.rank > 0/false/' test_launch_prints:only_rank_0
+mutate 'mpirun blames no rank' src/launch/supervisor/mpirun_output.c 's/lc__mpirun_blames(g->line, &g->blame);//' test_launch_prints:that_failed
+mutate 'bytes like a frame taken for one' src/comm/world/prints.c 's/if (\*bytes == f->mark\[f->n - 1\])/if (true)/' test_prints
 mutate 'mpirun starts those that are lost' src/launch/supervisor/restart.c 's/s->lost\[--rank\] ||/--rank, /' test_machines:three_of_four
-mutate 'a silent host is not lost' src/comm/coordinator/verdict.c 's/(c->silent == rank/(false \&\& c->silent == rank/' test_machines:a_machine_is_lost
+mutate 'a silent host is not lost' src/comm/coordinator/verdict.c 's/(c->silent == rank/(false \&\& c->silent == rank/' test_machines:a_machine_with_ranks
 mutate 'half-open connections kept' src/comm/net/socket.c 's/    notice_half_open(fd);//' test_control_start:only_one_end
-mutate 'terms of going on not told' src/strategies/processes.c 's/lc__control_terms(d->world->control/(void)(d->world->control/' test_elastic:terms
-mutate 'any proof is one' src/comm/net/proof.c 's/return !differs;/return true;/' test_control_door:secret test_tcp:strangers
-mutate 'a proof is good twice' src/comm/coordinator/door.c 's/return lc__proof_nonce(s->asked) >= 0 \&\&/return/' test_control_door:said_once
-mutate 'a proof is good in both directions' src/comm/net/proof_openssl.c 's/text\[0\] = (uint8_t)ask->role;/text[0] = 0;/' test_control_door
-mutate 'a rank believes anybody' src/comm/control/rank_thread.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_door:impostor
+mutate 'options for a restart not reported' src/strategies/processes.c 's/lc__control_terms(d->world->control/(void)(d->world->control/' test_elastic:allow_a_restart
+mutate 'any proof accepted' src/comm/net/proof.c 's/return !differs;/return true;/' test_control_door:secret test_tcp:strangers
+mutate 'a proof accepted twice' src/comm/coordinator/door.c 's/return lc__proof_nonce(s->asked) >= 0 \&\&/return/' test_control_door:repeated
+mutate 'a proof accepted in both directions' src/comm/net/proof_openssl.c 's/text\[0\] = (uint8_t)ask->role;/text[0] = 0;/' test_control_door
+mutate 'a rank accepts any coordinator' src/comm/control/rank_thread.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_door:impostor
 mutate 'launchers start ranks of others' src/comm/coordinator/watch.c 's/l->identity == identity) continue;/true) continue;/' test_twice:before_its test_twice:own_ranks
 mutate 'strangers keep others waiting' src/comm/net/guests.h 's/LC__GUEST_FIRST 0.15/LC__GUEST_FIRST 9.0/' test_crowd:delay test_crowd_tcp:delay
-mutate 'any message is the next one' src/comm/net/seal_openssl.c 's/    s->number++;//' test_seal:order test_seal:between
-mutate 'a broken seal is believed' src/comm/control/wire.c 's/w->takes \&\& !open_sealed(w, out)) return -1;/w->takes) (void)open_sealed(w, out);/' test_seal:between
-mutate 'broken records are believed' src/comm/transport/tcp_records.c 's/return r->tampered ? NULL : data;/r->tampered = false; return data;/' test_secure:between
-mutate 'a heedless rank left alone' src/comm/control/rank_thread.c 's/    _exit(1);//' test_control_ends:heed
-mutate 'progress told late' src/comm/control/control.c 's/if (news) (void)!write(c->wake, &one, sizeof one);//' test_control:step
-mutate 'who is turned away waited for' src/comm/coordinator/door.c 's/if (!ends || c->ending) return;/return;/' test_control_start:another_size
+mutate 'messages accepted in any order' src/comm/net/seal_openssl.c 's/    s->number++;//' test_seal:order test_seal:between
+mutate 'a broken seal accepted' src/comm/control/wire.c 's/w->takes \&\& !open_sealed(w, out)) return -1;/w->takes) (void)open_sealed(w, out);/' test_seal:between
+mutate 'broken records accepted' src/comm/transport/tcp_records.c 's/return r->tampered ? NULL : data;/r->tampered = false; return data;/' test_secure:between
+mutate 'a rank that ignores the end left running' src/comm/control/rank_thread.c 's/    _exit(1);//' test_control_ends:ignores_the_end
+mutate 'progress reported late' src/comm/control/control.c 's/if (news) (void)!write(c->wake, &one, sizeof one);//' test_control:step
+mutate 'a rejected rank waited for' src/comm/coordinator/door.c 's/if (!ends || c->ending) return;/return;/' test_control_start:another_size
 mutate 'ranks outlive their launcher' src/comm/control/rank_thread.c 's/getppid() == c->parent/true/' test_control_ends:launcher_that
 mutate 'different calls not found' src/comm/coordinator/calls.c 's/    find_difference(c, now);//' test_last_calls:different_roots
-mutate 'standstill not found' src/comm/coordinator/calls.c 's/if (!c->ending) find_standstill(c, now);//' test_last_calls:from_each_other
-mutate 'who computes taken for who waits' src/comm/comm.c 's/waits % 2 \&\& c->ops.moved/c->ops.moved != NULL/' test_last_calls:computes
+mutate 'deadlock not found' src/comm/coordinator/calls.c 's/if (!c->ending) find_standstill(c, now);//' test_last_calls:from_each_other
+mutate 'a computing rank taken for a waiting one' src/comm/comm.c 's/waits % 2 \&\& c->ops.moved/c->ops.moved != NULL/' test_last_calls:that_compute
 mutate 'calls no progress' src/comm/coordinator/calls.c 's/if (!m->reports) m->reported = now;//' test_last_calls:are_progress
 mutate 'ranks outlive their supervisor' src/launch/supervisor/process.c 's/prctl(PR_SET_PDEATHSIG, SIGKILL);//' test_launch_ends:outlive
 mutate 'survivors never killed' src/launch/supervisor/supervisor.c 's/if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);//' test_launch_ends:is_killed
-mutate 'a silent rank given its grace' src/launch/supervisor/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for
+mutate 'a grace period for a silent rank' src/launch/supervisor/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for
 mutate 'an end without survivors not seen' src/launch/supervisor/supervisor.c 's/        check_for_end(s);//' test_launch_ends:not_waited_for
 mutate 'gradients divided by what was zeroed' src/optim/macros.c 's/g->backwards \&\& trains_all(opt, g)/false/' test_optim:zero_grad_of_the_only
 mutate 'line searches beyond max_eval' src/optim/lbfgs.c 's/slope, max_eval - evaluations, /slope, 25, /' test_optim:searches_no_longer
 mutate 'LBFGS with shorter directions' src/optim/lbfgs.c 's/h_diag = ys/h_diag = 0.9 * ys/' test_random_trainings:--seed,3,--round,9,against_reference
-mutate 'older runs gone on from' src/core/checkpoint/find_newest.c 's/!strcmp(m->origin.run, origin->run)/true/' test_checkpoint:whom
+mutate 'older runs continued' src/core/checkpoint/find_newest.c 's/!strcmp(m->origin.run, origin->run)/true/' test_checkpoint:whom
 mutate 'checkpoints of other trainings removed' src/core/checkpoint/removal.c 's/ours && p->owner && /false \&\& /' test_checkpoint_owner:before
 mutate 'paths of checkpoints followed' src/callbacks/model_checkpoint.c 's/path, strlen(c->dir))/path, 0)/' test_checkpoint_owner:before
 mutate 'entries of others removed with a checkpoint' src/core/checkpoint/removal.c 's/ || is_listed(&p->m, name)) ? LC__GOES : LC__STAYS/ || true) ? LC__GOES : LC__STAYS/' test_checkpoint_removal:other_things
@@ -197,7 +197,7 @@ mutate 'leftovers without a mark cleaned away' src/core/checkpoint/removal.c 's/
 mutate 'names of checkpoints not taken' src/core/checkpoint/taken.c 's/t->fd = make(t->path, taken);/*out = NULL;/' test_checkpoint_shared:newest
 mutate 'an id that two runs have' src/callbacks/model_checkpoint_state.c 's/if (!taken) return LC_OK;/return LC_OK;/' test_checkpoint_shared:resumed
 mutate 'a training that has begun taken for one that ended' src/core/trainer/begin.c 's/lc__world_trained(false);/;/' test_elastic:began_after
-# ---- what is said, and when ----
+# ---- messages, and when they appear ----
 mutate 'errors of saves stop every run' src/core/resume/after_save.c 's/ || t->resume->stops_on_save_error)/ || true)/' test_save_errors:goes_on
 mutate 'a run that is to stop goes on' src/core/resume/after_save.c 's/ || t->resume->stops_on_save_error)/)/' test_save_errors:to_stop
 mutate 'a file without a weight of the model is loaded' src/core/resume/load_weights.c 's/if (found || !l->model.n) return LC_OK;/return LC_OK;/' test_load_weights:prefixed
@@ -207,11 +207,11 @@ mutate 'slow steps given no more time' src/comm/coordinator/stall.c 's/FACTOR \*
 mutate 'a helper that is in a piece not waited for' src/base/pool.c 's/if (atomic_load_explicit(&l->left, memory_order_acquire)) {\n        wait_for_rest/if (false) {\n        wait_for_rest/' test_pool:holds_up
 mutate 'a caller that spins, and no longer' src/base/pool.c 's/while (left & ~SLEEPS) {/while (false) {/' test_pool:holds_up
 mutate 'time between runs counts as a step' src/comm/coordinator/stall.c 's/if (m->in_run) c->longest/c->longest/' test_stall:between_runs
-mutate 'ranks outside of runs must make progress' src/comm/coordinator/stall.c 's/    if (!m->in_run) return INFINITY;\n//' test_stall:any_time
-mutate 'ranks outside of runs are said to hang' src/comm/coordinator/stall.c 's/ || !m->in_run) continue/) continue/' test_stall:any_time
-mutate 'every report comes from a run' src/comm/control/control.c 's/where && strcmp(where, LC__OWN_LOOP) != 0/true/' test_stall:any_time
-mutate 'losses that are no numbers not said' src/core/loop/watch.c 's/ || isfinite(loss)) return;/ || true) return;/' test_watch:not_finite
-mutate 'epochs that train nothing not said' src/core/loop/watch.c 's/if (!why) return;/return;/' test_watch:train_nothing
+mutate 'ranks outside of runs must make progress' src/comm/coordinator/stall.c 's/    if (!m->in_run) return INFINITY;\n//' test_stall:not_limited
+mutate 'ranks outside of runs reported as hanging' src/comm/coordinator/stall.c 's/ || !m->in_run) continue/) continue/' test_stall:not_limited
+mutate 'every report comes from a run' src/comm/control/control.c 's/where && strcmp(where, LC__OWN_LOOP) != 0/true/' test_stall:not_limited
+mutate 'losses that are not finite not reported' src/core/loop/watch.c 's/ || isfinite(loss)) return;/ || true) return;/' test_watch:not_finite
+mutate 'epochs that train nothing not reported' src/core/loop/watch.c 's/if (!why) return;/return;/' test_watch:train_nothing
 mutate 'hooks named by each that passes an error on' src/core/hooks/hooks.c 's/    else if (lc__names_hook(t))\n        return s;//' test_said_once
 }
 

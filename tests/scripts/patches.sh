@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# patches.sh [-j N] [-l] [PART_OF_A_NAME...]: CONTRIBUTING.md says which files to touch to add one of each kind, and
-# docs/design.md how many they are. Each patch of tests/patches adds one: applied alone to a copy of the sources it must
+# patches.sh [-j N] [-l] [PART_OF_A_NAME...]: CONTRIBUTING.md lists the files to touch to add one of each kind, and
+# docs/design.md counts them. Each patch of tests/patches adds one: applied by itself to a copy of the sources, it must
 # build without a warning, its tests must pass, and the files that it touches must be those of its row. -l builds nothing:
-# it compares the files, and whether the patches still apply.
+# it compares the files, and checks that the patches still apply.
 #
-# A patch begins with a line that says what it adds and a line "Test: TEST[:CASE,CASE]...", also with programs that the
-# tests start; the rest is a diff. In a row, a path from the root is a file to change, and one that ends in / a folder for
-# a new file. The copy and its build stay in $PATCHES_DIR (/tmp/lightc-patches) for the next time.
+# A patch begins with a line that says what it adds, and a line "Test: TEST[:CASE,CASE]...", which also names programs
+# that the tests start; the rest is a diff. In a row, a path from the root is a file to change, and one that ends in / a
+# folder for a new file. The copy and its build stay in $PATCHES_DIR (/tmp/lightc-patches) for the next time.
 set -u
 copy=${PATCHES_DIR:-/tmp/lightc-patches}
 . "$(dirname "$0")/copy.sh"
@@ -18,12 +18,12 @@ row() {
   sed -nE "s/^\| an? $1 \|//p" "$source/CONTRIBUTING.md" | grep -oE '`(src|include|tests|docs)/[^` *]+`' | tr -d '`' | sort -u
 }
 
-# The same of what a patch touches: a file, or the folder of a new one.
+# The same for what a patch touches: a file, or the folder of a new one.
 touched() {
   awk '/^--- /{old = $2} /^\+\+\+ /{path = substr($2, 3); if (old == "/dev/null") sub(/[^\/]*$/, "", path); print path}' "$1" | sort
 }
 
-# What is wrong with the build and the tests of the patched copy.
+# Prints what fails in the build and the tests of the patched copy.
 try() {
   local tests t cases
   read -ra tests <<<"$(sed -n 's/^Test: //p' "$1")"
@@ -70,7 +70,7 @@ check() {
   printf '%-12s %2d files  %s\n' "$kind" "$number" "${result:-as its row}"
 }
 
-# A repository around the copy would take its paths for its own.
+# git would take the paths for those of a repository around the copy.
 export GIT_CEILING_DIRECTORIES=$(dirname "$copy"):$(dirname "$source")
 [ $list = 1 ] || prepare
 for patch in "$source"/tests/patches/*.patch; do check "$patch"; done

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# slurm.sh [NAME...]: trainings started, ended, signalled and queued again by a real Slurm: munged, slurmctld and two
-# slurmd, set up in a scratch directory for this test alone, and taken down behind it. LIGHTC_TEST_BIN: the programs,
-# build/bin by default. LIGHTC_TEST_KEEP=1 keeps the directory. Ends with 77 where Slurm is not installed. A further
-# case is a further function `case_NAME`, which runs in a directory of its own.
+# slurm.sh [NAME...]: trainings started, ended, signaled and queued again by a real Slurm: munged, slurmctld and two
+# slurmd, set up in a scratch directory only for this test, and removed afterwards. LIGHTC_TEST_BIN: the programs,
+# build/bin by default. LIGHTC_TEST_KEEP=1 keeps the directory. Exits with 77 if Slurm is not installed. To add a case,
+# add a function `case_NAME`, which runs in a directory of its own.
 set -u
 PATH=$PATH:/usr/sbin:/sbin
 bin=$(cd "${LIGHTC_TEST_BIN:-$(dirname "$0")/../../build/bin}" && pwd) || exit 1
@@ -21,7 +21,7 @@ checks=0 failures=0 daemons=()
 
 # ---- the cluster ----
 
-daemon() { # NAME COMMAND...: in the foreground, so that it is this script's, and ends with it
+daemon() { # NAME COMMAND...: in the foreground, so that it is a child of this script, and ends with it
   local name=$1
   shift
   setpriv --pdeathsig KILL "$@" </dev/null >"$work/$name.out" 2>&1 &
@@ -44,7 +44,7 @@ take_down() {
 }
 trap take_down EXIT
 trap 'exit 1' INT TERM
-free_ports() { # the first of four that nobody listens on
+free_ports() { # the first of four unused ports
   local first port
   for _ in {1..50}; do
     first=$((10000 + RANDOM % 5000))
@@ -61,8 +61,8 @@ bring_up() {
   (umask 077 && head -c 1024 /dev/urandom >"$work/key")
   daemon munged munged --foreground --force --key-file="$work/key" --socket="$work/munge" --pid-file="$work/munged.pid" \
     --log-file="$work/munged.log" --seed-file="$work/seed"
-  # Nodes are called as their addresses are, for ranks to find them. A job that is queued again starts when the
-  # credential of its first life is over: after 2 minutes by default, and 5 seconds at least.
+  # Nodes are named by their addresses, so that ranks find them. A job that is queued again starts when the
+  # credential of its first life has expired: after 2 minutes by default, and 5 seconds at least.
   SLURM_CONF=$work/slurm.conf
   cat >"$SLURM_CONF" <<EOF
 ClusterName=test
@@ -121,10 +121,10 @@ check() { # what it means, command...
 fails() { ! "$@"; }
 says() { grep -qE -- "$1" out err job 2>/dev/null; }
 run() { timeout -k 5 100 "$@" >out 2>err; }
-train() { # of every case the same numbers, whatever the number of ranks: --batch times their number is 8
+train() { # the same numbers in every case, whatever the number of ranks: --batch times their number is 8
   command=("$program" --dir . --default_root_dir . --deterministic true --threads 1 "$@")
 }
-batch_job() { # lines of a script, behind options of sbatch up to --
+batch_job() { # options of sbatch, --, lines of a script
   local options=()
   while [ "$1" != -- ]; do options+=("$1") && shift; done
   shift
@@ -146,7 +146,7 @@ within() { # seconds (times LIGHTC_TEST_SLACK), command...
 }
 is_over() { [[ $(state) != PENDING && $(state) != CONFIGURING && $(state) != RUNNING && $(state) != COMPLETING ]]; }
 exists() { compgen -G "$1" >/dev/null; }
-trains() { [ "$(compgen -G 'trains-*' | wc -l)" -ge "$1" ]; } # how many ranks have come to a step
+trains() { [ "$(compgen -G 'trains-*' | wc -l)" -ge "$1" ]; } # whether so many ranks have reached a step
 a_rank() { # the process of rank $1
   local life
   life=$(grep -lE "^[0-9.]+ $1 " life-* | tail -n 1)
@@ -204,23 +204,23 @@ case_wrong_numbers() {
 case_killed() {
   train --batch 2 --max_epochs 1000
   batch_job -N 2 --ntasks-per-node 2 -- "srun ${command[*]}"
-  check "four ranks begin" within 30 trains 4
+  check "four ranks train" within 30 trains 4
   sleep 1
   kill -KILL "$(a_rank 3)"
   check "the job of a killed rank is over in 3 s" within 3 is_over
   check "as one that failed" is FAILED
   check "and says which" says 'error: rank 3 \(host [^)]*\), step [0-9]+'
-  check "nobody is left" nobody_left
+  check "no rank is left" nobody_left
 }
 
-case_cancelled() {
+case_canceled() {
   train --batch 4 --max_epochs 1000
   batch_job -n 2 -- "srun ${command[*]}"
   check "two ranks begin" within 30 trains 2
   scancel "$job"
   check "scancel ends the job" within 5 is_over
-  check "as cancelled" is CANCELLED
-  check "nobody is left" nobody_left
+  check "as canceled" is CANCELLED
+  check "no rank is left" nobody_left
   check "with a checkpoint" exists '*/*/checkpoints/interrupted.ckpt'
   check "as one rank says" [ "$(grep -c 'stopped by SIGTERM' job)" = 1 ]
 }
@@ -251,7 +251,7 @@ case_queued_again_without_srun() {
   scancel --batch --signal=USR1 "$job"
   check "SIGUSR1 saves" within 20 [ -e hpc_ckpt_1.ckpt ]
   check "the job waits for its turn" within 10 is PENDING
-  check "nobody is left" within 5 nobody_left
+  check "no rank is left" within 5 nobody_left
   scancel "$job"
 }
 
@@ -266,7 +266,7 @@ case_goes_on_without_a_rank() {
   kill -KILL "$(a_rank 1)"
   check "the job ends" within 30 is_over
   check "well" is COMPLETED
-  check "with the rank that is left" places "size=1 local=0 node=0 nodes=1;"
+  check "with the remaining rank" places "size=1 local=0 node=0 nodes=1;"
   check "with the numbers of an undisturbed run" cmp -s result undisturbed
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every public macro with no, one and all options, in the common part of C11 and C++17: test_headers.c compiles it as
- * both with all compilers there are, with warnings as errors. It is not run. */
+/* Every public macro with no, one and all options, in the common subset of C11 and C++17: test_headers.c compiles it as
+ * both with all available compilers, with warnings as errors. It is not run. */
 #include <lightc/lightc.h>
 
 #include <lightc/comm.h>
@@ -113,7 +113,7 @@ lc_tensor *reductions(lc_tensor *x, int n, size_t m)
     x = lc_topk(x, out, 2, 1);
     x = lc_topk(x, NULL, 2, -1, .smallest = true);
     x = lc_sort(x, NULL, 0, true);
-    /* Each in the arguments of the next. */
+    /* Each call is an argument of the next. */
     x = lc_sum(lc_relu(lc_sum(lc_relu(lc_sum(lc_relu(lc_sum(x, .dims = LC_DIMS(n))), .keepdim = true)))),
                .dims = LC_DIMS(0, n));
     x = lc_reshape(x, n, 3, m, -1);
@@ -543,7 +543,7 @@ static lc_tensor *step(lc_module *self, const lc_batch *batch, int64_t batch_idx
     return lc_sum(batch->x);
 }
 
-/* Vtables: C++17 has no designated initialisers. */
+/* Vtables: C++17 has no designated initializers. */
 int main(void)
 {
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;

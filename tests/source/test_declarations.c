@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a header in src/ declares is defined, and another file, or a macro of the header, uses it: a declaration that
- * nothing needs is taken for an interface by those who read it. */
+/* What a header in src/ declares is defined, and used by another file or by a macro of the header: readers would take
+ * an unused declaration for an interface. */
 #include "sources.h"
 
 enum { FILES = 4096, WORDS = 1 << 21, ROOM = 1 << 24 };
@@ -9,7 +9,7 @@ typedef struct word {
     const char *text; /* interned in `pool`, NUL-terminated */
     int file;
     bool defines; /* what follows it is a function's body */
-    bool pasted;  /* with ##: what begins with it is alive */
+    bool pasted;  /* with ##: names that begin with it are alive */
 } word;
 
 static char *pool, *paths[FILES];
@@ -67,7 +67,7 @@ static bool is_header(int file)
     return !strncmp(path, "src/", 4) && !strcmp(path + strlen(path) - 2, ".h");
 }
 
-/* By a macro: from a beginning followed by ##, or with the name of a data type at its end. */
+/* Whether a macro makes it: from a beginning followed by ##, or with the name of a data type at its end. */
 static bool is_made(const char *name)
 {
     size_t n = strlen(name);
@@ -97,7 +97,7 @@ static bool is_alive(const word *w, size_t n)
     }
     if (header < 0 || elsewhere || in_header > 1 || is_made(w->text)) return true;
     printf("  %s: %s %s\n", paths[header], w->text,
-           definitions ? "is used by the file that defines it alone" : "is not defined");
+           definitions ? "is used only by the file that defines it" : "is not defined");
     return false;
 }
 
@@ -111,7 +111,7 @@ TEST(no_declaration_is_dead)
     words = malloc(WORDS * sizeof *words);
     CHECK(pool && words);
     for (int i = 0; i < 3; i++) each_source(folders[i], c_files, look_at_file);
-    CHECK(n_files > 700); /* they were read */
+    CHECK(n_files > 700); /* all files were read */
     qsort(words, n_words, sizeof *words, by_text);
     for (size_t i = 0, end; i < n_words; i = end, names++) {
         for (end = i + 1; end < n_words && !strcmp(words[i].text, words[end].text);) end++;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The documents say what is true: docs/options.md is what the tables say (LIGHTC_WRITE_DOCS=1 writes it again), every
- * lc_ name in the guides is declared, and every argument of Lightning's Trainer has its counterpart. docs.sh builds the
+/* The documents are up to date: docs/options.md matches the tables (LIGHTC_WRITE_DOCS=1 writes it again), every lc_
+ * name in the guides is declared, and every argument of Lightning's Trainer has its counterpart. docs.sh builds the
  * guides' programs. */
 #include "sources.h"
 
@@ -212,10 +212,10 @@ TEST(every_argument_of_the_trainer)
         char quoted[100];
         void *target;
         snprintf(quoted, sizeof quoted, "`%s`", arguments[i]);
-        if (!strstr(text, quoted)) TEST_FAIL("docs/from-lightning.md does not tell of %s", arguments[i]);
+        if (!strstr(text, quoted)) TEST_FAIL("docs/from-lightning.md does not mention %s", arguments[i]);
         bool known = lc__option_find(&set, 1, arguments[i], strlen(arguments[i]), &target) ||
                      lc__option_is_old(arguments[i], strlen(arguments[i])) || !strcmp(arguments[i], "callbacks");
-        if (!known) TEST_FAIL("%s is no option and has no answer", arguments[i]);
+        if (!known) TEST_FAIL("%s is neither an option nor an old name with an answer", arguments[i]);
     }
     free(text);
 }

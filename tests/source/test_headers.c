@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public headers in C11 and C++17 and C++20, with gcc and clang, warnings being errors: each header alone, and
- * every macro with no, one and all options (headers.c). test_zeros.c runs as C++ too. A compiler that is not there is a
- * case that is skipped. */
+/* The public headers in C11, C++17 and C++20, with gcc and clang and warnings as errors: each header by itself, and
+ * every macro with no, one and all options (headers.c). test_zeros.c runs as C++ too. The cases of a missing compiler
+ * are skipped. */
 #define _GNU_SOURCE
 #include "sources.h"
 
@@ -10,7 +10,7 @@
 static char work[] = "/tmp/lightc_headers_XXXXXX";
 static int headers; /* that compile() includes */
 
-/* A file that includes this header and nothing else. comm_mpi.h needs MPI's. */
+/* A file that includes only this header. comm_mpi.h needs MPI's. */
 static void write_file(const char *name, char *text)
 {
     char path[400];
@@ -82,7 +82,7 @@ TEST(clang_cxx20)
     compile("clang++", "c++20");
 }
 
-/* An argument without its name: the compiler's message says so. */
+/* An argument without its name: the compiler's message explains it. */
 TEST(an_argument_without_a_name)
 {
     if (run("command -v gcc >/dev/null") != 0) SKIP("there is no gcc");
@@ -91,7 +91,7 @@ TEST(an_argument_without_a_name)
               source_root()) == 0);
 }
 
-/* ---- nothing was forgotten ---- */
+/* ---- completeness ---- */
 
 static bool has_word(const char *text, const char *word)
 {

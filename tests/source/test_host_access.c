@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host reaches the memory of tensors through lc__tensor_map and lc__tensor_unmap (tensor/host_access.h) everywhere
- * but in the rooms of the table (docs/design.md, "Host access"). */
+/* The host reaches the memory of tensors only through lc__tensor_map and lc__tensor_unmap (tensor/host_access.h),
+ * except in the rooms of the table (docs/design.md, "Host access"). */
 #include "sources.h"
 
-/* The member of lc_tensor, and the function that tells its value. */
+/* The member of lc_tensor, and the function that returns its value. */
 #define MEMBER  "device_data"
 #define ADDRESS "lc__tensor_address"
 
-/* A folder ends with a slash. `seen`: the sources have it. */
+/* A folder ends with a slash. `seen`: found in the sources. */
 static struct {
     const char *file, *word, *why;
     bool seen;
 } allowed[] = {
-    {"tensor/", MEMBER, "it is theirs", false},
-    {"tensor/", ADDRESS, "it is theirs", false},
-    {"engine/plan/", MEMBER, "a plan has addresses in it", false},
+    {"tensor/", MEMBER, "tensors own it", false},
+    {"tensor/", ADDRESS, "tensors own it", false},
+    {"engine/plan/", MEMBER, "plans contain addresses", false},
     {"engine/run/", MEMBER, "runs kernels", false},
-    {"parallel/devices/devices.c", MEMBER, "copies from device to device, and adds up what they have", false},
+    {"parallel/devices/devices.c", MEMBER, "copies from device to device, and adds up", false},
     {"parallel/reduce/reducer.c", MEMBER, "memory that other processes map", false},
-    {"parallel/reduce/reducer_uneven.c", MEMBER, "what an operator of other ranks gathers", false},
-    {"parallel/reduce/reducer_sums.c", MEMBER, "the kernel that shares out sums", false},
-    {"data/batch_slice.c", ADDRESS, "an input over part of another's memory, which is the loader's", false},
-    {"callbacks/model_pruning.c", ADDRESS, "whether a view is still where its tensor is", false},
+    {"parallel/reduce/reducer_uneven.c", MEMBER, "gathers for an operator of other ranks", false},
+    {"parallel/reduce/reducer_sums.c", MEMBER, "the kernel that distributes sums", false},
+    {"data/batch_slice.c", ADDRESS, "an input in a part of the loader's memory", false},
+    {"callbacks/model_pruning.c", ADDRESS, "checks whether a view still points into its tensor", false},
 };
 enum { ALLOWED = sizeof allowed / sizeof *allowed };
 
@@ -77,13 +77,13 @@ TEST(the_host_maps_tensors)
     for (int i = 0; i < ALLOWED; i++)
         if (!allowed[i].seen) {
             wrong++;
-            printf("  src/%s has no %s any more (%s): take it from the table\n", allowed[i].file, allowed[i].word,
+            printf("  src/%s has no %s any more (%s): remove it from the table\n", allowed[i].file, allowed[i].word,
                    allowed[i].why);
         }
     CHECK_EQ(wrong, 0);
 }
 
-/* What is looked for is found, but not in comments. */
+/* Accesses are found, but not in comments. */
 TEST(an_access_is_seen)
 {
     char direct[] = "/* t->device_data */ memcpy(a, t->device_data, n); s->my_device_data = b;";

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rooms of src/, by the table of docs/design.md, which gives each a layer.
+/* The rooms of src/, according to the table of docs/design.md, which gives each a layer.
  *
- * No file includes what is in a higher layer than its own, and none calls it: calls are what nm says of the object
- * files of this build, public functions and the library's own. No rooms need each other in a circle, nor do the folders
- * of src/ itself. What is private to some rooms is used by no other. src/builtin.c is in no room: it names what is
- * built in, and the others ask its one table. */
+ * No file includes or calls anything in a higher layer than its own: the calls are those that nm finds in the object
+ * files of this build, to public functions and the library's own. No rooms depend on each other in a circle, nor do the
+ * folders of src/ itself. What is private to some rooms is used by no other. src/builtin.c is in no room: it names
+ * everything that is built in, and the others look it up in its table. */
 #define _GNU_SOURCE
 #include "sources.h"
 
 enum { ROOMS = 128, FILES = 2048, SYMBOLS = 1 << 17, TEXT = 512 };
 
-/* What begins with `what` is used by files that begin so too, and by those of `by`; calls and includes count. */
+/* Files whose names begin with `what` are used, by calls and includes, only by files whose names begin the same, and by
+ * those of `by`. */
 static const struct {
     const char *what, *by[4];
 } private[] = {
@@ -32,7 +33,7 @@ static const struct {
 
 typedef struct room {
     char name[64]; /* "comm/net"; "": src itself */
-    int layer;     /* of the table; -1: it has none */
+    int layer;     /* according to the table; -1: none */
 } room;
 
 typedef struct symbol {
@@ -42,7 +43,7 @@ typedef struct symbol {
 
 static room rooms[ROOMS], table[ROOMS];
 static char *files[FILES];         /* "comm/net/socket.c" */
-static char *arrows[ROOMS][ROOMS]; /* an example of each; NULL: there is none */
+static char *arrows[ROOMS][ROOMS]; /* an example of each; NULL: none */
 static symbol defined[SYMBOLS], used[SYMBOLS];
 static int n_rooms, n_table, n_files, n_defined, n_used, n_includes, n_calls, n_wrong;
 
@@ -81,7 +82,7 @@ static void read_table(void)
     free(document);
 }
 
-/* The layer of the folder, or of the first one above it that has a row. */
+/* The layer of the folder, or of the nearest folder above it that has a row. */
 static int layer_of(const char *folder)
 {
     char name[64];
@@ -101,7 +102,7 @@ static int room_of(const char *file)
     int n = end ? (int)(end - file) : 0;
     for (int i = 0; i < n_rooms; i++)
         if ((int)strlen(rooms[i].name) == n && !strncmp(rooms[i].name, file, (size_t)n)) return i;
-    if (n_rooms == ROOMS) TEST_FAIL("there are more rooms than this test has room for");
+    if (n_rooms == ROOMS) TEST_FAIL("there are more rooms than expected");
     snprintf(rooms[n_rooms].name, sizeof rooms->name, "%.*s", n, file);
     rooms[n_rooms].layer = n ? layer_of(rooms[n_rooms].name) : -1;
     if (n && rooms[n_rooms].layer < 0) wrong("a folder has no layer in docs/design.md", rooms[n_rooms].name);
@@ -138,7 +139,7 @@ static void look_at_file(const char *path, char *text)
     files[n_files++] = strdup(file);
     for (const char *at = text; (at = strstr(at, "#include \"")); at++) {
         if (sscanf(at, "#include \"%255[^\"]\"", name) != 1 || begins(name, "lightc/")) continue;
-        if (!strchr(name, '/')) continue; /* of its own folder; or builtin.h, which is for all */
+        if (!strchr(name, '/')) continue; /* of its own folder; or builtin.h, which all may include */
         n_includes++;
         add_arrow(file, name, "#include");
     }
@@ -149,8 +150,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const symbol *)a)->name, ((const symbol *)b)->name);
 }
 
-/* Object files are named after their source, ".../lightc_objects.dir/src/comm/call.c.o"; those of sources that are gone
- * are left over. */
+/* Object files are named after their source, ".../lightc_objects.dir/src/comm/call.c.o"; those of sources that no
+ * longer exist are ignored. */
 static int file_of_object(char *object)
 {
     char *source = strstr(object, ".dir/src/");
@@ -191,7 +192,7 @@ static void read_symbols(const char *bin)
     }
 }
 
-/* ---- what they may not do ---- */
+/* ---- checks ---- */
 
 static void look_upwards(void)
 {
@@ -200,8 +201,8 @@ static void look_upwards(void)
             if (arrows[a][b] && rooms[a].layer < rooms[b].layer) wrong("goes up", arrows[a][b]);
 }
 
-/* Depth first; seen: 1 on the way, 2 done. Returns the room in which a circle closes that has not been printed in full,
- * ROOMS if it has been, -1 if there is none. */
+/* Depth first; seen: 1 on the path, 2 done. Returns the room in which a circle closes that has not been printed in
+ * full, ROOMS if it has been, -1 if there is none. */
 static int look_for_circle(bool (*edges)[ROOMS], int at, char *seen)
 {
     seen[at] = 1;
@@ -225,7 +226,7 @@ static int top_of(int a)
     return a;
 }
 
-/* tops: the folders of src/, each with all that is in it. */
+/* tops: the folders of src/, each with everything in it. */
 static bool has_circle(bool tops)
 {
     static bool edges[ROOMS][ROOMS];
@@ -246,7 +247,7 @@ static void read_sources(void)
     if (n_files) return;
     read_table();
     each_source("src", c_files, look_at_file);
-    CHECK(n_table > 30 && n_files > 300 && n_includes > 300); /* they were read */
+    CHECK(n_table > 30 && n_files > 300 && n_includes > 300); /* all of them were read */
 }
 
 static void judge(void)
@@ -257,13 +258,13 @@ static void judge(void)
     CHECK_EQ(n_wrong, 0);
 }
 
-TEST(nothing_includes_what_is_above_it)
+TEST(no_file_includes_a_higher_layer)
 {
     read_sources();
     judge();
 }
 
-TEST(nothing_calls_what_is_above_it)
+TEST(no_file_calls_a_higher_layer)
 {
     const char *bin = getenv("LIGHTC_TEST_BIN");
     n_wrong = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sources delete in one place, src/base/remove.c (docs/checkpoints.md, "What lightc deletes"): other calls that
- * remove, rename over, truncate or write again what is there are in the table, with the reason why they may. */
+/* The sources delete in one place, src/base/remove.c (docs/checkpoints.md, "What lightc deletes"): the table lists
+ * other calls that remove, rename over, truncate or rewrite existing files, with the reason why they may. */
 #include "sources.h"
 
 /* Words of C; `call`: followed by "(". */
@@ -24,24 +24,24 @@ static const struct {
     {"base/io.c", "rename", 1, "the system's side of the table"},
     {"base/io.c", "unlinkat", 1, "the system's side of the table, called by remove.c"},
     {"base/io.c", "ftruncate", 1, "the system's side of the table"},
-    {"base/io.c", "SYS_renameat2", 2, "the system's side of the table: exchanging names loses none"},
+    {"base/io.c", "SYS_renameat2", 2, "the system's side of the table: exchanging names loses no file"},
     {"base/memory_file.c", "ftruncate", 1, "the size of a file without a name"},
-    {"core/checkpoint/place.c", "rename", 4, "of directories, which replace nothing but an empty one"},
-    {"core/checkpoint/write_job.c", "exchange", 1, "of names, of which none is lost"},
-    {"core/checkpoint/place.c", "exchange", 2, "of names, of which none is lost"},
+    {"core/checkpoint/place.c", "rename", 4, "of directories, which can only replace an empty one"},
+    {"core/checkpoint/write_job.c", "exchange", 1, "of names; no file is lost"},
+    {"core/checkpoint/place.c", "exchange", 2, "of names; no file is lost"},
     {"core/checkpoint/share.c", "rename", 1, "a rank's own note in the directory of a save"},
     {"core/checkpoint/leftovers.c", "renameat", 1, "a checkpoint gets its name back, if that is free"},
-    {"core/checkpoint/leftovers.c", "SYS_renameat2", 2, "the same, with the kernel looking"},
+    {"core/checkpoint/leftovers.c", "SYS_renameat2", 2, "the same, checked by the kernel"},
     {"launch/supervisor/kept_output.c", "mkostemp", 1, "a new file"},
     {"launch/supervisor/kept_output.c", "O_TRUNC", 1, "a file that the launcher was asked to write"},
-    {"engine/plan/dump.c", "O_TRUNC", 1, "a dump of the plan, where it was asked for"},
-    {"core/hooks/profiling.c", "O_TRUNC", 1, "the profiler's report, where it was asked for"},
+    {"engine/plan/dump.c", "O_TRUNC", 1, "a dump of the plan, at the path that was given"},
+    {"core/hooks/profiling.c", "O_TRUNC", 1, "the profiler's report, at the path that was given"},
     {"launch/supervisor/failure.c", "O_TRUNC", 1, "failure.log of the launcher's own folder"},
-    {"loggers/csv.c", "ftruncate", 2, "half a row, in a file whose head says that it is this logger's"},
+    {"loggers/csv.c", "ftruncate", 2, "half a row, in a file with this logger's header"},
     {"loggers/spool.c", "ftruncate", 2, "the logger's own spool, under its lock"},
-    {"loggers/stream.c", "ftruncate", 2, "half a line that begins as this logger's, or that this process has written"},
+    {"loggers/stream.c", "ftruncate", 2, "half a line that begins like this logger's, or was written by this process"},
     {"tools/bench_ranks.c", "system", 1, "mpirun"},
-    {"loggers/tensorboard.c", "ftruncate", 1, "what this process has written in part"},
+    {"loggers/tensorboard.c", "ftruncate", 1, "a record that this process has written in part"},
 };
 enum { ALLOWED = sizeof allowed / sizeof *allowed };
 
@@ -55,8 +55,8 @@ static void note(const char *file, const char *word, int line)
             return;
         }
     wrong++;
-    printf("  src/%s:%d: %s; let lc__remove do it (base/remove.h), or say in tests/source/test_removals.c why not\n",
-           file, line, word);
+    printf("  src/%s:%d: %s; use lc__remove (base/remove.h), or add a reason to tests/source/test_removals.c\n", file,
+           line, word);
 }
 
 static void look_at_text(const char *file, char *text)
@@ -76,7 +76,7 @@ static void look_at_text(const char *file, char *text)
     }
 }
 
-/* fopen(..., "w") empties what is there: each is a file that somebody has asked for by name, or is made with "x". */
+/* fopen(..., "w") empties an existing file: each one was named by a user, or is created with "x". */
 static void look_for_fopen(const char *file, const char *text)
 {
     static const char *const named[] = {
@@ -116,7 +116,7 @@ TEST(one_place_deletes)
     CHECK_EQ(wrong, 0);
 }
 
-/* What is looked for is found, but not in comments and texts. */
+/* Removals are found, but not in comments and texts. */
 TEST(a_removal_is_seen)
 {
     char text[] =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The library's symbol tables, read with objdump and nm: no mutable statics but those of `allowed`, and nothing visible
- * from outside but lc_*. What another one would need is a line there, and a reason that convinces. */
+/* The library's symbol tables, read with objdump and nm: no mutable statics except those of `allowed`, and no visible
+ * names except lc_*. Another one needs a line there, and a convincing reason. */
 #define _GNU_SOURCE
 #include "sources.h"
 
@@ -11,14 +11,11 @@ static const struct {
 } allowed[] = {
     {"lc__current", ".tbss"}, /* the graph that this thread records (src/tensor/host_access.c) */
     {"error", ".tbss"},       /* the message of this thread's last failure (src/base/status.c) */
-    {"fits_begun",
-     ".bss"}, /* which of its fits a program is in, for ranks that are started again (src/core/trainer/begin.c) */
-    {"keeper", ".bss"},      /* who watches for signals after an interrupted run: they are the process's
-                                (src/core/trainer/signals.c) */
-    {"of_children", ".bss"}, /* what a child of this process lets go of (src/base/at_fork.c); after a mutex */
-    {"pool", ".bss"},        /* the threads of this process that help with loops (src/base/pool.c) */
-    {"this_process",
-     ".bss"}, /* which rank a process is, is a fact of the process (src/comm/world/world.c); after a mutex */
+    {"fits_begun", ".bss"},   /* the number of the current fit, for restarted ranks (src/core/trainer/begin.c) */
+    {"keeper", ".bss"},       /* watches for signals after an interrupted run (src/core/trainer/signals.c) */
+    {"of_children", ".bss"},  /* what a child of this process releases (src/base/at_fork.c); has a mutex */
+    {"pool", ".bss"},         /* the threads of this process that help with loops (src/base/pool.c) */
+    {"this_process", ".bss"}, /* which rank this process is (src/comm/world/world.c); has a mutex */
 };
 
 static char *library(const char *name, char *path, size_t size)
@@ -80,7 +77,7 @@ TEST(no_mutable_statics)
     pclose(f);
     CHECK(symbols > 1000); /* the table was read */
     CHECK_EQ(foreign, 0);
-    CHECK_EQ(found, sizeof allowed / sizeof *allowed); /* the search finds what there is */
+    CHECK_EQ(found, sizeof allowed / sizeof *allowed); /* the search finds each of them */
 }
 
 TEST(only_lc_names_are_visible)
@@ -104,15 +101,15 @@ TEST(only_lc_names_are_visible)
     CHECK_EQ(bad, 0);
 }
 
-/* Every public function that a header declares is in the shared library: nothing is promised that is not there. (What
- * comm_mpi.h declares is in liblightc_mpi.) */
+/* Every public function that a header declares is in the shared library. (The functions of comm_mpi.h are in
+ * liblightc_mpi.) */
 TEST(every_declared_function_is_there)
 {
     char path[4200], command[9000], line[512];
     const char *source = source_root();
     if (!library("liblightc.so", path, sizeof path)) SKIP("the shared library is not here");
     if (system("command -v nm >/dev/null") != 0) SKIP("no nm");
-    /* Declarations start at the left margin and bear LC_API. */
+    /* Declarations start at the left margin and contain LC_API. */
     snprintf(command, sizeof command,
              "t=$(mktemp); nm -D --defined-only '%s' | awk '{print $3}' | sort -u >$t; "
              "ls '%s'/include/lightc/*.h | grep -v comm_mpi.h | xargs cat | grep -oE '^LC_API [^=;(]*\\(' | grep -oE "

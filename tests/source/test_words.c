@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Comments, documents and messages are plain English: turns of phrase that were once all over the tree must not come
- * back. Only what a pattern can find without false alarms is looked for. */
+/* Comments, documents and messages are plain English: certain turns of phrase, once common in this tree, must not come
+ * back. It looks only for what a pattern can find without false alarms. */
 #include "sources.h"
 
 enum { SHOWN = 40, NEAR = 60 };
 
-/* Rooms with old text. When a room has none left its entry must go. */
+/* Rooms with old text. Once a room has none left, its entry must go. */
 static const char *const not_yet[] = {NULL};
 enum { N_NOT_YET = sizeof not_yet / sizeof *not_yet };
 
@@ -13,7 +13,7 @@ enum { N_NOT_YET = sizeof not_yet / sizeof *not_yet };
 typedef struct rule {
     const char *phrase;
     bool at_start;
-    bool (*is_right)(const char *text, const char *at, const char *after); /* of a use that is good English; or NULL */
+    bool (*is_right)(const char *text, const char *at, const char *after); /* returns true for good English; or NULL */
     const char *instead;
 } rule;
 
@@ -24,7 +24,7 @@ static bool begins_with_one(const char *at, const char *const *texts)
     return false;
 }
 
-/* Whether one of these words comes right before `at`. */
+/* Whether one of these words directly precedes `at`. */
 static bool ends_with_one(const char *text, const char *at, const char *const *words)
 {
     while (at > text && at[-1] == ' ') at--;
@@ -194,7 +194,7 @@ static void add(size_t *n, char c, int line)
     copy[(*n)++] = c;
 }
 
-/* Comments, and literals, of which those that only blanks part are one text. */
+/* Checks comments and literals; literals that are separated only by blanks are one text. */
 static void check_source(const char *path, const char *s)
 {
     int line = 1;
@@ -241,7 +241,7 @@ static void make_room(size_t size)
     CHECK(copy && lines);
 }
 
-/* Paragraphs; code is left out. */
+/* Checks paragraphs, without code. */
 static void check_document(const char *path, const char *s)
 {
     bool fenced = false, code = false;

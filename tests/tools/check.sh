@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs `lightc` on the example module, and on what is not one. Usage: check.sh BIN_DIR LIB_DIR
+# Runs `lightc` on the example module, and on files that are not modules. Usage: check.sh BIN_DIR LIB_DIR
 set -u
 here=$(cd "$(dirname "$0")" && pwd) bin=$(cd "$1" && pwd) lib=$(cd "$2" && pwd)
 work=$(mktemp -d)
@@ -33,7 +33,7 @@ below() { awk -v want="$2" -v name="$1" '$1 == name {found = $2 < want} END {exi
 check "--version" run --version
 check "names the version" says '^lightc [0-9]+\.[0-9]+'
 check "no command is wrong usage" ends_with 2
-loses() { # status, arguments; it says that what it printed is lost
+loses() { # status, arguments; it reports that its output was lost
   local want=$1
   shift
   [ -c /dev/full ] || return 0
@@ -48,15 +48,15 @@ check "also on two ranks" loses 1 launch -np 2 "$bin/lightc" doctor comm --secon
 check "bench comm into one" loses 1 bench comm --ranks 2 --max_bytes 1024 --seconds 0.001
 check "an unknown command is wrong usage" ends_with 2 fly
 check "that is named" complains '"fly"'
-check "a misspelt command too" ends_with 2 lunch
+check "a misspelled command too" ends_with 2 lunch
 check "with the one that was meant" complains 'unknown command "lunch"; did you mean "launch"\?'
 for command in "" run launch ckpt doctor bench; do
   # shellcheck disable=SC2086
-  check "lightc $command --help is for people who ask" run $command --help
+  check "lightc $command --help is no error" run $command --help
   check "and fits 80 columns" awk 'length > 80 {wide = 1} END {exit wide || !NR}' out
 done
 for command in $("$bin/lightc" --help | awk '/^  [a-z]/ {print $1}'); do
-  check "the manual page tells of $command" grep -q "^\.B $command" "$here/../../src/tools/lightc.1"
+  check "the manual page describes $command" grep -q "^\.B $command" "$here/../../src/tools/lightc.1"
 done
 
 for command in "bench comm" "doctor comm" ckpt launch bench doctor; do
@@ -64,10 +64,10 @@ for command in "bench comm" "doctor comm" ckpt launch bench doctor; do
   check "$command --help" run $command --help
   check "names the command" says "^usage: lightc $command"
 done
-check "bench comm says which backends there are" ends_with 1 bench comm --backends nosuch
-check "by name" complains '"nosuch"; available: all, threads, shm'
-check "and where it cannot write, before it measures" ends_with 1 bench comm --json nowhere/out.json
-check "what" complains 'json: cannot write nowhere/out.json: No such file'
+check "an unknown backend of bench comm is an error" ends_with 1 bench comm --backends nosuch
+check "that lists those there are" complains '"nosuch"; available: all, threads, shm'
+check "a file that it cannot write is one before it measures" ends_with 1 bench comm --json nowhere/out.json
+check "that names the file" complains 'json: cannot write nowhere/out.json: No such file'
 check "run --help" run run spiral.json --help
 check "lists the module's options" says '^spiral:'
 check "and the trainer's" says '--max_epochs'
@@ -83,7 +83,7 @@ check "runs its own configuration again, from elsewhere" \
   env -C elsewhere "$bin/lightc" run ../$run_dir/config.json --max_epochs 1 --width 5 --enable_progress_bar false \
   --enable_model_summary false
 check "with what was typed" grep -q '"width": 5,' elsewhere/lightning_logs/version_0/config.json
-check "a shared object alone" run run ./spiral.so --fast_dev_run 1 --enable_progress_bar false
+check "only a shared object" run run ./spiral.so --fast_dev_run 1 --enable_progress_bar false
 check "--print_config" run run spiral.json --print_config
 cp out again.json
 check "is a configuration" run run again.json --fast_dev_run 1
@@ -97,7 +97,7 @@ check "and counters" says '^  batches_done '
 check "the epoch" says '^epoch +[0-9]+$'
 check "the optimizer" says '^optimizer 0: [a-zA-Z]+$'
 check "hyperparameters" says '^  width +48$'
-check "who wrote it" says '^strategy +single_device$'
+check "what wrote it" says '^strategy +single_device$'
 check "ckpt inspect --json" run ckpt inspect --json "$ckpt"
 cp out ckpt.json
 check "is JSON" awk '/"name": "l1.weight"/ {found = 1} END {exit !found}' ckpt.json
@@ -153,7 +153,7 @@ check "four ranks of two nodes" on local:2,local:2 --max_epochs 2 --strategy ddp
 check "or with a copy for each node, in parts" on local:2,local:2 --max_epochs 2 --strategy sharded_hybrid --dirpath copies
 check "train the same" run ckpt diff --tensors replicas/*.ckpt copies/*.ckpt
 check "ckpt inspect of copies" run ckpt inspect copies/*.ckpt
-check "tells of all four" says '^world size +4$'
+check "shows all four" says '^world size +4$'
 check "and of the strategy" says '^strategy +sharded_hybrid$'
 check "ckpt consolidate of copies" run ckpt consolidate copies/*.ckpt whole_copy.ckpt
 check "leaves one copy" run ckpt diff --tensors replicas/*.ckpt whole_copy.ckpt
@@ -172,16 +172,16 @@ check "that says what it is" complains 'spiral\.json" is not a safetensors file'
 check "as is a directory" ends_with 1 ckpt inspect elsewhere
 check "with what it lacks" complains 'has no manifest.json'
 check "and nothing at all" ends_with 1 ckpt inspect nowhere
-check "ckpt alone is wrong usage" ends_with 2 ckpt
+check "ckpt without a command is wrong usage" ends_with 2 ckpt
 check "ckpt diff of one is wrong usage" ends_with 2 ckpt diff "$ckpt"
-check "a misspelt command of ckpt too" ends_with 2 ckpt inspct "$ckpt"
+check "a misspelled command of ckpt too" ends_with 2 ckpt inspct "$ckpt"
 check "with the one that was meant" complains 'unknown command "inspct"; did you mean "inspect"\?'
 check "and an option of it" ends_with 2 ckpt inspect --jsn "$ckpt"
 check "with the right one" complains 'unknown option "--jsn"; did you mean "--json"\?'
 check "and one of launch" ends_with 2 launch --max_restart 2 true
 check "as well" complains 'unknown option "--max_restart"; did you mean "--max_restarts"\?'
 
-# Whatever goes wrong is said once: no line comes twice, and no part of one between colons.
+# Every error is reported once: no line comes twice, nor does a part of a line between colons.
 once() {
   run "$@" && return 1
   awk '/^usage:/ {exit} seen[$0]++ {bad = 1}
@@ -198,11 +198,11 @@ echo '{"module": "nowhere.so"}' >absent.json
 echo x >short.so
 mkdir -p damaged && echo '{}' >damaged/manifest.json
 for wrong in text.json word.json option.json number.json list.json absent.json short.so elsewhere; do
-  check "$wrong is said once" once run $wrong
+  check "$wrong is reported once" once run $wrong
 done
 while read -r wrong; do
   # shellcheck disable=SC2086
-  check "$wrong is said once" once $wrong
+  check "$wrong is reported once" once $wrong
 done <<'EOF'
 run spiral.json --max_epochs
 run spiral.json --max_epochs -5
@@ -234,7 +234,7 @@ EOF
 check "ranks of launch too" once launch -np 2 "$bin/lightc" run spiral.json --lr -1
 check "or what they cannot open" once launch -np 2 "$bin/lightc" run spiral.json --ckpt_path nowhere
 
-check "a misspelt hyperparameter is an error" ends_with 1 run spiral.json --widht 3
+check "a misspelled hyperparameter is an error" ends_with 1 run spiral.json --widht 3
 check "with the right one" complains '"width"'
 check "a command there is not" ends_with 1 run spiral.json --command fly
 check "names those there are" complains 'validate'

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A module that says it was built for another version. */
+/* A module that claims to be built for another version. */
 #include <lightc/lightc.h>
 
 LC_API extern const lc_plugin_info lc_plugin_entry;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `lightc doctor comm` and `lightc bench comm`, as ranks among others: what they say of simulated hosts. */
+/* `lightc doctor comm` and `lightc bench comm`, run as ranks: their reports on simulated hosts. */
 #include "test.h"
 
 #include <limits.h>
@@ -7,7 +7,7 @@
 
 static char said[1 << 16];
 
-/* Runs a command whose LIGHTC is the program; everything it says is in `said`. Returns its exit status. */
+/* Runs a command in which LIGHTC stands for the program; `said` is all its output. Returns its exit status. */
 static int run(const char *format)
 {
     static char dir[PATH_MAX], command[4 * PATH_MAX];
@@ -28,7 +28,7 @@ static void check_says(const char *part)
     if (!strstr(said, part)) TEST_FAIL("\"%s\" is not in\n%s", part, said);
 }
 
-TEST(the_doctor_looks_at_all_ranks)
+TEST(the_doctor_examines_all_ranks)
 {
     CHECK_EQ(run("$LIGHTC launch -H local:2,local:2 $LIGHTC doctor comm --seconds 0.0001"), 0);
     check_says("4 ranks on 2 hosts, over shm+tcp\n");
@@ -42,7 +42,7 @@ TEST(the_doctor_looks_at_all_ranks)
     }
 }
 
-TEST(the_doctor_says_what_is_in_the_way)
+TEST(the_doctor_reports_what_slows_links)
 {
     CHECK_EQ(run("$LIGHTC launch -H local:2,local:1 $LIGHTC doctor comm --seconds 0"), 0);
     check_says("3 ranks on 2 hosts, over shm+tcp\n");
