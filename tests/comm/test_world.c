@@ -20,7 +20,7 @@
 
 extern char **environ;
 
-/* Of all variables that concern ranks, sets only these: "NAME=value NAME=value". */
+/* Sets these variables, "NAME=value NAME=value", and unsets all others that concern ranks. */
 static void surroundings(const char *text)
 {
     static const char *const ours[] = {"LIGHTC_", "OMPI_", "PMI",       "MPI_",   "SLURM_",        "RANK",   "WORLD_",

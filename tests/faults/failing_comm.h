@@ -21,7 +21,7 @@
 typedef enum failure { REFUSED, BROKEN_OFF, LOST, FAILURES } failure;
 static const char *const failure_names[FAILURES] = {"refused", "broken off", "lost"};
 
-/* Of one rank. */
+/* The failure that is planned for one rank. */
 typedef struct failing_plan {
     int rank;
     bool carried;

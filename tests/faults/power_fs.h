@@ -2,8 +2,8 @@
 /* A file system that loses its power (power_fs.c): in memory, mounted through /dev/fuse, served by a process of its
  * own. It sees every system call, whichever process or library makes it.
  *
- * Durable is what was synced: the bytes of a file after fsync of the file, the names in a directory after fsync of the
- * directory. Of everything else a part survives the power loss that the seed chooses: any of the writes to a file in
+ * What was synced is durable: the bytes of a file after fsync of the file, the names in a directory after fsync of the
+ * directory. A part of everything else, chosen by the seed, survives the power loss: any of the writes to a file in
  * whole, in pages, or in sectors of 512 bytes, its old or its new size, and any of the changes of names. A change of
  * names is atomic and needs those that it builds on; independent ones may survive in any order. With `journal`, changes
  * of names survive in the order in which they were made, and every sync makes all of them durable (ext4, XFS); without
