@@ -359,13 +359,13 @@ static void find_backends(const char *list)
         snprintf(name, sizeof *the.backends, "%.*s", (int)n, at);
         at += n;
         if (strcmp(name, "shm") && strcmp(name, "tcp") && strcmp(name, "mpi")) {
-            fprintf(stderr, "there is no backend \"%s\"; there are shm, tcp and mpi\n", name);
+            fprintf(stderr, "unknown backend \"%s\"; available: shm, tcp, mpi\n", name);
             exit(2);
         }
         if (strcmp(name, "mpi") || mpi)
             the.n_backends++;
         else
-            printf("SKIP mpi: there is no Open MPI, or lightc was built without it\n");
+            printf("SKIP mpi: Open MPI is not installed, or lightc was built without it\n");
     }
     if (!the.n_backends) exit(77);
 }
@@ -382,7 +382,7 @@ static bool undisturbed(int ranks, bool restarts)
     read_text(&r, "result", reference, sizeof **the.reference);
     read_text(&r, "err", r.err, sizeof r.err);
     if (r.status == 0 && *reference && !*r.wrong) return true;
-    printf("FAIL: %d ranks that nobody disturbs end with status %d\n%s%s\n", ranks, r.status, r.wrong, r.err);
+    printf("FAIL: %d undisturbed ranks end with status %d\n%s%s\n", ranks, r.status, r.wrong, r.err);
     return false;
 }
 
@@ -423,7 +423,7 @@ int main(int argc, char **argv)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     the.own_mounts = machines_own_mounts();
     if (!the.own_mounts)
-        printf("no mounts of its own: /dev/shm is not looked at, and a limit stands for a full disk\n");
+        printf("no mounts of its own: /dev/shm is not checked, and a size limit simulates a full disk\n");
     the.no_machines = machines_make(&the.two);
     for (int n = 2; n <= MAX_RANKS && !failed; n++) failed += !undisturbed(n, false) || !undisturbed(n, true);
     bool failed_before = failed;

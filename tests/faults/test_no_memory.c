@@ -444,7 +444,7 @@ static lc_status fit_new(void)
     if (!dev_run) {
         long at = atomic_exchange(&fail_at, 0); /* the runs of a scenario must not differ in what they find */
         world_remove(directory);
-        if (mkdir(directory, 0700) != 0) printf("  cannot make %s anew\n", directory);
+        if (mkdir(directory, 0700) != 0) printf("  cannot make %s again\n", directory);
         atomic_store(&fail_at, at);
     }
     return status;

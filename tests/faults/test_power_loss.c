@@ -259,7 +259,7 @@ static void check_database(trial *r, bool again)
     if (again && sqlite3_prepare_v2(db, "SELECT path FROM v_checkpoint", -1, &s, NULL) == SQLITE_OK)
         while (sqlite3_step(s) == SQLITE_ROW) {
             const char *listed = (const char *)sqlite3_column_text(s, 0);
-            if (access(listed, F_OK) != 0) wrong(r, "the database lists %s, which is not there", listed);
+            if (access(listed, F_OK) != 0) wrong(r, "the database lists %s, which does not exist", listed);
         }
     sqlite3_finalize(s);
     sqlite3_close(db);

@@ -441,7 +441,7 @@ static lc_status use_dataloader(const lc_dataloader_ops *ops)
     lc_dataloader *l;
     LC_TRY(lc_dataloader_from_ops(ops, NULL, &l));
     lc_status s = drain(l);
-    if (lc_dataloader_length(l, 0) != -1) s = lc_fail(LC_ERR_INTERNAL, "a length that nobody gave");
+    if (lc_dataloader_length(l, 0) != -1) s = lc_fail(LC_ERR_INTERNAL, "a length that was not given");
     lc_dataloader_free(l);
     return s;
 }

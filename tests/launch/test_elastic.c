@@ -185,7 +185,7 @@ TEST(one_is_left)
     start(&r, "%s --devices 2 --batch 6 " DETERMINISTIC " --max_restarts 3", program);
     lose(&r, 1, 2);
     for (double until = seconds() + patience(20); lives_of(&r, 0, 1, pids) < 2; pause_ms(10))
-        if (seconds() > until) TEST_FAIL("nobody goes on");
+        if (seconds() > until) TEST_FAIL("no rank continues");
     pause_ms(100);
     int n = lives_of(&r, 0, 1, pids);
     for (int i = 0; i < n; i++) kill(pids[i], SIGKILL); /* one of them has already ended */

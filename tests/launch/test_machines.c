@@ -92,7 +92,7 @@ static void finish(run *r)
 static void await_file(const char *path)
 {
     for (double until = seconds() + patience(20); access(path, F_OK) != 0; pause_ms(5))
-        if (seconds() > until) TEST_FAIL("%s has never come", path);
+        if (seconds() > until) TEST_FAIL("%s never appeared", path);
 }
 
 static void result_of(const char *dir, char text[128])
@@ -240,7 +240,7 @@ TEST(a_cut_link_ends_both_sides)
 static lc_status open_on_machines(int rank, int size, const lc__meeting *meeting, lc_comm **out)
 {
     lc__tcp_place here;
-    if (!machines_enter(&two, rank)) return lc_fail(LC_ERR_IO, "there is no way into machine %d", rank);
+    if (!machines_enter(&two, rank)) return lc_fail(LC_ERR_IO, "cannot enter machine %d", rank);
     LC_TRY(lc__tcp_place_set(&here, machines_address[rank], "", 1));
     return lc__comm_tcp(&here, rank, size, meeting, out);
 }

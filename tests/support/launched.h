@@ -117,7 +117,7 @@ static const char *report(const run *r, int rank)
         read_file(r, name, text, sizeof text);
         if (*text) return text;
     }
-    TEST_FAIL("rank %d has never come", rank);
+    TEST_FAIL("rank %d has never reported", rank);
 }
 
 __attribute__((unused)) static pid_t pid_of(const run *r, int rank)
