@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is built in (builtin.h). To add one: its file in its folder, its declaration in the header that this file
- * includes from there, and a line below. */
+/* The tables of built-in components (builtin.h). To add one: a file in its folder, a declaration in the header that
+ * this file includes from there, and a line below. */
 #include "builtin.h"
 
 #include "backends/backends.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finding the newest checkpoint that can be used among those of some directories. */
+/* Finds the newest usable checkpoint in some directories. */
 #define _GNU_SOURCE
 #include "core/checkpoint/find_newest.h"
 #include "base/grow.h"
@@ -33,8 +33,8 @@ static bool is_from(const lc__manifest *m, const lc__ckpt_origin *origin)
     return !origin || (m->origin.fit == origin->fit && (!*origin->run || !strcmp(m->origin.run, origin->run)));
 }
 
-/* When it was saved. What a clock says that was ahead would make an old checkpoint the newest: then it is the time of
- * the file, which no copy makes earlier than that. */
+/* The time of saving. If it is in the future, the clock was ahead and the checkpoint would be the newest for too long,
+ * so take the file's time, which a copy does not make earlier. */
 static int64_t time_of(const char *path, int64_t saved_ns)
 {
     char *manifest = NULL;
@@ -75,7 +75,7 @@ static int newest_first(const void *pa, const void *pb)
     return strcmp(b->path, a->path);
 }
 
-/* A training can go on from it. */
+/* Whether training can continue from the checkpoint. */
 static bool is_whole_run(const char *path)
 {
     lc_state *state;

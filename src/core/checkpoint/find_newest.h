@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Choosing one of the checkpoints in a directory. */
+/* Chooses among the checkpoints in directories. */
 #ifndef LC_CORE_CHECKPOINT_FIND_NEWEST_H
 #define LC_CORE_CHECKPOINT_FIND_NEWEST_H
 
@@ -15,14 +15,13 @@ typedef struct lc__ckpt_list {
     int n, capacity;
 } lc__ckpt_list;
 
-/* Those in `dir` whose manifest is valid (symbolic links are not followed). `origin`: only those of this fit, and of
- * this run if it names one; NULL: all. */
+/* Adds the checkpoints in `dir` that have a valid manifest (symbolic links are not followed). `origin`: only those of
+ * that fit, and of its run if it names one; NULL: all. */
 lc_status lc__ckpt_list_add(lc__ckpt_list *l, const char *dir, const lc__ckpt_origin *origin) LC_MUST_USE;
-/* The newest, by the time when it was saved, that verifies; with to_continue none that has only weights. NULL: none.
- * Borrowed. */
+/* The most recently saved one that verifies; to_continue: not one with only weights. NULL: none. Borrowed. */
 const char *lc__ckpt_list_newest(lc__ckpt_list *l, bool to_continue);
 void lc__ckpt_list_free(lc__ckpt_list *l);
-/* lc_checkpoint_find_last_good of what is there: changes nothing in the directory. */
+/* lc_checkpoint_find_last_good without changing anything in the directory. */
 lc_status lc__ckpt_find_good(const char *dir, char *path, size_t size) LC_MUST_USE;
 
 #endif

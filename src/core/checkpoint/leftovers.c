@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Leftovers of dead processes in a directory of checkpoints. Only names of exactly the form of lc__temp_name are
- * considered, and only what lightc has made is removed: files with such names, and directories without lightc's mark,
- * are not lightc's. */
+ * considered, and only entries made by lightc are removed: plain files with such names, and directories without
+ * lightc's mark, are left alone. */
 #define _GNU_SOURCE
 #include "core/checkpoint/removal.h"
 #include "base/handle.h"
@@ -31,7 +31,7 @@
 #define DIGITS    "0123456789"
 #define HEXDIGITS DIGITS "abcdef"
 
-/* The number of characters among `of` that end [from, to) after a '-'; 0 if there are none. */
+/* Length of the field of characters in `of` that ends [from, to) and follows a '-'; 0: none. */
 static size_t last_field(const char *from, const char *to, const char *of)
 {
     size_t n = 0;
@@ -41,7 +41,7 @@ static size_t last_field(const char *from, const char *to, const char *of)
 
 /* The end of a temporary name, "BASE-HOST-PID-NUMBER". */
 typedef struct temp_owner {
-    const char *host; /* in the text */
+    const char *host; /* points into the text */
     size_t base_length, host_length;
     long pid;
 } temp_owner;
@@ -64,7 +64,7 @@ static bool parse_owner(const char *text, const char *end, temp_owner *out)
     return out->host_length && out->host_length < 64 && out->base_length;
 }
 
-/* When locks are inconclusive: its process is gone (this host), or the leftover, given by `st`, is older than a day. */
+/* For file systems without locks: the process is gone (on this host), or the leftover (`st`) is older than a day. */
 static bool is_old(const temp_owner *owner, const struct stat *st)
 {
     char host[64];
@@ -74,10 +74,10 @@ static bool is_old(const temp_owner *owner, const struct stat *st)
     return time(NULL) - st->st_mtime > DAY_S;
 }
 
-/* True if the writer of a temporary directory is gone. It holds a lock on it as long as it lives; without such locks
- * (some network file systems) its process number decides on its own host, and its age elsewhere. *held: the lock, to be
- * closed when the directory is gone: a writer that has made it just now and could not lock it yet then takes another
- * one. */
+/* Whether the writer of a temporary directory is gone. A writer holds a lock on its directory as long as it lives;
+ * without locks (some network file systems), its process number decides on the same host, and the directory's age on
+ * others. *held: the lock, to be closed when the directory is gone, so that a writer that has just made the directory
+ * cannot lock it and makes another. */
 static bool is_dead(int at, const char *name, const temp_owner *owner, int *held)
 {
     struct stat st;
@@ -93,7 +93,7 @@ static bool is_dead(int at, const char *name, const temp_owner *owner, int *held
     return dead;
 }
 
-/* A rename that replaces nothing but, where the file system cannot refuse, an empty directory. */
+/* Renames without replacing anything, except an empty directory if the file system cannot prevent that. */
 static int rename_new(int at, const char *from, const char *to)
 {
 #ifdef SYS_renameat2
@@ -103,8 +103,8 @@ static int rename_new(int at, const char *from, const char *to)
     return renameat(at, from, at, to);
 }
 
-/* ".old-BASE-..." is a checkpoint that was moved away for a new one of its name. If its writer died before that one was
- * in place, the name is free and it gets it back. */
+/* ".old-BASE-..." is a checkpoint that was moved away for a new one of the same name. If the writer died before the new
+ * one was in place, the name is free, and the old checkpoint gets it back. */
 static lc_status restore(int at, const char *name, const char *path, const temp_owner *owner, bool *lost)
 {
     char *original = NULL;
@@ -136,14 +136,14 @@ static lc_status look_at(int at, const char *name, const char *path, bool remove
     if (!parse_owner(name + 5, name + strlen(name), &owner)) return LC_OK;
     if (!is_dead(at, name, &owner, &held)) return LC_OK;
     if (old) status = restore(at, name, path, &owner, &lost);
-    if (remove && !lost && status >= 0) { /* what could not be restored is not removed */
+    if (remove && !lost && status >= 0) { /* not if the checkpoint could not be restored */
         lc__ckpt_removal p;
         lc__ckpt_removal_init(&p, LC__CKPT_LEFTOVER, NULL);
         status = lc__remove(&lc__io_system, at, name, path, &p.rules);
         lc__ckpt_removal_release(&p);
     }
     close(held);
-    return status == LC_ERR_STATE || status == LC_ERR_ARGUMENT ? LC_OK : status; /* not ours */
+    return status == LC_ERR_STATE || status == LC_ERR_ARGUMENT ? LC_OK : status; /* not lightc's */
 }
 
 static lc_status look_through(const char *dir, bool remove)

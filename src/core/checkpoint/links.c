@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The link is made in a directory with a temporary name, and gets its own by a rename. */
+/* Makes the link in a directory with a temporary name, then renames it. */
 lc_status lc_checkpoint_link(const char *link, const char *path)
 {
     LC__NEEDS(link, LC_ERR_ARGUMENT);

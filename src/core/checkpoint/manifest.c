@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manifest.json: the size and checksum of every other file of a checkpoint, and of itself: its last line holds the
- * CRC-32C of all bytes in front of that line. */
+/* manifest.json: the size and checksum of every other file of a checkpoint. Its last line is its own checksum, the
+ * CRC-32C of all bytes before that line. */
 #define _GNU_SOURCE
 #include "core/checkpoint/checkpoint.h"
 #include "base/grow.h"
@@ -20,8 +20,8 @@
 #include <sys/stat.h>
 
 #define FORMAT     LC__FORMAT
-#define VERSION    1 /* of what one rank has written */
-#define RANKS      2 /* of what several have */
+#define VERSION    1 /* written by one rank */
+#define RANKS      2 /* written by several ranks */
 #define TAIL       "  \"crc32c\": \"%08" PRIx32 "\"\n}\n"
 #define TAIL_BYTES 25
 #define MAX_RANKS  1000000
@@ -216,7 +216,7 @@ lc_status lc__manifest_read_file(const lc__io *io, const char *path, lc__manifes
     return status;
 }
 
-/* A checkpoint is a directory. A file of another program is called what it is, with what can be done. */
+/* A checkpoint is a directory. The error for a file of another program names its kind and a way to use it. */
 static lc_status refuse_file(const lc__io *io, const char *path)
 {
     unsigned char first[8] = {0};
@@ -317,7 +317,7 @@ typedef struct file_check {
     const char *path;
     int fd;
     uint64_t size;
-    uint32_t *crcs; /* of every chunk */
+    uint32_t *crcs; /* one for each chunk */
 } file_check;
 
 static lc_status check_chunk(void *ctx, uint64_t i)
@@ -339,8 +339,8 @@ static lc_status check_chunk(void *ctx, uint64_t i)
     return status;
 }
 
-/* A file whose bytes are not what they should be may be a whole file of another save. */
-static lc_status tell_other_save(const lc__io *io, const char *path, const lc__manifest *m, lc_status damage)
+/* A file with the wrong bytes may be an intact file of another save: reports that instead of damage. */
+static lc_status name_other_save(const lc__io *io, const char *path, const lc__manifest *m, lc_status damage)
 {
     lc_safetensors *f;
     char message[1024];
@@ -384,11 +384,11 @@ lc_status lc__manifest_check_file(const lc__io *io, const char *dir, const lc__m
         crc = lc__crc32c_combine(crc, c.crcs[k], k + 1 < n ? LC__CHUNK : f->size - k * LC__CHUNK);
     if (crc != f->crc)
         status = lc_fail(LC_ERR_FORMAT,
-                         "\"%s\" is damaged: its checksum is %08" PRIx32 ", but what was saved had %08" PRIx32, path,
+                         "\"%s\" is damaged: its checksum is %08" PRIx32 ", but the saved file had %08" PRIx32, path,
                          crc, f->crc);
 done:
     if (c.fd >= 0) io->close(io, c.fd);
-    if (status == LC_ERR_FORMAT && c.fd >= 0) status = tell_other_save(io, path, m, status);
+    if (status == LC_ERR_FORMAT && c.fd >= 0) status = name_other_save(io, path, m, status);
     free(c.crcs);
     free(path);
     return status;

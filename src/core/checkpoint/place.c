@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The place where a checkpoint is written, and how it gets its name: the directory with a temporary name, and the
- * renames at the end (write_job.c has the whole order). */
+/* The temporary directory in which a checkpoint is written, and the renames that give it its name (write_job.c has the
+ * whole order). */
 #define _GNU_SOURCE
 #include "core/checkpoint/write_job.h"
 #include "core/checkpoint/removal.h"
@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What says, whenever the writer dies, that lightc has made the directory. */
+/* Marks the directory as made by lightc, in case the writer dies. */
 static lc_status mark(const lc__io *io, const char *dir)
 {
     char *path;
@@ -41,7 +41,7 @@ lc_status lc__ckpt_make_temp(const lc__io *io, const char *path, char **temp, in
     lc_status status;
     LC_TRY(lc__path_dir(path, &parent));
     LC_TRY_GOTO(status, done, lc__make_dirs(io, parent));
-    for (int attempt = 0; attempt < 1000; attempt++) { /* somebody may clean without a pause */
+    for (int attempt = 0; attempt < 1000; attempt++) { /* another process may clean up all the time */
         free(*temp);
         *temp = NULL;
         LC_TRY_GOTO(status, done, lc__temp_name(parent, "tmp", lc__path_base(path), temp));
@@ -57,11 +57,11 @@ lc_status lc__ckpt_make_temp(const lc__io *io, const char *path, char **temp, in
         if (*lock_fd < 0) {
             int error = errno;
             status = lc__io_fail(error, "open", *temp);
-            if (error == ENOENT) continue; /* somebody cleaned it away before the lock */
+            if (error == ENOENT) continue; /* another process removed it before it was locked */
             goto done;
         }
         struct stat st;
-        bool locked = flock(*lock_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; /* or there are no locks here */
+        bool locked = flock(*lock_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; /* or there are no locks */
         if (locked && stat(*temp, &st) == 0) {
             status = mark(io, *temp);
             if (status < 0) (void)!lc__ckpt_remove_own(io, *temp);
@@ -77,8 +77,8 @@ done:
     return status;
 }
 
-/* Held while it has no name: who cleans the directory takes what nobody holds for a dead process's (is_dead), by its
- * age where there are no locks, and would give it its name back. -1: it cannot be. */
+/* Locks a checkpoint while it has no name. A process that cleans up takes an unlocked one (without locks, an old one)
+ * for that of a dead process (is_dead) and would restore its name. -1: cannot be opened. */
 static int hold(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -98,10 +98,10 @@ static lc_status rename_twice(const lc__io *io, const char *parent, const char *
     int held = hold(path);
     bool moved = io->rename(io, path, aside) == 0;
     if (!moved) status = lc__io_fail(errno, "rename", path);
-    if (moved) status = lc__ckpt_may_replace(aside, owner); /* it may have come there after the first look */
+    if (moved) status = lc__ckpt_may_replace(aside, owner); /* it may have appeared after the first check */
     if (status >= 0 && io->rename(io, *temp, path) < 0) status = lc__io_fail(errno, "rename to", path);
     if (status < 0 && moved && io->rename(io, aside, path) < 0)
-        lc_fail_context(status, "what was at \"%s\" is now at \"%s\"", path, aside);
+        lc_fail_context(status, "the entry \"%s\" was moved to \"%s\"", path, aside);
     if (held >= 0) close(held);
     if (status < 0) {
         free(aside);
@@ -113,7 +113,8 @@ static lc_status rename_twice(const lc__io *io, const char *parent, const char *
     return LC_OK;
 }
 
-/* Exchanges the two names, if what comes out may be replaced: it may have come there after the first look. */
+/* Exchanges the two names, then checks that the replaced entry may be replaced, since it may have appeared after the
+ * first check; if not, exchanges them back. */
 static lc_status exchange_checked(const lc__io *io, const char *temp, const char *path, const char *owner)
 {
     int held = hold(path), error = 0;
@@ -124,14 +125,14 @@ static lc_status exchange_checked(const lc__io *io, const char *temp, const char
     } else {
         status = lc__ckpt_may_replace(temp, owner);
         if (status < 0 && io->exchange(io, temp, path) < 0)
-            lc_fail_context(status, "what was at \"%s\" is now at \"%s\"", path, temp);
+            lc_fail_context(status, "the entry \"%s\" was moved to \"%s\"", path, temp);
     }
     if (held >= 0) close(held);
     errno = error;
     return status;
 }
 
-/* Others may give something that name, or take it away, at any time. */
+/* Other processes may create or remove an entry of that name at any time. */
 lc_status lc__ckpt_put_in_place(lc_ckpt_writer *w, const char *parent, char **temp, char **old)
 {
     const lc__io *io = w->io;
@@ -156,7 +157,7 @@ lc_status lc__ckpt_put_in_place(lc_ckpt_writer *w, const char *parent, char **te
             *temp = NULL;
             return LC_OK;
         }
-        if (!errno) return status; /* what came out may not be replaced */
+        if (!errno) return status; /* the entry may not be replaced */
         if (errno != ENOENT) return rename_twice(io, parent, path, owner, temp, old);
     }
     return status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One checkpoint that several ranks write: the ranks' own side. Rank 0 makes the temporary directory and broadcasts its
- * name; then each writes its share in the background (share.c). The communicator is used only in collective calls of
- * the training thread: when a checkpoint begins, and when its result is waited for. */
+/* A checkpoint written by several ranks: the training threads' side. Rank 0 makes the temporary directory and
+ * broadcasts its name; then each rank writes its share in the background (share.c). Only the training threads use the
+ * communicator, in collective calls at the start of a checkpoint and when they wait for its result. */
 #include "core/checkpoint/removal.h"
 #include "core/checkpoint/share.h"
 #include "comm/agree.h"
@@ -37,7 +37,7 @@ lc_status lc__ranks_open_checkpoint(lc_comm *comm, const char *path, lc_checkpoi
 static void forget_share(lc_ckpt_writer *w)
 {
     if (w->share.dir && w->share.rank == 0)
-        (void)!lc__ckpt_remove_own(w->io, w->share.dir); /* nobody has taken it over */
+        (void)!lc__ckpt_remove_own(w->io, w->share.dir); /* no background thread has taken it */
     free(w->share.dir);
     if (w->share.size && w->share.lock_fd >= 0) close(w->share.lock_fd);
     w->share.dir = NULL;
@@ -56,7 +56,7 @@ lc_status lc__ckpt_commit_together(lc_ckpt_writer *w, lc_comm *comm, bool wait)
     made = lc__ranks_agree(comm, made);
     if (made >= 0) status = lc__ranks_text(comm, &dir);
     if (made < 0 || status < 0) {
-        if (rank == 0 && dir) (void)!lc__ckpt_remove_own(w->io, dir); /* nobody will write there */
+        if (rank == 0 && dir) (void)!lc__ckpt_remove_own(w->io, dir); /* no rank will write there */
         if (lock_fd >= 0) close(lock_fd);
         free(dir);
         lc_ckpt_abort(w);
@@ -73,7 +73,7 @@ lc_status lc__ckpt_commit_together(lc_ckpt_writer *w, lc_comm *comm, bool wait)
     return wait ? lc__ckpt_wait_together(w, comm) : status;
 }
 
-/* Until this rank's files are safe. */
+/* Waits until this rank's files are safe. */
 static lc_status wait_for_share(lc_ckpt_writer *w)
 {
     pthread_mutex_lock(&w->lock);
@@ -97,9 +97,9 @@ lc_status lc__ckpt_wait_together(lc_ckpt_writer *w, lc_comm *comm)
     lc__first_error e = w->share_error;
     w->together = false;
     lc__first_error_note(&e, wait_for_share(w));
-    /* Rank 0 goes on waiting only for ranks of which it is known that they are done. */
+    /* Rank 0 waits further only if all ranks are known to be done. */
     lc_status shares = lc__ranks_agree(comm, lc__first_error_status(&e));
-    if (shares == LC_ERR_PEER) e.status = LC_OK; /* it explains what else went wrong */
+    if (shares == LC_ERR_PEER) e.status = LC_OK; /* other errors follow from it */
     lc__first_error_note(&e, shares);
     if (shares < 0 || (!comm && w->share.size > 1)) give_up(w);
     lc__first_error_note(&e, lc_ckpt_wait(w));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening checkpoints: nothing is handed out before every byte was compared with the manifest. */
+/* Opens checkpoints. Nothing is returned before every byte has been checked against the manifest. */
 #define _GNU_SOURCE
 #include "core/checkpoint/find_newest.h"
 #include "base/handle.h"
@@ -71,7 +71,7 @@ done:
     return status;
 }
 
-/* For reader number `reader` of n: each verifies its share of the files. */
+/* For reader number `reader` of n, which verifies its share of the files. */
 static lc_status open_verified(const char *path, int reader, int n, lc_checkpoint *c)
 {
     const lc__io *io = &lc__io_system;
@@ -113,7 +113,7 @@ lc_status lc__checkpoint_open_share(const char *path, int reader, int n, lc_chec
         return LC_OK;
     }
     lc_checkpoint_close(c);
-    /* Offer what can be used instead. */
+    /* Name the newest valid checkpoint instead. */
     char message[1024], good[PATH_MAX];
     lc__copy_message(message, sizeof message);
     char *dir = NULL;

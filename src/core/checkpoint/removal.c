@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Removing checkpoints: which directories are checkpoints of lightc with nothing else in them. */
+/* Removes checkpoints: only directories that contain nothing except a checkpoint of lightc. */
 #define _GNU_SOURCE
 #include "core/checkpoint/removal.h"
 #include "base/handle.h"
@@ -30,7 +30,7 @@ static bool is_content(const char *name)
     return false;
 }
 
-/* ".part-00001", ".failed-00001", and either with ".new": what ranks leave for rank 0 (share.c). */
+/* ".part-00001", ".failed-00001", and either with ".new": notes of the other ranks for rank 0 (share.c). */
 static bool is_note(const char *name)
 {
     const char *p = !strncmp(name, ".part-", 6) ? name + 6 : !strncmp(name, ".failed-", 8) ? name + 8 : NULL;
@@ -57,7 +57,7 @@ static lc__verdict entry(void *ctx, const char *name, const struct stat *st)
     return is_content(name) && (unfinished || !p->readable || is_listed(&p->m, name)) ? LC__GOES : LC__STAYS;
 }
 
-/* ---- what is inside ---- */
+/* ---- contents ---- */
 
 static bool holds(int dir, const char *name)
 {
@@ -65,14 +65,14 @@ static bool holds(int dir, const char *name)
     return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
 }
 
-static bool is_empty(int dir, bool but_for_notes)
+static bool is_empty(int dir, bool except_notes)
 {
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
     struct dirent *e;
     bool empty = d != NULL;
     while (empty && (e = readdir(d)))
-        empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || (but_for_notes && is_note(e->d_name));
+        empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || (except_notes && is_note(e->d_name));
     if (d)
         closedir(d);
     else if (fd >= 0)
@@ -80,14 +80,14 @@ static bool is_empty(int dir, bool but_for_notes)
     return empty;
 }
 
-/* Damage in a manifest leaves its first lines, mostly. */
+/* Damage usually leaves the first lines of a manifest intact. */
 static bool begins_like_ours(const char *text, size_t n)
 {
     static const char head[] = "{\n  \"format\": \"" LC__FORMAT "\",\n";
     return n >= sizeof head - 1 && !memcmp(text, head, sizeof head - 1);
 }
 
-/* Reads manifest.json of an open directory; *ours: it is one of lightc, though it may be damaged. */
+/* Reads manifest.json of an open directory; *ours: lightc wrote it, though it may be damaged. */
 static lc_status read_manifest(lc__ckpt_removal *p, int dir, const char *path, bool *ours)
 {
     struct stat st;
@@ -120,7 +120,7 @@ static lc_status is_ours(void *ctx, int dir, const char *path)
     bool ours;
     if (p->what == LC__CKPT_OWN) return LC_OK;
     LC_TRY(read_manifest(p, dir, path, &ours));
-    /* A rank may leave a note after rank 0 took the mark away, and before the directory is gone. */
+    /* A rank may leave a note after rank 0 has removed the mark and before the directory is gone. */
     if (!ours && p->what == LC__CKPT_LEFTOVER) ours = holds(dir, LC__MARK) || is_empty(dir, true);
     if (!ours && p->what == LC__CKPT_REPLACED)
         ours = is_empty(dir, false);

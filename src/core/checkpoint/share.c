@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One checkpoint that several ranks write, each in its background thread. They meet in the temporary directory, not
- * over a communicator, which is the training's:
+/* A checkpoint written by several ranks, each in its background thread. The threads synchronize through the temporary
+ * directory, since the communicator belongs to training:
  *
- *   rank R writes and syncs its files, reads them back, and leaves ".part-R": a manifest of its files, written in one
- *   stroke; or ".failed-R" with the reason. Rank 0 waits for all of them, adds their files to the manifest, removes the
+ *   Rank R writes and syncs its files, reads them back, and leaves a note, renamed into place: ".part-R", a manifest of
+ *   its files, or ".failed-R" with the reason. Rank 0 waits for all notes, adds the files to the manifest, removes the
  *   notes and gives the directory its name.
  *
- * So until the rename there is no checkpoint, and after it a complete one, whichever rank is killed when. Rank 0 reads
- * the listing of the directory instead of looking up names: NFS caches for a while that a name does not exist. */
+ * Until the rename there is no checkpoint, and after it a complete one, no matter when a rank is killed. Rank 0 lists
+ * the directory instead of looking up names, since NFS caches for a while that a name does not exist. */
 #define _GNU_SOURCE
 #include "core/checkpoint/share.h"
 
@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #define MAX_REASON ((size_t)4096)
-#define MAX_PAUSE  50 /* ms between two looks */
+#define MAX_PAUSE  50 /* ms between two listings */
 
 static void note_name(char name[32], const char *kind, int rank)
 {
@@ -34,14 +34,14 @@ static void note_name(char name[32], const char *kind, int rank)
 
 void lc__share_begin(const lc_ckpt_writer *w, const char *dir, lc__manifest *m)
 {
-    const char *number = strrchr(dir, '-'); /* of the temporary name: no other save has it */
+    const char *number = strrchr(dir, '-'); /* of the temporary name, so unique to this save */
     *m = (lc__manifest){.ranks = w->share.size};
     snprintf(m->id, sizeof m->id, "%s", number ? number + 1 : "0");
 }
 
-/* ---- the others ---- */
+/* ---- the other ranks ---- */
 
-/* Once it has its name, rank 0 may take it and the directory away at any time. */
+/* When the note has its name, rank 0 may remove it and the directory at any time. */
 static lc_status leave_note(lc_ckpt_writer *w, const char *dir, const char *kind, const char *text, size_t n)
 {
     char name[32], *path = NULL, *temp = NULL;
@@ -57,7 +57,7 @@ done:
     return status;
 }
 
-/* Whether files that this rank has written are gone: rank 0 takes everything away when it has failed itself. */
+/* Whether files of this rank are gone: rank 0 removes everything if it fails itself. */
 static bool is_taken_away(const char *dir, const lc__manifest *m)
 {
     bool gone = access(dir, F_OK) < 0 && errno == ENOENT;
@@ -80,7 +80,7 @@ lc_status lc__share_tell(lc_ckpt_writer *w, const char *dir, const lc__manifest 
     if (status >= 0) return LC_OK;
     lc__copy_message(message, sizeof message);
     int of = status == LC_ERR_NOT_FOUND || is_taken_away(dir, m) ? 0 : lc__error_rank();
-    /* If that fails too, rank 0 hears of it when the ranks agree on the result. */
+    /* If the note fails too, rank 0 gets the error when the ranks agree on the result. */
     snprintf(coded, sizeof coded, "%d %s", (int)status, message);
     (void)!leave_note(w, dir, "failed", coded, strlen(coded));
     lc_fail(status, "checkpoint \"%s\" was not saved: %s", w->job_path, message);
@@ -93,7 +93,7 @@ lc_status lc__share_tell(lc_ckpt_writer *w, const char *dir, const lc__manifest 
 typedef struct collection {
     lc_ckpt_writer *w;
     const char *dir;
-    lc__manifest *of; /* of rank i; ranks 0 until it has come */
+    lc__manifest *of; /* of rank i; its `ranks` is 0 until read */
     int left;
 } collection;
 
@@ -145,7 +145,7 @@ static lc_status look(collection *c, const char *id)
     return status;
 }
 
-/* Sleeps, but not when the rest is given up. Returns whether it was. */
+/* Sleeps, unless unfinished ranks are given up. Returns whether they are. */
 static bool rest_is_given_up(lc_ckpt_writer *w, int ms)
 {
     struct timespec until;
@@ -193,7 +193,7 @@ lc_status lc__share_collect(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
     return status;
 }
 
-/* Tensors that rank 0 has added and that are nowhere: the ranks had different ones. */
+/* An error for a tensor that rank 0 has added but no file contains: the ranks had different tensors. */
 static lc_status check_part(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_ckpt_part part)
 {
     const lc__st_layout *all = &w->parts[part].all;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One checkpoint that several ranks write: what their background threads do with each other (share.c), and
- * what the ranks themselves do (ranks.c). */
+/* A checkpoint written by several ranks: calls of their background threads (share.c) and of their training threads
+ * (ranks.c). */
 #ifndef LC_CORE_CHECKPOINT_SHARE_H
 #define LC_CORE_CHECKPOINT_SHARE_H
 
@@ -12,28 +12,29 @@
 
 /* Begins the list of the files that this rank will write. */
 void lc__share_begin(const lc_ckpt_writer *w, const char *dir, lc__manifest *m);
-/* Another rank than 0 is done: its files are safe, or `status` (and this thread's message) says why not. Returns the
+/* A rank other than 0 reports that its files are safe, or why not (`status`, with this thread's message). Returns the
  * status. */
 lc_status lc__share_tell(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_status status);
-/* Rank 0: waits for the others, and adds what they have written. Fails if one of them failed, and when the rest was
- * given up. */
+/* Rank 0: waits for the others and adds their files. Fails if one of them failed, or if unfinished ranks were given
+ * up. */
 lc_status lc__share_collect(lc_ckpt_writer *w, const char *dir, lc__manifest *m);
-/* Rank 0: all that every rank has is in somebody's files, and ranges of tensors add up to whole ones. */
+/* Rank 0: checks that every tensor that all ranks have is in some file, and that ranges of tensors add up to whole
+ * ones. */
 lc_status lc__share_check(lc_ckpt_writer *w, const char *dir, const lc__manifest *m);
 
-/* ---- the ranks' own threads ---- */
+/* ---- the training threads ---- */
 
-/* What an option state_dict_type asks for: "full", "sharded", or what suits the strategy ("auto" or NULL). */
+/* Parses the option state_dict_type: "full", "sharded", or the strategy's choice ("auto" or NULL). */
 lc_status lc__state_dict_type(const char *asked, const lc_strategy_ops *strategy, bool *sharded) LC_MUST_USE;
 
-/* Commits what all ranks of `comm` (NULL: only this one) have begun, as one checkpoint in which each has written a
- * share: of tensors that all have added, under the same names, whole ones; and the ranges that each has. state.json is
- * rank 0's. With `wait` it returns the same on all ranks, when the checkpoint has its name; otherwise
- * lc__ckpt_wait_together must follow before the next one. Collective. */
+/* Commits the checkpoint that all ranks of `comm` (NULL: only this one) have begun. Each rank writes a share: some of
+ * the tensors that all have added under the same names, and its own ranges. state.json is rank 0's. With `wait`,
+ * returns the same on all ranks, when the checkpoint has its name; otherwise lc__ckpt_wait_together must follow before
+ * the next checkpoint. Collective. */
 lc_status lc__ckpt_commit_together(lc_ckpt_writer *w, lc_comm *comm, bool wait) LC_MUST_USE;
-/* As lc_ckpt_wait; after lc__ckpt_commit_together it is collective, and returns the same on all ranks: an error of one
- * of them is everybody's. Does not wait for ranks that are lost. `comm` NULL: the other ranks are not there (any more),
- * whose files count if they are done. */
+/* As lc_ckpt_wait. After lc__ckpt_commit_together it is collective and returns the same on all ranks: an error of one
+ * is an error of all. Does not wait for lost ranks. `comm` NULL: there are no other ranks (any more); their files count
+ * if they are complete. */
 lc_status lc__ckpt_wait_together(lc_ckpt_writer *w, lc_comm *comm) LC_MUST_USE;
 
 /* Elements [first, first + count) of a tensor of type `whole`, in the memory order of `layout`. The memory must not

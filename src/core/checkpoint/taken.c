@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking names (taken.h). */
+/* Reserves names (taken.h). */
 #define _GNU_SOURCE
 #include "core/checkpoint/taken.h"
 
@@ -20,7 +20,7 @@
 struct lc__taken {
     char *of;   /* the checkpoint's path */
     char *path; /* of the directory */
-    int fd;     /* holds the lock */
+    int fd;     /* open, with the lock */
 };
 
 bool lc__taken_is_name(const char *name)
@@ -28,7 +28,7 @@ bool lc__taken_is_name(const char *name)
     return !strncmp(name, LC__TAKEN, strlen(LC__TAKEN)) && name[strlen(LC__TAKEN)];
 }
 
-/* The name still belongs to the open directory. */
+/* Whether the name still belongs to the open directory. */
 static bool is_same(int fd, int at, const char *name)
 {
     struct stat open, named;
@@ -47,18 +47,18 @@ void lc__taken_clean(int at, const char *name)
     int fd = open_directory(at, name);
     if (fd < 0) return;
     bool dead = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    if (!dead && errno != EWOULDBLOCK) /* there are no locks here */
+    if (!dead && errno != EWOULDBLOCK) /* the file system has no locks */
         dead = fstat(fd, &st) == 0 && time(NULL) - st.st_mtime > DAY_S;
-    /* What is in it keeps it: then it is somebody else's. */
+    /* If the directory is not empty, it is not lightc's and stays. */
     if (dead && is_same(fd, at, name)) lc__remove_empty(&lc__io_system, at, name);
     close(fd);
 }
 
-/* Makes and locks the directory; -1: another process has it (*taken is true), or it cannot be made. */
+/* Makes and locks the directory; -1: another process has the name (*taken), or the directory cannot be made. */
 static int make(const char *path, bool *taken)
 {
     bool cleaned = false;
-    for (int attempt = 0; attempt < 1000; attempt++) { /* somebody may clean without a pause */
+    for (int attempt = 0; attempt < 1000; attempt++) { /* another process may clean up all the time */
         *taken = false;
         if (lc__io_system.mkdir(&lc__io_system, path, 0777) < 0) {
             *taken = errno == EEXIST;
@@ -70,7 +70,7 @@ static int make(const char *path, bool *taken)
         int fd = open_directory(AT_FDCWD, path);
         bool locked = fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
         if (locked && is_same(fd, AT_FDCWD, path)) return fd;
-        if (fd >= 0) close(fd); /* one that cleans was there before the lock */
+        if (fd >= 0) close(fd); /* removed by another process before it was locked */
     }
     *taken = true;
     return -1;
@@ -90,9 +90,9 @@ lc_status lc__take_name(const char *path, bool *taken, lc__taken **out)
     LC_TRY_GOTO(status, done, lc__path_dir(path, &dir));
     LC_TRY_GOTO(status, done, lc__format(&t->of, "%s", path));
     LC_TRY_GOTO(status, done, lc__format(&t->path, "%s/" LC__TAKEN "%.200s", dir, lc__path_base(path)));
-    (void)!lc__make_dirs(&lc__io_system, dir); /* what keeps it from being made is said when it is saved */
+    (void)!lc__make_dirs(&lc__io_system, dir); /* saving reports the error */
     t->fd = make(t->path, taken);
-    if (t->fd >= 0 && lstat(path, &st) == 0) *taken = true; /* it was given to something in between */
+    if (t->fd >= 0 && lstat(path, &st) == 0) *taken = true; /* the name was used in between */
     if (t->fd >= 0 && !*taken) {
         *out = t;
         t = NULL;

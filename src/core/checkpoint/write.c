@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing checkpoints: the caller's side, which collects tensors and state (write_files.c), takes the snapshot and
- * hands it to the background thread (write_job.c has the protocol). */
+/* Writing checkpoints, the caller's side: collects tensors and state (write_files.c), takes the snapshot and hands it
+ * to the background thread (write_job.c has the protocol). */
 #include "core/checkpoint/share.h"
 #include "base/handle.h"
 #include "base/status.h"
@@ -35,7 +35,7 @@ void lc__ckpt_set_origin(lc_ckpt_writer *w, const lc__ckpt_origin *origin)
     w->origin = *origin;
 }
 
-/* Drops the chores of a checkpoint; under the lock. */
+/* Drops the chores of a checkpoint. The caller holds the lock. */
 static void drop_chores(lc_ckpt_writer *w, uint64_t job)
 {
     for (lc__ckpt_chore **at = &w->chores; *at;) {
@@ -106,7 +106,7 @@ bool lc__ckpt_is_shared(const lc_ckpt_writer *w)
     return w->together;
 }
 
-/* With the lock held. */
+/* The caller holds the lock. */
 static bool is_idle(const lc_ckpt_writer *w)
 {
     return !w->has_thread || (w->idle && w->job == w->done && !(w->chores && w->chores->job <= w->done));
@@ -144,7 +144,7 @@ bool lc__ckpt_complaint(lc_ckpt_writer *w, char *text, size_t size)
     return any;
 }
 
-/* Frees the rest of a checkpoint whose result was fetched. */
+/* Frees the rest of a checkpoint whose result has been fetched. */
 static void clear_job(lc_ckpt_writer *w)
 {
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
@@ -153,7 +153,7 @@ static void clear_job(lc_ckpt_writer *w)
         free(w->parts[k].sources);
         w->parts[k].sources = NULL, w->parts[k].n_sources = 0;
     }
-    lc__taken_release(w->job_taken); /* of a job that never ran */
+    lc__taken_release(w->job_taken); /* left by a job that never ran */
     w->job_taken = NULL;
     free(w->job_path);
     free(w->state_text);
@@ -164,7 +164,7 @@ void lc_ckpt_writer_free(lc_ckpt_writer *w)
 {
     if (!w) return;
     LC__IS(w, WRITER, );
-    (void)!lc__ckpt_wait_together(w, NULL); /* documented: the error is lost */
+    (void)!lc__ckpt_wait_together(w, NULL); /* the error is lost, as documented */
     lc__ckpt_rest(w);
     pthread_mutex_lock(&w->lock);
     w->quit = true;
@@ -188,7 +188,7 @@ void lc_ckpt_writer_free(lc_ckpt_writer *w)
 lc_status lc_ckpt_begin(lc_ckpt_writer *w, const char *path)
 {
     LC__IS(w, WRITER, LC_ERR_ARGUMENT);
-    LC_TRY(lc__ckpt_wait_together(w, NULL)); /* what ranks have written together, they have waited for already */
+    LC_TRY(lc__ckpt_wait_together(w, NULL)); /* ranks have already waited for a checkpoint they share */
     lc_ckpt_abort(w);
     give_back(w);
     size_t n = path ? strlen(path) : 0;
@@ -204,7 +204,7 @@ lc_status lc_ckpt_begin(lc_ckpt_writer *w, const char *path)
     return status;
 }
 
-/* For the checkpoint that was begun, or else the one handed over last. Takes `c` over, and what it holds. */
+/* Adds a chore for the checkpoint that was begun, or else for the last one handed over. Owns `c` and its contents. */
 static lc_status then(lc_ckpt_writer *w, lc__ckpt_chore *c, const char *link, const char *path)
 {
     bool begun = w->state != NULL;
@@ -296,7 +296,7 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     for (int k = 0; k < LC_CKPT_PARTS; k++) LC_TRY_GOTO(status, done, lc__ckpt_prepare(w, k, wait, load));
     LC_TRY_GOTO(status, done, lc_state_print(w->state, &w->state_text, &w->state_length));
 
-    if (w->taken && !lc__taken_is_of(w->taken, w->path)) lc__ckpt_drop_taken(w); /* of one that was never begun */
+    if (w->taken && !lc__taken_is_of(w->taken, w->path)) lc__ckpt_drop_taken(w); /* for one never begun */
     w->job_path = w->path, w->path = NULL;
     w->job_taken = w->taken, w->taken = NULL;
     if (!w->has_thread) w->has_thread = lc__thread_create(&w->thread, lc__ckpt_run, w) == 0;
@@ -323,7 +323,7 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
         lc_fail(status, "%s", message);
         goto done;
     }
-    if (!w->has_thread) lc__ckpt_run_once(w); /* no thread to be had: it takes longer, but it is saved */
+    if (!w->has_thread) lc__ckpt_run_once(w); /* no thread could be started: write here */
     if (wait) status = lc_ckpt_wait(w);
 done:
     free(load);

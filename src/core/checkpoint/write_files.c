@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a writer puts into the files of a checkpoint: the tensors that are added to it, this rank's share of them, where
- * each value goes, and the values themselves, as a snapshot or where they are. */
+/* The contents of a checkpoint's files: the tensors added, this rank's share of them, the place of each value, and the
+ * values, copied into a snapshot or left in place. */
 #define _GNU_SOURCE /* madvise */
 #include "core/checkpoint/share.h"
 #include "base/chunks.h"
@@ -145,7 +145,7 @@ lc_status lc__ckpt_copy_part(lc_ckpt_writer *w, lc__ckpt_file *p)
 }
 
 /* If the caller waits, a file whose values are all row-major in memory, or in other files, is written from there,
- * without a snapshot. Otherwise leaves p->sources NULL. */
+ * without a snapshot; otherwise p->sources stays NULL. */
 static lc_status find_sources(lc__ckpt_file *p)
 {
     const lc__st_layout *layout = &p->layout;
@@ -181,8 +181,8 @@ static int largest_first(const void *pa, const void *pb)
     return strcmp(a->entry->named.name, b->entry->named.name);
 }
 
-/* Distributes what all ranks have: each keeps whole tensors of about the same number of bytes: the largest remaining
- * tensor goes to the rank that has the least. All ranks compute the same result. `load`: bytes of each rank so far. */
+/* Distributes the tensors that all ranks have, about the same number of bytes to each: the largest remaining tensor
+ * goes to the rank with the fewest. All ranks compute the same result. `load`: bytes of each rank so far. */
 static lc_status keep_share(lc_ckpt_writer *w, lc__ckpt_file *p, uint64_t *load)
 {
     int64_t n = 0, kept = 0;
@@ -219,7 +219,7 @@ static lc_status keep_share(lc_ckpt_writer *w, lc__ckpt_file *p, uint64_t *load)
     return LC_OK;
 }
 
-/* Which elements the file has of the tensors that it does not have whole, as JSON; NULL if there are none. */
+/* The ranges of tensors that the file contains only in part, as JSON; NULL: none. */
 static lc_status print_ranges(const lc__ckpt_file *p, char **out)
 {
     lc_state *root = NULL, *list, *one, *shape;
@@ -248,9 +248,9 @@ done:
     return status;
 }
 
-/* ---- the header and the places of values ---- */
+/* ---- the header and the offsets of values ---- */
 
-/* The header, and where each value goes. `all`: only whole tensors, to know what must be there in the end. */
+/* Lays out the header and the values. `all`: only whole tensors, as a list of those that must exist in the end. */
 static lc_status lay_out(const lc_ckpt_writer *w, const lc__ckpt_file *p, const char *name, bool all,
                          lc__st_layout *out)
 {
@@ -270,7 +270,7 @@ static lc_status lay_out(const lc_ckpt_writer *w, const lc__ckpt_file *p, const 
     }
     if (!all) LC_TRY_GOTO(status, done, print_ranges(p, &ranges));
     const char *number = w->share.size ? strrchr(w->share.dir, '-') : NULL;
-    const lc_text_pair metadata[] = {{"format", "pt"}, /* how other tools know the names and layouts of PyTorch */
+    const lc_text_pair metadata[] = {{"format", "pt"}, /* by this, other tools recognize PyTorch's names and layouts */
                                      {LC__ST_CHECKPOINT, number ? number + 1 : "0"},
                                      {LC__ST_RANGES, ranges}};
     status = lc__st_layout_make(name, n, named, !w->share.size ? 1 : !ranges ? 2 : 3, metadata, out);

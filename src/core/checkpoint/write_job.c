@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing checkpoints: the background thread's side.
+/* Writing checkpoints, the background thread's side.
  *
- * The caller's thread copies every tensor to its place in an image of its file; from the first copied bytes on a
- * background thread writes what is there, so that copying, checksums and the disk overlap. What follows is the order
- * that keeps a crash at any point harmless:
+ * The caller's thread copies every tensor to its place in an image of its file. A background thread writes the copied
+ * bytes as they arrive, so that copying, checksums and the disk overlap. This order makes a crash at any point
+ * harmless:
  *
  *   1. a directory with a temporary name next to the final one, locked (flock) as long as its writer lives;
  *   2. every file written and synced, the manifest last, then the directory synced;
@@ -87,7 +87,7 @@ static lc_status write_chunk(void *ctx, uint64_t i)
     free(copy);
     LC_TRY(status);
 #ifdef SYNC_FILE_RANGE_WRITE
-    /* Let the device begin; errors show up in the sync that follows. */
+    /* Let the device begin; the sync that follows reports errors. */
     (void)!sync_file_range(j->fd, (off_t)from, (off_t)(to - from), SYNC_FILE_RANGE_WRITE);
 #endif
     return LC_OK;
@@ -168,8 +168,7 @@ done:
     return status;
 }
 
-/* `shares`: files from this number on belong to other ranks, which have read them back themselves; state.json follows
- * them. */
+/* `shares`: index of the first file of another rank; these ranks have read back their own. state.json follows. */
 static lc_status read_back(lc_ckpt_writer *w, const char *dir, const lc__manifest *written, int shares)
 {
     lc__manifest m;
@@ -197,7 +196,7 @@ void lc__ckpt_chore_free(lc__ckpt_chore *c)
     free(c);
 }
 
-/* Takes the first chore that may be done (links only, not late ones, if asked) off the list; drops those of a failed
+/* Takes the first chore that may be done off the list (only links, or no late ones, if asked); drops chores of a failed
  * checkpoint. */
 static lc__ckpt_chore *next_chore(lc_ckpt_writer *w, bool only_links, bool not_late, uint64_t safe)
 {
@@ -217,13 +216,13 @@ static lc__ckpt_chore *next_chore(lc_ckpt_writer *w, bool only_links, bool not_l
 static lc_status make_link(const lc__ckpt_chore *c)
 {
     struct stat st;
-    /* A `last.ckpt` that is a checkpoint of its own makes room for the link to a newer one. */
+    /* A `last.ckpt` that is a checkpoint itself is removed for the link to a newer one. */
     if (lstat(c->link, &st) == 0 && S_ISDIR(st.st_mode))
         LC_TRY(lc__ckpt_remove(c->link, 0, *c->training ? c->training : NULL));
     return lc_checkpoint_link(c->link, c->path);
 }
 
-/* Links that were asked for in time are part of the result. */
+/* Links requested before the commit are part of the result. */
 static lc_status make_links(lc_ckpt_writer *w)
 {
     lc_status status = LC_OK;
@@ -247,7 +246,7 @@ static lc_status remove_replaced(const lc__io *io, const char *path)
     return status;
 }
 
-/* Nobody waits for what takes long and can be done again: what cannot be removed does no harm. */
+/* Removals may be slow and no caller waits for them. Their errors are ignored: what is left does no harm. */
 static void do_chores(lc_ckpt_writer *w, bool only_links)
 {
     for (;;) {
@@ -256,7 +255,7 @@ static void do_chores(lc_ckpt_writer *w, bool only_links)
         pthread_mutex_unlock(&w->lock);
         if (!c) return;
         lc_status status = c->link  ? make_link(c)
-                           : c->raw ? remove_replaced(w->io, c->path) /* the rest goes with the next cleaning */
+                           : c->raw ? remove_replaced(w->io, c->path) /* the next cleanup removes the rest */
                                     : lc__ckpt_remove(c->path, c->trusted, *c->training ? c->training : NULL);
         if (c->link && status < 0) {
             pthread_mutex_lock(&w->lock);
@@ -272,7 +271,7 @@ void lc__ckpt_do_chores(lc_ckpt_writer *w)
     do_chores(w, false);
 }
 
-/* What another rank writes, and that rank 0 waits for. */
+/* Writes the share of a rank other than 0, which waits for it. */
 static lc_status write_share(lc_ckpt_writer *w)
 {
     lc__manifest m = {0};
@@ -285,7 +284,7 @@ static lc_status write_share(lc_ckpt_writer *w)
     return status;
 }
 
-/* Everything below the temporary directory. */
+/* Writes everything in the temporary directory. */
 static lc_status write_files(lc_ckpt_writer *w, const char *dir)
 {
     lc__manifest m = {0};
@@ -302,27 +301,27 @@ done:
     return status;
 }
 
-/* On success what had the name before is a chore. */
+/* On success, removing the replaced entry becomes a chore. */
 static lc_status write_checkpoint(lc_ckpt_writer *w)
 {
     char *parent = NULL, *temp = NULL, *old = NULL;
     int lock_fd = -1;
     lc_status status;
     if (w->share.rank > 0) return write_share(w);
-    if (w->share.size) { /* made before: the other ranks know its name */
+    if (w->share.size) { /* already made, since the other ranks need its name */
         temp = w->share.dir, lock_fd = w->share.lock_fd;
         w->share.dir = NULL, w->share.lock_fd = -1;
     }
     LC_TRY_GOTO(status, done, lc__ckpt_may_replace(w->job_path, w->job_taken ? w->origin.training : NULL));
     LC_TRY_GOTO(status, done, lc__path_dir(w->job_path, &parent));
-    (void)!lc_checkpoint_clean(parent); /* what cannot be removed does not keep us from saving */
+    (void)!lc_checkpoint_clean(parent); /* leftovers do not prevent saving */
     if (!temp) LC_TRY_GOTO(status, done, lc__ckpt_make_temp(w->io, w->job_path, &temp, &lock_fd));
     LC_TRY_GOTO(status, done, write_files(w, temp));
     lc__ckpt_unmark(w->io, temp);
     LC_TRY_GOTO(status, done, lc__ckpt_put_in_place(w, parent, &temp, &old));
     status = lc__sync_dir(w->io, parent);
     if (status < 0 && old && w->io->exchange(w->io, old, w->job_path) == 0) {
-        /* The new name may not last: what was saved before keeps it. */
+        /* The new name may not be durable: restore the previous checkpoint. */
         temp = old;
         old = NULL;
     }
@@ -335,7 +334,7 @@ done:
         lc_fail(status, "checkpoint \"%s\" was not saved: %s", w->job_path, message);
         lc__note_rank(of);
     } else {
-        lc__ckpt_chore *c = old ? calloc(1, sizeof *c) : NULL; /* without memory: goes with the next cleaning */
+        lc__ckpt_chore *c = old ? calloc(1, sizeof *c) : NULL; /* without memory, the next cleanup removes it */
         if (c) {
             *c = (lc__ckpt_chore){.job = w->job, .path = old, .raw = true};
             old = NULL;
@@ -347,7 +346,7 @@ done:
         status = make_links(w);
         if (status < 0) lc_fail_context(status, "checkpoint \"%s\" was saved, but", w->job_path);
     }
-    lc__taken_release(w->job_taken); /* what has the name now, others see */
+    lc__taken_release(w->job_taken); /* now the checkpoint itself has the name */
     w->job_taken = NULL;
     if (lock_fd >= 0) close(lock_fd);
     free(old);
@@ -356,7 +355,7 @@ done:
     return status;
 }
 
-static void write_and_tell(lc_ckpt_writer *w)
+static void write_and_notify(lc_ckpt_writer *w)
 {
     lc_status status = write_checkpoint(w);
     pthread_mutex_lock(&w->lock);
@@ -371,7 +370,7 @@ static void write_and_tell(lc_ckpt_writer *w)
 
 void lc__ckpt_run_once(lc_ckpt_writer *w)
 {
-    write_and_tell(w);
+    write_and_notify(w);
     lc__ckpt_do_chores(w);
 }
 
@@ -391,7 +390,7 @@ void *lc__ckpt_run(void *arg)
         if (quit) return NULL;
         /* A link to the previous checkpoint must not be made after this one, which may replace the link. */
         if (write) do_chores(w, true);
-        if (write) write_and_tell(w);
+        if (write) write_and_notify(w);
         do_chores(w, false);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two sides of a checkpoint's writing share: the caller's (write.c, write_files.c) and the background thread's
+/* Shared by the two sides that write a checkpoint: the caller's (write.c, write_files.c) and the background thread's
  * (write_job.c). */
 #ifndef LC_CORE_CHECKPOINT_WRITE_JOB_H
 #define LC_CORE_CHECKPOINT_WRITE_JOB_H
@@ -11,20 +11,20 @@
 #include "base/status.h"
 #include <pthread.h>
 
-/* A tensor to be written. */
+/* A tensor to write. */
 typedef struct lc__ckpt_entry {
-    lc_named_tensor named; /* the name is ours; of a range: one-dimensional */
-    lc_safetensors *from;  /* not NULL: the value is that of tensor `from_index` there */
+    lc_named_tensor named; /* owned name; one-dimensional for a range */
+    lc_safetensors *from;  /* not NULL: the value is tensor `from_index` of this file */
     int64_t from_index;
-    char *mapped; /* the value of a tensor that is mapped until the commit is over, or NULL */
-    bool mine;    /* no other rank has it, or these elements of it */
+    char *mapped; /* the value, if the tensor stays mapped until the commit is over, or NULL */
+    bool mine;    /* only this rank has it, or these elements of it */
     bool ranged;  /* elements from `first` on of a tensor of type `whole`, in the order of `layout` */
     lc_type whole;
     lc_layout layout;
     int64_t first;
 } lc__ckpt_entry;
 
-/* Contiguous bytes of a file: in memory, or (`data` is NULL) in another file. */
+/* Contiguous bytes of a file, in memory or (`data` NULL) in another file. */
 typedef struct lc__ckpt_source {
     const char *data;
     uint64_t offset, bytes; /* in the file */
@@ -36,28 +36,28 @@ typedef struct lc__ckpt_file {
     lc__ckpt_entry *entries;
     int64_t n, capacity;
     lc__st_layout layout;
-    lc__st_layout all; /* rank 0 of several: of what all ranks have, which must be there in the end */
-    uint64_t size;     /* bytes of the file; 0: there is none */
+    lc__st_layout all; /* rank 0 of several: tensors that all ranks have and that must exist in the end */
+    uint64_t size;     /* bytes of the file; 0: no file */
     /* A snapshot: */
     char *image; /* kept from one checkpoint to the next */
     size_t image_capacity;
-    uint64_t ready; /* bytes of the image that are copied; under the lock */
-    /* or, where the caller waits, the places themselves: */
-    lc__ckpt_source *sources; /* in the order of the file, the header first; NULL: there is a snapshot */
+    uint64_t ready; /* bytes copied to the image; under the lock */
+    /* Or, if the caller waits, the values in place: */
+    lc__ckpt_source *sources; /* in the order of the file, header first; NULL: snapshot */
     int64_t n_sources;
 } lc__ckpt_file;
 
-/* What is to be done once a checkpoint is safe. */
+/* Work to do when a checkpoint is safe. */
 typedef struct lc__ckpt_chore {
     struct lc__ckpt_chore *next;
-    bool late;    /* asked for after the commit: errors are no part of its result */
-    uint64_t job; /* of which checkpoint */
-    char *link;   /* to be made a link to `path`; NULL: */
-    char *path; /* is removed: a checkpoint, or (`raw`) what had the name of the new one and has a temporary one now */
+    bool late;    /* requested after the commit: errors are not part of its result */
+    uint64_t job; /* number of the checkpoint */
+    char *link;   /* becomes a link to `path`; NULL: remove `path` */
+    char *path;   /* a checkpoint or, if `raw`, the replaced entry under its temporary name */
     bool raw;
     size_t trusted;    /* as in lc__open_parent */
-    char training[48]; /* "": of any; else only checkpoints of this training are removed, for a link too */
-    lc__taken *taken;  /* the link's name, until it is made */
+    char training[48]; /* remove only checkpoints of this training, also to make a link; "": of any */
+    lc__taken *taken;  /* the link's reserved name, until the link is made */
 } lc__ckpt_chore;
 
 struct lc_ckpt_writer {
@@ -67,59 +67,58 @@ struct lc_ckpt_writer {
     lc__ckpt_origin origin;
     lc_state *state; /* not NULL: a checkpoint was begun */
     char *path;
-    lc__taken *taken;   /* its name, from before it was begun */
-    lc__taken *dropped; /* one that is given back when there is time */
+    lc__taken *taken;   /* its reserved name */
+    lc__taken *dropped; /* a reserved name to release later */
     /* The checkpoint in flight, or the last one. */
     char *job_path, *state_text;
     lc__taken *job_taken;
     size_t state_length;
-    bool in_flight; /* there is a result to fetch */
+    bool in_flight; /* the result has not been fetched */
     pthread_t thread;
     bool has_thread; /* from the first checkpoint on */
-    /* When several ranks write one checkpoint: */
+    /* If several ranks write one checkpoint: */
     struct {
         int rank, size; /* size 0: only this writer */
         char *dir;      /* the temporary directory, made by rank 0 */
-        int lock_fd;    /* rank 0: keeps others from cleaning it away; -1 */
+        int lock_fd;    /* rank 0: the lock against removal by others; -1: none */
     } share;
-    bool together;               /* its result was not agreed on yet */
-    lc__first_error share_error; /* why nothing was committed on this rank */
+    bool together;               /* the ranks have not agreed on its result yet */
+    lc__first_error share_error; /* this rank's error before handing over */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* Under the lock: */
     uint64_t job;     /* number of the last checkpoint handed over */
-    uint64_t done;    /* and of the last one that has a result */
+    uint64_t done;    /* number of the last one with a result */
     bool cancelled;   /* copying failed */
     bool share_safe;  /* the files of this rank are written and read back */
-    bool given_up;    /* unfinished ranks will not be waited for */
-    bool quit, idle;  /* the thread shall end; has nothing to do */
+    bool given_up;    /* do not wait for unfinished ranks */
+    bool quit, idle;  /* the thread must end; has nothing to do */
     lc_status result; /* of `done` */
     char message[1024];
-    int result_of;          /* the rank on which that error happened; -1: this one */
+    int result_of;          /* the rank that failed; -1: this one */
     lc__ckpt_chore *chores; /* oldest first */
-    char complaint[1024];   /* about a link that was asked for late and could not be made */
+    char complaint[1024];   /* the error of a late link */
 };
 
-/* A new, locked directory with a temporary name next to `path`, and LC__MARK in it. */
+/* Makes a locked directory with a temporary name next to `path`, containing LC__MARK. */
 lc_status lc__ckpt_make_temp(const lc__io *io, const char *path, char **temp, int *lock_fd);
 
-/* The result of `done`, as this thread's. With the lock. */
+/* Returns the result of `done` with its message. The caller holds the lock. */
 lc_status lc__ckpt_result(const lc_ckpt_writer *w) LC_MUST_USE;
 
-/* Takes the mark away, before the directory gets its name. One that keeps it is a checkpoint all the same. */
+/* Removes the mark before the directory gets its name. A directory that keeps it is still a checkpoint. */
 void lc__ckpt_unmark(const lc__io *io, const char *dir);
-/* Gives the finished directory its name, in `parent`. What had it before is at `*old` afterwards (NULL: nothing was).
- */
+/* Gives the finished directory its name in `parent`. *old: new path of the entry that had the name (NULL: none). */
 lc_status lc__ckpt_put_in_place(lc_ckpt_writer *w, const char *parent, char **temp, char **old);
 
-/* What this writer writes of part k: its entries, the layout, and memory for the snapshot if there will be one. `load`
- * [ranks]: bytes that each rank writes of the parts before; this one's are added. */
+/* Prepares this writer's file for part k: its entries, the layout, and memory for a snapshot if needed. `load` [ranks]:
+ * bytes that each rank writes for earlier parts; those of this part are added. */
 lc_status lc__ckpt_prepare(lc_ckpt_writer *w, int k, bool wait, uint64_t *load) LC_MUST_USE;
-/* Takes the snapshot, while the background thread writes what is there of it. */
+/* Takes the snapshot, while the background thread writes the part already copied. */
 lc_status lc__ckpt_copy_part(lc_ckpt_writer *w, lc__ckpt_file *p) LC_MUST_USE;
 void lc__ckpt_clear_entries(lc_ckpt_writer *w);
 
-/* The background thread: writes what is handed over, then does the chores. `arg` is the lc_ckpt_writer. */
+/* The background thread: writes checkpoints handed over, then does the chores. `arg` is the lc_ckpt_writer. */
 void *lc__ckpt_run(void *arg);
 /* The same, once, on the caller's thread. */
 void lc__ckpt_run_once(lc_ckpt_writer *w);

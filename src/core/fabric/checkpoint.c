@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints of a program's own loop, whose weights a trainer can take (core/resume/save.c). */
+/* Checkpoints of a program's own loop. A trainer can load their weights (core/resume/save.c). */
 #include "core/fabric/fabric_internal.h"
 
 #include "core/checkpoint/share.h"
@@ -19,7 +19,7 @@ typedef struct save_walk {
     lc__views *views;
 } save_walk;
 
-/* Buffers are rank 0's. */
+/* Buffers are saved from rank 0. */
 static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     const save_walk *w = ctx;
@@ -33,11 +33,11 @@ static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner
 static lc_status fill_state(lc_fabric *f, lc_state **state)
 {
     lc_state *root = lc_ckpt_state(f->writer), *tree = *state, *o;
-    *state = NULL; /* taken over by the call that follows, also when it fails */
+    *state = NULL; /* the next call owns it, even if it fails */
     if (tree) LC_TRY(lc_state_set_tree(root, "state", tree));
     LC_TRY(lc_state_set_text(root, "lightc_version", lc_version()));
     LC_TRY(lc_state_set_int(root, "format", LC__STATE_FORMAT));
-    LC_TRY(lc_state_set_bool(root, "weights_only", true)); /* for the trainer: there is no state of its loop in it */
+    LC_TRY(lc_state_set_bool(root, "weights_only", true)); /* for the trainer: the file has no state of its loop */
     LC_TRY(lc_state_set_int(root, "fabric_steps", f->steps));
     LC_TRY(lc_state_set_text(root, "strategy", f->strategy->name));
     LC_TRY(lc_state_set_int(root, "world_size", lc_fabric_world_size(f)));
@@ -66,7 +66,7 @@ lc_status lc_fabric_save(lc_fabric *f, const char *path, lc_state *state)
     if (status >= 0) status = lc_ckpt_begin(f->writer, path);
     begun = status >= 0;
     if (begun) status = fill_state(f, &state);
-    LC_TRY_GOTO(status, done, lc__ranks_agree(f->comm, status)); /* tensors are put together by all ranks */
+    LC_TRY_GOTO(status, done, lc__ranks_agree(f->comm, status)); /* all ranks help to gather tensors */
     LC_TRY_GOTO(status, done, lc__ranks_agree(f->comm, fill_tensors(f, &views)));
     begun = false;
     if (f->sharded) {

@@ -45,8 +45,8 @@ static lc_status check_options(const lc_fabric_args *o)
     return lc__accelerator_check(o->accelerator);
 }
 
-/* What a fabric asks of launcher and strategy, as a trainer does. It knows neither whether ranks have their own data
- * nor how the program cuts batches, so it leaves own_data and deterministic out. */
+/* A fabric's requests to launcher and strategy, in the form of a trainer's options. A fabric does not know whether
+ * ranks have their own data or how the program cuts batches, so own_data and deterministic are left out. */
 static lc_trainer_options as_trainer(const lc_fabric_args *o)
 {
     lc_trainer_options t = LC_TRAINER_OPTIONS_INIT;
@@ -69,14 +69,14 @@ static lc_trainer_options as_trainer(const lc_fabric_args *o)
     return t;
 }
 
-/* Strategy, ranks and precision. */
+/* Sets up strategy, ranks and precision. */
 static lc_status set_up(lc_fabric *f, const lc_fabric_args *o, const lc_strategy_request *ask)
 {
     const lc_strategy_ops *strategy;
     LC_TRY(lc_precision_find(o->precision, &f->precision));
     LC_TRY(lc_strategy_find(o->strategy, &strategy));
     LC_TRY(strategy->setup_environment(&f->strategy_self, ask));
-    f->strategy = strategy; /* from here on it is to be torn down */
+    f->strategy = strategy; /* from here on it must be torn down */
     LC_TRY(lc__state_dict_type(o->state_dict_type, strategy, &f->sharded));
     if (strategy->devices)
         return lc_fail(
@@ -128,7 +128,7 @@ void lc_fabric_free(lc_fabric *f)
     lc_ckpt_writer_free(f->writer);
     for (int i = 0; f->run_dir && i < f->n_loggers; i++)
         if (LC__SLOT(f->loggers[i].ops, finish))
-            (void)!f->loggers[i].ops->finish(f->loggers[i].self, "success"); /* documented */
+            (void)!f->loggers[i].ops->finish(f->loggers[i].self, "success"); /* errors are ignored, as documented */
     free_loggers(f->loggers, f->n_loggers);
     free(f->loggers);
     free(f->root_dir);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a fabric is made of: for fabric.c (its life, and its ranks), step.c, logging.c and
- * checkpoint.c, and for tests that look inside. */
+/* The struct of a fabric: for fabric.c (life cycle and ranks), step.c, logging.c and checkpoint.c, and for tests that
+ * look inside. */
 #ifndef LC_CORE_FABRIC_FABRIC_INTERNAL_H
 #define LC_CORE_FABRIC_FABRIC_INTERNAL_H
 
@@ -13,14 +13,14 @@ struct lc_fabric {
     lc__mark mark;
     const lc_strategy_ops *strategy;
     void *strategy_self;
-    lc_comm *comm; /* of the strategy; NULL: one rank */
+    lc_comm *comm; /* the strategy's; NULL: one rank */
     const lc_precision_ops *precision;
     void *precision_self;
     lc_graph *graph;
     lc_module *m;
     lc_optimizers optimizers;
     lc_ckpt_writer *writer;
-    bool sharded; /* checkpoints: every rank writes a part */
+    bool sharded; /* every rank writes a part of a checkpoint */
     int64_t steps;
     bool no_sync;
     lc__first_error error; /* since lc_fabric_begin */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program's own loop logs: its loggers start with the first row. */
+/* Rows that a program's own loop logs. Loggers start with the first row. */
 #include "core/logging/logging.h"
 #include "core/fabric/fabric_internal.h"
 

@@ -9,13 +9,13 @@
 #include "record/graph_impl.h"
 #include "parallel/reduce/reducer.h"
 
-/* Kept until lc_fabric_end. */
+/* Keeps an error until lc_fabric_end. */
 static void note(lc_fabric *f, lc_status s)
 {
     lc__first_error_note(&f->error, s);
 }
 
-/* Whether calls between begin and end make sense. */
+/* Whether a step is open; otherwise notes an error. */
 static bool recording(lc_fabric *f, const char *what, lc_site site)
 {
     if (f->error.status < 0) return false;
@@ -31,7 +31,7 @@ lc_status lc_fabric_begin(lc_fabric *f)
     f->error.status = LC_OK;
     if (f->strategy->progress) f->strategy->progress(f->strategy_self, f->steps, LC__OWN_LOOP);
     LC_TRY(lc_step_begin(f->graph, (uint64_t)f->steps, 0));
-    /* Between the backward pass and lc_fabric_end a program may read, and train others. */
+    /* Between the backward pass and lc_fabric_end a program may read values, and step other optimizers. */
     f->graph->sync_keeps = f->optimizers.n > 1 ? LC__KEEPS_ALL : LC__KEEPS_NUMBERS;
     f->steps++;
     return LC_OK;
@@ -102,7 +102,7 @@ lc_status lc_fabric_end(lc_fabric *f)
     if (lc_current_graph() == f->graph) {
         note(f, lc_step_status(f->graph));
         if (f->error.status >= 0) note(f, lc_step_run(f->graph));
-        /* What no update has waited for. */
+        /* Finishes gradient sums that no update has waited for. */
         if (f->error.status >= 0) note(f, lc__peers_settle(f->graph));
         note(f, lc_step_end(f->graph));
     } else {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strategies, precisions, profilers and loggers by name. They are listed in src/builtin.c. */
+/* Finds strategies, precisions, profilers and loggers by name. src/builtin.c lists them. */
 #include "builtin.h"
 #include "comm/world/world.h"
 #include "base/handle.h"
@@ -9,7 +9,7 @@
 
 /* ---- strategies ---- */
 
-/* What Lightning calls otherwise, or does not need here. */
+/* Advice for strategies that have another name in Lightning, or are not needed here. */
 static const char *instead_of(const char *name)
 {
     if (!strncmp(name, "fsdp", 4) || !strncmp(name, "deepspeed", 9)) return "; use sharded instead";
@@ -26,7 +26,7 @@ lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out)
     if (!name || !strcmp(name, "auto")) {
         lc__world here;
         LC_TRY(lc__world_find(&here));
-        bool several = lc__world_batches(here.size) > 1; /* or were, before ranks were lost */
+        bool several = lc__world_batches(here.size) > 1; /* also if ranks were lost since the start */
         name = several ? "ddp" : "single_device";
     }
     if (!strcmp(name, "dp")) name = "data_parallel";

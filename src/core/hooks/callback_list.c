@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The callbacks of a trainer: adding one, which takes the place of the trainer's own of its kind, and finding one.
+/* The callbacks of a trainer: adding one, which replaces the trainer's own callback of that kind, and finding one.
  *
- * A kind is a name that callbacks may share (`kind` in lc_callback_ops; else the callback's name). Before a run, what
- * is added replaces what the trainer made by itself. In configure_callbacks the module's replace whatever was there
- * before, those of its last run included, as in Lightning. */
+ * A kind is a name that callbacks may share (`kind` in lc_callback_ops; else the callback's name). Before a run, an
+ * added callback replaces one that the trainer made by itself. In configure_callbacks, the module's callbacks replace
+ * all earlier ones of their kind, including those of its last run, as in Lightning. */
 #include "base/args.h"
 #include "core/hooks/hooks.h"
 #include "core/hooks/trainer_internal.h"
@@ -28,11 +28,11 @@ static bool same_kind(const lc__callback *a, const lc__callback *b)
     return !strcmp(kind_of(a), kind_of(b));
 }
 
-/* Whether `cb`, which is added, takes the place of `old`. */
+/* Whether adding `cb` removes `old`. */
 static bool replaces(const lc_trainer *t, const lc__callback *cb, const lc__callback *old)
 {
     if (t->configuring) return old->configured != t->configuring && same_kind(cb, old);
-    /* Any that saves checkpoints, as in the options' list. */
+    /* Any two that save checkpoints, as in the list of callbacks in the options. */
     return old->is_default && (same_kind(cb, old) || (cb->ops.saves_checkpoints && old->ops.saves_checkpoints));
 }
 
@@ -47,7 +47,7 @@ lc_status lc__check_callback(const lc_trainer *t, const lc__callback *cb)
                    cb->ops.name);
 }
 
-/* Callbacks that exclude each other. */
+/* Refuses callbacks that exclude each other. */
 static lc_status check(const lc_trainer *t, const lc__callback *cb)
 {
     if (t->in_run && !t->configuring)
@@ -84,7 +84,7 @@ void lc__callbacks_free(lc_trainer *t)
 static void remove_replaced(lc_trainer *t, const lc__callback *cb)
 {
     int kept = 0;
-    bool other = false; /* one that the program gave */
+    bool other = false; /* a callback that the program added was replaced */
     for (int i = 0; i < t->n_callbacks; i++) {
         lc__callback *old = t->callbacks[i];
         if (!replaces(t, cb, old)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every room of the trainer asks of it: messages, the end of the training, options, ranks, the datamodule. */
+/* Calls on the trainer that every room uses: messages, stopping, options, ranks, the datamodule. */
 #include "base/handle.h"
 #include "base/printable.h"
 #include "core/hooks/trainer_internal.h"
@@ -32,9 +32,9 @@ const lc_datamodule *lc_trainer_datamodule(const lc_trainer *t)
 void lc_trainer_stop(lc_trainer *t)
 {
     LC__IS(t, TRAINER, );
-    if (t->deferred) return; /* a hook that has failed already asks for nothing more */
+    if (t->deferred) return; /* a hook that has already failed cannot ask for more */
     if (t->comm)
-        t->stop_wish = true; /* with the next sync, of all ranks */
+        t->stop_wish = true; /* becomes user_stop on all ranks with the next sync */
     else
         t->user_stop = true;
 }
@@ -67,15 +67,15 @@ void lc_trainer_message(lc_trainer *t, lc_level level, const char *format, ...)
         (void)lc_fail(LC_ERR_ARGUMENT, "lc_trainer_message: there is no level %d", (int)level);
         return;
     }
-    if (t->rank != 0 && level != LC_ERROR) return; /* the same for all: rank 0 says it */
+    if (t->rank != 0 && level != LC_ERROR) return; /* all ranks have the same message: rank 0 prints it */
     va_start(args, format);
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     raw[lc__cut_character(raw, strlen(raw))] = 0;
     lc_printable(raw, lc__format_has_lines(format), text, sizeof text);
     snprintf(line, sizeof line, "%s: %s", lc_level_name(level), text);
-    fflush(stdout); /* so that it comes first in a log of both */
-    /* Without a progress bar what is wrong is still said; the rest is not. */
+    fflush(stdout); /* so that a log of both streams keeps the order */
+    /* Without a progress bar, warnings and errors are still printed; information is not. */
     if (!t->message_hooks.n && level != LC_INFO && !t->opt.barebones) lc__show_line(2, "%s", line);
     for (int i = 0; i < t->message_hooks.n; i++) {
         lc__callback *cb = t->message_hooks.e[i];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Profilers in a run: which spans each receives, and where the reports go. */
+/* Profilers in a run: the spans each receives, and where reports are written. */
 #include "base/args.h"
 #include "core/hooks/profiling.h"
 #include "base/grow.h"
@@ -20,7 +20,7 @@ struct lc__profiling {
     int64_t begin_ns;
     char owner[128]; /* "[Module]NAME" */
     lc_module *owner_of;
-    char **callbacks; /* "[Callback]NAME", in the order they were first seen */
+    char **callbacks; /* "[Callback]NAME", in order of first use */
     int n_callbacks;
 };
 
@@ -47,7 +47,7 @@ lc_status lc__profiling_open(lc_trainer *t)
     if (!t->profiling) return lc_fail(LC_ERR_MEMORY, "out of memory: profilers");
     lc_status status = LC_OK;
     for (int i = 0; i < t->opt.n_profilers; i++) {
-        lc_status added = add(t->profiling, t->opt.profilers[i]); /* frees what is too much */
+        lc_status added = add(t->profiling, t->opt.profilers[i]); /* frees a profiler that is too many */
         if (added < 0) status = added;
     }
     LC_TRY(status);
@@ -77,8 +77,8 @@ void lc__profiling_free(lc_trainer *t)
     t->profiling = NULL;
 }
 
-/* Also from the loaders' threads: reads only what no run changes. */
-static void tell(void *ctx, const lc_span *span)
+/* Also called by the loaders' threads, so it reads only what does not change during a run. */
+static void report_span(void *ctx, const lc_span *span)
 {
     const lc__profiling *p = ctx;
     for (int i = 0; i < p->n; i++)
@@ -90,15 +90,15 @@ void lc__profiling_begin(lc_trainer *t)
     lc__profiling *p = t->profiling;
     p->begin_ns = lc__now_ns();
     snprintf(p->owner, sizeof p->owner, "[Module]%s", t->mo.name ? t->mo.name : "module");
-    if (p->wants & (LC_SPAN_OP | LC_SPAN_PLAN)) lc__graph_observe(t->graph, tell, p);
+    if (p->wants & (LC_SPAN_OP | LC_SPAN_PLAN)) lc__graph_observe(t->graph, report_span, p);
 }
 
 void lc__profiling_watch(lc_trainer *t, lc_dataloader *loader, bool on)
 {
-    if (t->profiling->wants & LC_SPAN_LOADER) lc_dataloader_observe(loader, on ? tell : NULL, t->profiling);
+    if (t->profiling->wants & LC_SPAN_LOADER) lc_dataloader_observe(loader, on ? report_span : NULL, t->profiling);
 }
 
-/* The trainer's name for a callback: made once. */
+/* The name of a callback in profiles, made once. */
 static const char *callback_owner(lc__profiling *p, const char *name)
 {
     static const char prefix[] = "[Callback]";
@@ -121,14 +121,14 @@ void lc__profile_hook(lc_trainer *t, const char *callback, int64_t start_ns)
                  .owner = callback ? callback_owner(p, callback) : p->owner,
                  .start_ns = start_ns,
                  .end_ns = lc__now_ns()};
-    tell(p, &s);
+    report_span(p, &s);
 }
 
 void lc__profile_action(lc_trainer *t, const char *name, int64_t start_ns)
 {
     lc_span s = {
         .kind = LC_SPAN_ACTION, .name = name, .owner = "[Trainer]", .start_ns = start_ns, .end_ns = lc__now_ns()};
-    tell(t->profiling, &s);
+    report_span(t->profiling, &s);
 }
 
 /* ---- reports ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Profilers, inside the trainer. All but opening and freeing needs t->profiling to be set. */
+/* Profilers, inside the trainer. Every call except opening and freeing needs t->profiling to be set. */
 #ifndef LC_CORE_HOOKS_PROFILING_H
 #define LC_CORE_HOOKS_PROFILING_H
 
@@ -8,15 +8,15 @@
 
 typedef struct lc__profiling lc__profiling;
 
-lc_status lc__profiling_open(lc_trainer *t) LC_MUST_USE; /* makes them, by options */
+lc_status lc__profiling_open(lc_trainer *t) LC_MUST_USE; /* makes the profilers that the options name */
 void lc__profiling_free(lc_trainer *t);
-/* A run; the graph exists and the module is attached. */
+/* Begins a run, when the graph exists and the module is attached. */
 void lc__profiling_begin(lc_trainer *t);
 void lc__profiling_end(lc_trainer *t); /* writes the reports */
-/* From now on the loader reports its batches (on), before it begins an epoch; or no longer. */
+/* Starts (on) or stops observing a loader's batches. Call before the loader begins an epoch. */
 void lc__profiling_watch(lc_trainer *t, lc_dataloader *loader, bool on);
 
-/* What the running hook did in a callback of that name (NULL: in the module), since `start_ns`. */
+/* Records what the running hook did since `start_ns` in a callback of that name; NULL: in the module. */
 void lc__profile_hook(lc_trainer *t, const char *callback, int64_t start_ns);
 void lc__profile_action(lc_trainer *t, const char *name, int64_t start_ns);
 /* The time, or 0 without a profiler. */

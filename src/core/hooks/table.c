@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of hooks: which vtables have each, in which order their slots run, what lc_log does there, and how a slot
- * is called. */
+/* The table of hooks: the vtables that have each, the order of their slots, what lc_log does there, and how a slot is
+ * called. */
 #include "core/hooks/hooks.h"
 
 /* HOOK(id, slot, vtables, order, log, arguments...)
- * vtables: D the datamodule's, C those of callbacks, M the module's; OWN: called by the code that enters the hook. */
+ * vtables: D datamodule, C callbacks, M module; OWN: called by the code that enters the hook. */
 #define HOOKS(HOOK)                                                                                                    \
     HOOK(PREPARE_DATA, prepare_data, PREPARE, IN_TURN, NOT)                                                            \
     HOOK(SETUP, setup, DCM, IN_TURN, NOT, a->stage)                                                                    \

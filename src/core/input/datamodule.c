@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Datamodules in a run, and the hooks of the data that a datamodule and a module share. */
+/* Datamodules in a run, and the data hooks that a datamodule and a module share. */
 #include "base/args.h"
 #include "core/input/input.h"
 #include "core/hooks/hooks.h"
@@ -132,7 +132,7 @@ lc_status lc__datamodule_load(lc_trainer *t, const lc_state *root)
 /* ---- from datasets ---- */
 
 typedef struct dataset_module {
-    lc_datamodule_ops ops; /* with the loaders that there are datasets for */
+    lc_datamodule_ops ops; /* with slots for the loaders that have a dataset */
     lc_datasets d;
 } dataset_module;
 

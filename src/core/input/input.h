@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loaders and datamodules as a run sees them. */
+/* Loaders and datamodules in a run. */
 #ifndef LC_CORE_INPUT_INPUT_H
 #define LC_CORE_INPUT_INPUT_H
 
 #include "core/hooks/trainer_internal.h"
 
-/* A loader in a run. If its length is unknown one batch is read ahead (and copied), to know which is the last. */
+/* A loader in a run. If its length is unknown, one batch is read ahead (and copied) to detect the last one. */
 typedef struct lc__source {
     lc_dataloader *loader;
     bool owned, running, sequential;
-    bool sharded;       /* by the run, which undoes it */
-    lc_shard unsharded; /* as it was before */
-    int64_t length;     /* batches an epoch, after limits; -1: unknown */
-    int64_t own_length; /* of training: before the ranks agreed on the least of their lengths */
-    int64_t limit;      /* of an unknown length; -1: none */
+    bool sharded;       /* by the run, which undoes it at the end */
+    lc_shard unsharded; /* the shard before */
+    int64_t length;     /* batches per epoch, after limits; -1: unknown */
+    int64_t own_length; /* for training: before the ranks agreed on the smallest length */
+    int64_t limit;      /* for an unknown length; -1: none */
     int64_t fetched;
     struct lc__batch_copy *ahead[2];
-    int which;            /* of `ahead` that is read next; -1: none */
-    unsigned char *state; /* of a loader that has one, for checkpoints */
+    int which;            /* index in `ahead` of the next batch; -1: none */
+    unsigned char *state; /* the loader's state, if any, for checkpoints */
     size_t n_state, cap_state;
 } lc__source;
 
@@ -39,14 +39,14 @@ typedef struct lc__input {
     lc__sources eval;
     bool eval_loaded;
     int64_t loaders_epoch;
-    bool uneven_reported; /* that ranks have different numbers of batches */
-    bool transfers;       /* datamodule or module has one of the three hooks of transfer */
-    lc_batch arrived;     /* the batch they worked on */
+    bool uneven_reported; /* the warning about different numbers of batches was given */
+    bool transfers;       /* datamodule or module has one of the three transfer hooks */
+    lc_batch arrived;     /* the batch from these hooks */
 
     bool enable_validation;
     lc__val_check val_check;
     int64_t val_check_batch;                 /* LC__VAL_BATCHES */
-    int64_t val_time_ns;                     /* LC__VAL_TIME: of the last one */
+    int64_t val_time_ns;                     /* LC__VAL_TIME: time of the last validation */
     int64_t val_batch_count[LC_MAX_LOADERS]; /* validation batches so far: the step of their rows */
 } lc__input;
 
@@ -55,32 +55,32 @@ lc_status lc__source_begin(lc__source *s, int64_t epoch, int64_t start) LC_MUST_
 /* *out NULL at the end. */
 lc_status lc__source_next(lc__source *s, const lc_batch **out, bool *is_last) LC_MUST_USE;
 void lc__source_end(lc__source *s);
-/* Ranks have slices of its batches; else it is this rank's own. */
+/* Whether ranks have slices of the loader's batches; if not, the loader is this rank's own. */
 bool lc__source_is_shared(const lc__source *s);
-/* Whether some rank's share of a batch that is cut for the ranks is empty. Not collective. */
+/* Whether some rank's share of a divided batch is empty. Not collective. */
 bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const lc_batch *batch);
 void lc__source_close(lc__source *s);
 void lc__sources_close(lc__sources *s);
-void lc__input_close(lc_trainer *t); /* all of a run's */
+void lc__input_close(lc_trainer *t); /* all loaders of a run */
 lc_status lc__setup_train_data(lc_trainer *t) LC_MUST_USE;
 lc_status lc__setup_eval_data(lc_trainer *t) LC_MUST_USE;
 
 /* ---- source_state.c ---- */
 /* Records the loader's state as of the batch being handed out, before the next one is prefetched. */
 lc_status lc__source_remember(lc__source *s) LC_MUST_USE;
-/* Whether it has state besides its position. */
+/* Whether the loader has state besides its position. */
 bool lc__source_has_state(const lc__source *s);
 lc_status lc__source_save(lc_comm *comm, lc__source *s, lc_state *out) LC_MUST_USE; /* collective; NULL: one rank */
-/* This rank's state in a checkpoint's `loop`, for lc__source_load, in place of *hex; NULL: there is none. */
+/* Replaces *hex by this rank's state in a checkpoint's `loop`, for lc__source_load; NULL: none. */
 lc_status lc__source_saved(const lc_trainer *t, const lc_state *in, char **hex) LC_MUST_USE;
 lc_status lc__source_load(lc__source *s, const char *hex) LC_MUST_USE; /* before lc__source_begin */
 
 /* ---- datamodule.c ---- */
 lc_status lc__datamodule_attach(lc_trainer *t, const lc_datamodule *d) LC_MUST_USE;
-/* Loaders come from the datamodule, or where there is none from the module. */
-bool lc__has_loaders(const lc_trainer *t, lc_stage stage); /* FIT: of training */
+/* Loaders come from the datamodule or, if there is none, from the module. */
+bool lc__has_loaders(const lc_trainer *t, lc_stage stage); /* FIT: loaders for training */
 lc_status lc__ask_loaders(lc_trainer *t, lc_hook hook, lc_loaders *out) LC_MUST_USE;
-/* Runs the hooks of transfer; *batch becomes what they made of it. Inside of a step. */
+/* Runs the transfer hooks, inside a step; *batch becomes their result. */
 lc_status lc__transfer(lc_trainer *t, const lc_batch **batch, int dataloader_idx) LC_MUST_USE;
 lc_status lc__datamodule_save(lc_trainer *t, lc_state *root) LC_MUST_USE;
 lc_status lc__datamodule_load(lc_trainer *t, const lc_state *root) LC_MUST_USE;

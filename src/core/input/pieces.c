@@ -11,8 +11,8 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return a / b + (a % b != 0);
 }
 
-/* By default a power of two, which that many ranks can share, with pieces of at most MOST_SAMPLES, and LEAST_PIECES if
- * there are as many samples. */
+/* By default a power of two, so that up to that many ranks can share them, with at most MOST_SAMPLES samples each and,
+ * if there are enough samples, at least LEAST_PIECES pieces. */
 int64_t lc__pieces_of(const lc_trainer *t, int64_t samples)
 {
     int64_t most = t->opt.deterministic_chunk, n = 1;
@@ -20,10 +20,10 @@ int64_t lc__pieces_of(const lc_trainer *t, int64_t samples)
         n = ceil_div(samples, most);
     else
         while ((n < LEAST_PIECES || n * MOST_SAMPLES < samples) && 2 * n <= samples) n *= 2;
-    return ceil_div(samples, ceil_div(samples, n)); /* all of the same size, but the last */
+    return ceil_div(samples, ceil_div(samples, n)); /* all of the same size, except the last */
 }
 
-/* Each rank must have a whole subtree, and one at all. */
+/* Each rank must have a whole, non-empty subtree. */
 static bool can_share(int64_t chunks, int64_t ranks)
 {
     int64_t each = ceil_div(chunks, ranks);
@@ -56,7 +56,7 @@ lc_status lc__pieces_shard(const lc_trainer *t, const lc_dataloader *l, bool tra
 {
     int64_t samples = lc_dataloader_batch_size(l) * (out->batches ? out->batches : out->size);
     if (samples <= 0) {
-        if (out->size == 1) return LC_OK; /* then each batch is cut as it comes */
+        if (out->size == 1) return LC_OK; /* then each batch is cut when it arrives */
         return lc_fail(LC_ERR_CONFIG,
                        "deterministic: the loader does not report how many samples a batch has (batch_size "
                        "of lc_dataloader_ops), so its batches cannot be cut into chunks");

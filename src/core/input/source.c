@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loaders in a run: the rank's part of them, limits, the last batch, one batch read ahead where nobody knows how many
- * come. */
+/* Loaders in a run: the rank's part of them, limits, the last batch, and one batch read ahead if the length is
+ * unknown. */
 #include "core/input/input.h"
 #include "comm/world/world.h"
 #include "core/input/pieces.h"
@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- reading ahead: a copy of a batch in memory of our own ---- */
+/* ---- reading ahead: a copy of a batch in our own memory ---- */
 typedef struct lc__batch_copy {
-    lc_batch batch; /* what is handed out */
+    lc_batch batch; /* the batch handed out */
     bool full;
     lc_tensor *tensors[LC_MAX_BATCH_TENSORS];
     void *data[LC_MAX_BATCH_TENSORS];
@@ -67,7 +67,7 @@ static lc_status copy_tensors(batch_copy *c, const lc_batch *b)
         LC_TRY(lc_tensor_read(b->tensors[i], c->data[i], bytes));
         if (type->ndim > 0) lc_input_set(c->tensors[i], c->data[i], type->shape[0]);
     }
-    c->batch = *b; /* sample numbers stay in the loader for the whole epoch */
+    c->batch = *b; /* sample numbers stay valid in the loader for the whole epoch */
     memcpy(c->batch.tensors, c->tensors, sizeof c->tensors);
     c->batch.x = b->n > 0 ? c->tensors[0] : NULL;
     c->batch.y = b->n > 1 ? c->tensors[1] : NULL;
@@ -75,11 +75,11 @@ static lc_status copy_tensors(batch_copy *c, const lc_batch *b)
     return LC_OK;
 }
 
-/* A combined batch's own tensors are those of its first part. */
+/* The tensors of a combined batch are those of its first part. */
 static lc_status copy_batch(batch_copy *c, const lc_batch *b)
 {
     if (!b->n_parts) return copy_tensors(c, b);
-    if (b->n_parts > c->n_parts) { /* the next of several combined loaders in sequence may have more */
+    if (b->n_parts > c->n_parts) { /* the next loader in a sequence of combined loaders may have more */
         batch_copy **parts = realloc(c->parts, (size_t)b->n_parts * sizeof *parts);
         if (parts) c->parts = parts;
         const lc_batch **batches = realloc(c->part_batches, (size_t)b->n_parts * sizeof *batches);
@@ -156,7 +156,7 @@ lc_status lc__source_next(lc__source *s, const lc_batch **out, bool *is_last)
     LC_TRY(read_ahead(s, s->which));
     s->fetched++;
     *out = &now->batch;
-    /* With a limit, the limit is taken for the length, even where the data end before it. */
+    /* A limit is taken as the length, even if the data ends before it. */
     *is_last = s->limit >= 0 ? s->fetched >= s->limit : !s->ahead[s->which]->full;
     return LC_OK;
 }
@@ -169,14 +169,14 @@ void lc__source_end(lc__source *s)
 
 bool lc__source_is_shared(const lc__source *s)
 {
-    return s->loader && lc_dataloader_get_shard(s->loader)->size > 1; /* NULL: a loop of the program's own */
+    return s->loader && lc_dataloader_get_shard(s->loader)->size > 1; /* NULL: the program's own loop */
 }
 
 bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const lc_batch *batch)
 {
     const lc_shard *s = lc_dataloader_get_shard(source->loader);
     if (batch->global_size < 1) return false;
-    if (batch->piece > 0) { /* the last one is */
+    if (batch->piece > 0) { /* the last rank's share is empty */
         int64_t each = (s->pieces + s->size - 1) / s->size * batch->piece;
         return batch->global_size <= each * (t->n_ranks - 1);
     }
@@ -192,7 +192,7 @@ void lc__source_close(lc__source *s)
     if (s->sequential) lc_dataloader_sequential(s->loader, false);
     if (s->sharded) {
         lc_status status = lc_dataloader_shard(s->loader, &s->unsharded);
-        (void)status; /* it was so before */
+        (void)status; /* cannot fail: the loader had this shard before */
     }
     if (s->owned) lc_dataloader_free(s->loader);
     *s = (lc__source){0};
@@ -214,7 +214,7 @@ void lc__input_close(lc_trainer *t)
 
 /* ---- limits ---- */
 
-/* Batches of a loader after a limit. `what` is "train", "val", ... */
+/* Sets the number of batches after a limit. `what` is "train", "val", ... */
 static lc_status limit_batches(lc_duration limit, int64_t length, const char *what, lc__source *out)
 {
     out->length = length;
@@ -251,24 +251,24 @@ static lc_status limit_batches(lc_duration limit, int64_t length, const char *wh
                    "limit_%s_batches must be a number of batches (100) or a fraction of the loader (0.2)", what);
 }
 
-/* A loader that is each rank's own stays as it is. What lost ranks would have read nobody else can. */
+/* A per-rank loader is not divided. No other rank can read the samples of lost ranks. */
 static lc_status check_per_rank(const lc_trainer *t)
 {
     int ranks = lc_trainer_world_size(t), batches = lc__world_batches(ranks);
     if (ranks == batches) return LC_OK;
     return lc_fail(LC_ERR_CONFIG,
-                   "of %d ranks %d are left, but each rank has its own loader (per_rank of lc_dataloader_ops), so the "
+                   "%d of %d ranks are left, but each rank has its own loader (per_rank of lc_dataloader_ops), so the "
                    "samples of the lost ranks would be skipped; with --use_distributed_sampler false all ranks restart",
-                   batches, ranks);
+                   ranks, batches);
 }
 
-/* This rank's part of the loader, unless the program has seen to that itself. */
+/* Restricts the loader to this rank's part, unless the program has done so itself. */
 static lc_status shard(lc_trainer *t, lc__source *s, bool train)
 {
     s->unsharded = *lc_dataloader_get_shard(s->loader);
     lc_shard mine = {.rank = lc_trainer_global_rank(t), .size = lc_trainer_world_size(t)};
     mine.batches = lc__world_batches(mine.size);
-    bool shared = mine.batches > 1; /* also by one rank, if it is all that is left */
+    bool shared = mine.batches > 1; /* also if only one rank is left */
     if (shared && (!t->opt.use_distributed_sampler || s->unsharded.size > 1)) return LC_OK;
     if (shared && lc__dataloader_is_per_rank(s->loader)) return check_per_rank(t);
     if (!shared) mine = s->unsharded;
@@ -285,18 +285,18 @@ static lc_status source_open(lc_trainer *t, lc__source *s, lc_dataloader *loader
     char name[40];
     snprintf(name, sizeof name, "%s_dataloader", what);
     *s = (lc__source){.which = -1};
-    /* Freed before the run is an easy mistake: given loaders stay the program's. */
+    /* Freeing a loader before the run is an easy mistake, since the program owns the loaders it passes. */
     if (!lc__has_mark(loader, LC__MARK_OF(LOADER))) return lc__not_a(loader, LC__MARK_OF(LOADER), name);
     s->loader = loader;
     s->owned = owned;
-    /* The same few batches in every epoch. */
+    /* overfit_batches uses the same batches in every epoch. */
     s->sequential = t->stage == LC_STAGE_FIT && t->opt.overfit_batches.value > 0;
     if (s->sequential && lc_dataloader_sequential(loader, true))
         lc_trainer_message(t, LC_WARNING,
                            "overfit_batches: the %s loader gives its samples in order, without shuffling", what);
     LC_TRY(shard(t, s, t->stage == LC_STAGE_FIT && s == &t->input->train));
     int64_t length = lc_dataloader_length(loader, t->current_epoch);
-    if (length == 0 && s != &t->input->train) /* of an epoch that trains nothing the end speaks (watch.c) */
+    if (length == 0 && s != &t->input->train) /* watch.c reports an epoch without training */
         lc_trainer_message(t, LC_WARNING, "the %s loader gives no batches: is that intended?", what);
     return limit_batches(limit, length, what, s);
 }
@@ -306,7 +306,7 @@ static void free_loaders(lc_loaders *l, int from)
     for (int i = from; i < l->n; i++) lc_dataloader_free(l->loaders[i]);
 }
 
-/* val_check_interval, once the number of training batches is known. */
+/* Resolves val_check_interval when the number of training batches is known. */
 static lc_status setup_val_check(lc_trainer *t)
 {
     lc_duration v = t->opt.val_check_interval;
@@ -375,8 +375,8 @@ static lc_status open_train_data(lc_trainer *t)
     return source_open(t, &t->input->train, loader, true, limit, "train");
 }
 
-/* Every rank trains on the same number of batches in an epoch, or one would wait for gradients of another that has none
- * left. If ranks have their own loaders (use_distributed_sampler=false) the shortest decides. Collective. */
+/* Every rank must train on the same number of batches in an epoch, or a rank would wait for gradients of one that has
+ * none left. If ranks have their own loaders (use_distributed_sampler=false) the shortest decides. Collective. */
 static lc_status agree_on_length(lc_trainer *t)
 {
     int64_t mine = t->input->train.own_length = t->input->train.length, *all;
@@ -384,7 +384,7 @@ static lc_status agree_on_length(lc_trainer *t)
     if (!t->comm) return LC_OK;
     all = malloc((size_t)t->n_ranks * sizeof *all);
     if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: the lengths of %d ranks' data", t->n_ranks);
-    for (int r = 0; r < t->n_ranks; r++) all[r] = mine; /* of ranks that do not exist (lc_comm_fake) too */
+    for (int r = 0; r < t->n_ranks; r++) all[r] = mine; /* also for ranks that do not exist (lc_comm_fake) */
     lc_status s = lc_comm_all_gather(t->comm, &mine, all, 1, LC_I64, NULL);
     for (int r = 1; r < t->n_ranks && s >= 0; r++) {
         if (all[r] < all[least]) least = r;
@@ -430,7 +430,7 @@ lc_status lc__setup_train_data(lc_trainer *t)
             t->input->train.limit = now.limit;
         }
         LC_TRY(agree_on_length(t));
-        lc_unit unit = t->opt.val_check_interval.unit; /* a part of this epoch, or its end */
+        lc_unit unit = t->opt.val_check_interval.unit; /* a fraction of this epoch, or its end */
         return unit == LC_UNIT_NONE || unit == LC_UNIT_FRACTION ? setup_val_check(t) : LC_OK;
     }
     LC_TRY(open_train_data(t));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of a train loader that has one, in checkpoints: `loader`, or, if ranks have their own loaders at different
+/* The state of a train loader in checkpoints, if it has any: `loader` or, if ranks have their own loaders at different
  * positions, `loaders`, one for each rank. */
 #include "core/input/input.h"
 #include "comm/agree.h"
@@ -29,7 +29,7 @@ bool lc__source_has_state(const lc__source *s)
     return s->loader && (lc_dataloader_save(s->loader, NULL, &n) < 0 || n > 0);
 }
 
-/* key NULL: to an array. */
+/* key NULL: `out` is an array. */
 static lc_status set_hex(lc_state *out, const char *key, const unsigned char *state, size_t n)
 {
     lc__str hex = {0};
@@ -59,7 +59,7 @@ static lc_status compare(lc_comm *comm, const lc__source *s, int64_t *most, bool
     return status;
 }
 
-/* Rank 0 writes them all. Collective. */
+/* Rank 0 writes the states of all ranks. Collective. */
 static lc_status save_each(lc_comm *comm, const lc__source *s, int64_t most, lc_state *out)
 {
     int ranks = lc_comm_size(comm);

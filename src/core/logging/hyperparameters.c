@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hyperparameters of module and datamodule, as loggers get them. */
+/* Sends the hyperparameters of module and datamodule to loggers. */
 #include "core/logging/logging.h"
 #include "core/options/hyperparameters.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes to loggers and is not a row of numbers: hyperparameters, histograms, images, texts.
+/* Logged values that are not rows of numbers: hyperparameters, histograms, images, texts.
  *
- * A tensor is read once, here, on the training thread; what is made of it goes to every logger that keeps such things.
- * The memory for it is kept from one call to the next. */
+ * A tensor is read once, on the training thread, and the result is sent to every logger that stores its kind. Its
+ * memory is kept from one call to the next. */
 #include "base/args.h"
 #include "core/logging/logging.h"
 #include "core/hooks/trainer_internal.h"
@@ -15,12 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The bins TensorBoard's own writers use: a tenth wider from one to the next, from 1e-12 to 1e20, and the same below
- * zero. Edge ZERO is 0. */
+/* The bins that TensorBoard's own writers use: each a tenth wider than the one before, from 1e-12 to 1e20, and the same
+ * below zero. Edge ZERO is 0. */
 enum { SIDE = 774, ZERO = SIDE, EDGES = 2 * SIDE + 1, FIRST_EXPONENT = -40, EXPONENTS = 108 };
 
 typedef struct lc__media {
-    void *value; /* of a tensor */
+    void *value; /* values of a tensor */
     uint8_t *pixels;
     size_t value_bytes, pixel_bytes;
     double edges[EDGES], counts[EDGES];
@@ -35,7 +35,7 @@ static lc_status media(lc_trainer *t, lc__media **out)
     lc__media *m = *out = t->logging->media;
     if (m) return LC_OK;
     m = *out = t->logging->media = calloc(1, sizeof *m);
-    if (!m) return lc_fail(LC_ERR_MEMORY, "out of memory: what is logged");
+    if (!m) return lc_fail(LC_ERR_MEMORY, "out of memory: logged media");
     double edge = 1e-12;
     for (int i = 1; i <= SIDE; i++, edge *= 1.1) m->edges[ZERO + i] = edge, m->edges[ZERO - i] = -edge;
     for (int e = 0, i = 0; e < EXPONENTS; e++) {
@@ -57,7 +57,7 @@ static lc_status room(void **memory, size_t *bytes, size_t wanted)
 {
     if (wanted <= *bytes) return LC_OK;
     void *grown = realloc(*memory, wanted);
-    if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for the %zu bytes of a tensor that is logged", wanted);
+    if (!grown) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes of a logged tensor", wanted);
     *memory = grown, *bytes = wanted;
     return LC_OK;
 }
@@ -132,7 +132,7 @@ static int bin_of(const lc__media *m, double x)
         while (i < SIDE && m->edges[ZERO + i + 1] <= size) i++;
     }
     if (x >= 0) return ZERO + (i < SIDE ? i : SIDE - 1);
-    /* Below zero the bins are open on the other side: an edge itself belongs to the bin above it. */
+    /* Below zero bins are closed on the other side: an edge belongs to the bin above it. */
     if (size == m->edges[ZERO + i] && i) i--;
     return ZERO - 1 - (i < SIDE ? i : SIDE - 1);
 }
@@ -171,7 +171,7 @@ lc_status lc_trainer_log_histogram(lc_trainer *t, const char *name, lc_tensor *x
         h.maximum = v > h.maximum ? v : h.maximum;
         h.count++, h.sum += v, h.sum_squares += v * v;
     }
-    if (high < 0) low = high = ZERO, h.minimum = h.maximum = 0; /* nothing finite: an empty bin */
+    if (high < 0) low = high = ZERO, h.minimum = h.maximum = 0; /* no finite value: one empty bin */
     h.n_bins = high - low + 1, h.edges = m->edges + low, h.counts = m->counts + low;
     return send_histogram(t, m, &h, name, step);
 }
@@ -191,7 +191,7 @@ lc_status lc_trainer_log_counts(lc_trainer *t, const char *name, const double *e
     LC_TRY(media(t, &m));
     lc_log_histogram h = {
         .n_bins = n_bins, .edges = edges, .counts = counts, .minimum = edges[0], .maximum = edges[n_bins]};
-    for (int i = 0; i < n_bins; i++) { /* the values are not known: each counts as the middle of its bin */
+    for (int i = 0; i < n_bins; i++) { /* values are unknown: each counts as the middle of its bin */
         double middle = edges[i] / 2 + edges[i + 1] / 2;
         h.count += counts[i], h.sum += counts[i] * middle, h.sum_squares += counts[i] * middle * middle;
     }
@@ -227,7 +227,7 @@ lc_status lc_trainer_log_image(lc_trainer *t, const char *name, lc_tensor *x, in
     for (int64_t k = 0; k < c; k++)
         for (int64_t i = 0; i < area; i++) {
             double v = lc__load_number((const char *)m->value + (size_t)(k * area + i) * size, dtype);
-            if (dtype != LC_U8) v = v > 0 ? v < 1 ? v * 255 : 255 : 0; /* cut off, as others do; NaN is black */
+            if (dtype != LC_U8) v = v > 0 ? v < 1 ? v * 255 : 255 : 0; /* clamped, as other loggers do; NaN is black */
             m->pixels[i * c + k] = (uint8_t)v;
         }
     lc_log_image image = {.name = name,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lc_log_metric: a logged value that is a metric's.
+/* lc_log_metric: logs the value of a metric.
  *
  * The entry borrows the metric from its first log in an epoch until the epoch's rows are sent; then the metric is reset
  * and forgotten. A checkpoint inside an epoch contains the metric's state. A run that continues knows the metric only
- * when it is logged again, so rank 0's entry keeps the state until then. If no batch is left to log it, the value saved
- * with the state is the epoch's. */
+ * when it is logged again, so rank 0's entry keeps the state until then. If no batch is left to log it, the epoch has
+ * the value saved with the state. */
 #include "core/logging/logging.h"
 #include "core/hooks/trainer_internal.h"
 
@@ -43,8 +43,8 @@ void lc__logged_drop(lc__logged *e)
     forget_state(e);
 }
 
-/* Puts the state of the checkpoint before what the metric has counted since: a metric's update adds a batch's own state
- * to what there is, so this gives the very numbers of a run that was not interrupted. */
+/* Merges what the metric has counted since into the state of the checkpoint. An update adds a batch's state to the
+ * existing one, so the numbers are those of an uninterrupted run. */
 static lc_status continue_from(const lc__logged *e, lc_metric *metric)
 {
     int64_t n = 0;
@@ -61,7 +61,7 @@ static lc_status continue_from(const lc__logged *e, lc_metric *metric)
 lc_status lc__logged_metric(lc__results *r, lc__logged *e, lc_metric *metric)
 {
     if (!e->metric && e->state) {
-        bool known = false; /* under another name: then it has been continued */
+        bool known = false; /* under another name, so it has already been continued */
         for (int i = 0; i < r->n && !known; i++) known = r->e[i].metric == metric;
         if (!known) LC_TRY(continue_from(e, metric));
         forget_state(e);

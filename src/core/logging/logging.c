@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What logging keeps in a trainer: its beginning and its end. */
+/* Makes and frees a trainer's logging state. */
 #include "core/logging/logging.h"
 
 #include <stdlib.h>

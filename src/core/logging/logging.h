@@ -6,44 +6,44 @@
 #include "base/exact_sum.h"
 #include "core/hooks/trainer_internal.h"
 
-/* For means and sums, in deterministic runs. A step has one number from each of its chunks. */
+/* Means and sums in deterministic runs. Each chunk of a step adds one number. */
 typedef struct lc__exact_sums {
     lc__exact_sum epoch, step;
     double step_weight;
     int64_t step_count;
-    int64_t step_number; /* the batch that `step` is of */
+    int64_t step_number; /* the batch of `step` */
 } lc__exact_sums;
 
-/* In place of a loader's number. */
+/* Used in place of a loader's index. */
 enum { LC__NO_LOADER = -1, LC__ALL_LOADERS = -2 };
 
-/* One value that is logged, under one name, from one hook. */
+/* A logged value: one name in one hook. */
 typedef struct lc__logged {
     char *name, *step_name,
         *epoch_name;   /* with the loader's suffix; the last two end in _step, _epoch if both are on */
-    const char *given; /* the pointer the program passed, to find it again fast */
-    char *base;        /* what it said */
+    const char *given; /* the program's pointer to the name, for fast lookup */
+    char *base;        /* the name it passed */
     lc_hook hook;
     int loader; /* LC__NO_LOADER: no suffix */
     int source; /* the loader whose batch it was logged for */
     lc_log_args args;
     bool on_step, on_epoch, logger;
     bool active;         /* logged since the last reset */
-    bool reduced;        /* what was logged is that of all ranks, if it is to be */
+    bool reduced;        /* the value is that of all ranks, if it is reduced at all */
     bool has_step;       /* `step` holds a value */
-    int64_t step_number; /* of lc__results.step: the batch that `step` is of */
+    int64_t step_number; /* lc__results.step of `step` */
     double step, sum, weight;
-    double step_weight;    /* the samples that `step` is of */
-    lc__exact_sums *exact; /* `sum` and `step` where they must not be rounded on the way; NULL: they may be */
-    /* `step` is of parts up to this one of the batch with that number: of those before, value and weight. */
+    double step_weight;    /* samples of `step` */
+    lc__exact_sums *exact; /* `sum` and `step` without intermediate rounding; NULL: rounded */
+    /* `step` covers the parts of batch number `batch` up to `part`; parts_*: value and weight of the earlier ones. */
     int64_t batch;
     int part;
     double parts_value, parts_weight, part_weight;
     lc_metric *metric; /* borrowed while its epoch runs; `sum` is its value, once `computed` */
     bool of_metric, computed;
-    double *state; /* of the metric: from a checkpoint, or for one */
+    double *state; /* the metric's, from or for a checkpoint */
     int64_t n_state;
-    int slots[5]; /* places in the metric maps: callback name, step, epoch; progress bar step, epoch; -1: none */
+    int slots[5]; /* indices in the metric maps: callback name, step, epoch; progress bar step, epoch; -1: none */
 } lc__logged;
 
 typedef struct lc__pending {
@@ -60,11 +60,11 @@ typedef struct lc__results {
     lc__pending *pending;
     int n_pending, cap_pending;
     bool training; /* step values can be monitored */
-    bool exact;    /* sums are exact_sum.h's */
-    int64_t step;  /* of the trainer's batches, counted up */
+    bool exact;    /* sums are exact (exact_sum.h) */
+    int64_t step;  /* number of the trainer's batch */
 } lc__results;
 
-/* Named values in the order they came. */
+/* Named values in the order of their first use. */
 typedef struct lc__metric_map {
     lc_metric_value *v; /* names are owned */
     int n, cap;
@@ -73,11 +73,11 @@ typedef struct lc__metric_map {
 typedef struct lc__logging {
     lc__results train_results, eval_results;
     bool silent;               /* lc_log does nothing: a pass over the data without training */
-    bool epoch_end_reached;    /* values of the epoch that runs are those of all of it */
+    bool epoch_end_reached;    /* the values of the running epoch are complete */
     lc__metric_map metrics[3]; /* lc_metric_set */
     lc_metric_value *row;
     int cap_row;
-    /* What an evaluation has given, by loader. */
+    /* The results of an evaluation, by loader. */
     lc_metric_value *result_values[LC_MAX_LOADERS];
     int n_result_values[LC_MAX_LOADERS], n_results;
 
@@ -101,69 +101,70 @@ lc_status lc__results_publish_epoch(lc_trainer *t, lc__results *r) LC_MUST_USE; 
 void lc__results_reset(lc__results *r);
 void lc__results_free(lc__results *r);
 double lc__logged_epoch_value(const lc__logged *e);
-const char *lc__log_rule(lc_hook hook); /* what lc_log does there by default, for people */
+const char *lc__log_rule(lc_hook hook); /* the text for messages and docs: what lc_log does by default */
 lc__logged *lc__results_add(lc__results *r, const char *base, lc_hook hook, int loader, const lc_log_args *args,
                             bool on_step, bool on_epoch);
 #define LC__MOST_NAME 400 /* characters of a logged name */
-lc__logged *lc__results_find(lc__results *r, const char *name, lc_hook hook, int loader); /* NULL: it is not there */
+lc__logged *lc__results_find(lc__results *r, const char *name, lc_hook hook, int loader); /* NULL: not found */
 
 /* ---- results_state.c ---- */
 lc_status lc__results_save(lc__results *r, lc_state *out) LC_MUST_USE;
 lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in) LC_MUST_USE;
 
 /* ---- metric_map.c ---- */
-int lc__map_find(const lc__metric_map *m, const char *name); /* -1: it is not there */
-int lc__map_slot(lc__metric_map *m, const char *name);       /* made if it is new; -1: out of memory */
-/* "`a`, `b`", as far as there is room; returns text. */
+int lc__map_find(const lc__metric_map *m, const char *name); /* -1: not found */
+int lc__map_slot(lc__metric_map *m, const char *name);       /* added if new; -1: out of memory */
+/* Writes "`a`, `b`", cut to size; returns text. */
 const char *lc__map_names(const lc__metric_map *m, char *text, size_t size);
 void lc__map_clear(lc__metric_map *m);
 void lc__map_free(lc__metric_map *m);
 
 /* ---- log_metric.c ---- */
-/* The metric was logged as e, of r. */
+/* Call when `metric` is logged as entry e of r. */
 lc_status lc__logged_metric(lc__results *r, lc__logged *e, lc_metric *metric) LC_MUST_USE;
 /* Makes e->sum the value of e's metric; nothing for other entries. */
 lc_status lc__logged_compute(lc__logged *e) LC_MUST_USE;
 void lc__logged_forget(lc__logged *e); /* resets the metric */
-/* What came from a checkpoint and adds up over ranks; a metric's value is that of all, and stays. */
+/* For ranks other than 0: drops sums and states from a checkpoint, which must count once. A metric's value is kept,
+ * since it is not summed. */
 void lc__logged_drop(lc__logged *e);
-/* Copies the metric's state into the entry, and its value as it is now (weight 0: it has none yet). */
+/* Copies the metric's state into the entry, and its current value (weight 0: none yet). */
 lc_status lc__logged_keep(lc__logged *e) LC_MUST_USE;
-void lc__logged_give(lc__logged *e, double *state, int64_t n); /* a state in place of its own; taken over */
-/* The epoch's rows are sent, or the run ends: metrics are reset and forgotten. */
+void lc__logged_give(lc__logged *e, double *state, int64_t n); /* replaces the entry's state; owns `state` */
+/* Resets and forgets metrics, when the epoch's rows are sent or the run ends. */
 void lc__results_release(lc__results *r);
-/* Before that, if the epoch is not finished: keeps their states, for a checkpoint that is saved later. */
+/* Before that, if the epoch is unfinished: keeps their states for a later checkpoint. */
 lc_status lc__results_keep(lc__results *r) LC_MUST_USE;
 lc_status lc__logged_metric_save(lc__logged *e, lc_state *out) LC_MUST_USE;
 lc_status lc__logged_metric_load(lc__logged *e, const lc_state *in) LC_MUST_USE;
 
 /* ---- rows.c ---- */
 typedef enum lc__values { LC__STEP_VALUES, LC__EPOCH_VALUES } lc__values;
-/* Sends the values of r that go to loggers, of all loaders, at the trainer's own step and with the epoch. A value of
- * the trainer itself is added to the row here, as the epoch is: lc_trainer_log works only inside a hook. */
+/* Sends the values of r for loggers, of all dataloaders, at the trainer's step. The epoch and the trainer's own values
+ * are added here, since lc_trainer_log works only inside a hook. */
 lc_status lc__rows_send(lc_trainer *t, lc__results *r, lc__values which) LC_MUST_USE;
-/* Those of an evaluation's step, of one loader (or LC__NO_LOADER), at a step of its own. */
+/* Sends the values of an evaluation's step, of one loader (or LC__NO_LOADER), at the given step. */
 lc_status lc__rows_send_eval(lc_trainer *t, lc__results *r, int64_t step, int loader) LC_MUST_USE;
 lc_status lc__rows_keep_results(lc_trainer *t, lc__results *r, int loader) LC_MUST_USE;
 bool lc__should_log(const lc_trainer *t);
-/* Puts a value into a row of n, in the order of names; the later of two equal names wins. Returns the new n. */
+/* Inserts a value into a row of n, sorted by name; the later of two equal names wins. Returns the new n. */
 int lc__row_insert(lc_metric_value *row, int n, const char *name, double value);
 
 /* ---- run_dir.c ---- */
 #define LC__RUN_NAME "lightning_logs"
-/* Makes root_dir/name/version_N with an N of its own. */
+/* Makes root_dir/name/version_N with an N that no other run has. */
 lc_status lc__take_version(const char *root_dir, const char *name, int *version, char **run_dir) LC_MUST_USE;
 lc_status lc__new_run_id(char **out) LC_MUST_USE;
-/* Appends loggers of the program to `list`, all that can be called at all. */
+/* Appends the program's loggers to `list`, except those that cannot be called. */
 lc_status lc__loggers_take(const lc_logger *given, int n, lc_logger *list, int *n_list) LC_MUST_USE;
-lc_status lc__loggers_open(lc_trainer *t) LC_MUST_USE;  /* makes them, by options */
+lc_status lc__loggers_open(lc_trainer *t) LC_MUST_USE;  /* makes the loggers that the options name */
 lc_status lc__loggers_start(lc_trainer *t) LC_MUST_USE; /* takes version_N */
 void lc__loggers_status(lc_trainer *t, const char *status);
 void lc__loggers_flush(lc_trainer *t);
 void lc__loggers_finish(lc_trainer *t, const char *status);
 lc_status lc__hyperparameters_log(lc_trainer *t, const lc_module *m) LC_MUST_USE; /* hyperparameters.c */
 lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row);
-void lc__logger_failed(lc_trainer *t, int i, const char *what);        /* says once that logger i could not */
+void lc__logger_failed(lc_trainer *t, int i, const char *what);        /* warns once: logger i could not `what` */
 lc_status lc__checkpoint_dir(lc_trainer *t, lc__str *out) LC_MUST_USE; /* the default directory of checkpoints */
 void lc__note_checkpoint(lc_trainer *t, const char *path, int64_t step, double score, bool has_score);
 void lc__note_removed_checkpoint(lc_trainer *t, const char *path);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Maps of named values: what callbacks, the progress bar and users see of what was logged. */
+/* Maps of named values: the logged values that callbacks, the progress bar and users see. */
 #include "core/logging/logging.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/grow.h"
@@ -50,7 +50,7 @@ void lc__map_free(lc__metric_map *m)
     *m = (lc__metric_map){0};
 }
 
-/* ---- what users read ---- */
+/* ---- for users ---- */
 
 static const lc__metric_map *map_of(const lc_trainer *t, lc_metric_set set)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lc_log: values by step and their reduction over an epoch (log_metric.c: values of metrics).
+/* lc_log: values of a step and their reduction over an epoch (values of metrics are in log_metric.c).
  *
- * A value that is a tensor is only marked (lc_keep) while the step is recorded, and read when the step has run; so
- * logging neither splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer;
- * in the steady state nothing is allocated and an entry is found by the pointer of its name. */
+ * A tensor is only marked (lc_keep) while the step is recorded, and read when the step has run, so logging neither
+ * splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer; in the steady
+ * state nothing is allocated and an entry is found by the pointer of its name. */
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "core/hooks/hooks.h"
@@ -128,7 +128,7 @@ lc__logged *lc__results_find(lc__results *r, const char *name, lc_hook hook, int
     return NULL;
 }
 
-/* Whether `a` means what e was made with; a choice that is left open is the same as its default. */
+/* Whether `a` equals the arguments of e; a choice that is not set equals its default. */
 static bool same_args(const lc__logged *e, const lc_log_args *a, bool on_step, bool on_epoch)
 {
     const lc_log_args *b = &e->args;
@@ -137,8 +137,7 @@ static bool same_args(const lc__logged *e, const lc_log_args *a, bool on_step, b
            a->reduce_fx == b->reduce_fx && a->sync_dist == b->sync_dist && a->rank_zero_only == b->rank_zero_only;
 }
 
-/* What a step's value is, when that of another part of its batch has arrived; if a part logs twice, its last one
- * counts. */
+/* The value of a step when another part of its batch has logged one; if a part logs twice, its last value counts. */
 static double step_of_parts(const lc_trainer *t, lc__logged *e, double v, double weight, int part)
 {
     bool begins = e->batch != t->cuts;
@@ -181,14 +180,14 @@ static void add_exact(lc__logged *e, double v, double weight, int64_t step)
     e->weight += weight;
 }
 
-/* The smallest or largest of a step's chunks. */
+/* The smallest or largest value of a step's chunks. */
 static double extreme(const lc__logged *e, double v, int64_t step)
 {
     bool first = e->step_number != step || !e->has_step;
     return first || isnan(v) || (e->args.reduce_fx == LC_LOG_MIN ? v < e->step : v > e->step) ? v : e->step;
 }
 
-/* A value has arrived. */
+/* Adds a value that has been read. */
 static void accumulate(const lc_trainer *t, const lc__results *r, lc__logged *e, double v, double weight, int part)
 {
     bool ordered = e->args.reduce_fx == LC_LOG_MIN || e->args.reduce_fx == LC_LOG_MAX;
@@ -235,7 +234,7 @@ lc_status lc__results_read(lc_trainer *t, lc__results *r)
     return LC_OK;
 }
 
-/* ---- publishing: what callbacks and the progress bar see ---- */
+/* ---- publishing to callbacks and the progress bar ---- */
 
 static void show(lc__metric_map *m, int *slot, const char *name, double v)
 {
@@ -265,7 +264,7 @@ lc_status lc__results_publish_epoch(lc_trainer *t, lc__results *r)
                    *bar = &t->logging->metrics[LC_PROGRESS_BAR_METRICS];
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
-        if (t->comm && lc__is_of_all_ranks(e)) continue; /* a hook has just logged it: it is put together first */
+        if (t->comm && lc__is_of_all_ranks(e)) continue; /* just logged by a hook: ranks must reduce it first */
         LC_TRY(lc__logged_compute(e));
         if (!e->active || !e->on_epoch || e->weight == 0) continue;
         double v = lc__logged_epoch_value(e);
@@ -284,15 +283,15 @@ static lc_status refuse(lc_trainer *t, const char *name, lc_site site, const cha
                    t ? lc_hook_name(t->hook) : "", why, site.file ? site.file : "?", site.line);
 }
 
-/* What is logged: a tensor, a metric, or where both are NULL a number. */
+/* A tensor, a metric or, if both are NULL, a number. */
 typedef struct loggable {
     lc_tensor *tensor;
     lc_metric *metric;
     double value;
 } loggable;
 
-/* NULL if a metric can be logged so. */
-static const char *no_metric_so(const lc_metric *metric, const lc_log_args *args)
+/* Why a metric cannot be logged like this; NULL: it can. */
+static const char *metric_misuse(const lc_metric *metric, const lc_log_args *args)
 {
     if (args->on_step == LC_ON)
         return ".on_step cannot be used with a metric, whose value is for the epoch; log the batch's own value with "
@@ -322,7 +321,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     lc__logged *e = lc__results_find(r, name, hook, loader);
     if (!e) {
         if (rule == LC__LOG_NOT) return refuse(t, name, args->site, "values cannot be logged here");
-        const char *no = what.metric ? no_metric_so(what.metric, args) : NULL;
+        const char *no = what.metric ? metric_misuse(what.metric, args) : NULL;
         if (no) return refuse(t, name, args->site, no);
         if (on_step && rule == LC__LOG_EPOCH_ONLY)
             return refuse(t, name, args->site, ".on_step cannot be used in this hook, which has no steps");
@@ -388,7 +387,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
             return LC_OK;
         }
     }
-    /* Outside of a step there is nothing to wait for. */
+    /* Outside a step there is nothing to wait for. */
     if (!t->recording && !t->sanity) {
         if (t->logging->epoch_end_reached) return lc__results_publish_epoch(t, r);
         lc__results_publish_step(t, r);
@@ -399,7 +398,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
 static void log_to(lc_trainer *t, const char *name, loggable what, const lc_log_args *args)
 {
     if (!t || !t->in_run || t->opt.barebones) return;
-    if (t->logging->silent) { /* nor does a metric count a pass without training */
+    if (t->logging->silent) { /* a metric does not count a pass without training either */
         if (what.metric) lc_metric_reset(what.metric);
         return;
     }
@@ -407,7 +406,7 @@ static void log_to(lc_trainer *t, const char *name, loggable what, const lc_log_
     if (s < 0) lc__defer_error(t, s);
 }
 
-/* The trainer that shall log, or NULL. What is wrong with the call is an error of the run; else it is this thread's. */
+/* The trainer to log with, or NULL. A wrong call is an error of the run or, without a trainer, of this thread. */
 static lc_trainer *logs(lc_module *self, const char *name, const lc_log_args *args, const char *wrong)
 {
     if (!lc__has_mark(self, LC__MARK_OF(MODULE))) {

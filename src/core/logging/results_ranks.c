@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Logged values of several ranks: their reduction, and their names for ranks that had no samples to log any with. Ranks
- * put values together in the order of their names, and all have the same batches of an epoch, so the first one sends
- * its names to the others. */
+/* Logged values of several ranks: their reduction, and their names for ranks that logged nothing because they had no
+ * samples. Ranks must reduce values in the same order, so the first rank with samples sends its names to the others. */
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "comm/agree.h"
@@ -15,10 +14,10 @@
 
 /* ---- names ---- */
 
-/* An entry as it is sent; its name follows. */
+/* An entry in a message, followed by its name. */
 typedef struct sent {
     int64_t length, hook, loader, source, on_step, on_epoch, of_metric;
-    lc_log_args args; /* without its site */
+    lc_log_args args; /* without the site */
 } sent;
 
 static bool pack(const lc__results *r, lc__str *out)
@@ -39,7 +38,7 @@ static bool pack(const lc__results *r, lc__str *out)
     return !out->failed;
 }
 
-/* Entry `i`, at place `to`: those between move up. */
+/* Moves entry `i` down to `to`; those between move up. */
 static void move_entry(lc__results *r, int i, int to)
 {
     lc__logged e = r->e[i];
@@ -55,7 +54,7 @@ static lc_status take(lc__results *r, const sent *s, const char *name, int to)
         if (!e) return LC_ERR_MEMORY;
         e->of_metric = s->of_metric;
     }
-    e->given = e->base; /* what it was found by does not last */
+    e->given = e->base; /* the received name is temporary */
     e->active = true;
     e->source = (int)s->source;
     move_entry(r, (int)(e - r->e), to);
@@ -99,7 +98,7 @@ lc_status lc__share_names(lc_trainer *t, lc__results *r, const lc__source *sourc
     return status;
 }
 
-/* Ranks put values together in the order in which they were logged first, so that it has to be the same order. */
+/* Ranks reduce values in the order in which they were first logged, so the order must be the same. */
 static lc_status check_same_names(lc_trainer *t, const lc__results *r)
 {
     static const char *const how[] = {
@@ -125,7 +124,7 @@ lc_status lc__look_at_names(lc_trainer *t, const lc_batch *batch)
     lc_status s = lc__ranks_agree(t->comm, check_same_names(t, &t->logging->train_results));
     if (s != LC_ERR_STATE) return s;
     lc_trainer_message(t, LC_WARNING,
-                       "%s (this was the first batch; if it is still so at the end of the epoch, the run fails)",
+                       "%s (in the first batch; the run fails if this is still so at the end of the epoch)",
                        lc_error_message());
     return LC_OK;
 }
@@ -177,8 +176,8 @@ lc_status lc__metric_from_rank_zero(lc_trainer *t, const char *name, bool *found
     return LC_OK;
 }
 
-/* All states, merged in the order of ranks: the same numbers everywhere. A rank that does not know the metric has the
- * checkpoint's state, or none. */
+/* Merges all states in the order of ranks, so that all ranks get the same numbers. A rank that does not know the metric
+ * has the checkpoint's state, or none. */
 static lc_status merge_states(lc_trainer *t, const lc__logged *e, int64_t most)
 {
     int64_t n = e->metric ? most : e->n_state, size = t->n_ranks;
@@ -207,8 +206,8 @@ done:
     return status;
 }
 
-/* The state and the value that rank `from` has, on all. */
-static lc_status tell_metric(lc_trainer *t, lc__logged *e, int from)
+/* Sends the state and value of rank `from` to all. */
+static lc_status broadcast_metric(lc_trainer *t, lc__logged *e, int from)
 {
     if (t->rank == from) LC_TRY(lc__logged_keep(e));
     double head[] = {(double)e->n_state, e->sum, e->weight};
@@ -230,8 +229,8 @@ static lc_status tell_metric(lc_trainer *t, lc__logged *e, int from)
     return LC_OK;
 }
 
-/* In an epoch that a run goes on with, a rank may have had no samples, and so not know a metric, or not under all of
- * its names. It gets the counts of the others. */
+/* In the epoch with which a run continues, a rank without samples may not know a metric, or not under all of its names.
+ * It gets the state of the others. */
 static lc_status reduce_metric(lc_trainer *t, const lc__results *r, int i)
 {
     enum { MOST, KNOWN, AGAIN, NOT_KNOWN, NOT_AGAIN, HEAD }; /* the first rank has the largest number */
@@ -243,10 +242,10 @@ static lc_status reduce_metric(lc_trainer *t, const lc__results *r, int i)
     if (e->metric) LC_TRY(lc_metric_save(e->metric, NULL, &n));
     int64_t head[HEAD] = {n, e->metric ? mark : 0, again ? mark : 0, !e->metric, !again};
     LC_TRY(lc_comm_all_reduce(t->comm, head, head, HEAD, LC_I64, LC_COMM_MAX, NULL));
-    if (head[AGAIN]) return head[NOT_AGAIN] ? tell_metric(t, e, t->n_ranks - (int)head[AGAIN]) : LC_OK;
-    if (!head[KNOWN]) return LC_OK; /* nobody has counted since */
+    if (head[AGAIN]) return head[NOT_AGAIN] ? broadcast_metric(t, e, t->n_ranks - (int)head[AGAIN]) : LC_OK;
+    if (!head[KNOWN]) return LC_OK; /* no rank has counted since */
     LC_TRY(merge_states(t, e, head[MOST]));
-    return head[NOT_KNOWN] ? tell_metric(t, e, t->n_ranks - (int)head[KNOWN]) : LC_OK;
+    return head[NOT_KNOWN] ? broadcast_metric(t, e, t->n_ranks - (int)head[KNOWN]) : LC_OK;
 }
 
 static lc_status reduce_metrics(lc_trainer *t, lc__results *r)
@@ -260,8 +259,7 @@ static lc_status reduce_metrics(lc_trainer *t, lc__results *r)
     return LC_OK;
 }
 
-/* Sums and weights logged since the last call are added; for the smallest and the largest, a rank without a value must
- * not count. */
+/* Adds sums and weights logged since the last call; for minimum and maximum, a rank without a value must not count. */
 lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
 {
     if (!t->comm) return LC_OK;
@@ -322,7 +320,7 @@ static lc_status keep(const lc__logged *e, kept_sums *k)
     return LC_OK;
 }
 
-/* Takes over what `k` owns. */
+/* Restores this rank's sums; owns the state of `k`. */
 static lc_status give_back(lc__logged *e, kept_sums *k)
 {
     e->sum = k->sum;
@@ -354,7 +352,7 @@ lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
     return lc__first_error_status(&e);
 }
 
-/* The step of all ranks together: its sum, and for a mean its weight. */
+/* Reduces the step over all ranks: its sum and, for a mean, its weight. */
 static lc_status reduce_exact_step(lc_trainer *t, const lc__results *r, lc__logged *e)
 {
     bool here = e->exact->step_number == r->step; /* a rank without samples has logged nothing */
@@ -368,7 +366,7 @@ static lc_status reduce_exact_step(lc_trainer *t, const lc__results *r, lc__logg
     return LC_OK;
 }
 
-/* A rank without samples has logged nothing, and one with more counts more. */
+/* A rank without samples has logged nothing, and a mean is weighted by samples. */
 static lc_status reduce_step(lc_trainer *t, const lc__results *r, lc__logged *e)
 {
     bool here = e->has_step && e->step_number == r->step && e->step_weight > 0;
@@ -382,7 +380,7 @@ static lc_status reduce_step(lc_trainer *t, const lc__results *r, lc__logged *e)
         LC_TRY(lc__ranks_reduce(t->comm, v, 1, (lc_log_reduce)e->args.reduce_fx));
         LC_TRY(lc__ranks_reduce(t->comm, v + 1, 1, LC_LOG_SUM));
     }
-    if (v[1] == 0) return LC_OK; /* nobody has logged it in this step */
+    if (v[1] == 0) return LC_OK; /* no rank has logged it in this step */
     e->step = v[0] / (mean ? v[1] : 1);
     e->has_step = true;
     return LC_OK;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Logged values of an epoch that is not over, in checkpoints. */
+/* Saves and loads the logged values of an unfinished epoch. */
 #include "core/logging/logging.h"
 #include "core/hooks/trainer_internal.h"
 
 #include <string.h>
 
-/* The digits that are not 0: place, digit, place, ... */
+/* Saves the digits that are not 0: place, digit, place, ... */
 static lc_status save_exact(lc__logged *e, lc_state *out)
 {
     lc_state *digits;
@@ -21,7 +21,7 @@ static lc_status save_exact(lc__logged *e, lc_state *out)
     return lc_state_set_double(out, "special", s->special);
 }
 
-/* Digits are below 2^32, and some of them added up. */
+/* A digit is a sum of a few values below 2^32. */
 #define MOST_DIGIT ((int64_t)1 << 48)
 
 static lc_status load_exact(lc__logged *e, const lc_state *in)
@@ -29,7 +29,7 @@ static lc_status load_exact(lc__logged *e, const lc_state *in)
     const lc_state *digits = lc_state_find(in, "exact");
     if (!e->exact) return LC_OK;
     *e->exact = (lc__exact_sums){.step_number = -1};
-    if (!digits) { /* saved by a run that rounds */
+    if (!digits) { /* saved by a run that is not deterministic */
         lc__exact_add(&e->exact->epoch, e->sum);
         return LC_OK;
     }
@@ -44,7 +44,7 @@ static lc_status load_exact(lc__logged *e, const lc_state *in)
     return lc_state_get_double(in, "special", &e->exact->epoch.special);
 }
 
-/* In checkpoints a choice is 0 for auto, 1 for on, 2 for off. */
+/* In a checkpoint, a choice is 0 for auto, 1 for on, 2 for off. */
 static int64_t stored_choice(lc_choice c)
 {
     return LC_AUTO - c;
@@ -104,7 +104,7 @@ lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
         LC_TRY(lc_state_get_int(o, "reduce_fx", &reduce));
         LC_TRY(lc_state_get_int(o, "add_dataloader_idx", &add));
         if (lc_state_find(o, "sync_dist"))
-            LC_TRY(lc_state_get_bool(o, "sync_dist", &sync_dist)); /* older ones lack it */
+            LC_TRY(lc_state_get_bool(o, "sync_dist", &sync_dist)); /* older checkpoints lack it */
         if (lc_state_find(o, "rank_zero_only")) LC_TRY(lc_state_get_bool(o, "rank_zero_only", &rank_zero_only));
         LC_TRY(lc_state_get_bool(o, "on_step", &on_step));
         LC_TRY(lc_state_get_bool(o, "on_epoch", &on_epoch));
@@ -138,7 +138,7 @@ lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
         e->weight = weight;
         LC_TRY(load_exact(e, o));
         LC_TRY(lc__logged_metric_load(e, o));
-        if (t->rank != 0) lc__logged_drop(e); /* they are the sums of all ranks, and count once */
+        if (t->rank != 0) lc__logged_drop(e); /* they are sums over all ranks and must count once */
     }
     return LC_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows: which logged values go to the loggers, and when. */
+/* Rows: the logged values that are sent to loggers, and when. */
 #include "core/input/input.h"
 #include "core/logging/logging.h"
 #include "core/hooks/trainer_internal.h"
@@ -33,7 +33,7 @@ int lc__row_insert(lc_metric_value *row, int n, const char *name, double value)
     return n + 1;
 }
 
-/* Puts them into the row. */
+/* Puts the values into the row. */
 static lc_status collect(lc_trainer *t, lc__results *r, lc__values which, int loader, int *out)
 {
     int n = 0;
@@ -67,7 +67,7 @@ lc_status lc__rows_send(lc_trainer *t, lc__results *r, lc__values which)
     int n;
     LC_TRY(collect(t, r, which, LC__ALL_LOADERS, &n));
     int64_t step = t->batches_that_stepped, epoch = t->current_epoch;
-    /* A value named "step" takes the place of the trainer's step. */
+    /* A value named "step" replaces the trainer's step. */
     for (int i = 0; i < n; i++)
         if (!strcmp(t->logging->row[i].name, "step")) {
             step = (int64_t)t->logging->row[i].value;
@@ -96,7 +96,7 @@ lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n
     return send(t, sorted, step, epoch);
 }
 
-/* Keeps what validate or test will return for a loader. */
+/* Keeps the values that validate or test will return for a loader. */
 lc_status lc__rows_keep_results(lc_trainer *t, lc__results *r, int loader)
 {
     int n;

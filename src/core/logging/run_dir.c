@@ -44,14 +44,14 @@ lc_status lc__take_version(const char *root_dir, const char *name, int *version,
         snprintf(path, sizeof path, "%s/version_%d", dir, v);
         if (mkdir(path, 0777) == 0) {
             *version = v;
-            LC_TRY(lc__sync_dir(&lc__io_system, dir)); /* checkpoints below it last as long as this name */
+            LC_TRY(lc__sync_dir(&lc__io_system, dir)); /* durable checkpoints below it need a durable name */
             return lc__copy_text(path, run_dir);
         }
         if (errno != EEXIST) return lc__io_fail(errno, "make directory", path);
     }
 }
 
-/* A text no other run has: time, process and a mix of both. */
+/* A unique text: time, process and a hash of both. */
 lc_status lc__new_run_id(char **out)
 {
     char id[64];
@@ -88,12 +88,12 @@ lc_status lc__loggers_open(lc_trainer *t)
     t->logging->logger_failed = calloc((size_t)cap, sizeof *t->logging->logger_failed);
     if (!t->logging->loggers || !t->logging->logger_failed) return lc_fail(LC_ERR_MEMORY, "out of memory: loggers");
     LC_TRY(lc__loggers_take(t->opt.loggers, t->opt.n_loggers, t->logging->loggers, &t->logging->n_loggers));
-    /* A smoke test and a measurement write nothing. */
+    /* fast_dev_run and barebones write nothing. */
     if (none || t->opt.fast_dev_run || t->opt.barebones) return LC_OK;
     for (const char *p = names; *p;) {
         size_t length = strcspn(p, ",");
         const char *command = strstr(p, ":|");
-        if (command && command < p + length) length = strlen(p); /* a command may have commas: it is the last */
+        if (command && command < p + length) length = strlen(p); /* a command may have commas, so it is the last */
         if (length) {
             char one[4096];
             if (length >= sizeof one) return lc_fail(LC_ERR_CONFIG, "logger=%.60s...: a name is too long", names);
@@ -130,10 +130,10 @@ static void log_message(lc_trainer *t, lc_level level, const char *text)
     for (int i = 0; i < t->logging->n_loggers; i++)
         if (LC__SLOT(t->logging->loggers[i].ops, log_message) &&
             t->logging->loggers[i].ops->log_message(t->logging->loggers[i].self, level, text) < 0)
-            lc__logger_failed(t, i, "keep up"); /* a message of its own, once */
+            lc__logger_failed(t, i, "keep up"); /* reported once */
 }
 
-/* On rank 0. */
+/* Called on rank 0 only. */
 static lc_status start_loggers(lc_trainer *t)
 {
     lc_status status = LC_OK;
@@ -176,11 +176,11 @@ done:
 
 lc_status lc__loggers_start(lc_trainer *t)
 {
-    /* Loggers of the program are not used in a smoke test or a bare run either. */
+    /* fast_dev_run and barebones do not use the program's loggers either. */
     bool starts = t->logging->n_loggers && !t->logging->loggers_started && !t->opt.fast_dev_run && !t->opt.barebones;
     lc__first_error e = {0};
     if (t->logging->loggers_started) lc__loggers_status(t, "running");
-    /* Rank 0 takes the folder and logs; the others know where it is, whatever loggers they were given. */
+    /* Rank 0 takes the folder and logs; the other ranks get its path, even if they were given other loggers. */
     if (starts && lc__is_rank_zero(t)) lc__first_error_note(&e, start_loggers(t));
     int32_t said[] = {starts, e.status, t->logging->version};
     LC_TRY(lc__from_rank_zero(t->comm, said, sizeof said));
@@ -211,14 +211,14 @@ void lc__loggers_flush(lc_trainer *t)
 
 void lc__loggers_finish(lc_trainer *t, const char *status)
 {
-    while (t->logging->n_loggers) { /* one that has ended hears of nothing more: messages go to those that are left */
+    while (t->logging->n_loggers) { /* a finished logger gets no messages: those go to the remaining ones */
         const lc_logger l = t->logging->loggers[0];
         t->logging->n_loggers--;
         memmove(t->logging->loggers, t->logging->loggers + 1,
                 (size_t)t->logging->n_loggers * sizeof *t->logging->loggers);
         memmove(t->logging->logger_failed, t->logging->logger_failed + 1,
                 (size_t)t->logging->n_loggers * sizeof *t->logging->logger_failed);
-        /* What is lost is said now, whatever was said while there was hope. */
+        /* Data lost now is reported, even if the logger's failure was reported before. */
         if (t->logging->loggers_started && LC__SLOT(l.ops, finish) && l.ops->finish(l.self, status) < 0)
             lc_trainer_message(t, LC_WARNING, "logger %s could not finish: %s", l.ops->name, lc_error_message());
         if (LC__SLOT(l.ops, free)) l.ops->free(l.self);
@@ -236,7 +236,7 @@ void lc__note_checkpoint(lc_trainer *t, const char *path, int64_t step, double s
     for (int i = 0; i < t->logging->n_loggers; i++) {
         const lc_logger *l = &t->logging->loggers[i];
         if (LC__SLOT(l->ops, log_checkpoint) && l->ops->log_checkpoint(l->self, path, step, score, has_score) < 0)
-            lc__logger_failed(t, i, "note a checkpoint");
+            lc__logger_failed(t, i, "record a checkpoint");
     }
 }
 

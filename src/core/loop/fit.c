@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Epochs and batches of a training, in Lightning's order. The places where a resumed run enters are marked RESUME. */
+/* Epochs and batches of training, in Lightning's order. RESUME marks the places where a resumed run enters. */
 #include "core/loop/loop.h"
 #include "core/resume/resume.h"
 #include "core/logging/logging.h"
@@ -45,7 +45,7 @@ bool lc__validation_due(const lc_trainer *t)
     return done % t->input->val_check_batch == 0;
 }
 
-/* What follows on_train_batch_end: rows, validation, schedules that look at metrics. */
+/* After on_train_batch_end: rows, validation, schedulers that monitor a metric. */
 static lc_status after_batch(lc_trainer *t, lc__phase done)
 {
     if (done != LC__PHASE_VALIDATION && !t->accumulating && !t->opt.barebones && t->logging->train_results.n &&
@@ -56,7 +56,7 @@ static lc_status after_batch(lc_trainer *t, lc__phase done)
         LC_TRY(lc__setup_eval_data(t));
         LC_TRY(lc__eval_loop(t));
         t->input->val_time_ns = lc__now_ns();
-        t->ranks->agreed_validate = false; /* until the next sync */
+        t->ranks->agreed_validate = false; /* until the next request */
     }
     if (t->optimizers.n_schedulers) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_STEP, true));
     if (!t->accumulating) t->batches_that_stepped++;
@@ -64,7 +64,7 @@ static lc_status after_batch(lc_trainer *t, lc__phase done)
     return t->resume->writer ? lc__settle(t, LC__SETTLE_LOOK) : LC_OK;
 }
 
-/* New settings take effect here, unless a window is in progress: it ends as it began. */
+/* A new accumulate_grad_batches takes effect here, unless a window is in progress. */
 static void place_in_window(lc_trainer *t, int64_t i, bool is_last)
 {
     if (t->accumulate != t->accumulate_next && (i == 0 || !t->accumulating)) {
@@ -85,7 +85,7 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     place_in_window(t, i, is_last);
     t->skip = false;
     t->logging->train_results.step++;
-    /* Ranks have different samples, so they draw different random numbers. Chunks have numbers of their own. */
+    /* Ranks have different samples, so they draw different random numbers. Chunks are numbered across ranks. */
     int rank = lc__tree_of(t) ? 0 : lc_trainer_global_rank(t);
     LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, (uint64_t)rank));
     t->recording = true;
@@ -98,7 +98,7 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
         t->skip = t->recording = false;
         t->batch = NULL;
         t->loop->epoch_ended_early = true;
-        t->total_batches++; /* for intervals across epochs the batch counts */
+        t->total_batches++; /* the batch counts for intervals across epochs */
         LC_TRY(lc_step_end(t->graph));
         return lc__update_schedulers(t, LC_INTERVAL_EPOCH, false);
     }
@@ -127,8 +127,8 @@ static int64_t plans_run(const lc_trainer *t)
     return stats.hits + stats.misses;
 }
 
-/* A batch that fails leaves the counters where it found them, so that a checkpoint of this moment can be continued;
- * unless a part of it was computed already (a host read in the middle of a step). */
+/* A batch that fails restores the counters, so that a checkpoint saved now can be continued, unless a part of the batch
+ * has run already (because of a host read in the middle of a step). */
 lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
 {
     int64_t done = t->batches_done, batch_idx = t->batch_idx, backwards = t->window_backwards, step = t->global_step;
@@ -181,7 +181,7 @@ static lc_status interrupted(lc_trainer *t)
     int sig = lc__signal_of(t);
     lc_status s = save_interrupted(t, sig);
     lc__note_signal(sig);
-    if (!lc__is_rank_zero(t)) lc__note_reported(); /* all were, and rank 0 says it */
+    if (!lc__is_rank_zero(t)) lc__note_reported(); /* all ranks were interrupted, and rank 0 reports it */
     return s;
 }
 
@@ -194,7 +194,7 @@ static lc_status run_epoch(lc_trainer *t)
     t->loop->epoch_ended_early = false;
     lc__tell_progress(t);
     if (t->resume->resume_mid_epoch) {
-        /* RESUME: inside of an epoch, whose start hooks have run. */
+        /* RESUME: inside an epoch whose start hooks have run. */
         t->resume->resume_mid_epoch = false;
         t->batch_idx = t->batches_done - 1;
         t->loop->epoch_complete = false;
@@ -205,7 +205,7 @@ static lc_status run_epoch(lc_trainer *t)
             t->is_last_batch = false;
         }
     } else {
-        if (t->epoch_open) lc__results_reset(&t->logging->train_results); /* of one that was broken off */
+        if (t->epoch_open) lc__results_reset(&t->logging->train_results); /* from an epoch that ended early */
         t->resume->cursor_epoch = epoch;
         t->epoch_open = true;
         t->batches_done = t->window_begin = 0;
@@ -235,7 +235,7 @@ static lc_status run_epoch(lc_trainer *t)
                             (long long)t->batches_done);
             break;
         }
-        if (!batch) { /* an empty loader, or one whose length was not known */
+        if (!batch) { /* an empty loader, or one of unknown length */
             t->is_last_batch = true;
             if (!t->batches_done && t->max_epochs < 0)
                 s = lc_fail(LC_ERR_CONFIG,
@@ -254,7 +254,7 @@ static lc_status run_epoch(lc_trainer *t)
     return s;
 }
 
-/* What follows on_train_epoch_end: schedules that look at metrics, and the row. */
+/* After on_train_epoch_end: schedulers that monitor a metric, and the row. */
 static lc_status after_epoch(lc_trainer *t)
 {
     lc__results *r = &t->logging->train_results;
@@ -264,10 +264,10 @@ static lc_status after_epoch(lc_trainer *t)
     lc_status s = lc__rows_send(t, r, LC__EPOCH_VALUES);
     t->batches_that_stepped++;
     LC_TRY(s);
-    if (t->epoch_open) { /* it may go on in another run */
+    if (t->epoch_open) { /* another run may continue the epoch */
         LC_TRY(lc__results_keep(r));
         lc__results_release(r);
-    } else { /* now, so that on_train_start can log for the first epoch */
+    } else { /* already now, so that on_train_start can log for the first epoch */
         lc__results_reset(r);
     }
     return LC_OK;
@@ -276,7 +276,7 @@ static lc_status after_epoch(lc_trainer *t)
 lc_status lc__end_of_epoch(lc_trainer *t)
 {
     lc__results *r = &t->logging->train_results;
-    fflush(stdout); /* what the program has printed so far is seen, also in a file, and before what is shown now */
+    fflush(stdout); /* show the program's output, also in a file, before that of the end of the epoch */
     lc__tell_progress(t);
     t->logging->epoch_end_reached = true;
     t->epochs_processed++;
@@ -285,13 +285,14 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     LC_TRY(lc__sync_wishes(t));
     LC_TRY(lc__results_reduce(t, r));
     LC_TRY(lc__results_publish_epoch(t, r));
-    if (t->loop->epoch_complete) t->epoch_open = false; /* what fails before that is done again, and not the epoch */
+    /* A failure before this point repeats the end of the epoch, not the epoch. */
+    if (t->loop->epoch_complete) t->epoch_open = false;
     t->resume->phase = LC__PHASE_EPOCH_END;
     LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_EPOCH_END, NULL));
     LC_TRY(lc__results_reduce(t, r));
     LC_TRY(lc__results_publish_epoch(t, r));
     if (t->monitor_epoch_end.n) LC_TRY(lc__hook_monitors(t));
-    LC_TRY(lc__sync_wishes(t)); /* of these hooks: no gradients are exchanged before it is asked whether to go on */
+    LC_TRY(lc__sync_wishes(t)); /* these hooks' wishes: the loop decides before the next sync of gradients */
     LC_TRY(after_epoch(t));
     t->logging->epoch_end_reached = false;
     t->resume->phase = LC__PHASE_START;
@@ -312,7 +313,7 @@ static lc_status forward(void *ctx, const lc_batch *batch, lc_tensor **loss)
     lc_hook saved = t->hook;
     *loss = NULL;
     t->hook = LC_HOOK_TRAINING_STEP;
-    t->outputs.n = 0; /* nobody sees them, but there is room for one batch's */
+    t->outputs.n = 0; /* outputs are unused here, but the list holds only those of one batch */
     lc_no_grad_begin();
     lc_tensor *given = t->mo.training_step(t->m, batch, f->i);
     lc_no_grad_end();
@@ -332,7 +333,7 @@ static lc_status forward_chunk(void *ctx, const lc_batch *chunk, lc_tensor **los
     return lc__statistics_chunk(k);
 }
 
-/* In chunks as in training, for the same statistics on any number of ranks. */
+/* In chunks as in training, so that statistics are the same on any number of ranks. */
 static lc_status forward_pieces(lc_trainer *t, const lc_batch *batch, int64_t i)
 {
     forward_pass f = {t, i};
@@ -347,7 +348,7 @@ static lc_status forward_pieces(lc_trainer *t, const lc_batch *batch, int64_t i)
     return lc_step_run(t->graph);
 }
 
-/* After lc__end_batch: until then ranks gather parameters for those that have more chunks. */
+/* Call after lc__end_batch: until then ranks gather parameters for ranks with more chunks. */
 static lc_status end_chunks(lc_trainer *t, const lc_batch *batch)
 {
     LC_TRY(lc__statistics_end(t->chunks, t->comm, 1, lc__chunks_of_all(t, batch)));
@@ -404,7 +405,7 @@ lc_status lc__fit_loop(lc_trainer *t)
     LC_TRY(lc__sync_wishes(t));
     bool at_end = t->resume->resume_phase == LC__PHASE_EPOCH_END;
     if (at_end) {
-        /* RESUME: the epoch's hooks have run; what follows them has not. */
+        /* RESUME: the epoch's hooks have run, but the rest of its end has not. */
         t->current_epoch--;
         t->loop->epoch_complete = true;
         lc_status s = after_epoch(t);
@@ -412,8 +413,7 @@ lc_status lc__fit_loop(lc_trainer *t)
         LC_TRY(s);
         t->resume->resume_phase = LC__PHASE_START;
     }
-    /* RESUME: a batch, or the end of an epoch or of the training, that is not finished is finished even if no batch is
-     * left. */
+    /* RESUME: an unfinished batch, or end of an epoch or of training, is finished even if no batch is left. */
     bool unfinished = t->resume->resume_mid_epoch && t->resume->resume_phase != LC__PHASE_START &&
                       (t->is_last_batch || max_steps_reached(t));
     if (!unfinished && !at_end && fit_done(t)) return LC_OK;

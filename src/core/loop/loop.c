@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the loops keep in a trainer: its end. */
+/* Frees the state of the loops. */
 #include "core/loop/loop.h"
 
 #include <stdlib.h>

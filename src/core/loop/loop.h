@@ -5,11 +5,11 @@
 
 #include "core/hooks/trainer_internal.h"
 
-/* What goes wrong without being an error (watch.c). */
+/* Counts that reveal problems which are not errors (watch.c). */
 typedef struct lc__watch {
-    int64_t batches, losses, updates;  /* of the epoch, in this run: with samples of this rank; that have a loss */
-    int64_t first_step;                /* global_step when it began */
-    bool loss_reported, idle_reported; /* each once a fit */
+    int64_t batches, losses, updates;  /* in this epoch and run: batches with samples of this rank; with a loss */
+    int64_t first_step;                /* global_step when the epoch began */
+    bool loss_reported, idle_reported; /* reported once per fit */
 } lc__watch;
 
 typedef struct lc__predictions {
@@ -22,13 +22,13 @@ typedef struct lc__unused lc__unused; /* unused_parameters.c */
 typedef struct lc__loop {
     bool epoch_complete, epoch_ended_early;
     bool val_has_run;
-    lc_site backward_site; /* of lc_manual_backward, while it runs */
+    lc_site backward_site; /* of the running lc_manual_backward */
     lc_tensor **toggled;   /* parameters that lc_toggle_optimizer has frozen */
     int n_toggled, cap_toggled;
     bool *modes; /* train/eval flags of the module tree while an evaluation runs */
     int n_modes, cap_modes;
     lc__watch watch;
-    lc__unused *unused; /* NULL: what was unused has been reported */
+    lc__unused *unused; /* NULL: already reported */
     lc__predictions predictions[LC_MAX_LOADERS];
 } lc__loop;
 
@@ -40,29 +40,29 @@ lc_status lc__sanity_check(lc_trainer *t) LC_MUST_USE;
 lc_status lc__eval_loop(lc_trainer *t) LC_MUST_USE;
 lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last) LC_MUST_USE;
 lc_status lc__end_of_epoch(lc_trainer *t) LC_MUST_USE;
-/* One pass over the training data through training_step, without gradients, updates, logged values and hooks (but those
- * of transfer, which make the batch what it is); before(ctx, batch_idx) runs before each batch. */
+/* One pass over the training data through training_step, without gradients, updates, logged values and hooks (except
+ * transfer hooks, which prepare the batch). before(ctx, batch_idx) runs before each batch. */
 lc_status lc__forward_epoch(lc_trainer *t, void (*before)(void *ctx, int64_t batch_idx), void *ctx) LC_MUST_USE;
 bool lc__validation_due(const lc_trainer *t); /* after the running batch */
 
 /* ---- optimize.c ---- */
 lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx) LC_MUST_USE;
-/* Whether the optimizers allow for that accumulate_grad_batches. */
+/* An error if the optimizers do not allow accumulate_grad_batches = n. */
 lc_status lc__check_accumulation(const lc_trainer *t, int64_t n) LC_MUST_USE;
 lc_status lc__update_schedulers(lc_trainer *t, lc_interval interval, bool plateau) LC_MUST_USE;
 void lc__optimizers_free(lc_trainer *t);
-void lc__optimization_fill(lc_trainer *t); /* the default hooks of its module */
-/* *skip: the precision leaves the update out on this rank. */
+void lc__optimization_fill(lc_trainer *t); /* sets the module's default hooks */
+/* *skip: the precision skips the update on this rank. */
 lc_status lc__precision_before_step(const lc_precision_ops *precision, void *self, lc_optimizer *optimizer,
                                     bool *skip) LC_MUST_USE;
-/* What was recorded for this update (clipping) is not for the next. */
+/* Drops clipping recorded for a skipped update, so that the next one does not apply it. */
 void lc__leave_update_out(lc_optimizer *optimizer);
-/* The backward pass with its hooks; gradients of all ranks, unless they are still being accumulated. */
+/* The backward pass with its hooks. Sums gradients over all ranks, unless they are still being accumulated. */
 lc_status lc__backward(lc_trainer *t, lc_tensor *loss) LC_MUST_USE;
-/* *skip: the precision or a hook said LC_SKIP, there is no update. */
+/* *skip: the precision or a hook returned LC_SKIP, so there is no update. */
 lc_status lc__before_step(lc_trainer *t, lc_optimizer *optimizer, bool *skip) LC_MUST_USE;
-/* The loss that an optimizer looks at is that of all ranks, each of which counts as its gradient does; so all take the
- * same path. Reading it runs what was recorded. */
+/* Reads the loss for an optimizer: the mean over all ranks, weighted like their gradients, so that all ranks take the
+ * same path. Runs the recorded operations. */
 lc_status lc__read_loss(const lc_trainer *t, lc_tensor *tensor, double *loss) LC_MUST_USE;
 
 /* ---- manual.c ---- */
@@ -70,15 +70,16 @@ lc_status lc__read_loss(const lc_trainer *t, lc_tensor *tensor, double *loss) LC
 lc_status lc__optimize_manually(lc_trainer *t, const lc_batch *batch, int64_t batch_idx) LC_MUST_USE;
 
 /* ---- predictions.c ---- */
-/* For this batch; NULL: this rank has none. Collective. */
+/* Keeps the prediction for this batch; NULL: this rank has none. Collective. */
 lc_status lc__keep_prediction(lc_trainer *t, int loader, lc_tensor *value) LC_MUST_USE;
 
 void lc__forget_predictions(lc_trainer *t);
 
 /* ---- watch.c ---- */
-void lc__watch_begin(lc_trainer *t); /* a fit */
-void lc__watch_epoch(lc_trainer *t); /* begins, or goes on */
-/* A batch was trained on. stepped: an optimizer step was made; values_were_read: the step's values are on the host. */
+void lc__watch_begin(lc_trainer *t); /* at the start of a fit */
+void lc__watch_epoch(lc_trainer *t); /* at the start of an epoch, or when a run continues inside one */
+/* Call after each training batch. stepped: an optimizer step was made; values_were_read: the step's values are on the
+ * host. */
 void lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped, bool values_were_read);
 void lc__watch_epoch_end(lc_trainer *t);
 

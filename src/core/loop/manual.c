@@ -30,7 +30,7 @@ static void untoggle(lc_trainer *t)
 lc_status lc__optimize_manually(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
 {
     lc_closure c = {.mark = LC__MARK_OF(CLOSURE), .t = t, .optimizer = -1, .batch = batch, .batch_idx = batch_idx};
-    t->graph->sync_keeps = LC__KEEPS_ALL; /* training_step goes on after a backward pass */
+    t->graph->sync_keeps = LC__KEEPS_ALL; /* training_step continues after a backward pass */
     lc_graph_set_window(t->graph, 1);     /* gradients of several backward passes add up */
     LC_TRY(sum_restored(t));
     lc_status s = lc__run_training_step(&c);
@@ -40,7 +40,7 @@ lc_status lc__optimize_manually(lc_trainer *t, const lc_batch *batch, int64_t ba
     return s;
 }
 
-/* ---- what modules call ---- */
+/* ---- for modules ---- */
 
 lc_optimizer *lc_manual_optimizer(lc_module *self, int i)
 {
@@ -55,7 +55,7 @@ static lc_status manual_trainer(lc_module *self, const char *what, lc_site site,
     if (!t || !t->in_run || !t->mo.manual_optimization)
         return lc_fail(LC_ERR_STATE, "%s is for modules with .manual_optimization = true, inside training_step%s", what,
                        lc__at_site(site).text);
-    /* An error that lc_log could not return ends the step here, not after it. */
+    /* An error that lc_log could not return ends the step here. */
     if (t->deferred) return lc_fail(t->deferred_status, "%s", t->deferred_message ? t->deferred_message : "");
     return LC_OK;
 }
@@ -155,8 +155,8 @@ static lc_status freeze(lc_trainer *t, lc_tensor *p)
     return LC_OK;
 }
 
-/* Whether a parameter gets a gradient is decided when a plan is made, with the answer of that moment: so what was
- * recorded under another one is run first. */
+/* A plan decides which parameters get gradients when it is made, so operations recorded under the old setting are run
+ * first. */
 lc_status lc_toggle_optimizer(lc_module *self, const lc_optimizer *optimizer)
 {
     LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);

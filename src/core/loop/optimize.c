@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimization of one batch: closure, gradient hooks, update, schedules. With manual optimization the module calls
- * what it needs of that (manual.c).
+/* The optimization of one batch: closure, gradient hooks, update, schedulers. With manual optimization the module makes
+ * the calls it needs (manual.c).
  *
  * Everything here only records. The plan is submitted (lc_step_run) after the update of the last optimizer, or after
  * backward while gradients are being accumulated. */
@@ -84,7 +84,7 @@ lc_status lc__before_step(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
     return LC_OK;
 }
 
-/* What runs between backward and update when the trainer optimizes. */
+/* The steps between backward pass and update in automatic optimization. */
 static lc_status before_update(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
 {
     LC_TRY(lc__before_step(t, optimizer, skip));
@@ -102,7 +102,7 @@ lc_status lc__read_loss(const lc_trainer *t, lc_tensor *tensor, double *loss)
     return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);
 }
 
-/* For optimizers that evaluate the loss several times: each evaluation is run at once. */
+/* For optimizers that evaluate the loss several times: runs each evaluation immediately. */
 static lc_status evaluate(void *ctx, double *loss)
 {
     lc_closure *c = ctx;
@@ -137,7 +137,7 @@ lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batc
     if (!closure->ran) LC_TRY(closure_run(closure));
     if (!optimizer) return LC_OK;
     LC_TRY(before_update(t, optimizer, &skip));
-    /* Without a gradient in the whole window there is nothing to update; the step counts all the same. */
+    /* Without a gradient in the whole window there is nothing to update, but the step still counts. */
     if (!skip && t->window_backwards > 0) {
         lc_optimizer_step_at(optimizer, LC__NO_SITE);
         t->loop->watch.updates++;
@@ -198,8 +198,8 @@ void lc__optimization_fill(lc_trainer *t)
 
 /* ---- one batch ---- */
 
-/* With several ranks the step is run where gradients are exchanged, and later it may still want what it computed: the
- * step functions of the next optimizers anything, hooks in between what they log. */
+/* With several ranks, the step runs when gradients are exchanged. Values to keep for later: any value for the step
+ * functions of the next optimizers, logged values for the hooks in between. */
 static lc__keeps kept_at_sync(const lc_trainer *t, bool is_last_optimizer)
 {
     bool hooks =
@@ -209,7 +209,7 @@ static lc__keeps kept_at_sync(const lc_trainer *t, bool is_last_optimizer)
 
 static lc_status automatic(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
 {
-    int n = t->optimizers.n ? t->optimizers.n : 1; /* none: the loss is computed all the same */
+    int n = t->optimizers.n ? t->optimizers.n : 1; /* none: the loss is still computed */
     for (int i = 0; i < n; i++) {
         lc_closure c = {.mark = LC__MARK_OF(CLOSURE),
                         .t = t,
@@ -247,11 +247,11 @@ lc_status lc__check_accumulation(const lc_trainer *t, int64_t n)
     return LC_OK;
 }
 
-/* Manual optimisation and optimizers that evaluate the loss several times decide by themselves how often ranks meet: a
- * rank without samples does not know. */
+/* With manual optimization, or optimizers that evaluate the loss several times, a rank without samples cannot know how
+ * often the others synchronize. */
 static lc_status check_shares(const lc_trainer *t, const lc_batch *batch)
 {
-    const char *what = t->mo.manual_optimization ? "manual optimisation" : NULL;
+    const char *what = t->mo.manual_optimization ? "manual optimization" : NULL;
     if (!t->comm || !lc__source_is_shared(&t->input->train)) return LC_OK;
     if (!lc__leaves_ranks_empty(t, &t->input->train, batch)) return LC_OK;
     for (int i = 0; i < t->optimizers.n && !what; i++)
@@ -266,7 +266,7 @@ static lc_status check_shares(const lc_trainer *t, const lc_batch *batch)
 
 static lc_status in_batch(const lc_trainer *t, lc_status s, int64_t i)
 {
-    if (lc__names_hook(t)) return s; /* with epoch and batch */
+    if (lc__names_hook(t)) return s; /* the message already has epoch and batch */
     return lc_fail_context(s, "epoch %lld, batch %lld", (long long)t->current_epoch, (long long)i);
 }
 
@@ -279,7 +279,7 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     int64_t before = t->global_step;
     lc_status s =
         t->mo.manual_optimization ? lc__optimize_manually(t, batch, batch_idx) : automatic(t, batch, batch_idx);
-    if (s < 0 && t->graph->status == LC_OK) return s; /* of the program, not of the step that it recorded */
+    if (s < 0 && t->graph->status == LC_OK) return s; /* an error of the program, not of the recorded step */
     if (s < 0) return in_batch(t, s, batch_idx);
     LC_TRY(lc_step_status(t->graph));
     int64_t start = LC__PROFILE_START(t);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Predictions that the trainer keeps: a tensor for each batch, of all ranks.
+/* Predictions kept by the trainer: for each batch, a tensor with the samples of all ranks.
  *
- * Several ranks have slices of a global batch, in their order; what predict_step made of them is put together again, so
- * that every rank holds what one rank would: all samples once, in the order of the data. */
+ * Ranks have consecutive slices of a global batch. The results of predict_step are concatenated, so that every rank
+ * holds the same as a single rank would: all samples once, in the order of the data. */
 #include "core/loop/loop.h"
 #include "core/input/input.h"
 #include "core/hooks/trainer_internal.h"
@@ -33,7 +33,8 @@ static size_t bytes_of(const lc_type *type)
     return n;
 }
 
-/* Slices differ only in the first dimension; ranks without a sample have none (dtype 0). *whole: their sum. */
+/* Slices differ only in the first dimension; ranks without a sample have none (dtype 0). *whole: the concatenated
+ * type. */
 static lc_status join_types(const lc_type *all, int n, lc_type *whole)
 {
     *whole = (lc_type){0};
@@ -64,7 +65,7 @@ static lc_status gather(lc_trainer *t, int loader, const lc_type *mine, const vo
     if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: predictions of %d ranks", n);
     LC_TRY_GOTO(status, done, lc_comm_all_gather(t->comm, mine, all, (int64_t)sizeof *mine, LC_U8, NULL));
     LC_TRY_GOTO(status, done, join_types(all, n, &whole));
-    if (!whole.dtype) goto done; /* predict_step gives nothing */
+    if (!whole.dtype) goto done; /* predict_step returned nothing */
     for (int r = 0; r < n; r++) most = all[r].dtype && bytes_of(&all[r]) > most ? bytes_of(&all[r]) : most;
     padded = calloc(1, most + 1);
     slices = malloc(most * (size_t)n + 1);
@@ -74,7 +75,7 @@ static lc_status gather(lc_trainer *t, int loader, const lc_type *mine, const vo
     }
     if (mine->dtype) memcpy(padded, data, bytes_of(mine));
     LC_TRY_GOTO(status, done, lc_comm_all_gather(t->comm, padded, slices, (int64_t)most, LC_U8, NULL));
-    for (int r = 0; r < n; r++) { /* without the gaps */
+    for (int r = 0; r < n; r++) { /* closes the gaps */
         size_t bytes = all[r].dtype ? bytes_of(&all[r]) : 0;
         memmove(slices + at, slices + (size_t)r * most, bytes);
         at += bytes;
@@ -102,7 +103,7 @@ lc_status lc__keep_prediction(lc_trainer *t, int loader, lc_tensor *value)
         if (!data) return lc_fail(LC_ERR_MEMORY, "out of memory: a prediction of %zu bytes", bytes_of(&type));
         status = lc_tensor_read(value, data, bytes_of(&type));
     }
-    /* If the loader is this rank's own, so are its predictions. */
+    /* Predictions for a rank's own loader are not shared. */
     bool shared = t->comm && lc__source_is_shared(&t->input->eval.s[loader]);
     if (status >= 0 && shared)
         status = gather(t, loader, &type, data);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters that are trained and never get a gradient: they stay what they are, which is seldom meant. They are named
- * once, after the first steps of a fit in which their optimizer's others had one (a step may leave out a part of the
- * model). With several ranks has_gradient is what all ranks have together. */
+/* Trainable parameters that never get a gradient: they do not change, which is rarely intended. Reported once, after
+ * the first steps of a fit in which other parameters of the optimizer had one (a step may leave out a part of the
+ * model). With several ranks, has_gradient covers all ranks. */
 #include "core/loop/loop.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/str.h"
@@ -15,7 +15,7 @@ enum { STEPS = 10, NAMED = 8 };
 
 struct lc__unused {
     int64_t steps[LC_MAX_OPTIMIZERS]; /* steps examined; -1: already reported */
-    bool *used;                       /* by parameter, optimizer after optimizer, group after group */
+    bool *used;                       /* for each parameter, by optimizer, then by group */
     int n;                            /* parameters; unfreezing may add some */
 };
 
@@ -33,7 +33,7 @@ static int all_parameters(const lc_trainer *t)
     return n;
 }
 
-/* Parameter k of an optimizer, of all its groups. */
+/* Parameter k of an optimizer, counted over all its groups. */
 static lc_tensor *parameter(const lc_optimizer *o, int k)
 {
     int i = 0;
@@ -109,7 +109,7 @@ static lc_status look(lc_trainer *t, bool last)
             used[k] |= has;
             any |= has;
         }
-        u->steps[i] += any; /* none: it was another optimizer's turn, or gradients are zeroed already */
+        u->steps[i] += any; /* none: another optimizer's turn, or gradients are already zeroed */
         if (u->steps[i] >= STEPS || (last && u->steps[i] > 0)) {
             LC_TRY(tell(t, o, used, u->steps[i]));
             u->steps[i] = -1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Problems of a training that are not errors, reported once per fit: a loss that is no longer a finite number, an epoch
- * in which training_step returned no loss, and one in which nothing was updated.
+/* Training problems that are not errors, reported once per fit: a loss that is no longer finite, an epoch in which
+ * training_step returned no loss, and an epoch in which nothing was updated.
  *
  * The loss is checked when values of the step are read anyway because they were logged; otherwise with every
- * log_every_n_steps-th step and with the last batch of an epoch. So no step waits for it. */
+ * log_every_n_steps-th step and with the last batch of an epoch. No step waits for it. */
 #include "core/loop/loop.h"
 #include "core/hooks/trainer_internal.h"
 #include "data/batch_slice.h"
@@ -51,12 +51,12 @@ void lc__watch_epoch_end(lc_trainer *t)
     bool manual = t->mo.manual_optimization;
     const char *why = NULL;
     if (w->idle_reported || t->opt.barebones) return;
-    if (!t->batches_done && !t->loop->epoch_ended_early && !t->is_last_batch) /* the run was to end before it began */
+    if (!t->batches_done && !t->loop->epoch_ended_early && !t->is_last_batch) /* stopped before the first batch */
         return;
     if (!t->batches_done)
         why = t->loop->epoch_ended_early ? "on_train_batch_start ended it before the first batch"
                                          : "the loader gave no batches";
-    else if (!w->batches) /* what was left of an epoch that the run goes on with */
+    else if (!w->batches) /* no batch was left of a resumed epoch */
         return;
     else if (!w->losses && !manual)
         why = "training_step returned no loss for any of its batches; return one, or set .manual_optimization";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options from the environment, and a warning about misspelt LIGHTC_ variables.
+/* Options from the environment, and a warning about misspelled LIGHTC_ variables.
  *
  * To add a variable that is not an option: read it with getenv where it is needed, and give it a line in `switches`. */
 #include "core/options/options.h"
@@ -25,7 +25,7 @@ static const lc_option switches[] = {
     {.name = "plan"},
     {.name = "plan_dump"},
     {.name = "progress"},
-    /* of a rank (src/launch) */
+    /* set for a rank by src/launch */
     {.name = "rank"},
     {.name = "world_size"},
     {.name = "local_rank"},
@@ -38,7 +38,7 @@ static const lc_option switches[] = {
     {.name = "keep"},
 };
 
-/* LIGHTC_OPTIMIZER_LR for "optimizer.lr". False if it is longer than any variable of ours. */
+/* LIGHTC_OPTIMIZER_LR for "optimizer.lr". False if the result would not fit. */
 static bool variable_of(const char *prefix, const char *option, char name[MAX_NAME])
 {
     int n = snprintf(name, MAX_NAME, "%s%s", prefix, option);
@@ -98,7 +98,7 @@ void lc__options_doubt_environment(const lc_option_set *sets, int n_sets, const 
         for (size_t i = skip; i < length; i++)
             option[i - skip] = (char)((*e)[i] >= 'A' && (*e)[i] <= 'Z' ? (*e)[i] - 'A' + 'a' : (*e)[i]);
         const char *near = lc__option_nearest(all, n_sets, option, length - skip);
-        /* What is like nothing of ours may be another program's. */
+        /* A name unlike any option may belong to another program. */
         if (!near || !variable_of(prefix, near, meant)) continue;
         snprintf(question, sizeof question, "did you mean %s?", meant);
         no_effect(*e, length, question);

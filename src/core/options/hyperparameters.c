@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hyperparameters with their module and in checkpoints; modules made from a class (hyperparameters.h), and the file
- * that keeps all options of a run. */
+/* Hyperparameters of a module and in checkpoints; modules made from a class (hyperparameters.h); and config.json, the
+ * file that keeps all options of a run. */
 #include "base/args.h"
 #include "core/options/hyperparameters.h"
 #include "base/handle.h"

@@ -9,20 +9,20 @@
 
 struct lc__hyperparameters {
     lc_option_set set;
-    /* For modules made from a class: */
+    /* Only of a module made from a class. */
     const lc_module_class *c;
     void *values, *storage;
 };
 
-/* Those of a datamodule; n is 0 if it has none, or there is none. */
+/* The hyperparameters of a datamodule; n is 0 if it has none, or d is NULL. */
 lc_option_set lc__datamodule_hyperparameters(const lc_datamodule *d);
-/* The objects "hyper_parameters" and "datamodule_hyper_parameters" of a checkpoint; nothing where there are none. */
+/* The objects "hyper_parameters" and "datamodule_hyper_parameters" of a checkpoint; one without values is left out. */
 lc_status lc__hyperparameters_write(const lc_module *m, const lc_datamodule *d, lc_state *root) LC_MUST_USE;
-/* Those that a checkpoint holds, into the struct of `set`; texts are kept in *storage. */
+/* Reads the hyperparameters of a checkpoint into the struct of `set`; texts are kept in *storage. */
 lc_status lc__hyperparameters_read(const lc_checkpoint *c, const lc_option_set *set, void **storage) LC_MUST_USE;
-/* LC_OK for a class from which a module can be made. */
+/* LC_OK if a module can be made from the class. */
 lc_status lc__module_class_check(const lc_module_class *c) LC_MUST_USE;
-/* config.json in the folder of the run: every option, as --config reads it. */
+/* Writes config.json into the folder of the run: every option, as --config reads it. */
 lc_status lc__config_write(const lc_trainer_options *opt, const char *run_dir) LC_MUST_USE;
 
 #endif

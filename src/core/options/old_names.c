@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names that options had in older versions of Lightning, or that people type out of habit.
  *
- * Where the meaning is clear the old name works; otherwise it is answered with what to write today. To add one: a row
- * in the table. The first row that fits is taken; a program's own option of that name always comes first. */
+ * An old name works if its meaning is clear; otherwise the error says what to write today. To add one: a row in the
+ * table. The first row that fits is taken; a program's own option of that name takes precedence. */
 #include "core/options/options.h"
 
 #include <stdio.h>
@@ -33,9 +33,9 @@ static const lc__old_name old_names[] = {
     {"reload_dataloaders_every_epoch", OFF, {{"reload_dataloaders_every_n_epochs", "0"}}},
     {"reload_dataloaders_every_epoch", ON, {{"reload_dataloaders_every_n_epochs", "1"}}},
     {"multiple_trainloader_mode", .answer = "the mode is now an argument of the combining loader"},
-    {"data_dir", .set = {{"data"}}}, /* of programs that have such an option */
+    {"data_dir", .set = {{"data"}}}, /* for programs that have such an option */
     {"prepare_data_per_node", .answer = "prepare_data runs once on every machine"},
-    /* optimisation */
+    /* optimization */
     {"gradient_clip", .set = {{"gradient_clip_val"}}},
     {"max_grad_norm", .set = {{"gradient_clip_val"}}},
     {"gradient_accumulation_steps", .set = {{"accumulate_grad_batches"}}},
@@ -90,7 +90,7 @@ static const lc__old_name old_names[] = {
     {"nr", .set = {{"node_rank"}}},
     {"hostfile", .set = {{"nodes_file"}}},
     {"gpus", OFF, {{"accelerator", "cpu"}}},
-    {"gpus", "-1", {{"accelerator", "gpu", .unless_given = true}, {"devices", "auto"}}}, /* all there are */
+    {"gpus", "-1", {{"accelerator", "gpu", .unless_given = true}, {"devices", "auto"}}}, /* as many as there are */
     {"gpus", .set = {{"accelerator", "gpu", .unless_given = true}, {"devices"}}}, /* processes, with accelerator cpu */
     {"num_processes", .set = {{"accelerator", "cpu"}, {"devices"}}},
     {"tpu_cores", OFF},
@@ -122,7 +122,7 @@ static const lc__old_name old_names[] = {
     {"precision", "64", {{"precision", "64-true"}}},
     {"seed_everything", .set = {{"seed"}}},
     {"benchmark", .set = {{"tune"}}},
-    /* what cannot be */
+    /* without a counterpart */
     {"plugins", .answer = "precisions, strategies and files have their own options; drop it"},
     {"model_registry", .answer = "there is no model registry; use --ckpt_path PATH"},
     {"suggest_integrations", .answer = "no tips are shown; drop it"},
@@ -150,7 +150,7 @@ static bool fits(const lc__old_name *row, const char *value)
     return !strcmp(row->when, value);
 }
 
-/* Today's names have rows for some values only. */
+/* is_option: the name is also an option of today, so only rows for particular values apply. */
 static const lc__old_name *find(const char *name, size_t length, const char *value, bool is_option)
 {
     for (size_t i = 0; i < sizeof old_names / sizeof *old_names; i++) {
@@ -179,7 +179,7 @@ lc_status lc__option_set_old(const lc_option_set *sets, int n_sets, const char *
     for (int i = 0; i < 2 && row->set[i].option; i++) {
         const char *today = row->set[i].option, *with = row->set[i].value ? row->set[i].value : value;
         o = lc__option_find(sets, n_sets, today, strlen(today), &target);
-        if (!o) return LC_OK; /* not among these options: unknown */
+        if (!o) return LC_OK; /* not an option of this program: the name is unknown */
         const char *given;
         if (row->set[i].unless_given) {
             memcpy(&given, (const char *)target + o->offset, sizeof given);

@@ -11,16 +11,15 @@
 const lc_option *lc__option_find(const lc_option_set *sets, int n_sets, const char *name, size_t length, void **target);
 /* Dashes and underscores are the same. `name` need not be terminated. */
 bool lc__option_same_name(const char *option, const char *name, size_t length);
-/* Whether it is in the trainer's table. */
+/* Whether the option is in the trainer's table. */
 bool lc__option_is_trainers(const lc_option *o);
-/* How many it has. */
+/* How many options the trainer has. */
 #define LC__ONE_OPTION(kind, type, name, def, min, max, help) +1
 enum { LC__TRAINER_OPTIONS = 0 LC_TRAINER_OPTION_LIST(LC__ONE_OPTION) };
-/* Those that start ranks, and those whose names are in `used`, in the table's order: for
- * lc_trainer_options_parse_used. */
+/* The options that start ranks and those named in `used`, in the table's order: for lc_trainer_options_parse_used. */
 lc_status lc__trainer_options_used(const char *used, lc_option *out, int *n) LC_MUST_USE;
-/* LC_OK if the option of that name of the trainer can have this value, or 0, which is its default where a struct has
- * it; else the error that parsing it would be. */
+/* LC_OK if the value is in the range of the trainer's option of that name; else the error that parsing it would
+ * give. */
 lc_status lc__option_check(const char *name, double value) LC_MUST_USE;
 /* The title of the group that begins with this option of the trainer; NULL: none does. */
 const char *lc__option_group(const lc_option *o);
@@ -29,41 +28,41 @@ typedef struct lc__old_name {
     const char *name;
     /* The row is for this value only; NULL: for every value. "off": false, none, 0; "on": all others. */
     const char *when;
-    /* Sets these, to the value given where there is none here. */
+    /* The options to set. value NULL: the value given. */
     struct {
         const char *option, *value;
-        bool unless_given; /* only where that option (a text) has no value yet */
+        bool unless_given; /* only if that option (a text) has no value yet */
     } set[2];
-    const char *answer; /* ... or says this instead. Neither: accepted, means today's default */
+    const char *answer; /* ... or an error says this. Neither: accepted, means today's default */
 } lc__old_name;
 const lc__old_name *lc__option_old_names(int *n);
 bool lc__option_is_old(const char *name, size_t length);
-/* *done: it was an old name, or a value of old times, and today's options have been set. An error says what to write
- * today. */
+/* *done: the name or value was an old one, and today's options have been set. An error says what to write today. */
 lc_status lc__option_set_old(const lc_option_set *sets, int n_sets, const char *name, size_t length, const char *value,
                              bool *done) LC_MUST_USE;
-/* LC_OK for accelerators there are; else what is missing. */
+/* LC_OK if the accelerator exists; else the error says what is missing. */
 lc_status lc__accelerator_check(const char *name) LC_MUST_USE;
-/* The option `devices` of the trainer as a number, 1 to `most`; 0: auto (or NULL). `what` they are is for the error. */
+/* The option `devices` of the trainer as a number, 1 to `most`; 0: auto (or NULL). `what` names the devices in an
+ * error. */
 lc_status lc__devices_parse(const char *text, int most, const char *what, int *n) LC_MUST_USE;
 /* ---- table.c, parse.c ---- */
-/* The name that is most like `name`, or NULL if none is near. */
+/* The name of the option most like `name`; NULL: none is near. */
 const char *lc__option_nearest(const lc_option_set *sets, int n_sets, const char *name, size_t length);
 /* Copies a text into *storage, which lc_options_free frees. */
 lc_status lc__options_keep(void **storage, const char *s, const char **out) LC_MUST_USE;
-/* What --help shows. */
+/* The text of --help. */
 void lc__options_help(const lc_option_set *sets, int n_sets, const char *program, lc__str *out);
 /* All options as members of a JSON object that --config reads: "\n  \"name\": value" with commas between. */
 void lc__options_json(const lc_option_set *sets, int n_sets, lc__str *out);
-/* Sets options from the members of an object; `where` ("run.json: ") begins errors. What is not among `sets` is an
- * error. Texts are kept in *storage. */
+/* Sets options from the members of an object; `where` ("run.json: ") begins errors. A member that is not in `sets` is
+ * an error. Texts are kept in *storage. */
 lc_status lc__options_read(const lc_option_set *sets, int n_sets, const lc_state *root, const char *where,
                            void **storage) LC_MUST_USE;
 /* Sets options from variables of the environment: PREFIX, then the name in capitals. */
 lc_status lc__options_from_environment(const lc_option_set *sets, int n_sets, const char *prefix) LC_MUST_USE;
-/* Warns, on standard error, of variables that begin with the prefix and are misspelt. */
+/* Warns, on standard error, of variables that begin with the prefix and are misspelled. */
 void lc__options_doubt_environment(const lc_option_set *sets, int n_sets, const char *prefix);
-/* The values as members of an object, which lc__options_read takes back. */
+/* Writes the values as members of an object, for lc__options_read. */
 lc_status lc__options_write(const lc_option_set *set, lc_state *out) LC_MUST_USE;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads options from file, environment and command line, in that order, so that the later one wins. */
+/* Reads options from file, environment and command line, in that order; the last one wins. */
 #include "core/options/options.h"
 #include "base/handle.h"
 
@@ -13,7 +13,7 @@
 
 #define MAX_CONFIG_BYTES (16 << 20)
 
-/* Texts that options point to, in a list that is freed at once. */
+/* Texts that options point to, in a list that is freed as a whole. */
 typedef struct kept_text {
     struct kept_text *next;
     char text[];
@@ -44,7 +44,7 @@ void lc_trainer_options_release(lc_trainer_options *opt)
     if (!opt) return;
     lc_options_free(opt->storage);
     opt->storage = NULL;
-    opt->size = 0; /* texts of it are gone */
+    opt->size = 0; /* its texts are gone */
 }
 
 static lc_status unknown(const lc_option_set *sets, int n_sets, const char *where, const char *name, size_t length)
@@ -103,7 +103,7 @@ static lc_status node_text(const char *name, const lc_state *node, void **storag
     return lc__options_keep(storage, text, out);
 }
 
-/* Takes old names too. `where` begins errors. */
+/* Accepts old names too. `where` begins errors. */
 static lc_status set_named(const lc_option_set *sets, int n_sets, const char *where, const char *name, size_t length,
                            const char *value)
 {
@@ -133,7 +133,7 @@ static lc_status read_members(const lc_option_set *sets, int n_sets, const lc_st
         }
         const char *text = NULL;
         if (o && o->kind == LC_OPTION_TEXT && lc_state_kind_of(node) == LC_STATE_NULL) {
-            memcpy((char *)target + o->offset, &text, sizeof text); /* not given; "none" may be a value of it */
+            memcpy((char *)target + o->offset, &text, sizeof text); /* not given: "none" may be a value */
             continue;
         }
         if (!o && !lc__option_is_old(key, (size_t)n)) return unknown(sets, n_sets, where, key, (size_t)n);
@@ -186,13 +186,13 @@ static bool named(const char *arg, size_t length, const char *name)
     return true;
 }
 
-/* Options whose bare name is enough. */
+/* Options that need no value on the command line. */
 static bool is_switch(const lc_option *o)
 {
     return o->kind == LC_OPTION_BOOL || o->kind == LC_OPTION_CHOICE || o->kind == LC_OPTION_COUNT;
 }
 
-/* Walks argv. With `config` set only looks for --config and the two requests; otherwise sets options. */
+/* Walks argv. With `config`, only looks for --config, --help and --print_config; otherwise sets options. */
 static lc_status walk(const lc_option_set *sets, int n_sets, int argc, char **argv, const char **config, bool *help,
                       bool *print)
 {
@@ -263,7 +263,7 @@ lc_status lc_options_parse(const lc_option_set *sets, int n_sets, const char *en
     }
     LC_TRY(walk(sets, n_sets, argc, argv, &config, &help, &print));
     lc__str out = {0};
-    if (help) { /* shown with the defaults, whatever else is wrong */
+    if (help) { /* shown with the defaults, even if something else is wrong */
         lc__options_help(sets, n_sets, argc > 0 && argv[0] ? argv[0] : "program", &out);
     } else {
         if (config) LC_TRY(parse_config(sets, n_sets, config, storage));

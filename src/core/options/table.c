@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer's options as a table, made of the one list in options.h. To add an option: a line there. */
+/* The trainer's options as a table, made from the list in <lightc/options.h>. To add an option: a line there. */
 #include "core/options/options.h"
 #include "base/edit_distance.h"
 #include "base/handle.h"
@@ -78,7 +78,7 @@ const lc_option *lc__option_find(const lc_option_set *sets, int n_sets, const ch
     return NULL;
 }
 
-/* What other tools call it. */
+/* Names of options in other tools. */
 static const struct {
     const char *theirs, *ours;
 } synonyms[] = {
@@ -103,7 +103,7 @@ static const char *synonym(const lc_option_set *sets, int n_sets, const char *na
     return NULL;
 }
 
-/* The shortest option that has the name inside: "epochs" in "max_epochs". */
+/* The shortest option that contains the name: "max_epochs" for "epochs". */
 static const char *containing(const lc_option_set *sets, int n_sets, const char *name, size_t length)
 {
     const char *found = NULL;
@@ -119,7 +119,7 @@ static const char *containing(const lc_option_set *sets, int n_sets, const char 
     return found;
 }
 
-/* The longest option that the name goes on from: "data" of "data_dir". */
+/* The longest option that the name continues: "data" for "data_dir". */
 static const char *begun(const lc_option_set *sets, int n_sets, const char *name, size_t length)
 {
     const char *found = NULL;
@@ -171,12 +171,12 @@ static const char *placeholder(const lc_option *o)
     return "VALUE";
 }
 
-/* The trainer's options come in groups, in the order of the list in options.h: the first option of each. */
+/* The trainer's options come in groups, in the order of the list in <lightc/options.h>: the first option of each. */
 static const struct {
     const char *first, *title;
 } groups[] = {
     {"max_epochs", "how long to train"},  {"limit_train_batches", "how much of the data"},
-    {"val_check_interval", "validation"}, {"accumulate_grad_batches", "optimisation"},
+    {"val_check_interval", "validation"}, {"accumulate_grad_batches", "optimization"},
     {"logger", "logging and display"},    {"enable_checkpointing", "checkpoints"},
     {"early_stopping", "early stopping"}, {"accelerator", "the machine, and random numbers"},
 };
@@ -230,7 +230,7 @@ void lc__options_help(const lc_option_set *sets, int n_sets, const char *program
     add_help_row(out, "--print_config", "print the resolved options as JSON (usable with --config) and exit");
     add_help_row(out, "--help", "print this help and exit");
     for (int s = 0; s < n_sets; s++) {
-        bool grouped = sets[s].options == table; /* a program that uses few of them needs no groups */
+        bool grouped = sets[s].options == table; /* a program that uses a few of them needs no groups */
         if (!grouped) lc__str_add(out, "\n%s:\n", sets[s].title ? sets[s].title : "options");
         for (int i = 0; i < sets[s].n; i++) {
             const lc_option *o = &sets[s].options[i];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values of options: text to value and back. Every kind reads what it writes. */
+/* Values of options: text to value and back. Each kind reads back what it writes. */
 #include "core/options/options.h"
 #include "base/handle.h"
 

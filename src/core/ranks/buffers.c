@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buffers (statistics of batch norm, and a module's own) as rank 0 has them. */
+/* Sends rank 0's buffers (statistics of batch norm, and a module's own) to the other ranks. */
 #include "core/ranks/ranks.h"
 #include "nn/nn_internal.h"
 #include "tensor/host_access.h"
@@ -19,7 +19,7 @@ lc_status lc__buffers_from_rank_zero(lc_trainer *t)
     return t->comm && t->m ? lc_module_visit(t->m, send_buffer, t) : LC_OK;
 }
 
-/* What batch norm keeps, no training step reads. */
+/* A training step does not read the statistics of batch norm. */
 static bool may_be_read(lc_module *owner, const lc_module_tensor *mt)
 {
     return !mt->is_parameter && !lc__as_batch_norm(owner);

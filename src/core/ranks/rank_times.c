@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In a synchronizing step the slowest rank waits least, so clocks need not agree: the waiting times show which rank the
- * others waited for, and what all of them waited is communication. */
+/* In a synchronizing step the slowest rank waits least, so clocks need not agree: waiting times show which rank the
+ * others waited for, and the time that all of them waited is communication. */
 #include "core/ranks/ranks.h"
 #include "core/ranks/rank_times.h"
 
@@ -14,10 +14,10 @@
 
 struct lc__rank_times {
     lc__rank_record record;
-    int64_t started; /* the step that runs; 0: none */
+    int64_t started; /* start of the running step; 0: none */
     int64_t loading, waited;
-    bool synced;               /* in this batch */
-    int64_t sent, sent_across; /* before the first step that counts */
+    bool synced;               /* gradients have been synced in this batch */
+    int64_t sent, sent_across; /* totals before the first step that counts */
 };
 
 lc_status lc__rank_times_begin(lc_trainer *t)
@@ -84,7 +84,7 @@ void lc__rank_times_stepped(lc_trainer *t)
     r->started = 0;
 }
 
-/* ---- what comes of them ---- */
+/* ---- evaluation ---- */
 
 static int ascending(const void *a, const void *b)
 {
@@ -92,7 +92,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The value that a share `q` of them is not above; sorts them. */
+/* The q-quantile of v; sorts v. */
 static double quantile(double *v, int64_t n, double q)
 {
     qsort(v, (size_t)n, sizeof *v, ascending);
@@ -106,7 +106,7 @@ static double median_loading(const lc__rank_record *r, int64_t first, double *v)
     return quantile(v, n, 0.5);
 }
 
-/* The rank that came last in most steps, if these are many more than one in n. */
+/* The rank that came last in most steps, if clearly more often than one step in n; else -1. */
 static int find_slowest(const int *last, int64_t steps, int64_t *count, int n)
 {
     int most = 0;
@@ -177,7 +177,7 @@ static void say(lc_trainer *t, const lc__rank_record *all, const lc__rank_verdic
         "in %.2g %% for the slowest rank (median %.3g ms, p95 %.3g ms); a rank sent %.3g MB per step%s",
         100 * v->exposed_all, 1e3 * v->exposed, 1e3 * v->step, 100 * v->late_all, 1e3 * v->late, 1e3 * v->late_p95,
         1e-6 * (double)v->sent, across);
-    /* A loss of nothing is not reported. */
+    /* A negligible loss is not reported. */
     double lost = v->slowest_late * (double)v->slowest_steps;
     if (v->slowest < 0 || v->slowest_late < 0.05 * v->step || lost < 0.1) return;
     bool loader = v->slowest_loading > v->slowest_late / 2;
@@ -198,7 +198,7 @@ lc_status lc__rank_times_report(lc_trainer *t)
     lc__rank_record *all = NULL;
     lc__rank_verdict v;
     lc_status status = LC_OK;
-    /* The same on all ranks. */
+    /* This decision is the same on all ranks. */
     if (!r || !t->comm || t->n_ranks < 2 || r->record.steps < LC__RANK_TIMES_SKIPPED + FEW) return LC_OK;
     bool root = lc__is_rank_zero(t);
     if (root) all = malloc((size_t)t->n_ranks * sizeof *all);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the trainer does with other ranks. Every function is collective unless it says otherwise, and does nothing with
- * one rank. */
+/* The trainer's calls that involve other ranks. Every function is collective unless it says otherwise, and does nothing
+ * with one rank. */
 #ifndef LC_CORE_RANKS_RANKS_H
 #define LC_CORE_RANKS_RANKS_H
 
@@ -9,80 +9,82 @@
 #include <stdatomic.h>
 
 typedef struct lc__ranks {
-    struct lc__rank_times *rank_times; /* of a fit with several ranks (rank_times.h); NULL */
-    bool reads_buffers;                /* training steps may read some, which are rank 0's then */
-    lc_comm *batch_norm_comm;          /* of batch norm layers (sync_batch_norm.c); NULL: each rank's own statistics */
-    int batch_norm_leader;             /* in a batch that some ranks have no sample of; -1 */
-    bool uneven_parts_reported;        /* that a combined loader's batch is shared out unevenly */
-    bool votes_skip, votes_stop;       /* in a fit, after hooks that may want it on one rank */
-    /* What this rank's signals ask for, and what all ranks have agreed on. */
+    struct lc__rank_times *rank_times; /* NULL: not in a fit with several ranks (rank_times.h) */
+    bool reads_buffers;                /* training steps may read buffers, so rank 0's are sent before */
+    lc_comm *batch_norm_comm;          /* for batch norm layers (sync_batch_norm.c); NULL: statistics per rank */
+    int batch_norm_leader;             /* the rank to follow in a batch of which some ranks have no sample; -1: none */
+    bool uneven_parts_reported;        /* the warning of lc__tell_uneven was given */
+    bool votes_skip, votes_stop;       /* in this fit, ranks vote after hooks that may skip or stop on one rank */
+    /* Requests by signals to this rank, and those that all ranks have agreed on. */
     atomic_int signal;
     atomic_int save_requested; /* SIGUSR1 */
     int agreed_signal;
     bool agreed_save, agreed_validate;
 } lc__ranks;
 
-/* An error if a run of this trainer has failed, and with it what joined the ranks. Not collective. */
+/* An error if an earlier run of this trainer has failed and the ranks are no longer connected. Not collective. */
 lc_status lc__ranks_are_there(const lc_trainer *t) LC_MUST_USE;
 
-/* same_run.c: parameters and buffers become rank 0's; an error names the first tensor that another rank does not have
- * under the same name, with the same type and shape. `sharding`: parameters will be, or are, in slices: those that
- * have no values yet become rank 0's by what they begin with, and still have none (tensor/initial.h). Collective. */
+/* same_run.c: gives all ranks the parameters and buffers of rank 0; an error names the first tensor whose name, type or
+ * shape differs between ranks. `sharding`: parameters are, or will be, in slices; those without values yet only get
+ * rank 0's initializer (tensor/initial.h). Collective. */
 lc_status lc__ranks_model(lc_comm *comm, lc_module *m, bool sharding) LC_MUST_USE;
-/* After that and the sharding: initial values of what is not in slices, rank 0's. Collective. */
+/* After lc__ranks_model and sharding: sends rank 0's initial values of tensors that are not in slices. Collective. */
 lc_status lc__ranks_fill(lc_comm *comm, lc_module *m) LC_MUST_USE;
 
 lc_strategy_request lc__strategy_request(const lc_trainer_options *o);
-/* Whether the strategy does what the options ask of strategies that can: gradients sent as they say, copies of so many
- * ranks. */
+/* An error if the strategy does not support a request of the options: compressed gradients, or the size of a shard. */
 lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
                             bool deterministic) LC_MUST_USE;
 
-/* Warns once of a combined loader's batch that is shared out unevenly (lc__batch_units). */
+/* Warns once if a combined loader's batch is divided unevenly (lc__batch_units). */
 void lc__tell_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares);
 
-/* same_run.c: an error names the first difference between this rank and rank 0: in options (after validation has been
- * decided), and in data (once the loaders are open). */
+/* same_run.c: an error names the first difference between this rank and rank 0, in options (call when validation has
+ * been decided) or data (call when the loaders are open). */
 lc_status lc__check_same_options(lc_trainer *t) LC_MUST_USE;
 lc_status lc__check_same_data(lc_trainer *t) LC_MUST_USE;
-/* The same of optimizers and schedulers of one model: kinds, numbers, and who trains which parameter. Collective. */
+/* The same for optimizers and schedulers: kinds, numbers, and which optimizer trains which parameter. Collective. */
 lc_status lc__ranks_optimizers(lc_comm *comm, lc_module *m, const lc_optimizers *optimizers) LC_MUST_USE;
 
-/* Shown if this rank is lost. */
+/* Records the progress to report if this rank is lost. */
 void lc__tell_progress(lc_trainer *t);
 
-/* Around what a batch computes (lc_strategy_ops); `passes`: backward passes of a share that is not empty. */
+/* Before and after the computation of a batch (lc_strategy_ops); `passes`: backward passes of a non-empty share. */
 lc_status lc__begin_batch(lc_trainer *t, const lc_batch *batch, int64_t passes) LC_MUST_USE;
 lc_status lc__end_batch(lc_trainer *t) LC_MUST_USE;
-/* The share of the running batch (lc_strategy_ops.before_backward). */
+/* Passes this rank's weight in the running batch to the strategy (lc_strategy_ops.before_backward). */
 void lc__weigh_batch(lc_trainer *t, const lc_batch *batch);
-/* Gradients of all ranks, and what each wants of the run (stop, save, ...): from then on all want the same. */
+/* Sums gradients over all ranks and exchanges each rank's wishes (stop, save, ...); afterwards all ranks have the
+ * same. */
 lc_status lc__sync_gradients(lc_trainer *t) LC_MUST_USE;
-/* Before a fit: whether hooks of any rank can want that an update is left out, or the training ends, when gradients
- * have been exchanged. Only then do ranks vote on it. Collective. */
+/* Before a fit: finds out whether hooks of any rank can skip an update, or end training, after gradients have been
+ * exchanged. Ranks vote only if so. Collective. */
 lc_status lc__votes_begin(lc_trainer *t) LC_MUST_USE;
-/* After on_before_optimizer_step: *skip is what any rank wants; at the end of a batch lc__should_stop is. Collective.
- */
+/* After on_before_optimizer_step, *skip is set if any rank wants it; at the end of a batch, likewise lc__should_stop.
+ * Collective. */
 lc_status lc__vote_skip(lc_trainer *t, bool *skip) LC_MUST_USE;
 lc_status lc__vote_stop(lc_trainer *t) LC_MUST_USE;
-/* Only the wishes, when no gradients are exchanged: before the first batch, and at the start and end of an epoch. */
+/* Exchanges only the wishes, when there are no gradients: before the first batch, and at the start and end of an
+ * epoch. */
 lc_status lc__sync_wishes(lc_trainer *t) LC_MUST_USE;
 
-/* Whether val_check_interval, a time, has passed on this rank. Not collective. */
+/* Whether val_check_interval (a time) has passed on this rank. Not collective. */
 bool lc__validation_time_is_up(const lc_trainer *t);
-/* The signal that ends the run, or 0, and whether SIGUSR1 asked for a checkpoint: with several ranks, what all agreed
- * on with the last sync. Not collective. */
+/* The signal that ends the run, or 0, and whether SIGUSR1 asked for a checkpoint: with several ranks, as agreed in the
+ * last sync. Not collective. */
 int lc__signal_of(const lc_trainer *t);
 bool lc__save_requested(const lc_trainer *t);
 
-/* sync_batch_norm.c. In a fit, with so many devices in this process: the layers' group; around each training_step with
- * its backward pass: what ranks without samples do meanwhile. */
+/* sync_batch_norm.c. _setup and _release, once per fit: the layers' communicator. _begin and _end, around each
+ * training_step and its backward pass: ranks without samples make the layers' calls, too. */
 lc_status lc__batch_norms_setup(lc_trainer *t, int devices) LC_MUST_USE;
 void lc__batch_norms_release(lc_trainer *t);
 lc_status lc__batch_norms_begin(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
 lc_status lc__batch_norms_end(lc_trainer *t, bool has_loss) LC_MUST_USE;
 
-/* Buffers (statistics of batch norm) as rank 0 has them, and what callbacks would save in their place. */
+/* Sends rank 0's buffers (statistics of batch norm), and the tensors that callbacks save in their place, to all
+ * ranks. */
 lc_status lc__buffers_from_rank_zero(lc_trainer *t) LC_MUST_USE;
 /* Buffers a training step may read: broadcast before the first step of each window. Call the setup once per fit. */
 lc_status lc__read_buffers_setup(lc_trainer *t) LC_MUST_USE;

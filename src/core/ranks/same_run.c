@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks must be the same program, started with the same options, and on the same model and data. What must agree is
- * written as lines of text and compared with rank 0's before anything is computed with it; the first line that differs
- * is the error. What parameters and buffers are, rank 0 says.
+/* Ranks must run the same program with the same options, model and data. Everything that must agree is written as lines
+ * of text and compared with rank 0's before it is used; the error names the first line that differs. The values of
+ * parameters and buffers come from rank 0.
  *
- * To leave an option out, because ranks may differ in it: a name in `own`; because it may be a path: in `paths`. */
+ * To exclude an option that may differ between ranks, add its name to `own`; for one that may be a path, to `paths`. */
 #include "core/input/input.h"
 #include "core/options/hyperparameters.h"
 #include "core/options/options.h"
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A machine's or a rank's own affair. */
+/* Options that may differ between machines or ranks. */
 static const char *const own[] = {
     "default_root_dir",
     "run_name",
@@ -44,7 +44,7 @@ static const char *const own[] = {
     "handle_signals",
 };
 
-/* Texts of the trainer that may be paths; those of the program all may. */
+/* The trainer's text options that may be paths; all text options of the program may be. */
 static const char *const paths[] = {"ckpt_path", "dirpath", "weights"};
 
 static bool is_among(const char *const *names, size_t n, const char *option)
@@ -88,8 +88,8 @@ lc_status lc__check_same_options(lc_trainer *t)
     return s;
 }
 
-/* If the trainer divides a loader among ranks, all must have the same one. If ranks have their own loaders, only the
- * program knows what they have in common. */
+/* If the trainer divides a loader among ranks, all must have the same one. If ranks have their own loaders, these may
+ * differ. */
 static void describe(lc_trainer *t, const lc__source *s, const char *what, int i, lc__str *out)
 {
     char text[512] = "";
@@ -104,7 +104,7 @@ static void describe(lc_trainer *t, const lc__source *s, const char *what, int i
                 *text ? ": " : "", text);
 }
 
-/* Parameters in slices are gathered for a batch by all ranks, or by none. */
+/* All ranks must gather sliced parameters for a batch together, so they need the same number of batches. */
 static lc_status check_lengths(lc_trainer *t)
 {
     bool sliced = t->strategy->begin_batch && (t->stage == LC_STAGE_FIT || !t->opt.gather_parameters);
@@ -152,7 +152,7 @@ static lc_status describe_tensor(void *ctx, const char *path, lc_module *owner, 
 static lc_status send_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
 {
     (void)owner;
-    /* Another trainer has left it in slices. */
+    /* Another trainer may have left the tensor in slices. */
     if (t->tensor->is_slice && t->tensor->slices) LC_TRY(lc__flat_gather(t->tensor->flat));
     if (t->tensor->is_slice)
         return lc_fail(LC_ERR_STATE,
@@ -162,7 +162,7 @@ static lc_status send_tensor(void *ctx, const char *path, lc_module *owner, lc_m
     return lc__tensor_broadcast(t->tensor, ctx, 0);
 }
 
-/* What it begins with, which ranks may have seeded differently, in place of its value. */
+/* Sends the initializer, whose seed may differ between ranks, in place of the value. */
 static lc_status send_initial(lc_comm *comm, lc_tensor *t, bool *sent)
 {
     struct {
@@ -206,9 +206,9 @@ lc_status lc__ranks_fill(lc_comm *comm, lc_module *m)
     return lc_module_visit(m, fill_tensor, comm);
 }
 
-/* ---- how it is trained ---- */
+/* ---- optimizers and schedulers ---- */
 
-/* Machines may compute a number differently in its last bits. */
+/* Prints few digits, since machines may compute the last bits of a number differently. */
 static void add_number(lc__str *out, const char *name, double value)
 {
     if (isnan(value))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's share of each batch of all ranks: what the strategy learns, and a warning if shares cannot be equal. */
+/* A rank's share of each batch: reported to the strategy, with a warning if shares cannot be equal. */
 #include "core/ranks/ranks.h"
 
 #include "core/ranks/rank_times.h"
@@ -17,7 +17,7 @@ void lc__weigh_batch(lc_trainer *t, const lc_batch *batch)
     t->strategy->before_backward(t->strategy_self, weight);
 }
 
-/* By `deterministic`: each chunk has the same part of everything. */
+/* With `deterministic`, each chunk has the same part of every loader's batch. */
 static bool cut_into_chunks(const lc_trainer *t)
 {
     return t->opt.deterministic && t->stage != LC_STAGE_PREDICT;
@@ -27,7 +27,7 @@ static bool is_uneven(const lc_batch *batch, int64_t shares)
 {
     bool uneven = lc__batch_units(batch, shares) == 0;
     int64_t all = lc__batch_samples(batch);
-    for (int i = 0; i < batch->n_parts && !uneven; i++) { /* a loader of the program's own, perhaps, which cannot */
+    for (int i = 0; i < batch->n_parts && !uneven; i++) { /* the program's own loader may not divide evenly */
         const lc_batch *b = batch->parts[i];
         uneven = b && b->size * all != batch->size * lc__batch_samples(b);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the options ask of a strategy. */
+/* Requests of the options to a strategy. */
 #include "core/ranks/ranks.h"
 
 #include "base/status.h"

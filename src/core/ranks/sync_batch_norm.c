@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The option sync_batchnorm: batch norm layers have the statistics of all ranks (lc_sync_batch_norm).
+/* The option sync_batchnorm: batch norm layers use statistics of all ranks (lc_sync_batch_norm).
  *
- * Their calls have a separate group. On it they come in the order in which the layers are recorded, and in the backward
- * pass the other way round: the same on all ranks, since collectives are neither moved nor dropped. Buckets of
- * gradients, on the other group, leave where each rank's plan has them ready, so between the two there is no order, and
- * none is needed: nothing waits for a bucket before the plan has run, with all its calls of batch norms.
+ * The layers have their own communicator. Its calls come in the order in which the layers are recorded, reversed in the
+ * backward pass. The order is the same on all ranks, since collectives are neither moved nor dropped. Buckets of
+ * gradients use the other communicator and are sent when each rank's plan has them ready. No order between the two is
+ * needed: nothing waits for a bucket before the plan has run, including all its calls for batch norm.
  *
- * A rank without a sample of a batch records no layer. It then makes the calls of the others with zeros, which change
- * no sum: a rank with samples announces them (comm_internal.h). Which ranks have samples follows from how batches are
- * sliced, so all know it. A rank without samples gets the running statistics afterwards. */
+ * A rank without a sample of a batch records no layer. It makes the same calls as the others with zeros, which change
+ * no sum; a rank with samples announces the calls (comm_internal.h). The way batches are sliced determines which ranks
+ * have samples, so all ranks know. A rank without samples gets the running statistics afterwards. */
 #include "core/input/input.h"
 #include "comm/comm_internal.h"
 #include "core/ranks/ranks.h"
@@ -25,8 +25,9 @@ static lc_status find_norm(void *ctx, const char *path, lc_module *owner, lc_mod
     return LC_OK;
 }
 
-/* Results then depend on the number of ranks, which nobody else would say. Chunks are the same for any number. */
-static lc_status tell_unsynced(lc_trainer *t, bool devices)
+/* Reports that results depend on the number of ranks or devices. Deterministic runs do not: their chunks are the same
+ * for any number. */
+static lc_status report_unsynced(lc_trainer *t, bool devices)
 {
     bool found = false;
     if (t->opt.deterministic || (t->n_ranks == 1 && !devices)) return LC_OK;
@@ -41,7 +42,7 @@ static lc_status tell_unsynced(lc_trainer *t, bool devices)
 
 lc_status lc__batch_norms_setup(lc_trainer *t, int devices)
 {
-    if (!t->opt.sync_batchnorm) return tell_unsynced(t, devices > 1);
+    if (!t->opt.sync_batchnorm) return report_unsynced(t, devices > 1);
     if (!t->comm) return LC_OK;
     lc__batch_norms_release(t);
     LC_TRY(lc_comm_split(t->comm, 0, t->rank, &t->ranks->batch_norm_comm));
@@ -59,7 +60,7 @@ void lc__batch_norms_release(lc_trainer *t)
     t->ranks->batch_norm_comm = NULL;
 }
 
-/* The last rank that has samples, if there are some that have none; else -1. */
+/* The last rank with samples, if some ranks have none; else -1. */
 static int leader_of(const lc_trainer *t, const lc_batch *batch)
 {
     int64_t units = lc__batch_units(batch, t->n_ranks), samples = units ? units : batch->global_size;
@@ -88,7 +89,7 @@ lc_status lc__batch_norms_begin(lc_trainer *t, const lc_batch *batch)
                        "divide them as lc_shard_slice does",
                        t->rank, (long long)lc__batch_least(batch), t->n_ranks);
     if (t->ranks->batch_norm_leader >= 0 &&
-        t->strategy->syncs_every_backward) /* the plan would have to be run in two parts */
+        t->strategy->syncs_every_backward) /* the plan would have to run in two parts */
         return lc_fail(LC_ERR_UNSUPPORTED,
                        "sync_batchnorm with the strategy %s needs a sample of every batch on every rank, but this one "
                        "has %lld for %d ranks; skip it (drop_last), or use --strategy ddp or sharded_1",
@@ -118,7 +119,7 @@ lc_status lc__batch_norms_end(lc_trainer *t, bool has_loss)
     if (empty) {
         LC_TRY(lc__comm_follow(t->ranks->batch_norm_comm, t->ranks->batch_norm_leader));
     } else {
-        LC_TRY(lc_step_run(t->graph)); /* the calls are made in it */
+        LC_TRY(lc_step_run(t->graph)); /* makes the calls */
         LC_TRY(lc__comm_announce_end(t->ranks->batch_norm_comm));
     }
     lc_status s = lc_module_visit(t->m, send_statistics, t);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several ranks run the same loop in step: every rank calls every hook, and whatever decides how the loop goes on is
- * decided for all at once. A wish of one rank (to stop, to save, a signal) is sent with the next sync of gradients as
- * a byte, and all ranks get the largest one. */
+/* Several ranks run the same loop in step: every rank calls every hook, and every decision about the loop is made for
+ * all ranks at once. A wish of one rank (to stop, to save, a signal) is sent as a byte with the next sync of gradients,
+ * and all ranks get the largest value. */
 #include "core/input/input.h"
 #include "core/ranks/ranks.h"
 
@@ -41,7 +41,7 @@ static void wishes(lc_trainer *t, uint8_t flags[LC_SYNC_FLAGS])
     flags[WISH_SIGNAL] = (uint8_t)atomic_load(&t->ranks->signal);
     flags[WISH_SAVE] = atomic_load(&t->ranks->save_requested) != 0;
     flags[WISH_VALIDATE] = t->input->val_check == LC__VAL_TIME && lc__validation_time_is_up(t);
-    /* By hand nothing is divided by them, and no window ends their count. */
+    /* With manual optimization nothing is divided by this count, and no window resets it. */
     int64_t backwards = t->mo.manual_optimization ? 0 : t->window_backwards;
     flags[BACKWARDS] = (uint8_t)(backwards < UINT8_MAX ? backwards : UINT8_MAX);
 }
@@ -62,7 +62,7 @@ lc_status lc__sync_gradients(lc_trainer *t)
     lc__rank_times_sync(t);
     LC_TRY(t->strategy->after_backward(t->strategy_self, flags));
     agree(t, flags);
-    /* A rank without samples, or without a loss, in a micro-batch divides by as many as the others. */
+    /* A rank without samples or a loss in a micro-batch must divide by the same count as the others. */
     int64_t most = flags[BACKWARDS];
     if (most == UINT8_MAX && t->comm) {
         most = t->window_backwards;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What follows a checkpoint of ModelCheckpoint once the result of its writing is known: loggers are notified once it is
- * durable, and of a removed one once it is gone; the callback commits what it planned, or drops it; an error of writing
- * is reported, and the run continues or stops (on_save_error).
+/* What follows when the result of writing a checkpoint of ModelCheckpoint is known. Loggers are notified of a
+ * checkpoint when it is durable, and of a removed one when it is gone; the callback commits its plan, or drops it; a
+ * write error is reported, and the run continues or stops (on_save_error).
  *
- * Writing runs in the background, and with several ranks one of them may do it for all. So each rank knows that a save
- * is in progress, but its result takes effect only after all ranks have agreed on it (lc__settle with more than a
- * look), so that all decide alike. */
+ * Writing runs in the background, and with several ranks one of them may do it for all. Each rank knows that a save is
+ * in progress, but its result takes effect only after all ranks have agreed on it (lc__settle with more than
+ * LC__SETTLE_LOOK), so that all ranks decide the same. */
 #include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/resume/after_save.h"
@@ -22,7 +22,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- which errors a training outlives ---- */
+/* ---- errors after which training continues ---- */
 
 lc_status lc__on_save_error(const char *asked, bool *stops)
 {
@@ -31,8 +31,8 @@ lc_status lc__on_save_error(const char *asked, bool *stops)
     return lc_fail(LC_ERR_CONFIG, "on_save_error=\"%.60s\"; it must be continue or stop", asked);
 }
 
-/* Errors of files, or of memory for them, may be gone at the next save. Any other is an error of the program, or of
- * ranks, and stays. */
+/* An error of a file, or of memory for it, may be gone at the next save. Any other is an error of the program or of a
+ * rank, and stays. */
 static bool is_of_writing(lc_status status)
 {
     return status == LC_ERR_IO || status == LC_ERR_NOT_FOUND || status == LC_ERR_FORMAT || status == LC_ERR_MEMORY;
@@ -108,7 +108,7 @@ static void forget(lc__saves *s)
     s->under_way = s->known = s->noted = false;
 }
 
-/* The row, once. */
+/* Notifies the loggers, once. */
 static void note(lc_trainer *t)
 {
     lc__saves *s = &t->resume->saves;
@@ -120,8 +120,8 @@ static void note(lc_trainer *t)
                            s->path);
 }
 
-/* The owner may have gone meanwhile. */
-static void tell_owner(const lc_trainer *t, void *owner, lc__save_settled *settled, bool saved)
+/* Notifies the owner, if it still exists. */
+static void notify_owner(const lc_trainer *t, void *owner, lc__save_settled *settled, bool saved)
 {
     for (int i = 0; i < t->n_callbacks; i++)
         if (t->callbacks[i]->self == owner) {
@@ -130,7 +130,7 @@ static void tell_owner(const lc_trainer *t, void *owner, lc__save_settled *settl
         }
 }
 
-/* Whether an error of one of the ranks stops the run: they may have different ones. */
+/* Whether the error of any rank stops the run: ranks may have different errors. */
 static lc_status agree_to_stop(lc_trainer *t, lc_status status, bool *stop)
 {
     uint8_t any = status < 0 && (!is_of_writing(status) || t->resume->stops_on_save_error);
@@ -155,14 +155,14 @@ static lc_status conclude(lc_trainer *t, lc_status status)
     void *owner = s->owner;
     lc__save_settled *settled = s->settled;
     forget(s);
-    tell_owner(t, owner, settled, status >= 0);
+    notify_owner(t, owner, settled, status >= 0);
     if (status >= 0 || agreed < 0) return agreed;
     if (stop) return lc_fail(status, "%s", why);
     note_failure(t, why, of);
     return LC_OK;
 }
 
-/* On this rank. */
+/* The result on this rank. */
 static lc_status own_result(lc_trainer *t)
 {
     lc__saves *s = &t->resume->saves;
@@ -170,7 +170,7 @@ static lc_status own_result(lc_trainer *t)
     return s->status < 0 ? lc_fail(s->status, "%s", s->early) : LC_OK;
 }
 
-/* Whether it is known here how it went. Nothing waits, and with ranks nothing is decided. */
+/* Concludes the save if its result is known. Never waits; with several ranks, only notifies the loggers. */
 static lc_status look(lc_trainer *t)
 {
     lc__saves *s = &t->resume->saves;
@@ -213,21 +213,21 @@ lc_status lc__save(lc_trainer *t, const lc__save_plan *plan)
     return plan->wait ? wait_for_all(t) : LC_OK;
 }
 
-/* ---- what was removed ---- */
+/* ---- removed checkpoints ---- */
 
 void lc__saves_replaced(lc_trainer *t, const char *path)
 {
     lc__saves *s = &t->resume->saves;
     if (!lc__is_rank_zero(t) || !t->logging->loggers_started) return;
-    if (lc__grow_one(&s->replaced, s->n_replaced, "replaced checkpoints") < 0) return; /* its row stays */
+    if (lc__grow_one(&s->replaced, s->n_replaced, "replaced checkpoints") < 0) return; /* loggers keep listing it */
     struct lc__replaced *r = &s->replaced[s->n_replaced];
     if (lc__copy_text(path, &r->path) < 0) return;
     if (!lc__ckpt_training_of(path, r->training)) *r->training = 0;
     s->n_replaced++;
 }
 
-/* It may have been kept: the save that was to take its place failed, or removing did. And another run may have saved
- * under the name that it gave back. */
+/* The checkpoint is still there if the save that was to replace it failed, or its removal did. If it was removed,
+ * another run may have saved under that name since. */
 static bool is_gone(const struct lc__replaced *r)
 {
     struct stat st;
@@ -248,7 +248,7 @@ static void note_removed(lc_trainer *t)
     s->n_replaced = 0;
 }
 
-/* ---- */
+/* ---- settling ---- */
 
 lc_status lc__settle(lc_trainer *t, lc__settling how)
 {

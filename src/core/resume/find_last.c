@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt_path=last: the newest checkpoint of any run below the root directory with which a training can go on.
- * ckpt_path=best in a program that has saved nothing itself: the best one of that run, which its newest checkpoint
- * knows. Ranks that were started again (LIGHTC_RESTARTED) go on from the newest that this fit of this run has written:
- * other runs, and other fits of the program, may write below the same directory. */
+/* ckpt_path=last: the newest checkpoint of any run below the root directory from which training can continue.
+ * ckpt_path=best in a program that has saved nothing itself: the best one of that run, as recorded in its newest
+ * checkpoint. Restarted ranks (LIGHTC_RESTARTED) continue from the newest checkpoint that this fit of this run has
+ * written, since other runs, and other fits of the program, may write below the same directory. */
 #include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/checkpoint/find_newest.h"
@@ -28,7 +28,7 @@ lc__ckpt_origin lc__origin(const lc_trainer *t)
     return origin;
 }
 
-/* A directory that is not there, or that cannot be read, has none: others may have. */
+/* Adds the checkpoints of a directory. One that is missing or cannot be read has none, but others may. */
 static lc_status look(lc__ckpt_list *list, const char *dir, const lc__ckpt_origin *origin)
 {
     if (*dir) (void)!lc__ckpt_restore_names(dir);
@@ -54,7 +54,7 @@ static lc_status look_below(const lc_trainer *t, lc__ckpt_list *list, const lc__
     return status;
 }
 
-/* Where runs of this program save checkpoints. */
+/* Looks in all directories in which runs of this program save checkpoints. */
 static lc_status look_everywhere(const lc_trainer *t, lc__ckpt_list *list, const lc__ckpt_origin *origin)
 {
     for (int i = 0; i < t->n_callbacks; i++) {
@@ -87,7 +87,7 @@ lc_status lc__find_last(const lc_trainer *t, char *path, size_t size)
 
 bool lc__find_restart(const lc_trainer *t, char *path, size_t size)
 {
-    const char *since = getenv("LIGHTC_RESTARTED"); /* "": through mpirun, for the first time */
+    const char *since = getenv("LIGHTC_RESTARTED"); /* "": started by mpirun, for the first time */
     const lc__ckpt_origin origin = lc__origin(t);
     return since && *since && *origin.run && find(t, &origin, path, size) >= 0;
 }
@@ -116,7 +116,7 @@ lc_status lc__find_best(const lc_trainer *t, char *path, size_t size)
         status = lc_fail(LC_ERR_NOT_FOUND, "the run of %s did not save a best checkpoint", last);
         goto done;
     }
-    /* The path as it was written; or, if the program now runs elsewhere, that name next to the newest one. */
+    /* The path as recorded or, if the program now runs elsewhere, the same name next to the newest checkpoint. */
     char *slash = strrchr(last, '/');
     int n;
     if (stat(best, &st) == 0 || !slash || !base)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options weights, weights_...: what a trainer's first run begins with. Rank 0 reads them; its parameters become
- * those of the other ranks as they do anyway. */
+/* The options weights, weights_...: the weights with which a trainer's first run begins. Rank 0 reads them; the other
+ * ranks get its parameters at the start of the run anyway. */
 #include "core/resume/resume.h"
 #include "comm/agree.h"
 #include "core/resume/run_state.h"
@@ -11,7 +11,7 @@
 
 enum { MOST = 64 };
 
-/* "a,b,c" in pieces. `text` is cut up. */
+/* Splits "a,b,c" in place. */
 static lc_status cut(const char *option, char *text, const char **list, int64_t *n)
 {
     char *rest = NULL;
@@ -71,7 +71,7 @@ done:
 lc_status lc__initial_weights(lc_trainer *t)
 {
     if (!t->opt.weights || !*t->opt.weights || t->resume->weights_loaded) return LC_OK;
-    t->resume->weights_loaded = true; /* a later run goes on with what this one makes of them */
+    t->resume->weights_loaded = true; /* a later run keeps the weights that this one trains */
     if (t->resume->restoring_from) {
         lc_trainer_message(t, LC_INFO, "weights is ignored: the run continues from %s", t->ckpt_path);
         return LC_OK;

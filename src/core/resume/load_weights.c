@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights whose names, data types and shapes may be another program's (weights.h): names are matched and everything is
- * checked, then values are read one after the other. */
+/* Loads weights whose names, data types and shapes may come from another program (weights.h). All names are matched and
+ * checked first, then the tensors are read one after the other. */
 #include "base/args.h"
 #include "base/status.h"
 #include "base/grow.h"
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { SHOWN = 5 }; /* names of each kind in a message */
+enum { SHOWN = 5 }; /* most names of each kind in a message */
 
 typedef struct load {
     lc_module *m;
@@ -25,10 +25,10 @@ typedef struct load {
     lc_load_args o;
     lc_load_result r;
     lc__tensor_list model;
-    const lc_named_tensor **sorted; /* of the model, by name */
-    int64_t *from;                  /* by tensor of the model: of the file, -1: none */
-    bool *transposed;               /* by tensor of the model */
-    bool bad_dtype;                 /* among the mismatched */
+    const lc_named_tensor **sorted; /* tensors of the model, by name */
+    int64_t *from;                  /* for each tensor of the model, its index in the file; -1: none */
+    bool *transposed;               /* for each tensor of the model */
+    bool bad_dtype;                 /* some mismatch is of the data type */
 } load;
 
 /* ---- lists of names ---- */
@@ -72,7 +72,7 @@ static bool any_fits(const char *const *patterns, int64_t n, const char *name)
     return false;
 }
 
-/* What the module would call that tensor of the file. */
+/* The module's name for a tensor of the file. */
 static lc_status module_name(const load *l, const char *name, char **out)
 {
     const lc_load_args *o = &l->o;
@@ -98,7 +98,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(const lc_named_tensor *const *)a)->name, (*(const lc_named_tensor *const *)b)->name);
 }
 
-/* The number of a tensor of the model; -1: there is none. */
+/* The index of a tensor of the model; -1: none. */
 static int64_t find(const load *l, const char *name)
 {
     const lc_named_tensor wanted = {.name = name}, *key = &wanted;
@@ -149,7 +149,7 @@ static lc_status compare(load *l, int64_t k, int64_t i)
     return s;
 }
 
-/* ---- what belongs to what ---- */
+/* ---- matching ---- */
 
 static lc_status list_model(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
@@ -205,7 +205,7 @@ static lc_status match(load *l)
     return LC_OK;
 }
 
-/* ---- what is said ---- */
+/* ---- messages ---- */
 
 static void add_list(lc__str *text, const char *what, char *const *list, int64_t n)
 {
@@ -215,7 +215,7 @@ static void add_list(lc__str *text, const char *what, char *const *list, int64_t
     if (n > SHOWN) lc__str_add(text, " and %lld more", (long long)(n - SHOWN));
 }
 
-/* What the names of the file have before one of the module's, or lack. */
+/* Suggests a prefix that the names of the file have and the module's lack, or the reverse. */
 static void add_advice(const load *l, lc__str *text)
 {
     for (int64_t i = 0; i < l->r.n_unexpected; i++)
@@ -274,7 +274,7 @@ static void convert_one(void *to, lc_dtype dtype, const void *from, lc_dtype oth
         lc__store_integer(to, dtype, lc__load_integer(from, other));
 }
 
-/* Row-major from the file to row-major in the module's type, with the last two dimensions exchanged if wanted. */
+/* Converts a row-major tensor to the module's type; `transposed` exchanges the last two dimensions. */
 static void convert(const lc_type *model, lc_dtype other, bool transposed, const char *from, char *to)
 {
     size_t a = lc_dtype_size(other), b = lc_dtype_size(model->dtype);
@@ -314,7 +314,7 @@ static lc_status read_one(load *l, int64_t k)
     return s;
 }
 
-/* lc_module_load_weights, of a file that is open. */
+/* lc_module_load_weights for an open file. */
 static lc_status load_weights(lc_module *m, lc_safetensors *f, lc_load_result *result, const lc_load_args *how)
 {
     if (result && !result->size) return lc_fail(LC_ERR_ARGUMENT, "begin with lc_load_result r = LC_LOAD_RESULT_INIT");

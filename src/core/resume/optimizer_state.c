@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizers and schedules in checkpoints (save.c says what one holds), for the trainer and for fabric.c. */
+/* Optimizers and schedulers in checkpoints (save.c describes their contents), for the trainer and for fabric.c. */
 #include "core/checkpoint/share.h"
 #include "base/grow.h"
 #include "core/resume/run_state.h"
@@ -36,7 +36,7 @@ lc_status lc__views_add(lc__views *l, lc_tensor *t)
     return LC_OK;
 }
 
-/* Maps t, for reading. */
+/* Maps t for reading until the views are freed. */
 static lc_status map_until_saved(lc__views *l, lc_tensor *t, lc_view *out)
 {
     LC_TRY(lc__views_add(l, lc_tensor_ref(t)));
@@ -58,7 +58,7 @@ lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const char *name
         const char *data = (const char *)v.data + (size_t)(first - t->slice_begin) * lc_dtype_size(t->type.dtype);
         return lc__ckpt_add_range(w, part, name, &t->type, t->layout, first, count, data);
     }
-    if (t->slices && t->slices->replica) return LC_OK; /* rank 0 has the first one's */
+    if (t->slices && t->slices->replica) return LC_OK; /* rank 0 writes the first replica */
     bool writes = t->slices && t->slices->rank == 0;
     if (writes) LC_TRY(lc_tensor_new(t->type.dtype, t->type.ndim, t->type.shape, &whole));
     if (writes) LC_TRY(lc__views_add(views, whole));
@@ -104,7 +104,7 @@ static lc_status walk_states(lc_module *m, lc_optimizer *opt, int i, lc__views *
     return opt->steps ? lc_module_visit(m, walk_parameter, &w) : LC_OK;
 }
 
-/* Tensors of an optimizer's own, as "optimizers.I.own.NAME". */
+/* An optimizer's own tensors, named "optimizers.I.own.NAME". */
 typedef struct own_walk {
     int index;
     lc__state_fn *fn;
@@ -275,7 +275,7 @@ static lc_status restore_hyperparameters(const lc_optimizers *all, const lc_stat
     return LC_OK;
 }
 
-/* Updates that were done: kernels count on from there. */
+/* Checks the number of updates done, from which kernels continue to count. */
 static lc_status check_steps(lc_tensor *steps, const char *name, const char *path)
 {
     lc_status status = LC_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a run continues from a checkpoint (save.c says what one holds). Weights and callbacks are restored before
+/* How a run continues from a checkpoint (save.c describes its contents). Weights and callbacks are restored before
  * configure_optimizers, the rest after on_fit_start, as in Lightning; with gather_parameters=false weights are restored
  * after configure_optimizers, when the module has been sliced, as with Lightning's FSDP. */
 #include "core/resume/resume.h"
@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_RANKS 1000000 /* that wrote a checkpoint */
+#define MOST_RANKS 1000000 /* for a checkpoint's world_size */
 
 static lc_status list_model(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
@@ -64,7 +64,7 @@ lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out)
         double score;
         const char *best = lc__best_checkpoint(t, &score);
         if (best) return lc__copy_text(best, out);
-        if (t->stage != LC_STAGE_FIT) /* what another run found best is not what is asked for here */
+        if (t->stage != LC_STAGE_FIT) /* the best checkpoint of another run is not wanted here */
             return lc_fail(LC_ERR_CONFIG,
                            "ckpt_path=best: this trainer has not saved a checkpoint yet; pass the path of one");
         if (lc__find_best(t, path, sizeof path) < 0)
@@ -106,7 +106,7 @@ lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
     if (lc_state_get_object(lc_checkpoint_state(t->resume->restoring_from), "loop", &loop) == LC_OK) {
         LC_TRY(lc__name_checkpoint(path, lc__state_get_count(loop, "batches_that_stepped", 0, &t->resumed_step)));
         LC_TRY(lc__name_checkpoint(path, lc_state_get_text(loop, "phase", &phase)));
-        /* For an unfinished batch, rows have been sent under its step. */
+        /* Only an unfinished batch has already sent rows under its step. */
         if (strcmp(phase, "batch") != 0 && strcmp(phase, "validation") != 0) t->resumed_step--;
     }
     free(t->ckpt_path);
@@ -122,7 +122,7 @@ static lc_status load_callback_tensor(void *ctx, const char *name, lc_tensor *te
              : lc_fail(LC_ERR_FORMAT, "the checkpoint %s has no tensor %s", t->ckpt_path, name);
 }
 
-/* The state of a callback, if it is to be loaded now. */
+/* Loads the state of a callback, if this is its time. */
 static lc_status load_callback(lc_trainer *t, lc__callback *cb, const lc_state *callbacks, lc__restoring when)
 {
     const lc_state *one;
@@ -224,7 +224,7 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     LC_TRY(lc_state_get_bool(o, "accumulating", &t->accumulating));
     LC_TRY(lc__state_get_count(o, "window_backwards", 0, &backwards));
     LC_TRY(lc__state_get_count(o, "accumulate_grad_batches", 1, &accumulate));
-    next = accumulate, begin = t->resume->resumed_batch = 0; /* an older one lacks them */
+    next = accumulate, begin = t->resume->resumed_batch = 0; /* an older checkpoint lacks them */
     if (lc_state_find(o, "next_accumulate_grad_batches"))
         LC_TRY(lc__state_get_count(o, "next_accumulate_grad_batches", 1, &next));
     if (lc_state_find(o, "window_begin")) LC_TRY(lc__state_get_count(o, "window_begin", 0, &begin));
@@ -251,7 +251,7 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     t->window_backwards = backwards;
     if (t->max_epochs >= 0 && t->current_epoch > t->max_epochs) {
         int64_t epoch = t->current_epoch;
-        t->current_epoch -= !t->epoch_open; /* its end has not been counted yet */
+        t->current_epoch -= !t->epoch_open; /* the end of an open epoch has not been counted yet */
         return lc_fail(LC_ERR_CONFIG,
                        "the checkpoint %s is at epoch %lld, but max_epochs is %lld; raise max_epochs to continue",
                        t->ckpt_path, (long long)epoch, (long long)t->max_epochs);
@@ -259,7 +259,7 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     return LC_OK;
 }
 
-/* The sum over `from` ranks becomes what each of `to` ranks has for it: the mean (to 1), or a sum again. */
+/* Turns a sum over `from` ranks into one over `to` ranks, or into the mean (to = 1). */
 static lc_status rescale(lc_tensor *sum, int64_t from, int64_t to)
 {
     int64_t begin, n;
@@ -277,7 +277,7 @@ static lc_status rescale(lc_tensor *sum, int64_t from, int64_t to)
     return LC_OK;
 }
 
-/* What each of `ranks` ranks had, added up; *any: there was something. */
+/* Adds up the gradients of `ranks` ranks; *any: some rank had one. */
 static lc_status add_up_gradients(lc_safetensors *f, const char *path, int64_t ranks, lc_tensor *out, bool *any)
 {
     int64_t n = lc_tensor_numel(out);
@@ -304,8 +304,8 @@ done:
     return status;
 }
 
-/* A sum over ranks is shared out, unless ranks hold slices of just that; as many ranks as before go on with their own.
- */
+/* If the number of ranks is unchanged, each continues with its own gradient. A sum over ranks is divided among them,
+ * unless the ranks hold slices of the sum. */
 static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     lc_trainer *t = ctx;
@@ -316,7 +316,7 @@ static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner,
     bool sum = true, any = true;
     (void)owner;
     if (!mt->is_parameter || !p->flat || !f) return LC_OK;
-    if (lc_state_find(lc_checkpoint_state(t->resume->restoring_from), "world_size")) /* older ones lack it */
+    if (lc_state_find(lc_checkpoint_state(t->resume->restoring_from), "world_size")) /* older checkpoints lack it */
         LC_TRY(lc__state_get_count(lc_checkpoint_state(t->resume->restoring_from), "world_size", 1, &ranks));
     if (ranks > MOST_RANKS) return lc_fail(LC_ERR_FORMAT, "state \"world_size\" is %lld", (long long)ranks);
     lc_tensor *gradient = p->flat->gradients[p->flat_index];
@@ -358,7 +358,7 @@ static lc_status restore_held(void *ctx, const char *path, lc_module *owner, lc_
     return LC_OK;
 }
 
-/* What an unfinished window holds depends on how it is summed. */
+/* The contents of an unfinished window depend on how gradients are summed. */
 static lc_status restore_window(lc_trainer *t, const lc_state *root)
 {
     const lc_state *loop;

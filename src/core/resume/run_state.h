@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What saving and restoring a run share: the format, optimizers, tensors of callbacks. */
+/* Shared by saving and restoring a run: the format, optimizers, tensors of callbacks. */
 #ifndef LC_CORE_RESUME_RUN_STATE_H
 #define LC_CORE_RESUME_RUN_STATE_H
 
@@ -8,8 +8,7 @@
 
 #define LC__STATE_FORMAT 1
 
-/* Views of flat buffers, and other tensors, that live until the checkpoint is committed or read; those that are mapped
- * stay so. */
+/* Views of flat buffers, and other tensors, that live (and stay mapped) until the checkpoint is committed or read. */
 typedef struct lc__views {
     struct lc__kept_tensor {
         lc_tensor *tensor;
@@ -19,14 +18,14 @@ typedef struct lc__views {
 } lc__views;
 
 void lc__views_free(lc__views *l);
-lc_status lc__views_add(lc__views *l, lc_tensor *t) LC_MUST_USE; /* takes it over, also when it fails */
+lc_status lc__views_add(lc__views *l, lc_tensor *t) LC_MUST_USE; /* owns t, even if it fails */
 
-/* Adds a tensor to a checkpoint. Of a sliced one (tensor/slice.h) every rank adds its range, if all of them write
- * (`ranges`); else the first of its ranks adds the whole one, which lives in `views`. Collective. */
+/* Adds a tensor to a checkpoint. If the tensor is sliced (tensor/slice.h), every rank adds its range when all of them
+ * write (`ranges`); else the first of its ranks adds the whole tensor, which lives in `views`. Collective. */
 lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, lc_tensor *t, bool ranges,
                           lc__views *views) LC_MUST_USE;
 
-/* Tensors to be read, by name. */
+/* Tensors to read, by name. */
 typedef struct lc__tensor_list {
     lc_named_tensor *v; /* names are owned */
     int64_t n, cap;
@@ -35,15 +34,15 @@ typedef struct lc__tensor_list {
 lc_status lc__list_add(lc__tensor_list *l, const char *name, lc_tensor *tensor) LC_MUST_USE;
 void lc__list_free(lc__tensor_list *l);
 
-/* resume.c: refuses checkpoints that another version wrote in another form. */
+/* resume.c: refuses checkpoints in another format. */
 lc_status lc__check_format(const lc_checkpoint *c) LC_MUST_USE;
-/* resume.c: weights as they were saved: every tensor of the module, and no other. */
+/* resume.c: loads exactly the tensors of the module. */
 lc_status lc__load_model(lc_module *m, lc_checkpoint *c) LC_MUST_USE;
-/* initial_weights.c: what opt.weights names, in the first run. */
+/* initial_weights.c: loads the file that opt.weights names, in the first run. */
 lc_status lc__initial_weights(lc_trainer *t) LC_MUST_USE;
 
 /* optimizer_state.c: "optimizers" and "schedulers" of state.json, and the tensors. */
-/* ranges, views: of lc__save_tensor. */
+/* ranges, views: as in lc__save_tensor. */
 lc_status lc__save_optimizers(lc_module *m, const lc_optimizers *all, lc_ckpt_writer *w, bool ranges,
                               lc__views *views) LC_MUST_USE;
 lc_status lc__restore_optimizers(lc_module *m, const lc_optimizers *all, lc_checkpoint *c) LC_MUST_USE;

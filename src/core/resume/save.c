@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saving a run: what a checkpoint holds.
+/* Saves a run. The contents of a checkpoint:
  *
  *   model.safetensors      parameters and persistent buffers, by their path
  *   optimizer.safetensors  optimizers.I.PATH.STATE for every parameter and state of optimizer I
@@ -11,7 +11,7 @@
  *                          metrics, results (sums of the epoch), callbacks, module, options, seed, hyper_parameters,
  *                          tuning (which kernels were chosen by timing, if any)
  *
- * Random numbers need no state but the seed: every key is made of it and of counters in `loop`. */
+ * Random numbers need no state except the seed: every key is made from it and from counters in `loop`. */
 #include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/input/input.h"
@@ -67,10 +67,10 @@ lc_status lc__walk_callback(lc_trainer *t, const lc__callback *cb, lc__state_fn 
 
 /* ---- saving ---- */
 
-/* What is saved of tensors that exist only for that lives as long as `views`. */
+/* `views` keeps tensors that exist only to be saved. */
 typedef struct save_walk {
     lc_trainer *t;
-    bool ranges; /* every rank writes what it has */
+    bool ranges; /* every rank writes its part */
     lc__views *views;
 } save_walk;
 
@@ -84,7 +84,7 @@ static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner
     return lc__save_tensor(t->resume->writer, LC_CKPT_MODEL, path, saved ? saved : mt->tensor, w->ranges, w->views);
 }
 
-/* Sends it to rank 0, which writes: into a separate tensor, if it is another rank's. */
+/* Brings a rank's gradient to rank 0, which writes: into a new tensor if the gradient is another rank's. */
 static lc_status bring(save_walk *g, int from, lc_tensor *gradient, lc_tensor **out)
 {
     const lc_type *type = &gradient->type;
@@ -111,7 +111,8 @@ static lc_status bring(save_walk *g, int from, lc_tensor *gradient, lc_tensor **
     return s;
 }
 
-/* What each rank has, so that as many ranks go on with the same bits: a part of each, or all by rank 0. */
+/* Saves each rank's own gradient, so that the same number of ranks can continue with the same bits. Each rank writes
+ * its own, or rank 0 writes all. */
 static lc_status save_of_ranks(save_walk *g, const char *path, lc_tensor *p)
 {
     const lc_trainer *t = g->t;
@@ -138,7 +139,7 @@ done:
     return status;
 }
 
-/* The same on all ranks already, or in slices. */
+/* Saves partial sums of the tree: the same on all ranks, or in slices. */
 static lc_status save_held(const save_walk *w, const char *path, lc_tensor *p)
 {
     lc_trainer *t = w->t;
@@ -171,7 +172,7 @@ static lc_status save_gradient(void *ctx, const char *path, lc_module *owner, lc
     return lc__save_tensor(g->t->resume->writer, LC_CKPT_TENSORS, name, gradient, g->ranges, g->views);
 }
 
-/* Whether gradients are part of the state. With manual optimization they may be used at any time. */
+/* Whether gradients are part of the state. With manual optimization, they may be used at any time. */
 static bool in_window(const lc_trainer *t)
 {
     if (t->mo.manual_optimization) return t->window_backwards > 0;
@@ -188,7 +189,7 @@ static lc_status save_counters(const lc_trainer *t, lc_state *o)
     LC_TRY(lc_state_set_int(o, "batches_that_stepped", t->batches_that_stepped));
     LC_TRY(lc_state_set_int(o, "total_batches", t->total_batches));
     LC_TRY(lc_state_set_int(o, "optimizer_steps", t->optimizer_steps));
-    /* In an epoch that was broken off (max_steps), what follows the batch has been done. */
+    /* In an epoch that max_steps ended early, everything after the batch has been done. */
     LC_TRY(lc_state_set_text(o, "phase",
                              at_end                                     ? (t->epoch_open ? "between" : "epoch_end")
                              : t->resume->phase == LC__PHASE_BATCH      ? "batch"
@@ -210,7 +211,7 @@ static lc_status save_counters(const lc_trainer *t, lc_state *o)
     return LC_OK;
 }
 
-/* What follows after an error: with ranks, what they do together. */
+/* Whether to continue after an error: with several ranks, the collective calls that follow must still be made. */
 static bool goes_on(const lc_trainer *t, const lc__first_error *e)
 {
     return e->status >= 0 || t->comm;
@@ -261,7 +262,7 @@ static lc_status save_callback(save_walk *walk, const lc__callback *cb, lc_state
     lc_trainer *t = walk->t;
     lc__first_error e = {0};
     lc_state *o;
-    bool alone = cb->ops.ranks == LC_RANK_ZERO; /* elsewhere it has seen nothing */
+    bool alone = cb->ops.ranks == LC_RANK_ZERO; /* on other ranks it has seen nothing */
     LC_TRY(lc_state_set_object(list, lc__state_key(cb), &o));
     lc_status s = cb->ops.save_state(cb->self, t, o);
     if (s < 0) lc__first_error_note(&e, lc_fail_context(s, "save_state of %s", cb->ops.name));
@@ -299,7 +300,7 @@ static lc_status save_settings(lc_trainer *t, lc_state *root)
     return LC_OK;
 }
 
-/* Each rank writes a share; not where the others are lost. */
+/* Whether each rank writes a share; not if the others are lost. */
 static bool saves_sharded(const lc_trainer *t)
 {
     return t->resume->sharded_checkpoints && (t->comm || t->n_ranks == 1);
@@ -310,7 +311,7 @@ static lc_status save_head(lc_trainer *t, bool weights_only, lc_state *root)
     LC_TRY(lc_state_set_text(root, "lightc_version", lc_version()));
     LC_TRY(lc_state_set_int(root, "format", LC__STATE_FORMAT));
     LC_TRY(lc_state_set_text(root, "model", t->mo.name ? t->mo.name : ""));
-    LC_TRY(lc_state_set_int(root, "epoch", t->current_epoch)); /* of the file's name; `loop` says where to go on */
+    LC_TRY(lc_state_set_int(root, "epoch", t->current_epoch)); /* as in the file's name; `loop` has the position */
     LC_TRY(lc_state_set_int(root, "global_step", t->global_step));
     LC_TRY(lc_state_set_bool(root, "weights_only", weights_only));
     LC_TRY(lc_state_set_text(root, "strategy", t->strategy->name));
@@ -337,8 +338,8 @@ static lc_status save_by_hooks(lc_trainer *t, lc_state *root)
     return lc__hook_module(t, LC_HOOK_ON_SAVE_CHECKPOINT, &(lc__hook_args){.saved = own});
 }
 
-/* Ranks put much of it together, so one whose callback, hook or metric has failed goes through the rest with the
- * others: what is noted here all agree on when they are through. */
+/* Much of the state is collected together, so a rank whose callback, hook or metric has failed continues with the
+ * others; at the end all ranks agree on the errors noted here. */
 static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *views)
 {
     lc_ckpt_writer *w = t->resume->writer;
@@ -363,8 +364,8 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
     return lc__ranks_agree(t->comm, lc__first_error_status(&e));
 }
 
-/* State of which this rank, continuing by itself since others are lost, has only a part; NULL: none. Weights and
- * optimizer state are the same on all ranks, or in slices whose loss is noticed when they are gathered. */
+/* Names state of which this rank, which continues by itself after losing the others, has only a part; NULL: none.
+ * Weights and optimizer state are the same on all ranks, or in slices whose loss is noticed when they are gathered. */
 static const char *shared_state(const lc_trainer *t)
 {
     if (t->n_ranks == 1 || t->comm) return NULL;
@@ -373,7 +374,7 @@ static const char *shared_state(const lc_trainer *t)
     return lc__source_has_state(&t->input->train) ? "state of the train loader" : NULL;
 }
 
-/* A state that cannot be continued exactly is not saved. */
+/* Refuses a state that cannot be continued exactly. */
 static lc_status check_whole(const lc_trainer *t, bool weights_only)
 {
     if (t->resume->torn)
@@ -409,7 +410,7 @@ static lc_status save_state(lc_trainer *t, const char *path, bool weights_only, 
     lc__ckpt_set_origin(t->resume->writer, &origin);
     LC_TRY_GOTO(status, done, fill_checkpoint(t, weights_only, &views));
     *writing = true;
-    if (!saves_sharded(t) && !lc__is_rank_zero(t)) goto done; /* every rank runs the hooks, one writes */
+    if (!saves_sharded(t) && !lc__is_rank_zero(t)) goto done; /* every rank runs the hooks, only rank 0 writes */
     begun = false;
     if (saves_sharded(t))
         status = lc__ckpt_commit_together(t->resume->writer, t->comm, wait);
@@ -446,14 +447,15 @@ lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only
     bool writing = false;
     LC_TRY(lc__settle(t, LC__SETTLE_RESULT));
     lc_status status = lc__save_state(t, path, weights_only, true, &writing);
-    /* The ranks have agreed on a sharded one, and on what is done before; otherwise only rank 0 has written. */
+    /* The ranks have agreed on the result of a sharded checkpoint, and of everything before writing; otherwise only
+     * rank 0 knows it. */
     return writing && !saves_sharded(t) ? lc__ranks_agree(t->comm, status) : status;
 }
 
 lc_status lc_trainer_save_checkpoint(lc_trainer *t, const char *path, bool weights_only)
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
-    bool attach = t->m && !t->m->trainer; /* between runs: its hooks may ask for the trainer */
+    bool attach = t->m && !t->m->trainer; /* between runs: the module's hooks may ask for the trainer */
     if (attach) t->m->trainer = t;
     lc_status s = lc__save_checkpoint(t, path, weights_only);
     if (attach) t->m->trainer = NULL;

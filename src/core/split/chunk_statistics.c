@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running statistics of batch norm when a batch is cut into chunks (chunks.h). Every chunk moves them from their values
+/* Running statistics of batch norm when a batch is cut into chunks (chunks.h). Every chunk starts from the values
  * before the batch, and the new values are the mean of the results of all chunks, weighted by samples; the differences
- * are added on the tree of the gradients. So they depend neither on the number of ranks nor on the order of chunks. The
- * statistics of a layer in eval mode, or not called, do not change. */
+ * are added on the tree of the gradients. The result thus depends neither on the number of ranks nor on the order of
+ * chunks. The statistics of a layer in eval mode, or one that is not called, do not change. */
 #include "core/split/chunks.h"
 #include "base/grow.h"
 
@@ -15,10 +15,10 @@
 #include <string.h>
 
 typedef struct statistic {
-    lc_tensor *running; /* the layer's */
+    lc_tensor *running; /* of the layer */
     bool is_mean;       /* false: a count */
-    lc_tensor *before;  /* the batch */
-    lc_tensor *moved;   /* how far chunks moved it, added up; of means */
+    lc_tensor *before;  /* value before the batch */
+    lc_tensor *moved;   /* only for means: sum of the chunks' differences */
     lc_tensor *held[LC__TREE_LEVELS];
 } statistic;
 
@@ -26,11 +26,11 @@ struct lc__statistics {
     statistic *v;
     int n;
     int devices;
-    char *packed; /* to reduce all at once */
+    char *packed; /* buffer, to reduce all statistics at once */
     size_t bytes;
 };
 
-/* Every device but the first has one of its own, as of what it is like. */
+/* Makes a tensor like `t`, with a replica for each device except the first. */
 static lc_status like(const struct lc__statistics *all, const lc_tensor *t, lc_tensor **out)
 {
     if (*out) return LC_OK;
@@ -101,7 +101,7 @@ void lc__statistics_begin(lc__chunks *k)
     }
 }
 
-/* `moved` NULL: no chunk. */
+/* Adds a chunk's difference on the tree; moved NULL: no chunk. */
 static lc_status add(const struct lc__statistics *all, statistic *s, lc_tensor *moved, int64_t index, bool last)
 {
     lc_tensor *in[2 + LC__TREE_LEVELS], *none[LC_MAX_OUTPUTS];
@@ -137,8 +137,8 @@ lc_status lc__statistics_no_chunk(lc__chunks *k)
     return LC_OK;
 }
 
-/* Combines one data type over all ranks: sums of means; a count is the largest, as a rank without a chunk has not
- * counted. */
+/* Combines the statistics of one data type over all ranks: means are added; the largest count is taken, since a rank
+ * without a chunk has not counted. */
 static lc_status reduce(const struct lc__statistics *all, lc_comm *comm, lc_dtype dtype)
 {
     size_t n = 0;
@@ -162,7 +162,7 @@ static lc_status reduce(const struct lc__statistics *all, lc_comm *comm, lc_dtyp
     return LC_OK;
 }
 
-/* Sums over the devices that had chunks, into the first one's. */
+/* Sums over the devices that had chunks, into the tensor of the first. */
 static lc_status add_up(lc_tensor *moved, int parts)
 {
     const void *list[LC__MAX_DEVICES];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A batch in chunks (chunks.h).
  *
- * Weights: chunk i with n_i samples counts n_i / c, c being the samples of a whole chunk, so a whole one counts 1
- * whatever it is a part of. What the sum must be divided by, m / c of m samples, goes into the update. In an
- * accumulation window every batch counts as much as the first (Lightning's mean of means): one with another number of
- * samples, the last of an epoch, is weighted up. */
+ * Weights: chunk i with n_i samples counts n_i / c, where c is the number of samples of a whole chunk, so a whole chunk
+ * always counts 1. The divisor of the sum, m / c for m samples, is applied in the update. In an accumulation window
+ * every batch counts as much as the first (Lightning's mean of means): a batch with another number of samples, the last
+ * of an epoch, is reweighted. */
 #include "core/logging/logging.h"
 #include "core/hooks/hooks.h"
 #include "core/split/chunks.h"
@@ -28,7 +28,7 @@ lc_status lc__chunks_begin(lc_trainer *t)
     return t->chunks ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: the trainer");
 }
 
-/* If nodes have copies of the model (sharded_hybrid), sums within a node come first. */
+/* If each node has a copy of the model (sharded_hybrid), sums within a node come first. */
 static lc_status check_tree(lc_trainer *t)
 {
     const lc__reducer *r = lc__reducer_of_graph(t->graph);
@@ -95,7 +95,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
 
 int64_t lc__chunks_in(const lc_trainer *t, const lc_batch *batch)
 {
-    bool cut = lc__cuts_chunks(t) && batch->piece > 0; /* without pieces only a single rank cuts */
+    bool cut = lc__cuts_chunks(t) && batch->piece > 0; /* a batch without pieces is cut only on a single rank */
     return cut ? ceil_div(batch->size, batch->piece) : 1;
 }
 
@@ -120,7 +120,7 @@ int64_t lc__chunks_per_device(int64_t samples, int64_t size, int devices)
 
 /* ---- one after the other ---- */
 
-/* Those of earlier devices' parts are in use. */
+/* Each device's part needs its own split: those of earlier parts are still in use. */
 static lc_status next_split(lc__chunks *k, int part)
 {
     for (; k->n_splits <= part; k->n_splits++) {
@@ -190,7 +190,7 @@ double lc__chunk_weight(const lc__chunks *k)
 
 /* ---- the closure ---- */
 
-/* What the chunks of a closure's batch have in common. */
+/* State that the chunks of a closure's batch share. */
 typedef struct training {
     lc_closure *c;
     double chunks; /* in the batch of all ranks */
@@ -219,7 +219,7 @@ static lc_status train_chunk(void *ctx, const lc_batch *chunk, lc_tensor **loss)
     }
     lc__tree_chunk_end(tree);
     LC_TRY(lc_step_status(t->graph));
-    if (t->device_parts && i == n - 1) t->graph->backwards = 1; /* what is absent is added up, too */
+    if (t->device_parts && i == n - 1) t->graph->backwards = 1; /* absent chunks are part of the sum, too */
     return lc__statistics_chunk(k);
 }
 

@@ -17,10 +17,10 @@ struct lc__device_parts {
     lc__devices *devices;
     int most;
     lc__split split;
-    lc_batch whole;                                   /* the batch, made of tensors that every device can read */
-    lc_tensor *arrived[LC_MAX_BATCH_TENSORS];         /* owned; of what a hook of transfer has computed */
-    lc_tensor *value, *outputs[LC_MAX_OUTPUTS_NAMED]; /* owned; of all parts */
-    lc_graph *graph;                                  /* of the host, while a part runs */
+    lc_batch whole;                                   /* the batch, in tensors that every device can read */
+    lc_tensor *arrived[LC_MAX_BATCH_TENSORS];         /* owned; copies of what a transfer hook has computed */
+    lc_tensor *value, *outputs[LC_MAX_OUTPUTS_NAMED]; /* owned; those of all parts together */
+    lc_graph *graph;                                  /* the host's graph, while a part runs */
 };
 
 /* ---- life ---- */
@@ -91,7 +91,7 @@ int lc__device_parts_running(const lc_trainer *t)
     return t->device_parts ? (int)t->device_parts->split.n : 1;
 }
 
-/* A tensor of that type: the one that was made for the batch before, if it fits. */
+/* A tensor of that type: the previous batch's, if it fits. */
 static lc_status keep_tensor(lc_tensor **have, const lc_type *type)
 {
     if (*have && lc__type_equal(&(*have)->type, type)) return LC_OK;
@@ -102,7 +102,7 @@ static lc_status keep_tensor(lc_tensor **have, const lc_type *type)
 
 /* ---- cutting ---- */
 
-/* Devices share memory, but no results: what was computed in this step becomes memory. */
+/* Devices share memory but not results, so a tensor computed in this step is copied to memory. */
 static lc_status take_tensor(struct lc__device_parts *p, const lc_batch *b, int i)
 {
     lc_tensor *x = b->tensors[i];
@@ -128,7 +128,7 @@ static lc_status take_batch(struct lc__device_parts *p, const lc_batch *b)
     return lc_fail(LC_ERR_ARGUMENT, "a batch for %d devices must report how many samples it has (size)", p->most);
 }
 
-/* Into whole chunks if it has some. */
+/* Cuts the batch into parts, each of whole chunks if the batch has any. */
 static lc_status begin(lc_trainer *t, const lc_batch *batch)
 {
     struct lc__device_parts *p = t->device_parts;
@@ -160,7 +160,7 @@ static void leave(lc_trainer *t)
     t->part = 0;
 }
 
-/* Until it is left, what runs is part i: t->graph is its device's. */
+/* Makes part i the running one, until leave(): t->graph is the graph of its device. */
 static lc_status enter(lc_trainer *t, int64_t i)
 {
     struct lc__device_parts *p = t->device_parts;
@@ -191,7 +191,7 @@ lc_status lc__each_part(lc_trainer *t, const lc_batch *batch, lc__piece_fn *fn, 
     return LC_OK;
 }
 
-/* ---- what parts give ---- */
+/* ---- results of the parts ---- */
 
 static lc_status mean(const lc__given *g, lc_tensor *out)
 {
@@ -207,7 +207,7 @@ static lc_status mean(const lc__given *g, lc_tensor *out)
     return lc_fail(LC_ERR_UNSUPPORTED, "the mean over parts of a value of %s", lc_dtype_name(out->type.dtype));
 }
 
-/* A lc__join_fn: into memory that the host's graph can read. */
+/* An lc__join_fn that writes to memory the host's graph can read. */
 static lc_status join_read(void *ctx, int output, const lc__given *g, lc_tensor **out)
 {
     struct lc__device_parts *p = ctx;
@@ -244,7 +244,7 @@ lc_status lc__device_parts_train(lc_closure *c)
     int64_t start = LC__PROFILE_START(t);
     LC_TRY(lc__device_parts_run(t, &c->loss));
     LC__PROFILE_ACTION(t, "run_step", start);
-    return lc__results_read(t, &t->logging->train_results); /* another closure of this step begins its own parts */
+    return lc__results_read(t, &t->logging->train_results); /* another closure of this step would begin its own parts */
 }
 
 /* ---- the closure ---- */
@@ -270,7 +270,7 @@ static lc_status call_step(void *ctx, const lc_batch *part, lc_tensor **loss)
     return LC_OK;
 }
 
-/* on_before_backward sees the loss of the whole batch, which is there when the parts have run so far. */
+/* on_before_backward receives the loss of the whole batch, so the parts run up to here first. */
 static lc_status before_backward(lc_trainer *t)
 {
     struct lc__device_parts *p = t->device_parts;

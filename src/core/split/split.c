@@ -99,7 +99,7 @@ static void add(const lc__split *s, lc__given *g, int64_t i, lc_tensor *value)
     g->samples[g->n++] = (double)s->piece[i].samples;
 }
 
-/* The type of all values together. A loss is a number, whatever its shape; so is a floating-point scalar. */
+/* Finds the type of the joined value. A loss of any shape is a number; so is a floating-point scalar. */
 static lc_status join_types(lc__given *g, bool is_loss, const char *what)
 {
     int64_t rows = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of a closure's run: of a whole batch (loop/optimize.c), or of a piece of one. */
+/* The steps of a closure's run, for a whole batch (loop/optimize.c) or a piece of one. */
 #ifndef LC_CORE_SPLIT_STEP_H
 #define LC_CORE_SPLIT_STEP_H
 
@@ -12,7 +12,7 @@ struct lc_closure {
     const lc_batch *batch;
     int64_t batch_idx;
     lc_tensor *loss;
-    int outputs; /* number before it ran: another run adds its own again */
+    int outputs; /* their number before the closure ran: another run overwrites them */
     bool ran;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Accessors of a trainer's state. */
+/* Accessors for a trainer's state. */
 #include "core/trainer/run.h"
 #include "core/loop/loop.h"
 #include "core/ranks/ranks.h"

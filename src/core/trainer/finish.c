@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Everything after the loops. Whatever happens, on_exception (after an error) and teardown run, and what was taken is
- * given back. */
+/* Everything after the loops. In any case, on_exception (after an error) and teardown run, and resources are
+ * released. */
 #include "core/trainer/run.h"
 #include "comm/agree.h"
 #include "comm/world/world.h"
@@ -23,13 +23,13 @@ static void on_exception(lc_trainer *t, lc_status s, const char *message)
     t->deferred = false; /* the run's error is reported */
 }
 
-/* Between runs, unless it may not be. */
+/* Between runs the module is whole, unless it stays in slices. */
 static lc_status make_whole(lc_trainer *t)
 {
     return t->strategy->finish && !lc__stays_in_slices(t) ? t->strategy->finish(t->strategy_self) : LC_OK;
 }
 
-/* Reported after a fit: where its files are, and how to continue. */
+/* After a fit: reports its checkpoint, and the folder of its metrics. */
 static void say_where(lc_trainer *t)
 {
     double best_score;
@@ -44,12 +44,12 @@ static void say_where(lc_trainer *t)
     lc__device_parts_report(t);
 }
 
-/* The loop has ended well: what was saved is settled, and the module is whole again. *missed: all is well except for
- * the last checkpoint. */
+/* The loop has succeeded: settles checkpoints, and makes the module whole again. *missed: only the last checkpoint
+ * failed. */
 static lc_status after_success(lc_trainer *t, bool *missed)
 {
     LC_TRY(lc__settle(t, LC__SETTLE_ALL));
-    /* From here on all ranks may read what rank 0 has written. */
+    /* From here on all ranks may read the files that rank 0 has written. */
     LC_TRY(lc__ranks_barrier(t->comm));
     if (t->stage == LC_STAGE_FIT) LC_TRY(lc__rank_times_report(t));
     LC_TRY(make_whole(t));
@@ -66,23 +66,25 @@ static void show_error(lc_trainer *t, lc_status s)
     if (s < 0) lc_trainer_message(t, LC_ERROR, "%s", lc_error_message());
 }
 
-/* The run has failed, or was interrupted. message: of the error, which what clean-up says must not hide. */
+/* The run has failed or was interrupted. message: the text of its error, which errors of the clean-up must not
+ * replace. */
 static void after_failure(lc_trainer *t, lc_status s, bool missed, char *message, size_t size)
 {
     if (s == LC_ERR_PEER && t->comm && t->strategy->explain) t->strategy->explain(t->strategy_self);
     lc__copy_message(message, size);
     t->run_state = LC_RUN_INTERRUPTED;
     t->deferred = false;
-    /* In a fit all ranks stop after the same step; elsewhere each stops where it is, which ends the others. */
+    /* In an interrupted fit all ranks stop after the same step; otherwise each stops where it is, which ends the
+     * others. */
     bool together = (s == LC_ERR_INTERRUPTED && t->stage == LC_STAGE_FIT) || missed;
     if (t->comm && t->strategy->fail && s != LC_ERR_PEER && !together) {
         t->strategy->fail(t->strategy_self, message);
-        lc__copy_message(message, size); /* which rank it was, if that has to be said here */
+        lc__copy_message(message, size); /* now with the rank, if this process reports it */
     }
     if (!together) t->comm = NULL; /* from here on each rank continues by itself */
     on_exception(t, s, message);
     show_error(t, lc__settle(t, LC__SETTLE_ALL));
-    /* A rank that was interrupted and left would be missed while rank 0 still writes. */
+    /* A rank that exits while rank 0 still writes would be reported as lost. */
     if (together) show_error(t, lc__ranks_barrier(t->comm));
     if (together && !missed) show_error(t, make_whole(t));
 }
@@ -92,7 +94,7 @@ static void release(lc_trainer *t)
     lc__batch_norms_release(t);
     lc__rank_times_free(t);
     lc__unused_free(t);
-    /* Metrics are the program's: from here on it may free them. */
+    /* The program owns the metrics and may free them from here on. */
     if (t->epoch_open && lc__results_keep(&t->logging->train_results) < 0)
         lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
     lc__results_release(&t->logging->train_results);
@@ -110,7 +112,7 @@ lc_status lc__run_finish(lc_trainer *t, lc_status s)
         if (s >= 0)
             s = LC_ERR_INTERNAL;
         else
-            lc_fail(s, "%s", message); /* which says more than the graph knows: the batch */
+            lc_fail(s, "%s", message); /* the first error also names the batch, the graph's does not */
     }
     t->recording = false;
     t->batch = NULL;
@@ -128,7 +130,7 @@ lc_status lc__run_finish(lc_trainer *t, lc_status s)
     }
     lc_checkpoint_close(t->resume->restoring_from);
     t->resume->restoring_from = NULL;
-    /* A process that was asked to end may be asked again a moment later. */
+    /* A second signal to end may still arrive. */
     if (atomic_load(&t->ranks->signal))
         lc__signals_keep(t);
     else

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank holds in memory, and the bound of it (memory_limit). What a module and its optimizers need is known
- * before a step has run: gradients and optimizer state have addresses then, but no pages. Intermediate results are
- * known when a step is planned, before it is run. */
+/* Memory that a rank holds, and its limit (memory_limit). The needs of a module and its optimizers are known before a
+ * step has run: gradients and optimizer state then have addresses but no pages. Intermediate results are known when a
+ * step is planned, before it runs. */
 #include "core/trainer/memory_limit.h"
 #include "core/split/device_parts.h"
 #include "base/handle.h"
@@ -23,9 +23,9 @@ static int64_t bytes_held(const lc_tensor *t)
 
 typedef struct walk {
     lc_device_memory *m;
-    const lc_flat *seen[8]; /* one for each data type, as a rule */
+    const lc_flat *seen[8]; /* usually one for each data type */
     int n_seen;
-    int64_t whole; /* of parameters that are in slices: all of them together */
+    int64_t whole; /* bytes of all sliced parameters when whole */
 } walk;
 
 static int64_t elements_of(const lc_flat *flat)
@@ -116,8 +116,8 @@ static const char *advice(bool sliced, bool would_fit, const lc__devices *device
                   : "--strategy sharded with --devices N spreads them over N ranks";
 }
 
-/* A rank that has slices of the parameters has them whole, too, when the run has ended, if it gathers them: then, with
- * gradients and optimizer state, it needs more, but nothing for steps (lc__graph_drop_arena). */
+/* A rank with slices of the parameters also holds them whole at the end of the run, if it gathers them. It needs them
+ * in addition to gradients and optimizer state, but then needs no memory for steps (lc__graph_drop_arena). */
 lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *module, const lc_optimizers *optimizers,
                                  struct lc__devices *devices, bool gathers)
 {

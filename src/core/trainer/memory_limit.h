@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The option memory_limit, checked, and applied to the steps of a module once its optimizers have been
- * shared out; devices: those that compute them, or NULL; gathers: what is in slices will be whole when the run has
- * ended. */
+/* The option memory_limit: parsed, and applied to the steps of a module when its optimizers have been sharded. devices:
+ * those that run the steps, or NULL; gathers: sliced parameters become whole at the end of the run. */
 #ifndef LC_CORE_TRAINER_MEMORY_LIMIT_H
 #define LC_CORE_TRAINER_MEMORY_LIMIT_H
 

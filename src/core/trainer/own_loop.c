@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs that own their loop: lc_trainer_begin, lc_trainer_step, lc_trainer_end_epoch, lc_trainer_end. */
+/* For programs with their own loop: lc_trainer_begin, lc_trainer_step, lc_trainer_end_epoch, lc_trainer_end. */
 #include "core/trainer/run.h"
 #include "base/handle.h"
 #include "core/hooks/hooks.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fit, validate, test, predict, in Lightning's order: what is before the loops (begin.c), the loops, and what is after
- * them (finish.c). */
+/* fit, validate, test and predict, in Lightning's order: begin.c, the loops, finish.c. */
 #include "core/trainer/run.h"
 #include "base/args.h"
 #include "base/handle.h"
@@ -78,7 +77,7 @@ static lc_status eval_body(lc_trainer *t)
     LC_TRY(set_up_model(t));
     LC_TRY(lc__setup_eval_data(t));
     LC_TRY(lc__check_same_data(t));
-    bool none = true; /* limits of 0: nothing is run, not even hooks */
+    bool none = true; /* with limits of 0 nothing runs, not even hooks */
     for (int i = 0; i < t->input->eval.n; i++)
         none = none && (t->input->eval.s[i].length == 0 || t->input->eval.s[i].limit == 0);
     if (none) {

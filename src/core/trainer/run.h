@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run as the trainer's face keeps it; signals. */
+/* State of a run in this room; signals. */
 #ifndef LC_CORE_TRAINER_RUN_H
 #define LC_CORE_TRAINER_RUN_H
 
 #include "core/hooks/trainer_internal.h"
 
 typedef struct lc__run {
-    bool setup_done; /* so teardown is due */
-    bool own_loop;   /* the program's: lc_trainer_begin, lc_trainer_step */
+    bool setup_done; /* teardown is due */
+    bool own_loop;   /* the program drives the loop (lc_trainer_begin, lc_trainer_step) */
     int64_t time_start_ns;
     struct lc__signals *signals;
 } lc__run;
 
-/* Everything before the loop (begin.c); m NULL: the module of the run before. The trainer must not be running. */
+/* Everything before the loop (begin.c); m NULL: the module of the previous run. The trainer must not be running. */
 lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_stage stage) LC_MUST_USE;
-/* For a fit, after that: optimizers, and the progress of a checkpoint. */
+/* After lc__run_begin, for a fit: makes optimizers and restores progress from a checkpoint. */
 lc_status lc__fit_begin(lc_trainer *t) LC_MUST_USE;
-/* Everything after the loop, also after an error (finish.c). s: how the run went; returns that, or how it ended. */
+/* Everything after the loop, also after an error (finish.c). s: result of the loop; returns the result of the run. */
 lc_status lc__run_finish(lc_trainer *t, lc_status s) LC_MUST_USE;
-/* The module may be whole at no time: weights of a checkpoint are read into slices, and evaluation works in them. */
+/* Whether the module is never whole: a checkpoint's weights are read into slices, and evaluation works on them. */
 static inline bool lc__stays_in_slices(const lc_trainer *t)
 {
     return t->comm && t->strategy->shard_parameters && !t->opt.gather_parameters;
@@ -27,6 +27,6 @@ static inline bool lc__stays_in_slices(const lc_trainer *t)
 /* ---- signals.c ---- */
 lc_status lc__signals_begin(lc_trainer *t) LC_MUST_USE;
 void lc__signals_end(lc_trainer *t);
-void lc__signals_keep(lc_trainer *t); /* after an interrupted run: the process watches on until another run begins */
+void lc__signals_keep(lc_trainer *t); /* after an interrupted run: keeps watching until another run begins */
 
 #endif

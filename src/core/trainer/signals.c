@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SIGINT, SIGTERM and SIGHUP during a run: a flag that the loop reads between steps; a second one ends the process at
- * once. SIGUSR1 asks for a checkpoint, as often as it comes (requeue.c). A thread of its own reads them (signal_fd.h).
+/* SIGINT, SIGTERM and SIGHUP during a run set a flag that the loop reads between steps; a second signal ends the
+ * process at once. Each SIGUSR1 asks for a checkpoint (requeue.c). A separate thread reads the signals (signal_fd.h).
  *
  * scancel, systemctl stop and pkill signal every process of a run, and the launcher of the ranks (lightc's supervisor,
  * mpirun, torchrun) passes signals on. So signals from the launcher and from others are counted separately, and one of
@@ -30,19 +30,19 @@
 static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 struct lc__signals {
-    pthread_mutex_t lock; /* of the two pointers */
+    pthread_mutex_t lock; /* for the two pointers */
     atomic_int *flag, *save;
-    atomic_int unread; /* what they point to once the run is over */
+    atomic_int unread; /* their target when the run is over */
     pthread_t thread;
     bool started;
     lc__signal_fd signals;
     int pipe[2];
     pid_t launcher;
-    int asked[2]; /* how often to end: by others, by the launcher */
+    int asked[2]; /* requests to end: by others, by the launcher */
 };
 
-/* The parent of the leader of this process group, which is this process or a script that runs it: launchers give each
- * rank a group. -1: the leader is gone. */
+/* The parent of the leader of this process group. The leader is this process or a script that runs it, since launchers
+ * give each rank a group. -1: the leader is gone. */
 static pid_t find_launcher(void)
 {
     char path[64], line[256];
@@ -56,7 +56,7 @@ static pid_t find_launcher(void)
     return parent;
 }
 
-/* Whether this is a second request to end, and not the first one that has come the other way too. */
+/* Whether this is a second request to end, not a copy of the first that came the other way. */
 static bool is_second(struct lc__signals *s, pid_t sender)
 {
     bool passed_on = sender == s->launcher;
@@ -81,7 +81,7 @@ static void *watch(void *arg)
         pthread_mutex_unlock(&s->lock);
         if (sig == SIGUSR1) continue;
         if (sig == SIGHUP || !is_second(s, (pid_t)info.ssi_pid)) continue;
-        /* Nobody wants to wait. */
+        /* A second request: end at once, by the default action. */
         sigset_t one;
         struct sigaction action = {.sa_handler = SIG_DFL};
         sigemptyset(&action.sa_mask);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program that starts its own ranks: `--devices 2 --strategy ddp`.
  *
- * Options are the first that is known, so this happens there: the first process runs itself again, N times, waits, and
- * returns to main with LC_STOP. Ranks come the same way, find who they are in their environment, and go on. */
+ * This happens when options are parsed, the earliest point at which they are known: the first process runs itself again
+ * N times, waits, and returns to main with LC_STOP. The ranks take the same path, find their rank in the environment,
+ * and continue. */
 #define _GNU_SOURCE /* program_invocation_short_name */
 #include "core/trainer/start_ranks.h"
 #include "base/handle.h"
@@ -26,15 +27,15 @@ static bool is_auto(const char *text)
     return !text || !strcmp(text, "auto");
 }
 
-/* Ranks are started through /proc/self/exe, which is this program even if its file has been replaced meanwhile; only
- * the kernel names them after that path, in top and ps. */
+/* Ranks are started through /proc/self/exe, which is this program even if its file has been replaced. The kernel would
+ * name them "exe" in top and ps, so restore the name. */
 static void take_name(void)
 {
     char name[16] = "";
     if (prctl(PR_GET_NAME, name) == 0 && !strcmp(name, "exe")) prctl(PR_SET_NAME, program_invocation_short_name);
 }
 
-/* The process that started the ranks restarts them. */
+/* Only the process that started the ranks can restart them. */
 static lc_status check_restarts(const lc_trainer_options *o, const lc__world *here)
 {
     if (o->max_restarts <= 0 || !strcmp(here->launcher, "lightc") || getenv("LIGHTC_RESTARTED")) return LC_OK;
@@ -50,7 +51,7 @@ lc_status lc__launch_trainer(const lc_trainer_options *o)
     const lc_strategy_ops *strategy;
     lc__world here;
     int local = 1;
-    if (o->comm) return LC_OK; /* the program has brought its ranks */
+    if (o->comm) return LC_OK; /* the program supplies its ranks */
     lc__prints_forward();
     LC_TRY(lc__world_find(&here));
     if (here.size > 1 || !strcmp(here.launcher, "lightc")) { /* this is a rank */
@@ -71,12 +72,12 @@ lc_status lc__launch_trainer(const lc_trainer_options *o)
     LC_TRY(lc__accelerator_check(o->accelerator));
     if (many) {
         LC_TRY(lc_strategy_find(is_auto(o->strategy) ? "ddp" : o->strategy, &strategy));
-        if (!strategy->launches) return LC_OK; /* it says itself what it can do */
+        if (!strategy->launches) return LC_OK; /* the strategy itself reports what it cannot do */
         LC_TRY(lc__devices_parse(o->devices, LC_MAX_LOCAL_RANKS, "processes on this machine", &local));
         if (!local) local = 1; /* with all cores */
         if (o->num_nodes > 1 && !o->nodes_file && o->node_rank == LC_UNSET)
             return lc_fail(LC_ERR_CONFIG,
-                           "num_nodes=%lld: it is not known how to start the ranks on the other machines. Start this "
+                           "num_nodes=%lld: this process cannot start ranks on the other machines. Start this "
                            "program with mpirun, srun or torchrun; or give --nodes_file FILE, which lists the machines "
                            "for mpirun; or start it on each of them with --node_rank 0 to %lld, and MASTER_ADDR and "
                            "MASTER_PORT (an address and a free port of node 0) in the environment",
@@ -87,7 +88,7 @@ lc_status lc__launch_trainer(const lc_trainer_options *o)
 
 /* ---- the command line ---- */
 
-/* `trainer` last: the trainer's options, or some of them. */
+/* trainer: the trainer's options, or some of them; they come last. */
 static lc_status parse_options(lc_trainer_options *opt, const lc_option_set *own, int n_own,
                                const lc_option_set *trainer, int argc, char **argv)
 {
@@ -110,7 +111,7 @@ static lc_status parse_options(lc_trainer_options *opt, const lc_option_set *own
     lc__str_free(&config);
     if (status < 0) return status;
     status = lc__launch_trainer(opt);
-    if (status != LC_OK) { /* main returns now, and nobody needs the options any more */
+    if (status != LC_OK) { /* main returns now and does not need the options any more */
         lc_trainer_options_release(opt);
         opt->own_config = NULL;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making and freeing a trainer. */
+/* Makes and frees a trainer. */
 #include "base/args.h"
 #include "core/trainer/memory_limit.h"
 #include "core/hooks/hooks.h"
@@ -29,7 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- options that say more than one thing ---- */
+/* ---- options that depend on each other ---- */
 
 static lc_status one_of(const char *name, const char *value, const char *a, const char *b)
 {
@@ -127,7 +127,7 @@ static lc_status resolve(lc_trainer *t)
     return LC_OK;
 }
 
-/* What is taken over is taken over also when this fails: all of it, whatever fails. */
+/* Takes ownership of callbacks, loggers and profilers: of all of them, even if one fails. */
 static lc_status take_over(lc_trainer *t)
 {
     lc__first_error e = {0};
@@ -138,10 +138,10 @@ static lc_status take_over(lc_trainer *t)
     return lc__first_error_status(&e);
 }
 
-/* The callbacks that the options ask for, and the program did not bring. */
+/* Adds callbacks that the options ask for and the program did not supply. */
 static lc_status add_default_callbacks(lc_trainer *t)
 {
-    for (int i = 0; i < t->n_callbacks; i++) LC_TRY(lc__check_callback(t, t->callbacks[i])); /* the options resolved */
+    for (int i = 0; i < t->n_callbacks; i++) LC_TRY(lc__check_callback(t, t->callbacks[i])); /* options are resolved */
     for (lc__default_callback *const *make = lc__builtin.callbacks; *make; make++) {
         lc_callback cb;
         bool wanted = false;
@@ -151,7 +151,7 @@ static lc_status add_default_callbacks(lc_trainer *t)
     return LC_OK;
 }
 
-/* A trainer with what its rooms keep. */
+/* A trainer with the state of its rooms. */
 typedef struct whole {
     lc_trainer t; /* first */
     lc__input input;
@@ -177,7 +177,7 @@ static lc_trainer *allocate(void)
 
 static lc_status start_strategy(lc_trainer *t)
 {
-    lc__security unused; /* of one rank too, a word that is none is wrong */
+    lc__security unused; /* a misspelled value is an error even with one rank */
     LC_TRY(lc_precision_find(t->opt.precision, &t->precision));
     LC_TRY(lc__security_find(t->opt.comm_security, &unused));
     LC_TRY(lc_strategy_find(t->opt.strategy, &t->strategy));
@@ -247,7 +247,7 @@ void lc_trainer_free(lc_trainer *t)
     LC__IS(t, TRAINER, );
     lc_comm *comm = t->comm;
     if (t->resume->writer && !lc__ckpt_is_shared(t->resume->writer))
-        t->comm = NULL; /* the others may be freed at another time */
+        t->comm = NULL; /* other ranks may free their trainers at another time */
     if (lc__settle(t, LC__SETTLE_ALL) < 0) lc_trainer_message(t, LC_ERROR, "%s", lc_error_message());
     t->comm = comm;
     lc_ckpt_writer_free(t->resume->writer);
@@ -257,7 +257,7 @@ void lc_trainer_free(lc_trainer *t)
     lc__input_close(t);
     lc__device_parts_free(t);
     lc__optimizers_free(t);
-    if (t->in_run && t->m) lc__batch_norms_release(t); /* a loop of the program's own that was not ended */
+    if (t->in_run && t->m) lc__batch_norms_release(t); /* the program did not end its own loop */
     if (t->strategy && t->strategy->teardown) t->strategy->teardown(t->strategy_self);
     lc__chunks_free(t);
     lc__rank_times_free(t);

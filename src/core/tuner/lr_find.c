@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The learning-rate range test (tuner.h), after L. Smith, Cyclical Learning Rates for Training Neural Networks, with
- * Lightning's rates, smoothing and suggestion. Two things are different: the smoothed loss begins with the first loss
- * itself, while Lightning's correction is one step ahead; and if rates grow exponentially, the slope is that over log10
- * of the rate. Over the rate itself, which Lightning 2.6 takes, two losses of the first rates differ only by chance,
- * but divided by 1e-9 that is the steepest descent of all. */
+ * Lightning's rates, smoothing and suggestion. Two things are different. The smoothed loss begins with the first loss
+ * itself; Lightning's correction is one step ahead. And if rates grow exponentially, the slope is taken over log10 of
+ * the rate. Lightning 2.6 takes it over the rate itself; the losses of the first rates differ only by chance, but
+ * divided by 1e-9 that becomes the steepest descent. */
 #include "core/ranks/ranks.h"
 #include "base/args.h"
 #include "base/io.h"
@@ -40,7 +40,7 @@ static lc_status fit_start(void *self, lc_trainer *t)
     if (t->mo.manual_optimization || t->optimizers.n != 1)
         return lc_fail(LC_ERR_CONFIG, "lr_find needs automatic optimization with one optimizer; %s has %d%s",
                        t->mo.name, t->optimizers.n, t->mo.manual_optimization ? ", and optimizes manually" : "");
-    /* The rate belongs to the test. */
+    /* Schedulers must not change the rate during the test. */
     for (int i = 0; i < t->optimizers.n_schedulers; i++) lc_scheduler_free(t->optimizers.schedulers[i].scheduler);
     t->optimizers.n_schedulers = 0;
     return LC_OK;
@@ -53,7 +53,7 @@ static lc_status batch_start(void *self, lc_trainer *t, const lc_batch *batch, i
     return lc_optimizer_set(t->optimizers.optimizers[0].optimizer, -1, "lr", rate(r, t->global_step));
 }
 
-/* The mean over the samples of all ranks, some of which may have none. */
+/* The mean loss over the samples of all ranks; a rank may have none. */
 static lc_status loss_of_ranks(lc_trainer *t, lc_tensor *mine, const lc_batch *batch, double *loss, bool *any)
 {
     double sums[2] = {0};
@@ -80,7 +80,7 @@ static lc_status batch_end(void *self, lc_trainer *t, const lc_outputs *outputs,
     if (stop) return LC_STOP;
     out->lr[out->n] = rate(r, t->global_step - 1);
     out->loss[out->n++] = (double)NAN;
-    if (!any) return LC_OK; /* the step counts */
+    if (!any) return LC_OK; /* no loss, but the step counts */
     r->average = SMOOTHING * r->average + (1 - SMOOTHING) * loss;
     double smoothed = r->average / (1 - pow(SMOOTHING, (double)++r->averaged));
     out->loss[out->n - 1] = smoothed;
@@ -150,7 +150,7 @@ static lc_status resolve(lc_lr_find_args *a)
     return LC_OK;
 }
 
-/* The place of the rate, and in a running fit what uses it. */
+/* Sets the hyperparameter and, in a running fit, the optimizers. */
 static lc_status apply(lc_trainer *t, const lc_option *field, void *values, double lr)
 {
     char text[32];
@@ -186,7 +186,7 @@ lc_status lc_tuner_lr_find_with(lc_trainer *t, lc_module *m, const lc_run_args *
     if (update && !field && !t->in_run)
         return lc_fail(LC_ERR_CONFIG,
                        "lr_find: the module has no hyperparameter \"lr\" or \"learning_rate\" to set; name "
-                       "it with .attr_name, or say .update_attr = false");
+                       "it with .attr_name, or set .update_attr = false");
     if (t->opt.fast_dev_run) {
         lc_trainer_message(t, LC_WARNING, "lr_find is skipped because fast_dev_run is on");
         return LC_OK;
@@ -241,7 +241,7 @@ lc_status lc_lr_find_write_csv(const lc_lr_find_result *r, const char *path)
     return write_text(path, &out);
 }
 
-/* The picture: a frame, powers of ten (or tenths) below, losses at the left. */
+/* The plot: a frame, powers of ten (or tenths) on the x axis, losses on the y axis. */
 enum { WIDTH = 720, HEIGHT = 440, LEFT = 80, RIGHT = 20, TOP = 20, BOTTOM = 50 };
 
 typedef struct axes {

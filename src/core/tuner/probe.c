@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Probes (tuner.h). lr_find.c and scale_batch_size.c say what they look for. */
+/* Probes (probe.h), for lr_find.c and scale_batch_size.c. */
 #include "core/trainer/run.h"
 #include "core/resume/resume.h"
 #include "core/tuner/probe.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- parameters and buffers, put aside ---- */
+/* ---- saved parameters and buffers ---- */
 
 typedef struct snapshot {
     char *bytes;
@@ -50,8 +50,8 @@ static lc_status put_back(void *ctx, const char *path, lc_module *owner, lc_modu
     return LC_OK;
 }
 
-/* After configure_model, which may have made them. A rank whose probe fails now must not end the gathering of others.
- */
+/* Runs after configure_model, which may make parameters. The barrier keeps a rank whose probe fails now from breaking
+ * the gathers of the others. */
 static lc_status snapshot_start(void *self, lc_trainer *t)
 {
     LC_TRY(lc_module_visit(t->m, take, self));
@@ -86,15 +86,15 @@ static lc_trainer_options quiet(const lc_trainer *t, lc_stage stage, int64_t ste
     o.n_callbacks = o.n_loggers = 0;
     o.trace_hooks = false;
     o.profiler = NULL;
-    o.gather_parameters = true; /* its ranks are another strategy's */
+    o.gather_parameters = true; /* the probe's strategy is not the run's */
     o.profilers = NULL;
     o.n_profilers = 0;
-    o.handle_signals = o.handle_signals && !t->in_run; /* the run around it handles them */
+    o.handle_signals = o.handle_signals && !t->in_run; /* the outer run handles them */
     o.storage = NULL;
     return o;
 }
 
-/* What the module does in a probe. In a running trainer its data and parts are there already, and must stay. */
+/* The module's operations in a probe. In a running trainer, its data and submodules exist already and must stay. */
 static lc_module_ops probe_ops(const lc_module_ops *given, lc_stage stage, bool in_run)
 {
     lc_module_ops ops = {0};
@@ -135,8 +135,7 @@ static lc_status (*const runs[])(lc_trainer *t, lc_module *m, const lc_run_args 
     [LC_STAGE_PREDICT] = lc_trainer_predict_with,
 };
 
-/* A strategy that shards has cut the module for the run around the probe, or left it in slices, as it will for the
- * probe. */
+/* A strategy that shards has the module in slices, for the outer run or from an earlier probe. */
 static lc_status make_whole(lc_trainer *t)
 {
     return t->comm && t->strategy->finish ? t->strategy->finish(t->strategy_self) : LC_OK;
@@ -177,7 +176,7 @@ lc_status lc__probe_run(lc__probe *p)
     lc_graph_args g = LC_ARGS(lc_graph, .threads = (int)o.threads, .deterministic = o.deterministic,
                               .seed = (uint64_t)o.seed, .max_bytes = p->max_bytes);
     m->ops = &ops;
-    /* What ends a probe ends nothing else. */
+    /* The probe has its own communicator, so its failure does not end the outer run. */
     LC_TRY_GOTO(status, done, make_whole(p->t));
     if (p->t->comm) LC_TRY_GOTO(status, done, lc_comm_split(p->t->comm, 0, p->t->rank, &group));
     o.comm = group;
@@ -189,7 +188,7 @@ lc_status lc__probe_run(lc__probe *p)
     status = runs[p->stage](probe, m, &run);
     lc__copy_message(message, sizeof message);
     lc_graph_get_stats(probe->graph, &p->stats);
-    lc_trainer_free(probe); /* what it has left in parts can be written now */
+    lc_trainer_free(probe); /* now slices it has left can be written */
     probe = NULL;
     lc_status restored = state.n ? lc_module_visit(m, put_back, &state) : LC_OK;
     if (status < 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A probe: a short extra run of the trainer, after which the module is as it was. */
+/* A probe: a short extra run of the trainer that leaves the module unchanged. */
 #ifndef LC_CORE_TUNER_PROBE_H
 #define LC_CORE_TUNER_PROBE_H
 
@@ -7,26 +7,26 @@
 #include <lightc/tuner.h>
 
 typedef struct lc__probe {
-    lc_trainer *t; /* whose options it takes. While it runs itself, setup, teardown and the like are left out */
+    lc_trainer *t; /* supplies the options. If it is running, the probe leaves out setup, teardown and the like */
     lc_module *m;
     const lc_run_args *run;
-    lc_stage stage;       /* what is run */
-    int64_t steps;        /* fit: optimizer steps, in as many epochs as it takes; else batches of each loader */
-    int64_t max_bytes;    /* of a plan; 0: what the machine has */
+    lc_stage stage;       /* the stage to run */
+    int64_t steps;        /* fit: optimizer steps, in any number of epochs; else batches of each loader */
+    int64_t max_bytes;    /* limit for a plan; 0: the machine's memory */
     lc_callback watch;    /* freed by the caller: its ops->free is not set */
-    lc_graph_stats stats; /* afterwards */
+    lc_graph_stats stats; /* output */
 } lc__probe;
 
 lc_status lc__probe_run(lc__probe *p) LC_MUST_USE;
-/* After the last probe of several that went well: the fit around them, if there is one, has its slices of the module
- * again, and optimizers without state. Collective. */
+/* Call after the last of several successful probes: gives a running fit its slices of the module back, and optimizers
+ * without state. Collective. */
 lc_status lc__probes_end(lc_trainer *t) LC_MUST_USE;
 
-/* The hyperparameter to tune: the one of that name, or (asked NULL) the first of `names` that there is, also inside of
- * a struct; of the module, or else of the datamodule. *field NULL if there is none. */
+/* Finds the hyperparameter to tune: the one named `asked` or, if that is NULL, the first of `names` that exists, also
+ * inside a struct; in the module, else in the datamodule. *field NULL: none. */
 lc_status lc__tuned_field(const lc_module *m, const lc_run_args *run, const char *asked, const char *const *names,
                           const lc_option **field, void **values) LC_MUST_USE;
-/* Names to look for, where none was given. */
+/* Names to look for by default. */
 extern const char *const lc__rate_names[], *const lc__size_names[];
 
 #endif

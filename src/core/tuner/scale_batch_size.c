@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The largest batch that fits (tuner.h). A trial that needs too much memory fails when its step is planned: the plan
- * knows what it would take, and nothing has been allocated for it. */
+/* Finds the largest batch that fits (tuner.h). A trial that needs too much memory fails when its step is planned,
+ * before anything is allocated. */
 #include "core/ranks/ranks.h"
 #include "core/input/input.h"
 #include "base/args.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 typedef struct trial {
-    bool several;    /* a loader gives more than one batch, or does not say how many */
+    bool several;    /* a loader gives more than one batch, or an unknown number */
     int64_t samples; /* in the largest batch seen */
     lc_trainer *outer;
 } trial;
@@ -23,7 +23,7 @@ static void see(trial *w, lc_dataloader *loader, int64_t epoch, const lc_batch *
     if (batch->size > w->samples) w->samples = batch->size;
 }
 
-/* Signals reach the run around the trial. */
+/* Signals reach the outer run, not the trial. */
 static int signal_of(const trial *w)
 {
     return w->outer->in_run ? atomic_load(&w->outer->ranks->signal) : 0;
@@ -70,11 +70,11 @@ static lc_status set_size(const search *s, int64_t size)
     return lc_option_set_text(s->field, s->values, text);
 }
 
-/* What a size came to. */
+/* The result for a size. */
 typedef enum verdict { FITS, FITS_ALL /* the whole data set in one batch */, TOO_LARGE } verdict;
 
-/* What all ranks know of a trial then: whether one had too little memory, or failed otherwise, and the largest of each
- * number. `status` becomes this rank's part in that. */
+/* Combines the results of a trial over all ranks: whether any ran out of memory or failed otherwise, and the largest of
+ * each number. Adjusts this rank's `status`. */
 static lc_status agree(lc_trainer *t, trial *w, lc__probe *p, lc_status *status)
 {
     enum { MEMORY, OTHERWISE, SEVERAL, SAMPLES, BYTES, N };
@@ -118,7 +118,7 @@ static lc_status try(search *s, int64_t size, verdict *out)
     if (status < 0) return lc_fail_context(status, "scale_batch_size: batch size %lld", (long long)size);
     lc_trainer_message(s->t, LC_INFO, "batch size %lld fits: %.1f MiB of intermediate results", (long long)size,
                        (double)p.stats.planned_bytes / 1048576);
-    if (w.samples == 0) { /* not one full batch: there are fewer samples, and the loader drops what is left over */
+    if (w.samples == 0) { /* no full batch: there are fewer samples, and the loader drops them */
         *out = TOO_LARGE;
         return LC_OK;
     }
@@ -132,7 +132,7 @@ static lc_status scale(search *s)
 {
     int64_t size = s->a.init_val < s->a.max_val ? s->a.init_val : s->a.max_val, low = 0, high = 0;
     bool bisect = !strcmp(s->a.mode, "binsearch");
-    int64_t counted = 0; /* a bisection ends by itself: what does not fit costs it nothing */
+    int64_t counted = 0; /* a bisection ends by itself, so sizes that do not fit are not counted */
     while (counted < s->a.max_trials) {
         verdict v = TOO_LARGE;
         LC_TRY(try(s, size, &v));
@@ -226,7 +226,7 @@ lc_status lc_tuner_scale_batch_size_with(lc_trainer *t, lc_module *m, const lc_r
     if (status < 0) {
         lc__copy_message(message, sizeof message);
         lc_status back = lc_option_set_text(s.field, s.values, before);
-        (void)back; /* it read back once before */
+        (void)back; /* cannot fail: the text was read from this value */
         return lc_fail(status, "%s", message);
     }
     lc_trainer_message(t, LC_INFO, "batch size: %lld", (long long)out->batch_size);
