@@ -103,6 +103,26 @@ LC_INLINE void turn_8x8(const float *from, int64_t from_step, float *to, int64_t
     }
 }
 
+typedef float v4 __attribute__((vector_size(16)));
+typedef float v4_any __attribute__((vector_size(16), aligned(4), may_alias));
+
+LC_INLINE void turn_4x4(const float *from, int64_t from_step, float *to, int64_t to_step)
+{
+    v4 r[4], s[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) r[i] = *(const v4_any *)(from + i * from_step);
+#pragma GCC unroll 2
+    for (int i = 0; i < 4; i += 2) {
+        s[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 4, 1, 5);
+        s[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 2, 6, 3, 7);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        *(v4_any *)(to + 2 * i * to_step) = __builtin_shufflevector(s[i], s[i + 2], 0, 1, 4, 5);
+        *(v4_any *)(to + (2 * i + 1) * to_step) = __builtin_shufflevector(s[i], s[i + 2], 2, 3, 6, 7);
+    }
+}
+
 #define AHEAD 8 /* rows that are fetched before they are needed */
 
 /* Several whole panels of a factor whose rows are dense, row by row: rows are far apart, and each is a page. */
@@ -135,16 +155,15 @@ static void make_panel(const lc__product *p, const float *y, int64_t k0, int64_t
         }
         return;
     }
-    int64_t n = 0;
-    for (; n + 8 <= width; n += 8) {
-        int64_t k = 0;
-        for (; k + 8 <= depth; k += 8) turn_8x8(from + n * p->yn + k, p->yn, to + k * PANEL + n, PANEL);
-        for (; k < depth; k++) {
-            for (int64_t i = n; i < n + 8; i++) to[k * PANEL + i] = from[i * p->yn + k];
-        }
+    int64_t turned = width / 8 * 8, k = 0;
+    for (; k + 8 <= depth; k += 8) {
+        for (int64_t n = 0; n < turned; n += 8) turn_8x8(from + n * p->yn + k, p->yn, to + k * PANEL + n, PANEL);
     }
-    for (; n < PANEL; n++) {
-        for (int64_t k = 0; k < depth; k++) to[k * PANEL + n] = n < width ? from[n * p->yn + k * p->yk] : 0.f;
+    for (; k < depth; k++) {
+        for (int64_t n = 0; n < turned; n++) to[k * PANEL + n] = from[n * p->yn + k];
+    }
+    for (int64_t n = turned; n < PANEL; n++) {
+        for (k = 0; k < depth; k++) to[k * PANEL + n] = n < width ? from[n * p->yn + k * p->yk] : 0.f;
     }
 }
 
@@ -158,7 +177,13 @@ static void make_strips(const lc__product *p, const float *x, int64_t k0, int64_
         if (p->xm == 1) {
             for (int64_t k = 0; k < depth; k++) memcpy(to + k * ROWS, from + k * p->xk, ROWS * sizeof *to);
         } else {
-            for (int64_t k = 0; k < depth; k++) {
+            int64_t k = 0;
+            for (; k + 4 <= depth; k += 4) {
+#pragma GCC unroll 4
+                for (int i = 0; i + 4 <= ROWS; i += 4) turn_4x4(from + i * p->xm + k, p->xm, to + k * ROWS + i, ROWS);
+                if (ROWS % 4) turn_4x4(from + (ROWS - 4) * p->xm + k, p->xm, to + k * ROWS + ROWS - 4, ROWS);
+            }
+            for (; k < depth; k++) {
 #pragma GCC unroll 16
                 for (int i = 0; i < ROWS; i++) to[k * ROWS + i] = from[i * p->xm + k];
             }
@@ -176,10 +201,15 @@ LC_INLINE void tile(const int rows, int64_t depth, const float *a, const int64_t
                     float *c, int64_t ldc, bool add)
 {
     vf sum[ROWS][VECTORS];
+    const float *row[ROWS / 3]; /* every third: the others are within reach of an address, and registers are few */
 #pragma GCC unroll 16
     for (int m = 0; m < rows; m++) {
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++) sum[m][v] = vzero();
+        if (m % 3 == 0) row[m / 3] = a + m * am;
+#if defined(__x86_64__)
+        if (m % 3 == 0) __asm__("" : "+r"(row[m / 3])); /* not made of the first one again and again */
+#endif
     }
 #pragma GCC unroll 4
     for (int64_t k = 0; k < depth; k++) {
@@ -188,9 +218,11 @@ LC_INLINE void tile(const int rows, int64_t depth, const float *a, const int64_t
         for (int v = 0; v < VECTORS; v++) x[v] = vload(b + k * PANEL + v * VW);
 #pragma GCC unroll 16
         for (int m = 0; m < rows; m++) {
-            vf e = vsplat(a[m * am + k * ak]);
-#if defined(__x86_64__)
-            __asm__("" : "+x"(e)); /* loaded once, not by each multiplication */
+            vf e = vsplat(row[m / 3][m % 3 * am + k * ak]);
+#if VW == 16
+            __asm__("" : "+v"(e)); /* loaded once, not by each multiplication */
+#elif defined(__x86_64__)
+            __asm__("" : "+x"(e));
 #endif
 #pragma GCC unroll 4
             for (int v = 0; v < VECTORS; v++) sum[m][v] += e * x[v];
@@ -376,8 +408,6 @@ static bool plan(const lc_call *call, job *j)
     if (__builtin_mul_overflow(p->k, whole(p->n, PANEL), &row_work) || row_work > INT64_MAX / p->m / 8) return false;
     if (p->nb && p->m * row_work < BATCH_WORK) return false;
     j->depth = whole(parts(p->k, blocks), 8);
-    /* Rows a page apart would all be in the same few lines of the first-level cache. */
-    j->strips = p->xk != 1 || (p->m > 1 && p->xm % 1024 == 0);
     j->shared = p->m > FEW_ROWS;
     j->panels = parts(p->n, PANEL);
     int64_t work = larger(p->m * row_work / PIECES, PIECE_WORK), most = j->shared ? BLOCK_ROWS : p->m;
@@ -387,6 +417,10 @@ static bool plan(const lc_call *call, job *j)
     j->column_block = whole(parts(work, j->row_block * p->k), PANEL);
     if (j->column_block > p->n / 4 * 3) j->column_block = whole(p->n, PANEL);
     j->column_blocks = parts(p->n, j->column_block);
+    /* Rows a page apart would all be in the same few lines of the first-level cache; half a page apart they are in
+     * twice as many, which is enough for pieces that are wide. */
+    int64_t conflict = j->column_blocks > 1 ? 512 : 1024;
+    j->strips = p->xk != 1 || (p->m > 1 && p->xm % conflict == 0);
     j->blocks_at_once = blocks;
     if (j->shared || j->strips) {
         int64_t block_floats = (j->shared ? j->panels * PANEL : whole(p->m, ROWS)) * j->depth;
