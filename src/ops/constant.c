@@ -41,10 +41,15 @@ static lc_status infer_arange(lc_infer *call)
 /* full and scalar */
 static void fill_run(const lc_call *call)
 {
+    const lc_view *y = &call->out[0];
     char value[8];
-    lc__store_number(value, call->out[0].dtype, call->floats[0]);
-    lc_view fill = {.data = value, .dtype = call->out[0].dtype};
-    lc__copy_view(&call->out[0], &fill);
+    if (y->ndim == 0) {
+        lc__store_number(y->data, y->dtype, call->floats[0]);
+        return;
+    }
+    lc__store_number(value, y->dtype, call->floats[0]);
+    lc_view fill = {.data = value, .dtype = y->dtype};
+    lc__copy_view(y, &fill);
 }
 
 static void arange_run(const lc_call *call)

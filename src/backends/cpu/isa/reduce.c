@@ -11,6 +11,8 @@
 #include "backends/cpu/parallel.h"
 #include "ops/ops.h"
 
+#include <stdlib.h>
+
 #define COLUMNS    512   /* columns that are reduced at a time, at most */
 #define CHUNKS     4     /* more columns are cut into a multiple of so many chunks, which threads share evenly */
 #define STRETCH    16384 /* elements of a part of a long row */
@@ -159,11 +161,12 @@ typedef struct plan {
     int64_t parts, rows_per_part, chunks, width; /* columns of a chunk */
 } plan;
 
-static bool make_plan(const lc_call *call, what w, plan *p)
+/* All that follows from the shape. */
+static bool make_plan(const lc_call *call, plan *p)
 {
     const group one = {1, 0, 0, false};
     pattern g = pattern_of(call);
-    *p = (plan){.what = w, .scale = 1, .k1 = one, .r1 = one, .k2 = one, .r2 = one, .parts = 1};
+    *p = (plan){.scale = 1, .k1 = one, .r1 = one, .k2 = one, .r2 = one, .parts = 1};
     const group *last = &g.g[g.n - 1];
     if (last->in != 1 && last->size != 1) return false;
     int64_t count = 1;
@@ -268,32 +271,32 @@ static void run_column_parts(const void *context, int64_t begin, int64_t end, in
 
 static void run_reduction(const lc_call *call, what w)
 {
-    plan p;
-    make_plan(call, w, &p);
-    p.x = call->in[0].data;
-    p.y = call->out[0].data;
-    p.partial = call->scratch;
-    switch (p.shape) {
+    plan *p = call->state;
+    p->what = w;
+    p->x = call->in[0].data;
+    p->y = call->out[0].data;
+    p->partial = call->scratch;
+    switch (p->shape) {
     case ROWS:
     case PLANES:
-        lc__parallel_for(call->threads, p.k1.size, lc__block_size(p.r1.size * p.r2.size * 4, 1), run_rows, &p);
+        lc__parallel_for(call->threads, p->k1.size, lc__block_size(p->r1.size * p->r2.size * 4, 1), run_rows, p);
         break;
     case LONG_ROW:
-        lc__parallel_for(call->threads, p.parts, 1, run_long_row, &p);
-        for (int64_t k = 1; k < p.parts; k++) p.partial[0] = join(w, p.partial[0], p.partial[k]);
-        store(&p, 0, p.partial[0]);
+        lc__parallel_for(call->threads, p->parts, 1, run_long_row, p);
+        for (int64_t k = 1; k < p->parts; k++) p->partial[0] = join(w, p->partial[0], p->partial[k]);
+        store(p, 0, p->partial[0]);
         break;
     case COLUMN_CHUNKS:
-        lc__parallel_for(call->threads, p.k1.size * p.chunks,
-                         lc__block_size(p.r1.size * 4 * (p.k2.size < p.width ? p.k2.size : p.width), 1),
-                         run_column_chunks, &p);
+        lc__parallel_for(call->threads, p->k1.size * p->chunks,
+                         lc__block_size(p->r1.size * 4 * (p->k2.size < p->width ? p->k2.size : p->width), 1),
+                         run_column_chunks, p);
         break;
     case COLUMN_PARTS:
-        lc__parallel_for(call->threads, p.parts, 1, run_column_parts, &p);
-        for (int64_t c = 0; c < p.k2.size; c++) {
-            double total = p.partial[c];
-            for (int64_t k = 1; k < p.parts; k++) total = join(w, total, p.partial[k * p.k2.size + c]);
-            store(&p, c * p.k2.out, total);
+        lc__parallel_for(call->threads, p->parts, 1, run_column_parts, p);
+        for (int64_t c = 0; c < p->k2.size; c++) {
+            double total = p->partial[c];
+            for (int64_t k = 1; k < p->parts; k++) total = join(w, total, p->partial[k * p->k2.size + c]);
+            store(p, c * p->k2.out, total);
         }
         break;
     }
@@ -303,15 +306,23 @@ static bool supports(const lc_call *call)
 {
     plan p;
     return call->in[0].dtype == LC_F32 && call->out[0].dtype == LC_F32 && numel(&call->in[0]) > 0 &&
-           make_plan(call, SUM, &p);
+           make_plan(call, &p);
 }
 
 static lc_status prepare(lc_call *call)
 {
-    plan p;
-    make_plan(call, SUM, &p);
-    call->scratch_bytes = (size_t)p.parts * (size_t)(p.shape == COLUMN_PARTS ? p.k2.size : 1) * sizeof(double);
+    plan *p = malloc(sizeof *p);
+    if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: the plan of a reduction");
+    call->state = p;
+    if (!make_plan(call, p)) return lc_fail(LC_ERR_INTERNAL, "%s is no such reduction", call->op->name);
+    call->scratch_bytes = (size_t)p->parts * (size_t)(p->shape == COLUMN_PARTS ? p->k2.size : 1) * sizeof(double);
     return LC_OK;
+}
+
+static void release(lc_call *call)
+{
+    free(call->state);
+    call->state = NULL;
 }
 
 static void sum_run(const lc_call *call)
@@ -336,6 +347,7 @@ static void amin_run(const lc_call *call)
         .supports = supports,                                                                                          \
         .prepare = prepare,                                                                                            \
         .run = id##_run,                                                                                               \
+        .release = release,                                                                                            \
     };
 REDUCTION_KERNEL(sum)
 REDUCTION_KERNEL(amax)
