@@ -20,7 +20,7 @@ static lc_status newer(const char *what, size_t given, size_t known)
         what, given, lc_version(), known);
 }
 
-lc_status lc__args_take(void *to, size_t size, const void *given, const char *function, const char *name)
+lc_status lc__args_take_older(void *to, size_t size, const void *given, const char *function, const char *name)
 {
     size_t has = size_of(given);
     if (!given) return lc_fail(LC_ERR_ARGUMENT, "%s: the arguments pointer is NULL", function);

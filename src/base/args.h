@@ -6,10 +6,19 @@
 #include "base/status.h"
 
 #include <lightc/args.h>
+#include <string.h>
 
 /* Copies the caller's arguments over `to`, which holds the defaults: members that the caller's struct does not have yet
  * keep theirs. */
-lc_status lc__args_take(void *to, size_t size, const void *given, const char *function, const char *name) LC_MUST_USE;
+lc_status lc__args_take_older(void *to, size_t size, const void *given, const char *function,
+                              const char *name) LC_MUST_USE;
+static inline LC_MUST_USE lc_status lc__args_take(void *to, size_t size, const void *given, const char *function,
+                                                  const char *name)
+{
+    if (!given || *(const size_t *)given != size) return lc__args_take_older(to, size, given, function, name);
+    memcpy(to, given, size);
+    return LC_OK;
+}
 
 /* Copies a vtable of the caller's over `to`, which is zeroed: slots that it does not have yet stay NULL. Its first
  * `required` bytes it must have. `what` and `init`, the macro it begins with, are for messages. */

@@ -5,9 +5,26 @@
 
 #include <lightc/status.h>
 
-/* How many errors this thread has reported so far, to know whether one happened in a function that cannot return it;
- * *last (may be NULL) is the code of the newest. */
-unsigned lc__error_count(lc_status *last);
+/* Thread-local variables that every step reads: reached without a call, from a shared library too. The loader has
+ * little room for such variables, so only small ones are. */
+#define LC__FAST_TLS __attribute__((tls_model("initial-exec")))
+
+/* How many errors this thread has reported so far, to know whether one happened in a function that cannot return it. */
+extern _Thread_local unsigned lc__errors LC__FAST_TLS;
+static inline unsigned lc__error_count(void)
+{
+    return lc__errors;
+}
+/* The code of this thread's newest error; LC_OK: there was none. */
+lc_status lc__last_error(void);
+/* The error that this thread has reported since there were `before`; LC_OK: none. A lookup that found nothing is an
+ * answer, not a failure. */
+static inline lc_status lc__error_since(unsigned before)
+{
+    lc_status last = lc__last_error();
+    if (lc__errors == before || last == LC_ERR_NOT_FOUND) return LC_OK;
+    return last < 0 ? last : LC_ERR_USER;
+}
 
 /* Copies this thread's message, which other errors would replace. */
 void lc__copy_message(char *text, size_t size);

@@ -109,11 +109,9 @@ lc_status lc__no_tensor(const lc_tensor *t, const char *what)
                    what);
 }
 
-bool lc__check_tensor(const lc_tensor *t, const char *what, const char *title, lc_site site)
+void lc__refuse_tensor(const lc_tensor *t, const char *what, const char *title, lc_site site)
 {
-    if (lc__is_tensor(t)) return true;
     lc__refuse_call(lc__no_tensor(t, what), title, site);
-    return false;
 }
 
 lc_site lc__site_of(const lc_tensor *t)

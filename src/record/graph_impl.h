@@ -279,8 +279,14 @@ void lc__graph_chunk(lc_graph *g, int64_t number);
 /* An error of a function that returns none: kept in the step that this thread records, with the user's call site (file
  * NULL: unknown), or if there is no step put in front of this thread's message. */
 void lc__refuse_call(lc_status status, const char *title, lc_site site);
+void lc__refuse_tensor(const lc_tensor *t, const char *what, const char *title, lc_site site) __attribute__((cold));
 /* Whether t is a tensor; else refuses the call, naming t `what`: "the loss". */
-bool lc__check_tensor(const lc_tensor *t, const char *what, const char *title, lc_site site);
+static inline bool lc__check_tensor(const lc_tensor *t, const char *what, const char *title, lc_site site)
+{
+    if (__builtin_expect(lc__is_tensor(t), 1)) return true;
+    lc__refuse_tensor(t, what, title, site);
+    return false;
+}
 /* The error that it is none. */
 lc_status lc__no_tensor(const lc_tensor *t, const char *what);
 /* What input i of an operator is called in messages: by `names` (lc_op.inputs), or its position. */

@@ -299,6 +299,7 @@ static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in,
     if (want->op != op || (int)want->n_in != n_in || (int)want->n_int != n_int || want->n_float != n_float ||
         want->region != g->region || (want->flags & LC_NODE_NO_GRAD) != (g->no_grad ? LC_NODE_NO_GRAD : 0u))
         return false;
+    if ((!in && n_in) || (!ints && n_int) || (!floats && n_float)) return false;
     const uint32_t *want_in = plan->in + (want->in_at - plan->in_0);
     uint32_t *values = tape->in ? tape->in + tape->n_in : NULL; /* of an operator without inputs, maybe the first */
     for (int i = 0; i < n_in; i++) {
@@ -315,21 +316,18 @@ static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in,
     }
     if (want->first_out != g->n_values) return false;
     const int64_t *want_ints = plan->ints + (want->int_at - plan->int_0);
-    for (int i = 0; i < n_int; i++)
+    for (int i = 0; i < n_int; i++) {
         if (ints[i] != want_ints[i]) return false;
-    lc_slab_arena *slabs = &g->arenas[g->generation % LC_ARENAS];
+        tape->ints[tape->n_ints + (uint32_t)i] = ints[i];
+    }
+    if (n_float) memcpy(tape->floats + tape->n_floats, floats, (size_t)n_float * sizeof *floats);
     for (uint32_t i = 0; i < want->n_out; i++) {
         lc_tensor *t = new_step_tensor(g);
         if (!t) {
-            slabs->used -= i;
+            g->arenas[g->generation % LC_ARENAS].used -= i;
+            g->n_values -= i;
             return false;
         }
-        out[i] = t;
-    }
-    for (int i = 0; i < n_int; i++) tape->ints[tape->n_ints + (uint32_t)i] = ints[i];
-    for (int i = 0; i < n_float; i++) tape->floats[tape->n_floats + (uint32_t)i] = floats[i];
-    for (uint32_t i = 0; i < want->n_out; i++) {
-        lc_tensor *t = out[i];
         uint32_t v = g->n_values - plan->value_0;
         uint64_t stamp = plan->uid << 24 | v;
         if (t->stamp != stamp) {
@@ -343,8 +341,10 @@ static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in,
         t->generation = g->generation;
         t->value = g->n_values;
         g->values[g->n_values++] = t;
+        out[i] = t;
     }
-    for (int i = want->n_out; i < op->n_out; i++) out[i] = NULL;
+    if (__builtin_expect(want->n_out < op->n_out, 0))
+        for (int i = want->n_out; i < op->n_out; i++) out[i] = NULL;
     tape->nodes[tape->n_nodes] = *want;
     tape->sites[tape->n_nodes++] = *site;
     tape->n_in += (uint32_t)n_in;
@@ -372,21 +372,28 @@ static lc_status outside_of_step(const char *title, const lc_site *site)
 }
 
 /* What lc_op_call and the like must have. */
-static bool check_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
-                       const double *floats, lc_site site)
+static bool is_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
+                    const double *floats)
 {
-    const char *title = op && op->name ? op->name : "lc_op_call";
-    lc_status s = !op                       ? lc_fail(LC_ERR_ARGUMENT, "the operator is NULL")
-                  : !op->name || !op->infer ? lc_fail(LC_ERR_ARGUMENT, "an operator needs a name and infer")
-                  : n_in < 0 || n_int < 0 || n_float < 0
-                      ? lc_fail(LC_ERR_ARGUMENT, "the numbers of inputs and attributes must not be negative")
-                  : (n_in && !in) || (n_int && !ints) || (n_float && !floats) ? lc_fail(LC_ERR_ARGUMENT, "%s is NULL",
-                                                                                        n_in && !in      ? "in"
-                                                                                        : n_int && !ints ? "ints"
-                                                                                                         : "floats")
-                                                                              : LC_OK;
-    if (__builtin_expect(s < 0, 0)) lc__refuse_call(s, title, site);
-    return s >= 0;
+    return op && op->name && op->infer && (n_in | n_int | n_float) >= 0 && (in || !n_in) && (ints || !n_int) &&
+           (floats || !n_float);
+}
+
+/* A call that is_call refuses. */
+static __attribute__((cold)) void refuse(const lc_op *op, int n_in, lc_tensor *const *in, int n_int,
+                                         const int64_t *ints, int n_float, lc_tensor **out, const lc_site *site)
+{
+    lc_status s = LC_ERR_ARGUMENT;
+    if (!op)
+        s = lc_fail(s, "the operator is NULL");
+    else if (!op->name || !op->infer)
+        s = lc_fail(s, "an operator needs a name and infer");
+    else if ((n_in | n_int | n_float) < 0)
+        s = lc_fail(s, "the numbers of inputs and attributes must not be negative");
+    else
+        s = lc_fail(s, "%s is NULL", n_in && !in ? "in" : n_int && !ints ? "ints" : "floats");
+    lc__refuse_call(s, op && op->name ? op->name : "lc_op_call", *site);
+    for (int i = 0; op && i < op->n_out; i++) out[i] = lc__error_tensor();
 }
 
 /* The site comes as a pointer: copying it while the caller's two stores of it are still under way stalls the core for
@@ -398,7 +405,8 @@ static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, con
     lc_tensor *results[LC_MAX_OUTPUTS];
     lc_status status = LC_OK;
     int64_t keyed[32];
-    if ((op->flags & LC_OP_RANDOM) && g && g->recording && n_int >= 2 && n_int <= 32 && ints[0] == 0 && ints[1] == 0) {
+    if (op && (op->flags & LC_OP_RANDOM) && g && g->recording && n_int >= 2 && n_int <= 32 && ints && ints[0] == 0 &&
+        ints[1] == 0) {
         memcpy(keyed, ints, (size_t)n_int * sizeof *ints);
         status = random_site(g, *site, keyed);
         ints = keyed;
@@ -406,6 +414,10 @@ static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, con
     if (g && g->expect && !g->expanding && g->recording && g->status == LC_OK && status == LC_OK &&
         follow(g, op, n_in, in, n_int, ints, n_float, floats, site, out))
         return;
+    if (!is_call(op, n_in, in, n_int, ints, n_float, floats)) {
+        refuse(op, n_in, in, n_int, ints, n_float, out, site);
+        return;
+    }
     memset(results, 0, sizeof results);
     if (!g || !g->recording) {
         status = outside_of_step(op->title ? op->title(n_int, ints) : op->name, site);
@@ -420,34 +432,33 @@ static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, con
     for (int i = 0; i < op->n_out; i++) out[i] = status < 0 ? lc__error_tensor() : results[i];
 }
 
-lc_tensor *lc_op_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
-                      const double *floats, lc_site site)
+/* Operators without a result give NULL. */
+static inline lc_tensor *first_result(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints,
+                                      int n_float, const double *floats, bool live, const lc_site *site)
 {
-    lc_tensor *out[LC_MAX_OUTPUTS] = {NULL};
-    if (!check_call(op, n_in, in, n_int, ints, n_float, floats, site)) return lc__error_tensor();
-    call(op, n_in, in, n_int, ints, n_float, floats, false, out, &site);
+    lc_tensor *out[LC_MAX_OUTPUTS];
+    out[0] = op ? NULL : lc__error_tensor();
+    call(op, n_in, in, n_int, ints, n_float, floats, live, out, site);
     return out[0];
 }
 
-void lc_op_call_n(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
-                  const double *floats, lc_tensor **out, lc_site site)
+lc_tensor *lc_op_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
+                      const double *floats, lc_site site)
 {
-    if (!out) {
-        lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, "out is NULL"), op && op->name ? op->name : "lc_op_call_n", site);
-        return;
-    }
-    if (!check_call(op, n_in, in, n_int, ints, n_float, floats, site)) {
-        for (int i = 0; op && i < op->n_out; i++) out[i] = lc__error_tensor();
-        return;
-    }
-    call(op, n_in, in, n_int, ints, n_float, floats, false, out, &site);
+    return first_result(op, n_in, in, n_int, ints, n_float, floats, false, &site);
 }
 
 lc_tensor *lc_op_call_live(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
                            const double *floats, lc_site site)
 {
-    lc_tensor *out[LC_MAX_OUTPUTS] = {NULL};
-    if (!check_call(op, n_in, in, n_int, ints, n_float, floats, site)) return lc__error_tensor();
-    call(op, n_in, in, n_int, ints, n_float, floats, true, out, &site);
-    return out[0];
+    return first_result(op, n_in, in, n_int, ints, n_float, floats, true, &site);
+}
+
+void lc_op_call_n(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
+                  const double *floats, lc_tensor **out, lc_site site)
+{
+    if (out)
+        call(op, n_in, in, n_int, ints, n_float, floats, false, out, &site);
+    else
+        lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, "out is NULL"), op && op->name ? op->name : "lc_op_call_n", site);
 }

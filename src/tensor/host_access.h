@@ -50,6 +50,6 @@ typedef struct lc__recorder {
 } lc__recorder;
 
 /* What this thread records into, or has recorded into last; NULL: nothing. */
-extern _Thread_local lc_graph *lc__current;
+extern _Thread_local lc_graph *lc__current LC__FAST_TLS;
 
 #endif

@@ -11,6 +11,7 @@ static const struct {
 } allowed[] = {
     {"lc__current", ".tbss"}, /* the graph that this thread records (src/tensor/host_access.c) */
     {"error", ".tbss"},       /* the message of this thread's last failure (src/base/status.c) */
+    {"lc__errors", ".tbss"},  /* how many there were: apart from the message, since each hook reads it (same file) */
     {"fits_begun", ".bss"},   /* the number of the current fit, for restarted ranks (src/core/trainer/begin.c) */
     {"keeper", ".bss"},       /* watches for signals after an interrupted run (src/core/trainer/signals.c) */
     {"of_children", ".bss"},  /* what a child of this process releases (src/base/at_fork.c); has a mutex */

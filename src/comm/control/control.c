@@ -289,9 +289,7 @@ void lc__control_terms(lc__control *c, unsigned terms)
 /* Whether the newest error of this thread has nothing to do with other ranks. */
 static bool is_own_matter(void)
 {
-    lc_status last;
-    lc__error_count(&last);
-    switch (last) {
+    switch (lc__last_error()) {
     case LC_ERR_ARGUMENT:
     case LC_ERR_CONFIG:
     case LC_ERR_SHAPE:

@@ -10,10 +10,9 @@
 /* Constructors return NULL on an error and have said why. */
 static lc_status absent(const char *what)
 {
-    lc_status last;
     const char *why = lc_error_message();
-    if (!lc__error_count(&last) || last >= 0) last = LC_ERR_CONFIG;
-    return lc_fail(last, "there is no %s%s%s", what, *why ? ": " : "", why);
+    lc_status last = lc__last_error();
+    return lc_fail(last < 0 ? last : LC_ERR_CONFIG, "there is no %s%s%s", what, *why ? ": " : "", why);
 }
 
 lc_status lc_optimizers_add_step(lc_optimizers *out, lc_optimizer *optimizer, lc_training_step_fn *step)

@@ -129,7 +129,7 @@ lc_status lc__hook_result(lc_trainer *t, lc_status s, const char *callback)
     }
     if (s >= 0) return LC_OK;
     const char *of = callback ? callback : t->mo.name ? t->mo.name : "the module";
-    if (lc__error_count(NULL) == t->errors_before_hook || !*lc_error_message())
+    if (lc__error_count() == t->errors_before_hook || !*lc_error_message())
         (void)lc_fail(s, "it returned an error (%s) without a message; lc_fail(status, \"what is wrong\") gives one",
                       lc_status_text(s));
     else if (lc__names_hook(t))
@@ -139,7 +139,7 @@ lc_status lc__hook_result(lc_trainer *t, lc_status s, const char *callback)
                               (long long)t->current_epoch, (long long)t->batch_idx);
     else
         (void)lc_fail_context(s, "%s of %s", lc_hook_name(t->hook), of);
-    t->error_with_hook = lc__error_count(NULL);
+    t->error_with_hook = lc__error_count();
     return s;
 }
 
@@ -160,7 +160,7 @@ void lc__module_ops_fill(lc_trainer *t, const lc_module_ops *ops)
 {
     lc_module_ops *mo = &t->mo;
     memset(mo, 0, sizeof *mo);
-    memset(t->idle_hooks, 0, sizeof t->idle_hooks);
+    memset(t->hook_users, 0, sizeof t->hook_users);
     memcpy(mo, ops, ops->size); /* begin.c has checked it */
     t->has_late_hooks =
         mo->on_after_backward || mo->on_before_optimizer_step || mo->optimizer_step || mo->configure_gradient_clipping;
@@ -246,30 +246,46 @@ bool lc__hook_is_there(const lc_trainer *t, lc_hook hook)
            (h->in_module && is_set(&t->mo, h->in_module));
 }
 
-void lc__hooks_find_idle(lc_trainer *t)
+void lc__hooks_find_users(lc_trainer *t)
 {
-    for (int h = 0; h < LC_HOOKS; h++)
-        t->idle_hooks[h] = !t->hooks[h].n && !lc__hook_is_there(t, (lc_hook)h) && !t->opt.trace_hooks && !t->profiling;
+    for (int i = 0; i < LC_HOOKS; i++) {
+        const lc__hook_info *h = &lc__hooks[i];
+        bool module_runs = h->order == LC__IN_TURN && h->module && is_set(&t->mo, h->in_module);
+        bool datamodule = h->in_datamodule && is_set(&t->datamodule.ops, h->in_datamodule);
+        if (t->hooks[i].n || datamodule || t->opt.trace_hooks || t->profiling)
+            t->hook_users[i] = LC__USED_BY_ANY;
+        else if (!lc__hook_is_there(t, (lc_hook)i))
+            t->hook_users[i] = LC__USED_BY_NONE;
+        else
+            t->hook_users[i] = module_runs ? LC__USED_BY_MODULE : LC__USED_BY_ANY;
+    }
+}
+
+static lc_status run_users(lc_trainer *t, lc_hook hook, const lc__hook_args *args)
+{
+    const lc__hook_info *h = &lc__hooks[hook];
+    switch (h->order) {
+    case LC__IN_TURN:
+        return in_turn(t, hook, args);
+    case LC__ONE_OF:
+        return is_set(&t->datamodule.ops, h->in_datamodule) ? call_datamodule(t, h, args) : call_module(t, h, args);
+    case LC__ALL_OF_THEM:
+        return all_of_them(t, hook, args);
+    case LC__AFTER_FAILURE:
+        return after_failure(t, hook, args);
+    }
+    return LC_OK;
 }
 
 lc_status lc__hook_run(lc_trainer *t, lc_hook hook, const lc__hook_args *args)
 {
-    const lc__hook_info *h = &lc__hooks[hook];
-    lc_status s = LC_OK;
     lc__outer_hook outer = lc__hook_enter(t, hook);
-    switch (h->order) {
-    case LC__IN_TURN:
-        s = in_turn(t, hook, args);
-        break;
-    case LC__ONE_OF:
-        s = is_set(&t->datamodule.ops, h->in_datamodule) ? call_datamodule(t, h, args) : call_module(t, h, args);
-        break;
-    case LC__ALL_OF_THEM:
-        s = all_of_them(t, hook, args);
-        break;
-    case LC__AFTER_FAILURE:
-        s = after_failure(t, hook, args);
-        break;
+    lc_status s;
+    if (t->hook_users[hook] == LC__USED_BY_MODULE) {
+        s = lc__hooks[hook].module(t, args);
+        if (__builtin_expect(s != LC_OK || t->deferred, 0)) s = lc__hook_result(t, s, NULL);
+    } else {
+        s = run_users(t, hook, args);
     }
     lc__hook_leave(t, outer);
     return s;

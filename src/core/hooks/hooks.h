@@ -63,10 +63,10 @@ extern const lc__hook_info lc__hooks[LC_HOOKS];
 lc_status lc__hook_run(lc_trainer *t, lc_hook hook, const lc__hook_args *args) LC_MUST_USE;
 static inline LC_MUST_USE lc_status lc__hook(lc_trainer *t, lc_hook hook, const lc__hook_args *args)
 {
-    return t->idle_hooks[hook] && !t->deferred ? LC_OK : lc__hook_run(t, hook, args);
+    return t->hook_users[hook] == LC__USED_BY_NONE && !t->deferred ? LC_OK : lc__hook_run(t, hook, args);
 }
-/* Notes which hooks nothing has, once a run has its module, datamodule and callbacks: these cost a step nothing. */
-void lc__hooks_find_idle(lc_trainer *t);
+/* Fills t->hook_users, once a run has its module, datamodule and callbacks. */
+void lc__hooks_find_users(lc_trainer *t);
 /* Only the slots of callbacks, or of the module. */
 lc_status lc__hook_callbacks(lc_trainer *t, lc_hook hook, const lc__hook_args *args) LC_MUST_USE;
 lc_status lc__hook_module(lc_trainer *t, lc_hook hook, const lc__hook_args *args) LC_MUST_USE;
@@ -87,7 +87,7 @@ static inline lc__outer_hook lc__hook_enter(lc_trainer *t, lc_hook hook)
 {
     lc__outer_hook outer = {t->hook, t->errors_before_hook};
     t->hook = hook;
-    t->errors_before_hook = lc__error_count(NULL);
+    t->errors_before_hook = lc__error_count();
     if (__builtin_expect(t->opt.trace_hooks, 0)) lc__trace_hook(t);
     t->depth++;
     return outer;
@@ -106,7 +106,7 @@ void lc__defer_error(lc_trainer *t, lc_status s);
 /* Whether the newest message names the hook that it comes from. */
 static inline bool lc__names_hook(const lc_trainer *t)
 {
-    return t->error_with_hook && t->error_with_hook == lc__error_count(NULL);
+    return t->error_with_hook && t->error_with_hook == lc__error_count();
 }
 
 /* Takes a copy of the module's vtable, and fills slots that the trainer calls in any case. */

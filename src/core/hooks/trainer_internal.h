@@ -34,6 +34,9 @@ typedef struct lc__hook_list {
     int n;
 } lc__hook_list;
 
+/* Which slots a hook has in this run: a step pays for no others. ANY: several, or the hook is traced or profiled. */
+typedef enum lc__hook_users { LC__USED_BY_ANY, LC__USED_BY_NONE, LC__USED_BY_MODULE } lc__hook_users;
+
 struct lc_trainer {
     lc__mark mark;
     /* What the rooms above keep: their own headers have it, and trainer/trainer.c makes it with the trainer. */
@@ -57,7 +60,7 @@ struct lc_trainer {
     lc__hook_list monitor_epoch_end; /* on_train_epoch_end of early stopping and checkpoints */
     lc__hook_list message_hooks;
     bool hooks_dirty;
-    bool idle_hooks[LC_HOOKS]; /* nothing has this one (lc__hooks_find_idle) */
+    lc__hook_users hook_users[LC_HOOKS];
     bool making_defaults;
     uint64_t configurations, configuring; /* calls of configure_callbacks; which one runs, 0: none */
     lc_hook hook;                         /* the hook that runs */

@@ -50,7 +50,7 @@ static lc_status call_step(void *ctx, const lc_batch *batch, lc_tensor **predict
 {
     const eval_step *e = ctx;
     lc_trainer *t = e->t;
-    lc_status s, last;
+    lc_status s;
     *prediction = NULL;
     lc__outer_hook outer = lc__hook_enter(t, lc__eval_hook(t, LC_HOOK_VALIDATION_STEP));
     int64_t start = LC__PROFILE_START(t);
@@ -60,9 +60,7 @@ static lc_status call_step(void *ctx, const lc_batch *batch, lc_tensor **predict
         break;
     case LC_STAGE_PREDICT:
         *prediction = t->mo.predict_step(t->m, batch, e->i, e->loader);
-        s = LC_OK;
-        if (!*prediction && lc__error_count(&last) != t->errors_before_hook && last != LC_ERR_NOT_FOUND)
-            s = last < 0 ? last : LC_ERR_USER;
+        s = *prediction ? LC_OK : lc__error_since(t->errors_before_hook);
         if (*prediction && !lc_tensor_is_error(*prediction)) lc_keep(*prediction);
         break;
     default:

@@ -21,15 +21,12 @@ lc_status lc__run_training_step(lc_closure *c)
     if (lc__is_empty_share(c->batch)) return LC_OK; /* the other ranks have samples */
     if (c->optimizer >= 0 && t->optimizers.optimizers[c->optimizer].training_step)
         step = t->optimizers.optimizers[c->optimizer].training_step;
-    lc_status last;
     lc__outer_hook outer = lc__hook_enter(t, LC_HOOK_TRAINING_STEP);
     int64_t start = LC__PROFILE_START(t);
     c->loss = step(t->m, c->batch, c->batch_idx);
     LC__PROFILE_HOOK(t, NULL, start);
     lc_status s = lc_step_status(t->graph); /* the first operation that failed */
-    /* A lookup that found nothing is an answer, not a failure. */
-    if (s >= 0 && !c->loss && lc__error_count(&last) != t->errors_before_hook && last != LC_ERR_NOT_FOUND)
-        s = last < 0 ? last : LC_ERR_USER;
+    if (s >= 0 && !c->loss) s = lc__error_since(t->errors_before_hook);
     if (s >= 0 && c->loss && lc_tensor_is_error(c->loss))
         s = lc_fail(LC_ERR_STATE,
                     "training_step returned the result of a failed operation, or a tensor of another step");

@@ -180,7 +180,7 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     if (t->profiling) lc__profiling_begin(t);
     LC_TRY(lc__configure_callbacks(t));
     LC_TRY(lc__hooks_rebuild(t));
-    lc__hooks_find_idle(t);
+    lc__hooks_find_users(t);
     decide_validation(t);
     LC_TRY(lc__check_same_options(t));
     for (int i = 0; i < t->n_callbacks && !asked && stage == LC_STAGE_FIT; i++)

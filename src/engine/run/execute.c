@@ -63,8 +63,10 @@ static lc_status execute(lc_graph *g, lc_plan *p)
         lc_call *c = &p->calls[i].call;
         c->scratch = g->scratch;
         c->kernel->run(c);
-        if (__builtin_expect(lc__fault_is_set(&g->fault), 0)) return lc__fault_take(&g->fault, p->calls[i].site);
-        if (__builtin_expect(peers, 0)) LC_TRY(communicate(g));
+        if (__builtin_expect(lc__fault_is_set(&g->fault) | peers, 0)) {
+            if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, p->calls[i].site);
+            LC_TRY(communicate(g));
+        }
     }
     return LC_OK;
 }
