@@ -82,6 +82,22 @@ static inline lc_tensor *own_handle(const lc_graph *g, lc_tensor *t)
     return own ? own : t;
 }
 
+/* Why a result that is not of the step being recorded is no operand of it. The handle of one that has expired may be
+ * nobody's by now. Devices begin a step of theirs for each step function, so one of another device may be of this step
+ * or an earlier one. */
+static lc_status no_operand(const lc_graph *g, const lc_tensor *t)
+{
+    const lc_graph *of = t->graph;
+    if (!of || of == g || (!g->devices && of->generation != t->generation))
+        return lc_fail(LC_ERR_STATE, "an input is a result of an earlier step, which has expired; lc_assign it to a "
+                                     "persistent tensor to carry it over");
+    if (!g->devices)
+        return lc_fail(LC_ERR_STATE, "an input belongs to another graph; pass it through a persistent tensor");
+    return lc_fail(LC_ERR_STATE, "an input was computed for another device's part of the batch, or in an earlier step; "
+                                 "compute it in the step function that uses it, or lc_assign it to a persistent tensor "
+                                 "to carry it over");
+}
+
 lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value)
 {
     t = own_handle(g, t);
@@ -89,15 +105,7 @@ lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value)
         *value = t->value;
         return LC_OK;
     }
-    if (t->kind == LC_TENSOR_STEP) {
-        if (t->graph != g && g->devices)
-            return lc_fail(LC_ERR_STATE, "an input was computed for another device's part of the batch; compute it in "
-                                         "the step function that uses it");
-        if (t->graph != g)
-            return lc_fail(LC_ERR_STATE, "an input belongs to another graph; pass it through a persistent tensor");
-        return lc_fail(LC_ERR_STATE, "an input is a result of an earlier step, which has expired; lc_assign it to a "
-                                     "persistent tensor to carry it over");
-    }
+    if (t->kind == LC_TENSOR_STEP) return no_operand(g, t);
     LC_TRY(add_external(g, t));
     *value = t->value;
     return LC_OK;

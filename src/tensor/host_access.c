@@ -19,7 +19,9 @@ lc_status lc__tensor_wait(lc_tensor *t)
 
 lc_status lc__tensor_expired(void)
 {
-    return lc_fail(LC_ERR_STATE, "this tensor is a result of an earlier step, which has expired");
+    return lc_fail(LC_ERR_STATE,
+                   "this tensor is a result of an earlier step, which has expired; read it in its step, or "
+                   "lc_assign it to a persistent tensor to carry it over");
 }
 
 lc_status lc__tensor_map(lc_tensor *t, lc__access access, lc_view *out)

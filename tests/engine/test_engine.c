@@ -413,8 +413,8 @@ TEST(expired_tensors_are_noticed)
     lc_graph_free(g);
 }
 
-/* Also when its handle has since been that of a value that only the planner knew. */
-TEST(expired_tensors_are_noticed_when_they_are_read)
+/* As that of a value that only the planner knew. */
+TEST(expired_tensors_are_noticed_when_their_handles_were_used_again)
 {
     lc_graph *g = graph();
     lc_tensor *w = T(1, true, 3), *old = NULL;
@@ -431,7 +431,12 @@ TEST(expired_tensors_are_noticed_when_they_are_read)
     }
     CHECK(!old->graph);
     CHECK_STATUS(lc_tensor_read(old, got, (size_t)lc_tensor_numel(old) * sizeof *got), LC_ERR_STATE);
-    CHECK_CONTAINS(lc_error_message(), "expired");
+    CHECK_CONTAINS(lc_error_message(), "expired; read it in its step, or lc_assign it to a persistent tensor");
+    CHECK_OK(lc_step_begin(g, 9, 0));
+    CHECK(lc_tensor_is_error(lc_mul(w, old)));
+    CHECK_STATUS(lc_step_run(g), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "of an earlier step, which has expired; lc_assign it to a persistent tensor");
+    (void)!lc_step_end(g);
     lc_tensor_unref(w);
     lc_graph_free(g);
 }

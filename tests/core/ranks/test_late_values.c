@@ -18,6 +18,7 @@ typedef struct job {
     const char *name, *strategy; /* name: of what is logged */
     double value;                /* of one process */
     float weight[WIDTH * FEATURES];
+    int samples; /* 0: those of BATCHES whole batches */
 } job;
 
 static lc_tensor *loss_of(net *m, const lc_batch *b)
@@ -131,6 +132,21 @@ static const lc_module_ops hook_ops = {
     .configure_optimizers = small_net_sgd,
 };
 
+/* ---- a value that is carried over from batch to batch ---- */
+
+static lc_tensor *carrying_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    lc_tensor *before = m->shared, *loss = loss_of(m, b);
+    return i > 0 ? lc_add(loss, lc_mean(before)) : loss;
+}
+
+static const lc_module_ops carrying_ops = {
+    LC_MODULE_OPS_INIT("carrying"),
+    .training_step = carrying_step,
+    .configure_optimizers = small_net_sgd,
+};
+
 /* ---- the runs ---- */
 
 static lc_status fit(job *j, lc_comm *comm, int devices, double *value, float *weight)
@@ -145,9 +161,9 @@ static lc_status fit(job *j, lc_comm *comm, int devices, double *value, float *w
     opt.strategy = j->strategy;
     snprintf(count, sizeof count, "%d", devices);
     if (devices) opt.devices = count;
-    LC_TRY(loader_of(0, BATCHES * BATCH, BATCH / n, false, &train));
+    LC_TRY(loader_of(0, j->samples ? j->samples : BATCHES * BATCH, BATCH / n, false, &train));
     LC_TRY(small_net_init(&m.base, j->ops, 1));
-    if (j->ops != &hook_ops) lc_linear_init(&m.aux, &m, "aux", WIDTH, 2);
+    if (j->ops == &manual_ops || j->ops == &two_steps_ops) lc_linear_init(&m.aux, &m, "aux", WIDTH, 2);
     LC_TRY(lc_trainer_new(&opt, &t));
     lc_status s = lc_trainer_fit(t, &m.base.base, .train_dataloader = train);
     if (s >= 0) s = lc_trainer_metric(t, "value_epoch", value);
@@ -206,7 +222,23 @@ TEST(values_of_one_device_are_refused_with_what_to_do)
     j.ops = &two_steps_ops;
     CHECK(fit(&j, NULL, 2, &j.value, j.weight) < 0);
     CHECK_CONTAINS(lc_error_message(),
-                   "computed for another device's part of the batch; compute it in the step function");
+                   "computed for another device's part of the batch, or in an earlier step; compute it in the step "
+                   "function that uses it, or lc_assign it to a persistent tensor to carry it over");
+}
+
+/* On one device, and of a device that may have no part of the present batch. */
+TEST(values_of_an_earlier_step_are_refused_with_what_to_do)
+{
+    static const int samples[] = {BATCHES * BATCH, BATCH + 1};
+    for (int devices = 0; devices <= 2; devices += 2)
+        for (int k = 0; k < 2; k++) {
+            job j = {.ops = &carrying_ops, .strategy = devices ? "data_parallel" : NULL, .samples = samples[k]};
+            CHECK_STATUS(fit(&j, NULL, devices, &j.value, j.weight), LC_ERR_STATE);
+            CHECK_CONTAINS(lc_error_message(),
+                           devices ? "in an earlier step; " : "of an earlier step, which has expired; ");
+            CHECK_CONTAINS(lc_error_message(), "lc_assign it to a persistent tensor to carry it over");
+            CHECK_CONTAINS(lc_error_message(), "test_late_values.c:");
+        }
 }
 
 TEST_MAIN
