@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists that hooks of a module fill: optimizers and schedulers, loaders. */
+/* Lists that a module's hooks fill: optimizers and schedulers, loaders. */
 #include "base/handle.h"
 #include "base/status.h"
 
@@ -7,7 +7,7 @@
 #include <lightc/sched.h>
 #include <lightc/trainer.h>
 
-/* Constructors return NULL on an error and have said why. */
+/* A constructor that fails returns NULL and leaves its message. */
 static lc_status absent(const char *what)
 {
     const char *why = lc_error_message();

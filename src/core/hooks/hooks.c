@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hook dispatch. Each hook has a list of only those callbacks that implement it, and one place that calls them: what
- * differs between hooks is in the table (table.c). */
+/* Hook dispatch. Each hook has a list of only those callbacks that implement it, and one place that calls them. The
+ * differences between hooks are in the table (table.c). */
 #include "core/hooks/hooks.h"
 #include "core/hooks/profiling.h"
 
@@ -63,7 +63,7 @@ static lc_status build(lc_trainer *t, lc__hook_list *list, size_t offset, int mo
     list->e = calloc((size_t)t->n_callbacks + 1, sizeof *list->e);
     if (!list->e) return lc_fail(LC_ERR_MEMORY, "out of memory: hooks of %d callbacks", t->n_callbacks);
     list->n = 0;
-    /* Tuners come first; checkpoints last, so that they hold what the others did. */
+    /* Tuners come first; checkpoints come last, so that they hold what the others did. */
     for (int place = 0; place < 3; place++)
         for (int i = 0; i < t->n_callbacks; i++) {
             lc__callback *cb = t->callbacks[i];
@@ -143,7 +143,7 @@ lc_status lc__hook_result(lc_trainer *t, lc_status s, const char *callback)
     return s;
 }
 
-/* ---- slots that a module lacks and the trainer calls all the same ---- */
+/* ---- defaults for slots that the trainer always calls ---- */
 
 static lc_status eval_mode(lc_module *m)
 {
@@ -161,7 +161,7 @@ void lc__module_ops_fill(lc_trainer *t, const lc_module_ops *ops)
     lc_module_ops *mo = &t->mo;
     memset(mo, 0, sizeof *mo);
     memset(t->hook_users, 0, sizeof t->hook_users);
-    memcpy(mo, ops, ops->size); /* begin.c has checked it */
+    memcpy(mo, ops, ops->size); /* begin.c has checked the size */
     t->has_late_hooks =
         mo->on_after_backward || mo->on_before_optimizer_step || mo->optimizer_step || mo->configure_gradient_clipping;
     if (!mo->on_validation_model_eval) mo->on_validation_model_eval = eval_mode;

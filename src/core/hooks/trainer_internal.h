@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer, inside: what every room of src/core is built on. Further state of a room is a struct in its own header,
- * which the trainer points to; docs/design.md has a line for each room. */
+/* The trainer's struct, which every room of src/core uses. A room's own state is a struct in its header, to which the
+ * trainer points; docs/design.md has a line for each room. */
 #ifndef LC_CORE_HOOKS_TRAINER_INTERNAL_H
 #define LC_CORE_HOOKS_TRAINER_INTERNAL_H
 
@@ -17,15 +17,15 @@
 #include "base/str.h"
 
 typedef struct lc__callback {
-    lc_callback_ops ops; /* a full copy: a program may have been built with a shorter struct */
+    lc_callback_ops ops; /* a full copy: the program's struct may be shorter */
     void *self;
     bool is_default;     /* the trainer made it */
-    uint64_t configured; /* in which call of configure_callbacks it was added; 0: in none */
+    uint64_t configured; /* number of the configure_callbacks call that added it; 0: none */
 } lc__callback;
 #define LC__KIND_PROGRESS_BAR "ProgressBar"
 
 typedef struct lc__datamodule {
-    lc_datamodule_ops ops; /* a full copy; zeros: there is none */
+    lc_datamodule_ops ops; /* a full copy; zeros: no datamodule */
     lc_datamodule given;
 } lc__datamodule;
 
@@ -39,7 +39,7 @@ typedef enum lc__hook_users { LC__USED_BY_ANY, LC__USED_BY_NONE, LC__USED_BY_MOD
 
 struct lc_trainer {
     lc__mark mark;
-    /* What the rooms above keep: their own headers have it, and trainer/trainer.c makes it with the trainer. */
+    /* State of the rooms above: declared in their headers, made together with the trainer by trainer/trainer.c. */
     struct lc__input *input;
     struct lc__logging *logging;
     struct lc__ranks *ranks;
@@ -62,22 +62,22 @@ struct lc_trainer {
     bool hooks_dirty;
     lc__hook_users hook_users[LC_HOOKS];
     bool making_defaults;
-    uint64_t configurations, configuring; /* calls of configure_callbacks; which one runs, 0: none */
-    lc_hook hook;                         /* the hook that runs */
+    uint64_t configurations, configuring; /* calls of configure_callbacks; number of the running one, 0: none */
+    lc_hook hook;                         /* the running hook */
     unsigned errors_before_hook;          /* of this thread (lc__error_count) */
-    unsigned error_with_hook; /* the count when a message named its hook: hooks around that one add nothing */
-    int depth;                /* trace_hooks: of hooks inside of hooks */
-    bool skip;                /* a hook said LC_SKIP */
-    bool deferred;            /* deferred_* hold an error of lc_log or of the recorder */
+    unsigned error_with_hook;             /* error count when a message named its hook: outer hooks then add nothing */
+    int depth;                            /* of nested hooks, for trace_hooks */
+    bool skip;                            /* a hook returned LC_SKIP */
+    bool deferred;                        /* deferred_* hold an error of lc_log or the recorder */
     lc_status deferred_status;
     char *deferred_message;
-    struct lc__profiling *profiling;                                      /* NULL: there is no profiler */
-    void (*log_message)(lc_trainer *t, lc_level level, const char *text); /* NULL: no logger has started */
+    struct lc__profiling *profiling;                                      /* NULL: no profiler */
+    void (*log_message)(lc_trainer *t, lc_level level, const char *text); /* NULL: no logger runs */
 
-    /* what computes, and what is computed */
+    /* the model and its computation */
     lc_module *m;
-    lc_module_ops mo;    /* what it lacks and is called in any case is filled */
-    bool has_late_hooks; /* the module has some between the backward pass and the update */
+    lc_module_ops mo;    /* with defaults for slots that are always called */
+    bool has_late_hooks; /* the module has hooks between the backward pass and the update */
     lc__datamodule datamodule;
     lc_optimizers optimizers;
     lc_graph *graph;
@@ -85,7 +85,7 @@ struct lc_trainer {
     void *precision_self;
     const lc_strategy_ops *strategy;
     void *strategy_self;
-    lc_comm *comm; /* of the strategy; NULL: one rank, or one that continues by itself after a failure (ranks.h) */
+    lc_comm *comm; /* the strategy's; NULL: one rank, or a rank that continues by itself after a failure (ranks.h) */
     int rank, n_ranks;
 
     /* position of the run */
@@ -93,30 +93,30 @@ struct lc_trainer {
     lc_run_state run_state;
     const lc_run_args *args;
     bool in_run, sanity, validating;
-    char *ckpt_path;      /* what this run continues; NULL: nothing */
-    int64_t resumed_step; /* of its last row */
+    char *ckpt_path;      /* the checkpoint this run continues; NULL: none */
+    int64_t resumed_step; /* the step of its last row */
     int64_t max_epochs, min_epochs, max_steps, min_steps;
-    bool user_stop, stop_wish; /* of all ranks; of this one, until they have agreed on it */
+    bool user_stop, stop_wish; /* on all ranks; on this one, until they have agreed on it */
     int soft_stops;            /* early stopping callbacks that want to stop */
     int64_t global_step, current_epoch, batches_that_stepped, total_batches, optimizer_steps;
     int64_t epochs_processed;
-    int64_t batch_idx;    /* of the running or last batch */
+    int64_t batch_idx;    /* the running or last batch */
     int64_t batches_done; /* of the running epoch */
-    bool epoch_open;      /* it is not complete */
+    bool epoch_open;      /* the epoch is not complete */
     bool is_last_batch;
 
     /* the window of accumulation */
     bool accumulating;
     int64_t window_backwards;
-    int64_t accumulate, accumulate_next; /* batches of the running window, and of those after it */
-    int64_t window_begin;                /* the batch of the epoch from which on windows have that length */
+    int64_t accumulate, accumulate_next; /* length in batches of the running window, and of later ones */
+    int64_t window_begin;                /* the batch of the epoch from which windows have that length */
 
     /* the batch */
     const lc_batch *batch;
     int dataloader_idx;
-    int part;       /* of the batch, that is being recorded */
+    int part;       /* the part of the batch being recorded */
     int64_t cuts;   /* batches cut into parts so far */
-    bool recording; /* a step is open and has not been run yet */
+    bool recording; /* a step is open and has not run yet */
     lc_outputs outputs;
 };
 
@@ -131,21 +131,22 @@ static inline bool lc__is_rank_zero(const lc_trainer *t)
 }
 
 /* ---- callback_list.c ---- */
-/* Whether the options, which hold it, have not turned off what it does. */
+/* An error if the options turn off the feature that this callback of theirs implements. */
 lc_status lc__check_callback(const lc_trainer *t, const lc__callback *cb) LC_MUST_USE;
 void lc__callbacks_free(lc_trainer *t);
-/* What the first callback that has any saves in place of a tensor of the module; NULL: itself. */
+/* The tensor to save in place of a tensor of the module, from the first callback that has one; NULL: the tensor
+ * itself. */
 lc_tensor *lc__saved_tensor(lc_trainer *t, lc_tensor *of);
 lc__callback *lc__callback_of_kind(const lc_trainer *t, const char *kind);
-/* The module's hook, whose callbacks take the place of those of their kind. */
+/* Runs the module's configure_callbacks; its callbacks replace others of their kind. */
 lc_status lc__configure_callbacks(lc_trainer *t) LC_MUST_USE;
 
-/* The best checkpoint of this trainer's callbacks and its score (NaN: none); NULL: there is none yet. */
+/* The best checkpoint of this trainer's callbacks and its score (NaN: none); NULL: none yet. */
 const char *lc__best_checkpoint(const lc_trainer *t, double *score);
 
 /* ---- control.c ---- */
 bool lc__should_stop(const lc_trainer *t);
-/* Early stopping: a wish that holds until the callback takes it back (unlike lc_trainer_stop). */
+/* Early stopping: unlike lc_trainer_stop, the vote holds until the callback takes it back. */
 void lc__soft_stop(lc_trainer *t, bool *vote, bool stop);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Validation, test and prediction: one loop, the stage says which hooks it calls. */
+/* Validation, test and prediction: one loop; the stage decides which hooks it calls. */
 #include "core/loop/loop.h"
 #include "core/resume/resume.h"
 #include "core/logging/logging.h"
@@ -17,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Random operators of evaluation have keys far from those of training, which they cannot shift. */
+/* Random operators in evaluation use keys far from those of training, so they cannot change training's random
+ * numbers. */
 #define EVAL_STEP_BASE ((uint64_t)1 << 62)
 
 /* ---- train and eval flags of the module tree ---- */
@@ -38,14 +39,14 @@ static void restore_modes(lc_trainer *t, lc_module *m, int *i)
 
 /* ---- a batch ---- */
 
-/* What the steps of a batch's pieces are called with. */
+/* Arguments for the steps of a batch's pieces. */
 typedef struct eval_step {
     lc_trainer *t;
     int64_t i;
     int loader;
 } eval_step;
 
-/* *prediction: what predict_step gave, else NULL. */
+/* *prediction: the result of predict_step, else NULL. */
 static lc_status call_step(void *ctx, const lc_batch *batch, lc_tensor **prediction)
 {
     const eval_step *e = ctx;
@@ -100,7 +101,7 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     t->outputs = (lc_outputs){.loss_divisor = 1};
     lc__tell_progress(t);
     LC_TRY(lc_step_begin(t->graph, EVAL_STEP_BASE + (uint64_t)i, (uint64_t)loader));
-    if (t->stage == LC_STAGE_FIT || t->opt.inference_mode) lc_no_grad_begin(); /* of this step */
+    if (t->stage == LC_STAGE_FIT || t->opt.inference_mode) lc_no_grad_begin(); /* until the step ends */
     t->recording = true;
     t->skip = false;
     t->logging->eval_results.step++;
@@ -110,7 +111,7 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     LC_TRY(lc__begin_batch(t, batch, lc__chunks_in(t, batch)));
     if (lc__is_empty_share(batch)) {
         t->recording = false;
-        t->logging->eval_results.n_pending = 0; /* what the hook has recorded is not run */
+        t->logging->eval_results.n_pending = 0; /* values that the hook has recorded are not computed */
     } else {
         LC_TRY(run_step(t, batch, i, loader));
     }
@@ -195,7 +196,7 @@ static lc_status run_hooks_and_loaders(lc_trainer *t)
     LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_EPOCH_START), NULL));
     for (int i = 0; i < t->input->eval.n; i++) {
         LC_TRY(run_loader(t, i));
-        /* Metrics of a loader are available when it ends, as in Lightning: it matters if the next one fails. Those of
+        /* Metrics of a loader are available when it ends, as in Lightning, even if the next loader fails. Those of
          * several ranks are combined once, after the last loader. */
         if (i + 1 < t->input->eval.n && !t->comm && !t->sanity && t->stage != LC_STAGE_PREDICT)
             LC_TRY(lc__results_publish_epoch(t, &t->logging->eval_results));

@@ -57,6 +57,6 @@ lc_status lc__closure_zero_grad(lc_closure *c)
     LC_TRY(lc__hook(t, LC_HOOK_ON_BEFORE_ZERO_GRAD, &args));
     LC_TRY(lc__hook(t, LC_HOOK_OPTIMIZER_ZERO_GRAD, &args));
     t->window_backwards = 0;
-    t->graph->backwards = 0; /* lc_optimizer_zero_grad, which a module may call, leaves it */
+    t->graph->backwards = 0; /* lc_optimizer_zero_grad, which a module may call, does not reset this */
     return LC_OK;
 }

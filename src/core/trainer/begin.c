@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Everything before the loops: the module is checked and set up, what the run goes on from is opened, and the
- * optimizers of a fit are made. */
+/* Everything before the loops: checks and sets up the module, opens the checkpoint the run continues from, and makes
+ * the optimizers of a fit. */
 #include "base/args.h"
 #include "core/trainer/run.h"
 #include "core/trainer/memory_limit.h"
@@ -95,8 +95,8 @@ static lc_status make_graph(lc_trainer *t)
     return t->graph ? LC_OK : lc_graph_new_with(&t->graph, &o);
 }
 
-/* Opens what the run goes on from. Which one it is, rank 0 finds: elsewhere a new one may not be seen yet. With it goes
- * the id of a training that begins here (lc__ckpt_origin); one that goes on has the id that it had. */
+/* Opens the checkpoint the run continues from. Rank 0 finds it, since other machines may not see a new one yet, and
+ * sends its path with the id of a new training (lc__ckpt_origin); a training that continues keeps its id. */
 static lc_status open_start(lc_trainer *t, const char *asked)
 {
     char *path = NULL, *id = NULL, *both = NULL;
@@ -108,7 +108,7 @@ static lc_status open_start(lc_trainer *t, const char *asked)
     }
     s = lc__ranks_agree(t->comm, s);
     if (s >= 0) s = lc__ranks_text(t->comm, &both);
-    char *from = both ? strchr(both, ' ') : NULL; /* NULL: as of a test's communicator, which carries nothing */
+    char *from = both ? strchr(both, ' ') : NULL; /* NULL with a test's communicator that sends nothing */
     if (s >= 0 && from) {
         *from++ = 0;
         free(t->resume->training);
@@ -129,7 +129,7 @@ static lc_status open_start(lc_trainer *t, const char *asked)
     return s;
 }
 
-/* What the run before has left. */
+/* Clears the state of the previous run. */
 static void reset(lc_trainer *t)
 {
     t->resume->torn = false;
@@ -204,7 +204,7 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     return LC_OK;
 }
 
-/* Which of several optimizers a loss is for, nobody can guess. */
+/* With several optimizers, each needs its own training step: a loss does not name its optimizer. */
 static lc_status check_optimizers(const lc_trainer *t)
 {
     if (t->optimizers.n < 2 || t->mo.manual_optimization) return LC_OK;
@@ -246,7 +246,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
 lc_status lc__fit_begin(lc_trainer *t)
 {
     lc__watch_begin(t);
-    lc_graph_set_window(t->graph, 0); /* an earlier fit by hand has set it */
+    lc_graph_set_window(t->graph, 0); /* an earlier fit with manual optimization may have set it */
     lc__saves_begin(t);
     LC_TRY(set_up_optimizers(t));
     LC_TRY(lc__votes_begin(t));
