@@ -2,7 +2,7 @@
 /* Which cores belong to which rank.
  *
  * Ranks that move between cores lose their caches, and two ranks on the two hyperthreads of one core halve each other
- * while another core idles. So every rank gets whole, neighbouring cores. If the kernel does not say which processors
+ * while another core idles. So every rank gets whole, neighboring cores. If the kernel does not say which processors
  * share a core, each counts as one. */
 #define _GNU_SOURCE /* cpu_set_t */
 #include "base/cores.h"
@@ -38,7 +38,7 @@ lc_status lc__cores_find(lc__cores *out)
 {
     cpu_set_t set;
     *out = (lc__cores){0};
-    /* More processors than a cpu_set_t holds: nobody is pinned. */
+    /* There are more processors than a cpu_set_t holds: no rank is pinned. */
     if (sched_getaffinity(0, sizeof set, &set) != 0) return LC_OK;
     int n = CPU_COUNT(&set);
     out->granted = lc__processors_granted(n);

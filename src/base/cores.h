@@ -6,7 +6,7 @@
 #include <lightc/status.h>
 #include <sched.h>
 
-/* The cores that this process may use, neighbours side by side. */
+/* The cores that this process may use, sorted so that neighbors are adjacent. */
 typedef struct lc__cores {
     int n, n_cores; /* logical processors, and cores: hyperthreads share one */
     int granted;    /* as many processors as control groups let all processes keep busy together; at most n */
@@ -21,8 +21,8 @@ void lc__cores_release(lc__cores *c);
  * can run without disturbing others (one a core, and no more than are granted), or 0 if there are fewer processors than
  * processes, or fewer granted. */
 int lc__cores_share(const lc__cores *c, int i, int n, cpu_set_t *out);
-/* Binds this thread, and those that it makes, to the part of process `i` of `n` that share what this one may use.
- * Returns lc__cores_share's number; 0: it is bound to nothing. */
+/* Binds this thread, and threads it starts later, to the part of process `i` of the `n` that share what this one may
+ * use. Returns lc__cores_share's number; 0: it is not bound. */
 int lc__cores_take(int i, int n);
 
 #endif

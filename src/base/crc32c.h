@@ -10,7 +10,7 @@
 uint32_t lc__crc32c(uint32_t crc, const void *data, size_t n);
 /* The checksum of A followed by B, from theirs and the length of B. */
 uint32_t lc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_bytes);
-/* The portable form, which the tests hold the fast one against. */
+/* The portable form, against which tests check the fast one. */
 uint32_t lc__crc32c_plain(uint32_t crc, const void *data, size_t n);
 
 #endif

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* The lowest one that is free: about as many as there are. */
+/* The lowest free descriptor: about as many are open. */
 static rlim_t count_open(rlim_t limit)
 {
     int fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -19,7 +19,7 @@ static rlim_t count_open(rlim_t limit)
 
 void lc__descriptors_allow(int more)
 {
-    enum { OTHERS = 64 }; /* that the program opens meanwhile */
+    enum { OTHERS = 64 }; /* descriptors that the program opens meanwhile */
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
     rlim_t want = count_open(limit.rlim_cur) + (rlim_t)more + OTHERS;

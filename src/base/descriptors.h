@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* File descriptors, which a process may have fewer of than it needs. */
+/* The limit on file descriptors. */
 #ifndef LC_BASE_DESCRIPTORS_H
 #define LC_BASE_DESCRIPTORS_H
 
@@ -7,7 +7,7 @@
 
 /* Raises this process's limit, as far as allowed, if `more` descriptors on top of the open ones would exceed it. */
 void lc__descriptors_allow(int more);
-/* Whether there was none left: EMFILE, ENFILE. */
+/* Whether the error means that no descriptor was left: EMFILE, ENFILE. */
 bool lc__descriptors_lacked(int error);
 /* About how many more this process may open. */
 long long lc__descriptors_left(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data types: what the files of tensors, messages between ranks and datasets have in common. */
+/* Data types, which tensor files, messages between ranks and datasets have in common. */
 #include <lightc/tensor.h>
 
 size_t lc_dtype_size(lc_dtype dtype)

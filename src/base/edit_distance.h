@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* The number of letters to insert, drop or change between two names, where swapping two neighbours is one change and
- * "-" is "_" (optimal string alignment). 64 if one of them is longer than that. */
+/* The number of letters to insert, drop or change between two names, where swapping two neighbors is one change and "-"
+ * equals "_" (optimal string alignment). 64 if one of them is longer than that. */
 int lc__edit_distance(const char *a, size_t n, const char *b, size_t m);
 
 #endif

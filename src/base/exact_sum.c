@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A double is an integer of 53 bits times a power of two, of which 2^-1074 is the least: so it is added to three
- * digits, and carries are passed on when digits might overflow. */
+ * digits, and carries are propagated when digits might overflow. */
 #include "base/exact_sum.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ void lc__exact_add(lc__exact_sum *s, double x)
     uint64_t fraction = bits & (((uint64_t)1 << 52) - 1);
     int exponent = (int)(bits >> 52 & 0x7ff);
     if (exponent) fraction |= (uint64_t)1 << 52;
-    int at = exponent ? exponent - 1 : 0; /* of the lowest bit, above the least */
+    int at = exponent ? exponent - 1 : 0; /* position of the lowest bit, in bits above the least */
     unsigned __int128 wide = (unsigned __int128)fraction << at % 32;
     for (int k = 0; k < 3; k++, wide >>= 32) {
         int64_t part = (int64_t)(uint32_t)wide;
@@ -58,7 +58,7 @@ double lc__exact_value(const lc__exact_sum *sum)
     int top = LC__EXACT_DIGITS - 1;
     while (top >= 0 && !s.digit[top]) top--;
     if (top < 0) return 0;
-    /* Three digits hold more bits than a double; of the others it matters whether there is any. */
+    /* Three digits hold more bits than a double; for rounding it only matters whether any other is nonzero. */
     unsigned __int128 wide = 0;
     for (int k = 0; k < 3; k++) wide = wide << 32 | (unsigned __int128)(top >= k ? s.digit[top - k] : 0);
     bool rest = false;

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /* Makes room for `more` elements after the first n: lc__grow(&list, &capacity, n, 1, "names of files"). A capacity is
- * an int, or an integer of 32 or 64 bits; it is never reduced, so what is filled again and again allocates nothing, and
- * arrays of one length may share one (each with a copy of it: the same calls give the same capacity). When it fails
+ * an int, or an integer of 32 or 64 bits; it is never reduced, so refilling an array allocates nothing, and arrays of
+ * the same length may share a capacity (each with a copy of it: the same calls give the same capacity). When it fails
  * ("out of memory: names of files"), array and capacity stay as they were. */
 #define lc__grow(array, capacity, n, more, what)                                                                       \
     ((uint64_t)(more) <= (uint64_t) * (capacity) - (uint64_t)(n)                                                       \
@@ -18,7 +18,7 @@
          : lc__grow_array(array, capacity, sizeof *(capacity), (uint64_t)(n), (uint64_t)(more), sizeof **(array),      \
                           what))
 
-/* Makes room for one element more than n in an array whose capacity nobody keeps: it follows from n. */
+/* Makes room for one element more than n in an array whose capacity is not stored: it follows from n. */
 #define lc__grow_one(array, n, what) lc__grow_counted(array, (uint64_t)(n), sizeof **(array), what)
 
 /* `array` is a T **. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* f16 and bf16 as bit patterns, without help of the processor. Rounding is to the nearest, halves to even. */
+/* f16 and bf16 as bit patterns, in plain C. Rounding is to nearest, ties to even. */
 #ifndef LC_BASE_HALF_H
 #define LC_BASE_HALF_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is said about arguments that are NULL or no object of their type. */
+/* Errors about arguments that are NULL or not an object of their type. */
 #include "base/handle.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ static const char *name_of(lc__mark mark)
     }
 }
 
-/* What users call lc_linear_at and lc_sgd_with. */
+/* The length of the name that users know: lc_linear of lc_linear_at, lc_sgd of lc_sgd_with. */
 static int name_length(const char *function)
 {
     size_t n = strlen(function);

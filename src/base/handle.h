@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How public functions know what they are given (base.h says what is promised): every object begins with a mark of its
+/* How public functions check what they are given (base.h has the contract): every object begins with a mark of its
  * type, which is set when it is made and cleared when it is freed. To add a type: a line here, the mark as the first
- * member of its struct, lc__mark_set where it is made, lc__mark_clear where it is freed, and LC__IS in its functions.
- */
+ * member of its struct, lc__mark_set where it is made, lc__mark_clear where it is freed, and LC__IS in its
+ * functions. */
 #ifndef LC_BASE_HANDLE_H
 #define LC_BASE_HANDLE_H
 
@@ -43,18 +43,18 @@ static inline bool lc__has_mark(const void *object, lc__mark mark)
     return object && *(const lc__mark *)object == mark;
 }
 
-/* The compiler would drop a last store to what is freed; volatile keeps it. */
+/* The compiler would drop a last store before a free; volatile keeps it. */
 static inline void lc__mark_clear(lc__mark *mark)
 {
     *(volatile lc__mark *)mark = 0;
 }
 
-/* The errors: `object` is NULL, or none of these; `pointer` is NULL. They return LC_ERR_ARGUMENT. */
+/* The errors that `object` is NULL or of another type, and that `pointer` is NULL. They return LC_ERR_ARGUMENT. */
 lc_status lc__not_a(const void *object, lc__mark mark, const char *function) __attribute__((cold));
 lc_status lc__is_null(const char *function, const char *pointer) __attribute__((cold));
 
-/* At the start of a public function, LC__IS(t, TRAINER, LC_ERR_ARGUMENT): returns the last argument, which may be
- * empty, with a message, if t is not a trainer. */
+/* At the start of a public function, LC__IS(t, TRAINER, LC_ERR_ARGUMENT): if t is not a trainer, reports it and returns
+ * the last argument, which may be empty. */
 #define LC__IS(object, id, ...)                                                                                        \
     do {                                                                                                               \
         if (__builtin_expect(!lc__has_mark(object, LC__MARK_OF(id)), 0)) {                                             \
@@ -62,7 +62,7 @@ lc_status lc__is_null(const char *function, const char *pointer) __attribute__((
             return __VA_ARGS__;                                                                                        \
         }                                                                                                              \
     } while (0)
-/* The same in a function that looks at NULL itself. */
+/* The same in a function that handles NULL itself. */
 #define LC__IS_OR_NULL(object, id, ...)                                                                                \
     do {                                                                                                               \
         if (__builtin_expect((object) && !lc__has_mark(object, LC__MARK_OF(id)), 0)) {                                 \

@@ -18,10 +18,10 @@ typedef struct lc__http_request {
     const char *bearer;       /* a token; NULL: none */
     const char *user;         /* "name:password"; NULL: none */
     bool insecure;            /* accept any certificate */
-    int timeout_s;            /* of the whole exchange; of a standstill, with body_file */
+    int timeout_s;            /* for the whole exchange; with body_file, for a time without progress */
 } lc__http_request;
 
-/* LC_ERR_UNSUPPORTED where libcurl is missing. */
+/* LC_ERR_UNSUPPORTED if libcurl is missing. */
 lc_status lc__http_new(lc__http **out) LC_MUST_USE;
 void lc__http_free(lc__http *h); /* NULL is fine */
 /* LC_OK if there was an answer, whatever it says: *code is its status, `answer` its body (at most 16 MB). One thread at

@@ -108,7 +108,7 @@ lc_status lc__http_call(lc__http *h, const lc__http_request *r, int *code, lc__s
     h->easy_reset(h->easy);
     lc_status status = set_body(h, r, &file);
     if (status < 0) goto done;
-    /* "Expect:" away: a server that does not know it would cost a second. */
+    /* Drops "Expect:", which costs a second with a server that does not know it. */
     headers = add_header(h, headers, "Expect:", "");
     if (headers && r->content_type) headers = add_header(h, headers, "Content-Type: ", r->content_type);
     if (headers && r->bearer) headers = add_header(h, headers, "Authorization: Bearer ", r->bearer);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The system's side of lc__io, and complete operations made of it. */
+/* The real system calls of lc__io, and complete operations made of them. */
 #define _GNU_SOURCE
 #include "base/remove.h"
 
@@ -239,7 +239,7 @@ done:
     return status;
 }
 
-/* O_NONBLOCK: opening a FIFO would wait for somebody who writes to it. */
+/* O_NONBLOCK: opening a FIFO would wait for a writer. */
 lc_status lc__open_to_read(const lc__io *io, const char *path, int *fd, struct stat *st)
 {
     *fd = io->open(io, path, O_RDONLY | O_NONBLOCK, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files, made so that tests can break them.
+/* Files, through calls that tests can make fail.
  *
  * What must survive a crash goes through an lc__io, a table of the system calls that can fail; tests put their own
  * table in front of the real one (tests/core/checkpoint/fake_io.h), which fails the n-th call or loses what was not
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* Each returns -1 and sets errno, as the call of its name does. */
+/* Each returns -1 and sets errno, as the system call of the same name does. */
 typedef struct lc__io lc__io;
 struct lc__io {
     int (*open)(const lc__io *io, const char *path, int flags, mode_t mode);
@@ -24,7 +24,7 @@ struct lc__io {
     int (*truncate)(const lc__io *io, int fd, off_t size);
     int (*sync)(const lc__io *io, int fd);
     int (*rename)(const lc__io *io, const char *from, const char *to);
-    int (*exchange)(const lc__io *io, const char *a, const char *b); /* both names at once */
+    int (*exchange)(const lc__io *io, const char *a, const char *b); /* swaps both names atomically */
     int (*mkdir)(const lc__io *io, const char *path, mode_t mode);
     int (*unlinkat)(const lc__io *io, int dir, const char *name, int flags); /* called only in base/remove.c */
     int (*symlink)(const lc__io *io, const char *target, const char *path);
@@ -35,9 +35,9 @@ extern const lc__io lc__io_system;
 /* LC_ERR_IO (LC_ERR_NOT_FOUND for ENOENT) with "cannot WHAT PATH: reason" and a hint for the common reasons. */
 lc_status lc__io_fail(int error, const char *what, const char *path);
 
-/* Writes everything or fails; short writes and interruptions are continued. */
+/* Writes everything or fails; goes on after short writes and interruptions. */
 lc_status lc__write_all(const lc__io *io, int fd, const char *path, const void *data, size_t n, uint64_t offset);
-/* Reads exactly n bytes; LC_ERR_FORMAT if the file ends before. */
+/* Reads exactly n bytes; LC_ERR_FORMAT if the file is too short. */
 lc_status lc__read_all(const lc__io *io, int fd, const char *path, void *data, size_t n, uint64_t offset);
 
 /* Makes a directory's entries durable. */
@@ -50,8 +50,8 @@ lc_status lc__create_file(const lc__io *io, const char *path, const void *data, 
 /* Replaces a file atomically: written under a temporary name, synced, renamed. */
 lc_status lc__replace_file(const lc__io *io, const char *path, const void *data, size_t n);
 struct stat;
-/* A descriptor of a regular file, and what stat says of it. What is none (a FIFO, a folder, a socket, a device) is
- * refused at once: LC_ERR_FORMAT. On failure *fd is -1. */
+/* Opens a regular file and reads its status. Anything else (a FIFO, a folder, a socket, a device) is refused at once:
+ * LC_ERR_FORMAT. On failure *fd is -1. */
 lc_status lc__open_to_read(const lc__io *io, const char *path, int *fd, struct stat *st);
 /* The same to write; `flags` as of open. */
 lc_status lc__open_to_write(const char *path, int flags, int *fd);
@@ -65,7 +65,7 @@ lc_status lc__path_dir(const char *path, char **dir);
 lc_status lc__path_join(const char *dir, const char *name, char **path);
 const char *lc__path_base(const char *path); /* what follows the last slash */
 
-/* A name in `parent` for something unfinished, in new memory, which no other process has, here or on another host:
+/* A name in `parent` for something unfinished, in new memory, that no other process uses, here or on another host:
  * ".KIND-BASE-HOST-PID-NUMBER". Kinds: "tmp" being written, "old" moved away for a new one of its name, "del" being
  * removed (checkpoint/leftovers.c reads them again). */
 lc_status lc__temp_name(const char *parent, const char *kind, const char *base, char **out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The JSON tokenizer and what writers need. The tree that is made of the tokens is in state.c. */
+/* The JSON tokenizer and what writers need. state.c makes a tree of the tokens. */
 #define _GNU_SOURCE
 #include "base/json.h"
 
@@ -200,7 +200,7 @@ static lc_status read_number(lc__json_reader *r, lc__json_token *token)
         if (p >= end || *p < '0' || *p > '9') return lc__json_fail(r, "number without an exponent after e");
         while (p < end && *p >= '0' && *p <= '9') p++;
     }
-    /* A copy, because strtod needs an end, and would read on into what follows. */
+    /* A copy, because strtod needs a terminator, and would read on into what follows. */
     char copy[512];
     size_t n = (size_t)(p - from);
     if (n >= sizeof copy) return lc__json_fail(r, "number of more than 500 digits");
@@ -389,7 +389,7 @@ int lc__print_double(char text[LC__DOUBLE_SIZE], double value)
     char *out = text;
     if (signbit(value)) *out++ = '-';
     value = fabs(value);
-    if (value < 1e15 && value == (double)(int64_t)value) /* the most frequent case, and a fast one */
+    if (value < 1e15 && value == (double)(int64_t)value) /* the most frequent case, made fast */
         return (int)(out - text) + snprintf(out, LC__DOUBLE_SIZE - 1, "%lld.0", (long long)value);
     char digits[20];
     int exponent, n = shortest_digits(value, digits, &exponent);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small strict JSON, for what must be exact (docs/design.md says what that is, and where cJSON does): headers of
+/* A small strict JSON, for what must be exact (docs/design.md says what that is, and where cJSON is used): headers of
  * safetensors files, state.json, manifest.json, configurations, lines of loggers.
  *
  * Strict means: UTF-8 checked, no trailing text, no leading zeros, integers that fit 64 bits or an error, no number
@@ -32,7 +32,7 @@ typedef struct lc__json_reader {
     int depth;
     uint64_t is_object; /* bit d: level d is an object */
     bool after_value, after_key, finished;
-    char *scratch; /* decoded text, where it had escapes */
+    char *scratch; /* decoded text, if it had escapes */
     size_t scratch_size;
     /* The value of the token just read. */
     const char *text; /* KEY, TEXT: not zero-terminated; valid until the next token */
@@ -52,7 +52,7 @@ lc_status lc__json_fail(const lc__json_reader *r, const char *message);
 
 /* The first byte that is not part of a UTF-8 character; NULL: there is none. */
 const char *lc__utf8_first_bad(const char *text, size_t length);
-/* Puts a "?" for every such byte. */
+/* Replaces every such byte with "?". */
 void lc__utf8_repair(char *text, size_t length);
 
 /* ---- writing ---- */
@@ -69,7 +69,7 @@ lc_status lc__text_quoted(lc__text *t, const char *text);
 void lc__text_release(lc__text *t);
 
 /* A double as Python's repr prints it: the shortest text that reads back as the same number, "1.0", "1e-05", "nan",
- * "-inf"; for any locale. Returns the length. */
+ * "-inf"; in any locale. Returns the length. */
 #define LC__DOUBLE_SIZE 32
 int lc__print_double(char text[LC__DOUBLE_SIZE], double value);
 

@@ -12,7 +12,7 @@
 
 int lc__memory_file(const char *name, size_t bytes)
 {
-    struct rlimit largest; /* of any file; the kernel ends who makes a larger one */
+    struct rlimit largest; /* of any file; the kernel kills a process that exceeds it */
     if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur != RLIM_INFINITY && bytes > largest.rlim_cur) {
         errno = EFBIG;
         return -1;

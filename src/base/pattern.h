@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Patterns of names: "*" stands for any characters, also none, "?" for one. */
+/* Patterns of names: "*" stands for any number of characters, "?" for one. */
 #ifndef LC_BASE_PATTERN_H
 #define LC_BASE_PATTERN_H
 
@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* Whether the whole name fits. */
+/* Whether the pattern matches the whole name. */
 bool lc__pattern_fits(const char *pattern, const char *name);
 /* `text` with the n-th "*" replaced by what the n-th "*" or "?" of the pattern matches in the name (earlier ones match
  * as few characters as possible); a "*" without a counterpart stays. The caller frees *out. */

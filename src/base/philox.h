@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Philox4x32-10, inline, so that kernels can run several blocks side by side (plain 32-bit arithmetic: compilers
- * vectorise a loop over blocks). */
+ * vectorize a loop over blocks). */
 #ifndef LC_BASE_PHILOX_H
 #define LC_BASE_PHILOX_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PNG (ISO/IEC 15948): a signature, then chunks with a CRC each: IHDR, one IDAT with the zlib stream of all rows, IEND.
- * Every row has a filter byte in front; here it is "up" (the difference to the row above), which suits pictures of
- * networks: even surfaces and smooth ones become runs of small numbers. */
+ * Every row has a filter byte in front; here it is "up" (the difference to the row above), which suits pictures that
+ * networks make: flat and smooth areas become runs of small numbers. */
 #include "base/png.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static void add_chunk(lc__str *out, const char *name, const uint8_t *data, size_
 
 lc_status lc__png_add(lc__str *out, const uint8_t *pixels, int width, int height, int channels)
 {
-    static const uint8_t types[] = {0, 0, 4, 2, 6}; /* colour types, by channels */
+    static const uint8_t types[] = {0, 0, 4, 2, 6}; /* color types, by channels */
     size_t row = (size_t)width * (size_t)channels;
     if (width < 1 || height < 1 || channels < 1 || channels > 4 || row > ((size_t)1 << 30) / (size_t)height)
         return lc_fail(LC_ERR_ARGUMENT, "cannot write a PNG of %d x %d pixels with %d channels", width, height,

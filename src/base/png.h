@@ -5,7 +5,7 @@
 
 #include "base/str.h"
 
-/* Appends the file of a picture. `pixels` is [height,width,channels] of bytes; channels: 1 grey, 2 grey and alpha, 3
+/* Appends a picture as a PNG file. `pixels` is [height,width,channels] of bytes; channels: 1 gray, 2 gray and alpha, 3
  * RGB, 4 RGBA. Sides are from 1 to 2^31 - 1. */
 lc_status lc__png_add(lc__str *out, const uint8_t *pixels, int width, int height, int channels) LC_MUST_USE;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A loop has a row of runs, one for each seat: a 64-bit word with the pieces of the run that are not taken, whether the
  * seat is taken, and the loop it belongs to. So taking a piece is one compare-and-swap, which fails if the loop has
- * ended meanwhile; and a thread that has taken one knows that the loop's other fields hold until it says that the piece
- * is done. The owner of the seat takes from the front of its run, others take from the end. */
+ * ended meanwhile; and once a thread has taken a piece, the loop's other fields stay valid until it reports the piece
+ * done. The owner of the seat takes from the front of its run, others take from the end. */
 #define _GNU_SOURCE /* syscall */
 #include "base/pool.h"
 
@@ -22,23 +22,23 @@
 #include <unistd.h>
 
 enum {
-    LOOPS = 8,            /* that helpers take part in at the same time; further callers work without helpers */
+    LOOPS = 8,            /* loops that get helpers at the same time; further callers work without */
     SPIN_NS = 200 * 1000, /* how long a helper looks for the next loop before it sleeps */
-    WAIT_NS = 20 * 1000,  /* and how long a caller does, besides the time of a piece, while a helper ends its piece */
+    WAIT_NS = 20 * 1000,  /* how long a caller spins, besides the time of a piece, while a helper ends its piece */
     LOOKS = 64            /* between two looks at the clock */
 };
 #define SLEEPS 0x80000000u /* in `left`: the caller sleeps */
 
-/* ---- what everybody sees ---- */
+/* ---- shared state ---- */
 
 typedef struct run {
     _Alignas(64) _Atomic uint64_t word; /* next piece, end, whether the seat is taken, loop: 16, 16, 1, 31 bits */
 } run;
 
 typedef struct loop {
-    _Alignas(64) atomic_bool open; /* a caller has it */
+    _Alignas(64) atomic_bool open; /* a caller uses it */
     atomic_int seats;
-    _Atomic uint32_t number; /* of the loop, that its words have */
+    _Atomic uint32_t number; /* the loop's number, as in its words */
     lc__piece_fn *fn;
     void *context;
     _Alignas(64) _Atomic uint32_t left; /* pieces that are not done */
@@ -57,7 +57,7 @@ static struct {
     /* How many threads are worth it: see `judge`. */
     _Alignas(64) atomic_int limit; /* 0: any number */
     _Atomic int64_t try_at;        /* when one more is tried */
-    atomic_flag judging;           /* for the rest */
+    atomic_flag judging;           /* guards the members below */
     int64_t lost, hold, raised_at;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .judging = ATOMIC_FLAG_INIT};
 
@@ -113,7 +113,7 @@ static inline int64_t take(run *r, uint32_t number, bool front)
     return -1;
 }
 
-/* Does pieces as long as there are any, `piece` first; returns how many. */
+/* Does pieces until none is left, `piece` first; returns how many. */
 static uint32_t work(loop *l, uint32_t number, int seats, int seat, int64_t piece)
 {
     uint32_t n = 0;
@@ -131,7 +131,7 @@ static uint32_t work(loop *l, uint32_t number, int seats, int seat, int64_t piec
     }
 }
 
-/* Those who have done all say so at once: until then the loop's fields are theirs too. */
+/* A thread reports all its pieces at once, at its end: until then it may use the loop's fields. */
 static void say_done(loop *l, uint32_t n)
 {
     if (atomic_fetch_sub_explicit(&l->left, n, memory_order_acq_rel) == (n | SLEEPS)) wake(&l->left, 1);
@@ -139,7 +139,7 @@ static void say_done(loop *l, uint32_t n)
 
 /* ---- helpers ---- */
 
-/* Takes a seat, its own if nobody has it, and a piece; -1 if there is none of either. */
+/* Takes a seat, its own if it is free, and a piece; -1 if there is no seat or no piece. */
 static int take_seat(loop *l, uint32_t number, int seats, int me, int64_t *piece)
 {
     for (int i = 0, seat = 1 + (me - 1) % (seats - 1); i < seats - 1; i++, seat = seat + 1 == seats ? 1 : seat + 1) {
@@ -209,7 +209,7 @@ static void forget_helpers(void *unused)
     for (int i = 0; i < LOOPS; i++) atomic_store(&pool.loops[i].open, false);
 }
 
-/* Fewer than asked for if no more can be started: then loops take longer. */
+/* Starts fewer than asked for if no more can be started: then loops take longer. */
 static void start_helpers(int n)
 {
     pthread_mutex_lock(&pool.lock);
@@ -232,12 +232,12 @@ static void start_helpers(int n)
 /* ---- how many threads ----
  *
  * What a loop took is compared with what one thread fewer would have taken, at the caller's own speed. If threads get
- * processors of their own, more of them are faster. If one has to share, the others wait for it as soon as it has taken
- * a piece and is not run: milliseconds, which the gain of the loops between two such waits may not outweigh. So losses
- * and gains are added up; when a loss remains, one thread fewer takes part for a while. That while gets four times as
- * long when one thread more turns out to be a loss again. */
+ * processors of their own, more of them are faster. If one has to share, the others wait for it whenever it has taken a
+ * piece and is not scheduled: milliseconds, which the gain of the loops between two such waits may not outweigh. So
+ * losses and gains are added up; when a loss remains, one thread fewer takes part for a while. That time gets four
+ * times as long when one thread more turns out to be a loss again. */
 
-#define LOSS_NS     ((int64_t)1000 * 1000) /* that is worth a change */
+#define LOSS_NS     ((int64_t)1000 * 1000) /* a loss that is worth a change */
 #define BANK_NS     (3 * LOSS_NS)          /* gains that are remembered: one wait on a quiet machine changes nothing */
 #define MIN_HOLD_NS (30 * LOSS_NS)
 #define MAX_HOLD_NS (2000 * LOSS_NS)
@@ -298,7 +298,7 @@ static void call_helpers(int n)
     if (awake < n) wake(&pool.calls, n - awake);
 }
 
-/* Until helpers have ended the pieces they are in. */
+/* Waits until helpers have finished the pieces they are in. */
 static void wait_for_rest(loop *l, int64_t now, int64_t piece_ns)
 {
     int64_t spin = atomic_load_explicit(&pool.spin_ns, memory_order_relaxed);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text that comes from elsewhere, as it is shown to people. */
+/* Text from elsewhere, made safe to show. */
 #include "base/handle.h"
 #include "base/printable.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The bytes of the character at `s`, of n that are there, if it is one that may be shown; else 0. It is as short as it
- * can be, no surrogate, and no control character. */
+/* The length of the character at `s`, of n bytes, if it may be shown; else 0. An overlong form, a surrogate or a
+ * control character may not. */
 static size_t character(const unsigned char *s, size_t n)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quotas are in cpu.max (version 2 of control groups) or in cpu.cfs_quota_us and cpu.cfs_period_us (version 1, in the
  * hierarchy of the controller "cpu"), for a group and all groups below it together. A container may see the tree of its
- * host, or only that of its own group: then only the top of the path that /proc names is there. */
+ * host, or only that of its own group, in which only the top of the path that /proc names exists. */
 #define _GNU_SOURCE /* CPU_COUNT */
 #include "base/processors.h"
 
@@ -15,7 +15,7 @@
 
 enum { PATH_SIZE = 4096 };
 
-/* The numbers that a file begins with, at most two; "max" is none. */
+/* Reads the numbers that a file begins with, at most two ("max" is not a number). Returns how many there are. */
 static int read_numbers(const char *dir, const char *name, long long *a, long long *b)
 {
     char path[2 * PATH_SIZE + 32];
@@ -90,7 +90,7 @@ int lc__processors_granted(int n)
 
 int lc_processors(void)
 {
-    cpu_set_t set; /* too small on some machines: then all that are there */
+    cpu_set_t set; /* too small on some machines: then all processors count */
     int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     return lc__processors_granted(n < 1 ? 1 : n);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much of the machine's processors this process may have. */
+/* How many of the machine's processors this process may use. */
 #ifndef LC_BASE_PROCESSORS_H
 #define LC_BASE_PROCESSORS_H
 
-/* How many of `n` processors control groups let this process keep busy: a container may see 64 and be stopped for the
+/* How many of `n` processors control groups let this process keep busy: a container may see 64, yet be stopped for the
  * rest of every tenth of a second in which it has used two processors' time. */
 int lc__processors_granted(int n);
 

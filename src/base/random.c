@@ -5,7 +5,7 @@
 #include "base/philox.h"
 #include "base/handle.h"
 
-/* Streams of one key that must not meet. */
+/* Streams of one key that must not overlap. */
 enum { STREAM_UNIFORM = 0, STREAM_NORMAL = 1, STREAM_BELOW = 2 };
 
 void lc_philox4x32(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t out[4])

@@ -23,7 +23,7 @@ static bool is_dots(const char *name)
 static lc__verdict verdict_of(const lc__removal_rules *rules, int dir, const char *name)
 {
     struct stat st;
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) return LC__GOES; /* somebody else has removed it */
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) return LC__GOES; /* another process has removed it */
     return S_ISDIR(st.st_mode) ? LC__STAYS : rules->entry(rules->ctx, name, &st);
 }
 
@@ -71,7 +71,7 @@ static lc_status remove_entries(const lc__io *io, int dir, const char *path, con
     return status;
 }
 
-/* Moves it aside; what has got the name in between is given it back. */
+/* Moves the directory aside. If another entry took its name in the meantime, that one gets the name back. */
 static lc_status move_aside(int at, const char *name, const char *path, int dir, const char *aside)
 {
     struct stat meant, moved;
@@ -88,7 +88,7 @@ static lc_status remove_directory(const lc__io *io, int at, const char *name, co
 {
     int dir;
     lc_status status = open_removable(at, name, path, rules, &dir);
-    if (status == LC_ERR_NOT_FOUND) return LC_OK; /* somebody else was faster */
+    if (status == LC_ERR_NOT_FOUND) return LC_OK; /* another process was faster */
     LC_TRY(status);
     if (rules->aside) {
         status = move_aside(at, name, path, dir, rules->aside);
@@ -127,7 +127,7 @@ lc_status lc__may_remove(int at, const char *name, const char *path, const lc__r
 
 void lc__remove_made(const lc__io *io, const char *path)
 {
-    (void)!io->unlinkat(io, AT_FDCWD, path, 0); /* without a message: what came before counts */
+    (void)!io->unlinkat(io, AT_FDCWD, path, 0); /* without a message: an earlier error matters more */
 }
 
 void lc__remove_empty(const lc__io *io, int at, const char *name)
@@ -143,7 +143,7 @@ lc_status lc__replace_by(const lc__io *io, const char *temp, const char *path)
     return status;
 }
 
-/* A directory inside of the trusted one. */
+/* Opens the next directory below the trusted one. */
 static lc_status step_down(int *dir, const char *part, size_t n, const char *path)
 {
     char name[256];

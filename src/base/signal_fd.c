@@ -13,7 +13,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* The kernel lets a thread other than the first name another sender only as one that has queued the signal. */
+/* The kernel lets a thread other than the first name another sender only with SI_QUEUE. */
 static void pass_on(int sig, siginfo_t *info, void *context)
 {
     int saved = errno;

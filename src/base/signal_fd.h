@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signals read from a descriptor, while it is open.
  *
- * A library has no business with a global flag, and a signal handler has no other argument; so no handler does the
- * work. The signals are blocked in the calling thread and read from a signalfd. Threads that existed before do not
- * block them: there a handler runs which blocks the signal in that thread from then on and sends it to the process
- * again, under the name of its sender, until only the descriptor is left to take it. Signals that the program itself
- * handles, ignores or blocks are left as they are. */
+ * A library should have no global flag, and nothing else reaches a signal handler; so no handler does the work. The
+ * signals are blocked in the calling thread and read from a signalfd. Threads that existed before do not block them: in
+ * these, a handler blocks the signal from then on and sends it to the process again, with the original sender, until
+ * only the descriptor is left to take it. Signals that the program itself handles, ignores or blocks are left as they
+ * are. */
 #ifndef LC_BASE_SIGNAL_FD_H
 #define LC_BASE_SIGNAL_FD_H
 
@@ -22,7 +22,7 @@ typedef struct lc__signal_fd {
 } lc__signal_fd;
 
 lc_status lc__signal_fd_open(lc__signal_fd *s, const int *signals, int n) LC_MUST_USE;
-/* What arrived and was not read is delivered now, as the program wants it. Twice is fine. */
+/* Signals that arrived and were not read are delivered now, as the program handles them. Closing twice is fine. */
 void lc__signal_fd_close(lc__signal_fd *s);
 
 #endif

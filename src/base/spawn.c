@@ -66,7 +66,7 @@ lc_status lc__spawn_shell(const char *command, char *const *environment, bool si
     return LC_OK;
 }
 
-/* What is there: the beginning of it into `text`, of which *n bytes are used. False: the end. */
+/* Reads what has arrived; the beginning goes into `text`, of which *n bytes are used. False: end of file. */
 static bool take(int from, char *text, size_t size, size_t *n)
 {
     char rest[256];

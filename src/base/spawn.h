@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands that a run starts: those it talks to while it goes on, and those whose answer it waits for. */
+/* Commands that a run starts: those it writes to while it goes on, and those whose output it waits for. */
 #ifndef LC_BASE_SPAWN_H
 #define LC_BASE_SPAWN_H
 
@@ -13,8 +13,8 @@
 lc_status lc__spawn_shell(const char *command, char *const *environment, bool silent, pid_t *child,
                           int *in) LC_MUST_USE;
 
-/* Runs a program (searched for in PATH), with the signals of a fresh one and in this process's group; the beginning of
- * what it prints is left in `text`. Fails if it does not end with status 0; after so many seconds it is killed. */
+/* Runs a program (searched for in PATH), with the signals of a fresh one and in this process's group; stores the
+ * beginning of its output in `text`. Fails if it does not exit with status 0; it is killed after `seconds`. */
 lc_status lc__spawn_ask(char *const argv[], double seconds, char *text, size_t size) LC_MUST_USE;
 
 #endif

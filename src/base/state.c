@@ -16,7 +16,7 @@
 struct lc_state {
     lc__mark mark;
     lc_state_kind kind;
-    char *key; /* in its object */
+    char *key; /* NULL: it is not in an object */
     union {
         bool boolean;
         int64_t integer;
@@ -44,7 +44,7 @@ lc_status lc_state_new(lc_state **out)
     return new_node(LC_STATE_OBJECT, out);
 }
 
-/* As deep as the tree; trees from files are at most LC__JSON_DEPTH deep. */
+/* Recurses as deep as the tree; trees from files are at most LC__JSON_DEPTH deep. */
 void lc_state_free(lc_state *s)
 {
     if (!s) return;
@@ -69,7 +69,7 @@ static lc_status append(lc_state *s, lc_state *child)
     return LC_OK;
 }
 
-/* Puts a node into its place; takes it over, also on failure. */
+/* Puts a node into its place; takes ownership of it, also on failure. */
 static lc_status put(lc_state *s, const char *key, lc_state *child)
 {
     lc_status status = LC_OK;
@@ -175,7 +175,7 @@ lc_status lc_state_set_tree(lc_state *s, const char *key, lc_state *tree)
     return put(s, key, tree);
 }
 
-/* As deep as the tree. */
+/* Recurses as deep as the tree. */
 lc_status lc_state_copy(const lc_state *s, lc_state **out)
 {
     LC__IS(s, STATE, LC_ERR_ARGUMENT);
@@ -406,7 +406,7 @@ static int by_key(const void *a, const void *b)
     return strcmp((*(lc_state *const *)a)->key, (*(lc_state *const *)b)->key);
 }
 
-/* A duplicate key of an object, or NULL. Sorting keeps it from being quadratic for hostile files. */
+/* Refuses an object with duplicate keys. Sorting keeps this from being quadratic for hostile files. */
 static lc_status check_duplicates(const lc__json_reader *r, const lc_state *s)
 {
     int64_t n = s->u.list.n;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counters that come from a checkpoint: of what a run does one by one, so that everything computed from them fits. */
+/* Counters read from a checkpoint, with a limit so that nothing computed from them overflows. */
 #ifndef LC_BASE_STATE_COUNT_H
 #define LC_BASE_STATE_COUNT_H
 
 #include <lightc/state.h>
 
-/* No run counts further; as options that count. */
+/* No run counts further; options that count have the same limit. */
 #define LC__MOST_COUNT INT64_C(1000000000000000)
 
 /* lc_state_get_int of a number from `least` to LC__MOST_COUNT. LC_ERR_FORMAT names the key and the number. */

@@ -13,7 +13,7 @@ typedef struct lc__str {
 
 void lc__str_add(lc__str *t, const char *format, ...) LC_PRINTF(2, 3);
 void lc__str_add_bytes(lc__str *t, const char *bytes, size_t n);
-/* As lc_printable has it. */
+/* Adds what lc_printable makes of the text. */
 void lc__str_add_printable(lc__str *t, const char *from, bool lines);
 void lc__str_clear(lc__str *t); /* keeps the memory */
 void lc__str_free(lc__str *t);
@@ -24,7 +24,7 @@ bool lc__show(int fd, const char *s, size_t n);
 /* Shows a line, however long, in one piece; control characters in it, and newlines unless the format has some or is
  * just "%s", become \xNN. */
 void lc__show_line(int fd, const char *format, ...) LC_PRINTF(2, 3);
-/* A line on standard error, as what waits for ranks is given to say (control.h); the context is not looked at. */
+/* Prints a line on standard error, as a `say` function of what waits for ranks (control.h). `ctx` is ignored. */
 void lc__say(void *ctx, const char *text);
 
 /* strdup with the library's message. */

@@ -76,7 +76,7 @@ static lc_status read_ranges(join *j, int file, part *parts)
     char *seen = calloc((size_t)f->n + 1, 1);
     if (!seen) return lc_fail(LC_ERR_MEMORY, "no memory for the ranges in \"%s\"", f->path);
     LC_TRY_GOTO(status, done, lc_state_parse(text, strlen(text), &list));
-    if (lc_state_kind_of(list) != LC_STATE_ARRAY) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_FORMAT, "no array"));
+    if (lc_state_kind_of(list) != LC_STATE_ARRAY) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_FORMAT, "not an array"));
     for (int64_t i = 0; i < lc_state_length(list); i++) {
         LC_TRY_GOTO(status, done, lc_state_get_text(lc_state_at(list, i), "name", &name));
         int64_t at = lc_safetensors_find(f, name);
@@ -87,7 +87,7 @@ static lc_status read_ranges(join *j, int file, part *parts)
 done:
     free(seen);
     lc_state_free(list);
-    if (status == LC_ERR_NOT_FOUND) status = LC_ERR_FORMAT; /* a field */
+    if (status == LC_ERR_NOT_FOUND) status = LC_ERR_FORMAT; /* a missing field */
     if (status == LC_ERR_FORMAT && !strstr(lc_error_message(), f->path))
         lc_fail_context(status, "\"%s\": the ranges in its metadata", f->path);
     return status;
@@ -123,7 +123,7 @@ static bool same_type(const part *a, const part *b)
     return same;
 }
 
-/* Parts [from, to) are of one tensor. */
+/* Checks parts [from, to), which are of one tensor. */
 static lc_status check_tensor(const join *j, int64_t from, int64_t to)
 {
     const part *first = &j->parts[from];
@@ -207,11 +207,11 @@ int64_t lc_safetensors_pieces(const lc_safetensors *f, int64_t i, int64_t k, lc_
     const lc_safetensor_info *info = &f->infos[i];
     int64_t n = f->n_files ? f->first_piece[i + 1] - f->first_piece[i] : 1, numel = 1;
     if (!piece || k < 0 || k >= n) return n;
-    for (int d = 0; d < info->type.ndim; d++) numel *= info->type.shape[d]; /* was checked */
+    for (int d = 0; d < info->type.ndim; d++) numel *= info->type.shape[d]; /* checked when the file was opened */
     *piece = (lc_safetensor_piece){f->path, 0, numel};
     if (!f->n_files) return n;
     const lc__st_piece *p = &f->pieces[f->first_piece[i] + k];
-    size_t size = lc_dtype_size(info->type.dtype); /* 0: of an unknown type, which is always whole */
+    size_t size = lc_dtype_size(info->type.dtype); /* 0: an unknown type, which is always whole */
     piece->path = f->files[p->file]->path;
     if (size) piece->first = (int64_t)(p->at / size), piece->count = (int64_t)(p->size / size);
     return n;
@@ -244,7 +244,7 @@ lc_status lc__st_read_joined(lc_safetensors *f, int64_t i, lc_layout layout, uin
     if (stored == layout || lc__is_dense(info->type.ndim, info->type.shape, a, layout))
         return f->n_files ? read_stored(f, i, offset, data, count)
                           : lc_safetensors_read_range(f, i, offset, data, count);
-    /* In another order: all of it, and what was asked for out of that. */
+    /* In another order: read the whole tensor, reorder it, and copy the part that was asked for. */
     lc_status status = LC_OK;
     char *in = malloc(info->bytes + 1), *out = malloc(info->bytes + 1);
     if (!in || !out) {
@@ -269,7 +269,8 @@ lc_status lc__st_read_elements(lc_safetensors *f, int64_t i, lc_layout layout, i
     size_t size = info ? lc_dtype_size(info->type.dtype) : 0;
     if (!size || first < 0 || count < 0 || (uint64_t)first > info->bytes / size ||
         (uint64_t)count > info->bytes / size - (uint64_t)first)
-        return lc_fail(LC_ERR_ARGUMENT, "\"%s\": elements %" PRId64 " to %" PRId64 " of tensor %" PRId64 " (\"%s\")",
-                       f->path, first, first + count, i, info ? info->name : "it does not exist");
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "\"%s\" has no elements %" PRId64 " to %" PRId64 " of tensor %" PRId64 " (\"%s\")", f->path,
+                       first, first + count, i, info ? info->name : "it does not exist");
     return lc__st_read_joined(f, i, layout, (uint64_t)first * size, data, (size_t)count * size);
 }

@@ -22,7 +22,7 @@
 
 #define MAX_HEADER 100000000u
 
-/* All data types of the format, so that sizes are checked for those too that lightc does not compute with. */
+/* All data types of the format, so that sizes are checked also for those that lightc does not compute with. */
 static const struct {
     const char *name;
     unsigned bits;
@@ -83,7 +83,7 @@ static lc_status read_shape(lc_safetensors *f, lc__json_reader *r, lc_safetensor
         if (token == LC__JSON_ARRAY_END) break;
         if (token != LC__JSON_INT || r->integer < 0) return lc__json_fail(r, "a shape must consist of whole numbers");
         if (info->type.ndim == LC_MAX_DIMS)
-            return bad(f, info->name, "has more than 8 dimensions, the most lightc knows");
+            return bad(f, info->name, "has more than 8 dimensions, the most that lightc supports");
         info->type.shape[info->type.ndim++] = r->integer;
         overflow |= __builtin_mul_overflow(*numel, (uint64_t)r->integer, numel);
     }

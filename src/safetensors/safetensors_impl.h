@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the checkpoint writer and the fuzzer need of safetensors files. */
+/* Safetensors files, as the checkpoint writer and the fuzzer need them. */
 #ifndef LC_SAFETENSORS_SAFETENSORS_IMPL_H
 #define LC_SAFETENSORS_SAFETENSORS_IMPL_H
 
@@ -15,15 +15,15 @@ typedef struct lc__st_piece {
     uint64_t at, size; /* bytes [at, at + size) */
 } lc__st_piece;
 
-/* A file that is open; or several that ranks wrote together, which then look like one. */
+/* An open file, or several that ranks wrote together and that look like one. */
 struct lc_safetensors {
     lc__mark mark;
     const lc__io *io;
-    int fd; /* -1 where there are several */
+    int fd; /* -1 if there are several */
     char *path;
     lc_safetensor_info *infos; /* in the order of the data */
     int64_t n, capacity;
-    int64_t *sorted; /* numbers of the infos, by name */
+    int64_t *sorted; /* indices of the infos, ordered by name */
     lc_text_pair *metadata;
     int64_t n_metadata, metadata_capacity;
     /* For several files (join.c): */
@@ -34,8 +34,8 @@ struct lc_safetensors {
     unsigned char *layouts; /* of tensor i in the files */
 };
 
-/* The key of "__metadata__" under which a file says which elements of which tensors it holds, where these are not
- * all: a JSON array of {"name", "shape", "first", "layout"}, where the tensor of that name is one-dimensional. */
+/* The key of "__metadata__" under which a file says which elements of which tensors it holds, if these are not all: a
+ * JSON array of {"name", "shape", "first", "layout"}, where the tensor of that name is one-dimensional. */
 #define LC__ST_RANGES "ranges"
 
 /* The layout of a file to be written. */
@@ -56,15 +56,16 @@ void lc__st_layout_release(lc__st_layout *layout);
 void *lc__st_map(lc_tensor *t, lc__access access);
 /* The type of an entry. */
 const lc_type *lc__st_type(const lc_named_tensor *t);
-/* Elements and bytes of a type; false where they do not fit 63 bits or the type is not valid. */
+/* Elements and bytes of a type; false if they do not fit 63 bits or the type is not valid. */
 bool lc__type_bytes(const lc_type *type, uint64_t *bytes);
 
 /* The tensors of n files as one, known as `path` in messages. Every tensor must be there without holes and overlaps.
- * Takes the files over, also when it fails. */
+ * Takes ownership of the files, also on failure. */
 lc_status lc__st_join(const char *path, int n, lc_safetensors **files, lc_safetensors **out);
-/* Bytes [offset, offset + count) of tensor i as it would be in memory in `layout`. Checked by the caller. */
+/* Bytes [offset, offset + count) of tensor i as it would be in memory in `layout`. The caller has checked the
+ * arguments. */
 lc_status lc__st_read_joined(lc_safetensors *f, int64_t i, lc_layout layout, uint64_t offset, void *data, size_t count);
-/* The same of any file: what a rank that holds a range of a tensor reads of a checkpoint, in elements. */
+/* The same for any file, in elements: what a rank that holds a range of a tensor reads from a checkpoint. */
 lc_status lc__st_read_elements(lc_safetensors *f, int64_t i, lc_layout layout, int64_t first, int64_t count,
                                void *data);
 /* Sorts infos by name. */
@@ -72,7 +73,7 @@ lc_status lc__st_index(lc_safetensors *f);
 
 /* Opens with another lc__io than the system's. */
 lc_status lc__st_open(const lc__io *io, const char *path, lc_safetensors **out);
-/* Whether a file that begins so is one of torch.save: an archive, or a pickle. */
+/* Whether a file that begins with these bytes was written by torch.save: an archive, or a pickle. */
 bool lc__st_is_torch(const unsigned char first[8]);
 /* Checks a header of n bytes of JSON in a file of file_bytes bytes; the result has no file to read from. */
 lc_status lc__st_parse(const char *path, const char *json, uint64_t n, uint64_t file_bytes, lc_safetensors **out);
