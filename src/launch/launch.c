@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lc_launch, behind `lightc launch`. */
+/* lc_launch, which `lightc launch` calls. */
 #include "base/args.h"
 #include "launch/launch.h"
 
@@ -46,8 +46,8 @@ static lc_status read_hosts(const char *text, lc__hosts *hosts, int *nodes, int 
     return LC_OK;
 }
 
-/* For ranks that mpirun starts, `lightc launch` forwards the output: so all output of ranks other than 0 is kept,
- * whatever the program is. False: this process is another program. */
+/* Whether this process is `lightc`, and its path. For ranks that mpirun starts, `lightc launch` forwards the output, so
+ * that all output of ranks other than 0 is kept, whatever the program is. */
 static bool is_tool(char *path, size_t size)
 {
     ssize_t n = readlink("/proc/self/exe", path, size - 1);
@@ -72,7 +72,7 @@ static lc_status launch(const lc_launch_args *args, lc__hosts *hosts, int *exit_
     const char *rank = getenv("LIGHTC_RANK");
     if (!args->argv || !args->argv[0]) return lc_fail(LC_ERR_ARGUMENT, "no program to launch was given");
     if (!rank && getenv("LIGHTC_KEEP") && getenv("LIGHTC_COORDINATED")) return become(args->argv, exit_status);
-    if (rank || getenv("LIGHTC_COORDINATED")) /* a program that launches itself would go on until nothing is left */
+    if (rank || getenv("LIGHTC_COORDINATED")) /* a program that launches itself would do so without end */
         return lc_fail(LC_ERR_CONFIG,
                        "this is rank %s of a launched run, and a rank cannot launch others; to start an independent "
                        "run from a rank, unset LIGHTC_RANK and LIGHTC_COORDINATED in its environment",

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting ranks, inside the library.
  *
- * self_launch.c    this program, run again as its own ranks (options of the trainer)
- * launch.c         lc_launch, behind `lightc launch`
- * mpirun.c         ranks on several hosts, which mpirun starts
- * slurm.c          the job that a run is part of
- * supervisor/      what starts them on this machine, waits for them, and ends them together */
+ * self_launch.c    runs this program again as its own ranks (options of the trainer)
+ * launch.c         lc_launch, which `lightc launch` calls
+ * mpirun.c         starts ranks on several hosts with mpirun
+ * slurm.c          the Slurm job that a run is part of
+ * supervisor/      starts the ranks of this machine, waits for them, and ends them together */
 #ifndef LC_LAUNCH_LAUNCH_H
 #define LC_LAUNCH_LAUNCH_H
 
@@ -16,7 +16,7 @@
 /* ---- mpirun.c ---- */
 
 lc_status lc__hosts_add(lc__hosts *h, const char *name, size_t n) LC_MUST_USE;
-/* The first n different ones of a file as mpirun takes it: a line each, whose first word counts. */
+/* The first n different hosts of a file in mpirun's format: the first word of each line is a host. */
 lc_status lc__hosts_of_file(const char *path, int n, lc__hosts *out) LC_MUST_USE;
 void lc__hosts_release(lc__hosts *h);
 
@@ -25,7 +25,7 @@ lc_status lc__launch_mpirun(const lc__run_plan *plan, const lc__hosts *hosts, in
 
 /* ---- self_launch.c ---- */
 
-/* Supervises `local` ranks of this program on each machine that the options ask for. LC_STOP: they have ended well. */
+/* Supervises `local` ranks of this program on each machine that the options ask for. LC_STOP: they have succeeded. */
 lc_status lc__launch_self(const lc_trainer_options *o, int local) LC_MUST_USE;
 
 #endif

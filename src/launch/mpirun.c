@@ -65,9 +65,9 @@ static bool in_path(const char *program)
     return false;
 }
 
-/* The address of this machine from which it reaches the hosts, for them to reach it; one that leads elsewhere goes
- * before loopback. mpirun's own connections come back in the same way. Hosts that only ssh knows by that name are
- * fine, as long as another one is known here. */
+/* Finds the address of this machine from which it reaches the hosts, so that they can reach it; another address is
+ * preferred to loopback. mpirun's own connections come back in the same way. Hosts that only ssh knows by that name are
+ * fine, as long as one host is known here. */
 static lc_status find_address(const lc__hosts *hosts, char *address, size_t size, lc__str *unknown)
 {
     char route[64];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This program, run again as its own ranks. */
+/* Runs this program again as its own ranks. */
 #include "launch/launch.h"
 
 #include "comm/world/prints.h"
@@ -34,7 +34,7 @@ static lc_status command_find(command *c)
     ssize_t n = readlink("/proc/self/exe", c->exe, sizeof c->exe - 1);
     if (n < 0) return lc__io_fail(errno, "read", "/proc/self/exe");
     c->exe[n] = 0;
-    FILE *f = fopen("/proc/self/cmdline", "re"); /* its size is only known when it has been read */
+    FILE *f = fopen("/proc/self/cmdline", "re"); /* its size is known only after reading it */
     if (!f) return lc__io_fail(errno, "read", "/proc/self/cmdline");
     while ((n = (ssize_t)fread(block, 1, sizeof block, f)) > 0) lc__str_add_bytes(&c->text, block, (size_t)n);
     fclose(f);
@@ -46,7 +46,7 @@ static lc_status command_find(command *c)
     return LC_OK;
 }
 
-/* ---- by hand, on each machine ---- */
+/* ---- started by hand on each machine ---- */
 
 /* If no secret is set, all machines must derive the same one. */
 static void secret_of(const char *address, int port, char secret[LC__SECRET_SIZE])
@@ -81,7 +81,7 @@ static lc_status by_hand(const lc_trainer_options *o, lc__run_plan *plan, char s
                        "drop it, and start them again with --ckpt_path last",
                        (long long)o->max_restarts);
     if (!given) {
-        bool alone = lc__socket_is_loopback(address) || !strcmp(address, "localhost"); /* all are on this machine */
+        bool alone = lc__socket_is_loopback(address) || !strcmp(address, "localhost"); /* all are on this host */
         secret_of(address, (int)number, secret);
         if (!alone)
             lc__show_line(2, "warning: LIGHTC_SECRET is not set: anyone who can reach MASTER_PORT can disturb this "

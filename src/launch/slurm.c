@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Seconds for scontrol and squeue, which all ranks wait for: a controller that is away stops no training. */
+/* Seconds given to scontrol and squeue, which all ranks wait for: an unreachable controller must not stop training. */
 #define PATIENCE 10.0
 
 bool lc__on_slurm(void)

@@ -156,7 +156,7 @@ mutate 'ranks launch ranks' src/launch/launch.c 's/if (rank || getenv("LIGHTC_CO
 mutate 'programs of scripts not ended' src/launch/supervisor/supervisor.c 's/((ends || stops) \&\& !s->plan->hosts)/(stops \&\& !s->plan->hosts)/' test_launch_scripts:scripts_end
 mutate 'failures hidden by scripts' src/launch/supervisor/supervisor.c 's/bool hidden = s->culprit < 0/bool hidden = false/' test_launch_scripts:hides
 mutate 'statuses of ranks not waited for' src/launch/supervisor/supervisor.c 's/sigaction(SIGCHLD, &heard, &inherited);/sigaction(SIGCHLD, NULL, \&inherited);/' test_launch_scripts:ignores_its_children
-mutate 'node 0 not notified' src/launch/supervisor/supervisor.c 's/if (!s->coordinator) tell_node_0/if (false) tell_node_0/' test_launch_hosts:by_hand
+mutate 'node 0 not notified' src/launch/supervisor/supervisor.c 's/if (!s->coordinator) report_to_node_0/if (false) report_to_node_0/' test_launch_hosts:by_hand
 mutate 'mpirun waited for' src/launch/supervisor/supervisor.c 's/if (s->plan->hosts \&\& !s->asked)/if (s->plan->hosts)/' test_launch_hosts:mpirun_is_not
 mutate 'all ranks print' src/comm/world/prints_forward.c 's/here.supervisor_reports \&\& here.rank > 0/false/' test_launch_prints:only_rank_0
 mutate 'mpirun blames no rank' src/launch/supervisor/mpirun_output.c 's/lc__mpirun_blames(g->line, &g->blame);//' test_launch_prints:that_failed

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes that a supervisor has adopted: what mpirun, or a rank, has started and left on this machine. */
+/* Processes that a supervisor has adopted: mpirun, or a rank, has started them and left them on this machine. */
 #include "launch/supervisor/supervisor_internal.h"
 
 #include "comm/world/prints.h"
@@ -28,7 +28,7 @@ static bool is_of_run(const supervisor *s, int pid)
     return is;
 }
 
-/* Processes that have become this one's children, at most `most`; and those that it has started. */
+/* Lists at most `most` children of this process: those it started, and those it adopted. */
 static int list_children(int *pids, int most)
 {
     char path[64];
@@ -42,7 +42,8 @@ static int list_children(int *pids, int most)
 
 enum { CHILDREN = 1024 };
 
-/* The environment of an exiting process, which may take a while, can no longer be read. */
+/* Whether the process was seen before: the environment of an exiting process, which may take a while, cannot be
+ * read. */
 static bool is_known(const int *known, int n, int pid)
 {
     while (n > 0 && known[n - 1] != pid) n--;

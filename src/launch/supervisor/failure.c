@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a supervisor says when its run has failed: which rank is to blame, what that rank has printed, and the calls
+/* What a supervisor reports when its run has failed: which rank is to blame, what that rank has printed, and the calls
  * that ranks were in. */
 #include "launch/supervisor/supervisor_internal.h"
 
@@ -59,23 +59,23 @@ void lc__supervisor_show_calls(const supervisor *s, const char *why)
     FILE *f = NULL;
     lc_status status = lc__make_dirs(&lc__io_system, s->plan->root_dir);
     if (status >= 0)
-        status = lc__open_stream(path, *s->restarted ? O_APPEND : O_TRUNC, &f); /* a life below the other */
+        status = lc__open_stream(path, *s->restarted ? O_APPEND : O_TRUNC, &f); /* appends the report of a later life */
     if (status < 0) {
-        lc__show_line(2, "warning: %s", lc_error_message()); /* it is on the screen */
+        lc__show_line(2, "warning: %s", lc_error_message()); /* the calls are on the screen */
         return;
     }
     fprintf(f, "%serror: %s\n", s->calls.s, why);
     fclose(f);
 }
 
-/* To the coordinator. */
-static bool has_come(const supervisor *s, const child *c)
+/* Whether the rank joined the coordinator. */
+static bool has_joined(const supervisor *s, const child *c)
 {
     return s->coordinator && lc__coordinator_has_met(s->coordinator, c->place.rank);
 }
 
-/* It takes a moment to decide about the rank that was last to end; of one that had said goodbye it has nothing to say.
- */
+/* The coordinator takes a moment to decide about the rank that ended last; about one that had said goodbye it reports
+ * nothing. */
 static void await_verdict(const supervisor *s)
 {
     int silent;
@@ -84,7 +84,7 @@ static void await_verdict(const supervisor *s)
         nanosleep(&(struct timespec){.tv_nsec = LC__LOOK_MS * 1000000}, NULL);
 }
 
-/* mpirun knows how the process of that rank ended, of which the coordinator saw only that it was gone. */
+/* mpirun knows how that rank's process ended; the coordinator saw only that it was gone. */
 static void add_status_of_mpirun(const supervisor *s, int rank, char *why, size_t size)
 {
     char *gone = strstr(why, LC__GONE), rest[512];
@@ -95,14 +95,14 @@ static void add_status_of_mpirun(const supervisor *s, int rank, char *why, size_
     snprintf(why + n, size - n, "%s", rest);
 }
 
-/* Something else has killed it, and so its ranks. */
+/* Whether something else killed mpirun, and its ranks with it. */
 static bool lost_mpirun(const supervisor *s)
 {
     const child *mpirun = &s->children[0];
     return s->plan->hosts && WIFSIGNALED(mpirun->status) && !mpirun->ended_here && !s->run_ended;
 }
 
-/* The coordinator knows more than an exit status says, if the rank had come to it: who was silent, or complained first,
+/* If the rank had joined, the coordinator knows more than an exit status says: which rank was silent, or failed first,
  * and at which step. */
 lc_status lc__supervisor_failure(supervisor *s)
 {
@@ -124,13 +124,13 @@ lc_status lc__supervisor_failure(supervisor *s)
     if (s->coordinator) lc__coordinator_last_calls(s->coordinator, &s->calls);
     child *named = sscanf(why, "rank %d:%n", &rank, &colon) == 1 ? lc__child_of_rank(s, rank) : NULL;
     if (s->plan->hosts) add_status_of_mpirun(s, rank, why, sizeof why);
-    bool unmet = !*why || (named && colon); /* nobody knows more than its exit status */
+    bool unmet = !*why || (named && colon); /* nothing is known except its exit status */
     if (named) c = named;
     s->culprit = (int)(c - s->children);
     s->common = !unmet && !named;
     child *first = lc__child_of_rank(s, 0);
     bool alike = unmet && first && first->output < 0 && WIFEXITED(first->status) && first->status == c->status &&
-                 !has_come(s, first);
+                 !has_joined(s, first);
     if (alike) c = first;
     if (s->plan->hosts)
         show_kept(s, *why ? rank : s->blame.rank);
@@ -147,6 +147,6 @@ lc_status lc__supervisor_failure(supervisor *s)
     if (s->plan->hosts && unknown)
         return lc_fail(LC_ERR_PEER, "mpirun %s; %.400s has no known address here: is the name right?", how, unknown);
     if (s->plan->hosts) return lc_fail(LC_ERR_PEER, "mpirun %s", how);
-    if (named && c == named) snprintf(how, sizeof how, "%s", why + colon + 1); /* after a blank */
+    if (named && c == named) snprintf(how, sizeof how, "%s", why + colon + 1); /* after the blank */
     return lc_fail(LC_ERR_PEER, "rank %d of %d (host %s): %s", c->place.rank, c->place.size, s->host, how);
 }

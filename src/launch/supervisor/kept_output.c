@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks other than 0 print: kept in unnamed files, so that no file remains however the run ends, and shown for a
- * failed rank. While it runs, `tail -f /proc/PID/fd/1` follows it. */
+/* The output of ranks other than 0 is kept in unnamed files, so that no file remains however the run ends, and is shown
+ * if the rank fails. While a rank runs, `tail -f /proc/PID/fd/1` follows it. */
 #include "launch/supervisor/supervisor.h"
 
 #include "base/remove.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* As much of the end is searched for lines. */
+/* How much of the end is searched for lines. */
 #define TAIL_BYTES (64 << 10)
 
 static int open_in(const char *dir)

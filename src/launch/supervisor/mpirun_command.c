@@ -17,7 +17,7 @@ static int add_hosts(const lc__run_plan *plan, const int *nodes, lc__str *out)
     return ranks;
 }
 
-/* What is set for the ranks, by lightc or by the user: on other hosts there is nothing of this environment. */
+/* Whether mpirun passes the variable on to ranks; on other hosts they get nothing else of this environment. */
 static bool goes_along(const char *variable)
 {
     static const char *const kinds[] = {"LIGHTC_", "MASTER_", "OMP_", "GOMP_", "KMP_", "CUDA_", "NCCL_"};
@@ -26,7 +26,7 @@ static bool goes_along(const char *variable)
     return false;
 }
 
-/* "-x NAME" for each. Returns how many arguments these are. */
+/* Adds "-x NAME" for each. Returns the number of arguments added. */
 static int add_variables(char *const *environment, lc__mpirun *out, const char **argv)
 {
     int n = 0;
@@ -50,12 +50,12 @@ lc_status lc__mpirun_make(const lc__run_plan *plan, const int *nodes, char *cons
     if (!out->argv) return lc_fail(LC_ERR_MEMORY, "out of memory: the arguments of mpirun");
     out->argv[n++] = "mpirun", out->argv[n++] = "-np", out->argv[n++] = out->number;
     out->argv[n++] = "-H", out->argv[n++] = out->list.s;
-    out->argv[n++] = "--bind-to", out->argv[n++] = "none"; /* ranks share the cores of a host out when they meet */
+    out->argv[n++] = "--bind-to", out->argv[n++] = "none"; /* ranks divide the cores of a host when they meet */
     n += add_variables(environment, out, out->argv + n);
     if (out->list.failed || out->names.failed) return lc_fail(LC_ERR_MEMORY, "out of memory: the arguments of mpirun");
     if (plan->starter) {
         out->argv[n++] = "sh", out->argv[n++] = "-c";
-        /* As mpirun does, a shell is to look into the current directory too. */
+        /* Like mpirun, the shell must search the current directory too. */
         out->argv[n++] = "[ -x \"$0\" ] && exec \"$0\" launch \"$@\"; "
                          "command -v \"$1\" >/dev/null || [ ! -x \"./$1\" ] || exec \"./$@\"; exec \"$@\"";
         out->argv[n++] = plan->starter;

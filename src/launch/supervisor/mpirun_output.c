@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks print that mpirun has started: those other than 0 send it in frames (comm/world/prints.h) over mpirun's
- * standard error, which is a pipe to here. It goes into their files, all else to this process's standard error.
+/* The output of ranks started by mpirun. Ranks other than 0 send it in frames (comm/world/prints.h) over mpirun's
+ * standard error, which is a pipe to this process. Frames go into the ranks' files, all else to this process's standard
+ * error.
  *
- * A thread does it, since the terminal may be stopped, and a pager may take its time: the supervisor cannot wait for
- * them, and reading goes on with them. */
+ * A thread reads and writes it, since the terminal may be stopped, and a pager may be slow: the supervisor must not
+ * wait for them. */
 #define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "launch/supervisor/supervisor.h"
 
@@ -28,11 +29,11 @@ enum { PIPE_BYTES = 1 << 20 };
 
 struct lc__gather {
     const char *root;
-    int *files, n; /* of the caller, by rank; -1: none yet */
+    int *files, n; /* the caller's, by rank; -1: none yet */
     int from;
     lc__blame blame;
     size_t line_n;
-    char line[256]; /* of what is in no frame, as far as it has come */
+    char line[256]; /* the current line outside frames, as far as it has arrived */
     atomic_bool ended;
     atomic_long shown;
     pthread_t thread;
@@ -40,8 +41,8 @@ struct lc__gather {
     char block[64 << 10];
 };
 
-/* "mpirun noticed that process rank 1 with PID 7 on node a exited on signal 6 (Aborted)", or "Process name: [[7,1],1]"
- * and below it "Exit code: 3". */
+/* mpirun prints "mpirun noticed that process rank 1 with PID 7 on node a exited on signal 6 (Aborted)", or "Process
+ * name: [[7,1],1]" and below it "Exit code: 3". */
 void lc__mpirun_blames(const char *line, lc__blame *b)
 {
     const char *at = strstr(line, "noticed that process rank "), *name = strstr(line, "Process name: [");
@@ -68,7 +69,7 @@ static void read_lines(lc__gather *g, const char *bytes, size_t n)
     }
 }
 
-/* If nobody reads the output any more, it is dropped and training continues. */
+/* If nobody reads the output anymore, it is dropped and training continues. */
 static void show(void *ctx, const char *bytes, size_t n)
 {
     lc__gather *g = ctx;
@@ -85,8 +86,8 @@ static void keep(void *ctx, int rank, const char *bytes, size_t n)
     (void)!lc__show(g->files[rank], bytes, n);
 }
 
-/* What mpirun started may have its end of the pipe for longer than mpirun lives: then it ends where there is nothing
- * in it. */
+/* Processes started by mpirun may keep the other end of the pipe open after its end; so, after its end, an empty pipe
+ * is the end of the output. */
 static void *gather(void *arg)
 {
     lc__gather *g = arg;
@@ -124,7 +125,7 @@ lc_status lc__gather_start(const char *root, const char *mark, int *files, int n
     }
     g->from = ends[0];
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    fcntl(ends[0], F_SETPIPE_SZ, PIPE_BYTES); /* a help, no need */
+    fcntl(ends[0], F_SETPIPE_SZ, PIPE_BYTES); /* optional */
     LC_TRY_GOTO(status, failed, lc__thread_start(&g->thread, gather, g, "the output of ranks"));
     *fd = ends[1];
     *out = g;
@@ -146,7 +147,7 @@ lc__blame lc__gather_end(lc__gather *g, double patience)
         until.tv_sec += 1 + (time_t)patience;
         if (pthread_timedjoin_np(g->thread, NULL, &until) == 0) goto joined;
     }
-    pthread_cancel(g->thread); /* in write: nobody reads any more, as with an abandoned pager */
+    pthread_cancel(g->thread); /* it is in write: nobody reads anymore, as with an abandoned pager */
     pthread_join(g->thread, NULL);
 joined:;
     lc__blame blame = g->blame;

@@ -58,7 +58,7 @@ void lc__environment_release(lc__environment *e)
     e->list = NULL;
 }
 
-/* Set for a program without a slash that is not in PATH; otherwise "". */
+/* The path of a program in the current directory, if its name has no slash; otherwise "". */
 static void name_here(const char *file, char *here, size_t size)
 {
     int n = strchr(file, '/') ? 0 : snprintf(here, size, "./%s", file);
@@ -98,19 +98,20 @@ int lc__exec(char *const *argv)
     return errno;
 }
 
-/* In the child, where only what is safe in a signal handler may be called: other threads of the parent are not here. */
+/* Runs in the child, where only functions that are safe in a signal handler may be called, as the parent's other
+ * threads are missing. */
 _Noreturn static void child(const lc__process *p, const char *here, pid_t parent, int report)
 {
     struct sigaction standard = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
     int nowhere = p->no_input || isatty(0) ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
     setpgid(0, 0);
-    sigaction(SIGTTOU, &ignore, NULL); /* in a group of its own it is in the background, and may print all the same */
+    sigaction(SIGTTOU, &ignore, NULL); /* its own group is in the background, but it must be able to print */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(127); /* it has ended before this was asked for */
+    if (getppid() != parent) _exit(127); /* the parent ended before prctl */
     int errors = p->error_output >= 0 ? p->error_output : p->output;
     bool ok = (nowhere < 0 || dup2(nowhere, 0) >= 0) && (p->output < 0 || dup2(p->output, 1) >= 0) &&
               (errors < 0 || dup2(errors, 2) >= 0);
-    if (p->cores) sched_setaffinity(0, sizeof *p->cores, p->cores); /* a help, no need */
+    if (p->cores) sched_setaffinity(0, sizeof *p->cores, p->cores); /* optional */
     for (int s = 1; p->unblock && s < 32; s++)
         if (sigismember(p->unblock, s) == 1) sigaction(s, &standard, NULL);
     if (p->unblock) sigprocmask(SIG_UNBLOCK, p->unblock, NULL);
@@ -124,7 +125,7 @@ _Noreturn static void child(const lc__process *p, const char *here, pid_t parent
 lc_status lc__process_start(const lc__process *p, pid_t *pid, int *exec_error)
 {
     char here[4200];
-    int report[2], error = 0; /* closed by exec; else why there was none */
+    int report[2], error = 0; /* exec closes it; otherwise it carries the errno */
     pid_t parent = getpid();
     name_here(p->file, here, sizeof here);
     *exec_error = 0;

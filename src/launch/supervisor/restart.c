@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The next life of a run that has failed: who goes on, and as which rank. */
+/* The next life of a run that has failed: which processes go on, and as which ranks. */
 #include "launch/supervisor/supervisor_internal.h"
 
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* How many of the `left` ranks can share the batches of all. */
-static int that_can_go_on(const supervisor *s, int left)
+/* How many of the `left` ranks can share the batches of all ranks. */
+static int n_that_go_on(const supervisor *s, int left)
 {
     int keep = 1;
     while (2 * keep <= left) keep *= 2;
     return s->terms & LC__POWER_OF_TWO ? keep : left;
 }
 
-/* ---- of this machine ---- */
+/* ---- ranks of this machine ---- */
 
-/* Their places, in order; nodes without ranks are removed. */
-static void number_anew(supervisor *s)
+/* Gives the children new places, in order; nodes without ranks are removed. */
+static void renumber(supervisor *s)
 {
     int rank = 0, nodes = 0;
     for (int first = 0, end; first < s->n; first = end, nodes++) {
@@ -37,8 +37,7 @@ static void drop(supervisor *s, int i)
     s->n--;
 }
 
-/* Lost are the rank that is to blame, if any is, and those that something else has killed, as on a host that is gone.
- */
+/* The rank that is to blame, if any, is lost, and so are ranks that something else has killed. */
 static void go_on_here(supervisor *s)
 {
     int left = 0;
@@ -48,18 +47,18 @@ static void go_on_here(supervisor *s)
         left += !c->lost;
     }
     if (!left) return;
-    int keep = that_can_go_on(s, left);
+    int keep = n_that_go_on(s, left);
     for (int i = s->n - 1; i >= 0; i--)
         if (s->children[i].lost || left > keep) {
             left -= !s->children[i].lost;
             drop(s, i);
         }
-    number_anew(s);
-    if (s->children[0].output >= 0) close(s->children[0].output); /* it is rank 0 now, and prints */
+    renumber(s);
+    if (s->children[0].output >= 0) close(s->children[0].output); /* it is rank 0 now, whose output is shown */
     s->children[0].output = -1;
 }
 
-/* ---- of other hosts ---- */
+/* ---- ranks of other hosts ---- */
 
 static void forget(supervisor *s, int rank)
 {
@@ -67,8 +66,8 @@ static void forget(supervisor *s, int rank)
     s->kept[rank] = -1;
 }
 
-/* mpirun ends all ranks when one is gone, so their ends say nothing: lost is who the coordinator says. It numbers ranks
- * host by host. If mpirun itself was killed, and ranks with it, they are not to blame. */
+/* mpirun ends all ranks when one is gone, so their status says nothing: the coordinator knows which are lost. mpirun
+ * numbers ranks host by host. If mpirun itself was killed, and the ranks with it, no rank is to blame. */
 static void go_on_elsewhere(supervisor *s)
 {
     int left = 0, rank = s->size;
@@ -76,7 +75,7 @@ static void go_on_elsewhere(supervisor *s)
     if (WIFSIGNALED(mpirun->status) && !mpirun->ended_here && !s->run_ended) return;
     for (int i = 0; i < s->size; i++) left += !s->lost[i];
     if (!left) return;
-    int keep = that_can_go_on(s, left);
+    int keep = n_that_go_on(s, left);
     for (int node = s->plan->num_nodes - 1; node >= 0; node--)
         for (int k = s->nodes[node]; k > 0; k--)
             if (s->lost[--rank] || left > keep) {
@@ -87,7 +86,7 @@ static void go_on_elsewhere(supervisor *s)
                 s->kept[s->began - 1] = -1;
             }
     s->size = keep;
-    forget(s, 0); /* it prints */
+    forget(s, 0); /* the output of rank 0 is shown */
 }
 
 void lc__supervisor_go_on(supervisor *s)

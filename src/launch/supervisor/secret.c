@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ranks of a run know each other by. */
+/* The secret by which the ranks of a run know each other. */
 #include "launch/supervisor/supervisor.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The supervisor: starts the ranks of this machine, waits, and ends them together.
  *
- * What it must survive is a rank that dies, hangs, or floods its output; so it shares nothing with ranks but their exit
+ * It must survive a rank that dies, hangs, or floods its output; so it shares nothing with ranks except their exit
  * status, their kept output and the coordinator, which it hosts. It looks at its children fifty times a second: pidfds
  * would wake it sooner, but not on the kernels that many clusters still run. */
 #include "launch/supervisor/supervisor_internal.h"
@@ -64,7 +64,7 @@ static lc_status places(supervisor *s)
 
 /* ---- starting ---- */
 
-/* The variables that say the times of a plan to ranks, those that are more than 0. */
+/* The variables that pass the times of a plan, if set, on to ranks. */
 enum { TIMES = 4 };
 
 static double time_variable(const lc__run_plan *plan, int i, const char **name)
@@ -83,7 +83,7 @@ static double time_variable(const lc__run_plan *plan, int i, const char **name)
     return times[i].value;
 }
 
-/* How ranks come to the coordinator, and how long all wait for each other. */
+/* How ranks reach the coordinator, and how long all wait for each other. */
 static void add_meeting(const supervisor *s, lc__str *out)
 {
     const char *name;
@@ -95,8 +95,8 @@ static void add_meeting(const supervisor *s, lc__str *out)
                 s->plan->address && !s->everywhere ? s->plan->address : "127.0.0.1", s->port, s->key);
 }
 
-/* Also those that are empty now, so that none of an outer run goes along. And mpirun is to pass on what Ctrl-Z does,
- * and to leave what ranks print as it is. */
+/* Also sets variables that are empty now, so that ranks do not inherit those of an outer run. mpirun must pass on
+ * Ctrl-Z, and leave the ranks' output as it is. */
 static void mpirun_variables(const supervisor *s, lc__str *out)
 {
     static const char unchanged[] = "OMPI_MCA_orte_tag_output=0\nOMPI_MCA_orte_timestamp_output=0\n"
@@ -109,7 +109,7 @@ static void mpirun_variables(const supervisor *s, lc__str *out)
     lc__str_add(out, "\n");
 }
 
-/* The variables of a rank. `threads`: what its cores can run; 0: there are fewer processors than ranks. */
+/* The variables of a rank. `threads`: how many its cores can run; 0: there are fewer processors than ranks. */
 static void variables(const supervisor *s, const lc__place *r, int threads, lc__str *out)
 {
     const struct {
@@ -149,7 +149,7 @@ static lc_status start(supervisor *s, int i)
     lc__str add = {0};
     cpu_set_t cores;
     int threads = lc__cores_share(&s->cores, i, s->n, &cores);
-    bool alone = s->n == 1 || threads == 0 || (given && atoi(given) > threads); /* else kept from the others' cores */
+    bool alone = s->n == 1 || threads == 0 || (given && atoi(given) > threads); /* else kept off the others' cores */
     if (s->plan->hosts)
         mpirun_variables(s, &add);
     else
@@ -202,7 +202,7 @@ static void note_stuck_calls(supervisor *s)
     if (s->coordinator) lc__coordinator_stuck_calls(s->coordinator, &s->calls);
 }
 
-/* For whom the ranks wait: rank 0 may be one of those. */
+/* Says for which ranks the others wait. The supervisor does it, as rank 0 may be one of those awaited. */
 static void say_who_waits(const supervisor *s)
 {
     char who[256], refused[256];
@@ -214,7 +214,7 @@ static void say_who_waits(const supervisor *s)
 static void take_signals(supervisor *s)
 {
     struct signalfd_siginfo info;
-    struct pollfd p = {.fd = s->signals.fd, .events = POLLIN}; /* a negative one is left out */
+    struct pollfd p = {.fd = s->signals.fd, .events = POLLIN}; /* poll ignores a negative descriptor */
     if (poll(&p, 1, LC__LOOK_MS) <= 0) return;
     while (read(s->signals.fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGTSTP) { /* Ctrl-Z: ranks are in process groups of their own */
@@ -223,7 +223,7 @@ static void take_signals(supervisor *s)
             signal_all(s, SIGCONT);
             continue;
         }
-        if (info.ssi_signo == SIGHUP && s->signal) continue; /* from the kernel and the shell; mpirun would not wait */
+        if (info.ssi_signo == SIGHUP && s->signal) continue; /* kernel and shell both send it; mpirun would not wait */
         if (info.ssi_signo != SIGUSR1) s->signal = (int)info.ssi_signo;
         if (info.ssi_signo != SIGUSR1) note_stuck_calls(s);
         signal_all(s, (int)info.ssi_signo);
@@ -238,7 +238,7 @@ static bool is_failure(const supervisor *s, int status)
 }
 
 /* Node 0 has the coordinator: other nodes report to it what it cannot see. */
-static void tell_node_0(const supervisor *s, const child *c)
+static void report_to_node_0(const supervisor *s, const child *c)
 {
     char how[128];
     lc__process_status(c->status, how, sizeof how);
@@ -258,21 +258,22 @@ static void reap(supervisor *s)
             continue;
         }
         if (is_failure(s, status)) {
-            kill(-c->pid, SIGKILL); /* what it has left */
+            kill(-c->pid, SIGKILL); /* processes that it left */
             /* If several ended at once: one that was killed, rather than those that noticed its loss. */
             if (failed < 0 || (WIFSIGNALED(status) && !WIFSIGNALED(s->children[failed].status))) failed = i;
         }
         c->pid = 0;
         c->status = status;
         lc__process_status(status, how, sizeof how);
-        /* Also of one that has ended well: those that wait for it would wait for ever, if it has not said goodbye. */
+        /* Reported also for a rank that exited with 0: if it has not said goodbye, ranks that wait for it would wait
+         * forever. */
         if (s->coordinator && !s->plan->hosts && (!s->signal || is_failure(s, status)))
             lc__coordinator_rank_ended(s->coordinator, c->place.rank, status ? how : NULL);
     }
     if (failed < 0 || s->culprit >= 0) return;
     s->culprit = failed;
     s->deadline = lc__seconds() + s->times.grace + LC__SECONDS(LC__NOTIFIED_MS);
-    if (!s->coordinator) tell_node_0(s, &s->children[failed]);
+    if (!s->coordinator) report_to_node_0(s, &s->children[failed]);
 }
 
 static bool any_left(const supervisor *s)
@@ -282,8 +283,8 @@ static bool any_left(const supervisor *s)
     return false;
 }
 
-/* The run may have ended with all ranks of this machine alive: stopped, say. One that is silent will not end by itself,
- * however long it is given. */
+/* The run may have ended while all ranks of this machine are alive, for example stopped. A silent rank will not end by
+ * itself, however long it is given. */
 static void check_for_end(supervisor *s)
 {
     int silent;
@@ -294,12 +295,12 @@ static void check_for_end(supervisor *s)
     if (s->deadline <= 0) s->deadline = lc__seconds() + s->times.grace + LC__SECONDS(LC__NOTIFIED_MS);
 }
 
-/* For a rank that should send something the coordinator notices first. A stopped rank that has said goodbye, or a
+/* If a stopped rank should send something, the coordinator notices first. A stopped rank that has said goodbye, or a
  * stopped mpirun, would be waited for forever. */
 static void check_for_stopped(supervisor *s)
 {
-    double patience =
-        s->times.silence * (s->plan->hosts ? 2 : 1) + LC__SECONDS(LC__STOPPED_MS); /* ranks are worse off than mpirun */
+    double patience = s->times.silence * (s->plan->hosts ? 2 : 1) +
+                      LC__SECONDS(LC__STOPPED_MS); /* stopped ranks come before mpirun */
     for (int i = 0; i < s->n; i++) {
         child *c = &s->children[i];
         bool late = c->pid && c->stopped_at > 0 && lc__seconds() - c->stopped_at > patience;
@@ -312,7 +313,7 @@ static void check_for_stopped(supervisor *s)
     }
 }
 
-/* Time is up. mpirun may hang after its ranks are gone; asked to end, it first ends the rest of them on other
+/* Called when time is up. mpirun may hang after its ranks are gone; asked to end, it first ends its ranks on other
  * machines. */
 static void end_those_left(supervisor *s)
 {
@@ -326,7 +327,8 @@ static void end_those_left(supervisor *s)
     }
 }
 
-/* Processes started by ranks got the signal too, and may take a moment longer. */
+/* Waits for the process groups of ranks: processes started by ranks got the signal too, and may take a moment
+ * longer. */
 static void end_groups(const supervisor *s)
 {
     double until = lc__seconds() + s->times.grace;
@@ -364,7 +366,7 @@ static int as_exit_status(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* A rank that exits in order after a signal, as a training does, was not stuck. */
+/* Whether all ranks exited normally: one that does so after a signal, as a training does, was not stuck. */
 static bool ended_by_themselves(const supervisor *s)
 {
     bool all = !s->plan->hosts;
@@ -380,14 +382,14 @@ static lc_status stopped(supervisor *s)
     if (!ended_by_themselves(s)) lc__supervisor_show_calls(s, why);
     lc_status status = lc_fail(LC_ERR_INTERRUPTED, "%s", why);
     lc__note_signal(s->signal);
-    /* Rank 0 has said so, if it ended by itself as lc_exit_status has it. */
+    /* Rank 0 has reported it, if it exited with the status of lc_exit_status. */
     bool by_itself = first && !s->plan->hosts && WIFEXITED(first->status);
     if (by_itself && WEXITSTATUS(first->status) == 128 + s->signal) lc__note_reported();
     return status;
 }
 
-/* The signal that has ended all ranks in good order, as lc_exit_status says, and that this process did not get: who
- * sent it to one of them, or to mpirun, has stopped the run. 0: none has. */
+/* The signal after which all ranks exited in order, by their exit status (lc_exit_status), though this process did not
+ * get it: it was sent to a rank or to mpirun, to stop the run. 0: none. */
 static int signal_of_a_rank(const supervisor *s)
 {
     int status = s->children[0].status, signal_number = WIFEXITED(status) ? WEXITSTATUS(status) - 128 : 0;
@@ -397,7 +399,7 @@ static int signal_of_a_rank(const supervisor *s)
     return alike ? signal_number : 0;
 }
 
-/* The name of the ranks of this launcher, by which they are known from those of another. */
+/* Identifies the ranks of this launcher, which distinguishes them from those of another. */
 static uint64_t identity(const supervisor *s)
 {
     return strtoull(s->run, NULL, 16);
@@ -432,7 +434,7 @@ static lc_status run_once(supervisor *s, int *exit_status)
     }
     wait_for_all(s);
     if (!s->signal && (s->signal = signal_of_a_rank(s)) != 0) s->culprit = -1;
-    /* The status of a script that runs a rank, and continues after it, is meaningless. */
+    /* If a script runs the rank and continues after it, the exit status is meaningless. */
     bool hidden = s->culprit < 0 && !s->signal && s->coordinator && lc__coordinator_failed(s->coordinator);
     if (hidden) s->culprit = 0;
     int bad = s->culprit >= 0 ? s->children[s->culprit].status : 0;
@@ -443,18 +445,18 @@ static lc_status run_once(supervisor *s, int *exit_status)
     s->terms &= ~(unsigned)LC__TRAINED;
     if (s->coordinator) s->terms |= lc__coordinator_terms(s->coordinator);
     if (s->culprit >= 0) return status;
-    if (bad && p->hosts) *exit_status = 128 + s->signal; /* mpirun has one of its own */
+    if (bad && p->hosts) *exit_status = 128 + s->signal; /* mpirun has its own exit status */
     return bad ? stopped(s) : LC_OK;
 }
 
-/* Nothing is left to do again: all was trained, and only the last checkpoint was not saved. */
+/* Nothing would be left to do: training was complete, and only the last checkpoint was not saved. */
 static bool has_trained(const supervisor *s)
 {
     return (s->terms & LC__TRAINED) && s->culprit >= 0 && WIFEXITED(s->children[s->culprit].status);
 }
 
-/* On a node whose ranks connect to another one, nobody would see what they wait for, since their output is kept. Ctrl-C
- * ends it like any program. */
+/* Waits for node 0 from another node, and says so: its ranks' output is kept, so nobody would see what they wait for.
+ * Ctrl-C ends this like any program. */
 static lc_status await_node_0(supervisor *s)
 {
     char who[32];
@@ -472,8 +474,8 @@ static lc_status await_node_0(supervisor *s)
                           who, s->n, &s->watch);
 }
 
-/* A pipe or a connection that got the number of a closed one would be sent what is printed, here and in ranks. Writing
- * to these fails, as before. */
+/* Occupies closed standard descriptors: a pipe or connection that got their number would receive what this process and
+ * its ranks print. Writing to them fails, as before. */
 static void take_standard_descriptors(void)
 {
     int fd;
@@ -491,12 +493,12 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
     struct sigaction heard = {.sa_handler = SIG_DFL}, inherited;
     *exit_status = 1;
     take_standard_descriptors();
-    sigaction(SIGCHLD, &heard, &inherited); /* who started this may have it ignored: there would be no statuses */
+    sigaction(SIGCHLD, &heard, &inherited); /* if the parent ignored it, there would be no statuses */
     prctl(PR_GET_CHILD_SUBREAPER, &was_reaper);
     if (!(s.times.grace > 0)) s.times.grace = 2;
     if (!(s.times.silence > 0)) s.times.silence = 10;
     clock_gettime(CLOCK_REALTIME, &begun);
-    LC_TRY_GOTO(status, done, lc__secret_make(s.secret)); /* each life draws another: this one is only a name */
+    LC_TRY_GOTO(status, done, lc__secret_make(s.secret)); /* only for the run's name: each life makes another */
     snprintf(s.run, sizeof s.run, "%.16s", s.secret);
     snprintf(s.host, sizeof s.host, "unknown");
     if (gethostname(s.host, sizeof s.host - 1) != 0) s.host[0] = '?';
