@@ -15,7 +15,8 @@ lc_status lc__ranks_agree(lc_comm *comm, lc_status mine)
     int size = lc_comm_size(comm), of = mine < 0 ? lc__error_rank() : -1;
     int64_t code = mine < 0 ? mine : 0, all[2] = {code ? size - rank + (of < 0 ? size : 0) : 0, 0};
     lc__copy_message(why, sizeof why);
-    /* The first rank with an error of its own has the largest number; then come those that have one of another rank. */
+    /* The first rank with an error of its own has the largest number; ranks with an error of another rank come
+     * after. */
     LC_TRY(lc_comm_all_reduce(comm, &all[0], &all[1], 1, LC_I64, LC_COMM_MAX, NULL));
     if (!all[1]) return mine;
     first = size - (int)(all[1] > size ? all[1] - size : all[1]);
@@ -56,7 +57,7 @@ lc_status lc__ranks_text(lc_comm *comm, char **text)
         if (n && !*text) return lc_fail(LC_ERR_MEMORY, "out of memory: a text of rank 0");
     }
     lc_status s = n ? lc_comm_broadcast(comm, *text, n, LC_U8, 0, NULL) : LC_OK;
-    if (s < 0 && !root) free(*text), *text = NULL; /* it has no end, maybe */
+    if (s < 0 && !root) free(*text), *text = NULL; /* it may lack its terminator */
     return s;
 }
 
@@ -96,7 +97,7 @@ lc_status lc__ranks_compare(lc_comm *comm, const char *what, const lc__str *text
     LC_TRY(lc_comm_broadcast(comm, &n, 1, LC_I64, 0, NULL));
     theirs = calloc(1, (size_t)n + 1);
     if (!theirs) return lc_fail(LC_ERR_MEMORY, "out of memory: the %s of rank 0", what);
-    memcpy(theirs, text->s, text->n < (size_t)n ? text->n : (size_t)n); /* stays if rank 0 does not exist */
+    memcpy(theirs, text->s, text->n < (size_t)n ? text->n : (size_t)n); /* stays its own if rank 0 is fake */
     status = lc_comm_broadcast(comm, theirs, n, LC_U8, 0, NULL);
     if (status >= 0 && strcmp(text->s, theirs) != 0) status = differ(comm, what, text->s, theirs);
     free(theirs);

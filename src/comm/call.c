@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A call as such, whatever runs it: its text, what it needs of its arguments, what it moves. */
+/* A call, whatever backend runs it: its text, the checks of its arguments, the bytes it moves. */
 #include "comm/call.h"
 #include "base/handle.h"
 
@@ -91,7 +91,7 @@ bool lc__call_has_peer(lc_collective op)
            lc__call_is_direct(op);
 }
 
-/* What calls may have in place: in == out, or the one is this rank's part of the other. */
+/* Whether the call works in place as it may: in == out, or one is this rank's part of the other. */
 static bool is_in_place(const lc_comm_call *call, int rank, size_t part)
 {
     switch (call->op) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tree is walked as a binary counter: after part k, as many partial sums are merged as k has trailing ones, so that
- * at any time the stack holds one subtree for each bit of the number of parts seen. Elements go in blocks that stay in
- * the first-level cache. */
+ * at any time the stack holds one subtree for each bit of the number of parts seen. Elements are processed in blocks
+ * that stay in the first-level cache. */
 #include "comm/combine.h"
 #include "base/handle.h"
 
@@ -44,7 +44,7 @@ enum { BLOCK = 256, LEVELS = 32 };
     COMBINE(min_##type, stored, T, GET, PUT, LEAST)                                                                    \
     COMBINE(max_##type, stored, T, GET, PUT, MOST)
 
-/* Whole numbers wrap around, as unsigned ones do. */
+/* Integers wrap around, as unsigned ones do. */
 #define WRAP_PLUS(a, b)  ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
 #define WRAP_TIMES(a, b) ((int64_t)((uint64_t)(a) * (uint64_t)(b)))
 #define COMBINE_WHOLE(type, stored)                                                                                    \
@@ -72,7 +72,7 @@ static combine_fn *const table[][4] = {
     [LC_I64] = ROW(i64), [LC_I32] = ROW(i32), [LC_U8] = ROW(u8),   [LC_BOOL] = {NULL, NULL, min_u8, max_u8},
 };
 
-/* The usual case, without the detour over the stack. */
+/* The usual case, without the stack. */
 static void sum_two(const float *a, const float *b, float *out, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) out[i] = a[i] + b[i];

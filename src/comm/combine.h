@@ -5,7 +5,7 @@
 
 #include <lightc/comm.h>
 
-/* Whether there is such a reduction. */
+/* Fails if there is no such reduction. */
 lc_status lc__combine_check(lc_dtype dtype, lc_reduce_op op) LC_MUST_USE;
 const char *lc__reduce_name(lc_reduce_op op);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What users call: arguments are checked here, once for all backends; requests are kept and counted; the last calls are
- * remembered for the message of a run that fails. */
+/* The public functions: arguments are checked here, once for all backends; requests are kept and counted; the last
+ * calls are remembered for the message of a run that fails. */
 #include "base/args.h"
 #include "comm/call.h"
 #include "base/handle.h"
@@ -19,10 +19,10 @@
 #include <string.h>
 
 struct lc_request {
-    lc__mark mark; /* while it is the caller's */
+    lc__mark mark; /* set while the caller owns it */
     lc_comm *comm;
-    lc_request *next; /* of those that are free */
-    lc_request *made; /* of all: some may still run when the communicator is freed */
+    lc_request *next; /* in the list of free requests */
+    lc_request *made; /* in the list of all: some may still run when the communicator is freed */
     uint64_t number;
     bool direct;         /* a send or a receive */
     max_align_t state[]; /* the backend's */
@@ -33,27 +33,27 @@ struct lc_comm {
     lc_comm_ops ops;
     void *self;
     int rank, size;
-    uint64_t number;                 /* of calls */
-    atomic_ullong begun, done;       /* of those that take all ranks */
-    int64_t own_sends, own_receives; /* of those, to this rank and from it */
+    uint64_t number;                 /* how many calls so far */
+    atomic_ullong begun, done;       /* how many collectives */
+    int64_t own_sends, own_receives; /* how many from this rank to itself */
     int running;
     lc_request *unused, *made;
     lc__history history;
     lc_comm_stats stats;
-    int announcer;        /* comm_internal.h; -1: nobody */
-    pthread_mutex_t lock; /* of the groups split from this one, which an abort from another thread walks */
+    int announcer;        /* the rank that announces calls (comm_internal.h); -1: none */
+    pthread_mutex_t lock; /* guards the groups split from this one, which an abort from another thread visits */
     lc_comm *parent, *groups, *next;
-    bool aborted;        /* with the lock: groups that are split from now on are, too */
-    char reason[1024];   /* of that */
-    bool carried;        /* by a thread (progress_thread.h) */
+    bool aborted;        /* with the lock; groups that are split from now on are aborted, too */
+    char reason[1024];   /* why it was aborted */
+    bool carried;        /* calls are driven by a thread (progress_thread.h) */
     int splits;          /* how often it was split */
     char name[32];       /* of a group: "1.0" is color 0 of the first split, "1.0/2.1" a group of that */
-    bool shortened;      /* that is only a part of it, and others may have the same */
-    atomic_ullong waits; /* how often the rank has begun, and ended, to wait: odd while it does */
+    bool shortened;      /* `name` was cut, and other groups may have the same */
+    atomic_ullong waits; /* how often the rank has begun or ended to wait: odd while it waits */
     atomic_bool over;    /* `failed` is set */
     lc__at_fork forked;
-    bool in_child;         /* this process is a child of the rank, and has no part in it */
-    void (*on_free)(void); /* of freeing it; NULL: it is freed */
+    bool in_child;         /* in a forked child of the rank, where every call fails */
+    void (*on_free)(void); /* called by lc_comm_free instead of freeing; NULL: it frees */
     lc__comm_memory *memories;
     lc_status (*explain)(void *ctx, lc_status loss);
     void *explain_ctx;
@@ -63,7 +63,7 @@ struct lc_comm {
 
 /* ---- making one ---- */
 
-/* Memory is shared with the parent and its peers still, and threads are not there. */
+/* Runs in a forked child: its memory is still shared with the parent and its peers, and it has no other threads. */
 static void mark_child(void *self)
 {
     lc_comm *c = self;
@@ -102,7 +102,7 @@ lc_status lc_comm_new(const lc_comm_ops *given, void *self, int rank, int size, 
 {
     lc_comm_ops ops = {0};
     if (out) *out = NULL;
-    if (!given) return lc_fail(LC_ERR_ARGUMENT, "a communicator without a backend");
+    if (!given) return lc_fail(LC_ERR_ARGUMENT, "the backend of a communicator is NULL");
     LC_TRY(lc__ops_take(&ops, sizeof ops, given, offsetof(lc_comm_ops, name) + sizeof(char *), "a communicator",
                         "LC_COMM_OPS_INIT(\"name\")"));
     lc_status s = out ? check_new(&ops, rank, size) : lc__is_null(__func__, "out");
@@ -147,7 +147,7 @@ bool lc__comm_is_explained(const lc_comm *c)
     return c->explain;
 }
 
-/* Its groups become its parent's, whose abort is to reach them still. */
+/* Its groups become its parent's, whose abort must still reach them. */
 static void leave_parent(lc_comm *c)
 {
     lc_comm *p = c->parent, **at = &c->groups;
@@ -172,7 +172,7 @@ void lc_comm_free(lc_comm *c)
     if (c->in_child) return;
     leave_parent(c);
     lc__at_fork_remove(&c->forked);
-    c->ops.free(c->self); /* until then a thread of it may use that memory */
+    c->ops.free(c->self); /* until then its thread may use that memory */
     lc__comm_memory_release(c->memories);
     pthread_mutex_destroy(&c->lock);
     for (lc_request *r = c->made, *next; r; r = next) {
@@ -242,8 +242,8 @@ void lc__comm_give_up(lc_comm *c, const char *why)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Keeps the first error; says it again afterwards. The other ranks would wait for this one, which makes no call any
- * more, here and in groups of which a rank that is at fault knows nothing. */
+/* Keeps the first error, and returns it from then on. Gives up the groups too: this rank makes no more calls, for which
+ * other ranks would wait, also in groups that the rank at fault does not belong to. */
 static lc_status fail(lc_comm *c, lc_status s)
 {
     if (c->failed >= 0) {
@@ -278,7 +278,7 @@ lc__comm_reach lc__comm_reached(const lc_comm *c)
 {
     lc__comm_reach r = {.done = atomic_load(&c->done), .peer = -1};
     lc__call_record oldest = {0}, one;
-    r.begun = atomic_load(&c->begun); /* after `done`, which is never more */
+    r.begun = atomic_load(&c->begun); /* read after `done`, so that it is not less */
     for (int i = 0; i < LC__HISTORY; i++) {
         if (!lc__history_get(&c->history, i, &one) || one.done || !lc__call_is_direct(one.call.op)) continue;
         if (!oldest.number || one.begun < oldest.begun) oldest = one;
@@ -304,7 +304,7 @@ void lc__comm_standing(lc_comm *c, lc__standing *s)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Once when a rank begins to wait, and once when it has waited: only its own thread writes. */
+/* Called when a rank begins to wait, and when it has waited. Only its own thread writes. */
 static void note_wait(lc_comm *c)
 {
     unsigned long long n = atomic_load_explicit(&c->waits, memory_order_relaxed);
@@ -326,7 +326,7 @@ void lc_comm_abort(lc_comm *c, const char *why)
 
 /* ---- calls ---- */
 
-/* Nobody else will begin what a rank waits for from itself. */
+/* A rank that waits for its own send or receive before it has started the other half would wait forever. */
 static lc_status check_own(const lc_comm *c, const lc_comm_call *call)
 {
     bool sends = call->op == LC_COMM_SEND;
@@ -365,7 +365,7 @@ static void give_back(lc_request *r)
     c->running--;
 }
 
-/* What the announcer says of a call. op 0: there are no more. */
+/* An announced call. op 0: there are no more. */
 typedef struct announcement {
     int64_t op, reduce, dtype, peer, count;
 } announcement;
@@ -373,7 +373,7 @@ typedef struct announcement {
 static lc_status announce(lc_comm *c, announcement *a)
 {
     int leader = c->announcer;
-    c->announcer = -1; /* of this call nothing is said */
+    c->announcer = -1; /* the broadcast itself is not announced */
     lc_status s = lc_comm_broadcast(c, a, sizeof *a, LC_U8, leader, NULL);
     c->announcer = leader;
     return s;
@@ -441,8 +441,8 @@ lc_status lc_comm_progress(lc_comm *c)
 }
 
 /* Makes progress on `at` and the groups split from it, except `c`: a rank that waits in one group must not hold up
- * ranks that wait for it in another. Returns whether anything ran. If a call fails here, its error is
- * returned when it is waited for. */
+ * ranks that wait for it in another. Returns whether anything ran. If a call fails here, its error is returned when it
+ * is waited for. */
 static bool move_others(lc_comm *at, const lc_comm *c)
 {
     bool any = at != c && at->running && at->failed >= 0;
@@ -453,7 +453,7 @@ static bool move_others(lc_comm *at, const lc_comm *c)
 
 lc_status lc__comm_wait_with(lc_request *r, lc_comm *const *others, int n)
 {
-    enum { NAP_US = 200, NAP_BESIDE_US = 20 }; /* nothing of the others wakes who sleeps here */
+    enum { NAP_US = 200, NAP_OTHERS_US = 20 }; /* bytes of other groups do not wake a rank that sleeps here */
     lc_comm *c = r->comm, *whole = c;
     int64_t start = lc__now_ns();
     while (whole->parent) whole = whole->parent;
@@ -463,7 +463,7 @@ lc_status lc__comm_wait_with(lc_request *r, lc_comm *const *others, int n)
         int nap = NAP_US;
         LC_TRY_GOTO(status, done, lc_comm_poll(r, &done));
         if (done) break;
-        if (move_others(whole, c)) nap = NAP_BESIDE_US;
+        if (move_others(whole, c)) nap = NAP_OTHERS_US;
         for (int i = 0; i < n; i++) {
             if (!others[i] || others[i]->failed >= 0) continue;
             lc__comm_give_up(c, others[i]->message); /* the caller's memory ends with this call */
@@ -545,7 +545,7 @@ lc_status lc_comm_split(lc_comm *c, int color, int key, lc_comm **out)
     return LC_OK;
 }
 
-/* ---- ranks that have nothing to give ---- */
+/* ---- ranks that have nothing to contribute ---- */
 
 void lc__comm_announce(lc_comm *c, int leader)
 {

@@ -55,7 +55,7 @@ bool lc__history_get(const lc__history *h, int i, lc__call_record *out)
     return atomic_load_explicit(&p->number, memory_order_acquire) == number;
 }
 
-/* ---- the last ones ---- */
+/* ---- the last calls ---- */
 
 static void keep_oldest(struct lc__last_call *oldest, const struct lc__last_call *one)
 {

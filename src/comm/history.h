@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The last calls of a communicator: a ring that the thread which makes them writes, and any thread reads without
- * keeping that one waiting. A reader may miss a call that is being replaced. */
+/* The last calls of a communicator, in a ring: the thread that makes the calls writes it, and any thread reads it
+ * without making the writer wait. A reader may miss a call that is being replaced. */
 #ifndef LC_COMM_HISTORY_H
 #define LC_COMM_HISTORY_H
 
@@ -13,12 +13,12 @@ enum { LC__HISTORY = 32 };
 typedef struct lc__history {
     struct lc__past_call {
         atomic_ullong number;      /* from 1; 0: none, or it is being written */
-        atomic_ullong collective;  /* the same without sends and receives, which only two ranks make; 0: it is one */
+        atomic_ullong collective;  /* the number among collectives, from 1; 0: it is a send or a receive */
         atomic_llong begun, count; /* begun: lc__now_ns */
         atomic_int op, reduce, dtype, peer;
         atomic_bool done;
     } calls[LC__HISTORY];
-    uint64_t collectives; /* of the thread that makes calls */
+    uint64_t collectives; /* written by the thread that makes calls */
 } lc__history;
 
 typedef struct lc__call_record {
@@ -30,7 +30,7 @@ typedef struct lc__call_record {
 
 void lc__history_begin(lc__history *h, uint64_t number, const lc_comm_call *call);
 void lc__history_done(lc__history *h, uint64_t number);
-/* Number i of the ring, from 0; false: there is none. */
+/* Entry i of the ring, from 0; false: there is none. */
 bool lc__history_get(const lc__history *h, int i, lc__call_record *out);
 
 /* For several communicators: the newest calls, and the oldest unfinished one, since that is the one that hangs. */
@@ -43,13 +43,13 @@ typedef struct lc__last_calls {
     } calls[LC__LAST_CALLS], stuck; /* calls: the oldest first; stuck.record.number 0: none */
 } lc__last_calls;
 
-/* What a rank does on its communicators ({0}; lc__comm_standing adds one, with its groups), to decide whether the ranks
- * of a run wait for each other. */
+/* What a rank is doing on its communicators, to decide whether the ranks of a run wait for each other. Starts as {0};
+ * lc__comm_standing adds a communicator with its groups. */
 typedef struct lc__standing {
     lc__last_calls last;
     uint64_t activity;              /* changes with each call that begins, is waited for or ends, and as bytes move */
-    bool waits;                     /* in a call, on a backend that says when bytes move */
-    struct lc__last_call under_way; /* the oldest call that has not ended, and may be compared with other ranks' */
+    bool waits;                     /* in a call, on a backend that reports when bytes move */
+    struct lc__last_call under_way; /* the oldest call that has not ended and may be compared with other ranks' */
 } lc__standing;
 
 /* *oldest becomes the oldest call of `h` that has not ended, if that is older. */
@@ -57,7 +57,7 @@ void lc__history_oldest(const lc__history *h, const char *group, struct lc__last
 /* A number that changes when a call begins or ends. */
 uint64_t lc__history_activity(const lc__history *h);
 void lc__last_calls_add(lc__last_calls *l, const lc__history *h, const char *group);
-/* "  12 all_reduce of 4096 f32, sum", a line each; '>' before those that have not ended. */
+/* One line a call, as "  12 all_reduce of 4096 f32, sum"; '>' marks calls that have not ended. */
 void lc__last_calls_text(const lc__last_calls *l, char *text, size_t size);
 
 #endif

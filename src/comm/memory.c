@@ -15,7 +15,7 @@ static void release(lc__comm_memory *m)
     free(m);
 }
 
-/* NULL: out of memory. Plain at first, which the kernel refuses where there is not so much. */
+/* Private memory at first, which the kernel refuses if there is not enough. NULL: out of memory. */
 static lc__comm_memory *map(size_t bytes)
 {
     lc__comm_memory *m = calloc(1, sizeof *m);
@@ -29,7 +29,7 @@ static lc__comm_memory *map(size_t bytes)
     return m;
 }
 
-/* The file that it is from now on; -1: there is none to be had, and it stays what it is. */
+/* Makes it the mapping of a file, which is returned; -1: there is no file, and the memory stays as it is. */
 static int make_file(lc__comm_memory *m)
 {
     int fd = lc__memory_file("lightc-memory", m->bytes);
@@ -50,7 +50,7 @@ lc_status lc_comm_alloc_mem(lc_comm *comm, size_t bytes, void **out)
     lc_status status = LC_OK;
     int fd = -1;
     *out = NULL;
-    const size_t most = PTRDIFF_MAX - 4096; /* what nobody has, this rank learns with the others */
+    const size_t most = PTRDIFF_MAX - 4096; /* no rank has so much: all ranks then fail together */
     const int64_t wanted = (int64_t)(bytes < most ? bytes : most);
     lc__comm_memory *m = bytes && bytes < most ? map(bytes) : NULL;
     int64_t least[] = {m ? 1 : 0, wanted, -wanted};

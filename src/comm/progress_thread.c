@@ -14,16 +14,16 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long the thread sleeps at most where nothing moves: what is handed over meanwhile begins that much later, or as
- * much later as the backend lets bytes gather. */
+/* How long the thread sleeps at most if nothing moves: calls that are handed over meanwhile begin that much later, or
+ * as much later as the backend lets bytes gather. */
 enum { SLEEP_US = 1000 };
 
-/* A call that runs: the state that comm.c keeps for it. */
+/* A call under way: the state that comm.c keeps for it. */
 typedef struct job {
     struct job *next;
     lc_comm_call call;
-    bool over;           /* for the owner of the backend */
-    atomic_bool done;    /* for the rank, which may use the memory again */
+    bool over;           /* set by the owner of the backend */
+    atomic_bool done;    /* for the rank, which then may use the memory again */
     max_align_t state[]; /* the backend's */
 } job;
 
@@ -34,20 +34,20 @@ typedef struct jobs {
 typedef struct carried {
     lc_comm_ops ops; /* the backend */
     void *self;
-    jobs running;           /* of the owner of the backend */
-    atomic_bool away;       /* that is the thread; becomes true in the rank, and false in the thread */
+    jobs running;           /* used by the owner of the backend */
+    atomic_bool away;       /* the thread owns the backend; set by the rank, cleared by the thread */
     atomic_bool waited_for; /* the rank waits for the thread */
 
     pthread_t thread;
-    bool has_thread, cannot; /* cannot: there is none to be had */
-    pthread_mutex_t lock;    /* of what follows */
+    bool has_thread, cannot; /* cannot: no thread can be started */
+    pthread_mutex_t lock;    /* guards what follows */
     pthread_cond_t more, less;
     jobs handed; /* started while the thread has the backend */
     bool stop, dropped;
-    lc_comm_stats stats; /* when the thread looked last */
+    lc_comm_stats stats; /* as of the thread's last look */
     atomic_uint_fast64_t ended;
-    uint_fast64_t seen; /* of `ended`: by the rank, when it polled last */
-    atomic_int failed;  /* a status; then there is a message */
+    uint_fast64_t seen; /* `ended` as of the rank's last poll */
+    atomic_int failed;  /* a status; if it is an error, there is a message */
     char message[1024];
 } carried;
 
@@ -83,7 +83,7 @@ static lc_status begin_handed(carried *c)
     return s;
 }
 
-/* Collectives end in the order of their starts, so only the first of them that runs is asked for. */
+/* Collectives end in the order of their starts, so only the first unfinished one is polled. */
 static lc_status advance(carried *c)
 {
     bool waits = false;
@@ -96,8 +96,7 @@ static lc_status advance(carried *c)
     return LC_OK;
 }
 
-/* A job belongs to the rank again when `done` is set. The rank owns the backend when `away` is not set: then all jobs
- * are handed over. */
+/* A job belongs to the rank again when `done` is set. When no job is left, the rank owns the backend again (`away`). */
 static void tell_done(carried *c)
 {
     bool any = false;
@@ -132,8 +131,8 @@ static void tell_failure(carried *c, lc_status s)
 }
 
 /* The thread needs the core for a moment at a time, but soon: the rank, which computes on it, would otherwise keep it
- * for the rest of a time slice of milliseconds. From Linux 6.12 on slices can be asked for; elsewhere nothing changes.
- */
+ * for the rest of a time slice of milliseconds. From Linux 6.12 on short slices can be asked for; otherwise nothing
+ * changes. */
 static void ask_for_short_slices(void)
 {
     struct {
@@ -158,7 +157,7 @@ static struct timespec from_now(int microseconds)
     return t;
 }
 
-/* Unless the rank waits for the thread. With the lock. */
+/* Sleeps, unless the rank waits for the thread. With the lock. */
 static void rest(carried *c, int microseconds)
 {
     const struct timespec until = from_now(microseconds);
@@ -230,7 +229,7 @@ static lc_status failure(const carried *c)
     return s < 0 ? lc_fail((lc_status)s, "%s", c->message) : LC_OK;
 }
 
-/* The rank goes on with something else. */
+/* Called when the rank goes on with something else. */
 static lc_status hand_over(carried *c)
 {
     if (!c->running.first) return LC_OK;
@@ -247,7 +246,7 @@ static lc_status poll_call(void *self, void *state, bool *done)
     carried *c = self;
     job *j = state;
     c->seen = atomic_load(&c->ended);
-    bool away = atomic_load(&c->away); /* before `done` and `failed`: they are set first */
+    bool away = atomic_load(&c->away); /* read before `done` and `failed`, which are set first */
     LC_TRY(failure(c));
     if (!j) return away ? LC_OK : hand_over(c);
     *done = atomic_load(&j->done);
@@ -328,7 +327,7 @@ static void carried_free(void *self)
 
 /* ---- around a backend ---- */
 
-/* Takes the backend over, also when it fails. */
+/* Takes ownership of the backend, also on failure. */
 static lc_status wrap(const lc_comm_ops *ops, void *self, void **out)
 {
     pthread_condattr_t monotonic;

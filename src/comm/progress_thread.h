@@ -9,9 +9,9 @@
 
 #include <lightc/comm.h>
 
-/* `ops`, which has `sleep`, and `self` become those of the backend around them, which frees `self`. */
+/* Wraps a backend that has `sleep`: *ops and *self become those of the wrapper, which frees the backend. */
 lc_status lc__progress_thread_new(lc_comm_ops *ops, void **self) LC_MUST_USE;
-/* The rank makes no call any more: when this returns, nobody uses the memory of those that run. */
+/* The rank makes no more calls. When this returns, the memory of running calls is no longer used. */
 void lc__progress_thread_drop(void *self);
 
 #endif

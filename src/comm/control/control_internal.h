@@ -20,12 +20,12 @@ enum {
     LC__DOUBT_TEXT = 256
 };
 
-/* What `role` proves, when the coordinator has sent `asked` and who comes to it `hello`. */
+/* What `role` proves, if the coordinator has sent `asked` and the other end `hello`. */
 lc__proof_ask lc__control_ask(lc__proof_role role, const uint8_t asked[LC__NONCE],
                               const uint8_t hello[LC__HELLO_BYTES]);
 
-/* What `role` answers for `count` ranks to the coordinator's first word, in `hello`; false: it cannot, why is in
- * `doubt`. */
+/* Makes the answer of `role`, for `count` ranks, to the coordinator's first message, in `hello`; false: it cannot, and
+ * `doubt` says why. */
 bool lc__control_answer(const lc__control_options *o, lc__proof_role role, int count, const lc__frame *challenge,
                         uint8_t hello[LC__HELLO_BYTES], char doubt[LC__DOUBT_TEXT]);
 /* Names the sender of an answer ("host a, process 7"). */
@@ -33,10 +33,10 @@ enum { LC__SENDER_TEXT = LC__HOST_TEXT * 4 + 48 };
 void lc__control_sender(const uint8_t hello[LC__HELLO_BYTES], char text[LC__SENDER_TEXT]);
 
 /* Connects to the coordinator, which may start later than its clients, and waits until it has sent the first message
- * (or closed). Until then `say` gets a message that names who waits ("rank 3"). */
+ * (or closed). Until then `say` gets messages in which `who` ("rank 3") waits. */
 lc_status lc__control_reach(const lc__control_options *o, const char *who, double until, int *fd) LC_MUST_USE;
 void lc__control_nap(double seconds);
-/* Defaults in place of zeros; NULL: all of them. */
+/* Puts the defaults in place of zeros; NULL: all defaults. */
 lc__control_times lc__control_default_times(const lc__control_times *times);
 
 #endif

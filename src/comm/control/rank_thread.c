@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A thread in each rank that beats, listens for the end of the run, and ends this process if nobody else does.
+/* A thread in each rank that sends heartbeats, listens for the end of the run, and ends this process if nobody else
+ * does.
  *
- * The run ends once, here as everywhere: by the coordinator's word, or because the coordinator is gone. */
+ * The run ends once, here as everywhere: by the coordinator's message, or because the coordinator is gone. */
 #define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "comm/control/rank.h"
 #include "comm/control/times.h"
@@ -39,7 +40,7 @@ lc_status lc__control_fail_ended(const lc__control *c)
     return s;
 }
 
-/* The connection is over. Whether that ends the run depends on what was said before. */
+/* The connection is over. Whether that ends the run depends on what was sent before. */
 static void disconnect(lc__control *c, const char *how)
 {
     char text[LC__END_TEXT];
@@ -52,7 +53,7 @@ static void disconnect(lc__control *c, const char *how)
     pthread_cond_broadcast(&c->changed);
 }
 
-/* How far it is in the calls of all ranks: what is watched first. */
+/* Reports how far this rank is in the calls of the communicator watched first, that of all ranks. */
 static void tell_reach(lc__control *c)
 {
     uint8_t head[20];
@@ -85,7 +86,7 @@ void lc__control_tell_calls(lc__control *c, bool answer, double now)
     tell_reach(c);
 }
 
-/* ---- what the coordinator says; with the lock ---- */
+/* ---- messages from the coordinator; with the lock ---- */
 
 static void take_gifts(lc__control *c, const lc__frame *f)
 {
@@ -109,7 +110,7 @@ static void take_ready(lc__control *c, const lc__frame *f)
     pthread_cond_broadcast(&c->changed);
 }
 
-/* The first word is the coordinator's; this rank then says who it is, and proves it. */
+/* The coordinator sends the first message; this rank then says which rank it is, and proves it. */
 static bool take_challenge(lc__control *c, const lc__frame *f)
 {
     if (f->n != LC__CHALLENGE_BYTES || c->greeted) return false;
@@ -119,7 +120,7 @@ static bool take_challenge(lc__control *c, const lc__frame *f)
            lc__wire_put(&c->wire, LC__FRAME_HELLO, c->hello, sizeof c->hello, NULL, 0);
 }
 
-/* From here on the other end is believed. */
+/* From here on the other end is trusted. */
 static bool take_welcome(lc__control *c, const lc__frame *f)
 {
     const char *secret = c->options.secret;
@@ -176,7 +177,7 @@ static void take(lc__control *c, const lc__frame *f)
         end_run(c, *text ? text : "the run has ended without a reason");
         c->by_word = c->over = true;
         break;
-    case LC__FRAME_BYE: /* the others have gone on without it: so does this rank */
+    case LC__FRAME_BYE: /* the other ranks continue without a coordinator: so does this one */
         c->over = true;
         break;
     default:
@@ -218,7 +219,7 @@ void lc__control_beat(lc__control *c, double now)
     if (c->wire.fd < 0 || !c->welcome || c->closing) return;
     if (now - c->beat < c->options.times.heartbeat && !has_news(c, now)) return;
     c->beat = now;
-    if (lc__wire_pending(&c->wire)) return; /* what waits says as much */
+    if (lc__wire_pending(&c->wire)) return; /* the pending messages say as much */
     c->reports_sent = c->reports;
     lc__put_u64(head, c->reports);
     lc__put_u64(head + 8, (uint64_t)c->step);
@@ -242,12 +243,12 @@ bool lc__control_tell(lc__control *c, lc__frame_kind kind, const void *head, siz
     uint64_t one = 1;
     if (c->wire.fd < 0) return true;
     if (!lc__wire_put(&c->wire, kind, head, head_bytes, data, n)) return false;
-    (void)lc__wire_flush(&c->wire); /* the thread sees what goes wrong */
+    (void)lc__wire_flush(&c->wire); /* the thread notices errors */
     (void)!write(c->wake, &one, sizeof one);
     return true;
 }
 
-/* A launcher that was killed can end nobody. */
+/* Reports that the launcher is gone: if it was killed, it could not end its ranks. */
 static void miss_launcher(lc__control *c)
 {
     uint8_t head[8] = {0};
@@ -264,11 +265,11 @@ static void miss_launcher(lc__control *c)
 static void *say_end(void *arg)
 {
     const lc__control *c = arg;
-    c->options.say(c->options.ctx, c->message); /* which does not change any more */
+    c->options.say(c->options.ctx, c->message); /* which does not change anymore */
     return NULL;
 }
 
-/* The lock is free meanwhile, for who still waits for the end. */
+/* Releases the lock for threads that still wait for the end. */
 static void end_process(lc__control *c)
 {
     pthread_t thread;
@@ -318,7 +319,7 @@ void *lc__control_serve(void *arg)
         if (some > 0 && p[0].revents) (void)!read(c->wake, &rung, sizeof rung);
         if (some > 0 && p[1].revents & ~POLLOUT && c->wire.fd >= 0) listen_to(c);
         double woken = lc__seconds(), slept = woken - now - wait;
-        if (slept > t->silence / 2) /* this process was stopped, and the coordinator with it, perhaps */
+        if (slept > t->silence / 2) /* this process was stopped, and perhaps the coordinator with it */
             c->heard = c->heard + slept < woken ? c->heard + slept : woken;
         judge(c, woken);
     }

@@ -16,7 +16,7 @@ void lc__control_nap(double seconds)
     nanosleep(&t, NULL);
 }
 
-/* Prints from time to time; by then this thread's error says what is wrong. */
+/* Prints at intervals; by then this thread's error says what is wrong. */
 static void tell(const lc__control_options *o, const char *who, double *word)
 {
     char text[512];
@@ -27,7 +27,7 @@ static void tell(const lc__control_options *o, const char *who, double *word)
     if (o->say) o->say(o->ctx, text);
 }
 
-/* It has come, or the end. */
+/* Waits for the first message, or the end of the connection. */
 static lc_status await_word(const lc__control_options *o, const char *who, int fd, double until, double *word)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -48,7 +48,7 @@ lc_status lc__control_reach(const lc__control_options *o, const char *who, doubl
     lc_status s;
     while ((s = lc__socket_connect(o->address, o->port, until, &fd)) < 0 && lc__seconds() + LC__RETRY < until) {
         tell(o, who, &word);
-        lc__control_nap(pause); /* short at first: it is mostly there within milliseconds */
+        lc__control_nap(pause); /* short at first: it is usually there within milliseconds */
         pause = pause * 2 < LC__RETRY ? pause * 2 : LC__RETRY;
     }
     if (s >= 0) s = await_word(o, who, fd, until, &word);

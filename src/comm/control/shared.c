@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What both ends of the control channel say and keep to: the secret, how it is proven, times, threads. */
+/* What both ends of the control channel have in common: the secret, how it is proven, times, threads. */
 #include "comm/control/control_internal.h"
 #include "base/status.h"
 
@@ -26,7 +26,7 @@ lc__proof_ask lc__control_ask(lc__proof_role role, const uint8_t asked[LC__NONCE
     return ask;
 }
 
-/* Unlike that of any process that runs at the same time, here or on another machine, or has run here before. */
+/* Differs from that of any process that runs at the same time, here or on another machine, or has run here before. */
 static uint64_t identity_of_process(void)
 {
     static const char *const files[] = {"/proc/sys/kernel/random/boot_id", "/proc/self/stat"};
@@ -84,7 +84,7 @@ bool lc__control_answer(const lc__control_options *o, lc__proof_role role, int c
     return false;
 }
 
-/* What the options of the program say, what its launcher has passed on, or the default. */
+/* The value of the program's options, that passed on by its launcher, or the default. */
 static double seconds_of(double given, const char *variable, double otherwise)
 {
     const char *text = given > 0 ? NULL : getenv(variable);
@@ -92,7 +92,7 @@ static double seconds_of(double given, const char *variable, double otherwise)
     return value > 0 ? value : otherwise;
 }
 
-/* As seconds_of, but negative numbers mean something. */
+/* As seconds_of, but negative numbers have a meaning. */
 static double progress_of(double given)
 {
     const char *text = given != 0 ? NULL : getenv("LIGHTC_PROGRESS_TIMEOUT");

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A launcher on another host than the coordinator's. When a rank is killed, the coordinator only sees that its
  * connection is gone; the launcher knows the cause and reports it here. It has a connection of its own, from before it
- * starts the ranks until after their end: as long as that is there, these ranks are nobody else's to start or to end.
- */
+ * starts the ranks until after their end: as long as it is open, no other launcher can start or end these ranks. */
 #include "comm/control/control_internal.h"
 #include "comm/control/times.h"
 #include "comm/net/socket.h"
@@ -47,7 +46,7 @@ static bool take_answer(lc__watch *w, const lc__control_options *o, const lc__fr
     return w->welcome;
 }
 
-/* Until the coordinator has said yes or no; or neither, if it was about to leave. */
+/* Returns when the coordinator has accepted or refused; or neither, if it was about to leave. */
 static void introduce(lc__watch *w, const lc__control_options *o, int count, double until)
 {
     struct pollfd p = {.fd = w->wire.fd, .events = POLLIN};
@@ -99,7 +98,7 @@ lc_status lc__watch_open(const lc__control_options *o, const char *who, int coun
         }
         lc__watch_close(w);
         if (s < 0) return s;
-        lc__control_nap(LC__RETRY); /* that of an earlier run was leaving */
+        lc__control_nap(LC__RETRY); /* the coordinator of an earlier run was leaving */
     }
 }
 

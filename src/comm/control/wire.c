@@ -155,7 +155,7 @@ bool lc__wire_fill(lc__wire *w)
     return k >= 0;
 }
 
-/* In place. */
+/* Opens a sealed message in place. */
 static bool open_sealed(lc__wire *w, lc__frame *f)
 {
     uint8_t *head = w->in.data + w->in.at, *data = head + LC__FRAME_HEAD;
@@ -170,7 +170,7 @@ int lc__wire_next(lc__wire *w, lc__frame *out)
     if (w->in.n == w->in.at) return 0;
     size_t limit = w->limit + (w->takes ? LC__SEAL_TAG : 0);
     int64_t k = lc__frame_parse(w->in.data + w->in.at, w->in.n - w->in.at, limit, out);
-    if (k < 0 && w->takes) w->tampered = true; /* the other end sends messages */
+    if (k < 0 && w->takes) w->tampered = true; /* the other end sends only messages */
     if (k > 0 && w->takes && !open_sealed(w, out)) return -1;
     if (k > 0) w->in.at += (size_t)k;
     return k > 0 ? 1 : (int)k;

@@ -4,7 +4,7 @@
  *
  * Two ranks whose collectives with the same number, on the same communicator, differ make different calls. Usually the
  * communicator finds that and reports it at once. But if each waits for the other to send (gathers to different roots,
- * a gather and a scatter), nothing is sent that could be compared.
+ * a gather and a scatter), the communicator has nothing to compare.
  *
  * If every rank waits, in a call or in a meeting, and none has seen a byte move for long, they wait for each other: two
  * receives, say. A rank that computes does not wait, and a slow link still moves bytes; a cut link is noticed earlier
@@ -33,7 +33,7 @@ void lc__calls_take(lc__member *m, const lc__frame *f, double now)
     snprintf(m->calls, sizeof m->calls, "%.639s", last);
     if (!m->called || activity != m->activity) {
         m->moved = now;
-        if (!m->reports) m->reported = now; /* of programs without a trainer, that is progress */
+        if (!m->reports) m->reported = now; /* in programs without a trainer, that is progress */
     }
     if (u.number != m->under_way.number || strcmp(u.group, m->under_way.group) != 0) m->since_call = now;
     m->under_way = u;
@@ -45,7 +45,7 @@ void lc__calls_take(lc__member *m, const lc__frame *f, double now)
 
 /* ---- the last calls ---- */
 
-/* What is known of them: since when, in the second step of the end. */
+/* How old the reported calls are, in the second step of the end. */
 static void known_as(const lc__coordinator *c, const lc__member *m, char *text, size_t size)
 {
     double since = m->state == LC__LOST ? m->since : c->asked;
@@ -62,7 +62,7 @@ static bool same_calls(const lc__member *a, const lc__member *b)
     return a->answered == b->answered && !strcmp(a->calls, b->calls);
 }
 
-/* Ranks that have failed by themselves, in the same place, with nothing under way: calls are not what it is about. */
+/* Whether ranks have failed by themselves, at the same point, with nothing under way: then calls explain nothing. */
 static bool nobody_waits(const lc__coordinator *c)
 {
     bool failed = false, waits = false;
@@ -73,7 +73,8 @@ static bool nobody_waits(const lc__coordinator *c)
     return failed && !waits;
 }
 
-/* The ranks that are to blame, or all, have failed of something that others have no part in: an option, a file. */
+/* Whether the ranks that are to blame, or all, have failed for a reason that others have no part in: an option, a
+ * file. */
 static bool is_own_matter(const lc__coordinator *c)
 {
     bool some = false;
@@ -120,7 +121,7 @@ bool lc__calls_are_stuck(const lc__coordinator *c, double now)
     return false;
 }
 
-/* ---- what is wrong with them ---- */
+/* ---- errors in them ---- */
 
 /* "call 12, gather of 4 f32 to rank 0, in group 1.0" */
 static void name_call(const struct lc__under_way *u, char *text, size_t size)
@@ -156,14 +157,14 @@ static void find_difference(lc__coordinator *c, double now)
         }
 }
 
-/* Longer than what it takes to notice a link that carries nothing. */
+/* Longer than it takes to notice a link that carries nothing. */
 static double standstill(const lc__coordinator *c)
 {
     return 2 * c->times.silence + 2;
 }
 
-/* For how long the rank has waited, and nothing has moved in it; 0: it does not wait, or has not reported lately. A
- * rank that leaves may just have made the call that the others wait for, and they have not reported since. */
+/* How long the rank has waited with nothing moving; 0: it does not wait, or has not reported lately. Counted from when
+ * a rank left: it may just have made the call that the others wait for, and they have not reported since. */
 static double stands(const lc__coordinator *c, const lc__member *m, double now)
 {
     if (m->gift_number) return now - fmax(m->given, c->left);
@@ -193,7 +194,7 @@ static void find_standstill(lc__coordinator *c, double now)
         if (one < 0)
             one = i;
         else if (other < 0 || !strcmp(m[other].under_way.text, m[one].under_way.text))
-            other = i; /* rather one that does something else */
+            other = i; /* preferably one that does something else */
     }
     if (one < 0) return;
     name_doing(c, one, first, sizeof first);
@@ -205,7 +206,7 @@ static void find_standstill(lc__coordinator *c, double now)
 
 void lc__calls_judge(lc__coordinator *c, double now)
 {
-    if (now - c->compared < c->times.heartbeat) return; /* nothing new is known before */
+    if (now - c->compared < c->times.heartbeat) return; /* nothing new is known yet */
     c->compared = now;
     find_difference(c, now);
     if (!c->ending) find_standstill(c, now);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator: a thread with one connection to every rank, which decides when the run has ended and why.
  *
- * It goes in rounds: wait for bytes, take what has come, then decide. Everything that has come is taken before silence
- * is judged, so that a coordinator that was stopped for a while itself finds nobody guilty when it goes on.
+ * It works in rounds: it waits for bytes, handles what has arrived, then decides. Everything that has arrived is
+ * handled before silence is judged, so that a coordinator that was itself stopped for a while blames no rank when it
+ * resumes.
  *
- * Ranks begin together, and may do so again after all have said goodbye: a program that makes one trainer after
+ * Ranks begin together, and may do so again after all have said goodbye, as in a program that makes one trainer after
  * another. */
 #define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "comm/coordinator/coordinator_internal.h"
@@ -64,7 +65,7 @@ static const char *last_calls(const lc__coordinator *c)
 static void *show(void *arg)
 {
     lc__coordinator *c = arg;
-    c->on_end(c->ctx, c->message, last_calls(c)); /* which do not change any more */
+    c->on_end(c->ctx, c->message, last_calls(c)); /* which do not change anymore */
     return NULL;
 }
 
@@ -101,8 +102,9 @@ static short interest(const lc__wire *w)
     return (short)(POLLIN | (lc__wire_pending(w) ? POLLOUT : 0));
 }
 
-/* One round: waits at most `seconds`. Called and left with the lock, which is free while it waits. Only this thread
- * opens and closes connections. What is polled is there: poll takes no more than there may be descriptors. */
+/* One round: waits at most `seconds`. Entered and left with the lock, which is free while it waits. Only this thread
+ * opens and closes connections. Only open descriptors are polled: poll takes no more entries than the limit on
+ * descriptors. */
 static void round_of(lc__coordinator *c, double seconds)
 {
     struct pollfd *p = c->polled;
@@ -136,8 +138,8 @@ static void round_of(lc__coordinator *c, double seconds)
     if (some > 0 && p[1].revents) lc__door_accept(c, now);
 }
 
-/* The last messages: a connection is closed when the rank has closed its end, so nothing in flight is lost. A rank that
- * has been silent all along is not waited for. */
+/* Sends and receives the last messages: a connection is closed when the rank has closed its end, so nothing in flight
+ * is lost. A rank that has been silent all along is not waited for. */
 static void leave(lc__coordinator *c)
 {
     double now = lc__seconds(), until = now + LC__SECONDS(LC__GOODBYE_MS);
@@ -170,8 +172,8 @@ static void leave(lc__coordinator *c)
     }
 }
 
-/* This process itself was stopped for that long (Ctrl-Z, or the whole machine slept), perhaps together with ranks: time
- * in which it could not receive does not count as silence. */
+/* This process itself was stopped for `slept` seconds (Ctrl-Z, or the whole machine slept), perhaps together with
+ * ranks: time in which it could not receive does not count as silence. */
 static void forgive(lc__coordinator *c, double now, double slept)
 {
     for (int i = 0; i < c->size; i++) {
@@ -211,9 +213,9 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* ---- from outside ---- */
+/* ---- called from other threads ---- */
 
-/* A child of this process coordinates nothing. */
+/* A forked child coordinates nothing. */
 static void close_in_child(void *self)
 {
     lc__coordinator *c = self;

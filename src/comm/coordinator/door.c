@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The door: a connection is a stranger's until it has proven that it knows the secret, as proof.h says. It may send one
- * small message within a few seconds, and learns nothing but a random number. However many there are, they do not delay
- * a rank that can prove itself at once (guests.h). */
+/* The door: a connection belongs to a stranger until it has proven that it knows the secret (proof.h). A stranger may
+ * send one small message within a few seconds, and learns nothing except a random number. However many there are, they
+ * do not delay a rank that can prove itself at once (guests.h). */
 #include "comm/coordinator/coordinator_internal.h"
 #include "comm/net/socket.h"
 #include "base/descriptors.h"
@@ -34,7 +34,7 @@ static void all_are_here(lc__coordinator *c, double now)
 }
 
 /* Notifies waiting ranks at once: the rejected process may be one they wait for, started with a mistake. `ends`: it has
- * proven to be one, so they would wait in vain. */
+ * proven to be one, so they would wait in vain, and the run ends. */
 static void refuse(lc__coordinator *c, lc__wire *w, const lc__frame *hello, double now, bool ends, const char *why)
 {
     char sender[LC__SENDER_TEXT];
@@ -61,7 +61,7 @@ void lc__door_gather(lc__coordinator *c, double now)
     c->word = now + LC__SECONDS(LC__FIRST_WORD_MS);
 }
 
-/* Whether the others would wait for it in vain: it has not come, and nobody else starts it. */
+/* Whether the others would wait for it in vain: it has not joined, and no other launcher starts it. */
 static bool is_missed(const lc__coordinator *c, uint32_t rank, uint64_t identity)
 {
     char unused[8];
@@ -69,7 +69,7 @@ static bool is_missed(const lc__coordinator *c, uint32_t rank, uint64_t identity
            !lc__launcher_forbids(c, (int)rank, identity, unused, sizeof unused);
 }
 
-/* Why what it says does not fit the run; NULL: it does. */
+/* Why the hello does not fit the run; NULL: it does. */
 static const char *misfit(const lc__coordinator *c, const uint8_t *hello, char *text, size_t size)
 {
     uint32_t rank = lc__get_u32(hello + 4), ranks = lc__get_u32(hello + 8);
@@ -84,7 +84,7 @@ static void become_member(lc__coordinator *c, lc__member *m, const lc__wire *w, 
 {
     free(m->gift);
     *m = (lc__member){.state = m->state == LC__LOST ? LC__LOST
-                                                    : LC__HERE, /* an ended run has lost those that come too late */
+                                                    : LC__HERE, /* an ended run has lost ranks that join too late */
                       .waiting = true,
                       .wire = *w,
                       .process = lc__get_u64(hello + 16),
@@ -97,7 +97,7 @@ static void become_member(lc__coordinator *c, lc__member *m, const lc__wire *w, 
     if (!c->gathering) lc__door_gather(c, now);
 }
 
-/* The coordinator's proof, after which messages are sealed. */
+/* Sends the coordinator's proof, after which messages are sealed. */
 static bool welcome(const lc__coordinator *c, lc__wire *w, const lc__proof_ask *ask)
 {
     uint8_t mine[LC__PROOF];
@@ -107,7 +107,7 @@ static bool welcome(const lc__coordinator *c, lc__wire *w, const lc__proof_ask *
            lc__wire_seal(w, c->secret, n, ask, false) >= 0;
 }
 
-/* Whether the connection has become a member's or a launcher's, which has taken it over. */
+/* Whether the connection now belongs to a member or a launcher. */
 static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, double now)
 {
     char text[512];
@@ -115,7 +115,7 @@ static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, doubl
     lc__wire *w = &s->wire;
     bool launches = f->kind == LC__FRAME_WATCH;
     if ((f->kind != LC__FRAME_HELLO && !launches) || f->n != LC__HELLO_BYTES) return false;
-    if (!lc__get_u64(f->data + 16)) return false; /* a process by which nobody could be known to have come */
+    if (!lc__get_u64(f->data + 16)) return false; /* a member's process is 0 until it joins */
     const lc__proof_ask its = lc__control_ask(launches ? LC__PROOF_WATCHER : LC__PROOF_RANK, s->asked, f->data),
                         ours = lc__control_ask(LC__PROOF_COORDINATOR, s->asked, f->data);
     if (!lc__proof_is(c->secret, strlen(c->secret), &its, f->data + LC__HELLO_HEAD + LC__NONCE)) {
@@ -189,7 +189,7 @@ static void note_full(lc__coordinator *c)
              lc__descriptors_limit());
 }
 
-/* For the next one. False: not yet. */
+/* Makes room for the next connection. False: not yet. */
 static bool put_one_out(lc__coordinator *c, double now)
 {
     int i = lc__guest_to_leave(c->strangers, sizeof *c->strangers, c->n_strangers, now, &c->shut);
@@ -201,7 +201,7 @@ static bool put_one_out(lc__coordinator *c, double now)
 
 void lc__door_accept(lc__coordinator *c, double now)
 {
-    for (int i = 0; i < c->most_strangers; i++) { /* members are not to wait for more */
+    for (int i = 0; i < c->most_strangers; i++) { /* members must not wait for more */
         lc__guest guest;
         if (c->n_strangers == c->most_strangers && !put_one_out(c, now)) return;
         int fd = lc__guest_accept(c->listener, now, &guest);

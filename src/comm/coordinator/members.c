@@ -41,9 +41,9 @@ void lc__member_ended(lc__member *m, const char *how, double now)
     m->ended_at = now;
 }
 
-/* ---- what they send ---- */
+/* ---- messages from members ---- */
 
-/* The meeting is over when all have given. */
+/* Ends the meeting if all have given their data. */
 static void meet(lc__coordinator *c)
 {
     lc__member *m = c->members;
@@ -78,7 +78,7 @@ static void meet(lc__coordinator *c)
     free(all);
 }
 
-/* False: that is not what a rank sends. */
+/* False: no rank sends that. */
 static bool take_gift(lc__coordinator *c, lc__member *m, const lc__frame *f, double now)
 {
     if (f->n < 8 || f->n - 8 > LC__MEETING_BYTES || m->gift_number || !lc__get_u64(f->data)) return false;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are alive and make no progress: when people are notified, and when the run ends.
+/* Ranks that are alive and make no progress: when a line is printed, and when the run ends.
  *
- * A run that says nothing else ends a rank for LEAST seconds without progress, and for FACTOR times the longest time
- * between two reports of any of its ranks so far, so that a run whose steps are slow has as much more patience. Only
- * the time inside of a trainer's run counts: what a program does between two runs, or in a loop of its own, may take as
- * long as it likes. */
+ * Unless it sets a limit, a run ends when a rank makes no progress for LEAST seconds, and for FACTOR times the longest
+ * time between two reports of any rank so far, so that a run with slow steps has more patience. Only the time inside of
+ * a trainer's run counts: what a program does between two runs, or in a loop of its own, may take as long as it
+ * likes. */
 #include "comm/coordinator/coordinator_internal.h"
 #include "base/thread.h"
 
@@ -16,8 +16,8 @@
 
 #define LEAST       1800.0 /* seconds */
 #define FACTOR      20.0
-#define LINE        60.0 /* seconds without progress until people are notified, at least */
-#define LINE_FACTOR 3.0  /* and as many times the longest so far */
+#define LINE        60.0 /* least seconds without progress until a line is printed */
+#define LINE_FACTOR 3.0  /* and at least as many times the longest so far */
 
 void lc__show_stall(const char *text)
 {
@@ -58,7 +58,7 @@ static void *show(void *arg)
     return NULL;
 }
 
-/* In a thread of its own, which nobody waits for: a terminal may be stopped. */
+/* Prints in a thread of its own, which nobody waits for: the terminal may be stopped. */
 static void show_line(const lc__coordinator *c, const char *place, double seconds, double limit)
 {
     pthread_t thread;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether the run has ended, and of what. Of several things that are wrong in a round, a rank that is gone comes before
- * a rank that complains: the complaint is mostly about the one that is gone.
+/* Whether the run has ended, and why. If several things are wrong in a round, a rank that is gone takes precedence over
+ * a rank that reports a failure: the failure is mostly about the rank that is gone.
  *
  * The end comes in two steps. First every rank is asked for its last calls, which takes a moment; then all are
  * notified, and those calls go to the coordinator's process. For a rank that does not answer it uses what came with the
@@ -30,7 +30,7 @@ void lc__verdict_absent(const lc__coordinator *c, char *text, size_t size)
 {
     bool *absent = calloc((size_t)c->size, sizeof *absent);
     for (int i = 0; i < c->size && absent; i++) absent[i] = !c->members[i].waiting;
-    snprintf(text, size, "some ranks"); /* without memory for more */
+    snprintf(text, size, "some ranks"); /* if there is no memory for the list */
     if (absent) lc__verdict_list(c, absent, text, size);
     size_t n = strlen(text);
     snprintf(text + n, size - n, " of %d", c->size);
@@ -64,7 +64,7 @@ static void pronounce(lc__coordinator *c)
     c->unshown = c->on_end;
 }
 
-/* A host that is gone is noticed by the first of its ranks: the others are as silent. */
+/* When a host is gone, the silence of one of its ranks is noticed first: the others are as silent. */
 static void blame(lc__coordinator *c, int rank)
 {
     double now = lc__seconds();
@@ -95,14 +95,13 @@ static void end_by_rank(lc__coordinator *c, int rank, const char *cause)
     lc__verdict_end(c);
 }
 
-/* Ranks do not wait longer for a coordinator that is stopped than it would for them; it finds them gone when it goes
- * on. */
+/* Ranks wait no longer for a stopped coordinator than it would for them; it finds them gone when it resumes. */
 static void end_by_loss(lc__coordinator *c, int rank)
 {
     const lc__member *m = &c->members[rank];
     const char *how = m->ended[0] ? m->ended : LC__GONE;
     char cause[512];
-    c->harmless = m->well; /* unless somebody waits for it */
+    c->harmless = m->well; /* unless a rank waits for it */
     bool gave_up = c->slept > 0 && m->since - c->woken < LC__SECONDS(LC__RESUMED_MS);
     if (gave_up) snprintf(cause, sizeof cause, "%s; the coordinator was stopped for %.3g s", how, c->slept);
     end_by_rank(c, rank, gave_up ? cause : how);
@@ -158,7 +157,7 @@ static bool meeting_is_on(const lc__coordinator *c)
     return false;
 }
 
-/* Ranks that wait for another one, in a call or to meet, make no progress either: one that waits for nobody is the
+/* Ranks that wait for another one, in a call or to meet, make no progress either: one that waits for no other is the
  * cause. */
 int lc__verdict_who_hangs(const lc__coordinator *c, double now, double seconds)
 {
@@ -172,8 +171,7 @@ int lc__verdict_who_hangs(const lc__coordinator *c, double now, double seconds)
     return who;
 }
 
-/* No rank is to blame where each waits for others: they make different calls, or one hangs while a call is under way.
- */
+/* No rank is to blame if each waits for others: they make different calls, or one hangs while a call is under way. */
 static void end_by_standstill(lc__coordinator *c, int rank, double now)
 {
     int who = lc__verdict_who_hangs(c, now, lc__stall_limit(c, &c->members[rank]) / 2);
@@ -247,29 +245,29 @@ static void decide_about(lc__coordinator *c, int rank, double now)
     }
 }
 
-/* No rank has: perhaps the program makes no use of the others. */
-static bool nobody_has_come(const lc__coordinator *c)
+/* Whether no rank has joined: perhaps the program does not use the others. */
+static bool none_has_joined(const lc__coordinator *c)
 {
     for (int i = 0; i < c->size; i++)
         if (c->members[i].process) return false;
     return true;
 }
 
-/* Those whose processes have ended are lost once their last words, if there are any, have come. Whether some may still
- * come. */
+/* Ranks whose processes have ended are lost once their last messages, if any, have arrived. Returns whether some may
+ * still arrive. */
 static bool bury(lc__coordinator *c, double now)
 {
     for (int i = 0; i < c->size; i++) {
         lc__member *m = &c->members[i];
         if (!m->ended[0] || (m->state != LC__ABSENT && m->state != LC__HERE)) continue;
-        if (m->well && nobody_has_come(c)) continue;
+        if (m->well && none_has_joined(c)) continue;
         if (m->wire.fd >= 0 && now - m->ended_at < LC__SECONDS(LC__LAST_WORDS_MS)) return true;
         lc__member_lost(m, now);
     }
     return false;
 }
 
-/* All have done what they had to do together before the first one left: a launcher may end the others then. */
+/* If all ranks have stopped together, a rank that a launcher ends afterwards is not lost: its work was done. */
 static void forget_stopped(lc__coordinator *c)
 {
     for (int i = 0; i < c->size && c->stopped; i++)
@@ -289,7 +287,7 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
     int rank = earliest(c, LC__LOST);
     if (rank >= 0) {
         const lc__member *m = &c->members[rank];
-        bool watched = !c->on_end; /* rank 0 hosts no coordinator where somebody watches processes */
+        bool watched = !c->on_end; /* if processes are watched, rank 0 hosts no coordinator */
         if (watched && !m->ended[0] && now - m->since < LC__SECONDS(LC__OBITUARY_MS)) return true;
         end_by_loss(c, rank);
         return true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Launchers: each has started some of the ranks, or is about to. One is in the coordinator's own process; others have a
- * connection, which is all that keeps their ranks for them: one that is gone may be started again. A launcher is
- * believed about its own ranks only. */
+ * connection, which reserves their ranks as long as it is open: a launcher that is gone may be started again. A
+ * launcher is trusted only about its own ranks. */
 #include "comm/coordinator/coordinator_internal.h"
 #include "comm/net/socket.h"
 
@@ -24,7 +24,8 @@ bool lc__launcher_forbids(const lc__coordinator *c, int rank, uint64_t identity,
     return false;
 }
 
-/* Also of one whose launcher is gone, or that had none. */
+/* Whether the rank belongs to another launcher, or has joined with another identity, also if that one's launcher is
+ * gone. */
 static bool is_anothers(const lc__coordinator *c, int rank, uint64_t identity, char *why, size_t size)
 {
     const lc__member *m = &c->members[rank];

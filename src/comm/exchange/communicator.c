@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An exchange as a communicator: how it is made, how its calls begin, how long it waits in which way, and what memory
- * its ranks expose. The calls themselves move on in exchange.c. */
+/* An exchange as a communicator: how it is made, how its calls begin, how it waits, and what memory its ranks expose.
+ * The calls themselves advance in exchange.c. */
 #include "base/clock.h"
 #include "base/handle.h"
 #include "base/processors.h"
@@ -82,8 +82,8 @@ static void idle(void *self, int microseconds)
         x->ops->idle(x->transport, microseconds);
 }
 
-/* Every wake-up takes the core from the rank, so while bytes flow they are left to gather for a while, unless they are
- * so many that buffers would be full meanwhile. */
+/* Every wake-up takes the core from the rank, so while bytes flow they may gather for a while, unless buffers would be
+ * full by then. */
 static int nap(void *self, int microseconds, bool hurry)
 {
     enum { GATHER_US = 2000, ENOUGH = 768 << 10 };

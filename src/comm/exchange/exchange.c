@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives over streams of bytes, without waiting: what schedule.h says they consist of is sent, received and
+/* Collectives over streams of bytes, without waiting: the messages that schedule.h plans are sent, received and
  * combined here. The second message follows the first one piece by piece: what is combined is sent on while the rest
  * arrives.
  *
@@ -57,7 +57,8 @@ static header header_of(const lc_comm_call *call, uint64_t number, int phase, in
                     .number = number};
 }
 
-/* Bytes of the stream that were taken for `n` bytes of data: fewer, in whole grains, or with padding. */
+/* Sends up to `n` bytes. Returns how many bytes of the stream that were: fewer, in whole grains, or all with
+ * padding. */
 static int64_t put(exchange *x, int to, int lane, const char *data, int64_t n)
 {
     enum { MANY = 32 << 10 };
@@ -73,7 +74,7 @@ static int64_t put(exchange *x, int to, int lane, const char *data, int64_t n)
     return lc__padded(n);
 }
 
-/* Sends what is known and there is room for. */
+/* Sends what is known and has room. */
 static void push(exchange *x, int to, int lane, lc__message *m, const header *h)
 {
     void *at;
@@ -95,7 +96,7 @@ static void push(exchange *x, int to, int lane, lc__message *m, const header *h)
     }
 }
 
-/* What has come from a rank that is waited for. */
+/* What has arrived from a rank that is waited for. */
 static int64_t look(exchange *x, int from, int lane, const void **at)
 {
     size_t n = x->ops->peek(x->transport, from, lane, at);
@@ -124,7 +125,7 @@ static lc_status mismatch(exchange *x, int from, const header *got, const header
     return lc_fail(LC_ERR_STATE, "%s", why);
 }
 
-/* A send answers a receive. */
+/* Whether the message is the one wanted: a send for a receive, otherwise the same call. */
 static bool answers(const header *got, const header *want, int self)
 {
     if (want->op == LC_COMM_RECV)
@@ -198,7 +199,7 @@ static void combine_blocks(exchange *x, const lc_comm_call *call, const lc__comb
     }
 }
 
-/* Combines a piece that all contributions have arrived of; *combined becomes its bytes. */
+/* Combines a piece of which all contributions have arrived; *combined becomes its bytes. */
 static lc_status combine_piece(exchange *x, const lc_comm_call *call, lc__combination *c, int64_t *combined)
 {
     int64_t n = lc__message_ready(&c->mine);
@@ -260,7 +261,7 @@ static lc_status advance(exchange *x, const lc_comm_call *call, bool *done)
     for (int k = 0; k < x->schedule.n_combinations; k++)
         for (int64_t n = 1; n > 0;) LC_TRY(combine_piece(x, call, &x->schedule.combinations[k], &n));
     for (int k = 1; k < x->size; k++) {
-        /* Each rank begins with another one, so that no link waits while others are busy. */
+        /* Each rank begins with a different peer, so that no link idles while others are busy. */
         int i = (x->rank + k) % x->size;
         lc__message *out = x->schedule.peers[i].out, *in = x->schedule.peers[i].in;
         for (int phase = 0; phase < 2; phase++) {
@@ -285,7 +286,7 @@ static lc_status advance(exchange *x, const lc_comm_call *call, bool *done)
 
 /* ---- in place ---- */
 
-/* The same on all ranks. */
+/* The answer is the same on all ranks. */
 static bool may_be_in_place(const exchange *x, const lc_comm_call *call)
 {
     return x->exposed.any && call->op == LC_COMM_ALL_REDUCE && lc__call_bytes(call) >= LC__EXPOSED_LEAST &&
@@ -299,7 +300,7 @@ static lc_status combine_in_place(exchange *x, const lc_comm_call *call, bool *d
     note_moved(x, x->combined - before);
     if (!*done) return LC_OK;
     lc__part(lc__call_bytes(call), x->size, x->rank, &own_bytes);
-    /* what others took, and what they were given */
+    /* what the others read from this rank, and what it wrote to them */
     x->sent += lc__call_bytes(call) - own_bytes + (x->size - 1) * own_bytes;
     return LC_OK;
 }
@@ -334,7 +335,7 @@ static lc_status activate(exchange *x, const lc_comm_call *call)
     return enter(x, call, may_be_in_place(x, call) ? ASK : WHOLE);
 }
 
-/* Through as many stages as can be gone through now. */
+/* Goes through as many stages as possible now. */
 static lc_status advance_stages(exchange *x, const lc_comm_call *call, bool *done)
 {
     for (;;) {
@@ -375,7 +376,7 @@ static lc_status advance_own(exchange *x)
             char a[LC_COMM_CALL_TEXT], b[LC_COMM_CALL_TEXT];
             lc_comm_call_text(&out->call, a, sizeof a);
             lc_comm_call_text(&in->call, b, sizeof b);
-            return lc_fail(LC_ERR_STATE, "rank %d: its %s does not fit its %s", x->rank, a, b);
+            return lc_fail(LC_ERR_STATE, "rank %d: its %s does not match its %s", x->rank, a, b);
         }
         if (out->call.count) memmove(in->call.out, out->call.in, (size_t)lc__call_bytes(&in->call));
         pop(&s->sends);

@@ -8,12 +8,12 @@
 
 #include <stdatomic.h>
 
-/* A call that runs. */
+/* A call under way. */
 typedef struct pending {
     lc_comm_call call;
     struct pending *next;
     uint64_t number;
-    lc__message m; /* of send and receive */
+    lc__message m; /* for send and receive */
     lc__range range;
     bool done;
 } pending;
@@ -24,12 +24,12 @@ typedef struct queue {
 
 typedef struct peer_state {
     queue sends, receives;                    /* on the direct lane */
-    uint64_t sends_started, receives_started; /* their numbers */
-    bool across;                              /* on another host */
+    uint64_t sends_started, receives_started; /* how many there were */
+    bool across;                              /* the peer is on another host */
 } peer_state;
 
 /* Stage of the running collective. If ranks have exposed memory, a large all_reduce first asks whether its data is in
- * it on all of them; if so, each combines its part IN_PLACE, and then all report that they have. */
+ * it on all of them; if so, each combines its part IN_PLACE, and then all SAY that they have. */
 typedef enum stage { ASK, IN_PLACE, SAY, WHOLE } stage;
 
 typedef struct exchange {
@@ -38,28 +38,28 @@ typedef struct exchange {
     void *opening;
     int rank, size;
     queue collectives; /* the first one runs */
-    bool active;       /* `schedule` and `stage` are its */
+    bool active;       /* `schedule` and `stage` belong to it */
     stage stage;
     lc__schedule schedule;
     lc__exposed exposed;
     int64_t *tokens;        /* [size]: where the data of this collective is (exposed.h) */
-    int64_t combined;       /* bytes of this rank's part of it */
-    uint64_t number;        /* of collectives */
-    _Atomic uint64_t moved; /* bytes that were handed over or taken */
-    uint64_t seen;          /* how many of them `idle` or `nap` knows */
+    int64_t combined;       /* bytes of this rank's part that are combined */
+    uint64_t number;        /* how many collectives so far */
+    _Atomic uint64_t moved; /* bytes sent and received */
+    uint64_t seen;          /* `moved` as `idle` or `nap` saw it last */
     int64_t quiet_since, spin_ns;
-    int64_t sent, sent_across; /* bytes, without headers; those that went to other hosts */
+    int64_t sent, sent_across; /* bytes, without headers; the part sent to other hosts */
     peer_state *peers;         /* [size] */
     const void **parts;
 } exchange;
 
-/* Bytes of `count` elements; all_gather and others have as many of each rank. */
+/* Bytes of `count` elements; all_gather and others have as many from each rank. */
 static inline int64_t lc__call_bytes(const lc_comm_call *call)
 {
     return call->count * (int64_t)lc_dtype_size(call->dtype);
 }
 
-/* As far as possible now: send and receive; the collective that runs, and those that it lets run. */
+/* Advance as far as possible now: sends and receives; the running collective, and those after it. */
 lc_status lc__exchange_advance_direct(exchange *x) LC_MUST_USE;
 lc_status lc__exchange_advance_collectives(exchange *x) LC_MUST_USE;
 
@@ -67,7 +67,7 @@ lc_status lc__exchange_advance_collectives(exchange *x) LC_MUST_USE;
 lc_status lc__exchange_start(void *self, const lc_comm_call *call, void *state) LC_MUST_USE;
 lc_status lc__exchange_wait(exchange *x, const pending *p) LC_MUST_USE;
 lc_status lc__exchange_split(void *self, int color, int key, int *rank, int *size, void **out) LC_MUST_USE;
-/* Takes `transport` over, also when it fails. */
+/* Takes ownership of `transport`, also on failure. */
 lc_status lc__exchange_make(const lc__transport_ops *ops, void *transport, void *opening, int rank, int size,
                             exchange **out) LC_MUST_USE;
 

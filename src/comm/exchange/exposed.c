@@ -13,7 +13,7 @@
 #define NUMBERS     ((int64_t)1 << 22)
 #define LARGEST     ((size_t)1 << OFFSET_BITS)
 
-/* NULL: it cannot be had. */
+/* NULL: it cannot be mapped. */
 static char *map(const lc__file_place *p, size_t bytes)
 {
     int fd = lc__file_open(p, bytes);
@@ -116,7 +116,7 @@ static char *find(const lc__exposed *x, int rank, int64_t token, int64_t bytes)
 lc_status lc__exposed_combine(const lc__exposed *x, const lc_comm_call *call, const int64_t *tokens, const void **parts,
                               int64_t *combined, bool *done)
 {
-    enum { BLOCK = 16 << 10, AT_ONCE = 512 << 10 }; /* bytes: that stay in a cache; until others are looked at again */
+    enum { BLOCK = 16 << 10, AT_ONCE = 512 << 10 }; /* bytes: that stay in a cache; that are combined in one call */
     int64_t width = (int64_t)lc_dtype_size(call->dtype), all = call->count * width, bytes;
     int64_t part = lc__part(all, x->size, x->rank, &bytes);
     for (int64_t until = *combined + AT_ONCE; *combined < bytes && *combined < until;) {

@@ -10,7 +10,7 @@ typedef struct group {
     int n, rank;
 } group;
 
-/* The members exchange it over the parent's direct lane. */
+/* The members exchange data over the parent's direct lane. */
 static lc_status group_all_gather(void *ctx, const void *mine, void *all, size_t bytes)
 {
     group *g = ctx;
@@ -26,18 +26,18 @@ static lc_status group_all_gather(void *ctx, const void *mine, void *all, size_t
     }
     for (int i = 0; i < 2 * g->n; i++) LC_TRY_GOTO(status, done, lc__exchange_wait(g->parent, &calls[i]));
 done:
-    free(calls); /* after an error nothing runs on the parent again: comm.c sees to it */
+    free(calls); /* after an error nothing runs on the parent again: comm.c ensures it */
     return status;
 }
 
-/* A member that does not come may be lost in the parent, or have aborted it. */
+/* A member that does not join may be lost in the parent, or have aborted it. */
 static lc_status group_check(void *ctx)
 {
     const exchange *x = ((group *)ctx)->parent;
     return x->ops->progress(x->transport);
 }
 
-/* Members of this rank's colour by (key, rank). */
+/* Orders the members of this rank's color by (key, rank). */
 static void order_members(group *g, const int32_t (*told)[2], int size, int rank)
 {
     for (int i = 0; i < size; i++) {

@@ -76,7 +76,7 @@ static void flat_owned(lc__schedule *s, const lc_comm_call *call, int64_t all)
     }
 }
 
-/* One message each way at most. */
+/* At most one message each way. */
 static void flat_direct(lc__schedule *s, const lc_comm_call *call, int64_t bytes)
 {
     bool root = call->peer == s->rank;
@@ -125,7 +125,7 @@ static void flat_direct(lc__schedule *s, const lc_comm_call *call, int64_t bytes
     }
 }
 
-/* What a rank gives itself, where that is a copy. */
+/* Copies what a rank sends to itself, unless it is combined. */
 static void copy_own(const lc__schedule *s, const lc_comm_call *call, int64_t bytes)
 {
     const char *from = call->in;
@@ -161,7 +161,7 @@ lc_status lc__schedule_begin(lc__schedule *s, const lc_comm_call *call)
 
 /* ---- making ---- */
 
-/* L if every host has that many ranks and the ranks of each host are consecutive. */
+/* L (schedule.h) if every host has as many ranks and the ranks of each host are consecutive; else 0. */
 static int ranks_per_host(int size, int (*host_of)(void *ctx, int rank), void *ctx)
 {
     int n = 1;
@@ -176,8 +176,8 @@ static int ranks_per_host(int size, int (*host_of)(void *ctx, int rank), void *c
 lc_status lc__schedule_init(lc__schedule *s, int rank, int size, bool answers, int (*host_of)(void *ctx, int rank),
                             void *ctx)
 {
-    /* Flat: four messages for each rank. On two levels: as many to ranks of the same host, of a range for each host;
-     * and to those of the column. Besides what this rank contributes itself. */
+    /* Flat: four messages for each rank. On two levels: as many to ranks of the same host, of a range for each host,
+     * and to those of the column. And what this rank itself contributes. */
     enum { MOST_RANGES = 10 };
     *s = (lc__schedule){.rank = rank, .size = size, .answers = answers};
     s->peers = calloc((size_t)size, sizeof *s->peers);

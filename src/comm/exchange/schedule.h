@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a collective consists of: at most two messages from each rank to each other, and combinations of what arrives.
  *
- * Flat: the ranks own the data together. Of N ranks, rank i owns segment i. The first message goes to the owners, who
- * combine what they get, the second one comes from the owners. That is
+ * Flat: the ranks own the data together. Of N ranks, rank i owns segment i. The first message goes to the owners, which
+ * combine what they get; the second one comes from the owners:
  *
  *     broadcast          root -> owners                 owners -> all      (root's links carry 2S instead of NS)
- *     all_reduce         all -> owners, who combine     owners -> all
- *     reduce             all -> root, who combines      scatter            root -> all
+ *     all_reduce         all -> owners, combined        owners -> all
+ *     reduce             all -> root, combined          scatter            root -> all
  *     gather             all -> root                    all_gather         all -> all
- *     reduce_scatter     all -> owners, who combine     all_to_all         all -> all
+ *     reduce_scatter     all -> owners, combined        all_to_all         all -> all
  *     barrier            all -> all, empty
  *
  * If the transport has a lane for it, the owners answer an all_reduce in place: the second message then has no header,
  * and is not sent.
  *
- * An all_reduce so moves 2(N-1)/N of its bytes over each link, as a ring does, in two hops instead of 2(N-1); and an
+ * So an all_reduce moves 2(N-1)/N of its bytes over each link, as a ring does, in two hops instead of 2(N-1); and an
  * owner sees all contributions at once, so that it can combine them on the tree that comm.h promises.
  *
- * On two levels, if the ranks are on H hosts, L on each, with consecutive numbers: rank l of each host takes care of
- * part l of the data, for its host. All ranks of a host give it their contributions, it combines them, and then it and
- * the ranks l of the other hosts, its *column*, are to each other what all ranks are in a flat collective; then it
- * tells the ranks of its host. So each byte goes from host to host once, instead of once for each rank:
+ * On two levels, if the ranks are on H hosts, L on each, with consecutive numbers: rank l of each host handles part l
+ * of the data for its host. All ranks of a host send it their contributions, and it combines them. Then it and the
+ * ranks l of the other hosts, its *column*, do among themselves what all ranks do in a flat collective; last, it sends
+ * the result to the ranks of its host. So each byte goes from host to host once, instead of once for each rank:
  *
  *     all_reduce         2S(H-1)/H leave a host, instead of L times as many
  *     reduce_scatter     S(H-1)/H, instead of L times
@@ -36,9 +36,9 @@
 
 /* Contiguous bytes of a message; in the stream they are padded to LC__GRAIN. */
 typedef struct lc__range {
-    char *at; /* where they are sent from, or go; NULL: they are combined */
+    char *at; /* where they are sent from, or received; NULL: they are combined */
     int64_t bytes;
-    const int64_t *ready; /* what is sent is known up to *ready - from; NULL: all of it */
+    const int64_t *ready; /* bytes to send are known up to *ready - from; NULL: all are */
     int64_t from;
 } lc__range;
 
@@ -48,39 +48,39 @@ typedef struct lc__message {
     int n_ranges;
     int64_t bytes; /* of all ranges, without padding */
     bool exists;
-    bool answers; /* on LC__LANE_ANSWERED, after its header; or the answers to that, without one */
-    bool begun;   /* the header is through */
-    int range;    /* the one that is under way; n_ranges: all are through */
-    int64_t at;   /* how far in it */
+    bool answers; /* it is on LC__LANE_ANSWERED, after its header; or is the answer to that, without one */
+    bool begun;   /* the header is done */
+    int range;    /* the one under way; n_ranges: all are done */
+    int64_t at;   /* position in that range */
     int64_t done; /* bytes, padding included */
 } lc__message;
 
-/* What ranks `first`, `first + step`, ..., `n` of them, contribute with their first message, and this rank, number
+/* Combines what `n` ranks, `first`, `first + step`, ..., contribute with their first messages, and this rank, number
  * `own` of them, with a message to itself. */
 typedef struct lc__combination {
     int first, step, n, own;
     lc__message mine;
     char *to;     /* one range after the other, each padded */
-    bool answers; /* what comes out is written over what went in as well */
+    bool answers; /* the result is also written over the contributions */
     int64_t done; /* bytes of `to` that are final, padding included */
 } lc__combination;
 
 typedef struct lc__peer_messages {
-    lc__message out[2], in[2]; /* the second begins when the first is through */
+    lc__message out[2], in[2]; /* the second begins when the first is done */
 } lc__peer_messages;
 
 typedef struct lc__schedule {
     int rank, size;
     int per_host; /* L, or 0 if there are no two levels */
     bool answers; /* the transport has LC__LANE_ANSWERED */
-    /* of the call that runs */
+    /* of the running call */
     lc__peer_messages *peers;        /* [size] */
-    lc__combination combinations[2]; /* the second one may use what the first one makes */
+    lc__combination combinations[2]; /* the second may use the result of the first */
     int n_combinations;
     /* for all calls */
     lc__range *ranges;
     int n_ranges;
-    char *partial; /* sums of a host, of a reduce_scatter */
+    char *partial; /* sums of a host, in a reduce_scatter */
     size_t partial_bytes;
 } lc__schedule;
 
@@ -92,7 +92,7 @@ void lc__schedule_release(lc__schedule *s);
 /* Plans a call, and does the parts that need no other rank. */
 lc_status lc__schedule_begin(lc__schedule *s, const lc_comm_call *call) LC_MUST_USE;
 
-/* `n` bytes more of a message are through. */
+/* `n` more bytes of a message are done. */
 void lc__message_advance(lc__message *m, int64_t n);
 
 static inline int64_t lc__padded(int64_t bytes)
@@ -105,7 +105,7 @@ static inline bool lc__message_through(const lc__message *m)
     return !m->exists || (m->begun && m->range == m->n_ranges);
 }
 
-/* Bytes of the range under way that can be handed on, in whole grains but at its end. */
+/* Bytes of the range under way that can be handed on, in whole grains except at its end. */
 static inline int64_t lc__message_ready(const lc__message *m)
 {
     if (m->range == m->n_ranges) return 0;

@@ -6,7 +6,7 @@
 #include "comm/call.h"
 #include "comm/exchange/schedule.h"
 
-/* One more range of a message. */
+/* Adds a range to a message. */
 void lc__message_add(lc__schedule *s, lc__message *m, const void *at, int64_t bytes, const int64_t *ready,
                      int64_t from);
 lc__combination *lc__combination_add(lc__schedule *s, int first, int step, int n, void *to);

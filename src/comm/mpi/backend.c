@@ -4,7 +4,7 @@
  * MPI wants the collectives of a communicator begun in the same order on all ranks. Those here have several steps, so
  * they run one after another, in the order of their calls; send and receive run alongside.
  *
- * MPI calls cannot be cancelled. After an error nothing is freed: neither the duplicate of the communicator nor memory
+ * MPI calls cannot be canceled. After an error nothing is freed: neither the duplicate of the communicator nor memory
  * that MPI may still write to. */
 #include "backend.h"
 
@@ -15,7 +15,7 @@
 #include <time.h>
 
 #ifndef LC_MPI_LARGE
-#define LC_MPI_LARGE INT32_MAX /* bytes of all ranks that plain counts are used for; the tests make it small */
+#define LC_MPI_LARGE INT32_MAX /* bytes of all ranks up to which plain counts are used; tests make it small */
 #endif
 
 lc_status lc__mpi_check(int code, const char *what)
@@ -34,7 +34,8 @@ lc_status lc__mpi_type(const backend *x, int64_t bytes, MPI_Datatype *type, int 
     *count = (int)bytes;
     /* Open MPI multiplies rank and count as ints. */
     if (bytes <= LC_MPI_LARGE / x->size) return LC_OK;
-    if (bytes / BLOCK > INT32_MAX) return lc_fail(LC_ERR_UNSUPPORTED, "%lld bytes in one call", (long long)bytes);
+    if (bytes / BLOCK > INT32_MAX)
+        return lc_fail(LC_ERR_UNSUPPORTED, "MPI cannot move %lld bytes in one call", (long long)bytes);
     MPI_Datatype block = MPI_DATATYPE_NULL;
     int lengths[2] = {(int)(bytes / BLOCK), (int)(bytes % BLOCK)};
     MPI_Aint at[2] = {0, (MPI_Aint)(bytes - bytes % BLOCK)};
@@ -65,9 +66,9 @@ header lc__mpi_header(const lc_comm_call *call, uint64_t number)
     return (header){(uint32_t)call->op, (uint32_t)call->dtype, (uint32_t)call->reduce, call->peer, call->count, number};
 }
 
-/* ---- the end of it ---- */
+/* ---- aborting ---- */
 
-/* On the owner's thread. The letters are short, so that they leave at once; whether they arrive is never asked. */
+/* On the owner's thread. The letters are short, so that they leave at once; whether they arrive is never checked. */
 static void send_abort(backend *x)
 {
     for (int i = 0; i < x->size; i++)
@@ -176,8 +177,8 @@ static lc_status poll_all(void *self, void *state, bool *done)
     return LC_OK;
 }
 
-/* Nobody wakes this rank: it looks by itself, first often, then at times. (With more ranks than cores, Open MPI gives
- * the core away by itself.) */
+/* Nothing wakes this rank: it polls, first often, then at intervals. (With more ranks than cores, Open MPI gives the
+ * core away by itself.) */
 static void idle(void *self, int microseconds)
 {
     enum { SPINS = 3000, YIELDS = 500, NAP_US = 50 };
@@ -276,7 +277,7 @@ done:
     return status;
 }
 
-/* MPI_Comm_split waits without a way out, so it is called when all ranks have come. */
+/* MPI_Comm_split waits and cannot be interrupted, so it is called when all ranks have arrived. */
 static lc_status split(void *self, int color, int key, int *rank, int *size, void **out)
 {
     backend *x = self, *made = NULL;

@@ -24,7 +24,7 @@ typedef struct header {
     uint64_t number;
 } header;
 
-/* Every call begins with one; small ones end with it too, because what they move is in it. */
+/* Every call begins with a packet; small calls end with it too, because it holds their data. */
 typedef struct packet {
     header header;
     _Alignas(64) unsigned char data[PACKET_DATA];
@@ -36,16 +36,16 @@ typedef struct letter {
     struct letter *next;
 } letter;
 
-/* A call that runs. */
+/* A call under way. */
 typedef struct pending {
     lc_comm_call call;
     struct pending *next;
     uint64_t number;
     bool done;
-    /* of send and receive */
+    /* for send and receive */
     letter *letter;
     MPI_Request head, data;
-    bool headed; /* the packet is through, and the data under way */
+    bool headed; /* the packet has arrived, and the data is under way */
 } pending;
 
 typedef struct queue {
@@ -70,7 +70,7 @@ typedef struct backend {
     letter *spare;
     queue direct;
     uint64_t *sent, *received; /* [size] numbers of direct calls */
-    /* the collective that runs: the first one */
+    /* the running collective: the first one */
     queue collectives;
     stage stage;
     uint64_t number;
@@ -80,13 +80,13 @@ typedef struct backend {
     char *scratch; /* of all slots */
     int64_t round_bytes, rounds, begun, combined, finished;
     slot slots[SLOTS];
-    /* the end of it */
+    /* aborting */
     MPI_Request abort_in, *abort_out;
     char why_in[WHY_BYTES], why_out[WHY_BYTES];
-    atomic_int aborted; /* 1: `why_out` is being written; 2: it is to be sent; 3: it was */
+    atomic_int aborted; /* 1: `why_out` is being written; 2: it must be sent; 3: it was sent */
 } backend;
 
-/* An error of MPI, as a status with its text. */
+/* An error of MPI, as a status with MPI's message. */
 lc_status lc__mpi_check(int code, const char *what) LC_MUST_USE;
 /* `bytes` bytes as a count of a type: MPI's counts are ints. The type is freed with lc__mpi_untype, also while it is in
  * use. */
@@ -95,7 +95,7 @@ void lc__mpi_untype(MPI_Datatype *type);
 lc_status lc__mpi_test(MPI_Request *request, const char *what, bool *done) LC_MUST_USE;
 
 header lc__mpi_header(const lc_comm_call *call, uint64_t number);
-/* Tells all ranks, and is the error of this one. */
+/* Reports it to all ranks, and returns this rank's error. */
 lc_status lc__mpi_mismatch(backend *x, int from, const header *got, const header *want);
 
 static inline int64_t lc__mpi_bytes(const lc_comm_call *call)
@@ -103,16 +103,16 @@ static inline int64_t lc__mpi_bytes(const lc_comm_call *call)
     return call->count * (int64_t)lc_dtype_size(call->dtype);
 }
 
-/* Takes the duplicate `comm` over, also when it fails. */
+/* Takes ownership of the duplicate `comm`, also on failure. */
 lc_status lc__mpi_backend_new(MPI_Comm comm, backend **out) LC_MUST_USE;
 extern const lc_comm_ops lc__mpi_ops;
 
-/* Moves the first collective on; *done when it is complete. */
+/* Advances the first collective; *done: it is complete. */
 lc_status lc__mpi_collective(backend *x, const lc_comm_call *call, bool *done) LC_MUST_USE;
 lc_status lc__mpi_direct_start(backend *x, pending *p) LC_MUST_USE;
 lc_status lc__mpi_direct(backend *x) LC_MUST_USE;
 
-/* Whether a communicator of this process has failed, so that MPI cannot be left in an orderly way (world.c). */
+/* Notes that a communicator of this process has failed, so that MPI cannot be finalized in order (world.c). */
 void lc__mpi_note_failure(void);
 
 #endif

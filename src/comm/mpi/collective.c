@@ -3,18 +3,18 @@
  *
  * A call begins with MPI_Iallgather of one packet from each rank, which says what the call is. So ranks that make
  * different calls learn it before MPI is asked for something undefined; no rank leaves a barrier early; and calls whose
- * data fit into the packets are then done. For the others follows MPI's collective of the same name.
+ * data fits into the packets are then done. For other calls, MPI's collective of the same name follows.
  *
- * But for reductions: MPI may add in any order. Rounds of them go by MPI_Ialltoallv to the ranks that combine them (of
- * N ranks, each a part), and by MPI_Iallgatherv to all, several rounds at a time. That moves no more bytes than MPI's
- * own algorithms for large reductions do. All ranks begin the same rounds in the same order, as MPI demands: the second
- * step of a round comes after the first step of the next SLOTS-1 ones. */
+ * Reductions are different, since MPI may add in any order. They go in rounds: by MPI_Ialltoallv to the ranks that
+ * combine them (each of N ranks a part), then by MPI_Iallgatherv to all, several rounds at a time. That moves no more
+ * bytes than MPI's own algorithms for large reductions do. All ranks begin the same rounds in the same order, as MPI
+ * demands: the second step of a round comes after the first step of the next SLOTS-1 ones. */
 #include "backend.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of a round: what fits into caches, but of each rank no less than what is worth a message. */
+/* Bytes of a round: what fits into caches, but from each rank no less than is worth a message. */
 #ifndef LC_MPI_ROUND
 #define LC_MPI_ROUND (1 << 20)
 #endif
@@ -69,7 +69,7 @@ static void combine_packets(backend *x, const lc_comm_call *call, int64_t offset
     lc_comm_combine(call->dtype, call->reduce, x->size, x->parts, call->out, call->count);
 }
 
-/* Everything was in the packets. */
+/* The packets held all the data. */
 static void finish_small(backend *x, const lc_comm_call *call)
 {
     size_t bytes = (size_t)lc__mpi_bytes(call);
@@ -106,7 +106,7 @@ static void finish_small(backend *x, const lc_comm_call *call)
     }
 }
 
-/* ---- calls that only move ---- */
+/* ---- calls that only move data ---- */
 
 static lc_status begin_move(backend *x, const lc_comm_call *call)
 {
@@ -118,7 +118,7 @@ static lc_status begin_move(backend *x, const lc_comm_call *call)
     int n, code;
     LC_TRY(lc__mpi_type(x, bytes, &t, &n));
     switch (call->op) {
-    case LC_COMM_BROADCAST: /* of root, MPI only reads it */
+    case LC_COMM_BROADCAST: /* on the root, MPI only reads it */
         code = MPI_Ibcast(root ? (void *)(uintptr_t)in : out, n, t, call->peer, x->comm, &x->request);
         break;
     case LC_COMM_SCATTER:
@@ -144,8 +144,8 @@ static int64_t total(const backend *x, const lc_comm_call *call)
     return lc__mpi_bytes(call) * (call->op == LC_COMM_REDUCE_SCATTER ? x->size : 1);
 }
 
-/* Where a round begins in each rank's part (of reduce_scatter: the user's part; else the whole), and its bytes there.
- */
+/* Where a round begins in each rank's part (for reduce_scatter: the user's part; else the whole), and its bytes
+ * there. */
 static int64_t place(const backend *x, const lc_comm_call *call, int64_t round, int64_t *bytes)
 {
     int64_t step = call->op == LC_COMM_REDUCE_SCATTER ? x->round_bytes / x->size : x->round_bytes;
@@ -154,7 +154,7 @@ static int64_t place(const backend *x, const lc_comm_call *call, int64_t round, 
     return at;
 }
 
-/* Bytes of the part that `rank` combines, of a round; *stride between parts in the scratch memory. */
+/* Bytes of the part that `rank` combines in a round; *stride between parts in the scratch memory. */
 static int64_t part_of(const backend *x, const lc_comm_call *call, int64_t bytes, int rank, int64_t *stride)
 {
     if (call->op == LC_COMM_REDUCE_SCATTER) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Send and receive: a packet, followed by the data if they do not fit into it. The receive for the data is posted once
- * the packet has arrived, and packets of one sender are handled in order, so data go to the right memory. */
+ * the packet has arrived, and packets of one sender are handled in order, so data goes to the right memory. */
 #include "backend.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ lc_status lc__mpi_direct_start(backend *x, pending *p)
     return s;
 }
 
-/* The packet of a receive is here. */
+/* The packet of a receive has arrived. */
 static lc_status open_letter(backend *x, pending *p)
 {
     const packet *m = &p->letter->packet;

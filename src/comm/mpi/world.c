@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting MPI where the program has not, and leaving it. */
+/* Starting MPI if the program has not, and leaving it. */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* on_exit */
 #endif
@@ -18,16 +18,16 @@ void lc__mpi_note_failure(void)
     atomic_store(&some_failed, true);
 }
 
-/* MPI_Finalize waits for all ranks, and some that a failed one left may never come. */
+/* MPI_Finalize waits for all ranks, and after a failure some may never come. */
 static void finalize(int exit_status, void *process)
 {
     int gone = 1;
-    if ((intptr_t)process != getpid()) return; /* a child has these calls too, and no part in MPI */
+    if ((intptr_t)process != getpid()) return; /* a forked child inherits this call, but has no part in MPI */
     MPI_Finalized(&gone);
     if (!gone && !exit_status && !atomic_load(&some_failed)) MPI_Finalize();
 }
 
-static lc_status initialise(void)
+static lc_status initialize(void)
 {
     int is = 0, gone = 0, level = 0;
     MPI_Initialized(&is);
@@ -35,8 +35,7 @@ static lc_status initialise(void)
     if (gone) return lc_fail(LC_ERR_STATE, "MPI was finalized and cannot be initialized again in this process");
     if (is) return LC_OK;
     LC_TRY(lc__mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "MPI_Init_thread"));
-    if (on_exit(finalize, (void *)(intptr_t)getpid()))
-        return lc_fail(LC_ERR_MEMORY, "out of memory: what is done when the program ends");
+    if (on_exit(finalize, (void *)(intptr_t)getpid())) return lc_fail(LC_ERR_MEMORY, "out of memory: an exit handler");
     return LC_OK;
 }
 
@@ -70,6 +69,6 @@ lc_status lc_comm_from_mpi(MPI_Comm parent, lc_comm **out)
 lc_status lc_comm_mpi_world(lc_comm **out)
 {
     *out = NULL;
-    LC_TRY(initialise());
+    LC_TRY(initialize());
     return lc_comm_from_mpi(MPI_COMM_WORLD, out);
 }

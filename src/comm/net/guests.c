@@ -13,11 +13,11 @@ enum { LEAST = 16, BUCKETS = 256 };
 int lc__guests_most(int expected)
 {
     lc__descriptors_allow(expected + 2 * LC__GUESTS);
-    long long left = (lc__descriptors_left() - expected) / 2; /* half is the program's */
+    long long left = (lc__descriptors_left() - expected) / 2; /* half is left to the program */
     return expected + (int)(left < LEAST ? LEAST : left < LC__GUESTS ? left : LC__GUESTS);
 }
 
-/* A host has one address of IPv4, and as many as it likes of IPv6. */
+/* A host has one IPv4 address, but as many IPv6 addresses as it likes. */
 static uint64_t place_of(const struct sockaddr_storage *sa)
 {
     const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)sa;

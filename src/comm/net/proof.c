@@ -8,7 +8,7 @@
 lc_status lc__proof_nonce(uint8_t nonce[LC__NONCE])
 {
     if (getrandom(nonce, LC__NONCE, 0) == LC__NONCE) return LC_OK;
-    return lc_fail(LC_ERR_IO, "random numbers: %s", strerror(errno));
+    return lc_fail(LC_ERR_IO, "cannot get random numbers: %s", strerror(errno));
 }
 
 bool lc__proof_is(const void *key, size_t key_bytes, const lc__proof_ask *ask, const uint8_t proof[LC__PROOF])

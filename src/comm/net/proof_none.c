@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A build without OpenSSL's headers: who asks is shown the secret. */
+/* A build without OpenSSL's headers: the proof is the secret itself. */
 #include "comm/net/proof.h"
 
 #include <string.h>

@@ -21,7 +21,7 @@ void *lc__proof_library(void)
     return library;
 }
 
-/* Both are the same in all versions from 1.0 on. */
+/* Both functions are the same in all versions from 1.0 on. */
 static bool load(functions *f)
 {
     void *library = lc__proof_library();

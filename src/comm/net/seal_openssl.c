@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AES-256-GCM of OpenSSL's libcrypto, opened as proof_openssl.c does. What is only to be authenticated is given to it
- * as additional data, which makes it GMAC. */
+/* AES-256-GCM of OpenSSL's libcrypto, opened as proof_openssl.c does. Data that is only authenticated is passed as
+ * additional data, which makes it GMAC. */
 #include "comm/net/seal.h"
 #include "comm/net/proof.h"
 

@@ -37,7 +37,7 @@ static int port_of(int fd)
     return ntohs(((struct sockaddr_in *)&sa)->sin_port);
 }
 
-/* Bytes leave at once: what is sent here is already as much as there is to send. */
+/* Bytes leave at once: senders here already pass all that there is to send. */
 static void send_at_once(int fd)
 {
     int on = 1;
@@ -50,7 +50,7 @@ static int listen_on(const struct addrinfo *a)
 {
     int on = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
-    /* A port whose last run has just ended can be taken again. */
+    /* The port of a run that has just ended can be used again. */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
     int code = errno;
@@ -91,7 +91,7 @@ int lc__socket_accept(int listener)
 
 /* ---- connecting ---- */
 
-/* While nobody listens on a port of this host, a connection to it may come to be with itself. */
+/* While nobody listens on a port of this host, a socket that connects to it may get connected to itself. */
 static bool with_itself(int fd)
 {
     struct sockaddr_storage a = {0}, b = {0};
@@ -110,7 +110,7 @@ static void notice_half_open(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
 }
 
-/* How long a connection is waited for. */
+/* How long to wait for a connection. */
 typedef struct patience {
     double deadline;
     lc_status (*check)(void *ctx); /* may be NULL */
@@ -183,7 +183,7 @@ void lc__socket_watch(int fd, double silence)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-/* Not TCP_USER_TIMEOUT: that also ends connections whose other end answers, and has no room because it computes. */
+/* Not TCP_USER_TIMEOUT: that also ends connections whose other end answers but has no room, because it computes. */
 bool lc__socket_is_unanswered(int fd, double silence)
 {
     struct tcp_info t;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "fake": the ranks do not exist. Calls are counted (lc_comm_get_stats) and change nothing: what a run of any size
- * would exchange is known without it. */
+/* "fake": the ranks do not exist. Calls are counted (lc_comm_get_stats) and change nothing, to learn what a run of any
+ * size would exchange. */
 #include "comm/comm_internal.h"
 #include "base/handle.h"
 

@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What groups are opened with; that of tcp is theirs together. */
+/* What groups are opened with; over tcp they share it. */
 typedef struct opening {
     atomic_int references;
     int host;
     lc__tcp_place here;
-    lc_comm *lanes[LC__LANES]; /* of the relay, until it has them; NULL: tcp */
+    lc_comm *lanes[LC__LANES]; /* the relay's, until it is made; NULL: tcp */
 } opening;
 
 typedef struct mixed {
@@ -130,8 +130,8 @@ static lc_status progress(void *self)
     return lc_fail(s, "%s", why);
 }
 
-/* Nobody can sleep on a futex and on sockets. So the sleep is on the side that wakes, and short for the sake of the
- * other one. */
+/* No thread can sleep on a futex and on sockets at once. So it sleeps on the side that wakes it, and only briefly,
+ * because of the other side. */
 static void idle(void *self, int microseconds)
 {
     enum { NAP_US = 50 };
@@ -151,7 +151,7 @@ static void mixed_abort(void *self, const char *why)
 
 /* ---- opening ---- */
 
-/* A meeting of the ranks of one host, which all ranks take part in. */
+/* A meeting of the ranks of one host, in which all ranks take part. */
 typedef struct near_meeting {
     const mixed *m;
     const lc__meeting *all;
@@ -170,7 +170,7 @@ static lc_status near_all_gather(void *ctx, const void *mine, void *all, size_t 
     return s;
 }
 
-/* The first failure is everybody's. */
+/* The first failure becomes that of all ranks. */
 static lc_status agree(const mixed *m, lc_status mine, const lc__meeting *meeting)
 {
     struct verdict {
@@ -254,7 +254,7 @@ static lc_status prepare_relay(void *self, int color, int key, void **out)
     }
     o->host = m->opening->host;
     memcpy(o->lanes, lanes, sizeof lanes);
-    *out = o; /* owned only by the group: without a reference until it is opened */
+    *out = o; /* no group refers to it until it is opened */
     return LC_OK;
 }
 

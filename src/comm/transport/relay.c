@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Streams of bytes over send and receive of other communicators, one for each lane: the far side of "shm+mpi".
  *
- * What was committed goes as it is when the lane is free: a letter that gives the size and holds the first bytes,
- * followed by the rest. A letter is received when its lane is waited for, so there are no more requests than active
- * streams. */
+ * Committed bytes are sent when the lane is free: a letter that gives the size and holds the first bytes, followed by
+ * the rest. A letter is received when its lane is waited for, so there are no more requests than active streams. */
 #include "comm/transport/relay.h"
 
 #include <stdlib.h>
@@ -128,7 +127,7 @@ static lc_status receive_some(lc_comm *c, int peer, side *s)
         if (n > most) LC_TRY(lc_comm_recv(c, chunk + most, (int64_t)(n - most), LC_U8, peer, &s->rest));
     }
     LC_TRY(done_with(&s->rest, &rest));
-    /* The chunk before is read to its end first. */
+    /* The previous chunk is read to its end first. */
     if (!rest || s->at < s->n) return LC_OK;
     s->now = !s->now, s->n = (size_t)s->head.bytes, s->at = 0, s->busy = false;
     return LC_OK;
@@ -147,14 +146,14 @@ static lc_status progress(void *self)
     return LC_OK;
 }
 
-/* An error stays with the communicator, and comes again with the next progress. */
+/* The communicator keeps an error and returns it at the next progress. */
 static void miss(void *self, int peer, int lane)
 {
     relay *r = self;
     (void)!expect(r->lanes[lane], peer, &stream_of(r, peer, lane)->in);
 }
 
-/* Nobody wakes this rank. */
+/* Nothing wakes this rank. */
 static void idle(void *self, int microseconds)
 {
     enum { NAP_US = 50 };

@@ -7,10 +7,10 @@
 
 extern const lc__transport_ops lc__relay; /* without `open` */
 
-/* Takes the lanes over, also when it fails: communicators over the same ranks. without [size]: ranks that are reached
- * otherwise. */
+/* Takes ownership of the lanes, communicators over the same ranks, also on failure. without [size]: ranks that are
+ * reached otherwise. */
 lc_status lc__relay_new(lc_comm *const lanes[LC__LANES], const bool *without, void **out) LC_MUST_USE;
-/* The groups of its lanes; NULL where color is negative. Collective. */
+/* Splits its lanes into groups; NULL if color is negative. Collective. */
 lc_status lc__relay_split(void *relay, int color, int key, lc_comm *lanes[LC__LANES]) LC_MUST_USE;
 
 #endif

@@ -2,10 +2,10 @@
 /* A ring has one writer and one reader. `written` and `read` count bytes since the beginning, each on a cache line of
  * its own; the difference is what the ring holds. The rings of collectives are so large that the place being written is
  * no longer in the reader's cache: with 256 KiB they took up to twice as long. Those of answers go both ways, and are
- * the faster the less of a cache they take (docs/benchmarks.md).
+ * faster the less of a cache they take (docs/benchmarks.md).
  *
  * A rank with nothing to do sleeps on its bell, a futex that others ring after they wrote or read. Sleeps are short:
- * what moved just before one is seen after it. */
+ * what moved just before a sleep is seen after it. */
 #include "comm/transport/rings.h"
 
 #include <linux/futex.h>
@@ -30,7 +30,7 @@ typedef struct bell {
 
 /* Why the group has ended. */
 typedef struct reason {
-    atomic_int state; /* 1: somebody writes `text`; 2: it is written */
+    atomic_int state; /* 1: `text` is being written; 2: it is written */
     char text[512];
 } reason;
 
@@ -48,7 +48,7 @@ typedef struct end {
     int rank, size;
     bell *bells;
     ring *rings;
-    uint64_t *taken; /* [size]: of answers to what this rank has written */
+    uint64_t *taken; /* [size]: bytes of answers that this rank has taken */
     char *data;
     size_t ring_bytes[LANES], pair_bytes;
     int missed; /* a rank that has left and is still needed; -1 */
@@ -57,7 +57,7 @@ typedef struct end {
     void (*release)(lc__rings *w, size_t bytes);
 } end;
 
-/* All rings of a lane together take at most `all` bytes a rank, where each of them then still has `least`. */
+/* All rings of a lane together take at most `all` bytes a rank, unless each of them would have less than `least`. */
 static size_t ring_bytes(int size, int lane)
 {
     enum { KIB = 1 << 10 };
@@ -115,13 +115,13 @@ lc_status lc__rings_join(lc__rings *w, int rank, void (*release)(lc__rings *w, s
 
 bool lc__rings_leave(lc__rings *w)
 {
-    int size = w->size; /* from then on it may be gone */
+    int size = w->size; /* `w` may be gone after the next line */
     return atomic_fetch_add(&w->left, 1) + 1 == size;
 }
 
 static void wake(bell *b)
 {
-    if (!atomic_load(&b->asleep)) return; /* in one order with the count that was moved, and with moved() */
+    if (!atomic_load(&b->asleep)) return; /* sequentially consistent with the count that moved, and with moved() */
     atomic_fetch_add(&b->rung, 1);
     syscall(SYS_futex, &b->rung, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
@@ -192,7 +192,7 @@ size_t lc__rings_peek_answer(void *self, int peer, const void **at)
     end *e = self;
     char *data;
     const ring *r = ring_of(e, e->rank, peer, LC__LANE_ANSWERED, &data);
-    bool left = atomic_load_explicit(&e->bells[peer].left, memory_order_acquire); /* before its last answers */
+    bool left = atomic_load_explicit(&e->bells[peer].left, memory_order_acquire); /* read before its last answers */
     size_t here = (size_t)(atomic_load_explicit(&r->read, memory_order_acquire) - e->taken[peer]);
     size_t size = e->ring_bytes[LC__LANE_ANSWERED], place = (size_t)(e->taken[peer] % size);
     if (left && !here) e->missed = peer;
@@ -215,7 +215,7 @@ void lc__rings_miss(void *self, int peer, int lane)
 
 int lc__rings_missed(const void *self)
 {
-    const end *e = self; /* who ends the group says why before it leaves */
+    const end *e = self; /* a rank that ends the group writes why before it leaves */
     return atomic_load_explicit(&e->w->why.state, memory_order_acquire) ? -1 : e->missed;
 }
 
@@ -233,7 +233,7 @@ lc_status lc__rings_progress(void *self)
     return lc_fail(LC_ERR_PEER, LC__MISSED_TEXT, e->missed, e->rank);
 }
 
-/* Whether anything has moved since the counts were taken: everything that concerns this rank, added up. */
+/* The sum of all counts that concern this rank, which changes when anything moves. */
 static uint64_t moved(const end *e)
 {
     uint64_t sum = 0;
@@ -258,7 +258,7 @@ void lc__rings_idle(void *self, int microseconds)
     atomic_store(&b->asleep, 0);
 }
 
-/* The first one stays. */
+/* The first reason stays. */
 static bool write_reason(reason *r, const char *text)
 {
     int nobody = 0;

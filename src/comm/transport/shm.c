@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "shm": ranks that are processes of one host.
  *
- * Rank 0 makes a memory file without a name and tells the others its own process and the descriptor's number; they open
- * it through /proc. When the last process has gone, however it ended, the memory is gone: nothing is left in /dev/shm.
- */
+ * Rank 0 makes an unnamed memory file and sends the others the numbers of its process and of the descriptor; they open
+ * it through /proc. When the last process has gone, however it ended, the memory is gone: nothing is left in
+ * /dev/shm. */
 #include "comm/transport/rings.h"
 #include "base/handle.h"
 #include "base/memory_file.h"
@@ -23,7 +23,8 @@ static void leave(lc__rings *w, size_t bytes)
 static lc_status map(int fd, size_t bytes, lc__rings **out)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (p == MAP_FAILED) return lc_fail(LC_ERR_MEMORY, "%zu bytes of shared memory: %s", bytes, strerror(errno));
+    if (p == MAP_FAILED)
+        return lc_fail(LC_ERR_MEMORY, "cannot get %zu bytes of shared memory: %s", bytes, strerror(errno));
     *out = p;
     return LC_OK;
 }
@@ -32,7 +33,7 @@ static lc_status make(int size, int *fd, lc__rings **out)
 {
     size_t bytes = lc__rings_bytes(size);
     *fd = lc__memory_file("lightc", bytes);
-    if (*fd < 0) return lc_fail(LC_ERR_MEMORY, "%zu bytes of shared memory: %s", bytes, strerror(errno));
+    if (*fd < 0) return lc_fail(LC_ERR_MEMORY, "cannot get %zu bytes of shared memory: %s", bytes, strerror(errno));
     LC_TRY(map(*fd, bytes, out));
     lc__rings_init(*out, size);
     return LC_OK;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "tcp": ranks anywhere, over connections that each two of them have: one for each lane, so that a full one does not
- * hold up the other, and one for words (goodbye, or the reason of an abort).
+/* "tcp": ranks anywhere. Any two have a connection for each lane, so that a full lane does not hold up the other, and
+ * one for words (goodbye, or the reason of an abort).
  *
  * Each end of a lane has a ring for what goes out and one for what has come in: transports promise contiguous memory
- * and whole grains, and a socket knows neither. Bytes move between rings and sockets inside of `progress` only; a call
- * is done when its bytes are with the kernel (`sent`), so that no bytes wait in a rank that computes.
+ * and whole grains, which sockets do not. Bytes move between rings and sockets inside of `progress` only; a call is
+ * done when its bytes are with the kernel (`sent`), so that no bytes wait in a rank that computes.
  *
  * A rank that disappears without a goodbye is lost, which is an error at once. After a goodbye it is an error only if
  * something is still expected from the rank. The network between two ranks may fail while both run on and others still
- * reach them: so connections use keep-alive probes, and a lane that carries nothing while the words still flow is a
- * loss too.
+ * reach them: so connections use keep-alive probes, and a lane that carries nothing while the words still flow counts
+ * as lost, too.
  *
  * If connections are sealed (tcp_records.h), there are records between the rings and the socket. One that is not what
  * the other rank has sent ends the lane and the group. */
@@ -34,7 +34,8 @@
 
 #define LOOK 0.5 /* seconds between two looks at all lanes */
 enum { STREAMS = LC__LANES + 1, WORDS = LC__LANES, LOOKS = 3 };
-/* Many bytes are sent past the ring for them; what comes must have room for as long as a thread rests (nap). */
+/* Large data is sent past the outgoing ring; the incoming ring must have room for what arrives while a thread rests
+ * (nap). */
 static const size_t out_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 64 << 10, [LC__LANE_DIRECT] = 64 << 10};
 static const size_t in_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 512 << 10, [LC__LANE_DIRECT] = 64 << 10};
 
@@ -56,9 +57,9 @@ typedef struct group {
     peer *peers;
     struct pollfd *polled; /* [size,STREAMS] */
     int missed;            /* a rank that has left and is still needed; -1 */
-    int lost;              /* a rank that is gone without a word, or cut off; -1 */
+    int lost;              /* a rank that is gone without a goodbye, or cut off; -1 */
     double look;           /* when to look at lanes */
-    atomic_int aborted;    /* 1: somebody writes `why`; 2: it is written */
+    atomic_int aborted;    /* 1: `why` is being written; 2: it is written */
     char why[512];
     lc__at_fork forked;
 } group;
@@ -81,7 +82,8 @@ static void commit(void *self, int to, int l, size_t n)
     g->peers[to].lanes[l].out.written += n;
 }
 
-/* Past the ring, which is as if the bytes had gone through it; only what is left of a grain that was begun does. */
+/* Sends past the ring, whose counts change as if the bytes had gone through it. Only the rest of a grain that was begun
+ * does go through it. */
 static size_t put(void *self, int to, int l, const void *data, size_t n)
 {
     group *g = self;
@@ -167,7 +169,7 @@ static void hear(group *g, int from)
     if (!p->left && g->lost < 0) g->lost = from;
 }
 
-/* What has come, and had no room before. Whether there is any that has now. */
+/* Opens records that had no room before. Returns whether there are any that have room now. */
 static bool open_all(group *g, bool look_only)
 {
     bool some = false;
@@ -181,7 +183,7 @@ static bool open_all(group *g, bool look_only)
     return some;
 }
 
-/* What to poll for. A lane with nothing to send and no room to receive is skipped. */
+/* Lists what to poll for. A lane with nothing to send and no room to receive is skipped. */
 static nfds_t list(group *g)
 {
     nfds_t n = 0;
@@ -276,7 +278,7 @@ static void idle(void *self, int microseconds)
     group *g = self;
     struct timespec t = {microseconds / 1000000, microseconds % 1000000 * 1000L};
     nfds_t n = list(g);
-    if (open_all(g, true)) return; /* it is there already */
+    if (open_all(g, true)) return; /* a record is there already */
     if (atomic_load_explicit(&g->aborted, memory_order_relaxed) != 2) ppoll(g->polled, n, &t, NULL);
 }
 
@@ -284,7 +286,7 @@ static void idle(void *self, int microseconds)
 
 static void say(group *g, lc__frame_kind kind, const char *text)
 {
-    for (int i = 0; i < g->size; i++) { /* a word always fits into the socket's buffer: there is but one */
+    for (int i = 0; i < g->size; i++) { /* a word always fits into the socket's buffer: there is only one */
         lc__wire *w = &g->peers[i].words;
         if (g->peers[i].memory && lc__wire_put(w, kind, NULL, 0, text, strlen(text))) (void)lc__wire_flush(w);
     }
@@ -298,7 +300,7 @@ static void abort_all(void *self, const char *why)
     atomic_store_explicit(&g->aborted, 2, memory_order_release);
 }
 
-/* Connections end with this process, whatever children it has. */
+/* Runs in a forked child: connections must end with the parent. */
 static void close_in_child(void *self)
 {
     group *g = self;
@@ -416,7 +418,7 @@ lc_status lc__tcp_open(const lc__tcp_place *here, int rank, int size, const bool
         if (g->peers[i].memory) connect_peer(g, &g->peers[i], &fds[i * STREAMS]);
     for (int i = 0; i < size && keys && status >= 0; i++)
         if (g->peers[i].memory) status = seal_peer(g, &g->peers[i], &keys[i * STREAMS]);
-    if (status < 0) goto done; /* the others see that this rank is gone */
+    if (status < 0) goto done; /* the others notice that this rank is gone */
     g->forked = (lc__at_fork){.in_child = close_in_child, .self = g};
     lc__at_fork_add(&g->forked);
     *out = g;
@@ -433,7 +435,7 @@ static lc_status open_group(void *here, int rank, int size, const lc__meeting *m
     return lc__tcp_open(here, rank, size, NULL, meeting, out);
 }
 
-/* Groups are where the group is that they are split from. */
+/* Groups are reached at the same place as the group that they are split from. */
 static lc_status prepare(void *self, int color, int key, void **opening)
 {
     group *g = self;

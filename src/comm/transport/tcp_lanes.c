@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* False: the connection is gone, or the lane is not to be used. */
+/* False: the connection is gone, or the lane cannot be used anymore. */
 static bool send_record(lc__lane *c, const void *data, size_t n, size_t zeros)
 {
     return lc__records_close(c->records, data, n, zeros) && lc__records_flush(c->records, c->fd);

@@ -14,7 +14,7 @@ typedef struct lc__ring {
 
 typedef struct lc__lane {
     int fd;
-    bool closed; /* nothing comes or goes any more */
+    bool closed; /* nothing comes or goes anymore */
     bool full;   /* the socket took less than there was */
     lc__ring in, out;
     lc__records *records; /* NULL: bytes are sent as they are */
@@ -38,14 +38,14 @@ static inline bool lc__lane_has_more(const lc__lane *c)
     return lc__ring_filled(&c->out) || (c->records && lc__records_pending(c->records));
 }
 
-/* Whether a record has come that there is room for. */
+/* Whether a record has arrived for which there is room. */
 bool lc__lane_can_open(const lc__lane *c, size_t size);
-/* Moves what it can from the ring to the socket, from the socket to the ring, and from records that have come to the
- * ring. */
+/* Move what they can: from the ring to the socket, from the socket to the ring, and from records that have arrived to
+ * the ring. */
 void lc__lane_send(lc__lane *c, size_t size);
 void lc__lane_receive(lc__lane *c, size_t size);
 void lc__lane_open(lc__lane *c, size_t size);
-/* Past the ring; what is sealed is taken. How many bytes, whole grains, were. */
+/* Seals bytes past the ring. Returns how many, in whole grains. */
 size_t lc__lane_put_sealed(lc__lane *c, const char *data, size_t n);
 
 #endif

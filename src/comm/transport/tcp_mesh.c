@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every rank listens on its own port, all exchange their addresses, and of each two ranks the higher one connects. A
- * call begins with both proving that they belong to the group (proof.h): the listener sends a random number, the caller
- * who it is, a number of its own and its proof, the listener its proof. An end that cannot is rejected.
+/* Every rank listens on its own port, all exchange their addresses, and of any two ranks the higher one connects. A
+ * call begins with both proving that they belong to the group (proof.h): the listener sends a random number; the caller
+ * sends its rank, a number of its own and its proof; the listener sends its proof. An end that cannot is rejected.
  *
- * The key is made of the run's secret and a random number that rank 0 has drawn for this group and told its members;
- * without a secret it is that number, which is as well kept as the meeting was. */
+ * The key is made of the run's secret and a random number that rank 0 has drawn for this group and sent to its members;
+ * without a secret it is that number, which is as secret as the meeting was. */
 #define _GNU_SOURCE
 #include "comm/transport/tcp_mesh.h"
 #include "comm/control/wire.h"
@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define CONNECT_TIME 30.0 /* seconds */
-#define CHECK_TIME   0.2  /* seconds, until it is asked again whether it is of use to wait */
+#define CHECK_TIME   0.2  /* seconds between two checks whether waiting is of use */
 enum { TRIES = 8, WHO = 8, ANSWER = WHO + LC__NONCE + LC__PROOF };
 
 /* A connection that is not proven yet, from either side. */
@@ -33,7 +33,7 @@ typedef struct call {
     bool ours; /* this rank calls */
     int rank, stream, tries;
     uint8_t asked[LC__NONCE], answer[ANSWER], got[ANSWER];
-    size_t n, want; /* bytes of `got` that have come, and are to come */
+    size_t n, want; /* bytes of `got` that have arrived, and that are expected */
     bool answered;
 } call;
 
@@ -49,7 +49,7 @@ typedef struct mesh {
     size_t key_bytes;
     call *calls; /* ours, and those of others, at most `callers` of these */
     int n_calls, callers;
-    double shut; /* until when nobody is accepted, as no caller has had its time */
+    double shut; /* until when no call is accepted, as all callers have time left */
     struct pollfd *polled;
 } mesh;
 
@@ -76,7 +76,7 @@ static bool send_all(const call *c, const void *data, size_t n)
     return lc__socket_send(c->fd, data, n) == (ssize_t)n; /* it fits into the socket's buffer */
 }
 
-/* The rank that was called has sent its number. */
+/* Answers the rank that was called, which has sent its number. */
 static lc_status answer(const mesh *m, call *c)
 {
     memcpy(c->asked, c->got, LC__NONCE);
@@ -125,7 +125,7 @@ static lc_status make_key(const mesh *m, const call *c, lc__proof_role role, uin
     return LC_OK;
 }
 
-/* The connection is one of the group's. */
+/* The call is proven: its connection becomes one of the group's. */
 static lc_status establish(mesh *m, call *c)
 {
     int at = c->rank * m->streams + c->stream;
@@ -158,8 +158,8 @@ static lc_status connect_call(const mesh *m, call *c)
                    to->address, lc__proof_why_not());
 }
 
-/* A rank that has hung up has given up, and listens no more; or it had too many callers, and took this one, which was
- * slow, for a stranger. */
+/* A rank that has hung up has given up, and no longer listens; or it had too many callers, and took this slow one for a
+ * stranger. */
 static lc_status call_again(const mesh *m, call *c)
 {
     const lc__tcp_card *to = &m->cards[c->rank];
@@ -171,7 +171,7 @@ static lc_status call_again(const mesh *m, call *c)
                    m->rank);
 }
 
-/* Takes what has come. */
+/* Handles what has arrived. */
 static lc_status hear(mesh *m, call *c)
 {
     ssize_t k = lc__socket_recv(c->fd, c->got + c->n, c->want - c->n);
@@ -203,7 +203,7 @@ static int count_callers(const mesh *m)
     return n;
 }
 
-/* For the next one. False: not yet. */
+/* Makes room for the next call. False: not yet. */
 static bool put_one_out(mesh *m, double now)
 {
     int i = lc__guest_to_leave(m->calls, sizeof *m->calls, m->n_calls, now, &m->shut);
@@ -248,7 +248,7 @@ static int missing(const mesh *m)
     return -1;
 }
 
-/* Forgets those that are over, and callers that take too long. */
+/* Forgets calls that are over, and callers that take too long. */
 static void tidy(mesh *m, double now)
 {
     int kept = 0;
@@ -260,7 +260,7 @@ static void tidy(mesh *m, double now)
     m->n_calls = kept;
 }
 
-/* A rank that has given up hangs up on all: nothing is said on a connection before all have theirs. */
+/* A rank that has given up hangs up on all ranks: otherwise nothing arrives on a connection before all are made. */
 static lc_status check_others(const mesh *m)
 {
     char byte;
@@ -323,7 +323,7 @@ static lc_status prepare(lc_status prepared, const lc__tcp_place *here, int rank
     int port = 0;
     LC_TRY(prepared);
     if (rank == 0 && getrandom(mine->token, LC__TCP_TOKEN, 0) != LC__TCP_TOKEN)
-        return lc_fail(LC_ERR_IO, "random numbers: %s", strerror(errno));
+        return lc_fail(LC_ERR_IO, "cannot get random numbers: %s", strerror(errno));
     LC_TRY(lc__socket_listen(here->address, &port, listener));
     snprintf(mine->address, sizeof mine->address, "%s", here->address);
     mine->port = port;

@@ -68,7 +68,7 @@ ssize_t lc__records_fill(lc__records *r, int fd)
     return k;
 }
 
-/* A head that cannot be is opened as an empty record, which fails. */
+/* A record with an impossible head is opened as an empty one, which fails. */
 static size_t data_of_next(const lc__records *r)
 {
     uint32_t n = lc__get_u32(r->in + r->in_at);
@@ -81,7 +81,7 @@ size_t lc__records_next(const lc__records *r)
     if (there < LC__RECORD_HEAD + LC__SEAL_TAG) return 0;
     size_t n = data_of_next(r);
     if (there < LC__RECORD_HEAD + n + LC__SEAL_TAG) return 0;
-    return n ? n : 1; /* nobody sends an empty one */
+    return n ? n : 1; /* no rank sends an empty one */
 }
 
 const uint8_t *lc__records_open(lc__records *r)

@@ -21,14 +21,14 @@ static lc_status rings_new(int size, lc__rings **out)
     return LC_OK;
 }
 
-/* Rank 0 makes it and sends the others its address. */
+/* Rank 0 makes the rings and sends the others their address. */
 static lc_status open(void *opening, int rank, int size, const lc__meeting *meeting, void **out)
 {
     (void)opening;
     lc_status status = LC_OK;
     lc__rings *mine = NULL, **all = calloc((size_t)size, sizeof(lc__rings *));
     if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);
-    /* A rank that failed to make one reports it too, so nobody waits for it. */
+    /* If rank 0 failed to make them, it reports that too, so no rank waits for it. */
     lc_status made = rank == 0 ? rings_new(size, &mine) : LC_OK;
     LC_TRY_GOTO(status, done, meeting->all_gather(meeting->ctx, &mine, all, sizeof mine));
     if (!all[0]) {
@@ -58,7 +58,7 @@ lc_status lc_comm_threads(int size, lc_comm **out)
         void *end = NULL;
         status = lc__rings_join(w, made, leave, &end);
         if (status < 0) break;
-        status = lc__exchange_new(&threads, end, NULL, made, size, &out[made]); /* which leaves if it fails */
+        status = lc__exchange_new(&threads, end, NULL, made, size, &out[made]); /* on failure, it closes the end */
         if (status >= 0) continue;
         made++;
         break;

@@ -25,8 +25,8 @@ typedef struct identity {
     char address[64];
     char backend[16];
     int32_t security;    /* lc__security */
-    int32_t has_threads; /* somebody has said how many (OMP_NUM_THREADS) */
-    cpu_set_t cores;     /* that it may use */
+    int32_t has_threads; /* the number is set (OMP_NUM_THREADS) */
+    cpu_set_t cores;     /* the cores that it may use */
     int32_t prefers_mpi; /* started by mpirun, with the plug-in, and a network that MPI uses better than TCP does */
 } identity;
 
@@ -39,7 +39,7 @@ static void read_text(const char *path, char *text, size_t size)
     text[strcspn(text, "\n")] = 0;
 }
 
-/* Networks with RDMA (InfiniBand, RoCE, Omni-Path), for which there is MPI. */
+/* Whether there is a network with RDMA (InfiniBand, RoCE, Omni-Path), for which MPI is better. */
 static bool has_fabric(void)
 {
     DIR *d = opendir("/sys/class/infiniband");
@@ -49,8 +49,8 @@ static bool has_fabric(void)
     return any;
 }
 
-/* The start of the machine, the processes that are seen, and the name: containers differ in one of them. And the node,
- * where the launcher says it: hosts may be simulated. */
+/* Identifies a host by its boot, its process namespace and its name: containers differ in one of them. And by the node,
+ * if the launcher sets it: hosts may be simulated. */
 static void find_host(const lc__world *w, char host[256])
 {
     char boot[64], processes[64] = "", name[65] = "";
@@ -106,7 +106,7 @@ static bool all_prefer_mpi(const lc__world *w, const identity *all)
     return prefer;
 }
 
-/* The nodes in the order of their first ranks, where the launcher did not say. */
+/* Numbers the nodes in the order of their first ranks, if the launcher did not. */
 static void place(lc__world *w, const identity *all)
 {
     int nodes = 0, node = 0, before = 0, here = 0;
@@ -124,8 +124,8 @@ static void place(lc__world *w, const identity *all)
     if (!w->num_nodes) w->num_nodes = nodes;
 }
 
-/* Ranks of a host that nobody has bound, or that are bound to the same cores, would each use all of them. Those that
- * lightc starts itself have their share already. */
+/* Ranks of a host that are not bound, or are bound to the same cores, would each use all of them. Ranks that lightc
+ * itself starts have their share already. */
 static void share_cores(lc__world *w, const identity *all)
 {
     int n = 0, before = 0;
@@ -154,7 +154,7 @@ static void find_address(lc__world *w, const identity *all)
         }
 }
 
-/* On one host ranks meet over loopback; on several, only a process with the address and the job's number could join. */
+/* On one host ranks meet over loopback; on several, any process with the address and the job's number could join. */
 static void warn_of_guests(const lc__world *w, const lc__world_options *o)
 {
     if (!w->guessable || w->rank != 0 || w->num_nodes < 2 || !o->say) return;
@@ -164,7 +164,7 @@ static void warn_of_guests(const lc__world *w, const lc__world_options *o)
 
 /* ---- connecting ---- */
 
-/* No supervisor is there to show it; and this rank itself may be killed soon, by a launcher that has lost another. */
+/* No supervisor is there to print it, and this rank may be killed soon by a launcher that has lost another. */
 void lc__world_show_end(void *ctx, const char *message, const char *calls)
 {
     lc__str text = {0};
@@ -187,8 +187,8 @@ static void warn_of_address(const lc__world *w, const lc__world_options *o)
     if (o->say) o->say(o->ctx, text);
 }
 
-/* Whose end is to end its ranks; those that lightc starts on this machine are killed with it, and what is started by
- * hand may go on without its shell. */
+/* The launcher whose end must end its ranks. Ranks that lightc starts on this machine are killed with it, and ranks
+ * that are started by hand may outlive their shell. */
 static const char *watched_launcher(const lc__world *w)
 {
     static const char *const launchers[] = {"mpirun", "slurm", "torchrun", NULL};
@@ -207,7 +207,7 @@ static lc_status meet(lc__world *w, const lc__world_options *o)
     }
     lc__control_options c = {.rank = w->rank,
                              .size = w->size,
-                             .address = everywhere ? "127.0.0.1" : w->address, /* no host reaches itself by a router */
+                             .address = everywhere ? "127.0.0.1" : w->address, /* routers rarely loop back */
                              .port = w->port,
                              .secret = w->secret,
                              .identity = w->identity,
@@ -219,7 +219,7 @@ static lc_status meet(lc__world *w, const lc__world_options *o)
     if (w->coordinator) {
         lc__coordinator_on_end(w->coordinator, lc__world_show_end, NULL);
         lc__coordinator_on_stall(w->coordinator, lc__show_stall);
-        c.times.silence = LC__FOREVER; /* it goes with this process, and may take long to show the end */
+        c.times.silence = LC__FOREVER; /* it ends with this process, and may take long to print the end */
     }
     LC_TRY(lc__control_open(&c, &w->control));
     lc__control_last_resort(w->control, w->hosted);
@@ -240,7 +240,7 @@ static lc_status make_mpi(lc__world *w)
                    lc_comm_rank(w->comm), lc_comm_size(w->comm), w->rank, w->size, w->launcher);
 }
 
-/* The end of the run, which ends waiting for ranks that will not come. */
+/* Fails if the run has ended, so that no rank waits for others that will not join. */
 static lc_status check_run(void *control)
 {
     return lc__control_explain(control, 0, LC_OK);
@@ -252,7 +252,7 @@ lc_status lc__world_security(const lc__world_options *o, lc__security *out)
     return lc__security_find(o->security && *o->security ? o->security : set, out);
 }
 
-/* What fails because memory cannot be shared fails so on all ranks. Memory is not sealed: it leaves no host. */
+/* If memory cannot be shared, it fails on all ranks. Shared memory is not sealed: it does not leave the host. */
 static lc_status make_comm(lc__world *w, const char *backend, const identity *all, const lc__world_options *o)
 {
     static const char *const over_mpi[] = {"mpi", "shm+mpi", NULL}, *const over_memory[] = {"shm", "shm+tcp", "shm+mpi",
@@ -306,7 +306,7 @@ lc_status lc__world_connect(lc__world *w, const lc__world_options *o, const char
     find_identity(w, backend, &mine);
     mine.security = (int32_t)security;
     LC_TRY_GOTO(status, done, lc__control_all_gather(w->control, &mine, all, sizeof mine));
-    for (int i = 0; i < w->size; i++) { /* it is text, whatever was sent */
+    for (int i = 0; i < w->size; i++) { /* terminated, whatever was sent */
         all[i].host[sizeof all[i].host - 1] = 0;
         all[i].address[sizeof all[i].address - 1] = 0;
         all[i].backend[sizeof all[i].backend - 1] = 0;
@@ -341,8 +341,8 @@ static void look(void *comm)
     lc__comm_look(comm);
 }
 
-/* Leaving MPI takes all ranks, and nobody watches them while they do: so each first hears that all have come so far.
- * What is wrong now comes too late for any call to return it. */
+/* Leaving MPI takes all ranks, and nobody watches them meanwhile: so each first learns that all have come this far. An
+ * error now is too late for any call to return it. */
 static void leave_together(lc__world *w)
 {
     if (lc__control_ended(w->control, NULL, 0)) return;

@@ -61,7 +61,8 @@ static bool by_pmi(void)
     return rank && !(slurm && !strcmp(rank, slurm));
 }
 
-/* What is typed into a shell that is a task of a step (srun --pty bash) has the variables of that task, and is none. */
+/* A program typed into a shell that is a task of a step (srun --pty bash) has the variables of that task, but is not
+ * the task. */
 static bool in_shell_of_slurm(void)
 {
     const char *task = variable("SLURM_TASK_PID");
@@ -148,7 +149,7 @@ static lc_status find_ranks(const launcher *l, lc__world *w)
     if (w->local_size > w->size)
         return lc_fail(LC_ERR_CONFIG, "%s is %d, which is more than %s, %d", l->local_size, w->local_size, size,
                        w->size);
-    /* What follows from the rest. */
+    /* What follows from the other variables. */
     if (w->local_size == w->size || w->size == 1) w->num_nodes = 1;
     if (w->num_nodes == 1) {
         w->node_rank = 0;
@@ -160,7 +161,7 @@ static lc_status find_ranks(const launcher *l, lc__world *w)
 
 /* ---- the job ---- */
 
-/* What is the same in all ranks of a job, and in no other job; "" if there is nothing. */
+/* A text that is the same in all ranks of a job, and in no other job; "": there is none. */
 static void job_text(char *text, size_t size)
 {
     static const char *const jobs[][2] = {{"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
@@ -234,7 +235,7 @@ static lc_status find_port(lc__world *w, const char *job)
     const char *store = variable("TORCHELASTIC_USE_AGENT_STORE");
     LC_TRY(number("MASTER_PORT", 1, 65535, &w->port));
     if (w->port) {
-        /* torchrun itself listens on the one it names. */
+        /* torchrun itself listens on the port it names. */
         if (!strcmp(w->launcher, "torchrun") && store && !strcmp(store, "True"))
             w->port = w->port < 65535 ? w->port + 1 : 65534;
         return LC_OK;
@@ -245,7 +246,7 @@ static lc_status find_port(lc__world *w, const char *job)
             "rank %d of %d (started by %s): set MASTER_PORT to a port that is free on rank 0's host, the same "
             "for all ranks",
             w->rank, w->size, w->launcher);
-    w->port = 15000 + (int)(hash(job, UINT64_C(0xcbf29ce484222325)) % 15000); /* below those given to anybody */
+    w->port = 15000 + (int)(hash(job, UINT64_C(0xcbf29ce484222325)) % 15000); /* below the ephemeral ports */
     return LC_OK;
 }
 
@@ -267,7 +268,7 @@ static lc_status find_secret(lc__world *w, const char *job)
     return LC_OK;
 }
 
-/* Only half of the variables are set by hand: the process would train alone, while its user expects several ranks. */
+/* If only half of the variables are set by hand, the process would train alone while its user expects several ranks. */
 static lc_status check_not_half(void)
 {
     int rank = -1, size = 1;

@@ -12,11 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define REACHED 30.0 /* seconds for ranks that are all there to reach the coordinator */
+#define REACHED 30.0 /* seconds for ranks, which all run already, to reach the coordinator */
 
 /* What ranks exchange. */
 typedef struct place {
-    char host[65], network[64]; /* its name, and which of its networks this process sees */
+    char host[65], network[64]; /* the host's name, and which of its networks this process sees */
 } place;
 
 /* What the first rank sends the others. */
@@ -86,7 +86,7 @@ static lc_status come(lc__world *w, const lc__world_options *o, const lc__contro
     return lc__control_open(&c, &w->control);
 }
 
-/* The first that has not come, whose reason is then everybody's. */
+/* The error of the first rank that did not connect becomes that of all ranks. */
 static lc_status agree(lc_comm *comm, lc_status mine, char why[512])
 {
     int n = lc_comm_size(comm);

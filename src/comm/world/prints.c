@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define FIRST '\x1e' /* a mark has none, so a frame begins nowhere within the beginning of another */
+#define FIRST '\x1e' /* a mark does not have it, so no frame begins inside the head of another */
 
 void lc__print_make(char frame[LC__PRINT_SIZE], const char *mark, int rank, const char *bytes, size_t n)
 {
@@ -19,7 +19,7 @@ void lc__print_make(char frame[LC__PRINT_SIZE], const char *mark, int rank, cons
     memcpy(frame + LC__PRINT_HEAD, bytes, n);
 }
 
-/* What is held is a frame, or what has come of it; else false. */
+/* Passes on what is held if it is a frame, or as much of one as has arrived; else false. */
 static bool pass_frame(lc__prints *f)
 {
     const unsigned char *head = (const unsigned char *)f->held + 1 + LC__MARK_SIZE;
@@ -54,7 +54,7 @@ void lc__prints_take(lc__prints *f, const char *bytes, size_t n)
             if (*bytes == f->mark[f->n - 1])
                 f->held[f->n++] = *bytes++;
             else
-                pass_held(f); /* and this byte may begin one */
+                pass_held(f); /* this byte may begin a frame */
         } else {
             size_t part = LC__PRINT_SIZE - f->n < left ? LC__PRINT_SIZE - f->n : left;
             memcpy(f->held + f->n, bytes, part);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the prints of a rank that mpirun started come to lightc's supervisor.
+/* How the prints of a rank that mpirun started reach lightc's supervisor.
  *
  * mpirun mixes what ranks print into one stream, and its way to distinguish them (--tag-output) loses bytes when there
  * are many short lines. So ranks other than 0 print into a pipe, and a helper process for each sends the output in
@@ -14,17 +14,17 @@
 #include <stddef.h>
 
 enum {
-    LC__MARK_SIZE = 16, /* characters of a mark: what LIGHTC_KEEP says */
+    LC__MARK_SIZE = 16, /* characters of the mark, the value of LIGHTC_KEEP */
     LC__PRINT_SIZE = 512,
-    LC__PRINT_HEAD = 1 + LC__MARK_SIZE + 4 + 2, /* the byte, the mark, the rank, how many bytes of it follow */
+    LC__PRINT_HEAD = 1 + LC__MARK_SIZE + 4 + 2, /* the byte, the mark, the rank, how many of its bytes follow */
     LC__PRINT_BYTES = LC__PRINT_SIZE - LC__PRINT_HEAD
 };
 
 /* A frame with n <= LC__PRINT_BYTES bytes of a rank. */
 void lc__print_make(char frame[LC__PRINT_SIZE], const char *mark, int rank, const char *bytes, size_t n);
 
-/* Takes a stream apart, in whatever pieces it comes. Start with the mark and the functions, all else 0. What is in no
- * frame is passed on as it comes: only bytes that may begin a frame wait for those that decide it. */
+/* Takes a stream apart, in whatever pieces it arrives. Set the mark and the functions, all else is 0. Bytes outside of
+ * frames are passed on as they arrive: only bytes that may begin a frame wait for those that decide it. */
 typedef struct lc__prints {
     char mark[LC__MARK_SIZE + 1];
     void (*other)(void *ctx, const char *bytes, size_t n);
@@ -35,13 +35,13 @@ typedef struct lc__prints {
 } lc__prints;
 
 void lc__prints_take(lc__prints *f, const char *bytes, size_t n);
-/* The stream has ended, perhaps in a frame: what is there of it counts. */
+/* The stream has ended, perhaps inside of a frame, whose bytes so far are passed on. */
 void lc__prints_end(lc__prints *f);
 
 #define LC__FORWARDER "lightc-prints" /* the name of a rank's helper process */
 
-/* In a rank: from here on its prints are sent in frames, if LIGHTC_KEEP asks for it and this is not rank 0. Then the
- * variable is gone, for what this process starts. If that fails, they go to the terminal. */
+/* In a rank: from now on its prints are sent in frames, if LIGHTC_KEEP asks for it and this is not rank 0. Unsets the
+ * variable, for programs that this process starts. If it fails, prints go to the terminal. */
 void lc__prints_forward(void);
 
 #endif

@@ -2,8 +2,8 @@
 /* The helper process of a rank, which sends what the rank prints (prints.h).
  *
  * It is forked from the rank and reparented: the rank may wait for all of its own children. It is in a session of its
- * own, since mpirun ends a rank with its group, and the last words are still to come. It uses none of the rank's
- * memory, but pages that the rank writes later are duplicated, so start it early. */
+ * own, since mpirun kills a rank with its process group, and the last output must still be sent. It uses none of the
+ * rank's memory, but pages that the rank writes later are duplicated, so start it early. */
 #define _GNU_SOURCE
 #include "comm/world/prints.h"
 
@@ -90,13 +90,13 @@ void lc__prints_forward(void)
     if (ok) memcpy(mark, keep, sizeof mark);
     unsetenv("LIGHTC_KEEP");
     ok = ok && lc__world_find(&here) >= 0 && here.supervisor_reports && here.rank > 0;
-    /* Anything but a pipe is not mpirun's. */
+    /* Anything except a pipe is not mpirun's. */
     if (!ok || fstat(2, &s) != 0 || !S_ISFIFO(s.st_mode) || pipe2(ends, O_CLOEXEC) != 0) return;
     ok = start(ends[0], mark, here.rank);
     close(ends[0]);
     struct pollfd reader = {.fd = ends[1], .events = POLLOUT};
     if (ok && poll(&reader, 1, 0) == 1 && !(reader.revents & POLLERR)) {
-        if (fstat(1, &out) != 0 || !S_ISREG(out.st_mode)) dup2(ends[1], 1); /* else a script has put it into a file */
+        if (fstat(1, &out) != 0 || !S_ISREG(out.st_mode)) dup2(ends[1], 1); /* else a script has redirected it */
         dup2(ends[1], 2);
     }
     close(ends[1]);

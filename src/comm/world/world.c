@@ -25,16 +25,16 @@ static struct {
     char backend[16];
     lc__security security;
     bool leaves_at_exit, trained;
-    pid_t process; /* and its thread, that has joined */
+    pid_t process; /* the process, and its thread, that has joined */
     pthread_t thread;
 } this_process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- the end of this process without lc_comm_free ---- */
 
-/* A process that exits with another status has failed, like one that is killed: its parent reports it, or its
- * connection does. One that ends well leaves, however it was started: before MPI is finalized, which waits for all
- * ranks. Another thread cannot know whether the one that has joined is in a call. (A child process has copies of all
- * this.) */
+/* A process that exits with a status other than 0 has failed, like one that is killed: its parent reports it, or its
+ * closed connection does. One that exits with 0 leaves, however it was started, before MPI is finalized, which waits
+ * for all ranks. Another thread cannot know whether the one that has joined is in a call. (A forked child has copies of
+ * all this.) */
 static void leave_at_exit(int status, void *unused)
 {
     static const char why[] = "exited with status 0 without calling lc_comm_free";
@@ -56,14 +56,14 @@ static lc_status join_thread(void)
     this_process.process = getpid();
     this_process.thread = pthread_self();
     if (!this_process.leaves_at_exit && on_exit(leave_at_exit, NULL) != 0)
-        return lc_fail(LC_ERR_MEMORY, "out of memory: what is done when the program ends");
+        return lc_fail(LC_ERR_MEMORY, "out of memory: an exit handler");
     this_process.leaves_at_exit = true;
     return LC_OK;
 }
 
 /* ---- joining ---- */
 
-/* The others learn that this rank fails with the current message, `why`. */
+/* Reports to the others that this rank fails with the current message, `why`. */
 static void give_up(const lc__world *w, lc_status status, const char *why)
 {
     if (status == LC_ERR_PEER)
@@ -74,7 +74,7 @@ static void give_up(const lc__world *w, lc_status status, const char *why)
 
 static lc_status join_first(lc__world *w, const lc__world_options *o, const char *backend)
 {
-    int threads = w->threads; /* of an earlier time: this process is bound already */
+    int threads = w->threads; /* of an earlier join: this process is bound already */
     LC_TRY(lc__world_find(w));
     w->threads = threads;
     if (w->size == 1) return lc_comm_self(&w->comm);
@@ -89,7 +89,7 @@ static lc_status join_first(lc__world *w, const lc__world_options *o, const char
     return lc_fail(s, "%s", why);
 }
 
-/* What lc_comm_free does with the communicator that all share. */
+/* What lc_comm_free does with the communicator of the world, which has several users. */
 static void leave(void)
 {
     lc__world_leave(&this_process.world);
@@ -194,7 +194,7 @@ static lc__control_options options_of(const lc__world *w)
                                  .supervisor_reports = w->supervisor_reports};
 }
 
-/* Before ranks have met, and when this one has left, only a launcher's coordinator is there to listen. */
+/* Before ranks have met, and after this one has left, only a launcher's coordinator is there to listen. */
 static void tell_unmet(const char *why)
 {
     lc__world w;
@@ -203,7 +203,7 @@ static void tell_unmet(const char *why)
     lc__control_last_words(&o, why);
 }
 
-/* Exiting now would end it before all ranks are notified. */
+/* Exiting without this would end the coordinator before all ranks are notified. */
 static void stop_coordinator(lc__world *w)
 {
     lc__coordinator_stop(w->coordinator);
