@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Reads the size that a struct begins with; 0: there is no such struct, or no size. */
+/* Reads the size that a struct begins with; 0: the struct is NULL or has no size. */
 static size_t size_of(const void *given)
 {
     size_t size = given ? *(const size_t *)given : 0;
@@ -15,9 +15,9 @@ static lc_status newer(const char *what, size_t given, size_t known)
 {
     return lc_fail(
         LC_ERR_ARGUMENT,
-        "%s: this struct has %zu bytes, and in this library, lightc %s, it has %zu: the program was compiled "
-        "with the headers of a newer one",
-        what, given, lc_version(), known);
+        "%s: this struct has %zu bytes, but only %zu in this library, lightc %s: the program was compiled with newer "
+        "headers",
+        what, given, known, lc_version());
 }
 
 lc_status lc__args_take_older(void *to, size_t size, const void *given, const char *function, const char *name)

@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One object, so that a thread has one hidden state only; the count is apart from it, where it is cheap to read. */
+/* One object, so that a thread has only one hidden state; the count is separate, where it is cheap to read. */
 static _Thread_local struct {
     char text[1024];
     lc_status last;
     int signal;        /* the last that ended a run */
-    uint64_t reported; /* a hash of the message that somebody else says; 0: none */
+    uint64_t reported; /* a hash of the message that another process prints; 0: none */
     uint64_t theirs;   /* a hash of the message of an error of `rank`; 0: none */
     int rank;
 } error;

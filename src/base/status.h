@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Status, inside the library. */
+/* Errors, inside the library. */
 #ifndef LC_BASE_STATUS_H
 #define LC_BASE_STATUS_H
 
@@ -17,8 +17,8 @@ static inline unsigned lc__error_count(void)
 }
 /* The code of this thread's newest error; LC_OK: there was none. */
 lc_status lc__last_error(void);
-/* The error that this thread has reported since there were `before`; LC_OK: none. A lookup that found nothing is an
- * answer, not a failure. */
+/* The error that this thread has reported since their count was `before`; LC_OK: none. A lookup that found nothing is
+ * an answer, not a failure. */
 static inline lc_status lc__error_since(unsigned before)
 {
     lc_status last = lc__last_error();
@@ -29,25 +29,26 @@ static inline lc_status lc__error_since(unsigned before)
 /* Copies this thread's message, which other errors would replace. */
 void lc__copy_message(char *text, size_t size);
 
-/* " at file:line" of the call that was made there, with the file's last part; "" where that is unknown. */
+/* " at file:line" of a call, with the last part of the file's path; "" if it is unknown. */
 typedef struct lc__site_text {
     char text[200];
 } lc__site_text;
 lc__site_text lc__at_site(lc_site site);
 
-/* The signal that LC_ERR_INTERRUPTED is about, on this thread. */
+/* The signal that this thread's LC_ERR_INTERRUPTED is about. */
 void lc__note_signal(int signal);
 int lc__noted_signal(void); /* 0: none */
 
-/* The supervisor of this run, or its rank 0, prints this thread's newest error, wherever it is passed on to. */
+/* Notes that the supervisor of this run, or its rank 0, prints this thread's newest error, wherever it is passed on
+ * to. */
 void lc__note_reported(void);
 
-/* This thread's newest error happened on another rank, and stays that rank's wherever its message is passed on to, also
- * below an lc_fail_context. */
+/* Notes that this thread's newest error happened on another rank. It stays that rank's wherever its message is passed
+ * on to, also under an lc_fail_context. */
 void lc__note_rank(int rank);
-int lc__error_rank(void); /* of the newest error; -1: its own */
+int lc__error_rank(void); /* of the newest error; -1: this rank's own */
 
-/* The first of several errors, where work goes on after it. {0}: none yet. */
+/* The first of several errors, for work that goes on after an error. {0}: none yet. */
 typedef struct lc__first_error {
     lc_status status;
     int rank; /* as lc__error_rank */

@@ -14,7 +14,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define LOOK 0.01 /* seconds between two looks at something else while it waits */
+#define LOOK 0.01 /* seconds between two calls of `look` while it waits */
 enum { TRIES = 4 };
 
 /* ---- beginning ---- */
@@ -50,7 +50,7 @@ static lc_status connect_to(lc__control *c, double until)
                    o->address, o->port, lc__proof_why_not());
 }
 
-/* Until something has changed or `until`; with the lock. */
+/* Waits until something has changed, or `until`; with the lock. */
 static void await(lc__control *c, double until)
 {
     struct timespec t = {(time_t)until, (long)((until - (double)(time_t)until) * 1e9)};
@@ -102,7 +102,7 @@ static void init_locks(lc__control *c)
     pthread_condattr_destroy(&steady);
 }
 
-/* A child of this process is not a rank: it sends nothing here, and the connection ends with the rank. */
+/* A forked child is not a rank: it sends nothing here, and the connection ends with the rank. */
 static void close_in_child(void *self)
 {
     lc__control *c = self;
@@ -153,9 +153,9 @@ static lc__control *control_new(void)
     return c;
 }
 
-/* Whether whom it reached was about to leave: the coordinator of the run's last trainer, where this rank is the first
- * to begin with the next one. The new one comes to the same place. Or it had too many strangers, and took this rank,
- * which was slow, for one. */
+/* Whether the coordinator that was reached was about to leave: that of the program's last trainer, if this rank is the
+ * first to begin with the next one, whose coordinator will be at the same place. Or it had too many strangers, and took
+ * this slow rank for one. */
 static bool was_leaving(const lc__control *c, int tries)
 {
     return c->started && c->over && !c->ended && !c->ready && !c->refused[0] && !c->doubt[0] &&
@@ -189,7 +189,7 @@ lc_status lc__control_open(const lc__control_options *o, lc__control **out)
 
 /* ---- while it runs ---- */
 
-/* `look`, if there is one, is called with `ctx` again and again while it waits. */
+/* `look`, if there is one, is called with `ctx` repeatedly while it waits. */
 static lc_status gather(lc__control *c, const void *mine, void *all, size_t bytes, void (*look)(void *ctx), void *ctx)
 {
     uint8_t number[8];
@@ -335,7 +335,7 @@ static void await_end(lc__control *c, double seconds)
     while (!c->ended && !c->over && lc__seconds() < until) await(c, until);
 }
 
-/* Whether the run has ended because of this rank's newest error, `why`; the rank on which it happened says it in its
+/* Whether the run has ended because of this rank's newest error, `why`; the rank on which it happened reports it in its
  * own words. With the lock. */
 static bool ended_of(const lc__control *c, const char *why)
 {
@@ -344,7 +344,7 @@ static bool ended_of(const lc__control *c, const char *why)
     return strstr(c->message, why) || (of >= 0 && sscanf(c->message, "rank %d", &rank) == 1 && rank == of);
 }
 
-/* Others may have failed at the same time, and the run have ended of that: this rank's words are not lost then. */
+/* If the run has ended because another rank failed at the same time, this rank's message is kept. */
 void lc__control_fail_and_wait(lc__control *c, const char *why)
 {
     lc__control_fail(c, why);
@@ -354,7 +354,7 @@ void lc__control_fail_and_wait(lc__control *c, const char *why)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Comes to the coordinator for one message; NULL: it is not there. */
+/* Connects to the coordinator for one message; NULL: it cannot be reached. */
 static lc__control *come(const lc__control_options *o)
 {
     double until = lc__seconds() + LC__SECONDS(LC__ENDED_MS);
@@ -391,7 +391,7 @@ lc_status lc__control_explain(lc__control *c, double seconds, lc_status status)
     pthread_mutex_lock(&c->lock);
     await_end(c, seconds);
     if (c->ended) status = lc__control_fail_ended(c);
-    if (seconds > 0) c->unexplained = !c->ended; /* else nobody has waited */
+    if (seconds > 0) c->unexplained = !c->ended; /* else there was no wait */
     pthread_mutex_unlock(&c->lock);
     return status;
 }
