@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fast kernels against the operator's reference kernel: one check runs a call on every instruction set this machine has
- * and with one, two and three threads, compares with the reference, and wants the same bits for any number of threads.
+/* Fast kernels against the operator's reference kernel: one check runs a call on every instruction set of this machine
+ * with one, two and three threads, compares the results with the reference, and requires the same bits for any number
+ * of threads.
  *
  *   kernel_case c = case_of(&lc__op_softmax);
  *   add_input(&c, LC_F32, CHECK_ROW_MAJOR, 2, (int64_t[]){5, 7}, fill_normal, 3.0);
  *   add_int(&c, 1);
  *   check_case(&c);
  *
- * All of it is released by check_case. */
+ * check_case releases all of it. */
 #ifndef LC_KERNEL_CHECK_H
 #define LC_KERNEL_CHECK_H
 
@@ -26,9 +27,9 @@ typedef struct kernel_case {
     int64_t ints[200];
     double floats[32];
     lc_type out_type[LC_MAX_OUTPUTS]; /* inferred unless n_out was set */
-    check_layout out_layout;          /* of results of 3 dimensions and more */
-    double relative, of_largest;      /* tolerance: of the element, and of the largest of its tensor */
-    bool may_lack;                    /* no fast kernel: no failure */
+    check_layout out_layout;          /* of results with at least 3 dimensions */
+    double relative, of_largest;      /* tolerances relative to the element, and to the largest element of its tensor */
+    bool may_lack;                    /* a missing fast kernel is no failure */
     uint64_t seed;
 } kernel_case;
 
@@ -139,7 +140,7 @@ static lc_view dense_view(lc_dtype dtype, check_layout layout, int ndim, const i
     return v;
 }
 
-/* Returns the new input's view, to be changed (strides) if need be. */
+/* Returns the new input's view, so that the caller can change its strides. */
 static inline lc_view *add_input(kernel_case *c, lc_dtype dtype, check_layout layout, int ndim, const int64_t *shape,
                                  fill_fn *fill, double scale)
 {

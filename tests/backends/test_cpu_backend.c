@@ -42,7 +42,7 @@ TEST(arena_grows_in_place)
     p[((size_t)5 << 20) - 1] = 1;
     CHECK_OK(b->arena_commit(base, reserved, 1000));
     CHECK_EQ(p[999], 7);
-    b->arena_drop(base, 1000); /* usable as before, and empty */
+    b->arena_drop(base, 1000); /* usable again, and empty */
     CHECK_EQ(p[999], 0);
     p[999] = 7;
     CHECK_EQ(p[((size_t)5 << 20) - 1], 1);
@@ -143,7 +143,7 @@ TEST(kernels_are_found)
     int n;
     setenv("LIGHTC_ISA", "base", 1);
     CHECK_OK(lc__cpu_backend.kernel_set(&set));
-    unsetenv("LIGHTC_ISA"); /* has been read */
+    unsetenv("LIGHTC_ISA"); /* the variable has been read */
     CHECK_OK(lc__cpu_backend.find_kernels(set, &call, 1, &kernel, &n));
     CHECK(n == 1);
     CHECK_STR(kernel->name, "tiles_base");

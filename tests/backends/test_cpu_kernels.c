@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU backend's own kernels against the operators' reference kernels: elementwise and fused operators, reductions,
- * softmax, batch normalisation, pooling. To add a kernel: a TEST with its operator over sizes that are odd, one, large,
- * and both layouts. */
+ * softmax, batch normalization, pooling. To add a kernel: a TEST with its operator over odd sizes, size one, large
+ * sizes, and both layouts. */
 #include "kernel_check.h"
 
 #include "ops/fused.h"
@@ -96,7 +96,7 @@ TEST(other_forms)
     }
 }
 
-/* Which of the output's dimensions operand 0, 1, 2 has; the others are 1 and broadcast. */
+/* The output's dimensions that operands 0, 1 and 2 have; the others are 1 and broadcast. */
 static void check_broadcast(int op, check_layout layout, int ndim, const int64_t *shape, const unsigned *has)
 {
     kernel_case c = case_of(elementwise[op].op);
@@ -154,7 +154,7 @@ TEST(casts)
             check_case(&c);
         }
     }
-    /* Ties and special values on the way to bf16. */
+    /* Ties and special values, cast to bf16. */
     const uint32_t bits[] = {0x3f808000, 0x3f818000, 0x3f807fff, 0x3f808001, 0x7f7fffff, 0x7f800000,
                              0xff800000, 0x7fc00000, 0x00000001, 0x80000000, 0x00008000, 0x00018000};
     kernel_case c = case_of(&lc__op_cast);
@@ -172,7 +172,7 @@ TEST(special_values)
                              6.f,    0.5f,     1.5f,      2.5f,   -0.5f,  1e30f,   -1e30f,   16777217.f, 0.99999994f};
     const int n = (int)(sizeof special / sizeof special[0]);
     for (int op = 0; op < ELEMENTWISE_COUNT; op++) {
-        /* Results near the end of the range depend on the order of operations. */
+        /* Results near the ends of the range depend on the order of operations. */
         const char *name = elementwise[op].op->name;
         bool delicate = strstr(name, "backward") || !strcmp(name, "smooth_l1") || !strcmp(name, "huber") ||
                         !strcmp(name, "bce_with_logits");
@@ -297,14 +297,14 @@ TEST(fused_program)
             int w = in + fused_instruction(&c, &lc__op_where, -1, 3, g, n, 4);
             (void)w;
             fused_outputs(&c, 4, (int[]){w, t, g, n}, (lc_dtype[]){LC_F32, LC_F32, LC_BOOL, LC_F32}, 4, shapes[s]);
-            /* A comparison of nearly equal numbers may go either way; make it clear. */
+            /* A comparison of nearly equal numbers may go either way: make them differ. */
             for (int64_t i = 0; i < view_numel(&c.in[4]); i++) ((float *)c.in[4].data)[i] += i & 1 ? 5.f : -5.f;
             check_case(&c);
         }
     }
 }
 
-/* The result may lie where an input lies that is still read later in the program. */
+/* The result may be in the place of an input that is read later in the program. */
 TEST(fused_in_place)
 {
     enum { N = 5000 };
@@ -427,7 +427,7 @@ TEST(softmax_and_its_relatives)
     check_case(&c);
 }
 
-/* ---- batch normalisation ---- */
+/* ---- batch normalization ---- */
 static void add_channels(kernel_case *c, int64_t channels, bool present)
 {
     if (present)
@@ -462,7 +462,7 @@ static void check_batch_norm(int ndim, const int64_t *shape, bool affine, int64_
     }
 }
 
-TEST(batch_normalisation)
+TEST(batch_normalization)
 {
     const int64_t shapes[][4] = {{2, 3, 4, 5},  {2, 1, 3, 3},     {5, 16, 7, 7},
                                  {3, 33, 5, 6}, {16, 32, 14, 14}, {2, 300, 3, 3}};
@@ -474,7 +474,7 @@ TEST(batch_normalisation)
     check_batch_norm(SHAPE(7, 9, 11), true, 1, 0);
 }
 
-TEST(batch_normalisation_with_pooling)
+TEST(batch_normalization_with_pooling)
 {
     const int64_t shapes[][4] = {{2, 3, 4, 6},    {2, 16, 7, 7}, {3, 33, 5, 8},
                                  {9, 32, 14, 14}, {2, 64, 2, 2}, {1, 1, 3, 2}};

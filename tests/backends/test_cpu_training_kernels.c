@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU backend's own kernels against the operators' reference kernels: losses, row normalisation, copies, optimizer
+/* The CPU backend's own kernels against the operators' reference kernels: losses, row normalization, copies, optimizer
  * updates. */
 #include "kernel_check.h"
 
@@ -64,7 +64,7 @@ TEST(cross_entropy)
     check_cross_entropy(SHAPE(3, 20, 9), LC_I64, 1, 0, false, false);
 }
 
-/* ---- layer and RMS normalisation ---- */
+/* ---- layer and RMS normalization ---- */
 static void check_row_norm(int ndim, const int64_t *shape, int dims, bool affine, bool rms, double offset)
 {
     int first = ndim - dims;
@@ -92,7 +92,7 @@ static void check_row_norm(int ndim, const int64_t *shape, int dims, bool affine
     }
 }
 
-TEST(row_normalisation)
+TEST(row_normalization)
 {
     for (int form = 0; form < 4; form++) {
         bool affine = form & 1, rms = form >> 1;
@@ -129,7 +129,7 @@ static void check_group_norm(int ndim, const int64_t *shape, int64_t groups, boo
     }
 }
 
-TEST(group_normalisation)
+TEST(group_normalization)
 {
     for (int affine = 0; affine < 2; affine++) {
         check_group_norm(SHAPE(2, 6, 5, 7), 3, affine);
@@ -182,7 +182,7 @@ TEST(copies_of_parts)
     check_case(&e);
     kernel_case f = case_of(&lc__op_contiguous);
     v = add_input(&f, LC_F32, CHECK_ROW_MAJOR, SHAPE(20, 40), fill_normal, 1);
-    v->shape[1] = 20; /* every other one */
+    v->shape[1] = 20; /* every second row */
     v->stride[1] = 2;
     check_case(&f);
 }
@@ -333,7 +333,7 @@ TEST(updates)
     }
 }
 
-/* ---- whole gradients ---- */
+/* ---- reductions of whole gradients ---- */
 TEST(norms_for_clipping)
 {
     for (int form = 0; form < 3; form++) {
@@ -368,7 +368,7 @@ TEST(accumulation)
             CHECK(kernel != NULL);
             run_kernel(&c, kernel, 2);
             CHECK(!memcmp(want, to, (size_t)n * sizeof *want));
-            c.in[1].stride[1] *= 2; /* lies otherwise */
+            c.in[1].stride[1] *= 2; /* a different layout */
             CHECK(lc__isa_kernel(lc__isa_find(sets[s]), &call) == NULL);
             free(want);
             for (int i = 0; i < 2; i++) free(c.storage[i]);
@@ -379,7 +379,7 @@ TEST(accumulation)
 /* ---- attention ---- */
 typedef enum attention_mask { NO_MASK, ADDED, BOOLEAN, BLIND } attention_mask;
 
-/* packed: queries, keys and values of all heads lie side by side in one row, as one linear layer gives them. */
+/* packed: queries, keys and values of all heads are adjacent in one row, as a single linear layer gives them. */
 static void check_attention(int64_t batch, int64_t heads, int64_t s, int64_t sk, int64_t d, int64_t dv, bool causal,
                             bool packed, attention_mask mask)
 {
@@ -413,7 +413,7 @@ static void check_attention(int64_t batch, int64_t heads, int64_t s, int64_t sk,
     f.relative = 4e-6;
     f.of_largest = 4e-6;
 
-    /* The backward needs the forward's results. */
+    /* The backward kernel needs the forward's results. */
     infer_outputs(&f);
     run_kernel(&f, f.op->kernel, 1);
     kernel_case b = case_of(&lc__op_sdpa_backward);

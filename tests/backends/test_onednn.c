@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oneDNN's kernels, and the reference kernels next to them, against plain loops in double: every candidate for a call,
- * on one and two threads, deterministic and not, accumulating and not. To add a case: one more line in the tables of
- * the tests below. */
+/* oneDNN's kernels and the reference kernels against plain loops in double: every candidate for a call, on one and two
+ * threads, deterministic and not, accumulating and not. To add a case: a line in the tables of the tests below. */
 #include "test.h"
 #include "backends/cpu/onednn/onednn.h"
 #include "ops/ops.h"
@@ -26,7 +25,7 @@ static const lc_kernel *find(const lc_call *call)
     return best;
 }
 
-/* Whether this build has the kernels at all. */
+/* Skips the test if this build lacks the kernels. */
 static void need_onednn(void)
 {
     float data[4] = {0};
@@ -38,8 +37,8 @@ static void need_onednn(void)
 /* ---- operands ---- */
 #define GUARD 64
 
-/* A view over memory of its own that holds random numbers. `order` names the dimensions from the slowest to the
- * fastest; every stride is a little larger than dense where `pad` is. */
+/* A view of its own memory with random numbers. `order` names the dimensions from the slowest to the fastest; if `pad`
+ * every stride is a little larger than dense. */
 static lc_view make_view(int ndim, const int64_t *shape, const int *order, int64_t pad)
 {
     lc_view v = {NULL, LC_F32, ndim, {0}, {0}};
@@ -100,7 +99,7 @@ static double activate(double x, int64_t activation)
 }
 
 /* ---- running ---- */
-#define BEYOND 4096 /* bytes after the workspace, which stay as they are */
+#define BEYOND 4096 /* bytes after the workspace, which must not change */
 
 static void run_kernel(lc_call *call)
 {
@@ -137,8 +136,8 @@ static void compare(const char *what, const lc_call *call, const char *impl, int
     } while (next_index(out, index));
 }
 
-/* Runs the reference kernel, then every candidate in every way and compares with `want` (without what
- * accumulating adds). */
+/* Runs the reference kernel, then every candidate in every way, and compares with `want` (minus what accumulation
+ * adds). */
 static void check_all(const char *what, lc_call *call, const double *want, double tol)
 {
     lc_view *out = &call->out[0];
@@ -170,7 +169,7 @@ static void check_all(const char *what, lc_call *call, const double *want, doubl
             tried++;
             for (int64_t i = 0; i < n + GUARD / 2; i++) data[i] = i < n && call->accumulate ? 0.5f : 77.0f;
             run_kernel(call);
-            /* A second time: nothing may be left over from the first. */
+            /* A second time: nothing may be left from the first. */
             for (int64_t i = 0; i < n && call->accumulate; i++) data[i] = 0.5f;
             memset(call->scratch ? call->scratch : data, 0xff, call->scratch ? call->scratch_bytes : 0);
             call->kernel->run(call);
@@ -182,7 +181,7 @@ static void check_all(const char *what, lc_call *call, const double *want, doubl
     CHECK(tried >= 4);
 }
 
-/* Two threads and one give the same bits, whether that is asked for or not. */
+/* Two threads and one give the same bits, whether determinism is requested or not. */
 static void check_bits(const char *what, lc_call *call, bool deterministic)
 {
     lc_view *out = &call->out[0];
@@ -206,7 +205,7 @@ static void check_bits(const char *what, lc_call *call, bool deterministic)
 }
 
 /* ---- matmul and linear ---- */
-/* out = x * y with numpy's broadcasting; all of one number of dimensions. */
+/* out = x * y with numpy's broadcasting; all with the same number of dimensions. */
 static double *naive_matmul(const lc_view *x, const lc_view *y, const lc_view *out)
 {
     double *want = calloc((size_t)count(out), sizeof *want);
@@ -247,7 +246,7 @@ static lc_view mat(int64_t rows, int64_t cols, bool transposed, int64_t pad)
     return make_view(2, (int64_t[]){rows, cols}, transposed ? (int[]){1, 0} : (int[]){0, 1}, pad);
 }
 
-TEST(matmul_of_matrices_as_they_lie)
+TEST(matmul_of_matrices_in_any_layout)
 {
     need_onednn();
     static const int64_t sizes[][3] = {{1, 1, 1},    {1, 7, 1},     {5, 1, 3},     {1, 9, 4},     {9, 4, 1},
@@ -293,7 +292,7 @@ TEST(linear_with_bias_and_activation)
             int64_t m = sizes[i][0], k = sizes[i][1], n = sizes[i][2];
             bool bias = activation >= 4;
             int64_t act = activation & 3;
-            /* Three-dimensional x where it can be cut in two. */
+            /* Three-dimensional x if m can be halved. */
             lc_view x = m % 2 ? mat(m, k, false, 0) : make_view(3, (int64_t[]){2, m / 2, k}, NULL, 0);
             lc_view out = m % 2 ? mat(m, n, false, 0) : make_view(3, (int64_t[]){2, m / 2, n}, NULL, 0);
             lc_view in[3] = {x, mat(n, k, false, 0), bias ? make_view(1, &n, NULL, 0) : none()};
@@ -365,7 +364,7 @@ static int64_t out_size(const conv_case *c, int i)
 
 typedef void conv_visit_fn(const int64_t *xi, const int64_t *wi, const int64_t *yi, void *context);
 
-/* Calls `visit` for every product of an element of x and one of w that goes into an element of y. */
+/* Calls `visit` for every product of an element of x and an element of w that is part of an element of y. */
 static void conv_walk(const conv_case *c, const lc_view *w, const lc_view *y, conv_visit_fn *visit, void *context)
 {
     int64_t yi[LC_MAX_DIMS] = {0}, xi[LC_MAX_DIMS], wi[LC_MAX_DIMS];
@@ -530,7 +529,7 @@ TEST(threads_do_not_change_results)
         for (int which = 0; which < 3; which++) conv_run(&cases[i], which, 0, true);
 }
 
-TEST(what_cannot_be_done_is_declined)
+TEST(unsupported_calls_are_declined)
 {
     need_onednn();
     lc_view in[2] = {mat(4, 4, false, 0), mat(4, 4, false, 0)}, out = mat(4, 4, false, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lightc's own matrix products against the reference kernel: every way its operands may lie, edges of tiles, blocks and
+/* lightc's own matrix products against the reference kernel: every layout of the operands, edges of tiles, blocks and
  * pieces, batches, and the same bits for any number of threads (check_case). */
 #include "kernel_check.h"
 
@@ -12,7 +12,7 @@ static int64_t shape_of(int64_t *shape, int64_t batch, int64_t rows, int64_t col
     return n;
 }
 
-/* [batch, rows, columns], or without a batch; `turned`: its columns lie one after the other. */
+/* [batch, rows, columns], or without a batch; `turned`: stored by columns. */
 static void add_matrix(kernel_case *c, int64_t batch, int64_t rows, int64_t columns, bool turned, int64_t pad)
 {
     const double scale = c->op == &lc__op_linear ? 0.2 : 1; /* sums where tanh and sigmoid are not flat */
@@ -34,7 +34,7 @@ static void check_matmul(int64_t batch, int64_t m, int64_t k, int64_t n, int how
     check_case(&c);
 }
 
-TEST(matrices_as_they_lie)
+TEST(matrices_in_any_layout)
 {
     static const int64_t sizes[][3] = {{4, 1, 4},      {6, 8, 16},     {7, 9, 17},    {12, 16, 32},
                                        {13, 257, 33},  {64, 784, 128}, {96, 64, 784}, {129, 300, 129},
@@ -43,7 +43,7 @@ TEST(matrices_as_they_lie)
         for (int how = 0; how < 8; how++) check_matmul(0, sizes[i][0], sizes[i][1], sizes[i][2], how);
 }
 
-/* Rows that lie pages apart; more panels than are made at once. */
+/* Rows that are pages apart; more panels than are packed at once. */
 TEST(large_matrices)
 {
     check_matmul(0, 40, 1024, 48, 0);
@@ -76,7 +76,7 @@ TEST(bias_and_activation)
     }
 }
 
-/* A gradient that is computed in its place adds to what is there. */
+/* A gradient that is computed in place is added to the existing value. */
 TEST(results_are_added)
 {
     static const char *const sets[] = {"base", "avx2", "avx512"};
@@ -111,7 +111,7 @@ TEST(results_are_added)
     }
 }
 
-TEST(what_is_left_to_others)
+TEST(calls_left_to_other_kernels)
 {
     kernel_case c = case_of(&lc__op_matmul);
     add_matrix(&c, 8, 16, 16, false, 0);

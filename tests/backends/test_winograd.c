@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The Winograd convolutions (isa/winograd.c) on every instruction set of the machine: against the reference kernels in
- * f64 on many shapes, the same bits on any number of threads, no memory taken, the error they make, and which calls
- * they take. To add a shape: a line in `geometries`. */
+ * f64 on many shapes, the same bits on any number of threads, no memory allocated, their error, and which calls they
+ * take. To add a shape: a line in `geometries`. */
 #include "test.h"
 
 #include "fail_malloc.h"
@@ -17,12 +17,12 @@ typedef struct geometry {
     int64_t n, c, o, h, w, padding; /* of the image x; kernels are 3 x 3 */
 } geometry;
 
-/* What a convolution has besides its shape. */
+/* Parameters of a convolution besides its shape. */
 typedef struct extras {
     bool bias, relu, accumulate;
 } extras;
 
-/* One of the three calls. Everything is allocated to the byte, so that a sanitizer sees what goes beyond. */
+/* One of the three calls. Buffers are allocated to the byte, so that a sanitizer detects any access beyond them. */
 typedef struct conv_call {
     which kind;
     lc_view in[3], out[1];
@@ -56,7 +56,7 @@ static lc_view absent(void)
     return v;
 }
 
-/* Without data. */
+/* Fills in the call without data. */
 static void describe(conv_call *k, which kind, const geometry *g, extras e, lc_dtype dtype)
 {
     const int64_t oh = g->h + 2 * g->padding - 2, ow = g->w + 2 * g->padding - 2;
@@ -88,7 +88,7 @@ static void describe(conv_call *k, which kind, const geometry *g, extras e, lc_d
                         .accumulate = e.accumulate};
 }
 
-/* Random operands; what the call adds to, if it does, is in the result. */
+/* Random operands; an accumulating call also gets a random result to add to. */
 static void fill_all(conv_call *k, uint64_t seed, double mean)
 {
     lc_view *views[4] = {&k->in[0], &k->in[1], &k->in[2], &k->out[0]};
@@ -96,7 +96,7 @@ static void fill_all(conv_call *k, uint64_t seed, double mean)
         lc_view *v = views[i];
         if (v->ndim < 0) continue;
         v->data = exactly(bytes_of(v));
-        bool pixels = i == (k->kind == WEIGHT_GRAD); /* x, or dy of the gradient of the input */
+        bool pixels = i == (k->kind == WEIGHT_GRAD); /* x, or dy for the gradient of the input */
         for (int64_t j = 0; j < view_numel(v); j++)
             ((float *)v->data)[j] = (float)(fill_normal(&seed, 1.) + (pixels ? mean : 0.));
     }
@@ -126,7 +126,7 @@ static void finish(conv_call *k)
     if (k->call.kernel->release) k->call.kernel->release(&k->call);
 }
 
-/* The same call on the reference kernel in f64; to be freed. */
+/* Runs the same call on the reference kernel in f64; the caller frees the result. */
 static double *reference(const conv_call *k, const geometry *g, extras e)
 {
     conv_call wide;
@@ -147,7 +147,7 @@ static double *reference(const conv_call *k, const geometry *g, extras e)
     return result;
 }
 
-/* The set's Winograd kernel, asked for with a call that gains from it, or NULL without that set. */
+/* The set's Winograd kernel, found by a call that gains from it; NULL without that set. */
 static const lc_kernel *winograd(int set, which kind)
 {
     const lc__isa *isa = lc__isa_find(sets[set]);
@@ -161,8 +161,8 @@ static const lc_kernel *winograd(int set, which kind)
 }
 
 /* ---- results ---- */
-/* Channels are whole vectors of every set. Sizes: less than a tile, every remainder, many tiles; blocks of tiles and
- * stretches (128 tiles and more) that end early; one panel of columns, a part of one, several and a part. */
+/* Channels are multiples of every set's vector. Sizes: less than a tile, every remainder, many tiles; blocks of tiles
+ * and stretches (128 tiles and more) that end early; one panel of columns, a part of one, several and a part. */
 static const geometry geometries[] = {
     {1, 16, 16, 1, 1, 1},   {1, 16, 16, 3, 3, 0},    {1, 16, 16, 1, 1, 2},  {1, 16, 32, 2, 3, 1},
     {2, 32, 16, 4, 4, 1},   {1, 16, 48, 5, 6, 0},    {3, 48, 16, 6, 7, 2},  {1, 64, 80, 7, 5, 1},
@@ -173,7 +173,7 @@ static const geometry geometries[] = {
 };
 #define GEOMETRIES ((int)(sizeof geometries / sizeof *geometries))
 
-/* The largest difference from `want`, as a part of its largest value. */
+/* The largest difference from `want`, relative to its largest value. */
 static double worst(const lc_view *got, const double *want)
 {
     double largest = 0, off = 0;
@@ -246,8 +246,8 @@ TEST(weight_gradient)
             check_results(WEIGHT_GRAD, &geometries[i], (extras){.accumulate = form & 1});
 }
 
-/* What is NaN or infinite must not vanish, and must not leave its tiles. */
-TEST(not_finite)
+/* NaN and infinity must not vanish, and must not spread beyond their tiles. */
+TEST(nan_and_infinity)
 {
     const geometry g = {2, 16, 16, 16, 16, 1};
     for (int set = 0; set < SETS; set++) {
@@ -258,7 +258,7 @@ TEST(not_finite)
                 conv_call k;
                 describe(&k, kind, &g, (extras){.relu = true}, LC_F32);
                 fill_all(&k, 99, 0);
-                /* Pixel (5, 6) of the first image is seen by results (4..6, 5..7): tiles that begin at 4, 4. */
+                /* Pixel (5, 6) of the first image is part of results (4..6, 5..7): tiles that begin at 4, 4. */
                 ((float *)k.in[0].data)[(5 * 16 + 6) * 16 + 3] = what ? INFINITY : NAN;
                 prepare(&k, kernel, 1);
                 kernel->run(&k.call);
@@ -278,7 +278,7 @@ TEST(not_finite)
     }
 }
 
-TEST(takes_no_memory)
+TEST(allocates_nothing)
 {
 #ifdef SANITIZED
     SKIP("the sanitizer has an allocator of its own");
@@ -293,7 +293,7 @@ TEST(takes_no_memory)
                 describe(&k, kind, &g, (extras){0}, LC_F32);
                 fill_all(&k, 5, 0);
                 prepare(&k, kernel, threads);
-                kernel->run(&k.call); /* the threads themselves are made here */
+                kernel->run(&k.call); /* the first run starts the threads */
                 long before = atomic_load(&mallocs);
                 kernel->run(&k.call);
                 long taken = atomic_load(&mallocs) - before;
@@ -307,7 +307,7 @@ TEST(takes_no_memory)
 }
 
 /* ---- error ---- */
-/* Sums in f64 and, in order, in f32 with fused additions: what a plain convolution gives. */
+/* A result as exact sums in f64, and as a plain convolution gives it: in order, in f32 with fused additions. */
 typedef struct plain {
     double exact;
     float single;
@@ -363,7 +363,7 @@ static plain by_definition(const conv_call *k, int64_t padding, int64_t at)
 
 #define SAMPLES 600
 
-/* Against exact sums: root of the mean square, relative to that of the results, of the kernel and of plain sums; and
+/* Errors against exact sums: the root mean square of the kernel and of plain sums, relative to that of the results; and
  * the kernel's largest, relative to the largest result. */
 typedef struct error {
     double rms, plain_rms, largest;
@@ -406,7 +406,7 @@ TEST(error)
             if (!kernel) continue;
             error most = {0, 0, 0};
             double times = 0;
-            /* The small ones under a sanitizer: the large ones run the same code. */
+            /* Only the small ones under a sanitizer: the large ones run the same code. */
             for (int i = 0; i < ROUNDS(2 * (int)(sizeof real / sizeof *real), 4); i++) {
                 error e = error_of(kernel, kind, &real[i / 2], i % 2);
                 if (!(e.rms <= most.rms)) most.rms = e.rms;
@@ -431,7 +431,7 @@ static bool taken(int set, const conv_call *k)
     return kernel && !strncmp(kernel->name, "winograd", 8);
 }
 
-TEST(takes_what_gains)
+TEST(takes_calls_that_gain)
 {
     static const geometry worth[] = {{100, 32, 64, 14, 14, 0},
                                      {128, 64, 64, 32, 32, 1},
@@ -441,7 +441,7 @@ TEST(takes_what_gains)
     static const geometry not_worth[] = {
         {128, 16, 1, 28, 28, 1},  {128, 1, 32, 28, 28, 1},  {128, 3, 64, 32, 32, 1}, /* few channels */
         {128, 64, 64, 1, 1, 1},   {128, 64, 64, 2, 2, 1},                            /* tiles mostly empty */
-        {128, 36, 64, 32, 32, 1}, {128, 64, 67, 32, 32, 1}, {0, 64, 64, 32, 32, 1},  /* not whole vectors; nothing */
+        {128, 36, 64, 32, 32, 1}, {128, 64, 67, 32, 32, 1}, {0, 64, 64, 32, 32, 1},  /* not whole vectors; no samples */
         {128, 64, 64, 32, 32, 3}, {128, 64, 64, 0, 32, 1},
     };
     conv_call k;
@@ -458,7 +458,7 @@ TEST(takes_what_gains)
                 describe(&k, kind, &not_worth[i], (extras){0}, LC_F32);
                 if (taken(set, &k)) TEST_FAIL("%s: %s takes shape %d", sets[set], ops[kind]->name, (int)i);
             }
-            /* Another stride, dilation, number of groups; paddings that differ; another dtype. */
+            /* Another stride, dilation or number of groups; unequal paddings; another dtype. */
             for (int which_int = 1; which_int <= 7; which_int++) {
                 describe(&k, kind, &worth[1], (extras){0}, LC_F32);
                 k.ints[which_int]++;
@@ -474,13 +474,13 @@ TEST(takes_what_gains)
         describe(&k, FORWARD, &worth[1], (extras){0}, LC_F32);
         for (int activation = 0; activation < 4; activation++) {
             k.ints[8] = activation;
-            CHECK_EQ(taken(set, &k), activation < 2); /* tanh and sigmoid are oneDNN's */
+            CHECK_EQ(taken(set, &k), activation < 2); /* tanh and sigmoid are left to oneDNN */
         }
     }
 }
 
-/* The rule looks at the call alone, never at threads or determinism: they must not decide about bits. */
-TEST(choice_is_of_the_shape)
+/* The rule considers only the call, never threads or determinism: these must not change bits. */
+TEST(choice_depends_only_on_the_call)
 {
     conv_call k;
     for (int set = 0; set < SETS; set++) {

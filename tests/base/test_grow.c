@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arrays that grow: room for what is asked, capacities of each type, and what is too much is an error that changes
- * nothing. */
+/* Growing arrays: room for the requested elements, capacities for each type, and an error that changes nothing if the
+ * request is too large. */
 #include "base/grow.h"
 #include "test.h"
 
@@ -37,20 +37,20 @@ TEST(capacities_of_each_type)
     free(a), free(b), free(c);
 }
 
-TEST(a_capacity_that_nobody_keeps)
+TEST(a_capacity_that_is_not_stored)
 {
     struct element {
         char bytes[24];
     } *list = NULL;
     for (int i = 0; i < 1000; i++) {
         CHECK_OK(lc__grow_one(&list, i, "elements"));
-        memset(&list[i], i, sizeof list[i]); /* a sanitizer sees what does not fit */
+        memset(&list[i], i, sizeof list[i]); /* a sanitizer detects elements that do not fit */
     }
     for (int i = 0; i < 1000; i++) CHECK_EQ(list[i].bytes[23], (char)i);
     free(list);
 }
 
-TEST(too_much_is_an_error_and_nothing_has_changed)
+TEST(too_large_a_request_is_an_error_and_changes_nothing)
 {
     double *list = NULL, *was;
     int capacity = 0;
@@ -62,9 +62,9 @@ TEST(too_much_is_an_error_and_nothing_has_changed)
     CHECK_STATUS(lc__grow(&list, &capacity, capacity, INT32_MAX, "numbers"), LC_ERR_MEMORY);
     CHECK_STR(lc_error_message(), "out of memory: numbers");
     CHECK_STATUS(lc__grow(&list, &wide, wide, INT64_MAX, "numbers"), LC_ERR_MEMORY);
-    CHECK_STATUS(lc__grow(&list, &wide, wide, INT64_MAX / 8, "numbers"), LC_ERR_MEMORY); /* of bytes: overflow */
+    CHECK_STATUS(lc__grow(&list, &wide, wide, INT64_MAX / 8, "numbers"), LC_ERR_MEMORY); /* overflows in bytes */
     CHECK_STATUS(lc__grow(&list, &size, size, SIZE_MAX, "numbers"), LC_ERR_MEMORY);
-    CHECK_STATUS(lc__grow(&list, &size, size, SIZE_MAX - size + 1, "numbers"), LC_ERR_MEMORY); /* the sum is 0 */
+    CHECK_STATUS(lc__grow(&list, &size, size, SIZE_MAX - size + 1, "numbers"), LC_ERR_MEMORY); /* overflows to 0 */
     CHECK(list == was && wide == capacity && size == (size_t)capacity);
     free(list);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* State trees, the strict JSON after them, and CRC-32C. */
+/* State trees, their strict JSON, and CRC-32C. */
 #include "test.h"
 #include <lightc/state.h>
 #include "base/crc32c.h"
@@ -82,7 +82,7 @@ TEST(round_trip)
     lc_state_free(again);
 }
 
-TEST(refused)
+TEST(malformed_json_is_refused)
 {
     static const char *const bad[] = {
         "",
@@ -158,7 +158,7 @@ TEST(refused)
     CHECK_CONTAINS(lc_error_message(), "64 levels");
     CHECK_OK(lc_state_parse(deep + 36, 128, &s));
     lc_state_free(s);
-    /* Zero bytes inside, and a text that is not terminated. */
+    /* Zero bytes inside the text, and a text without a terminator. */
     CHECK_STATUS(lc_state_parse("{\0}", 3, &s), LC_ERR_FORMAT);
     CHECK_OK(lc_state_parse("{}garbage", 2, &s));
     lc_state_free(s);
@@ -222,7 +222,7 @@ TEST(doubles_as_python_prints_them)
             CHECK_EQ(lc__print_double(text, cases[i].value), strlen(cases[i].text));
             CHECK_STR(text, cases[i].text);
         }
-        if (!setlocale(LC_NUMERIC, "de_DE.UTF-8")) break; /* with a decimal comma, where there is such a locale */
+        if (!setlocale(LC_NUMERIC, "de_DE.UTF-8")) break; /* with a decimal comma, if there is such a locale */
     }
     setlocale(LC_NUMERIC, "C");
     uint64_t bits = 12345;

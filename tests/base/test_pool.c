@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threads that help with loops: every piece is done once, nobody waits for a helper but for the piece it is in, no
- * wake-up is lost, threads that are no gain are left out for a while, and a forked child has helpers of its own. */
+/* The helper threads of loops: every piece is done once, callers wait for a helper only in the piece it is working on,
+ * no wake-up is lost, threads that are no gain are left out for a while, and a forked child has helpers of its own. */
 #define _GNU_SOURCE
 #include "test.h"
 
@@ -67,7 +67,7 @@ typedef struct sum {
 static void add_piece(void *context, int64_t piece, int seat)
 {
     (void)seat;
-    ((sum *)context)->part[piece] += piece; /* plain: whoever waits for the loop sees it */
+    ((sum *)context)->part[piece] += piece; /* not atomic: visible to the thread that waits for the loop */
 }
 
 static void add_both(void *context, int64_t piece, int seat)
@@ -83,7 +83,8 @@ static void *many_loops(void *result)
     unsigned seed = (unsigned)(uintptr_t)result;
     for (int i = 0; i < 3000; i++) {
         lc__pool_run(1 + i % 4, 1 + i % 64, i % 16 ? add_piece : add_both, &s);
-        if (i % 8 == 0) sleep_ns(rand_r(&seed) % 400000); /* so that helpers are spinning, falling asleep, asleep */
+        if (i % 8 == 0)
+            sleep_ns(rand_r(&seed) % 400000); /* so that helpers are in all states: spinning, falling asleep, asleep */
     }
     int64_t total = 0;
     for (int i = 0; i < 64; i++) total += s.part[i];
@@ -107,7 +108,7 @@ TEST(no_wakeup_is_lost)
 
 TEST(callers_side_by_side)
 {
-    enum { CALLERS = 12 }; /* more than there are rows of runs */
+    enum { CALLERS = 12 }; /* more callers than rows of runs */
     pthread_t thread[CALLERS];
     int64_t total[CALLERS];
     for (int i = 0; i < CALLERS; i++) CHECK_EQ(pthread_create(&thread[i], NULL, many_loops, &total[i]), 0);
@@ -119,8 +120,8 @@ enum { STALL_PIECES = 64 };
 
 typedef struct stall {
     pthread_t caller;
-    int64_t ns;          /* how long each piece of a helper takes */
-    atomic_int helper_s; /* pieces that a helper has begun */
+    int64_t ns;          /* duration of each piece done by a helper */
+    atomic_int helper_s; /* pieces begun by a helper */
     atomic_int done;
     atomic_int done_when_it_went_on;
 } stall;
@@ -146,7 +147,8 @@ static void use_both(void)
     CHECK_EQ(lc__pool_allowed(2), 2);
 }
 
-/* The helper sleeps in the first piece it takes. The caller does all others meanwhile, and then waits for that one. */
+/* The helper sleeps in the first piece it takes. Meanwhile the caller does all others, and then waits for that piece.
+ */
 TEST(a_stalled_helper_holds_up_one_piece)
 {
     int met = 0;
@@ -157,14 +159,14 @@ TEST(a_stalled_helper_holds_up_one_piece)
         int by_helper = atomic_load(&s.helper_s);
         CHECK_EQ(atomic_load(&s.done) + by_helper, STALL_PIECES);
         CHECK(by_helper <= 1);
-        if (!by_helper) continue; /* it had no processor in that millisecond */
+        if (!by_helper) continue; /* the helper got no processor within that millisecond */
         met++;
         CHECK_EQ(atomic_load(&s.done_when_it_went_on), STALL_PIECES - 1);
     }
     CHECK(met >= 1);
 }
 
-TEST(threads_that_are_no_gain_are_left_out_for_a_while)
+TEST(threads_that_are_no_gain_are_skipped_for_a_while)
 {
     stall s = {.caller = pthread_self(), .ns = 3 * MS};
     use_both();
@@ -173,8 +175,8 @@ TEST(threads_that_are_no_gain_are_left_out_for_a_while)
     CHECK_EQ(lc__pool_allowed(2), 1);
     int before = atomic_load(&s.helper_s);
     lc__pool_run(2, 16, stall_piece, &s);
-    CHECK_EQ(atomic_load(&s.helper_s), before); /* the caller is alone */
-    /* Company has left: the helper is tried again, and stays. */
+    CHECK_EQ(atomic_load(&s.helper_s), before); /* only the caller has worked */
+    /* The processors are free again: the helper is tried again, and stays. */
     use_both();
     sum t = {{0}};
     for (int i = 0; i < 1000; i++) lc__pool_run(2, 64, add_piece, &t);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes from elsewhere moves no cursor and makes no lines where it is shown: neither what a stranger says to the
- * run, nor names in files, options and the environment. */
+/* Untrusted text moves no cursor and adds no lines when it is shown: neither messages from strangers to the run, nor
+ * names in files, options and the environment. */
 #define _GNU_SOURCE
 #include "control_run.h"
 #include "scratch.h"
@@ -17,7 +17,7 @@
 #define EVIL  "a\033[2Jb\r\nerror: c\x7f\xc2\x9b\xff\xe2\x82\xac"
 #define SHOWN "a\\x1b[2Jb\\x0d\\x0aerror: c\\x7f\\xc2\\x9b\\xff\xe2\x82\xac"
 
-/* Whether a terminal would do anything with it but show it. */
+/* Whether a terminal would show the text and do nothing else. */
 static bool is_plain(const char *text, bool lines)
 {
     char again[32768];
@@ -35,18 +35,18 @@ TEST(control_characters_are_shown_as_numbers)
         {"\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"},
         {EVIL, SHOWN},
         {"\x01\x1f\x7f", "\\x01\\x1f\\x7f"},
-        {"\xc2\x80\xc2\x9f\xc2\xa0", "\\xc2\\x80\\xc2\\x9f\xc2\xa0"},            /* C1, and the first after it */
-        {"\xc0\xaf\xe0\x80\xaf", "\\xc0\\xaf\\xe0\\x80\\xaf"},                   /* longer than they need be */
+        {"\xc2\x80\xc2\x9f\xc2\xa0", "\\xc2\\x80\\xc2\\x9f\xc2\xa0"}, /* C1, and the first character after it */
+        {"\xc0\xaf\xe0\x80\xaf", "\\xc0\\xaf\\xe0\\x80\\xaf"},        /* overlong encodings */
         {"\xed\xa0\x80\xf4\x90\x80\x80", "\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80"}, /* surrogates; too large */
         {"\xe2\x82", "\\xe2\\x82"},                                              /* cut off */
-        {"\xe2\x80\xa8\xe2\x80\xa9", "\\xe2\\x80\\xa8\\xe2\\x80\\xa9"},          /* separators of lines */
+        {"\xe2\x80\xa8\xe2\x80\xa9", "\\xe2\\x80\\xa8\\xe2\\x80\\xa9"},          /* line separators */
         {"\x9b\x33\x31m", "\\x9b\x33\x31m"},
     };
     char text[256];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         CHECK_STR(lc_printable(rows[i].from, false, text, sizeof text), rows[i].shown);
     CHECK_STR(lc_printable("a\n\tb\r", true, text, sizeof text), "a\n\tb\\x0d");
-    /* whatever the bytes and the room, what is written is whole, fits, and stays as it is */
+    /* for any bytes and any size the output is whole, fits, and is not changed by a second pass */
     uint64_t state = 12345;
     for (int k = 0; k < 20000; k++) {
         char from[40], out[64];
@@ -66,7 +66,7 @@ TEST(errors_and_lines_are_printable)
     CHECK_STR(lc_error_message(), "cannot open \"" SHOWN "\"");
     (void)!lc_fail_context(LC_ERR_IO, "%s of %s", "\033c", "x");
     CHECK_STR(lc_error_message(), "\\x1bc of x: cannot open \"" SHOWN "\"");
-    /* what is passed on, and what a program means, stays */
+    /* messages that are passed on, and line ends that a program meant, stay */
     (void)!lc_fail(LC_ERR_USER, "one\ntwo %d", 2);
     (void)!lc_fail(LC_ERR_USER, "%s", lc_error_message());
     CHECK_STR(lc_error_message(), "one\ntwo 2");
@@ -84,7 +84,7 @@ TEST(errors_and_lines_are_printable)
     CHECK_STR(text, "the variable " SHOWN "\n");
 }
 
-/* A rank whose host has such a name, and another secret: waiting ranks are notified of it. */
+/* A rank with such a host name and the wrong secret: waiting ranks are notified of it. */
 TEST(a_stranger_cannot_write_to_the_terminal)
 {
     lc__coordinator *c = NULL;
@@ -104,7 +104,7 @@ TEST(a_stranger_cannot_write_to_the_terminal)
     memcpy(hello + LC__HELLO_TEXT, EVIL, sizeof EVIL);
     lc__put_u64(hello + 16, 1); /* a process */
     CHECK(lc__wire_put(&w, LC__FRAME_HELLO, hello, sizeof hello, NULL, 0) && lc__wire_flush(&w));
-    for (int i = 0; i < 3000 && !*refused; i++) { /* after five seconds */
+    for (int i = 0; i < 3000 && !*refused; i++) { /* it comes after five seconds */
         if (!lc__coordinator_waits(c, who, refused)) *refused = 0;
         nap(0.01);
     }
@@ -113,7 +113,7 @@ TEST(a_stranger_cannot_write_to_the_terminal)
     lc__coordinator_stop(c);
 }
 
-/* And one that pretends to be the coordinator. */
+/* A program that pretends to be the coordinator. */
 static void *refuse(void *arg)
 {
     int fd = -1;
@@ -152,7 +152,7 @@ static void write_file(const char *dir, const char *name, const void *data, size
     CHECK(f && fwrite(data, 1, n, f) == n && fclose(f) == 0);
 }
 
-/* A checkpoint that somebody has sent. */
+/* A checkpoint from somebody else. */
 static void write_evil(const char *dir, const char *more)
 {
     char tensors[300], manifest[1200];

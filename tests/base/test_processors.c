@@ -13,7 +13,7 @@ typedef struct file {
     const char *path, *text;
 } file;
 
-/* What a process under these files is granted. */
+/* The number of processors that these files grant a process. */
 static int quota(const file files[6])
 {
     char root[300], path[600], *dir;
@@ -76,7 +76,7 @@ TEST(the_smallest_quota_counts)
     }
 }
 
-TEST(no_more_than_this_process_may_run_on)
+TEST(no_more_than_the_affinity_mask)
 {
     cpu_set_t before, one;
     int all = lc_processors();

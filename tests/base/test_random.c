@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Philox against the vectors published with the generator; distributions by their moments. */
+/* Philox compared with the vectors published with the generator; distributions by their moments. */
 #include "test.h"
 
 #include <lightc/random.h>
@@ -40,7 +40,7 @@ TEST(uniform_and_normal_have_their_moments)
     CHECK_NEAR(lag / N, 0, 0.015);
 }
 
-TEST(below_stays_below_and_is_even)
+TEST(below_is_uniform)
 {
     int count[7] = {0};
     for (uint64_t i = 0; i < 70000; i++) {
@@ -50,7 +50,7 @@ TEST(below_stays_below_and_is_even)
     }
     for (int i = 0; i < 7; i++) CHECK_NEAR(count[i], 10000, 500);
     CHECK_EQ(lc_random_below(7, 0, 1), 0);
-    /* A range that needs all 64 bits: the high word is used as well as the low one. */
+    /* A range that needs all 64 bits: both words are used. */
     double sum = 0;
     for (uint64_t i = 0; i < 10000; i++) {
         uint64_t v = lc_random_below(7, i, 0xC000000000000001u);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A thread that cannot start is the same error everywhere: out of memory, with the thread's purpose and the reason. */
+/* A thread that cannot start gives the same error everywhere: out of memory, with the thread's purpose and the reason.
+ */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* the default attributes of threads */
 #endif
@@ -14,7 +15,7 @@
 
 #include <pthread.h>
 
-/* The system gives no thread a stack of 64 TiB. */
+/* No system gives a thread a stack of 64 TiB. */
 static void refuse_threads(bool on)
 {
     static pthread_attr_t usual;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run of the network of callback_net.h with callbacks, whose rows are kept. */
+/* Runs the network of callback_net.h with callbacks and keeps the rows. */
 #ifndef LC_TESTS_CALLBACK_RUN_H
 #define LC_TESTS_CALLBACK_RUN_H
 
@@ -44,7 +44,7 @@ static inline void run_release(run *r)
     world_remove(r->dir);
 }
 
-/* Number after " NAME=" the nth time; NaN if it is not there. */
+/* The number after the nth " NAME="; NaN if there is none. */
 static inline double logged(const run *r, const char *name, int nth)
 {
     char key[128];

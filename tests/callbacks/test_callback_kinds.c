@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One callback of each kind: what lc_trainer_add_callback and configure_callbacks add takes the place of the trainer's
- * own, as what the options' list holds does. */
+/* One callback of each kind: callbacks added by lc_trainer_add_callback, by configure_callbacks or in the options
+ * replace the trainer's own. */
 #include "test.h"
 #include "trainer_world.h"
 
@@ -10,7 +10,7 @@ static const char *const names[] = {"ProgressBar",   "ModelSummary", "ModelCheck
                                     "EarlyStopping", "OurBar",       "OnExceptionCheckpoint"};
 enum { NAMES = sizeof names / sizeof *names };
 
-/* "ProgressBar=1 ModelSummary=1": how many there are of each. */
+/* "ProgressBar=1 ModelSummary=1": the number of each. */
 static const char *count(const lc_trainer *t, char text[300])
 {
     size_t n = 0;
@@ -18,7 +18,7 @@ static const char *count(const lc_trainer *t, char text[300])
     for (int k = 0; k < NAMES; k++) {
         int found = 0;
         while (lc_trainer_callback_named(t, names[k], found).ops) found++;
-        if (k == 0) /* the rich one is a plain one where there is no terminal */
+        if (k == 0) /* without a terminal the rich bar becomes a plain one */
             while (lc_trainer_callback_named(t, "RichProgressBar", found).ops) found++;
         if (found) n += (size_t)snprintf(text + n, 300 - n, "%s%s=%d", n ? " " : "", names[k], found);
     }
@@ -60,7 +60,7 @@ static void bar(lc_trainer *t, bool rich)
     CHECK_OK(lc_trainer_add_callback(t, cb));
 }
 
-TEST(what_is_added_takes_the_place_of_the_default)
+TEST(added_callbacks_replace_the_defaults)
 {
     char dir[200];
     lc_callback cb;
@@ -76,7 +76,7 @@ TEST(what_is_added_takes_the_place_of_the_default)
     CHECK_OK(lc_trainer_add_callback(t, cb));
     CHECK_CALLBACKS(t, "ProgressBar=1 ModelSummary=1 ModelCheckpoint=1");
     CHECK(lc_trainer_callback_named(t, "ModelCheckpoint", 0).self == cb.self);
-    /* A second one of the program's own is a second one. */
+    /* A second one of the program's own is kept besides the first. */
     CHECK_OK(lc_model_checkpoint(&cb, .monitor = "val_loss"));
     CHECK_OK(lc_trainer_add_callback(t, cb));
     CHECK_CALLBACKS(t, "ProgressBar=1 ModelSummary=1 ModelCheckpoint=2");
@@ -110,7 +110,7 @@ TEST(what_is_added_takes_the_place_of_the_default)
     world_remove(dir);
 }
 
-TEST(and_so_does_what_the_options_hold)
+TEST(callbacks_in_options_replace_the_defaults)
 {
     char dir[200];
     lc_callback list[2];
@@ -126,7 +126,7 @@ TEST(and_so_does_what_the_options_hold)
     CHECK_CALLBACKS(t, "ModelSummary=1 ModelCheckpoint=1 Timer=1 OurBar=1");
     lc_trainer_free(t);
     CHECK_EQ(bars_freed, 1);
-    /* A program that was built before there were kinds. */
+    /* Options of a program that was built before there were kinds. */
     o.n_callbacks = 1;
     list[0] = (lc_callback){&old_bar, NULL};
     CHECK_OK(lc_trainer_new(&o, &t));
@@ -135,7 +135,7 @@ TEST(and_so_does_what_the_options_hold)
     world_remove(dir);
 }
 
-TEST(what_cannot_be_is_refused_and_freed)
+TEST(impossible_callbacks_are_refused_and_freed)
 {
     char dir[200];
     lc_callback list[2];
@@ -218,7 +218,7 @@ static const lc_module_ops ops = {LC_MODULE_OPS_INIT("net"),        .training_st
                                   .configure_optimizers = sgd,      .train_dataloader = data,
                                   .configure_callbacks = configure, .on_train_start = too_late};
 
-TEST(those_of_the_module_take_the_place_of_all_of_their_kind)
+TEST(callbacks_of_the_module_replace_all_of_their_kind)
 {
     char dir[200];
     world m;

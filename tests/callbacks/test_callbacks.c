@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Callbacks that take part in the training: spikes, averages, pruning, functions for every hook; against numbers that
- * are known. That runs with them go on bit for bit is shown by test_callbacks_resume.c, that weights end as with
- * Lightning by test_torch_callbacks.c; how they fail is the matter of test_callbacks_failure.c. */
+/* Callbacks that take part in the training (spikes, averages, pruning, functions for every hook) compared with known
+ * numbers. test_callbacks_resume.c resumes runs with them, test_torch_callbacks.c compares final weights with
+ * Lightning's, test_callbacks_failure.c makes them fail. */
 #include "callback_run.h"
 
-/* ---- spikes: batches that Lightning's SpikeDetection calls spikes, recorded from it ---- */
+/* ---- spikes: the batches that Lightning's SpikeDetection reports, as recorded ---- */
 
 static const double losses[24] = {1.843, 1.977, 1.822, 1.912, 1.875, 1.489, 1.408, 9.0,   8.0, 1.391, 1.797, 1.432,
                                   1.602, 1.336, 1.383, NAN,   1.281, 1.371, 1.114, 1.195, 6.5, 0.688, 1.055, 0.905};
@@ -77,7 +77,7 @@ TEST(spikes_are_those_of_lightning_and_are_skipped)
         char *list = slurp(path, &n);
         CHECK_STR(list, cases[i].want);
         CHECK_EQ(steps, 24);
-        CHECK(isfinite(w)); /* the update of the batch that was not a number was left out */
+        CHECK(isfinite(w)); /* the update of the batch with NaN was skipped */
         free(list);
         world_remove(dir);
     }
@@ -99,7 +99,7 @@ TEST(a_spike_ends_the_run)
     world_remove(dir);
 }
 
-/* ---- averages: the world's weight moves by -lr * mean(batch), so that its average is known ---- */
+/* ---- averages: the world's weight moves by -lr * mean(batch), so its average is known ---- */
 
 typedef struct seen {
     double w[64];
@@ -168,7 +168,7 @@ TEST(validation_and_the_end_see_the_moving_average)
     }
     CHECK_OK(lc_tensor_read(m.w, &w, sizeof w));
     CHECK_NEAR(w, average, 1e-6);
-    /* Loading the checkpoint gives the average; the weights that training continues with are saved with it. */
+    /* Loading the checkpoint gives the average; the weights with which training continues are saved as well. */
     lc_checkpoint *c;
     snprintf(path, sizeof path, "%s/end.ckpt", dir);
     CHECK_OK(lc_trainer_save_checkpoint(t, path, false));
@@ -189,7 +189,7 @@ TEST(validation_and_the_end_see_the_moving_average)
 static lc_status ten_more(lc_module *self, lc_batch *batch, int d)
 {
     (void)self, (void)d;
-    batch->x = batch->tensors[0] = lc_add_scalar(batch->x, 10); /* recorded into the step */
+    batch->x = batch->tensors[0] = lc_add_scalar(batch->x, 10); /* recorded as part of the step */
     return LC_OK;
 }
 
@@ -212,7 +212,7 @@ static void averaged(bool by_hook, float w[NET_WEIGHTS])
     run_release(&r);
 }
 
-TEST(batch_norms_are_averaged_over_the_batches_that_hooks_of_transfer_made)
+TEST(batch_norms_are_averaged_over_batches_made_by_transfer_hooks)
 {
     static float a[NET_WEIGHTS], b[NET_WEIGHTS];
     averaged(false, a);
@@ -222,8 +222,8 @@ TEST(batch_norms_are_averaged_over_the_batches_that_hooks_of_transfer_made)
 
 /* ---- finetuning ---- */
 
-/* A module of the program's may be called like a layer of ours. */
-TEST(what_is_only_named_like_a_batch_norm_is_left_alone)
+/* A module of the program may have the name of one of lightc's layers. */
+TEST(modules_only_named_like_a_batch_norm_are_left_alone)
 {
     struct {
         lc_module base;
@@ -258,7 +258,7 @@ TEST(pruned_weights_are_zero_and_counted)
     CHECK_OK(run_fit(&r, &cb, 1));
     handle = cb;
     CHECK_OK(lc_model_pruning_sparsity(&handle, -1, &all));
-    /* 73 weights; each time a quarter of those that are left, rounded: 18, 14 (of 55), 10 (of 41). */
+    /* 73 weights; each time a quarter of the remaining ones, rounded: 18, 14 (of 55), 10 (of 41). */
     CHECK_EQ(all.total, 73);
     CHECK_EQ(all.pruned, 42);
     CHECK_OK(lc_model_pruning_sparsity(&handle, 0, &one));

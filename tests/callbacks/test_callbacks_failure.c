@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Callbacks that clash or fail, and the checkpoint that a failure leaves. */
+/* Callbacks that conflict or fail, and the checkpoint that a failure leaves. */
 #include "callback_run.h"
 
 #include <dirent.h>
@@ -29,7 +29,7 @@ TEST(a_model_has_one_average)
     run_release(&r);
 }
 
-/* Fails where it is told to, the second time. */
+/* Fails at the given place, the second time it gets there. */
 typedef struct failing {
     int where, calls;
 } failing;
@@ -78,7 +78,7 @@ static const lc_callback_ops failing_ops = {LC_CALLBACK_OPS_INIT("Failing"),
                                             .on_train_batch_end = fail_batch_end,
                                             .on_before_optimizer_step = fail_before_step};
 
-/* Every checkpoint that has its name is whole, and nothing half-written stays. */
+/* Every checkpoint with its final name is whole, and nothing half-written stays. */
 TEST(a_callback_that_fails_corrupts_no_checkpoint)
 {
     for (int where = 0; where < PLACES; where++) {
@@ -93,7 +93,7 @@ TEST(a_callback_that_fails_corrupts_no_checkpoint)
         cb[2] = (lc_callback){&failing_ops, &f};
         CHECK_STATUS(run_fit(&r, cb, 3), LC_ERR_USER);
         CHECK_CONTAINS(lc_error_message(), "this callback fails");
-        CHECK_EQ(f.calls, where <= IN_SAVE_CHECKPOINT ? 3 : 2); /* the one on the exception goes well again */
+        CHECK_EQ(f.calls, where <= IN_SAVE_CHECKPOINT ? 3 : 2); /* the save on the exception succeeds */
         lc_trainer_free(r.t);
         r.t = NULL;
         CHECK_CONTAINS(world_list(r.dir, ".ckpt", list, sizeof list), "epoch=0-step=1.ckpt ");
@@ -168,8 +168,8 @@ static void fit_on_exception(const char *dir, int64_t accumulate, int64_t fail_b
     net_release(&m);
 }
 
-/* Where a batch failed, in the middle of a window too, the next fit ends as the one that did not fail. */
-TEST(the_next_fit_goes_on_where_one_failed)
+/* If a batch failed, even in the middle of a window, the next fit ends like one that did not fail. */
+TEST(the_next_fit_resumes_where_one_failed)
 {
     static float whole[NET_WEIGHTS], w[NET_WEIGHTS];
     for (int64_t accumulate = 1; accumulate <= 4; accumulate += 3) {
@@ -189,8 +189,8 @@ TEST(the_next_fit_goes_on_where_one_failed)
     }
 }
 
-/* Neither is there anything to save, nor is what an earlier failure left lost. */
-TEST(a_fit_that_fails_before_it_began_saves_nothing)
+/* There is nothing to save, and what an earlier failure left is not lost. */
+TEST(a_fit_that_fails_before_it_begins_saves_nothing)
 {
     static float whole[NET_WEIGHTS], w[NET_WEIGHTS];
     char dir[256], list[256];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run that died and was continued ends as the run that did not die, bit for bit, with each callback at work: weights,
+/* A run that was killed and resumed ends like one that was not, bit for bit, with each callback: weights,
  * optimizer, the callbacks' tensors and state, at every batch of the training.
  *
  * To add a callback: a function that makes it, and a line in `cases`. */
@@ -78,8 +78,8 @@ static const part cases[] = {
     {"structured_pruning", {make_structured_pruning}, 1, 3, false, false},
 };
 
-/* Trains from `ckpt` (NULL: again), and saves the end as DIR/NAME.ckpt; or dies after a batch, having saved stop.ckpt.
- */
+/* Trains from `ckpt` (NULL: from the start) and saves the end as DIR/NAME.ckpt; or ends after a batch, having saved
+ * stop.ckpt. */
 static void train(const part *c, const char *dir, const char *ckpt, int64_t die_after, const char *name)
 {
     net m;
@@ -114,7 +114,7 @@ static void train(const part *c, const char *dir, const char *ckpt, int64_t die_
     net_release(&m);
 }
 
-/* What the clock says differs from run to run. */
+/* Removes clock readings, which differ from run to run. */
 static void drop_times(char *text, size_t *n)
 {
     static const char key[] = "\"time_elapsed\": ";
@@ -126,7 +126,7 @@ static void drop_times(char *text, size_t *n)
     *n = strlen(text);
 }
 
-/* What a file of a checkpoint holds; NULL if it has no such file. */
+/* The contents of a file of a checkpoint; NULL if there is no such file. */
 static char *contents(const char *dir, const char *name, const char *file, size_t *n)
 {
     char path[600];
@@ -181,7 +181,7 @@ TEST(every_callback_at_every_batch)
 }
 
 /* Any of them together, in any order. */
-TEST(many_at_once_at_some_batches)
+TEST(several_callbacks_at_some_batches)
 {
     static make_callback *const all[] = {make_accumulation, make_mean,       make_ema,    make_swa,
                                          make_backbone,     make_pruning,    make_spikes, make_norms,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* last.ckpt while the writer's thread puts a link in the place of a checkpoint: for a moment nothing has that name. The
- * library's lstat comes here, so that the training looks just before that moment and again in it. */
+/* last.ckpt while the writer's thread replaces a checkpoint by a link: for a moment nothing has that name. This file
+ * overrides the library's lstat, so that the training looks just before that moment and again during it. */
 #include "test.h"
 #include "trainer_world.h"
 
@@ -10,8 +10,8 @@
 #include <string.h>
 
 static pthread_t training;
-static lc_trainer *trainer; /* NULL: nothing is held up */
-/* In epoch 4 the training has seen the checkpoint; it has looked again after that was gone. */
+static lc_trainer *trainer; /* NULL: delays nothing */
+/* In epoch 4 the training has seen the checkpoint; it has looked again after the checkpoint was gone. */
 static atomic_bool saw, saw_again, gave_up;
 
 static void wait_for(atomic_bool *event)
@@ -25,8 +25,8 @@ static int look(const char *path, struct stat *st)
     return fstatat(AT_FDCWD, path, st, AT_SYMLINK_NOFOLLOW);
 }
 
-/* The training has seen the checkpoint: the writer may go on, and removes it. */
-static void let_it_go(const char *path)
+/* The training has seen the checkpoint: the writer may continue, and removes it. */
+static void let_it_be_removed(const char *path)
 {
     struct stat now;
     atomic_store(&saw, true);
@@ -41,18 +41,18 @@ int lstat(const char *path, struct stat *st)
     if (!trainer || n < 10 || strcmp(path + n - 10, "/last.ckpt") != 0) return result;
     bool is_checkpoint = result == 0 && S_ISDIR(st->st_mode);
     if (!pthread_equal(pthread_self(), training)) {
-        if (is_checkpoint) wait_for(&saw);                         /* it is to be removed */
-        if (result < 0 && atomic_load(&saw)) wait_for(&saw_again); /* the link is to be made */
+        if (is_checkpoint) wait_for(&saw);                         /* the checkpoint is about to be removed */
+        if (result < 0 && atomic_load(&saw)) wait_for(&saw_again); /* the link is about to be made */
     } else if (atomic_load(&saw)) {
         atomic_store(&saw_again, true);
     } else if (is_checkpoint && lc_trainer_current_epoch(trainer) == 4) {
-        let_it_go(path);
+        let_it_be_removed(path);
     }
     return result;
 }
 
-/* Epochs 0, 1 and 3 are the best so far: last.ckpt is a link, but a checkpoint of its own after epochs 2 and 4. */
-TEST(the_name_stays_while_the_link_is_made)
+/* Epochs 0, 1 and 3 are the best so far: last.ckpt is a link, and a checkpoint of its own after epochs 2 and 4. */
+TEST(last_keeps_its_name_while_the_link_is_made)
 {
     static const double script[] = {3, 1, 2, 0.5, 4};
     char dir[256], files[512];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Callbacks that look on: norms and histograms of gradients, throughput, what a process uses, the summary; against
- * numbers that are known. */
+/* Callbacks that monitor a run (norms and histograms of gradients, throughput, process resources, the summary),
+ * compared with known numbers. */
 #include "callback_run.h"
 
 /* ---- gradients ---- */
@@ -88,13 +88,13 @@ TEST(histograms_of_weights_and_gradients)
     r.logger = (lc_logger){&histogram_ops, &l};
     CHECK_OK(lc_weight_histogram(&cb, .gradients = true, .every_n_epochs = 2));
     CHECK_OK(run_fit(&r, &cb, 1));
-    CHECK_EQ(l.n, 2 * 6); /* six parameters, once in two epochs */
+    CHECK_EQ(l.n, 2 * 6); /* six parameters, once per two epochs */
     CHECK_NEAR(l.count, 2 * (40 + 8 + 8 + 8 + 8 + 1), 0);
     CHECK_CONTAINS(l.names, "backbone.l1.weight@11 backbone.l1.weight.grad@11 ");
     run_release(&r);
 }
 
-/* Two optimizers with a step each: a * mean(x) and -2 * b * mean(x), with x the numbers from 0 to 7. */
+/* Two optimizers, each with a loss of its own: a * mean(x) and -2 * b * mean(x), where x is 0 to 7. */
 typedef struct duel {
     lc_module base;
     lc_tensor *a, *b;
@@ -165,7 +165,7 @@ TEST(gradients_are_those_of_their_own_optimizer)
     CHECK_OK(lc_trainer_metric(t, "grad_2.0_norm/b", &b));
     CHECK_OK(lc_trainer_metric(t, "grad_2.0_norm_total", &total));
     CHECK(a == 3.5 && b == 7);
-    CHECK(total == 7); /* each optimizer's own: the last one that stepped */
+    CHECK(total == 7); /* each optimizer's own gradient: that of the last one that stepped */
     lc_trainer_free(t);
     lc_module_release(&m.base);
     world_remove(dir);
@@ -190,7 +190,7 @@ TEST(operations_are_counted_and_reported)
     r.o.limit_train_batches = LC_BATCHES(5); /* the last batch of the epoch is shorter */
     CHECK_OK(lc_throughput_monitor(&cb, .window_size = 4, .available_flops = 1e9, .length_fn = five));
     CHECK_OK(run_fit(&r, &cb, 1));
-    /* Forward 2*4*5*8 + 2*4*8, the weights' gradients as much, and the gradient of the head's input 2*4*8. */
+    /* Forward 2*4*5*8 + 2*4*8, the same for the weights' gradients, and the gradient of the head's input 2*4*8. */
     lc_graph_get_stats(lc_trainer_graph(r.t), &stats);
     CHECK_NEAR(stats.flops, 20 * (2 * (320 + 64) + 64), 0);
     CHECK_NEAR(logged(&r, "train/batches", 19), 20, 0);
@@ -203,7 +203,7 @@ TEST(operations_are_counted_and_reported)
     run_release(&r);
 }
 
-TEST(what_a_process_uses_is_reported)
+TEST(resources_of_the_process_are_reported)
 {
     static const char *const hidden[] = {"user_seconds"};
     run r;
@@ -219,7 +219,7 @@ TEST(what_a_process_uses_is_reported)
     run_release(&r);
 }
 
-TEST(the_peak_is_measured_where_it_is_not_given)
+TEST(the_peak_is_measured_unless_given)
 {
     run r;
     lc_callback cb;
@@ -233,7 +233,7 @@ TEST(the_peak_is_measured_where_it_is_not_given)
 
 /* ---- the summary ---- */
 
-TEST(the_summary_says_what_a_forward_pass_costs)
+TEST(the_summary_shows_the_cost_of_a_forward_pass)
 {
     run r;
     lc_callback cb;
@@ -262,7 +262,7 @@ TEST(the_summary_says_what_a_forward_pass_costs)
     run_release(&r);
 }
 
-/* Names come from plug-ins too. */
+/* Names may also come from plug-ins. */
 TEST(the_summary_writes_no_control_characters)
 {
     run r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whatever a training shows fits its terminal: fit, validate and test with either bar and the summary, on a
- * pseudo-terminal of each width from 20 columns up, whose output is looked at character by character. */
+/* The output of a training fits its terminal: fit, validate and test with either bar and the summary, on a
+ * pseudo-terminal of each width from 20 columns up, whose output is checked character by character. */
 #define _GNU_SOURCE
 #include "callback_run.h"
 
@@ -46,9 +46,9 @@ static void pseudo_finish(pseudo *p)
     close(p->master);
 }
 
-/* Every character is text, a line's end or one of the sequences that the bars use; no column is beyond the last. What
- * stood on each line when it was left, or drawn over, goes to `lines`. Sentences may be longer: a terminal wraps them,
- * and what is copied from them (a path) is whole. */
+/* Every character is text, a line end or one of the sequences that the bars use; no column is beyond the last. `lines`
+ * gets the content of each line when the cursor leaves or overwrites it. Sentences may be longer: a terminal wraps
+ * them, and a path copied from them is whole. */
 static bool looks_right(const char *text, size_t n, int columns, char *lines)
 {
     int column = 0;
@@ -94,7 +94,7 @@ static lc_status narrow_test_step(lc_module *self, const lc_batch *b, int64_t i,
     return LC_OK;
 }
 
-/* Lines of all that a run shows in a terminal of so many columns. */
+/* All lines that a run shows in a terminal with this many columns. */
 static char *shown(int columns, bool rich)
 {
     run r;
@@ -133,7 +133,7 @@ static void each_width(bool rich, const char *locale, void (*check)(int columns,
     for (int columns = 20; columns <= 200; columns += columns < 45 ? 1 : columns == 45 ? 35 : 120) {
         char *lines = shown(columns, rich);
         check(columns, lines);
-        /* Results, whose names are cut, and all of the model's layers. */
+        /* Results, with shortened names, and all of the model's layers. */
         CHECK_CONTAINS(lines, "val_l");
         CHECK_CONTAINS(lines, columns < 80 ? "an_e" : "an_error_with_quite_a_long_name_over_all_of_the_test ");
         CHECK_CONTAINS(lines, columns < 80 ? "head" : "backbone.norm | BatchNorm1d");
@@ -147,7 +147,7 @@ static void check_plain(int columns, const char *lines)
     CHECK_CONTAINS(lines, "Epoch 1: 100%");
     CHECK_CONTAINS(lines, " 6/6");
     if (columns >= 40) CHECK_CONTAINS(lines, "train_loss=");
-    if (columns >= 34 && columns < 80) CHECK_CONTAINS(lines, "[t"); /* the first metric, its name cut */
+    if (columns >= 34 && columns < 80) CHECK_CONTAINS(lines, "[t"); /* the first metric, with a shortened name */
     CHECK(!strstr(lines, "[, "));
     if (columns > 80) CHECK_CONTAINS(lines, "it/s");
 }

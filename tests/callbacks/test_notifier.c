@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notices to a command and to a web address: what they say, and what becomes of those that cannot be delivered. */
+/* Notices to a command and to a web address: their content, and what happens to those that cannot be delivered. */
 #define _GNU_SOURCE /* strcasestr */
 #include "core/logging/logging.h"
 #include "callback_run.h"
@@ -15,14 +15,14 @@ static void count_text(void *context, lc_trainer *t, lc_level level, const char 
     if (strstr(text, "Notifier")) ++*(int *)context;
 }
 
-/* Tells a command about a fit of two epochs; returns what the command wrote, and how many warnings there were. */
+/* Notifies a command of a fit of two epochs; returns what the command wrote, and the number of warnings. */
 static char *notify(run *r, const char *format, int timeout_s, int *warnings)
 {
     lc_callback cb[2];
     char path[300], command[900];
     size_t n;
     run_init(r);
-    snprintf(path, sizeof path, "%s/told", r->dir);
+    snprintf(path, sizeof path, "%s/text", r->dir);
     snprintf(command, sizeof command, format, path, path);
     CHECK_OK(lc_notifier(&cb[0], .command = command,
                          .events = LC_NOTIFY_RUN_START | LC_NOTIFY_RUN_END | LC_NOTIFY_EPOCH_END | LC_NOTIFY_RUN_FAILED,
@@ -35,12 +35,12 @@ static char *notify(run *r, const char *format, int timeout_s, int *warnings)
     return slurp(path, &n);
 }
 
-TEST(a_command_is_told)
+TEST(a_command_gets_the_notice)
 {
     run r;
     int warnings;
-    char *told = notify(&r, "(echo $LIGHTC_EVENT; cat; echo) >>%s", 10, &warnings);
-    char *start = strstr(told, "run_start\n{"), *first = start ? strstr(start, "epoch_end\n{") : NULL;
+    char *text = notify(&r, "(echo $LIGHTC_EVENT; cat; echo) >>%s", 10, &warnings);
+    char *start = strstr(text, "run_start\n{"), *first = start ? strstr(start, "epoch_end\n{") : NULL;
     char *second = first ? strstr(first + 1, "epoch_end\n{") : NULL,
          *end = second ? strstr(second, "run_end\n{") : NULL;
     CHECK(start && first && second && end);
@@ -57,24 +57,24 @@ TEST(a_command_is_told)
     CHECK_EQ(step, 12);
     CHECK_EQ(warnings, 0);
     lc_state_free(state);
-    free(told);
+    free(text);
     run_release(&r);
 }
 
-TEST(a_failure_is_told)
+TEST(a_failure_is_notified)
 {
     run r;
     int warnings;
-    char *told = notify(&r, "(echo $LIGHTC_EVENT; cat; echo) >>%s # fails", 10, &warnings);
-    CHECK_CONTAINS(told, "run_failed");
-    CHECK_CONTAINS(told, "as if the machine had died");
-    CHECK(!strstr(told, "run_end"));
-    free(told);
+    char *text = notify(&r, "(echo $LIGHTC_EVENT; cat; echo) >>%s # fails", 10, &warnings);
+    CHECK_CONTAINS(text, "run_failed");
+    CHECK_CONTAINS(text, "as if the machine had died");
+    CHECK(!strstr(text, "run_end"));
+    free(text);
     run_release(&r);
 }
 
-/* A command that ends badly, or not at all, is one warning; the run does not wait for it. */
-TEST(a_command_that_fails_is_one_warning)
+/* A command that fails, or does not end, causes one warning; the run does not wait for it. */
+TEST(a_command_that_fails_causes_one_warning)
 {
     run r;
     int warnings;
@@ -88,7 +88,7 @@ TEST(a_command_that_fails_is_one_warning)
     CHECK_STATUS(lc_notifier_new(NULL, &cb), LC_ERR_CONFIG);
 }
 
-/* A text that fills a pipe: the command gets all of it, and one that does not read is killed in its time. */
+/* A text that fills a pipe: the command gets all of it, and one that does not read is killed after its timeout. */
 static lc_status log_much(void *context, lc_trainer *t)
 {
     char name[600];
@@ -100,7 +100,7 @@ static lc_status log_much(void *context, lc_trainer *t)
     return LC_OK;
 }
 
-TEST(a_long_text_is_told)
+TEST(a_long_text_is_delivered)
 {
     static const char *const commands[] = {"sleep 0.2; cat >%s", "sleep 1000 >%s"};
     for (int k = 0; k < 2; k++) {
@@ -110,31 +110,31 @@ TEST(a_long_text_is_told)
         int warnings = 0;
         size_t n;
         run_init(&r);
-        snprintf(path, sizeof path, "%s/told", r.dir);
+        snprintf(path, sizeof path, "%s/text", r.dir);
         snprintf(command, sizeof command, commands[k], path);
         CHECK_OK(lc_notifier(&cb[0], .command = command, .events = LC_NOTIFY_RUN_END, .timeout_s = k ? 1 : 30));
         CHECK_OK(lc_lambda_callback(&cb[1], .context = &warnings, .on_message = count_text));
         CHECK_OK(lc_lambda_callback(&cb[2], .on_fit_end = log_much));
         CHECK_OK(run_fit(&r, cb, 3));
         CHECK_EQ(warnings, k);
-        char *told = slurp(path, &n);
+        char *text = slurp(path, &n);
         lc_state *state;
         const lc_state *metrics;
         if (k) {
             CHECK_EQ(n, 0);
         } else {
             CHECK(n > 65536);
-            CHECK_OK(lc_state_parse(told, n, &state));
+            CHECK_OK(lc_state_parse(text, n, &state));
             CHECK_OK(lc_state_get_object(state, "metrics", &metrics));
             CHECK(lc_state_length(metrics) >= 190);
             lc_state_free(state);
         }
-        free(told);
+        free(text);
         run_release(&r);
     }
 }
 
-/* A server for `n` requests that answers `code`; what was posted is stored in `text`. */
+/* A server for `n` requests that answers `code`; `text` gets what was posted. */
 typedef struct server {
     int fd, port, n;
     const char *code;
@@ -182,7 +182,7 @@ static void server_start(server *s, const char *code, int n)
     CHECK(pthread_create(&s->thread, NULL, serve, s) == 0);
 }
 
-TEST(a_web_address_is_told)
+TEST(a_web_address_gets_the_notice)
 {
     static server s;
     for (int bad = 0; bad < 2; bad++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The progress bars: the rich one on a small terminal of our own, the plain one in terminals of many widths. */
+/* The progress bars: the rich one on a small emulated terminal, the plain one in terminals of many widths. */
 #include "callback_run.h"
 
 enum { ROWS = 200, COLUMNS = 100 };
@@ -42,7 +42,7 @@ static lc_status say_something(void *context, lc_trainer *t)
     return LC_OK;
 }
 
-TEST(bars_are_drawn_over_one_another)
+TEST(bars_are_redrawn_in_place)
 {
     run r;
     lc_callback cb[2];
@@ -63,14 +63,14 @@ TEST(bars_are_drawn_over_one_another)
     CHECK_OK(run_fit(&r, cb, 2));
     fclose(f);
     char *text = slurp(path, &n);
-    CHECK_CONTAINS(text, "\033[35m"); /* colours */
+    CHECK_CONTAINS(text, "\033[35m"); /* colors */
     CHECK_CONTAINS(text, "Validation");
     screen_put(s, text);
     CHECK(!s->wrapped);
-    /* Messages are above, once; the bars of the end below it, and nothing of those before. */
-    int told = 0, epochs = 0, runs = 0, validations = 0;
+    /* Messages come first, once each; below them the final bars, and nothing of earlier ones. */
+    int warnings = 0, epochs = 0, runs = 0, validations = 0;
     for (int i = 0; i < ROWS; i++) {
-        told += strstr(s->cell[i], "warning: something odd") != NULL;
+        warnings += strstr(s->cell[i], "warning: something odd") != NULL;
         runs += !strncmp(s->cell[i], "Training ", 9);
         epochs += !strncmp(s->cell[i], "Epoch ", 6);
         validations += !strncmp(s->cell[i], "Validation", 10);
@@ -79,7 +79,7 @@ TEST(bars_are_drawn_over_one_another)
             CHECK_CONTAINS(s->cell[i + 1], "Epoch 1/1      ======================================== 6/6 ");
         }
     }
-    CHECK_EQ(told, 1);
+    CHECK_EQ(warnings, 1);
     CHECK_EQ(runs, 1);
     CHECK_EQ(epochs, 1);
     CHECK_EQ(validations, 0);
@@ -118,8 +118,8 @@ static lc_status log_long_names(void *context, lc_trainer *t)
     return LC_OK;
 }
 
-/* The frames of a bar in a terminal of so many columns: each is whole, ends in its line, and has whole numbers. The
- * last one is in `last`. */
+/* The frames of a bar in a terminal with this many columns: each is whole, ends on its line, and has whole numbers.
+ * `last` gets the last one. */
 static void check_frames(int columns, char *last, size_t size)
 {
     run r;
@@ -128,7 +128,7 @@ static void check_frames(int columns, char *last, size_t size)
     size_t n;
     snprintf(width, sizeof width, "%d", columns);
     setenv("COLUMNS", width, 1);
-    setenv("TERM", "dumb", 1); /* no colours */
+    setenv("TERM", "dumb", 1); /* no colors */
     setenv("LC_ALL", "C", 1);
     run_init(&r);
     snprintf(path, sizeof path, "%s/bars", r.dir);
@@ -154,7 +154,7 @@ static void check_frames(int columns, char *last, size_t size)
     run_release(&r);
 }
 
-TEST(a_bar_leaves_out_what_it_has_no_room_for)
+TEST(a_bar_drops_parts_that_do_not_fit)
 {
     char last[512] = "";
     for (int columns = 40; columns <= 120; columns += 8) {
@@ -162,7 +162,7 @@ TEST(a_bar_leaves_out_what_it_has_no_room_for)
     }
     CHECK_CONTAINS(last, "a_loss_with_a_long_name_step=0.123");
     check_frames(80, last, sizeof last);
-    CHECK_CONTAINS(last, "a_loss_with_a_long_name_epoch=0.456"); /* of the two the one that stays */
+    CHECK_CONTAINS(last, "a_loss_with_a_long_name_epoch=0.456"); /* the one of the two that stays */
     CHECK(!strstr(last, "_step="));
 }
 

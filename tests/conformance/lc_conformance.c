@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs scripted cases through lightc and compares them with recordings of what PyTorch Lightning did.
+/* Runs scripted cases through lightc and compares them with recordings of PyTorch Lightning.
  *
  *     lc_conformance [CASES.json EXPECTED.json [NAME...]]
  *
  * Prints a line for each case that differs, with the first difference, and "N passed, N failed, N skipped"; exits 1 if
- * any failed, 77 if there was nothing to run. Differences that are meant are rules (rules.c), never lists of cases. */
+ * any failed, 77 if there was nothing to run. Intended differences are rules (rules.c), never lists of cases. */
 #include "rules.h"
 #include "test.h"
 
-/* ---- what the recording says, in the same form ---- */
+/* ---- the recording in the same form ---- */
 
 static void add_value(const lc_state *v, char *text, size_t size)
 {
@@ -21,7 +21,7 @@ static void add_value(const lc_state *v, char *text, size_t size)
         add_number(text, size, d);
 }
 
-/* By name, whatever order they are recorded in. */
+/* Sorted by name, whatever the recorded order. */
 static void add_metrics(const lc_state *o, char *text, size_t size)
 {
     int64_t n = lc_state_length(o);
@@ -117,7 +117,7 @@ static void recorded(const lc_state *want, outcome *o)
 
 /* ---- comparing ---- */
 
-/* Python's exceptions as classes of lightc's codes. */
+/* Maps Python's exceptions to classes of lightc's codes. */
 static bool same_error(const outcome *got, const outcome *want)
 {
     lc_status s = got->status;
@@ -168,9 +168,9 @@ static bool compare(const lc_state *c, const outcome *got, const outcome *want)
 static bool run_case(const lc_state *c, const lc_state *recording)
 {
     static outcome got, want;
-    told how = {0};
+    run_settings how = {0};
     for (int i = 0; i < n_rules; i++)
-        if (rules[i].tell && rules[i].applies(c, NULL, NULL)) rules[i].tell(&how);
+        if (rules[i].set && rules[i].applies(c, NULL, NULL)) rules[i].set(&how);
     bool ok = scripted_run(c, &how, &got);
     recorded(recording, &want);
     if (!ok) printf("FAIL %s: %s\n", get_text(c, "name", "?"), got.message);
@@ -182,7 +182,7 @@ static bool run_case(const lc_state *c, const lc_state *recording)
     return ok;
 }
 
-/* What lightc does not have yet; NULL: nothing. */
+/* A feature that lightc does not have yet; NULL: none. */
 static const char *missing(const lc_state *c)
 {
     static const char *const known[] = {"ModelCheckpoint", "EarlyStopping", "LearningRateMonitor",

@@ -36,7 +36,7 @@ static bool logs(const lc_state *c, const char *list, const char *name)
     return false;
 }
 
-/* A ModelCheckpoint that saves every so many steps and looks at something that training does not log. */
+/* A ModelCheckpoint that saves every n steps and monitors a name that training does not log. */
 static const char *step_monitor(const lc_state *c)
 {
     const lc_state *a;
@@ -54,7 +54,7 @@ static bool is_int(const lc_state *s, int64_t value)
 
 /* ---- rewrites ---- */
 
-/* Takes the entries that begin with `what` out of a trace, from `from` on. */
+/* Removes the entries that begin with `what` from a trace, beginning at `from`. */
 static void drop(char *from, const char *what)
 {
     size_t n = strlen(what);
@@ -74,7 +74,7 @@ static char *resumed(const outcome *o)
     return mark ? strstr(mark, " cb.") ? strstr(mark, " cb.") + 1 : mark : NULL;
 }
 
-/* Numbers that follow from the weight. */
+/* Removes numbers that follow from the weight. */
 static void forget_values(outcome *o)
 {
     static const char *const keep[] = {"step=", "epoch=", "val_loss", "lr-"};
@@ -132,7 +132,7 @@ static bool accumulates(const lc_state *c, const outcome *got, const outcome *wa
     return get_int(get(c, "trainer"), "accumulate_grad_batches", 1) > 1 ||
            callback(c, "GradientAccumulationScheduler", 0);
 }
-static void divide_by_k(told *how)
+static void divide_by_k(run_settings *how)
 {
     how->divide_by_k = true;
 }
@@ -145,7 +145,7 @@ static bool interval_of_one(const lc_state *c, const outcome *got, const outcome
            (!get(get(c, "trainer"), "check_val_every_n_epoch") ||
             is_int(get(get(c, "trainer"), "check_val_every_n_epoch"), 1));
 }
-static void at_epochs(told *how)
+static void at_epochs(run_settings *how)
 {
     how->callbacks_at_epochs = true;
 }
@@ -160,7 +160,7 @@ static bool step_frequency(const lc_state *c, const outcome *got, const outcome 
 static void forget_rates(const lc_state *c, outcome *got, outcome *want)
 {
     outcome *both[] = {got, want};
-    if (got->failed && strstr(got->message, "the scheduler")) { /* it is asked at another step */
+    if (got->failed && strstr(got->message, "the scheduler")) { /* the metric is looked up at another step */
         forget_all(got);
         forget_all(want);
         return;
@@ -169,7 +169,7 @@ static void forget_rates(const lc_state *c, outcome *got, outcome *want)
         drop(both[i]->tr.text, "m.lr_scheduler_step");
         forget_values(both[i]);
         both[i]->checkpoints[0] = 0;
-        for (char *p = both[i]->rows; trains(c) && (p = strstr(p, "lr-"));) { /* rates too */
+        for (char *p = both[i]->rows; trains(c) && (p = strstr(p, "lr-"));) { /* learning rates as well */
             size_t n = strcspn(p, "="), value = strcspn(p + n, " |");
             memmove(p + n, p + n + value, strlen(p + n + value) + 1);
             p += n;
@@ -220,12 +220,12 @@ static void step_pending(const lc_state *c, outcome *got, outcome *want)
     forget_values(want);
 }
 
-static bool goes_on(const lc_state *c, const outcome *got, const outcome *want)
+static bool resumes(const lc_state *c, const outcome *got, const outcome *want)
 {
     (void)got, (void)want;
     return get(c, "resume") != NULL;
 }
-/* Takes out what only the checkpoint knew. */
+/* Removes values that only the checkpoint had. */
 static void forget_metrics(const lc_state *c, outcome *got, outcome *want)
 {
     (void)c;
@@ -241,7 +241,7 @@ static void forget_metrics(const lc_state *c, outcome *got, outcome *want)
     }
 }
 
-/* Whether every checkpoint of the case is one of the end of a whole epoch, with validation after it. */
+/* Whether every checkpoint of the case is from the end of a whole epoch, after its validation. */
 static bool saves_whole_epochs(const lc_state *c)
 {
     static const char *const parts[] = {"max_steps",
@@ -260,20 +260,20 @@ static bool saves_whole_epochs(const lc_state *c)
            !get(m, "end_epoch_at") && !get(m, "skip_at") && !callback(c, "EarlyStopping", 0) &&
            !callback(c, "GradientAccumulationScheduler", 0);
 }
-/* "cb.on_train_batch_start:1,4": where the first batch after a resume stands. */
+/* "cb.on_train_batch_start:1,4": the first batch after a resume. */
 static const char *first_batch(const outcome *o, size_t *n)
 {
     const char *from = resumed(o), *p = from ? strstr(from, "cb.on_train_batch_start") : NULL;
     *n = p ? strcspn(p, " ") : 0;
     return p;
 }
-static bool goes_on_elsewhere(const lc_state *c, const outcome *got, const outcome *want)
+static bool resumes_elsewhere(const lc_state *c, const outcome *got, const outcome *want)
 {
     size_t n, k;
     if (!get(c, "resume") || !resumed(got) || !resumed(want) || saves_whole_epochs(c)) return false;
     const char *a = first_batch(got, &n), *b = first_batch(want, &k);
     bool same = a && b && n == k && !strncmp(a, b, n);
-    /* In the same place, but Lightning's loader begins again without being counted, or repeats the end of the epoch. */
+    /* In the same place, but Lightning's loader starts over without being counted, or repeats the end of the epoch. */
     bool longer = !get_bool(c, "sized", true) || callback(c, "GradientAccumulationScheduler", 0);
     bool repeats = get(get(get(c, "resume"), "trainer"), "max_steps") != NULL;
     return !same || longer || repeats;
@@ -410,7 +410,7 @@ static bool clips_nothing(const lc_state *c, const outcome *got, const outcome *
            get(get(c, "module"), "skip_at") && want->error && !strcmp(want->error, "RuntimeError") && !got->failed;
 }
 
-static bool beside_another(const lc_state *c, const outcome *got, const outcome *want)
+static bool with_another(const lc_state *c, const outcome *got, const outcome *want)
 {
     const lc_state *a;
     bool saves = false;
@@ -425,22 +425,22 @@ const rule rules[] = {
      .reason = "an error is followed by on_exception and teardown; Lightning leaves teardown out"},
     {.name = "short window",
      .applies = accumulates,
-     .tell = divide_by_k,
+     .set = divide_by_k,
      .reason = "the last, shorter window is divided by its length; Lightning divides by accumulate_grad_batches"},
     {.name = "interval 1",
      .applies = interval_of_one,
-     .tell = at_epochs,
+     .set = at_epochs,
      .reason = "val_check_interval=1 is every batch; Lightning's callbacks take it for 1.0, the whole epoch"},
     {.name = "scheduler frequency",
      .applies = step_frequency,
      .rewrite = forget_rates,
      .reason = "the frequency of an interval of steps counts optimizer steps; Lightning counts batches in the epoch"},
     {.name = "another place",
-     .applies = goes_on_elsewhere,
+     .applies = resumes_elsewhere,
      .rewrite = forget_resumed,
      .reason =
-         "a run goes on where it stood; after a stop, with max_steps, without validation or with loaders of unknown "
-         "length Lightning begins the next epoch, ends the last one twice, or trains on in one that is over"},
+         "a run resumes where it stopped; after a stop, with max_steps, without validation or with loaders of unknown "
+         "length Lightning begins the next epoch, ends the last one twice, or continues one that is over"},
     {.name = "saved once",
      .applies = saves_again,
      .rewrite = forget_saves,
@@ -448,14 +448,14 @@ const rule rules[] = {
     {.name = "exact resume",
      .applies = mid_epoch,
      .rewrite = resume_exactly,
-     .reason = "a run goes on with the data it has not seen, and runs what its epoch still owes; Lightning restarts "
-               "the loader and skips validation and end hooks of an epoch saved at its last batch"},
+     .reason = "a run resumes with the data it has not seen, and completes its epoch; Lightning restarts the loader "
+               "and skips validation and end hooks of an epoch saved at its last batch"},
     {.name = "pending plateau",
      .applies = plateau_resumed,
      .rewrite = step_pending,
      .reason = "a plateau scheduler whose step was due after the checkpoint steps when the run continues"},
     {.name = "resumed metrics",
-     .applies = goes_on,
+     .applies = resumes,
      .rewrite = forget_metrics,
      .reason = "metrics are part of a checkpoint; Lightning's are empty until something is logged again"},
     {.name = "monitored steps",
@@ -465,16 +465,16 @@ const rule rules[] = {
     {.name = "last",
      .applies = saves_last,
      .rewrite = forget_last,
-     .reason = "last is the newest state at every trigger, and a link where that was saved already; Lightning saves it "
+     .reason = "last is the newest state at every trigger, and a link if that was saved already; Lightning saves it "
                "again, and only when another checkpoint was written"},
     {.name = "saved on an exception",
-     .applies = beside_another,
+     .applies = with_another,
      .rewrite = forget_saves,
-     .reason = "what is saved on an exception stands next to a checkpoint of the same name; Lightning writes over it"},
+     .reason = "a checkpoint saved on an exception gets a name of its own; Lightning overwrites one of the same name"},
     {.name = "limits",
      .applies = checked_early,
      .rewrite = forget_end,
-     .reason = "limits are checked before the training; Lightning checks those of validation when it runs first"},
+     .reason = "limits are checked before the training; Lightning checks those of validation when that first runs"},
     {.name = "nothing to clip",
      .applies = clips_nothing,
      .rewrite = forget_end,
@@ -482,11 +482,12 @@ const rule rules[] = {
     {.name = "minimum",
      .applies = waits_for_minimum,
      .rewrite = forget_end,
-     .reason = "early stopping decides again when min_epochs and min_steps are met; in Lightning the first wish holds"},
+     .reason =
+         "early stopping decides again when min_epochs and min_steps are met; in Lightning the first decision holds"},
     {.name = "unmet minimum",
      .applies = ended_before_minimum,
      .rewrite = forget_end,
-     .reason = "early stopping's wish is taken back while a minimum is not met; in Lightning it holds"},
+     .reason = "a decision to stop early is withdrawn while a minimum is not met; in Lightning it holds"},
     {.name = "nested predictions",
      .applies = predicted_nested,
      .rewrite = forget_end,

@@ -5,13 +5,13 @@
 
 #include "scripted.h"
 
-/* A difference: which cases it touches, and what is done to make the two sides comparable: another way to tell lightc
- * the case, or a rewrite of both records. To add one: its functions and a line in rules.c. */
+/* A difference: the cases to which it applies, and how to make the two sides comparable, either by running the case
+ * with other settings or by rewriting both records. To add one: its functions and a line in rules.c. */
 typedef struct rule {
     const char *name, *reason;
-    /* Looks at the case alone (got, want NULL) if it has `tell`, and at both records otherwise. */
+    /* Called with the case only (got, want NULL) if there is `set`, and with both records otherwise. */
     bool (*applies)(const lc_state *c, const outcome *got, const outcome *want);
-    void (*tell)(told *how);
+    void (*set)(run_settings *how);
     void (*rewrite)(const lc_state *c, outcome *got, outcome *want);
 } rule;
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct cmodel {
-    world w;                /* first */
+    world w;                /* must be first */
     const lc_state *module; /* the case's "module" */
     int n_val;
     int64_t n_vals[8];
@@ -159,7 +159,7 @@ static lc_status c_configure_optimizers(lc_module *self, lc_optimizers *out)
     cmodel *m = (cmodel *)self;
     WORLD_TRACE(self, "configure_optimizers");
     double lr = get_double(m->module, "lr", 0);
-    const lc_state *s = get(m->module, "scheduler"); /* then there is one optimizer only */
+    const lc_state *s = get(m->module, "scheduler"); /* the module then has a single optimizer */
     for (int64_t i = 0; i < (s ? 1 : get_int(m->module, "optimizers", 1)); i++)
         LC_TRY(lc_optimizers_add(out, lc_sgd(self, .lr = lr)));
     if (!s) return LC_OK;
@@ -198,7 +198,7 @@ static lc_choice choice(const lc_state *a, const char *key)
                                                                          : LC_AUTO;
 }
 
-static lc_status make_callback(const lc_state *spec, const told *how, lc_callback *out)
+static lc_status make_callback(const lc_state *spec, const run_settings *how, lc_callback *out)
 {
     const char *type = get_text(spec, "type", "?");
     const lc_state *a = get(spec, "args");
@@ -382,7 +382,7 @@ static void finals(lc_trainer *t, cmodel *m, outcome *out)
         lc_early_stopping_info es;
         lc_model_checkpoint_info mc;
         if (lc_early_stopping_get(&cb, &es) == LC_OK) {
-            out->early[0] = 0; /* the recordings keep the last one */
+            out->early[0] = 0; /* the recordings have the last one */
             add(out->early, sizeof out->early, "%lld %lld ", (long long)es.stopped_epoch, (long long)es.wait_count);
             add_number(out->early, sizeof out->early, es.best_score);
             add(out->early, sizeof out->early, " %s", reasons[es.reason]);
@@ -403,7 +403,8 @@ static lc_status log_row(void *self, const lc_log_row *row)
     outcome *out = self;
     size_t size = sizeof out->rows;
     add(out->rows, size, "step=%lld", (long long)row->step);
-    bool own = false; /* a value of that name takes the place of the row's epoch, in our loggers and in Lightning's */
+    bool own =
+        false; /* a logged value named "epoch" replaces the row's epoch, in lightc's loggers and in Lightning's */
     for (int i = 0; i < row->n; i++) own |= !strcmp(row->values[i].name, "epoch");
     if (row->epoch >= 0 && !own) add(out->rows, size, " epoch=%lld", (long long)row->epoch);
     for (int i = 0; i < row->n; i++) {
@@ -415,10 +416,10 @@ static lc_status log_row(void *self, const lc_log_row *row)
 }
 static const lc_logger_ops rows_ops = {LC_LOGGER_OPS_INIT, .name = "rows", .start = memory_start, .log_row = log_row};
 
-static lc_status run_once(const lc_state *c, const char *root, const char *ckpt, const lc_state *more, const told *how,
-                          outcome *out)
+static lc_status run_once(const lc_state *c, const char *root, const char *ckpt, const lc_state *more,
+                          const run_settings *how, outcome *out)
 {
-    /* What continues a run has no logger, as in the recordings. */
+    /* A resumed run has no logger, as in the recordings. */
     bool rows = !ckpt && get_bool(c, "logger", true);
     const lc_state *trainer = get(c, "trainer");
     lc_module_ops ops = world_ops;
@@ -466,7 +467,7 @@ static lc_status run_once(const lc_state *c, const char *root, const char *ckpt,
         status = make_callback(lc_state_at(list, i), how, &callbacks[n++]);
     o.callbacks = callbacks;
     o.n_callbacks = n;
-    if (status < 0) /* the last one was not made */
+    if (status < 0) /* the last trainer was not made */
         for (int i = 0; i < n - 1; i++)
             if (callbacks[i].ops->free) callbacks[i].ops->free(callbacks[i].self);
     if (status >= 0) status = lc_trainer_new(&o, &t);
@@ -515,7 +516,7 @@ static lc_status run_once(const lc_state *c, const char *root, const char *ckpt,
     return status;
 }
 
-bool scripted_run(const lc_state *c, const told *how, outcome *out)
+bool scripted_run(const lc_state *c, const run_settings *how, outcome *out)
 {
     char root[256], *names[100];
     int n = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scripted runs: what a case is, and what is observed when lightc runs it. */
+/* Scripted runs: reading a case, and what is observed when lightc runs it. */
 #ifndef LC_TESTS_SCRIPTED_H
 #define LC_TESTS_SCRIPTED_H
 
@@ -21,27 +21,27 @@ const lc_state *get(const lc_state *s, const char *key);
 void add(char *text, size_t size, const char *format, ...) LC_PRINTF(3, 4);
 void add_number(char *text, size_t size, double v); /* six decimals, as in the recordings */
 
-/* How a case is told to lightc where Lightning reads it in another way (rules.c says which cases and why). */
-typedef struct told {
+/* Settings for cases that Lightning interprets in another way (rules.c says which cases and why). */
+typedef struct run_settings {
     bool divide_by_k;         /* a short accumulation window is divided by accumulate_grad_batches */
-    bool callbacks_at_epochs; /* checkpoints and early stopping look at the end of the epoch */
-} told;
+    bool callbacks_at_epochs; /* checkpoints and early stopping are evaluated at the end of the epoch */
+} run_settings;
 
-/* What one side did. Texts are normalised, so that equal texts are equal records. */
+/* The record of one side. Texts are normalized, so that equal texts are equal records. */
 typedef struct outcome {
     bool failed;
     lc_status status;  /* lightc */
-    const char *error; /* Lightning: name of the exception */
+    const char *error; /* Lightning: the name of the exception */
     char message[1024];
     trace tr;         /* "who.hook:epoch,step " */
     char rows[32768]; /* "step=1 epoch=0 a=1 b=2|" */
-    bool ran;         /* the rest was observed */
+    bool ran;         /* the fields below were observed */
     int64_t global_step, current_epoch;
     bool should_stop;
     char weight[64], metrics[4096], early[512], checkpoints[1024], files[16384], result[1024];
 } outcome;
 
-/* Runs a case (and what continues it) in a directory of its own. False: it could not be run at all. */
-bool scripted_run(const lc_state *c, const told *how, outcome *out);
+/* Runs a case, and its resumed part, in a directory of its own. False: it could not be run at all. */
+bool scripted_run(const lc_state *c, const run_settings *how, outcome *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first NaN of a step (LIGHTC_NAN_CHECK, detect_anomaly): the operator that made it is named with its line, also
- * inside of a fused chain, forward and backward, and a value from outside of the step is said to be one. */
+/* The first NaN of a step (LIGHTC_NAN_CHECK, detect_anomaly): the operator that produced it is named with its line,
+ * also inside a fused chain, forward and backward; a NaN from outside the step is reported as one. */
 #include "test.h"
 
 #include <lightc/lightc.h>
@@ -28,9 +28,9 @@ static lc_tensor *chain(int k, lc_tensor *x, lc_tensor *row)
     switch (k) {
     case 0: /* in the middle, for one element */
         return lc_tanh(lc_square(ON_THIS_LINE(lc_ln(lc_sub_scalar(lc_mul(x, row), 1)))));
-    case 1: /* the first of them */
+    case 1: /* the first operator */
         return lc_square(lc_neg(ON_THIS_LINE(lc_sqrt(lc_neg(x)))));
-    case 2: /* the last */
+    case 2: /* the last operator */
         return ON_THIS_LINE(lc_div(lc_tanh(x), lc_mul_scalar(lc_square(x), 0)));
     case 3: /* an infinity that becomes a NaN */
         return lc_sub(ON_THIS_LINE(lc_exp(lc_mul_scalar(x, 500))), lc_exp(lc_mul_scalar(x, 400)));
@@ -67,12 +67,12 @@ static void check_chains(void)
     }
 }
 
-TEST(inside_of_a_chain)
+TEST(inside_a_chain)
 {
     check_chains();
 }
 
-TEST(inside_of_a_chain_of_reference_kernels)
+TEST(inside_a_chain_of_reference_kernels)
 {
     setenv("LIGHTC_KERNELS", "reference", 1);
     check_chains();
@@ -86,8 +86,8 @@ TEST(operator_by_operator)
     unsetenv("LIGHTC_PLAN");
 }
 
-/* The slope of a root at 0, in a chain of the backward pass. */
-TEST(inside_of_a_chain_going_back)
+/* The derivative of a root at 0, in a chain of the backward pass. */
+TEST(inside_a_backward_chain)
 {
     char where[64];
     lc_graph *g;

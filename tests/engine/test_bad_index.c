@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Indices and labels that do not exist: every operator that follows indices fails the step, with the index, what is
- * allowed, and the line of the program; fast and reference kernels, planned and not, forward and backward. A training
- * ends with that sentence under every strategy, before anything is updated. */
+/* Indices and labels that do not exist: every operator with indices fails the step and reports the index, the allowed
+ * range and the line of the program; with fast and reference kernels, planned and unplanned, forward and backward. A
+ * training ends with that message under every strategy, before any update. */
 #include "test.h"
 
 enum { SAMPLES = 100 };
@@ -39,7 +39,7 @@ static lc_tensor *made(lc_dtype dtype, int ndim, bool grad)
     return t;
 }
 
-/* One index is `bad`, in place `at`. */
+/* Sets the index at place `at` to `bad`. */
 static void set_index(lc_tensor *t, int64_t at, int64_t bad)
 {
     int64_t wide[ROWS * CLASSES_HERE];
@@ -61,7 +61,7 @@ static lc_tensor *no_gradient(lc_tensor *t)
     return lc_mul(lc_cast(t, LC_F32), lc_cast(t, LC_F32));
 }
 
-/* Operator k on its indices, which have the i-th data type; NULL: there is no such one. */
+/* Operator k on its indices of the i-th data type; NULL: it does not take that type. */
 static lc_tensor *apply(const operands *o, int k, int i, int *line)
 {
     lc_tensor *ids = o->ids[i], *square = o->square[i];
@@ -132,10 +132,10 @@ static void check_message(int k, int line, int64_t at, int64_t bad)
     CHECK_CONTAINS(message, text);
 }
 
-/* PyTorch looks at indices also where nobody reads what is made of them. */
+/* PyTorch checks indices even if nothing reads the result. */
 enum { KEPT, DIFFERENTIATED, UNREAD, N_USES };
 
-/* A step that is good, one that is not, and a good one again: the graph is none the worse. */
+/* A valid step, an invalid one, and a valid one again: the graph still works. */
 static void try(lc_graph *g, const operands *o, int k, int i, int use, int64_t at, int64_t bad)
 {
     lc_tensor *indices = expected[k].square ? o->square[i] : o->ids[i];
@@ -145,7 +145,7 @@ static void try(lc_graph *g, const operands *o, int k, int i, int use, int64_t a
         set_index(indices, round == 1 ? at : -1, bad);
         CHECK_OK(lc_step_begin(g, (uint64_t)round, 0));
         lc_tensor *y = apply(o, k, i, &line);
-        /* A sum needs nothing of what it adds up: its gradient does not read y. */
+        /* The gradient of a sum does not read y. */
         lc_tensor *sum = use == UNREAD ? NULL : lc_sum(y);
         lc_zero_grad(g);
         if (use == DIFFERENTIATED && k != OPERATORS - 1) lc_backward(sum);
@@ -188,7 +188,7 @@ static void try_all(void)
     lc_tensor_unref(o.src);
 }
 
-/* Without rows there is none to add to. */
+/* Without rows there is no row to add to. */
 static void try_empty(void)
 {
     lc_graph *g;
@@ -216,7 +216,7 @@ TEST(every_operator_names_an_index_that_does_not_exist)
     try_empty();
 }
 
-TEST(operator_by_operator_too)
+TEST(unplanned_too)
 {
     setenv("LIGHTC_PLAN", "off", 1);
     try_all();
@@ -232,8 +232,8 @@ TEST(reference_kernels_too)
     unsetenv("LIGHTC_KERNELS");
 }
 
-/* Threads meet several: the first of them all is named, every time. */
-TEST(the_first_of_several_is_named)
+/* Several threads find one each: the first of all is named, every time. */
+TEST(the_first_of_several_bad_indices_is_named)
 {
     static int64_t ids[MANY];
     lc_tensor *t, *x, *table;
@@ -334,7 +334,7 @@ static lc_status train(lc_comm *comm, const training *what, char *message, size_
     return s;
 }
 
-/* Classes 0 and 1, but one sample, in the fifth batch, the second half of it. */
+/* Labels 0 and 1, except for one sample in the second half of the fifth batch. */
 static void one_bad_label(void)
 {
     for (int i = 0; i < SAMPLES; i++) labels[i] = i % 2;
@@ -358,16 +358,16 @@ static void ends(const training *what)
     one_bad_label();
     CHECK_STATUS(train(NULL, what, message, sizeof message, weight), LC_ERR_ARGUMENT);
     CHECK_OK(check_sentence(message));
-    for (int i = 0; i < OUTPUTS * FEATURES; i++) CHECK(isfinite(weight[i])); /* nothing was made of it */
+    for (int i = 0; i < OUTPUTS * FEATURES; i++) CHECK(isfinite(weight[i])); /* nothing was updated from it */
 }
 
-TEST(a_training_ends_with_the_label)
+TEST(a_training_ends_with_a_bad_label)
 {
     ends(&(training){0});
     ends(&(training){.strategy = "data_parallel", .devices = "2"});
 }
 
-TEST(a_validation_does)
+TEST(a_validation_ends_with_a_bad_label)
 {
     char message[1024];
     one_bad_label();
@@ -375,7 +375,7 @@ TEST(a_validation_does)
     CHECK_CONTAINS(message, " is 7");
 }
 
-/* The rank that has the sample says it; the others that this rank has ended the run. */
+/* The rank that has the sample reports it; the others report that this rank has ended the run. */
 static lc_status run_rank(lc_comm *comm, void *ctx)
 {
     char message[1024];
@@ -386,7 +386,7 @@ static lc_status run_rank(lc_comm *comm, void *ctx)
     return check_sentence(message);
 }
 
-TEST(ranks_end_with_the_label_of_one)
+TEST(ranks_end_with_a_bad_label_of_one)
 {
     static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3"};
     one_bad_label();

@@ -50,8 +50,7 @@ TEST(values_of_a_step)
     lc_graph_free(g);
 }
 
-/* A graph may be made where another one was freed; tensors that were used by that one must not be mistaken for known.
- */
+/* A graph may have the address of one that was freed; tensors used by that one must not be taken for known. */
 TEST(graphs_one_after_another)
 {
     lc_tensor *x = T(1, false, 3), *y = T(2, false, 3);
@@ -86,7 +85,7 @@ TEST(plans_are_reused)
     lc_graph_free(g);
 }
 
-TEST(scalars_do_not_plan_anew)
+TEST(scalars_need_no_new_plan)
 {
     lc_graph *g = graph();
     lc_tensor *w = T(2, true, 7);
@@ -163,7 +162,7 @@ TEST(branch_on_a_loss_value)
     }
     lc_graph_stats stats;
     lc_graph_get_stats(g, &stats);
-    CHECK_EQ(stats.misses, 3); /* the common start and two ends */
+    CHECK_EQ(stats.misses, 3); /* the common beginning and two ends */
     lc_tensor_unref(w), lc_tensor_unref(k);
     lc_graph_free(g);
 }
@@ -208,7 +207,7 @@ TEST(more_batch_sizes_than_plans)
         CHECK_OK(lc_step_begin(g, (uint64_t)i, 0));
         lc_tensor *s = lc_keep(lc_sum(x));
         lc_tensor *part = lc_sum(lc_slice(x, 0, 0, 1));
-        CHECK_NEAR(item(part), 3, 1e-6); /* a step of two plans: the first must not give way to the second */
+        CHECK_NEAR(item(part), 3, 1e-6); /* a step of two plans: the first must not be evicted for the second */
         CHECK_OK(lc_step_run(g));
         CHECK_NEAR(item(s), (3 * n - 1) * 3 * n / 2.0, 1e-3);
         CHECK_OK(lc_step_end(g));
@@ -241,7 +240,7 @@ TEST(inputs_may_move_between_steps)
     lc_graph_free(g);
 }
 
-/* Also seen through a view, in a part of the step after a host read; and read back itself. */
+/* Also through a view, in a part of the step after a host read; and read back directly. */
 TEST(views_of_inputs_may_move_too)
 {
     lc_graph *g = graph();
@@ -364,7 +363,7 @@ TEST(checkpointed_regions)
     if (!getenv("LIGHTC_PLAN")) CHECK(planned[1] < planned[0]);
 }
 
-TEST(errors_are_sticky_and_say_where)
+TEST(errors_are_sticky_and_name_the_line)
 {
     lc_graph *g = graph();
     lc_tensor *a = T(1, false, 2, 3), *b = T(2, false, 4, 5);
@@ -372,7 +371,7 @@ TEST(errors_are_sticky_and_say_where)
     lc_tensor *c = lc_add(a, b);
     int line = __LINE__ - 1;
     CHECK(lc_tensor_is_error(c));
-    lc_tensor *d = lc_relu(lc_mul(c, c)); /* more of the same */
+    lc_tensor *d = lc_relu(lc_mul(c, c)); /* the first error stays */
     CHECK(lc_tensor_is_error(d));
     CHECK_STATUS(lc_step_run(g), LC_ERR_SHAPE);
     char where[64];
@@ -393,7 +392,7 @@ TEST(errors_are_sticky_and_say_where)
     lc_graph_free(g);
 }
 
-TEST(expired_tensors_are_noticed)
+TEST(expired_tensors_are_detected)
 {
     lc_graph *g = graph();
     lc_tensor *a = T(1, false, 3);
@@ -413,8 +412,8 @@ TEST(expired_tensors_are_noticed)
     lc_graph_free(g);
 }
 
-/* As that of a value that only the planner knew. */
-TEST(expired_tensors_are_noticed_when_their_handles_were_used_again)
+/* Also if the handle has since been used for a value that only the planner knew. */
+TEST(expired_tensors_are_detected_if_their_handles_were_reused)
 {
     lc_graph *g = graph();
     lc_tensor *w = T(1, true, 3), *old = NULL;
@@ -467,7 +466,7 @@ TEST(nan_in_backward_names_the_forward_call)
     CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){3}, &w)); /* zeros */
     lc_tensor_set_requires_grad(w, true);
     CHECK_OK(lc_step_begin(g, 0, 0));
-    lc_tensor *root = lc_sqrt(w); /* finite, but its slope is not */
+    lc_tensor *root = lc_sqrt(w); /* finite, but its derivative is not */
     int line = __LINE__ - 1;
     lc_backward(lc_sum(root));
     CHECK_STATUS(lc_step_run(g), LC_ERR_NUMERIC);
@@ -493,7 +492,7 @@ static void twice(const lc_call *call)
         ((float *)call->out[0].data)[i] = 2 * ((const float *)call->in[0].data)[i];
 }
 
-/* Operators are told apart by what they are: a program may give its own any name. */
+/* Operators are identified by address, not by name: a program may give its own any name. */
 TEST(an_operator_with_the_name_of_another)
 {
     static const lc_kernel kernel = {.name = "twice", .layout = LC_WANT_ROW_MAJOR, .run = twice};
@@ -512,7 +511,7 @@ TEST(an_operator_with_the_name_of_another)
         CHECK_NEAR(item(lc_sum(y)), 2 * item(lc_sum(x)), 1e-6);
         CHECK_OK(lc_step_end(g));
         lc_graph_get_stats(g, &after);
-        CHECK_NEAR(after.flops, before.flops, 0); /* no product of theirs */
+        CHECK_NEAR(after.flops, before.flops, 0); /* counted as no product */
     }
     lc_graph_free(g);
     lc_tensor_unref(x);
@@ -583,7 +582,7 @@ TEST(gradients_can_be_replaced)
     lc_graph_free(g);
 }
 
-/* The first step makes the optimizer's flat buffers, after a gradient was computed and read: it is not lost. */
+/* The first step makes the optimizer's flat buffers: a gradient that was computed and read before that is not lost. */
 TEST(a_gradient_that_is_read_before_the_first_step_is_used)
 {
     for (int read = 0; read < 2; read++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which kernels a graph uses: what the environment says, that it is read once, and calls of unusual form (no elements,
- * double precision, results in channels-last order), for which fast kernels and reference kernels must agree. */
+/* Which kernels a graph uses: the environment selects them and is read once, and fast and reference kernels agree on
+ * unusual calls (no elements, double precision, results in channels-last order). */
 #include "test.h"
 #include "ops/ops.h"
 #include <lightc/lightc.h>
@@ -26,7 +26,7 @@ static void refused(const char *name, const char *value, const char *said)
         TEST_FAIL("%s=%s: %s", name, value, lc_error_message());
 }
 
-TEST(unknown_values_are_refused_and_the_known_ones_listed)
+TEST(unknown_values_are_refused_and_known_ones_listed)
 {
     refused("LIGHTC_PLAN", "of", "\"on\" or \"off\"");
     refused("LIGHTC_KERNELS", "refernce", "\"fast\" or \"reference\"");
@@ -38,7 +38,7 @@ TEST(unknown_values_are_refused_and_the_known_ones_listed)
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) lc_graph_free(graph_with(known[i][0], known[i][1]));
 }
 
-/* ---- one network, several ways ---- */
+/* ---- one network, computed in several ways ---- */
 
 typedef struct net {
     lc_module base;
@@ -101,7 +101,7 @@ TEST(a_batch_without_samples)
         }
         for (int i = 1; i < 3; i++)
             if (!alike(r[i], r[0])) TEST_FAIL("batch %d way %d: %g, not %g", (int)n, i, r[i], r[0]);
-        if (n == 0) CHECK(isnan(r[0])); /* the mean of nothing, as in PyTorch */
+        if (n == 0) CHECK(isnan(r[0])); /* the mean of no elements, as in PyTorch */
     }
 }
 

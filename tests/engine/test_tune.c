@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tuning: choices are made once and kept, wherever they come from they are used, and a cache can hold anything without
- * harm. What a clock says is not tested: choices are put into the cache by hand. */
+/* Tuning: choices are made once and kept, they are used wherever they come from, and a cache can hold anything without
+ * harm. Measured times are not tested: choices are put into the cache by hand. */
 #include "test.h"
 #include "engine/plan/tune.h"
 #include "record/graph_impl.h"
@@ -62,7 +62,7 @@ typedef struct result {
     char kernel[64]; /* of the gradient of the weight */
 } result;
 
-/* Two epochs, or from stop.ckpt on, or until that is written. */
+/* Trains two epochs from the start or from stop.ckpt, or until stop.ckpt is written. */
 static void train(bool tune, bool deterministic, int64_t stop_after, bool resume, result *r)
 {
     net m = {.stop_after = stop_after};
@@ -104,7 +104,7 @@ static void train(bool tune, bool deterministic, int64_t stop_after, bool resume
     lc_dataset_unref(m.data);
 }
 
-/* The one file of tuning in the cache. */
+/* The only tuning file in the cache. */
 static bool tuning_file(char *path, size_t size)
 {
     DIR *d = opendir(cache);
@@ -148,7 +148,7 @@ static void end(void)
     setenv("LIGHTC_CACHE", "off", 1);
 }
 
-/* In the cache, the gradient of the convolution gets this kernel. False if there was no choice (a build without
+/* Puts this kernel into the cache for the gradient of the convolution. False if there was no choice (a build without
  * oneDNN). */
 static bool prescribe(const char *kernel)
 {
@@ -172,9 +172,9 @@ TEST(choices_are_made_once_and_kept)
     char path[600];
     begin();
     train(false, false, 0, false, &a);
-    CHECK(!tuning_file(path, sizeof path)); /* nothing without being asked */
+    CHECK(!tuning_file(path, sizeof path)); /* no measurement unless asked for */
     train(true, true, 0, false, &a);
-    CHECK(!tuning_file(path, sizeof path)); /* the choice is fixed where results must be */
+    CHECK(!tuning_file(path, sizeof path)); /* with deterministic the choice is fixed */
     train(true, false, 0, false, &a);
     if (!tuning_file(path, sizeof path)) {
         end();
@@ -194,7 +194,7 @@ TEST(choices_are_made_once_and_kept)
     end();
 }
 
-TEST(a_resumed_run_chooses_what_its_checkpoint_says)
+TEST(a_resumed_run_uses_the_choices_of_its_checkpoint)
 {
     static result whole, part, resumed, other;
     begin();
@@ -214,12 +214,12 @@ TEST(a_resumed_run_chooses_what_its_checkpoint_says)
         CHECK_STR(resumed.kernel, "onednn_conv_weight_grad_gemm 2");
         CHECK(memcmp(resumed.weight, whole.weight, sizeof whole.weight) == 0);
     }
-    CHECK(memcmp(other.weight, whole.weight, sizeof whole.weight) != 0); /* or else this would show nothing */
+    CHECK(memcmp(other.weight, whole.weight, sizeof whole.weight) != 0); /* otherwise this would test nothing */
     end();
 }
 
-/* A choice that nobody measured goes into checkpoints, from which it must come back, and not into the cache. */
-TEST(what_was_not_measured_stays_so)
+/* A choice that was not measured goes into checkpoints, which must restore it, and not into the cache. */
+TEST(unmeasured_choices_are_not_cached)
 {
     static char text[1 << 16];
     lc_graph *from, *to;
@@ -284,7 +284,7 @@ TEST(a_cache_may_hold_anything)
         write_file(path, texts[i], strlen(texts[i]));
         train(true, false, 0, false, &got);
     }
-    /* A foreign value is passed over: the first kernel is taken, or the call measured again. */
+    /* An invalid value is ignored: the first kernel is used, or the call is measured again. */
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         write_file(path, good, n);
         CHECK(prescribe("onednn_conv_weight_grad"));

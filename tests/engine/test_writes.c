@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes to persistent tensors within a step (lc_assign, updates): what reads them before and after, and that no
- * gradient is computed from a value that the operator it belongs to has not seen. Everything planned and unplanned. */
+/* Writes to persistent tensors within a step (lc_assign, updates): what operators before and after them read, and that
+ * no gradient is computed from a value other than the one its operator read. Everything planned and unplanned. */
 #include "test.h"
 
 #include <lightc/lightc.h>
@@ -38,7 +38,7 @@ static double item(lc_tensor *t)
     return v;
 }
 
-/* Runs the step, which must fail, and ends it. The message is that of lc_error_message. */
+/* Runs the step, which must fail, and ends it. The message is in lc_error_message(). */
 static void check_stale(lc_graph *g, const char *op, const char *input, const char *writer)
 {
     CHECK_STATUS(lc_step_run(g), LC_ERR_STATE);
@@ -50,7 +50,7 @@ static void check_stale(lc_graph *g, const char *op, const char *input, const ch
     CHECK(lc_step_end(g) < 0);
 }
 
-/* The product's gradient with respect to x is what buf was, not what it has become. */
+/* The product's gradient with respect to x is the old value of buf, not the new one. */
 TEST(assigned_before_backward)
 {
     BOTH_WAYS
@@ -69,7 +69,7 @@ TEST(assigned_before_backward)
     }
 }
 
-/* Through views, of either kind; and where the operator computes with a part that was not written. */
+/* Through views of either kind, and when the operator reads a part that was not written. */
 TEST(assigned_under_a_view)
 {
     BOTH_WAYS
@@ -95,7 +95,7 @@ TEST(assigned_under_a_view)
     }
 }
 
-/* A host read between ends a part of the step; later ones know what it wrote, also where its plan is an old one. */
+/* A host read in between ends a part of the step; later parts know of its writes, even with a cached plan. */
 TEST(assigned_in_an_earlier_part)
 {
     BOTH_WAYS
@@ -122,7 +122,7 @@ TEST(assigned_in_an_earlier_part)
     }
 }
 
-/* The host writes too. */
+/* The host writes as well. */
 TEST(written_by_the_host)
 {
     BOTH_WAYS
@@ -149,9 +149,9 @@ TEST(written_by_the_host)
     }
 }
 
-/* What no gradient is computed from may be written: a sum's operands, what needs no gradient, copies, averages of
- * parameters, and anything after the backward pass. */
-TEST(assigned_where_nobody_minds)
+/* Values that no gradient is computed from may be written: a sum's operands, tensors without gradients, copies,
+ * averages of parameters, and anything after the backward pass. */
+TEST(assigned_if_no_gradient_reads_it)
 {
     BOTH_WAYS
     {
@@ -200,7 +200,7 @@ static void net_init(net *m)
     m->w[1] = add(&m->base, "w1");
 }
 
-/* y = x w0 w1: w0's gradient needs w1, w1's needs what x w0 was. */
+/* y = x w0 w1: the gradient of w0 reads w1, that of w1 reads x w0 as it was. */
 static lc_tensor *forward(net *m, lc_tensor *x)
 {
     return lc_mul(lc_mul(x, m->w[0]), m->w[1]);
@@ -226,7 +226,7 @@ TEST(updated_before_backward)
             lc_backward(lc_sum(y)); /* as PyTorch with retain_graph */
             check_stale(g, "mul needs", "input y (f32 [3])", "optimizer_step has written");
         }
-        /* Only the operand that needs no gradient was updated: PyTorch takes that too. */
+        /* Only the operand without a gradient was updated: PyTorch accepts that too. */
         CHECK_OK(lc_step_begin(g, 2, 0));
         lc_tensor *loss = lc_sum(lc_mul(x, m.w[0]));
         lc_zero_grad(g);
@@ -274,9 +274,9 @@ TEST(updated_in_turns)
     }
 }
 
-/* ---- batch norm, and regions that are computed again ---- */
+/* ---- batch norm, and recomputed regions ---- */
 
-static lc_tensor *normalise(lc_tensor *x, lc_tensor *mean, lc_tensor *var, bool training)
+static lc_tensor *normalize(lc_tensor *x, lc_tensor *mean, lc_tensor *var, bool training)
 {
     return lc_batch_norm(x, NULL, NULL, .running_mean = mean, .running_var = var, .training = training);
 }
@@ -289,18 +289,18 @@ TEST(running_statistics)
         lc_tensor *x = tensor(2, (int64_t[]){2, 3}, (float[]){1, 2, 3, 5, 4, 9}, true);
         lc_tensor *mean = V(0, 0, 0, false), *var = V(1, 1, 1, false);
         CHECK_OK(lc_step_begin(g, 0, 0));
-        lc_tensor *y = normalise(x, mean, var, true);
+        lc_tensor *y = normalize(x, mean, var, true);
         lc_checkpoint_begin();
-        y = normalise(lc_square(y), mean, var, true);
+        y = normalize(lc_square(y), mean, var, true);
         lc_checkpoint_end();
-        y = normalise(y, mean, var, false);
+        y = normalize(y, mean, var, false);
         lc_backward(lc_sum(lc_square(y)));
         CHECK_OK(lc_step_run(g));
         CHECK_OK(lc_step_end(g));
-        /* With the statistics that were, then moved. */
+        /* With the old statistics, which are updated afterwards. */
         CHECK_OK(lc_step_begin(g, 1, 0));
-        y = normalise(x, mean, var, false);
-        y = lc_add(y, normalise(x, mean, var, true));
+        y = normalize(x, mean, var, false);
+        y = lc_add(y, normalize(x, mean, var, true));
         lc_backward(lc_sum(lc_square(y)));
         check_stale(g, "batch_norm_inference needs", "input running_var (f32 [3])", "assign at ");
         lc_tensor_unref(x), lc_tensor_unref(mean), lc_tensor_unref(var);
@@ -308,7 +308,7 @@ TEST(running_statistics)
     }
 }
 
-TEST(computed_again)
+TEST(recomputed_regions)
 {
     BOTH_WAYS
     {
@@ -328,7 +328,7 @@ TEST(computed_again)
 
 /* ---- views ---- */
 
-/* Views show what their tensor holds when they are read; copies what it held when they were made. */
+/* A view shows its tensor's value at the time of reading, a copy the value at the time of copying. */
 TEST(views_before_and_after)
 {
     BOTH_WAYS
@@ -366,7 +366,7 @@ TEST(views_before_and_after)
     }
 }
 
-/* An elementwise chain must not be moved over a write to what a view of an earlier part of the step shows. */
+/* An elementwise chain must not be moved past a write to the tensor of a view from an earlier part of the step. */
 TEST(views_of_an_earlier_part)
 {
     BOTH_WAYS
@@ -390,7 +390,7 @@ TEST(views_of_an_earlier_part)
     }
 }
 
-/* What is assigned may be a view of what it is assigned to. */
+/* The assigned value may be a view of the destination. */
 TEST(assigned_to_itself)
 {
     BOTH_WAYS
@@ -414,7 +414,7 @@ TEST(assigned_to_itself)
     }
 }
 
-/* A gradient that is asked for between two backward passes is that of the first one. */
+/* A gradient requested between two backward passes is that of the first one. */
 TEST(gradients_between)
 {
     BOTH_WAYS

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Law 2, bit for bit: with `deterministic` N ranks with batch B end where one rank with batch N * B ends, and so do
- * N devices of one process. */
+/* Law 2, bit for bit: with `deterministic` N ranks with batch B end with the bits of one rank with batch N * B, and so
+ * do N devices of one process. */
 #include "comm_world.h"
 #include "base/exact_sum.h"
 #include "log_scores.h"
@@ -36,17 +36,18 @@ typedef struct job {
     optimizer_kind optimizer;
     bool clip_value, schedule, drop_last, no_dropout;
     const char *ckpt_path;
-    int64_t save_after; /* this batch of epoch 1; -1: never */
+    int64_t save_after; /* save after this batch of epoch 1; -1: never */
     char saved[400];
-    int skip_every;         /* chunks without a loss */
-    bool spikes;            /* batches whose loss has risen are left out */
-    bool averages;          /* weights of the last epochs, and statistics for them in a pass after the last one */
-    int64_t limit, samples; /* batches of an epoch, samples; 0: all */
+    int skip_every; /* every nth chunk has no loss; 0: all have one */
+    bool spikes;    /* updates of batches whose loss has risen are skipped */
+    bool averages;  /* averages weights over the last epochs, and computes their statistics in a pass after the last one
+                     */
+    int64_t limit, samples; /* batches per epoch, samples; 0: all */
     bool reads, counts, sync_batchnorm, manual;
-    bool other_windows;                     /* of 1, 3, 3, 1, 1 and 1 batches */
-    bool compares_state;                    /* of optimizers, as the end's checkpoint has it */
-    const char *strategy, *state_dict_type; /* of a communicator, or of */
-    const char *devices;                    /* of one process */
+    bool other_windows;                     /* windows of 1, 3, 3, 1, 1 and 1 batches */
+    bool compares_state;                    /* compares the optimizers' state in the final checkpoint */
+    const char *strategy, *state_dict_type; /* used with a communicator */
+    const char *devices;                    /* used in one process */
 } job;
 
 enum { MOST_BYTES = 1 << 16 };
@@ -57,7 +58,7 @@ typedef struct outcome {
     unsigned char state[2 * MOST_BYTES];
     double val_loss, val_acc, train_loss, step_loss, smallest, samples, seldom, seldom_sum;
     int64_t steps, gradients; /* gradients: bytes */
-    char spikes[1024];        /* the list of SpikeDetection */
+    char spikes[1024];        /* SpikeDetection's list */
 } outcome;
 
 typedef struct net {
@@ -67,7 +68,7 @@ typedef struct net {
     lc_linear l1, l2, deep[LAYERS];
     lc_conv2d conv;
     lc_batch_norm_layer bn;
-    lc_tensor *counter; /* of steps, in training_step */
+    lc_tensor *counter; /* counts steps, in training_step */
     lc_max_pool2d pool;
     lc_embedding embedding;
     lc_layer_norm norm;
@@ -128,7 +129,7 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     lc_device_memory memory;
     LC_TRY(lc_trainer_memory(self->trainer, &memory));
     m->gradients = memory.gradients;
-    /* Outputs are the batch's, not a chunk's. */
+    /* Outputs are those of the batch, not of a chunk. */
     if (b->size) {
         double mean, loss;
         RANK_CHECK(o->n == 2 && lc_tensor_dim(o->values[0], 0) == b->size && lc_tensor_dim(o->values[0], 1) == CLASSES);
@@ -224,7 +225,7 @@ static lc_status collect(void *ctx, const char *path, lc_module *owner, lc_modul
     return LC_OK;
 }
 
-/* optimizer.safetensors of a checkpoint that is whole. */
+/* Reads optimizer.safetensors of a whole checkpoint. */
 static lc_status read_state(lc_trainer *t, const char *root, outcome *o)
 {
     char path[400];
@@ -294,7 +295,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     if (opt.strategy && !strcmp(opt.strategy, "sharded_hybrid")) opt.shard_size = n % 2 ? n : n / 2; /* two copies */
     opt.devices = j->devices;
     opt.state_dict_type = comm ? j->state_dict_type : NULL;
-    opt.bucket_cap_mb = 1. / 1024; /* several buckets, and units of what is sharded */
+    opt.bucket_cap_mb = 1. / 1024; /* so that there are several buckets and sharded units */
     opt.deterministic = true;
     opt.deterministic_chunk = j->chunk;
     opt.sync_batchnorm = j->sync_batchnorm;
@@ -308,7 +309,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.n_callbacks = j->spikes || j->averages ? 2 : 1;
     LC_TRY(loader_of(j, 0, j->samples ? j->samples : SAMPLES, j->batch / n, true, &train));
     LC_TRY(loader_of(j, SAMPLES - VAL, VAL, j->batch / n, false, &val));
-    build(&m, (uint64_t)(1 + rank)); /* parameters come from rank 0 all the same */
+    build(&m, (uint64_t)(1 + rank)); /* the parameters come from rank 0 all the same */
     LC_TRY(lc_metric_new("Accuracy", &m.accuracy, .num_classes = CLASSES));
     LC_TRY(lc_metric_new("Accuracy", &m.train_accuracy, .num_classes = CLASSES));
     LC_TRY(lc_trainer_new(&opt, &t));
@@ -387,7 +388,7 @@ static void run_on(job *j, const char *name, int n)
     }
 }
 
-/* On devices of one process; under a sanitizer of one of both kinds, by turns. */
+/* On devices of one process; under a sanitizer with one of the two strategies, by turns. */
 static void check_devices(const job *like, const char *name, int n)
 {
     static const char *const kinds[] = {"data_parallel", "central_storage"};
@@ -407,7 +408,7 @@ static void check_devices(const job *like, const char *name, int n)
     }
 }
 
-/* Under a sanitizer two of the strategies, which go on where the last ones have ended. */
+/* Under a sanitizer two of the strategies, by turns. */
 static void check_on(const job *like, const char *name, int n)
 {
     static int turn;
@@ -466,7 +467,7 @@ TEST(clipping_schedules_and_momentum)
     }
 }
 
-/* A step that reads values runs in pieces. */
+/* A step that reads values is executed in parts. */
 TEST(steps_that_read_values)
 {
     for (int k = 0; k < KINDS; k++) {
@@ -481,7 +482,7 @@ TEST(accumulation)
 {
     for (int k = 0; k < KINDS; k++) {
         job j = job_of("accumulate", (net_kind)k, 16, 0);
-        j.accumulate = 4; /* the last window of an epoch is shorter, and its last batch too */
+        j.accumulate = 4; /* the last window of an epoch is shorter, as is its last batch */
         j.clip = 0.5;
         j.optimizer = k == CNN ? ADAM : SGD;
         j.compares_state = true;
@@ -489,7 +490,7 @@ TEST(accumulation)
     }
 }
 
-TEST(windows_of_other_lengths)
+TEST(windows_of_changing_length)
 {
     job j = job_of("windows", MLP, 16, 0);
     j.other_windows = true;
@@ -506,8 +507,8 @@ TEST(windows_of_other_lengths)
     }
 }
 
-/* The loss that is judged is the batch's, whoever has which chunk of it. */
-TEST(updates_that_spikes_leave_out)
+/* Spikes are found in the loss of the whole batch, however its chunks are distributed. */
+TEST(updates_skipped_for_spikes)
 {
     for (int64_t accumulate = 1; accumulate <= 2; accumulate++) {
         job j = job_of("spikes", MLP, 16, 2);
@@ -526,7 +527,7 @@ TEST(statistics_of_averaged_weights)
     check(&j, "averages", 4);
 }
 
-/* In the last batch of an epoch some ranks have fewer chunks, or none, and in stage 3 each chunk gathers parameters. */
+/* In the last batch of an epoch some ranks have fewer chunks or none, and in stage 3 each chunk gathers parameters. */
 TEST(ranks_with_fewer_chunks)
 {
     job j = job_of("fewer", DEEP, 64, 4);
@@ -536,7 +537,7 @@ TEST(ranks_with_fewer_chunks)
     }
 }
 
-/* A chunk may have no loss; a rank may have none in a whole batch, and all ranks. */
+/* Some chunks have no loss; for a whole batch, one rank or all ranks may have none. */
 TEST(chunks_without_a_loss)
 {
     for (int every = 2; every <= 3; every++) {
@@ -549,8 +550,8 @@ TEST(chunks_without_a_loss)
     }
 }
 
-/* Partial sums of windows are slices where gradients are; those of a rank's chunks are whole. */
-TEST(what_is_held_is_counted)
+/* Partial sums over windows are slices if gradients are; those of a rank's chunks are whole. */
+TEST(memory_is_counted)
 {
     job j = job_of("held", DEEP, 8, 4); /* a chunk on each of two ranks */
     j.accumulate = 4;                   /* levels 0 and 1 */
@@ -563,7 +564,8 @@ TEST(what_is_held_is_counted)
     run_on(&j, "held", 2);
     CHECK_EQ(ranks.o[0].gradients, 4 * whole);
     for (int s = 1; s < STRATEGIES; s++) {
-        static const int halves[][2] = {{6, 8}, {4, 6}, {3, 5}, {3, 5}, {6, 8}}; /* with one chunk a rank, and two */
+        static const int halves[][2] = {
+            {6, 8}, {4, 6}, {3, 5}, {3, 5}, {6, 8}}; /* with one chunk per rank, and with two */
         for (j.chunk = 4; j.chunk >= 2; j.chunk /= 2) {
             j.strategy = strategies[s];
             CHECK_OK(run(&j, NULL, &one));
@@ -575,8 +577,8 @@ TEST(what_is_held_is_counted)
     }
 }
 
-/* A batch of k times the size is k batches of a window; but what is random is drawn otherwise, and batch norm moves its
- * statistics once a batch. */
+/* A batch of k times the size equals k batches of a window; but random numbers differ, and batch norm updates its
+ * statistics once per batch. */
 TEST(a_window_is_one_large_batch)
 {
     static const int64_t windows[] = {2, 3, 4, 6, 8};
@@ -600,9 +602,9 @@ TEST(a_window_is_one_large_batch)
         }
 }
 
-/* Saved by `from` ranks inside of an epoch, and of an accumulation window, in one file or in shares, and continued
- * under any strategy. */
-TEST(a_run_goes_on_with_other_ranks)
+/* Saved by `from` ranks inside an epoch and an accumulation window, in one file or in parts, and resumed under any
+ * strategy. */
+TEST(a_run_resumes_on_other_ranks)
 {
     int n = 0;
     for (int from = 1; from <= 4; from *= 2)
@@ -616,7 +618,7 @@ TEST(a_run_goes_on_with_other_ranks)
                     j.ckpt_path = NULL;
                     j.strategy = strategies[s];
                     j.state_dict_type = (n + n / 8) % 2 ? "sharded" : "full";
-                    j.save_after = (from + to) % 3 + (to > 1); /* 1 to 3 batches of a window are done, or none */
+                    j.save_after = (from + to) % 3 + (to > 1); /* after 1 to 3 batches of a window, or after none */
                     snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
                     run_on(&j, "a run that saves", from);
                     j.save_after = -1;
@@ -627,7 +629,7 @@ TEST(a_run_goes_on_with_other_ranks)
             }
 }
 
-TEST(a_run_goes_on_on_devices)
+TEST(a_run_resumes_on_devices)
 {
     job j = job_of("devices", NORM, 16, 0);
     j.accumulate = 4;
@@ -636,7 +638,7 @@ TEST(a_run_goes_on_on_devices)
     for (int back = 0; back < 2; back++) {
         j.ckpt_path = NULL;
         for (int part = 0; part < 2; part++) {
-            j.save_after = part ? -1 : 2; /* three batches of a window are done */
+            j.save_after = part ? -1 : 2; /* after three batches of a window */
             j.devices = part == back ? NULL : "2";
             j.strategy = j.devices ? "data_parallel" : "sharded_2";
             memset(&ranks, 0, sizeof ranks);
@@ -651,7 +653,7 @@ TEST(a_run_goes_on_on_devices)
     }
 }
 
-/* ---- what cannot be done ---- */
+/* ---- refused configurations ---- */
 
 static void expect(job *j, int n, const char *a, const char *b)
 {
@@ -678,7 +680,7 @@ TEST(chunks_that_ranks_cannot_share)
     expect(&j, 2, "2 ranks cannot divide", "a deterministic_chunk of 1 (");
 }
 
-/* In an evaluation, in an epoch: some ranks log nothing in the first batch, or never. */
+/* In an evaluation and in an epoch: some ranks log nothing in the first batch, or never. */
 TEST(fewer_chunks_than_ranks)
 {
     job j = job_of("few", MLP, 64, 8);
@@ -689,15 +691,15 @@ TEST(fewer_chunks_than_ranks)
     check_on(&j, "few", 4);
 }
 
-/* Three ranks and three are not six. */
-TEST(copies_that_are_no_sub_trees)
+/* Chunks of three ranks and three ranks do not form subtrees. */
+TEST(copies_that_are_no_subtrees)
 {
     job j = job_of("copies", MLP, 36, 6);
     j.strategy = "sharded_hybrid";
     expect(&j, 6, "must be a power of two, with consecutive numbers", "--strategy sharded");
 }
 
-TEST(what_does_not_go_with_several_ranks)
+TEST(unsupported_combinations_are_refused)
 {
     job j = job_of("refused", MLP, 32, 0);
     j.counts = true;
@@ -719,7 +721,7 @@ TEST(what_does_not_go_with_several_ranks)
     expect(&j, 2, "must call the backward pass", "net optimizes manually");
 }
 
-/* What is clipped is their mean. */
+/* The mean is clipped. */
 TEST(lbfgs_divides_sums_over_chunks)
 {
     static outcome whole;
@@ -761,7 +763,7 @@ TEST(exact_sums)
         for (int i = 0; i < 400; i++) lc__exact_add(&a, -x[i]);
         CHECK(lc__exact_value(&a) == 0);
     }
-    /* Rounded to the nearest, to even where two are as near. */
+    /* Rounded to nearest, ties to even. */
     static const double cases[][4] = {{1, 0x1p-53, 0, 1},
                                       {1, 0x1p-53, 0x1p-1074, 1 + 0x1p-52},
                                       {1 + 0x1p-52, 0x1p-53, 0, 1 + 0x1p-51},

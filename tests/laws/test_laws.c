@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The laws of the engine over whole models: planned = unplanned, the same result for any number of threads where that
- * is asked for, no allocation in a steady step, a tight arena. */
+/* The laws of the engine on whole models: planned = unplanned, the same result for any number of threads if requested,
+ * no allocation in a steady step, an arena near its lower bound. */
 #define _GNU_SOURCE /* dl_iterate_phdr */
 #include "test.h"
 
 #include "bench/models.h"
 #include "record/graph_impl.h"
 
-/* ---- counting allocations on this thread; what oneDNN allocates inside itself is not lightc's ---- */
+/* ---- counting allocations on this thread; oneDNN's own allocations do not count ---- */
 
 #ifndef SANITIZED
 #include <link.h>
@@ -68,12 +68,12 @@ typedef struct task {
     const char *optimizer;
     int ndim;
     int64_t x[4], y[2];
-    int64_t classes; /* of y; inputs are ids below it if x has 2 dimensions */
+    int64_t classes; /* of y; if x has 2 dimensions, it holds ids below it */
 } task;
 
 static const task tasks[] = {
     {"mlp", 16, "adam", 4, {16, 1, 28, 28}, {16}, 10},
-    /* Not Adam: the gradient of a bias before batch norm is 0 but for rounding, which Adam turns into whole steps. */
+    /* Not Adam: the gradient of a bias before batch norm is pure rounding, which Adam scales to whole steps. */
     {"fashion", 6, "sgd", 4, {6, 1, 28, 28}, {6}, 10},
     {"gpt_small", 3, "adamw", 2, {3, 16}, {3, 16}, 11},
     {"lstm", 5, "sgd", 4, {5, 1, 28, 28}, {5}, 10},
@@ -84,7 +84,7 @@ static const task tasks[] = {
 
 typedef struct outcome {
     double loss[8];
-    float *values; /* every parameter and buffer, one after the other */
+    float *values; /* every parameter and buffer, one after another */
     int64_t n, ends[MAX_TENSORS];
     int n_tensors;
     int64_t allocations; /* of the last step */
@@ -164,7 +164,7 @@ static void train(const task *t, int steps, int accumulate, double clip, const l
     lc_graph_free(g);
 }
 
-/* Within `tolerance` of each tensor's largest value. */
+/* Within `tolerance`, relative to each tensor's largest value. */
 static void compare(const outcome *a, const outcome *b, int steps, double tolerance)
 {
     CHECK_EQ(a->n, b->n);
@@ -194,7 +194,8 @@ static void planned_is_unplanned(const char *name, int accumulate, double clip)
         setenv("LIGHTC_PLAN", "off", 1);
         train(&tasks[i], 1, accumulate, clip, (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5)}, &off);
         unsetenv("LIGHTC_PLAN");
-        compare(&on, &off, 1, 2e-5); /* Adam's first update divides gradients by themselves, small ones too */
+        compare(&on, &off, 1,
+                2e-5); /* Adam's first update divides gradients by their own magnitude, including small ones */
         CHECK(on.stats.nodes < off.stats.nodes);
         free(on.values), free(off.values);
     }

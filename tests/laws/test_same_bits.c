@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What test_deterministic.c shows on threads, on processes: N of them with batch B leave, byte for byte, the model,
- * optimizer and logged values that one leaves with batch N * B, whatever the bytes between them go over. */
+/* The law of test_deterministic.c with processes as ranks: N processes with batch B leave, byte for byte, the model,
+ * optimizer and logged values of one process with batch N * B, whatever transport connects them. */
 #include "test.h"
 #include "scratch.h"
 
@@ -10,12 +10,12 @@
 
 enum { BATCH = 24, OUTPUT = 8192 };
 
-/* As root, with more ranks than cores, and without looking for networks. */
+/* Runs as root, with more ranks than cores, and without searching for networks. */
 static const char under_mpi[] = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_pml=ob1 "
                                 "OMPI_MCA_btl=vader,self OMPI_MCA_btl_vader_single_copy_mechanism=none "
                                 "OMPI_MCA_rmaps_base_oversubscribe=1 ASAN_OPTIONS=detect_leaks=0";
 
-static char bin[PATH_MAX], work[3][320]; /* the second and third: of a run that is compared, and of what it began as */
+static char bin[PATH_MAX], work[3][320]; /* work[1]: the run that is compared; work[2]: the run that it resumes */
 
 __attribute__((constructor)) static void find_programs(void)
 {
@@ -29,7 +29,7 @@ static void fresh(int i)
     snprintf(work[i], sizeof work[i], "%s", fresh_dir(names[i]));
 }
 
-/* Over that transport ("": of this process alone), into work[i]. */
+/* Trains over that transport ("": in this process only), into work[i]. */
 static void train(int i, const char *over, int ranks, const char *format, ...) LC_PRINTF(4, 5);
 static void train(int i, const char *over, int ranks, const char *format, ...)
 {
@@ -41,7 +41,7 @@ static void train(int i, const char *over, int ranks, const char *format, ...)
     va_end(args);
     if (mpi)
         snprintf(launcher, sizeof launcher, "mpirun -n %d", ranks);
-    else if (hosts) /* two ranks each */
+    else if (hosts) /* two ranks per host */
         snprintf(launcher, sizeof launcher, "'%s/lightc' launch -np %d -H local:2,local:2", bin, ranks);
     else if (*over)
         snprintf(devices, sizeof devices, "--devices %d", ranks);
@@ -144,8 +144,8 @@ TEST(over_memory_within_hosts_and_tcp_between_them)
     check("shm+tcp", 4, "sharded_hybrid", window); /* a copy on each host */
 }
 
-/* Saved inside of an epoch and of a window. */
-static void check_goes_on(const char *from, int n, const char *strategy, const char *to, int m, const char *then)
+/* Saved inside an epoch and a window. */
+static void check_resumes(const char *from, int n, const char *strategy, const char *to, int m, const char *then)
 {
     char options[700];
     fresh(2);
@@ -154,17 +154,17 @@ static void check_goes_on(const char *from, int n, const char *strategy, const c
     check(to, m, then, options);
 }
 
-TEST(a_run_goes_on_over_another_transport)
+TEST(a_run_resumes_over_another_transport)
 {
     one_rank(window);
-    check_goes_on("tcp", 2, "sharded_3", "shm", 4, "ddp");
+    check_resumes("tcp", 2, "sharded_3", "shm", 4, "ddp");
 }
 
-TEST(a_run_goes_on_over_mpi)
+TEST(a_run_resumes_over_mpi)
 {
     need_mpi();
     one_rank(window);
-    check_goes_on("shm", 4, "sharded_2", "mpi", 2, "sharded_3");
+    check_resumes("shm", 4, "sharded_2", "mpi", 2, "sharded_3");
 }
 
 TEST_MAIN

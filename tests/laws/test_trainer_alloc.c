@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* No allocation in the steady step: malloc is counted on the training thread while a run with loader, optimizer,
- * schedule, logged values, loggers and callbacks is under way. */
+/* No allocation in the steady step: malloc is counted on the training thread during a run with loader, optimizer,
+ * schedule, logged values, loggers and callbacks. */
 #include "test.h"
 #include "trainer_world.h"
 
@@ -87,7 +87,7 @@ static const lc_module_ops ops = {LC_MODULE_OPS_INIT("net"), .training_step = tr
                                   .configure_optimizers = configure_optimizers, .train_dataloader = train_dataloader,
                                   .on_train_batch_end = on_train_batch_end};
 
-/* Callbacks that do something in every step. */
+/* Callbacks that are active in every step. */
 typedef lc_status make_callback(lc_callback *out);
 static lc_status make_timer(lc_callback *out)
 {
@@ -134,7 +134,7 @@ static lc_status make_rates(lc_callback *out)
 {
     return lc_learning_rate_monitor_new(NULL, out);
 }
-/* The last two are errors without a logger. */
+/* The last two need a logger. */
 static make_callback *const callbacks[] = {make_timer,   make_early_stopping, make_ema,        make_swa,
                                            make_norms,   make_spikes,         make_throughput, make_histograms,
                                            make_pruning, make_device_stats,   make_rates};
@@ -150,7 +150,7 @@ static lc_status add_callbacks(lc_trainer *t, int first, int end)
     return LC_OK;
 }
 
-/* One allocation after the other fails: the run ends with an error, or goes well all the same. */
+/* Fails one allocation after another: the run ends with an error, or succeeds all the same. */
 static lc_status short_run(const char *dir, int64_t fail, const char *strategy)
 {
     static float x[8 * 3], y[8];
@@ -182,7 +182,7 @@ done:
     return status;
 }
 
-/* strategy NULL: one device, else 3 of it. */
+/* strategy NULL: one device; otherwise three. */
 static void run_with(const char *logger, int64_t accumulate, const char *strategy)
 {
     static float x[SAMPLES * 3], y[SAMPLES];
@@ -206,11 +206,11 @@ static void run_with(const char *logger, int64_t accumulate, const char *strateg
     if (strategy) o.devices = "3";
     m.logs_media = strstr(logger, "tensorboard") != NULL;
     CHECK_OK(lc_trainer_new(&o, &t));
-    /* With loggers little more is logged: a writer that is after has a queue that grows. */
+    /* With loggers only a little more is logged: the queue of a writer that falls behind would grow. */
     CHECK_OK(add_callbacks(t, 0, strcmp(logger, "none") ? 4 : NEED_NO_LOGGER));
     CHECK_OK(add_callbacks(t, strcmp(logger, "none") ? CALLBACKS - 1 : CALLBACKS, CALLBACKS));
     CHECK_OK(lc_trainer_fit(t, &m.base));
-    CHECK(m.before > 0); /* building the run allocated: so they are counted */
+    CHECK(m.before > 0); /* building the run allocated, so allocations are counted */
     CHECK_EQ(m.after - m.before, 0);
     lc_trainer_free(t);
     lc_module_release(&m.base);
@@ -255,7 +255,7 @@ static void fail_each(const char *strategy)
 {
     char dir[256];
     CHECK(world_dir(dir, sizeof dir));
-    CHECK_OK(short_run(dir, 0, strategy)); /* what is made once per process is there now */
+    CHECK_OK(short_run(dir, 0, strategy)); /* objects made once per process exist from now on */
     int64_t before = allocations;
     CHECK_OK(short_run(dir, 0, strategy));
     int64_t n = allocations - before;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Metrics against plain re-computations, degenerate cases, merging, and (where they are) TorchMetrics' recorded values.
- */
+/* Metrics compared with plain re-computations and, if available, TorchMetrics' recorded values; degenerate cases;
+ * merging. */
 #include "test.h"
 #include <lightc/metrics.h>
 #include <lightc/random.h>
@@ -48,7 +48,7 @@ static int best_class(int i)
     return best;
 }
 
-/* The value over all of make_data, as multiclass. */
+/* The value over all of make_data, for a multiclass metric. */
 static double multiclass(const char *name, lc_metric_args o)
 {
     o.num_classes = C;
@@ -82,7 +82,7 @@ TEST(multiclass_by_counting)
         jaccard += tp[c] / (tp[c] + fp[c] + fn[c]);
         weighted += (tp[c] + fn[c]) / N * 2 * tp[c] / (2 * tp[c] + fp[c] + fn[c]);
     }
-    CHECK(fn[C - 1] == 0 && fp[C - 1] > 0); /* the case of a class that is only predicted is among them */
+    CHECK(fn[C - 1] == 0 && fp[C - 1] > 0); /* includes a class that is predicted but never occurs */
     lc_metric_args macro = LC_ARGS(lc_metric, .average = LC_AVERAGE_MACRO);
     CHECK_NEAR(multiclass("Precision", macro), precision / present, 1e-12);
     CHECK_NEAR(multiclass("Recall", macro), recall / present, 1e-12);
@@ -158,7 +158,7 @@ TEST(binary_and_multilabel)
         CHECK_NEAR(value(m), rows[r].want, 1e-12);
         m = make(rows[r].name, LC_ARGS(lc_metric, .task = LC_TASK_BINARY, .threshold = 0.4));
         CHECK_OK(lc_metric_update_scores(m, N, 1, logits, bits));
-        CHECK_NEAR(value(m), rows[r].want, 0.03); /* a score at the threshold may round to its other side */
+        CHECK_NEAR(value(m), rows[r].want, 0.03); /* a score at the threshold may be rounded to either side */
     }
     double same = 0;
     for (int i = 0; i < N * L; i++) same += (scores[i] > 0) == labels[i];
@@ -167,7 +167,7 @@ TEST(binary_and_multilabel)
     CHECK_NEAR(value(m), same / (N * L), 1e-12);
     m = make("Accuracy", LC_ARGS(lc_metric, .num_labels = L, .average = LC_AVERAGE_MACRO));
     CHECK_OK(lc_metric_update_scores(m, N, L, scores, labels));
-    CHECK_NEAR(value(m), same / (N * L), 1e-12); /* all labels are seen equally often */
+    CHECK_NEAR(value(m), same / (N * L), 1e-12); /* all labels occur equally often */
 }
 
 TEST(confusion_kappa_matthews)
@@ -217,7 +217,7 @@ TEST(confusion_kappa_matthews)
                (agree * N - tp) / sqrt((N * (double)N - sp) * (N * (double)N - st)), 1e-12);
 }
 
-/* AUROC is the share of (positive, negative) pairs in the right order, ties counting half. */
+/* AUROC is the share of (positive, negative) pairs in the right order; ties count half. */
 static double pairs_in_order(const float *s, int stride, const int64_t *target, int64_t positive, int n)
 {
     double good = 0, all = 0;
@@ -242,8 +242,7 @@ TEST(areas)
     m = make("AUROC", lc_metric_defaults());
     CHECK_OK(lc_metric_update_scores(m, N, 1, coarse, bits));
     CHECK_NEAR(value(m), pairs_in_order(coarse, 1, bits, 1, N), 1e-12);
-    /* One class against the rest; a softmax does not change a one-column order only within a row, so take
-     * probabilities. */
+    /* One class against the rest. A softmax keeps the order of a column only within a row, so use probabilities. */
     float p[N * C];
     double want = 0;
     for (int i = 0; i < N; i++) {
@@ -256,7 +255,7 @@ TEST(areas)
     CHECK_OK(lc_metric_update_scores(m, N, C, p, classes));
     CHECK_NEAR(value(m), want, 1e-12);
     CHECK_NEAR(multiclass("AUROC", lc_metric_defaults()), want, 1e-4); /* from logits */
-    /* Average precision: the mean over positives of the precision at their score, ties together. */
+    /* Average precision: the mean over positives of the precision at their score, counting ties together. */
     double sum = 0, positives = 0;
     for (int i = 0; i < N; i++)
         if (bits[i]) {
@@ -268,7 +267,7 @@ TEST(areas)
     m = make("AveragePrecision", lc_metric_defaults());
     CHECK_OK(lc_metric_update_scores(m, N, 1, coarse, bits));
     CHECK_NEAR(value(m), sum / positives, 1e-12);
-    /* Micro and macro over labels; ignored ones are out. */
+    /* Micro and macro averages over labels; ignored targets are excluded. */
     m = make("AUROC", LC_ARGS(lc_metric, .num_labels = L, .average = LC_AVERAGE_MICRO));
     CHECK_OK(lc_metric_update_scores(m, N, L, p, labels));
     CHECK_NEAR(value(m), pairs_in_order(p, 1, labels, 1, N * L), 1e-12);
@@ -304,7 +303,7 @@ TEST(regression)
         CHECK_OK(lc_metric_update_values(m, N - 30, single + 30, other + 30));
         CHECK_NEAR(value(m), rows[r].want, 1e-10);
     }
-    /* Ranks: a rank is the mean of 1 + the numbers below and the numbers at most as large. */
+    /* Ranks: 1 + the number of smaller values, averaged over ties. */
     double rx[N], ry[N], sxx = 0, syy = 0, sxy = 0;
     for (int i = 0; i < N; i++) {
         rx[i] = ry[i] = 0.5;
@@ -320,7 +319,7 @@ TEST(regression)
     lc_metric *m = make("SpearmanCorrCoef", lc_metric_defaults());
     CHECK_OK(lc_metric_update_values(m, N, single, other));
     CHECK_NEAR(value(m), sxy / sqrt(sxx * syy), 1e-7);
-    /* Several outputs: each on its own. */
+    /* Several outputs, each evaluated separately. */
     lc_metric_batch b = {.n = N / 2, .columns = 2, .scores = single, .values = other};
     m = make("MeanSquaredError", LC_ARGS(lc_metric, .num_outputs = 2));
     CHECK_OK(lc_metric_update(m, &b));
@@ -366,8 +365,8 @@ TEST(aggregates)
     }
 }
 
-/* An update adds what merging the batch's own state adds, and a state that is loaded is the one that was saved: bit for
- * bit, which resuming relies on. */
+/* An update adds what merging the batch's own state adds, and a loaded state equals the saved one, bit for bit:
+ * resuming relies on it. */
 TEST(updates_are_merges)
 {
     static double one[4096], two[4096], loaded[4096];
@@ -398,7 +397,7 @@ TEST(updates_are_merges)
     }
 }
 
-/* What cannot be divided. */
+/* Divisions by zero. */
 TEST(degenerate)
 {
     static const int64_t zeros[4] = {0, 0, 0, 0}, ones[4] = {1, 1, 1, 1};
@@ -458,7 +457,7 @@ TEST(degenerate)
     CHECK_STATUS(lc_metric_update_values(m, 4, up, up), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_metric_update_scores(m, 1, 4, up, ones), LC_ERR_SHAPE);
     CHECK_STATUS(lc_metric_update_labels(m, 4, (int64_t[]){0, 1, 2, 0}, ones), LC_ERR_ARGUMENT);
-    CHECK_NEAR(value(m), 0, 0); /* what was refused left no trace */
+    CHECK_NEAR(value(m), 0, 0); /* the refused update left no trace */
 }
 
 static lc_metric *by_index(int i, int task)
@@ -515,7 +514,7 @@ TEST(merge_of_parts_is_the_whole)
             CHECK_OK(lc_metric_merge(a, empty));
             CHECK_OK(lc_metric_compute_all(a, got, n));
             for (int64_t j = 0; j < n; j++) CHECK_NEAR(got[j], want[j], 1e-10);
-            /* Load what was stored, into one that has seen other things, and go on. */
+            /* Load the stored state into a metric that has seen other values, and continue. */
             CHECK_OK(lc_metric_load(b, state, size));
             feed(b, i, task, 35, N);
             CHECK_OK(lc_metric_compute_all(b, got, n));
@@ -569,7 +568,7 @@ TEST(from_tensors)
     lc_tensor_unref(t);
 }
 
-/* ---- what TorchMetrics computed ---- */
+/* ---- TorchMetrics' recorded values ---- */
 
 static int64_t flat(const cJSON *a, double *out, int64_t n)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The metrics that callbacks, monitors and programs see are those of one run: the next one begins with none. */
+/* The metrics that callbacks, monitors and programs get are those of one run: the next run begins with none. */
 #include "test.h"
 
 #include "quiet_options.h"
@@ -26,7 +26,7 @@ static const lc_module_ops ops = {
     .configure_optimizers = small_net_sgd,
 };
 
-TEST(a_run_begins_without_metrics_of_the_one_before)
+TEST(a_run_begins_without_metrics_of_the_previous_one)
 {
     small_net m = {0};
     lc_dataloader *l;

@@ -83,7 +83,7 @@ static void read_all(lc_tensor *t, float *out)
     CHECK_OK(lc_tensor_read(t, out, (size_t)lc_tensor_numel(t) * sizeof *out));
 }
 
-/* The value depends on seed and path, not on what was registered before. */
+/* The value depends on the seed and the path, not on what was registered before. */
 TEST(initial_values_depend_on_seed_and_path)
 {
     float first[8], again[8], other[8], seeded[8];
@@ -160,7 +160,7 @@ TEST(distributions)
     }
 }
 
-TEST(initial_values_can_be_drawn_anew)
+TEST(initial_values_can_be_drawn_again)
 {
     lc_module root;
     float x[1000];
@@ -206,7 +206,7 @@ TEST(the_first_error_is_kept)
     lc_module_release(&root);
 }
 
-TEST(a_child_can_be_released_alone)
+TEST(a_child_can_be_released_by_itself)
 {
     lc_module root, child;
     lc_module_init(&root, NULL, 1);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A zero that a caller writes is a zero: every argument with a default that is another number is given as 0, and has to
- * arrive as 0 or be refused with a message that names it. Compiles as C and as C++ (test_headers.c does both). */
+/* A zero in an argument means zero: every argument whose default is another number is given as 0, and must arrive as 0
+ * or be refused with a message that names it. Compiles as C and as C++ (test_headers.c does both). */
 #include "test.h"
 
 #include <lightc/lightc.h>
 
-/* ---- optimizers and schedules, whose numbers can be asked for by name ---- */
+/* ---- optimizers and schedules, whose numbers can be read by name ---- */
 
 #define OPTIMIZER_ARGS(X)                                                                                              \
     X(lc_sgd, lr)                                                                                                      \
@@ -174,7 +174,7 @@ TEST(schedules)
     X(uniform, lc_sign(lc_uniform(1, one, .low = -1, .high = 0)), -1)                                                  \
     X(normal, lc_normal(1, one, .mean = 1.5, .std = 0), 1.5)
 
-/* What cannot be 0. */
+/* Arguments that cannot be 0. */
 #define REFUSALS(X)                                                                                                    \
     X(delta, lc_huber_loss(x, x, .delta = 0))                                                                          \
     X(groups, lc_conv1d(lc_reshape(x, 1, 1, 2), lc_reshape(x, 1, 1, 2), NULL, .groups = 0))                            \
@@ -233,7 +233,7 @@ static void check_refusal(const char *name, lc_tensor *(*build)(lc_tensor *x))
     CHECK_CONTAINS(lc_error_message(), name);
 }
 
-TEST(operators_that_refuse)
+TEST(operators_that_refuse_zero)
 {
 #define CHECK_REFUSAL(id, expression) check_refusal(#id, number_##id);
     REFUSALS(CHECK_REFUSAL)
@@ -270,7 +270,7 @@ TEST(layers)
     X(stride, lc_avg_pool2d_init(&pool, &m, "p", 2, .stride = 0))                                                      \
     X(num_layers, lc_lstm_init(&rnn, &m, "r", 2, 2, .num_layers = 0))
 
-TEST(layers_that_refuse)
+TEST(layers_that_refuse_zero)
 {
 #define CHECK_LAYER_REFUSAL(word, init)                                                                                \
     {                                                                                                                  \
@@ -327,7 +327,7 @@ TEST(layers_that_refuse)
 
 static const double rates[] = {0.1};
 
-/* Made with 0 and with the default: what is made does not take one for the other if the struct does not. */
+/* With a 0, which is not the default, the callback is made, or refused by the argument's name. */
 #define CHECK_CALLBACK(make, argument, ...)                                                                            \
     {                                                                                                                  \
         lc_callback cb;                                                                                                \
@@ -349,9 +349,9 @@ TEST(callbacks)
     CHECK_CONTAINS(lc_error_message(), "lc_early_stopping_defaults()");
 }
 
-/* ---- what else is made: a number that means something is taken, one that cannot be 0 is refused by its name ---- */
+/* ---- other constructors: a 0 that is valid is used, one that is not is refused by its name ---- */
 
-/* Zeros that are taken: X(what gives the value, the value). */
+/* Valid zeros: X(expression for the value, the value). */
 static double binary_accuracy(lc_metric *m)
 {
     const float scores[] = {0.25f, 0.75f};
@@ -410,7 +410,7 @@ TEST(metrics)
     X(max_trials, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .max_trials = 0))                          \
     X(max_val, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .max_val = 0))
 
-TEST(makers_that_refuse)
+TEST(constructors_that_refuse_zero)
 {
     char word[] = "true";
     char *const program[] = {word, NULL};
@@ -479,7 +479,7 @@ TEST(a_zero_on_the_command_line)
     lc_options_free(o.storage);
 }
 
-/* A fabric's numbers are those of the trainer's options. */
+/* A fabric has the defaults of the trainer's options. */
 TEST(defaults_of_a_fabric)
 {
     lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
@@ -493,7 +493,7 @@ TEST(defaults_of_a_fabric)
     CHECK(l.progress_timeout == o.progress_timeout && l.grace_period == o.grace_period);
 }
 
-/* ---- the defaults of constructors are those of the same class by its name ---- */
+/* ---- the defaults of constructors equal those of the same class by name ---- */
 
 #define OPTIMIZERS(X)                                                                                                  \
     X(lc_sgd, "SGD")                                                                                                   \
@@ -578,7 +578,7 @@ TEST(numbers_that_must_be_given)
     lc_module_release(&m);
 }
 
-/* ---- structs that a program fills ---- */
+/* ---- structs that a program fills in ---- */
 
 TEST(a_struct_begins_with_the_defaults)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layers: names, shapes and initial values as in PyTorch; what they compute; training and evaluation mode. */
+/* Layers: names, shapes and initial values as in PyTorch; results; training and evaluation mode. */
 #include "test.h"
 
 #include <lightc/lightc.h>
@@ -35,7 +35,7 @@ static float *read_new(lc_tensor *t)
     return x;
 }
 
-/* All values lie within +-bound, and reach nearly there. */
+/* All values are within +-bound, and some come close to it. */
 static void check_uniform(lc_tensor *t, double bound)
 {
     float *x = read_new(t);
@@ -73,7 +73,7 @@ static lc_tensor *input(uint64_t key, int ndim, const int64_t *shape)
 static lc_graph *begin(uint64_t step)
 {
     lc_graph *g = lc_current_graph();
-    if (g) { /* of a test that failed */
+    if (g) { /* left by a test that failed */
         lc_status ended = lc_step_end(g);
         (void)ended;
     }
@@ -226,7 +226,7 @@ TEST(wrong_sizes_are_refused)
     lc_module_release(&m);
 }
 
-/* ---- what layers compute ---- */
+/* ---- results ---- */
 
 TEST(linear_forward_and_message)
 {
@@ -336,7 +336,7 @@ TEST(batch_norm_tracks_in_training_only)
     lc_module_release(&m);
 }
 
-TEST(norms_normalise)
+TEST(norms_normalize)
 {
     lc_module m;
     lc_layer_norm ln;
@@ -429,7 +429,7 @@ TEST(dropout_in_training_only)
     lc_module_release(&m);
 }
 
-/* Attention written out: x [B,S,E], causal. */
+/* Attention written out for x [B,S,E], causal. */
 static void attention(const float *x, const float *w, const float *b, const float *wo, const float *bo, int B, int S,
                       int E, int heads, float *y)
 {
@@ -490,13 +490,13 @@ TEST(multihead_attention_forward)
     CHECK_SHAPE(y, S, B, E);
     CHECK_OK(lc_tensor_read(lc_transpose(y, 0, 1), got, sizeof got));
     check_close(got, want, B * S * E, 1e-5);
-    /* Weights are dropped out in training: here none of them, but by the other path. */
+    /* Dropout of weights in training, with a probability that drops none but takes the other path. */
     CHECK_OK(lc_tensor_read(lc_multihead_attention_forward(&dropped, x, .causal = true), got, sizeof got));
     check_close(got, want, B * S * E, 1e-5);
     CHECK_OK(lc_tensor_read(lc_multihead_attention_forward(&dropped, x, .attn_mask = mask), got, sizeof got));
     CHECK_OK(lc_tensor_read(lc_multihead_attention_forward(&a, x, .attn_mask = mask), want, sizeof want));
     check_close(got, want, B * S * E, 1e-5);
-    /* Packed or projected one by one: the same. */
+    /* Packed or projected separately: the same result. */
     lc_tensor *copy = lc_mul_scalar(x, 1);
     CHECK_OK(lc_tensor_read(lc_multihead_attention_forward(&a, x, .key = copy, .value = copy), got, sizeof got));
     CHECK_OK(lc_tensor_read(lc_forward(&a, x), want, sizeof want));
@@ -508,7 +508,7 @@ TEST(multihead_attention_forward)
     lc_module_release(&m);
 }
 
-/* Layers and directions put together by hand from the operator for one of them. */
+/* Layers and directions composed by hand from the operator for one of them. */
 TEST(lstm_layers_and_directions)
 {
     enum { B = 2, S = 4, H = 3 };
@@ -645,7 +645,7 @@ TEST(every_activation)
     lc_module_release(&m);
 }
 
-/* An error of the parent, which says what the options begin with, and not only of the first step. */
+/* An error of the parent, right away and not in the first step, which names the defaults that options start from. */
 TEST(options_without_their_defaults)
 {
     lc_module m;
@@ -657,7 +657,7 @@ TEST(options_without_their_defaults)
     lc_module_release(&m);
 }
 
-TEST(lists_of_another_length)
+TEST(lists_of_the_wrong_length)
 {
     lc_module m;
     lc_conv c;
@@ -674,7 +674,7 @@ TEST(lists_of_another_length)
     lc_module_release(&m);
 }
 
-/* Some steps of a small network bring its loss down. */
+/* Some steps of training reduce the loss of a small network. */
 TEST(a_network_learns)
 {
     lc_module m;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many digits of attention's gradients are right in f32, as scores grow: judged by the same in double, against what
- * PyTorch 2.15 gave for the same numbers (CPU, one thread). */
+/* How many digits of attention's gradients are right in f32 as scores grow: compared with the same in f64, and with
+ * PyTorch 2.15's errors for the same numbers (CPU, one thread). */
 #include "test.h"
 
 #include <lightc/lightc.h>
@@ -12,7 +12,7 @@ typedef struct setting {
     int64_t s, d;
     double scale; /* 0: the default */
     double deviation;
-    double torch[3]; /* errors of dq, dk, dv, of the largest element of all three */
+    double torch[3]; /* errors of dq, dk, dv, relative to the largest element of all three */
 } setting;
 
 static void draw(uint64_t key, double deviation, int64_t n, double *x)
@@ -20,7 +20,7 @@ static void draw(uint64_t key, double deviation, int64_t n, double *x)
     for (int64_t i = 0; i < n; i++) x[i] = (double)(float)(lc_random_normal(key, (uint64_t)i) * deviation);
 }
 
-/* Gradients of q, k and v, one after the other, for the gradient dy. */
+/* Computes the gradients of q, k and v, in this order, for the gradient dy. */
 static void gradients(const setting *c, lc_dtype dtype, double *const x[4], double *out[3])
 {
     lc_graph *g;
@@ -128,8 +128,9 @@ static const setting settings[] = {
 
 enum { N = sizeof settings / sizeof settings[0] };
 
-/* The better of PyTorch's kernels (math, flash) for each; what is as small as the last digit counts as that. Of shapes
- * that differ in nothing else the worst are compared: a single element says how it happened to be rounded. */
+/* Compared with the better of PyTorch's kernels (math, flash) for each; errors below the last digit count as the last
+ * digit. Shapes that differ in nothing else are compared by their worst: a single element depends on how it happened to
+ * be rounded. */
 TEST(attention_gradients_keep_their_digits)
 {
     static double worst[N][3];
@@ -142,7 +143,7 @@ TEST(attention_gradients_keep_their_digits)
                 if (settings[j].same == settings[i].same && settings[j].deviation == settings[i].deviation)
                     bound = fmax(bound, 2 * settings[j].torch[k]);
             if (worst[i][k] > bound)
-                TEST_FAIL("%s, S %d, D %d, deviation %g: d%c is off by %.1e, and may be by %.1e",
+                TEST_FAIL("%s, S %d, D %d, deviation %g: d%c is off by %.1e, allowed are %.1e",
                           settings[i].same ? "q = k = v" : "apart", (int)settings[i].s, (int)settings[i].d,
                           settings[i].deviation, "qkv"[k], worst[i][k], bound);
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the table of test_ops_math.c cannot say of its operators: ties and kinks, NaN and infinity, integers, halves,
- * bad indices, views, tensors of no dimensions and no elements, and the messages of wrong calls. */
+/* Properties of operators that the table of test_ops_math.c cannot express: ties and kinks, NaN and infinity, integers,
+ * halves, bad indices, views, tensors without dimensions or elements, and the messages of wrong calls. */
 #include "op_values.h"
 
 typedef struct world {
@@ -122,7 +122,7 @@ TEST(ties)
     end();
 }
 
-TEST(not_a_number)
+TEST(nan)
 {
     begin();
     lc_tensor *x = LIST(LC_F32, false, 1, NAN, INFINITY, -INFINITY), *one = LIST(LC_F32, false, 1, 1, 1, 1);
@@ -237,7 +237,7 @@ TEST(reshape_of_views)
     end();
 }
 
-/* Tensors of no dimensions, and of no elements. */
+/* Tensors without dimensions, and without elements. */
 TEST(scalars_and_empty_tensors)
 {
     begin();
@@ -267,7 +267,7 @@ TEST(scalars_and_empty_tensors)
     end();
 }
 
-/* A wrong call gives an error tensor, and the step a message that says what is wrong and where. */
+/* A wrong call gives an error tensor, and the step a message that names the error and its place. */
 static void expect_error(lc_tensor *t, lc_status status, const char *part, const char *op)
 {
     CHECK(lc_tensor_is_error(t));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients at the edges of what operators are defined for, and what they refuse: as PyTorch 2.15 has it. */
+/* Gradients at the edges of operators' domains, and refused arguments: as in PyTorch 2.15. */
 #include "test.h"
 
 #include <lightc/lightc.h>
@@ -20,7 +20,7 @@ static lc_tensor *tensor(int ndim, const int64_t *shape, const float *values, bo
 
 typedef lc_tensor *function(lc_tensor *x);
 
-/* The gradient of sum(f(x)), planned and unplanned, by the fast kernels and by those of reference. */
+/* The gradient of sum(f(x)), planned and unplanned, by the fast and the reference kernels. */
 static void check_gradient(const char *name, function *f, int n, const float *x, const float *want)
 {
     for (int way = 0; way < 4; way++) {
@@ -71,7 +71,7 @@ static lc_tensor *xlogy_other(lc_tensor *y)
     lc_tensor *used = lc_gt(y, lc_scalar(0.5, LC_F32));
     return lc_where(used, lc_xlogy(lc_full(2, LC_F32, 3), y), lc_full(0, LC_F32, 3));
 }
-/* No gradient comes in, and ln(y) is no number. */
+/* The incoming gradient is zero, and ln(y) is not a number. */
 static lc_tensor *xlogy_first(lc_tensor *x)
 {
     lc_tensor *y = lc_mul_scalar(lc_arange(0, 1, 3, LC_F32), 0);
@@ -120,7 +120,7 @@ TEST(gradients)
     check_gradient("not recorded", not_recorded, 3, (float[]){1, 2, 3}, (float[]){4, 8, 12});
 }
 
-/* A mask that is added to the scores: against the same in operators that have gradients of their own. */
+/* A mask that is added to the scores: compared with the same computation from simpler operators. */
 TEST(gradient_of_an_attention_mask)
 {
     enum { B = 2, S = 3, SK = 5, D = 4 };
@@ -160,7 +160,7 @@ TEST(gradient_of_an_attention_mask)
             CHECK(largest > 0.1f);
             for (int i = 0; i < S * SK; i++) CHECK_NEAR(got[0][i], got[1][i], 1e-5);
         }
-    /* A query that sees nothing has weights of 0, and so has its mask a gradient of 0. */
+    /* A query that sees nothing has weights of 0, and its mask a gradient of 0. */
     for (int i = 0; i < SK; i++) m[i] = -INFINITY;
     CHECK_OK(lc_tensor_write(M, m, sizeof m));
     CHECK_OK(lc_step_begin(g, 1, 0));
@@ -221,7 +221,7 @@ TEST(interpolation_by_factors)
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refused arguments ---- */
 
 static lc_tensor *of(int ndim, const int64_t *shape)
 {

@@ -2,9 +2,9 @@
 /* The operators of lightc/ops_math.h.
  *
  * One row of the table below is one case: how to call it, operands, and for elementwise ones the formula. Every row is
- * checked forward (formula, where there is one), backward against central differences in f64, in f32 against f64, and
- * elementwise ones with channels-last operands as well. What a row cannot say (ties, NaN, integers, views, messages) is
- * in test_ops_cases.c. */
+ * checked forward (if there is a formula), backward against central differences in f64, in f32 against f64, and
+ * elementwise ones with channels-last operands as well. Ties, NaN, integers, views and messages are in
+ * test_ops_cases.c. */
 #include "op_values.h"
 
 #include "ops/fused.h"
@@ -12,7 +12,7 @@
 
 #define MAX_IN  3
 #define NO_GRAD 1 /* not differentiable */
-#define FLAT    2 /* gradient is 0 everywhere: reached all the same */
+#define FLAT    2 /* gradient is 0 everywhere, but is defined */
 
 typedef struct row {
     const char *name;
@@ -35,7 +35,7 @@ static int operands(const row *r)
     return (int)strlen(r->domain);
 }
 
-/* Fixed numbers that keep away from kinks (multiples of 1/2) and from each other. */
+/* Fixed numbers that stay away from kinks (multiples of 1/2) and from each other. */
 static double draw(char domain, int operand, int64_t i)
 {
     double u = lc_random_uniform((uint64_t)operand + 77, (uint64_t)i);
@@ -474,7 +474,7 @@ TEST(table)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) check_row(&rows[i]);
 }
 
-/* The results of a cast are f32 whatever goes in. */
+/* The results of a cast are f32 whatever its operand is. */
 TEST(cast_gradient)
 {
     row r = C(cast, {S(2, 3)}, "n");
@@ -506,8 +506,7 @@ static bool is_collective(const lc_op *op)
 #undef IS
 }
 
-/* Every operator is found by its name, and can do its work: as a view, with a kernel, or as two nodes of the planner's.
- */
+/* Every operator is found by its name and is implemented: as a view, by a kernel, or by nodes of the planner. */
 TEST(operator_table)
 {
     for (int i = 0; i < lc__op_count; i++) {
@@ -515,7 +514,7 @@ TEST(operator_table)
         if (lc__op_find(op->name) != op) TEST_FAIL("two operators are called %s", op->name);
         bool works = op->flags & LC_OP_VIEW ? (const void *)op->view != NULL : op->kernel && op->kernel->run;
         if (!op->infer || works == is_collective(op)) TEST_FAIL("%s lacks its functions", op->name);
-        if ((op->flags & LC_OP_NO_GRAD) && op->grad) TEST_FAIL("%s has a gradient it does not want", op->name);
+        if ((op->flags & LC_OP_NO_GRAD) && op->grad) TEST_FAIL("%s has a gradient despite LC_OP_NO_GRAD", op->name);
     }
     CHECK(lc__op_find("no such operator") == NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The neural network operators, one row each: forward against naive code where that is short, backward against
+/* The neural network operators, one row each: forward against naive code if that is short, backward against
  * central differences in f64, f32 against f64.
  *
- * A row's inputs are text: a kind (n normal, p positive, u in [0,1), iK integers below K), the shape, and `!` where no
+ * A row's inputs are text: a kind (n normal, p positive, u in [0,1), iK integers below K), the shape, and `!` if no
  * gradient is wanted. To add an operator, add a row. */
 #include "test.h"
 
@@ -49,7 +49,7 @@ static void parse(const char *text, uint64_t key, value *v)
     CHECK(v->n <= MAX_ELEMENTS);
     for (int64_t i = 0; i < v->n; i++) {
         double u = lc_random_uniform(key, (uint64_t)i);
-        /* Through f32, so that both data types start from the same numbers. */
+        /* Rounded to f32, so that both data types start from the same numbers. */
         v->data[i] = kind == 'i'   ? (double)lc_random_below(key, (uint64_t)i, (uint64_t)v->below)
                      : kind == 'p' ? (float)(2 * u + 0.1)
                      : kind == 'u' ? (float)u
@@ -116,7 +116,7 @@ static void close_bench(bench *b)
     lc_graph_free(b->g);
 }
 
-/* The weighted sum of the result; y and the gradients too if wanted. */
+/* The weighted sum of the result; also y and the gradients if requested. */
 static double run(bench *b, double *y, double (*grad)[MAX_ELEMENTS])
 {
     double loss_value;
@@ -176,7 +176,7 @@ static void check_row(const row *r)
         if (!inputs[i].grad) continue;
         double tolerance = (r->tolerance > 0 ? r->tolerance : 1e-7) * largest(grad[i], inputs[i].n);
         const double h = 1e-5;
-        /* For large inputs a sample of elements suffices. */
+        /* For large inputs a sample of elements is enough. */
         for (int64_t e = 0; e<inputs[i].n; e += inputs[i].n> 60 ? inputs[i].n / 37 : 1) {
             double before = inputs[i].data[e];
             inputs[i].data[e] = before + h;
@@ -256,7 +256,7 @@ static void naive_conv(const value *in, double *y)
                 }
 }
 
-/* Scatters x over the result: what a transposed convolution means. output_padding 1 with stride 2, padding 1. */
+/* Scatters x over the result: the definition of a transposed convolution. output_padding 1 with stride 2, padding 1. */
 static void naive_transposed(const value *in, double *y)
 {
     const value *x = &in[0], *w = &in[1];
@@ -380,7 +380,7 @@ static void naive_cross_entropy(const value *in, double *y)
     y[0] = sum / total;
 }
 
-/* Causal, [B,S,D] with as many keys as queries. */
+/* Causal, [B,S,D], as many keys as queries. */
 static void naive_sdpa(const value *in, double *y)
 {
     int64_t S = in[0].shape[1], D = in[0].shape[2], Dv = in[2].shape[2];
@@ -519,7 +519,7 @@ BUILD(b_dropout, lc_dropout(x, 0.4))
 BUILD(b_lstm, lc_lstm(x, y, z, .b_ih = in[3], .b_hh = in[4]))
 BUILD(b_gru, lc_gru(x, y, z, .b_ih = in[3], .b_hh = in[4]))
 
-/* The last states count too, and the first ones are given. */
+/* The last states count too, and initial states are given. */
 static lc_tensor *b_lstm_states(lc_tensor *const *in)
 {
     lc_tensor *h, *c;

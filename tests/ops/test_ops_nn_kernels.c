@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The neural network operators where rows of numbers do not reach: reference kernels on any strides, random masks,
- * running statistics, NaN and values out of range, and the messages for shapes that do not fit. */
+/* The neural network operators beyond rows of numbers: reference kernels on any strides, random masks, running
+ * statistics, NaN and values out of range, and messages for mismatched shapes. */
 #include "test.h"
 
 #include <lightc/lightc.h>
@@ -17,7 +17,7 @@ typedef struct operand {
     double data[2048];
 } operand;
 
-/* Strides of a dense tensor whose dimensions are in the opposite order, and with gaps: nothing in it is contiguous. */
+/* Strides of a dense tensor with its dimensions in reverse order and with gaps: no part of it is contiguous. */
 static void odd_strides(lc_view *v)
 {
     int64_t step = 2;
@@ -100,7 +100,7 @@ static void call_kernel(const lc_op *op, int n_in, operand *in, int n_int, const
         if (odd) odd_strides(v);
         int64_t n = count(t);
         CHECK((size_t)offset(v, n - 1) * 8 < MAX_BYTES && n <= 2048);
-        /* Garbage where results go: a kernel must not count on zeros. */
+        /* Garbage in place of results: a kernel must not rely on zeros. */
         memset(memory[i], 0xA5, MAX_BYTES);
         for (int64_t e = 0; e < n; e++) {
             if (i < n_in)
@@ -134,7 +134,7 @@ static void call_kernel(const lc_op *op, int n_in, operand *in, int n_int, const
     }
 }
 
-/* "n2,3" as in test_ops_nn.c; "-" for an input that is not given; "x2" takes output 2 of the row before. */
+/* "n2,3" as in test_ops_nn.c; "-" for an input that is not given; "x2" takes output 2 of the previous row. */
 typedef struct kernel_row {
     const lc_op *op;
     const char *in;
@@ -226,7 +226,7 @@ TEST(every_kernel_takes_any_strides)
     for (size_t r = 0; r < sizeof kernel_rows / sizeof *kernel_rows; r++)
         for (int d = 0; d < 2; d++) {
             const kernel_row *row = &kernel_rows[r];
-            /* The row before, in this data type. */
+            /* The previous row, in this data type. */
             if (r && strchr(row->in, 'x')) {
                 const kernel_row *last = row - 1;
                 int64_t ints[16];
@@ -251,7 +251,7 @@ TEST(every_kernel_takes_any_strides)
         }
 }
 
-/* One kernel, dense, by input text. */
+/* Runs one kernel on dense operands, given as input text. */
 static void kernel(const lc_op *op, lc_dtype dtype, const char *in, int n_int, const int64_t *ints, double f,
                    int n_float)
 {
@@ -274,7 +274,7 @@ TEST(fused_pool_equals_its_parts)
         CHECK(dense[1].data[e] == index.data[e]);
     }
     for (int64_t e = 0; e < 3; e++) CHECK(dense[2].data[e] == mean.data[e] && dense[3].data[e] == var.data[e]);
-    /* Backward: through the pooling, then through the normalisation. */
+    /* Backward: through the pooling, then through the normalization. */
     dy = y;
     for (int64_t e = 0; e < count(&dy.type); e++) dy.data[e] = lc_random_normal(99, (uint64_t)e);
     inputs[0] = dy, inputs[1] = index;
@@ -309,7 +309,7 @@ TEST(max_pool_keeps_nan_and_the_first_maximum)
     CHECK_EQ(dense[1].type.dtype, LC_I32);
 }
 
-TEST(numbers_out_of_range_give_nan)
+TEST(indices_out_of_range_give_nan)
 {
     parse_inputs("i3:4 n3,2", LC_F32);
     const double ids[] = {2, -1, 3, 0};
@@ -368,7 +368,7 @@ static lc_tensor *ones(void)
     return t;
 }
 
-/* Two dropouts at one place, in one step. */
+/* Two dropouts at one place in the program, in one step. */
 static void masks(lc_tensor *x, uint64_t seed, uint64_t step, uint64_t micro_batch, float *a, float *b)
 {
     open_step(seed, step, micro_batch);
@@ -387,7 +387,7 @@ static int kept(const float *a)
     return n;
 }
 
-/* How many elements both keep: 0.49 of them if the masks are independent. */
+/* How many elements both masks keep: 0.49 of them if the masks are independent. */
 static int both(const float *a, const float *b)
 {
     int n = 0;
@@ -515,7 +515,7 @@ TEST(batch_norm_moves_its_running_statistics)
     CHECK_NEAR(var[0], 0.75 * 2 + 0.25 * 10 / 3, 1e-6);
     CHECK_NEAR(var[1], 0.75 + 0.25 * 54.916667, 1e-5);
     CHECK_NEAR(y[0], (1 - 3) / sqrt(2.5 + 1e-5), 1e-6);
-    /* Evaluation uses them and leaves them alone. */
+    /* Evaluation uses them and does not change them. */
     open_step(1, 1, 0);
     out = lc_keep(lc_batch_norm(x, NULL, NULL, .running_mean = rm, .running_var = rv));
     CHECK_OK(lc_step_run(g));
@@ -593,7 +593,7 @@ MESSAGE(m_sdpa_features, lc_sdpa(t[3], lc_reshape(t[7], 6, 4), lc_reshape(t[7], 
 MESSAGE(m_dropout, lc_dropout(t[3], 1.5))
 MESSAGE(m_lstm, lc_lstm(t[7], lc_reshape(t[1], 27, 4), t[3]))
 
-TEST(messages_say_what_does_not_fit)
+TEST(messages_name_mismatched_shapes)
 {
     static const struct {
         lc_tensor *(*call)(lc_tensor **t);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A module of two parameters whose gradients the test chooses. */
+/* A module of two parameters whose gradients are chosen by the test. */
 #ifndef LC_TESTS_CHOSEN_GRADIENTS_H
 #define LC_TESTS_CHOSEN_GRADIENTS_H
 
@@ -67,7 +67,7 @@ static inline double gradient(int j, int n, uint64_t step)
     return cos(0.7 * n + 1.3 * (double)step + j);
 }
 
-/* One update of both parameters, or of p1 alone. The gradient of sum(p g) is g. */
+/* One update of both parameters, or of p1 only. The gradient of sum(p g) is g. */
 static inline double train_step(world *w, lc_optimizer *opt, bool both, double clip_norm, double clip_value)
 {
     double g[N], norm = 0;

@@ -36,8 +36,8 @@ TEST(groups_have_their_own_numbers)
     world_free(&w, opt);
 }
 
-/* A new optimizer may come to lie where one lay that has been freed. */
-TEST(a_norm_is_of_the_optimizer_not_of_its_address)
+/* A new optimizer may have the address of one that was freed. */
+TEST(a_norm_belongs_to_the_optimizer_not_to_its_address)
 {
     world w;
     world_init(&w, LC_F64);
@@ -53,7 +53,7 @@ TEST(a_norm_is_of_the_optimizer_not_of_its_address)
         CHECK_OK(lc_step_begin(w.graph, 0, 0));
         lc_zero_grad(w.graph);
         lc_backward(lc_add(lc_sum(lc_mul(w.p[0], w.g[0])), lc_sum(lc_mul(w.p[1], w.g[1]))));
-        CHECK_OK(lc_item(lc_clip_grad_norm(opt, 1), &norm)); /* read at once, before an update is recorded */
+        CHECK_OK(lc_item(lc_clip_grad_norm(opt, 1), &norm)); /* read right away, before an update is recorded */
         CHECK_OK(lc_step_end(w.graph));
         CHECK_NEAR(norm, sqrt(sum), 1e-12);
         lc_optimizer moved = *opt;
@@ -81,8 +81,8 @@ TEST(zero_and_default)
     lc_module_release(&m);
 }
 
-/* A parameter without a gradient keeps its value, its state and its count of steps. */
-TEST(parameters_without_gradient_are_left_alone)
+/* A parameter without a gradient keeps its value, state and step count. */
+TEST(parameters_without_gradient_are_unchanged)
 {
     world w;
     double before[N], after[N], steps[2];
@@ -121,7 +121,7 @@ TEST(state_for_checkpoints)
     state_log log = {""};
     world_init(&w, LC_F64);
     lc_optimizer *opt = lc_nadam(&w.root);
-    CHECK_OK(lc_optimizer_visit_state(opt, log_state, &log)); /* makes it */
+    CHECK_OK(lc_optimizer_visit_state(opt, log_state, &log)); /* creates the state */
     CHECK_CONTAINS(log.text, "p0.step[1]=0.0000 p0.exp_avg[5]=0.0000 p0.exp_avg_sq[5]=0.0000 p0.mu_product[1]=1.0000 ");
     train_step(&w, opt, true, 0, 0);
     log.text[0] = '\0';
@@ -153,8 +153,7 @@ TEST(a_number_for_each_parameter)
     world_free(&w, opt);
 }
 
-/* As a program gives it that was built when the table had fewer entries: what comes after them in its memory is not
- * the library's. */
+/* Arguments of a program built when the table had fewer entries: the memory after them is not read. */
 TEST(a_shorter_table_is_read_to_its_end)
 {
     world w, same;
@@ -182,7 +181,7 @@ TEST(a_shorter_table_is_read_to_its_end)
     free(ops);
 }
 
-TEST(errors_say_what_is_wrong)
+TEST(errors_name_the_wrong_argument)
 {
     lc_module m;
     lc_optimizer *opt;
@@ -216,7 +215,7 @@ typedef struct counted {
     int evaluations;
 } counted;
 
-/* As a closure of PyTorch is written. Steep at first and flat far away, so that line searches are long. */
+/* Written like a PyTorch closure. Steep at first and flat far away, so that line searches are long. */
 static lc_status steep(void *ctx, double *loss)
 {
     counted *c = ctx;
@@ -259,7 +258,7 @@ static lc_status undefined(void *ctx, double *loss)
     return lc_item(sum, loss);
 }
 
-/* A gradient that is no number is none that has converged: parameters become NaN, as in PyTorch. */
+/* A NaN gradient does not count as converged: parameters become NaN, as in PyTorch. */
 TEST(lbfgs_hides_no_nan)
 {
     for (int how = 0; how < 4; how++) {
@@ -277,7 +276,7 @@ TEST(lbfgs_hides_no_nan)
     }
 }
 
-/* An optimizer of everything zeroes everything: what is divided by are the backward passes since then. */
+/* An optimizer of all parameters zeroes all gradients: means are over the backward passes since then. */
 TEST(zero_grad_of_the_only_optimizer)
 {
     world w;
@@ -335,8 +334,9 @@ TEST(muon_refuses_vectors)
     world_free(&w, opt);
 }
 
-/* The update of a matrix is about orthogonal: singular values near 1 (between 0.68 and 1.13 for these coefficients). */
-TEST(muon_orthogonalises)
+/* The update of a matrix is nearly orthogonal: singular values are near 1 (between 0.68 and 1.13 for these
+ * coefficients). */
+TEST(muon_orthogonalizes)
 {
     world w;
     double before[N], after[N];
@@ -358,8 +358,8 @@ TEST(muon_orthogonalises)
 
 /* ---- an update that is a plan of its own ---- */
 
-/* Nothing but the update tells that a parameter is frozen: plans for both answers are kept apart. */
-TEST(an_update_sees_what_is_frozen)
+/* Only the update sees that a parameter is frozen: plans for both cases are kept apart. */
+TEST(an_update_skips_frozen_parameters)
 {
     static const lc_module_ops no_ops = {LC_MODULE_OPS_INIT("one")};
     lc_module m;
@@ -379,7 +379,7 @@ TEST(an_update_sees_what_is_frozen)
         lc_zero_grad(g);
         lc_tensor *y = lc_keep(lc_mean(lc_square(lc_linear_forward(&l, x))));
         lc_backward(y);
-        CHECK_OK(lc_item(y, &loss)); /* what follows is planned for itself */
+        CHECK_OK(lc_item(y, &loss)); /* the rest is planned separately */
         CHECK_OK(lc_tensor_read(l.weight, before, sizeof before));
         lc_tensor_set_requires_grad(l.weight, s % 2);
         lc_optimizer_step(opt);
@@ -400,7 +400,8 @@ TEST(an_update_sees_what_is_frozen)
 TEST(an_update_of_very_many_parameters)
 {
     enum { SUM = 100 };
-    const int many = takes_all() ? 35000 : 22000; /* an update has three numbers for each, a norm two: over 65536 */
+    const int many =
+        takes_all() ? 35000 : 22000; /* an update has three operands per parameter, a norm two: over 65536 */
     static const lc_module_ops no_ops = {LC_MODULE_OPS_INIT("many")};
     lc_module m;
     lc_graph *g;

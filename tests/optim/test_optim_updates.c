@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The updates of every optimizer, through the engine, in f32 and f64: against a plain scalar version of its formulas,
- * and against PyTorch's recordings if they are available. */
+/* The updates of every optimizer, through the engine, in f32 and f64: compared with a scalar version of its formulas,
+ * and with PyTorch's recordings if they are available. */
 #include "chosen_gradients.h"
 
 #include <cjson/cJSON.h>
@@ -290,7 +290,7 @@ static void run_recording(const cJSON *c, lc_dtype dtype, double tolerance)
     const cJSON *norm = cJSON_GetObjectItem(c, "clip_norm"), *value = cJSON_GetObjectItem(c, "clip_value"), *step;
     bool muon = !strcmp(class, "Muon");
     world_init(&w, dtype);
-    if (muon) { /* as recorded: p1 alone; by-name optimizers take all parameters of a module */
+    if (muon) { /* as recorded: only p1; by-name optimizers take all parameters of a module */
         double lr = cJSON_GetObjectItem(cJSON_GetObjectItem(c, "args"), "lr")->valuedouble;
         opt = lc_muon(&w.root, .lr = lr, .parameters = &w.p[1], .n_parameters = 1);
     } else {

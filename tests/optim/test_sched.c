@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Learning-rate schedules: against closed forms, against PyTorch's recordings where they are, saved state. */
+/* Learning-rate schedules compared with closed forms, and with PyTorch's recordings if they are available; saved state.
+ */
 #include "test.h"
 
 #include <cjson/cJSON.h>
@@ -54,7 +55,7 @@ TEST(cosine_rises_again_after_its_bottom)
     teardown(&f, s);
 }
 
-/* Numbers of torch.optim.swa_utils.SWALR. */
+/* Values from torch.optim.swa_utils.SWALR. */
 TEST(swa_lr_goes_from_the_rate_to_its_own)
 {
     static const struct {
@@ -76,7 +77,7 @@ TEST(swa_lr_goes_from_the_rate_to_its_own)
     }
 }
 
-/* A group that is added to the optimizer is scheduled as well, from its own rate. */
+/* A group that is added to the optimizer is scheduled as well, starting from its own rate. */
 TEST(a_schedule_follows_groups_that_are_added)
 {
     fixture f;
@@ -176,7 +177,7 @@ TEST(one_cycle_moves_beta1_and_ends)
     teardown(&f, s);
 }
 
-/* A cycled momentum wants a buffer, which plain SGD does not keep. */
+/* A cycled momentum needs a buffer, which plain SGD does not have. */
 TEST(cycling_the_momentum_of_plain_sgd)
 {
     fixture f;
@@ -277,7 +278,7 @@ TEST(state_can_be_saved_at_any_step)
     }
 }
 
-TEST(errors_say_what_is_wrong)
+TEST(errors_name_the_wrong_argument)
 {
     fixture f;
     lc_scheduler *s = NULL;

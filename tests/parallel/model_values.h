@@ -11,7 +11,7 @@ typedef struct values {
     int64_t n;
 } values;
 
-/* For lc_module_visit, with a `values` as ctx: adds an f32 tensor. Collective where ranks have a part each. */
+/* For lc_module_visit, with a `values` as ctx: adds an f32 tensor. Collective if each rank has a part. */
 static lc_status copy_out(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
 {
     (void)path, (void)owner;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives as operators: what they give is what lc_comm gives, their gradients are those of the sum of all ranks'
- * losses, they run on every rank in the order of recording, and they fail as a step fails. */
+/* Collectives as operators: their results are those of lc_comm, their gradients are those of the sum of all ranks'
+ * losses, every rank runs them in the order of recording, and their errors are errors of the step. */
 #include "collective_rows.h"
 
 #include <stdlib.h>
@@ -23,14 +23,14 @@ TEST(values_and_gradients_without_a_plan)
     over_all_backends(check_rows, NULL);
     unsetenv("LIGHTC_PLAN");
 }
-TEST(what_is_in_flight_is_no_invalid_number)
+TEST(buffers_in_flight_are_not_checked_for_nan)
 {
     setenv("LIGHTC_NAN_CHECK", "1", 1);
     over_all_backends(check_rows, NULL);
     unsetenv("LIGHTC_NAN_CHECK");
 }
 
-/* Ranks of a group are counted within it. */
+/* Ranks of a group are numbered within it. */
 static lc_status in_groups(lc_comm *comm, void *ctx)
 {
     int me = lc_comm_rank(comm);
@@ -83,15 +83,15 @@ static lc_status whole_numbers(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(numbers_of_every_type)
+TEST(every_data_type)
 {
     over_all_backends(whole_numbers, NULL);
 }
 
 /* ---- order ---- */
 
-/* Several are in flight while a product is computed; x changes after the call; rank 0 never looks at a result that the
- * others use. */
+/* Several calls are in flight while a product is computed; x changes after the call; rank 0 does not use a result that
+ * the others use. */
 static lc_status in_order(lc_comm *comm, void *ctx)
 {
     enum { N = 48 };
@@ -180,7 +180,7 @@ static lc_status in_a_region(lc_comm *comm, void *ctx)
         RANK_CHECK(after.calls[LC_COMM_REDUCE_SCATTER] - before.calls[LC_COMM_REDUCE_SCATTER] == 1);
     }
     for (int i = 0; i < 81; i++) RANK_CHECK(fabsf(d[0][i] - d[1][i]) <= 1e-6f);
-    /* without communication: each image is seen by all, in the mean over n times as many */
+    /* without communication: the mean over n times as many images, so that every image is seen */
     LC_TRY(lc_step_begin(g, 0, 0));
     lc_zero_grad(g);
     lc_backward(lc_mean(lc_square(lc_tanh(lc_conv2d(x, w, NULL, .padding = LC_DIMS(1, 0))))));
@@ -248,13 +248,13 @@ static lc_status bad_calls(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(what_cannot_be_called_is_said_before_anything_is_sent)
+TEST(invalid_calls_are_refused_before_anything_is_sent)
 {
     CHECK_RANKS("threads", 2, bad_calls, NULL);
 }
 
-/* Rank 1 makes another call than the others, or is gone: the step ends on every rank, and the next one, over another
- * group, works. */
+/* Rank 1 makes a different call, or is gone: the step ends on every rank, and the next one, over another group, works.
+ */
 static lc_status fails(lc_comm *comm, void *ctx)
 {
     bool leaves = *(bool *)ctx;
@@ -309,7 +309,7 @@ TEST(an_error_of_the_communicator_ends_the_step)
     }
 }
 
-/* Each rank could do its call alone; they do not fit. */
+/* Each rank's call is valid by itself, but they do not match. */
 static lc_status does_not_fit(lc_comm *comm, void *ctx)
 {
     static const char *const said[][2] = {{"gather of 4 f32 to rank 0", "gather of 8 f32 to rank 0"},
@@ -325,7 +325,7 @@ static lc_status does_not_fit(lc_comm *comm, void *ctx)
     LC_TRY(lc_tensor_new(me && what == 1 ? LC_I32 : LC_F32, 1, &n, &x));
     LC_TRY(lc_step_begin(g, 0, 0));
     lc_keep(scatters ? lc_scatter_from(x, comm, what == 3) : lc_gather_to(x, comm, 0));
-    lc_keep(lc_all_reduce(x, comm, LC_COMM_MAX)); /* also a rank that has only sent waits for the others */
+    lc_keep(lc_all_reduce(x, comm, LC_COMM_MAX)); /* a rank that only sends waits for the others as well */
     RANK_CHECK(lc_step_run(g) < 0);
     if (!strstr(lc_error_message(), said[what][0]) || !strstr(lc_error_message(), said[what][1]))
         return lc_fail(LC_ERR_INTERNAL, "call %d says: %s", what, lc_error_message());
@@ -335,7 +335,7 @@ static lc_status does_not_fit(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(ranks_whose_x_differs_are_told)
+TEST(different_shapes_are_reported)
 {
     for (int what = 0; what < 4; what++) {
         CHECK_RANKS("threads", 2, does_not_fit, &what);
@@ -370,7 +370,7 @@ static lc_status fails_in_flight(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(a_step_that_fails_with_calls_in_flight_tells_the_others)
+TEST(a_step_that_fails_with_calls_in_flight_notifies_the_others)
 {
     CHECK_RANKS("threads", 3, fails_in_flight, NULL);
     CHECK_RANKS("shm", 2, fails_in_flight, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients that are sent as bf16 or fp16: half the bytes, the same bits on all ranks, sums that neither overflow nor
- * are rounded more than once on each side, and a training that ends about where it would. */
+/* Gradients sent as bf16 or fp16: half the bytes, the same bits on all ranks, sums that do not overflow and are rounded
+ * once on each side, and a training that ends close to one without compression. */
 #include "comm_world.h"
 #include "model_values.h"
 
@@ -14,7 +14,7 @@
 enum { LARGE = 1000 };
 
 typedef struct wire_job {
-    lc_dtype wire, dtype; /* of the parameters */
+    lc_dtype wire, dtype; /* dtype: of the parameters */
     double scale;         /* of the gradients */
 } wire_job;
 
@@ -28,7 +28,7 @@ static double rounded(lc_dtype wire, double v)
     return wire == LC_BF16 ? lc__bf16_to_f32(lc__f32_to_bf16((float)v)) : lc__f16_to_f32(lc__f32_to_f16((float)v));
 }
 
-/* One parameter whose gradient is known: what ranks have afterwards is the tree's sum of what each rounded, rounded. */
+/* One parameter whose gradient is known: ranks must get the rounded tree sum of what each of them rounded. */
 static lc_status known_gradients(lc_comm *comm, void *ctx)
 {
     const wire_job *j = ctx;
@@ -75,7 +75,7 @@ static lc_status known_gradients(lc_comm *comm, void *ctx)
     lc__reducer_get_stats(r, &stats);
     int64_t bytes = LARGE * (int64_t)(j->wire == LC_F32 ? width : 2);
     RANK_CHECK(stats.bytes == 2 * bytes);
-    /* and the bytes of what has gradients, and of flags */
+    /* plus the bytes of parameters with gradients, and of flags */
     RANK_CHECK(after.bytes[LC_COMM_ALL_REDUCE] - before.bytes[LC_COMM_ALL_REDUCE] == 2 * (bytes + 1 + LC__SYNC_FLAGS));
     LC_TRY(lc_tensor_read(w, data, LARGE * width));
     for (int i = 0; i < LARGE; i++) {
@@ -119,7 +119,7 @@ TEST(a_sum_stays_in_the_range_of_fp16)
 
 typedef struct fit_job {
     const char *compression;
-    double tolerance; /* of the parameters' largest, from the training without */
+    double tolerance; /* relative to the largest parameter, against the training without compression */
     float *want;
     int64_t n;
     double want_loss;
@@ -132,7 +132,7 @@ typedef struct mlp {
 
 static const lc_module_ops mlp_ops = {LC_MODULE_OPS_INIT("mlp")};
 
-/* The same small task for every rank count, over Fabric. */
+/* The same small task for every number of ranks, with Fabric. */
 static lc_status learn(const char *compression, lc_comm *comm, values *out, double *loss)
 {
     enum { BATCH = 12, STEPS = 60, IN = 16, CLASSES = 4 };
@@ -191,7 +191,7 @@ static lc_status learns_as_well(lc_comm *comm, void *ctx)
     if (!(worst <= j->tolerance * largest) || !(fabs(loss - j->want_loss) < 10 * j->tolerance))
         return lc_fail(LC_ERR_INTERNAL, "%s: parameters differ by %g of %g, the loss is %g, not %g", j->compression,
                        worst, largest, loss, j->want_loss);
-    RANK_CHECK(worst > 0 || lc_comm_size(comm) == 1); /* it is not the training without */
+    RANK_CHECK(worst > 0 || lc_comm_size(comm) == 1); /* compression makes a difference */
     float *first = malloc((size_t)got.n * sizeof *first);
     memcpy(first, got.v, (size_t)got.n * sizeof *first);
     LC_TRY(lc_comm_broadcast(comm, first, got.n, LC_F32, 0, NULL));
@@ -201,7 +201,7 @@ static lc_status learns_as_well(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(training_ends_about_where_it_would)
+TEST(training_ends_close_to_one_without_compression)
 {
     values one = {0};
     fit_job jobs[] = {{"none", 1e-5}, {"fp16", 2e-3}, {"bf16", 1e-2}};
@@ -215,7 +215,7 @@ TEST(training_ends_about_where_it_would)
     free(one.v);
 }
 
-/* ---- what does not go together ---- */
+/* ---- options that exclude each other ---- */
 
 static lc_status refused(lc_comm *comm, void *ctx)
 {
@@ -233,12 +233,12 @@ static lc_status refused(lc_comm *comm, void *ctx)
         static const char *const said[] = {"it must be none, bf16 or fp16", "drop one of the two",
                                            "use --strategy ddp"};
         if (s >= 0 || !strstr(lc_error_message(), said[k]))
-            return lc_fail(LC_ERR_INTERNAL, "case %d: %s", k, s < 0 ? lc_error_message() : "it is taken");
+            return lc_fail(LC_ERR_INTERNAL, "case %d: %s", k, s < 0 ? lc_error_message() : "it is accepted");
     }
     return LC_OK;
 }
 
-TEST(what_does_not_go_together_is_said)
+TEST(contradictory_options_are_refused)
 {
     CHECK_RANKS("threads", 2, refused, NULL);
 }

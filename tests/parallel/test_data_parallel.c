@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several devices of one process (data_parallel, central_storage): they train, evaluate and predict as one device does,
- * but for the statistics of batch norm, which are device 0's and are checked against a loop written out. */
+ * except for the statistics of batch norm, which are device 0's and are compared with a hand-written loop. */
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "scratch.h"
@@ -8,7 +8,7 @@
 
 enum { BATCH = 12 };
 
-/* What a run is like, and what came of it. */
+/* The options of a run, and its results. */
 typedef struct job {
     const char *strategy, *devices; /* NULL: one device */
     lc_comm *comm;
@@ -16,8 +16,8 @@ typedef struct job {
     int64_t max_epochs, accumulate;
     double clip, dropout;
     bool early, transfers, spikes, freezes, lbfgs;
-    bool other_windows; /* of 4 batches from the second on */
-    int64_t fail_call;  /* of training_step; 0: never */
+    bool other_windows; /* windows of 4 batches from the second one on */
+    int64_t fail_call;  /* the call of training_step that fails; 0: none */
     const char *memory_limit;
 } job;
 
@@ -26,7 +26,7 @@ typedef struct outcome {
     double val_loss, val_acc, train_loss, last_step, samples, output_error, hook_loss_error;
     int64_t steps, epochs, calls, befores;
     bool of_ranks;
-    lc_device_memory memory[9]; /* host, devices */
+    lc_device_memory memory[9]; /* of the host, then of the devices */
     lc_device_memory all;
 } outcome;
 
@@ -34,7 +34,7 @@ typedef struct net {
     small_net base;
     const job *j;
     outcome *o;
-    lc_tensor *before; /* what on_before_backward was given */
+    lc_tensor *before; /* the loss that on_before_backward received */
     double before_value;
 } net;
 
@@ -77,7 +77,7 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     float all[BATCH][FEATURES];
     double again, loss;
     if (m->j->other_windows && i == 0) LC_TRY(lc_trainer_set_accumulate_grad_batches(self->trainer, 4));
-    if (m->j->lbfgs) return LC_OK; /* each evaluation has given them */
+    if (m->j->lbfgs) return LC_OK; /* every evaluation passes through here */
     if (o->n != 2 || strcmp(o->names[0], "doubled") != 0) return lc_fail(LC_ERR_INTERNAL, "outputs are missing");
     if (lc_tensor_dim(o->values[0], 0) != b->size) return lc_fail(LC_ERR_INTERNAL, "an output has lost samples");
     LC_TRY(lc_tensor_read(o->values[0], all, (size_t)b->size * sizeof *all));
@@ -204,7 +204,7 @@ static void compare(const outcome *a, const outcome *b)
     CHECK_NEAR(a->val_loss, b->val_loss, 1e-5);
     CHECK_NEAR(a->val_acc, b->val_acc, 1e-12);
     CHECK_NEAR(a->train_loss, b->train_loss, 1e-5);
-    if (!b->of_ranks) CHECK_NEAR(a->last_step, b->last_step, 1e-5); /* theirs is rank 0's */
+    if (!b->of_ranks) CHECK_NEAR(a->last_step, b->last_step, 1e-5); /* last_step is rank 0's then */
     CHECK_EQ(a->samples, SAMPLES);
     CHECK_EQ(b->samples, SAMPLES);
     CHECK_NEAR(b->output_error, 0, 1e-4);
@@ -231,7 +231,7 @@ static void check(const char *name, void (*change)(job *j))
             j.devices = numbers[n];
             CHECK_OK(run(&j, &several));
             compare(&one, &several);
-            /* 8 batches of 12 and one of 4 samples an epoch; at most one part a device. */
+            /* 8 batches of 12 and one of 4 samples per epoch; at most one part per device. */
             int devices = atoi(numbers[n]),
                 parts = (12 + (12 + devices - 1) / devices - 1) / ((12 + devices - 1) / devices);
             if (!j.early)
@@ -288,7 +288,7 @@ TEST(devices_stop_early_as_one)
 {
     check("early", stopping_early);
 }
-TEST(a_batch_that_a_hook_computes_is_cut_too)
+TEST(a_batch_computed_by_a_hook_is_split_too)
 {
     check("transfers", transferring);
 }
@@ -297,12 +297,12 @@ TEST(the_loss_before_backward_is_that_of_the_whole_batch)
     check("before", looking_at_the_loss);
 }
 
-TEST(frozen_parameters_stay_and_go_on_later)
+TEST(frozen_parameters_stay_and_are_trained_later)
 {
     check("freeze", freezing);
 }
 
-/* Several parts to an evaluation, several evaluations to a step; what is chaotic is compared early. */
+/* Several parts per evaluation, several evaluations per step; chaotic trainings are compared early. */
 TEST(an_optimizer_that_evaluates_the_loss_again)
 {
     outcome one, two;
@@ -347,7 +347,7 @@ static lc_status run_rank(lc_comm *comm, void *ctx)
     return run(&j, &all[lc_comm_rank(comm)]);
 }
 
-TEST(devices_draw_as_ranks_do_and_the_same_again)
+TEST(random_numbers_are_those_of_ranks_and_repeatable)
 {
     static outcome ranks[2];
     outcome a, b, one;
@@ -359,7 +359,7 @@ TEST(devices_draw_as_ranks_do_and_the_same_again)
     CHECK_OK(run(&j, &a));
     CHECK_OK(run(&j, &b));
     CHECK(!memcmp(a.weight, b.weight, sizeof a.weight));
-    CHECK(memcmp(a.weight, one.weight, sizeof a.weight) != 0); /* other masks */
+    CHECK(memcmp(a.weight, one.weight, sizeof a.weight) != 0); /* other dropout masks */
     CHECK_RANKS("threads", 2, run_rank, ranks);
     for (size_t i = 0; i < sizeof a.weight / 4; i++) CHECK_NEAR(a.weight[i], ranks[0].weight[i], 3e-6);
 }
@@ -408,7 +408,7 @@ TEST(devices_evaluate_and_predict_as_one_and_in_order)
         }
 }
 
-/* ---- batch norm: each device normalises its part, the buffers are device 0's ---- */
+/* ---- batch norm: each device normalizes its part, the buffers are device 0's ---- */
 
 enum { CHANNELS = 4, SIDE = 6, IMAGES = 20, IMAGE_BATCH = 7, PIXELS = SIDE * SIDE };
 
@@ -459,7 +459,7 @@ static lc_status cnn_read(cnn *m, cnn_state *s)
     return lc_tensor_read(m->bn.num_batches_tracked, &s->tracked, sizeof s->tracked);
 }
 
-/* The same on one graph, part after part. */
+/* The same on a single graph, part by part. */
 static lc_status by_hand(int devices, cnn_state *out)
 {
     cnn m;
@@ -550,7 +550,7 @@ TEST(buffers_are_those_of_device_0)
     }
 }
 
-/* ---- a trainer that trains one module after the other ---- */
+/* ---- a trainer that trains several modules one after another ---- */
 
 static const lc_module_ops bare_ops = {
     LC_MODULE_OPS_INIT("net"),
@@ -607,8 +607,9 @@ TEST(memory_of_each_device)
         const lc_device_memory *host = &o.memory[0], *device = &o.memory[1];
         const lc_device_memory *owner = s ? host : device;
         CHECK_EQ(owner->parameters, parameters);
-        CHECK(owner->gradients >= parameters && owner->gradients <= parameters + 4 * 256); /* each begins aligned */
-        CHECK_EQ(owner->optimizer_state, owner->gradients);                                /* momentum */
+        CHECK(owner->gradients >= parameters &&
+              owner->gradients <= parameters + 4 * 256);    /* each gradient begins aligned */
+        CHECK_EQ(owner->optimizer_state, owner->gradients); /* momentum */
         for (int i = s ? 0 : 1; i < 3; i++) {
             CHECK_EQ(device[i].parameters, s ? parameters : 0);
             CHECK_EQ(device[i].gradients, owner->gradients);
@@ -624,7 +625,7 @@ static int64_t held(const lc_device_memory *m)
     return m->parameters + m->buffers + m->gradients + m->optimizer_state;
 }
 
-/* The fit under that limit. */
+/* The fit with that limit. */
 static lc_status limited(job *j, int64_t bytes)
 {
     outcome o;
@@ -660,7 +661,7 @@ TEST(a_limit_holds_for_all_devices_together)
     }
 }
 
-/* ---- what does not fit ---- */
+/* ---- limits of these strategies ---- */
 
 static const char *failing(lc_module *m, lc_trainer_options *opt)
 {
@@ -741,7 +742,7 @@ static const char *failing_step(lc_training_step_fn *step, bool manual)
     return message;
 }
 
-TEST(what_devices_cannot_do_is_an_error)
+TEST(unsupported_calls_are_refused)
 {
     CHECK_CONTAINS(failing_options("0", 1, false), "number of devices");
     CHECK_CONTAINS(failing_options("two", 1, false), "number of devices");

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lc_gradient where every rank has a part of the gradients: that of ddp, bit for bit, and what is built on it; and the
- * error where there is no sum over ranks yet. */
+/* lc_gradient when every rank has a part of the gradients: it equals ddp's bit for bit, as does what is computed from
+ * it; it is an error before there is a sum over ranks. */
 #include "ddp_run.h"
 
 enum { RANKS = 4, STEPS = 24, PARAMETERS = 4, MOST = 8 * FEATURES };
 
-/* What each rank has seen of every parameter, before every step. */
+/* Every parameter's gradient, as each rank read it before every step. */
 typedef struct seen {
     int n;
     float gradients[STEPS][PARAMETERS][MOST];
@@ -52,7 +52,7 @@ static job job_under(const char *strategy, int ranks, void (*change)(job *j))
     return j;
 }
 
-/* Over a window, stages 2 and 3 add in another order. */
+/* Over a window, stages 2 and 3 add in a different order. */
 static void check_gradients(void (*change)(job *j), double tolerance)
 {
     static seen want;
@@ -93,7 +93,7 @@ TEST(are_those_of_ddp_over_a_window)
 }
 
 /* A rank without samples takes part. */
-TEST(are_those_of_ddp_where_ranks_have_no_sample)
+TEST(are_those_of_ddp_if_ranks_have_no_sample)
 {
     check_gradients(lonely, 1e-6);
 }
@@ -111,7 +111,7 @@ TEST(are_those_of_ddp_on_a_tree)
 }
 
 /* In one epoch a layer is frozen. */
-TEST(are_those_of_ddp_of_what_is_trained)
+TEST(are_those_of_ddp_with_frozen_layers)
 {
     check_gradients(thawing, 1e-6);
 }
@@ -142,7 +142,7 @@ static lc_status read_early(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(before_there_is_a_sum_are_an_error)
+TEST(are_refused_before_there_is_a_sum)
 {
     job j = job_under("sharded_1", 2, accumulating);
     j.callback = make_early;
@@ -150,7 +150,7 @@ TEST(before_there_is_a_sum_are_an_error)
 }
 
 /* From stage 2 on ranks sum after every batch. */
-TEST(of_each_batch_are_summed_in_slices)
+TEST(are_summed_in_slices_after_each_batch)
 {
     for (int s = 2; s < STRATEGIES; s++) {
         static ranks_job run;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs of models that are whole on no rank (gather_parameters=false): evaluated, trained, evaluated, trained again, and
- * read from a checkpoint, with the numbers of ddp. */
+/* Models that are whole on no rank (gather_parameters=false): evaluated, trained, evaluated, trained again, and read
+ * from a checkpoint, with the results of ddp. */
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "scratch.h"
@@ -9,10 +9,10 @@
 #include "core/hooks/trainer_internal.h"
 #include "tensor/tensor_impl.h"
 
-/* With layers of which every rank has a slice: slices begin on multiples of 64 numbers. */
+/* With layers of which every rank has a slice: slices begin at multiples of 64 elements. */
 enum { RANKS = 4, BROAD = 96 };
 
-/* Each layer is a unit of its own, or several. */
+/* Each layer is one unit or several. */
 static const double small_units = 100.0 / (1 << 20);
 
 typedef struct run_of {
@@ -92,7 +92,7 @@ static lc_status net_init(net *m, uint64_t seed)
     return lc_module_status(&m->base.base);
 }
 
-/* Between runs too. */
+/* Also between runs. */
 static lc_status check_slices(const lc_comm *comm, const run_of *r, lc_tensor *t)
 {
     float whole[BROAD * FEATURES];
@@ -116,7 +116,7 @@ static lc_status evaluate(lc_trainer *t, lc_module *m, const lc_run_args *a, int
     return read_predictions(t, VAL, n->logits[k]);
 }
 
-/* Ranks begin with other values each: those of rank 0 count. */
+/* Ranks start with different values: those of rank 0 are used. */
 static lc_status evaluate_and_train(lc_comm *comm, const run_of *r, numbers *n)
 {
     net m = {0}, other = {0};
@@ -143,7 +143,7 @@ static lc_status evaluate_and_train(lc_comm *comm, const run_of *r, numbers *n)
     LC_TRY(check_slices(comm, r, m.in.weight));
     LC_TRY(lc_trainer_fit_with(t, &m.base.base, &fit));
     LC_TRY(check_slices(comm, r, m.in.weight));
-    /* What was in slices for an evaluation alone is not lost. */
+    /* A tensor that was in slices only for an evaluation is not lost. */
     LC_TRY(lc_tensor_gather(m.fixed, fixed, sizeof fixed));
     for (int i = 0; i < BROAD; i++) RANK_CHECK(fixed[i] == 3);
     LC_TRY(evaluate(t, &m.base.base, &rest, 1, n));
@@ -155,8 +155,8 @@ static lc_status evaluate_and_train(lc_comm *comm, const run_of *r, numbers *n)
     snprintf(best, sizeof best, "%s", t->ckpt_path);
     LC_TRY(lc_tensor_gather(other.in.weight, n->weight, sizeof n->weight));
     lc_trainer_free(t);
-    /* Slices of the first model went when the trainer took up another one, those of that with the trainer. A checkpoint
-     * that is given brings them back, wherever the module is whole. */
+    /* The slices of the first model were freed when the trainer took another model, and those of that one with the
+     * trainer. A given checkpoint restores them, however the module is stored. */
     rest.ckpt_path = best;
     for (int whole = 0; whole < 2; whole++) {
         opt.gather_parameters = whole || !strcmp(r->strategy, "ddp");
@@ -192,7 +192,7 @@ static lc_status in_slices(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(numbers_are_those_of_ddp)
+TEST(results_are_those_of_ddp)
 {
     for (int n = 1; n <= RANKS; n++) {
         run_of r = {.strategy = "ddp"};
@@ -209,7 +209,7 @@ TEST(numbers_are_those_of_ddp)
     }
 }
 
-/* ---- a model whose trainer is gone ---- */
+/* ---- a model that outlives its trainer ---- */
 
 static lc_status outlive(lc_comm *comm, void *ctx)
 {
@@ -239,13 +239,13 @@ static lc_status outlive(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(slices_go_with_their_trainer)
+TEST(slices_are_freed_with_their_trainer)
 {
     CHECK_RANKS("threads", 2, outlive, (void *)(uintptr_t) "in slices");
     CHECK_RANKS("threads", 2, outlive, (void *)(uintptr_t) "gathered");
 }
 
-/* Another trainer, which has modules whole, makes this one whole for itself; the first one cuts it again. */
+/* A second trainer, with whole modules, gathers this one for itself; the first one slices it again. */
 static lc_status two_trainers(lc_comm *comm, void *ctx)
 {
     const char *strategy = ctx;
@@ -308,7 +308,7 @@ static lc_status differ_in_length(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(loaders_of_other_lengths_are_refused)
+TEST(loaders_of_different_lengths_are_refused)
 {
     CHECK_RANKS("threads", 3, differ_in_length, NULL);
 }

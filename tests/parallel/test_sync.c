@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients over ranks, in the engine: N ranks with batch B are one rank with batch N * B, whatever the size of
- * buckets, over accumulation, clipping, several optimizers' state and parameters that only some ranks use. */
+/* Gradients over ranks, in the engine: N ranks with batch B equal one rank with batch N * B, whatever the bucket size,
+ * with accumulation, clipping, the state of several optimizers, and parameters that only some ranks use. */
 #include "comm_world.h"
 #include "model_values.h"
 #include "wire_bytes.h"
@@ -10,16 +10,16 @@
 
 typedef struct job {
     const char *model;
-    int64_t batch, per_rank; /* of all ranks; weights of uneven ones follow from the slices */
+    int64_t batch, per_rank; /* of all ranks together; uneven ranks are weighted by their number of samples */
     int accumulate, steps;
     double clip;
-    int stage;    /* of sharding */
+    int stage;    /* the stage of sharding */
     int per_node; /* ranks that share a copy; 0: all of them */
     size_t bucket;
     bool uneven;
-    bool looks;  /* at the gradients of every step, which become values too */
+    bool looks;  /* reads the gradients of every step, which become values too */
     bool again;  /* the loss is computed again after the update, in the same step */
-    float *want; /* of one rank */
+    float *want; /* one rank's result */
     int64_t n;
     double *want_loss;
 } job;
@@ -141,7 +141,7 @@ static lc_status train(const job *j, lc_comm *comm, values *out, double *losses)
         RANK_CHECK(stats.syncs == j->steps * (j->stage >= 2 ? j->accumulate : 1));
         RANK_CHECK(j->bucket == 0 || stats.buckets >= 2 * stats.syncs);
     }
-    if (r && j->looks && j->accumulate == 1) { /* looking splits no plan: one to the sync, one after it */
+    if (r && j->looks && j->accumulate == 1) { /* reading splits no plan: one up to the sync, one after it */
         lc_graph_stats stats;
         lc_graph_get_stats(g, &stats);
         RANK_CHECK(stats.hits + stats.misses == 2 * j->steps);
@@ -174,7 +174,7 @@ static lc_status as_one(lc_comm *comm, void *ctx)
     if (!(worst <= 2e-6 * largest))
         return lc_fail(LC_ERR_INTERNAL, "%s: parameters differ by %g of %g", j->model, worst, largest);
     for (int s = 0; s < j->steps; s++) RANK_CHECK(fabs(loss[s] - j->want_loss[s]) < 1e-5 * (1 + j->want_loss[s]));
-    /* and all ranks are the same to the last bit */
+    /* all ranks are the same to the last bit */
     first = malloc((size_t)got.n * sizeof *first);
     memcpy(first, got.v, (size_t)got.n * sizeof *first);
     LC_TRY(lc_comm_broadcast(comm, first, got.n, LC_F32, 0, NULL));
@@ -188,7 +188,7 @@ static void check(job j)
 {
     values one = {0};
     double loss[8];
-    j.steps = ROUNDS(j.steps, 2); /* one that plans, and one that finds the plan */
+    j.steps = ROUNDS(j.steps, 2); /* one step that plans, and one that finds the plan */
     CHECK_OK(train(&j, NULL, &one, loss));
     j.want = one.v;
     j.n = one.n;
@@ -234,7 +234,7 @@ static lc_status as_ddp(lc_comm *comm, void *ctx)
     j.stage = stage;
     LC_TRY(train(&j, comm, &got, loss));
     RANK_CHECK(got.n == want.n);
-    /* Over a window, stages 2 and 3 add sums of ranks where ddp adds up first. */
+    /* Over a window, stages 2 and 3 add sums over ranks, where ddp adds the passes first. */
     bool bits = j.accumulate == 1 || stage == 1;
     for (int64_t i = 0; i < got.n; i++) {
         double d = fabs((double)got.v[i] - want.v[i]);
@@ -286,7 +286,8 @@ TEST(sharded_is_ddp_with_uneven_batches)
 
 TEST(sharded_has_the_gradients_of_ddp)
 {
-    /* A large one: where a sanitizer takes long to give it memory, on the ranks that share it unevenly alone. */
+    /* A large one. A sanitizer needs long to allocate it: there, only with the number of ranks that share it unevenly.
+     */
     check_sharded_on((job){.model = "fashion", .batch = 12, .accumulate = 1, .steps = 2, .bucket = 4096, .looks = true},
                      ROUNDS(1, 3), ROUNDS(1, 2));
     check_sharded((job){
@@ -294,14 +295,14 @@ TEST(sharded_has_the_gradients_of_ddp)
     check_sharded((job){.model = "gpt_small", .batch = 12, .accumulate = 2, .steps = 2, .looks = true});
 }
 
-TEST(sharded_is_ddp_behind_the_update)
+TEST(sharded_is_ddp_after_the_update)
 {
     check_sharded((job){
         .model = "gpt_small", .batch = 12, .accumulate = 1, .steps = 3, .bucket = 4096, .clip = 0.5, .again = true});
 }
 
-/* Copies of the whole, each in slices among the ranks of a node: these are a sub-tree of the tree that sums follow if
- * they are a power of two; otherwise sums are added in another order. */
+/* Copies of the whole, each in slices on the ranks of a node: these are a subtree of the tree that sums follow if their
+ * number is a power of two; otherwise sums are added in a different order. */
 static const int nodes[][2] = {{2, 1}, {2, 2}, {4, 2}, {4, 1}, {8, 4}, {8, 2}};
 
 static void check_hybrid(job j)
@@ -359,7 +360,7 @@ TEST(hybrid_with_three_ranks_a_node_is_one_rank)
 
 /* ---- bytes on the wire (over MPI: test_comm_mpi.c) ---- */
 
-TEST(bytes_on_the_wire_are_those_of_the_formula)
+TEST(bytes_on_the_wire_follow_the_formula)
 {
     static const char *const backends[] = {"threads", "shm", "tcp"};
     for (int b = 0; b < (RACES_ALONE ? 1 : 3); b++)
@@ -374,7 +375,7 @@ static int64_t sent_by(const lc_comm *comm)
     return stats.sent;
 }
 
-/* Bytes of a step of wire_bytes.h in stage 3, among the ranks of a node, and to other nodes. */
+/* Bytes of a step of wire_bytes.h in stage 3, within a node and to other nodes. */
 static lc_status bytes_of_copies(lc_comm *comm, void *ctx)
 {
     int n = *(const int *)ctx, hosts = lc_comm_size(comm) / n;
@@ -412,7 +413,7 @@ static lc_status bytes_of_copies(lc_comm *comm, void *ctx)
     double p = 4.0 * DEEP * (BROAD * BROAD + BROAD), all = (double)(sent_by(comm) - before);
     double within = (double)sent_by(parts.slices), want_within = (3 - 3.0 / DEEP) * p * (n - 1) / n;
     double between = (double)(sent_by(parts.replicas) - begun), want_between = 2 * p / n * (hosts - 1) / hosts;
-    RANK_CHECK(all < 1e-4 * p); /* flags */
+    RANK_CHECK(all < 1e-4 * p); /* flags only */
     if (!(fabs(within - want_within) <= 0.02 * want_within) || !(fabs(between - want_between) <= 0.02 * want_between))
         return lc_fail(LC_ERR_INTERNAL,
                        "with %d of %d ranks a node %.0f bytes stay there and %.0f leave, not %.0f, %.0f", n,
@@ -427,7 +428,7 @@ static lc_status bytes_of_copies(lc_comm *comm, void *ctx)
 }
 
 /* Within a node 3P(n-1)/n, and to other nodes 2(P/n)(H-1)/H. */
-TEST(bytes_on_the_wire_with_copies_are_those_of_the_formula)
+TEST(bytes_on_the_wire_with_copies_follow_the_formula)
 {
     for (size_t i = 0; i < (RACES_ALONE ? 1 : sizeof nodes / sizeof *nodes); i++)
         CHECK_RANKS("threads", nodes[i][0], bytes_of_copies, (void *)(uintptr_t)&nodes[i][1]);
@@ -448,9 +449,9 @@ typedef struct heads {
     size_t bucket_bytes;
 } heads;
 
-/* Rank 0 uses head a, the others head b, nobody `never`. As one process: the mean of all ranks' losses. `thaws`: all
- * use `never` too, and b is frozen until the third step: then all ranks make buckets of it, also the one whose step is
- * the same as before. */
+/* Rank 0 uses head a, the others head b, and no rank uses `never`. As in one process, the loss is the mean over all
+ * ranks. `thaws`: all use `never` too, and b is frozen until the third step: from then on all ranks make buckets of it,
+ * including the one whose step has not changed. */
 static lc_status some_heads(lc_comm *comm, void *ctx)
 {
     const heads *h = ctx;
@@ -509,7 +510,7 @@ TEST(parameters_that_only_some_ranks_use)
     for (int n = 1; n <= 3; n++) CHECK_RANKS("threads", n, some_heads, &(heads){.steps = 3});
 }
 
-TEST(parameters_that_thaw_where_they_are_not_used)
+TEST(parameters_that_thaw_on_ranks_that_do_not_use_them)
 {
     heads small = {.thaws = true, .steps = 5, .bucket_bytes = 64}, one = {.thaws = true, .steps = 5};
     for (int n = 1; n <= 3; n++) {
@@ -518,16 +519,16 @@ TEST(parameters_that_thaw_where_they_are_not_used)
     }
 }
 
-/* ---- several backward passes after one another, of which not all reach all parameters ---- */
+/* ---- several consecutive backward passes, not all of which reach all parameters ---- */
 
 enum { USES_A = 1, USES_B = 2, FREEZES_A = 4, FREEZES_B = 8, FREEZES_BIAS = 16, WIDE = 16 };
 
 typedef struct passes {
-    int pass[6], n; /* of one window: what a pass uses, and what is frozen meanwhile */
+    int pass[6], n; /* one window: what each pass uses, and what is frozen during it */
     int stage;
 } passes;
 
-/* Gradients add up over the passes, with a sync after each of them; then comes the update. */
+/* Gradients add up over the passes, with a sync after each, followed by the update. */
 static lc_status run_passes(lc_comm *comm, const passes *j, float got[4][4 * WIDE])
 {
     two_heads m;
@@ -577,7 +578,7 @@ static lc_status run_passes(lc_comm *comm, const passes *j, float got[4][4 * WID
     return LC_OK;
 }
 
-/* All ranks have the same samples, so they are one rank. */
+/* All ranks have the same samples, so they equal one rank. */
 static lc_status passes_are_those_of_one(lc_comm *comm, void *ctx)
 {
     float got[4][4 * WIDE] = {{0}}, want[4][4 * WIDE] = {{0}};
@@ -610,23 +611,23 @@ TEST(passes_that_do_not_reach_the_last_bucket)
 {
     check_passes((passes){.pass = {USES_A | USES_B, USES_B, USES_B}, .n = 3});
 }
-TEST(sums_of_frozen_parameters_live_on)
+TEST(sums_of_frozen_parameters_survive)
 {
     check_passes(
         (passes){.pass = {USES_A | FREEZES_B, USES_B | FREEZES_A, USES_A | FREEZES_B, USES_A | USES_B}, .n = 4});
 }
-TEST(sums_of_frozen_parameters_live_on_to_the_update)
+TEST(sums_of_frozen_parameters_survive_until_the_update)
 {
     check_passes(
         (passes){.pass = {USES_A | USES_B, USES_A | FREEZES_B, USES_A | FREEZES_BIAS | USES_B, USES_A}, .n = 4});
 }
-TEST(sums_of_small_frozen_parameters_live_on)
+TEST(sums_of_small_frozen_parameters_survive)
 {
     check_passes((passes){.pass = {USES_A | USES_B, USES_A | USES_B | FREEZES_BIAS, USES_A | USES_B}, .n = 3});
 }
 
-/* A checkpoint between a backward pass and its update changes nothing: each rank saves its share, and keeps the sum. */
-static lc_status update_behind_a_save(lc_comm *comm, void *ctx)
+/* A checkpoint between a backward pass and its update changes nothing: each rank saves its share and keeps the sum. */
+static lc_status update_after_a_save(lc_comm *comm, void *ctx)
 {
     int stage = *(const int *)ctx;
     float got[2][4 * WIDE];
@@ -673,11 +674,11 @@ static lc_status update_behind_a_save(lc_comm *comm, void *ctx)
 TEST(a_save_keeps_sums_for_the_update)
 {
     for (int stage = 0; stage <= 3; stage++)
-        for (int n = 1; n <= 3; n++) CHECK_RANKS("threads", n, update_behind_a_save, &stage);
+        for (int n = 1; n <= 3; n++) CHECK_RANKS("threads", n, update_after_a_save, &stage);
 }
 
-/* Without an optimizer there is nothing to reduce, but flags. */
-static lc_status flags_alone(lc_comm *comm, void *ctx)
+/* Without an optimizer only flags are reduced. */
+static lc_status only_flags(lc_comm *comm, void *ctx)
 {
     lc_graph *g;
     lc__reducer *r;
@@ -696,7 +697,7 @@ static lc_status flags_alone(lc_comm *comm, void *ctx)
 
 TEST(flags_without_parameters)
 {
-    for (int n = 1; n <= 3; n++) CHECK_RANKS("threads", n, flags_alone, NULL);
+    for (int n = 1; n <= 3; n++) CHECK_RANKS("threads", n, only_flags, NULL);
 }
 
 TEST_MAIN

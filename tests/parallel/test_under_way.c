@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients that are under way to other ranks while a step goes on: nobody sees them half added up, and nobody waits
- * for a rank that waits for him. */
+/* Gradients in flight to other ranks while a step continues: nothing reads them half added up, and no two ranks wait
+ * for each other. */
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "small_net.h"
@@ -39,7 +39,7 @@ static void trained_release(trained *t)
     lc_module_release(&t->net.base);
 }
 
-/* Each rank has its part of the rows. A bucket, or a unit, holds one matrix. */
+/* Each rank has its part of the rows. A bucket or unit holds one matrix. */
 static lc_status trained_init(trained *t, lc_comm *comm, const char *strategy, bool anomalies)
 {
     int n = comm ? lc_comm_size(comm) : 1, rank = comm ? lc_comm_rank(comm) : 0;
@@ -61,12 +61,13 @@ static lc_status trained_init(trained *t, lc_comm *comm, const char *strategy, b
     return lc_tensor_write(t->in, rows[rank * shape[0]], (size_t)shape[0] * sizeof *rows);
 }
 
-/* ---- the gradient of a sum is read on ---- */
+/* ---- the gradient of a sum is also read later ---- */
 
 static const char *strategy_here;
 static float expected[STEPS][2][WIDE * WIDE];
 
-/* The gradient of the summand is that of the sum, from which those of the product's factors come. */
+/* The gradient of the summand is the gradient of the sum, from which the gradients of the product's factors are
+ * computed. */
 static lc_status train_a_sum(lc_comm *comm, void *ctx)
 {
     static _Thread_local float got[WIDE * WIDE];
@@ -95,7 +96,7 @@ static lc_status train_a_sum(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(what_is_read_on_is_not_added_up_yet)
+TEST(a_gradient_that_is_read_later_is_not_added_up_yet)
 {
     static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3"};
     fill_rows();
@@ -139,7 +140,7 @@ static lc_status look_before(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(a_gradient_that_is_looked_at_before_is_not_added_up_yet)
+TEST(a_gradient_that_was_read_before_is_not_added_up_yet)
 {
     fill_rows();
     CHECK_RANKS("threads", 2, look_before, NULL);
@@ -148,7 +149,7 @@ TEST(a_gradient_that_is_looked_at_before_is_not_added_up_yet)
 
 /* ---- ranks that meet elsewhere ---- */
 
-/* Rank 0 alone looks at a gradient after the backward pass; then both meet in a group of the program's own. */
+/* Only rank 0 reads a gradient after the backward pass; then both ranks meet in a group of the program's own. */
 static lc_status meet_elsewhere(lc_comm *comm, void *ctx)
 {
     enum { LARGE = 1024 };
@@ -161,7 +162,7 @@ static lc_status meet_elsewhere(lc_comm *comm, void *ctx)
     (void)ctx;
     LC_TRY(lc_comm_split(comm, 0, rank, &own));
     lc_module_init(&m, &wide_ops, 1);
-    lc_linear_init(&l, &m, "l", LARGE, LARGE); /* more than goes into rings */
+    lc_linear_init(&l, &m, "l", LARGE, LARGE); /* larger than the rings */
     lc_optimizer *opt = lc_sgd(&m, .lr = 1e-4);
     LC_TRY(lc_fabric_new(&f, .strategy = "ddp", .comm = comm, .threads = 1));
     LC_TRY(lc_fabric_setup(f, &m, &opt, 1));
@@ -186,16 +187,16 @@ static lc_status meet_elsewhere(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(ranks_may_meet_elsewhere_behind_a_backward_pass)
+TEST(ranks_may_meet_in_another_group_after_a_backward_pass)
 {
     CHECK_RANKS("threads", 2, meet_elsewhere, NULL);
     CHECK_RANKS("shm", 2, meet_elsewhere, NULL);
     CHECK_RANKS("tcp", 2, meet_elsewhere, NULL);
 }
 
-/* ---- what is not there yet is no NaN ---- */
+/* ---- a value that has not arrived is no NaN ---- */
 
-/* Intermediate results of doubles leave bits in memory that are NaNs of floats, for what arrives there later. */
+/* Intermediate f64 results leave bits in memory that are NaNs as f32, where later values will arrive. */
 static lc_status train_watched(lc_comm *comm, void *ctx)
 {
     trained t;
@@ -215,7 +216,7 @@ static lc_status train_watched(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(what_is_not_there_yet_is_no_anomaly)
+TEST(a_value_that_has_not_arrived_is_no_anomaly)
 {
     static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3"};
     fill_rows();
@@ -225,7 +226,7 @@ TEST(what_is_not_there_yet_is_no_anomaly)
     }
 }
 
-/* ---- a run that breaks off between two buckets ---- */
+/* ---- a run that fails between two buckets ---- */
 
 /* The square root's gradient comes last, and is infinite. */
 static lc_status step_with_root(trained *t, double factor)
@@ -239,8 +240,8 @@ static lc_status step_with_root(trained *t, double factor)
     return lc_fabric_end(t->fabric);
 }
 
-/* The others have made calls that this rank has not. A rank that comes later finds it gone, perhaps before the first
- * step. */
+/* The other ranks have made calls that this rank has not. A rank that comes later finds it gone, perhaps before the
+ * first step. */
 static lc_status break_off(lc_comm *comm, void *ctx)
 {
     trained t;
@@ -257,7 +258,7 @@ static lc_status break_off(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(nothing_goes_on_behind_a_run_that_broke_off)
+TEST(nothing_is_in_flight_after_a_failed_run)
 {
     fill_rows();
     CHECK_RANKS("threads", 2, break_off, NULL);
@@ -345,13 +346,13 @@ TEST(lbfgs_reads_sums)
     for (int i = 0; i < 3; i++) CHECK_RANKS("threads", 2, fit_large, NULL);
 }
 
-/* ---- optimizers that want all gradients at once ---- */
+/* ---- optimizers that need all gradients at once ---- */
 
 static float weights[3][WIDTH * FEATURES];
 static const lc_module_ops *ops_here;
 static double cap_here;
 
-/* 13 samples: of the last batch one rank has nothing. */
+/* 13 samples: one rank has none of the last batch. */
 static lc_status fit(lc_comm *comm, int64_t samples)
 {
     int n = comm ? lc_comm_size(comm) : 1, rank = comm ? lc_comm_rank(comm) : 0;
@@ -452,7 +453,7 @@ static const lc_module_ops direction_net_ops = {
     .configure_optimizers = with_direction,
 };
 
-TEST(an_optimizer_over_all_parameters_gets_them_all)
+TEST(an_optimizer_over_all_parameters_gets_all_gradients)
 {
     check_fits(&direction_net_ops, "ddp", 48, 1e-5);
 }
@@ -478,7 +479,7 @@ static const lc_module_ops keeping_ops = {
     .configure_optimizers = with_sgd,
 };
 
-TEST(a_rank_without_samples_does_not_add_up_sums_again)
+TEST(a_rank_without_samples_does_not_add_sums_twice)
 {
     check_fits(&keeping_ops, "ddp", 13, 1e-5);
     check_fits(&keeping_ops, "sharded_1", 13, 1e-5);
@@ -535,7 +536,7 @@ TEST(a_schedule_of_windows_needs_one_optimizer_that_steps_once)
         CHECK_OK(lc_trainer_new(&opt, &t));
         CHECK(lc_trainer_fit(t, &m.base, .train_dataloader = l) == LC_ERR_CONFIG);
         CHECK(strstr(lc_error_message(), texts[k]));
-        CHECK(lc_trainer_global_step(t) == 0); /* not in the epoch when it would begin */
+        CHECK(lc_trainer_global_step(t) == 0); /* refused before the epoch in which it would begin */
         lc_trainer_free(t);
         lc_dataloader_free(l);
         small_net_release(&m);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Profilers: what is reported, that its times fit into each other, and the three reports. */
+/* Profilers: what is reported, that nested times are consistent, and the three reports. */
 #include "test.h"
 #include "trainer_world.h"
 #include "wave.h"
@@ -10,7 +10,7 @@
 #include <cjson/cJSON.h>
 #include <pthread.h>
 
-/* ---- one of the test's own: keeps everything ---- */
+/* ---- a profiler of the test's own that keeps everything ---- */
 typedef struct seen {
     lc_span spans[20000];
     int n, reports, freed;
@@ -68,7 +68,7 @@ static lc_status cb_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
 }
 static const lc_callback_ops quiet_ops = {LC_CALLBACK_OPS_INIT("Quiet"), .on_train_batch_end = cb_batch_end};
 
-TEST(everything_is_told)
+TEST(everything_is_reported)
 {
     char dir[256], path[400], line[64] = "";
     lc_trainer *t;
@@ -83,7 +83,7 @@ TEST(everything_is_told)
     o.n_profilers = 1;
     o.callbacks = &cb;
     o.n_callbacks = 1;
-    o.max_steps = 40; /* an epoch of 32, and 8 */
+    o.max_steps = 40; /* an epoch of 32 steps, and 8 more */
     CHECK_OK(lc_module_new(&wave_class, NULL, 1, &m));
     CHECK_OK(lc_trainer_new(&o, &t));
     CHECK_OK(lc_trainer_fit(t, m));
@@ -98,7 +98,7 @@ TEST(everything_is_told)
     CHECK(count(p, "save_checkpoint", "[Trainer]") >= 1);
     CHECK_EQ(count(p, "linear", NULL) % 40, 0);
     CHECK(count(p, "linear", NULL) >= 80);
-    /* What is inside takes no longer than what is around it. */
+    /* A nested span takes no longer than the span around it. */
     double ops = 0;
     for (int i = 0; i < p->n; i++) {
         const lc_span *s = &p->spans[i];
@@ -134,7 +134,7 @@ static char *text_of(const char *dir, const char *name)
     return text;
 }
 
-/* Loader threads and training on one time line. */
+/* Loader threads and the training on a single time line. */
 TEST(reports)
 {
     char dir[256];
@@ -147,7 +147,7 @@ TEST(reports)
     o.profiler = "simple,ops,trace";
     o.max_steps = 32;
     CHECK_OK(lc_module_new(&wave_class, NULL, 1, &m));
-    CHECK_OK(wave_train_dataloader(m, &loaders)); /* makes the data */
+    CHECK_OK(wave_train_dataloader(m, &loaders)); /* creates the data */
     lc_dataloader_free(loaders.loaders[0]);
     CHECK_OK(lc_dataloader_new(&threaded, .dataset = ((wave *)m)->data, .batch_size = 16, .num_workers = 2));
     CHECK_OK(lc_trainer_new(&o, &t));
@@ -205,11 +205,11 @@ TEST(reports)
     CHECK(!others && actions > 32 * 4 && ops > 32 * 4);
     CHECK(gathers == 32);
     CHECK_EQ(made, plans);
-    CHECK(threads == 2 || threads == 3); /* one of the two may have had nothing to do */
+    CHECK(threads == 2 || threads == 3); /* one of the two loader threads may have had nothing to do */
     cJSON_Delete(json);
     free(text);
     lc_trainer_free(t);
-    /* The loader tells nobody any more. */
+    /* The loader reports to no profiler any more. */
     lc_batch *batch;
     CHECK_OK(lc_dataloader_begin(threaded, 0, 0));
     CHECK_OK(lc_dataloader_next(threaded, &batch));
@@ -219,7 +219,7 @@ TEST(reports)
     world_remove(dir);
 }
 
-/* ---- names that a plug-in or a file has brought ---- */
+/* ---- names from plug-ins and files ---- */
 #define EVIL "a\033[2Jb\nc\xff"
 
 static lc_status evil_infer(lc_infer *call)
@@ -241,7 +241,7 @@ static lc_tensor *evil_training_step(lc_module *self, const lc_batch *batch, int
     return wave_training_step(self, batch, i);
 }
 
-/* Whether a terminal would do anything with it but show it. */
+/* Whether a terminal would show the text and do nothing else. */
 static bool is_plain(const char *text)
 {
     char *again = malloc(4 * strlen(text) + 1);
@@ -306,7 +306,7 @@ TEST(names_cannot_write_to_the_terminal)
     world_remove(dir);
 }
 
-/* What a profiler of a program writes is shown too. */
+/* The report of a program's own profiler is shown as well. */
 static lc_status loud_report(void *self, const char *stage, double seconds, FILE *out)
 {
     (void)self, (void)stage, (void)seconds;
@@ -347,9 +347,9 @@ TEST(a_report_is_shown_without_control_characters)
     world_remove(dir);
 }
 
-/* ---- what is no file ---- */
+/* ---- paths that are not regular files ---- */
 
-TEST(plans_are_not_written_to_what_is_no_file)
+TEST(plans_are_written_only_to_regular_files)
 {
     char dir[256], path[400], dot[410];
     lc_graph *g;

@@ -4,8 +4,8 @@
  *
  *   12 conv2d 3 7 -1 ; 1 1 0 0 1 1 1 ;
  *
- * which is: value 12 is conv2d of the values 3 and 7 without a bias, then its ints, then its floats. An '@' in front
- * says that the operator is called where no gradient is recorded. */
+ * which means: value 12 is conv2d of the values 3 and 7 without a bias; then come its ints, then its floats. A leading
+ * '@' says that the operator is called where no gradient is recorded. */
 #ifndef LC_TESTS_RANDOM_PROGRAM_H
 #define LC_TESTS_RANDOM_PROGRAM_H
 
@@ -29,9 +29,9 @@
 #define REDUCE_LIST(X) X(sum) X(mean) X(amax) X(amin) X(var) X(std) X(norm) X(logsumexp)
 /* x, target, weight?, pos_weight?; ints: reduction, log_target; floats: beta or delta. */
 #define LOSS_LIST(X) X(mse_loss) X(l1_loss) X(smooth_l1_loss) X(huber_loss) X(bce_with_logits) X(kl_div)
-/* What draws numbers. floats: p; low and high; mean and deviation, of a shape that the ints give. */
+/* Operators that draw numbers. floats: p; low and high; mean and deviation, of a shape given by the ints. */
 #define RANDOM_LIST(X) X(dropout) X(bernoulli) X(rand_like) X(randn_like) X(uniform) X(normal)
-/* What follows says its ints and floats in random_program_run.h. */
+/* The ints and floats of the following operators are in random_program_run.h. */
 #define OTHER_LIST(X) \
     X(leaf) X(leaky_relu) X(elu) X(gelu) X(clamp) X(hardtanh) X(prelu) X(glu) X(through_f64) X(where) \
     X(masked_fill) X(softmax) X(log_softmax) X(cumsum) X(topk) X(sort) X(argmax) X(argmin) X(reshape) \
@@ -41,7 +41,7 @@
     X(conv_transpose1d) X(conv_transpose2d) X(conv_transpose3d) X(max_pool1d) X(avg_pool1d) X(max_pool2d) \
     X(avg_pool2d) X(adaptive_avg_pool2d) X(interpolate) X(interpolate_by) X(pixel_shuffle) X(pixel_unshuffle) \
     X(batch_norm) X(layer_norm) X(rms_norm) X(group_norm) X(cross_entropy) X(nll_loss) X(sdpa) X(lstm) X(gru)
-/* What is called for its effect, and has no value. */
+/* Operators that are called for an effect and have no value. */
 #define EFFECT_LIST(X) X(assign) X(backward) X(keep) X(read) X(checkpoint_begin) X(checkpoint_end)
 
 #define ALL_LISTS(X)                                                                                                   \
@@ -75,7 +75,7 @@ typedef struct leaf {
 typedef struct instr {
     op_id op;
     bool no_grad;
-    int n_in, in[6]; /* values, by the place of the instruction that made them; -1: none */
+    int n_in, in[6]; /* values, by the index of the instruction that made them; -1: none */
     int n_i;
     int64_t i[16];
     int n_f;
@@ -83,9 +83,9 @@ typedef struct instr {
 } instr;
 
 typedef struct program {
-    lc_dtype dtype; /* LC_F32 or LC_F64, of all that is not an index or a condition */
+    lc_dtype dtype; /* LC_F32 or LC_F64, the type of everything except indices and conditions */
     int steps, n, n_leaves;
-    uint64_t seed; /* of the numbers that it draws */
+    uint64_t seed; /* of the drawn numbers */
     instr code[MAX_CODE];
     leaf leaves[MAX_LEAVES];
 } program;
@@ -100,8 +100,8 @@ static inline bool is_draw(op_id op)
     return op >= OP_dropout && op <= OP_normal;
 }
 
-/* Whether the result of an instruction shares the memory of its input where strides can express it, so that it shows
- * what is assigned to that later. */
+/* Whether the result of an instruction shares the memory of its input if strides can express it, so that it shows what
+ * is assigned to that later. */
 static inline bool is_view(const instr *c)
 {
     static const op_id views[] = {OP_detach, OP_reshape, OP_flatten, OP_unflatten, OP_permute, OP_transpose,
@@ -129,7 +129,7 @@ static inline void print_instr(FILE *f, const instr *c, int at)
     fprintf(f, "\n");
 }
 
-/* Everything that torch/judge.py needs. `values`: of the leaves, too. */
+/* Everything that torch/judge.py needs. `values`: with those of the leaves. */
 static inline void print_program(FILE *f, const program *p, bool values)
 {
     fprintf(f, "program %s %d %llu\n", p->dtype == LC_F64 ? "f64" : "f32", p->steps, (unsigned long long)p->seed);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draws programs of random_program.h. Operators are recorded while they are drawn, so shapes are the engine's.
+/* Draws programs of random_program.h. Operators are recorded while they are drawn, so shapes come from the engine.
  *
- * To add an operator: its name in a list of random_program.h, how it is called in random_program_run.h, the same in
- * torch/judge.py, and a case in draw_op. */
+ * To add an operator: its name in a list of random_program.h, its call in random_program_run.h and in torch/judge.py,
+ * and a case in draw_op. */
 #ifndef LC_TESTS_RANDOM_PROGRAM_DRAW_H
 #define LC_TESTS_RANDOM_PROGRAM_DRAW_H
 
@@ -12,7 +12,7 @@ typedef struct drawing {
     program *p;
     uint64_t key, n;
     lc_tensor *leaves[MAX_LEAVES], *v[MAX_CODE];
-    bool needs[MAX_CODE]; /* a gradient */
+    bool needs[MAX_CODE]; /* needs a gradient */
     bool number[MAX_CODE];
     bool no_grad, failed;
 } drawing;
@@ -77,7 +77,7 @@ static inline int new_leaf(drawing *d, leaf_kind kind, int ndim, const int64_t *
     *l = (leaf){.kind = kind, .ndim = ndim};
     l->layout = ndim >= 3 && ndim <= 5 && kind <= INPUT && one_in(d, 3) ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
     memcpy(l->shape, shape, (size_t)ndim * sizeof *shape);
-    int64_t style = below(d, 12); /* some with zeros, or with equal values */
+    int64_t style = below(d, 12); /* some with zeros, some with equal values */
     for (int64_t i = 0; i < n; i++) {
         double x = 0.6 * lc_random_normal(d->key + 1, d->n++);
         x = style == 0 ? 0.5 * rint(2 * x) : style == 1 ? 0.75 : x;
@@ -92,7 +92,7 @@ static inline leaf_kind any_kind(drawing *d)
     return (leaf_kind)below(d, 3);
 }
 
-/* A number among the last values, or among all. */
+/* A number: one of the last values, or any. */
 static inline int any(drawing *d)
 {
     for (int tries = 0; tries < 50; tries++) {
@@ -113,7 +113,7 @@ static inline int any_of(drawing *d, int ndim, const int64_t *shape)
     return new_leaf(d, any_kind(d), ndim, shape, 0);
 }
 
-/* One with so many dimensions. */
+/* A number with `ndim` dimensions. */
 static inline int any_nd(drawing *d, int ndim)
 {
     int64_t shape[LC_MAX_DIMS];
@@ -125,8 +125,8 @@ static inline int any_nd(drawing *d, int ndim)
     return new_leaf(d, any_kind(d), ndim, shape, 0);
 }
 
-/* What x may be combined with: a shape that x's is broadcast to or from. */
-static inline int beside(drawing *d, int x, bool smaller)
+/* An operand for x: its shape broadcasts with that of x. */
+static inline int compatible(drawing *d, int x, bool smaller)
 {
     const lc_type type = *lc_tensor_type(d->v[x]);
     int64_t shape[LC_MAX_DIMS];
@@ -138,7 +138,7 @@ static inline int beside(drawing *d, int x, bool smaller)
     return any_of(d, n, shape);
 }
 
-/* x with its place in ln, sqrt and their like. */
+/* x, made positive for ln, sqrt and the like. */
 static inline int positive(drawing *d, int x)
 {
     if (one_in(d, 25)) return x;
@@ -152,7 +152,7 @@ static inline int mask_for(drawing *d, int x)
         const lc_type t = *lc_tensor_type(d->v[x]);
         return new_leaf(d, MASK, t.ndim, t.shape, 0);
     }
-    return EMIT(.op = (op_id)(OP_eq + below(d, 9)), .n_in = 2, .in = {x, beside(d, x, true)});
+    return EMIT(.op = (op_id)(OP_eq + below(d, 9)), .n_in = 2, .in = {x, compatible(d, x, true)});
 }
 
 static inline double some_number(drawing *d)
@@ -408,7 +408,7 @@ static inline void draw_norm(drawing *d)
         EMIT(.op = OP_rms_norm, .n_in = 2, .in = {x, maybe(d, 1, &last)}, .n_i = 1, .i = {1}, .n_f = 1, .f = {1e-3});
         return;
     default:
-        if (each / t.shape[0] * c < 4) return; /* two values in each of two groups */
+        if (each / t.shape[0] * c < 4) return; /* two values per group */
         EMIT(.op = OP_group_norm, .n_in = 3, .in = {x, maybe(d, 1, &c), maybe(d, 1, &c)}, .n_i = 1,
              .i = {c % 2 == 0 && one_in(d, 2) ? 2 : 1}, .n_f = 1, .f = {1e-3});
     }
@@ -425,7 +425,7 @@ static inline void draw_loss(drawing *d)
         instr l = {.op = one_in(d, 2) ? OP_cross_entropy : OP_nll_loss, .n_in = 3, .n_i = 3, .n_f = 1};
         l.in[0] = x, l.in[1] = new_leaf(d, IDS, t.ndim - 1, shape, c);
         l.in[2] = -1;
-        if (one_in(d, 2)) { /* of the classes; no gradient flows to it */
+        if (one_in(d, 2)) { /* of the classes; it gets no gradient */
             int w = EMIT(.op = OP_sigmoid, .n_in = 1, .in = {any_of(d, 1, &c)});
             l.in[2] = EMIT(.op = OP_detach, .n_in = 1, .in = {w});
         }
@@ -464,7 +464,7 @@ static inline void draw_product(drawing *d)
     case 1:
         EMIT(.op = OP_linear, .n_in = 3, .in = {x, any_of(d, 2, (int64_t[]){o, last}), maybe(d, 1, &o)});
         return;
-    case 2: /* a batch of its own, which broadcasts */
+    case 2: /* with batch dimensions of its own, which broadcast */
         if (t.ndim >= 3) {
             int64_t batched[3] = {one_in(d, 2) ? 1 : t.shape[t.ndim - 3], last, o};
             EMIT(.op = OP_matmul, .n_in = 2, .in = {x, any_of(d, 3, batched)});
@@ -475,7 +475,7 @@ static inline void draw_product(drawing *d)
         return;
     default:
         if (t.ndim < 2 || lc_tensor_numel(d->v[x]) == 0) return;
-        /* For vectors that point the same way it is 1, and later operators see only its rounding. */
+        /* For parallel vectors it is 1, and later operators see only its rounding. */
         int dim = (int)below(d, t.ndim), y = any_of(d, t.ndim, t.shape);
         if (x == y || t.shape[dim] < 2) return;
         EMIT(.op = OP_cosine_similarity, .n_in = 2, .in = {x, y}, .n_i = 1, .i = {dim});
@@ -556,7 +556,7 @@ static inline void draw_elementwise(drawing *d)
     case 6:
     case 7:
         c.op = (op_id)(OP_add + below(d, 8)), c.n_in = 2, c.n_f = 0;
-        c.in[1] = one_in(d, 8) ? x : beside(d, x, false);
+        c.in[1] = one_in(d, 8) ? x : compatible(d, x, false);
         if (c.op == OP_div || c.op == OP_xlogy) c.in[1] = positive(d, c.in[1]);
         if (c.op == OP_pow) c.in[0] = positive(d, x);
         if (one_in(d, 3) && c.op != OP_pow && c.op != OP_div && c.op != OP_xlogy) c.in[0] = c.in[1], c.in[1] = x;
@@ -581,7 +581,7 @@ static inline void draw_elementwise(drawing *d)
         c.n_f = 0;
         int m = mask_for(d, x);
         if (one_in(d, 2)) {
-            c = (instr){.op = OP_where, .n_in = 3, .in = {m, x, beside(d, x, true)}};
+            c = (instr){.op = OP_where, .n_in = 3, .in = {m, x, compatible(d, x, true)}};
         } else {
             c = (instr){.op = OP_masked_fill, .n_in = 2, .in = {x, m}, .n_f = 1, .f = {some_number(d)}};
         }
@@ -612,7 +612,7 @@ static inline void draw_elementwise(drawing *d)
     emit(d, c);
 }
 
-/* PyTorch's masks are read from lightc's results, so what is dropped must not be 0 already. */
+/* PyTorch's masks are read from lightc's results, so dropped elements must not be 0 already. */
 static inline void draw_random(drawing *d)
 {
     static const double rates[] = {0.5, 0.1, 0.9, 0.25, 0, 1};
@@ -632,7 +632,7 @@ static inline void draw_random(drawing *d)
     emit(d, c);
 }
 
-/* Whether it depends on the layout if what is made of a leaf is a view of it, or a copy. */
+/* Whether it depends on the layout if the result of an operator on this leaf is a view or a copy. */
 static inline bool is_unsure(const program *p, int leaf_at)
 {
     static const op_id ops[] = {OP_pixel_shuffle, OP_pixel_unshuffle, OP_interpolate, OP_interpolate_by};
@@ -683,7 +683,7 @@ static inline void draw_effect(drawing *d)
     }
 }
 
-/* The program of a key. */
+/* Draws the program of a key. */
 static inline void draw_program(uint64_t key, program *p)
 {
     lc_graph *g;
@@ -705,11 +705,11 @@ static inline void draw_program(uint64_t key, program *p)
             draw_loss,        draw_sequence,    draw_image,       draw_effect, draw_effect, draw_random};
         draws[below(d, (int64_t)(sizeof draws / sizeof *draws))](d);
         if (d->failed) break;
-        int kept = any(d); /* a persistent tensor's value, and that of a view of it, is the last one of the step */
+        int kept = any(d); /* the value of a persistent tensor, or of a view of one, is its last one in the step */
         if (one_in(d, 4)) EMIT(.op = OP_keep, .n_in = 1, .in = {kept});
         sound = p->n, sound_leaves = p->n_leaves;
     }
-    /* What failed stays for the judge to see, if it is an operator that was refused. */
+    /* A program that failed is left for the judge if an operator was refused. */
     bool refused = d->failed && lc_step_status(g) < 0;
     if (d->failed && !refused) {
         p->n = sound;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a program of random_program.h, and notes every number that comes out: what it reads on its way, what it keeps,
- * its losses, gradients, and what was assigned. */
+/* Runs a program of random_program.h and notes all resulting numbers: values read along the way, kept values, losses,
+ * gradients, and assigned tensors. */
 #ifndef LC_TESTS_RANDOM_PROGRAM_RUN_H
 #define LC_TESTS_RANDOM_PROGRAM_RUN_H
 
@@ -16,7 +16,7 @@ typedef struct note {
 } note;
 
 typedef struct record {
-    char error[400]; /* "": it ran */
+    char error[400]; /* "": it succeeded */
     int n;
     int64_t used;
     note notes[MAX_NOTES];
@@ -25,10 +25,10 @@ typedef struct record {
 
 typedef struct run_mode {
     bool unplanned, reference;
-    double noise; /* every result is off by so much of its value, the same for equal values */
+    double noise; /* relative error added to every result, the same for equal values */
     double phase;
-    const double *shift; /* added to the parameters, one after another */
-    lc_dtype dtype;      /* 0: the program's */
+    const double *shift; /* added to the parameters, in their order */
+    lc_dtype dtype;      /* 0: the program's own */
 } run_mode;
 
 static inline lc_optional some(double x)
@@ -76,7 +76,7 @@ static inline lc_tensor *loss_op(const instr *c, lc_tensor **in)
     }
 }
 
-/* ints: stride, padding, dilation and output padding, each for every spatial dimension; groups. */
+/* ints: stride, padding, dilation and output padding, one for each spatial dimension; groups. */
 static inline lc_tensor *conv_op(const instr *c, lc_tensor **in)
 {
     bool back = c->op >= OP_conv_transpose1d;
@@ -97,7 +97,7 @@ static inline lc_tensor *conv_op(const instr *c, lc_tensor **in)
     return calls[c->op - OP_conv1d](in[0], in[1], &a, LC_HERE);
 }
 
-/* ints: kernel, stride, padding and dilation, each of two; ceil, exclude_pad, divisor. */
+/* ints: kernel, stride, padding and dilation, two each; ceil, exclude_pad, divisor. */
 static inline lc_tensor *pool_op(const instr *c, lc_tensor *x)
 {
     bool signal = c->op == OP_max_pool1d || c->op == OP_avg_pool1d;
@@ -116,7 +116,8 @@ static inline lc_tensor *pool_op(const instr *c, lc_tensor *x)
     return c->op == OP_max_pool2d ? lc_max_pool2d_at(x, &a, LC_HERE) : lc_avg_pool2d_at(x, &a, LC_HERE);
 }
 
-/* x, w_ih, w_hh, b_ih?, b_hh?, h0?; ints: 0 all states, 1 the last one, 2 both. The LSTM's cells begin with h0 too. */
+/* x, w_ih, w_hh, b_ih?, b_hh?, h0?; ints: 0 all states, 1 the last one, 2 both. The LSTM's cells start with h0 as well.
+ */
 static inline lc_tensor *rnn_op(const instr *c, lc_tensor **in)
 {
     lc_tensor *h, *cell;
@@ -129,7 +130,7 @@ static inline lc_tensor *rnn_op(const instr *c, lc_tensor **in)
 }
 
 static inline lc_tensor *classes_op(const instr *c, lc_tensor **in)
-{ /* x, target, weight?; ints: reduction, whether there is one to ignore, which */
+{ /* x, target, weight?; ints: reduction, whether a class is ignored, which one */
     lc_cross_entropy_args a = lc_cross_entropy_defaults();
     a.target = in[1];
     a.weight = in[2];
@@ -140,7 +141,7 @@ static inline lc_tensor *classes_op(const instr *c, lc_tensor **in)
     return c->op == OP_nll_loss ? lc_nll_loss_at(in[0], &a, LC_HERE) : lc_cross_entropy_at(in[0], &a, LC_HERE);
 }
 
-/* Parts of x; ints: size or number, dim, which of them (-1: the first times the last). */
+/* Parts of x; ints: size or number, dim, which part (-1: the first times the last). */
 static inline lc_tensor *parts_op(const instr *c, lc_tensor *x)
 {
     lc_tensor *out[64];
@@ -151,8 +152,8 @@ static inline lc_tensor *parts_op(const instr *c, lc_tensor *x)
     return lc_sum(lc_mul_scalar(out[n - 1], 2), .dims = LC_DIMS((int)c->i[1]), .keepdim = true);
 }
 
-/* clang-format off */ /* on lists of cases it does not agree with itself */
-/* The value of an instruction. `in` are its inputs. */
+/* clang-format off */ /* clang-format does not format case lists stably */
+/* The value of an instruction with the inputs `in`. */
 static inline lc_tensor *apply(const instr *c, lc_tensor **in, lc_dtype dtype)
 {
     const int64_t *i = c->i;
@@ -198,7 +199,7 @@ static inline lc_tensor *apply(const instr *c, lc_tensor **in, lc_dtype dtype)
         return lc_elu(in[0], .slope = f[0]);
     case OP_gelu:
         return lc_gelu(in[0], .tanh = i[0]);
-    case OP_clamp: /* ints: has a lower, an upper bound */
+    case OP_clamp: /* ints: whether there is a lower bound, an upper bound */
         return lc_clamp(in[0], .min = ((lc_optional){i[0], f[0]}), .max = ((lc_optional){i[1], f[1]}));
     case OP_hardtanh:
         return lc_hardtanh(in[0], f[0], f[1]);
@@ -269,7 +270,7 @@ static inline lc_tensor *apply(const instr *c, lc_tensor **in, lc_dtype dtype)
         return lc_scatter_add(in[0], d, in[1], in[2]);
     case OP_index_add:
         return lc_index_add(in[0], d, in[1], in[2]);
-    case OP_embedding: /* ints: has a padding row, which */
+    case OP_embedding: /* ints: whether there is a padding row, which one */
         return lc_embedding(in[0], in[1], .has_padding_idx = i[0], .padding_idx = i[1]);
     case OP_full:
         return lc_full_at(f[0], dtype, c->n_i, i, LC_HERE);
@@ -340,7 +341,7 @@ static inline void note_tensor(record *r, lc_tensor *t, int step, const char *ki
     memcpy(o->shape, type->shape, sizeof o->shape);
     o->at = r->used;
     o->n = n;
-    lc_dtype dtype = type->dtype; /* reading may run the step, and end what `type` points to */
+    lc_dtype dtype = type->dtype; /* reading may run the step, and so free what `type` points to */
     if (lc_tensor_read(t, bytes, (size_t)n * lc_dtype_size(dtype)) < 0) {
         if (!r->error[0]) snprintf(r->error, sizeof r->error, "%s", lc_error_message());
         return;
@@ -382,7 +383,7 @@ static inline lc_tensor *with_noise(lc_tensor *x, const run_mode *h)
     if (!lc_dtype_is_float(lc_tensor_dtype(x))) return x;
     lc_no_grad_begin();
     lc_tensor *off = lc_sin(lc_add_scalar(lc_mul_scalar(lc_detach(x), 1234.5), h->phase));
-    if (h->phase < 0) off = lc_randn_like(x); /* ties do not stay */
+    if (h->phase < 0) off = lc_randn_like(x); /* ties are broken */
     lc_tensor *factor = lc_add_scalar(lc_mul_scalar(off, h->noise), 1);
     lc_no_grad_end();
     return lc_mul(x, factor);
@@ -408,7 +409,7 @@ static inline void run_program(const program *p, const run_mode *h, record *r)
     for (int step = 0; step < p->steps && !r->error[0]; step++) {
         bool assigned[MAX_LEAVES] = {false}, region = false;
         CHECK_OK(lc_step_begin(g, (uint64_t)step, 0));
-        if (step != 1) lc_zero_grad(g); /* the second step adds to the first one's gradients */
+        if (step != 1) lc_zero_grad(g); /* the second step adds to the gradients of the first */
         for (int k = 0; k < p->n; k++) {
             const instr *c = &p->code[k];
             lc_tensor *in[6] = {NULL};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes a failing program of random_program.h smaller while it still fails: fewer steps, fewer instructions, values in
- * place of what was computed from them, plainer numbers. */
+/* Makes a failing program of random_program.h smaller while it still fails: fewer steps, fewer instructions, leaves in
+ * place of computed values, simpler numbers. */
 #ifndef LC_TESTS_RANDOM_PROGRAM_SHRINK_H
 #define LC_TESTS_RANDOM_PROGRAM_SHRINK_H
 
@@ -8,7 +8,7 @@
 
 typedef bool fails_fn(void *ctx, const program *p);
 
-/* p without instruction `at` and what is computed from it. */
+/* p without instruction `at` and everything computed from it. */
 static inline void without(const program *p, int at, program *out)
 {
     int place[MAX_CODE];

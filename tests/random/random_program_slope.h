@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Judges backward without PyTorch: in f64, how a program's losses change along random directions of its parameters
- * (central differences) against its gradients. */
+/* Judges backward without PyTorch: compares in f64 how a program's losses change along random directions of its
+ * parameters (central differences) with its gradients. */
 #ifndef LC_TESTS_RANDOM_PROGRAM_SLOPE_H
 #define LC_TESTS_RANDOM_PROGRAM_SLOPE_H
 
 #include "random_program_run.h"
 
-/* Whether gradients are all there is to a change of the parameters. Changes also pass through detach, values made where
- * no gradient is recorded, written tensors and draws, where no gradient flows. */
+/* Whether gradients explain all of a change of the parameters. Changes also pass through detach, values made where no
+ * gradient is recorded, written tensors and draws, through which no gradient flows. */
 static inline bool has_slopes(const program *p)
 {
     bool backward = false;
@@ -30,7 +30,7 @@ static inline double sum_of_losses(const record *r)
     return sum;
 }
 
-/* The losses of p with its parameters moved by `size` along `direction`; NAN if it does not run. */
+/* The losses of p with its parameters moved by `size` along `direction`; NAN if it fails. */
 static inline double losses_at(const program *p, const double *direction, double size)
 {
     static double shift[MAX_LEAVES * MAX_LEAF];
@@ -40,7 +40,7 @@ static inline double losses_at(const program *p, const double *direction, double
     return moved.error[0] ? NAN : sum_of_losses(&moved);
 }
 
-/* False, with a verdict: a gradient is wrong. *judged: along how many directions the losses were smooth. */
+/* False, with a verdict, if a gradient is wrong. *judged: along how many directions the losses were smooth. */
 static inline bool slopes_agree(const program *p, int64_t *judged, char *verdict, size_t verdict_size)
 {
     static program q;
@@ -48,7 +48,7 @@ static inline bool slopes_agree(const program *p, int64_t *judged, char *verdict
     static double direction[MAX_LEAVES * MAX_LEAF];
     if (!has_slopes(p)) return true;
     q = *p, q.steps = 1, q.dtype = LC_F64;
-    for (int k = 0, n = 0; k < q.n_leaves; k++) /* zeros and equal values are where losses have kinks */
+    for (int k = 0, n = 0; k < q.n_leaves; k++) /* losses have kinks at zeros and equal values */
         for (int64_t i = 0; q.leaves[k].kind <= INPUT && i < leaf_numel(&q.leaves[k]); i++)
             q.leaves[k].values[i] += 0.01 * lc_random_normal(17, (uint64_t)n++);
     run_program(&q, &(run_mode){0}, &base);
@@ -60,7 +60,7 @@ static inline bool slopes_agree(const program *p, int64_t *judged, char *verdict
         int at = 0, n = 0;
         for (int i = 0; i < MAX_LEAVES * MAX_LEAF; i++)
             direction[i] = lc_random_normal(18 + (uint64_t)round, (uint64_t)i);
-        for (int k = 0; k < base.n; k++) { /* gradients are those of the mean over the passes */
+        for (int k = 0; k < base.n; k++) { /* gradients are means over the passes */
             const note *o = &base.notes[k];
             if (!strstr(o->name, ".grad")) continue;
             for (int64_t i = 0; i < o->n; i++, at++) {
@@ -73,7 +73,7 @@ static inline bool slopes_agree(const program *p, int64_t *judged, char *verdict
         double up = losses_at(&q, direction, h), down = losses_at(&q, direction, -h);
         double half_up = losses_at(&q, direction, h / 2), half_down = losses_at(&q, direction, -h / 2);
         double wide = (up - down) / (2 * h), narrow = (half_up - half_down) / h;
-        double bend = fabs(half_up - 2 * f + half_down) / (h / 2); /* stays as h shrinks where there is a kink */
+        double bend = fabs(half_up - 2 * f + half_down) / (h / 2); /* does not shrink with h at a kink */
         double bound = 8 * fabs(wide - narrow) + 2 * bend + 1e-7 * size;
         if (n == 0 || !isfinite(slope) || !(bound < 1e-3 * (size + 1e-3))) continue;
         ++*judged;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints a program of random_program.h as C: a self-contained test, so that one that failed can be looked at without
- * what drew it. */
+/* Prints a program of random_program.h as a self-contained C test, so that a failure can be examined without the code
+ * that drew it. */
 #ifndef LC_TESTS_RANDOM_PROGRAM_SOURCE_H
 #define LC_TESTS_RANDOM_PROGRAM_SOURCE_H
 
 #include "random_program.h"
 
-/* How an operator is called, where its name and its inputs do not say it: $0 is an input, #0 an int, #* all ints, @0 a
- * float, %d the data type. */
+/* How to call an operator, unless its name and inputs are enough: $0 is an input, #0 an int, #* all ints, @0 a float,
+ * %d the data type. */
 static const char *const templates[N_OPS] = {
     [OP_dropout] = "lc_dropout($0, @0)",
     [OP_uniform] = "lc_uniform(#N, ((int64_t[]){#*}), .dtype = %d, .low = @0, .high = @1)",
@@ -90,7 +90,7 @@ static inline void print_float(FILE *f, double x)
         fprintf(f, "%sINFINITY", x < 0 ? "-" : "");
 }
 
-/* Its name: that of its leaf, or of the instruction that made it. */
+/* The name of a value: that of its leaf, or of the instruction that made it. */
 static inline void print_value(FILE *f, const program *p, int at)
 {
     if (at < 0)
@@ -279,7 +279,7 @@ static inline bool uses_leaf(const program *p, int k)
     return false;
 }
 
-/* What the step does, in the order of run_program. */
+/* The steps, in the order of run_program. */
 static inline void print_steps(FILE *f, const program *p)
 {
     bool region = false, assigned[MAX_LEAVES] = {false};
@@ -340,7 +340,7 @@ static inline void print_steps(FILE *f, const program *p)
             fprintf(f, "        show(step, \"state%d\", l%d);\n", k, k);
 }
 
-/* What the tests need, once a file, which ends with TEST_MAIN. */
+/* The definitions that the tests need, once per file; a file ends with TEST_MAIN. */
 static inline void print_source_start(FILE *f)
 {
     fprintf(f, "/* SPDX-License-Identifier: Apache-2.0 */\n"

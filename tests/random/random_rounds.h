@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The main function of a test of random cases, whose rounds can be chosen: --seed S, --rounds N, --round I. It comes
- * last in its file, where `ROUNDS_OF` names what has the choice: a struct with seed, first and rounds. */
+/* The main function of a test of random cases, which selects rounds: --seed S, --rounds N, --round I. Include it last,
+ * with `ROUNDS_OF` defined as the struct that holds the selection: seed, first and rounds. */
 #ifndef LC_TESTS_RANDOM_ROUNDS_H
 #define LC_TESTS_RANDOM_ROUNDS_H
 

@@ -4,7 +4,7 @@
  * (random_training_shrink.h), and is printed as
  *
  *     training f32
- *     layer 0 linear residual ; ints ; floats ; shape of one sample that comes in
+ *     layer 0 linear residual ; ints ; floats ; input shape of one sample
  *     loss mse ints ; floats
  *     data samples batch epochs max_steps accumulate
  *     clip norm 0.5
@@ -13,7 +13,7 @@
  *     scheduler step 2 SequentialLR name=value ... ; milestones
  *     part StepLR name=value ... ; milestones
  *
- * The meaning of a layer's ints and floats stands next to its name below. */
+ * The meaning of a layer's ints and floats is next to its name below. */
 #ifndef LC_TESTS_RANDOM_TRAINING_H
 #define LC_TESTS_RANDOM_TRAINING_H
 
@@ -54,8 +54,8 @@ enum {
     X(lstm)       /* hidden, layers, bidirectional, no_bias */                                                         \
     X(gru)        /* the same */                                                                                       \
     X(attention)  /* heads, no_bias, causal */                                                                         \
-    X(dropout)    /* ; p. Of x + 0.73, so that what is 0 was dropped */                                                \
-    X(again)      /* the layer that is called once more */                                                             \
+    X(dropout)    /* ; p. Of x + 0.73, so that a 0 means dropped */                                                    \
+    X(again)      /* a layer that is called once more */                                                               \
     X(tied)       /* the embedding whose weight multiplies */
 
 typedef enum layer_op {
@@ -115,10 +115,10 @@ typedef struct shape {
 } shape;
 
 typedef struct training {
-    uint64_t key; /* of data and first weights */
+    uint64_t key; /* of the data and the initial weights */
     lc_dtype dtype;
     shape input;
-    int64_t vocabulary; /* 0: x is numbers */
+    int64_t vocabulary; /* 0: x holds numbers */
     layer layers[MAX_LAYERS];
     int n_layers;
     loss_kind loss;
@@ -129,9 +129,9 @@ typedef struct training {
     double clip_at;
     const char *optimizer;
     bool by_name;
-    options options, groups[MAX_GROUPS]; /* of a group: what it has otherwise */
+    options options, groups[MAX_GROUPS]; /* of a group: what differs from the optimizer's */
     int n_groups;
-    int64_t leave_out; /* every so many-th parameter is in no group; 0: none */
+    int64_t leave_out; /* every nth parameter is in no group; 0: all are in groups */
     scheduler schedulers[MAX_SCHEDULERS];
     int n_schedulers;
 } training;
@@ -155,7 +155,8 @@ static inline const lc_named_number *option_of(const options *o, const char *nam
     return NULL;
 }
 
-/* What layer `at` makes of a sample of shape `in`; false: it cannot take one. `ins`: the shapes into earlier layers. */
+/* The output shape of layer `at` for a sample of shape `in`; false: it does not accept that shape. `ins`: the input
+ * shapes of earlier layers. */
 static inline bool layer_shape(const training *t, int at, const shape *ins, shape *out)
 {
     const layer *l = &t->layers[at];
@@ -185,7 +186,7 @@ static inline bool layer_shape(const training *t, int at, const shape *ins, shap
         }
         if (l->op == L_conv_t && l->i[4] >= l->i[2]) return false;
         break;
-    case L_batch_norm: /* of three numbers and more: with two they are 1 and -1 */
+    case L_batch_norm: /* of at least three numbers: with two they become 1 and -1 */
         return t->samples % t->batch == 0 ? t->batch >= 4 : t->samples % t->batch >= 3 && t->batch >= 4;
     case L_layer_norm:
     case L_rms_norm:
@@ -220,7 +221,7 @@ static inline bool layer_shape(const training *t, int at, const shape *ins, shap
         return in.ndim == 2 && last % l->i[0] == 0;
     case L_dropout:
         break;
-    case L_again: /* its dimensions: those that came in then, but for the length of a sequence */
+    case L_again: /* as many dimensions as the first time, and the same sizes, except for the length of a sequence */
         if (l->i[0] >= at || t->layers[l->i[0]].op >= L_again || t->layers[l->i[0]].op == L_embedding) return false;
         if (!same_shape(&in, &ins[l->i[0]])) return false;
         return layer_shape(t, (int)l->i[0], ins, out);
@@ -232,7 +233,7 @@ static inline bool layer_shape(const training *t, int at, const shape *ins, shap
     return !l->residual || same_shape(out, &in);
 }
 
-/* The shapes into all layers, and out of the last; false: the layers do not fit, or not the loss. */
+/* The input shapes of all layers and the output shape of the last; false: the layers, or the loss, do not fit. */
 static inline bool shapes_of(const training *t, shape ins[MAX_LAYERS + 1])
 {
     ins[0] = t->input;
@@ -252,7 +253,7 @@ static inline bool has_layer(const training *t, layer_op op)
     return false;
 }
 
-/* What layer `at` drops, if it is dropout, or calls it; 0: nothing. */
+/* The dropout probability of layer `at`, or of the layer that it calls again; 0: it drops nothing. */
 static inline double dropped_by(const training *t, int at)
 {
     const layer *l = &t->layers[at];
@@ -288,7 +289,7 @@ static inline void print_schedule(FILE *f, const schedule *s)
     fprintf(f, "\n");
 }
 
-/* All but the groups, which are known when the parameters are. */
+/* All except the groups, which are known when the parameters are. */
 static inline void print_training(FILE *f, const training *t)
 {
     shape ins[MAX_LAYERS + 1];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draws trainings of random_training.h. Scales are such that losses fall and rounding does not grow: what is chaotic
- * shows nothing.
+/* Draws trainings of random_training.h. Scales are such that losses fall and rounding errors do not grow: a chaotic
+ * training tests nothing.
  *
  * To add a layer: its name in LAYER_LIST, its shape in layer_shape, a case in draw_layer, in layer_new and layer_call
  * of random_training_net.h, and in torch/trainings.py. */
@@ -33,7 +33,7 @@ static inline double real(dice *d, double low, double high)
     return low + (high - low) * lc_random_uniform(d->key, d->n++);
 }
 
-/* By its logarithm, to three digits. */
+/* Drawn uniformly by its logarithm, to three digits. */
 static inline double magnitude(dice *d, double low, double high)
 {
     char text[32];
@@ -134,7 +134,7 @@ static inline bool add_layer(training *t, layer l)
     loss_kind loss = t->loss;
     if (t->n_layers == MAX_LAYERS) return false;
     t->layers[t->n_layers++] = l;
-    t->loss = LOSS_mse; /* which takes any shape */
+    t->loss = LOSS_mse; /* accepts any shape */
     bool fits = shapes_of(t, ins);
     t->loss = loss;
     if (!fits) t->n_layers--;
@@ -218,7 +218,7 @@ static inline void draw_optimizer(dice *d, training *t)
     }
 }
 
-/* Some numbers of a group, other than the optimizer's. */
+/* Some numbers of a group that differ from the optimizer's. */
 static inline void draw_group(dice *d, const training *t, options *o)
 {
     const options *all = &t->options;
@@ -235,7 +235,7 @@ static inline void draw_group(dice *d, const training *t, options *o)
 
 /* ---- schedules ---- */
 
-/* One of the first `kinds`: parts of others are of the first nine. */
+/* One of the first `kinds`; parts of other schedules are among the first nine. */
 static inline void draw_schedule(dice *d, const training *t, int64_t steps, int64_t kinds, schedule *s)
 {
     options *o = &s->options;
@@ -328,13 +328,13 @@ static inline void draw_scheduler(dice *d, const training *t, int64_t steps, int
             s->self.milestones[k] = (k ? s->self.milestones[k - 1] : 0) + from_to(d, 1, 6);
         return;
     }
-    /* PyTorch's CyclicLR takes no notice of base_lr where another schedule was made before it; and LBFGS has no one
-     * loss to look at. */
+    /* PyTorch's CyclicLR ignores base_lr if another schedule was made before it; and LBFGS has no single loss to
+     * monitor. */
     draw_schedule(d, t, steps, at > 0 || lbfgs ? 9 : 13, &s->self);
     if (!strcmp(s->self.name, "ReduceLROnPlateau")) s->every_step = false;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole training ---- */
 
 static inline bool draw_once(dice *d, training *t)
 {
@@ -352,7 +352,7 @@ static inline bool draw_once(dice *d, training *t)
     int64_t steps_of_epoch = (batches + t->accumulate - 1) / t->accumulate;
     t->epochs = from_to(d, 8, 30) / steps_of_epoch + 1;
     t->max_steps = one_in(d, 4) ? from_to(d, 5, 20) : -1;
-    /* Near a minimum rounding decides a line search's way, and PyTorch's divides by zero there. */
+    /* Near a minimum rounding decides the path of a line search, and PyTorch's divides by zero there. */
     if (option_of(&t->options, "strong_wolfe")) t->max_steps = from_to(d, 1, 3);
     int64_t steps = steps_of_epoch * t->epochs;
     switch (below(d, 4)) {
@@ -376,9 +376,10 @@ static inline bool draw_once(dice *d, training *t)
                 : t->loss == LOSS_smooth_l1 || t->loss == LOSS_huber ? real(d, 0.5, 2)
                                                                      : 0;
     if (!draw_layers(d, t)) return false;
-    /* A mask for each evaluation of a batch would have to be kept. */
+    /* It would need a mask for each evaluation of a batch. */
     if (count_dropouts(t) > (lbfgs ? 0 : MAX_DROPOUTS)) return false;
-    /* The bias of attention's keys has no gradient but rounding, which others than SGD make as large as any. */
+    /* The bias of attention's keys has a gradient of pure rounding, which optimizers other than SGD make as large as
+     * any. */
     for (int k = 0; k < t->n_layers; k++)
         if (t->layers[k].op == L_attention && strcmp(t->optimizer, "SGD")) t->layers[k].i[1] = 1;
     if (!lbfgs && one_in(d, 3)) {

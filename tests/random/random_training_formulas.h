@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Judges optimizers without PyTorch: what a step makes of the parameters before it and the gradients that it was given,
- * by the formulas of PyTorch's documentation, in f64, one number at a time. Code of its own: none of the library's. */
+/* Judges optimizers without PyTorch: computes each update from the parameters and gradients before it, by the formulas
+ * of PyTorch's documentation, in f64, one number at a time. It shares no code with the library. */
 #ifndef LC_TESTS_RANDOM_TRAINING_FORMULAS_H
 #define LC_TESTS_RANDOM_TRAINING_FORMULAS_H
 
 #include "random_training_run.h"
 
 typedef struct element {
-    double p, s[3]; /* the parameter; momentum, squares and what else there is */
+    double p, s[3]; /* the parameter; momentum, squares and further state */
 } element;
 
 static inline double flag(const training *t, const char *name)
@@ -83,7 +83,7 @@ static inline void formula(const training *t, const double *h, double n, double 
     }
 }
 
-/* What clipping multiplies the gradients of step s by. */
+/* The factor by which clipping multiplies the gradients of step s. */
 static inline double clip_factor(const training *t, const trace *r, int s)
 {
     double sum = 0;
@@ -95,15 +95,14 @@ static inline double clip_factor(const training *t, const trace *r, int s)
 
 /* ---- LBFGS, with steps of lr ----
  *
- * Given the gradient at each point where it was evaluated, the formula says where the next one is, and how many there
- * are. */
+ * From the gradients at all points evaluated so far, the formula gives the next point, and when to stop. */
 
 typedef double vector[MAX_STATE];
 
 typedef struct quasi_newton {
     const trace *r;
     const evaluations *e;
-    int next, step; /* evaluation; step of training */
+    int next, step; /* number of the evaluation; training step */
     bool wrong;
     int iterations, n_pairs;
     double h, t;
@@ -124,7 +123,7 @@ static inline double maximum(const double *a, int64_t n)
     return most;
 }
 
-/* Whether q has come to these numbers; what is not trained has gradients that are NaN. */
+/* Whether q has arrived at these numbers; parameters that are not trained have NaN as gradients. */
 static inline bool is_there(const quasi_newton *q, const double *x, const double *gradient)
 {
     for (int64_t i = 0; i < q->r->n_state; i++)
@@ -133,7 +132,7 @@ static inline bool is_there(const quasi_newton *q, const double *x, const double
     return true;
 }
 
-/* The loss where it is now, and its gradient in q->g. */
+/* The loss at the current point; its gradient goes to q->g. */
 static inline double evaluated_at(quasi_newton *q)
 {
     const evaluations *e = q->e;
@@ -159,7 +158,7 @@ static inline void remember(quasi_newton *q, int history)
     q->h = product(y, s, n) / product(y, y, n);
 }
 
-/* d = -H g, where H is made of the pairs (two loops). */
+/* d = -H g, where H is built from the pairs (two loops). */
 static inline void turn(quasi_newton *q)
 {
     int64_t n = q->r->n_state;
@@ -206,14 +205,14 @@ static inline bool lbfgs_agrees(const training *t, const trace *r, const evaluat
         memcpy(q.x, q.step ? r->states[q.step - 1] : r->start, sizeof q.x);
         newton_step(&q, r->hypers[q.step][0][H_lr], most ? (int)most->value : 20, history ? (int)history->value : 100);
         if (!q.wrong && is_there(&q, r->states[q.step], r->gradients[q.step])) continue;
-        snprintf(verdict, size, "differs: LBFGS is elsewhere than its formula in step %d, evaluation %d of %d", q.step,
+        snprintf(verdict, size, "differs: LBFGS has left the path of its formula in step %d, evaluation %d of %d", q.step,
                  q.next, e->n);
         return false;
     }
     return true;
 }
 
-/* Whether every step of a trace in f64, with gradients, is what the formulas say; a line search may end anywhere. */
+/* Whether every step of an f64 trace with gradients follows the formulas; a line search may end anywhere. */
 static inline bool formulas_agree(const training *t, const trace *r, const evaluations *evaluated, char *verdict,
                                   size_t size)
 {
@@ -234,7 +233,7 @@ static inline bool formulas_agree(const training *t, const trace *r, const evalu
                 formula(t, r->hypers[s][r->group_of[k]], s + 1, g, &e[i]);
                 double bound = 1e-8 * fabs(e[i].p - before[i]) + 1e-14 * (fabs(before[i]) + 0.01);
                 if (fabs(is - e[i].p) <= bound || (isnan(is) && isnan(e[i].p))) continue;
-                snprintf(verdict, size, "differs: %s made %.12g of %s[%lld] in step %d, by its formula it is %.12g",
+                snprintf(verdict, size, "differs: %s computed %.12g for %s[%lld] in step %d, its formula gives %.12g",
                          t->optimizer, is, r->names[k], (long long)(i - (end - type_numel(&r->types[k]))), s, e[i].p);
                 return false;
             }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The module of a training of random_training.h: its layers, step, optimizers and schedules; and what a run keeps. */
+/* The module of a training of random_training.h (its layers, step, optimizers and schedules), and the trace of a run.
+ */
 #ifndef LC_TESTS_RANDOM_TRAINING_NET_H
 #define LC_TESTS_RANDOM_TRAINING_NET_H
 
 #include "random_training.h"
 
-/* Where LBFGS evaluated the loss. */
+/* The points where LBFGS evaluated the loss. */
 typedef struct evaluations {
     int n;
     struct {
@@ -16,15 +17,15 @@ typedef struct evaluations {
 
 typedef struct run_mode {
     bool unplanned, reference, deterministic;
-    bool gradients;           /* are kept, and what the optimizer makes its update of */
-    evaluations *evaluations; /* are kept there */
+    bool gradients;           /* keep gradients and the optimizer's numbers */
+    evaluations *evaluations; /* kept here */
     const char *devices;      /* of data_parallel; NULL: one */
-    lc_dtype dtype;           /* 0: the training's */
-    double noise, phase;      /* what every layer gives is off by this part of it */
+    lc_dtype dtype;           /* 0: the training's own */
+    double noise, phase;      /* relative error added to the output of every layer */
 } run_mode;
 
-/* Numbers of optimizers. */
-/* clang-format off */ /* on lists of cases it does not agree with itself */
+/* Hyperparameters of optimizers. */
+/* clang-format off */ /* clang-format does not format case lists stably */
 #define HYPER_LIST(X) \
     X(lr) X(weight_decay) X(momentum) X(dampening) X(beta1) X(beta2) X(eps) X(alpha) X(lr_decay) \
     X(initial_accumulator_value) X(rho) X(momentum_decay) X(eta_minus) X(eta_plus) X(step_size_min) X(step_size_max)
@@ -49,12 +50,12 @@ typedef struct trace {
     int64_t n_state;
     double start[MAX_STATE], states[MAX_STEPS][MAX_STATE];
     double losses[8 * MAX_STEPS], rates[MAX_STEPS][MAX_GROUPS];
-    double gradients[MAX_STEPS][MAX_STATE]; /* if asked for; NaN: of what is not trained */
+    double gradients[MAX_STEPS][MAX_STATE]; /* if requested; NaN: not trained */
     double hypers[MAX_STEPS][MAX_GROUPS][N_HYPERS];
     int n_parameters, n_groups;
-    int group_of[MAX_TENSORS]; /* -1: in none; -2: a buffer */
+    int group_of[MAX_TENSORS]; /* -1: in no group; -2: a buffer */
     int64_t n_masks;
-    char masks[MAX_MASKS]; /* what was kept, of each batch, dropout and number */
+    char masks[MAX_MASKS]; /* 1: kept, for each batch, dropout and number */
     int64_t mask_numel[8 * MAX_STEPS][MAX_DROPOUTS];
 } trace;
 
@@ -89,7 +90,7 @@ typedef struct net {
     node nodes[MAX_LAYERS];
     lc_tensor *weight; /* of classes, or of the positive class */
     lc_tensor *loss;
-    int dropouts; /* that have been called in this step */
+    int dropouts; /* called so far in this step */
     trace *out;
 } net;
 
@@ -175,7 +176,7 @@ static inline void layer_new(net *m, int at)
     if (l->frozen && l->op != L_tied) lc_module_requires_grad(&x->base, false);
 }
 
-/* The mask is read from the result, which has a 0 where a number was dropped. */
+/* The mask is read from the result: dropped numbers are 0. */
 static inline lc_tensor *drop(net *m, node *n, lc_tensor *x)
 {
     static const char *const names[MAX_DROPOUTS] = {"mask 0", "mask 1", "mask 2", "mask 3"};

@@ -7,7 +7,7 @@
 #include "quiet_options.h"
 #include "random_training_net.h"
 
-/* ---- what is kept ---- */
+/* ---- the trace ---- */
 
 static inline int64_t read_numbers(lc_tensor *t, double *out)
 {
@@ -103,7 +103,7 @@ static const lc_module_ops net_ops = {
     .on_train_batch_end = net_batch_end,
 };
 
-/* First weights, the same in f32 and f64, and a place in a group. */
+/* Initial weights, the same in f32 and f64, and the group of each parameter. */
 static inline lc_status net_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *x)
 {
     net *m = ctx;
@@ -151,7 +151,7 @@ static inline double target_value(const training *t, const shape *out, int64_t s
     uint64_t at = (uint64_t)(sample * 1000 + i);
     if (!has_classes(t)) return (double)(float)lc_random_normal(t->key + 2, at);
     int64_t classes = out->n[out->ndim - 1],
-            least = t->ignore && sample % 2 == 0; /* no batch without one that counts */
+            least = t->ignore && sample % 2 == 0; /* every batch has a label that is not ignored */
     return (double)(least + (int64_t)lc_random_below(t->key + 2, at, (uint64_t)(classes - least)));
 }
 
@@ -233,7 +233,7 @@ static inline lc_status train(net *m, const run_mode *h)
     opt.accumulate_grad_batches = t->accumulate;
     if (t->clip) opt.gradient_clip_val = t->clip_at, opt.gradient_clip_algorithm = t->clip;
     opt.deterministic = h->deterministic;
-    opt.seed = (int64_t)(t->key >> 32); /* of what is dropped */
+    opt.seed = (int64_t)(t->key >> 32); /* the seed of dropout */
     if (h->devices) opt.strategy = "data_parallel", opt.devices = h->devices;
     LC_TRY(weights_new(m));
     LC_TRY(loader_new(m, &loader));
@@ -260,7 +260,7 @@ static inline void run_training(const training *t, const run_mode *h, trace *r)
     if (h->reference) unsetenv("LIGHTC_KERNELS");
 }
 
-/* Whether there is something to train, and not too much. */
+/* Whether the training has anything to train, and is not too large. */
 static inline bool can_train(const training *t, trace *r)
 {
     static net m;

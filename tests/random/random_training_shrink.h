@@ -24,7 +24,7 @@ static inline bool take(shrinking *s, const training *less)
     return s->changed = true;
 }
 
-/* t without layer `at`, and without what refers to it. */
+/* t without layer `at` and everything that refers to it. */
 static inline void without_layer(const training *t, int at, training *out)
 {
     int place[MAX_LAYERS];

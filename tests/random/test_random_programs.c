@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random programs: broadcasts, views of views, fan-out, sizes 0 and 1, assignments, also to what has views, host reads,
- * several backward passes, random numbers, regions without gradients and regions that are computed again, in f32 and
- * f64. Each runs planned, unplanned
- * and on the reference kernels, and is judged in f64 by PyTorch where that is installed (LIGHTC_PEERS_PYTHON), else by
- * its own run in f64 on the reference kernels, and its gradients by differences of its losses.
+/* Random programs: broadcasts, views of views, fan-out, sizes 0 and 1, assignments (also to tensors with views), host
+ * reads, several backward passes, random numbers, regions without gradients and recomputed regions, in f32 and f64.
+ * Each runs planned, unplanned and on the reference kernels, and is judged in f64 by PyTorch if that is installed
+ * (LIGHTC_PEERS_PYTHON), otherwise by its own run in f64 on the reference kernels, and its gradients by differences of
+ * its losses.
  *
  *   test_random_programs --rounds 10000            as many, from seed 1 on
  *   test_random_programs --seed 3 --round 51       that one again
  *
- * A program that fails is made smaller, and printed: as data (random_program.h says how to read it), and as a test in
- * C. What is drawn within a program (dropout and its like) depends on the line of the call, so it is not the same
- * there. */
+ * A failing program is shrunk and printed: as data (random_program.h says how to read it), and as a test in
+ * C. Random numbers within a program (dropout and the like) depend on the line of the call, so they differ there. */
 #include "random_program_draw.h"
 #include "random_program_shrink.h"
 #include "random_program_slope.h"
@@ -26,11 +25,11 @@ typedef struct court {
     torch_judge torch;
     bool has_torch;
     int64_t slopes; /* directions along which gradients were judged */
-    int64_t stale;  /* programs whose gradients are refused for what was written since */
+    int64_t stale;  /* programs whose gradients are refused because of later writes */
     char verdict[600], first[600];
 } court;
 
-/* What failed, as a test of its own. */
+/* Prints the failed program as a test of its own. */
 static void print_failed(const program *p, long long round)
 {
     char name[64];
@@ -77,7 +76,7 @@ static void send_record(FILE *f, const char *name, const record *r)
     }
 }
 
-/* How far rounding may have moved number i: what noise does to the same program in f64. */
+/* Whether rounding may have moved number i this far, judged by the effect of noise on the same program in f64. */
 static bool explained(const program *p, const record *r, char *verdict, size_t size)
 {
     static double may[MAX_NUMBERS];
@@ -131,7 +130,7 @@ static bool fails(void *ctx, const program *p)
                      unplanned.error, reference.error);
             return true;
         }
-        /* Gradients of what was overwritten are refused, whatever PyTorch, which copies nothing either, says. */
+        /* Gradients of overwritten values are refused, whatever PyTorch does: it does not copy them either. */
         if (strstr(planned.error, "has written that tensor since")) return c->stale++, false;
     }
     double bound = single ? 1e-6 : 1e-12;
@@ -151,7 +150,7 @@ static bool fails(void *ctx, const program *p)
         return true;
     }
     run_program(p, &(run_mode){.unplanned = true, .reference = true, .dtype = LC_F64}, &truth);
-    if (truth.error[0]) return false; /* in f64 a cast to f64 is no copy, so a gradient may be refused there alone */
+    if (truth.error[0]) return false; /* in f64 a cast to f64 copies nothing, so a gradient may be refused only there */
     const record *all[] = {&planned, &unplanned, &reference};
     for (int k = 0; k < 3; k++)
         if (!close_to(all[k], &truth, single ? 3e-5 : 1e-10) && !explained(p, all[k], c->verdict, sizeof c->verdict))
@@ -159,7 +158,7 @@ static bool fails(void *ctx, const program *p)
     return !slopes_agree(p, &c->slopes, c->verdict, sizeof c->verdict);
 }
 
-/* In the same way: a refusal, or different numbers. */
+/* Fails in the same way: with a refusal, or with different numbers. */
 static bool fails_alike(void *ctx, const program *p)
 {
     court *c = ctx;
@@ -184,14 +183,14 @@ static void programs(bool with_torch)
         memcpy(c.first, c.verdict, sizeof c.first);
         shrink(&p, fails_alike, &c);
         bool still = fails(&c, &p);
-        printf("  made smaller%s: %s\n", still ? "" : " (and passes now)", c.verdict);
+        printf("  shrunk%s: %s\n", still ? "" : " (and passes now)", c.verdict);
         print_failed(&p, (long long)round);
     }
     if (c.has_torch) {
         fprintf(c.torch.to, "totals\n");
         judge_answer(&c.torch, c.verdict, sizeof c.verdict);
         judge_end(&c.torch);
-        printf("  %lld refused for what was written before backward; drawn: %s\n", (long long)c.stale, c.verdict);
+        printf("  %lld refused because of writes before backward; drawn: %s\n", (long long)c.stale, c.verdict);
         if (strncmp(c.verdict, "ok", 2)) failed++;
     }
     if (!with_torch && options.rounds >= 50 && c.slopes < options.rounds / 4)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Law 2 over random configurations: a training with options, optimizers, callbacks and data that are drawn ends under
- * every strategy, on any number of ranks or devices, with the numbers of one process, or says what cannot be.
+/* Law 2 over random configurations: a training with random options, optimizers, callbacks and data ends with the
+ * numbers of one process under every strategy, on any number of ranks or devices, or is refused with a message.
  *
- * To add an option: a line in `space`. A callback: a function that makes it, and its name in `callbacks`.
- * LIGHTC_TEST_SHOW=1 shows each configuration. LIGHTC_TEST_FROM=K begins with the K-th and runs it everywhere (else
- * each is run in a third of the places), LIGHTC_TEST_COUNT=N of them. */
+ * To add an option: a line in `space`. To add a callback: a function that makes it, and its name in `callbacks`.
+ * LIGHTC_TEST_SHOW=1 shows each configuration. LIGHTC_TEST_FROM=K begins with the K-th and runs each in all places
+ * (otherwise in a third of them), LIGHTC_TEST_COUNT=N limits their number. */
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "scratch.h"
@@ -14,7 +14,7 @@ enum { SAMPLES = 128, VAL = 40, WIDTH = 8, GLOBAL_BATCH = 12, NUMBERS = 1024, NA
 #include "log_scores.h"
 #include "small_data.h"
 
-/* ---- what is drawn ---- */
+/* ---- random numbers ---- */
 
 typedef struct draw {
     uint64_t key, n;
@@ -197,7 +197,8 @@ static config draw_config(int k)
                 .schedule = schedules[below(&d, 4)],
                 .n_callbacks = (int)below(&d, MOST_CALLBACKS + 1),
                 .callback_key = (uint64_t)below(&d, 1 << 20)};
-    if (c.combined) c.weighted = false; /* parts end with batches that all can share: docs/trainer.md, Data */
+    if (c.combined)
+        c.weighted = false; /* combined loaders end with batches that all can share: docs/trainer.md, Data */
     snprintf(c.root, sizeof c.root, "%s", fresh_dir("random_ranks"));
     for (size_t i = 0; i < OPTIONS; i++) {
         int64_t n = 0;
@@ -237,10 +238,10 @@ typedef struct net {
     lc_linear in, mid, frozen, unused, side, out;
     lc_metric *accuracy[2];
     const config *c;
-    int64_t batch, left; /* batches until it saves and fails; negative: never */
+    int64_t batch, left; /* number of batches before it saves and fails; negative: never */
 } net;
 
-/* mid is used twice; side in every other batch where there are branches. */
+/* mid is used twice; side, if there are branches, in every other batch. */
 static lc_tensor *forward(net *m, lc_tensor *x, bool side)
 {
     lc_tensor *h = lc_relu(lc_linear_forward(&m->in, x)); /* [B,WIDTH] */
@@ -348,7 +349,7 @@ static lc_status add_schedule(const net *m, lc_optimizer *opt, lc_optimizers *ou
     return LC_OK;
 }
 
-/* Both optimizers have the tail where there are two. */
+/* With two optimizers both have the tail. */
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
     net *m = (net *)self;
@@ -376,7 +377,7 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 
 /* ---- data ---- */
 
-/* With replacement. */
+/* Samples with replacement. */
 typedef struct weighted {
     int64_t n;
 } weighted;
@@ -418,7 +419,7 @@ static lc_status one_loader(const net *m, int64_t first, int64_t n, bool train, 
     return status;
 }
 
-/* A loader of the program's own, which does not know how many batches there are. */
+/* A loader of the program's own that does not know its number of batches. */
 static lc_status stream_begin(void *self, int64_t epoch, int64_t start)
 {
     return lc_dataloader_begin(self, epoch, start);
@@ -569,7 +570,7 @@ typedef struct place {
     int64_t shard_size;
 } place;
 
-/* after: so many batches it saves inside.ckpt and fails (negative: never); continues: from there. */
+/* after: saves inside.ckpt after this many batches and fails (negative: never); continues: resumes from there. */
 static lc_status run(const config *c, const place *at, lc_comm *comm, int64_t after, bool continues, outcome *o)
 {
     char path[400];
@@ -670,7 +671,7 @@ static const place places[] = {{"ddp", 2, 1, 0},
                                {"central_storage", 1, 2, 0}};
 enum { PLACES = sizeof places / sizeof *places };
 
-/* What docs/trainer.md says that several ranks or devices do not. */
+/* Combinations that several ranks or devices do not support (docs/trainer.md). */
 static bool is_refused(const outcome *o)
 {
     static const char *const texts[] = {"samples, which leaves some of", "every rank needs",
@@ -693,7 +694,7 @@ static void run_job(job *j, const config *c, const place *at, int64_t after, boo
         CHECK_OK(run(c, at, NULL, after, continues, &j->o[0]));
 }
 
-/* Some that found what the first ones do not. */
+/* Configurations that found errors which the first ones do not find. */
 static const int known[] = {1354};
 enum { KNOWN = sizeof known / sizeof *known };
 
@@ -741,8 +742,8 @@ static bool calls(const config *c, make_callback *callback)
     return false;
 }
 
-/* Law 3: saved after any batch in one place, and continued in another. */
-TEST(configurations_that_go_on_elsewhere)
+/* Law 3: saved after any batch in one place, and resumed in another. */
+TEST(configurations_that_resume_elsewhere)
 {
     static outcome want;
     static job before, j;
@@ -753,7 +754,7 @@ TEST(configurations_that_go_on_elsewhere)
         config c = draw_config(k);
         draw d = {.key = 5000 + (uint64_t)k};
         memset(&want, 0, sizeof want);
-        if (draws(&c, "fast_dev_run") || calls(&c, rate_finder)) continue; /* which would save in its probe */
+        if (draws(&c, "fast_dev_run") || calls(&c, rate_finder)) continue; /* it would save in its trial */
         CHECK_OK(run(&c, &(place){NULL, 1, 1, 0}, NULL, -1, false, &want));
         if (want.status < 0) continue;
         for (int p = 0; p < (from ? 4 : 2); p++) {

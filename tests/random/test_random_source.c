@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A random program that fails is printed as a C program (random_program_source.h), which must do the same: of some, the
- * C compiler makes a program, and what that shows is what the random program notes. */
+/* A random program that fails is printed as a C program (random_program_source.h), which must compute the same: some
+ * are compiled, and their output must equal the numbers that the random program noted. */
 #include "random_program_draw.h"
 #include "random_program_source.h"
 #include "scratch.h"
@@ -19,7 +19,7 @@ static FILE *run_command(const char *format, const char *path, const char *argum
     return f;
 }
 
-/* Numbers that are drawn depend on the line of the call. */
+/* Whether random numbers are drawn, which depend on the line of the call. */
 static bool draws(const program *p)
 {
     for (int k = 0; k < p->n; k++)
@@ -27,7 +27,7 @@ static bool draws(const program *p)
     return false;
 }
 
-/* Programs that run, in one file, few of them with draws. names: of the others. */
+/* Programs that run, in one file; few with random numbers. names: of the others. */
 static void print_all(const char *path, char *names, size_t size)
 {
     char name[64];
@@ -50,7 +50,7 @@ static void print_all(const char *path, char *names, size_t size)
     CHECK(fclose(f) == 0);
 }
 
-/* The next line that `f` gives is what was noted. */
+/* The next line of `f` must be the noted number. */
 static void check_line(FILE *f, const record *r, const note *o, int k)
 {
     static char got[LINE], want[LINE];
@@ -62,7 +62,7 @@ static void check_line(FILE *f, const record *r, const note *o, int k)
     if (strcmp(got, want)) TEST_FAIL("program %d shows %.200s, not %.200s", k, got, want);
 }
 
-TEST(what_is_printed_is_the_program)
+TEST(printed_programs_compute_the_same)
 {
     static char names[4096];
     char path[300];

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random trainings: small nets of all layers, with every optimizer that PyTorch has too, groups, schedules, clipping
- * and accumulation, trained by lc_trainer_fit in f32 and f64. Each runs planned, unplanned and on the reference
- * kernels, in chunks (`deterministic`, where two devices give the bits of one), and on two devices; and is judged after
- * every step by PyTorch in f64 where that is installed (LIGHTC_PEERS_PYTHON), else by its own run in f64 on the
- * reference kernels; in any case, updates are by the formulas of their optimizers. What lightc drops is known from its
- * results: PyTorch gets these masks, the same ones must come of planned and unplanned steps and of all kernels, and how
- * many numbers were dropped is judged by itself.
+/* Random trainings: small nets of all layers, with every optimizer that PyTorch has as well, groups, schedules,
+ * clipping and accumulation, trained by lc_trainer_fit in f32 and f64. Each runs planned, unplanned and on the
+ * reference kernels, in chunks (`deterministic`, with which two devices give the bits of one), and on two devices; and
+ * is judged after every step by PyTorch in f64 if that is installed (LIGHTC_PEERS_PYTHON), otherwise by its own run in
+ * f64 on the reference kernels. In any case updates must follow the formulas of their optimizers. Dropout masks are
+ * read from lightc's results: PyTorch gets them, planned and unplanned steps and all kernels must have the same ones,
+ * and the number of dropped elements is tested separately.
  *
  *   test_random_trainings --rounds 1000            as many, from seed 1 on
  *   test_random_trainings --seed 3 --round 51      that one again
  *
- * A training that fails is made smaller, and printed (random_training.h says how to read it). */
+ * A failing training is shrunk and printed (random_training.h says how to read it). */
 #include "random_training_draw.h"
 #include "random_training_formulas.h"
 #include "random_training_shrink.h"
@@ -33,7 +33,8 @@ static trace planned, unplanned, reference, chunks, devices, truth, noisy, watch
 
 /* ---- agreement among lightc's own runs ---- */
 
-/* Within what rounding does in a few steps; where it grew more, the judge has to say whether it may. */
+/* Whether two traces agree within the rounding errors of a few steps. If these grew more, the judge decides whether
+ * they may. */
 static bool close_to(const trace *a, const trace *b, bool single)
 {
     double unit = single ? 2e-7 : 1e-13;
@@ -67,7 +68,8 @@ static bool same_masks(const trace *a, const trace *b)
     return a->n_masks == b->n_masks && !memcmp(a->masks, b->masks, (size_t)a->n_masks);
 }
 
-/* Whether a batch is the sum of its samples, so that it may be cut: no statistics of a batch, a mean over samples. */
+/* Whether a batch is the sum of its samples, so that it may be split: no statistics over a batch, a mean over samples.
+ */
 static bool can_be_cut(const training *t)
 {
     return !has_layer(t, L_batch_norm) && !t->sum && !t->ignore && !(t->weighted && has_classes(t)) &&
@@ -166,14 +168,14 @@ static bool fails_torch(court *c, const training *t, bool cut)
     return !strncmp(c->verdict, "differs", 7);
 }
 
-/* ---- without PyTorch: the run in f64, and how far rounding may have moved it ---- */
+/* ---- without PyTorch: the run in f64, and the effect of rounding ---- */
 
 static bool fails_truth(court *c, const training *t, bool cut)
 {
     static double may[MAX_STEPS][MAX_STATE];
     bool single = t->dtype == LC_F32;
     const trace *all[] = {&planned, &unplanned, &reference, &chunks, &alone};
-    int n_all = cut && !count_dropouts(t) ? 5 : 3; /* chunks, and devices, have masks of their own */
+    int n_all = cut && !count_dropouts(t) ? 5 : 3; /* chunks and devices draw masks of their own */
     if (planned.error[0]) {
         snprintf(c->verdict, sizeof c->verdict, "differs: refused: %.600s", planned.error);
         return true;
@@ -217,7 +219,7 @@ static bool fails_truth(court *c, const training *t, bool cut)
 
 /* ---- the verdict ---- */
 
-/* Two devices have the bits of one, with `deterministic`. */
+/* With `deterministic` two devices have the bits of one. */
 static bool fails_devices(court *c, const training *t)
 {
     run_training(t, &(run_mode){.deterministic = true}, &chunks);
@@ -262,7 +264,7 @@ static bool fails(void *ctx, const training *t)
     return c->has_torch ? fails_torch(c, t, cut) : fails_truth(c, t, cut);
 }
 
-/* In the same way: a refusal, or different numbers. */
+/* Fails in the same way: with a refusal, or with different numbers. */
 static bool fails_alike(void *ctx, const training *t)
 {
     court *c = ctx;
@@ -270,7 +272,7 @@ static bool fails_alike(void *ctx, const training *t)
     return !strstr(c->first, "refuse") || !strncmp(c->verdict, c->first, 60);
 }
 
-/* How many numbers were dropped, and how many of them should have been. */
+/* The number of dropped elements, and the expected number. */
 static void count_dropped(court *c, const training *t, const trace *r)
 {
     const char *mask = r->masks;
@@ -318,12 +320,12 @@ static void trainings(bool with_torch)
         memcpy(c.first, c.verdict, sizeof c.first);
         shrink(&t, fails_alike, &c);
         bool still = fails(&c, &t);
-        printf("  made smaller%s: %s\n", still ? "" : " (and passes now)", c.verdict);
+        printf("  shrunk%s: %s\n", still ? "" : " (and passes now)", c.verdict);
         print_training(stdout, &t);
         print_groups(stdout, &t, &planned);
     }
     if (c.has_torch) judge_end(&c.torch);
-    printf("  %lld trainings: %lld within rounding, %lld within what noise does, %lld of those by more than 1%%, "
+    printf("  %lld trainings: %lld within rounding, %lld within the effect of noise, %lld of those by more than 1%%, "
            "%lld refused by both\n",
            (long long)chosen.rounds, (long long)c.exact, (long long)(c.noisy + c.loose), (long long)c.loose,
            (long long)c.refused);

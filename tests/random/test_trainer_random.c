@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random configurations never crash and never hang: they run, or say what is wrong with them. Options, callbacks with
+/* Random configurations never crash and never hang: they run, or are refused with a message. Options, callbacks with
  * random arguments, and loggers are drawn.
  *
  * To add a callback: a function that makes it, and its name in `callbacks`. */
@@ -196,7 +196,7 @@ static lc_status (*const callbacks[])(lc_callback *out) = {
 };
 enum { CALLBACKS = sizeof callbacks / sizeof *callbacks };
 
-/* None, or some of them in random order, which may be the same one twice. */
+/* None, or some in random order, possibly with duplicates. */
 static lc_status add_callbacks(lc_trainer *t)
 {
     uint64_t n = below(3) ? below(5) : 0;

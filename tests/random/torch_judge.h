@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One process of Python with PyTorch for many questions: a script in tests/torch/ that reads a question from its
- * standard input and answers it with one line. */
+/* A Python process with PyTorch that answers many questions: a script in tests/torch/ reads a question from its
+ * standard input and answers with one line. */
 #ifndef LC_TESTS_TORCH_JUDGE_H
 #define LC_TESTS_TORCH_JUDGE_H
 
@@ -13,7 +13,7 @@ typedef struct torch_judge {
     pid_t pid;
 } torch_judge;
 
-/* False: no Python here has PyTorch. */
+/* False: no Python on this machine has PyTorch. */
 static inline bool judge_start(torch_judge *j, const char *script)
 {
     int to[2], from[2];
@@ -22,7 +22,7 @@ static inline bool judge_start(torch_judge *j, const char *script)
     if (!python) return false;
     snprintf(path, sizeof path, "%s/tests/torch/%s", test_source_dir(), script);
     CHECK(pipe(to) == 0 && pipe(from) == 0);
-    signal(SIGPIPE, SIG_IGN); /* a judge that ends is an answer that does not come */
+    signal(SIGPIPE, SIG_IGN); /* if the judge has ended, no answer comes */
     fflush(NULL);
     j->pid = fork();
     CHECK(j->pid >= 0);
@@ -38,7 +38,7 @@ static inline bool judge_start(torch_judge *j, const char *script)
     return true;
 }
 
-/* The answer to what was written to j->to since the last one. */
+/* Returns the answer to the question written to j->to. */
 static inline void judge_answer(torch_judge *j, char *line, size_t size)
 {
     fflush(j->to);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Peers of a graph (record/peer.h), and macros: when each slot is asked, what its answer does, and that passes run in
- * the order of their phases. The peers of this test only write down that they were asked. */
+/* Peers of a graph (record/peer.h) and macros: when each slot is called, how its answer is used, and that passes run in
+ * the order of their phases. The peers of this test only record their calls. */
 #include "test.h"
 
 #include <lightc/lightc.h>
@@ -8,20 +8,20 @@
 #include "engine/plan/plan_impl.h"
 
 typedef struct scribe {
-    lc_peer peer; /* first */
-    char heard[512];
-    lc_status fails; /* poll; OK: it does not */
+    lc_peer peer; /* must be first */
+    char calls[512];
+    lc_status fails; /* returned by poll; OK: it succeeds */
     bool refuses, records;
     int64_t bytes;
     int polls, left;
 } scribe;
 
-static scribe *first; /* what passes write to */
+static scribe *first; /* passes write to this one */
 
 static void hear(scribe *s, const char *what)
 {
-    size_t n = strlen(s->heard);
-    snprintf(s->heard + n, sizeof s->heard - n, "%s%s", n ? " " : "", what);
+    size_t n = strlen(s->calls);
+    snprintf(s->calls + n, sizeof s->calls - n, "%s%s", n ? " " : "", what);
 }
 
 static lc_status check_write(const lc_peer *p, const lc_op *op, lc_tensor *const *in)
@@ -153,32 +153,33 @@ static lc_status step(lc_graph *g, lc_tensor *x)
     return s;
 }
 
-/* Passes run when a plan is made, by phase and not in the order of the list; the rest is heard in every step. */
-TEST(each_slot_is_asked_in_its_time)
+/* Passes run when a plan is made, by phase and not in the order of the list; the other slots are called in every step.
+ */
+TEST(each_slot_is_called_in_order)
 {
     scribe s = {.fails = LC_OK};
     lc_graph *g = graph_with(&s, 0);
     lc_tensor *x = parameter();
     g->plan_off = false;
     CHECK_OK(step(g, x));
-    CHECK_STR(s.heard, "zeroed before recorded fused placed lowered settle ended settle");
+    CHECK_STR(s.calls, "zeroed before recorded fused placed lowered settle ended settle");
     CHECK_EQ(s.polls, g->last->n_calls);
-    *s.heard = 0;
+    *s.calls = 0;
     CHECK_OK(step(g, x));
-    CHECK_STR(s.heard, "zeroed before settle ended settle");
+    CHECK_STR(s.calls, "zeroed before settle ended settle");
     lc_graph_free(g);
     CHECK_EQ(s.left, 1);
     lc_tensor_unref(x);
 }
 
-TEST(without_optimising_nothing_fuses)
+TEST(without_optimization_nothing_fuses)
 {
     scribe s = {.fails = LC_OK};
     lc_graph *g = graph_with(&s, 0);
     lc_tensor *x = parameter();
     g->plan_off = true;
     CHECK_OK(step(g, x));
-    CHECK_STR(s.heard, "zeroed before recorded placed lowered settle ended settle");
+    CHECK_STR(s.calls, "zeroed before recorded placed lowered settle ended settle");
     lc_graph_free(g);
     lc_tensor_unref(x);
 }
@@ -194,11 +195,11 @@ TEST(a_peer_may_refuse_and_fail)
     CHECK_CONTAINS(lc_error_message(), "wants no writes");
     CHECK(lc_step_end(g) < 0);
     s.refuses = false;
-    *s.heard = 0;
+    *s.calls = 0;
     s.fails = LC_ERR_IO;
     CHECK_STATUS(step(g, x), LC_ERR_IO);
     CHECK_CONTAINS(lc_error_message(), "no ink");
-    CHECK_CONTAINS(s.heard, " failed");
+    CHECK_CONTAINS(s.calls, " failed");
     CHECK_EQ(s.polls, 1); /* nothing runs after it */
     s.fails = LC_OK;
     CHECK_OK(step(g, x));
@@ -206,29 +207,29 @@ TEST(a_peer_may_refuse_and_fail)
     lc_tensor_unref(x);
 }
 
-/* One that records backward passes itself keeps the graph from it. */
+/* If a peer records backward passes itself, the graph does not. */
 TEST(a_peer_may_record_the_backward_pass)
 {
     scribe s = {.fails = LC_OK, .records = true};
     lc_graph *g = graph_with(&s, 0);
     lc_tensor *x = parameter();
     CHECK_OK(step(g, x));
-    CHECK_CONTAINS(s.heard, "zeroed backward");
-    CHECK(!strstr(s.heard, "before"));
+    CHECK_CONTAINS(s.calls, "zeroed backward");
+    CHECK(!strstr(s.calls, "before"));
     CHECK_EQ(g->backwards, 0);
     lc_graph_free(g);
     lc_tensor_unref(x);
 }
 
-/* What peers hold is no longer the steps'. */
-TEST(bytes_of_peers_count)
+/* Memory held by peers is not available to steps. */
+TEST(bytes_of_peers_are_counted)
 {
     scribe s = {.fails = LC_OK};
     lc_graph *g = graph_with(&s, 1 << 20);
     lc_tensor *x = parameter();
     CHECK_OK(step(g, x));
     s.bytes = 1 << 20;
-    s.peer.key = 1; /* another plan */
+    s.peer.key = 1; /* another key, another plan */
     CHECK_STATUS(step(g, x), LC_ERR_MEMORY);
     lc_graph_free(g);
     lc_tensor_unref(x);
@@ -251,7 +252,7 @@ TEST(plans_belong_to_the_peers_they_were_made_with)
     lc_tensor_unref(x);
 }
 
-/* As the collectives of a plan, which join while it is made. */
+/* Like the collectives of a plan, which join while it is made. */
 TEST(a_peer_without_a_key_changes_no_plan)
 {
     static const lc_peer_ops others_ops = {.before_backward = before_backward};
@@ -265,7 +266,7 @@ TEST(a_peer_without_a_key_changes_no_plan)
     CHECK_OK(step(g, x));
     lc_graph_get_stats(g, &stats);
     CHECK_EQ(stats.misses, 1);
-    s.peer.key = 31; /* a peer that has come later, as the reducer of a later fit */
+    s.peer.key = 31; /* a peer that joined later, like the reducer of a later fit */
     CHECK_OK(step(g, x));
     lc__peer_leave(&other.peer);
     CHECK_OK(step(g, x));
@@ -277,7 +278,7 @@ TEST(a_peer_without_a_key_changes_no_plan)
     lc_tensor_unref(x);
 }
 
-TEST(a_graph_has_one_peer_of_a_kind)
+TEST(a_graph_has_at_most_one_peer_of_a_kind)
 {
     static const lc_peer_ops others_ops = {.before_backward = before_backward};
     scribe a = {.fails = LC_OK}, b = {.fails = LC_OK}, other = {.fails = LC_OK};
@@ -288,9 +289,9 @@ TEST(a_graph_has_one_peer_of_a_kind)
     CHECK(lc__peer_of(g, &scribe_ops) == &b.peer && g->peers == &other.peer);
     lc__peer_leave(&a.peer); /* has left */
     lc__peers_before_backward(g);
-    CHECK_STR(a.heard, "");
-    CHECK_STR(b.heard, "before");
-    CHECK_STR(other.heard, "before");
+    CHECK_STR(a.calls, "");
+    CHECK_STR(b.calls, "before");
+    CHECK_STR(other.calls, "before");
     lc__peer_leave(&other.peer);
     CHECK(g->peers == &b.peer && !b.peer.next);
     lc_graph_free(g);
@@ -298,7 +299,7 @@ TEST(a_graph_has_one_peer_of_a_kind)
     CHECK_EQ(b.left, 1);
 }
 
-/* ---- a macro of one's own ---- */
+/* ---- a macro of the test's own ---- */
 
 static lc_status infer_three(lc_infer *call)
 {

@@ -71,7 +71,7 @@ static lc_status read_options(const cJSON *args, lc_metric_args *o)
     return LC_OK;
 }
 
-/* The lists as floats and as integers, whichever the metric takes. */
+/* The lists as floats and as integers, for whichever the metric accepts. */
 typedef struct column {
     float *real;
     int64_t *whole;
@@ -94,7 +94,7 @@ static lc_status read_column(const cJSON *json, int64_t *n, column *out)
     return status;
 }
 
-/* How the numbers were drawn: "n", "u", "b", "i5"; "" if there are none. */
+/* The distribution of the recorded numbers: "n", "u", "b", "i5"; "" if there are none. */
 static const char *kind_of(const cJSON *json, const char *key)
 {
     const cJSON *kind = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(json, key), 0);

@@ -9,7 +9,7 @@
 
 #define MAX_TENSORS 12
 
-/* One case while it runs: named input tensors, attributes, and (batch norm) tensors to read as further results. */
+/* A case while it runs: named input tensors, attributes, and (for batch norm) tensors to read as further results. */
 typedef struct op_case {
     const char *name;
     const cJSON *attrs;
@@ -63,7 +63,7 @@ static lc_reduce_args reduce(const op_case *c)
     return a;
 }
 
-/* A size that may be one number for all of n dimensions. */
+/* A size given as one number for all n dimensions, or as a list. */
 static void spread(const op_case *c, const char *key, int n, int64_t otherwise, int64_t *out)
 {
     int have = json_ints(c->attrs, key, n, out);
@@ -315,7 +315,7 @@ static const struct {
 
 /* ---- running a case ---- */
 
-/* A tensor of the file, in double; NULL if it is not there. */
+/* A tensor of the file, in double; NULL if it is missing. */
 static double *read_reference(lc_safetensors *f, const char *name, const char *part, const lc_safetensor_info **info)
 {
     char full[512];
@@ -401,7 +401,7 @@ static lc_status load_input(lc_safetensors *f, const char *name, const char *par
     int64_t i = lc_safetensors_find(f, full);
     if (i < 0) return lc_fail(LC_ERR_NOT_FOUND, "%s is not in the recording", part);
     const lc_type *type = &lc_safetensors_info(f, i)->type;
-    /* Images lie channels-last in lightc, as a loader would hand them over. */
+    /* Images are channels-last in lightc, as from a loader. */
     lc_layout layout = type->ndim == 4 ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
     LC_TRY(lc_tensor_new_layout(type->dtype, type->ndim, type->shape, layout, out));
     return lc_safetensors_load(f, full, *out);

@@ -22,7 +22,7 @@ static void add(arguments *a, const char *name, double value)
     if (a->n < MAX_ARGS) a->args[a->n++] = (lc_named_number){name, value};
 }
 
-/* PyTorch's arguments as the by-name constructors take them: pairs become two numbers. */
+/* PyTorch's arguments in the form of the by-name constructors: pairs become two numbers. */
 static void read_arguments(const cJSON *json, arguments *a)
 {
     static const struct {
@@ -34,7 +34,7 @@ static void read_arguments(const cJSON *json, arguments *a)
     cJSON_ArrayForEach(e, json)
     {
         bool done = cJSON_IsNull(e) || !strcmp(e->string, "steps_per_epoch");
-        if (!strcmp(e->string, "epochs")) { /* OneCycleLR: another way to say how many steps there are */
+        if (!strcmp(e->string, "epochs")) { /* OneCycleLR: another way to give the number of steps */
             add(a, "total_steps", json_value(e) * json_number(json, "steps_per_epoch", 0));
             done = true;
         }
@@ -67,7 +67,7 @@ static void read_arguments(const cJSON *json, arguments *a)
 
 typedef struct pair_module {
     lc_module base;
-    lc_tensor *p[2], *g[2]; /* parameters, and what their gradients shall be */
+    lc_tensor *p[2], *g[2]; /* parameters, and the gradients they will get */
     int first;              /* Muon: only the matrix */
 } pair_module;
 
@@ -113,7 +113,7 @@ static lc_status read_numbers(lc_tensor *t, double *values)
     return LC_OK;
 }
 
-/* One update with the gradients of step t; the total norm before clipping, if that is asked for. */
+/* One update with the gradients of step t; returns the total norm before clipping, if requested. */
 static lc_status one_step(lc_graph *g, pair_module *m, lc_optimizer *opt, const cJSON *json, int t, double *norm)
 {
     double values[8];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors files: ours read back, by the real package too where it is installed; and files that must be refused. */
+/* safetensors files: files of lightc are read back, also by the real package if it is installed; malformed files are
+ * refused. */
 #include "peer_python.h"
 #include "remove_tree.h"
 #include "test.h"
@@ -117,7 +118,7 @@ TEST(tensors)
     lc_safetensors *f;
     CHECK_OK(lc_safetensors_open(path, &f));
     CHECK_OK(lc_safetensors_read(f, lc_safetensors_find(f, "conv"), back, sizeof back));
-    CHECK(!memcmp(w, back, sizeof w)); /* row-major in the file, whatever it is in memory */
+    CHECK(!memcmp(w, back, sizeof w)); /* row-major in the file, whatever the layout in memory */
     memset(back, 0, sizeof back);
     CHECK_OK(lc_tensor_write(conv, back, sizeof back));
     CHECK_OK(lc_safetensors_load_all(f, 2, both, true));
@@ -154,7 +155,7 @@ TEST(bad_arguments)
     CHECK_STATUS(lc_safetensors_open(dir, &f), LC_ERR_FORMAT);
 }
 
-/* A file from a header and `data` bytes of zeros. */
+/* A file with a header and `data` bytes of zeros. */
 static lc_status open_header(const char *header, size_t length, size_t data)
 {
     const char *path = in_dir("hostile.safetensors");
@@ -249,7 +250,7 @@ TEST(malformed_files)
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         CHECK_OK(open_header(good[i].header, strlen(good[i].header), good[i].data));
-    /* Header lengths that lie. */
+    /* Wrong header lengths. */
     static const unsigned char lengths[][8] = {{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
                                                {0xf9, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f},
                                                {0, 0xe1, 0xf5, 0x05},
@@ -268,7 +269,7 @@ TEST(malformed_files)
     }
 }
 
-/* Every truncation and every bit flip of a header: an error or a file that is consistent, never a crash. */
+/* Every truncation and every bit flip of a header gives an error or a consistent file, never a crash. */
 TEST(damaged_headers)
 {
     char path[512], *bytes;
@@ -325,7 +326,7 @@ TEST(python_package)
     fclose(script);
     snprintf(command, sizeof command, "%s %s", python, in_dir("check.py"));
     CHECK_EQ(system(command), 0);
-    /* The same order, so the same bytes after the header. */
+    /* In the same order, so the bytes after the header are the same. */
     lc_safetensors *f;
     CHECK_OK(lc_safetensors_open(in_dir("theirs.safetensors"), &f));
     CHECK_EQ(lc_safetensors_count(f), N);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every strategy, on 1 to 4 ranks (8 that are threads), started by the program itself, by lightc launch and by mpirun,
- * over every way in which ranks communicate: the training of strategy_program.c ends with the same numbers.
+ * over every transport: the training of strategy_program.c ends with the same numbers.
  *
- * - Ranks that are processes have the bits of ranks that are threads, whatever starts them and carries their bytes:
- *   every strategy with 1, 2, 3, 4 ranks over shm, tcp and mpi; the other ways with each strategy once.
- * - N ranks, and N devices of one process, are one within rounding: every strategy, every number of ranks as threads,
- * as processes by turns.
+ * - Ranks that are processes have the bits of ranks that are threads, however they are started and whatever their
+ * transport: every strategy with 1, 2, 3, 4 ranks over shm, tcp and mpi; the other ways with each strategy once.
+ * - N ranks, and N devices of one process, equal one within rounding: every strategy and every number of ranks as
+ * threads, and by turns as processes.
  *
- * Where `deterministic` promises the bits of one rank: test_deterministic.c, test_same_bits.c.
+ * For the bits of one rank, which `deterministic` promises, see test_deterministic.c and test_same_bits.c.
  *
- * A strategy is a line in `strategies`. */
+ * To add a strategy: a line in `strategies`. */
 #include "test.h"
 #include "scratch.h"
 
@@ -25,7 +25,7 @@ enum { SAMPLES = 89, MOST_SAMPLES = 128, MOST_EPOCHS = 16, TEXT = 1 << 16 };
 
 static const struct {
     const char *name;
-    bool sums_windows; /* every batch of a window is summed over ranks: other bits than ddp's */
+    bool sums_windows; /* sums every batch of a window over ranks: other bits than ddp's */
 } strategies[] = {
     {"ddp", false}, {"sharded_1", false}, {"sharded_2", true}, {"sharded_3", true}, {"sharded_hybrid", true}};
 enum { STRATEGIES = sizeof strategies / sizeof *strategies };
@@ -41,7 +41,7 @@ __attribute__((constructor)) static void find_programs(void)
     snprintf(plugin, sizeof plugin, "%s/../lib/liblightc_mpi.so", bin);
     have_mpi = system("command -v mpirun >/dev/null && mpirun --version | grep -q 'Open MPI'") == 0 &&
                access(plugin, R_OK) == 0;
-    /* As root, with more ranks than cores, without looking for networks. */
+    /* Run as root, with more ranks than cores, without searching for networks. */
     static const char *const variables[][2] = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                                                {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
                                                {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
@@ -78,7 +78,7 @@ static int shard_size(const char *strategy, int n)
     return strcmp(strategy, "sharded_hybrid") != 0 ? 0 : n % 2 ? n : n / 2;
 }
 
-/* Without ranks where strategy is NULL. Its status. */
+/* Runs without ranks if strategy is NULL. Returns the exit status. */
 static int try(run *r, const char *dir, way how, const char *comm, const char *strategy, int n, const char *options)
 {
     char start[PATH_MAX + 200] = "", tail[100] = "", command[3 * PATH_MAX];
@@ -114,9 +114,9 @@ static void do_run(run *r, const char *dir, way how, const char *comm, const cha
     if (status) TEST_FAIL("%s: status %#x: %s", r->what, status, out);
 }
 
-/* ---- what came of it ---- */
+/* ---- comparing results ---- */
 
-/* Word by word; numbers differ by at most `tolerance`. */
+/* Compares word by word; numbers may differ by `tolerance`. */
 static bool are_near(const char *a, const char *b, double tolerance)
 {
     while (*a && *b) {
@@ -149,7 +149,7 @@ static void compare_texts(const run *a, const run *b, const char *name_a, const 
     }
 }
 
-/* All of the n ranks of `b` end as rank 0 of `a`. */
+/* All n ranks of `b` must end like rank 0 of `a`. */
 static void compare(const run *a, const run *b, int n, double tolerance)
 {
     for (int i = 0; i < n; i++) {
@@ -161,7 +161,7 @@ static void compare(const run *a, const run *b, int n, double tolerance)
                   tolerance);
 }
 
-/* Each rank of `b` ends as that of `a`, in every bit. */
+/* Each rank of `b` must end like that of `a`, in every bit. */
 static void compare_ranks(const run *a, const run *b, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -176,7 +176,7 @@ static void compare_ranks(const run *a, const run *b, int n)
 
 static int seen[MOST_EPOCHS][MOST_SAMPLES];
 
-/* Counts the samples of all ranks of a run; returns how many epochs it has begun. */
+/* Counts the samples of all ranks of a run; returns the number of epochs it has begun. */
 static int count_seen(const run *r, int n, int samples)
 {
     int epochs = 0;
@@ -196,7 +196,7 @@ static int count_seen(const run *r, int n, int samples)
     return epochs;
 }
 
-/* Every sample once an epoch, in all ranks together; in the last epoch perhaps not all of them, if it was stopped. */
+/* Every sample once per epoch, over all ranks; a stopped run may lack some in its last epoch. */
 static void check_once(const run *r, int epochs, int samples, bool stopped)
 {
     CHECK(epochs > 0);
@@ -221,14 +221,14 @@ static void check_refused(const char *strategy, int n, const char *options, cons
     CHECK_CONTAINS(out, why);
 }
 
-/* ---- the same bits, whoever starts them ---- */
+/* ---- the same bits, however ranks are started ---- */
 
-/* Dropout and batch norm as every rank has them by itself. */
+/* Dropout and batch norm, which each rank computes for itself. */
 static const char own_randomness[] = "--dropout 0.3";
 
 static run as_threads[STRATEGIES][9];
 
-/* The n ranks of strategy s as threads, which end as ddp's. */
+/* Runs the n ranks of strategy s as threads, which must end like ddp's. */
 static const run *ranks_as_threads(int s, int n)
 {
     run *r = &as_threads[s][n];
@@ -249,7 +249,7 @@ TEST(strategies_are_ddp)
 {
     for (int s = 1; s < STRATEGIES; s++)
         for (int n = 1; n <= 8; n += n < 4 ? 1 : 4)
-            if (takes_all() || n == 8) (void)ranks_as_threads(s, n); /* else those that are asked for below */
+            if (takes_all() || n == 8) (void)ranks_as_threads(s, n); /* otherwise those requested below */
 }
 
 static void check_way(way how, const char *comm, int s, int n)
@@ -260,7 +260,7 @@ static void check_way(way how, const char *comm, int s, int n)
     compare_ranks(threads, &r, n);
 }
 
-/* Under a sanitizer strategies have even and odd numbers of ranks by turns, and what carries their bytes, too. */
+/* Under a sanitizer strategies alternate between even and odd numbers of ranks, and between transports. */
 TEST(a_program_that_starts_itself)
 {
     for (int s = 0; s < STRATEGIES; s++)
@@ -284,12 +284,13 @@ TEST(a_program_under_mpirun)
     check_way(MPIRUN, "tcp", 3, 2);
 }
 
-/* Two hosts: memory within them, TCP between. */
+/* Two hosts: shared memory within them, TCP between them. */
 TEST(a_program_under_lightc_launch)
 {
     for (int s = 0; s < STRATEGIES; s++)
         for (int n = 3; n <= 4; n++) {
-            if (n == 3 && !strcmp(strategies[s].name, "sharded_hybrid")) continue; /* a copy on two, and on one */
+            if (n == 3 && !strcmp(strategies[s].name, "sharded_hybrid"))
+                continue; /* a copy on two ranks, and a copy on one */
             if (!takes_all() && n != 4 - s % 2) continue;
             check_way(LAUNCH, "shm+tcp", s, n);
         }
@@ -297,7 +298,7 @@ TEST(a_program_under_lightc_launch)
     check_way(LAUNCH, "shm+tcp", 3, 1);
 }
 
-/* What is rounded on the way is rounded in the same places. */
+/* Compression rounds in the same places over every transport. */
 TEST(compressed_gradients_over_every_transport)
 {
     static const char *const types[] = {"bf16", "fp16"};
@@ -318,7 +319,7 @@ TEST(compressed_gradients_over_every_transport)
     }
 }
 
-/* ---- N ranks are one ---- */
+/* ---- N ranks equal one ---- */
 
 typedef struct config {
     const char *options;
@@ -355,7 +356,7 @@ TEST(ranks_are_one_rank)
     }
 }
 
-/* Batch norm has the statistics of device 0's part there. */
+/* There batch norm has the statistics of device 0's part. */
 TEST(devices_are_one_device)
 {
     static const char *const kinds[] = {"data_parallel", "central_storage"};
@@ -375,7 +376,7 @@ TEST(devices_are_one_device)
     }
 }
 
-/* ---- going on (all pairs, on threads: test_resume_ranks.c) ---- */
+/* ---- resuming (all pairs, on threads: test_resume_ranks.c) ---- */
 
 typedef struct place {
     way how;
@@ -383,7 +384,7 @@ typedef struct place {
     int ranks;
 } place;
 
-TEST(processes_go_on_under_another_strategy_started_otherwise)
+TEST(processes_resume_under_another_strategy_started_differently)
 {
     static const place pairs[][2] = {
         {{SELF, "shm", "ddp", 2}, {SELF, "tcp", "sharded_3", 3}},
@@ -400,7 +401,8 @@ TEST(processes_go_on_under_another_strategy_started_otherwise)
         run from, to;
         char die[100], go_on[500];
         if (!have_mpi && (a->how == MPIRUN || b->how == MPIRUN)) continue;
-        snprintf(die, sizeof die, "%s --die_at %d", options, (int)i % 3); /* the third ends a window */
+        snprintf(die, sizeof die, "%s --die_at %d", options,
+                 (int)i % 3); /* the third one ends at the end of a window */
         CHECK(try(&from, "from", a->how, a->comm, a->strategy, a->ranks, die) != 0);
         snprintf(go_on, sizeof go_on, "%s --ckpt_path %s/inside.ckpt", options, from.dir);
         do_run(&to, "to", b->how, b->comm, b->strategy, b->ranks, go_on);
@@ -416,7 +418,7 @@ TEST(processes_go_on_under_another_strategy_started_otherwise)
 }
 
 /* A batch with fewer samples than ranks. */
-TEST(what_cannot_be_done_says_what_can)
+TEST(errors_say_what_is_possible)
 {
     for (int s = 0; s < STRATEGIES; s++) {
         if (strategies[s].sums_windows)

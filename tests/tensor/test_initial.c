@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Initial values that are made when they are wanted (tensor/initial.h). */
+/* Initial values that are made on first use (tensor/initial.h). */
 #include "test.h"
 
 #include <lightc/lightc.h>
@@ -20,8 +20,8 @@ static lc_tensor *parameter(lc_module *m, const char *name, lc_dtype dtype, lc_l
     return t;
 }
 
-/* Wherever a range begins, its values are those of the whole. */
-TEST(a_range_is_that_of_the_whole)
+/* Wherever a range begins, it has the values of the whole tensor. */
+TEST(a_range_has_the_values_of_the_whole)
 {
     static const lc_init inits[] = {{LC_INIT_UNIFORM, -2, 3, 0},        {LC_INIT_NORMAL, 1, 2, 0},
                                     {LC_INIT_CONSTANT, 4, 0, 0},        {LC_INIT_ONES, 0, 0, 0},
@@ -49,7 +49,7 @@ TEST(a_range_is_that_of_the_whole)
         }
 }
 
-/* A row that is zero, wherever a range cuts it. */
+/* A row of zeros, wherever a range cuts it. */
 TEST(zeros_in_between)
 {
     enum { ROWS = 5, COLUMNS = 7, N = ROWS * COLUMNS };
@@ -69,8 +69,8 @@ TEST(zeros_in_between)
     lc_module_release(&m);
 }
 
-/* The value does not depend on how the tensor lies. */
-TEST(a_layout_has_the_same_values)
+/* The value does not depend on the layout of the tensor. */
+TEST(any_layout_has_the_same_values)
 {
     enum { N = 5 * 7 * 3 * 11 };
     const lc_init init = {LC_INIT_NORMAL, 0, 1, 0};
@@ -94,8 +94,8 @@ static int64_t resident(void)
     return pages * 4096;
 }
 
-/* Neither a model that is built, nor one whose parameters have moved into flat buffers. */
-TEST(what_nobody_has_wanted_takes_no_memory)
+/* Neither a model that was just built, nor one whose parameters have moved into flat buffers. */
+TEST(unused_values_take_no_memory)
 {
     enum { SIDE = 4096 };
     const int64_t bytes = (int64_t)SIDE * SIDE * (int64_t)sizeof(float);
@@ -118,8 +118,8 @@ TEST(what_nobody_has_wanted_takes_no_memory)
     lc_module_release(&m);
 }
 
-/* A model that no machine holds can be built, and cut; to ask for a value of it is an error. */
-TEST(more_than_the_machine_has)
+/* A model too large for any machine can be built and sliced; reading a value of it is an error. */
+TEST(a_model_larger_than_the_machine)
 {
     lc_module m;
     float bias;
@@ -144,8 +144,9 @@ TEST(more_than_the_machine_has)
     lc_module_release(&m);
 }
 
-/* What is written first is not made, and what is reset is made again, also of a tensor that a step has used. */
-TEST(values_that_come_from_elsewhere)
+/* Values that are written first are not made, and values that are reset are made again, even if a step has used the
+ * tensor. */
+TEST(written_and_reset_values)
 {
     float data[6] = {1, 2, 3, 4, 5, 6}, back[6];
     char path[400];
@@ -166,7 +167,7 @@ TEST(values_that_come_from_elsewhere)
     CHECK(!u->initial);
     CHECK_OK(lc_tensor_read(u, back, sizeof back));
     CHECK(!memcmp(data, back, sizeof data));
-    /* In a step: what is recorded reads the value that was there. */
+    /* Within a step: recorded operators read the old value. */
     CHECK_OK(lc_graph_new(&g, .threads = 1));
     CHECK_OK(lc_step_begin(g, 0, 0));
     lc_tensor *sum = lc_sum(t);
@@ -180,7 +181,7 @@ TEST(values_that_come_from_elsewhere)
     CHECK_OK(lc_item(ones, &b));
     CHECK(a == 21 && b == 6);
     CHECK_OK(lc_step_end(g));
-    /* And between steps, at once: nobody looks again whether what is in use has its value. */
+    /* Between steps it takes effect at once: a tensor in use is not checked again. */
     lc_module_reset_parameter(&m, "t", (lc_init){LC_INIT_CONSTANT, 2, 0, 0});
     CHECK(!t->initial);
     CHECK_OK(lc_step_begin(g, 1, 0));

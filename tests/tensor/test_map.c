@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors that the host maps (tensor/host_access.h): what is computed before, and what a step hears of a write. */
+/* Tensors mapped by the host (tensor/host_access.h): what is computed before, and how a step learns of a write. */
 #include "test.h"
 
 #include <lightc/lightc.h>
@@ -25,7 +25,7 @@ static lc_graph *graph(bool planned)
 
 #define BOTH_WAYS for (int planned = 1; planned >= 0; planned--)
 
-/* Element i of t as it is mapped. */
+/* Element i of t, read through a mapping. */
 static double mapped(lc_tensor *t, int i)
 {
     lc_view v;
@@ -52,8 +52,8 @@ TEST(recorded_writes_are_computed_first)
     }
 }
 
-/* What is recorded before the host writes has the old value, what comes after it the new one. */
-TEST(a_write_waits_for_what_reads_the_old_value)
+/* Operators recorded before the host writes read the old value, later ones the new value. */
+TEST(a_write_waits_for_readers_of_the_old_value)
 {
     BOTH_WAYS
     {
@@ -74,8 +74,8 @@ TEST(a_write_waits_for_what_reads_the_old_value)
     }
 }
 
-/* A tensor that the step does not use ends no part of it. */
-TEST(what_is_not_used_runs_nothing)
+/* A tensor that the step does not use ends no part of the step. */
+TEST(an_unused_tensor_runs_nothing)
 {
     lc_graph *g = graph(true);
     lc_tensor *t = vector(1, 2, 3), *other = vector(4, 5, 6);
@@ -91,7 +91,8 @@ TEST(what_is_not_used_runs_nothing)
     lc_graph_free(g);
 }
 
-/* A gradient rule would read what has been written since: unmapping after a write tells the step, after a read not. */
+/* A gradient would be computed from a value written since: the step is notified of unmapping after a write, not after a
+ * read. */
 TEST(a_write_is_noted)
 {
     BOTH_WAYS
@@ -114,7 +115,7 @@ TEST(a_write_is_noted)
     }
 }
 
-/* Made for who reads it, and not for who writes all of it. */
+/* Made for a reader, but not for a writer of the whole tensor. */
 TEST(initial_values)
 {
     lc_tensor *t;
@@ -133,7 +134,7 @@ TEST(initial_values)
     }
 }
 
-/* Results of a step are mapped where they are, with their strides, until they expire. */
+/* Results of a step are mapped in place, with their strides, until they expire. */
 TEST(results)
 {
     BOTH_WAYS

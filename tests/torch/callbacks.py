@@ -60,8 +60,8 @@ class Finetuning(cb.BaseFinetuning):
 
 
 class Lottery(cb.ModelPruning):
-    """Lightning's own lets the weights share memory with the first values, so that its second round starts from trained
-    ones; lightc keeps them apart."""
+    """In Lightning the weights share memory with the initial values, so its second round starts from trained weights;
+    lightc keeps them apart."""
 
     @staticmethod
     def _copy_param(new, old, name):

@@ -5,7 +5,7 @@
 
 DIR/initial.safetensors holds every parameter of the zoo for many seeds ([seeds, ...]). All seeds' values of a parameter
 are two samples of one distribution if the greatest distance of their distribution functions (Kolmogorov, Smirnov) is
-small; here it may be exceeded by chance once in a million. The seeds are fixed, so the answer is too."""
+small; here the limit is exceeded by chance once in a million. The seeds are fixed, so the result is too."""
 import math
 import sys
 
@@ -37,7 +37,7 @@ def main(folder):
         elif (want == want.flatten()[0]).all():
             ok, text = bool((got == want).all()), f"constant {want.flatten()[0].item()} in PyTorch"
         else:
-            # element by element too: a padding row of zeros stays one
+            # also element by element: a padding row of zeros must stay one
             zeros = bool(((want == 0).all(0) == (got == 0).all(0)).all())
             a, b = got.flatten().double(), want.flatten().double()
             d, limit = distance(a, b), math.sqrt(-math.log(1e-6 / 2) / 2 * 2 / len(a))

@@ -4,13 +4,14 @@
 Reads programs from stdin, each with records of lightc's numbers, until "end"; answers each with one line: "ok", or
 "differs ...", or "refused ..." if PyTorch refuses it too.
 
-How far numbers in f32 may be off is not chosen but measured: by four times as much as PyTorch's own f32 is off from its
-f64 in the same tensor, and two units in the last place of the tensor's largest number, or of 1: what cancels is about 1. PyTorch may be lucky, so what is
-still off is looked at again: the program runs in f64 with each result off by a unit in the last place of f32 (by the same
-factor for equal values, so that ties stay, and by others), and numbers may be off by NOISE times as much as in these runs.
-That sees no rounding within an operator, such as that of the mean in x - mean, which has the same sign in all elements and
-large effects where they cancel; so it runs in f32 too, with the same noise, which is luck of another kind each time.
-In f64 PyTorch has no better numbers than lightc, so the first bound is a digit that no kernel may lose."""
+The tolerance of f32 numbers is measured, not chosen: four times the error of PyTorch's own f32 against its f64 in the
+same tensor, plus two units in the last place of the tensor's largest number, or of 1 (terms that cancel are about 1).
+PyTorch may be lucky, so numbers beyond that are checked again: the program runs in f64 with each result off by a unit in
+the last place of f32 (by the same factor for equal values, so that ties stay, and by different ones), and the tolerance
+is NOISE times the errors of these runs. This does not cover rounding within an operator, such as that of the mean in
+x - mean, which has the same sign in all elements and large effects if they cancel; so the program also runs in f32 with
+the same noise, several times. In f64 PyTorch's numbers are no better than lightc's, so the first bound is a digit that no
+kernel may lose."""
 import math
 import sys
 import warnings
@@ -24,7 +25,7 @@ torch.set_default_dtype(torch.float64)
 EPS32 = 2.0**-23
 NOISE = 12
 OWN = 4
-ZERO = 32  # the size of what cancels in a tensor that is exactly 0 in f64: norms make 31 times as much of their input
+ZERO = 32  # the size of terms that cancel in a tensor that is exactly 0 in f64: norms amplify their input by up to 31
 REDUCTION = ["mean", "sum", "none", "batchmean"]
 
 
@@ -170,7 +171,7 @@ OPS = {
     "silu": lambda v, i, f: F.silu(v[0]), "softplus": lambda v, i, f: F.softplus(v[0]),
     "softsign": lambda v, i, f: F.softsign(v[0]), "logsigmoid": lambda v, i, f: F.logsigmoid(v[0]),
     "hardswish": lambda v, i, f: F.hardswish(v[0]),
-    # PyTorch's slope is 1/6 in f32.
+    # PyTorch rounds the slope 1/6 to f32.
     "hardsigmoid": lambda v, i, f: (v[0] + 3).clamp(0, 6) / 6,
     "mish": lambda v, i, f: F.mish(v[0]), "selu": lambda v, i, f: F.selu(v[0]),
     "relu6": lambda v, i, f: F.relu6(v[0]),
@@ -237,17 +238,17 @@ for name in ("add sub mul div pow maximum minimum xlogy eq ne lt le gt ge logica
     OPS[name] = lambda v, i, f, fn=getattr(torch, name): fn(v[0], v[1])
 for n in (1, 2, 3):
     OPS[f"conv{n}d"], OPS[f"conv_transpose{n}d"] = conv(n, 0), conv(n, 1)
-# What gives exact values: noise would only break what is exactly so.
+# Operators with exact results, to which no noise is added.
 EXACT = set("""neg abs sign floor ceil round relu relu6 contiguous detach maximum minimum amax amin clamp hardtanh where
 masked_fill topk sort reshape flatten unflatten permute transpose slice select squeeze unsqueeze expand cat stack pad flip
 tril triu gather index_select embedding full max_pool1d max_pool2d pixel_shuffle pixel_unshuffle""".split())
 
 
 class Leaf:
-    """A persistent tensor. What is assigned is a new version: a value read before keeps what it was, a view does not."""
+    """A persistent tensor. An assignment makes a new version: values read before keep the old one, views do not."""
 
     def __init__(self, kind, value):
-        self.kind, self.initial = kind, value  # which lies as lightc's does
+        self.kind, self.initial = kind, value  # with the same layout as in lightc
 
     def begin(self):
         self.versions, self.assigned, self.at = [], False, None
@@ -279,7 +280,7 @@ class Leaf:
 
 
 class View:
-    """A view of a persistent tensor, or of another view: it shows what is assigned to that later."""
+    """A view of a persistent tensor, or of another view: it sees later assignments to it."""
 
     def __init__(self, of, fn, no_grad):
         self.of, self.fn, self.no_grad = of, fn, no_grad
@@ -293,7 +294,7 @@ VIEWS = set("detach reshape flatten unflatten permute transpose slice select squ
 
 
 def view_of(x, name, ints, no_grad):
-    """The result of an operator on x, a Leaf or a View, as a View; None: it is a copy."""
+    """The result of an operator on x, a Leaf or a View, as a View; None if it is a copy."""
     if name not in VIEWS or (name in ("split", "chunk") and ints[2] < 0):
         return None
     now = x.value().detach()
@@ -302,7 +303,7 @@ def view_of(x, name, ints, no_grad):
     return View(x, lambda v: OPS[name]([v], ints, []), no_grad) if shares else None
 
 
-# What lightc drew, as PyTorch cannot: masks are read from results, whose numbers come from x + 0.73, seldom 0.
+# PyTorch uses the numbers that lightc drew: masks are read from results of x + 0.73, which is seldom 0.
 def draw(name, v, f, drawn):
     if name == "dropout":
         scale = 1 / (1 - f[0]) if f[0] < 1 else 0.0
@@ -311,8 +312,8 @@ def draw(name, v, f, drawn):
 
 
 class Totals:
-    """Sums of (number - mean) and of the variances, of all that was drawn: one number that is wrong by a little is not
-    seen, thousands are."""
+    """Sums of (number - mean) and of the variances of all drawn numbers: detects small errors that thousands of numbers
+    have in common."""
 
     def __init__(self):
         self.sums = {}
@@ -334,7 +335,7 @@ class Totals:
                 may = 8 * math.sqrt(variance) + 50
             words.append(f"{n} of {name}: {off:+.4g} (+- {may:.3g})")
             if not abs(off) <= may:
-                return f"differs: the sum of {n} numbers of {name} is off by {off:.6g} (may be by {may:.4g})"
+                return f"differs: the sum of {n} numbers of {name} is off by {off:.6g} (allowed: {may:.4g})"
         return "ok " + ", ".join(words)
 
 
@@ -342,7 +343,7 @@ TOTALS = Totals()
 
 
 def check_draws(code, out, drawn):
-    """None, or what is wrong with numbers that were drawn. `out` has PyTorch's arguments of the draws."""
+    """None, or the error in the drawn numbers. `out` has PyTorch's arguments of the draws."""
     seen = {}
     for key, g in drawn.items():
         name, _, _, _, f = code[int(key.split("draw")[1])]
@@ -381,7 +382,7 @@ GENERATOR = torch.Generator().manual_seed(5)
 
 
 class Noise:
-    """Changes results by `size` of their value; with a phase of -1 equal values by different factors."""
+    """Changes results by a relative error of `size`; with a phase of -1 equal values get different factors."""
 
     def __init__(self, size, phase):
         self.size, self.phase = size, phase
@@ -401,7 +402,7 @@ class Noise:
 
 
 def run(leaves, code, steps, drawn, noise=None, dtype=torch.float64, inputs=None):
-    """The numbers of a program, by name. inputs: takes what was drawn from."""
+    """The numbers of a program, by name. inputs: receives the arguments of draws."""
     out = {}
     torch.set_default_dtype(dtype)
     for leaf in leaves.values():
@@ -450,7 +451,7 @@ def run(leaves, code, steps, drawn, noise=None, dtype=torch.float64, inputs=None
                 late.append((key, result))
             elif not name.startswith("checkpoint_"):
                 with torch.set_grad_enabled(not no_grad):
-                    if noise and noise.phase < 0:  # inside of an operator equal inputs do not stay equal either
+                    if noise and noise.phase < 0:  # equal inputs do not stay equal within an operator either
                         args = [noise(x) if isinstance(x, torch.Tensor) else x for x in args]
                     result = OPS[name](args, ints, floats)
                     if noise and (name not in EXACT or noise.phase < 0):
@@ -478,7 +479,7 @@ def read_program(lines):
             kind, _, layout = kind.partition("/")
             data = torch.tensor([float(x) for x in values.split()], dtype=torch.float64)
             data = data.to(kinds.get(kind, torch.float64)).reshape([int(x) for x in shape])
-            if layout:  # the second dimension lies innermost
+            if layout:  # the second dimension is innermost
                 data = data.movedim(1, -1).contiguous().movedim(-1, 1)
             leaves[int(k)] = Leaf(kind, data)
         elif line.startswith("record"):
@@ -501,7 +502,7 @@ def read_program(lines):
 
 
 def mismatch(want, got):
-    """Names or shapes that are not the same, or None."""
+    """The first difference in names or shapes, or None."""
     for name in want:
         if name not in got:
             return f"{name}: lightc has no such number"
@@ -523,8 +524,7 @@ def largest(x):
 
 
 def off(run, name, w):
-    """By how much a run's numbers are off from w: the largest of the tensor, or infinity at an element that rounding has
-    made another number altogether."""
+    """The largest error of a run's numbers against w, or infinity at an element that rounding has changed altogether."""
     d = (flat(run[name]) - w).abs()
     return torch.where(d.isfinite(), torch.full_like(d, largest(d)), torch.full_like(d, math.inf))
 
@@ -591,7 +591,7 @@ def main():
         program = read_program(lines)
         try:
             print(judge(program), flush=True)
-        except Exception as e:  # of this script: the other side shall not wait
+        except Exception as e:  # an error of this script: answer all the same, the other side waits
             print(f"differs: judge.py fails: {type(e).__name__} {e}".replace("\n", " "), flush=True)
 
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layers against the real PyTorch: files of weights go both ways without a converter, layers start alike and compute
- * alike. The other half of each test is a script in tests/torch/. To add a layer: a line in `zoo`, and one of the same
- * name in tests/torch/zoo.py. */
+/* Layers against the real PyTorch: files of weights go both ways without a converter, layers have the same initial
+ * values and compute the same. The other half of each test is a script in tests/torch/. To add a layer: a line in
+ * `zoo`, and one of the same name in tests/torch/zoo.py. */
 #define _GNU_SOURCE
 #include "torch_peer.h"
 
@@ -298,7 +298,7 @@ static void zoo_free(zoo_model *m)
     free(m);
 }
 
-/* Results of all layers as "MODE.LAYER.out0", ... */
+/* Results of all layers, named "MODE.LAYER.out0", ... */
 static void zoo_forward(zoo_model *m, bool training, tensors *to)
 {
     lc_graph *g;
@@ -367,7 +367,7 @@ TEST(layers_go_to_torch_and_back)
         for (int k = 0; k < 3; k++)
             if (m->inputs[i][k]) tensors_add(&list, m->inputs[i][k], "%s.in%d", zoo[i].name, k);
     tensors_save(&list, dir, "inputs.safetensors");
-    zoo_forward(m, true, NULL); /* moves the running statistics */
+    zoo_forward(m, true, NULL); /* changes the running statistics */
     zoo_forward(m, true, NULL);
     lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
     o.default_root_dir = dir;
@@ -384,7 +384,7 @@ TEST(layers_go_to_torch_and_back)
     CHECK_OK(lc_trainer_end(t));
     lc_trainer_free(t);
     run_script("zoo.py", dir, "");
-    /* and back, into a module of other weights */
+    /* and back, into a module with other weights */
     zoo_model *back = zoo_new(77, true);
     snprintf(path, sizeof path, "%s/back.safetensors", dir);
     CHECK_OK(lc_module_load_checkpoint(&back->base, path, true));
@@ -405,7 +405,7 @@ TEST(layers_start_as_in_torch)
     const char *dir = (python(), fresh_dir("torch"));
     zoo_model *m = zoo_new(1, false);
     CHECK_OK(lc_module_visit(&m->base, add_state, &list));
-    for (int64_t i = 0; i < list.n; i++) { /* all seeds' values of a tensor one after the other: [SEEDS, ...] */
+    for (int64_t i = 0; i < list.n; i++) { /* all seeds' values of a tensor one after another: [SEEDS, ...] */
         lc_named_tensor *t = &list.v[i];
         if (t->type.dtype != LC_F32) continue;
         memmove(t->type.shape + 1, t->type.shape, (size_t)t->type.ndim++ * sizeof *t->type.shape);

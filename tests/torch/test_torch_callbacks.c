@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Callbacks against the real Lightning: the same network, data and callback end with the same weights.
  *
- * Where a gradient can be all but zero the optimizer is SGD: Adam makes a step of it whatever its size.
+ * The optimizer is SGD if a gradient can be almost zero: Adam makes a full step of any gradient.
  *
- * Without a Python that has lightning and safetensors everything here is skipped. To add a callback: a line in `cases`,
+ * Skipped without a Python that has lightning and safetensors. To add a callback: a line in `cases`,
  * and one of the same name in tests/torch/callbacks.py. */
 #include "callback_makers.h"
 #include "peer_python.h"
@@ -127,7 +127,7 @@ static void compare(const peer_case *c, const char *python)
     if (!same) TEST_FAIL("%s differs from Lightning's", c->name);
 }
 
-TEST(weights_end_as_with_lightning)
+TEST(final_weights_are_those_of_lightning)
 {
     const char *python = peer_python("lightning, safetensors"), *only = getenv("LIGHTC_TEST_CALLBACK");
     if (!python) SKIP("neither LIGHTC_LOGGERS_PYTHON nor LIGHTC_PEERS_PYTHON names a Python with lightning");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training against the real PyTorch: runs follow its losses, LBFGS its path. The other half of each test is a script in
- * tests/torch/. To add a run: a line in `runs` and, for a new network, a class in tests/torch/train.py. */
+/* Training compared with the real PyTorch: runs follow its losses, LBFGS its path. The other half of each test is a
+ * script in tests/torch/. To add a run: a line in `runs` and, for a new network, a class in tests/torch/train.py. */
 #define _GNU_SOURCE
 #include "torch_peer.h"
 
@@ -15,11 +15,11 @@ typedef struct run {
     const char *optimizer; /* by name, as in torch.optim */
     lc_named_number args[4];
     double clip;
-    int64_t context, vocabulary; /* of models that read text */
+    int64_t context, vocabulary; /* of models that read tokens */
 } run;
 
-/* Learning rates at which a network does not amplify rounding: at 0.05, PyTorch's two memory formats already differ by
- * 2e-3 from each other after 100 steps of the convolutional network. */
+/* Learning rates at which a network does not amplify rounding errors: at 0.05, PyTorch's two memory formats already
+ * differ by 2e-3 from each other after 100 steps of the convolutional network. */
 static const run runs[] = {
     {"fashion", 100, 100, "SGD", {{"lr", 0.01}}, 0, 0, 0},
     {"fashion", 100, 100, "SGD", {{"lr", 0.001}, {"momentum", 0.9}}, 0, 0, 0},
@@ -34,7 +34,7 @@ typedef struct trained {
     int n;
 } trained;
 
-/* The trainer hands hooks the module alone: the run belongs to its data. */
+/* Hooks receive only the module: the run that they belong to is kept here. */
 static _Thread_local trained *current;
 
 static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t i)
@@ -71,7 +71,7 @@ static void no_dropout(lc_module *m)
     for (int i = 0; i < m->n_children; i++) no_dropout(m->children[i]);
 }
 
-/* The first images of Fashion-MNIST where it is installed, else noise; for models of text, ids. */
+/* The first images of Fashion-MNIST if it is installed, otherwise noise; for language models, ids. */
 static lc_dataset *make_data(const run *r, tensors *list)
 {
     int64_t n = r->steps * r->batch, t = r->context;
@@ -175,11 +175,11 @@ TEST(lstm_with_rmsprop_follows_torch)
     follow(&runs[4]);
 }
 
-/* ---- LBFGS: the same path over three functions ---- */
+/* ---- LBFGS: the same path on three functions ---- */
 
 enum { UNKNOWNS = 6 };
 
-/* torch/lbfgs.py has them too. */
+/* The functions, also in torch/lbfgs.py. */
 typedef enum valley_kind { ROSENBROCK, QUADRATIC, NET, N_VALLEYS } valley_kind;
 static const char *const valley_names[N_VALLEYS] = {"rosenbrock", "quadratic", "net"};
 
@@ -198,7 +198,7 @@ static lc_tensor *rosenbrock(const descent *r)
     return lc_add(lc_sum(lc_square(far)), lc_mul_scalar(lc_sum(lc_square(bend)), 100));
 }
 
-/* Twice as steep in each direction as in the one before it. */
+/* Twice as steep in each direction as in the previous one. */
 static lc_tensor *quadratic(const descent *r)
 {
     lc_tensor *loss = NULL;
@@ -210,7 +210,7 @@ static lc_tensor *quadratic(const descent *r)
     return loss;
 }
 
-/* Two hidden units: tanh(w x + b) v, without an output's bias. */
+/* Two hidden units: tanh(w x + b) v, without an output bias. */
 static lc_tensor *net(const descent *r)
 {
     lc_tensor *w = lc_reshape(lc_slice(r->x, 0, 0, 2), 2, 1), *b = lc_slice(r->x, 0, 2, 2);

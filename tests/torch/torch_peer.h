@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comparisons with the real PyTorch share: a Python that has it, scripts in tests/torch/, and files of tensors
- * that both sides read. */
+/* Shared by comparisons with the real PyTorch: finding a Python that has it, running scripts in tests/torch/, and files
+ * of tensors that both sides read. */
 #ifndef LC_TESTS_TORCH_PEER_H
 #define LC_TESTS_TORCH_PEER_H
 
@@ -13,16 +13,16 @@
 
 /* ---- the other side ---- */
 
-/* Skips the test where there is none. */
+/* The path of that Python; skips the test if there is none. */
 static inline const char *python(void)
 {
-    static const char *found; /* asked once: importing torch takes a second */
+    static const char *found; /* looked up once: importing torch takes a second */
     if (!found) found = peer_python("torch, safetensors");
     if (!found) SKIP("neither LIGHTC_LOGGERS_PYTHON nor LIGHTC_PEERS_PYTHON names a Python with torch and safetensors");
     return found;
 }
 
-/* Runs tests/torch/SCRIPT DIR ARGUMENT; it says itself what differs. */
+/* Runs tests/torch/SCRIPT DIR ARGUMENT, which reports differences itself. */
 static inline void run_script(const char *script, const char *dir, const char *argument)
 {
     char command[2048];
@@ -32,7 +32,7 @@ static inline void run_script(const char *script, const char *dir, const char *a
     if (code) TEST_FAIL("%s failed (%d)", command, code);
 }
 
-/* ---- a file being filled ---- */
+/* ---- writing a file of tensors ---- */
 
 typedef struct tensors {
     lc_named_tensor v[1024];

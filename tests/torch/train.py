@@ -3,7 +3,7 @@
 
     train.py DIR
 
-DIR: run.json (what was run, and lightc's losses), start.safetensors, data.safetensors (x, y of all batches in order),
+DIR: run.json (the run, and lightc's losses), start.safetensors, data.safetensors (x, y of all batches in order),
 end.safetensors. Losses may differ by 1e-3 of their value."""
 import json
 import sys

@@ -2,9 +2,9 @@
 """Trains the trainings of tests/random/random_training.h in PyTorch, in f64, and says where lightc's numbers differ.
 
 Reads trainings from stdin, each with records of lightc's losses, rates and parameters after every step, until "end";
-answers each with one line: "ok", "ok within noise D", or "differs ...". What differs by more than rounding is looked at
+answers each with one line: "ok", "ok within noise D", or "differs ...". Numbers that differ by more than rounding are checked
 again: the training runs with every layer's result, every gradient and every update off by some units in the last place,
-and what may differ is 50 times as much as these runs do, or in f32 4 times as much as PyTorch's runs in f32; D is the
+and the tolerance is 50 times the differences of these runs, or in f32 4 times those of PyTorch's runs in f32; D is the
 largest such difference, relative to its tensor."""
 import copy
 import math
@@ -21,7 +21,7 @@ GENERATOR = torch.Generator().manual_seed(3)
 
 
 class Hardsigmoid(nn.Module):
-    def forward(self, x):  # PyTorch's slope is 1/6 in f32
+    def forward(self, x):  # PyTorch rounds the slope 1/6 to f32
         return (x + 3).clamp(0, 6) / 6
 
 
@@ -88,7 +88,7 @@ class Net(nn.Module):
             return self.call(i[0], x)
         if op == "tied":
             return F.linear(x, getattr(self, f"l{i[0]}").weight)
-        if op == "dropout":  # of what lightc has dropped, by the mask of this batch
+        if op == "dropout":  # drops what lightc has dropped, by the mask of this batch
             kept = torch.tensor([c == "1" for c in self.masks.pop(0)]) if self.masks else torch.ones(x.numel())
             return (x + 0.73) * kept.reshape(x.shape) / (1 - f[0])
         if op == "attention":
@@ -142,7 +142,7 @@ DEFAULTS = dict(beta1=0.9, beta2=0.999, eta_minus=0.5, eta_plus=1.2, step_size_m
 
 
 def arguments(given, all_=None):
-    """lightc's names and numbers as PyTorch's."""
+    """Translates lightc's names and numbers to PyTorch's."""
     out, known = {}, {**DEFAULTS, **(all_ or {}), **given}
     for name, value in given.items():
         if name in ("beta1", "beta2"):
@@ -284,7 +284,7 @@ class TrainingNoise(Noise):
         return g * (1 + self.size * torch.randn(g.shape, generator=GENERATOR))
 
     def probabilities(self, g, weight):
-        """What flows back from such a loss is p - 1 or the like, as exact as p: of a small loss no digits may be left."""
+        """The gradient of such a loss is p - 1 or the like, as exact as p: if the loss is small it may have no correct digit."""
         return g + weight * self.size * torch.randn(g.shape, generator=GENERATOR)
 
     def update(self, p):
@@ -292,7 +292,7 @@ class TrainingNoise(Noise):
 
 
 def train_single(case, noise):
-    """In f32, where a training rounds as it does in lightc: also within layers, which noise on their results does not."""
+    """Trains in f32, which rounds within layers as lightc does; noise on their results does not."""
     single = copy.copy(case)
     torch.set_default_dtype(torch.float32)
     single.x, single.y = (v.float() if v.is_floating_point() else v for v in (case.x, case.y))
@@ -304,7 +304,7 @@ def train_single(case, noise):
 
 
 def series(case, trace, losses=True):
-    """(what, step, values). LBFGS has several losses a step, and no promise which of them is kept."""
+    """(what, step, values). LBFGS has several losses per step, any of which may be kept."""
     losses = losses and case.optimizer[0] != "LBFGS"
     out = [("loss", k, torch.tensor([v])) for k, v in enumerate(trace.losses) if losses]
     out += [("rate", k, torch.tensor(v)) for k, v in enumerate(trace.rates)]
@@ -317,17 +317,17 @@ def judge(case):
     case.masks = case.records[0][1].masks if case.records else []
     twin, noisy, single, largest, verdict = train(case), None, [], 0.0, None
     for how, trace in case.records:
-        if trace.masks != case.masks:  # chunks, and devices, have their own
+        if trace.masks != case.masks:  # chunks and devices have masks of their own
             case.masks = trace.masks
             twin, noisy, single = train(case), None, []
         got, want = series(case, trace), series(case, twin, bool(trace.losses))
         if len(got) != len(want):
-            return f"differs: {how}: {len(trace.states)} steps, {len(trace.losses)} losses, PyTorch's are others"
+            return f"differs: {how}: {len(trace.states)} steps, {len(trace.losses)} losses, PyTorch has another number"
         for at, ((what, step, g), (_, _, w)) in enumerate(zip(got, want)):
             if g.shape != w.shape:
                 return f"differs: {how}: {what} has {list(g.shape)} numbers, PyTorch's {list(w.shape)}"
             scale = w.abs().max().item() if len(w) else 0
-            if not scale < 1e9:  # it diverges, as fast as rounding has it
+            if not scale < 1e9:  # it diverges, at a rate decided by rounding
                 continue
             tight = 1e-12 * scale if what == "rate" else ((2e-7 if case.single else 1e-13) * (3 + step)
                                                           * (scale + 0.05))

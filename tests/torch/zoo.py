@@ -5,7 +5,7 @@
 
 Loads DIR/zoo.ckpt/model.safetensors with load_state_dict(strict=True), computes the same forwards from
 DIR/inputs.safetensors and compares with DIR/results.safetensors; then writes weights of its own
-(DIR/back.safetensors) and what PyTorch makes of them (DIR/back_results.safetensors)."""
+(DIR/back.safetensors) and PyTorch's results (DIR/back_results.safetensors)."""
 import sys
 
 import torch
@@ -65,7 +65,7 @@ def forward(name, layer, x):
 
 
 def results(model, inputs):
-    """Evaluation, then training mode, then the state after that."""
+    """Evaluation, then training mode, then the state afterwards."""
     out = {}
     with torch.no_grad():
         for mode in ("eval", "train"):

@@ -10,21 +10,21 @@
 #include "core/checkpoint/checkpoint.h"
 
 typedef struct short_run {
-    lc_model_checkpoint_args keep; /* dirpath: by the runner; without a size: the defaults */
+    lc_model_checkpoint_args keep; /* the runner sets dirpath; without a size: the defaults */
     const char *ckpt_path;
-    int64_t epochs;       /* of two batches */
-    const double *script; /* values of val_loss, one an epoch */
+    int64_t epochs;       /* of two batches each */
+    const double *script; /* values of val_loss, one per epoch */
     int n_script;
-    double lr; /* 0: nothing changes */
+    double lr; /* 0: the weights do not change */
     void (*log_val)(lc_module *self, double value);
     void (*on_message)(void *self, lc_trainer *t, lc_level level, const char *text);
     void *message_to;
     bool handle_signals;
-    lc_status (*on_validation_end)(lc_module *self); /* after what ModelCheckpoint does there */
+    lc_status (*on_validation_end)(lc_module *self); /* called after ModelCheckpoint's own hook */
     const lc_logger *logger;
 } short_run;
 
-static char run_best[600], run_last[600]; /* of the last one */
+static char run_best[600], run_last[600]; /* of the last run */
 
 /* Trains in `dir`; checkpoints go to dir/ckpt. */
 static inline lc_status train(const char *dir, short_run r)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A checkpoint to save, in which every value depends on the step, and what a look at one tells. */
+/* A checkpoint to save, in which every value depends on the step, and how to check one. */
 #ifndef LC_TESTS_CHECKPOINT_WORLD_H
 #define LC_TESTS_CHECKPOINT_WORLD_H
 
@@ -12,7 +12,7 @@
 #include <math.h>
 
 enum { WEIGHTS = 20000 };
-static float weights[WEIGHTS]; /* read by the writer */
+static float weights[WEIGHTS]; /* the writer reads them */
 
 static inline lc_status save_with(lc_ckpt_writer *w, const char *path, int64_t step, bool wait)
 {
@@ -37,7 +37,7 @@ static inline void save(const char *path, int64_t step)
     lc_ckpt_writer_free(w);
 }
 
-/* The step of a checkpoint whose content is all of that step; -1 if it cannot be opened. */
+/* The step of the checkpoint at `path`, all of whose content must be of that step; -1 if it cannot be opened. */
 static inline int64_t step_of(const char *path)
 {
     lc_checkpoint *c;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An lc__io that breaks on purpose: the n-th call fails (once, or it and all that follow: a crash), writes are short,
- * and after a crash everything that was not synced is lost: contents of files, and names in directories. */
+/* An lc__io that breaks on purpose: the n-th call fails, once or (as in a crash) with all later calls; writes are
+ * short; and a crash loses everything that was not synced, both contents of files and names in directories. */
 #ifndef LC_FAKE_IO_H
 #define LC_FAKE_IO_H
 
@@ -18,7 +18,7 @@
 #define FAKE_MAX  256
 #define FAKE_PATH 512
 
-typedef struct fake_change { /* of a name, not yet durable */
+typedef struct fake_change { /* a change of a name that is not yet durable */
     enum { FAKE_CREATE, FAKE_RENAME, FAKE_EXCHANGE } kind;
     char a[FAKE_PATH], b[FAKE_PATH];
 } fake_change;
@@ -28,7 +28,7 @@ typedef struct fake_io {
     pthread_mutex_t lock;
     long calls, fail_at; /* from 1; 0: never */
     int error;
-    bool crash; /* also every later call */
+    bool crash; /* all later calls fail as well */
     bool short_writes;
     bool dead;
     bool no_exchange;
@@ -163,7 +163,7 @@ static int fake_sync(const lc__io *io, int fd)
     if (fake_fails(f)) {
         if (!is_dir) snprintf(f->failed_sync, FAKE_PATH, "%s", path);
     } else {
-        rc = 0; /* the real one would only cost time */
+        rc = 0; /* a real sync would only cost time */
         if (is_dir) {
             int kept = 0;
             for (int i = 0; i < f->n_changes; i++) {
@@ -195,7 +195,7 @@ static void fake_move_path(char *path, const char *from, const char *to, bool bo
     memcpy(path, moved, FAKE_PATH);
 }
 
-/* What lay below `from` lies below `to` now. */
+/* What was below `from` is now below `to`. */
 static void fake_move(fake_io *f, const char *from, const char *to, bool both)
 {
     for (int i = 0; i < f->n_unsynced; i++) fake_move_path(f->unsynced[i], from, to, both);
@@ -249,7 +249,8 @@ static int fake_unlinkat(const lc__io *io, int dir, const char *name, int flags)
 {
     fake_io *f = fake_of(io);
     const char *base = strrchr(name, '/');
-    if (strcmp(base ? base + 1 : name, ".lightc-unfinished")) fake_check_removal(f); /* the mark is nothing saved */
+    if (strcmp(base ? base + 1 : name, ".lightc-unfinished"))
+        fake_check_removal(f); /* the mark itself is not saved data */
     return fake_fails(f) ? -1 : lc__io_system.unlinkat(io, dir, name, flags);
 }
 
@@ -278,7 +279,7 @@ static void fake_init(fake_io *f, long fail_at, int error, bool crash)
     f->fail_at = fail_at, f->error = error, f->crash = crash;
 }
 
-/* What the machine loses when it goes down now. */
+/* Drops what a machine that goes down now would lose. */
 static inline void fake_lose(fake_io *f)
 {
     for (int i = 0; i < f->n_unsynced; i++) {

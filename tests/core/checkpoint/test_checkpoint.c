@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints: what is saved is what is loaded, and what was damaged is refused. What happens when saving itself is
- * disturbed is shown by test_checkpoint_faults.c. */
+/* Checkpoints load as they were saved, and damaged ones are refused. test_checkpoint_faults.c disturbs the saving
+ * itself. */
 #include "checkpoint_world.h"
 #include "core/checkpoint/find_newest.h"
 #include "fake_io.h"
@@ -23,7 +23,7 @@ TEST(saved_and_loaded)
     strcat(path, "/model.safetensors");
     CHECK(!stat(path, &st));
     CHECK_EQ(st.st_mode & 0777, 0666 & ~mask);
-    /* The same name again: replaced, nothing left over. */
+    /* The same name again: replaced, nothing is left over. */
     snprintf(path, sizeof path, "%s/a.ckpt", dir);
     save(path, 1);
     save(path, 2);
@@ -34,7 +34,7 @@ TEST(saved_and_loaded)
     CHECK_STATUS(lc_checkpoint_find_last_good(dir, found, 5), LC_ERR_ARGUMENT);
 }
 
-TEST(what_is_no_checkpoint_is_not_replaced)
+TEST(other_files_are_not_replaced)
 {
     char path[512], inside[600];
     const char *dir = fresh_dir("in_the_way");
@@ -45,7 +45,7 @@ TEST(what_is_no_checkpoint_is_not_replaced)
     CHECK(f && fclose(f) == 0);
     CHECK_STATUS(save_with(w, path, 1, true), LC_ERR_STATE);
     CHECK_CONTAINS(lc_error_message(), "is not a checkpoint, so it is not replaced");
-    CHECK(unlink(path) == 0 && mkdir(path, 0777) == 0); /* an empty folder is nobody's */
+    CHECK(unlink(path) == 0 && mkdir(path, 0777) == 0); /* an empty folder may be replaced */
     snprintf(inside, sizeof inside, "%s/notes", path);
     f = fopen(inside, "w");
     CHECK(f && fclose(f) == 0);
@@ -74,7 +74,7 @@ TEST(asynchronous)
         snprintf(path, sizeof path, "%s/step=%d.ckpt", dir, (int)step);
         CHECK_EQ(step_of(path), step);
     }
-    /* An error comes with the next call, once. */
+    /* The next call returns the error, once. */
     snprintf(path, sizeof path, "%s/step=1.ckpt/model.safetensors/x.ckpt", dir);
     CHECK_OK(save_with(w, path, 21, false));
     snprintf(path, sizeof path, "%s/step=21.ckpt", dir);
@@ -85,7 +85,7 @@ TEST(asynchronous)
     CHECK_EQ(step_of(path), 21);
 }
 
-TEST(what_is_done_afterwards)
+TEST(links_and_removals_follow_a_successful_save)
 {
     char a[512], b[512], last[512];
     const char *dir = fresh_dir("then");
@@ -127,7 +127,7 @@ static int no_exchange(const lc__io *io, const char *a, const char *b)
     return -1;
 }
 
-/* Another trainer cleans the directory whenever something got another name. */
+/* Another trainer cleans the directory whenever something is renamed. */
 static int rename_and_clean(const lc__io *io, const char *from, const char *to)
 {
     char dir[512];
@@ -136,7 +136,7 @@ static int rename_and_clean(const lc__io *io, const char *from, const char *to)
     return rc == 0 && lc_checkpoint_clean(dir) < 0 ? -1 : rc;
 }
 
-TEST(a_checkpoint_that_gives_way_is_not_put_back_by_others)
+TEST(a_replaced_checkpoint_is_not_restored_by_another_process)
 {
     char path[512];
     const char *dir = fresh_dir("aside");
@@ -157,8 +157,8 @@ TEST(a_checkpoint_that_gives_way_is_not_put_back_by_others)
     lc_ckpt_writer_free(w);
 }
 
-/* The same, asked for when the checkpoint is already on its way, or done. */
-TEST(what_is_done_afterwards_can_be_said_late)
+/* The same, requested when the checkpoint is already being written, or is done. */
+TEST(links_and_removals_may_be_requested_late)
 {
     char path[4][512], last[512];
     const char *dir = fresh_dir("late");
@@ -177,7 +177,7 @@ TEST(what_is_done_afterwards_can_be_said_late)
     lc__ckpt_rest(w);
     CHECK_EQ(count_entries(dir), 2);
     CHECK_EQ(step_of(last), 2);
-    /* Not if it fails: neither what was said before the result nor after it. */
+    /* Nothing is done if the save fails, whether it was requested before the result or after it. */
     fake_init(&fake, 1, EIO, true);
     lc__ckpt_writer_set_io(w, &fake.io);
     CHECK_OK(save_with(w, path[2], 3, false));
@@ -186,7 +186,7 @@ TEST(what_is_done_afterwards_can_be_said_late)
     CHECK_OK(lc_ckpt_then_link(w, last));
     CHECK_OK(lc_ckpt_then_remove(w, path[1]));
     lc__ckpt_writer_set_io(w, &lc__io_system);
-    for (int i = 0; i < 2; i++) { /* at rest, and with the next one right after */
+    for (int i = 0; i < 2; i++) { /* at rest, and right before the next save */
         if (i == 0) lc__ckpt_rest(w);
         CHECK_EQ(step_of(last), 2);
         CHECK_OK(save_with(w, path[3], 4, false));
@@ -200,7 +200,7 @@ TEST(what_is_done_afterwards_can_be_said_late)
     lc__ckpt_rest(w);
     CHECK_EQ(step_of(last), 4);
     CHECK_EQ(count_entries(dir), 2);
-    /* What cannot be done is reported, and nothing else is affected. */
+    /* A failure is reported, and nothing else is affected. */
     char text[1024];
     CHECK(!lc__ckpt_complaint(w, text, sizeof text));
     CHECK_OK(lc_ckpt_then_link(w, "/nowhere/last.ckpt"));
@@ -266,7 +266,7 @@ static void check_damaged(const char *path, const char *file, const char *good)
 {
     lc_checkpoint *c;
     lc_status status = lc_checkpoint_open(path, &c);
-    if (status >= 0) TEST_FAIL("damage in %s was not seen", file);
+    if (status >= 0) TEST_FAIL("damage in %s was not detected", file);
     CHECK_EQ(status, LC_ERR_FORMAT);
     CHECK_CONTAINS(lc_error_message(), file);
     CHECK_CONTAINS(lc_error_message(), good);
@@ -314,7 +314,7 @@ TEST(flipped_bits_and_truncation)
     }
 }
 
-TEST(foreign)
+TEST(other_files_are_refused)
 {
     char path[512];
     lc_checkpoint *c;
@@ -356,7 +356,7 @@ TEST(links_and_removal)
     CHECK(access(a, F_OK) < 0);
     CHECK_EQ(step_of(last), 2);
     CHECK_STATUS(lc_checkpoint_remove(last), LC_ERR_ARGUMENT); /* a link is not a checkpoint */
-    CHECK_STATUS(lc_checkpoint_link(b, a), LC_ERR_IO);         /* b is one, and not a link */
+    CHECK_STATUS(lc_checkpoint_link(b, a), LC_ERR_IO);         /* b is a checkpoint, not a link */
     CHECK_EQ(step_of(b), 2);
     /* Saving to the name of a link replaces the link, not what it points to. */
     save(last, 3);
@@ -365,7 +365,7 @@ TEST(links_and_removal)
     CHECK_EQ(count_entries(dir), 2);
 }
 
-TEST(cleaning_spares_the_living)
+TEST(cleaning_spares_live_writers)
 {
     const char *dir = fresh_dir("living");
     char path[512], temp[600];
@@ -408,18 +408,18 @@ static void check_newest(const char *dir, const lc__ckpt_origin *origin, bool to
     lc__ckpt_list_free(&list);
 }
 
-/* The newest of a run, of one of its fits, and of those with which a training can go on. */
-TEST(the_newest_of_whom)
+/* The newest of a run, of one of its fits, and of the checkpoints that a training can resume from. */
+TEST(newest_by_origin)
 {
     const char *dir = fresh_dir("whom");
     save_from(dir, "a1", (lc__ckpt_origin){"a", 1}, false);
     save_from(dir, "a2", (lc__ckpt_origin){"a", 2}, false);
     save_from(dir, "b1", (lc__ckpt_origin){"b", 1}, false);
     save_from(dir, "b1-weights", (lc__ckpt_origin){"b", 1}, true);
-    save_from(dir, "nobody's", (lc__ckpt_origin){"", 0}, false);
-    save_from(dir, "nobody's-weights", (lc__ckpt_origin){"", 0}, true);
-    check_newest(dir, NULL, false, "nobody's-weights");
-    check_newest(dir, NULL, true, "nobody's");
+    save_from(dir, "unowned", (lc__ckpt_origin){"", 0}, false);
+    save_from(dir, "unowned-weights", (lc__ckpt_origin){"", 0}, true);
+    check_newest(dir, NULL, false, "unowned-weights");
+    check_newest(dir, NULL, true, "unowned");
     check_newest(dir, &(lc__ckpt_origin){"a", 1}, true, "a1");
     check_newest(dir, &(lc__ckpt_origin){"a", 2}, true, "a2");
     check_newest(dir, &(lc__ckpt_origin){"b", 1}, true, "b1");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints: what was reported as saved is there and whole, whatever was killed, failed or cut off. */
+/* A checkpoint that was reported as saved is there and whole, whatever was killed, failed or cut off. */
 #include "checkpoint_world.h"
 #include "fail_malloc.h"
 #include "fake_io.h"
@@ -40,9 +40,9 @@ static const char *fast_dir(const char *name)
 
 /* ---- faults ---- */
 
-/* A machine that dies at the n-th call of a save: the checkpoint that was reported before is still there, and under
- * the new one's name there is nothing or a whole one. Mode 1: both have the same name. Mode 2: and the file system
- * cannot exchange names. */
+/* A machine that dies at the n-th call of a save: the checkpoint reported before is still there, and the new name has
+ * nothing or a whole checkpoint. Mode 1: both have the same name. Mode 2: also, the file system cannot exchange names.
+ */
 TEST(crash_at_every_call)
 {
     for (int mode = 0; mode < 3; mode++) {
@@ -65,8 +65,7 @@ TEST(crash_at_every_call)
             done = !fake.dead;
             if (!fake.dead) CHECK_OK(status);
             fake_lose(&fake);
-            CHECK_OK(
-                lc_checkpoint_find_last_good(dir, found, sizeof found)); /* gives names back, and removes nothing */
+            CHECK_OK(lc_checkpoint_find_last_good(dir, found, sizeof found)); /* puts names back, and removes nothing */
             CHECK_OK(lc_checkpoint_clean(dir));
             int64_t want = step_of(found);
             if (status >= 0) CHECK_EQ(want, 2);
@@ -79,7 +78,8 @@ TEST(crash_at_every_call)
     }
 }
 
-/* One call fails, then all is well again: an error that says so, the old one untouched, and the next save works. */
+/* One call fails, then all is well again: the save returns an error that says so, the old checkpoint is untouched, and
+ * the next save works. */
 TEST(error_at_every_call)
 {
     static const int errors[] = {EIO, ENOSPC};
@@ -142,7 +142,7 @@ TEST(limit_on_file_sizes)
     save(old, 1);
     pid_t child = fork();
     CHECK(child >= 0);
-    if (!child) { /* SIGXFSZ keeps its default action: it must not end the program */
+    if (!child) { /* SIGXFSZ has its default action, but must not end the program */
         struct rlimit limit = {8192, 8192};
         lc_ckpt_writer *w;
         if (setrlimit(RLIMIT_FSIZE, &limit) < 0 || lc_ckpt_writer_new(&w) < 0) _exit(2);
@@ -212,7 +212,7 @@ static void save_until_killed(const char *dir, int fd, int64_t first, bool backg
         snprintf(path, sizeof path, "%s/%s.ckpt", dir, step % 2 ? "odd" : "even");
         if (save_with(w, path, step, !background) < 0) _exit(2);
         if (background && step % 3 && lc_ckpt_wait(w) < 0) _exit(3);
-        if (background && !(step % 3)) { /* the next begin is what reports it */
+        if (background && !(step % 3)) { /* the next begin reports it */
             reported = step - 1;
         } else {
             reported = step;
@@ -253,12 +253,13 @@ TEST(kill_9_during_save)
         int64_t step, before = reported;
         while (read(fds[0], &step, sizeof step) == sizeof step) reported = step;
         close(fds[0]);
-        /* On a busy machine a save takes longer: stay where some rounds report a few and some none. */
+        /* On a busy machine a save takes longer: stay in the range in which some rounds report a few saves and some
+         * report none. */
         if (reported == before && longest_us < 2000000)
             longest_us += longest_us / 4;
         else if (longest_us > 20000)
             longest_us -= longest_us / 8;
-        /* Everything that has a name is whole, and the last that was reported, or a newer one, is there. */
+        /* Everything that has a name is whole, and the last reported checkpoint, or a newer one, is there. */
         int64_t newest = 0;
         DIR *d = opendir(dir);
         CHECK(d);
@@ -281,12 +282,12 @@ TEST(kill_9_during_save)
         next = newest + 1;
     }
     CHECK(reported > 0);
-    /* What the killed ones left behind goes away. */
+    /* What the killed processes left behind is cleaned away. */
     CHECK_OK(lc_checkpoint_clean(dir));
     int left = count_entries(dir);
     if (left > 3) TEST_FAIL("%d entries are left", left);
 }
 
-/* A writer's directory is not taken for a leftover as long as it lives. */
+/* A writer's directory is not taken for a leftover while the writer lives. */
 
 TEST_MAIN

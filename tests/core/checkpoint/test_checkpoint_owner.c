@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run that goes on manages the checkpoints of its own training, and touches nothing else, whatever the checkpoint
- * says that it goes on from (docs/checkpoints.md, "What lightc deletes"). */
+/* A resumed run manages the checkpoints of its own training and touches nothing else, whatever the checkpoint that it
+ * resumes from says (docs/checkpoints.md, "What lightc deletes"). */
 #include "checkpoint_runs.h"
 
 #include "base/crc32c.h"
@@ -36,7 +36,7 @@ static void put(const char *path, const char *text, size_t n)
     CHECK_OK(lc__create_file(&lc__io_system, path, text, n));
 }
 
-/* Replaces the text of the first "key": "..." behind `after`. */
+/* Replaces the value of the first "key" after `after`. */
 static char *with(const char *text, const char *after, const char *key, const char *value)
 {
     char want[100];
@@ -51,9 +51,8 @@ static char *with(const char *text, const char *after, const char *key, const ch
     return out;
 }
 
-/* Says in a checkpoint that `key` is `value`, and makes it whole again. training: whose it says that it is; NULL:
- * stays;
- * "": nobody's, as versions before have it. */
+/* Sets `key` to `value` in a checkpoint, and makes its checksums right again. training: the id to claim; NULL: leaves
+ * it; "": none, as in older versions. */
 static void forge(const char *ckpt, const char *after, const char *key, const char *value, const char *training)
 {
     char path[700], *text;
@@ -94,13 +93,13 @@ static void begin(const char *name)
     put(at("app/index.html"), "precious", 8);
 }
 
-/* What a checkpoint may name; how it comes to be there. */
+/* A path that a forged checkpoint names, and how it came to be there. */
 typedef struct victim {
     const char *path; /* in dir */
-    bool is_copy;     /* a true checkpoint of the same training, which stands elsewhere */
-    bool is_other;    /* one of another training */
-    bool is_nobodys;  /* one that does not say of which */
-    bool linked;      /* ckpt/link leads to the folder that it is in */
+    bool is_copy;     /* a real checkpoint of the same training, outside of its directory */
+    bool is_other;    /* a checkpoint of another training */
+    bool is_unowned;  /* a checkpoint that names no training */
+    bool linked;      /* ckpt/link points to its folder */
 } victim;
 
 static const victim victims[] = {
@@ -120,8 +119,8 @@ static void set_up(const victim *v, const char *own)
         CHECK(!mkdir(at("elsewhere"), 0777));
         CHECK(!symlink("../elsewhere", at("ckpt/link")));
     }
-    if (v->is_copy || v->is_nobodys) copy(own, v->path);
-    if (v->is_nobodys) forge(at(v->path), "", NULL, NULL, "");
+    if (v->is_copy || v->is_unowned) copy(own, v->path);
+    if (v->is_unowned) forge(at(v->path), "", NULL, NULL, "");
     if (v->is_other) {
         CHECK(!mkdir(other, 0777));
         CHECK_OK(train(other, (short_run){.epochs = 1}));
@@ -141,12 +140,12 @@ static void check_victim(const victim *v)
     char file[700];
     snprintf(file, sizeof file, "%s/manifest.json", v->path);
     if (!is_there(file)) TEST_FAIL("%s is gone", v->path);
-    if (v->is_copy || v->is_other || v->is_nobodys) CHECK_OK(lc_checkpoint_verify(at(v->path)));
+    if (v->is_copy || v->is_other || v->is_unowned) CHECK_OK(lc_checkpoint_verify(at(v->path)));
     CHECK(is_there("app/index.html"));
 }
 
-/* The newest is kept: what the state calls the one before is removed when there is a new one. */
-TEST(the_one_before)
+/* The newest is kept: the one that the state calls the previous is removed when there is a new one. */
+TEST(previous_newest_is_removed_only_if_it_is_the_runs_own)
 {
     for (size_t i = 0; i < sizeof victims / sizeof *victims; i++) {
         const victim *v = &victims[i];
@@ -164,8 +163,8 @@ TEST(the_one_before)
     }
 }
 
-/* The best are kept: the worst gives way. */
-TEST(the_worst)
+/* The best are kept: a new one replaces the worst. */
+TEST(worst_is_removed_only_if_it_is_the_runs_own)
 {
     for (size_t i = 0; i < sizeof victims / sizeof *victims; i++) {
         const victim *v = &victims[i];
@@ -187,8 +186,8 @@ TEST(the_worst)
     }
 }
 
-/* The newest goes to `last`: the name stays with whose it is. */
-TEST(the_last)
+/* The newest is called `last`; if that name belongs to another training, it stays there. */
+TEST(last_is_replaced_only_if_it_is_the_runs_own)
 {
     for (int link = 0; link < 2; link++)
         for (size_t i = 0; i < sizeof victims / sizeof *victims; i++) {
@@ -212,9 +211,9 @@ TEST(the_last)
         }
 }
 
-/* ---- one's own, over a resumption ---- */
+/* ---- a run's own checkpoints, over a resumption ---- */
 
-TEST(a_run_that_goes_on_keeps_managing_its_own)
+TEST(a_resumed_run_keeps_managing_its_own)
 {
     begin("own");
     short_run r = {.keep = LC_ARGS(lc_model_checkpoint, .monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON),
@@ -223,12 +222,12 @@ TEST(a_run_that_goes_on_keeps_managing_its_own)
     CHECK_OK(train(dir, r));
     CHECK_STR(kept(dir), "epoch=1-step=4.ckpt epoch=2-step=6.ckpt last.ckpt ");
     r.epochs = 4, r.ckpt_path = at("ckpt/last.ckpt");
-    CHECK_OK(train(dir, r)); /* the script begins again: 9 */
+    CHECK_OK(train(dir, r)); /* the script starts over, at 9 */
     CHECK_STR(kept(dir), "epoch=1-step=4.ckpt epoch=2-step=6.ckpt last.ckpt ");
     static const double better[] = {0.5, 0.4, 0.3};
     r.script = better, r.n_script = 3, r.epochs = 5, r.ckpt_path = at("ckpt/epoch=2-step=6.ckpt");
     CHECK_OK(train(dir, r));
-    /* What the run goes on from is never removed. */
+    /* The checkpoint that the run resumes from is never removed. */
     CHECK_STR(kept(dir), "epoch=2-step=6.ckpt epoch=3-step=8.ckpt epoch=4-step=10.ckpt last.ckpt ");
     CHECK_STR(run_best, at("ckpt/epoch=4-step=10.ckpt"));
     CHECK_STR(run_last, at("ckpt/last.ckpt"));
@@ -238,8 +237,8 @@ TEST(a_run_that_goes_on_keeps_managing_its_own)
     CHECK(is_tidy(dir));
 }
 
-/* `last` as a checkpoint of its own, where nothing better came. */
-TEST(a_last_of_its_own_is_replaced_over_a_resumption)
+/* `last` is a checkpoint rather than a link if no better one came. */
+TEST(a_last_that_is_no_link_is_replaced_after_a_resumption)
 {
     begin("own_last");
     short_run r = {
@@ -253,7 +252,7 @@ TEST(a_last_of_its_own_is_replaced_over_a_resumption)
     CHECK(is_tidy(dir));
 }
 
-/* Checkpoints of before trainings had ids: they count, nothing of them is removed, and the name of a link is kept. */
+/* Checkpoints from before trainings had ids: they count, none of them is removed, and the name of a link is kept. */
 TEST(checkpoints_of_an_older_version_count_and_stay)
 {
     begin("older");
@@ -266,7 +265,7 @@ TEST(checkpoints_of_an_older_version_count_and_stay)
     r.epochs = 4, r.ckpt_path = at("ckpt/epoch=1-step=4.ckpt");
     static const double next[] = {8.5, 7, 1};
     r.script = next, r.n_script = 3;
-    CHECK_OK(train(dir, r)); /* 9 and 8 were there: 8.5 takes the place of 9, then 7 that of 8.5 */
+    CHECK_OK(train(dir, r)); /* 9 and 8 were there: 8.5 replaces 9, then 7 replaces 8.5 */
     CHECK_STR(kept(dir), "epoch=0-step=2.ckpt epoch=1-step=4.ckpt epoch=3-step=8.ckpt last.ckpt ");
     CHECK_STR(run_best, at("ckpt/epoch=3-step=8.ckpt"));
     CHECK_STR(run_last, at("ckpt/last.ckpt"));
@@ -304,7 +303,7 @@ TEST(on_exception_removes_its_own)
     CHECK_STATUS(fit_with_on_exception(NULL, true), LC_ERR_USER);
     CHECK(is_there("on_exception.ckpt"));
     copy("on_exception.ckpt", "copy.ckpt");
-    /* That of another training, which this one does not go on from, and one with other things in it. */
+    /* One of another training, which this run does not resume from, and one with other things in it. */
     CHECK_OK(train(dir, (short_run){.epochs = 1}));
     CHECK(!rename(at("ckpt/epoch=0-step=2.ckpt"), at("other.ckpt")));
     CHECK_OK(fit_with_on_exception(at("other.ckpt"), false));
@@ -313,7 +312,7 @@ TEST(on_exception_removes_its_own)
     CHECK_OK(fit_with_on_exception(NULL, false));
     CHECK(is_there("on_exception.ckpt/thesis.tex"));
     CHECK(remove_tree(at("on_exception.ckpt")));
-    /* Its own, of this version and of the one before. */
+    /* Its own, of this version and of the previous one. */
     for (int older = 0; older < 2; older++) {
         copy("copy.ckpt", "on_exception.ckpt");
         if (older) forge(at("on_exception.ckpt"), "", NULL, NULL, "");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints are removed and replaced, and what dead processes left behind is cleaned away; what somebody else has put
+/* Checkpoints are removed and replaced, and leftovers of dead processes are cleaned away; what somebody else has put
  * there stays (docs/checkpoints.md, "What lightc deletes"). */
 #include "checkpoint_world.h"
 #include "core/checkpoint/removal.h"
@@ -41,7 +41,7 @@ static bool is_there(const char *name)
     return lstat(at(name), &st) == 0;
 }
 
-/* Neither removed nor replaced, and the sentence names `entry`. */
+/* Checks that `name` is neither removed nor replaced, and that the message names `entry`. */
 static void check_refused(const char *name, const char *entry, lc_status want)
 {
     lc_ckpt_writer *w;
@@ -51,7 +51,7 @@ static void check_refused(const char *name, const char *entry, lc_status want)
     CHECK_STATUS(save_with(w, at(name), 2, true), LC_ERR_STATE);
     CHECK_CONTAINS(lc_error_message(), "not replaced");
     if (want == LC_ERR_STATE) CHECK_CONTAINS(lc_error_message(), entry);
-    CHECK_STATUS(save_with(w, at(name), 2, true), LC_ERR_STATE); /* and again: it has not been moved */
+    CHECK_STATUS(save_with(w, at(name), 2, true), LC_ERR_STATE); /* again: the first attempt has not moved it */
     lc_ckpt_writer_free(w);
 }
 
@@ -105,8 +105,8 @@ TEST(a_folder_with_some_manifest_is_no_checkpoint)
     CHECK(is_there("app/state.json"));
 }
 
-/* A manifest that is a link is whoever's it points to. */
-TEST(the_manifest_of_another_proves_nothing)
+/* A manifest that is a link belongs to the checkpoint it points to. */
+TEST(a_link_to_another_manifest_proves_nothing)
 {
     begin("borrowed");
     save(at("a.ckpt"), 1);
@@ -145,7 +145,7 @@ TEST(links_are_removed_and_never_followed)
     CHECK_OK(lc_checkpoint_remove(at("a.ckpt")));
     CHECK(!is_there("a.ckpt"));
     CHECK(is_there("elsewhere/weights"));
-    /* A link to a directory of that name is an entry like any other. */
+    /* A link to a directory with a checkpoint's name is an entry like any other. */
     save(at("a.ckpt"), 1);
     CHECK(!symlink("../elsewhere", at("a.ckpt/tensors.safetensors")));
     check_refused("a.ckpt", "tensors.safetensors", LC_ERR_STATE);
@@ -194,7 +194,7 @@ TEST(names_like_those_of_leftovers_are_not_cleaned_away)
     }
 }
 
-/* A directory of exactly that form, and with the mark of lightc in it, that holds something else as well. */
+/* A directory of exactly that form, with lightc's mark in it, that holds something else as well. */
 TEST(a_leftover_with_other_things_in_it_stays)
 {
     begin("mixed");
@@ -210,7 +210,7 @@ TEST(a_leftover_with_other_things_in_it_stays)
     CHECK_EQ(count_entries(dir), 0);
 }
 
-/* Links of that form may be anybody's. */
+/* Links of that form may belong to anybody. */
 TEST(links_of_others_are_not_cleaned_away)
 {
     begin("their_links");
@@ -232,7 +232,7 @@ static void leave_behind(void)
     CHECK(!unlink(at(".del-a.ckpt-host-1-2/state.json")));
 }
 
-/* Another program, as people call it. */
+/* Opens and verifies in another process. */
 static int inspect(const char *name)
 {
     const char *bin = getenv("LIGHTC_TEST_BIN");
@@ -259,11 +259,11 @@ TEST(reading_removes_nothing)
     CHECK_OK(lc_checkpoint_find_last_good(dir, found, sizeof found));
     CHECK(inspect("bad.ckpt") != 0);
     CHECK_EQ(count_entries(dir), before);
-    save(at("new.ckpt"), 3); /* whoever saves cleans */
+    save(at("new.ckpt"), 3); /* saving cleans */
     CHECK_EQ(count_entries(dir), 3);
 }
 
-/* A name that a dead writer took away comes back; one that somebody has used since does not. */
+/* A name that a dead writer had moved away comes back, unless somebody has used it since. */
 TEST(a_lost_name_comes_back)
 {
     char found[600];
@@ -285,7 +285,7 @@ TEST(a_lost_name_comes_back)
 
 /* ---- at the same time ---- */
 
-/* Several processes save under the same name: the last one stays, and each says that it has saved. */
+/* Several processes save under the same name: the last save stays, and each reports success. */
 TEST(one_name_for_several_writers)
 {
     enum { WRITERS = 4, SAVES = 25 };
@@ -315,7 +315,7 @@ TEST(one_name_for_several_writers)
     CHECK_EQ(count_entries(dir), 1);
 }
 
-/* Somebody puts a folder of their own in the place of the checkpoint that is about to be replaced. */
+/* Somebody puts a folder of their own in the place of the checkpoint just before it is replaced. */
 static bool came;
 
 static void come_between(void)
@@ -348,7 +348,7 @@ static int rename_late(const lc__io *io, const char *from, const char *to)
     return lc__io_system.rename(&lc__io_system, from, to);
 }
 
-TEST(what_comes_between_the_look_and_the_rename_gets_its_name_back)
+TEST(a_folder_that_appears_before_the_rename_keeps_its_name)
 {
     for (int twice = 0; twice < 2; twice++) {
         lc__io io = lc__io_system;
@@ -370,7 +370,7 @@ TEST(what_comes_between_the_look_and_the_rename_gets_its_name_back)
 
 /* ---- a rank that still writes ---- */
 
-static const char *late_entry; /* what another rank puts there once the mark is gone; NULL: nothing more */
+static const char *late_entry; /* what another rank writes once the mark is gone; NULL: nothing more */
 
 static int unlink_while_written(const lc__io *io, int fd, const char *name, int flags)
 {
@@ -383,7 +383,7 @@ static int unlink_while_written(const lc__io *io, int fd, const char *name, int 
     return r;
 }
 
-TEST(what_a_rank_writes_while_rank_0_gives_up_goes_too)
+TEST(files_written_while_rank_0_gives_up_are_removed)
 {
     static const char *const entries[] = {"a/.failed-00001", "a/.part-00002", "a/optimizer-00003-of-00003.safetensors"};
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
@@ -394,12 +394,12 @@ TEST(what_a_rank_writes_while_rank_0_gives_up_goes_too)
         io.unlinkat = unlink_while_written;
         late_entry = entries[i];
         CHECK_OK(lc__ckpt_remove_own(&io, at("a")));
-        CHECK(!late_entry); /* it came */
+        CHECK(!late_entry); /* it was written */
         CHECK(!is_there("a"));
     }
 }
 
-TEST(a_leftover_with_notes_of_ranks_alone_is_cleaned_away)
+TEST(a_leftover_with_only_ranks_notes_is_cleaned_away)
 {
     begin("notes");
     make_dir(".tmp-a.ckpt-elsewhere-77-ab");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints that several ranks write together: they read as one, whoever reads them; they are there whole or not at
- * all, whoever is killed; and a part that is missing, damaged or another save's is named. That runs go on from them
- * with any number of ranks is shown by test_ddp_checkpoints.c. */
+/* Checkpoints that several ranks write together: any number of ranks reads them as one; they are there whole or not at
+ * all, whichever rank is killed; and a part that is missing, damaged or from another save is named.
+ * test_ddp_checkpoints.c resumes runs from them with any number of ranks. */
 #include "checkpoint_world.h"
 #include "comm_world.h"
 #include "fake_io.h"
@@ -28,7 +28,7 @@ typedef struct save_job {
     char path[600];
     int64_t step;
     bool wait;
-    int odd_rank, failing_rank; /* that adds a tensor less; whose disk fails; -1: none */
+    int odd_rank, failing_rank; /* the rank that adds one tensor less; the rank whose disk fails; -1: none */
     lc_status want;
     char says[128];
     long fail_at;
@@ -86,7 +86,7 @@ static save_job job_at(const char *dir, const char *name, int64_t step)
     return j;
 }
 
-/* Everything in it is of one step, which is returned; -1 if it cannot be opened. */
+/* The step that everything in the checkpoint is of; -1 if it cannot be opened. */
 static int64_t whole_step(const char *path)
 {
     lc_checkpoint *c;
@@ -137,7 +137,7 @@ TEST(each_rank_writes_a_part)
             if (bytes > most) most = bytes;
         }
         CHECK(least > 0 && most < least + least / 5);
-        /* Over the one that is there, and nothing is left. */
+        /* Over the existing one; nothing is left over. */
         j.step = 10;
         CHECK_RANKS("shm", n, save_rank, &j);
         j.step++;
@@ -164,7 +164,7 @@ static lc_status save_many(lc_comm *comm, void *ctx)
         snprintf(j.path, sizeof j.path, "%s/step=%d.ckpt", dir, (int)j.step);
         LC_TRY(lc__ckpt_wait_together(w, comm));
         LC_TRY(save_on(comm, w, &j));
-        /* A checkpoint of one rank alone in between. */
+        /* A checkpoint of a single rank in between. */
         if (j.step != 6) continue;
         LC_TRY(lc__ckpt_wait_together(w, comm));
         if (lc_comm_rank(comm)) continue;
@@ -215,7 +215,7 @@ static void in_memory(float *rows, float *last)
 
 typedef struct range_job {
     char path[512];
-    int first, end; /* elements of the last rank's range less, or more */
+    int first, end; /* elements that the last rank's range lacks, or has too many */
 } range_job;
 
 static lc_status save_ranges(lc_comm *comm, void *ctx)
@@ -233,7 +233,7 @@ static lc_status save_ranges(lc_comm *comm, void *ctx)
     LC_TRY(lc_ckpt_begin(w, j->path));
     LC_TRY(lc__ckpt_add_range(w, LC_CKPT_MODEL, "rows", &image, LC_ROW_MAJOR, from, to - from, rows + from));
     LC_TRY(lc__ckpt_add_range(w, LC_CKPT_MODEL, "last", &image, LC_CHANNELS_LAST, from, to - from, last + from));
-    /* All of one tensor lies on one rank. */
+    /* All of one tensor is on one rank. */
     LC_TRY(
         lc__ckpt_add_range(w, LC_CKPT_OPTIMIZER, "all", &image, LC_CHANNELS_LAST, 0, rank == n - 1 ? NUMEL : 0, last));
     LC_TRY(lc_ckpt_add_data(w, LC_CKPT_MODEL, "step", &scalar, &one));
@@ -315,7 +315,7 @@ TEST(ranges_that_do_not_add_up)
     }
 }
 
-/* What a header may claim: nothing of it is believed. */
+/* Nothing that a header claims is believed. */
 TEST(hostile_ranges)
 {
     static const char *const bad[] = {
@@ -350,7 +350,7 @@ TEST(hostile_ranges)
         CHECK_OK(lc_safetensors_save(path, 2, two, 1, &pair));
         CHECK_OK(lc_safetensors_open(path, &f));
         lc_status status = lc__st_join("model", 1, &f, &all);
-        if (status != LC_ERR_FORMAT) TEST_FAIL("%s was taken (%d)", bad[i], status);
+        if (status != LC_ERR_FORMAT) TEST_FAIL("%s was accepted (%d)", bad[i], status);
         if (!strstr(lc_error_message(), "a.safetensors") && !strstr(lc_error_message(), "model"))
             TEST_FAIL("%s: %s", bad[i], lc_error_message());
     }
@@ -362,7 +362,7 @@ TEST(hostile_ranges)
     lc_safetensors_close(all);
 }
 
-/* ---- what goes wrong ---- */
+/* ---- errors ---- */
 
 TEST(ranks_with_different_tensors)
 {
@@ -374,7 +374,7 @@ TEST(ranks_with_different_tensors)
         world *w = world_run("threads", 3, save_rank, &j);
         int failed = 0;
         for (int rank = 0; rank < 3; rank++) failed += w->ranks[rank].status < 0;
-        /* If no rank's share has the extra tensor twice, everything is there. */
+        /* Everything is there unless some rank's share has the extra tensor twice. */
         if (failed) CHECK_EQ(failed, 3);
         if (!failed) CHECK_EQ(odd, 0);
         CHECK_EQ(count_entries(dir), failed ? 0 : 1);
@@ -382,7 +382,8 @@ TEST(ranks_with_different_tensors)
     }
 }
 
-/* A disk that fails on one rank, at any of its calls: all ranks get an error, and the previous one is still there. */
+/* A disk that fails on one rank, at any of its calls: all ranks get an error, and the previous checkpoint is still
+ * there. */
 TEST(a_rank_that_cannot_write)
 {
     char dir[400], path[512];
@@ -448,12 +449,12 @@ TEST(damaged_parts_are_named)
     close(fd);
     CHECK_STATUS(lc_checkpoint_open(bad.path, &c), LC_ERR_FORMAT);
     CHECK_CONTAINS(lc_error_message(), "model-00002-of-00003.safetensors\" is damaged: its checksum is");
-    /* another save's */
+    /* from another save */
     snprintf(b, sizeof b, "%s/model-00002-of-00003.safetensors", good.path);
     copy_file(b, part);
     CHECK_STATUS(lc_checkpoint_open(bad.path, &c), LC_ERR_FORMAT);
     CHECK_CONTAINS(lc_error_message(), "model-00002-of-00003.safetensors\" belongs to another save");
-    /* another rank's */
+    /* of another rank */
     snprintf(b, sizeof b, "%s/model-00001-of-00003.safetensors", bad.path);
     copy_file(b, part);
     CHECK_STATUS(lc_checkpoint_open(bad.path, &c), LC_ERR_FORMAT);
@@ -507,7 +508,7 @@ typedef struct kill_job {
     int fd;
 } kill_job;
 
-/* Until a rank is lost. Rank 0 reports what is saved. */
+/* Saves until a rank is lost. Rank 0 reports what is saved. */
 static lc_status save_until_killed(lc_comm *comm, void *ctx)
 {
     const kill_job *k = ctx;
@@ -525,7 +526,7 @@ static lc_status save_until_killed(lc_comm *comm, void *ctx)
     return status == LC_ERR_PEER ? LC_OK : status;
 }
 
-/* Forks the ranks; when they have met, kills one, and waits for the others. */
+/* Forks the ranks; kills one when they have met, and waits for the others. */
 static void kill_one(const kill_job *k, int n, int victim, long us)
 {
     world *w = world_new(n), *met = world_new(0);
@@ -591,7 +592,8 @@ TEST(kill_9_of_any_rank)
         while (read(fds[0], &step, sizeof step) == sizeof step) reported = step;
         close(fds[0]);
         with_reports += reported > before;
-        /* On a busy machine a save takes longer: stay where some rounds report a few and some none. */
+        /* On a busy machine a save takes longer: stay in the range in which some rounds report a few saves and some
+         * report none. */
         if (reported == before && longest_us < 4000000)
             longest_us *= 2;
         else if (longest_us > 60000)
@@ -614,7 +616,7 @@ TEST(kill_9_of_any_rank)
     CHECK(remove_tree(dir));
 }
 
-/* ---- others read them ---- */
+/* ---- other readers ---- */
 
 TEST(python_reads_each_part)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several runs at the same time with one directory for checkpoints: each has all of its own, under names that no other
- * one has, and touches no others (docs/checkpoints.md, "Runs that share a directory"). */
+/* Several runs share a directory for checkpoints at the same time: each keeps all of its own, under names that no other
+ * run has, and does not touch the others' (docs/checkpoints.md, "Runs that share a directory"). */
 #include "checkpoint_runs.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ typedef struct report {
     int warnings;
 } report;
 
-/* What the processes share: they validate, and so save, at the same time. */
+/* Shared by the processes: they validate, and so save, at the same time. */
 static struct shared {
     atomic_int there[64];
     report of[RUNS];
@@ -25,13 +25,13 @@ static struct shared {
 
 static const char *dir;
 static double scores[EPOCHS * 4];
-static int meeting; /* of this process */
+static int meeting; /* meetings of this process so far */
 
 static void meet(lc_module *self, double value)
 {
     atomic_int *there = &shared->there[meeting++];
     atomic_fetch_add(there, 1);
-    for (int i = 0; i < 40000 && atomic_load(there) < RUNS; i++) usleep(100); /* one that fails never comes */
+    for (int i = 0; i < 40000 && atomic_load(there) < RUNS; i++) usleep(100); /* a run that failed never comes */
     lc_log_value(self, "val_loss", value);
 }
 
@@ -60,7 +60,7 @@ static int one_run(int number, short_run r)
     return 0;
 }
 
-/* from: what each goes on from; NULL: nothing. */
+/* from: the checkpoint that each run resumes from; NULL: none. */
 static void run_all(short_run r, const char from[RUNS][600])
 {
     pid_t pids[RUNS];
@@ -90,7 +90,7 @@ static void training_of(const char *path, char out[48])
     CHECK(*out);
 }
 
-/* Every checkpoint in the directory is whole; each run has `each` of them, without links. */
+/* Every checkpoint in the directory is whole; each run has `each` of them, not counting links. */
 static void check_each(int each)
 {
     char path[600], own[48], of[48];
@@ -136,7 +136,7 @@ static short_run with(lc_model_checkpoint_args keep)
     return (short_run){.keep = keep, .epochs = EPOCHS, .script = scores, .n_script = EPOCHS};
 }
 
-TEST(the_best_of_each_run_and_its_last)
+TEST(best_and_last_of_each_run)
 {
     char last[RUNS][600];
     begin("best");
@@ -146,16 +146,16 @@ TEST(the_best_of_each_run_and_its_last)
     CHECK_STR(kept(dir), "epoch=4-step=10-v1.ckpt epoch=4-step=10-v2.ckpt epoch=4-step=10-v3.ckpt epoch=4-step=10.ckpt "
                          "epoch=5-step=12-v1.ckpt epoch=5-step=12-v2.ckpt epoch=5-step=12-v3.ckpt epoch=5-step=12.ckpt "
                          "last-v1.ckpt last-v2.ckpt last-v3.ckpt last.ckpt ");
-    /* All go on, each from its own, and keep managing that. */
+    /* All resume, each from its own, and keep managing that. */
     for (int i = 0; i < RUNS; i++) snprintf(last[i], sizeof last[i], "%s", shared->of[i].last);
     r.epochs = 2 * EPOCHS, r.script = scores + EPOCHS;
     run_all(r, last);
     for (int i = 0; i < RUNS; i++) CHECK_STR(shared->of[i].last, last[i]);
-    /* What a run goes on from stays. */
+    /* The checkpoints that runs resume from stay. */
     check_each(3);
 }
 
-TEST(the_newest_of_each_run)
+TEST(newest_of_each_run)
 {
     begin("newest");
     run_all(with(LC_ARGS(lc_model_checkpoint, .save_last = LC_ON)), NULL);
@@ -171,7 +171,7 @@ TEST(all_of_each_run)
     check_each(EPOCHS);
 }
 
-/* One name, which each new checkpoint of a run takes from the one before. */
+/* A single name, which each new checkpoint of a run takes over from the previous one. */
 TEST(one_name_for_each_run)
 {
     begin("one");
@@ -180,8 +180,8 @@ TEST(one_name_for_each_run)
     CHECK_STR(kept(dir), "newest-v1.ckpt newest-v2.ckpt newest-v3.ckpt newest.ckpt ");
 }
 
-/* `last` as a checkpoint of its own. */
-TEST(nothing_but_the_last)
+/* `last` is a checkpoint of its own. */
+TEST(only_the_last)
 {
     begin("last");
     run_all(with(LC_ARGS(lc_model_checkpoint, .save_top_k = 0, .save_last = LC_ON, .monitor = "val_loss")), NULL);
@@ -192,7 +192,7 @@ TEST(nothing_but_the_last)
     CHECK(is_tidy(dir));
 }
 
-/* The checkpoints of the directory that are of this training, without links. */
+/* Number of checkpoints of this training in the directory, not counting links. */
 static int count_of(const char *training)
 {
     char path[600], of[48];
@@ -213,7 +213,7 @@ static int count_of(const char *training)
     return n;
 }
 
-/* One of them is the training that it continues, the others are trainings of their own; later on each is continued. */
+/* One run continues the training, the others become trainings of their own; later each of them is continued. */
 TEST(resumed_from_one_checkpoint_at_the_same_time)
 {
     char from[RUNS][600], continued[48], of[RUNS][48], again[48];
@@ -233,7 +233,7 @@ TEST(resumed_from_one_checkpoint_at_the_same_time)
         CHECK_STR(of[i], again);
         for (int k = 0; k < i; k++) CHECK(strcmp(of[i], of[k]) != 0);
         same += !strcmp(of[i], continued);
-        /* What all have gone on from stays. */
+        /* The checkpoint that all resumed from stays. */
         CHECK_EQ(count_of(of[i]), 2 + !strcmp(of[i], continued));
     }
     CHECK_EQ(same, 1);
@@ -247,7 +247,8 @@ TEST(resumed_from_one_checkpoint_at_the_same_time)
     }
 }
 
-/* A run of its own counts what it has gone on from, does not remove it, and knows it again when it is continued. */
+/* A run that became a training of its own counts the checkpoint it resumed from, does not remove it, and recognizes it
+ * again when it is continued. */
 static void leave_and_wait(lc_module *self, double value)
 {
     if (meeting++ == 3) {
@@ -262,7 +263,7 @@ TEST(resumed_while_it_still_trains)
     static const double worse[] = {200, 201, 202, 203, 204, 205, 206, 207, 208};
     char last[600], own[48], of[48];
     int how;
-    begin("beside");
+    begin("at_once");
     memset(shared, 0, sizeof *shared);
     short_run r =
         with(LC_ARGS(lc_model_checkpoint, .monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON, .wait = true));
@@ -277,14 +278,14 @@ TEST(resumed_while_it_still_trains)
     CHECK(atomic_load(&shared->there[0]));
     snprintf(last, sizeof last, "%s/ckpt/epoch=2-step=6.ckpt", dir);
     training_of(last, own);
-    for (int i = 0; i < 5000 && strstr(kept(dir), "epoch=0-"); i++) usleep(1000); /* it goes in the background */
+    for (int i = 0; i < 5000 && strstr(kept(dir), "epoch=0-"); i++) usleep(1000); /* it is removed in the background */
     /* All of its values are worse than what it counts, so it keeps its last state and nothing else. */
     r.ckpt_path = last, r.script = worse, r.epochs = 5;
     CHECK_OK(train(dir, r));
     CHECK_CONTAINS(run_last, "last-v1.ckpt");
     CHECK_CONTAINS(run_best, "epoch=2-step=6.ckpt");
     CHECK_EQ(count_of(own), 2);
-    /* And again when that is continued: it knows what it counts. */
+    /* The same when that run is continued: it still counts that checkpoint. */
     char ended[600];
     snprintf(ended, sizeof ended, "%s", run_last);
     training_of(ended, of);
@@ -294,7 +295,7 @@ TEST(resumed_while_it_still_trains)
     CHECK_STR(run_last, ended);
     CHECK_EQ(count_of(of), 1);
     CHECK_EQ(count_of(own), 2);
-    /* Better ones take their places in its list, and not in the directory. */
+    /* Better ones take its place in the list, but not in the directory. */
     r.ckpt_path = last;
     r.script = scores + EPOCHS, r.epochs = EPOCHS;
     CHECK_OK(train(dir, r));
@@ -321,8 +322,8 @@ static void meet_and_ask(lc_module *self, double value)
     if (meeting == 1) kill(getpid(), SIGUSR1);
 }
 
-/* Asked for at the same time by a signal, as SLURM does before the time of jobs is over. */
-TEST(one_on_request_for_each_run)
+/* SIGUSR1 reaches all runs at the same time, as from Slurm before a job's time is up. */
+TEST(one_for_each_run_on_sigusr1)
 {
     char path[600], of[RUNS][48];
     begin("request");
@@ -338,9 +339,9 @@ TEST(one_on_request_for_each_run)
     }
 }
 
-/* A run that was killed while it saved has left its claim to a name; a living one, or anybody else, keeps theirs. */
-/* A run that died in its last moments; the one that goes on has nothing to train, and saves nothing. */
-TEST(the_id_of_a_dead_run_does_not_stay)
+/* A run that died while it chose an id has left its claim to that; a continued run has nothing to train and saves
+ * nothing. */
+TEST(a_dead_runs_claim_to_an_id_is_removed)
 {
     char id[48], path[700], last[600];
     begin("dead-id");
@@ -361,7 +362,7 @@ TEST(the_id_of_a_dead_run_does_not_stay)
     CHECK(lstat(path, &st) < 0);
 }
 
-TEST(the_name_of_a_dead_run_is_free)
+TEST(a_dead_runs_claim_to_a_name_is_removed)
 {
     static const char *const names[] = {".taken-epoch=5-step=12.ckpt", ".taken-other.ckpt",
                                         ".taken-epoch=4-step=10.ckpt", ".taken-epoch=3-step=8.ckpt"};
@@ -392,12 +393,12 @@ TEST(the_name_of_a_dead_run_is_free)
                               "epoch=3-step=8-v4.ckpt epoch=4");
 }
 
-/* ---- what loggers hear ---- */
+/* ---- what loggers get ---- */
 
 static struct {
     char saved[EPOCHS][64], removed[EPOCHS][64]; /* names */
     int n_saved, n_removed;
-} heard;
+} logged;
 
 static lc_status begin_log(void *self, const lc_run_info *run)
 {
@@ -414,20 +415,20 @@ static lc_status log_row(void *self, const lc_log_row *row)
 static lc_status hear_saved(void *self, const char *path, int64_t step, double score, bool has_score)
 {
     (void)self, (void)step, (void)score, (void)has_score;
-    CHECK(heard.n_saved < EPOCHS);
-    snprintf(heard.saved[heard.n_saved++], sizeof *heard.saved, "%s", strrchr(path, '/') + 1);
+    CHECK(logged.n_saved < EPOCHS);
+    snprintf(logged.saved[logged.n_saved++], sizeof *logged.saved, "%s", strrchr(path, '/') + 1);
     return LC_OK;
 }
 
 static lc_status hear_removed(void *self, const char *path)
 {
     (void)self;
-    CHECK(heard.n_removed < EPOCHS);
-    snprintf(heard.removed[heard.n_removed++], sizeof *heard.removed, "%s", strrchr(path, '/') + 1);
+    CHECK(logged.n_removed < EPOCHS);
+    snprintf(logged.removed[logged.n_removed++], sizeof *logged.removed, "%s", strrchr(path, '/') + 1);
     return LC_OK;
 }
 
-/* Another run saves under the name that this one's first checkpoint has given back, before this run has looked. */
+/* Another run saves under the name that this run's first checkpoint has freed, before this run has looked. */
 static lc_status take_the_free_name(lc_module *self)
 {
     char path[600], others[600];
@@ -456,11 +457,11 @@ TEST(a_removed_checkpoint_is_reported_though_another_run_has_its_name)
     r.epochs = EPOCHS;
     r.on_validation_end = take_the_free_name;
     r.logger = &logger;
-    memset(&heard, 0, sizeof heard);
+    memset(&logged, 0, sizeof logged);
     CHECK_OK(train(dir, r));
-    CHECK_EQ(heard.n_saved, EPOCHS);
-    CHECK_EQ(heard.n_removed, EPOCHS - 1);
-    for (int i = 0; i < EPOCHS - 1; i++) CHECK_STR(heard.removed[i], heard.saved[i]);
+    CHECK_EQ(logged.n_saved, EPOCHS);
+    CHECK_EQ(logged.n_removed, EPOCHS - 1);
+    for (int i = 0; i < EPOCHS - 1; i++) CHECK_STR(logged.removed[i], logged.saved[i]);
     snprintf(path, sizeof path, "%s/ckpt/epoch=0-step=2.ckpt", dir);
     CHECK_OK(lc_checkpoint_verify(path));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fabric: the same numbers as the trainer, checkpoints that go on bit for bit, and errors that wait for the step's end.
- */
+/* Fabric computes the same numbers as the trainer, its checkpoints resume bit for bit, and errors wait for the end of
+ * the step. */
 #include "test.h"
 #include "trainer_world.h"
 #include "wave.h"
@@ -40,7 +40,7 @@ static lc_tensor *wave_loss(wave *m, const lc_batch *batch)
     return lc_mse_loss(lc_linear_forward(&m->l2, x), batch->y);
 }
 
-/* Steps `from` to `to`, an optimizer step every `window` batches. */
+/* Steps `from` to `to`, with an optimizer step every `window` batches. */
 static void train(loop *l, int64_t from, int64_t to, int window, double max_norm)
 {
     lc_dataloader *loader = l->loaders.loaders[0];
@@ -79,7 +79,7 @@ static lc_status adam(lc_module *self, lc_optimizers *out)
     return lc_optimizers_add(out, lc_adam(self, .lr = 0.01));
 }
 
-/* What a loop of one's own computes is what the trainer computes, bit for bit. */
+/* A loop written by hand computes what the trainer computes, bit for bit. */
 TEST(same_as_the_trainer)
 {
     float a[WEIGHTS], b[WEIGHTS];
@@ -109,7 +109,7 @@ TEST(same_as_the_trainer)
     close_loop(&l);
 }
 
-TEST(save_and_load_is_no_stop)
+TEST(a_loaded_loop_continues_bit_for_bit)
 {
     char dir[256], path[300];
     float a[WEIGHTS], b[WEIGHTS];
@@ -128,7 +128,7 @@ TEST(save_and_load_is_no_stop)
     close_loop(&l);
 
     open_loop(&l);
-    train(&l, 0, 2, 1, 0); /* something else before */
+    train(&l, 0, 2, 1, 0); /* starts from another state */
     CHECK_OK(lc_fabric_load(l.f, path, &back));
     CHECK_OK(lc_state_get_int(back, "simulated", &seven));
     CHECK_EQ(seven, 7);
@@ -137,7 +137,7 @@ TEST(save_and_load_is_no_stop)
     weights(l.m, b);
     CHECK(memcmp(a, b, sizeof a) == 0);
 
-    /* Its weights and hyperparameters are those of any checkpoint; a training of the trainer cannot go on from it. */
+    /* Its weights and hyperparameters are those of any checkpoint; the trainer cannot resume from it. */
     lc_module *m;
     CHECK_OK(lc_module_load_from_checkpoint(&wave_class, path, true, &m));
     lc_trainer *t;
@@ -152,7 +152,7 @@ TEST(save_and_load_is_no_stop)
     world_remove(dir);
 }
 
-TEST(errors_come_at_the_end_of_the_step)
+TEST(errors_are_returned_at_the_end_of_the_step)
 {
     char dir[256], path[300];
     loop l;
@@ -187,7 +187,7 @@ TEST(errors_come_at_the_end_of_the_step)
     CHECK_STATUS(lc_fabric_load(l.f, path, NULL), LC_ERR_NOT_FOUND);
     weights(l.m, b);
     CHECK(memcmp(a, b, sizeof a) == 0);
-    train(&l, 0, 3, 1, 0); /* goes on after them */
+    train(&l, 0, 3, 1, 0); /* training continues after the errors */
     lc_tensor_unref(x);
     close_loop(&l);
 
@@ -224,7 +224,7 @@ static lc_status overflow_once(void *self, lc_optimizer *opt)
 static const lc_precision_ops overflowing = {LC_PRECISION_OPS_INIT("overflowing"),
                                              .before_optimizer_step = overflow_once};
 
-TEST(a_precision_that_sees_an_overflow_leaves_the_update_out)
+TEST(a_precision_that_sees_an_overflow_skips_the_update)
 {
     float all[3][WEIGHTS];
     loop l;
@@ -237,7 +237,7 @@ TEST(a_precision_that_sees_an_overflow_leaves_the_update_out)
     }
     CHECK(memcmp(all[0], all[1], sizeof *all) == 0);
     CHECK(memcmp(all[1], all[2], sizeof *all) != 0);
-    CHECK(!l.opt->clip_factor); /* that of the update left out is not the next one's */
+    CHECK(!l.opt->clip_factor); /* the clip factor of the skipped update does not reach the next one */
     close_loop(&l);
 }
 
@@ -268,7 +268,7 @@ TEST(rows_go_to_every_logger)
         freed = 0;
         CHECK_OK(lc_fabric_new_with(&f, &o));
         CHECK_STR(lc_fabric_run_dir(f), "");
-        /* One that fails keeps no row from the others. */
+        /* A logger that fails does not keep rows from the others. */
         CHECK_STATUS(lc_fabric_log(f, "loss", 0.5, -1), LC_ERR_IO);
         CHECK_CONTAINS(lc_error_message(), "the disk of the test is full");
         snprintf(path, sizeof path, "%s/lightning_logs/version_%d", dir, run);
@@ -286,7 +286,7 @@ TEST(rows_go_to_every_logger)
     fclose(csv);
     CHECK_STR(text, "acc,loss,step\n,0.5,0\n1.0,0.25,7\n");
 
-    /* The loggers are taken over where there is no fabric, too; without them nothing is written. */
+    /* The loggers are freed even if there is no fabric; without loggers nothing is written. */
     freed = 0;
     CHECK_STATUS(lc_fabric_new(&f, .accelerator = "tpu", .loggers = loggers, .n_loggers = 1), LC_ERR_UNSUPPORTED);
     CHECK_EQ(freed, 1);
@@ -318,7 +318,7 @@ TEST(anomalies_are_found_and_kernels_timed)
     close_loop(&l);
 }
 
-TEST(the_step_is_that_of_the_loop)
+TEST(logged_steps_are_those_of_the_loop)
 {
     char dir[256];
     memory_logger rows = {0};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that a fabric starts (tests/programs/fabric_program.c), and what its options say about their run. */
+/* Ranks started by a fabric (tests/programs/fabric_program.c), and what its options make it report about the run. */
 #define LAUNCHED "fabric_program"
 #include "launched.h"
 
-TEST(a_lost_rank_is_named_with_its_step_and_the_rest_go_on)
+TEST(a_lost_rank_is_named_with_its_step_and_the_rest_continue)
 {
     run r;
     CHECK_EQ(launch(&r, "%s kill ddp", program), 0);
@@ -12,17 +12,17 @@ TEST(a_lost_rank_is_named_with_its_step_and_the_rest_go_on)
     CHECK_STR(r.out, "steps 2 to 6, ranks 1\n");
 }
 
-TEST(progress_is_a_step_of_the_loop)
+TEST(each_step_of_the_loop_is_progress)
 {
     run r;
     CHECK_EQ(launch(&r, "%s hang sharded", program), 1);
     const char *at = strstr(r.err, ", its own loop: no progress for ");
-    CHECK(at &&
-          atof(at + strlen(", its own loop: no progress for ")) > 1); /* half of the time: coordinator/verdict.c */
-    CHECK(r.took < patience(10));                                     /* progress_timeout is 2 s */
+    CHECK(at && atof(at + strlen(", its own loop: no progress for ")) >
+                    1);           /* half of progress_timeout: coordinator/verdict.c */
+    CHECK(r.took < patience(10)); /* progress_timeout is 2 s */
 }
 
-/* The program has given the fabric back when it says so. */
+/* The program prints this after it has freed the fabric. */
 TEST(a_run_that_is_called_off_says_so)
 {
     run r;
@@ -33,8 +33,8 @@ TEST(a_run_that_is_called_off_says_so)
     CHECK(!strstr(r.err, "exited with status"));
 }
 
-/* Four times the parameters do not fit; with gradients and optimizer state in halves they do. */
-TEST(memory_limit_is_known_at_setup)
+/* Four times the parameters do not fit; they do if gradients and optimizer state are halved. */
+TEST(memory_limit_is_checked_at_setup)
 {
     run r;
     CHECK_EQ(launch(&r, "%s memory ddp", program), 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A loop of the program's own on several ranks (lc_fabric), under every strategy: it computes what one rank computes,
- * and what it saves goes on under any strategy, on any number of ranks; bit for bit on as many of the same. */
+/* A hand-written loop on several ranks (lc_fabric) computes under every strategy what one rank computes. Its
+ * checkpoints resume under any strategy on any number of ranks, and bit for bit under the same strategy and number. */
 #include "comm_world.h"
 #include "core/fabric/fabric_internal.h"
 #include "scratch.h"
@@ -12,11 +12,11 @@ static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "shard
 enum { STRATEGIES = sizeof strategies / sizeof *strategies, MOST_RANKS = 4 };
 
 typedef struct job {
-    const char *strategy, *state_dict_type, *save_to, *go_on_from;
+    const char *strategy, *state_dict_type, *save_to, *resume_from;
     bool accumulates;
     double bucket_cap_mb;
-    int overflows; /* 1 + the rank whose gradients overflow in step SAVED; 0: none, -1: all */
-    int64_t calls; /* of rank 0, that reduce gradients */
+    int overflows; /* 1 + the rank with an overflow in its gradients in step SAVED; 0: none, -1: all */
+    int64_t calls; /* calls on rank 0 that reduce gradients */
     float weight[MOST_RANKS][WIDTH * FEATURES], head[MOST_RANKS][WIDTH * CLASSES];
 } job;
 
@@ -36,8 +36,8 @@ static lc_status loop(job *j, lc_fabric *f, small_net *m, lc_optimizer *opt, lc_
 {
     int64_t begin = 0, mark = 0, window = j->accumulates ? 2 : 1;
     lc_state *state = NULL;
-    if (j->go_on_from) {
-        LC_TRY(lc_fabric_load(f, j->go_on_from, &state));
+    if (j->resume_from) {
+        LC_TRY(lc_fabric_load(f, j->resume_from, &state));
         LC_TRY(lc_state_get_int(state, "mark", &mark));
         lc_state_free(state);
         RANK_CHECK(mark == 17);
@@ -139,24 +139,24 @@ static void check(bool accumulates)
         for (int n = 1; n <= MOST_RANKS; n++)
             for (int k = 0; k < STRATEGIES; k++) {
                 int ranks = k == s ? n : (n + k) % MOST_RANKS + 1;
-                to = (job){.strategy = strategies[k], .go_on_from = paths[s][n], .accumulates = accumulates};
+                to = (job){.strategy = strategies[k], .resume_from = paths[s][n], .accumulates = accumulates};
                 CHECK_RANKS("threads", ranks, run, &to);
                 compare(&from[k][ranks], &to, ranks, k == s);
             }
 }
 
-TEST(a_loop_on_several_ranks_computes_what_one_computes_and_goes_on)
+TEST(a_loop_on_several_ranks_computes_what_one_computes_and_resumes)
 {
     check(false);
 }
 
-TEST(also_over_accumulation)
+TEST(a_loop_that_accumulates_computes_what_one_rank_computes)
 {
     check(true);
 }
 
-/* Smaller buckets are more calls, and the same numbers. */
-TEST(an_update_that_one_rank_leaves_out_is_left_out_on_all)
+/* Smaller buckets make more calls and give the same numbers. */
+TEST(an_update_that_one_rank_skips_is_skipped_on_all)
 {
     static job none, one = {.overflows = -1}, all;
     CHECK_OK(run(NULL, &none));
@@ -170,7 +170,7 @@ TEST(an_update_that_one_rank_leaves_out_is_left_out_on_all)
         }
 }
 
-TEST(bucket_cap_mb_says_how_much_goes_with_one_call)
+TEST(bucket_cap_mb_limits_what_one_call_reduces)
 {
     static job j[2];
     for (int s = 0; s < STRATEGIES; s++) {

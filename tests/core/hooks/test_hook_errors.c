@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What users read when they forget something: a message for an error, the size of their operations; and when they give
- * a file of torch.save. */
+/* Messages for what users forget: an error without a message, an operation without the size of its struct, a file of
+ * torch.save in place of a checkpoint. */
 #include "scratch.h"
 #include "trainer_world.h"
 
@@ -36,7 +36,7 @@ TEST(an_error_without_a_message_names_the_hook)
     world_remove(dir);
 }
 
-/* An empty message is none. */
+/* An empty message counts as none. */
 static lc_status taciturn(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     (void)context, (void)t, (void)o, (void)b, (void)i;
@@ -75,8 +75,8 @@ TEST(an_error_with_an_empty_message_names_the_hook)
     }
 }
 
-/* As one that was freed before the run. */
-/* Has failed, saves what there is, whose hooks run inside of this one, and reports the failure. */
+/* A hook that has failed saves a checkpoint, which runs other hooks inside of this one, and then reports the failure.
+ */
 static lc_status saves_first(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     char path[300];
@@ -87,7 +87,7 @@ static lc_status saves_first(void *context, lc_trainer *t, const lc_outputs *o, 
     return s;
 }
 
-TEST(a_message_outlives_the_hooks_inside_of_its_own)
+TEST(a_message_outlives_hooks_run_by_the_failed_hook)
 {
     world w;
     lc_trainer *t;
@@ -107,7 +107,7 @@ TEST(a_message_outlives_the_hooks_inside_of_its_own)
     world_remove(dir);
 }
 
-TEST(loaders_that_are_none_are_refused)
+TEST(invalid_loaders_are_refused)
 {
     static uint64_t freed[64];
     lc_dataloader *loader = (void *)freed;
@@ -131,7 +131,7 @@ TEST(loaders_that_are_none_are_refused)
     world_remove(dir);
 }
 
-TEST(operations_without_a_size_are_to_blame)
+TEST(operations_without_a_size_are_reported)
 {
     static const lc_module_ops none = {0};
     world w;
@@ -149,7 +149,7 @@ TEST(operations_without_a_size_are_to_blame)
     world_remove(dir);
 }
 
-TEST(a_file_of_torch_save_is_known)
+TEST(a_file_of_torch_save_is_recognized)
 {
     static const char *const begins[] = {"PK\3\4 an archive", "\200\2\212\12l\374\234F\371 j\250P\31."};
     char dir[256], path[300];
@@ -162,7 +162,7 @@ TEST(a_file_of_torch_save_is_known)
         CHECK_STATUS(lc_safetensors_open(path, &f), LC_ERR_FORMAT);
         CHECK_CONTAINS(lc_error_message(), "torch.save");
         CHECK_CONTAINS(lc_error_message(), "safetensors.torch.save_file");
-        /* also where a checkpoint is asked for */
+        /* also if a checkpoint is expected */
         lc_checkpoint *c;
         world w;
         lc_trainer *t;
@@ -182,7 +182,7 @@ TEST(a_file_of_torch_save_is_known)
     world_remove(dir);
 }
 
-/* Calls that return no status: the step's error says where the program made them. */
+/* Calls that return no status: the step's error names the line of the program that made them. */
 static void step_of(lc_optimizer *opt, lc_tensor *x)
 {
     (void)x;
@@ -229,7 +229,7 @@ TEST(an_error_of_a_call_without_a_status_names_its_line)
     }
 }
 
-/* Numbers that an optimizer does not take: the line of its constructor. */
+/* Numbers that an optimizer does not accept: the error names the line of its constructor. */
 TEST(a_bad_number_of_an_optimizer_names_its_line)
 {
     for (int i = 0; i < 14; i++) {
@@ -264,8 +264,8 @@ TEST(a_bad_number_of_an_optimizer_names_its_line)
     }
 }
 
-/* And reads of a tensor of another size: the line that made it. */
-TEST(a_read_of_another_size_names_the_line_of_the_tensor)
+/* Reading a tensor with the wrong size: the error names the line that made the tensor. */
+TEST(a_read_of_the_wrong_size_names_the_line_of_the_tensor)
 {
     lc_graph *g;
     double value;
@@ -284,7 +284,7 @@ TEST(a_read_of_another_size_names_the_line_of_the_tensor)
     lc_graph_free(g);
 }
 
-/* So do those of a fabric, of manual optimisation, and of a loss, wherever the error is found. */
+/* The same for a fabric, manual optimization and a loss, wherever the error is found. */
 typedef struct hasty {
     lc_module base;
     lc_tensor *w;

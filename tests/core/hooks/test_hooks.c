@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* docs/hooks.md is what real runs and the table of hooks show: runs are traced (trace_hooks), and the text made of both
- * must be the document (LIGHTC_WRITE_DOCS=1 writes it again). */
+/* docs/hooks.md agrees with real runs and the table of hooks: runs are traced (trace_hooks), and the text made from
+ * both must equal the document (LIGHTC_WRITE_DOCS=1 writes it). */
 #include "sources.h"
 #include "trainer_world.h"
 
@@ -62,7 +62,7 @@ static lc_scheduler *schedule(lc_optimizer *opt)
 
 enum { FIT, ERROR, VALIDATE, TEST_RUN, PREDICT };
 
-/* What a run of that kind shows. */
+/* Traces a run of that kind. */
 static void trace_run(int kind, lc__str *out)
 {
     char dir[256], path[300], buffer[4096];
@@ -137,7 +137,7 @@ static lc_hook hook_of(const char *name)
 {
     for (int h = 0; h < LC_HOOKS; h++)
         if (!strcmp(lc_hook_name((lc_hook)h), name)) return (lc_hook)h;
-    TEST_FAIL("the trace shows a hook %s, which there is not", name);
+    TEST_FAIL("the trace shows a hook %s, which does not exist", name);
 }
 
 static const struct {
@@ -169,7 +169,7 @@ static void picture(lc__str *out, const char *title, const char *lines)
     lc__str_add(out, "## %s\n\n```\n", title);
     for (const char *p = lines; (p = next_line(p, &l));) {
         bool again = !strcmp(l.hook, last);
-        /* The callbacks' part and the module's of one hook, traced apart. */
+        /* The callbacks' part and the module's part of one hook are traced separately. */
         if (again && strcmp(l.hook, "on_train_epoch_end") != 0) continue;
         char text[128], who[4] = "   ";
         const char *note = "";
@@ -261,7 +261,7 @@ TEST(document)
     bool same = have[at] == doc.s[at];
     lc__str_free(&doc);
     if (!same)
-        TEST_FAIL("docs/hooks.md differs from what runs show in line %zu; run LIGHTC_WRITE_DOCS=1 test_hooks", number);
+        TEST_FAIL("docs/hooks.md differs from real runs in line %zu; run LIGHTC_WRITE_DOCS=1 test_hooks", number);
 }
 
 TEST(names)

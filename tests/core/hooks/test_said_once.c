@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whatever fails in a run, and wherever: its message says where and why, each once. No prefix appears twice ("error:
- * error:"), no hook is named twice, and what was shown on the way does not say it again. */
+/* Whatever fails in a run, its message says where and why, each once: no prefix appears twice ("error: error:"), no
+ * hook is named twice, and messages shown before it do not repeat it. */
 #include "scratch.h"
 #include "trainer_world.h"
 
@@ -38,7 +38,7 @@ static lc_status broken(place at)
     return now == at ? lc_fail(LC_ERR_USER, WHY) : LC_OK;
 }
 
-/* ---- a module, a callback, a loader and a logger that fail where they are told to ---- */
+/* ---- a module, a callback, a loader and a logger that fail on request ---- */
 
 #define STAGE_HOOK(name, at)                                                                                           \
     static lc_status name(lc_module *self, lc_stage stage)                                                             \
@@ -171,9 +171,9 @@ static lc_status log_row(void *self, const lc_log_row *r)
 }
 static const lc_logger_ops meter_ops = {LC_LOGGER_OPS_INIT, .name = "meter", .start = log_start, .log_row = log_row};
 
-/* ---- what is said ---- */
+/* ---- the message ---- */
 
-/* Pieces of a line between ": "; none may be there twice, nor may the reason. */
+/* Pieces of a line between ": "; neither a piece nor the reason may occur twice. */
 static void check_line(const char *what, const char *line)
 {
     char copy[4096], *pieces[64], *at = copy;
@@ -213,7 +213,7 @@ static lc_status run(int how, lc_trainer *t, lc_module *m)
     }
 }
 
-/* What the run showed, and whether it failed. */
+/* Whether the run failed; `shown` gets its output. */
 static bool fails(int how, char *shown, size_t size)
 {
     world w;
@@ -244,7 +244,7 @@ static bool fails(int how, char *shown, size_t size)
     return status < 0;
 }
 
-TEST(each_failure_is_said_once)
+TEST(each_failure_is_reported_once)
 {
     static const char *const journeys[] = {"fit", "validate", "test", "predict", "lr_find"};
     int failed = 0;
@@ -259,7 +259,7 @@ TEST(each_failure_is_said_once)
                 check_line(what, line);
                 reasons += strstr(line, WHY) != NULL;
             }
-            if (reasons > 1) TEST_FAIL("%s: the reason was said %d times", what, reasons);
+            if (reasons > 1) TEST_FAIL("%s: the reason was reported %d times", what, reasons);
         }
     printf("  %d failures\n", failed);
     CHECK(failed > 30);

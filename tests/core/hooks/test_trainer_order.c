@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happens in a run, in which order: against orders, rows and names written down here. */
+/* What happens in a run, and in which order, compared with orders, rows and names written down here. */
 #include "core/ranks/ranks.h"
 #include "core/hooks/trainer_internal.h"
 #include "test.h"
@@ -115,7 +115,7 @@ TEST(accumulation_steps_at_the_window_and_at_the_end)
               "m.optimizer_step " FORWARD_BACKWARD UPDATE BATCH_END VALIDATION(
                   VAL_BATCH) "cb.on_train_epoch_end m.on_train_epoch_end cb.on_save_checkpoint "
                              "m.on_save_checkpoint " FIT_END);
-    /* gradients 0 and 1 averaged, then 2 alone: divided by the true length of its window */
+    /* gradients 0 and 1 averaged, then 2: each sum is divided by the true length of its window */
     CHECK_NEAR(world_weight(&s.m), 1 - 0.5 - 2, 1e-6);
     CHECK_EQ(lc_trainer_global_step(s.t), 2);
     end(&s);
@@ -191,7 +191,7 @@ TEST(logging_errors)
     end(&s);
 }
 
-TEST(an_error_is_told_and_torn_down)
+TEST(an_error_reaches_on_exception_and_teardown)
 {
     static setting s;
     char names[16384];
@@ -261,7 +261,7 @@ TEST(sigterm_stops_after_the_step_with_a_checkpoint)
     lc_trainer_free(s.t);
     s.t = NULL;
 
-    /* and on from there */
+    /* and resumed from there */
     at = -1;
     CHECK_OK(lc_lambda_callback(&s.cb[0], .context = &at, .on_train_batch_end = send_signal));
     s.o.n_loggers = 0;
@@ -273,8 +273,7 @@ TEST(sigterm_stops_after_the_step_with_a_checkpoint)
     end(&s);
 }
 
-/* The trainer that was set before is still there. */
-TEST(each_run_is_told_to_end_for_itself)
+TEST(each_run_gets_its_own_signal)
 {
     static setting s[2];
     int at = 1;
@@ -288,9 +287,8 @@ TEST(each_run_is_told_to_end_for_itself)
     for (int k = 0; k < 2; k++) end(&s[k]);
 }
 
-/* ckpt_path=last: not the newest of all where that holds weights alone; also where a callback of the program's saves.
- */
-TEST(last_is_one_to_go_on_with)
+/* ckpt_path=last skips a newer checkpoint that has only weights, and considers the program's own callbacks as well. */
+TEST(last_can_be_resumed_from)
 {
     static setting s;
     char own[600], weights[600];
@@ -316,7 +314,7 @@ TEST(last_is_one_to_go_on_with)
     end(&s);
 }
 
-/* ckpt_path=best in another process: the one that the newest checkpoint of the newest run knows. */
+/* ckpt_path=best in another process: the best according to the newest checkpoint of the newest run. */
 TEST(best_of_an_earlier_run)
 {
     static setting s;
@@ -324,7 +322,7 @@ TEST(best_of_an_earlier_run)
     begin(&s, 4, 1);
     s.m.lr = 0.01;
     s.o.max_epochs = 2;
-    s.o.monitor = "step"; /* least at the end of the first epoch */
+    s.o.monitor = "step"; /* smallest at the end of the first epoch */
     s.o.save_last = LC_ON;
     CHECK_OK(fit(&s));
     lc_model_checkpoint_info info;
@@ -354,7 +352,7 @@ TEST(best_of_an_earlier_run)
     end(&s);
 }
 
-/* A checkpoint callback of the program's own answers for ckpt_path=best and last, as ModelCheckpoint does. */
+/* A checkpoint callback of the program's own resolves ckpt_path=best and last, as ModelCheckpoint does. */
 typedef struct saver {
     char dir[700], best[800];
 } saver;
@@ -380,7 +378,7 @@ static const lc_callback_ops saver_ops = {LC_CALLBACK_OPS_INIT("Saver"), .saves_
                                           .on_train_epoch_end = saver_epoch_end, .best_path = saver_best_path,
                                           .dirpath = saver_dirpath};
 
-TEST(a_checkpoint_callback_of_the_programs_own)
+TEST(a_programs_own_checkpoint_callback)
 {
     static setting s;
     saver v = {.best = ""};
@@ -398,14 +396,14 @@ TEST(a_checkpoint_callback_of_the_programs_own)
     end(&s);
 }
 
-/* A thread that was there before does not block the signal; it must not die of it, nor keep it. */
+/* A thread started before the run does not block the signal; it must not die of it, nor keep it. */
 static void *idle(void *stop)
 {
     while (!__atomic_load_n((int *)stop, __ATOMIC_ACQUIRE)) usleep(1000);
     return NULL;
 }
 
-TEST(a_signal_that_another_thread_gets)
+TEST(a_signal_delivered_to_another_thread)
 {
     static setting s;
     static int stop;
@@ -436,7 +434,7 @@ static lc_tensor *step_b(lc_module *self, const lc_batch *x, int64_t i)
 {
     (void)i;
     pair *p = (pair *)self;
-    return lc_mul(lc_mul(p->b, p->a), lc_mean(x->x)); /* also has a gradient for a, which a's optimizer must not see */
+    return lc_mul(lc_mul(p->b, p->a), lc_mean(x->x)); /* gives a a gradient too, which must not reach a's optimizer */
 }
 static lc_status pair_optimizers(lc_module *self, lc_optimizers *out)
 {
@@ -478,7 +476,7 @@ TEST(several_optimizers)
     end(&s);
 }
 
-/* SIGUSR1; returns when the trainer knows. */
+/* Sends SIGUSR1; returns when the trainer has received it. */
 static void ask_for_a_checkpoint(lc_trainer *t)
 {
     CHECK(kill(getpid(), SIGUSR1) == 0);
@@ -524,7 +522,7 @@ TEST(own_loop)
     end(&s);
 }
 
-TEST(what_cannot_be_is_said)
+TEST(impossible_options_are_refused)
 {
     static setting s;
     static const struct {
@@ -577,13 +575,13 @@ TEST(intervals_of_every_unit)
     char got[256];
     CHECK_STR(validations("0.5", 4, 2, 1, got), "2 4 6 8 ");
     CHECK_STR(validations("3ba", 4, 2, 1, got), "3 7 ");
-    CHECK_STR(validations("3st", 4, 2, 1, got), "3 6 ");   /* counts on in the next epoch */
-    CHECK_STR(validations("2st", 5, 2, 2, got), "2 4 6 "); /* three steps an epoch */
+    CHECK_STR(validations("3st", 4, 2, 1, got), "3 6 ");   /* counts continue in the next epoch */
+    CHECK_STR(validations("2st", 5, 2, 2, got), "2 4 6 "); /* three steps per epoch */
     CHECK_STR(validations("2ep", 2, 5, 1, got), "4 8 ");
     CHECK_STR(validations("1h", 4, 2, 1, got), "");
 }
 
-TEST(last_is_the_newest_state)
+TEST(last_has_the_newest_state)
 {
     static setting s;
     static const double script[] = {3, 1, 2, 0.5, 4};
@@ -629,7 +627,7 @@ TEST(a_saved_step_has_the_values_of_its_validation)
 }
 
 /* Lightning would train to the end without a checkpoint. */
-TEST(a_monitor_that_nobody_logs)
+TEST(a_monitor_that_is_never_logged)
 {
     static setting s;
     for (int64_t n = 1; n <= 10; n += 9) {
@@ -638,7 +636,8 @@ TEST(a_monitor_that_nobody_logs)
         s.o.monitor = "nope";
         s.o.every_n_train_steps = n;
         s.o.accumulate_grad_batches = 2;
-        if (n > 5) s.o.val_check_interval = (lc_duration){1, LC_UNIT_BATCHES}; /* inside of epochs: Lightning's error */
+        if (n > 5)
+            s.o.val_check_interval = (lc_duration){1, LC_UNIT_BATCHES}; /* inside an epoch: an error, as in Lightning */
         CHECK_STATUS(fit(&s), LC_ERR_CONFIG);
         CHECK_CONTAINS(lc_error_message(), "could not find the monitored key");
         CHECK_EQ(lc_trainer_global_step(s.t), n > 5 ? 1 : 2);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which samples a rank gets: evaluation of every one once, in the order of the data; loaders of the ranks' own; and too
- * few for all. */
+/* Which samples a rank gets: an evaluation sees each sample once and in the order of the data; ranks may have loaders
+ * of their own; and there may be fewer samples than ranks. */
 #include "ddp_run.h"
 
 static lc_status run_rank_that_fails(lc_comm *comm, void *ctx)
@@ -12,7 +12,7 @@ static lc_status run_rank_that_fails(lc_comm *comm, void *ctx)
 static void check_refused(job *j)
 {
     static ranks_job r;
-    int saw = 0; /* who sees it first ends the others, which may be a call after */
+    int saw = 0; /* the rank that sees the error first ends the others, which may be one call further */
     memset(&r, 0, sizeof r);
     r.j = j;
     CHECK_RANKS("threads", 3, run_rank_that_fails, &r);
@@ -23,8 +23,8 @@ static void check_refused(job *j)
     CHECK(saw > 0);
 }
 
-/* A batch with fewer samples than ranks, where the module says how often they meet. */
-TEST(manual_optimisation_needs_samples_on_every_rank)
+/* A batch with fewer samples than ranks, when the module decides how often ranks meet. */
+TEST(manual_optimization_needs_samples_on_every_rank)
 {
     job j = job_of("manual_empty");
     manually(&j);
@@ -32,7 +32,7 @@ TEST(manual_optimisation_needs_samples_on_every_rank)
     check_refused(&j);
 }
 
-/* Ranks that never have a sample know what is logged from those that have. */
+/* Ranks that never have a sample get what is logged from those that have. */
 static void check_few(int64_t samples, int64_t val)
 {
     static const char *const kinds[] = {"ddp", "sharded_1", "sharded_3"};
@@ -80,7 +80,7 @@ static lc_status evaluate(lc_comm *comm, bool own_loaders, predictions *out)
     lc_trainer_options opt = quiet_options(comm);
     opt.use_distributed_sampler = !own_loaders;
     opt.strategy = comm ? "ddp" : NULL;
-    /* Other seeds: parameters are rank 0's all the same. */
+    /* Different seeds: the parameters are rank 0's all the same. */
     LC_TRY(small_net_init(&m, &small_net_ops, comm ? 1 + (uint64_t)lc_comm_rank(comm) : 1));
     LC_TRY(loader_of(SAMPLES - VAL, VAL, GLOBAL_BATCH / n, false, &l));
     LC_TRY(lc_trainer_new(&opt, &t));
@@ -98,7 +98,7 @@ static lc_status evaluate_rank(lc_comm *comm, void *ctx)
 {
     const predictions *one = ctx;
     predictions mine;
-    /* Shared, and each rank with a loader of its own, which are the same here. */
+    /* A shared loader, and one of each rank's own; both hold the same samples. */
     for (int own = 0; own < 2; own++) {
         LC_TRY(evaluate(comm, own, &mine));
         RANK_CHECK(fabs(mine.loss - one->loss) < 1e-6);
@@ -126,7 +126,7 @@ static lc_tensor *predict_first_batch(lc_module *self, const lc_batch *b, int64_
 
 static const lc_module_ops first_batch_ops = {LC_MODULE_OPS_INIT("net"), .predict_step = predict_first_batch};
 
-/* Twice: a file begins again. */
+/* Twice: the second run overwrites the file. */
 static lc_status write_first_batch(lc_comm *comm, void *path)
 {
     small_net m = {0};
@@ -151,7 +151,7 @@ static lc_status write_first_batch(lc_comm *comm, void *path)
     return LC_OK;
 }
 
-/* The rows of a .npy file of this library; *n: how many. */
+/* Reads the rows of a .npy file; *n: how many. */
 static void read_rows(const char *path, float (*rows)[CLASSES], size_t *n)
 {
     unsigned char header[10];
@@ -162,7 +162,7 @@ static void read_rows(const char *path, float (*rows)[CLASSES], size_t *n)
     fclose(f);
 }
 
-TEST(ranks_write_a_prediction_once)
+TEST(each_prediction_is_written_once)
 {
     static float want[VAL][CLASSES], got[VAL][CLASSES];
     char path[400];
@@ -203,7 +203,7 @@ static lc_status score(lc_module *self, const lc_batch *b, int64_t i, int loader
 
 static const lc_module_ops two_loaders_ops = {LC_MODULE_OPS_INIT("net"), .validation_step = score};
 
-/* few: samples of the second one. */
+/* few: samples in the second loader. */
 static lc_status score_two(lc_comm *comm, int64_t few, scores *out)
 {
     int n = comm ? lc_comm_size(comm) : 1;
@@ -347,15 +347,15 @@ static lc_status one_own_loader(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(a_loader_of_each_ranks_own_leaves_the_others_shared)
+TEST(a_loader_of_each_ranks_own_leaves_other_loaders_shared)
 {
     CHECK_RANKS("threads", 3, one_own_loader, "ddp");
     CHECK_RANKS("threads", 2, one_own_loader, "sharded_3");
 }
 
-/* What one process has in a batch, in parts that the trainer does not make. */
+/* The batches of one process, split in a way that the trainer does not. */
 typedef struct parts {
-    bool by_hand; /* the program has sharded the loader; else each rank has a dataset of its own */
+    bool by_hand; /* the program has sharded the loader; otherwise each rank has a dataset of its own */
     bool shared;  /* use_distributed_sampler */
     float weight[WIDTH * FEATURES];
 } parts;
@@ -434,7 +434,7 @@ typedef struct centered {
     lc_module base;
     lc_linear l;
     lc_tensor *center;
-    float *seen; /* by step: before it */
+    float *seen; /* [step] the buffer before it */
 } centered;
 
 static lc_tensor *centered_step(lc_module *self, const lc_batch *b, int64_t i)
@@ -499,8 +499,8 @@ done:
     return status;
 }
 
-/* Each window of batches begins with rank 0's; within it they are each rank's own. */
-TEST(buffers_that_a_step_reads_are_those_of_rank_0)
+/* Each window of batches begins with rank 0's buffers; within a window each rank has its own. */
+TEST(a_step_reads_the_buffers_of_rank_0)
 {
     static centers all;
     for (int64_t window = 1; window <= 2; window++) {
@@ -516,7 +516,7 @@ TEST(buffers_that_a_step_reads_are_those_of_rank_0)
 
 enum { STREAM_BATCHES = 3, STREAM_EPOCHS = 3, AT_MOST = STREAM_BATCHES * STREAM_EPOCHS };
 
-/* Reads on where it has stopped, whatever the epoch. */
+/* Continues where it stopped, whatever the epoch. */
 typedef struct stream {
     int64_t at, step, length, done;
     lc_batch batch;
@@ -548,7 +548,7 @@ static int64_t stream_length(void *self, int64_t epoch)
 static lc_status stream_save(void *self, void *data, size_t *size)
 {
     const stream *s = self;
-    if (s->at == 0) *size = 0; /* another size than other states */
+    if (s->at == 0) *size = 0; /* a different size from other states */
     if (data && s->at) memcpy(data, &s->at, sizeof s->at);
     if (s->at) *size = sizeof s->at;
     return LC_OK;
@@ -559,7 +559,7 @@ static lc_status stream_load(void *self, const void *data, size_t size)
     memcpy(&((stream *)self)->at, data, size);
     return LC_OK;
 }
-/* A rank's part begins elsewhere, or where it was. */
+/* A rank's part begins at an offset from the current place. */
 static lc_status stream_shard(void *self, const lc_shard *shard)
 {
     ((stream *)self)->at += 7 * shard->rank;
@@ -594,7 +594,7 @@ typedef struct streams {
     char root[320], saved[400];
     const char *ckpt_path;
     bool shared, uneven, sized; /* cut by the trainer; ranks are at different places; the length is known */
-    int64_t save_after;         /* that many batches; 0: never */
+    int64_t save_after;         /* save after this many batches; 0: never */
     int64_t n[WORLD_RANKS], seen[WORLD_RANKS][AT_MOST];
 } streams;
 
@@ -653,7 +653,7 @@ static streams streams_of(const streams *like, const char *name)
     return j;
 }
 
-/* After each batch: every rank reads on where it was. */
+/* After each batch: every rank continues where it was. */
 static void check_streams(streams kind)
 {
     enum { RANKS = 3 };
@@ -671,7 +671,7 @@ static void check_streams(streams kind)
     }
 }
 
-TEST(every_rank_goes_on_with_its_own_state_of_its_loader)
+TEST(every_rank_resumes_its_own_loader_state)
 {
     for (int sized = 0; sized < 2; sized++) {
         check_streams((streams){.sized = sized});
@@ -680,8 +680,8 @@ TEST(every_rank_goes_on_with_its_own_state_of_its_loader)
     check_streams((streams){.sized = true, .shared = true});
 }
 
-/* why NULL: that is fine. */
-static void go_on_with(streams *j, int ranks, const char *why)
+/* why: the expected error; NULL: none. */
+static void resume_with(streams *j, int ranks, const char *why)
 {
     streams rest = streams_of(j, "rest");
     rest.save_after = 0;
@@ -694,13 +694,13 @@ static void go_on_with(streams *j, int ranks, const char *why)
     world_free(w);
 }
 
-/* What all have in common suits any number of them. */
-TEST(states_that_differ_need_as_many_ranks)
+/* A state that all ranks have in common suits any number of them. */
+TEST(different_loader_states_need_the_same_number_of_ranks)
 {
     for (int uneven = 0; uneven < 2; uneven++) {
         streams j = streams_of(&(streams){.uneven = uneven, .sized = true, .save_after = 4}, "whole");
         CHECK_RANKS("threads", 2, read_streams, &j);
-        for (int ranks = 1; ranks <= 3; ranks += 2) go_on_with(&j, ranks, uneven ? "continue with 2 ranks" : NULL);
+        for (int ranks = 1; ranks <= 3; ranks += 2) resume_with(&j, ranks, uneven ? "continue with 2 ranks" : NULL);
     }
 }
 

@@ -9,7 +9,7 @@
 typedef struct numbers_data {
     trace *tr;
     int64_t n_train, n_val, saved, loaded;
-    lc_trainer *t; /* only where the hook gets it */
+    lc_trainer *t; /* the only way for a hook to get it */
 } numbers_data;
 
 #define DATA_TRACE(self, t, name) trace_add(((numbers_data *)(self))->tr, (t), "d." name)
@@ -39,7 +39,7 @@ static lc_status d_on_after_batch_transfer(void *self, lc_trainer *t, lc_batch *
 {
     (void)d;
     DATA_TRACE(self, t, "on_after_batch_transfer");
-    batch->x = batch->tensors[0] = lc_add_scalar(batch->x, 10); /* recorded into the step */
+    batch->x = batch->tensors[0] = lc_add_scalar(batch->x, 10); /* recorded as part of the step */
     return LC_OK;
 }
 static lc_status d_save_state(void *self, lc_trainer *t, lc_state *state)
@@ -103,7 +103,7 @@ static void end(setting *s)
     world_remove(s->dir);
 }
 
-/* Only the given words of the trace, without counters. */
+/* The given words of the trace only, without counters. */
 static const char *only(const trace *tr, const char *words, char *out, size_t size)
 {
     size_t n = 0;
@@ -142,11 +142,11 @@ TEST(datamodule_in_order)
               "cb.on_train_batch_start cb.on_validation_start d.on_after_batch_transfer cb.on_validation_batch_start "
               "cb.on_save_checkpoint cb.on_fit_end d.teardown cb.teardown m.teardown ");
     CHECK_NEAR(world_weight(&s.m), 1 - 10 - 11, 1e-5); /* the batches are 10 and 11 after the transfer */
-    CHECK_EQ(lc_trainer_num_training_batches(s.t), 0); /* its loaders went with the run */
+    CHECK_EQ(lc_trainer_num_training_batches(s.t), 0); /* its loaders were dropped at the end of the run */
     CHECK(lc_trainer_datamodule(s.t) && lc_trainer_datamodule(s.t)->self == &d);
     CHECK_EQ(d.saved, 1);
 
-    /* Its state comes back with the run. */
+    /* Its state is restored when the run resumes. */
     lc_trainer_free(s.t);
     s.o.n_callbacks = 0;
     s.o.max_epochs = 2;
@@ -183,7 +183,7 @@ TEST(datamodule_and_errors)
     CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, .datamodule = &dm, .train_dataloader = l), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "one of the two");
     lc_dataloader_free(l);
-    /* Where there is a datamodule the module's loaders are not asked. */
+    /* With a datamodule the module's loaders are not used. */
     lc_datamodule_ops none = data_ops;
     none.train_dataloader = NULL;
     lc_datamodule empty = {&none, &d};
@@ -211,7 +211,7 @@ static lc_status m_after(lc_module *self, lc_batch *batch, int d)
     return LC_OK;
 }
 
-TEST(the_datamodule_s_transfer_wins)
+TEST(the_datamodules_transfer_hooks_win)
 {
     static setting s;
     char got[1024];
@@ -261,7 +261,7 @@ TEST(datamodule_from_datasets)
     CHECK_STATUS(lc_trainer_test(s.t, &s.m.base, .datamodule = &dm), LC_ERR_CONFIG);
     lc_datamodule_release(&dm);
     end(&s);
-    /* From a program that was built before the last slot was added. */
+    /* The ops of a program that was built before the last slot was added. */
     int freed = 0;
     lc_datamodule_ops old = {LC_DATAMODULE_OPS_INIT("old"), .free = count_free};
     old.size = offsetof(lc_datamodule_ops, hyperparameters);
@@ -309,7 +309,7 @@ TEST(combined_modes)
     CHECK_EQ(n, -1);
     CHECK_STR(batches_of(LC_MAX_SIZE_CYCLE, 0, 2, false, 0, &n), "");
     CHECK_EQ(n, 0);
-    /* from the middle */
+    /* starts in the middle */
     CHECK_STR(batches_of(LC_MAX_SIZE_CYCLE, 2, 5, false, 3, &n), "13 04 ");
     CHECK_STR(batches_of(LC_MAX_SIZE_CYCLE, 2, 5, false, 4, &n), "04 ");
     CHECK_STR(batches_of(LC_MAX_SIZE, 2, 3, false, 2, &n), "-2 ");
@@ -337,7 +337,7 @@ TEST(several_train_loaders)
     lc_module_ops ops = world_ops_without_val;
     ops.training_step = sum_of_parts;
     ops.train_dataloader = two_train_loaders;
-    for (int unsized = 0; unsized < 2; unsized++) { /* then a batch, with its parts, is read ahead */
+    for (int unsized = 0; unsized < 2; unsized++) { /* unsized: a batch, with its parts, is read ahead */
         begin(&s, &ops, 2, 0);
         s.m.lr = 1;
         s.m.unsized = unsized;
@@ -391,7 +391,7 @@ TEST(combined_loaders_in_sequence)
 
 /* ---- a loader with a state: a stream of numbers that never ends ---- */
 typedef struct stream {
-    int64_t at, n; /* `at` goes on over epochs */
+    int64_t at, n; /* `at` continues across epochs */
     int64_t done;
     float value;
     lc_tensor *x;
@@ -482,7 +482,7 @@ static void check_stream(bool sized, bool combined, const char *want)
     ops.train_dataloader = stream_dataloader;
     stream_sized = sized;
     stream_combined = combined;
-    for (int64_t k = 0; k < 8; k++) { /* dies in batch k, goes on from the checkpoint before it */
+    for (int64_t k = 0; k < 8; k++) { /* fails in batch k, resumes from the checkpoint before it */
         seen[0] = 0;
         begin(&s, &ops, 4, 0);
         s.o.max_epochs = 2;
@@ -493,7 +493,7 @@ static void check_stream(bool sized, bool combined, const char *want)
         CHECK_OK(lc_trainer_new(&s.o, &s.t));
         CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base), LC_ERR_USER);
         lc_trainer_free(s.t);
-        if (k) { /* what it died in is seen again */
+        if (k) { /* the batch it failed in is seen again */
             char *last = seen + strlen(seen) - 1;
             while (last > seen && last[-1] != ' ') last--;
             *last = 0;
@@ -510,7 +510,7 @@ static void check_stream(bool sized, bool combined, const char *want)
     }
 }
 
-TEST(a_loader_s_state_is_in_the_checkpoint)
+TEST(a_loaders_state_is_in_the_checkpoint)
 {
     check_stream(true, false, "0 1 2 3 4 5 6 7 ");
     check_stream(false, false, "0 1 2 3 4 5 6 7 "); /* although one batch is read ahead */
@@ -577,7 +577,7 @@ static lc_status asked_val(lc_module *self, lc_loaders *out)
     return asked(self, "VD", out);
 }
 
-TEST(loaders_are_asked_for_again)
+TEST(loaders_are_reloaded)
 {
     static setting s;
     char got[256];
@@ -628,7 +628,7 @@ static lc_status broken_dataloader(lc_module *self, lc_loaders *out)
     return s < 0 ? s : lc_loaders_add(out, l);
 }
 
-TEST(an_error_of_a_loader_s_thread)
+TEST(an_error_on_a_loaders_thread)
 {
     static setting s;
     char got[1024];
@@ -666,7 +666,7 @@ TEST(sample_numbers_come_with_a_batch)
     lc_dataset_unref(d);
 }
 
-/* ---- a rank's part of the loaders: the second of two, of which the first does not exist ---- */
+/* ---- a rank's part of the loaders: rank 1 of 2, whose rank 0 does not exist ---- */
 
 static void see_all(const lc_batch *batch)
 {
@@ -691,10 +691,10 @@ static lc_status two_validation_step(lc_module *self, const lc_batch *batch, int
 static lc_status two_test_loader(lc_module *self, lc_loaders *out)
 {
     (void)self;
-    return lc_loaders_add(out, numbers_new(2, 1, false)); /* of the program's own */
+    return lc_loaders_add(out, numbers_new(2, 1, false)); /* a loader of the program's own */
 }
 
-TEST(ranks_have_their_part_of_the_loaders)
+TEST(each_rank_reads_its_part_of_the_loaders)
 {
     static setting s;
     static float ten[10] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
@@ -721,7 +721,7 @@ TEST(ranks_have_their_part_of_the_loaders)
         CHECK_OK(lc_trainer_new(&s.o, &s.t));
         CHECK_OK(lc_trainer_fit(s.t, &s.m.base, .train_dataloader = l, .val_dataloader = l));
         CHECK_STR(seen, want[off]);
-        CHECK_OK(lc_dataloader_begin(l, 0, 0)); /* the loader is the program's again, and whole */
+        CHECK_OK(lc_dataloader_begin(l, 0, 0)); /* the program has the loader back, and whole */
         CHECK_OK(lc_dataloader_next(l, &b));
         CHECK_EQ(b->first, 0);
         CHECK_EQ(lc_dataloader_length(l, 0), 5);
@@ -731,10 +731,10 @@ TEST(ranks_have_their_part_of_the_loaders)
         CHECK_EQ(status, off ? LC_OK : LC_ERR_UNSUPPORTED);
         if (!off) CHECK_CONTAINS(lc_error_message(), "--use_distributed_sampler false");
         end(&s);
-        lc_comm_free(second_of_two); /* an error is the end of it */
+        lc_comm_free(second_of_two); /* the communicator cannot be used after an error */
     }
 
-    /* What the program has sharded itself stays as it is. */
+    /* A loader that the program has sharded itself stays as it is. */
     begin(&s, &ops, 0, 0);
     CHECK_OK(lc_comm_fake(1, 2, &second_of_two));
     s.o.strategy = "ddp";

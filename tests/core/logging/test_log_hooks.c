@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A value that each hook logs: the rows and the metric at the end are those recorded from Lightning 2.6.5. */
+/* A value that each hook logs: the rows and the final metrics are those recorded from Lightning 2.6.5. */
 #include "test.h"
 #include "trainer_world.h"
 
@@ -199,7 +199,7 @@ TEST(choices)
     check_stored(results, "auto", 0, 1, 1);
     lc_state_free(state);
     snprintf(path, sizeof path, "%s/inside.ckpt", dir);
-    CHECK_OK(lc_trainer_fit(t, &m.base, .ckpt_path = path)); /* the same arguments as those stored */
+    CHECK_OK(lc_trainer_fit(t, &m.base, .ckpt_path = path)); /* the arguments are the same as the stored ones */
     lc_trainer_free(t);
     world_release(&m);
     world_remove(dir);

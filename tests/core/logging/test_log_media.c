@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run logs besides rows: hyperparameters, histograms, images and texts, as the loggers get them. */
+/* What a run logs besides rows: hyperparameters, histograms, images and texts, as loggers receive them. */
 #include "test.h"
 #include "trainer_world.h"
 
-/* ---- a logger that keeps the last of each kind ---- */
+/* ---- a logger that keeps the last value of each kind ---- */
 
 typedef struct keeper {
     lc_log_histogram histogram;
@@ -163,8 +163,8 @@ static void log_values(lc_trainer *t)
 
 TEST(histogram_of_a_tensor)
 {
-    /* All sizes, both signs, zeros, the edges themselves and their neighbours, what is beyond them, what is not finite.
-     */
+    /* All magnitudes, both signs, zeros, the edges and their neighbors, values beyond them, and values that are not
+     * finite. */
     uint64_t random = 1;
     for (int i = 0; i < VALUES; i++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
@@ -180,14 +180,14 @@ TEST(histogram_of_a_tensor)
     run(&kept, &all_ops, log_values);
     const lc_log_histogram *h = &kept.histogram;
     CHECK_STR(h->name, "w");
-    CHECK_EQ(h->step, 3); /* batches that stepped */
+    CHECK_EQ(h->step, 3); /* batches whose optimizer step was done */
     CHECK(h->time_ns > 1000000000LL * 1700000000);
     CHECK_EQ(h->count, VALUES - 3);
     CHECK(h->minimum == -1e300 && h->maximum == 1e300);
     double total = 0;
     for (int i = 0; i < h->n_bins; i++) {
         CHECK(kept.edges[i] < kept.edges[i + 1]);
-        /* By definition: what is beyond the last edge is in the last bin. */
+        /* By definition the last bin counts values beyond the last edge as well. */
         double n = 0;
         for (int k = 0; k < VALUES; k++)
             n += isfinite(values[k]) && (values[k] >= kept.edges[i] || i == 0) &&
@@ -196,7 +196,7 @@ TEST(histogram_of_a_tensor)
         total += n;
     }
     CHECK_EQ(total, VALUES - 3);
-    CHECK_NEAR(kept.edges[h->n_bins], 1e20, 1e19); /* and a tenth of it wide */
+    CHECK_NEAR(kept.edges[h->n_bins], 1e20, 1e19); /* and the edge is within a tenth of it */
 }
 
 static void log_small(lc_trainer *t)
@@ -267,7 +267,7 @@ TEST(images)
     run(&kept, &all_ops, log_images);
 }
 
-/* ---- texts, hyperparameters, and nobody to keep them ---- */
+/* ---- texts, hyperparameters, and no logger that keeps them ---- */
 
 static void log_texts(lc_trainer *t)
 {
@@ -289,13 +289,13 @@ TEST(texts_and_hyperparameters)
     CHECK_EQ(kept.hparam.integer, 3);
 }
 
-TEST(that_nobody_keeps_it_is_said_once)
+TEST(values_that_no_logger_keeps_are_reported_once)
 {
     keeper k = {0};
     run(&k, &few_ops, log_texts);
-    CHECK_EQ(k.messages, 2); /* of texts and hyperparameters, once each */
+    CHECK_EQ(k.messages, 2); /* one for texts and one for hyperparameters */
     CHECK_CONTAINS(k.message, "hyperparameters");
-    run(&k, NULL, log_texts); /* no logger at all: nothing is said */
+    run(&k, NULL, log_texts); /* no logger at all: no message */
     CHECK_EQ(k.messages, 2);
 }
 

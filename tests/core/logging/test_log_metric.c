@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lc_log_metric: metrics as logged values, over epochs and evaluations, and through a resume at every batch. */
+/* lc_log_metric: metrics are logged like values, over epochs and evaluations, and survive a resume at every batch. */
 #include "test.h"
 #include "trainer_world.h"
 
@@ -12,9 +12,9 @@ typedef struct scored {
     world w;
     lc_metric *train[KINDS], *val[2], *bad;
     void (*log_badly)(struct scored *m, lc_hook hook);
-    const double *script;        /* the error of the n-th validation, instead of the batch */
-    int64_t stop_after, batches; /* saves and ends after that many batches */
-    bool at_end;                 /* not after the batch: at the end of its epoch */
+    const double *script;        /* the error in the n-th validation, in place of the batch's */
+    int64_t stop_after, batches; /* saves and ends after this many batches */
+    bool at_end;                 /* saves at the end of the epoch rather than after the batch */
     memory_logger rows;
     double at_epoch_end[EPOCHS][KINDS + 1], val_at_epoch_end[EPOCHS];
 } scored;
@@ -161,8 +161,8 @@ static double named(lc_trainer *t, lc_metric_set set, const char *name)
     return NAN;
 }
 
-/* Samples 0, 1, 2, 3 against zeros: the root is that of the mean over all of them, not a mean of roots; each epoch
- * begins again, whatever the sanity check has seen. */
+/* Samples 0, 1, 2, 3 against zeros: the root is taken of the mean over all of them, it is not a mean of roots; each
+ * epoch starts from zero, whatever the sanity check has seen. */
 TEST(values)
 {
     scored m;
@@ -211,7 +211,7 @@ TEST(values)
     CHECK_STR(result.values[0].name, "rmse");
     CHECK_NEAR(result.values[0].value, sqrt(14.0 / 4), 1e-12);
     CHECK(first_of_state(m.val[0]) == 0);
-    /* The trainer has forgotten them: they may go before it. */
+    /* The trainer has forgotten them: they may be freed before it. */
     scored_release(&m);
     lc_trainer_free(t);
     world_remove(dir);
@@ -244,8 +244,8 @@ TEST(a_metric_per_loader)
     world_remove(dir);
 }
 
-/* Scores 3, 2, 2.5: early stopping waits for one and stops, the best checkpoint is that of 2. */
-TEST(monitored)
+/* Scores 3, 2, 2.5: early stopping waits for one epoch and stops; the best checkpoint is that of 2. */
+TEST(metrics_can_be_monitored)
 {
     static const double script[] = {3, 2, 2.5, 1};
     scored m;
@@ -279,7 +279,7 @@ TEST(monitored)
 
 /* ---- resuming ---- */
 
-/* Trains from `ckpt` (NULL: again) to max_epochs, or until the stop_after-th batch is saved. */
+/* Trains from `ckpt` (NULL: from scratch) to max_epochs, or until the stop_after-th batch is saved. */
 static lc_status train(const char *dir, const char *ckpt, int64_t stop_after, bool at_end, int64_t max_steps, scored *m)
 {
     lc_trainer *t = NULL;
@@ -320,13 +320,13 @@ static void check_same(const scored *whole, const scored *second, int64_t from, 
                           whole->at_epoch_end[e][i]);
 }
 
-TEST(every_batch)
+TEST(resume_at_every_batch)
 {
     scored whole, part, second;
     char dir[256], path[300];
     CHECK(world_dir(dir, sizeof dir));
     CHECK_OK(train(dir, NULL, 0, false, -1, &whole));
-    for (int i = 0; i < KINDS; i++) { /* the epochs differ, and so do the metrics */
+    for (int i = 0; i < KINDS; i++) { /* so that the epochs differ, and so do the metrics */
         CHECK(whole.at_epoch_end[0][i] != whole.at_epoch_end[1][i] || i == 2);
         CHECK(i == 0 || whole.at_epoch_end[2][i] != whole.at_epoch_end[2][i - 1]);
     }
@@ -337,7 +337,7 @@ TEST(every_batch)
         check_same(&whole, &second, (k - 1) / BATCHES, k);
         scored_release(&part);
         scored_release(&second);
-        /* An epoch that max_steps broke off; saved when its end was reached and the run was over. */
+        /* An epoch cut short by max_steps; saved when its end was reached and the run was over. */
         CHECK_OK(train(dir, NULL, 0, false, k, &part));
         snprintf(path, sizeof path, "%s/steps.ckpt", dir);
         CHECK_OK(train(dir, path, 0, false, -1, &second));
@@ -349,7 +349,8 @@ TEST(every_batch)
         snprintf(path, sizeof path, "%s/stop.ckpt", dir);
         CHECK_OK(train(dir, path, 0, false, -1, &second));
         check_same(&whole, &second, k / BATCHES, k);
-        CHECK_CONTAINS(second.rows.text, "MeanSquaredError"); /* the row that was due at that moment, too */
+        CHECK_CONTAINS(second.rows.text,
+                       "MeanSquaredError"); /* the row that was due at that moment is written as well */
         scored_release(&part);
         scored_release(&second);
     }
@@ -357,7 +358,7 @@ TEST(every_batch)
     world_remove(dir);
 }
 
-/* ---- what is refused ---- */
+/* ---- misuse ---- */
 
 static void fit_badly(void (*log_badly)(scored *m, lc_hook hook), const char *bad, const char *why)
 {
@@ -404,7 +405,7 @@ BADLY(mixed, ON_TRAIN_EPOCH_END, {
     lc_log_metric(self, "bad", m->bad);
 })
 
-TEST(refused)
+TEST(misuse_is_refused)
 {
     fit_badly(on_step, "MeanMetric", ".on_step cannot be used with a metric");
     fit_badly(epoch_off, "MeanMetric", ".on_epoch cannot be off");

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Metrics that ranks log in training, and that a run goes on with inside an epoch: on any number of ranks, some of
- * which may have no samples left in it, or all. What each rank sees at the end of the epoch is what one process sees.
- */
+/* Metrics that ranks log in training survive a resume inside an epoch on any number of ranks, some or all of which may
+ * have no samples left. At the end of the epoch each rank gets the values that one process computes. */
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "scratch.h"
@@ -9,14 +8,15 @@
 
 enum { GLOBAL_BATCH = 12, BATCHES = 3, TRAIN = 2 * GLOBAL_BATCH + 1, MOST_RANKS = 3 };
 
-/* Two of one metric, the second also where a rank has no samples; one that keeps every sample. */
+/* "mse" and "again" are metrics of one kind, "again" also logged by ranks without samples; another keeps every sample.
+ */
 static const char *const names[] = {"mse", "again", "late", "rank"};
 enum { NAMES = sizeof names / sizeof *names };
 
 typedef struct job {
     char root[320], saved[400];
     const char *strategy, *ckpt_path;
-    int64_t save_after; /* this batch of the first epoch; -1: never */
+    int64_t save_after; /* save after this batch of the first epoch; -1: never */
     double v[MOST_RANKS][NAMES], score[MOST_RANKS];
 } job;
 
@@ -132,8 +132,8 @@ static void check(const job *whole, job *j, int ranks, const char *what)
     }
 }
 
-/* After each batch, the last of which leaves ranks without samples; then once more after the last one. */
-TEST(a_run_goes_on_with_the_metrics_of_its_epoch)
+/* After each batch, the last of which leaves ranks without samples; then after the end of the epoch. */
+TEST(a_resumed_epoch_keeps_its_metrics)
 {
     static const char *const strategies[] = {"ddp", "sharded_2"};
     job whole = job_of(NULL, NULL, -1);

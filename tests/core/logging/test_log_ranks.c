@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks log, in whichever hook, is that of all ranks: every rank ends with the numbers of one process. */
+/* Values logged by ranks, in any hook, are those of all ranks: every rank ends with the numbers of one process. */
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "scratch.h"
@@ -12,12 +12,12 @@ enum { TRAINING, EVALUATION, KINDS };
 
 typedef struct job {
     const lc_module_ops *ops;
-    const char *const *names; /* of what is logged; the last is NULL */
+    const char *const *names; /* the logged names; the last is NULL */
     const char *monitor[KINDS];
     char root[320], saved[400];
     const char *ckpt_path;
-    bool saves, deterministic; /* saves: where the last epoch ends, in `saved` */
-    double v[MOST_NAMES];      /* of one process */
+    bool saves, deterministic; /* saves: at the end of the last epoch, in `saved` */
+    double v[MOST_NAMES];      /* the values of one process */
 } job;
 
 typedef struct net {
@@ -35,8 +35,8 @@ static lc_status compare(const job *j, const char *name, double v)
     return LC_OK;
 }
 
-/* What callbacks see, or where it is for loggers alone, as steps of an evaluation are, what rank 0 has sent them last;
- * other ranks: nothing. */
+/* The value that callbacks get. Values for loggers only, such as those of evaluation steps, are what rank 0 last sent
+ * to loggers; other ranks have none. */
 static bool find(lc_trainer *t, const char *name, double *v)
 {
     if (lc_trainer_metric(t, name, v) >= 0) return true;
@@ -48,7 +48,7 @@ static bool find(lc_trainer *t, const char *name, double *v)
     return false;
 }
 
-/* Callbacks, loggers, monitors and programs. */
+/* Compares what callbacks, loggers, monitors and programs get. */
 static lc_status compare_all(const job *j, lc_trainer *t)
 {
     double v;
@@ -89,7 +89,7 @@ static lc_status fit_and_test(job *j, lc_comm *comm, lc_trainer *t, net *m, cons
     return compare_results(j, t);
 }
 
-/* comm NULL: in one process, which says what is right. */
+/* comm NULL: in one process, whose numbers are the expected ones. */
 static lc_status run(job *j, lc_comm *comm)
 {
     int n = comm ? lc_comm_size(comm) : 1;
@@ -141,7 +141,7 @@ static void check(job j)
             if (n == 3 && deterministic) continue;
             CHECK_RANKS("threads", n, run_rank, &j);
             if (!j.saves) continue;
-            job rest = j; /* the row of the epoch is left */
+            job rest = j; /* what remains is the row of the epoch */
             rest.saves = false;
             rest.ckpt_path = j.saved;
             CHECK_OK(run(&rest, NULL));
@@ -149,13 +149,13 @@ static void check(job j)
     }
 }
 
-/* ---- hooks of a batch that a rank has no sample of ---- */
+/* ---- hooks of a batch of which a rank has no sample ---- */
 
 static double mean_index(const lc_batch *b)
 {
     double sum = 0;
     for (int64_t k = 0; k < b->size; k++) sum += (double)b->indices[k];
-    return sum / (double)b->size; /* not a number where there are none */
+    return sum / (double)b->size; /* not a number if there are none */
 }
 
 static lc_status log_train_start(lc_module *self, const lc_batch *b, int64_t i)
@@ -239,7 +239,7 @@ static lc_tensor *see_training_step(lc_module *self, const lc_batch *b, int64_t 
 {
     net *m = (net *)self;
     if (see(m, TRAINING, b) < 0) return NULL;
-    /* Known to the trainer only once the end of an epoch has logged it under another name. */
+    /* The trainer knows it only once the end of an epoch has logged it under another name. */
     if (lc_trainer_current_epoch(self->trainer)) lc_log_metric(self, "again", m->total[TRAINING]);
     return small_net_training_step(self, b, i);
 }
@@ -281,7 +281,7 @@ static lc_status log_val_epoch_end(lc_module *self)
     return log_at_end((net *)self, EVALUATION);
 }
 
-TEST(what_the_end_of_an_epoch_logs_is_of_all_ranks)
+TEST(values_logged_at_the_end_of_an_epoch_are_those_of_all_ranks)
 {
     static const lc_module_ops ops = {
         LC_MODULE_OPS_INIT("net"),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs with many loggers: they all get the same rows; what fails is said once and changes nothing else; a run that is
- * stopped and resumed with all of them on is the run that was not stopped. */
+/* Runs with many loggers: all get the same rows; a failure is reported once and changes nothing else; a run that is
+ * stopped and resumed with all of them equals one that was not stopped. */
 #include "idle_ops.h"
 #include "test.h"
 #include "trainer_world.h"
@@ -14,9 +14,9 @@ typedef struct net {
     lc_module base;
     lc_linear l1, l2;
     lc_dataset *data;
-    int64_t stop_after; /* batches of all; 0: never */
+    int64_t stop_after; /* batches in all; 0: no limit */
     int64_t batches, pause_us;
-    double slowest, last; /* seconds of a batch */
+    double slowest, last; /* seconds per batch */
 } net;
 
 static double seconds(void)
@@ -67,7 +67,7 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
         LC_TRY(lc_trainer_log_text(self->trainer, "note", "a text", -1));
     }
     double took = seconds() - m->last;
-    if (m->batches++ > 2 && took > m->slowest) m->slowest = took; /* the first ones are planned */
+    if (m->batches++ > 2 && took > m->slowest) m->slowest = took; /* the first batches are planned */
     if (m->pause_us) nanosleep(&(struct timespec){0, m->pause_us * 1000}, NULL);
     if (m->stop_after && m->batches == m->stop_after) lc_trainer_stop(self->trainer);
     return LC_OK;
@@ -80,14 +80,14 @@ static const lc_module_ops ops = {LC_MODULE_OPS_INIT("net"),
                                   .on_train_batch_start = on_train_batch_start,
                                   .on_train_batch_end = on_train_batch_end};
 
-/* Messages to the user. */
-typedef struct ears {
+/* The user's messages, in order. */
+typedef struct messages {
     int warnings;
     char text[8192];
-} ears;
+} messages;
 static void hear(void *self, lc_trainer *t, lc_level level, const char *text)
 {
-    ears *e = self;
+    messages *e = self;
     (void)t;
     if (level != LC_WARNING) return;
     size_t n = strlen(e->text);
@@ -100,9 +100,9 @@ typedef struct weights {
     float l1[8 * 3], l2[8];
 } weights;
 
-/* A run in `dir`; weights as they end. */
+/* A run in `dir`; weights gets its final ones. */
 static lc_status run(const char *dir, const char *logger, const char *ckpt_path, int64_t stop_after, int64_t pause_us,
-                     ears *e, weights *out, double *slowest)
+                     messages *e, weights *out, double *slowest)
 {
     static float x[SAMPLES * 3], y[SAMPLES];
     for (int i = 0; i < SAMPLES * 3; i++) x[i] = (float)(i * 37 % 101) / 101;
@@ -164,10 +164,10 @@ static const char *all_loggers(const char *dir)
     return names;
 }
 
-TEST(several_at_once)
+TEST(several_loggers_at_once)
 {
     char dir[256], files[4096], version[300];
-    ears e = {0};
+    messages e = {0};
     CHECK(world_dir(dir, sizeof dir));
     CHECK_OK(run(dir, all_loggers(dir), NULL, 0, 0, &e, NULL, NULL));
     CHECK_STR(e.text, "");
@@ -191,14 +191,14 @@ TEST(several_at_once)
     world_remove(dir);
 }
 
-/* A disk that is full, a server that is away, commands that die or do not read: each is said once while the run goes
- * on, and at its end what was lost; the training ends as without them, and no step waits. */
-TEST(what_fails_changes_nothing)
+/* A full disk, an unreachable server, commands that die or do not read: each is reported once during the run, and at
+ * the end it says what was lost. The training ends as it does without them, and no step waits. */
+TEST(a_failing_logger_changes_nothing)
 {
     char dir[256], names[1024];
     weights without, with;
     double slowest;
-    ears e = {0};
+    messages e = {0};
     lc__http *http;
     CHECK(world_dir(dir, sizeof dir));
     CHECK_OK(run(dir, "none", NULL, 0, 0, &e, &without, NULL));
@@ -209,7 +209,7 @@ TEST(what_fails_changes_nothing)
              has_http ? "mlflow:http://127.0.0.1:1," : "");
     CHECK_OK(run(dir, names, NULL, 0, 20000, &e, &with, &slowest));
     printf("  slowest step: %.0f us\n", slowest * 1e6);
-    CHECK(slowest < patience(0.5)); /* no attempt of any logger is that short; a busy machine takes its time */
+    CHECK(slowest < patience(0.5)); /* every attempt of a logger takes longer; a busy machine is slow */
     CHECK(!memcmp(&without, &with, sizeof with));
     CHECK_CONTAINS(e.text, "/dev/full");
     CHECK_CONTAINS(e.text, "exit 1");
@@ -235,8 +235,8 @@ static lc_status keep_nothing(void *self, lc_trainer *t, lc_state *state)
     return LC_OK;
 }
 
-/* What the options gave is the trainer's also when there is none, and the first error is the one that is reported. */
-TEST(nothing_is_lost_where_there_is_no_trainer)
+/* The trainer takes over what the options hold even if it cannot be made, and the first error is the one reported. */
+TEST(options_are_freed_if_the_trainer_cannot_be_made)
 {
     static const lc_callback_ops callback = {LC_CALLBACK_OPS_INIT("twin"), .save_state = keep_nothing,
                                              .free = count_free};
@@ -252,7 +252,7 @@ TEST(nothing_is_lost_where_there_is_no_trainer)
     for (int i = 0; i < 10; i++) profilers[i] = (lc_profiler){&profiler, NULL};
     o.callbacks = twins, o.n_callbacks = 2;
     o.loggers = loggers, o.n_loggers = 1;
-    o.profilers = profilers, o.n_profilers = 10; /* more than there can be */
+    o.profilers = profilers, o.n_profilers = 10; /* more than the maximum */
     o.logger = "nonsense";
     freed = 0;
     CHECK_STATUS(lc_trainer_new(&o, &t), LC_ERR_CONFIG);
@@ -260,7 +260,7 @@ TEST(nothing_is_lost_where_there_is_no_trainer)
     CHECK_EQ(freed, 2 + 1 + 10);
 }
 
-TEST(what_cannot_be_called_is_refused)
+TEST(loggers_and_profilers_without_callbacks_are_refused)
 {
     lc_logger_ops old = {LC_LOGGER_OPS_INIT, .name = "old", .start = no_run, .log_row = no_row};
     lc_profiler_ops deaf = {LC_PROFILER_OPS_INIT("deaf"), .report = no_report};
@@ -281,11 +281,11 @@ TEST(what_cannot_be_called_is_refused)
     }
 }
 
-TEST(resumed_with_all_loggers_is_as_never_stopped)
+TEST(a_resumed_run_logs_as_one_that_never_stopped)
 {
     char dir[256], ckpt[300];
     weights whole, resumed;
-    ears e = {0};
+    messages e = {0};
     static const int64_t stops[] = {1, 7, 20, 33, 59};
     CHECK(world_dir(dir, sizeof dir));
     CHECK_OK(run(dir, "none", NULL, 0, 0, &e, &whole, NULL));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ways to optimise: by hand with several optimizers, with toggling, with closures, with LBFGS; overrides of the hooks
- * around an update; and that each of them resumes bit for bit. */
+/* Ways to optimize: by hand with several optimizers, with toggling, with closures, with LBFGS; overrides of the hooks
+ * around an update; and a bit-for-bit resume of each of them. */
 #include "core/hooks/trainer_internal.h"
 #include "test.h"
 #include "trainer_world.h"
@@ -11,11 +11,11 @@ typedef struct pair {
     lc_tensor *a, *b;
     lc_tensor *(*step)(struct pair *p, lc_tensor *x, int64_t i);
     lc_status (*optimizers)(struct pair *p, lc_optimizers *out);
-    int64_t n, stop_after, batches; /* stop_after: training batches, or 0 */
+    int64_t n, stop_after, batches; /* stop_after: training batches; 0: never */
     bool b_had_gradient;
     int evaluations;
-    int64_t accumulate;  /* 0: 1 */
-    const int64_t *sets; /* [n] what is set after each batch; 0: nothing */
+    int64_t accumulate;  /* 0 is taken as 1 */
+    const int64_t *sets; /* [n] value set after each batch; 0: unchanged */
 } pair;
 
 static lc_tensor *pair_step(lc_module *self, const lc_batch *batch, int64_t i)
@@ -80,7 +80,7 @@ static double value_of(lc_tensor *t)
     return lc_item(t, &v) == LC_OK ? v : NAN;
 }
 
-/* Trains; with stop_after it dies there, and goes on from its checkpoint in a new process's place. */
+/* Trains; with stop_after it fails there, and a new trainer resumes from its checkpoint. */
 static void train(pair *p, const lc_module_ops *ops, int64_t epochs, int64_t stop_after, double *a, double *b,
                   int64_t *step)
 {
@@ -114,7 +114,7 @@ static void train(pair *p, const lc_module_ops *ops, int64_t epochs, int64_t sto
     world_remove(dir);
 }
 
-/* The run that is stopped at any batch ends as the one that is not. */
+/* A run that is stopped at any batch ends like one that is not. */
 static void check_resume(const pair *p, const lc_module_ops *ops, int64_t epochs)
 {
     double a, b, a2, b2;
@@ -132,7 +132,7 @@ static void check_resume(const pair *p, const lc_module_ops *ops, int64_t epochs
 
 /* ---- by hand ---- */
 
-/* Both losses go through both weights; each optimizer zeroes, and updates, its own. */
+/* Both losses depend on both weights; each optimizer zeroes and updates its own. */
 static lc_tensor *two_losses(pair *p, lc_tensor *x, int64_t i)
 {
     lc_module *self = &p->base;
@@ -160,11 +160,11 @@ TEST(each_optimizer_zeroes_its_own)
     }
     CHECK_NEAR(a, wa, 1e-4 * fabs(wa));
     CHECK_NEAR(b, wb, 1e-4 * fabs(wb));
-    CHECK_EQ(step, 8); /* every step of every optimizer */
+    CHECK_EQ(step, 8); /* every step of every optimizer counts */
     check_resume(&p, &manual_ops, 2);
 }
 
-/* Two backward passes add up, as PyTorch's do; they are not averaged. */
+/* Gradients of two backward passes add up as in PyTorch; they are not averaged. */
 static lc_tensor *backward_twice(pair *p, lc_tensor *x, int64_t i)
 {
     lc_module *self = &p->base;
@@ -204,8 +204,8 @@ static lc_tensor *loss_of_a(pair *p, lc_tensor *x, int64_t i)
     return lc_mul(p->a, x);
 }
 
-/* A precision scales the loss and looks at the gradients whoever optimises. */
-TEST(a_precision_has_its_hooks_by_hand_too)
+/* A precision scales the loss and checks the gradients in manual optimization as well. */
+TEST(manual_optimization_calls_the_hooks_of_a_precision)
 {
     for (int by_hand = 0; by_hand < 2; by_hand++) {
         pair p = {.step = by_hand ? backward_twice : loss_of_a, .optimizers = one_for_both, .n = 3};
@@ -237,8 +237,8 @@ static lc_status overflow_once(void *self, lc_optimizer *opt)
 static const lc_precision_ops overflowing = {LC_PRECISION_OPS_INIT("overflowing"),
                                              .before_optimizer_step = overflow_once};
 
-/* The update of batch 1 is left out, and its step is counted. */
-TEST(a_precision_that_sees_an_overflow_leaves_the_update_out)
+/* The update of batch 1 is skipped, and its step is counted. */
+TEST(a_precision_that_sees_an_overflow_skips_the_update)
 {
     for (int by_hand = 0; by_hand < 2; by_hand++) {
         pair p = {.step = by_hand ? backward_twice : loss_of_a, .optimizers = one_for_both, .n = 3};
@@ -262,7 +262,7 @@ TEST(a_precision_that_sees_an_overflow_leaves_the_update_out)
     }
 }
 
-/* Accumulates over three batches by itself: a checkpoint in between holds the gradients. */
+/* Accumulates by hand over three batches: a checkpoint in between holds the gradients. */
 static lc_tensor *every_third(pair *p, lc_tensor *x, int64_t i)
 {
     lc_module *self = &p->base;
@@ -291,11 +291,11 @@ static lc_tensor *toggled(pair *p, lc_tensor *x, int64_t i)
     lc_tensor *loss = lc_mul(lc_mul(p->a, p->b), x);
     if (lc_manual_backward(self, loss) < 0 || lc_manual_step(self, oa) < 0) return NULL;
     if (lc_untoggle_optimizer(self) < 0) return NULL;
-    /* Nothing was zeroed since: b's gradient is that of its own loss alone, because it had none before. */
+    /* Nothing has been zeroed since, but b had no gradient before: its gradient is that of its own loss only. */
     if (lc_toggle_optimizer(self, ob) < 0) return NULL;
     loss = lc_mul(lc_mul(p->a, p->b), x);
     if (lc_manual_backward(self, loss) < 0 || lc_manual_step(self, ob) < 0) return NULL;
-    return loss; /* untoggled at the end */
+    return loss; /* untoggled when the step ends */
 }
 
 TEST(toggling)
@@ -315,7 +315,7 @@ TEST(toggling)
     check_resume(&p, &manual_ops, 2);
 }
 
-/* Plans fit again when the answer comes back: after the first steps nothing is planned any more. */
+/* The plans are found again when the same toggling returns: after the first steps nothing more is planned. */
 TEST(toggling_plans_once)
 {
     pair p = {.step = toggled, .optimizers = one_each, .n = 40};
@@ -355,14 +355,14 @@ static lc_status lbfgs(pair *p, lc_optimizers *out)
     return lc_optimizers_add(out, lc_lbfgs(p, .max_iter = 5, .history_size = 3, .strong_wolfe = true));
 }
 
-TEST(lbfgs_in_automatic_optimisation)
+TEST(lbfgs_in_automatic_optimization)
 {
     pair p = {.step = valley, .optimizers = lbfgs, .n = 3}, now = p;
     double a, b;
     int64_t step;
     train(&now, &automatic_ops, 2, 0, &a, &b, &step);
     CHECK_EQ(step, 6);
-    CHECK(now.evaluations > 8); /* several a step */
+    CHECK(now.evaluations > 8); /* several per step */
     CHECK_NEAR(a, 3.2, 1e-3);   /* the last batch is 2 */
     CHECK_NEAR(b, 3.2, 1e-3);
     check_resume(&p, &automatic_ops, 2);
@@ -397,7 +397,7 @@ TEST(closures_by_hand)
     train(&now, &manual_ops, 2, 0, &a, &b, &step);
     CHECK_EQ(step, 6);
     CHECK_NEAR(a, 3.2, 1e-3);
-    p.optimizers = adam_for_both; /* evaluates once */
+    p.optimizers = adam_for_both; /* runs the closure once */
     now = p;
     train(&now, &manual_ops, 2, 0, &a, &b, &step);
     CHECK_EQ(now.evaluations, 6);
@@ -412,7 +412,7 @@ static lc_tensor *step_without_closure(pair *p, lc_tensor *x, int64_t i)
     return s < 0 ? NULL : x;
 }
 
-TEST(what_cannot_be_is_said)
+TEST(impossible_calls_are_refused)
 {
     pair p = {.step = step_without_closure, .optimizers = lbfgs, .n = 2};
     char dir[256];
@@ -445,13 +445,13 @@ static lc_status own_clipping(lc_module *self, lc_optimizer *opt, double value, 
     CHECK_STR(algorithm, "norm");
     return lc_clip_gradients(self, opt, 0.125, "value");
 }
-/* Evaluates twice (as SAM does), updates with what the second left. */
+/* Evaluates twice, as SAM does, and updates with the gradients of the second evaluation. */
 static lc_status own_step(lc_module *self, int64_t epoch, int64_t i, lc_optimizer *opt, lc_closure *closure)
 {
     lc_status s;
     lc_closure_run(closure, &s);
     if (s < 0) return s;
-    return i == 1 ? LC_OK : lc_default_optimizer_step(self, epoch, i, opt, closure); /* and leaves one out */
+    return i == 1 ? LC_OK : lc_default_optimizer_step(self, epoch, i, opt, closure); /* and skips one update */
 }
 static lc_tensor *line(pair *p, lc_tensor *x, int64_t i)
 {
@@ -470,7 +470,7 @@ TEST(overrides)
     int64_t step;
     clip_seen = -1;
     train(&p, &ops, 1, 0, &a, &b, &step);
-    CHECK_NEAR(clip_seen, 0, 0);              /* called without a clip value too */
+    CHECK_NEAR(clip_seen, 0, 0);              /* called even without a clip value */
     CHECK_NEAR(a, 1 - 2 * 0.5 * 0.125, 1e-6); /* steps 0 and 2, clipped */
     CHECK_EQ(step, 3);
     CHECK_EQ(p.evaluations, 3);
@@ -483,7 +483,7 @@ static lc_status own_zero_grad(lc_module *self, int64_t epoch, int64_t i, lc_opt
     return LC_OK;
 }
 
-/* As in PyTorch; gradients are of one window all the same. */
+/* As in PyTorch; gradients are those of one window all the same. */
 TEST(a_module_zeroes_gradients_itself)
 {
     lc_module_ops ops = automatic_ops;
@@ -508,7 +508,7 @@ static lc_status look_at_gradient(lc_module *self, const lc_batch *batch, int64_
     return LC_OK;
 }
 
-/* inference_mode=false lets validate have gradients; in a fit they are the training's. */
+/* inference_mode=false allows gradients in validate; in a fit the gradients are the training's. */
 TEST(gradients_of_an_evaluation)
 {
     lc_module_ops ops = automatic_ops;
@@ -535,8 +535,8 @@ TEST(gradients_of_an_evaluation)
     }
 }
 
-/* A window ends as it began; the next one has the length that was set last. */
-TEST(windows_of_other_lengths)
+/* A window keeps the length it began with; the next one has the length that was set last. */
+TEST(windows_of_changing_length)
 {
     static const int64_t longer[10] = {[2] = 4}, shorter[8] = {[1] = 1}, back[10] = {[0] = 2, [1] = 3, [4] = 2};
     const struct {
@@ -564,8 +564,8 @@ TEST(windows_of_other_lengths)
     }
 }
 
-/* By hand gradients add up; what the same trainer does by itself later is a mean again. */
-TEST(a_fit_behind_one_by_hand)
+/* Gradients add up in manual optimization; the same trainer averages them again in automatic optimization. */
+TEST(an_automatic_fit_after_a_manual_one)
 {
     pair by_hand = {.step = backward_twice, .optimizers = one_for_both, .n = 3};
     pair p = {.step = line, .optimizers = one_for_both, .n = 4};

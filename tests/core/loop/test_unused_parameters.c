@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A parameter that no rank ever gives a gradient is named once; one that some rank, or some step, uses is not. */
+/* A parameter that no rank ever gives a gradient is named once. A parameter that some rank or some step uses is not
+ * named. */
 #include "comm_world.h"
 #include "quiet_options.h"
 
@@ -8,8 +9,8 @@
 enum { SAMPLES = 48 };
 
 typedef struct unused_job {
-    bool frozen;       /* the one that nobody uses */
-    int64_t max_steps; /* of 12 */
+    bool frozen;       /* freezes the one that is never used */
+    int64_t max_steps; /* of 12 in an epoch */
     char said[WORLD_RANKS][2048];
     int warnings[WORLD_RANKS];
 } unused_job;
@@ -97,7 +98,7 @@ static void check(unused_job j, const char *want)
             CHECK_RANKS("threads", n, train, &job);
         else
             CHECK_OK(train(NULL, &job));
-        for (int r = 1; r < n; r++) CHECK_EQ(job.warnings[r], 0); /* rank 0 says it */
+        for (int r = 1; r < n; r++) CHECK_EQ(job.warnings[r], 0); /* rank 0 warns */
         CHECK_EQ(job.warnings[0], want != NULL);
         if (!want) continue;
         snprintf(text, sizeof text, want, n > 1 ? " on any rank" : "");
@@ -111,11 +112,11 @@ TEST(parameters_without_a_gradient_are_named_once)
           "no gradient%s in the first 10 steps, so nothing trains these parameters: never.weight, never.bias; use them "
           "in the loss, or freeze them (lc_tensor_set_requires_grad)");
 }
-TEST(frozen_ones_are_not)
+TEST(frozen_parameters_are_not_named)
 {
     check((unused_job){.max_steps = -1, .frozen = true}, NULL);
 }
-TEST(a_short_fit_tells_at_its_end)
+TEST(a_short_fit_warns_at_its_end)
 {
     check(
         (unused_job){.max_steps = 2},

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong in a training without being an error is said, once a fit and with the step: a loss that is not a
- * finite number, training steps without a loss, epochs that train nothing. What is meant to be so is not talked about.
- */
+/* Warnings about trainings that go wrong without an error, each once per fit and with the step: a loss that is not
+ * finite, training steps without a loss, epochs that train nothing. Intended behavior causes no warning. */
 #include "test.h"
 
 enum { SAMPLES = 40 };
@@ -61,14 +60,14 @@ static const lc_module_ops by_hand = {
 };
 
 /* Warnings, one after the other. */
-typedef struct heard {
+typedef struct warnings {
     int n;
     char text[4096];
-} heard;
+} warnings;
 
 static void on_message(void *context, lc_trainer *t, lc_level level, const char *text)
 {
-    heard *h = context;
+    warnings *h = context;
     (void)t;
     if (level != LC_WARNING) return;
     h->n++;
@@ -84,14 +83,14 @@ typedef struct training {
     bool no_val; /* validates with a loader without samples */
 } training;
 
-static lc_status fit(lc_comm *comm, const training *what, heard *h)
+static lc_status fit(lc_comm *comm, const training *what, warnings *h)
 {
     net m = what->start;
     lc_dataloader *data, *val = NULL;
     lc_trainer *t;
     lc_callback listens;
     lc_trainer_options o = quiet_options(comm);
-    *h = (heard){.n = 0};
+    *h = (warnings){.n = 0};
     lc_module_init(&m.base, what->ops ? what->ops : &automatic, 1);
     lc_linear_init(&m.l, &m, "l", FEATURES, CLASSES);
     LC_TRY(lc_lambda_callback(&listens, .on_message = on_message, .context = h));
@@ -121,9 +120,9 @@ static lc_status fit(lc_comm *comm, const training *what, heard *h)
         for (size_t w_ = 0; w_ < sizeof words_ / sizeof *words_; w_++) CHECK_CONTAINS((h).text, words_[w_]);           \
     } while (0)
 
-TEST(a_good_training_says_nothing)
+TEST(a_good_training_causes_no_warning)
 {
-    heard h;
+    warnings h;
     static const training good[] = {{.start = {NO_NAN}},
                                     {.start = {NO_NAN, .logs = true}, .accumulate = 4},
                                     {.start = {NO_NAN, .steps = true}, .ops = &by_hand},
@@ -136,13 +135,13 @@ TEST(a_good_training_says_nothing)
 
 TEST(a_loss_that_is_not_finite)
 {
-    heard h;
-    /* Logged: in the very step. */
+    warnings h;
+    /* Logged: reported in the same step. */
     CHECK_OK(fit(NULL, &(training){.start = {.nan_from = 13, .inf_from = -1, .logs = true}}, &h));
     CHECK_ONE(h, "the loss is nan at step 14 (epoch 1, batch 3)", "detect_anomaly");
     CHECK_OK(fit(NULL, &(training){.start = {.nan_from = -1, .inf_from = 2, .logs = true}}, &h));
     CHECK_ONE(h, "the loss is inf at step 3 (epoch 0, batch 2)");
-    /* Not logged: with the next step of log_every_n_steps, or the end of the epoch. */
+    /* Not logged: reported at the next step of log_every_n_steps, or at the end of the epoch. */
     CHECK_OK(fit(NULL, &(training){.start = {.nan_from = 11, .inf_from = -1}, .log_every = 5}, &h));
     CHECK_ONE(h, "the loss is nan at step 15 (epoch 1, batch 4)");
     CHECK_OK(fit(NULL, &(training){.start = {.nan_from = 11, .inf_from = -1}, .log_every = -1}, &h));
@@ -156,16 +155,16 @@ TEST(a_loss_that_is_not_finite)
 
 TEST(training_steps_without_a_loss)
 {
-    heard h;
+    warnings h;
     CHECK_OK(fit(NULL, &(training){.start = {NO_NAN, .no_loss = true}}, &h));
     if (!strstr(h.text, "epoch 0 trained nothing (step 10): training_step returned no loss")) TEST_FAIL("%s", h.text);
     const char *first = strstr(h.text, "trained nothing");
-    CHECK(!strstr(first + 1, "trained nothing")); /* of three epochs the first */
+    CHECK(!strstr(first + 1, "trained nothing")); /* only the first of three epochs */
 }
 
 TEST(epochs_that_train_nothing)
 {
-    heard h;
+    warnings h;
     CHECK_OK(fit(NULL, &(training){.start = {NO_NAN, .skips = true}}, &h));
     CHECK_CONTAINS(h.text, "epoch 0 trained nothing (step 10): every update was skipped");
     CHECK_OK(fit(NULL, &(training){.start = {NO_NAN, .ends_epoch = true}}, &h));
@@ -180,10 +179,10 @@ static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, 
     return LC_OK;
 }
 
-/* As Lightning says of every loader. */
-TEST(loaders_of_evaluations_that_are_empty)
+/* As Lightning warns about each loader. */
+TEST(empty_evaluation_loaders)
 {
-    heard h;
+    warnings h;
     lc_module_ops ops = automatic;
     ops.validation_step = validation_step;
     CHECK_OK(fit(NULL, &(training){.start = {NO_NAN}, .ops = &ops, .no_val = true}, &h));
@@ -192,8 +191,8 @@ TEST(loaders_of_evaluations_that_are_empty)
 
 static lc_status rank(lc_comm *comm, void *ctx)
 {
-    static heard all[WORLD_RANKS]; /* of ranks that are threads */
-    heard *h = &all[lc_comm_rank(comm)];
+    static warnings all[WORLD_RANKS]; /* one per rank; ranks are threads */
+    warnings *h = &all[lc_comm_rank(comm)];
     LC_TRY(fit(comm, ctx, h));
     int64_t times = 0;
     for (const char *at = h->text; (at = strstr(at, "the loss is nan")); at++) times++;
@@ -201,7 +200,7 @@ static lc_status rank(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(of_several_ranks_the_first_says_it)
+TEST(rank_0_warns_for_all_ranks)
 {
     static const char *const strategies[] = {"ddp", "sharded_3"};
     for (int i = 0; i < 2; i++) {

@@ -28,7 +28,7 @@ static lc_status parse(lc_trainer_options *o, mine *m, const char *line)
     *m = (mine){.data = "d", .batch_size = 64, .lr = 0.1};
     snprintf(copy, sizeof copy, "%s", line);
     for (char *w = strtok(copy, " "); w && argc < 64; w = strtok(NULL, " ")) argv[argc++] = w;
-    /* What was parsed stays valid until the next time. */
+    /* Parsed strings stay valid until the next call. */
     static void *storage;
     lc_options_free(storage);
     lc_status status = lc_trainer_options_parse_with(o, my_options, 4, m, argc, argv);
@@ -37,7 +37,7 @@ static lc_status parse(lc_trainer_options *o, mine *m, const char *line)
     return status;
 }
 
-TEST(a_value_that_has_no_place)
+TEST(options_need_a_target)
 {
     for (size_t i = 0; i < sizeof my_options / sizeof *my_options; i++) {
         CHECK_STATUS(lc_option_set_text(&my_options[i], NULL, "1"), LC_ERR_ARGUMENT);
@@ -74,7 +74,7 @@ TEST(command_line)
     CHECK_EQ(o.max_epochs, -1);
 }
 
-TEST(errors_say_what_is_right)
+TEST(errors_name_the_right_values)
 {
     lc_trainer_options o;
     mine m;
@@ -103,7 +103,7 @@ TEST(errors_say_what_is_right)
     CHECK_STATUS(parse(&o, &m, "--deterministic=maybe"), LC_ERR_CONFIG);
 }
 
-/* What older Lightning called it works where its meaning is clear. */
+/* Names from older versions of Lightning work if their meaning is clear. */
 TEST(old_names)
 {
     lc_trainer_options o;
@@ -162,8 +162,8 @@ TEST(old_names)
     }
 }
 
-/* An option of the program is the program's, whatever it meant elsewhere. */
-TEST(own_names_come_first)
+/* An option of the program takes precedence, whatever the name meant elsewhere. */
+TEST(the_programs_own_options_come_first)
 {
     typedef struct {
         int64_t epochs, precision;
@@ -177,7 +177,7 @@ TEST(own_names_come_first)
     lc_trainer_options_release(&o);
 }
 
-TEST(accelerators_say_what_is_missing)
+TEST(errors_of_accelerators_name_what_is_missing)
 {
     static const char *const answers[][2] = {
         {"tpu", "no TPU backend"}, {"gpu", "CUDA"}, {"ddp", "--strategy ddp"}, {"cpux", "auto or cpu"}};
@@ -264,7 +264,7 @@ static lc_status read_config(const char *text, int64_t *key)
     return s;
 }
 
-/* What a reader that makes doubles of all numbers, and takes the last of two members, would get wrong. */
+/* Numbers that a reader with only doubles would round, and duplicate members of which it would take the last. */
 TEST(a_configuration_is_read_exactly)
 {
     int64_t key = 0;
@@ -329,19 +329,20 @@ static lc_status parse_used(lc_trainer_options *o, const char *used, const char 
     return lc_trainer_options_parse_used(o, used, my_options, 4, &m, argc, argv);
 }
 
-TEST(programs_without_a_trainer_have_the_options_that_they_use)
+TEST(programs_without_a_trainer_take_the_options_they_list)
 {
     lc_trainer_options o;
     CHECK_OK(parse_used(&o, "max_epochs seed precision", "--max_epochs 5 --batch_size 3 --devices 1 --precision 16"));
     CHECK_EQ(o.max_epochs, 5);
-    CHECK_STR(o.precision, "16-mixed"); /* old values, as everywhere */
+    CHECK_STR(o.precision, "16-mixed"); /* old values work as everywhere */
     lc_trainer_options_release(&o);
     CHECK_OK(parse_used(&o, "max_epochs", "--epochs 2"));
     CHECK_EQ(o.max_epochs, 2);
     lc_trainer_options_release(&o);
     CHECK_STATUS(parse_used(&o, "max_epochs", "--seed 1"), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "option \"seed\" of the trainer is not available in this program");
-    CHECK_STATUS(parse_used(&o, NULL, "--gpus 2"), LC_ERR_CONFIG); /* an old name of what it does not have */
+    CHECK_STATUS(parse_used(&o, NULL, "--gpus 2"),
+                 LC_ERR_CONFIG); /* an old name for an option that this program does not have */
     CHECK_STATUS(parse_used(&o, "max_epochs", "--max_epoch 1"), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "did you mean \"max_epochs\"");
     CHECK_STATUS(parse_used(&o, "max_epoch", "--devices 1"), LC_ERR_ARGUMENT);
@@ -367,10 +368,10 @@ TEST(durations)
     CHECK(d.unit == LC_UNIT_FRACTION);
     const char *bad[] = {"", "3 ep", "ep", "-1", "1.5", "2.5ep", "nan", "inf", "1e400", "3x", "1:", ":1", "1:2:3:4:5"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        if (lc_duration_parse(bad[i], &d) == LC_OK) TEST_FAIL("\"%s\" was taken for an amount", bad[i]);
+        if (lc_duration_parse(bad[i], &d) == LC_OK) TEST_FAIL("\"%s\" was accepted as an amount", bad[i]);
 }
 
-/* What is said on standard error while a command line is parsed. */
+/* The text printed to standard error while a command line is parsed. */
 static const char *said(const char *line, char *text, size_t size)
 {
     lc_trainer_options o;
@@ -390,7 +391,7 @@ static const char *said(const char *line, char *text, size_t size)
     return text;
 }
 
-TEST(misspelt_variables_are_noticed)
+TEST(misspelled_variables_are_reported)
 {
     static const char *const cases[][2] = {
         {"LIGHTC_MAX_EPOCH", "LIGHTC_MAX_EPOCHS"}, {"LIGHTC_PLANS", "LIGHTC_PLAN"},
@@ -419,8 +420,8 @@ TEST(misspelt_variables_are_noticed)
     CHECK_STR(text, "");
 }
 
-/* Every variable that the library reads is known to that warning. */
-TEST(all_variables_are_known)
+/* The warning knows every variable that the library reads. */
+TEST(all_variables_are_checked)
 {
     const char *source = source_root();
     char command[4200], name[256], text[1024], want[300];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Law 2 in the trainer: N ranks with batch B train as one rank with batch N * B, and everything around the step (logged
- * values, checkpoints, early stopping) is one run's. */
+ * values, checkpoints, early stopping) is that of a single run. */
 #include "ddp_run.h"
 
 #include <dirent.h>
@@ -60,7 +60,7 @@ TEST(ranks_train_as_one_over_accumulation_and_clipping)
 {
     check("accumulate", accumulating);
 }
-/* A rank without samples records the same steps whatever is trained, but sends other buckets. */
+/* A rank without samples runs the same number of steps whatever is trained, but sends other buckets. */
 TEST(ranks_without_samples_follow_what_is_trained)
 {
     outcome one;
@@ -88,7 +88,7 @@ TEST(several_backward_passes_for_a_step)
     check("manual_accumulate", manually_accumulating);
 }
 
-/* A run by hand costs as many calls later as at its beginning, however many backward passes there were. */
+/* A manual run makes as many calls per step later as at its beginning, however many backward passes there were. */
 TEST(many_backward_passes_by_hand)
 {
     static ranks_job r;
@@ -96,7 +96,7 @@ TEST(many_backward_passes_by_hand)
     for (int i = 0; i < 3; i++) {
         job j = job_of("many");
         manually(&j);
-        j.max_epochs = 7 * (i + 1); /* of 18 backward passes */
+        j.max_epochs = 7 * (i + 1); /* with 18 backward passes */
         memset(&r, 0, sizeof r);
         r.j = &j;
         CHECK_RANKS("threads", 2, run_rank, &r);
@@ -109,7 +109,7 @@ static void lbfgs(job *j)
 {
     unevenly(j);
     j->lbfgs = LBFGS;
-    j->max_epochs = 2; /* each step multiplies what is rounded */
+    j->max_epochs = 2; /* each step amplifies rounding errors */
 }
 static void lbfgs_searching(job *j)
 {
@@ -127,20 +127,21 @@ static void lbfgs_searching_by_hand(job *j)
     j->manual = true;
 }
 
-/* Steps and where a line search ends depend on the loss and the gradient, so ranks must look at the same ones. */
-TEST(lbfgs_takes_one_path)
+/* The step size and the end of a line search depend on the loss and the gradient, so all ranks must use the same ones.
+ */
+TEST(lbfgs_takes_the_same_steps_on_all_ranks)
 {
     check("lbfgs", lbfgs);
     check("lbfgs_manual", lbfgs_by_hand);
 }
-TEST(lbfgs_searches_along_one_line)
+TEST(line_searches_are_the_same_on_all_ranks)
 {
     check("lbfgs_wolfe", lbfgs_searching);
     check("lbfgs_wolfe_manual", lbfgs_searching_by_hand);
 }
 
-/* Smaller buckets are more calls, and the same numbers. */
-TEST(bucket_cap_mb_says_how_much_goes_with_one_call)
+/* Smaller buckets make more calls and give the same numbers. */
+TEST(bucket_cap_mb_limits_what_one_call_reduces)
 {
     static ranks_job r[2];
     for (int small = 0; small < 2; small++) {
@@ -162,7 +163,7 @@ TEST(bucket_cap_mb_says_how_much_goes_with_one_call)
 typedef struct two_runs {
     const char *compression;
     int64_t accumulate;
-    float head[8 * CLASSES]; /* of rank 0 */
+    float head[8 * CLASSES]; /* rank 0's */
 } two_runs;
 
 static const lc_module_ops bare_ops = {
@@ -210,7 +211,7 @@ static lc_status run_twice(lc_comm *comm, void *ctx)
     return s;
 }
 
-/* The second run has a reducer of its own, which may lie where that of the first one lay. */
+/* The second run has a reducer of its own, possibly at the address of the first one. */
 TEST(a_trainer_runs_again)
 {
     static const char *const compression[] = {NULL, "bf16"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Callbacks that change weights, under strategies that shard: what they make of ddp's, bit for bit, and they go on from
- * a checkpoint of any other. */
+/* Callbacks that change weights give the same bits under sharding strategies as under ddp, and resume from a checkpoint
+ * of any other strategy. */
 #include "ddp_run.h"
 
 static lc_status make_mean(lc_callback *out)
@@ -48,7 +48,7 @@ static job job_with(const char *dir, int k, const char *strategy)
     return j;
 }
 
-TEST(sharded_callbacks_make_what_those_of_ddp_make)
+TEST(sharded_callbacks_compute_the_bits_of_ddp)
 {
     for (int k = 0; k < MAKERS; k++) {
         static ranks_job want, got, plain;
@@ -66,7 +66,7 @@ TEST(sharded_callbacks_make_what_those_of_ddp_make)
     }
 }
 
-TEST(sharded_callbacks_go_on_under_other_strategies)
+TEST(sharded_callbacks_resume_under_other_strategies)
 {
     static const int ranks[] = {4, 2, 3};
     for (int k = 0; k < MAKERS; k++) {
@@ -96,7 +96,7 @@ static lc_status make_histograms(lc_callback *out)
     return lc_weight_histogram(out, .every_n_train_steps = 2);
 }
 
-TEST(histograms_look_at_whole_weights)
+TEST(histograms_are_of_whole_weights)
 {
     static ranks_job want, got;
     job j = job_with("histograms", 0, "ddp");
@@ -119,7 +119,7 @@ static lc_tensor *normed_step(lc_module *self, const lc_batch *b, int64_t i)
 {
     normed_net *m = (normed_net *)self;
     lc_tensor *h = lc_batch_norm1d_forward(&m->norm, lc_linear_forward(&m->base.l1, b->x)); /* [B,WIDTH] */
-    static const char *const names[] = {"h0", "h1", "h2"}; /* there is no room for those of all batches */
+    static const char *const names[] = {"h0", "h1", "h2"}; /* so many that the values of all batches do not fit */
     (void)i;
     for (int k = 0; k < 3; k++) lc_output(self, names[k], h);
     if (b->size == 0) lc_fail(LC_ERR_INTERNAL, "training_step without a sample");
@@ -140,7 +140,7 @@ static lc_status average_normed(lc_comm *comm, void *ctx)
     opt.strategy = ctx;
     opt.max_epochs = 3;
     opt.sync_batchnorm = true;
-    LC_TRY(loader_of(0, 26, 4, false, &train)); /* the last batch has two */
+    LC_TRY(loader_of(0, 26, 4, false, &train)); /* the last batch has two samples */
     LC_TRY(small_net_init(&m.base, &normed_ops, 1));
     lc_batch_norm1d_init(&m.norm, &m, "norm", WIDTH);
     LC_TRY(lc_trainer_new(&opt, &t));
@@ -155,18 +155,19 @@ static lc_status average_normed(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(batch_norms_are_computed_where_ranks_have_no_sample)
+TEST(batch_norms_are_computed_if_ranks_have_no_sample)
 {
     CHECK_RANKS("threads", 3, average_normed, "ddp");
     CHECK_RANKS("threads", 3, average_normed, "sharded_1");
 }
 
-/* ---- averages of what each rank has of its own ---- */
+/* ---- averages of statistics that each rank has of its own ---- */
 
 typedef struct averaged_job {
     const char *state_dict_type;
     char path[400];
-    float seen[3][2 * WIDTH], left[3][2 * WIDTH]; /* running_mean and running_var: by validation, after the fit */
+    float seen[3][2 * WIDTH],
+        left[3][2 * WIDTH]; /* running_mean and running_var: seen by validation, left after the fit */
     float saved[2 * WIDTH];
 } averaged_job;
 
@@ -238,8 +239,8 @@ static lc_status average_statistics(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-/* Every rank validates with rank 0's and ends with them, and a checkpoint in parts holds what rank 0 alone would have
- * written. */
+/* Every rank validates with rank 0's statistics and ends with them, and a checkpoint in parts holds what rank 0 would
+ * have written by itself. */
 TEST(averaged_statistics_are_those_of_rank_0)
 {
     static averaged_job jobs[2] = {{.state_dict_type = "full"}, {.state_dict_type = "sharded"}};

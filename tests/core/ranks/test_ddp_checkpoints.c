@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Law 3 where ranks write parts of a checkpoint: what goes on from one is the run that did not stop, whatever has
- * written it (from any strategy to any other: test_resume_ranks.c). */
+/* Law 3 for checkpoints that ranks write in parts: a run resumed from one equals the run that did not stop
+ * (test_resume_ranks.c resumes any strategy from any other). */
 #include "ddp_run.h"
 
 #include <dirent.h>
 
-/* Each rank writes a part; what goes on is the run that would have gone on from a whole checkpoint, or without a stop,
- * bit for bit with the same ranks. */
-TEST(a_run_goes_on_from_sharded_checkpoints)
+/* Each rank writes a part. The resumed run equals one resumed from a whole checkpoint and one that did not stop, bit
+ * for bit with the same number of ranks. */
+TEST(a_run_resumes_from_sharded_checkpoints)
 {
     static ranks_job whole[5], r;
     job all[5];
@@ -43,7 +43,7 @@ TEST(a_run_goes_on_from_sharded_checkpoints)
                 compare(&whole[to].o[i], &r.o[i]);
                 if (from == to) same(&whole[to].o[i], &r.o[i]);
             }
-            /* As many are kept as of whole ones, and nothing unfinished. */
+            /* As many are kept as there would be whole ones, and no unfinished ones. */
             snprintf(ckpt, sizeof ckpt, "%s/lightning_logs/version_0/checkpoints", j.root);
             int n = 0;
             DIR *d = opendir(ckpt);
@@ -57,8 +57,8 @@ TEST(a_run_goes_on_from_sharded_checkpoints)
         }
 }
 
-/* Inside of a window, between two syncs of it; on other ranks, too. */
-TEST(a_manual_window_goes_on_from_a_checkpoint)
+/* Inside a window, between two of its syncs; also resumed on another number of ranks. */
+TEST(a_manual_window_resumes_from_a_checkpoint)
 {
     static const char *const strategies[] = {"ddp", "sharded_1", "ddp"};
     for (int from = 1; from <= 3; from++) {
@@ -72,7 +72,7 @@ TEST(a_manual_window_goes_on_from_a_checkpoint)
         CHECK_OK(run(&all, NULL, &whole));
         r.j = &j;
         CHECK_RANKS("threads", from, run_rank, &r);
-        for (int i = 0; i < from; i++) compare(&whole, &r.o[i]); /* saving changes nothing */
+        for (int i = 0; i < from; i++) compare(&whole, &r.o[i]); /* saving changes no result */
         j.save_after = -1;
         j.ckpt_path = j.saved;
         CHECK_RANKS("threads", 4 - from, run_rank, &r);
@@ -81,7 +81,7 @@ TEST(a_manual_window_goes_on_from_a_checkpoint)
 }
 
 /* Between a backward pass and the step for it. */
-TEST(a_late_step_goes_on_from_a_checkpoint)
+TEST(a_late_step_resumes_from_a_checkpoint)
 {
     static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3"};
     for (int s = 0; s < 4; s++)
@@ -106,16 +106,16 @@ TEST(a_late_step_goes_on_from_a_checkpoint)
             }
 }
 
-/* ---- what rank 0 alone sees ---- */
+/* ---- only rank 0 decides ---- */
 
-/* The last rank goes on in another directory: it sees none of the checkpoints, or saves elsewhere. */
+/* The last rank resumes in another directory: it sees none of the checkpoints, or saves elsewhere. */
 typedef struct apart_job {
-    const char *root; /* the working directory of the others */
+    const char *root; /* the working directory of the other ranks */
     int64_t max_epochs;
     bool resumes, elsewhere;
 } apart_job;
 
-static lc_status go_on_apart(lc_comm *comm, void *ctx)
+static lc_status resume_apart(lc_comm *comm, void *ctx)
 {
     const apart_job *j = ctx;
     bool apart = j->resumes && lc_comm_rank(comm) == 1;
@@ -134,7 +134,7 @@ static lc_status go_on_apart(lc_comm *comm, void *ctx)
     opt.ckpt_path = j->resumes ? ckpt : NULL;
     opt.callbacks = &best;
     opt.n_callbacks = 1;
-    /* With a falling loss the first ones are kept. */
+    /* With mode max and a falling loss the first ones are kept. */
     LC_TRY(lc_model_checkpoint(&best, .dirpath = apart && j->elsewhere ? "other" : "kept", .monitor = "val_loss",
                                .mode = "max", .save_top_k = 2, .save_last = LC_ON));
     LC_TRY(small_net_init(&m, &small_net_ops, 1));
@@ -150,19 +150,19 @@ static lc_status go_on_apart(lc_comm *comm, void *ctx)
     return s < 0 ? lc_fail(s, "%s", message) : LC_OK;
 }
 
-TEST(rank_0_says_which_checkpoints_are_kept)
+TEST(rank_0_decides_which_checkpoints_are_kept)
 {
     for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
         char root[320];
         snprintf(root, sizeof root, "%s", fresh_dir("apart"));
         apart_job first = {.root = root, .max_epochs = 2};
         apart_job then = {.root = root, .max_epochs = 4, .resumes = true, .elsewhere = elsewhere};
-        CHECK_RANKS("shm", 2, go_on_apart, &first);
-        CHECK_RANKS("shm", 2, go_on_apart, &then);
+        CHECK_RANKS("shm", 2, resume_apart, &first);
+        CHECK_RANKS("shm", 2, resume_apart, &then);
     }
 }
 
-/* A checkpoint of copies has each slice once, though every rank has written a part: the one of ddp, whether it is in
+/* A checkpoint of copies has each slice once, though every rank has written a part: it equals ddp's, whether that is in
  * parts or not. */
 TEST(checkpoints_of_copies_have_each_slice_once)
 {
@@ -182,7 +182,8 @@ TEST(checkpoints_of_copies_have_each_slice_once)
         j.state_dict_type = full ? "full" : NULL;
         r.j = &j;
         CHECK_RANKS("threads", 4, run_rank, &r);
-        for (int i = 0; i < 4; i += 2) { /* the first rank of a node has all of so little; both write some of it */
+        /* Both ranks of a node write some of it, except when it is so small that the first rank has all. */
+        for (int i = 0; i < 4; i += 2) {
             snprintf(part, sizeof part, "%s/optimizer-%05d-of-00004.safetensors", j.saved, i + 1);
             CHECK_EQ(access(part, F_OK), full ? -1 : 0);
         }

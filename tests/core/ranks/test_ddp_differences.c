@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank that was started with another model, other options or other data is found, and what differs is named. */
+/* A rank that was started with another model, other options or other data is found, and the difference is named. */
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "scratch.h"
@@ -71,19 +71,19 @@ TEST(different_models_are_named)
     check_models(lc_trainer_fit_with);
 }
 
-TEST(different_models_are_named_where_nothing_is_trained)
+TEST(different_models_are_named_if_nothing_is_trained)
 {
     check_models(lc_trainer_validate_with);
     check_models(lc_trainer_predict_with);
 }
 
-/* One rank is started with something else. */
+/* Rank 2 differs from the others in these. */
 typedef struct odd {
     int64_t max_epochs, samples, batch;
     uint64_t seed;
     const char *root;
     bool validates;
-    const char *option; /* in the command line */
+    const char *option; /* on the command line */
 } odd;
 
 static lc_status another_run(lc_comm *comm, void *ctx)
@@ -129,14 +129,14 @@ TEST(different_options_and_data_are_named)
 {
     static const struct {
         odd odd;
-        const char *message; /* "": that may differ */
+        const char *message; /* "": this may differ */
     } cases[] = {
         {{1, 60, 4, 4, "/elsewhere", false}, ""},
         {{2, 60, 4, 4, NULL, false}, "rank 2 has --max_epochs 2 but rank 0 has --max_epochs 1"},
         {{1, 60, 4, 4, NULL, true}, "rank 2 has a validation but rank 0 has no validation"},
         {{1, 59, 4, 4, NULL, false}, "rank 2 has train loader 0: 5 batches: 59 samples of "},
         {{1, 60, 5, 4, NULL, false}, "rank 2 has train loader 0: 4 batches: "},
-        {{1, 60, 2, 4, NULL, false}, "rank 2 has train loader 0: 10 batches: "}, /* not the least of all */
+        {{1, 60, 2, 4, NULL, false}, "rank 2 has train loader 0: 10 batches: "}, /* not the minimum over ranks */
         {{1, 60, 4, 5, NULL, false}, "random (seed 5) but rank 0 has train loader 0: "},
         {.odd = OPTION("--bucket_cap_mb=3"), "rank 2 has --bucket_cap_mb 3 but rank 0 has --bucket_cap_mb 0.5"},
         {.odd = OPTION("--max_steps=3"), "rank 2 has --max_steps 3 but rank 0 has --max_steps "},
@@ -187,7 +187,7 @@ static lc_status one_logs(lc_comm *comm, void *ctx)
     opt.default_root_dir = j->root;
     opt.logger = rank == j->rank ? "csv" : "none";
     opt.callbacks = &rates;
-    opt.n_callbacks = j->rank == 0; /* needs a logger, where it logs */
+    opt.n_callbacks = j->rank == 0; /* needs a logger if it logs */
     if (opt.n_callbacks) LC_TRY(lc_learning_rate_monitor_new(NULL, &rates));
     LC_TRY(small_net_init(&m, &small_net_ops, 1));
     LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
@@ -216,9 +216,9 @@ TEST(loggers_are_those_of_rank_0)
     }
 }
 
-/* ---- what is logged ---- */
+/* ---- logged names ---- */
 
-/* Rank 1 logs something else, or in another order: in training or in validation. */
+/* Rank 1 logs another name, or in another order, in training or in validation. */
 typedef struct odd_log {
     const char *names[2]; /* of rank 1; the others log "a", then "b" */
     bool validates;
@@ -303,13 +303,13 @@ TEST(different_logged_names_are_named)
     }
 }
 
-/* ---- how it is trained ---- */
+/* ---- optimizers and schedules ---- */
 
 typedef enum odd_training { LR, KIND, GROUPS, SCHEDULE, EVERY, ODD_TRAININGS } odd_training;
 
 typedef struct odd_net {
     small_net base;
-    odd_training how; /* ODD_TRAININGS: as usual */
+    odd_training how; /* ODD_TRAININGS: no difference */
 } odd_net;
 
 static lc_status odd_optimizers(lc_module *self, lc_optimizers *out)

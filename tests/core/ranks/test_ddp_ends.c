@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wishes and failures of one rank end the run of all. */
+/* A stop request or a failure of one rank ends the run on all ranks. */
 #include "ddp_run.h"
 
 #include <dirent.h>
@@ -18,12 +18,12 @@ TEST(one_rank_stops_all)
     }
 }
 
-/* ---- wishes where no gradients are exchanged ---- */
+/* ---- stop requests in places without gradient exchange ---- */
 
 typedef enum place { FIT_START, TRAIN_START, EPOCH_START, EPOCH_END, PLACES } place;
 static place stops_in;
 
-/* The last rank, in epoch 1 if there are epochs yet. */
+/* The last rank stops the run, in epoch 1 if epochs have begun. */
 static lc_status stop_in(lc_trainer *t, place here)
 {
     bool last = lc_trainer_global_rank(t) == lc_trainer_world_size(t) - 1;
@@ -62,7 +62,7 @@ static lc_status make_stopper(lc_callback *out)
     return LC_OK;
 }
 
-/* Used up in the first epoch. */
+/* Time is up in the first epoch. */
 static lc_status make_timer(lc_callback *out)
 {
     return lc_timer_new(1e-9, true, out);
@@ -79,7 +79,7 @@ static int count_checkpoints(const job *j)
     return n;
 }
 
-/* Where no epoch was trained its values are not there. */
+/* Values of an epoch that was not trained do not exist. */
 static lc_status stopped_rank(lc_comm *comm, void *ctx)
 {
     ranks_job *r = ctx;
@@ -123,7 +123,7 @@ TEST(ranks_stop_where_one_process_stops)
     check_stop("time_is_up", make_timer, epoch);
 }
 
-TEST(ranks_whose_time_is_used_up_train_no_more)
+TEST(ranks_stop_when_their_time_is_up)
 {
     static ranks_job r;
     char ckpt[400];
@@ -140,7 +140,7 @@ TEST(ranks_whose_time_is_used_up_train_no_more)
 
 /* ---- failures ---- */
 
-/* Rank 1 of n. */
+/* Fails rank 1 of n. */
 static void check_failure(job *j, int n)
 {
     static ranks_job r;
@@ -158,11 +158,11 @@ static void check_failure(job *j, int n)
     world_free(w);
 }
 
-TEST(one_rank_fails_all_with_its_reason)
+TEST(a_failure_of_one_rank_is_the_reason_on_all)
 {
     job j = job_of("fail");
     check_failure(&j, 3);
-    for (int size = 1; size <= 4; size *= 2) { /* which group of ranks is waited in */
+    for (int size = 1; size <= 4; size *= 2) { /* sizes: the other ranks wait in different groups */
         j = job_of("fail_copies");
         j.strategy = "sharded_hybrid";
         j.shard_size = size;
@@ -171,8 +171,8 @@ TEST(one_rank_fails_all_with_its_reason)
     }
 }
 
-/* No waiting for a rank that has gone on to something else: both calls are named. */
-TEST(a_rank_that_leaves_the_epoch_alone_is_named)
+/* Ranks do not wait for a rank that has moved on to another call: both calls are named. */
+TEST(a_rank_that_leaves_the_epoch_by_itself_is_named)
 {
     for (int strategy = 0; strategy < 2; strategy++) {
         static ranks_job r;

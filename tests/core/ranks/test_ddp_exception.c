@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run on several ranks that fails leaves behind: rank 0 alone saves it, so it is there only where rank 0 has all
- * of the state. From what is there the next fit ends as the one that did not fail. */
+/* The checkpoint that a failed run on several ranks leaves behind: rank 0 saves it by itself, so it exists only if rank
+ * 0 has all of the state. A fit that resumes from it ends like one that did not fail. */
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "scratch.h"
@@ -11,14 +11,14 @@ enum { RANKS = 2, GLOBAL_BATCH = 12, EPOCHS = 2, NOBODY = -1 };
 typedef struct job {
     char root[320];
     int fail_rank;
-    int64_t epoch, batch; /* that fails */
-    int64_t accumulate;   /* 0: 1 */
+    int64_t epoch, batch; /* where the run fails */
+    int64_t accumulate;   /* 0 is taken as 1 */
     bool logs, counts, has_state;
-    bool behind, own_dir;                           /* it fails after its step; each rank has a directory */
+    bool after_step, own_dir;                           /* it fails after its step; each rank has a directory of its own */
     enum { LEAVES, SAVES, SAVES_WEIGHTS } callback; /* OnExceptionCheckpoint, ModelCheckpoint */
     const char *ckpt_path;
-    atomic_int behind_batch; /* rank 0 has done it */
-    char warning[1024];      /* of rank 0, the last one */
+    atomic_int after_batch; /* rank 0 has finished that batch */
+    char warning[1024];      /* rank 0's last warning */
     float weight[RANKS][WIDTH * FEATURES];
 } job;
 
@@ -40,7 +40,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     net *m = (net *)self;
     const job *j = m->j;
     lc_tensor *loss = small_net_training_step(self, b, i);
-    if (!j->behind && fail_at(self, i) < 0) return NULL;
+    if (!j->after_step && fail_at(self, i) < 0) return NULL;
     if (j->logs) lc_log(self, "loss", loss, .on_epoch = LC_ON);
     if (j->counts) {
         if (lc_metric_update_labels(m->base.accuracy, b->size, labels, labels) < 0) return NULL;
@@ -49,14 +49,14 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     return loss;
 }
 
-/* Not before rank 0 is there, too. */
+/* Waits until rank 0 has finished the batch, too. */
 static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     job *j = ((net *)self)->j;
-    lc_status s = j->behind ? fail_at(self, i) : LC_OK;
+    lc_status s = j->after_step ? fail_at(self, i) : LC_OK;
     (void)o, (void)b;
-    if (i == j->batch && lc_trainer_global_rank(self->trainer) == 0) atomic_store(&j->behind_batch, 1);
-    while (s < 0 && !atomic_load(&j->behind_batch)) sched_yield();
+    if (i == j->batch && lc_trainer_global_rank(self->trainer) == 0) atomic_store(&j->after_batch, 1);
+    while (s < 0 && !atomic_load(&j->after_batch)) sched_yield();
     return s;
 }
 
@@ -69,7 +69,7 @@ static void hear(void *context, lc_trainer *t, lc_level level, const char *text)
     if (lc_trainer_global_rank(t) == 0 && level == LC_WARNING) snprintf(j->warning, sizeof j->warning, "%s", text);
 }
 
-/* Where it is saved. */
+/* The path of the saved checkpoint. */
 static void file_of(const job *j, char out[400])
 {
     snprintf(out, 400, "%s/%s.ckpt", j->root, j->callback == LEAVES ? "on_exception" : "saved");
@@ -92,7 +92,7 @@ static lc_status add_callbacks(job *j, lc_trainer *t)
     return lc_trainer_add_callback(t, hears);
 }
 
-/* 40 samples: four batches an epoch. */
+/* 40 samples: four batches per epoch. */
 static lc_status loader_with(bool has_state, lc_dataloader **out)
 {
     lc_dataloader *parts[2];
@@ -162,14 +162,14 @@ static void check_left(job like)
     CHECK_EQ(exists(path), j.callback != LEAVES);
 }
 
-TEST(where_rank_0_has_it_all_the_next_fit_goes_on)
+TEST(a_fit_resumes_if_rank_0_has_all_of_the_state)
 {
     check_left((job){.epoch = 1, .batch = 1});
     check_left((job){.epoch = 1, .batch = 1, .callback = SAVES});
-    check_left((job){.epoch = 1, .logs = true, .counts = true}); /* nothing of that epoch yet */
+    check_left((job){.epoch = 1, .logs = true, .counts = true}); /* nothing of that epoch has been logged yet */
     check_left((job){.epoch = 1, .batch = 2, .accumulate = 2});  /* between two windows */
-    /* Rank 0 hears of it when the ranks meet at the end of the epoch, which has not ended yet. */
-    check_left((job){.fail_rank = 1, .batch = 3, .behind = true});
+    /* Rank 0 learns of it when the ranks meet at the end of the epoch, before it counts as ended. */
+    check_left((job){.fail_rank = 1, .batch = 3, .after_step = true});
 }
 
 static void check_nothing_left(job like, const char *why)
@@ -178,12 +178,12 @@ static void check_nothing_left(job like, const char *why)
     job j = begin(&like);
     file_of(&j, path);
     fail(&j);
-    if (exists(path)) TEST_FAIL("what lacks the %s is there", why);
+    if (exists(path)) TEST_FAIL("a checkpoint without the %s exists", why);
     CHECK_CONTAINS(j.warning, why);
     CHECK_CONTAINS(j.warning, "continue from an earlier checkpoint");
 }
 
-TEST(what_the_other_ranks_had_a_part_of_is_not_saved)
+TEST(nothing_is_saved_if_other_ranks_have_part_of_the_state)
 {
     for (int callback = LEAVES; callback <= SAVES; callback++) {
         check_nothing_left((job){.callback = callback, .epoch = 1, .batch = 1, .logs = true}, "logged values");
@@ -194,8 +194,8 @@ TEST(what_the_other_ranks_had_a_part_of_is_not_saved)
     }
 }
 
-/* They are the same on all ranks. */
-TEST(weights_alone_are_saved)
+/* Weights are the same on all ranks. */
+TEST(weights_only_checkpoints_are_saved)
 {
     char path[400];
     job j = begin(&(job){.callback = SAVES_WEIGHTS, .epoch = 1, .batch = 1, .logs = true, .accumulate = 3});
@@ -204,8 +204,8 @@ TEST(weights_alone_are_saved)
     CHECK(exists(path));
 }
 
-/* Files are rank 0's. */
-TEST(rank_0_alone_removes_what_was_left)
+/* Rank 0 is the one that writes and removes files. */
+TEST(only_rank_0_removes_what_was_left)
 {
     char command[400], path[400];
     job j = begin(&(job){.epoch = 1, .batch = 1});

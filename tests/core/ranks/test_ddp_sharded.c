@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the strategies that shard train: what ddp trains, bit for bit where sums are added in the same order. */
+/* Strategies that shard train what ddp trains, bit for bit if sums are added in the same order. */
 #include "core/ranks/ranks.h"
 #include "core/hooks/trainer_internal.h"
 #include "ddp_run.h"
 
 static const char *const stages[] = {"sharded_1", "sharded_2", "sharded_3"};
 
-/* The bits of ddp; where a window has several backward passes, from stage 2 on, they are added in another order. */
+/* The bits of ddp, except if a window has several backward passes: from stage 2 on these are added in another order. */
 static void check_stages(const char *name, void (*change)(job *j))
 {
     for (int n = 1; n <= 4; n++) {
@@ -45,7 +45,7 @@ TEST(sharded_stops_early_as_ddp)
     check_stages("sharded_early", stopping_early);
 }
 
-/* A slice may begin inside of a parameter, and a rank may have nothing of one. */
+/* A slice may begin inside of a parameter, and a rank may have no part of one. */
 TEST(sharded_trains_as_ddp_with_every_elementwise_optimizer)
 {
     static const char *const names[] = {"SGD",      "Adam",   "AdamW", "RMSprop", "Adagrad",
@@ -65,8 +65,8 @@ TEST(sharded_trains_as_ddp_with_every_elementwise_optimizer)
     }
 }
 
-/* What NAdam has once for each parameter is in a checkpoint once, whatever the ranks hold of the rest. */
-TEST(a_number_for_each_parameter_goes_on_under_any_strategy)
+/* NAdam's one number per parameter is in a checkpoint once, however the rest is sharded. */
+TEST(a_number_for_each_parameter_resumes_under_any_strategy)
 {
     static const char *const ways[][2] = {
         {"ddp", "sharded_3"}, {"sharded_3", "ddp"}, {"sharded_2", "sharded_1"}, {"sharded_3", "sharded_hybrid"}};
@@ -106,9 +106,9 @@ TEST(sharded_with_several_backward_passes_for_a_step)
 
 /* ---- copies, each sharded among the ranks of a node ---- */
 
-static const int nodes[][2] = {{2, 1}, {2, 2}, {4, 2}, {4, 1}, {8, 4}, {8, 2}}; /* ranks in all, and of a copy */
+static const int nodes[][2] = {{2, 1}, {2, 2}, {4, 2}, {4, 1}, {8, 4}, {8, 2}}; /* ranks in all, and ranks of a copy */
 
-/* The bits of ddp; over a window those of stage 3 among all ranks, which adds in the same order. */
+/* The bits of ddp; over a window the bits of stage 3 on all ranks, which adds in the same order. */
 static void check_copies(const char *name, void (*change)(job *j))
 {
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
@@ -153,7 +153,7 @@ TEST(hybrid_with_several_backward_passes_for_a_step)
     check_copies("hybrid_manual", manually_with_samples_everywhere);
 }
 
-/* Threads of a process live on one node. */
+/* Threads of a process are on one node. */
 TEST(hybrid_on_one_node_is_sharded)
 {
     static ranks_job want, got;
@@ -166,7 +166,7 @@ TEST(hybrid_on_one_node_is_sharded)
     for (int k = 0; k < 4; k++) same(&want.o[k], &got.o[k]);
 }
 
-/* ---- what a run leaves that did not end ---- */
+/* ---- the module after a run that did not end ---- */
 
 static lc_tensor *failing_step(lc_module *self, const lc_batch *b, int64_t i)
 {
@@ -202,7 +202,7 @@ static lc_status leave_a_run(lc_comm *comm, const lc_module_ops *ops, small_net 
     return LC_OK;
 }
 
-/* Each rank has slices that nobody can put together; who writes a parameter has it whole. */
+/* Each rank has slices that nobody can put together; a rank that writes a parameter has all of it. */
 static lc_status written_again(lc_comm *comm, void *ctx)
 {
     float value[WIDTH * FEATURES], back[WIDTH * FEATURES];
@@ -302,7 +302,7 @@ static lc_status refuses(lc_comm *comm, void *ctx)
     return lc_trainer_new(&opt, &t);
 }
 
-TEST(copies_of_a_number_of_ranks_that_cannot_be)
+TEST(impossible_sizes_of_copies_are_refused)
 {
     static const struct {
         const char *strategy;

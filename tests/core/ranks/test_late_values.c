@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* With ranks a step is run where gradients are exchanged. What it computed before can be used afterwards as in one
- * process: logged by training_step and by hooks, and as inputs of the next loss. */
+/* With ranks a step is executed when gradients are exchanged. Values computed before that can be used afterwards as in
+ * one process: logged by training_step and by hooks, and as inputs of the next loss. */
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "small_net.h"
@@ -15,7 +15,7 @@ typedef struct net {
 
 typedef struct job {
     const lc_module_ops *ops;
-    const char *name, *strategy; /* name: of what is logged */
+    const char *name, *strategy; /* name: of the logged value */
     double value;                /* of one process */
     float weight[WIDTH * FEATURES];
     int samples; /* 0: those of BATCHES whole batches */
@@ -27,7 +27,7 @@ static lc_tensor *loss_of(net *m, const lc_batch *b)
     return lc_cross_entropy(lc_linear_forward(&m->base.l2, m->shared), b->y);
 }
 
-/* Its own parameters, from what the other loss computed. */
+/* A loss of its own parameters, from a value that the other loss computed. */
 static lc_tensor *second_loss_of(net *m)
 {
     return lc_mean(lc_square(lc_linear_forward(&m->aux, lc_detach(m->shared))));
@@ -42,7 +42,7 @@ static lc_status both_optimizers(net *m, lc_optimizer *list[2])
     return LC_OK;
 }
 
-/* ---- by hand: Lightning's order, in which values are logged last ---- */
+/* ---- by hand: Lightning's order, values are logged last ---- */
 
 static lc_status optimize(lc_module *self, lc_optimizer *o, lc_tensor *loss)
 {
@@ -197,23 +197,23 @@ static void check(const lc_module_ops *ops)
     }
 }
 
-TEST(by_hand_values_are_logged_and_used_after_a_backward_pass)
+TEST(manual_optimization_logs_and_uses_values_after_a_backward_pass)
 {
     check(&manual_ops);
 }
 
-TEST(a_step_function_uses_what_the_one_before_computed)
+TEST(a_step_function_uses_values_of_the_previous_one)
 {
     check(&two_steps_ops);
 }
 
-TEST(a_hook_after_the_backward_pass_logs_what_training_step_left)
+TEST(a_hook_after_the_backward_pass_logs_values_of_training_step)
 {
     check(&hook_ops);
 }
 
-/* There is a part of the batch for each device, and a C variable holds the last one's. */
-TEST(values_of_one_device_are_refused_with_what_to_do)
+/* Each device has a part of the batch, and a C variable holds the value of the last one. */
+TEST(values_of_one_device_are_refused_with_advice)
 {
     job j = {.ops = &hook_ops, .strategy = "data_parallel"};
     CHECK_STATUS(fit(&j, NULL, 2, &j.value, j.weight), LC_ERR_CONFIG);

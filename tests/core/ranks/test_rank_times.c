@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a fit on several ranks says at its end: who was waited for, and how long communication took that nothing hid. */
+/* What a fit on several ranks reports at its end: which rank the others waited for, and how much communication time was
+ * not hidden by computation. */
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "scratch.h"
@@ -8,7 +9,7 @@
 
 #include <lightc/lightc.h>
 
-/* ---- what is made of times ---- */
+/* ---- the evaluation of times ---- */
 
 enum { STEP_US = 10000 };
 
@@ -24,13 +25,13 @@ static lc__rank_record *records(int n, int64_t steps)
 
 TEST(the_rank_that_waits_least_is_the_slowest)
 {
-    enum { N = 4, STEPS = 3000 }; /* more than are kept */
+    enum { N = 4, STEPS = 3000 }; /* more steps than are kept */
     lc__rank_verdict v;
     lc__rank_record *all = records(N, STEPS);
     for (int r = 0; r < N; r++) {
         all[r].sent = (STEPS - LC__RANK_TIMES_SKIPPED) * (int64_t)(r + 1);
         for (int i = 0; i < LC__RANK_TIMES_KEPT; i++) {
-            int last = i % 10 ? 2 : 1; /* rank 2 in nine of ten */
+            int last = i % 10 ? 2 : 1; /* rank 2 in nine of ten steps */
             all[r].of[i].waited_us = r == last ? 500 : i % 10 ? 2500 : 9500;
             all[r].of[i].loading_us = r == 2 ? 1900 : 100;
         }
@@ -51,7 +52,7 @@ TEST(the_rank_that_waits_least_is_the_slowest)
     free(all);
 }
 
-TEST(nobody_is_named_where_it_is_chance)
+TEST(no_rank_is_named_for_chance_differences)
 {
     enum { N = 3, STEPS = 40 };
     lc__rank_verdict v;
@@ -77,7 +78,7 @@ enum { RANKS = 3, SAMPLES = 120, FEATURES = 4, PAUSE_US = 6000 };
 
 typedef struct job {
     int slow_rank;
-    bool in_loader; /* else in training_step */
+    bool in_loader; /* otherwise in training_step */
     char messages[4000];
     char root[320];
 } job;
@@ -174,7 +175,7 @@ static lc_status fit(lc_comm *comm, void *ctx)
     lc_comm_get_stats(comm, &before);
     LC_TRY(lc_trainer_fit(t, &m.base, .train_dataloader = train));
     lc_comm_get_stats(comm, &after);
-    /* One gather, at the end. */
+    /* A single gather, at the end. */
     RANK_CHECK(after.calls[LC_COMM_GATHER] - before.calls[LC_COMM_GATHER] == 1);
     lc_trainer_free(t);
     lc_dataloader_free(train);

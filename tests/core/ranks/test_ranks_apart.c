@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one rank alone has, wants or cannot do is known to all of them, or ends all of them with its reason: none waits
- * for the others, and no two train on as if they were alike. */
+/* A value that only one rank has, or a request or failure of one rank, reaches all of them or ends all of them with its
+ * reason: no rank waits for the others, and ranks do not train on with different states. */
 #include "comm_world.h"
 #include "core/hooks/trainer_internal.h"
 #include "quiet_options.h"
@@ -13,11 +13,11 @@ typedef struct job {
     const char *strategy;
     lc_callback (*callback)(void *ctx);
     bool plateau;
-    bool saves; /* in batch 2, and goes on whatever came of it */
+    bool saves; /* saves in batch 2, and continues whatever the result */
     enum { NEITHER, STOPS, SKIPS, OVERFLOWS } wants;
-    int who; /* wants that in batch 2; RANKS: all */
+    int who; /* the rank that wants it in batch 2; RANKS: all ranks */
     const char *save_path;
-    int64_t steps; /* what came of it, of all ranks alike */
+    int64_t steps; /* the result, the same on all ranks */
     int ranks;
 } job;
 
@@ -54,7 +54,7 @@ static lc_status before_step(lc_module *self, lc_optimizer *o)
     return m->j->wants == SKIPS ? wants(m, lc_trainer_batch_idx(self->trainer), LC_SKIP) : LC_OK;
 }
 
-/* A precision's hook, which sees gradients that overflowed. */
+/* A precision's hook, which finds that gradients have overflowed. */
 static lc_status look_for_overflow(void *self, lc_optimizer *o)
 {
     const net *m = self;
@@ -116,7 +116,7 @@ static lc_status fit(job *j, lc_comm *comm, net *m, float *weight)
     return s < 0 ? lc_fail(s, "%s", message) : LC_OK;
 }
 
-/* ---- a number that rank 0 alone has logged ---- */
+/* ---- a number that only rank 0 has logged ---- */
 
 static lc_status log_on_rank_0(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
@@ -160,13 +160,13 @@ static lc_status monitors(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(monitors_look_at_what_rank_0_alone_has)
+TEST(monitors_use_values_that_only_rank_0_has)
 {
     job j = {.plateau = true, .save_path = fresh_dir("apart")};
     CHECK_RANKS("threads", RANKS, monitors, &j);
 }
 
-/* ---- a checkpoint that one rank cannot fill ---- */
+/* ---- a checkpoint of which one rank cannot save its part ---- */
 
 static lc_status save_nothing(void *self, lc_trainer *t, lc_state *out)
 {
@@ -181,7 +181,7 @@ static lc_callback full(void *ctx)
     return (lc_callback){&full_ops, ctx};
 }
 
-static lc_status save_and_go_on(lc_comm *comm, void *ctx)
+static lc_status save_and_continue(lc_comm *comm, void *ctx)
 {
     job *j = ctx;
     net m;
@@ -192,19 +192,19 @@ static lc_status save_and_go_on(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(a_rank_that_cannot_save_keeps_nobody_waiting)
+TEST(no_rank_waits_for_one_that_cannot_save)
 {
     static const char *const strategies[] = {"ddp", "sharded_1", "sharded_3"};
     char path[400];
     snprintf(path, sizeof path, "%s/a.ckpt", fresh_dir("apart"));
     for (int i = 0; i < 3; i++) {
         job j = {.strategy = strategies[i], .callback = full, .saves = true, .save_path = path};
-        CHECK_RANKS("threads", RANKS, save_and_go_on, &j);
+        CHECK_RANKS("threads", RANKS, save_and_continue, &j);
         CHECK_EQ(j.steps, 10);
     }
 }
 
-/* ---- what one rank wants of the loop ---- */
+/* ---- requests of one rank to the loop ---- */
 
 typedef struct one_process {
     job j;
@@ -223,7 +223,7 @@ static lc_status as_one_process(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-static void check_wish(int what, int64_t steps)
+static void check_request(int what, int64_t steps)
 {
     static const char *const strategies[] = {"ddp", "sharded_3"};
     one_process one = {.j = {.wants = what == OVERFLOWS ? SKIPS : what, .who = RANKS}};
@@ -240,26 +240,26 @@ static void check_wish(int what, int64_t steps)
         }
 }
 
-TEST(a_stop_at_the_end_of_a_batch_is_one_for_all)
+TEST(a_stop_at_the_end_of_a_batch_stops_all_ranks)
 {
-    check_wish(STOPS, 3);
+    check_request(STOPS, 3);
 }
 
-TEST(an_update_is_left_out_on_all_ranks_or_on_none)
+TEST(an_update_is_skipped_on_all_ranks_or_on_none)
 {
-    check_wish(SKIPS, 10);
-    check_wish(OVERFLOWS, 10);
+    check_request(SKIPS, 10);
+    check_request(OVERFLOWS, 10);
 }
 
-/* ---- what is said where ranks or devices change results, or options cannot hold ---- */
+/* ---- messages about changed results and contradictory options ---- */
 
-typedef struct heard {
+typedef struct messages {
     char text[2048];
-} heard;
+} messages;
 
 static void hear(void *self, lc_trainer *t, lc_level level, const char *text)
 {
-    heard *h = self;
+    messages *h = self;
     size_t n = strlen(h->text);
     (void)t, (void)level;
     snprintf(h->text + n, sizeof h->text - n, "%s\n", text);
@@ -286,7 +286,7 @@ static const lc_module_ops norm_ops = {
     .configure_optimizers = small_net_sgd,
 };
 
-static lc_status listen(const char *strategy, const char *devices, int64_t max_epochs, heard *h)
+static lc_status listen(const char *strategy, const char *devices, int64_t max_epochs, messages *h)
 {
     norm_net m = {0};
     lc_dataloader *train;
@@ -310,9 +310,9 @@ static lc_status listen(const char *strategy, const char *devices, int64_t max_e
     return s;
 }
 
-TEST(batch_norm_of_parts_is_told)
+TEST(batch_norm_of_parts_is_reported)
 {
-    heard h;
+    messages h;
     CHECK_OK(listen("data_parallel", "2", 1, &h));
     CHECK_CONTAINS(h.text, "batch norm: each device normalizes its own part of a batch");
     CHECK_OK(listen(NULL, NULL, 1, &h));
@@ -321,13 +321,13 @@ TEST(batch_norm_of_parts_is_told)
 
 TEST(a_fit_of_no_epochs_says_why_it_stopped)
 {
-    heard h;
+    messages h;
     CHECK_OK(listen(NULL, NULL, 0, &h));
     CHECK_CONTAINS(h.text, "max_epochs=0 reached");
     CHECK(!strstr(h.text, "no training batches"));
 }
 
-TEST(parameters_that_are_whole_anyway_cannot_stay_in_slices)
+TEST(whole_parameters_cannot_stay_in_slices)
 {
     static const char *const strategies[] = {NULL, "sharded_1", "data_parallel"};
     for (int i = 0; i < 3; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batch norm over ranks: N ranks with their shares of a batch have the results, gradients and running statistics of one
- * process with all of it, however the samples are shared out. */
+/* Batch norm over ranks: N ranks with parts of a batch have the results, gradients and running statistics of one
+ * process with all of it, however the samples are distributed. */
 #include "comm_world.h"
 #include "quiet_options.h"
 
@@ -11,9 +11,9 @@
 enum { C = 3, MOST_SAMPLES = 24, PIXELS = 6, STEPS = 3 };
 
 typedef struct layer_job {
-    int ndim; /* of x: 2, [N,C], or 4, [N,C,2,3] */
+    int ndim; /* of x: 2 for [N,C], or 4 for [N,C,2,3] */
     bool affine;
-    double offset; /* of x, with a deviation of about 1 */
+    double offset; /* the mean of x, whose deviation is about 1 */
     double tolerance;
     int64_t share[4]; /* samples of each rank; all 0: as equal as can be */
     int64_t samples;
@@ -46,7 +46,7 @@ static lc_status get(lc_tensor *t, double *v, int64_t n)
 }
 
 /* Samples [begin, end) through one layer for STEPS steps; results of the last step. */
-static lc_status normalise(const layer_job *j, lc_comm *comm, int64_t begin, int64_t end, layer_job *out)
+static lc_status normalize(const layer_job *j, lc_comm *comm, int64_t begin, int64_t end, layer_job *out)
 {
     int64_t L = j->ndim == 4 ? PIXELS : 1, count = (end - begin) * C * L;
     int64_t shape[4] = {end - begin, C, 2, 3};
@@ -121,7 +121,7 @@ static lc_status layer_share(lc_comm *comm, void *ctx)
     } else {
         begin = j->samples * me / n, end = j->samples * (me + 1) / n;
     }
-    LC_TRY(normalise(j, comm, begin, end, &mine));
+    LC_TRY(normalize(j, comm, begin, end, &mine));
     LC_TRY(near("y", mine.y, j->y + begin * C * L, (end - begin) * C * L, j->tolerance));
     LC_TRY(near("dx", mine.dx, j->dx + begin * C * L, (end - begin) * C * L, 20 * j->tolerance));
     if (j->affine) LC_TRY(lc_comm_all_reduce(comm, mine.dw, mine.dw, 2 * C, LC_F64, LC_COMM_SUM, NULL));
@@ -137,8 +137,8 @@ static void check_layer(layer_job job, int ranks)
 {
     static layer_job j;
     j = job;
-    CHECK_OK(normalise(&job, NULL, 0, job.samples, &j));
-    j.ndim = job.ndim; /* `out` has results alone */
+    CHECK_OK(normalize(&job, NULL, 0, job.samples, &j));
+    j.ndim = job.ndim; /* `out` has results only */
     for (int n = ranks ? ranks : 1; n <= (ranks ? ranks : 4); n++) CHECK_RANKS("threads", n, layer_share, &j);
     CHECK_RANKS("shm", ranks ? ranks : 2, layer_share, &j);
 }
@@ -150,7 +150,7 @@ TEST(ranks_are_one_process)
     check_layer((layer_job){.ndim = 4, .samples = 12, .tolerance = 2e-6}, 0);
     check_layer((layer_job){.ndim = 4, .affine = true, .samples = 12, .tolerance = 1e-13, .dtype = LC_F64}, 0);
 }
-/* One sample of [N,C] is a single value per channel: alone, it has no statistics. */
+/* One sample of [N,C] is a single value per channel, which has no statistics by itself. */
 TEST(uneven_shares)
 {
     check_layer((layer_job){.ndim = 4, .affine = true, .samples = 13, .tolerance = 2e-6}, 0);
@@ -159,8 +159,8 @@ TEST(uneven_shares)
         (layer_job){.ndim = 2, .affine = true, .samples = 2, .tolerance = 1e-9, .share = {1, 1}, .dtype = LC_F64}, 2);
     check_layer((layer_job){.ndim = 4, .samples = 20, .tolerance = 1e-13, .share = {1, 17, 1, 1}, .dtype = LC_F64}, 4);
 }
-/* E[x^2] - E[x]^2 would have no digit left. */
-TEST(means_that_are_large_beside_the_deviation)
+/* E[x^2] - E[x]^2 would have no correct digit left. */
+TEST(means_much_larger_than_the_deviation)
 {
     check_layer((layer_job){.ndim = 4, .affine = true, .samples = 12, .offset = 3000, .tolerance = 2e-3}, 0);
     check_layer((layer_job){.ndim = 4, .samples = 12, .offset = 1e7, .tolerance = 1e-7, .dtype = LC_F64}, 0);
@@ -171,10 +171,10 @@ TEST(means_that_are_large_beside_the_deviation)
 enum { SIDE = 6, CLASSES = 3, MOST = 32 };
 
 typedef struct fit_job {
-    int64_t samples, batch; /* of all ranks */
+    int64_t samples, batch; /* of all ranks together */
     int64_t accumulate;
-    bool sync;        /* or no batch norm at all */
-    int no_loss_rank; /* in batch 1; -1: none */
+    bool sync;        /* otherwise without any batch norm */
+    int no_loss_rank; /* returns no loss in batch 1; -1: none */
 } fit_job;
 
 typedef struct cnn {
@@ -197,7 +197,7 @@ __attribute__((constructor)) static void make_images(void)
     }
 }
 
-static lc_tensor *normalise_if(cnn *m, lc_batch_norm2d *l, lc_tensor *h)
+static lc_tensor *normalize_if(cnn *m, lc_batch_norm2d *l, lc_tensor *h)
 {
     return m->j->sync ? lc_batch_norm2d_forward(l, h) : h;
 }
@@ -205,9 +205,9 @@ static lc_tensor *normalise_if(cnn *m, lc_batch_norm2d *l, lc_tensor *h)
 static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
 {
     cnn *m = (cnn *)self;
-    lc_tensor *h = lc_relu(normalise_if(m, &m->bn1, lc_conv2d_forward(&m->conv1, b->x)));
+    lc_tensor *h = lc_relu(normalize_if(m, &m->bn1, lc_conv2d_forward(&m->conv1, b->x)));
     h = lc_max_pool2d(h, 2);
-    h = lc_relu(normalise_if(m, &m->bn2, lc_conv2d_forward(&m->conv2, h)));
+    h = lc_relu(normalize_if(m, &m->bn2, lc_conv2d_forward(&m->conv2, h)));
     lc_tensor *loss = lc_cross_entropy(lc_linear_forward(&m->head, lc_flatten(h, 1)), b->y);
     lc_log(self, "train_loss", loss, .on_epoch = LC_ON);
     return lc_trainer_global_rank(self->trainer) == m->j->no_loss_rank && i == 1 ? NULL : loss;
@@ -352,7 +352,7 @@ TEST(a_rank_without_a_loss_stays_with_the_others)
         CHECK_RANKS("threads", 3, without_loss, &j);
     }
 }
-/* Their backward passes would wait for its. */
+/* The backward passes of the others would wait for that rank's. */
 TEST(with_batch_norm_over_ranks_every_rank_has_a_loss)
 {
     fit_job j = {.samples = 24, .batch = 6, .accumulate = 1, .sync = true, .no_loss_rank = 1};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One schedule of each kind, with numbers that do something in a few epochs. The file that includes this defines
+/* One schedule of each kind, with numbers that have an effect within a few epochs. The file that includes this defines
  * ONE_CYCLE_STEPS, the length of OneCycleLR. A further kind is a line here. */
 #ifndef LC_TESTS_EVERY_SCHEDULE_H
 #define LC_TESTS_EVERY_SCHEDULE_H

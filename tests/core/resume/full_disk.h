@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A disk that has no room for some checkpoints: files of those whose path holds one of some texts cannot be made. A
- * callback puts it under the trainer's writer, and keeps the messages. */
+/* A disk with no room for some checkpoints: files cannot be created if their path contains one of some texts. A
+ * callback installs it under the trainer's writer and keeps the messages. */
 #ifndef LC_TESTS_FULL_DISK_H
 #define LC_TESTS_FULL_DISK_H
 
@@ -16,7 +16,7 @@ static struct {
     lc__io io;
     const char *no_room_for[8]; /* texts in paths, up to a NULL */
     pthread_mutex_t lock;
-    int refused, at_most; /* files; 0: any number */
+    int refused, at_most; /* number of files; 0: no limit */
     char errors[16384], messages[16384];
 } disk = {.lock = PTHREAD_MUTEX_INITIALIZER};
 

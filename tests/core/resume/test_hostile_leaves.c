@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each value of a checkpoint's state in turn becomes what no lightc has written: numbers that no run reaches, NaN,
- * another kind, nothing at all. A training that goes on from it either does or says what is wrong with which file; it
- * neither crashes nor hangs nor takes memory without end. Schedules and optimizers have their turn, each with its own
+/* Each value of a checkpoint's state in turn is replaced by one that lightc never writes: numbers that no run reaches,
+ * NaN, another kind, nothing at all. A training that resumes from it either works or says what is wrong with which
+ * file; it does not crash, hang or take unlimited memory. Each schedule and each optimizer is tested with its own
  * state.
  *
  * A test goes through a tenth of all pairs of a value and a change; LIGHTC_TEST_ALL=1 goes through all. */
@@ -17,7 +17,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-enum { MOST_CALLBACKS = 16, LONGEST = 20 /* seconds of a training */ };
+enum { MOST_CALLBACKS = 16, LONGEST = 20 /* longest training, in seconds */ };
 
 typedef lc_optimizer *make_optimizer(void *m, lc_tensor **list, int n);
 
@@ -29,9 +29,9 @@ typedef struct setup {
 } setup;
 
 typedef struct hostile {
-    net n; /* first */
+    net n; /* must be first */
     const setup *setup;
-    const char *save; /* a checkpoint after `stop` batches, and no more of the run; NULL: it goes on */
+    const char *save; /* saves a checkpoint after `stop` batches and ends there; NULL: trains to the end */
     int64_t stop, seen;
     lc_trainer *trainer;
     struct {
@@ -91,7 +91,7 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
 {
     hostile *m = (hostile *)self;
     (void)o, (void)b, (void)i;
-    if (!m->save || self->trainer != m->trainer || ++m->seen < m->stop) return LC_OK; /* not the tuner's */
+    if (!m->save || self->trainer != m->trainer || ++m->seen < m->stop) return LC_OK; /* not the tuner's trainer */
     LC_TRY(lc_trainer_save_checkpoint(self->trainer, m->save, false));
     return lc_fail(LC_ERR_USER, "as if the machine had died");
 }
@@ -187,9 +187,9 @@ static const char *const changes[] = {"INT64_MIN", "INT64_MAX", "-1",   "0",    
                                       "\"\"",      "\"7f...\"", "null", "true", "{}",  "[]",       "missing"};
 
 typedef struct copying {
-    int at, target; /* the value that is changed, of all in their order */
+    int at, target; /* the index of the value to change, among all in their order */
     change how;
-    const char *root; /* only in here; NULL: everywhere */
+    const char *root; /* only below this member; NULL: everywhere */
     char where[512];
 } copying;
 
@@ -258,7 +258,7 @@ static lc_status copy_value(copying *c, const lc_state *from, lc_state *to, cons
     return lc_state_set_tree(to, key, copy);
 }
 
-/* The checkpoint again, with one value changed. False: there are no more. */
+/* Copies the checkpoint with one value changed. False: there are no more values. */
 static bool write_changed(lc_checkpoint *good, const char *to, copying *c)
 {
     lc_ckpt_writer *w;
@@ -287,16 +287,16 @@ static bool write_changed(lc_checkpoint *good, const char *to, copying *c)
     return c->target < c->at;
 }
 
-/* A malformed value is reported with the file. Others may mislead the run into an error of its own, but no memory is
- * taken for them and nothing internal breaks. */
+/* A malformed value is reported with the file. Others may lead the run into an error of its own, but never to an
+ * allocation for them or to an internal error. */
 static bool is_refusal(lc_status s)
 {
     if (s == LC_ERR_FORMAT || s == LC_ERR_NOT_FOUND) return strstr(lc_error_message(), "bad.ckpt") != NULL;
     return s != LC_ERR_MEMORY && s != LC_ERR_INTERNAL && s != LC_ERR_IO;
 }
 
-/* In a process of its own, which a crash ends and nothing else. */
-static bool goes_on_or_refuses(const setup *s, const char *dir, const char *bad, const copying *c, const char *who)
+/* In a process of its own, so that a crash ends nothing else. */
+static bool resumes_or_refuses(const setup *s, const char *dir, const char *bad, const copying *c, const char *who)
 {
     int status;
     fflush(stdout);
@@ -328,7 +328,7 @@ static void change_all(const setup *s, const char *who, const char *root, int64_
     int every = getenv("LIGHTC_TEST_ALL") ? 1 : 10;
     copying copy = {.root = root, .target = -1};
     write_changed(c, bad, &copy);
-    CHECK_OK(train(s, dir, bad, NULL, 0)); /* changing alone does no harm */
+    CHECK_OK(train(s, dir, bad, NULL, 0)); /* the rewriting itself does no harm */
     int n = copy.at, failures = 0;
     const lc_state *callbacks = lc_state_find(lc_checkpoint_state(c), "callbacks");
     CHECK(n > 0 && (lc_state_length(callbacks) > 0) == s->callbacks);
@@ -336,7 +336,7 @@ static void change_all(const setup *s, const char *who, const char *root, int64_
         copy.target = k / CHANGES;
         copy.how = (change)(k % CHANGES);
         CHECK(write_changed(c, bad, &copy));
-        failures += !goes_on_or_refuses(s, dir, bad, &copy, who);
+        failures += !resumes_or_refuses(s, dir, bad, &copy, who);
     }
     if (failures) TEST_FAIL("%d changes", failures);
     lc_checkpoint_close(c);
@@ -357,7 +357,7 @@ OPTIMIZER(lbfgs, .lr = 0.1, .max_iter = 3, .history_size = 4)
 
 /* ---- the tests ---- */
 
-/* Inside of an accumulation window of the second epoch. */
+/* Inside an accumulation window of the second epoch. */
 TEST(a_training_with_every_callback)
 {
     change_all(&(setup){.optimizer = adam, .scheduler = exponential_lr, .callbacks = true, .accumulate = 1},

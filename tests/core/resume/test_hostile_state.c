@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What no lightc has written: counters that no run reaches, a FIFO or a folder in place of a file, a manifest that
- * names a file thousands of times, a time in the future. Each is refused at once, with the file and the value, or does
- * no harm. */
+/* Checkpoints that lightc never writes: counters that no run reaches, a FIFO or a folder in place of a file, a manifest
+ * that names a file thousands of times, a time in the future. Each is refused at once, with the file and the value, or
+ * does no harm. */
 #include "no_file.h"
 #include "scratch.h"
 #include "trainer_world.h"
@@ -14,7 +14,7 @@
 #include <lightc/weights.h>
 #include <signal.h>
 
-/* A member of a member of `callbacks`, or of what `in` names. */
+/* A member of a member of `callbacks`, or of the member named `in`. */
 static lc_state *member(lc_state *root, const char *in, const char *callback)
 {
     const lc_state *o;
@@ -26,7 +26,7 @@ static lc_state *member(lc_state *root, const char *in, const char *callback)
     TEST_FAIL("there is no state of %s", callback);
 }
 
-/* The checkpoint again, with another number. */
+/* Copies the checkpoint with another number. */
 static void change(const char *from, const char *to, const char *in, const char *callback, const char *key, int64_t v)
 {
     lc_checkpoint *c;
@@ -119,7 +119,7 @@ TEST(counters_that_no_run_reaches)
             CHECK_CONTAINS(lc_error_message(), value);
             CHECK_CONTAINS(lc_error_message(), "bad.ckpt");
         }
-    change(good, bad, "loop", NULL, "epoch", 2); /* changing alone does no harm */
+    change(good, bad, "loop", NULL, "epoch", 2); /* the rewriting itself does no harm */
     CHECK_OK(train(dir, bad, NULL));
     world_remove(dir);
 }
@@ -130,7 +130,7 @@ static lc_status set_epoch(void *ctx, const char *name, double *value)
     return LC_OK;
 }
 
-TEST(a_scheduler_far_away)
+TEST(a_scheduler_far_in_the_future)
 {
     static const double values[] = {1e300, -5, 0.5, NAN, INFINITY};
     lc_module m;
@@ -150,7 +150,7 @@ TEST(a_scheduler_far_away)
     lc_module_release(&m);
 }
 
-/* ---- files that are none ---- */
+/* ---- files that are not regular files ---- */
 
 static void make_ckpt(const char *path)
 {
@@ -164,13 +164,13 @@ static void make_ckpt(const char *path)
     lc_ckpt_writer_free(w);
 }
 
-TEST(files_that_are_none)
+TEST(irregular_files_in_a_checkpoint)
 {
     static const char *const files[] = {"manifest.json", "state.json", "model.safetensors"};
     for (int kind = 0; kind < NO_FILES; kind++) {
         char dir[300], path[400], file[500];
         snprintf(dir, sizeof dir, "%s", fresh_dir("none"));
-        alarm(20); /* a FIFO that is opened as a file would wait for ever */
+        alarm(20); /* a FIFO opened like a file would block forever */
         for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
             lc_checkpoint *c;
             snprintf(path, sizeof path, "%s/%zu.ckpt", dir, i);
@@ -229,7 +229,7 @@ static lc_status load_weights(const char *path)
     return s;
 }
 
-static lc_status go_on_from(const char *path)
+static lc_status resume_from(const char *path)
 {
     return train(fresh_dir("run"), path, NULL);
 }
@@ -247,7 +247,7 @@ static lc_status load_by_fabric(const char *path)
     return s;
 }
 
-TEST(files_that_are_none_elsewhere)
+TEST(irregular_files_elsewhere)
 {
     static const struct {
         const char *name;
@@ -257,7 +257,7 @@ TEST(files_that_are_none_elsewhere)
         {"text", read_text},
         {"train-images-idx3-ubyte", read_mnist},
         {"weights", load_weights},
-        {"ckpt_path.ckpt", go_on_from},
+        {"ckpt_path.ckpt", resume_from},
         {"fabric.ckpt", load_by_fabric},
 
     };
@@ -289,7 +289,7 @@ static void rewrite(const char *ckpt, const lc__manifest *m)
     free(text);
 }
 
-TEST(a_file_that_stands_there_thousands_of_times)
+TEST(a_file_listed_thousands_of_times)
 {
     char path[400];
     lc__manifest m;

@@ -78,7 +78,7 @@ TEST(every_kind_from_every_source)
     world_remove(dir);
 }
 
-/* What the logger was given. */
+/* The hyperparameters that the logger received. */
 static char logged[1024];
 static lc_status log_start(void *self, const lc_run_info *run)
 {
@@ -187,7 +187,7 @@ static lc_status crop_train(void *self, lc_trainer *t, lc_loaders *out)
 static const lc_datamodule_ops crop_ops = {LC_DATAMODULE_OPS_INIT("crop"), .hyperparameters = crop_hyperparameters,
                                            .train_dataloader = crop_train};
 
-TEST(of_module_and_datamodule)
+TEST(hyperparameters_of_module_and_datamodule)
 {
     char dir[256], ckpt[300];
     lc_trainer *t;
@@ -253,7 +253,7 @@ TEST(errors_of_classes)
     world_remove(dir);
 }
 
-/* The file that a run leaves makes the same run again. */
+/* The config.json of a run makes the same run again. */
 TEST(config_of_a_run)
 {
     char dir[256], line[512];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights of files whose names, data types and shapes are not the module's: what is loaded, what is reported, and that
- * nothing is written where anything is wrong. */
+/* Loading weights from files whose names, data types and shapes differ from the module's: what is loaded and what is
+ * reported. Nothing is written if anything is wrong. */
 #include "test.h"
 
 enum { SAMPLES = 8, WIDTH = 4 };
@@ -44,7 +44,7 @@ static const struct {
                       {"b.bias", 1, {CLASSES}, LC_F32},
                       {"count", 0, {0}, LC_I64}};
 
-/* What the file has for element i of tensor k. */
+/* The file's value of element i of tensor k. */
 static double value(int k, int64_t i)
 {
     return tensors[k].dtype == LC_I64 ? 7 : (double)(10 * k + i + 1) / 4; /* exact in f16 and bf16 */
@@ -82,7 +82,7 @@ static void add(file *f, const char *name, int k, lc_dtype dtype, bool transpose
     f->n++;
 }
 
-/* All tensors, under names with that in front; floats of that type. */
+/* All tensors, with `prefix` before their names and `floats` as the type of floats. */
 static void all(file *f, const char *prefix, lc_dtype floats, lc_dtype whole)
 {
     char name[64];
@@ -100,7 +100,7 @@ static const char *save(file *f)
     return f->path;
 }
 
-/* Which tensors have the file's values, a bit each; the others must be as they were made. */
+/* Which tensors have the file's values, one bit each; the others must be as they were made. */
 static unsigned loaded(const net *m)
 {
     lc_tensor *const t[] = {m->a.weight, m->a.bias, m->b.weight, m->b.bias, m->count};
@@ -119,7 +119,7 @@ static unsigned loaded(const net *m)
         if (same)
             bits |= 1u << k;
         else if (memcmp(got, was, bytes) != 0)
-            TEST_FAIL("%s is neither as it was nor as the file has it", tensors[k].name);
+            TEST_FAIL("%s has neither its old value nor that of the file", tensors[k].name);
     }
     lc_module_release(&fresh.base);
     return bits;
@@ -148,7 +148,7 @@ static bool has(char *const *list, int64_t n, const char *name)
 
 /* ---- tests ---- */
 
-TEST(a_prefixed_file_is_no_success)
+TEST(a_file_with_only_prefixed_names_is_an_error)
 {
     file f;
     net m;
@@ -173,7 +173,7 @@ TEST(a_prefixed_file_is_no_success)
     lc_load_result_release(&r);
 }
 
-TEST(names_of_one_side_are_reported)
+TEST(names_on_one_side_only_are_reported)
 {
     file f;
     lc_load_args o = lc_load_defaults();
@@ -184,7 +184,7 @@ TEST(names_of_one_side_are_reported)
     add(&f, "a.bias", 1, LC_F32, false);
     add(&f, "head.bias", 3, LC_F32, false);
     save(&f);
-    /* Strict: all of it in one message, and nothing is written. */
+    /* Strict: all differences in one message, and nothing is written. */
     CHECK_STATUS(load(f.path, NULL, &r, &bits), LC_ERR_NOT_FOUND);
     CHECK(bits == 0 && r.n_loaded == 0);
     CHECK_CONTAINS(lc_error_message(), "missing in the file: count, b.weight, b.bias; not in the module: head.bias");
@@ -223,9 +223,9 @@ TEST(other_shapes)
     lc_load_result r;
     unsigned bits;
     all(&f, "", LC_F32, LC_I64);
-    f.v[2].type.shape[0] = 2; /* b.weight, of another number of classes */
+    f.v[2].type.shape[0] = 2; /* b.weight for another number of classes */
     save(&f);
-    o.not_strict = true; /* as in PyTorch, that is no leave */
+    o.not_strict = true; /* as in PyTorch, this does not allow other shapes */
     CHECK_STATUS(load(f.path, &o, &r, &bits), LC_ERR_SHAPE);
     CHECK_CONTAINS(lc_error_message(), "b.weight: [2,4] in the file, [3,4] in the module");
     CHECK_EQ(bits, 0);
@@ -238,7 +238,7 @@ TEST(other_shapes)
     lc_load_result_release(&r);
 }
 
-TEST(prefixes_renames_and_what_is_skipped)
+TEST(prefixes_renames_and_skipped_names)
 {
     static const lc_text_pair rename[] = {{"net.first.*", "a.*"}, {"net.?.w*t", "b.weight"}, {"net.*", "b.*"}};
     static const char *const skip[] = {"count", "b.b*"};
@@ -264,7 +264,7 @@ TEST(prefixes_renames_and_what_is_skipped)
     CHECK_OK(load(f.path, &o, &r, &bits));
     CHECK(bits == 15 && r.n_skipped == 1);
     lc_load_result_release(&r);
-    /* Two names that become one. */
+    /* Two names that become the same. */
     static const lc_text_pair one[] = {{"*", "a.bias"}};
     o.rename = one;
     o.n_rename = 1;
@@ -272,7 +272,7 @@ TEST(prefixes_renames_and_what_is_skipped)
     CHECK_CONTAINS(lc_error_message(), "both become \"a.bias\"");
     CHECK_EQ(bits, 0);
     lc_load_result_release(&r);
-    /* A part of a larger model, put into its place. */
+    /* A part of a larger model, loaded into its place. */
     f = (file){.n = 0};
     add(&f, "weight", 0, LC_F32, false);
     add(&f, "bias", 1, LC_F32, false);
@@ -301,7 +301,7 @@ TEST(data_types_are_converted)
         CHECK_EQ(r.n_converted, (floats[i] != LC_F32 ? 4 : 0) + (i % 2 ? 0 : 1));
         lc_load_result_release(&r);
     }
-    /* A counter that is a fraction, and the like. */
+    /* Counters that are fractions, and other values that cannot be converted. */
     file f;
     lc_load_args o = lc_load_defaults();
     lc_load_result r;
@@ -340,8 +340,8 @@ TEST(matrices_are_transposed)
     }
 }
 
-/* A checkpoint of lightc is taken as a file is; structs of a program that knew fewer fields, or none. */
-TEST(checkpoints_and_older_programs)
+/* A checkpoint of lightc is read like a file; options from programs that know fewer fields, or none. */
+TEST(weights_of_checkpoints_and_options_of_older_programs)
 {
     char path[400];
     file f;
@@ -358,7 +358,7 @@ TEST(checkpoints_and_older_programs)
     CHECK_OK(lc_ckpt_commit(w, true));
     lc_ckpt_writer_free(w);
     o.strip_prefix = "old.";
-    o.size = offsetof(lc_load_args, rename); /* what is after that is not looked at */
+    o.size = offsetof(lc_load_args, rename); /* later fields are not read */
     o.n_rename = 1000;
     CHECK_OK(load(path, &o, &r, &bits));
     CHECK_EQ(bits, 31);
@@ -389,10 +389,10 @@ static const lc_module_ops trained_ops = {LC_MODULE_OPS_INIT("net"), .training_s
                                           .configure_optimizers = sgd};
 
 typedef struct trained {
-    const char *path, *strategy, *rank_path; /* of the ranks but the first */
+    const char *path, *strategy, *rank_path; /* on ranks other than 0 */
 } trained;
 
-/* A fit with the options, a second one of the same trainer, and what the module then has. */
+/* A fit with the options, then a second one of the same trainer, and the weights that the module has then. */
 static lc_status run_fits(lc_comm *comm, const trained *how, unsigned *bits)
 {
     net m;
@@ -414,7 +414,7 @@ static lc_status run_fits(lc_comm *comm, const trained *how, unsigned *bits)
     LC_TRY(lc_trainer_new(&o, &t));
     lc_status s = lc_trainer_fit(t, &m.base, .train_dataloader = data);
     if (s >= 0) *bits = loaded(&m);
-    /* Once: what a run has made of them stays. */
+    /* Weights are loaded once: a second fit keeps what the first one trained. */
     const float other[CLASSES] = {5, 5, 5};
     float now[CLASSES];
     if (s >= 0) s = lc_tensor_write(m.b.bias, other, sizeof other);
@@ -437,13 +437,13 @@ static void named_otherwise(file *f)
     save(f);
 }
 
-TEST(a_run_begins_with_the_weights_that_options_name)
+TEST(a_run_begins_with_the_weights_named_in_options)
 {
     file f;
     unsigned bits = 0;
     named_otherwise(&f);
     CHECK_OK(run_fits(NULL, &(trained){.path = f.path}, &bits));
-    CHECK_EQ(bits, 1 | 4 | 8); /* a.bias is left out, count is missing */
+    CHECK_EQ(bits, 1 | 4 | 8); /* a.bias is skipped, count is missing */
     CHECK_STATUS(run_fits(NULL, &(trained){.path = "/nowhere/w.safetensors"}, &bits), LC_ERR_NOT_FOUND);
     CHECK_CONTAINS(lc_error_message(), "weights: ");
 }
@@ -456,7 +456,7 @@ static lc_status rank_fits(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(of_several_ranks_the_first_reads_them)
+TEST(rank_0_reads_weights_for_all_ranks)
 {
     static const char *const strategies[] = {"ddp", "sharded_1", "sharded_3"};
     file f;
@@ -470,7 +470,7 @@ TEST(of_several_ranks_the_first_reads_them)
 TEST(patterns)
 {
     static const struct {
-        const char *pattern, *name, *text, *made; /* made NULL: it does not fit */
+        const char *pattern, *name, *text, *made; /* made NULL: the pattern does not match */
     } rows[] = {{"a", "a", "b", "b"},
                 {"a", "ab", "b", NULL},
                 {"*", "", "x*y", "xy"},

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run that died and was continued ends as the run that did not die, bit for bit, with everything at work at once:
+/* A run that was killed and resumed ends like one that was not, bit for bit, with everything in use at once:
  * every callback, several loggers, a profiler, accumulation, clipping, combined training loaders that shuffle and have
  * worker threads, two validation loaders, validation inside of epochs; and every schedule and every optimizer in turn.
  *
- * Compared are the checkpoints of the two ends (parameters, optimizer, callbacks; state.json but for times), the rows
- * of metrics.csv (those of the part that died and of the one that went on, one after the other, but for times), and
- * what the model predicts.
+ * The test compares the final checkpoints (parameters, optimizer, callbacks; state.json except for times), the rows of
+ * metrics.csv (those of the killed part followed by those of the resumed part, except for times), and what the model
+ * predicts.
  *
- * To add a callback: a line in `common` or in one of `mixes`. Schedules and optimizers that have no line are missed. */
+ * To add a callback: a line in `common` or in one of `mixes`. The test fails if a schedule or an optimizer has no line.
+ */
 #define ONE_CYCLE_STEPS 12
 #include "callback_net.h"
 #include "every_schedule.h"
@@ -16,7 +17,7 @@
 
 #include <fcntl.h>
 
-enum { AT_ONCE = 24, ROWS_MAX = 4096, EPOCHS = 3, BATCHES = 7 /* of an epoch, 3 samples each */ };
+enum { AT_ONCE = 24, ROWS_MAX = 4096, EPOCHS = 3, BATCHES = 7 /* BATCHES: in an epoch, of 3 samples each */ };
 
 typedef lc_optimizer *make_optimizer(void *m, lc_tensor **list, int n);
 typedef lc_status make_callback(const char *dir, lc_callback *out);
@@ -26,15 +27,15 @@ typedef struct setup {
     make_callback *const *callbacks; /* besides the common ones */
     make_optimizer *optimizer;
     make_scheduler *scheduler; /* NULL: none */
-    const char *monitor;       /* of the schedule */
+    const char *monitor;       /* monitored by the schedule */
     lc_interval interval;
     int64_t accumulate;
-    bool matrices_only; /* the optimizer gets nothing else */
-    bool finders;       /* learning rate and batch size are looked for */
-    bool by_exception;  /* what OnExceptionCheckpoint left is continued */
+    bool matrices_only; /* the optimizer gets only matrices */
+    bool finders;       /* searches for a learning rate and a batch size */
+    bool by_exception;  /* resumes from the checkpoint that OnExceptionCheckpoint left */
 } setup;
 
-/* The place where a run dies after saving its state: at the nth call of a hook. */
+/* The place where a run ends after saving its state: at the nth call of a hook. */
 typedef enum hook { NEVER, BATCH, VALIDATION } hook;
 typedef struct place {
     hook hook;
@@ -42,7 +43,7 @@ typedef struct place {
 } place;
 
 typedef struct everything {
-    net n; /* first */
+    net n; /* must be first */
     const setup *setup;
     place place;
     int64_t seen[VALIDATION + 1];
@@ -109,7 +110,7 @@ static lc_status train_dataloader(lc_module *self, lc_loaders *out)
         self,
         LC_ARGS(lc_dataloader, .batch_size = size, .shuffle = true, .drop_last = true, .seed = 7, .num_workers = 2),
         &parts[0]));
-    /* It ends within the epoch of the first, and begins again in another order. */
+    /* This loader ends within an epoch of the first one, and starts over in another order. */
     LC_TRY(add_loader(self, LC_ARGS(lc_dataloader, .batch_size = 5, .shuffle = true, .seed = 8, .num_workers = 1),
                       &parts[1]));
     LC_TRY(lc_combined_loader_new(LC_MAX_SIZE_CYCLE, 2, parts, &both));
@@ -134,7 +135,8 @@ static lc_status at(lc_module *self, hook now)
 {
     everything *m = (everything *)self;
     char path[4200];
-    if (self->trainer != m->trainer || lc_trainer_sanity_checking(self->trainer)) return LC_OK; /* the tuner's */
+    if (self->trainer != m->trainer || lc_trainer_sanity_checking(self->trainer))
+        return LC_OK; /* the tuner's trainer */
     if (++m->seen[now] != m->place.n || m->place.hook != now) return LC_OK;
     snprintf(path, sizeof path, "%s/stop.ckpt", lc_trainer_get_options(self->trainer)->default_root_dir);
     LC_TRY(lc_trainer_save_checkpoint(self->trainer, path, false));
@@ -192,7 +194,7 @@ static lc_status on_exception(const char *dir, lc_callback *out)
 {
     return lc_on_exception_checkpoint(out, .dirpath = dir);
 }
-/* It wants to stop soon, and must wait for min_epochs. */
+/* It would stop early, but must wait for min_epochs. */
 static lc_status early_stopping(const char *dir, lc_callback *out)
 {
     (void)dir;
@@ -353,7 +355,7 @@ static const lc_option tuned_fields[] = {
     {"batch_size", LC_OPTION_INT, sizeof(double), 1, 1000, "samples in a batch"},
 };
 
-/* In `dir`, from `ckpt` (NULL: again); what is left of a run that ends is DIR/end.ckpt. */
+/* Trains in `dir` from `ckpt` (NULL: from the start); the final checkpoint is DIR/end.ckpt. */
 static void train(const setup *c, const char *dir, const char *ckpt, place until)
 {
     everything m = {0};
@@ -396,14 +398,14 @@ static void train(const setup *c, const char *dir, const char *ckpt, place until
 
 /* ---- comparing ---- */
 
-/* Only where a run's clock went into a value. */
+/* Whether a value is the reading of a clock. */
 static bool is_time(const char *name)
 {
     return strstr(name, "DeviceStatsMonitor") || strstr(name, "/time") || strstr(name, "/device/") ||
            !strcmp(name, "time_elapsed") || !strcmp(name, "flops");
 }
 
-/* What a file holds; NULL if there is none. */
+/* The contents of a file; NULL if there is none. */
 static char *contents(const char *dir, const char *file, size_t *n)
 {
     char path[4200];
@@ -420,7 +422,7 @@ static char *contents(const char *dir, const char *file, size_t *n)
 
 typedef struct comparison {
     const char *who, *whole, *parts; /* directories */
-    bool elsewhere;                  /* checkpoints went to another directory than before */
+    bool elsewhere;                  /* checkpoints went to another directory before */
 } comparison;
 
 static void check_file(const comparison *c, const char *file)
@@ -435,7 +437,7 @@ static void check_file(const comparison *c, const char *file)
 static void check_tree(const comparison *c, const char *where, const lc_state *a, const lc_state *b)
 {
     char path[512];
-    if (lc_state_kind_of(a) != lc_state_kind_of(b)) TEST_FAIL("%s: %s is of another kind", c->who, where);
+    if (lc_state_kind_of(a) != lc_state_kind_of(b)) TEST_FAIL("%s: %s has another type", c->who, where);
     if (lc_state_kind_of(a) == LC_STATE_OBJECT || lc_state_kind_of(a) == LC_STATE_ARRAY) {
         if (lc_state_length(a) != lc_state_length(b)) TEST_FAIL("%s: %s has another length", c->who, where);
         for (int64_t i = 0; i < lc_state_length(a); i++) {
@@ -500,7 +502,8 @@ static int read_rows(const char *dir, int version, char **rows, int n)
     return n;
 }
 
-/* The rows of the part that died and then those of the other one; or only these, which end as those of the whole. */
+/* The rows of the killed part, then those of the resumed part; or only the latter, which must equal the last rows of
+ * the whole run. */
 static void check_rows(const comparison *c)
 {
     static char *whole[ROWS_MAX], *parts[ROWS_MAX];
@@ -528,7 +531,7 @@ typedef struct folders {
     char root[256], whole[300], parts[300];
 } folders;
 
-/* The whole run, which the others are compared with. */
+/* The whole run, with which the others are compared. */
 static void begin(const setup *c, folders *f)
 {
     nowhere = open("/dev/null", O_WRONLY);
@@ -563,7 +566,7 @@ static void check_places(const setup *c, const place *places, int n)
     end(&f);
 }
 
-/* Inside of a window, at its end, before and after a validation, at the ends of epochs and of the run. */
+/* Inside a window, at its end, before and after a validation, at the ends of epochs and of the run. */
 static const place every_place[] = {{BATCH, 1},      {BATCH, 3},      {VALIDATION, 1}, {BATCH, 4},
                                     {BATCH, 6},      {VALIDATION, 2}, {BATCH, 7},      {BATCH, 8},
                                     {BATCH, 10},     {VALIDATION, 3}, {BATCH, 13},     {BATCH, 14},
@@ -577,7 +580,7 @@ static void check_some(const setup *c, size_t turn)
     check_places(c, some, 3);
 }
 
-TEST(averaging_and_a_part_that_joins)
+TEST(averaging_and_finetuning)
 {
     check_places(&(setup){.name = "joined",
                           .callbacks = joined,
@@ -596,12 +599,12 @@ TEST(stochastic_averaging_and_growing_windows)
                           .accumulate = 1},
                  every_place, PLACES);
 }
-TEST(all_that_may_stand_together)
+TEST(all_callbacks_that_can_be_combined)
 {
     check_places(&(setup){.name = "all", .callbacks = all, .optimizer = adamw, .scheduler = step_lr, .accumulate = 2},
                  every_place, PLACES);
 }
-TEST(rates_and_sizes_that_were_found)
+TEST(learning_rates_and_batch_sizes_that_were_found)
 {
     check_places(&(setup){.name = "found",
                           .callbacks = found,
@@ -612,7 +615,7 @@ TEST(rates_and_sizes_that_were_found)
                           .finders = true},
                  every_place, PLACES);
 }
-TEST(what_an_exception_left)
+TEST(from_the_checkpoint_of_an_exception)
 {
     check_places(&(setup){.name = "exception",
                           .callbacks = joined,
@@ -624,8 +627,8 @@ TEST(what_an_exception_left)
                  every_place, PLACES);
 }
 
-/* From each file that a run left, which itself went on; and from its end. */
-TEST(what_model_checkpoint_left)
+/* From each file that a run left and continued from; and from its end. */
+TEST(from_each_checkpoint_of_model_checkpoint)
 {
     setup c = {.name = "checkpoints",
                .callbacks = plain,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Law 3 over ranks and strategies: a run that any strategy has saved on any number of ranks goes on under any other, on
- * any other number, as if it had not stopped; and every sample is seen once an epoch, by the one or the other. It is
- * saved inside an epoch or at its end, mostly inside an accumulation window; by strategies that shard, in parts.
+/* Law 3 over ranks and strategies: a run saved by any strategy on any number of ranks resumes under any other, on any
+ * other number, as if it had not stopped; and every sample is seen once per epoch, by one of the two runs. It is saved
+ * inside an epoch or at its end, mostly inside an accumulation window. Strategies that shard save in parts.
  *
- * Another strategy, or number of ranks, is a line in `places`. */
+ * To add a strategy or a number of ranks: a line in `places`. */
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "scratch.h"
@@ -14,7 +14,7 @@ enum { GLOBAL_BATCH = 12, TRAIN = 41, EPOCHS = 3, SAVED_IN = 1 };
 typedef struct place {
     const char *strategy; /* NULL: one process */
     int ranks, devices;
-    const char *state_dict_type; /* NULL: as suits the strategy */
+    const char *state_dict_type; /* NULL: the strategy's default */
 } place;
 
 /* clang-format off */
@@ -35,7 +35,7 @@ typedef struct job {
     place at;
     char root[320], saved[400];
     const char *ckpt_path;
-    int64_t accumulate, save_after; /* this batch; -1: never */
+    int64_t accumulate, save_after; /* save after this batch; -1: never */
     int64_t chunk;                  /* samples in a chunk; 0: not deterministic */
 } job;
 
@@ -43,7 +43,7 @@ typedef struct outcome {
     float weight[WIDTH * FEATURES], head[WIDTH * CLASSES];
     double val_loss, val_acc, train_loss, samples;
     int64_t steps, epochs, warnings;
-    int seen[EPOCHS][TRAIN], before[TRAIN]; /* in all; in the epoch that is saved in, before that */
+    int seen[EPOCHS][TRAIN], before[TRAIN]; /* seen in all; in the epoch that is saved, before the save */
 } outcome;
 
 typedef struct net {
@@ -195,7 +195,7 @@ static bool is_same(const outcome *a, const outcome *b)
            a->val_loss == b->val_loss && a->val_acc == b->val_acc && a->train_loss == b->train_loss;
 }
 
-/* `from` has saved and gone on; `to` goes on from there and ends as `whole`. */
+/* `from` has saved and continued; `to` resumes from there and ends like `whole`. */
 static void check(const ranks_job *from, const ranks_job *to, const outcome *whole, bool bits)
 {
     char a[64], b[64];
@@ -203,9 +203,9 @@ static void check(const ranks_job *from, const ranks_job *to, const outcome *who
         const outcome *o = &to->o[i];
         bool counts = o->steps == whole->steps && o->epochs == EPOCHS && o->samples == TRAIN;
         if (o->warnings)
-            TEST_FAIL("%s, gone on from %s, rank %d: a warning", text_of(&to->j.at, b), text_of(&from->j.at, a), i);
+            TEST_FAIL("%s, resumed from %s, rank %d: a warning", text_of(&to->j.at, b), text_of(&from->j.at, a), i);
         if (!counts || !is_near(whole, o) || (bits && !is_same(whole, o)))
-            TEST_FAIL("%s, gone on from %s, rank %d: %d steps, %d epochs, loss %.9g where it is %.9g",
+            TEST_FAIL("%s, resumed from %s, rank %d: %d steps, %d epochs, loss %.9g, wanted %.9g",
                       text_of(&to->j.at, b), text_of(&from->j.at, a), i, (int)o->steps, (int)o->epochs, o->train_loss,
                       whole->train_loss);
     }
@@ -216,12 +216,12 @@ static void check(const ranks_job *from, const ranks_job *to, const outcome *who
                 seen += e < SAVED_IN ? from->o[i].seen[e][k] : e == SAVED_IN ? from->o[i].before[k] : 0;
             for (int i = 0; i < to->j.at.ranks; i++) seen += to->o[i].seen[e][k];
             if (seen != 1)
-                TEST_FAIL("%s, gone on from %s: sample %d is seen %d times in epoch %d", text_of(&to->j.at, b),
+                TEST_FAIL("%s, resumed from %s: sample %d is seen %d times in epoch %d", text_of(&to->j.at, b),
                           text_of(&from->j.at, a), k, seen, e);
         }
 }
 
-/* For the places that `in` takes, from each to each. */
+/* Checks every pair of the places that `in` accepts. */
 static void check_all(bool (*in)(const place *p), int64_t accumulate, int64_t chunk)
 {
     static ranks_job from[PLACES], to;
@@ -239,9 +239,9 @@ static void check_all(bool (*in)(const place *p), int64_t accumulate, int64_t ch
         snprintf(r->j.saved, sizeof r->j.saved, "%s/inside.ckpt", root);
         run_job(r);
         if (first < 0) first = i;
-        for (int k = 0; k < r->j.at.ranks; k++) /* saving changes nothing */
+        for (int k = 0; k < r->j.at.ranks; k++) /* saving changes no result */
             if (deterministic ? !is_same(&from[first].o[0], &r->o[k]) : !is_near(&from[first].o[0], &r->o[k]))
-                TEST_FAIL("%s, rank %d: loss %.9g where it is %.9g", text_of(&places[i], a), k, r->o[k].train_loss,
+                TEST_FAIL("%s, rank %d: loss %.9g, wanted %.9g", text_of(&places[i], a), k, r->o[k].train_loss,
                           from[first].o[0].train_loss);
     }
     for (int i = 0; i < PLACES; i++)
@@ -266,13 +266,13 @@ TEST(from_any_strategy_and_number_of_ranks_to_any)
     check_all(any, 3, 0);
 }
 
-/* Devices compute no chunks; three ranks cannot share four of them, of 3 samples each. */
+/* Devices do not compute in chunks; three ranks cannot share four chunks of 3 samples. */
 static bool shares_chunks(const place *p)
 {
     return p->devices == 1 && p->ranks != 3;
 }
 
-TEST(bit_for_bit_where_it_is_deterministic)
+TEST(bit_for_bit_with_deterministic)
 {
     check_all(shares_chunks, 3, 3);
 }
@@ -282,8 +282,8 @@ static bool ddp_of_one_or_two(const place *p)
     return p->strategy && !strcmp(p->strategy, "ddp") && p->ranks <= 2;
 }
 
-/* Three chunks: the first of two ranks has two. */
-TEST(where_the_last_rank_has_fewer_chunks)
+/* Three chunks: the first of two ranks computes two of them. */
+TEST(a_last_rank_with_fewer_chunks)
 {
     check_all(ddp_of_one_or_two, 3, 4);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A disk that is full when a checkpoint is saved: the training goes on (on_save_error), what was saved before stays and
- * keeps its names, and the run says at its end if its last checkpoint is missing. Rows of the run database are those of
- * checkpoints that are there. */
+/* A disk that is full when a checkpoint is saved: the training continues (on_save_error), earlier checkpoints stay and
+ * keep their names, and the run reports at its end if its last checkpoint is missing. The run database lists only
+ * checkpoints that exist. */
 #include "logger_run.h"
 #include "full_disk.h"
 #include "trainer_world.h"
@@ -85,7 +85,7 @@ static bool is_there(const char *path)
     return lc_checkpoint_verify(path) == LC_OK;
 }
 
-/* The database lists what is in the directory, and nothing else. */
+/* The database lists exactly what is in the directory. */
 static void check_rows(const char *dir, const ending *e, const char *names)
 {
     char sql[1024], list[1024], copy[1024];
@@ -108,7 +108,7 @@ static void check_rows(const char *dir, const ending *e, const char *names)
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM v_checkpoint"), n);
 }
 
-TEST(it_goes_on_and_saves_again)
+TEST(a_run_continues_and_saves_again)
 {
     for (int wait = 0; wait < 2; wait++) {
         char dir[256];
@@ -153,13 +153,13 @@ TEST(a_run_whose_last_checkpoint_is_missing_says_so)
             CHECK(is_there(e.best) && is_there(e.last));
             check_rows(dir, &e, "epoch=0-step=2.ckpt last.ckpt ");
             CHECK_EQ(query_int(dir, "SELECT status = 'failed' FROM run"), 1);
-            CHECK_EQ(disk.refused, 3); /* the last one also when the training ends */
+            CHECK_EQ(disk.refused, 3); /* the last one is tried again when the training ends */
             world_remove(dir);
         }
 }
 
-/* What is the best of all is not counted as saved, so the next one takes its place. */
-TEST(none_is_removed_for_one_that_was_not_saved)
+/* A best checkpoint that could not be saved does not count, so the next one takes its place. */
+TEST(none_is_removed_for_a_failed_save)
 {
     char dir[256];
     ending e;
@@ -183,7 +183,7 @@ TEST(none_is_removed_for_one_that_was_not_saved)
     world_remove(dir);
 }
 
-TEST(the_end_of_the_training_is_an_occasion)
+TEST(a_failed_save_is_repeated_at_the_end_of_training)
 {
     for (int last = 0; last < 2; last++) {
         char dir[256];
@@ -201,7 +201,7 @@ TEST(the_end_of_the_training_is_an_occasion)
     }
 }
 
-TEST(nothing_was_saved)
+TEST(no_save_succeeds)
 {
     char dir[256];
     ending e;
@@ -218,7 +218,7 @@ TEST(nothing_was_saved)
     world_remove(dir);
 }
 
-TEST(a_run_that_is_to_stop_stops)
+TEST(a_run_stops_if_so_configured)
 {
     char dir[256];
     ending e;
@@ -239,8 +239,7 @@ TEST(a_run_that_is_to_stop_stops)
     CHECK_CONTAINS(lc_error_message(), "on_save_error=\"ignore\"; it must be continue or stop");
 }
 
-/* Checkpoints of a run that ends: one that failed before keeps none of them from being saved, and one that fails itself
- * is said. */
+/* A run that ends early saves its state even if an earlier save failed, and reports it if that save fails as well. */
 TEST(a_run_that_ends_early)
 {
     for (int full = 0; full < 2; full++) {
@@ -251,7 +250,7 @@ TEST(a_run_that_ends_early)
                   .interrupted = true,
                   .epochs = 4,
                   .no_room_for = {full ? ".ckpt" : "-epoch=1-"}};
-        /* With one batch in an epoch the save is under way, or has failed, when the signal comes. */
+        /* With one batch per epoch the save is still running, or has failed, when the signal comes. */
         p.batches = 1;
         train(dir, &p, &e);
         CHECK_STATUS(e.status, LC_ERR_INTERRUPTED);

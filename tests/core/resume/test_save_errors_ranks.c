@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A disk that is full for one rank: all ranks go on, remember the same checkpoints, and end alike. */
+/* A disk that is full for one rank: all ranks continue, remember the same checkpoints, and end alike. */
 #include "ddp_run.h"
 #include "base/status.h"
 #include "comm/agree.h"
@@ -9,7 +9,7 @@
 #include <lightc/callbacks.h>
 
 static char dirpath[400];
-static _Thread_local char best[512]; /* of this rank, when its training ends */
+static _Thread_local char best[512]; /* this rank's, at the end of its training */
 
 static lc_status note_best(void *self, lc_trainer *t)
 {
@@ -18,7 +18,7 @@ static lc_status note_best(void *self, lc_trainer *t)
     (void)self;
     LC_TRY(lc_model_checkpoint_get(&mc, &info));
     snprintf(best, sizeof best, "%s", info.best_model_path);
-    /* The same on all ranks: rank 0's. */
+    /* All ranks must have rank 0's. */
     char of_zero[512];
     memcpy(of_zero, best, sizeof best);
     LC_TRY(lc__from_rank_zero(t->comm, of_zero, sizeof of_zero));
@@ -54,13 +54,13 @@ static const struct {
              {"full", "sharded", ""},
              {"sharded", "ddp", "model-00001"}};
 
-TEST(all_go_on)
+TEST(all_ranks_continue)
 {
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         static ranks_job r;
         job j;
         plan(&r, &j, cases[k].type, cases[k].strategy);
-        /* Each file of that part, or every file of rank 0's; of the first checkpoint alone. */
+        /* Each file of that part, or every file of rank 0, of the first checkpoint only. */
         disk.no_room_for[0] = *cases[k].file ? cases[k].file : ".tmp-";
         disk.at_most = 1;
         CHECK_RANKS("threads", 2, run_rank, &r);
@@ -73,7 +73,7 @@ TEST(all_go_on)
     }
 }
 
-static int errors_of[2]; /* the rank on which the error happened that this one has; -1: this one */
+static int errors_of[2]; /* [rank] the rank on which its error happened; -1: on itself */
 
 static lc_status run_to_the_error(lc_comm *comm, void *ctx)
 {
@@ -82,7 +82,7 @@ static lc_status run_to_the_error(lc_comm *comm, void *ctx)
     return status;
 }
 
-TEST(all_end_alike)
+TEST(all_ranks_end_alike)
 {
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         static ranks_job r;

@@ -98,7 +98,7 @@ static lc_status copy_tensor(void *ctx, const char *path, lc_module *owner, lc_m
     return LC_OK;
 }
 
-/* Trains from `ckpt` (NULL: again); with stop_after >= 0 it ends there, as after a crash. */
+/* Trains from `ckpt` (NULL: from the start); with stop_after >= 0 it ends there, as in a crash. */
 static lc_status train(const char *dir, const char *ckpt, int64_t stop_after, int64_t accumulate, int step_schedule,
                        double val_interval, result *out)
 {
@@ -152,7 +152,7 @@ done:
 }
 
 /* The rows of the two parts, one after the other, must be those of the whole run. Rows of the batch at which the run
- * died were never written: they are looked for in the second part from its first row on. */
+ * ended were never written: the second part must have them, from its first row on. */
 static bool rows_continue(const char *whole, const char *second)
 {
     size_t a = strlen(whole), b = strlen(second);
@@ -188,11 +188,11 @@ static void check_every_k(int64_t accumulate, int step_schedule, double val_inte
     world_remove(dir);
 }
 
-TEST(every_batch)
+TEST(resume_at_every_batch)
 {
     check_every_k(1, 1, 1.0);
 }
-TEST(every_batch_of_windows)
+TEST(resume_at_every_batch_of_windows)
 {
     check_every_k(3, 1, 1.0);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A batch that is computed in pieces (chunks of `deterministic`, parts of `data_parallel`, and chunks of parts) gives
  * the loss and the outputs of the whole batch. */
-enum { SAMPLES = 30, BATCH = 15 }; /* pieces of unlike sizes */
+enum { SAMPLES = 30, BATCH = 15 }; /* so that pieces have different sizes */
 
 #include "quiet_options.h"
 #include "small_data.h"
@@ -12,7 +12,7 @@ enum { SAMPLES = 30, BATCH = 15 }; /* pieces of unlike sizes */
 static const struct way {
     const char *name, *strategy, *devices;
     bool deterministic;
-    int pieces; /* of a batch */
+    int pieces; /* pieces per batch */
 } ways[] = {{"whole", NULL, NULL, false, 1},
             {"chunks", NULL, NULL, true, 8},
             {"parts", "data_parallel", "2", false, 2},
@@ -25,7 +25,7 @@ typedef struct net {
     bool second_half_has_no_loss, loss_has_a_dimension, two_optimizers, lbfgs;
     int batches, wrong;
     double loss; /* of the last batch */
-    int n;       /* outputs of it */
+    int n;       /* the last batch's outputs */
     int64_t highest_rows;
 } net;
 
@@ -67,7 +67,7 @@ static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, 
     return LC_OK;
 }
 
-/* Output `o` has the batch's inputs, `times` as large. */
+/* Checks that output `o` has the batch's inputs times `times`. */
 static lc_status look_at_rows(net *m, const lc_outputs *out, int o, const lc_batch *b, float times)
 {
     float all[BATCH][FEATURES];
@@ -100,7 +100,7 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *out, cons
     net *m = (net *)self;
     (void)i;
     LC_TRY(lc_item(out->loss, &m->loss));
-    return look_at(m, out, b, m->two_optimizers ? NULL : &m->loss); /* the loss is that of the last optimizer */
+    return look_at(m, out, b, m->two_optimizers ? NULL : &m->loss); /* the last optimizer's loss */
 }
 
 static lc_status on_validation_batch_end(lc_module *self, const lc_outputs *out, const lc_batch *b, int64_t i, int l)
@@ -129,7 +129,7 @@ static const lc_module_ops ops = {
     .configure_optimizers = configure_optimizers,
 };
 
-/* A fit, or with `evaluates` a validation, of the module that *m describes; what it has seen is in *m. */
+/* A fit, or with `evaluates` a validation, of the module that *m describes; *m gets what it saw. */
 static lc_status run(const struct way *way, net *m, bool evaluates)
 {
     lc_trainer_options opt = quiet_options(NULL);
@@ -152,7 +152,7 @@ static lc_status run(const struct way *way, net *m, bool evaluates)
     return s;
 }
 
-/* Runs `like` every way; all[w] is what way w has seen. */
+/* Runs `like` in every way; all[w] gets what way w saw. */
 static void run_all(const net *like, bool evaluates, net all[WAYS])
 {
     for (int w = 0; w < WAYS; w++) {
@@ -178,7 +178,7 @@ TEST(outputs_of_training)
     check_losses(all, 0);
     for (int w = 0; w < WAYS; w++) {
         CHECK_EQ(all[w].n, 3);
-        CHECK_EQ(all[w].highest_rows, ways[w].pieces); /* no floating-point number, so that they follow each other */
+        CHECK_EQ(all[w].highest_rows, ways[w].pieces); /* not a floating-point number, so the pieces are concatenated */
     }
 }
 
@@ -208,13 +208,13 @@ TEST(a_piece_without_a_loss_adds_nothing)
 {
     net all[WAYS];
     run_all(&(net){.second_half_has_no_loss = true}, false, all);
-    check_losses(all, 1); /* not cut, this batch has a loss */
+    check_losses(all, 1); /* without pieces this batch has a loss */
 }
 
 /* Each evaluation of the loss runs the closure again. */
 TEST(outputs_are_those_of_the_last_evaluation)
 {
-    for (int w = 0; w < WAYS - 1; w++) { /* it takes one rank and one device with deterministic */
+    for (int w = 0; w < WAYS - 1; w++) { /* with deterministic it needs one rank and one device */
         net m = {.lbfgs = true};
         CHECK_OK(run(&ways[w], &m, false));
         CHECK_EQ(m.n, 3);

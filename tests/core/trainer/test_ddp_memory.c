@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank holds, as the strategies' formula says, and a limit to it. */
+/* The memory of a rank follows the strategies' formula, and can be limited. */
 #include "comm_world.h"
 #include "quiet_options.h"
 
@@ -42,10 +42,10 @@ static const lc_module_ops wide_ops = {LC_MODULE_OPS_INIT("wide"), .training_ste
 typedef struct memory_job {
     const char *strategy, *limit;
     int stage;
-    const char *refused; /* what it says then */
+    const char *refused; /* expected message */
     int64_t shard_size;
-    bool stays; /* in slices */
-    int layers; /* 0: 2 */
+    bool stays; /* parameters stay in slices */
+    int layers; /* 0 is taken as 2 */
 } memory_job;
 
 static bool close_to(int64_t got, double want)
@@ -87,12 +87,12 @@ static lc_status hold(lc_comm *comm, void *ctx)
     RANK_CHECK(close_to(m.memory.parameters, j->stage >= 3 ? p / n : p));
     RANK_CHECK(close_to(m.memory.gradients, j->stage >= 2 ? p / n : p));
     RANK_CHECK(close_to(m.memory.optimizer_state, j->stage >= 1 ? 2 * p / n : 2 * p));
-    /* Gathered units are intermediate results, as are units of gradients. */
+    /* Gathered units count as intermediate results, as do units of gradients. */
     RANK_CHECK(m.memory.activations < (j->stage >= 2 ? 3 * p : p));
     return LC_OK;
 }
 
-TEST(ranks_hold_what_the_formula_says)
+TEST(memory_of_ranks_follows_the_formula)
 {
     static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3"};
     for (int stage = 0; stage < 4; stage++)
@@ -102,17 +102,18 @@ TEST(ranks_hold_what_the_formula_says)
         }
 }
 
-TEST(ranks_of_a_copy_hold_what_the_formula_says)
+TEST(memory_of_ranks_of_a_copy_follows_the_formula)
 {
-    static const int nodes[][2] = {{2, 1}, {2, 2}, {4, 2}, {4, 1}, {8, 4}, {8, 2}}; /* ranks in all, and of a copy */
+    static const int nodes[][2] = {{2, 1}, {2, 2}, {4, 2},
+                                   {4, 1}, {8, 4}, {8, 2}}; /* ranks in all, and ranks of a copy */
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
         memory_job j = {.strategy = "sharded_hybrid", .stage = 3, .shard_size = nodes[i][1]};
         CHECK_RANKS("threads", nodes[i][0], hold, &j);
     }
 }
 
-/* 16 bytes a parameter are 8 MiB. */
-TEST(a_limit_refuses_ddp_what_sharded_can_train)
+/* 16 bytes per parameter are 8 MiB. */
+TEST(a_limit_refuses_ddp_but_not_sharded)
 {
     const char *needs = "a rank needs 8.02 MiB (parameters and buffers 2.00, gradients 2.00, optimizer state 4.01) "
                         "and memory for its steps; memory_limit is 7.00 MiB. --strategy sharded";
@@ -128,9 +129,9 @@ TEST(a_limit_refuses_ddp_what_sharded_can_train)
     CHECK_RANKS("threads", 2, hold, &sharded);
 }
 
-/* With 2 MiB of parameters each of 4 ranks has 2 MiB of slices, with what belongs to them; and all of the parameters in
- * the end, unless they stay where they are. */
-TEST(a_limit_counts_what_is_whole_in_the_end)
+/* With 2 MiB of parameters each of 4 ranks has 2 MiB of slices, including gradients and optimizer state. At the end it
+ * has all of the parameters as well, unless they stay in slices. */
+TEST(a_limit_counts_parameters_gathered_at_the_end)
 {
     memory_job enough = {.strategy = "sharded", .limit = "5MiB", .stage = 3};
     memory_job less = {.strategy = "sharded",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Signals, sent to processes that train: one Ctrl-C ends after the step, two at once; SIGUSR1 saves and goes on. */
+/* Signals sent to processes that train: one Ctrl-C ends after the step, two at once; SIGUSR1 saves and the run
+ * continues. */
 #include "test.h"
 
 #include "core/ranks/ranks.h"
@@ -16,7 +17,7 @@
 typedef struct child {
     char dir[256];
     pid_t pid;
-    int out; /* a byte per batch, and one when the trainer knows of a signal that ends it */
+    int out; /* a byte per batch, and one when the trainer has received a signal that ends it */
 } child;
 
 static int64_t now_ms(void)
@@ -28,21 +29,21 @@ static int64_t now_ms(void)
 
 static int beat = -1;
 static int64_t slow_us;
-static bool a_thread;       /* is there before the trainer, and may get the signal in its place */
-static bool no_hangup;      /* is ignored, as by nohup */
-static bool end_late;       /* a moment passes after an interrupted run, before the trainer is freed */
-static bool exit_late;      /* and after it is freed, before the program prints why it ended */
-static bool save_in_second; /* the second batch lasts until a checkpoint is asked for */
+static bool a_thread;       /* starts before the trainer, and may receive the signal in its place */
+static bool no_hangup;      /* SIGHUP is ignored, as by nohup */
+static bool end_late;       /* waits a moment after an interrupted run, before the trainer is freed */
+static bool exit_late;      /* waits a moment after it is freed, before the program prints why it ended */
+static bool save_in_second; /* the second batch lasts until a checkpoint is requested */
 
 static lc_status slow_batch(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     int64_t begun = now_ms();
-    bool told = false;
+    bool seen = false;
     (void)context, (void)o, (void)b, (void)i;
     if (write(beat, "b", 1) != 1) return lc_fail(LC_ERR_IO, "nobody listens");
     do {
         usleep(1000);
-        if (!told && lc_trainer_received_signal(t)) told = write(beat, "s", 1) == 1;
+        if (!seen && lc_trainer_received_signal(t)) seen = write(beat, "s", 1) == 1;
     } while (now_ms() - begun < slow_us / 1000 ||
              (save_in_second && lc_trainer_global_step(t) == 2 && !atomic_load(&t->ranks->save_requested)));
     return LC_OK;
@@ -92,7 +93,7 @@ static void start(child *c, int64_t epochs, int64_t us, bool signals)
     CHECK(c->pid >= 0);
     if (c->pid == 0) {
         if (no_hangup) signal(SIGHUP, SIG_IGN);
-        setpgid(0, 0); /* as launchers do: this process is its launcher */
+        setpgid(0, 0); /* in a process group of its own, as launchers do; this process is the launcher */
         close(fds[0]);
         beat = fds[1];
         slow_us = us;
@@ -114,7 +115,7 @@ static int end(child *c)
 {
     int status = 0;
     CHECK(waitpid(c->pid, &status, 0) == c->pid);
-    close(c->out); /* not before: it would die of what it writes */
+    close(c->out); /* not earlier: its writes would raise SIGPIPE */
     return status;
 }
 
@@ -140,8 +141,8 @@ TEST(one_interrupt_ends_after_the_step)
     world_remove(c.dir);
 }
 
-/* The step takes seconds; the second one does not wait for it. */
-TEST(two_interrupts_end_at_once)
+/* The step takes seconds; the second signal does not wait for it. */
+TEST(two_interrupts_end_immediately)
 {
     static const int pairs[][2] = {{SIGINT, SIGINT}, {SIGTERM, SIGINT}, {SIGINT, SIGTERM}};
     for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
@@ -164,8 +165,8 @@ TEST(two_interrupts_end_at_once)
     }
 }
 
-/* From a process that has launched nothing. */
-static void told_by_another(pid_t pid, int sig)
+/* From a process that is not the launcher. */
+static void signal_from_stranger(pid_t pid, int sig)
 {
     int status;
     pid_t other = fork();
@@ -173,16 +174,16 @@ static void told_by_another(pid_t pid, int sig)
     CHECK(waitpid(other, &status, 0) == other && status == 0);
 }
 
-static void told_by(int launcher, pid_t pid)
+static void sigterm_from(int launcher, pid_t pid)
 {
     if (launcher)
         CHECK(kill(pid, SIGTERM) == 0);
     else
-        told_by_another(pid, SIGTERM);
+        signal_from_stranger(pid, SIGTERM);
 }
 
-/* Which ranks do not take for impatience, though it comes twice; what then comes is. */
-TEST(what_the_launcher_passes_on_counts_once)
+/* A signal that comes twice, once through the launcher, counts once; a further one ends the run. */
+TEST(a_forwarded_signal_counts_once)
 {
     for (int k = 0; k < 4; k++) {
         child c;
@@ -190,12 +191,12 @@ TEST(what_the_launcher_passes_on_counts_once)
         a_thread = k / 2;
         start(&c, 1000, 20000000, true);
         wait_for(&c, 1);
-        told_by(launcher_first, c.pid);
+        sigterm_from(launcher_first, c.pid);
         wait_for(&c, 1);
-        told_by(!launcher_first, c.pid);
+        sigterm_from(!launcher_first, c.pid);
         usleep(200000);
         CHECK(waitpid(c.pid, NULL, WNOHANG) == 0);
-        told_by(launcher_first, c.pid);
+        sigterm_from(launcher_first, c.pid);
         int status = end(&c);
         CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
         world_remove(c.dir);
@@ -203,8 +204,8 @@ TEST(what_the_launcher_passes_on_counts_once)
     a_thread = false;
 }
 
-/* The second copy arrives when the run is over, or even the trainer is freed: the program still ends as it wants to. */
-TEST(what_the_launcher_passes_on_may_be_late)
+/* The second copy arrives after the run, or even after the trainer is freed: the program still ends in its own way. */
+TEST(a_forwarded_signal_may_be_late)
 {
     for (int k = 0; k < 4; k++) {
         child c;
@@ -214,9 +215,9 @@ TEST(what_the_launcher_passes_on_may_be_late)
         start(&c, 1000, 20000, true);
         end_late = exit_late = false;
         wait_for(&c, 1);
-        told_by(launcher_first, c.pid);
+        sigterm_from(launcher_first, c.pid);
         while (b != 'e') CHECK(read(c.out, &b, 1) == 1);
-        told_by(!launcher_first, c.pid);
+        sigterm_from(!launcher_first, c.pid);
         int status = end(&c);
         CHECK(WIFEXITED(status));
         CHECK_EQ(WEXITSTATUS(status), 40);
@@ -224,8 +225,8 @@ TEST(what_the_launcher_passes_on_may_be_late)
     }
 }
 
-/* However many of them, and before or after SIGTERM. */
-TEST(a_hangup_is_no_impatience)
+/* However many there are, before or after SIGTERM. */
+TEST(hangups_do_not_count_as_repeated)
 {
     static const int series[][3] = {{SIGHUP, SIGHUP, SIGHUP}, {SIGHUP, SIGTERM, SIGHUP}, {SIGTERM, SIGHUP, SIGHUP}};
     for (size_t k = 0; k < sizeof series / sizeof *series; k++) {
@@ -248,7 +249,7 @@ TEST(a_hangup_is_no_impatience)
     }
 }
 
-TEST(nohup_goes_on)
+TEST(nohup_continues)
 {
     child c;
     no_hangup = true;
@@ -256,14 +257,14 @@ TEST(nohup_goes_on)
     no_hangup = false;
     wait_for(&c, 2);
     CHECK(kill(c.pid, SIGHUP) == 0);
-    wait_for(&c, 6); /* all of it */
+    wait_for(&c, 6); /* all batches */
     int status = end(&c);
     CHECK(WIFEXITED(status));
     CHECK_EQ(WEXITSTATUS(status), 0);
     world_remove(c.dir);
 }
 
-TEST(left_to_the_program)
+TEST(signals_left_to_the_program)
 {
     child c;
     start(&c, 1000, 1000, false);
@@ -302,17 +303,17 @@ static lc_status ask(const char *script, double seconds, char *text, size_t size
                          size);
 }
 
-/* Slurm's commands are started while signals are blocked, and their controller may not answer. */
-TEST(commands_that_are_asked_hear_signals_and_have_an_end)
+/* Slurm's commands are started while signals are blocked, and the controller may not answer. */
+TEST(commands_receive_signals_and_time_out)
 {
     sigset_t term, before;
     char text[8];
     sigemptyset(&term);
     sigaddset(&term, SIGTERM);
     CHECK(pthread_sigmask(SIG_BLOCK, &term, &before) == 0);
-    lc_status told = ask("kill -TERM $$; exit 0", 60, text, sizeof text);
+    lc_status killed = ask("kill -TERM $$; exit 0", 60, text, sizeof text);
     CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
-    CHECK_STATUS(told, LC_ERR_IO);
+    CHECK_STATUS(killed, LC_ERR_IO);
     CHECK_CONTAINS(lc_error_message(), "sh -c failed: killed by signal 15");
     CHECK_STATUS(ask("echo begun; exec sleep 600", 0.3, text, sizeof text), LC_ERR_IO);
     CHECK_CONTAINS(lc_error_message(), "did not exit within 0.3 s");
@@ -323,7 +324,7 @@ TEST(commands_that_are_asked_hear_signals_and_have_an_end)
     CHECK_CONTAINS(lc_error_message(), "status 3");
 }
 
-/* A fit stops in time, as one does whose max_time is over; where there is no job, nothing does. */
+/* A fit stops in time, like one that reaches max_time; outside of a job nothing stops. */
 TEST(a_fit_ends_before_its_slurm_job)
 {
     char dir[512], text[32];
@@ -351,17 +352,18 @@ TEST(a_fit_ends_before_its_slurm_job)
     world_remove(dir);
 }
 
-/* SLURM's way: what SIGUSR1 leaves is continued by a job that was started again; scontrol is told to queue it. */
-TEST(usr1_saves_and_goes_on)
+/* As under Slurm: the checkpoint of SIGUSR1 is resumed by a job that was started again; scontrol is asked to requeue
+ * it. */
+TEST(usr1_saves_and_continues)
 {
     child c;
-    char names[512], path[700], told[256] = "";
+    char names[512], path[700], seen[256] = "";
     const char *old_path = getenv("PATH");
-    CHECK(world_dir(names, sizeof names)); /* a place for a scontrol of ours */
+    CHECK(world_dir(names, sizeof names)); /* the place of a fake scontrol */
     snprintf(path, sizeof path, "%s/scontrol", names);
     FILE *f = fopen(path, "w");
     CHECK(f != NULL);
-    fprintf(f, "#!/bin/sh\necho \"$@\" > \"$(dirname \"$0\")/told\"\n");
+    fprintf(f, "#!/bin/sh\necho \"$@\" > \"$(dirname \"$0\")/seen\"\n");
     fclose(f);
     CHECK(chmod(path, 0755) == 0);
     char *search = malloc(strlen(old_path) + 600);
@@ -375,20 +377,20 @@ TEST(usr1_saves_and_goes_on)
     save_in_second = false;
     wait_for(&c, 2);
     CHECK(kill(c.pid, SIGUSR1) == 0);
-    wait_for(&c, 10); /* all of it */
+    wait_for(&c, 10); /* all batches */
     int status = end(&c);
     CHECK(WIFEXITED(status));
     CHECK_EQ(WEXITSTATUS(status), 0);
     char found[256];
     files(&c, "", found, sizeof found);
     CHECK_STR(found, "hpc_ckpt_1.ckpt ");
-    snprintf(path, sizeof path, "%s/told", names);
+    snprintf(path, sizeof path, "%s/seen", names);
     f = fopen(path, "r");
-    CHECK(f != NULL && fgets(told, sizeof told, f));
+    CHECK(f != NULL && fgets(seen, sizeof seen, f));
     fclose(f);
-    CHECK_STR(told, "requeue 4711\n");
+    CHECK_STR(seen, "requeue 4711\n");
 
-    /* The job again. */
+    /* The job is started again. */
     world m;
     lc_trainer *t;
     lc_trainer_options o = world_options(c.dir);
@@ -404,7 +406,7 @@ TEST(usr1_saves_and_goes_on)
     unsetenv("SLURM_JOB_ID");
     free(search);
 
-    /* By name, and where there is none. */
+    /* By name, and if there is none. */
     o = world_options(names);
     o.ckpt_path = "hpc";
     CHECK_OK(lc_trainer_new(&o, &t));

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tuner: rates and smoothing as Lightning's, the suggestion, batch sizes against a limit of memory, and a module
- * that is afterwards what it was before. */
+/* The tuner: rates and smoothing as in Lightning, the suggestion, batch sizes against a memory limit, and a module that
+ * is the same afterwards as before. */
 #include "test.h"
 #include "trainer_world.h"
 #include "wave.h"
 
 #include <math.h>
 
-/* ---- y = w x learned on sin(x): the whole of lr_find can be computed next to it ---- */
+/* ---- y = w x learned on sin(x): all of lr_find can be computed here as well ---- */
 typedef struct line {
     lc_module base;
     lc_tensor *w;
@@ -137,7 +137,7 @@ TEST(rates_and_losses)
     compare("linear", 1e-4, 40, 4); /* diverges */
 }
 
-/* Against a curve whose steepest point is known: the loss falls in one place. */
+/* Against a curve whose steepest point is known: the loss falls at one point. */
 TEST(suggestion)
 {
     double lr[40], loss[40];
@@ -145,9 +145,9 @@ TEST(suggestion)
     for (int i = 0; i < 40; i++) lr[i] = i + 1, loss[i] = i < 25 ? 5 : 1;
     int64_t at = lc_lr_find_suggest(&r, 10, 1);
     CHECK(at == 24 || at == 25);
-    loss[5] = -100; /* among the first ten */
+    loss[5] = -100; /* among the first ten, which are skipped */
     loss[39] = -100;
-    loss[30] = NAN; /* left out */
+    loss[30] = NAN; /* skipped */
     CHECK(lc_lr_find_suggest(&r, 10, 1) == at);
     CHECK_EQ(lc_lr_find_suggest(&r, 20, 19), -1);
     double x[] = {1, 2, 4, 5}, y[] = {4, 3.5, 1, 2};
@@ -174,7 +174,7 @@ TEST(curve_on_paper)
     CHECK(f && fread(text, 1, sizeof text - 1, f) > 500);
     fclose(f);
     CHECK_CONTAINS(text, "<polyline");
-    CHECK_CONTAINS(text, "80.0,20.0 390.0,390.0 700.0,205.0"); /* corners of the frame, the middle of a decade */
+    CHECK_CONTAINS(text, "80.0,20.0 390.0,390.0 700.0,205.0"); /* corners of the frame, and the middle of a decade */
     CHECK_CONTAINS(text, "suggestion: 0.001");
     r.n = 1;
     CHECK_STATUS(lc_lr_find_write_svg(&r, path), LC_ERR_STATE);
@@ -225,20 +225,20 @@ TEST(batch_sizes)
     CHECK_OK(lc_module_new(&wave_class, &v, 1, &m));
     CHECK_OK(lc_trainer_new(&o, &t));
     CHECK_OK(lc_tensor_read(lc_module_find(m, "l1.weight"), before, sizeof before));
-    /* The whole data set fits: 2, 4, ..., 512, 1024 -> the 1000 there are. */
+    /* The whole data set fits: 2, 4, ..., 512, 1024 -> limited to the 1000 samples. */
     CHECK_EQ(scaled(t, m, lc_scale_batch_size_defaults(), &r), 1000);
     CHECK(r.trials == 10 && !r.too_large && r.planned_bytes > 0);
     CHECK_EQ(scaled(t, m, LC_ARGS(lc_scale_batch_size, .max_val = 100), &r), 100);
     CHECK_EQ(scaled(t, m, LC_ARGS(lc_scale_batch_size, .max_trials = 3), &r), 8);
     CHECK_EQ(scaled(t, m, LC_ARGS(lc_scale_batch_size, .mode = "binsearch"), &r), 950);
 
-    /* Against a limit: what a batch of 100 takes is enough for 100 and for no more. */
+    /* Against a limit: the memory for a batch of 100 suffices for 100 and no more. */
     lc_scale_batch_size_args a = LC_ARGS(lc_scale_batch_size, .max_val = 100, .init_val = 100);
     scaled(t, m, a, &small);
     a = LC_ARGS(lc_scale_batch_size, .max_bytes = small.planned_bytes);
     CHECK_EQ(scaled(t, m, a, &r), 64);
     CHECK_EQ(r.too_large, 128);
-    a.init_val = 300; /* begins too large: 300, 150, 75 */
+    a.init_val = 300; /* starts too large: 300, 150, 75 */
     CHECK_EQ(scaled(t, m, a, &r), 75);
     a = LC_ARGS(lc_scale_batch_size, .max_bytes = small.planned_bytes, .mode = "binsearch", .margin = 0);
     CHECK(scaled(t, m, a, &r) >= 100);
@@ -250,7 +250,7 @@ TEST(batch_sizes)
     a = LC_ARGS(lc_scale_batch_size, .max_bytes = 64);
     CHECK_STATUS(lc_tuner_scale_batch_size_with(t, m, NULL, &r, &a), LC_ERR_MEMORY);
     CHECK_CONTAINS(lc_error_message(), "even a batch of 1");
-    CHECK_EQ(((wave *)m)->h->batch_size, small.batch_size); /* as it was */
+    CHECK_EQ(((wave *)m)->h->batch_size, small.batch_size); /* unchanged */
     CHECK_OK(lc_tensor_read(lc_module_find(m, "l1.weight"), after, sizeof after));
     CHECK(memcmp(before, after, sizeof before) == 0);
 
@@ -268,7 +268,7 @@ TEST(batch_sizes)
 
 /* ---- as callbacks ---- */
 
-/* A fit whose finders ran is the fit that has their values from the start. */
+/* A fit whose finders ran equals a fit that has their values from the start. */
 TEST(finders_leave_the_run_as_it_would_be)
 {
     char dir[256];
@@ -298,7 +298,7 @@ TEST(finders_leave_the_run_as_it_would_be)
     cb = lc_trainer_callback_named(t, "BatchSizeFinder", 0);
     CHECK_EQ(lc_batch_size_finder_get(&cb).batch_size, 32);
     CHECK(!lc_learning_rate_finder_get(&cb));
-    cb = lc_trainer_callback_named(t, "BatchSizeFinder", 1); /* there is no such */
+    cb = lc_trainer_callback_named(t, "BatchSizeFinder", 1); /* there is no second one */
     CHECK(!lc_learning_rate_finder_get(&cb) && !lc_batch_size_finder_get(&cb).batch_size);
     CHECK_EQ(((wave *)m)->h->batch_size, 32);
     char path[400];
@@ -327,11 +327,11 @@ TEST(finders_leave_the_run_as_it_would_be)
 
 typedef struct judged {
     line line;
-    lc_dataset *few; /* of a second loader; NULL: there is none */
+    lc_dataset *few; /* of a second loader; NULL: only one loader */
     int64_t full, others, asked;
 } judged;
 
-/* The parameter counts the batches, so that a trial which left something behind would show. */
+/* The parameter counts batches, so that any effect a trial leaves behind is visible. */
 static lc_tensor *judged_forward(lc_module *self, const lc_batch *b)
 {
     judged *m = (judged *)self;
@@ -375,7 +375,7 @@ static void judged_open(judged *m, lc_module_ops *ops)
 static lc_status (*const evaluations[])(lc_trainer *t, lc_module *m, const lc_run_args *args) = {
     lc_trainer_validate_with, lc_trainer_test_with, lc_trainer_predict_with};
 
-TEST(a_size_is_found_before_what_evaluates)
+TEST(a_size_is_found_before_evaluations)
 {
     judged m;
     lc_module_ops ops;
@@ -398,7 +398,7 @@ TEST(a_size_is_found_before_what_evaluates)
         CHECK_EQ(m.line.batch_size, 64);
         CHECK_EQ(m.others, 5 * 3);    /* three batches of 2, 4, 8, 16 and 32 */
         CHECK_EQ(m.full, 3 + 8);      /* three of 64, and the run: 512 samples */
-        CHECK_EQ(m.asked, 1 + 6 + 1); /* with the size from before; the trials; with the size that was found */
+        CHECK_EQ(m.asked, 1 + 6 + 1); /* with the old size; in the trials; with the size that was found */
         CHECK_OK(lc_tensor_read(m.line.w, &w, sizeof w));
         CHECK(w == (float)(1 + 8 * (i + 1)));
         CHECK(m.line.setups == i + 1 && m.line.teardowns == i + 1);
@@ -421,16 +421,16 @@ TEST(a_size_for_two_loaders)
     CHECK_OK(lc_trainer_new(&o, &t));
     lc_scale_batch_size_args a = LC_ARGS(lc_scale_batch_size, .method = "test", .max_val = 64, .steps_per_trial = 1);
     CHECK_OK(lc_tuner_scale_batch_size_with(t, &m.line.base, NULL, &r, &a));
-    CHECK_EQ(r.batch_size, 64); /* though one loader has but 5 samples, and each trial one batch */
+    CHECK_EQ(r.batch_size, 64); /* although one loader has only 5 samples, and each trial one batch */
     a.max_val = 4096;
     CHECK_OK(lc_tuner_scale_batch_size_with(t, &m.line.base, NULL, &r, &a));
-    CHECK_EQ(r.batch_size, 512); /* all there are */
+    CHECK_EQ(r.batch_size, 512); /* the whole data set */
     lc_trainer_free(t);
     lc_dataset_unref(m.few);
     line_close(&m.line);
 }
 
-TEST(sizes_that_evaluation_has_no_memory_for)
+TEST(evaluation_batches_that_exceed_memory)
 {
     judged m;
     lc_module_ops ops;
@@ -456,8 +456,8 @@ TEST(sizes_that_evaluation_has_no_memory_for)
     line_close(&m.line);
 }
 
-/* Neither before the validations of a fit, nor in a smoke test, nor for loaders that were given. */
-TEST(where_no_size_is_looked_for)
+/* Neither before the validations of a fit, nor in fast_dev_run, nor for loaders that were passed. */
+TEST(no_size_is_searched_for)
 {
     judged m;
     lc_module_ops ops;
@@ -470,7 +470,7 @@ TEST(where_no_size_is_looked_for)
     judged_open(&m, &ops);
     CHECK_OK(lc_trainer_new(&o, &t));
     CHECK_OK(lc_trainer_fit(t, &m.line.base));
-    CHECK(m.line.batch_size == 64 && m.asked == 1); /* by the fit: its trials validate nothing */
+    CHECK(m.line.batch_size == 64 && m.asked == 1); /* the fit's finder found this: its trials validate nothing */
     lc_dataloader *given = numbers_new(4, 2, false);
     lc_run_args args = LC_ARGS(lc_run, .dataloaders = &given, .n_dataloaders = 1);
     CHECK_STATUS(lc_trainer_validate_with(t, &m.line.base, &args), LC_ERR_CONFIG);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tuner finds, against what Lightning's finds: tests/conformance/tuner.json, which tests/peers/record_tuner.py
- * has recorded, says how. Where lightc is different on purpose (docs/trainer.md), the rule stands here. */
+/* The tuner finds what Lightning's finds, as recorded in tests/conformance/tuner.json by tests/peers/record_tuner.py.
+ * Where lightc differs on purpose (docs/trainer.md), the rule is written here. */
 #include "test.h"
 #include "peer_python.h"
 #include "quiet_options.h"
@@ -76,7 +76,7 @@ typedef struct line {
     lc_tensor *w;
     lc_dataset *data;
     float *x, *y;
-    const lc_state *none, *nan; /* steps; NULL: no such */
+    const lc_state *none, *nan; /* number of steps; NULL: never */
     int64_t batch_size, step, fits;
 } line;
 
@@ -86,7 +86,7 @@ static lc_tensor *line_step(lc_module *self, const lc_batch *b, int64_t i)
     int64_t step = m->step++;
     (void)i;
     if (m->fits && b->size > m->fits) {
-        lc_fail(LC_ERR_MEMORY, "as if there were not more");
+        lc_fail(LC_ERR_MEMORY, "out of simulated memory");
         return NULL;
     }
     if (m->none && contains(m->none, step)) return NULL;
@@ -142,7 +142,7 @@ static void line_close(line *m)
 
 /* ---- lr_find ---- */
 
-/* Lightning's smoothed losses are a step ahead in their correction: the sums after them, rightly corrected. The first
+/* Lightning corrects its smoothed losses for one step too many. Computes the correctly corrected ones, and the first
  * point at which a search with that threshold stops, by Lightning's losses and by these; n: it does not. */
 static void right_losses(const lc_state *c, int64_t n, const double *lightning, double *right, int64_t stops[2])
 {
@@ -212,7 +212,7 @@ static void check_lr_find(const lc_state *c)
     line_close(&m);
 }
 
-TEST(rates_losses_and_suggestions_are_lightnings)
+TEST(rates_losses_and_suggestions_follow_lightning)
 {
     lc_state *all = recorded();
     const lc_state *cases = list(all, "lr_find");
@@ -223,7 +223,7 @@ TEST(rates_losses_and_suggestions_are_lightnings)
 
 /* ---- scale_batch_size ---- */
 
-/* Lightning's first trial has the loader of before, its result may be larger than the data set or what it has tried. */
+/* Lightning's first trial uses the earlier loader, and its result may exceed the data set or the sizes it tried. */
 static int64_t expected_size(const lc_state *c)
 {
     int64_t found = whole(c, "found"), fits = whole(c, "fits"), size = whole(c, "init_val");
@@ -236,7 +236,7 @@ static int64_t expected_size(const lc_state *c)
     return bisects ? fits : size;
 }
 
-TEST(batch_sizes_are_lightnings)
+TEST(batch_sizes_follow_lightning)
 {
     lc_state *all = recorded();
     const lc_state *cases = list(all, "scale_batch_size");
@@ -266,7 +266,7 @@ TEST(batch_sizes_are_lightnings)
     lc_state_free(all);
 }
 
-/* ---- a suggestion is of use ---- */
+/* ---- a suggestion is useful ---- */
 
 typedef struct classes {
     lc_module base;
@@ -286,7 +286,7 @@ static lc_status classes_adam(lc_module *self, lc_optimizers *out)
 static const lc_module_ops classes_ops = {LC_MODULE_OPS_INIT("classes"), .training_step = classes_step,
                                           .configure_optimizers = classes_adam};
 
-TEST(noise_is_no_descent)
+TEST(noisy_losses_give_a_useful_suggestion)
 {
     for (uint64_t seed = 1; seed <= 6; seed++) {
         classes m;

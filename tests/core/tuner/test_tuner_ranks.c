@@ -8,16 +8,16 @@
 #include <sys/stat.h>
 
 typedef struct tuner_job {
-    lc_lr_find_result want; /* of one process */
+    lc_lr_find_result want; /* the result of one process */
     lc_scale_batch_size_args sizes;
-    int64_t bytes_of_rank_1; /* max_bytes there; 0: as on the others */
-    int64_t samples, batch;  /* of all ranks */
+    int64_t bytes_of_rank_1; /* max_bytes on rank 1; 0: as on the other ranks */
+    int64_t samples, batch;  /* of all ranks together */
     lc_scale_batch_size_result got[WORLD_RANKS];
     double rates[WORLD_RANKS];
     bool failed[WORLD_RANKS];
     char root[300];
     const char *strategy;           /* NULL: ddp */
-    bool finds_size;                /* in a fit: not the rate */
+    bool finds_size;                /* in a fit: a size rather than a rate */
     float weights[WORLD_RANKS][16]; /* after a fit */
 } tuner_job;
 
@@ -74,7 +74,7 @@ static lc_status rate_of_rank(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-/* 193 samples: of the last batch of an epoch some ranks have none. The rates go so far that the loss diverges. */
+/* 193 samples: some ranks have none of the last batch of an epoch. The rates go so far that the loss diverges. */
 TEST(ranks_find_one_rate)
 {
     static tuner_job j;
@@ -111,7 +111,7 @@ static lc_status size_of_rank(lc_comm *comm, void *ctx)
     RANK_CHECK(s < 0 || ((wave *)m)->h->batch_size == j->got[me].batch_size);
     lc_trainer_free(t);
     lc_module_free(m);
-    /* What a trial did to its group has done nothing to the run's. */
+    /* Whatever a trial did to its group, the run's is intact. */
     return comm ? lc_comm_barrier(comm, NULL) : LC_OK;
 }
 
@@ -129,7 +129,7 @@ TEST(ranks_find_one_size)
         for (int r = 0; r < n; r++) CHECK_EQ(j.got[r].batch_size, (1000 + n - 1) / n);
         for (int r = 0; r < n; r++) CHECK_EQ(j.got[r].planned_bytes, j.got[0].planned_bytes);
     }
-    /* Memory for 100 on each. */
+    /* Memory for 100 samples on each rank. */
     j.sizes = LC_ARGS(lc_scale_batch_size, .max_val = 100, .init_val = 100);
     CHECK_OK(size_of_rank(NULL, &j));
     j.sizes = LC_ARGS(lc_scale_batch_size, .max_bytes = j.got[0].planned_bytes);
@@ -138,7 +138,7 @@ TEST(ranks_find_one_size)
     CHECK_EQ(one.batch_size, 64);
     CHECK_RANKS("threads", 3, size_of_rank, &j);
     for (int r = 0; r < 3; r++) CHECK(j.got[r].batch_size == 64 && j.got[r].too_large == 128);
-    /* One has less. */
+    /* Rank 1 has less. */
     j.bytes_of_rank_1 = one.planned_bytes / 3;
     CHECK_RANKS("threads", 3, size_of_rank, &j);
     for (int r = 0; r < 3; r++) CHECK(j.got[r].batch_size == j.got[1].batch_size && j.got[r].batch_size < 64);
@@ -153,7 +153,7 @@ TEST(ranks_find_one_size)
     j.sizes.margin = 0;
     CHECK_RANKS("threads", 2, size_of_rank, &j);
     CHECK(j.got[0].batch_size == j.got[1].batch_size && j.got[0].too_large == j.got[0].batch_size + 1);
-    /* And nothing at all. */
+    /* Rank 1 has almost none. */
     j.bytes_of_rank_1 = 64;
     CHECK_RANKS("threads", 3, size_of_rank, &j);
     for (int r = 0; r < 3; r++) CHECK(j.failed[r]);
@@ -195,7 +195,7 @@ static lc_status fit_of_rank(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(a_fit_begins_with_the_rate_of_all_and_one_rank_writes_the_curve)
+TEST(a_fit_begins_with_one_rate_and_one_rank_writes_the_curve)
 {
     static tuner_job j;
     struct stat s;
@@ -207,7 +207,7 @@ TEST(a_fit_begins_with_the_rate_of_all_and_one_rank_writes_the_curve)
     CHECK(stat(path, &s) == 0 && s.st_size > 0);
 }
 
-/* The probes of a finder cut the module for themselves; the fit around them has its slices again. */
+/* The trials of a finder shard the module for themselves; the fit around them has its slices afterwards. */
 static void check_fits(tuner_job *j)
 {
     static tuner_job want;
@@ -224,14 +224,14 @@ static void check_fits(tuner_job *j)
     }
 }
 
-TEST(a_sharded_fit_trains_as_ddp_behind_a_finder_of_rates)
+TEST(a_sharded_fit_trains_as_ddp_after_an_lr_finder)
 {
     static tuner_job j;
     check_fits(&j);
 }
 
-/* Trials of which every rank says that they take too much: the last one of those leaves slices after. */
-TEST(a_sharded_fit_trains_as_ddp_behind_a_finder_of_sizes)
+/* Trials that every rank reports as too large: the last of them leaves slices afterwards. */
+TEST(a_sharded_fit_trains_as_ddp_after_a_batch_size_finder)
 {
     static tuner_job j;
     j = (tuner_job){.finds_size = true,
