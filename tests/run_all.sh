@@ -33,8 +33,8 @@ log_dir=$(mktemp -d "${TMPDIR:-/tmp}/lc-XXXXXX")
 export TMPDIR=$log_dir
 trap 'rm -rf "$log_dir"' EXIT
 operators='^(engine|laws|ops_math|ops_cases|ops_nn|ops_nn_kernels|nn|module|optim|random)$'
-threads='^(loader|endings|loggers|csv|sqlite|stream|mlflow|notifier|tensorboard|checkpoint|checkpoint_faults|trainer_order|trainer_resume|trainer_random|cpu_backend|no_memory|comm|tcp|sync|ddp.*|control.*|rank_times|checkpoint_sharded|compression|data_parallel|fabric_ranks|progress_thread|sync_batch_norm|under_way)$'
-undefined='^(engine|laws|ops_.*|nn|module|optim|random|random_(programs|trainings)|cpu_.*|winograd|product|sync|data.*|loader|safetensors|checkpoint|hostile_.*|json|options|sched|metrics|csv|loggers|stream|sqlite|bad_index)$'
+threads='^(loader|endings|loggers|csv|sqlite|stream|mlflow|notifier|tensorboard|checkpoint|checkpoint_faults|trainer_order|trainer_resume|trainer_random|cpu_backend|no_memory|comm|tcp|sync|partial_gradients|ddp.*|control.*|rank_times|checkpoint_sharded|checkpoint_ranges|compression|data_parallel.*|fabric_ranks|progress_thread|sync_batch_norm|under_way)$'
+undefined='^(engine|laws|ops_.*|nn|module|optim|random|random_(programs|trainings)|cpu_.*|winograd|product|sync|partial_gradients|data.*|loader|safetensors|checkpoint|hostile_.*|json|options|sched|metrics|csv|loggers|stream|sqlite|bad_index)$'
 
 say() { printf '== %s (%d s)\n' "$*" "$SECONDS"; }
 

@@ -9,7 +9,7 @@
 #include "ops/ops.h"
 #include "record/graph_impl.h"
 
-TEST(is_what_tensors_and_graphs_get)
+TEST(cpu_is_the_default_backend)
 {
     lc_tensor *t;
     lc_graph *g;

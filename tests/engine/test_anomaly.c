@@ -79,7 +79,7 @@ TEST(inside_a_chain_of_reference_kernels)
     unsetenv("LIGHTC_KERNELS");
 }
 
-TEST(operator_by_operator)
+TEST(unplanned)
 {
     setenv("LIGHTC_PLAN", "off", 1);
     check_chains();

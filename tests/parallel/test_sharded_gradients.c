@@ -82,18 +82,18 @@ static void check_gradients(void (*change)(job *j), double tolerance)
     }
 }
 
-TEST(are_those_of_ddp)
+TEST(gradients_are_those_of_ddp)
 {
     check_gradients(NULL, 0);
 }
 
-TEST(are_those_of_ddp_over_a_window)
+TEST(gradients_are_those_of_ddp_over_a_window)
 {
     check_gradients(accumulating, 1e-6);
 }
 
 /* A rank without samples takes part. */
-TEST(are_those_of_ddp_if_ranks_have_no_sample)
+TEST(gradients_are_those_of_ddp_if_ranks_have_no_sample)
 {
     check_gradients(lonely, 1e-6);
 }
@@ -105,13 +105,13 @@ static void on_a_tree(job *j)
     j->accumulate = 2;
 }
 
-TEST(are_those_of_ddp_on_a_tree)
+TEST(gradients_are_those_of_ddp_on_a_tree)
 {
     check_gradients(on_a_tree, 0);
 }
 
 /* In one epoch a layer is frozen. */
-TEST(are_those_of_ddp_with_frozen_layers)
+TEST(gradients_are_those_of_ddp_with_frozen_layers)
 {
     check_gradients(thawing, 1e-6);
 }
@@ -142,7 +142,7 @@ static lc_status read_early(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
-TEST(are_refused_before_there_is_a_sum)
+TEST(gradients_are_refused_before_there_is_a_sum)
 {
     job j = job_under("sharded_1", 2, accumulating);
     j.callback = make_early;
@@ -150,7 +150,7 @@ TEST(are_refused_before_there_is_a_sum)
 }
 
 /* From stage 2 on ranks sum after every batch. */
-TEST(are_summed_in_slices_after_each_batch)
+TEST(gradients_are_summed_in_slices_after_each_batch)
 {
     for (int s = 2; s < STRATEGIES; s++) {
         static ranks_job run;

@@ -205,8 +205,8 @@ static inline bool lbfgs_agrees(const training *t, const trace *r, const evaluat
         memcpy(q.x, q.step ? r->states[q.step - 1] : r->start, sizeof q.x);
         newton_step(&q, r->hypers[q.step][0][H_lr], most ? (int)most->value : 20, history ? (int)history->value : 100);
         if (!q.wrong && is_there(&q, r->states[q.step], r->gradients[q.step])) continue;
-        snprintf(verdict, size, "differs: LBFGS has left the path of its formula in step %d, evaluation %d of %d", q.step,
-                 q.next, e->n);
+        snprintf(verdict, size, "differs: LBFGS has left the path of its formula in step %d, evaluation %d of %d",
+                 q.step, q.next, e->n);
         return false;
     }
     return true;

@@ -152,7 +152,7 @@ TEST(links_are_removed_and_never_followed)
     CHECK(is_there("elsewhere/weights"));
 }
 
-/* ---- what was left behind ---- */
+/* ---- leftovers ---- */
 
 static const char *const others[] = {
     ".tmp-notes",           ".tmp-a.ckpt-host-1",      ".tmp-a.ckpt-host-1-xyz", ".del-",         ".old-a.ckpt",

@@ -340,7 +340,7 @@ TEST(logged_steps_are_those_of_the_loop)
     world_remove(dir);
 }
 
-TEST(collectives_of_one)
+TEST(collectives_of_one_rank)
 {
     lc_fabric *f;
     double v[] = {1, 2, 3}, all[3] = {0};

@@ -75,7 +75,7 @@ TEST(an_error_with_an_empty_message_names_the_hook)
     }
 }
 
-/* A hook that has failed saves a checkpoint, which runs other hooks inside of this one, and then reports the failure.
+/* A hook that has failed saves a checkpoint, which runs other hooks inside this one, and then reports the failure.
  */
 static lc_status saves_first(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {

@@ -61,7 +61,7 @@ TEST(ranks_train_as_one_over_accumulation_and_clipping)
     check("accumulate", accumulating);
 }
 /* A rank without samples runs the same number of steps whatever is trained, but sends other buckets. */
-TEST(ranks_without_samples_follow_what_is_trained)
+TEST(ranks_without_samples_follow_frozen_parameters)
 {
     outcome one;
     job j = job_of("thawing");
@@ -134,7 +134,7 @@ TEST(lbfgs_takes_the_same_steps_on_all_ranks)
     check("lbfgs", lbfgs);
     check("lbfgs_manual", lbfgs_by_hand);
 }
-TEST(line_searches_are_the_same_on_all_ranks)
+TEST(lbfgs_line_searches_are_the_same_on_all_ranks)
 {
     check("lbfgs_wolfe", lbfgs_searching);
     check("lbfgs_wolfe_manual", lbfgs_searching_by_hand);

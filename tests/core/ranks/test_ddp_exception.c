@@ -14,11 +14,11 @@ typedef struct job {
     int64_t epoch, batch; /* where the run fails */
     int64_t accumulate;   /* 0 is taken as 1 */
     bool logs, counts, has_state;
-    bool after_step, own_dir;                           /* it fails after its step; each rank has a directory of its own */
+    bool after_step, own_dir;                       /* it fails after its step; each rank has a directory of its own */
     enum { LEAVES, SAVES, SAVES_WEIGHTS } callback; /* OnExceptionCheckpoint, ModelCheckpoint */
     const char *ckpt_path;
     atomic_int after_batch; /* rank 0 has finished that batch */
-    char warning[1024];      /* rank 0's last warning */
+    char warning[1024];     /* rank 0's last warning */
     float weight[RANKS][WIDTH * FEATURES];
 } job;
 

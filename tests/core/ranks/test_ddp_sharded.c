@@ -36,7 +36,7 @@ TEST(sharded_trains_as_ddp_over_accumulation)
 {
     check_stages("sharded_accumulate", accumulating);
 }
-TEST(sharded_follows_what_is_trained_as_ddp)
+TEST(sharded_trains_as_ddp_while_parameters_are_frozen)
 {
     check_stages("sharded_thawing", thawing);
 }
@@ -45,7 +45,7 @@ TEST(sharded_stops_early_as_ddp)
     check_stages("sharded_early", stopping_early);
 }
 
-/* A slice may begin inside of a parameter, and a rank may have no part of one. */
+/* A slice may begin inside a parameter, and a rank may have no part of one. */
 TEST(sharded_trains_as_ddp_with_every_elementwise_optimizer)
 {
     static const char *const names[] = {"SGD",      "Adam",   "AdamW", "RMSprop", "Adagrad",
