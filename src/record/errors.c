@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first error of a step, which is kept: what it says of the call, its operands and its place in the program. */
+/* The message of a step's first error, which is kept: the call, its operands and its place in the program. */
 #include "record/graph_impl.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ void lc__input_title(const char *names, int i, char *out, size_t size)
         snprintf(out, size, "input %d", i);
 }
 
-/* The next of the names separated by spaces, or x, y, z, ... by position. */
+/* Takes the next of the names, which are separated by spaces; without names: x, y, z, ... by position. */
 static void input_name(const char **names, int i, char *out, size_t size)
 {
     static const char *const by_position[] = {"x", "y", "z"};
@@ -34,7 +34,7 @@ static void input_name(const char **names, int i, char *out, size_t size)
     }
 }
 
-/* ", x [64,10]" at the end of `shapes`. */
+/* Appends ", x [64,10]" to `shapes`. */
 static void add_operand(char shapes[512], const char **names, int i, int n_in, const lc_type *type)
 {
     char one[128], name[64];

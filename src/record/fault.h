@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kernels found wrong with values that they were given: an index that does not exist.
+/* The record of a fault that a kernel found in its operands: an index that is out of range.
  *
  * A graph has one record, which all of its calls point to. A kernel that meets a bad index writes the record (the first
- * kernel wins) and goes on without using the index; nothing else is written, so a step without one costs nothing. The
- * executor reads the record where that is free: between two calls on the CPU, so that no update is made with what comes
- * after it. A device that runs on by itself has the record in its own memory, written with one compare-and-swap, and it
- * is read together with the first value of the step that is read. */
+ * kernel wins) and goes on without using the index; nothing else is written, so a step without a fault costs nothing.
+ * The executor reads the record when that is free: on the CPU between two calls, so that no update uses what was
+ * computed after the fault. A device that runs asynchronously keeps the record in its own memory and writes it with one
+ * compare-and-swap; the host reads it together with the first value it reads of the step. */
 #ifndef LC_RECORD_FAULT_H
 #define LC_RECORD_FAULT_H
 

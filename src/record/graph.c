@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a thread records into, and what holds for the calls that follow. */
+/* The graph that a thread records into, and the modes that apply to the calls that follow. */
 #include "base/handle.h"
 #include "record/graph_impl.h"
 

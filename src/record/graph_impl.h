@@ -5,13 +5,13 @@
  * record/graph.c    what a thread records into
  * record/record.c   appends what the user calls to a tape: one node per call, plus a few macro nodes (below);
  *                   errors.c: the first error of a step
- * record/peer.c     what computes a step together with other devices and ranks
- * engine/plan/plan.c  looks a tape segment up in the cache, or makes a plan of it, by passes (engine/plan/passes.h):
+ * record/peer.c     the peers of a graph: other devices and ranks
+ * engine/plan/plan.c  looks up a tape segment in the cache, or makes its plan by passes (engine/plan/passes.h):
  *   expand.c          macro nodes -> operators; backward.c: gradients; macros.c: the graph's own macros (others are in
  *                     optim and parallel); expand_writes.c: what rules may still read
- *   drop_dead.c       what nobody reads is dropped
+ *   drop_dead.c       nodes whose results nobody reads are dropped
  *   fuse_patterns.c   named patterns -> fused operators; fuse_elementwise.c: chains
- *   parallel/reduce/place_slices.c  what is sharded (tensor/slice.h) becomes intermediate results
+ *   parallel/reduce/place_slices.c  sharded tensors (tensor/slice.h) become intermediate results
  *   parallel/collectives/collectives.c  each collective -> where it starts and where it is waited for
  *   lower.c           operators -> kernel calls: layouts, copies
  *   share_memory.c    results in place of inputs, gradients in their place
@@ -20,8 +20,8 @@
  *   program.c         calls -> the program that a replay runs
  *   flops.c           floating-point operations of a call
  *   dump.c            writes a plan as text and as a graph
- * engine/run/execute.c  replays a plan; anomaly.c: the first NaN; fault.c: indices that do not exist;
- *                     host_access.c: what the host wants
+ * engine/run/execute.c  replays a plan; anomaly.c: the first NaN; fault.c: indices out of range;
+ *                     host_access.c: host access
  *
  * A *segment* is what was recorded between two runs of a step: usually the whole step; a host read in the middle of a
  * step ends one. Value numbers run through the whole step, so that later segments refer to earlier ones. */
@@ -35,11 +35,11 @@
 #include "record/peer.h"
 
 #define LC_ABSENT UINT32_MAX
-#define LC_ARENAS 4 /* step tensors of this many steps exist, so that using an expired one is noticed */
+#define LC_ARENAS 4 /* step tensors exist for this many steps, so that the use of an expired one is detected */
 
 enum { LC_NODE_NO_GRAD = 1 };
 
-/* One recorded call. Compared with memcmp: no padding. */
+/* One recorded call. Compared with memcmp, so it has no padding. */
 typedef struct lc_node {
     const lc_op *op;
     uint32_t n_in, n_int; /* an update has three ints for each parameter */
@@ -49,7 +49,7 @@ typedef struct lc_node {
     uint32_t first_out; /* value number of the first result */
     uint32_t in_at, int_at, float_at;
 } lc_node;
-_Static_assert(sizeof(lc_node) == 32 + sizeof(void *), "records are compared byte by byte: there are no gaps");
+_Static_assert(sizeof(lc_node) == 32 + sizeof(void *), "records are compared byte by byte, so they have no padding");
 
 /* The origin of a float of an expanded node. */
 typedef struct lc_float_source {
@@ -72,21 +72,22 @@ typedef struct lc_tape {
 
 /* A persistent or input tensor a segment refers to for the first time in the step. Compared with memcmp. */
 typedef struct lc_external {
-    uint64_t id; /* 0 for inputs: any memory will do */
+    uint64_t id; /* 0 for inputs, whose memory does not matter */
     uint32_t value;
     uint16_t kind, layout;
     lc_type type;
 } lc_external;
 
-/* What a segment does to the accumulation state of one lc_flat. LC_FLAT_ANY: zeroed before it is looked at.
- * LC_FLAT_PENDING, while a segment is expanded: only this rank has it, and the next sync adds it to the slices
+/* What a segment does to the accumulation state of one lc_flat. LC_FLAT_ANY: any, since it is zeroed first.
+ * LC_FLAT_PENDING, while a segment is expanded: a gradient of this rank only, which the next sync adds to the slices
  * (tensor/slice.h). */
 #define LC_FLAT_ANY     0xff
 #define LC_FLAT_PENDING 2
 typedef struct lc_flat_state {
     lc_flat *flat;
     uint8_t *before, *after; /* [flat->n] */
-    uint8_t *trained;        /* [flat->n]: what a plan updates, and sends to other ranks, need not be in its records */
+    uint8_t *trained;        /* [flat->n]: part of the key, since a plan may update and send parameters that its records
+                              * do not name */
 } lc_flat_state;
 
 /* A write to a persistent tensor by a node of the step (expand_writes.c). */
@@ -98,8 +99,8 @@ typedef struct lc_write {
 /* The place of a value once its plan has run. */
 typedef struct lc_location {
     bool made;      /* it has a place */
-    bool in_input;  /* it is a view of an input tensor, whose memory may be another one in each step */
-    uint32_t input; /* the value number of that */
+    bool in_input;  /* it is a view of an input tensor, whose memory may change with each step */
+    uint32_t input; /* the input's value number */
     int64_t offset; /* in it, elements */
     void *data;     /* otherwise */
     int64_t stride[LC_MAX_DIMS];
@@ -116,14 +117,14 @@ typedef struct lc_plan_call {
     lc_site site;
     const lc_site *sites; /* of a fused call's instructions, where NaN are looked for; else NULL */
     size_t first_view;    /* in plan->views */
-    double seconds;       /* measured, when asked for */
+    double seconds;       /* measured, if requested */
     int64_t runs;
 } lc_plan_call;
 
-/* Which of its values a segment keeps when it has run, in addition to those named by lc_keep. */
+/* The values that a segment keeps when it has run, in addition to those named by lc_keep. */
 typedef enum lc__keeps {
-    LC__KEEPS_ALL,     /* whatever the step goes on with may want any of them */
-    LC__KEEPS_NUMBERS, /* those of one element, which are what is logged */
+    LC__KEEPS_ALL,     /* all: the rest of the step may need any of them */
+    LC__KEEPS_NUMBERS, /* those of one element, since these are logged */
     LC__KEEPS_NAMED,   /* no other */
 } lc__keeps;
 
@@ -141,7 +142,7 @@ typedef struct lc_plan {
     bool zero_grad;
     lc_flat_state *flats;
     int n_flats;
-    lc_write *writes; /* what later segments of the step have to know */
+    lc_write *writes; /* for later segments of the step */
     uint32_t n_writes, cap_writes;
     /* ---- types of the values recorded, so that a hit infers nothing ---- */
     uint32_t value_0, n_values;
@@ -149,7 +150,7 @@ typedef struct lc_plan {
     bool *requires_grad;
     lc_location *locations;
     /* ---- program ---- */
-    bool by_bucket; /* begins with an update that waits for gradients of other ranks itself */
+    bool by_bucket; /* begins with an update that itself waits for other ranks' gradients */
     lc_plan_call *calls;
     int n_calls;
     lc_view *views;
@@ -184,10 +185,10 @@ struct lc_graph {
     int threads;
     bool plan_off, nan_check, profile, reference_only;
     const char *dump_path;
-    lc_span_fn *observe; /* of kernel calls; NULL: nobody */
+    lc_span_fn *observe; /* called for kernel calls; NULL: not */
     void *observe_ctx;
     const lc_backend_ops *backend;
-    const struct lc_pass *passes; /* that are built in, besides the planner's */
+    const struct lc_pass *passes; /* built-in passes besides the planner's */
     const void *kernel_set;       /* of the backend */
     struct lc__tuning *tuning;    /* engine/plan/tune.h */
 
@@ -206,12 +207,12 @@ struct lc_graph {
     struct {
         int64_t number;      /* of the chunk being recorded; -1: none */
         uint32_t first_site; /* of random_sites that are the chunk's */
-        bool sums, backward; /* its gradients are the tree's; its backward pass is recorded */
+        bool sums, backward; /* its gradients are added on the tree; its backward pass has been recorded */
     } chunk;
-    struct lc__devices *devices; /* devices.h: whose device this graph is; NULL: nobody's */
-    int device;                  /* its number there */
+    struct lc__devices *devices; /* the devices that this graph is one of (devices.h); NULL: none */
+    int device;                  /* its index there */
     lc__keeps sync_keeps;        /* of segments that a sync ends (reduce/reducer.h); lc_step_begin: LC__KEEPS_NAMED */
-    const double *loss_weight;   /* what a backward pass starts with, read at every replay; NULL: 1 */
+    const double *loss_weight;   /* the gradient of a loss, read at every replay; NULL: 1 */
 
     lc_tape tape; /* the user's */
     lc_tape ir;   /* expanded; only while planning */
@@ -239,7 +240,7 @@ struct lc_graph {
     int n_chain, cap_chain;
     void *arena;
     size_t arena_reserved, arena_committed;
-    int64_t memory_limit; /* for messages: what options.max_bytes is the rest of; 0: nothing is */
+    int64_t memory_limit; /* for messages: the limit that options.max_bytes was derived from; 0: none */
     void *scratch;
     size_t scratch_bytes;
     lc__fault fault; /* of the calls of all plans */
@@ -250,8 +251,8 @@ struct lc_graph {
 
 /* ---- macro nodes ----
  *
- * What a step asks for beyond operators: a backward pass, an update. They are recorded like operators, so that they are
- * part of what a plan is keyed by, and expand themselves into operators when a plan is made. A macro is recorded and
+ * What a step requests besides operators: a backward pass, an update. Macros are recorded like operators, so that they
+ * are part of the key of a plan, and expand themselves into operators when a plan is made. A macro is recorded and
  * expanded where it belongs: engine/plan, optim, parallel. */
 struct lc_build;                 /* engine/plan/plan_impl.h */
 enum { LC__OP_MACRO = 1 << 16 }; /* in lc_op.flags: the operator is the first member of an lc_macro */
@@ -266,48 +267,48 @@ static inline bool lc__is_macro(const lc_op *op)
 }
 
 /* graph.c */
-/* Keeps the first error of a step until it is asked for; returns `status`. */
+/* Keeps the first error of a step for lc_step_status; returns `status`. */
 lc_status lc__step_failed(lc_graph *g, lc_status status);
-/* Records into g on this thread, where another graph may have recorded in the meantime: a persistent tensor knows the
- * graph that had it last. */
+/* This thread records into g again. Another graph may have recorded in the meantime, and a persistent tensor knows only
+ * the last one. */
 void lc__graph_enter(lc_graph *g);
 
-/* What is recorded from now on is a part of the batch with that number among those of all ranks, by which random
- * operators are keyed (instead of their place in the step); -1: no longer. */
+/* From now on records belong to the part of the batch with this number among those of all ranks, by which random
+ * operators are keyed (instead of by their place in the step); -1: no longer. */
 void lc__graph_chunk(lc_graph *g, int64_t number);
 /* errors.c */
-/* An error of a function that returns none: kept in the step that this thread records, with the user's call site (file
- * NULL: unknown), or if there is no step put in front of this thread's message. */
+/* Reports an error of a function that returns no status: keeps it in the step that this thread records, with the user's
+ * call site (file NULL: unknown). Outside of a step, puts the title in front of this thread's message. */
 void lc__refuse_call(lc_status status, const char *title, lc_site site);
 void lc__refuse_tensor(const lc_tensor *t, const char *what, const char *title, lc_site site) __attribute__((cold));
-/* Whether t is a tensor; else refuses the call, naming t `what`: "the loss". */
+/* Whether t is a tensor; if not, refuses the call, and names t `what`: "the loss". */
 static inline bool lc__check_tensor(const lc_tensor *t, const char *what, const char *title, lc_site site)
 {
     if (__builtin_expect(lc__is_tensor(t), 1)) return true;
     lc__refuse_tensor(t, what, title, site);
     return false;
 }
-/* The error that it is none. */
+/* Fails because t is not a tensor. */
 lc_status lc__no_tensor(const lc_tensor *t, const char *what);
-/* What input i of an operator is called in messages: by `names` (lc_op.inputs), or its position. */
+/* The name of input i of an operator in messages: from `names` (lc_op.inputs), or by its position. */
 void lc__input_title(const char *names, int i, char *out, size_t size);
-/* The call site of functions that are not given one. */
+/* The call site of functions that do not get one. */
 #define LC__NO_SITE ((lc_site){NULL, 0})
-/* The place at which the running step computed t, a tensor; searched from the newest call on. */
+/* The call site at which the running step computed t, a tensor; searched from the newest call back. */
 lc_site lc__site_of(const lc_tensor *t);
 /* Keeps the first error of a step: "title: message (name shape, ...) at file:line". `names`: see lc_op.inputs. */
 void lc__record_error(lc_graph *g, lc_status status, const char *title, lc_site site, const char *names,
                       lc_tensor *const *in, int n_in);
-/* The same of a call that has been planned: the current message becomes that. */
+/* The same for a planned call: extends the current message. */
 lc_status lc__call_error(const lc_call *call, lc_status status, lc_site site);
-/* What users call an operator, and its input i. */
+/* The names of an operator, and of its input i, for users. */
 const char *lc__op_title(const lc_op *op, int n_int, const int64_t *ints);
 void lc__operand_name(const lc_op *op, int i, char *out, size_t size);
 /* record.c */
 lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value);
-/* The persistent or input tensor that a value recorded in this step is, or is a view of; NULL: neither. */
+/* The persistent or input tensor that a value of this step is, or is a view of; NULL: none. */
 lc_tensor *lc__viewed_tensor(const lc_graph *g, uint32_t value);
-/* Elements of an operand; 0 if it is absent. */
+/* Number of elements of an operand; 0 if it is absent. */
 static inline double lc__view_numel(const lc_view *v)
 {
     double n = v->ndim < 0 ? 0 : 1;

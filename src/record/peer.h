@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The peers of a graph: what computes its steps together with other devices and ranks. src/parallel has three of them,
- * which sum gradients over ranks (reduce), add them in a fixed order (tree) and run the collectives of a plan
- * (collectives). The tape, the planner, the executor and the optimizers know them through lc_peer_ops only: whatever a
- * slot is about, each peer that has it is asked, in the order in which they joined. */
+/* The peers of a graph, which connect its steps to other devices and ranks. src/parallel has three of them: they sum
+ * gradients over ranks (reduce), add them in a fixed order (tree) and run the collectives of a plan (collectives). The
+ * tape, the planner, the executor and the optimizers know them through lc_peer_ops only: a slot is called on each peer
+ * that has it, in the order in which they joined. */
 #ifndef LC_RECORD_PEER_H
 #define LC_RECORD_PEER_H
 
@@ -19,33 +19,34 @@ typedef struct lc_peer lc_peer;
 /* All slots are OPTIONAL. */
 typedef struct lc_peer_ops {
     /* ---- while a step is recorded ---- */
-    /* An error if a call may not be recorded because of what it writes to, which is in[0]. Asked for every call. */
+    /* Fails if a call may not be recorded because it writes to in[0]. Called for every call. */
     lc_status (*check_write)(const lc_peer *p, const lc_op *op, lc_tensor *const *in);
-    /* A backward pass is asked for. True: the peer has recorded it. */
+    /* A backward pass is requested. True: the peer has recorded it. */
     bool (*backward)(lc_peer *p, lc_tensor *loss, lc_site site);
-    /* One is about to be recorded, which no peer has. */
+    /* A backward pass is about to be recorded that no peer takes over. */
     void (*before_backward)(lc_peer *p);
     /* Gradients are zeros from here on (lc_zero_grad). */
     void (*zeroed)(lc_peer *p);
-    /* The ranks over whose sums gradients are means. */
+    /* The number of ranks over which gradients are averaged. */
     double (*ranks)(const lc_peer *p);
     /* Whether gradients are still under way after a backward pass. */
     bool (*owes)(const lc_peer *p);
-    /* Waits for them. Also outside of a step. */
+    /* Waits for these gradients. Also called outside of a step. */
     lc_status (*settle)(lc_peer *p);
-    /* An error if the gradient of a parameter that has one is not yet the sum over ranks. */
+    /* Fails if the gradient of a parameter, which has one, is not yet the sum over ranks. */
     lc_status (*check_summed)(const lc_peer *p, const lc_tensor *parameter);
 
     /* ---- while a plan is made ---- */
     const struct lc_pass *passes; /* engine/plan/passes.h; the last one has no `run` */
-    /* Whether it writes to gradients in their place from the backward pass on. */
+    /* Whether the peer writes to gradients in their place from the backward pass on. */
     bool sums_in_place;
-    /* Bytes that it holds besides the plans' arena. */
+    /* Bytes that the peer holds besides the plans' arena. */
     int64_t (*bytes)(const lc_peer *p);
-    /* The gradient of parameter i, of which each rank has a slice, put together by all of them. */
+    /* The gradient of parameter i, of which each rank has a slice, assembled by all ranks. */
     lc_status (*whole_gradient)(lc_peer *p, const struct lc_flat *flat, int i, lc_tensor **out);
-    /* An update by buckets, while gradients are under way: *u (zeros at first) becomes the parameters after it, as many
-     * as a bucket has, whose gradients are waited for; *any false: there were none, and all others are waited for. */
+    /* The next part of an update by buckets, while gradients are still under way: *u (zeros at first) becomes the next
+     * bucket's parameters, whose gradients are waited for. *any false: there were no more buckets, and all other
+     * gradients are waited for. */
     lc_status (*next_bucket)(lc_peer *p, struct lc_build *b, struct lc_flat *flat, struct lc__unit *u, bool *any);
     /* The update of this rank's slice of a unit of whole parameters has been recorded; u NULL: of all units. */
     lc_status (*updated)(lc_peer *p, struct lc_build *b, struct lc_flat *flat, const struct lc__unit *u);
@@ -53,12 +54,12 @@ typedef struct lc_peer_ops {
     /* ---- while a plan runs ---- */
     /* Called between two kernels. */
     lc_status (*poll)(lc_peer *p);
-    /* words [n] of all ranks that have a slice each, or of all, added, in a kernel. */
+    /* Adds up words [n] over the ranks that have a slice each, or over all ranks; called from a kernel. */
     void (*add_up)(lc_peer *p, int64_t *words, int n);
     /* A run is over. why: the message of its failure on this rank, or NULL. */
     void (*ended)(lc_peer *p, const struct lc_plan *plan, lc_status status, const char *why);
 
-    /* Called with the graph's end, for peers that nobody else frees. */
+    /* Called when the graph is freed, for peers that have no other owner. */
     void (*free)(lc_peer *p);
 } lc_peer_ops;
 
@@ -67,12 +68,12 @@ struct lc_peer {
     const lc_peer_ops *ops;
     lc_graph *graph;
     lc_peer *next;
-    uint64_t key; /* a part of the key of plans, which no peer of the graph has had before; 0: its plans need none */
+    uint64_t key; /* part of the plans' key, unlike that of all earlier peers of the graph; 0: not needed */
 };
 
-/* A graph has one peer of a kind: `p` takes the place of another with the same ops. */
+/* A graph has one peer of each kind: `p` replaces another with the same ops. */
 void lc__peer_join(lc_peer *p, const lc_peer_ops *ops, lc_graph *g);
-/* Nothing happens if it has left. */
+/* Does nothing if the peer has left. */
 void lc__peer_leave(lc_peer *p);
 /* The peer of that kind, or NULL. */
 lc_peer *lc__peer_of(const lc_graph *g, const lc_peer_ops *ops);

@@ -17,7 +17,7 @@
 
 /* ---- values ---- */
 
-/* All arenas grow together: a step as large as the one before finds room whichever arena is its turn. */
+/* All arenas grow together, so that a step as large as the previous one finds room in whichever arena is next. */
 static bool grow_slabs(lc_graph *g, uint32_t n)
 {
     for (int i = 0; i < LC_ARENAS; i++) {
@@ -26,7 +26,7 @@ static bool grow_slabs(lc_graph *g, uint32_t n)
             lc_tensor **slabs = realloc(a->slabs, (a->n_slabs + 1) * sizeof *slabs);
             if (!slabs) return false;
             a->slabs = slabs;
-            slabs[a->n_slabs] = calloc(SLAB, sizeof **slabs); /* stamps must start as none */
+            slabs[a->n_slabs] = calloc(SLAB, sizeof **slabs); /* stamps must start as 0 */
             if (!slabs[a->n_slabs]) return false;
             a->n_slabs++;
         }
@@ -74,7 +74,7 @@ static lc_status add_external(lc_graph *g, lc_tensor *t)
     return LC_OK;
 }
 
-/* The handle that this graph's device has for a tensor. */
+/* The handle of a tensor on this graph's device. */
 static inline lc_tensor *own_handle(const lc_graph *g, lc_tensor *t)
 {
     if (!g->devices || !t->replicas) return t;
@@ -111,7 +111,7 @@ lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value)
     return LC_OK;
 }
 
-/* The node of the user's tape that makes a value, or NULL: results are numbered in the order of nodes. */
+/* The node of the user's tape that makes a value, or NULL. Results are numbered in the order of nodes. */
 static const lc_node *maker_of(const lc_tape *tape, uint32_t value)
 {
     uint32_t low = 0, high = tape->n_nodes; /* the last node that begins at or before the value */
@@ -136,7 +136,7 @@ lc_tensor *lc__viewed_tensor(const lc_graph *g, uint32_t value)
     return t && t->kind >= LC_TENSOR_PERSISTENT ? t : NULL;
 }
 
-/* Devices that run at the same time share what has no replica: they may read it, and nothing else. */
+/* Devices that run at the same time share tensors without replicas: they may only read them. */
 static lc_status check_shared(const lc_graph *g, const lc_op *op, int i, const lc_tensor *t)
 {
     if (!g->devices || g->expanding || t->kind != LC_TENSOR_PERSISTENT || t->replicas) return LC_OK;
@@ -157,7 +157,7 @@ static uint64_t site_hash(lc_site site)
     return lc_random_key(lc_random_key_name(0, file), (uint64_t)site.line) | 1;
 }
 
-/* How often this site has recorded a random operator in this step, or chunk: calls in a loop get streams of their own,
+/* How often this site has recorded a random operator in this step or chunk: calls in a loop get streams of their own,
  * and so do chunks. */
 static lc_status random_site(lc_graph *g, lc_site site, int64_t ints[2])
 {
@@ -224,7 +224,7 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
     for (const lc_peer *p = g->expanding ? NULL : g->peers; p; p = p->next)
         if (p->ops->check_write) LC_TRY(p->ops->check_write(p, op, in));
     bool any_grad = false;
-    uint32_t *values = tape->in ? tape->in + tape->n_in : NULL; /* of an operator without inputs, maybe the first */
+    uint32_t *values = tape->in ? tape->in + tape->n_in : NULL; /* NULL if the first operator has no inputs */
     for (int i = 0; i < n_in; i++) {
         values[i] = LC_ABSENT;
         if (!in[i]) continue;
@@ -294,7 +294,7 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
     return LC_OK;
 }
 
-/* The usual case: the call repeats the next node of the plan that is expected. Types are known, capacities were ensured
+/* The usual case: the call repeats the next node of the plan that is expected. Types are known, capacities were checked
  * when the segment began. False: nothing was recorded. */
 static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints,
                    int n_float, const double *floats, const lc_site *site, lc_tensor **out)
@@ -309,7 +309,7 @@ static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in,
         return false;
     if ((!in && n_in) || (!ints && n_int) || (!floats && n_float)) return false;
     const uint32_t *want_in = plan->in + (want->in_at - plan->in_0);
-    uint32_t *values = tape->in ? tape->in + tape->n_in : NULL; /* of an operator without inputs, maybe the first */
+    uint32_t *values = tape->in ? tape->in + tape->n_in : NULL; /* NULL if the first operator has no inputs */
     for (int i = 0; i < n_in; i++) {
         lc_tensor *t = in[i] ? own_handle(g, in[i]) : NULL;
         if (!t) {
@@ -379,7 +379,7 @@ static lc_status outside_of_step(const char *title, const lc_site *site)
                    title, lc__at_site(*site).text);
 }
 
-/* What lc_op_call and the like must have. */
+/* The requirements of lc_op_call and its variants. */
 static bool is_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
                     const double *floats)
 {
@@ -387,7 +387,7 @@ static bool is_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, 
            (floats || !n_float);
 }
 
-/* A call that is_call refuses. */
+/* Reports a call for which is_call is false. */
 static __attribute__((cold)) void refuse(const lc_op *op, int n_in, lc_tensor *const *in, int n_int,
                                          const int64_t *ints, int n_float, lc_tensor **out, const lc_site *site)
 {
@@ -395,7 +395,7 @@ static __attribute__((cold)) void refuse(const lc_op *op, int n_in, lc_tensor *c
     if (!op)
         s = lc_fail(s, "the operator is NULL");
     else if (!op->name || !op->infer)
-        s = lc_fail(s, "an operator needs a name and infer");
+        s = lc_fail(s, "an operator must have a name and infer");
     else if ((n_in | n_int | n_float) < 0)
         s = lc_fail(s, "the numbers of inputs and attributes must not be negative");
     else
@@ -404,8 +404,8 @@ static __attribute__((cold)) void refuse(const lc_op *op, int n_in, lc_tensor *c
     for (int i = 0; op && i < op->n_out; i++) out[i] = lc__error_tensor();
 }
 
-/* The site comes as a pointer: copying it while the caller's two stores of it are still under way stalls the core for
- * as long as a fifth of following a plan takes. */
+/* The site is passed by pointer: to copy it while the caller's two stores are still in flight stalls the core, for a
+ * fifth of the time that it takes to follow a plan. */
 static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
                  const double *floats, bool live, lc_tensor **out, const lc_site *site)
 {

@@ -70,7 +70,7 @@ lc_status lc__assign_arena(lc_build *b)
     }
     b->plan->lower_bound = lower_bound(blocks, n, b->n_calls, &status);
     if (status < 0) goto done;
-    if (b->optimise) {
+    if (b->optimize) {
         qsort(blocks, (size_t)n, sizeof *blocks, larger_first);
         for (int i = 0; i < n; i++) {
             int n_busy = 0;

@@ -20,7 +20,7 @@ typedef struct backward {
     uint32_t *first_use;  /* by value: first differentiated node that reads it */
     bool *region_done;
     bool any_write;      /* in this step, so far */
-    lc__origin *origins; /* if there was any */
+    lc__origin *origins; /* if there was any write */
     uint32_t n_origins, cap_origins;
 } backward;
 
@@ -91,8 +91,8 @@ static lc_status deposit(backward *b, uint32_t value)
     if (!b->gradient[value]) return LC_OK;
     LC_TRY(lc__flat_of(p, &flat));
     LC_TRY(lc__expand_flat_state(b->build, flat, &state));
-    /* With slices the first gradient of a segment begins a new sum, which the sync adds to the slices. With chunks the
-     * gradient of the last one does; the sums of the others are held whole. */
+    /* With slices the first gradient of a segment begins a new sum, which the sync adds to the slices. With chunks only
+     * the gradient of the last chunk does; the sums of the others are held whole. */
     bool sliced = flat->sharding && flat->sharding->gradient && (!b->of || b->of->last);
     uint8_t *has = &state->after[p->flat_index];
     int64_t add = sliced ? (*has & LC_FLAT_PENDING) != 0 : *has;
@@ -174,8 +174,8 @@ static lc_status backward_node(backward *b, uint32_t k)
     return LC_OK;
 }
 
-/* A backward pass may have a weight of its own (a chunk's). On several ranks or devices a loss counts as much as this
- * one has samples. */
+/* A backward pass may have a weight of its own (a chunk's). On several ranks or devices the loss is weighted by this
+ * one's share of the samples. */
 static lc_tensor *seed_of(lc_graph *g, const lc_node *n, int64_t dtype)
 {
     double one = 1;
@@ -203,7 +203,7 @@ static lc_status backward_error(lc_graph *g, lc_status status, uint32_t k)
     return status;
 }
 
-/* From the loss, node k's, back to the parameters. */
+/* From the loss, which node k takes, back to the parameters. */
 static lc_status differentiate(backward *b, uint32_t loss, uint32_t k)
 {
     lc_graph *g = b->g;
@@ -218,7 +218,7 @@ static lc_status differentiate(backward *b, uint32_t loss, uint32_t k)
         lc_status status = of_others(b, i) ? check_apart(b, i) : backward_node(b, i);
         if (status < 0) return backward_error(g, status, i);
     }
-    /* Parameters whose first reader got no gradient itself. */
+    /* Parameters whose first reader did not get a gradient itself. */
     for (uint32_t v = 0; v < b->n_values; v++)
         if (b->gradient[v] && g->values[v]->kind == LC_TENSOR_PERSISTENT && g->values[v]->requires_grad)
             LC_TRY(deposit(b, v));

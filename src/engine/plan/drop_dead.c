@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dead-node removal: what nobody reads is not computed, but for indices of the program, which are looked at in any
- * case. Also counts the uses of every value. */
+/* Dead-node removal: nodes whose results nobody reads are dropped, except those that check indices given by the
+ * program, which always run. Also counts the uses of every value. */
 #include "engine/plan/plan_impl.h"
 
 lc_status lc__drop_dead(lc_build *b)

@@ -16,7 +16,7 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path ? path : "?";
 }
 
-/* A name given by a program or a plug-in, made safe for a terminal and for a quoted text. */
+/* A name given by a program or a plug-in, made safe for a terminal and for quoting. */
 static const char *shown(const char *name, char text[96])
 {
     lc_printable(name, false, text, 96);
@@ -143,7 +143,7 @@ lc_status lc__dump_check(const lc_graph *g)
 void lc__dump_plans(const lc_graph *g)
 {
     FILE *text, *dot;
-    (void)!open_dumps(g, O_TRUNC, &text, &dot); /* it could be, when the graph was made */
+    (void)!open_dumps(g, O_TRUNC, &text, &dot); /* the files could be written when the graph was made */
     if (text)
         for (int i = 0; i < g->n_plans; i++) dump_text(text, g, g->plans[i]);
     if (dot) {

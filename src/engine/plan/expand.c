@@ -2,8 +2,8 @@
 /* From the tape to operators: macro nodes are expanded, each by its own function.
  *
  * Gradient rules and optimizers record through the same functions as users do; while expanding, what they record goes
- * to a second tape. That tape (the user's operators in their order, with backward, clipping and updates in the places
- * where they were asked for) is what the planner works on. */
+ * to a second tape. That tape (the user's operators in their order, with backward, clipping and updates where they were
+ * requested) is what the planner works on. */
 #include "engine/plan/plan_impl.h"
 #include "engine/plan/plan.h"
 #include "base/grow.h"
@@ -24,7 +24,7 @@ lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat)
     return LC_OK;
 }
 
-/* The state of a flat buffer in this segment; starts as it is now, or as lc_zero_grad left it. */
+/* The state of a flat buffer in this segment; starts with the present state, or zeroed by lc_zero_grad. */
 lc_status lc__expand_flat_state(lc_build *b, lc_flat *flat, lc_flat_state **out)
 {
     lc_plan *plan = b->plan;
@@ -171,8 +171,8 @@ static lc_status check_synced(const lc_plan *plan)
             if (plan->flats[i].after[k] & LC_FLAT_PENDING)
                 return lc_fail(
                     LC_ERR_UNSUPPORTED,
-                    "the strategy sharded reduces gradients in the backward pass that computes them: nothing may be "
-                    "read between it and the end of the step; use --strategy sharded_1 or ddp");
+                    "the strategy sharded reduces gradients in the backward pass that computes them, so nothing "
+                    "may be read between it and the end of the step; use --strategy sharded_1 or ddp");
     return LC_OK;
 }
 

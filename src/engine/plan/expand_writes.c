@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradient rules must see the values that the operators they differentiate have seen. Results never change, but a
  * persistent tensor does if it is assigned, or updated by an optimizer, between an operator and the backward pass. A
- * rule that reads it then would give a wrong gradient without a word, so that is an error (as in PyTorch, where it is
- * "modified by an inplace operation").
+ * rule that reads it after that would silently give a wrong gradient, so that is an error (as in PyTorch: "modified by
+ * an inplace operation").
  *
- * Everything here happens when a segment is planned. What a segment writes is kept with its plan, for the segments of
- * the step that come after it. */
+ * All of this happens when a segment is planned. The writes of a segment are kept with its plan, for later segments of
+ * the step. */
 #include "engine/plan/plan_impl.h"
 #include "base/grow.h"
 
@@ -77,7 +77,7 @@ static lc_status refuse(const lc_build *b, const uint32_t *view_of, uint32_t k, 
     char name[64] = "", shape[128], place[256] = "";
     for (int i = 0; i < (int)n->n_in && !*name; i++)
         if (memory_of(g, view_of, tape->in[n->in_at + (uint32_t)i]) == t) lc__operand_name(n->op, i, name, sizeof name);
-    if (at.file && !lc__is_macro(writer->op)) /* those are recorded by the library */
+    if (at.file && !lc__is_macro(writer->op)) /* other nodes are recorded by the library */
         snprintf(place, sizeof place, " at %s:%d", file ? file + 1 : at.file, at.line);
     return lc_fail(
         LC_ERR_STATE,
@@ -96,7 +96,8 @@ lc_status lc__expand_check_reads(lc_build *b, uint32_t first, const lc__origin *
     uint32_t *view_of = views_of(b), last = n_origins;
     bool *wanted = lc__build_alloc(b, g->n_values);
     if (!view_of || !wanted) return LC_ERR_MEMORY;
-    /* What nobody reads is not computed (drop_dead.c): rules and recomputed regions may ask for more than is wanted. */
+    /* Results that nobody reads are not computed (drop_dead.c), so rules and recomputed regions may record more than is
+     * used. */
     for (uint32_t i = ir->n_nodes; i-- > first;) {
         const lc_node *n = &ir->nodes[i];
         bool live = (n->op->flags & (LC_OP_MUTATES | LC_OP_SIDE_EFFECT)) != 0;

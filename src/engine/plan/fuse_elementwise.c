@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elementwise chains become one node that makes one trip through memory (backend.h: the fused node).
+/* Elementwise chains become one node that makes one trip through memory (ops/fused.h).
  *
  * Nodes are taken in order; each joins the group of one of its inputs if that keeps the order of the step intact:
  * either all its other inputs already exist at the group's place, or the group can run at the node's place, because
@@ -27,7 +27,7 @@ typedef struct fuser {
     int n_groups;
     int *first_use; /* by value: into uses */
     int *uses;      /* nodes that read a value, all values one after the other */
-    int *mutators;  /* nodes that write persistent tensors; accumulation of gradients only if one is read */
+    int *mutators;  /* nodes that write persistent tensors, and those that accumulate gradients if a gradient is read */
     int n_mutators;
 } fuser;
 
@@ -62,7 +62,7 @@ static const lc_tensor *memory_of(const fuser *f, uint32_t value)
     return t && t->kind == LC_TENSOR_PERSISTENT ? t : NULL;
 }
 
-/* Gradients that were asked for are read where they are added up. */
+/* Whether any elementwise node reads gradients: then the nodes that accumulate them count as writes. */
 static bool reads_gradients(const fuser *f)
 {
     const lc_graph *g = f->b->g;
@@ -101,7 +101,7 @@ static bool is_member(const fuser *f, int g, int node)
     return node >= 0 && f->group_of[node] == g;
 }
 
-/* Distinct values the group would read from outside with one more member. */
+/* Counts the distinct values that the group reads from outside with one more member. */
 static int inputs_with(const fuser *f, int g, int extra, uint32_t *in)
 {
     int n = 0;
@@ -159,7 +159,7 @@ static bool can_join(const fuser *f, int g, int node, int *position)
         *position = to->position;
         return true;
     }
-    /* Or here? Nothing before this node may read the group's results. */
+    /* Or at the node's place? Nothing before this node may read the group's results. */
     for (int m = 0; m < to->n; m++) {
         uint32_t value = f->b->nodes[to->members[m]].out[0];
         for (int u = f->first_use[value]; u < f->first_use[value + 1]; u++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Named fusions: a few patterns that matter, found by looking at neighbours.
+/* Named fusions: a few patterns that matter, matched on neighboring nodes.
  *
  *   linear, conv + relu, tanh, sigmoid      -> the operator's own activation
  *   batch_norm + relu (and its backward)    -> batch_norm with activation; the mask is computed again from x
@@ -162,7 +162,7 @@ static lc_status fuse_pool(finder *f, lc_ir_node *n)
 
 #define MAX_PARTS 16
 
-/* Leaves of a tree of additions in which every inner value has one use. */
+/* The leaves of a tree of additions in which every inner value has one use. */
 static bool collect_parts(finder *f, lc_ir_node *n, lc_ir_node **leaves, int *n_leaves, lc_ir_node **inner,
                           int *n_inner)
 {
@@ -182,7 +182,7 @@ static bool collect_parts(finder *f, lc_ir_node *n, lc_ir_node **leaves, int *n_
     return true;
 }
 
-/* The dimension in which a pad with zeros puts its input, or -1 if in none or several. */
+/* The dimension in which a zero padding extends its input; -1: none, or several. */
 static int padded_dim(const lc_ir_node *n)
 {
     int dim = -1;
@@ -204,7 +204,7 @@ static lc_status fuse_parts(finder *f, lc_ir_node *n)
     if (n->op != &lc__op_add || !collect_parts(f, n, leaves, &n_leaves, inner, &n_inner)) return LC_OK;
     int dim = padded_dim(leaves[0]);
     if (dim < 0) return LC_OK;
-    /* In the order of their places, which must follow one another without a gap. */
+    /* Sort by place; the places must follow one another without a gap. */
     for (int i = 1; i < n_leaves; i++)
         for (int k = i; k > 0 && leaves[k]->ints[2 * dim] < leaves[k - 1]->ints[2 * dim]; k--) {
             lc_ir_node *swap = leaves[k];
@@ -222,7 +222,7 @@ static lc_status fuse_parts(finder *f, lc_ir_node *n)
     if (at != f->b->values[n->out[0]].type.shape[dim]) return LC_OK;
     int64_t cat_dim = dim;
     LC_TRY(widen(f, n, &lc__op_cat, n_leaves, in, 1, (uint32_t[]){n->out[0]}, &cat_dim, 1));
-    for (int i = 0; i < n_leaves; i++) leaves[i]->op = NULL; /* what they read, the cat reads now */
+    for (int i = 0; i < n_leaves; i++) leaves[i]->op = NULL; /* the cat now reads their inputs */
     for (int i = 0; i < n_inner; i++) inner[i]->op = NULL;
     return LC_OK;
 }

@@ -28,7 +28,7 @@ static lc_status new_call(lc_build *b, lc_ir_node *node, const lc_call *call)
     return LC_OK;
 }
 
-/* Sets call->kernel and call->threads. What is asked for is what will be prepared: for as many threads. */
+/* Sets call->kernel and call->threads. The kernel is chosen for the number of threads that it will be prepared for. */
 static lc_status choose_kernel(const lc_build *b, lc_call *call)
 {
     const lc_graph *g = b->g;
@@ -67,7 +67,7 @@ static lc_status place_outside(lc_build *b, uint32_t value)
     if (!t) return lc_fail(LC_ERR_INTERNAL, "value %u is used before it is made", value);
     if (t->is_slice)
         return lc_fail(LC_ERR_STATE,
-                       "this rank has only a part of an input, which the strategy sharded spreads over the ranks");
+                       "this rank has only a part of an input: the strategy sharded spreads it over the ranks");
     if (t->kind >= LC_TENSOR_PERSISTENT) {
         LC_TRY(new_storage(b, t->bytes, &storage));
         b->storages[storage].external = t;
@@ -149,7 +149,7 @@ static lc_status copied(lc_build *b, uint32_t value, lc_layout layout, lc_site s
     return LC_OK;
 }
 
-/* The value, lying densely in that layout: itself, an earlier copy, or a new one. */
+/* The value as a dense array in that layout: itself, an earlier copy, or a new one. */
 static lc_status in_layout(lc_build *b, uint32_t value, lc_layout layout, lc_site site, uint32_t *out)
 {
     *out = value;
@@ -187,7 +187,7 @@ static bool same_shape(const lc_type *a, const lc_type *b)
     return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
 }
 
-/* The order in memory that most full operands of an elementwise call have already. */
+/* The memory order that most full operands of an elementwise call already have. */
 static lc_layout common_layout(const lc_build *b, const lc_ir_node *n)
 {
     int64_t votes[2] = {0, 0};
@@ -254,7 +254,7 @@ static bool strides_like(const lc_type *type, const lc_ir_value *like, int64_t *
     return true;
 }
 
-/* Results of kernels that take any strides stay in the order of the first operand: what comes after was planned with
+/* Results of kernels that take any strides keep the order of the first operand: the nodes after them were planned for
  * it. */
 static lc_layout layout_like_first(const lc_build *b, const lc_ir_node *n, const lc_type *result)
 {
@@ -327,7 +327,7 @@ static lc_status lower_view(lc_build *b, lc_ir_node *n)
     return lc_fail(LC_ERR_INTERNAL, "%s cannot be expressed as a view", n->op->name);
 }
 
-/* The assigned value may be in the target's memory in another order: it is read before the target is written. */
+/* The value may be in the target's memory in another order, so it must be read before the target is written. */
 static lc_status fit_assigned(lc_build *b, lc_ir_node *n)
 {
     const lc_ir_value *to = &b->values[n->in[0]], *from = &b->values[n->in[1]];
@@ -347,7 +347,7 @@ static lc_status lower_node(lc_build *b, lc_ir_node *n)
     if (!views) return LC_ERR_MEMORY;
     for (int i = 0; i < n->n_in; i++) lc__build_view(b, n->in[i], &views[i]);
     for (int i = 0; i < n->n_out; i++) {
-        /* Kernels that take one layout only know that they will get it; the others see what they will get. */
+        /* Kernels that take only one layout may assume that they get it; the others get the actual layout. */
         const lc_type *type = &b->values[n->out[i]].type;
         lc__view_of(type, layout_like_first(b, n, type), NULL, &views[n->n_in + i]);
     }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a step asks of the graph itself: to keep a value, to zero gradients, to know that the host has written a tensor.
- */
+/* Macros about the graph itself: keep a value, zero gradients, note that the host has written a tensor. */
 #include "engine/plan/plan_impl.h"
 #include "engine/plan/plan.h"
 #include "base/handle.h"
@@ -26,7 +25,7 @@ lc_tensor *lc_keep_at(lc_tensor *t, lc_site site)
     return t;
 }
 
-/* ---- a write by the host; in: a tensor of the step ---- */
+/* ---- a write by the host; in: a tensor that the step has read ---- */
 
 static lc_status expand_write(lc_build *b, const lc_node *n)
 {
@@ -60,7 +59,7 @@ void lc_zero_grad(lc_graph *g)
 {
     LC__IS(g, GRAPH, );
     if (g != lc_current_graph()) {
-        /* Between steps there is nothing to order it against. */
+        /* Between steps there is nothing to order it with. */
         for (int i = 0; i < g->n_flats; i++) memset(g->flats[i]->has_gradient, 0, (size_t)g->flats[i]->n);
     } else {
         lc_op_call(&macro_zero_grad.op, 0, NULL, 0, NULL, 0, NULL, LC__NO_SITE);

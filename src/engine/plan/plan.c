@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans: the cache, and making one.
+/* Plans: their cache, and how one is made.
  *
  * A segment is looked up by comparing its records in full; a hash only orders the candidates. On a miss the passes run
  * one after the other (`passes`, below). Everything a replay needs is allocated here, once. */
@@ -108,7 +108,7 @@ static uint64_t segment_hash(const lc_graph *g, lc__keeps keeps)
     return hash_words(h, g->externals + g->ext_0, (g->n_externals - g->ext_0) * sizeof *g->externals);
 }
 
-/* The accumulation state a plan was made for must be the present one, and what is trained the same. */
+/* The accumulation state and the trained parameters must be those that the plan was made for. */
 static bool flats_match(const lc_plan *p)
 {
     for (int i = 0; i < p->n_flats; i++) {
@@ -122,7 +122,7 @@ static bool flats_match(const lc_plan *p)
 
 static bool same(const void *a, const void *b, size_t bytes)
 {
-    return !bytes || memcmp(a, b, bytes) == 0; /* of what is empty there may be no array */
+    return !bytes || memcmp(a, b, bytes) == 0; /* an empty array may be NULL */
 }
 
 static bool records_match(const lc_graph *g, const lc_plan *p)
@@ -138,7 +138,7 @@ static bool records_match(const lc_graph *g, const lc_plan *p)
 static lc_plan *find(lc_graph *g, lc__keeps keeps)
 {
     uint32_t n_nodes = g->tape.n_nodes - g->node_0;
-    uint64_t peers = lc__peers_key(g); /* an address does not identify them: it may be reused */
+    uint64_t peers = lc__peers_key(g); /* an address does not identify them, since it may be reused */
     lc_plan *p = g->expect;
     /* The segment followed this plan to its end: nothing is left to compare. */
     if (p && p->keeps == keeps && p->peers == peers && p->n_nodes == n_nodes &&
@@ -204,13 +204,13 @@ static lc_status check_memory(lc_build *b)
     const lc_plan *p = b->plan;
     size_t want = p->arena_0 + p->arena_bytes;
     int64_t may = g->options.max_bytes - lc__peers_bytes(g);
-    /* Finding out what is available takes longer than planning a small step. */
+    /* Querying the available memory takes longer than planning a small step. */
     if (g->options.max_bytes <= 0 && want <= g->arena_committed) return LC_OK;
     size_t have = g->options.max_bytes <= 0 ? g->backend->available() + g->arena_committed : may > 0 ? (size_t)may : 0;
     if (want <= have && want <= g->arena_reserved) return LC_OK;
     const double mib = 1048576, needs = (double)want / mib, bound = (double)p->lower_bound / mib;
     char raise[96] = "";
-    if (g->memory_limit) /* rounded up: with this one the step is taken */
+    if (g->memory_limit) /* rounded up, so that the step runs with this limit */
         snprintf(raise, sizeof raise, ", or raise memory_limit to %.1fMiB or more",
                  ceil(((double)g->memory_limit / mib - (double)have / mib + needs) * 10) / 10);
     else if (g->options.max_bytes > 0)
@@ -246,7 +246,7 @@ static lc_status run_phase(lc_build *b, const lc_pass *list, lc_phase phase)
 static lc_status run_passes(lc_build *b)
 {
     for (lc_phase phase = 0; phase < LC_PHASES; phase++) {
-        if (phase == LC_PHASE_FUSE && !b->optimise) continue;
+        if (phase == LC_PHASE_FUSE && !b->optimize) continue;
         LC_TRY(run_phase(b, passes, phase));
         LC_TRY(run_phase(b, b->g->passes, phase));
         for (const lc_peer *p = b->g->peers; p; p = p->next) LC_TRY(run_phase(b, p->ops->passes, phase));
@@ -258,7 +258,7 @@ static lc_status make(lc_graph *g, lc__keeps keeps, lc_plan **out)
 {
     lc_status status = LC_OK;
     uint32_t n_values = g->n_values, used = g->arenas[g->generation % LC_ARENAS].used;
-    lc_build b = {.g = g, .optimise = !g->plan_off};
+    lc_build b = {.g = g, .optimize = !g->plan_off};
     lc_plan *p = b.plan = calloc(1, sizeof *p);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
     LC_TRY_GOTO(status, done, copy_key(g, p, keeps));
@@ -270,7 +270,7 @@ static lc_status make(lc_graph *g, lc__keeps keeps, lc_plan **out)
     if (p->arena_0 + p->arena_bytes > g->arena_committed) g->arena_committed = p->arena_0 + p->arena_bytes;
 done:
     g->expanding = false;
-    /* Forget the values that only the expansion knew. */
+    /* Forget the values that only the expansion used. */
     for (uint32_t v = n_values; v < g->n_values; v++) g->values[v]->graph = NULL;
     g->n_values = n_values;
     g->arenas[g->generation % LC_ARENAS].used = used;
@@ -292,8 +292,8 @@ static bool in_chain(const lc_graph *g, const lc_plan *p)
     return false;
 }
 
-/* Which plan gives way, or -1: of two at random the one that has not been used for longer. Batch sizes that come round
- * in the same order, more of them than there is room for, would never find a plan if the oldest always went. */
+/* The plan to evict, or -1: of two at random the one that has not been used for longer. If the oldest always went,
+ * batch sizes that repeat in the same order, more of them than the cache holds, would never find their plan. */
 static int victim(const lc_graph *g)
 {
     int found = -1;
@@ -332,7 +332,7 @@ static void tell(const lc_graph *g, int64_t start)
     g->observe(g->observe_ctx, &s);
 }
 
-/* The plan of the segment: from the cache, or made now. */
+/* The plan of the segment: from the cache, or a new one. */
 static lc_status get(lc_graph *g, lc__keeps keeps, lc_plan **out)
 {
     lc_plan *p = *out = find(g, keeps);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The planner, for those that run plans or look at them. What its passes share is in plan_impl.h. */
+/* The planner, for code that runs or inspects plans. Declarations shared by its passes are in plan_impl.h. */
 #ifndef LC_ENGINE_PLAN_PLAN_H
 #define LC_ENGINE_PLAN_PLAN_H
 
@@ -21,6 +21,6 @@ double lc__call_flop(const lc_call *c);
 void lc__dump_missed(const lc_graph *g, lc__keeps keeps);
 /* dump.c */
 void lc__dump_plans(const lc_graph *g);
-lc_status lc__dump_check(const lc_graph *g) LC_MUST_USE; /* whether they can be written, where that is asked for */
+lc_status lc__dump_check(const lc_graph *g) LC_MUST_USE; /* fails if a dump is requested that cannot be written */
 
 #endif

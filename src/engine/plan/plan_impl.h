@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The intermediate form between the tape and the plan. Lives while a plan is made. */
+/* The intermediate form between the tape and the plan. It lives while a plan is made. */
 #ifndef LC_ENGINE_PLAN_PLAN_IMPL_H
 #define LC_ENGINE_PLAN_PLAN_IMPL_H
 
@@ -8,12 +8,12 @@
 
 typedef struct lc_ir_node {
     const lc_op *op; /* NULL: dropped */
-    bool checks;     /* indices that the program gave it: runs also where nobody reads its results */
+    bool checks;     /* indices that the program gave it: runs even if nobody reads its results */
     int n_in, n_out, n_int, n_float;
     uint32_t *in, *out;
     int64_t *ints;
     double *floats;           /* values of constants; */
-    lc_float_source *sources; /* and where the others come from */
+    lc_float_source *sources; /* and the origin of the others */
     lc_site site;
     const lc_site *sites; /* of the instructions of a fused node; else NULL */
 } lc_ir_node;
@@ -24,12 +24,12 @@ typedef struct lc_storage {
     lc_tensor *external; /* a persistent or input tensor's memory */
     void *fixed;         /* memory of an earlier segment */
     int first, last;     /* positions of calls; last = INT_MAX: until the end of the step */
-    int32_t merged;      /* lives in that storage instead, or -1 */
+    int32_t merged;      /* part of that storage instead, or -1 */
     bool placed;         /* gradients are computed in it */
     size_t offset;       /* in the arena */
 } lc_storage;
 
-/* What is known of a value while planning. */
+/* What is known about a value while planning. */
 typedef struct lc_ir_value {
     lc_type type;
     int32_t storage; /* -1: not lowered (yet) */
@@ -49,9 +49,9 @@ typedef struct lc_ir_call {
 typedef struct lc_build {
     lc_graph *g;
     lc_plan *plan;
-    bool optimise;
+    bool optimize;
     uint32_t position; /* in the user's tape: the node being expanded */
-    bool *keep;        /* by value of the user, while nodes are expanded: it stays when the segment has run */
+    bool *keep;        /* by value of the user, while nodes are expanded: kept when the segment has run */
     lc_ir_node *nodes;
     int n_nodes;
     lc_ir_value *values;
@@ -71,27 +71,27 @@ uint32_t lc__build_value(lc_build *b, const lc_type *type); /* LC_ABSENT when ou
 
 /* expand.c */
 lc_status lc__expand(lc_build *b);
-/* The state of a flat buffer in this segment; starts as it is now, or as lc_zero_grad left it. */
+/* The state of a flat buffer in this segment; starts with the present state, or zeroed by lc_zero_grad. */
 lc_status lc__expand_flat_state(lc_build *b, lc_flat *flat, lc_flat_state **out);
-/* Lets the node expanded last produce values that the user already holds. */
+/* Makes the node expanded last produce values that the user already holds. */
 void lc__expand_produce(lc_graph *g, uint32_t first_out);
 /* A range of a 1-D buffer. */
 lc_tensor *lc__expand_range(lc_tensor *buffer, int64_t offset, int64_t count);
 /* backward.c */
-/* What keeps the sums that the gradients of a backward pass are parts of. */
+/* Receives the gradients of a backward pass that are parts of sums. */
 typedef struct lc__summed_by {
-    /* `gradient` is complete for a parameter; *taken false: it goes to its place. */
+    /* `gradient`, of a parameter, is complete; *taken false: it goes to its usual place. */
     lc_status (*deposit)(void *ctx, lc_build *b, lc_tensor *parameter, lc_tensor *gradient, bool *taken);
     void *ctx;
     bool last;            /* of all parts */
     uint32_t others, end; /* nodes of the tape, from `others` to before `end`, on which this part must not depend: */
-    const char *apart;    /* the error if it does */
+    const char *apart;    /* the message of the error if it does */
 } lc__summed_by;
-/* The node being expanded is a backward pass: from its input, the loss, back to the parameters. of NULL: gradients go
- * to their places in the flat buffers. */
+/* Expands the node being expanded, a backward pass, from its input, the loss, back to the parameters. of NULL:
+ * gradients go to their places in the flat buffers. */
 lc_status lc__expand_backward(lc_build *b, const lc__summed_by *of) LC_MUST_USE;
 lc_status lc__infer_backward(lc_infer *call);
-/* expand_writes.c: gradient rules must see the values that the operators they belong to have seen */
+/* expand_writes.c: gradient rules must see the values that their operators have seen */
 /* The node being expanded (b->position) writes a persistent tensor. */
 lc_status lc__expand_wrote(lc_build *b, const lc_tensor *t) LC_MUST_USE;
 /* Nodes of the expanded tape that belong to one node of the user's. */
@@ -99,8 +99,8 @@ typedef struct lc__origin {
     uint32_t first, end; /* on the expanded tape */
     uint32_t node;       /* on the user's */
 } lc__origin;
-/* An error if a backward pass, which begins at `first` of the expanded tape, reads a persistent tensor that was written
- * after the operator that it differentiates. *node: that one, on the user's tape. */
+/* Fails if a backward pass, which begins at `first` of the expanded tape, reads a persistent tensor that was written
+ * after the operator that it differentiates. *node: that operator, on the user's tape. */
 lc_status lc__expand_check_reads(lc_build *b, uint32_t first, const lc__origin *origins, uint32_t n_origins,
                                  uint32_t *node) LC_MUST_USE;
 /* Whether anything was written in this step so far. */
@@ -109,11 +109,11 @@ bool lc__expand_any_write(const lc_build *b);
 lc_status lc__drop_dead(lc_build *b);
 lc_status lc__fuse_patterns(lc_build *b);
 lc_status lc__fuse_elementwise(lc_build *b);
-/* lower.c: nodes -> calls with storages */
+/* lower.c: nodes -> calls and storages */
 lc_status lc__lower(lc_build *b);
-/* share_memory.c: which storages are one */
+/* share_memory.c: merges storages */
 lc_status lc__share_memory(lc_build *b);
-/* The storage that one is part of by now. */
+/* The storage that this one has become part of, or itself. */
 static inline lc_storage *lc__storage_root(const lc_build *b, int32_t storage)
 {
     while (b->storages[storage].merged >= 0) storage = b->storages[storage].merged;
@@ -123,7 +123,7 @@ static inline lc_storage *lc__storage_root(const lc_build *b, int32_t storage)
 void lc__build_view(const lc_build *b, uint32_t value, lc_view *out);
 /* arena.c: offsets; sets plan->arena_bytes and lower_bound */
 lc_status lc__assign_arena(lc_build *b);
-/* program.c: what a replay runs; tunes and prepares the kernels */
+/* program.c: calls -> the program that a replay runs; tunes and prepares the kernels */
 lc_status lc__make_program(lc_build *b);
 
 #endif

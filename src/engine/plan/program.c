@@ -44,7 +44,7 @@ typedef struct cursor {
     lc_site *sites;
 } cursor;
 
-/* The number of sites a call has besides its own: only a check for NaN needs them. */
+/* The number of sites a call has besides its own; only a check for NaN needs them. */
 static size_t sites_of(const lc_build *b, const lc_ir_node *n)
 {
     return b->g->nan_check && n->sites ? (size_t)n->ints[0] : 0;
@@ -97,7 +97,7 @@ static void fill_views(const lc_build *b, const lc_ir_node *n, const lc_call *c,
             if (view[k].ndim >= 0) broadcast_view(&view[k], &view[n->n_in]);
 }
 
-/* Numbers that change from step to step are read where they live before each replay. */
+/* Numbers that change from step to step are read from their variables before each replay. */
 static void fill_floats(lc_plan *p, const lc_ir_node *n, double *floats)
 {
     for (int f = 0; f < n->n_float; f++) {
@@ -149,7 +149,7 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
     return LC_OK;
 }
 
-/* The graph's plans share one. */
+/* All plans of the graph share one scratch buffer. */
 static lc_status reserve_scratch(lc_graph *g, size_t least)
 {
     if (least <= g->scratch_bytes) return LC_OK;
@@ -163,13 +163,13 @@ static lc_status reserve_scratch(lc_graph *g, size_t least)
     return LC_OK;
 }
 
-/* Where the user's values can be read after a run. */
+/* Records where the user's values can be read after a run. */
 static void set_locations(const lc_build *b)
 {
     lc_plan *p = b->plan;
     for (uint32_t v = 0; v < p->n_values; v++) {
         const lc_ir_value *value = &b->values[p->value_0 + v];
-        if (value->storage < 0 || (!value->keep && b->optimise)) continue;
+        if (value->storage < 0 || (!value->keep && b->optimize)) continue;
         if (b->g->values[p->value_0 + v]->kind != LC_TENSOR_STEP) continue;
         const lc_tensor *input = input_of(b, value);
         p->locations[v].made = true;

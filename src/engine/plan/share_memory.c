@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long storages live, and which of them can be one where that saves memory or a pass: results overwrite inputs that
+/* How long storages live, and which of them can share memory to save memory or a pass: results overwrite inputs that
  * die there, and gradients are computed directly in their place in the flat gradient buffer. */
 #include "engine/plan/plan_impl.h"
 #include "ops/ops.h"
@@ -46,8 +46,8 @@ static int touches(lc_build *b, const lc_storage *s, int *first)
     return n;
 }
 
-/* Gradients straight into their place, a flat buffer's or a unit's memory: overwriting if first, with an accumulating
- * kernel otherwise. */
+/* Computes gradients directly in their place, in a flat buffer or a unit's memory: the first overwrites, others use an
+ * accumulating kernel. */
 static void deposit_directly(lc_build *b, int position)
 {
     lc_ir_node *n = b->calls[position].node;
@@ -57,7 +57,7 @@ static void deposit_directly(lc_build *b, int position)
     if (s->external || s->fixed || s->placed || value->offset != 0 || !same_strides(value, place) || s->bytes != bytes)
         return;
     if (s->last > position && lc__peers_sum_in_place(b->g))
-        return; /* ranks add it up from here on, while it is still read */
+        return; /* ranks add it up from here on, while it is still being read */
     if (n->ints[0]) {
         int first = 0;
         if (touches(b, s, &first) != 2 || s->last == INT_MAX) return;
@@ -82,7 +82,7 @@ static void overwrite_input(lc_build *b, int position)
 {
     const lc_ir_call *c = &b->calls[position];
     const lc_ir_node *n = c->node;
-    if (b->g->nan_check) return; /* anomaly.c looks at inputs afterwards */
+    if (b->g->nan_check) return; /* anomaly.c reads the inputs afterwards */
     if (!(c->kernel->flags & (LC_KERNEL_INPLACE_0 | LC_KERNEL_INPLACE_ANY)) || !n->n_out || c->accumulate) return;
     const lc_ir_value *out = &b->values[n->out[0]];
     lc_storage *to = lc__storage_root(b, out->storage);
@@ -121,7 +121,7 @@ static void drop_empty_calls(lc_build *b)
 
 lc_status lc__share_memory(lc_build *b)
 {
-    if (b->optimise) {
+    if (b->optimize) {
         uses(b);
         for (int i = 0; i < b->n_calls; i++)
             if (b->calls[i].node->op == &lc__op_accumulate) deposit_directly(b, i);
@@ -132,7 +132,7 @@ lc_status lc__share_memory(lc_build *b)
         }
     }
     uses(b);
-    if (b->optimise)
+    if (b->optimize)
         for (int i = 0; i < b->n_calls; i++) overwrite_input(b, i);
     return LC_OK;
 }

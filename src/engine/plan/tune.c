@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One thread or all of them, and which of several kernels, call by call.
  *
- * The number of threads is estimated; the first kernel that can do the call is taken. With lc_graph_args.tune, where
- * the estimate is not clear or there is more than one kernel, all are timed on data of their own when the plan is made,
- * as long as the time for that lasts (see tune.h on what becomes of the choice). */
+ * The number of threads is estimated; the first kernel that can do the call is taken. With lc_graph_args.tune, if the
+ * estimate is unclear or there is more than one kernel, all candidates are timed on scratch data when the plan is made,
+ * within a limit of time (tune.h: what happens to the choice). */
 #include "record/graph_impl.h"
 #include "base/clock.h"
 #include "engine/plan/tune.h"
@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORTH_US     12                  /* from here on a second thread is thought to pay */
-#define UNSURE       4                   /* within this factor of it nobody knows */
-#define MARGIN       0.95                /* what another kernel must come to, so that noise decides nothing */
-#define MAX_SECONDS  5.0                 /* of a graph's life spent here */
+#define WORTH_US     12                  /* from here on a second thread is expected to pay */
+#define UNSURE       4                   /* within this factor of WORTH_US the estimate is unclear */
+#define MARGIN       0.95                /* another kernel must be faster by this factor: noise decides nothing */
+#define MAX_SECONDS  5.0                 /* spent measuring per graph */
 #define MAX_BYTES    ((size_t)256 << 20) /* of operands */
 #define MAX_OPERANDS 16
 #define MAX_KERNELS  8
@@ -37,20 +37,20 @@ static double estimate(const lc_call *c)
     return elements * 4 / 20e3 + work * 2 / 60e3;
 }
 
-/* A thread costs about a microsecond to wake, and more where the machine is not idle; below some work one is faster. */
+/* Waking a thread costs about a microsecond, and more on a busy machine; small calls are faster on one. */
 bool lc__worth_threads(const lc_call *c)
 {
     return estimate(c) > WORTH_US;
 }
 
-/* ---- what there is to choose from ---- */
+/* ---- candidates ---- */
 
 typedef struct candidate {
     const lc_kernel *kernel;
     int threads;
 } candidate;
 
-/* The present choice first. */
+/* Lists the candidates, the present choice first. */
 static lc_status list_candidates(const lc_graph *g, const lc_call *call, candidate *list, int *n)
 {
     double us = estimate(call);
@@ -79,7 +79,7 @@ static double seconds_since(int64_t start)
     return 1e-9 * (double)(lc__now_ns() - start);
 }
 
-/* Bytes from the first to the last element; 0 if that is too many. */
+/* Bytes from the first to the last element; 0: too many. */
 static size_t span(const lc_view *v)
 {
     double last = 0;
@@ -90,7 +90,7 @@ static size_t span(const lc_view *v)
     return last > (double)MAX_BYTES ? 0 : ((size_t)last + 1) * lc_dtype_size(v->dtype);
 }
 
-/* Numbers about zero; whole numbers are zero, which as a label or an index is always allowed. */
+/* Fills with numbers around zero; integers are zero, which is always valid as a label or an index. */
 static void fill(const lc_view *v, size_t bytes)
 {
     uint32_t r = 1;
@@ -143,7 +143,7 @@ static lc_status race(const lc_graph *g, const lc_call *call, const candidate *l
         const lc_view *v = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
         bytes[i] = v->ndim < 0 ? 0 : span(v);
         all += bytes[i];
-        if ((v->ndim >= 0 && !bytes[i]) || all > MAX_BYTES) n_views = i; /* too large: nothing has been taken yet */
+        if ((v->ndim >= 0 && !bytes[i]) || all > MAX_BYTES) n_views = i; /* too large: nothing has been allocated yet */
     }
     if (n_views < call->n_in + call->n_out) return LC_OK;
     for (int i = 0; i < n_views; i++) {

@@ -4,7 +4,7 @@
  * As state, which checkpoints and the file hold:
  *   "tuning": {"machine": "avx512, oneDNN 2.6.0, lightc 0.1.0, 2 threads",
  *              "choices": {"linear f32[64,784] f32[128,784] ... ": "onednn_matmul_packed 2", ...}}
- * A choice for whose measuring no time was left ends in " unmeasured"; it is not written to the file. */
+ * A choice that there was no time to measure ends in " unmeasured"; it is not written to the file. */
 #include "engine/plan/tune.h"
 #include "base/grow.h"
 #include "base/remove.h"
@@ -138,7 +138,7 @@ lc_status lc__tuning_load(lc__tuning *t, const lc_state *root)
 
 /* ---- the file ---- */
 
-/* $LIGHTC_CACHE, $XDG_CACHE_HOME/lightc or ~/.cache/lightc; NULL where there is none, or LIGHTC_CACHE=off. */
+/* $LIGHTC_CACHE, $XDG_CACHE_HOME/lightc or ~/.cache/lightc; NULL: there is none, or LIGHTC_CACHE=off. */
 static lc_status cache_dir(char **out)
 {
     const char *own = getenv("LIGHTC_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -163,7 +163,7 @@ static lc_status cache_file(lc__tuning *t)
     return status;
 }
 
-/* A cache that cannot be used is nobody's error. */
+/* A cache that cannot be used is not an error. */
 static void read_cache(lc__tuning *t)
 {
     lc_state *root = NULL;
@@ -187,7 +187,7 @@ void lc__tuning_keep(lc__tuning *t)
     if (write_choices(t, true, root) == LC_OK && lc_state_print(root, &text, &n) == LC_OK && n <= MAX_FILE_BYTES &&
         lc__path_dir(t->cache, &dir) == LC_OK && lc__make_dirs(&lc__io_system, dir) == LC_OK &&
         lc__temp_name(dir, "tmp", lc__path_base(t->cache), &beside) == LC_OK) {
-        /* Not worth a sync: what a crash leaves is read or ignored. */
+        /* Not worth a sync: after a crash the file is either readable or ignored. */
         FILE *f = fopen(beside, "wx");
         bool written = f && fwrite(text, 1, n, f) == n;
         if (f && fclose(f) != 0) written = false;

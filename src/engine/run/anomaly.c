@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LIGHTC_NAN_CHECK=1 and detect_anomaly: the first operator that made a NaN or an infinity. In a fused chain of
- * elementwise operators it is the one inside: the chain is evaluated again for the wrong element. (With the check on,
- * results never reuse the memory of inputs.) An operand that already has one, coming from outside the step, from a
- * batch or a parameter, is named instead. */
+ * elementwise operators it names the one inside: the chain is evaluated again for that element. (With the check on,
+ * results never reuse the memory of inputs.) An operand that already contains one, from a batch or a parameter outside
+ * of the step, is named, too. */
 #include "ops/fused.h"
 #include "engine/run/run.h"
 
@@ -27,7 +27,7 @@ static bool is_wrong(const lc_view *v, int64_t index[LC_MAX_DIMS])
     return v->ndim >= 0 && (v->dtype == LC_F32 || v->dtype == LC_F64) && find(v, 0, 0, index);
 }
 
-/* "; its operand x has one already, ...", or nothing. What is written cannot be looked at any more. */
+/* "; its operand x already contains one, ...", or nothing. Operands that the call overwrites are not examined. */
 static void name_operand(const lc_call *c, char text[200])
 {
     int64_t index[LC_MAX_DIMS];

@@ -44,7 +44,7 @@ static lc_status execute_watched(lc_graph *g, lc_plan *p)
         pc->call.kernel->run(&pc->call);
         int64_t end = lc__now_ns();
         double seconds = 1e-9 * (double)(end - start);
-        /* The first run warms caches up. */
+        /* The first run warms up caches. */
         if (pc->runs == 1 || seconds < pc->seconds || pc->seconds == 0) pc->seconds = seconds;
         pc->runs++;
         if (g->observe) tell(g, pc, start, end);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sentence that is made of an index that does not exist. */
+/* The message about an index that is out of range. */
 #include "base/str.h"
 #include "engine/run/run.h"
 

@@ -20,7 +20,7 @@ static int default_threads(void)
     return n > 0 ? n : 1;
 }
 
-/* A variable of the environment that has two values, the first of which is the default. */
+/* Reads an environment variable that has two values, the first of which is the default. */
 static lc_status read_switch(const char *name, const char *no, const char *yes, bool *on)
 {
     const char *value = getenv(name);
@@ -30,8 +30,7 @@ static lc_status read_switch(const char *name, const char *no, const char *yes, 
                    yes);
 }
 
-/* Pools that are never NULL: a node without operands points at their start all the same, and NULL plus 0 is not
- * defined. */
+/* Pools are never NULL: a node without operands still points at their start, and NULL plus 0 is undefined in C. */
 static lc_status make_pools(lc_graph *g)
 {
     lc_tape *tapes[] = {&g->tape, &g->ir};
@@ -163,7 +162,8 @@ static void start_segment(lc_graph *g)
     for (int i = 0; i < g->n_plans; i++)
         if (g->plans[i]->previous == previous && (!g->expect || g->plans[i]->last_used > g->expect->last_used))
             g->expect = g->plans[i];
-    /* Room for all it records, so that following it needs no checks; without room it is merely slower. */
+    /* A plan is followed only if all its records fit, so that following it needs no checks; otherwise recording is
+     * slower. */
     const lc_plan *p = g->expect;
     lc_tape *t = &g->tape;
     if (p &&

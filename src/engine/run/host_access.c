@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the host asks of a graph (tensor/host_access.h): to compute what has been recorded, and where results are. */
+/* The slots through which the host uses a graph (tensor/host_access.h): compute what has been recorded, and locate
+ * results. */
 #include "engine/run/run.h"
 #include "engine/plan/plan.h"
 
@@ -23,7 +24,7 @@ static bool find_location(const lc_graph *g, uint32_t value, lc_location *out)
 static lc_status wait_for(lc_tensor *t)
 {
     lc_graph *g = lc__current;
-    if (t->is_slice) return lc__graph_flush(g); /* views of it may be used */
+    if (t->is_slice) return lc__graph_flush(g); /* views of the slice may be used */
     bool used = t->graph == g && t->generation == g->generation;
     return used && g->status == LC_OK ? lc__graph_flush(g) : LC_OK;
 }

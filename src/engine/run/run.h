@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running what has been recorded. */
+/* Running recorded steps. */
 #ifndef LC_ENGINE_RUN_RUN_H
 #define LC_ENGINE_RUN_RUN_H
 
 #include "record/graph_impl.h"
 
 /* graph_run.c */
-/* Runs what was recorded so far and keeps all of it, as a host read does. */
+/* Runs what was recorded so far and keeps all of its values, as a host read does. */
 lc_status lc__graph_flush(lc_graph *g) LC_MUST_USE;
 /* As lc_step_run, keeping the values that `keeps` selects. */
 lc_status lc__graph_run_step(lc_graph *g, lc__keeps keeps) LC_MUST_USE;
-/* Between two steps: gives the memory of intermediate results back, which the next step takes again. Those that were
- * kept expire. */
+/* Between two steps: gives back the memory of intermediate results, which the next step allocates again. Values that
+ * were kept expire. */
 void lc__graph_drop_arena(lc_graph *g);
-/* lc_step_run in two halves, of which the first is for the graph's thread and the second for any: the plan of what was
- * recorded (NULL: nothing was), and running it. lc__graph_ran goes on with recording. */
+/* lc_step_run in two halves: planning what was recorded, on the graph's thread (NULL: nothing was), and running the
+ * plan, on any thread. After both, lc__graph_ran resumes recording. */
 lc_status lc__graph_plan(lc_graph *g, lc__keeps keeps, lc_plan **plan) LC_MUST_USE;
 lc_status lc__graph_execute(lc_graph *g, lc_plan *plan) LC_MUST_USE;
 void lc__graph_ran(lc_graph *g);
-/* Tells of every kernel call from now on; fn NULL: no longer. */
+/* Reports every kernel call from now on; fn NULL: stops. */
 void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx);
 
 /* execute.c */
 lc_status lc__execute(lc_graph *g, lc_plan *plan);
 /* fault.c: the error that the record describes, of a call made at `site`; empties the record. */
 lc_status lc__fault_take(lc__fault *f, lc_site site);
-/* anomaly.c: that a call's results are finite. */
+/* Fails if a call's results are not finite. */
 lc_status lc__check_finite(const lc_plan_call *pc) LC_MUST_USE;
-/* host_access.c: what a graph does for the host. */
+/* The slots through which the host uses a graph. */
 extern const lc__host_ops lc__graph_host;
 
 #endif

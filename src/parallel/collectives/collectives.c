@@ -12,14 +12,14 @@
 typedef struct lc__collectives {
     lc_peer peer;
     lc_request **flights;     /* by slot, room for the largest plan's; NULL: none */
-    int n, running, launched; /* launched: in this run */
+    int n, running, launched; /* launched: so far in this run */
     lc_status status;         /* of the kernels, in this run */
     char message[1024];
 } lc__collectives;
 
 /* ---- at run time ---- */
 
-/* Kernels cannot fail: the first error waits for the next poll. */
+/* Kernels cannot fail: the first error is kept for the next poll. */
 static void keep_error(lc__collectives *c, lc_status s)
 {
     if (s >= 0 || c->status < 0) return;
@@ -33,7 +33,7 @@ static void land(lc__collectives *c, lc_request **f)
     c->running--;
 }
 
-/* Moves bytes, or returns what failed first in this run. */
+/* Moves bytes, or returns the first error of this run. */
 static lc_status poll(lc_peer *p)
 {
     lc__collectives *c = (lc__collectives *)p;
@@ -53,7 +53,7 @@ static void free_all(lc_peer *p)
     free(p);
 }
 
-/* ints of launch and wait: the table of calls, the slot, and the operator's */
+/* ints of launch and wait: the table of calls, the slot, then the operator's own */
 enum { AT_CALLS, AT_SLOT, AT_COMM };
 
 static lc__collectives *calls_of(const lc_call *c)
@@ -66,21 +66,21 @@ static size_t bytes_of(const lc_view *v)
     return (size_t)lc__view_numel(v) * lc_dtype_size(v->dtype);
 }
 
-/* Whether this rank's x is sent: else nobody looks at it. */
+/* Whether this rank's x is sent; otherwise nobody reads it. */
 static bool gives(const int64_t *ints)
 {
     lc_collective which = (lc_collective)ints[LC__COMM_WHICH];
     return (which != LC_COMM_BROADCAST && which != LC_COMM_SCATTER) || ints[LC__COMM_RANK] == ints[LC__COMM_ROOT];
 }
 
-/* Whether this rank's y comes from the call: else it is zeros. */
+/* Whether this rank's y comes from the call; otherwise it is zeros. */
 static bool gets(const int64_t *ints)
 {
     lc_collective which = (lc_collective)ints[LC__COMM_WHICH];
     return (which != LC_COMM_REDUCE && which != LC_COMM_GATHER) || ints[LC__COMM_RANK] == ints[LC__COMM_ROOT];
 }
 
-/* in: x. out: y, and a copy of x where the call cannot work in y. */
+/* in: x. out: y, and a copy of x if the call cannot work in y. */
 static void run_launch(const lc_call *c)
 {
     lc__collectives *all = calls_of(c);
@@ -108,7 +108,7 @@ static void run_launch(const lc_call *c)
     if (s >= 0) keep_error(all, lc_comm_progress(comm));
 }
 
-/* in: y, and the copy. out: the result, in the place of y if that is possible. */
+/* in: y, and the copy. out: the result, in y's memory if possible. */
 static void run_wait(const lc_call *c)
 {
     lc__collectives *all = calls_of(c);
@@ -126,7 +126,7 @@ static void run_wait(const lc_call *c)
         memcpy(c->out[0].data, c->in[0].data, bytes);
 }
 
-/* Row-major, because ranks may have planned other layouts. */
+/* Row-major, because ranks may have planned different layouts. */
 static const lc_kernel launch_kernel = {
     .name = "launch", .layout = LC_WANT_ROW_MAJOR, .flags = LC_KERNEL_SERIAL, .run = run_launch};
 static const lc_kernel wait_kernel = {
@@ -136,8 +136,8 @@ static const lc_op launch = {
 static const lc_op wait_op = {
     .name = "wait_collective", .flags = LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD, .kernel = &wait_kernel};
 
-/* What the plan has in flight, or would have called, is ended on the other ranks too, with that message. Nothing is in
- * flight afterwards. */
+/* Aborts on the other ranks what the plan has in flight or had not launched yet, with the message `why`. Afterwards
+ * nothing is in flight. */
 static void ended(lc_peer *p, const lc_plan *plan, lc_status status, const char *why)
 {
     lc__collectives *c = (lc__collectives *)p;
@@ -188,7 +188,7 @@ static lc_status make_room(lc_graph *g, int n, lc__collectives **out)
     return LC_OK;
 }
 
-/* The two nodes of a collective. */
+/* Makes the two nodes of a collective. */
 static lc_status split(lc_build *b, lc__collectives *all, const lc_ir_node *n, int slot, lc_ir_node pair[2])
 {
     lc_collective which = (lc_collective)n->ints[LC__COMM_WHICH];
@@ -231,13 +231,13 @@ lc_status lc__split_collectives(lc_build *b)
     if (!n) return LC_OK;
     LC_TRY(make_room(b->g, n, &all));
     lc_ir_node *nodes = lc__build_alloc(b, (size_t)(b->n_nodes + n) * sizeof *nodes);
-    lc_ir_node *waits = lc__build_alloc(b, (size_t)n * sizeof *waits); /* op NULL: in its place already */
+    lc_ir_node *waits = lc__build_alloc(b, (size_t)n * sizeof *waits); /* op NULL: already in its place */
     if (!nodes || !waits) return LC_ERR_MEMORY;
     for (int i = 0; i <= b->n_nodes; i++) {
         const lc_ir_node *node = i < b->n_nodes ? &b->nodes[i] : NULL;
         if (node && !node->op) continue;
         for (int k = 0; k < slot; k++)
-            if (waits[k].op && (!node || !b->optimise || reads(node, waits[k].out[0]))) {
+            if (waits[k].op && (!node || !b->optimize || reads(node, waits[k].out[0]))) {
                 nodes[at++] = waits[k];
                 waits[k].op = NULL;
             }

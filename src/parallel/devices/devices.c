@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handles, steps and reductions of several devices; devices.h says what they are. */
+/* Handles, steps and reductions of several devices (devices.h). */
 #include "parallel/devices/devices.h"
 #include "engine/run/run.h"
 #include "base/grow.h"
@@ -14,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORTH_THREADS (1 << 20) /* bytes to copy from which on the devices do it, not the program's thread */
+#define WORTH_THREADS (1 << 20) /* from this many bytes on, the devices copy, not the program's thread */
 
 /* A tensor of the module. */
 typedef struct entry {
     lc_tensor *original;  /* referenced */
-    void *device_data;    /* its address, and its flat buffers, when the handles were made */
-    lc_flat *flat;        /* not followed */
-    lc_tensor **replicas; /* by device, owned; NULL: the original serves */
+    void *device_data;    /* the original's address and flat buffer when the handles were made */
+    lc_flat *flat;        /* only compared */
+    lc_tensor **replicas; /* by device, owned; NULL: the original is used */
     bool is_buffer;
 } entry;
 
@@ -36,7 +36,7 @@ struct lc__devices {
     int n;
     bool copies;
     lc_graph **graphs;
-    double *weights; /* by device: what its loss counts */
+    double *weights; /* by device: the weight of its loss */
     lc__team *team;
     const lc__tree *tree;      /* borrowed; NULL: batches are not cut into chunks */
     lc__tree **trees;          /* by device */
@@ -47,12 +47,12 @@ struct lc__devices {
     int n_entries, cap_entries;
     shared_flat *flats;
     int n_flats;
-    size_t copied_bytes; /* a device's, before each step */
-    int64_t max_bytes;   /* of the host's steps and all devices'; 0: what the machine has */
+    size_t copied_bytes; /* copied to one device before each step */
+    int64_t max_bytes;   /* of the host's steps and all devices' together; 0: no bound */
     /* ---- the step ---- */
-    int parts; /* 0: none is open */
+    int parts; /* 0: no step is open */
     lc_plan **plans;
-    const void **sources; /* [n][n + 1], of a reduction */
+    const void **sources; /* [n][n + 1], for a reduction */
 };
 
 /* ---- devices ---- */
@@ -156,7 +156,7 @@ static lc_status add_entry(void *ctx, const char *path, lc_module *owner, lc_mod
     return LC_OK;
 }
 
-/* The gradients of the flat buffers of a parameter, on every device. */
+/* The gradients of a parameter's flat buffer, on every device. */
 static lc_status flat_of(lc__devices *d, lc_flat *host, shared_flat **out)
 {
     for (int k = 0; k < d->n_flats; k++)
@@ -231,7 +231,7 @@ static lc_status make_handles(lc__devices *d)
     return make_trees(d);
 }
 
-/* Whether a tensor has moved since its handles were made, or is trained now and was not. */
+/* Whether a tensor has moved since its handles were made, or has become trained. */
 static bool is_stale(const lc__devices *d, const entry *e)
 {
     const lc_tensor *t = e->original;
@@ -328,14 +328,14 @@ lc_status lc__devices_begin(lc__devices *d, int parts, bool of_chunks)
     lc__current = NULL;
     for (int i = 0; i < parts && s >= 0; i++) {
         lc_graph *g = d->graphs[i];
-        if (g->recording) (void)!lc_step_end(g); /* of a step that failed */
+        if (g->recording) (void)!lc_step_end(g); /* after a step that failed */
         s = lc_step_begin(g, d->host->rng.step, of_chunks ? d->host->rng.micro_batch : (uint64_t)i);
         g->no_grad = d->host->no_grad;
         g->backwards = 0;
         lc__current = NULL;
     }
     lc__current = d->host;
-    /* Device 0 runs on this thread, so who watches the host's graph can watch it, too. */
+    /* Device 0 runs on this thread, so an observer of the host's graph can observe it, too. */
     d->graphs[0]->observe = d->host->observe;
     d->graphs[0]->observe_ctx = d->host->observe_ctx;
     return s;
@@ -361,8 +361,8 @@ static void execute(void *ctx, int i)
 
 /* ---- gradients ---- */
 
-/* Which of the host and the devices have a gradient of a parameter: a list for lc_comm_combine. On a tree all devices
- * have one, maybe an absent one, and a window's sum is not the host's gradient. */
+/* Lists the memory of the host and of the devices that have a gradient of a parameter, for lc_comm_combine. On a tree
+ * every device has one, possibly an absent one, and the host's is not part of the sum. */
 static int sources_of(const lc__devices *d, const shared_flat *f, int parameter, const void **list)
 {
     int n = 0;
@@ -376,7 +376,7 @@ static int sources_of(const lc__devices *d, const shared_flat *f, int parameter,
     return n;
 }
 
-/* Member `i` has every `parts`-th piece of what all parameters have. */
+/* Each of the `parts` members reduces one piece of the flat buffer; `member` is this one. */
 static void reduce_flat(lc__devices *d, const shared_flat *f, int member)
 {
     const lc_flat *host = f->host;
@@ -412,7 +412,7 @@ static void note_gradients(lc__devices *d)
                 d->flats[k].host->has_gradient[p] |= d->flats[k].of[i]->has_gradient[p];
 }
 
-/* What the devices did counts as done by the host's graph. */
+/* Adds the devices' work to the statistics of the host's graph. */
 static void add_stats(lc__devices *d, const lc_graph *g, const lc_plan *p, int64_t hits, int64_t misses)
 {
     d->host->stats.flops += p ? p->flops : 0;
@@ -429,13 +429,13 @@ static int64_t step_bytes(const lc_graph *g)
     return (int64_t)g->arena_committed + lc__peers_bytes(g);
 }
 
-/* A graph may have what the others have not taken. */
+/* A graph may use what the others have not taken. */
 static void limit_graph(const lc__devices *d, lc_graph *g)
 {
     int64_t left = d->max_bytes - step_bytes(d->host) + step_bytes(g);
     if (!d->max_bytes) return;
     for (int i = 0; i < d->n; i++) left -= step_bytes(d->graphs[i]);
-    g->options.max_bytes = left > 0 ? left : 1; /* 0 would be no bound */
+    g->options.max_bytes = left > 0 ? left : 1; /* 0 would mean no bound */
     g->memory_limit = d->host->memory_limit;
 }
 
@@ -450,7 +450,7 @@ static lc_status run_recorded(lc__devices *d, lc__keeps keeps, int64_t *backward
     lc_status s = LC_OK;
     *backwards = 0;
     lc__devices_leave(d);
-    LC_TRY(lc__graph_flush(d->host)); /* what the host's gradients are: zeroed, or added to */
+    LC_TRY(lc__graph_flush(d->host)); /* the state of the host's gradients: zeroed, or added to */
     for (int i = 0; i < d->parts && s >= 0; i++) {
         lc_graph *g = lc__devices_enter(d, i, d->weights[i]);
         int64_t hits = g->stats.hits, misses = g->stats.misses;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run is a round: its number goes up, and members that see it work. `left` counts those that have not ended it. */
+/* A run is a round: its number goes up, and members that see the new number work. `left` counts the members that have
+ * not finished. */
 #include "parallel/devices/team.h"
 
 #include "base/thread.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPINS 4000 /* some ten microseconds */
+#define SPINS 4000 /* about ten microseconds */
 
 typedef struct member {
     lc__team *team;

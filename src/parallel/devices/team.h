@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Some threads that run the same function at the same time, again and again. */
+/* Threads that run the same function at the same time, again and again. */
 #ifndef LC_PARALLEL_DEVICES_TEAM_H
 #define LC_PARALLEL_DEVICES_TEAM_H
 

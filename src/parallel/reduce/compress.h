@@ -15,12 +15,12 @@ lc_status lc__wire_find(const char *name, lc_dtype *out) LC_MUST_USE;
 lc_status lc__wire_new(lc_dtype dtype, int ranks, lc__wire **out) LC_MUST_USE;
 void lc__wire_free(lc__wire *w); /* NULL is fine */
 lc_dtype lc__wire_dtype(const lc__wire *w);
-/* So many elements, and so many buckets, are packed before they are unpacked. */
+/* Makes room for this many elements and buckets to be packed before they are unpacked. */
 lc_status lc__wire_reserve(lc__wire *w, int64_t elements, int buckets) LC_MUST_USE;
 
-/* data [count] of f32 or f64, as it is sent and summed in place. */
+/* Packs data [count] of f32 or f64; the result is sent, and summed in place. */
 void *lc__wire_pack(lc__wire *w, void *data, lc_dtype dtype, int64_t count);
-/* All sums have come: back to where they were packed from. */
+/* After all sums have arrived: unpacks them to where they were packed from. */
 void lc__wire_unpack(lc__wire *w);
 
 #endif

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The newest node of the expanded tape belongs at `at`: the nodes from there on move by one. */
+/* Moves the newest node of the expanded tape to `at`; the nodes from there on move by one. */
 static void move_last_to(lc_tape *ir, uint32_t at)
 {
     uint32_t last = ir->n_nodes - 1;
@@ -39,7 +39,7 @@ static bool reads(const lc_graph *g, const lc_node *n, const lc_flat *flat, int 
     return false;
 }
 
-/* The last node that writes parameter i's gradient, or -1: also one that shares out earlier sums. */
+/* The last node that writes parameter i's gradient, or -1. Nodes that share out earlier sums count too. */
 static int64_t last_deposit(const lc_graph *g, const lc_flat *flat, int i)
 {
     int64_t k = (int64_t)g->ir.n_nodes - 1;
@@ -47,7 +47,7 @@ static int64_t last_deposit(const lc_graph *g, const lc_flat *flat, int i)
     return k;
 }
 
-/* The last node that writes or reads it: ranks may add it up after that. */
+/* The last node that writes or reads parameter i's gradient: ranks may add it up after that. */
 static int64_t last_use(const lc_graph *g, const lc_flat *flat, int i)
 {
     int64_t k = (int64_t)g->ir.n_nodes - 1;
@@ -91,7 +91,7 @@ static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n,
     lc_graph *g = b->g;
     lc_flat_state *state;
     size_t width = lc_dtype_size(flat->gradient->type.dtype);
-    bool tree = lc__tree_of_graph(g); /* what is absent on a tree is there already */
+    bool tree = lc__tree_of_graph(g); /* the tree has already added absent gradients */
     LC_TRY(lc__expand_flat_state(b, flat, &state));
     for (int i = 0; i < flat->n && !tree; i++)
         if (flat->parameters[i] && flat->parameters[i]->requires_grad && !state->after[i])
@@ -101,7 +101,7 @@ static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n,
         bool last = i == flat->n;
         if (!last && (!flat->parameters[i] || !flat->parameters[i]->requires_grad)) continue;
         int64_t from = last ? 0 : flat->offset[i], to = last ? 0 : from + lc__numel(&flat->parameters[i]->type);
-        /* A gap of frozen parameters, a full bucket, or the end: what there is goes. */
+        /* A gap of frozen parameters, a full bucket, or the end: send the bucket. */
         bool gap = !last && begin >= 0 && from - end >= (int64_t)(256 / width);
         if (begin >= 0 && (last || gap || (size_t)(end - begin) * width >= r->bucket_bytes)) {
             if (ready > *after) *after = ready;
@@ -121,8 +121,7 @@ static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n,
 
 enum { UNITS_UNDER_WAY = 2 };
 
-/* The place of the gradients of unit u when it is sent: in the flat buffer, or, from its begin on, in its own
- * memory. */
+/* The start of unit u's gradients when they are sent: in the flat buffer, or in memory of their own. */
 static int64_t begin_of(const lc__sharding *s, const lc__unit *u)
 {
     return s->gradient ? 0 : u->offset;
@@ -206,7 +205,7 @@ static lc_status expand_units(lc_build *b, lc__reducer *r, lc_flat *flat, int *n
             int64_t at = lc__trained(flat, i) ? last_use(g, flat, i) : -1;
             if (at > *after) *after = at;
         }
-        /* Memory of units is given back in the order in which they were sent. */
+        /* Units' memory is freed in the order in which they were sent. */
         if (sliced && sent >= UNITS_UNDER_WAY)
             LC_TRY(take_slice(b, r, flat, state->after, units[sent - UNITS_UNDER_WAY], first + sent - UNITS_UNDER_WAY,
                               after));
@@ -227,7 +226,7 @@ static lc_status wait_for_all(lc_build *b, const lc__reducer *r, lc_flat *flat)
     return add_node(b->g, &lc__op_wait, 1, &flat->parameter, LC__SYNC_FIRST, ints, NULL);
 }
 
-/* Parameters that are whole are put together from the slices that the ranks have updated. */
+/* Gathers whole parameters from the slices that the ranks have updated. */
 lc_status lc__reducer_updated(lc_peer *p, lc_build *b, lc_flat *flat, const lc__unit *u)
 {
     lc__reducer *r = (lc__reducer *)p;
@@ -292,7 +291,7 @@ static lc_status expand_share_sum(lc_build *b, const lc_node *n)
 
 lc_status lc__reducer_whole_gradient(lc_peer *p, const lc_flat *flat, int i, lc_tensor **out)
 {
-    if (last_deposit(p->graph, flat, i) >= 0) return lc__not_summed(); /* a sync would have run it */
+    if (last_deposit(p->graph, flat, i) >= 0) return lc__not_summed(); /* a sync would have run this node */
     const lc__sharding *s = flat->sharding;
     const lc_tensor *t = flat->parameters[i];
     const lc__unit *u = s->units;

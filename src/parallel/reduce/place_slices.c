@@ -2,14 +2,14 @@
 /* Gradients and parameters of which a rank keeps a slice (tensor/slice.h) become intermediate results of the plan, so
  * that they have memory only while they are used.
  *
- * Gradients: what backward deposits goes into memory of the unit instead of the flat buffer; it lives from the first
- * deposit to the node that takes this rank's slice of the sum.
+ * Gradients: backward deposits into memory of the unit instead of the flat buffer; it lives from the first deposit to
+ * the node that takes this rank's slice of the sum.
  *
  * Parameters: the readers of a unit's parameters are put into clusters. A cluster ends where two other units have been
  * used since (usually: once in the forward pass and once in backward). For each cluster the unit is gathered again:
  * started when the previous cluster begins, waited for before the first reader. Readers then read ranges of the
- * gathered unit. Views of parameters (a transposed weight) are made once for each cluster, so that none keeps memory to
- * the end.
+ * gathered unit. Views of parameters (a transposed weight) are made once for each cluster, so that none keeps its
+ * memory alive to the end.
  *
  * Runs when the order of nodes is final. The order of gathers and reductions is the same on all ranks if they planned
  * the same nodes. */
@@ -24,7 +24,7 @@
 
 enum { OTHER_UNITS = 2 };
 
-/* A node to be put before the node at `position`; of several those of a lower phase come first. */
+/* A node to insert before the node at `position`; at the same position, lower phases come first. */
 typedef struct insertion {
     int position, phase, sequence;
     lc_ir_node *node;
@@ -38,7 +38,7 @@ typedef struct place {
     int unit;    /* of `units` below */
     int index;   /* parameter of the flat buffer */
     int made_by; /* node of a view */
-    int cluster; /* for which `replacement` is, counted from 1 */
+    int cluster; /* that `replacement` is for, counted from 1 */
     uint32_t replacement;
 } place;
 
@@ -47,13 +47,13 @@ typedef struct unit {
     lc_flat *flat;
     const lc__unit *u;
     uint32_t gradient;   /* LC_ABSENT: no memory yet */
-    uint32_t parameters; /* of the present cluster */
-    int cluster;         /* the present one; 0: none */
+    uint32_t parameters; /* in the current cluster */
+    int cluster;         /* the current one; 0: none */
     int last_use;        /* -1: none */
 } unit;
 
 typedef struct cluster {
-    int unit, first_use, barrier; /* it cannot be sent before */
+    int unit, first_use, barrier; /* barrier: the gather is sent after this node */
     uint32_t parameters;
 } cluster;
 
@@ -62,7 +62,7 @@ typedef struct placing {
     lc__reducer *r;
     unit *units;
     int n_units;
-    uint32_t n_values; /* that have a place */
+    uint32_t n_values; /* number of values that have a place */
     place *places;
     insertion *insertions;
     uint32_t n_insertions, cap_insertions;
@@ -186,8 +186,7 @@ static lc_status place_gradients(placing *x, int position)
         bool whole = n->op == &lc__op_reduce_unit || n->op == &lc__op_reduce_slice || n->op == &lc__op_take_slice;
         if (!whole && n->op != &lc__op_accumulate && n->op != &lc__op_combine)
             return lc_fail(LC_ERR_UNSUPPORTED,
-                           "%s: with the strategy sharded no rank has whole gradients; use "
-                           "--strategy ddp",
+                           "%s: with the strategy sharded, no rank has whole gradients; use --strategy ddp",
                            n->op->name);
         unit *u = &x->units[whole ? p->unit + n->ints[LC__SYNC_UNIT] : p->unit];
         LC_TRY(need_gradient(x, u, position, n->site));
@@ -201,7 +200,7 @@ static lc_status place_gradients(placing *x, int position)
 
 /* ---- parameters ---- */
 
-/* How many other units were used since u was. */
+/* How many other units were used since the last use of u. */
 static int others_since(const placing *x, const unit *u)
 {
     int n = 0;
@@ -209,7 +208,7 @@ static int others_since(const placing *x, const unit *u)
     return n;
 }
 
-/* The unit's parameters, for a node at `position`. */
+/* Makes the unit's parameters available to a node at `position`. */
 static lc_status use(placing *x, int unit_index, int position, int barrier)
 {
     unit *u = &x->units[unit_index];
@@ -223,7 +222,7 @@ static lc_status use(placing *x, int unit_index, int position, int barrier)
     return LC_OK;
 }
 
-/* The unit that a value is made of, and its replacement in the unit's current cluster. */
+/* The replacement of a value in the current cluster of its unit. */
 static lc_status replace(placing *x, uint32_t value, int position, uint32_t *out)
 {
     place *p = place_of(x, value);
@@ -287,7 +286,7 @@ static lc_status place_parameters(placing *x, int position, int *barrier)
     return LC_OK;
 }
 
-/* Views that are made for each cluster are not needed where they were. */
+/* Drops the original views of parameters: each cluster has its own. */
 static void drop_views(placing *x)
 {
     for (uint32_t v = 0; v < x->n_values; v++)
@@ -326,7 +325,7 @@ static lc_status gather(placing *x, uint32_t k, int slot)
     return insert(x, c->first_use, WAITS, wait);
 }
 
-/* ---- all of it ---- */
+/* ---- the pass ---- */
 
 static int in_order(const void *a, const void *b)
 {

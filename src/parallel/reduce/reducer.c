@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reducer at run time: what it has of a graph, what went wrong, which parameters have gradients anywhere. */
+/* The reducer at run time: what it reduces, errors, and agreement on which parameters have gradients on any rank. */
 #include "parallel/reduce/reducer.h"
 #include "engine/run/run.h"
 #include "base/grow.h"
@@ -68,8 +68,9 @@ static void stop_requests(lc__reducer *r)
     lc__comm_give_up(r->replicas, why);
 }
 
-/* Ranks of a host then add up gradients where they are. What cannot be exposed goes its usual way. The first flat
- * buffers only: each takes a file descriptor, and one of the few places of the communicator, which reducers share. */
+/* Ranks on one host then add up gradients directly in each other's memory. A buffer that cannot be exposed is sent the
+ * usual way. Only the first flat buffers are exposed: each takes a file descriptor, and one of the communicator's few
+ * places, which reducers share. */
 static lc_status expose(lc__reducer *r, int f)
 {
     enum { MOST = LC__EXPOSED / 2 };
@@ -198,7 +199,7 @@ bool lc__reducer_sums_on_tree(const lc__reducer *r)
 
 lc_status lc__reducer_gather(lc__reducer *r)
 {
-    if (r->stage == 3) lc__graph_drop_arena(r->g); /* to make room */
+    if (r->stage == 3) lc__graph_drop_arena(r->g); /* to free memory */
     for (int i = 0; i < r->n_flats; i++) LC_TRY(lc__flat_gather(r->flats[i]));
     return LC_OK;
 }
@@ -246,12 +247,12 @@ lc_status lc__reducer_status(const lc__reducer *r)
     return r->status < 0 ? lc_fail(r->status, "%s", r->message) : LC_OK;
 }
 
-/* ---- what the engine asks ---- */
+/* ---- slots of the peer ---- */
 
 static double ranks(const lc_peer *p)
 {
     const lc__reducer *r = (const lc__reducer *)p;
-    return lc__tree_of_graph(r->g) ? 1 : lc_comm_size(r->comm); /* a tree has weights for chunks */
+    return lc__tree_of_graph(r->g) ? 1 : lc_comm_size(r->comm); /* on a tree, chunks have weights */
 }
 
 static bool owes(const lc_peer *p)
@@ -277,8 +278,8 @@ static lc_status poll(lc_peer *p)
     return lc__reducer_status(r);
 }
 
-/* If gradients were under way when a run failed, so has the reducer: the other ranks have made calls that this one has
- * not. */
+/* If gradients were under way when a run failed, the reducer has failed too: the other ranks have made calls that this
+ * one has not. */
 static void ended(lc_peer *p, const lc_plan *plan, lc_status status, const char *why)
 {
     lc__reducer *r = (lc__reducer *)p;
@@ -308,10 +309,10 @@ lc__reducer *lc__reducer_of_graph(const lc_graph *g)
     return (lc__reducer *)lc__peer_of(g, &reducer_ops);
 }
 
-/* ---- what all ranks agree on ---- */
+/* ---- agreements of the ranks ---- */
 
-/* Which parameters have a gradient on any rank, and the trainer's flags. The graph knows this rank's before the plan is
- * run (lc__graph_prepare). */
+/* Starts agreeing on which parameters have a gradient on any rank, and on the trainer's flags. The graph knows this
+ * rank's before the plan runs (lc__graph_prepare). */
 void lc__reducer_begin_agreement(lc__reducer *r)
 {
     uint8_t *at = r->mask;

@@ -9,34 +9,34 @@
 #include "parallel/reduce/compress.h"
 #include "engine/plan/passes.h"
 
-/* Values of `summed`. A share stays one until a sync in which the parameter is trained. */
+/* Values of `summed`. A restored share stays one until a sync in which the parameter is trained. */
 enum { LC__NOT_SUMMED, LC__SUM, LC__RESTORED_SHARE };
 
 struct lc__reducer {
     lc_peer peer;
     lc_graph *g;
     lc_comm *comm;
-    lc_comm *slices;   /* the ranks that have a slice each: these, or a group of them */
-    lc_comm *replicas; /* those that have the same; NULL: nobody */
+    lc_comm *slices;   /* the ranks that have a slice each: `comm`, or a group of it */
+    lc_comm *replicas; /* the ranks that have the same slice; NULL: there are none */
     int stage;         /* of sharding; 0: nothing is sharded */
     size_t bucket_bytes;
     double weight;
     lc__wire *wire;  /* NULL: gradients are sent as they are */
     lc_flat **flats; /* referenced */
     int n_flats;
-    lc_tensor **exposed; /* [n_flats]: their gradients, referenced, where other ranks see them; or NULL */
+    lc_tensor **exposed; /* [n_flats]: their gradients that other ranks can access, referenced; or NULL */
     uint8_t *mask;       /* has_gradient of all flats, then the trainer's flags */
-    uint8_t *summed;     /* by parameter, as `mask`: what its gradient is since the last lc_zero_grad */
-    bool any_summed;     /* may be a sum */
-    bool any_restored;   /* may be a share from a checkpoint */
-    char *sums; /* kept while they are shared out for a checkpoint: `summed`, then gradients; NULL: not shared */
+    uint8_t *summed;     /* by parameter, as `mask`: the state of its gradient since the last lc_zero_grad */
+    bool any_summed;     /* there may be a sum */
+    bool any_restored;   /* there may be a share from a checkpoint */
+    char *sums; /* saved while gradients are shares for a checkpoint: `summed`, then gradients; NULL: they are not */
     int64_t n_mask;
     lc_request **requests; /* by slot, room for the largest plan's; NULL: done */
     const char **sent;     /* by slot: start of the bucket */
     int cap_requests, n_under_way;
     lc_request *agreement;         /* about `mask` */
-    uint8_t flags[LC__SYNC_FLAGS]; /* this rank's, of the sync that runs */
-    bool owed;                     /* the backward pass is over, and not all of its buckets are waited for */
+    uint8_t flags[LC__SYNC_FLAGS]; /* this rank's, for the running sync */
+    bool owed;                     /* the backward pass is over, but some of its buckets are still to be waited for */
     bool uneven;                   /* some ranks compute less of this batch than others (lc__reducer_begin_batch) */
     void *scratch;                 /* for units that are gathered only for others */
     lc_status status;              /* of the kernels */
@@ -56,22 +56,24 @@ static inline bool lc__any_trained(const lc_flat *flat, const lc__unit *u)
     return any;
 }
 
-/* reducer_sums.c: what the sync that has been made has summed. */
+/* reducer_sums.c: notes the parameters that the sync just made has summed. */
 void lc__reducer_note_sums(lc__reducer *r);
 lc_status lc__not_summed(void);
 
 /* ---- at run time ---- */
-/* Kernels cannot fail: the first error waits for lc__reducer_sync. */
+/* Kernels cannot fail: the first error is kept for lc__reducer_sync. */
 void lc__reducer_keep_error(lc__reducer *r, lc_status s);
 lc_status lc__reducer_status(const lc__reducer *r) LC_MUST_USE;
-/* Moves the bytes of what is under way; waits for a call, or in reducer_ops.c for all that nodes have begun. */
+/* Moves the bytes of all calls under way; the next two wait for one call, or for all that nodes have begun
+ * (reducer_ops.c). */
 void lc__reducer_move(lc__reducer *r);
 void lc__reducer_wait(lc__reducer *r, lc_request *request);
 void lc__reducer_wait_for_all(lc__reducer *r);
 /* Begins to agree on which parameters have a gradient on any rank, and on the trainer's flags, unless it has begun. */
 void lc__reducer_begin_agreement(lc__reducer *r);
-/* reducer_uneven.c: before a call that not all ranks reach by themselves; `which`: the slot, or the unit. As long as
- * any rank wants to gather, all do, the others only for that rank. All other calls have the same order on all ranks. */
+/* reducer_uneven.c: called before a call that not all ranks reach by themselves; `which`: the slot, or the unit. As
+ * long as any rank needs to gather, all take part; ranks that do not need the result discard it. All other calls have
+ * the same order on all ranks. */
 enum { LC__ENDS, LC__REDUCES, LC__GATHERS };
 void lc__reducer_agree(lc__reducer *r, int kind, int64_t which);
 
@@ -91,7 +93,7 @@ lc_status lc__reducer_updated(lc_peer *p, struct lc_build *b, lc_flat *flat, con
 /* place_slices.c: gradients and parameters of which a rank keeps a slice become intermediate results. */
 lc_status lc__place_slices(struct lc_build *b) LC_MUST_USE;
 
-/* A plan with so many requests in one segment will be run. */
+/* Makes room for a plan with this many requests in one segment. */
 lc_status lc__reducer_reserve(lc__reducer *r, int n) LC_MUST_USE;
 
 /* The first ints of the operators below. */
@@ -102,28 +104,28 @@ static inline lc__reducer *lc__reducer_of(const lc_call *c)
     return (lc__reducer *)(uintptr_t)c->ints[LC__SYNC_REDUCER];
 }
 
-/* in: gradients; ints: reducer, number of the flat buffer. Sums over ranks become this rank's share of them. */
+/* in: gradients; ints: reducer, number of the flat buffer. Replaces sums over ranks by this rank's share of them. */
 extern const lc_op lc__op_share_sum;
 /* in: gradients; COUNT elements from OFFSET on are summed over all ranks in place */
 extern const lc_op lc__op_reduce_bucket;
-/* in: gradients; N * COUNT elements from OFFSET on are summed, this rank's slice in place. Then (offset, count) of gaps
- * between parameters, where there is nothing. */
+/* in: gradients; N * COUNT elements from OFFSET on are summed, this rank's slice in place. Then (offset, count) of the
+ * gaps between parameters, which are zeroed. */
 extern const lc_op lc__op_reduce_unit;
 /* in: a unit's gradients; waits for the slot, then COUNT elements from OFFSET on, a slice, are summed over the
  * replicas, in the same slot */
 extern const lc_op lc__op_reduce_slice;
-/* in: a unit's gradients, shard buffer; waits for the slot, then takes COUNT elements from OFFSET on of the first to
+/* in: a unit's gradients, shard buffer; waits for the slot, then copies COUNT elements from OFFSET on from the first to
  * the second: (from OFFSET, in the shard buffer, count, whether to add) per parameter */
 extern const lc_op lc__op_take_slice;
-/* in: parameters; N * COUNT elements from OFFSET on become those of all ranks, this rank's slice is in place */
+/* in: parameters; N * COUNT elements from OFFSET on are gathered from all ranks, with this rank's slice in place */
 extern const lc_op lc__op_gather_whole;
 /* in: shard buffer; out: N * COUNT elements, the slices at OFFSET of all ranks */
 extern const lc_op lc__op_gather_unit;
-/* in: what it is about, if anything; waits for the slot, or for all of them (-1) */
+/* in: the buffer concerned, if any; waits for the slot, or for all slots (-1) */
 extern const lc_op lc__op_wait;
 /* in: gradients; waits for the buckets that begin before OFFSET */
 extern const lc_op lc__op_wait_until;
-/* out: COUNT elements of memory, whatever is in it */
+/* out: COUNT elements of uninitialized memory */
 extern const lc_op lc__op_new_unit;
 
 #endif

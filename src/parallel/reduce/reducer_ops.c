@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Begins what `call` says, in the slot of `c`. */
+/* Starts `call` in the slot of `c`. */
 static void launch(const lc_call *c, lc_comm *comm, lc_comm_call call)
 {
     lc__reducer *r = lc__reducer_of(c);
@@ -51,7 +51,7 @@ static void run_reduce_bucket(const lc_call *c)
     lc_dtype dtype = c->in[0].dtype;
     void *data = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
     int64_t count = c->ints[LC__SYNC_COUNT];
-    /* Ahead of the first bucket: what was agreed on is known before the last one has arrived. */
+    /* Before the first bucket, so that the agreement is known before the last bucket arrives. */
     lc__reducer_begin_agreement(lc__reducer_of(c));
     lc__reducer_of(c)->sent[c->ints[LC__SYNC_SLOT]] = data;
     if (wire) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several backward passes, each with a sync, before an update: sums over ranks are not to be summed again. Each rank
- * goes on with its share of them; what is a sum is known by parameter, since the passes may train different ones. */
+/* Several backward passes, each with a sync, before an update: sums over ranks must not be summed again, so each rank
+ * continues with its share of them. This is tracked by parameter, since the passes may train different ones. */
 #include "ops/infer.h"
 #include "record/graph_impl.h"
 #include "parallel/reduce/reducer_impl.h"
@@ -18,7 +18,7 @@ static void divide(const lc_tensor *t, int by)
         for (int64_t i = 0; i < n; i++) ((float *)t->device_data)[i] /= (float)by;
 }
 
-/* In stage 1 a rank knows only the sums of its slices: its share consists of these, and nothing of others. */
+/* In stage 1 a rank knows only the sums of its own slices: its share is these, and zeros elsewhere. */
 static void share_unit(const lc_flat *flat, const lc__unit *u)
 {
     const lc__sharding *s = flat->sharding;
@@ -28,7 +28,8 @@ static void share_unit(const lc_flat *flat, const lc__unit *u)
     memset(unit + (size_t)(s->rank + 1) * slice, 0, (size_t)(s->size - s->rank - 1) * slice);
 }
 
-/* Every sum becomes this rank's part of it; all: also what is frozen, which the next sync does not sum again. */
+/* Replaces every sum by this rank's share of it; all: also for frozen parameters, which the next sync does not sum
+ * again. */
 static void share_sums(lc__reducer *r, int f, bool all)
 {
     const lc_flat *flat = r->flats[f];
@@ -136,8 +137,8 @@ bool lc__reducer_has_shares(const lc__reducer *r)
 lc_status lc__not_summed(void)
 {
     return lc_fail(LC_ERR_STATE,
-                   "lc_gradient: with the strategy sharded gradients are summed over the ranks after the last batch of "
-                   "a window: read them in on_before_optimizer_step, or use --strategy ddp");
+                   "lc_gradient: the strategy sharded sums gradients over the ranks after the last batch of a window; "
+                   "read them in on_before_optimizer_step, or use --strategy ddp");
 }
 
 lc_status lc__reducer_check_summed(const lc_peer *p, const lc_tensor *parameter)
@@ -146,7 +147,7 @@ lc_status lc__reducer_check_summed(const lc_peer *p, const lc_tensor *parameter)
     return summed && *summed == LC__SUM ? LC_OK : lc__not_summed();
 }
 
-/* Units as a whole. */
+/* In sharded buffers a unit is summed as a whole. */
 void lc__reducer_note_sums(lc__reducer *r)
 {
     uint8_t *summed = r->summed;

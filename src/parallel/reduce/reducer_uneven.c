@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches of which some ranks compute less than others, where parameters are in slices: what a rank wants that others
- * do not come to by themselves, the ranks agree on before each call. */
+/* Batches of which some ranks compute less than others while parameters are sharded: before each call that not all
+ * ranks reach by themselves, the ranks agree on what to call next. */
 #include "parallel/reduce/reducer_impl.h"
 
 #include <stdlib.h>
 
-/* A call that is waited for at once, while others run. */
+/* Makes a call and waits for it, while others are under way. */
 static void run_now(lc__reducer *r, lc_comm *comm, const lc_comm_call *call)
 {
     lc_request *request;
@@ -14,7 +14,7 @@ static void run_now(lc__reducer *r, lc_comm *comm, const lc_comm_call *call)
     lc__reducer_wait(r, request);
 }
 
-/* ADDS_UP comes after all units. */
+/* Sorts after all units. */
 #define ADDS_UP   (KIND_STEP - 1)
 #define KIND_STEP ((int64_t)1 << 40)
 
@@ -43,8 +43,6 @@ static void gather_for_others(lc__reducer *r, int64_t unit)
                             .count = u->slice});
 }
 
-/* Called before every call that not all ranks reach by themselves. As long as any rank wants to gather, all do, the
- * others only for that rank. All other calls have the same order on all ranks. */
 void lc__reducer_agree(lc__reducer *r, int kind, int64_t which)
 {
     int64_t mine = kind * KIND_STEP + which, next = -1;
@@ -61,15 +59,15 @@ void lc__reducer_agree(lc__reducer *r, int kind, int64_t which)
             gather_for_others(r, next % KIND_STEP);
         else
             lc__reducer_keep_error(r, lc_fail(LC_ERR_STATE,
-                                              "the ranks compute different things in this batch, but with the "
-                                              "strategy sharded all must use the same parameters; use ddp"));
+                                              "the ranks compute different things in this batch, but the strategy "
+                                              "sharded needs all to use the same parameters; use --strategy ddp"));
     }
 }
 
 void lc__reducer_add_up(lc_peer *p, int64_t *words, int n)
 {
     lc__reducer *r = (lc__reducer *)p;
-    lc__reducer_agree(r, LC__REDUCES, ADDS_UP); /* others may gather for what follows first */
+    lc__reducer_agree(r, LC__REDUCES, ADDS_UP); /* other ranks may have to gather first */
     run_now(r, r->slices,
             &(lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = LC_I64, .in = words, .out = words, .count = n});
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Flat buffers are cut into units and slices, and made whole again. */
+/* Cutting flat buffers into units and slices, and making them whole again. */
 #include "parallel/shard/shard.h"
 
 #include "comm/agree.h"
@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGN_BYTES 256 /* as flat.c */
+#define ALIGN_BYTES 256 /* as in flat.c */
 
 static int64_t up(int64_t n, int64_t multiple)
 {
     return (n + multiple - 1) / multiple * multiple;
 }
 
-/* Units for `size` ranks; offset[i] becomes the offset of parameter i in the new buffers, *count their elements. */
+/* Makes units for `size` ranks; offset[i] becomes that of parameter i in the new buffers, *count their elements. */
 static lc_status make_units(const lc_flat *flat, lc__sharding *s, size_t unit_bytes, int64_t *offset, int64_t *count)
 {
     size_t width = lc_dtype_size(flat->gradient->type.dtype);
@@ -50,7 +50,8 @@ static void cut_parameter(lc_flat *flat, int i, const lc__unit *u)
     lc__tensor_cut(p, s->parameter, u->at + at, s, begin, count);
 }
 
-/* Those that have the same slice have made it each for itself, or have it from a rank of their copy. */
+/* The ranks of `replicas` have initialized their slice independently, or got it from a rank of their copy: all take the
+ * first rank's. */
 static lc_status share_slices(const lc__sharding *s, lc_comm *replicas)
 {
     if (!replicas || !s->parameter) return LC_OK;
@@ -91,7 +92,7 @@ lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, lc_comm *replicas, int st
         LC_TRY_GOTO(status, done, lc__flat_nowhere(s->parameter, count, s, &whole));
     else
         LC_TRY_GOTO(status, done, lc_tensor_new(dtype, 1, &count, &whole));
-    /* Nothing can fail from here on until the parameters have moved. */
+    /* From here on until the parameters have moved nothing can fail. */
     memcpy(flat->offset, offset, (size_t)flat->n * sizeof *offset);
     flat->count = count;
     flat->sharding = s;
@@ -118,8 +119,8 @@ done:
     return status;
 }
 
-/* The slices of all ranks, into a buffer of what is whole. `mine`: whether this rank has one; the ranks agree that all
- * can before they begin, since one that could not would be waited for. */
+/* Gathers the slices of all ranks into a whole buffer. `mine`: this rank's error, if it has no buffer; the ranks first
+ * agree that all can take part, since the others would wait for one that cannot. */
 static lc_status gather_units(const lc__sharding *s, lc_status mine, lc_tensor *whole)
 {
     lc_view from, to;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places on the tree of gradients, as operators. Before part `index` is added, the levels of the set bits of `index`
- * are held; the part goes up through the lowest ones of them that are without a gap, and is held where the first gap
- * is, or through all of them if it is the last.
+/* Places on the tree of gradients, as operators. Before part `index` is added, sums are held at the levels of the set
+ * bits of `index`. The part is added to the sums at the trailing set bits, and the result is held at the level of the
+ * lowest clear bit; the last part is added to all held sums.
  *
- * Every part is added by the same operator, also one that meets nothing: a gradient computed in place might use a
+ * Every part is added by the same operator, even if nothing is held for it: a gradient computed in place might use a
  * different kernel. */
 #include "tensor/slice.h"
 #include "ops/infer.h"
 #include "parallel/tree/tree_impl.h"
 
-/* What is added by one node: a parameter's gradient, or this rank's slice of a unit. */
+/* Something that one node adds: a parameter's gradient, or this rank's slice of a unit. */
 typedef struct piece {
     lc__tree_flat *f;
     int which, parameter;
-    const lc__unit *unit; /* NULL: the parameter's */
+    const lc__unit *unit; /* NULL: a parameter's gradient */
     lc_tensor *gradient;  /* place of the sum */
 } piece;
 
@@ -47,7 +47,7 @@ static bool wanted(const lc_flat *flat, int i)
     return flat->parameters[i] && flat->parameters[i]->requires_grad;
 }
 
-/* Parameters whose gradient is not in done[flat][parameter]: absent. done NULL: all. */
+/* Adds an absent gradient for each parameter that is not in done[flat][parameter]; done NULL: for all. */
 static lc_status add_absent(lc_build *b, lc__tree_place at, bool *const *done)
 {
     for (int f = 0; f < at.tree->n_flats; f++) {
@@ -90,7 +90,7 @@ static lc_status expand_chunk(lc_build *b, const lc_node *n)
     if (!(c.done = lc__build_alloc(b, (size_t)n_flats * sizeof *c.done))) return LC_ERR_MEMORY;
     for (int f = 0; f < n_flats; f++)
         if (!(c.done[f] = lc__build_alloc(b, (size_t)c.at.tree->flats[f].flat->n))) return LC_ERR_MEMORY;
-    /* Chunks come one after the other, after what all of them may use. */
+    /* Chunks run one after the other, after the nodes that all of them may use. */
     lc__summed_by tree = {.deposit = deposit,
                           .ctx = &c,
                           .last = c.at.last,
@@ -104,7 +104,7 @@ static lc_status expand_chunk(lc_build *b, const lc_node *n)
 
 /* ---- a window ---- */
 
-/* The slice that the sync has summed is all that counts of a unit on this rank. */
+/* Of a unit only the slice that the sync has summed counts on this rank. */
 static lc_status window_of_unit(lc_build *b, lc__tree_flat *f, lc__tree_place at, const lc__unit *u)
 {
     const lc__sharding *s = f->flat->sharding;

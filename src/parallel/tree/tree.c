@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tree of gradients: what is recorded, what is held, and the kernel that adds. */
+/* The tree of gradients: recording, held sums, and the kernel that adds. */
 #include "tensor/slice.h"
 #include "base/grow.h"
 #include "optim/state_buffers.h"
@@ -129,7 +129,7 @@ static int64_t peer_bytes(const lc_peer *p)
     return lc__tree_bytes((const lc__tree *)p);
 }
 
-/* ---- what chunks write ---- */
+/* ---- writes of chunks ---- */
 
 lc_status lc__tree_allow(lc__tree *t, const lc_tensor *tensor)
 {
@@ -222,7 +222,7 @@ void lc__tree_window(lc__tree *t, int64_t index, bool last)
     if (index > 0 || !last) record(&lc__macro_window.op, t, index, last);
 }
 
-/* ---- what is held between two batches ---- */
+/* ---- sums held between two batches ---- */
 
 lc_status lc__tree_window_held(lc__tree *t, const lc_tensor *p, int level, lc_tensor **out)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients whose bits do not depend on how many ranks make them.
+/* Gradients whose bits do not depend on how many ranks compute them.
  *
- * A batch of all ranks is cut into chunks, numbered through; each is a forward and a backward pass of its own. Their
- * gradients are added on one binary tree over those numbers, split at the largest power of two:
+ * A batch of all ranks is cut into chunks, numbered consecutively; each is a forward and a backward pass of its own.
+ * Their gradients are added on one binary tree over those numbers, split at the largest power of two:
  * ((0+1)+(2+3))+((4+5)+6). A rank has 2^k consecutive chunks, if there are that many, which form a whole subtree; above
- * it the reduction over ranks continues on the same tree (comm.h). What is absent (a chunk that is not there, a
+ * it the reduction over ranks continues on the same tree (comm.h). An absent part (a chunk that does not exist, a
  * parameter without a gradient in it) is -0.0, the number that changes nothing when it is added. The batches of an
  * accumulation window are added in the same way.
  *
@@ -22,46 +22,45 @@ typedef struct lc__tree lc__tree;
 
 #define LC__TREE_LEVELS 32
 
-/* The graph's gradients are added so from now on, where chunks are recorded. `ranks`: of all, or devices,
- * whose gradients are added. */
+/* From now on the graph's gradients are added in this way when chunks are recorded. `ranks`: the number of ranks or
+ * devices whose gradients are added. */
 lc_status lc__tree_new(lc_graph *g, int ranks, lc__tree **out) LC_MUST_USE;
-/* For the graph of a device that computes some of the chunks of `of`, which lives as long: chunks may write what it
+/* For the graph of a device that computes some of the chunks of `of`, which must outlive it: chunks may write what `of`
  * allows. */
 lc_status lc__tree_of_device(lc_graph *g, const lc__tree *of, lc__tree **out) LC_MUST_USE;
-/* The one that adds a graph's gradients, or NULL. */
+/* The tree of a graph, or NULL. */
 lc__tree *lc__tree_of_graph(const lc_graph *g);
 void lc__tree_free(lc__tree *t); /* NULL is fine; before the graph */
-/* The parameters of an optimizer belong to it. */
+/* Adds the parameters of an optimizer to the tree. */
 lc_status lc__tree_add(lc__tree *t, lc_optimizer *opt) LC_MUST_USE;
 lc_status lc__tree_add_flat(lc__tree *t, lc_flat *flat) LC_MUST_USE;
 
-/* Held so far; plans that add to it make it. */
+/* Bytes of sums held so far; they are allocated by the plans that add to them. */
 int64_t lc__tree_bytes(const lc__tree *t);
 
-/* Part `index` of a sum is added to what is held on `levels`, one after the other; their number is returned. *to: the
- * level where the result is held; -1: it is the sum. */
+/* Part `index` of a sum is added to the sums held at `levels`, one after the other; returns their number. *to: the
+ * level at which the result is held; -1: it is the whole sum. */
 int lc__tree_path(int64_t index, bool last, int levels[LC__TREE_LEVELS], int *to);
-/* in: target, value or absent, then what is held of it, lowest level first: target = ... held + (held + value) */
+/* in: target, value or absent, then the held sums, lowest level first: target = ... held + (held + value) */
 extern const lc_op lc__op_combine;
-/* A persistent tensor that chunks may write to (on several ranks none else), since its owner sees to it that the result
- * does not depend on how many ranks there are. */
+/* A persistent tensor that chunks may write to (on several ranks they may write to no other): its owner ensures that
+ * the result does not depend on the number of ranks. */
 lc_status lc__tree_allow(lc__tree *t, const lc_tensor *tensor) LC_MUST_USE;
 
-/* What is recorded from now on is one chunk's: the index-th of this rank's `count`, `number` among those of all ranks,
- * by which random operators draw. Its backward pass (at most one) counts `weight` times. */
+/* What is recorded from now on belongs to one chunk: the index-th of this rank's `count`, with number `number` among
+ * those of all ranks, by which random operators are keyed. Its backward pass (at most one) has weight `weight`. */
 void lc__tree_chunk_begin(lc__tree *t, int64_t number, int64_t index, int64_t count, double weight);
 void lc__tree_chunk_end(lc__tree *t);
 /* This rank has no chunk of this batch. */
 void lc__tree_no_chunk(lc__tree *t);
 /* Call it after the chunks of batch `index` of a window, and after their reduction over ranks; `last`: gradients become
- * those of the window. */
+ * those of the whole window. */
 void lc__tree_window(lc__tree *t, int64_t index, bool last);
 
-/* What is held between two batches of a window, of which `batches` are done: on the levels of the set bits of
- * `batches`, a tensor like each parameter's gradient, or this rank's part of one. *out NULL: p is none of the tree's.
- */
+/* The sum held between two batches of a window, after `batches` of them, at a level that is a set bit of `batches`: a
+ * tensor like each parameter's gradient, or this rank's part of one. *out NULL: p is not on the tree. */
 lc_status lc__tree_window_held(lc__tree *t, const lc_tensor *p, int level, lc_tensor **out) LC_MUST_USE;
-/* All of it becomes -0.0: no gradient so far. */
+/* Sets all held sums to -0.0: no gradient so far. */
 lc_status lc__tree_window_clear(lc__tree *t, int64_t batches) LC_MUST_USE;
 
 #endif

@@ -9,7 +9,7 @@
 /* A buffer like a flat gradient buffer, or like a shard buffer. */
 typedef struct lc__held {
     lc_tensor *whole;  /* NULL: not made yet */
-    lc_tensor **range; /* by parameter; NULL: it is gone */
+    lc_tensor **range; /* by parameter; NULL: the parameter is gone */
 } lc__held;
 
 /* Which of the two trees: over the chunks of a batch, over the batches of a window. */
@@ -23,14 +23,14 @@ typedef struct lc__tree_flat {
 struct lc__tree {
     lc_peer peer;
     lc_graph *g;
-    uint64_t id; /* part of what plans are keyed by */
+    uint64_t id; /* part of the plans' keys */
     int ranks;
     const lc__tree *of; /* NULL: not a device's tree */
     uint64_t *allowed;  /* ids of tensors */
     int n_allowed;
     lc__tree_flat *flats;
     int n_flats;
-    /* The chunk being recorded. */
+    /* The chunk being recorded: */
     int64_t index;
     bool last;
     double weight;
