@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* accumulate_grad: what a backward pass leaves in the place of a gradient. */
+/* accumulate_grad: stores or adds a gradient in its place. */
 #include "ops/infer.h"
 #include "ops/ops.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Indices that do not exist: the record that kernels write (record/fault.h). */
+/* Indices that are out of range: the record that kernels write (record/fault.h). */
 #include "base/handle.h"
 #include "record/fault.h"
 
@@ -8,7 +8,7 @@ void lc_call_bad_index(const lc_call *call, const lc_bad_index *bad)
     LC__NEEDS(call, );
     LC__NEEDS(bad, );
     lc__fault *f = call->fault;
-    if (!f) return; /* a call of no step: it is timed, or tested */
+    if (!f) return; /* the call belongs to no step: it is being timed or tested */
     int state = atomic_load_explicit(&f->state, memory_order_acquire);
     for (;;) {
         if (state == LC__FAULT_WRITING) {

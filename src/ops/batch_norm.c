@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batch normalisation: with the statistics of the batch, with running ones, and fused with relu and max pooling. */
+/* Batch normalization: with the statistics of the batch, with running ones, and fused with relu and max pooling. */
 #include "ops/nn_util.h"
 #include "ops/take.h"
 
@@ -145,8 +145,8 @@ static lc_status batch_norm_inference_grad(lc_grad *g)
         g->din[0] = lc__op2(&lc__op_mul, dy, lc__over_channels(scale, x), LC_HERE);
     }
     if (g->need[1]) {
-        lc_tensor *centred = lc__op2(&lc__op_sub, x, lc__over_channels(g->in[3], x), LC_HERE);
-        lc_tensor *sum = lc__sum_but(lc__op2(&lc__op_mul, dy, centred, LC_HERE), 1, LC_HERE);
+        lc_tensor *centered = lc__op2(&lc__op_sub, x, lc__over_channels(g->in[3], x), LC_HERE);
+        lc_tensor *sum = lc__sum_but(lc__op2(&lc__op_mul, dy, centered, LC_HERE), 1, LC_HERE);
         g->din[1] = lc__op2(&lc__op_mul, sum, rstd, LC_HERE);
     }
     if (g->need[2]) g->din[2] = lc__sum_but(dy, 1, LC_HERE);
@@ -175,7 +175,7 @@ const lc_op lc__op_batch_norm_inference = {.name = "batch_norm_inference",
                                            .infer = batch_norm_inference_infer,
                                            .grad = batch_norm_inference_grad,
                                            .kernel = &batch_norm_inference_kernel};
-/* Made by the planner after gradients were recorded. */
+/* Made by the planner after gradients have been recorded. */
 const lc_op lc__op_batch_norm_relu_pool = {.name = "batch_norm_relu_pool",
                                            .flags = LC_OP_NO_GRAD,
                                            .n_out = 4,
@@ -202,10 +202,10 @@ typedef struct statistics {
     lc_tensor *mean, *var, *unbiased; /* [C] */
 } statistics;
 
-/* Each rank gives how many values it has per channel, their mean, and the sum of their squared deviations from it; all
- * merge what all gave, in the order of ranks (Chan, Golub, LeVeque), so that none ever subtracts two large sums and all
- * have the same bits. A rank that gives zeros changes nothing. Made of operators with gradients: the sums that the
- * backward pass needs of all ranks are those of all_gather. */
+/* Each rank contributes the number of its values per channel, their mean, and the sum of their squared deviations from
+ * it. Every rank merges the contributions in the order of ranks (Chan, Golub, LeVeque), so that no two large sums are
+ * subtracted and all ranks get the same bits. A contribution of zeros changes nothing. Made of differentiable
+ * operators: all_gather's gradient sums over the ranks in the backward pass. */
 static statistics statistics_of_ranks(lc_tensor *x, lc_comm *comm, lc_site site)
 {
     const lc_type *t = lc_tensor_type(x);
@@ -235,7 +235,7 @@ static statistics statistics_of_ranks(lc_tensor *x, lc_comm *comm, lc_site site)
     return s;
 }
 
-static lc_tensor *normalised(lc_tensor *x, lc_tensor *w, lc_tensor *b, statistics s, double eps, lc_site site)
+static lc_tensor *normalized(lc_tensor *x, lc_tensor *w, lc_tensor *b, statistics s, double eps, lc_site site)
 {
     lc_tensor *scale = lc_rsqrt_at(lc_add_scalar_at(s.var, eps, site), site);
     if (w) scale = lc_mul_at(scale, w, site);
@@ -252,10 +252,10 @@ lc_tensor *lc_batch_norm_at(lc_tensor *x, lc_tensor *w, const lc_batch_norm_args
         return lc_op_call(&lc__op_batch_norm_inference, LC_IN(x, w, args.bias, args.running_mean, args.running_var),
                           LC_ATTRS(0), LC_FLOATS(eps), site);
     if (args.comm && lc_comm_size(args.comm) > 1) {
-        if (lc__unusable(x) || lc_tensor_ndim(x) < 2) /* which says so */
+        if (lc__unusable(x) || lc_tensor_ndim(x) < 2) /* the operator reports it */
             return lc_op_call(&lc__op_batch_norm, LC_IN(x, w, args.bias), LC_ATTRS(0), LC_FLOATS(eps), site);
         statistics s = statistics_of_ranks(x, args.comm, site);
-        lc_tensor *y = normalised(x, w, args.bias, s, eps, site);
+        lc_tensor *y = normalized(x, w, args.bias, s, eps, site);
         lc_no_grad_begin();
         if (running) move(args.running_mean, s.mean, momentum, 1, site);
         if (running) move(args.running_var, s.unbiased, momentum, 1, site);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batch normalisation, a channel at a time, statistics in double. */
+/* Batch normalization, a channel at a time, statistics in double. */
 
 /* One channel: sums over batch and space of `body`, with `at` the offset of the row and l the place in it. */
 #define CHANNEL_ROWS(n, r)                                                                                             \
@@ -66,7 +66,7 @@ static void FN(batch_norm_inference)(const lc_call *c)
     }
 }
 
-/* dx from dy (which may be dx itself) for one channel; `relu` lets dy pass only where the result was positive. */
+/* dx from dy (which may be dx itself) for one channel; with `relu`, dy passes only where the result was positive. */
 static void FN(backward_channel)(const lc_view *dy, const lc_view *x, const lc_view *dx, planes d, int64_t ch,
                                  double mean, double rstd, double w, double b, bool relu, double *dw, double *db)
 {

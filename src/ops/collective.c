@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives: types and gradients. What they do at run time: parallel/collectives/collectives.c. */
+/* Collectives: types and gradients. parallel/collectives/collectives.c runs them. */
 #include "comm/combine.h"
 #include "record/graph_impl.h"
 #include "ops/ops.h"
@@ -54,7 +54,7 @@ static lc_tensor *collective(lc_tensor *x, const int64_t ints[LC__COMM_INTS], lc
     return lc_op_call(ops[ints[LC__COMM_WHICH]], 1, &x, LC__COMM_INTS, ints, 0, NULL, site);
 }
 
-/* Transposed: what one rank's y took from another's x, that x gets from dy. */
+/* The transposed collective: if y on one rank came from x on another, that x gets its gradient from that dy. */
 static lc_status collective_grad(lc_grad *g)
 {
     static const lc_collective transposed[LC_COLLECTIVES] = {
@@ -73,7 +73,7 @@ static lc_status collective_grad(lc_grad *g)
     return LC_OK;
 }
 
-/* Never dropped, though nobody may read the result on this rank: the others wait for it. */
+/* Never dropped, even if nobody reads the result on this rank: the other ranks wait for it. */
 #define COLLECTIVE(id)                                                                                                 \
     const lc_op lc__op_##id = {.name = #id,                                                                            \
                                .inputs = "x",                                                                          \

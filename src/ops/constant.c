@@ -14,7 +14,7 @@ static lc_status infer_constant(lc_infer *call, int floats)
     LC_TRY(lc__infer_attributes(call, 1, floats));
     lc_type *y = &call->out[0];
     y->dtype = (lc_dtype)call->ints[0];
-    if (!lc_dtype_size(y->dtype)) return lc_fail(LC_ERR_DTYPE, "there is no data type %lld", (long long)call->ints[0]);
+    if (!lc_dtype_size(y->dtype)) return lc_fail(LC_ERR_DTYPE, "unknown data type %lld", (long long)call->ints[0]);
     y->ndim = call->n_int - 1;
     if (y->ndim > LC_MAX_DIMS)
         return lc_fail(LC_ERR_SHAPE, "%d dimensions; at most %d are allowed", y->ndim, LC_MAX_DIMS);

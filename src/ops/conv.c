@@ -114,8 +114,8 @@ static lc_status conv_infer(lc_infer *call)
     return result_size(call->ints, x->shape + 2, w->shape + 2, call->out[0].shape + 2);
 }
 
-/* The sizes of dy follow from those of x and w; anything else is a defect of the caller, or, for a transposed
- * convolution, an output padding that is too large. */
+/* The sizes of dy follow from those of x and w; anything else is a bug in the caller, or, for a transposed convolution,
+ * an output padding that is too large. */
 static lc_status check_dy(const lc_infer *call, const lc_type *dy, const int64_t *in, const int64_t *kernel)
 {
     int64_t want[3], nd = call->ints[0];
@@ -255,7 +255,7 @@ static const char *conv_title(int n_int, const int64_t *ints)
     return n_int && ints[0] >= 1 && ints[0] <= 3 ? titles[ints[0] - 1] : "conv";
 }
 
-/* Users meet this operator as a transposed convolution. */
+/* Users know this operator as a transposed convolution. */
 static const char *conv_transpose_title(int n_int, const int64_t *ints)
 {
     static const char *const titles[] = {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"};
@@ -283,7 +283,7 @@ const lc_op lc__op_conv_weight_grad = {.name = "conv_weight_grad",
                                        .kernel = &conv_weight_grad_kernel};
 
 /* ---- public functions ---- */
-/* An error if a list has another number of entries than there are dimensions. */
+/* Fails unless each list has no, one or nd entries. */
 static lc_status check_lists(int nd, const lc_conv_args *args)
 {
     LC_TRY(lc__dims_check(&args->stride, nd, "stride"));
@@ -305,7 +305,7 @@ static int attributes(int nd, const lc_conv_args *args, int64_t *ints)
     return 2 + 3 * nd;
 }
 
-/* Adds (or takes away) the batch dimension of an image that has none. */
+/* Adds (or removes) the batch dimension of an image that has none. */
 static lc_tensor *batched(lc_tensor *x, bool add, lc_site site)
 {
     if (lc__unusable(x)) return x;
@@ -345,12 +345,12 @@ static lc_tensor *record_transposed(int nd, lc_tensor *x, lc_tensor *w, const lc
     int64_t more[6] = {0}, padded = 0; /* zeros after x, last dimension first */
     for (int i = 0; i < nd; i++) {
         int64_t size = 0, further = lc__dims_at(&args->output_padding, i, 0);
-        /* With other numbers of dimensions the operator reports what is wrong; the size does not matter. */
+        /* If x or w has another number of dimensions, the operator reports it; the size does not matter. */
         if (!lc__unusable(x) && !lc__unusable(w) && lc_tensor_ndim(x) == nd + 2 && lc_tensor_ndim(w) == nd + 2)
             size = (lc_tensor_dim(x, 2 + i) - 1) * ints[1 + i] - 2 * ints[1 + nd + i] +
                    ints[1 + 2 * nd + i] * (lc_tensor_dim(w, 2 + i) - 1) + further + 1;
         ints[n++] = size;
-        /* An output padding of a stride and more (which a dilation allows) is that of a longer x that ends in zeros. */
+        /* An output padding of a stride or more (which a dilation allows) is that of a longer x that ends in zeros. */
         if (size > 0 && further < ints[1 + 2 * nd + i]) padded += more[2 * (nd - 1 - i) + 1] = further / ints[1 + i];
     }
     if (padded) x = lc_pad_at(x, 0, 2 * nd, more, site);

@@ -45,7 +45,8 @@ static void FN(conv)(const lc_call *c)
     }
 }
 
-/* dx[n,c,*] = sum over o, k of dy[n,o,*] w[o,c,*] (+ b[c]): every element of dx collects what it contributed to. */
+/* dx[n,c,*] = sum over o, k of dy[n,o,*] w[o,c,*] (+ b[c]): every element of dx collects the contributions of the
+ * results that it was used for. */
 static void FN(conv_input_grad)(const lc_call *c)
 {
     conv_dims d = dims_of(c->ints, &c->out[0], &c->in[1], &c->in[0]);

@@ -138,7 +138,7 @@ static lc_status pad_infer(lc_infer *call)
     call->out[0] = *x;
     for (int d = 0; d < x->ndim; d++) {
         int64_t size = x->shape[d], before = call->ints[2 * d], after = call->ints[2 * d + 1], cut = 0;
-        /* What is cut off must be there, also where zeros are added on the other side. */
+        /* The elements to cut off must exist, even if zeros are added on the other side. */
         bool there = !__builtin_sub_overflow(cut, before < 0 ? before : 0, &cut) &&
                      !__builtin_sub_overflow(cut, after < 0 ? after : 0, &cut) && cut <= size;
         if (!there || __builtin_add_overflow(size, before, &size) || __builtin_add_overflow(size, after, &size))

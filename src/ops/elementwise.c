@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The elementwise operators: entries and reference kernels, made from elementwise_table.h (where one is added).
+/* The elementwise operators: entries and reference kernels, made from elementwise_table.h (add new ones there).
  *
- * A kernel is one function per data type that works on a row; operands come with any strides. f32 is computed in
- * double and rounded once, so that these kernels can be the yardstick of the fast ones. */
+ * A kernel is one function per data type that works on a row; operands come with any strides. f32 is computed in double
+ * and rounded once, so that the fast kernels can be measured against these. */
 #include "ops/ops.h"
 
 #include "ops/fused.h"
@@ -109,8 +109,7 @@ static lc_status infer_typed(lc_infer *call, int n_in, int n_float, bool integer
     LC_TRY(lc__infer_attributes(call, 0, n_float));
     lc_dtype d = call->in[0]->dtype;
     if (d == LC_F16 || d == LC_BF16)
-        return lc_fail(LC_ERR_UNSUPPORTED, "%s cannot be computed with, only stored; convert it to f32 with lc_cast",
-                       lc_dtype_name(d));
+        return lc_fail(LC_ERR_UNSUPPORTED, "%s is for storage only; convert it to f32 with lc_cast", lc_dtype_name(d));
     if (!integers) LC_TRY(lc__infer_float(call, 0));
     if (d == LC_BOOL && !bools)
         return lc_fail(LC_ERR_DTYPE, "operand 0 is bool, which does not support arithmetic; convert it with lc_cast");
@@ -167,8 +166,7 @@ static lc_status infer_FILL(lc_infer *call, int n_in, int n_float)
     LC_TRY(check_mask(call, 1));
     lc_dtype d = call->in[0]->dtype;
     if (d == LC_F16 || d == LC_BF16)
-        return lc_fail(LC_ERR_UNSUPPORTED, "%s cannot be computed with, only stored; convert it to f32 with lc_cast",
-                       lc_dtype_name(d));
+        return lc_fail(LC_ERR_UNSUPPORTED, "%s is for storage only; convert it to f32 with lc_cast", lc_dtype_name(d));
     call->out[0].dtype = d;
     return lc__infer_broadcast(call, 0, n_in, &call->out[0]);
 }
@@ -180,7 +178,7 @@ static lc_status infer_CAST(lc_infer *call, int n_in, int n_float)
     call->out[0] = *call->in[0];
     call->out[0].dtype = (lc_dtype)call->ints[0];
     if (!lc_dtype_size(call->out[0].dtype))
-        return lc_fail(LC_ERR_DTYPE, "there is no data type %lld", (long long)call->ints[0]);
+        return lc_fail(LC_ERR_DTYPE, "unknown data type %lld", (long long)call->ints[0]);
     return LC_OK;
 }
 
@@ -213,7 +211,7 @@ static lc_status infer_CAST(lc_infer *call, int n_in, int n_float)
     GRAD_FN_##gradient(name) const lc_op lc__op_##name = {#name, .n_out = 1, .infer = name##_infer,                    \
                                                           .kernel = &name##_kernel, GRAD_##gradient(name)};
 
-/* a != a asks for NaN, and is never true of integers. */
+/* a != a is the test for NaN, and never true for integers. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtautological-compare"
 LC_ELEMENTWISE_LIST(ENTRY)

@@ -58,14 +58,15 @@ lc_status lc__grad_by(lc_grad *g, const lc_op *op, lc_tensor *by)
     return LC_OK;
 }
 
-/* Not NULL, which would mean that the input has no part in the result: PyTorch's optimizers then see zeros too. */
+/* Zeros, not NULL, which would mean that the result does not depend on the input: PyTorch's optimizers see zeros here,
+ * too. */
 lc_status lc__grad_zero(lc_grad *g)
 {
     g->din[0] = lc__zeros_of(g->in[0]);
     return LC_OK;
 }
 
-/* The gradient of input i, before what was broadcast is summed. */
+/* Sets the gradient of input i to d, summed over the dimensions that were broadcast. */
 static void give(lc_grad *g, int i, lc_tensor *d)
 {
     g->din[i] = lc__sum_to(d, lc_tensor_type(g->in[i]));

@@ -57,13 +57,13 @@ static inline double lc__mish_slope(double x)
     return t + x * lc__sigmoid(x) * (1 - t * t);
 }
 
-/* d norm / d x for the p-norm y of a vector with element x; 0 where the norm is 0, as PyTorch has it. */
+/* d norm / d x for the p-norm y of a vector with element x; 0 where the norm is 0, as in PyTorch. */
 static inline double lc__norm_slope(double x, double y, double p)
 {
     if (y == 0) return 0;
     if (p == 2) return x / y;
     if (p == 1) return lc__sign(x);
-    if (x == 0) return 0; /* also of p < 1, where the slope has no bound */
+    if (x == 0) return 0; /* also for p < 1, where the slope is unbounded */
     return lc__sign(x) * pow(fabs(x) / y, p - 1);
 }
 

@@ -20,7 +20,7 @@
  *   BY_X     NAME_backward(dy, x), same ints and floats
  *   BY_Y     NAME_backward(dy, y), same ints and floats
  *   OWN      grad_NAME in elementwise_grad.c
- * Where PyTorch's choice at a kink matters it is written into the backward expression. */
+ * At a kink the backward expression makes PyTorch's choice. */
 #ifndef LC_OPS_ELEMENTWISE_TABLE_H
 #define LC_OPS_ELEMENTWISE_TABLE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Embedding: rows of a table chosen by numbers. */
+/* Embedding: rows of a table selected by index. */
 #include "ops/nn_util.h"
 #include "ops/take.h"
 
@@ -62,7 +62,7 @@ lc_tensor *lc_embedding_at(lc_tensor *ids, const lc_embedding_args *given, lc_si
 {
     LC__TAKE_OP(args, "embedding", lc_embedding, given, site);
     int64_t padding = args.has_padding_idx ? args.padding_idx : -1;
-    /* As PyTorch's, a negative padding_idx counts from the end. */
+    /* As in PyTorch, a negative padding_idx counts from the end. */
     if (args.has_padding_idx && padding < 0 && !lc__unusable(args.weight) && lc_tensor_ndim(args.weight) == 2)
         padding = padding < -lc_tensor_dim(args.weight, 0) ? -2 : padding + lc_tensor_dim(args.weight, 0);
     return lc_op_call(&lc__op_embedding, LC_IN(ids, args.weight), LC_ATTRS(padding), LC_NONE, site);

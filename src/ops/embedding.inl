@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a table. The gradient adds rows up in the order of the ids, so that it is the same every time. */
+/* Rows of a table. The gradient adds rows up in the order of the ids, so that it is deterministic. */
 
 static void FN(embedding)(const lc_call *c)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Includes LC_TEMPLATE once for f32 and once for f64: there T is the C type, FN(name) the function's name for it.
- * No include guard: every file with kernels includes this for its own template. */
+/* Includes LC_TEMPLATE once for f32 and once for f64: in it T is the C type, and FN(name) the name of a function for
+ * that type. No include guard: every file with kernels includes this for its own template. */
 #define T        float
 #define FN(name) name##_f32
 #include LC_TEMPLATE

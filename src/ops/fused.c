@@ -85,7 +85,8 @@ static lc_view piece_of(const lc_view *v, const lc_view *out, const int64_t *ind
     return (lc_view){.data = element(v, offset), .dtype = v->dtype, .ndim = 1, .shape = {n}, .stride = {step}};
 }
 
-/* Registers: what inputs hold and instructions make, from element `first` of that row on. */
+/* Evaluates the program into registers (inputs, then results of instructions) for n elements from `first` on of that
+ * row. */
 static void evaluate(const lc_call *call, const int64_t *index, int64_t first, int64_t n,
                      lc_view registers[MAX_REGISTERS])
 {
@@ -126,7 +127,7 @@ static void run_piece(const lc_call *call, const int64_t *index, int64_t first, 
     const int64_t *out_registers = instruction_at(call, (int)call->ints[0]);
     lc_view registers[MAX_REGISTERS];
     evaluate(call, index, first, n, registers);
-    /* Results last: they may share memory with inputs. */
+    /* Results are stored last: they may share memory with inputs. */
     for (int o = 0; o < call->n_out; o++) {
         lc_view to = piece_of(&call->out[o], &call->out[0], index, first, n);
         const lc_view *from = &registers[out_registers[o]];

@@ -25,9 +25,9 @@
 #define LC_FUSED_MAX_OUTPUTS           8
 
 extern const lc_op lc__op_fused;
-/* Operator i of a call of it. */
+/* The operator of instruction i of a fused call. */
 const lc_op *lc__fused_op(const lc_call *call, int i);
-/* The first of them whose result at that element is not finite, with its inputs as they are now; -1: none. */
+/* The first instruction whose result at that element is not finite, evaluated on the present inputs; -1: none. */
 int lc__fused_culprit(const lc_call *call, const int64_t *index);
 
 /* The elementwise operators, in a fixed order; src/ops/elementwise.c defines them. */

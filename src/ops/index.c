@@ -3,7 +3,7 @@
  * gradients scatter_add (src, ids; ints dim, shape of the result) and index_add (src, ids[n]; ints dim, size of the
  * result along it), and one_hot (ids; ints classes).
  *
- * An index that does not exist fails the step (lc_call_bad_index); the kernel goes on: reading there gives NaN (0 in
+ * An index out of range fails the step (lc_call_bad_index); the kernel goes on: reading there gives NaN (0 in
  * integers), writing does nothing. Sums run in one order, so they are deterministic. */
 #include <math.h>
 
@@ -54,7 +54,7 @@ static int64_t element_bytes(const lc_view *v, int64_t at)
     return sum;
 }
 
-/* One of the ids does not exist: the first one is reported. Kernels find them in another order. */
+/* Some id is out of range: reports the first one, since kernels find them in any order. */
 static void report(const lc_call *call, int input, int64_t size)
 {
     const lc_view *ids = &call->in[input];
@@ -177,7 +177,7 @@ static lc_status gather_grad(lc_grad *g)
     return LC_OK;
 }
 
-/* If ids are smaller than src, the rest of src took no part. */
+/* If ids are smaller than src, the rest of src did not take part. */
 static lc_status scatter_add_grad(lc_grad *g)
 {
     if (!g->need[0]) return LC_OK;
@@ -395,7 +395,7 @@ lc_tensor *lc_scatter_add_at(lc_tensor *x, int dim, lc_tensor *ids, lc_tensor *s
     return lc_add_at(x, lc_op_call(&lc__op_scatter_add, 2, in, 1 + t->ndim, ints, 0, NULL, site), site);
 }
 
-/* The sum would broadcast otherwise. */
+/* Without this check the sum would broadcast. */
 static lc_status check_same_but(const lc_type *x, const lc_type *src, int64_t dim)
 {
     bool same = x->ndim == src->ndim;

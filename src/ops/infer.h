@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What type inference of many operators needs. Messages name operands; the recorder adds the operator and all shapes.
- */
+/* Helpers for type inference. Messages name operands; the recorder adds the operator and all shapes. */
 #ifndef LC_OPS_INFER_H
 #define LC_OPS_INFER_H
 
@@ -26,16 +25,16 @@ lc_status lc__infer_nothing(lc_infer *call) LC_MUST_USE;
 /* The result has the first operand's type. */
 lc_status lc__infer_same(lc_infer *call) LC_MUST_USE;
 
-/* Number of elements; -1 if it does not fit. */
+/* Number of elements; -1 on overflow. */
 int64_t lc__type_numel(const lc_type *t);
 /* Room for lc__shape_text (tensor_impl.h). */
 #define LC__SHAPE_TEXT 200
-/* A dimension that may count from the end; left as it is if there is none such, for infer to report. */
+/* A dimension that may count from the end; unchanged if it is out of range, which infer reports. */
 int64_t lc__wrap_dim(int64_t dim, int ndim);
-/* Returns x when a function has nothing to do. While gradients are off (lc_no_grad_begin) it is without history, as the
- * result of an operator would be. */
+/* What a function that has nothing to do returns: x, or, while gradients are off (lc_no_grad_begin), x without history,
+ * as an operator's result would be. */
 lc_tensor *lc__unchanged(lc_tensor *x, lc_site site);
-/* NULL or an error: then a function on tensors records its operator at once, which reports it. */
+/* NULL or an error tensor: then a function on tensors records its operator at once, which reports it. */
 bool lc__is_bad(const lc_tensor *x);
 
 #endif

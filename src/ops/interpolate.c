@@ -4,7 +4,7 @@
 #include "ops/take.h"
 #include "record/graph_impl.h"
 
-/* The source of a place of the result, along one dimension. */
+/* The source elements of a result element, along one dimension. */
 typedef struct taps {
     int64_t at[2];
     double weight[2];
@@ -15,7 +15,7 @@ static taps taps_of(const lc_call *c, int dim, int64_t in, int64_t out, int64_t 
 {
     double factor = c->floats[dim], step = factor > 0 ? 1 / factor : (double)in / (double)out;
     taps r = {{0, 0}, {1, 0}};
-    /* As PyTorch: whatever the factor, the same size is the same image; doubled, each pixel is there twice. */
+    /* As in PyTorch: the same size is the same image and double the size repeats each pixel, whatever the factor. */
     if (out == in) {
         r.at[0] = r.at[1] = i;
         return r;
@@ -78,7 +78,7 @@ const lc_op lc__op_interpolate = {.name = "interpolate",
                                   .infer = interpolate_infer,
                                   .grad = interpolate_grad,
                                   .kernel = &interpolate_kernel};
-/* Its attributes and shapes are those of interpolate the other way round. */
+/* Attributes and shapes are those of interpolate, in the opposite direction. */
 const lc_op lc__op_interpolate_backward = {.name = "interpolate_backward",
                                            .flags = LC_OP_NO_GRAD,
                                            .n_out = 1,
@@ -107,7 +107,7 @@ lc_tensor *lc_interpolate_at(lc_tensor *x, const lc_interpolate_args *given, lc_
 }
 
 /* ---- pixel shuffle ---- */
-/* Whether the last three dimensions can be cut as asked; `unit` divides the channels, or height and width. */
+/* Whether the last three dimensions can be cut as requested; `unit` divides the channels, or height and width. */
 static lc_status check_shuffle(const lc_tensor *x, int64_t factor, bool channels)
 {
     if (!x) return lc_fail(LC_ERR_ARGUMENT, "x is NULL");

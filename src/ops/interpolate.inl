@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every place of the result reads (backward: adds to) up to four places of the source. */
+/* Every result element reads (backward: adds to) up to four source elements. */
 
 static void FN(interpolate)(const lc_call *c)
 {

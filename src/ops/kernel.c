@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is asked of any kernel. */
+/* Whether a kernel can do a call. */
 #include "ops/kernel.h"
 
 #include <errno.h>

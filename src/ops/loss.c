@@ -5,7 +5,7 @@
 #include "ops/ops.h"
 #include "ops/take.h"
 
-/* What a loss may be given: a reduction that it has, and weights that do not make the result larger than x. */
+/* Checks that the reduction exists and that weights do not make the result larger than x. */
 static lc_status check_reduction(lc_reduction how, bool batchmean)
 {
     if (how >= LC_REDUCE_MEAN && how <= (batchmean ? LC_REDUCE_BATCHMEAN : LC_REDUCE_NONE)) return LC_OK;
@@ -15,7 +15,7 @@ static lc_status check_reduction(lc_reduction how, bool batchmean)
 
 static lc_status check_like_x(const lc_tensor *x, const lc_tensor *t, bool broadcasts, const char *name)
 {
-    if (lc__is_bad(x) || lc__is_bad(t)) return LC_OK; /* which the operators report */
+    if (lc__is_bad(x) || lc__is_bad(t)) return LC_OK; /* the operators report it */
     const lc_type *a = lc_tensor_type(x), *b = lc_tensor_type(t);
     bool fits = broadcasts ? b->ndim <= a->ndim : b->ndim == a->ndim;
     for (int d = 0; fits && d < b->ndim; d++) {

@@ -54,7 +54,7 @@ static lc_status matmul_grad(lc_grad *g)
         g->din[0] = lc__sum_to(lc_op_call(&lc__op_matmul, LC_IN(dz, yt), LC_NONE, LC_NONE, LC_HERE), lc_tensor_type(x));
     }
     if (g->need[1]) {
-        /* One matrix for a whole batch: the sum over the batch is part of one product. */
+        /* One matrix for a whole batch: the sum over the batch becomes part of the product. */
         if (ny == 2 && nx > 2) {
             x = lc__to_matrix(x, 1, LC_HERE);
             dz = lc__to_matrix(dz, 1, LC_HERE);
@@ -78,7 +78,7 @@ lc_tensor *lc_matmul_at(lc_tensor *x, lc_tensor *y, lc_site site)
     lc_tensor *my = ny == 1 ? lc__reshape(y, 2, (int64_t[]){sy, 1}, site) : y;
     lc_tensor *z = lc_op_call(&lc__op_matmul, LC_IN(mx, my), LC_NONE, LC_NONE, site);
     if (lc__unusable(z) || (nx > 1 && ny > 1)) return z;
-    /* The dimension that a vector was given is taken away again. */
+    /* Drop the dimension that was added to a vector. */
     const lc_type *t = lc_tensor_type(z);
     int64_t shape[LC_MAX_DIMS];
     int n = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products over any strides, summed in double. Blocks of y are copied together so that the innermost loop runs
- * over neighbours whatever the strides are. */
+ * over neighbors whatever the strides are. */
 
 /* z[m,n] = sum over k of x[m,k] y[k,n] (+ bias[n], activation) */
 void FN(lc__gemm)(int64_t M, int64_t N, int64_t K, const T *x, int64_t xm, int64_t xk, const T *y, int64_t yk,
@@ -55,7 +55,7 @@ static void FN(linear)(const lc_call *c)
     int last = x->ndim - 1;
     int64_t rows = lc__view_extent(x, 0, last), inner = last ? x->shape[last - 1] : 1;
     if (!rows) return;
-    /* The last leading dimension is a regular stride; those before it are walked. */
+    /* The last leading dimension has a regular stride; those before it are walked. */
     for (int64_t r = 0; r < rows / inner; r++) FN(lc__gemm)
     (inner, y->shape[last], x->shape[last], (const T *)x->data + (last ? lc__offset(x, 0, last - 1, r) : 0),
      last ? x->stride[last - 1] : 0, x->stride[last], (const T *)w->data, w->stride[1], w->stride[0],

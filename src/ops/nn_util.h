@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the neural network operators share: argument lists, checks of inference, walking over views. */
+/* Shared by the neural network operators: argument lists, checks for inference, walking over views. */
 #ifndef LC_OPS_NN_UTIL_H
 #define LC_OPS_NN_UTIL_H
 
@@ -27,7 +27,7 @@
     }
 #define LC_NONE 0, NULL
 
-/* True if nothing can be asked of x: then the operator is recorded as it is, and reports it. */
+/* True if x has no type: then the operator is recorded at once, and reports it. */
 static inline bool lc__unusable(const lc_tensor *x)
 {
     return !x || lc_tensor_is_error(x);
@@ -41,7 +41,7 @@ static inline lc_tensor *lc__reshape(lc_tensor *x, int ndim, const int64_t *shap
 lc_tensor *lc__transpose_last(lc_tensor *x, lc_site site);
 /* [..., n] -> [M, n], where the last `keep` dimensions become one. */
 lc_tensor *lc__to_matrix(lc_tensor *x, int keep, lc_site site);
-/* Sum over every dimension but `dim`. */
+/* Sum over every dimension except `dim`. */
 lc_tensor *lc__sum_but(lc_tensor *x, int dim, lc_site site);
 /* A vector over channels as [C,1,..], to broadcast against x[N,C,*]. For gradient rules and functions of several
  * operators. */
@@ -51,8 +51,8 @@ lc_tensor *lc__over_channels(lc_tensor *v, lc_tensor *x);
 lc_tensor *lc__refuse(lc_status status, const char *name, lc_tensor *x, lc_site site);
 
 /* ---- inference ---- */
-/* The operator was called with that many operands (bit i of `required`: input i must be there) and attributes; n_int
- * < 0: at least -n_int. */
+/* The operator was called with this many operands (bit i of `required`: input i must be given) and attributes; n_int <
+ * 0: at least -n_int ints. */
 lc_status lc__check_call(const lc_infer *call, int n_in, unsigned required, int n_int, int n_float);
 /* Input i is f32 or f64. */
 lc_status lc__check_float(const lc_infer *call, int i, const char *name);
@@ -78,10 +78,10 @@ double lc__activate(double v, int64_t activation);
 void lc__gemm_f32 LC_GEMM_ARGUMENTS(float);
 void lc__gemm_f64 LC_GEMM_ARGUMENTS(double);
 
-/* The reference kernel of an operator from its template. They run on one thread. */
+/* The reference kernel of an operator from its template; runs on one thread. */
 #define LC_NN_KERNEL(op)                   LC_NN_KERNEL_FULL(op, 0, NULL)
 #define LC_NN_KERNEL_PREPARED(op, prepare) LC_NN_KERNEL_FULL(op, 0, prepare)
-/* One that honours call->accumulate. */
+/* One that honors call->accumulate. */
 #define LC_NN_KERNEL_ADDING(op) LC_NN_KERNEL_FULL(op, LC_KERNEL_ACCUMULATES, NULL)
 #define LC_NN_KERNEL_FULL(op, more, prepare_call)                                                                      \
     static void op##_run(const lc_call *c)                                                                             \
@@ -121,7 +121,7 @@ static inline int64_t lc__offset(const lc_view *v, int first, int last, int64_t 
     return at;
 }
 
-/* The same where v is broadcast against dimensions of `shape` that end with its own last one. */
+/* The same for v broadcast to `shape`, of which its own dimensions are the last. */
 static inline int64_t lc__offset_broadcast(const lc_view *v, int v_last, const int64_t *shape, int last, int64_t i)
 {
     int64_t at = 0;
@@ -146,7 +146,7 @@ static inline int64_t lc__index_at(const lc_view *v, int64_t at)
     }
 }
 
-/* Offset of row-major element i of dimensions first..last-1, when most often there is only one. */
+/* As lc__offset; faster if there is only one dimension, which is the usual case. */
 static inline int64_t lc__inner_offset(const lc_view *v, int first, int last, int64_t i)
 {
     return last - first == 1 ? i * v->stride[first] : lc__offset(v, first, last, i);

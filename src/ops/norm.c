@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Normalisation within a sample: over the last dimensions (layer, RMS) or over groups of channels. */
+/* Normalization within a sample: over the last dimensions (layer, RMS) or over groups of channels. */
 #include <float.h>
 
 #include "ops/nn_util.h"
@@ -9,14 +9,14 @@
 #include "ops/for_floats.h"
 
 /* ---- inference ---- */
-/* x (input `x`) with ints[0] normalised dimensions; input `w`, and with `bias` the one after it, have their shape. */
+/* x (input `x`) with ints[0] normalized dimensions; input `w`, and with `bias` the one after it, have their shape. */
 static lc_status check_rows(const lc_infer *call, int x, int w, bool bias)
 {
     LC_TRY(lc__check_float(call, x, "x"));
     const lc_type *t = call->in[x];
     int64_t dims = call->ints[0];
     if (dims < 1 || dims > t->ndim)
-        return lc_fail(LC_ERR_SHAPE, "%lld dimensions are to be normalized, but x has %d", (long long)dims, t->ndim);
+        return lc_fail(LC_ERR_SHAPE, "cannot normalize %lld dimensions of x, which has %d", (long long)dims, t->ndim);
     const int64_t *inner = t->shape + t->ndim - dims;
     LC_TRY(lc__check_dtype_of(call, w, "weight", x, "x"));
     LC_TRY(lc__check_shape(call, w, "weight", (int)dims, inner));
@@ -29,7 +29,7 @@ static lc_status check_rows(const lc_infer *call, int x, int w, bool bias)
     return LC_OK;
 }
 
-/* The leading dimensions of x; the normalised ones. */
+/* The leading dimensions of x; the normalized ones. */
 static void set_leading(const lc_infer *call, const lc_type *x, int out)
 {
     lc__set_type(&call->out[out], x->dtype, x->ndim - (int)call->ints[0], x->shape);
@@ -147,7 +147,7 @@ static lc_status prepare_groups(lc_call *c)
 }
 
 /* ---- gradients ---- */
-/* Hands out[0..2] of a backward operator to x, w, b. */
+/* Makes out[0..2] of a backward operator the gradients of x, w, b. */
 static lc_status record_backward(lc_grad *g, const lc_op *op, int n_in, lc_tensor *const *in)
 {
     lc_tensor *out[3] = {NULL};
@@ -224,7 +224,7 @@ const lc_op lc__op_group_norm_backward = {.name = "group_norm_backward",
                                           .kernel = &group_norm_backward_kernel};
 
 /* ---- public functions ---- */
-static int64_t normalised(int dims, const lc_tensor *w)
+static int64_t normalized(int dims, const lc_tensor *w)
 {
     return dims ? dims : lc__unusable(w) ? 1 : lc_tensor_ndim(w);
 }
@@ -233,7 +233,7 @@ lc_tensor *lc_layer_norm_at(lc_tensor *x, lc_tensor *w, const lc_norm_args *give
 {
     LC__TAKE_OP(args, "layer_norm", lc_norm, given, site);
     lc_tensor *out[3];
-    lc_op_call_n(&lc__op_layer_norm, LC_IN(x, w, args.bias), LC_ATTRS(normalised(args.dims, w)), LC_FLOATS(args.eps),
+    lc_op_call_n(&lc__op_layer_norm, LC_IN(x, w, args.bias), LC_ATTRS(normalized(args.dims, w)), LC_FLOATS(args.eps),
                  out, site);
     return out[0];
 }
@@ -244,7 +244,7 @@ lc_tensor *lc_rms_norm_at(lc_tensor *x, const lc_rms_norm_args *given, lc_site s
     lc_tensor *out[2];
     double eps = args.eps;
     if (eps == -1) eps = !lc__unusable(x) && lc_tensor_dtype(x) == LC_F64 ? DBL_EPSILON : FLT_EPSILON;
-    lc_op_call_n(&lc__op_rms_norm, LC_IN(x, args.weight), LC_ATTRS(normalised(args.dims, args.weight)), LC_FLOATS(eps),
+    lc_op_call_n(&lc__op_rms_norm, LC_IN(x, args.weight), LC_ATTRS(normalized(args.dims, args.weight)), LC_FLOATS(eps),
                  out, site);
     return out[0];
 }

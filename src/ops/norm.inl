@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layer, RMS and group normalisation over any strides, statistics in double. */
+/* Layer, RMS and group normalization over any strides, statistics in double. */
 
 static void FN(layer_norm)(const lc_call *c)
 {
@@ -28,7 +28,7 @@ static void FN(layer_norm)(const lc_call *c)
     }
 }
 
-/* Adds up dw and db in scratch, in double. `mean` is absent for RMS normalisation, which has no bias either. */
+/* Adds up dw and db in scratch, in double. `mean` is absent for RMS normalization, which has no bias either. */
 static void FN(row_norm_backward)(const lc_call *c, const lc_view *mean, const lc_view *rstd)
 {
     const lc_view *dy = &c->in[0], *x = &c->in[1], *w = &c->in[2], *dx = &c->out[0];
@@ -99,7 +99,7 @@ static void FN(rms_norm_backward)(const lc_call *c)
     FN(row_norm_backward)(c, NULL, &c->in[3]);
 }
 
-/* ---- group normalisation: x[N,C,*], channels g*C/G .. (g+1)*C/G-1 together ---- */
+/* ---- group normalization: x[N,C,*], channels g*C/G .. (g+1)*C/G-1 together ---- */
 static void FN(group_norm)(const lc_call *c)
 {
     const lc_view *x = &c->in[0], *y = &c->out[0];

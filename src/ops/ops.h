@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside the library: the operators' constants, the table of all of them, and helpers of their gradient rules.
+/* Internal declarations of operators: their constants, the table of all of them, and helpers for gradient rules.
  *
  * To add an operator: define lc__op_NAME in a file of this folder, and add NAME to one of the lists. */
 #ifndef LC_OPS_OPS_H
@@ -28,18 +28,18 @@ LC_OPS_MATH_LIST(LC_DECLARE_OP)
 LC_OPS_COMM_LIST(LC_DECLARE_OP)
 LC_ELEMENTWISE_LIST(LC_DECLARE_ELEMENTWISE_OP)
 
-/* In no list: for the planner, except for detach. range: in: 1-D; ints: offset, layout, shape...: a range of it, as a
- * tensor of that shape. Costs nothing. */
+/* In no list: for the planner, except detach. range: in: 1-D; ints: offset, layout, shape...: a range of it as a tensor
+ * of that shape. A view, so it costs nothing. */
 extern const lc_op lc__op_range;
 extern const lc_op lc__op_detach, lc__op_accumulate;
 
-/* Every operator of the library (but the planner's fused nodes), and how many they are. */
+/* Every operator of the library (except the planner's fused nodes), and their number. */
 extern const lc_op *const lc__op_table[];
 extern const int lc__op_count;
 /* The operator of that name, or NULL. */
 const lc_op *lc__op_find(const char *name);
 
-/* For gradient rules: dy summed over the dimensions that were broadcast from `like`'s shape; dy itself if none was. */
+/* For gradient rules: dy summed over the dimensions that were broadcast from `like`'s shape; dy itself if none were. */
 lc_tensor *lc__sum_to(lc_tensor *dy, const lc_type *like);
 /* For gradient rules: zeros of x's type. */
 lc_tensor *lc__zeros_of(const lc_tensor *x);

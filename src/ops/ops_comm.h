@@ -10,8 +10,8 @@
 
 #include <lightc/ops_comm.h>
 
-/* Rank and size are ints although the communicator knows them: a type may depend only on ints, and a plan must not be
- * found by another communicator at the address of a freed one. */
+/* Rank and size are ints although the communicator knows them: a type may depend only on ints, and a plan must not
+ * match another communicator at the address of a freed one. */
 enum {
     LC__COMM_WHICH, /* lc_collective */
     LC__COMM_POINTER,

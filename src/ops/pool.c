@@ -29,8 +29,8 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* ints: kh kw sh sw ph pw ceil count_include_pad divisor. The window is first cut where the padding ends (that counts
- * with count_include_pad), then where x ends. */
+/* ints: kh kw sh sw ph pw ceil count_include_pad divisor. The window is first cut at the end of the padding
+ * (count_include_pad counts that size), then at the end of x. */
 static cell average_cell(const int64_t *i, int64_t H, int64_t W, int64_t oh, int64_t ow)
 {
     int64_t h0 = oh * i[2] - i[4], w0 = ow * i[3] - i[5];
@@ -69,7 +69,8 @@ static lc_status check_image(const lc_infer *call, int i, const char *name)
     return lc_fail(LC_ERR_SHAPE, "%s must have 4 dimensions [N,C,H,W], has %d", name, call->in[i]->ndim);
 }
 
-/* How many windows fit into n; the last may hang over with `ceil`, but must start inside x or its left padding. */
+/* The number of windows that fit into n; with `ceil` the last may extend beyond it, but must start inside x or its left
+ * padding. */
 static lc_status windows(int64_t n, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation, bool ceil,
                          int64_t *out)
 {
@@ -343,7 +344,7 @@ lc_tensor *lc_adaptive_avg_pool2d_at(lc_tensor *x, int64_t h, int64_t w, lc_site
         int64_t H = lc_tensor_dim(image, 2), W = lc_tensor_dim(image, 3);
         if (!h) h = H;
         if (!w) w = W;
-        /* Cells of equal size are what the faster average pooling does; one cell is a mean. */
+        /* Cells of equal size are faster as average pooling; a single cell is a mean. */
         if (h == 1 && w == 1 && H > 0 && W > 0) {
             y = lc_op_call(&lc__op_mean, LC_IN(image), LC_ATTRS(1, 2, 2, 3), LC_NONE, site);
             return changed ? from_image(y, x, false, site) : y;

@@ -46,7 +46,7 @@ static lc_status fill_infer(lc_infer *call)
     return LC_OK;
 }
 
-/* The same elements are dropped: the two ints that name the stream are passed on. */
+/* The same elements are dropped: the two ints that identify the stream are passed on. */
 static lc_status dropout_grad(lc_grad *g)
 {
     if (g->need[0])
@@ -97,7 +97,7 @@ static lc_tensor *fill(const lc_op *op, int ndim, const int64_t *shape, lc_dtype
         return lc__error_tensor();
     }
     for (int d = 0; d < ndim && d < LC_MAX_DIMS; d++) ints[3 + d] = shape[d];
-    /* A negative or too large ndim gives a count that the inference refuses. */
+    /* A negative or too large ndim gives a count that inference refuses. */
     int n = ndim < 0 ? 0 : ndim > LC_MAX_DIMS ? 0 : 3 + ndim;
     return lc_op_call(op, LC_NONE, n, ints, LC_FLOATS(a, b), site);
 }

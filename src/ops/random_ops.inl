@@ -41,7 +41,7 @@ static void FN(uniform)(const lc_call *c)
     double low = c->floats[0], high = c->floats[1];
     EACH_ELEMENT(y, y, {
         (void)a;
-        /* 24 bits are what f32 holds; f64 takes as many more from a second block. */
+        /* f32 holds 24 bits; f64 takes as many more from a second block. */
         double u = lc__word_uniform(w[e & 3]);
         if (sizeof(T) == 8) {
             uint32_t more[4];

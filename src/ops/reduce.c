@@ -20,10 +20,10 @@ typedef struct fold {
     double origin; /* SQUARES of x - origin, EXPONENTIALS of x - origin, POWERS: the exponent */
     int64_t whole; /* integers, so far */
     int64_t seen;  /* elements */
-    int64_t at;    /* MAX, MIN: which was it */
+    int64_t at;    /* MAX, MIN: index of the element */
 } fold;
 
-/* NaN beats everything; of equal ones the first stays. */
+/* NaN beats everything; of equal elements the first stays. */
 static bool beats(fold_kind kind, double x, double best)
 {
     if (best != best) return false;
@@ -78,7 +78,7 @@ static void fold_integers(fold *f, lc_dtype dtype, int64_t n, const char *p, int
     f->seen += n;
 }
 
-/* Folds everything `from` views. */
+/* Folds all elements of `from`. */
 static void fold_view(fold *f, const lc_view *from)
 {
     lc__walk w;
@@ -122,7 +122,7 @@ static void take_apart(const lc_call *call, bool keepdim, int n, const int64_t *
     }
 }
 
-/* Result element by result element: finish() folds s->reduced and stores. */
+/* Stores one result element at a time: finish() folds s->reduced and stores. */
 typedef void finish_fn(const lc_call *call, parts *s, void *to);
 
 static void each_result(const lc_call *call, parts *s, finish_fn *finish)
@@ -269,7 +269,7 @@ static lc_status infer_reduce(lc_infer *call, int extra_ints, int floats)
 static lc_status check_computable(const lc_type *x, bool bools)
 {
     if (x->dtype == LC_F16 || x->dtype == LC_BF16 || (x->dtype == LC_BOOL && !bools))
-        return lc_fail(LC_ERR_DTYPE, "operand 0 is %s, which cannot be computed with; convert it with lc_cast",
+        return lc_fail(LC_ERR_DTYPE, "operand 0 is %s, which does not support arithmetic; convert it with lc_cast",
                        lc_dtype_name(x->dtype));
     return LC_OK;
 }
@@ -381,7 +381,7 @@ static lc_status grad_mean(lc_grad *g)
     return LC_OK;
 }
 
-/* Shared equally among all that are the extreme. */
+/* Shared equally among all elements that equal the extreme. */
 static lc_status grad_extreme(lc_grad *g)
 {
     lc_tensor *is = lc_cast(lc_eq(g->in[0], with_dims(g, g->out[0])), lc_tensor_dtype(g->in[0]));
@@ -494,14 +494,14 @@ lc_tensor *lc_var_at(const lc_reduce_args *given, lc_site site)
     return call_reduce(&lc__op_var, &a, 1, (int64_t)a.correction, 0, NULL, site);
 }
 
-/* Not lc_sqrt: of equal elements the gradient is 0. */
+/* Not lc_sqrt: if all elements are equal the gradient is 0. */
 lc_tensor *lc_std_at(const lc_reduce_args *given, lc_site site)
 {
     LC__TAKE_OP(a, "std", lc_reduce, given, site);
     return lc__op1(&lc__op_root_of_var, lc_var_at(&a, site), site);
 }
 
-/* The limits p = 1, infinity and 0 are other operators: their gradients (ties, zeros) come out as PyTorch's. */
+/* The limits p = 1, infinity and 0 are other operators, so that their gradients (ties, zeros) equal PyTorch's. */
 lc_tensor *lc_norm_at(const lc_reduce_args *given, lc_site site)
 {
     LC__TAKE_OP(a, "norm", lc_reduce, given, site);

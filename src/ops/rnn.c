@@ -65,7 +65,7 @@ static lc_status gru_infer(lc_infer *call)
     return LC_OK;
 }
 
-/* Sizes from y; gradients and states have to fit. */
+/* Sizes are y's; gradients and states must match. */
 static lc_status check_backward(const lc_infer *call, int y, int w, int gates, int n, int states, int first_state,
                                 int64_t *sizes)
 {

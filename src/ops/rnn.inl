@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recurrent part of LSTM and GRU: what depends on the previous step. The products with x are one linear operator
- * before, those of the weight gradients one product after. */
+ * before it, those for the weight gradients one product after it. */
 
 /* The previous hidden state at step t: y[:,t-1], or h0; NULL stands for zeros. */
 static const T *FN(previous)(const lc_view *y, const lc_view *h0, int64_t t, int64_t *rows, int64_t *columns)

@@ -6,7 +6,7 @@
 #include "ops/walk.h"
 #include "ops/take.h"
 
-/* Visits the lines along `dim`: walks operands whose size there has been cut to one element. */
+/* Walks the lines along `dim`: the operands' size there is cut to one element. */
 static void start_lines(lc__walk *w, int dim, int n, lc_view *views)
 {
     const lc_view *v[LC__WALK_OPERANDS];
@@ -101,7 +101,7 @@ static bool before(const keys *k, int64_t i, int64_t j)
     return k->largest ? a > b : a < b;
 }
 
-/* Stable merge sort of the numbers 0..n-1 by key, from `index` by way of `spare`; returns which of both holds the
+/* Stable merge sort of the numbers 0..n-1 by key, in `index`, with memory `spare`; returns the one that holds the
  * result. (qsort may allocate, which kernels must not.) */
 static int64_t *sort(const keys *k, int64_t n, int64_t *index, int64_t *spare)
 {

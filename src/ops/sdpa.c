@@ -111,8 +111,8 @@ static lc_status prepare_backward(lc_call *c)
     return LC_OK;
 }
 
-/* The gradient of a mask that is added to the scores, which is that of the scores. Made of operators, with matrices of
- * all scores: a learned bias is rare, and small compared to a model that needs the fast kernel. */
+/* The gradient of a mask that is added to the scores is that of the scores. Made of operators, with matrices of all
+ * scores: a learned bias is rare, and is small in models that need the fast kernel. */
 static lc_tensor *mask_gradient(const lc_grad *g)
 {
     lc_tensor *q = g->in[0], *k = g->in[1], *v = g->in[2], *mask = g->in[3], *lse = g->out[1];

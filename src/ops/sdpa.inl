@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention, one query after the other. Scratch holds one row of scores, and backward the sums of dk and dv. */
+/* Attention, one query after the other. Scratch holds one row of scores, and in backward the sums of dk and dv. */
 
 /* The scores of query s of batch b, in double; keys it may not see get -inf. */
 static void FN(scores)(const lc_call *c, const attention *a, const lc_view *mask, const T *q, const T *k, int64_t b,
@@ -79,7 +79,7 @@ static void FN(sdpa_backward)(const lc_call *c)
             const T *result = (const T *)y->data + lc__offset(y, 0, nd - 2, b) + s * y->stride[nd - 2];
             T *out = (T *)dq->data + lc__offset(dq, 0, nd - 2, b) + s * dq->stride[nd - 2];
             FN(scores)(c, &a, &c->in[4], query, keys, b, s, score);
-            /* Normalised again: lse is a rounded number, and its error would be in every probability. */
+            /* Normalized again: lse is rounded, and its error would be in every probability. */
             double top = -INFINITY, sum = 0, delta = 0;
             for (int64_t j = 0; j < a.Sk; j++)
                 if (!(score[j] <= top)) top = score[j];

@@ -17,13 +17,13 @@
         }                                                                                                              \
     } while (0)
 
-/* What `list` says about spatial dimension i: one number holds for all, none for `otherwise`. */
+/* The entry of `list` for spatial dimension i: a single number applies to all; an empty list gives `otherwise`. */
 static inline int64_t lc__dims_at(const lc_dims *list, int i, int64_t otherwise)
 {
     return list->n == 0 ? otherwise : list->dim[list->n == 1 ? 0 : i];
 }
 
-/* An error if `list` has neither none, one nor n numbers. */
+/* Fails unless `list` has no, one or n numbers. */
 static inline lc_status lc__dims_check(const lc_dims *list, int n, const char *name)
 {
     if (list->n == 0 || list->n == 1 || list->n == n) return LC_OK;

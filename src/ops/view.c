@@ -137,8 +137,9 @@ static lc_status slice_infer(lc_infer *call)
     int64_t dim = call->ints[0], start = call->ints[1], length = call->ints[2];
     LC_TRY(lc__infer_dim(x, dim));
     if (start < 0 || length < 0 || start > x->shape[dim] || length > x->shape[dim] - start)
-        return lc_fail(LC_ERR_SHAPE, "elements %lld to %lld are outside the %lld of dimension %lld", (long long)start,
-                       (long long)start + (long long)length - 1, (long long)x->shape[dim], (long long)dim);
+        return lc_fail(LC_ERR_SHAPE, "elements %lld to %lld are out of range: there are %lld in dimension %lld",
+                       (long long)start, (long long)start + (long long)length - 1, (long long)x->shape[dim],
+                       (long long)dim);
     call->out[0] = *x;
     call->out[0].shape[dim] = length;
     return LC_OK;
@@ -214,7 +215,7 @@ static lc_tensor *call_view(const lc_op *op, lc_tensor *x, int n, const int64_t 
     return lc_op_call(op, 1, &x, n, ints, 0, NULL, site);
 }
 
-/* Resolves -1; if it cannot be resolved it stays, and infer reports it. */
+/* Resolves -1; if that is impossible it stays, and infer reports it. */
 lc_tensor *lc_reshape_at(lc_tensor *x, int n, const int64_t *shape, lc_site site)
 {
     if (lc__is_bad(x) || n < 0 || n > LC_MAX_DIMS || !shape) return call_view(&lc__op_reshape, x, n, shape, site);
@@ -340,7 +341,7 @@ lc_tensor *lc_expand_at(lc_tensor *x, int n, const int64_t *shape, lc_site site)
     return same ? lc__unchanged(x, site) : call_view(&lc__op_expand, x, n, resolved, site);
 }
 
-/* Every part that there is room for is an error tensor. */
+/* Fills `out` with error tensors. */
 static int refuse_parts(lc_status status, const char *title, int room, lc_tensor **out, lc_site site)
 {
     lc__refuse_call(status, title, site);

@@ -25,7 +25,7 @@ typedef struct lc__walk {
     bool started;
 } lc__walk;
 
-/* Bytes between neighbours along dimension d of a shape of ndim dimensions to which v is broadcast. */
+/* Bytes between neighbors along dimension d of a shape of ndim dimensions to which v is broadcast. */
 static inline int64_t lc__byte_stride(const lc_view *v, int ndim, const int64_t *shape, int d)
 {
     int own = d - (ndim - v->ndim);

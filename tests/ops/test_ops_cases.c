@@ -300,8 +300,8 @@ TEST(messages)
     expect_error(lc_reshape(a, 7), LC_ERR_SHAPE, "[7] has 7 elements", "reshape: ");
     expect_error(lc_permute(a, 0, 0), LC_ERR_SHAPE, "twice", "permute: ");
     expect_error(lc_transpose(a, 0, 2), LC_ERR_SHAPE, "", "permute: ");
-    expect_error(lc_slice(a, 1, 2, 2), LC_ERR_SHAPE, "are outside the 3", "slice: ");
-    expect_error(lc_select(a, 1, 3), LC_ERR_SHAPE, "are outside", "slice: ");
+    expect_error(lc_slice(a, 1, 2, 2), LC_ERR_SHAPE, "there are 3 in dimension 1", "slice: ");
+    expect_error(lc_select(a, 1, 3), LC_ERR_SHAPE, "are out of range", "slice: ");
     expect_error(lc_expand(a, 3, 3), LC_ERR_SHAPE, "dimension 0 cannot become 3", "expand: ");
     expect_error(lc_cat(0, a, b), LC_ERR_SHAPE, "operand 1 is [4]", "cat: ");
     expect_error(lc_pad(a, 1), LC_ERR_SHAPE, "pair", "pad: ");
