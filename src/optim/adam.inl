@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loops of Adam and AdamW. Hyperparameters: lr, weight_decay, beta1, beta2, eps. State: exp_avg, exp_avg_sq
- * (amsgrad: max_exp_avg_sq). Every number is read once and written once: the loop is a quarter faster that way. */
+ * (amsgrad: max_exp_avg_sq). Every number is read and written once, which makes the loop a quarter faster. */
 
 static void LOOP(adam)(const lc__range *r)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clip_coefficient: the norm of gradients, and what it scales them by. */
+/* clip_coefficient: the norm of gradients, and the factor that clips them. */
 #include "optim/clip.h"
 
 #include <math.h>
 #include <string.h>
 
-/* in: gradients, 1-D; ints: dtype, peer or 0, then (offset, count) per parameter; floats: max_norm, window.
- * out: total norm of gradients * window, and the factor window * min(1, max_norm / (norm + 1e-6)).
- * Squares are added in blocks of 256 bytes from a parameter's begin on, and those exactly: the result does not depend
- * on threads, buckets, or which rank has which block. With a peer the norm is that of all ranks' blocks. */
+/* in: gradients, 1-D; ints: dtype, peer or 0, then (offset, count) per parameter; floats: max_norm, window. out: total
+ * norm of gradients * window, and the factor window * min(1, max_norm / (norm + 1e-6)). Squares are added in blocks of
+ * 256 bytes from the start of a parameter, and the sums of blocks exactly: the result does not depend on threads,
+ * buckets, or which rank has which block. With a peer the norm is that of all ranks' blocks. */
 static void add_squares(const void *data, lc_dtype dtype, int64_t n, lc__exact_sum *sum)
 {
     int64_t block = (int64_t)(LC__NORM_BLOCK_BYTES / lc_dtype_size(dtype));

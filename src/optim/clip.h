@@ -6,7 +6,8 @@
 #include "record/graph_impl.h"
 
 extern const lc_op lc__op_clip_coefficient;
-/* Its ints, and what its kernels share: from the sum of this rank's squares to the results. */
+/* The ints of clip_coefficient, and the part that its kernels share: from the sum of this rank's squares to the
+ * results. */
 enum { LC__CLIP_DTYPE, LC__CLIP_PEER, LC__CLIP_FIRST, LC__NORM_BLOCK_BYTES = 256 };
 void lc__clip_finish(const lc_call *c, lc__exact_sum *sum);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clipping, updates and gradients: from the macros of macros.c to operators. */
+/* Clipping, updates and gradients: expands the macros of macros.c into operators. */
 #include "ops/ops.h"
 #include "optim/clip.h"
 #include "optim/expand_update.h"
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The parameters of a group, or of one unit of it, that have a gradient, as ranges of the flat buffers; if they are
- * sharded, as ranges of this rank's slice: empty ones too, since updates are counted on every rank. */
+/* The parameters of a group, or of one of its units, that have a gradient, as ranges of the flat buffers. If sharded,
+ * as ranges of this rank's slice, including empty ones, since updates are counted on every rank. */
 static int segments_of(const lc_param_group *group, const lc_flat_state *state, const lc__unit *u, int64_t first_index,
                        lc_segment *out)
 {
@@ -80,8 +80,8 @@ lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n)
     return g->status;
 }
 
-/* The update of all groups, or of one unit of them: of the flat buffers, or of this rank's slice. *any: of something.
- */
+/* The update of all groups, or of the parameters of one unit, in the flat buffers or this rank's slice. *any: something
+ * was updated. */
 static lc_status update(lc_build *b, const lc_node *n, lc_flat_state *state, lc_segment *segments, lc_tensor *scale,
                         const lc__unit *u, bool *any)
 {
@@ -131,10 +131,10 @@ static lc_status next_bucket(lc_build *b, lc_flat *flat, lc__unit *u, bool *any)
     *any = false;
     for (lc_peer *p = b->g->peers; p; p = p->next)
         if (p->ops->next_bucket) return p->ops->next_bucket(p, b, flat, u, any);
-    return lc_fail(LC_ERR_INTERNAL, "an update by buckets, and nobody sums gradients");
+    return lc_fail(LC_ERR_INTERNAL, "an update by buckets, but no peer sums gradients");
 }
 
-/* This rank's slice of a unit has been updated, or of all (NULL). */
+/* This rank's slice of a unit (NULL: of all units) has been updated. */
 static lc_status updated(lc_build *b, lc_flat *flat, const lc__unit *u)
 {
     for (lc_peer *p = b->g->peers; p; p = p->next)
@@ -142,7 +142,7 @@ static lc_status updated(lc_build *b, lc_flat *flat, const lc__unit *u)
     return LC_OK;
 }
 
-/* While the last buckets are under way, those that are there are updated. */
+/* Updates the buckets that have arrived while the last ones are still under way. */
 static lc_status update_by_bucket(lc_build *b, const lc_node *n, lc_flat_state *state, lc_segment *segments,
                                   lc_tensor *scale)
 {

@@ -4,7 +4,7 @@
 
 #include "engine/plan/plan_impl.h"
 
-/* For the macros in macros.c. */
+/* Expansions of the macros in macros.c. */
 lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n);
 lc_status lc__expand_step(lc_build *b, const lc_node *n);
 lc_status lc__expand_zero_grad(lc_build *b, const lc_node *n);

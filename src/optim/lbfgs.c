@@ -4,8 +4,8 @@
  * "strong_wolfe", a line search with cubic interpolation (Nocedal and Wright, "Numerical Optimization", 3.5).
  *
  * It evaluates the loss several times a step, so it has no update operator: it runs on the host, on vectors of doubles
- * over all of the optimizer's parameters, between evaluations that the graph runs. Tests are those of PyTorch, in its
- * order, so that both take the same path. */
+ * over all of the optimizer's parameters, between evaluations that the graph runs. It makes PyTorch's tests in
+ * PyTorch's order, so that both take the same path. */
 #include "record/graph_impl.h"
 #include "optim/optim_internal.h"
 #include "optim/state_buffers.h"
@@ -32,11 +32,11 @@ typedef struct pair {
 } pair;
 
 typedef struct lbfgs {
-    int64_t n;        /* parameters in all */
+    int64_t n;        /* number of all parameters' elements */
     numbers x;        /* while a step runs; `saved` between steps */
     lc_tensor *saved; /* numbers */
     vector d, prev_gradient;
-    pair *pairs; /* [history], the oldest first; n_pairs are in use, all that were ever used are kept */
+    pair *pairs; /* [history], the oldest first; n_pairs are in use, but the memory of all that ever were is kept */
     int history;
     /* State of the running step. */
     lc_optimizer *opt;
@@ -61,7 +61,7 @@ static double dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
-/* NaN if one of them is. */
+/* NaN if any of them is. */
 static double largest(const double *a, int64_t n)
 {
     double most = 0;
@@ -81,7 +81,7 @@ static lc_status make(vector *v, int64_t n)
     return v->tensor ? LC_OK : lc_tensor_new(LC_F64, 1, &n, &v->tensor);
 }
 
-/* It is there, and on the host until the end of the step. */
+/* Allocates the vector if necessary, and maps it on the host until the end of the step. */
 static lc_status begin(vector *v, int64_t n)
 {
     lc_view view;
@@ -124,7 +124,7 @@ static void read_gradients(void *p, const void *g, bool f64, int64_t n, double *
         v[i] = !g ? 0 : scale * (f64 ? ((const double *)g)[i] : (double)((const float *)g)[i]);
 }
 
-/* Gradients have the layout of their parameters, so the order within one is that of memory. */
+/* Gradients have the layout of their parameters, so both are walked in memory order. */
 static lc_status each(const lbfgs *l, each_fn *fn, lc__access access, double *v, double scale)
 {
     const lc_param_group *group = &l->opt->groups[0];
@@ -144,7 +144,7 @@ static lc_status each(const lbfgs *l, each_fn *fn, lc__access access, double *v,
     return LC_OK;
 }
 
-/* The loss and its gradient (clipped as the evaluation asked) where the parameters are now. */
+/* The loss and its gradient (clipped as requested for this evaluation) at the present parameters. */
 static lc_status evaluate(lbfgs *l, double *loss)
 {
     lc_optimizer *opt = l->opt;
@@ -153,7 +153,7 @@ static lc_status evaluate(lbfgs *l, double *loss)
     lc_graph *g = lc_current_graph();
     if (g) LC_TRY(lc__peers_settle(g));
     double scale = g ? lc__gradient_factor(g) : 1;
-    if (opt->clip_factor) LC_TRY(lc_item(opt->clip_factor, &scale)); /* the factor is in it */
+    if (opt->clip_factor) LC_TRY(lc_item(opt->clip_factor, &scale)); /* this factor includes it */
     opt->clip_factor = NULL;
     LC_TRY(each(l, read_gradients, LC__READ, l->gradient, scale));
     if (opt->clip_by_value) {
@@ -164,7 +164,7 @@ static lc_status evaluate(lbfgs *l, double *loss)
     return LC_OK;
 }
 
-/* To start + t d. */
+/* Moves the parameters to start + t d. */
 static lc_status move(lbfgs *l, double t)
 {
     const double *d = l->d.at;
@@ -172,7 +172,7 @@ static lc_status move(lbfgs *l, double t)
     return each(l, write_parameters, LC__WRITE, l->scratch, 1);
 }
 
-/* And the loss there. */
+/* The same, and evaluates the loss there. */
 static lc_status evaluate_at(lbfgs *l, double t, double *loss)
 {
     LC_TRY(move(l, t));
@@ -202,7 +202,8 @@ static void keep_gradient(lbfgs *l, int which, const double *g)
     memcpy(l->bracket_gradients[which], g, (size_t)l->n * sizeof *g);
 }
 
-/* *t: in the first try, out the step; *loss and l->gradient: there. `most` evaluations after that of the first try. */
+/* *t: in, the first trial; out, the step; *loss and l->gradient: its loss and gradient. `most`: evaluations allowed
+ * after the first trial. */
 static lc_status strong_wolfe(lbfgs *l, double slope, int most, double *t, double *loss, int *evaluations)
 {
     const double c1 = 1e-4, c2 = 0.9, tolerance = hyper(l->opt, H_TOLERANCE_CHANGE), *d = l->d.at;
@@ -245,7 +246,7 @@ static lc_status strong_wolfe(lbfgs *l, double slope, int most, double *t, doubl
         tries++;
     }
     if (!bracketed) {
-        /* l->bracket_gradients[0] is still that of the start. */
+        /* l->bracket_gradients[0] is still the gradient at the start. */
         b[1] = (point){*t, f_new, slope_new, 1};
         keep_gradient(l, 1, l->gradient);
     }
@@ -254,7 +255,7 @@ static lc_status strong_wolfe(lbfgs *l, double slope, int most, double *t, doubl
         double first = fmin(b[0].t, b[1].t), last = fmax(b[0].t, b[1].t);
         if ((last - first) * norm < tolerance) break;
         *t = cubic(b[0].t, b[0].f, b[0].slope, b[1].t, b[1].f, b[1].slope, first, last);
-        /* Too near to an end twice in a row: a tenth of the way from it. */
+        /* Too close to an end twice in a row: move a tenth of the bracket away from it. */
         double margin = 0.1 * (last - first);
         if (fmin(last - *t, *t - first) < margin) {
             if (stuck || *t >= last || *t <= first) {
@@ -298,7 +299,7 @@ static lc_status strong_wolfe(lbfgs *l, double slope, int most, double *t, doubl
 
 /* ---- a step ---- */
 
-/* d from the pairs and the gradient. */
+/* Computes d from the pairs and the gradient. */
 static lc_status direction(lbfgs *l)
 {
     double *d = l->d.at, *prev = l->prev_gradient.at;
@@ -404,7 +405,7 @@ static void release(lc_optimizer *opt)
     lc_tensor_unref(l->d.tensor);
     lc_tensor_unref(l->prev_gradient.tensor);
     free(l->pairs);
-    free(l->gradient); /* the others follow it */
+    free(l->gradient); /* the other vectors are in the same allocation */
     free(l);
     opt->own = NULL;
 }
@@ -485,7 +486,8 @@ static lc_status step_closure(lc_optimizer *opt, lc_evaluate_fn *fn, void *ctx)
     if (status >= 0) status = iterate(l, loss);
     end_all(l);
     if (status == LC_SKIP)
-        status = lc_fail(LC_ERR_USER, "LBFGS: the closure returned a loss at first, but none for other parameters");
+        status = lc_fail(LC_ERR_USER,
+                         "LBFGS: the closure returned a loss at first, but none after the parameters had changed");
     LC_TRY(lc_tensor_write(l->saved, &l->x, sizeof l->x));
     return status >= 0 ? count_step(opt) : status;
 }

@@ -21,7 +21,7 @@
     const REAL *restrict g = (r)->g;                                                                                   \
     const int64_t n = (r)->n;                                                                                          \
     const REAL scale = (REAL)(r)->scale, clip = (REAL)(r)->clip, sign = (REAL)(r)->sign
-/* Written so that it becomes a maximum and a minimum; not a number stays what it is. */
+/* Written so that compilers make it a maximum or minimum instruction; NaN stays NaN. */
 #define AT_LEAST(low, x)    ((low) > (x) ? (low) : (x))
 #define AT_MOST(high, x)    ((high) < (x) ? (high) : (x))
 #define CLAMP(x, low, high) AT_MOST(high, AT_LEAST(low, x))

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a step asks of optimizers: updates, clipping, and their gradients. Recorded here, expanded in expand_update.c.
- */
+/* The macros of optimizers: updates, clipping, and gradients. Recorded here, expanded in expand_update.c. */
 #include "ops/infer.h"
 #include "engine/run/run.h"
 #include "optim/optim_internal.h"
@@ -22,8 +21,8 @@ static const lc_macro macro_zero_grad = {{.name = "zero_grad", .flags = LC__OP_M
 /* ints: optimizer, dtype, the optimizer's id; floats: max_norm, window. Results: norm, factor for gradients. */
 static const lc_macro macro_clip_norm = {
     {.name = "clip_grad_norm", .flags = LC__OP_MACRO, .n_out = 2, .infer = infer_norm}, lc__expand_clip_norm};
-/* in: factor for gradients or absent; ints: optimizer, its id, whether to clip by value, and bucket by bucket; floats:
- * window */
+/* in: factor for gradients or absent; ints: optimizer, its id, whether to clip by value, whether to update by bucket;
+ * floats: window */
 static const lc_macro macro_step = {{.name = "optimizer_step", .flags = LC__OP_MACRO, .infer = lc__infer_nothing},
                                     lc__expand_step};
 /* in: parameter; floats: window */
@@ -54,7 +53,7 @@ static bool is_trained_in(const lc_tensor *p, const lc_graph *g)
     return false;
 }
 
-/* Whether no other optimizer can have gradients in g. */
+/* Whether all parameters that can have gradients in g belong to opt. */
 static bool trains_all(const lc_optimizer *opt, const lc_graph *g)
 {
     int64_t all = 0, own = 0;
@@ -88,8 +87,8 @@ void lc_optimizer_zero_grad_at(lc_optimizer *opt, lc_site site)
     }
 }
 
-/* If every rank has a part of the gradient, it is part of the sum over ranks only after the sync. (A backward pass that
- * has not run yet: lc__expand_whole_gradient.) */
+/* With sharding a gradient is the sum over ranks only after the sync. (For a backward pass that has not run yet:
+ * lc__expand_whole_gradient.) */
 static lc_status check_summed(const lc_graph *g, const lc_tensor *parameter)
 {
     if (!g || !parameter || !parameter->flat || !parameter->flat->sharding) return LC_OK;
@@ -136,7 +135,7 @@ lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes
     if (g) LC_TRY(lc__graph_flush(g));
     LC_TRY(lc__flat_of(parameter, &flat));
     if (flat->sharding)
-        return lc_fail(LC_ERR_UNSUPPORTED, "lc_gradient_write: with the strategy sharded no rank has the whole "
+        return lc_fail(LC_ERR_UNSUPPORTED, "lc_gradient_write: with the strategy sharded, no rank has the whole "
                                            "gradient; use --strategy ddp");
     lc_tensor *gradient = flat->gradients[parameter->flat_index];
     if (g) LC_TRY(lc__peers_settle(g));
@@ -177,7 +176,7 @@ void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
     if (!check_optimizer(opt, "optimizer_step", site)) return;
     lc_graph *g = lc_current_graph();
     if (!g) {
-        lc_op_call(&macro_step.op, 0, NULL, 0, NULL, 0, NULL, site); /* says what is missing */
+        lc_op_call(&macro_step.op, 0, NULL, 0, NULL, 0, NULL, site); /* reports what is missing */
         return;
     }
     lc_status status = lc__optimizer_prepare(opt);
@@ -185,7 +184,7 @@ void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
         lc__record_error(g, status, "optimizer_step", site, NULL, NULL, 0);
         return;
     }
-    /* If it comes first after a backward pass, it need not wait for the last bucket before it begins. */
+    /* If the update comes first after a backward pass, it need not wait for the last bucket before it begins. */
     bool by_bucket = lc__peers_owe(g) && g->tape.n_nodes == g->node_0 && !opt->clip_factor && opt->ops->elementwise;
     int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value, by_bucket};
     double window = lc__gradient_factor(g);

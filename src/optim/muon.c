@@ -2,9 +2,9 @@
 /* torch.optim.Muon: momentum whose matrix is replaced by the nearest orthogonal one, approximately, by five steps of a
  * Newton-Schulz iteration (K. Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024).
  *
- * Per matrix: one operator updates the momentum and gives the normalised update, recorded products do the iteration,
- * and another operator applies the result. Like PyTorch the iteration works on numbers rounded to bfloat16, which are
- * kept in the parameters' type: products and sums are exact to that type and rounded once. */
+ * Per matrix: one operator updates the momentum and gives the normalized update, recorded products do the iteration,
+ * and another operator applies the result. As in PyTorch the iteration works on numbers rounded to bfloat16. They are
+ * kept in the parameters' type: products and sums are computed in that type and rounded once. */
 #include "optim/loop.h"
 
 #include <lightc/ops_math.h>
@@ -43,7 +43,7 @@ static void put(const lc_view *v, int64_t i, double value)
         ((float *)v->data)[i] = (float)value;
 }
 
-/* ---- (gradients, momentum_buffer, grad_scale) -> normalised update [rows, columns] ---- */
+/* ---- (gradients, momentum_buffer, grad_scale) -> normalized update [rows, columns] ---- */
 
 static void run_momentum(const lc_call *c)
 {

@@ -30,7 +30,7 @@ static lc_status check(const lc_optimizer *opt)
 static double initial_state(const lc_optimizer *opt, const lc_param_group *group, int k)
 {
     (void)opt, (void)group;
-    return k == 2; /* a product starts at 1 */
+    return k == 2; /* mu_product starts at 1 */
 }
 
 static const char *const nadam_state[] = {"exp_avg", "exp_avg_sq", "mu_product", NULL};

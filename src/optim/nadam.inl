@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loop of NAdam. Hyperparameters: lr, weight_decay, beta1, beta2, eps, momentum_decay. State: exp_avg, exp_avg_sq,
- * mu_product (one number a parameter: r->number has its value before this update). */
+ * mu_product (one number per parameter; r->number is its value before this update). */
 
 static void LOOP(nadam)(const lc__range *r)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What optimizers share: the class table for constructors, and the one frame of all elementwise update operators.
+/* Shared by all optimizers: the table of classes for constructors, and the frame of all elementwise update operators.
  *
- * An optimizer NAME is two files: NAME.inl has the loop over one range of elements, written once for both data types
- * and compiled here and, per instruction set, in the backends; NAME.c has the class, the vtables and constructor. */
+ * An optimizer NAME is two files. NAME.inl has the loop over one range of elements, written once for both data types
+ * and compiled here and, per instruction set, in the backends. NAME.c has class, vtables and constructor. */
 #ifndef LC_OPTIM_OPTIM_INTERNAL_H
 #define LC_OPTIM_OPTIM_INTERNAL_H
 
@@ -37,8 +37,8 @@ typedef struct lc__optimizer_common {
     LC_OPTIMIZER_ARGS;
 } lc__optimizer_common;
 
-/* What constructors do: `values` are the arguments from hyper_names[2] on. NULL after an error, which the module keeps.
- */
+/* The body of constructors: `values` are the arguments from hyper_names[2] on. NULL after an error, which the module
+ * keeps. */
 lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__optimizer_common *common,
                                       const double *values, int n_values, unsigned flags);
 #define LC_OPTIMIZER_COMMON(a)                                                                                         \
@@ -51,17 +51,17 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
                              .lr = (a).lr,                                                                             \
                              .weight_decay = (a).weight_decay})
 
-/* The factor for gradients, which are stored as sums over backward passes and ranks, when they are used. */
+/* The factor that turns stored gradients, which are sums over backward passes and ranks, into means. */
 double lc__gradient_factor(const lc_graph *g);
 /* Whether a step of opt evaluates the loss several times. */
 bool lc__evaluates(const lc_optimizer *opt);
 /* Parameter p's number in opt->steps, or -1 if it is in none of its groups. */
 int64_t lc__optimizer_index(const lc_optimizer *opt, const lc_tensor *p);
-/* The vtable's check on the numbers of a group, except for its rate, which schedules round to below zero. */
+/* The vtable's check of a group's numbers, except its rate, which schedules may round to below zero. */
 lc_status lc__optimizer_check(lc_optimizer *opt, int group) LC_MUST_USE;
-/* Whether it is in one of them. */
+/* Whether p is in one of opt's groups. */
 bool lc__optimizer_owns(const lc_optimizer *opt, const lc_tensor *p);
-/* Whether it has tensors of its own for checkpoints. */
+/* Whether opt has tensors of its own for checkpoints. */
 bool lc__has_own(const lc_optimizer *opt);
 
 /* Helpers for ops->check. */
@@ -70,7 +70,7 @@ lc_status lc__check_below(const lc_optimizer *opt, const char *name, double low,
 
 /* ---- update operators ---- */
 
-/* One parameter's elements, or some of them, and everything that holds for them. */
+/* Some elements of one parameter, and everything that applies to them. */
 typedef struct lc__range {
     void *p;
     const void *g;
@@ -80,7 +80,7 @@ typedef struct lc__range {
     unsigned flags;
     double scale;  /* multiplies gradients, before clipping */
     double clip;   /* bound of their absolute value; INFINITY: none */
-    double sign;   /* multiplies them afterwards; -1 to maximize */
+    double sign;   /* multiplies gradients after clipping; -1 to maximize */
     double step;   /* updates done before this one */
     double number; /* scalar state: its value before this update (NAdam) */
 } lc__range;
@@ -101,9 +101,9 @@ lc_status lc__record_update(const lc_op *op, lc_optimizer *opt, const lc_update 
 lc_status lc__infer_update(lc_infer *call);
 /* Fills r for elements [begin, begin + n) of segment i. */
 void lc__update_range(const lc_call *call, int64_t i, int64_t begin, int64_t n, lc__range *r);
-/* Counts one update for every segment. To be called once, after all ranges are done. */
+/* Counts one update for every segment. Call it once, after all ranges are done. */
 void lc__update_finish(const lc_call *call);
-/* The whole of a reference kernel: one thread, segment by segment. */
+/* A complete reference kernel: one thread, segment by segment. */
 void lc__update_run(const lc_call *call, lc__range_fn *f32, lc__range_fn *f64);
 
 /* The operators, in the order of the list; the backends look for them. X(name, number of state buffers) */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizers as objects: groups, hyperparameters, constructors, state for checkpoints. The engine records the steps. */
+/* Optimizers as objects: groups, hyperparameters, constructors, state for checkpoints. macros.c records the steps. */
 #include "base/args.h"
 #include "base/handle.h"
 #include "module/tensors.h"
@@ -18,7 +18,7 @@
 /* The array has room for hyperparameters of later groups, so that it never moves: plans point into it. */
 typedef struct optimizer_memory {
     lc_optimizer optimizer;
-    lc_optimizer_ops ops; /* of a program that was built when there were fewer, which are zeros here */
+    lc_optimizer_ops ops; /* a copy; members that the program was built without are zero */
     lc_param_group groups[LC_MAX_PARAM_GROUPS];
     double defaults[LC_MAX_HYPER];
 } optimizer_memory;
@@ -43,7 +43,7 @@ lc_status lc_optimizer_new(const lc_optimizer_ops *ops, void *module, unsigned f
     if (!n || strcmp(ops->hyper_names[0], "lr")) {
         return lc_fail(LC_ERR_ARGUMENT, "%s: its first hyperparameter must be \"lr\"", ops->name);
     }
-    /* Before the first step is recorded: parameters that move afterwards are other tensors to its plan. */
+    /* Flatten before the first step is recorded: parameters that move later are new tensors to its plan. */
     if (module) LC_TRY(lc__module_flatten(lc_module_root(module)));
     optimizer_memory *memory = calloc(1, sizeof *memory);
     if (!memory) return lc_fail(LC_ERR_MEMORY, "out of memory for an optimizer");
@@ -75,14 +75,14 @@ void lc_optimizer_free(lc_optimizer *opt)
     free(opt);
 }
 
-/* *t, extended by the numbers of more parameters. */
+/* Extends *t by the numbers of more parameters. */
 static lc_status grow(lc_tensor **t, int64_t n)
 {
     lc_tensor *old = *t, *more;
     lc_view from, to;
     LC_TRY(lc__tensor_map(old, LC__READ, &from));
     lc_status status = lc_tensor_new(old->type.dtype, 1, &n, &more);
-    if (status >= 0) status = lc__tensor_map(more, LC__READ_WRITE, &to); /* new numbers are zeros */
+    if (status >= 0) status = lc__tensor_map(more, LC__READ_WRITE, &to); /* the added numbers are zeros */
     if (status >= 0) {
         memcpy(to.data, from.data, (size_t)lc_tensor_numel(old) * lc_dtype_size(old->type.dtype));
         lc__tensor_unmap(more, LC__READ_WRITE);
@@ -94,8 +94,8 @@ static lc_status grow(lc_tensor **t, int64_t n)
     return LC_OK;
 }
 
-/* A group that comes after the first step: counts of updates and state for its parameters, which start as for the first
- * ones. Plans made before do not fit any more, since `steps` is another tensor. */
+/* For a group that is added after the first step: extends the counts of updates, and starts the state of its
+ * parameters. Earlier plans no longer match, since `steps` is a new tensor. */
 static lc_status extend_state(lc_optimizer *opt, lc_param_group *group)
 {
     int64_t before = lc_tensor_numel(opt->steps), n = before + group->n_parameters;
@@ -251,7 +251,7 @@ bool lc_optimizer_has(const lc_optimizer *opt, const char *name)
 }
 
 /* SGD and RMSprop made without momentum keep no buffer for it. As long as nothing has been allocated (a schedule that
- * cycles the momentum is made before the first step) the optimizer turns into the variant that does. */
+ * cycles the momentum is made before the first step) the optimizer switches to the variant that does. */
 static lc_status need_momentum_buffer(lc_optimizer *opt)
 {
     const char *const *names = opt->ops->state_names;
@@ -271,7 +271,7 @@ static lc_status need_momentum_buffer(lc_optimizer *opt)
         hyper[find_hyper(opt, "momentum")] = 1;
         opt->ops = (*c)->variant(hyper, opt->flags);
     }
-    return LC_OK; /* an optimizer of the user's knows what it keeps */
+    return LC_OK; /* a user-defined optimizer knows what it keeps */
 }
 
 lc_status lc_optimizer_set(lc_optimizer *opt, int group, const char *name, double value)
@@ -284,7 +284,7 @@ lc_status lc_optimizer_set(lc_optimizer *opt, int group, const char *name, doubl
     if (!strcmp(name, "momentum") && value != 0) LC_TRY(need_momentum_buffer(opt));
     for (int i = first; i <= last; i++) {
         opt->groups[i].hyper[index] = value;
-        /* Before training a new rate is the group's own; later it is a schedule's or the user's for the moment. */
+        /* Before training a new rate is the group's initial one; later it is temporary, by a schedule or the user. */
         if (index == 0 && !opt->steps) opt->groups[i].initial_lr = value;
     }
     if (group < 0) ((optimizer_memory *)opt)->defaults[index] = value;
@@ -302,7 +302,7 @@ lc_status lc_optimizer_get(const lc_optimizer *opt, int group, const char *name,
     return LC_OK;
 }
 
-/* ---- checks that vtables use: on what the constructor was given ---- */
+/* ---- checks for vtables, of the constructor's arguments ---- */
 
 static double given(const lc_optimizer *opt, const char *name)
 {
@@ -337,7 +337,7 @@ lc_status lc__optimizer_check(lc_optimizer *opt, int group)
 
 /* ---- constructors ---- */
 
-/* Everything but the groups, from final numbers. */
+/* Makes everything except the groups, from the final numbers. */
 static lc_status make(const lc__optimizer_class *c, void *module, const double *hyper, unsigned flags,
                       lc_optimizer **out)
 {
@@ -424,7 +424,7 @@ static lc_status apply_named(const lc__optimizer_class *c, const lc_named_number
     for (size_t i = 0; i < sizeof flag_names / sizeof *flag_names; i++) {
         unsigned flag = flag_names[i].flag;
         if (strcmp(flag_names[i].name, arg->name) || !((c->allowed | c->flags) & flag)) continue;
-        if (!(c->allowed & flag) && arg->value == 0) break; /* AdamW cannot do without */
+        if (!(c->allowed & flag) && arg->value == 0) break; /* it is always on, as AdamW's decoupled decay */
         *flags = arg->value != 0 ? *flags | flag : *flags & ~flag;
         return LC_OK;
     }

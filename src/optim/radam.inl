@@ -7,7 +7,7 @@ static void LOOP(radam)(const lc__range *r)
     REAL *restrict m = r->s[0], *restrict v = r->s[1];
     const double lr = r->h[LC_H_LR], decay = r->h[LC_H_WEIGHT_DECAY], b1 = r->h[2], b2 = r->h[3], t = r->step + 1;
     const double bias2 = 1 - pow(b2, t), rho_inf = 2 / (1 - b2) - 1, rho = rho_inf - 2 * t * pow(b2, t) / bias2;
-    /* The variance of the adaptive rate is tractable from rho = 5 on; before, the update is plain momentum. */
+    /* The adaptive rate has a finite variance from rho = 5 on; below that the update is plain momentum. */
     const bool adaptive = rho > 5;
     const double rect =
         adaptive ? sqrt((rho - 4) * (rho - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * rho)) * sqrt(bias2) : 0;

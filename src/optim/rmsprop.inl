@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loops of RMSprop. Hyperparameters: lr, weight_decay, momentum, alpha, eps. State: square_avg, then
- * momentum_buffer and grad_avg where there are such. */
+ * momentum_buffer and grad_avg if used. */
 
 #define RMSPROP_BEGIN(r)                                                                                               \
     LOOP_BEGIN(r);                                                                                                     \

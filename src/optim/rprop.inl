@@ -11,7 +11,7 @@ static void LOOP(rprop)(const lc__range *r)
         REAL d = GRADIENT(i);
         const REAL agree = d * prev[i], factor = agree > 0 ? plus : agree < 0 ? minus : 1, s = size[i] * factor;
         size[i] = CLAMP(s, low, high);
-        d = agree < 0 ? 0 : d; /* after a change of sign the step is taken back, and the next one is free */
+        d = agree < 0 ? 0 : d; /* after a change of sign this step is skipped, and the next one compares no signs */
         p[i] -= d > 0 ? size[i] : d < 0 ? -size[i] : 0;
         prev[i] = d;
     }

@@ -77,7 +77,8 @@ void lc__update_range(const lc_call *call, int64_t i, int64_t begin, int64_t n, 
     r->step = *step_count(call, i);
 }
 
-/* NAdam's product of momenta, which every rank has whole: also for parameters of which it updates nothing. */
+/* NAdam's product of momenta is whole on every rank, so it is updated for all parameters, even those of which this rank
+ * updates nothing. */
 static void update_mu_product(const lc_call *call, int64_t i)
 {
     lc__range r;

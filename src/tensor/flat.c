@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Flat buffers: parameters, gradients and optimizer state of a module, each in one piece of memory.
  *
- * Parameters are in reverse order of registration, which is about the order in which backward finishes their gradients,
- * so that buckets for communication are contiguous ranges that fill from the front. */
+ * Parameters are in reverse order of registration, roughly the order in which backward finishes their gradients, so
+ * that buckets for communication are contiguous ranges that fill from the front. */
 #include "tensor/slice.h"
 
 #include <stdlib.h>
@@ -58,7 +58,7 @@ lc_status lc__flat_new(lc_tensor **parameters, int n, bool move, lc_flat **out)
     } else {
         lc_type type = {.dtype = dtype, .ndim = 1, .shape = {flat->count}};
         lc_tensor *p = parameters[0];
-        /* Not through lc__tensor_range: a reference to the parameter would keep it alive for ever. */
+        /* Not through lc__tensor_range: a reference to the parameter would keep it alive forever. */
         LC_TRY_GOTO(status, done, lc_input_new(dtype, 1, type.shape, LC_ROW_MAJOR, p->device_data, &flat->parameter));
         flat->parameter->kind = LC_TENSOR_PERSISTENT;
         flat->parameter->base = lc_tensor_ref(flat->gradient); /* owns nothing itself */
@@ -83,7 +83,7 @@ lc_status lc__flat_new(lc_tensor **parameters, int n, bool move, lc_flat **out)
     *out = flat;
 done:
     if (status < 0) flat->refs = 1;
-    lc__flat_unref(flat); /* parameters hold it from now on */
+    lc__flat_unref(flat); /* from now on the parameters hold it */
     return status;
 }
 

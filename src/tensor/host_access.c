@@ -5,7 +5,7 @@
 #include "tensor/initial.h"
 #include "tensor/slice.h"
 
-_Thread_local lc_graph *lc__current; /* the one binding of a thread: what it is recording into */
+_Thread_local lc_graph *lc__current; /* a thread's only binding: the graph it records into */
 
 static const lc__host_ops *ops_of(const lc_graph *g)
 {
@@ -56,7 +56,7 @@ void *lc__tensor_address(const lc_tensor *t)
     return t->device_data;
 }
 
-/* For messages. */
+/* The place in the program that made t, for messages. */
 static lc__site_text site_text(const lc_tensor *t)
 {
     return lc__at_site(lc__current ? ops_of(lc__current)->site(t) : (lc_site){0});

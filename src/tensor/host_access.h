@@ -1,41 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The values of tensors on the host. The memory of a tensor belongs to a device, and what it will hold may not have
- * been computed yet. So the host maps a tensor before it reads or writes values, and unmaps it afterwards:
+/* The values of tensors on the host. The memory of a tensor belongs to a device, and its value may not have been
+ * computed yet. So the host maps a tensor before it reads or writes values, and unmaps it afterwards:
  *
  *     lc_view v;
  *     LC_TRY(lc__tensor_map(t, LC__READ_WRITE, &v));
  *     ... v.data ...
  *     lc__tensor_unmap(t, LC__READ_WRITE);
  *
- * docs/design.md says which rooms reach memory without that (tests/source/test_host_access.c reads that no other does).
- */
+ * docs/design.md lists the rooms that access memory directly (tests/source/test_host_access.c checks that no other
+ * does). */
 #ifndef LC_TENSOR_HOST_ACCESS_H
 #define LC_TENSOR_HOST_ACCESS_H
 
 #include "tensor/tensor_impl.h"
 
-/* LC__WRITE only: all elements will be written, so their values before do not matter. */
+/* LC__WRITE alone: all elements will be written, so the old values do not matter. */
 typedef enum lc__access { LC__READ = 1, LC__WRITE = 2, LC__READ_WRITE = LC__READ | LC__WRITE } lc__access;
 
-/* The host address of the value of t until it is unmapped; for a sliced tensor this rank's slice, as 1-D. First runs
- * what the step being recorded still has to compute for it, and makes an initial value. */
+/* The host address of t's value until it is unmapped; for a sliced tensor, this rank's slice as 1-D. First computes
+ * what the step being recorded still has to do for it, and fills in an initial value. */
 lc_status lc__tensor_map(lc_tensor *t, lc__access access, lc_view *out) LC_MUST_USE;
-/* The step being recorded, which may have read the value, takes note of a write. */
+/* After a write, notifies the step being recorded, which may have read the value. */
 void lc__tensor_unmap(lc_tensor *t, lc__access access);
 /* The error of a tensor whose step is over. */
 lc_status lc__tensor_expired(void);
 /* Runs what the step being recorded still has to do with a persistent tensor. */
 lc_status lc__tensor_wait(lc_tensor *t) LC_MUST_USE;
-/* A tensor that is whole on all ranks of `comm` becomes that of rank `root`. Collective. */
+/* A tensor that is whole on all ranks of `comm` gets the value of rank `root`. Collective. */
 lc_status lc__tensor_broadcast(lc_tensor *t, lc_comm *comm, int root) LC_MUST_USE;
-/* The address of t's memory: to check whether it has moved, or for a range of an input. To read or write it, map it. */
+/* The address of t's memory, to check whether it has moved, or to make a range of an input. Do not read or write
+ * through it: map t instead. */
 void *lc__tensor_address(const lc_tensor *t);
 
-/* What a graph does for host access. */
+/* The slots of a graph for host access. */
 typedef struct lc__host_ops {
-    /* lc__tensor_wait of what this thread records. */
+    /* Implements lc__tensor_wait for what this thread records. */
     lc_status (*wait)(lc_tensor *t);
-    /* Finds the value of a tensor of a step, which runs up to there. */
+    /* Finds the value of a step's tensor, after running the step up to it. */
     lc_status (*find)(lc_tensor *t, lc_view *out);
     /* The host has written a persistent tensor. */
     void (*wrote)(lc_tensor *t);
@@ -43,13 +44,13 @@ typedef struct lc__host_ops {
     lc_site (*site)(const lc_tensor *t);
 } lc__host_ops;
 
-/* All that tensors know of a graph: what an lc_graph begins with. */
+/* The part of a graph that tensors know: the first member of lc_graph. */
 typedef struct lc__recorder {
     lc__mark mark;
     const lc__host_ops *host;
 } lc__recorder;
 
-/* What this thread records into, or has recorded into last; NULL: nothing. */
+/* The graph that this thread records into, or has recorded into last; NULL: none. */
 extern _Thread_local lc_graph *lc__current LC__FAST_TLS;
 
 #endif

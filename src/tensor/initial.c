@@ -85,7 +85,7 @@ static void fill(void *data, lc_dtype dtype, int64_t begin, int64_t n, const lc_
     }
 }
 
-/* f32 needs 24 bits a number, so one Philox block makes four: the time a program needs to start is largely this. */
+/* f32 needs 24 bits a number, so one Philox block makes four: a program's start-up time is largely spent here. */
 static void fill_f32(float *data, int64_t begin, int64_t n, const lc__initial *from)
 {
     enum { BLOCKS = 64, VALUES = BLOCKS * 4 };
@@ -143,18 +143,18 @@ lc_status lc__tensor_start_as(lc_tensor *t, lc_init init, uint64_t key)
     if (t->type.dtype == LC_F16 || t->type.dtype == LC_BF16)
         return lc_fail(LC_ERR_UNSUPPORTED, "parameters of type %s cannot be initialized; use f32 or f64",
                        lc_dtype_name(t->type.dtype));
-    /* What is recorded may still read the value before. */
+    /* Recorded operators may still read the old value. */
     LC_TRY(lc__tensor_wait(t));
     LC_TRY(lc__tensor_revive(t));
     LC_TRY(lc__tensor_set_initial(t, &initial));
-    /* What is in use already has been filled, and nobody looks again. */
+    /* A tensor in use has been filled already, and will not be checked again. */
     bool in_use = t->is_slice || t->flat || t->graph || t->replicas;
     return in_use ? lc__tensor_fill(t) : LC_OK;
 }
 
 lc_status lc__tensor_start_with_zeros(lc_tensor *t, int64_t from, int64_t count)
 {
-    if (!t->initial) { /* a module that is built while a step is recorded */
+    if (!t->initial) { /* the module is being built while a step is recorded */
         size_t width = lc_dtype_size(t->type.dtype);
         memset((char *)t->device_data + (size_t)from * width, 0, (size_t)count * width);
         return LC_OK;
@@ -170,7 +170,7 @@ void lc__tensor_forget_initial(lc_tensor *t)
     t->initial = NULL;
 }
 
-/* Addresses were promised without asking for memory. */
+/* The address space was reserved without asking for memory. */
 static lc_status check_memory(const lc_tensor *t, size_t bytes)
 {
     enum { LARGE = 64 << 20 };

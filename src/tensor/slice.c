@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors of which a rank holds a slice, and flat buffers that are in slices. */
+/* Tensors of which a rank holds a slice, and sharded flat buffers. */
 #include "tensor/slice.h"
 
 #include "comm/agree.h"
@@ -226,7 +226,7 @@ lc_status lc__tensor_like(const lc_tensor *of, lc_tensor **out)
     room = count ? count : 1;
     LC_TRY(lc_tensor_new(of->type.dtype, 1, &room, &memory));
     lc_status status = lc__tensor_range(memory, 0, &of->type, of->layout, out);
-    lc_tensor_unref(memory); /* the range holds it */
+    lc_tensor_unref(memory); /* the range keeps it alive */
     LC_TRY(status);
     set_slice(*out, of->slices, begin, count);
     return LC_OK;

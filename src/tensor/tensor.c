@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shapes, persistent tensors. */
+/* Shapes and persistent tensors. */
 #include "tensor/tensor_impl.h"
 #include "builtin.h"
 #include "base/handle.h"
@@ -104,7 +104,7 @@ void lc__view_of(const lc_type *type, lc_layout layout, void *data, lc_view *out
 bool lc__overlap(const lc_tensor *a, const lc_tensor *b)
 {
     if (a == b) return true;
-    if (a->is_slice || b->is_slice) return false; /* their memory is a slice's */
+    if (a->is_slice || b->is_slice) return false; /* they use the memory of their slices */
     const char *at = a->device_data, *other = b->device_data;
     return at < other + b->bytes && other < at + a->bytes;
 }
@@ -195,7 +195,7 @@ int64_t lc_tensor_dim(const lc_tensor *t, int dim)
     return dim >= 0 && dim < t->type.ndim ? t->type.shape[dim] : 0;
 }
 
-/* Unique without a counter: no two tensors are at one address at the same time. */
+/* Unique without a counter: no two tensors have the same address at the same time. */
 uint64_t lc__new_id(const lc_tensor *t)
 {
     struct timespec now;
@@ -212,7 +212,7 @@ void lc_tensor_set_requires_grad(lc_tensor *t, bool requires_grad)
     uint64_t other = t->other_id ? t->other_id : lc__new_id(t);
     t->requires_grad = requires_grad;
     if (t->flat) t->flat->trained[t->flat_index] = requires_grad;
-    t->other_id = t->id; /* plans made for one answer do not fit the other; they fit again when it comes back */
+    t->other_id = t->id; /* each value of requires_grad has its own id, and so its own plans */
     t->id = other;
     t->graph = NULL;
 }
@@ -327,7 +327,7 @@ void lc_input_set(lc_tensor *input, void *data, int64_t samples)
     if (input->type.ndim && input->type.shape[0] != samples) {
         input->type.shape[0] = samples;
         input->bytes = (size_t)lc__numel(&input->type) * lc_dtype_size(input->type.dtype);
-        input->graph = NULL; /* a different value for the graph: another plan */
+        input->graph = NULL; /* the graph sees another value, so another plan */
     }
 }
 
@@ -352,6 +352,6 @@ void lc_tensor_unref(lc_tensor *t)
     }
     if (t->base || t->kind == LC_TENSOR_PERSISTENT) release_storage(t);
     lc__tensor_forget_initial(t);
-    *(volatile lc_tensor_kind *)&t->kind = (lc_tensor_kind)0; /* no tensor any more */
+    *(volatile lc_tensor_kind *)&t->kind = (lc_tensor_kind)0; /* no longer a tensor */
     free(t);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a tensor is inside. */
+/* The inside of a tensor. */
 #ifndef LC_TENSOR_TENSOR_IMPL_H
 #define LC_TENSOR_TENSOR_IMPL_H
 
@@ -17,7 +17,7 @@ typedef enum lc_tensor_kind {
     LC_TENSOR_ERROR = 0x7E450000,
     LC_TENSOR_STEP,
     LC_TENSOR_PERSISTENT,
-    LC_TENSOR_INPUT, /* persistent handle over memory that may be exchanged between steps */
+    LC_TENSOR_INPUT, /* persistent handle for memory that may be replaced between steps */
 } lc_tensor_kind;
 
 struct lc_tensor {
@@ -26,32 +26,32 @@ struct lc_tensor {
     lc_layout layout;
     bool requires_grad;
 
-    /* The value this tensor is in the graph that recorded it last: valid while graph->generation == generation. */
+    /* The tensor's value number in the graph that recorded it last: valid while graph->generation == generation. */
     lc_graph *graph;
     uint32_t generation;
     uint32_t value;
-    uint64_t stamp; /* step tensors: the plan and the value that type and requires_grad were copied from */
+    uint64_t stamp; /* step tensors: identifies the plan and value that type and requires_grad were copied from */
 
     /* Persistent and input tensors. */
     uint64_t id;       /* never used twice; changes when the storage moves */
-    uint64_t other_id; /* of this tensor with the other answer to requires_grad; 0: none yet */
+    uint64_t other_id; /* the id with the other value of requires_grad; 0: none yet */
     int refs;
-    void *device_data; /* reached through lc__tensor_map (host_access.h), except by kernels and what runs them */
+    void *device_data; /* accessed through lc__tensor_map (host_access.h), except by kernels and their callers */
     size_t bytes;
-    lc_tensor *base; /* owner of the storage this one is a range of, or NULL: owns `device_data` */
+    lc_tensor *base; /* owner of the storage that this tensor is a range of; NULL: it owns `device_data` */
     const lc_backend_ops *backend;
-    int file;                    /* 1 + the file that `device_data` is (lc__tensor_file), or 0 */
-    struct lc__initial *initial; /* what it begins with, not made yet (initial.h); NULL: `device_data` has its value */
+    int file;                    /* 1 + the file descriptor of the storage (lc__tensor_file), or 0 */
+    struct lc__initial *initial; /* its initial value, not made yet (initial.h); NULL: `device_data` has the value */
     lc_flat *flat;               /* the flat buffers of a parameter, or NULL */
     int flat_index;
-    lc_tensor **replicas; /* by device: its own handle, or NULL: this one (devices.h). NULL: not of a module there */
-    /* This rank holds a slice of its elements only (slice.h): `device_data` is where that begins. */
+    lc_tensor **replicas; /* by device: its own handle, or NULL: this one (devices.h). NULL: on no devices */
+    /* This rank holds only a slice of the elements (slice.h): `device_data` points to its start. */
     bool is_slice;
     int64_t slice_begin, slice_count;
-    const struct lc__sharding *slices; /* where the others are; NULL: they no longer exist */
+    const struct lc__sharding *slices; /* the other slices; NULL: they no longer exist */
 };
 
-/* Also of failed operations. */
+/* True also for results of failed operations. */
 static inline bool lc__is_tensor(const lc_tensor *t)
 {
     return t && (unsigned)t->kind - LC_TENSOR_ERROR <= LC_TENSOR_INPUT - LC_TENSOR_ERROR;
@@ -78,12 +78,12 @@ lc_status lc__not_a_tensor(const lc_tensor *t, const char *function) __attribute
 lc_tensor *lc__error_tensor(void);
 uint64_t lc__new_id(const lc_tensor *t);
 
-/* As lc_tensor_new_layout, for what may be cut into slices before it is used: more than there is memory for. */
+/* As lc_tensor_new_layout, for a tensor that may be cut into slices before it is used: it may be larger than memory. */
 lc_status lc__tensor_reserve(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out);
 /* A persistent tensor that is a dense range of `base`, from byte `offset`. Holds a reference to base. */
 lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, lc_layout layout, lc_tensor **out);
-/* The file that the storage of a persistent tensor is from now on, for other processes to map: the tensor's own, which
- * stays open as long as it lives. -1: there cannot be one. */
+/* Makes the storage of a persistent tensor a file that other processes can map, and returns it; the tensor keeps it
+ * open as long as it lives. -1: that is impossible. */
 int lc__tensor_file(lc_tensor *t);
 /* Gives a persistent tensor new storage (a range of base), copying its value, if it has one yet. Changes its id. */
 void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset);
@@ -118,18 +118,18 @@ struct lc_flat {
     lc_tensor *gradient;           /* 1-D */
     uint8_t *has_gradient;         /* per parameter: accumulated since the last lc_zero_grad */
     uint8_t *trained;              /* per parameter: requires_grad */
-    struct lc__sharding *sharding; /* slice.h; NULL: all of it is whole */
+    struct lc__sharding *sharding; /* slice.h; NULL: not sharded */
     int refs;
 };
 
-/* The buffers for n parameters of one data type. `move`: parameters' storage moves into the buffer; otherwise there is
- * one parameter, which stays where it is. */
+/* Makes the buffers for n parameters of one data type. `move`: the parameters' storage moves into the buffer; otherwise
+ * there is one parameter, which stays in its place. */
 lc_status lc__flat_new(lc_tensor **parameters, int n, bool move, lc_flat **out) LC_MUST_USE;
-/* The flat buffers of a tensor that needs gradients; makes a separate one if it is in none. */
+/* The flat buffers of a tensor that needs gradients; makes separate ones if it is in none. */
 lc_status lc__flat_of(lc_tensor *parameter, lc_flat **out);
 void lc__flat_unref(lc_flat *flat);
-/* Buffers for another device's gradients of the same parameters: its `parameters` are set by the caller, each of which
- * holds a reference, and `parameter` is that of `flat`. */
+/* Makes buffers for another device's gradients of the same parameters. The caller sets its `parameters`, each of which
+ * holds a reference; `parameter` is that of `flat`. */
 lc_status lc__flat_replica(const lc_flat *flat, lc_flat **out);
 
 #endif

@@ -4,7 +4,7 @@
 
 /* ---- SequentialLR ---- */
 
-/* The children have all been applied when they were made; only the first one's part is wanted. */
+/* All children were applied when they were made; only the first one's effect is kept. */
 static lc_status sequential_apply(lc_scheduler *s)
 {
     for (int g = 0; g < s->n_groups; g++) *lc__sched_lr(s, g) = s->optimizer->groups[g].initial_lr;
@@ -52,7 +52,7 @@ lc_scheduler *lc_sequential_lr_with(const lc_sequential_lr_args *args)
 static lc_status chained_apply(lc_scheduler *s)
 {
     if (s->initial) return LC_OK; /* the children were applied when they were made */
-    /* Restarted as a part of a SequentialLR: from the base rates, each applies its own start. */
+    /* Restarted as a part of a SequentialLR: each child applies its own start to the base rates. */
     for (int g = 0; g < s->n_groups; g++) *lc__sched_lr(s, g) = s->base_lrs[g];
     for (int i = 0; i < s->n_children; i++) {
         s->children[i]->last_epoch = 0;

@@ -12,7 +12,7 @@ static lc_status cosine_apply(lc_scheduler *s)
     for (int g = 0; g < s->n_groups; g++) {
         double *lr = lc__sched_lr(s, g);
         if ((epoch - 1 - t_max) % (2 * t_max) == 0) {
-            /* The recursion divides by zero at the bottom; from there the rate rises by its first step. */
+            /* The recursion divides by zero at the minimum; from there the rate rises by its first step. */
             *lr += (s->base_lrs[g] - low) * (1 - cos(LC_PI / period)) / 2;
         } else {
             *lr = (1 + cos(LC_PI * (double)epoch / period)) / (1 + cos(LC_PI * (double)(epoch - 1) / period)) *

@@ -6,7 +6,7 @@
 
 enum { O_MAX, O_TOTAL, O_PCT, O_LINEAR, O_MOMENTUM, O_BASE_M, O_MAX_M, O_DIV, O_FINAL_DIV, O_THREE };
 
-/* One stretch of the cycle: its end, and the values between which it moves. */
+/* One phase of the cycle: its end, and the values between which it moves. */
 typedef struct phase {
     double end, lr_from, lr_to, momentum_from, momentum_to;
 } phase;

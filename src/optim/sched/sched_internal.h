@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What schedules share. */
+/* Shared by all schedules. */
 #ifndef LC_OPTIM_SCHED_SCHED_INTERNAL_H
 #define LC_OPTIM_SCHED_SCHED_INTERNAL_H
 
@@ -18,7 +18,7 @@ extern const lc_scheduler_ops lc__sched_step, lc__sched_multi_step, lc__sched_ex
 /* Ends with NULL. */
 extern const lc_scheduler_ops *const lc__scheduler_table[];
 
-/* Everything a schedule can be made of. */
+/* Everything that a schedule can be made of. */
 typedef struct lc__scheduler_parts {
     const int64_t *milestones;
     int n_milestones;
@@ -28,8 +28,8 @@ typedef struct lc__scheduler_parts {
     void *lambda_ctx;
 } lc__scheduler_parts;
 
-/* What constructors do: args as in ops->args, all given (NaN: missing). NULL after an error, which the module of the
- * optimizer keeps. Children are owned by the result, and freed on an error. */
+/* The body of constructors: args as in ops->args, all given (NaN: missing). NULL after an error, which the optimizer's
+ * module keeps. Children are owned by the result, and freed on an error. */
 lc_scheduler *lc__scheduler_construct(const lc_scheduler_ops *ops, lc_optimizer *opt, const double *args,
                                       lc__scheduler_parts parts);
 
@@ -39,10 +39,10 @@ static inline double *lc__sched_lr(const lc_scheduler *s, int g)
     return &s->optimizer->groups[g].hyper[0];
 }
 
-/* Sets what the schedule calls momentum: beta1 where there is one. */
+/* Sets the momentum, which is beta1 if the optimizer has that. */
 lc_status lc__sched_set_momentum(lc_scheduler *s, double value);
 
-/* Starts s at epoch 0 again, from its base rates: PyTorch's step(0). */
+/* Restarts s at epoch 0, from its base rates: PyTorch's step(0). */
 lc_status lc__scheduler_restart(lc_scheduler *s);
 
 /* Helpers for checks. */

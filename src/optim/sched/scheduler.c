@@ -38,14 +38,14 @@ static lc_status fill_arguments(lc_scheduler *s, const double *args)
     return LC_OK;
 }
 
-/* Groups that were added to the optimizer since. */
+/* Takes over groups that were added to the optimizer since the last step. */
 static void take_groups(lc_scheduler *s)
 {
     for (; s->n_groups < s->optimizer->n_groups; s->n_groups++)
         s->base_lrs[s->n_groups] = s->optimizer->groups[s->n_groups].initial_lr;
 }
 
-/* Memory and members. Children become s's only when everything else is done. */
+/* Allocates and fills s. It takes ownership of children only after everything else has succeeded. */
 static lc_status build(lc_scheduler *s, const double *args, const lc__scheduler_parts *parts)
 {
     LC_TRY(fill_arguments(s, args));
@@ -93,7 +93,7 @@ static lc_status scheduler_new(const lc_scheduler_ops *ops, lc_optimizer *opt, c
         s->initial = false;
     }
     if (status < 0) {
-        s->n_children = 0; /* they stay the caller's */
+        s->n_children = 0; /* they still belong to the caller */
         lc_scheduler_free(s);
         return status;
     }
@@ -227,7 +227,7 @@ lc_status lc__sched_set_momentum(lc_scheduler *s, double value)
 
 /* ---- state ---- */
 
-#define MOST_EPOCHS 1e15 /* no run counts further */
+#define MOST_EPOCHS 1e15 /* no run counts higher */
 
 static lc_status visit_children(lc_scheduler *s, const char *prefix, lc_scheduler_state_fn *fn, void *ctx);
 

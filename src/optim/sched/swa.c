@@ -2,7 +2,7 @@
 /* SWALR: from each group's rate to that of stochastic weight averaging, over a number of epochs. */
 #include "optim/sched/sched_internal.h"
 
-/* How far the rate has gone at that epoch, from 0 to 1. */
+/* The share of the way that the rate has gone at that epoch, from 0 to 1. */
 static double share(const lc_scheduler *s, int64_t epoch)
 {
     double n = s->args[1] > 1 ? s->args[1] : 1, x = (double)epoch / n;
