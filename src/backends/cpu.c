@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU backend: host memory, own kernels compiled per instruction set, and oneDNN's for matrices and convolutions.
- */
+/* The CPU backend: host memory, kernels compiled per instruction set, and oneDNN's for matrices and convolutions. */
 #include "backends/backends.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/memory.h"
@@ -17,7 +16,7 @@ static lc_status kernel_set(const void **set)
     return LC_OK;
 }
 
-/* Own kernels say that they support a call only where they are faster than oneDNN's. */
+/* Own kernels support a call only if they are faster than oneDNN's. */
 static lc_status find_kernels(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n)
 {
     *n = 0;

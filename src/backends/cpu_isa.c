@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which instruction set's kernels are used. */
+/* The choice of an instruction set. */
 #include "backends/cpu/isa.h"
 
 #include <stdio.h>

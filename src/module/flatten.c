@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All parameters of a module go into flat buffers. */
+/* Moves all parameters of a module into flat buffers. */
 #include "base/grow.h"
 #include "module/tensors.h"
 #include "tensor/tensor_impl.h"

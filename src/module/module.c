@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tree of modules: registration, paths, initial values, visiting (include/lightc/module.h).
  *
- * Names may contain dots ("blocks.3"), which is how arrays of layers get the paths that PyTorch's ModuleList gives. */
+ * Names may contain dots ("blocks.3"): so arrays of layers get the same paths as in PyTorch's ModuleList. */
 #include <lightc/module.h>
 #include <lightc/random.h>
 
@@ -24,7 +24,7 @@ lc_module *lc_module_root(lc_module *m)
     return m;
 }
 
-/* The length of m's path; writes it in front of `end` if that is not NULL. */
+/* Returns the length of m's path; writes it in front of `end` if that is not NULL. */
 static size_t path_put(const lc_module *m, char *end)
 {
     size_t total = 0;
@@ -123,7 +123,7 @@ static lc_status check_name(lc_module *m, const char *name)
     return LC_OK;
 }
 
-/* Children that there was no memory to register are chained, so that what they own is freed all the same: FIRST in
+/* Children that could not be registered for lack of memory are chained, so that what they own is still freed: FIRST in
  * the parent, NEXT in the child. */
 enum { FIRST_UNREGISTERED, NEXT_UNREGISTERED };
 
@@ -132,11 +132,11 @@ void lc_module_init_child(lc_module *m, void *parent, const char *name, const ch
     lc_module *p = parent;
     LC__NEEDS(m, );
     memset(m, 0, sizeof *m);
-    LC__IS(p, MODULE, ); /* and m stays what it is not: its functions say so */
+    LC__IS(p, MODULE, ); /* m stays uninitialized, which its functions report */
     m->mark = LC__MARK_OF(MODULE);
     m->type = type;
     m->training = p->training;
-    /* Registered even if the name is refused (the root keeps the error): what m comes to own must be freed. */
+    /* Register even a refused name (the root keeps the error): what m will own must be freed. */
     (void)check_name(p, name);
     m->parent = p;
     m->name = strdup(name ? name : "");
@@ -155,7 +155,7 @@ void lc_module_release(lc_module *m)
     LC__IS(m, MODULE, );
     while (m->n_children) {
         lc_module *child = m->children[--m->n_children];
-        if (child->parent == m) { /* else its struct was used again for another parent */
+        if (child->parent == m) { /* otherwise its struct was reused for another parent */
             child->parent = NULL;
             lc_module_release(child);
         }
@@ -191,7 +191,7 @@ void lc_module_release(lc_module *m)
 
 /* ---- registration of tensors ---- */
 
-/* Appends an entry; takes over the reference to `t` (dropped on error). */
+/* Appends an entry; takes the reference to `t` (dropped on error). */
 static lc_tensor *add_entry(lc_module *m, const char *name, lc_tensor *t, bool is_parameter, bool persistent)
 {
     char *copy = strdup(name);
@@ -250,7 +250,7 @@ lc_tensor *lc_module_share_parameter(lc_module *m, const char *name, lc_tensor *
                        parameter ? "not a tensor" : "NULL");
         return lc__error_tensor();
     }
-    if (lc_tensor_is_error(parameter)) return parameter; /* its own error is kept already */
+    if (lc_tensor_is_error(parameter)) return parameter; /* its own error has been kept already */
     if (check_name(m, name) < 0) return lc__error_tensor();
     if (!lc_tensor_is_persistent(parameter)) {
         lc_module_fail(m, LC_ERR_ARGUMENT, "\"%s\": only a parameter of another module can be shared", name);
@@ -280,7 +280,7 @@ void lc_module_reset_parameter(lc_module *m, const char *name, lc_init init)
         if (status < 0) lc_module_fail(m, status, "the values of \"%s\" could not be set", name);
         return;
     }
-    lc_module_fail(m, LC_ERR_NOT_FOUND, "there is no parameter \"%s\"", name);
+    lc_module_fail(m, LC_ERR_NOT_FOUND, "no parameter \"%s\"", name);
 }
 
 /* ---- walking the tree ---- */
@@ -292,7 +292,7 @@ void lc_module_train(lc_module *m, bool training)
     for (int i = 0; i < m->n_children; i++) lc_module_train(m->children[i], training);
 }
 
-/* What a visit carries: the path so far, and the tensors seen (tied ones are visited once). */
+/* State of a visit: the path so far, and the tensors seen (tied ones are visited once). */
 typedef struct visitor {
     lc_module_visit_fn *fn;
     void *ctx;

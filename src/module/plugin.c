@@ -24,7 +24,7 @@ static lc_status check(const lc_plugin_info *info, const char *path)
                        "%s was built with the headers of lightc %.20s, but this is lightc %s; "
                        "recompile it",
                        path, info->version ? info->version : "?", LC_VERSION_STRING);
-    /* Within a version nothing moves; between two builds under development it may. */
+    /* Within a release structures do not change; between two development builds they may. */
     if (info->module_size != sizeof(lc_module) || info->batch_size != sizeof(lc_batch) ||
         info->ops_size > sizeof(lc_module_ops))
         return lc_fail(LC_ERR_UNSUPPORTED,
@@ -43,7 +43,7 @@ lc_status lc_plugin_open(const char *path, lc_plugin **out)
     lc_status status = LC_OK;
     struct stat st;
     *out = NULL;
-    /* dlopen of a FIFO would wait for a writer. A name without a slash is searched for. */
+    /* dlopen of a FIFO would wait for a writer. A name without a slash is looked up in the search path. */
     if (strchr(path, '/') && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return lc_fail(LC_ERR_FORMAT, "cannot open the module: %s is not a file", path);
     lc_plugin *p = calloc(1, sizeof *p);

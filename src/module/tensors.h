@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is done to all tensors of a module. */
+/* Operations on all tensors of a module. */
 #ifndef LC_MODULE_TENSORS_H
 #define LC_MODULE_TENSORS_H
 
@@ -7,9 +7,9 @@
 
 /* Flattens all parameters below `root` that are not yet flat (one lc_flat for each data type). */
 lc_status lc__module_flatten(lc_module *root) LC_MUST_USE;
-/* Makes the initial values that have not been made. */
+/* Makes the initial values that have not been made yet. */
 lc_status lc__module_fill(lc_module *root) LC_MUST_USE;
-/* Parameters whose slices were on ranks that are gone begin as zeros: a checkpoint is about to be read. */
+/* Parameters whose slices were on ranks that are gone become zeros: a checkpoint is about to be read into them. */
 lc_status lc__module_revive(lc_module *root) LC_MUST_USE;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* torch.nn.MultiheadAttention: one packed projection of query, key and value, attention, projection of the result. */
+/* torch.nn.MultiheadAttention: a packed projection of query, key and value, attention, an output projection. */
 #include "nn/nn_internal.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ void lc_multihead_attention_init_with(lc_multihead_attention *l, void *parent, c
     }
     lc_linear_init(&l->out_proj, &l->base, "out_proj", embed_dim, embed_dim, .no_bias = o.no_bias, .dtype = o.dtype);
     if (!l->out_proj.bias || lc_tensor_is_error(l->out_proj.bias)) return;
-    /* Unlike Linear's own, this bias starts at zero. */
+    /* Unlike the bias of Linear, this one starts at zero. */
     size_t bytes = (size_t)embed_dim * lc_dtype_size(lc_tensor_dtype(l->out_proj.bias));
     void *zeros = calloc(1, bytes);
     lc_status status = zeros ? lc_tensor_write(l->out_proj.bias, zeros, bytes) : LC_ERR_MEMORY;
@@ -63,7 +63,7 @@ static lc_tensor *split_heads(lc_multihead_attention *l, lc_tensor *x, lc_site s
     return lc_permute_at(lc_reshape_at(x, 4, shape, site), 4, (int64_t[]){0, 2, 1, 3}, site);
 }
 
-/* Attention whose weights are dropped out, which the fused operator does not do. */
+/* Attention with dropout of the weights, which the fused operator does not support. */
 static lc_tensor *attend_with_dropout(lc_multihead_attention *l, lc_tensor *q, lc_tensor *k, lc_tensor *v,
                                       const lc_attention_inputs *in, lc_site site)
 {

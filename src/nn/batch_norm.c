@@ -9,7 +9,7 @@ static lc_tensor *forward(lc_module *self, lc_tensor *x, lc_site site)
     return lc_batch_norm_forward_at((lc_batch_norm_layer *)self, x, site);
 }
 
-/* By its function: a type is a name for people, and another module may have any. */
+/* Identified by its function: the type is only a name for messages, and other modules may use the same. */
 lc_batch_norm_layer *lc__as_batch_norm(lc_module *m)
 {
     return m->forward == forward ? (lc_batch_norm_layer *)m : NULL;

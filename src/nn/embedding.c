@@ -25,7 +25,7 @@ void lc_embedding_init_with(lc_embedding *l, void *parent, const char *name, int
     if (o.has_padding_idx) {
         l->padding_idx = o.padding_idx < 0 ? o.padding_idx + num_embeddings : o.padding_idx;
         if (l->padding_idx < 0 || l->padding_idx >= num_embeddings) {
-            lc_module_fail(&l->base, LC_ERR_ARGUMENT, "padding_idx %lld is outside the %lld embeddings",
+            lc_module_fail(&l->base, LC_ERR_ARGUMENT, "padding_idx %lld is out of range for %lld embeddings",
                            (long long)o.padding_idx, (long long)num_embeddings);
             return;
         }
@@ -34,7 +34,7 @@ void lc_embedding_init_with(lc_embedding *l, void *parent, const char *name, int
                                         (int64_t[]){num_embeddings, o.embedding_dim},
                                         (lc_init){.kind = LC_INIT_NORMAL, .a = 0, .b = 1});
     if (lc_tensor_is_error(l->weight) || l->padding_idx < 0) return;
-    /* PyTorch starts the padding row at zero. */
+    /* In PyTorch the padding row starts at zero. */
     lc_status status = lc__tensor_start_with_zeros(l->weight, l->padding_idx * o.embedding_dim, o.embedding_dim);
     if (status < 0) lc_module_fail(&l->base, status, "the padding row could not be set");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What layers have in common: lists of dimensions, and the errors of a struct that is not a layer. */
+/* Shared by layers: lists of dimensions, and the errors of a struct that is not a layer. */
 #include "nn/nn_internal.h"
 #include "ops/take.h"
 #include "record/graph_impl.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the layers share. A layer file: LAYER_init_with clears the struct, registers it with LC_LAYER_BEGIN, adds its
+/* Shared by layers. In a layer file, LAYER_init_with clears the struct, registers it with LC_LAYER_BEGIN and adds its
  * parameters; LAYER_forward_at records its operators at the user's call site. */
 #ifndef LC_NN_NN_INTERNAL_H
 #define LC_NN_NN_INTERNAL_H
@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* LC__TAKE for LAYER_init_with. Options that did not begin with their defaults are an error of the parent: there is no
- * layer yet. */
+/* LC__TAKE for LAYER_init_with. Options that were not initialized with their defaults are reported as an error of the
+ * parent, since there is no layer yet. */
 #define LC_LAYER_OPTIONS(o, function, type, given, parent)                                                             \
     type o = function##_defaults();                                                                                    \
     do {                                                                                                               \
@@ -25,12 +25,12 @@
         }                                                                                                              \
     } while (0)
 
-/* out[i], for each of nd dimensions, is what `list` says, or `all` if it is empty. A list of another length is an error
+/* Sets out[i], for each of nd dimensions, from `list`, or to `all` if it is empty. A list of another length is an error
  * of the layer. */
 void lc__layer_dims(lc_module *layer, int nd, int64_t all, const lc_dims *list, const char *name, int64_t *out);
 
-/* Clears `l` and registers it in its parent; `fn` is what lc_forward calls. Without memory (`l` NULL, from
- * lc_sequential_slot) the caller returns: the error is kept already. */
+/* Clears `l` and registers it in its parent; `fn` is the function that lc_forward calls. Without memory (`l` is NULL,
+ * from lc_sequential_slot) the caller returns: the error has been kept already. */
 #define LC_LAYER_BEGIN(l, parent, name, type, fn)                                                                      \
     do {                                                                                                               \
         if (!(l)) return;                                                                                              \
@@ -39,25 +39,25 @@ void lc__layer_dims(lc_module *layer, int nd, int64_t all, const lc_dims *list, 
         (l)->base.forward = (fn);                                                                                      \
     } while (0)
 
-/* At the start of LAYER_forward_at, with the layer as users know it ("linear"): records an error in the step, with the
- * user's call site, if `l` is not an initialised layer. */
+/* At the start of LAYER_forward_at, with the layer's name for users ("linear"): if `l` is not an initialized layer,
+ * records an error in the step, with the user's call site. */
 lc_tensor *lc__no_layer(const void *l, const char *name, lc_site site);
 #define LC_LAYER_FORWARD(l, name, site)                                                                                \
     do {                                                                                                               \
         if (__builtin_expect(!lc__has_mark(l, LC__MARK_OF(MODULE)), 0)) return lc__no_layer(l, name, site);            \
     } while (0)
 
-/* The same for the arguments of LAYER_forward_at, over their defaults. */
+/* The same for the arguments of LAYER_forward_at, on top of their defaults. */
 lc_tensor *lc__no_arguments(const char *name, lc_site site);
 #define LC_LAYER_TAKE(a, function, given, name, site)                                                                  \
     do {                                                                                                               \
         if (lc__args_take(&(a), sizeof(a), given, name, #function) < 0) return lc__no_arguments(name, site);           \
     } while (0)
 
-/* The layer, if m is one of the BatchNorms; else NULL. */
+/* m as a BatchNorm layer, or NULL if it is none. */
 lc_batch_norm_layer *lc__as_batch_norm(lc_module *m);
 
-/* Uniform in [-1/sqrt(n), 1/sqrt(n)): the biases of Linear and Conv, everything in LSTM and GRU. */
+/* Uniform in [-1/sqrt(n), 1/sqrt(n)): for the biases of Linear and Conv, and for everything in LSTM and GRU. */
 static inline lc_init lc__init_inverse_sqrt(int64_t n)
 {
     double bound = n > 0 ? 1 / sqrt((double)n) : 0;

@@ -58,7 +58,7 @@ void lc_rnn_init_with(lc_rnn *l, bool gru, void *parent, const char *name, int64
     }
 }
 
-/* One layer in one direction; the states at the end go to h[i], c[i] where wanted. x [B,S,I] -> [B,S,H] */
+/* One layer in one direction; stores the final states in h[i], c[i] if wanted. x [B,S,I] -> [B,S,H] */
 static lc_tensor *run_one(lc_rnn *l, int i, bool reverse, lc_tensor *x, const lc_rnn_io *io, lc_tensor **h,
                           lc_tensor **c, lc_site site)
 {

@@ -11,7 +11,7 @@ static lc_tensor *forward(lc_module *self, lc_tensor *x, lc_site site)
     return lc_sequential_forward_at((lc_sequential *)self, x, site);
 }
 
-/* Children have been released already; what is left is their memory. */
+/* Children have been released already; only their memory remains. */
 static void release(lc_module *self)
 {
     lc_sequential *seq = (lc_sequential *)self;

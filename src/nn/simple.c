@@ -98,7 +98,7 @@ void lc_activation_init_with(lc_activation *l, void *parent, const char *name, c
     l->kind = o.kind;
     l->a = !isnan(o.a) ? o.a : o.kind == LC_ACT_LEAKY_RELU ? 0.01 : 1;
     l->dim = o.dim;
-    if (!known) lc_module_fail(&l->base, LC_ERR_ARGUMENT, "there is no activation %d", (int)o.kind);
+    if (!known) lc_module_fail(&l->base, LC_ERR_ARGUMENT, "unknown activation %d", (int)o.kind);
 }
 
 lc_tensor *lc_activation_forward_at(lc_activation *l, lc_tensor *x, lc_site site)

@@ -2,7 +2,7 @@
 /* "data_parallel" and "central_storage": one process drives several devices, each of which computes its part of every
  * batch; gradients are added over the devices, and one update follows. parallel/devices/devices.h describes devices,
  * and core/split/device_parts.h how the trainer cuts batches. In data_parallel all devices read the same parameters; in
- * central_storage these (and the optimizer) are the host's, and every device has a copy of its own, made before each
+ * central_storage parameters and optimizer are the host's, and every device gets a copy of the parameters before each
  * step. */
 #include "comm/world/world.h"
 #include "core/options/options.h"
@@ -32,7 +32,7 @@ static lc_status setup_environment(void **self, const lc_strategy_request *r, co
     LC_TRY(lc__devices_parse(r->devices, LC__MAX_DEVICES, "devices of one process", &n));
     several *s = calloc(1, sizeof *s);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: the strategy %s", name);
-    s->n = n ? n : 1; /* more have to be asked for, since they have other statistics of batch norm */
+    s->n = n ? n : 1; /* more must be requested explicitly, since they change the statistics of batch norm */
     *self = s;
     return LC_OK;
 }

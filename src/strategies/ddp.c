@@ -2,7 +2,7 @@
 /* "ddp": every rank has the whole model and its share of each batch; gradients are averaged while the backward pass
  * runs (parallel/reduce/reducer.h), so that all ranks make the same update.
  *
- * At the start rank 0's parameters and buffers go to all, after a check that all ranks have the same ones. */
+ * At the start rank 0 sends its parameters and buffers to all, after a check that all ranks have the same set. */
 #include "strategies/processes.h"
 
 static lc_status setup(void *self, lc_graph *graph, lc_module *m, lc_optimizer *const *optimizers, int n)

@@ -12,15 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number of ranks that the program started itself follows from the same options, unless some were lost since; if
- * two host names mean one host, these numbers differ. */
+/* If the program started the ranks itself, their number follows from the same options, unless some have been lost
+ * since; if two host names mean one host, these numbers differ. */
 static bool started_as_asked(const lc__world *w, const lc_strategy_request *r, int devices)
 {
     bool lost = lc__world_batches(w->size) != w->size;
     return lost || r->num_nodes * (devices ? devices : 1) == w->size;
 }
 
-/* Ranks of another number than asked for would train on another batch. */
+/* Another number of ranks than requested would train on other batches. */
 static lc_status check_number(const lc__world *w, const lc_strategy_request *r)
 {
     int devices;
@@ -95,7 +95,8 @@ lc_comm *lc__processes_comm(void *self)
 
 /* ---- the model ---- */
 
-/* What this run does not have in slices, as no optimizer has it, is whole before the run before forgets it. */
+/* Makes whole what no optimizer of this run has, and so is not sharded, before the previous run's slices are dropped.
+ */
 static lc_status gather_rest(void *before, const char *path, lc_module *owner, lc_module_tensor *t)
 {
     (void)path, (void)owner;
@@ -109,7 +110,8 @@ lc_status lc__processes_share(void *self, lc_graph *graph, lc_module *m, lc_opti
     lc__processes *d = self;
     if (!d->comm) return LC_OK;
     LC_TRY(lc__ranks_model(d->comm, m, stage == 3));
-    /* Slices of the run before go over to this one. Without slices, gradients can be exposed once at a time. */
+    /* The slices of the previous run become this run's. Without slices the previous reducer goes first, since gradients
+     * can be exposed only once at a time. */
     lc__reducer *before = stage == 3 ? d->reducer : NULL;
     if (!before) lc__reducer_free(d->reducer);
     d->reducer = NULL;
@@ -135,7 +137,7 @@ void lc__processes_before_backward(void *self, double weight)
     if (d->reducer) lc__reducer_set_weight(d->reducer, weight);
 }
 
-_Static_assert(LC_SYNC_FLAGS == LC__SYNC_FLAGS, "the reducer has the trainer's flags");
+_Static_assert(LC_SYNC_FLAGS == LC__SYNC_FLAGS, "the reducer's flags are the trainer's");
 
 lc_status lc__processes_after_backward(void *self, uint8_t flags[LC_SYNC_FLAGS])
 {
@@ -158,8 +160,8 @@ void lc__processes_fail(void *self, const char *why)
     if (d->world && d->world->control) lc__control_fail_and_wait(d->world->control, why);
 }
 
-/* If ranks are watched, the cause is known a moment after connections break; otherwise the rank that noticed reports
- * it. A rank that sees the failure in another group passes it on. */
+/* If ranks are watched, the cause becomes known shortly after connections break; otherwise the rank that noticed
+ * reports it. A rank that sees the failure in another group passes it on. */
 void lc__processes_explain(void *self)
 {
     lc__processes *d = self;

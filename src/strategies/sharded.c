@@ -6,7 +6,7 @@
  *   sharded_3, "sharded"   these and the parameters, which are gathered ahead of use: what users of FSDP expect
  *   sharded_hybrid         as sharded_3, but among the ranks of a node, each of which has a copy of the whole
  *
- * Numbers are those of ddp. Between runs the module is whole, or with gather_parameters=false in slices. */
+ * Results are those of ddp. Between runs the module is whole, or with gather_parameters=false in slices. */
 #include "strategies/processes.h"
 
 #include "comm/comm_internal.h"
@@ -40,7 +40,7 @@ static lc_status finish(void *self)
     return d->reducer ? lc__reducer_gather(d->reducer) : LC_OK;
 }
 
-/* Parameters are gathered when they are used, by all ranks or none. */
+/* Parameters are gathered when they are used, by all ranks or by none. */
 static lc_status begin_batch(void *self, int64_t passes)
 {
     lc__processes *d = self;
@@ -55,7 +55,7 @@ static lc_status end_batch(void *self)
 
 /* ---- hybrid ---- */
 
-/* Every slice needs as many replicas. */
+/* Every slice needs the same number of replicas. */
 static lc_status check_equal(lc_comm *comm, lc_comm *slices)
 {
     int64_t mine = lc_comm_size(slices), *all = calloc((size_t)lc_comm_size(comm), sizeof *all);
@@ -98,7 +98,7 @@ static lc_status join_hybrid(void **self, const lc_strategy_request *request)
     if (status >= 0) return LC_OK;
     char why[1024];
     lc__copy_message(why, sizeof why);
-    /* What is wrong with the configuration every rank has found. */
+    /* An error in the configuration has been found by every rank. */
     if (status != LC_ERR_CONFIG && status != LC_ERR_PEER) lc__processes_fail(*self, why);
     lc__processes_teardown(*self);
     *self = NULL;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fast kernels that are compiled once per instruction set.
  *
- * Every file in isa/ is compiled with LC_ISA=base, avx2 and avx512. What it exports carries the name of the set through
+ * Every file in isa/ is compiled with LC_ISA=base, avx2 and avx512. Exported names get the name of the set through
  * LC_ISA_NAME(x). isa/table.c collects the kernels of one set in an lc__isa, and lc__isa_choose chooses the set
  * (backends/cpu_isa.c).
  *
- * To add a kernel: put it in a file of isa/, give it a line in that file's list, and the list a line in isa/table.c. */
+ * To add a kernel: put it in a file of isa/, with a line in that file's list; a new list gets a line in isa/lists.h. */
 #ifndef LC_BACKENDS_CPU_ISA_H
 #define LC_BACKENDS_CPU_ISA_H
 
@@ -34,9 +34,10 @@ extern const lc__isa lc__isa_avx512;
 
 /* The set of that name if this machine can run it, else NULL. */
 const lc__isa *lc__isa_find(const char *name);
-/* The best set this machine has, or the one LIGHTC_ISA names; LC_ERR_CONFIG if this machine has none of that name. */
+/* The best set that this machine supports, or the one that LIGHTC_ISA names; LC_ERR_CONFIG if it does not support that
+ * one. */
 lc_status lc__isa_choose(const lc__isa **out);
-/* The first kernel of a set for the call, or NULL. None of them needs memory to find out. */
+/* The first kernel of a set for the call, or NULL. Needs no memory to decide. */
 const lc_kernel *lc__isa_kernel(const lc__isa *isa, const lc_call *call);
 
 #endif

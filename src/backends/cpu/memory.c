@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host memory. An arena is a large range of addresses without backing memory, of which a growing prefix is made usable:
- * it grows without moving, so that plans may hold plain pointers. */
+/* Host memory. An arena is a large range of addresses without backing memory, of which a growing prefix is made usable.
+ * It grows without moving, so that plans may hold plain pointers. */
 #define _GNU_SOURCE /* mremap */
 #include "backends/cpu/memory.h"
 #include "base/memory_file.h"
@@ -18,8 +18,8 @@
 #define ARENA_LARGEST  ((size_t)1 << 40)
 #define ARENA_SMALLEST ((size_t)64 << 20)
 #define ALIGNMENT      256
-/* From here on storage is mapped on its own: zero pages come for free, large pages are possible, and what is freed is
- * the system's again, as a module's parameters when they have moved into flat buffers. */
+/* From this size on storage is mapped separately: zero pages are free, large pages are possible, and freed memory
+ * returns to the system at once, as when a module's parameters move into flat buffers. */
 #define MAP_FROM ((size_t)128 << 10)
 
 static size_t whole_pages(size_t bytes)
@@ -62,7 +62,7 @@ lc_status lc__cpu_arena_commit(void *base, size_t reserved, size_t bytes)
     if (mprotect(base, bytes, PROT_READ | PROT_WRITE) != 0)
         return lc_fail(LC_ERR_MEMORY, "cannot get %zu MiB of memory (%s); %zu MiB are available", bytes >> 20,
                        strerror(errno), lc__cpu_available() >> 20);
-    madvise(base, bytes, MADV_HUGEPAGE); /* a wish; kernels without large pages refuse it */
+    madvise(base, bytes, MADV_HUGEPAGE); /* only a hint; kernels without large pages refuse it */
     return LC_OK;
 }
 
@@ -121,7 +121,7 @@ void lc__cpu_free(void *data, size_t bytes)
         free(data);
 }
 
-/* Pages that nobody has written to need no copy, and so no memory yet. */
+/* Pages that have not been written to need no copy, and so no memory yet. */
 static void copy_written(char *to, const char *from, size_t bytes)
 {
     enum { PAGE = 4096 };
@@ -146,7 +146,7 @@ void lc__cpu_share(void *data, size_t bytes, int *fd)
     *fd = -1;
 }
 
-/* ---- how much there is ---- */
+/* ---- available memory ---- */
 /* The number in the first line of a file; UINT64_MAX if there is none ("max", no such file). */
 static uint64_t read_number(const char *path)
 {
@@ -181,7 +181,7 @@ static uint64_t left(uint64_t limit, uint64_t used)
     return limit > used ? limit - used : 0;
 }
 
-/* What the control group still allows. File pages that can be dropped at once are not counted as used. */
+/* Bytes that the control group still allows. File pages that can be dropped at once are not counted as used. */
 static uint64_t cgroup_left(const char *dir, const char *limit_name, const char *used_name, const char *cache_key)
 {
     char path[512];
@@ -202,7 +202,7 @@ size_t lc__cpu_available(void)
     uint64_t least = kib == UINT64_MAX ? UINT64_MAX : kib * 1024;
     if (least == UINT64_MAX) least = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
-    /* Both the group as a container sees it (the root of its view) and the group by name. */
+    /* The group as a container sees it (the root of its view), and the group by name. */
     char own[400] = "/sys/fs/cgroup", line[384];
     FILE *f = fopen("/proc/self/cgroup", "r");
     if (f) {
@@ -227,7 +227,7 @@ size_t lc__cpu_available(void)
         if (left(limit.rlim_cur, data) < least) least = left(limit.rlim_cur, data);
     }
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-        /* Arenas have their addresses already; what they have not filled is still to be had. */
+        /* Arenas have reserved their addresses already; what they have not filled is still available. */
         uint64_t data = read_field("/proc/self/status", "VmData:", 0) * 1024;
         if (left(limit.rlim_cur, data) < least) least = left(limit.rlim_cur, data);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host memory for the CPU backend; see lc_backend_ops for what each function promises. */
+/* Host memory for the CPU backend; lc_backend_ops documents the functions. */
 #ifndef LC_BACKENDS_CPU_MEMORY_H
 #define LC_BACKENDS_CPU_MEMORY_H
 

@@ -7,7 +7,7 @@
 #include <lightc/graph.h>
 #include <stdlib.h>
 
-enum { PIECES_PER_THREAD = 32 }; /* to take one costs tens of nanoseconds */
+enum { PIECES_PER_THREAD = 32 }; /* taking one costs tens of nanoseconds */
 
 typedef struct loop {
     lc__block_fn *fn;
@@ -52,7 +52,7 @@ int lc__parallel_max(void)
 {
     int n = 0;
     const char *text = getenv("OMP_NUM_THREADS");
-    if (text) n = atoi(text); /* of a list of nesting levels, the first */
+    if (text) n = atoi(text); /* the first of a list of nesting levels */
     if (n <= 0) n = lc_processors();
     return n > LC__POOL_SEATS ? LC__POOL_SEATS : n;
 }

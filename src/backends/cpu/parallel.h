@@ -9,15 +9,15 @@
 
 #include <stdint.h>
 
-/* Does elements [begin, end) of the loop. `thread` is in [0, threads): for scratch that is each thread's own. */
+/* Computes elements [begin, end) of the loop. `thread` is in [0, threads), for per-thread scratch. */
 typedef void lc__block_fn(const void *context, int64_t begin, int64_t end, int thread);
 
 /* Calls fn for [0, block), [block, 2 block), ... up to n, on at most `threads` threads of the process (base/pool.h). A
- * thread begins with a contiguous run of blocks, so that it meets the same part of a tensor in one kernel after
- * another, and takes over blocks of others later. */
+ * thread begins with a contiguous run of blocks, so that it works on the same part of a tensor in one kernel after
+ * another, and later takes over blocks of other threads. */
 void lc__parallel_for(int threads, int64_t n, int64_t block, lc__block_fn *fn, const void *context);
 
-/* Threads that a kernel may ever be given. */
+/* The most threads that a kernel may get. */
 int lc__parallel_max(void);
 
 /* A block size for n elements that cost `bytes` each: whole multiples of `unit`, around 64 KiB of memory traffic. */

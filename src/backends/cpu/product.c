@@ -13,7 +13,7 @@ static bool absent(const lc_call *call, int i)
 
 /* Makes the strides of an r x c matrix such that one is 1 and the other is a leading dimension; strides of dimensions
  * of size 1 are free. False if its layout does not allow it (an expanded row, say). */
-static bool normalise(int64_t rows, int64_t cols, int64_t *row_stride, int64_t *col_stride)
+static bool normalize(int64_t rows, int64_t cols, int64_t *row_stride, int64_t *col_stride)
 {
     if (cols == 1) *col_stride = 1;
     if (rows == 1) *row_stride = *col_stride == 1 ? cols : 1;
@@ -28,7 +28,7 @@ static void take_strides(const lc_view *v, int64_t *stride)
     int n = v->ndim;
     int64_t row = n > 1 ? v->stride[n - 2] : 0, col = n > 0 ? v->stride[n - 1] : 1, dense = 1;
     bool fits =
-        n < 1 || (n == 1 ? v->shape[0] == 1 || col == 1 : normalise(v->shape[n - 2], v->shape[n - 1], &row, &col));
+        n < 1 || (n == 1 ? v->shape[0] == 1 || col == 1 : normalize(v->shape[n - 2], v->shape[n - 1], &row, &col));
     for (int i = n - 1; i >= 0; i--) {
         stride[i] = fits ? v->stride[i] : dense;
         dense *= v->shape[i];
@@ -99,5 +99,5 @@ bool lc__product_of(const lc_call *call, lc__product *g)
         g->ob[i] = ob;
         ob *= g->batch[i];
     }
-    return normalise(g->m, g->k, &g->xm, &g->xk) && normalise(g->k, g->n, &g->yk, &g->yn);
+    return normalize(g->m, g->k, &g->xm, &g->xk) && normalize(g->k, g->n, &g->yk, &g->yn);
 }

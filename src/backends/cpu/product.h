@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a matmul or linear call is: a product of matrices, or of batches of them. */
+/* A matmul or linear call as a product of matrices, or of batches of them. */
 #ifndef LC_BACKENDS_CPU_PRODUCT_H
 #define LC_BACKENDS_CPU_PRODUCT_H
 
@@ -13,11 +13,11 @@ typedef struct lc__product {
     int64_t m, n, k;
     int64_t xm, xk, yk, yn;
     bool bias;
-    int activation; /* that of lc__activate */
+    int activation; /* as in lc__activate */
 } lc__product;
 
-/* False if the call's types or layouts are not those of a product in f32. Contiguous batch dimensions are merged, and
- * folded into the rows if the second operand has no batch: [16,256,384] x [384,1152] is one product of 4096 rows. */
+/* False if the call is not a product in f32, or has other layouts. Contiguous batch dimensions are merged, and folded
+ * into the rows if the second operand has no batch: [16,256,384] x [384,1152] is one product of 4096 rows. */
 bool lc__product_of(const lc_call *call, lc__product *out);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scaled dot-product attention, forward and backward, without a matrix of S x S: a head is done some queries at a time.
- * Scores of such a block are stored transposed, [keys][QUERIES], in the second-level cache: a vector holds the scores
- * of neighbouring queries for one key. So keys and values are used as they are, only the block's queries (and, going
- * back, gradients) are transposed, and a softmax has no sums across a vector.
+/* Scaled dot-product attention, forward and backward, without an S x S matrix: a head is computed in blocks of queries.
+ * Scores of a block are stored transposed, [keys][QUERIES], in the second-level cache: a vector holds the scores of
+ * neighboring queries for one key. So keys and values are used in place, only the block's queries (and, in backward,
+ * gradients) are transposed, and a softmax needs no sums across a vector.
  *
  * Under a causal mask nothing is computed for keys that a vector of queries (in the products with keys and values) or a
  * group of rows (in those with scores) cannot see. Threads take whole heads. */
@@ -13,8 +13,8 @@
 #include "backends/cpu/parallel.h"
 #include "ops/ops.h"
 
-#define QUERIES 64 /* of a block */
-#define GROUP   16 /* queries that the diagonal is cut by; a multiple of every vector's width */
+#define QUERIES 64 /* per block */
+#define GROUP   16 /* the granularity at which the diagonal is cut; a multiple of every vector's width */
 #define CHUNK   64 /* keys whose exponentials are summed before they are added to the rest */
 
 typedef struct job {
@@ -24,11 +24,11 @@ typedef struct job {
     bool causal;
     float scale;
     float *scratch;
-    int64_t scratch_step; /* floats of each thread */
+    int64_t scratch_step; /* floats per thread */
 } job;
 
 /* Some queries of a head, and the keys that any of them sees: all of them see the first `common`; of the others, which
- * start at the block's own diagonal, query r sees key `common` + i where r >= i. */
+ * start at the block's own diagonal, query r sees key `common` + i if r >= i. */
 typedef struct block {
     int64_t head, first, rows, seen, common;
 } block;
@@ -56,7 +56,7 @@ static block block_at(const job *j, int64_t head, int64_t first)
     return b;
 }
 
-/* The block's rows in whole groups: what is done for all queries at once. */
+/* The block's rows, rounded up to whole groups: the queries that are computed at once. */
 static int lanes_of(const block *b)
 {
     return (int)((b->rows + GROUP - 1) / GROUP * GROUP);
@@ -93,8 +93,8 @@ static void transpose(const float *x, int64_t step, int64_t rows, int64_t size, 
 }
 
 /* ---- products ---- */
-/* out[key][r] = x[key] . rows[r]: what queries make of keys, and gradients of values. `transposed` is [size][QUERIES].
- * Left out where no query of a group sees the key. */
+/* out[key][r] = x[key] . rows[r]: queries times keys, or gradients times values. `transposed` is [size][QUERIES]. Left
+ * out if no query of a group sees the key. */
 static void product_with_keys(const block *b, const float *x, int64_t step, int64_t size, const float *transposed,
                               float *out)
 {
@@ -107,8 +107,8 @@ static void product_with_keys(const block *b, const float *x, int64_t step, int6
     }
 }
 
-/* Prefetches rows of a result in memory, so that they arrive while the first sums are computed. Inlined, because a
- * function that does nothing else counts as one without effect. */
+/* Prefetches rows of a result, so that they arrive while the first sums are computed. Inlined, because compilers drop
+ * calls of a function that only prefetches. */
 LC_INLINE void expect_rows(const float *to, int64_t step, int64_t rows, int64_t size)
 {
     for (int64_t r = 0; r < rows; r++) {
@@ -132,8 +132,8 @@ static void sum_over_keys(const block *b, const float *w, const float *x, int64_
     }
 }
 
-/* to[key] (+)= sum over the queries that see it of w[key][r] * rows[r]. Blocks come in order: a key is met for the
- * first time by the first block, or where the diagonal passes it. */
+/* to[key] (+)= sum over the queries that see it of w[key][r] * rows[r]. Blocks come in order: the first contribution to
+ * a key is by the first block, or by the one whose diagonal passes it. */
 static void sum_over_queries(const block *b, const float *w, const float *rows, int64_t step, int64_t size, float *to,
                              int64_t to_step)
 {
@@ -147,7 +147,7 @@ static void sum_over_queries(const block *b, const float *w, const float *rows, 
 }
 
 /* ---- masks ---- */
-/* Distance from dimension `from_end` (1: last) of the mask to its next element; 0 where it is broadcast. */
+/* Distance from dimension `from_end` (1: last) of the mask to its next element; 0 if it is broadcast. */
 static int64_t mask_stride(const lc_view *m, int from_end)
 {
     int d = m->ndim - from_end;
@@ -174,7 +174,7 @@ static void apply_mask(const job *j, const block *b, float *scores)
     }
 }
 
-/* Scores of all keys that the block sees, masked but for the diagonal. `queries`: transposed and scaled. */
+/* Scores of all keys that the block sees, masked except for the diagonal. `queries`: transposed and scaled. */
 static void score(const job *j, const block *b, const float *k, const float *queries, float *scores)
 {
     product_with_keys(b, k, row_stride(j->k), j->d, queries, scores);
@@ -182,7 +182,8 @@ static void score(const job *j, const block *b, const float *k, const float *que
 }
 
 /* ---- forward ---- */
-/* Keys that some query of a vector sees; of the last ones, those that a query does not see get the score -infinity. */
+/* Returns the number of keys that some query of a vector sees; among the last ones, keys that a query does not see get
+ * the score -infinity. */
 static int64_t hide(const block *b, int lane, float *scores)
 {
     int64_t end = b->common + (lane / GROUP + 1) * GROUP;
@@ -193,7 +194,7 @@ static int64_t hide(const block *b, int lane, float *scores)
     return end;
 }
 
-/* Bits that wrap, which those of numbers that are not used may. */
+/* Unsigned, so that the bits of unused numbers may wrap. */
 typedef uint32_t bits __attribute__((vector_size(VW * 4)));
 
 /* exp(x) for x up to 88; 0 where it would be less than the smallest normal number. */
@@ -208,8 +209,8 @@ LC_INLINE vf weight(vf x)
     return vselect(x < -87.f, vzero(), (vf)((bits)y + ((bits)t << 23)));
 }
 
-/* Scores become exp(score - max of the query), 0 where a query does not see the key; sums[r] their sum, lse[r] its
- * logarithm with the maximum put back. A query that sees nothing has weights and sum 0. */
+/* Scores become exp(score - max of the query), 0 where a query does not see the key; sums[r] their sum, lse[r] the
+ * logarithm of the sum of exp(score). A query that sees nothing has weights and sum 0. */
 static void softmax(const block *b, float *scores, float *sums, float *lse)
 {
     const int lanes = lanes_of(b);
@@ -333,11 +334,11 @@ static const lc_kernel forward_kernel = {
 };
 
 /* ---- backward ---- */
-/* From scores and the gradients of weights, which are in `ds`, to weights and the gradients of scores.
+/* Turns scores, and the gradients of weights in `ds`, into weights and the gradients of scores.
  *
- * lse is a rounded number, and large scores leave it few digits after the point: weights are divided by their own sum.
- * A weight's gradient counts by how far it is from the mean of all, weighted. That mean is taken of these very numbers
- * (and not as the product of y and its gradient), so that it is exactly the gradient of a weight that is almost 1. */
+ * lse is rounded, and large scores leave it few digits after the point, so weights are divided by their own sum. A
+ * weight's gradient counts by its distance from the weighted mean of all. That mean is computed from these very numbers
+ * (not as the product of y and its gradient), so that it is exactly the gradient of a weight that is almost 1. */
 static void softmax_backward(const block *b, const float *lse, float scale, float *scores, float *ds)
 {
     const int lanes = lanes_of(b);
@@ -388,7 +389,7 @@ static void backward_head(const job *j, int64_t head, float *scratch)
         transpose(dy + first * gs, gs, b.rows, j->dv_size, 1, gradients);
         for (int64_t r = 0; r < QUERIES; r++) {
             const float l = r < b.rows ? lse[(first + r) * ls] : -INFINITY;
-            logs[r] = l == -INFINITY ? INFINITY : l; /* sees nothing: weights of 0 */
+            logs[r] = l == -INFINITY ? INFINITY : l; /* it sees nothing: weights of 0 */
         }
         score(j, &b, k, queries, scores);
         product_with_keys(&b, v, row_stride(j->v), j->dv_size, gradients, ds);

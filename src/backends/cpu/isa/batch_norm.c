@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batch normalisation over channels-last activations, seen as a matrix [M, C] (wide.h): one pass for the statistics,
+/* Batch normalization over channels-last activations, seen as a matrix [M, C] (wide.h): one pass for the statistics,
  * one for the result. Sums are taken of differences from a pivot near the mean, so that they do not cancel. With
  * pooling, and its backward: batch_norm_pool.c. */
 #include "backends/cpu/isa/lists.h"
@@ -11,7 +11,7 @@
 #include <math.h>
 
 /* ---- sums over columns ---- */
-#define SUM_ROWS 32 /* so many values are added up in one go; keeps rounding errors down */
+#define SUM_ROWS 32 /* values that are added up in one go; keeps rounding errors small */
 
 /* s1[l] += sum of (x - pivot), s2[l] += sum of (x - pivot)^2 over rows of `lanes` values. */
 LC_INLINE void moments_chunk(const float *x, const float *pivot, int64_t rows, int64_t lanes, float *s1, float *s2,
@@ -99,7 +99,7 @@ void LC_ISA_NAME(lc__bn_statistics)(const wide *w, int threads, const float *x, 
 {
     double *lane_sums = scratch, *sum1 = lane_sums + w->lanes, *sum2 = sum1 + w->c;
     float *pivot = (float *)(sum2 + w->c), *partial = pivot + w->lanes;
-    /* The mean of some rows from all over the batch. */
+    /* The mean of some rows spread over the batch. */
     int64_t samples = w->m < 32 ? w->m : 32, c = w->c;
     for (int64_t i = 0; i < c; i++) pivot[i] = 0;
     for (int64_t s = 0; s < samples; s++) {
@@ -241,7 +241,7 @@ static const lc_kernel inference_kernel = {
 /* ---- backward ---- */
 typedef struct backward_job {
     const wide *w;
-    const float *dy, *x, *parameters; /* mean, scale, bias; then the factors of the second pass */
+    const float *dy, *x, *parameters; /* mean, scale, bias; then the factors for the second pass */
     float *partial, *dx;
     bool relu;
 } backward_job;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of batch normalisation that the kernels with and without pooling share. x is a matrix [M, C] (wide.h). */
+/* Parts shared by the batch normalization kernels with and without pooling. x is a matrix [M, C] (wide.h). */
 #ifndef LC_BACKENDS_CPU_ISA_BATCH_NORM_H
 #define LC_BACKENDS_CPU_ISA_BATCH_NORM_H
 
@@ -7,15 +7,15 @@
 #include "backends/cpu/isa/vec.h"
 #include "backends/cpu/isa/wide.h"
 
-/* Bytes of scratch that lc__bn_statistics wants. */
+/* Bytes of scratch for lc__bn_statistics. */
 size_t LC_ISA_NAME(lc__bn_statistics_scratch)(const wide *w);
 /* Mean and biased variance of every column. scratch: aligned for double. */
 void LC_ISA_NAME(lc__bn_statistics)(const wide *w, int threads, const float *x, void *scratch, float *mean, float *var);
 /* to: mean, weight / sqrt(var + eps), bias, each of w->lanes values. weight and bias may be NULL. */
 void LC_ISA_NAME(lc__bn_parameters)(const wide *w, const float *mean, const float *var, const float *weight,
                                     const float *bias, double eps, float *to);
-/* From sum1 = sum of dy and sum2 = sum of dy (x - mean): dw, db, and after the parameters the factors fx, f1 of dx = dy
- * scale + (x - mean) fx + f1, each of w->lanes values. */
+/* Computes from sum1 = sum of dy and sum2 = sum of dy (x - mean): dw, db, and after the parameters the factors fx, f1
+ * of dx = dy scale + (x - mean) fx + f1, each of w->lanes values. */
 void LC_ISA_NAME(lc__bn_factors)(const wide *w, const float *var, double eps, const double *sum1, const double *sum2,
                                  float *parameters, float *dw, float *db);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batch normalisation, relu and max pooling over 2 x 2 windows in one: the normalised activation is never stored. x is
- * read once for the statistics and once for the result; going back, the sums are taken at the places that won, and one
+/* Batch normalization, relu and max pooling over 2 x 2 windows in one: the normalized activation is never stored. x is
+ * read once for the statistics and once for the result; in backward, sums are taken over the pixels that won, and one
  * pass writes dx. Other windows are left to the reference kernel. */
 #include "backends/cpu/isa/batch_norm.h"
 #include "backends/cpu/isa/lists.h"
@@ -26,7 +26,7 @@ static sizes sizes_of(const lc_view *x, const lc_view *pooled)
     return s;
 }
 
-/* Windows of 2 x 2 side by side that do not hang over the edge. */
+/* Windows of 2 x 2 without overlap that do not extend beyond the edge. */
 static bool two_by_two(const int64_t *k, const lc_view *x, const lc_view *pooled)
 {
     return k[0] == 2 && k[1] == 2 && k[2] == 2 && k[3] == 2 && !k[4] && !k[5] && k[6] == 1 && k[7] == 1 &&
@@ -156,7 +156,7 @@ static const lc_kernel forward_kernel = {
 };
 
 /* ---- backward ---- */
-/* The four pixels under a pooled one, and what it takes to go back through them. */
+/* The four pixels under a pooled one, and the numbers that backward needs for them. */
 typedef struct pixels {
     const float *x[4], *dy;
     const uint8_t *index;

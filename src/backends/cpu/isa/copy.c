@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What only moves elements: contiguous, cat, pad. Copies between any views whose result has a dense dimension: whole
- * runs where both sides are dense, otherwise a transposition in small blocks between the dimension that is dense in the
- * source and the one that is dense in the result. */
+/* Operators that only move elements: contiguous, cat, pad. Copies between any views whose result has a dense dimension:
+ * whole runs if both sides are dense, otherwise a transposition in small blocks between the dimension that is dense in
+ * the source and the one that is dense in the result. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
@@ -9,7 +9,7 @@
 #include "ops/ops.h"
 #include "tensor/tensor_impl.h"
 
-#define BLOCK 32 /* elements each way */
+#define BLOCK 32 /* elements in each direction */
 
 typedef struct dim {
     int64_t size, in, out; /* strides */
@@ -22,7 +22,7 @@ typedef struct plan {
     int n; /* outer dimensions */
     dim outer[LC_MAX_DIMS];
     dim row;    /* dense in the result */
-    dim column; /* dense in the source; size 1 if that is the row too */
+    dim column; /* dense in the source; size 1 if that is the row */
     int64_t outer_count, row_blocks, column_blocks;
 } plan;
 
@@ -164,7 +164,7 @@ static const lc_kernel contiguous_kernel = {
 };
 
 /* ---- cat: ints dim ---- */
-/* The part of the result that input i fills; *first: its start along the dimension, then that of the next. */
+/* The part of the result that input i fills; *first: in, its start along the dimension; out, that of the next part. */
 static lc_view part_of(const lc_call *call, int i, int64_t *first)
 {
     int d = (int)call->ints[0];
@@ -203,7 +203,7 @@ static const lc_kernel cat_kernel = {
 };
 
 /* ---- pad: ints before, after of every dimension; floats value ---- */
-/* The elements that the source and the result have in common. Negative padding cuts off. */
+/* The elements that the source and the result have in common. Negative padding cuts elements off. */
 static void common_part(const lc_call *call, lc_view *from, lc_view *to)
 {
     *from = call->in[0];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy and its gradient when the classes of one place are contiguous: x[N,C], or channels-last x[N,C,*]. Each
+/* cross_entropy and its gradient if the classes of one place are contiguous: x[N,C], or channels-last x[N,C,*]. Each
  * place's loss is kept in scratch and added up in order. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/rowmath.h"
@@ -63,7 +63,7 @@ static bool is_class(const job *j, int input, int64_t place, int64_t label)
 
 static int64_t places_per_block(const job *j)
 {
-    return lc__block_size(j->classes * 16, 1); /* exponentials cost more than the memory */
+    return lc__block_size(j->classes * 16, 1); /* exponentials take longer than memory */
 }
 
 /* ---- forward ---- */
@@ -180,7 +180,7 @@ static void backward_places(const void *context, int64_t begin, int64_t end, int
             for (int64_t i = 0; i < n; i++) to[i] = factor * vm_exp(x[i] - norm) - flat * j->weight[i];
         }
         if (inside) {
-            /* Not a difference of rounded numbers where the probability is near 1. */
+            /* Avoids a difference of rounded numbers when the probability is near 1. */
             double rest = scale * (own * expm1((double)x[label] - (double)norm) +
                                    smooth * (j->all_weights * exp((double)x[label] - (double)norm) -
                                              (j->weight ? (double)j->weight[label] : 1)));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a table, and their gradient. Going back, threads take columns: each adds its part of every row in the order
+/* Rows of a table, and their gradient. In backward, threads take columns: each adds its part of every row in the order
  * of the ids, so nothing is sorted and the sums are the same for any number of threads. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/util.h"

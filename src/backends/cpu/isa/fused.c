@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elementwise operators, single and in fused programs: a program is run tile by tile, so that what passes between its
- * instructions stays in the first-level cache.
+/* Elementwise operators, single and in fused programs: a program is run tile by tile, so that intermediate results stay
+ * in the first-level cache.
  *
- * The iteration space is seen as rows: the last dimension that cannot be merged with its neighbours, and all others. A
+ * The iteration space is seen as rows: the last dimension that cannot be merged with its neighbors, and all others. A
  * tile is a number of whole rows or a part of one. Operands with the result's layout are read in place; others
- * (broadcast, other data types) are first written out into a tile of floats. Those that repeat from row to row are
+ * (broadcast, other data types) are first written out into a tile of floats. Operands that repeat from row to row are
  * written out once per block of tiles. */
 #include "backends/cpu/isa.h"
 #include "backends/cpu/isa/lists.h"
@@ -20,7 +20,7 @@
 #define TILES_PER_BLOCK 16
 #define MAX_REGISTERS   (LC_FUSED_MAX_INPUTS + LC_FUSED_MAX_INSTRUCTIONS)
 
-/* Where a register's tile is. */
+/* The place of a register's tile. */
 typedef enum place {
     PLACE_MEMORY, /* an input with the result's layout: number = index of the input */
     PLACE_SLOT,   /* number = slot of scratch */
@@ -39,7 +39,7 @@ typedef struct instruction {
     int64_t k[2];
 } instruction;
 
-/* An input that has to be written out. */
+/* An input that must be written out. */
 typedef struct spread {
     int input, slot;
     lc_dtype dtype;
@@ -57,14 +57,14 @@ typedef struct program {
     lc_dtype out_dtype[LC_FUSED_MAX_OUTPUTS];
     bool out_direct[LC_FUSED_MAX_OUTPUTS];
     /* the iteration space */
-    int64_t length, rows; /* of a row; how many */
+    int64_t length, rows; /* elements of a row; number of rows */
     int n_outer;
     int64_t outer_shape[LC_MAX_DIMS];
     int64_t rows_per_tile, tiles_per_row; /* one of them is 1 */
     int64_t tiles;
 } program;
 
-/* ---- the program as its call gives it ---- */
+/* ---- the program, decoded from the call ---- */
 typedef struct source {
     int n_instructions;
     struct {
@@ -109,7 +109,7 @@ static bool read_source(const lc_call *call, source *s)
     return true;
 }
 
-/* ---- what these kernels can do ---- */
+/* ---- supported calls ---- */
 static bool is_truth(lc_dtype dtype)
 {
     return dtype == LC_BOOL || dtype == LC_U8;
@@ -135,7 +135,7 @@ static lc_dtype result_dtype(const lc__tile *tile, const lc_dtype *in, const int
     case LC__TILE_FILL:
         return in[0] == LC_F32 && is_truth(in[1]) ? LC_F32 : 0;
     case LC__TILE_CAST:
-        /* Integers only go to f32 or bool: elsewhere a tile would round them twice. */
+        /* Integers are only cast to f32 or bool: for other types a tile would round them twice. */
         if (k[0] == LC_F32 || k[0] == LC_BOOL) {
             bool known = in[0] == LC_F32 || in[0] == LC_BF16 || in[0] == LC_I64 || in[0] == LC_I32 || is_truth(in[0]);
             return known ? (lc_dtype)k[0] : 0;
@@ -164,7 +164,7 @@ static bool supports(const lc_call *call)
     }
     for (int i = 0; i < call->n_out; i++) {
         if (call->out[i].dtype != dtype[s.out[i]]) return false;
-        /* Stored from floats: f32, bool and bf16 only. */
+        /* Tiles of floats can be stored as f32, bool and bf16 only. */
         if (call->out[i].dtype != LC_F32 && call->out[i].dtype != LC_BOOL && call->out[i].dtype != LC_BF16)
             return false;
         for (int d = 0; d < out->ndim; d++) {
@@ -197,11 +197,11 @@ static int64_t stride_of(const lc_view *v, const lc_view *out, int d)
     return v->stride[own];
 }
 
-/* Merges dimensions that every operand walks through alike; fills in rows, tiles and the operands' strides. */
+/* Merges dimensions that all operands walk in the same way; sets rows, tiles and the operands' strides. */
 static void plan_space(program *p, const lc_call *call, int64_t (*strides)[LC_MAX_DIMS])
 {
     const lc_view *out = &call->out[0];
-    /* The dimensions in the order of the result's layout, the outermost first. */
+    /* The dimensions in the order of the result's layout, outermost first. */
     int order[LC_MAX_DIMS], n = 0;
     for (int d = 0; d < out->ndim; d++) {
         if (out->shape[d] == 1) continue;
@@ -312,7 +312,7 @@ static void plan_places(program *p, const source *s, const lc_call *call, int64_
         }
         if (at.place == PLACE_SLOT) at.number = n_free ? free_slots[--n_free] : p->n_slots++;
         p->at[c->result] = at;
-        /* Slots are free again after their last reader; a result that nobody reads, at once. */
+        /* A slot is free after its last reader, or at once if nobody reads the result. */
         for (int r = call->n_in; r <= c->result; r++) {
             bool dies = last_read[r] == i || (r == c->result && last_read[r] < 0);
             if (dies && p->at[r].place == PLACE_SLOT) free_slots[n_free++] = p->at[r].number;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small matrix products inside other kernels: c[m][n] (+)= sum over k of a[m * am + k * ak] * b[k * ldb + n]. The block
- * of c that is computed at a time stays in registers. What is added to is added to last: many short sums lose fewer
- * digits than a long one. */
+ * of c that is computed at a time stays in registers. When adding, the old value of c is added last: many short sums
+ * lose fewer digits than a long one. */
 #ifndef LC_BACKENDS_CPU_ISA_GEMM_H
 #define LC_BACKENDS_CPU_ISA_GEMM_H
 
@@ -11,7 +11,7 @@
 
 #define GEMM_ROWS 6
 #if VW == 16
-#define GEMM_VECTORS 4 /* 24 sums and what feeds them in 32 registers */
+#define GEMM_VECTORS 4 /* 24 sums and their operands in 32 registers */
 #else
 #define GEMM_VECTORS 2 /* 12 in 16 */
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's own operators over whole gradients: accumulation and the norm for clipping. Both are cut into blocks of
- * fixed size. */
+/* The engine's operators on whole gradients: accumulation, and the norm for clipping. Both are cut into blocks of fixed
+ * size. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vec.h"
@@ -60,7 +60,7 @@ static const lc_kernel accumulate_kernel = {
     .run = accumulate_run,
 };
 
-/* ---- clip_coefficient (macro.c) ---- */
+/* ---- clip_coefficient (optim/clip.c) ---- */
 typedef struct piece {
     int64_t begin, n;
 } piece;
@@ -98,7 +98,7 @@ static void clip_release(lc_call *call)
     call->state = NULL;
 }
 
-/* In double: squares of gradients leave the range of f32 easily. Blocks as macro.c says. */
+/* In double: squares of gradients easily leave the range of f32. The blocks are those of optim/clip.c. */
 static void add_squares(const float *x, int64_t n, lc__exact_sum *sum)
 {
     typedef double vd __attribute__((vector_size(VW * 4)));

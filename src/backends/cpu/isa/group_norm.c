@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Group normalisation of channels-last activations: threads take whole samples, each a matrix [pixels, C] of which
- * some neighbouring columns are a group. */
+/* Group normalization of channels-last activations: threads take whole samples, each a matrix [pixels, C] in which
+ * neighboring columns form a group. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
@@ -19,7 +19,7 @@ typedef struct job {
     size_t scratch_step;
 } job;
 
-/* Each thread's: two sums per channel, their floats, and three parameters per channel. */
+/* Per thread: two sums per channel, the same as floats, and three parameters per channel. */
 static size_t scratch_of(int64_t c)
 {
     return ((size_t)c * (2 * sizeof(double) + 5 * sizeof(float)) + 63) / 64 * 64;

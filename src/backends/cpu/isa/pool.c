@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pooling of channels-last images: a pixel is a vector of channels, and windows are walked pixel by pixel. Threads take
- * whole images or, where windows do not overlap, rows of windows. */
+ * whole images or, if windows do not overlap, rows of windows. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
@@ -45,7 +45,7 @@ static int64_t rows_per_block(const job *j)
 }
 
 /* ---- maximum ---- */
-/* Takes pixel x, the window's number `place`, into the best values so far. */
+/* Updates the best values so far with pixel x, number `place` of the window. */
 static inline void take_larger(int64_t n, float *restrict best, uint8_t *restrict index, const float *restrict x,
                                uint8_t place)
 {
@@ -111,7 +111,7 @@ static const lc_kernel max_kernel = {
     .run = max_run,
 };
 
-/* The images of a block: cleared, then every window adds to the pixels that won. */
+/* Clears the images of a block, then adds every window to the pixels that won. */
 static void max_backward_images(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;

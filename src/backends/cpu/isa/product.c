@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul and linear of one pair of matrices, or of some large ones: out = activation(x * y + bias).
+/* matmul and linear of one pair of matrices, or of a few large pairs: out = activation(x * y + bias).
  *
- * A tile of ROWS x PANEL results is kept in registers while k runs over a block of DEPTH. The second factor is brought
+ * A tile of ROWS x PANEL results is kept in registers while k runs over a block of DEPTH. The second factor is copied
  * into panels of PANEL columns stored in the order in which they are read. So is the first one, in strips of ROWS rows,
  * if its rows are not dense.
  *
- * With many rows the panels are made first, by all threads together, for as many blocks of k as SHARED_BYTES hold; then
- * pieces of the result are computed, each a rectangle of it, which makes its strips itself. With few rows a panel is
- * used too seldom for that: then the strips are made first, and a piece is some columns, which makes its panels right
- * before they are used. Pieces depend only on the shape, and the order of a result's sum only on k, so results are the
- * same for any number of threads. */
+ * With many rows all threads first make the panels, for as many blocks of k as SHARED_BYTES hold; then they compute
+ * pieces of the result. A piece is a rectangle, and makes its own strips. With few rows a panel is used too seldom for
+ * that: then the strips are made first, and a piece is a range of columns, which makes its panels right before it uses
+ * them. Pieces depend only on the shape, and the order of a result's sum only on k, so results are the same for any
+ * number of threads. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/vec.h"
 #include "backends/cpu/isa/vmath.h"
@@ -22,35 +22,35 @@
 
 #if VW == 16
 #define ROWS    12
-#define VECTORS 2 /* 24 sums and what feeds them in 32 registers */
+#define VECTORS 2 /* 24 sums and their operands in 32 registers */
 #else
 #define ROWS    6
 #define VECTORS 2 /* 12 in 16 */
 #endif
 #define PANEL        (VECTORS * VW)
 #define DEPTH        256
-#define BLOCK_ROWS   96 /* of a piece, at most: its strips stay in the second-level cache */
+#define BLOCK_ROWS   96 /* rows of a piece, at most: its strips stay in the second-level cache */
 #define FEW_ROWS     128
-#define OWN_PANELS   4 /* that a piece makes at a time */
+#define OWN_PANELS   4 /* panels that a piece makes at a time */
 #define SHARED_BYTES ((int64_t)4 << 20)
-/* Multiplications of a piece: as many as this many pieces have, but not fewer than the second number. */
+/* Multiplications of a piece: the total divided by PIECES, but at least PIECE_WORK. */
 #define PIECES     64
 #define PIECE_WORK ((int64_t)400 * 1000)
-/* Matrices of a batch that are smaller are left to onednn/matmul.c, which deals them out whole. */
+/* Smaller matrices of a batch are left to onednn/matmul.c, which distributes them whole. */
 #define BATCH_WORK ((int64_t)8 << 20)
 
 typedef struct job {
     lc__product p;
     int64_t depth; /* of a block of k */
-    bool shared;   /* panels are made first, not by the pieces */
-    bool strips;   /* x is not read in place; made by the pieces if the panels are not */
+    bool shared;   /* panels are made first, not by pieces */
+    bool strips;   /* x is copied into strips; by pieces if they do not make the panels */
     int64_t blocks_at_once;
     int64_t row_block, column_block, row_blocks, column_blocks;
     int64_t panels, shared_floats, per_thread;
     bool accumulate;
     const float *x, *y, *bias;
     float *out, *scratch;
-    int64_t k_begin, k_end; /* whose panels are there */
+    int64_t k_begin, k_end; /* the range of k whose panels are made */
 } job;
 
 static inline int64_t smaller(int64_t a, int64_t b)
@@ -73,7 +73,7 @@ static inline int64_t whole(int64_t n, int64_t unit)
     return parts(n, unit) * unit;
 }
 
-/* ---- bringing operands into their order ---- */
+/* ---- panels and strips ---- */
 
 typedef float v8 __attribute__((vector_size(32)));
 typedef float v8_any __attribute__((vector_size(32), aligned(4), may_alias));
@@ -123,9 +123,9 @@ LC_INLINE void turn_4x4(const float *from, int64_t from_step, float *to, int64_t
     }
 }
 
-#define AHEAD 8 /* rows that are fetched before they are needed */
+#define AHEAD 8 /* rows that are prefetched */
 
-/* Several whole panels of a factor whose rows are dense, row by row: rows are far apart, and each is a page. */
+/* Several whole panels of a factor whose rows are dense, row by row: rows may be as far apart as pages. */
 static void copy_panels(const lc__product *p, const float *y, int64_t k0, int64_t depth, int64_t n0, int64_t panels,
                         float *to)
 {
@@ -167,7 +167,7 @@ static void make_panel(const lc__product *p, const float *y, int64_t k0, int64_t
     }
 }
 
-/* to[strip][k][ROWS]; rows that are missing from the last strip are left as they are: nobody reads them. */
+/* to[strip][k][ROWS]; the missing rows of the last strip are not written, as nobody reads them. */
 static void make_strips(const lc__product *p, const float *x, int64_t k0, int64_t depth, int64_t m0, int64_t rows,
                         float *to)
 {
@@ -269,7 +269,7 @@ TILE(4)
 TILE(2)
 TILE(1)
 
-/* `rows` < ROWS of a tile. */
+/* The rows that do not fill a tile, fewer than ROWS. */
 static void rest_of_tiles(int64_t rows, int64_t depth, const float *a, int64_t am, bool strip, const float *b, float *c,
                           int64_t ldc, bool add)
 {
@@ -282,7 +282,7 @@ static void rest_of_tiles(int64_t rows, int64_t depth, const float *a, int64_t a
     for (; m < rows; m++) any_tile_1(depth, a + m * step, am, strip, b, c + m * ldc, ldc, add);
 }
 
-/* One panel's columns of rows [m0, m0 + rows). `a`: strips, or x at the row and k. */
+/* The columns of one panel, for rows [m0, m0 + rows). `a`: strips, or x at that row and k. */
 static void panel_columns(const job *j, const float *a, int64_t depth, int64_t m0, int64_t rows, int64_t n,
                           int64_t width, const float *panel, bool add)
 {
@@ -344,7 +344,7 @@ static void make_some_panels(const job *j, int64_t k, int64_t depth, int64_t n0,
     for (; n < n1; n += PANEL) make_panel(&j->p, j->y, k, depth, n, smaller(PANEL, n1 - n), to + (n - n0) * depth);
 }
 
-/* Panels [begin, end) of all blocks of k that are made at once, counted block by block. */
+/* Makes panels [begin, end) of the blocks of k that are made at once, counted block by block. */
 static void make_panels(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;
@@ -358,7 +358,7 @@ static void make_panels(const void *context, int64_t begin, int64_t end, int thr
     }
 }
 
-/* The same of strips. */
+/* The same for strips. */
 static void make_all_strips(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;
@@ -398,7 +398,7 @@ static void piece(const void *context, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* All that follows from the shape. */
+/* Sets everything that follows from the shape. */
 static bool plan(const lc_call *call, job *j)
 {
     memset(j, 0, sizeof *j);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sum, mean, amax and amin over any set of dimensions of a dense tensor (or one whose innermost dimension is dense).
  *
- * Dimensions are put in the order of memory and merged into groups that are reduced or kept. What remains is one of:
- * rows (kept, reduced), columns (kept, reduced, kept), or planes (reduced, kept, reduced); other patterns are left to
- * the reference kernel. Sums run over short stretches in float and are added in double; how they are cut depends only
- * on the shape. */
+ * Dimensions are put in the order of memory and merged into groups that are reduced or kept. The result is one of: rows
+ * (kept, reduced), columns (kept, reduced, kept), or planes (reduced, kept, reduced); the reference kernel does the
+ * others. Sums run over short stretches in float and are added in double; the cuts depend only on the shape. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/rowmath.h"
 #include "backends/cpu/isa/util.h"
@@ -14,7 +13,7 @@
 #include <stdlib.h>
 
 #define COLUMNS    512   /* columns that are reduced at a time, at most */
-#define CHUNKS     4     /* more columns are cut into a multiple of so many chunks, which threads share evenly */
+#define CHUNKS     4     /* more columns are cut into a multiple of this many chunks, which threads share evenly */
 #define STRETCH    16384 /* elements of a part of a long row */
 #define MAX_PARTS  256   /* parts that a reduction is cut into */
 #define GROUP_ROWS 64    /* rows that are added in float */
@@ -147,7 +146,7 @@ static void reduce_columns(what w, const float *x, int64_t rows, int64_t step, i
     }
 }
 
-/* ---- how a pattern is cut ---- */
+/* ---- cutting a pattern ---- */
 typedef enum shape { ROWS, LONG_ROW, COLUMN_CHUNKS, COLUMN_PARTS, PLANES } shape;
 
 typedef struct plan {
@@ -157,7 +156,7 @@ typedef struct plan {
     const float *x;
     float *y;
     double *partial;
-    group k1, r1, k2, r2; /* the groups, size 1 where there is none: ROWS k1 r2, COLUMNS k1 r1 k2, PLANES r1 k1 r2 */
+    group k1, r1, k2, r2; /* the groups, size 1 if there is none: ROWS k1 r2, COLUMNS k1 r1 k2, PLANES r1 k1 r2 */
     int64_t parts, rows_per_part, chunks, width; /* columns of a chunk */
 } plan;
 
@@ -174,7 +173,7 @@ static bool make_plan(const lc_call *call, plan *p)
         if (g.g[i].reduced) count *= g.g[i].size;
     }
     for (int i = 1; i < g.n; i++) {
-        if (g.g[i].reduced == g.g[i - 1].reduced) return false; /* cannot be merged, so it is not one of the patterns */
+        if (g.g[i].reduced == g.g[i - 1].reduced) return false; /* not mergeable: none of the patterns */
     }
     if (call->op == &lc__op_mean) p->scale = 1.0 / (double)count;
     if (last->reduced) {

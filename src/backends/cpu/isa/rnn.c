@@ -77,7 +77,7 @@ static void product(int64_t rows, const float *a, int64_t stride, int64_t K, int
         }
 }
 
-/* Sequences that are taken together: enough to use the weights several times, few enough to feed threads. */
+/* Sequences that are computed together: enough to use the weights several times, few enough to occupy all threads. */
 static int64_t block_of(int64_t batch)
 {
     return batch >= 64 ? 16 : batch >= 16 ? 8 : 4;
@@ -198,7 +198,7 @@ static void store_previous(const job *j, int64_t b, const float *y, const float 
     memcpy(first + j->H, y + b * j->steps * j->H, (size_t)(j->steps - 1) * row);
 }
 
-/* The gradient of a state as it comes from outside, or zeros. */
+/* The gradient of a state as given, or zeros. */
 static void start_state(const float *from, int64_t b, int64_t H, float *to)
 {
     if (from)
@@ -288,8 +288,8 @@ static void gru_backward_rows(const void *context, int64_t begin, int64_t end, i
 }
 
 /* ---- calls ---- */
-/* What the scratch holds: the packed weights, then for every thread `each` floats. Forward: the gates of some
- * sequences and a row of zeros; backward: the gradients of the states and a row of zeros. */
+/* The scratch holds the packed weights, then `each` floats for every thread. Forward: the gates of some sequences and a
+ * row of zeros; backward: the gradients of the states and a row of zeros. */
 static int64_t packed_floats(const lc_view *w, bool backward)
 {
     const int64_t H = w->shape[1], G = w->shape[0];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layer and RMS normalisation over trailing dimensions, forward and backward. The gradients of weight and bias are
+/* Layer and RMS normalization over trailing dimensions, forward and backward. The gradients of weight and bias are
  * summed per block of rows, and the blocks added in order. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/rowmath.h"
@@ -15,7 +15,7 @@ typedef struct job {
     float *y, *mean, *rstd; /* y: also dx */
     float *partial;         /* per block: dw[n], db[n] */
     double eps;
-    bool centred; /* layer norm */
+    bool centered; /* layer norm */
 } job;
 
 static job job_of(const lc_call *call, const lc_view *x)
@@ -38,7 +38,7 @@ static void forward_rows(const void *context, int64_t begin, int64_t end, int th
     for (int64_t r = begin; r < end; r++) {
         const float *restrict x = j->x + r * n;
         float *restrict y = j->y + r * n;
-        const float m = j->centred ? (float)(row_sum(x, n) / (double)n) : 0.f;
+        const float m = j->centered ? (float)(row_sum(x, n) / (double)n) : 0.f;
         const float s = (float)(1 / sqrt(row_squares(x, m, n) / (double)n + j->eps));
         if (w && b) {
             for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * s * w[i] + b[i];
@@ -66,7 +66,7 @@ static void layer_norm_run(const lc_call *call)
     j.mean = call->out[1].data;
     j.rstd = call->out[2].data;
     j.eps = call->floats[0];
-    j.centred = true;
+    j.centered = true;
     lc__parallel_for(call->threads, j.rows, lc__block_size(j.n * 8, 1), forward_rows, &j);
 }
 
@@ -137,13 +137,13 @@ static void backward_blocks(const void *context, int64_t begin, int64_t end, int
         for (int64_t r = k * j->rows_per_block; r < last; r++) {
             const float *x = j->x + r * n, *dy = j->dy + r * n;
             float *restrict dx = j->y + r * n;
-            const float m = j->centred ? j->in_mean[r] : 0.f, s = j->in_rstd[r];
+            const float m = j->centered ? j->in_mean[r] : 0.f, s = j->in_rstd[r];
             double sum, product;
             if (w)
                 row_sums(n, x, dy, w, m, s, dw, db, &sum, &product, true);
             else
                 row_sums(n, x, dy, w, m, s, dw, db, &sum, &product, false);
-            const float a = j->centred ? (float)(sum / (double)n) : 0.f, p = (float)(product / (double)n);
+            const float a = j->centered ? (float)(sum / (double)n) : 0.f, p = (float)(product / (double)n);
             if (w) {
                 for (int64_t i = 0; i < n; i++) dx[i] = s * (dy[i] * w[i] - a - (x[i] - m) * s * p);
             } else {
@@ -169,17 +169,17 @@ static void add_columns(const void *context, int64_t begin, int64_t end, int thr
     }
 }
 
-static void run_backward(const lc_call *call, bool centred)
+static void run_backward(const lc_call *call, bool centered)
 {
     job j = job_of(call, &call->in[1]);
-    j.centred = centred;
+    j.centered = centered;
     j.dy = call->in[0].data;
     j.weight = call->in[2].data;
-    j.in_mean = centred ? call->in[3].data : NULL;
-    j.in_rstd = call->in[centred ? 4 : 3].data;
+    j.in_mean = centered ? call->in[3].data : NULL;
+    j.in_rstd = call->in[centered ? 4 : 3].data;
     j.y = call->out[0].data;
-    j.mean = call->out[1].data;                  /* dw */
-    j.rstd = centred ? call->out[2].data : NULL; /* db */
+    j.mean = call->out[1].data;                   /* dw */
+    j.rstd = centered ? call->out[2].data : NULL; /* db */
     j.partial = call->scratch;
     lc__parallel_for(call->threads, j.blocks, 1, backward_blocks, &j);
     lc__parallel_for(call->threads, j.n, 256, add_columns, &j);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums and extremes of a row of f32. Sums of at most 1024 elements are taken in float, in several lanes; those are
- * added in double. */
+/* Sums and extremes of a row of f32. Up to 1024 elements are summed in float, in several lanes; these sums are added in
+ * double. */
 #ifndef LC_BACKENDS_CPU_ISA_ROWMATH_H
 #define LC_BACKENDS_CPU_ISA_ROWMATH_H
 
@@ -45,7 +45,7 @@ ROW_SUM(row_dot, (const float *x, const float *y, int64_t n), vload(x + i) * vlo
 ROW_SUM(row_squares, (const float *x, float m, int64_t n), (vload(x + i) - m) * (vload(x + i) - m),
         (x[i] - m) * (x[i] - m))
 
-/* The largest element that is a number; -INFINITY if there is none. */
+/* The largest element that is not NaN; -INFINITY if there is none. */
 LC_INLINE float row_max(const float *x, int64_t n)
 {
     vf m = vsplat(-INFINITY);

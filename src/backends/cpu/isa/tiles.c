@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One loop per elementwise operator, made from the operator's own line in elementwise_table.h: its expression, which
- * the reference kernels evaluate in double, is evaluated here in float with the functions of vmath.h in the place of
- * the C library's. Helper functions that the table names need a float version in this file. */
+ * the reference kernels evaluate in double, is evaluated here in float, with the functions of vmath.h instead of the C
+ * library's. Helper functions of the table need a float version in this file. */
 #include "backends/cpu/isa/tiles.h"
 
 #include "backends/cpu/isa/vmath.h"
@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-/* ---- the helpers of the table, in float ---- */
+/* ---- the table's helpers, in float ---- */
 static inline float tile_clamp(float x, float low, float high)
 {
     x = x < low ? low : x;
@@ -141,7 +141,7 @@ static inline float tile_norm_slope(float x, float norm, float p)
     }
 LC_ELEMENTWISE_LIST(TILE_FUNCTION)
 
-/* ---- operators for which the plain loop is not enough ---- */
+/* ---- operators that need more than the plain loop ---- */
 static bool within(int64_t n, const float *x, float limit)
 {
     int outside = 0;
@@ -149,7 +149,7 @@ static bool within(int64_t n, const float *x, float limit)
     return !outside;
 }
 
-/* Far from 0 the reduction of vm_sin is not exact; the C library's is. */
+/* Far from 0 the argument reduction of vm_sin is not exact; the C library's is. */
 #define TILE_TRIGONOMETRIC(name, argument, expression)                                                                 \
     static void own_##name(int64_t n, float *out, const float *const *in, const float *p, const int64_t *k)            \
     {                                                                                                                  \
@@ -215,7 +215,7 @@ static void own_logsigmoid(int64_t n, float *out, const float *const *in, const 
     for (int64_t i = 0; i < n; i++) out[i] = -vm_softplus(-x[i]);
 }
 
-/* One form or the other: the plain loop would compute both. */
+/* Only the requested form: the plain loop would compute both. */
 static void own_gelu(int64_t n, float *out, const float *const *in, const float *p, const int64_t *k)
 {
     const float *x = in[0];
@@ -242,7 +242,7 @@ static void own_gelu_backward(int64_t n, float *out, const float *const *in, con
     }
 }
 
-/* A cast to bf16 rounds to the nearest, halves to even; the value stays in a float. Other casts happen where values are
+/* A cast to bf16 rounds to the nearest, halves to even; the value stays in a float. Other casts happen when values are
  * loaded and stored. */
 static void own_cast(int64_t n, float *out, const float *const *in, const float *p, const int64_t *k)
 {

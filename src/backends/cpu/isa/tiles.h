@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The elementwise operators as functions over a run of f32 values; fused.c strings them together. */
+/* The elementwise operators as functions on a run of f32 values; fused.c combines them. */
 #ifndef LC_BACKENDS_CPU_ISA_TILES_H
 #define LC_BACKENDS_CPU_ISA_TILES_H
 
@@ -9,7 +9,7 @@
  * floats; k: its ints. */
 typedef void lc__tile_fn(int64_t n, float *out, const float *const *in, const float *p, const int64_t *k);
 
-/* What goes in and comes out; the kinds of elementwise_table.h. */
+/* Kinds of operands and results, as in elementwise_table.h. */
 typedef enum lc__tile_kind {
     LC__TILE_FLOAT,
     LC__TILE_ARITH,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizers' updates: the loops of src/optim/, compiled for this instruction set, over all segments. */
+/* Updates of optimizers: the loops of src/optim/, compiled for this instruction set, over all segments. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/parallel.h"
 #include "optim/loop.h"
@@ -18,8 +18,8 @@
 #include "optim/rprop.inl"
 #include "optim/sgd.inl"
 
-/* A part of a segment, and the share of the work it belongs to: one for each thread, of equal size, so that a segment
- * that is much larger than the others does not keep one thread longer than the rest. */
+/* A part of a segment, and the share of the work it belongs to. There is one share for each thread, of equal size, so
+ * that a large segment does not keep one thread busy longer than the others. */
 typedef struct piece {
     int64_t segment, begin, n, share;
 } piece;

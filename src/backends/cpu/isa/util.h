@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small questions that the kernels ask of their operands. */
+/* Small predicates on operands of kernels. */
 #ifndef LC_BACKENDS_CPU_ISA_UTIL_H
 #define LC_BACKENDS_CPU_ISA_UTIL_H
 
@@ -23,7 +23,7 @@ static inline bool given(const lc_view *v)
     return v->ndim >= 0;
 }
 
-/* All that are given are f32. */
+/* All operands that are given are f32. */
 static inline bool all_f32(const lc_view *v, int n)
 {
     for (int i = 0; i < n; i++) {

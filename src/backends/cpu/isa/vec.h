@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of the instruction set's width, for the loops in which the compiler does not keep sums in registers by
- * itself. vf is used like a float. */
+/* Vectors of the instruction set's width, for loops in which the compiler does not keep sums in registers on its own.
+ * vf is used like a float. */
 #ifndef LC_BACKENDS_CPU_ISA_VEC_H
 #define LC_BACKENDS_CPU_ISA_VEC_H
 
@@ -60,7 +60,7 @@ LC_INLINE vi vload_bytes(const uint8_t *p)
     return __builtin_convertvector(*(const vb8_any *)p, vi);
 }
 
-/* In a fixed order, halves first. */
+/* Sums the lanes in a fixed order, halves first. */
 LC_INLINE float vsum(vf x)
 {
     float t[VW];

@@ -3,8 +3,7 @@
  *
  * Polynomials were fitted by interpolation at Chebyshev nodes of the ranges given with them. Errors stay within a few
  * units in the last place (tests/backends/test_cpu_kernels.c measures them); NaN, infinities, zeros and denormals
- * behave as in the C library. To add a function: write it without loops and without if, and give it a line in that
- * test. */
+ * behave as in the C library. To add a function: write it without loops and branches, and add a line to that test. */
 #ifndef LC_BACKENDS_CPU_ISA_VMATH_H
 #define LC_BACKENDS_CPU_ISA_VMATH_H
 
@@ -12,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Iterations of the next loop do not depend on each other (the result may be exactly in the place of an input). */
+/* Iterations of the next loop are independent (the result may have exactly the address of an input). */
 #if defined(__clang__)
 #define LC_IVDEP _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -64,7 +63,7 @@ static inline float vm_exp(float x)
     x = x < -104.f ? -104.f : x;
     int32_t n;
     float y = 1.f + vm_expm1_reduced(vm_reduce(x, &n));
-    /* In two steps, so that results below the smallest normal number come out right. */
+    /* In two steps, so that results below the smallest normal number are right. */
     int32_t half = n >> 1;
     return y * vm_float((uint32_t)(half + 127) << 23) * vm_float((uint32_t)(n - half + 127) << 23);
 }
@@ -113,7 +112,7 @@ static inline float vm_log(float x)
 static inline float vm_log1p(float x)
 {
     float u = 1.f + x;
-    float lost = (x - (u - 1.f)) / u; /* what rounding u lost, to first order */
+    float lost = (x - (u - 1.f)) / u; /* the error of rounding u, to first order */
     lost = u > 0.f ? lost : 0.f;
     lost = u < INFINITY ? lost : 0.f;
     return vm_log(u) + lost;
@@ -174,7 +173,7 @@ static inline float vm_sin_shifted(float x, int32_t quarter)
     double d = (double)x;
     double t = d * 0.63661977236758134308 + 6755399441055744.0;
     double k = t - 6755399441055744.0;
-    /* pi/2 in a part of 33 bits, which k multiplies exactly, and the rest. */
+    /* pi/2 as a part of 33 bits, which k multiplies exactly, and the rest. */
     float r = (float)((d - k * 1.57079632673412561417e+00) - k * 6.07710050650619224932e-11);
     int32_t n = (int32_t)k + quarter;
     float s = r * r;

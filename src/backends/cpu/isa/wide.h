@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A dense matrix [M, C] whose columns are channels, walked in rows wide enough for vectors: `fold` rows are taken as
- * one of fold * C lanes. Sums over M are kept per block of such rows and added in the order of the blocks, so that they
- * do not depend on the number of threads. */
+/* A dense matrix [M, C] whose columns are channels, walked in rows wide enough for vectors: `fold` rows count as one of
+ * fold * C lanes. Sums over M are kept per block of such rows and added in the order of the blocks, so that they do not
+ * depend on the number of threads. */
 #ifndef LC_BACKENDS_CPU_ISA_WIDE_H
 #define LC_BACKENDS_CPU_ISA_WIDE_H
 
@@ -14,7 +14,7 @@
 typedef struct wide {
     int64_t m, c;
     int64_t fold, lanes; /* lanes = fold * c */
-    int64_t rows, tail;  /* whole wide rows; lanes of the last, partial one */
+    int64_t rows, tail;  /* full wide rows; lanes of the last, partial one */
     int64_t rows_per_block, blocks;
 } wide;
 

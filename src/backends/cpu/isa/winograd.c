@@ -3,12 +3,12 @@
  * winograd.h.
  *
  * A convolution goes over the tiles of its result in blocks that stay in the second-level cache: pixels to points, one
- * matrix product per point, points to results. The gradient with respect to the input is the convolution of dy with
- * the kernel turned around. The gradient of the kernel sums over tiles; it is cut into squares of output and input
- * channels, and into parts of the tiles where there are few squares. Each is one thread's, which transforms what it
- * needs of both operands itself: that costs less than waiting for others and fetching it from their caches.
+ * matrix product per point, points to results. The gradient with respect to the input is the convolution of dy with the
+ * kernel turned around. The gradient of the kernel sums over tiles; it is cut into squares of output and input
+ * channels, and, if there are few squares, into parts of the tiles. Each is computed by one thread, which transforms
+ * its parts of both operands itself: that takes less time than waiting for others and fetching from their caches.
  *
- * No sum depends on the number of threads. An infinite or NaN pixel spoils its whole tile, not just its neighbours. */
+ * No sum depends on the number of threads. An infinite or NaN pixel spoils its whole tile, not just its neighbors. */
 #include "backends/cpu/isa/gemm.h"
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/util.h"
@@ -18,14 +18,14 @@
 
 #include <string.h>
 
-/* Columns of the second factor of a product that are stored together. */
+/* Columns of a product's second factor that are stored together. */
 #define PANEL (GEMM_VECTORS * VW)
-/* Memory per thread that a block of tiles should not exceed, and the fewest tiles that are worth fetching the
- * transformed kernel for; both of a convolution. */
+/* For a convolution: the most memory per thread for a block of tiles, and the fewest tiles for which fetching the
+ * transformed kernel pays. */
 #define BLOCK_BYTES ((int64_t)512 << 10)
 #define BLOCK_TILES 48
-/* For a kernel's gradient: channels of a square's side at most, tiles that are transformed at a time at least, and the
- * most parts of the tiles that are summed up on their own. */
+/* For a kernel's gradient: the most channels on a square's side, the fewest tiles to transform at a time, and the most
+ * parts of the tiles that are summed separately. */
 #define SQUARE     128
 #define PART_TILES 48
 #define MOST_PARTS 8
@@ -43,7 +43,7 @@ static images images_of(const lc_view *v)
 
 /* How the result's images are cut into tiles. */
 typedef struct tiling {
-    int64_t padding; /* of the pixels */
+    int64_t padding; /* of the images */
     int64_t rows, columns, count;
 } tiling;
 
@@ -54,7 +54,7 @@ static tiling tiling_of(const images *result, int64_t padding)
     return t;
 }
 
-/* One tile: where its first pixel would be in the images, and which of its rows and columns are in its own. */
+/* One tile: the offset of its first pixel in the images, and which of its rows and columns are inside its image. */
 typedef struct tile {
     int64_t at;
     int64_t row0, row1, column0, column1;
@@ -75,7 +75,7 @@ static tile tile_at(const images *x, const tiling *t, int64_t index, int64_t siz
 }
 
 /* ---- transforms ---- */
-/* A run of channels. */
+/* A range of channels. */
 typedef struct span {
     int64_t first, count;
 } span;
@@ -85,8 +85,8 @@ static span all_of(const images *x)
     return (span){0, x->c};
 }
 
-/* Transformed values are stored as [point][row][channel]; points are this many numbers apart, a vector more than they
- * need, so that they do not all fall into the same lines of the cache. */
+/* Transformed values are stored as [point][row][channel]; points are this many numbers apart, a vector more than
+ * necessary, so that they do not all use the same cache lines. */
 static int64_t point_step(int64_t rows, int64_t channels)
 {
     return rows * channels + VW;
@@ -205,7 +205,7 @@ static conv conv_of(const lc_call *call)
     return v;
 }
 
-/* The kernel of one output channel and VW input channels, at all points. */
+/* Transforms the kernel of one output channel and VW input channels to all points. */
 LC_INLINE void kernel_to_points(const float *weight, int64_t channels, bool turned, vf *to)
 {
     vf in[9];
@@ -220,7 +220,7 @@ static float *kernel_at(const conv *v, int64_t k, int64_t n)
     return v->kernel + first * v->x.c + k * width + n - first;
 }
 
-/* Rows are the weight's output channels [begin, end): vectors of input channels go as they come. */
+/* Rows are the weight's output channels [begin, end): vectors of input channels are used in place. */
 static void transform_turned(const void *context, int64_t begin, int64_t end, int thread)
 {
     const conv *v = context;
@@ -236,7 +236,7 @@ static void transform_turned(const void *context, int64_t begin, int64_t end, in
     }
 }
 
-/* Columns are the weight's output channels [begin, end), of which there are VW: squares of VW x VW are transposed. */
+/* Columns are VW of the weight's output channels, [begin, end): squares of VW x VW are transposed. */
 static void transform_upright(const void *context, int64_t begin, int64_t end, int thread)
 {
     const conv *v = context;
@@ -313,7 +313,7 @@ static weight_grad weight_grad_of(const lc_call *call)
     g.rows = (g.dy.c + SQUARE - 1) / SQUARE;
     g.columns = (g.x.c + SQUARE - 1) / SQUARE;
     int64_t ins = g.x.c < SQUARE ? g.x.c : SQUARE, outs = g.dy.c < SQUARE ? g.dy.c : SQUARE;
-    /* So many that the sums, which each block goes through, are not larger than what is added to them. */
+    /* Enough tiles that going through the sums once per block takes no longer than adding to them. */
     g.tiles_per_block = 3 * ins * outs / (2 * (ins + outs));
     if (g.tiles_per_block < PART_TILES) g.tiles_per_block = PART_TILES;
     g.parts = clamp(MOST_PARTS / (g.rows * g.columns), 1, (g.tiles.count - 1) / g.tiles_per_block + 1);
@@ -397,9 +397,9 @@ static lc_status weight_grad_prepare(lc_call *call)
     return LC_OK;
 }
 
-/* ---- which convolutions ---- */
-/* Whether the algorithm applies to x, w, y and pays: an estimate in multiply-adds of vectors, with the transforms'
- * share as measured on AVX-512 (a tile's pixels 340 a vector of channels, its results 180, the kernel 140). */
+/* ---- supported convolutions ---- */
+/* Whether the algorithm applies to x, w, y and pays: an estimate in vector multiply-adds, with the cost of transforms
+ * as measured on AVX-512 (per vector of channels: 340 for a tile's pixels, 180 for its results, 140 for the kernel). */
 static bool pays(const lc_call *call, const lc_view *x, const lc_view *w, const lc_view *y)
 {
     const int64_t *ints = call->ints;

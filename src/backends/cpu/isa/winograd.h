@@ -12,8 +12,8 @@
  *                  infinity: of M(x) itself
  *
  * The gradient of the kernel is the same algorithm with 4 and 3 exchanged: the tile of dy is a kernel of 4, the results
- * are 3. Only a^2, b^2 and their sum and product must be exact; a^2 = 1/2 and b^2 = 2 keep the values of all points of
- * one size. The error is then twice that of a plain sum, where the usual points +-1, +-2 give five times as much
+ * are 3. Only a^2, b^2 and their sum and product must be exact; a^2 = 1/2 and b^2 = 2 keep the values at all points of
+ * similar size. The error is then twice that of a plain sum; the usual points +-1, +-2 give five times as much
  * (measured; tests/backends/test_winograd.c). */
 #ifndef LC_BACKENDS_CPU_ISA_WINOGRAD_H
 #define LC_BACKENDS_CPU_ISA_WINOGRAD_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv, conv_input_grad and conv_weight_grad in one, two and three dimensions on oneDNN's convolution primitives.
  *
- * Activations are dense channels-last and are given to the library as such. Weights are stored as O,k..,I; the library
- * chooses its own blocked layout for them, into and out of which they are reordered in scratch (small against the
- * convolution). To add a variant: write a build function and a kernel for it at the end of the file. */
+ * Activations are dense channels-last, and the library gets them so. Weights are stored as O,k..,I; the library chooses
+ * its own blocked layout for them, into and out of which they are reordered in scratch (small against the convolution).
+ * To add a variant: write a build function and a kernel for it at the end of the file. */
 #include "backends/cpu/onednn/conv_shape.h"
 #include "backends/cpu/onednn/kernels.h"
 #include "backends/cpu/onednn/prepared.h"
@@ -49,7 +49,8 @@ static dnnl_status_t image_md(lc__md *md, int nd, int64_t n, int64_t channels, c
     return lc__dnnl_md_tag(md, nd + 2, dims, tags[nd - 1]);
 }
 
-/* Weights [g,O/g,I/g,k..], or [O,I,k..] without groups, lying O,k..,I; or as the library wants them. */
+/* Weights [g,O/g,I/g,k..], or [O,I,k..] without groups, stored as O,k..,I; with `any`, in the library's preferred
+ * layout. */
 static dnnl_status_t weights_md(lc__md *md, const lc__conv_shape *c, bool any)
 {
     int64_t dims[6], strides[6], stride = c->in_channels / c->groups;
@@ -79,8 +80,8 @@ typedef struct mds {
     dnnl_primitive_desc_t rest_pd;
 } mds;
 
-/* To gather the pixels that a strided 1x1 window reaches, oneDNN's own kernel for it copies whole vectors of channels,
- * and asks for less memory than it writes if they are no whole vectors (seen in 2.6, 3 channels, weight gradient). */
+/* To gather the pixels of a strided 1x1 window, oneDNN's own kernel copies whole vectors of channels, and if the
+ * channels do not fill them it asks for less memory than it writes (seen in 2.6, 3 channels, weight gradient). */
 static bool writes_beyond(const lc__conv_shape *c)
 {
     bool point = true, strided = false;
@@ -105,7 +106,7 @@ static dnnl_status_t make_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, ki
     }
 }
 
-/* x or dx, w or dw, y or dy: where each of them is for the three kinds. */
+/* The places of x or dx, w or dw, y or dy for the three kinds. */
 static const lc__dnnl_operand x_at[] = {[FORWARD] = {LC_DNNL_IN, 0, 0, 0, 0},
                                         [INPUT_GRAD] = {LC_DNNL_OUT, 0, 0, 0, 0},
                                         [WEIGHT_GRAD] = {LC_DNNL_IN, 1, 0, 0, 0}};
@@ -119,7 +120,7 @@ static const int x_arg[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_SRC, DNNL_ARG_SRC};
 static const int w_arg[] = {DNNL_ARG_WEIGHTS, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_WEIGHTS};
 static const int y_arg[] = {DNNL_ARG_DST, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_DST};
 
-/* Appends one primitive on the images that x and y describe, with its weights where `w` says. Takes `pd`. */
+/* Appends one primitive on the images that x and y describe, with its weights at `w`. Takes `pd`. */
 static dnnl_status_t add_primitive(lc__dnnl_plan *plan, kind what, const mds *d, lc__cmd x, lc__cmd y,
                                    dnnl_primitive_desc_t pd, lc__dnnl_operand w)
 {
@@ -134,7 +135,7 @@ static dnnl_status_t add_primitive(lc__dnnl_plan *plan, kind what, const mds *d,
     return status;
 }
 
-/* Appends the convolution itself: of chunks, and of the rest of the batch. Takes `pd` and d->rest_pd. */
+/* Appends the convolution itself: of the chunks, and of the rest of the batch. Takes `pd` and d->rest_pd. */
 static dnnl_status_t add_convolution(lc__dnnl_plan *plan, kind what, mds *d, dnnl_primitive_desc_t pd,
                                      lc__dnnl_operand w)
 {
@@ -147,7 +148,7 @@ static dnnl_status_t add_convolution(lc__dnnl_plan *plan, kind what, mds *d, dnn
     return status;
 }
 
-/* Weights into the library's layout, convolution. Takes `pd`. */
+/* Appends a reorder of the weights into the library's layout, and the convolution. Takes `pd`. */
 static dnnl_status_t add_with_weights(lc__dnnl_plan *plan, kind what, mds *d, dnnl_primitive_desc_t pd)
 {
     lc__dnnl_operand w = w_at[what];
@@ -164,8 +165,8 @@ static dnnl_status_t add_with_weights(lc__dnnl_plan *plan, kind what, mds *d, dn
     return add_convolution(plan, what, d, pd, w);
 }
 
-/* The gradient of the weights, and out of the library's layout; sums of parts of the batch are added in their order.
- * Takes `pd`. dnnl_unimplemented if the library's reorder cannot add, where there are parts to be added. */
+/* Appends the gradient of the weights, and its reorder from the library's layout; sums of parts of the batch are added
+ * in their order. Takes `pd`. dnnl_unimplemented if there are several parts and the library's reorder cannot add. */
 static dnnl_status_t add_weight_grad(lc__dnnl_plan *plan, const lc_call *call, const lc__conv_shape *c, mds *d,
                                      dnnl_primitive_desc_t pd)
 {
@@ -209,7 +210,7 @@ static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const
     if (what == FORWARD && call->n_int > 2 + 3 * c.nd) post.activation = (int)call->ints[2 + 3 * c.nd];
     if (post.activation < 0 || post.activation > 3) return dnnl_unimplemented;
 
-    /* What cannot be cut is left to the library's own threads, unless sums of theirs would depend on their number. */
+    /* A call that cannot be cut is left to the library's own threads, unless its sums would depend on their number. */
     int threads = call->threads < 1 ? 1 : call->threads;
     int64_t images = cut ? images_per_chunk(&c, what == WEIGHT_GRAD) : c.n, chunks = c.n / images, rest = c.n % images;
     bool small = multiplications(&c) < (double)CHUNK_MIN_WORK;
@@ -260,7 +261,7 @@ static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const
     return status;
 }
 
-/* Cut along the batch if the library can do that. */
+/* Cut along the batch, if the library supports that. */
 static dnnl_status_t build(const lc_call *call, bool probe, kind what, const char *avoid, lc__dnnl_plan **out)
 {
     dnnl_status_t status = build_cut(call, probe, what, avoid, true, out);
@@ -316,7 +317,7 @@ static void add_bias(const void *context, int64_t begin, int64_t end, int thread
     }
 }
 
-/* The bias that a transposed convolution has: one number per channel of dx, which oneDNN's primitive does not take. */
+/* Adds the bias of a transposed convolution, one number per channel of dx; oneDNN's primitive has none. */
 static void run_input_grad(const lc_call *call)
 {
     lc__dnnl_run(call);

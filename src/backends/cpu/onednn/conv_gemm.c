@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv_weight_grad as matrix products: dw[O, k*C] = dy[M, O]^T * columns[M, k*C], where row m of `columns` is the patch
- * of the image that output position m saw, zero where that was padding.
+ * of the image under output position m, with zeros for padding.
  *
  * The M = N * out positions are taken in blocks whose columns fit the cache; the first product overwrites (or adds to)
- * dw, the others add. It serves where the library has no convolution of its own, or a slow one for deep, small images.
- */
+ * dw, the others add. Used if the library has no convolution of its own, or a slow one for deep, small images. */
 #include "backends/cpu/onednn/conv_shape.h"
 #include "backends/cpu/onednn/kernels.h"
 #include "backends/cpu/onednn/prepared.h"
@@ -13,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Columns of a block, in bytes: about this, or twice the gradient, which every product goes through. */
+/* Bytes of a block's columns: about this, or twice the gradient, which every product goes through. */
 #define BLOCK_BYTES ((int64_t)2 << 20)
 
 typedef struct gemm_state {
     lc__dnnl_plan *plan; /* the product of the first block */
-    lc__dnnl_plan *more; /* that of the others; NULL if there are none */
+    lc__dnnl_plan *more; /* the product of the other blocks; NULL if there are none */
     lc__conv_shape shape;
-    int64_t parts;         /* of the product's columns, of which each is one thread's work at a time */
+    int64_t parts;         /* of the product's columns; threads take one part at a time */
     int64_t blocks, lines; /* lines: rows of output (innermost dimension) in a block */
 } gemm_state;
 
@@ -72,8 +71,8 @@ static void gather(const lc__conv_shape *c, const float *x, float *columns, int6
     }
 }
 
-/* The product of blocks `first_block` and the `n_blocks - 1` after it, a chunk for each and each part of the columns;
- * `sum`: adds to dw. */
+/* The product of block `first_block` and the `n_blocks - 1` after it, with a chunk for each block and part of the
+ * columns; `sum`: adds to dw. */
 static dnnl_status_t make_product(bool probe, int threads, const gemm_state *s, bool sum, int64_t first_block,
                                   int64_t n_blocks, lc__dnnl_plan **out)
 {
@@ -88,7 +87,7 @@ static dnnl_status_t make_product(bool probe, int threads, const gemm_state *s, 
     dnnl_status_t status = lc__dnnl_new(out, probe, 1, threads, n_blocks * s->parts);
     lc__dnnl_plan *plan = *out;
     if (status == dnnl_success) {
-        /* Reserved before anything else: at the same place for both products. */
+        /* Reserved first, so that both products have it at the same offset. */
         columns_at.offset = lc__dnnl_scratch(plan, (size_t)(rows * patch) * sizeof(float));
         for (int64_t i = 0; plan->n_chunks > 1 && i < plan->n_chunks; i++) {
             plan->chunk_offset[i][0] = i / s->parts * rows * outs;
@@ -140,7 +139,7 @@ static dnnl_status_t build(const lc_call *call, bool probe, gemm_state **out)
     s->parts = parts_of(patch);
     int threads = call->threads < 1 ? 1 : call->threads;
     int before = lc__dnnl_set_threads(1);
-    /* It is not known when asking whether the call will add: it must be able to. */
+    /* A probe does not know whether the call will add, so the product must be able to. */
     dnnl_status_t status = make_product(probe, threads, s, probe || call->accumulate, 0, 1, &s->plan);
     if (status == dnnl_success && s->blocks > 1)
         status = make_product(probe, threads, s, true, 1, s->blocks - 1, &s->more);
@@ -194,7 +193,7 @@ static void multiply(const void *context, int64_t begin, int64_t end, int lane)
     const block_job *j = context;
     const lc__dnnl_plan *plan = j->block ? j->state->more : j->state->plan;
     int64_t first = j->block ? (j->block - 1) * j->state->parts : 0;
-    int before = lc__dnnl_set_threads(1); /* of this thread, which may be a helper */
+    int before = lc__dnnl_set_threads(1); /* for this thread, which may be one of the pool */
     for (int64_t part = begin; part < end; part++) lc__dnnl_execute(plan, &plan->step[0], j->call, lane, first + part);
     lc__dnnl_set_threads(before);
 }

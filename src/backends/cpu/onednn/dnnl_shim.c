@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where oneDNN 2.x and 3.x differ; see dnnl_shim.h. */
+/* Differences between oneDNN 2.x and 3.x; see dnnl_shim.h. */
 #include "backends/cpu/onednn/dnnl_shim.h"
 
 #include <stdlib.h>
@@ -105,7 +105,7 @@ const char *lc__dnnl_impl_name(const_dnnl_primitive_desc_t pd)
     return name;
 }
 
-/* What is never accepted; `avoid` adds to it. ANY accepts everything. */
+/* Implementations that are never accepted, in addition to `avoid`. ANY accepts everything. */
 #define REFERENCE "ref"
 #define ANY       ""
 
@@ -116,7 +116,7 @@ static bool is_named(const_dnnl_primitive_desc_t pd, const char *avoid)
 }
 
 #if DNNL_VERSION_MAJOR >= 3
-/* Moves a fresh descriptor on to the first acceptable implementation. Takes `attr`. */
+/* Advances a new descriptor to the first acceptable implementation. Takes `attr`. */
 static dnnl_status_t accept(dnnl_status_t status, dnnl_primitive_desc_t *pd, dnnl_primitive_attr_t attr,
                             const char *avoid)
 {
@@ -286,7 +286,7 @@ dnnl_status_t lc__dnnl_reorder(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, 
     dnnl_status_t status = dnnl_reorder_primitive_desc_create(pd, from, engine, to, engine, attr);
     dnnl_primitive_attr_destroy(attr);
     if (status == dnnl_success && is_named(*pd, REFERENCE)) {
-        /* The library chooses reorders itself, there is no next one to ask for. */
+        /* The library chooses reorders itself: there is no next implementation to try. */
         dnnl_primitive_desc_destroy(*pd);
         *pd = NULL;
         return dnnl_unimplemented;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One interface to what differs between oneDNN 2.x and 3.x in C: memory descriptors are owned pointers, and primitive
- * descriptors are never those of a reference implementation.
+/* One C interface to oneDNN 2.x and 3.x: memory descriptors are owned pointers, and primitive descriptors never use a
+ * reference implementation.
  *
  * To use another primitive: add one lc__dnnl_X function here with a branch for each version. */
 #ifndef LC_ONEDNN_DNNL_SHIM_H
@@ -12,7 +12,7 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #if DNNL_VERSION_MAJOR >= 3
-typedef dnnl_memory_desc_t lc__md;        /* owned; NULL is none */
+typedef dnnl_memory_desc_t lc__md;        /* owned; NULL: none */
 typedef const_dnnl_memory_desc_t lc__cmd; /* borrowed */
 #else
 typedef dnnl_memory_desc_t *lc__md;
@@ -21,8 +21,8 @@ typedef const dnnl_memory_desc_t *lc__cmd;
 
 /* A dense or strided f32 block; `strides` (elements) NULL lets the implementation choose. */
 dnnl_status_t lc__dnnl_md_strided(lc__md *out, int ndim, const int64_t *dims, const int64_t *strides);
-/* The same by a named layout. A layout given by its tag is recognised even where dimensions of size 1 make the
- * strides ambiguous (an image with one channel). */
+/* The same for a named layout, which is recognized even if dimensions of size 1 make the strides ambiguous (an image
+ * with one channel). */
 dnnl_status_t lc__dnnl_md_tag(lc__md *out, int ndim, const int64_t *dims, dnnl_format_tag_t tag);
 dnnl_status_t lc__dnnl_md_copy(lc__md *out, lc__cmd from);
 void lc__dnnl_md_free(lc__md md); /* NULL is fine */
@@ -39,9 +39,9 @@ typedef struct lc__dnnl_window {
     int64_t stride[3], padding[3], dilation[3];
 } lc__dnnl_window;
 
-/* Primitive descriptors: the library's first implementation that is not a reference one, in user-scratchpad mode;
- * dnnl_unimplemented if there is none. `bias` may be NULL. `avoid`: implementations whose name
- * contains it are passed over; NULL: none. */
+/* Primitive descriptors of the library's first implementation that is not a reference one, in user-scratchpad mode;
+ * dnnl_unimplemented if there is none. `bias` may be NULL. `avoid`: skips implementations whose name contains it; NULL:
+ * none. */
 dnnl_status_t lc__dnnl_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd x, lc__cmd y, lc__cmd bias,
                               lc__cmd out, const lc__dnnl_post *post);
 dnnl_status_t lc__dnnl_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd x, lc__cmd w, lc__cmd bias,
@@ -50,7 +50,7 @@ dnnl_status_t lc__dnnl_conv_input_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t 
                                        lc__cmd dy, const lc__dnnl_window *window);
 dnnl_status_t lc__dnnl_conv_weight_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd x, lc__cmd dw,
                                         lc__cmd dy, const lc__dnnl_window *window, const char *avoid);
-/* `sum`: adds to what `to` holds. */
+/* `sum`: adds to the contents of `to`. */
 dnnl_status_t lc__dnnl_reorder(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd from, lc__cmd to, bool sum);
 
 /* The implementation's name; "" if unknown. Borrowed from the descriptor. */

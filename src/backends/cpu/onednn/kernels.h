@@ -7,13 +7,13 @@
 
 /* matmul.c; each serves both matmul and linear. */
 extern const lc_kernel lc__onednn_matmul;         /* one primitive on operands in place */
-extern const lc_kernel lc__onednn_matmul_packed;  /* the second operand is first brought into the library's layout */
+extern const lc_kernel lc__onednn_matmul_packed;  /* reorders the second operand into the library's layout first */
 extern const lc_kernel lc__onednn_matmul_batched; /* a two-dimensional primitive per matrix of the batch */
 
 /* conv.c */
 extern const lc_kernel lc__onednn_conv;
-extern const lc_kernel lc__onednn_conv_direct; /* not by batch-reduced products */
-/* When the direct one was measured to be faster: few channels, 1x1 kernels, narrow images. */
+extern const lc_kernel lc__onednn_conv_direct; /* without batch-reduced products */
+/* Whether the direct kernel was measured to be faster: few channels, 1x1 kernels, narrow images. */
 bool lc__onednn_conv_prefers_direct(const lc_call *call);
 extern const lc_kernel lc__onednn_conv_input_grad;
 extern const lc_kernel lc__onednn_conv_weight_grad;

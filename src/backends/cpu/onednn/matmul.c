@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matmul and linear on oneDNN's matmul primitive: y = activation(x * w^T + b), batches broadcast as in numpy.
  *
- * Operands come with strides (a gradient's transposed matrix is not copied). Most single products are done by lightc's
- * own kernel (isa/product.c); here are batches of them, and matrices of a few rows or columns. They are cut into
- * matrices, rows or columns, by their shape only. To add a variant: write a build function and a kernel for it at the
- * end of the file. */
+ * Operands come with strides (a gradient's transposed matrix is not copied). Most single products are computed by
+ * lightc's own kernel (isa/product.c); these kernels are for batches, and for matrices of a few rows or columns. They
+ * are cut into matrices, rows or columns, depending only on the shape. To add a variant: write a build function and a
+ * kernel for it at the end of the file. */
 #include "backends/cpu/onednn/kernels.h"
 #include "backends/cpu/onednn/prepared.h"
 #include "backends/cpu/product.h"
@@ -19,10 +19,11 @@
 
 /* Below this many multiply-adds a product is not cut into chunks (and so runs on one thread). */
 #define CHUNK_MIN_WORK ((int64_t)1 << 20)
-/* More matrices than this are one primitive's work: chunks would cost more than they gain. */
+/* More matrices than this are left to one primitive: chunks would cost more than they gain. */
 #define MAX_MATRICES 4096
 
-/* The number of equal parts of a product, which depends only on its shape. Rows, or columns if there are more. */
+/* The number of equal parts of a product, which depends only on its shape. Parts are rows, or columns if there are more
+ * of these. */
 static int64_t parts_of(const lc__product *g, bool *columns)
 {
     int64_t n = g->m >= g->n ? g->m : g->n;
@@ -42,7 +43,7 @@ static dnnl_status_t make_mds(mds *d, const lc__product *g, int nb, int64_t m, i
 {
     int64_t xd[LC_MAX_DIMS + 2], yd[LC_MAX_DIMS + 2], od[LC_MAX_DIMS + 2], bd[LC_MAX_DIMS + 2];
     int64_t xs[LC_MAX_DIMS + 2], ys[LC_MAX_DIMS + 2], os[LC_MAX_DIMS + 2], bs[LC_MAX_DIMS + 2];
-    /* A broadcast batch dimension is one of size 1, whose stride only has to look dense. */
+    /* A broadcast batch dimension has size 1, and a stride that only has to look dense. */
     int64_t x_dense = g->xk == 1 ? m * g->xm : g->k * g->xk, y_dense = g->yn == 1 ? g->k * g->yk : n * g->yn;
     for (int i = nb - 1; i >= 0; i--) {
         xd[i] = g->xb[i] ? g->batch[i] : 1;
@@ -75,7 +76,7 @@ static void free_mds(mds *d)
     lc__dnnl_md_free(d->out);
 }
 
-/* The product as the step appended last; what accumulates does so in the primitive if that can, else at the end. */
+/* Appends the product as the last step; accumulates in the primitive if that is possible, else at the end. */
 static dnnl_status_t add_product(lc__dnnl_plan *plan, const lc_call *call, const lc__product *g, const mds *d,
                                  bool chunked, lc__md plain_y)
 {
@@ -91,7 +92,7 @@ static dnnl_status_t add_product(lc__dnnl_plan *plan, const lc_call *call, const
     lc__dnnl_operand bias = {LC_DNNL_IN, 2, 0, 0, 3}, out = {LC_DNNL_OUT, 0, 0, 0, 2};
     lc__cmd y_md = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
     if (plain_y) {
-        /* Nothing to gain if the library likes the operand as it is. */
+        /* Nothing to gain if the library prefers the operand's own layout. */
         if (dnnl_memory_desc_equal(y_md, plain_y)) status = dnnl_unimplemented;
         lc__dnnl_operand packed = {LC_DNNL_SCRATCH, 0, 0, 0, LC_DNNL_NO_CHUNKS};
         packed.offset = lc__dnnl_scratch(plan, dnnl_memory_desc_get_size(y_md));
@@ -111,7 +112,7 @@ static dnnl_status_t add_product(lc__dnnl_plan *plan, const lc_call *call, const
         dnnl_primitive_desc_destroy(pd);
         return status;
     }
-    /* Adding the step takes `pd`, and with it what was queried. */
+    /* Adding the step takes `pd`, and with it the descriptors queried from it. */
     lc__md owned_y = NULL;
     status = lc__dnnl_md_copy(&owned_y, y_md);
     if (status == dnnl_success)
@@ -134,7 +135,7 @@ static dnnl_status_t build(const lc_call *call, bool probe, bool packed, bool ba
     int64_t matrices = 1, chunks = 1;
     bool columns = false;
     for (int i = 0; i < g.nb && matrices <= MAX_MATRICES; i++) matrices *= g.batch[i];
-    /* Which of the two does a batch must not depend on the number of threads. */
+    /* Which of the two kernels takes a batch must not depend on the number of threads. */
     if (g.nb ? batched != (matrices <= MAX_MATRICES) : batched) return dnnl_unimplemented;
     if (packed && g.nb) return dnnl_unimplemented;
     chunks = batched ? matrices : g.nb ? 1 : parts_of(&g, &columns);

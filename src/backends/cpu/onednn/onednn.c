@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which kernel does which call. To add one: declare it in kernels.h and list it in `table`, best first. */
+/* The choice of a kernel for a call. To add one: declare it in kernels.h and list it in `table`, best first. */
 #include "backends/cpu/onednn/onednn.h"
 #include "backends/cpu/onednn/kernels.h"
 #include "backends/cpu/onednn/prepared.h"

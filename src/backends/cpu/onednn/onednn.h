@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fast kernels for matmul, linear, conv, conv_input_grad and conv_weight_grad: what the CPU backend sees of oneDNN.
+/* Fast kernels for matmul, linear, conv, conv_input_grad and conv_weight_grad: the CPU backend's interface to oneDNN.
  *
  * Works with oneDNN 2.6 and 3.x; in a build without it stub.c is compiled instead and finds nothing. To add a kernel:
  * write it in a file of its own here and add it, in order of preference, to lc__onednn_candidates in onednn.c. */
@@ -11,7 +11,8 @@
 /* The most kernels that one call can have. */
 #define LC_ONEDNN_MAX_CANDIDATES 4
 
-/* The kernels that can do the call, best first; at most `max`. LC_ERR_MEMORY if it had too little to find out. */
+/* The kernels that can do the call, best first; at most `max`. LC_ERR_MEMORY if there was too little memory to find
+ * out. */
 lc_status lc__onednn_candidates(const lc_call *call, int max, const lc_kernel **out, int *n);
 
 /* "oneDNN 2.6.0"; "no oneDNN" in a build without it. */

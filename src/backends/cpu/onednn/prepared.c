@@ -11,7 +11,7 @@
 #ifdef _OPENMP
 #include <omp.h>
 #else
-/* oneDNN brings the OpenMP runtime along even if this build does not use it; then these two are there. */
+/* oneDNN loads the OpenMP runtime even if this build does not use it; then these two functions exist. */
 __attribute__((weak)) void omp_set_num_threads(int threads);
 __attribute__((weak)) int omp_get_max_threads(void);
 #endif
@@ -127,7 +127,7 @@ dnnl_status_t lc__dnnl_add_reorder(lc__dnnl_plan *plan, lc__cmd from, lc__dnnl_o
     return status;
 }
 
-/* More than creating a primitive takes: descriptors, buffers for generated code. */
+/* More memory than creating a primitive takes: descriptors, buffers for generated code. */
 #define RESERVE ((size_t)16 << 20)
 
 dnnl_status_t lc__dnnl_enter(void)
@@ -183,8 +183,8 @@ lc_status lc__dnnl_prepare(lc_call *call, lc__dnnl_build_fn *build)
     return LC_OK;
 }
 
-/* The library can only fail here for defects in the bindings above, which the tests would show; a kernel has no way to
- * report them. */
+/* Here the library can only fail because of bugs in the bindings above, which the tests would show; a kernel cannot
+ * report errors. */
 void lc__dnnl_execute(const lc__dnnl_plan *plan, const lc__dnnl_step *step, const lc_call *call, int lane,
                       int64_t chunk)
 {
@@ -215,7 +215,7 @@ typedef struct chunk_job {
 static void run_chunks(const void *context, int64_t begin, int64_t end, int lane)
 {
     const chunk_job *j = context;
-    int before = lc__dnnl_set_threads(1); /* of this thread, which may be a helper */
+    int before = lc__dnnl_set_threads(1); /* for this thread, which may be one of the pool */
     for (int64_t c = begin; c < end; c++)
         lc__dnnl_execute(j->plan, c < j->plan->n_chunks ? j->step : j->step + 1, j->call, lane, c);
     lc__dnnl_set_threads(before);

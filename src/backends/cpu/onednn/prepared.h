@@ -2,11 +2,11 @@
 /* A prepared call: a few oneDNN primitives run one after the other, with everything created beforehand.
  *
  * A step is a primitive and its operands; an operand says where its data will be at run time (an input or output of the
- * call, or scratch). One step may be cut into chunks of equal shape (images of a batch, rows of a matrix), and a rest
- * that the step after it does: the same one-thread primitive runs on every chunk, and up to `lanes` threads take one
- * chunk after the other. So results do not depend on the number of threads, a thread that the machine does not run
- * holds up one chunk at most, and batches can be served that oneDNN cannot describe. The library's own threads, which
- * wait for each other, are for what cannot be cut.
+ * call, or scratch). One step may be cut into chunks of equal shape (images of a batch, rows of a matrix), with a next
+ * step for the rest: the same one-thread primitive runs on every chunk, and up to `lanes` threads take one chunk after
+ * the other. So results do not depend on the number of threads, a thread that is not scheduled delays at most one
+ * chunk, and batches that oneDNN cannot describe are possible. The library's own threads, which wait for each other,
+ * are used only for steps that cannot be cut.
  *
  * Use: lc__dnnl_new; per step lc__dnnl_add and lc__dnnl_bind. A plan made with probe = true stops short of generating
  * code: it only checks whether the call can be done. */
@@ -26,7 +26,7 @@ typedef struct lc__dnnl_operand {
     lc__dnnl_where where;
     int index;          /* of the input or output */
     size_t offset;      /* bytes into it, or into scratch */
-    size_t lane_stride; /* scratch: bytes between the areas of two lanes */
+    size_t lane_stride; /* scratch: bytes from one lane's area to the next */
     int column;         /* which column of chunk_offset applies; LC_DNNL_NO_CHUNKS: none */
 } lc__dnnl_operand;
 
@@ -34,15 +34,15 @@ typedef struct lc__dnnl_step {
     dnnl_primitive_t primitive;
     int n_args;
     bool chunked;
-    bool rest; /* of the step before: its primitive is for chunk number n_chunks */
+    bool rest; /* of the previous step: its primitive is for chunk number n_chunks */
     lc__dnnl_operand operand[LC_DNNL_MAX_ARGS];
     dnnl_exec_arg_t *exec; /* [lanes][LC_DNNL_MAX_ARGS] */
-    void **last;           /* [lanes][LC_DNNL_MAX_ARGS]: the handle that the memory object has */
+    void **last;           /* [lanes][LC_DNNL_MAX_ARGS]: the present handle of the memory object */
 } lc__dnnl_step;
 
 typedef struct lc__dnnl_plan {
     bool probe;
-    int threads;                /* inside a primitive: 1, but for what cannot be cut */
+    int threads;                /* inside a primitive: 1, except for steps that cannot be cut */
     int lanes;                  /* threads that share chunks */
     int64_t n_chunks;           /* 1: not cut */
     int64_t (*chunk_offset)[4]; /* [n_chunks + 1] elements, per column; NULL if not cut */
@@ -51,44 +51,44 @@ typedef struct lc__dnnl_plan {
     int n_steps;
     lc__dnnl_step step[LC_DNNL_MAX_STEPS];
     size_t scratch_bytes;
-    bool add_scratch; /* in the end out[0] += scratch at add_offset (f32) */
+    bool add_scratch; /* at the end out[0] += scratch at add_offset (f32) */
     size_t add_offset;
     int64_t add_count;
     char impl[96];
 } lc__dnnl_plan;
 
-/* The threads that the OpenMP runtime starts regions with, for this thread; returns what it was. */
+/* Sets the number of threads in this thread's next OpenMP regions; returns the previous number. */
 int lc__dnnl_set_threads(int threads);
 
 dnnl_status_t lc__dnnl_new(lc__dnnl_plan **out, bool probe, int threads, int lanes, int64_t n_chunks);
 void lc__dnnl_free(lc__dnnl_plan *plan); /* NULL is fine */
 /* Reserves scratch; returns its offset, 64-byte aligned. */
 size_t lc__dnnl_scratch(lc__dnnl_plan *plan, size_t bytes);
-/* Appends a step; its scratchpad is seen to. Takes `pd`. `main` notes the implementation's name for dumps. */
+/* Appends a step, with its scratchpad. Takes `pd`. `main` notes the implementation's name for dumps. */
 dnnl_status_t lc__dnnl_add(lc__dnnl_plan *plan, dnnl_primitive_desc_t pd, bool chunked, bool main);
 /* Binds an argument of the step appended last. */
 dnnl_status_t lc__dnnl_bind(lc__dnnl_plan *plan, int arg, lc__cmd md, lc__dnnl_operand operand);
-/* A reorder as a step of its own. `sum`: adds to what is there. */
+/* Appends a reorder. `sum`: adds to the target. */
 dnnl_status_t lc__dnnl_add_reorder(lc__dnnl_plan *plan, lc__cmd from, lc__dnnl_operand source, lc__cmd to,
                                    lc__dnnl_operand target, bool sum);
 
-/* Running out of memory. The library passes over implementations that it has no memory for, in silence, and calls whole
- * functions it has none for unimplemented; where it cannot even do that it crashes. So a build is put between these
- * two: the first sees to it that there is some memory to be had, the second (which gets what the build came to) looks
- * whether any was refused all the same. */
+/* Running out of memory. The library silently skips implementations for which it has no memory, and calls whole
+ * functions unimplemented; if even that fails it crashes. So a build is enclosed by these two: the first ensures that
+ * some memory is available, the second (which gets the status of the build) checks whether an allocation has failed
+ * nevertheless. */
 dnnl_status_t lc__dnnl_enter(void);
 dnnl_status_t lc__dnnl_leave(dnnl_status_t status);
 /* The results of supports() and prepare() for a build's status. */
 bool lc__dnnl_supported(dnnl_status_t status);
 lc_status lc__dnnl_failed(const lc_call *call, dnnl_status_t status);
 
-/* What kernels' functions do with a plan. */
+/* Functions of kernels with a plan. */
 typedef dnnl_status_t lc__dnnl_build_fn(const lc_call *call, bool probe, lc__dnnl_plan **out);
 bool lc__dnnl_supports(const lc_call *call, lc__dnnl_build_fn *build);
 lc_status lc__dnnl_prepare(lc_call *call, lc__dnnl_build_fn *build); /* the plan becomes call->state */
 void lc__dnnl_run(const lc_call *call);
-/* Part of running, for kernels that do something in between: points the step's operands at this run's data and executes
- * it on one chunk. */
+/* A part of lc__dnnl_run, for kernels that do something in between: points the step's operands at this run's data and
+ * executes it on one chunk. */
 void lc__dnnl_execute(const lc__dnnl_plan *plan, const lc__dnnl_step *step, const lc_call *call, int lane,
                       int64_t chunk);
 void lc__dnnl_release(lc_call *call);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stands in for the kernels of this folder in a build without oneDNN: there are none. */
+/* Replaces the kernels of this folder in a build without oneDNN. */
 #include "backends/cpu/onednn/onednn.h"
 
 #include <stdio.h>
