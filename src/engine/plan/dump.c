@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LIGHTC_PLAN_DUMP=FILE: when a graph is freed, its plans are written to FILE as text and to FILE.dot for Graphviz
- * (dot -Tsvg FILE.dot > plan.svg): calls in order with kernel, shapes, offsets, bytes, threads and measured time. Why
- * each was made is written when it is (missed.c). */
+ * (dot -Tsvg FILE.dot > plan.svg): calls in order with kernel, shapes, offsets, bytes, threads and measured time.
+ * missed.c writes why each plan is made. */
 #include "base/io.h"
 #include "ops/fused.h"
 #include "engine/plan/plan.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Why a plan is made: the first difference between the segment and the nearest plan of the cache. With LIGHTC_PLAN_DUMP
- * it becomes a line of that file, before the plan is made. The cache itself (plan.c) asks only whether all is equal. */
+ * it becomes a line of that file, before the plan is made. The cache itself (plan.c) only checks whether everything is
+ * equal. */
 #include "base/io.h"
 #include "base/str.h"
 #include "engine/plan/plan.h"
@@ -15,10 +16,9 @@ static bool same(const void *a, const void *b, size_t bytes)
     return !bytes || memcmp(a, b, bytes) == 0;
 }
 
-/* ---- the segment next to a plan that comes after the same segments, so that both number alike up to a difference ----
- */
+/* ---- the segment and a plan after the same segments: numbers agree up to the first difference ---- */
 
-/* The value of the first tensor from outside that is not the same in both, or LC_ABSENT. */
+/* The value of the first external tensor that differs, or LC_ABSENT. */
 static uint32_t other_external(const lc_graph *g, const lc_plan *p)
 {
     uint32_t n = g->n_externals - g->ext_0;
@@ -35,7 +35,7 @@ static const lc_external *external_of(const lc_external *e, uint32_t n, uint32_t
     return NULL;
 }
 
-/* How many nodes, from the first on, are the same in both. */
+/* The number of leading nodes that are the same in both. */
 static uint32_t nodes_alike(const lc_graph *g, const lc_plan *p)
 {
     uint32_t n = g->tape.n_nodes - g->node_0, other = other_external(g, p);
@@ -51,7 +51,7 @@ static uint32_t nodes_alike(const lc_graph *g, const lc_plan *p)
     return n < p->n_nodes ? n : p->n_nodes;
 }
 
-/* The plan with most nodes alike among those that come after the same segments; of several, the one used last. */
+/* Among the plans after the same segments, the one with the most equal nodes; of several, the one used last. */
 static const lc_plan *nearest(const lc_graph *g, uint32_t *alike)
 {
     uint64_t previous = g->last ? g->last->uid : 0;
@@ -84,7 +84,7 @@ static void add_type(lc__str *l, const lc_type *type)
                 lc__shape_text(type, shape, sizeof shape));
 }
 
-/* An operand of a node; what is before the node is the same in the plan. */
+/* Adds an operand of a node; everything before the node is the same in the plan. */
 static void add_operand(lc__str *l, const lc_graph *g, uint32_t node, uint32_t value)
 {
     if (value == LC_ABSENT) {
@@ -158,7 +158,7 @@ static void add_different_int(lc__str *l, const lc_graph *g, const lc_plan *p, u
     lc__str_add(l, "it has other results");
 }
 
-/* Node k of both, which differ. */
+/* Adds the difference between nodes k of both. */
 static void add_different_node(lc__str *l, const lc_graph *g, const lc_plan *p, uint32_t k)
 {
     const lc_node *is = &g->tape.nodes[g->node_0 + k], *was = &p->nodes[k];
@@ -202,7 +202,7 @@ static bool add_different_flat(lc__str *l, const lc_plan *p)
     return false;
 }
 
-/* All nodes that both have are the same. */
+/* Adds the difference if all common nodes are the same. */
 static void add_different_state(lc__str *l, const lc_graph *g, lc__keeps keeps, const lc_plan *p)
 {
     static const char *const kept[] = {"all values", "all values of one element", "what lc_keep names"};

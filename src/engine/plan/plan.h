@@ -17,7 +17,7 @@ void lc__record_host_write(lc_tensor *t);
 /* flops.c */
 double lc__call_flop(const lc_call *c);
 /* missed.c */
-/* A line of the dump: why no plan of the cache is that of the segment, which is planned next. */
+/* Writes a line of the dump: why the cache has no plan for the segment, which is planned next. */
 void lc__dump_missed(const lc_graph *g, lc__keeps keeps);
 /* dump.c */
 void lc__dump_plans(const lc_graph *g);
