@@ -309,7 +309,7 @@ TEST(messages)
     expect_error(lc_gather(a, 1, i), LC_ERR_SHAPE, "ids", "gather: ");
     expect_error(lc_gather(a, 1, a), LC_ERR_DTYPE, "i64 or i32", "gather: ");
     expect_error(lc_glu(a, 1), LC_ERR_SHAPE, "", "slice: ");
-    expect_error(lc_cast(a, (lc_dtype)99), LC_ERR_DTYPE, "no data type 99", "cast: ");
+    expect_error(lc_cast(a, (lc_dtype)99), LC_ERR_DTYPE, "unknown data type 99", "cast: ");
     expect_error(lc_full(0, LC_F32, -2), LC_ERR_SHAPE, "-2", "full: ");
     expect_error(lc_tril(b, 0), LC_ERR_SHAPE, "2 dimensions", "tril: ");
     expect_error(lc_exp(lc_cast(a, LC_BF16)), LC_ERR_UNSUPPORTED, "lc_cast", "exp: ");

@@ -104,7 +104,7 @@ static lc_status expand_chunk(lc_build *b, const lc_node *n)
 
 /* ---- a window ---- */
 
-/* Of a unit only the slice that the sync has summed counts on this rank. */
+/* This rank adds only its slice of a unit, which the sync has summed. */
 static lc_status window_of_unit(lc_build *b, lc__tree_flat *f, lc__tree_place at, const lc__unit *u)
 {
     const lc__sharding *s = f->flat->sharding;

@@ -201,14 +201,14 @@ LC_INLINE void tile(const int rows, int64_t depth, const float *a, const int64_t
                     float *c, int64_t ldc, bool add)
 {
     vf sum[ROWS][VECTORS];
-    const float *row[ROWS / 3]; /* every third: the others are within reach of an address, and registers are few */
+    const float *row[ROWS / 3]; /* every third address: offsets reach the others, and registers are few */
 #pragma GCC unroll 16
     for (int m = 0; m < rows; m++) {
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++) sum[m][v] = vzero();
         if (m % 3 == 0) row[m / 3] = a + m * am;
 #if defined(__x86_64__)
-        if (m % 3 == 0) __asm__("" : "+r"(row[m / 3])); /* not made of the first one again and again */
+        if (m % 3 == 0) __asm__("" : "+r"(row[m / 3])); /* kept in registers, not recomputed from the first */
 #endif
     }
 #pragma GCC unroll 4
@@ -417,8 +417,8 @@ static bool plan(const lc_call *call, job *j)
     j->column_block = whole(parts(work, j->row_block * p->k), PANEL);
     if (j->column_block > p->n / 4 * 3) j->column_block = whole(p->n, PANEL);
     j->column_blocks = parts(p->n, j->column_block);
-    /* Rows a page apart would all be in the same few lines of the first-level cache; half a page apart they are in
-     * twice as many, which is enough for pieces that are wide. */
+    /* Rows a page apart would all use the same few lines of the first-level cache; half a page apart they use
+     * twice as many, which is enough for wide pieces. */
     int64_t conflict = j->column_blocks > 1 ? 512 : 1024;
     j->strips = p->xk != 1 || (p->m > 1 && p->xm % conflict == 0);
     j->blocks_at_once = blocks;
