@@ -67,7 +67,7 @@ lc_status lc__grad_zero(lc_grad *g)
 }
 
 /* Sets the gradient of input i to d, summed over the dimensions that were broadcast. */
-static void give(lc_grad *g, int i, lc_tensor *d)
+static void set_gradient(lc_grad *g, int i, lc_tensor *d)
 {
     g->din[i] = lc__sum_to(d, lc_tensor_type(g->in[i]));
 }
@@ -75,13 +75,13 @@ static void give(lc_grad *g, int i, lc_tensor *d)
 lc_status lc__grad_add(lc_grad *g)
 {
     for (int i = 0; i < 2; i++)
-        if (g->need[i]) give(g, i, g->dout[0]);
+        if (g->need[i]) set_gradient(g, i, g->dout[0]);
     return LC_OK;
 }
 
 lc_status lc__grad_sub(lc_grad *g)
 {
-    if (g->need[0]) give(g, 0, g->dout[0]);
+    if (g->need[0]) set_gradient(g, 0, g->dout[0]);
     if (g->need[1]) g->din[1] = lc_neg(lc__sum_to(g->dout[0], lc_tensor_type(g->in[1])));
     return LC_OK;
 }
@@ -89,14 +89,14 @@ lc_status lc__grad_sub(lc_grad *g)
 lc_status lc__grad_mul(lc_grad *g)
 {
     for (int i = 0; i < 2; i++)
-        if (g->need[i]) give(g, i, lc_mul(g->dout[0], g->in[1 - i]));
+        if (g->need[i]) set_gradient(g, i, lc_mul(g->dout[0], g->in[1 - i]));
     return LC_OK;
 }
 
 lc_status lc__grad_div(lc_grad *g)
 {
-    if (g->need[0]) give(g, 0, lc_div(g->dout[0], g->in[1]));
-    if (g->need[1]) give(g, 1, lc__op3(&lc__op_div_backward_other, g->dout[0], g->in[0], g->in[1], LC_HERE));
+    if (g->need[0]) set_gradient(g, 0, lc_div(g->dout[0], g->in[1]));
+    if (g->need[1]) set_gradient(g, 1, lc__op3(&lc__op_div_backward_other, g->dout[0], g->in[0], g->in[1], LC_HERE));
     return LC_OK;
 }
 
@@ -136,7 +136,7 @@ static lc_status grad_symmetric(lc_grad *g, const lc_op *op)
     for (int i = 0; i < 2; i++) {
         if (!g->need[i]) continue;
         lc_tensor *in[] = {g->dout[0], g->in[i], g->in[1 - i]};
-        give(g, i, lc_op_call(op, 3, in, 0, NULL, g->n_float, g->floats, LC_HERE));
+        set_gradient(g, i, lc_op_call(op, 3, in, 0, NULL, g->n_float, g->floats, LC_HERE));
     }
     return LC_OK;
 }
@@ -163,14 +163,14 @@ lc_status lc__grad_huber(lc_grad *g)
 
 lc_status lc__grad_where(lc_grad *g)
 {
-    if (g->need[1]) give(g, 1, lc_masked_fill(g->dout[0], lc_logical_not(g->in[0]), 0));
-    if (g->need[2]) give(g, 2, lc_masked_fill(g->dout[0], g->in[0], 0));
+    if (g->need[1]) set_gradient(g, 1, lc_masked_fill(g->dout[0], lc_logical_not(g->in[0]), 0));
+    if (g->need[2]) set_gradient(g, 2, lc_masked_fill(g->dout[0], g->in[0], 0));
     return LC_OK;
 }
 
 lc_status lc__grad_masked_fill(lc_grad *g)
 {
-    if (g->need[0]) give(g, 0, lc_masked_fill(g->dout[0], g->in[1], 0));
+    if (g->need[0]) set_gradient(g, 0, lc_masked_fill(g->dout[0], g->in[1], 0));
     return LC_OK;
 }
 
@@ -183,28 +183,29 @@ lc_status lc__grad_cast(lc_grad *g)
 
 lc_status lc__grad_prelu(lc_grad *g)
 {
-    if (g->need[0]) give(g, 0, lc__op3(&lc__op_prelu_backward, g->dout[0], g->in[0], g->in[1], LC_HERE));
-    if (g->need[1]) give(g, 1, lc__op2(&lc__op_prelu_backward_weight, g->dout[0], g->in[0], LC_HERE));
+    if (g->need[0]) set_gradient(g, 0, lc__op3(&lc__op_prelu_backward, g->dout[0], g->in[0], g->in[1], LC_HERE));
+    if (g->need[1]) set_gradient(g, 1, lc__op2(&lc__op_prelu_backward_weight, g->dout[0], g->in[0], LC_HERE));
     return LC_OK;
 }
 
 lc_status lc__grad_pow(lc_grad *g)
 {
-    if (g->need[0]) give(g, 0, lc__op3(&lc__op_pow_backward, g->dout[0], g->in[0], g->in[1], LC_HERE));
-    if (g->need[1]) give(g, 1, lc__op3(&lc__op_pow_backward_exponent, g->dout[0], g->in[0], g->in[1], LC_HERE));
+    if (g->need[0]) set_gradient(g, 0, lc__op3(&lc__op_pow_backward, g->dout[0], g->in[0], g->in[1], LC_HERE));
+    if (g->need[1]) set_gradient(g, 1, lc__op3(&lc__op_pow_backward_exponent, g->dout[0], g->in[0], g->in[1], LC_HERE));
     return LC_OK;
 }
 
 lc_status lc__grad_xlogy(lc_grad *g)
 {
-    if (g->need[0]) give(g, 0, lc__op3(&lc__op_xlogy_backward, g->dout[0], g->in[0], g->in[1], LC_HERE));
-    if (g->need[1]) give(g, 1, lc__op3(&lc__op_xlogy_backward_other, g->dout[0], g->in[0], g->in[1], LC_HERE));
+    if (g->need[0]) set_gradient(g, 0, lc__op3(&lc__op_xlogy_backward, g->dout[0], g->in[0], g->in[1], LC_HERE));
+    if (g->need[1]) set_gradient(g, 1, lc__op3(&lc__op_xlogy_backward_other, g->dout[0], g->in[0], g->in[1], LC_HERE));
     return LC_OK;
 }
 
 lc_status lc__grad_bce_with_logits(lc_grad *g)
 {
-    if (g->need[0]) give(g, 0, lc__op3(&lc__op_bce_with_logits_backward, g->dout[0], g->in[0], g->in[1], LC_HERE));
-    if (g->need[1]) give(g, 1, lc_neg(lc_mul(g->dout[0], g->in[0])));
+    if (g->need[0])
+        set_gradient(g, 0, lc__op3(&lc__op_bce_with_logits_backward, g->dout[0], g->in[0], g->in[1], LC_HERE));
+    if (g->need[1]) set_gradient(g, 1, lc_neg(lc_mul(g->dout[0], g->in[0])));
     return LC_OK;
 }

@@ -168,7 +168,7 @@ static lc_tensor *combine(lc_tensor *x, double a, lc_tensor *y, double b)
 }
 
 /* X <- a X + (b A + c A A) X with A = X X^T, on the orientation with fewer rows. */
-static lc_tensor *orthogonalise(lc_tensor *x, bool transposed, int steps)
+static lc_tensor *orthogonalize(lc_tensor *x, bool transposed, int steps)
 {
     if (transposed) x = lc_transpose(x, 0, 1);
     for (int i = 0; i < steps; i++) {
@@ -192,7 +192,7 @@ static lc_status update(lc_optimizer *opt, const lc_update *u)
         ints[M_COLUMNS] = lc_tensor_dim(s->parameter, 1);
         lc_tensor *x = lc_op_call_live(&op_momentum, 3, (lc_tensor *[]){u->gradients, u->state[0], u->grad_scale},
                                        M_INTS, ints, LC_MAX_HYPER, u->group->hyper, LC_HERE);
-        x = orthogonalise(x, ints[M_ROWS] > ints[M_COLUMNS], (int)u->group->hyper[H_NS_STEPS]);
+        x = orthogonalize(x, ints[M_ROWS] > ints[M_COLUMNS], (int)u->group->hyper[H_NS_STEPS]);
         lc_op_call_live(&op_apply, 3, (lc_tensor *[]){u->parameters, x, u->steps}, M_INTS, ints, LC_MAX_HYPER,
                         u->group->hyper, LC_HERE);
     }

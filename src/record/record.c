@@ -82,9 +82,9 @@ static inline lc_tensor *own_handle(const lc_graph *g, lc_tensor *t)
     return own ? own : t;
 }
 
-/* Why a result that is not of the step being recorded is no operand of it. The handle of one that has expired may be
- * nobody's by now. Devices begin a step of theirs for each step function, so one of another device may be of this step
- * or an earlier one. */
+/* The error for an operand that is a result, but not of the step being recorded. If it has expired, its handle may have
+ * been reused. Devices begin a step of their own for each step function, so a result of another device may be of this
+ * step or of an earlier one. */
 static lc_status no_operand(const lc_graph *g, const lc_tensor *t)
 {
     const lc_graph *of = t->graph;

@@ -120,7 +120,7 @@ done:
     return status;
 }
 
-static bool lies_row_major(const lc_tensor *t)
+static bool is_row_major(const lc_tensor *t)
 {
     return t->layout == LC_ROW_MAJOR || t->type.ndim < 3;
 }
@@ -132,7 +132,7 @@ lc_status lc__tensor_gather(lc_tensor *t, int root, void *data)
     if (!t->slices)
         return lc_fail(LC_ERR_STATE, "slices of this tensor were on ranks that are lost; load a checkpoint");
     lc_status status = lc__tensor_wait(t);
-    if (lies_row_major(t) || !data) return collect(t, status, root, data);
+    if (is_row_major(t) || !data) return collect(t, status, root, data);
     char *whole = malloc(bytes + 1);
     if (status >= 0 && !whole)
         status = lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the slices of a tensor", bytes);
@@ -164,7 +164,7 @@ lc_status lc__tensor_cut_value(const lc_tensor *t, const void *data, void *slice
     size_t width = lc_dtype_size(t->type.dtype), bytes = (size_t)lc__numel(&t->type) * width;
     char *whole = NULL;
     const char *from = data;
-    if (!lies_row_major(t)) {
+    if (!is_row_major(t)) {
         lc_view a, b;
         whole = malloc(bytes + 1);
         if (!whole) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes to write a tensor", bytes);

@@ -51,7 +51,7 @@ static lc_status choose_kernel(const lc_build *b, lc_call *call)
 
 /* ---- places of values ---- */
 
-static bool lies_in(const void *data, const lc_tensor *t)
+static bool is_within(const void *data, const lc_tensor *t)
 {
     const char *at = data, *begin = t->device_data;
     return t->kind == LC_TENSOR_PERSISTENT && !t->is_slice && at >= begin && at < begin + t->bytes;
@@ -87,7 +87,7 @@ static lc_status place_outside(lc_build *b, uint32_t value)
         memcpy(v->stride, where->stride, sizeof v->stride);
         offset = where->in_input ? where->offset : 0;
         lc_tensor *of = lc__viewed_tensor(b->g, value);
-        if (!where->in_input && of && lies_in(where->data, of)) {
+        if (!where->in_input && of && is_within(where->data, of)) {
             b->storages[storage].external = of;
             offset = ((char *)where->data - (char *)of->device_data) / (int64_t)lc_dtype_size(of->type.dtype);
         }

@@ -321,7 +321,7 @@ static lc_status insert(lc_graph *g, lc_plan *p)
     return LC_OK;
 }
 
-static void tell(const lc_graph *g, int64_t start)
+static void report_span(const lc_graph *g, int64_t start)
 {
     lc_span s = {.kind = LC_SPAN_PLAN,
                  .name = "plan",
@@ -342,7 +342,7 @@ static lc_status get(lc_graph *g, lc__keeps keeps, lc_plan **out)
         int64_t start = g->observe ? lc__now_ns() : 0;
         if (g->dump_path) lc__dump_missed(g, keeps);
         LC_TRY(make(g, keeps, &p));
-        if (g->observe) tell(g, start);
+        if (g->observe) report_span(g, start);
         lc_status status = insert(g, p);
         if (status < 0) lc__plan_free(p);
         if (status < 0) return status;

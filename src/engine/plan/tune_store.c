@@ -180,26 +180,26 @@ static void read_cache(lc__tuning *t)
 void lc__tuning_keep(lc__tuning *t)
 {
     lc_state *root = NULL;
-    char *text = NULL, *dir = NULL, *beside = NULL;
+    char *text = NULL, *dir = NULL, *temporary = NULL;
     size_t n;
     if (!t->changed || !t->cache || lc_state_new(&root) < 0) return;
     t->changed = false;
     if (write_choices(t, true, root) == LC_OK && lc_state_print(root, &text, &n) == LC_OK && n <= MAX_FILE_BYTES &&
         lc__path_dir(t->cache, &dir) == LC_OK && lc__make_dirs(&lc__io_system, dir) == LC_OK &&
-        lc__temp_name(dir, "tmp", lc__path_base(t->cache), &beside) == LC_OK) {
+        lc__temp_name(dir, "tmp", lc__path_base(t->cache), &temporary) == LC_OK) {
         /* Not worth a sync: after a crash the file is either readable or ignored. */
-        FILE *f = fopen(beside, "wx");
+        FILE *f = fopen(temporary, "wx");
         bool written = f && fwrite(text, 1, n, f) == n;
         if (f && fclose(f) != 0) written = false;
         if (written)
-            (void)!lc__replace_by(&lc__io_system, beside, t->cache);
+            (void)!lc__replace_by(&lc__io_system, temporary, t->cache);
         else if (f)
-            lc__remove_made(&lc__io_system, beside);
+            lc__remove_made(&lc__io_system, temporary);
     }
     lc_state_free(root);
     free(text);
     free(dir);
-    free(beside);
+    free(temporary);
 }
 
 /* ---- life ---- */

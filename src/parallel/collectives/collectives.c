@@ -27,7 +27,7 @@ static void keep_error(lc__collectives *c, lc_status s)
     lc__copy_message(c->message, sizeof c->message);
 }
 
-static void land(lc__collectives *c, lc_request **f)
+static void end_call(lc__collectives *c, lc_request **f)
 {
     *f = NULL;
     c->running--;
@@ -41,7 +41,7 @@ static lc_status poll(lc_peer *p)
         bool done;
         if (!c->flights[i]) continue;
         lc_status s = lc_comm_poll(c->flights[i], &done);
-        if (s < 0 || done) land(c, &c->flights[i]);
+        if (s < 0 || done) end_call(c, &c->flights[i]);
         keep_error(c, s);
     }
     return c->status < 0 ? lc_fail(c->status, "%s", c->message) : LC_OK;
@@ -67,14 +67,14 @@ static size_t bytes_of(const lc_view *v)
 }
 
 /* Whether this rank's x is sent; otherwise nobody reads it. */
-static bool gives(const int64_t *ints)
+static bool sends(const int64_t *ints)
 {
     lc_collective which = (lc_collective)ints[LC__COMM_WHICH];
     return (which != LC_COMM_BROADCAST && which != LC_COMM_SCATTER) || ints[LC__COMM_RANK] == ints[LC__COMM_ROOT];
 }
 
 /* Whether this rank's y comes from the call; otherwise it is zeros. */
-static bool gets(const int64_t *ints)
+static bool receives(const int64_t *ints)
 {
     lc_collective which = (lc_collective)ints[LC__COMM_WHICH];
     return (which != LC_COMM_REDUCE && which != LC_COMM_GATHER) || ints[LC__COMM_RANK] == ints[LC__COMM_ROOT];
@@ -93,13 +93,13 @@ static void run_launch(const lc_call *c)
     lc_request **f = &all->flights[c->ints[AT_SLOT]];
     if (all->status < 0) return;
     if (which == LC_COMM_ALL_GATHER) x += (size_t)ints[LC__COMM_RANK] * bytes;
-    if (bytes && gives(ints)) memcpy(x, c->in[0].data, bytes);
+    if (bytes && sends(ints)) memcpy(x, c->in[0].data, bytes);
     lc_comm_call call = {.op = which,
                          .reduce = (lc_reduce_op)ints[LC__COMM_REDUCE],
                          .dtype = c->in[0].dtype,
                          .peer = (int)ints[LC__COMM_ROOT],
-                         .in = gives(ints) ? x : NULL,
-                         .out = gets(ints) ? y : NULL,
+                         .in = sends(ints) ? x : NULL,
+                         .out = receives(ints) ? y : NULL,
                          .count = (int64_t)(nx < ny ? nx : ny)};
     if (which == LC_COMM_ALL_TO_ALL) call.count /= ints[LC__COMM_SIZE];
     lc_status s = lc_comm_start(comm, &call, f);
@@ -117,10 +117,10 @@ static void run_wait(const lc_call *c)
     size_t bytes = bytes_of(&c->in[0]);
     if (*f && all->status >= 0) {
         lc_status s = lc_comm_wait(*f);
-        land(all, f);
+        end_call(all, f);
         keep_error(all, s);
     }
-    if (!gets(ints))
+    if (!receives(ints))
         memset(c->out[0].data, 0, bytes);
     else if (c->out[0].data != c->in[0].data && bytes)
         memcpy(c->out[0].data, c->in[0].data, bytes);
@@ -152,7 +152,7 @@ static void ended(lc_peer *p, const lc_plan *plan, lc_status status, const char 
     for (int i = 0; i < c->n && c->running > 0; i++) {
         if (!c->flights[i]) continue;
         (void)!lc_comm_wait(c->flights[i]);
-        land(c, &c->flights[i]);
+        end_call(c, &c->flights[i]);
     }
     c->launched = 0;
     c->status = LC_OK;
@@ -193,7 +193,7 @@ static lc_status split(lc_build *b, lc__collectives *all, const lc_ir_node *n, i
 {
     lc_collective which = (lc_collective)n->ints[LC__COMM_WHICH];
     bool copies = which == LC_COMM_REDUCE_SCATTER || which == LC_COMM_ALL_TO_ALL || which == LC_COMM_GATHER ||
-                  (which == LC_COMM_SCATTER && gives(n->ints));
+                  (which == LC_COMM_SCATTER && sends(n->ints));
     int between = copies ? 2 : 1;
     uint32_t *values = lc__build_alloc(b, 2 * sizeof *values);
     int64_t *ints = lc__build_alloc(b, (AT_COMM + LC__COMM_INTS) * sizeof *ints);

@@ -160,7 +160,7 @@ typedef struct plan {
     int64_t parts, rows_per_part, chunks, width; /* columns of a chunk */
 } plan;
 
-/* All that follows from the shape. */
+/* Everything that follows from the shape. */
 static bool make_plan(const lc_call *call, plan *p)
 {
     const group one = {1, 0, 0, false};
