@@ -8,8 +8,8 @@
  * With many rows all threads first make the panels, for as many blocks of k as SHARED_BYTES hold; then they compute
  * pieces of the result. A piece is a rectangle, and makes its own strips. With few rows a panel is used too seldom for
  * that: then the strips are made first, and a piece is a range of columns, which makes its panels right before it uses
- * them. Pieces depend only on the shape, and the order of a result's sum only on k, so results are the same for any
- * number of threads. */
+ * them, or reads them in place if y's rows are dense. Pieces depend only on the shape, and the order of a result's sum
+ * only on k, so results are the same for any number of threads. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/vec.h"
 #include "backends/cpu/isa/vmath.h"
@@ -43,6 +43,7 @@ typedef struct job {
     lc__product p;
     int64_t depth; /* of a block of k */
     bool shared;   /* panels are made first, not by pieces */
+    bool in_place; /* y's whole panels are read where they are, not copied */
     bool strips;   /* x is copied into strips; by pieces if they do not make the panels */
     int64_t blocks_at_once;
     int64_t row_block, column_block, row_blocks, column_blocks;
@@ -196,9 +197,9 @@ static void make_strips(const lc__product *p, const float *x, int64_t k0, int64_
 
 /* ---- tiles ---- */
 
-/* c[m][n] (+)= sum over k of a[m * am + k * ak] * b[k * PANEL + n] */
+/* c[m][n] (+)= sum over k of a[m * am + k * ak] * b[k * ldb + n] */
 LC_INLINE void tile(const int rows, int64_t depth, const float *a, const int64_t am, const int64_t ak, const float *b,
-                    float *c, int64_t ldc, bool add)
+                    int64_t ldb, float *c, int64_t ldc, bool add)
 {
     vf sum[ROWS][VECTORS];
     const float *row[ROWS / 3]; /* every third address: offsets reach the others, and registers are few */
@@ -215,7 +216,7 @@ LC_INLINE void tile(const int rows, int64_t depth, const float *a, const int64_t
     for (int64_t k = 0; k < depth; k++) {
         vf x[VECTORS];
 #pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) x[v] = vload(b + k * PANEL + v * VW);
+        for (int v = 0; v < VECTORS; v++) x[v] = vload(b + k * ldb + v * VW);
 #pragma GCC unroll 16
         for (int m = 0; m < rows; m++) {
             vf e = vsplat(row[m / 3][m % 3 * am + k * ak]);
@@ -240,22 +241,22 @@ LC_INLINE void tile(const int rows, int64_t depth, const float *a, const int64_t
 
 #define TILE(rows)                                                                                                     \
     static __attribute__((noinline)) void tile_##rows(int64_t depth, const float *a, int64_t am, const float *b,       \
-                                                      float *c, int64_t ldc, bool add)                                 \
+                                                      int64_t ldb, float *c, int64_t ldc, bool add)                    \
     {                                                                                                                  \
-        tile(rows, depth, a, am, 1, b, c, ldc, add);                                                                   \
+        tile(rows, depth, a, am, 1, b, ldb, c, ldc, add);                                                              \
     }                                                                                                                  \
     static __attribute__((noinline)) void tile_##rows##_of_strip(int64_t depth, const float *a, const float *b,        \
-                                                                 float *c, int64_t ldc, bool add)                      \
+                                                                 int64_t ldb, float *c, int64_t ldc, bool add)         \
     {                                                                                                                  \
-        tile(rows, depth, a, 1, ROWS, b, c, ldc, add);                                                                 \
+        tile(rows, depth, a, 1, ROWS, b, ldb, c, ldc, add);                                                            \
     }                                                                                                                  \
-    LC_INLINE void any_tile_##rows(int64_t depth, const float *a, int64_t am, bool strip, const float *b, float *c,    \
-                                   int64_t ldc, bool add)                                                              \
+    LC_INLINE void any_tile_##rows(int64_t depth, const float *a, int64_t am, bool strip, const float *b, int64_t ldb, \
+                                   float *c, int64_t ldc, bool add)                                                    \
     {                                                                                                                  \
         if (strip)                                                                                                     \
-            tile_##rows##_of_strip(depth, a, b, c, ldc, add);                                                          \
+            tile_##rows##_of_strip(depth, a, b, ldb, c, ldc, add);                                                     \
         else                                                                                                           \
-            tile_##rows(depth, a, am, b, c, ldc, add);                                                                 \
+            tile_##rows(depth, a, am, b, ldb, c, ldc, add);                                                            \
     }
 #if ROWS > 8
 TILE(12)
@@ -269,22 +270,22 @@ TILE(4)
 TILE(2)
 TILE(1)
 
-/* The rows that do not fill a tile, fewer than ROWS. */
-static void rest_of_tiles(int64_t rows, int64_t depth, const float *a, int64_t am, bool strip, const float *b, float *c,
-                          int64_t ldc, bool add)
+/* `rows` < ROWS of a tile. */
+static void rest_of_tiles(int64_t rows, int64_t depth, const float *a, int64_t am, bool strip, const float *b,
+                          int64_t ldb, float *c, int64_t ldc, bool add)
 {
     int64_t m = 0, step = strip ? 1 : am;
 #if ROWS > 8
-    for (; m + 8 <= rows; m += 8) any_tile_8(depth, a + m * step, am, strip, b, c + m * ldc, ldc, add);
+    for (; m + 8 <= rows; m += 8) any_tile_8(depth, a + m * step, am, strip, b, ldb, c + m * ldc, ldc, add);
 #endif
-    for (; m + 4 <= rows; m += 4) any_tile_4(depth, a + m * step, am, strip, b, c + m * ldc, ldc, add);
-    for (; m + 2 <= rows; m += 2) any_tile_2(depth, a + m * step, am, strip, b, c + m * ldc, ldc, add);
-    for (; m < rows; m++) any_tile_1(depth, a + m * step, am, strip, b, c + m * ldc, ldc, add);
+    for (; m + 4 <= rows; m += 4) any_tile_4(depth, a + m * step, am, strip, b, ldb, c + m * ldc, ldc, add);
+    for (; m + 2 <= rows; m += 2) any_tile_2(depth, a + m * step, am, strip, b, ldb, c + m * ldc, ldc, add);
+    for (; m < rows; m++) any_tile_1(depth, a + m * step, am, strip, b, ldb, c + m * ldc, ldc, add);
 }
 
 /* The columns of one panel, for rows [m0, m0 + rows). `a`: strips, or x at that row and k. */
 static void panel_columns(const job *j, const float *a, int64_t depth, int64_t m0, int64_t rows, int64_t n,
-                          int64_t width, const float *panel, bool add)
+                          int64_t width, const float *panel, int64_t ldb, bool add)
 {
     float edge[ROWS * PANEL];
     const lc__product *p = &j->p;
@@ -295,9 +296,9 @@ static void panel_columns(const job *j, const float *a, int64_t depth, int64_t m
         const float *from = a + m * (j->strips ? depth : p->xm);
         float *out = j->out + (m0 + m) * p->n + n, *c = inside ? out : edge;
         if (count == ROWS)
-            any_full_tile(depth, from, p->xm, j->strips, panel, c, ldc, inside && add);
+            any_full_tile(depth, from, p->xm, j->strips, panel, ldb, c, ldc, inside && add);
         else
-            rest_of_tiles(count, depth, from, p->xm, j->strips, panel, c, ldc, inside && add);
+            rest_of_tiles(count, depth, from, p->xm, j->strips, panel, ldb, c, ldc, inside && add);
         for (int64_t i = 0; !inside && i < count; i++) {
             for (int64_t q = 0; q < width; q++)
                 out[i * p->n + q] = add ? out[i * p->n + q] + edge[i * PANEL + q] : edge[i * PANEL + q];
@@ -387,11 +388,13 @@ static void piece(const void *context, int64_t begin, int64_t end, int thread)
             if (j->strips && j->shared) make_strips(p, j->x, k, depth, m, rows, own);
             if (j->strips) a = j->shared ? own : j->scratch + (k - j->k_begin) * whole(p->m, ROWS);
             for (int64_t n = n0, next; n < n1; n = next) {
-                next = j->shared ? n1 : smaller(n1, n + OWN_PANELS * PANEL);
-                const float *panel = j->shared ? panels + n * depth : own;
-                if (!j->shared) make_some_panels(j, k, depth, n, next, own);
+                bool in_place = j->in_place && n + PANEL <= n1;
+                next = j->shared ? n1 : smaller(n1, n + (in_place ? 1 : OWN_PANELS) * PANEL);
+                const float *panel = j->shared ? panels + n * depth : in_place ? j->y + k * p->yk + n : own;
+                if (!j->shared && !in_place) make_some_panels(j, k, depth, n, next, own);
                 for (; n < next; n += PANEL, panel += PANEL * depth)
-                    panel_columns(j, a, depth, m, rows, n, smaller(PANEL, n1 - n), panel, k > 0 || j->accumulate);
+                    panel_columns(j, a, depth, m, rows, n, smaller(PANEL, n1 - n), panel, in_place ? p->yk : PANEL,
+                                  k > 0 || j->accumulate);
             }
         }
         if (j->k_end == p->k) finish(j, m, rows, n0, n1 - n0);
@@ -421,6 +424,7 @@ static bool plan(const lc_call *call, job *j)
      * twice as many, which is enough for wide pieces. */
     int64_t conflict = j->column_blocks > 1 ? 512 : 1024;
     j->strips = p->xk != 1 || (p->m > 1 && p->xm % conflict == 0);
+    j->in_place = !j->shared && p->yn == 1 && p->yk % 512 != 0;
     j->blocks_at_once = blocks;
     if (j->shared || j->strips) {
         int64_t block_floats = (j->shared ? j->panels * PANEL : whole(p->m, ROWS)) * j->depth;
