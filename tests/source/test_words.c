@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Comments, documents and messages are plain English: certain turns of phrase, once common in this tree, must not come
- * back. It looks only for what a pattern can find without false alarms. */
+ * back, and the spelling is American, as that of the interface. It looks only for what a pattern can find without false
+ * alarms. */
 #include "sources.h"
 
 enum { SHOWN = 40, NEAR = 60 };
@@ -138,6 +139,41 @@ static const rule rules[] = {
     {"there is: %s", false, NULL, "available:"},
     {"there are: %s", false, NULL, "available:"},
     {"known are", false, NULL, "available:"},
+#define BRITISH(word, american)                                                                                        \
+    {                                                                                                                  \
+        word, false, NULL, american                                                                                    \
+    }
+    BRITISH("behaviour", "behavior"),
+    BRITISH("colour", "color"),
+    BRITISH("colours", "colors"),
+    BRITISH("centre", "center"),
+    BRITISH("centred", "centered"),
+    BRITISH("favour", "favor"),
+    BRITISH("neighbour", "neighbor"),
+    BRITISH("neighbours", "neighbors"),
+    BRITISH("initialise", "initialize"),
+    BRITISH("initialised", "initialized"),
+    BRITISH("initialises", "initializes"),
+    BRITISH("initialisation", "initialization"),
+    BRITISH("optimise", "optimize"),
+    BRITISH("optimised", "optimized"),
+    BRITISH("optimisation", "optimization"),
+    BRITISH("normalise", "normalize"),
+    BRITISH("normalised", "normalized"),
+    BRITISH("normalisation", "normalization"),
+    BRITISH("recognise", "recognize"),
+    BRITISH("recognised", "recognized"),
+    BRITISH("serialise", "serialize"),
+    BRITISH("serialised", "serialized"),
+    BRITISH("synchronise", "synchronize"),
+    BRITISH("synchronised", "synchronized"),
+    BRITISH("synchronisation", "synchronization"),
+    BRITISH("minimise", "minimize"),
+    BRITISH("minimiser", "minimizer"),
+    BRITISH("vectorised", "vectorized"),
+    BRITISH("organised", "organized"),
+    BRITISH("summarise", "summarize"),
+    BRITISH("grey", "gray"),
 };
 
 static int n_found, found_in[N_NOT_YET];
