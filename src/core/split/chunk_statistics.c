@@ -172,11 +172,12 @@ static lc_status add_up(lc_tensor *moved, int parts)
     if (parts <= 1) return LC_OK;
     LC_TRY(lc__tensor_map(moved, LC__READ_WRITE, &sum));
     list[0] = sum.data;
-    for (; n < parts && status >= 0; n++) {
-        status = lc__tensor_map(moved->replicas[n], LC__READ, &one);
+    for (; n < parts; n++) {
+        LC_TRY_GOTO(status, done, lc__tensor_map(moved->replicas[n], LC__READ, &one));
         list[n] = one.data;
     }
-    if (status >= 0) lc_comm_combine(sum.dtype, LC_COMM_SUM, parts, list, sum.data, lc_tensor_numel(moved));
+    lc_comm_combine(sum.dtype, LC_COMM_SUM, parts, list, sum.data, lc_tensor_numel(moved));
+done:
     while (--n > 0) lc__tensor_unmap(moved->replicas[n], LC__READ);
     lc__tensor_unmap(moved, LC__READ_WRITE);
     return status;
