@@ -71,7 +71,7 @@ LC_API int lc_exit_status(lc_status status);
 /* Whether the current message need not be printed here: it ended a run of several ranks, and the process that started
  * them, or rank 0 of the run, prints it for all. In the process that started them: the ranks have printed why they
  * ended. */
-LC_API bool lc_error_is_told(void);
+LC_API bool lc_error_is_reported(void);
 
 /* Flushes standard output: for the end of a main whose output is its result, since stdio itself does not report a full
  * disk. LC_ERR_IO if any output so far has been lost. */
@@ -93,14 +93,14 @@ LC_END_DECLS
         if ((status) < 0) goto label;                                                                                  \
     } while (0)
 
-/* In main(): return lc_exit_status, and print the message to stderr, unless lc_error_is_told. Needs <stdio.h>. */
+/* In main(): return lc_exit_status, and print the message to stderr, unless lc_error_is_reported. Needs <stdio.h>. */
 #define LC_MAIN_TRY(expr)                                                                                              \
     do {                                                                                                               \
         lc_status lc_try_status_ = (expr);                                                                             \
         if (lc_try_status_ == LC_STOP) return 0;                                                                       \
         if (lc_try_status_ < 0) {                                                                                      \
             int lc_try_exit_ = lc_exit_status(lc_try_status_);                                                         \
-            if (!lc_error_is_told()) fprintf(stderr, "error: %s\n", lc_error_message());                               \
+            if (!lc_error_is_reported()) fprintf(stderr, "error: %s\n", lc_error_message());                           \
             return lc_try_exit_;                                                                                       \
         }                                                                                                              \
     } while (0)

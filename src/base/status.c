@@ -84,7 +84,7 @@ void lc__note_reported(void)
     error.reported = hash(message);
 }
 
-bool lc_error_is_told(void)
+bool lc_error_is_reported(void)
 {
     return error.reported && error.reported == hash(message);
 }

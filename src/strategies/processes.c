@@ -70,7 +70,7 @@ lc_status lc__processes_join(void **self, const lc_strategy_request *r)
             char why[1024];
             lc__copy_message(why, sizeof why);
             if (d->world->control) lc__control_fail_and_wait(d->world->control, why);
-            bool reported = lc_error_is_told();
+            bool reported = lc_error_is_reported();
             lc__world_leave(d->world);
             s = lc_fail(s, "%s", why);
             if (reported) lc__note_reported();

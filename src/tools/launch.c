@@ -98,7 +98,7 @@ int tool_launch(int argc, char **argv)
     }
     if (i >= argc) return usage("no program to start was given");
     args.argv = argv + i;
-    if (lc_launch_with(&exit_status, &args) < 0 && !lc_error_is_told())
+    if (lc_launch_with(&exit_status, &args) < 0 && !lc_error_is_reported())
         fprintf(stderr, "error: %s\n", lc_error_message());
     return exit_status;
 }

@@ -162,7 +162,7 @@ int tool_run(int argc, char **argv)
     LC_TRY_GOTO(status, done, execute(t, m, own.command, ckpt_path));
 done:
     exit_status = status < 0 ? lc_exit_status(status) : 0;
-    if (status < 0 && !lc_error_is_told()) fprintf(stderr, "error: %s\n", lc_error_message());
+    if (status < 0 && !lc_error_is_reported()) fprintf(stderr, "error: %s\n", lc_error_message());
     lc_trainer_free(t);
     lc_module_free(m);
     lc_trainer_options_release(&opt);

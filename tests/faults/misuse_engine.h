@@ -11,7 +11,7 @@ W(lc_error_message, ())
 S(lc_fail, (LC_ERR_USER, P(WORD)))
 S(lc_fail_context, (LC_ERR_USER, P(WORD)))
 N(lc_exit_status, (LC_ERR_USER))
-N(lc_error_is_told, ())
+N(lc_error_is_reported, ())
 S(lc_stdout_flush, ())
 W(lc_printable, (P(WORD), false, P(OUT), 24))
 /* ---- random.h ---- */

@@ -564,20 +564,20 @@ TEST(a_signal_to_all_processes_counts_once)
 TEST(a_second_signal_ends_a_launched_run_at_once)
 {
     static const struct {
-        int signal, told; /* only the supervisor is signaled, or also the ranks */
+        int signal, processes; /* only the supervisor is signaled, or also the ranks */
     } cases[] = {{SIGINT, 1}, {SIGTERM, 1}, {SIGTERM, 3}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         run r;
         start(&r, "%s --act stuck --devices 2 --use_distributed_sampler false", program);
         wait_for(&r, "out", "a step\n");
         pid_t pids[] = {r.pid, pid_of(&r, 0), pid_of(&r, 1)};
-        double told = seconds();
-        for (int i = 0; i < cases[k].told; i++) CHECK(!kill(pids[i], cases[k].signal));
+        double sent = seconds();
+        for (int i = 0; i < cases[k].processes; i++) CHECK(!kill(pids[i], cases[k].signal));
         pause_ms(300);
         CHECK(!is_gone(pids[1]) && !is_gone(pids[2]));
-        for (int i = 0; i < cases[k].told; i++) CHECK(!kill(pids[i], cases[k].signal) || errno == ESRCH);
+        for (int i = 0; i < cases[k].processes; i++) CHECK(!kill(pids[i], cases[k].signal) || errno == ESRCH);
         CHECK_EQ(finish(&r), 128 + cases[k].signal);
-        CHECK(seconds() - told < patience(5));
+        CHECK(seconds() - sent < patience(5));
         CHECK(!strstr(r.err, "interrupted.ckpt"));
         CHECK_EQ(count(r.err, "stopped by "), 1);
         check_clean(&r, 2);

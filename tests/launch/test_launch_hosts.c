@@ -318,8 +318,8 @@ TEST(a_run_that_is_stopped_on_another_host_stays_stopped)
         start(&r, "%s launch -H %s:2 --max_restarts 1 %s --act slow --use_distributed_sampler false", lightc, host,
               program);
         wait_for(&r, "out", "a step\n");
-        pid_t told = whole ? child_named(r.pid, "mpirun") : pid_of(&r, -1);
-        CHECK(told > 1 && !kill(told, SIGTERM));
+        pid_t ended = whole ? child_named(r.pid, "mpirun") : pid_of(&r, -1);
+        CHECK(ended > 1 && !kill(ended, SIGTERM));
         CHECK_EQ(finish(&r), 128 + SIGTERM);
         CHECK_CONTAINS(r.err, "error: stopped by signal 15 (");
         if (strstr(r.err, "error: rank") || strstr(r.err, "restarting")) TEST_FAIL("%s", r.err);

@@ -309,9 +309,18 @@ static void check_document(const char *path, const char *s)
     if (n) check_text(path, n);
 }
 
+/* Names, too, say in plain words what is meant: lc_error_is_reported. */
+static void check_names(const char *path, const char *s)
+{
+    for (const char *at = s; (at = strstr(at, "_told")); at += 5)
+        if (n_found++ < SHOWN)
+            printf("  %s: a name with \"%.*s\": reported, sent, got\n", path, (int)strcspn(at, " (\n"), at);
+}
+
 static void look_at_file(const char *name, char *text)
 {
     if (!strcmp(name, "tests/source/test_words.c")) return;
+    check_names(name, text);
     make_room(strlen(text) + 2);
     in_document = strstr(name, ".md") != NULL;
     if (in_document)

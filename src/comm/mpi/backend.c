@@ -89,12 +89,12 @@ static void abort_all(void *self, const char *why)
 
 static lc_status check_abort(backend *x)
 {
-    bool told = false;
+    bool arrived = false;
     int aborted = atomic_load(&x->aborted);
     if (aborted == 2) send_abort(x);
     if (aborted >= 2) return lc_fail(LC_ERR_PEER, "%s", x->why_out);
-    LC_TRY(lc__mpi_test(&x->abort_in, "waiting for other ranks", &told));
-    if (!told) return LC_OK;
+    LC_TRY(lc__mpi_test(&x->abort_in, "waiting for other ranks", &arrived));
+    if (!arrived) return LC_OK;
     x->why_in[WHY_BYTES - 1] = 0;
     return lc_fail(LC_ERR_PEER, "%s", x->why_in);
 }

@@ -13,7 +13,7 @@ int lc_exit_status(lc_status status)
     if (status >= 0) return 0;
     int stopped = status == LC_ERR_INTERRUPTED ? lc__noted_signal() : 0;
     if (stopped) lc__world_stopped(stopped);
-    if (status != LC_ERR_INTERRUPTED && !lc_error_is_told()) lc__world_last_words(status);
+    if (status != LC_ERR_INTERRUPTED && !lc_error_is_reported()) lc__world_last_words(status);
     return stopped ? 128 + stopped : 1;
 }
 

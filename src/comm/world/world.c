@@ -226,7 +226,7 @@ void lc__world_last_words(lc_status status)
         stop_coordinator(g);
     }
     pthread_mutex_unlock(&this_process.lock);
-    if (!lc_error_is_told()) (void)!lc_fail(status, "%s", why);
+    if (!lc_error_is_reported()) (void)!lc_fail(status, "%s", why);
 }
 
 void lc__world_trained(bool yes)

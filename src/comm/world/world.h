@@ -83,7 +83,7 @@ void lc__world_show_end(void *ctx, const char *message, const char *calls); /* f
 int lc__world_threads(void);
 
 /* Reports that this process ends with `status` and this thread's message: if it is a rank, connected or not yet, that
- * ends the run. Afterwards the message is the one that all ranks get (lc_error_is_told), if it is this rank's. */
+ * ends the run. Afterwards the message is the one that all ranks get (lc_error_is_reported), if it is this rank's. */
 void lc__world_last_words(lc_status status);
 
 /* Reports that the training of all ranks has ended, though with an error: if this process exits by itself, that is no

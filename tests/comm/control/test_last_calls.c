@@ -87,7 +87,7 @@ static void begin(run *r, int way, const char *act, const char *options)
 }
 
 /* What the run of three ranks printed at the end; checks that it was printed once. */
-static const char *told(run *r, int way, const char *act)
+static const char *printed(run *r, int way, const char *act)
 {
     CHECK(finish(r) != 0);
     const char *at = strstr(r->err, TITLE);
@@ -105,7 +105,7 @@ static void every_way(const char *act, const char *options, checked *check)
     for (int k = 0; k < WAYS; k++)
         if (is_there(k)) begin(&runs[k], k, act, options);
     for (int k = 0; k < WAYS; k++)
-        if (is_there(k)) check(&runs[k], k, told(&runs[k], k, act));
+        if (is_there(k)) check(&runs[k], k, printed(&runs[k], k, act));
 }
 
 #define CHECK_BEGINS(text, part)                                                                                       \
@@ -219,7 +219,7 @@ TEST(a_rank_that_hangs_before_its_first_call)
     run r;
     snprintf(option, sizeof option, "--progress_timeout %g", patience(1.5));
     begin(&r, 0, "idle", option);
-    const char *at = told(&r, 0, "idle");
+    const char *at = printed(&r, 0, "idle");
     CHECK_BEGINS(at, TITLE "  ranks 0, 2:\n     >   1 all_reduce of 3 f32, sum\n  rank 1:\nerror: rank 1 (host ");
     CHECK_CONTAINS(at, "no progress for ");
 }
@@ -271,7 +271,7 @@ TEST(ranks_that_receive_from_each_other)
     static run runs[WAYS];
     for (int k = 0; k < WAYS - 1; k++) begin_with_silence(&runs[k], k, "receives", patience(1));
     for (int k = 0; k < WAYS - 1; k++) {
-        const char *at = told(&runs[k], k, "receives");
+        const char *at = printed(&runs[k], k, "receives");
         CHECK_CONTAINS(at, "error: the ranks wait for each other without progress for ");
         CHECK_CONTAINS(at, " s: rank 0 (host ");
         CHECK_CONTAINS(at, ") in call 42, recv of 4 f32 from rank 1, and rank 1 (host ");
@@ -289,7 +289,7 @@ TEST(ranks_that_are_interrupted_in_a_call)
     for (int i = 0; i < 3; i++) (void)report(&r, i);
     pause_ms((int)patience(2500));
     CHECK(!kill(r.pid, SIGINT));
-    const char *at = told(&r, 0, "receives");
+    const char *at = printed(&r, 0, "receives");
     CHECK_CONTAINS(at, "     >  42 recv of 4 f32 from rank 1\n");
     CHECK_CONTAINS(at, "error: stopped by signal 2 (Interrupt)\n");
     read_file(&r, "failure.log", log, sizeof log);

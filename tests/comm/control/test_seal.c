@@ -260,9 +260,9 @@ TEST(tricks_between_a_rank_and_the_coordinator_are_noticed)
                 CHECK_STR(ranks[1].message, "");
             } else {
                 CHECK(b->done && lc__seconds() - begun < patience(5));
-                const char *told = down ? ranks[1].message : message; /* of the receiver */
-                if (!strstr(told, LC__TAMPERED)) TEST_FAIL("trick %d, down %d: \"%s\"", t, down, told);
-                CHECK_CONTAINS(told, down ? "coordinates the run" : "rank 1 ");
+                const char *got = down ? ranks[1].message : message; /* of the receiver */
+                if (!strstr(got, LC__TAMPERED)) TEST_FAIL("trick %d, down %d: \"%s\"", t, down, got);
+                CHECK_CONTAINS(got, down ? "coordinates the run" : "rank 1 ");
                 CHECK(ranks[0].message[0]); /* the run has ended */
                 if (!down) CHECK_CONTAINS(ranks[0].message, LC__TAMPERED);
             }
