@@ -140,13 +140,12 @@ typedef struct lc_ema_weight_averaging_args {
     size_t size;
     bool use_buffers; /* default on */
     double decay;
-    int64_t update_every_n_steps;    /* 0: not at steps */
-    int64_t update_starting_at_step; /* from 0 */
-    bool has_update_starting_at_epoch;
-    int64_t update_starting_at_epoch; /* also at the end of every epoch from this one on */
+    int64_t update_every_n_steps;     /* 0: not at steps */
+    int64_t update_starting_at_step;  /* from 0 */
+    int64_t update_starting_at_epoch; /* also at the end of every epoch from this one on; LC_UNSET: at none */
 } lc_ema_weight_averaging_args;
 LC_DEFAULTS(lc_ema_weight_averaging, lc_ema_weight_averaging_args, .use_buffers = true, .decay = 0.999,
-            .update_every_n_steps = 1)
+            .update_every_n_steps = 1, .update_starting_at_epoch = LC_UNSET)
 
 /* StochasticWeightAveraging: from an epoch on the learning rate goes to swa_lrs and the mean of the weights at the
  * start of each epoch is kept; at the end of the last epoch it becomes the model's weights, and the statistics of batch

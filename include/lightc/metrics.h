@@ -51,8 +51,7 @@ typedef struct lc_metric_args {
     lc_average average;
     int64_t top_k;          /* multiclass: correct if the target is among the k best */
     double threshold;       /* binary, multilabel: a score above it is a 1 */
-    bool ignore;            /* leave out targets that are ignore_index */
-    int64_t ignore_index;   /* used with ignore */
+    int64_t ignore_index;   /* targets equal to it are left out; LC_UNSET: none */
     double beta;            /* FBetaScore */
     double zero_division;   /* value of 0/0 in Precision, Recall, F-scores and JaccardIndex */
     lc_normalize normalize; /* ConfusionMatrix */
@@ -61,7 +60,8 @@ typedef struct lc_metric_args {
     bool raw_values;        /* R2Score, ExplainedVariance: a value per output instead of their mean */
     int kappa_weights; /* CohenKappa: weight of an error: 0: all the same, 1: its distance, 2: its squared distance */
 } lc_metric_args;
-LC_DEFAULTS(lc_metric, lc_metric_args, .top_k = 1, .threshold = 0.5, .beta = 1, .num_outputs = 1)
+LC_DEFAULTS(lc_metric, lc_metric_args, .top_k = 1, .threshold = 0.5, .ignore_index = LC_UNSET, .beta = 1,
+            .num_outputs = 1)
 
 /* What update gets: plain host arrays, row-major. */
 typedef struct lc_metric_batch {

@@ -155,11 +155,10 @@ typedef struct lc_embedding {
 typedef struct lc_embedding_init_args {
     size_t size;
     int64_t embedding_dim;
-    bool has_padding_idx;
-    int64_t padding_idx; /* negative: from the end */
+    int64_t padding_idx; /* negative: from the end; LC_UNSET: none */
     lc_dtype dtype;
 } lc_embedding_init_args;
-LC_DEFAULTS(lc_embedding_init, lc_embedding_init_args, )
+LC_DEFAULTS(lc_embedding_init, lc_embedding_init_args, .padding_idx = LC_UNSET)
 #define lc_embedding_init(l, parent, name, num_embeddings, ...)                                                        \
     LC_CALL_INIT(lc_embedding_init, lc_embedding_init_args, (l, parent, name, num_embeddings, ),                       \
                  .embedding_dim = __VA_ARGS__)

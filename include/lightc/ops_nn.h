@@ -87,22 +87,20 @@ LC_DEFAULTS(lc_rms_norm, lc_rms_norm_args, .eps = -1)
 
 typedef struct lc_embedding_args {
     size_t size;
-    lc_tensor *weight;    /* [V,D] */
-    bool has_padding_idx; /* the row padding_idx gets no gradient */
-    int64_t padding_idx;
+    lc_tensor *weight;   /* [V,D] */
+    int64_t padding_idx; /* a row that gets no gradient; negative: from the end; LC_UNSET: none */
 } lc_embedding_args;
-LC_DEFAULTS(lc_embedding, lc_embedding_args, )
+LC_DEFAULTS(lc_embedding, lc_embedding_args, .padding_idx = LC_UNSET)
 
 typedef struct lc_cross_entropy_args {
     size_t size;
-    lc_tensor *target;     /* classes: i64 or i32 [N,*]; or probabilities: x's type and shape */
-    lc_tensor *weight;     /* [C] per class, or NULL */
-    bool has_ignore_index; /* targets equal to ignore_index do not count; without: -100 */
-    int64_t ignore_index;
+    lc_tensor *target;    /* classes: i64 or i32 [N,*]; or probabilities: x's type and shape */
+    lc_tensor *weight;    /* [C] per class, or NULL */
+    int64_t ignore_index; /* targets equal to it do not count */
     lc_reduction reduction;
     double label_smoothing; /* in [0, 1] */
 } lc_cross_entropy_args;
-LC_DEFAULTS(lc_cross_entropy, lc_cross_entropy_args, )
+LC_DEFAULTS(lc_cross_entropy, lc_cross_entropy_args, .ignore_index = -100)
 
 typedef struct lc_sdpa_args {
     size_t size;
@@ -197,7 +195,7 @@ LC_API lc_tensor *lc_group_norm_at(lc_tensor *x, int64_t groups, lc_tensor *w, c
 #define lc_group_norm(x, groups, w, ...) LC_CALL_AT(lc_group_norm, lc_norm, (x, groups, w, ), .bias = __VA_ARGS__)
 
 /* ---- embedding and losses over classes ---- */
-/* ids (i64 or i32, any shape) -> ids' shape + [D]: lc_embedding(ids, w, .has_padding_idx = true). An id outside of the
+/* ids (i64 or i32, any shape) -> ids' shape + [D]: lc_embedding(ids, w, .padding_idx = 0). An id outside of the
  * table fails the step, as in lc_gather (ops_math.h). */
 LC_API lc_tensor *lc_embedding_at(lc_tensor *ids, const lc_embedding_args *args, lc_site site);
 #define lc_embedding(ids, ...) LC_CALL_AT(lc_embedding, lc_embedding, (ids, ), .weight = __VA_ARGS__)

@@ -65,7 +65,7 @@ static bool due(const averaging *a, int64_t step, int64_t epoch)
     if (!a->is_ema) return a->mean.should_update ? a->mean.should_update(a->mean.context, step, epoch) : step >= 0;
     if (step >= 0)
         return e->update_every_n_steps > 0 && step >= e->update_starting_at_step && step % e->update_every_n_steps == 0;
-    return e->has_update_starting_at_epoch && epoch >= e->update_starting_at_epoch;
+    return e->update_starting_at_epoch != LC_UNSET && epoch >= e->update_starting_at_epoch;
 }
 
 static lc_status update(averaging *a, lc_trainer *t)

@@ -90,7 +90,7 @@ static double weight(const counts *m, int64_t i, const cell *c)
     bool one_of_many = m->o.task == LC_TASK_MULTICLASS;
     if (m->o.average == LC_AVERAGE_WEIGHTED) return c->tp + c->fn;
     if (!one_of_many) return 1;
-    if (m->kind == LC_METRIC_JACCARD && m->o.ignore && i == m->o.ignore_index) return 0;
+    if (m->kind == LC_METRIC_JACCARD && i == m->o.ignore_index) return 0;
     bool of_targets = m->o.top_k > 1 &&
                       (m->kind == LC_METRIC_ACCURACY || m->kind == LC_METRIC_PRECISION || m->kind == LC_METRIC_RECALL);
     return c->tp + c->fn + (of_targets ? 0 : c->fp) != 0 ? 1 : 0;
@@ -113,8 +113,7 @@ static lc_status counts_compute(void *self, double *out)
         sum += w * v;
         weights += w;
         /* Samples of an ignored class were skipped; predictions of that class still count, except for Jaccard. */
-        if (m->kind == LC_METRIC_JACCARD && m->o.task == LC_TASK_MULTICLASS && m->o.ignore && i == m->o.ignore_index)
-            continue;
+        if (m->kind == LC_METRIC_JACCARD && m->o.task == LC_TASK_MULTICLASS && i == m->o.ignore_index) continue;
         total.tp += c.tp, total.fp += c.fp, total.fn += c.fn, total.tn += c.tn;
     }
     if (m->o.task == LC_TASK_BINARY || m->o.average == LC_AVERAGE_NONE) return LC_OK;

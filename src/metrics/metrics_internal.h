@@ -62,7 +62,7 @@ double lc__metric_sigmoid(double x);
 
 static inline bool lc__metric_ignored(const lc_metric_args *o, int64_t target)
 {
-    return o->ignore && target == o->ignore_index;
+    return o->ignore_index != LC_UNSET && target == o->ignore_index;
 }
 
 /* The room check of a save: *n doubles are available, `need` are needed. */

@@ -22,7 +22,7 @@ void lc_embedding_init_with(lc_embedding *l, void *parent, const char *name, int
                        (long long)num_embeddings, (long long)o.embedding_dim);
         return;
     }
-    if (o.has_padding_idx) {
+    if (o.padding_idx != LC_UNSET) {
         l->padding_idx = o.padding_idx < 0 ? o.padding_idx + num_embeddings : o.padding_idx;
         if (l->padding_idx < 0 || l->padding_idx >= num_embeddings) {
             lc_module_fail(&l->base, LC_ERR_ARGUMENT, "padding_idx %lld is out of range for %lld embeddings",
@@ -44,9 +44,6 @@ lc_tensor *lc_embedding_forward_at(lc_embedding *l, lc_tensor *ids, lc_site site
     LC_LAYER_FORWARD(l, "embedding", site);
     lc_embedding_args a = lc_embedding_defaults();
     a.weight = l->weight;
-    if (l->padding_idx >= 0) {
-        a.has_padding_idx = true;
-        a.padding_idx = l->padding_idx;
-    }
+    if (l->padding_idx >= 0) a.padding_idx = l->padding_idx;
     return lc_embedding_at(ids, &a, site); /* [..., D] */
 }

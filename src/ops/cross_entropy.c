@@ -164,7 +164,7 @@ static lc_status check_probabilities(const lc_tensor *x, const lc_cross_entropy_
         return lc_fail(LC_ERR_SHAPE, "probabilities must have x's type and shape, %s %s, but are %s %s",
                        lc_dtype_name(xt->dtype), lc__shape_text(xt, want, sizeof want), lc_dtype_name(t->dtype),
                        lc__shape_text(t, got, sizeof got));
-    if (a->has_ignore_index && a->ignore_index >= 0)
+    if (a->ignore_index >= 0)
         return lc_fail(LC_ERR_ARGUMENT, "ignore_index needs targets that are classes, not probabilities");
     if (!(a->label_smoothing >= 0 && a->label_smoothing <= 1))
         return lc_fail(LC_ERR_ARGUMENT, "label_smoothing must be between 0 and 1, is %g", a->label_smoothing);
@@ -217,8 +217,7 @@ lc_tensor *lc_cross_entropy_at(lc_tensor *x, const lc_cross_entropy_args *given,
         lc_tensor_ndim(t) == lc_tensor_ndim(x))
         return with_probabilities(x, &args, site);
     bool one = single(&x, &t, site);
-    lc_op_call_n(&lc__op_cross_entropy, LC_IN(x, t, args.weight),
-                 LC_ATTRS(args.has_ignore_index ? args.ignore_index : -100, args.reduction),
+    lc_op_call_n(&lc__op_cross_entropy, LC_IN(x, t, args.weight), LC_ATTRS(args.ignore_index, args.reduction),
                  LC_FLOATS(args.label_smoothing), out, site);
     return one && args.reduction == LC_REDUCE_NONE ? lc__reshape(out[0], 0, NULL, site) : out[0];
 }
@@ -228,7 +227,7 @@ lc_tensor *lc_nll_loss_at(lc_tensor *x, const lc_cross_entropy_args *given, lc_s
     LC__TAKE_OP(args, "nll_loss", lc_cross_entropy, given, site);
     lc_tensor *t = args.target, *out[2];
     bool one = single(&x, &t, site);
-    lc_op_call_n(&lc__op_nll_loss, LC_IN(x, t, args.weight),
-                 LC_ATTRS(args.has_ignore_index ? args.ignore_index : -100, args.reduction), LC_NONE, out, site);
+    lc_op_call_n(&lc__op_nll_loss, LC_IN(x, t, args.weight), LC_ATTRS(args.ignore_index, args.reduction), LC_NONE, out,
+                 site);
     return one && args.reduction == LC_REDUCE_NONE ? lc__reshape(out[0], 0, NULL, site) : out[0];
 }

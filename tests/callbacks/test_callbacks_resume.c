@@ -21,7 +21,7 @@ static lc_status make_ema(lc_callback *out)
 static lc_status make_ema_of_epochs(lc_callback *out)
 {
     return lc_ema_weight_averaging(out, .decay = 0.5, .use_buffers = LC_OFF, .update_starting_at_step = 4,
-                                   .has_update_starting_at_epoch = true);
+                                   .update_starting_at_epoch = 0);
 }
 
 static lc_status make_backbone(lc_callback *out)

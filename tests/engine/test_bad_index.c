@@ -71,7 +71,7 @@ static lc_tensor *apply(const operands *o, int k, int i, int *line)
     case 1:
         return ON_THIS_LINE(lc_cross_entropy(o->x, ids, .reduction = LC_REDUCE_NONE, .label_smoothing = 0.1));
     case 2:
-        return ON_THIS_LINE(lc_cross_entropy(o->x64, ids, .has_ignore_index = true, .ignore_index = 3));
+        return ON_THIS_LINE(lc_cross_entropy(o->x64, ids, .ignore_index = 3));
     case 3:
         return ON_THIS_LINE(lc_nll_loss(o->x, ids));
     case 4:
@@ -79,7 +79,7 @@ static lc_tensor *apply(const operands *o, int k, int i, int *line)
     case 5:
         return ON_THIS_LINE(lc_embedding(ids, o->src));
     case 6:
-        return ON_THIS_LINE(lc_embedding(ids, o->x64, .has_padding_idx = true, .padding_idx = 1));
+        return ON_THIS_LINE(lc_embedding(ids, o->x64, .padding_idx = 1));
     case 7:
         return ON_THIS_LINE(lc_gather(o->x, 1, square));
     case 8:

@@ -107,19 +107,23 @@ TEST(multiclass_by_counting)
 TEST(top_k_and_ignore)
 {
     make_data(2);
-    double among = 0, right = 0, kept = 0;
+    double among = 0, right[3] = {0}, kept[3] = {0}; /* [k]: without class k */
     for (int i = 0; i < N; i++) {
         int better = 0;
         for (int c = 0; c < C; c++) better += scores[i * C + c] > scores[i * C + classes[i]];
         among += better < 3;
-        right += classes[i] != 2 && best_class(i) == classes[i];
-        kept += classes[i] != 2;
+        for (int k = 0; k < 3; k++) {
+            right[k] += classes[i] != k && best_class(i) == classes[i];
+            kept[k] += classes[i] != k;
+        }
     }
     CHECK_NEAR(multiclass("Accuracy", LC_ARGS(lc_metric, .top_k = 3)), among / N, 1e-12);
-    CHECK_NEAR(multiclass("Accuracy", LC_ARGS(lc_metric, .ignore = true, .ignore_index = 2)), right / kept, 1e-12);
+    CHECK_NEAR(multiclass("Accuracy", LC_ARGS(lc_metric, .ignore_index = 2)), right[2] / kept[2], 1e-12);
+    CHECK_NEAR(multiclass("Accuracy", LC_ARGS(lc_metric, .ignore_index = 0)), right[0] / kept[0], 1e-12);
+    CHECK(kept[0] < N);
     /* An ignored target need not be a class. */
     classes[7] = -100;
-    double with = multiclass("Accuracy", LC_ARGS(lc_metric, .ignore = true, .ignore_index = -100));
+    double with = multiclass("Accuracy", LC_ARGS(lc_metric, .ignore_index = -100));
     CHECK(with >= 0 && with <= 1);
     lc_metric *m = make("Accuracy", LC_ARGS(lc_metric, .num_classes = C));
     CHECK_STATUS(lc_metric_update_scores(m, N, C, scores, classes), LC_ERR_ARGUMENT);
@@ -625,7 +629,7 @@ TEST(recorded_values)
             else if (!strcmp(k, "squared"))
                 o.not_squared = cJSON_IsFalse(v);
             else if (!strcmp(k, "ignore_index"))
-                o.ignore = true, o.ignore_index = v->valueint;
+                o.ignore_index = v->valueint;
             else if (!strcmp(k, "average"))
                 o.average = cJSON_IsNull(v) || !strcmp(v->valuestring, "none") ? LC_AVERAGE_NONE
                             : !strcmp(v->valuestring, "micro")                 ? LC_AVERAGE_MICRO

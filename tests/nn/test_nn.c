@@ -154,7 +154,7 @@ TEST(norms_and_embedding)
     lc_layer_norm_init(&ln2, &m, "ln2", 0, .shape = LC_DIMS(2, 3), .no_bias = true);
     lc_rms_norm_init(&rms, &m, "rms", 6);
     lc_group_norm_init(&gn, &m, "gn", 2, 8);
-    lc_embedding_init(&e, &m, "e", 1000, 16, .has_padding_idx = true, .padding_idx = -1);
+    lc_embedding_init(&e, &m, "e", 1000, 16, .padding_idx = -1);
     CHECK_STR(names(&m, text),
               "bn.weight[8] bn.bias[8] bn.running_mean*[8] bn.running_var*[8] bn.num_batches_tracked*[] ln.weight[5] "
               "ln.bias[5] ln2.weight[2,3] rms.weight[6] gn.weight[8] gn.bias[8] e.weight[1000,16] ");
@@ -380,7 +380,7 @@ TEST(embedding_rows_and_padding)
     lc_tensor *ids;
     float y[9], dw[12];
     lc_module_init(&m, NULL, 1);
-    lc_embedding_init(&e, &m, "e", 4, 3, .has_padding_idx = true, .padding_idx = 1);
+    lc_embedding_init(&e, &m, "e", 4, 3, .padding_idx = 1);
     CHECK_OK(lc_tensor_new(LC_I64, 1, (int64_t[]){3}, &ids));
     CHECK_OK(lc_tensor_write(ids, (int64_t[]){2, 1, 2}, 24));
     float *w = read_new(e.weight);

@@ -266,7 +266,7 @@ static lc_tensor *refused(int i, const char **says)
         return lc_cross_entropy(X(4, 3), X(4, 3), .reduction = LC_REDUCE_BATCHMEAN);
     case 10:
         *says = "cross_entropy: ignore_index needs";
-        return lc_cross_entropy(X(4, 3), X(4, 3), .has_ignore_index = true, .ignore_index = 1);
+        return lc_cross_entropy(X(4, 3), X(4, 3), .ignore_index = 1);
     case 11:
         *says = "bce_with_logits: the target is [3] but x is [4,3]";
         return lc_bce_with_logits(X(4, 3), X(3));
@@ -358,7 +358,7 @@ static lc_tensor *refused(int i, const char **says)
         return lc_group_norm(X(1, 2), 2, NULL, NULL);
     case 39:
         *says = "embedding: padding_idx is -2";
-        return lc_embedding(ids, X(3, 2), .has_padding_idx = true, .padding_idx = -4);
+        return lc_embedding(ids, X(3, 2), .padding_idx = -4);
     case 40:
         *says = "interpolate: give .output_size or .scale, not both";
         return lc_interpolate(X(1, 1, 3, 4), LC_NEAREST, .output_size = LC_DIMS(3, 4), .scale = 2);

@@ -135,8 +135,7 @@ static inline lc_tensor *classes_op(const instr *c, lc_tensor **in)
     a.target = in[1];
     a.weight = in[2];
     a.reduction = (lc_reduction)c->i[0];
-    a.has_ignore_index = c->i[1];
-    a.ignore_index = c->i[2];
+    if (c->i[1]) a.ignore_index = c->i[2];
     a.label_smoothing = c->f[0];
     return c->op == OP_nll_loss ? lc_nll_loss_at(in[0], &a, LC_HERE) : lc_cross_entropy_at(in[0], &a, LC_HERE);
 }
@@ -271,7 +270,7 @@ static inline lc_tensor *apply(const instr *c, lc_tensor **in, lc_dtype dtype)
     case OP_index_add:
         return lc_index_add(in[0], d, in[1], in[2]);
     case OP_embedding: /* ints: whether there is a padding row, which one */
-        return lc_embedding(in[0], in[1], .has_padding_idx = i[0], .padding_idx = i[1]);
+        return lc_embedding(in[0], in[1], .padding_idx = i[0] ? i[1] : LC_UNSET);
     case OP_full:
         return lc_full_at(f[0], dtype, c->n_i, i, LC_HERE);
     case OP_cosine_similarity:

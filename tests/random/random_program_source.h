@@ -47,7 +47,7 @@ static const char *const templates[N_OPS] = {
     [OP_index_select] = "lc_index_select($0, #0, $1)",
     [OP_scatter_add] = "lc_scatter_add($0, #0, $1, $2)",
     [OP_index_add] = "lc_index_add($0, #0, $1, $2)",
-    [OP_embedding] = "lc_embedding($0, $1, .has_padding_idx = #0, .padding_idx = #1)",
+    [OP_embedding] = "lc_embedding($0, $1, .padding_idx = #0 ? #1 : LC_UNSET)",
     [OP_full] = "lc_full(@0, %d, #*)",
     [OP_cosine_similarity] = "lc_cosine_similarity($0, $1, #0)",
     [OP_adaptive_avg_pool2d] = "lc_adaptive_avg_pool2d($0, #0, #1)",
@@ -62,9 +62,9 @@ static const char *const templates[N_OPS] = {
     [OP_rms_norm] = "lc_rms_norm($0, $1, .dims = #0, .eps = @0)",
     [OP_group_norm] = "lc_group_norm($0, #0, $1, $2, .eps = @0)",
     [OP_sdpa] = "lc_sdpa($0, $1, $2, .mask = $3, .causal = #0, .scale = @0 != 0 ? @0 : LC_NOT_GIVEN)",
-    [OP_cross_entropy] = "lc_cross_entropy($0, $1, .weight = $2, .reduction = #0, .has_ignore_index = #1, "
-                         ".ignore_index = #2, .label_smoothing = @0)",
-    [OP_nll_loss] = "lc_nll_loss($0, $1, .weight = $2, .reduction = #0, .has_ignore_index = #1, .ignore_index = #2)",
+    [OP_cross_entropy] = "lc_cross_entropy($0, $1, .weight = $2, .reduction = #0, "
+                         ".ignore_index = #1 ? #2 : -100, .label_smoothing = @0)",
+    [OP_nll_loss] = "lc_nll_loss($0, $1, .weight = $2, .reduction = #0, .ignore_index = #1 ? #2 : -100)",
 #define POOL_END ", .ceil_mode = #8, .exclude_pad = #9, .divisor = #10)"
 #define POOL1D(name)                                                                                                   \
     [OP_##name] =                                                                                                      \

@@ -110,8 +110,8 @@ static inline void layer_new(net *m, int at)
         lc_linear_init(&x->linear, m, name, last, l->i[0], .no_bias = l->i[1], .dtype = dtype);
         break;
     case L_embedding:
-        lc_embedding_init(&x->embedding, m, name, m->t->vocabulary, l->i[0], .has_padding_idx = l->i[1] > 0,
-                          .padding_idx = l->i[1] - 1, .dtype = dtype);
+        lc_embedding_init(&x->embedding, m, name, m->t->vocabulary, l->i[0],
+                          .padding_idx = l->i[1] > 0 ? l->i[1] - 1 : LC_UNSET, .dtype = dtype);
         break;
     case L_conv:
         LC_CONV_INIT(&x->conv, in->ndim - 1, false, m, name, in->n[0], l->i[0], l->i[1], .stride = l->i[2],
@@ -241,11 +241,11 @@ static inline lc_tensor *loss_of(net *m, lc_tensor *x, lc_tensor *y)
     case LOSS_kl:
         return lc_kl_div(lc_log_softmax(x, -1), lc_softmax(y, -1), .reduction = reduction);
     case LOSS_cross_entropy:
-        return lc_cross_entropy(x, y, .reduction = reduction, .weight = m->weight, .has_ignore_index = t->ignore,
+        return lc_cross_entropy(x, y, .reduction = reduction, .weight = m->weight, .ignore_index = t->ignore ? 0 : -100,
                                 .label_smoothing = t->loss_f);
     case LOSS_nll:
         return lc_nll_loss(lc_log_softmax(x, -1), y, .reduction = reduction, .weight = m->weight,
-                           .has_ignore_index = t->ignore);
+                           .ignore_index = t->ignore ? 0 : -100);
     }
     return NULL;
 }

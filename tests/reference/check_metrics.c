@@ -52,8 +52,7 @@ static lc_status read_options(const cJSON *args, lc_metric_args *o)
     o->num_outputs = (int64_t)json_number(args, "num_outputs", 1);
     o->top_k = (int64_t)json_number(args, "top_k", 1);
     o->threshold = json_number(args, "threshold", 0.5);
-    o->ignore = json_has(args, "ignore_index");
-    o->ignore_index = (int64_t)json_number(args, "ignore_index", 0);
+    if (json_has(args, "ignore_index")) o->ignore_index = (int64_t)json_number(args, "ignore_index", 0);
     o->beta = json_number(args, "beta", 1);
     o->zero_division = json_number(args, "zero_division", 0);
     o->not_squared = json_number(args, "squared", 1) == 0;

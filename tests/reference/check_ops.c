@@ -120,7 +120,6 @@ static lc_cross_entropy_args cross_entropy_args(const op_case *c)
     lc_cross_entropy_args a = lc_cross_entropy_defaults();
     a.target = in(c, "t");
     a.weight = in(c, "w");
-    a.has_ignore_index = json_has(c->attrs, "ignore_index");
     a.ignore_index = integer(c, "ignore_index", -100);
     a.reduction = reduction(c);
     a.label_smoothing = num(c, "label_smoothing", 0);
@@ -273,8 +272,9 @@ static lc_tensor *kl_div(op_case *c)
     F(layer_norm, lc_layer_norm_at(X, in(c, "w"), (lc_norm_args[]){norm_args(c)}, LC_HERE))                            \
     F(rms_norm, lc_rms_norm(X, in(c, "w"), .dims = norm_args(c).dims, .eps = num(c, "eps", 1e-6)))                     \
     F(group_norm, lc_group_norm_at(X, integer(c, "groups", 1), in(c, "w"), (lc_norm_args[]){norm_args(c)}, LC_HERE))   \
-    F(embedding, lc_embedding(in(c, "ids"), in(c, "w"), .has_padding_idx = json_has(c->attrs, "padding_idx"),          \
-                              .padding_idx = integer(c, "padding_idx", 0)))                                            \
+    F(embedding,                                                                                                       \
+      lc_embedding(in(c, "ids"), in(c, "w"),                                                                           \
+                   .padding_idx = json_has(c->attrs, "padding_idx") ? integer(c, "padding_idx", 0) : LC_UNSET))        \
     F(cross_entropy, lc_cross_entropy_at(X, (lc_cross_entropy_args[]){cross_entropy_args(c)}, LC_HERE))                \
     F(nll_loss, lc_nll_loss_at(X, (lc_cross_entropy_args[]){cross_entropy_args(c)}, LC_HERE))                          \
     F(mse_loss, lc_mse_loss_at(X, (lc_loss_args[]){loss_args(c)}, LC_HERE))                                            \

@@ -162,8 +162,7 @@ lc_tensor *losses(lc_tensor *x, lc_tensor *y)
     x = lc_cosine_similarity(x, y, 1, .eps = 0);
     x = lc_cross_entropy(x, y);
     x = lc_cross_entropy(x, y, .label_smoothing = 0.1);
-    x = lc_cross_entropy(x, y, .label_smoothing = 0.1, .reduction = LC_REDUCE_SUM, .ignore_index = 0,
-                         .has_ignore_index = true, .weight = x);
+    x = lc_cross_entropy(x, y, .label_smoothing = 0.1, .reduction = LC_REDUCE_SUM, .ignore_index = 0, .weight = x);
     x = lc_nll_loss(x, y);
     return lc_nll_loss(x, y, .weight = x);
 }
@@ -205,7 +204,7 @@ lc_tensor *networks(lc_tensor *x, lc_tensor *w, int n, lc_comm *comm)
     x = lc_group_norm(x, 2, w, NULL);
     x = lc_group_norm(x, 2, w, w, .eps = 0);
     x = lc_embedding(x, w);
-    x = lc_embedding(x, w, .padding_idx = 0, .has_padding_idx = true);
+    x = lc_embedding(x, w, .padding_idx = 0);
     x = lc_sdpa(x, x, x);
     x = lc_sdpa(x, x, x, .scale = 0, .causal = true, .mask = w);
     x = lc_lstm(x, w, w);
@@ -267,7 +266,7 @@ lc_tensor *layers(every_layer *m, lc_tensor *x, int n)
     lc_group_norm_init(&m->norm, m, "d", 2, n, .eps = 0);
     x = lc_group_norm_forward(&m->norm, x);
     lc_embedding_init(&m->embedding, m, "e", 9, n);
-    lc_embedding_init(&m->embedding, m, "e", 9, n, .dtype = LC_F64, .padding_idx = 0, .has_padding_idx = true);
+    lc_embedding_init(&m->embedding, m, "e", 9, n, .dtype = LC_F64, .padding_idx = 0);
     x = lc_embedding_forward(&m->embedding, x);
     lc_dropout_init(&m->dropout, m, "f", 0.5);
     x = lc_dropout_forward(&m->dropout, x);
@@ -439,8 +438,8 @@ lc_status callbacks(lc_callback *cb, const double *rates, const lc_type *types, 
     CALLBACK(lc_learning_rate_monitor, .log_weight_decay = true, .log_momentum = true, .logging_interval = "step")
     CALLBACK(lc_gradient_accumulation_scheduler, .n_scheduling = 1, .scheduling = steps)
     CALLBACK(lc_weight_averaging, .context = NULL, .should_update = sometimes, .use_buffers = LC_OFF)
-    CALLBACK(lc_ema_weight_averaging, .update_starting_at_epoch = 0, .has_update_starting_at_epoch = true,
-             .update_starting_at_step = 0, .update_every_n_steps = 0, .decay = 0, .use_buffers = LC_OFF)
+    CALLBACK(lc_ema_weight_averaging, .update_starting_at_epoch = 0, .update_starting_at_step = 0,
+             .update_every_n_steps = 0, .decay = 0, .use_buffers = LC_OFF)
     CALLBACK(lc_stochastic_weight_averaging, .annealing_strategy = "cos", .annealing_epochs = 0,
              .swa_epoch_start = LC_EPOCHS(2), .n_swa_lrs = 1, .swa_lrs = rates)
     CALLBACK(lc_finetuning, .context = NULL)
@@ -482,8 +481,8 @@ lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logge
     LC_TRY(lc_metric_new("Accuracy", &metric));
     LC_TRY(lc_metric_new("Accuracy", &metric, .kappa_weights = 1, .raw_values = true, .num_outputs = 2,
                          .not_squared = true, .normalize = LC_NORMALIZE_ALL, .zero_division = 1, .beta = 0,
-                         .ignore_index = 1, .ignore = true, .threshold = 0, .top_k = 2, .average = LC_AVERAGE_MACRO,
-                         .num_labels = 3, .num_classes = 4, .task = LC_TASK_BINARY));
+                         .ignore_index = 1, .threshold = 0, .top_k = 2, .average = LC_AVERAGE_MACRO, .num_labels = 3,
+                         .num_classes = 4, .task = LC_TASK_BINARY));
     LC_TRY(lc_graph_new(&graph));
     LC_TRY(lc_graph_new(&graph, .nan_check = true, .tune = true, .max_bytes = 9, .max_plans = 1, .seed = 2,
                         .deterministic = true, .threads = 1));

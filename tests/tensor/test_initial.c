@@ -57,7 +57,7 @@ TEST(zeros_in_between)
     lc_embedding l;
     float whole[N], part[N];
     lc_module_init(&m, &ops, 5);
-    lc_embedding_init(&l, &m, "l", ROWS, COLUMNS, .has_padding_idx = true, .padding_idx = 3);
+    lc_embedding_init(&l, &m, "l", ROWS, COLUMNS, .padding_idx = 3);
     CHECK_OK(lc_module_status(&m));
     lc__initial_range(l.weight, 0, N, whole);
     for (int i = 0; i < N; i++) CHECK((whole[i] == 0) == (i / COLUMNS == 3));

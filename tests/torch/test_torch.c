@@ -145,7 +145,7 @@ BUILD(embedding)
 }
 BUILD(embedding_padded)
 {
-    lc_embedding_init(&l->embedding, root, name, 11, 6, .has_padding_idx = true, .padding_idx = 3);
+    lc_embedding_init(&l->embedding, root, name, 11, 6, .padding_idx = 3);
 }
 BUILD(attention)
 {
