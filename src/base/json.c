@@ -2,6 +2,7 @@
 /* The JSON tokenizer and what writers need. state.c makes a tree of the tokens. */
 #define _GNU_SOURCE
 #include "base/json.h"
+#include "base/grow.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -104,11 +105,7 @@ static int utf8_encode(char *out, unsigned code)
 static lc_status decode(lc__json_reader *r, const char *from, const char *to)
 {
     size_t need = (size_t)(to - from) + 1; /* decoding never makes a text longer */
-    if (need > r->scratch_size) {
-        char *grown = realloc(r->scratch, need);
-        if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for a text of %zu bytes", need);
-        r->scratch = grown, r->scratch_size = need;
-    }
+    LC_TRY(lc__grow(&r->scratch, &r->scratch_size, 0, need, "a text with escapes"));
     char *out = r->scratch;
     for (const char *p = from; p < to; p++) {
         if (*p != '\\') {
@@ -303,17 +300,9 @@ lc_status lc__json_next(lc__json_reader *r, lc__json_token *token)
 
 lc_status lc__text_add(lc__text *t, const char *data, size_t n)
 {
-    size_t need;
-    if (__builtin_add_overflow(t->length, n, &need) || __builtin_add_overflow(need, 1, &need))
-        return lc_fail(LC_ERR_MEMORY, "a text is too long");
-    if (need > t->capacity) {
-        size_t capacity = t->capacity < 256 ? 256 : t->capacity;
-        while (capacity < need && !__builtin_mul_overflow(capacity, 2, &capacity)) {
-        }
-        char *grown = realloc(t->data, capacity);
-        if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for a text of %zu bytes", capacity);
-        t->data = grown, t->capacity = capacity;
-    }
+    size_t more;
+    if (__builtin_add_overflow(n, 1, &more)) return lc_fail(LC_ERR_MEMORY, "a text is too long");
+    LC_TRY(lc__grow(&t->data, &t->capacity, t->length, more, "a text"));
     memcpy(t->data + t->length, data, n);
     t->length += n;
     t->data[t->length] = 0;

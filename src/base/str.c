@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A text that grows. */
 #include "base/str.h"
+#include "base/grow.h"
 #include "base/printable.h"
 
 #include <errno.h>
@@ -13,23 +14,9 @@
 
 static bool reserve(lc__str *t, size_t more)
 {
-    size_t want;
-    if (t->failed) return false;
-    if (__builtin_add_overflow(t->n, more, &want) || __builtin_add_overflow(want, 1, &want)) {
+    if (!t->failed && (__builtin_add_overflow(more, 1, &more) || lc__grow(&t->s, &t->cap, t->n, more, "a text") < 0))
         t->failed = true;
-        return false;
-    }
-    if (want <= t->cap) return true;
-    size_t cap = t->cap ? t->cap : 128;
-    while (cap < want) cap = cap > SIZE_MAX / 2 ? want : cap * 2;
-    char *s = realloc(t->s, cap);
-    if (!s) {
-        t->failed = true;
-        return false;
-    }
-    t->s = s;
-    t->cap = cap;
-    return true;
+    return !t->failed;
 }
 
 void lc__str_add_bytes(lc__str *t, const char *bytes, size_t n)

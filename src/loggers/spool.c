@@ -5,6 +5,7 @@
 #include "loggers/spool.h"
 
 #include "base/remove.h"
+#include "base/grow.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -84,11 +85,7 @@ lc_status lc__spool_read(lc__spool *s, lc__text *out)
     out->length = 0;
     for (size_t chunk = CHUNK; s->sent < s->size; chunk *= 2) {
         size_t n = s->size - s->sent < chunk ? (size_t)(s->size - s->sent) : chunk;
-        if (n > out->capacity) {
-            char *grown = realloc(out->data, n + 1);
-            if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for %zu bytes of \"%s\"", n, s->path);
-            out->data = grown, out->capacity = n;
-        }
+        LC_TRY(lc__grow(&out->data, &out->capacity, 0, n + 1, "lines of a spool"));
         LC_TRY(lc__read_all(&lc__io_system, s->fd, s->path, out->data, n, s->sent));
         while (n && out->data[n - 1] != '\n') n--;
         out->length = n;

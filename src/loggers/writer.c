@@ -7,6 +7,7 @@
 #include "base/thread.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/grow.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -127,13 +128,8 @@ static size_t padded(size_t n)
 static char *reserve(lc__log_writer *w, size_t bytes)
 {
     buffer *b = &w->front;
-    if (bytes > b->capacity - b->used) {
-        size_t capacity = b->capacity;
-        while (capacity - b->used < bytes && capacity < MOST_BYTES) capacity *= 2;
-        char *grown = capacity - b->used >= bytes ? realloc(b->data, capacity) : NULL;
-        if (!grown) return NULL;
-        b->data = grown, b->capacity = capacity;
-    }
+    if (bytes > MOST_BYTES - b->used || lc__grow(&b->data, &b->capacity, b->used, bytes, "rows to be logged") < 0)
+        return NULL;
     char *at = b->data + b->used;
     b->used += bytes;
     b->n++;

@@ -313,19 +313,14 @@ static bool seen_before(visitor *v, lc_tensor *t, lc_status *status)
     return false;
 }
 
-static bool path_append(visitor *v, size_t length, const char *name, size_t *new_length)
+static lc_status path_append(visitor *v, size_t length, const char *name, size_t *new_length)
 {
-    size_t n = strlen(name), need = length + n + 2;
-    if (need > v->capacity) {
-        char *p = realloc(v->path, need + 64);
-        if (!p) return false;
-        v->path = p;
-        v->capacity = need + 64;
-    }
+    size_t n = strlen(name);
+    LC_TRY(lc__grow(&v->path, &v->capacity, length, n + 2, "a path of a module"));
     if (length) v->path[length++] = '.';
     memcpy(v->path + length, name, n + 1);
     *new_length = length + n;
-    return true;
+    return LC_OK;
 }
 
 static lc_status visit(visitor *v, lc_module *m, size_t length)
@@ -337,12 +332,12 @@ static lc_status visit(visitor *v, lc_module *m, size_t length)
             if (status != LC_OK) return status;
             continue;
         }
-        if (!path_append(v, length, m->tensors[i].name, &end)) return lc_fail(LC_ERR_MEMORY, "out of memory");
+        LC_TRY(path_append(v, length, m->tensors[i].name, &end));
         status = v->fn(v->ctx, v->path, m, &m->tensors[i]);
         if (status != LC_OK) return status;
     }
     for (int i = 0; i < m->n_children; i++) {
-        if (!path_append(v, length, m->children[i]->name, &end)) return lc_fail(LC_ERR_MEMORY, "out of memory");
+        LC_TRY(path_append(v, length, m->children[i]->name, &end));
         lc_status status = visit(v, m->children[i], end);
         if (status != LC_OK) return status;
     }

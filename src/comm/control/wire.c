@@ -2,6 +2,7 @@
 #include "comm/control/wire.h"
 #include "comm/net/socket.h"
 #include "base/printable.h"
+#include "base/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,13 +62,7 @@ static bool reserve(lc__bytes *b, size_t n)
         b->n -= b->at;
         b->at = 0;
     }
-    if (b->cap - b->n >= n) return true;
-    size_t cap = 2 * b->n + n;
-    uint8_t *data = realloc(b->data, cap);
-    if (!data) return false;
-    b->data = data;
-    b->cap = cap;
-    return true;
+    return lc__grow(&b->data, &b->cap, b->n, n, "messages of the control channel") >= 0;
 }
 
 static void append(lc__bytes *b, const void *data, size_t n)

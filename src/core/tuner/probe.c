@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "optim/state_buffers.h"
 #include "tensor/tensor_impl.h"
+#include "base/grow.h"
 
 #include <lightc/nn.h>
 #include <stdlib.h>
@@ -27,13 +28,7 @@ static lc_status take(void *ctx, const char *path, lc_module *owner, lc_module_t
     snapshot *s = ctx;
     size_t n = (size_t)lc_tensor_numel(mt->tensor) * lc_dtype_size(lc_tensor_dtype(mt->tensor));
     (void)path, (void)owner;
-    if (s->n + n > s->cap) {
-        size_t cap = 2 * s->cap + n;
-        char *bytes = realloc(s->bytes, cap);
-        if (!bytes) return lc_fail(LC_ERR_MEMORY, "out of memory: a copy of the parameters");
-        s->bytes = bytes;
-        s->cap = cap;
-    }
+    LC_TRY(lc__grow(&s->bytes, &s->cap, s->n, n, "a copy of the parameters"));
     LC_TRY(lc_tensor_gather(mt->tensor, s->bytes + s->n, n));
     s->n += n;
     return LC_OK;
