@@ -44,8 +44,8 @@ static const lc__named_logger loggers[] = {
     {"csv", .make = lc_csv_logger_new},
     {"sqlite", .make = lc_sqlite_logger_new},
     {"tensorboard", .make = lc_tensorboard_logger_new},
-    {"mlflow", .make_with = lc__mlflow_logger_at},
-    {"stream", .make_with = lc_stream_logger_new},
+    {"mlflow", "URL", .make_with = lc__mlflow_logger_at},
+    {"stream", "FILE", .make_with = lc_stream_logger_new},
     {0},
 };
 

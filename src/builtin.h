@@ -27,6 +27,7 @@ typedef struct lc__named_profiler {
 /* One of the two makes it; make_with takes what follows the colon in "name:argument", or NULL. */
 typedef struct lc__named_logger {
     const char *name;
+    const char *argument; /* what it is, for people: "FILE"; NULL: it takes none */
     lc_status (*make)(lc_logger *out);
     lc_status (*make_with)(const char *argument, lc_logger *out);
 } lc__named_logger;

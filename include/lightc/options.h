@@ -131,14 +131,14 @@ LC_OPTION_TYPES_(LC_KIND_)
     X(FLOAT, double, gradient_clip_val, LC_NOT_GIVEN, 0, 1e300, "clip gradients to this norm (or value)")            \
     X(TEXT, const char *, gradient_clip_algorithm, NULL, 0, 0, "norm or value")                                      \
     /* logging */                                                                                                    \
-    X(TEXT, const char *, logger, NULL, 0, 0, "csv, sqlite, tensorboard, mlflow:URL, stream:FILE, several separated by commas, or none (default csv,sqlite)") \
+    X(TEXT, const char *, logger, NULL, 0, 0, "where logged values go, several separated by commas, or none (default csv,sqlite)") \
     X(TEXT, const char *, default_root_dir, NULL, 0, 0, "directory of all runs (default: the current directory)")    \
     X(TEXT, const char *, run_name, NULL, 0, 0, "folder for the runs in default_root_dir (default lightning_logs)")  \
     X(INT, int64_t, log_every_n_steps, 50, 0, 1e15, "log step values every N optimizer steps; 0: never")             \
     X(CHOICE, lc_choice, enable_progress_bar, LC_AUTO, 0, 0, "show a progress bar")                                  \
     X(CHOICE, lc_choice, enable_model_summary, LC_AUTO, 0, 0, "print a table of the layers")                         \
     X(BOOL, bool, barebones, false, 0, 0, "run the bare loop, without logging, checkpoints or bar: for measurements") \
-    X(TEXT, const char *, profiler, NULL, 0, 0, "measure where time goes: simple, ops or trace, several separated by commas") \
+    X(TEXT, const char *, profiler, NULL, 0, 0, "measure where time goes; several separated by commas") \
     X(BOOL, bool, trace_hooks, false, 0, 0, "print every hook as it runs, and the object it belongs to")             \
     X(BOOL, bool, enable_autolog_hparams, true, 0, 0, "log the hyperparameters of module and datamodule")            \
     /* checkpoints */                                                                                                \
@@ -174,7 +174,7 @@ LC_OPTION_TYPES_(LC_KIND_)
     X(FLOAT, double, divergence_threshold, LC_NOT_GIVEN, -1e300, 1e300, "stop when the metric is worse than this")   \
     /* the machine */                                                                                                \
     X(TEXT, const char *, accelerator, NULL, 0, 0, "auto or cpu")                                                    \
-    X(TEXT, const char *, strategy, NULL, 0, 0, "auto, single_device, ddp, sharded (or sharded_1, sharded_2, sharded_3, sharded_hybrid), data_parallel (dp) or central_storage") \
+    X(TEXT, const char *, strategy, NULL, 0, 0, "how the run is spread over devices and processes; sharded is sharded_3, dp is data_parallel") \
     X(TEXT, const char *, devices, NULL, 0, 0, "processes on this machine (data_parallel and central_storage: devices of one process), each with its share of the cores; auto: one process with all cores") \
     X(INT, int64_t, num_nodes, 1, 1, 1e6, "machines; see nodes_file and node_rank")                                  \
     X(INT, int64_t, node_rank, LC_UNSET, 0, 1e6, "number of this machine when the program is started by hand on each; MASTER_ADDR and MASTER_PORT say where they meet") \
@@ -190,7 +190,7 @@ LC_OPTION_TYPES_(LC_KIND_)
     X(FLOAT, double, silence_timeout, 10, 0.01, 1e9, "seconds without a heartbeat after which a rank counts as lost") \
     X(FLOAT, double, progress_timeout, 0, -1, 1e9, "seconds without a step after which a rank counts as stuck; 0: 20 times the longest step so far, at least half an hour; -1: never") \
     X(FLOAT, double, grace_period, 2, 0.01, 1e9, "seconds that ranks have to exit after one is lost, before they are killed") \
-    X(TEXT, const char *, precision, NULL, 0, 0, "32-true")                                                          \
+    X(TEXT, const char *, precision, NULL, 0, 0, "types of the numbers to compute with")                             \
     X(INT, int64_t, threads, 0, 0, 4096, "threads per kernel; 0: one per core")                                      \
     X(INT, int64_t, seed, 0, 0, 9e15, "seed of all random numbers")                                                  \
     X(BOOL, bool, deterministic, false, 0, 0, "make results independent of the number of threads and ranks")         \

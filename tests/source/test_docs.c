@@ -58,7 +58,9 @@ static void options_document(lc__str *out)
             lc__str_add(out, "\n## %c%s\n\n| option | value | default | |\n|---|---|---|---|\n", toupper(group[0]),
                         group + 1);
         lc_option_get_text(&table[i], &defaults, value, sizeof value);
-        lc__str_add(out, "| `%s` | %s | %s | %s |\n", table[i].name, kind_name(table[i].kind), value, table[i].help);
+        lc__str_add(out, "| `%s` | %s | %s | ", table[i].name, kind_name(table[i].kind), value);
+        lc__option_help(&table[i], out);
+        lc__str_add(out, " |\n");
     }
     lc__str_add(out, "\n## Names of other times\n\n"
                      "These work, or are answered with what to write today. A program's own option of that name comes "

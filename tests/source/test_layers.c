@@ -13,9 +13,9 @@ enum { ROOMS = 128, FILES = 2048, SYMBOLS = 1 << 17, TEXT = 512 };
 /* Files whose names begin with `what` are used, by calls and includes, only by files whose names begin the same, and by
  * those of `by`. */
 static const struct {
-    const char *what, *by[4];
+    const char *what, *by[5];
 } private[] = {
-    {"builtin.c", {"tensor/", "engine/run/", "core/hooks/", "core/trainer/"}},
+    {"builtin.c", {"tensor/", "engine/run/", "core/options/", "core/hooks/", "core/trainer/"}},
     {"backends/", {"builtin.c"}},
     {"strategies/", {"builtin.c"}},
     {"precision/", {"builtin.c"}},
@@ -116,7 +116,7 @@ static bool may_use(const char *from, const char *to)
     for (size_t i = 0; i < sizeof private / sizeof *private; i++) {
         bool mine = begins(from, private[i].what);
         if (!begins(to, private[i].what)) continue;
-        for (int k = 0; k < 4 && private[i].by[k]; k++) mine |= begins(from, private[i].by[k]);
+        for (int k = 0; k < 5 && private[i].by[k]; k++) mine |= begins(from, private[i].by[k]);
         if (!mine) return false;
     }
     return true;

@@ -1,11 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds strategies, precisions, profilers and loggers by name. src/builtin.c lists them. */
 #include "builtin.h"
+#include "core/options/options.h"
 #include "comm/world/world.h"
 #include "base/handle.h"
 
-#include <stdio.h>
 #include <string.h>
+
+/* `what`: the option that chooses one. */
+static lc_status unknown(lc_status status, const char *what, const char *name, const char *instead)
+{
+    lc__str known = {0};
+    (void)lc__option_available(what, &known);
+    (void)lc_fail(status, "unknown %s \"%.60s\"%s; available: %s", what, name, instead, known.n ? known.s : "");
+    lc__str_free(&known);
+    return status;
+}
 
 /* ---- strategies ---- */
 
@@ -21,8 +31,6 @@ static const char *instead_of(const char *name)
 
 lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out)
 {
-    char known[256] = "auto";
-    size_t n = strlen(known);
     if (!name || !strcmp(name, "auto")) {
         lc__world here;
         LC_TRY(lc__world_find(&here));
@@ -35,26 +43,22 @@ lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out)
             *out = *s;
             return LC_OK;
         }
-        if (n < sizeof known) n += (size_t)snprintf(known + n, sizeof known - n, ", %s", (*s)->name);
     }
-    return lc_fail(LC_ERR_CONFIG, "unknown strategy \"%.60s\"%s; available: %s", name, instead_of(name), known);
+    return unknown(LC_ERR_CONFIG, "strategy", name, instead_of(name));
 }
 
 /* ---- precisions ---- */
 
 lc_status lc_precision_find(const char *name, const lc_precision_ops **out)
 {
-    char known[256] = "";
-    size_t n = 0;
     if (!name) name = "32-true";
     for (const lc__named_precision *p = lc__builtin.precisions; p->name; p++) {
         if (!strcmp(p->name, name)) {
             *out = p->ops;
             return LC_OK;
         }
-        if (n < sizeof known) n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", p->name);
     }
-    return lc_fail(LC_ERR_UNSUPPORTED, "unknown precision \"%.60s\"; available: %s", name, known);
+    return unknown(LC_ERR_UNSUPPORTED, "precision", name, "");
 }
 
 /* ---- profilers ---- */
@@ -62,13 +66,9 @@ lc_status lc_precision_find(const char *name, const lc_precision_ops **out)
 lc_status lc_profiler_new(const char *name, lc_profiler *out)
 {
     LC__NEEDS(name, LC_ERR_ARGUMENT);
-    char known[128] = "";
-    for (const lc__named_profiler *p = lc__builtin.profilers; p->name; p++) {
+    for (const lc__named_profiler *p = lc__builtin.profilers; p->name; p++)
         if (!strcmp(p->name, name)) return p->make(out);
-        size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", p->name);
-    }
-    return lc_fail(LC_ERR_CONFIG, "unknown profiler \"%.60s\"; available: %s", name, known);
+    return unknown(LC_ERR_CONFIG, "profiler", name, "");
 }
 
 /* ---- loggers ---- */
@@ -76,7 +76,6 @@ lc_status lc_profiler_new(const char *name, lc_profiler *out)
 lc_status lc_logger_new(const char *name, lc_logger *out)
 {
     LC__NEEDS(name, LC_ERR_ARGUMENT);
-    char known[256] = "";
     size_t length = strcspn(name, ":");
     const char *argument = name[length] ? name + length + 1 : NULL;
     for (const lc__named_logger *l = lc__builtin.loggers; l->name; l++) {
@@ -85,8 +84,6 @@ lc_status lc_logger_new(const char *name, lc_logger *out)
             if (argument) return lc_fail(LC_ERR_CONFIG, "logger %s takes no argument (found a colon)", l->name);
             return l->make(out);
         }
-        size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", l->name);
     }
-    return lc_fail(LC_ERR_CONFIG, "unknown logger \"%s\"; available: %s", name, known);
+    return unknown(LC_ERR_CONFIG, "logger", name, "");
 }

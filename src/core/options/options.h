@@ -23,6 +23,12 @@ lc_status lc__trainer_options_used(const char *used, lc_option *out, int *n) LC_
 lc_status lc__option_check(const char *name, double value) LC_MUST_USE;
 /* The title of the group that begins with this option of the trainer; NULL: none does. */
 const char *lc__option_group(const lc_option *o);
+/* ---- available.c ---- */
+/* Appends the names of what is built in that an option of the trainer chooses from (strategy, precision, profiler,
+ * logger), with commas between; false: it is not such an option. */
+bool lc__option_available(const char *option, lc__str *out);
+/* Appends what an option is for, and what is available. */
+void lc__option_help(const lc_option *o, lc__str *out);
 /* ---- old_names.c: names of older Lightning ---- */
 typedef struct lc__old_name {
     const char *name;

@@ -192,6 +192,20 @@ static bool is_switch(const lc_option *o)
     return o->kind == LC_OPTION_BOOL || o->kind == LC_OPTION_CHOICE || o->kind == LC_OPTION_COUNT;
 }
 
+/* o NULL: --config. */
+static lc_status needs_value(const lc_option *o, const char *name, size_t length)
+{
+    lc__str help = {0};
+    if (o)
+        lc__option_help(o, &help);
+    else
+        lc__str_add(&help, "a JSON file");
+    lc_status status = lc_fail(LC_ERR_CONFIG, "--%.*s needs a value%s%s%s", (int)length, name, help.n ? " (" : "",
+                               help.n ? help.s : "", help.n ? ")" : "");
+    lc__str_free(&help);
+    return status;
+}
+
 /* Walks argv. With `config`, only looks for --config, --help and --print_config; otherwise sets options. */
 static lc_status walk(const lc_option_set *sets, int n_sets, int argc, char **argv, const char **config, bool *help,
                       bool *print)
@@ -232,8 +246,7 @@ static lc_status walk(const lc_option_set *sets, int n_sets, int argc, char **ar
         } else if (!value) {
             if (i + 1 >= argc || (!strncmp(argv[i + 1], "--", 2) && argv[i + 1][2])) {
                 if (config && !is_config) continue;
-                return lc_fail(LC_ERR_CONFIG, "--%.*s needs a value (%s)", (int)length, name,
-                               o && o->help ? o->help : "a JSON file");
+                return needs_value(o, name, length);
             }
             value = argv[++i];
         }

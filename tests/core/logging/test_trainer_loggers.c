@@ -186,7 +186,7 @@ TEST(several_loggers_at_once)
     world_list(version, ".0", files, sizeof files);
     CHECK_CONTAINS(files, "events.out.tfevents.");
     CHECK_STATUS(run(dir, "csv,tensorbord", NULL, 0, 0, &e, NULL, NULL), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "available: csv, sqlite, tensorboard, mlflow, stream");
+    CHECK_CONTAINS(lc_error_message(), "available: csv, sqlite, tensorboard, mlflow:URL, stream:FILE");
     CHECK_STATUS(run(dir, "csv:x", NULL, 0, 0, &e, NULL, NULL), LC_ERR_CONFIG);
     world_remove(dir);
 }

@@ -3,6 +3,7 @@
 #include "sources.h"
 #include "trainer_world.h"
 
+#include "builtin.h"
 #include "core/options/options.h"
 
 typedef struct mine {
@@ -314,6 +315,42 @@ TEST(help_is_grouped_and_fits)
     }
     CHECK_EQ(groups, 9);
     CHECK_EQ(options, n + 4 + 3);
+    lc__str_free(&out);
+}
+
+/* Whether the row of an option in `help` has a name, at its end or with more after it. */
+static bool lists(const char *help, const char *option, const char *name)
+{
+    char row[64];
+    snprintf(row, sizeof row, "\n  --%s ", option);
+    const char *at = strstr(help, row), *end = at ? strstr(at + 1, "\n  --") : NULL;
+    at = at ? strstr(at, "available:") : NULL;
+    while (at && (at = strstr(at, name)) && (!end || at < end)) {
+        size_t n = strlen(name);
+        if (at[-1] == ' ' && strchr(",: \n", at[n])) return true;
+        at += n;
+    }
+    return false;
+}
+
+TEST(help_lists_what_is_built_in)
+{
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    lc__str out = {0};
+    const char *logger = "none";
+    const lc_option own = {"logger", LC_OPTION_TEXT, 0, 0, 0, "who fells trees"};
+    lc_option_set set = {.target = &o}, own_set = {"own", &own, 1, &logger};
+    const lc__builtins *b = &lc__builtin;
+    set.options = lc_trainer_option_table(&set.n);
+    lc__options_help(&set, 1, "prog", &out);
+    for (int i = 0; b->strategies[i]; i++) CHECK(lists(out.s, "strategy", b->strategies[i]->name));
+    for (int i = 0; b->precisions[i].name; i++) CHECK(lists(out.s, "precision", b->precisions[i].name));
+    for (int i = 0; b->profilers[i].name; i++) CHECK(lists(out.s, "profiler", b->profilers[i].name));
+    for (int i = 0; b->loggers[i].name; i++) CHECK(lists(out.s, "logger", b->loggers[i].name));
+    CHECK(!lists(out.s, "accelerator", "cpu"));
+    lc__str_clear(&out);
+    lc__options_help(&own_set, 1, "prog", &out);
+    CHECK(strstr(out.s, "who fells trees") && !strstr(out.s, "available:"));
     lc__str_free(&out);
 }
 
