@@ -126,7 +126,7 @@ typedef lc_norm_layer lc_layer_norm, lc_rms_norm, lc_group_norm;
 typedef struct lc_norm_init_args {
     size_t size;
     int64_t features; /* normalized_shape of one dimension; GroupNorm: num_channels */
-    lc_dims shape;    /* several dimensions: features 0, .shape = LC_DIMS(8, 8) */
+    lc_dims shape;    /* several dimensions: features 0, .shape = LC_DIMS(8, 8); not of GroupNorm */
     double eps;       /* RMSNorm: -1 is the smallest step of the data type at 1 */
     bool no_affine, no_bias;
     lc_dtype dtype;

@@ -72,6 +72,10 @@ void lc_group_norm_init_with(lc_norm_layer *l, void *parent, const char *name, i
                        (long long)o.features, (long long)num_groups);
         return;
     }
+    if (o.shape.n) {
+        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "GroupNorm normalizes groups of channels; it has no shape");
+        return;
+    }
     finish(l, &o, true);
 }
 

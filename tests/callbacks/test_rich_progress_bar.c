@@ -88,6 +88,38 @@ TEST(bars_are_redrawn_in_place)
     run_release(&r);
 }
 
+/* With `leave` the bars of both epochs are there in the end. */
+TEST(bars_of_epochs_may_stay)
+{
+    run r;
+    lc_callback cb;
+    char path[300];
+    size_t n;
+    int epochs[2] = {0};
+    screen *s = calloc(1, sizeof *s);
+    setenv("COLUMNS", "100", 1);
+    setenv("TERM", "xterm", 1);
+    unsetenv("LIGHTC_PROGRESS");
+    run_init(&r);
+    snprintf(path, sizeof path, "%s/bars", r.dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f && s);
+    CHECK_OK(lc_rich_progress_bar(&cb, .fd = fileno(f), .refresh_rate = 1e9, .style = LC_PROGRESS_BAR, .leave = true));
+    r.o.enable_progress_bar = LC_AUTO;
+    CHECK_OK(run_fit(&r, &cb, 1));
+    fclose(f);
+    char *text = slurp(path, &n);
+    screen_put(s, text);
+    for (int i = 0; i < ROWS; i++) {
+        epochs[0] += !strncmp(s->cell[i], "Epoch 0/1", 9);
+        epochs[1] += !strncmp(s->cell[i], "Epoch 1/1", 9);
+    }
+    CHECK(epochs[0] > 0 && epochs[1] > 0);
+    free(text);
+    free(s);
+    run_release(&r);
+}
+
 TEST(a_log_file_gets_plain_lines)
 {
     run r;

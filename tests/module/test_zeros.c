@@ -159,38 +159,42 @@ TEST(schedules)
 /* ---- operators: x [1,2] is 1, 3 ---- */
 
 #define NUMBERS(X)                                                                                                     \
-    X(var, lc_var(x, .correction = 0), 1)                                                                              \
-    X(std, lc_std(x, .correction = 0), 1)                                                                              \
-    X(norm, lc_norm(x, .p = 0), 2)                                                                                     \
-    X(leaky_relu, lc_leaky_relu(lc_neg(x), .slope = 0), 0)                                                             \
-    X(elu, lc_elu(lc_neg(x), .slope = 0), 0)                                                                           \
-    X(smooth_l1, lc_smooth_l1_loss(x, lc_zeros_like(x), .beta = 0), 2)                                                 \
-    X(cosine, lc_cosine_similarity(lc_mul_scalar(x, 1e-9), lc_mul_scalar(x, 1e-9), 1, .eps = 0), 1)                    \
-    X(layer_norm, lc_layer_norm(x, NULL, NULL, .eps = 0), -1)                                                          \
-    X(group_norm, lc_group_norm(x, 1, NULL, NULL, .eps = 0), -1)                                                       \
-    X(batch_norm, lc_batch_norm(lc_reshape(x, 2, 1), NULL, NULL, .training = true, .eps = 0), -1)                      \
-    X(rms_norm, lc_rms_norm(lc_mul_scalar(x, 1e-4), NULL, .eps = 0), 0.44721359549995794)                              \
-    X(sdpa, lc_sdpa(lc_reshape(x, 1, 2, 1), lc_reshape(x, 1, 2, 1), lc_reshape(x, 1, 2, 1), .scale = 0), 2)            \
-    X(uniform, lc_sign(lc_uniform(1, one, .low = -1, .high = 0)), -1)                                                  \
-    X(normal, lc_normal(1, one, .mean = 1.5, .std = 0), 1.5)
+    X(lc_reduce, correction, var, lc_var(x, .correction = 0), 1)                                                       \
+    X(lc_reduce, correction, std, lc_std(x, .correction = 0), 1)                                                       \
+    X(lc_reduce, p, norm, lc_norm(x, .p = 0), 2)                                                                       \
+    X(lc_leaky_relu, slope, leaky_relu, lc_leaky_relu(lc_neg(x), .slope = 0), 0)                                       \
+    X(lc_elu, slope, elu, lc_elu(lc_neg(x), .slope = 0), 0)                                                            \
+    X(lc_loss, beta, smooth_l1, lc_smooth_l1_loss(x, lc_zeros_like(x), .beta = 0), 2)                                  \
+    X(lc_cosine, eps, cosine, lc_cosine_similarity(lc_mul_scalar(x, 1e-9), lc_mul_scalar(x, 1e-9), 1, .eps = 0), 1)    \
+    X(lc_norm, eps, layer_norm, lc_layer_norm(x, NULL, NULL, .eps = 0), -1)                                            \
+    X(lc_norm, eps, group_norm, lc_group_norm(x, 1, NULL, NULL, .eps = 0), -1)                                         \
+    X(lc_batch_norm, eps, batch_norm, lc_batch_norm(lc_reshape(x, 2, 1), NULL, NULL, .training = true, .eps = 0), -1)  \
+    X(lc_rms_norm, eps, rms_norm, lc_rms_norm(lc_mul_scalar(x, 1e-4), NULL, .eps = 0), 0.44721359549995794)            \
+    X(lc_cross_entropy, ignore_index, cross_entropy,                                                                   \
+      lc_cross_entropy(x, lc_argmin(x, .dim = LC_SOME(1)), .ignore_index = 0, .reduction = LC_REDUCE_SUM), 0)          \
+    X(lc_sdpa, scale, sdpa,                                                                                            \
+      lc_sdpa(lc_reshape(x, 1, 2, 1), lc_reshape(x, 1, 2, 1), lc_reshape(x, 1, 2, 1), .scale = 0), 2)                  \
+    X(lc_random, high, uniform, lc_sign(lc_uniform(1, one, .low = -1, .high = 0)), -1)                                 \
+    X(lc_random, std, normal, lc_normal(1, one, .mean = 1.5, .std = 0), 1.5)
 
 /* Arguments that cannot be 0. */
 #define REFUSALS(X)                                                                                                    \
-    X(delta, lc_huber_loss(x, x, .delta = 0))                                                                          \
-    X(groups, lc_conv1d(lc_reshape(x, 1, 1, 2), lc_reshape(x, 1, 1, 2), NULL, .groups = 0))                            \
-    X(stride, lc_conv1d(lc_reshape(x, 1, 1, 2), lc_reshape(x, 1, 1, 2), NULL, .stride = LC_DIMS(0)))                   \
-    X(dilation, lc_conv1d(lc_reshape(x, 1, 1, 2), lc_reshape(x, 1, 1, 2), NULL, .dilation = LC_DIMS(0)))
+    X(lc_loss, delta, delta, lc_huber_loss(x, x, .delta = 0))                                                          \
+    X(lc_conv, groups, groups, lc_conv1d(lc_reshape(x, 1, 1, 2), lc_reshape(x, 1, 1, 2), NULL, .groups = 0))           \
+    X(lc_conv, stride, stride, lc_conv1d(lc_reshape(x, 1, 1, 2), lc_reshape(x, 1, 1, 2), NULL, .stride = LC_DIMS(0)))  \
+    X(lc_conv, dilation, dilation,                                                                                     \
+      lc_conv1d(lc_reshape(x, 1, 1, 2), lc_reshape(x, 1, 1, 2), NULL, .dilation = LC_DIMS(0)))
 
 static const int64_t one[] = {1};
 
-#define BUILD_NUMBER(id, expression, want)                                                                             \
+#define BUILD_NUMBER(kind, argument, id, expression, want)                                                             \
     static lc_tensor *number_##id(lc_tensor *x)                                                                        \
     {                                                                                                                  \
         (void)x;                                                                                                       \
         return expression;                                                                                             \
     }
 NUMBERS(BUILD_NUMBER)
-#define BUILD_REFUSAL(id, expression) BUILD_NUMBER(id, expression, 0)
+#define BUILD_REFUSAL(kind, argument, id, expression) BUILD_NUMBER(kind, argument, id, expression, 0)
 REFUSALS(BUILD_REFUSAL)
 
 static lc_status first_number(lc_tensor *(*build)(lc_tensor *x), double *first)
@@ -222,7 +226,7 @@ static void check_number(const char *name, lc_tensor *(*build)(lc_tensor *x), do
 
 TEST(operators)
 {
-#define CHECK_NUMBER(id, expression, want) check_number(#id, number_##id, want);
+#define CHECK_NUMBER(kind, argument, id, expression, want) check_number(#id, number_##id, want);
     NUMBERS(CHECK_NUMBER)
 }
 
@@ -235,44 +239,53 @@ static void check_refusal(const char *name, lc_tensor *(*build)(lc_tensor *x))
 
 TEST(operators_that_refuse_zero)
 {
-#define CHECK_REFUSAL(id, expression) check_refusal(#id, number_##id);
+#define CHECK_REFUSAL(kind, argument, id, expression) check_refusal(#id, number_##id);
     REFUSALS(CHECK_REFUSAL)
 }
 
 /* ---- layers ---- */
 
+/* How one is made, and the number that is then 0. */
+#define LAYER_ZEROS(X)                                                                                                 \
+    X(lc_batch_norm_init, momentum, lc_batch_norm2d_init(&batch, &m, "l", 3, .momentum = 0), batch.momentum)           \
+    X(lc_batch_norm_init, eps, lc_batch_norm2d_init(&batch, &m, "l", 3, .eps = 0), batch.eps)                          \
+    X(lc_layer_norm_init, eps, lc_layer_norm_init(&norm, &m, "l", 3, .eps = 0), norm.eps)                              \
+    X(lc_rms_norm_init, eps, lc_rms_norm_init(&norm, &m, "l", 3, .eps = 0), norm.eps)                                  \
+    X(lc_group_norm_init, eps, lc_group_norm_init(&norm, &m, "l", 1, 3, .eps = 0), norm.eps)                           \
+    X(lc_embedding_init, padding_idx, lc_embedding_init(&table, &m, "l", 4, 2, .padding_idx = 0), table.padding_idx)   \
+    X(lc_activation_init, a, lc_activation_init(&act, &m, "l", LC_ACT_LEAKY_RELU, .a = 0), act.a)                      \
+    X(lc_activation_init, dim, lc_activation_init(&act, &m, "l", LC_ACT_SOFTMAX, .dim = 0), act.dim)
+
 TEST(layers)
 {
-    lc_module m;
-    lc_batch_norm_layer b;
-    lc_norm_layer n[3];
-    lc_activation a;
-    module_new(&m);
-    lc_batch_norm2d_init(&b, &m, "b", 3, .momentum = 0, .eps = 0);
-    CHECK(b.momentum == 0 && b.eps == 0);
-    lc_layer_norm_init(&n[0], &m, "l", 3, .eps = 0);
-    CHECK(n[0].eps == 0);
-    lc_rms_norm_init(&n[1], &m, "r", 3, .eps = 0);
-    CHECK(n[1].eps == 0);
-    lc_group_norm_init(&n[2], &m, "g", 1, 3, .eps = 0);
-    CHECK(n[2].eps == 0);
-    lc_activation_init(&a, &m, "a", LC_ACT_LEAKY_RELU, .a = 0, .dim = 0);
-    CHECK(a.a == 0 && a.dim == 0);
-    CHECK_OK(lc_module_status(&m));
-    lc_module_release(&m);
+    static lc_batch_norm_layer batch;
+    static lc_norm_layer norm;
+    static lc_embedding table;
+    static lc_activation act;
+#define CHECK_LAYER_ZERO(kind, argument, init, number)                                                                 \
+    {                                                                                                                  \
+        lc_module m;                                                                                                   \
+        module_new(&m);                                                                                                \
+        init;                                                                                                          \
+        CHECK_OK(lc_module_status(&m));                                                                                \
+        CHECK_NEAR((double)(number), 0, 0);                                                                            \
+        lc_module_release(&m);                                                                                         \
+    }
+    LAYER_ZEROS(CHECK_LAYER_ZERO)
 }
 
 #define LAYER_REFUSALS(X)                                                                                              \
-    X(stride, lc_conv2d_init(&conv, &m, "c", 1, 1, 3, .stride = 0))                                                    \
-    X(dilation, lc_conv2d_init(&conv, &m, "c", 1, 1, 3, .dilation = 0))                                                \
-    X(groups, lc_conv2d_init(&conv, &m, "c", 1, 1, 3, .groups = 0))                                                    \
-    X(stride, lc_max_pool2d_init(&pool, &m, "p", 2, .stride = 0))                                                      \
-    X(stride, lc_avg_pool2d_init(&pool, &m, "p", 2, .stride = 0))                                                      \
-    X(num_layers, lc_lstm_init(&rnn, &m, "r", 2, 2, .num_layers = 0))
+    X(lc_conv_init, stride, lc_conv2d_init(&conv, &m, "c", 1, 1, 3, .stride = 0))                                      \
+    X(lc_conv_init, dilation, lc_conv2d_init(&conv, &m, "c", 1, 1, 3, .dilation = 0))                                  \
+    X(lc_conv_init, groups, lc_conv2d_init(&conv, &m, "c", 1, 1, 3, .groups = 0))                                      \
+    X(lc_pool_init, stride, lc_max_pool2d_init(&pool, &m, "p", 2, .stride = 0))                                        \
+    X(lc_pool_init, dilation, lc_max_pool2d_init(&pool, &m, "p", 2, .dilation = 0))                                    \
+    X(lc_pool_init, stride, lc_avg_pool2d_init(&pool, &m, "p", 2, .stride = 0))                                        \
+    X(lc_rnn_init, num_layers, lc_lstm_init(&rnn, &m, "r", 2, 2, .num_layers = 0))
 
 TEST(layers_that_refuse_zero)
 {
-#define CHECK_LAYER_REFUSAL(word, init)                                                                                \
+#define CHECK_LAYER_REFUSAL(kind, word, init)                                                                          \
     {                                                                                                                  \
         lc_module m;                                                                                                   \
         static lc_conv conv;                                                                                           \
@@ -365,7 +378,7 @@ static double binary_accuracy(lc_metric *m)
 
 static double f_score(lc_metric *m)
 {
-    const int64_t labels[] = {1, 1, 0, 0}, targets[] = {1, 0, 0, 1};
+    const int64_t labels[] = {1, 1, 1, 0}, targets[] = {1, 0, 0, 1};
     double value = -1;
     CHECK_OK(lc_metric_update_labels(m, 4, labels, targets));
     CHECK_OK(lc_metric_compute(m, &value));
@@ -373,42 +386,47 @@ static double f_score(lc_metric *m)
     return value;
 }
 
+#define METRIC_ZEROS(X)                                                                                                \
+    X(lc_metric, threshold, binary_accuracy, "Accuracy", 0.5, 1)                                                       \
+    X(lc_metric, beta, f_score, "FBetaScore", 0.4, 1.0 / 3) /* the precision */
+
 TEST(metrics)
 {
     lc_metric *m = NULL;
-    CHECK_OK(lc_metric_new("Accuracy", &m));
-    CHECK_NEAR(binary_accuracy(m), 0.5, 0);
-    CHECK_OK(lc_metric_new("Accuracy", &m, .threshold = 0));
-    CHECK_NEAR(binary_accuracy(m), 1, 0);
-    CHECK_OK(lc_metric_new("FBetaScore", &m, .beta = 0)); /* the precision */
-    CHECK_NEAR(f_score(m), 0.5, 1e-12);
+#define CHECK_METRIC_ZERO(kind, argument, value_of, name, without, with)                                               \
+    CHECK_OK(lc_metric_new(name, &m));                                                                                 \
+    CHECK_NEAR(value_of(m), without, 1e-12);                                                                           \
+    CHECK_OK(lc_metric_new(name, &m, .argument = 0));                                                                  \
+    CHECK_NEAR(value_of(m), with, 1e-12);
+    METRIC_ZEROS(CHECK_METRIC_ZERO)
 }
 
 #define MAKER_REFUSALS(X)                                                                                              \
-    X(top_k, lc_metric_new("Accuracy", &metric, .num_classes = 3, .top_k = 0))                                         \
-    X(num_outputs, lc_metric_new("R2Score", &metric, .num_outputs = 0))                                                \
-    X(max_plans, lc_graph_new(&graph, .max_plans = 0))                                                                 \
-    X(num_nodes, lc_fabric_new(&fabric, .num_nodes = 0))                                                               \
-    X(start_timeout, lc_fabric_new(&fabric, .start_timeout = 0))                                                       \
-    X(silence_timeout, lc_fabric_new(&fabric, .silence_timeout = 0))                                                   \
-    X(grace_period, lc_fabric_new(&fabric, .grace_period = 0))                                                         \
-    X(bucket_cap_mb, lc_fabric_new(&fabric, .bucket_cap_mb = 0))                                                       \
-    X(batch_size, lc_dataloader_new(&loader, .dataset = data, .batch_size = 0))                                        \
-    X(prefetch, lc_dataloader_new(&loader, .dataset = data, .num_workers = 1, .prefetch = 0))                          \
-    X(std, lc_idx_dataset_new("a", "b", &read, .std = 0))                                                              \
-    X(std, lc_mnist_load("a", &read, NULL, .std = 0))                                                                  \
-    X(start_timeout, lc_launch(NULL, .argv = program, .start_timeout = 0))                                             \
-    X(silence_timeout, lc_launch(NULL, .argv = program, .silence_timeout = 0))                                         \
-    X(grace_period, lc_launch(NULL, .argv = program, .grace_period = 0))                                               \
-    X(initial_denom_lr, lc_finetuning_unfreeze(&module, opt, .initial_denom_lr = 0))                                   \
-    X(min_lr, lc_tuner_lr_find(trainer, &module, NULL, &curve, .min_lr = 0))                                           \
-    X(max_lr, lc_tuner_lr_find(trainer, &module, NULL, &curve, .max_lr = 0))                                           \
-    X(num_training, lc_tuner_lr_find(trainer, &module, NULL, &curve, .num_training = 0))                               \
-    X(early_stop_threshold, lc_tuner_lr_find(trainer, &module, NULL, &curve, .early_stop_threshold = 0))               \
-    X(steps_per_trial, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .steps_per_trial = 0))                \
-    X(init_val, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .init_val = 0))                              \
-    X(max_trials, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .max_trials = 0))                          \
-    X(max_val, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .max_val = 0))
+    X(lc_metric, top_k, lc_metric_new("Accuracy", &metric, .num_classes = 3, .top_k = 0))                              \
+    X(lc_metric, num_outputs, lc_metric_new("R2Score", &metric, .num_outputs = 0))                                     \
+    X(lc_graph, max_plans, lc_graph_new(&graph, .max_plans = 0))                                                       \
+    X(lc_fabric, num_nodes, lc_fabric_new(&fabric, .num_nodes = 0))                                                    \
+    X(lc_fabric, start_timeout, lc_fabric_new(&fabric, .start_timeout = 0))                                            \
+    X(lc_fabric, silence_timeout, lc_fabric_new(&fabric, .silence_timeout = 0))                                        \
+    X(lc_fabric, grace_period, lc_fabric_new(&fabric, .grace_period = 0))                                              \
+    X(lc_fabric, bucket_cap_mb, lc_fabric_new(&fabric, .bucket_cap_mb = 0))                                            \
+    X(lc_dataloader, batch_size, lc_dataloader_new(&loader, .dataset = data, .batch_size = 0))                         \
+    X(lc_dataloader, prefetch, lc_dataloader_new(&loader, .dataset = data, .num_workers = 1, .prefetch = 0))           \
+    X(lc_idx, std, lc_idx_dataset_new("a", "b", &read, .std = 0))                                                      \
+    X(lc_idx, std, lc_mnist_load("a", &read, NULL, .std = 0))                                                          \
+    X(lc_launch, start_timeout, lc_launch(NULL, .argv = program, .start_timeout = 0))                                  \
+    X(lc_launch, silence_timeout, lc_launch(NULL, .argv = program, .silence_timeout = 0))                              \
+    X(lc_launch, grace_period, lc_launch(NULL, .argv = program, .grace_period = 0))                                    \
+    X(lc_unfreeze, initial_denom_lr, lc_finetuning_unfreeze(&module, opt, .initial_denom_lr = 0))                      \
+    X(lc_lr_find, min_lr, lc_tuner_lr_find(trainer, &module, NULL, &curve, .min_lr = 0))                               \
+    X(lc_lr_find, max_lr, lc_tuner_lr_find(trainer, &module, NULL, &curve, .max_lr = 0))                               \
+    X(lc_lr_find, num_training, lc_tuner_lr_find(trainer, &module, NULL, &curve, .num_training = 0))                   \
+    X(lc_lr_find, early_stop_threshold, lc_tuner_lr_find(trainer, &module, NULL, &curve, .early_stop_threshold = 0))   \
+    X(lc_scale_batch_size, steps_per_trial,                                                                            \
+      lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .steps_per_trial = 0))                                 \
+    X(lc_scale_batch_size, init_val, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .init_val = 0))         \
+    X(lc_scale_batch_size, max_trials, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .max_trials = 0))     \
+    X(lc_scale_batch_size, max_val, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .max_val = 0))
 
 TEST(constructors_that_refuse_zero)
 {
@@ -436,7 +454,7 @@ TEST(constructors_that_refuse_zero)
     CHECK_OK(lc_trainer_new(&options, &trainer));
     module_new(&module);
     lc_optimizer *opt = lc_sgd(&module);
-#define CHECK_MAKER(word, call)                                                                                        \
+#define CHECK_MAKER(kind, word, call)                                                                                  \
     CHECK((call) < 0);                                                                                                 \
     CHECK_CONTAINS(lc_error_message(), #word);
     MAKER_REFUSALS(CHECK_MAKER)
@@ -444,6 +462,20 @@ TEST(constructors_that_refuse_zero)
     lc_trainer_free(trainer);
     lc_module_release(&module);
     lc_dataset_unref(data);
+}
+
+/* X(lc_unfreeze, lr, ...): a group that joins an optimizer learns at 0, and not at a part of the first group's rate. */
+TEST(a_group_that_learns_at_zero)
+{
+    lc_module m;
+    double lr = -1;
+    module_new(&m);
+    lc_optimizer *opt = lc_sgd(&m, .no_parameters = true, .lr = 0.5);
+    CHECK_OK(lc_finetuning_unfreeze(&m, opt, .lr = 0));
+    CHECK_OK(lc_optimizer_get(opt, 0, "lr", &lr));
+    CHECK_NEAR(lr, 0, 0);
+    lc_optimizer_free(opt);
+    lc_module_release(&m);
 }
 
 /* --lr 0 on the command line, as a program passes it on. */
