@@ -56,8 +56,8 @@ static lc_status parse(bench *b, int argc, char **argv)
         LC_OPTION(bench, workers, LC_OPTION_INT, 0, 256, "threads of the loader"),
         LC_OPTION(bench, devices, LC_OPTION_INT, 1, 4096, "ranks; they train with a loader only"),
         LC_OPTION(bench, strategy, LC_OPTION_TEXT, 0, 0, "strategy of these ranks"),
-        {"only_steps", LC_OPTION_BOOL, offsetof(bench, stepped), 0, 0, "leave out the epochs with a loader"},
-        {"only_epochs", LC_OPTION_BOOL, offsetof(bench, loaded), 0, 0, "leave out the steps in memory"},
+        {"only_steps", LC_OPTION_BOOL, offsetof(bench, stepped), 0, 0, "leave out the epochs with a loader", {0}},
+        {"only_epochs", LC_OPTION_BOOL, offsetof(bench, loaded), 0, 0, "leave out the steps in memory", {0}},
         LC_OPTION(bench, since, LC_OPTION_FLOAT, 0, 0, "when exec was called, on the monotonic clock, if known"),
     };
     lc_option_set set = {"lightc_bench WORK", options, (int)(sizeof options / sizeof options[0]), b};

@@ -105,7 +105,7 @@ int main(int argc, char **argv)
         if (!strcmp(argv[i], "--json") && rank == 0) json = fopen(argv[i + 1], "w");
     }
     if (rounds < 1 || rounds > MAX_ROUNDS) rounds = 21;
-    const lc_meeting meeting = {meet, NULL};
+    const lc_meeting meeting = {LC_MEETING_INIT, .all_gather = meet};
     lc_status s = lc_comm_shm(rank, size, &meeting, &comms[SHM]);
     if (s >= 0) s = lc_comm_from_mpi(MPI_COMM_WORLD, &comms[MPI]);
     comms[OWN] = comms[SHM];

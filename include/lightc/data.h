@@ -102,6 +102,7 @@ typedef struct lc_array {
     double shift; /* shift -mean/std */
     void (*free)(void *data); /* NULL: the memory is borrowed and must outlive the dataset; else called when the dataset
                                  is freed */
+    void *reserved[2];
 } lc_array;
 
 /* `n` samples; takes arrays with a `free` over, also when it fails. */
@@ -266,6 +267,7 @@ typedef struct lc_shard {
                        size (the last may be smaller), and shares consist of whole pieces: for sums over a batch in a
                        fixed order of parts. Each rank has ceil(pieces / size) of them, so a smaller last batch of an
                        epoch fills one rank after the other. */
+    void *reserved[2];
 } lc_shard;
 
 /* For a program's own loaders, and to know the shares of other ranks; `shard` must be valid (lc_dataloader_shard checks

@@ -124,6 +124,7 @@ typedef struct lc_scheduler_config {
     bool reduce_on_plateau; /* steps with the value of `monitor` (after validation) */
     bool not_strict;        /* a missing metric skips the step instead of ending the run */
     const char *name;       /* for LearningRateMonitor; NULL: "lr-<optimizer>" */
+    void *reserved[2];
 } lc_scheduler_config;
 
 typedef lc_tensor *lc_training_step_fn(lc_module *self, const lc_batch *batch, int64_t batch_idx);

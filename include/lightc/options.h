@@ -65,12 +65,13 @@ typedef struct lc_option {
     size_t offset;           /* in the struct */
     double minimum, maximum; /* checked where minimum < maximum */
     const char *help;        /* one line */
+    void *reserved[2];
 } lc_option;
 
 /* Rows of a table: static const lc_option mine[] = {LC_OPTION(...), LC_FIELD(...)}. */
 /* clang-format off */
 #define LC_OPTION(type, field, kind, minimum, maximum, help)                                                           \
-    {#field, kind, offsetof(type, field), minimum, maximum, help}
+    {#field, kind, offsetof(type, field), minimum, maximum, help, {NULL, NULL}}
 /* clang-format on */
 /* The same with the kind of the field's type, and any value. */
 #define LC_FIELD(type, field, help) LC_OPTION(type, field, LC_KIND_OF_(type, field), 0, 0, help)

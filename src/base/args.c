@@ -31,6 +31,16 @@ lc_status lc__args_take_older(void *to, size_t size, const void *given, const ch
     return LC_OK;
 }
 
+lc_status lc__reserved_check(void *const reserved[2], const char *what)
+{
+    if (!reserved[0] && !reserved[1]) return LC_OK;
+    return lc_fail(
+        LC_ERR_ARGUMENT,
+        "%s has something in its reserved members, which this library, lightc %s, does not know: the program "
+        "was compiled with the headers of a newer one, or the struct did not begin with zeros",
+        what, lc_version());
+}
+
 lc_status lc__ops_check(size_t size, const void *given, size_t required, const char *what, const char *init)
 {
     size_t has = size_of(given);

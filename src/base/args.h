@@ -27,6 +27,9 @@ lc_status lc__ops_take(void *to, size_t size, const void *given, size_t required
 /* The same without the copy, for vtables that are read in place, with LC__SLOT. */
 lc_status lc__ops_check(size_t size, const void *given, size_t required, const char *what,
                         const char *init) LC_MUST_USE;
+/* Structs without a size, which programs write as literals, grow into their reserved members: zeros, unless the program
+ * was compiled with newer headers. */
+lc_status lc__reserved_check(void *const reserved[2], const char *what) LC_MUST_USE;
 /* A slot of a vtable that may be too short to have it. */
 #define LC__SLOT(ops, slot)                                                                                            \
     ((ops)->size > offsetof(__typeof__(*(ops)), slot) ? (ops)->slot : (__typeof__((ops)->slot))0)

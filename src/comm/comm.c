@@ -81,10 +81,14 @@ lc_status lc__comm_check_ranks(int rank, int size)
     return lc_fail(LC_ERR_ARGUMENT, "there is no rank %d of %d; there are 0 to %d", rank, size, size - 1);
 }
 
-lc_status lc__comm_check_meeting(int rank, int size, const lc_meeting *meeting)
+lc_status lc__comm_take_meeting(int rank, int size, const lc_meeting *given, lc_meeting *out)
 {
+    *out = (lc_meeting){0};
     LC_TRY(lc__comm_check_ranks(rank, size));
-    if (size == 1 || (meeting && meeting->all_gather)) return LC_OK;
+    if (size == 1) return LC_OK;
+    if (given)
+        LC_TRY(lc__ops_take(out, sizeof *out, given, offsetof(lc_meeting, check), "a meeting", "LC_MEETING_INIT"));
+    if (out->all_gather) return LC_OK;
     return lc_fail(LC_ERR_ARGUMENT, "%d ranks need an lc_meeting with all_gather to find each other; none was given",
                    size);
 }

@@ -107,9 +107,10 @@ extern const lc__transport_ops lc__shm, lc__tcp;
 lc_status lc__tcp_open(const lc__tcp_place *here, int rank, int size, const bool *without, const lc__meeting *meeting,
                        void **out) LC_MUST_USE;
 
-/* Check that there is such a rank, and that several ranks can find each other. */
+/* Checks that there is such a rank. */
 lc_status lc__comm_check_ranks(int rank, int size) LC_MUST_USE;
-lc_status lc__comm_check_meeting(int rank, int size, const lc_meeting *meeting) LC_MUST_USE;
+/* The same, and copies the caller's meeting, which several ranks need to find each other. */
+lc_status lc__comm_take_meeting(int rank, int size, const lc_meeting *given, lc_meeting *out) LC_MUST_USE;
 
 /* Makes a communicator over a transport. Takes ownership of `transport` (NULL with one rank), also on failure.
  * `opening` is passed to `open` when the group is split, if there is no `prepare`; `transport` owns it, and without a

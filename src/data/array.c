@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The dataset over arrays in memory: a batch is a gather, with a conversion if one was requested. */
 #include "data_internal.h"
+#include "base/args.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,10 +150,11 @@ lc_status lc_array_dataset_new(int64_t n, int n_arrays, const lc_array *arrays, 
     if (status == LC_OK && n < 0) status = lc_fail(LC_ERR_ARGUMENT, "a dataset cannot have %lld samples", (long long)n);
     for (int i = 0; status == LC_OK && i < n_arrays; i++) {
         lc_array a = arrays[i];
+        status = lc__reserved_check(a.reserved, "lc_array");
         if (!a.field.dtype) a.field.dtype = LC_F32;
         if (!a.to) a.to = a.field.dtype;
         if (a.scale == 0.0) a.scale = 1.0;
-        if (!a.data && n > 0)
+        if (status == LC_OK && !a.data && n > 0)
             status = lc_fail(LC_ERR_ARGUMENT, "array '%s' has no data", a.field.name ? a.field.name : "?");
         if (status == LC_OK) status = lc__field_check(&a.field, "arrays");
         if (status == LC_OK) status = find_conversion(&a, &d->fields[i].convert);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks and their slices of a batch: the arithmetic that all loaders share. */
 #include "comm/world/world.h"
+#include "base/args.h"
 #include "base/handle.h"
 #include "data_internal.h"
 
@@ -9,6 +10,7 @@
 lc_status lc__shard_resolve(const lc_shard *given, lc_shard *out)
 {
     *out = given ? *given : (lc_shard){.size = 1};
+    LC_TRY(lc__reserved_check(out->reserved, "lc_shard"));
     if (out->size < 1 || out->rank < 0 || out->rank >= out->size)
         return lc_fail(LC_ERR_ARGUMENT, "rank %d of %d: there must be at least one rank, and ranks count from 0",
                        out->rank, out->size);

@@ -117,7 +117,7 @@ static lc_status rank_of(bench *o, const char *backend, desk *d)
 {
     lc_comm *c = NULL;
     lc_status status;
-    const lc_meeting meeting = {meet, d};
+    const lc_meeting meeting = {LC_MEETING_INIT, .all_gather = meet, .ctx = d};
     int node = -1;
     pin(d->rank, d->size);
     if (!strcmp(backend, "tcp")) {

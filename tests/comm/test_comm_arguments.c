@@ -14,7 +14,7 @@ static lc_status alone(void *ctx, const void *mine, void *all, size_t bytes)
 TEST(rank_and_size_must_fit)
 {
     static const int wrong[][2] = {{5, 2}, {-1, 2}, {0, 0}, {0, -3}, {3, 1}, {2, 2}};
-    const lc_meeting meeting = {.all_gather = alone};
+    const lc_meeting meeting = {LC_MEETING_INIT, .all_gather = alone};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         int rank = wrong[i][0], size = wrong[i][1];
         lc_comm *c = (lc_comm *)&meeting;
@@ -40,6 +40,44 @@ TEST(several_ranks_need_a_meeting)
     lc_comm_free(c);
     CHECK_OK(lc_comm_shm(0, 1, NULL, &c));
     lc_comm_free(c);
+}
+
+/* A meeting of a program that was compiled when the struct ended with ctx: what is beyond it is not called. */
+static lc_status open_shorter(int rank, int size, const lc__meeting *full, lc_comm **out)
+{
+    char *p = malloc(sizeof *full);
+    CHECK(p != NULL);
+    memset(p, 0xff, sizeof *full);
+    memcpy(p, full, offsetof(lc_meeting, check));
+    lc_meeting *shorter = (lc_meeting *)(void *)p;
+    shorter->size = offsetof(lc_meeting, check);
+    lc_status s = lc_comm_tcp("127.0.0.1", rank, size, shorter, out);
+    free(p);
+    return s;
+}
+
+static lc_status add_up(lc_comm *c, void *ctx)
+{
+    int32_t x = 1;
+    (void)ctx;
+    LC_TRY(lc_comm_all_reduce(c, &x, &x, 1, LC_I32, LC_COMM_SUM, NULL));
+    return x == lc_comm_size(c) ? LC_OK : lc_fail(LC_ERR_INTERNAL, "the sum is %d", x);
+}
+
+TEST(a_meeting_has_a_size)
+{
+    lc_meeting meeting = {LC_MEETING_INIT, .all_gather = alone}, none = {.all_gather = alone};
+    lc_comm *c;
+    meeting.size += 8;
+    CHECK_EQ(lc_comm_shm(0, 2, &meeting, &c), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "newer");
+    CHECK_EQ(lc_comm_tcp(NULL, 0, 2, &none, &c), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "LC_MEETING_INIT");
+    world *w = world_new(3);
+    world_run_processes(w, open_shorter, add_up, NULL);
+    for (int i = 0; i < 3; i++)
+        if (w->ranks[i].status < 0) TEST_FAIL("rank %d: %s", i, w->ranks[i].message);
+    world_free(w);
 }
 
 static lc_status begin(void *self, const lc_comm_call *call, void *state)

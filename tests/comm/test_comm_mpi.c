@@ -68,7 +68,7 @@ static lc_status meet_over_mpi(void *ctx, const void *mine, void *all, size_t by
 static lc_status on_hosts(lc_comm *all, void *ctx)
 {
     hosts_meeting m = {all};
-    const lc_meeting meeting = {meet_over_mpi, &m};
+    const lc_meeting meeting = {LC_MEETING_INIT, .all_gather = meet_over_mpi, .ctx = &m};
     lc_comm *far = NULL, *c = NULL;
     lc_comm_stats stats;
     int n = lc_comm_size(all);
@@ -91,7 +91,7 @@ static lc_status on_hosts(lc_comm *all, void *ctx)
 static lc_status wire_bytes_on_hosts(lc_comm *all, void *ctx)
 {
     hosts_meeting m = {all};
-    const lc_meeting meeting = {meet_over_mpi, &m};
+    const lc_meeting meeting = {LC_MEETING_INIT, .all_gather = meet_over_mpi, .ctx = &m};
     lc_comm *far = NULL, *c = NULL;
     LC_TRY(lc_comm_from_mpi(MPI_COMM_WORLD, &far));
     LC_TRY(lc_comm_shm_over(far, lc_comm_rank(all) / 2, &meeting, &c));
@@ -128,7 +128,7 @@ static lc_status say_disagree(lc_comm *c, void *ctx)
 static lc_status hosts_disagree(lc_comm *all, void *ctx)
 {
     hosts_meeting m = {all};
-    const lc_meeting meeting = {meet_over_mpi, &m};
+    const lc_meeting meeting = {LC_MEETING_INIT, .all_gather = meet_over_mpi, .ctx = &m};
     lc_comm *far = NULL, *c = NULL;
     LC_TRY(lc_comm_from_mpi(MPI_COMM_WORLD, &far));
     LC_TRY(lc_comm_shm_over(far, lc_comm_rank(all) / 2, &meeting, &c));

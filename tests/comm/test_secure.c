@@ -236,7 +236,7 @@ static lc_status open_with_another(int rank, int size, const lc__meeting *given,
     if (rank == 1) its = calloc(1, sizeof *its);
     meeting m = {.m = *(world_meeting *)given->ctx, .b = rank == 1 ? its : NULL};
     if (its) its->mode = asked.mode, its->trick = (trick)asked.trick, its->up = asked.up;
-    lc__meeting mine = {meet, &m};
+    lc__meeting mine = {LC_MEETING_INIT, .all_gather = meet, .ctx = &m};
     LC_TRY(lc__tcp_place_set(&here, "127.0.0.1", SECRET, 1));
     here.security = (lc__security)asked.mode;
     return lc__comm_tcp(&here, rank, size, &mine, out);

@@ -49,7 +49,7 @@ static lc_status confuse(void *ctx, const void *mine, void *all, size_t bytes)
 static void *join(void *arg)
 {
     confused *c = arg;
-    const lc_meeting meeting = {.all_gather = confuse, .ctx = c};
+    const lc_meeting meeting = {LC_MEETING_INIT, .all_gather = confuse, .ctx = c};
     lc_comm *comm;
     c->status = lc_comm_shm(c->meeting.rank, 2, &meeting, &comm);
     snprintf(c->message, sizeof c->message, "%s", lc_error_message());

@@ -472,7 +472,7 @@ static lc_status meddle(void *ctx, const void *mine, void *all, size_t bytes)
 static lc_status open_among_strangers(int rank, int size, const lc__meeting *meeting, lc_comm **out)
 {
     meddling m = {.m = *(world_meeting *)meeting->ctx, .rank = rank};
-    lc__meeting mine = {meddle, &m};
+    lc__meeting mine = {LC_MEETING_INIT, .all_gather = meddle, .ctx = &m};
     lc__tcp_place here;
     LC_TRY(lc__tcp_place_set(&here, "127.0.0.1", SECRET, 0));
     lc_status s = lc__comm_tcp(&here, rank, size, &mine, out);
@@ -546,7 +546,7 @@ static int silent_port(void)
 static lc_status open_in_vain(int rank, int size, const lc__meeting *meeting, lc_comm **out)
 {
     ending e = {.m = *(world_meeting *)meeting->ctx, .silent = rank == 1 ? silent_port() : 0};
-    const lc__meeting mine = {meet_once, &e, check_run};
+    const lc__meeting mine = {LC_MEETING_INIT, .all_gather = meet_once, .ctx = &e, .check = check_run};
     lc_status s = lc_comm_tcp("127.0.0.1", rank, size, &mine, out);
     RANK_CHECK(s == LC_ERR_PEER && !strcmp(lc_error_message(), "the run has ended"));
     RANK_CHECK(lc__seconds() - e.met < patience(2));

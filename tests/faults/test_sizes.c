@@ -5,6 +5,7 @@
 #include "idle_ops.h"
 #include "quiet_options.h"
 #include "scratch.h"
+#include "sources.h"
 #include "test.h"
 
 /* ---- structs of arguments ---- */
@@ -583,7 +584,127 @@ static void check_vtable(const char *name, void *ops, size_t size, size_t least,
         CHECK_CONTAINS(lc_error_message(), "_OPS_INIT");                                                               \
     }
 
-TEST(vtables){VTABLES(CHECK_VTABLE)}
+TEST(vtables)
+{
+    VTABLES(CHECK_VTABLE)
+}
+
+/* ---- each vtable in the headers is in the table above, or a function only returns it ---- */
+
+static int n_vtables;
+
+static void check_taken(const char *name, char *text)
+{
+    static const char *const taken[] = {
+#define NAME_OF(kind, first, ...) #kind,
+        VTABLES(NAME_OF) NULL};
+    (void)name;
+    blank_out(text);
+    for (char *at = text; (at = strstr(at, "const lc_")); at++) {
+        char kind[80];
+        int n = 0, i = 0;
+        if (sscanf(at, "const lc_%79[a-z0-9_] *%n", kind, &n) != 1 || !n) continue;
+        size_t length = strlen(kind);
+        if (length < 5 || strcmp(kind + length - 4, "_ops") != 0) continue;
+        kind[length - 4] = 0;
+        while (taken[i] && strcmp(taken[i], kind) != 0) i++;
+        bool out = at[n] == '*', member = !strncmp(at + n, "ops;", 4), returned = !strncmp(at + n, "lc_", 3);
+        n_vtables++;
+        if (!taken[i] && !out && !member && !returned) TEST_FAIL("lc_%s_ops is taken, and no row tries it", kind);
+    }
+}
+
+TEST(each_vtable_that_is_taken_has_a_row)
+{
+    static const char *const endings[] = {".h", NULL};
+    n_vtables = 0;
+    each_source("include/lightc", endings, check_taken);
+    CHECK(n_vtables > 15);
+}
+
+/* ---- literals, which have no size: what is in the reserved members is not ignored ---- */
+
+static lc_status use_array(void *reserved)
+{
+    float values[2] = {1, 2};
+    const lc_array a = {.field = {.name = "x", .dtype = LC_F32}, .data = values, .reserved = {NULL, reserved}};
+    lc_dataset *d;
+    LC_TRY(lc_array_dataset_new(2, 1, &a, &d));
+    lc_dataset_unref(d);
+    return LC_OK;
+}
+
+static lc_status use_shard(void *reserved)
+{
+    lc_dataset *d = two_numbers();
+    lc_dataloader *l;
+    CHECK_OK(lc_dataloader_new(&l, .dataset = d));
+    lc_status s = lc_dataloader_shard(l, &(lc_shard){.rank = 1, .size = 2, .reserved = {reserved, NULL}});
+    lc_dataloader_free(l);
+    lc_dataset_unref(d);
+    return s;
+}
+
+static lc_status use_option(void *reserved)
+{
+    struct {
+        int64_t width;
+    } v = {1};
+    lc_option row = LC_OPTION(__typeof__(v), width, LC_OPTION_INT, 0, 9, "of a layer");
+    const lc_option_set set = {"own", &row, 1, &v};
+    char *argv[] = {(char *)(uintptr_t) "program", NULL};
+    void *storage = NULL;
+    row.reserved[0] = reserved;
+    lc_status s = lc_options_parse(&set, 1, NULL, 1, argv, &storage);
+    lc_options_free(storage);
+    return s;
+}
+
+static lc_status use_hyperparameters(void *reserved)
+{
+    struct {
+        int64_t width;
+    } v = {1};
+    lc_option row = LC_OPTION(__typeof__(v), width, LC_OPTION_INT, 0, 9, "of a layer");
+    lc_module m;
+    row.reserved[0] = reserved;
+    lc_module_init(&m, NULL, 1);
+    lc_module_save_hyperparameters(&m, &row, 1, &v);
+    lc_status s = lc_module_status(&m);
+    lc_module_release(&m);
+    return s;
+}
+
+static lc_status use_scheduler_config(void *reserved)
+{
+    static lc_optimizers list;
+    memset(&list, 0, sizeof list);
+    open_all();
+    lc_scheduler *made = lc_exponential_lr(opt, .gamma = 0.5);
+    lc_status s =
+        lc_optimizers_add_scheduler(&list, (lc_scheduler_config){.scheduler = made, .reserved = {reserved, NULL}});
+    if (s >= 0) lc_scheduler_free(list.schedulers[0].scheduler); /* taken over in both cases */
+    close_all();
+    return s;
+}
+
+TEST(reserved_members)
+{
+    static const struct {
+        const char *name;
+        lc_status (*use)(void *reserved);
+    } rows[] = {{"lc_array", use_array},
+                {"lc_shard", use_shard},
+                {"lc_option", use_option},
+                {"lc_option", use_hyperparameters},
+                {"lc_scheduler_config", use_scheduler_config}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].use(NULL) < 0) TEST_FAIL("%s: %s", rows[i].name, lc_error_message());
+        CHECK_STATUS(rows[i].use(&n_vtables), LC_ERR_ARGUMENT);
+        CHECK_CONTAINS(lc_error_message(), rows[i].name);
+        CHECK_CONTAINS(lc_error_message(), "newer");
+    }
+}
 
 /* The trainer's options, whose defaults are not zeros. */
 TEST(options)

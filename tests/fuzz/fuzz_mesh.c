@@ -234,7 +234,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(token, 't', sizeof token);
     if (lc__tcp_key(here.secret, token, key) < 0) abort();
     write_ends(key);
-    const lc__meeting meeting = {.all_gather = gather};
+    const lc__meeting meeting = {LC_MEETING_INIT, .all_gather = gather};
     lc_status s = lc__tcp_mesh(LC_OK, &here, OWN, SIZE, NULL, STREAMS, &meeting, fds, keys);
     if (s < 0) check_message();
     if (!n_changes && s < 0) abort();

@@ -335,7 +335,7 @@ static void open_flow(const plan *p, int from, int s, int in, int out)
 
 static void open_all(const plan *p, lc_comm *comms[RANKS])
 {
-    const lc__meeting meeting = {.all_gather = meet};
+    const lc__meeting meeting = {LC_MEETING_INIT, .all_gather = meet};
     for (int s = 0; s < STREAMS; s++) {
         int pairs[RANKS][2];
         for (int r = 0; r < RANKS; r++) {

@@ -123,7 +123,7 @@ static inline void world_run_processes(world *w, world_open_fn *open, rank_fn *f
         pids[i] = fork();
         if (pids[i]) continue;
         world_meeting m = {w, i};
-        lc__meeting meeting = {world_all_gather, &m};
+        lc__meeting meeting = {LC_MEETING_INIT, .all_gather = world_all_gather, .ctx = &m};
         world_rank r = {w, i, NULL, fn, ctx, 0};
         lc_status s = open(i, w->size, &meeting, &r.comm);
         if (s < 0)

@@ -117,8 +117,8 @@ typedef struct lc__control_options {
 
 /* Connects, and returns when all ranks have; the error of a start that took too long names those that have not. */
 lc_status lc__control_open(const lc__control_options *options, lc__control **out) LC_MUST_USE;
-/* An lc__meeting of all ranks: {lc__control_all_gather, control}. At most 64 KiB from each rank; from one thread at a
- * time. Fails with LC_ERR_PEER when the run has ended. */
+/* An lc__meeting of all ranks: all_gather is lc__control_all_gather, ctx the control. At most 64 KiB from each rank;
+ * from one thread at a time. Fails with LC_ERR_PEER when the run has ended. */
 lc_status lc__control_all_gather(void *control, const void *mine, void *all, size_t bytes) LC_MUST_USE;
 /* Reports that this rank has made its last call on the communicator watched first, that of all ranks. Returns when all
  * ranks have reported this, or with LC_ERR_PEER when the run ends instead, as it does if another rank waits for this

@@ -175,7 +175,7 @@ static lc_status tell_all(void *ctx, const void *mine, void *all, size_t bytes)
 static lc_status expose(void *self, void *data, size_t bytes, int fd)
 {
     exchange *x = self;
-    const lc__meeting meeting = {tell_all, x};
+    const lc__meeting meeting = {LC_MEETING_INIT, .all_gather = tell_all, .ctx = x};
     return lc__exposed_add(&x->exposed, data, bytes, fd, &meeting);
 }
 

@@ -68,7 +68,7 @@ lc_status lc__exchange_split(void *self, int color, int key, int *rank, int *siz
     if (x->transport && x->ops->prepare)
         LC_TRY_GOTO(status, done, x->ops->prepare(x->transport, g.n > 1 ? color : -1, key, &opening));
     if (color >= 0) {
-        lc__meeting meeting = {group_all_gather, &g, group_check};
+        lc__meeting meeting = {LC_MEETING_INIT, .all_gather = group_all_gather, .ctx = &g, .check = group_check};
         if (g.n > 1) LC_TRY_GOTO(status, done, x->ops->open(opening, g.rank, g.n, &meeting, &transport));
         LC_TRY_GOTO(status, done, lc__exchange_make(x->ops, transport, opening, g.rank, g.n, &made));
         *rank = g.rank;

@@ -208,7 +208,7 @@ static lc_status open_both(mixed *m, const lc__meeting *meeting)
         m->near_one[i] = without[i] ? m->n_near++ : -1;
     }
     near_meeting near = {m, meeting};
-    const lc__meeting here = {near_all_gather, &near};
+    const lc__meeting here = {LC_MEETING_INIT, .all_gather = near_all_gather, .ctx = &near};
     LC_TRY_GOTO(status, done, agree(m, lc__shm.open(NULL, m->near_one[m->rank], m->n_near, &here, &m->near), meeting));
     status = open_far(m, without, meeting);
 done:
@@ -276,16 +276,17 @@ static lc_status mixed_new(const lc__transport_ops *ops, opening *o, int rank, i
     return s;
 }
 
-lc_status lc__comm_shm_tcp(const lc__tcp_place *here, int host_number, int rank, int size, const lc_meeting *meeting,
+lc_status lc__comm_shm_tcp(const lc__tcp_place *here, int host_number, int rank, int size, const lc_meeting *given,
                            lc_comm **out)
 {
+    lc_meeting meeting;
     *out = NULL;
-    LC_TRY(lc__comm_check_meeting(rank, size, meeting));
+    LC_TRY(lc__comm_take_meeting(rank, size, given, &meeting));
     opening *o = calloc(1, sizeof *o);
     if (!o) return lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);
     o->host = host_number;
     o->here = *here;
-    return mixed_new(&shm_tcp, o, rank, size, meeting, out);
+    return mixed_new(&shm_tcp, o, rank, size, &meeting, out);
 }
 
 lc_status lc_comm_shm_tcp(const char *address, int host_number, int rank, int size, const lc_meeting *meeting,
@@ -298,8 +299,9 @@ lc_status lc_comm_shm_tcp(const char *address, int host_number, int rank, int si
     return lc__comm_shm_tcp(&here, host_number, rank, size, meeting, out);
 }
 
-lc_status lc_comm_shm_over(lc_comm *far, int host_number, const lc_meeting *meeting, lc_comm **out)
+lc_status lc_comm_shm_over(lc_comm *far, int host_number, const lc_meeting *given, lc_comm **out)
 {
+    lc_meeting meeting;
     lc_comm *second = NULL;
     if (out) *out = NULL;
     if (!far) return lc_fail(LC_ERR_ARGUMENT, "the communicator between hosts is missing");
@@ -311,7 +313,7 @@ lc_status lc_comm_shm_over(lc_comm *far, int host_number, const lc_meeting *meet
     int rank = lc_comm_rank(far), size = lc_comm_size(far);
     opening *o = calloc(1, sizeof *o);
     lc_status s = o ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);
-    if (s >= 0) s = lc__comm_check_meeting(rank, size, meeting);
+    if (s >= 0) s = lc__comm_take_meeting(rank, size, given, &meeting);
     if (s >= 0) s = lc_comm_split(far, 0, rank, &second);
     if (s < 0) {
         free(o);
@@ -321,5 +323,5 @@ lc_status lc_comm_shm_over(lc_comm *far, int host_number, const lc_meeting *meet
     o->host = host_number;
     o->lanes[LC__LANE_COLLECTIVE] = far;
     o->lanes[LC__LANE_DIRECT] = second;
-    return mixed_new(&shm_mpi, o, rank, size, meeting, out);
+    return mixed_new(&shm_mpi, o, rank, size, &meeting, out);
 }

@@ -91,12 +91,13 @@ done:
 
 const lc__transport_ops lc__shm = {.name = "shm", .open = open_rings, .sees_files = true, LC__RINGS_OPS};
 
-lc_status lc_comm_shm(int rank, int size, const lc_meeting *meeting, lc_comm **out)
+lc_status lc_comm_shm(int rank, int size, const lc_meeting *given, lc_comm **out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     void *end = NULL;
+    lc_meeting meeting;
     *out = NULL;
-    LC_TRY(lc__comm_check_meeting(rank, size, meeting));
-    if (size > 1) LC_TRY(open_rings(NULL, rank, size, meeting, &end));
+    LC_TRY(lc__comm_take_meeting(rank, size, given, &meeting));
+    if (size > 1) LC_TRY(open_rings(NULL, rank, size, &meeting, &end));
     return lc__exchange_new(&lc__shm, end, NULL, rank, size, out);
 }

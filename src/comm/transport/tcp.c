@@ -462,12 +462,13 @@ const lc__transport_ops lc__tcp = {
     .abort = abort_all,
 };
 
-lc_status lc__comm_tcp(const lc__tcp_place *here, int rank, int size, const lc_meeting *meeting, lc_comm **out)
+lc_status lc__comm_tcp(const lc__tcp_place *here, int rank, int size, const lc_meeting *given, lc_comm **out)
 {
     void *end = NULL;
+    lc_meeting meeting;
     *out = NULL;
-    LC_TRY(lc__comm_check_meeting(rank, size, meeting));
-    if (size > 1) LC_TRY(lc__tcp_open(here, rank, size, NULL, meeting, &end));
+    LC_TRY(lc__comm_take_meeting(rank, size, given, &meeting));
+    if (size > 1) LC_TRY(lc__tcp_open(here, rank, size, NULL, &meeting, &end));
     return lc__exchange_new(&lc__tcp, end, NULL, rank, size, out);
 }
 

@@ -257,7 +257,8 @@ static lc_status make_comm(lc__world *w, const char *backend, const identity *al
 {
     static const char *const over_mpi[] = {"mpi", "shm+mpi", NULL}, *const over_memory[] = {"shm", "shm+tcp", "shm+mpi",
                                                                                             "auto", NULL};
-    const lc_meeting meeting = {lc__control_all_gather, w->control, check_run};
+    const lc_meeting meeting = {LC_MEETING_INIT, .all_gather = lc__control_all_gather, .ctx = w->control,
+                                .check = check_run};
     int other = elsewhere(w, all), host = first_of_host(all, w->rank);
     bool automatic = !strcmp(backend, "auto"), share = lc__is_one_of(backend, over_memory) && any_together(w, all);
     lc__tcp_place here;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lists that a module's hooks fill: optimizers and schedulers, loaders. */
+#include "base/args.h"
 #include "base/handle.h"
 #include "base/status.h"
 
@@ -35,27 +36,31 @@ lc_status lc_optimizers_add(lc_optimizers *out, lc_optimizer *optimizer)
     return lc_optimizers_add_step(out, optimizer, NULL);
 }
 
+static lc_status check_scheduler(const lc_optimizers *out, const lc_scheduler_config *config)
+{
+    LC_TRY(lc__reserved_check(config->reserved, "lc_scheduler_config"));
+    if (out->n_schedulers == LC_MAX_OPTIMIZERS)
+        return lc_fail(LC_ERR_CONFIG, "more than %d schedulers", LC_MAX_OPTIMIZERS);
+    if (config->frequency < 0)
+        return lc_fail(LC_ERR_CONFIG, "frequency of a scheduler is %lld; it must be at least 1",
+                       (long long)config->frequency);
+    if (config->reduce_on_plateau && !config->monitor)
+        return lc_fail(LC_ERR_CONFIG, "a ReduceLROnPlateau scheduler needs .monitor: the metric to watch");
+    return LC_OK;
+}
+
 lc_status lc_optimizers_add_scheduler(lc_optimizers *out, lc_scheduler_config config)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    lc_status status;
     if (!config.scheduler) return absent("scheduler");
     LC__IS(config.scheduler, SCHEDULER, LC_ERR_ARGUMENT);
     if (lc_scheduler_needs_metric(config.scheduler)) config.reduce_on_plateau = true;
-    if (out->n_schedulers == LC_MAX_OPTIMIZERS)
-        status = lc_fail(LC_ERR_CONFIG, "more than %d schedulers", LC_MAX_OPTIMIZERS);
-    else if (config.frequency < 0)
-        status = lc_fail(LC_ERR_CONFIG, "frequency of a scheduler is %lld; it must be at least 1",
-                         (long long)config.frequency);
-    else if (config.reduce_on_plateau && !config.monitor)
-        status = lc_fail(LC_ERR_CONFIG, "a ReduceLROnPlateau scheduler needs .monitor: the metric to watch");
-    else {
-        out->schedulers[out->n_schedulers] = config;
-        if (!config.frequency) out->schedulers[out->n_schedulers].frequency = 1;
-        out->n_schedulers++;
-        return LC_OK;
-    }
-    lc_scheduler_free(config.scheduler);
+    if (!config.frequency) config.frequency = 1;
+    lc_status status = check_scheduler(out, &config);
+    if (status < 0)
+        lc_scheduler_free(config.scheduler);
+    else
+        out->schedulers[out->n_schedulers++] = config;
     return status;
 }
 

@@ -18,6 +18,8 @@ static lc_status attach(lc_module *m, const lc_option *fields, int n, void *valu
     if (m->parent) return lc_module_fail(m, LC_ERR_ARGUMENT, "hyperparameters belong to the root module");
     if (n < 0 || (n > 0 && (!fields || !values)))
         return lc_module_fail(m, LC_ERR_ARGUMENT, "hyperparameters need a table of fields and a struct of values");
+    lc_status status = lc__option_rows_check(fields, n);
+    if (status < 0) return lc_module_fail(m, status, "%s", lc_error_message());
     if (!m->hyperparameters) m->hyperparameters = calloc(1, sizeof *m->hyperparameters);
     if (!m->hyperparameters) return lc_module_fail(m, LC_ERR_MEMORY, "out of memory: hyperparameters");
     m->hyperparameters->set = (lc_option_set){"hyperparameters", fields, n, values};
@@ -73,6 +75,7 @@ lc_status lc_hyperparameters_load(const char *checkpoint, const lc_option *field
     LC__NEEDS(checkpoint, LC_ERR_ARGUMENT);
     lc_option_set set = {"hyperparameters", fields, n, values};
     lc_checkpoint *c;
+    LC_TRY(lc__option_rows_check(fields, n));
     LC_TRY(lc_checkpoint_open(checkpoint, &c));
     lc_status s = lc__hyperparameters_read(c, &set, storage);
     lc_checkpoint_close(c);

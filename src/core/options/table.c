@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The trainer's options as a table, made from the list in <lightc/options.h>. To add an option: a line there. */
 #include "core/options/options.h"
+#include "base/args.h"
 #include "base/edit_distance.h"
 #include "base/handle.h"
 
@@ -11,7 +12,7 @@
 
 static const lc_option table[] = {
 #define ROW(kind, type, name, def, min, max, help)                                                                     \
-    {#name, LC_OPTION_##kind, offsetof(lc_trainer_options, name), min, max, help},
+    {#name, LC_OPTION_##kind, offsetof(lc_trainer_options, name), min, max, help, {NULL, NULL}},
     LC_TRAINER_OPTION_LIST(ROW)
 #undef ROW
 };
@@ -21,6 +22,12 @@ const lc_option *lc_trainer_option_table(int *n)
     LC__NEEDS(n, NULL);
     *n = (int)(sizeof table / sizeof *table);
     return table;
+}
+
+lc_status lc__option_rows_check(const lc_option *rows, int n)
+{
+    for (int i = 0; rows && i < n; i++) LC_TRY(lc__reserved_check(rows[i].reserved, "lc_option"));
+    return LC_OK;
 }
 
 bool lc__option_is_trainers(const lc_option *o)

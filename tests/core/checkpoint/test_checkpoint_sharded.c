@@ -370,7 +370,7 @@ static void kill_one(const kill_job *k, int n, int victim, long us)
         CHECK(pids[i] >= 0);
         if (pids[i]) continue;
         world_meeting m = {w, i};
-        lc__meeting meeting = {world_all_gather, &m};
+        lc__meeting meeting = {LC_MEETING_INIT, .all_gather = world_all_gather, .ctx = &m};
         lc_comm *comm = NULL;
         kill_job mine = *k;
         lc_status status = world_tcp(i, n, &meeting, &comm);

@@ -249,7 +249,7 @@ TEST(precedence)
 
 static lc_status read_config(const char *text, int64_t *key)
 {
-    static const lc_option table[] = {{"key", LC_OPTION_INT, 0, 0, 0, "a 64-bit number"}};
+    static const lc_option table[] = {{"key", LC_OPTION_INT, 0, 0, 0, "a 64-bit number", {0}}};
     char dir[256], path[300];
     lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
     CHECK(world_dir(dir, sizeof dir));
@@ -338,7 +338,7 @@ TEST(help_lists_what_is_built_in)
     lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
     lc__str out = {0};
     const char *logger = "none";
-    const lc_option own = {"logger", LC_OPTION_TEXT, 0, 0, 0, "who fells trees"};
+    const lc_option own = {"logger", LC_OPTION_TEXT, 0, 0, 0, "who fells trees", {0}};
     lc_option_set set = {.target = &o}, own_set = {"own", &own, 1, &logger};
     const lc__builtins *b = &lc__builtin;
     set.options = lc_trainer_option_table(&set.n);

@@ -107,8 +107,8 @@ static const lc_module_ops hostile_ops = {
 };
 
 static const lc_option tuned_fields[] = {
-    {"lr", LC_OPTION_FLOAT, 0, 0, 0, "learning rate"},
-    {"batch_size", LC_OPTION_INT, sizeof(double), 1, 1000, "samples in a batch"},
+    {"lr", LC_OPTION_FLOAT, 0, 0, 0, "learning rate", {0}},
+    {"batch_size", LC_OPTION_INT, sizeof(double), 1, 1000, "samples in a batch", {0}},
 };
 
 static int add_callbacks(const setup *s, const char *dir, lc_callback *cb)

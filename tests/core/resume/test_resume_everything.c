@@ -351,8 +351,8 @@ static const struct {
 /* ---- a run ---- */
 
 static const lc_option tuned_fields[] = {
-    {"lr", LC_OPTION_FLOAT, 0, 0, 0, "learning rate"},
-    {"batch_size", LC_OPTION_INT, sizeof(double), 1, 1000, "samples in a batch"},
+    {"lr", LC_OPTION_FLOAT, 0, 0, 0, "learning rate", {0}},
+    {"batch_size", LC_OPTION_INT, sizeof(double), 1, 1000, "samples in a batch", {0}},
 };
 
 /* Trains in `dir` from `ckpt` (NULL: from the start); the final checkpoint is DIR/end.ckpt. */
