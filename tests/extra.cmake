@@ -40,6 +40,8 @@ find_program(LIGHTC_GIT git)
 if(LIGHTC_GIT)
   add_test(NAME patches COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/scripts/patches.sh -l)
 endif()
+# The same for the mutations: each must still change its file.
+add_test(NAME mutations COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/scripts/mutations.sh -l)
 
 # The programs that test_launch* start, and the supervisor they start them with.
 add_executable(rank_program programs/rank_program.c)

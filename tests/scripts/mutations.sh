@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # mutations.sh [-j N] [-l] [PART_OF_A_NAME...]: tests that cannot fail prove nothing. Each mutation below breaks a copy of
-# the sources in one place, and at least one of the tests named with it must turn red. -l lists them.
+# the sources in one place, and at least one of the tests named with it must turn red. -l builds nothing: it lists them,
+# and checks that each still changes its file, and that its tests exist.
 #
 # The copy and its build stay in $MUTATIONS_DIR (/tmp/lightc-mutations) for the next time: only the first run builds
 # everything. To add one: a line `mutate NAME FILE SED TEST[:CASE]...`, the quickest test first. A script that changes
@@ -31,12 +32,37 @@ clean_up() {
   done
 }
 
+# Whether a test exists, and each case after the colon, which is part of a name or an argument.
+exists() {
+  local program=("$source"/tests/*/"${1%%:*}.c" "$source"/tests/*/*/"${1%%:*}.c") cases=() part
+  [ -f "${program[0]}" ] || program=("${program[1]}")
+  [ -f "${program[0]}" ] || return
+  [[ $1 == *:* ]] && IFS=, read -ra cases <<<"${1#*:}"
+  for part in "${cases[@]}"; do
+    [[ $part == [-0-9]* ]] || grep -qE "^TEST\(.*$part" "${program[0]}" || return
+  done
+}
+
+# -l: prints what is wrong with a mutation without a build.
+look_at() {
+  local name=$1 file=$2 script=$3 changed wrong='' test
+  shift 3
+  if ! changed=$(sed -z "$script" "$source/$file"); then
+    wrong='CANNOT BE MADE'
+  elif [ "$changed" = "$(<"$source/$file")" ]; then
+    wrong='CHANGES NOTHING'
+  fi
+  for test in "$@"; do exists "$test" || wrong="HAS NO TEST $test"; done
+  [ -z "$wrong" ] || survived=$((survived + 1))
+  printf '%-44s %-34s %s\n' "$name" "$file" "$wrong"
+}
+
 mutate() {
   local name=$1 file=$2 script=$3 red='' tests
   shift 3
   wanted "$name" || return 0
   count=$((count + 1))
-  if [ $list = 1 ]; then printf '%-44s %s\n' "$name" "$file"; return; fi
+  if [ $list = 1 ]; then look_at "$name" "$file" "$script" "$@"; return; fi
   cp -p "$copy/$file" "$copy/original"
   sed -i -z "$script" "$copy/$file"
   if cmp -s "$copy/$file" "$copy/original"; then
@@ -221,6 +247,5 @@ if [ $list = 0 ]; then
     cmake -S "$copy" -B "$copy/build" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$copy/log" 2>&1 || { tail "$copy/log"; exit 2; }
 fi
 all
-[ $list = 1 ] && exit 0
-printf '%d mutations, %d survived\n' $count $survived
-[ $survived = 0 ]
+printf '%d mutations, %d %s\n' $count $survived "$([ $list = 1 ] && echo out of date || echo survived)"
+[ $survived = 0 ] && [ $count -gt 0 ]
