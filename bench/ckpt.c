@@ -73,7 +73,7 @@ static lc_status load(const char *path, places *to, double *bytes)
     int n = 0, room = (int)(sizeof to->memory / sizeof to->memory[0]);
     *bytes = 0;
     for (int part = LC_CKPT_MODEL; s == LC_OK && part <= LC_CKPT_OPTIMIZER; part++) {
-        lc_safetensors *f = lc_checkpoint_part(c, (lc_ckpt_part)part);
+        lc_safetensors *f = lc_checkpoint_tensors(c, (lc_ckpt_kind)part);
         for (int64_t i = 0; f && s == LC_OK && i < lc_safetensors_count(f); i++, n++) {
             size_t size = (size_t)lc_safetensors_info(f, i)->bytes;
             if (n < room && n >= to->n) {

@@ -210,7 +210,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < 2; i++) {
         LC_MAIN_TRY(lc_dataloader_new(&loaders[i], .dataset = sets[i], .batch_size = args.batch_size, .shuffle = i == 0,
                                       .drop_last = i == 0, .seed = (uint64_t)opt.seed));
-        LC_MAIN_TRY(lc_dataloader_shard(loaders[i], &(lc_shard){.rank = rank, .size = size}));
+        LC_MAIN_TRY(lc_dataloader_share(loaders[i], &(lc_share){.rank = rank, .size = size}));
     }
 
     network_init(&t.model, (uint64_t)(opt.seed + rank)); /* different on each rank, so that the broadcast matters */

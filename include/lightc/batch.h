@@ -21,14 +21,14 @@ typedef struct lc_batch {
      * one. 0: a batch of one loader. */
     int n_parts;
     const struct lc_batch *const *parts;
-    /* If a loader belongs to one rank of several (lc_shard) this is the rank's slice of a global batch, and may be
+    /* If a loader belongs to one rank of several (lc_share) this is the rank's share of a global batch, and may be
      * empty: `size` is 0 then, and global_size is not. */
-    int64_t global_size;   /* samples in the slices of all ranks together; 0: not a slice, `size` is all, and all ranks
+    int64_t global_size;   /* samples in the shares of all ranks together; 0: not a share, `size` is all, and all ranks
                               have the same weight */
     int64_t global_offset; /* position of the first sample here among those */
     int64_t first;         /* position of the first sample here in its loader's epoch; the global batch begins
                             * global_offset samples earlier. A program's own loaders may leave it 0. */
-    int64_t piece; /* samples in a piece of the global batch, if it is cut into pieces (lc_shard.pieces); else 0 */
+    int64_t piece; /* samples in a piece of the global batch, if it is cut into pieces (lc_share.pieces); else 0 */
 } lc_batch;
 
 LC_BEGIN_DECLS

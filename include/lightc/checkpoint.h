@@ -14,12 +14,12 @@
 #include <lightc/safetensors.h>
 #include <lightc/state.h>
 
-typedef enum lc_ckpt_part {
+typedef enum lc_ckpt_kind {
     LC_CKPT_MODEL = 0,     /* model.safetensors: parameters and buffers under their PyTorch names */
     LC_CKPT_OPTIMIZER = 1, /* optimizer.safetensors */
     LC_CKPT_TENSORS = 2,   /* tensors.safetensors: other state that is tensors */
-    LC_CKPT_PARTS = 3,
-} lc_ckpt_part;
+    LC_CKPT_KINDS = 3,
+} lc_ckpt_kind;
 
 typedef struct lc_ckpt_writer lc_ckpt_writer;
 
@@ -49,13 +49,13 @@ LC_API void lc_ckpt_writer_free(lc_ckpt_writer *w);
  * if it had one; in that case nothing was started: call again. */
 LC_API lc_status lc_ckpt_begin(lc_ckpt_writer *w, const char *path) LC_MUST_USE;
 /* Adds a tensor. The name is copied; the value is only looked at by lc_ckpt_commit. */
-LC_API lc_status lc_ckpt_add_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, lc_tensor *t) LC_MUST_USE;
+LC_API lc_status lc_ckpt_add_tensor(lc_ckpt_writer *w, lc_ckpt_kind kind, const char *name, lc_tensor *t) LC_MUST_USE;
 /* The same from row-major memory, which must stay as it is until lc_ckpt_commit returns. */
-LC_API lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, const lc_type *type,
+LC_API lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_kind kind, const char *name, const lc_type *type,
                                   const void *data) LC_MUST_USE;
 /* The same from an open file, which must stay open until lc_ckpt_commit returns. Takes no memory: commit with `wait`,
  * and the value is copied from file to file. */
-LC_API lc_status lc_ckpt_add_stored(lc_ckpt_writer *w, lc_ckpt_part part, lc_safetensors *from, int64_t i) LC_MUST_USE;
+LC_API lc_status lc_ckpt_add_stored(lc_ckpt_writer *w, lc_ckpt_kind kind, lc_safetensors *from, int64_t i) LC_MUST_USE;
 /* The root of state.json; fill it before lc_ckpt_commit. Borrowed. */
 LC_API lc_state *lc_ckpt_state(lc_ckpt_writer *w);
 /* As soon as the checkpoint that was begun (if none was: the one committed last) is safe, the background thread makes
@@ -85,8 +85,8 @@ LC_API lc_status lc_checkpoint_open(const char *path, lc_checkpoint **out) LC_MU
 LC_API void lc_checkpoint_close(lc_checkpoint *c);             /* NULL is fine */
 LC_API const char *lc_checkpoint_path(const lc_checkpoint *c); /* without symbolic links */
 LC_API const lc_state *lc_checkpoint_state(const lc_checkpoint *c);
-/* The file of a part, or NULL if the checkpoint has none. Borrowed. */
-LC_API lc_safetensors *lc_checkpoint_part(lc_checkpoint *c, lc_ckpt_part part);
+/* Its tensors of a kind, whichever ranks wrote them, or NULL if it has none. Borrowed. */
+LC_API lc_safetensors *lc_checkpoint_tensors(lc_checkpoint *c, lc_ckpt_kind kind);
 
 /* When it was saved: nanoseconds since 1970. */
 LC_API int64_t lc_checkpoint_saved_ns(const lc_checkpoint *c);

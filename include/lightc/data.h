@@ -249,7 +249,7 @@ LC_API lc_status lc_sampler_random(int64_t n, uint64_t seed, lc_sampler *out) LC
 /* The permutation that lc_sampler_random and `shuffle` use: of 0..n-1, a function of (seed, epoch). */
 LC_API void lc_random_permutation(uint64_t seed, int64_t epoch, int64_t n, int64_t *out);
 
-/* ================================================== shards ==================================================== */
+/* ================================================== shares ==================================================== */
 
 /* Which rank's share of the data a loader gives. The batch_size of a loader is that of one rank; together the ranks
  * have a *global batch*. Global batch b of an epoch equals batch b of a single process whose loader has the size of the
@@ -258,7 +258,7 @@ LC_API void lc_random_permutation(uint64_t seed, int64_t epoch, int64_t n, int64
  * number of batches, and every sample is seen exactly once, in training and in evaluation; no sample is repeated to
  * make shares equal. In the last global batch of an epoch shares may differ by one sample, and are empty on some ranks
  * if there are fewer samples than ranks; drop_last drops that batch on all ranks. */
-typedef struct lc_shard {
+typedef struct lc_share {
     int rank, size; /* this rank, of how many */
     int batches;    /* a global batch has `batches` times batch_size samples; 0: `size`, or, if the remaining ranks
                        continue after others were lost (max_restarts), the number of ranks before. A run that continues
@@ -268,15 +268,15 @@ typedef struct lc_shard {
                        fixed order of parts. Each rank has ceil(pieces / size) of them, so a smaller last batch of an
                        epoch fills one rank after the other. */
     void *reserved[2];
-} lc_shard;
+} lc_share;
 
-/* For a program's own loaders, and to know the shares of other ranks; `shard` must be valid (lc_dataloader_shard checks
- * it). `full`: samples of a full global batch, batch_size * shard->batches. */
-/* The rank's slice [*begin, *begin + *n) of a global batch of `samples` <= full: without pieces [rank * samples / size,
+/* For a program's own loaders, and to know the shares of other ranks; `share` must be valid (lc_dataloader_share checks
+ * it). `full`: samples of a full global batch, batch_size * share->batches. */
+/* The rank's range [*begin, *begin + *n) of a global batch of `samples` <= full: without pieces [rank * samples / size,
  * (rank + 1) * samples / size), rounded down. */
-LC_API void lc_shard_slice(const lc_shard *shard, int64_t full, int64_t samples, int64_t *begin, int64_t *n);
+LC_API void lc_share_range(const lc_share *share, int64_t full, int64_t samples, int64_t *begin, int64_t *n);
 /* Samples in a piece (lc_batch.piece); 0: there are no pieces. */
-LC_API int64_t lc_shard_piece(const lc_shard *shard, int64_t full);
+LC_API int64_t lc_share_piece(const lc_share *share, int64_t full);
 
 /* ================================================== loaders =================================================== */
 
@@ -302,7 +302,7 @@ typedef struct lc_dataloader_ops {
      * the same number of ranks. */
     lc_status (*save)(void *self, void *data, size_t *size);
     lc_status (*load)(void *self, const void *data, size_t size);
-    /* Samples in a full batch as the loader was made, even if it gives only a slice of them since shard; 0: unknown
+    /* Samples in a full batch as the loader was made, even if it gives only a share of them since `share`; 0: unknown
      * (the default). */
     int64_t (*batch_size)(void *self);
     void (*free)(void *self);
@@ -312,19 +312,19 @@ typedef struct lc_dataloader_ops {
     /* From now on the loader's threads report their work to `fn` (LC_SPAN_LOADER); NULL ends that. Called when no epoch
      * runs. */
     void (*observe)(void *self, lc_span_fn *fn, void *ctx);
-    /* From the next epoch on the loader gives only this rank's slices: the same number of batches on every rank, empty
+    /* From the next epoch on the loader gives only this rank's shares: the same number of batches on every rank, empty
      * ones included (lc_batch.size 0), each with its global_size and global_offset. Rank 0 of 1 undoes that. The
-     * defaults in `shard` are resolved. Called when no epoch runs. Default: the loader can only give whole batches. */
-    lc_status (*shard)(void *self, const lc_shard *shard);
+     * defaults in `share` are resolved. Called when no epoch runs. Default: the loader can only give whole batches. */
+    lc_status (*share)(void *self, const lc_share *share);
     /* A line of text about everything that must be equal on all ranks, so that each sees its part of the same data: "96
      * samples of 'mnist' in batches of 4, random (seed 1)". As snprintf. Default: nothing. */
     int (*describe)(void *self, int64_t epoch, char *text, size_t size);
-    /* For a loader that gives one rank's slices: replaces the last slice from next by samples [begin, begin + n) of the
+    /* For a loader that gives one rank's shares: replaces the last share from next by samples [begin, begin + n) of the
      * same global batch, with its global_size, and global_offset = begin. Combined loaders need this to cut all parts
      * in the same proportions. Default: not supported. */
     lc_status (*cut)(void *self, int64_t begin, int64_t n, lc_batch **out);
     /* Each rank's loader already gives different samples (its own stream, as Lightning's IterableDataset): the trainer
-     * leaves it as it is, and shards only the program's other loaders. In place of `shard`. */
+     * leaves it as it is, and shares only the program's other loaders. In place of `share`. */
     bool per_rank;
 } lc_dataloader_ops;
 
@@ -357,11 +357,11 @@ typedef enum lc_combine {
 } lc_combine;
 /* A loader whose batches have one part of each loader (lc_batch.parts). Takes the loaders over, also when it fails.
  *
- * With several ranks (lc_dataloader_shard) a rank has the same share of all parts, so that a sum of means over parts is
+ * With several ranks (lc_dataloader_share) a rank has the same share of all parts, so that a sum of means over parts is
  * that of the whole batch: of 12 and 8 samples three ranks get 3 and 2, 3 and 2, 6 and 4. If one part has fewer samples
  * than there are ranks, some ranks get nothing of any part. If all parts have enough samples, but no common divisor as
  * large as the number of ranks (16 and 7, two ranks), each part is cut separately, as evenly as possible: samples then
- * have unequal weights, and the trainer warns. In pieces (lc_shard.pieces) every part is cut in proportion to the first
+ * have unequal weights, and the trainer warns. In pieces (lc_share.pieces) every part is cut in proportion to the first
  * one. */
 LC_API lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *loaders,
                                         lc_dataloader **out) LC_MUST_USE;
@@ -378,8 +378,8 @@ LC_API lc_status lc_dataloader_next(lc_dataloader *l, lc_batch **out) LC_MUST_US
 /* Ends the epoch early (or after its end: then nothing happens); workers stop. */
 LC_API void lc_dataloader_end(lc_dataloader *l);
 LC_API int64_t lc_dataloader_length(lc_dataloader *l, int64_t epoch); /* batches; -1: unknown */
-/* The batch_size the loader was made with; 0: unknown. With a shard, a full global batch has shard->batches times as
- * many samples, and this rank's slice of it may be larger or smaller than batch_size. */
+/* The batch_size the loader was made with; 0: unknown. With a share, a full global batch has share->batches times as
+ * many samples, and this rank's share of it may be larger or smaller than batch_size. */
 LC_API int64_t lc_dataloader_batch_size(const lc_dataloader *l);
 /* The position of the run: the epoch, and how many of its batches were handed out (not how many were prefetched). Pass
  * both to begin to continue after these batches. */
@@ -389,16 +389,16 @@ LC_API lc_status lc_dataloader_save(lc_dataloader *l, void *data, size_t *size) 
 LC_API lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t size) LC_MUST_USE;
 /* See lc_dataloader_ops.sequential. */
 LC_API bool lc_dataloader_sequential(lc_dataloader *l, bool on);
-/* From the next epoch on `l` gives one rank's slices of its batches; a running epoch ends. All ranks do the same with
+/* From the next epoch on `l` gives one rank's shares of its batches; a running epoch ends. All ranks do the same with
  * loaders made in the same way. NULL: one rank, which has all. Resuming at batch k, with any number of ranks, continues
  * after global batch k - 1 if the global batch has the same size. With several ranks the trainer does this by itself
- * (use_distributed_sampler). Fails, and leaves the loader as it was, if a program's own loader has no ops->shard, also
+ * (use_distributed_sampler). Fails, and leaves the loader as it was, if a program's own loader has no ops->share, also
  * within a combined loader. */
-LC_API lc_status lc_dataloader_shard(lc_dataloader *l, const lc_shard *shard) LC_MUST_USE;
+LC_API lc_status lc_dataloader_share(lc_dataloader *l, const lc_share *share) LC_MUST_USE;
 /* See lc_dataloader_ops.describe. The trainer compares it over the ranks at the start. */
 LC_API int lc_dataloader_describe(lc_dataloader *l, int64_t epoch, char *text, size_t size);
-/* The current shard, with the defaults resolved; borrowed from the loader. */
-LC_API const lc_shard *lc_dataloader_get_shard(const lc_dataloader *l);
+/* The current share, with the defaults resolved; borrowed from the loader. */
+LC_API const lc_share *lc_dataloader_get_share(const lc_dataloader *l);
 
 /* ops->observe: for profilers. */
 LC_API void lc_dataloader_observe(lc_dataloader *l, lc_span_fn *fn, void *ctx);

@@ -81,7 +81,7 @@ LC_API void lc_fabric_free(lc_fabric *f);
 /* Makes a module and its optimizers (0 to 8) ready: precision, equal parameters on every rank, training mode. Once. */
 LC_API lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optimizers, int n) LC_MUST_USE;
 
-/* `l` gives this rank's slices of its batches from now on (lc_dataloader_shard). With one rank nothing happens; a
+/* `l` gives this rank's shares of its batches from now on (lc_dataloader_share). With one rank nothing happens; a
  * loader that is each rank's own (lc_dataloader_ops.per_rank) needs no call. */
 LC_API lc_status lc_fabric_setup_dataloader(lc_fabric *f, lc_dataloader *l) LC_MUST_USE;
 

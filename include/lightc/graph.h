@@ -110,7 +110,7 @@ LC_API void lc_assign_at(lc_tensor *target, lc_tensor *value, lc_site site);
 
 /* The accumulated gradient of a parameter, scaled as the optimizer would see it (divided by the accumulation window);
  * zeros if it has none. A step tensor with the parameter's type. With the strategy sharded, in which every rank has a
- * part of the gradient, the ranks gather it: collective when it is a sum over them (with sharded_1 after the last
+ * slice of the gradient, the ranks gather it: collective when it is a sum over them (with sharded_1 after the last
  * backward pass of a window, from sharded_2 on after each), and the gathered gradient takes memory while it is used. */
 LC_API lc_tensor *lc_gradient_at(lc_tensor *parameter, lc_site site);
 #define lc_gradient(parameter) lc_gradient_at(parameter, LC_HERE)

@@ -80,7 +80,7 @@ typedef struct lc_optimizer_ops {
     /* OPTIONAL: frees opt->own. */
     void (*release)(lc_optimizer *opt);
     /* OPTIONAL (no): the update of an element depends only on that element's parameter, gradient and state, so each
-     * rank may update a part of a parameter (strategy sharded). Segments are then such parts, possibly empty. */
+     * rank may update a slice of a parameter (strategy sharded). Segments are then such slices, possibly empty. */
     bool elementwise;
 } lc_optimizer_ops;
 

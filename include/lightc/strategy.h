@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Strategies: how a run is spread over devices and processes. "single_device": one process; "ddp": one process a
- * device, each with the whole model, gradients averaged; "sharded": the same with a part of the model each;
+ * device, each with the whole model, gradients averaged; "sharded": the same with slices of the model each;
  * "data_parallel": one process for several devices, each with its part of every batch; "central_storage": the same,
  * with the parameters on the host.
  *
@@ -76,7 +76,7 @@ typedef struct lc_strategy_ops {
     bool copies_parameters;
     /* after_backward is called after every backward pass, not only after the last one of an accumulation window. */
     bool syncs_every_backward;
-    /* Each rank holds only a part of the state: checkpoints are written in parts unless state_dict_type is "full". */
+    /* Each rank holds only slices of the state: each writes a part of a checkpoint unless state_dict_type is "full". */
     bool shards_state;
     /* Called around every batch of any loop. passes: how many times this rank calls the module for its share: once per
      * chunk with `deterministic`, else once; 0: it has no sample. Both collective. */

@@ -84,7 +84,7 @@ LC_API bool lc_tensor_requires_grad(const lc_tensor *t);
 /* Copies the value out, row-major, into `data` of exactly `bytes` bytes. On a step tensor this runs the step up to
  * there first. */
 LC_API lc_status lc_tensor_read(lc_tensor *t, void *data, size_t bytes) LC_MUST_USE;
-/* As lc_tensor_read, also for parameters that a strategy keeps in parts: the strategy sharded does so while training
+/* As lc_tensor_read, also for parameters that a strategy keeps in slices: the strategy sharded does so while training
  * runs, and lc_tensor_read is then an error. For those, collective over the strategy's ranks. */
 LC_API lc_status lc_tensor_gather(lc_tensor *t, void *data, size_t bytes) LC_MUST_USE;
 /* Replaces the value of a persistent tensor from row-major `data` of exactly `bytes` bytes. (If the tensor is kept in

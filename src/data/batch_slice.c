@@ -48,9 +48,9 @@ int64_t lc__batch_units(const lc_batch *b, int64_t shares)
 
 void lc__batch_share(int64_t samples, int64_t units, int64_t share, int64_t shares, int64_t *begin, int64_t *n)
 {
-    const lc_shard s = {.rank = (int)share, .size = (int)shares};
+    const lc_share s = {.rank = (int)share, .size = (int)shares};
     int64_t each = units > 0 ? samples / units : 1;
-    lc_shard_slice(&s, samples / each, samples / each, begin, n);
+    lc_share_range(&s, samples / each, samples / each, begin, n);
     *begin *= each;
     *n *= each;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several loaders as one: Lightning's CombinedLoader, with its four modes.
  *
- * With several ranks each loader gives slices of its own batches, evenly cut. Batches are usually full, and a rank's
- * slices then have the same share of all of them. If the last batch of one loader is smaller they may not: then slices
- * in the same proportions are requested (cut). */
+ * With several ranks each loader gives shares of its own batches, evenly cut. Batches are usually full, and a rank then
+ * has the same share of all of them. If the last batch of one loader is smaller it may not: then ranges in the same
+ * proportions are requested (cut). */
 #include "batch_slice.h"
 #include "data_internal.h"
 
@@ -22,7 +22,7 @@ typedef struct combined {
     int n, current; /* current: of LC_SEQUENTIAL */
     bool loaded;    /* the parts' positions come from load() */
     int64_t epoch;
-    lc_shard shard;
+    lc_share share;
     lc_batch batch;
     const lc_batch **batches;
     part parts[];
@@ -147,15 +147,15 @@ static lc_status cut_in_pieces(combined *c, int64_t begin, int64_t n, int64_t al
 
 static lc_status cut_in_units(combined *c)
 {
-    int64_t units = lc__batch_units(&c->batch, c->shard.size);
+    int64_t units = lc__batch_units(&c->batch, c->share.size);
     for (int i = 0; i < c->n && units; i++) {
         const lc_batch *b = c->batches[i];
         int64_t begin, n;
         if (!b) continue;
-        lc__batch_share(b->global_size, units, c->shard.rank, c->shard.size, &begin, &n);
+        lc__batch_share(b->global_size, units, c->share.rank, c->share.size, &begin, &n);
         if (b->size == n && (!n || b->global_offset == begin)) continue;
-        /* Even slices are better than none, if every rank has one. */
-        if (units >= c->shard.size && !lc__dataloader_can_cut(c->parts[i].loader)) continue;
+        /* Even shares are better than none, if every rank has one. */
+        if (units >= c->share.size && !lc__dataloader_can_cut(c->parts[i].loader)) continue;
         LC_TRY(cut_part(c, i, begin, n));
     }
     return LC_OK;
@@ -173,8 +173,8 @@ static lc_status combined_next(void *self, lc_batch **out)
         c->batches[i] = b;
     }
     if (!join(c)) return LC_OK;
-    if (c->shard.size > 1) {
-        LC_TRY(c->shard.pieces ? cut_in_pieces(c, c->batch.global_offset, c->batch.size, c->batch.global_size)
+    if (c->share.size > 1) {
+        LC_TRY(c->share.pieces ? cut_in_pieces(c, c->batch.global_offset, c->batch.size, c->batch.global_size)
                                : cut_in_units(c));
         join(c);
     }
@@ -287,34 +287,34 @@ static bool combined_sequential(void *self, bool on)
 }
 
 /* Pieces do not depend on the number of ranks, so no part may be cut separately. */
-static lc_status check_pieces(const combined *c, const lc_shard *shard)
+static lc_status check_pieces(const combined *c, const lc_share *share)
 {
-    if (!shard->pieces || shard->size == 1 || c->n == 1 || c->mode == LC_SEQUENTIAL) return LC_OK;
+    if (!share->pieces || share->size == 1 || c->n == 1 || c->mode == LC_SEQUENTIAL) return LC_OK;
     for (int i = 0; i < c->n; i++)
         if (!lc__dataloader_can_cut(c->parts[i].loader))
             return lc_fail(LC_ERR_UNSUPPORTED,
                            "loader %d of %d lacks `cut` of lc_dataloader_ops, so %d ranks cannot get the same chunks "
                            "of all parts as one rank (deterministic); add it, or turn deterministic off",
-                           i, c->n, shard->size);
+                           i, c->n, share->size);
     return LC_OK;
 }
 
-/* All parts have the same shard: if one refuses it, restore the shards of those before it. */
-static lc_status combined_shard(void *self, const lc_shard *shard)
+/* All parts have the same share: if one refuses it, restore the shares of those before it. */
+static lc_status combined_share(void *self, const lc_share *share)
 {
     combined *c = self;
-    LC_TRY(check_pieces(c, shard));
+    LC_TRY(check_pieces(c, share));
     for (int i = 0; i < c->n; i++) {
-        lc_shard before = *lc_dataloader_get_shard(c->parts[i].loader);
-        lc_status status = lc_dataloader_shard(c->parts[i].loader, shard);
+        lc_share before = *lc_dataloader_get_share(c->parts[i].loader);
+        lc_status status = lc_dataloader_share(c->parts[i].loader, share);
         if (status == LC_OK) continue;
         while (i--) {
-            lc_status back = lc_dataloader_shard(c->parts[i].loader, &before);
-            (void)back; /* they accepted the old shard before */
+            lc_status back = lc_dataloader_share(c->parts[i].loader, &before);
+            (void)back; /* they accepted the old share before */
         }
         return status;
     }
-    c->shard = *shard;
+    c->share = *share;
     return LC_OK;
 }
 
@@ -339,7 +339,7 @@ static const lc_dataloader_ops combined_ops = {
     .free = combined_free,
     .sequential = combined_sequential,
     .observe = combined_observe,
-    .shard = combined_shard,
+    .share = combined_share,
     .cut = combined_cut,
 };
 
@@ -370,7 +370,7 @@ lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *l
     }
     c->mode = mode;
     c->n = n;
-    c->shard = (lc_shard){.size = 1, .batches = 1};
+    c->share = (lc_share){.size = 1, .batches = 1};
     for (int i = 0; i < n; i++) c->parts[i].loader = loaders[i];
     return lc_dataloader_from_ops(&combined_ops, c, out);
 }

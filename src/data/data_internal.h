@@ -36,9 +36,9 @@ bool lc__field_same(const lc_field *a, const lc_field *b);
 void lc__convert_u8_f32(const uint8_t *src, float *dst, int64_t n, float scale, float shift);
 
 /* `given` with its defaults filled in (NULL: one rank), or an error. */
-lc_status lc__shard_resolve(const lc_shard *given, lc_shard *out) LC_MUST_USE;
-/* The most samples that any rank gets of a global batch. `shard` is resolved. */
-int64_t lc__shard_most(const lc_shard *shard, int64_t full);
+lc_status lc__share_resolve(const lc_share *given, lc_share *out) LC_MUST_USE;
+/* The most samples that any rank gets of a global batch. `share` is resolved. */
+int64_t lc__share_most(const lc_share *share, int64_t full);
 
 /* See lc_dataloader_ops. */
 bool lc__dataloader_is_per_rank(const lc_dataloader *l);

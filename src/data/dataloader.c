@@ -13,7 +13,7 @@ struct lc_dataloader {
     lc__mark mark;
     lc_dataloader_ops ops; /* defaults filled in */
     void *self;
-    lc_shard shard;
+    lc_share share;
     int64_t epoch, consumed;
     enum { IDLE, RUNNING, FINISHED, FAILED } phase;
 };
@@ -60,15 +60,15 @@ static bool always_sequential(void *self, bool on)
     return false;
 }
 
-static lc_status all_or_nothing(void *self, const lc_shard *shard)
+static lc_status all_or_nothing(void *self, const lc_share *share)
 {
     (void)self;
-    if (shard->size == 1 && shard->batches == 1) return LC_OK; /* batches without pieces */
+    if (share->size == 1 && share->batches == 1) return LC_OK; /* batches without pieces */
     return lc_fail(LC_ERR_UNSUPPORTED,
-                   "it is the program's own loader and lacks `shard` of lc_dataloader_ops, so it cannot give rank %d "
-                   "of %d its share. Add `shard`; or set `per_rank` if the loaders of the ranks already give different "
+                   "it is the program's own loader and lacks `share` of lc_dataloader_ops, so it cannot give rank %d "
+                   "of %d its share. Add `share`; or set `per_rank` if the loaders of the ranks already give different "
                    "samples; or keep all loaders as they are (--use_distributed_sampler false)",
-                   shard->rank, shard->size);
+                   share->rank, share->size);
 }
 
 static int nothing_to_describe(void *self, int64_t epoch, char *text, size_t size)
@@ -108,12 +108,12 @@ lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_da
     if (!full.batch_size) full.batch_size = unknown_batch_size;
     if (!full.sequential) full.sequential = always_sequential;
     if (!full.observe) full.observe = nothing_to_observe;
-    if (!full.shard) full.shard = all_or_nothing;
+    if (!full.share) full.share = all_or_nothing;
     if (!full.describe) full.describe = nothing_to_describe;
     l->mark = LC__MARK_OF(LOADER);
     l->ops = full;
     l->self = self;
-    l->shard = (lc_shard){.size = 1, .batches = 1};
+    l->share = (lc_share){.size = 1, .batches = 1};
     *out = l;
     return LC_OK;
 }
@@ -157,7 +157,7 @@ lc_status lc_dataloader_next(lc_dataloader *l, lc_batch **out)
                        l->phase == FAILED ? "the epoch ended with an error; begin a new one"
                                           : "no epoch has begun (lc_dataloader_begin)");
     lc_status status = l->ops.next(l->self, out);
-    if (status == LC_OK && *out && l->shard.size > 1 && (*out)->global_size < 1)
+    if (status == LC_OK && *out && l->share.size > 1 && (*out)->global_size < 1)
         status =
             lc_fail(LC_ERR_USER, "it does not set the number of samples of all ranks together (lc_batch.global_size)");
     if (status != LC_OK) {
@@ -266,20 +266,20 @@ void lc_dataloader_observe(lc_dataloader *l, lc_span_fn *fn, void *ctx)
     if (l) l->ops.observe(l->self, fn, ctx);
 }
 
-lc_status lc_dataloader_shard(lc_dataloader *l, const lc_shard *given)
+lc_status lc_dataloader_share(lc_dataloader *l, const lc_share *given)
 {
     LC__IS(l, LOADER, LC_ERR_ARGUMENT);
-    lc_shard shard;
-    LC_TRY(lc__shard_resolve(given, &shard));
+    lc_share share;
+    LC_TRY(lc__share_resolve(given, &share));
     lc_dataloader_end(l);
-    lc_status status = l->ops.shard(l->self, &shard);
+    lc_status status = l->ops.share(l->self, &share);
     if (status != LC_OK) return lc_fail_context(status < 0 ? status : LC_ERR_USER, "loader '%s'", l->ops.name);
-    l->shard = shard;
+    l->share = share;
     return LC_OK;
 }
 
-const lc_shard *lc_dataloader_get_shard(const lc_dataloader *l)
+const lc_share *lc_dataloader_get_share(const lc_dataloader *l)
 {
     LC__IS(l, LOADER, NULL);
-    return &l->shard;
+    return &l->share;
 }

@@ -10,8 +10,8 @@
  * one set of input tensors serves all slots (their memory is exchanged), so the engine sees the same tensors in every
  * step. After creation nothing is allocated, except by a sampler whose epochs grow.
  *
- * With several ranks (lc_shard) each has the whole order, and gathers its slice of every global batch. A combined
- * loader may need a different slice of a batch that is smaller than usual: that is gathered into a separate slot. */
+ * With several ranks (lc_share) each has the whole order, and gathers its share of every global batch. A combined
+ * loader may need a different range of a batch that is smaller than usual: that is gathered into a separate slot. */
 #include "base/args.h"
 #include "data_internal.h"
 #include "base/clock.h"
@@ -44,7 +44,7 @@ typedef struct loader {
     lc_dataset *dataset;
     lc_sampler sampler;
     int64_t batch_size;
-    lc_shard shard;
+    lc_share share;
     int64_t global_batch; /* samples of a full batch on all ranks together */
     int64_t room;         /* samples that a slot has room for */
     bool drop_last, sequential;
@@ -94,27 +94,27 @@ static void report_span(const loader *l, int64_t batch, const worker *w, int64_t
 
 /* This rank's part of batch b: samples [begin, begin + n) of the epoch's order, `offset` after the first of the
  * `global_size` samples of all ranks. */
-typedef struct slice {
+typedef struct range {
     int64_t begin, n, offset, global_size;
-} slice;
+} range;
 
-static slice slice_of(const loader *l, int64_t b)
+static range range_of(const loader *l, int64_t b)
 {
     int64_t global_begin = b * l->global_batch, left = l->n_samples - global_begin;
-    slice s = {.global_size = left < l->global_batch ? left : l->global_batch};
-    lc_shard_slice(&l->shard, l->global_batch, s.global_size, &s.offset, &s.n);
+    range s = {.global_size = left < l->global_batch ? left : l->global_batch};
+    lc_share_range(&l->share, l->global_batch, s.global_size, &s.offset, &s.n);
     s.begin = global_begin + s.offset;
     return s;
 }
 
 /* Otherwise other ranks may have different loaders, about which this one knows nothing. */
-static bool is_slice(const loader *l)
+static bool is_share(const loader *l)
 {
-    return l->shard.size > 1 || l->shard.pieces > 0;
+    return l->share.size > 1 || l->share.pieces > 0;
 }
 
 /* Gathers a part of batch b into a slot. On any thread, without the lock. */
-static void gather(loader *l, int64_t b, slice part, slot *s, worker *w)
+static void gather(loader *l, int64_t b, range part, slot *s, worker *w)
 {
     const int64_t *indices = l->order + part.begin;
     s->status = LC_OK;
@@ -140,7 +140,7 @@ static void *work(void *arg)
         slot *s = &l->slots[b % l->n_slots];
         l->busy++;
         pthread_mutex_unlock(&l->lock);
-        gather(l, b, slice_of(l, b), s, w);
+        gather(l, b, range_of(l, b), s, w);
         pthread_mutex_lock(&l->lock);
         l->busy--;
         s->batch = b;
@@ -207,16 +207,16 @@ static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
     return LC_OK;
 }
 
-static lc_status hand_out(loader *l, slice part, const slot *s, lc_batch **out)
+static lc_status hand_out(loader *l, range part, const slot *s, lc_batch **out)
 {
     if (s->status < 0) return lc_fail(s->status, "%s", s->error);
     for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], s->data[f], part.n);
     l->batch.size = part.n;
     l->batch.indices = l->order + part.begin;
-    l->batch.global_size = is_slice(l) ? part.global_size : 0;
+    l->batch.global_size = is_share(l) ? part.global_size : 0;
     l->batch.global_offset = part.offset;
     l->batch.first = part.begin;
-    l->batch.piece = lc_shard_piece(&l->shard, l->global_batch);
+    l->batch.piece = lc_share_piece(&l->share, l->global_batch);
     *out = &l->batch;
     return LC_OK;
 }
@@ -238,10 +238,10 @@ static lc_status loader_next(void *self, lc_batch **out)
         while (s->batch != b) pthread_cond_wait(&l->ready, &l->lock);
         pthread_mutex_unlock(&l->lock);
     } else {
-        gather(l, b, slice_of(l, b), s, &l->workers[0]);
+        gather(l, b, range_of(l, b), s, &l->workers[0]);
     }
     l->due = b + 1;
-    return hand_out(l, slice_of(l, b), s, out);
+    return hand_out(l, range_of(l, b), s, out);
 }
 
 static int64_t loader_length(void *self, int64_t epoch)
@@ -304,7 +304,7 @@ static lc_status slots_new(const loader *l, int n, int64_t room, slot **out)
     return status;
 }
 
-/* Makes room for larger slices; a failure leaves the loader as it was. */
+/* Makes room for larger shares; a failure leaves the loader as it was. */
 static lc_status grow(loader *l, int64_t room)
 {
     slot *slots;
@@ -322,13 +322,13 @@ static lc_status grow(loader *l, int64_t room)
     return LC_OK;
 }
 
-static lc_status loader_shard(void *self, const lc_shard *shard)
+static lc_status loader_share(void *self, const lc_share *share)
 {
     loader *l = self;
-    int64_t global_batch = l->batch_size * shard->batches, room = lc__shard_most(shard, global_batch);
+    int64_t global_batch = l->batch_size * share->batches, room = lc__share_most(share, global_batch);
     quiet(l);
     if (room > l->room) LC_TRY(grow(l, room));
-    l->shard = *shard;
+    l->share = *share;
     l->global_batch = global_batch;
     return LC_OK;
 }
@@ -355,7 +355,7 @@ static lc_status loader_cut(void *self, int64_t begin, int64_t n, lc_batch **out
 {
     loader *l = self;
     int64_t b = l->due - 1;
-    slice part = slice_of(l, b);
+    range part = range_of(l, b);
     if (begin < 0 || n < 0 || begin > part.global_size - n)
         return lc_fail(LC_ERR_ARGUMENT, "samples [%lld, %lld) are not in a batch of %lld", (long long)begin,
                        (long long)(begin + n), (long long)part.global_size);
@@ -422,7 +422,7 @@ static const lc_dataloader_ops loader_ops = {
     .free = loader_free,
     .sequential = loader_sequential,
     .observe = loader_observe,
-    .shard = loader_shard,
+    .share = loader_share,
     .describe = loader_describe,
     .cut = loader_cut,
 };
@@ -516,7 +516,7 @@ lc_status lc_dataloader_new_with(lc_dataloader **out, const lc_dataloader_args *
     l->dataset = lc_dataset_ref(o->dataset);
     l->sampler = given;
     l->batch_size = l->global_batch = l->room = o->batch_size;
-    l->shard = (lc_shard){.size = 1, .batches = 1};
+    l->share = (lc_share){.size = 1, .batches = 1};
     l->drop_last = o->drop_last;
     l->seed = o->seed;
     l->n_workers = o->num_workers;

@@ -69,10 +69,10 @@ static lc_status copy_checkpoint(lc_checkpoint *from, const char *to)
         LC_TRY_GOTO(status, done, lc_state_copy(lc_state_at(root, i), &member));
         LC_TRY_GOTO(status, done, lc_state_set_tree(lc_ckpt_state(w), lc_state_key_at(root, i), member));
     }
-    for (int k = 0; k < LC_CKPT_PARTS; k++) {
-        lc_safetensors *f = lc_checkpoint_part(from, (lc_ckpt_part)k);
+    for (int k = 0; k < LC_CKPT_KINDS; k++) {
+        lc_safetensors *f = lc_checkpoint_tensors(from, (lc_ckpt_kind)k);
         for (int64_t i = 0; f && i < lc_safetensors_count(f); i++)
-            LC_TRY_GOTO(status, done, lc_ckpt_add_stored(w, (lc_ckpt_part)k, f, i));
+            LC_TRY_GOTO(status, done, lc_ckpt_add_stored(w, (lc_ckpt_kind)k, f, i));
     }
     status = lc_ckpt_commit(w, true);
 done:

@@ -187,7 +187,7 @@ static lc_status compare_tensor(diff *d, int part, lc_safetensors *const f[2], i
 static lc_status compare_part(diff *d, int part)
 {
     lc_safetensors *f[2];
-    for (int k = 0; k < 2; k++) f[k] = lc_checkpoint_part(d->c[k], (lc_ckpt_part)part);
+    for (int k = 0; k < 2; k++) f[k] = lc_checkpoint_tensors(d->c[k], (lc_ckpt_kind)part);
     for (int64_t i = 0; f[0] && i < lc_safetensors_count(f[0]); i++) LC_TRY(compare_tensor(d, part, f, i));
     for (int64_t i = 0; f[1] && i < lc_safetensors_count(f[1]); i++) {
         const char *name = lc_safetensors_info(f[1], i)->name;
@@ -261,7 +261,7 @@ static lc_status run(diff *d, bool only_tensors)
         d->block[k] = malloc(BLOCK);
         if (!d->block[k]) return lc_fail(LC_ERR_MEMORY, "out of memory: a block of a tensor");
     }
-    for (int part = 0; part < LC_CKPT_PARTS; part++) LC_TRY(compare_part(d, part));
+    for (int part = 0; part < LC_CKPT_KINDS; part++) LC_TRY(compare_part(d, part));
     if (only_tensors) return LC_OK;
     return compare_state(d, "", lc_checkpoint_state(d->c[0]), lc_checkpoint_state(d->c[1]));
 }

@@ -72,10 +72,10 @@ static lc_status list_files(const lc_safetensors *f, int64_t i, lc_state *list)
 }
 
 /* parts[k]: NULL if there is none */
-static int name_width(lc_safetensors *const parts[LC_CKPT_PARTS])
+static int name_width(lc_safetensors *const parts[LC_CKPT_KINDS])
 {
     size_t width = 6;
-    for (int k = 0; k < LC_CKPT_PARTS; k++) {
+    for (int k = 0; k < LC_CKPT_KINDS; k++) {
         lc_safetensors *f = parts[k];
         for (int64_t i = 0; f && i < lc_safetensors_count(f); i++) {
             size_t n = strlen(SHOWN(lc_safetensors_info(f, i)->name));
@@ -85,13 +85,13 @@ static int name_width(lc_safetensors *const parts[LC_CKPT_PARTS])
     return (int)(width < 72 ? width : 72);
 }
 
-static lc_status show_tensors(inspection *in, lc_safetensors *const parts[LC_CKPT_PARTS], lc_state *list)
+static lc_status show_tensors(inspection *in, lc_safetensors *const parts[LC_CKPT_KINDS], lc_state *list)
 {
     int width = name_width(parts);
     char shape[256];
     lc_state *o, *dims, *files;
     if (!list) printf("\n%-9s  %-*s  %-5s  %-20s %14s\n", "part", width, "tensor", "dtype", "shape", "bytes");
-    for (int k = 0; k < LC_CKPT_PARTS; k++) {
+    for (int k = 0; k < LC_CKPT_KINDS; k++) {
         lc_safetensors *f = parts[k];
         for (int64_t i = 0; f && i < lc_safetensors_count(f); i++) {
             const lc_safetensor_info *info = lc_safetensors_info(f, i);
@@ -206,7 +206,7 @@ static lc_status show_metadata(const lc_safetensors *f, lc_state *object)
 
 static lc_status inspect_weights(inspection *in, const char *path, lc_state *root)
 {
-    lc_safetensors *f = NULL, *parts[LC_CKPT_PARTS] = {NULL};
+    lc_safetensors *f = NULL, *parts[LC_CKPT_KINDS] = {NULL};
     lc_state *tensors = NULL, *metadata = NULL;
     lc_status status = LC_OK;
     uint64_t bytes = 0;
@@ -236,7 +236,7 @@ static lc_status inspect(inspection *in, const char *path, lc_state *root)
 {
     lc_state *tensors = NULL, *copy;
     lc_checkpoint *c = NULL;
-    lc_safetensors *parts[LC_CKPT_PARTS];
+    lc_safetensors *parts[LC_CKPT_KINDS];
     lc_status status = LC_OK;
     char when[32];
     if (root) {
@@ -247,7 +247,7 @@ static lc_status inspect(inspection *in, const char *path, lc_state *root)
     }
     LC_TRY(lc_checkpoint_visit_files(path, show_file, in));
     LC_TRY(lc_checkpoint_open(path, &c));
-    for (int k = 0; k < LC_CKPT_PARTS; k++) parts[k] = lc_checkpoint_part(c, (lc_ckpt_part)k);
+    for (int k = 0; k < LC_CKPT_KINDS; k++) parts[k] = lc_checkpoint_tensors(c, (lc_ckpt_kind)k);
     int64_t saved_ns = lc_checkpoint_saved_ns(c);
     if (root) {
         LC_TRY_GOTO(status, done, lc_state_set_int(root, "saved_ns", saved_ns));

@@ -174,11 +174,11 @@ TEST(validation_and_the_end_see_the_moving_average)
     CHECK_OK(lc_trainer_save_checkpoint(t, path, false));
     lc_trainer_free(t);
     CHECK_OK(lc_checkpoint_open(path, &c));
-    CHECK_OK(lc_safetensors_load(lc_checkpoint_part(c, LC_CKPT_MODEL), "w", m.w));
+    CHECK_OK(lc_safetensors_load(lc_checkpoint_tensors(c, LC_CKPT_MODEL), "w", m.w));
     CHECK_OK(lc_tensor_read(m.w, &w, sizeof w));
     CHECK_NEAR(w, average, 1e-6);
     CHECK_OK(
-        lc_safetensors_load(lc_checkpoint_part(c, LC_CKPT_TENSORS), "callbacks.EMAWeightAveraging.current.w", m.w));
+        lc_safetensors_load(lc_checkpoint_tensors(c, LC_CKPT_TENSORS), "callbacks.EMAWeightAveraging.current.w", m.w));
     CHECK_OK(lc_tensor_read(m.w, &w, sizeof w));
     CHECK_NEAR(w, weight, 1e-6);
     lc_checkpoint_close(c);

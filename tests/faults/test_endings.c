@@ -345,12 +345,12 @@ static lc_status own_loop(const scenario *s, lc_comm *comm, const char *root)
     lc_dataloader *train = NULL;
     lc_trainer *t = NULL;
     lc_trainer_options opt = options_of(s, comm, root);
-    lc_shard mine = {.rank = lc_comm_rank(comm), .size = lc_comm_size(comm)};
+    lc_share mine = {.rank = lc_comm_rank(comm), .size = lc_comm_size(comm)};
     lc_status status = LC_OK;
     bool begun = false;
     LC_TRY_GOTO(status, done, net_init(&m, s, (uint64_t)(1 + lc_comm_rank(comm))));
     LC_TRY_GOTO(status, done, loader_of(0, 2 * GLOBAL_BATCH, GLOBAL_BATCH / lc_comm_size(comm), true, &train));
-    LC_TRY_GOTO(status, done, lc_dataloader_shard(train, &mine));
+    LC_TRY_GOTO(status, done, lc_dataloader_share(train, &mine));
     LC_TRY_GOTO(status, done, quiet_trainer(&opt, &t));
     LC_TRY_GOTO(status, done, add_callbacks(s, t, root));
     LC_TRY_GOTO(status, done, lc_trainer_begin(t, &m.base));

@@ -101,7 +101,7 @@ static lc_op OP_;
 static lc_call CALL_;
 static lc_field FIELD_ = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {3}};
 static lc_comm_call COMM_CALL_ = {.op = LC_COMM_BARRIER};
-static lc_shard SHARD_ = {.rank = 0, .size = 1, .batches = 1};
+static lc_share SHARE_ = {.rank = 0, .size = 1, .batches = 1};
 static lc_meeting MEETING_;
 static lc_datasets DATASETS_;
 static lc_array ARRAY_ = {.field = {.name = "x", .dtype = LC_I64, .ndim = 0}, .data = LIST_};

@@ -634,12 +634,12 @@ static lc_status use_array(void *reserved)
     return LC_OK;
 }
 
-static lc_status use_shard(void *reserved)
+static lc_status use_share(void *reserved)
 {
     lc_dataset *d = two_numbers();
     lc_dataloader *l;
     CHECK_OK(lc_dataloader_new(&l, .dataset = d));
-    lc_status s = lc_dataloader_shard(l, &(lc_shard){.rank = 1, .size = 2, .reserved = {reserved, NULL}});
+    lc_status s = lc_dataloader_share(l, &(lc_share){.rank = 1, .size = 2, .reserved = {reserved, NULL}});
     lc_dataloader_free(l);
     lc_dataset_unref(d);
     return s;
@@ -694,7 +694,7 @@ TEST(reserved_members)
         const char *name;
         lc_status (*use)(void *reserved);
     } rows[] = {{"lc_array", use_array},
-                {"lc_shard", use_shard},
+                {"lc_share", use_share},
                 {"lc_option", use_option},
                 {"lc_option", use_hyperparameters},
                 {"lc_scheduler_config", use_scheduler_config}};

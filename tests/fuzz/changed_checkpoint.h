@@ -80,10 +80,10 @@ static inline lc_status copy_changed(const char *from, const char *to, const uin
         collect(lc_ckpt_state(w), leaves, &n);
         if (n) (void)change_state(&leaves[(data[0] | data[1] << 8) % n], data[2] % CHANGES, data + 3);
     }
-    for (int k = 0; k < LC_CKPT_PARTS; k++) {
-        lc_safetensors *f = lc_checkpoint_part(c, (lc_ckpt_part)k);
+    for (int k = 0; k < LC_CKPT_KINDS; k++) {
+        lc_safetensors *f = lc_checkpoint_tensors(c, (lc_ckpt_kind)k);
         for (int64_t i = 0; f && i < lc_safetensors_count(f); i++)
-            LC_TRY_GOTO(s, done, lc_ckpt_add_stored(w, (lc_ckpt_part)k, f, i));
+            LC_TRY_GOTO(s, done, lc_ckpt_add_stored(w, (lc_ckpt_kind)k, f, i));
     }
     s = lc_ckpt_commit(w, true);
 done:

@@ -211,16 +211,16 @@ static inline void stream_end(void *self)
 {
     lc_dataloader_end(self);
 }
-static inline lc_status stream_shard(void *self, const lc_shard *shard)
+static inline lc_status stream_share(void *self, const lc_share *share)
 {
-    return lc_dataloader_shard(self, shard);
+    return lc_dataloader_share(self, share);
 }
 static inline void stream_free(void *self)
 {
     lc_dataloader_free(self);
 }
 static const lc_dataloader_ops stream_ops = {LC_DATALOADER_OPS_INIT, .name = "stream",  .begin = stream_begin,
-                                             .next = stream_next,    .end = stream_end, .shard = stream_shard,
+                                             .next = stream_next,    .end = stream_end, .share = stream_share,
                                              .free = stream_free};
 
 static inline lc_status train_loader(const net *m, lc_dataloader **out)

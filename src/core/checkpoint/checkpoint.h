@@ -38,9 +38,9 @@ typedef struct lc__manifest {
 #define LC__ST_CHECKPOINT "checkpoint" /* key of `id` in the metadata of a file of tensors */
 
 /* "model.safetensors" */
-const char *lc__part_name(lc_ckpt_part part);
-/* "model-00002-of-00004.safetensors" for rank 1 of 4; lc__part_name if `ranks` is 0. */
-void lc__part_file(lc_ckpt_part part, int rank, int ranks, char name[64]);
+const char *lc__kind_name(lc_ckpt_kind kind);
+/* "model-00002-of-00004.safetensors" for rank 1 of 4; lc__kind_name if `ranks` is 0. */
+void lc__kind_file(lc_ckpt_kind kind, int rank, int ranks, char name[64]);
 
 lc_status lc__manifest_add(lc__manifest *m, const char *name, uint64_t size, uint32_t crc);
 void lc__manifest_release(lc__manifest *m);
@@ -52,8 +52,8 @@ lc_status lc__manifest_read(const lc__io *io, const char *dir, lc__manifest *out
 lc_status lc__manifest_parse(const char *text, size_t length, const char *path, lc__manifest *out);
 /* The same from a file that lists the files of one rank. */
 lc_status lc__manifest_read_file(const lc__io *io, const char *path, lc__manifest *out);
-/* Opens the tensors of a part; *out is NULL if there are none. */
-lc_status lc__manifest_open_part(const lc__io *io, const char *dir, const lc__manifest *m, lc_ckpt_part part,
+/* Opens the tensors of a kind; *out is NULL if there are none. */
+lc_status lc__manifest_open_kind(const lc__io *io, const char *dir, const lc__manifest *m, lc_ckpt_kind kind,
                                  lc_safetensors **out);
 /* Reads every byte of every file and compares sizes and checksums. */
 lc_status lc__manifest_check(const lc__io *io, const char *dir, const lc__manifest *m);

@@ -26,24 +26,24 @@
 #define TAIL_BYTES 25
 #define MAX_RANKS  1000000
 
-const char *lc__part_name(lc_ckpt_part part)
+const char *lc__kind_name(lc_ckpt_kind kind)
 {
-    switch (part) {
+    switch (kind) {
     case LC_CKPT_MODEL:
         return "model.safetensors";
     case LC_CKPT_OPTIMIZER:
         return "optimizer.safetensors";
     case LC_CKPT_TENSORS:
         return "tensors.safetensors";
-    case LC_CKPT_PARTS:
+    case LC_CKPT_KINDS:
         break;
     }
     return "";
 }
 
-void lc__part_file(lc_ckpt_part part, int rank, int ranks, char name[64])
+void lc__kind_file(lc_ckpt_kind kind, int rank, int ranks, char name[64])
 {
-    const char *whole = lc__part_name(part);
+    const char *whole = lc__kind_name(kind);
     if (ranks)
         snprintf(name, 64, "%.*s-%05d-of-%05d.safetensors", (int)strcspn(whole, "."), whole, rank + 1, ranks);
     else
@@ -266,15 +266,15 @@ done:
     return status;
 }
 
-static bool is_of_part(const char *name, lc_ckpt_part part, int ranks)
+static bool is_of_kind(const char *name, lc_ckpt_kind kind, int ranks)
 {
     char want[64];
     const char *number = strchr(name, '-');
-    lc__part_file(part, number ? atoi(number + 1) - 1 : 0, ranks, want);
+    lc__kind_file(kind, number ? atoi(number + 1) - 1 : 0, ranks, want);
     return !strcmp(name, want);
 }
 
-lc_status lc__manifest_open_part(const lc__io *io, const char *dir, const lc__manifest *m, lc_ckpt_part part,
+lc_status lc__manifest_open_kind(const lc__io *io, const char *dir, const lc__manifest *m, lc_ckpt_kind kind,
                                  lc_safetensors **out)
 {
     char *path = NULL;
@@ -284,7 +284,7 @@ lc_status lc__manifest_open_part(const lc__io *io, const char *dir, const lc__ma
     lc_safetensors **files = calloc((size_t)m->n + 1, sizeof *files);
     if (!files) return lc_fail(LC_ERR_MEMORY, "no memory to open %d files", m->n);
     for (int i = 0; i < m->n; i++) {
-        if (!is_of_part(m->files[i].name, part, m->ranks)) continue;
+        if (!is_of_kind(m->files[i].name, kind, m->ranks)) continue;
         LC_TRY_GOTO(status, done, lc__path_join(dir, m->files[i].name, &path));
         LC_TRY_GOTO(status, done, lc__st_open(io, path, &files[n]));
         n++;
@@ -292,7 +292,7 @@ lc_status lc__manifest_open_part(const lc__io *io, const char *dir, const lc__ma
         path = NULL;
     }
     if (m->ranks && n) {
-        LC_TRY_GOTO(status, done, lc__path_join(dir, lc__part_name(part), &path));
+        LC_TRY_GOTO(status, done, lc__path_join(dir, lc__kind_name(kind), &path));
         status = lc__st_join(path, n, files, out);
         n = 0;
     } else if (n) {

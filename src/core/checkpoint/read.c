@@ -21,7 +21,7 @@ struct lc_checkpoint {
     int64_t saved_ns;
     lc__ckpt_origin origin;
     lc_state *state;
-    lc_safetensors *parts[LC_CKPT_PARTS];
+    lc_safetensors *parts[LC_CKPT_KINDS];
 };
 
 lc_status lc_checkpoint_verify(const char *path)
@@ -88,11 +88,11 @@ static lc_status open_verified(const char *path, int reader, int n, lc_checkpoin
         if (i % n == reader) LC_TRY_GOTO(status, done, lc__manifest_check_file(io, c->path, &m, i));
         has_state |= !strcmp(m.files[i].name, LC__STATE);
     }
-    for (int k = 0; k < LC_CKPT_PARTS; k++)
-        LC_TRY_GOTO(status, done, lc__manifest_open_part(io, c->path, &m, (lc_ckpt_part)k, &c->parts[k]));
+    for (int k = 0; k < LC_CKPT_KINDS; k++)
+        LC_TRY_GOTO(status, done, lc__manifest_open_kind(io, c->path, &m, (lc_ckpt_kind)k, &c->parts[k]));
     if (!c->parts[LC_CKPT_MODEL] || !has_state) {
         status = lc_fail(LC_ERR_FORMAT, "checkpoint \"%s\" is incomplete: its manifest lists no %s", c->path,
-                         has_state ? lc__part_name(LC_CKPT_MODEL) : LC__STATE);
+                         has_state ? lc__kind_name(LC_CKPT_MODEL) : LC__STATE);
         goto done;
     }
     status = lc__ckpt_read_state(c->path, &c->state);
@@ -136,7 +136,7 @@ void lc_checkpoint_close(lc_checkpoint *c)
 {
     if (!c) return;
     LC__IS_OR_NULL(c, CHECKPOINT, );
-    for (int k = 0; k < LC_CKPT_PARTS; k++) lc_safetensors_close(c->parts[k]);
+    for (int k = 0; k < LC_CKPT_KINDS; k++) lc_safetensors_close(c->parts[k]);
     lc_state_free(c->state);
     free(c->path);
     lc__mark_clear(&c->mark);
@@ -166,10 +166,10 @@ const lc_state *lc_checkpoint_state(const lc_checkpoint *c)
     return c->state;
 }
 
-lc_safetensors *lc_checkpoint_part(lc_checkpoint *c, lc_ckpt_part part)
+lc_safetensors *lc_checkpoint_tensors(lc_checkpoint *c, lc_ckpt_kind kind)
 {
     LC__IS(c, CHECKPOINT, NULL);
-    return (unsigned)part < LC_CKPT_PARTS ? c->parts[part] : NULL;
+    return (unsigned)kind < LC_CKPT_KINDS ? c->parts[kind] : NULL;
 }
 
 lc_status lc__name_checkpoint(const char *path, lc_status s)

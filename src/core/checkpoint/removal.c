@@ -21,10 +21,10 @@
 static bool is_content(const char *name)
 {
     if (!strcmp(name, LC__STATE)) return true;
-    for (int k = 0; k < LC_CKPT_PARTS; k++) {
+    for (int k = 0; k < LC_CKPT_KINDS; k++) {
         char want[64];
         const char *number = strchr(name, '-'), *of = number ? strstr(number, "-of-") : NULL;
-        lc__part_file((lc_ckpt_part)k, number ? atoi(number + 1) - 1 : 0, of ? atoi(of + 4) : 0, want);
+        lc__kind_file((lc_ckpt_kind)k, number ? atoi(number + 1) - 1 : 0, of ? atoi(of + 4) : 0, want);
         if (!strcmp(name, want)) return true;
     }
     return false;

@@ -194,15 +194,15 @@ lc_status lc__share_collect(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
 }
 
 /* An error for a tensor that rank 0 has added but no file contains: the ranks had different tensors. */
-static lc_status check_part(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_ckpt_part part)
+static lc_status check_kind(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_ckpt_kind kind)
 {
-    const lc__st_layout *all = &w->parts[part].all;
+    const lc__st_layout *all = &w->parts[kind].all;
     lc_safetensors *wanted = NULL, *there = NULL;
     lc_status status = LC_OK;
-    LC_TRY(lc__manifest_open_part(w->io, dir, m, part, &there));
+    LC_TRY(lc__manifest_open_kind(w->io, dir, m, kind, &there));
     if (!all->header) goto done;
     LC_TRY_GOTO(status, done,
-                lc__st_parse(lc__part_name(part), all->header + 8, all->header_bytes - 8, all->total, &wanted));
+                lc__st_parse(lc__kind_name(kind), all->header + 8, all->header_bytes - 8, all->total, &wanted));
     for (int64_t i = 0; i < wanted->n; i++) {
         const lc_safetensor_info *a = &wanted->infos[i], *b = NULL;
         int64_t at = there ? lc_safetensors_find(there, a->name) : -1;
@@ -211,7 +211,7 @@ static lc_status check_part(lc_ckpt_writer *w, const char *dir, const lc__manife
         status = lc_fail(LC_ERR_STATE,
                          "the ranks save different tensors: rank 0 has \"%.200s\" in %s, which the others lack, or "
                          "have with a different type",
-                         a->name, lc__part_name(part));
+                         a->name, lc__kind_name(kind));
         break;
     }
 done:
@@ -222,6 +222,6 @@ done:
 
 lc_status lc__share_check(lc_ckpt_writer *w, const char *dir, const lc__manifest *m)
 {
-    for (int k = 0; k < LC_CKPT_PARTS; k++) LC_TRY(check_part(w, dir, m, (lc_ckpt_part)k));
+    for (int k = 0; k < LC_CKPT_KINDS; k++) LC_TRY(check_kind(w, dir, m, (lc_ckpt_kind)k));
     return LC_OK;
 }

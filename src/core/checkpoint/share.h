@@ -39,10 +39,10 @@ lc_status lc__ckpt_wait_together(lc_ckpt_writer *w, lc_comm *comm) LC_MUST_USE;
 
 /* Elements [first, first + count) of a tensor of type `whole`, in the memory order of `layout`. The memory must not
  * change until the commit returns. The range may be empty. */
-lc_status lc__ckpt_add_range(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, const lc_type *whole,
+lc_status lc__ckpt_add_range(lc_ckpt_writer *w, lc_ckpt_kind kind, const char *name, const lc_type *whole,
                              lc_layout layout, int64_t first, int64_t count, const void *data) LC_MUST_USE;
 /* A tensor that no other rank adds. */
-lc_status lc__ckpt_add_own(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, lc_tensor *t) LC_MUST_USE;
+lc_status lc__ckpt_add_own(lc_ckpt_writer *w, lc_ckpt_kind kind, const char *name, lc_tensor *t) LC_MUST_USE;
 
 /* lc_checkpoint_open by all ranks at once, each of which verifies a part of the files. Collective. */
 lc_status lc__ranks_open_checkpoint(lc_comm *comm, const char *path, lc_checkpoint **out) LC_MUST_USE;

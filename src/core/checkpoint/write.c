@@ -147,7 +147,7 @@ bool lc__ckpt_complaint(lc_ckpt_writer *w, char *text, size_t size)
 /* Frees the rest of a checkpoint whose result has been fetched. */
 static void clear_job(lc_ckpt_writer *w)
 {
-    for (int k = 0; k < LC_CKPT_PARTS; k++) {
+    for (int k = 0; k < LC_CKPT_KINDS; k++) {
         lc__st_layout_release(&w->parts[k].layout);
         lc__st_layout_release(&w->parts[k].all);
         free(w->parts[k].sources);
@@ -175,7 +175,7 @@ void lc_ckpt_writer_free(lc_ckpt_writer *w)
     lc_ckpt_abort(w);
     lc__ckpt_drop_taken(w);
     give_back(w);
-    for (int k = 0; k < LC_CKPT_PARTS; k++) {
+    for (int k = 0; k < LC_CKPT_KINDS; k++) {
         free(w->parts[k].entries);
         if (w->parts[k].image) munmap(w->parts[k].image, w->parts[k].image_capacity);
     }
@@ -293,7 +293,7 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     clear_job(w);
     uint64_t *load = calloc((size_t)w->share.size + 1, sizeof *load);
     if (!load) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "no memory for the shares of %d ranks", w->share.size));
-    for (int k = 0; k < LC_CKPT_PARTS; k++) LC_TRY_GOTO(status, done, lc__ckpt_prepare(w, k, wait, load));
+    for (int k = 0; k < LC_CKPT_KINDS; k++) LC_TRY_GOTO(status, done, lc__ckpt_prepare(w, k, wait, load));
     LC_TRY_GOTO(status, done, lc_state_print(w->state, &w->state_text, &w->state_length));
 
     if (w->taken && !lc__taken_is_of(w->taken, w->path)) lc__ckpt_drop_taken(w); /* for one never begun */
@@ -308,7 +308,7 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     w->in_flight = true;
-    for (int k = 0; k < LC_CKPT_PARTS && status >= 0; k++)
+    for (int k = 0; k < LC_CKPT_KINDS && status >= 0; k++)
         if (w->parts[k].size && !w->parts[k].sources) status = lc__ckpt_copy_part(w, &w->parts[k]);
     if (status < 0) {
         char message[1024];

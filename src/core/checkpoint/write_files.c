@@ -18,7 +18,7 @@
 
 void lc__ckpt_clear_entries(lc_ckpt_writer *w)
 {
-    for (int k = 0; k < LC_CKPT_PARTS; k++) {
+    for (int k = 0; k < LC_CKPT_KINDS; k++) {
         lc__ckpt_file *p = &w->parts[k];
         for (int64_t i = 0; i < p->n; i++) {
             if (p->entries[i].mapped) lc__tensor_unmap(p->entries[i].named.tensor, LC__READ);
@@ -28,10 +28,11 @@ void lc__ckpt_clear_entries(lc_ckpt_writer *w)
     }
 }
 
-static lc_status add(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, lc__ckpt_entry entry)
+static lc_status add(lc_ckpt_writer *w, lc_ckpt_kind k, const char *name, lc__ckpt_entry entry)
 {
     if (!w->state) return lc_fail(LC_ERR_STATE, "tensor \"%s\" cannot be added: no checkpoint was begun", name);
-    if ((unsigned)k >= LC_CKPT_PARTS) return lc_fail(LC_ERR_ARGUMENT, "a checkpoint has no part %d", (int)k);
+    if ((unsigned)k >= LC_CKPT_KINDS)
+        return lc_fail(LC_ERR_ARGUMENT, "there is no kind %d of tensors in a checkpoint", (int)k);
     lc__ckpt_file *p = &w->parts[k];
     LC_TRY(lc__grow(&p->entries, &p->capacity, p->n, 1, "the tensors of a checkpoint"));
     char *copy;
@@ -41,7 +42,7 @@ static lc_status add(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, lc__ck
     return LC_OK;
 }
 
-lc_status lc_ckpt_add_tensor(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, lc_tensor *t)
+lc_status lc_ckpt_add_tensor(lc_ckpt_writer *w, lc_ckpt_kind k, const char *name, lc_tensor *t)
 {
     LC__IS(w, WRITER, LC_ERR_ARGUMENT);
     LC__NEEDS(name, LC_ERR_ARGUMENT);
@@ -50,7 +51,7 @@ lc_status lc_ckpt_add_tensor(lc_ckpt_writer *w, lc_ckpt_part k, const char *name
     return add(w, k, name, (lc__ckpt_entry){.named.tensor = t});
 }
 
-lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, const lc_type *type, const void *data)
+lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_kind k, const char *name, const lc_type *type, const void *data)
 {
     LC__IS(w, WRITER, LC_ERR_ARGUMENT);
     LC__NEEDS(name, LC_ERR_ARGUMENT);
@@ -58,7 +59,7 @@ lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, 
     return add(w, k, name, (lc__ckpt_entry){.named = {.type = *type, .data = data}});
 }
 
-lc_status lc_ckpt_add_stored(lc_ckpt_writer *w, lc_ckpt_part k, lc_safetensors *from, int64_t i)
+lc_status lc_ckpt_add_stored(lc_ckpt_writer *w, lc_ckpt_kind k, lc_safetensors *from, int64_t i)
 {
     LC__IS(w, WRITER, LC_ERR_ARGUMENT);
     LC__IS(from, SAFETENSORS, LC_ERR_ARGUMENT);
@@ -70,12 +71,12 @@ lc_status lc_ckpt_add_stored(lc_ckpt_writer *w, lc_ckpt_part k, lc_safetensors *
     return add(w, k, info->name, (lc__ckpt_entry){.named.type = info->type, .from = from, .from_index = i});
 }
 
-lc_status lc__ckpt_add_own(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, lc_tensor *t)
+lc_status lc__ckpt_add_own(lc_ckpt_writer *w, lc_ckpt_kind k, const char *name, lc_tensor *t)
 {
     return add(w, k, name, (lc__ckpt_entry){.named.tensor = t, .mine = true});
 }
 
-lc_status lc__ckpt_add_range(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, const lc_type *whole,
+lc_status lc__ckpt_add_range(lc_ckpt_writer *w, lc_ckpt_kind k, const char *name, const lc_type *whole,
                              lc_layout layout, int64_t first, int64_t count, const void *data)
 {
     lc__ckpt_entry e = {.named = {.type = {.dtype = whole->dtype, .ndim = 1, .shape = {count}}, .data = data},
@@ -283,7 +284,7 @@ done:
 lc_status lc__ckpt_prepare(lc_ckpt_writer *w, int k, bool wait, uint64_t *load)
 {
     lc__ckpt_file *p = &w->parts[k];
-    const char *name = lc__part_name((lc_ckpt_part)k);
+    const char *name = lc__kind_name((lc_ckpt_kind)k);
     p->size = p->ready = 0;
     if (w->share.size && w->share.rank == 0) LC_TRY(lay_out(w, p, name, true, &p->all));
     if (w->share.size) LC_TRY(keep_share(w, p, load));

@@ -136,9 +136,9 @@ done:
 static lc_status write_parts(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
 {
     char name[64];
-    for (int k = 0; k < LC_CKPT_PARTS; k++) {
+    for (int k = 0; k < LC_CKPT_KINDS; k++) {
         if (!w->parts[k].size) continue;
-        lc__part_file((lc_ckpt_part)k, w->share.rank, w->share.size, name);
+        lc__kind_file((lc_ckpt_kind)k, w->share.rank, w->share.size, name);
         LC_TRY(write_part(w, &w->parts[k], dir, name, m));
     }
     return LC_OK;

@@ -63,7 +63,7 @@ typedef struct lc__ckpt_chore {
 struct lc_ckpt_writer {
     lc__mark mark;
     const lc__io *io;
-    lc__ckpt_file parts[LC_CKPT_PARTS];
+    lc__ckpt_file parts[LC_CKPT_KINDS];
     lc__ckpt_origin origin;
     lc_state *state; /* not NULL: a checkpoint was begun */
     char *path;

@@ -181,8 +181,8 @@ lc_status lc_fabric_setup_dataloader(lc_fabric *f, lc_dataloader *l)
 {
     LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
     LC__IS(l, LOADER, LC_ERR_ARGUMENT);
-    lc_shard mine = {.rank = lc_fabric_global_rank(f), .size = lc_fabric_world_size(f)};
-    return lc__world_batches(mine.size) > 1 ? lc_dataloader_shard(l, &mine) : LC_OK;
+    lc_share mine = {.rank = lc_fabric_global_rank(f), .size = lc_fabric_world_size(f)};
+    return lc__world_batches(mine.size) > 1 ? lc_dataloader_share(l, &mine) : LC_OK;
 }
 
 lc_status lc_fabric_all_reduce(lc_fabric *f, double *values, int n, lc_log_reduce how)

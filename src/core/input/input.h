@@ -9,11 +9,11 @@
 typedef struct lc__source {
     lc_dataloader *loader;
     bool owned, running, sequential;
-    bool sharded;       /* by the run, which undoes it at the end */
-    lc_shard unsharded; /* the shard before */
-    int64_t length;     /* batches per epoch, after limits; -1: unknown */
-    int64_t own_length; /* for training: before the ranks agreed on the smallest length */
-    int64_t limit;      /* for an unknown length; -1: none */
+    bool shared_out;       /* by the run, which undoes it at the end */
+    lc_share share_before; /* the share before */
+    int64_t length;        /* batches per epoch, after limits; -1: unknown */
+    int64_t own_length;    /* for training: before the ranks agreed on the smallest length */
+    int64_t limit;         /* for an unknown length; -1: none */
     int64_t fetched;
     struct lc__batch_copy *ahead[2];
     int which;            /* index in `ahead` of the next batch; -1: none */
@@ -55,7 +55,7 @@ lc_status lc__source_begin(lc__source *s, int64_t epoch, int64_t start) LC_MUST_
 /* *out NULL at the end. */
 lc_status lc__source_next(lc__source *s, const lc_batch **out, bool *is_last) LC_MUST_USE;
 void lc__source_end(lc__source *s);
-/* Whether ranks have slices of the loader's batches; if not, the loader is this rank's own. */
+/* Whether ranks have shares of the loader's batches; if not, the loader is this rank's own. */
 bool lc__source_is_shared(const lc__source *s);
 /* Whether some rank's share of a divided batch is empty. Not collective. */
 bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const lc_batch *batch);

@@ -52,7 +52,7 @@ static lc_status cannot_share(const lc_trainer *t, int64_t samples, int64_t chun
     return status;
 }
 
-lc_status lc__pieces_shard(const lc_trainer *t, const lc_dataloader *l, bool train, lc_shard *out)
+lc_status lc__pieces_share(const lc_trainer *t, const lc_dataloader *l, bool train, lc_share *out)
 {
     int64_t samples = lc_dataloader_batch_size(l) * (out->batches ? out->batches : out->size);
     if (samples <= 0) {

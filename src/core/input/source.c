@@ -169,12 +169,12 @@ void lc__source_end(lc__source *s)
 
 bool lc__source_is_shared(const lc__source *s)
 {
-    return s->loader && lc_dataloader_get_shard(s->loader)->size > 1; /* NULL: the program's own loop */
+    return s->loader && lc_dataloader_get_share(s->loader)->size > 1; /* NULL: the program's own loop */
 }
 
 bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const lc_batch *batch)
 {
-    const lc_shard *s = lc_dataloader_get_shard(source->loader);
+    const lc_share *s = lc_dataloader_get_share(source->loader);
     if (batch->global_size < 1) return false;
     if (batch->piece > 0) { /* the last rank's share is empty */
         int64_t each = (s->pieces + s->size - 1) / s->size * batch->piece;
@@ -190,9 +190,9 @@ void lc__source_close(lc__source *s)
     for (int i = 0; i < 2; i++) copy_free(s->ahead[i]);
     free(s->state);
     if (s->sequential) lc_dataloader_sequential(s->loader, false);
-    if (s->sharded) {
-        lc_status status = lc_dataloader_shard(s->loader, &s->unsharded);
-        (void)status; /* cannot fail: the loader had this shard before */
+    if (s->shared_out) {
+        lc_status status = lc_dataloader_share(s->loader, &s->share_before);
+        (void)status; /* cannot fail: the loader had this share before */
     }
     if (s->owned) lc_dataloader_free(s->loader);
     *s = (lc__source){0};
@@ -263,19 +263,19 @@ static lc_status check_per_rank(const lc_trainer *t)
 }
 
 /* Restricts the loader to this rank's part, unless the program has done so itself. */
-static lc_status shard(lc_trainer *t, lc__source *s, bool train)
+static lc_status share(lc_trainer *t, lc__source *s, bool train)
 {
-    s->unsharded = *lc_dataloader_get_shard(s->loader);
-    lc_shard mine = {.rank = lc_trainer_global_rank(t), .size = lc_trainer_world_size(t)};
+    s->share_before = *lc_dataloader_get_share(s->loader);
+    lc_share mine = {.rank = lc_trainer_global_rank(t), .size = lc_trainer_world_size(t)};
     mine.batches = lc__world_batches(mine.size);
     bool shared = mine.batches > 1; /* also if only one rank is left */
-    if (shared && (!t->opt.use_distributed_sampler || s->unsharded.size > 1)) return LC_OK;
+    if (shared && (!t->opt.use_distributed_sampler || s->share_before.size > 1)) return LC_OK;
     if (shared && lc__dataloader_is_per_rank(s->loader)) return check_per_rank(t);
-    if (!shared) mine = s->unsharded;
-    if (t->opt.deterministic) LC_TRY(lc__pieces_shard(t, s->loader, train, &mine));
+    if (!shared) mine = s->share_before;
+    if (t->opt.deterministic) LC_TRY(lc__pieces_share(t, s->loader, train, &mine));
     if (!shared && mine.size == 1 && !mine.pieces) return LC_OK;
-    LC_TRY(lc_dataloader_shard(s->loader, &mine));
-    s->sharded = true;
+    LC_TRY(lc_dataloader_share(s->loader, &mine));
+    s->shared_out = true;
     return LC_OK;
 }
 
@@ -294,7 +294,7 @@ static lc_status source_open(lc_trainer *t, lc__source *s, lc_dataloader *loader
     if (s->sequential && lc_dataloader_sequential(loader, true))
         lc_trainer_message(t, LC_WARNING,
                            "overfit_batches: the %s loader gives its samples in order, without shuffling", what);
-    LC_TRY(shard(t, s, t->stage == LC_STAGE_FIT && s == &t->input->train));
+    LC_TRY(share(t, s, t->stage == LC_STAGE_FIT && s == &t->input->train));
     int64_t length = lc_dataloader_length(loader, t->current_epoch);
     if (length == 0 && s != &t->input->train) /* watch.c reports an epoch without training */
         lc_trainer_message(t, LC_WARNING, "the %s loader gives no batches: is that intended?", what);

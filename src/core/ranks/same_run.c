@@ -95,7 +95,7 @@ static void describe(lc_trainer *t, const lc__source *s, const char *what, int i
     char text[512] = "";
     if (!s->loader) return;
     lc__str_add(out, "%s loader %d", what, i);
-    if (!s->sharded) {
+    if (!s->shared_out) {
         lc__str_add(out, " of its own\n");
         return;
     }
@@ -111,7 +111,7 @@ static lc_status check_lengths(lc_trainer *t)
     for (int i = 0; i < t->input->eval.n && sliced; i++) {
         const lc__source *s = &t->input->eval.s[i];
         int64_t range[] = {s->length, -s->length};
-        if (!s->loader || s->sharded) continue;
+        if (!s->loader || s->shared_out) continue;
         LC_TRY(lc_comm_all_reduce(t->comm, range, range, 2, LC_I64, LC_COMM_MAX, NULL));
         if (range[0] != -range[1])
             return lc_fail(LC_ERR_CONFIG,

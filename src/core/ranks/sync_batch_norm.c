@@ -64,12 +64,12 @@ void lc__batch_norms_release(lc_trainer *t)
 static int leader_of(const lc_trainer *t, const lc_batch *batch)
 {
     int64_t units = lc__batch_units(batch, t->n_ranks), samples = units ? units : batch->global_size;
-    const lc_shard *given = t->input->train.loader ? lc_dataloader_get_shard(t->input->train.loader) : NULL;
-    lc_shard s = given ? *given : (lc_shard){.size = t->n_ranks};
+    const lc_share *given = t->input->train.loader ? lc_dataloader_get_share(t->input->train.loader) : NULL;
+    lc_share s = given ? *given : (lc_share){.size = t->n_ranks};
     int leader = -1, empty = 0;
     for (s.rank = 0; s.rank < s.size; s.rank++) {
         int64_t begin, n;
-        lc_shard_slice(&s, samples, samples, &begin, &n);
+        lc_share_range(&s, samples, samples, &begin, &n);
         if (n)
             leader = s.rank;
         else
@@ -86,7 +86,7 @@ lc_status lc__batch_norms_begin(lc_trainer *t, const lc_batch *batch)
     if (empty ? t->ranks->batch_norm_leader < 0 || t->ranks->batch_norm_leader == t->rank : false)
         return lc_fail(LC_ERR_USER,
                        "rank %d got no samples of a batch of %lld on %d ranks; with sync_batchnorm a loader must "
-                       "divide them as lc_shard_slice does",
+                       "divide them as lc_share_range does",
                        t->rank, (long long)lc__batch_least(batch), t->n_ranks);
     if (t->ranks->batch_norm_leader >= 0 &&
         t->strategy->syncs_every_backward) /* the plan would have to run in two parts */

@@ -359,7 +359,7 @@ lc_status lc_module_load_weights_with(lc_module *m, const char *path, lc_load_re
         return s;
     }
     LC_TRY(lc_checkpoint_open(path, &c));
-    f = lc_checkpoint_part(c, LC_CKPT_MODEL);
+    f = lc_checkpoint_tensors(c, LC_CKPT_MODEL);
     s = f ? load_weights(m, f, result, &how)
           : lc_fail(LC_ERR_FORMAT, "the checkpoint %s contains no model", lc_checkpoint_path(c));
     lc_checkpoint_close(c);
@@ -394,7 +394,7 @@ lc_status lc_module_load_from_checkpoint(const lc_module_class *c, const char *c
     LC_TRY_GOTO(status, done, lc_module_new(c, values, 0, &m));
     lc_load_args how = lc_load_defaults();
     how.not_strict = !strict;
-    LC_TRY_GOTO(status, done, load_weights(m, lc_checkpoint_part(ckpt, LC_CKPT_MODEL), NULL, &how));
+    LC_TRY_GOTO(status, done, load_weights(m, lc_checkpoint_tensors(ckpt, LC_CKPT_MODEL), NULL, &how));
     m->hyperparameters->storage = storage;
     *out = m;
     m = NULL;

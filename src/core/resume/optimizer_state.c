@@ -45,18 +45,18 @@ static lc_status map_until_saved(lc__views *l, lc_tensor *t, lc_view *out)
     return LC_OK;
 }
 
-lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, lc_tensor *t, bool ranges,
+lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_kind kind, const char *name, lc_tensor *t, bool ranges,
                           lc__views *views)
 {
     lc_tensor *whole = NULL;
     lc_view v = {.data = NULL};
-    if (!t->is_slice) return lc_ckpt_add_tensor(w, part, name, t);
+    if (!t->is_slice) return lc_ckpt_add_tensor(w, kind, name, t);
     if (ranges) {
         int64_t first, count;
         lc__tensor_share(t, &first, &count);
         LC_TRY(map_until_saved(views, t, &v));
         const char *data = (const char *)v.data + (size_t)(first - t->slice_begin) * lc_dtype_size(t->type.dtype);
-        return lc__ckpt_add_range(w, part, name, &t->type, t->layout, first, count, data);
+        return lc__ckpt_add_range(w, kind, name, &t->type, t->layout, first, count, data);
     }
     if (t->slices && t->slices->replica) return LC_OK; /* rank 0 writes the first replica */
     bool writes = t->slices && t->slices->rank == 0;
@@ -66,7 +66,7 @@ lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const char *name
     lc_status status = lc__tensor_gather(t, 0, v.data);
     if (writes) lc__tensor_unmap(whole, LC__WRITE);
     LC_TRY(status);
-    return writes ? lc_ckpt_add_tensor(w, part, name, whole) : LC_OK;
+    return writes ? lc_ckpt_add_tensor(w, kind, name, whole) : LC_OK;
 }
 
 typedef struct state_walk {
@@ -295,8 +295,8 @@ done:
 
 lc_status lc__restore_optimizers(lc_module *m, const lc_optimizers *all, lc_checkpoint *c)
 {
-    lc_safetensors *states = lc_checkpoint_part(c, LC_CKPT_OPTIMIZER);
-    lc_safetensors *others = lc_checkpoint_part(c, LC_CKPT_TENSORS);
+    lc_safetensors *states = lc_checkpoint_tensors(c, LC_CKPT_OPTIMIZER);
+    lc_safetensors *others = lc_checkpoint_tensors(c, LC_CKPT_TENSORS);
     lc__views views = {0};
     lc__tensor_list list = {0};
     lc_status status = LC_OK;

@@ -34,7 +34,7 @@ static lc_status list_model(void *ctx, const char *path, lc_module *owner, lc_mo
 
 lc_status lc__load_model(lc_module *m, lc_checkpoint *c)
 {
-    lc_safetensors *f = lc_checkpoint_part(c, LC_CKPT_MODEL);
+    lc_safetensors *f = lc_checkpoint_tensors(c, LC_CKPT_MODEL);
     lc__tensor_list list = {0};
     if (!f) return lc_fail(LC_ERR_FORMAT, "the checkpoint %s contains no model", lc_checkpoint_path(c));
     lc_status status = lc_module_visit(m, list_model, &list);
@@ -117,7 +117,7 @@ lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
 static lc_status load_callback_tensor(void *ctx, const char *name, lc_tensor *tensor)
 {
     lc_trainer *t = ctx;
-    lc_safetensors *f = lc_checkpoint_part(t->resume->restoring_from, LC_CKPT_TENSORS);
+    lc_safetensors *f = lc_checkpoint_tensors(t->resume->restoring_from, LC_CKPT_TENSORS);
     return f ? lc_safetensors_load(f, name, tensor)
              : lc_fail(LC_ERR_FORMAT, "the checkpoint %s has no tensor %s", t->ckpt_path, name);
 }
@@ -173,8 +173,8 @@ lc_status lc__restore_module(lc_trainer *t, lc__restoring when)
 
 int64_t lc__global_batch(const lc_trainer *t)
 {
-    const lc_shard *shard = t->input->train.loader ? lc_dataloader_get_shard(t->input->train.loader) : NULL;
-    return shard ? lc_dataloader_batch_size(t->input->train.loader) * shard->batches : 0;
+    const lc_share *share = t->input->train.loader ? lc_dataloader_get_share(t->input->train.loader) : NULL;
+    return share ? lc_dataloader_batch_size(t->input->train.loader) * share->batches : 0;
 }
 
 void lc__check_global_batch(lc_trainer *t)
@@ -309,7 +309,7 @@ done:
 static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     lc_trainer *t = ctx;
-    lc_safetensors *f = lc_checkpoint_part(t->resume->restoring_from, LC_CKPT_TENSORS);
+    lc_safetensors *f = lc_checkpoint_tensors(t->resume->restoring_from, LC_CKPT_TENSORS);
     lc_tensor *p = mt->tensor;
     int64_t ranks = 1;
     char name[1024];
@@ -340,7 +340,7 @@ static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner,
 static lc_status restore_held(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     lc_trainer *t = ctx;
-    lc_safetensors *f = lc_checkpoint_part(t->resume->restoring_from, LC_CKPT_TENSORS);
+    lc_safetensors *f = lc_checkpoint_tensors(t->resume->restoring_from, LC_CKPT_TENSORS);
     lc_tensor *p = mt->tensor, *held;
     int64_t batches = lc__chunks_window(t);
     char name[1024];

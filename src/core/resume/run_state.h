@@ -22,7 +22,7 @@ lc_status lc__views_add(lc__views *l, lc_tensor *t) LC_MUST_USE; /* owns t, even
 
 /* Adds a tensor to a checkpoint. If the tensor is sliced (tensor/slice.h), every rank adds its range when all of them
  * write (`ranges`); else the first of its ranks adds the whole tensor, which lives in `views`. Collective. */
-lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, lc_tensor *t, bool ranges,
+lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_kind kind, const char *name, lc_tensor *t, bool ranges,
                           lc__views *views) LC_MUST_USE;
 
 /* Tensors to read, by name. */

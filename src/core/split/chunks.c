@@ -157,7 +157,7 @@ static lc_status cut(lc_trainer *t, const lc_batch *batch)
     if (!size && t->comm)
         return lc_fail(LC_ERR_CONFIG, "deterministic with several ranks: the batch does not list its pieces "
                                       "(lc_batch.piece); let the trainer give each rank its share "
-                                      "(use_distributed_sampler), and see lc_shard in <lightc/data.h>");
+                                      "(use_distributed_sampler), and see lc_share in <lightc/data.h>");
     if (!size) return lc__split_begin(t, k->now, batch, 1, 1, 0); /* the places of samples are unknown */
     LC_TRY(check_batch(batch, size));
     k->first = batch->global_offset / size;

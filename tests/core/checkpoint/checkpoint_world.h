@@ -47,8 +47,8 @@ static inline int64_t step_of(const char *path)
     float *value = malloc(WEIGHTS * sizeof *value);
     CHECK_OK(lc_state_get_int(lc_checkpoint_state(c), "global_step", &step));
     CHECK_OK(lc_state_get_double(lc_checkpoint_state(c), "best", &best));
-    lc_safetensors *model = lc_checkpoint_part(c, LC_CKPT_MODEL), *opt = lc_checkpoint_part(c, LC_CKPT_OPTIMIZER);
-    CHECK(model && opt && !lc_checkpoint_part(c, LC_CKPT_TENSORS));
+    lc_safetensors *model = lc_checkpoint_tensors(c, LC_CKPT_MODEL), *opt = lc_checkpoint_tensors(c, LC_CKPT_OPTIMIZER);
+    CHECK(model && opt && !lc_checkpoint_tensors(c, LC_CKPT_TENSORS));
     CHECK_OK(lc_safetensors_read(model, lc_safetensors_find(model, "net.step"), &model_step, 8));
     CHECK_EQ(step, model_step);
     for (int k = 0; k < 2; k++) {

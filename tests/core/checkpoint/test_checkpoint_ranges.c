@@ -60,7 +60,7 @@ static void check_ranges(const char *path)
     CHECK_OK(lc_checkpoint_open(path, &c));
     for (int k = 0; k < 3; k++) {
         static const char *const names[] = {"rows", "last", "all"};
-        lc_safetensors *f = lc_checkpoint_part(c, k == 2 ? LC_CKPT_OPTIMIZER : LC_CKPT_MODEL);
+        lc_safetensors *f = lc_checkpoint_tensors(c, k == 2 ? LC_CKPT_OPTIMIZER : LC_CKPT_MODEL);
         int64_t i = lc_safetensors_find(f, names[k]);
         CHECK(i >= 0);
         CHECK_EQ(lc_safetensors_info(f, i)->type.ndim, 4);

@@ -94,8 +94,8 @@ static int64_t whole_step(const char *path)
     static float data[TENSORS * 40];
     if (lc_checkpoint_open(path, &c) < 0) return -1;
     CHECK_OK(lc_state_get_int(lc_checkpoint_state(c), "global_step", &step));
-    lc_safetensors *part[2] = {lc_checkpoint_part(c, LC_CKPT_MODEL), lc_checkpoint_part(c, LC_CKPT_OPTIMIZER)};
-    CHECK(part[0] && part[1] && !lc_checkpoint_part(c, LC_CKPT_TENSORS));
+    lc_safetensors *part[2] = {lc_checkpoint_tensors(c, LC_CKPT_MODEL), lc_checkpoint_tensors(c, LC_CKPT_OPTIMIZER)};
+    CHECK(part[0] && part[1] && !lc_checkpoint_tensors(c, LC_CKPT_TENSORS));
     CHECK_EQ(lc_safetensors_count(part[0]) + lc_safetensors_count(part[1]), TENSORS + 1);
     CHECK_OK(lc_safetensors_read(part[0], lc_safetensors_find(part[0], "step"), &tensor_step, 8));
     CHECK_EQ(step, tensor_step);
@@ -130,8 +130,8 @@ TEST(each_rank_writes_a_part)
         CHECK_EQ(count_entries(path), 2 * n + 2);
         for (int rank = 0; rank < n; rank++) {
             char model[64], optimizer[64];
-            lc__part_file(LC_CKPT_MODEL, rank, n, model);
-            lc__part_file(LC_CKPT_OPTIMIZER, rank, n, optimizer);
+            lc__kind_file(LC_CKPT_MODEL, rank, n, model);
+            lc__kind_file(LC_CKPT_OPTIMIZER, rank, n, optimizer);
             uint64_t bytes = part_bytes(path, model) + part_bytes(path, optimizer);
             if (bytes < least) least = bytes;
             if (bytes > most) most = bytes;

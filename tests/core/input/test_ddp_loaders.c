@@ -103,7 +103,7 @@ TEST(a_loader_of_each_ranks_own_leaves_other_loaders_shared)
 
 /* The batches of one process, split in a way that the trainer does not. */
 typedef struct parts {
-    bool by_hand; /* the program has sharded the loader; otherwise each rank has a dataset of its own */
+    bool by_hand; /* the program has shared the loader out; otherwise each rank has a dataset of its own */
     bool shared;  /* use_distributed_sampler */
     float weight[WIDTH * FEATURES];
 } parts;
@@ -129,7 +129,7 @@ static lc_status loader_of_part(lc_comm *comm, const parts *p, lc_dataloader **o
     lc_dataset_unref(mine);
     lc_dataset_unref(all);
     if (s < 0 || !p->by_hand || !comm) return s;
-    return lc_dataloader_shard(*out, &(lc_shard){.rank = rank, .size = ranks});
+    return lc_dataloader_share(*out, &(lc_share){.rank = rank, .size = ranks});
 }
 
 static lc_status train_on_part(lc_comm *comm, const parts *p, const char *strategy, float *weight)
@@ -221,10 +221,10 @@ static lc_status stream_load(void *self, const void *data, size_t size)
     return LC_OK;
 }
 /* A rank's part begins at an offset from the current place. */
-static lc_status stream_shard(void *self, const lc_shard *shard)
+static lc_status stream_share(void *self, const lc_share *share)
 {
-    ((stream *)self)->at += 7 * shard->rank;
-    ((stream *)self)->batch.global_size = shard->size;
+    ((stream *)self)->at += 7 * share->rank;
+    ((stream *)self)->batch.global_size = share->size;
     return LC_OK;
 }
 static void stream_free(void *self)
@@ -235,7 +235,7 @@ static void stream_free(void *self)
 }
 static const lc_dataloader_ops stream_ops = {
     LC_DATALOADER_OPS_INIT, .name = "stream",    .begin = stream_begin, .next = stream_next,   .length = stream_length,
-    .save = stream_save,    .load = stream_load, .free = stream_free,   .shard = stream_shard,
+    .save = stream_save,    .load = stream_load, .free = stream_free,   .share = stream_share,
 };
 
 static lc_status stream_new(int64_t step, int64_t length, lc_dataloader **out)

@@ -467,18 +467,18 @@ TEST(each_rank_reads_its_part_of_the_loaders)
         lc_comm_free(second_of_two); /* the communicator cannot be used after an error */
     }
 
-    /* A loader that the program has sharded itself stays as it is. */
+    /* A loader that the program has shared out itself stays as it is. */
     begin(&s, &ops, 0, 0);
     CHECK_OK(lc_comm_fake(1, 2, &second_of_two));
     s.o.strategy = "ddp";
     s.o.comm = second_of_two;
     s.o.limit_val_batches = LC_BATCHES(0);
     seen[0] = 0;
-    CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = 0, .size = 2}));
+    CHECK_OK(lc_dataloader_share(l, &(lc_share){.rank = 0, .size = 2}));
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
     CHECK_OK(lc_trainer_fit(s.t, &s.m.base, .train_dataloader = l));
     CHECK_STR(seen, "0 1 of 4, 4 5 of 4, 8 of 2, ");
-    CHECK_EQ(lc_dataloader_get_shard(l)->size, 2);
+    CHECK_EQ(lc_dataloader_get_share(l)->size, 2);
     end(&s);
     lc_dataloader_free(l);
     lc_dataset_unref(d);

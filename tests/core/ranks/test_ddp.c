@@ -200,7 +200,7 @@ static lc_status run_twice(lc_comm *comm, void *ctx)
     opt.bucket_cap_mb = small_buckets;
     LC_TRY(small_net_init(&m, &bare_ops, 7));
     LC_TRY(loader_of(0, 4 * GLOBAL_BATCH, GLOBAL_BATCH / n, false, &l));
-    LC_TRY(lc_dataloader_shard(l, &(lc_shard){.rank = me, .size = n}));
+    LC_TRY(lc_dataloader_share(l, &(lc_share){.rank = me, .size = n}));
     LC_TRY(lc_trainer_new(&opt, &t));
     lc_status s = train_an_epoch(t, &m.base, l, 0);
     if (s >= 0) s = train_an_epoch(t, &m.base, l, 1);

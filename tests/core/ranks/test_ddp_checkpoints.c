@@ -190,8 +190,8 @@ TEST(checkpoints_of_copies_have_each_slice_once)
         CHECK_OK(lc_checkpoint_open(ddp.saved, &a));
         CHECK_OK(lc_checkpoint_open(j.saved, &b));
         for (int k = 0; k < 2; k++) {
-            lc_ckpt_part which = k ? LC_CKPT_OPTIMIZER : LC_CKPT_MODEL;
-            lc_safetensors *x = lc_checkpoint_part(a, which), *y = lc_checkpoint_part(b, which);
+            lc_ckpt_kind which = k ? LC_CKPT_OPTIMIZER : LC_CKPT_MODEL;
+            lc_safetensors *x = lc_checkpoint_tensors(a, which), *y = lc_checkpoint_tensors(b, which);
             CHECK_EQ(lc_safetensors_count(x), 4);
             CHECK_EQ(lc_safetensors_count(y), 4);
             for (int64_t i = 0; i < 4; i++) {

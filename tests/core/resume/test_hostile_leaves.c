@@ -277,10 +277,10 @@ static bool write_changed(lc_checkpoint *good, const char *to, copying *c)
             CHECK_OK(lc_state_set_tree(lc_ckpt_state(w), key, copy));
         }
     }
-    for (int k = 0; k < LC_CKPT_PARTS; k++) {
-        lc_safetensors *f = lc_checkpoint_part(good, (lc_ckpt_part)k);
+    for (int k = 0; k < LC_CKPT_KINDS; k++) {
+        lc_safetensors *f = lc_checkpoint_tensors(good, (lc_ckpt_kind)k);
         for (int64_t i = 0; f && i < lc_safetensors_count(f); i++)
-            CHECK_OK(lc_ckpt_add_stored(w, (lc_ckpt_part)k, f, i));
+            CHECK_OK(lc_ckpt_add_stored(w, (lc_ckpt_kind)k, f, i));
     }
     CHECK_OK(lc_ckpt_commit(w, true));
     lc_ckpt_writer_free(w);

@@ -42,10 +42,10 @@ static void change(const char *from, const char *to, const char *in, const char 
         CHECK_OK(lc_state_set_tree(lc_ckpt_state(w), lc_state_key_at(root, i), copy));
     }
     CHECK_OK(lc_state_set_int(member(lc_ckpt_state(w), in, callback), key, v));
-    for (int k = 0; k < LC_CKPT_PARTS; k++) {
-        lc_safetensors *f = lc_checkpoint_part(c, (lc_ckpt_part)k);
+    for (int k = 0; k < LC_CKPT_KINDS; k++) {
+        lc_safetensors *f = lc_checkpoint_tensors(c, (lc_ckpt_kind)k);
         for (int64_t i = 0; f && i < lc_safetensors_count(f); i++)
-            CHECK_OK(lc_ckpt_add_stored(w, (lc_ckpt_part)k, f, i));
+            CHECK_OK(lc_ckpt_add_stored(w, (lc_ckpt_kind)k, f, i));
     }
     CHECK_OK(lc_ckpt_commit(w, true));
     lc_ckpt_writer_free(w);

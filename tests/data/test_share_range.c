@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The slice of a batch that each rank gets: where it begins and ends (lc_shard_slice), and how it is cut out of a batch
+/* The share of a batch that each rank gets: where it begins and ends (lc_share_range), and how it is cut out of a batch
  * (data/batch_slice.h). */
 #include "test.h"
 #include <lightc/data.h>
@@ -14,7 +14,7 @@ TEST(slices_cover_a_batch_without_gaps)
             int64_t at = 0, least = INT64_MAX, most = 0;
             for (int rank = 0; rank < size; rank++) {
                 int64_t begin, n;
-                lc_shard_slice(&(lc_shard){.rank = rank, .size = size}, 80, samples, &begin, &n);
+                lc_share_range(&(lc_share){.rank = rank, .size = size}, 80, samples, &begin, &n);
                 CHECK_EQ(begin, at);
                 CHECK(n >= 0);
                 at += n;
@@ -37,9 +37,9 @@ TEST(slices_in_pieces_cut_none)
                     int64_t at = 0, piece = (full + pieces - 1) / pieces, each = (pieces + size - 1) / size;
                     for (int rank = 0; rank < size; rank++) {
                         int64_t begin, n;
-                        lc_shard s = {.rank = rank, .size = size, .pieces = pieces};
-                        lc_shard_slice(&s, full, samples, &begin, &n);
-                        CHECK_EQ(lc_shard_piece(&s, full), piece);
+                        lc_share s = {.rank = rank, .size = size, .pieces = pieces};
+                        lc_share_range(&s, full, samples, &begin, &n);
+                        CHECK_EQ(lc_share_piece(&s, full), piece);
                         CHECK_EQ(begin, at);
                         CHECK_EQ(begin, rank * each * piece < samples ? rank * each * piece : samples);
                         CHECK(n >= 0 && n <= each * piece);
@@ -53,10 +53,10 @@ TEST(slices_of_very_many_samples)
 {
     const int64_t samples = (int64_t)INT_MAX * INT_MAX;
     int64_t begin, n;
-    lc_shard_slice(&(lc_shard){.rank = INT_MAX - 1, .size = INT_MAX}, samples, samples, &begin, &n);
+    lc_share_range(&(lc_share){.rank = INT_MAX - 1, .size = INT_MAX}, samples, samples, &begin, &n);
     CHECK_EQ(begin, samples - INT_MAX);
     CHECK_EQ(n, INT_MAX);
-    lc_shard_slice(&(lc_shard){.rank = 2, .size = 3, .pieces = INT_MAX}, samples, samples, &begin, &n);
+    lc_share_range(&(lc_share){.rank = 2, .size = 3, .pieces = INT_MAX}, samples, samples, &begin, &n);
     CHECK_EQ(begin, (int64_t)INT_MAX * (2 * (((int64_t)INT_MAX + 2) / 3)));
     CHECK_EQ(n, samples - begin);
 }

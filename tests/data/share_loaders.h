@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loaders of every kind, of one rank or several, and what they give: the batches of several ranks, joined in the order
  * of ranks, must be those of one process. */
-#ifndef TEST_SHARD_LOADERS_H
-#define TEST_SHARD_LOADERS_H
+#ifndef TEST_SHARE_LOADERS_H
+#define TEST_SHARE_LOADERS_H
 
 #include "test.h"
 #include <lightc/data.h>
@@ -62,14 +62,14 @@ static const lc_sampler_ops odd_ops = {LC_SAMPLER_OPS_INIT, .name = "odd", .leng
 typedef struct stream {
     int64_t n, batch_size, at, epoch;
     bool drop_last, loaded, silent;
-    lc_shard shard;
+    lc_share share;
     lc_batch batch;
     int64_t data[64];
 } stream;
 
 static inline int64_t stream_batch(const stream *s)
 {
-    return s->batch_size * s->shard.batches;
+    return s->batch_size * s->share.batches;
 }
 static inline lc_status stream_begin(void *self, int64_t epoch, int64_t start)
 {
@@ -97,7 +97,7 @@ static inline lc_status stream_next(void *self, lc_batch **out)
     *out = NULL;
     if (all > stream_batch(s)) all = stream_batch(s);
     if (all <= 0 || (s->drop_last && all < stream_batch(s))) return LC_OK;
-    lc_shard_slice(&s->shard, stream_batch(s), all, &offset, &n);
+    lc_share_range(&s->share, stream_batch(s), all, &offset, &n);
     s->batch.global_size = s->silent ? 0 : all;
     s->at += all;
     return stream_give(s, s->at - all, offset, n, out);
@@ -126,9 +126,9 @@ static inline lc_status stream_load(void *self, const void *data, size_t size)
     ((stream *)self)->loaded = true;
     return LC_OK;
 }
-static inline lc_status stream_shard(void *self, const lc_shard *shard)
+static inline lc_status stream_share(void *self, const lc_share *share)
 {
-    ((stream *)self)->shard = *shard;
+    ((stream *)self)->share = *share;
     return LC_OK;
 }
 static inline void stream_free(void *self)
@@ -138,13 +138,13 @@ static inline void stream_free(void *self)
 }
 static const lc_dataloader_ops stream_ops = {
     LC_DATALOADER_OPS_INIT, .name = "stream",    .begin = stream_begin, .next = stream_next,   .length = stream_length,
-    .save = stream_save,    .load = stream_load, .free = stream_free,   .shard = stream_shard, .cut = stream_cut,
+    .save = stream_save,    .load = stream_load, .free = stream_free,   .share = stream_share, .cut = stream_cut,
 };
 
 static inline stream *stream_self(int64_t n, int64_t batch_size, bool drop_last)
 {
     stream *s = calloc(1, sizeof *s);
-    *s = (stream){.n = n, .batch_size = batch_size, .drop_last = drop_last, .shard = {.size = 1, .batches = 1}};
+    *s = (stream){.n = n, .batch_size = batch_size, .drop_last = drop_last, .share = {.size = 1, .batches = 1}};
     s->batch.n = 1;
     s->batch.names[0] = "x";
     CHECK_OK(lc_input_new(LC_I64, 1, (int64_t[]){1}, LC_ROW_MAJOR, s->data, &s->batch.x));
@@ -358,7 +358,7 @@ static inline void read_whole(const setting *s, int64_t batch_size, int64_t epoc
     setting one = *s;
     one.batch_size = batch_size;
     lc_dataloader *l = loader_of(&one);
-    CHECK_EQ(lc_dataloader_get_shard(l)->size, 1);
+    CHECK_EQ(lc_dataloader_get_share(l)->size, 1);
     CHECK_OK(lc_dataloader_begin(l, epoch, 0));
     read_batches(l, INT_MAX, &whole);
     CHECK_EQ(lc_dataloader_length(l, epoch), whole.n);

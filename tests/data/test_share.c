@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loaders of several ranks: their slices, joined in the order of ranks, are the batches of one process with a batch as
+/* Loaders of several ranks: their shares, joined in the order of ranks, are the batches of one process with a batch as
  * large as all of theirs together. */
-#include "shard_loaders.h"
+#include "share_loaders.h"
 #include "fail_malloc.h"
 
 TEST(ranks_together_have_the_batches_of_one_process)
@@ -18,9 +18,9 @@ TEST(ranks_together_have_the_batches_of_one_process)
                         lc_dataloader *l[MOST_RANKS];
                         for (int r = 0; r < size; r++) {
                             l[r] = loader_of(&s);
-                            CHECK_OK(lc_dataloader_shard(l[r], &(lc_shard){.rank = r, .size = size}));
-                            CHECK_EQ(lc_dataloader_get_shard(l[r])->rank, r);
-                            CHECK_EQ(lc_dataloader_get_shard(l[r])->batches, size);
+                            CHECK_OK(lc_dataloader_share(l[r], &(lc_share){.rank = r, .size = size}));
+                            CHECK_EQ(lc_dataloader_get_share(l[r])->rank, r);
+                            CHECK_EQ(lc_dataloader_get_share(l[r])->batches, size);
                             if (k < OWN) CHECK_EQ(lc_dataloader_batch_size(l[r]), batch_size);
                         }
                         for (int64_t epoch = 1; epoch < 3; epoch++) {
@@ -46,7 +46,7 @@ TEST(the_last_batch_may_be_empty_on_some_ranks)
     for (int r = 0; r < 3; r++) {
         lc_dataloader *l = loader_of(&s);
         lc_batch *b;
-        CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = r, .size = 3}));
+        CHECK_OK(lc_dataloader_share(l, &(lc_share){.rank = r, .size = 3}));
         CHECK_OK(lc_dataloader_begin(l, 0, 0));
         for (int i = 0; i < 2; i++) {
             CHECK_OK(lc_dataloader_next(l, &b));
@@ -72,7 +72,7 @@ static void check_resume(const setting *s, int from, int to, int64_t epoch)
         int64_t state[64];
         size_t size = sizeof state;
         lc_dataloader *l = loader_of(s);
-        CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = from - 1, .size = from}));
+        CHECK_OK(lc_dataloader_share(l, &(lc_share){.rank = from - 1, .size = from}));
         CHECK_OK(lc_dataloader_begin(l, epoch, 0));
         read_batches(l, k, &logs[0]);
         CHECK_EQ(logs[0].n, k);
@@ -84,7 +84,7 @@ static void check_resume(const setting *s, int from, int to, int64_t epoch)
             if (divided) now.batch_size = global / to;
             for (int r = 0; r < to; r++) {
                 l = loader_of(&now);
-                CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = r, .size = to, .batches = divided ? 0 : from}));
+                CHECK_OK(lc_dataloader_share(l, &(lc_share){.rank = r, .size = to, .batches = divided ? 0 : from}));
                 if (size) CHECK_OK(lc_dataloader_load(l, state, size));
                 CHECK_OK(lc_dataloader_begin(l, epoch, k));
                 read_batches(l, INT_MAX, &logs[r]);
@@ -120,16 +120,16 @@ TEST(the_same_loader_as_other_ranks)
                     int64_t global = 2 * (batches ? batches : size);
                     read_whole(&s, global, round);
                     for (int r = 0; r < size; r++) {
-                        CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = r, .size = size, .batches = batches}));
+                        CHECK_OK(lc_dataloader_share(l, &(lc_share){.rank = r, .size = size, .batches = batches}));
                         CHECK_OK(lc_dataloader_begin(l, round, 0));
                         read_batches(l, INT_MAX, &logs[r]);
-                        CHECK_OK(lc_dataloader_begin(l, round + 1, 0)); /* workers are busy when it is sharded again */
+                        CHECK_OK(lc_dataloader_begin(l, round + 1, 0)); /* workers are busy when its share changes */
                         CHECK_OK(lc_dataloader_next(l, &b));
                     }
                     check_union(&whole, 0, logs, size, global);
                 }
         read_whole(&s, 2, 0);
-        CHECK_OK(lc_dataloader_shard(l, NULL));
+        CHECK_OK(lc_dataloader_share(l, NULL));
         CHECK_STATUS(lc_dataloader_next(l, &b), LC_ERR_STATE); /* the epoch was ended */
         CHECK_OK(lc_dataloader_begin(l, 0, 0));
         read_batches(l, INT_MAX, &logs[0]);
@@ -138,7 +138,7 @@ TEST(the_same_loader_as_other_ranks)
     }
 }
 
-/* Sums over parts of a batch that do not depend on the number of ranks need slices of whole pieces. */
+/* Sums over parts of a batch that do not depend on the number of ranks need shares of whole pieces. */
 TEST(slices_of_whole_pieces)
 {
     for (int size = 1; size <= MOST_RANKS; size++) {
@@ -148,7 +148,7 @@ TEST(slices_of_whole_pieces)
         for (int r = 0; r < size; r++) {
             lc_dataloader *l = loader_of(&s);
             lc_batch *b;
-            CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = r, .size = size, .batches = 3, .pieces = 3}));
+            CHECK_OK(lc_dataloader_share(l, &(lc_share){.rank = r, .size = size, .batches = 3, .pieces = 3}));
             CHECK_OK(lc_dataloader_begin(l, 0, 0));
             for (n = 0;; n++) {
                 CHECK_OK(lc_dataloader_next(l, &b));
@@ -170,40 +170,40 @@ TEST(slices_of_whole_pieces)
     }
 }
 
-TEST(a_loader_of_the_program_must_support_shards)
+TEST(a_loader_of_the_program_must_support_shares)
 {
     lc_dataloader_ops ops = stream_ops;
     lc_dataloader *plain, *parts[2], *l;
     setting s = {PLAIN, 9, 2, false, 0};
-    ops.shard = NULL;
+    ops.share = NULL;
     CHECK_OK(lc_dataloader_from_ops(&ops, stream_self(9, 2, false), &l));
-    CHECK_STATUS(lc_dataloader_shard(l, &(lc_shard){.rank = 1, .size = 2}), LC_ERR_UNSUPPORTED);
+    CHECK_STATUS(lc_dataloader_share(l, &(lc_share){.rank = 1, .size = 2}), LC_ERR_UNSUPPORTED);
     CHECK_CONTAINS(lc_error_message(), "loader 'stream'");
     CHECK_CONTAINS(lc_error_message(), "rank 1 of 2");
     CHECK_CONTAINS(lc_error_message(), "--use_distributed_sampler false");
-    CHECK_EQ(lc_dataloader_get_shard(l)->size, 1);
-    CHECK_OK(lc_dataloader_shard(l, NULL)); /* a single rank needs nothing */
-    CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = 0, .size = 1}));
+    CHECK_EQ(lc_dataloader_get_share(l)->size, 1);
+    CHECK_OK(lc_dataloader_share(l, NULL)); /* a single rank needs nothing */
+    CHECK_OK(lc_dataloader_share(l, &(lc_share){.rank = 0, .size = 1}));
 
     /* In a combined loader: the loader before it has all its samples again. */
     plain = parts[0] = loader_of(&s);
     parts[1] = l;
     CHECK_OK(lc_combined_loader_new(LC_MAX_SIZE, 2, parts, &l));
-    CHECK_STATUS(lc_dataloader_shard(l, &(lc_shard){.rank = 1, .size = 2}), LC_ERR_UNSUPPORTED);
+    CHECK_STATUS(lc_dataloader_share(l, &(lc_share){.rank = 1, .size = 2}), LC_ERR_UNSUPPORTED);
     CHECK_CONTAINS(lc_error_message(), "'stream'");
-    CHECK_EQ(lc_dataloader_get_shard(plain)->size, 1);
+    CHECK_EQ(lc_dataloader_get_share(plain)->size, 1);
     CHECK_EQ(lc_dataloader_length(plain, 0), 5);
     CHECK_EQ(lc_dataloader_length(l, 0), 5);
     lc_dataloader_free(l);
 
-    /* A loader that can be sharded, but does not know how large the global batch is. */
+    /* A loader that can be shared out, but does not know how large the global batch is. */
     stream *silent = stream_self(9, 2, false);
     silent->silent = true;
     CHECK_OK(lc_dataloader_from_ops(&stream_ops, silent, &l));
     lc_batch *b;
     CHECK_OK(lc_dataloader_begin(l, 0, 0));
     CHECK_OK(lc_dataloader_next(l, &b));
-    CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = 0, .size = 2}));
+    CHECK_OK(lc_dataloader_share(l, &(lc_share){.rank = 0, .size = 2}));
     CHECK_OK(lc_dataloader_begin(l, 0, 0));
     CHECK_STATUS(lc_dataloader_next(l, &b), LC_ERR_USER);
     CHECK(!b);
@@ -211,25 +211,25 @@ TEST(a_loader_of_the_program_must_support_shards)
     lc_dataloader_free(l);
 }
 
-TEST(impossible_shards)
+TEST(impossible_shares)
 {
-    static const lc_shard wrong[] = {
+    static const lc_share wrong[] = {
         {0, 0}, {-1, 2}, {2, 2}, {0, -1}, {0, 1, -1, 0}, {0, 1, 0, -1}, {0, 2, 0, INT64_MAX}};
     setting s = {PLAIN, 9, 2, false, 0};
     lc_dataloader *l = loader_of(&s);
-    CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = 1, .size = 3}));
+    CHECK_OK(lc_dataloader_share(l, &(lc_share){.rank = 1, .size = 3}));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        CHECK_STATUS(lc_dataloader_shard(l, &wrong[i]), LC_ERR_ARGUMENT);
-        CHECK_EQ(lc_dataloader_get_shard(l)->size, 3);
+        CHECK_STATUS(lc_dataloader_share(l, &wrong[i]), LC_ERR_ARGUMENT);
+        CHECK_EQ(lc_dataloader_get_share(l)->size, 3);
         CHECK_EQ(lc_dataloader_length(l, 0), 2);
     }
-    CHECK_STATUS(lc_dataloader_shard(l, &(lc_shard){.rank = 0, .size = 1, .batches = INT_MAX}),
+    CHECK_STATUS(lc_dataloader_share(l, &(lc_share){.rank = 0, .size = 1, .batches = INT_MAX}),
                  LC_ERR_ARGUMENT); /* a batch of 2^32 samples */
     CHECK_EQ(lc_dataloader_length(l, 0), 2);
     lc_dataloader_free(l);
 }
 
-/* Larger slices than before need memory; without it the loader stays as it was. */
+/* Larger shares than before need memory; without it the loader stays as it was. */
 TEST(no_memory_for_larger_slices)
 {
 #ifdef SANITIZED
@@ -241,7 +241,7 @@ TEST(no_memory_for_larger_slices)
     for (long at = 1;; at++) {
         lc_dataloader *l = loader_of(&s);
         atomic_store(&malloc_fail_at, atomic_load(&mallocs) + at);
-        lc_status status = lc_dataloader_shard(l, &(lc_shard){.rank = 1, .size = 2, .batches = 4});
+        lc_status status = lc_dataloader_share(l, &(lc_share){.rank = 1, .size = 2, .batches = 4});
         atomic_store(&malloc_fail_at, 0);
         if (status < 0) {
             CHECK_EQ(status, LC_ERR_MEMORY);
@@ -266,7 +266,7 @@ TEST(ranks_allocate_nothing_in_the_steady_state)
         setting s = {SHUFFLED, 23, 2, false, workers};
         lc_dataloader *l = loader_of(&s);
         long before = 0, batches = 0;
-        CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = 2, .size = 3}));
+        CHECK_OK(lc_dataloader_share(l, &(lc_share){.rank = 2, .size = 3}));
         for (int epoch = 0; epoch < 4; epoch++) {
             if (epoch == 1) before = atomic_load(&mallocs);
             CHECK_OK(lc_dataloader_begin(l, epoch, 0));
