@@ -96,6 +96,14 @@ typedef struct net {
 
 /* ---- layers ---- */
 
+/* The default depends on the data type (-1). A run in f64 that judges one in f32 takes that of f32, which matters if
+ * all numbers were dropped. */
+static inline double rms_eps(const net *m, const layer *l)
+{
+    if (l->f[0] != 0) return l->f[0];
+    return m->t->dtype == LC_F32 && m->dtype == LC_F64 ? 0x1p-23 : -1;
+}
+
 static inline void layer_new(net *m, int at)
 {
     const layer *l = &m->t->layers[at];
@@ -131,8 +139,7 @@ static inline void layer_new(net *m, int at)
                            .eps = l->f[0] != 0 ? l->f[0] : 1e-5, .dtype = dtype);
         break;
     case L_rms_norm:
-        lc_rms_norm_init(&x->norm, m, name, last, .no_affine = l->i[0], .eps = l->f[0] != 0 ? l->f[0] : -1,
-                         .dtype = dtype);
+        lc_rms_norm_init(&x->norm, m, name, last, .no_affine = l->i[0], .eps = rms_eps(m, l), .dtype = dtype);
         break;
     case L_group_norm:
         lc_group_norm_init(&x->norm, m, name, l->i[0], in->n[0], .no_affine = l->i[1],
