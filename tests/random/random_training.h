@@ -33,6 +33,7 @@ enum {
     MAX_STATE = 2500, /* numbers in all parameters and buffers */
     MAX_TENSORS = 96,
     MAX_DROPOUTS = 4,
+    MAX_DRAWS = 8 * MAX_STEPS,
     MAX_MASKS = 1 << 20 /* numbers in all masks of a training */
 };
 
@@ -51,9 +52,9 @@ enum {
     X(avg_pool)   /* kernel, stride, padding, ceil_mode, exclude_pad */                                                \
     X(adaptive)   /* size */                                                                                           \
     X(flatten)    /* */                                                                                                \
-    X(lstm)       /* hidden, layers, bidirectional, no_bias */                                                         \
+    X(lstm)       /* hidden, layers, bidirectional, no_bias; p of what is dropped between layers */                    \
     X(gru)        /* the same */                                                                                       \
-    X(attention)  /* heads, no_bias, causal */                                                                         \
+    X(attention)  /* heads, no_bias, causal; p of the weights that are dropped */                                      \
     X(dropout)    /* ; p. Of x + 0.73, so that a 0 means dropped */                                                    \
     X(again)      /* a layer that is called once more */                                                               \
     X(tied)       /* the embedding whose weight multiplies */
@@ -253,18 +254,22 @@ static inline bool has_layer(const training *t, layer_op op)
     return false;
 }
 
-/* The dropout probability of layer `at`, or of the layer that it calls again; 0: it drops nothing. */
-static inline double dropped_by(const training *t, int at)
+/* How often a call of layer `at`, or of the layer that it calls again, drops something, and with what probability. */
+static inline int dropouts_of(const training *t, int at, double *p)
 {
     const layer *l = &t->layers[at];
     if (l->op == L_again) l = &t->layers[l->i[0]];
-    return l->op == L_dropout ? l->f[0] : 0;
+    *p = l->f[0];
+    if (l->op == L_dropout) return 1;
+    if (l->op == L_attention) return *p > 0;
+    return (l->op == L_lstm || l->op == L_gru) && *p > 0 ? (int)l->i[1] - 1 : 0;
 }
 
 static inline int count_dropouts(const training *t)
 {
     int n = 0;
-    for (int k = 0; k < t->n_layers; k++) n += dropped_by(t, k) > 0;
+    double p;
+    for (int k = 0; k < t->n_layers; k++) n += dropouts_of(t, k, &p);
     return n;
 }
 

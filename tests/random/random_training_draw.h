@@ -55,11 +55,11 @@ static inline void maybe(dice *d, options *o, const char *name, double value)
 
 static inline layer draw_layer(dice *d, const training *t)
 {
-    static const layer_op often[] = {L_linear,     L_linear,     L_linear,     L_conv,      L_conv,       L_conv_t,
-                                     L_batch_norm, L_batch_norm, L_layer_norm, L_rms_norm,  L_group_norm, L_activation,
-                                     L_activation, L_activation, L_activation, L_max_pool,  L_avg_pool,   L_adaptive,
-                                     L_flatten,    L_lstm,       L_gru,        L_attention, L_attention,  L_again,
-                                     L_again,      L_tied,       L_tied,       L_dropout,   L_dropout};
+    static const layer_op often[] = {
+        L_linear,     L_linear,   L_linear,     L_conv,       L_conv,       L_conv_t,     L_batch_norm, L_batch_norm,
+        L_layer_norm, L_rms_norm, L_group_norm, L_activation, L_activation, L_activation, L_activation, L_max_pool,
+        L_avg_pool,   L_adaptive, L_flatten,    L_lstm,       L_lstm,       L_gru,        L_gru,        L_attention,
+        L_attention,  L_again,    L_again,      L_tied,       L_tied,       L_dropout,    L_dropout};
     layer l = {.op = often[below(d, (int64_t)(sizeof often / sizeof *often))]};
     if (t->vocabulary && t->n_layers == 0) l.op = L_embedding;
     l.frozen = one_in(d, 12);
@@ -109,9 +109,11 @@ static inline layer draw_layer(dice *d, const training *t)
     case L_lstm:
     case L_gru:
         l.i[0] = from_to(d, 2, 4), l.i[1] = from_to(d, 1, 2), l.i[2] = one_in(d, 3), l.i[3] = one_in(d, 4);
+        if (!one_in(d, 3)) l.i[1] = from_to(d, 2, 3), l.f[0] = real(d, 0.1, 0.6);
         break;
     case L_attention:
         l.i[0] = from_to(d, 1, 2), l.i[1] = one_in(d, 4), l.i[2] = one_in(d, 2);
+        l.f[0] = one_in(d, 2) ? real(d, 0.1, 0.6) : 0;
         break;
     case L_dropout:
         l.f[0] = real(d, 0.1, 0.6);
@@ -376,8 +378,7 @@ static inline bool draw_once(dice *d, training *t)
                 : t->loss == LOSS_smooth_l1 || t->loss == LOSS_huber ? real(d, 0.5, 2)
                                                                      : 0;
     if (!draw_layers(d, t)) return false;
-    /* It would need a mask for each evaluation of a batch. */
-    if (count_dropouts(t) > (lbfgs ? 0 : MAX_DROPOUTS)) return false;
+    if (count_dropouts(t) > MAX_DROPOUTS) return false;
     /* The bias of attention's keys has a gradient of pure rounding, which optimizers other than SGD make as large as
      * any. */
     for (int k = 0; k < t->n_layers; k++)

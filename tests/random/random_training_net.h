@@ -4,7 +4,9 @@
 #ifndef LC_TESTS_RANDOM_TRAINING_NET_H
 #define LC_TESTS_RANDOM_TRAINING_NET_H
 
+#include "ops/ops.h"
 #include "random_training.h"
+#include "record/graph_impl.h"
 
 /* The points where LBFGS evaluated the loss. */
 typedef struct evaluations {
@@ -54,9 +56,14 @@ typedef struct trace {
     double hypers[MAX_STEPS][MAX_GROUPS][N_HYPERS];
     int n_parameters, n_groups;
     int group_of[MAX_TENSORS]; /* -1: in no group; -2: a buffer */
+    /* The masks of each batch; with LBFGS, of each evaluation of its loss. */
+    int n_draws;
+    struct {
+        int batch;
+        int64_t at, numel[MAX_DROPOUTS]; /* where its masks begin, and how long they are */
+    } draws[MAX_DRAWS];
     int64_t n_masks;
-    char masks[MAX_MASKS]; /* 1: kept, for each batch, dropout and number */
-    int64_t mask_numel[8 * MAX_STEPS][MAX_DROPOUTS];
+    char masks[MAX_MASKS]; /* 1: kept, for each draw, dropout and number */
 } trace;
 
 static inline int64_t type_numel(const lc_type *type)
@@ -90,7 +97,8 @@ typedef struct net {
     node nodes[MAX_LAYERS];
     lc_tensor *weight; /* of classes, or of the positive class */
     lc_tensor *loss;
-    int dropouts; /* called so far in this step */
+    int dropouts; /* called so far in this step, or evaluation */
+    lc_tensor *dropped[MAX_DROPOUTS];
     trace *out;
 } net;
 
@@ -165,10 +173,12 @@ static inline void layer_new(net *m, int at)
     case L_lstm:
     case L_gru:
         LC_CALL_INIT(lc_rnn_init, lc_rnn_init_args, (&x->rnn, l->op == L_gru, m, name, last, ), .hidden_size = l->i[0],
-                     .num_layers = (int)l->i[1], .bidirectional = l->i[2], .no_bias = l->i[3], .dtype = dtype);
+                     .num_layers = (int)l->i[1], .bidirectional = l->i[2], .no_bias = l->i[3], .dropout = l->f[0],
+                     .dtype = dtype);
         break;
     case L_attention:
-        lc_multihead_attention_init(&x->attention, m, name, last, l->i[0], .no_bias = l->i[1], .dtype = dtype);
+        lc_multihead_attention_init(&x->attention, m, name, last, l->i[0], .no_bias = l->i[1], .dropout = l->f[0],
+                                    .dtype = dtype);
         break;
     case L_dropout:
         lc_dropout_init(&x->dropout, m, name, l->f[0]);
@@ -183,12 +193,69 @@ static inline void layer_new(net *m, int at)
     if (l->frozen && l->op != L_tied) lc_module_requires_grad(&x->base, false);
 }
 
-/* The mask is read from the result: dropped numbers are 0. */
-static inline lc_tensor *drop(net *m, node *n, lc_tensor *x)
+/* ---- masks ---- */
+
+/* The mask is read from y, in which dropped numbers are 0. */
+static inline void output_mask(net *m, lc_tensor *y)
 {
     static const char *const names[MAX_DROPOUTS] = {"mask 0", "mask 1", "mask 2", "mask 3"};
-    lc_tensor *y = lc_forward(&n->base, lc_add_scalar(x, 0.73));
+    m->dropped[m->dropouts] = y;
     lc_output(&m->base, names[m->dropouts++], y);
+}
+
+static inline lc_tensor *drop(net *m, node *n, lc_tensor *x)
+{
+    lc_tensor *y = lc_forward(&n->base, lc_add_scalar(x, 0.73));
+    output_mask(m, y);
+    return y;
+}
+
+/* How many random streams each place in the code has used in this step. */
+typedef struct streams {
+    uint32_t n;
+    int64_t used[64];
+} streams;
+
+static inline streams streams_used(void)
+{
+    const lc_graph *g = lc_current_graph();
+    streams s = {.n = g->n_random_sites};
+    CHECK(s.n <= 64);
+    for (uint32_t i = 0; i < s.n; i++) s.used[i] = g->random_sites[i].count;
+    return s;
+}
+
+/* The result of an LSTM, GRU or attention does not show what was dropped inside. For each random stream that the layer
+ * has used since `before`, the mask is a tensor of ones that the same stream drops from. */
+static inline void output_masks_since(net *m, const streams *before, double p, int ndim, const int64_t *sizes)
+{
+    const lc_graph *g = lc_current_graph();
+    lc_no_grad_begin();
+    for (uint32_t i = 0; i < g->n_random_sites; i++) {
+        for (int64_t k = i < before->n ? before->used[i] : 0; k < g->random_sites[i].count; k++) {
+            int64_t stream[] = {(int64_t)g->random_sites[i].hash, k + 1};
+            lc_tensor *ones = lc_full_at(1, m->dtype, ndim, sizes, LC_HERE);
+            output_mask(m, lc_op_call(&lc__op_dropout, 1, &ones, 2, stream, 1, &p, LC_HERE));
+        }
+    }
+    lc_no_grad_end();
+}
+
+static inline lc_tensor *rnn_call(net *m, const layer *l, node *n, lc_tensor *x)
+{
+    streams before = streams_used();
+    lc_tensor *y = lc_lstm_forward(&n->rnn, x);
+    int64_t sizes[] = {lc_tensor_dim(x, 0), lc_tensor_dim(x, 1), l->i[0] * (l->i[2] ? 2 : 1)};
+    output_masks_since(m, &before, l->f[0], 3, sizes);
+    return y;
+}
+
+static inline lc_tensor *attention_call(net *m, const layer *l, node *n, lc_tensor *x)
+{
+    streams before = streams_used();
+    lc_tensor *y = lc_multihead_attention_forward(&n->attention, x, .causal = l->i[2]);
+    int64_t sizes[] = {lc_tensor_dim(x, 0), l->i[0], lc_tensor_dim(x, 1), lc_tensor_dim(x, 1)};
+    output_masks_since(m, &before, l->f[0], 4, sizes);
     return y;
 }
 
@@ -202,10 +269,10 @@ static inline lc_tensor *layer_call(net *m, int at, lc_tensor *x)
     case L_tied:
         return lc_linear(x, m->nodes[l->i[0]].embedding.weight, NULL);
     case L_attention:
-        return lc_multihead_attention_forward(&n->attention, x, .causal = l->i[2]);
+        return attention_call(m, l, n, x);
     case L_lstm:
     case L_gru:
-        return lc_lstm_forward(&n->rnn, x);
+        return rnn_call(m, l, n, x);
     case L_dropout:
         return drop(m, n, x);
     default:

@@ -28,13 +28,18 @@ static inline void read_state(net *m, double *out)
     for (int k = 0; k < m->out->n_tensors; k++) out += read_numbers(lc_module_find(&m->base, m->out->names[k]), out);
 }
 
-static inline lc_status keep_masks(net *m, const lc_outputs *o, int64_t *numel_of)
+/* The masks of a batch, or with LBFGS of one evaluation of its loss. */
+static inline lc_status keep_masks(net *m, int n_dropouts, lc_tensor *const *dropped)
 {
     static double y[MAX_STATE];
     trace *r = m->out;
-    CHECK_EQ(o->n, count_dropouts(m->t));
-    for (int k = 0; k < o->n; k++) {
-        int64_t n = numel_of[k] = read_numbers(o->values[k], y);
+    CHECK_EQ(n_dropouts, count_dropouts(m->t));
+    if (r->n_draws == MAX_DRAWS) return lc_fail(LC_ERR_USER, "too many evaluations");
+    int draw = r->n_draws++;
+    r->draws[draw].batch = r->n_losses, r->draws[draw].at = r->n_masks;
+    memset(r->draws[draw].numel, 0, sizeof r->draws[draw].numel);
+    for (int k = 0; k < n_dropouts; k++) {
+        int64_t n = r->draws[draw].numel[k] = read_numbers(dropped[k], y);
         if (r->n_masks + n > MAX_MASKS) return lc_fail(LC_ERR_USER, "too many masks");
         for (int64_t j = 0; j < n; j++) r->masks[r->n_masks++] = y[j] != 0;
     }
@@ -46,9 +51,9 @@ static inline lc_status net_batch_end(lc_module *self, const lc_outputs *o, cons
     net *m = (net *)self;
     trace *r = m->out;
     (void)b, (void)i;
+    if (strcmp(m->t->optimizer, "LBFGS") != 0) LC_TRY(keep_masks(m, o->n, o->values));
     double *loss = &r->losses[r->n_losses++];
     if (r->n_losses == 8 * MAX_STEPS) return lc_fail(LC_ERR_USER, "too many batches");
-    LC_TRY(keep_masks(m, o, r->mask_numel[r->n_losses - 1]));
     *loss = NAN;
     if (o->loss && !m->mode->devices && !m->mode->deterministic) LC_TRY(lc_item(o->loss, loss));
     if (lc_trainer_global_step(self->trainer) == r->n_steps) return LC_OK;
@@ -65,6 +70,8 @@ static inline lc_status net_before_step(lc_module *self, lc_optimizer *opt)
     net *m = (net *)self;
     trace *r = m->out;
     int64_t at = 0;
+    if (!strcmp(m->t->optimizer, "LBFGS")) LC_TRY(keep_masks(m, m->dropouts, m->dropped));
+    if (!m->mode->gradients) return LC_OK;
     if (r->n_steps == MAX_STEPS) return lc_fail(LC_ERR_USER, "too many steps");
     for (int g = 0; g < r->n_groups; g++)
         for (int h = 0; h < N_HYPERS; h++)
@@ -88,18 +95,11 @@ static inline lc_status net_before_step(lc_module *self, lc_optimizer *opt)
     return lc_item(m->loss, &e->of[e->n++].loss);
 }
 
-static const lc_module_ops watched_ops = {
-    LC_MODULE_OPS_INIT("net"),
-    .training_step = net_step,
-    .configure_optimizers = net_optimizers,
-    .on_before_optimizer_step = net_before_step,
-    .on_train_batch_end = net_batch_end,
-};
-
 static const lc_module_ops net_ops = {
     LC_MODULE_OPS_INIT("net"),
     .training_step = net_step,
     .configure_optimizers = net_optimizers,
+    .on_before_optimizer_step = net_before_step,
     .on_train_batch_end = net_batch_end,
 };
 
@@ -200,9 +200,9 @@ static inline lc_status net_new(net *m, const training *t, const run_mode *h, tr
     m->t = t, m->mode = h, m->out = r;
     m->dtype = h->dtype ? h->dtype : t->dtype;
     r->n_tensors = r->n_losses = r->n_steps = r->n_parameters = 0;
-    r->n_state = r->n_masks = 0, r->error[0] = 0;
+    r->n_state = r->n_masks = r->n_draws = 0, r->error[0] = 0;
     r->n_groups = t->n_groups;
-    lc_module_init(&m->base, h->gradients ? &watched_ops : &net_ops, 1);
+    lc_module_init(&m->base, &net_ops, 1);
     if (!shapes_of(t, m->ins)) return lc_fail(LC_ERR_USER, "layers that do not fit");
     for (int k = 0; k < t->n_layers; k++) layer_new(m, k);
     LC_TRY(lc_module_status(&m->base));

@@ -60,6 +60,9 @@ static inline void shrink_layers(shrinking *s)
         less = *s->t, less.layers[at].residual = less.layers[at].frozen = false;
         take(s, &less);
         if (s->t->layers[at].op >= L_again) continue;
+        less = *s->t;
+        if (less.layers[at].op != L_dropout) less.layers[at].f[0] = 0;
+        take(s, &less);
         less = *s->t, less.layers[at].op = L_linear, less.layers[at].i[0] = 2, less.layers[at].i[1] = 1;
         take(s, &less);
     }

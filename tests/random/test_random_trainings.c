@@ -4,8 +4,9 @@
  * reference kernels, in chunks (`deterministic`, with which two devices give the bits of one), and on two devices; and
  * is judged after every step by PyTorch in f64 if that is installed (LIGHTC_PEERS_PYTHON), otherwise by its own run in
  * f64 on the reference kernels. In any case updates must follow the formulas of their optimizers. Dropout masks are
- * read from lightc's results: PyTorch gets them, planned and unplanned steps and all kernels must have the same ones,
- * and the number of dropped elements is tested separately.
+ * read from lightc's results, or made again from the random streams that an LSTM, GRU or attention used: PyTorch gets
+ * them, planned and unplanned steps and all kernels must have the same ones, and the number of dropped elements is
+ * tested separately. LBFGS draws new masks for each evaluation of a loss, as PyTorch does.
  *
  *   test_random_trainings --rounds 1000            as many, from seed 1 on
  *   test_random_trainings --seed 3 --round 51      that one again
@@ -65,7 +66,19 @@ static bool same_bits(const trace *a, const trace *b)
 
 static bool same_masks(const trace *a, const trace *b)
 {
-    return a->n_masks == b->n_masks && !memcmp(a->masks, b->masks, (size_t)a->n_masks);
+    for (int i = 0, j = 0; i < a->n_draws && j < b->n_draws;) {
+        const char *of_a = a->masks + a->draws[i].at, *of_b = b->masks + b->draws[j].at;
+        if (a->draws[i].batch != b->draws[j].batch) { /* rounding may change how often LBFGS evaluates a loss */
+            a->draws[i].batch < b->draws[j].batch ? i++ : j++;
+            continue;
+        }
+        if (memcmp(a->draws[i].numel, b->draws[j].numel, sizeof a->draws[i].numel)) return false;
+        int64_t n = 0;
+        for (int k = 0; k < MAX_DROPOUTS; k++) n += a->draws[i].numel[k];
+        if (memcmp(of_a, of_b, (size_t)n)) return false;
+        i++, j++;
+    }
+    return true;
 }
 
 /* Whether a batch is the sum of its samples, so that it may be split: no statistics over a batch, a mean over samples.
@@ -132,11 +145,11 @@ static void send_trace(FILE *f, const training *t, const char *name, const trace
     fprintf(f, "record %s\n", name);
     if (r != &chunks && r != &alone) send_numbers(f, "losses", r->losses, r->n_losses);
     const char *mask = r->masks;
-    for (int b = 0; b < r->n_losses && r->n_masks; b++) {
-        fprintf(f, "masks");
+    for (int d = 0; d < r->n_draws && r->n_masks; d++) {
+        fprintf(f, "masks %d", r->draws[d].batch);
         for (int k = 0; k < count_dropouts(t); k++) {
             fprintf(f, " ");
-            for (int64_t i = 0; i < r->mask_numel[b][k]; i++) fputc('0' + *mask++, f);
+            for (int64_t i = 0; i < r->draws[d].numel[k]; i++) fputc('0' + *mask++, f);
         }
         fprintf(f, "\n");
     }
@@ -276,14 +289,15 @@ static bool fails_alike(void *ctx, const training *t)
 static void count_dropped(court *c, const training *t, const trace *r)
 {
     const char *mask = r->masks;
-    for (int b = 0; b < r->n_losses && r->n_masks; b++)
+    for (int d = 0; d < r->n_draws && r->n_masks; d++)
         for (int k = 0, at = 0; at < t->n_layers; at++) {
-            double p = dropped_by(t, at);
-            if (p == 0) continue;
-            int64_t n = r->mask_numel[b][k++];
-            for (int64_t i = 0; i < n; i++) c->dropped += !*mask++;
-            c->expected += p * (double)n;
-            c->variance += p * (1 - p) * (double)n;
+            double p;
+            for (int left = dropouts_of(t, at, &p); left > 0; left--) {
+                int64_t n = r->draws[d].numel[k++];
+                for (int64_t i = 0; i < n; i++) c->dropped += !*mask++;
+                c->expected += p * (double)n;
+                c->variance += p * (1 - p) * (double)n;
+            }
         }
 }
 

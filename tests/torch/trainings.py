@@ -89,14 +89,40 @@ class Net(nn.Module):
         if op == "tied":
             return F.linear(x, getattr(self, f"l{i[0]}").weight)
         if op == "dropout":  # drops what lightc has dropped, by the mask of this batch
-            kept = torch.tensor([c == "1" for c in self.masks.pop(0)]) if self.masks else torch.ones(x.numel())
-            return (x + 0.73) * kept.reshape(x.shape) / (1 - f[0])
+            return self.drop(x + 0.73, f[0])
         if op == "attention":
             mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1) if i[2] else None
+            if f[0]:
+                return self.attention(module, x, i[0], mask, f[0])
             return module(x, x, x, need_weights=False, attn_mask=mask)[0]
         if op in ("lstm", "gru"):
-            return module(x)[0]
+            return self.layers(module, x, f[0]) if f[0] else module(x)[0]
         return module(x)
+
+    def drop(self, x, p):
+        kept = torch.tensor([c == "1" for c in self.masks.pop(0)]) if self.masks else torch.ones(x.numel())
+        return x * kept.reshape(x.shape) / (1 - p)
+
+    def attention(self, module, x, heads, mask, p):
+        """By hand, since PyTorch's own draws its own masks."""
+        q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2)
+                   for part in F.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(3, -1))
+        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+        if mask is not None:
+            scores = scores.masked_fill(mask, -math.inf)
+        y = self.drop(scores.softmax(-1), p) @ v
+        return module.out_proj(y.transpose(1, 2).flatten(-2))
+
+    def layers(self, module, x, p):
+        """LSTM or GRU, one layer after the other."""
+        directions = 2 if module.bidirectional else 1
+        zeros = x.new_zeros(directions, len(x), module.hidden_size)
+        run, start = (torch._VF.lstm, (zeros, zeros)) if module.mode == "LSTM" else (torch._VF.gru, zeros)
+        for k in range(module.num_layers):
+            weights = sum(module.all_weights[directions * k:directions * (k + 1)], [])
+            x = self.drop(x, p) if k else x
+            x = run(x, start, weights, module.bias, 1, 0.0, True, module.bidirectional, True)[0]
+        return x
 
     def forward(self, x, noise, masks=None):
         self.masks = masks
@@ -203,7 +229,7 @@ def schedule(optimizer, part, children=None):
 
 class Trace:
     def __init__(self):
-        self.losses, self.rates, self.states, self.masks = [], [], [], []
+        self.losses, self.rates, self.states, self.masks = [], [], [], {}
 
 
 def train(case, noise=None):
@@ -233,7 +259,8 @@ def train(case, noise=None):
                 if place == 0:
                     for p in net.parameters():
                         p.grad = None
-                masks = case.masks[len(out.losses)].split() if case.masks else None
+                draws = case.masks.get(len(out.losses))  # one for each evaluation; rounding may make one more here
+                masks = draws[min(len(evaluations), len(draws) - 1)].split() if draws else None
                 loss = loss_of(case, net(x, noise, masks), y, noise)
                 if loss.requires_grad:
                     loss.backward()
@@ -314,7 +341,7 @@ def series(case, trace, losses=True):
 
 
 def judge(case):
-    case.masks = case.records[0][1].masks if case.records else []
+    case.masks = case.records[0][1].masks if case.records else {}
     twin, noisy, single, largest, verdict = train(case), None, [], 0.0, None
     for how, trace in case.records:
         if trace.masks != case.masks:  # chunks and devices have masks of their own
@@ -422,7 +449,8 @@ def read_case(lines):
         elif head == "losses":
             case.records[-1][1].losses = numbers(rest).tolist()
         elif head == "masks":
-            case.records[-1][1].masks.append(rest)
+            batch, _, masks = rest.partition(" ")
+            case.records[-1][1].masks.setdefault(int(batch), []).append(masks)
         elif head == "rates":
             case.records[-1][1].rates.append(numbers(rest).tolist())
         elif head == "state":
