@@ -23,7 +23,7 @@ typedef struct run_mode {
     evaluations *evaluations; /* kept here */
     const char *devices;      /* of data_parallel; NULL: one */
     lc_dtype dtype;           /* 0: the training's own */
-    double noise, phase;      /* relative error added to the output of every layer */
+    double noise, phase;      /* relative error added to the output of every layer; phase -1: at random */
 } run_mode;
 
 /* Hyperparameters of optimizers. */
@@ -283,7 +283,8 @@ static inline lc_tensor *layer_call(net *m, int at, lc_tensor *x)
 static inline lc_tensor *with_noise(lc_tensor *x, const run_mode *h)
 {
     lc_no_grad_begin();
-    lc_tensor *off = lc_sin(lc_add_scalar(lc_mul_scalar(lc_detach(x), 1234.5), h->phase));
+    lc_tensor *off =
+        h->phase < 0 ? lc_randn_like(x) : lc_sin(lc_add_scalar(lc_mul_scalar(lc_detach(x), 1234.5), h->phase));
     lc_tensor *factor = lc_add_scalar(lc_mul_scalar(off, h->noise), 1);
     lc_no_grad_end();
     return lc_mul(x, factor);
