@@ -268,8 +268,9 @@ static lc_status rp_eval_end(void *self, lc_trainer *t)
 
 static lc_status rp_train_end(void *self, lc_trainer *t)
 {
-    draw(self, t);
-    leave(self, true);
+    rich_bar *r = self;
+    if (r->drawn || !r->a.leave) draw(r, t); /* else the last epoch's end has left the bars */
+    leave(r, true);
     return LC_OK;
 }
 
