@@ -261,17 +261,21 @@ TEST(a_reader_that_does_not_read_blocks_nothing)
         ssize_t n;
         snprintf(path, sizeof path, "%s/got", dir);
         FILE *out = fopen(path, "w");
-        fcntl(fd, F_SETFL, 0);
+        if (!out || fcntl(fd, F_SETFL, 0) < 0) _exit(2);
         /* Reads up to the last line; it would not see the end of file, since it has a copy of the writing end
          * itself. */
         while ((n = read(fd, text, sizeof text)) > 0 && fwrite(text, 1, (size_t)n, out) == (size_t)n)
             if (memmem(text, (size_t)n, "\"finish\"", 8)) break;
-        fclose(out);
-        _exit(0);
+        _exit(ferror(out) || fclose(out) ? 3 : n < 0 ? 100 + errno : n == 0 ? 4 : 0);
     }
     close(fd);
-    finish(l);
-    CHECK(waitpid(child, NULL, 0) == child);
+    int how = 0;
+    lc_status status = l.ops->finish(l.self, "success");
+    if (status < 0) printf("  %s\n", lc_error_message());
+    CHECK(waitpid(child, &how, 0) == child);
+    CHECK_EQ(how, 0); /* why the reader has ended: see above */
+    CHECK_OK(status);
+    l.ops->free(l.self);
     CHECK_EQ(count(slurp(dir, "got"), "row"), 3000);
 }
 
