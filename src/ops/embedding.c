@@ -61,9 +61,11 @@ const lc_op lc__op_embedding_backward = {.name = "embedding_backward",
 lc_tensor *lc_embedding_at(lc_tensor *ids, const lc_embedding_args *given, lc_site site)
 {
     LC__TAKE_OP(args, "embedding", lc_embedding, given, site);
-    int64_t padding = args.padding_idx == LC_UNSET ? -1 : args.padding_idx;
+    int64_t padding = args.padding_idx;
     /* As in PyTorch, a negative padding_idx counts from the end. */
-    if (args.padding_idx != LC_UNSET && padding < 0 && !lc__unusable(args.weight) && lc_tensor_ndim(args.weight) == 2)
+    if (padding == LC_UNSET)
+        padding = -1;
+    else if (padding < 0 && !lc__unusable(args.weight) && lc_tensor_ndim(args.weight) == 2)
         padding = padding < -lc_tensor_dim(args.weight, 0) ? -2 : padding + lc_tensor_dim(args.weight, 0);
     return lc_op_call(&lc__op_embedding, LC_IN(ids, args.weight), LC_ATTRS(padding), LC_NONE, site);
 }

@@ -11,11 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool same(const void *a, const void *b, size_t bytes)
-{
-    return !bytes || memcmp(a, b, bytes) == 0;
-}
-
 /* ---- the segment and a plan after the same segments: numbers agree up to the first difference ---- */
 
 /* The value of the first external tensor that differs, or LC_ABSENT. */
@@ -42,8 +37,9 @@ static uint32_t nodes_alike(const lc_graph *g, const lc_plan *p)
     for (uint32_t k = 0; k < n && k < p->n_nodes; k++) {
         const lc_node *is = &g->tape.nodes[g->node_0 + k], *was = &p->nodes[k];
         const uint32_t *in = g->tape.in + is->in_at;
-        if (memcmp(is, was, sizeof *is) != 0 || !same(in, p->in + (was->in_at - p->in_0), is->n_in * sizeof *in) ||
-            !same(g->tape.ints + is->int_at, p->ints + (was->int_at - p->int_0), is->n_int * sizeof *p->ints))
+        if (memcmp(is, was, sizeof *is) != 0 ||
+            !lc__same_bytes(in, p->in + (was->in_at - p->in_0), is->n_in * sizeof *in) ||
+            !lc__same_bytes(g->tape.ints + is->int_at, p->ints + (was->int_at - p->int_0), is->n_int * sizeof *p->ints))
             return k;
         for (uint32_t i = 0; i < is->n_in; i++)
             if (in[i] == other && other != LC_ABSENT) return k;

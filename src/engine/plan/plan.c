@@ -120,19 +120,14 @@ static bool flats_match(const lc_plan *p)
     return true;
 }
 
-static bool same(const void *a, const void *b, size_t bytes)
-{
-    return !bytes || memcmp(a, b, bytes) == 0; /* an empty array may be NULL */
-}
-
 static bool records_match(const lc_graph *g, const lc_plan *p)
 {
     return p->n_nodes == g->tape.n_nodes - g->node_0 && p->n_in == g->tape.n_in - g->in_0 &&
            p->n_ints == g->tape.n_ints - g->int_0 && p->n_externals == g->n_externals - g->ext_0 &&
-           same(p->nodes, g->tape.nodes + g->node_0, p->n_nodes * sizeof *p->nodes) &&
-           same(p->in, g->tape.in + g->in_0, p->n_in * sizeof *p->in) &&
-           same(p->ints, g->tape.ints + g->int_0, p->n_ints * sizeof *p->ints) &&
-           same(p->externals, g->externals + g->ext_0, p->n_externals * sizeof *p->externals);
+           lc__same_bytes(p->nodes, g->tape.nodes + g->node_0, p->n_nodes * sizeof *p->nodes) &&
+           lc__same_bytes(p->in, g->tape.in + g->in_0, p->n_in * sizeof *p->in) &&
+           lc__same_bytes(p->ints, g->tape.ints + g->int_0, p->n_ints * sizeof *p->ints) &&
+           lc__same_bytes(p->externals, g->externals + g->ext_0, p->n_externals * sizeof *p->externals);
 }
 
 static lc_plan *find(lc_graph *g, lc__keeps keeps)

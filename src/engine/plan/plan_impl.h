@@ -6,6 +6,8 @@
 #include "engine/plan/tune.h"
 #include "record/graph_impl.h"
 
+#include <string.h>
+
 typedef struct lc_ir_node {
     const lc_op *op; /* NULL: dropped */
     bool checks;     /* indices that the program gave it: runs even if nobody reads its results */
@@ -64,6 +66,12 @@ typedef struct lc_build {
     int n_blocks, cap_blocks;
     size_t block_used, block_size;
 } lc_build;
+
+/* An empty array may be NULL. */
+static inline bool lc__same_bytes(const void *a, const void *b, size_t bytes)
+{
+    return !bytes || memcmp(a, b, bytes) == 0;
+}
 
 /* Zero-filled memory that lives as long as the build; NULL when out of memory (with an error). */
 void *lc__build_alloc(lc_build *b, size_t bytes);
