@@ -182,12 +182,13 @@ def exposed(a, log):
             bare.append(hosts.ranks([a.bench, "link"], 29605 + 10 * r)["link"])
     log["exposed"], log["link"] = rows, bare
     share = [row["value"] for row in rows]
-    waited = [row["waited_ms"] / (row["behind_ms"] - row["alone_ms"]) for row in rows]
+    waited = [row["waited_ms"] / (row["sequential_ms"] - row["alone_ms"]) for row in rows]
 
     def ms(kind):
         return spread([row[kind + "_ms"] for row in rows])
-    backward = [1.5 * (row["behind_ms"] - row["alone_ms"]) / row["alone_ms"] for row in rows]  # two thirds of a step
-    steps = f"step alone {ms('alone')} ms, overlapped {ms('overlapped')}, sequential {ms('behind')}"
+    backward = [1.5 * (row["sequential_ms"] - row["alone_ms"]) / row["alone_ms"]
+                for row in rows]  # two thirds of a step
+    steps = f"step alone {ms('alone')} ms, overlapped {ms('overlapped')}, sequential {ms('sequential')}"
     return [["ddp gpt over 1 Gbit/s, exposed part of communication", spread(share), steps,
              f"{statistics.median(share):.3f}", "<= 0.08"],
             ["communication, as a share of backward", spread(backward), "", "", "0.5-1"],

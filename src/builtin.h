@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is built in: the backend, strategies, precisions, profilers, loggers, the callbacks that options ask for, and
- * passes of the planner that belong to no peer of a graph.
- * The library knows them by their vtables, and finds them in this table. builtin.c fills it, and is the one file that
- * names them. */
+/* The built-in components: the backend, strategies, precisions, profilers, loggers, the callbacks that options ask for,
+ * and passes of the planner that belong to no peer of a graph. The library knows them by their vtables, and finds them
+ * in this table. builtin.c fills it, and is the one file that names them. */
 #ifndef LC_BUILTIN_H
 #define LC_BUILTIN_H
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every header of lightc needs: visibility, compiler attributes, the call site.
+/* Definitions that every header of lightc needs: visibility, compiler attributes, the call site.
  *
  * How every function of the library treats wrong arguments (tests/faults/test_misuse.c calls them all):
  * - A pointer that is NULL is an error, never a crash: a status with a message, or NULL, 0, -1, "" or an error tensor,
  * and lc_error_message says which argument it was. Inside a step it is an error of the step. If NULL means something (a
  * default, "none", nothing to free) the function's comment says so; an array of no elements may always be NULL.
  * - Objects of lightc (lc_trainer, lc_tensor, lc_dataset: whatever a function made) know their type. A freed object, or
- * one of another type behind a cast, is the same kind of error. A pointer to freed memory that is already used for
- * something else cannot always be distinguished from a valid one: do not keep pointers to freed objects.
+ * an object of another type that was cast, is the same kind of error. A pointer to freed memory that is already used
+ * for something else cannot always be distinguished from a valid one: do not keep pointers to freed objects.
  * - Structs of the program (lc_module and the layers, lc_transform, lc_sampler, lc_idx, ...): releasing one that is
  * zeroed, or was already released, does nothing. Using such a struct is an error that says what initializes it. A
  * struct that is neither zeroed nor initialized must not be released.

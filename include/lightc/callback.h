@@ -12,7 +12,7 @@
 
 #include <lightc/hooks.h>
 
-/* What a callback calls for each tensor of its state. */
+/* The function that a callback calls for each tensor of its state. */
 typedef lc_status lc_callback_tensor_fn(void *ctx, const char *name, lc_tensor *tensor);
 
 typedef struct lc_callback_ops {

@@ -47,7 +47,7 @@ LC_API size_t lc_field_bytes(const lc_field *f);
 
 typedef struct lc_dataset lc_dataset;
 
-/* What a dataset does. All functions except `free` may be called by several threads at once and must not change `self`:
+/* A dataset's vtable. All functions except `free` may be called by several threads at once and must not change `self`:
  * a dataset has no state (a stream of data is an lc_dataloader_ops). */
 typedef struct lc_dataset_ops {
     size_t size; /* LC_DATASET_OPS_INIT */

@@ -25,7 +25,7 @@ typedef struct lc_graph_args {
 } lc_graph_args;
 LC_DEFAULTS(lc_graph, lc_graph_args, .max_plans = 64)
 
-/* What the graph has done so far. */
+/* Counts of what the graph has done so far. */
 typedef struct lc_graph_stats {
     int64_t plans;         /* plans alive */
     int64_t hits, misses;  /* replays, and plans made */

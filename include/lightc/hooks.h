@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a module may do in a run: lc_module_ops, and the arguments of its hooks.
+/* The hooks of a module: its vtable lc_module_ops, and their arguments.
  *
  * The order of the slots below is the order of calls in a run. Callbacks (callback.h) run before the module in every
  * hook except on_train_epoch_end, where callbacks that monitor (early stopping, checkpoints) come last. All hooks run
@@ -101,8 +101,8 @@ typedef enum lc_stage { LC_STAGE_FIT = 0, LC_STAGE_VALIDATE, LC_STAGE_TEST, LC_S
 /* Which ranks a callback wants to run on. */
 typedef enum lc_ranks { LC_EVERY_RANK = 0, LC_RANK_ZERO } lc_ranks;
 
-/* What training_step left: given to on_train_batch_end, also to the batch-end hooks of evaluation. The values have been
- * computed when a batch-end hook runs; lc_item and lc_tensor_read do not split the plan there. */
+/* The results of training_step: given to on_train_batch_end, also to the batch-end hooks of evaluation. The values have
+ * been computed when a batch-end hook runs; lc_item and lc_tensor_read do not split the plan there. */
 typedef struct lc_outputs {
     lc_tensor *loss;     /* what the step returned; NULL if it skipped the batch */
     double loss_divisor; /* Lightning's outputs["loss"] is loss / accumulate_grad_batches */
@@ -146,7 +146,7 @@ typedef struct lc_loaders {
     lc_dataloader *loaders[LC_MAX_LOADERS];
 } lc_loaders;
 
-/* What optimizer_step is given: runs training_step, marks gradients to be zeroed, and runs backward. */
+/* The closure that optimizer_step gets: runs training_step, marks gradients to be zeroed, and runs backward. */
 typedef struct lc_closure lc_closure;
 
 /* ---- the module's vtable ---- */

@@ -63,7 +63,7 @@ typedef struct lc_metric_args {
 LC_DEFAULTS(lc_metric, lc_metric_args, .top_k = 1, .threshold = 0.5, .ignore_index = LC_UNSET, .beta = 1,
             .num_outputs = 1)
 
-/* What update gets: plain host arrays, row-major. */
+/* The batch that update gets: plain host arrays, row-major. */
 typedef struct lc_metric_batch {
     int64_t n;              /* samples */
     int64_t columns;        /* scores (and float targets) per sample; 1 for a vector */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the headers of operators share. */
+/* Shared by the headers of operators. */
 #ifndef LIGHTC_OPS_TYPES_H
 #define LIGHTC_OPS_TYPES_H
 

@@ -15,7 +15,7 @@
 #include <lightc/comm.h>
 #include <lightc/hooks.h>
 
-/* What the options ask for. */
+/* The settings of a strategy, from the options of a run. */
 typedef struct lc_strategy_request {
     const char *devices; /* NULL, "auto" or a number */
     int64_t num_nodes;

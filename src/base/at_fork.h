@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a forked child must let go of: connections that must end with this process, and locks held by threads that the
- * child does not have. */
+/* Functions that run in a forked child, to drop what it must not keep: connections that must end with the parent, and
+ * locks held by threads that the child does not have. */
 #ifndef LC_BASE_AT_FORK_H
 #define LC_BASE_AT_FORK_H
 

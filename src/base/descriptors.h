@@ -11,7 +11,7 @@ void lc__descriptors_allow(int more);
 bool lc__descriptors_lacked(int error);
 /* About how many more this process may open. */
 long long lc__descriptors_left(void);
-/* What `ulimit -n` says; -1: no limit. */
+/* The limit that `ulimit -n` prints; -1: no limit. */
 long long lc__descriptors_limit(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files, through calls that tests can make fail.
  *
- * What must survive a crash goes through an lc__io, a table of the system calls that can fail; tests put their own
+ * Files that must survive a crash go through an lc__io, a table of the system calls that can fail; tests put their own
  * table in front of the real one (tests/core/checkpoint/fake_io.h), which fails the n-th call or loses what was not
  * synced. The helpers below turn calls into complete operations with complete error messages. */
 #ifndef LC_BASE_IO_H

@@ -231,7 +231,7 @@ static void start_helpers(int n)
 
 /* ---- how many threads ----
  *
- * What a loop took is compared with what one thread fewer would have taken, at the caller's own speed. If threads get
+ * The time of a loop is compared with that of one thread fewer, at the caller's own speed. If threads get
  * processors of their own, more of them are faster. If one has to share, the others wait for it whenever it has taken a
  * piece and is not scheduled: milliseconds, which the gain of the loops between two such waits may not outweigh. So
  * losses and gains are added up; when a loss remains, one thread fewer takes part for a while. That time gets four

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What callbacks of lightc share. */
+/* Shared by lightc's own callbacks. */
 #ifndef LC_CALLBACKS_CALLBACKS_H
 #define LC_CALLBACKS_CALLBACKS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a forward pass costs, layer by layer, from a step that is recorded and not run. */
+/* The cost of a forward pass, layer by layer, from a step that is recorded and not run. */
 #ifndef LC_CALLBACKS_MODEL_COST_H
 #define LC_CALLBACKS_MODEL_COST_H
 

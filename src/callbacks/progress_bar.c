@@ -80,7 +80,7 @@ static void flush_text(progress_bar *p)
     lc__str_clear(&p->text);
 }
 
-/* What is shown, from everything to the least, depending on the room in a line: a truncated number would be wrong. */
+/* How much is shown, from everything to the least, if a line has little room: a truncated number would be wrong. */
 typedef enum detail {
     ALL,
     NO_VERSION,

@@ -36,7 +36,7 @@ static void paint(rich_bar *r, const char *code)
     if (r->term.color) lc__str_add(&r->text, "\033[%sm", code);
 }
 
-/* What is shown after a bar, from everything to the least. */
+/* How much is shown after a bar, from everything to the least. */
 typedef enum detail { ALL, NO_RATE, NO_REMAINING_TIME, NO_TIME, DETAILS } detail;
 enum { NAME = 15 }; /* columns */
 

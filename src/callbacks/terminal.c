@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What progress bars share. */
+/* Shared by progress bars. */
 #include "callbacks/terminal.h"
 
 #include "base/printable.h"

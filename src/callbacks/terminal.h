@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What progress bars share: what the terminal can do, clocks, pieces of text. */
+/* Shared by progress bars: what the terminal can do, clocks, pieces of text. */
 #ifndef LC_CALLBACKS_TERMINAL_H
 #define LC_CALLBACKS_TERMINAL_H
 

@@ -102,7 +102,7 @@ lc_status lc__comm_tcp(const lc__tcp_place *here, int rank, int size, const lc__
 lc_status lc__comm_shm_tcp(const lc__tcp_place *here, int host, int rank, int size, const lc__meeting *meeting,
                            lc_comm **out) LC_MUST_USE;
 
-/* What mixed.c combines. without [size]: ranks that are reached otherwise; NULL: none. */
+/* The transports that mixed.c combines. without [size]: ranks that are reached otherwise; NULL: none. */
 extern const lc__transport_ops lc__shm, lc__tcp;
 lc_status lc__tcp_open(const lc__tcp_place *here, int rank, int size, const bool *without, const lc__meeting *meeting,
                        void **out) LC_MUST_USE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of src/data share. */
+/* Shared by the files of src/data. */
 #ifndef LC_DATA_INTERNAL_H
 #define LC_DATA_INTERNAL_H
 

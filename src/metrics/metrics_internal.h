@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of src/metrics share. */
+/* Shared by the files of src/metrics. */
 #ifndef LC_METRICS_INTERNAL_H
 #define LC_METRICS_INTERNAL_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What elementwise.c needs from its neighbors: the gradient rules that are more than one operator, the cast kernel. */
+/* Declarations for elementwise.c: the gradient rules that are more than one operator, the cast kernel. */
 #ifndef LC_OPS_ELEMENTWISE_H
 #define LC_OPS_ELEMENTWISE_H
 

@@ -31,8 +31,8 @@ int64_t lc__type_numel(const lc_type *t);
 #define LC__SHAPE_TEXT 200
 /* A dimension that may count from the end; unchanged if it is out of range, which infer reports. */
 int64_t lc__wrap_dim(int64_t dim, int ndim);
-/* What a function that has nothing to do returns: x, or, while gradients are off (lc_no_grad_begin), x without history,
- * as an operator's result would be. */
+/* The result of a function that has nothing to do: x, or, while gradients are off (lc_no_grad_begin), x without
+ * history, as an operator's result would be. */
 lc_tensor *lc__unchanged(lc_tensor *x, lc_site site);
 /* NULL or an error tensor: then a function on tensors records its operator at once, which reports it. */
 bool lc__is_bad(const lc_tensor *x);

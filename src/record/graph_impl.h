@@ -78,7 +78,7 @@ typedef struct lc_external {
     lc_type type;
 } lc_external;
 
-/* What a segment does to the accumulation state of one lc_flat. LC_FLAT_ANY: any, since it is zeroed first.
+/* The effect of a segment on the accumulation state of one lc_flat. LC_FLAT_ANY: any, since it is zeroed first.
  * LC_FLAT_PENDING, while a segment is expanded: a gradient of this rank only, which the next sync adds to the slices
  * (tensor/slice.h). */
 #define LC_FLAT_ANY     0xff
@@ -251,7 +251,7 @@ struct lc_graph {
 
 /* ---- macro nodes ----
  *
- * What a step requests besides operators: a backward pass, an update. Macros are recorded like operators, so that they
+ * Requests of a step besides operators: a backward pass, an update. Macros are recorded like operators, so that they
  * are part of the key of a plan, and expand themselves into operators when a plan is made. A macro is recorded and
  * expanded where it belongs: engine/plan, optim, parallel. */
 struct lc_build;                 /* engine/plan/plan_impl.h */

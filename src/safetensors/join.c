@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What one file has of one tensor. */
+/* The part of one tensor that is in one file. */
 typedef struct part {
     lc_safetensor_info info; /* of the whole tensor; the name is the file's */
     unsigned char layout;

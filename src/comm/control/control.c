@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank does with the control channel. Any thread other than the channel's own (rank_thread.c) only queues a
+/* A rank's calls on the control channel. Any thread other than the channel's own (rank_thread.c) only queues a
  * message and sends what the socket takes; answers arrive through the channel's thread. */
 #include "comm/control/rank.h"
 #include "comm/control/times.h"

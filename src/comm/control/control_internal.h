@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two ends of the control channel share: the files of control/ and of coordinator/. */
+/* Shared by the two ends of the control channel: the files of control/ and of coordinator/. */
 #ifndef LC_COMM_CONTROL_CONTROL_INTERNAL_H
 #define LC_COMM_CONTROL_CONTROL_INTERNAL_H
 
@@ -20,7 +20,7 @@ enum {
     LC__DOUBT_TEXT = 256
 };
 
-/* What `role` proves, if the coordinator has sent `asked` and the other end `hello`. */
+/* The statement that `role` proves, if the coordinator has sent `asked` and the other end `hello`. */
 lc__proof_ask lc__control_ask(lc__proof_role role, const uint8_t asked[LC__NONCE],
                               const uint8_t hello[LC__HELLO_BYTES]);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What both ends of the control channel have in common: the secret, how it is proven, times, threads. */
+/* Shared by both ends of the control channel: the secret, how it is proven, times, threads. */
 #include "comm/control/control_internal.h"
 #include "base/status.h"
 

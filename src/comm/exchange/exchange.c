@@ -96,7 +96,7 @@ static void push(exchange *x, int to, int lane, lc__message *m, const header *h)
     }
 }
 
-/* What has arrived from a rank that is waited for. */
+/* The bytes that have arrived from a rank that is waited for. */
 static int64_t look(exchange *x, int from, int lane, const void **at)
 {
     size_t n = x->ops->peek(x->transport, from, lane, at);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What exchange.c (the calls that run), communicator.c and groups.c share. */
+/* Shared by exchange.c (the calls that run), communicator.c and groups.c. */
 #ifndef LC_COMM_EXCHANGE_EXCHANGE_IMPL_H
 #define LC_COMM_EXCHANGE_EXCHANGE_IMPL_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a collective consists of: at most two messages from each rank to each other, and combinations of what arrives.
+/* The parts of a collective: at most two messages from each rank to each other, and combinations of what arrives.
  *
  * Flat: the ranks own the data together. Of N ranks, rank i owns segment i. The first message goes to the owners, which
  * combine what they get; the second one comes from the owners:

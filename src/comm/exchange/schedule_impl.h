@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What schedule.c (flat collectives) and two_levels.c share. */
+/* Shared by schedule.c (flat collectives) and two_levels.c. */
 #ifndef LC_COMM_EXCHANGE_SCHEDULE_IMPL_H
 #define LC_COMM_EXCHANGE_SCHEDULE_IMPL_H
 

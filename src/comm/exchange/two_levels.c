@@ -38,7 +38,7 @@ static lc__peer_messages *of_column(const lc__schedule *s, int host)
     return &s->peers[host * s->per_host + s->rank % s->per_host];
 }
 
-/* What host `host` owns of part `local` of the data. */
+/* The range of part `local` of the data that host `host` owns. */
 static int64_t owned(const place *p, int64_t all, int local, int host, int64_t *bytes)
 {
     int64_t column, at = lc__part(all, p->per_host, local, &column);

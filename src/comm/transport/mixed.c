@@ -114,7 +114,7 @@ static int host(void *self, int rank)
 
 /* ---- both ways ---- */
 
-/* What one side knows must reach the other: ranks of this host may wait only for each other. */
+/* A failure that one side knows of is passed to the other: ranks of this host may wait only for each other. */
 static lc_status progress(void *self)
 {
     mixed *m = self;

@@ -39,7 +39,7 @@ static lc_status make(int size, int *fd, lc__rings **out)
     return LC_OK;
 }
 
-/* What ranks exchange: where rank 0's file is, then whether all have it. */
+/* The message that ranks exchange: where rank 0's file is, then whether all have it. */
 typedef struct place {
     lc__file_place file; /* fd -1: there is none */
     char why[240];

@@ -10,8 +10,8 @@
 
 enum { LC__TCP_TOKEN = LC__NONCE };
 
-/* What each rank sends the others in the meeting, twice: its address, then its result. If the run has a secret, nothing
- * in the meeting suffices to join the group. */
+/* The message of a rank to the others in the meeting, sent twice: its address, then its result. If the run has a
+ * secret, nothing in the meeting suffices to join the group. */
 typedef struct lc__tcp_card {
     char address[64], why[256];   /* why: the error */
     int32_t port, missing;        /* missing: the error is about another rank */

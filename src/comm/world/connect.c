@@ -19,7 +19,7 @@
 
 /* ---- the places of ranks ---- */
 
-/* What ranks exchange first. Processes with the same host can share memory. */
+/* The first message that ranks exchange. Processes with the same host can share memory. */
 typedef struct identity {
     char host[256];
     char address[64];

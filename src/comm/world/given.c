@@ -14,12 +14,12 @@
 
 #define REACHED 30.0 /* seconds for ranks, which all run already, to reach the coordinator */
 
-/* What ranks exchange. */
+/* The message that ranks exchange. */
 typedef struct place {
     char host[65], network[64]; /* the host's name, and which of its networks this process sees */
 } place;
 
-/* What the first rank sends the others. */
+/* The message of the first rank to the others. */
 typedef struct invitation {
     char address[256], secret[65], why_not[512];
     int32_t port;

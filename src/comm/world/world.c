@@ -89,7 +89,7 @@ static lc_status join_first(lc__world *w, const lc__world_options *o, const char
     return lc_fail(s, "%s", why);
 }
 
-/* What lc_comm_free does with the communicator of the world, which has several users. */
+/* Called by lc_comm_free instead of freeing the communicator of the world, which has several users. */
 static void leave(void)
 {
     lc__world_leave(&this_process.world);

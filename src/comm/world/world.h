@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What this process is among the processes of the run, and the communicator over all of them.
+/* The rank of this process among the processes of the run, and the communicator over all of them.
  *
  * Where a rank comes from, in this order: LIGHTC_RANK and its relatives (set by lightc's own launcher), torchrun's
  * (RANK, WORLD_SIZE, ... with TORCHELASTIC_RUN_ID), Open MPI's (OMPI_COMM_WORLD_RANK, ...), PMI's (PMI_RANK, ...),
@@ -72,7 +72,7 @@ void lc__world_leave(lc__world *w); /* NULL is fine */
  * lc__world_leave before lc_comm_free. */
 lc_status lc__world_given(lc_comm *comm, const lc__world_options *options, lc__world **out) LC_MUST_USE;
 
-/* What world.c, connect.c and given.c share. */
+/* Shared by world.c, connect.c and given.c. */
 lc_status lc__world_security(const lc__world_options *o, lc__security *out) LC_MUST_USE;
 #define LC__FOREVER 1e9
 void lc__world_add_given(lc__world *w);

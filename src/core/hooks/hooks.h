@@ -8,7 +8,7 @@
 
 #include "core/hooks/trainer_internal.h"
 
-/* What a hook may receive besides the trainer. Each uses its own part. */
+/* The arguments that a hook may receive besides the trainer. Each uses its own part. */
 typedef struct lc__hook_args {
     lc_stage stage;
     int dataloader_idx;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the options that choose something built in can name: --help, docs/options.md and errors list it. */
+/* The names that an option which chooses something built in accepts: --help, docs/options.md and errors list them. */
 #include "core/options/options.h"
 #include "builtin.h"
 

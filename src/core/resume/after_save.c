@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What follows when the result of writing a checkpoint of ModelCheckpoint is known. Loggers are notified of a
+/* The steps that follow when the result of writing a checkpoint of ModelCheckpoint is known. Loggers are notified of a
  * checkpoint when it is durable, and of a removed one when it is gone; the callback commits its plan, or drops it; a
  * write error is reported, and the run continues or stops (on_save_error).
  *

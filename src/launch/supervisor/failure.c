@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a supervisor reports when its run has failed: which rank is to blame, what that rank has printed, and the calls
+/* The report of a supervisor whose run has failed: which rank is to blame, what that rank has printed, and the calls
  * that ranks were in. */
 #include "launch/supervisor/supervisor_internal.h"
 

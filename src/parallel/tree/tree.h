@@ -47,7 +47,7 @@ extern const lc_op lc__op_combine;
  * the result does not depend on the number of ranks. */
 lc_status lc__tree_allow(lc__tree *t, const lc_tensor *tensor) LC_MUST_USE;
 
-/* What is recorded from now on belongs to one chunk: the index-th of this rank's `count`, with number `number` among
+/* Operators recorded from now on belong to one chunk: the index-th of this rank's `count`, with number `number` among
  * those of all ranks, by which random operators are keyed. Its backward pass (at most one) has weight `weight`. */
 void lc__tree_chunk_begin(lc__tree *t, int64_t number, int64_t index, int64_t count, double weight);
 void lc__tree_chunk_end(lc__tree *t);
