@@ -133,7 +133,8 @@ static lc_status on_predict_batch_end(lc_module *self, const lc_outputs *outputs
     return LC_OK;
 }
 
-/* The time of a pass over the data runs from the start of the first rank to the end of the last one. */
+/* The time of a pass over the data runs from the start of the first rank to the end of the last one. Where it goes is
+ * the mean over the ranks, so that waiting is counted whichever rank is the slow one. */
 static lc_status predict(network *m, lc_trainer *trainer, lc_dataloader *loader)
 {
     LC_TRY(lc_comm_barrier(m->ranks, NULL));
@@ -143,6 +144,8 @@ static lc_status predict(network *m, lc_trainer *trainer, lc_dataloader *loader)
     LC_TRY(lc_comm_all_reduce(m->ranks, ends, ends, 2, LC_F64, LC_COMM_MAX, NULL));
     m->spent[WAIT] += (m->begun + ends[0]) + (ends[1] - m->mark);
     m->begun = -ends[0], m->mark = ends[1];
+    LC_TRY(lc_comm_all_reduce(m->ranks, m->spent, m->spent, PLACES, LC_F64, LC_COMM_SUM, NULL));
+    for (int p = 0; p < PLACES; p++) m->spent[p] /= lc_comm_size(m->ranks);
     return LC_OK;
 }
 
