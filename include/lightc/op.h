@@ -139,7 +139,8 @@ struct lc_kernel {
      * the check itself runs out of memory, it leaves errno at ENOMEM: the choice of a kernel must not depend on
      * that. */
     bool (*supports)(const lc_call *call);
-    /* OPTIONAL: set scratch_bytes, create state. Runs once, when the plan is made. */
+    /* OPTIONAL: set scratch_bytes, create state. Runs once, when the plan is made. If it fails, it frees what it made:
+     * release() runs only for calls that were prepared. */
     lc_status (*prepare)(lc_call *call);
     /* REQUIRED. Must not allocate and cannot fail. */
     void (*run)(const lc_call *call);

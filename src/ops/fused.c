@@ -20,17 +20,11 @@ static const int64_t *instruction_at(const lc_call *call, int i)
     return call->ints + 1 + (int64_t)i * LC_FUSED_INSTRUCTION_INTS;
 }
 
-static lc_status prepare(lc_call *call)
+/* The type of every register. */
+static lc_status infer_types(const lc_call *call, program *p)
 {
-    int count = (int)call->ints[0];
-    if (count < 0 || count > LC_FUSED_MAX_INSTRUCTIONS || call->n_in > LC_FUSED_MAX_INPUTS)
-        return lc_fail(LC_ERR_INTERNAL, "a fused program of %d instructions and %d inputs is too long", count,
-                       call->n_in);
-    program *p = calloc(1, sizeof *p);
-    if (!p) return lc_fail(LC_ERR_MEMORY, "cannot get %zu bytes for a fused program", sizeof *p);
-    call->state = p; /* the caller releases it, also after an error */
     for (int i = 0; i < call->n_in; i++) p->dtype[i] = call->in[i].dtype;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < (int)call->ints[0]; i++) {
         const int64_t *code = instruction_at(call, i);
         int index = LC_FUSED_OP_INDEX(code[0]);
         if (index >= lc__elementwise_count)
@@ -57,6 +51,23 @@ static lc_status prepare(lc_call *call)
         LC_TRY(op->infer(&infer));
         p->dtype[call->n_in + i] = result.dtype;
     }
+    return LC_OK;
+}
+
+static lc_status prepare(lc_call *call)
+{
+    int count = (int)call->ints[0];
+    if (count < 0 || count > LC_FUSED_MAX_INSTRUCTIONS || call->n_in > LC_FUSED_MAX_INPUTS)
+        return lc_fail(LC_ERR_INTERNAL, "a fused program of %d instructions and %d inputs is too long", count,
+                       call->n_in);
+    program *p = calloc(1, sizeof *p);
+    if (!p) return lc_fail(LC_ERR_MEMORY, "cannot get %zu bytes for a fused program", sizeof *p);
+    lc_status status = infer_types(call, p);
+    if (status < 0) {
+        free(p);
+        return status;
+    }
+    call->state = p;
     call->scratch_bytes = (size_t)count * PIECE * WIDEST;
     return LC_OK;
 }

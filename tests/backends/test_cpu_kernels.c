@@ -592,4 +592,48 @@ TEST(pooling)
     }
 }
 
+/* ---- prepare ---- */
+static void check_nothing_is_kept(kernel_case *c, const lc_kernel *kernel)
+{
+    lc_call call = call_of(c, kernel, 2);
+    CHECK(kernel->prepare(&call) < 0);
+    CHECK(!call.state);
+    free(c->out[0].data);
+    for (int i = 0; i < c->n_in; i++) free(c->storage[i]);
+}
+
+/* The planner releases only calls that were prepared. The calls become wrong after their kernels were chosen. */
+TEST(a_failed_prepare_keeps_nothing)
+{
+    const lc__isa *isa = &lc__isa_base;
+    kernel_case program = case_of(&lc__op_fused);
+    add_input(&program, LC_F32, CHECK_ROW_MAJOR, SHAPE(8), fill_normal, 1);
+    fused_instruction(&program, &lc__op_tanh, -1, 1, 0, -1, -1);
+    fused_outputs(&program, 1, (int[]){1}, (lc_dtype[]){LC_F32}, SHAPE(8));
+    infer_outputs(&program);
+    program.ints[1] = LC_FUSED_OP(lc__elementwise_count, 0, 0);
+    check_nothing_is_kept(&program, lc__op_fused.kernel);
+
+    kernel_case sum = case_of(&lc__op_sum);
+    add_input(&sum, LC_F32, CHECK_ROW_MAJOR, SHAPE(8, 8), fill_normal, 1);
+    add_int(&sum, false);
+    add_int(&sum, 1); /* one dimension, which is: */
+    add_int(&sum, 1);
+    infer_outputs(&sum);
+    lc_call call = call_of(&sum, NULL, 2);
+    const lc_kernel *kernel = lc__isa_kernel(isa, &call);
+    CHECK(kernel);
+    sum.in[0].stride[1] = 2;
+    check_nothing_is_kept(&sum, kernel);
+
+    kernel_case product = case_of(&lc__op_matmul);
+    for (int i = 0; i < 2; i++) add_input(&product, LC_F32, CHECK_ROW_MAJOR, SHAPE(16, 16), fill_normal, 1);
+    infer_outputs(&product);
+    call = call_of(&product, NULL, 2);
+    kernel = lc__isa_kernel(isa, &call);
+    CHECK(kernel);
+    product.in[1].dtype = LC_F64;
+    check_nothing_is_kept(&product, kernel);
+}
+
 TEST_MAIN

@@ -446,8 +446,11 @@ static lc_status prepare(lc_call *call)
     int64_t threads = call->threads > 1 ? call->threads : 1;
     job *j = malloc(sizeof *j);
     if (!j) return lc_fail(LC_ERR_MEMORY, "out of memory: the plan of a product");
+    if (!plan(call, j)) {
+        free(j);
+        return lc_fail(LC_ERR_INTERNAL, "%s is not a product", call->op->name);
+    }
     call->state = j;
-    if (!plan(call, j)) return lc_fail(LC_ERR_INTERNAL, "%s is not a product", call->op->name);
     call->scratch_bytes = (size_t)(j->shared_floats + threads * j->per_thread) * sizeof(float);
     return LC_OK;
 }

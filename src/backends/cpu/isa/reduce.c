@@ -312,8 +312,11 @@ static lc_status prepare(lc_call *call)
 {
     plan *p = malloc(sizeof *p);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: the plan of a reduction");
+    if (!make_plan(call, p)) {
+        free(p);
+        return lc_fail(LC_ERR_INTERNAL, "%s is no such reduction", call->op->name);
+    }
     call->state = p;
-    if (!make_plan(call, p)) return lc_fail(LC_ERR_INTERNAL, "%s is no such reduction", call->op->name);
     call->scratch_bytes = (size_t)p->parts * (size_t)(p->shape == COLUMN_PARTS ? p->k2.size : 1) * sizeof(double);
     return LC_OK;
 }
