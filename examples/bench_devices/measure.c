@@ -133,8 +133,8 @@ static lc_status on_predict_batch_end(lc_module *self, const lc_outputs *outputs
     return LC_OK;
 }
 
-/* The time of a pass over the data runs from the start of the first rank to the end of the last one. Where it goes is
- * the mean over the ranks, so that waiting is counted whichever rank is the slow one. */
+/* The time of a pass over the data runs from the start of the first rank to the end of the last one. What the
+ * ranks do in that time is their mean, so that waiting is counted whichever rank is the slow one. */
 static lc_status predict(network *m, lc_trainer *trainer, lc_dataloader *loader)
 {
     LC_TRY(lc_comm_barrier(m->ranks, NULL));
