@@ -5,14 +5,8 @@
 
 #include <lightc/status.h>
 
-/* Thread-local variables that every step reads: reached without a call, from a shared library too. The loader has
- * little room for that, and a library that has any such variable needs it for all of its thread-local variables, also
- * those without this attribute. They have 1 KB in total (`error` in status.c), of about 2 if a program opens the
- * library with dlopen: they must not grow. */
-#define LC__FAST_TLS __attribute__((tls_model("initial-exec")))
-
 /* How many errors this thread has reported so far, to know whether one happened in a function that cannot return it. */
-extern _Thread_local unsigned lc__errors LC__FAST_TLS;
+extern _Thread_local unsigned lc__errors;
 static inline unsigned lc__error_count(void)
 {
     return lc__errors;

@@ -96,26 +96,31 @@ static void name_ranks(const lc__shadow *s, int i)
     if (s->copy[i]->is_slice) s->copy[i]->slices = s->of[i]->flat ? s->of[i]->flat->sharding : NULL;
 }
 
+/* `next` is a slice of the whole value that `copy` has. */
+static lc_status copy_slice(lc_tensor *copy, lc_tensor *next, int64_t begin, int64_t count)
+{
+    size_t width = lc_dtype_size(copy->type.dtype);
+    lc_view from, to;
+    LC_TRY(lc__tensor_map(copy, LC__READ, &from));
+    lc_status status = lc__tensor_map(next, LC__WRITE, &to);
+    if (status >= 0) memcpy(to.data, (char *)from.data + (size_t)begin * width, (size_t)count * width);
+    if (status >= 0) lc__tensor_unmap(next, LC__WRITE);
+    lc__tensor_unmap(copy, LC__READ);
+    return status;
+}
+
 /* A sharding strategy slices parameters when a fit begins, after restoring, and gathers them at its end (or has them in
  * slices all the time); the copy follows. */
 static lc_status follow(lc__shadow *s, int i)
 {
-    lc_tensor *of = s->of[i], *copy = s->copy[i], *next;
-    lc_status status = LC_OK;
+    lc_tensor *of = s->of[i], *copy = s->copy[i], *next = NULL;
     name_ranks(s, i);
     if (copy->is_slice == of->is_slice) return LC_OK;
-    LC_TRY(lc__tensor_like(of, &next));
+    lc_status status = lc__tensor_like(of, &next);
     if (of->is_slice) {
-        size_t width = lc_dtype_size(of->type.dtype);
-        lc_view from, to;
-        status = lc__tensor_map(copy, LC__READ, &from);
-        if (status >= 0) status = lc__tensor_map(next, LC__WRITE, &to);
-        if (status >= 0)
-            memcpy(to.data, (char *)from.data + (size_t)of->slice_begin * width, (size_t)of->slice_count * width);
-        lc__tensor_unmap(next, LC__WRITE);
-        lc__tensor_unmap(copy, LC__READ);
+        if (status >= 0) status = copy_slice(copy, next, of->slice_begin, of->slice_count);
     } else {
-        status = lc__tensor_gather(copy, -1, s->scratch[0]);
+        status = lc__tensor_gather(copy, status, -1, s->scratch[0]);
         if (status >= 0) status = lc_tensor_write(next, s->scratch[0], bytes_of(of));
     }
     if (status < 0) {

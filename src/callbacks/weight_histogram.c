@@ -9,6 +9,7 @@
 
 #include "optim/optim_internal.h"
 #include "tensor/host_access.h"
+#include "tensor/slice.h"
 #include "tensor/tensor_impl.h"
 
 typedef struct histograms {
@@ -51,14 +52,14 @@ static lc_status wh_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
 
 static lc_status log_weight(const histograms *h, lc_trainer *t, int k)
 {
-    lc_tensor *w = h->weights.v[k], *whole;
+    lc_tensor *w = h->weights.v[k], *whole = NULL;
     if (!w->is_slice)
         return t->rank ? LC_OK : lc_trainer_log_histogram(t, h->weights.names[k], w, t->batches_that_stepped);
-    LC_TRY(lc_tensor_new(w->type.dtype, w->type.ndim, w->type.shape, &whole));
-    lc_view v;
-    lc_status s = lc__tensor_map(whole, LC__WRITE, &v);
-    if (s >= 0) s = lc_tensor_gather(w, v.data, whole->bytes);
-    lc__tensor_unmap(whole, LC__WRITE);
+    lc_view v = {.data = NULL};
+    lc_status s = lc_tensor_new(w->type.dtype, w->type.ndim, w->type.shape, &whole);
+    bool mapped = s >= 0 && (s = lc__tensor_map(whole, LC__WRITE, &v)) >= 0;
+    s = lc__tensor_gather(w, s, -1, v.data);
+    if (mapped) lc__tensor_unmap(whole, LC__WRITE);
     if (s >= 0 && !t->rank) s = lc_trainer_log_histogram(t, h->weights.names[k], whole, t->batches_that_stepped);
     lc_tensor_unref(whole);
     return s;

@@ -54,7 +54,10 @@ void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, con
     } else if (kind != LC_POOL_ADAPTIVE_AVG && (l->stride[0] < 1 || l->stride[1] < 1)) {
         lc_module_fail(&l->base, LC_ERR_ARGUMENT, "stride %lld x %lld must be positive", (long long)l->stride[0],
                        (long long)l->stride[1]);
-    } else if (kind == LC_POOL_MAX && (l->dilation[0] < 1 || l->dilation[1] < 1)) {
+    } else if (kind != LC_POOL_MAX && (l->dilation[0] != 1 || l->dilation[1] != 1)) {
+        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "dilation %lld x %lld: only MaxPool2d has a dilation",
+                       (long long)l->dilation[0], (long long)l->dilation[1]);
+    } else if (l->dilation[0] < 1 || l->dilation[1] < 1) {
         lc_module_fail(&l->base, LC_ERR_ARGUMENT, "dilation %lld x %lld must be positive", (long long)l->dilation[0],
                        (long long)l->dilation[1]);
     }

@@ -115,7 +115,7 @@ lc_status lc_tensor_gather(lc_tensor *t, void *data, size_t bytes)
     if (lc_tensor_is_error(t))
         return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_gather: the operation that made this tensor failed");
     LC_TRY(check_host_bytes(t, bytes, "lc_tensor_gather"));
-    return lc__tensor_gather(t, -1, data);
+    return lc__tensor_gather(t, LC_OK, -1, data);
 }
 
 lc_status lc_item(lc_tensor *t, double *value)

@@ -51,6 +51,6 @@ typedef struct lc__recorder {
 } lc__recorder;
 
 /* The graph that this thread records into, or has recorded into last; NULL: none. */
-extern _Thread_local lc_graph *lc__current LC__FAST_TLS;
+extern _Thread_local lc_graph *lc__current;
 
 #endif

@@ -125,13 +125,13 @@ static bool is_row_major(const lc_tensor *t)
     return t->layout == LC_ROW_MAJOR || t->type.ndim < 3;
 }
 
-lc_status lc__tensor_gather(lc_tensor *t, int root, void *data)
+lc_status lc__tensor_gather(lc_tensor *t, lc_status mine, int root, void *data)
 {
     size_t bytes = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
-    if (!t->is_slice) return data ? lc_tensor_read(t, data, bytes) : LC_OK;
+    if (!t->is_slice) return mine >= 0 && data ? lc_tensor_read(t, data, bytes) : mine;
     if (!t->slices)
         return lc_fail(LC_ERR_STATE, "slices of this tensor were on ranks that are lost; load a checkpoint");
-    lc_status status = lc__tensor_wait(t);
+    lc_status status = mine < 0 ? mine : lc__tensor_wait(t);
     if (is_row_major(t) || !data) return collect(t, status, root, data);
     char *whole = malloc(bytes + 1);
     if (status >= 0 && !whole)

@@ -63,8 +63,10 @@ void lc__tensor_slice(const lc_tensor *t, int64_t *begin, int64_t *count);
  * divide them. */
 void lc__tensor_share(const lc_tensor *t, int64_t *begin, int64_t *count);
 /* Writes the whole value, row-major, to `data`, which has room for the whole tensor, on rank `root` of the ranks that
- * have the slices (-1: on all; elsewhere data may be NULL). If t is not in slices it is only read. Else collective. */
-lc_status lc__tensor_gather(lc_tensor *t, int root, void *data) LC_MUST_USE;
+ * have the slices (-1: on all; elsewhere data may be NULL). If t is not in slices it is only read. Else collective.
+ * `mine`: the caller's status so far; a caller that has failed calls it nevertheless, since the others would wait for
+ * it, and all ranks get the error. */
+lc_status lc__tensor_gather(lc_tensor *t, lc_status mine, int root, void *data) LC_MUST_USE;
 /* Keeps this rank's slice of the whole value, row-major. A parameter whose other slices were on ranks that are gone
  * becomes whole. */
 lc_status lc__tensor_write_slice(lc_tensor *t, const void *data) LC_MUST_USE;

@@ -295,6 +295,25 @@ TEST(convolution_options_reach_the_operator)
     lc_module_release(&m);
 }
 
+TEST(only_max_pooling_has_a_dilation)
+{
+    lc_module m;
+    lc_max_pool2d pool;
+    lc_avg_pool2d average;
+    lc_adaptive_avg_pool2d adaptive;
+    lc_module_init(&m, NULL, 1);
+    lc_max_pool2d_init(&pool, &m, "pool", 3, .dilation = 2);
+    CHECK_OK(lc_module_status(&m));
+    lc_avg_pool2d_init(&average, &m, "average", 2, .dilation = 2);
+    CHECK_STATUS(lc_module_status(&m), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "only MaxPool2d has a dilation");
+    lc_module_release(&m);
+    lc_module_init(&m, NULL, 1);
+    lc_adaptive_avg_pool2d_init(&adaptive, &m, "adaptive", 1, .dilations = LC_DIMS(1, 2));
+    CHECK_STATUS(lc_module_status(&m), LC_ERR_ARGUMENT);
+    lc_module_release(&m);
+}
+
 TEST(batch_norm_tracks_in_training_only)
 {
     lc_module m;

@@ -37,7 +37,7 @@ static float number(int64_t i)
 static lc_status gather(const gathering *w, lc_tensor *t, float *whole)
 {
     if (w->flat) return lc__flat_gather(t->flat);
-    return w->root < 0 ? lc_tensor_gather(t, whole, N * sizeof *whole) : lc__tensor_gather(t, w->root, whole);
+    return w->root < 0 ? lc_tensor_gather(t, whole, N * sizeof *whole) : lc__tensor_gather(t, LC_OK, w->root, whole);
 }
 
 static lc_status check_values(const gathering *w, lc_tensor *t, int rank, float *whole)
@@ -89,6 +89,36 @@ static void try_all(gathering w, int times)
         w.rank = 1;
         alarm(60);
         CHECK_RANKS("threads", RANKS, fail_and_go_on, &w);
+        alarm(0);
+    }
+}
+
+/* What a caller fails at before, on rank 1: it gathers nevertheless, and the others do not wait for it. */
+static lc_status fail_before(lc_comm *comm, void *ctx)
+{
+    static const int64_t shape[1] = {N};
+    const int *root = ctx;
+    int rank = lc_comm_rank(comm), owner;
+    float whole[N];
+    lc_tensor *t;
+    lc_flat *flat;
+    LC_TRY(lc_tensor_new(LC_F32, 1, shape, &t));
+    LC_TRY(lc__flat_of(t, &flat));
+    LC_TRY(lc__flat_shard(flat, comm, NULL, 3, 1 << 20, &owner));
+    lc_status mine = rank == 1 ? lc_fail(LC_ERR_MEMORY, "there is no room on this rank") : LC_OK;
+    RANK_CHECK(lc__tensor_gather(t, mine, *root, whole) == LC_ERR_MEMORY);
+    RANK_CHECK(strstr(lc_error_message(), "there is no room on this rank"));
+    LC_TRY(lc__tensor_gather(t, LC_OK, *root, whole));
+    LC_TRY(lc__flat_forget_sharding(flat));
+    lc_tensor_unref(t);
+    return LC_OK;
+}
+
+TEST(a_caller_that_has_failed_fails_on_all_ranks)
+{
+    for (int root = -1; root < 2; root++) {
+        alarm(60);
+        CHECK_RANKS("threads", RANKS, fail_before, &root);
         alarm(0);
     }
 }

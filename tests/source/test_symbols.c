@@ -128,4 +128,19 @@ TEST(every_declared_function_is_there)
     CHECK_EQ(missing, 0);
 }
 
+/* A library with STATIC_TLS takes room that the loader has little of: a program that opens it late may be refused. */
+TEST(any_program_can_open_it)
+{
+    char path[4200], line[512];
+    if (!library("liblightc.so", path, sizeof path)) SKIP("the shared library is not where it is built");
+    if (system("command -v readelf >/dev/null") != 0) SKIP("no readelf");
+    FILE *f = symbols_of("readelf -d", path);
+    CHECK(f);
+    int lines = 0, fixed = 0;
+    for (; fgets(line, sizeof line, f); lines++) fixed += strstr(line, "STATIC_TLS") != NULL;
+    pclose(f);
+    CHECK(lines > 10);
+    CHECK_EQ(fixed, 0);
+}
+
 TEST_MAIN

@@ -45,6 +45,14 @@ static lc_status map_until_saved(lc__views *l, lc_tensor *t, lc_view *out)
     return LC_OK;
 }
 
+/* A tensor for the whole value of t, which the views own, mapped to be written. */
+static lc_status make_whole(const lc_tensor *t, lc__views *views, lc_tensor **whole, lc_view *v)
+{
+    LC_TRY(lc_tensor_new(t->type.dtype, t->type.ndim, t->type.shape, whole));
+    LC_TRY(lc__views_add(views, *whole));
+    return lc__tensor_map(*whole, LC__WRITE, v);
+}
+
 lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_kind kind, const char *name, lc_tensor *t, bool ranges,
                           lc__views *views)
 {
@@ -60,11 +68,10 @@ lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_kind kind, const char *name
     }
     if (t->slices && t->slices->replica) return LC_OK; /* rank 0 writes the first replica */
     bool writes = t->slices && t->slices->rank == 0;
-    if (writes) LC_TRY(lc_tensor_new(t->type.dtype, t->type.ndim, t->type.shape, &whole));
-    if (writes) LC_TRY(lc__views_add(views, whole));
-    if (writes) LC_TRY(lc__tensor_map(whole, LC__WRITE, &v));
-    lc_status status = lc__tensor_gather(t, 0, v.data);
-    if (writes) lc__tensor_unmap(whole, LC__WRITE);
+    lc_status status = writes ? make_whole(t, views, &whole, &v) : LC_OK;
+    bool mapped = writes && status >= 0;
+    status = lc__tensor_gather(t, status, 0, v.data);
+    if (mapped) lc__tensor_unmap(whole, LC__WRITE);
     LC_TRY(status);
     return writes ? lc_ckpt_add_tensor(w, kind, name, whole) : LC_OK;
 }

@@ -59,12 +59,12 @@ static lc_status execute(lc_graph *g, lc_plan *p)
 {
     if (g->nan_check || g->profile || g->observe) return execute_watched(g, p);
     bool peers = g->peers;
-    for (int i = 0; i < p->n_calls; i++) {
-        lc_call *c = &p->calls[i].call;
-        c->scratch = g->scratch;
-        c->kernel->run(c);
+    void *scratch = g->scratch;
+    for (lc_plan_call *pc = p->calls, *end = pc + p->n_calls; pc < end; pc++) {
+        pc->call.scratch = scratch;
+        pc->call.kernel->run(&pc->call);
         if (__builtin_expect(lc__fault_is_set(&g->fault) | peers, 0)) {
-            if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, p->calls[i].site);
+            if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, pc->site);
             LC_TRY(communicate(g));
         }
     }
