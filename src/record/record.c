@@ -15,9 +15,8 @@
 
 #define SLAB 128
 
-/* Where a call differs from the plan. Without this gcc takes the usual way for the rare one, and copies its node byte
- * by byte. */
-#define IS_RARE(condition) __builtin_expect(condition, 0)
+/* Without it gcc takes the usual way through these functions for a rare one, and copies nodes by `rep movs`. */
+#define HOT __attribute__((hot))
 
 /* ---- values ---- */
 
@@ -300,18 +299,18 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
 
 /* The usual case: the call repeats the next node of the plan that is expected. Types are known, capacities were checked
  * when the segment began. False: nothing was recorded. */
-static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints,
-                   int n_float, const double *floats, const lc_site *site, lc_tensor **out)
+static HOT bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints,
+                       int n_float, const double *floats, const lc_site *site, lc_tensor **out)
 {
     const lc_plan *plan = g->expect;
     lc_tape *tape = &g->tape;
     uint32_t k = tape->n_nodes - plan->node_0;
-    if (IS_RARE(k >= plan->n_nodes)) return false;
+    if (k >= plan->n_nodes) return false;
     const lc_node *want = &plan->nodes[k];
-    if (IS_RARE(want->op != op || (int)want->n_in != n_in || (int)want->n_int != n_int || want->n_float != n_float ||
-                want->region != g->region || (want->flags & LC_NODE_NO_GRAD) != (g->no_grad ? LC_NODE_NO_GRAD : 0u)))
+    if (want->op != op || (int)want->n_in != n_in || (int)want->n_int != n_int || want->n_float != n_float ||
+        want->region != g->region || (want->flags & LC_NODE_NO_GRAD) != (g->no_grad ? LC_NODE_NO_GRAD : 0u))
         return false;
-    if (IS_RARE((!in && n_in) || (!ints && n_int) || (!floats && n_float))) return false;
+    if ((!in && n_in) || (!ints && n_int) || (!floats && n_float)) return false;
     const uint32_t *want_in = plan->in + (want->in_at - plan->in_0);
     uint32_t *values = tape->in ? tape->in + tape->n_in : NULL; /* NULL if the first operator has no inputs */
     for (int i = 0; i < n_in; i++) {
@@ -321,22 +320,21 @@ static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in,
         } else if (t->graph == g && t->generation == g->generation) {
             values[i] = t->value;
         } else {
-            if (IS_RARE((unsigned)t->kind - LC_TENSOR_PERSISTENT > 1u || add_external(g, t) < 0 || !g->expect))
-                return false;
+            if ((unsigned)t->kind - LC_TENSOR_PERSISTENT > 1u || add_external(g, t) < 0 || !g->expect) return false;
             values[i] = t->value;
         }
-        if (IS_RARE(values[i] != want_in[i])) return false;
+        if (values[i] != want_in[i]) return false;
     }
-    if (IS_RARE(want->first_out != g->n_values)) return false;
+    if (want->first_out != g->n_values) return false;
     const int64_t *want_ints = plan->ints + (want->int_at - plan->int_0);
     for (int i = 0; i < n_int; i++) {
-        if (IS_RARE(ints[i] != want_ints[i])) return false;
+        if (ints[i] != want_ints[i]) return false;
         tape->ints[tape->n_ints + (uint32_t)i] = ints[i];
     }
     if (n_float) memcpy(tape->floats + tape->n_floats, floats, (size_t)n_float * sizeof *floats);
     for (uint32_t i = 0; i < want->n_out; i++) {
         lc_tensor *t = new_step_tensor(g);
-        if (IS_RARE(!t)) {
+        if (!t) {
             g->arenas[g->generation % LC_ARENAS].used -= i;
             g->n_values -= i;
             return false;
@@ -356,7 +354,7 @@ static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in,
         g->values[g->n_values++] = t;
         out[i] = t;
     }
-    if (IS_RARE(want->n_out < op->n_out))
+    if (__builtin_expect(want->n_out < op->n_out, 0))
         for (int i = want->n_out; i < op->n_out; i++) out[i] = NULL;
     tape->nodes[tape->n_nodes] = *want;
     tape->sites[tape->n_nodes++] = *site;
@@ -411,8 +409,8 @@ static __attribute__((cold)) void refuse(const lc_op *op, int n_in, lc_tensor *c
 
 /* The site is passed by pointer: to copy it while the caller's two stores are still in flight stalls the core, for a
  * fifth of the time that it takes to follow a plan. */
-static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
-                 const double *floats, bool live, lc_tensor **out, const lc_site *site)
+static HOT void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
+                     const double *floats, bool live, lc_tensor **out, const lc_site *site)
 {
     lc_graph *g = lc__current;
     lc_tensor *results[LC_MAX_OUTPUTS];
@@ -425,7 +423,7 @@ static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, con
         ints = keyed;
     }
     if (g && g->expect && !g->expanding && g->recording && g->status == LC_OK && status == LC_OK &&
-        !IS_RARE(!follow(g, op, n_in, in, n_int, ints, n_float, floats, site, out)))
+        follow(g, op, n_in, in, n_int, ints, n_float, floats, site, out))
         return;
     if (!is_call(op, n_in, in, n_int, ints, n_float, floats)) {
         refuse(op, n_in, in, n_int, ints, n_float, out, site);
