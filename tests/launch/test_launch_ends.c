@@ -601,6 +601,21 @@ TEST(a_signal_to_one_rank_stops_the_run)
     }
 }
 
+/* Processes of a run get a signal at different times: a rank may get it when it has stopped because of another's. */
+TEST(a_signal_that_comes_after_the_stop_changes_nothing)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        run r;
+        start(&r, "%s --act after --on %d --devices 2 --use_distributed_sampler false", program, rank);
+        wait_for(&r, "out", "a step\n");
+        CHECK(!kill(pid_of(&r, !rank), SIGTERM));
+        CHECK_EQ(finish(&r), 128 + SIGTERM);
+        CHECK_EQ(count(r.err, "error: "), 1);
+        CHECK_CONTAINS(r.err, "error: stopped by SIGTERM after step ");
+        check_clean(&r, 2);
+    }
+}
+
 TEST(ranks_do_not_outlive_their_supervisor)
 {
     run r;

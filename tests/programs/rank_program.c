@@ -6,9 +6,10 @@
  * exits with 0); once (dies in its first life); meet (waits for the others, then until the run ends); late (never
  * meets); absent (ends, and the others meet); await (ends when rank --on has written its file); tardy (fails when the
  * others have ended, and the supervisor knows); train (four epochs; a rank with --on dies in its first life in the
- * third); slow (the same, forever); stuck (the same, but a step lasts a minute); usr1 (the same as train, but it sends
- * itself SIGUSR1); given (slow, over a communicator of MPI that it passes to the trainer); hold (trains a large model,
- * and writes the memory it took to DIR/memory-N). rank_program silent ...: it does not parse options, but asks for one
+ * third); slow (the same, forever); stuck (the same, but a step lasts a minute); after (slow, and rank --on sends
+ * itself SIGTERM when its training has ended); usr1 (the same as train, but it sends itself SIGUSR1); given (slow, over
+ * a communicator of MPI that it passes to the trainer); hold (trains a large model, and writes the memory it took to
+ * DIR/memory-N). rank_program silent ...: it does not parse options, but asks for one
  * restart in the struct, and dies in its first life. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -193,7 +194,7 @@ static int train(lc_trainer_options *opt, const settings *s)
 {
     bool first_life = s->on >= 0 && s->on == atoi(variable("LIGHTC_RANK")) && !getenv("LIGHTC_RESTARTED");
     bool stuck = !strcmp(s->act, "stuck"), given = !strcmp(s->act, "given");
-    bool slow = stuck || given || !strcmp(s->act, "slow");
+    bool after = !strcmp(s->act, "after"), slow = stuck || given || after || !strcmp(s->act, "slow");
     unsigned ms = stuck ? 60000 : 20;
     int deadly = !first_life ? 0 : !strcmp(s->act, "usr1") ? SIGUSR1 : SIGKILL;
     char path[4200];
@@ -211,6 +212,7 @@ static int train(lc_trainer_options *opt, const settings *s)
     if (given) LC_MAIN_TRY(lc_comm_mpi(&opt->comm));
     LC_MAIN_TRY(lc_trainer_new(opt, &t));
     lc_status status = lc_trainer_fit(t, &m.base);
+    if (after && first_life) kill(getpid(), SIGTERM);
     snprintf(path, sizeof path, "%s/result%s", s->dir, lc_trainer_global_rank(t) ? "-1" : "");
     FILE *f = status >= 0 ? fopen(path, "w") : NULL;
     int batches = 0;
@@ -403,7 +405,7 @@ int main(int argc, char **argv)
     if (report(&s) != 0) return 4;
     printf("rank %s speaks\n", variable("LIGHTC_RANK"));
     fflush(stdout);
-    bool slow = !strcmp(s.act, "slow") || !strcmp(s.act, "stuck") || !strcmp(s.act, "given");
+    bool slow = !strcmp(s.act, "slow") || !strcmp(s.act, "stuck") || !strcmp(s.act, "after") || !strcmp(s.act, "given");
     if (slow) sigprocmask(SIG_UNBLOCK, &term, NULL);
     if (slow || !strcmp(s.act, "train") || !strcmp(s.act, "usr1")) return train(&opt, &s);
     if (!strcmp(s.act, "hold")) return hold(&opt, &s);

@@ -130,8 +130,8 @@ lc_status lc__run_finish(lc_trainer *t, lc_status s)
     }
     lc_checkpoint_close(t->resume->restoring_from);
     t->resume->restoring_from = NULL;
-    /* A second signal to end may still arrive. */
-    if (atomic_load(&t->ranks->signal))
+    /* The signal to end may still arrive a second time, or for the first time if another rank got it. */
+    if (atomic_load(&t->ranks->signal) || t->ranks->agreed_signal)
         lc__signals_keep(t);
     else
         lc__signals_end(t);
