@@ -37,6 +37,12 @@ typedef struct lc__hook_list {
 /* Which slots a hook has in this run: a step pays for no others. ANY: several, or the hook is traced or profiled. */
 typedef enum lc__hook_users { LC__USED_BY_ANY, LC__USED_BY_NONE, LC__USED_BY_MODULE } lc__hook_users;
 
+/* The piece of a batch for which something happens. Pieces are numbered over the whole run. */
+typedef struct lc__place {
+    int64_t piece; /* 0: the batch is not cut */
+    int64_t first; /* pieces from this number on are of the same batch */
+} lc__place;
+
 struct lc_trainer {
     lc__mark mark;
     /* State of the rooms above: declared in their headers, made together with the trainer by trainer/trainer.c. */
@@ -114,9 +120,10 @@ struct lc_trainer {
     /* the batch */
     const lc_batch *batch;
     int dataloader_idx;
-    int part;       /* the part of the batch being recorded */
-    int64_t cuts;   /* batches cut into parts so far */
-    bool recording; /* a step is open and has not run yet */
+    int part;        /* the device part being recorded */
+    lc__place place; /* the piece being recorded */
+    int64_t pieces;  /* how many have been entered so far */
+    bool recording;  /* a step is open and has not run yet */
     lc_outputs outputs;
 };
 

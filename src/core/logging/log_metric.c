@@ -39,7 +39,7 @@ static void forget_state(lc__logged *e)
 void lc__logged_drop(lc__logged *e)
 {
     if (!e->of_metric) e->sum = e->weight = 0;
-    if (e->exact) *e->exact = (lc__exact_sums){.step_number = -1};
+    if (e->exact) *e->exact = (lc__exact_sums){0};
     forget_state(e);
 }
 

@@ -5,13 +5,11 @@
 
 #include "base/exact_sum.h"
 #include "core/hooks/trainer_internal.h"
+#include "core/logging/step_value.h"
 
-/* Means and sums in deterministic runs. Each chunk of a step adds one number. */
+/* Means and sums in deterministic runs. */
 typedef struct lc__exact_sums {
     lc__exact_sum epoch, step;
-    double step_weight;
-    int64_t step_count;
-    int64_t step_number; /* the batch of `step` */
 } lc__exact_sums;
 
 /* Used in place of a loader's index. */
@@ -35,11 +33,8 @@ typedef struct lc__logged {
     double step, sum, weight;
     double step_weight;    /* samples of `step` */
     lc__exact_sums *exact; /* `sum` and `step` without intermediate rounding; NULL: rounded */
-    /* `step` covers the parts of batch number `batch` up to `part`; parts_*: value and weight of the earlier ones. */
-    int64_t batch;
-    int part;
-    double parts_value, parts_weight, part_weight;
-    lc_metric *metric; /* borrowed while its epoch runs; `sum` is its value, once `computed` */
+    lc__step_value pieces; /* how `step` came about */
+    lc_metric *metric;     /* borrowed while its epoch runs; `sum` is its value, once `computed` */
     bool of_metric, computed;
     double *state; /* the metric's, from or for a checkpoint */
     int64_t n_state;
@@ -50,7 +45,7 @@ typedef struct lc__pending {
     int entry;
     lc_tensor *tensor;
     double weight;
-    int part;
+    lc__place place;
 } lc__pending;
 
 typedef struct lc__results {
@@ -95,7 +90,7 @@ void lc__logging_init(lc_trainer *t);
 void lc__logging_free(lc_trainer *t); /* after the loggers have finished */
 
 /* ---- results.c ---- */
-lc_status lc__results_read(lc_trainer *t, lc__results *r) LC_MUST_USE; /* after the step ran */
+lc_status lc__results_read(lc__results *r) LC_MUST_USE; /* after the step ran */
 void lc__results_publish_step(lc_trainer *t, lc__results *r);
 lc_status lc__results_publish_epoch(lc_trainer *t, lc__results *r) LC_MUST_USE; /* computes metrics */
 void lc__results_reset(lc__results *r);

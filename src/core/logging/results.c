@@ -51,7 +51,7 @@ void lc__results_reset(lc__results *r)
         lc__logged *e = &r->e[i];
         e->active = e->reduced = e->has_step = false;
         e->step = e->sum = e->weight = 0;
-        if (e->exact) *e->exact = (lc__exact_sums){.step_number = -1};
+        if (e->exact) *e->exact = (lc__exact_sums){0};
         lc__logged_forget(e);
     }
     r->n_pending = 0;
@@ -95,7 +95,7 @@ lc__logged *lc__results_add(lc__results *r, const char *base, lc_hook hook, int 
         e->exact = calloc(1, sizeof *e->exact);
         if (!e->exact) lc_fail(LC_ERR_MEMORY, "out of memory: logged values");
         ok = e->exact != NULL;
-        if (ok) e->exact->step_number = -1;
+        if (ok) e->pieces.exact = &e->exact->step;
     }
     if (!ok) {
         entry_free(e);
@@ -137,73 +137,22 @@ static bool same_args(const lc__logged *e, const lc_log_args *a, bool on_step, b
            a->reduce_fx == b->reduce_fx && a->sync_dist == b->sync_dist && a->rank_zero_only == b->rank_zero_only;
 }
 
-/* The value of a step when another part of its batch has logged one; if a part logs twice, its last value counts. */
-static double step_of_parts(const lc_trainer *t, lc__logged *e, double v, double weight, int part)
-{
-    bool begins = e->batch != t->cuts;
-    if (!begins && part != e->part) {
-        e->parts_value = e->step;
-        e->parts_weight += e->part_weight;
-    }
-    if (begins) e->parts_weight = 0;
-    e->batch = t->cuts;
-    e->part = part;
-    e->part_weight = weight;
-    if (e->parts_weight == 0) return v;
-    switch ((lc_log_reduce)e->args.reduce_fx) {
-    case LC_LOG_SUM:
-        return e->parts_value + v;
-    case LC_LOG_MIN:
-        return v < e->parts_value || isnan(v) ? v : e->parts_value;
-    case LC_LOG_MAX:
-        return v > e->parts_value || isnan(v) ? v : e->parts_value;
-    default:
-        return (e->parts_value * e->parts_weight + v * weight) / (e->parts_weight + weight);
-    }
-}
-
-static void add_exact(lc__logged *e, double v, double weight, int64_t step)
-{
-    lc__exact_sums *x = e->exact;
-    bool mean = e->args.reduce_fx == LC_LOG_MEAN;
-    if (x->step_number != step) {
-        x->step = (lc__exact_sum){0};
-        x->step_weight = 0;
-        x->step_count = 0;
-        x->step_number = step;
-    }
-    lc__exact_add(&x->step, mean ? v * weight : v);
-    x->step_weight += weight;
-    if (++x->step_count > 1) e->step = lc__exact_value(&x->step) / (mean ? x->step_weight : 1);
-    if (!e->on_epoch) return;
-    lc__exact_add(&x->epoch, mean ? v * weight : v);
-    e->weight += weight;
-}
-
-/* The smallest or largest value of a step's chunks. */
-static double extreme(const lc__logged *e, double v, int64_t step)
-{
-    bool first = e->step_number != step || !e->has_step;
-    return first || isnan(v) || (e->args.reduce_fx == LC_LOG_MIN ? v < e->step : v > e->step) ? v : e->step;
-}
-
 /* Adds a value that has been read. */
-static void accumulate(const lc_trainer *t, const lc__results *r, lc__logged *e, double v, double weight, int part)
+static void accumulate(const lc__results *r, lc__logged *e, double v, double weight, lc__place at)
 {
-    bool ordered = e->args.reduce_fx == LC_LOG_MIN || e->args.reduce_fx == LC_LOG_MAX;
-    e->step = r->exact && ordered ? extreme(e, v, r->step) : t->device_parts ? step_of_parts(t, e, v, weight, part) : v;
-    e->step_weight = t->device_parts ? e->parts_weight + weight : weight;
+    lc_log_reduce how = (lc_log_reduce)e->args.reduce_fx;
+    e->step = lc__step_value_note(&e->pieces, how, at, v, weight);
+    e->step_weight = lc__step_value_weight(&e->pieces);
     e->has_step = true;
     e->step_number = r->step;
-    if (weight == 0) return; /* the other ranks have samples; even a NaN adds nothing */
-    if (e->exact) add_exact(e, v, weight, r->step);
-    if (!e->on_epoch || e->exact) return;
-    switch ((lc_log_reduce)e->args.reduce_fx) {
+    if (weight == 0 || !e->on_epoch) return; /* the other ranks have samples; even a NaN adds nothing */
+    switch (how) {
     case LC_LOG_MEAN:
-        e->sum += v * weight;
-        break;
     case LC_LOG_SUM:
-        e->sum += v;
+        if (e->exact)
+            lc__exact_add(&e->exact->epoch, how == LC_LOG_MEAN ? v * weight : v);
+        else
+            e->sum += how == LC_LOG_MEAN ? v * weight : v;
         break;
     case LC_LOG_MIN:
         e->sum = e->weight == 0 || v < e->sum || isnan(v) ? v : e->sum;
@@ -221,7 +170,7 @@ double lc__logged_epoch_value(const lc__logged *e)
     return e->args.reduce_fx == LC_LOG_MEAN ? sum / e->weight : sum;
 }
 
-lc_status lc__results_read(lc_trainer *t, lc__results *r)
+lc_status lc__results_read(lc__results *r)
 {
     int n = r->n_pending;
     r->n_pending = 0;
@@ -229,7 +178,7 @@ lc_status lc__results_read(lc_trainer *t, lc__results *r)
         double v;
         lc_status s = lc_item(r->pending[i].tensor, &v);
         if (s < 0) return lc_fail_context(s, "logged value %s", r->e[r->pending[i].entry].name);
-        accumulate(t, r, &r->e[r->pending[i].entry], v, r->pending[i].weight, r->pending[i].part);
+        accumulate(r, &r->e[r->pending[i].entry], v, r->pending[i].weight, r->pending[i].place);
     }
     return LC_OK;
 }
@@ -368,7 +317,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     if (what.metric) {
         LC_TRY(lc__logged_metric(r, e, what.metric));
     } else if (!tensor) {
-        accumulate(t, r, e, value, weight, t->part);
+        accumulate(r, e, value, weight, t->place);
     } else {
         if (lc_tensor_is_error(tensor)) return LC_OK; /* the recorder reports it, with its cause */
         if (lc_tensor_numel(tensor) != 1)
@@ -379,11 +328,11 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
                           "device runs");
         if (!t->recording) {
             LC_TRY(lc_item(tensor, &value));
-            accumulate(t, r, e, value, weight, t->part);
+            accumulate(r, e, value, weight, t->place);
         } else {
             LC_TRY(lc__grow(&r->pending, &r->cap_pending, r->n_pending, 1, "logged values"));
             r->pending[r->n_pending++] =
-                (lc__pending){(int)(e - r->e), lc_keep_at(tensor, args->site), weight, t->part};
+                (lc__pending){(int)(e - r->e), lc_keep_at(tensor, args->site), weight, t->place};
             return LC_OK;
         }
     }

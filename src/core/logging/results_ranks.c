@@ -355,9 +355,9 @@ lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
 /* Reduces the step over all ranks: its sum and, for a mean, its weight. */
 static lc_status reduce_exact_step(lc_trainer *t, const lc__results *r, lc__logged *e)
 {
-    bool here = e->exact->step_number == r->step; /* a rank without samples has logged nothing */
-    lc__exact_sum sum = here ? e->exact->step : (lc__exact_sum){0};
-    double weight = here ? e->exact->step_weight : 0;
+    bool here = e->has_step && e->step_number == r->step; /* a rank without samples has logged nothing */
+    lc__exact_sum sum = here ? lc__step_value_sum(&e->pieces, (lc_log_reduce)e->args.reduce_fx) : (lc__exact_sum){0};
+    double weight = here ? e->step_weight : 0;
     LC_TRY(lc__ranks_reduce_exact(t->comm, &sum));
     LC_TRY(lc_comm_all_reduce(t->comm, &weight, &weight, 1, LC_F64, LC_COMM_SUM, NULL));
     if (weight == 0) return LC_OK;

@@ -28,7 +28,7 @@ static lc_status load_exact(lc__logged *e, const lc_state *in)
 {
     const lc_state *digits = lc_state_find(in, "exact");
     if (!e->exact) return LC_OK;
-    *e->exact = (lc__exact_sums){.step_number = -1};
+    *e->exact = (lc__exact_sums){0};
     if (!digits) { /* saved by a run that is not deterministic */
         lc__exact_add(&e->exact->epoch, e->sum);
         return LC_OK;

@@ -92,7 +92,7 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
         t->outputs.names[0] = "prediction";
         t->outputs.values[0] = prediction;
     }
-    return lc__results_read(t, &t->logging->eval_results);
+    return lc__results_read(&t->logging->eval_results);
 }
 
 static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)

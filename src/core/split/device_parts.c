@@ -146,7 +146,6 @@ static lc_status begin(lc_trainer *t, const lc_batch *batch)
         n = units && units < p->most ? units : p->most;
     }
     lc__tell_uneven(t, &p->whole, n);
-    t->cuts++;
     LC_TRY(lc__devices_begin(p->devices, (int)n, chunks));
     return lc__split_begin(t, &p->split, &p->whole, n, size, units);
 }
@@ -178,6 +177,7 @@ static lc_status enter(lc_trainer *t, int64_t i)
 
 lc_status lc__each_part(lc_trainer *t, const lc_batch *batch, lc__piece_fn *fn, void *ctx, lc_tensor **value)
 {
+    t->place.first = t->pieces + 1;
     if (!t->device_parts) return lc__each_chunk(t, batch, fn, ctx, value);
     lc__split *split = &t->device_parts->split;
     *value = NULL;
@@ -244,7 +244,7 @@ lc_status lc__device_parts_train(lc_closure *c)
     int64_t start = LC__PROFILE_START(t);
     LC_TRY(lc__device_parts_run(t, &c->loss));
     LC__PROFILE_ACTION(t, "run_step", start);
-    return lc__results_read(t, &t->logging->train_results); /* another closure of this step would begin its own parts */
+    return lc__results_read(&t->logging->train_results); /* another closure of this step would begin its own parts */
 }
 
 /* ---- the closure ---- */
@@ -253,11 +253,13 @@ lc_status lc__device_part_zero_grad(lc_closure *c)
 {
     lc_trainer *t = c->t;
     const lc_batch *running = t->batch;
+    const lc__place place = t->place;
     if (!t->device_parts) return lc__closure_zero_grad(c);
     int64_t i = t->device_parts->split.entered;
     leave(t);
     lc_status status = lc__closure_zero_grad(c), again = enter(t, i);
     t->batch = running;
+    t->place = place;
     return status < 0 ? status : again;
 }
 

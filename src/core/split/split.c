@@ -68,6 +68,8 @@ lc_status lc__split_enter(lc_trainer *t, lc__split *s, int64_t i)
     s->entered = i;
     s->outer = t->batch;
     s->before = t->outputs;
+    s->outer_piece = t->place.piece;
+    t->place.piece = ++t->pieces;
     t->batch = p->batch;
     t->outputs = p->outputs;
     return LC_OK;
@@ -78,6 +80,7 @@ void lc__split_leave(lc_trainer *t, lc__split *s)
     s->piece[s->entered].outputs = t->outputs;
     t->outputs = s->before;
     t->batch = s->outer;
+    t->place.piece = s->outer_piece;
     s->entered = -1;
 }
 

@@ -3,7 +3,8 @@
  * piece, and the results of the pieces are put together again.
  *
  *     begin            how many pieces, and of how many samples
- *     enter, leave     in between, t->batch and t->outputs are those of one piece, a view of the batch's memory
+ *     enter, leave     in between, t->batch, t->outputs and t->place are those of one piece, a view of the batch's
+ *                      memory
  *     value, outputs   those of the whole batch
  *
  * A piece is weighted by its samples, in the loss and in the gradient; a piece without a loss adds nothing to either.
@@ -41,9 +42,10 @@ typedef struct lc__split {
     lc__piece *piece;
     lc_tensor **values; /* for lc__given */
     double *samples;
-    int64_t entered; /* the running piece; -1: none */
-    const lc_batch *outer;
+    int64_t entered;       /* the running piece; -1: none */
+    const lc_batch *outer; /* outside of the running piece: */
     lc_outputs before;
+    int64_t outer_piece;
 } lc__split;
 
 /* Calls a step function for a piece. *value: its result, or NULL. */
