@@ -229,9 +229,34 @@ static bool read_word(lc__json_reader *r, const char *word)
     return true;
 }
 
-lc_status lc__json_next(lc__json_reader *r, lc__json_token *token)
+static void skip_space(lc__json_reader *r)
 {
     while (r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r')) r->p++;
+}
+
+/* A value that contains no others; `c` is its first character. */
+static lc_status read_scalar(lc__json_reader *r, char c, lc__json_token *token)
+{
+    if (c == '"') {
+        LC_TRY(read_text(r));
+        *token = LC__JSON_TEXT;
+    } else if (c == 't' && read_word(r, "true")) {
+        r->boolean = true;
+        *token = LC__JSON_BOOL;
+    } else if (c == 'f' && read_word(r, "false")) {
+        r->boolean = false;
+        *token = LC__JSON_BOOL;
+    } else if (c == 'n' && read_word(r, "null")) {
+        *token = LC__JSON_NULL;
+    } else {
+        LC_TRY(read_number(r, token));
+    }
+    return LC_OK;
+}
+
+lc_status lc__json_next(lc__json_reader *r, lc__json_token *token)
+{
+    skip_space(r);
     if (r->finished) {
         if (r->p < r->end) return lc__json_fail(r, "text after the end of the value");
         *token = LC__JSON_END;
@@ -251,14 +276,14 @@ lc_status lc__json_next(lc__json_reader *r, lc__json_token *token)
         if (!first) {
             if (c != ',') return lc__json_fail(r, in_object ? "missing \",\" or \"}\"" : "missing \",\" or \"]\"");
             r->p++;
-            while (r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r')) r->p++;
+            skip_space(r);
             if (r->p >= r->end) return lc__json_fail(r, "the text ends too early");
             c = *r->p;
         }
         if (in_object) {
             if (c != '"') return lc__json_fail(r, "missing key in quotes");
             LC_TRY(read_text(r));
-            while (r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r')) r->p++;
+            skip_space(r);
             if (r->p >= r->end || *r->p != ':') return lc__json_fail(r, "\":\" is missing");
             r->p++;
             r->after_key = true;
@@ -277,20 +302,7 @@ lc_status lc__json_next(lc__json_reader *r, lc__json_token *token)
         *token = c == '{' ? LC__JSON_OBJECT : LC__JSON_ARRAY;
         return LC_OK;
     }
-    if (c == '"') {
-        LC_TRY(read_text(r));
-        *token = LC__JSON_TEXT;
-    } else if (c == 't' && read_word(r, "true")) {
-        r->boolean = true;
-        *token = LC__JSON_BOOL;
-    } else if (c == 'f' && read_word(r, "false")) {
-        r->boolean = false;
-        *token = LC__JSON_BOOL;
-    } else if (c == 'n' && read_word(r, "null")) {
-        *token = LC__JSON_NULL;
-    } else {
-        LC_TRY(read_number(r, token));
-    }
+    LC_TRY(read_scalar(r, c, token));
     r->after_value = true;
     r->finished = !r->depth;
     return LC_OK;

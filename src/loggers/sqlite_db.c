@@ -325,6 +325,34 @@ done:
     return status;
 }
 
+/* Those that write rows. `known`: checkpoints up to this id are of earlier runs. */
+static lc_status prepare_statements(lc__sqlite *l, int64_t known)
+{
+    LC_TRY(lc__sqlite_prepare(l,
+                              "INSERT INTO metric(run, segment, key, step, epoch, wall_ns, value, kind)"
+                              " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                              &l->insert_metric));
+    LC_TRY(lc__sqlite_prepare(l, "INSERT OR IGNORE INTO metric_key(name) VALUES(?1)", &l->insert_key));
+    LC_TRY(lc__sqlite_prepare(l, "SELECT id FROM metric_key WHERE name = ?1", &l->find_key));
+    LC_TRY(lc__sqlite_prepare(
+        l, "INSERT INTO checkpoint(run, segment, step, path, score, wall_ns) VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
+        &l->insert_checkpoint));
+    LC_TRY(lc__sqlite_prepare(l,
+                              "UPDATE checkpoint SET removed_ns = ?2 WHERE path = ?1 AND removed_ns IS NULL"
+                              " AND (wall_ns <= ?3 OR run = ?4 OR id <= ?5)",
+                              &l->remove_checkpoint));
+    LC_TRY(
+        lc__sqlite_prepare(l, "INSERT INTO event(run, wall_ns, level, text) VALUES(?1, ?2, ?3, ?4)", &l->insert_event));
+    sqlite3_bind_int64(l->insert_metric, 1, l->run);
+    sqlite3_bind_int64(l->insert_metric, 2, l->segment);
+    sqlite3_bind_int64(l->insert_checkpoint, 1, l->run);
+    sqlite3_bind_int64(l->insert_checkpoint, 2, l->segment);
+    sqlite3_bind_int64(l->remove_checkpoint, 4, l->run);
+    sqlite3_bind_int64(l->remove_checkpoint, 5, known);
+    sqlite3_bind_int64(l->insert_event, 1, l->run);
+    return LC_OK;
+}
+
 lc_status lc__sqlite_open(lc__sqlite *l, const lc_run_info *run)
 {
     int64_t known = 0; /* rows up to this id are of earlier runs */
@@ -363,34 +391,7 @@ lc_status lc__sqlite_open(lc__sqlite *l, const lc_run_info *run)
         sqlite3_exec(l->db, "ROLLBACK", NULL, NULL, NULL);
         goto done;
     }
-    LC_TRY_GOTO(status, done,
-                lc__sqlite_prepare(l,
-                                   "INSERT INTO metric(run, segment, key, step, epoch, wall_ns, value, kind)"
-                                   " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                                   &l->insert_metric));
-    LC_TRY_GOTO(status, done,
-                lc__sqlite_prepare(l, "INSERT OR IGNORE INTO metric_key(name) VALUES(?1)", &l->insert_key));
-    LC_TRY_GOTO(status, done, lc__sqlite_prepare(l, "SELECT id FROM metric_key WHERE name = ?1", &l->find_key));
-    LC_TRY_GOTO(status, done,
-                lc__sqlite_prepare(
-                    l,
-                    "INSERT INTO checkpoint(run, segment, step, path, score, wall_ns) VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
-                    &l->insert_checkpoint));
-    LC_TRY_GOTO(status, done,
-                lc__sqlite_prepare(l,
-                                   "UPDATE checkpoint SET removed_ns = ?2 WHERE path = ?1 AND removed_ns IS NULL"
-                                   " AND (wall_ns <= ?3 OR run = ?4 OR id <= ?5)",
-                                   &l->remove_checkpoint));
-    LC_TRY_GOTO(
-        status, done,
-        lc__sqlite_prepare(l, "INSERT INTO event(run, wall_ns, level, text) VALUES(?1, ?2, ?3, ?4)", &l->insert_event));
-    sqlite3_bind_int64(l->insert_metric, 1, l->run);
-    sqlite3_bind_int64(l->insert_metric, 2, l->segment);
-    sqlite3_bind_int64(l->insert_checkpoint, 1, l->run);
-    sqlite3_bind_int64(l->insert_checkpoint, 2, l->segment);
-    sqlite3_bind_int64(l->remove_checkpoint, 4, l->run);
-    sqlite3_bind_int64(l->remove_checkpoint, 5, known);
-    sqlite3_bind_int64(l->insert_event, 1, l->run);
+    status = prepare_statements(l, known);
 done:
     lc__sqlite_unlock(l);
     return status;

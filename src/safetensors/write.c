@@ -155,6 +155,26 @@ static lc_status add_entry(lc__text *t, const char *name, const lc_type *type, u
     return lc__text_puts(t, text);
 }
 
+/* In the order of the file. `keys` has room for n. */
+static lc_status sort_tensors(const char *what, int64_t n, const lc_named_tensor *tensors, sort_key *keys)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const lc_named_tensor *e = &tensors[i];
+        uint64_t bytes;
+        if (!e->name || !strcmp(e->name, "__metadata__"))
+            return lc_fail(LC_ERR_ARGUMENT, "\"%s\": a tensor cannot be named \"%s\"", what, e->name ? e->name : "");
+        if (!lc__type_bytes(lc__st_type(e), &bytes))
+            return lc_fail(LC_ERR_ARGUMENT, "\"%s\": tensor \"%s\" has no valid type (or is too large)", what, e->name);
+        keys[i] = (sort_key){e->name, rank_of(lc__st_type(e)->dtype), i};
+    }
+    qsort(keys, (size_t)n, sizeof *keys, by_name); /* never NULL */
+    for (int64_t i = 1; i < n; i++)
+        if (!strcmp(keys[i - 1].name, keys[i].name))
+            return lc_fail(LC_ERR_ARGUMENT, "\"%s\": two tensors are named \"%s\"", what, keys[i].name);
+    qsort(keys, (size_t)n, sizeof *keys, by_place);
+    return LC_OK;
+}
+
 lc_status lc__st_layout_make(const char *what, int64_t n, const lc_named_tensor *tensors, int n_metadata,
                              const lc_text_pair *metadata, lc__st_layout *out)
 {
@@ -169,28 +189,7 @@ lc_status lc__st_layout_make(const char *what, int64_t n, const lc_named_tensor 
         status = lc_fail(LC_ERR_MEMORY, "no memory for the layout of %" PRId64 " tensors in \"%s\"", n, what);
         goto done;
     }
-    for (int64_t i = 0; i < n; i++) {
-        const lc_named_tensor *e = &tensors[i];
-        uint64_t bytes;
-        if (!e->name || !strcmp(e->name, "__metadata__")) {
-            status = lc_fail(LC_ERR_ARGUMENT, "\"%s\": a tensor cannot be named \"%s\"", what, e->name ? e->name : "");
-            goto done;
-        }
-        if (!lc__type_bytes(lc__st_type(e), &bytes)) {
-            status =
-                lc_fail(LC_ERR_ARGUMENT, "\"%s\": tensor \"%s\" has no valid type (or is too large)", what, e->name);
-            goto done;
-        }
-        keys[i] = (sort_key){e->name, rank_of(lc__st_type(e)->dtype), i};
-    }
-    qsort(keys, (size_t)n, sizeof *keys, by_name); /* never NULL */
-    for (int64_t i = 1; i < n; i++)
-        if (!strcmp(keys[i - 1].name, keys[i].name)) {
-            status = lc_fail(LC_ERR_ARGUMENT, "\"%s\": two tensors are named \"%s\"", what, keys[i].name);
-            goto done;
-        }
-    qsort(keys, (size_t)n, sizeof *keys, by_place);
-
+    LC_TRY_GOTO(status, done, sort_tensors(what, n, tensors, keys));
     LC_TRY_GOTO(status, done, lc__text_add(&t, "\0\0\0\0\0\0\0\0{", 9));
     LC_TRY_GOTO(status, done, add_metadata(&t, n_metadata, metadata));
     uint64_t at = 0;
@@ -235,6 +234,37 @@ void lc__st_layout_release(lc__st_layout *layout)
     *layout = (lc__st_layout){0};
 }
 
+static lc_status write_values(const lc__io *io, int fd, const char *path, int64_t n, const lc_named_tensor *tensors,
+                              const lc__st_layout *layout)
+{
+    void *value = NULL; /* a copy of a tensor; has room for the largest so far */
+    size_t value_bytes = 0;
+    lc_status status = LC_OK;
+    for (int64_t k = 0; k < n; k++) {
+        const lc_named_tensor *e = &tensors[layout->order[k]];
+        const void *data = e->data;
+        uint64_t bytes = 0;
+        lc__type_bytes(lc__st_type(e), &bytes);
+        if (e->tensor && bytes) {
+            if (bytes > value_bytes) {
+                free(value);
+                value = malloc(bytes), value_bytes = bytes;
+                if (!value) {
+                    status = lc_fail(LC_ERR_MEMORY, "no memory for a copy of tensor \"%s\" (%" PRIu64 " bytes)",
+                                     e->name, bytes);
+                    goto done;
+                }
+            }
+            LC_TRY_GOTO(status, done, lc_tensor_read(e->tensor, value, bytes));
+            data = value;
+        }
+        LC_TRY_GOTO(status, done, lc__write_all(io, fd, path, data, bytes, layout->offset[layout->order[k]]));
+    }
+done:
+    free(value);
+    return status;
+}
+
 lc_status lc_safetensors_save(const char *path, int64_t n, const lc_named_tensor *tensors, int n_metadata,
                               const lc_text_pair *metadata)
 {
@@ -243,8 +273,6 @@ lc_status lc_safetensors_save(const char *path, int64_t n, const lc_named_tensor
     const lc__io *io = &lc__io_system;
     lc__st_layout layout = {0};
     char *dir = NULL, *temp = NULL;
-    void *value = NULL;
-    size_t value_bytes = 0;
     uint64_t bytes = 0;
     int fd = -1;
     lc_status status;
@@ -267,25 +295,7 @@ lc_status lc_safetensors_save(const char *path, int64_t n, const lc_named_tensor
         goto done;
     }
     LC_TRY_GOTO(status, done, lc__write_all(io, fd, path, layout.header, layout.header_bytes, 0));
-    for (int64_t k = 0; k < n; k++) {
-        const lc_named_tensor *e = &tensors[layout.order[k]];
-        const void *data = e->data;
-        lc__type_bytes(lc__st_type(e), &bytes);
-        if (e->tensor && bytes) {
-            if (bytes > value_bytes) {
-                free(value);
-                value = malloc(bytes), value_bytes = bytes;
-                if (!value) {
-                    status = lc_fail(LC_ERR_MEMORY, "no memory for a copy of tensor \"%s\" (%" PRIu64 " bytes)",
-                                     e->name, bytes);
-                    goto done;
-                }
-            }
-            LC_TRY_GOTO(status, done, lc_tensor_read(e->tensor, value, bytes));
-            data = value;
-        }
-        LC_TRY_GOTO(status, done, lc__write_all(io, fd, path, data, bytes, layout.offset[layout.order[k]]));
-    }
+    LC_TRY_GOTO(status, done, write_values(io, fd, path, n, tensors, &layout));
     if (io->sync(io, fd) < 0) {
         status = lc__io_fail(errno, "sync", path);
         goto done;
@@ -303,7 +313,6 @@ lc_status lc_safetensors_save(const char *path, int64_t n, const lc_named_tensor
 done:
     if (fd >= 0) io->close(io, fd);
     if (status < 0 && temp) lc__remove_made(io, temp);
-    free(value);
     free(temp);
     free(dir);
     lc__st_layout_release(&layout);

@@ -26,7 +26,9 @@ void lc__tensor_unmap(lc_tensor *t, lc__access access);
 lc_status lc__tensor_expired(void);
 /* Runs what the step being recorded still has to do with a persistent tensor. */
 lc_status lc__tensor_wait(lc_tensor *t) LC_MUST_USE;
-/* A tensor that is whole on all ranks of `comm` gets the value of rank `root`. Collective. */
+/* A tensor that is whole on all ranks of `comm` gets the value of rank `root`. Collective. Unlike lc__tensor_gather it
+ * does not take a rank's status along: buffers are sent for every batch, and an agreement before each would double the
+ * messages. A rank that fails before it ends its run, and with it the other ranks', as after any failure in a batch. */
 lc_status lc__tensor_broadcast(lc_tensor *t, lc_comm *comm, int root) LC_MUST_USE;
 /* The address of t's memory, to check whether it has moved, or to make a range of an input. Do not read or write
  * through it: map t instead. */

@@ -253,94 +253,142 @@ static const char *metric_misuse(const lc_metric *metric, const lc_log_args *arg
     return NULL;
 }
 
-static lc_status log_value(lc_trainer *t, const char *name, loggable what, const lc_log_args *args)
+/* What a call of lc_log asks for, with the defaults of its hook. */
+typedef struct request {
+    lc__results *r;
+    const char *name;
+    const lc_log_args *args;
+    loggable what;
+    int loader; /* for the name; LC__NO_LOADER: no suffix */
+    bool on_step, on_epoch, batch_hook;
+} request;
+
+static request request_of(lc_trainer *t, const char *name, loggable what, const lc_log_args *args)
 {
-    lc_tensor *tensor = what.tensor;
-    double value = what.value;
-    lc_hook hook = t->hook;
-    if (!name || !*name) return refuse(t, "", args->site, "a value needs a name");
-    lc__results *r = t->validating || t->stage != LC_STAGE_FIT ? &t->logging->eval_results : &t->logging->train_results;
-    bool batch_hook = t->batch != NULL;
-    int loader = r == &t->logging->eval_results && t->input->eval.n > 1 && batch_hook && args->add_dataloader_idx
-                     ? t->dataloader_idx
-                     : LC__NO_LOADER;
-    lc__hook_log rule = lc__hooks[hook].log;
-    bool on_step = args->on_step != LC_AUTO ? args->on_step == LC_ON : rule == LC__LOG_STEP && !what.metric;
-    bool on_epoch = args->on_epoch != LC_AUTO ? args->on_epoch == LC_ON : rule != LC__LOG_STEP || what.metric;
-    lc__logged *e = lc__results_find(r, name, hook, loader);
-    if (!e) {
-        if (rule == LC__LOG_NOT) return refuse(t, name, args->site, "values cannot be logged here");
-        const char *no = what.metric ? metric_misuse(what.metric, args) : NULL;
-        if (no) return refuse(t, name, args->site, no);
-        if (on_step && rule == LC__LOG_EPOCH_ONLY)
-            return refuse(t, name, args->site, ".on_step cannot be used in this hook, which has no steps");
-        if (!on_step && !on_epoch) return refuse(t, name, args->site, ".on_step and .on_epoch are both off");
-        if (args->reduce_fx > LC_LOG_MAX)
-            return refuse(t, name, args->site, ".reduce_fx must be LC_LOG_MEAN, _SUM, _MIN or _MAX");
-        if (strstr(name, "/dataloader_idx_"))
-            return refuse(t, name, args->site,
-                          "the suffix /dataloader_idx_N is added by the trainer; turn it off with "
-                          ".add_dataloader_idx = false");
-        e = lc__results_add(r, name, hook, loader, args, on_step, on_epoch);
-        if (!e) return LC_ERR_MEMORY;
-        e->given = name;
-        e->source = t->dataloader_idx;
-        e->of_metric = what.metric != NULL;
-    } else if (r == &t->logging->eval_results && batch_hook && e->active && e->source != t->dataloader_idx &&
-               loader < 0) {
-        return refuse(t, name, args->site,
+    bool evaluates = t->validating || t->stage != LC_STAGE_FIT;
+    lc__hook_log rule = lc__hooks[t->hook].log;
+    request q = {.r = evaluates ? &t->logging->eval_results : &t->logging->train_results,
+                 .name = name,
+                 .args = args,
+                 .what = what,
+                 .batch_hook = t->batch != NULL};
+    bool suffix = evaluates && t->input->eval.n > 1 && q.batch_hook && args->add_dataloader_idx;
+    q.loader = suffix ? t->dataloader_idx : LC__NO_LOADER;
+    q.on_step = args->on_step != LC_AUTO ? args->on_step == LC_ON : rule == LC__LOG_STEP && !what.metric;
+    q.on_epoch = args->on_epoch != LC_AUTO ? args->on_epoch == LC_ON : rule != LC__LOG_STEP || what.metric;
+    return q;
+}
+
+/* The entry of a name that this hook logs for the first time. */
+static lc_status add_entry(lc_trainer *t, const request *q, lc__logged **e)
+{
+    lc__hook_log rule = lc__hooks[t->hook].log;
+    lc_site site = q->args->site;
+    if (rule == LC__LOG_NOT) return refuse(t, q->name, site, "values cannot be logged here");
+    const char *no = q->what.metric ? metric_misuse(q->what.metric, q->args) : NULL;
+    if (no) return refuse(t, q->name, site, no);
+    if (q->on_step && rule == LC__LOG_EPOCH_ONLY)
+        return refuse(t, q->name, site, ".on_step cannot be used in this hook, which has no steps");
+    if (!q->on_step && !q->on_epoch) return refuse(t, q->name, site, ".on_step and .on_epoch are both off");
+    if (q->args->reduce_fx > LC_LOG_MAX)
+        return refuse(t, q->name, site, ".reduce_fx must be LC_LOG_MEAN, _SUM, _MIN or _MAX");
+    if (strstr(q->name, "/dataloader_idx_"))
+        return refuse(t, q->name, site,
+                      "the suffix /dataloader_idx_N is added by the trainer; turn it off with "
+                      ".add_dataloader_idx = false");
+    *e = lc__results_add(q->r, q->name, t->hook, q->loader, q->args, q->on_step, q->on_epoch);
+    if (!*e) return LC_ERR_MEMORY;
+    (*e)->given = q->name;
+    (*e)->source = t->dataloader_idx;
+    (*e)->of_metric = q->what.metric != NULL;
+    return LC_OK;
+}
+
+/* Whether the call agrees with earlier ones of the same name. */
+static lc_status check_entry(lc_trainer *t, const request *q, const lc__logged *e)
+{
+    if (q->r == &t->logging->eval_results && q->batch_hook && e->active && e->source != t->dataloader_idx &&
+        q->loader < 0)
+        return refuse(t, q->name, q->args->site,
                       "without the suffix .add_dataloader_idx gives, a name belongs to one loader, but this one was "
                       "logged for another");
-    } else if (!same_args(e, args, on_step, on_epoch)) {
-        return refuse(t, name, args->site, "this name was logged before in this hook with different arguments");
-    } else if (e->of_metric != (what.metric != NULL) || (e->metric && e->metric != what.metric)) {
-        return refuse(t, name, args->site,
+    if (!same_args(e, q->args, q->on_step, q->on_epoch))
+        return refuse(t, q->name, q->args->site, "this name was logged before in this hook with different arguments");
+    if (e->of_metric != (q->what.metric != NULL) || (e->metric && e->metric != q->what.metric))
+        return refuse(t, q->name, q->args->site,
                       "this name was logged before in this hook for another metric, or for a plain value");
-    }
-    double weight = 1;
+    return LC_OK;
+}
+
+/* Means are weighted by samples. */
+static lc_status weigh(lc_trainer *t, const request *q, const lc__logged *e, double *weight)
+{
     bool weighed = e->on_epoch || e->exact || t->device_parts || e->args.sync_dist;
-    if (!what.metric && weighed && e->args.reduce_fx == LC_LOG_MEAN) {
-        if (lc__is_empty_share(t->batch))
-            weight = 0;
-        else if (args->batch_size > 0)
-            weight = (double)args->batch_size;
-        else if (batch_hook) {
-            int64_t size = t->batch->size;
-            if (size <= 0 && t->batch->x && lc_tensor_ndim(t->batch->x) > 0) size = lc_tensor_dim(t->batch->x, 0);
-            if (size <= 0 && e->on_epoch)
-                return refuse(t, name, args->site, "the batch does not say how many samples it has; give .batch_size");
-            weight = size > 0 ? (double)size : 1;
-        }
+    *weight = 1;
+    if (q->what.metric || !weighed || e->args.reduce_fx != LC_LOG_MEAN) return LC_OK;
+    if (lc__is_empty_share(t->batch)) {
+        *weight = 0;
+    } else if (q->args->batch_size > 0) {
+        *weight = (double)q->args->batch_size;
+    } else if (q->batch_hook) {
+        int64_t size = t->batch->size;
+        if (size <= 0 && t->batch->x && lc_tensor_ndim(t->batch->x) > 0) size = lc_tensor_dim(t->batch->x, 0);
+        if (size <= 0 && e->on_epoch)
+            return refuse(t, q->name, q->args->site,
+                          "the batch does not say how many samples it has; give .batch_size");
+        *weight = size > 0 ? (double)size : 1;
     }
+    return LC_OK;
+}
+
+/* *waits: the tensor is read when the step has run. */
+static lc_status log_tensor(lc_trainer *t, const request *q, lc__logged *e, double weight, bool *waits)
+{
+    lc__results *r = q->r;
+    lc_tensor *tensor = q->what.tensor;
+    double value;
+    *waits = true;
+    if (lc_tensor_is_error(tensor)) return LC_OK; /* the recorder reports it, with its cause */
+    if (lc_tensor_numel(tensor) != 1)
+        return refuse(t, q->name, q->args->site, "a logged tensor must have one element; reduce it with lc_mean");
+    if (t->device_parts && !lc_tensor_is_persistent(tensor) && tensor->graph != t->graph)
+        return refuse(t, q->name, q->args->site,
+                      "the value is for one device's part of the batch; log it in training_step, which every "
+                      "device runs");
+    if (t->recording) {
+        LC_TRY(lc__grow(&r->pending, &r->cap_pending, r->n_pending, 1, "logged values"));
+        r->pending[r->n_pending++] =
+            (lc__pending){(int)(e - r->e), lc_keep_at(tensor, q->args->site), weight, t->place};
+        return LC_OK;
+    }
+    LC_TRY(lc_item(tensor, &value));
+    accumulate(r, e, value, weight, t->place);
+    *waits = false;
+    return LC_OK;
+}
+
+static lc_status log_value(lc_trainer *t, const char *name, loggable what, const lc_log_args *args)
+{
+    if (!name || !*name) return refuse(t, "", args->site, "a value needs a name");
+    request q = request_of(t, name, what, args);
+    lc__results *r = q.r;
+    lc__logged *e = lc__results_find(r, name, t->hook, q.loader);
+    LC_TRY(e ? check_entry(t, &q, e) : add_entry(t, &q, &e));
+    double weight;
+    bool waits = false;
+    LC_TRY(weigh(t, &q, e, &weight));
     e->active = true;
     e->source = t->dataloader_idx;
-    if (what.metric) {
+    if (what.metric)
         LC_TRY(lc__logged_metric(r, e, what.metric));
-    } else if (!tensor) {
-        accumulate(r, e, value, weight, t->place);
-    } else {
-        if (lc_tensor_is_error(tensor)) return LC_OK; /* the recorder reports it, with its cause */
-        if (lc_tensor_numel(tensor) != 1)
-            return refuse(t, name, args->site, "a logged tensor must have one element; reduce it with lc_mean");
-        if (t->device_parts && !lc_tensor_is_persistent(tensor) && tensor->graph != t->graph)
-            return refuse(t, name, args->site,
-                          "the value is for one device's part of the batch; log it in training_step, which every "
-                          "device runs");
-        if (!t->recording) {
-            LC_TRY(lc_item(tensor, &value));
-            accumulate(r, e, value, weight, t->place);
-        } else {
-            LC_TRY(lc__grow(&r->pending, &r->cap_pending, r->n_pending, 1, "logged values"));
-            r->pending[r->n_pending++] =
-                (lc__pending){(int)(e - r->e), lc_keep_at(tensor, args->site), weight, t->place};
-            return LC_OK;
-        }
-    }
+    else if (what.tensor)
+        LC_TRY(log_tensor(t, &q, e, weight, &waits));
+    else
+        accumulate(r, e, what.value, weight, t->place);
+    if (waits || t->recording || t->sanity) return LC_OK;
     /* Outside a step there is nothing to wait for. */
-    if (!t->recording && !t->sanity) {
-        if (t->logging->epoch_end_reached) return lc__results_publish_epoch(t, r);
-        lc__results_publish_step(t, r);
-    }
+    if (t->logging->epoch_end_reached) return lc__results_publish_epoch(t, r);
+    lc__results_publish_step(t, r);
     return LC_OK;
 }
 

@@ -185,34 +185,75 @@ static lc_status interrupted(lc_trainer *t)
     return s;
 }
 
+/* RESUME: inside an epoch whose start hooks have run. */
+static lc_status continue_epoch(lc_trainer *t, lc__phase resume)
+{
+    t->resume->resume_mid_epoch = false;
+    t->batch_idx = t->batches_done - 1;
+    t->loop->epoch_complete = false;
+    if (resume == LC__PHASE_BATCH || resume == LC__PHASE_VALIDATION) {
+        t->resume->phase = LC__PHASE_BATCH;
+        LC_TRY(after_batch(t, resume));
+    } else if (t->input->train.length < 0 || t->batches_done < t->input->train.length) {
+        t->is_last_batch = false;
+    }
+    return LC_OK;
+}
+
+static lc_status start_epoch(lc_trainer *t)
+{
+    if (t->epoch_open) lc__results_reset(&t->logging->train_results); /* from an epoch that ended early */
+    t->resume->cursor_epoch = t->current_epoch;
+    t->epoch_open = true;
+    t->batches_done = t->window_begin = 0;
+    t->batch_idx = 0;
+    t->is_last_batch = t->loop->epoch_complete = false;
+    return lc__hook(t, LC_HOOK_ON_TRAIN_EPOCH_START, NULL);
+}
+
+/* *batch: NULL if there is none: the loader is empty, or its length was unknown. */
+static lc_status next_batch(lc_trainer *t, const lc_batch **batch, bool *last)
+{
+    long long epoch = (long long)t->current_epoch;
+    int64_t start = LC__PROFILE_START(t), asked = lc__rank_times_start(t);
+    lc_status s = lc__source_next(&t->input->train, batch, last);
+    lc__rank_times_loaded(t, asked);
+    LC__PROFILE_ACTION(t, "train_dataloader_next", start);
+    if (s < 0) return lc_fail_context(s, "train_dataloader, epoch %lld, batch %lld", epoch, (long long)t->batches_done);
+    if (*batch) return LC_OK;
+    t->is_last_batch = true;
+    if (t->batches_done || t->max_epochs >= 0) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG,
+                   "the training loader gave no batch in epoch %lld; since max_epochs sets no limit, training would "
+                   "never end",
+                   epoch);
+}
+
+static lc_status run_batches(lc_trainer *t)
+{
+    lc_status s;
+    do {
+        const lc_batch *batch;
+        bool last;
+        LC_TRY(next_batch(t, &batch, &last));
+        if (!batch) return LC_OK;
+        int64_t start = LC__PROFILE_START(t);
+        s = lc__train_batch(t, batch, last);
+        LC__PROFILE_ACTION(t, "run_training_batch", start);
+        if (s >= 0 && lc__save_requested(t)) s = lc__save_on_request(t);
+        if (s >= 0 && lc__signal_of(t) && !epoch_done(t)) s = interrupted(t);
+    } while (s >= 0 && !epoch_done(t));
+    return s;
+}
+
 static lc_status run_epoch(lc_trainer *t)
 {
-    int64_t epoch = t->current_epoch;
     lc__phase resume = t->resume->resume_phase;
     t->resume->resume_phase = LC__PHASE_START;
     t->logging->epoch_end_reached = false;
     t->loop->epoch_ended_early = false;
     lc__tell_progress(t);
-    if (t->resume->resume_mid_epoch) {
-        /* RESUME: inside an epoch whose start hooks have run. */
-        t->resume->resume_mid_epoch = false;
-        t->batch_idx = t->batches_done - 1;
-        t->loop->epoch_complete = false;
-        if (resume == LC__PHASE_BATCH || resume == LC__PHASE_VALIDATION) {
-            t->resume->phase = LC__PHASE_BATCH;
-            LC_TRY(after_batch(t, resume));
-        } else if (t->input->train.length < 0 || t->batches_done < t->input->train.length) {
-            t->is_last_batch = false;
-        }
-    } else {
-        if (t->epoch_open) lc__results_reset(&t->logging->train_results); /* from an epoch that ended early */
-        t->resume->cursor_epoch = epoch;
-        t->epoch_open = true;
-        t->batches_done = t->window_begin = 0;
-        t->batch_idx = 0;
-        t->is_last_batch = t->loop->epoch_complete = false;
-        LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_EPOCH_START, NULL));
-    }
+    LC_TRY(t->resume->resume_mid_epoch ? continue_epoch(t, resume) : start_epoch(t));
     LC_TRY(lc__sync_wishes(t));
     lc__watch_epoch(t);
     if (epoch_done(t)) return LC_OK;
@@ -221,35 +262,8 @@ static lc_status run_epoch(lc_trainer *t)
         free(t->resume->loader_state);
         t->resume->loader_state = NULL;
     }
-    LC_TRY(lc__source_begin(&t->input->train, epoch, t->batches_done));
-    lc_status s = LC_OK;
-    do {
-        const lc_batch *batch;
-        bool last;
-        int64_t start = LC__PROFILE_START(t), asked = lc__rank_times_start(t);
-        s = lc__source_next(&t->input->train, &batch, &last);
-        lc__rank_times_loaded(t, asked);
-        LC__PROFILE_ACTION(t, "train_dataloader_next", start);
-        if (s < 0) {
-            lc_fail_context(s, "train_dataloader, epoch %lld, batch %lld", (long long)epoch,
-                            (long long)t->batches_done);
-            break;
-        }
-        if (!batch) { /* an empty loader, or one of unknown length */
-            t->is_last_batch = true;
-            if (!t->batches_done && t->max_epochs < 0)
-                s = lc_fail(LC_ERR_CONFIG,
-                            "the training loader gave no batch in epoch %lld; since max_epochs sets no limit, training "
-                            "would never end",
-                            (long long)epoch);
-            break;
-        }
-        start = LC__PROFILE_START(t);
-        s = lc__train_batch(t, batch, last);
-        LC__PROFILE_ACTION(t, "run_training_batch", start);
-        if (s >= 0 && lc__save_requested(t)) s = lc__save_on_request(t);
-        if (s >= 0 && lc__signal_of(t) && !epoch_done(t)) s = interrupted(t);
-    } while (s >= 0 && !epoch_done(t));
+    LC_TRY(lc__source_begin(&t->input->train, t->current_epoch, t->batches_done));
+    lc_status s = run_batches(t);
     lc__source_end(&t->input->train);
     return s;
 }

@@ -151,6 +151,37 @@ lc_status lc__option_check(const char *name, double value)
     return out_of_range(o, text);
 }
 
+static lc_status set_int(const lc_option *o, char *field, const char *text)
+{
+    int64_t v;
+    if (is_one_of(text, none) && o->kind == LC_OPTION_INT) {
+        v = LC_UNSET;
+    } else if (is_one_of(text, yes) && o->kind == LC_OPTION_COUNT) {
+        v = 1;
+    } else if (is_one_of(text, no) && o->kind == LC_OPTION_COUNT) {
+        v = 0;
+    } else if (!read_int(text, &v)) {
+        return not_a_number(o, text, "whole number");
+    } else if (o->minimum < o->maximum && ((double)v < o->minimum || (double)v > o->maximum)) {
+        return out_of_range(o, text);
+    }
+    memcpy(field, &v, sizeof v);
+    return LC_OK;
+}
+
+static lc_status set_float(const lc_option *o, char *field, const char *text)
+{
+    double v;
+    if (is_one_of(text, none))
+        v = LC_NOT_GIVEN;
+    else if (!read_double(text, &v))
+        return not_a_number(o, text, "number");
+    else if (o->minimum < o->maximum && !(v >= o->minimum && v <= o->maximum))
+        return out_of_range(o, text);
+    memcpy(field, &v, sizeof v);
+    return LC_OK;
+}
+
 lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
 {
     LC__NEEDS(o, LC_ERR_ARGUMENT);
@@ -160,33 +191,10 @@ lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
     bool ranged = o->minimum < o->maximum;
     switch (o->kind) {
     case LC_OPTION_COUNT:
-    case LC_OPTION_INT: {
-        int64_t v;
-        if (is_one_of(text, none) && o->kind == LC_OPTION_INT) {
-            v = LC_UNSET;
-        } else if (is_one_of(text, yes) && o->kind == LC_OPTION_COUNT) {
-            v = 1;
-        } else if (is_one_of(text, no) && o->kind == LC_OPTION_COUNT) {
-            v = 0;
-        } else if (!read_int(text, &v)) {
-            return not_a_number(o, text, "whole number");
-        } else if (ranged && ((double)v < o->minimum || (double)v > o->maximum)) {
-            return out_of_range(o, text);
-        }
-        memcpy(field, &v, sizeof v);
-        return LC_OK;
-    }
-    case LC_OPTION_FLOAT: {
-        double v;
-        if (is_one_of(text, none))
-            v = LC_NOT_GIVEN;
-        else if (!read_double(text, &v))
-            return not_a_number(o, text, "number");
-        else if (ranged && !(v >= o->minimum && v <= o->maximum))
-            return out_of_range(o, text);
-        memcpy(field, &v, sizeof v);
-        return LC_OK;
-    }
+    case LC_OPTION_INT:
+        return set_int(o, field, text);
+    case LC_OPTION_FLOAT:
+        return set_float(o, field, text);
     case LC_OPTION_INT32: {
         int64_t v;
         if (!read_int(text, &v) || v < INT32_MIN || v > INT32_MAX) return not_a_number(o, text, "whole number");
@@ -254,6 +262,27 @@ static int print_float(char *text, size_t size, float v)
     return snprintf(text, size, "%s", buffer);
 }
 
+static int print_duration(char *text, size_t size, lc_duration v)
+{
+    char number[40];
+    print_double(number, sizeof number, v.value);
+    switch (v.unit) {
+    case LC_UNIT_NONE:
+        return snprintf(text, size, "none");
+    case LC_UNIT_FRACTION:
+        return snprintf(text, size, "%s%s", number, strpbrk(number, ".e") ? "" : ".0");
+    case LC_UNIT_EPOCHS:
+        return snprintf(text, size, "%.0fep", v.value);
+    case LC_UNIT_STEPS:
+        return snprintf(text, size, "%.0fst", v.value);
+    case LC_UNIT_SECONDS:
+        return snprintf(text, size, "%ss", number);
+    case LC_UNIT_BATCHES:
+        return snprintf(text, size, "%.0f", v.value);
+    }
+    return snprintf(text, size, "%s", "");
+}
+
 int lc_option_get_text(const lc_option *o, const void *target, char *text, size_t size)
 {
     LC__NEEDS(o, 0);
@@ -301,23 +330,8 @@ int lc_option_get_text(const lc_option *o, const void *target, char *text, size_
     }
     case LC_OPTION_DURATION: {
         lc_duration v;
-        char number[40];
         memcpy(&v, field, sizeof v);
-        print_double(number, sizeof number, v.value);
-        switch (v.unit) {
-        case LC_UNIT_NONE:
-            return snprintf(text, size, "none");
-        case LC_UNIT_FRACTION:
-            return snprintf(text, size, "%s%s", number, strpbrk(number, ".e") ? "" : ".0");
-        case LC_UNIT_EPOCHS:
-            return snprintf(text, size, "%.0fep", v.value);
-        case LC_UNIT_STEPS:
-            return snprintf(text, size, "%.0fst", v.value);
-        case LC_UNIT_SECONDS:
-            return snprintf(text, size, "%ss", number);
-        case LC_UNIT_BATCHES:
-            return snprintf(text, size, "%.0f", v.value);
-        }
+        return print_duration(text, size, v);
     }
     }
     return snprintf(text, size, "%s", "");

@@ -52,9 +52,8 @@ static lc_status barebones(const lc_trainer_options *o)
     return clash ? lc_fail(LC_ERR_CONFIG, "barebones and %s cannot both be on", clash) : LC_OK;
 }
 
-static lc_status resolve(lc_trainer *t)
+static lc_status check_options(const lc_trainer_options *o)
 {
-    lc_trainer_options *o = &t->opt;
     int64_t limit;
     LC_TRY(lc__accelerator_check(o->accelerator));
     LC_TRY(lc__memory_limit_parse(o->memory_limit, &limit));
@@ -75,6 +74,12 @@ static lc_status resolve(lc_trainer *t)
     if (o->num_sanity_val_steps < -1)
         return lc_fail(LC_ERR_CONFIG, "num_sanity_val_steps is %lld; it must be -1 (all), 0 or more",
                        (long long)o->num_sanity_val_steps);
+    return LC_OK;
+}
+
+/* Options that stand for several others. */
+static lc_status expand_options(lc_trainer_options *o)
+{
     if (o->barebones) {
         LC_TRY(barebones(o));
         o->enable_checkpointing = o->enable_progress_bar = o->enable_model_summary = LC_OFF;
@@ -93,6 +98,11 @@ static lc_status resolve(lc_trainer *t)
     }
     if (o->overfit_batches.unit != LC_UNIT_NONE && o->overfit_batches.value > 0)
         o->limit_train_batches = o->limit_val_batches = o->overfit_batches;
+    return LC_OK;
+}
+
+static lc_status resolve_durations(lc_trainer_options *o)
+{
     /* val_check_interval=2ep is another way to say check_val_every_n_epoch. */
     if (o->val_check_interval.unit == LC_UNIT_EPOCHS) {
         if (o->val_check_interval.value < 1 || o->check_val_every_n_epoch != 1)
@@ -117,6 +127,15 @@ static lc_status resolve(lc_trainer *t)
     default:
         return lc_fail(LC_ERR_CONFIG, "max_time needs a unit: 30s, 10m, 2h, 00:02:30:00, 3ep or 500st");
     }
+    return LC_OK;
+}
+
+static lc_status resolve(lc_trainer *t)
+{
+    lc_trainer_options *o = &t->opt;
+    LC_TRY(check_options(o));
+    LC_TRY(expand_options(o));
+    LC_TRY(resolve_durations(o));
     t->max_steps = o->max_steps;
     t->min_steps = o->min_steps == LC_UNSET ? 0 : o->min_steps;
     t->min_epochs = o->min_epochs != LC_UNSET ? o->min_epochs : t->min_steps > 0 ? 1 : 0;

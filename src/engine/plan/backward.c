@@ -110,6 +110,20 @@ static lc_status deposit(backward *b, uint32_t value)
     return b->g->status;
 }
 
+/* The gradients of parameters that no node before k reads. */
+static lc_status deposit_complete(backward *b, uint32_t k)
+{
+    const lc_graph *g = b->g;
+    const lc_node *n = &g->tape.nodes[k];
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        uint32_t value = g->tape.in[n->in_at + i];
+        if (value != LC_ABSENT && b->first_use[value] == k && g->values[value]->kind == LC_TENSOR_PERSISTENT &&
+            g->values[value]->requires_grad)
+            LC_TRY(deposit(b, value));
+    }
+    return LC_OK;
+}
+
 static lc_status backward_node(backward *b, uint32_t k)
 {
     lc_graph *g = b->g;
@@ -164,14 +178,7 @@ static lc_status backward_node(backward *b, uint32_t k)
     for (uint32_t i = 0; i < n->n_in; i++)
         if (need[i] && din[i]) LC_TRY(add_gradient(b, g->tape.in[n->in_at + i], din[i], n));
     for (uint32_t i = 0; i < n->n_out; i++) b->gradient[n->first_out + i] = NULL;
-    /* Parameters that no earlier node reads are complete. */
-    for (uint32_t i = 0; i < n->n_in; i++) {
-        uint32_t value = g->tape.in[n->in_at + i];
-        if (value != LC_ABSENT && b->first_use[value] == k && g->values[value]->kind == LC_TENSOR_PERSISTENT &&
-            g->values[value]->requires_grad)
-            LC_TRY(deposit(b, value));
-    }
-    return LC_OK;
+    return deposit_complete(b, k);
 }
 
 /* A backward pass may have a weight of its own (a chunk's). On several ranks or devices the loss is weighted by this

@@ -172,6 +172,17 @@ static bool can_join(const fuser *f, int g, int node, int *position)
     return true;
 }
 
+/* The register of a value: an input, or the result of one of the first m instructions. -1: none of these. */
+static int64_t register_of(uint32_t value, const uint32_t *in, int n_in, const uint32_t *made, int m)
+{
+    int64_t reg = -1;
+    for (int k = 0; k < n_in; k++)
+        if (in[k] == value) reg = k;
+    for (int k = 0; k < m; k++)
+        if (made[k] == value) reg = n_in + k;
+    return reg;
+}
+
 static lc_status emit(fuser *f, int g)
 {
     lc_build *b = f->b;
@@ -192,16 +203,7 @@ static lc_status emit(fuser *f, int g)
         ints[n_int++] =
             LC_FUSED_OP(lc__elementwise_index(n->op), n->n_int > 0 ? n->ints[0] : 0, n->n_int > 1 ? n->ints[1] : 0);
         ints[n_int++] = n->n_in;
-        for (int i = 0; i < 3; i++) {
-            int64_t reg = -1;
-            if (i < n->n_in) {
-                for (int k = 0; k < n_in; k++)
-                    if (in[k] == n->in[i]) reg = k;
-                for (int k = 0; k < m; k++)
-                    if (made[k] == n->in[i]) reg = n_in + k;
-            }
-            ints[n_int++] = reg;
-        }
+        for (int i = 0; i < 3; i++) ints[n_int++] = i < n->n_in ? register_of(n->in[i], in, n_in, made, m) : -1;
         ints[n_int++] = n->n_float ? n_float : -1;
         for (int i = 0; i < n->n_float; i++, n_float++) {
             floats[n_float] = n->floats[i];

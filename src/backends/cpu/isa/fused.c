@@ -241,8 +241,8 @@ static void plan_space(program *p, const lc_call *call, int64_t (*strides)[LC_MA
     p->tiles = p->tiles_per_row == 1 ? (p->rows + p->rows_per_tile - 1) / p->rows_per_tile : p->rows * p->tiles_per_row;
 }
 
-/* Gives every register a place. */
-static void plan_places(program *p, const source *s, const lc_call *call, int64_t (*strides)[LC_MAX_DIMS])
+/* An input stays where it is if it is dense and of floats. Otherwise it is spread into a slot. */
+static void place_inputs(program *p, const lc_call *call, int64_t (*strides)[LC_MAX_DIMS])
 {
     p->n_in = call->n_in;
     for (int i = 0; i < call->n_in; i++) {
@@ -268,10 +268,12 @@ static void plan_places(program *p, const source *s, const lc_call *call, int64_
         }
         p->at[i] = (location){PLACE_SLOT, x->slot};
     }
+}
 
-    /* An output may share memory with an input, so it is written directly only if no input in memory is read after
-     * it. */
-    int last_read[MAX_REGISTERS], last_memory_read = -1;
+/* Sets the program's outputs, and which instruction reads each register last. Returns which reads an input last. */
+static int find_last_reads(program *p, const source *s, const lc_call *call, int last_read[MAX_REGISTERS])
+{
+    int last_memory_read = -1;
     for (int r = 0; r < MAX_REGISTERS; r++) last_read[r] = -1;
     for (int i = 0; i < s->n_instructions; i++) {
         for (int j = 0; j < s->code[i].n_in; j++) {
@@ -288,7 +290,13 @@ static void plan_places(program *p, const source *s, const lc_call *call, int64_
         last_read[r] = s->n_instructions; /* until it is stored */
         if (r < call->n_in) last_memory_read = s->n_instructions;
     }
+    return last_memory_read;
+}
 
+/* An output may share memory with an input, so it is written directly only if no input in memory is read after it. */
+static void place_results(program *p, const source *s, const lc_call *call)
+{
+    int last_read[MAX_REGISTERS], last_memory_read = find_last_reads(p, s, call, last_read);
     int free_slots[LC_FUSED_MAX_INSTRUCTIONS], n_free = 0;
     p->n_instructions = s->n_instructions;
     for (int i = 0; i < s->n_instructions; i++) {
@@ -329,7 +337,8 @@ static lc_status prepare(lc_call *call)
     int64_t strides[LC_FUSED_MAX_INPUTS][LC_MAX_DIMS];
     memset(strides, 0, sizeof strides);
     plan_space(p, call, strides);
-    plan_places(p, &s, call, strides);
+    place_inputs(p, call, strides);
+    place_results(p, &s, call);
     int threads = call->threads > 1 ? call->threads : 1;
     call->scratch_bytes = (size_t)threads * (size_t)p->n_slots * TILE * sizeof(float);
     call->state = p;

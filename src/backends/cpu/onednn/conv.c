@@ -195,6 +195,18 @@ static dnnl_status_t add_weight_grad(lc__dnnl_plan *plan, const lc_call *call, c
     return status;
 }
 
+/* Those of the call: images of a chunk, those of the rest of the batch, weights, bias. */
+static dnnl_status_t describe(mds *d, const lc__conv_shape *c, int64_t images, int64_t rest, bool bias)
+{
+    dnnl_status_t status = image_md(&d->x, c->nd, images, c->in_channels, c->in_size);
+    if (status == dnnl_success) status = image_md(&d->y, c->nd, images, c->out_channels, c->out_size);
+    if (status == dnnl_success && rest) status = image_md(&d->rest_x, c->nd, rest, c->in_channels, c->in_size);
+    if (status == dnnl_success && rest) status = image_md(&d->rest_y, c->nd, rest, c->out_channels, c->out_size);
+    if (status == dnnl_success) status = weights_md(&d->w, c, false);
+    if (status == dnnl_success && bias) status = lc__dnnl_md_strided(&d->bias, 1, &c->out_channels, &(int64_t){1});
+    return status;
+}
+
 static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const char *avoid, bool cut,
                                lc__dnnl_plan **out)
 {
@@ -223,13 +235,7 @@ static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const
         plan->chunk_offset[i][0] = i * images * lc__conv_image_size(c.nd, c.in_channels, c.in_size);
         plan->chunk_offset[i][1] = i * images * lc__conv_image_size(c.nd, c.out_channels, c.out_size);
     }
-    if (status == dnnl_success) status = image_md(&d.x, c.nd, images, c.in_channels, c.in_size);
-    if (status == dnnl_success) status = image_md(&d.y, c.nd, images, c.out_channels, c.out_size);
-    if (status == dnnl_success && rest) status = image_md(&d.rest_x, c.nd, rest, c.in_channels, c.in_size);
-    if (status == dnnl_success && rest) status = image_md(&d.rest_y, c.nd, rest, c.out_channels, c.out_size);
-    if (status == dnnl_success) status = weights_md(&d.w, &c, false);
-    if (status == dnnl_success && bias && what == FORWARD)
-        status = lc__dnnl_md_strided(&d.bias, 1, &c.out_channels, &(int64_t){1});
+    if (status == dnnl_success) status = describe(&d, &c, images, rest, bias && what == FORWARD);
     if (status == dnnl_success) {
         lc__md any = NULL;
         status = weights_md(&any, &c, true);
