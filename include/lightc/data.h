@@ -92,12 +92,13 @@ LC_API lc_status lc_dataset_read(lc_dataset *d, int64_t index, uint64_t key, voi
 
 /* ---- arrays in memory ---- */
 
-/* One field over an array of samples in memory, contiguous in the field's layout. u8, i32 and i64 arrays may be
- * converted on the way into the batch (see `to`), so that images stay small in memory. */
+/* One field over an array of samples in memory, contiguous in the field's layout. Arrays may be converted on the way
+ * into the batch (see `to`), so that images stay small in memory. */
 typedef struct lc_array {
     lc_field field; /* name, dtype (as in memory), layout, shape */
     const void *data;
-    lc_dtype to;  /* dtype in the batch; 0: as in memory. u8 -> f32, f64, i64, i32; i32 -> i64, f32; f32 <-> f64 */
+    lc_dtype to;  /* dtype in the batch; 0: as in memory. All become floats (f32, f64, f16, bf16), and whole numbers
+                     become those that hold all their values (u8 -> i32, i64; i32 -> i64; bool -> u8, i32, i64) */
     double scale; /* float results are value * scale + shift; 0: 1. (x/255 - mean)/std is scale 1/(255 std), */
     double shift; /* shift -mean/std */
     void (*free)(void *data); /* NULL: the memory is borrowed and must outlive the dataset; else called when the dataset

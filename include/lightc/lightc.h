@@ -3,6 +3,7 @@
 #ifndef LIGHTC_LIGHTC_H
 #define LIGHTC_LIGHTC_H
 
+#include <lightc/array_file.h>
 #include <lightc/base.h>
 #include <lightc/batch.h>
 #include <lightc/callback.h>

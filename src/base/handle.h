@@ -15,6 +15,7 @@
     X(COMM, "communicator")                                                                                            \
     X(REQUEST, "request")                                                                                              \
     X(DATASET, "dataset")                                                                                              \
+    X(ARRAY_FILE, "file of arrays")                                                                                    \
     X(LOADER, "data loader")                                                                                           \
     X(TEXT, "text")                                                                                                    \
     X(METRIC, "metric")                                                                                                \

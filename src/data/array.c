@@ -7,58 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Converts n numbers; NULL: a plain copy. */
-typedef void convert_fn(const void *src, void *dst, int64_t n, double scale, double shift);
-
-#define CONVERT_SCALED(name, from, to)                                                                                 \
-    static void name(const void *src, void *dst, int64_t n, double scale, double shift)                                \
-    {                                                                                                                  \
-        const from *s = src;                                                                                           \
-        to *d = dst;                                                                                                   \
-        const to a = (to)scale, b = (to)shift;                                                                         \
-        for (int64_t i = 0; i < n; i++) d[i] = (to)s[i] * a + b;                                                       \
-    }
-#define CONVERT_PLAIN(name, from, to)                                                                                  \
-    static void name(const void *src, void *dst, int64_t n, double scale, double shift)                                \
-    {                                                                                                                  \
-        (void)scale, (void)shift;                                                                                      \
-        const from *s = src;                                                                                           \
-        to *d = dst;                                                                                                   \
-        for (int64_t i = 0; i < n; i++) d[i] = (to)s[i];                                                               \
-    }
-CONVERT_SCALED(u8_f64, uint8_t, double)
-CONVERT_SCALED(i32_f32, int32_t, float)
-CONVERT_SCALED(f64_f32, double, float)
-CONVERT_SCALED(f32_f64, float, double)
-CONVERT_SCALED(f32_f32, float, float)
-CONVERT_SCALED(f64_f64, double, double)
-CONVERT_PLAIN(u8_i64, uint8_t, int64_t)
-CONVERT_PLAIN(u8_i32, uint8_t, int32_t)
-CONVERT_PLAIN(i32_i64, int32_t, int64_t)
-
-static void u8_f32(const void *src, void *dst, int64_t n, double scale, double shift)
-{
-    lc__convert_u8_f32(src, dst, n, (float)scale, (float)shift);
-}
-
-static const struct {
-    lc_dtype from, to;
-    convert_fn *fn;
-    bool scales;
-} conversions[] = {
-    {LC_U8, LC_F32, u8_f32, true},   {LC_U8, LC_F64, u8_f64, true},    {LC_U8, LC_I64, u8_i64, false},
-    {LC_U8, LC_I32, u8_i32, false},  {LC_I32, LC_I64, i32_i64, false}, {LC_I32, LC_F32, i32_f32, true},
-    {LC_F64, LC_F32, f64_f32, true}, {LC_F32, LC_F64, f32_f64, true},  {LC_F32, LC_F32, f32_f32, true},
-    {LC_F64, LC_F64, f64_f64, true},
-};
-
 typedef struct array_dataset {
     int64_t length;
     int n;
     struct {
         lc_array a;
         lc_field out;
-        convert_fn *convert;
+        lc__convert_fn *convert; /* NULL: a plain copy */
         int64_t numel;
         size_t in_bytes, out_bytes;
         char name[64];
@@ -88,7 +43,7 @@ static lc_status array_get_many(void *self, int n, const int64_t *indices, const
         const size_t in = d->fields[f].in_bytes, step = d->fields[f].out_bytes;
         const int64_t numel = d->fields[f].numel;
         const double scale = d->fields[f].a.scale, shift = d->fields[f].a.shift;
-        convert_fn *convert = d->fields[f].convert;
+        lc__convert_fn *convert = d->fields[f].convert;
         char *to = out[f];
         for (int j = 0; j < n; j++, to += step) {
             const char *from = base + (size_t)indices[j] * in;
@@ -124,16 +79,10 @@ static const lc_dataset_ops array_ops = {
     .get = array_get,    .get_many = array_get_many, .free = array_free,
 };
 
-static lc_status find_conversion(const lc_array *a, convert_fn **fn)
+static lc_status find_conversion(const lc_array *a, lc__convert_fn **fn)
 {
     bool scaled = a->scale != 1.0 || a->shift != 0.0;
-    *fn = NULL;
-    if (a->to == a->field.dtype && !scaled) return LC_OK;
-    for (size_t i = 0; i < sizeof conversions / sizeof *conversions; i++)
-        if (conversions[i].from == a->field.dtype && conversions[i].to == a->to && (conversions[i].scales || !scaled)) {
-            *fn = conversions[i].fn;
-            return LC_OK;
-        }
+    if (lc__conversion((lc__number)a->field.dtype, a->to, scaled, fn)) return LC_OK;
     return lc_fail(LC_ERR_DTYPE, "array '%s' cannot be converted from %s to %s%s when a batch is made", a->field.name,
                    lc_dtype_name(a->field.dtype), lc_dtype_name(a->to), scaled ? " with a scale or a shift" : "");
 }

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes to floats, the inner loop of every image gather. Multiplication and addition stay separate (no fused
- * multiply-add), so that all variants give the same bits. */
+/* Conversions of numbers on their way into a batch. To whole numbers only from types whose values all fit; to floats
+ * from all, with a scale and a shift. Multiplication and addition stay separate (no fused multiply-add), so that all
+ * variants give the same bits. */
+#include "base/half.h"
 #include "data_internal.h"
+
+/* ---- bytes to floats, the inner loop of every image gather ---- */
 
 static void u8_f32_portable(const uint8_t *src, float *dst, int64_t n, float scale, float shift)
 {
@@ -26,19 +30,142 @@ __attribute__((target("avx2"))) static void u8_f32_avx2(const uint8_t *src, floa
     u8_f32_portable(src + i, dst + i, n - i, scale, shift);
 }
 
-void lc__convert_u8_f32(const uint8_t *src, float *dst, int64_t n, float scale, float shift)
+static void bytes_to_f32(const void *src, void *dst, int64_t n, double scale, double shift)
 {
     if (__builtin_cpu_supports("avx2"))
-        u8_f32_avx2(src, dst, n, scale, shift);
+        u8_f32_avx2(src, dst, n, (float)scale, (float)shift);
     else
-        u8_f32_portable(src, dst, n, scale, shift);
+        u8_f32_portable(src, dst, n, (float)scale, (float)shift);
 }
 
 #else
 
-void lc__convert_u8_f32(const uint8_t *src, float *dst, int64_t n, float scale, float shift)
+static void bytes_to_f32(const void *src, void *dst, int64_t n, double scale, double shift)
 {
-    u8_f32_portable(src, dst, n, scale, shift);
+    u8_f32_portable(src, dst, n, (float)scale, (float)shift);
 }
 
 #endif
+
+/* ---- all others ---- */
+
+/* Files have numbers at any address. */
+#define UNALIGNED __attribute__((aligned(1), may_alias))
+typedef uint8_t UNALIGNED u8_in;
+typedef int8_t UNALIGNED i8_in;
+typedef uint16_t UNALIGNED u16_in;
+typedef int16_t UNALIGNED i16_in;
+typedef uint32_t UNALIGNED u32_in;
+typedef int32_t UNALIGNED i32_in;
+typedef uint64_t UNALIGNED u64_in;
+typedef int64_t UNALIGNED i64_in;
+typedef float UNALIGNED f32_in;
+typedef double UNALIGNED f64_in;
+
+#define SAME(v)     (v)
+#define NOT_ZERO(v) ((v) != 0)
+
+/* X(number, its name, type in memory, what makes a value of it) */
+#define NUMBERS(X)                                                                                                     \
+    X(F32, "f32", f32_in, SAME)                                                                                        \
+    X(F64, "f64", f64_in, SAME)                                                                                        \
+    X(F16, "f16", u16_in, lc__f16_to_f32)                                                                              \
+    X(BF16, "bf16", u16_in, lc__bf16_to_f32)                                                                           \
+    X(I64, "i64", i64_in, SAME)                                                                                        \
+    X(I32, "i32", i32_in, SAME)                                                                                        \
+    X(U8, "u8", u8_in, SAME)                                                                                           \
+    X(BOOL, "bool", u8_in, NOT_ZERO)                                                                                   \
+    X(I8, "i8", i8_in, SAME)                                                                                           \
+    X(U16, "u16", u16_in, SAME)                                                                                        \
+    X(I16, "i16", i16_in, SAME)                                                                                        \
+    X(U32, "u32", u32_in, SAME)                                                                                        \
+    X(U64, "u64", u64_in, SAME)
+
+#define CONVERT(name, from, value, to, real, store)                                                                    \
+    static void name(const void *src, void *dst, int64_t n, double scale, double shift)                                \
+    {                                                                                                                  \
+        const from *s = src;                                                                                           \
+        to *d = dst;                                                                                                   \
+        const real a = (real)scale, b = (real)shift;                                                                   \
+        for (int64_t i = 0; i < n; i++) d[i] = store((real)value(s[i]) * a + b);                                       \
+    }
+#define TO_FLOATS(number, name, from, value)                                                                           \
+    CONVERT(number##_to_f32, from, value, float, float, SAME)                                                          \
+    CONVERT(number##_to_f64, from, value, double, double, SAME)                                                        \
+    CONVERT(number##_to_f16, from, value, uint16_t, float, lc__f32_to_f16)                                             \
+    CONVERT(number##_to_bf16, from, value, uint16_t, float, lc__f32_to_bf16)
+NUMBERS(TO_FLOATS)
+
+#define WHOLE(name, from, value, to)                                                                                   \
+    static void name(const void *src, void *dst, int64_t n, double scale, double shift)                                \
+    {                                                                                                                  \
+        (void)scale, (void)shift;                                                                                      \
+        const from *s = src;                                                                                           \
+        to *d = dst;                                                                                                   \
+        for (int64_t i = 0; i < n; i++) d[i] = (to)value(s[i]);                                                        \
+    }
+/* X(from, type in memory, value, to, type) */
+#define WHOLE_NUMBERS(X)                                                                                               \
+    X(I32, i32_in, SAME, I64, int64_t)                                                                                 \
+    X(U8, u8_in, SAME, I64, int64_t)                                                                                   \
+    X(BOOL, u8_in, NOT_ZERO, I64, int64_t)                                                                             \
+    X(I8, i8_in, SAME, I64, int64_t)                                                                                   \
+    X(U16, u16_in, SAME, I64, int64_t)                                                                                 \
+    X(I16, i16_in, SAME, I64, int64_t)                                                                                 \
+    X(U32, u32_in, SAME, I64, int64_t)                                                                                 \
+    X(U8, u8_in, SAME, I32, int32_t)                                                                                   \
+    X(BOOL, u8_in, NOT_ZERO, I32, int32_t)                                                                             \
+    X(I8, i8_in, SAME, I32, int32_t)                                                                                   \
+    X(U16, u16_in, SAME, I32, int32_t)                                                                                 \
+    X(I16, i16_in, SAME, I32, int32_t)                                                                                 \
+    X(BOOL, u8_in, NOT_ZERO, U8, uint8_t)
+#define WHOLE_OF(from, in, value, to, type) WHOLE(from##_to_##to, in, value, type)
+WHOLE_NUMBERS(WHOLE_OF)
+
+static const struct {
+    lc__number from;
+    lc_dtype to;
+    lc__convert_fn *fn;
+    bool scales;
+} conversions[] = {{LC__U8, LC_F32, bytes_to_f32, true}, /* before the other one */
+#define FLOAT_ROWS(number, name, in, value)                                                                            \
+    {LC__##number, LC_F32, number##_to_f32, true}, {LC__##number, LC_F64, number##_to_f64, true},                      \
+        {LC__##number, LC_F16, number##_to_f16, true}, {LC__##number, LC_BF16, number##_to_bf16, true},
+#define WHOLE_ROW(from, in, value, to, type) {LC__##from, LC_##to, from##_to_##to, false},
+                   NUMBERS(FLOAT_ROWS) WHOLE_NUMBERS(WHOLE_ROW)};
+
+bool lc__conversion(lc__number from, lc_dtype to, bool scaled, lc__convert_fn **fn)
+{
+    *fn = NULL;
+    if ((int)from == (int)to && !scaled) return true;
+    for (size_t i = 0; i < sizeof conversions / sizeof *conversions; i++)
+        if (conversions[i].from == from && conversions[i].to == to && (conversions[i].scales || !scaled)) {
+            *fn = conversions[i].fn;
+            return true;
+        }
+    return false;
+}
+
+size_t lc__number_size(lc__number number)
+{
+    switch (number) {
+#define SIZE_CASE(id, name, type, value)                                                                               \
+    case LC__##id:                                                                                                     \
+        return sizeof(type);
+        NUMBERS(SIZE_CASE)
+    default:
+        return 0;
+    }
+}
+
+const char *lc__number_name(lc__number number)
+{
+    switch (number) {
+#define NAME_CASE(id, name, type, value)                                                                               \
+    case LC__##id:                                                                                                     \
+        return name;
+        NUMBERS(NAME_CASE)
+    default:
+        return "?";
+    }
+}

@@ -32,8 +32,31 @@ void *lc__data_alloc(size_t n, const char *what);
 lc_status lc__field_check(const lc_field *f, const char *dataset);
 bool lc__field_same(const lc_field *a, const lc_field *b);
 
-/* dst[i] = src[i] * scale + shift, for n numbers. Vectorized; the same result on every instruction set. */
-void lc__convert_u8_f32(const uint8_t *src, float *dst, int64_t n, float scale, float shift);
+/* The types of numbers in arrays and files: the data types, and those that only conversions read. */
+typedef enum lc__number {
+    LC__NO_NUMBER = 0,
+    LC__F32 = LC_F32,
+    LC__F64 = LC_F64,
+    LC__F16 = LC_F16,
+    LC__BF16 = LC_BF16,
+    LC__I64 = LC_I64,
+    LC__I32 = LC_I32,
+    LC__U8 = LC_U8,
+    LC__BOOL = LC_BOOL,
+    LC__I8 = 64,
+    LC__U16,
+    LC__I16,
+    LC__U32,
+    LC__U64,
+} lc__number;
+
+size_t lc__number_size(lc__number number);      /* bytes; 0 if invalid */
+const char *lc__number_name(lc__number number); /* "u16"; static */
+
+/* dst[i] = src[i] * scale + shift, for n numbers; the same result on every instruction set. src need not be aligned. */
+typedef void lc__convert_fn(const void *src, void *dst, int64_t n, double scale, double shift);
+/* Whether there is a conversion; *fn is NULL for a plain copy. `scaled`: with a scale or a shift. */
+bool lc__conversion(lc__number from, lc_dtype to, bool scaled, lc__convert_fn **fn);
 
 /* `given` with its defaults filled in (NULL: one rank), or an error. */
 lc_status lc__share_resolve(const lc_share *given, lc_share *out) LC_MUST_USE;

@@ -36,6 +36,7 @@
     X(COMM)                                                                                                            \
     X(REQUEST)                                                                                                         \
     X(DATASET)                                                                                                         \
+    X(ARRAY_FILE)                                                                                                      \
     X(LOADER)                                                                                                          \
     X(TEXT)                                                                                                            \
     X(METRIC)                                                                                                          \
@@ -105,6 +106,7 @@ static lc_share SHARE_ = {.rank = 0, .size = 1, .batches = 1};
 static lc_meeting MEETING_;
 static lc_datasets DATASETS_;
 static lc_array ARRAY_ = {.field = {.name = "x", .dtype = LC_I64, .ndim = 0}, .data = LIST_};
+static lc_file_field FILE_FIELDS_[1];
 static lc_metric_batch METRIC_BATCH_ = {.n = 1, .columns = 1};
 static lc_metric_value METRIC_VALUE_ = {.name = "a", .value = 1};
 static lc_hparam HPARAM_ = {.name = "a"};
@@ -352,6 +354,10 @@ static void make(void **o)
     CHECK_OK(lc_tensor_new(LC_F32, 2, SHAPE_, &t));
     CHECK_OK(lc_safetensors_save(path, 1, &(lc_named_tensor){.name = "a", .tensor = t}, 0, NULL));
     CHECK_OK(lc_safetensors_open(path, (lc_safetensors **)&o[SAFETENSORS]));
+    snprintf(path, sizeof path, "%s/a.npy", scratch_root);
+    static const char npy[] = "\x93NUMPY\1\0:\0{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}  \n abcdefghijk";
+    CHECK_OK(lc__replace_file(&lc__io_system, path, npy, sizeof npy - 1));
+    CHECK_OK(lc_array_file_open(path, (lc_array_file **)&o[ARRAY_FILE]));
     snprintf(path, sizeof path, "%s/a.ckpt", scratch_root);
     CHECK_OK(lc_ckpt_writer_new(&writer));
     CHECK_OK(lc_ckpt_begin(writer, path));
@@ -416,6 +422,7 @@ static void end(void **o)
     lc_tensor_unref(o[TENSOR]);
     lc_dataloader_free(o[LOADER]);
     lc_dataset_unref(o[DATASET]);
+    lc_array_file_close(o[ARRAY_FILE]);
     lc_text_free(o[TEXT]);
     lc_metric_free(o[METRIC]);
     lc_state_free(o[STATE]);

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the files in fixtures/ with NumPy, and those that the live tests compare:
+
+    make_fixtures.py FOLDER        (pip install numpy)
+
+Element i of an array, in row-major order, is a function of i, which the tests know."""
+import sys
+import zipfile
+
+import numpy as np
+from numpy.lib import format as npy
+
+
+def numbers(dtype, shape):
+    """0, 1, 2, ... for floats and signed types as -3, -2, -1, ...; for bool every third is True."""
+    i = np.arange(int(np.prod(shape))).reshape(shape)
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        return i % 3 == 0
+    return (i - 3 if kind in "if" else i).astype(dtype)
+
+
+def make_npy(folder):
+    for dtype in "u1 i1 u2 i2 u4 i4 u8 i8 f2 f4 f8 b1".split():
+        np.save(f"{folder}/{dtype}.npy", numbers("<" + dtype, (4, 3)))
+    for dtype in "u2 i4 f2 f8".split():
+        np.save(f"{folder}/big_{dtype}.npy", numbers(">" + dtype, (4, 3)))
+    np.save(f"{folder}/fortran.npy", np.asfortranarray(numbers("<f4", (4, 2, 3))))
+    np.save(f"{folder}/fortran_big.npy", np.asfortranarray(numbers(">i2", (4, 2, 3))))
+    np.save(f"{folder}/scalar.npy", np.float32(7))
+    np.save(f"{folder}/vector.npy", numbers("<i8", (5,)))
+    np.save(f"{folder}/empty.npy", np.zeros((0, 3), "<f4"))
+    np.save(f"{folder}/hollow.npy", np.zeros((4, 0), "<f4"))
+    np.save(f"{folder}/object.npy", np.array([{}, None], dtype=object))
+    np.save(f"{folder}/structured.npy", np.zeros(2, [("a", "<f4"), ("b (x)", "<i2", (2,))]))
+    np.save(f"{folder}/text.npy", np.array(["a", "bc"]))
+    np.save(f"{folder}/complex.npy", np.zeros(2, "<c8"))
+    for version in (1, 2, 3):
+        with open(f"{folder}/v{version}.npy", "wb") as f:
+            npy.write_array(f, numbers("<f4", (4, 3)), (version, 0))
+
+
+def make_npz(folder):
+    arrays = {"images": numbers("<u1", (4, 2, 3)), "labels": numbers("<i8", (4,)), "a,b": numbers("<u2", (4,))}
+    np.savez(f"{folder}/stored.npz", **arrays)
+    np.savez_compressed(f"{folder}/deflated.npz", **arrays, objects=np.array([{}], dtype=object))
+    with zipfile.ZipFile(f"{folder}/zip64.npz", "w", zipfile.ZIP_DEFLATED) as z:
+        for name, a in arrays.items():
+            with z.open(name + ".npy", "w", force_zip64=True) as f:
+                npy.write_array(f, a)
+        z.writestr("readme.txt", "not an array")
+    with zipfile.ZipFile(f"{folder}/lzma.npz", "w", zipfile.ZIP_LZMA) as z:
+        with z.open("a.npy", "w") as f:
+            npy.write_array(f, arrays["labels"])
+    with zipfile.ZipFile(f"{folder}/none.npz", "w") as z:
+        z.writestr("readme.txt", "not an array")
+
+
+if __name__ == "__main__":
+    make_npy(sys.argv[1])
+    make_npz(sys.argv[1])

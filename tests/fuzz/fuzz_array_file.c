@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of arrays, from memory. The first byte chooses the name, which decides the kind of files without a mark. For
+ * any bytes opening and reading give a status, and arrays that are as long as they say. */
+#include "data/files/file.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { MOST = 1 << 16 };
+static const char *const names[] = {"a.npz"};
+
+static void read_array(lc_array_file *f, int64_t i)
+{
+    static double values[MOST];
+    const lc_array_info *info = lc_array_file_info(f, i);
+    int64_t n = 1, numel;
+    if (lc_array_file_find(f, info->name) != i) abort();
+    if (info->ndim) n = info->shape[0];
+    numel = n;
+    for (int d = 1; d < info->ndim; d++)
+        if (__builtin_mul_overflow(numel, info->shape[d], &numel)) return;
+    if (numel > MOST) return;
+    if (lc_array_file_read(f, i, 0, n, LC_F64, values, (size_t)numel * sizeof *values) < 0 && !*lc_error_message())
+        abort();
+}
+
+static void read_as_dataset(lc_array_file *f)
+{
+    lc_dataset *d;
+    static char sample[MOST * 8];
+    lc_file_field field = {.name = "x", .file = f, .arrays = "*", .to = LC_F32};
+    if (lc_file_dataset_new(1, &field, &d) < 0) return;
+    void *out = sample;
+    if (lc_dataset_length(d) > 0 && lc_field_bytes(&lc_dataset_spec(d)->fields[0]) <= sizeof sample)
+        (void)!lc_dataset_read(d, lc_dataset_length(d) - 1, 0, &out);
+    lc_dataset_unref(d);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    lc_array_file *f;
+    if (!size) return 0;
+    if (lc__array_file_of(names[data[0] % (sizeof names / sizeof *names)], data + 1, size - 1, &f) < 0) {
+        if (f || !*lc_error_message()) abort();
+        return 0;
+    }
+    for (int64_t i = 0; i < lc_array_file_count(f); i++) read_array(f, i);
+    read_as_dataset(f);
+    lc_array_file_close(f);
+    return 0;
+}
