@@ -69,6 +69,9 @@ typedef struct lc_dataset_ops {
     /* Bytes of scratch memory that get and get_many want. Default: 0. */
     size_t (*scratch_size)(void *self);
     void (*free)(void *self);
+    /* After get has written sample `index`: why that was the data of another sample, since its own cannot be read, or
+     * NULL: they are its own. The text lives as long as the dataset. Default: NULL. */
+    const char *(*replaced)(void *self, int64_t index);
 } lc_dataset_ops;
 
 #define LC_DATASET_OPS_INIT .size = sizeof(lc_dataset_ops)
@@ -82,6 +85,8 @@ LC_API const char *lc_dataset_name(const lc_dataset *d);
 LC_API int64_t lc_dataset_length(const lc_dataset *d);
 LC_API const lc_sample_spec *lc_dataset_spec(const lc_dataset *d); /* borrowed */
 LC_API size_t lc_dataset_scratch_size(const lc_dataset *d);
+/* Why sample `index`, which was read before, has the data of another one (see lc_dataset_ops); NULL: it has its own. */
+LC_API const char *lc_dataset_replaced(const lc_dataset *d, int64_t index);
 /* Sample `index`, for programs and wrappers: bounds checked, errors name the index. */
 LC_API lc_status lc_dataset_get(lc_dataset *d, int64_t index, uint64_t key, void *const *out,
                                 void *scratch) LC_MUST_USE;
@@ -327,6 +332,9 @@ typedef struct lc_dataloader_ops {
     /* Each rank's loader already gives different samples (its own stream, as Lightning's IterableDataset): the trainer
      * leaves it as it is, and shares only the program's other loaders. In place of `share`. */
     bool per_rank;
+    /* How many samples of the batches since `begin` had the data of other samples, because their own cannot be read
+     * (lc_dataset_ops.replaced); *why: why the first had. Default: none. */
+    int64_t (*replaced)(void *self, const char **why);
 } lc_dataloader_ops;
 
 #define LC_DATALOADER_OPS_INIT .size = sizeof(lc_dataloader_ops)
@@ -379,6 +387,9 @@ LC_API lc_status lc_dataloader_next(lc_dataloader *l, lc_batch **out) LC_MUST_US
 /* Ends the epoch early (or after its end: then nothing happens); workers stop. */
 LC_API void lc_dataloader_end(lc_dataloader *l);
 LC_API int64_t lc_dataloader_length(lc_dataloader *l, int64_t epoch); /* batches; -1: unknown */
+/* See lc_dataloader_ops.replaced; *why (unless NULL) is NULL if there are none, and lives as long as the datasets. A
+ * loop of the program's own asks at the end of an epoch; the trainer prints a warning. */
+LC_API int64_t lc_dataloader_replaced(lc_dataloader *l, const char **why);
 /* The batch_size the loader was made with; 0: unknown. With a share, a full global batch has share->batches times as
  * many samples, and this rank's share of it may be larger or smaller than batch_size. */
 LC_API int64_t lc_dataloader_batch_size(const lc_dataloader *l);

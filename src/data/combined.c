@@ -22,6 +22,8 @@ typedef struct combined {
     int n, current; /* current: of LC_SEQUENTIAL */
     bool loaded;    /* the parts' positions come from load() */
     int64_t epoch;
+    int64_t replaced; /* samples (lc_dataloader_replaced) of cycles that have ended, and why the first was */
+    const char *why_replaced;
     lc_share share;
     lc_batch batch;
     const lc_batch **batches;
@@ -70,6 +72,8 @@ static lc_status combined_begin(void *self, int64_t epoch, int64_t start)
 {
     combined *c = self;
     c->epoch = epoch;
+    c->replaced = 0;
+    c->why_replaced = NULL;
     if (!c->loaded || start == 0) seek(c, start);
     c->loaded = false;
     for (int i = c->mode == LC_SEQUENTIAL ? c->current : 0; i < c->n; i++) {
@@ -78,6 +82,13 @@ static lc_status combined_begin(void *self, int64_t epoch, int64_t start)
         if (c->mode == LC_SEQUENTIAL) break;
     }
     return LC_OK;
+}
+
+static void add_replaced(const part *p, int64_t *n, const char **why)
+{
+    const char *first;
+    *n += lc_dataloader_replaced(p->loader, &first);
+    if (!*why) *why = first;
 }
 
 /* *out NULL: this loader has nothing more for the epoch. */
@@ -97,6 +108,7 @@ static lc_status part_next(combined *c, part *p, lc_batch **out)
     if (all) return LC_OK;
     p->cycle++;
     p->consumed = 0;
+    add_replaced(p, &c->replaced, &c->why_replaced);
     LC_TRY(slice_begin(c, p));
     LC_TRY(lc_dataloader_next(p->loader, out));
     p->consumed = *out != NULL;
@@ -326,6 +338,15 @@ static void combined_free(void *self)
     free(c);
 }
 
+static int64_t combined_replaced(void *self, const char **why)
+{
+    combined *c = self;
+    int64_t n = c->replaced;
+    *why = c->why_replaced;
+    for (int i = 0; i < c->n; i++) add_replaced(&c->parts[i], &n, why);
+    return n;
+}
+
 static const lc_dataloader_ops combined_ops = {
     LC_DATALOADER_OPS_INIT,
     .name = "combined",
@@ -341,6 +362,7 @@ static const lc_dataloader_ops combined_ops = {
     .observe = combined_observe,
     .share = combined_share,
     .cut = combined_cut,
+    .replaced = combined_replaced,
 };
 
 lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *loaders, lc_dataloader **out)

@@ -163,6 +163,11 @@ static lc_status transformed_get(void *self, int64_t index, uint64_t key, void *
     return LC_OK;
 }
 
+static const char *transformed_replaced(void *self, int64_t index)
+{
+    return lc_dataset_replaced(((transformed *)self)->parent, index);
+}
+
 static void transformed_free(void *self)
 {
     transformed *d = self;
@@ -175,7 +180,7 @@ static const lc_dataset_ops transformed_ops = {
     LC_DATASET_OPS_INIT,          .name = "a transform",
     .length = transformed_length, .describe = transformed_describe,
     .get = transformed_get,       .scratch_size = transformed_scratch,
-    .free = transformed_free,
+    .free = transformed_free,     .replaced = transformed_replaced,
 };
 
 lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc_dataset **out)
@@ -206,7 +211,9 @@ lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc
     d->t = t;
     d->value = lc__align64(parent->bytes[field]);
     d->own = scratch_of(&t, in);
-    return lc_dataset_new(&transformed_ops, d, out);
+    lc_dataset_ops ops = transformed_ops;
+    if (!parent->ops.replaced) ops.replaced = NULL;
+    return lc_dataset_new(&ops, d, out);
 done:
     lc_transform_release(&t);
     free(d);

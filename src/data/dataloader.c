@@ -43,6 +43,12 @@ static lc_status load_nothing(void *self, const void *data, size_t size)
     return LC_OK;
 }
 
+static int64_t none_replaced(void *self, const char **why)
+{
+    (void)self, (void)why;
+    return 0;
+}
+
 static int64_t unknown_batch_size(void *self)
 {
     (void)self;
@@ -108,6 +114,7 @@ lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_da
     if (!full.batch_size) full.batch_size = unknown_batch_size;
     if (!full.sequential) full.sequential = always_sequential;
     if (!full.observe) full.observe = nothing_to_observe;
+    if (!full.replaced) full.replaced = none_replaced;
     if (!full.share) full.share = all_or_nothing;
     if (!full.describe) full.describe = nothing_to_describe;
     l->mark = LC__MARK_OF(LOADER);
@@ -223,6 +230,15 @@ int64_t lc_dataloader_batch_size(const lc_dataloader *l)
 {
     LC__IS(l, LOADER, 0);
     return l->ops.batch_size(l->self);
+}
+
+int64_t lc_dataloader_replaced(lc_dataloader *l, const char **why)
+{
+    LC__IS(l, LOADER, 0);
+    const char *first = NULL;
+    int64_t n = l->ops.replaced(l->self, &first);
+    if (why) *why = first;
+    return n;
 }
 
 void lc_dataloader_cursor(const lc_dataloader *l, int64_t *epoch, int64_t *batches)

@@ -165,6 +165,12 @@ size_t lc_dataset_scratch_size(const lc_dataset *d)
     return d->scratch;
 }
 
+const char *lc_dataset_replaced(const lc_dataset *d, int64_t index)
+{
+    LC__IS(d, DATASET, NULL);
+    return d->ops.replaced && index >= 0 && index < d->length ? d->ops.replaced(d->self, index) : NULL;
+}
+
 /* A get must not return a request (stop, skip): every sample exists. */
 static lc_status get_one(lc_dataset *d, int64_t index, uint64_t key, void *const *out, void *scratch)
 {

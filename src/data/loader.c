@@ -71,7 +71,10 @@ typedef struct loader {
     lc_span_fn *observe; /* called for batches; NULL: none. Written while no worker is busy */
     void *observe_ctx;
 
-    int64_t due; /* the batch next() returns next; used only by the consumer */
+    /* Used only by the consumer. */
+    int64_t due;      /* the batch next() returns next */
+    int64_t replaced; /* samples of this epoch so far that had the data of others, and why the first had */
+    const char *why_replaced;
 
     /* For loader_cut, made on first use. */
     slot *cut;
@@ -197,6 +200,8 @@ static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
                        (long long)batches);
     l->epoch_key = lc_random_key(lc_random_key_name(l->seed, "samples"), (uint64_t)epoch);
     l->n_samples = n;
+    l->replaced = 0;
+    l->why_replaced = NULL;
     pthread_mutex_lock(&l->lock);
     l->n_batches = batches;
     for (int i = 0; i < l->n_slots; i++) l->slots[i].batch = -1;
@@ -205,6 +210,23 @@ static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
     return LC_OK;
+}
+
+static void count_replaced(loader *l, range part)
+{
+    if (!l->dataset->ops.replaced) return;
+    for (int64_t j = 0; j < part.n; j++) {
+        const char *why = lc_dataset_replaced(l->dataset, l->order[part.begin + j]);
+        if (!why) continue;
+        if (!l->replaced++) l->why_replaced = why;
+    }
+}
+
+static int64_t loader_replaced(void *self, const char **why)
+{
+    loader *l = self;
+    *why = l->why_replaced;
+    return l->replaced;
 }
 
 static lc_status hand_out(loader *l, range part, const slot *s, lc_batch **out)
@@ -241,6 +263,7 @@ static lc_status loader_next(void *self, lc_batch **out)
         gather(l, b, range_of(l, b), s, &l->workers[0]);
     }
     l->due = b + 1;
+    if (s->status == LC_OK) count_replaced(l, range_of(l, b));
     return hand_out(l, range_of(l, b), s, out);
 }
 
@@ -425,6 +448,7 @@ static const lc_dataloader_ops loader_ops = {
     .share = loader_share,
     .describe = loader_describe,
     .cut = loader_cut,
+    .replaced = loader_replaced,
 };
 
 static lc_status make_batch(loader *l)

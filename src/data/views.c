@@ -54,6 +54,12 @@ static size_t subset_scratch(void *self)
     return ((subset *)self)->parent->scratch;
 }
 
+static const char *subset_replaced(void *self, int64_t index)
+{
+    const subset *s = self;
+    return lc_dataset_replaced(s->parent, s->indices[index]);
+}
+
 static void subset_free(void *self)
 {
     lc_dataset_unref(((subset *)self)->parent);
@@ -69,6 +75,7 @@ static const lc_dataset_ops subset_ops = {
     .get_many = subset_get_many,
     .scratch_size = subset_scratch,
     .free = subset_free,
+    .replaced = subset_replaced,
 };
 
 lc_status lc_dataset_subset(lc_dataset *d, const int64_t *indices, int64_t n, lc_dataset **out)
@@ -91,7 +98,9 @@ lc_status lc_dataset_subset(lc_dataset *d, const int64_t *indices, int64_t n, lc
     s->parent = lc_dataset_ref(d);
     s->length = n;
     if (n) memcpy(s->indices, indices, (size_t)n * sizeof *indices);
-    return lc_dataset_new(&subset_ops, s, out);
+    lc_dataset_ops ops = subset_ops;
+    if (!d->ops.replaced) ops.replaced = NULL;
+    return lc_dataset_new(&ops, s, out);
 }
 
 lc_status lc_dataset_split(lc_dataset *d, uint64_t seed, int n, const int64_t *sizes, lc_dataset **out)
@@ -177,6 +186,13 @@ static size_t concat_scratch(void *self)
     return most;
 }
 
+static const char *concat_replaced(void *self, int64_t index)
+{
+    const concat *c = self;
+    int p = concat_part(c, index);
+    return lc_dataset_replaced(c->parts[p].dataset, index - c->parts[p].begin);
+}
+
 static void concat_free(void *self)
 {
     concat *c = self;
@@ -208,12 +224,15 @@ lc_status lc_dataset_concat(lc_dataset *const *parts, int n, lc_dataset **out)
     }
     concat *c = malloc(sizeof *c + (size_t)n * sizeof c->parts[0]);
     if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory for a dataset");
+    lc_dataset_ops ops = concat_ops;
+    ops.replaced = NULL;
     c->n = n;
     c->length = 0;
     for (int i = 0; i < n; i++) {
         c->parts[i].dataset = lc_dataset_ref(parts[i]);
         c->parts[i].begin = c->length;
         c->length += parts[i]->length;
+        if (parts[i]->ops.replaced) ops.replaced = concat_replaced;
     }
-    return lc_dataset_new(&concat_ops, c, out);
+    return lc_dataset_new(&ops, c, out);
 }

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Training problems that are not errors, reported once per fit: a loss that is no longer finite, an epoch in which
- * training_step returned no loss, and an epoch in which nothing was updated.
+ * training_step returned no loss, and an epoch in which nothing was updated. After each epoch, samples that could not
+ * be read.
  *
  * The loss is checked when values of the step are read anyway because they were logged; otherwise with every
  * log_every_n_steps-th step and with the last batch of an epoch. No step waits for it. */
 #include "core/loop/loop.h"
 #include "core/hooks/trainer_internal.h"
+#include "base/str.h"
 #include "data/batch_slice.h"
 
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 
 static void look_at_loss(lc_trainer *t)
 {
@@ -70,4 +73,21 @@ void lc__watch_epoch_end(lc_trainer *t)
     w->idle_reported = true;
     lc_trainer_message(t, LC_WARNING, "epoch %lld trained nothing (step %lld): %s", (long long)t->current_epoch,
                        (long long)t->global_step, why);
+}
+
+/* Each rank has its own samples, so each reports its own. */
+void lc__watch_replaced(lc_trainer *t, lc_dataloader *loader)
+{
+    char text[1024];
+    const char *why;
+    int64_t n = lc_dataloader_replaced(loader, &why);
+    if (!n || t->sanity || t->opt.barebones) return;
+    snprintf(text, sizeof text,
+             "%s, epoch %lld: %lld sample%s could not be read and had the data of others; the first: %s",
+             lc_stage_name(t->validating ? LC_STAGE_VALIDATE : t->stage), (long long)t->current_epoch, (long long)n,
+             n == 1 ? "" : "s", why);
+    if (lc__is_rank_zero(t))
+        lc_trainer_message(t, LC_WARNING, "%s", text);
+    else
+        lc__show_line(2, "warning: rank %d: %s", t->rank, text);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Warnings about trainings that go wrong without an error, each once per fit and with the step: a loss that is not
- * finite, training steps without a loss, epochs that train nothing. Intended behavior causes no warning. */
+ * finite, training steps without a loss, epochs that train nothing; and after each epoch samples that could not be
+ * read. Intended behavior causes no warning. */
 #include "test.h"
 
 enum { SAMPLES = 40 };
@@ -80,8 +81,49 @@ typedef struct training {
     net start;
     int64_t epochs, accumulate, log_every;
     const char *strategy, *devices;
-    bool no_val; /* validates with a loader without samples */
+    bool no_val;     /* validates with a loader without samples */
+    bool unreadable; /* every fourth sample has the data of another, in training and validation */
 } training;
+
+/* ---- a dataset whose samples 3, 7, 11, ... cannot be read ---- */
+
+static int64_t torn_length(void *self)
+{
+    (void)self;
+    return SAMPLES;
+}
+static lc_status torn_describe(void *self, lc_sample_spec *spec)
+{
+    (void)self;
+    *spec = (lc_sample_spec){
+        .n = 2,
+        .fields = {{.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {FEATURES}}, {.name = "y", .dtype = LC_I64}}};
+    return LC_OK;
+}
+static lc_status torn_get(void *self, int64_t index, uint64_t key, void *const *out, void *scratch)
+{
+    (void)self, (void)key, (void)scratch;
+    if (index % 4 == 3) index--;
+    memcpy(out[0], inputs[index], sizeof inputs[index]);
+    memcpy(out[1], &labels[index], sizeof labels[index]);
+    return LC_OK;
+}
+static const char *torn_replaced(void *self, int64_t index)
+{
+    (void)self;
+    return index == 3 ? "three is torn" : index % 4 == 3 ? "another is torn" : NULL;
+}
+static const lc_dataset_ops torn_ops = {LC_DATASET_OPS_INIT,       .name = "torn",  .length = torn_length,
+                                        .describe = torn_describe, .get = torn_get, .replaced = torn_replaced};
+
+static lc_status torn_loader(int64_t batch_size, lc_dataloader **out)
+{
+    lc_dataset *d;
+    LC_TRY(lc_dataset_new(&torn_ops, NULL, &d));
+    lc_status s = lc_dataloader_new(out, .dataset = d, .batch_size = batch_size);
+    lc_dataset_unref(d);
+    return s;
+}
 
 static lc_status fit(lc_comm *comm, const training *what, warnings *h)
 {
@@ -101,7 +143,9 @@ static lc_status fit(lc_comm *comm, const training *what, warnings *h)
     o.devices = what->devices;
     if (what->accumulate) o.accumulate_grad_batches = what->accumulate;
     if (what->log_every) o.log_every_n_steps = what->log_every == -1 ? 0 : what->log_every;
-    LC_TRY(loader_of(0, SAMPLES, 4 / (comm ? lc_comm_size(comm) : 1), false, &data)); /* ten batches */
+    int64_t batch_size = 4 / (comm ? lc_comm_size(comm) : 1); /* ten batches */
+    LC_TRY(what->unreadable ? torn_loader(batch_size, &data) : loader_of(0, SAMPLES, batch_size, false, &data));
+    if (what->unreadable) LC_TRY(torn_loader(batch_size, &val));
     LC_TRY(lc_trainer_new(&o, &t));
     if (what->no_val) LC_TRY(loader_of(0, 0, 4, false, &val));
     lc_status s = lc_trainer_fit(t, &m.base, .train_dataloader = data, .val_dataloader = val);
@@ -187,6 +231,22 @@ TEST(empty_evaluation_loaders)
     ops.validation_step = validation_step;
     CHECK_OK(fit(NULL, &(training){.start = {NO_NAN}, .ops = &ops, .no_val = true}, &h));
     CHECK_ONE(h, "the val loader gives no batch");
+}
+
+TEST(samples_that_cannot_be_read)
+{
+    warnings h;
+    lc_module_ops ops = automatic;
+    ops.validation_step = validation_step;
+    CHECK_OK(fit(NULL, &(training){.start = {NO_NAN}, .ops = &ops, .unreadable = true, .epochs = 2}, &h));
+    CHECK_STR(h.text,
+              "validate, epoch 0: 10 samples could not be read and had the data of others; the first: three is "
+              "torn\n"
+              "fit, epoch 0: 10 samples could not be read and had the data of others; the first: three is torn\n"
+              "validate, epoch 1: 10 samples could not be read and had the data of others; the first: three is "
+              "torn\n"
+              "fit, epoch 1: 10 samples could not be read and had the data of others; the first: three is "
+              "torn\n");
 }
 
 static lc_status rank(lc_comm *comm, void *ctx)
