@@ -12,7 +12,7 @@ set -u
 from=$PWD
 cd "$(dirname "$0")" || exit 1
 
-BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libdnnl-dev libsqlite3-dev libcjson-dev zlib1g-dev libpng-dev libcurl4-openssl-dev libssl-dev"
+BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libdnnl-dev libsqlite3-dev libcjson-dev zlib1g-dev libjpeg-dev libpng-dev libwebp-dev libcurl4-openssl-dev libssl-dev"
 DATA_PACKAGES="dataset-fashion-mnist"
 TEST_PACKAGES="libopenmpi-dev openmpi-bin g++ clang lld libclang-rt-dev sqlite3 clang-format cppcheck"
 DATA_DIR=/usr/share/datasets/fashion-mnist
@@ -70,7 +70,8 @@ need() {
   say "Missing: ${lacking[*]}"
   cat >&2 <<EOT
 lightc needs a C11 compiler (gcc or clang), cmake 3.22 or later, ninja, SQLite, cJSON and zlib with their headers, and is
-fast only with oneDNN (2.6 or later); libcurl is only needed for the mlflow logger, OpenSSL only for ranks on several hosts. On Debian or Ubuntu:
+fast only with oneDNN (2.6 or later); libcurl is only needed for the mlflow logger, OpenSSL only for ranks on several hosts,
+libjpeg, libpng and libwebp only for pictures. On Debian or Ubuntu:
   sudo apt-get install $BUILD_PACKAGES $DATA_PACKAGES
 EOT
   exit 1

@@ -17,9 +17,11 @@ add_subdirectory(tools)
 target_sources(test_torch_runs PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
 target_include_directories(test_torch_runs PRIVATE ${PROJECT_SOURCE_DIR})
 
-# Runs every example as a user would, on data that make_idx makes.
+# Runs every example as a user would, on data that make_idx and make_pictures make.
 add_executable(make_idx programs/make_idx.c)
 target_link_libraries(make_idx PRIVATE lightc_flags)
+add_executable(make_pictures programs/make_pictures.c)
+target_link_libraries(make_pictures PRIVATE lightc_internal lightc_flags)
 if(TARGET mnist_mlp)
   file(GLOB examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.c)
   foreach(path IN LISTS examples)

@@ -32,9 +32,9 @@ if [ -z "${TMPDIR:-}" ] && memory_has_room; then TMPDIR=/dev/shm; fi
 log_dir=$(mktemp -d "${TMPDIR:-/tmp}/lc-XXXXXX")
 export TMPDIR=$log_dir
 trap 'rm -rf "$log_dir"' EXIT
-operators='^(engine|laws|ops_math|ops_cases|ops_nn|ops_nn_kernels|nn|module|optim|random)$'
-threads='^(loader|endings|loggers|csv|sqlite|stream|mlflow|notifier|tensorboard|checkpoint|checkpoint_faults|trainer_order|trainer_resume|trainer_random|cpu_backend|no_memory|comm|tcp|sync|partial_gradients|ddp.*|control.*|rank_times|checkpoint_sharded|checkpoint_ranges|compression|data_parallel.*|fabric_ranks|progress_thread|sync_batch_norm|under_way)$'
-undefined='^(engine|laws|ops_.*|nn|module|optim|random|random_(programs|trainings)|cpu_.*|winograd|product|sync|partial_gradients|data.*|loader|safetensors|checkpoint|hostile_.*|json|options|sched|metrics|csv|loggers|stream|sqlite|bad_index)$'
+operators='^(image|engine|laws|ops_math|ops_cases|ops_nn|ops_nn_kernels|nn|module|optim|random)$'
+threads='^(loader|images|endings|loggers|csv|sqlite|stream|mlflow|notifier|tensorboard|checkpoint|checkpoint_faults|trainer_order|trainer_resume|trainer_random|cpu_backend|no_memory|comm|tcp|sync|partial_gradients|ddp.*|control.*|rank_times|checkpoint_sharded|checkpoint_ranges|compression|data_parallel.*|fabric_ranks|progress_thread|sync_batch_norm|under_way)$'
+undefined='^(engine|laws|ops_.*|nn|module|optim|random|random_(programs|trainings)|cpu_.*|winograd|product|sync|partial_gradients|data.*|loader|image|images|safetensors|checkpoint|hostile_.*|json|options|sched|metrics|csv|loggers|stream|sqlite|bad_index)$'
 
 say() { printf '== %s (%d s)\n' "$*" "$SECONDS"; }
 
@@ -90,7 +90,7 @@ describe() { # stage; false: it has no build of its own
     ;;
   plain)
     options=(-G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLIGHTC_WITH_ONEDNN=OFF -DLIGHTC_WITH_OPENMP=OFF
-      -DLIGHTC_WITH_OPENSSL=OFF)
+      -DLIGHTC_WITH_OPENSSL=OFF -DLIGHTC_WITH_JPEG=OFF -DLIGHTC_WITH_PNG=OFF -DLIGHTC_WITH_WEBP=OFF)
     mapfile -t targets < <(programs "$operators")
     ;;
   clang)

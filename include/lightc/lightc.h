@@ -16,6 +16,7 @@
 #include <lightc/graph.h>
 #include <lightc/hooks.h>
 #include <lightc/hyperparameters.h>
+#include <lightc/image.h>
 #include <lightc/launch.h>
 #include <lightc/logger.h>
 #include <lightc/metrics.h>

@@ -179,6 +179,10 @@ static lc_tensor *some_manual_closure(void *ctx, lc_status *status)
 {
     return (void)ctx, (void)status, NULL;
 }
+static lc_status some_image_list(void *ctx, int64_t index, const char **file, int64_t *target)
+{
+    return (void)ctx, (void)index, (void)file, (void)target, LC_OK;
+}
 static void some_span(void *ctx, const lc_span *span)
 {
     (void)ctx, (void)span;

@@ -190,6 +190,10 @@ typedef lc_adam_args lc_adamw_args;
         lc_dataset *d = NULL;                                                                                          \
         o = outcome_of(lc_idx_dataset_new_with("/nowhere", "/nowhere", &d, a));                                        \
     })                                                                                                                 \
+    X(lc_image, {                                                                                                      \
+        lc_dataset *d = NULL;                                                                                          \
+        o = outcome_of(lc_image_folder_new_with("/nowhere", &d, a));                                                   \
+    })                                                                                                                 \
     X(lc_mlflow, {                                                                                                     \
         lc_logger l;                                                                                                   \
         o = outcome_of(lc_mlflow_logger_new_with(&l, a));                                                              \

@@ -102,6 +102,26 @@ mnist_mlp | fashion_cnn)
   check "as is one without files" fails --data root
   check "which says what it lacks" complains '"root" contains neither train-images-idx3-ubyte'
   ;;
+image_folder)
+  "$bin/make_pictures" data || exit 1
+  echo "no picture" >data/train/along/30.png
+  args=(--data data --seed 3 --lr 0.003 --default_root_dir root --threads 1)
+  common
+  check "trains" run "${args[@]}" --max_epochs 4
+  if grep -q 'built without libpng' err; then echo "skipped: this build lacks libpng" && exit 0; fi
+  check "learns" at_least test_acc 0.9
+  check "counts what it skips" complains 'fit, epoch 0: 1 sample could not be read .*train/along/30\.png'
+  loss=$(value test_loss)
+  for workers in 0 4; do
+    check "trains with $workers workers" run "${args[@]}" --max_epochs 4 --num_workers $workers
+    check "to the same end" same_value test_loss "$loss"
+  done
+  check "a folder without classes is an error" fails --data data/train/along
+  check "that names it" complains 'data/train/along/train'
+  rm -r data/test/plain
+  check "classes that differ are an error" fails "${args[@]}"
+  check "which counts them" complains '3 classes in train, but 2 in test'
+  ;;
 sharded_gpt)
   args=(--threads 1 --max_steps 20)
   common

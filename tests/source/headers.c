@@ -500,6 +500,13 @@ lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logge
     LC_TRY(lc_idx_dataset_new("a", "b", &data, .raw = true, .std = 2, .mean = 1));
     LC_TRY(lc_mnist_load("a", &data, NULL));
     LC_TRY(lc_mnist_load("a", &data, NULL, .std = 2, .mean = 1));
+    LC_TRY(lc_image_folder_new("a", &data));
+    LC_TRY(lc_image_folder_new("a", &data, .allow_empty = true, .extensions = "png", .max_pixels = 1,
+                               .exif_transpose = true, .on_error = LC_IMAGE_SKIP, .width = 2, .height = 3));
+    LC_TRY(lc_image_list_new("a", &data));
+    LC_TRY(lc_image_list_new("a", &data, .target_column = "b", .file_column = "c", .root = "d"));
+    LC_TRY(lc_image_list_from(2, NULL, NULL, &data));
+    LC_TRY(lc_image_list_from(2, NULL, NULL, &data, .width = 2, .height = 3));
     LC_TRY(lc_mlflow_logger_new(logger));
     LC_TRY(
         lc_mlflow_logger_new(logger, .log_model = true, .run_name = "a", .experiment_name = "b", .tracking_uri = "c"));

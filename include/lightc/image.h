@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Datasets of picture files, which are read and decoded whenever a batch is made: a folder may be larger than memory.
+ *
+ * A sample is "x", u8 [3,height,width] in channels-last layout, red, green and blue from 0 to 255, and "y", its target,
+ * i64. Transforms make floats of it (lc_transform_to_tensor, lc_transform_normalize). JPEG, PNG and WebP are decoded by
+ * libjpeg, libpng and libwebp; if this build lacks one of them, its files are an error that says so. Content decides
+ * the format of a file, not its name.
+ *
+ * Pictures are converted as Pillow's convert("RGB") does: gray is repeated, CMYK and palettes become colors,
+ * transparency is ignored, of 16 bits the upper 8 stay (in Pillow not for gray, which it clips to white), and of an
+ * animation there is the first picture. As in torchvision, the orientation in a picture's EXIF data is ignored by
+ * default; exif_transpose turns pictures upright, as Pillow's ImageOps.exif_transpose does with EXIF data.
+ *
+ * Each thread that reads has memory for one file and one picture, which grows up to the largest of them. */
+#ifndef LIGHTC_IMAGE_H
+#define LIGHTC_IMAGE_H
+
+#include <lightc/data.h>
+
+LC_BEGIN_DECLS
+
+/* What happens to a picture that cannot be read. */
+typedef enum lc_image_on_error {
+    LC_IMAGE_FAIL = 0, /* an error, which names the file */
+    /* The sample is replaced by the next one in the dataset (after the last comes the first) whose picture can be read,
+     * with its target. Batches keep their sizes and order, and are the same for any number of workers and ranks.
+     * Broken, empty, missing and too large files and other formats are skipped; an error of the disk, too little memory
+     * and a missing library stay errors. The loader counts replaced samples (lc_dataloader_replaced), and the trainer
+     * reports them at the end of each epoch. */
+    LC_IMAGE_SKIP,
+} lc_image_on_error;
+
+typedef struct lc_image_args {
+    size_t size;
+    /* Both, or neither. Pictures of another size are resized to it: bilinear with antialias, as torchvision's
+     * resize([height, width]) of bytes, which keeps no aspect ratio. 0: the size of the first picture, which all must
+     * have; one with another is an error. */
+    int64_t height, width;
+    lc_image_on_error on_error;
+    bool exif_transpose;
+    int64_t max_pixels; /* height * width; larger pictures are refused. The default is where Pillow sees an attack */
+    /* ---- folders ---- */
+    const char *extensions; /* of the files that count, in any case, without dots: "jpg,jpeg". NULL: torchvision's, jpg,
+                               jpeg, png, ppm, bmp, pgm, tif, tiff and webp */
+    bool allow_empty;       /* classes without files are allowed */
+    /* ---- lists ---- */
+    const char *root; /* the folder that names of files are relative to. NULL: that of the CSV file; with a function the
+                         working directory */
+    /* Columns of the CSV file, by the names in its first line. Both NULL: it has no such line; its first column is
+     * meant, and its second. */
+    const char *file_column, *target_column;
+} lc_image_args;
+LC_DEFAULTS(lc_image, lc_image_args, .max_pixels = 178956970)
+
+/* lc_image_folder_new("photos/train", &data, .height = 224, .width = 224)
+ *
+ * As torchvision's ImageFolder: each folder in `dir` is a class, and its files are the pictures, also those in folders
+ * within. Targets number the classes in the order of their names (as bytes); samples are ordered by class, folder and
+ * name. Links are followed. The extensions are torchvision's, and samples have the same numbers, though lightc does not
+ * decode all of these formats. A class without files is an error, unless allow_empty. */
+#define lc_image_folder_new(dir, ...) LC_CALL_NEW_(lc_image_folder_new, lc_image, (dir, ), __VA_ARGS__, )
+LC_API lc_status lc_image_folder_new_with(const char *dir, lc_dataset **out, const lc_image_args *args) LC_MUST_USE;
+
+/* Pictures that a CSV file lists, one a line: the name of a file, and its target. Fields are separated by commas, and
+ * may be quoted ("a, b.jpg"). If every target is an integer, these are the targets; otherwise they are names of
+ * classes, which are numbered in their order (as bytes). */
+#define lc_image_list_new(csv, ...) LC_CALL_NEW_(lc_image_list_new, lc_image, (csv, ), __VA_ARGS__, )
+LC_API lc_status lc_image_list_new_with(const char *csv, lc_dataset **out, const lc_image_args *args) LC_MUST_USE;
+
+/* Names the file of sample `index` and its target. Called once for each sample, in order, when the dataset is made; the
+ * name is copied. */
+typedef lc_status lc_image_list_fn(void *ctx, int64_t index, const char **file, int64_t *target);
+/* `n` pictures that a function lists. */
+#define lc_image_list_from(n, fn, ctx, ...) LC_CALL_NEW_(lc_image_list_from, lc_image, (n, fn, ctx, ), __VA_ARGS__, )
+LC_API lc_status lc_image_list_from_with(int64_t n, lc_image_list_fn *fn, void *ctx, lc_dataset **out,
+                                         const lc_image_args *args) LC_MUST_USE;
+
+/* The following are for the datasets that these functions make, not for those made of them (lc_dataset_subset, ...);
+ * what they return is borrowed from the dataset. */
+/* How many classes have names; 0 if targets were given as integers. */
+LC_API int64_t lc_image_classes(const lc_dataset *d);
+/* The name of a class, by its target; NULL if there is none. */
+LC_API const char *lc_image_class(const lc_dataset *d, int64_t target);
+/* The file of sample `index`, relative to the folder, or as the list names it; NULL if there is none. */
+LC_API const char *lc_image_file(const lc_dataset *d, int64_t index);
+/* Its target; LC_UNSET if there is none. */
+LC_API int64_t lc_image_target(const lc_dataset *d, int64_t index);
+LC_END_DECLS
+
+#endif

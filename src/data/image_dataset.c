@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The dataset over a list of picture files: a sample is read, decoded and resized when a batch wants it, straight into
+ * the batch if no other size comes between.
+ *
+ * Threads decode at the same time, each with a reader (a file's bytes, a picture, the weights of a resize) that it
+ * takes from a list and puts back. So the memory grows with the number of threads and the largest picture, and then
+ * nothing but the decoding libraries allocates. */
+#include "data/image_dataset.h"
+#include "base/args.h"
+#include "base/grow.h"
+#include "base/io.h"
+#include "base/str.h"
+#include "data_internal.h"
+#include "image/image.h"
+#include "image/resize.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define MOST_SIDE ((int64_t)1 << 24)
+#define MOST_FILE ((size_t)1 << 31) /* bytes of a file */
+
+/* What a thread needs to read a picture. */
+typedef struct reader {
+    struct reader *next;
+    lc__image image;
+    lc__resize resize;
+    uint8_t *file;
+    size_t cap_file;
+    char *path;
+    size_t cap_path;
+} reader;
+
+typedef struct images {
+    lc__image_list list;
+    int64_t height, width;
+    bool resizes; /* otherwise every picture has this size */
+    lc_image_args a;
+    _Atomic(char *) *why; /* of LC_IMAGE_SKIP: for each sample why it is replaced, NULL: it is not, so far */
+    pthread_mutex_t lock;
+    reader *free_readers; /* under the lock */
+} images;
+
+/* ---- names ---- */
+
+lc_status lc__names_add(lc__names *names, const char *name)
+{
+    size_t n = strlen(name) + 1;
+    LC_TRY(lc__grow(&names->at, &names->cap_n, names->n, 1, "names of files"));
+    LC_TRY(lc__grow(&names->text, &names->cap, names->used, n, "names of files"));
+    memcpy(names->text + names->used, name, n);
+    names->at[names->n++] = names->used;
+    names->used += n;
+    return LC_OK;
+}
+
+void lc__names_free(lc__names *names)
+{
+    free(names->text);
+    free(names->at);
+    *names = (lc__names){0};
+}
+
+lc_status lc__image_list_add(lc__image_list *list, const char *file, int64_t target)
+{
+    LC_TRY(lc__grow(&list->targets, &list->cap_targets, list->files.n, 1, "targets of files"));
+    list->targets[list->files.n] = target;
+    return lc__names_add(&list->files, file);
+}
+
+lc_status lc__image_list_root(lc__image_list *list, const char *root)
+{
+    size_t n = strlen(root);
+    return lc__format(&list->root, n && root[n - 1] != '/' ? "%s/" : "%s", root);
+}
+
+void lc__image_list_free(lc__image_list *list)
+{
+    lc__names_free(&list->files);
+    lc__names_free(&list->classes);
+    free(list->targets);
+    free(list->root);
+    *list = (lc__image_list){0};
+}
+
+/* ---- readers ---- */
+
+static reader *reader_take(images *d)
+{
+    pthread_mutex_lock(&d->lock);
+    reader *r = d->free_readers;
+    if (r) d->free_readers = r->next;
+    pthread_mutex_unlock(&d->lock);
+    if (!r && !(r = calloc(1, sizeof *r))) (void)lc_fail(LC_ERR_MEMORY, "out of memory: a reader of pictures");
+    return r;
+}
+
+static void reader_put(images *d, reader *r)
+{
+    pthread_mutex_lock(&d->lock);
+    r->next = d->free_readers;
+    d->free_readers = r;
+    pthread_mutex_unlock(&d->lock);
+}
+
+static void reader_free(reader *r)
+{
+    lc__image_release(&r->image);
+    lc__resize_release(&r->resize);
+    free(r->file);
+    free(r->path);
+    free(r);
+}
+
+static lc_status read_file(reader *r, const char *root, const char *name, size_t *n)
+{
+    struct stat st;
+    int fd;
+    size_t room = strlen(name) + 1, lead = *name == '/' ? 0 : strlen(root);
+    LC_TRY(lc__grow(&r->path, &r->cap_path, 0, lead + room, "the path of a picture"));
+    memcpy(r->path, root, lead);
+    memcpy(r->path + lead, name, room);
+    LC_TRY(lc__open_to_read(&lc__io_system, r->path, &fd, &st));
+    lc_status status = LC_OK;
+    *n = (size_t)st.st_size;
+    if (*n > MOST_FILE)
+        status = lc_fail(LC_ERR_FORMAT, "%s has %zu bytes; at most %zu are read", r->path, *n, MOST_FILE);
+    if (status == LC_OK) status = lc__grow(&r->file, &r->cap_file, 0, *n, "the bytes of a picture");
+    if (status == LC_OK) status = lc__read_all(&lc__io_system, fd, r->path, r->file, *n, 0);
+    lc__io_system.close(&lc__io_system, fd);
+    return status;
+}
+
+/* Decodes sample i, into `into` if it has the dataset's size and need not be turned. */
+static lc_status decode(images *d, reader *r, int64_t i, uint8_t *into)
+{
+    lc__image_file file = {.max_pixels = d->a.max_pixels, .exif_transpose = d->a.exif_transpose};
+    LC_TRY(read_file(r, d->list.root, lc__names_at(&d->list.files, i), &file.n));
+    file.bytes = r->file;
+    file.name = r->path;
+    r->image.into = into;
+    r->image.into_height = d->height;
+    r->image.into_width = d->width;
+    return lc__image_decode(&file, &r->image);
+}
+
+static lc_status read_picture(images *d, reader *r, int64_t i, uint8_t *out)
+{
+    LC_TRY(decode(d, r, i, out));
+    const lc__image *p = &r->image;
+    if (p->pixels == out) return LC_OK;
+    if (p->height == d->height && p->width == d->width) {
+        memcpy(out, p->pixels, (size_t)(3 * d->height * d->width));
+        return LC_OK;
+    }
+    if (d->resizes) return lc__resize_rgb(&r->resize, p->pixels, p->height, p->width, out, d->height, d->width);
+    return lc_fail(LC_ERR_SHAPE,
+                   "%s is %lld x %lld pixels, but the first picture is %lld x %lld, and a batch has one size; give the "
+                   "dataset a height and a width, to which pictures are resized",
+                   r->path, (long long)p->width, (long long)p->height, (long long)d->width, (long long)d->height);
+}
+
+/* ---- pictures that cannot be read ---- */
+
+/* What does not depend on the moment, so that every rank and every epoch skips the same. */
+static bool can_be_skipped(lc_status status)
+{
+    return status == LC_ERR_FORMAT || status == LC_ERR_NOT_FOUND;
+}
+
+/* Keeps this thread's message as the reason why sample i is replaced. */
+static lc_status note_replaced(images *d, int64_t i)
+{
+    char *text, *none = NULL;
+    LC_TRY(lc__copy_text(lc_error_message(), &text));
+    if (!atomic_compare_exchange_strong(&d->why[i], &none, text)) free(text); /* another thread found the same */
+    return LC_OK;
+}
+
+static bool is_replaced(const images *d, int64_t i)
+{
+    return d->why && atomic_load(&d->why[i]);
+}
+
+static lc_status none_can_be_read(const images *d)
+{
+    return lc_fail(LC_ERR_FORMAT, "none of the %lld pictures can be read; the first: %s", (long long)d->list.files.n,
+                   atomic_load(&d->why[0]));
+}
+
+/* The sample that index i gives: its own, or the next whose picture can be read. */
+static lc_status read_sample(images *d, reader *r, int64_t i, uint8_t *pixels, int64_t *target)
+{
+    const int64_t n = d->list.files.n;
+    for (int64_t tried = 0; tried < n; tried++, i = i + 1 < n ? i + 1 : 0) {
+        if (is_replaced(d, i)) continue;
+        lc_status status = read_picture(d, r, i, pixels);
+        *target = d->list.targets[i];
+        if (status == LC_OK || !d->why || !can_be_skipped(status)) return status;
+        LC_TRY(note_replaced(d, i));
+    }
+    return none_can_be_read(d);
+}
+
+/* ---- the dataset ---- */
+
+static int64_t images_length(void *self)
+{
+    return ((images *)self)->list.files.n;
+}
+
+static lc_status images_describe(void *self, lc_sample_spec *spec)
+{
+    const images *d = self;
+    *spec = (lc_sample_spec){.n = 2};
+    spec->fields[0] = (lc_field){
+        .name = "x", .dtype = LC_U8, .layout = LC_CHANNELS_LAST, .ndim = 3, .shape = {3, d->height, d->width}};
+    spec->fields[1] = (lc_field){.name = "y", .dtype = LC_I64};
+    return LC_OK;
+}
+
+static lc_status images_get(void *self, int64_t index, uint64_t key, void *const *out, void *scratch)
+{
+    (void)key, (void)scratch;
+    images *d = self;
+    int64_t target = 0;
+    reader *r = reader_take(d);
+    if (!r) return LC_ERR_MEMORY;
+    lc_status status = read_sample(d, r, index, out[0], &target);
+    if (status == LC_OK) memcpy(out[1], &target, sizeof target);
+    reader_put(d, r);
+    return status;
+}
+
+static const char *images_replaced(void *self, int64_t index)
+{
+    const images *d = self;
+    return d->why ? atomic_load(&d->why[index]) : NULL;
+}
+
+static void images_free(void *self)
+{
+    images *d = self;
+    for (reader *r = d->free_readers, *next; r; r = next) {
+        next = r->next;
+        reader_free(r);
+    }
+    for (int64_t i = 0; d->why && i < d->list.files.n; i++) free(atomic_load(&d->why[i]));
+    free(d->why);
+    pthread_mutex_destroy(&d->lock);
+    lc__image_list_free(&d->list);
+    free(d);
+}
+
+/* The size of the first picture that can be read; there is at least one file. */
+static lc_status find_size(images *d)
+{
+    reader *r = reader_take(d);
+    if (!r) return LC_ERR_MEMORY;
+    lc_status status = LC_OK;
+    for (int64_t i = 0; i < d->list.files.n; i++) {
+        status = decode(d, r, i, NULL);
+        if (status == LC_OK || !d->why || !can_be_skipped(status)) break;
+        LC_TRY_GOTO(status, done, note_replaced(d, i));
+        status = none_can_be_read(d);
+    }
+    d->height = r->image.height;
+    d->width = r->image.width;
+done:
+    reader_put(d, r);
+    return status;
+}
+
+lc_status lc__image_args_check(const lc_image_args *a)
+{
+    if (a->height < 0 || a->width < 0 || a->height > MOST_SIDE || a->width > MOST_SIDE)
+        return lc_fail(LC_ERR_ARGUMENT, "pictures of height %lld and width %lld; each must be from 1 to %lld",
+                       (long long)a->height, (long long)a->width, (long long)MOST_SIDE);
+    if (!a->height != !a->width)
+        return lc_fail(LC_ERR_ARGUMENT, "pictures have a height and a width; only the %s was given",
+                       a->height ? "height" : "width");
+    if (a->max_pixels < 1)
+        return lc_fail(LC_ERR_ARGUMENT, "max_pixels is %lld; it must be at least 1", (long long)a->max_pixels);
+    if ((unsigned)a->on_error > LC_IMAGE_SKIP)
+        return lc_fail(LC_ERR_ARGUMENT, "on_error is %d; it must be LC_IMAGE_FAIL or LC_IMAGE_SKIP", (int)a->on_error);
+    return LC_OK;
+}
+
+static const lc_dataset_ops images_ops = {
+    LC_DATASET_OPS_INIT, .name = "images",    .length = images_length,     .describe = images_describe,
+    .get = images_get,   .free = images_free, .replaced = images_replaced,
+};
+
+lc_status lc__image_dataset_new(lc__image_list *list, const lc_image_args *args, lc_dataset **out)
+{
+    const int64_t n = list->files.n;
+    images *d = calloc(1, sizeof *d);
+    lc_status status = d ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory for a dataset of pictures");
+    if (!d) {
+        lc__image_list_free(list);
+        return status;
+    }
+    d->list = *list;
+    *list = (lc__image_list){0};
+    d->a = *args;
+    d->height = args->height;
+    d->width = args->width;
+    d->resizes = args->height > 0;
+    pthread_mutex_init(&d->lock, NULL);
+    if (args->on_error == LC_IMAGE_SKIP && !(d->why = calloc((size_t)n + 1, sizeof *d->why)))
+        status = lc_fail(LC_ERR_MEMORY, "out of memory for a dataset of pictures");
+    if (status == LC_OK && !n) status = lc_fail(LC_ERR_ARGUMENT, "a dataset of pictures needs at least one");
+    if (status == LC_OK && !d->resizes) status = find_size(d);
+    if (status < 0) {
+        images_free(d);
+        return status;
+    }
+    return lc_dataset_new(&images_ops, d, out);
+}
+
+/* ---- what programs ask ---- */
+
+/* NULL, with an error, if the dataset is of another kind. */
+static const images *images_of(const lc_dataset *d)
+{
+    if (d->ops.get == images_get) return d->self;
+    (void)lc_fail(LC_ERR_ARGUMENT, "dataset '%s' is no dataset of pictures; ask the one it was made of", d->ops.name);
+    return NULL;
+}
+
+int64_t lc_image_classes(const lc_dataset *d)
+{
+    LC__IS(d, DATASET, 0);
+    const images *self = images_of(d);
+    return self ? self->list.classes.n : 0;
+}
+
+const char *lc_image_class(const lc_dataset *d, int64_t target)
+{
+    LC__IS(d, DATASET, NULL);
+    const images *self = images_of(d);
+    if (!self) return NULL;
+    return target >= 0 && target < self->list.classes.n ? lc__names_at(&self->list.classes, target) : NULL;
+}
+
+const char *lc_image_file(const lc_dataset *d, int64_t index)
+{
+    LC__IS(d, DATASET, NULL);
+    const images *self = images_of(d);
+    if (!self) return NULL;
+    return index >= 0 && index < self->list.files.n ? lc__names_at(&self->list.files, index) : NULL;
+}
+
+int64_t lc_image_target(const lc_dataset *d, int64_t index)
+{
+    LC__IS(d, DATASET, LC_UNSET);
+    const images *self = images_of(d);
+    if (!self) return LC_UNSET;
+    return index >= 0 && index < self->list.files.n ? self->list.targets[index] : LC_UNSET;
+}

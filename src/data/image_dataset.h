@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Datasets of picture files: a list of names and targets (image_folder.c and image_list.c fill it), and what reads them
+ * (image_dataset.c). */
+#ifndef LC_DATA_IMAGE_DATASET_H
+#define LC_DATA_IMAGE_DATASET_H
+
+#include <lightc/image.h>
+
+/* Texts in one piece of memory, each with its end. */
+typedef struct lc__names {
+    char *text;
+    size_t used, cap;
+    size_t *at; /* where each begins */
+    int64_t n, cap_n;
+} lc__names;
+
+lc_status lc__names_add(lc__names *names, const char *name) LC_MUST_USE;
+static inline const char *lc__names_at(const lc__names *names, int64_t i)
+{
+    return names->text + names->at[i];
+}
+void lc__names_free(lc__names *names);
+
+typedef struct lc__image_list {
+    char *root; /* what names of files are relative to; "" or with a slash at its end */
+    lc__names files, classes;
+    int64_t *targets, cap_targets; /* one for each file */
+} lc__image_list;
+
+lc_status lc__image_list_add(lc__image_list *list, const char *file, int64_t target) LC_MUST_USE;
+void lc__image_list_free(lc__image_list *list);
+/* Sets `root`; "" is the working directory. */
+lc_status lc__image_list_root(lc__image_list *list, const char *root) LC_MUST_USE;
+
+/* Arguments that do not fit together, before anything is read. */
+lc_status lc__image_args_check(const lc_image_args *args) LC_MUST_USE;
+/* The dataset; takes what the list holds over, also when it fails. */
+lc_status lc__image_dataset_new(lc__image_list *list, const lc_image_args *args, lc_dataset **out) LC_MUST_USE;
+
+#endif

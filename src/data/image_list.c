@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pictures that a CSV file or a function lists. */
+#include "data/image_dataset.h"
+#include "base/args.h"
+#include "base/handle.h"
+#include "base/io.h"
+#include "data_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_BYTES ((size_t)1 << 34)
+
+/* ---- lines of a CSV file ---- */
+
+typedef struct csv {
+    const char *path;
+    char *at, *end; /* the text, which is cut into fields in place; a zero follows it */
+    int64_t line;   /* counted from 1 */
+} csv;
+
+/* Cuts the next field off; *last: it ends its line. Quotes within quotes are doubled. */
+static lc_status next_field(csv *c, char **field, bool *last)
+{
+    char *to = c->at;
+    *field = to;
+    if (c->at < c->end && *c->at == '"') {
+        for (c->at++; c->at < c->end && (*c->at != '"' || c->at[1] == '"'); c->at++) {
+            if (*c->at == '"') c->at++;
+            *to++ = *c->at;
+        }
+        if (c->at == c->end)
+            return lc_fail(LC_ERR_FORMAT, "%s, line %lld: a quote has no end", c->path, (long long)c->line);
+        c->at++;
+    } else {
+        while (c->at < c->end && *c->at != ',' && *c->at != '\n') *to++ = *c->at++;
+        if (to > *field && to[-1] == '\r') to--;
+    }
+    if (c->at < c->end && *c->at == '\r') c->at++;
+    if (c->at < c->end && *c->at != ',' && *c->at != '\n')
+        return lc_fail(LC_ERR_FORMAT, "%s, line %lld: a field goes on after its quotes", c->path, (long long)c->line);
+    *last = c->at == c->end || *c->at == '\n';
+    if (c->at < c->end) c->at++;
+    *to = 0;
+    if (strlen(*field) != (size_t)(to - *field))
+        return lc_fail(LC_ERR_FORMAT, "%s, line %lld has a zero byte in it", c->path, (long long)c->line);
+    return LC_OK;
+}
+
+/* The columns that are wanted. */
+typedef struct columns {
+    int64_t file, target;
+} columns;
+
+/* Reads one line; both *file and *target are NULL if it is empty. */
+static lc_status next_line(csv *c, const columns *wanted, const char **file, const char **target)
+{
+    bool last = false;
+    int64_t n = 0;
+    *file = *target = NULL;
+    c->line++;
+    for (; !last; n++) {
+        char *field;
+        LC_TRY(next_field(c, &field, &last));
+        if (last && !n && !*field) return LC_OK; /* an empty line */
+        if (n == wanted->file) *file = field;
+        if (n == wanted->target) *target = field;
+    }
+    if (*file && *target && **file) return LC_OK;
+    if (*file && *target) return lc_fail(LC_ERR_FORMAT, "%s, line %lld names no file", c->path, (long long)c->line);
+    return lc_fail(LC_ERR_FORMAT, "%s, line %lld has %lld columns; the file is column %lld, and the target column %lld",
+                   c->path, (long long)c->line, (long long)n, (long long)wanted->file + 1,
+                   (long long)wanted->target + 1);
+}
+
+/* Finds columns by the names in the first line. */
+static lc_status find_columns(csv *c, const char *file, const char *target, columns *out)
+{
+    bool last = c->at == c->end;
+    *out = (columns){-1, -1};
+    c->line++;
+    for (int64_t n = 0; !last; n++) {
+        char *field;
+        LC_TRY(next_field(c, &field, &last));
+        if (!strcmp(field, file)) out->file = n;
+        if (!strcmp(field, target)) out->target = n;
+    }
+    if (out->file >= 0 && out->target >= 0) return LC_OK;
+    return lc_fail(LC_ERR_FORMAT, "%s: its first line names no column \"%s\"", c->path, out->file < 0 ? file : target);
+}
+
+/* ---- targets ---- */
+
+static bool is_integer(const char *text, int64_t *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return end != text && !*end && !errno;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Integers, or the positions of names among the sorted names. `names` has one for each file. */
+static lc_status set_targets(lc__image_list *list, const lc__names *names)
+{
+    bool integers = true;
+    for (int64_t i = 0; i < names->n && integers; i++) integers = is_integer(lc__names_at(names, i), &list->targets[i]);
+    if (integers) return LC_OK;
+    const char **order = malloc((size_t)names->n * sizeof *order);
+    if (!order) return lc_fail(LC_ERR_MEMORY, "out of memory: names of classes");
+    lc_status status = LC_OK;
+    int64_t different = 0;
+    for (int64_t i = 0; i < names->n; i++) order[i] = lc__names_at(names, i);
+    qsort(order, (size_t)names->n, sizeof *order, by_name);
+    for (int64_t i = 0; i < names->n; i++)
+        if (!different || strcmp(order[different - 1], order[i]) != 0) order[different++] = order[i];
+    for (int64_t i = 0; i < different && status == LC_OK; i++) status = lc__names_add(&list->classes, order[i]);
+    for (int64_t i = 0; i < names->n && status == LC_OK; i++) {
+        const char *name = lc__names_at(names, i);
+        const char **found = bsearch(&name, order, (size_t)different, sizeof *order, by_name);
+        list->targets[i] = found - order;
+    }
+    free(order);
+    return status;
+}
+
+/* ---- the datasets ---- */
+
+static lc_status read_list(csv *c, const lc_image_args *a, lc__image_list *list)
+{
+    columns wanted = {0, 1};
+    lc__names targets = {0};
+    lc_status status = LC_OK;
+    if (c->end - c->at >= 3 && !memcmp(c->at, "\xEF\xBB\xBF", 3)) c->at += 3; /* a byte order mark */
+    if (a->file_column) LC_TRY(find_columns(c, a->file_column, a->target_column, &wanted));
+    while (status == LC_OK && c->at < c->end) {
+        const char *file, *target;
+        LC_TRY_GOTO(status, done, next_line(c, &wanted, &file, &target));
+        if (!file) continue;
+        LC_TRY_GOTO(status, done, lc__image_list_add(list, file, 0));
+        LC_TRY_GOTO(status, done, lc__names_add(&targets, target));
+    }
+    if (!list->files.n) status = lc_fail(LC_ERR_FORMAT, "%s lists no files", c->path);
+    if (status == LC_OK) status = set_targets(list, &targets);
+done:
+    lc__names_free(&targets);
+    return status;
+}
+
+static lc_status check_list_args(const lc_image_args *a, const char *what)
+{
+    LC_TRY(lc__image_args_check(a));
+    if (a->extensions || a->allow_empty)
+        return lc_fail(LC_ERR_ARGUMENT, "%s: extensions and allow_empty are for folders of classes, not for a list",
+                       what);
+    if (!a->file_column != !a->target_column)
+        return lc_fail(LC_ERR_ARGUMENT, "%s: file_column and target_column are given together, or neither", what);
+    return LC_OK;
+}
+
+lc_status lc_image_list_new_with(const char *path, lc_dataset **out, const lc_image_args *args)
+{
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC__TAKE_IF_GIVEN(a, lc_image, lc_image_args, args);
+    lc__image_list list = {0};
+    char *folder = NULL;
+    void *text;
+    size_t n;
+    *out = NULL;
+    LC_TRY(check_list_args(&a, path));
+    LC_TRY(lc__read_file(path, MOST_BYTES, &text, &n));
+    csv c = {.path = path, .at = text, .end = (char *)text + n};
+    lc_status status = a.root ? LC_OK : lc__path_dir(path, &folder);
+    if (status == LC_OK) status = lc__image_list_root(&list, a.root ? a.root : folder);
+    if (status == LC_OK) status = read_list(&c, &a, &list);
+    free(folder);
+    free(text);
+    if (status == LC_OK) return lc__image_dataset_new(&list, &a, out);
+    lc__image_list_free(&list);
+    return status;
+}
+
+lc_status lc_image_list_from_with(int64_t n, lc_image_list_fn *fn, void *ctx, lc_dataset **out,
+                                  const lc_image_args *args)
+{
+    LC__NEEDS(fn, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC__TAKE_IF_GIVEN(a, lc_image, lc_image_args, args);
+    lc__image_list list = {0};
+    *out = NULL;
+    LC_TRY(check_list_args(&a, "a list of pictures"));
+    if (a.file_column) return lc_fail(LC_ERR_ARGUMENT, "file_column and target_column are for CSV files");
+    lc_status status = lc__image_list_root(&list, a.root ? a.root : "");
+    for (int64_t i = 0; i < n && status == LC_OK; i++) {
+        const char *file = NULL;
+        int64_t target = 0;
+        status = fn(ctx, i, &file, &target);
+        if (status > 0)
+            status = lc_fail(LC_ERR_USER, "the function returned \"%s\", which it cannot", lc_status_text(status));
+        if (status == LC_OK && !file) status = lc_fail(LC_ERR_USER, "the function named no file");
+        if (status < 0) (void)lc_fail_context(status, "sample %lld of a list of pictures", (long long)i);
+        if (status == LC_OK) status = lc__image_list_add(&list, file, target);
+    }
+    if (status == LC_OK) return lc__image_dataset_new(&list, &a, out);
+    lc__image_list_free(&list);
+    return status;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pictures: JPEG, PNG and WebP files as RGB bytes, the same bytes as Pillow's convert("RGB") gives.
+ *
+ * The libraries decode: libjpeg, libpng and libwebp, one file here for each, with a second (jpeg_none.c, ...) for
+ * builds without the library, which says what is missing. Content decides the format, never the name of a file. Files
+ * are not trusted: the size in a header is compared with a limit before anything is allocated for it.
+ *
+ * To add a format: a file with its decoder, a line in the table of image.c. */
+#ifndef LC_IMAGE_IMAGE_H
+#define LC_IMAGE_IMAGE_H
+
+#include <lightc/status.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A file in memory. */
+typedef struct lc__image_file {
+    const uint8_t *bytes;
+    size_t n;
+    const char *name;    /* for messages */
+    int64_t max_pixels;  /* larger pictures are refused */
+    bool exif_transpose; /* turn the picture upright, as Pillow's ImageOps.exif_transpose does */
+} lc__image_file;
+
+/* A decoded picture, and the memory for the next one. {0} is empty; one thread uses it at a time. */
+typedef struct lc__image {
+    int64_t height, width;
+    uint8_t *pixels; /* [height,width,3]: in `own`, in `turned`, or in `into` */
+    int orientation; /* EXIF's, 1 to 8, if it was asked for; else 1 */
+    /* Where pixels go if the decoded picture has exactly this size; NULL: nowhere. Set by the caller. */
+    uint8_t *into;
+    int64_t into_height, into_width;
+    uint8_t *own, *turned;
+    size_t cap_own, cap_turned;
+} lc__image;
+
+/* Decodes a file of any format. LC_ERR_FORMAT: it is broken, too large, or of no format that lightc reads;
+ * LC_ERR_UNSUPPORTED: this build lacks the library. Messages begin with the file's name. */
+lc_status lc__image_decode(const lc__image_file *file, lc__image *image) LC_MUST_USE;
+void lc__image_release(lc__image *image);
+
+/* ---- for decoders ---- */
+
+typedef lc_status lc__image_decoder(const lc__image_file *file, lc__image *image);
+lc__image_decoder lc__jpeg_decode, lc__png_decode, lc__webp_decode;
+
+/* Sets the size of the picture, and `pixels` to room for it; LC_ERR_FORMAT if it has too many pixels. */
+lc_status lc__image_room(const lc__image_file *file, int64_t height, int64_t width, lc__image *image) LC_MUST_USE;
+/* The error of a build without `library`. */
+lc_status lc__image_missing(const lc__image_file *file, const char *format, const char *library, const char *option,
+                            const char *package) LC_MUST_USE;
+/* The orientation in EXIF data (a TIFF header and its first directory, perhaps after "Exif\0\0"); 1 if there is none.
+ */
+int lc__exif_orientation(const uint8_t *data, size_t n);
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* PNG by libpng: every kind becomes 8-bit RGB. As in Pillow's convert("RGB") transparency and gamma are ignored, and of
+ * an animation the default picture is read.
+ *
+ * libpng reports an error by a function that must not return: it jumps back to `decode`, and everything is freed in one
+ * place. */
+#include "image/image.h"
+
+#include <png.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct run {
+    png_structp png;
+    png_infop info;
+    jmp_buf back;
+    char text[160];
+    const lc__image_file *file;
+    size_t at;
+    bool short_of_bytes, short_of_memory, complete; /* complete: the pixels are there */
+} run;
+
+static void give_up(png_structp png, png_const_charp text)
+{
+    run *r = png_get_error_ptr(png);
+    snprintf(r->text, sizeof r->text, "%s", text);
+    longjmp(r->back, 1);
+}
+
+static void no_warning(png_structp png, png_const_charp text)
+{
+    (void)png, (void)text;
+}
+
+static void read_bytes(png_structp png, png_bytep to, size_t n)
+{
+    run *r = png_get_io_ptr(png);
+    if (n > r->file->n - r->at) {
+        r->short_of_bytes = true;
+        png_error(png, "the file ends early");
+    }
+    memcpy(to, r->file->bytes + r->at, n);
+    r->at += n;
+}
+
+static lc_status report(const run *r)
+{
+    if (r->short_of_memory) return lc_fail(LC_ERR_MEMORY, "out of memory: %s is decoded", r->file->name);
+    if (r->short_of_bytes) return lc_fail(LC_ERR_FORMAT, "%s ends early: the PNG file is truncated", r->file->name);
+    return lc_fail(LC_ERR_FORMAT, "%s: the PNG data are corrupt: %s", r->file->name, r->text);
+}
+
+/* Only chunks that change pixels are read, and EXIF data if they are wanted. */
+static void pass_over_chunks(const run *r)
+{
+    png_set_keep_unknown_chunks(r->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
+    if (r->file->exif_transpose)
+        png_set_keep_unknown_chunks(r->png, PNG_HANDLE_CHUNK_AS_DEFAULT, (png_const_bytep) "eXIf", 1);
+}
+
+static void convert_to_rgb(const run *r)
+{
+    int color = png_get_color_type(r->png, r->info);
+    if (color == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(r->png);
+    if (color == PNG_COLOR_TYPE_GRAY) png_set_expand_gray_1_2_4_to_8(r->png);
+    if (!(color & PNG_COLOR_MASK_COLOR)) png_set_gray_to_rgb(r->png);
+    png_set_strip_16(r->png);
+    png_set_strip_alpha(r->png);
+}
+
+static void read_orientation(run *r, lc__image *image)
+{
+    png_bytep exif = NULL;
+    png_uint_32 n = 0;
+    if (!r->file->exif_transpose) return;
+    png_read_end(r->png, r->info); /* the chunk may follow the pixels */
+    if (png_get_eXIf_1(r->png, r->info, &n, &exif)) image->orientation = lc__exif_orientation(exif, n);
+}
+
+static lc_status read_picture(run *r, lc__image *image)
+{
+    png_set_read_fn(r->png, r, read_bytes);
+    pass_over_chunks(r);
+    png_read_info(r->png, r->info);
+    LC_TRY(lc__image_room(r->file, png_get_image_height(r->png, r->info), png_get_image_width(r->png, r->info), image));
+    convert_to_rgb(r);
+    int passes = png_set_interlace_handling(r->png);
+    png_read_update_info(r->png, r->info);
+    const size_t stride = 3 * (size_t)image->width;
+    if (png_get_rowbytes(r->png, r->info) != stride)
+        return lc_fail(LC_ERR_INTERNAL, "%s: libpng has rows of %zu bytes for %lld pixels", r->file->name,
+                       png_get_rowbytes(r->png, r->info), (long long)image->width);
+    for (int p = 0; p < passes; p++)
+        for (int64_t y = 0; y < image->height; y++) png_read_row(r->png, image->pixels + (size_t)y * stride, NULL);
+    r->complete = true;
+    read_orientation(r, image);
+    return LC_OK;
+}
+
+/* Everything that changes after setjmp is behind a pointer. What is broken after the pixels does no harm. */
+static lc_status decode(run *r, lc__image *image)
+{
+    if (setjmp(r->back)) return r->complete ? LC_OK : report(r);
+    r->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, r, give_up, no_warning);
+    if (r->png) r->info = png_create_info_struct(r->png);
+    r->short_of_memory = !r->info;
+    return r->info ? read_picture(r, image) : report(r);
+}
+
+lc_status lc__png_decode(const lc__image_file *file, lc__image *image)
+{
+    run r = {.file = file};
+    lc_status status = decode(&r, image);
+    png_destroy_read_struct(&r.png, &r.info, NULL);
+    return status;
+}
