@@ -584,6 +584,69 @@ TEST(a_second_signal_ends_a_launched_run_at_once)
     }
 }
 
+/* Whether a signal waits to be read; of signal 0: whether all threads are stopped. */
+static bool is_held(pid_t pid, int sig)
+{
+    char path[64], line[256], state;
+    unsigned long long pending = 0;
+    bool stopped = true;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (e->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "/proc/%d/task/%.20s/status", (int)pid, e->d_name);
+        FILE *f = fopen(path, "r");
+        while (f && fgets(line, sizeof line, f)) {
+            if (sscanf(line, "State: %c", &state) == 1) stopped = stopped && state == 'T';
+            (void)!sscanf(line, "ShdPnd: %llx", &pending);
+        }
+        if (f) fclose(f);
+    }
+    if (d) closedir(d);
+    return sig ? pending >> (sig - 1) & 1 : stopped;
+}
+
+static void wait_until_held(const pid_t *pids, int n, int sig, bool wanted)
+{
+    for (int i = 0; i < n; i++)
+        for (double until = seconds() + patience(20); is_held(pids[i], sig) != wanted; pause_ms(10))
+            if (seconds() > until) TEST_FAIL("signal %d %s", sig, wanted ? "does not arrive" : "is not read");
+}
+
+static void signal_each(const pid_t *pids, int n, int sig)
+{
+    for (int i = 0; i < n; i++) CHECK(!kill(pids[i], sig));
+    if (sig == SIGSTOP) wait_until_held(pids, n, 0, true);
+}
+
+/* The kernel keeps one of several equal signals until it is read. A rank that is late reads its supervisor's of the
+ * first request, and its own of the second, which look like the same request. */
+TEST(a_second_signal_ends_a_rank_that_reads_late)
+{
+    run r;
+    start(&r, "%s --act stuck --devices 2 --use_distributed_sampler false", program);
+    wait_for(&r, "out", "a step\n");
+    pid_t ranks[] = {pid_of(&r, 0), pid_of(&r, 1)};
+    signal_each(ranks, 2, SIGSTOP);
+    CHECK(!kill(r.pid, SIGTERM));
+    wait_until_held(ranks, 2, SIGTERM, true);
+    signal_each(ranks, 2, SIGTERM);
+    signal_each(ranks, 2, SIGCONT);
+    wait_until_held(ranks, 2, SIGTERM, false);
+    pause_ms(100); /* threads pass it on to the one that reads it */
+    signal_each(ranks, 2, SIGSTOP);
+    signal_each(ranks, 2, SIGTERM);
+    CHECK(!kill(r.pid, SIGTERM));
+    wait_until_held(&r.pid, 1, SIGTERM, false);
+    pause_ms(100); /* until it is passed on */
+    double sent = seconds();
+    signal_each(ranks, 2, SIGCONT);
+    CHECK_EQ(finish(&r), 128 + SIGTERM);
+    CHECK(seconds() - sent < patience(5));
+    CHECK(!strstr(r.err, "interrupted.ckpt"));
+    check_clean(&r, 2);
+}
+
 /* All stop in good order together with the rank that got the signal, and none of them has failed. */
 TEST(a_signal_to_one_rank_stops_the_run)
 {

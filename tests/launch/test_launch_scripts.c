@@ -31,7 +31,8 @@ TEST(scripts_end_with_their_programs)
     static const int signals[] = {SIGTERM, SIGINT};
     for (int k = 0; k < 2; k++) {
         run r;
-        start(&r, "%s launch -np 2 %s --act slow --use_distributed_sampler false", lightc,
+        /* Scripts may end before their programs have saved, however long that takes on a busy machine. */
+        start(&r, "%s launch -np 2 --grace_period 60 %s --act slow --use_distributed_sampler false", lightc,
               script("%s \"$@\"\necho goes on\n", program));
         for (int i = 0; i < 2; i++) pid_of(&r, i);
         wait_for(&r, "out", "a step");

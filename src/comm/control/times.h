@@ -32,6 +32,7 @@ enum {
     LC__VERDICT_MS = 600,  /* for the reason why the run has ended, after the end of its processes */
     LC__DECIDED_MS = 1000, /* to learn whether the run has failed at all, if they exited with status 0 */
     LC__NOTIFIED_MS = 500, /* for the remaining ranks to be notified, before their grace period begins */
+    LC__INSIST_MS = 1000,  /* for ranks to end at a second signal, before it is passed on again */
     LC__STOPPED_MS = 1000, /* beyond the allowed silence, for the coordinator to end the run of a stopped rank */
 
     /* Both ends of a connection wait: */

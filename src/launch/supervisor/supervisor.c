@@ -211,6 +211,15 @@ static void say_who_waits(const supervisor *s)
                       *refused ? "; " : "", refused);
 }
 
+/* A rank that has got signals from others, too, may have read only one of two that came at the same time, and takes the
+ * second request for a copy of the first. mpirun counts by itself. */
+static void insist(supervisor *s)
+{
+    if (!(s->insist > 0) || lc__seconds() < s->insist) return;
+    s->insist = 0;
+    signal_all(s, s->signal);
+}
+
 static void take_signals(supervisor *s)
 {
     struct signalfd_siginfo info;
@@ -227,6 +236,8 @@ static void take_signals(supervisor *s)
         if (info.ssi_signo != SIGUSR1) s->signal = (int)info.ssi_signo;
         if (info.ssi_signo != SIGUSR1) note_stuck_calls(s);
         signal_all(s, (int)info.ssi_signo);
+        s->requests += info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM;
+        if (s->requests == 2 && !s->plan->hosts) s->insist = lc__seconds() + LC__SECONDS(LC__INSIST_MS);
     }
 }
 
@@ -346,6 +357,7 @@ static void wait_for_all(supervisor *s)
 {
     while (any_left(s)) {
         take_signals(s);
+        insist(s);
         reap(s);
         say_who_waits(s);
         check_for_end(s);

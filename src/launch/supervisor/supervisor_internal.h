@@ -44,6 +44,8 @@ typedef struct supervisor {
     bool everywhere;    /* the coordinator listens on every interface, as its address is not this host's */
     int exec_error;     /* errno of the program's exec; 0: none */
     int signal;         /* SIGINT, SIGTERM or SIGHUP, passed on */
+    int requests;       /* how often SIGINT and SIGTERM came */
+    double insist;      /* when the second is passed on once more; 0: never */
     int culprit;        /* index of the child that is to blame; -1: none */
     bool run_ended;     /* the coordinator has ended the run */
     bool asked;         /* mpirun was asked to end */
