@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* torch.optim.LBFGS: quasi-Newton steps along directions from the last changes of parameters and gradients (two-loop
  * recursion: J. Nocedal, "Updating quasi-Newton matrices with limited storage", 1980), with steps of lr or, as
- * "strong_wolfe", a line search with cubic interpolation (Nocedal and Wright, "Numerical Optimization", 3.5).
+ * "strong_wolfe", a line search with cubic interpolation (line_search.h).
  *
  * It evaluates the loss several times a step, so it has no update operator: it runs on the host, on vectors of doubles
  * over all of the optimizer's parameters, between evaluations that the graph runs. It makes PyTorch's tests in
  * PyTorch's order, so that both take the same path. */
 #include "record/graph_impl.h"
+#include "optim/line_search.h"
 #include "optim/optim_internal.h"
 #include "optim/state_buffers.h"
+#include "optim/vector.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -53,28 +55,6 @@ static double hyper(const lc_optimizer *opt, int i)
 }
 
 /* ---- vectors ---- */
-
-static double dot(const double *a, const double *b, int64_t n)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
-    return sum;
-}
-
-/* NaN if any of them is. */
-static double largest(const double *a, int64_t n)
-{
-    double most = 0;
-    for (int64_t i = 0; i < n && !isnan(most); i++)
-        if (!(fabs(a[i]) <= most)) most = fabs(a[i]);
-    return most;
-}
-
-/* NaN stays NaN. */
-static double within(double x, double low, double high)
-{
-    return x < low ? low : x > high ? high : x;
-}
 
 static lc_status make(vector *v, int64_t n)
 {
@@ -158,7 +138,7 @@ static lc_status evaluate(lbfgs *l, double *loss)
     LC_TRY(each(l, read_gradients, LC__READ, l->gradient, scale));
     if (opt->clip_by_value) {
         double bound = hyper(opt, LC_HYPER_CLIP_VALUE);
-        for (int64_t i = 0; i < l->n; i++) l->gradient[i] = within(l->gradient[i], -bound, bound);
+        for (int64_t i = 0; i < l->n; i++) l->gradient[i] = lc__within(l->gradient[i], -bound, bound);
     }
     opt->clip_by_value = false;
     return LC_OK;
@@ -173,128 +153,11 @@ static lc_status move(lbfgs *l, double t)
 }
 
 /* The same, and evaluates the loss there. */
-static lc_status evaluate_at(lbfgs *l, double t, double *loss)
+static lc_status evaluate_at(void *self, double t, double *loss)
 {
+    lbfgs *l = self;
     LC_TRY(move(l, t));
     return evaluate(l, loss);
-}
-
-/* ---- the line search ---- */
-
-/* The minimum of the cubic through two values and slopes, within bounds. */
-static double cubic(double x1, double f1, double g1, double x2, double f2, double g2, double low, double high)
-{
-    double d1 = g1 + g2 - 3 * (f1 - f2) / (x1 - x2), square = d1 * d1 - g1 * g2;
-    if (!(square >= 0)) return (low + high) / 2;
-    double d2 = sqrt(square);
-    double at = x1 <= x2 ? x2 - (x2 - x1) * ((g2 + d2 - d1) / (g2 - g1 + 2 * d2))
-                         : x1 - (x1 - x2) * ((g1 + d2 - d1) / (g1 - g2 + 2 * d2));
-    return within(at, low, high);
-}
-
-typedef struct point {
-    double t, f, slope;
-    int gradient; /* which of bracket_gradients */
-} point;
-
-static void keep_gradient(lbfgs *l, int which, const double *g)
-{
-    memcpy(l->bracket_gradients[which], g, (size_t)l->n * sizeof *g);
-}
-
-/* *t: in, the first trial; out, the step; *loss and l->gradient: its loss and gradient. `most`: evaluations allowed
- * after the first trial. */
-static lc_status strong_wolfe(lbfgs *l, double slope, int most, double *t, double *loss, int *evaluations)
-{
-    const double c1 = 1e-4, c2 = 0.9, tolerance = hyper(l->opt, H_TOLERANCE_CHANGE), *d = l->d.at;
-    double f = *loss, f_new, norm = largest(d, l->n);
-    int tries = 0;
-    bool done = false, stuck = false, bracketed = false;
-    point before = {0, f, slope, 0}, b[2] = {{0, f, slope, 0}, {0, 0, 0, 1}};
-    keep_gradient(l, 0, l->gradient);
-    memcpy(l->last_gradient, l->gradient, (size_t)l->n * sizeof *l->gradient);
-    LC_TRY(evaluate_at(l, *t, &f_new));
-    *evaluations = 1;
-    double slope_new = dot(l->gradient, d, l->n);
-    while (tries < most && !bracketed) {
-        point now = {*t, f_new, slope_new, 1};
-        bool worse = f_new > f + c1 * *t * slope || (tries > 1 && f_new >= before.f);
-        if (!worse && fabs(slope_new) <= -c2 * slope) { /* good enough */
-            b[0] = b[1] = now;
-            keep_gradient(l, 1, l->gradient);
-            b[0].gradient = 1;
-            done = bracketed = true;
-            break;
-        }
-        if (worse || slope_new >= 0) {
-            b[0] = before;
-            b[0].gradient = 0;
-            b[1] = now;
-            keep_gradient(l, 0, l->last_gradient);
-            keep_gradient(l, 1, l->gradient);
-            bracketed = true;
-            break;
-        }
-        double low = *t + 0.01 * (*t - before.t), high = *t * 10;
-        double next = cubic(before.t, before.f, before.slope, *t, f_new, slope_new, low, high);
-        before = now;
-        memcpy(l->last_gradient, l->gradient, (size_t)l->n * sizeof *l->gradient);
-        *t = next;
-        LC_TRY(evaluate_at(l, *t, &f_new));
-        ++*evaluations;
-        slope_new = dot(l->gradient, d, l->n);
-        tries++;
-    }
-    if (!bracketed) {
-        /* l->bracket_gradients[0] is still the gradient at the start. */
-        b[1] = (point){*t, f_new, slope_new, 1};
-        keep_gradient(l, 1, l->gradient);
-    }
-    int low = b[0].f <= b[1].f ? 0 : 1, high = !low;
-    while (!done && tries < most) {
-        double first = fmin(b[0].t, b[1].t), last = fmax(b[0].t, b[1].t);
-        if ((last - first) * norm < tolerance) break;
-        *t = cubic(b[0].t, b[0].f, b[0].slope, b[1].t, b[1].f, b[1].slope, first, last);
-        /* Too close to an end twice in a row: move a tenth of the bracket away from it. */
-        double margin = 0.1 * (last - first);
-        if (fmin(last - *t, *t - first) < margin) {
-            if (stuck || *t >= last || *t <= first) {
-                *t = fabs(*t - last) < fabs(*t - first) ? last - margin : first + margin;
-                stuck = false;
-            } else {
-                stuck = true;
-            }
-        } else {
-            stuck = false;
-        }
-        LC_TRY(evaluate_at(l, *t, &f_new));
-        ++*evaluations;
-        slope_new = dot(l->gradient, d, l->n);
-        tries++;
-        point now = {*t, f_new, slope_new, 0};
-        if (f_new > f + c1 * *t * slope || f_new >= b[low].f) {
-            now.gradient = b[high].gradient;
-            b[high] = now;
-            keep_gradient(l, now.gradient, l->gradient);
-            low = b[0].f <= b[1].f ? 0 : 1;
-            high = !low;
-        } else {
-            if (fabs(slope_new) <= -c2 * slope) {
-                done = true;
-            } else if (slope_new * (b[high].t - b[low].t) >= 0) {
-                int free_one = b[high].gradient;
-                b[high] = b[low];
-                b[low].gradient = free_one;
-            }
-            now.gradient = b[low].gradient;
-            b[low] = now;
-            keep_gradient(l, now.gradient, l->gradient);
-        }
-    }
-    *t = b[low].t;
-    *loss = b[low].f;
-    memcpy(l->gradient, l->bracket_gradients[b[low].gradient], (size_t)l->n * sizeof *l->gradient);
-    return LC_OK;
 }
 
 /* ---- a step ---- */
@@ -337,16 +200,29 @@ static lc_status direction(lbfgs *l)
     for (int64_t i = 0; i < n; i++) d[i] = -g[i];
     for (int k = have - 1; k >= 0; k--) {
         const double *y = l->pairs[k].y.at, *s = l->pairs[k].s.at;
-        l->alpha[k] = dot(s, d, n) / dot(y, s, n);
+        l->alpha[k] = lc__dot(s, d, n) / lc__dot(y, s, n);
         for (int64_t i = 0; i < n; i++) d[i] -= l->alpha[k] * y[i];
     }
     for (int64_t i = 0; i < n; i++) d[i] *= l->x.h_diag;
     for (int k = 0; k < have; k++) {
         const double *y = l->pairs[k].y.at, *s = l->pairs[k].s.at;
-        double beta = dot(y, d, n) / dot(y, s, n);
+        double beta = lc__dot(y, d, n) / lc__dot(y, s, n);
         for (int64_t i = 0; i < n; i++) d[i] += s[i] * (l->alpha[k] - beta);
     }
     return LC_OK;
+}
+
+static lc__line line_of(lbfgs *l, double slope)
+{
+    return (lc__line){.n = l->n,
+                      .d = l->d.at,
+                      .slope = slope,
+                      .tolerance = hyper(l->opt, H_TOLERANCE_CHANGE),
+                      .gradient = l->gradient,
+                      .ends = {l->bracket_gradients[0], l->bracket_gradients[1]},
+                      .last = l->last_gradient,
+                      .evaluate = evaluate_at,
+                      .ctx = l};
 }
 
 static lc_status iterate(lbfgs *l, double loss)
@@ -357,7 +233,7 @@ static lc_status iterate(lbfgs *l, double loss)
     const int max_iter = (int)hyper(opt, H_MAX_ITER);
     const int max_eval = hyper(opt, H_MAX_EVAL) > 0 ? (int)hyper(opt, H_MAX_EVAL) : max_iter * 5 / 4;
     int evaluations = 1;
-    bool flat = largest(l->gradient, l->n) <= tolerance_grad;
+    bool flat = lc__largest(l->gradient, l->n) <= tolerance_grad;
     if (flat) return LC_OK;
     for (int i = 1; i <= max_iter; i++) {
         l->x.n_iter++;
@@ -365,7 +241,7 @@ static lc_status iterate(lbfgs *l, double loss)
         memcpy(l->prev_gradient.at, l->gradient, (size_t)l->n * sizeof *l->gradient);
         l->x.prev_loss = loss;
         const double *d = l->d.at;
-        double sum = 0, slope = dot(l->gradient, d, l->n), t = lr;
+        double sum = 0, slope = lc__dot(l->gradient, d, l->n), t = lr;
         for (int64_t k = 0; k < l->n; k++) sum += fabs(l->gradient[k]);
         if (l->x.n_iter == 1) t = fmin(1, 1 / sum) * lr;
         l->x.t = t;
@@ -373,12 +249,13 @@ static lc_status iterate(lbfgs *l, double loss)
         int more = 0;
         LC_TRY(each(l, read_parameters, LC__READ, l->start, 1));
         if (hyper(opt, H_STRONG_WOLFE) != 0) {
-            LC_TRY(strong_wolfe(l, slope, max_eval - evaluations, &t, &loss, &more));
+            const lc__line line = line_of(l, slope);
+            LC_TRY(lc__strong_wolfe(&line, max_eval - evaluations, &t, &loss, &more));
             LC_TRY(move(l, t));
-            flat = largest(l->gradient, l->n) <= tolerance_grad;
+            flat = lc__largest(l->gradient, l->n) <= tolerance_grad;
         } else if (i < max_iter) {
             LC_TRY(evaluate_at(l, t, &loss));
-            flat = largest(l->gradient, l->n) <= tolerance_grad;
+            flat = lc__largest(l->gradient, l->n) <= tolerance_grad;
             more = 1;
         } else {
             LC_TRY(move(l, t));
@@ -387,7 +264,7 @@ static lc_status iterate(lbfgs *l, double loss)
         evaluations += more;
         l->x.func_evals += more;
         if (evaluations >= max_eval || flat) break;
-        if (fabs(t) * largest(d, l->n) <= tolerance_change) break;
+        if (fabs(t) * lc__largest(d, l->n) <= tolerance_change) break;
         if (fabs(loss - l->x.prev_loss) < tolerance_change) break;
     }
     return LC_OK;

@@ -213,9 +213,9 @@ mutate 'survivors never killed' src/launch/supervisor/supervisor.c 's/if (s->dea
 mutate 'a grace period for a silent rank' src/launch/supervisor/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for
 mutate 'an end without survivors not seen' src/launch/supervisor/supervisor.c 's/        check_for_end(s);//' test_launch_ends:not_waited_for
 mutate 'gradients divided by what was zeroed' src/optim/macros.c 's/g->backwards \&\& trains_all(opt, g)/false/' test_optim:zero_grad_of_the_only
-mutate 'line searches beyond max_eval' src/optim/lbfgs.c 's/slope, max_eval - evaluations, /slope, 25, /' test_optim:searches_no_longer
-mutate 'a line search content with too little' src/optim/lbfgs.c 's/c2 = 0.9,/c2 = 0.99,/' test_line_search:a_quadratic
-mutate 'a cubic with a minimum elsewhere' src/optim/lbfgs.c 's/3 \* (f1 - f2)/2 * (f1 - f2)/' test_line_search:a_cubic
+mutate 'line searches beyond max_eval' src/optim/lbfgs.c 's/&line, max_eval - evaluations, /\&line, 25, /' test_optim:searches_no_longer
+mutate 'a line search content with too little' src/optim/line_search.c 's/c2 = 0.9;/c2 = 0.99;/' test_line_search:a_quadratic
+mutate 'a cubic with a minimum elsewhere' src/optim/line_search.c 's/3 \* (f1 - f2)/2 * (f1 - f2)/' test_line_search:a_cubic
 mutate 'LBFGS with shorter directions' src/optim/lbfgs.c 's/h_diag = ys/h_diag = 0.9 * ys/' test_random_trainings:--seed,3,--round,9,against_reference
 mutate 'older runs continued' src/core/checkpoint/find_newest.c 's/!strcmp(m->origin.run, origin->run)/true/' test_checkpoint:newest_by
 mutate 'checkpoints of other trainings removed' src/core/checkpoint/removal.c 's/ours && p->owner && /false \&\& /' test_checkpoint_owner:previous
