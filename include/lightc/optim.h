@@ -5,6 +5,9 @@
  * operator over ranges of these buffers ("segments", one per parameter). An optimizer is a vtable plus parameter
  * groups, whose hyperparameters are plain doubles that may change every step without planning again.
  *
+ * Parameters of f16 and bf16 have gradients of their own type. Updates compute them in f32 and round once; their state
+ * is f32.
+ *
  * To add an optimizer: one file in src/optim/ with an lc_optimizer_ops and its update operator, and a line in
  * registry.c. */
 #ifndef LIGHTC_OPTIM_H

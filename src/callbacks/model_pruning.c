@@ -6,10 +6,12 @@
  * ones; there is no counterpart of PyTorch's weight_orig.
  *
  * If a strategy keeps weights or gradients in slices, every rank has all masks and multiplies its own slices. */
+#include "base/number.h"
 #include "callbacks/callbacks.h"
 #include "callbacks/pruning_masks.h"
 #include "callbacks/shadow.h"
 #include "base/state_count.h"
+#include "ops/infer.h"
 #include "tensor/host_access.h"
 
 #include <stdlib.h>
@@ -71,9 +73,9 @@ static bool ends_in(const char *path, const char *name)
 static lc_status add_target(pruning *p, int k)
 {
     lc_tensor *of = p->first.of[k], *mask;
-    if (lc_tensor_dtype(of) != LC_F32)
-        return lc_fail(LC_ERR_UNSUPPORTED, "ModelPruning: %s is of type %s; only f32 is pruned", p->first.paths[k],
-                       lc_dtype_name(lc_tensor_dtype(of)));
+    if (!lc_dtype_is_float(lc_tensor_dtype(of)))
+        return lc_fail(LC_ERR_UNSUPPORTED, "ModelPruning: %s is of type %s; only floating-point numbers are pruned",
+                       p->first.paths[k], lc_dtype_name(lc_tensor_dtype(of)));
     if (p->structured && (p->a.pruning_dim >= lc_tensor_ndim(of) || p->a.pruning_dim < -lc_tensor_ndim(of)))
         return lc_fail(LC_ERR_CONFIG,
                        "ModelPruning: %s has no dimension %d; choose what to prune with .parameters_to_prune",
@@ -127,12 +129,36 @@ static lc_status mp_fit_start(void *self, lc_trainer *t)
     return find_targets(self, t);
 }
 
+/* ---- values ---- */
+
+/* The whole value of t as numbers, row-major. Collective if t is in slices. `mine`: see lc__tensor_gather. */
+static lc_status read_values(lc_tensor *t, lc_status mine, double *values)
+{
+    lc_dtype dtype = lc_tensor_dtype(t);
+    int64_t n = lc_tensor_numel(t);
+    void *raw = malloc((size_t)n * lc_dtype_size(dtype) + 1);
+    if (mine >= 0 && !raw) mine = lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
+    lc_status s = lc__tensor_gather(t, mine, -1, raw);
+    for (int64_t i = 0; i < n && s >= 0; i++) values[i] = lc__number_at(raw, dtype, i);
+    free(raw);
+    return s;
+}
+
+/* Overwrites `values` with their bytes in the type of t, which are never more. */
+static lc_status write_values(lc_tensor *t, double *values)
+{
+    lc_dtype dtype = lc_tensor_dtype(t);
+    int64_t n = lc_tensor_numel(t);
+    for (int64_t i = 0; i < n; i++) lc__set_number(values, dtype, i, values[i]);
+    return lc_tensor_write(t, values, (size_t)n * lc_dtype_size(dtype));
+}
+
 /* ---- rankings ---- */
 
-static double score_of(const pruning *p, float value, int64_t index)
+static double score_of(const pruning *p, double value, int64_t index)
 {
     uint64_t key = lc_random_key(p->seed, (uint64_t)p->rounds);
-    return p->random ? lc_random_uniform(key, (uint64_t)index) : fabs((double)value);
+    return p->random ? lc_random_uniform(key, (uint64_t)index) : fabs(value);
 }
 
 /* Ranks targets first .. end - 1 together. */
@@ -141,22 +167,20 @@ static lc_status rank_together(pruning *p, int first, int end, lc__prune_amount 
     int64_t n = 0, at = 0;
     lc_status s = LC_OK;
     for (int i = first; i < end; i++) n += lc_tensor_numel(p->target[i]);
-    float *values = malloc((size_t)(n + 1) * sizeof *values), *mask = malloc((size_t)(n + 1) * sizeof *mask);
-    double *score = calloc((size_t)n + 1, sizeof *score);
-    if (!values || !mask || !score) s = lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
-    for (int i = first; i < end && s >= 0; at += lc_tensor_numel(p->target[i++])) {
-        size_t bytes = (size_t)lc_tensor_numel(p->target[i]) * sizeof(float);
-        s = lc_tensor_gather(p->target[i], values + at, bytes);
-        if (s >= 0) s = lc_tensor_read(p->mask[i], mask + at, bytes);
+    float *mask = malloc((size_t)(n + 1) * sizeof *mask);
+    double *score = calloc((size_t)n + 1, sizeof *score); /* first the values */
+    if (!mask || !score) s = lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
+    for (int i = first; i < end; at += lc_tensor_numel(p->target[i++])) {
+        s = read_values(p->target[i], s, score ? score + at : NULL);
+        if (s >= 0) s = lc_tensor_read(p->mask[i], mask + at, (size_t)lc_tensor_numel(p->target[i]) * sizeof(float));
     }
     if (s >= 0) {
-        for (int64_t i = 0; i < n; i++) score[i] = score_of(p, values[i], i + (int64_t)first * 1000003);
+        for (int64_t i = 0; i < n; i++) score[i] = score_of(p, score[i], i + (int64_t)first * 1000003);
         s = lc__prune_least(score, mask, n, amount);
     }
     at = 0;
     for (int i = first; i < end && s >= 0; at += lc_tensor_numel(p->target[i++]))
         s = lc_tensor_write(p->mask[i], mask + at, (size_t)lc_tensor_numel(p->target[i]) * sizeof(float));
-    free(values);
     free(mask);
     free(score);
     return s;
@@ -169,9 +193,10 @@ static lc_status rank_channels(pruning *p, int i, lc__prune_amount amount)
     int dim = p->a.pruning_dim < 0 ? p->a.pruning_dim + type->ndim : p->a.pruning_dim;
     uint64_t key = lc_random_key(p->seed, (uint64_t)(p->rounds * 1000003 + i));
     lc_status s = LC_OK;
-    float *values = malloc(bytes + 1), *mask = malloc(bytes + 1);
+    double *values = malloc(2 * bytes + 1);
+    float *mask = malloc(bytes + 1);
     if (!values || !mask) s = lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
-    if (s >= 0) s = lc_tensor_gather(p->target[i], values, bytes);
+    s = read_values(p->target[i], s, values);
     if (s >= 0) s = lc_tensor_read(p->mask[i], mask, bytes);
     if (s >= 0) s = lc__prune_channels(values, mask, type, dim, p->random ? NAN : p->a.pruning_norm, key, amount);
     if (s >= 0) s = lc_tensor_write(p->mask[i], mask, bytes);
@@ -197,20 +222,21 @@ static lc_status apply_masks(pruning *p, bool lottery)
 {
     for (int i = 0; i < p->n; i++) {
         size_t n = (size_t)lc_tensor_numel(p->target[i]);
-        float *values = malloc((n + 1) * sizeof *values), *mask = malloc((n + 1) * sizeof *mask);
+        double *values = malloc((n + 1) * sizeof *values);
+        float *mask = malloc((n + 1) * sizeof *mask);
         lc_tensor *from = lottery ? lc__shadow_of(&p->first, p->target[i]) : p->target[i];
         lc_status s = values && mask ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
-        if (s >= 0) s = lc_tensor_gather(from, values, n * sizeof *values);
+        s = read_values(from, s, values);
         if (s >= 0) s = lc_tensor_read(p->mask[i], mask, n * sizeof *mask);
         uint64_t key = lc_random_key(p->seed ^ 0x5eed, (uint64_t)(p->rounds * 1000003 + i));
         for (size_t k = n; s >= 0 && lottery && p->a.resample_parameters && k > 1; k--) { /* Fisher-Yates */
             size_t j = lc_random_below(key, k, k);
-            float v = values[k - 1];
+            double v = values[k - 1];
             values[k - 1] = values[j];
             values[j] = v;
         }
-        for (size_t k = 0; s >= 0 && k < n; k++) values[k] *= mask[k];
-        if (s >= 0) s = lc_tensor_write(p->target[i], values, n * sizeof *values);
+        for (size_t k = 0; s >= 0 && k < n; k++) values[k] *= (double)mask[k];
+        if (s >= 0) s = write_values(p->target[i], values);
         free(values);
         free(mask);
         LC_TRY(s);
@@ -292,7 +318,8 @@ static lc_status record(lc_tensor *value, lc_tensor *mask, slice_views *parts)
         }
         value = parts->value, mask = parts->mask;
     }
-    lc_assign(value, lc_mul(value, mask));
+    lc_dtype dtype = lc_tensor_dtype(value), wide = lc__wide_dtype(dtype);
+    lc_assign(value, lc__as(lc_mul(lc__as(value, wide), lc__as(mask, wide)), dtype));
     return LC_OK;
 }
 

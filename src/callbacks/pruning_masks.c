@@ -40,7 +40,7 @@ lc_status lc__prune_least(const double *score, float *mask, int64_t n, lc__prune
     return LC_OK;
 }
 
-lc_status lc__prune_channels(const float *values, float *mask, const lc_type *type, int dim, double p, uint64_t key,
+lc_status lc__prune_channels(const double *values, float *mask, const lc_type *type, int dim, double p, uint64_t key,
                              lc__prune_amount amount)
 {
     int64_t channels = type->shape[dim], inner = 1, outer = 1;
@@ -54,7 +54,7 @@ lc_status lc__prune_channels(const float *values, float *mask, const lc_type *ty
         for (int64_t o = 0; o < outer; o++)
             for (int64_t i = 0; i < inner; i++) {
                 int64_t at = (o * channels + c) * inner + i;
-                double v = fabs((double)values[at]);
+                double v = fabs(values[at]);
                 if (mask[at] != 0) open[c] = 1;
                 sum += p == 2 ? v * v : p == 1 ? v : isfinite(p) && v > 0 ? pow(v, p) : 0;
                 most = v > most ? v : most;

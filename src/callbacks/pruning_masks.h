@@ -14,7 +14,7 @@ typedef struct lc__prune_amount {
 lc_status lc__prune_least(const double *score, float *mask, int64_t n, lc__prune_amount amount) LC_MUST_USE;
 /* The same for the channels of dimension `dim`; score(channel) is the norm of order p over the rest of the tensor, or a
  * random number from `key` if p is NaN. */
-lc_status lc__prune_channels(const float *values, float *mask, const lc_type *type, int dim, double p, uint64_t key,
+lc_status lc__prune_channels(const double *values, float *mask, const lc_type *type, int dim, double p, uint64_t key,
                              lc__prune_amount amount) LC_MUST_USE;
 
 #endif

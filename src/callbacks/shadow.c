@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A second set of the values of a module's parameters and buffers. Averages are operators on the trainer's graph, so
  * they run where the parameters are and as fast as an update; exchanges go through the host. */
+#include "base/number.h"
 #include "callbacks/shadow.h"
 #include "base/grow.h"
 
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include <lightc/ops.h>
+#include "ops/infer.h"
 #include "record/graph_impl.h"
 #include "tensor/slice.h"
 
@@ -147,6 +149,13 @@ static lc_status operands(lc__shadow *s, int i, lc_tensor **of, lc_tensor **copy
     return LC_OK;
 }
 
+static lc_tensor *average(lc_tensor *copy, lc_tensor *of, double weight)
+{
+    lc_dtype dtype = lc_tensor_dtype(of), wide = lc__wide_dtype(dtype);
+    lc_tensor *old = lc__as(copy, wide);
+    return lc__as(lc_add(old, lc_mul_scalar(lc_sub(lc__as(of, wide), old), weight)), dtype);
+}
+
 static lc_status record(lc__shadow *s, double weight)
 {
     lc_status status = LC_OK;
@@ -156,8 +165,7 @@ static lc_status record(lc__shadow *s, double weight)
         status = operands(s, i, &of, &copy);
         if (status < 0 || !of) continue;
         lc_tensor *value = of;
-        if (weight < 1 && lc_dtype_is_float(lc_tensor_dtype(of)))
-            value = lc_add(copy, lc_mul_scalar(lc_sub(of, copy), weight));
+        if (weight < 1 && lc_dtype_is_float(lc_tensor_dtype(of))) value = average(copy, of, weight);
         lc_assign(copy, value);
     }
     lc_no_grad_end();

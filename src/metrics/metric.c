@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The metric handle: checks around the vtable, and the convenient forms of update. */
+#include "base/number.h"
 #include "base/args.h"
 #include "metrics_internal.h"
 #include "base/handle.h"
@@ -95,11 +96,6 @@ lc_status lc_metric_update_value(lc_metric *m, double value, double weight)
 
 /* ---- tensors ---- */
 
-static bool is_integer(lc_dtype d)
-{
-    return d == LC_I64 || d == LC_I32 || d == LC_U8 || d == LC_BOOL;
-}
-
 /* Reads a tensor as f32 (floats) or i64 (integers) into new memory. */
 static lc_status read_as(lc_tensor *t, const char *who, float **floats, int64_t **integers)
 {
@@ -109,9 +105,6 @@ static lc_status read_as(lc_tensor *t, const char *who, float **floats, int64_t 
     void *raw = NULL;
     *floats = NULL;
     *integers = NULL;
-    if (!is_integer(dtype) && dtype != LC_F32 && dtype != LC_F64)
-        return lc_fail(LC_ERR_DTYPE, "%s: a metric takes f32, f64 and integers, not %s; cast it first", who,
-                       lc_dtype_name(dtype));
     if (n < 0 || (uint64_t)n > SIZE_MAX / 16) return lc_fail(LC_ERR_MEMORY, "%s: the tensor is too large", who);
     size_t bytes = (size_t)n * lc_dtype_size(dtype);
     raw = malloc(bytes ? bytes : 1);
@@ -126,13 +119,13 @@ static lc_status read_as(lc_tensor *t, const char *who, float **floats, int64_t 
         status = lc_fail(LC_ERR_MEMORY, "%s: out of memory for %zu bytes", who, (size_t)n * 8);
         goto done;
     }
-    if (dtype == LC_F64) {
+    if (lc_dtype_is_float(dtype)) {
         *floats = wide;
-        for (int64_t i = 0; i < n; i++) (*floats)[i] = (float)((const double *)raw)[i];
+        for (int64_t i = 0; i < n; i++) (*floats)[i] = (float)lc__number_at(raw, dtype, i);
     } else {
         *integers = wide;
         for (int64_t i = 0; i < n; i++)
-            (*integers)[i] = dtype == LC_I32 ? ((const int32_t *)raw)[i] : ((const uint8_t *)raw)[i];
+            (*integers)[i] = lc__load_integer((const char *)raw + (size_t)i * lc_dtype_size(dtype), dtype);
     }
 done:
     free(raw);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* accumulate_grad: stores or adds a gradient in its place. */
+#include "base/number.h"
 #include "ops/infer.h"
 #include "ops/ops.h"
 
@@ -7,10 +8,11 @@
 static void add_dims(const lc_view *to, const lc_view *from, int dim, int64_t t, int64_t f)
 {
     if (dim == to->ndim) {
-        if (to->dtype == LC_F64)
-            ((double *)to->data)[t] += ((const double *)from->data)[f];
-        else
+        if (to->dtype == LC_F32)
             ((float *)to->data)[t] += ((const float *)from->data)[f];
+        else
+            lc__set_number(to->data, to->dtype, t,
+                           lc__number_at(to->data, to->dtype, t) + lc__number_at(from->data, from->dtype, f));
         return;
     }
     for (int64_t i = 0; i < to->shape[dim]; i++)
@@ -29,13 +31,10 @@ static void run_accumulate(const lc_call *c)
         n *= c->in[0].shape[i];
         same &= c->in[0].shape[i] == 1 || c->in[0].stride[i] == c->in[1].stride[i];
     }
-    if (same && c->in[0].dtype == LC_F32) {
-        float *to = c->in[0].data;
-        const float *from = c->in[1].data;
-        for (int64_t i = 0; i < n; i++) to[i] += from[i];
-        return;
-    }
-    add_dims(&c->in[0], &c->in[1], 0, 0, 0);
+    if (same)
+        lc__add_numbers(c->in[0].data, c->in[1].data, c->in[0].dtype, n);
+    else
+        add_dims(&c->in[0], &c->in[1], 0, 0, 0);
 }
 
 static const lc_kernel accumulate_kernel = {.name = "accumulate", .layout = LC_WANT_STRIDED, .run = run_accumulate};

@@ -4,7 +4,7 @@
 
 #include "ops/elementwise.h"
 #include "base/half.h"
-#include "ops/number.h"
+#include "base/number.h"
 #include "ops/walk.h"
 
 void lc__cast_run(const lc_call *call)

@@ -4,7 +4,7 @@
  * (target, value): the one that writes its operand. */
 #include "ops/infer.h"
 #include "record/graph_impl.h"
-#include "ops/number.h"
+#include "base/number.h"
 #include "ops/ops.h"
 #include "ops/walk.h"
 

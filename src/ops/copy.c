@@ -2,7 +2,7 @@
 /* Operators that only move elements, of any data type: contiguous, cat (ints dim), pad (ints before and after of every
  * dimension; floats value), tril and triu (ints diagonal), flip (ints dims). */
 #include "ops/infer.h"
-#include "ops/number.h"
+#include "base/number.h"
 #include "ops/ops.h"
 #include "ops/walk.h"
 

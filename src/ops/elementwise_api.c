@@ -179,6 +179,11 @@ lc_tensor *lc_cast_at(lc_tensor *x, lc_dtype dtype, lc_site site)
     return lc_op_call(&lc__op_cast, 1, &x, 1, &to, 0, NULL, site);
 }
 
+lc_tensor *lc__as(lc_tensor *x, lc_dtype dtype)
+{
+    return lc_tensor_dtype(x) == dtype ? x : lc_cast(x, dtype);
+}
+
 lc_tensor *lc_where_at(lc_tensor *condition, lc_tensor *x, lc_tensor *y, lc_site site)
 {
     return lc__op3(&lc__op_where, condition, x, y, site);

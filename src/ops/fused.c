@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The planner's fused elementwise operator (encoding: fused.h) and its reference kernel, which runs the
  * reference kernels of the program's operators one after another on short pieces of rows. */
+#include "base/number.h"
 #include "ops/fused.h"
 
 #include <math.h>
@@ -169,9 +170,7 @@ const lc_op *lc__fused_op(const lc_call *call, int i)
 
 static bool is_finite(const lc_view *v)
 {
-    return v->dtype == LC_F64   ? isfinite(*(const double *)v->data)
-           : v->dtype == LC_F32 ? isfinite(*(const float *)v->data)
-                                : true;
+    return isfinite(lc__load_number(v->data, v->dtype));
 }
 
 int lc__fused_culprit(const lc_call *call, const int64_t *index)

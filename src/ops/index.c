@@ -9,7 +9,7 @@
 
 #include "ops/infer.h"
 #include "ops/nn_util.h"
-#include "ops/number.h"
+#include "base/number.h"
 #include "ops/ops.h"
 #include "ops/walk.h"
 

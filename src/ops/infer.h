@@ -34,6 +34,8 @@ int64_t lc__wrap_dim(int64_t dim, int ndim);
 /* The result of a function that has nothing to do: x, or, while gradients are off (lc_no_grad_begin), x without
  * history, as an operator's result would be. */
 lc_tensor *lc__unchanged(lc_tensor *x, lc_site site);
+/* x as `dtype`: x itself if it has that type, also while gradients are off. */
+lc_tensor *lc__as(lc_tensor *x, lc_dtype dtype);
 /* NULL or an error tensor: then a function on tensors records its operator at once, which reports it. */
 bool lc__is_bad(const lc_tensor *x);
 

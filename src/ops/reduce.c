@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "ops/infer.h"
-#include "ops/number.h"
+#include "base/number.h"
 #include "ops/ops.h"
 #include "ops/walk.h"
 #include "ops/take.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operators along one dimension: cumsum (ints dim, reverse), topk (ints k, dim, largest; results: values, indices). */
 #include "ops/infer.h"
-#include "ops/number.h"
+#include "base/number.h"
 #include "ops/ops.h"
 #include "ops/walk.h"
 #include "ops/take.h"

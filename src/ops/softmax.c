@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "ops/infer.h"
-#include "ops/number.h"
+#include "base/number.h"
 #include "ops/ops.h"
 #include "ops/walk.h"
 
@@ -17,8 +17,7 @@ typedef struct line {
 
 static double get(const line *l, int v, int64_t i)
 {
-    const char *p = l->data[v] + i * l->step[v];
-    return l->dtype == LC_F32 ? (double)*(const float *)p : *(const double *)p;
+    return lc__load_number(l->data[v] + i * l->step[v], l->dtype);
 }
 
 static void put(const line *l, int64_t i, double x)

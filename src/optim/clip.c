@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clip_coefficient: the norm of gradients, and the factor that clips them. */
+#include "base/number.h"
 #include "optim/clip.h"
 
 #include <math.h>
@@ -16,7 +17,7 @@ static void add_squares(const void *data, lc_dtype dtype, int64_t n, lc__exact_s
         int64_t end = at + block < n ? at + block : n;
         double s[8] = {0};
         for (int64_t i = at; i < end; i++) {
-            double x = dtype == LC_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+            double x = lc__number_at(data, dtype, i);
             s[i % 8] += x * x;
         }
         lc__exact_add(sum, ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7])));
@@ -43,13 +44,8 @@ void lc__clip_finish(const lc_call *c, lc__exact_sum *sum)
     double factor = c->floats[0] / (norm + 1e-6);
     if (!(factor < 1)) factor = isnan(factor) ? factor : 1;
     factor *= window;
-    if (c->out[0].dtype == LC_F64) {
-        *(double *)c->out[0].data = norm;
-        *(double *)c->out[1].data = factor;
-    } else {
-        *(float *)c->out[0].data = (float)norm;
-        *(float *)c->out[1].data = (float)factor;
-    }
+    lc__store_number(c->out[0].data, c->out[0].dtype, norm);
+    lc__store_number(c->out[1].data, c->out[1].dtype, factor);
 }
 
 static void run_clip_coefficient(const lc_call *c)

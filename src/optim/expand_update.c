@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clipping, updates and gradients: expands the macros of macros.c into operators. */
+#include "base/number.h"
+#include "ops/infer.h"
 #include "ops/ops.h"
 #include "optim/clip.h"
 #include "optim/expand_update.h"
@@ -168,8 +170,8 @@ lc_status lc__expand_step(lc_build *b, const lc_node *n)
     uint32_t factor = g->tape.in[n->in_at];
     lc_tensor *scale = factor == LC_ABSENT ? NULL : g->values[factor];
     if (!scale)
-        scale = lc_op_call(&lc__op_scalar, 0, NULL, 1, (int64_t[]){state->flat->parameter->type.dtype}, 1,
-                           g->tape.floats + n->float_at, LC_HERE);
+        scale = lc_op_call(&lc__op_scalar, 0, NULL, 1, (int64_t[]){lc__wide_dtype(state->flat->parameter->type.dtype)},
+                           1, g->tape.floats + n->float_at, LC_HERE);
     if (!sharding && g->tape.ints[n->int_at + 3]) return update_by_bucket(b, n, state, segments, scale);
     if (!sharding) return update(b, n, state, segments, scale, NULL, &any);
     bool gathers = false;
@@ -209,7 +211,10 @@ lc_status lc__expand_gradient(lc_build *b, const lc_node *n)
     lc_tensor *sum = any ? flat->gradients[p->flat_index] : lc__zeros_of(p);
     for (lc_peer *peer = any && flat->sharding ? g->peers : NULL; peer; peer = peer->next)
         if (peer->ops->whole_gradient) LC_TRY(peer->ops->whole_gradient(peer, flat, p->flat_index, &sum));
-    lc_op_call(&lc__op_mul_scalar, 1, &sum, 0, NULL, 1, any ? g->tape.floats + n->float_at : (double[]){1}, LC_HERE);
+    sum = lc__as(sum, lc__wide_dtype(p->type.dtype));
+    sum = lc_op_call(&lc__op_mul_scalar, 1, &sum, 0, NULL, 1, any ? g->tape.floats + n->float_at : (double[]){1},
+                     LC_HERE);
+    lc__as(sum, p->type.dtype);
     lc__expand_produce(g, n->first_out);
     return g->status;
 }

@@ -6,6 +6,7 @@
  * It evaluates the loss several times a step, so it has no update operator: it runs on the host, on vectors of doubles
  * over all of the optimizer's parameters, between evaluations that the graph runs. It makes PyTorch's tests in
  * PyTorch's order, so that both take the same path. */
+#include "base/number.h"
 #include "record/graph_impl.h"
 #include "optim/line_search.h"
 #include "optim/optim_internal.h"
@@ -80,28 +81,22 @@ static void end(vector *v)
 
 /* ---- parameters and gradients ---- */
 
-typedef void each_fn(void *parameters, const void *gradients, bool f64, int64_t n, double *v, double scale);
+typedef void each_fn(void *parameters, const void *gradients, lc_dtype dtype, int64_t n, double *v, double scale);
 
-static void read_parameters(void *p, const void *g, bool f64, int64_t n, double *v, double scale)
+static void read_parameters(void *p, const void *g, lc_dtype dtype, int64_t n, double *v, double scale)
 {
     (void)g, (void)scale;
-    for (int64_t i = 0; i < n; i++) v[i] = f64 ? ((double *)p)[i] : (double)((float *)p)[i];
+    for (int64_t i = 0; i < n; i++) v[i] = lc__number_at(p, dtype, i);
 }
-static void write_parameters(void *p, const void *g, bool f64, int64_t n, double *v, double scale)
+static void write_parameters(void *p, const void *g, lc_dtype dtype, int64_t n, double *v, double scale)
 {
     (void)g, (void)scale;
-    for (int64_t i = 0; i < n; i++) {
-        if (f64)
-            ((double *)p)[i] = v[i];
-        else
-            ((float *)p)[i] = (float)v[i];
-    }
+    for (int64_t i = 0; i < n; i++) lc__set_number(p, dtype, i, v[i]);
 }
-static void read_gradients(void *p, const void *g, bool f64, int64_t n, double *v, double scale)
+static void read_gradients(void *p, const void *g, lc_dtype dtype, int64_t n, double *v, double scale)
 {
     (void)p;
-    for (int64_t i = 0; i < n; i++)
-        v[i] = !g ? 0 : scale * (f64 ? ((const double *)g)[i] : (double)((const float *)g)[i]);
+    for (int64_t i = 0; i < n; i++) v[i] = !g ? 0 : scale * lc__number_at(g, dtype, i);
 }
 
 /* Gradients have the layout of their parameters, so both are walked in memory order. */
@@ -115,7 +110,7 @@ static lc_status each(const lbfgs *l, each_fn *fn, lc__access access, double *v,
         lc_view at, g = {.data = NULL};
         LC_TRY(lc__tensor_map(p, access, &at));
         lc_status status = has ? lc__tensor_map(gradient, LC__READ, &g) : LC_OK;
-        if (status >= 0) fn(at.data, g.data, at.dtype == LC_F64, n, v, scale);
+        if (status >= 0) fn(at.data, g.data, at.dtype, n, v, scale);
         if (has) lc__tensor_unmap(gradient, LC__READ);
         lc__tensor_unmap(p, access);
         LC_TRY(status);

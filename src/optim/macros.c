@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The macros of optimizers: updates, clipping, and gradients. Recorded here, expanded in expand_update.c. */
+#include "base/number.h"
 #include "ops/infer.h"
 #include "engine/run/run.h"
 #include "optim/optim_internal.h"
@@ -115,12 +116,7 @@ static lc_status scale(lc_tensor *t, double factor)
     int64_t n = lc__numel(&t->type);
     lc_view v;
     LC_TRY(lc__tensor_map(t, LC__READ_WRITE, &v));
-    for (int64_t i = 0; i < n; i++) {
-        if (v.dtype == LC_F64)
-            ((double *)v.data)[i] *= factor;
-        else
-            ((float *)v.data)[i] *= (float)factor;
-    }
+    for (int64_t i = 0; i < n; i++) lc__set_number(v.data, v.dtype, i, factor * lc__number_at(v.data, v.dtype, i));
     lc__tensor_unmap(t, LC__READ_WRITE);
     return LC_OK;
 }
@@ -152,6 +148,7 @@ lc_tensor *lc_clip_grad_norm_at(lc_optimizer *opt, double max_norm, lc_site site
     lc_graph *g = lc_current_graph();
     lc_tensor *out[2] = {NULL};
     lc_dtype dtype = opt->n_groups && opt->groups[0].n_parameters ? opt->groups[0].parameters[0]->type.dtype : LC_F32;
+    dtype = lc__wide_dtype(dtype);
     lc_status status = lc__optimizer_prepare(opt);
     if (status < 0) {
         lc__record_error(g, status, "clip_grad_norm", site, NULL, NULL, 0);

@@ -5,6 +5,7 @@
  * Per matrix: one operator updates the momentum and gives the normalized update, recorded products do the iteration,
  * and another operator applies the result. As in PyTorch the iteration works on numbers rounded to bfloat16. They are
  * kept in the parameters' type: products and sums are computed in that type and rounded once. */
+#include "base/number.h"
 #include "optim/loop.h"
 
 #include <lightc/ops_math.h>
@@ -32,15 +33,12 @@ static double to_bf16(double value)
 
 static double get(const lc_view *v, int64_t i)
 {
-    return v->dtype == LC_F64 ? ((const double *)v->data)[i] : (double)((const float *)v->data)[i];
+    return lc__number_at(v->data, v->dtype, i);
 }
 
 static void put(const lc_view *v, int64_t i, double value)
 {
-    if (v->dtype == LC_F64)
-        ((double *)v->data)[i] = value;
-    else
-        ((float *)v->data)[i] = (float)value;
+    lc__set_number(v->data, v->dtype, i, value);
 }
 
 /* ---- (gradients, momentum_buffer, grad_scale) -> normalized update [rows, columns] ---- */
@@ -72,15 +70,16 @@ static void run_momentum(const lc_call *c)
 static lc_status check_type(const lc_infer *call)
 {
     lc_dtype dtype = call->in[0]->dtype;
-    if (dtype == LC_F32 || dtype == LC_F64) return LC_OK;
-    return lc_fail(LC_ERR_DTYPE, "parameters of type %s cannot be updated; f32 and f64 can", lc_dtype_name(dtype));
+    if (lc_dtype_is_float(dtype)) return LC_OK;
+    return lc_fail(LC_ERR_DTYPE, "parameters of type %s cannot be updated; floating-point numbers can",
+                   lc_dtype_name(dtype));
 }
 
 static lc_status infer_momentum(lc_infer *call)
 {
     LC_TRY(check_type(call));
-    call->out[0] =
-        (lc_type){.dtype = call->in[0]->dtype, .ndim = 2, .shape = {call->ints[M_ROWS], call->ints[M_COLUMNS]}};
+    call->out[0] = (lc_type){
+        .dtype = lc__wide_dtype(call->in[0]->dtype), .ndim = 2, .shape = {call->ints[M_ROWS], call->ints[M_COLUMNS]}};
     return LC_OK;
 }
 

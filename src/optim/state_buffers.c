@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of optimizers: step counts, and the state of all parameters in one buffer for each kind. */
+#include "base/number.h"
 #include "optim/state_buffers.h"
 
 #include "module/tensors.h"
@@ -14,19 +15,14 @@ static lc_status fill(lc_tensor *t, double value)
     lc_view v;
     LC_TRY(lc__tensor_map(t, LC__WRITE, &v));
     int64_t count = t->is_slice ? t->slice_count : lc__numel(&t->type);
-    for (int64_t i = 0; i < count; i++) {
-        if (v.dtype == LC_F64)
-            ((double *)v.data)[i] = value;
-        else
-            ((float *)v.data)[i] = (float)value;
-    }
+    for (int64_t i = 0; i < count; i++) lc__set_number(v.data, v.dtype, i, value);
     lc__tensor_unmap(t, LC__WRITE);
     return LC_OK;
 }
 
 lc_status lc__optimizer_state_tensor(const lc_optimizer *opt, int k, int64_t index, const lc_tensor *p, lc_tensor **out)
 {
-    lc_type number = {.dtype = p->type.dtype};
+    lc_type number = {.dtype = lc__wide_dtype(p->type.dtype)};
     if (!(opt->ops->scalar_state >> k & 1)) return lc__flat_state_tensor(opt->state[k], p, out);
     return lc__tensor_range(opt->state[k], (size_t)index * lc_dtype_size(number.dtype), &number, LC_ROW_MAJOR, out);
 }
@@ -71,7 +67,8 @@ lc_status lc__optimizer_prepare(lc_optimizer *opt)
         bool scalar = opt->ops->scalar_state >> k & 1;
         int64_t shape[] = {scalar ? n : flat->sharding ? flat->sharding->count : flat->count};
         if (k >= LC_MAX_OPTIM_STATE) return lc_fail(LC_ERR_INTERNAL, "%s has too many state buffers", opt->ops->name);
-        if (!opt->state[k]) LC_TRY(lc_tensor_new(flat->parameter->type.dtype, 1, shape, &opt->state[k]));
+        if (!opt->state[k])
+            LC_TRY(lc_tensor_new(lc__wide_dtype(flat->parameter->type.dtype), 1, shape, &opt->state[k]));
     }
     int64_t first = 0;
     for (int g = 0; g < opt->n_groups; first += opt->groups[g++].n_parameters)

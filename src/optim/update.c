@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The frame of all elementwise update operators: recording one over a group, and running its loop over the segments. */
+#include "base/number.h"
 #include "optim/loop.h"
 
 #include <stdlib.h>
@@ -35,14 +36,15 @@ lc_status lc__record_update(const lc_op *op, lc_optimizer *opt, const lc_update 
 lc_status lc__infer_update(lc_infer *call)
 {
     lc_dtype dtype = call->in[0]->dtype;
-    if (dtype != LC_F32 && dtype != LC_F64) {
-        return lc_fail(LC_ERR_DTYPE, "parameters of type %s cannot be updated; f32 and f64 can", lc_dtype_name(dtype));
-    }
+    if (!lc_dtype_is_float(dtype))
+        return lc_fail(LC_ERR_DTYPE, "parameters of type %s cannot be updated; floating-point numbers can",
+                       lc_dtype_name(dtype));
     for (int i = 1; i < call->n_in - 2; i++) {
-        if (call->in[i]->dtype != dtype) {
-            return lc_fail(LC_ERR_DTYPE, "gradients and state must have the parameters' type %s, but input %d has %s",
-                           lc_dtype_name(dtype), i, lc_dtype_name(call->in[i]->dtype));
-        }
+        lc_dtype needed = i == 1 ? dtype : lc__wide_dtype(dtype);
+        if (call->in[i]->dtype != needed)
+            return lc_fail(LC_ERR_DTYPE, "%s of parameters of type %s must have type %s, but input %d has %s",
+                           i == 1 ? "gradients" : "the state", lc_dtype_name(dtype), lc_dtype_name(needed), i,
+                           lc_dtype_name(call->in[i]->dtype));
     }
     if (call->in[call->n_in - 2]->dtype != LC_F64) return lc_fail(LC_ERR_DTYPE, "step counts must be f64");
     return LC_OK;
@@ -57,21 +59,21 @@ static double *step_count(const lc_call *call, int64_t segment)
 void lc__update_range(const lc_call *call, int64_t i, int64_t begin, int64_t n, lc__range *r)
 {
     const int64_t *entry = call->ints + LC_U_FIRST + 3 * i;
-    bool f64 = call->in[0].dtype == LC_F64;
-    size_t size = f64 ? 8 : 4, at = (size_t)(entry[0] + begin) * size, number_at = (size_t)entry[2] * size;
+    lc_dtype dtype = call->in[0].dtype, of_state = lc__wide_dtype(dtype);
+    size_t at = (size_t)(entry[0] + begin), width = lc_dtype_size(dtype), of_number = lc_dtype_size(of_state);
     const lc_view *scale = &call->in[call->n_in - 1];
-    r->p = (char *)call->in[0].data + at;
-    r->g = (const char *)call->in[1].data + at;
+    r->p = (char *)call->in[0].data + at * width;
+    r->g = (const char *)call->in[1].data + at * width;
     r->number = 0;
     for (int k = 0; k < call->n_in - 4; k++) {
         bool scalar = call->ints[LC_U_SCALAR] >> k & 1;
-        r->s[k] = (char *)call->in[2 + k].data + (scalar ? number_at : at);
-        if (scalar) r->number = f64 ? *(const double *)r->s[k] : (double)*(const float *)r->s[k];
+        r->s[k] = (char *)call->in[2 + k].data + (scalar ? (size_t)entry[2] : at) * of_number;
+        if (scalar) r->number = lc__load_number(r->s[k], of_state);
     }
     r->n = n;
     r->h = call->floats;
     r->flags = (unsigned)call->ints[LC_U_FLAGS];
-    r->scale = scale->dtype == LC_F64 ? *(const double *)scale->data : (double)*(const float *)scale->data;
+    r->scale = lc__load_number(scale->data, scale->dtype);
     r->clip = call->ints[LC_U_CLIP] ? call->floats[LC_HYPER_CLIP_VALUE] : INFINITY;
     r->sign = r->flags & LC_OPT_MAXIMIZE ? -1 : 1;
     r->step = *step_count(call, i);
@@ -83,11 +85,7 @@ static void update_mu_product(const lc_call *call, int64_t i)
 {
     lc__range r;
     lc__update_range(call, i, 0, 1, &r);
-    double product = r.number * lc__nadam_mu(r.h, r.step + 1);
-    if (call->in[0].dtype == LC_F64)
-        *(double *)r.s[2] = product;
-    else
-        *(float *)r.s[2] = (float)product;
+    lc__store_number(r.s[2], call->in[4].dtype, r.number * lc__nadam_mu(r.h, r.step + 1));
 }
 
 void lc__update_finish(const lc_call *call)
@@ -98,13 +96,36 @@ void lc__update_finish(const lc_call *call)
     }
 }
 
+/* Parameters of 16 bits are computed as f32 and rounded once. */
+static void update_halves(const lc_call *call, int64_t i, int64_t count, lc__range_fn *f32)
+{
+    enum { BLOCK = 1024 };
+    float p[BLOCK], g[BLOCK];
+    const lc_dtype dtype = call->in[0].dtype;
+    for (int64_t begin = 0; begin < count; begin += BLOCK) {
+        lc__range r;
+        lc__update_range(call, i, begin, count - begin < BLOCK ? count - begin : BLOCK, &r);
+        void *parameters = r.p;
+        for (int64_t k = 0; k < r.n; k++) p[k] = (float)lc__number_at(parameters, dtype, k);
+        for (int64_t k = 0; k < r.n; k++) g[k] = (float)lc__number_at(r.g, dtype, k);
+        r.p = p, r.g = g;
+        f32(&r);
+        for (int64_t k = 0; k < r.n; k++) lc__set_number(parameters, dtype, k, (double)p[k]);
+    }
+}
+
 void lc__update_run(const lc_call *call, lc__range_fn *f32, lc__range_fn *f64)
 {
-    lc__range_fn *loop = call->in[0].dtype == LC_F64 ? f64 : f32;
+    const lc_dtype dtype = call->in[0].dtype;
     for (int64_t i = 0; i < call->ints[LC_U_SEGMENTS]; i++) {
+        int64_t count = call->ints[LC_U_FIRST + 3 * i + 1];
         lc__range r;
-        lc__update_range(call, i, 0, call->ints[LC_U_FIRST + 3 * i + 1], &r);
-        loop(&r);
+        if (dtype != LC_F32 && dtype != LC_F64) {
+            update_halves(call, i, count, f32);
+            continue;
+        }
+        lc__update_range(call, i, 0, count, &r);
+        (dtype == LC_F64 ? f64 : f32)(&r);
     }
     lc__update_finish(call);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The values of tensors, read and written by the host. */
+#include "base/number.h"
 #include "tensor/host_access.h"
 
 #include "tensor/initial.h"
@@ -121,7 +122,6 @@ lc_status lc_tensor_gather(lc_tensor *t, void *data, size_t bytes)
 lc_status lc_item(lc_tensor *t, double *value)
 {
     lc_view v;
-    lc_status status = LC_OK;
     if (lc_tensor_is_error(t)) return lc_fail(LC_ERR_ARGUMENT, "lc_item: the operation that made this tensor failed");
     if (lc__numel(&t->type) != 1) {
         char text[128];
@@ -130,27 +130,7 @@ lc_status lc_item(lc_tensor *t, double *value)
     }
     LC_TRY(check_whole(t));
     LC_TRY(lc__tensor_map(t, LC__READ, &v));
-    switch (t->type.dtype) {
-    case LC_F32:
-        *value = *(const float *)v.data;
-        break;
-    case LC_F64:
-        *value = *(const double *)v.data;
-        break;
-    case LC_I64:
-        *value = (double)*(const int64_t *)v.data;
-        break;
-    case LC_I32:
-        *value = *(const int32_t *)v.data;
-        break;
-    case LC_U8:
-    case LC_BOOL:
-        *value = *(const uint8_t *)v.data;
-        break;
-    default:
-        status = lc_fail(LC_ERR_UNSUPPORTED, "lc_item does not support %s", lc_dtype_name(t->type.dtype));
-        break;
-    }
+    *value = lc__load_number(v.data, v.dtype);
     lc__tensor_unmap(t, LC__READ);
-    return status;
+    return LC_OK;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/number.h"
 #include "tensor/initial.h"
 
 #include "base/philox.h"
@@ -60,33 +61,13 @@ static double init_value(const lc_init *init, uint64_t key, uint64_t i)
 
 static void fill(void *data, lc_dtype dtype, int64_t begin, int64_t n, const lc__initial *from)
 {
-    for (int64_t i = 0; i < n; i++) {
-        double v = init_value(&from->init, from->key, (uint64_t)(begin + i));
-        switch (dtype) {
-        case LC_F64:
-            ((double *)data)[i] = v;
-            break;
-        case LC_I64:
-            ((int64_t *)data)[i] = (int64_t)v;
-            break;
-        case LC_I32:
-            ((int32_t *)data)[i] = (int32_t)v;
-            break;
-        case LC_U8:
-            ((uint8_t *)data)[i] = (uint8_t)v;
-            break;
-        case LC_BOOL:
-            ((uint8_t *)data)[i] = v != 0;
-            break;
-        default:
-            ((float *)data)[i] = (float)v;
-            break;
-        }
-    }
+    for (int64_t i = 0; i < n; i++)
+        lc__set_number(data, dtype, i, init_value(&from->init, from->key, (uint64_t)(begin + i)));
 }
 
-/* f32 needs 24 bits a number, so one Philox block makes four: a program's start-up time is largely spent here. */
-static void fill_f32(float *data, int64_t begin, int64_t n, const lc__initial *from)
+/* f32 needs 24 bits a number, so one Philox block makes four: a program's start-up time is largely spent here. Halves
+ * are the same numbers, rounded. */
+static void fill_f32(void *data, lc_dtype dtype, int64_t begin, int64_t n, const lc__initial *from)
 {
     enum { BLOCKS = 64, VALUES = BLOCKS * 4 };
     uint32_t w[BLOCKS][4];
@@ -108,22 +89,25 @@ static void fill_f32(float *data, int64_t begin, int64_t n, const lc__initial *f
             const uint32_t *words = &w[0][0];
             for (int k = 0; k < VALUES; k++) value[k] = a + range * ((float)(int32_t)(words[k] >> 8) * 0x1p-24f);
         }
-        int64_t first = at < begin ? begin - at : 0, left = begin + n - at;
-        memcpy(data + (at + first - begin), value + first,
-               (size_t)((left < VALUES ? left : VALUES) - first) * sizeof *value);
+        int64_t first = at < begin ? begin - at : 0, left = begin + n - at, last = left < VALUES ? left : VALUES;
+        if (dtype == LC_F32)
+            memcpy((float *)data + (at + first - begin), value + first, (size_t)(last - first) * sizeof *value);
+        else
+            for (int64_t i = first; i < last; i++) lc__set_number(data, dtype, at + i - begin, (double)value[i]);
     }
 }
 
 void lc__initial_range(const lc_tensor *t, int64_t begin, int64_t count, void *data)
 {
-    if (t->type.dtype == LC_F32 && t->initial->init.kind != LC_INIT_CONSTANT)
-        fill_f32(data, begin, count, t->initial);
+    lc_dtype dtype = t->type.dtype;
+    if (lc_dtype_is_float(dtype) && dtype != LC_F64 && t->initial->init.kind != LC_INIT_CONSTANT)
+        fill_f32(data, dtype, begin, count, t->initial);
     else
-        fill(data, t->type.dtype, begin, count, t->initial);
+        fill(data, dtype, begin, count, t->initial);
     int64_t from = t->initial->zeros_from, end = from + t->initial->zeros;
     from = from > begin ? from : begin;
     end = end < begin + count ? end : begin + count;
-    size_t width = lc_dtype_size(t->type.dtype);
+    size_t width = lc_dtype_size(dtype);
     if (from < end) memset((char *)data + (size_t)(from - begin) * width, 0, (size_t)(end - from) * width);
 }
 
@@ -140,9 +124,6 @@ lc_status lc__tensor_set_initial(lc_tensor *t, const lc__initial *initial)
 lc_status lc__tensor_start_as(lc_tensor *t, lc_init init, uint64_t key)
 {
     lc__initial initial = {.init = resolve_init(init, t->type.ndim, t->type.shape), .key = key};
-    if (t->type.dtype == LC_F16 || t->type.dtype == LC_BF16)
-        return lc_fail(LC_ERR_UNSUPPORTED, "parameters of type %s cannot be initialized; use f32 or f64",
-                       lc_dtype_name(t->type.dtype));
     /* Recorded operators may still read the old value. */
     LC_TRY(lc__tensor_wait(t));
     LC_TRY(lc__tensor_revive(t));

@@ -198,10 +198,12 @@ static lc_status part_of(const lc_flat *flat, int i, lc_tensor *buffer, lc_tenso
     const lc__sharding *s = flat->sharding;
     const lc_tensor *p = flat->parameters[i];
     const lc__unit *u = s->units;
+    lc_type type = p->type;
     int64_t at;
+    type.dtype = buffer->type.dtype;
     while (i >= u->first + u->n) u++;
     int64_t count = lc__slice_of(s, u, flat->offset[i], lc__numel(&p->type), &at);
-    LC_TRY(lc__tensor_range(buffer, (size_t)(u->at + at) * lc_dtype_size(p->type.dtype), &p->type, p->layout, out));
+    LC_TRY(lc__tensor_range(buffer, (size_t)(u->at + at) * lc_dtype_size(type.dtype), &type, p->layout, out));
     set_slice(*out, s, count ? u->offset + s->rank * u->slice + at - flat->offset[i] : 0, count);
     return LC_OK;
 }
@@ -209,12 +211,14 @@ static lc_status part_of(const lc_flat *flat, int i, lc_tensor *buffer, lc_tenso
 lc_status lc__flat_state_tensor(lc_tensor *state, const lc_tensor *p, lc_tensor **out)
 {
     const lc_flat *flat = p->flat;
-    size_t offset = (size_t)flat->offset[p->flat_index] * lc_dtype_size(p->type.dtype);
+    lc_type type = p->type;
+    type.dtype = state->type.dtype;
     if (lc__numel(&state->type) != (flat->sharding ? flat->sharding->count : flat->count))
         return lc_fail(LC_ERR_STATE, "this optimizer state belongs to slices that no longer exist: another trainer has "
                                      "trained or evaluated the module since; save it from that trainer");
     if (flat->sharding) return part_of(flat, p->flat_index, state, out);
-    return lc__tensor_range(state, offset, &p->type, p->layout, out);
+    return lc__tensor_range(state, (size_t)flat->offset[p->flat_index] * lc_dtype_size(type.dtype), &type, p->layout,
+                            out);
 }
 
 lc_status lc__tensor_like(const lc_tensor *of, lc_tensor **out)

@@ -9,7 +9,7 @@
 #include "base/handle.h"
 #include "tensor/tensor_impl.h"
 
-#include "ops/number.h"
+#include "base/number.h"
 
 #include <math.h>
 #include <stdlib.h>

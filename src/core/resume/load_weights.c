@@ -10,7 +10,7 @@
 #include "core/options/hyperparameters.h"
 #include "core/resume/run_state.h"
 #include "tensor/initial.h"
-#include "ops/number.h"
+#include "base/number.h"
 #include "tensor/tensor_impl.h"
 
 #include <stdlib.h>

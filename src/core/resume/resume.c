@@ -2,6 +2,7 @@
 /* How a run continues from a checkpoint (save.c describes its contents). Weights and callbacks are restored before
  * configure_optimizers, the rest after on_fit_start, as in Lightning; with gather_parameters=false weights are restored
  * after configure_optimizers, when the module has been sliced, as with Lightning's FSDP. */
+#include "base/number.h"
 #include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/input/input.h"
@@ -267,12 +268,8 @@ static lc_status rescale(lc_tensor *sum, int64_t from, int64_t to)
     if (from == to) return LC_OK;
     lc__tensor_slice(sum, &begin, &n);
     LC_TRY(lc__tensor_map(sum, LC__READ_WRITE, &v));
-    for (int64_t i = 0; i < n; i++) {
-        if (v.dtype == LC_F64)
-            ((double *)v.data)[i] = ((double *)v.data)[i] / (double)from * (double)to;
-        else
-            ((float *)v.data)[i] = ((float *)v.data)[i] / (float)from * (float)to;
-    }
+    for (int64_t i = 0; i < n; i++)
+        lc__set_number(v.data, v.dtype, i, lc__number_at(v.data, v.dtype, i) / (double)from * (double)to);
     lc__tensor_unmap(sum, LC__READ_WRITE);
     return LC_OK;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/number.h"
 #include "core/logging/logging.h"
 #include "core/hooks/profiling.h"
 #include "core/hooks/hooks.h"
@@ -201,10 +202,11 @@ static lc_status mean(const lc__given *g, lc_tensor *out)
         sum += one * g->samples[i];
     }
     sum /= g->all;
-    float single = (float)sum;
-    if (out->type.dtype == LC_F64) return lc_tensor_write(out, &sum, sizeof sum);
-    if (out->type.dtype == LC_F32) return lc_tensor_write(out, &single, sizeof single);
-    return lc_fail(LC_ERR_UNSUPPORTED, "the mean over parts of a value of %s", lc_dtype_name(out->type.dtype));
+    if (!lc_dtype_is_float(out->type.dtype))
+        return lc_fail(LC_ERR_UNSUPPORTED, "the mean over parts of a value of %s", lc_dtype_name(out->type.dtype));
+    char value[sizeof sum];
+    lc__store_number(value, out->type.dtype, sum);
+    return lc_tensor_write(out, value, lc_dtype_size(out->type.dtype));
 }
 
 /* An lc__join_fn that writes to memory the host's graph can read. */

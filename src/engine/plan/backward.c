@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Backward passes: recorded as a macro, and expanded by the gradient rules of the operators before it, from the loss
  * back to the parameters. */
+#include "base/number.h"
 #include "engine/plan/plan_impl.h"
 #include "base/grow.h"
+#include "ops/infer.h"
 #include "ops/ops.h"
 #include "tensor/slice.h"
 
@@ -67,6 +69,13 @@ static lc_status recompute(backward *b, uint32_t region, uint32_t end)
     return LC_OK;
 }
 
+static lc_tensor *add(lc_tensor *x, lc_tensor *y)
+{
+    lc_dtype dtype = x->type.dtype, wide = lc__wide_dtype(dtype);
+    lc_tensor *in[] = {lc__as(x, wide), lc__as(y, wide)};
+    return lc__as(lc_op_call(&lc__op_add, 2, in, 0, NULL, 0, NULL, LC_HERE), dtype);
+}
+
 static lc_status add_gradient(backward *b, uint32_t value, lc_tensor *d, const lc_node *n)
 {
     lc_graph *g = b->g;
@@ -78,7 +87,7 @@ static lc_status add_gradient(backward *b, uint32_t value, lc_tensor *d, const l
                        lc_dtype_name(want->dtype), lc__shape_text(want, wanted, sizeof wanted));
     }
     lc_tensor *sum = b->gradient[value];
-    b->gradient[value] = sum ? lc_op_call(&lc__op_add, 2, (lc_tensor *[]){sum, d}, 0, NULL, 0, NULL, LC_HERE) : d;
+    b->gradient[value] = sum ? add(sum, d) : d;
     return g->status;
 }
 

@@ -3,6 +3,7 @@
  * elementwise operators it names the one inside: the chain is evaluated again for that element. (With the check on,
  * results never reuse the memory of inputs.) An operand that already contains one, from a batch or a parameter outside
  * of the step, is named, too. */
+#include "base/number.h"
 #include "ops/fused.h"
 #include "engine/run/run.h"
 
@@ -13,8 +14,7 @@
 /* The first element in row-major order that is not finite; false: there is none. `index`: [LC_MAX_DIMS], zeros. */
 static bool find(const lc_view *v, int dim, int64_t at, int64_t *index)
 {
-    if (dim == v->ndim)
-        return !(v->dtype == LC_F64 ? isfinite(((const double *)v->data)[at]) : isfinite(((const float *)v->data)[at]));
+    if (dim == v->ndim) return !isfinite(lc__number_at(v->data, v->dtype, at));
     for (index[dim] = 0; index[dim] < v->shape[dim]; index[dim]++)
         if (find(v, dim + 1, at + index[dim] * v->stride[dim], index)) return true;
     index[dim] = 0;
@@ -24,7 +24,7 @@ static bool find(const lc_view *v, int dim, int64_t at, int64_t *index)
 static bool is_wrong(const lc_view *v, int64_t index[LC_MAX_DIMS])
 {
     memset(index, 0, LC_MAX_DIMS * sizeof *index);
-    return v->ndim >= 0 && (v->dtype == LC_F32 || v->dtype == LC_F64) && find(v, 0, 0, index);
+    return v->ndim >= 0 && lc_dtype_is_float(v->dtype) && find(v, 0, 0, index);
 }
 
 /* "; its operand x already contains one, ...", or nothing. Operands that the call overwrites are not examined. */

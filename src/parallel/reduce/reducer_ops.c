@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reducer's operators: kernels that begin calls to other ranks, and kernels that wait for them. */
+#include "base/number.h"
 #include "base/clock.h"
 #include "ops/infer.h"
 #include "parallel/reduce/reducer_impl.h"
@@ -101,10 +102,8 @@ static void run_take_slice(const lc_call *c)
         int64_t n = c->ints[i + 2];
         if (!c->ints[i + 3])
             memcpy(to, from, (size_t)n * lc_dtype_size(c->in[0].dtype));
-        else if (c->in[0].dtype == LC_F64)
-            for (int64_t k = 0; k < n; k++) ((double *)to)[k] += ((const double *)from)[k];
         else
-            for (int64_t k = 0; k < n; k++) ((float *)to)[k] += ((const float *)from)[k];
+            lc__add_numbers(to, from, c->in[0].dtype, n);
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several backward passes, each with a sync, before an update: sums over ranks must not be summed again, so each rank
  * continues with its share of them. This is tracked by parameter, since the passes may train different ones. */
+#include "base/number.h"
 #include "ops/infer.h"
 #include "record/graph_impl.h"
 #include "parallel/reduce/reducer_impl.h"
@@ -12,10 +13,8 @@
 static void divide(const lc_tensor *t, int by)
 {
     int64_t n = lc__numel(&t->type);
-    if (t->type.dtype == LC_F64)
-        for (int64_t i = 0; i < n; i++) ((double *)t->device_data)[i] /= by;
-    else
-        for (int64_t i = 0; i < n; i++) ((float *)t->device_data)[i] /= (float)by;
+    for (int64_t i = 0; i < n; i++)
+        lc__set_number(t->device_data, t->type.dtype, i, lc__number_at(t->device_data, t->type.dtype, i) / by);
 }
 
 /* In stage 1 a rank knows only the sums of its own slices: its share is these, and zeros elsewhere. */

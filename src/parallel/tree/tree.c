@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tree of gradients: recording, held sums, and the kernel that adds. */
+#include "base/number.h"
 #include "tensor/slice.h"
 #include "base/grow.h"
 #include "optim/state_buffers.h"
@@ -240,12 +241,7 @@ static lc_status clear(lc_tensor *whole)
 {
     lc_view v;
     LC_TRY(lc__tensor_map(whole, LC__WRITE, &v));
-    for (int64_t i = 0; i < lc__numel(&whole->type); i++) {
-        if (v.dtype == LC_F64)
-            ((double *)v.data)[i] = -0.0;
-        else
-            ((float *)v.data)[i] = -0.0f;
-    }
+    for (int64_t i = 0; i < lc__numel(&whole->type); i++) lc__set_number(v.data, v.dtype, i, -0.0);
     lc__tensor_unmap(whole, LC__WRITE);
     return LC_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One element of any data type, as a number. */
-#ifndef LC_OPS_NUMBER_H
-#define LC_OPS_NUMBER_H
+#ifndef LC_BASE_NUMBER_H
+#define LC_BASE_NUMBER_H
 
 #include <lightc/tensor.h>
 #include "base/half.h"
@@ -65,6 +65,33 @@ static inline void lc__store_number(void *p, lc_dtype dtype, double x)
     case LC_DTYPE_DEFAULT:
         break;
     }
+}
+
+/* The type that numbers of `dtype` are computed in: halves as f32, and rounded once. */
+static inline lc_dtype lc__wide_dtype(lc_dtype dtype)
+{
+    return dtype == LC_F16 || dtype == LC_BF16 ? LC_F32 : dtype;
+}
+
+/* Element i of an array. */
+static inline double lc__number_at(const void *data, lc_dtype dtype, int64_t i)
+{
+    return lc__load_number((const char *)data + (size_t)i * lc_dtype_size(dtype), dtype);
+}
+
+static inline void lc__set_number(void *data, lc_dtype dtype, int64_t i, double x)
+{
+    lc__store_number((char *)data + (size_t)i * lc_dtype_size(dtype), dtype, x);
+}
+
+/* to[i] += from[i]; halves are added as f32 and rounded once. */
+static inline void lc__add_numbers(void *to, const void *from, lc_dtype dtype, int64_t n)
+{
+    if (dtype == LC_F32)
+        for (int64_t i = 0; i < n; i++) ((float *)to)[i] += ((const float *)from)[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            lc__set_number(to, dtype, i, lc__number_at(to, dtype, i) + lc__number_at(from, dtype, i));
 }
 
 static inline int64_t lc__load_integer(const void *p, lc_dtype dtype)
