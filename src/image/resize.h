@@ -10,13 +10,12 @@
 
 /* The weights for one length, kept for the next picture of that length. */
 typedef struct lc__resize_axis {
-    int64_t from, to; /* the lengths they are for */
-    int64_t taps;     /* weights of a result, at most */
-    int64_t *first;   /* [to]: the first source of each result, */
-    int64_t *n;       /* how many, */
-    int32_t *weights; /* and their weights, [to,taps], which add up to 1 << 22 */
-    size_t cap_to[2]; /* of `first` and `n` */
-    size_t cap_weights;
+    int64_t from, to;   /* the lengths they are for */
+    int64_t taps;       /* weights of a result, at most; a multiple of 4 */
+    int bits;           /* the weights of a result add up to 1 << bits */
+    int64_t *first, *n; /* [to]: the first source of each result, and how many it has, */
+    int16_t *weights;   /* and their weights, [to,taps] */
+    size_t cap_first, cap_n, cap_weights;
 } lc__resize_axis;
 
 /* What resizing needs besides the pictures. {0} is empty; one thread uses it at a time. */
