@@ -97,7 +97,7 @@ static lc_status advance(carried *c)
 }
 
 /* A job belongs to the rank again when `done` is set. When no job is left, the rank owns the backend again (`away`). */
-static void tell_done(carried *c)
+static void return_done(carried *c)
 {
     bool any = false;
     if (c->ops.stats) c->ops.stats(c->self, &c->stats);
@@ -122,7 +122,7 @@ static void drop_all(carried *c)
     pthread_cond_broadcast(&c->less);
 }
 
-static void tell_failure(carried *c, lc_status s)
+static void fail_all(carried *c, lc_status s)
 {
     lc__copy_message(c->message, sizeof c->message);
     atomic_store(&c->failed, (int)s);
@@ -182,9 +182,9 @@ static void *carry_on(void *arg)
         if (s >= 0) s = advance(c);
         pthread_mutex_lock(&c->lock);
         if (s < 0)
-            tell_failure(c, s);
+            fail_all(c, s);
         else
-            tell_done(c);
+            return_done(c);
         if (!atomic_load(&c->away) || c->handed.first || c->stop) continue;
         pthread_mutex_unlock(&c->lock);
         int microseconds = c->ops.sleep(c->self, SLEEP_US, atomic_load(&c->waited_for));

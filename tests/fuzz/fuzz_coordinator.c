@@ -25,7 +25,7 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned int seed);
 
 #define SECRET "a secret that the run has"
-enum { SIZE = 3, CALLERS = 6, STRANGERS = 4, STEP = 8, STEPS = 64 };
+enum { SIZE = 3, CALLERS = 6, UNPROVEN = 4, STEP = 8, STEPS = 64 };
 
 typedef enum what { COME, SEND, CHANGED, BYTES, HANG_UP, PASS_TIME, REPORT, WHATS } what;
 
@@ -56,7 +56,7 @@ static void check_printable(const char *text)
 static void check(lc__coordinator *c)
 {
     lc__str calls = {0};
-    if (c->n_strangers > c->most_strangers || c->n_launchers > c->size) abort();
+    if (c->n_unproven > c->most_unproven || c->n_launchers > c->size) abort();
     if (c->ending && (!c->message[0] || !may_be_over)) abort();
     check_printable(c->message);
     check_printable(c->refused);
@@ -98,16 +98,16 @@ static bool has_come(const lc__wire *w)
 static void round_of(lc__coordinator *c)
 {
     double now = lc__seconds() + passed;
-    int strangers = c->n_strangers;
+    int unproven = c->n_unproven;
     for (int i = 0; i < c->size; i++)
         if (has_come(&c->members[i].wire)) lc__member_serve(c, &c->members[i], now);
     for (int i = 0; i < c->n_launchers; i++)
         if (has_come(&c->launchers[i].wire)) lc__launcher_serve(c, &c->launchers[i], now);
     lc__launchers_tidy(c);
-    for (int i = 0; i < strangers; i++)
-        if (has_come(&c->strangers[i].wire)) lc__door_serve(c, &c->strangers[i], now);
-    lc__door_forget(c, now);
-    lc__door_accept(c, now);
+    for (int i = 0; i < unproven; i++)
+        if (has_come(&c->unproven[i].wire)) lc__admit_serve(c, &c->unproven[i], now);
+    lc__admit_forget(c, now);
+    lc__admit_accept(c, now);
     (void)lc__verdict_decide(c, now);
     for (int i = 0; i < c->size; i++) {
         lc__member *m = &c->members[i];
@@ -121,13 +121,13 @@ static lc__coordinator *coordinator_new(void)
 {
     lc__coordinator *c = calloc(1, sizeof *c);
     if (!c) abort();
-    c->size = SIZE, c->most_strangers = STRANGERS, c->wake = c->silent = -1;
+    c->size = SIZE, c->most_unproven = UNPROVEN, c->wake = c->silent = -1;
     c->times = lc__control_default_times(NULL);
     c->members = calloc(SIZE, sizeof *c->members);
     c->launchers = calloc(SIZE, sizeof *c->launchers);
-    c->strangers = calloc(STRANGERS, sizeof *c->strangers);
+    c->unproven = calloc(UNPROVEN, sizeof *c->unproven);
     snprintf(c->secret, sizeof c->secret, SECRET);
-    if (!c->members || !c->launchers || !c->strangers || pthread_mutex_init(&c->lock, NULL) != 0) abort();
+    if (!c->members || !c->launchers || !c->unproven || pthread_mutex_init(&c->lock, NULL) != 0) abort();
     for (int i = 0; i < SIZE; i++) c->members[i].wire.fd = -1, c->members[i].step = -1;
     /* An unnamed address, which the kernel chooses. */
     c->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -135,19 +135,19 @@ static lc__coordinator *coordinator_new(void)
     if (c->listener < 0 || bind(c->listener, (struct sockaddr *)&place, sizeof place.sun_family) < 0 ||
         listen(c->listener, 64) < 0 || getsockname(c->listener, (struct sockaddr *)&place, &place_bytes) < 0)
         abort();
-    lc__door_gather(c, lc__seconds());
+    lc__admit_gather(c, lc__seconds());
     return c;
 }
 
 static void coordinator_free(lc__coordinator *c)
 {
     for (int i = 0; i < SIZE; i++) lc__wire_release(&c->members[i].wire), free(c->members[i].gift);
-    for (int i = 0; i < c->n_strangers; i++) lc__wire_release(&c->strangers[i].wire);
+    for (int i = 0; i < c->n_unproven; i++) lc__wire_release(&c->unproven[i].wire);
     for (int i = 0; i < c->n_launchers; i++) lc__wire_release(&c->launchers[i].wire);
     close(c->listener);
     pthread_mutex_destroy(&c->lock);
     lc__str_free(&c->calls);
-    free(c->members), free(c->launchers), free(c->strangers), free(c);
+    free(c->members), free(c->launchers), free(c->unproven), free(c);
 }
 
 /* ---- actions of callers ---- */
@@ -188,7 +188,7 @@ static void come(lc__coordinator *c, caller *b, const step *s)
     if (fd < 0) abort();
     lc__wire_init(&b->wire, fd, 1 << 20);
     if (connect(fd, (struct sockaddr *)&place, place_bytes) < 0) return;
-    lc__door_accept(c, lc__seconds() + passed);
+    lc__admit_accept(c, lc__seconds() + passed);
     if (!lc__wire_fill(&b->wire) || lc__wire_next(&b->wire, &f) <= 0 || f.n != LC__CHALLENGE_BYTES) return;
     lc__put_u32(hello, LC__CONTROL_VERSION + odd / 2 % 2);
     lc__put_u32(hello + 4, (uint32_t)number_of(s->number[0]));

@@ -204,7 +204,7 @@ TEST(launchers_report_only_their_own_ranks)
     CHECK_STATUS(lc__control_open(&nobody, &(lc__control *){NULL}), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "refused rank 1: rank 1 was already started by another launcher (host ");
     lc__control_rank_ended(&second, "killed");
-    lc__watch_tell(one, 0, "killed"); /* a rank of another launcher */
+    lc__watch_report(one, 0, "killed"); /* a rank of another launcher */
     CHECK(!ends(c));
     rank_0 other_rank;
     lc__control *ranks[2];

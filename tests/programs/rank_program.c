@@ -180,7 +180,7 @@ static lc_status maybe_die(void *deadly, lc_trainer *t, const lc_outputs *o, con
     return LC_OK;
 }
 
-static lc_status tell_step(void *ms, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+static lc_status report_step(void *ms, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     (void)t, (void)o, (void)b, (void)i;
     printf("a step\n");
@@ -204,7 +204,7 @@ static int train(lc_trainer_options *opt, const settings *s)
     world_init(&m, &world_ops_without_val, 4, 0);
     m.lr = 0.01;
     LC_MAIN_TRY(lc_lambda_callback(&cb, .context = slow ? (void *)&ms : &deadly,
-                                   .on_train_batch_end = slow ? tell_step : maybe_die));
+                                   .on_train_batch_end = slow ? report_step : maybe_die));
     opt->callbacks = &cb;
     opt->n_callbacks = 1;
     opt->max_epochs = slow ? 100000 : 4;

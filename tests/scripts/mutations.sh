@@ -174,8 +174,8 @@ mutate 'a waiting rank taken for a hanging one' src/comm/coordinator/verdict.c '
 mutate 'first cause taken last' src/comm/coordinator/verdict.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control
 mutate 'complaints accepted at once' src/comm/coordinator/verdict.c 's/if (now - c->members\[rank\].since < LC__SECONDS(LC__COMPLAINT_MS)/if (now < 0/' test_control:complaint
 mutate 'last words not awaited' src/comm/coordinator/verdict.c 's/if (m->wire.fd >= 0 && now - m->ended_at < LC__SECONDS(LC__LAST_WORDS_MS)) return true;//' test_control:last_words
-mutate 'no rank notified of the end' src/comm/coordinator/verdict.c 's/lc__member_tell_text(&c->members\[i\], LC__FRAME_END, c->message);/(void)i;/' test_control:killed
-mutate 'last calls not asked for' src/comm/coordinator/verdict.c 's/lc__members_tell(c, LC__FRAME_ASK, "");//' test_last_calls:wait_for
+mutate 'no rank notified of the end' src/comm/coordinator/verdict.c 's/lc__member_send_text(&c->members\[i\], LC__FRAME_END, c->message);/(void)i;/' test_control:killed
+mutate 'last calls not asked for' src/comm/coordinator/verdict.c 's/lc__members_send(c, LC__FRAME_ASK, "");//' test_last_calls:wait_for
 mutate 'a call that hangs shown as done' src/comm/history.c 's/done, false, memory/done, true, memory/' test_last_calls
 mutate 'groups left out of last calls' src/comm/comm.c 's/lc__comm_standing(g, s);//' test_last_calls
 mutate 'ranks launch ranks' src/launch/launch.c 's/if (rank || getenv("LIGHTC_COORDINATED"))/if (false)/' test_launch_scripts:ranks_launch_none
@@ -191,10 +191,10 @@ mutate 'mpirun starts those that are lost' src/launch/supervisor/restart.c 's/s-
 mutate 'a silent host is not lost' src/comm/coordinator/verdict.c 's/(c->silent == rank/(false \&\& c->silent == rank/' test_machines:a_machine_with_ranks
 mutate 'half-open connections kept' src/comm/net/socket.c 's/    notice_half_open(fd);//' test_control_start:only_one_end
 mutate 'options for a restart not reported' src/strategies/processes.c 's/lc__control_terms(d->world->control/(void)(d->world->control/' test_elastic:allow_a_restart
-mutate 'any proof accepted' src/comm/net/proof.c 's/return !differs;/return true;/' test_control_door:secret test_tcp:strangers
-mutate 'a proof accepted twice' src/comm/coordinator/door.c 's/return lc__proof_nonce(s->asked) >= 0 \&\&/return/' test_control_door:repeated
-mutate 'a proof accepted in both directions' src/comm/net/proof_openssl.c 's/text\[0\] = (uint8_t)ask->role;/text[0] = 0;/' test_control_door
-mutate 'a rank accepts any coordinator' src/comm/control/rank_thread.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_door:impostor
+mutate 'any proof accepted' src/comm/net/proof.c 's/return !differs;/return true;/' test_control_admit:secret test_tcp:strangers
+mutate 'a proof accepted twice' src/comm/coordinator/admit.c 's/return lc__proof_nonce(s->asked) >= 0 \&\&/return/' test_control_admit:repeated
+mutate 'a proof accepted in both directions' src/comm/net/proof_openssl.c 's/text\[0\] = (uint8_t)ask->role;/text[0] = 0;/' test_control_admit
+mutate 'a rank accepts any coordinator' src/comm/control/rank_thread.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_admit:impostor
 mutate 'launchers start ranks of others' src/comm/coordinator/watch.c 's/l->identity == identity) continue;/true) continue;/' test_twice:before_its test_twice:own_ranks
 mutate 'strangers keep others waiting' src/comm/net/guests.h 's/LC__GUEST_FIRST 0.15/LC__GUEST_FIRST 9.0/' test_crowd:delay test_crowd_tcp:delay
 mutate 'messages accepted in any order' src/comm/net/seal_openssl.c 's/    s->number++;//' test_seal:order test_seal:between
@@ -202,7 +202,7 @@ mutate 'a broken seal accepted' src/comm/control/wire.c 's/w->takes \&\& !open_s
 mutate 'broken records accepted' src/comm/transport/tcp_records.c 's/return r->tampered ? NULL : data;/r->tampered = false; return data;/' test_secure:between
 mutate 'a rank that ignores the end left running' src/comm/control/rank_thread.c 's/    _exit(1);//' test_control_ends:ignores_the_end
 mutate 'progress reported late' src/comm/control/control.c 's/if (news) (void)!write(c->wake, &one, sizeof one);//' test_control:step
-mutate 'a rejected rank waited for' src/comm/coordinator/door.c 's/if (!ends || c->ending) return;/return;/' test_control_start:another_size
+mutate 'a rejected rank waited for' src/comm/coordinator/admit.c 's/if (!ends || c->ending) return;/return;/' test_control_start:another_size
 mutate 'ranks outlive their launcher' src/comm/control/rank_thread.c 's/getppid() == c->parent/true/' test_control_ends:launcher_that
 mutate 'different calls not found' src/comm/coordinator/calls.c 's/    find_difference(c, now);//' test_last_calls:different_roots
 mutate 'deadlock not found' src/comm/coordinator/calls.c 's/if (!c->ending) find_standstill(c, now);//' test_last_calls:from_each_other

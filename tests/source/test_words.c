@@ -312,9 +312,16 @@ static void check_document(const char *path, const char *s)
 /* Names, too, say in plain words what is meant: lc_error_is_reported. */
 static void check_names(const char *path, const char *s)
 {
-    for (const char *at = s; (at = strstr(at, "_told")); at += 5)
-        if (n_found++ < SHOWN)
-            printf("  %s: a name with \"%.*s\": reported, sent, got\n", path, (int)strcspn(at, " (\n"), at);
+    static const char *const names[][2] = {{"_told", "reported, sent, got"},
+                                           {"_tell", "send, report, note, warn"},
+                                           {"tell_", "send, report, note, warn"},
+                                           {"lc__stranger", "unproven"},
+                                           {"lc__door", "lc__admit"},
+                                           {"bury(", "say what it waits for"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (const char *at = s; (at = strstr(at, names[i][0])); at += strlen(names[i][0]))
+            if (n_found++ < SHOWN)
+                printf("  %s: a name with \"%.*s\": %s\n", path, (int)strcspn(at, " (\n"), at, names[i][1]);
 }
 
 static void look_at_file(const char *name, char *text)

@@ -154,8 +154,8 @@ static lc__control *control_new(void)
 }
 
 /* Whether the coordinator that was reached was about to leave: that of the program's last trainer, if this rank is the
- * first to begin with the next one, whose coordinator will be at the same place. Or it had too many strangers, and took
- * this slow rank for one. */
+ * first to begin with the next one, whose coordinator will be at the same place. Or it had too many connections, and
+ * took this slow rank for one. */
 static bool was_leaving(const lc__control *c, int tries)
 {
     return c->started && c->over && !c->ended && !c->ready && !c->refused[0] && !c->doubt[0] &&
@@ -202,7 +202,7 @@ static lc_status gather(lc__control *c, const void *mine, void *all, size_t byte
     c->gift_bytes = bytes;
     c->met = false;
     lc__put_u64(number, ++c->meeting);
-    if (!lc__control_tell(c, LC__FRAME_GATHER, number, sizeof number, mine, bytes))
+    if (!lc__control_send(c, LC__FRAME_GATHER, number, sizeof number, mine, bytes))
         s = lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the control channel", bytes);
     while (s >= 0 && !c->met && !c->ended && !c->over) {
         if (!look) {
@@ -231,8 +231,8 @@ lc_status lc__control_leave(lc__control *c, void (*look)(void *ctx), void *ctx)
     char mine = 0, *all = malloc((size_t)c->options.size);
     if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: leaving a run of %d ranks", c->options.size);
     pthread_mutex_lock(&c->lock);
-    lc__control_tell_calls(c, false, lc__seconds());
-    bool sent = lc__control_tell(c, LC__FRAME_LEAVE, NULL, 0, NULL, 0);
+    lc__control_send_calls(c, false, lc__seconds());
+    bool sent = lc__control_send(c, LC__FRAME_LEAVE, NULL, 0, NULL, 0);
     pthread_mutex_unlock(&c->lock);
     lc_status s = sent ? gather(c, &mine, all, 1, look, ctx)
                        : lc_fail(LC_ERR_MEMORY, "out of memory: leaving a run of %d ranks", c->options.size);
@@ -282,7 +282,7 @@ void lc__control_terms(lc__control *c, unsigned terms)
     uint8_t head[4];
     lc__put_u32(head, terms);
     pthread_mutex_lock(&c->lock);
-    (void)lc__control_tell(c, LC__FRAME_TERMS, head, sizeof head, NULL, 0);
+    (void)lc__control_send(c, LC__FRAME_TERMS, head, sizeof head, NULL, 0);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -315,7 +315,7 @@ void lc__control_fail(lc__control *c, const char *why)
     pthread_mutex_lock(&c->lock);
     c->beat = c->called = 0;
     lc__control_beat(c, lc__seconds());
-    if (!c->ended) (void)lc__control_tell(c, LC__FRAME_FAIL, head, sizeof head, why, strnlen(why, LC__END_TEXT));
+    if (!c->ended) (void)lc__control_send(c, LC__FRAME_FAIL, head, sizeof head, why, strnlen(why, LC__END_TEXT));
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -424,7 +424,7 @@ void lc__control_local_address(const lc__control *c, char *text, size_t size)
 static void say_goodbye(lc__control *c, const void *head, size_t n)
 {
     if (c->closing) return;
-    if (c->welcome) (void)lc__control_tell(c, LC__FRAME_BYE, head, n, NULL, 0);
+    if (c->welcome) (void)lc__control_send(c, LC__FRAME_BYE, head, n, NULL, 0);
     c->closing = true;
     c->closing_at = lc__seconds();
 }

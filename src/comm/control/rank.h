@@ -54,10 +54,10 @@ void *lc__control_serve(void *control);
 lc_status lc__control_fail_ended(const lc__control *c) LC_MUST_USE;
 /* Queues a message and sends what can be sent at once, so that it is under way even if this process ends now. False: no
  * memory. */
-bool lc__control_tell(lc__control *c, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data,
+bool lc__control_send(lc__control *c, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data,
                       size_t n);
 /* Queues the last calls on all communicators watched. `answer`: they were asked for. */
-void lc__control_tell_calls(lc__control *c, bool answer, double now);
+void lc__control_send_calls(lc__control *c, bool answer, double now);
 /* Queues a heartbeat, with where this rank is, if it is due or there is news. */
 void lc__control_beat(lc__control *c, double now);
 

@@ -54,7 +54,7 @@ static void disconnect(lc__control *c, const char *how)
 }
 
 /* Reports how far this rank is in the calls of the communicator watched first, that of all ranks. */
-static void tell_reach(lc__control *c)
+static void send_reach(lc__control *c)
 {
     uint8_t head[20];
     if (!c->watched[0] || c->wire.fd < 0) return;
@@ -65,7 +65,7 @@ static void tell_reach(lc__control *c)
     (void)lc__wire_put(&c->wire, LC__FRAME_REACHED, head, sizeof head, NULL, 0);
 }
 
-void lc__control_tell_calls(lc__control *c, bool answer, double now)
+void lc__control_send_calls(lc__control *c, bool answer, double now)
 {
     lc__standing s = {0};
     const struct lc__last_call *one = &s.under_way;
@@ -83,7 +83,7 @@ void lc__control_tell_calls(lc__control *c, bool answer, double now)
     lc__put_u64(head + 16, one->record.number);
     lc__put_u64(head + 24, one->record.collective);
     if (c->wire.fd >= 0) (void)lc__wire_put(&c->wire, LC__FRAME_CALLS, head, sizeof head, text, (size_t)n);
-    tell_reach(c);
+    send_reach(c);
 }
 
 /* ---- messages from the coordinator; with the lock ---- */
@@ -170,7 +170,7 @@ static void take(lc__control *c, const lc__frame *f)
         take_gifts(c, f);
         break;
     case LC__FRAME_ASK:
-        lc__control_tell_calls(c, true, lc__seconds());
+        lc__control_send_calls(c, true, lc__seconds());
         break;
     case LC__FRAME_END:
         lc__frame_lines(f->data, f->n, text, sizeof text);
@@ -225,7 +225,7 @@ void lc__control_beat(lc__control *c, double now)
     lc__put_u64(head + 8, (uint64_t)c->step);
     lc__put_u32(head + 16, c->in_run);
     (void)lc__wire_put(&c->wire, LC__FRAME_BEAT, head, sizeof head, c->where, strlen(c->where));
-    if (now - c->called >= c->options.times.heartbeat) lc__control_tell_calls(c, false, now);
+    if (now - c->called >= c->options.times.heartbeat) lc__control_send_calls(c, false, now);
 }
 
 static void flush(lc__control *c)
@@ -237,7 +237,7 @@ static void flush(lc__control *c)
         (void)shutdown(c->wire.fd, SHUT_WR); /* the coordinator answers by closing its end */
 }
 
-bool lc__control_tell(lc__control *c, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data,
+bool lc__control_send(lc__control *c, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data,
                       size_t n)
 {
     uint64_t one = 1;
@@ -258,7 +258,7 @@ static void miss_launcher(lc__control *c)
     c->orphaned = true;
     lc__put_u32(head + 4, UINT32_MAX);
     snprintf(why, sizeof why, "the process that started it (%s) has exited", c->options.launcher);
-    (void)lc__control_tell(c, LC__FRAME_FAIL, head, sizeof head, why, strlen(why));
+    (void)lc__control_send(c, LC__FRAME_FAIL, head, sizeof head, why, strlen(why));
 }
 
 /* It may never return: the output may be a stopped terminal, or a pipe that nobody reads. */

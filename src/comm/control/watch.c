@@ -102,7 +102,7 @@ lc_status lc__watch_open(const lc__control_options *o, const char *who, int coun
     }
 }
 
-void lc__watch_tell(lc__watch *w, int rank, const char *how)
+void lc__watch_report(lc__watch *w, int rank, const char *how)
 {
     uint8_t head[4];
     lc__put_u32(head, (uint32_t)rank);
@@ -123,6 +123,6 @@ void lc__control_rank_ended(const lc__control_options *o, const char *how)
     lc__watch *w;
     soon.times.start = LC__SECONDS(LC__OBITUARY_MS);
     if (lc__watch_open(&soon, "a launcher", 1, &w) < 0) return;
-    lc__watch_tell(w, o->rank, how);
+    lc__watch_report(w, o->rank, how);
     lc__watch_close(w);
 }

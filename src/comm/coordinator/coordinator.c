@@ -22,12 +22,12 @@
 
 /* ---- the thread ---- */
 
-static void tell_who_waits(lc__coordinator *c)
+static void send_who_waits(lc__coordinator *c)
 {
     char who[256], text[sizeof who + sizeof c->refused];
     lc__verdict_absent(c, who, sizeof who);
     snprintf(text, sizeof text, "%s\n%s", who, c->refused);
-    lc__members_tell(c, LC__FRAME_WAITING, text);
+    lc__members_send(c, LC__FRAME_WAITING, text);
 }
 
 static void beat(lc__coordinator *c, double now)
@@ -36,12 +36,12 @@ static void beat(lc__coordinator *c, double now)
         c->beat = now;
         for (int i = 0; i < c->size; i++) /* one that does not read them needs no more of them */
             if (!lc__wire_pending(&c->members[i].wire))
-                lc__member_tell(&c->members[i], LC__FRAME_BEAT, NULL, 0, NULL, 0);
+                lc__member_send(&c->members[i], LC__FRAME_BEAT, NULL, 0, NULL, 0);
     }
     if (c->gathering && !c->ended && now >= c->word) {
         c->word = now + LC__SECONDS(LC__NEXT_WORD_MS);
         c->news = true;
-        if (!c->asked_for_word) tell_who_waits(c);
+        if (!c->asked_for_word) send_who_waits(c);
     }
 }
 
@@ -93,7 +93,7 @@ static void show_end(lc__coordinator *c)
     else if (!shown)
         pthread_join(thread, NULL);
     pthread_mutex_lock(&c->lock);
-    lc__member_tell_text(&c->members[0], LC__FRAME_END, c->message);
+    lc__member_send_text(&c->members[0], LC__FRAME_END, c->message);
     flush(c, lc__seconds());
 }
 
@@ -108,7 +108,7 @@ static short interest(const lc__wire *w)
 static void round_of(lc__coordinator *c, double seconds)
 {
     struct pollfd *p = c->polled;
-    int n = 2, strangers = c->n_strangers, launchers = c->n_launchers;
+    int n = 2, unproven = c->n_unproven, launchers = c->n_launchers;
     double shut = c->shut - lc__seconds();
     if (shut > 0 && shut < seconds) seconds = shut;
     p[0] = (struct pollfd){.fd = c->wake, .events = POLLIN};
@@ -118,7 +118,7 @@ static void round_of(lc__coordinator *c, double seconds)
             p[n++] = (struct pollfd){.fd = c->members[i].wire.fd, .events = interest(&c->members[i].wire)};
     for (int i = 0; i < launchers; i++)
         p[n++] = (struct pollfd){.fd = c->launchers[i].wire.fd, .events = interest(&c->launchers[i].wire)};
-    for (int i = 0; i < strangers; i++) p[n++] = (struct pollfd){.fd = c->strangers[i].wire.fd, .events = POLLIN};
+    for (int i = 0; i < unproven; i++) p[n++] = (struct pollfd){.fd = c->unproven[i].wire.fd, .events = POLLIN};
     pthread_mutex_unlock(&c->lock);
     int some = poll(p, (nfds_t)n, (int)(seconds * 1000) + 1);
     pthread_mutex_lock(&c->lock);
@@ -132,10 +132,10 @@ static void round_of(lc__coordinator *c, double seconds)
     for (int i = 0; some > 0 && i < launchers; i++, at++)
         if (at->revents & ~POLLOUT && c->launchers[i].wire.fd >= 0) lc__launcher_serve(c, &c->launchers[i], now);
     lc__launchers_tidy(c);
-    for (int i = 0; some > 0 && i < strangers; i++, at++)
-        if (at->revents) lc__door_serve(c, &c->strangers[i], now);
-    lc__door_forget(c, now);
-    if (some > 0 && p[1].revents) lc__door_accept(c, now);
+    for (int i = 0; some > 0 && i < unproven; i++, at++)
+        if (at->revents) lc__admit_serve(c, &c->unproven[i], now);
+    lc__admit_forget(c, now);
+    if (some > 0 && p[1].revents) lc__admit_accept(c, now);
 }
 
 /* Sends and receives the last messages: a connection is closed when the rank has closed its end, so nothing in flight
@@ -146,10 +146,10 @@ static void leave(lc__coordinator *c)
     bool open = true;
     for (int i = 0; i < c->size; i++)
         if (now - c->members[i].heard > c->times.silence) lc__wire_release(&c->members[i].wire);
-    lc__members_tell(c, LC__FRAME_BYE, "");
-    for (int i = 0; i < c->n_strangers; i++) lc__wire_release(&c->strangers[i].wire);
+    lc__members_send(c, LC__FRAME_BYE, "");
+    for (int i = 0; i < c->n_unproven; i++) lc__wire_release(&c->unproven[i].wire);
     for (int i = 0; i < c->n_launchers; i++) lc__wire_release(&c->launchers[i].wire);
-    c->n_strangers = 0;
+    c->n_unproven = 0;
     while (open && lc__seconds() < until) {
         struct pollfd *p = c->polled;
         open = false;
@@ -225,8 +225,8 @@ static void close_in_child(void *self)
         if (*fds[i] >= 0) close(*fds[i]), *fds[i] = -1;
     for (int i = 0; i < c->size; i++)
         if (c->members[i].wire.fd >= 0) close(c->members[i].wire.fd), c->members[i].wire.fd = -1;
-    for (int i = 0; i < c->n_strangers; i++)
-        if (c->strangers[i].wire.fd >= 0) close(c->strangers[i].wire.fd), c->strangers[i].wire.fd = -1;
+    for (int i = 0; i < c->n_unproven; i++)
+        if (c->unproven[i].wire.fd >= 0) close(c->unproven[i].wire.fd), c->unproven[i].wire.fd = -1;
     for (int i = 0; i < c->n_launchers; i++)
         if (c->launchers[i].wire.fd >= 0) close(c->launchers[i].wire.fd), c->launchers[i].wire.fd = -1;
     c->alone = true;
@@ -239,7 +239,7 @@ static void coordinator_free(lc__coordinator *c)
         lc__wire_release(&c->members[i].wire);
         free(c->members[i].gift);
     }
-    for (int i = 0; i < c->n_strangers; i++) lc__wire_release(&c->strangers[i].wire);
+    for (int i = 0; i < c->n_unproven; i++) lc__wire_release(&c->unproven[i].wire);
     for (int i = 0; i < c->n_launchers; i++) lc__wire_release(&c->launchers[i].wire);
     if (c->listener >= 0) close(c->listener);
     if (c->wake >= 0) close(c->wake);
@@ -247,7 +247,7 @@ static void coordinator_free(lc__coordinator *c)
     lc__str_free(&c->calls);
     free(c->members);
     free(c->launchers);
-    free(c->strangers);
+    free(c->unproven);
     free(c->polled);
     free(c);
 }
@@ -255,12 +255,12 @@ static void coordinator_free(lc__coordinator *c)
 static lc_status start(lc__coordinator *c, const char *address, int *port)
 {
     char here[64];
-    c->most_strangers = lc__guests_most(c->size);
+    c->most_unproven = lc__guests_most(c->size);
     c->members = calloc((size_t)c->size, sizeof *c->members);
     c->launchers = calloc((size_t)c->size, sizeof *c->launchers);
-    c->strangers = calloc((size_t)c->most_strangers, sizeof *c->strangers);
-    c->polled = calloc(2 + 2 * (size_t)c->size + (size_t)c->most_strangers, sizeof *c->polled);
-    if (!c->members || !c->launchers || !c->strangers || !c->polled)
+    c->unproven = calloc((size_t)c->most_unproven, sizeof *c->unproven);
+    c->polled = calloc(2 + 2 * (size_t)c->size + (size_t)c->most_unproven, sizeof *c->polled);
+    if (!c->members || !c->launchers || !c->unproven || !c->polled)
         return lc_fail(LC_ERR_MEMORY, "out of memory: coordinating a run of %d ranks", c->size);
     for (int i = 0; i < c->size; i++) {
         c->members[i].wire.fd = -1;
@@ -275,7 +275,7 @@ static lc_status start(lc__coordinator *c, const char *address, int *port)
                        "ranks of several hosts cannot meet at %s:%d: they would have to send each other the run's "
                        "secret, because %s; on one host they can meet at 127.0.0.1",
                        here, *port, lc__proof_why_not());
-    lc__door_gather(c, lc__seconds());
+    lc__admit_gather(c, lc__seconds());
     LC_TRY(lc__thread_start(&c->thread, run, c, "coordinating the run"));
     c->forked = (lc__at_fork){.in_child = close_in_child, .self = c};
     lc__at_fork_add(&c->forked);

@@ -2,16 +2,16 @@
 /* The parts of the coordinator:
  *
  *   coordinator.c  its thread, which goes in rounds, and what its process calls
- *   door.c         strangers, and how they become members
+ *   admit.c         unproven connections, and how they become members' and launchers'
  *   watch.c        launchers, and their ranks
  *   members.c      messages from members and to them
  *   verdict.c      whether the run has ended, and why
  *   stall.c        ranks that make no progress: when a line is printed, and when the run ends
  *   calls.c        the last calls of all ranks; calls that do not match, and ranks that wait for each other
  *
- * A connection at the *door* belongs to a stranger until it has proven that it knows the secret; then it belongs to a
+ * A connection is *unproven* until it has proven that it knows the secret; then it belongs to a
  * *member* or a *launcher*. Each has an identity: a rank belongs to the process that joined first with its number, or
- * to that process's launcher. The *verdict* is why the run ends. Members whose processes have ended are *buried*: they
+ * to that process's launcher. The *verdict* is why the run ends. Members whose processes have ended
  * count as lost once their last messages have arrived.
  *
  * All functions are called with the coordinator's lock. */
@@ -71,11 +71,11 @@ typedef struct lc__member {
     double given;         /* when it arrived */
 } lc__member;
 
-typedef struct lc__stranger {
+typedef struct lc__unproven {
     lc__guest guest;
     lc__wire wire;
     uint8_t asked[LC__NONCE]; /* the nonce that it was sent */
-} lc__stranger;
+} lc__unproven;
 
 /* The launcher of the ranks [first, first + count). */
 typedef struct lc__launcher {
@@ -92,12 +92,12 @@ struct lc__coordinator {
     lc__control_times times;
     pthread_t thread;
     lc__at_fork forked;
-    bool alone;              /* in a forked child of its process: there is no thread */
-    pthread_mutex_t lock;    /* guards everything below */
-    lc__member *members;     /* [size] */
-    lc__stranger *strangers; /* [most_strangers] */
-    int n_strangers, most_strangers;
-    double shut;             /* until when no connection is accepted, as all strangers have time left */
+    bool alone;             /* in a forked child of its process: there is no thread */
+    pthread_mutex_t lock;   /* guards everything below */
+    lc__member *members;    /* [size] */
+    lc__unproven *unproven; /* [most_unproven] */
+    int n_unproven, most_unproven;
+    double shut;             /* until when no connection is accepted, as all unproven ones have time left */
     lc__launcher *launchers; /* [size] */
     int n_launchers;
     bool gathering;     /* ranks wait for others that have not joined, or not joined again */
@@ -122,29 +122,29 @@ struct lc__coordinator {
     void (*on_end)(void *ctx, const char *message, const char *calls);
     void *ctx;
     bool unshown;          /* on_end must still be called, and rank 0 notified */
-    struct pollfd *polled; /* [2 + 2 * size + most_strangers] */
+    struct pollfd *polled; /* [2 + 2 * size + most_unproven] */
 };
 
 /* ---- members.c ---- */
 
 /* A connection for whose messages there is no memory is given up. */
-void lc__member_tell(lc__member *m, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data,
+void lc__member_send(lc__member *m, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data,
                      size_t n);
-void lc__member_tell_text(lc__member *m, lc__frame_kind kind, const char *text);
-void lc__members_tell(lc__coordinator *c, lc__frame_kind kind, const char *text);
+void lc__member_send_text(lc__member *m, lc__frame_kind kind, const char *text);
+void lc__members_send(lc__coordinator *c, lc__frame_kind kind, const char *text);
 /* Handles what has arrived. */
 void lc__member_serve(lc__coordinator *c, lc__member *m, double now);
 void lc__member_lost(lc__member *m, double now);
 /* Reported by the watcher of its process: how it ended; NULL: with status 0. */
 void lc__member_ended(lc__member *m, const char *how, double now);
 
-/* ---- door.c ---- */
+/* ---- admit.c ---- */
 
-void lc__door_accept(lc__coordinator *c, double now);
-void lc__door_serve(lc__coordinator *c, lc__stranger *s, double now);
-void lc__door_forget(lc__coordinator *c, double now);
+void lc__admit_accept(lc__coordinator *c, double now);
+void lc__admit_serve(lc__coordinator *c, lc__unproven *s, double now);
+void lc__admit_forget(lc__coordinator *c, double now);
 /* From now on waits for all ranks to join. */
-void lc__door_gather(lc__coordinator *c, double now);
+void lc__admit_gather(lc__coordinator *c, double now);
 
 /* ---- watch.c ---- */
 

@@ -8,21 +8,21 @@
 #include <string.h>
 #include <sys/socket.h>
 
-void lc__member_tell(lc__member *m, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data,
+void lc__member_send(lc__member *m, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data,
                      size_t n)
 {
     if (m->wire.fd >= 0 && !lc__wire_put(&m->wire, kind, head, head_bytes, data, n))
         (void)shutdown(m->wire.fd, SHUT_RDWR);
 }
 
-void lc__member_tell_text(lc__member *m, lc__frame_kind kind, const char *text)
+void lc__member_send_text(lc__member *m, lc__frame_kind kind, const char *text)
 {
-    lc__member_tell(m, kind, NULL, 0, text, strlen(text));
+    lc__member_send(m, kind, NULL, 0, text, strlen(text));
 }
 
-void lc__members_tell(lc__coordinator *c, lc__frame_kind kind, const char *text)
+void lc__members_send(lc__coordinator *c, lc__frame_kind kind, const char *text)
 {
-    for (int i = 0; i < c->size; i++) lc__member_tell_text(&c->members[i], kind, text);
+    for (int i = 0; i < c->size; i++) lc__member_send_text(&c->members[i], kind, text);
 }
 
 void lc__member_lost(lc__member *m, double now)
@@ -74,7 +74,7 @@ static void meet(lc__coordinator *c)
         m[i].gift_number = 0;
     }
     for (int i = 0; i < c->size; i++)
-        lc__member_tell(&m[i], LC__FRAME_GATHERED, number, sizeof number, all, bytes * (size_t)c->size);
+        lc__member_send(&m[i], LC__FRAME_GATHERED, number, sizeof number, all, bytes * (size_t)c->size);
     free(all);
 }
 

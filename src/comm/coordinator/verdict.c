@@ -43,7 +43,7 @@ void lc__verdict_end(lc__coordinator *c)
 {
     c->ending = true;
     c->asked = lc__seconds();
-    lc__members_tell(c, LC__FRAME_ASK, "");
+    lc__members_send(c, LC__FRAME_ASK, "");
 }
 
 /* Whether a rank may still report its last calls. */
@@ -60,7 +60,7 @@ static void pronounce(lc__coordinator *c)
     c->ended = true;
     for (int i = 0; i < c->size; i++) c->harmless = c->harmless && !strchr(c->members[i].calls, '>');
     lc__calls_list(c, &c->calls);
-    for (int i = c->on_end ? 1 : 0; i < c->size; i++) lc__member_tell_text(&c->members[i], LC__FRAME_END, c->message);
+    for (int i = c->on_end ? 1 : 0; i < c->size; i++) lc__member_send_text(&c->members[i], LC__FRAME_END, c->message);
     c->unshown = c->on_end;
 }
 
@@ -255,7 +255,7 @@ static bool none_has_joined(const lc__coordinator *c)
 
 /* Ranks whose processes have ended are lost once their last messages, if any, have arrived. Returns whether some may
  * still arrive. */
-static bool bury(lc__coordinator *c, double now)
+static bool wait_for_ended(lc__coordinator *c, double now)
 {
     for (int i = 0; i < c->size; i++) {
         lc__member *m = &c->members[i];
@@ -282,7 +282,7 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
         if (!soon) pronounce(c);
         return soon;
     }
-    if (bury(c, now)) return true;
+    if (wait_for_ended(c, now)) return true;
     forget_stopped(c);
     int rank = earliest(c, LC__LOST);
     if (rank >= 0) {

@@ -165,7 +165,7 @@ done:
 
 /* ---- exposed memory ---- */
 
-static lc_status tell_all(void *ctx, const void *mine, void *all, size_t bytes)
+static lc_status gather_from_all(void *ctx, const void *mine, void *all, size_t bytes)
 {
     pending p = {0};
     LC_TRY(lc__exchange_start(ctx, &(lc_comm_call){LC_COMM_ALL_GATHER, 0, LC_U8, -1, mine, all, (int64_t)bytes}, &p));
@@ -175,7 +175,7 @@ static lc_status tell_all(void *ctx, const void *mine, void *all, size_t bytes)
 static lc_status expose(void *self, void *data, size_t bytes, int fd)
 {
     exchange *x = self;
-    const lc__meeting meeting = {LC_MEETING_INIT, .all_gather = tell_all, .ctx = x};
+    const lc__meeting meeting = {LC_MEETING_INIT, .all_gather = gather_from_all, .ctx = x};
     return lc__exposed_add(&x->exposed, data, bytes, fd, &meeting);
 }
 

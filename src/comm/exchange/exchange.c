@@ -235,7 +235,7 @@ static lc_status combine_piece(exchange *x, const lc_comm_call *call, lc__combin
 
 /* For a rank from which this call expects nothing: if it sends something with the same number, it makes a different
  * call. */
-static lc_status check_stranger(exchange *x, const lc_comm_call *call, int from)
+static lc_status check_unexpected(exchange *x, const lc_comm_call *call, int from)
 {
     const header want = header_of(call, x->number, 0, 0);
     header got;
@@ -276,7 +276,7 @@ static lc_status advance(exchange *x, const lc_comm_call *call, bool *done)
             if (phase > 0 || !is_combined(&x->schedule, i)) LC_TRY(pull(x, i, LC__LANE_COLLECTIVE, &in[phase], &h));
             if (!lc__message_through(&in[phase]) && !in[1].answers) break;
         }
-        if (!in[0].exists && !in[1].exists) LC_TRY(check_stranger(x, call, i));
+        if (!in[0].exists && !in[1].exists) LC_TRY(check_unexpected(x, call, i));
         for (int phase = 0; phase < 2; phase++)
             *done = *done && lc__message_through(&out[phase]) && lc__message_through(&in[phase]);
         *done = *done && sent(x, i, LC__LANE_COLLECTIVE);

@@ -195,7 +195,7 @@ static lc__control_options options_of(const lc__world *w)
 }
 
 /* Before ranks have met, and after this one has left, only a launcher's coordinator is there to listen. */
-static void tell_unmet(const char *why)
+static void report_unmet(const char *why)
 {
     lc__world w;
     if (lc__world_find(&w) < 0 || w.size == 1 || !w.hosted) return;
@@ -219,7 +219,7 @@ void lc__world_last_words(lc_status status)
     if (this_process.references)
         give_up(w, status, why);
     else if (!this_process.given)
-        tell_unmet(why);
+        report_unmet(why);
     stop_coordinator(w);
     for (lc__world *g = this_process.given; g; g = g->next) {
         give_up(g, status, why);

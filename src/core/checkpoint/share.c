@@ -70,7 +70,7 @@ static bool is_taken_away(const char *dir, const lc__manifest *m)
     return gone;
 }
 
-lc_status lc__share_tell(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_status status)
+lc_status lc__share_report(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_status status)
 {
     char message[1024], coded[1100], *text = NULL;
     size_t n;

@@ -14,7 +14,7 @@
 void lc__share_begin(const lc_ckpt_writer *w, const char *dir, lc__manifest *m);
 /* A rank other than 0 reports that its files are safe, or why not (`status`, with this thread's message). Returns the
  * status. */
-lc_status lc__share_tell(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_status status);
+lc_status lc__share_report(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_status status);
 /* Rank 0: waits for the others and adds their files. Fails if one of them failed, or if unfinished ranks were given
  * up. */
 lc_status lc__share_collect(lc_ckpt_writer *w, const char *dir, lc__manifest *m);

@@ -279,7 +279,7 @@ static lc_status write_share(lc_ckpt_writer *w)
     lc_status status = write_parts(w, w->share.dir, &m);
     if (status >= 0) status = lc__sync_dir(w->io, w->share.dir);
     if (status >= 0) status = lc__manifest_check(w->io, w->share.dir, &m);
-    status = lc__share_tell(w, w->share.dir, &m, status);
+    status = lc__share_report(w, w->share.dir, &m, status);
     lc__manifest_release(&m);
     return status;
 }

@@ -99,7 +99,7 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
 {
     t->batch = batch;
     t->outputs = (lc_outputs){.loss_divisor = 1};
-    lc__tell_progress(t);
+    lc__note_progress(t);
     LC_TRY(lc_step_begin(t->graph, EVAL_STEP_BASE + (uint64_t)i, (uint64_t)loader));
     if (t->stage == LC_STAGE_FIT || t->opt.inference_mode) lc_no_grad_begin(); /* until the step ends */
     t->recording = true;

@@ -91,7 +91,7 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     t->recording = true;
     LC_TRY(lc__begin_batch(t, batch, lc__chunks_in(t, batch)));
     lc__weigh_batch(t, batch);
-    lc__tell_progress(t);
+    lc__note_progress(t);
     LC_TRY(lc__transfer(t, &batch, 0));
     LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_BATCH_START, &(lc__hook_args){.batch = batch, .batch_idx = i}));
     if (t->skip) {
@@ -252,7 +252,7 @@ static lc_status run_epoch(lc_trainer *t)
     t->resume->resume_phase = LC__PHASE_START;
     t->logging->epoch_end_reached = false;
     t->loop->epoch_ended_early = false;
-    lc__tell_progress(t);
+    lc__note_progress(t);
     LC_TRY(t->resume->resume_mid_epoch ? continue_epoch(t, resume) : start_epoch(t));
     LC_TRY(lc__sync_wishes(t));
     lc__watch_epoch(t);
@@ -292,7 +292,7 @@ lc_status lc__end_of_epoch(lc_trainer *t)
 {
     lc__results *r = &t->logging->train_results;
     fflush(stdout); /* show the program's output, also in a file, before that of the end of the epoch */
-    lc__tell_progress(t);
+    lc__note_progress(t);
     t->logging->epoch_end_reached = true;
     t->epochs_processed++;
     t->loop->epoch_complete = t->is_last_batch || t->loop->epoch_ended_early;

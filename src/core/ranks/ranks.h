@@ -13,7 +13,7 @@ typedef struct lc__ranks {
     bool reads_buffers;                /* training steps may read buffers, so rank 0's are sent before */
     lc_comm *batch_norm_comm;          /* for batch norm layers (sync_batch_norm.c); NULL: statistics per rank */
     int batch_norm_leader;             /* the rank to follow in a batch of which some ranks have no sample; -1: none */
-    bool uneven_parts_reported;        /* the warning of lc__tell_uneven was given */
+    bool uneven_parts_reported;        /* the warning of lc__warn_uneven was given */
     bool votes_skip, votes_stop;       /* in this fit, ranks vote after hooks that may skip or stop on one rank */
     /* Requests by signals to this rank, and those that all ranks have agreed on. */
     atomic_int signal;
@@ -38,7 +38,7 @@ lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_op
                             bool deterministic) LC_MUST_USE;
 
 /* Warns once if a combined loader's batch is divided unevenly (lc__batch_units). */
-void lc__tell_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares);
+void lc__warn_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares);
 
 /* same_run.c: an error names the first difference between this rank and rank 0, in options (call when validation has
  * been decided) or data (call when the loaders are open). */
@@ -48,7 +48,7 @@ lc_status lc__check_same_data(lc_trainer *t) LC_MUST_USE;
 lc_status lc__ranks_optimizers(lc_comm *comm, lc_module *m, const lc_optimizers *optimizers) LC_MUST_USE;
 
 /* Records the progress to report if this rank is lost. */
-void lc__tell_progress(lc_trainer *t);
+void lc__note_progress(lc_trainer *t);
 
 /* Before and after the computation of a batch (lc_strategy_ops); `passes`: backward passes of a non-empty share. */
 lc_status lc__begin_batch(lc_trainer *t, const lc_batch *batch, int64_t passes) LC_MUST_USE;

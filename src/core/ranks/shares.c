@@ -34,7 +34,7 @@ static bool is_uneven(const lc_batch *batch, int64_t shares)
     return uneven;
 }
 
-void lc__tell_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares)
+void lc__warn_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares)
 {
     lc__str sizes = {0};
     char loader[40] = "train";
@@ -56,7 +56,7 @@ void lc__tell_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares)
 
 lc_status lc__begin_batch(lc_trainer *t, const lc_batch *batch, int64_t passes)
 {
-    if (batch->n_parts && batch->global_size > 0) lc__tell_uneven(t, batch, t->n_ranks);
+    if (batch->n_parts && batch->global_size > 0) lc__warn_uneven(t, batch, t->n_ranks);
     if (!t->comm || !t->strategy->begin_batch) return LC_OK;
     return t->strategy->begin_batch(t->strategy_self, lc__is_empty_share(batch) ? 0 : passes);
 }

@@ -18,7 +18,7 @@ lc_status lc__ranks_are_there(const lc_trainer *t)
     return lc_fail(LC_ERR_PEER, "an earlier run of this trainer lost its ranks; restart the program");
 }
 
-void lc__tell_progress(lc_trainer *t)
+void lc__note_progress(lc_trainer *t)
 {
     if (!t->comm || !t->strategy->progress) return;
     t->strategy->progress(t->strategy_self, t->global_step,

@@ -146,7 +146,7 @@ static lc_status begin(lc_trainer *t, const lc_batch *batch)
         units = lc__batch_units(&p->whole, p->most);
         n = units && units < p->most ? units : p->most;
     }
-    lc__tell_uneven(t, &p->whole, n);
+    lc__warn_uneven(t, &p->whole, n);
     LC_TRY(lc__devices_begin(p->devices, (int)n, chunks));
     return lc__split_begin(t, &p->split, &p->whole, n, size, units);
 }

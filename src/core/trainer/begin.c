@@ -174,7 +174,7 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
         lc__world_trained(false);
     }
     reset(t);
-    lc__tell_progress(t);
+    lc__note_progress(t);
     LC_TRY(make_graph(t));
     LC_TRY(lc__chunks_begin(t));
     if (t->profiling) lc__profiling_begin(t);

@@ -253,7 +253,7 @@ static void report_to_node_0(const supervisor *s, const child *c)
 {
     char how[128];
     lc__process_status(c->status, how, sizeof how);
-    lc__watch_tell(s->watch, c->place.rank, how);
+    lc__watch_report(s->watch, c->place.rank, how);
 }
 
 static void reap(supervisor *s)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The door: a connection belongs to a stranger until it has proven that it knows the secret (proof.h). A stranger may
- * send one small message within a few seconds, and learns nothing except a random number. However many there are, they
- * do not delay a rank that can prove itself at once (guests.h). */
+/* How connections are admitted: each is unproven until it has proven that it knows the secret (proof.h). Until then it
+ * may send one small message within a few seconds, and learns nothing except a random number. However many there are,
+ * they do not delay a rank that can prove itself at once (guests.h). */
 #include "comm/coordinator/coordinator_internal.h"
 #include "comm/net/socket.h"
 #include "base/descriptors.h"
@@ -30,7 +30,7 @@ static void all_are_here(lc__coordinator *c, double now)
     lc__put_u32(head, hosting);
     c->gathering = false;
     for (int i = 0; i < c->size; i++)
-        lc__member_tell(&c->members[i], LC__FRAME_READY, head, sizeof head, here, strlen(here));
+        lc__member_send(&c->members[i], LC__FRAME_READY, head, sizeof head, here, strlen(here));
 }
 
 /* Notifies waiting ranks at once: the rejected process may be one they wait for, started with a mistake. `ends`: it has
@@ -52,7 +52,7 @@ static void refuse(lc__coordinator *c, lc__wire *w, const lc__frame *hello, doub
     lc__verdict_end(c);
 }
 
-void lc__door_gather(lc__coordinator *c, double now)
+void lc__admit_gather(lc__coordinator *c, double now)
 {
     c->gathering = true;
     c->stopped = 0;
@@ -94,7 +94,7 @@ static void become_member(lc__coordinator *c, lc__member *m, const lc__wire *w, 
                       .step = -1};
     m->wire.limit = LC__MEETING_BYTES + 64;
     lc__frame_text(hello + LC__HELLO_TEXT, LC__HOST_TEXT, m->host, sizeof m->host);
-    if (!c->gathering) lc__door_gather(c, now);
+    if (!c->gathering) lc__admit_gather(c, now);
 }
 
 /* Sends the coordinator's proof, after which messages are sealed. */
@@ -108,7 +108,7 @@ static bool welcome(const lc__coordinator *c, lc__wire *w, const lc__proof_ask *
 }
 
 /* Whether the connection now belongs to a member or a launcher. */
-static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, double now)
+static bool admit(lc__coordinator *c, lc__unproven *s, const lc__frame *f, double now)
 {
     char text[512];
     const char *why;
@@ -151,13 +151,13 @@ static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, doubl
     become_member(c, m, w, f->data, now);
     if (!welcome(c, &m->wire, &ours)) (void)shutdown(m->wire.fd, SHUT_RDWR);
     if (c->ended)
-        lc__member_tell_text(m, LC__FRAME_END, c->message);
+        lc__member_send_text(m, LC__FRAME_END, c->message);
     else if (!c->ending)
         all_are_here(c, now);
     return true;
 }
 
-void lc__door_serve(lc__coordinator *c, lc__stranger *s, double now)
+void lc__admit_serve(lc__coordinator *c, lc__unproven *s, double now)
 {
     lc__frame f;
     bool open = lc__wire_fill(&s->wire);
@@ -169,7 +169,7 @@ void lc__door_serve(lc__coordinator *c, lc__stranger *s, double now)
 }
 
 /* False: the connection is closed. */
-static bool challenge(lc__stranger *s)
+static bool challenge(lc__unproven *s)
 {
     uint8_t head[8];
     lc__put_u32(head, LC__CONTROL_VERSION);
@@ -192,36 +192,36 @@ static void note_full(lc__coordinator *c)
 /* Makes room for the next connection. False: not yet. */
 static bool put_one_out(lc__coordinator *c, double now)
 {
-    int i = lc__guest_to_leave(c->strangers, sizeof *c->strangers, c->n_strangers, now, &c->shut);
+    int i = lc__guest_to_leave(c->unproven, sizeof *c->unproven, c->n_unproven, now, &c->shut);
     if (i < 0) return false;
-    lc__wire_release(&c->strangers[i].wire);
-    c->strangers[i] = c->strangers[--c->n_strangers];
+    lc__wire_release(&c->unproven[i].wire);
+    c->unproven[i] = c->unproven[--c->n_unproven];
     return true;
 }
 
-void lc__door_accept(lc__coordinator *c, double now)
+void lc__admit_accept(lc__coordinator *c, double now)
 {
-    for (int i = 0; i < c->most_strangers; i++) { /* members must not wait for more */
+    for (int i = 0; i < c->most_unproven; i++) { /* members must not wait for more */
         lc__guest guest;
-        if (c->n_strangers == c->most_strangers && !put_one_out(c, now)) return;
+        if (c->n_unproven == c->most_unproven && !put_one_out(c, now)) return;
         int fd = lc__guest_accept(c->listener, now, &guest);
         bool lacked = fd < 0 && lc__descriptors_lacked(errno);
-        if (lacked && !c->n_strangers) note_full(c);
-        if (lacked && c->n_strangers && put_one_out(c, now)) continue;
+        if (lacked && !c->n_unproven) note_full(c);
+        if (lacked && c->n_unproven && put_one_out(c, now)) continue;
         if (fd < 0) return;
-        lc__stranger *s = &c->strangers[c->n_strangers++];
+        lc__unproven *s = &c->unproven[c->n_unproven++];
         s->guest = guest;
         lc__wire_init(&s->wire, fd, LC__HELLO_BYTES);
         if (!challenge(s)) lc__wire_release(&s->wire);
     }
 }
 
-void lc__door_forget(lc__coordinator *c, double now)
+void lc__admit_forget(lc__coordinator *c, double now)
 {
     int n = 0;
-    for (int i = 0; i < c->n_strangers; i++) {
-        if (now - c->strangers[i].guest.since > LC__GUEST_TIME) lc__wire_release(&c->strangers[i].wire);
-        if (c->strangers[i].wire.fd >= 0) c->strangers[n++] = c->strangers[i];
+    for (int i = 0; i < c->n_unproven; i++) {
+        if (now - c->unproven[i].guest.since > LC__GUEST_TIME) lc__wire_release(&c->unproven[i].wire);
+        if (c->unproven[i].wire.fd >= 0) c->unproven[n++] = c->unproven[i];
     }
-    c->n_strangers = n;
+    c->n_unproven = n;
 }
