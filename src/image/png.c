@@ -9,6 +9,7 @@
 #include <png.h>
 #include <setjmp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct run {
@@ -42,6 +43,21 @@ static void read_bytes(png_structp png, png_bytep to, size_t n)
     }
     memcpy(to, r->file->bytes + r->at, n);
     r->at += n;
+}
+
+/* libpng's own words for a lack of memory are those of any error. */
+static png_voidp allocate(png_structp png, png_alloc_size_t n)
+{
+    run *r = png_get_mem_ptr(png);
+    void *p = malloc(n);
+    if (!p) r->short_of_memory = true;
+    return p;
+}
+
+static void release(png_structp png, png_voidp p)
+{
+    (void)png;
+    free(p);
 }
 
 static lc_status report(const run *r)
@@ -102,9 +118,8 @@ static lc_status read_picture(run *r, lc__image *image)
 static lc_status decode(run *r, lc__image *image)
 {
     if (setjmp(r->back)) return r->complete ? LC_OK : report(r);
-    r->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, r, give_up, no_warning);
+    r->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, r, give_up, no_warning, r, allocate, release);
     if (r->png) r->info = png_create_info_struct(r->png);
-    r->short_of_memory = !r->info;
     return r->info ? read_picture(r, image) : report(r);
 }
 

@@ -33,6 +33,14 @@ static lc_status read_still(const lc__image_file *file, lc__image *image)
     return code == VP8_STATUS_OK ? LC_OK : report(file, code);
 }
 
+static bool can_be_taken_apart(const lc__image_file *file)
+{
+    const WebPData data = {file->bytes, file->n};
+    WebPDemuxer *demuxer = WebPDemux(&data);
+    WebPDemuxDelete(demuxer);
+    return demuxer != NULL;
+}
+
 static lc_status read_first(const lc__image_file *file, lc__image *image)
 {
     WebPAnimDecoderOptions options;
@@ -44,7 +52,11 @@ static lc_status read_first(const lc__image_file *file, lc__image *image)
     options.color_mode = MODE_RGBA;
     WebPAnimDecoder *decoder = WebPAnimDecoderNew(&data, &options);
     lc_status status = LC_OK;
-    if (!decoder || !WebPAnimDecoderGetNext(decoder, &canvas, &time))
+    /* NULL can also mean a lack of memory, which libwebp does not tell apart: a file that can be taken apart is no
+     * broken one. */
+    if (!decoder)
+        status = report(file, can_be_taken_apart(file) ? VP8_STATUS_OUT_OF_MEMORY : VP8_STATUS_BITSTREAM_ERROR);
+    else if (!WebPAnimDecoderGetNext(decoder, &canvas, &time))
         status = report(file, VP8_STATUS_BITSTREAM_ERROR);
     else
         for (int64_t i = 0; i < image->height * image->width; i++)

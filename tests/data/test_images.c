@@ -2,6 +2,7 @@
 /* Datasets of picture files: class folders and lists, one size for all, pictures that cannot be read, and the same
  * batches for any number of workers. */
 #include "picture_files.h"
+#include "fail_malloc.h"
 #include "scratch.h"
 #include <lightc/image.h>
 
@@ -335,6 +336,21 @@ TEST(the_same_batches_for_any_number_of_workers)
         read_all(d, workers, &got);
         CHECK(got.n == want.n && !memcmp(got.pixels, want.pixels, want.n));
     }
+    /* From any batch on the rest of an epoch is the same. */
+    size_t batch = 4 * (12 * 16 * 3 + sizeof(int64_t));
+    static uint8_t x[4 * 12 * 16 * 3];
+    lc_dataloader *l;
+    lc_batch *b;
+    CHECK_OK(lc_dataloader_new(&l, .dataset = d, .batch_size = 4, .shuffle = true, .seed = 3, .num_workers = 2));
+    for (int64_t start = 0; start < 7; start++) {
+        CHECK_OK(lc_dataloader_begin(l, 0, start));
+        for (int64_t i = start; i < 7; i++) { /* the eighth has two samples */
+            CHECK_OK(lc_dataloader_next(l, &b));
+            CHECK_OK(lc_tensor_read(b->x, x, sizeof x));
+            CHECK(!memcmp(x, want.pixels + (size_t)i * batch, sizeof x));
+        }
+    }
+    lc_dataloader_free(l);
     lc_dataset_unref(d);
 }
 
@@ -438,6 +454,42 @@ TEST(skipped_pictures_are_replaced)
     lc_dataset_unref(both);
     lc_dataset_unref(part);
     lc_dataset_unref(d);
+}
+
+/* Without memory for any one allocation a sample is an error, and never replaced. */
+TEST(too_little_memory)
+{
+#ifdef SANITIZED
+    SKIP("a sanitizer owns malloc");
+#else
+    NEEDS_JPEG;
+    NEEDS_PNG;
+    NEEDS_WEBP;
+    uint8_t x[12 * 16 * 3];
+    int64_t y;
+    make_folder("memory");
+    int failures = 0;
+    for (long at = 1;; at++) {
+        lc_dataset *d = NULL;
+        const char *replaced = NULL;
+        atomic_store(&mallocs, 0);
+        atomic_store(&malloc_fail_at, at);
+        lc_status status = lc_image_folder_new(root, &d, .height = 12, .width = 16, .extensions = "picture",
+                                               .on_error = LC_IMAGE_SKIP);
+        for (int64_t i = 0; i < 10 && status == LC_OK; i++) {
+            status = lc_dataset_read(d, i, 0, (void *[]){x, &y});
+            if (!replaced) replaced = lc_dataset_replaced(d, i);
+        }
+        const bool failed = atomic_load(&mallocs) >= at;
+        atomic_store(&malloc_fail_at, 0);
+        if (replaced) TEST_FAIL("allocation %ld: %s", at, replaced);
+        if (failed && status != LC_ERR_MEMORY) TEST_FAIL("allocation %ld: %d, %s", at, status, lc_error_message());
+        lc_dataset_unref(d);
+        if (!failed) break;
+        failures++;
+    }
+    CHECK(failures > 30);
+#endif
 }
 
 TEST(nothing_is_left_to_read)
