@@ -8,6 +8,8 @@
 #include "base/io.h"
 #include "tensor/host_access.h"
 
+#define LC__ST_MOST_HEADER 100000000u /* bytes; the limit of other readers, too */
+
 /* The place of a range of elements of a tensor: in bytes, counted from its first element, in the order of `layout`. */
 typedef struct lc__st_piece {
     int file;          /* of lc_safetensors.files */

@@ -17,8 +17,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_HEADER 100000000u /* the reader's limit */
-
 /* Ranks as in the reference implementation's list of data types: data of higher ranks come first. */
 static int rank_of(lc_dtype dtype)
 {
@@ -209,10 +207,10 @@ lc_status lc__st_layout_make(const char *what, int64_t n, const lc_named_tensor 
     }
     LC_TRY_GOTO(status, done, lc__text_puts(&t, "}"));
     while (t.length % 8) LC_TRY_GOTO(status, done, lc__text_puts(&t, " "));
-    if (t.length - 8 > MAX_HEADER) {
+    if (t.length - 8 > LC__ST_MOST_HEADER) {
         status = lc_fail(LC_ERR_ARGUMENT,
                          "\"%s\": the header of %" PRId64 " tensors has more than %u bytes, which readers reject", what,
-                         n, MAX_HEADER);
+                         n, LC__ST_MOST_HEADER);
         goto done;
     }
     for (int k = 0; k < 8; k++) t.data[k] = (char)((uint64_t)(t.length - 8) >> (8 * k) & 255);

@@ -2,7 +2,7 @@
 /* The parts of the coordinator:
  *
  *   coordinator.c  its thread, which goes in rounds, and what its process calls
- *   admit.c         unproven connections, and how they become members' and launchers'
+ *   admit.c        unproven connections, and how they become members' and launchers'
  *   watch.c        launchers, and their ranks
  *   members.c      messages from members and to them
  *   verdict.c      whether the run has ended, and why

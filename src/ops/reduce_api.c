@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The functions that record reductions. */
+#include "ops/infer.h"
+#include "ops/ops.h"
+#include "ops/take.h"
+
+#include <math.h>
+
+static lc_tensor *call_reduce(const lc_op *op, const lc_reduce_args *a, int n_extra, int64_t extra, int n_float,
+                              const double *floats, lc_site site)
+{
+    lc_tensor *x = a->x;
+    if (lc__is_bad(x)) return lc__op1(op, x, site);
+    int ndim = lc_tensor_ndim(x), n = a->dims.n;
+    int64_t ints[2 + LC_MAX_DIMS + 1] = {a->keepdim};
+    int64_t *dims = ints + 2;
+    if (n == 0) {
+        n = ndim;
+        for (int d = 0; d < n; d++) dims[d] = d;
+    }
+    for (int i = 0; i < a->dims.n; i++) {
+        int64_t d = lc__wrap_dim(a->dims.dim[i], ndim);
+        int j = i;
+        for (; j > 0 && dims[j - 1] > d; j--) dims[j] = dims[j - 1];
+        dims[j] = d;
+    }
+    ints[1] = n;
+    ints[2 + n] = extra;
+    return lc_op_call(op, 1, &x, 2 + n + n_extra, ints, n_float, floats, site);
+}
+
+lc_tensor *lc_sum_at(const lc_reduce_args *given, lc_site site)
+{
+    LC__TAKE_OP(a, "sum", lc_reduce, given, site);
+    return call_reduce(&lc__op_sum, &a, 0, 0, 0, NULL, site);
+}
+
+lc_tensor *lc_mean_at(const lc_reduce_args *given, lc_site site)
+{
+    LC__TAKE_OP(a, "mean", lc_reduce, given, site);
+    return call_reduce(&lc__op_mean, &a, 0, 0, 0, NULL, site);
+}
+
+lc_tensor *lc_amax_at(const lc_reduce_args *given, lc_site site)
+{
+    LC__TAKE_OP(a, "amax", lc_reduce, given, site);
+    return call_reduce(&lc__op_amax, &a, 0, 0, 0, NULL, site);
+}
+
+lc_tensor *lc_amin_at(const lc_reduce_args *given, lc_site site)
+{
+    LC__TAKE_OP(a, "amin", lc_reduce, given, site);
+    return call_reduce(&lc__op_amin, &a, 0, 0, 0, NULL, site);
+}
+
+lc_tensor *lc_logsumexp_at(const lc_reduce_args *given, lc_site site)
+{
+    LC__TAKE_OP(a, "logsumexp", lc_reduce, given, site);
+    return call_reduce(&lc__op_logsumexp, &a, 0, 0, 0, NULL, site);
+}
+
+lc_tensor *lc_var_at(const lc_reduce_args *given, lc_site site)
+{
+    LC__TAKE_OP(a, "var", lc_reduce, given, site);
+    return call_reduce(&lc__op_var, &a, 1, (int64_t)a.correction, 0, NULL, site);
+}
+
+/* Not lc_sqrt: if all elements are equal the gradient is 0. */
+lc_tensor *lc_std_at(const lc_reduce_args *given, lc_site site)
+{
+    LC__TAKE_OP(a, "std", lc_reduce, given, site);
+    return lc__op1(&lc__op_root_of_var, lc_var_at(&a, site), site);
+}
+
+/* The limits p = 1, infinity and 0 are other operators, so that their gradients (ties, zeros) equal PyTorch's. */
+lc_tensor *lc_norm_at(const lc_reduce_args *given, lc_site site)
+{
+    LC__TAKE_OP(a, "norm", lc_reduce, given, site);
+    double p = a.p;
+    if (lc__is_bad(a.x)) return lc__op1(&lc__op_norm, a.x, site);
+    if (p == 1 || isinf(p)) {
+        a.x = lc_abs_at(a.x, site);
+        return p == 1 ? lc_sum_at(&a, site) : p > 0 ? lc_amax_at(&a, site) : lc_amin_at(&a, site);
+    }
+    if (p == 0) {
+        lc_dtype dtype = lc_tensor_dtype(a.x);
+        a.x = lc_cast_at(lc_ne_at(a.x, lc_scalar_at(0, dtype, site), site), dtype, site);
+        return lc_sum_at(&a, site);
+    }
+    return call_reduce(&lc__op_norm, &a, 0, 0, 1, &p, site);
+}
+
+static lc_tensor *call_arg(const lc_op *op, const lc_arg_args *a, lc_site site)
+{
+    lc_tensor *x = a->x;
+    if (lc__is_bad(x)) return lc__op1(op, x, site);
+    int64_t dim = -1;
+    if (a->dim.given) {
+        int ndim = lc_tensor_ndim(x);
+        dim = lc__wrap_dim((int64_t)a->dim.value, ndim);
+        if (dim < 0) dim = ndim + 1; /* no such dimension: -1 would mean all */
+    }
+    int64_t ints[] = {dim, a->keepdim};
+    return lc_op_call(op, 1, &x, 2, ints, 0, NULL, site);
+}
+
+lc_tensor *lc_argmax_at(const lc_arg_args *given, lc_site site)
+{
+    LC__TAKE_OP(a, "argmax", lc_arg, given, site);
+    return call_arg(&lc__op_argmax, &a, site);
+}
+
+lc_tensor *lc_argmin_at(const lc_arg_args *given, lc_site site)
+{
+    LC__TAKE_OP(a, "argmin", lc_arg, given, site);
+    return call_arg(&lc__op_argmin, &a, site);
+}
