@@ -11,6 +11,7 @@
 
 #include "launch/launch.h"
 
+#include <sys/ptrace.h>
 #include <termios.h>
 
 TEST(the_exit_status_is_the_run_s)
@@ -71,6 +72,27 @@ TEST(a_rank_that_misses_another_names_it)
 }
 
 /* Ranks that have met learn at once why the run ends. */
+/* The coordinator, a thread of the supervisor, ends the run before the supervisor looks at its processes again. */
+TEST(a_supervisor_that_is_late_says_how_a_rank_ended)
+{
+    run r;
+    start(&r, "%s launch -np 2 %s --act meet", lightc, program);
+    wait_for(&r, "out", "rank 0 has met 2\n");
+    pid_t rank = pid_of(&r, 1);
+    bool held = ptrace(PTRACE_SEIZE, r.pid, NULL, NULL) == 0 && ptrace(PTRACE_INTERRUPT, r.pid, NULL, NULL) == 0;
+    if (held) CHECK(waitpid(r.pid, &r.status, 0) == r.pid && WIFSTOPPED(r.status)); /* its first thread alone */
+    CHECK(!kill(rank, SIGKILL));
+    if (held) {
+        wait_for(&r, "err", "rank 0 hears: ");
+        CHECK(ptrace(PTRACE_DETACH, r.pid, NULL, NULL) == 0);
+    }
+    CHECK(finish(&r) != 0);
+    check_clean(&r, 2);
+    if (!held) SKIP("processes cannot be traced");
+    CHECK_CONTAINS(r.err, "error: rank 1 (host ");
+    CHECK_CONTAINS(strstr(r.err, "error: rank 1"), "killed by signal 9");
+}
+
 TEST(ranks_are_notified_of_a_loss)
 {
     run r;

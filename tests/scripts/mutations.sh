@@ -226,6 +226,7 @@ mutate 'names of checkpoints not taken' src/core/checkpoint/taken.c 's/t->fd = m
 mutate 'an id that two runs have' src/callbacks/model_checkpoint_state.c 's/if (!taken) return LC_OK;/return LC_OK;/' test_checkpoint_shared:resumed
 mutate 'a signal after the stop kills' src/core/trainer/finish.c 's/ || t->ranks->agreed_signal)/)/' test_launch_ends:after_the_stop
 mutate 'a second signal passed on only once' src/launch/supervisor/supervisor.c 's/        insist(s);//' test_launch_ends:reads_late
+mutate 'how a lost rank ended not said' src/launch/supervisor/failure.c 's/    add_status(s, rank, why, sizeof why);//' test_launch_ends:that_is_late
 mutate 'a training that has begun taken for one that ended' src/core/trainer/begin.c 's/lc__world_trained(false);/;/' test_elastic:began_after
 # ---- messages, and when they appear ----
 mutate 'errors of saves stop every run' src/core/resume/after_save.c 's/ || t->resume->stops_on_save_error)/ || true)/' test_save_errors:saves_again

@@ -84,13 +84,17 @@ static void await_verdict(const supervisor *s)
         nanosleep(&(struct timespec){.tv_nsec = LC__LOOK_MS * 1000000}, NULL);
 }
 
-/* mpirun knows how that rank's process ended; the coordinator saw only that it was gone. */
-static void add_status_of_mpirun(const supervisor *s, int rank, char *why, size_t size)
+/* The coordinator saw only that the rank was gone; its parent, mpirun or this process, knows how it ended. If this
+ * process is late, the run has ended before it can say so. */
+static void add_status(const supervisor *s, int rank, char *why, size_t size)
 {
+    const child *own = s->plan->hosts ? NULL : lc__child_of_rank(s, rank);
+    bool knows =
+        s->plan->hosts ? rank == s->blame.rank && s->blame.status >= 0 : own && !own->ended_here && own->status != 0;
     char *gone = strstr(why, LC__GONE), rest[512];
-    if (!gone || rank != s->blame.rank || s->blame.status < 0) return;
+    if (!gone || !knows) return;
     snprintf(rest, sizeof rest, "%s", gone + strlen(LC__GONE));
-    lc__process_status(s->blame.status, gone, size - (size_t)(gone - why));
+    lc__process_status(own ? own->status : s->blame.status, gone, size - (size_t)(gone - why));
     size_t n = strlen(why);
     snprintf(why + n, size - n, "%s", rest);
 }
@@ -123,7 +127,7 @@ lc_status lc__supervisor_failure(supervisor *s)
     if (s->coordinator) lc__coordinator_message(s->coordinator, why, sizeof why);
     if (s->coordinator) lc__coordinator_last_calls(s->coordinator, &s->calls);
     child *named = sscanf(why, "rank %d:%n", &rank, &colon) == 1 ? lc__child_of_rank(s, rank) : NULL;
-    if (s->plan->hosts) add_status_of_mpirun(s, rank, why, sizeof why);
+    add_status(s, rank, why, sizeof why);
     bool unmet = !*why || (named && colon); /* nothing is known except its exit status */
     if (named) c = named;
     s->culprit = (int)(c - s->children);
