@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data from files of arrays: NumPy's .npy and .npz.
+/* Data from files of arrays: NumPy's .npy and .npz; tokens in a .bin, as nanoGPT (16-bit numbers) and llm.c (after a
+ * header) write them.
  *
  * A file is opened, knows its arrays (name, type of the numbers, shape), and gives datasets, whose samples are written
  * from the mapped file straight into the batch:
@@ -28,13 +29,15 @@ LC_BEGIN_DECLS
 /* An open file. One thread at a time may call its functions; its datasets may be read by any. */
 typedef struct lc_array_file lc_array_file;
 
-/* Opens a file and checks its header. The kind is known by the file's first bytes. LC_ERR_NOT_FOUND, LC_ERR_FORMAT. */
+/* Opens a file and checks its header. The kind is known by the file's first bytes, or else by the end of
+ * its name. LC_ERR_NOT_FOUND, LC_ERR_FORMAT. */
 LC_API lc_status lc_array_file_open(const char *path, lc_array_file **out) LC_MUST_USE;
 LC_API void lc_array_file_close(lc_array_file *f); /* NULL is fine; datasets made of it stay valid */
 LC_API const char *lc_array_file_path(const lc_array_file *f);
 
 typedef struct lc_array_info {
-    const char *name; /* borrowed from the file; "" in an .npy, which has one array without a name */
+    const char *name; /* borrowed from the file; "" in an .npy, which has one array without a name; "tokens" in a
+                         .bin */
     const char *type; /* of its numbers: "f32", "u16"; NULL: lightc cannot read them, and says why when they are used */
     lc_dtype dtype;   /* the same; 0 if lightc has no tensors of this type: i8, u16, i16, u32, u64 */
     int ndim;         /* 0: a number, which has no samples */
@@ -70,6 +73,28 @@ typedef struct lc_file_field {
  * the samples need. Arrays in Fortran order, whose samples are spread over the whole file, are read as they are: slowly
  * if they are large. */
 LC_API lc_status lc_file_dataset_new(int n, const lc_file_field *fields, lc_dataset **out) LC_MUST_USE;
+
+/* ---- tokens ---- */
+
+typedef struct lc_file_windows_args {
+    size_t size;
+    const char *array;  /* the array of tokens, of one dimension and any type of whole numbers but u64; NULL: the only
+                           one */
+    int64_t window;     /* REQUIRED: tokens of a sample */
+    int64_t stride;     /* from window to window; LC_UNSET: `window`, so that each token is predicted once */
+    int64_t begin, end; /* the tokens that are used: [begin, end); end LC_UNSET: to the last one */
+    int64_t random;     /* samples of an epoch, each a window from a random place, as nanoGPT has them; 0: all windows
+                           in order */
+} lc_file_windows_args;
+LC_DEFAULTS(lc_file_windows, lc_file_windows_args, .stride = LC_UNSET, .end = LC_UNSET)
+
+/* Windows over the tokens of a file, which may be any kind of file: x = tokens[s .. s+T), y = tokens[s+1 .. s+T+1),
+ * both i64 [T]. Windows in order begin at s = begin + i * stride, and a loader shuffles them. Random places depend only
+ * on the sample's key, so on seed, epoch and number of the sample: the same for any number of workers and ranks, and
+ * after a resume. Several files are joined by lc_dataset_concat. */
+#define lc_file_windows_new(file, ...) LC_CALL_NEW_(lc_file_windows_new, lc_file_windows, (file, ), __VA_ARGS__, )
+LC_API lc_status lc_file_windows_new_with(lc_array_file *f, lc_dataset **out,
+                                          const lc_file_windows_args *args) LC_MUST_USE;
 
 LC_END_DECLS
 #endif

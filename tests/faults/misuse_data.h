@@ -75,6 +75,7 @@ Q(lc_array_file_info, (H(ARRAY_FILE), 0))
 N(lc_array_file_find, (H(ARRAY_FILE), P(WORD)))
 S(lc_array_file_read, (H(ARRAY_FILE), 0, 0, 1, LC_F32, P(OUT), 12))
 S(lc_file_dataset_new, (1, P(FILE_FIELDS), P(OUT)))
+S(lc_file_windows_new_with, (H(ARRAY_FILE), P(OUT), DEFAULTS(lc_file_windows)))
 /* ---- image.h ---- */
 S(lc_image_folder_new_with, (P(PATH), P(OUT), DEFAULTS(lc_image)))
 S(lc_image_list_new_with, (P(PATH), P(OUT), DEFAULTS(lc_image)))

@@ -28,6 +28,7 @@ static lc_module module;
 static lc_optimizer *opt;
 static lc_trainer *trainer;
 static lc_graph *graph;
+static lc_array_file *tokens;
 static lc_tensor *x;
 static lc_fabric *fabric;
 static lc_multihead_attention attention;
@@ -43,6 +44,10 @@ static void open_all(void)
     opt = lc_sgd(&module, .momentum = 0.5);
     CHECK_OK(lc_trainer_new(&o, &trainer));
     CHECK_OK(lc_graph_new(&graph));
+    char path[4200];
+    snprintf(path, sizeof path, "%s/tests/data/files/fixtures/vector.npy",
+             getenv("LIGHTC_TEST_SOURCE") ? getenv("LIGHTC_TEST_SOURCE") : ".");
+    CHECK_OK(lc_array_file_open(path, &tokens));
     CHECK_OK(lc_input_new(LC_F32, 2, two, LC_ROW_MAJOR, values, &x));
     CHECK_OK(lc_fabric_new(&fabric));
     memset(&attention, 0, sizeof attention);
@@ -56,6 +61,7 @@ static void close_all(void)
     lc_fabric_free(fabric);
     lc_tensor_unref(x);
     lc_graph_free(graph);
+    lc_array_file_close(tokens);
     lc_trainer_free(trainer);
     lc_optimizer_free(opt);
     lc_module_release(&module);
@@ -193,6 +199,10 @@ typedef lc_adam_args lc_adamw_args;
     X(lc_image, {                                                                                                      \
         lc_dataset *d = NULL;                                                                                          \
         o = outcome_of(lc_image_folder_new_with("/nowhere", &d, a));                                                   \
+    })                                                                                                                 \
+    X(lc_file_windows, {                                                                                               \
+        lc_dataset *d = NULL;                                                                                          \
+        o = outcome_of(lc_file_windows_new_with(tokens, &d, a));                                                       \
     })                                                                                                                 \
     X(lc_mlflow, {                                                                                                     \
         lc_logger l;                                                                                                   \
@@ -692,6 +702,16 @@ static lc_status use_scheduler_config(void *reserved)
     return s;
 }
 
+static lc_status use_file_field(void *reserved)
+{
+    lc_dataset *d = NULL;
+    open_all();
+    lc_status s = lc_file_dataset_new(1, &(lc_file_field){.name = "x", .file = tokens, .reserved = {reserved}}, &d);
+    lc_dataset_unref(d);
+    close_all();
+    return s;
+}
+
 TEST(reserved_members)
 {
     static const struct {
@@ -699,6 +719,7 @@ TEST(reserved_members)
         lc_status (*use)(void *reserved);
     } rows[] = {{"lc_array", use_array},
                 {"lc_share", use_share},
+                {"lc_file_field", use_file_field},
                 {"lc_option", use_option},
                 {"lc_option", use_hyperparameters},
                 {"lc_scheduler_config", use_scheduler_config}};

@@ -8,7 +8,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MOST = 1 << 16 };
-static const char *const names[] = {"a.npz"};
+static const char *const names[] = {"a.npz", "a.bin"};
 
 static void read_array(lc_array_file *f, int64_t i)
 {
@@ -37,6 +37,16 @@ static void read_as_dataset(lc_array_file *f)
     lc_dataset_unref(d);
 }
 
+static void read_windows(lc_array_file *f)
+{
+    lc_dataset *d;
+    int64_t x[8], y[8];
+    void *out[] = {x, y};
+    if (lc_file_windows_new(f, &d, .window = 8) < 0) return;
+    if (lc_dataset_length(d) < 1 || lc_dataset_read(d, lc_dataset_length(d) - 1, 0, out) < 0) abort();
+    lc_dataset_unref(d);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     lc_array_file *f;
@@ -47,6 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (int64_t i = 0; i < lc_array_file_count(f); i++) read_array(f, i);
     read_as_dataset(f);
+    read_windows(f);
     lc_array_file_close(f);
     return 0;
 }

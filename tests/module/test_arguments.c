@@ -539,6 +539,11 @@ TEST(fabrics)
     X(lc_weight_histogram, gradients, "tests/callbacks/test_monitors.c", ".gradients = true")                          \
     X(lc_throughput_monitor, available_flops, "tests/callbacks/test_monitors.c", ".available_flops = 1e9")             \
     X(lc_notifier, events, "tests/callbacks/test_notifier.c", ".events = LC_NOTIFY_RUN_START")                         \
+    X(lc_file_windows, array, "tests/data/files/test_tokens.c", ".array = \"a,b\"")                                    \
+    X(lc_file_windows, window, "tests/data/files/test_tokens.c", ".window = WINDOW")                                   \
+    X(lc_file_windows, begin, "tests/data/files/test_tokens.c", ".begin = 100")                                        \
+    X(lc_file_windows, end, "tests/data/files/test_tokens.c", ".end = 217")                                            \
+    X(lc_file_windows, random, "tests/data/files/test_tokens.c", ".random = SAMPLES")                                  \
     X(lc_idx, mean, "tests/data/test_data_files.c", ".mean = 0.5")                                                     \
     X(lc_idx, raw, "tests/data/test_data_files.c", ".raw = true")                                                      \
     X(lc_dataloader, shuffle, "tests/data/test_loader.c", ".shuffle = true")                                           \

@@ -412,6 +412,8 @@ TEST(metrics)
     X(lc_fabric, bucket_cap_mb, lc_fabric_new(&fabric, .bucket_cap_mb = 0))                                            \
     X(lc_dataloader, batch_size, lc_dataloader_new(&loader, .dataset = data, .batch_size = 0))                         \
     X(lc_dataloader, prefetch, lc_dataloader_new(&loader, .dataset = data, .num_workers = 1, .prefetch = 0))           \
+    X(lc_file_windows, stride, lc_file_windows_new(tokens, &read, .window = 1, .stride = 0))                           \
+    X(lc_file_windows, end, lc_file_windows_new(tokens, &read, .window = 1, .end = 0))                                 \
     X(lc_idx, std, lc_idx_dataset_new("a", "b", &read, .std = 0))                                                      \
     X(lc_idx, std, lc_mnist_load("a", &read, NULL, .std = 0))                                                          \
     X(lc_launch, start_timeout, lc_launch(NULL, .argv = program, .start_timeout = 0))                                  \
@@ -436,6 +438,11 @@ TEST(constructors_that_refuse_zero)
     lc_graph *graph = NULL;
     lc_fabric *fabric = NULL;
     lc_dataset *data = NULL, *read = NULL;
+    lc_array_file *tokens = NULL;
+    char file[4200];
+    snprintf(file, sizeof file, "%s/tests/data/files/fixtures/vector.npy",
+             getenv("LIGHTC_TEST_SOURCE") ? getenv("LIGHTC_TEST_SOURCE") : ".");
+    CHECK_OK(lc_array_file_open(file, &tokens));
     lc_dataloader *loader = NULL;
     lc_trainer *trainer = NULL;
     lc_lr_find_result curve;
@@ -462,6 +469,7 @@ TEST(constructors_that_refuse_zero)
     lc_trainer_free(trainer);
     lc_module_release(&module);
     lc_dataset_unref(data);
+    lc_array_file_close(tokens);
 }
 
 /* X(lc_unfreeze, lr, ...): a group that joins an optimizer learns at 0, and not at a part of the first group's rate. */

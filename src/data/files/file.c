@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-static const lc__file_kind *const kinds[] = {&lc__npy_kind, &lc__npz_kind};
+static const lc__file_kind *const kinds[] = {&lc__npy_kind, &lc__npz_kind, &lc__tokens_kind};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- for the kinds ---- */
@@ -97,7 +97,8 @@ static lc_status read_header(lc_array_file *f)
     for (int k = 0; k < KINDS && !f->kind; k++)
         if (kinds[k]->matches(f)) f->kind = kinds[k];
     if (!f->kind)
-        return lc_fail(LC_ERR_FORMAT, "%s is not a file of arrays that lightc reads, which are .npy and .npz", f->path);
+        return lc_fail(LC_ERR_FORMAT,
+                       "%s is not a file of arrays that lightc reads, which are .npy, .npz and .bin (tokens)", f->path);
     LC_TRY(f->kind->read_header(f));
     return finish(f);
 }

@@ -45,7 +45,7 @@ struct lc_array_file {
     void *state; /* of the kind */
 };
 
-extern const lc__file_kind lc__npy_kind, lc__npz_kind;
+extern const lc__file_kind lc__npy_kind, lc__npz_kind, lc__tokens_kind;
 
 /* A file in memory, for fuzzers; `path` decides its kind where bytes do not. The bytes must outlive it. */
 lc_status lc__array_file_of(const char *path, const void *bytes, size_t size, lc_array_file **out) LC_MUST_USE;

@@ -57,6 +57,20 @@ def make_npz(folder):
         z.writestr("readme.txt", "not an array")
 
 
+def make_tokens(folder):
+    """As nanoGPT's data/*/prepare.py and llm.c's dev/data/data_common.py write them."""
+    tokens = np.arange(1000) * 7 % 50257
+    tokens.astype(np.uint16).tofile(f"{folder}/nanogpt.bin")
+    np.save(f"{folder}/tokens.npy", tokens.astype(np.uint16))
+    for name, magic, version, dtype in ("llmc", 20240520, 1, np.uint16), ("llama3", 20240801, 7, np.uint32):
+        header = np.zeros(256, dtype=np.int32)
+        header[:3] = magic, version, len(tokens)
+        with open(f"{folder}/{name}.bin", "wb") as f:
+            f.write(header.tobytes())
+            f.write(tokens.astype(dtype).tobytes())
+
+
 if __name__ == "__main__":
     make_npy(sys.argv[1])
     make_npz(sys.argv[1])
+    make_tokens(sys.argv[1])
