@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Data from files of arrays: NumPy's .npy and .npz; tokens in a .bin, as nanoGPT (16-bit numbers) and llm.c (after a
- * header) write them.
+ * header) write them; CSV (.csv, .tsv), each column of which is an array.
  *
  * A file is opened, knows its arrays (name, type of the numbers, shape), and gives datasets, whose samples are written
  * from the mapped file straight into the batch:
@@ -14,8 +14,9 @@
  *     lc_array_file_close(f); // the dataset keeps what it needs
  *
  * The first dimension of an array counts samples, the others are a sample's shape. Files are mapped, not read: memory
- * holds what the system caches of them. Only deflated arrays of an .npz are kept in memory, from their first use on. A
- * file must not become shorter while it is open: the system ends a process that reads past its end.
+ * holds what the system caches of them. Only deflated arrays of an .npz are kept in memory, from their first use on,
+ * and the table of a CSV file. A file must not become shorter while it is open: the system ends a process that reads
+ * past its end.
  *
  * Nothing in a file is trusted: sizes and places are checked against each other and against the length of the file
  * before they are used. An error names the file and the array. */
@@ -29,9 +30,23 @@ LC_BEGIN_DECLS
 /* An open file. One thread at a time may call its functions; its datasets may be read by any. */
 typedef struct lc_array_file lc_array_file;
 
+/* How a CSV file is read; other kinds ignore these. */
+typedef struct lc_array_file_args {
+    size_t size;
+    lc_choice header; /* the first row has the names of the columns; LC_AUTO: if none of its values is a number, nor
+                         missing. Without a header columns are named "0", "1", ... */
+    char delimiter;   /* 0: a tab in files that end in .tsv, else a comma */
+    double missing;   /* what empty values, NA and NaN stand for in columns of numbers; LC_NOT_GIVEN: they are errors.
+                         If it is given, an empty value in a column of texts is the empty text */
+    const char *text; /* columns of texts even if they look like numbers, as in lc_file_field.arrays */
+} lc_array_file_args;
+LC_DEFAULTS(lc_array_file, lc_array_file_args, .header = LC_AUTO, .missing = LC_NOT_GIVEN)
+
 /* Opens a file and checks its header. The kind is known by the file's first bytes, or else by the end of
  * its name. LC_ERR_NOT_FOUND, LC_ERR_FORMAT. */
-LC_API lc_status lc_array_file_open(const char *path, lc_array_file **out) LC_MUST_USE;
+#define lc_array_file_open(path, ...) LC_CALL_NEW_(lc_array_file_open, lc_array_file, (path, ), __VA_ARGS__, )
+LC_API lc_status lc_array_file_open_with(const char *path, lc_array_file **out,
+                                         const lc_array_file_args *args) LC_MUST_USE;
 LC_API void lc_array_file_close(lc_array_file *f); /* NULL is fine; datasets made of it stay valid */
 LC_API const char *lc_array_file_path(const lc_array_file *f);
 
@@ -42,6 +57,7 @@ typedef struct lc_array_info {
     lc_dtype dtype;   /* the same; 0 if lightc has no tensors of this type: i8, u16, i16, u32, u64 */
     int ndim;         /* 0: a number, which has no samples */
     int64_t shape[LC_MAX_DIMS]; /* samples first */
+    int64_t classes;            /* of a CSV column of texts: how many different ones there are; else 0 */
 } lc_array_info;
 
 LC_API int64_t lc_array_file_count(const lc_array_file *f);
@@ -49,6 +65,9 @@ LC_API int64_t lc_array_file_count(const lc_array_file *f);
 LC_API const lc_array_info *lc_array_file_info(const lc_array_file *f, int64_t i);
 /* Its number, or -1. */
 LC_API int64_t lc_array_file_find(const lc_array_file *f, const char *name);
+/* The text of class k of array i, a CSV column of texts; NULL if there is none. Borrowed. Classes are sorted by their
+ * bytes, so that the same texts have the same numbers. */
+LC_API const char *lc_array_file_class(const lc_array_file *f, int64_t i, int64_t k);
 /* Samples [first, first + n) of array i as numbers of type `to`, row-major, into `data` of exactly `bytes` bytes. An
  * array without dimensions is one sample. */
 LC_API lc_status lc_array_file_read(lc_array_file *f, int64_t i, int64_t first, int64_t n, lc_dtype to, void *data,

@@ -200,6 +200,10 @@ typedef lc_adam_args lc_adamw_args;
         lc_dataset *d = NULL;                                                                                          \
         o = outcome_of(lc_image_folder_new_with("/nowhere", &d, a));                                                   \
     })                                                                                                                 \
+    X(lc_array_file, {                                                                                                 \
+        lc_array_file *f = NULL;                                                                                       \
+        o = outcome_of(lc_array_file_open_with("/nowhere", &f, a));                                                    \
+    })                                                                                                                 \
     X(lc_file_windows, {                                                                                               \
         lc_dataset *d = NULL;                                                                                          \
         o = outcome_of(lc_file_windows_new_with(tokens, &d, a));                                                       \

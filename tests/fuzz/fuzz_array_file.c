@@ -4,11 +4,12 @@
 #include "data/files/file.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MOST = 1 << 16 };
-static const char *const names[] = {"a.npz", "a.bin"};
+static const char *const names[] = {"a.npz", "a.bin", "a.csv", "b.csv"};
 
 static void read_array(lc_array_file *f, int64_t i)
 {
@@ -20,6 +21,8 @@ static void read_array(lc_array_file *f, int64_t i)
     numel = n;
     for (int d = 1; d < info->ndim; d++)
         if (__builtin_mul_overflow(numel, info->shape[d], &numel)) return;
+    for (int64_t k = 1; k < info->classes; k++)
+        if (strcmp(lc_array_file_class(f, i, k - 1), lc_array_file_class(f, i, k)) >= 0) abort();
     if (numel > MOST) return;
     if (lc_array_file_read(f, i, 0, n, LC_F64, values, (size_t)numel * sizeof *values) < 0 && !*lc_error_message())
         abort();
@@ -51,7 +54,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     lc_array_file *f;
     if (!size) return 0;
-    if (lc__array_file_of(names[data[0] % (sizeof names / sizeof *names)], data + 1, size - 1, &f) < 0) {
+    const char *name = names[data[0] % (sizeof names / sizeof *names)];
+    lc_array_file_args args = lc_array_file_defaults();
+    if (name[0] == 'b') args.header = LC_OFF, args.missing = 7, args.text = "1";
+    if (lc__array_file_of(name, data + 1, size - 1, &args, &f) < 0) {
         if (f || !*lc_error_message()) abort();
         return 0;
     }

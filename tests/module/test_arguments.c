@@ -539,6 +539,8 @@ TEST(fabrics)
     X(lc_weight_histogram, gradients, "tests/callbacks/test_monitors.c", ".gradients = true")                          \
     X(lc_throughput_monitor, available_flops, "tests/callbacks/test_monitors.c", ".available_flops = 1e9")             \
     X(lc_notifier, events, "tests/callbacks/test_notifier.c", ".events = LC_NOTIFY_RUN_START")                         \
+    X(lc_array_file, delimiter, "tests/data/files/test_csv_file.c", ".delimiter = ';'")                                \
+    X(lc_array_file, text, "tests/data/files/test_csv_file.c", ".text = \"zip\"")                                      \
     X(lc_file_windows, array, "tests/data/files/test_tokens.c", ".array = \"a,b\"")                                    \
     X(lc_file_windows, window, "tests/data/files/test_tokens.c", ".window = WINDOW")                                   \
     X(lc_file_windows, begin, "tests/data/files/test_tokens.c", ".begin = 100")                                        \

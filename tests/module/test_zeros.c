@@ -486,6 +486,22 @@ TEST(a_group_that_learns_at_zero)
     lc_module_release(&m);
 }
 
+/* X(lc_array_file, header, ...) and X(lc_array_file, missing, ...): a first row of values, and a value. */
+TEST(a_table_with_zeros)
+{
+    lc_array_file *f = NULL;
+    char file[4200];
+    double first = -1;
+    snprintf(file, sizeof file, "%s/tests/data/files/fixtures/pandas.csv",
+             getenv("LIGHTC_TEST_SOURCE") ? getenv("LIGHTC_TEST_SOURCE") : ".");
+    CHECK_STATUS(lc_array_file_open(file, &f, .header = 0, .missing = 0), LC_ERR_FORMAT);
+    CHECK_CONTAINS(lc_error_message(), "column '0': -3 is a number, but earlier values are texts");
+    CHECK_OK(lc_array_file_open(file, &f, .missing = 0));
+    CHECK_OK(lc_array_file_read(f, lc_array_file_find(f, "real"), 0, 1, LC_F64, &first, sizeof first));
+    CHECK_NEAR(first, 0, 0);
+    lc_array_file_close(f);
+}
+
 /* --lr 0 on the command line, as a program passes it on. */
 TEST(a_zero_on_the_command_line)
 {

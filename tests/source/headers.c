@@ -496,8 +496,11 @@ lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logge
     LC_TRY(lc_dataloader_new(&loader));
     LC_TRY(lc_dataloader_new(&loader, .seed = 1, .prefetch = 1, .num_workers = 2, .drop_last = true, .sampler = NULL,
                              .shuffle = true, .batch_size = 4, .dataset = data));
-    LC_TRY(lc_file_windows_new(NULL, &data));
-    LC_TRY(lc_file_windows_new(NULL, &data, .random = 1, .end = 9, .begin = 1, .stride = 2, .window = 3, .array = "a"));
+    lc_array_file *file;
+    LC_TRY(lc_array_file_open("a", &file));
+    LC_TRY(lc_array_file_open("a", &file, .text = "b", .missing = 1, .delimiter = ';', .header = false));
+    LC_TRY(lc_file_windows_new(file, &data));
+    LC_TRY(lc_file_windows_new(file, &data, .random = 1, .end = 9, .begin = 1, .stride = 2, .window = 3, .array = "a"));
     LC_TRY(lc_idx_dataset_new("a", "b", &data));
     LC_TRY(lc_idx_dataset_new("a", "b", &data, .raw = true, .std = 2, .mean = 1));
     LC_TRY(lc_mnist_load("a", &data, NULL));

@@ -2,6 +2,7 @@
 /* Files of arrays: opening, and what they contain. To add a kind: a file here with its lc__file_kind, a line in `kinds`
  * and in file.h, its fuzz target, its tests. */
 #include "data/files/file.h"
+#include "base/args.h"
 #include "base/grow.h"
 #include "base/io.h"
 
@@ -12,7 +13,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-static const lc__file_kind *const kinds[] = {&lc__npy_kind, &lc__npz_kind, &lc__tokens_kind};
+static const lc__file_kind *const kinds[] = {&lc__npy_kind, &lc__npz_kind, &lc__tokens_kind, &lc__csv_kind};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- for the kinds ---- */
@@ -92,15 +93,19 @@ static lc_status finish(lc_array_file *f)
     return status;
 }
 
-static lc_status read_header(lc_array_file *f)
+static lc_status read_header(lc_array_file *f, const lc_array_file_args *args)
 {
     for (int k = 0; k < KINDS && !f->kind; k++)
         if (kinds[k]->matches(f)) f->kind = kinds[k];
     if (!f->kind)
         return lc_fail(LC_ERR_FORMAT,
-                       "%s is not a file of arrays that lightc reads, which are .npy, .npz and .bin (tokens)", f->path);
-    LC_TRY(f->kind->read_header(f));
-    return finish(f);
+                       "%s is not a file of arrays that lightc reads, which are .npy, .npz, .bin (tokens) "
+                       "and .csv",
+                       f->path);
+    f->args = args;
+    lc_status status = f->kind->read_header(f);
+    f->args = NULL;
+    return status < 0 ? status : finish(f);
 }
 
 static lc_status new_file(const char *path, lc_array_file **out)
@@ -116,13 +121,14 @@ static lc_status new_file(const char *path, lc_array_file **out)
     return LC_OK;
 }
 
-lc_status lc__array_file_of(const char *path, const void *bytes, size_t size, lc_array_file **out)
+lc_status lc__array_file_of(const char *path, const void *bytes, size_t size, const lc_array_file_args *args,
+                            lc_array_file **out)
 {
     *out = NULL;
     lc_array_file *f;
     LC_TRY(new_file(path, &f));
     f->bytes = bytes, f->size = size;
-    lc_status status = read_header(f);
+    lc_status status = read_header(f, args);
     if (status < 0)
         lc__array_file_unref(f);
     else
@@ -130,11 +136,12 @@ lc_status lc__array_file_of(const char *path, const void *bytes, size_t size, lc
     return status;
 }
 
-lc_status lc_array_file_open(const char *path, lc_array_file **out)
+lc_status lc_array_file_open_with(const char *path, lc_array_file **out, const lc_array_file_args *args)
 {
     LC__NEEDS(path, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
+    LC__TAKE(a, lc_array_file, lc_array_file_args, args, LC_ERR_ARGUMENT);
     lc_array_file *f = NULL;
     struct stat st;
     int fd;
@@ -149,7 +156,7 @@ lc_status lc_array_file_open(const char *path, lc_array_file **out)
         }
         f->bytes = p, f->size = (size_t)st.st_size, f->mapped = true;
     }
-    status = read_header(f);
+    status = read_header(f, &a);
 done:
     lc__io_system.close(&lc__io_system, fd);
     if (status < 0)
@@ -215,6 +222,12 @@ int64_t lc_array_file_find(const lc_array_file *f, const char *name)
     for (int64_t i = 0; i < f->n; i++)
         if (!strcmp(f->arrays[i].info.name, name)) return i;
     return -1;
+}
+
+const char *lc_array_file_class(const lc_array_file *f, int64_t i, int64_t k)
+{
+    LC__IS(f, ARRAY_FILE, NULL);
+    return i >= 0 && i < f->n && k >= 0 && k < f->arrays[i].info.classes ? f->arrays[i].classes[k] : NULL;
 }
 
 lc_status lc_array_file_read(lc_array_file *f, int64_t i, int64_t first, int64_t n, lc_dtype to, void *data,

@@ -15,7 +15,8 @@ typedef struct lc__file_array {
     char *refused;               /* why the numbers cannot be read: "has complex numbers; ..."; NULL: they can */
     const char *data;            /* of the first element; NULL: not yet, or never */
     int64_t stride[LC_MAX_DIMS]; /* bytes from one element to the next, in each dimension */
-    void *owned;                 /* memory that is freed with the file */
+    void *owned;                 /* memory that is freed with the file: of classes, or of data */
+    const char **classes;        /* of a column of texts */
     uint64_t place[4];           /* of the kind */
 } lc__file_array;
 
@@ -42,13 +43,15 @@ struct lc_array_file {
     bool mapped;
     lc__file_array *arrays;
     int64_t n, capacity;
-    void *state; /* of the kind */
+    void *state;                    /* of the kind */
+    const lc_array_file_args *args; /* while it is opened */
 };
 
-extern const lc__file_kind lc__npy_kind, lc__npz_kind, lc__tokens_kind;
+extern const lc__file_kind lc__npy_kind, lc__npz_kind, lc__tokens_kind, lc__csv_kind;
 
 /* A file in memory, for fuzzers; `path` decides its kind where bytes do not. The bytes must outlive it. */
-lc_status lc__array_file_of(const char *path, const void *bytes, size_t size, lc_array_file **out) LC_MUST_USE;
+lc_status lc__array_file_of(const char *path, const void *bytes, size_t size, const lc_array_file_args *args,
+                            lc_array_file **out) LC_MUST_USE;
 lc_array_file *lc__array_file_ref(lc_array_file *f);
 void lc__array_file_unref(lc_array_file *f);
 

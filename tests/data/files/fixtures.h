@@ -47,7 +47,8 @@ __attribute__((unused)) static lc_status try_bytes(const char *name, const void 
 {
     lc_array_file *f;
     static double sink[4096];
-    lc_status status = lc__array_file_of(name, bytes, size, &f);
+    lc_status status =
+        lc__array_file_of(name, bytes, size, &(lc_array_file_args){.header = LC_AUTO, .missing = LC_NOT_GIVEN}, &f);
     if (status < 0) {
         CHECK(!f);
         CHECK_CONTAINS(lc_error_message(), name);

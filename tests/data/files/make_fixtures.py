@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the files in fixtures/ with NumPy, and those that the live tests compare:
 
-    make_fixtures.py FOLDER        (pip install numpy)
+    make_fixtures.py FOLDER        (pip install numpy pandas)
 
 Element i of an array, in row-major order, is a function of i, which the tests know."""
 import sys
@@ -70,7 +70,17 @@ def make_tokens(folder):
             f.write(tokens.astype(dtype).tobytes())
 
 
+def make_csv(folder):
+    try:
+        import pandas
+    except ImportError:
+        return
+    pandas.DataFrame({"number": range(-3, 2), "real": [np.nan, 0.1, 1e-300, 3, np.nan],
+                      "text, quoted": ["plain", "a \"quote\"", "two\nlines", " ,", "last"]}).to_csv(f"{folder}/pandas.csv", index=False)
+
+
 if __name__ == "__main__":
     make_npy(sys.argv[1])
     make_npz(sys.argv[1])
     make_tokens(sys.argv[1])
+    make_csv(sys.argv[1])

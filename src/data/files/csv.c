@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CSV, as RFC 4180 describes it: fields between commas, or in quotes, in which two quotes are one and lines may end. A
+ * column is an array of one dimension: of i64 if all values are whole numbers, of f64 if all are numbers, of class
+ * indices (i64) if all are texts. The file is read twice: for its shape and types, then for its values, which are kept
+ * in a table of 8 bytes a value. */
+#define _GNU_SOURCE
+#include "data/files/file.h"
+#include "data/files/names.h"
+
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define MOST_COLUMNS 1000000
+
+/* ---- values ---- */
+
+typedef struct reader {
+    const char *p, *end;
+    int64_t line;
+    char delimiter;
+} reader;
+
+typedef struct value {
+    const char *text; /* without quotes around it */
+    size_t n;
+    bool quoted;  /* quotes in it are doubled */
+    bool last;    /* of its row */
+    int64_t line; /* where it begins */
+} value;
+
+/* Takes the next value; false if a quote is not closed, or if something follows a closed one. */
+static bool next_value(reader *r, value *v)
+{
+    const char *end;
+    *v = (value){.text = r->p, .line = r->line};
+    if (r->p < r->end && *r->p == '"') {
+        v->quoted = true;
+        v->text = r->p + 1;
+        for (end = v->text; (end = memchr(end, '"', (size_t)(r->end - end))) && end + 1 < r->end && end[1] == '"';)
+            end += 2;
+        if (!end) return false;
+        for (const char *p = v->text; (p = memchr(p, '\n', (size_t)(end - p))); p++) r->line++;
+        r->p = end + 1;
+        if (r->end - r->p > 1 && r->p[0] == '\r' && r->p[1] == '\n') r->p++;
+    } else {
+        while (r->p < r->end && *r->p != r->delimiter && *r->p != '\n') r->p++;
+        end = r->p;
+        if (end > v->text && end[-1] == '\r' && (end == r->end || *end == '\n')) end--;
+    }
+    v->n = (size_t)(end - v->text);
+    v->last = r->p == r->end || *r->p == '\n';
+    if (r->p == r->end) return true;
+    r->line += *r->p == '\n';
+    return *r->p++ == r->delimiter || v->last;
+}
+
+/* Passes over empty lines; false at the end. */
+static bool next_row(reader *r)
+{
+    while (r->p < r->end) {
+        size_t n = r->p[0] == '\n' ? 1 : r->end - r->p > 1 && r->p[0] == '\r' && r->p[1] == '\n' ? 2 : 0;
+        if (!n) return true;
+        r->p += n, r->line++;
+    }
+    return false;
+}
+
+/* The value as text with a zero at its end: copies to `to`, n + 1 bytes at most, and returns what follows. */
+static char *copy_text(const value *v, char *to)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        *to++ = v->text[i];
+        if (v->quoted && v->text[i] == '"') i++;
+    }
+    *to++ = 0;
+    return to;
+}
+
+typedef enum meaning { MISSING, NOT_AVAILABLE, WHOLE, REAL, TEXT } meaning;
+
+typedef union number {
+    int64_t whole;
+    double real;
+} number;
+
+/* Up to 18 digits are a whole number, and with a point in up to 15 the quotient of two exact doubles. */
+static bool read_digits(const char *p, const char *end, meaning *what, number *out)
+{
+    static const double tens[] = {1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
+    bool minus = *p == '-';
+    int64_t m = 0;
+    int digits = 0, after = -1;
+    if (*p == '-' || *p == '+') p++;
+    for (; p < end; p++) {
+        if (*p == '.' && after < 0) {
+            after = 0;
+            continue;
+        }
+        if (*p < '0' || *p > '9' || ++digits > 18) return false;
+        m = m * 10 + (*p - '0');
+        after += after >= 0;
+    }
+    if (!digits || (after >= 0 && digits > 15)) return false;
+    *what = after < 0 ? WHOLE : REAL;
+    if (after < 0)
+        out->whole = minus ? -m : m;
+    else
+        out->real = (minus ? -(double)m : (double)m) / tens[after];
+    return true;
+}
+
+static meaning meaning_of(const value *v, locale_t c, number *out)
+{
+    const char *p = v->text, *end = p + v->n;
+    while (p < end && (*p == ' ' || *p == '\t')) p++;
+    while (p < end && (end[-1] == ' ' || end[-1] == '\t')) end--;
+    size_t n = (size_t)(end - p);
+    meaning what;
+    if (!n) return MISSING;
+    if ((n == 2 && !strncasecmp(p, "na", 2)) || (n == 3 && !strncasecmp(p, "nan", 3))) return NOT_AVAILABLE;
+    if (read_digits(p, end, &what, out)) return what;
+    char copy[128], *stop;
+    if (n >= sizeof copy || memchr(p, 'x', n) || memchr(p, 'X', n) || memchr(p, '(', n)) return TEXT;
+    memcpy(copy, p, n);
+    copy[n] = 0;
+    out->real = strtod_l(copy, &stop, c);
+    return stop == copy + n && out->real == out->real ? REAL : TEXT;
+}
+
+/* ---- the table ---- */
+
+typedef struct column {
+    bool named;                     /* in .text */
+    bool text;                      /* the first value that is not missing is one, or it is named */
+    bool known;                     /* there was such a value */
+    bool real;                      /* there are numbers that are not whole */
+    int64_t missing, not_available; /* the lines of the first ones; 0: none */
+} column;
+
+typedef struct table {
+    lc_array_file *f;
+    const lc_array_file_args *args;
+    locale_t c;
+    reader first; /* of the rows, without the header */
+    int64_t rows, n;
+    column *columns;
+    uint64_t *values;  /* [rows, n] */
+    char *texts, *end; /* the values of columns of text, at the offsets in `values` */
+} table;
+
+static lc_status fail_at(const table *t, int64_t line, int64_t k, const char *what, const value *v)
+{
+    char text[64] = "";
+    for (size_t i = 0; v && i < v->n && i < sizeof text - 1; i++) text[i] = v->text[i];
+    return lc_fail(LC_ERR_FORMAT, "%s, line %lld, column '%.200s': %s%s%s", t->f->path, (long long)line,
+                   t->f->arrays[k].info.name, v ? text : "", v ? " " : "", what);
+}
+
+static lc_status fail_row(const table *t, int64_t line, const char *what)
+{
+    return lc_fail(LC_ERR_FORMAT, "%s, line %lld: %s", t->f->path, (long long)line, what);
+}
+
+/* The values of the first row are the names of the columns, or else these are numbers. */
+static lc_status name_columns(table *t)
+{
+    reader r = t->first;
+    bool header = t->args->header == LC_ON;
+    bool all_texts = true;
+    value v = {0};
+    number unused;
+    for (t->n = 0; !v.last; t->n++) {
+        if (!next_value(&r, &v)) return fail_row(t, v.line, "a quote is not closed, or not at the end of its value");
+        if (t->n == MOST_COLUMNS) return fail_row(t, v.line, "there are more than 1000000 columns");
+        all_texts &= meaning_of(&v, t->c, &unused) == TEXT;
+    }
+    if (t->args->header == LC_AUTO) header = all_texts;
+    reader names = t->first;
+    char *name = malloc((size_t)(r.p - names.p) + 24);
+    if (!name) return lc_fail(LC_ERR_MEMORY, "out of memory for the names in %s", t->f->path);
+    lc_status status = LC_OK;
+    for (int64_t k = 0; k < t->n && status == LC_OK; k++) {
+        lc__file_array *a;
+        (void)next_value(&names, &v);
+        if (header)
+            copy_text(&v, name);
+        else
+            snprintf(name, 24, "%lld", (long long)k);
+        status = lc__file_add(t->f, name, strlen(name), &a);
+    }
+    free(name);
+    if (header) t->first = r;
+    return status;
+}
+
+static lc_status name_texts(table *t)
+{
+    if (!t->args->text) return LC_OK;
+    int64_t *which = NULL, n = 0;
+    lc_file_field field = {.name = "text", .file = t->f, .arrays = t->args->text};
+    LC_TRY(lc__arrays_of_field(1, &field, &field, &which, &n));
+    for (int64_t i = 0; i < n; i++) t->columns[which[i]] = (column){.named = true, .text = true, .known = true};
+    free(which);
+    return LC_OK;
+}
+
+static lc_status learn(table *t, column *c, int64_t k, const value *v)
+{
+    number unused;
+    meaning what = meaning_of(v, t->c, &unused);
+    bool text = what == TEXT || (what == NOT_AVAILABLE && c->text) || (what > MISSING && c->named);
+    if (memchr(v->text, 0, v->n)) return fail_at(t, v->line, k, "there is a zero character", NULL);
+    if (what == MISSING && !c->missing) c->missing = v->line;
+    if (what == NOT_AVAILABLE && !c->not_available) c->not_available = v->line;
+    if (what < WHOLE) return LC_OK;
+    if (!c->known) c->known = true, c->text = text;
+    if (c->text != text)
+        return fail_at(t, v->line, k,
+                       text ? "is not a number, as earlier values are; if the column is one of texts, name it in .text"
+                            : "is a number, but earlier values are texts; if all are texts, name the column in .text",
+                       v);
+    c->real |= what == REAL;
+    return LC_OK;
+}
+
+/* Counts the rows, and learns what the columns hold. */
+static lc_status learn_all(table *t)
+{
+    reader r = t->first;
+    for (; next_row(&r); t->rows++) {
+        value v = {0};
+        int64_t k = 0;
+        for (; !v.last; k++) {
+            if (!next_value(&r, &v))
+                return fail_row(t, v.line, "a quote is not closed, or not at the end of its value");
+            if (k < t->n) LC_TRY(learn(t, &t->columns[k], k, &v));
+        }
+        if (k != t->n)
+            return lc_fail(LC_ERR_FORMAT, "%s, line %lld: %lld values, but there are %lld columns", t->f->path,
+                           (long long)v.line, (long long)k, (long long)t->n);
+    }
+    for (int64_t k = 0; k < t->n && t->args->missing != t->args->missing; k++) {
+        const column *c = &t->columns[k];
+        int64_t line = c->missing;
+        if (!c->text && c->not_available && (!line || c->not_available < line)) line = c->not_available;
+        if (line)
+            return fail_at(t, line, k, "a value is missing; .missing = 0, or another number, stands for such values",
+                           NULL);
+    }
+    return LC_OK;
+}
+
+static bool is_real(const column *c)
+{
+    return !c->text && (c->real || c->missing || c->not_available || !c->known);
+}
+
+static void fill(table *t)
+{
+    reader r = t->first;
+    uint64_t *to = t->values;
+    while (next_row(&r))
+        for (int64_t k = 0; k < t->n; k++, to++) {
+            const column *c = &t->columns[k];
+            value v;
+            number n;
+            (void)next_value(&r, &v);
+            if (c->text) {
+                *to = (uint64_t)(t->end - t->texts);
+                t->end = copy_text(&v, t->end);
+                continue;
+            }
+            meaning what = meaning_of(&v, t->c, &n);
+            if (what < WHOLE) n.real = t->args->missing;
+            if (what == WHOLE && is_real(c)) n.real = (double)n.whole;
+            memcpy(to, &n, sizeof n);
+        }
+}
+
+static int by_text(const void *a, const void *b, void *texts)
+{
+    return strcmp((const char *)texts + **(uint64_t *const *)a, (const char *)texts + **(uint64_t *const *)b);
+}
+
+/* Texts become their places among the different texts of the column, sorted by bytes. */
+static lc_status number_classes(table *t, int64_t k)
+{
+    lc__file_array *a = &t->f->arrays[k];
+    uint64_t **cells = malloc((size_t)(t->rows ? t->rows : 1) * sizeof *cells);
+    const char **classes = cells ? malloc((size_t)(t->rows ? t->rows : 1) * sizeof *classes) : NULL;
+    if (!classes) {
+        free(cells);
+        return lc_fail(LC_ERR_MEMORY, "out of memory for the texts in %s", t->f->path);
+    }
+    for (int64_t i = 0; i < t->rows; i++) cells[i] = &t->values[i * t->n + k];
+    qsort_r(cells, (size_t)t->rows, sizeof *cells, by_text, t->texts);
+    int64_t n = 0;
+    for (int64_t i = 0; i < t->rows; i++) {
+        const char *text = t->texts + *cells[i];
+        if (!n || strcmp(classes[n - 1], text) != 0) classes[n++] = text;
+        *cells[i] = (uint64_t)(n - 1);
+    }
+    free(cells);
+    a->owned = a->classes = classes;
+    a->info.classes = n;
+    return LC_OK;
+}
+
+static lc_status make_table(table *t)
+{
+    size_t cells = (size_t)t->rows * (size_t)t->n; /* at most one for each byte of the file, and one */
+    t->values = lc__data_alloc(cells * sizeof *t->values, t->f->path);
+    t->texts = t->end = t->values ? malloc(t->f->size + cells + 1) : NULL;
+    t->f->state = t->texts;
+    t->f->arrays[0].data = (const char *)t->values;
+    if (!t->texts) return lc_fail(LC_ERR_MEMORY, "out of memory for the values of %s", t->f->path);
+    fill(t);
+    for (int64_t k = 0; k < t->n; k++) {
+        lc__file_array *a = &t->f->arrays[k];
+        if (t->columns[k].text) LC_TRY(number_classes(t, k));
+        a->number = is_real(&t->columns[k]) ? LC__F64 : LC__I64;
+        a->info.ndim = 1;
+        a->info.shape[0] = t->rows;
+        a->data = (const char *)(t->values + k);
+        a->stride[0] = t->n * 8;
+    }
+    return LC_OK;
+}
+
+/* ---- files ---- */
+
+static bool ends(const lc_array_file *f, const char *with)
+{
+    size_t n = strlen(f->path), k = strlen(with);
+    return n > k && !strcasecmp(f->path + n - k, with);
+}
+
+static bool matches(const lc_array_file *f)
+{
+    return ends(f, ".csv") || ends(f, ".tsv");
+}
+
+static lc_status read_header(lc_array_file *f)
+{
+    const char *begin = (const char *)f->bytes, *end = begin + f->size;
+    table t = {.f = f, .args = f->args};
+    char delimiter = f->args->delimiter ? f->args->delimiter : ends(f, ".tsv") ? '\t' : ',';
+    if (delimiter == '"' || delimiter == '\n' || delimiter == '\r')
+        return lc_fail(LC_ERR_ARGUMENT, "%s: a quote or the end of a line cannot be the delimiter", f->path);
+    if (f->size >= 3 && !memcmp(begin, "\xef\xbb\xbf", 3)) begin += 3; /* the mark of UTF-8 */
+    t.first = (reader){begin, end, 1, delimiter};
+    if (!f->size || !next_row(&t.first)) return lc__file_fail(f, LC_ERR_FORMAT, NULL, "is empty");
+    t.c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (!t.c) return lc_fail(LC_ERR_MEMORY, "no memory for the C locale");
+    lc_status status = name_columns(&t);
+    if (status == LC_OK && !(t.columns = calloc((size_t)t.n, sizeof *t.columns)))
+        status = lc_fail(LC_ERR_MEMORY, "out of memory for the columns of %s", f->path);
+    if (status == LC_OK) status = name_texts(&t);
+    if (status == LC_OK) status = learn_all(&t);
+    if (status == LC_OK) status = make_table(&t);
+    freelocale(t.c);
+    free(t.columns);
+    return status;
+}
+
+static void csv_free(lc_array_file *f)
+{
+    free(f->state);
+    if (f->n) free((void *)(uintptr_t)f->arrays[0].data); /* the table begins with the first column */
+}
+
+const lc__file_kind lc__csv_kind = {.name = ".csv", .matches = matches, .read_header = read_header, .free = csv_free};
