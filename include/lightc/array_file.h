@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Data from files of arrays: NumPy's .npy and .npz; tokens in a .bin, as nanoGPT (16-bit numbers) and llm.c (after a
- * header) write them; CSV (.csv, .tsv), each column of which is an array.
+ * header) write them; CSV (.csv, .tsv), each column of which is an array;
+ * safetensors.
  *
  * A file is opened, knows its arrays (name, type of the numbers, shape), and gives datasets, whose samples are written
  * from the mapped file straight into the batch:

@@ -22,6 +22,36 @@ bool lc__st_is_torch(const unsigned char first[8])
     return !memcmp(first, "PK\3\4", 4) || (first[0] == 0x80 && first[1] >= 2 && first[1] <= 5);
 }
 
+/* The length of the header of a file of `size` bytes, from its first 8. */
+static lc_status header_length(const char *path, const unsigned char *first, uint64_t size, uint64_t *n)
+{
+    if (size < 8)
+        return lc_fail(LC_ERR_FORMAT, "\"%s\" is not a safetensors file: it has only %" PRIu64 " bytes", path, size);
+    *n = 0;
+    for (int k = 7; k >= 0; k--) *n = *n << 8 | first[k];
+    if (lc__st_is_torch(first) && *n > size - 8)
+        return lc_fail(LC_ERR_FORMAT,
+                       "\"%s\" is not a safetensors file but one that torch.save wrote; in Python, "
+                       "safetensors.torch.save_file(torch.load(\"file.pt\"), \"file.safetensors\") converts it",
+                       path);
+    if (*n > LC__ST_MOST_HEADER)
+        return lc_fail(LC_ERR_FORMAT,
+                       "\"%s\" is not a safetensors file: its header would have %" PRIu64 " bytes, the limit is %u",
+                       path, *n, LC__ST_MOST_HEADER);
+    if (*n > size - 8)
+        return lc_fail(LC_ERR_FORMAT, "\"%s\" is truncated: it has %" PRIu64 " bytes, its header alone needs %" PRIu64,
+                       path, size, *n + 8);
+    return LC_OK;
+}
+
+lc_status lc__st_parse_file(const char *path, const unsigned char *bytes, uint64_t size, lc_safetensors **out)
+{
+    uint64_t n;
+    *out = NULL;
+    LC_TRY(header_length(path, bytes, size, &n));
+    return lc__st_parse(path, (const char *)bytes + 8, n, size, out);
+}
+
 lc_status lc__st_open(const lc__io *io, const char *path, lc_safetensors **out)
 {
     *out = NULL;
@@ -32,31 +62,9 @@ lc_status lc__st_open(const lc__io *io, const char *path, lc_safetensors **out)
     int fd;
     LC_TRY(lc__open_to_read(io, path, &fd, &st));
     uint64_t size = (uint64_t)st.st_size, n = 0;
-    if (size < 8) {
-        status = lc_fail(LC_ERR_FORMAT, "\"%s\" is not a safetensors file: it has only %" PRIu64 " bytes", path, size);
-        goto done;
-    }
-    LC_TRY_GOTO(status, done, lc__read_all(io, fd, path, length, 8, 0));
-    for (int k = 7; k >= 0; k--) n = n << 8 | length[k];
-    if (lc__st_is_torch(length) && n > size - 8) {
-        status = lc_fail(LC_ERR_FORMAT,
-                         "\"%s\" is not a safetensors file but one that torch.save wrote; in Python, "
-                         "safetensors.torch.save_file(torch.load(\"file.pt\"), \"file.safetensors\") converts it",
-                         path);
-        goto done;
-    }
-    if (n > LC__ST_MOST_HEADER) {
-        status = lc_fail(LC_ERR_FORMAT,
-                         "\"%s\" is not a safetensors file: its header would have %" PRIu64 " bytes, the limit is %u",
-                         path, n, LC__ST_MOST_HEADER);
-        goto done;
-    }
-    if (n > size - 8) {
-        status =
-            lc_fail(LC_ERR_FORMAT, "\"%s\" is truncated: it has %" PRIu64 " bytes, its header alone needs %" PRIu64,
-                    path, size, n + 8);
-        goto done;
-    }
+    status = size < 8 ? LC_OK : lc__read_all(io, fd, path, length, 8, 0);
+    if (status == LC_OK) status = header_length(path, length, size, &n);
+    if (status < 0) goto done;
     json = malloc(n ? n : 1);
     if (!json) {
         status = lc_fail(LC_ERR_MEMORY, "no memory for the header of \"%s\" (%" PRIu64 " bytes)", path, n);

@@ -79,5 +79,7 @@ lc_status lc__st_open(const lc__io *io, const char *path, lc_safetensors **out);
 bool lc__st_is_torch(const unsigned char first[8]);
 /* Checks a header of n bytes of JSON in a file of file_bytes bytes; the result has no file to read from. */
 lc_status lc__st_parse(const char *path, const char *json, uint64_t n, uint64_t file_bytes, lc_safetensors **out);
+/* Checks a whole file in memory; the result has none to read from. */
+lc_status lc__st_parse_file(const char *path, const unsigned char *bytes, uint64_t size, lc_safetensors **out);
 
 #endif

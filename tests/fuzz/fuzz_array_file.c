@@ -9,7 +9,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MOST = 1 << 16 };
-static const char *const names[] = {"a.npz", "a.bin", "a.csv", "b.csv"};
+static const char *const names[] = {"a.npz", "a.bin", "a.csv", "b.csv", "a.safetensors"};
 
 static void read_array(lc_array_file *f, int64_t i)
 {

@@ -13,7 +13,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-static const lc__file_kind *const kinds[] = {&lc__npy_kind, &lc__npz_kind, &lc__tokens_kind, &lc__csv_kind};
+static const lc__file_kind *const kinds[] = {&lc__npy_kind, &lc__npz_kind, &lc__tokens_kind, &lc__csv_kind,
+                                             &lc__safetensors_kind};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- for the kinds ---- */

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the files in fixtures/ with NumPy, and those that the live tests compare:
 
-    make_fixtures.py FOLDER        (pip install numpy pandas)
+    make_fixtures.py FOLDER        (pip install numpy pandas safetensors)
 
 Element i of an array, in row-major order, is a function of i, which the tests know."""
 import sys
@@ -79,8 +79,19 @@ def make_csv(folder):
                       "text, quoted": ["plain", "a \"quote\"", "two\nlines", " ,", "last"]}).to_csv(f"{folder}/pandas.csv", index=False)
 
 
+def make_safetensors(folder):
+    try:
+        from safetensors.numpy import save_file
+    except ImportError:
+        return
+    save_file({"images": numbers("<u1", (4, 2, 3)), "labels": numbers("<i8", (4,)), "u16": numbers("<u2", (4, 3)),
+               "i8": numbers("<i1", (4,)), "f16": numbers("<f2", (4, 3)), "number": np.array(7, "<f4")},
+              f"{folder}/some.safetensors")
+
+
 if __name__ == "__main__":
     make_npy(sys.argv[1])
     make_npz(sys.argv[1])
     make_tokens(sys.argv[1])
     make_csv(sys.argv[1])
+    make_safetensors(sys.argv[1])
