@@ -12,7 +12,7 @@ set -u
 from=$PWD
 cd "$(dirname "$0")" || exit 1
 
-BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libdnnl-dev libsqlite3-dev libcjson-dev zlib1g-dev libjpeg-dev libpng-dev libwebp-dev libcurl4-openssl-dev libssl-dev"
+BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libdnnl-dev libsqlite3-dev libcjson-dev zlib1g-dev libjpeg-dev libpng-dev libwebp-dev libcurl4-openssl-dev libssl-dev libhdf5-dev"
 DATA_PACKAGES="dataset-fashion-mnist"
 TEST_PACKAGES="libopenmpi-dev openmpi-bin g++ clang lld libclang-rt-dev sqlite3 clang-format cppcheck"
 DATA_DIR=/usr/share/datasets/fashion-mnist

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Data from files of arrays: NumPy's .npy and .npz; tokens in a .bin, as nanoGPT (16-bit numbers) and llm.c (after a
  * header) write them; CSV (.csv, .tsv), each column of which is an array;
- * safetensors.
+ * safetensors; HDF5, each dataset of which is an array ("train/images"). WAV files are not read.
  *
  * A file is opened, knows its arrays (name, type of the numbers, shape), and gives datasets, whose samples are written
  * from the mapped file straight into the batch:
@@ -16,7 +16,10 @@
  *
  * The first dimension of an array counts samples, the others are a sample's shape. Files are mapped, not read: memory
  * holds what the system caches of them. Only deflated arrays of an .npz are kept in memory, from their first use on,
- * and the table of a CSV file. A file must not become shorter while it is open: the system ends a process that reads
+ * and the table of a CSV file. HDF5 files are read by
+ * libhdf5, one thread at a time, which decompresses their chunks: the samples of a batch are read in the file's order,
+ * so that samples of one chunk share the work. A program that uses libhdf5 itself at the same time needs one that is
+ * built for threads. A file must not become shorter while it is open: the system ends a process that reads
  * past its end.
  *
  * Nothing in a file is trusted: sizes and places are checked against each other and against the length of the file

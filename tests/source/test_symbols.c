@@ -13,6 +13,7 @@ static const struct {
     {"error", ".tbss"},       /* the message of this thread's last failure (src/base/status.c) */
     {"lc__errors", ".tbss"},  /* how many there were: apart from the message, since each hook reads it (same file) */
     {"fits_begun", ".bss"},   /* the number of the current fit, for restarted ranks (src/core/trainer/begin.c) */
+    {"hdf5", ".bss"},         /* libhdf5 and the lock around its calls: its state is the process's (src/data/files) */
     {"keeper", ".bss"},       /* watches for signals after an interrupted run (src/core/trainer/signals.c) */
     {"of_children", ".bss"},  /* what a child of this process releases (src/base/at_fork.c); has a mutex */
     {"pool", ".bss"},         /* the threads of this process that help with loops (src/base/pool.c) */

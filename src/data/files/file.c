@@ -13,8 +13,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-static const lc__file_kind *const kinds[] = {&lc__npy_kind, &lc__npz_kind, &lc__tokens_kind, &lc__csv_kind,
-                                             &lc__safetensors_kind};
+static const lc__file_kind *const kinds[] = {&lc__npy_kind, &lc__npz_kind,         &lc__tokens_kind,
+                                             &lc__csv_kind, &lc__safetensors_kind, &lc__hdf5_kind};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- for the kinds ---- */
@@ -100,8 +100,8 @@ static lc_status read_header(lc_array_file *f, const lc_array_file_args *args)
         if (kinds[k]->matches(f)) f->kind = kinds[k];
     if (!f->kind)
         return lc_fail(LC_ERR_FORMAT,
-                       "%s is not a file of arrays that lightc reads, which are .npy, .npz, .bin (tokens) "
-                       "and .csv",
+                       "%s is not a file of arrays that lightc reads, which are .npy, .npz, .csv, "
+                       ".safetensors, HDF5 and .bin (tokens)",
                        f->path);
     f->args = args;
     lc_status status = f->kind->read_header(f);

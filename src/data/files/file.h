@@ -47,7 +47,8 @@ struct lc_array_file {
     const lc_array_file_args *args; /* while it is opened */
 };
 
-extern const lc__file_kind lc__npy_kind, lc__npz_kind, lc__tokens_kind, lc__csv_kind, lc__safetensors_kind;
+extern const lc__file_kind lc__npy_kind, lc__npz_kind, lc__tokens_kind, lc__csv_kind, lc__safetensors_kind,
+    lc__hdf5_kind;
 
 /* A file in memory, for fuzzers; `path` decides its kind where bytes do not. The bytes must outlive it. */
 lc_status lc__array_file_of(const char *path, const void *bytes, size_t size, const lc_array_file_args *args,

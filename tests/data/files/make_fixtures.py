@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the files in fixtures/ with NumPy, and those that the live tests compare:
 
-    make_fixtures.py FOLDER        (pip install numpy pandas safetensors)
+    make_fixtures.py FOLDER        (pip install numpy pandas safetensors h5py)
 
 Element i of an array, in row-major order, is a function of i, which the tests know."""
 import sys
@@ -89,9 +89,31 @@ def make_safetensors(folder):
               f"{folder}/some.safetensors")
 
 
+def make_hdf5(folder):
+    try:
+        import h5py
+    except ImportError:
+        return
+    with h5py.File(f"{folder}/some.h5", "w") as f:
+        for dtype in "u1 i1 u2 i2 u4 i4 u8 i8 f2 f4 f8 b1".split():
+            f[f"types/{dtype}"] = numbers("<" + dtype, (4, 3))
+        f["types/big"] = numbers(">i4", (4, 3))
+        f.create_dataset("train/images", data=numbers("<u2", (300, 2, 3)), chunks=(16, 2, 3), compression="gzip")
+        f.create_dataset("wide", data=np.repeat(numbers("<u1", (4, 1)), 300000, 1), chunks=(1, 300000), compression="gzip")
+        f["train/labels"] = numbers("<i8", (300,))
+        f["scalar"] = np.float32(7)
+        f["texts"] = ["a", "bc"]
+        f["again"] = f["train/labels"]
+    with h5py.File(f"{folder}/user.h5", "w", userblock_size=512) as f:
+        f["x"] = numbers("<f4", (4, 3))
+    with h5py.File(f"{folder}/outside.h5", "w") as f:
+        f.create_dataset("x", (4,), "<f4", external="somewhere.raw")
+
+
 if __name__ == "__main__":
     make_npy(sys.argv[1])
     make_npz(sys.argv[1])
     make_tokens(sys.argv[1])
     make_csv(sys.argv[1])
     make_safetensors(sys.argv[1])
+    make_hdf5(sys.argv[1])

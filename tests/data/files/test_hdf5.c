@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* HDF5 files as h5py writes them: types, chunks, several threads, and broken ones. */
+#include "fixtures.h"
+
+static bool opens(void)
+{
+    lc_array_file *f;
+    lc_status status = lc_array_file_open(fixture("some.h5"), &f);
+    if (status == LC_ERR_UNSUPPORTED) {
+        CHECK_CONTAINS(lc_error_message(), "libhdf5-dev");
+        return false;
+    }
+    CHECK_OK(status);
+    lc_array_file_close(f);
+    return true;
+}
+
+#define NEEDS_HDF5                                                                                                     \
+    if (!opens()) SKIP("HDF5 is not installed, or lightc was built without it")
+
+static void check_types(void)
+{
+    static const struct {
+        const char *name, *type;
+    } rows[] = {{"u1", "u8"},  {"i1", "i8"}, {"u2", "u16"}, {"i2", "i16"}, {"u4", "u32"},  {"i4", "i32"}, {"u8", "u64"},
+                {"i8", "i64"}, {"f2", NULL}, {"f4", "f32"}, {"f8", "f64"}, {"b1", "bool"}, {"big", "i32"}};
+    lc_array_file *f = open_fixture("some.h5");
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        char name[40];
+        snprintf(name, sizeof name, "types/%s", rows[k].name);
+        int64_t i = lc_array_file_find(f, name);
+        const lc_array_info *info = lc_array_file_info(f, i);
+        CHECK(info && info->ndim == 2 && info->shape[0] == 4 && info->shape[1] == 3);
+        if (rows[k].type) CHECK_STR(info->type, rows[k].type); /* libhdf5 decides what a half becomes */
+        double v[12];
+        CHECK_OK(lc_array_file_read(f, i, 0, 4, LC_F64, v, sizeof v));
+        bool from_zero = rows[k].name[0] == 'u';
+        for (int e = 0; e < 12; e++)
+            CHECK_NEAR(v[e], rows[k].name[1] == '1' && rows[k].name[0] == 'b' ? e % 3 == 0 : from_zero ? e : e - 3, 0);
+    }
+    int64_t i = lc_array_file_find(f, "scalar");
+    float seven;
+    CHECK_OK(lc_array_file_read(f, i, 0, 1, LC_F32, &seven, sizeof seven));
+    CHECK_NEAR(seven, 7, 0);
+    i = lc_array_file_find(f, "texts");
+    CHECK(!lc_array_file_info(f, i)->type);
+    CHECK_STATUS(lc_array_file_read(f, i, 0, 1, LC_F32, &seven, sizeof seven), LC_ERR_UNSUPPORTED);
+    CHECK_CONTAINS(lc_error_message(), "some.h5");
+    lc_array_file_close(f);
+    f = open_fixture("user.h5");
+    CHECK_EQ(lc_array_file_count(f), 1);
+    lc_array_file_close(f);
+}
+
+/* In random order, with one thread and with several, from an array in chunks. */
+static void check_samples(void)
+{
+    lc_array_file *f = open_fixture("some.h5");
+    int64_t labels = lc_array_file_find(f, "train/labels");
+    lc_file_field fields[] = {
+        {.name = "x", .file = f, .arrays = "train/images", .to = LC_F32, .scale = 0.5},
+        {.name = "y", .file = f, .arrays = labels < 0 ? "again" : "train/labels"}, /* one array of two names */
+    };
+    lc_dataset *d;
+    CHECK_OK(lc_file_dataset_new(2, fields, &d));
+    lc_array_file_close(f);
+    CHECK_EQ(lc_dataset_length(d), 300);
+    for (int workers = 0; workers < 4; workers += 3) {
+        lc_dataloader *l;
+        CHECK_OK(lc_dataloader_new(&l, .dataset = d, .batch_size = 290, .shuffle = true, .num_workers = workers));
+        CHECK_OK(lc_dataloader_begin(l, 0, 0));
+        bool seen[300] = {false};
+        for (;;) {
+            lc_batch *b;
+            float x[290][6];
+            int64_t y[290];
+            CHECK_OK(lc_dataloader_next(l, &b));
+            if (!b) break;
+            CHECK_OK(lc_tensor_read(b->x, x, (size_t)b->size * sizeof *x));
+            CHECK_OK(lc_tensor_read(b->y, y, (size_t)b->size * sizeof *y));
+            for (int64_t j = 0; j < b->size; j++) {
+                int64_t i = y[j] + 3;
+                CHECK(i >= 0 && i < 300 && !seen[i]);
+                seen[i] = true;
+                for (int k = 0; k < 6; k++) CHECK_NEAR(x[j][k], 0.5 * (double)(i * 6 + k), 0);
+            }
+        }
+        for (int i = 0; i < 300; i++) CHECK(seen[i]);
+        lc_dataloader_free(l);
+    }
+    lc_dataset_unref(d);
+}
+
+/* Chunks that are larger than the library's cache by default. */
+static void check_wide(void)
+{
+    enum { WIDTH = 300000 };
+    lc_array_file *f = open_fixture("some.h5");
+    lc_dataset *d;
+    CHECK_OK(lc_file_dataset_new(1, &(lc_file_field){.name = "wide", .file = f, .to = LC_F32}, &d));
+    lc_array_file_close(f);
+    float *rows = malloc(3 * WIDTH * sizeof *rows);
+    void *scratch = malloc(lc_dataset_scratch_size(d)), *out[] = {rows};
+    CHECK(rows && scratch);
+    CHECK_OK(lc_dataset_get_many(d, 3, (int64_t[]){2, 3, 0}, (uint64_t[]){0, 0, 0}, out, scratch));
+    for (int i = 0; i < WIDTH; i++) CHECK(rows[i] == 2 && rows[WIDTH + i] == 3 && rows[2 * WIDTH + i] == 0);
+    free(rows), free(scratch);
+    lc_dataset_unref(d);
+}
+
+static void check_windows(void)
+{
+    lc_array_file *f = open_fixture("some.h5");
+    lc_dataset *d;
+    int64_t x[8], y[8];
+    void *out[] = {x, y};
+    CHECK_OK(lc_file_windows_new(f, &d, .array = lc_array_file_find(f, "again") < 0 ? "train/labels" : "again",
+                                 .window = 8));
+    lc_array_file_close(f);
+    CHECK_OK(lc_dataset_read(d, 5, 0, out));
+    for (int k = 0; k < 8; k++) CHECK(x[k] == 40 + k - 3 && y[k] == x[k] + 1);
+    lc_dataset_unref(d);
+}
+
+TEST(types)
+{
+    NEEDS_HDF5;
+    check_types();
+}
+
+TEST(samples_in_chunks)
+{
+    NEEDS_HDF5;
+    check_samples();
+    check_windows();
+    check_wide();
+}
+
+TEST(live_h5py)
+{
+    NEEDS_HDF5;
+    with_live_files("h5py", check_types);
+    with_live_files("h5py", check_samples);
+}
+
+TEST(elements_in_another_file)
+{
+    NEEDS_HDF5;
+    lc_array_file *f = open_fixture("outside.h5");
+    float v[4];
+    CHECK_STATUS(lc_array_file_read(f, 0, 0, 4, LC_F32, v, sizeof v), LC_ERR_UNSUPPORTED);
+    CHECK_CONTAINS(lc_error_message(), "other files");
+    lc_array_file_close(f);
+}
+
+TEST(files_that_end_early)
+{
+    NEEDS_HDF5;
+    size_t size;
+    unsigned char *bytes = fixture_bytes("some.h5", &size);
+    char path[400];
+    snprintf(path, sizeof path, "%s/cut.h5", scratch_root);
+    for (size_t cut = 8; cut < size; cut += size / 40) {
+        lc_array_file *f;
+        CHECK_OK(lc__replace_file(&lc__io_system, path, bytes, cut));
+        CHECK_STATUS(lc_array_file_open(path, &f), LC_ERR_FORMAT);
+        CHECK_CONTAINS(lc_error_message(), "cut.h5");
+    }
+    free(bytes);
+}
+
+TEST_MAIN
