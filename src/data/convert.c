@@ -122,12 +122,33 @@ NUMBERS(TO_FLOATS)
 #define WHOLE_OF(from, in, value, to, type) WHOLE(from##_to_##to, in, value, type)
 WHOLE_NUMBERS(WHOLE_OF)
 
+/* ---- tokens, the inner loop of every window ---- */
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void tokens_avx2(const void *src, int64_t *dst, int64_t n)
+{
+    const u16_in *s = src;
+    for (int64_t i = 0; i < n; i++) dst[i] = s[i];
+}
+
+static void tokens_to_i64(const void *src, void *dst, int64_t n, double scale, double shift)
+{
+    if (__builtin_cpu_supports("avx2"))
+        tokens_avx2(src, dst, n);
+    else
+        U16_to_I64(src, dst, n, scale, shift);
+}
+#else
+#define tokens_to_i64 U16_to_I64
+#endif
+
 static const struct {
     lc__number from;
     lc_dtype to;
     lc__convert_fn *fn;
     bool scales;
-} conversions[] = {{LC__U8, LC_F32, bytes_to_f32, true}, /* before the other one */
+} conversions[] = {{LC__U8, LC_F32, bytes_to_f32, true}, /* these two before the others of their kinds */
+                   {LC__U16, LC_I64, tokens_to_i64, false},
 #define FLOAT_ROWS(number, name, in, value)                                                                            \
     {LC__##number, LC_F32, number##_to_f32, true}, {LC__##number, LC_F64, number##_to_f64, true},                      \
         {LC__##number, LC_F16, number##_to_f16, true}, {LC__##number, LC_BF16, number##_to_bf16, true},
