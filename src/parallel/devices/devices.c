@@ -1,59 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handles, steps and reductions of several devices (devices.h). */
-#include "parallel/devices/devices.h"
+/* Handles and steps of several devices (devices.h). */
+#include "parallel/devices/devices_impl.h"
 #include "engine/run/run.h"
 #include "base/grow.h"
 #include "engine/plan/plan.h"
 #include "module/tensors.h"
 #include "optim/state_buffers.h"
 
-#include "parallel/devices/team.h"
-
-#include <lightc/comm.h>
 #include <lightc/optim.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define WORTH_THREADS (1 << 20) /* from this many bytes on, the devices copy, not the program's thread */
-
-/* A tensor of the module. */
-typedef struct entry {
-    lc_tensor *original;  /* referenced */
-    void *device_data;    /* the original's address and flat buffer when the handles were made */
-    lc_flat *flat;        /* only compared */
-    lc_tensor **replicas; /* by device, owned; NULL: the original is used */
-    bool is_buffer;
-} entry;
-
-/* Gradients of one flat buffer. */
-typedef struct shared_flat {
-    lc_flat *host; /* referenced */
-    lc_flat **of;  /* by device, owned; NULL: the host's own */
-} shared_flat;
-
-struct lc__devices {
-    lc_graph *host;
-    int n;
-    bool copies;
-    lc_graph **graphs;
-    double *weights; /* by device: the weight of its loss */
-    lc__team *team;
-    const lc__tree *tree;      /* borrowed; NULL: batches are not cut into chunks */
-    lc__tree **trees;          /* by device */
-    lc_module *module;         /* borrowed */
-    lc_optimizer **optimizers; /* borrowed */
-    int n_optimizers;
-    entry *entries;
-    int n_entries, cap_entries;
-    shared_flat *flats;
-    int n_flats;
-    size_t copied_bytes; /* copied to one device before each step */
-    int64_t max_bytes;   /* of the host's steps and all devices' together; 0: no bound */
-    /* ---- the step ---- */
-    int parts; /* 0: no step is open */
-    lc_plan **plans;
-    const void **sources; /* [n][n + 1], for a reduction */
-};
 
 /* ---- devices ---- */
 
@@ -113,7 +71,7 @@ static void drop_trees(lc__devices *d)
 static void drop_handles(lc__devices *d)
 {
     for (int k = 0; k < d->n_entries; k++) {
-        entry *e = &d->entries[k];
+        lc__device_entry *e = &d->entries[k];
         if (e->original->replicas == e->replicas) e->original->replicas = NULL;
         for (int i = 0; e->replicas && i < d->n; i++) lc_tensor_unref(e->replicas[i]);
         free(e->replicas);
@@ -152,12 +110,13 @@ static lc_status add_entry(void *ctx, const char *path, lc_module *owner, lc_mod
     lc__devices *d = ctx;
     (void)path, (void)owner;
     LC_TRY(lc__grow(&d->entries, &d->cap_entries, d->n_entries, 1, "the tensors of several devices"));
-    d->entries[d->n_entries++] = (entry){.original = lc_tensor_ref(t->tensor), .is_buffer = !t->is_parameter};
+    d->entries[d->n_entries++] =
+        (lc__device_entry){.original = lc_tensor_ref(t->tensor), .is_buffer = !t->is_parameter};
     return LC_OK;
 }
 
 /* The gradients of a parameter's flat buffer, on every device. */
-static lc_status flat_of(lc__devices *d, lc_flat *host, shared_flat **out)
+static lc_status flat_of(lc__devices *d, lc_flat *host, lc__shared_flat **out)
 {
     for (int k = 0; k < d->n_flats; k++)
         if (d->flats[k].host == host) {
@@ -168,7 +127,7 @@ static lc_status flat_of(lc__devices *d, lc_flat *host, shared_flat **out)
     lc_flat **of = calloc((size_t)d->n, sizeof *of);
     if (!of) return lc_fail(LC_ERR_MEMORY, "out of memory: the gradients of %d devices", d->n);
     *out = &d->flats[d->n_flats++];
-    **out = (shared_flat){.host = host, .of = of};
+    **out = (lc__shared_flat){.host = host, .of = of};
     __atomic_fetch_add(&host->refs, 1, __ATOMIC_RELAXED);
     LC_TRY(lc__graph_add_flat(d->host, host));
     for (int i = d->copies ? 0 : 1; i < d->n; i++) LC_TRY(lc__flat_replica(host, &of[i]));
@@ -176,7 +135,8 @@ static lc_status flat_of(lc__devices *d, lc_flat *host, shared_flat **out)
 }
 
 /* Device i's handle of a tensor. On a device with memory of its own every handle is a copy. */
-static lc_status make_handle(lc__devices *d, const entry *e, const shared_flat *flat, int i, lc_tensor **out)
+static lc_status make_handle(lc__devices *d, const lc__device_entry *e, const lc__shared_flat *flat, int i,
+                             lc_tensor **out)
 {
     lc_tensor *of = e->original, *t;
     if (e->is_buffer || d->copies)
@@ -194,18 +154,12 @@ static lc_status make_handle(lc__devices *d, const entry *e, const shared_flat *
     return LC_OK;
 }
 
-/* Device i's gradients of a flat buffer. */
-static lc_flat *flat_on(const shared_flat *f, int i)
-{
-    return f->of[i] ? f->of[i] : f->host;
-}
-
 static lc_status make_trees(lc__devices *d)
 {
     drop_trees(d);
     for (int i = 0; d->tree && i < d->n; i++) {
         LC_TRY(lc__tree_of_device(d->graphs[i], d->tree, &d->trees[i]));
-        for (int k = 0; k < d->n_flats; k++) LC_TRY(lc__tree_add_flat(d->trees[i], flat_on(&d->flats[k], i)));
+        for (int k = 0; k < d->n_flats; k++) LC_TRY(lc__tree_add_flat(d->trees[i], lc__flat_on(&d->flats[k], i)));
     }
     return LC_OK;
 }
@@ -215,9 +169,9 @@ static lc_status make_handles(lc__devices *d)
     drop_handles(d);
     LC_TRY(lc_module_visit(d->module, add_entry, d));
     for (int k = 0; k < d->n_entries; k++) {
-        entry *e = &d->entries[k];
+        lc__device_entry *e = &d->entries[k];
         lc_tensor *t = e->original;
-        shared_flat *flat = NULL;
+        lc__shared_flat *flat = NULL;
         if (d->n_optimizers > 0 && t->requires_grad) LC_TRY(lc__flat_of(t, &e->flat));
         e->flat = t->flat;
         e->device_data = t->device_data;
@@ -232,7 +186,7 @@ static lc_status make_handles(lc__devices *d)
 }
 
 /* Whether a tensor has moved since its handles were made, or has become trained. */
-static bool is_stale(const lc__devices *d, const entry *e)
+static bool is_stale(const lc__devices *d, const lc__device_entry *e)
 {
     const lc_tensor *t = e->original;
     return t->replicas != e->replicas || t->device_data != e->device_data || t->flat != e->flat ||
@@ -296,7 +250,7 @@ static void refresh(void *ctx, int i)
 {
     lc__devices *d = ctx;
     for (int k = 0; k < d->n_entries; k++) {
-        const entry *e = &d->entries[k];
+        const lc__device_entry *e = &d->entries[k];
         if (e->replicas[i] && (e->is_buffer || d->copies))
             memcpy(e->replicas[i]->device_data, e->original->device_data, e->original->bytes);
     }
@@ -357,59 +311,6 @@ static void execute(void *ctx, int i)
 {
     lc__devices *d = ctx;
     if (d->plans[i]) (void)!lc__graph_execute(d->graphs[i], d->plans[i]); /* the graph keeps the error */
-}
-
-/* ---- gradients ---- */
-
-/* Lists the memory of the host and of the devices that have a gradient of a parameter, for lc_comm_combine. On a tree
- * every device has one, possibly an absent one, and the host's is not part of the sum. */
-static int sources_of(const lc__devices *d, const shared_flat *f, int parameter, const void **list)
-{
-    int n = 0;
-    const lc_tensor *p = f->host->parameters[parameter];
-    for (int i = 0; i < d->parts && d->tree && p && p->requires_grad; i++)
-        list[n++] = flat_on(f, i)->gradient->device_data;
-    if (d->tree) return n;
-    if (f->host->has_gradient[parameter]) list[n++] = f->host->gradient->device_data;
-    for (int i = 0; i < d->parts; i++)
-        if (f->of[i] && f->of[i]->has_gradient[parameter]) list[n++] = f->of[i]->gradient->device_data;
-    return n;
-}
-
-/* Each of the `parts` members reduces one piece of the flat buffer; `member` is this one. */
-static void reduce_flat(lc__devices *d, const shared_flat *f, int member)
-{
-    const lc_flat *host = f->host;
-    lc_dtype dtype = host->gradient->type.dtype;
-    size_t width = lc_dtype_size(dtype);
-    const void **list = d->sources + (size_t)member * (size_t)(d->n + 1);
-    int64_t piece = (host->count / d->parts + 63) & ~(int64_t)63;
-    int64_t begin = piece * member, end = member == d->parts - 1 ? host->count : begin + piece;
-    for (int p = 0; p < host->n; p++) {
-        int64_t from = host->offset[p], to = p + 1 < host->n ? host->offset[p + 1] : host->count;
-        if (from < begin) from = begin;
-        if (to > end) to = end;
-        if (from >= to) continue;
-        int n = sources_of(d, f, p, list);
-        if (n == 0 || (n == 1 && list[0] == host->gradient->device_data)) continue;
-        for (int k = 0; k < n; k++) list[k] = (const char *)list[k] + (size_t)from * width;
-        lc_comm_combine(dtype, LC_COMM_SUM, n, list, (char *)host->gradient->device_data + (size_t)from * width,
-                        to - from);
-    }
-}
-
-static void reduce(void *ctx, int member)
-{
-    lc__devices *d = ctx;
-    for (int k = 0; k < d->n_flats; k++) reduce_flat(d, &d->flats[k], member);
-}
-
-static void note_gradients(lc__devices *d)
-{
-    for (int k = 0; k < d->n_flats; k++)
-        for (int i = 0; i < d->parts; i++)
-            for (int p = 0; d->flats[k].of[i] && p < d->flats[k].host->n; p++)
-                d->flats[k].host->has_gradient[p] |= d->flats[k].of[i]->has_gradient[p];
 }
 
 /* Adds the devices' work to the statistics of the host's graph. */
@@ -482,12 +383,9 @@ lc_status lc__devices_run(lc__devices *d)
     int parts = d->parts;
     lc_status s = run_recorded(d, LC__KEEPS_NAMED, &backwards);
     for (int i = 0; i < parts; i++) d->graphs[i]->recording = false;
-    if (s >= 0 && (backwards || d->tree) && parts > (d->copies ? 0 : 1)) {
-        lc__team_run(d->team, parts, reduce, d);
-        note_gradients(d);
-    }
+    if (s >= 0 && (backwards || d->tree) && parts > (d->copies ? 0 : 1)) lc__devices_reduce(d);
     for (int k = 0; k < d->n_entries && s >= 0 && d->copies && parts; k++) {
-        const entry *e = &d->entries[k];
+        const lc__device_entry *e = &d->entries[k];
         if (e->is_buffer) memcpy(e->original->device_data, e->replicas[0]->device_data, e->original->bytes);
     }
     d->host->backwards += backwards;

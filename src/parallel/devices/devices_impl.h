@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of this room share. */
+#ifndef LC_PARALLEL_DEVICES_DEVICES_IMPL_H
+#define LC_PARALLEL_DEVICES_DEVICES_IMPL_H
+
+#include "parallel/devices/devices.h"
+#include "parallel/devices/team.h"
+
+/* A tensor of the module. */
+typedef struct lc__device_entry {
+    lc_tensor *original;  /* referenced */
+    void *device_data;    /* the original's address and flat buffer when the handles were made */
+    lc_flat *flat;        /* only compared */
+    lc_tensor **replicas; /* by device, owned; NULL: the original is used */
+    bool is_buffer;
+} lc__device_entry;
+
+/* Gradients of one flat buffer. */
+typedef struct lc__shared_flat {
+    lc_flat *host; /* referenced */
+    lc_flat **of;  /* by device, owned; NULL: the host's own */
+} lc__shared_flat;
+
+struct lc__devices {
+    lc_graph *host;
+    int n;
+    bool copies;
+    lc_graph **graphs;
+    double *weights; /* by device: the weight of its loss */
+    lc__team *team;
+    const lc__tree *tree;      /* borrowed; NULL: batches are not cut into chunks */
+    lc__tree **trees;          /* by device */
+    lc_module *module;         /* borrowed */
+    lc_optimizer **optimizers; /* borrowed */
+    int n_optimizers;
+    lc__device_entry *entries;
+    int n_entries, cap_entries;
+    lc__shared_flat *flats;
+    int n_flats;
+    size_t copied_bytes; /* copied to one device before each step */
+    int64_t max_bytes;   /* of the host's steps and all devices' together; 0: no bound */
+    /* ---- the step ---- */
+    int parts; /* 0: no step is open */
+    lc_plan **plans;
+    const void **sources; /* [n][n + 1], for a reduction */
+};
+
+/* Device i's gradients of a flat buffer. */
+static inline lc_flat *lc__flat_on(const lc__shared_flat *f, int i)
+{
+    return f->of[i] ? f->of[i] : f->host;
+}
+
+/* gradients.c: adds the gradients of the devices that took part in the step to the host's. */
+void lc__devices_reduce(lc__devices *d);
+
+#endif
