@@ -11,7 +11,9 @@ static const struct {
     uint32_t magic, version;
     lc__number number;
     const char *what;
-} formats[] = {{20240520, 1, LC__U16, "GPT-2's tokens"}, {20240801, 7, LC__U32, "Llama 3's tokens"}};
+} formats[] = {{20240520, 1, LC__U16, "GPT-2's tokens"},
+               {20240801, 7, LC__U32, "Llama 3's tokens"},
+               {20240522, 1, LC__NO_NUMBER, ""}};
 enum { FORMATS = sizeof formats / sizeof *formats };
 
 static uint32_t header_at(const lc_array_file *f, int i)
@@ -42,6 +44,9 @@ static lc_status read_header(lc_array_file *f)
     LC_TRY(lc__file_add(f, "tokens", 6, &a));
     a->number = format < 0 ? LC__U16 : formats[format].number;
     a->swapped = __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__;
+    if (format >= 0 && !a->number)
+        return lc__file_fail(f, LC_ERR_UNSUPPORTED, NULL,
+                             "has llm.c's multiple-choice questions, which are not a row of tokens");
     if (format >= 0 && header_at(f, 1) != formats[format].version)
         return lc__file_fail(f, LC_ERR_UNSUPPORTED, NULL, "has version %u of llm.c's format for %s; %u is known",
                              header_at(f, 1), formats[format].what, formats[format].version);

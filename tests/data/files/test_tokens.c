@@ -173,6 +173,10 @@ TEST(files_that_end_early_or_are_changed)
     bytes[4] = 2;
     CHECK_STATUS(try_bytes("new.bin", bytes, size), LC_ERR_UNSUPPORTED);
     CHECK_CONTAINS(lc_error_message(), "version 2");
+    /* Multiple-choice questions begin with another magic. */
+    bytes[0] += 2, bytes[4] = 1;
+    CHECK_STATUS(try_bytes("eval.bin", bytes, size), LC_ERR_UNSUPPORTED);
+    CHECK_CONTAINS(lc_error_message(), "multiple-choice");
     free(bytes);
     CHECK_STATUS(try_bytes("odd.bin", "abc", 3), LC_ERR_FORMAT);
     CHECK_CONTAINS(lc_error_message(), "odd");
