@@ -333,7 +333,7 @@ typedef struct lc_dataloader_ops {
      * leaves it as it is, and shares only the program's other loaders. In place of `share`. */
     bool per_rank;
     /* How many samples of the batches since `begin` had the data of other samples, because their own cannot be read
-     * (lc_dataset_ops.replaced); *why: why the first had. Default: none. */
+     * (lc_dataset_ops.replaced); *why: why the first had. -1: none ever has (the default). */
     int64_t (*replaced)(void *self, const char **why);
 } lc_dataloader_ops;
 

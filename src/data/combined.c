@@ -342,9 +342,14 @@ static int64_t combined_replaced(void *self, const char **why)
 {
     combined *c = self;
     int64_t n = c->replaced;
+    bool ever = false;
     *why = c->why_replaced;
-    for (int i = 0; i < c->n; i++) add_replaced(&c->parts[i], &n, why);
-    return n;
+    for (int i = 0; i < c->n; i++) {
+        const char *first;
+        ever |= lc__dataloader_replaced(c->parts[i].loader, &first) >= 0;
+        add_replaced(&c->parts[i], &n, why);
+    }
+    return ever ? n : -1;
 }
 
 static const lc_dataloader_ops combined_ops = {

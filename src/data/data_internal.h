@@ -68,6 +68,9 @@ bool lc__dataloader_is_per_rank(const lc_dataloader *l);
 bool lc__dataloader_can_cut(const lc_dataloader *l);
 lc_status lc__dataloader_cut(lc_dataloader *l, int64_t begin, int64_t n, lc_batch **out) LC_MUST_USE;
 
+/* See lc_dataloader_ops: -1 is none ever. */
+int64_t lc__dataloader_replaced(lc_dataloader *l, const char **why);
+
 /* Reads a whole file; *size is its length. The caller frees. `cap` bounds the size. */
 lc_status lc__read_file(const char *path, size_t cap, void **data, size_t *size);
 

@@ -46,7 +46,7 @@ static lc_status load_nothing(void *self, const void *data, size_t size)
 static int64_t none_replaced(void *self, const char **why)
 {
     (void)self, (void)why;
-    return 0;
+    return -1;
 }
 
 static int64_t unknown_batch_size(void *self)
@@ -232,13 +232,19 @@ int64_t lc_dataloader_batch_size(const lc_dataloader *l)
     return l->ops.batch_size(l->self);
 }
 
+int64_t lc__dataloader_replaced(lc_dataloader *l, const char **why)
+{
+    *why = NULL;
+    return l->ops.replaced(l->self, why);
+}
+
 int64_t lc_dataloader_replaced(lc_dataloader *l, const char **why)
 {
     LC__IS(l, LOADER, 0);
-    const char *first = NULL;
-    int64_t n = l->ops.replaced(l->self, &first);
+    const char *first;
+    int64_t n = lc__dataloader_replaced(l, &first);
     if (why) *why = first;
-    return n;
+    return n > 0 ? n : 0;
 }
 
 void lc_dataloader_cursor(const lc_dataloader *l, int64_t *epoch, int64_t *batches)

@@ -226,7 +226,7 @@ static int64_t loader_replaced(void *self, const char **why)
 {
     loader *l = self;
     *why = l->why_replaced;
-    return l->replaced;
+    return l->dataset->ops.replaced ? l->replaced : -1;
 }
 
 static lc_status hand_out(loader *l, range part, const slot *s, lc_batch **out)

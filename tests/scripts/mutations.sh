@@ -243,7 +243,7 @@ mutate 'ranks outside of runs reported as hanging' src/comm/coordinator/stall.c 
 mutate 'every report comes from a run' src/comm/control/control.c 's/where && strcmp(where, LC__OWN_LOOP) != 0/true/' test_stall:not_limited
 mutate 'losses that are not finite not reported' src/core/loop/watch.c 's/ || isfinite(loss)) return;/ || true) return;/' test_watch:not_finite
 mutate 'epochs that train nothing not reported' src/core/loop/watch.c 's/if (!why) return;/return;/' test_watch:train_nothing
-mutate 'samples that could not be read not reported' src/core/loop/watch.c 's/if (!n || t->sanity/return; if (!n || t->sanity/' test_watch:cannot_be_read
+mutate 'samples that could not be read not reported' src/core/loop/watch.c 's/if (!all.n || t->sanity/if (true || t->sanity/' test_watch:cannot_be_read
 mutate 'too little memory skips pictures' src/data/image_dataset.c 's/status == LC_ERR_NOT_FOUND;/status < 0;/' test_images:memory test_images:nothing
 mutate 'pictures turned though nobody asked' src/image/jpeg.c 's/if (r->file->exif_transpose) jpeg/jpeg/' test_images:turned
 mutate 'pictures of any size' src/image/image.c 's/ || pixels > file->max_pixels)/)/' test_image:too_large

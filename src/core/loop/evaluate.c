@@ -165,7 +165,7 @@ static lc_status run_loader(lc_trainer *t, int loader)
     }
 done:
     lc__source_end(s);
-    if (status >= 0) lc__watch_replaced(t, s->loader);
+    if (status >= 0) status = lc__watch_replaced(t, s);
     if (t->profiling) lc__profiling_watch(t, s->loader, false);
     t->batch_idx = saved_idx;
     t->dataloader_idx = 0;

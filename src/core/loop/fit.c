@@ -265,8 +265,7 @@ static lc_status run_epoch(lc_trainer *t)
     LC_TRY(lc__source_begin(&t->input->train, t->current_epoch, t->batches_done));
     lc_status s = run_batches(t);
     lc__source_end(&t->input->train);
-    if (s >= 0) lc__watch_replaced(t, t->input->train.loader);
-    return s;
+    return s < 0 ? s : lc__watch_replaced(t, &t->input->train);
 }
 
 /* After on_train_epoch_end: schedulers that monitor a metric, and the row. */

@@ -4,6 +4,7 @@
 #define LC_CORE_LOOP_LOOP_H
 
 #include "core/hooks/trainer_internal.h"
+#include "core/input/input.h"
 
 /* Counts that reveal problems which are not errors (watch.c). */
 typedef struct lc__watch {
@@ -82,7 +83,8 @@ void lc__watch_epoch(lc_trainer *t); /* at the start of an epoch, or when a run 
  * host. */
 void lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped, bool values_were_read);
 void lc__watch_epoch_end(lc_trainer *t);
-void lc__watch_replaced(lc_trainer *t, lc_dataloader *loader); /* when a loader's epoch is over, for any stage */
+/* When a loader's epoch is over, in any stage. Collective if the ranks share its data and samples may be replaced. */
+lc_status lc__watch_replaced(lc_trainer *t, const lc__source *source) LC_MUST_USE;
 
 /* ---- unused_parameters.c: in a fit; after each optimizer step; when it ends. Not collective. ---- */
 lc_status lc__unused_begin(lc_trainer *t) LC_MUST_USE;

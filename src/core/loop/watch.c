@@ -7,12 +7,14 @@
  * log_every_n_steps-th step and with the last batch of an epoch. No step waits for it. */
 #include "core/loop/loop.h"
 #include "core/hooks/trainer_internal.h"
-#include "base/str.h"
 #include "data/batch_slice.h"
+#include "data/data_internal.h"
 
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static void look_at_loss(lc_trainer *t)
 {
@@ -75,19 +77,38 @@ void lc__watch_epoch_end(lc_trainer *t)
                        (long long)t->global_step, why);
 }
 
-/* Each rank has its own samples, so each reports its own. */
-void lc__watch_replaced(lc_trainer *t, lc_dataloader *loader)
+/* What a rank says of its samples. */
+typedef struct replaced {
+    int64_t n;
+    char why[504]; /* of the first */
+} replaced;
+
+/* Adds up what all ranks say; the text is that of the first rank that has one. */
+static lc_status add_ranks(const lc_trainer *t, replaced *all)
 {
-    char text[1024];
+    replaced *each = malloc((size_t)t->n_ranks * sizeof *each);
+    if (!each) return lc_fail(LC_ERR_MEMORY, "out of memory: what ranks could not read");
+    lc_status s = lc_comm_all_gather(t->comm, all, each, (int64_t)sizeof *all, LC_U8, NULL);
+    if (s >= 0) *all = (replaced){0};
+    for (int i = 0; s >= 0 && i < t->n_ranks; i++) {
+        if (each[i].n && !all->n) memcpy(all->why, each[i].why, sizeof all->why);
+        all->n += each[i].n;
+    }
+    free(each);
+    return s;
+}
+
+lc_status lc__watch_replaced(lc_trainer *t, const lc__source *source)
+{
     const char *why;
-    int64_t n = lc_dataloader_replaced(loader, &why);
-    if (!n || t->sanity || t->opt.barebones) return;
-    snprintf(text, sizeof text,
-             "%s, epoch %lld: %lld sample%s could not be read and had the data of others; the first: %s",
-             lc_stage_name(t->validating ? LC_STAGE_VALIDATE : t->stage), (long long)t->current_epoch, (long long)n,
-             n == 1 ? "" : "s", why);
-    if (lc__is_rank_zero(t))
-        lc_trainer_message(t, LC_WARNING, "%s", text);
-    else
-        lc__show_line(2, "warning: rank %d: %s", t->rank, text);
+    replaced all = {.n = lc__dataloader_replaced(source->loader, &why)};
+    if (all.n < 0) return LC_OK; /* the same on all ranks, if they share the data */
+    if (why) snprintf(all.why, sizeof all.why, "%s", why);
+    if (t->comm && lc__source_is_shared(source)) LC_TRY(add_ranks(t, &all));
+    if (!all.n || t->sanity || t->opt.barebones) return LC_OK;
+    lc_trainer_message(t, LC_WARNING,
+                       "%s, epoch %lld: %lld sample%s could not be read and had the data of others; the first: %s",
+                       lc_stage_name(t->validating ? LC_STAGE_VALIDATE : t->stage), (long long)t->current_epoch,
+                       (long long)all.n, all.n == 1 ? "" : "s", all.why);
+    return LC_OK;
 }

@@ -269,4 +269,26 @@ TEST(rank_0_warns_for_all_ranks)
     }
 }
 
+static lc_status rank_that_cannot_read(lc_comm *comm, void *ctx)
+{
+    static warnings all[WORLD_RANKS];
+    warnings *h = &all[lc_comm_rank(comm)];
+    LC_TRY(fit(comm, ctx, h));
+    RANK_CHECK(h->n == 2 * (lc_comm_rank(comm) == 0)); /* of validation, and of training */
+    if (!h->n) return LC_OK;
+    /* The second rank has the third and the fourth sample of each batch, and the fourth cannot be read. */
+    RANK_CHECK(strstr(h->text, "validate, epoch 0: 10 samples could not be read"));
+    RANK_CHECK(strstr(h->text, "\nfit, epoch 0: 10 samples could not be read and had the data of others; the first: "
+                               "three is torn\n"));
+    return LC_OK;
+}
+
+TEST(samples_that_other_ranks_cannot_read)
+{
+    lc_module_ops ops = automatic;
+    ops.validation_step = validation_step;
+    training what = {.strategy = "ddp", .start = {NO_NAN}, .ops = &ops, .unreadable = true, .epochs = 1};
+    CHECK_RANKS("threads", 2, rank_that_cannot_read, &what);
+}
+
 TEST_MAIN
