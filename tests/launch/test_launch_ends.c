@@ -11,7 +11,6 @@
 
 #include "launch/launch.h"
 
-#include <sys/ptrace.h>
 #include <termios.h>
 
 TEST(the_exit_status_is_the_run_s)
@@ -79,12 +78,11 @@ TEST(a_supervisor_that_is_late_says_how_a_rank_ended)
     start(&r, "%s launch -np 2 %s --act meet", lightc, program);
     wait_for(&r, "out", "rank 0 has met 2\n");
     pid_t rank = pid_of(&r, 1);
-    bool held = ptrace(PTRACE_SEIZE, r.pid, NULL, NULL) == 0 && ptrace(PTRACE_INTERRUPT, r.pid, NULL, NULL) == 0;
-    if (held) CHECK(waitpid(r.pid, &r.status, 0) == r.pid && WIFSTOPPED(r.status)); /* its first thread alone */
+    bool held = hold(&r);
     CHECK(!kill(rank, SIGKILL));
     if (held) {
         wait_for(&r, "err", "rank 0 hears: ");
-        CHECK(ptrace(PTRACE_DETACH, r.pid, NULL, NULL) == 0);
+        let_go(&r);
     }
     CHECK(finish(&r) != 0);
     check_clean(&r, 2);

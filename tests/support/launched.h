@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 
 /* A command that is running, with its output in DIR/out and DIR/err, and DIR/tmp for its temporary files. */
@@ -135,6 +136,20 @@ __attribute__((unused)) static void wait_for(const run *r, const char *file, con
         if (strstr(text, part)) return;
     }
     TEST_FAIL("\"%s\" is not in %s", part, file);
+}
+
+/* Stops the first thread of the command, and no other, as if it were late; false: processes cannot be traced. */
+__attribute__((unused)) static bool hold(run *r)
+{
+    if (ptrace(PTRACE_SEIZE, r->pid, NULL, NULL) != 0) return false;
+    CHECK(ptrace(PTRACE_INTERRUPT, r->pid, NULL, NULL) == 0);
+    CHECK(waitpid(r->pid, &r->status, 0) == r->pid && WIFSTOPPED(r->status));
+    return true;
+}
+
+__attribute__((unused)) static void let_go(const run *r)
+{
+    CHECK(ptrace(PTRACE_DETACH, r->pid, NULL, NULL) == 0);
 }
 
 /* Gone, or dead and waiting to be reaped by its parent. */

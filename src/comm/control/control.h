@@ -85,6 +85,8 @@ int lc__coordinator_stopped(lc__coordinator *c);
 void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
 /* The cause in that message if nobody has reported how the rank ended. */
 #define LC__GONE "its process ended or its network failed: the connection is closed"
+/* How it begins if ranks miss the process that started them. */
+#define LC__ORPHANED "the process that started it"
 /* The last calls of each rank, once the run has ended. */
 void lc__coordinator_last_calls(lc__coordinator *c, lc__str *out);
 /* The same while the run goes on, if a rank has been in the same call for more than a second; else nothing. */

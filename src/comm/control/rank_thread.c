@@ -257,7 +257,7 @@ static void miss_launcher(lc__control *c)
     if (!may || getppid() == c->parent) return;
     c->orphaned = true;
     lc__put_u32(head + 4, UINT32_MAX);
-    snprintf(why, sizeof why, "the process that started it (%s) has exited", c->options.launcher);
+    snprintf(why, sizeof why, LC__ORPHANED " (%s) has exited", c->options.launcher);
     (void)lc__control_send(c, LC__FRAME_FAIL, head, sizeof head, why, strlen(why));
 }
 

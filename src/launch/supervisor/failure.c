@@ -99,11 +99,14 @@ static void add_status(const supervisor *s, int rank, char *why, size_t size)
     snprintf(why + n, size - n, "%s", rest);
 }
 
-/* Whether something else killed mpirun, and its ranks with it. */
+/* Whether something else killed mpirun, and its ranks with it; these may have noticed it first, and ended the run. */
 static bool lost_mpirun(const supervisor *s)
 {
     const child *mpirun = &s->children[0];
-    return s->plan->hosts && WIFSIGNALED(mpirun->status) && !mpirun->ended_here && !s->run_ended;
+    char why[1024] = LC__ORPHANED;
+    if (!s->plan->hosts || !WIFSIGNALED(mpirun->status) || mpirun->ended_here || s->asked) return false;
+    if (s->run_ended) lc__coordinator_message(s->coordinator, why, sizeof why);
+    return strstr(why, LC__ORPHANED) != NULL;
 }
 
 /* If the rank had joined, the coordinator knows more than an exit status says: which rank was silent, or failed first,
