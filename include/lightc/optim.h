@@ -6,7 +6,7 @@
  * groups, whose hyperparameters are plain doubles that may change every step without planning again.
  *
  * Parameters of f16 and bf16 have gradients of their own type. Updates compute them in f32 and round once; their state
- * is f32.
+ * is f32. One optimizer may train f32, f16 and bf16 at once, also of several modules; f64 needs one of its own.
  *
  * To add an optimizer: one file in src/optim/ with an lc_optimizer_ops and its update operator, and a line in
  * registry.c. */
@@ -106,11 +106,13 @@ struct lc_optimizer {
     int n_groups;
     lc_module *root;                      /* the module that has the parameters */
     lc_tensor *steps;                     /* [parameters] f64: updates done, per parameter */
-    lc_tensor *state[LC_MAX_OPTIM_STATE]; /* in the order of state_names: flat buffers, or as scalar_state says */
+    lc_tensor *state[LC_MAX_OPTIM_STATE]; /* in the order of state_names: of all parameters, or as scalar_state says */
     lc_tensor *clip_factor;               /* for the next update: lc_clip_grad_norm */
     bool clip_by_value;                   /* for the next update: lc_clip_grad_value */
     void *own;                            /* private data of its ops */
-    void *reserved[4];
+    struct lc__state_range *ranges;       /* of the state: one for each flat buffer of parameters */
+    int n_ranges;
+    void *reserved[2];
 };
 
 LC_BEGIN_DECLS

@@ -6,10 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-/* in: gradients, 1-D; ints: dtype, peer or 0, then (offset, count) per parameter; floats: max_norm, window. out: total
- * norm of gradients * window, and the factor window * min(1, max_norm / (norm + 1e-6)). Squares are added in blocks of
- * 256 bytes from the start of a parameter, and the sums of blocks exactly: the result does not depend on threads,
- * buckets, or which rank has which block. With a peer the norm is that of all ranks' blocks. */
+/* in: gradients, 1-D; ints: dtype, peer or 0, then (input, offset, count) per parameter; floats: max_norm, window. out:
+ * total norm of gradients * window, and the factor window * min(1, max_norm / (norm + 1e-6)). Squares are added in
+ * blocks of 256 bytes from the start of a parameter, and the sums of blocks exactly: the result does not depend on
+ * threads, buckets, or which rank has which block. With a peer the norm is that of all ranks' blocks. */
 static void add_squares(const void *data, lc_dtype dtype, int64_t n, lc__exact_sum *sum)
 {
     int64_t block = (int64_t)(LC__NORM_BLOCK_BYTES / lc_dtype_size(dtype));
@@ -51,9 +51,11 @@ void lc__clip_finish(const lc_call *c, lc__exact_sum *sum)
 static void run_clip_coefficient(const lc_call *c)
 {
     lc__exact_sum sum = {0};
-    size_t size = lc_dtype_size(c->in[0].dtype);
-    for (int i = LC__CLIP_FIRST; i + 1 < c->n_int; i += 2)
-        add_squares((const char *)c->in[0].data + (size_t)c->ints[i] * size, c->in[0].dtype, c->ints[i + 1], &sum);
+    for (int i = LC__CLIP_FIRST; i + 2 < c->n_int; i += 3) {
+        const lc_view *in = &c->in[c->ints[i]];
+        add_squares((const char *)in->data + (size_t)c->ints[i + 1] * lc_dtype_size(in->dtype), in->dtype,
+                    c->ints[i + 2], &sum);
+    }
     lc__clip_finish(c, &sum);
 }
 

@@ -21,7 +21,9 @@ static int segments_of(const lc_param_group *group, const lc_flat_state *state, 
     for (int i = 0; i < group->n_parameters; i++) {
         lc_tensor *p = group->parameters[i];
         int k = p->flat_index;
-        if (!state->after[k] || !p->requires_grad || (u && (k < u->first || k >= u->first + u->n))) continue;
+        if (p->flat != state->flat || !state->after[k] || !p->requires_grad ||
+            (u && (k < u->first || k >= u->first + u->n)))
+            continue;
         lc_segment *s = &out[n++];
         *s = (lc_segment){
             .parameter = p, .offset = state->flat->offset[k], .count = lc__numel(&p->type), .index = first_index + i};
@@ -31,38 +33,22 @@ static int segments_of(const lc_param_group *group, const lc_flat_state *state, 
     return n;
 }
 
-static lc_status optimizer_state(lc_build *b, lc_optimizer *opt, lc_flat_state **state, lc_segment **segments)
+/* Room for the segments of all parameters. */
+static lc_status prepare(lc_build *b, lc_optimizer *opt, lc_segment **segments)
 {
     int n = 0;
     LC_TRY(lc__optimizer_prepare(opt));
-    lc_flat *flat = NULL;
-    for (int i = 0; i < opt->n_groups; i++) {
-        n += opt->groups[i].n_parameters;
-        if (opt->groups[i].n_parameters) flat = opt->groups[i].parameters[0]->flat;
-    }
-    LC_TRY(lc__expand_flat_state(b, flat, state));
+    for (int i = 0; i < opt->n_groups; i++) n += opt->groups[i].n_parameters;
     *segments = lc__build_alloc(b, (size_t)n * sizeof **segments);
     return *segments ? LC_OK : LC_ERR_MEMORY;
 }
 
-lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n)
+/* Adds (input, offset, count) for the gradients of all parameters in one flat buffer. */
+static void squares_of(const lc_optimizer *opt, const lc_flat_state *state, int input, lc_segment *segments,
+                       int64_t *ints, int *n_int)
 {
-    lc_graph *g = b->g;
-    lc_optimizer *opt = (lc_optimizer *)(uintptr_t)g->tape.ints[n->int_at];
-    lc_flat_state *state;
-    lc_segment *segments;
-    LC_TRY(optimizer_state(b, opt, &state, &segments));
     const lc__sharding *sharding = state->flat->sharding;
     bool sliced = sharding && sharding->gradient;
-    int64_t *ints = NULL;
-    int n_int = LC__CLIP_FIRST;
-    for (int i = 0; i < opt->n_groups; i++) n_int += 2 * opt->groups[i].n_parameters;
-    if (!(ints = lc__build_alloc(b, (size_t)n_int * sizeof *ints))) return LC_ERR_MEMORY;
-    ints[LC__CLIP_DTYPE] = g->tape.ints[n->int_at + 1];
-    ints[LC__CLIP_PEER] = 0;
-    for (lc_peer *p = sharding ? g->peers : NULL; p; p = p->next)
-        if (p->ops->add_up) ints[LC__CLIP_PEER] = (int64_t)(uintptr_t)p;
-    n_int = LC__CLIP_FIRST;
     for (int k = 0; k < (sharding ? sharding->n_units : 1); k++) {
         const lc__unit *u = sharding ? &sharding->units[k] : NULL;
         int64_t slice = !u ? 0 : sliced ? u->at : u->offset + sharding->rank * u->slice;
@@ -70,16 +56,53 @@ lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n)
             int count = segments_of(&opt->groups[i], state, u, 0, segments);
             for (int s = 0; s < count; s++) {
                 if (!segments[s].count) continue;
-                ints[n_int++] = slice + segments[s].offset;
-                ints[n_int++] = segments[s].count;
+                ints[(*n_int)++] = input;
+                ints[(*n_int)++] = slice + segments[s].offset;
+                ints[(*n_int)++] = segments[s].count;
             }
         }
     }
+}
+
+lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n)
+{
+    lc_graph *g = b->g;
+    lc_optimizer *opt = (lc_optimizer *)(uintptr_t)g->tape.ints[n->int_at];
+    lc_segment *segments;
+    LC_TRY(prepare(b, opt, &segments));
+    int n_int = LC__CLIP_FIRST;
+    for (int i = 0; i < opt->n_groups; i++) n_int += 3 * opt->groups[i].n_parameters;
+    int64_t *ints = lc__build_alloc(b, (size_t)n_int * sizeof *ints);
+    lc_tensor **gradients = lc__build_alloc(b, (size_t)opt->n_ranges * sizeof *gradients);
+    if (!ints || !gradients) return LC_ERR_MEMORY;
+    ints[LC__CLIP_DTYPE] = g->tape.ints[n->int_at + 1];
+    ints[LC__CLIP_PEER] = 0;
+    n_int = LC__CLIP_FIRST;
+    for (int i = 0; i < opt->n_ranges; i++) {
+        lc_flat_state *state;
+        LC_TRY(lc__expand_flat_state(b, opt->ranges[i].flat, &state));
+        const lc__sharding *sharding = state->flat->sharding;
+        gradients[i] = sharding && sharding->gradient ? sharding->gradient : state->flat->gradient;
+        squares_of(opt, state, i, segments, ints, &n_int);
+        for (lc_peer *p = sharding ? g->peers : NULL; p; p = p->next)
+            if (p->ops->add_up) ints[LC__CLIP_PEER] = (int64_t)(uintptr_t)p;
+    }
     lc_tensor *out[LC_MAX_OUTPUTS];
-    lc_tensor *gradient = sliced ? sharding->gradient : state->flat->gradient;
-    lc_op_call_n(&lc__op_clip_coefficient, 1, &gradient, n_int, ints, 2, g->tape.floats + n->float_at, out, LC_HERE);
+    lc_op_call_n(&lc__op_clip_coefficient, opt->n_ranges, gradients, n_int, ints, 2, g->tape.floats + n->float_at, out,
+                 LC_HERE);
     lc__expand_produce(g, n->first_out);
     return g->status;
+}
+
+/* The state of one flat buffer of parameters, or of this rank's slice of one unit of it. */
+static void states_of(const lc_optimizer *opt, const lc_flat *flat, const lc__unit *u, lc_tensor *states[])
+{
+    const lc__state_range *r = lc__optimizer_range(opt, flat);
+    int64_t begin = r->begin + (u ? u->at : 0), count = u ? u->slice : r->count;
+    memcpy(states, opt->state, sizeof opt->state);
+    for (int k = 0; (u || opt->n_ranges > 1) && k < LC_MAX_OPTIM_STATE; k++)
+        if (opt->state[k] && !(opt->ops->scalar_state >> k & 1))
+            states[k] = lc__expand_range(opt->state[k], begin, count);
 }
 
 /* The update of all groups, or of the parameters of one unit, in the flat buffers or this rank's slice. *any: something
@@ -94,7 +117,6 @@ static lc_status update(lc_build *b, const lc_node *n, lc_flat_state *state, lc_
     lc_tensor *parameters = flat->parameter, *gradients = flat->gradient, *states[LC_MAX_OPTIM_STATE];
     int64_t index = 0;
     *any = false;
-    memcpy(states, opt->state, sizeof states);
     for (int i = 0; i < opt->n_groups; i++) {
         lc_param_group *group = &opt->groups[i];
         int count = segments_of(group, state, u, index, segments);
@@ -106,10 +128,8 @@ static lc_status update(lc_build *b, const lc_node *n, lc_flat_state *state, lc_
                                              : lc__expand_range(flat->parameter, slice, u->slice);
             gradients = sharding->gradient ? lc__expand_range(sharding->gradient, u->at, u->slice)
                                            : lc__expand_range(flat->gradient, slice, u->slice);
-            for (int k = 0; k < LC_MAX_OPTIM_STATE; k++)
-                if (opt->state[k] && !(opt->ops->scalar_state >> k & 1))
-                    states[k] = lc__expand_range(opt->state[k], u->at, u->slice);
         }
+        if (!*any) states_of(opt, flat, sharding ? u : NULL, states);
         *any = true;
         lc_update update = {.group = group,
                             .parameters = parameters,
@@ -158,23 +178,14 @@ static lc_status update_by_bucket(lc_build *b, const lc_node *n, lc_flat_state *
     return LC_OK;
 }
 
-lc_status lc__expand_step(lc_build *b, const lc_node *n)
+/* The update of the parameters in one flat buffer. */
+static lc_status update_flat(lc_build *b, const lc_node *n, lc_flat_state *state, lc_segment *segments,
+                             lc_tensor *scale)
 {
-    lc_graph *g = b->g;
-    lc_optimizer *opt = (lc_optimizer *)(uintptr_t)g->tape.ints[n->int_at];
-    lc_flat_state *state;
-    lc_segment *segments;
-    bool any;
-    LC_TRY(optimizer_state(b, opt, &state, &segments));
     const lc__sharding *sharding = state->flat->sharding;
-    uint32_t factor = g->tape.in[n->in_at];
-    lc_tensor *scale = factor == LC_ABSENT ? NULL : g->values[factor];
-    if (!scale)
-        scale = lc_op_call(&lc__op_scalar, 0, NULL, 1, (int64_t[]){lc__wide_dtype(state->flat->parameter->type.dtype)},
-                           1, g->tape.floats + n->float_at, LC_HERE);
-    if (!sharding && g->tape.ints[n->int_at + 3]) return update_by_bucket(b, n, state, segments, scale);
+    bool any, gathers = false;
+    if (!sharding && b->g->tape.ints[n->int_at + 3]) return update_by_bucket(b, n, state, segments, scale);
     if (!sharding) return update(b, n, state, segments, scale, NULL, &any);
-    bool gathers = false;
     for (int k = 0; k < sharding->n_units; k++) {
         const lc__unit *u = &sharding->units[k];
         LC_TRY(update(b, n, state, segments, scale, u, &any));
@@ -182,6 +193,26 @@ lc_status lc__expand_step(lc_build *b, const lc_node *n)
         gathers |= any;
     }
     return gathers && !sharding->parameter ? updated(b, state->flat, NULL) : LC_OK;
+}
+
+lc_status lc__expand_step(lc_build *b, const lc_node *n)
+{
+    lc_graph *g = b->g;
+    lc_optimizer *opt = (lc_optimizer *)(uintptr_t)g->tape.ints[n->int_at];
+    lc_segment *segments;
+    LC_TRY(prepare(b, opt, &segments));
+    uint32_t factor = g->tape.in[n->in_at];
+    lc_tensor *scale = factor == LC_ABSENT ? NULL : g->values[factor];
+    if (!scale)
+        scale = lc_op_call(&lc__op_scalar, 0, NULL, 1,
+                           (int64_t[]){lc__wide_dtype(opt->ranges[0].flat->parameter->type.dtype)}, 1,
+                           g->tape.floats + n->float_at, LC_HERE);
+    for (int i = 0; i < opt->n_ranges; i++) {
+        lc_flat_state *state;
+        LC_TRY(lc__expand_flat_state(b, opt->ranges[i].flat, &state));
+        LC_TRY(update_flat(b, n, state, segments, scale));
+    }
+    return LC_OK;
 }
 
 lc_status lc__expand_zero_grad(lc_build *b, const lc_node *n)

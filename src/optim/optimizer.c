@@ -70,6 +70,7 @@ void lc_optimizer_free(lc_optimizer *opt)
     for (int i = 0; i < opt->n_groups; i++) free(opt->groups[i].parameters);
     for (int k = 0; k < LC_MAX_OPTIM_STATE; k++) lc_tensor_unref(opt->state[k]);
     lc_tensor_unref(opt->steps);
+    free(opt->ranges);
     if (opt->ops->release) opt->ops->release(opt);
     lc__mark_clear(&opt->mark);
     free(opt);
@@ -99,20 +100,13 @@ static lc_status grow(lc_tensor **t, int64_t n)
 static lc_status extend_state(lc_optimizer *opt, lc_param_group *group)
 {
     int64_t before = lc_tensor_numel(opt->steps), n = before + group->n_parameters;
-    const lc_flat *first = NULL;
-    for (int g = 0; g < opt->n_groups && !first; g++)
-        if (opt->groups[g].n_parameters) first = opt->groups[g].parameters[0]->flat;
-    for (int i = 0; i < group->n_parameters; i++) {
-        lc_flat *flat;
-        LC_TRY(lc__flat_of(group->parameters[i], &flat));
-        if (flat != first)
-            return lc_fail(LC_ERR_CONFIG,
-                           "%s: entry %d of the group differs in data type from the first parameters, or belongs to "
-                           "another module",
-                           opt->ops->name, i);
+    int64_t count;
+    int ranges = opt->n_ranges;
+    LC_TRY(lc__optimizer_add_ranges(opt, group, &count));
+    for (int k = 0; k < LC_MAX_OPTIM_STATE; k++) {
+        bool scalar = opt->ops->scalar_state >> k & 1;
+        if (opt->state[k] && (scalar || opt->n_ranges > ranges)) LC_TRY(grow(&opt->state[k], scalar ? n : count));
     }
-    for (int k = 0; k < LC_MAX_OPTIM_STATE; k++)
-        if (opt->state[k] && opt->ops->scalar_state >> k & 1) LC_TRY(grow(&opt->state[k], n));
     LC_TRY(lc__optimizer_start_state(opt, group, before));
     return grow(&opt->steps, n);
 }
@@ -183,6 +177,7 @@ void lc__optimizer_forget_state(lc_optimizer *opt)
     }
     lc_tensor_unref(opt->steps);
     opt->steps = NULL;
+    opt->n_ranges = 0;
 }
 
 int64_t lc__optimizer_index(const lc_optimizer *opt, const lc_tensor *p)
@@ -477,7 +472,8 @@ static lc_status visit_parameter(void *ctx, const char *path, lc_module *owner, 
     lc_optimizer *opt = v->opt;
     int64_t index = t->is_parameter ? lc__optimizer_index(opt, t->tensor) : -1;
     if (index < 0) return LC_OK;
-    int64_t offset = t->tensor->flat->offset[t->tensor->flat_index], count = lc_tensor_numel(t->tensor);
+    const lc__state_range *r = lc__optimizer_range(opt, t->tensor->flat);
+    int64_t offset = r->begin + t->tensor->flat->offset[t->tensor->flat_index], count = lc_tensor_numel(t->tensor);
     LC_TRY(v->fn(v->ctx, "step", path, t->tensor, opt->steps, index, 1));
     for (int k = 0; opt->ops->state_names && opt->ops->state_names[k]; k++) {
         bool scalar = opt->ops->scalar_state >> k & 1;

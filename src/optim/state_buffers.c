@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of optimizers: step counts, and the state of all parameters in one buffer for each kind. */
+#include "base/grow.h"
 #include "base/number.h"
 #include "optim/state_buffers.h"
 
@@ -20,10 +21,30 @@ static lc_status fill(lc_tensor *t, double value)
     return LC_OK;
 }
 
+const lc__state_range *lc__optimizer_range(const lc_optimizer *opt, const lc_flat *flat)
+{
+    for (int i = 0; i < opt->n_ranges; i++)
+        if (opt->ranges[i].flat == flat) return &opt->ranges[i];
+    return NULL;
+}
+
+static lc_status state_of(const lc_optimizer *opt, int k, const lc_tensor *p, lc_tensor **out)
+{
+    const lc__state_range *r = lc__optimizer_range(opt, p->flat);
+    lc_tensor *state = opt->state[k], *part;
+    if (!r) return lc_fail(LC_ERR_INTERNAL, "%s has no state for a parameter", opt->ops->name);
+    if (opt->n_ranges == 1) return lc__flat_state_tensor(state, p, out);
+    lc_type type = {.dtype = state->type.dtype, .ndim = 1, .shape = {r->count}};
+    LC_TRY(lc__tensor_range(state, (size_t)r->begin * lc_dtype_size(type.dtype), &type, LC_ROW_MAJOR, &part));
+    lc_status status = lc__flat_state_tensor(part, p, out);
+    lc_tensor_unref(part); /* *out keeps the memory */
+    return status;
+}
+
 lc_status lc__optimizer_state_tensor(const lc_optimizer *opt, int k, int64_t index, const lc_tensor *p, lc_tensor **out)
 {
-    lc_type number = {.dtype = lc__wide_dtype(p->type.dtype)};
-    if (!(opt->ops->scalar_state >> k & 1)) return lc__flat_state_tensor(opt->state[k], p, out);
+    lc_type number = {.dtype = opt->state[k]->type.dtype};
+    if (!(opt->ops->scalar_state >> k & 1)) return state_of(opt, k, p, out);
     return lc__tensor_range(opt->state[k], (size_t)index * lc_dtype_size(number.dtype), &number, LC_ROW_MAJOR, out);
 }
 
@@ -43,32 +64,44 @@ lc_status lc__optimizer_start_state(lc_optimizer *opt, const lc_param_group *gro
     return LC_OK;
 }
 
+lc_status lc__optimizer_add_ranges(lc_optimizer *opt, const lc_param_group *group, int64_t *count)
+{
+    for (int i = 0; i < group->n_parameters; i++) {
+        lc_flat *flat;
+        LC_TRY(lc__flat_of(group->parameters[i], &flat));
+        if (lc__optimizer_range(opt, flat)) continue;
+        lc_dtype dtype = flat->parameter->type.dtype;
+        lc_dtype first = opt->n_ranges ? opt->ranges[0].flat->parameter->type.dtype : dtype;
+        if (lc__wide_dtype(dtype) != lc__wide_dtype(first))
+            return lc_fail(LC_ERR_CONFIG, "%s: its parameters are %s and %s; use a separate optimizer for each",
+                           opt->ops->name, lc_dtype_name(first), lc_dtype_name(dtype));
+        LC_TRY(lc__grow_one(&opt->ranges, opt->n_ranges, "the state of an optimizer"));
+        lc__state_range *r = &opt->ranges[opt->n_ranges++];
+        *r = (lc__state_range){flat, 0, flat->sharding ? flat->sharding->count : flat->count};
+        if (r != opt->ranges) r->begin = r[-1].begin + r[-1].count;
+    }
+    const lc__state_range *last = &opt->ranges[opt->n_ranges - 1];
+    *count = opt->n_ranges ? last->begin + last->count : 0;
+    return LC_OK;
+}
+
 lc_status lc__optimizer_prepare(lc_optimizer *opt)
 {
     if (opt->steps) return LC_OK;
     if (opt->root) LC_TRY(lc__module_flatten(opt->root));
-    lc_flat *flat = NULL;
-    int64_t n = 0;
+    int64_t n = 0, count = 0;
+    opt->n_ranges = 0;
     for (int g = 0; g < opt->n_groups; g++) {
-        for (int i = 0; i < opt->groups[g].n_parameters; i++, n++) {
-            lc_flat *f;
-            LC_TRY(lc__flat_of(opt->groups[g].parameters[i], &f));
-            if (flat && f != flat)
-                return lc_fail(LC_ERR_CONFIG,
-                               "%s: its parameters have different data types or belong to different modules; use a "
-                               "separate optimizer for each",
-                               opt->ops->name);
-            flat = f;
+        LC_TRY(lc__optimizer_add_ranges(opt, &opt->groups[g], &count));
+        for (int i = 0; i < opt->groups[g].n_parameters; i++, n++)
             LC_TRY(lc__tensor_fill(opt->groups[g].parameters[i]));
-        }
     }
-    if (!flat) return lc_fail(LC_ERR_CONFIG, "%s: it has no parameters", opt->ops->name);
+    if (!n) return lc_fail(LC_ERR_CONFIG, "%s: it has no parameters", opt->ops->name);
+    lc_dtype dtype = lc__wide_dtype(opt->ranges[0].flat->parameter->type.dtype);
     for (int k = 0; opt->ops->state_names && opt->ops->state_names[k]; k++) {
-        bool scalar = opt->ops->scalar_state >> k & 1;
-        int64_t shape[] = {scalar ? n : flat->sharding ? flat->sharding->count : flat->count};
+        int64_t shape[] = {opt->ops->scalar_state >> k & 1 ? n : count};
         if (k >= LC_MAX_OPTIM_STATE) return lc_fail(LC_ERR_INTERNAL, "%s has too many state buffers", opt->ops->name);
-        if (!opt->state[k])
-            LC_TRY(lc_tensor_new(lc__wide_dtype(flat->parameter->type.dtype), 1, shape, &opt->state[k]));
+        if (!opt->state[k]) LC_TRY(lc_tensor_new(dtype, 1, shape, &opt->state[k]));
     }
     int64_t first = 0;
     for (int g = 0; g < opt->n_groups; first += opt->groups[g++].n_parameters)

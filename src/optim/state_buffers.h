@@ -3,9 +3,23 @@
 #ifndef LC_OPTIM_STATE_BUFFERS_H
 #define LC_OPTIM_STATE_BUFFERS_H
 
+#include "tensor/tensor_impl.h"
+
 #include <lightc/optim.h>
 
 /* Allocates an optimizer's step counts and state buffers if it has none yet. */
+/* The parameters of an optimizer may be in several flat buffers: of several data types, or modules. Each state is one
+ * buffer, in which each of these has a range. */
+typedef struct lc__state_range {
+    lc_flat *flat; /* borrowed from its parameters */
+    int64_t begin, count;
+} lc__state_range;
+
+/* The range of flat; NULL: none yet. */
+const lc__state_range *lc__optimizer_range(const lc_optimizer *opt, const lc_flat *flat);
+/* Makes the parameters of a group known: adds ranges for flat buffers that are new, to be followed by the state.
+ * *count: elements of all ranges. */
+lc_status lc__optimizer_add_ranges(lc_optimizer *opt, const lc_param_group *group, int64_t *count) LC_MUST_USE;
 lc_status lc__optimizer_prepare(lc_optimizer *opt);
 /* Frees them, as if the optimizer had never made a step. */
 void lc__optimizer_forget_state(lc_optimizer *opt);

@@ -226,6 +226,60 @@ TEST(their_state_is_f32)
     pair_free(&w);
 }
 
+/* p is trained from the first step on, and q from the second one: each by its own optimizer, or both by p's, which has
+ * not seen q's type and module before. */
+static void train_late(pair *w, bool one, double norm)
+{
+    for (int step = 0; step < STEPS; step++) {
+        choose_gradient(w, step);
+        if (one && step == 1) CHECK_EQ(lc_optimizer_add_group(w->opt[0], "late", &w->q, 1), 1);
+        CHECK_OK(lc_step_begin(w->graph, (uint64_t)step, 0));
+        backward(w);
+        for (int k = 0; k < (one || !step ? 1 : 2); k++) {
+            if (norm > 0) lc_clip_grad_norm(w->opt[k], norm);
+            lc_optimizer_step(w->opt[k]);
+        }
+        CHECK_OK(lc_step_end(w->graph));
+    }
+}
+
+TEST(a_group_of_another_type_joins_later)
+{
+    for (size_t o = 0; o < 2 * sizeof optimizers / sizeof *optimizers; o++) {
+        pair apart, together;
+        float p[2][N], q[2][N];
+        pair_init(&apart, halves[o % 2], optimizers[o / 2].make);
+        pair_init(&together, halves[o % 2], optimizers[o / 2].make);
+        train_late(&apart, false, 0);
+        train_late(&together, true, 0);
+        read(apart.p, p[0]), read(together.p, p[1]);
+        CHECK_OK(lc_tensor_read(apart.q, q[0], sizeof q[0]));
+        CHECK_OK(lc_tensor_read(together.q, q[1], sizeof q[1]));
+        CHECK(!memcmp(p[0], p[1], sizeof p[0]) && !memcmp(q[0], q[1], sizeof q[0]));
+        pair_free(&apart), pair_free(&together);
+    }
+}
+
+/* One norm over all types: that of p and q is sqrt(2) times each one's. */
+TEST(one_norm_over_all_types)
+{
+    pair w;
+    double each[2], both;
+    pair_init(&w, LC_BF16, sgd);
+    for (int step = 0; step < 2; step++) {
+        choose_gradient(&w, 1);
+        if (step) CHECK_EQ(lc_optimizer_add_group(w.opt[0], "late", &w.q, 1), 1);
+        CHECK_OK(lc_step_begin(w.graph, (uint64_t)step, 0));
+        backward(&w);
+        for (int k = 0; k < 2 && !step; k++) CHECK_OK(lc_item(lc_clip_grad_norm(w.opt[k], 0.5), &each[k]));
+        if (step) CHECK_OK(lc_item(lc_clip_grad_norm(w.opt[0], 0.5), &both));
+        CHECK_OK(lc_step_end(w.graph));
+    }
+    CHECK_NEAR(each[0], each[1], 1e-6);
+    CHECK_NEAR(both, sqrt(2) * each[0], 1e-6);
+    pair_free(&w);
+}
+
 TEST(gradients_add_up_and_are_clipped)
 {
     for (int k = 0; k < 2; k++) {

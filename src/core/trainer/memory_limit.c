@@ -3,6 +3,8 @@
  * step has run: gradients and optimizer state then have addresses but no pages. Intermediate results are known when a
  * step is planned, before it runs. */
 #include "core/trainer/memory_limit.h"
+#include "base/grow.h"
+#include "base/number.h"
 #include "core/split/device_parts.h"
 #include "base/handle.h"
 #include "parallel/devices/devices.h"
@@ -21,10 +23,27 @@ static int64_t bytes_held(const lc_tensor *t)
     return count * (int64_t)lc_dtype_size(t->type.dtype);
 }
 
+/* Usually one for each data type. */
+typedef struct flat_set {
+    const lc_flat **v;
+    int n;
+} flat_set;
+
+/* *is_new: it was not in the set. */
+static lc_status add_once(flat_set *set, const lc_flat *flat, bool *is_new)
+{
+    *is_new = false;
+    for (int i = 0; i < set->n; i++)
+        if (set->v[i] == flat) return LC_OK;
+    LC_TRY(lc__grow_one(&set->v, set->n, "counting the memory of a module"));
+    set->v[set->n++] = flat;
+    *is_new = true;
+    return LC_OK;
+}
+
 typedef struct walk {
     lc_device_memory *m;
-    const lc_flat *seen[8]; /* usually one for each data type */
-    int n_seen;
+    flat_set seen;
     int64_t whole; /* bytes of all sliced parameters when whole */
 } walk;
 
@@ -40,27 +59,34 @@ static lc_status add_tensor(void *ctx, const char *path, lc_module *owner, lc_mo
     (void)path, (void)owner;
     *(mt->is_parameter ? &w->m->parameters : &w->m->buffers) += bytes_held(mt->tensor);
     if (mt->tensor->is_slice) w->whole += lc__numel(&mt->tensor->type) * (int64_t)lc_dtype_size(mt->tensor->type.dtype);
-    for (int i = 0; i < w->n_seen; i++)
-        if (w->seen[i] == flat) return LC_OK;
-    if (!flat || w->n_seen == (int)(sizeof w->seen / sizeof *w->seen)) return LC_OK;
-    w->seen[w->n_seen++] = flat;
-    w->m->gradients += elements_of(flat) * (int64_t)lc_dtype_size(mt->tensor->type.dtype);
+    bool is_new;
+    if (!flat) return LC_OK;
+    LC_TRY(add_once(&w->seen, flat, &is_new));
+    if (is_new) w->m->gradients += elements_of(flat) * (int64_t)lc_dtype_size(mt->tensor->type.dtype);
     return LC_OK;
 }
 
-/* The future state of an optimizer that has none yet. */
-static int64_t state_of(const lc_optimizer *opt)
+/* The state of an optimizer, also if it has none yet. */
+static lc_status add_state(const lc_optimizer *opt, int64_t *bytes)
 {
-    int64_t bytes = 0, count = 0;
-    for (int g = 0; g < opt->n_groups && !count; g++) {
-        const lc_tensor *p = opt->groups[g].n_parameters ? opt->groups[g].parameters[0] : NULL;
-        if (p && p->flat)
-            count =
-                (p->flat->sharding ? p->flat->sharding->count : p->flat->count) * (int64_t)lc_dtype_size(p->type.dtype);
-    }
+    flat_set seen = {0};
+    int64_t count = 0;
+    bool is_new;
+    lc_status status = LC_OK;
+    for (int g = 0; g < opt->n_groups; g++)
+        for (int i = 0; i < opt->groups[g].n_parameters; i++) {
+            const lc_flat *flat = opt->groups[g].parameters[i]->flat;
+            if (!flat) continue;
+            LC_TRY_GOTO(status, done, add_once(&seen, flat, &is_new));
+            if (!is_new) continue;
+            count += (flat->sharding ? flat->sharding->count : flat->count) *
+                     (int64_t)lc_dtype_size(lc__wide_dtype(flat->parameter->type.dtype));
+        }
     for (int k = 0; opt->ops->state_names && opt->ops->state_names[k]; k++)
-        bytes += opt->state[k] ? bytes_held(opt->state[k]) : opt->ops->scalar_state >> k & 1 ? 0 : count;
-    return bytes;
+        *bytes += opt->state[k] ? bytes_held(opt->state[k]) : opt->ops->scalar_state >> k & 1 ? 0 : count;
+done:
+    free(seen.v);
+    return status;
 }
 
 static lc_status count(const lc_graph *g, lc_module *m, const lc_optimizers *optimizers, const lc__devices *devices,
@@ -68,9 +94,12 @@ static lc_status count(const lc_graph *g, lc_module *m, const lc_optimizers *opt
 {
     walk w = {.m = out};
     *out = (lc_device_memory){0};
-    LC_TRY(lc_module_visit(m, add_tensor, &w));
+    lc_status status = lc_module_visit(m, add_tensor, &w);
+    free(w.seen.v);
+    LC_TRY(status);
     out->gradients += lc__peers_bytes(g);
-    for (int i = 0; i < optimizers->n; i++) out->optimizer_state += state_of(optimizers->optimizers[i].optimizer);
+    for (int i = 0; i < optimizers->n; i++)
+        LC_TRY(add_state(optimizers->optimizers[i].optimizer, &out->optimizer_state));
     out->activations = (int64_t)g->arena_committed;
     out->workspace = (int64_t)g->scratch_bytes;
     if (devices) lc__devices_add_memory(devices, out);

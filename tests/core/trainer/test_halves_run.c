@@ -50,7 +50,7 @@ static const lc_module_ops ops = {LC_MODULE_OPS_INIT("halves"), .training_step =
                                   .on_train_batch_end = on_train_batch_end};
 
 typedef struct run {
-    lc_dtype dtype;
+    lc_dtype dtype, second; /* second: of the second layer; 0: the same */
     const char *root, *strategy, *ckpt_path;
     const char *devices;
     int64_t stop_after, accumulate, epochs;
@@ -73,7 +73,8 @@ static lc_status train(lc_comm *comm, const run *r, outcome *out)
     lc_module_init(&m.base, &ops, 3);
     const lc_init init = {.kind = LC_INIT_KAIMING_UNIFORM};
     m.w1 = lc_module_add_parameter(&m.base, "w1.weight", r->dtype, LC_ROW_MAJOR, 2, first, init);
-    m.w2 = lc_module_add_parameter(&m.base, "w2.weight", r->dtype, LC_ROW_MAJOR, 2, second, init);
+    m.w2 =
+        lc_module_add_parameter(&m.base, "w2.weight", r->second ? r->second : r->dtype, LC_ROW_MAJOR, 2, second, init);
     lc_trainer_options opt = quiet_options(comm);
     opt.default_root_dir = r->root;
     opt.strategy = r->strategy;
@@ -86,7 +87,7 @@ static lc_status train(lc_comm *comm, const run *r, outcome *out)
     lc_status s = lc_trainer_new(&opt, &t);
     if (s >= 0) s = lc_trainer_fit(t, &m.base, .train_dataloader = loader, .ckpt_path = r->ckpt_path);
     if (s >= 0) s = lc_tensor_gather(m.w1, out->w1, N1 * lc_dtype_size(r->dtype));
-    if (s >= 0) s = lc_tensor_gather(m.w2, out->w2, N2 * lc_dtype_size(r->dtype));
+    if (s >= 0) s = lc_tensor_gather(m.w2, out->w2, N2 * lc_dtype_size(r->second ? r->second : r->dtype));
     if (s >= 0) s = lc_trainer_metric(t, "loss", &out->loss);
     if (s >= 0) s = lc_trainer_metric(t, "half_loss", &out->half_loss);
     lc_trainer_free(t);
@@ -120,48 +121,74 @@ TEST(they_resume_to_the_bit)
     for (int64_t stop = 1; stop < 20; stop += 6) {
         outcome whole, part;
         snprintf(root, sizeof root, "%s", fresh_dir("resume"));
-        CHECK_OK(train(NULL, &(run){.dtype = LC_BF16, .root = root, .accumulate = 2}, &whole));
-        CHECK_STATUS(train(NULL, &(run){.dtype = LC_BF16, .root = root, .accumulate = 2, .stop_after = stop}, &part),
-                     LC_ERR_USER);
+        run r = {.dtype = LC_BF16, .second = stop % 4 == 1 ? LC_F32 : LC_F16, .root = root, .accumulate = 2};
+        CHECK_OK(train(NULL, &r, &whole));
+        r.stop_after = stop;
+        CHECK_STATUS(train(NULL, &r, &part), LC_ERR_USER);
         char path[400];
         snprintf(path, sizeof path, "%s/stop.ckpt", root);
-        CHECK_OK(train(NULL, &(run){.dtype = LC_BF16, .root = root, .accumulate = 2, .ckpt_path = path}, &part));
+        r.stop_after = 0, r.ckpt_path = path;
+        CHECK_OK(train(NULL, &r, &part));
         CHECK(same(&whole, &part));
     }
 }
 
+/* One optimizer for several types, and so for several flat buffers. */
+TEST(types_may_be_mixed)
+{
+    static const lc_dtype pairs[][2] = {{LC_BF16, LC_F32}, {LC_F32, LC_F16}, {LC_F16, LC_BF16}};
+    outcome exact, mixed;
+    CHECK_OK(train(NULL, &(run){.dtype = LC_F32}, &exact));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(train(NULL, &(run){.dtype = pairs[i][0], .second = pairs[i][1]}, &mixed));
+        CHECK_NEAR(mixed.loss, exact.loss, 0.02);
+    }
+    CHECK_STATUS(train(NULL, &(run){.dtype = LC_F64, .second = LC_F32}, &mixed), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "its parameters are f");
+}
+
 TEST(devices_share_them)
 {
-    outcome one, two;
-    CHECK_OK(train(NULL, &(run){.dtype = LC_BF16}, &one));
-    CHECK_OK(train(NULL, &(run){.dtype = LC_BF16, .strategy = "data_parallel", .devices = "2"}, &two));
-    CHECK_NEAR(two.loss, one.loss, 0.02);
-    CHECK_NEAR(two.half_loss, one.half_loss, 0.02);
+    for (int mixed = 0; mixed < 2; mixed++) {
+        run r = {.dtype = LC_BF16, .second = mixed ? LC_F32 : 0};
+        outcome one, two;
+        CHECK_OK(train(NULL, &r, &one));
+        r.strategy = "data_parallel", r.devices = "2";
+        CHECK_OK(train(NULL, &r, &two));
+        CHECK_NEAR(two.loss, one.loss, 0.02);
+        CHECK_NEAR(two.half_loss, one.half_loss, 0.02);
+    }
 }
 
 typedef struct ranks {
     const char *strategy;
+    lc_dtype second;
     outcome out[2];
 } ranks;
 
 static lc_status rank_trains(lc_comm *comm, void *ctx)
 {
     ranks *r = ctx;
-    return train(comm, &(run){.dtype = LC_BF16, .strategy = r->strategy}, &r->out[lc_comm_rank(comm)]);
+    return train(comm, &(run){.dtype = LC_BF16, .second = r->second, .strategy = r->strategy},
+                 &r->out[lc_comm_rank(comm)]);
 }
 
 TEST(ranks_share_them)
 {
     static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3"};
     outcome one;
-    ranks r[4];
-    CHECK_OK(train(NULL, &(run){.dtype = LC_BF16}, &one));
-    for (int i = 0; i < 4; i++) {
-        r[i].strategy = strategies[i];
-        CHECK_RANKS("threads", 2, rank_trains, &r[i]);
-        CHECK(same(&r[i].out[0], &r[i].out[1]));
-        CHECK(same(&r[i].out[0], &r[0].out[0]));
-        CHECK_NEAR(r[i].out[0].loss, one.loss, 0.02);
+    for (int mixed = 0; mixed < 2; mixed++) {
+        ranks r[4];
+        lc_dtype second = mixed ? LC_F32 : LC_BF16;
+        CHECK_OK(train(NULL, &(run){.dtype = LC_BF16, .second = second}, &one));
+        for (int i = 0; i < 4; i++) {
+            r[i].strategy = strategies[i];
+            r[i].second = second;
+            CHECK_RANKS("threads", 2, rank_trains, &r[i]);
+            CHECK(same(&r[i].out[0], &r[i].out[1]));
+            CHECK(same(&r[i].out[0], &r[0].out[0]));
+            CHECK_NEAR(r[i].out[0].loss, one.loss, 0.02);
+        }
     }
 }
 

@@ -62,7 +62,7 @@ static const lc_kernel accumulate_kernel = {
 
 /* ---- clip_coefficient (optim/clip.c) ---- */
 typedef struct piece {
-    int64_t begin, n;
+    int64_t input, begin, n;
 } piece;
 
 typedef struct pieces {
@@ -78,14 +78,14 @@ static bool clip_supports(const lc_call *call)
 static lc_status clip_prepare(lc_call *call)
 {
     int64_t n = 0, at = 0;
-    for (int i = LC__CLIP_FIRST; i + 1 < call->n_int; i += 2) n += (call->ints[i + 1] + BLOCK - 1) / BLOCK;
+    for (int i = LC__CLIP_FIRST; i + 2 < call->n_int; i += 3) n += (call->ints[i + 2] + BLOCK - 1) / BLOCK;
     pieces *p = malloc(sizeof *p + (size_t)n * sizeof p->list[0]);
     if (!p) return lc_fail(LC_ERR_MEMORY, "cannot get memory for a norm over %lld blocks", (long long)n);
     p->n = n;
-    for (int i = LC__CLIP_FIRST; i + 1 < call->n_int; i += 2) {
-        int64_t offset = call->ints[i], count = call->ints[i + 1];
+    for (int i = LC__CLIP_FIRST; i + 2 < call->n_int; i += 3) {
+        int64_t offset = call->ints[i + 1], count = call->ints[i + 2];
         for (int64_t begin = 0; begin < count; begin += BLOCK)
-            p->list[at++] = (piece){offset + begin, count - begin < BLOCK ? count - begin : BLOCK};
+            p->list[at++] = (piece){call->ints[i], offset + begin, count - begin < BLOCK ? count - begin : BLOCK};
     }
     call->state = p;
     call->scratch_bytes = (size_t)n * sizeof(lc__exact_sum);
@@ -129,7 +129,8 @@ static void clip_pieces(const void *context, int64_t begin, int64_t end, int thr
     (void)thread;
     for (int64_t k = begin; k < end; k++) {
         memset(&sums[k], 0, sizeof sums[k]);
-        add_squares((const float *)call->in[0].data + p->list[k].begin, p->list[k].n, &sums[k]);
+        const piece *at = &p->list[k];
+        add_squares((const float *)call->in[at->input].data + at->begin, at->n, &sums[k]);
     }
 }
 
