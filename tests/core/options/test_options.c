@@ -469,7 +469,7 @@ TEST(all_variables_are_checked)
     CHECK(f);
     while (fgets(name, sizeof name, f)) {
         name[strcspn(name, "\n")] = 0;
-        if (!strcmp(name, "LIGHTC_")) continue;
+        if (!strcmp(name, "LIGHTC_") || !strncmp(name, "LIGHTC_WITH_", 12)) continue; /* those are CMake's */
         n++;
         setenv(strcat(name, "S"), "x", 1);
         said("", text, sizeof text);
