@@ -102,13 +102,21 @@ static lc_status extend_state(lc_optimizer *opt, lc_param_group *group)
     int64_t before = lc_tensor_numel(opt->steps), n = before + group->n_parameters;
     int64_t count;
     int ranges = opt->n_ranges;
-    LC_TRY(lc__optimizer_add_ranges(opt, group, &count));
-    for (int k = 0; k < LC_MAX_OPTIM_STATE; k++) {
+    const lc_graph *g = lc_current_graph();
+    lc_status status = lc__optimizer_add_ranges(opt, group, &count);
+    if (status >= 0 && opt->n_ranges > ranges && g && g->peers) /* they know the buffers that were there at the start */
+        status = lc_fail(LC_ERR_CONFIG,
+                         "%s: the group has parameters of a data type or module that the optimizer had none of; with "
+                         "several ranks or devices, and with deterministic, use a separate optimizer",
+                         opt->ops->name);
+    for (int k = 0; k < LC_MAX_OPTIM_STATE && status >= 0; k++) {
         bool scalar = opt->ops->scalar_state >> k & 1;
-        if (opt->state[k] && (scalar || opt->n_ranges > ranges)) LC_TRY(grow(&opt->state[k], scalar ? n : count));
+        if (opt->state[k] && (scalar || opt->n_ranges > ranges)) status = grow(&opt->state[k], scalar ? n : count);
     }
-    LC_TRY(lc__optimizer_start_state(opt, group, before));
-    return grow(&opt->steps, n);
+    if (status >= 0) status = lc__optimizer_start_state(opt, group, before);
+    if (status >= 0) status = grow(&opt->steps, n);
+    if (status < 0) opt->n_ranges = ranges;
+    return status;
 }
 
 int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const *parameters, int n)

@@ -80,8 +80,8 @@ lc_status lc__optimizer_add_ranges(lc_optimizer *opt, const lc_param_group *grou
         *r = (lc__state_range){flat, 0, flat->sharding ? flat->sharding->count : flat->count};
         if (r != opt->ranges) r->begin = r[-1].begin + r[-1].count;
     }
-    const lc__state_range *last = &opt->ranges[opt->n_ranges - 1];
-    *count = opt->n_ranges ? last->begin + last->count : 0;
+    const lc__state_range *last = opt->n_ranges ? &opt->ranges[opt->n_ranges - 1] : NULL;
+    *count = last ? last->begin + last->count : 0;
     return LC_OK;
 }
 

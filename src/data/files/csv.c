@@ -275,7 +275,8 @@ static void fill(table *t)
             }
             meaning what = meaning_of(&v, t->c, &n);
             if (what < WHOLE) n.real = t->args->missing;
-            if (what == WHOLE && is_real(c)) n.real = (double)n.whole;
+            int64_t whole = n.whole;
+            if (what == WHOLE && is_real(c)) n.real = (double)whole;
             memcpy(to, &n, sizeof n);
         }
 }
