@@ -340,10 +340,12 @@ TEST(norms_for_clipping)
         kernel_case c = case_of(&lc__op_clip_coefficient);
         lc_view *v = add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(60000), fill_normal, form == 2 ? 1e25 : 1);
         if (form == 1) ((float *)v->data)[50001] = NAN;
+        add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(300), fill_normal, 1);
         add_int(&c, LC_F32);
-        add_int(&c, 0); /* no reducer */
-        const int64_t ranges[] = {0, 1, 64, 40001, 50000, 7};
-        for (int i = 0; i < 6; i++) add_int(&c, ranges[i]);
+        add_int(&c, 0);                                                                      /* no reducer */
+        const int64_t ranges[][3] = {{0, 0, 1}, {0, 64, 40001}, {1, 9, 270}, {0, 50000, 7}}; /* input, offset, count */
+        for (int i = 0; i < 4; i++)
+            for (int k = 0; k < 3; k++) add_int(&c, ranges[i][k]);
         add_float(&c, form == 0 ? 1e6 : 3);
         add_float(&c, 0.25);
         check_case(&c);

@@ -16,7 +16,7 @@ static struct {
     {"tensor/", ADDRESS, "tensors own it", false},
     {"engine/plan/", MEMBER, "plans contain addresses", false},
     {"engine/run/", MEMBER, "runs kernels", false},
-    {"parallel/devices/devices.c", MEMBER, "copies from device to device, and adds up", false},
+    {"parallel/devices/", MEMBER, "copies from device to device, and adds up", false},
     {"parallel/reduce/reducer.c", MEMBER, "memory that other processes map", false},
     {"parallel/reduce/reducer_uneven.c", MEMBER, "gathers for an operator of other ranks", false},
     {"parallel/reduce/reducer_sums.c", MEMBER, "the kernel that distributes sums", false},
