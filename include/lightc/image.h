@@ -19,7 +19,7 @@
 
 LC_BEGIN_DECLS
 
-/* What happens to a picture that cannot be read. */
+/* How a picture that cannot be read is handled. */
 typedef enum lc_image_on_error {
     LC_IMAGE_FAIL = 0, /* an error, which names the file */
     /* The sample is replaced by the next one in the dataset (after the last comes the first) whose picture can be read,

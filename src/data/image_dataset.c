@@ -24,7 +24,7 @@
 #define MOST_SIDE ((int64_t)1 << 24)
 #define MOST_FILE ((size_t)1 << 31) /* bytes of a file */
 
-/* What a thread needs to read a picture. */
+/* The buffers of a thread that reads pictures. */
 typedef struct reader {
     struct reader *next;
     lc__image image;
@@ -166,7 +166,7 @@ static lc_status read_picture(images *d, reader *r, int64_t i, uint8_t *out)
 
 /* ---- pictures that cannot be read ---- */
 
-/* What does not depend on the moment, so that every rank and every epoch skips the same. */
+/* Errors that depend on the file alone, so that every rank and every epoch skips the same samples. */
 static bool can_be_skipped(lc_status status)
 {
     return status == LC_ERR_FORMAT || status == LC_ERR_NOT_FOUND;

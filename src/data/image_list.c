@@ -4,6 +4,7 @@
 #include "base/args.h"
 #include "base/handle.h"
 #include "base/io.h"
+#include "data/csv_reader.h"
 #include "data_internal.h"
 
 #include <errno.h>
@@ -12,39 +13,23 @@
 
 #define MOST_BYTES ((size_t)1 << 34)
 
-/* ---- lines of a CSV file ---- */
+/* ---- rows of a CSV file ---- */
 
 typedef struct csv {
     const char *path;
-    char *at, *end; /* the text, which is cut into fields in place; a zero follows it */
-    int64_t line;   /* counted from 1 */
+    lc__csv at; /* in text of this process, which is cut into fields in place; a zero follows it */
 } csv;
 
-/* Cuts the next field off; *last: it ends its line. Quotes within quotes are doubled. */
-static lc_status next_field(csv *c, char **field, bool *last)
+/* Cuts the next field off; *last: it ends its row. */
+static lc_status next_field(csv *c, const char **field, bool *last)
 {
-    char *to = c->at;
-    *field = to;
-    if (c->at < c->end && *c->at == '"') {
-        for (c->at++; c->at < c->end && (*c->at != '"' || c->at[1] == '"'); c->at++) {
-            if (*c->at == '"') c->at++;
-            *to++ = *c->at;
-        }
-        if (c->at == c->end)
-            return lc_fail(LC_ERR_FORMAT, "%s, line %lld: a quote has no end", c->path, (long long)c->line);
-        c->at++;
-    } else {
-        while (c->at < c->end && *c->at != ',' && *c->at != '\n') *to++ = *c->at++;
-        if (to > *field && to[-1] == '\r') to--;
-    }
-    if (c->at < c->end && *c->at == '\r') c->at++;
-    if (c->at < c->end && *c->at != ',' && *c->at != '\n')
-        return lc_fail(LC_ERR_FORMAT, "%s, line %lld: a field goes on after its quotes", c->path, (long long)c->line);
-    *last = c->at == c->end || *c->at == '\n';
-    if (c->at < c->end) c->at++;
-    *to = 0;
-    if (strlen(*field) != (size_t)(to - *field))
-        return lc_fail(LC_ERR_FORMAT, "%s, line %lld has a zero byte in it", c->path, (long long)c->line);
+    lc__csv_value v;
+    const char *wrong = lc__csv_next(&c->at, &v);
+    if (!wrong && memchr(v.text, 0, v.n)) wrong = "a field has a zero byte in it";
+    if (wrong) return lc_fail(LC_ERR_FORMAT, "%s, line %lld: %s", c->path, (long long)v.line, wrong);
+    lc__csv_copy(&v, (char *)(uintptr_t)v.text);
+    *field = v.text;
+    *last = v.last;
     return LC_OK;
 }
 
@@ -53,35 +38,30 @@ typedef struct columns {
     int64_t file, target;
 } columns;
 
-/* Reads one line; both *file and *target are NULL if it is empty. */
-static lc_status next_line(csv *c, const columns *wanted, const char **file, const char **target)
+static lc_status read_row(csv *c, const columns *wanted, const char **file, const char **target)
 {
     bool last = false;
-    int64_t n = 0;
+    int64_t n = 0, line = c->at.line;
     *file = *target = NULL;
-    c->line++;
     for (; !last; n++) {
-        char *field;
+        const char *field;
         LC_TRY(next_field(c, &field, &last));
-        if (last && !n && !*field) return LC_OK; /* an empty line */
         if (n == wanted->file) *file = field;
         if (n == wanted->target) *target = field;
     }
     if (*file && *target && **file) return LC_OK;
-    if (*file && *target) return lc_fail(LC_ERR_FORMAT, "%s, line %lld names no file", c->path, (long long)c->line);
+    if (*file && *target) return lc_fail(LC_ERR_FORMAT, "%s, line %lld names no file", c->path, (long long)line);
     return lc_fail(LC_ERR_FORMAT, "%s, line %lld has %lld columns; the file is column %lld, and the target column %lld",
-                   c->path, (long long)c->line, (long long)n, (long long)wanted->file + 1,
-                   (long long)wanted->target + 1);
+                   c->path, (long long)line, (long long)n, (long long)wanted->file + 1, (long long)wanted->target + 1);
 }
 
-/* Finds columns by the names in the first line. */
+/* Finds columns by the names in the first row. */
 static lc_status find_columns(csv *c, const char *file, const char *target, columns *out)
 {
-    bool last = c->at == c->end;
+    bool last = !lc__csv_next_row(&c->at);
     *out = (columns){-1, -1};
-    c->line++;
     for (int64_t n = 0; !last; n++) {
-        char *field;
+        const char *field;
         LC_TRY(next_field(c, &field, &last));
         if (!strcmp(field, file)) out->file = n;
         if (!strcmp(field, target)) out->target = n;
@@ -136,12 +116,11 @@ static lc_status read_list(csv *c, const lc_image_args *a, lc__image_list *list)
     columns wanted = {0, 1};
     lc__names targets = {0};
     lc_status status = LC_OK;
-    if (c->end - c->at >= 3 && !memcmp(c->at, "\xEF\xBB\xBF", 3)) c->at += 3; /* a byte order mark */
+    lc__csv_begin(&c->at);
     if (a->file_column) LC_TRY(find_columns(c, a->file_column, a->target_column, &wanted));
-    while (status == LC_OK && c->at < c->end) {
+    while (lc__csv_next_row(&c->at)) {
         const char *file, *target;
-        LC_TRY_GOTO(status, done, next_line(c, &wanted, &file, &target));
-        if (!file) continue;
+        LC_TRY_GOTO(status, done, read_row(c, &wanted, &file, &target));
         LC_TRY_GOTO(status, done, lc__image_list_add(list, file, 0));
         LC_TRY_GOTO(status, done, lc__names_add(&targets, target));
     }
@@ -175,7 +154,7 @@ lc_status lc_image_list_new_with(const char *path, lc_dataset **out, const lc_im
     *out = NULL;
     LC_TRY(check_list_args(&a, path));
     LC_TRY(lc__read_file(path, MOST_BYTES, &text, &n));
-    csv c = {.path = path, .at = text, .end = (char *)text + n};
+    csv c = {.path = path, .at = {text, (char *)text + n, 1, ','}};
     lc_status status = a.root ? LC_OK : lc__path_dir(path, &folder);
     if (status == LC_OK) status = lc__image_list_root(&list, a.root ? a.root : folder);
     if (status == LC_OK) status = read_list(&c, &a, &list);

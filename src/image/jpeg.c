@@ -138,7 +138,7 @@ static lc_status read_picture(run *r, lc__image *image)
     return read_rows(r, image);
 }
 
-/* Everything that changes after setjmp is behind a pointer. */
+/* What changes after setjmp is in *r, so longjmp loses none of it. */
 static lc_status decode(run *r, lc__image *image)
 {
     if (setjmp(r->back)) return report(r);

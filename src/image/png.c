@@ -114,7 +114,7 @@ static lc_status read_picture(run *r, lc__image *image)
     return LC_OK;
 }
 
-/* Everything that changes after setjmp is behind a pointer. What is broken after the pixels does no harm. */
+/* What changes after setjmp is in *r, so longjmp loses none of it. An error after the last pixel is ignored. */
 static lc_status decode(run *r, lc__image *image)
 {
     if (setjmp(r->back)) return r->complete ? LC_OK : report(r);

@@ -253,7 +253,7 @@ static const char *metric_misuse(const lc_metric *metric, const lc_log_args *arg
     return NULL;
 }
 
-/* What a call of lc_log asks for, with the defaults of its hook. */
+/* The arguments of a call of lc_log, with the defaults of its hook. */
 typedef struct request {
     lc__results *r;
     const char *name;

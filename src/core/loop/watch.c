@@ -77,7 +77,7 @@ void lc__watch_epoch_end(lc_trainer *t)
                        (long long)t->global_step, why);
 }
 
-/* What a rank says of its samples. */
+/* The samples of a rank that were replaced. */
 typedef struct replaced {
     int64_t n;
     char why[504]; /* of the first */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CSV, as RFC 4180 describes it: fields between commas, or in quotes, in which two quotes are one and lines may end. A
- * column is an array of one dimension: of i64 if all values are whole numbers, of f64 if all are numbers, of class
- * indices (i64) if all are texts. The file is read twice: for its shape and types, then for its values, which are kept
- * in a table of 8 bytes a value. */
+/* CSV files. A column is an array of one dimension: of i64 if all values are whole numbers, of f64 if all are numbers,
+ * of class indices (i64) if all are texts. The file is read twice: for its shape and types, then for its values, which
+ * are kept in a table of 8 bytes a value. */
 #define _GNU_SOURCE
+#include "data/csv_reader.h"
 #include "data/files/file.h"
 #include "data/files/names.h"
 
@@ -16,68 +16,6 @@
 #define MOST_COLUMNS 1000000
 
 /* ---- values ---- */
-
-typedef struct reader {
-    const char *p, *end;
-    int64_t line;
-    char delimiter;
-} reader;
-
-typedef struct value {
-    const char *text; /* without quotes around it */
-    size_t n;
-    bool quoted;  /* quotes in it are doubled */
-    bool last;    /* of its row */
-    int64_t line; /* where it begins */
-} value;
-
-/* Takes the next value; false if a quote is not closed, or if something follows a closed one. */
-static bool next_value(reader *r, value *v)
-{
-    const char *end;
-    *v = (value){.text = r->p, .line = r->line};
-    if (r->p < r->end && *r->p == '"') {
-        v->quoted = true;
-        v->text = r->p + 1;
-        for (end = v->text; (end = memchr(end, '"', (size_t)(r->end - end))) && end + 1 < r->end && end[1] == '"';)
-            end += 2;
-        if (!end) return false;
-        for (const char *p = v->text; (p = memchr(p, '\n', (size_t)(end - p))); p++) r->line++;
-        r->p = end + 1;
-        if (r->end - r->p > 1 && r->p[0] == '\r' && r->p[1] == '\n') r->p++;
-    } else {
-        while (r->p < r->end && *r->p != r->delimiter && *r->p != '\n') r->p++;
-        end = r->p;
-        if (end > v->text && end[-1] == '\r' && (end == r->end || *end == '\n')) end--;
-    }
-    v->n = (size_t)(end - v->text);
-    v->last = r->p == r->end || *r->p == '\n';
-    if (r->p == r->end) return true;
-    r->line += *r->p == '\n';
-    return *r->p++ == r->delimiter || v->last;
-}
-
-/* Passes over empty lines; false at the end. */
-static bool next_row(reader *r)
-{
-    while (r->p < r->end) {
-        size_t n = r->p[0] == '\n' ? 1 : r->end - r->p > 1 && r->p[0] == '\r' && r->p[1] == '\n' ? 2 : 0;
-        if (!n) return true;
-        r->p += n, r->line++;
-    }
-    return false;
-}
-
-/* The value as text with a zero at its end: copies to `to`, n + 1 bytes at most, and returns what follows. */
-static char *copy_text(const value *v, char *to)
-{
-    for (size_t i = 0; i < v->n; i++) {
-        *to++ = v->text[i];
-        if (v->quoted && v->text[i] == '"') i++;
-    }
-    *to++ = 0;
-    return to;
-}
 
 typedef enum meaning { MISSING, NOT_AVAILABLE, WHOLE, REAL, TEXT } meaning;
 
@@ -112,7 +50,7 @@ static bool read_digits(const char *p, const char *end, meaning *what, number *o
     return true;
 }
 
-static meaning meaning_of(const value *v, locale_t c, number *out)
+static meaning meaning_of(const lc__csv_value *v, locale_t c, number *out)
 {
     const char *p = v->text, *end = p + v->n;
     while (p < end && (*p == ' ' || *p == '\t')) p++;
@@ -144,14 +82,14 @@ typedef struct table {
     lc_array_file *f;
     const lc_array_file_args *args;
     locale_t c;
-    reader first; /* of the rows, without the header */
+    lc__csv first; /* of the rows, without the header */
     int64_t rows, n;
     column *columns;
     uint64_t *values;  /* [rows, n] */
     char *texts, *end; /* the values of columns of text, at the offsets in `values` */
 } table;
 
-static lc_status fail_at(const table *t, int64_t line, int64_t k, const char *what, const value *v)
+static lc_status fail_at(const table *t, int64_t line, int64_t k, const char *what, const lc__csv_value *v)
 {
     char text[64] = "";
     for (size_t i = 0; v && i < v->n && i < sizeof text - 1; i++) text[i] = v->text[i];
@@ -167,26 +105,27 @@ static lc_status fail_row(const table *t, int64_t line, const char *what)
 /* The values of the first row are the names of the columns, or else these are numbers. */
 static lc_status name_columns(table *t)
 {
-    reader r = t->first;
+    lc__csv r = t->first;
     bool header = t->args->header == LC_ON;
     bool all_texts = true;
-    value v = {0};
+    lc__csv_value v = {0};
     number unused;
     for (t->n = 0; !v.last; t->n++) {
-        if (!next_value(&r, &v)) return fail_row(t, v.line, "a quote is not closed, or not at the end of its value");
+        const char *wrong = lc__csv_next(&r, &v);
+        if (wrong) return fail_row(t, v.line, wrong);
         if (t->n == MOST_COLUMNS) return fail_row(t, v.line, "there are more than 1000000 columns");
         all_texts &= meaning_of(&v, t->c, &unused) == TEXT;
     }
     if (t->args->header == LC_AUTO) header = all_texts;
-    reader names = t->first;
+    lc__csv names = t->first;
     char *name = malloc((size_t)(r.p - names.p) + 24);
     if (!name) return lc_fail(LC_ERR_MEMORY, "out of memory for the names in %s", t->f->path);
     lc_status status = LC_OK;
     for (int64_t k = 0; k < t->n && status == LC_OK; k++) {
         lc__file_array *a;
-        (void)next_value(&names, &v);
+        (void)lc__csv_next(&names, &v);
         if (header)
-            copy_text(&v, name);
+            lc__csv_copy(&v, name);
         else
             snprintf(name, 24, "%lld", (long long)k);
         status = lc__file_add(t->f, name, strlen(name), &a);
@@ -207,7 +146,7 @@ static lc_status name_texts(table *t)
     return LC_OK;
 }
 
-static lc_status learn(table *t, column *c, int64_t k, const value *v)
+static lc_status learn(table *t, column *c, int64_t k, const lc__csv_value *v)
 {
     number unused;
     meaning what = meaning_of(v, t->c, &unused);
@@ -229,13 +168,13 @@ static lc_status learn(table *t, column *c, int64_t k, const value *v)
 /* Counts the rows, and learns what the columns hold. */
 static lc_status learn_all(table *t)
 {
-    reader r = t->first;
-    for (; next_row(&r); t->rows++) {
-        value v = {0};
+    lc__csv r = t->first;
+    for (; lc__csv_next_row(&r); t->rows++) {
+        lc__csv_value v = {0};
         int64_t k = 0;
         for (; !v.last; k++) {
-            if (!next_value(&r, &v))
-                return fail_row(t, v.line, "a quote is not closed, or not at the end of its value");
+            const char *wrong = lc__csv_next(&r, &v);
+            if (wrong) return fail_row(t, v.line, wrong);
             if (k < t->n) LC_TRY(learn(t, &t->columns[k], k, &v));
         }
         if (k != t->n)
@@ -260,17 +199,17 @@ static bool is_real(const column *c)
 
 static void fill(table *t)
 {
-    reader r = t->first;
+    lc__csv r = t->first;
     uint64_t *to = t->values;
-    while (next_row(&r))
+    while (lc__csv_next_row(&r))
         for (int64_t k = 0; k < t->n; k++, to++) {
             const column *c = &t->columns[k];
-            value v;
+            lc__csv_value v;
             number n;
-            (void)next_value(&r, &v);
+            (void)lc__csv_next(&r, &v);
             if (c->text) {
                 *to = (uint64_t)(t->end - t->texts);
-                t->end = copy_text(&v, t->end);
+                t->end = lc__csv_copy(&v, t->end);
                 continue;
             }
             meaning what = meaning_of(&v, t->c, &n);
@@ -351,9 +290,9 @@ static lc_status read_header(lc_array_file *f)
     char delimiter = f->args->delimiter ? f->args->delimiter : ends(f, ".tsv") ? '\t' : ',';
     if (delimiter == '"' || delimiter == '\n' || delimiter == '\r')
         return lc_fail(LC_ERR_ARGUMENT, "%s: a quote or the end of a line cannot be the delimiter", f->path);
-    if (f->size >= 3 && !memcmp(begin, "\xef\xbb\xbf", 3)) begin += 3; /* the mark of UTF-8 */
-    t.first = (reader){begin, end, 1, delimiter};
-    if (!f->size || !next_row(&t.first)) return lc__file_fail(f, LC_ERR_FORMAT, NULL, "is empty");
+    t.first = (lc__csv){begin, end, 1, delimiter};
+    lc__csv_begin(&t.first);
+    if (!f->size || !lc__csv_next_row(&t.first)) return lc__file_fail(f, LC_ERR_FORMAT, NULL, "is empty");
     t.c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (!t.c) return lc_fail(LC_ERR_MEMORY, "no memory for the C locale");
     lc_status status = name_columns(&t);

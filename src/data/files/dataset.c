@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is read at once of an array that is never in memory. */
+/* Bytes read at once from an array that is not mapped. */
 #define READ_BYTES ((size_t)1 << 18)
 /* Samples that are sorted at once, so that those side by side are read together. */
 #define SORTED 256

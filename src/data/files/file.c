@@ -74,7 +74,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* What the types of numbers mean to users, and that no two arrays have one name. */
+/* Names the types for users, and checks that no two arrays have the same name. */
 static lc_status finish(lc_array_file *f)
 {
     for (int64_t i = 0; i < f->n; i++) {

@@ -76,7 +76,7 @@ static struct {
     library h;
 } hdf5 = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* What lc__file_array.place is here. */
+/* The numbers in lc__file_array.place. */
 enum { DATASET, MEMORY_TYPE };
 
 static lc_status load_library(const lc_array_file *f)

@@ -23,7 +23,7 @@
 #define DEFLATED       8
 #define FLAG_ENCRYPTED 1u
 
-/* What lc__file_array.place is here; the header of the .npy comes first. */
+/* The numbers in lc__file_array.place; the packed bytes begin with the header of the .npy. */
 enum { PACKED_AT, PACKED, UNPACKED, CHECKSUM };
 
 static uint16_t le16(const unsigned char *p)

@@ -149,8 +149,8 @@ TEST(errors)
     } rows[] = {
         {"a,b\n1,2\n3\n", "line 3: 1 values, but there are 2 columns"},
         {"a,b\n1,2\n3,4,5\n", "line 3: 3 values"},
-        {"a,b\n1,\"2\n3,4\n", "line 2: a quote is not closed"},
-        {"a,b\n1,\"2\"3\n", "line 2: a quote is not closed, or not at the end"},
+        {"a,b\n1,\"2\n3,4\n", "line 2: a quote has no end"},
+        {"a,b\n1,\"2\"3\n", "line 2: a field goes on after its quotes"},
         {"a,b\n1,2\n\"x\ny\",4\n", "line 3, column 'a': x\\x0ay is not a number"},
         {"a,b\nx,2\n4,4\n", "line 3, column 'a': 4 is a number, but earlier"},
         {"a,a\n1,2\n", "'a' is there twice"},
