@@ -2,19 +2,11 @@
 /* What a caller gives arrives: arguments whose default is 0 are given as another number here, and those with another
  * default as 0 in test_zeros.c. The headers say which arguments there are, and each must have a row in one of the two:
  * X(constructor, argument, ...). */
+#include "argument_checks.h"
 #include "sources.h"
-
-#include <lightc/lightc.h>
 
 #include "core/fabric/fabric_internal.h"
 #include "record/graph_impl.h"
-
-static void module_new(lc_module *m)
-{
-    const int64_t shape[] = {2, 3};
-    lc_module_init(m, NULL, 1);
-    lc_module_add_parameter(m, "weight", LC_F32, LC_ROW_MAJOR, 2, shape, (lc_init){0});
-}
 
 /* ---- optimizers ---- */
 
@@ -152,15 +144,11 @@ TEST(optimizers)
     X(lc_reduce_lr_on_plateau, min_lr, 0.5, "min_lr", 0.5, )                                                           \
     X(lc_swa_lr, linear, true, "linear", 1, )
 
-static double argument_of(lc_scheduler *s, const char *name)
+static void check_schedule(lc_scheduler *s, const char *name, double want)
 {
-    int i = 0;
     CHECK(s != NULL);
-    while (s->ops->args[i] && strcmp(s->ops->args[i], name) != 0) i++;
-    CHECK(s->ops->args[i] != NULL);
-    double value = s->args[i];
+    CHECK_NEAR(argument_of(s, name), want, 0);
     lc_scheduler_free(s);
-    return value;
 }
 
 TEST(schedules)
@@ -169,7 +157,7 @@ TEST(schedules)
     module_new(&m);
     lc_optimizer *opt = lc_sgd(&m, .momentum = 0.5);
 #define CHECK_SCHEDULE(make, argument, number, name, want, ...)                                                        \
-    CHECK_NEAR(argument_of(make(opt, __VA_ARGS__, .argument = number), name), want, 0);
+    check_schedule(make(opt, __VA_ARGS__, .argument = number), name, want);
     SCHEDULE_ARGS(CHECK_SCHEDULE)
     lc_optimizer_free(opt);
     lc_module_release(&m);
@@ -239,38 +227,12 @@ static lc_tensor *of_squares(lc_tensor *y)
     X(lc_random, low, lc_clamp(lc_uniform(1, one, .low = 2, .high = 3), .max = LC_SOME(2)), 2)                         \
     X(lc_random, mean, lc_normal(1, one, .mean = 1.5, .std = 0), 1.5)
 
-static const int64_t one[] = {1};
-
-#define BUILD(kind, argument, expression, want)                                                                        \
-    static lc_tensor *kind##_##argument(lc_tensor *x)                                                                  \
-    {                                                                                                                  \
-        (void)x;                                                                                                       \
-        return expression;                                                                                             \
-    }
-OPERATORS(BUILD)
-
-static void check_operator(const char *kind, const char *argument, lc_tensor *(*build)(lc_tensor *x), double want)
-{
-    const int64_t shape[] = {1, 2};
-    float data[] = {1, 3}, values[32] = {0};
-    lc_graph *g = NULL;
-    lc_tensor *x = NULL;
-    CHECK_OK(lc_graph_new(&g));
-    CHECK_OK(lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, data, &x));
-    CHECK_OK(lc_step_begin(g, 0, 0));
-    lc_tensor *y = lc_keep(build(x));
-    CHECK_OK(lc_step_run(g));
-    CHECK_OK(lc_tensor_read(y, values, (size_t)lc_tensor_numel(y) * sizeof(float)));
-    if (!(fabs((double)values[0] - want) <= 2e-6))
-        TEST_FAIL("%s: %s: %.9g, not %.9g", kind, argument, (double)values[0], want);
-    CHECK_OK(lc_step_end(g));
-    lc_tensor_unref(x);
-    lc_graph_free(g);
-}
+#define BUILD_OPERATOR(kind, argument, expression, want) BUILD_NUMBER(kind##_##argument, expression)
+OPERATORS(BUILD_OPERATOR)
 
 TEST(operators)
 {
-#define CHECK_OPERATOR(kind, argument, expression, want) check_operator(#kind, #argument, kind##_##argument, want);
+#define CHECK_OPERATOR(kind, argument, expression, want) check_number(#kind ": " #argument, kind##_##argument, want);
     OPERATORS(CHECK_OPERATOR)
 }
 
@@ -426,15 +388,6 @@ TEST(layers)
 TEST(layers_that_refuse)
 {
     static lc_norm_layer norm;
-#define CHECK_REFUSED_LAYER(kind, argument, init)                                                                      \
-    {                                                                                                                  \
-        lc_module m;                                                                                                   \
-        module_new(&m);                                                                                                \
-        init;                                                                                                          \
-        CHECK_STATUS(lc_module_status(&m), LC_ERR_ARGUMENT);                                                           \
-        CHECK_CONTAINS(lc_error_message(), #argument);                                                                 \
-        lc_module_release(&m);                                                                                         \
-    }
     REFUSED_LAYERS(CHECK_REFUSED_LAYER)
 }
 

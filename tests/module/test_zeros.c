@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A zero in an argument means zero: every argument whose default is another number is given as 0, and must arrive as 0
  * or be refused with a message that names it. Compiles as C and as C++ (test_headers.c does both). */
-#include "test.h"
-
-#include <lightc/lightc.h>
+#include "argument_checks.h"
 
 /* ---- optimizers and schedules, whose numbers can be read by name ---- */
 
@@ -101,15 +99,6 @@ OPTIMIZER_ARGS(OPTIMIZER_WITH_ZERO)
     }
 SCHEDULE_ARGS(SCHEDULE_WITH_ZERO)
 
-static void module_new(lc_module *m)
-{
-    const int64_t shape[] = {2, 3};
-    lc_init zeros;
-    memset(&zeros, 0, sizeof zeros);
-    lc_module_init(m, NULL, 1);
-    lc_module_add_parameter(m, "weight", LC_F32, LC_ROW_MAJOR, 2, shape, zeros);
-}
-
 static void check_optimizer(const char *name, lc_optimizer *(*make)(lc_module *m), const char *argument)
 {
     lc_module m;
@@ -127,13 +116,6 @@ TEST(optimizers)
 {
 #define CHECK_OPTIMIZER(make, argument) check_optimizer(#make, make##_##argument, #argument);
     OPTIMIZER_ARGS(CHECK_OPTIMIZER)
-}
-
-static double argument_of(const lc_scheduler *s, const char *argument)
-{
-    for (int i = 0; s->ops->args[i]; i++)
-        if (!strcmp(s->ops->args[i], argument)) return s->args[i];
-    TEST_FAIL("%s has no argument %s", s->ops->name, argument);
 }
 
 static void check_schedule(const char *name, lc_scheduler *(*make)(lc_optimizer *opt), const char *argument)
@@ -185,44 +167,10 @@ TEST(schedules)
     X(lc_conv, dilation, dilation,                                                                                     \
       lc_conv1d(lc_reshape(x, 1, 1, 2), lc_reshape(x, 1, 1, 2), NULL, .dilation = LC_DIMS(0)))
 
-static const int64_t one[] = {1};
-
-#define BUILD_NUMBER(kind, argument, id, expression, want)                                                             \
-    static lc_tensor *number_##id(lc_tensor *x)                                                                        \
-    {                                                                                                                  \
-        (void)x;                                                                                                       \
-        return expression;                                                                                             \
-    }
-NUMBERS(BUILD_NUMBER)
-#define BUILD_REFUSAL(kind, argument, id, expression) BUILD_NUMBER(kind, argument, id, expression, 0)
+#define BUILD_ZERO(kind, argument, id, expression, want) BUILD_NUMBER(number_##id, expression)
+NUMBERS(BUILD_ZERO)
+#define BUILD_REFUSAL(kind, argument, id, expression) BUILD_NUMBER(number_##id, expression)
 REFUSALS(BUILD_REFUSAL)
-
-static lc_status first_number(lc_tensor *(*build)(lc_tensor *x), double *first)
-{
-    const int64_t shape[] = {1, 2};
-    float data[] = {1, 3};
-    float values[8] = {0};
-    lc_graph *g = NULL;
-    lc_tensor *x = NULL;
-    CHECK_OK(lc_graph_new(&g));
-    CHECK_OK(lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, data, &x));
-    CHECK_OK(lc_step_begin(g, 0, 0));
-    lc_tensor *y = lc_keep(build(x));
-    lc_status status = lc_step_run(g);
-    if (status == LC_OK) CHECK_OK(lc_tensor_read(y, values, (size_t)lc_tensor_numel(y) * sizeof(float)));
-    *first = (double)values[0];
-    CHECK(lc_step_end(g) <= LC_OK);
-    lc_tensor_unref(x);
-    lc_graph_free(g);
-    return status;
-}
-
-static void check_number(const char *name, lc_tensor *(*build)(lc_tensor *x), double want)
-{
-    double got;
-    CHECK_OK(first_number(build, &got));
-    if (!(fabs(got - want) <= 1e-6)) TEST_FAIL("%s: %.9g, not %.9g", name, got, want);
-}
 
 TEST(operators)
 {
@@ -285,20 +233,10 @@ TEST(layers)
 
 TEST(layers_that_refuse_zero)
 {
-#define CHECK_LAYER_REFUSAL(kind, word, init)                                                                          \
-    {                                                                                                                  \
-        lc_module m;                                                                                                   \
-        static lc_conv conv;                                                                                           \
-        static lc_rnn rnn;                                                                                             \
-        static lc_pool pool;                                                                                           \
-        (void)conv, (void)rnn, (void)pool;                                                                             \
-        module_new(&m);                                                                                                \
-        init;                                                                                                          \
-        CHECK_STATUS(lc_module_status(&m), LC_ERR_ARGUMENT);                                                           \
-        CHECK_CONTAINS(lc_error_message(), #word);                                                                     \
-        lc_module_release(&m);                                                                                         \
-    }
-    LAYER_REFUSALS(CHECK_LAYER_REFUSAL)
+    static lc_conv conv;
+    static lc_rnn rnn;
+    static lc_pool pool;
+    LAYER_REFUSALS(CHECK_REFUSED_LAYER)
 }
 
 /* ---- callbacks: a number that cannot be 0 is refused by its name ---- */
