@@ -9,7 +9,7 @@
 #include <math.h>
 #include <pthread.h>
 
-enum { MOST_RANKS = 5, EPOCHS = 2 };
+enum { EPOCHS = 2 };
 
 typedef struct job {
     int64_t n[2], batch; /* samples of each loader; batch: total of all ranks */
@@ -134,16 +134,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     return s;
 }
 
-typedef struct ranks_job {
-    job *j;
-    outcome o[MOST_RANKS];
-} ranks_job;
-
-static lc_status run_rank(lc_comm *comm, void *ctx)
-{
-    ranks_job *r = ctx;
-    return run(r->j, comm, &r->o[lc_comm_rank(comm)]);
-}
+#include "ranks_job.h"
 
 static job job_of(int64_t first, int64_t second, int64_t batch)
 {

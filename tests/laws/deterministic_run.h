@@ -323,16 +323,7 @@ static inline lc_status run(job *j, lc_comm *comm, outcome *o)
     return s;
 }
 
-typedef struct ranks_job {
-    job *j;
-    outcome o[WORLD_RANKS];
-} ranks_job;
-
-static inline lc_status run_rank(lc_comm *comm, void *ctx)
-{
-    ranks_job *r = ctx;
-    return run(r->j, comm, &r->o[lc_comm_rank(comm)]);
-}
+#include "ranks_job.h"
 
 static inline job job_of(const char *name, net_kind kind, int64_t batch, int64_t chunk)
 {

@@ -105,9 +105,9 @@ TEST(an_optimizer_that_evaluates_the_loss_again)
     j.strategy = "data_parallel";
     j.devices = "2";
     CHECK_OK(run(&j, &two));
-    CHECK_EQ(one.steps, two.steps);
+    CHECK_EQ(one.end.steps, two.end.steps);
     CHECK(two.calls > one.calls && two.calls <= 2 * one.calls);
-    CHECK_NEAR(one.val_loss, two.val_loss, 0.05);
+    CHECK_NEAR(one.end.val_loss, two.end.val_loss, 0.05);
 }
 
 TEST(a_part_that_fails_ends_the_run_with_its_reason)
@@ -120,7 +120,7 @@ TEST(a_part_that_fails_ends_the_run_with_its_reason)
         j.fail_call = 6 + n;
         CHECK_STATUS(run(&j, &o), LC_ERR_USER);
         CHECK_CONTAINS(lc_error_message(), "the sensor of this device is unplugged");
-        CHECK_EQ(o.steps, 3);
+        CHECK_EQ(o.end.steps, 3);
         j.fail_call = 0;
         CHECK_OK(run(&j, &o));
     }
@@ -147,10 +147,10 @@ TEST(random_numbers_are_those_of_ranks_and_repeatable)
     j.devices = "2";
     CHECK_OK(run(&j, &a));
     CHECK_OK(run(&j, &b));
-    CHECK(!memcmp(a.weight, b.weight, sizeof a.weight));
-    CHECK(memcmp(a.weight, one.weight, sizeof a.weight) != 0); /* other dropout masks */
+    CHECK(!memcmp(a.end.weight, b.end.weight, sizeof a.end.weight));
+    CHECK(memcmp(a.end.weight, one.end.weight, sizeof a.end.weight) != 0); /* other dropout masks */
     CHECK_RANKS("threads", 2, run_rank, ranks);
-    for (size_t i = 0; i < sizeof a.weight / 4; i++) CHECK_NEAR(a.weight[i], ranks[0].weight[i], 3e-6);
+    for (size_t i = 0; i < sizeof a.end.weight / 4; i++) CHECK_NEAR(a.end.weight[i], ranks[0].end.weight[i], 3e-6);
 }
 
 /* ---- evaluation ---- */

@@ -8,7 +8,7 @@
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "scratch.h"
-#include "small_net.h"
+#include "small_net_results.h"
 
 #include <pthread.h>
 
@@ -42,9 +42,9 @@ typedef struct job {
 } job;
 
 typedef struct outcome {
-    float weight[8 * FEATURES], head[8 * CLASSES];
-    double val_loss, val_acc, train_loss, smallest, samples;
-    int64_t steps, epochs, all_reduces;
+    small_net_results end;
+    double smallest;
+    int64_t all_reduces;
     lc_status status;
 } outcome;
 
@@ -241,16 +241,8 @@ static inline lc_status run(job *j, lc_comm *comm, outcome *o)
     LC_TRY(small_net_init(&m.base, ops_of(j), (uint64_t)(1 + m.rank)));
     LC_TRY(lc_trainer_new(&opt, &t));
     o->status = lc_trainer_fit(t, &m.base.base, .train_dataloader = train, .val_dataloader = val);
-    lc_status s = o->status;
-    if (s >= 0) s = lc_trainer_metric(t, "val_loss", &o->val_loss);
-    if (s >= 0) s = lc_trainer_metric(t, "val_acc", &o->val_acc);
-    if (s >= 0) s = lc_trainer_metric(t, "train_loss_epoch", &o->train_loss);
+    lc_status s = small_net_read(o->status, t, &m.base, "train_loss_epoch", &o->end);
     if (s >= 0) s = lc_trainer_metric(t, "smallest", &o->smallest);
-    if (s >= 0) s = lc_trainer_metric(t, "samples", &o->samples);
-    if (s >= 0) s = lc_tensor_read(m.base.l1.weight, o->weight, sizeof o->weight);
-    if (s >= 0) s = lc_tensor_read(m.base.l2.weight, o->head, sizeof o->head);
-    o->steps = lc_trainer_global_step(t);
-    o->epochs = lc_trainer_current_epoch(t);
     if (comm) {
         lc_comm_stats stats;
         lc_comm_get_stats(comm, &stats);
@@ -264,16 +256,7 @@ static inline lc_status run(job *j, lc_comm *comm, outcome *o)
 
 /* ---- the job on N ranks ---- */
 
-typedef struct ranks_job {
-    job *j;
-    outcome o[WORLD_RANKS];
-} ranks_job;
-
-static inline lc_status run_rank(lc_comm *comm, void *ctx)
-{
-    ranks_job *r = ctx;
-    return run(r->j, comm, &r->o[lc_comm_rank(comm)]);
-}
+#include "ranks_job.h"
 
 static inline job job_of(const char *name)
 {
@@ -285,23 +268,13 @@ static inline job job_of(const char *name)
 
 static inline void compare(const outcome *a, const outcome *b)
 {
-    CHECK_EQ(a->steps, b->steps);
-    CHECK_EQ(a->epochs, b->epochs);
-    for (size_t i = 0; i < sizeof a->weight / 4; i++) CHECK_NEAR(a->weight[i], b->weight[i], 3e-6);
-    for (size_t i = 0; i < sizeof a->head / 4; i++) CHECK_NEAR(a->head[i], b->head[i], 3e-6);
-    CHECK_NEAR(a->val_loss, b->val_loss, 1e-5);
-    CHECK_NEAR(a->val_acc, b->val_acc, 1e-12);
-    CHECK_NEAR(a->train_loss, b->train_loss, 1e-5);
-    CHECK(a->samples == b->samples);
+    small_net_near(&a->end, &b->end);
 }
 
 /* Equal bit for bit. */
 static inline void same(const outcome *a, const outcome *b)
 {
-    CHECK_EQ(a->steps, b->steps);
-    CHECK(!memcmp(a->weight, b->weight, sizeof a->weight));
-    CHECK(!memcmp(a->head, b->head, sizeof a->head));
-    CHECK(a->val_loss == b->val_loss && a->val_acc == b->val_acc && a->train_loss == b->train_loss);
+    CHECK(small_net_same_bits(&a->end, &b->end));
 }
 
 /* ---- kinds of jobs ---- */

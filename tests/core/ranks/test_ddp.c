@@ -33,8 +33,8 @@ static void check(const char *name, void (*change)(job *j))
         CHECK_RANKS("threads", n, run_rank, &r);
         for (int i = 0; i < n; i++) {
             compare(&one, &r.o[i]);
-            CHECK(!memcmp(r.o[0].weight, r.o[i].weight, sizeof r.o[0].weight));
-            CHECK(r.o[0].val_loss == r.o[i].val_loss && r.o[0].smallest == r.o[i].smallest);
+            CHECK(!memcmp(r.o[0].end.weight, r.o[i].end.weight, sizeof r.o[0].end.weight));
+            CHECK(r.o[0].end.val_loss == r.o[i].end.val_loss && r.o[0].smallest == r.o[i].smallest);
         }
         for (int i = 0; i < (j.samples ? j.samples : SAMPLES); i++) CHECK(j.seen[i]);
         /* One run, one set of checkpoints, the same names. */
@@ -153,9 +153,9 @@ TEST(bucket_cap_mb_limits_what_one_call_reduces)
         CHECK_RANKS("threads", 2, run_rank, &r[small]);
     }
     int64_t more = r[1].o[0].all_reduces - r[0].o[0].all_reduces;
-    CHECK(more >= r[0].o[0].steps);
-    CHECK_EQ(more % r[0].o[0].steps, 0);
-    CHECK(!memcmp(r[0].o[0].weight, r[1].o[0].weight, sizeof r[0].o[0].weight));
+    CHECK(more >= r[0].o[0].end.steps);
+    CHECK_EQ(more % r[0].o[0].end.steps, 0);
+    CHECK(!memcmp(r[0].o[0].end.weight, r[1].o[0].end.weight, sizeof r[0].o[0].end.weight));
 }
 
 /* ---- a trainer that runs twice ---- */

@@ -57,7 +57,7 @@ TEST(sharded_callbacks_compute_the_bits_of_ddp)
         CHECK_RANKS("threads", RANKS, run_rank, &want);
         j.callback = NULL;
         CHECK_RANKS("threads", RANKS, run_rank, &plain);
-        CHECK(memcmp(plain.o[0].weight, want.o[0].weight, sizeof want.o[0].weight) != 0);
+        CHECK(memcmp(plain.o[0].end.weight, want.o[0].end.weight, sizeof want.o[0].end.weight) != 0);
         for (int s = 1; s < STRATEGIES; s++) {
             j = job_with("averaged", k, strategies[s]);
             CHECK_RANKS("threads", RANKS, run_rank, &got);

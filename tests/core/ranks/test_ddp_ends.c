@@ -14,7 +14,7 @@ TEST(one_rank_stops_all)
         memset(&r, 0, sizeof r);
         r.j = &j;
         CHECK_RANKS("threads", n, run_rank, &r);
-        for (int i = 0; i < n; i++) CHECK_EQ(r.o[i].steps, 4);
+        for (int i = 0; i < n; i++) CHECK_EQ(r.o[i].end.steps, 4);
     }
 }
 
@@ -103,10 +103,10 @@ static void check_stop(const char *name, lc_status (*callback)(lc_callback *out)
         else
             CHECK_OK(stopped_rank(NULL, &r));
         if (!n) alone = count_checkpoints(&j);
-        if (!n) epochs = r.o[0].epochs;
+        if (!n) epochs = r.o[0].end.epochs;
         for (int i = 0; i < (n ? n : 1); i++) {
-            CHECK_EQ(r.o[i].steps, steps);
-            CHECK_EQ(r.o[i].epochs, epochs);
+            CHECK_EQ(r.o[i].end.steps, steps);
+            CHECK_EQ(r.o[i].end.epochs, epochs);
         }
         CHECK_EQ(count_checkpoints(&j), alone);
     }
@@ -133,9 +133,9 @@ TEST(ranks_stop_when_their_time_is_up)
     CHECK_RANKS("threads", 2, run_rank, &r);
     snprintf(ckpt, sizeof ckpt, "%s/lightning_logs/version_0/checkpoints/last.ckpt", j.root);
     j.ckpt_path = ckpt;
-    int64_t steps = r.o[0].steps;
+    int64_t steps = r.o[0].end.steps;
     CHECK_RANKS("threads", 2, stopped_rank, &r);
-    for (int i = 0; i < 2; i++) CHECK_EQ(r.o[i].steps, steps);
+    for (int i = 0; i < 2; i++) CHECK_EQ(r.o[i].end.steps, steps);
 }
 
 /* ---- failures ---- */
@@ -189,7 +189,7 @@ TEST(a_rank_that_leaves_the_epoch_by_itself_is_named)
             CHECK_CONTAINS(w->ranks[i].message, "the ranks make different calls");
             CHECK_CONTAINS(w->ranks[i].message, "on rank 0");
             CHECK_CONTAINS(w->ranks[i].message, "on rank 1");
-            CHECK_EQ(r.o[i].steps, 2);
+            CHECK_EQ(r.o[i].end.steps, 2);
         }
         world_free(w);
     }

@@ -7,7 +7,7 @@
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "scratch.h"
-#include "small_net.h"
+#include "small_net_results.h"
 
 enum { GLOBAL_BATCH = 12, TRAIN = 41, EPOCHS = 3, SAVED_IN = 1 };
 
@@ -40,9 +40,8 @@ typedef struct job {
 } job;
 
 typedef struct outcome {
-    float weight[WIDTH * FEATURES], head[WIDTH * CLASSES];
-    double val_loss, val_acc, train_loss, samples;
-    int64_t steps, epochs, warnings;
+    small_net_results end;
+    int64_t warnings;
     int seen[EPOCHS][TRAIN], before[TRAIN]; /* seen in all; in the epoch that is saved, before the save */
 } outcome;
 
@@ -98,19 +97,6 @@ static const lc_module_ops net_ops = {
     .configure_optimizers = configure_optimizers,
 };
 
-static lc_status fit(net *m, lc_trainer *t, lc_dataloader *train, lc_dataloader *val, outcome *o)
-{
-    LC_TRY(lc_trainer_fit(t, &m->base.base, .train_dataloader = train, .val_dataloader = val));
-    LC_TRY(lc_trainer_metric(t, "val_loss", &o->val_loss));
-    LC_TRY(lc_trainer_metric(t, "val_acc", &o->val_acc));
-    LC_TRY(lc_trainer_metric(t, "train_loss", &o->train_loss));
-    LC_TRY(lc_trainer_metric(t, "samples", &o->samples));
-    o->steps = lc_trainer_global_step(t);
-    o->epochs = lc_trainer_current_epoch(t);
-    LC_TRY(lc_tensor_read(m->base.l1.weight, o->weight, sizeof o->weight));
-    return lc_tensor_read(m->base.l2.weight, o->head, sizeof o->head);
-}
-
 static lc_status run(job *j, lc_comm *comm, outcome *o)
 {
     int n = comm ? lc_comm_size(comm) : 1, rank = comm ? lc_comm_rank(comm) : 0;
@@ -140,7 +126,8 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     LC_TRY(loader_of(SAMPLES - VAL, VAL, GLOBAL_BATCH / n, false, &val));
     LC_TRY(small_net_init(&m.base, &net_ops, (uint64_t)(1 + rank)));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = fit(&m, t, train, val, o);
+    lc_status s = lc_trainer_fit(t, &m.base.base, .train_dataloader = train, .val_dataloader = val);
+    s = small_net_read(s, t, &m.base, "train_loss", &o->end);
     lc_trainer_free(t);
     lc_dataloader_free(train), lc_dataloader_free(val);
     small_net_release(&m.base);
@@ -180,7 +167,7 @@ static const char *text_of(const place *p, char text[64])
     return text;
 }
 
-static bool is_near(const outcome *a, const outcome *b)
+static bool is_near(const small_net_results *a, const small_net_results *b)
 {
     double worst = fmax(fabs(a->val_loss - b->val_loss), fabs(a->train_loss - b->train_loss));
     worst = fmax(worst, fabs(a->val_acc - b->val_acc));
@@ -189,25 +176,19 @@ static bool is_near(const outcome *a, const outcome *b)
     return worst <= 1e-5;
 }
 
-static bool is_same(const outcome *a, const outcome *b)
-{
-    return !memcmp(a->weight, b->weight, sizeof a->weight) && !memcmp(a->head, b->head, sizeof a->head) &&
-           a->val_loss == b->val_loss && a->val_acc == b->val_acc && a->train_loss == b->train_loss;
-}
-
 /* `from` has saved and continued; `to` resumes from there and ends like `whole`. */
-static void check(const ranks_job *from, const ranks_job *to, const outcome *whole, bool bits)
+static void check(const ranks_job *from, const ranks_job *to, const small_net_results *whole, bool bits)
 {
     char a[64], b[64];
     for (int i = 0; i < to->j.at.ranks; i++) {
         const outcome *o = &to->o[i];
-        bool counts = o->steps == whole->steps && o->epochs == EPOCHS && o->samples == TRAIN;
+        bool counts = o->end.steps == whole->steps && o->end.epochs == EPOCHS && o->end.samples == TRAIN;
         if (o->warnings)
             TEST_FAIL("%s, resumed from %s, rank %d: a warning", text_of(&to->j.at, b), text_of(&from->j.at, a), i);
-        if (!counts || !is_near(whole, o) || (bits && !is_same(whole, o)))
+        if (!counts || !is_near(whole, &o->end) || (bits && !small_net_same_bits(whole, &o->end)))
             TEST_FAIL("%s, resumed from %s, rank %d: %d steps, %d epochs, loss %.9g, wanted %.9g",
-                      text_of(&to->j.at, b), text_of(&from->j.at, a), i, (int)o->steps, (int)o->epochs, o->train_loss,
-                      whole->train_loss);
+                      text_of(&to->j.at, b), text_of(&from->j.at, a), i, (int)o->end.steps, (int)o->end.epochs,
+                      o->end.train_loss, whole->train_loss);
     }
     for (int e = 0; e < EPOCHS; e++)
         for (int k = 0; k < TRAIN; k++) {
@@ -240,9 +221,10 @@ static void check_all(bool (*in)(const place *p), int64_t accumulate, int64_t ch
         run_job(r);
         if (first < 0) first = i;
         for (int k = 0; k < r->j.at.ranks; k++) /* saving changes no result */
-            if (deterministic ? !is_same(&from[first].o[0], &r->o[k]) : !is_near(&from[first].o[0], &r->o[k]))
-                TEST_FAIL("%s, rank %d: loss %.9g, wanted %.9g", text_of(&places[i], a), k, r->o[k].train_loss,
-                          from[first].o[0].train_loss);
+            if (deterministic ? !small_net_same_bits(&from[first].o[0].end, &r->o[k].end)
+                              : !is_near(&from[first].o[0].end, &r->o[k].end))
+                TEST_FAIL("%s, rank %d: loss %.9g, wanted %.9g", text_of(&places[i], a), k, r->o[k].end.train_loss,
+                          from[first].o[0].end.train_loss);
     }
     for (int i = 0; i < PLACES; i++)
         for (int k = 0; k < PLACES; k++) {
@@ -251,7 +233,7 @@ static void check_all(bool (*in)(const place *p), int64_t accumulate, int64_t ch
             snprintf(to.j.root, sizeof to.j.root, "%s", fresh_dir("to"));
             to.j.ckpt_path = from[i].j.saved;
             run_job(&to);
-            check(&from[i], &to, &from[k].o[0], deterministic || i == k);
+            check(&from[i], &to, &from[k].o[0].end, deterministic || i == k);
         }
 }
 
