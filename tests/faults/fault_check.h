@@ -4,18 +4,9 @@
 #define LC_TESTS_FAULT_CHECK_H
 
 #include "fault_run.h"
+#include "file_text.h"
 
 /* ---- checks ---- */
-
-static void read_text(const trial *r, const char *name, char *text, size_t size)
-{
-    char path[400];
-    snprintf(path, sizeof path, "%s/%s", r->dir, name);
-    FILE *f = fopen(path, "r");
-    size_t n = f ? fread(text, 1, size - 1, f) : 0;
-    text[n] = 0;
-    if (f) fclose(f);
-}
 
 /* One of "a|b|c". */
 static bool contains_one(const char *text, const char *causes)
@@ -127,7 +118,7 @@ static bool check_checkpoints(trial *r, bool clean)
 static bool is_listed(const trial *r, const char *name, const char *path)
 {
     char text[16384], line[800];
-    read_text(r, name, text, sizeof text);
+    file_text(r->dir, name, text, sizeof text);
     snprintf(line, sizeof line, "%s\n", path);
     const char *at = strstr(text, line);
     return at && (at == text || at[-1] == '\n');
@@ -139,7 +130,7 @@ static void check_saved(trial *r, const char *folder, char newest[700])
     char name[100], removed[100], text[16384], path[700];
     snprintf(name, sizeof name, "%ssaved", folder);
     snprintf(removed, sizeof removed, "%sremoved", folder);
-    read_text(r, name, text, sizeof text);
+    file_text(r->dir, name, text, sizeof text);
     newest[0] = 0;
     for (char *at = text, *end; *at && (end = strchr(at, '\n')); at = end + 1) {
         snprintf(path, sizeof path, "%.*s", (int)(end - at), at);
@@ -184,7 +175,7 @@ static void check_places(trial *r)
     int each = r->ranks / r->nodes;
     for (int i = 0; i < r->ranks && (way == NODES || way == TWICE_NODE); i++) {
         snprintf(name, sizeof name, "place-%d", i);
-        read_text(r, name, text, sizeof text);
+        file_text(r->dir, name, text, sizeof text);
         snprintf(want, sizeof want, "size=%d local=%d node=%d nodes=%d\n", r->ranks, i % each, i / each, r->nodes);
         if (strcmp(text, want) != 0) wrong(r, OTHER, "rank %d was at %s, and should be at %s", i, text, want);
     }
@@ -193,7 +184,7 @@ static void check_places(trial *r)
 static void check_result(trial *r)
 {
     char text[128];
-    read_text(r, "result", text, sizeof text);
+    file_text(r->dir, "result", text, sizeof text);
     if (breaks("bits") && *text) text[strlen(text) - 2] ^= 1;
     const char *want = the.reference[r->restarts][r->ranks];
     if (strcmp(text, want) != 0)

@@ -73,7 +73,7 @@ static void start_second(trial *r, const run *p)
     while (!(gone = ended(pid, &status)) && seconds() < until) pause_ms(2);
     bool over = state_of(p->pid[0]) == 'Z'; /* the run ended before the second start could be refused */
     if (!gone) kill(-pid, SIGKILL), waitpid(pid, &status, 0);
-    read_text(r, "second/err", text, sizeof text);
+    file_text(r->dir, "second/err", text, sizeof text);
     bool refused =
         strstr(text, "refused node ") || strstr(text, "refused rank ") || strstr(text, " cannot coordinate the run: ");
     if (gone && refused && WIFEXITED(status) && WEXITSTATUS(status)) {
@@ -121,7 +121,7 @@ static void healthy_run(trial *r)
     if (way == TWICE_NODE || way == TWICE_RANK) start_second(r, &p);
     await_end(r, &p, begun, &others, &all);
     if (way == STRANGERS) dismiss_strangers(r);
-    read_text(r, "err", r->err, sizeof r->err);
+    file_text(r->dir, "err", r->err, sizeof r->err);
     if (way != FILLS) {
         check_untouched(r);
         return;
@@ -161,7 +161,7 @@ static void disturbed_run(trial *r)
     await_end(r, &p, begun, &others, &all);
     if (k->way == STRANGERS) dismiss_strangers(r);
     if (k->way == SHARED) all = others;
-    read_text(r, "err", r->err, sizeof r->err);
+    file_text(r->dir, "err", r->err, sizeof r->err);
     if (link) cut_link(r, false);
     bool happened = struck(r, &when, &step);
     if (full) happened = true, when = all, step = INT_MAX; /* the moment is not known */
@@ -203,7 +203,7 @@ static void check_other_runs(trial *r)
             wrong(r, OTHER, "run %d in the same directory ended with status %d", i, r->others_status[i - 1]);
         if (!*newest) wrong(r, LOST, "run %d in the same directory has no checkpoint", i);
         strcat(name, "result");
-        read_text(r, name, text, sizeof text);
+        file_text(r->dir, name, text, sizeof text);
         if (strcmp(text, the.reference[0][r->ranks]) != 0)
             wrong(r, BITS, "run %d in the same directory ended with %s", i, text);
     }
@@ -240,7 +240,7 @@ static void second_run(trial *r, const char *from)
     start(r, &p, from, false);
     await_end(r, &p, seconds(), &others, &all);
     if (r->status && !r->hung) {
-        read_text(r, "err", r->err, sizeof r->err);
+        file_text(r->dir, "err", r->err, sizeof r->err);
         wrong(r, OTHER, "the second run ended with status %d", r->status);
     }
     check_nothing_left(r);
@@ -379,8 +379,8 @@ static bool undisturbed(int ranks, bool restarts)
     snprintf(r.dir, sizeof r.dir, "%s", fresh_dir("reference"));
     start(&r, &p, NULL, false);
     await_end(&r, &p, seconds(), &others, &all);
-    read_text(&r, "result", reference, sizeof **the.reference);
-    read_text(&r, "err", r.err, sizeof r.err);
+    file_text(r.dir, "result", reference, sizeof **the.reference);
+    file_text(r.dir, "err", r.err, sizeof r.err);
     if (r.status == 0 && *reference && !*r.wrong) return true;
     printf("FAIL: %d undisturbed ranks end with status %d\n%s%s\n", ranks, r.status, r.wrong, r.err);
     return false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks are lost in a training that may restart: it continues with the remaining ranks and the global batches of
  * before, and ends with the numbers of one undisturbed process. Real processes of tests/programs/fault_program.c. */
-#include "test.h"
+#include "file_text.h"
 #include "scratch.h"
 
 #include <dirent.h>
@@ -32,16 +32,6 @@ __attribute__((constructor)) static void find_programs(void)
     snprintf(program, sizeof program, "%s/fault_program", dir);
 }
 
-static void read_file(const run *r, const char *name, char *text, size_t size)
-{
-    char path[400];
-    snprintf(path, sizeof path, "%s/%s", r->dir, name);
-    FILE *f = fopen(path, "r");
-    size_t n = f ? fread(text, 1, size - 1, f) : 0;
-    text[n] = 0;
-    if (f) fclose(f);
-}
-
 /* "LAUNCHER PROGRAM ...", with the options common to all runs; in a directory of its own. */
 static void start(run *r, const char *format, ...) LC_PRINTF(2, 3);
 static void start(run *r, const char *format, ...)
@@ -69,7 +59,7 @@ static int finish(run *r)
 {
     int status;
     CHECK(waitpid(r->pid, &status, 0) == r->pid);
-    read_file(r, "err", r->err, sizeof r->err);
+    file_text(r->dir, "err", r->err, sizeof r->err);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -109,7 +99,7 @@ static const char *undisturbed(void)
     if (!*result) {
         start(&r, "%s --batch %d " DETERMINISTIC, program, ALL);
         CHECK_EQ(finish(&r), 0);
-        read_file(&r, "result", result, sizeof result);
+        file_text(r.dir, "result", result, sizeof result);
         CHECK_CONTAINS(result, "steps=48 hash=");
     }
     return result;
@@ -121,14 +111,14 @@ static void check_end(run *r, const char *said, const char *place)
     int status = finish(r);
     if (status) TEST_FAIL("status %d: %s", status, r->err);
     CHECK_CONTAINS(r->err, said);
-    read_file(r, "place-0", text, sizeof text);
+    file_text(r->dir, "place-0", text, sizeof text);
     CHECK_CONTAINS(text, place);
 }
 
 static void check_bits(const run *r)
 {
     char text[128];
-    read_file(r, "result", text, sizeof text);
+    file_text(r->dir, "result", text, sizeof text);
     CHECK_STR(text, undisturbed());
 }
 
@@ -157,7 +147,7 @@ TEST(three_of_four_go_on)
         start(&r, "%s --devices 4 --batch 3 --strategy %s --max_restarts 3", program, strategies[k]);
         lose(&r, 1, 2);
         check_end(&r, "with 3 of 4 ranks (1 of 3)", "size=3 ");
-        read_file(&r, "result", text, sizeof text);
+        file_text(r.dir, "result", text, sizeof text);
         CHECK_CONTAINS(text, "steps=48 ");
         CHECK(sscanf(strstr(text, "sum="), "sum=%lf", &sum) == 1);
         if (!(fabs(sum - want) < 1e-3)) TEST_FAIL("%s: %.9g, undisturbed %.9g", strategies[k], sum, want);
@@ -211,8 +201,8 @@ TEST(each_fit_goes_on_from_its_own)
     char first[128], second[128], text[128], path[700];
     start(&want, "%s --fits 2 --batch %d " DETERMINISTIC, program, ALL);
     CHECK_EQ(finish(&want), 0);
-    read_file(&want, "result", first, sizeof first);
-    read_file(&want, "result-1", second, sizeof second);
+    file_text(want.dir, "result", first, sizeof first);
+    file_text(want.dir, "result-1", second, sizeof second);
     CHECK(*first && *second && strcmp(first, second) != 0);
     start(&r, "%s --fits 2 --devices 2 --batch 6 " DETERMINISTIC " --max_restarts 1", program);
     snprintf(path, sizeof path, "%s/ckpt/epoch=0-step=4-v1.ckpt", r.dir);
@@ -222,9 +212,9 @@ TEST(each_fit_goes_on_from_its_own)
     CHECK(unlink(path) == 0);
     lose(&r, 1, 2);
     check_end(&r, "with 1 of 2 ranks (1 of 1)", "size=1 ");
-    read_file(&r, "result", text, sizeof text);
+    file_text(r.dir, "result", text, sizeof text);
     CHECK_STR(text, first);
-    read_file(&r, "result-1", text, sizeof text);
+    file_text(r.dir, "result-1", text, sizeof text);
     CHECK_STR(text, second);
 }
 

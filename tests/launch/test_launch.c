@@ -151,11 +151,11 @@ TEST(training_goes_on_from_the_last_checkpoint)
     run r;
     char undisturbed[256], result[256];
     CHECK_EQ(launch(&r, "%s --act train", program), 0);
-    read_file(&r, "result", undisturbed, sizeof undisturbed);
+    file_text(r.dir, "result", undisturbed, sizeof undisturbed);
     CHECK_CONTAINS(undisturbed, "batches=16 steps=16 w=");
     start(&r, "%s --act train --on 0 --max_restarts 1", program);
     CHECK_EQ(finish(&r), 0);
-    read_file(&r, "result", result, sizeof result);
+    file_text(r.dir, "result", result, sizeof result);
     CHECK_CONTAINS(r.err, "killed by signal 9");
     CHECK_CONTAINS(result, "batches=8 "); /* from the third epoch on */
     CHECK_STR(strstr(result, "steps="), strstr(undisturbed, "steps="));
@@ -163,7 +163,7 @@ TEST(training_goes_on_from_the_last_checkpoint)
      * scratch. */
     again(&r, "%s --act train --on 0 --max_restarts 1 --enable_checkpointing false", program);
     CHECK_EQ(finish(&r), 0);
-    read_file(&r, "result", result, sizeof result);
+    file_text(r.dir, "result", result, sizeof result);
     CHECK_STR(result, undisturbed);
     check_clean(&r, 0);
 }
@@ -177,28 +177,28 @@ TEST(training_goes_on_from_sharded_checkpoints)
     run r;
     char undisturbed[256], result[256];
     CHECK_EQ(launch(&r, "%s --act train %s", program, options), 0);
-    read_file(&r, "result", undisturbed, sizeof undisturbed);
+    file_text(r.dir, "result", undisturbed, sizeof undisturbed);
     const char *numbers = strstr(undisturbed, "steps=");
     CHECK(numbers);
     for (int rank = 0; rank < 2; rank++) {
         start(&r, "%s --act train --on %d --max_restarts 1 %s", program, rank, options);
         CHECK_EQ(finish(&r), 0);
         CHECK_CONTAINS(r.err, "killed by signal 9");
-        read_file(&r, "result", result, sizeof result);
+        file_text(r.dir, "result", result, sizeof result);
         CHECK_STR(strstr(result, "steps="), numbers);
         CHECK(atoi(result + strlen("batches=")) * 2 == atoi(undisturbed + strlen("batches=")));
         check_clean(&r, 0);
     }
     start(&r, "%s --act usr1 --on 1 %s", program, options);
     CHECK_EQ(finish(&r), 0);
-    read_file(&r, "result", result, sizeof result);
+    file_text(r.dir, "result", result, sizeof result);
     CHECK_STR(result, undisturbed);
     char part[400];
     snprintf(part, sizeof part, "%s/hpc_ckpt_1.ckpt/tensors-00002-of-00002.safetensors", r.dir);
     CHECK(!access(part, F_OK));
     again(&r, "%s --act train %s --ckpt_path hpc", program, options);
     CHECK_EQ(finish(&r), 0);
-    read_file(&r, "result", result, sizeof result);
+    file_text(r.dir, "result", result, sizeof result);
     CHECK_STR(strstr(result, "steps="), numbers);
     CHECK(atoi(result + strlen("batches=")) < atoi(undisturbed + strlen("batches=")) / 2 + 1);
 }
@@ -235,7 +235,7 @@ TEST(memory_of_ranks_follows_the_formula)
             char text[256], name[32];
             double states, own, steps, peak, set_up;
             snprintf(name, sizeof name, "memory-%d", rank);
-            read_file(&r, name, text, sizeof text);
+            file_text(r.dir, name, text, sizeof text);
             CHECK(sscanf(text, "ranks=%d states=%lf own=%lf steps=%lf peak=%lf set_up=%lf", &ranks, &states, &own,
                          &steps, &peak, &set_up) == 6);
             if (own < 0) SKIP("this kernel has no /proc/self/smaps_rollup with Pss_Anon");

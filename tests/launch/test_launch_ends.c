@@ -292,7 +292,7 @@ TEST(output_is_kept_and_shown)
     CHECK_CONTAINS(r.err, "line 41 of the output\n");
     CHECK(!strstr(r.err, "line 40 of the output"));
     CHECK_CONTAINS(r.err, "rank-1.log");
-    read_file(&r, "rank-1.log", all, sizeof all);
+    file_text(r.dir, "rank-1.log", all, sizeof all);
     CHECK_CONTAINS(all, "rank 1 speaks\nline 1 of the output\n");
     CHECK_CONTAINS(all, "line 60 of the output\n");
     check_clean(&r, 2);
@@ -312,7 +312,7 @@ TEST(the_last_calls_are_kept)
     CHECK_EQ(launch(&r, "%s launch -np 2 %s --act kill --on 1", lightc, beside("last_calls_program")), 137);
     const char *shown = strstr(r.err, "the last calls of each rank");
     CHECK(shown);
-    read_file(&r, "failure.log", kept, sizeof kept);
+    file_text(r.dir, "failure.log", kept, sizeof kept);
     CHECK_STR(kept, shown);
 }
 

@@ -75,7 +75,7 @@ TEST(nodes_that_are_started_by_hand)
         }
         CHECK(seconds() - begun < patience(3));
         CHECK(all_gone(&r, 3, 0));
-        read_file(&r, "err-0", r.err, sizeof r.err);
+        file_text(r.dir, "err-0", r.err, sizeof r.err);
         if (k == FAILS) CHECK_CONTAINS(r.err, "): the disk of a rank is gone\n"); /* the rank could report it */
         if (k == KILLED) CHECK_CONTAINS(r.err, "error: rank 2 (host ");
         if (k == KILLED) CHECK_CONTAINS(r.err, "), step 7, the middle: killed by signal 9 (Killed)\n");
@@ -158,8 +158,8 @@ static void share_by_hand(char shares[2][128], const char *const threads[2])
 {
     run r[2];
     run_by_hand(r, 1, threads);
-    read_file(&r[0], "share-0", shares[0], 128);
-    read_file(&r[0], "share-1", shares[1], 128);
+    file_text(r[0].dir, "share-0", shares[0], 128);
+    file_text(r[0].dir, "share-1", shares[1], 128);
     CHECK_STR(r[1].err, ""); /* both nodes print there */
 }
 

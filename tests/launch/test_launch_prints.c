@@ -137,7 +137,7 @@ TEST(only_the_last_of_many_lines_are_shown)
     CHECK_CONTAINS(rest_of_errors(&r), "---- the last 20 lines of rank 1 (all of it is in ");
     CHECK_CONTAINS(rest_of_errors(&r), "/rank-1.log)\n42\n43\n");
     CHECK_CONTAINS(rest_of_errors(&r), "\n60\nthe last line of rank 1\n----\n");
-    read_file(&r, "rank-1.log", text, sizeof text);
+    file_text(r.dir, "rank-1.log", text, sizeof text);
     CHECK_CONTAINS(text, "rank 1 speaks\n\nand ends without a newlinerank 1 complains\n1\n2\n3\n");
 }
 
@@ -205,7 +205,7 @@ TEST(mpirun_is_killed)
         CHECK_STR(r.out, SPOKEN);
         check_complained(&r);
         CHECK_CONTAINS(rest_of_errors(&r), "error: mpirun was killed by signal 9 (");
-        read_file(&r, "left", text, sizeof text);
+        file_text(r.dir, "left", text, sizeof text);
         CHECK(sscanf(text, "pid=%d", &left) == 1 && left > 1);
         CHECK(is_gone(left) && all_gone(&r, 3, 0));
     }

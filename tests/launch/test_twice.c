@@ -71,7 +71,7 @@ static int end_of(run *r, pid_t pid, int number)
     int status;
     CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
     snprintf(name, sizeof name, "err-%d", number);
-    read_file(r, name, r->err, sizeof r->err);
+    file_text(r->dir, name, r->err, sizeof r->err);
     return WEXITSTATUS(status);
 }
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Metrics compared with plain re-computations and, if available, TorchMetrics' recorded values; degenerate cases;
  * merging. */
-#include "test.h"
+#include "recording.h"
 #include <lightc/metrics.h>
 #include <lightc/random.h>
-#include <cjson/cJSON.h>
 
 enum { N = 90, C = 5, L = 4 };
 
@@ -588,21 +587,7 @@ static int64_t flat(const cJSON *a, double *out, int64_t n)
 
 TEST(recorded_values)
 {
-    char path[4200];
-    if (!test_shared_dir()) SKIP("the shared recordings are not here");
-    snprintf(path, sizeof path, "%s/conformance/reference/metrics.json", test_shared_dir());
-    FILE *f = fopen(path, "rb");
-    if (!f) SKIP("the recordings have no metrics.json");
-    CHECK(fseek(f, 0, SEEK_END) == 0);
-    long size = ftell(f);
-    rewind(f);
-    char *text = malloc((size_t)size + 1);
-    CHECK(size > 0 && text && fread(text, 1, (size_t)size, f) == (size_t)size);
-    fclose(f);
-    text[size] = 0;
-    cJSON *root = cJSON_Parse(text), *c, *batch;
-    free(text);
-    CHECK(root);
+    cJSON *root = read_recording("metrics.json"), *c, *batch;
     int wrong = 0, n_cases = 0;
     cJSON_ArrayForEach(c, cJSON_GetObjectItem(root, "cases"))
     {

@@ -2,8 +2,7 @@
 /* The updates of every optimizer, through the engine, in f32 and f64: compared with a scalar version of its formulas,
  * and with PyTorch's recordings if they are available. */
 #include "chosen_gradients.h"
-
-#include <cjson/cJSON.h>
+#include "recording.h"
 
 /* ---- every optimizer as a scalar recurrence ---- */
 
@@ -238,25 +237,6 @@ TEST(formulas_in_f32)
 
 /* ---- PyTorch's recordings ---- */
 
-static cJSON *read_json(const char *name)
-{
-    char path[4096];
-    if (!test_shared_dir()) SKIP("no shared recordings here");
-    snprintf(path, sizeof path, "%s/conformance/reference/%s", test_shared_dir(), name);
-    FILE *f = fopen(path, "rb");
-    if (!f) SKIP("no such recording");
-    fseek(f, 0, SEEK_END);
-    long n = ftell(f);
-    rewind(f);
-    char *text = calloc(1, (size_t)n + 1);
-    CHECK(fread(text, 1, (size_t)n, f) == (size_t)n);
-    fclose(f);
-    cJSON *json = cJSON_Parse(text);
-    free(text);
-    CHECK(json != NULL);
-    return json;
-}
-
 static int arguments(const cJSON *args, lc_named_number *out)
 {
     static const char *const pairs[][3] = {{"betas", "beta1", "beta2"},
@@ -319,7 +299,7 @@ static void run_recording(const cJSON *c, lc_dtype dtype, double tolerance)
 
 TEST(recordings_of_pytorch)
 {
-    cJSON *json = read_json("optim.json");
+    cJSON *json = read_recording("optim.json");
     const cJSON *c;
     cJSON_ArrayForEach(c, cJSON_GetObjectItem(json, "cases"))
     {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Learning-rate schedules compared with closed forms, and with PyTorch's recordings if they are available; saved state.
  */
-#include "test.h"
+#include "recording.h"
 
-#include <cjson/cJSON.h>
 #include <lightc/lightc.h>
 
 typedef struct fixture {
@@ -299,25 +298,6 @@ TEST(errors_name_the_wrong_argument)
 
 /* ---- PyTorch's recordings ---- */
 
-static cJSON *read_json(const char *name)
-{
-    char path[4096];
-    if (!test_shared_dir()) SKIP("no shared recordings here");
-    snprintf(path, sizeof path, "%s/conformance/reference/%s", test_shared_dir(), name);
-    FILE *f = fopen(path, "rb");
-    if (!f) SKIP("no such recording");
-    fseek(f, 0, SEEK_END);
-    long n = ftell(f);
-    rewind(f);
-    char *text = calloc(1, (size_t)n + 1);
-    CHECK(fread(text, 1, (size_t)n, f) == (size_t)n);
-    fclose(f);
-    cJSON *json = cJSON_Parse(text);
-    free(text);
-    CHECK(json != NULL);
-    return json;
-}
-
 static lc_scheduler *from_json(lc_optimizer *opt, const cJSON *spec)
 {
     lc_named_number args[16];
@@ -356,7 +336,7 @@ static void check_value(const cJSON *c, const char *list, int t, double got)
 
 TEST(recordings_of_pytorch)
 {
-    cJSON *json = read_json("schedulers.json");
+    cJSON *json = read_recording("schedulers.json");
     const cJSON *c;
     cJSON_ArrayForEach(c, cJSON_GetObjectItem(json, "cases"))
     {

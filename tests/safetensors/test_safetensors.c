@@ -303,29 +303,24 @@ TEST(damaged_headers)
 TEST(python_package)
 {
     const char *python = peer_python("safetensors, torch");
-    char command[2048];
     if (!python)
         SKIP("neither LIGHTC_LOGGERS_PYTHON nor LIGHTC_PEERS_PYTHON names a Python with safetensors and torch");
     const lc_text_pair metadata[] = {{"format", "pt"}};
     CHECK_OK(lc_safetensors_save(in_dir("ours.safetensors"), N, entries, 1, metadata));
-    FILE *script = fopen(in_dir("check.py"), "w");
-    fprintf(script,
-            "import torch\nfrom safetensors.torch import load_file, save_file\nfrom safetensors import safe_open\n"
-            "d = '%s/'\nt = load_file(d + 'ours.safetensors')\n"
-            "assert len(t) == 6, len(t)\n"
-            "assert t['z.weight'].tolist() == [[1, -2, 3.5], [4, 5, 6]]\n"
-            "assert t['a.weight'].shape == (3, 2)\n"
-            "assert t['flags'].tolist() == [True, False, True] and t['flags'].dtype == torch.bool\n"
-            "assert t['step'].tolist() == [-2**63, 7]\n"
-            "assert t['scalar \"\\u00e4\"'].item() == 3.5\n"
-            "assert t['empty'].shape == (0, 5) and t['empty'].dtype == torch.float64\n"
-            "save_file(t, d + 'theirs.safetensors', metadata={'format': 'pt'})\n"
-            "save_file({'h': torch.ones(3, dtype=torch.bfloat16), 'i8': torch.ones(2, dtype=torch.int8)}, d + "
-            "'other.safetensors')\n",
-            dir);
-    fclose(script);
-    snprintf(command, sizeof command, "%s %s", python, in_dir("check.py"));
-    CHECK_EQ(system(command), 0);
+    run_python(python, dir,
+               "import torch\nfrom safetensors.torch import load_file, save_file\nfrom safetensors import safe_open\n"
+               "d = '%s/'\nt = load_file(d + 'ours.safetensors')\n"
+               "assert len(t) == 6, len(t)\n"
+               "assert t['z.weight'].tolist() == [[1, -2, 3.5], [4, 5, 6]]\n"
+               "assert t['a.weight'].shape == (3, 2)\n"
+               "assert t['flags'].tolist() == [True, False, True] and t['flags'].dtype == torch.bool\n"
+               "assert t['step'].tolist() == [-2**63, 7]\n"
+               "assert t['scalar \"\\u00e4\"'].item() == 3.5\n"
+               "assert t['empty'].shape == (0, 5) and t['empty'].dtype == torch.float64\n"
+               "save_file(t, d + 'theirs.safetensors', metadata={'format': 'pt'})\n"
+               "save_file({'h': torch.ones(3, dtype=torch.bfloat16), 'i8': torch.ones(2, dtype=torch.int8)}, d + "
+               "'other.safetensors')\n",
+               dir);
     /* In the same order, so the bytes after the header are the same. */
     lc_safetensors *f;
     CHECK_OK(lc_safetensors_open(in_dir("theirs.safetensors"), &f));

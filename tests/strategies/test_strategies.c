@@ -10,7 +10,7 @@
  * For the bits of one rank, which `deterministic` promises, see test_deterministic.c and test_same_bits.c.
  *
  * To add a strategy: a line in `strategies`. */
-#include "test.h"
+#include "file_text.h"
 #include "scratch.h"
 
 #include <limits.h>
@@ -62,16 +62,6 @@ typedef struct run {
     char dir[300], what[400];
 } run;
 
-static void read_text(const run *r, const char *name, char text[TEXT])
-{
-    char path[400];
-    snprintf(path, sizeof path, "%s/%s", r->dir, name);
-    FILE *f = fopen(path, "r");
-    size_t n = f ? fread(text, 1, TEXT - 1, f) : 0;
-    text[n] = 0;
-    if (f) fclose(f);
-}
-
 /* For sharded_hybrid: two copies if the number of ranks allows it. */
 static int shard_size(const char *strategy, int n)
 {
@@ -110,7 +100,7 @@ static void do_run(run *r, const char *dir, way how, const char *comm, const cha
 {
     static char out[TEXT];
     int status = try(r, dir, how, comm, strategy, n, options);
-    read_text(r, "out", out);
+    file_text(r->dir, "out", out, TEXT);
     if (status) TEST_FAIL("%s: status %#x: %s", r->what, status, out);
 }
 
@@ -136,8 +126,8 @@ static void compare_texts(const run *a, const run *b, const char *name_a, const 
 {
     static char texts[2][TEXT];
     char *x = texts[0], *y = texts[1], *rest_x, *rest_y;
-    read_text(a, name_a, x);
-    read_text(b, name_b, y);
+    file_text(a->dir, name_a, x, TEXT);
+    file_text(b->dir, name_b, y, TEXT);
     if (!*x || !*y) TEST_FAIL("%s: %s is empty", *x ? b->what : a->what, *x ? name_b : name_a);
     for (;;) {
         char *p = strtok_r(x, "\n", &rest_x), *q = strtok_r(y, "\n", &rest_y);
@@ -217,7 +207,7 @@ static void check_refused(const char *strategy, int n, const char *options, cons
     static char out[TEXT];
     run r;
     CHECK(try(&r, "refused", THREADS, "memory", strategy, n, options) != 0);
-    read_text(&r, "out", out);
+    file_text(r.dir, "out", out, TEXT);
     CHECK_CONTAINS(out, why);
 }
 

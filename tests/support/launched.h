@@ -4,7 +4,7 @@
 #ifndef LC_TESTS_LAUNCHED_H
 #define LC_TESTS_LAUNCHED_H
 
-#include "test.h"
+#include "file_text.h"
 #include "scratch.h"
 
 #include <dirent.h>
@@ -60,16 +60,6 @@ static void again(run *r, const char *format, ...)
 
 #define start(r, ...) (snprintf((r)->dir, sizeof(r)->dir, "%s", fresh_dir("run")), again(r, __VA_ARGS__))
 
-__attribute__((unused)) static void read_file(const run *r, const char *name, char *text, size_t size)
-{
-    char path[400];
-    snprintf(path, sizeof path, "%s/%s", r->dir, name);
-    FILE *f = fopen(path, "r");
-    size_t n = f ? fread(text, 1, size - 1, f) : 0;
-    text[n] = 0;
-    if (f) fclose(f);
-}
-
 /* On a busy machine ranks are late, and a message says for which ranks the others wait: no test is about these
  * lines. */
 __attribute__((unused)) static void drop_lines_of_waiting(const run *r)
@@ -101,8 +91,8 @@ __attribute__((unused)) static int finish(run *r)
     CHECK(waitpid(r->pid, &r->status, 0) == r->pid);
     r->took = seconds() - r->begun;
     drop_lines_of_waiting(r);
-    read_file(r, "out", r->out, sizeof r->out);
-    read_file(r, "err", r->err, sizeof r->err);
+    file_text(r->dir, "out", r->out, sizeof r->out);
+    file_text(r->dir, "err", r->err, sizeof r->err);
     return WIFEXITED(r->status) ? WEXITSTATUS(r->status) : 128 + WTERMSIG(r->status);
 }
 
@@ -115,7 +105,7 @@ static const char *report(const run *r, int rank)
     char name[32];
     snprintf(name, sizeof name, rank < 0 ? "rank--" : "rank-%d", rank);
     for (double until = seconds() + patience(20); seconds() < until; pause_ms(10)) {
-        read_file(r, name, text, sizeof text);
+        file_text(r->dir, name, text, sizeof text);
         if (*text) return text;
     }
     TEST_FAIL("rank %d has never reported", rank);
@@ -132,7 +122,7 @@ __attribute__((unused)) static void wait_for(const run *r, const char *file, con
 {
     char text[4096];
     for (double until = seconds() + patience(20); seconds() < until; pause_ms(10)) {
-        read_file(r, file, text, sizeof text);
+        file_text(r->dir, file, text, sizeof text);
         if (strstr(text, part)) return;
     }
     TEST_FAIL("\"%s\" is not in %s", part, file);

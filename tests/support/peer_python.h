@@ -5,6 +5,9 @@
 #define LC_PEER_PYTHON_H
 
 #include "test.h"
+
+#include <limits.h>
+#include <stdarg.h>
 #include <unistd.h>
 
 /* NULL if no such Python has the module. */
@@ -19,6 +22,23 @@ static inline const char *peer_python(const char *module)
         if (system(command) == 0) return python;
     }
     return NULL;
+}
+
+/* Runs a script, which is left in `dir`. */
+static inline void run_python(const char *python, const char *dir, const char *format, ...) LC_PRINTF(3, 4);
+static inline void run_python(const char *python, const char *dir, const char *format, ...)
+{
+    char script[PATH_MAX], command[2 * PATH_MAX + 20];
+    va_list args;
+    snprintf(script, sizeof script, "%s/check.py", dir);
+    FILE *f = fopen(script, "w");
+    CHECK(f != NULL);
+    va_start(args, format);
+    vfprintf(f, format, args);
+    va_end(args);
+    CHECK(fclose(f) == 0);
+    snprintf(command, sizeof command, "'%s' '%s'", python, script);
+    CHECK_EQ(system(command), 0);
 }
 
 static inline const char *test_source_dir(void)

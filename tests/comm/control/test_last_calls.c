@@ -292,7 +292,7 @@ TEST(ranks_that_are_interrupted_in_a_call)
     const char *at = printed(&r, 0, "receives");
     CHECK_CONTAINS(at, "     >  42 recv of 4 f32 from rank 1\n");
     CHECK_CONTAINS(at, "error: stopped by signal 2 (Interrupt)\n");
-    read_file(&r, "failure.log", log, sizeof log);
+    file_text(r.dir, "failure.log", log, sizeof log);
     CHECK_CONTAINS(log, "     >  42 recv of 4 f32 from rank 1\n");
 }
 

@@ -176,31 +176,25 @@ TEST(hostile_ranges)
 TEST(python_reads_ranges)
 {
     const char *python = peer_python("safetensors, torch");
-    char script[600], command[2048];
     if (!python)
         SKIP("neither LIGHTC_LOGGERS_PYTHON nor LIGHTC_PEERS_PYTHON names a Python with safetensors and torch");
     const char *dir = fresh_dir("python");
     range_job r = {.first = 0};
     snprintf(r.path, sizeof r.path, "%s/ranges.ckpt", dir);
     CHECK_RANKS("threads", 2, save_ranges, &r);
-    snprintf(script, sizeof script, "%s/check.py", dir);
-    FILE *f = fopen(script, "w");
-    fprintf(f,
-            "import glob, json, torch\nfrom safetensors import safe_open\n"
-            "flat = torch.zeros(%d)\n"
-            "for path in glob.glob('%s/model-*.safetensors'):\n"
-            "    with safe_open(path, 'pt') as part:\n"
-            "        for range_ in json.loads(part.metadata()['ranges']):\n"
-            "            if range_['name'] == 'last':\n"
-            "                piece = part.get_tensor('last')\n"
-            "                flat[range_['first']:range_['first'] + len(piece)] = piece\n"
-            "n, c, h, w = range_['shape']\n"
-            "want = (torch.arange(%d, dtype=torch.float32) * 3 + 1).view(n, c, h, w)\n"
-            "assert torch.equal(flat.view(n, h, w, c).permute(0, 3, 1, 2), want)\n",
-            NUMEL, r.path, NUMEL);
-    fclose(f);
-    snprintf(command, sizeof command, "'%s' '%s'", python, script);
-    CHECK_EQ(system(command), 0);
+    run_python(python, dir,
+               "import glob, json, torch\nfrom safetensors import safe_open\n"
+               "flat = torch.zeros(%d)\n"
+               "for path in glob.glob('%s/model-*.safetensors'):\n"
+               "    with safe_open(path, 'pt') as part:\n"
+               "        for range_ in json.loads(part.metadata()['ranges']):\n"
+               "            if range_['name'] == 'last':\n"
+               "                piece = part.get_tensor('last')\n"
+               "                flat[range_['first']:range_['first'] + len(piece)] = piece\n"
+               "n, c, h, w = range_['shape']\n"
+               "want = (torch.arange(%d, dtype=torch.float32) * 3 + 1).view(n, c, h, w)\n"
+               "assert torch.equal(flat.view(n, h, w, c).permute(0, 3, 1, 2), want)\n",
+               NUMEL, r.path, NUMEL);
 }
 
 TEST_MAIN

@@ -454,28 +454,22 @@ TEST(kill_9_of_any_rank)
 TEST(python_reads_each_part)
 {
     const char *python = peer_python("safetensors, torch");
-    char script[600], command[2048];
     if (!python)
         SKIP("neither LIGHTC_LOGGERS_PYTHON nor LIGHTC_PEERS_PYTHON names a Python with safetensors and torch");
     const char *dir = fresh_dir("python");
     save_job j = job_at(dir, "a.ckpt", 3);
     CHECK_RANKS("threads", 3, save_rank, &j);
-    snprintf(script, sizeof script, "%s/check.py", dir);
-    FILE *f = fopen(script, "w");
-    fprintf(f,
-            "import glob, torch\nfrom safetensors.torch import load_file\n"
-            "all = {}\n"
-            "for path in glob.glob('%s/*.safetensors'):\n"
-            "    part = load_file(path)\n    assert not set(part) & set(all)\n    all.update(part)\n"
-            "assert len(all) == %d, len(all)\n"
-            "for i in range(%d):\n"
-            "    t = all[f'layer{i}.weight']\n"
-            "    want = torch.arange(i * 37 + 5, dtype=torch.float32) / 4096 + (3000 + i)\n"
-            "    assert torch.equal(t, want), i\n",
-            j.path, TENSORS + 1, TENSORS);
-    fclose(f);
-    snprintf(command, sizeof command, "'%s' '%s'", python, script);
-    CHECK_EQ(system(command), 0);
+    run_python(python, dir,
+               "import glob, torch\nfrom safetensors.torch import load_file\n"
+               "all = {}\n"
+               "for path in glob.glob('%s/*.safetensors'):\n"
+               "    part = load_file(path)\n    assert not set(part) & set(all)\n    all.update(part)\n"
+               "assert len(all) == %d, len(all)\n"
+               "for i in range(%d):\n"
+               "    t = all[f'layer{i}.weight']\n"
+               "    want = torch.arange(i * 37 + 5, dtype=torch.float32) / 4096 + (3000 + i)\n"
+               "    assert torch.equal(t, want), i\n",
+               j.path, TENSORS + 1, TENSORS);
 }
 
 TEST_MAIN
