@@ -5,7 +5,7 @@
  * repeat those of a known plan (the usual case), each costs a comparison with that plan's node: shapes need not be
  * inferred again. At the first difference inference takes over. */
 #include "base/grow.h"
-#include "record/graph_impl.h"
+#include "record/append.h"
 #include "tensor/initial.h"
 
 #include <lightc/optim.h>
@@ -139,18 +139,6 @@ lc_tensor *lc__viewed_tensor(const lc_graph *g, uint32_t value)
     return t && t->kind >= LC_TENSOR_PERSISTENT ? t : NULL;
 }
 
-/* Devices that run at the same time share tensors without replicas: they may only read them. */
-static lc_status check_shared(const lc_graph *g, const lc_op *op, int i, const lc_tensor *t)
-{
-    if (!g->devices || g->expanding || t->kind != LC_TENSOR_PERSISTENT || t->replicas) return LC_OK;
-    bool written = op->mutated_inputs >> i & 1, trained = t->requires_grad && !g->no_grad && op->grad;
-    if (!written && !trained) return LC_OK;
-    return lc_fail(LC_ERR_STATE,
-                   "several devices run this step, but input %d, which it %s, belongs to no module; register it with "
-                   "lc_module_add_%s, so that every device has its own",
-                   i, written ? "writes" : "trains", written ? "buffer" : "parameter");
-}
-
 /* ---- recording ---- */
 
 static uint64_t site_hash(lc_site site)
@@ -179,11 +167,6 @@ static lc_status random_site(lc_graph *g, lc_site site, int64_t ints[2])
     return LC_OK;
 }
 
-static bool floats_of_user(const lc_graph *g, const double *floats)
-{
-    return floats >= g->tape.floats && floats < g->tape.floats + g->tape.n_floats;
-}
-
 /* Results of a node whose types were inferred. */
 static lc_status add_results(lc_graph *g, int n, const lc_type *types, bool any_grad, lc_tensor **out)
 {
@@ -204,39 +187,16 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
                         int n_float, const double *floats, bool live, lc_site site, lc_tensor **out)
 {
     lc_tape *tape = g->expanding ? &g->ir : &g->tape;
+    attributes a = {.n_int = n_int, .n_float = n_float, .ints = ints, .floats = floats, .user = -1};
+    attribute_copies copies;
+    lc_type types[LC_MAX_OUTPUTS];
+    bool any_grad;
+    int n_out = 0;
     LC_TRY(lc__grow(&tape->in, &tape->cap_in, tape->n_in, n_in, "the record of a step"));
-    /* `ints` and `floats` may point into the pools (gradient rules pass them on): copy before they can move. */
-    int64_t few_ints[32];
-    double few_floats[16];
-    int64_t user = -1;
-    if (g->expanding && n_float && floats_of_user(g, floats)) user = floats - g->tape.floats;
-    const lc_float_source *inherited = NULL;
-    lc_float_source few_sources[16];
-    if (g->expanding && n_float && user < 0 && floats >= g->ir.floats && floats < g->ir.floats + g->ir.n_floats) {
-        if (n_float > 16) return lc_fail(LC_ERR_INTERNAL, "too many floats");
-        memcpy(few_sources, g->ir.sources + (floats - g->ir.floats), (size_t)n_float * sizeof few_sources[0]);
-        inherited = few_sources;
-    }
-    if (n_int && n_int <= 32) ints = memcpy(few_ints, ints, (size_t)n_int * sizeof *ints);
-    if (n_float > 16) return lc_fail(LC_ERR_ARGUMENT, "an operator has at most 16 floats");
-    if (n_float) {
-        memcpy(few_floats, floats, (size_t)n_float * sizeof *floats);
-        if (live) inherited = NULL;
-    }
-
+    LC_TRY(copy_attributes(g, &a, live, &copies));
     for (const lc_peer *p = g->expanding ? NULL : g->peers; p; p = p->next)
         if (p->ops->check_write) LC_TRY(p->ops->check_write(p, op, in));
-    bool any_grad = false;
-    uint32_t *values = tape->in ? tape->in + tape->n_in : NULL; /* NULL if the first operator has no inputs */
-    for (int i = 0; i < n_in; i++) {
-        values[i] = LC_ABSENT;
-        if (!in[i]) continue;
-        LC_TRY(lc__value_of(g, in[i], &values[i]));
-        any_grad |= in[i]->requires_grad;
-        LC_TRY(check_shared(g, op, i, in[i]));
-    }
-    any_grad = any_grad && !g->no_grad && !g->expanding && op->grad && !(op->flags & LC_OP_NO_GRAD);
-
+    LC_TRY(append_inputs(g, tape, op, n_in, in, &any_grad));
     lc_node node = {.op = op,
                     .n_in = (uint32_t)n_in,
                     .n_int = (uint32_t)n_int,
@@ -246,55 +206,13 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
                     .in_at = tape->n_in,
                     .int_at = tape->n_ints,
                     .float_at = tape->n_floats};
-
     if (!g->expanding) g->expect = NULL; /* it does not repeat the plan, or follow() would have recorded it */
-    lc_type types[LC_MAX_OUTPUTS];
-    const lc_type *few_types[32];
-    const lc_type **in_type = n_in <= 32 ? few_types : malloc((size_t)n_in * sizeof *in_type);
-    if (!in_type) return lc_fail(LC_ERR_MEMORY, "out of memory while recording the step");
-    for (int i = 0; i < n_in; i++) in_type[i] = in[i] ? &in[i]->type : NULL;
-    memset(types, 0, sizeof types);
-    lc_infer infer = {.op = op,
-                      .n_in = n_in,
-                      .in = in_type,
-                      .n_int = n_int,
-                      .ints = ints,
-                      .n_float = n_float,
-                      .floats = few_floats,
-                      .n_out = op->n_out,
-                      .out = types};
-    lc_status status = op->infer(&infer);
-    if (in_type != few_types) free(in_type);
-    if (status < 0) return status;
-    node.n_out = (uint8_t)infer.n_out;
+    LC_TRY(infer_types(op, n_in, in, &a, types, &n_out));
+    node.n_out = (uint8_t)n_out;
     node.first_out = g->n_values;
-    LC_TRY(add_results(g, infer.n_out, types, any_grad, out));
-
-    LC_TRY(lc__grow(&tape->ints, &tape->cap_ints, tape->n_ints, n_int, "the record of a step"));
-    if (n_int) memcpy(tape->ints + tape->n_ints, ints, (size_t)n_int * sizeof *ints);
-    uint32_t cap = tape->cap_floats;
-    LC_TRY(lc__grow(&tape->floats, &cap, tape->n_floats, n_float, "the record of a step"));
-    if (g->expanding && cap != tape->cap_floats) {
-        uint32_t cap_sources = tape->cap_floats;
-        LC_TRY(lc__grow(&tape->sources, &cap_sources, 0, cap, "the record of a step"));
-    }
-    tape->cap_floats = cap;
-    for (int i = 0; i < n_float; i++) {
-        tape->floats[tape->n_floats + (uint32_t)i] = few_floats[i];
-        if (!g->expanding) continue;
-        tape->sources[tape->n_floats + (uint32_t)i] =
-            inherited ? inherited[i]
-                      : (lc_float_source){.live = live ? floats + i : NULL, .user = user >= 0 ? user + i : -1};
-    }
-    uint32_t cap_nodes = tape->cap_nodes;
-    LC_TRY(lc__grow(&tape->nodes, &cap_nodes, tape->n_nodes, 1, "the record of a step"));
-    LC_TRY(lc__grow(&tape->sites, &tape->cap_nodes, tape->n_nodes, 1, "the record of a step"));
-    tape->sites[tape->n_nodes] = site;
-    tape->nodes[tape->n_nodes++] = node;
-    tape->n_in += (uint32_t)n_in;
-    tape->n_ints += (uint32_t)n_int;
-    tape->n_floats += (uint32_t)n_float;
-    return LC_OK;
+    LC_TRY(add_results(g, n_out, types, any_grad, out));
+    LC_TRY(append_attributes(g, tape, &a));
+    return append_node(tape, node, site);
 }
 
 /* The usual case: the call repeats the next node of the plan that is expected. Types are known, capacities were checked
