@@ -9,17 +9,9 @@ void lc_call_bad_index(const lc_call *call, const lc_bad_index *bad)
     LC__NEEDS(bad, );
     lc__fault *f = call->fault;
     if (!f) return; /* the call belongs to no step: it is being timed or tested */
-    int state = atomic_load_explicit(&f->state, memory_order_acquire);
-    for (;;) {
-        if (state == LC__FAULT_WRITING) {
-            state = atomic_load_explicit(&f->state, memory_order_acquire);
-            continue;
-        }
-        if (state == LC__FAULT_WRITTEN && (f->call != call || f->bad.at <= bad->at)) return;
-        if (atomic_compare_exchange_weak_explicit(&f->state, &state, LC__FAULT_WRITING, memory_order_acquire,
-                                                  memory_order_acquire))
-            break;
-    }
+    int state;
+    do state = atomic_exchange_explicit(&f->state, LC__FAULT_WRITING, memory_order_acquire);
+    while (state == LC__FAULT_WRITING); /* by another thread of the call */
     if (state == LC__FAULT_EMPTY || (f->call == call && bad->at < f->bad.at)) {
         f->call = call;
         f->bad = *bad;
