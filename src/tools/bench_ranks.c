@@ -65,8 +65,9 @@ lc_status bench_threads(bench *o, int size)
     LC_TRY(lc_comm_threads(size, comms));
     for (int i = 0; i < size; i++) {
         ranks[i] = (thread_rank){.comm = comms[i], .o = o};
-        if (pthread_create(&ranks[i].thread, NULL, thread_main, &ranks[i])) {
-            fprintf(stderr, "error: cannot start a thread for rank %d\n", i); /* the others would wait for it */
+        int error = pthread_create(&ranks[i].thread, NULL, thread_main, &ranks[i]);
+        if (error) { /* the others would wait for it */
+            fprintf(stderr, "error: cannot start a thread for rank %d: %s\n", i, strerror(error));
             exit(1);
         }
     }
@@ -164,7 +165,8 @@ lc_status bench_processes(bench *o, int size, const char *backend)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         _exit(getppid() != parent || rank_of(o, backend, &d) < 0);
     }
-    if (pthread_create(&watcher, NULL, watch, &children)) return lc_fail(LC_ERR_STATE, "cannot start a thread");
+    int error = pthread_create(&watcher, NULL, watch, &children);
+    if (error) return lc_fail(LC_ERR_MEMORY, "cannot start a thread for watching the ranks: %s", strerror(error));
     desk d = {p, 0, size};
     cpu_set_t before;
     bool known = sched_getaffinity(0, sizeof before, &before) == 0;
