@@ -89,7 +89,7 @@ static lc_status load(const arguments *a, const char *part, bool train, uint64_t
     snprintf(dir, sizeof dir, "%s/%s", a->data, part);
     LC_TRY(lc_image_folder_new(dir, &pictures, .height = a->height, .width = a->width, .on_error = LC_IMAGE_SKIP));
     *classes = lc_image_classes(pictures);
-    if (train) LC_TRY(lc_transform_random_crop(a->height, a->width, a->height / 8, &steps[n++]));
+    if (train) LC_TRY(lc_transform_random_crop(a->height, a->width, &steps[n++], .padding = LC_DIMS(a->height / 8)));
     if (train) LC_TRY(lc_transform_horizontal_flip(0.5, &steps[n++]));
     LC_TRY(lc_transform_to_tensor(&steps[n++]));
     LC_TRY(lc_transform_normalize(3, (const double[]){0.485, 0.456, 0.406}, (const double[]){0.229, 0.224, 0.225},

@@ -182,12 +182,14 @@ LC_API lc_status lc_dataset_concat(lc_dataset *const *parts, int n, lc_dataset *
 /* ================================================ transforms ================================================== */
 
 /* A transform changes one field of a sample. It is a pure function of the sample and its key.
- * To add one to lightc: a function in src/data/transforms.c and its constructor here. */
+ * To add one to lightc: src/data/transforms, and its constructor in transforms.h. */
 typedef struct lc_transform_ops {
     size_t size; /* LC_TRANSFORM_OPS_INIT */
     const char *name;
     /* ---- REQUIRED ---- */
-    /* The output field for an input field, or an error that says what the transform expects. */
+    /* The output field for an input field, or an error that says what the transform expects. A height or width of 0 is
+     * not known yet, since pictures differ (lc_image_args.transform); sizes that follow from it are 0 as well. It is
+     * asked again with a sample's own sizes. */
     lc_status (*describe)(void *self, const lc_field *in, lc_field *out);
     /* `src` and `dst` never overlap. */
     lc_status (*apply)(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst, uint64_t key,
@@ -195,6 +197,9 @@ typedef struct lc_transform_ops {
     /* ---- OPTIONAL ---- */
     size_t (*scratch_size)(void *self, const lc_field *in);
     void (*free)(void *self);
+    /* How far a picture may be reduced before this transform without being enlarged by it: a factor of its sides, from
+     * 0 to 1. For lc_image_args.fast_scale. Default: 1. */
+    double (*least_scale)(void *self, const lc_field *in, uint64_t key);
 } lc_transform_ops;
 
 #define LC_TRANSFORM_OPS_INIT .size = sizeof(lc_transform_ops)
@@ -206,21 +211,6 @@ typedef struct lc_transform {
 
 LC_API void lc_transform_release(lc_transform *t);
 
-/* Images are C,H,W in either layout (or H,W without channels, row-major); the layout stays. */
-/* u8 -> f32 in [0,1]. */
-LC_API lc_status lc_transform_to_tensor(lc_transform *out) LC_MUST_USE;
-/* (x - mean[c]) / std[c]; n is the number of channels, or 1 for all. f32. */
-LC_API lc_status lc_transform_normalize(int n, const double *mean, const double *std, lc_transform *out) LC_MUST_USE;
-/* Zero-pads by `padding` on all sides, then cuts a height x width piece at a random place. */
-LC_API lc_status lc_transform_random_crop(int64_t height, int64_t width, int64_t padding,
-                                          lc_transform *out) LC_MUST_USE;
-/* Swaps left and right with probability p. */
-LC_API lc_status lc_transform_horizontal_flip(double p, lc_transform *out) LC_MUST_USE;
-/* Adds rows and columns of `value`. */
-LC_API lc_status lc_transform_pad(int64_t left, int64_t right, int64_t top, int64_t bottom, double value,
-                                  lc_transform *out) LC_MUST_USE;
-/* An integer label -> f32 [..., classes]. */
-LC_API lc_status lc_transform_one_hot(int64_t classes, lc_transform *out) LC_MUST_USE;
 /* One after the other. Takes the parts over, also when it fails. */
 LC_API lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *out) LC_MUST_USE;
 

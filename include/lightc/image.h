@@ -49,6 +49,13 @@ typedef struct lc_image_args {
     /* Columns of the CSV file, by the names in its first line. Both NULL: it has no such line; its first column is
      * meant, and its second. */
     const char *file_column, *target_column;
+    /* ---- transforms ---- */
+    /* Applied to each picture in its own size, after height and width if these are given, and before pictures must have
+     * one: `x` is what it makes, straight in the batch. It must end in one size: random_resized_crop, or resize and
+     * center_crop (lightc/transforms.h). The dataset takes over what it points to, also when it fails. */
+    lc_transform *transform;
+    bool fast_scale; /* JPEG files are decoded at 1/2, 1/4 or 1/8 of their size where what follows needs no more:
+                        faster, with other pixels than Pillow's */
 } lc_image_args;
 LC_DEFAULTS(lc_image, lc_image_args, .max_pixels = 178956970)
 

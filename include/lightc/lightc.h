@@ -39,6 +39,7 @@
 #include <lightc/strategy.h>
 #include <lightc/tensor.h>
 #include <lightc/trainer.h>
+#include <lightc/transforms.h>
 #include <lightc/tuner.h>
 #include <lightc/weights.h>
 

@@ -6,13 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t scratch_of(const lc_transform *t, const lc_field *in)
+void lc_transform_release(lc_transform *t)
+{
+    if (!t || !t->ops) return;
+    if (LC__SLOT(t->ops, free)) t->ops->free(t->self);
+    *t = (lc_transform){0};
+}
+
+size_t lc__transform_scratch(const lc_transform *t, const lc_field *in)
 {
     return LC__SLOT(t->ops, scratch_size) ? lc__align64(t->ops->scratch_size(t->self, in)) : 0;
 }
 
 /* A program built against an older header may have made the transform. */
-static lc_status check_transform(const lc_transform *t)
+lc_status lc__transform_check(const lc_transform *t)
 {
     LC_TRY(lc__ops_check(sizeof *t->ops, t->ops, offsetof(lc_transform_ops, scratch_size), "a transform",
                          "LC_TRANSFORM_OPS_INIT"));
@@ -27,6 +34,15 @@ typedef struct compose {
     lc_transform parts[];
 } compose;
 
+/* Sizes that are not known yet are 0 between parts. */
+static lc_status check_between(const lc_field *f, const char *part)
+{
+    lc_field known = *f;
+    for (int i = f->ndim - 2; i >= 0 && i < f->ndim; i++)
+        if (!known.shape[i]) known.shape[i] = 1;
+    return lc__field_check(&known, part);
+}
+
 static lc_status compose_describe(void *self, const lc_field *in, lc_field *out)
 {
     compose *c = self;
@@ -34,7 +50,7 @@ static lc_status compose_describe(void *self, const lc_field *in, lc_field *out)
     for (int i = 0; i < c->n; i++) {
         lc_field next = {0};
         LC_TRY(c->parts[i].ops->describe(c->parts[i].self, &at, &next));
-        LC_TRY(lc__field_check(&next, c->parts[i].ops->name));
+        LC_TRY(check_between(&next, c->parts[i].ops->name));
         at = next;
     }
     *out = at;
@@ -47,7 +63,7 @@ static void compose_sizes(compose *c, const lc_field *in, size_t *value, size_t 
     lc_field at = *in;
     *value = *scratch = 0;
     for (int i = 0; i < c->n; i++) {
-        size_t own = scratch_of(&c->parts[i], &at);
+        size_t own = lc__transform_scratch(&c->parts[i], &at);
         if (own > *scratch) *scratch = own;
         lc_field next = {0};
         if (c->parts[i].ops->describe(c->parts[i].self, &at, &next) < 0) return; /* describe has reported it */
@@ -81,11 +97,20 @@ static lc_status compose_apply(void *self, const lc_field *in, const void *src, 
         lc_field next = {0};
         LC_TRY(c->parts[i].ops->describe(c->parts[i].self, &at, &next));
         void *to = i + 1 == c->n ? dst : turn[i & 1];
-        LC_TRY(c->parts[i].ops->apply(c->parts[i].self, &at, src, &next, to, lc_random_key(key, (uint64_t)i), rest));
+        lc_status status =
+            c->parts[i].ops->apply(c->parts[i].self, &at, src, &next, to, lc_random_key(key, (uint64_t)i), rest);
+        if (status < 0) return lc_fail_context(status, "transform '%s'", c->parts[i].ops->name);
         src = to;
         at = next;
     }
     return LC_OK;
+}
+
+static double compose_least_scale(void *self, const lc_field *in, uint64_t key)
+{
+    compose *c = self;
+    if (!c->n || !LC__SLOT(c->parts[0].ops, least_scale)) return 1;
+    return c->parts[0].ops->least_scale(c->parts[0].self, in, lc_random_key(key, 0));
 }
 
 static void compose_free(void *self)
@@ -96,8 +121,8 @@ static void compose_free(void *self)
 }
 
 static const lc_transform_ops compose_ops = {
-    LC_TRANSFORM_OPS_INIT,           .name = "compose",    .describe = compose_describe, .apply = compose_apply,
-    .scratch_size = compose_scratch, .free = compose_free,
+    LC_TRANSFORM_OPS_INIT,           .name = "compose",    .describe = compose_describe,       .apply = compose_apply,
+    .scratch_size = compose_scratch, .free = compose_free, .least_scale = compose_least_scale,
 };
 
 lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *out)
@@ -107,7 +132,7 @@ lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *o
     if (n < 0) return lc_fail(LC_ERR_ARGUMENT, "cannot compose %d transforms", n);
     if (n > 0) LC__NEEDS(parts, LC_ERR_ARGUMENT);
     if (!out) status = lc__is_null(__func__, "out");
-    for (int i = 0; status == LC_OK && i < n; i++) status = check_transform(&parts[i]);
+    for (int i = 0; status == LC_OK && i < n; i++) status = lc__transform_check(&parts[i]);
     compose *c = status == LC_OK ? malloc(sizeof *c + (size_t)n * sizeof *parts) : NULL;
     if (!c) {
         if (status == LC_OK) status = lc_fail(LC_ERR_MEMORY, "out of memory for transform 'compose'");
@@ -188,7 +213,7 @@ lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc
     lc_status status;
     transformed *d = NULL;
     if (out) *out = NULL;
-    LC_TRY_GOTO(status, done, check_transform(&t));
+    LC_TRY_GOTO(status, done, lc__transform_check(&t));
     status = !out                                          ? lc__is_null(__func__, "out")
              : !lc__has_mark(parent, LC__MARK_OF(DATASET)) ? lc__not_a(parent, LC__MARK_OF(DATASET), __func__)
                                                            : LC_OK;
@@ -210,7 +235,7 @@ lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc
     d->field = field;
     d->t = t;
     d->value = lc__align64(parent->bytes[field]);
-    d->own = scratch_of(&t, in);
+    d->own = lc__transform_scratch(&t, in);
     lc_dataset_ops ops = transformed_ops;
     if (!parent->ops.replaced) ops.replaced = NULL;
     return lc_dataset_new(&ops, d, out);

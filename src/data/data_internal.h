@@ -32,6 +32,11 @@ void *lc__data_alloc(size_t n, const char *what);
 lc_status lc__field_check(const lc_field *f, const char *dataset);
 bool lc__field_same(const lc_field *a, const lc_field *b);
 
+/* An error unless the transform has what every one must have. */
+lc_status lc__transform_check(const lc_transform *t) LC_MUST_USE;
+/* Bytes of scratch memory, a multiple of 64, for a field whose size is known. */
+size_t lc__transform_scratch(const lc_transform *t, const lc_field *in);
+
 /* The types of numbers in arrays and files: the data types, and those that only conversions read. */
 typedef enum lc__number {
     LC__NO_NUMBER = 0,

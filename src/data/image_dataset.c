@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The dataset over a list of picture files: a sample is read, decoded and resized when a batch wants it, straight into
- * the batch if no other size comes between.
+/* The dataset over a list of picture files: a sample is read, decoded, resized and transformed when a batch wants it,
+ * straight into the batch if no other size comes between.
  *
  * Threads decode at the same time, each with a reader (a file's bytes, a picture, the weights of a resize) that it
  * takes from a list and puts back. So the memory grows with the number of threads and the largest picture, and then
@@ -14,6 +14,7 @@
 #include "image/image.h"
 #include "image/resize.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -33,14 +34,18 @@ typedef struct reader {
     size_t cap_file;
     char *path;
     size_t cap_path;
+    uint8_t *resized, *scratch; /* of a picture that is transformed next; of its transform */
+    size_t cap_resized, cap_scratch;
 } reader;
 
 typedef struct images {
     lc__image_list list;
     int64_t height, width;
-    bool resizes; /* otherwise every picture has this size */
+    bool resizes; /* otherwise every picture has this size, or its own (0, with a transform) */
     lc_image_args a;
-    _Atomic(char *) *why; /* of LC_IMAGE_SKIP: for each sample why it is replaced, NULL: it is not, so far */
+    lc_transform transform; /* .ops NULL: none */
+    lc_field x;             /* what a sample has */
+    _Atomic(char *) *why;   /* of LC_IMAGE_SKIP: for each sample why it is replaced, NULL: it is not, so far */
     pthread_mutex_t lock;
     reader *free_readers; /* under the lock */
 } images;
@@ -113,6 +118,8 @@ static void reader_free(reader *r)
     lc__resize_release(&r->resize);
     free(r->file);
     free(r->path);
+    free(r->resized);
+    free(r->scratch);
     free(r);
 }
 
@@ -135,10 +142,35 @@ static lc_status read_file(reader *r, const char *root, const char *name, size_t
     return status;
 }
 
-/* Decodes sample i, into `into` if it has the dataset's size and need not be turned. */
-static lc_status decode(images *d, reader *r, int64_t i, uint8_t *into)
+static lc_field picture_field(int64_t height, int64_t width)
 {
-    lc__image_file file = {.max_pixels = d->a.max_pixels, .exif_transpose = d->a.exif_transpose};
+    return (lc_field){.name = "x", .dtype = LC_U8, .layout = LC_CHANNELS_LAST, .ndim = 3, .shape = {3, height, width}};
+}
+
+/* What a decoder asks about the size of a file. */
+typedef struct scale_question {
+    const images *d;
+    uint64_t key;
+} scale_question;
+
+static double least_scale(void *ctx, int64_t height, int64_t width)
+{
+    const scale_question *q = ctx;
+    const images *d = q->d;
+    if (d->resizes) return fmax((double)d->height / (double)height, (double)d->width / (double)width);
+    const lc_field own = picture_field(height, width);
+    if (!d->transform.ops || !LC__SLOT(d->transform.ops, least_scale)) return 1;
+    return d->transform.ops->least_scale(d->transform.self, &own, q->key);
+}
+
+/* Decodes sample i, into `into` if it has the dataset's size and need not be turned. */
+static lc_status decode(images *d, reader *r, int64_t i, uint64_t key, uint8_t *into)
+{
+    scale_question question = {d, key};
+    lc__image_file file = {.max_pixels = d->a.max_pixels,
+                           .exif_transpose = d->a.exif_transpose,
+                           .least_scale = d->a.fast_scale ? least_scale : NULL,
+                           .ctx = &question};
     LC_TRY(read_file(r, d->list.root, lc__names_at(&d->list.files, i), &file.n));
     file.bytes = r->file;
     file.name = r->path;
@@ -148,20 +180,59 @@ static lc_status decode(images *d, reader *r, int64_t i, uint8_t *into)
     return lc__image_decode(&file, &r->image);
 }
 
-static lc_status read_picture(images *d, reader *r, int64_t i, uint8_t *out)
+/* Reads sample i in the size that pictures have before the transform; `out`, if any, is room for it. */
+static lc_status read_pixels(images *d, reader *r, int64_t i, uint64_t key, uint8_t *out, const uint8_t **pixels,
+                             lc_field *own)
 {
-    LC_TRY(decode(d, r, i, out));
+    LC_TRY(decode(d, r, i, key, out));
     const lc__image *p = &r->image;
-    if (p->pixels == out) return LC_OK;
-    if (p->height == d->height && p->width == d->width) {
-        memcpy(out, p->pixels, (size_t)(3 * d->height * d->width));
+    *pixels = p->pixels;
+    *own = picture_field(p->height, p->width);
+    if (!d->height || (p->height == d->height && p->width == d->width)) return LC_OK;
+    if (!d->resizes)
+        return lc_fail(LC_ERR_SHAPE,
+                       "%s is %lld x %lld pixels, but the first picture is %lld x %lld, and a batch has one size; give "
+                       "the dataset a height and a width, to which pictures are resized",
+                       r->path, (long long)p->width, (long long)p->height, (long long)d->width, (long long)d->height);
+    if (!out) {
+        LC_TRY(lc__grow(&r->resized, &r->cap_resized, 0, 3 * d->height * d->width, "a picture that is resized"));
+        out = r->resized;
+    }
+    *pixels = out;
+    *own = picture_field(d->height, d->width);
+    return lc__resize_rgb(&r->resize, p->pixels, p->height, p->width, out, d->height, d->width);
+}
+
+static lc_status transform(const images *d, reader *r, const lc_field *own, const uint8_t *pixels, uint64_t key,
+                           void *out)
+{
+    const lc_transform *t = &d->transform;
+    lc_field made = {0};
+    LC_TRY(t->ops->describe(t->self, own, &made));
+    if (!lc__field_same(&made, &d->x))
+        return lc_fail(LC_ERR_SHAPE, "transform '%s' makes samples of different sizes or types", t->ops->name);
+    LC_TRY(lc__grow(&r->scratch, &r->cap_scratch, 0, lc__transform_scratch(t, own) + 63, "the transform of a picture"));
+    void *scratch = (void *)(((uintptr_t)r->scratch + 63) & ~(uintptr_t)63);
+    lc_status status = t->ops->apply(t->self, own, pixels, &d->x, out, key, scratch);
+    if (status > 0)
+        return lc_fail(LC_ERR_USER, "transform '%s' returned \"%s\", which it cannot", t->ops->name,
+                       lc_status_text(status));
+    return status < 0 ? lc_fail_context(status, "transform '%s'", t->ops->name) : LC_OK;
+}
+
+static lc_status read_picture(images *d, reader *r, int64_t i, uint64_t key, uint8_t *out)
+{
+    const bool transforms = d->transform.ops != NULL;
+    const uint8_t *pixels;
+    lc_field own;
+    if (transforms) key = lc_random_key_name(key, "transform");
+    LC_TRY(read_pixels(d, r, i, key, transforms ? NULL : out, &pixels, &own));
+    if (!transforms) {
+        if (pixels != out) memcpy(out, pixels, (size_t)(3 * d->height * d->width));
         return LC_OK;
     }
-    if (d->resizes) return lc__resize_rgb(&r->resize, p->pixels, p->height, p->width, out, d->height, d->width);
-    return lc_fail(LC_ERR_SHAPE,
-                   "%s is %lld x %lld pixels, but the first picture is %lld x %lld, and a batch has one size; give the "
-                   "dataset a height and a width, to which pictures are resized",
-                   r->path, (long long)p->width, (long long)p->height, (long long)d->width, (long long)d->height);
+    lc_status status = transform(d, r, &own, pixels, key, out);
+    return status < 0 ? lc_fail_context(status, "%s", r->path) : LC_OK;
 }
 
 /* ---- pictures that cannot be read ---- */
@@ -193,12 +264,12 @@ static lc_status none_can_be_read(const images *d)
 }
 
 /* The sample that index i gives: its own, or the next whose picture can be read. */
-static lc_status read_sample(images *d, reader *r, int64_t i, uint8_t *pixels, int64_t *target)
+static lc_status read_sample(images *d, reader *r, int64_t i, uint64_t key, uint8_t *pixels, int64_t *target)
 {
     const int64_t n = d->list.files.n;
     for (int64_t tried = 0; tried < n; tried++, i = i + 1 < n ? i + 1 : 0) {
         if (is_replaced(d, i)) continue;
-        lc_status status = read_picture(d, r, i, pixels);
+        lc_status status = read_picture(d, r, i, key, pixels);
         *target = d->list.targets[i];
         if (status == LC_OK || !d->why || !can_be_skipped(status)) return status;
         LC_TRY(note_replaced(d, i));
@@ -217,20 +288,19 @@ static lc_status images_describe(void *self, lc_sample_spec *spec)
 {
     const images *d = self;
     *spec = (lc_sample_spec){.n = 2};
-    spec->fields[0] = (lc_field){
-        .name = "x", .dtype = LC_U8, .layout = LC_CHANNELS_LAST, .ndim = 3, .shape = {3, d->height, d->width}};
+    spec->fields[0] = d->x;
     spec->fields[1] = (lc_field){.name = "y", .dtype = LC_I64};
     return LC_OK;
 }
 
 static lc_status images_get(void *self, int64_t index, uint64_t key, void *const *out, void *scratch)
 {
-    (void)key, (void)scratch;
+    (void)scratch;
     images *d = self;
     int64_t target = 0;
     reader *r = reader_take(d);
     if (!r) return LC_ERR_MEMORY;
-    lc_status status = read_sample(d, r, index, out[0], &target);
+    lc_status status = read_sample(d, r, index, key, out[0], &target);
     if (status == LC_OK) memcpy(out[1], &target, sizeof target);
     reader_put(d, r);
     return status;
@@ -251,6 +321,7 @@ static void images_free(void *self)
     }
     for (int64_t i = 0; d->why && i < d->list.files.n; i++) free(atomic_load(&d->why[i]));
     free(d->why);
+    lc_transform_release(&d->transform);
     pthread_mutex_destroy(&d->lock);
     lc__image_list_free(&d->list);
     free(d);
@@ -263,7 +334,7 @@ static lc_status find_size(images *d)
     if (!r) return LC_ERR_MEMORY;
     lc_status status = LC_OK;
     for (int64_t i = 0; i < d->list.files.n; i++) {
-        status = decode(d, r, i, NULL);
+        status = decode(d, r, i, 0, NULL);
         if (status == LC_OK || !d->why || !can_be_skipped(status)) break;
         LC_TRY_GOTO(status, done, note_replaced(d, i));
         status = none_can_be_read(d);
@@ -290,6 +361,34 @@ lc_status lc__image_args_check(const lc_image_args *a)
     return LC_OK;
 }
 
+lc_status lc__image_args_taken(lc_status status, const lc_image_args *a)
+{
+    if (status < 0 && a->transform) lc_transform_release(a->transform);
+    return status;
+}
+
+/* The sample's field: that of the picture, or what the transform makes of it. Pictures may differ in size if the
+ * transform ends in one size for all. */
+static lc_status find_field(images *d)
+{
+    d->x = picture_field(d->height, d->width);
+    if (!d->transform.ops) {
+        if (!d->resizes) LC_TRY(find_size(d));
+        d->x = picture_field(d->height, d->width);
+        return LC_OK;
+    }
+    const lc_field own = d->x;
+    d->x = (lc_field){0};
+    LC_TRY(d->transform.ops->describe(d->transform.self, &own, &d->x));
+    for (int i = 0; i < d->x.ndim; i++)
+        if (d->x.shape[i] < 1)
+            return lc_fail(LC_ERR_SHAPE,
+                           "transform '%s' leaves pictures in different sizes, and a batch has one; end it with a crop "
+                           "or a resize to a height and a width",
+                           d->transform.ops->name);
+    return LC_OK;
+}
+
 static const lc_dataset_ops images_ops = {
     LC_DATASET_OPS_INIT, .name = "images",    .length = images_length,     .describe = images_describe,
     .get = images_get,   .free = images_free, .replaced = images_replaced,
@@ -313,8 +412,15 @@ lc_status lc__image_dataset_new(lc__image_list *list, const lc_image_args *args,
     pthread_mutex_init(&d->lock, NULL);
     if (args->on_error == LC_IMAGE_SKIP && !(d->why = calloc((size_t)n + 1, sizeof *d->why)))
         status = lc_fail(LC_ERR_MEMORY, "out of memory for a dataset of pictures");
+    if (args->transform && status == LC_OK) {
+        status = lc__transform_check(args->transform);
+        if (status == LC_OK) {
+            d->transform = *args->transform;
+            *args->transform = (lc_transform){0};
+        }
+    }
     if (status == LC_OK && !n) status = lc_fail(LC_ERR_ARGUMENT, "a dataset of pictures needs at least one");
-    if (status == LC_OK && !d->resizes) status = find_size(d);
+    if (status == LC_OK) status = find_field(d);
     if (status < 0) {
         images_free(d);
         return status;

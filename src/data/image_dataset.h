@@ -34,6 +34,8 @@ lc_status lc__image_list_root(lc__image_list *list, const char *root) LC_MUST_US
 
 /* Arguments that do not fit together, before anything is read. */
 lc_status lc__image_args_check(const lc_image_args *args) LC_MUST_USE;
+/* Releases the transform of arguments that came to nothing; returns the status. */
+lc_status lc__image_args_taken(lc_status status, const lc_image_args *args);
 /* The dataset; takes what the list holds over, also when it fails. */
 lc_status lc__image_dataset_new(lc__image_list *list, const lc_image_args *args, lc_dataset **out) LC_MUST_USE;
 

@@ -206,21 +206,26 @@ static lc_status list_folder(const char *dir, const lc_image_args *a, lc__image_
     return status;
 }
 
+static lc_status folder_new(const char *dir, const lc_image_args *a, lc_dataset **out)
+{
+    lc__image_list list = {0};
+    LC_TRY(lc__image_args_check(a));
+    if (a->root || a->file_column || a->target_column)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "%s: root, file_column and target_column are for lists of pictures, not for a "
+                       "folder",
+                       dir);
+    lc_status status = list_folder(dir, a, &list);
+    if (status == LC_OK) return lc__image_dataset_new(&list, a, out);
+    lc__image_list_free(&list);
+    return status;
+}
+
 lc_status lc_image_folder_new_with(const char *dir, lc_dataset **out, const lc_image_args *args)
 {
     LC__NEEDS(dir, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__TAKE_IF_GIVEN(a, lc_image, lc_image_args, args);
-    lc__image_list list = {0};
     *out = NULL;
-    LC_TRY(lc__image_args_check(&a));
-    if (a.root || a.file_column || a.target_column)
-        return lc_fail(LC_ERR_ARGUMENT,
-                       "%s: root, file_column and target_column are for lists of pictures, not for a "
-                       "folder",
-                       dir);
-    lc_status status = list_folder(dir, &a, &list);
-    if (status == LC_OK) return lc__image_dataset_new(&list, &a, out);
-    lc__image_list_free(&list);
-    return status;
+    return lc__image_args_taken(folder_new(dir, &a, out), &a);
 }

@@ -142,40 +142,40 @@ static lc_status check_list_args(const lc_image_args *a, const char *what)
     return LC_OK;
 }
 
+static lc_status csv_new(const char *path, const lc_image_args *a, lc_dataset **out)
+{
+    lc__image_list list = {0};
+    char *folder = NULL;
+    void *text;
+    size_t n;
+    LC_TRY(check_list_args(a, path));
+    LC_TRY(lc__read_file(path, MOST_BYTES, &text, &n));
+    csv c = {.path = path, .at = {text, (char *)text + n, 1, ','}};
+    lc_status status = a->root ? LC_OK : lc__path_dir(path, &folder);
+    if (status == LC_OK) status = lc__image_list_root(&list, a->root ? a->root : folder);
+    if (status == LC_OK) status = read_list(&c, a, &list);
+    free(folder);
+    free(text);
+    if (status == LC_OK) return lc__image_dataset_new(&list, a, out);
+    lc__image_list_free(&list);
+    return status;
+}
+
 lc_status lc_image_list_new_with(const char *path, lc_dataset **out, const lc_image_args *args)
 {
     LC__NEEDS(path, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__TAKE_IF_GIVEN(a, lc_image, lc_image_args, args);
-    lc__image_list list = {0};
-    char *folder = NULL;
-    void *text;
-    size_t n;
     *out = NULL;
-    LC_TRY(check_list_args(&a, path));
-    LC_TRY(lc__read_file(path, MOST_BYTES, &text, &n));
-    csv c = {.path = path, .at = {text, (char *)text + n, 1, ','}};
-    lc_status status = a.root ? LC_OK : lc__path_dir(path, &folder);
-    if (status == LC_OK) status = lc__image_list_root(&list, a.root ? a.root : folder);
-    if (status == LC_OK) status = read_list(&c, &a, &list);
-    free(folder);
-    free(text);
-    if (status == LC_OK) return lc__image_dataset_new(&list, &a, out);
-    lc__image_list_free(&list);
-    return status;
+    return lc__image_args_taken(csv_new(path, &a, out), &a);
 }
 
-lc_status lc_image_list_from_with(int64_t n, lc_image_list_fn *fn, void *ctx, lc_dataset **out,
-                                  const lc_image_args *args)
+static lc_status function_new(int64_t n, lc_image_list_fn *fn, void *ctx, const lc_image_args *a, lc_dataset **out)
 {
-    LC__NEEDS(fn, LC_ERR_ARGUMENT);
-    LC__NEEDS(out, LC_ERR_ARGUMENT);
-    LC__TAKE_IF_GIVEN(a, lc_image, lc_image_args, args);
     lc__image_list list = {0};
-    *out = NULL;
-    LC_TRY(check_list_args(&a, "a list of pictures"));
-    if (a.file_column) return lc_fail(LC_ERR_ARGUMENT, "file_column and target_column are for CSV files");
-    lc_status status = lc__image_list_root(&list, a.root ? a.root : "");
+    LC_TRY(check_list_args(a, "a list of pictures"));
+    if (a->file_column) return lc_fail(LC_ERR_ARGUMENT, "file_column and target_column are for CSV files");
+    lc_status status = lc__image_list_root(&list, a->root ? a->root : "");
     for (int64_t i = 0; i < n && status == LC_OK; i++) {
         const char *file = NULL;
         int64_t target = 0;
@@ -186,7 +186,17 @@ lc_status lc_image_list_from_with(int64_t n, lc_image_list_fn *fn, void *ctx, lc
         if (status < 0) (void)lc_fail_context(status, "sample %lld of a list of pictures", (long long)i);
         if (status == LC_OK) status = lc__image_list_add(&list, file, target);
     }
-    if (status == LC_OK) return lc__image_dataset_new(&list, &a, out);
+    if (status == LC_OK) return lc__image_dataset_new(&list, a, out);
     lc__image_list_free(&list);
     return status;
+}
+
+lc_status lc_image_list_from_with(int64_t n, lc_image_list_fn *fn, void *ctx, lc_dataset **out,
+                                  const lc_image_args *args)
+{
+    LC__NEEDS(fn, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC__TAKE_IF_GIVEN(a, lc_image, lc_image_args, args);
+    *out = NULL;
+    return lc__image_args_taken(function_new(n, fn, ctx, &a, out), &a);
 }

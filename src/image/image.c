@@ -52,7 +52,7 @@ lc_status lc__image_missing(const lc__image_file *file, const char *format, cons
                    file->name, format, library, package, option);
 }
 
-lc_status lc__image_room(const lc__image_file *file, int64_t height, int64_t width, lc__image *image)
+lc_status lc__image_size_check(const lc__image_file *file, int64_t height, int64_t width)
 {
     int64_t pixels;
     if (height < 1 || width < 1)
@@ -63,12 +63,18 @@ lc_status lc__image_room(const lc__image_file *file, int64_t height, int64_t wid
                        "%s: the picture is %lld x %lld pixels, more than max_pixels (%lld) allows; raise it if the "
                        "file can be trusted",
                        file->name, (long long)width, (long long)height, (long long)file->max_pixels);
+    return LC_OK;
+}
+
+lc_status lc__image_room(const lc__image_file *file, int64_t height, int64_t width, lc__image *image)
+{
+    LC_TRY(lc__image_size_check(file, height, width));
     image->height = height;
     image->width = width;
     image->pixels = image->into;
     if (image->into && height == image->into_height && width == image->into_width && !file->exif_transpose)
         return LC_OK;
-    LC_TRY(lc__grow(&image->own, &image->cap_own, 0, 3 * pixels, file->name));
+    LC_TRY(lc__grow(&image->own, &image->cap_own, 0, 3 * height * width, file->name));
     image->pixels = image->own;
     return LC_OK;
 }

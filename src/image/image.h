@@ -21,6 +21,10 @@ typedef struct lc__image_file {
     const char *name;    /* for messages */
     int64_t max_pixels;  /* larger pictures are refused */
     bool exif_transpose; /* turn the picture upright, as Pillow's ImageOps.exif_transpose does */
+    /* How far the picture may be reduced: a factor of its sides, asked for its size in the file; NULL: not at all. Only
+     * JPEG has a cheap way, to 1/2, 1/4 and 1/8. */
+    double (*least_scale)(void *ctx, int64_t height, int64_t width);
+    void *ctx;
 } lc__image_file;
 
 /* A decoded picture, and the memory for the next one. {0} is empty; one thread uses it at a time. */
@@ -45,6 +49,8 @@ void lc__image_release(lc__image *image);
 typedef lc_status lc__image_decoder(const lc__image_file *file, lc__image *image);
 lc__image_decoder lc__jpeg_decode, lc__png_decode, lc__webp_decode;
 
+/* LC_ERR_FORMAT if a picture of this size is refused. */
+lc_status lc__image_size_check(const lc__image_file *file, int64_t height, int64_t width) LC_MUST_USE;
 /* Sets the size of the picture, and `pixels` to room for it; LC_ERR_FORMAT if it has too many pixels. */
 lc_status lc__image_room(const lc__image_file *file, int64_t height, int64_t width, lc__image *image) LC_MUST_USE;
 /* The error of a build without `library`. */

@@ -1,28 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Resizing in two passes, along x and then along y, with a triangle as the filter. When a picture shrinks, the triangle
- * is as wide as two of the larger pixels, so that every source counts (antialias). Between the passes values are
- * rounded to bytes, and weights are integers: the result is the same on every machine. */
+/* Resizing in two passes, along x and then along y. With antialias, the filter is as wide as two (bilinear) or four
+ * (bicubic) of the larger pixels, so that every source counts. Between the passes values are rounded to bytes, and
+ * weights are integers: the result is the same on every machine. */
 #include "image/resize.h"
 #include "image/resize_rows.h"
 #include "base/grow.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A weight fits into 16 bits, whose sign it does not need, since none is much above 1 / scale; a sum of 255 << 22 and a
- * half fits into 31. */
+/* A weight fits into 16 bits, with its sign, since none is much above 1 / scale; a sum of 255 << 22 and a half fits
+ * into 31. */
 #define LEAST_BITS 14
 #define MOST_BITS  22
 
 static double triangle(double x)
 {
-    if (x < 0) x = -x;
+    x = fabs(x);
     return x < 1 ? 1 - x : 0;
 }
 
+/* With a = -0.5 as in Pillow, for antialias, or -0.75 as in PyTorch without. */
+static double cubic(double x, double a)
+{
+    x = fabs(x);
+    if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return x < 2 ? ((x - 5) * x + 8) * x * a - 4 * a : 0;
+}
+
+static double filtered(const lc__resize_sizes *s, double x)
+{
+    return s->filter == LC__FILTER_BILINEAR ? triangle(x) : cubic(x, s->antialias ? -0.5 : -0.75);
+}
+
+/* By how much the filter is widened, and its width to one side, in sources. */
+static double wide_of(const lc__resize_sizes *s, double scale)
+{
+    return s->antialias && scale > 1 ? scale : 1;
+}
+
+static double reach_of(const lc__resize_sizes *s, double scale)
+{
+    return (s->filter == LC__FILTER_BICUBIC ? 2 : 1) * wide_of(s, scale);
+}
+
+/* The weight of source k for a result whose center is at `center`. Without antialias the first and the last source also
+ * have the weights of what would lie beyond them; with it these are left out. */
+static double weight_of(const lc__resize_sizes *s, int64_t k, double center, double scale, int64_t from)
+{
+    double w = filtered(s, ((double)k - center + 0.5) / wide_of(s, scale));
+    if (s->antialias) return w;
+    for (int64_t beyond = 1; k == 0 && beyond <= 2; beyond++) w += filtered(s, (double)-beyond - center + 0.5);
+    for (int64_t beyond = 1; k == from - 1 && beyond <= 2; beyond++)
+        w += filtered(s, (double)(k + beyond) - center + 0.5);
+    return w;
+}
+
 /* The weights of result i, at its place. Their sums are rounded, not each weight, so that they add up to 1 << bits, and
- * no result can be above 255, however many there are. */
-static void fill(lc__resize_axis *a, int64_t i, double scale, double reach)
+ * no result of a filter without negative weights can be above 255, however many there are. */
+static void fill(const lc__resize_sizes *s, lc__resize_axis *a, int64_t i, double scale, double reach)
 {
     double center = ((double)i + 0.5) * scale, low = center - reach + 0.5, high = center + reach + 0.5, all = 0,
            sum = 0;
@@ -31,75 +68,153 @@ static void fill(lc__resize_axis *a, int64_t i, double scale, double reach)
     int32_t before = 0;
     a->first[i] = begin;
     a->n[i] = end - begin;
-    for (int64_t k = begin; k < end; k++) all += triangle(((double)k - center + 0.5) / reach);
+    for (int64_t k = begin; k < end; k++) all += weight_of(s, k, center, scale, a->from);
     for (int64_t k = begin; k < end; k++) {
-        sum += triangle(((double)k - center + 0.5) / reach);
-        int32_t until = (int32_t)(sum / all * (1 << a->bits) + 0.5);
+        sum += weight_of(s, k, center, scale, a->from);
+        int32_t until = (int32_t)floor(sum / all * (1 << a->bits) + 0.5);
         w[k - begin] = (int16_t)(until - before);
         before = until;
     }
     for (int64_t k = end - begin; k < a->taps; k++) w[k] = 0;
 }
 
-static lc_status prepare(lc__resize_axis *a, int64_t from, int64_t to)
+/* PyTorch's, whose scale is a float. */
+static int64_t nearest(const lc__resize_sizes *s, int64_t i, int64_t from, int64_t to)
 {
-    if (a->from == from && a->to == to) return LC_OK;
-    double scale = (double)from / (double)to, reach = scale > 1 ? scale : 1;
-    int64_t taps = (2 * (int64_t)reach + 3 + 3) / 4 * 4, all;
-    if (__builtin_mul_overflow(taps, to, &all)) return lc_fail(LC_ERR_MEMORY, "out of memory: the weights of a resize");
-    a->from = a->to = 0;
-    LC_TRY(lc__grow(&a->first, &a->cap_first, 0, to, "the weights of a resize"));
-    LC_TRY(lc__grow(&a->n, &a->cap_n, 0, to, "the weights of a resize"));
-    LC_TRY(lc__grow(&a->weights, &a->cap_weights, 0, all, "the weights of a resize"));
-    a->from = from;
-    a->to = to;
-    a->taps = taps;
-    for (a->bits = LEAST_BITS; a->bits < MOST_BITS && reach >= 1 << (a->bits + 1 - LEAST_BITS);) a->bits++;
-    for (int64_t i = 0; i < to; i++) fill(a, i, scale, reach);
-    return LC_OK;
+    float scale = (float)from / (float)to;
+    int64_t k = (int64_t)floorf(((float)i + (s->filter == LC__FILTER_NEAREST_EXACT ? 0.5f : 0)) * scale);
+    return k < from ? k : from - 1;
 }
+
+static bool has_weights(const lc__resize_sizes *s)
+{
+    return s->filter == LC__FILTER_BILINEAR || s->filter == LC__FILTER_BICUBIC;
+}
+
+/* ---- memory ---- */
+
+static int64_t taps_of(const lc__resize_sizes *s, int64_t from, int64_t to)
+{
+    return (2 * (int64_t)reach_of(s, (double)from / (double)to) + 3 + 3) / 4 * 4;
+}
+
+static bool add(size_t *sum, size_t n, size_t size)
+{
+    size_t bytes;
+    return __builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX / 4 ||
+           __builtin_add_overflow(*sum, (bytes + 63) & ~(size_t)63, sum);
+}
+
+static bool add_axis(const lc__resize_sizes *s, size_t *sum, int64_t from, int64_t to)
+{
+    size_t weights = 0;
+    if (has_weights(s) && __builtin_mul_overflow((size_t)taps_of(s, from, to), (size_t)to, &weights)) return true;
+    return add(sum, (size_t)to, sizeof(int64_t)) || add(sum, (size_t)to, sizeof(int64_t)) ||
+           add(sum, weights, sizeof(int16_t));
+}
+
+size_t lc__resize_room(const lc__resize_sizes *s)
+{
+    size_t sum = 0, row;
+    if (add_axis(s, &sum, s->width, s->to_width) || add_axis(s, &sum, s->height, s->to_height) ||
+        __builtin_mul_overflow((size_t)s->to_width, (size_t)s->channels, &row) || add(&sum, (size_t)s->height, row))
+        return 0;
+    return sum;
+}
+
+static void *take(uint8_t **room, size_t n, size_t size)
+{
+    void *at = *room;
+    *room += (n * size + 63) & ~(size_t)63;
+    return at;
+}
+
+static void prepare_axis(const lc__resize_sizes *s, lc__resize_axis *a, int64_t from, int64_t to, uint8_t **room)
+{
+    double scale = (double)from / (double)to, reach = reach_of(s, scale);
+    *a = (lc__resize_axis){.from = from, .to = to};
+    a->first = take(room, (size_t)to, sizeof *a->first);
+    a->n = take(room, (size_t)to, sizeof *a->n);
+    if (!has_weights(s)) {
+        for (int64_t i = 0; i < to; i++) a->first[i] = nearest(s, i, from, to);
+        return;
+    }
+    a->taps = taps_of(s, from, to);
+    a->weights = take(room, (size_t)(a->taps * to), sizeof *a->weights);
+    for (a->bits = LEAST_BITS; a->bits < MOST_BITS && wide_of(s, scale) >= 1 << (a->bits + 1 - LEAST_BITS);) a->bits++;
+    for (int64_t i = 0; i < to; i++) fill(s, a, i, scale, reach);
+}
+
+void lc__resize_prepare(lc__resize_plan *plan, const lc__resize_sizes *s, void *room)
+{
+    uint8_t *at = room;
+    plan->sizes = *s;
+    prepare_axis(s, &plan->x, s->width, s->to_width, &at);
+    prepare_axis(s, &plan->y, s->height, s->to_height, &at);
+    plan->narrow = at;
+}
+
+/* ---- pixels ---- */
+
+static void run_nearest(const lc__resize_plan *plan, const uint8_t *from, size_t stride, uint8_t *to)
+{
+    const lc__resize_sizes *s = &plan->sizes;
+    const size_t pixel = (size_t)s->channels;
+    for (int64_t y = 0; y < s->to_height; y++) {
+        const uint8_t *row = from + stride * (size_t)plan->y.first[y];
+        for (int64_t x = 0; x < s->to_width; x++, to += pixel)
+            memcpy(to, row + pixel * (size_t)plan->x.first[x], pixel);
+    }
+}
+
+void lc__resize_run(const lc__resize_plan *plan, const uint8_t *from, size_t stride, uint8_t *to)
+{
+    const lc__resize_sizes *s = &plan->sizes;
+    const size_t to_stride = (size_t)(s->channels * s->to_width);
+    const lc__resize_axis *x = &plan->x, *y = &plan->y;
+    if (!has_weights(s)) {
+        run_nearest(plan, from, stride, to);
+        return;
+    }
+    const lc__resize_weights row = {x->to, x->taps, s->channels, x->bits, x->first, x->n, x->weights};
+    const bool along_x = s->width != s->to_width, along_y = s->height != s->to_height;
+    const uint8_t *rows = from;
+    if (along_x) {
+        uint8_t *narrow = along_y ? plan->narrow : to;
+        for (int64_t i = 0; i < s->height; i++)
+            lc__resize_along_x(&row, from + stride * (size_t)i, s->width, narrow + to_stride * (size_t)i);
+        rows = narrow;
+        stride = to_stride;
+    }
+    if (along_y)
+        for (int64_t i = 0; i < s->to_height; i++)
+            lc__resize_along_y(rows + stride * (size_t)y->first[i], stride, to_stride, y->n[i],
+                               y->weights + i * y->taps, y->bits, to + to_stride * (size_t)i);
+    else if (!along_x)
+        for (int64_t i = 0; i < s->height; i++)
+            memcpy(to + to_stride * (size_t)i, from + stride * (size_t)i, to_stride);
+}
+
+/* ---- a plan that is kept ---- */
 
 lc_status lc__resize_rgb(lc__resize *r, const uint8_t *from, int64_t height, int64_t width, uint8_t *to,
                          int64_t to_height, int64_t to_width)
 {
-    const int64_t stride = 3 * to_width;
-    LC_TRY(prepare(&r->x, width, to_width));
-    LC_TRY(prepare(&r->y, height, to_height));
-    const lc__resize_axis *x = &r->x, *y = &r->y;
-    const lc__resize_weights row = {x->to, x->taps, x->bits, x->first, x->n, x->weights};
-    const uint8_t *rows = from;
-    if (width != to_width) {
-        uint8_t *narrow = to;
-        if (height != to_height) {
-            int64_t bytes;
-            if (__builtin_mul_overflow(height, stride, &bytes))
-                return lc_fail(LC_ERR_MEMORY, "out of memory: a picture that is resized");
-            LC_TRY(lc__grow(&r->narrow, &r->cap_narrow, 0, bytes, "a picture that is resized"));
-            narrow = r->narrow;
-        }
-        for (int64_t i = 0; i < height; i++) lc__resize_along_x(&row, from + 3 * width * i, width, narrow + stride * i);
-        rows = narrow;
+    const lc__resize_sizes *kept = &r->plan.sizes;
+    if (kept->height != height || kept->width != width || kept->to_height != to_height || kept->to_width != to_width) {
+        const lc__resize_sizes s = {height, width, to_height, to_width, 3, LC__FILTER_BILINEAR, true};
+        size_t room = lc__resize_room(&s);
+        if (!room) return lc_fail(LC_ERR_MEMORY, "out of memory: a picture that is resized");
+        r->plan = (lc__resize_plan){0};
+        LC_TRY(lc__grow(&r->room, &r->cap_room, 0, room + 63, "a picture that is resized"));
+        lc__resize_prepare(&r->plan, &s, (void *)(((uintptr_t)r->room + 63) & ~(uintptr_t)63));
     }
-    if (height != to_height)
-        for (int64_t i = 0; i < to_height; i++)
-            lc__resize_along_y(rows + stride * y->first[i], stride, y->n[i], y->weights + i * y->taps, y->bits,
-                               to + stride * i);
-    else if (width == to_width)
-        memcpy(to, from, (size_t)(stride * height));
+    lc__resize_run(&r->plan, from, (size_t)(3 * width), to);
     return LC_OK;
-}
-
-static void axis_release(lc__resize_axis *a)
-{
-    free(a->first);
-    free(a->n);
-    free(a->weights);
 }
 
 void lc__resize_release(lc__resize *r)
 {
-    axis_release(&r->x);
-    axis_release(&r->y);
-    free(r->narrow);
+    free(r->room);
     *r = (lc__resize){0};
 }

@@ -3,7 +3,14 @@
 
 #include <stdbool.h>
 
-static void pixel_along_x(const lc__resize_weights *a, const uint8_t *row, int64_t i, uint8_t *to)
+/* Negative weights may lead beyond the values of a byte. */
+static uint8_t byte_of(int32_t sum, int bits)
+{
+    sum >>= bits;
+    return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
+}
+
+static void rgb_along_x(const lc__resize_weights *a, const uint8_t *row, int64_t i, uint8_t *to)
 {
     const uint8_t *p = row + 3 * a->first[i];
     const int16_t *w = a->weights + i * a->taps;
@@ -14,18 +21,38 @@ static void pixel_along_x(const lc__resize_weights *a, const uint8_t *row, int64
         green += p[1] * w[k];
         blue += p[2] * w[k];
     }
-    to[0] = (uint8_t)(red >> a->bits);
-    to[1] = (uint8_t)(green >> a->bits);
-    to[2] = (uint8_t)(blue >> a->bits);
+    to[0] = byte_of(red, a->bits);
+    to[1] = byte_of(green, a->bits);
+    to[2] = byte_of(blue, a->bits);
 }
 
-static void bytes_along_y(const uint8_t *rows, int64_t stride, int64_t n, const int16_t *w, int bits, int64_t begin,
-                          uint8_t *to)
+static void pixel_along_x(const lc__resize_weights *a, const uint8_t *row, int64_t i, uint8_t *to)
 {
-    for (int64_t x = begin; x < stride; x++) {
+    const uint8_t *p = row + a->channels * a->first[i];
+    const int16_t *w = a->weights + i * a->taps;
+    for (int c = 0; c < a->channels; c++, p++) {
+        int32_t sum = 1 << (a->bits - 1);
+        for (int64_t k = 0; k < a->n[i]; k++) sum += p[a->channels * k] * w[k];
+        to[c] = byte_of(sum, a->bits);
+    }
+}
+
+static void row_along_x(const lc__resize_weights *a, const uint8_t *row, int64_t begin, uint8_t *to)
+{
+    for (int64_t i = begin; i < a->to; i++)
+        if (a->channels == 3)
+            rgb_along_x(a, row, i, to + 3 * i);
+        else
+            pixel_along_x(a, row, i, to + a->channels * i);
+}
+
+static void bytes_along_y(const uint8_t *rows, size_t stride, size_t width, int64_t n, const int16_t *w, int bits,
+                          size_t begin, uint8_t *to)
+{
+    for (size_t x = begin; x < width; x++) {
         int32_t sum = 1 << (bits - 1);
-        for (int64_t k = 0; k < n; k++) sum += rows[k * stride + x] * w[k];
-        to[x] = (uint8_t)(sum >> bits);
+        for (int64_t k = 0; k < n; k++) sum += rows[(size_t)k * stride + x] * w[k];
+        to[x] = byte_of(sum, bits);
     }
 }
 
@@ -67,20 +94,21 @@ __attribute__((target("avx2"))) static int64_t along_x_avx2(const lc__resize_wei
 }
 
 /* Sixteen bytes at a time, of two rows each. Returns how many were done. */
-__attribute__((target("avx2"))) static int64_t along_y_avx2(const uint8_t *rows, int64_t stride, int64_t n,
-                                                            const int16_t *w, int bits, uint8_t *to)
+__attribute__((target("avx2"))) static size_t along_y_avx2(const uint8_t *rows, size_t stride, size_t width, int64_t n,
+                                                           const int16_t *w, int bits, uint8_t *to)
 {
     const __m256i half = _mm256_set1_epi32(1 << (bits - 1));
     const __m128i shift = _mm_cvtsi32_si128(bits);
-    int64_t x = 0;
-    for (; x + 16 <= stride; x += 16) {
+    size_t x = 0;
+    for (; x + 16 <= width; x += 16) {
         __m256i low = half, high = half;
         for (int64_t k = 0; k < n; k += 2) {
-            const uint8_t *p = rows + k * stride + x;
+            const uint8_t *p = rows + (size_t)k * stride + x;
             const bool two = k + 1 < n;
             const __m128i a = _mm_loadu_si128((const __m128i *)p);
             const __m128i b = two ? _mm_loadu_si128((const __m128i *)(p + stride)) : _mm_setzero_si128();
-            const __m256i weights = _mm256_set1_epi32((uint16_t)w[k] | (two ? w[k + 1] : 0) << 16);
+            const __m256i weights =
+                _mm256_set1_epi32((int32_t)((uint16_t)w[k] | (uint32_t)(uint16_t)(two ? w[k + 1] : 0) << 16));
             const __m256i first = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b));
             const __m256i second = _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b));
             low = _mm256_add_epi32(low, _mm256_madd_epi16(first, weights));
@@ -97,14 +125,15 @@ __attribute__((target("avx2"))) static int64_t along_y_avx2(const uint8_t *rows,
 
 void lc__resize_along_x(const lc__resize_weights *a, const uint8_t *row, int64_t from, uint8_t *to)
 {
-    int64_t i = __builtin_cpu_supports("avx2") ? along_x_avx2(a, row, from, to) : 0;
-    for (; i < a->to; i++) pixel_along_x(a, row, i, to + 3 * i);
+    const bool vectors = a->channels == 3 && __builtin_cpu_supports("avx2");
+    row_along_x(a, row, vectors ? along_x_avx2(a, row, from, to) : 0, to);
 }
 
-void lc__resize_along_y(const uint8_t *rows, int64_t stride, int64_t n, const int16_t *w, int bits, uint8_t *to)
+void lc__resize_along_y(const uint8_t *rows, size_t stride, size_t width, int64_t n, const int16_t *w, int bits,
+                        uint8_t *to)
 {
-    int64_t done = __builtin_cpu_supports("avx2") ? along_y_avx2(rows, stride, n, w, bits, to) : 0;
-    bytes_along_y(rows, stride, n, w, bits, done, to);
+    size_t done = __builtin_cpu_supports("avx2") ? along_y_avx2(rows, stride, width, n, w, bits, to) : 0;
+    bytes_along_y(rows, stride, width, n, w, bits, done, to);
 }
 
 #else
@@ -112,12 +141,13 @@ void lc__resize_along_y(const uint8_t *rows, int64_t stride, int64_t n, const in
 void lc__resize_along_x(const lc__resize_weights *a, const uint8_t *row, int64_t from, uint8_t *to)
 {
     (void)from;
-    for (int64_t i = 0; i < a->to; i++) pixel_along_x(a, row, i, to + 3 * i);
+    row_along_x(a, row, 0, to);
 }
 
-void lc__resize_along_y(const uint8_t *rows, int64_t stride, int64_t n, const int16_t *w, int bits, uint8_t *to)
+void lc__resize_along_y(const uint8_t *rows, size_t stride, size_t width, int64_t n, const int16_t *w, int bits,
+                        uint8_t *to)
 {
-    bytes_along_y(rows, stride, n, w, bits, 0, to);
+    bytes_along_y(rows, stride, width, n, w, bits, 0, to);
 }
 
 #endif

@@ -5,6 +5,7 @@
 #include "fail_malloc.h"
 #include "scratch.h"
 #include <lightc/image.h>
+#include <lightc/transforms.h>
 
 static char root[300];
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loader: order, exact resume, workers, errors, memory. Run under ThreadSanitizer too. */
 #include "test.h"
-#include <lightc/data.h>
+#include <lightc/transforms.h>
 #include "fail_malloc.h"
 
 #include <pthread.h>

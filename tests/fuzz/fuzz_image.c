@@ -9,11 +9,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static uint8_t small[5 * 7 * 3], place[17 * 23 * 3];
 
+static double a_fifth(void *ctx, int64_t height, int64_t width)
+{
+    (void)ctx;
+    if (height < 1 || width < 1) abort();
+    return 0.2;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static lc__image image; /* kept, as a thread of a loader does */
     static lc__resize resize;
-    const lc__image_file file = {data, size, "input", 1 << 20, size % 2 == 0};
+    const lc__image_file file = {data, size, "input", 1 << 20, size % 2 == 0, size % 5 ? NULL : a_fifth, NULL};
     image.into = size % 3 ? place : NULL;
     image.into_height = 17;
     image.into_width = 23;

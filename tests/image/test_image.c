@@ -170,7 +170,8 @@ TEST(vector_loops_give_the_same_bytes)
         for (int k = 0; k < 3 * FROM; k++) rows[i][k] = (uint8_t)lc_random_below((uint64_t)i, (uint64_t)k, 256);
     lc__resize r = {0};
     CHECK_OK(lc__resize_rgb(&r, rows[0], ROWS, FROM, narrow[0], ROWS, TO));
-    const lc__resize_weights x = {TO, r.x.taps, r.x.bits, r.x.first, r.x.n, r.x.weights};
+    const lc__resize_axis *a = &r.plan.x;
+    const lc__resize_weights x = {TO, a->taps, 3, a->bits, a->first, a->n, a->weights};
     for (int i = 0; i < ROWS; i++) {
         lc__resize_along_x(&x, rows[i], 0, plain);
         CHECK(!memcmp(plain, narrow[i], sizeof plain));
@@ -178,12 +179,12 @@ TEST(vector_loops_give_the_same_bytes)
     for (int n = 1; n <= ROWS; n++) {
         int16_t w[ROWS];
         for (int k = 0; k < n; k++) w[k] = (int16_t)((1 << 14) / n);
-        lc__resize_along_y(rows[0], 3 * FROM, n, w, 14, all);
+        lc__resize_along_y(rows[0], sizeof rows[0], sizeof rows[0], n, w, 14, all);
         for (int at = 0; at < 3 * FROM; at += 15) {
-            const int width = 3 * FROM - at < 15 ? 3 * FROM - at : 15;
-            for (int k = 0; k < n; k++) memcpy(part + k * width, rows[k] + at, (size_t)width);
-            lc__resize_along_y(part, width, n, w, 14, out);
-            CHECK(!memcmp(out, all + at, (size_t)width));
+            const size_t width = 3 * FROM - at < 15 ? 3 * FROM - at : 15;
+            for (int k = 0; k < n; k++) memcpy(part + (size_t)k * width, rows[k] + at, width);
+            lc__resize_along_y(part, width, width, n, w, 14, out);
+            CHECK(!memcmp(out, all + at, width));
         }
     }
     lc__resize_release(&r);

@@ -469,6 +469,51 @@ lc_status callbacks(lc_callback *cb, const double *rates, const lc_type *types, 
     return lc_early_stopping_new(&a, cb);
 }
 
+lc_status transforms(lc_transform *transform);
+lc_status transforms(lc_transform *transform)
+{
+    LC_TRY(lc_transform_to_dtype(LC_BF16, transform));
+    LC_TRY(lc_transform_to_dtype(LC_BF16, transform, .scale = true));
+    LC_TRY(lc_transform_resize(transform));
+    LC_TRY(lc_transform_resize(transform, .antialias = false, .interpolation = LC_RESAMPLE_BICUBIC, .max_size = 3,
+                               .shorter = 2, .width = 1, .height = 1));
+    LC_TRY(lc_transform_pad(1, 2, 3, 4, transform));
+    LC_TRY(lc_transform_pad(1, 2, 3, 4, transform, .padding_mode = LC_PAD_EDGE, .fill = 1));
+    LC_TRY(lc_transform_random_crop(1, 2, transform));
+    LC_TRY(lc_transform_random_crop(1, 2, transform, .padding_mode = LC_PAD_REFLECT, .fill = 1, .pad_if_needed = true,
+                                    .padding = LC_DIMS(1, 2)));
+    LC_TRY(lc_transform_random_resized_crop(1, 2, transform));
+    LC_TRY(lc_transform_random_resized_crop(1, 2, transform, .antialias = false, .interpolation = LC_RESAMPLE_NEAREST,
+                                            .ratio = LC_RANGE(1, 2), .scale = LC_RANGE(0.5, 1)));
+    LC_TRY(lc_transform_random_rotation(LC_RANGE(-1, 1), transform));
+    LC_TRY(lc_transform_random_rotation(LC_RANGE(-1, 1), transform, .center_y = 1, .center_x = 1, .fill = 1,
+                                        .interpolation = LC_RESAMPLE_BILINEAR));
+    LC_TRY(lc_transform_random_affine(LC_RANGE(-1, 1), transform));
+    LC_TRY(lc_transform_random_affine(LC_RANGE(-1, 1), transform, .center_y = 1, .center_x = 1, .fill = 1,
+                                      .interpolation = LC_RESAMPLE_BILINEAR, .shear_y = LC_RANGE(0, 1),
+                                      .shear_x = LC_RANGE(0, 1), .scale = LC_RANGE(1, 2), .translate_y = 1,
+                                      .translate_x = 1));
+    LC_TRY(lc_transform_random_perspective(transform));
+    LC_TRY(lc_transform_random_perspective(transform, .fill = 1, .interpolation = LC_RESAMPLE_NEAREST, .p = 1,
+                                           .distortion_scale = 1));
+    LC_TRY(lc_transform_color_jitter(transform));
+    LC_TRY(lc_transform_color_jitter(transform, .hue = LC_RANGE(0, 0.5), .saturation = LC_RANGE(0, 1),
+                                     .contrast = LC_RANGE(0, 1), .brightness = LC_RANGE(0, 1)));
+    LC_TRY(lc_transform_gaussian_blur(3, 5, transform));
+    LC_TRY(lc_transform_gaussian_blur(3, 5, transform, .sigma = LC_RANGE(1, 2)));
+    LC_TRY(lc_transform_random_erasing(transform));
+    LC_TRY(lc_transform_random_erasing(transform, .random = true, .value = 1, .ratio = LC_RANGE(1, 2),
+                                       .scale = LC_RANGE(0, 1), .p = 1));
+    LC_TRY(lc_transform_auto_augment(transform));
+    LC_TRY(lc_transform_auto_augment(transform, .fill = 1, .interpolation = LC_RESAMPLE_BILINEAR,
+                                     .policy = LC_AUTO_AUGMENT_SVHN));
+    LC_TRY(lc_transform_rand_augment(transform));
+    LC_TRY(lc_transform_rand_augment(transform, .num_magnitude_bins = 3, .magnitude = 2, .num_ops = 1));
+    LC_TRY(lc_transform_trivial_augment_wide(transform));
+    LC_TRY(lc_transform_trivial_augment_wide(transform, .num_magnitude_bins = 3));
+    return LC_OK;
+}
+
 lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logger, char *const *argv);
 lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logger, char *const *argv)
 {
@@ -506,8 +551,9 @@ lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logge
     LC_TRY(lc_mnist_load("a", &data, NULL));
     LC_TRY(lc_mnist_load("a", &data, NULL, .std = 2, .mean = 1));
     LC_TRY(lc_image_folder_new("a", &data));
-    LC_TRY(lc_image_folder_new("a", &data, .allow_empty = true, .extensions = "png", .max_pixels = 1,
-                               .exif_transpose = true, .on_error = LC_IMAGE_SKIP, .width = 2, .height = 3));
+    LC_TRY(lc_image_folder_new("a", &data, .fast_scale = true, .transform = NULL, .allow_empty = true,
+                               .extensions = "png", .max_pixels = 1, .exif_transpose = true, .on_error = LC_IMAGE_SKIP,
+                               .width = 2, .height = 3));
     LC_TRY(lc_image_list_new("a", &data));
     LC_TRY(lc_image_list_new("a", &data, .target_column = "b", .file_column = "c", .root = "d"));
     LC_TRY(lc_image_list_from(2, NULL, NULL, &data));

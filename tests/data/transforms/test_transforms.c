@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Transforms of samples: each of them, in both layouts; chains of them; the result depends only on the key. */
 #include "test.h"
-#include <lightc/data.h>
+#include <lightc/transforms.h>
 
 /* One image field over `data`. */
 static lc_dataset *image(lc_dtype dtype, lc_layout layout, int64_t c, int64_t h, int64_t w, const void *data)
@@ -73,7 +73,7 @@ TEST(transforms_crop_flip_pad)
         for (int i = 0; i < C * H * W; i++) in[i] = i + 1;
         lc_transform t;
         /* Pad. */
-        CHECK_OK(lc_transform_pad(1, 2, 3, 4, -7, &t));
+        CHECK_OK(lc_transform_pad(1, 3, 2, 4, &t, .fill = -7));
         lc_dataset *d = with(image(LC_I32, layout, C, H, W, in), t);
         CHECK_EQ(lc_dataset_spec(d)->fields[0].shape[1], H + 7);
         CHECK_EQ(lc_dataset_spec(d)->fields[0].shape[2], W + 3);
@@ -105,7 +105,7 @@ TEST(transforms_crop_flip_pad)
             lc_dataset_unref(d);
         }
         /* A crop of 4x3 with a padding of 1: every place occurs, and the result is that part of the image. */
-        CHECK_OK(lc_transform_random_crop(4, 3, 1, &t));
+        CHECK_OK(lc_transform_random_crop(4, 3, &t, .padding = LC_DIMS(1)));
         d = with(image(LC_I32, layout, C, H, W, in), t);
         bool place[4][6] = {{false}};
         for (uint64_t key = 0; key < 600; key++) {
@@ -137,7 +137,7 @@ TEST(transforms_crop_flip_pad)
         lc_dataset_unref(d);
         lc_dataset *no;
         d = image(LC_I32, layout, C, H, W, in);
-        CHECK_OK(lc_transform_random_crop(8, 3, 1, &t));
+        CHECK_OK(lc_transform_random_crop(8, 3, &t, .padding = LC_DIMS(1)));
         CHECK_STATUS(lc_dataset_transform(d, 0, t, &no), LC_ERR_SHAPE);
         lc_dataset_unref(d);
     }
@@ -169,7 +169,7 @@ TEST(transforms_chain)
     uint8_t in[16];
     for (int i = 0; i < 16; i++) in[i] = (uint8_t)(i + 1);
     lc_transform t[5], chain, outer;
-    CHECK_OK(lc_transform_pad(8, 8, 8, 8, 9, &t[0])); /* 20x20 surrounded by 9s */
+    CHECK_OK(lc_transform_pad(8, 8, 8, 8, &t[0], .fill = 9)); /* 20x20 surrounded by 9s */
     CHECK_OK(lc_transform_horizontal_flip(1, &t[1]));
     CHECK_OK(lc_transform_to_tensor(&t[2]));
     CHECK_OK(lc_transform_horizontal_flip(1, &t[3]));

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Crops of a size: in the middle, and at a random place. */
+#include "data/transforms/transform.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void lc__copy_window(const lc__picture *in, const char *src, const lc__picture *out, char *dst, int64_t top,
+                     int64_t left)
+{
+    int64_t x0 = left < 0 ? -left : 0, x1 = out->width;
+    if (left + x1 > in->width) x1 = in->width - left;
+    for (int64_t p = 0; p < in->planes; p++)
+        for (int64_t y = 0; y < out->height; y++) {
+            int64_t from = top + y;
+            if (from < 0 || from >= in->height || x1 <= x0) continue;
+            memcpy(dst + (size_t)((p * out->height + y) * out->width + x0) * out->pixel,
+                   src + (size_t)((p * in->height + from) * in->width + left + x0) * in->pixel,
+                   (size_t)(x1 - x0) * in->pixel);
+        }
+}
+
+/* ---- the middle ---- */
+
+typedef struct size {
+    int64_t height, width;
+} size;
+
+static lc_status center_describe(void *self, const lc_field *in, lc_field *out)
+{
+    const size *t = self;
+    lc__picture m;
+    *out = *in;
+    LC_TRY(lc__picture_of("center_crop", in, &m));
+    lc__picture_resize(out, t->height, t->width);
+    return LC_OK;
+}
+
+/* Where a crop of `n` begins. A shorter line is padded, with the smaller half before it. The half of an odd number goes
+ * to the even neighbor, as Python's round does. */
+static int64_t middle(int64_t from, int64_t n)
+{
+    return n > from ? -((n - from) / 2) : (int64_t)nearbyint((double)(from - n) / 2);
+}
+
+static lc_status center_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                              uint64_t key, void *scratch)
+{
+    (void)self, (void)key, (void)scratch;
+    static const unsigned char zero[8];
+    lc__picture from, to;
+    LC_TRY(lc__picture_of("center_crop", in, &from));
+    LC_TRY(lc__picture_of("center_crop", out, &to));
+    lc__padded_window(&from, src, &to, dst, middle(from.height, to.height), middle(from.width, to.width),
+                      LC_PAD_CONSTANT, zero, lc_dtype_size(in->dtype));
+    return LC_OK;
+}
+
+static const lc_transform_ops center_ops = {
+    LC_TRANSFORM_OPS_INIT, .name = "center_crop", .describe = center_describe, .apply = center_apply, .free = free,
+};
+
+lc_status lc_transform_center_crop(int64_t height, int64_t width, lc_transform *out)
+{
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    const size t = {height, width};
+    *out = (lc_transform){0};
+    LC_TRY(lc__check_size("center_crop", height, width));
+    return lc__transform_make(&center_ops, &t, sizeof t, out);
+}
+
+/* ---- a random place ---- */
+
+typedef struct random_crop {
+    int64_t height, width;
+    int64_t sides[4]; /* left, top, right, bottom */
+    bool pad_if_needed;
+    double fill;
+    lc_padding_mode mode;
+} random_crop;
+
+/* What a picture is padded by: the sides, and what it lacks then, on both sides, so that it may lie anywhere in the
+ * crop. */
+static void padding_of(const random_crop *t, const lc__picture *m, int64_t sides[4])
+{
+    memcpy(sides, t->sides, sizeof t->sides);
+    if (!t->pad_if_needed) return;
+    const int64_t height = m->height + sides[1] + sides[3], width = m->width + sides[0] + sides[2];
+    const int64_t rows = t->height > height ? t->height - height : 0, cols = t->width > width ? t->width - width : 0;
+    sides[0] += cols;
+    sides[1] += rows;
+    sides[2] += cols;
+    sides[3] += rows;
+}
+
+static lc_status random_crop_describe(void *self, const lc_field *in, lc_field *out)
+{
+    const random_crop *t = self;
+    lc__picture m;
+    int64_t sides[4];
+    unsigned char element[8];
+    *out = *in;
+    LC_TRY(lc__picture_of("random_crop", in, &m));
+    LC_TRY(lc__element_of("random_crop", in->dtype, t->fill, element));
+    lc__picture_resize(out, t->height, t->width);
+    if (!m.height || !m.width) return LC_OK;
+    padding_of(t, &m, sides);
+    LC_TRY(lc__check_padding("random_crop", &m, sides, t->mode));
+    if (t->height > m.height + sides[1] + sides[3] || t->width > m.width + sides[0] + sides[2])
+        return lc_fail(
+            LC_ERR_SHAPE,
+            "random_crop of %lldx%lld does not fit into %lldx%lld with its padding; .pad_if_needed pads more",
+            (long long)t->height, (long long)t->width, (long long)m.height, (long long)m.width);
+    return LC_OK;
+}
+
+static lc_status random_crop_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                                   uint64_t key, void *scratch)
+{
+    (void)scratch;
+    const random_crop *t = self;
+    lc__picture from, to;
+    int64_t sides[4];
+    unsigned char element[8];
+    LC_TRY(lc__picture_of("random_crop", in, &from));
+    LC_TRY(lc__picture_of("random_crop", out, &to));
+    LC_TRY(lc__element_of("random_crop", in->dtype, t->fill, element));
+    padding_of(t, &from, sides);
+    const int64_t rows = from.height + sides[1] + sides[3] - t->height + 1,
+                  cols = from.width + sides[0] + sides[2] - t->width + 1;
+    const int64_t top = (int64_t)lc_random_below(key, 0, (uint64_t)rows) - sides[1];
+    const int64_t left = (int64_t)lc_random_below(key, 1, (uint64_t)cols) - sides[0];
+    lc__padded_window(&from, src, &to, dst, top, left, t->mode, element, lc_dtype_size(in->dtype));
+    return LC_OK;
+}
+
+static const lc_transform_ops random_crop_ops = {
+    LC_TRANSFORM_OPS_INIT,      .name = "random_crop", .describe = random_crop_describe,
+    .apply = random_crop_apply, .free = free,
+};
+
+lc_status lc_transform_random_crop_with(int64_t height, int64_t width, lc_transform *out,
+                                        const lc_transform_random_crop_args *args)
+{
+    LC__TAKE(a, lc_transform_random_crop, lc_transform_random_crop_args, args, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    random_crop t = {height, width, {0}, a.pad_if_needed, a.fill, a.padding_mode};
+    *out = (lc_transform){0};
+    LC_TRY(lc__check_size("random_crop", height, width));
+    LC_TRY(lc__check_padding_mode("random_crop", a.padding_mode));
+    if (a.padding.n != 0 && a.padding.n != 1 && a.padding.n != 2 && a.padding.n != 4)
+        return lc_fail(LC_ERR_ARGUMENT, "random_crop: a padding of %d numbers; it has 1, 2 or 4", a.padding.n);
+    for (int i = 0; i < 4 && a.padding.n; i++) {
+        t.sides[i] = a.padding.dim[i % a.padding.n];
+        if (t.sides[i] < 0 || t.sides[i] > 1 << 20)
+            return lc_fail(LC_ERR_ARGUMENT, "random_crop: a padding of %lld is not possible; it must be from 0 to %d",
+                           (long long)t.sides[i], 1 << 20);
+    }
+    return lc__transform_make(&random_crop_ops, &t, sizeof t, out);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rectangle at a random place, erased. */
+#include "data/transforms/transform.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static lc_status erasing_describe(void *self, const lc_field *in, lc_field *out)
+{
+    const lc_transform_random_erasing_args *a = self;
+    lc__picture m;
+    unsigned char element[8];
+    *out = *in;
+    LC_TRY(lc__picture_of("random_erasing", in, &m));
+    if (a->random && in->dtype != LC_F32)
+        return lc_fail(LC_ERR_DTYPE, "random_erasing: random values need f32, but field '%s' is %s", in->name,
+                       lc_dtype_name(in->dtype));
+    return lc__element_of("random_erasing", in->dtype, a->value, element);
+}
+
+typedef struct area {
+    int64_t top, left, height, width;
+} area;
+
+/* Ten are tried; false: none was small enough. */
+static bool find_area(const lc_transform_random_erasing_args *a, const lc__picture *m, uint64_t key, area *r)
+{
+    const double all = (double)m->height * (double)m->width;
+    const lc_range log_ratio = {log(a->ratio.from), log(a->ratio.to)};
+    for (uint64_t i = 0; i < 10; i++) {
+        const double part = all * lc__draw(key, 4 * i + 1, a->scale), aspect = exp(lc__draw(key, 4 * i + 2, log_ratio));
+        const double h = nearbyint(sqrt(part * aspect)), w = nearbyint(sqrt(part / aspect));
+        if (!(h < (double)m->height && w < (double)m->width)) continue;
+        *r = (area){.height = (int64_t)h, .width = (int64_t)w};
+        r->top = (int64_t)lc_random_below(key, 4 * i + 3, (uint64_t)(m->height - r->height + 1));
+        r->left = (int64_t)lc_random_below(key, 4 * i + 4, (uint64_t)(m->width - r->width + 1));
+        return true;
+    }
+    return false;
+}
+
+static void erase_row(const lc_transform_random_erasing_args *a, char *row, size_t n, const unsigned char element[8],
+                      size_t size, uint64_t key)
+{
+    for (size_t i = 0; i < n; i++) {
+        float normal = 0;
+        if (a->random) normal = (float)lc_random_normal(key, i);
+        memcpy(row + i * size, a->random ? (const void *)&normal : element, size);
+    }
+}
+
+static lc_status erasing_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                               uint64_t key, void *scratch)
+{
+    (void)out, (void)scratch;
+    const lc_transform_random_erasing_args *a = self;
+    lc__picture m;
+    area r;
+    unsigned char element[8];
+    const size_t size = lc_dtype_size(in->dtype);
+    LC_TRY(lc__picture_of("random_erasing", in, &m));
+    LC_TRY(lc__element_of("random_erasing", in->dtype, a->value, element));
+    memcpy(dst, src, lc_field_bytes(in));
+    if (!(lc_random_uniform(key, 0) < a->p) || !find_area(a, &m, key, &r)) return LC_OK;
+    const uint64_t values = lc_random_key_name(key, "values");
+    for (int64_t p = 0; p < m.planes; p++)
+        for (int64_t y = r.top; y < r.top + r.height; y++) {
+            const int64_t row = p * m.height + y;
+            erase_row(a, (char *)dst + (size_t)(row * m.width + r.left) * m.pixel, (size_t)r.width * m.pixel / size,
+                      element, size, lc_random_key(values, (uint64_t)row));
+        }
+    return LC_OK;
+}
+
+static const lc_transform_ops erasing_ops = {
+    LC_TRANSFORM_OPS_INIT, .name = "random_erasing", .describe = erasing_describe, .apply = erasing_apply, .free = free,
+};
+
+lc_status lc_transform_random_erasing_with(lc_transform *out, const lc_transform_random_erasing_args *args)
+{
+    LC__TAKE(a, lc_transform_random_erasing, lc_transform_random_erasing_args, args, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    *out = (lc_transform){0};
+    LC_TRY(lc__check_probability("random_erasing", a.p));
+    LC_TRY(lc__check_range("random_erasing", "a scale", a.scale, 0, 1));
+    LC_TRY(lc__check_range("random_erasing", "a ratio", a.ratio, 1e-6, 1e6));
+    return lc__transform_make(&erasing_ops, &a, sizeof a, out);
+}

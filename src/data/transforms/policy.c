@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* AutoAugment (Cubuk et al., 2019), RandAugment (Cubuk et al., 2019) and TrivialAugment (Müller and Hutter, 2021), with
+ * torchvision's tables. */
+#include "data/transforms/policy.h"
+#include "data/transforms/transform.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef lc_transform_policy_args args;
+
+/* An operation with a chance, and which of ten magnitudes it has. */
+typedef struct step {
+    lc__augment op;
+    double p;
+    int magnitude;
+} step;
+
+#define I(op, p)    LC__##op, p, 0 /* without a magnitude */
+#define M(op, p, m) LC__##op, p, m
+
+static const step imagenet[25][2] = {
+    {{M(POSTERIZE, 0.4, 8)}, {M(ROTATE, 0.6, 9)}}, {{M(SOLARIZE, 0.6, 5)}, {I(AUTOCONTRAST, 0.6)}},
+    {{I(EQUALIZE, 0.8)}, {I(EQUALIZE, 0.6)}},      {{M(POSTERIZE, 0.6, 7)}, {M(POSTERIZE, 0.6, 6)}},
+    {{I(EQUALIZE, 0.4)}, {M(SOLARIZE, 0.2, 4)}},   {{I(EQUALIZE, 0.4)}, {M(ROTATE, 0.8, 8)}},
+    {{M(SOLARIZE, 0.6, 3)}, {I(EQUALIZE, 0.6)}},   {{M(POSTERIZE, 0.8, 5)}, {I(EQUALIZE, 1.0)}},
+    {{M(ROTATE, 0.2, 3)}, {M(SOLARIZE, 0.6, 8)}},  {{I(EQUALIZE, 0.6)}, {M(POSTERIZE, 0.4, 6)}},
+    {{M(ROTATE, 0.8, 8)}, {M(COLOR, 0.4, 0)}},     {{M(ROTATE, 0.4, 9)}, {I(EQUALIZE, 0.6)}},
+    {{I(EQUALIZE, 0.0)}, {I(EQUALIZE, 0.8)}},      {{I(INVERT, 0.6)}, {I(EQUALIZE, 1.0)}},
+    {{M(COLOR, 0.6, 4)}, {M(CONTRAST, 1.0, 8)}},   {{M(ROTATE, 0.8, 8)}, {M(COLOR, 1.0, 2)}},
+    {{M(COLOR, 0.8, 8)}, {M(SOLARIZE, 0.8, 7)}},   {{M(SHARPNESS, 0.4, 7)}, {I(INVERT, 0.6)}},
+    {{M(SHEAR_X, 0.6, 5)}, {I(EQUALIZE, 1.0)}},    {{M(COLOR, 0.4, 0)}, {I(EQUALIZE, 0.6)}},
+    {{I(EQUALIZE, 0.4)}, {M(SOLARIZE, 0.2, 4)}},   {{M(SOLARIZE, 0.6, 5)}, {I(AUTOCONTRAST, 0.6)}},
+    {{I(INVERT, 0.6)}, {I(EQUALIZE, 1.0)}},        {{M(COLOR, 0.6, 4)}, {M(CONTRAST, 1.0, 8)}},
+    {{I(EQUALIZE, 0.8)}, {I(EQUALIZE, 0.6)}},
+};
+
+static const step cifar10[25][2] = {
+    {{I(INVERT, 0.1)}, {M(CONTRAST, 0.2, 6)}},          {{M(ROTATE, 0.7, 2)}, {M(TRANSLATE_X, 0.3, 9)}},
+    {{M(SHARPNESS, 0.8, 1)}, {M(SHARPNESS, 0.9, 3)}},   {{M(SHEAR_Y, 0.5, 8)}, {M(TRANSLATE_Y, 0.7, 9)}},
+    {{I(AUTOCONTRAST, 0.5)}, {I(EQUALIZE, 0.9)}},       {{M(SHEAR_Y, 0.2, 7)}, {M(POSTERIZE, 0.3, 7)}},
+    {{M(COLOR, 0.4, 3)}, {M(BRIGHTNESS, 0.6, 7)}},      {{M(SHARPNESS, 0.3, 9)}, {M(BRIGHTNESS, 0.7, 9)}},
+    {{I(EQUALIZE, 0.6)}, {I(EQUALIZE, 0.5)}},           {{M(CONTRAST, 0.6, 7)}, {M(SHARPNESS, 0.6, 5)}},
+    {{M(COLOR, 0.7, 7)}, {M(TRANSLATE_X, 0.5, 8)}},     {{I(EQUALIZE, 0.3)}, {I(AUTOCONTRAST, 0.4)}},
+    {{M(TRANSLATE_Y, 0.4, 3)}, {M(SHARPNESS, 0.2, 6)}}, {{M(BRIGHTNESS, 0.9, 6)}, {M(COLOR, 0.2, 8)}},
+    {{M(SOLARIZE, 0.5, 2)}, {I(INVERT, 0.0)}},          {{I(EQUALIZE, 0.2)}, {I(AUTOCONTRAST, 0.6)}},
+    {{I(EQUALIZE, 0.2)}, {I(EQUALIZE, 0.6)}},           {{M(COLOR, 0.9, 9)}, {I(EQUALIZE, 0.6)}},
+    {{I(AUTOCONTRAST, 0.8)}, {M(SOLARIZE, 0.2, 8)}},    {{M(BRIGHTNESS, 0.1, 3)}, {M(COLOR, 0.7, 0)}},
+    {{M(SOLARIZE, 0.4, 5)}, {I(AUTOCONTRAST, 0.9)}},    {{M(TRANSLATE_Y, 0.9, 9)}, {M(TRANSLATE_Y, 0.7, 9)}},
+    {{I(AUTOCONTRAST, 0.9)}, {M(SOLARIZE, 0.8, 3)}},    {{I(EQUALIZE, 0.8)}, {I(INVERT, 0.1)}},
+    {{M(TRANSLATE_Y, 0.7, 9)}, {I(AUTOCONTRAST, 0.9)}},
+};
+
+static const step svhn[25][2] = {
+    {{M(SHEAR_X, 0.9, 4)}, {I(INVERT, 0.2)}},          {{M(SHEAR_Y, 0.9, 8)}, {I(INVERT, 0.7)}},
+    {{I(EQUALIZE, 0.6)}, {M(SOLARIZE, 0.6, 6)}},       {{I(INVERT, 0.9)}, {I(EQUALIZE, 0.6)}},
+    {{I(EQUALIZE, 0.6)}, {M(ROTATE, 0.9, 3)}},         {{M(SHEAR_X, 0.9, 4)}, {I(AUTOCONTRAST, 0.8)}},
+    {{M(SHEAR_Y, 0.9, 8)}, {I(INVERT, 0.4)}},          {{M(SHEAR_Y, 0.9, 5)}, {M(SOLARIZE, 0.2, 6)}},
+    {{I(INVERT, 0.9)}, {I(AUTOCONTRAST, 0.8)}},        {{I(EQUALIZE, 0.6)}, {M(ROTATE, 0.9, 3)}},
+    {{M(SHEAR_X, 0.9, 4)}, {M(SOLARIZE, 0.3, 3)}},     {{M(SHEAR_Y, 0.8, 8)}, {I(INVERT, 0.7)}},
+    {{I(EQUALIZE, 0.9)}, {M(TRANSLATE_Y, 0.6, 6)}},    {{I(INVERT, 0.9)}, {I(EQUALIZE, 0.6)}},
+    {{M(CONTRAST, 0.3, 3)}, {M(ROTATE, 0.8, 4)}},      {{I(INVERT, 0.8)}, {M(TRANSLATE_Y, 0.0, 2)}},
+    {{M(SHEAR_Y, 0.7, 6)}, {M(SOLARIZE, 0.4, 8)}},     {{I(INVERT, 0.6)}, {M(ROTATE, 0.8, 4)}},
+    {{M(SHEAR_Y, 0.3, 7)}, {M(TRANSLATE_X, 0.9, 3)}},  {{M(SHEAR_X, 0.1, 6)}, {I(INVERT, 0.6)}},
+    {{M(SOLARIZE, 0.7, 2)}, {M(TRANSLATE_Y, 0.6, 7)}}, {{M(SHEAR_Y, 0.8, 4)}, {I(INVERT, 0.8)}},
+    {{M(SHEAR_X, 0.7, 9)}, {M(TRANSLATE_Y, 0.8, 3)}},  {{M(SHEAR_Y, 0.8, 5)}, {I(AUTOCONTRAST, 0.7)}},
+    {{M(SHEAR_X, 0.7, 2)}, {I(INVERT, 0.1)}},
+};
+#undef I
+#undef M
+
+/* ---- magnitudes ---- */
+
+/* The most that the operations do: of AutoAugment and RandAugment, and of TrivialAugmentWide. */
+typedef struct strength {
+    double shear, translate_x, translate_y, rotate, color, posterize;
+} strength;
+
+static strength usual(int64_t height, int64_t width)
+{
+    return (strength){0.3, 150.0 / 331.0 * (double)width, 150.0 / 331.0 * (double)height, 30, 0.9, 4};
+}
+
+static const strength trivial = {0.99, 32, 32, 135, 0.99, 6};
+
+/* Magnitude i of `bins`, as torchvision's: evenly spaced from none to the most. */
+static double magnitude_of(lc__augment op, const strength *s, int i, int bins)
+{
+    const double part = bins > 1 ? (double)i / (bins - 1) : 0;
+    switch (op) {
+    case LC__SHEAR_X:
+    case LC__SHEAR_Y:
+        return part * s->shear;
+    case LC__TRANSLATE_X:
+        return part * s->translate_x;
+    case LC__TRANSLATE_Y:
+        return part * s->translate_y;
+    case LC__ROTATE:
+        return part * s->rotate;
+    case LC__BRIGHTNESS:
+    case LC__COLOR:
+    case LC__CONTRAST:
+    case LC__SHARPNESS:
+        return part * s->color;
+    case LC__POSTERIZE:
+        return nearbyint(8 - part * s->posterize);
+    case LC__SOLARIZE:
+        return 1 - part;
+    default:
+        return 0;
+    }
+}
+
+static bool has_sign(lc__augment op)
+{
+    return op >= LC__SHEAR_X && op <= LC__SHARPNESS;
+}
+
+/* ---- the transforms ---- */
+
+typedef struct chain {
+    const args *a;
+    lc__pixels at, turn[2]; /* the picture so far, and two places in turn */
+    int n;
+} chain;
+
+static void chain_run(chain *c, lc__augment op, double magnitude)
+{
+    const lc__pixels *to = &c->turn[c->n++ % 2];
+    lc__augment_run(op, magnitude, c->a->interpolation, c->a->fill, &c->at, to);
+    c->at = *to;
+}
+
+typedef void run_fn(chain *c, uint64_t key);
+
+static void run_auto(chain *c, uint64_t key)
+{
+    const step(*const table)[2] = c->a->policy == LC_AUTO_AUGMENT_IMAGENET  ? imagenet
+                                  : c->a->policy == LC_AUTO_AUGMENT_CIFAR10 ? cifar10
+                                                                            : svhn;
+    const step *steps = table[lc_random_below(key, 0, 25)];
+    const strength s = usual(c->at.height, c->at.width);
+    for (uint64_t i = 0; i < 2; i++) {
+        if (!(lc_random_uniform(key, 1 + 2 * i) <= steps[i].p)) continue;
+        double magnitude = magnitude_of(steps[i].op, &s, steps[i].magnitude, 10);
+        if (has_sign(steps[i].op) && lc_random_uniform(key, 2 + 2 * i) <= 0.5) magnitude = -magnitude;
+        chain_run(c, steps[i].op, magnitude);
+    }
+}
+
+/* All operations but LC__INVERT. */
+#define OPERATIONS 14
+
+static void run_rand(chain *c, uint64_t key)
+{
+    const strength s = usual(c->at.height, c->at.width);
+    for (int i = 0; i < c->a->num_ops; i++) {
+        const uint64_t own = lc_random_key(key, (uint64_t)i);
+        const lc__augment op = (lc__augment)lc_random_below(own, 0, OPERATIONS);
+        double magnitude = magnitude_of(op, &s, c->a->magnitude, c->a->num_magnitude_bins);
+        if (has_sign(op) && lc_random_uniform(own, 1) <= 0.5) magnitude = -magnitude;
+        chain_run(c, op, magnitude);
+    }
+}
+
+static void run_trivial(chain *c, uint64_t key)
+{
+    const lc__augment op = (lc__augment)lc_random_below(key, 0, OPERATIONS);
+    const int bins = c->a->num_magnitude_bins, i = (int)lc_random_below(key, 1, (uint64_t)bins);
+    double magnitude = magnitude_of(op, &trivial, i, bins);
+    if (has_sign(op) && lc_random_uniform(key, 2) <= 0.5) magnitude = -magnitude;
+    chain_run(c, op, magnitude);
+}
+
+static lc_status policy_describe(void *self, const lc_field *in, lc_field *out)
+{
+    (void)self;
+    lc__picture m;
+    *out = *in;
+    return lc__byte_picture_of("a policy of augmentation", in, 3, &m);
+}
+
+static size_t policy_scratch(void *self, const lc_field *in)
+{
+    (void)self;
+    return 2 * lc__align64(lc_field_bytes(in));
+}
+
+static lc_status policy_run(run_fn *run, const args *a, const lc_field *in, const void *src, void *dst, uint64_t key,
+                            void *scratch)
+{
+    const size_t bytes = lc_field_bytes(in);
+    chain c = {.a = a, .at = lc__pixels_of(in, src)};
+    c.turn[0] = lc__pixels_of(in, scratch);
+    c.turn[1] = lc__pixels_of(in, (char *)scratch + lc__align64(bytes));
+    run(&c, key);
+    memcpy(dst, c.at.at, bytes);
+    return LC_OK;
+}
+
+#define POLICY(name)                                                                                                   \
+    static lc_status name##_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,     \
+                                  uint64_t key, void *scratch)                                                         \
+    {                                                                                                                  \
+        (void)out;                                                                                                     \
+        return policy_run(run_##name, self, in, src, dst, key, scratch);                                               \
+    }
+POLICY(auto)
+POLICY(rand)
+POLICY(trivial)
+
+static const lc_transform_ops auto_ops = {
+    LC_TRANSFORM_OPS_INIT, .name = "auto_augment",         .describe = policy_describe,
+    .apply = auto_apply,   .scratch_size = policy_scratch, .free = free,
+};
+
+static const lc_transform_ops rand_ops = {
+    LC_TRANSFORM_OPS_INIT, .name = "rand_augment",         .describe = policy_describe,
+    .apply = rand_apply,   .scratch_size = policy_scratch, .free = free,
+};
+
+static const lc_transform_ops trivial_ops = {
+    LC_TRANSFORM_OPS_INIT,  .name = "trivial_augment_wide", .describe = policy_describe,
+    .apply = trivial_apply, .scratch_size = policy_scratch, .free = free,
+};
+
+static lc_status make(const lc_transform_ops *ops, const args *a, lc_transform *out)
+{
+    *out = (lc_transform){0};
+    if ((unsigned)a->policy > LC_AUTO_AUGMENT_SVHN)
+        return lc_fail(LC_ERR_ARGUMENT, "%s: %d is no lc_auto_augment_policy", ops->name, (int)a->policy);
+    if (a->num_ops < 0 || a->num_ops > 100)
+        return lc_fail(LC_ERR_ARGUMENT, "%s: num_ops is %d; it must be from 0 to 100", ops->name, a->num_ops);
+    if (a->num_magnitude_bins < 2 || a->magnitude < 0 || a->magnitude >= a->num_magnitude_bins)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "%s: magnitude %d of %d is not possible; there must be at least 2, numbered from 0", ops->name,
+                       a->magnitude, a->num_magnitude_bins);
+    LC_TRY(lc__check_warp(ops->name, a->interpolation));
+    LC_TRY(lc__check_fill(ops->name, a->fill, true));
+    return lc__transform_make(ops, a, sizeof *a, out);
+}
+
+lc_status lc_transform_auto_augment_with(lc_transform *out, const lc_transform_policy_args *given)
+{
+    LC__TAKE(a, lc_transform_policy, lc_transform_policy_args, given, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    return make(&auto_ops, &a, out);
+}
+
+lc_status lc_transform_rand_augment_with(lc_transform *out, const lc_transform_policy_args *given)
+{
+    LC__TAKE(a, lc_transform_policy, lc_transform_policy_args, given, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    return make(&rand_ops, &a, out);
+}
+
+lc_status lc_transform_trivial_augment_wide_with(lc_transform *out, const lc_transform_policy_args *given)
+{
+    LC__TAKE(a, lc_transform_policy, lc_transform_policy_args, given, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    return make(&trivial_ops, &a, out);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A part of random size, shape and place, resized. */
+#include "data/transforms/transform.h"
+#include "data/transforms/box.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct resized_crop {
+    int64_t height, width;
+    lc_transform_random_resized_crop_args a;
+} resized_crop;
+
+/* Ten parts are tried, with four random numbers each, then the largest in the middle that has an allowed ratio. */
+lc__box lc__resized_crop_box(int64_t height, int64_t width, lc_range scale, lc_range ratio, uint64_t key)
+{
+    const double area = (double)height * (double)width;
+    const lc_range log_ratio = {log(ratio.from), log(ratio.to)};
+    for (uint64_t i = 0; i < 10; i++) {
+        const double part = area * lc__draw(key, 4 * i, scale), aspect = exp(lc__draw(key, 4 * i + 1, log_ratio));
+        /* Before rounding, so that a smaller picture has the same part. */
+        const double w = sqrt(part * aspect), h = sqrt(part / aspect);
+        if (!(w <= (double)width && h <= (double)height)) continue;
+        lc__box b = {.height = (int64_t)nearbyint(h), .width = (int64_t)nearbyint(w)};
+        if (b.height < 1 || b.width < 1) continue;
+        b.top = (int64_t)lc_random_below(key, 4 * i + 2, (uint64_t)(height - b.height + 1));
+        b.left = (int64_t)lc_random_below(key, 4 * i + 3, (uint64_t)(width - b.width + 1));
+        return b;
+    }
+    lc__box b = {.height = height, .width = width};
+    const double of = (double)width / (double)height;
+    if (of < ratio.from) b.height = (int64_t)nearbyint((double)width / ratio.from);
+    if (of > ratio.to) b.width = (int64_t)nearbyint((double)height * ratio.to);
+    if (b.height < 1) b.height = 1;
+    if (b.width < 1) b.width = 1;
+    b.top = (height - b.height) / 2;
+    b.left = (width - b.width) / 2;
+    return b;
+}
+
+static lc_status resized_crop_describe(void *self, const lc_field *in, lc_field *out)
+{
+    const resized_crop *t = self;
+    lc__picture m;
+    *out = *in;
+    LC_TRY(lc__byte_picture_of("random_resized_crop", in, 0, &m));
+    lc__picture_resize(out, t->height, t->width);
+    return LC_OK;
+}
+
+/* Enough for any part: weights are the most for the longest sides. */
+static size_t resized_crop_scratch(void *self, const lc_field *in)
+{
+    const resized_crop *t = self;
+    const lc__pixels from = lc__pixels_of(in, NULL);
+    if (!from.height || !from.width) return 0;
+    return lc__resample_scratch(&from, t->height, t->width, t->a.interpolation, t->a.antialias);
+}
+
+static lc_status resized_crop_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                                    uint64_t key, void *scratch)
+{
+    const resized_crop *t = self;
+    const lc__pixels from = lc__pixels_of(in, src), to = lc__pixels_of(out, dst);
+    const lc__box b = lc__resized_crop_box(from.height, from.width, t->a.scale, t->a.ratio, key);
+    for (int p = 0; p < lc__pixel_planes(&from); p++) {
+        lc__pixels part = lc__pixel_plane(&from, p), target = lc__pixel_plane(&to, p);
+        part.at = lc__pixel_row(&part, b.top) + (size_t)b.left * lc__pixel_bytes(&part);
+        part.height = b.height;
+        part.width = b.width;
+        lc__resample(&part, &target, t->a.interpolation, t->a.antialias, scratch);
+    }
+    return LC_OK;
+}
+
+/* The part has the same place in a smaller picture, but for rounding, since the numbers drawn are the same. */
+static double resized_crop_least_scale(void *self, const lc_field *in, uint64_t key)
+{
+    const resized_crop *t = self;
+    lc__picture m;
+    if (lc__picture_of("random_resized_crop", in, &m) < 0) return 1;
+    const lc__box b = lc__resized_crop_box(m.height, m.width, t->a.scale, t->a.ratio, key);
+    return fmin(1, fmax((double)t->height / (double)b.height, (double)t->width / (double)b.width));
+}
+
+static const lc_transform_ops resized_crop_ops = {
+    LC_TRANSFORM_OPS_INIT,
+    .name = "random_resized_crop",
+    .describe = resized_crop_describe,
+    .apply = resized_crop_apply,
+    .scratch_size = resized_crop_scratch,
+    .free = free,
+    .least_scale = resized_crop_least_scale,
+};
+
+lc_status lc_transform_random_resized_crop_with(int64_t height, int64_t width, lc_transform *out,
+                                                const lc_transform_random_resized_crop_args *args)
+{
+    LC__TAKE(a, lc_transform_random_resized_crop, lc_transform_random_resized_crop_args, args, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    const resized_crop t = {height, width, a};
+    *out = (lc_transform){0};
+    LC_TRY(lc__check_size("random_resized_crop", height, width));
+    LC_TRY(lc__check_range("random_resized_crop", "a scale", a.scale, 1e-9, 1));
+    LC_TRY(lc__check_range("random_resized_crop", "a ratio", a.ratio, 1e-6, 1e6));
+    LC_TRY(lc__check_resample("random_resized_crop", a.interpolation));
+    return lc__transform_make(&resized_crop_ops, &t, sizeof t, out);
+}

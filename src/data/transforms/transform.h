@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What transforms are built on: fields as pictures, arguments that are checked, numbers that are drawn. */
+#ifndef LC_DATA_TRANSFORMS_TRANSFORM_H
+#define LC_DATA_TRANSFORMS_TRANSFORM_H
+
+#include "base/args.h"
+#include "data/data_internal.h"
+#include "image/pixels.h"
+#include "image/resize.h"
+
+#include <lightc/transforms.h>
+
+/* A transform with a copy of `self`, which is freed with it. */
+lc_status lc__transform_make(const lc_transform_ops *ops, const void *self, size_t size, lc_transform *out) LC_MUST_USE;
+
+/* A field as a picture: row-major C,H,W is C planes of pixels of one element; channels-last is one plane of pixels of C
+ * elements. Sizes are 0 if they are not known yet. */
+typedef struct lc__picture {
+    int64_t channels, height, width, planes;
+    size_t pixel; /* bytes */
+} lc__picture;
+
+lc_status lc__picture_of(const char *who, const lc_field *f, lc__picture *m) LC_MUST_USE;
+/* The same, which must be of bytes; `channels` (unless 0) are allowed, and 1. */
+lc_status lc__byte_picture_of(const char *who, const lc_field *f, int channels, lc__picture *m) LC_MUST_USE;
+void lc__picture_resize(lc_field *f, int64_t height, int64_t width);
+/* The pixels of a field of bytes. */
+lc__pixels lc__pixels_of(const lc_field *f, const void *data);
+/* One element of a field, from a number; an error if the type cannot hold it. */
+lc_status lc__element_of(const char *who, lc_dtype dtype, double value, unsigned char element[8]) LC_MUST_USE;
+
+/* ---- arguments ---- */
+
+lc_status lc__check_probability(const char *who, double p) LC_MUST_USE;
+/* Both ends are from `least` to `most`, in their order. */
+lc_status lc__check_range(const char *who, const char *what, lc_range r, double least, double most) LC_MUST_USE;
+lc_status lc__check_size(const char *who, int64_t height, int64_t width) LC_MUST_USE;
+lc_status lc__check_padding_mode(const char *who, lc_padding_mode mode) LC_MUST_USE;
+/* A value of a byte, which LC_NOT_GIVEN is too if `optional`. */
+lc_status lc__check_fill(const char *who, double fill, bool optional) LC_MUST_USE;
+/* Nearest or bilinear. */
+lc_status lc__check_warp(const char *who, lc_resample interpolation) LC_MUST_USE;
+
+/* ---- random numbers ---- */
+
+static inline double lc__draw(uint64_t key, uint64_t i, lc_range r)
+{
+    return r.from + (r.to - r.from) * lc_random_uniform(key, i);
+}
+
+/* ---- crop.c ---- */
+
+/* Copies the part of `in` under a window of `out`'s size at (top, left), all of which may lie beyond it; what does is
+ * left as it is. */
+void lc__copy_window(const lc__picture *in, const char *src, const lc__picture *out, char *dst, int64_t top,
+                     int64_t left);
+
+/* ---- pad.c ---- */
+
+/* The window with what lies beyond `in` by `mode`; `element` is the constant. */
+void lc__padded_window(const lc__picture *in, const char *src, const lc__picture *out, char *dst, int64_t top,
+                       int64_t left, lc_padding_mode mode, const unsigned char element[8], size_t element_size);
+/* Whether a picture is large enough to be padded so far with `mode`. */
+lc_status lc__check_padding(const char *who, const lc__picture *in, const int64_t sides[4],
+                            lc_padding_mode mode) LC_MUST_USE;
+
+/* ---- resize.c ---- */
+
+lc_status lc__check_resample(const char *who, lc_resample interpolation) LC_MUST_USE;
+/* Bytes of scratch, and the resize of `from`, whose size is known, to `out`. */
+size_t lc__resample_scratch(const lc__pixels *from, int64_t height, int64_t width, lc_resample interpolation,
+                            bool antialias);
+void lc__resample(const lc__pixels *from, const lc__pixels *to, lc_resample interpolation, bool antialias,
+                  void *scratch);
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Datasets of pictures whose transform sees each picture in its own size: crops of pictures that differ, errors that
+ * name the file, pictures decoded at a part of their size, and the same batches for any number of workers. */
+#include "picture_files.h"
+#include "scratch.h"
+#include <lightc/image.h>
+#include <lightc/transforms.h>
+
+static char root[300];
+
+/* A folder with a class of pictures of 9 x 13, 30 x 40, and a third one. */
+static void make_folder(const char *name, const char *third)
+{
+    static const char *const from[] = {"rgb.png", "photo.jpg"};
+    snprintf(root, sizeof root, "%s", fresh_dir(name));
+    char path[700];
+    snprintf(path, sizeof path, "%s/a", root);
+    CHECK(!mkdir(path, 0777));
+    for (int i = 0; i < 2 + (third != NULL); i++) {
+        bytes b = read_picture_file(i < 2 ? from[i] : third, "");
+        snprintf(path, sizeof path, "%s/a/%d.picture", root, i);
+        FILE *f = fopen(path, "wb");
+        if (!f || fwrite(b.data, 1, b.n, f) != b.n || fclose(f) != 0) TEST_FAIL("cannot write %s", path);
+        bytes_free(&b);
+    }
+}
+
+static lc_status folder(lc_dataset **out, lc_transform *t)
+{
+    return lc_image_folder_new(root, out, .extensions = "picture", .transform = t);
+}
+
+TEST(each_picture_in_its_own_size)
+{
+    NEEDS_PNG;
+    NEEDS_JPEG;
+    lc_transform t[2], both;
+    lc_dataset *d;
+    int64_t y;
+    uint8_t x[17 * 13 * 3];
+    make_folder("own_size", NULL);
+    CHECK_OK(lc_transform_resize(&t[0], .height = 13, .width = 17));
+    CHECK_OK(lc_transform_to_layout(LC_ROW_MAJOR, &t[1]));
+    CHECK_OK(lc_transform_compose(2, t, &both));
+    CHECK_OK(folder(&d, &both));
+    CHECK(!both.ops);
+    CHECK_EQ(lc_dataset_spec(d)->fields[0].shape[2], 17);
+    CHECK_OK(lc_dataset_read(d, 1, 0, (void *[]){x, &y}));
+    ppm want = read_ppm("photo.jpg", ".13x17.ppm");
+    for (int i = 0; i < 13 * 17; i++)
+        for (int c = 0; c < 3; c++) CHECK(abs(x[c * 13 * 17 + i] - want.pixels[3 * i + c]) <= 1);
+    ppm_free(&want);
+    CHECK_OK(lc_dataset_read(d, 0, 0, (void *[]){x, &y}));
+    lc_dataset_unref(d);
+    /* The shorter side, and the middle of what that makes. */
+    CHECK_OK(lc_transform_resize(&t[0], .shorter = 15));
+    CHECK_OK(lc_transform_center_crop(14, 14, &t[1]));
+    CHECK_OK(lc_transform_compose(2, t, &both));
+    CHECK_OK(folder(&d, &both));
+    for (int i = 0; i < 2; i++) CHECK_OK(lc_dataset_read(d, i, 0, (void *[]){x, &y}));
+    lc_dataset_unref(d);
+    /* After a size for all. */
+    CHECK_OK(lc_transform_center_crop(9, 9, &both));
+    CHECK_OK(lc_image_folder_new(root, &d, .extensions = "picture", .height = 12, .width = 12, .transform = &both));
+    CHECK_OK(lc_dataset_read(d, 1, 0, (void *[]){x, &y}));
+    lc_dataset_unref(d);
+}
+
+TEST(sizes_that_stay_open)
+{
+    NEEDS_PNG;
+    lc_transform t;
+    lc_dataset *d;
+    make_folder("open_size", NULL);
+    CHECK_OK(lc_transform_resize(&t, .shorter = 15));
+    CHECK_STATUS(folder(&d, &t), LC_ERR_SHAPE);
+    CHECK_CONTAINS(lc_error_message(), "end it with a crop or a resize to a height and a width");
+    CHECK(!t.ops && !d);
+    CHECK_OK(lc_transform_horizontal_flip(1, &t));
+    CHECK_STATUS(folder(&d, &t), LC_ERR_SHAPE);
+    CHECK(!t.ops);
+    /* Released with arguments that do not fit. */
+    CHECK_OK(lc_transform_center_crop(3, 3, &t));
+    CHECK_STATUS(lc_image_folder_new(root, &d, .transform = &t, .height = 3), LC_ERR_ARGUMENT);
+    CHECK(!t.ops);
+    CHECK_STATUS(folder(&d, &t), LC_ERR_ARGUMENT);
+}
+
+TEST(an_error_names_the_file_and_the_transform)
+{
+    NEEDS_PNG;
+    lc_transform t;
+    lc_dataset *d;
+    int64_t y;
+    uint8_t x[20 * 20 * 3];
+    make_folder("errors", NULL);
+    CHECK_OK(lc_transform_random_crop(20, 20, &t));
+    CHECK_OK(folder(&d, &t));
+    CHECK_STATUS(lc_dataset_read(d, 0, 0, (void *[]){x, &y}), LC_ERR_SHAPE);
+    CHECK_CONTAINS(lc_error_message(), "a/0.picture: random_crop of 20x20 does not fit into 9x13");
+    CHECK_OK(lc_dataset_read(d, 1, 0, (void *[]){x, &y}));
+    lc_dataset_unref(d);
+}
+
+static void mean_color(const uint8_t *x, int64_t n, double mean[3])
+{
+    memset(mean, 0, 3 * sizeof *mean);
+    for (int64_t i = 0; i < n; i++)
+        for (int c = 0; c < 3; c++) mean[c] += (double)x[3 * i + c] / (double)n;
+}
+
+/* Less is decoded, and the picture stays about the same. */
+TEST(jpeg_at_a_part_of_its_size)
+{
+    NEEDS_PNG;
+    NEEDS_JPEG;
+    static uint8_t x[2][7 * 10 * 3];
+    double mean[2][3];
+    make_folder("fast", NULL);
+    for (int crop = 0; crop < 3; crop++) {
+        for (int fast = 0; fast < 2; fast++) {
+            lc_image_args a = lc_image_defaults();
+            lc_dataset *d;
+            lc_transform t;
+            int64_t y;
+            a.extensions = "picture";
+            a.fast_scale = fast;
+            if (crop == 0) a.height = 7, a.width = 10;
+            if (crop == 1) CHECK_OK(lc_transform_resize(&t, .height = 7, .width = 10));
+            if (crop == 2) CHECK_OK(lc_transform_random_resized_crop(7, 10, &t, .scale = LC_RANGE(0.9, 1)));
+            if (crop) a.transform = &t;
+            CHECK_OK(lc_image_folder_new_with(root, &d, &a));
+            CHECK_OK(lc_dataset_read(d, 1, 3, (void *[]){x[fast], &y}));
+            mean_color(x[fast], 70, mean[fast]);
+            lc_dataset_unref(d);
+        }
+        CHECK(memcmp(x[0], x[1], sizeof x[0]) != 0);
+        for (int c = 0; c < 3; c++) CHECK_NEAR(mean[0][c], mean[1][c], 5);
+    }
+    /* Nothing can be left out of a picture that is not reduced. */
+    lc_dataset *d;
+    static uint8_t full[30 * 40 * 3];
+    int64_t y;
+    CHECK_OK(lc_image_folder_new(root, &d, .extensions = "picture", .height = 30, .width = 40, .fast_scale = true));
+    CHECK_OK(lc_dataset_read(d, 1, 3, (void *[]){full, &y}));
+    ppm want = read_ppm("photo.jpg", ".ppm");
+    for (int i = 0; i < 30 * 40 * 3; i++) CHECK(abs(full[i] - want.pixels[i]) <= 1);
+    ppm_free(&want);
+    lc_dataset_unref(d);
+}
+
+/* Everything that two epochs give, from batch `start` of each. */
+static size_t read_all(int workers, int64_t start, uint8_t *out)
+{
+    lc_transform t[6], all;
+    lc_dataset *d;
+    lc_dataloader *l;
+    lc_batch *b;
+    size_t n = 0;
+    CHECK_OK(lc_transform_random_resized_crop(12, 15, &t[0]));
+    CHECK_OK(lc_transform_horizontal_flip(0.5, &t[1]));
+    CHECK_OK(lc_transform_rand_augment(&t[2]));
+    CHECK_OK(lc_transform_color_jitter(&t[3], .hue = LC_RANGE(-0.5, 0.5), .contrast = LC_RANGE(0.5, 2)));
+    CHECK_OK(lc_transform_normalize(3, (const double[]){0.4, 0.5, 0.6}, (const double[]){0.2, 0.3, 0.4}, &t[4]));
+    CHECK_OK(lc_transform_random_erasing(&t[5], .random = true));
+    CHECK_OK(lc_transform_compose(6, t, &all));
+    CHECK_OK(folder(&d, &all));
+    CHECK_OK(lc_dataloader_new(&l, .dataset = d, .batch_size = 1, .shuffle = true, .seed = 7, .num_workers = workers));
+    lc_dataset_unref(d);
+    for (int64_t epoch = 0; epoch < 2; epoch++) {
+        CHECK_OK(lc_dataloader_begin(l, epoch, start));
+        for (;;) {
+            CHECK_OK(lc_dataloader_next(l, &b));
+            if (!b) break;
+            CHECK_OK(lc_tensor_read(b->x, out + n, 12 * 15 * 3 * sizeof(float)));
+            n += 12 * 15 * 3 * sizeof(float);
+        }
+    }
+    lc_dataloader_free(l);
+    return n;
+}
+
+TEST(the_same_batches_for_any_number_of_workers)
+{
+    NEEDS_PNG;
+    NEEDS_JPEG;
+    static uint8_t want[1 << 16], got[1 << 16];
+    make_folder("workers", "turned6.jpg");
+    const size_t n = read_all(0, 0, want), one = n / 6;
+    CHECK(n == 6 * 12 * 15 * 3 * sizeof(float));
+    CHECK(memcmp(want, want + 3 * one, 3 * one) != 0);
+    static const int workers[] = {1, 2, 4};
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(read_all(workers[i], 0, got), n);
+        CHECK(!memcmp(want, got, n));
+    }
+    CHECK_EQ(read_all(2, 2, got), 2 * one);
+    CHECK(!memcmp(want + 2 * one, got, one) && !memcmp(want + 5 * one, got + one, one));
+}
+
+TEST_MAIN

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Random transforms: the key alone decides, both layouts have the same pixels, what is drawn stays in its ranges, and
+ * arguments that make no sense are errors. */
+#include "data/transforms/box.h"
+#include "test.h"
+#include <lightc/transforms.h>
+
+enum { H = 20, W = 26, C = 3, N = C * H * W };
+
+typedef lc_status make_fn(lc_transform *t);
+
+static lc_status make_crop(lc_transform *t)
+{
+    return lc_transform_random_crop(H, W, t, .padding = LC_DIMS(3, 5), .padding_mode = LC_PAD_REFLECT);
+}
+
+static lc_status make_large_crop(lc_transform *t)
+{
+    return lc_transform_random_crop(H + 9, W + 4, t, .pad_if_needed = true, .fill = 4);
+}
+
+static lc_status make_resized_crop(lc_transform *t)
+{
+    return lc_transform_random_resized_crop(15, 17, t);
+}
+
+static lc_status make_vertical_flip(lc_transform *t)
+{
+    return lc_transform_vertical_flip(0.5, t);
+}
+
+static lc_status make_rotation(lc_transform *t)
+{
+    return lc_transform_random_rotation(LC_RANGE(-40, 70), t, .interpolation = LC_RESAMPLE_BILINEAR, .fill = 9);
+}
+
+static lc_status make_affine(lc_transform *t)
+{
+    return lc_transform_random_affine(LC_RANGE(-10, 10), t, .translate_x = 0.2, .translate_y = 0.3,
+                                      .scale = LC_RANGE(0.5, 2), .shear_y = LC_RANGE(-20, 20));
+}
+
+static lc_status make_perspective(lc_transform *t)
+{
+    return lc_transform_random_perspective(t, .distortion_scale = 1, .p = 0.9);
+}
+
+static lc_status make_jitter(lc_transform *t)
+{
+    return lc_transform_color_jitter(t, .brightness = LC_RANGE(0.5, 1.5), .contrast = LC_RANGE(0.5, 1.5),
+                                     .saturation = LC_RANGE(0.5, 1.5), .hue = LC_RANGE(-0.3, 0.3));
+}
+
+static lc_status make_grayscale(lc_transform *t)
+{
+    return lc_transform_random_grayscale(0.5, t);
+}
+
+static lc_status make_blur(lc_transform *t)
+{
+    return lc_transform_gaussian_blur(5, 7, t);
+}
+
+static lc_status make_erasing(lc_transform *t)
+{
+    return lc_transform_random_erasing(t, .p = 0.8, .value = 200);
+}
+
+static lc_status make_auto(lc_transform *t)
+{
+    return lc_transform_auto_augment(t);
+}
+
+static lc_status make_auto_cifar(lc_transform *t)
+{
+    return lc_transform_auto_augment(t, .policy = LC_AUTO_AUGMENT_CIFAR10, .fill = 3);
+}
+
+static lc_status make_auto_svhn(lc_transform *t)
+{
+    return lc_transform_auto_augment(t, .policy = LC_AUTO_AUGMENT_SVHN, .interpolation = LC_RESAMPLE_BILINEAR);
+}
+
+static lc_status make_rand(lc_transform *t)
+{
+    return lc_transform_rand_augment(t, .num_ops = 3);
+}
+
+static lc_status make_trivial(lc_transform *t)
+{
+    return lc_transform_trivial_augment_wide(t);
+}
+
+static make_fn *const makers[] = {make_crop,       make_large_crop, make_resized_crop, make_vertical_flip,
+                                  make_rotation,   make_affine,     make_perspective,  make_jitter,
+                                  make_grayscale,  make_blur,       make_erasing,      make_auto,
+                                  make_auto_cifar, make_auto_svhn,  make_rand,         make_trivial};
+
+static lc_dataset *picture(lc_layout layout, const uint8_t *pixels, lc_transform t)
+{
+    lc_array a = {.field = {.name = "x", .dtype = LC_U8, .layout = layout, .ndim = 3, .shape = {C, H, W}},
+                  .data = pixels};
+    lc_dataset *d, *out;
+    CHECK_OK(lc_array_dataset_new(1, 1, &a, &d));
+    CHECK_OK(lc_dataset_transform(d, 0, t, &out));
+    lc_dataset_unref(d);
+    return out;
+}
+
+static void draw(uint8_t chw[N], uint8_t hwc[N])
+{
+    for (int c = 0; c < C; c++)
+        for (int i = 0; i < H * W; i++) {
+            const int x = i % W, y = i / W;
+            chw[c * H * W + i] = hwc[i * C + c] = (uint8_t)(7 * x + 3 * y * (c + 1) + (x > 9 && y > 4 ? 90 : 0));
+        }
+}
+
+TEST(the_key_decides_in_both_layouts)
+{
+    enum { KEYS = 60, MOST = 4 * N };
+    static uint8_t chw[N], hwc[N], planes[MOST], last[MOST], again[MOST];
+    draw(chw, hwc);
+    for (size_t m = 0; m < sizeof makers / sizeof *makers; m++) {
+        lc_transform t;
+        CHECK_OK(makers[m](&t));
+        lc_dataset *a = picture(LC_ROW_MAJOR, chw, t);
+        CHECK_OK(makers[m](&t));
+        lc_dataset *b = picture(LC_CHANNELS_LAST, hwc, t);
+        const lc_field *f = &lc_dataset_spec(a)->fields[0];
+        const size_t bytes = lc_field_bytes(f), plane = bytes / C;
+        int changed = 0;
+        CHECK(bytes <= MOST && f->shape[0] == C);
+        for (uint64_t key = 0; key < KEYS; key++) {
+            CHECK_OK(lc_dataset_read(a, 0, key, (void *[]){planes}));
+            CHECK_OK(lc_dataset_read(b, 0, key, (void *[]){last}));
+            for (size_t i = 0; i < bytes; i++)
+                if (planes[i] != last[i % plane * C + i / plane])
+                    TEST_FAIL("transform %d, key %d: the layouts differ at %d", (int)m, (int)key, (int)i);
+            changed += key > 0 && memcmp(planes, again, bytes) != 0;
+            memcpy(again, planes, bytes);
+        }
+        CHECK_OK(lc_dataset_read(a, 0, KEYS - 1, (void *[]){planes}));
+        CHECK(!memcmp(planes, again, bytes));
+        if (changed < 10) TEST_FAIL("transform %d gives the same for %d keys", (int)m, KEYS - changed);
+        lc_dataset_unref(a);
+        lc_dataset_unref(b);
+    }
+}
+
+TEST(parts_that_are_drawn_have_the_size_and_shape_asked_for)
+{
+    double area = 0, aspect = 0;
+    int top = 0, left = 0;
+    for (uint64_t key = 0; key < 4000; key++) {
+        const lc__box b =
+            lc__resized_crop_box(200, 300, LC_RANGE(0.08, 1), LC_RANGE(0.75, 4.0 / 3), lc_random_key(1, key));
+        CHECK(b.top >= 0 && b.left >= 0 && b.height >= 1 && b.top + b.height <= 200 && b.left + b.width <= 300);
+        const double share = (double)(b.height * b.width) / 60000, ratio = (double)b.width / (double)b.height;
+        CHECK(share > 0.075 && share < 1.001 && ratio > 0.73 && ratio < 1.36);
+        area += share;
+        aspect += ratio;
+        top += b.top == 0;
+        left += b.left > 150;
+    }
+    /* The means that torchvision's RandomResizedCrop has in 20,000 tries. */
+    CHECK_NEAR(area / 4000, 0.391, 0.015);
+    CHECK_NEAR(aspect / 4000, 1.046, 0.015);
+    CHECK_NEAR(top / 4000.0, 0.056, 0.015);
+    CHECK_NEAR(left / 4000.0, 0.090, 0.015);
+    /* None fits: the largest in the middle. */
+    const lc__box wide = lc__resized_crop_box(4, 400, LC_RANGE(0.9, 1), LC_RANGE(0.75, 4.0 / 3), 1);
+    CHECK(wide.height == 4 && wide.width == 5 && wide.left == 197);
+    const lc__box tall = lc__resized_crop_box(400, 3, LC_RANGE(0.9, 1), LC_RANGE(0.75, 4.0 / 3), 1);
+    CHECK(tall.height == 4 && tall.width == 3 && tall.top == 198);
+    const lc__box dot = lc__resized_crop_box(1, 1, LC_RANGE(0.08, 0.1), LC_RANGE(0.75, 4.0 / 3), 1);
+    CHECK(dot.height == 1 && dot.width == 1);
+}
+
+TEST(a_smaller_picture_has_the_same_part)
+{
+    for (uint64_t key = 0; key < 500; key++) {
+        const lc_range scale = LC_RANGE(0.08, 1), ratio = LC_RANGE(0.75, 4.0 / 3);
+        const lc__box large = lc__resized_crop_box(800, 1200, scale, ratio, key),
+                      small = lc__resized_crop_box(200, 300, scale, ratio, key);
+        CHECK_NEAR(small.height * 4, large.height, 4);
+        CHECK_NEAR(small.width * 4, large.width, 4);
+        CHECK_NEAR(small.top * 4, large.top, 5);
+        CHECK_NEAR(small.left * 4, large.left, 5);
+    }
+}
+
+TEST(a_rectangle_is_erased)
+{
+    static uint8_t chw[N], hwc[N], out[N];
+    int kept = 0;
+    memset(chw, 7, sizeof chw);
+    (void)hwc;
+    for (uint64_t key = 0; key < 300; key++) {
+        lc_transform t;
+        CHECK_OK(lc_transform_random_erasing(&t, .p = 0.7, .scale = LC_RANGE(0.1, 0.2), .value = 250));
+        lc_dataset *d = picture(LC_ROW_MAJOR, chw, t);
+        CHECK_OK(lc_dataset_read(d, 0, key, (void *[]){out}));
+        lc_dataset_unref(d);
+        int x0 = W, x1 = 0, y0 = H, y1 = 0, n = 0;
+        for (int i = 0; i < N; i++) {
+            CHECK(out[i] == 7 || out[i] == 250);
+            CHECK_EQ(out[i], out[i % (H * W)]);
+            if (out[i] == 7 || i >= H * W) continue;
+            const int x = i % W, y = i / W;
+            n++;
+            x0 = x < x0 ? x : x0, x1 = x > x1 ? x : x1, y0 = y < y0 ? y : y0, y1 = y > y1 ? y : y1;
+        }
+        if (!n) kept++;
+        if (!n) continue;
+        CHECK_EQ(n, (x1 - x0 + 1) * (y1 - y0 + 1));
+        CHECK(n > 0.07 * H * W && n < 0.24 * H * W);
+    }
+    CHECK(kept > 50 && kept < 150);
+    /* Random values, of floats. */
+    static float floats[N], noise[N];
+    lc_array a = {.field = {.name = "x", .dtype = LC_F32, .ndim = 3, .shape = {C, H, W}}, .data = floats};
+    lc_dataset *plain, *d;
+    lc_transform t;
+    double sum = 0, squares = 0;
+    CHECK_OK(lc_array_dataset_new(1, 1, &a, &plain));
+    CHECK_OK(lc_transform_random_erasing(&t, .p = 1, .scale = LC_RANGE(0.5, 0.5), .random = true));
+    CHECK_OK(lc_dataset_transform(plain, 0, t, &d));
+    CHECK_OK(lc_dataset_read(d, 0, 5, (void *[]){noise}));
+    for (int i = 0; i < N; i++) sum += noise[i], squares += noise[i] * noise[i];
+    CHECK_NEAR(sum / (0.5 * N), 0, 0.15);
+    CHECK_NEAR(squares / (0.5 * N), 1, 0.2);
+    lc_dataset_unref(d);
+    lc_dataset_unref(plain);
+}
+
+TEST(layouts_and_types)
+{
+    static uint8_t chw[N], hwc[N];
+    static float out[N];
+    draw(chw, hwc);
+    lc_transform t[2], both;
+    CHECK_OK(lc_transform_to_layout(LC_ROW_MAJOR, &t[0]));
+    CHECK_OK(lc_transform_to_dtype(LC_F32, &t[1], .scale = true));
+    CHECK_OK(lc_transform_compose(2, t, &both));
+    lc_dataset *d = picture(LC_CHANNELS_LAST, hwc, both);
+    CHECK_OK(lc_dataset_read(d, 0, 0, (void *[]){out}));
+    CHECK_EQ(lc_dataset_spec(d)->fields[0].layout, LC_ROW_MAJOR);
+    for (int i = 0; i < N; i++) CHECK_NEAR(out[i], chw[i] / 255.0, 1e-6);
+    lc_dataset_unref(d);
+    int64_t whole[N];
+    CHECK_OK(lc_transform_to_layout(LC_CHANNELS_LAST, &t[0]));
+    CHECK_OK(lc_transform_to_dtype(LC_I64, &t[1]));
+    CHECK_OK(lc_transform_compose(2, t, &both));
+    d = picture(LC_ROW_MAJOR, chw, both);
+    CHECK_OK(lc_dataset_read(d, 0, 0, (void *[]){whole}));
+    for (int i = 0; i < N; i++) CHECK_EQ(whole[i], hwc[i]);
+    lc_dataset_unref(d);
+    uint16_t halves[N];
+    CHECK_OK(lc_transform_to_dtype(LC_BF16, &t[0], .scale = true));
+    d = picture(LC_ROW_MAJOR, chw, t[0]);
+    CHECK_EQ(lc_dataset_spec(d)->fields[0].dtype, LC_BF16);
+    CHECK_OK(lc_dataset_read(d, 0, 0, (void *[]){halves}));
+    for (int i = 0; i < N; i++) {
+        const uint32_t bits = (uint32_t)halves[i] << 16;
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        CHECK_NEAR(value, chw[i] / 255.0, 0.003);
+    }
+    lc_dataset_unref(d);
+}
+
+TEST(arguments_that_make_no_sense)
+{
+    lc_transform t;
+    const double nan = LC_NOT_GIVEN;
+#define REFUSED(...) CHECK_STATUS(__VA_ARGS__, LC_ERR_ARGUMENT)
+    REFUSED(lc_transform_resize(&t));
+    REFUSED(lc_transform_resize(&t, .height = 3));
+    REFUSED(lc_transform_resize(&t, .height = 3, .width = 4, .shorter = 2));
+    REFUSED(lc_transform_resize(&t, .height = 3, .width = 4, .max_size = 9));
+    REFUSED(lc_transform_resize(&t, .shorter = 5, .max_size = 5));
+    REFUSED(lc_transform_resize(&t, .shorter = -5));
+    REFUSED(lc_transform_resize(&t, .shorter = 5, .interpolation = (lc_resample)9));
+    REFUSED(lc_transform_center_crop(0, 3, &t));
+    REFUSED(lc_transform_center_crop(3, (int64_t)1 << 40, &t));
+    REFUSED(lc_transform_pad(1, -1, 1, 1, &t));
+    REFUSED(lc_transform_pad(1, 1, 1, 1, &t, .padding_mode = (lc_padding_mode)-1));
+    REFUSED(lc_transform_random_crop(3, 3, &t, .padding = LC_DIMS(1, 2, 3)));
+    REFUSED(lc_transform_random_crop(3, 3, &t, .padding = LC_DIMS(-1)));
+    REFUSED(lc_transform_random_resized_crop(3, 3, &t, .scale = LC_RANGE(0.5, 0.2)));
+    REFUSED(lc_transform_random_resized_crop(3, 3, &t, .scale = LC_RANGE(0, 1)));
+    REFUSED(lc_transform_random_resized_crop(3, 3, &t, .ratio = LC_RANGE(nan, 1)));
+    REFUSED(lc_transform_vertical_flip(1.5, &t));
+    REFUSED(lc_transform_vertical_flip(nan, &t));
+    REFUSED(lc_transform_random_rotation(LC_RANGE(5, -5), &t));
+    REFUSED(lc_transform_random_rotation(LC_RANGE(-5, 5), &t, .interpolation = LC_RESAMPLE_BICUBIC));
+    REFUSED(lc_transform_random_rotation(LC_RANGE(-5, 5), &t, .fill = 256));
+    REFUSED(lc_transform_random_rotation(LC_RANGE(-5, 5), &t, .center_x = 4));
+    REFUSED(lc_transform_random_affine(LC_RANGE(0, 0), &t, .translate_x = 1.5));
+    REFUSED(lc_transform_random_affine(LC_RANGE(0, 0), &t, .scale = LC_RANGE(0, 1)));
+    REFUSED(lc_transform_random_affine(LC_RANGE(0, 0), &t, .shear_x = LC_RANGE(0, 90)));
+    REFUSED(lc_transform_random_perspective(&t, .distortion_scale = 2));
+    REFUSED(lc_transform_random_perspective(&t, .p = -1));
+    REFUSED(lc_transform_color_jitter(&t, .brightness = LC_RANGE(-1, 1)));
+    REFUSED(lc_transform_color_jitter(&t, .hue = LC_RANGE(-1, 1)));
+    REFUSED(lc_transform_grayscale(2, &t));
+    REFUSED(lc_transform_random_grayscale(2, &t));
+    REFUSED(lc_transform_gaussian_blur(4, 5, &t));
+    REFUSED(lc_transform_gaussian_blur(5, 513, &t));
+    REFUSED(lc_transform_gaussian_blur(5, 5, &t, .sigma = LC_RANGE(0, 1)));
+    REFUSED(lc_transform_random_erasing(&t, .scale = LC_RANGE(0.5, 1.5)));
+    REFUSED(lc_transform_random_erasing(&t, .ratio = LC_RANGE(0, 1)));
+    REFUSED(lc_transform_auto_augment(&t, .policy = (lc_auto_augment_policy)3));
+    REFUSED(lc_transform_rand_augment(&t, .magnitude = 31));
+    REFUSED(lc_transform_rand_augment(&t, .num_ops = -1));
+    REFUSED(lc_transform_trivial_augment_wide(&t, .num_magnitude_bins = 1));
+    REFUSED(lc_transform_trivial_augment_wide(&t, .fill = -1));
+    REFUSED(lc_transform_to_layout((lc_layout)7, &t));
+    CHECK_STATUS(lc_transform_to_dtype((lc_dtype)77, &t), LC_ERR_DTYPE);
+    CHECK(!t.ops);
+#undef REFUSED
+}
+
+/* What a transform cannot take is an error when the dataset is made. */
+static void refused_on(lc_dtype dtype, int64_t channels, int64_t height, lc_transform t, lc_status want,
+                       const char *says)
+{
+    static int64_t zeros[2000];
+    lc_array a = {.field = {.name = "x", .dtype = dtype, .ndim = 3, .shape = {channels, height, 9}}, .data = zeros};
+    lc_dataset *d, *out;
+    CHECK_OK(lc_array_dataset_new(1, 1, &a, &d));
+    CHECK_STATUS(lc_dataset_transform(d, 0, t, &out), want);
+    CHECK_CONTAINS(lc_error_message(), says);
+    lc_dataset_unref(d);
+}
+
+TEST(fields_that_do_not_fit)
+{
+    lc_transform t;
+    CHECK_OK(lc_transform_resize(&t, .shorter = 5));
+    refused_on(LC_F32, 3, 9, t, LC_ERR_DTYPE, "put it before to_tensor or normalize");
+    CHECK_OK(lc_transform_color_jitter(&t));
+    refused_on(LC_U8, 4, 9, t, LC_ERR_SHAPE, "1 or 3 channels");
+    CHECK_OK(lc_transform_gaussian_blur(23, 3, &t));
+    refused_on(LC_U8, 3, 9, t, LC_ERR_SHAPE, "too large for a picture of 9x9");
+    CHECK_OK(lc_transform_pad(9, 0, 0, 0, &t, .padding_mode = LC_PAD_REFLECT));
+    refused_on(LC_U8, 3, 9, t, LC_ERR_SHAPE, "more than a mirrored picture of 9 pixels has");
+    CHECK_OK(lc_transform_pad(1, 0, 0, 0, &t, .fill = 300));
+    refused_on(LC_U8, 3, 9, t, LC_ERR_ARGUMENT, "300 does not fit into u8");
+    CHECK_OK(lc_transform_random_crop(20, 4, &t, .padding = LC_DIMS(1)));
+    refused_on(LC_U8, 3, 9, t, LC_ERR_SHAPE, ".pad_if_needed");
+    CHECK_OK(lc_transform_random_erasing(&t, .random = true));
+    refused_on(LC_U8, 3, 9, t, LC_ERR_DTYPE, "random values need f32");
+    CHECK_OK(lc_transform_to_dtype(LC_I32, &t));
+    refused_on(LC_F32, 3, 9, t, LC_ERR_DTYPE, "does not become");
+}
+
+TEST_MAIN
