@@ -41,13 +41,14 @@
 
 typedef struct job {
     lc__product p;
-    int64_t depth; /* of a block of k */
-    bool shared;   /* panels are made first, not by pieces */
-    bool in_place; /* y's whole panels are read where they are, not copied */
-    bool strips;   /* x is copied into strips; by pieces if they do not make the panels */
+    int64_t depth;   /* of a block of k */
+    bool shared;     /* panels are made first, not by pieces */
+    bool in_place;   /* y's whole panels are read where they are, not copied */
+    bool strips;     /* x is copied into strips */
+    bool own_strips; /* by pieces, not before them */
     int64_t blocks_at_once;
     int64_t row_block, column_block, row_blocks, column_blocks;
-    int64_t panels, shared_floats, per_thread;
+    int64_t panels, panel_floats, shared_floats, per_thread;
     bool accumulate;
     const float *x, *y, *bias;
     float *out, *scratch;
@@ -168,26 +169,46 @@ static void make_panel(const lc__product *p, const float *y, int64_t k0, int64_t
     }
 }
 
+/* The same for whole strips of a factor whose columns are dense: four rows of a strip are whole lines of the cache. */
+static void copy_strips(const lc__product *p, const float *from, int64_t depth, int64_t strips, float *to)
+{
+    int64_t k = 0;
+    for (; k + 4 <= depth; k += 4, from += 4 * p->xk) {
+        for (int64_t i = 0; i < strips; i++) {
+#pragma GCC unroll 4
+            for (int q = 0; q < 4; q++) {
+                __builtin_prefetch(from + (AHEAD + q) * p->xk + i * ROWS);
+                memcpy(to + (i * depth + k + q) * ROWS, from + q * p->xk + i * ROWS, ROWS * sizeof *to);
+            }
+        }
+    }
+    for (; k < depth; k++, from += p->xk) {
+        for (int64_t i = 0; i < strips; i++) memcpy(to + (i * depth + k) * ROWS, from + i * ROWS, ROWS * sizeof *to);
+    }
+}
+
 /* to[strip][k][ROWS]; the missing rows of the last strip are not written, as nobody reads them. */
 static void make_strips(const lc__product *p, const float *x, int64_t k0, int64_t depth, int64_t m0, int64_t rows,
                         float *to)
 {
     const float *from = x + k0 * p->xk + m0 * p->xm;
     int64_t m = 0;
+    if (p->xm == 1) {
+        m = rows / ROWS * ROWS;
+        copy_strips(p, from, depth, rows / ROWS, to);
+        from += m;
+        to += m * depth;
+    }
     for (; m + ROWS <= rows; m += ROWS, from += ROWS * p->xm, to += ROWS * depth) {
-        if (p->xm == 1) {
-            for (int64_t k = 0; k < depth; k++) memcpy(to + k * ROWS, from + k * p->xk, ROWS * sizeof *to);
-        } else {
-            int64_t k = 0;
-            for (; k + 4 <= depth; k += 4) {
+        int64_t k = 0;
+        for (; k + 4 <= depth; k += 4) {
 #pragma GCC unroll 4
-                for (int i = 0; i + 4 <= ROWS; i += 4) turn_4x4(from + i * p->xm + k, p->xm, to + k * ROWS + i, ROWS);
-                if (ROWS % 4) turn_4x4(from + (ROWS - 4) * p->xm + k, p->xm, to + k * ROWS + ROWS - 4, ROWS);
-            }
-            for (; k < depth; k++) {
+            for (int i = 0; i + 4 <= ROWS; i += 4) turn_4x4(from + i * p->xm + k, p->xm, to + k * ROWS + i, ROWS);
+            if (ROWS % 4) turn_4x4(from + (ROWS - 4) * p->xm + k, p->xm, to + k * ROWS + ROWS - 4, ROWS);
+        }
+        for (; k < depth; k++) {
 #pragma GCC unroll 16
-                for (int i = 0; i < ROWS; i++) to[k * ROWS + i] = from[i * p->xm + k];
-            }
+            for (int i = 0; i < ROWS; i++) to[k * ROWS + i] = from[i * p->xm + k];
         }
     }
     for (int64_t k = 0; m < rows && k < depth; k++) {
@@ -365,11 +386,12 @@ static void make_all_strips(const void *context, int64_t begin, int64_t end, int
     const job *j = context;
     int64_t strips = parts(j->p.m, ROWS);
     (void)thread;
-    for (int64_t i = begin; i < end; i++) {
+    for (int64_t i = begin, next; i < end; i = next) {
         int64_t block = i / strips, m = i % strips * ROWS, k = j->k_begin + block * j->depth;
         int64_t depth = smaller(j->depth, j->k_end - k);
-        make_strips(&j->p, j->x, k, depth, m, smaller(ROWS, j->p.m - m),
-                    j->scratch + block * strips * ROWS * j->depth + m * depth);
+        next = smaller(end, (block + 1) * strips);
+        make_strips(&j->p, j->x, k, depth, m, smaller(j->p.m - m, (next - i) * ROWS),
+                    j->scratch + j->panel_floats + block * strips * ROWS * j->depth + m * depth);
     }
 }
 
@@ -385,8 +407,9 @@ static void piece(const void *context, int64_t begin, int64_t end, int thread)
             int64_t depth = smaller(j->depth, j->k_end - k);
             const float *a = j->x + m * p->xm + k * p->xk;
             const float *panels = j->scratch + (k - j->k_begin) * j->panels * PANEL;
-            if (j->strips && j->shared) make_strips(p, j->x, k, depth, m, rows, own);
-            if (j->strips) a = j->shared ? own : j->scratch + (k - j->k_begin) * whole(p->m, ROWS);
+            const float *strips = j->scratch + j->panel_floats;
+            if (j->own_strips) make_strips(p, j->x, k, depth, m, rows, own);
+            if (j->strips) a = j->own_strips ? own : strips + (k - j->k_begin) * whole(p->m, ROWS) + m * depth;
             for (int64_t n = n0, next; n < n1; n = next) {
                 bool in_place = j->in_place && n + PANEL <= n1;
                 next = j->shared ? n1 : smaller(n1, n + (in_place ? 1 : OWN_PANELS) * PANEL);
@@ -426,12 +449,18 @@ static bool plan(const lc_call *call, job *j)
     j->strips = p->xk != 1 || (p->m > 1 && p->xm % conflict == 0);
     j->in_place = !j->shared && p->yn == 1 && p->yk % 512 != 0;
     j->blocks_at_once = blocks;
+    j->own_strips = j->strips && j->shared && p->xk == 1;
     if (j->shared || j->strips) {
-        int64_t block_floats = (j->shared ? j->panels * PANEL : whole(p->m, ROWS)) * j->depth;
-        j->blocks_at_once = smaller(larger(SHARED_BYTES / 4 / block_floats, 1), blocks);
-        j->shared_floats = whole(j->blocks_at_once * block_floats, 16);
+        int64_t width = j->shared ? j->panels * PANEL : 0, height = j->strips && !j->own_strips ? whole(p->m, ROWS) : 0;
+        j->blocks_at_once = smaller(larger(SHARED_BYTES / 4 / ((width + height) * j->depth), 1), blocks);
+        j->panel_floats = j->blocks_at_once * width * j->depth;
+        j->shared_floats = whole(j->panel_floats + j->blocks_at_once * height * j->depth, 16);
     }
-    j->per_thread = whole((!j->shared ? OWN_PANELS * PANEL : j->strips ? whole(j->row_block, ROWS) : 0) * j->depth, 16);
+    j->per_thread = whole((!j->shared      ? OWN_PANELS * PANEL
+                           : j->own_strips ? whole(j->row_block, ROWS)
+                                           : 0) *
+                              j->depth,
+                          16);
     return true;
 }
 
@@ -463,9 +492,9 @@ static void run_matrices(const lc_call *call, job *j)
         if (j->shared)
             lc__parallel_for(call->threads, parts(j->k_end - k, j->depth) * j->panels,
                              larger(1, 16384 / (j->depth * PANEL)), make_panels, j);
-        else if (j->strips)
+        if (j->strips && !j->own_strips)
             lc__parallel_for(call->threads, parts(j->k_end - k, j->depth) * parts(j->p.m, ROWS),
-                             larger(1, 16384 / (j->depth * ROWS)), make_all_strips, j);
+                             whole(larger(1, 16384 / (j->depth * ROWS)), 4), make_all_strips, j);
         lc__parallel_for(call->threads, j->row_blocks * j->column_blocks, 1, piece, j);
     }
 }
