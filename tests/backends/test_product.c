@@ -50,6 +50,8 @@ TEST(large_matrices)
     check_matmul(0, 160, 1024, 70, 2);
     check_matmul(0, 132, 1100, 1100, 0);
     check_matmul(0, 132, 1100, 1100, 3);
+    check_matmul(0, 200, 1600, 1540, 1); /* strips, but no panels, are made before the pieces, in two goes */
+    check_matmul(0, 520, 1300, 300, 1);  /* both */
 }
 
 TEST(batches_of_large_matrices)

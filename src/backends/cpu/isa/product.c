@@ -6,10 +6,12 @@
  * if its rows are not dense.
  *
  * With many rows all threads first make the panels, for as many blocks of k as SHARED_BYTES hold; then they compute
- * pieces of the result. A piece is a rectangle, and makes its own strips. With few rows a panel is used too seldom for
- * that: then the strips are made first, and a piece is a range of columns, which makes its panels right before it uses
- * them, or reads them in place if y's rows are dense. Pieces depend only on the shape, and the order of a result's sum
- * only on k, so results are the same for any number of threads. */
+ * pieces of the result. A piece is a rectangle, and makes its own strips. If x's columns are dense, it would read a few
+ * numbers of every row; so then the strips are made first, too, unless x is small and each piece needs other rows of
+ * it. With few rows a panel is used too seldom for that: then only the strips are made first, and a piece is a range of
+ * columns, which makes its panels right before it uses them, or reads them in place if y's rows are dense. Pieces
+ * depend only on the shape, and the order of a result's sum only on k, so results are the same for any number of
+ * threads. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/vec.h"
 #include "backends/cpu/isa/vmath.h"
@@ -21,18 +23,21 @@
 #include <string.h>
 
 #if VW == 16
-#define ROWS    12
-#define VECTORS 2 /* 24 sums and their operands in 32 registers */
+#define ROWS        12
+#define VECTORS     2   /* 24 sums and their operands in 32 registers */
+#define STRIPS_ROWS 512 /* up to so many, the strips of a block of k stay in such a machine's second-level cache */
 #else
-#define ROWS    6
-#define VECTORS 2 /* 12 in 16 */
+#define ROWS        6
+#define VECTORS     2 /* 12 in 16 */
+#define STRIPS_ROWS 128
 #endif
 #define PANEL        (VECTORS * VW)
 #define DEPTH        256
-#define BLOCK_ROWS   96 /* rows of a piece, at most: its strips stay in the second-level cache */
-#define FEW_ROWS     128
-#define OWN_PANELS   4 /* panels that a piece makes at a time */
-#define SHARED_BYTES ((int64_t)4 << 20)
+#define BLOCK_ROWS   96                 /* rows of a piece, at most: its strips stay in the second-level cache */
+#define FEW_ROWS     128                /* STRIPS_ROWS if x's columns are dense and there are panels for many pieces */
+#define OWN_PANELS   4                  /* panels that a piece makes at a time */
+#define SHARED_BYTES ((int64_t)4 << 20) /* panels, or panels and strips */
+#define STRIPS_BYTES ((int64_t)1 << 20) /* strips alone */
 /* Multiplications of a piece: the total divided by PIECES, but at least PIECE_WORK. */
 #define PIECES     64
 #define PIECE_WORK ((int64_t)400 * 1000)
@@ -434,7 +439,7 @@ static bool plan(const lc_call *call, job *j)
     if (__builtin_mul_overflow(p->k, whole(p->n, PANEL), &row_work) || row_work > INT64_MAX / p->m / 8) return false;
     if (p->nb && p->m * row_work < BATCH_WORK) return false;
     j->depth = whole(parts(p->k, blocks), 8);
-    j->shared = p->m > FEW_ROWS;
+    j->shared = p->m > (p->xk != 1 && p->n >= PIECES * 3 / 4 * PANEL ? STRIPS_ROWS : FEW_ROWS);
     j->panels = parts(p->n, PANEL);
     int64_t work = larger(p->m * row_work / PIECES, PIECE_WORK), most = j->shared ? BLOCK_ROWS : p->m;
     j->row_block = smaller(whole(larger(parts(work, row_work), 4 * ROWS), ROWS), most);
@@ -447,20 +452,19 @@ static bool plan(const lc_call *call, job *j)
      * twice as many, which is enough for wide pieces. */
     int64_t conflict = j->column_blocks > 1 ? 512 : 1024;
     j->strips = p->xk != 1 || (p->m > 1 && p->xm % conflict == 0);
-    j->in_place = !j->shared && p->yn == 1 && p->yk % 512 != 0;
+    j->in_place = p->m <= FEW_ROWS && p->yn == 1 && p->yk % 512 != 0;
     j->blocks_at_once = blocks;
-    j->own_strips = j->strips && j->shared && p->xk == 1;
+    j->own_strips = j->strips && j->shared && (p->xk == 1 || (j->column_blocks == 1 && blocks == 1));
     if (j->shared || j->strips) {
-        int64_t width = j->shared ? j->panels * PANEL : 0, height = j->strips && !j->own_strips ? whole(p->m, ROWS) : 0;
-        j->blocks_at_once = smaller(larger(SHARED_BYTES / 4 / ((width + height) * j->depth), 1), blocks);
-        j->panel_floats = j->blocks_at_once * width * j->depth;
-        j->shared_floats = whole(j->panel_floats + j->blocks_at_once * height * j->depth, 16);
+        int64_t panels = j->shared ? j->panels * PANEL * j->depth : 0;
+        int64_t strips = j->strips && !j->own_strips ? whole(p->m, ROWS) * j->depth : 0;
+        int64_t bytes = j->shared ? SHARED_BYTES : STRIPS_BYTES;
+        j->blocks_at_once = smaller(larger(bytes / 4 / (panels + strips), 1), blocks);
+        j->panel_floats = j->blocks_at_once * panels;
+        j->shared_floats = j->panel_floats + j->blocks_at_once * strips;
     }
-    j->per_thread = whole((!j->shared      ? OWN_PANELS * PANEL
-                           : j->own_strips ? whole(j->row_block, ROWS)
-                                           : 0) *
-                              j->depth,
-                          16);
+    int64_t own = !j->shared ? OWN_PANELS * PANEL : j->own_strips ? whole(j->row_block, ROWS) : 0;
+    j->per_thread = own * j->depth;
     return true;
 }
 
