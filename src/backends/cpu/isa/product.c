@@ -38,6 +38,7 @@
 #define OWN_PANELS   4                  /* panels that a piece makes at a time */
 #define SHARED_BYTES ((int64_t)4 << 20) /* panels, or panels and strips */
 #define STRIPS_BYTES ((int64_t)1 << 20) /* strips alone */
+#define IN_PLACE     ((int64_t)4 << 20) /* bytes of y, which a copy would fetch row by row from beyond the caches */
 /* Multiplications of a piece: the total divided by PIECES, but at least PIECE_WORK. */
 #define PIECES     64
 #define PIECE_WORK ((int64_t)400 * 1000)
@@ -452,7 +453,7 @@ static bool plan(const lc_call *call, job *j)
      * twice as many, which is enough for wide pieces. */
     int64_t conflict = j->column_blocks > 1 ? 512 : 1024;
     j->strips = p->xk != 1 || (p->m > 1 && p->xm % conflict == 0);
-    j->in_place = p->m <= FEW_ROWS && p->yn == 1 && p->yk % 512 != 0;
+    j->in_place = p->m <= FEW_ROWS && p->yn == 1 && p->yk % 512 != 0 && p->k * p->yk <= IN_PLACE / 4;
     j->blocks_at_once = blocks;
     j->own_strips = j->strips && j->shared && (p->xk == 1 || (j->column_blocks == 1 && blocks == 1));
     if (j->shared || j->strips) {
