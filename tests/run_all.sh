@@ -33,7 +33,15 @@ log_dir=$(mktemp -d "${TMPDIR:-/tmp}/lc-XXXXXX")
 export TMPDIR=$log_dir
 trap 'rm -rf "$log_dir"' EXIT
 operators='^(image|engine|laws|ops_math|ops_cases|ops_nn|ops_nn_kernels|nn|module|optim|random)$'
-threads='^(loader|images|endings|loggers|csv|sqlite|stream|mlflow|notifier|tensorboard|checkpoint|checkpoint_faults|trainer_order|trainer_resume|trainer_random|cpu_backend|no_memory|comm|tcp|sync|partial_gradients|ddp.*|control.*|rank_times|checkpoint_sharded|checkpoint_ranges|compression|data_parallel.*|fabric_ranks|progress_thread|sync_batch_norm|under_way)$'
+# What starts threads, whose races only this stage finds. Left out: deterministic, resume_ranks and random_ranks, which
+# take minutes each and whose code the others run; winograd and tune, likewise; what starts threads in other programs.
+threads='^(pool|thread_start|cpu_(backend|kernels|training_kernels|rnn)|product|bad_index|profilers|no_memory'
+threads+='|endings|split|late_values|trainer_(order|resume|random|loaders|signals)|loader|images|tokens|hdf5'
+threads+='|combined_ranks|loggers|csv|sqlite|sqlite_lock|stream|mlflow|tensorboard|notifier|watch|log_again'
+threads+='|log_ranks|log_metric_ranks|checkpoint|checkpoint_(faults|sharded|ranges)|load_weights|save_errors_ranks'
+threads+='|comm|comm_arguments|exposed|shm|tcp|secure|seal|control.*|progress_thread|under_way|collectives'
+threads+='|compression|sync|sync_batch_norm|partial_gradients|sharded_gradients|slices|gather|data_parallel.*'
+threads+='|unused_parameters|ddp.*|ranks_apart|rank_times|halves_run|tuner_ranks|fabric_ranks)$'
 undefined='^(engine|laws|ops_.*|nn|module|optim|random|random_(programs|trainings)|cpu_.*|winograd|product|sync|partial_gradients|data.*|loader|image|images|safetensors|checkpoint|hostile_.*|json|options|sched|metrics|csv|loggers|stream|sqlite|bad_index)$'
 
 say() { printf '== %s (%d s)\n' "$*" "$SECONDS"; }
@@ -77,7 +85,7 @@ programs() { # pattern of names
   done
 }
 
-# What the build of a stage is: folder, what cmake is told, and targets, all if none is named.
+# What the build of a stage is: folder, cmake's options, and targets, all if none is named.
 describe() { # stage; false: it has no build of its own
   folder=$root/build-$1 options=() targets=()
   case $1 in
