@@ -329,6 +329,15 @@ typedef struct lc_dataloader_ops {
 
 #define LC_DATALOADER_OPS_INIT .size = sizeof(lc_dataloader_ops)
 
+/* How the samples of a batch are mixed, as torchvision's v2.MixUp and v2.CutMix do: each with the one before it, the
+ * first with the last, in one proportion for the batch, from the Beta distribution. */
+typedef enum lc_mix {
+    LC_MIX_NONE = 0,
+    LC_MIXUP,           /* x and y are weighted sums */
+    LC_CUTMIX,          /* a rectangle of x comes from the other sample, and y in proportion */
+    LC_MIXUP_OR_CUTMIX, /* one of them at random, for each batch */
+} lc_mix;
+
 /* The loader over a dataset. */
 typedef struct lc_dataloader_args {
     size_t size;
@@ -341,8 +350,12 @@ typedef struct lc_dataloader_args {
                         samples on one or two cores. */
     int prefetch;    /* batches each worker may be ahead, at least 1 */
     uint64_t seed;   /* of the order and of the samples' keys */
+    /* Samples must be x in f32 and y in f32 [classes] (lc_transform_one_hot on field 1); other fields stay. With
+     * several ranks the global batch is mixed: a rank reads the sample before its share as well. */
+    lc_mix mix;
+    double mix_alpha;
 } lc_dataloader_args;
-LC_DEFAULTS(lc_dataloader, lc_dataloader_args, .batch_size = 1, .prefetch = 2)
+LC_DEFAULTS(lc_dataloader, lc_dataloader_args, .batch_size = 1, .prefetch = 2, .mix_alpha = 1)
 
 /* lc_dataloader_new(&loader, .dataset = data, .batch_size = 64, .shuffle = true) */
 #define lc_dataloader_new(...) LC_CALL_NEW_(lc_dataloader_new, lc_dataloader, (), __VA_ARGS__, )

@@ -14,6 +14,7 @@
  * loader may need a different range of a batch that is smaller than usual: that is gathered into a separate slot. */
 #include "base/args.h"
 #include "data_internal.h"
+#include "data/mix.h"
 #include "base/clock.h"
 #include "base/thread.h"
 
@@ -35,8 +36,9 @@ typedef struct worker {
     struct loader *loader;
     pthread_t thread;
     void *scratch;
-    uint64_t *keys; /* one per sample of a batch */
-    int number;     /* number of its thread; 0: the thread that calls next */
+    uint64_t *keys;                     /* one per sample of a batch */
+    void *before[LC_MAX_BATCH_TENSORS]; /* the sample that the first one is mixed with; only with a mix */
+    int number;                         /* number of its thread; 0: the thread that calls next */
     bool started;
 } worker;
 
@@ -49,6 +51,8 @@ typedef struct loader {
     int64_t room;         /* samples that a slot has room for */
     bool drop_last, sequential;
     uint64_t seed;
+    lc_mix mix;
+    double mix_alpha;
     lc_batch batch;
 
     /* State of the epoch; written while no worker is busy. */
@@ -116,6 +120,33 @@ static bool is_share(const loader *l)
     return l->share.size > 1 || l->share.pieces > 0;
 }
 
+/* Sample j of a field in a slot. */
+static void *sample_at(const loader *l, const slot *s, int f, int64_t j)
+{
+    return (char *)s->data[f] + (size_t)j * l->dataset->bytes[f];
+}
+
+/* Mixes a part of batch b, from its last sample to its first, each with the one before it. That of the first is read
+ * once more, unless it is the last of this part. */
+static lc_status mix(loader *l, int64_t b, range part, slot *s, worker *w)
+{
+    const lc_sample_spec *spec = &l->dataset->spec;
+    if (part.global_size < 2) return LC_OK;
+    const int64_t whole = part.begin - part.offset; /* the first sample of all ranks */
+    const int64_t before = part.offset ? part.begin - 1 : whole + part.global_size - 1;
+    const uint64_t key = lc_random_key(l->epoch_key, (uint64_t)l->order[before]);
+    if (part.n == part.global_size)
+        for (int f = 0; f < 2; f++) memcpy(w->before[f], sample_at(l, s, f, part.n - 1), l->dataset->bytes[f]);
+    else
+        LC_TRY(lc_dataset_get_many(l->dataset, 1, &l->order[before], &key, w->before, w->scratch));
+    const lc__mixture m =
+        lc__mix_draw(spec, l->mix, l->mix_alpha, lc_random_key(lc_random_key_name(l->epoch_key, "mix"), (uint64_t)b));
+    for (int64_t j = part.n - 1; j >= 0; j--)
+        lc__mix_run(spec, &m, sample_at(l, s, 0, j), j ? sample_at(l, s, 0, j - 1) : w->before[0],
+                    sample_at(l, s, 1, j), j ? sample_at(l, s, 1, j - 1) : w->before[1]);
+    return LC_OK;
+}
+
 /* Gathers a part of batch b into a slot. On any thread, without the lock. */
 static void gather(loader *l, int64_t b, range part, slot *s, worker *w)
 {
@@ -125,6 +156,7 @@ static void gather(loader *l, int64_t b, range part, slot *s, worker *w)
     for (int64_t j = 0; j < part.n; j++) w->keys[j] = lc_random_key(l->epoch_key, (uint64_t)indices[j]);
     int64_t start = l->observe ? lc__now_ns() : 0;
     s->status = lc_dataset_get_many(l->dataset, (int)part.n, indices, w->keys, s->data, w->scratch);
+    if (s->status == LC_OK && l->mix) s->status = mix(l, b, part, s, w);
     if (l->observe) report_span(l, b, w, start);
     if (s->status < 0) snprintf(s->error, sizeof s->error, "%s", lc_error_message());
 }
@@ -356,12 +388,29 @@ static lc_status loader_share(void *self, const lc_share *share)
     return LC_OK;
 }
 
+/* What a worker needs besides its keys. */
+static lc_status worker_room(const loader *l, worker *w)
+{
+    if (l->dataset->scratch && !w->scratch &&
+        !(w->scratch = lc__data_alloc(l->dataset->scratch, "a worker of the loader")))
+        return LC_ERR_MEMORY;
+    for (int f = 0; l->mix && f < l->dataset->spec.n; f++)
+        if (!w->before[f] && !(w->before[f] = lc__data_alloc(l->dataset->bytes[f], "a worker of the loader")))
+            return LC_ERR_MEMORY;
+    return LC_OK;
+}
+
+static void worker_release(worker *w)
+{
+    for (int f = 0; f < LC_MAX_BATCH_TENSORS; f++) free(w->before[f]);
+    free(w->scratch);
+    free(w->keys);
+}
+
 static lc_status room_to_cut(loader *l, int64_t room)
 {
     slot *cut;
-    if (l->dataset->scratch && !l->cutter.scratch &&
-        !(l->cutter.scratch = lc__data_alloc(l->dataset->scratch, "a worker of the loader")))
-        return LC_ERR_MEMORY;
+    LC_TRY(worker_room(l, &l->cutter));
     if (room <= l->cut_room) return LC_OK;
     uint64_t *keys = realloc(l->cutter.keys, (size_t)room * sizeof *keys);
     if (!keys) return lc_fail(LC_ERR_MEMORY, "out of memory for a worker of the loader");
@@ -405,15 +454,13 @@ static void loader_free(void *self)
         pthread_mutex_unlock(&l->lock);
         for (int i = 0; i < (l->n_workers ? l->n_workers : 1); i++) {
             if (l->workers[i].started) pthread_join(l->workers[i].thread, NULL);
-            free(l->workers[i].scratch);
-            free(l->workers[i].keys);
+            worker_release(&l->workers[i]);
         }
     }
     for (int f = 0; f < l->batch.n; f++) lc_tensor_unref(l->batch.tensors[f]);
     slots_free(l->slots, l->n_slots);
     slots_free(l->cut, 1);
-    free(l->cutter.scratch);
-    free(l->cutter.keys);
+    worker_release(&l->cutter);
     pthread_cond_destroy(&l->work);
     pthread_cond_destroy(&l->ready);
     pthread_mutex_destroy(&l->lock);
@@ -428,10 +475,11 @@ static int loader_describe(void *self, int64_t epoch, char *text, size_t size)
 {
     const loader *l = self;
     const char *name = l->sequential ? "sequential" : l->sampler.ops->name;
-    return snprintf(text, size, "%lld samples of '%s' in batches of %lld%s, %s (seed %llu)",
+    static const char *const mixes[] = {"", ", MixUp", ", CutMix", ", MixUp or CutMix"};
+    return snprintf(text, size, "%lld samples of '%s' in batches of %lld%s, %s (seed %llu)%s",
                     (long long)samples_of(l, epoch), lc_dataset_name(l->dataset), (long long)l->batch_size,
                     l->drop_last ? ", without the last incomplete one" : "", name ? name : "a sampler",
-                    (unsigned long long)l->seed);
+                    (unsigned long long)l->seed, mixes[l->mix]);
 }
 
 static const lc_dataloader_ops loader_ops = {
@@ -481,8 +529,7 @@ static lc_status make_workers(loader *l)
         w->number = l->n_workers ? i + 1 : 0;
         w->keys = malloc((size_t)l->room * sizeof *w->keys);
         if (!w->keys) return lc_fail(LC_ERR_MEMORY, "out of memory for a worker of the loader");
-        if (l->dataset->scratch && !(w->scratch = lc__data_alloc(l->dataset->scratch, "a worker of the loader")))
-            return LC_ERR_MEMORY;
+        LC_TRY(worker_room(l, w));
         if (!l->n_workers) break;
         LC_TRY(lc__thread_start(&w->thread, work, w, "worker %d of %d of the loader", i + 1, n));
         w->started = true;
@@ -525,6 +572,7 @@ lc_status lc_dataloader_new_with(lc_dataloader **out, const lc_dataloader_args *
             lc_fail(LC_ERR_ARGUMENT, "a loader takes a sampler or shuffle, not both: the sampler decides the order");
     else if (o->sampler)
         status = check_sampler(&given);
+    if (status == LC_OK) status = lc__mix_check(&o->dataset->spec, o->mix, o->mix_alpha);
     if (status < 0) {
         lc_sampler_release(&given);
         return status;
@@ -543,6 +591,8 @@ lc_status lc_dataloader_new_with(lc_dataloader **out, const lc_dataloader_args *
     l->share = (lc_share){.size = 1, .batches = 1};
     l->drop_last = o->drop_last;
     l->seed = o->seed;
+    l->mix = o->mix;
+    l->mix_alpha = o->mix_alpha;
     l->n_workers = o->num_workers;
     l->n_slots = o->num_workers ? o->num_workers * o->prefetch + 1 : 1;
     if (!given.ops)

@@ -539,8 +539,8 @@ lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logge
                          .max_restarts = 1, .nodes_file = "n", .num_nodes = 2, .state_dict_type = "full",
                          .precision = "32-true", .devices = "2", .strategy = "ddp", .accelerator = "cpu"));
     LC_TRY(lc_dataloader_new(&loader));
-    LC_TRY(lc_dataloader_new(&loader, .seed = 1, .prefetch = 1, .num_workers = 2, .drop_last = true, .sampler = NULL,
-                             .shuffle = true, .batch_size = 4, .dataset = data));
+    LC_TRY(lc_dataloader_new(&loader, .mix_alpha = 0.2, .mix = LC_CUTMIX, .seed = 1, .prefetch = 1, .num_workers = 2,
+                             .drop_last = true, .sampler = NULL, .shuffle = true, .batch_size = 4, .dataset = data));
     lc_array_file *file;
     LC_TRY(lc_array_file_open("a", &file));
     LC_TRY(lc_array_file_open("a", &file, .text = "b", .missing = 1, .delimiter = ';', .header = false));
