@@ -7,9 +7,11 @@
 #include "callbacks/callbacks.h"
 #include "engine/plan/passes.h"
 #include "loggers/loggers.h"
+#include "ops/ops.h"
 #include "parallel/collectives/collectives.h"
 #include "precision/precisions.h"
 #include "profilers/profilers.h"
+#include "record/fault.h"
 #include "strategies/strategies.h"
 
 /* clang-format off */
@@ -60,13 +62,24 @@ static lc__default_callback *const callbacks[] = {
     NULL,
 };
 
+static const lc_device host = {.ops = &lc__cpu_backend};
+
+static const lc_backend_host plugins = {
+    .abi = LC_BACKEND_ABI,
+    .fail = lc_fail,
+    .find_op = lc__op_find,
+    .bad_index = lc_call_bad_index,
+    .has_bad_index = lc__call_has_bad_index,
+};
+
 static const lc_pass passes[] = {
     {LC_PHASE_SPLIT, lc__split_collectives},
     {LC_PHASES, NULL},
 };
 
 const lc__builtins lc__builtin = {
-    .backend = &lc__cpu_backend,
+    .host = &host,
+    .plugins = &plugins,
     .strategies = strategies,
     .precisions = precisions,
     .profilers = profilers,

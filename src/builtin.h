@@ -11,7 +11,7 @@
 #include <lightc/profiler.h>
 #include <lightc/strategy.h>
 
-#include "tensor/backend.h"
+#include "device/device.h"
 
 typedef struct lc__named_precision {
     const char *name;
@@ -37,7 +37,8 @@ typedef lc_status lc__default_callback(lc_trainer *t, bool *wanted, lc_callback 
 
 /* Each list ends with a zero. */
 typedef struct lc__builtins {
-    const lc_backend_ops *backend;
+    const lc_device *host;          /* what the library runs on */
+    const lc_backend_host *plugins; /* what backends in shared objects call */
     const lc_strategy_ops *const *strategies;
     const lc__named_precision *precisions;
     const lc__named_profiler *profilers;

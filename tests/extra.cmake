@@ -8,6 +8,19 @@ target_sources(test_laws PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
 target_sources(test_sync PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
 target_include_directories(test_laws PRIVATE ${PROJECT_SOURCE_DIR})
 target_include_directories(test_sync PRIVATE ${PROJECT_SOURCE_DIR})
+# Test programs on a simulated device (src/backends/sim/sim.h), which runs nothing before somebody waits for it.
+function(lightc_test_on_sim schedule)
+  foreach(name IN LISTS ARGN)
+    add_dependencies(test_${name} lightc_sim)
+    add_test(NAME sim_${name} COMMAND test_${name})
+    get_test_property(${name} ENVIRONMENT environment)
+    set_tests_properties(sim_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800
+      ENVIRONMENT "${environment};LIGHTC_ACCELERATOR=sim;LIGHTC_SIM=${schedule};LIGHTC_KERNELS=reference;LIGHTC_BACKEND_PATH=${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
+  endforeach()
+endfunction()
+lightc_test_on_sim(lazy engine anomaly missed writes arguments module zeros map halves optim_updates nn ops_cases
+  ops_edges ops_math ops_nn trainer_order trainer_optim trainer_resume callbacks checkpoint log_hooks metrics hooks)
+add_dependencies(test_sim lightc_sim)
 # What it reads.
 add_dependencies(test_symbols lightc)
 add_subdirectory(reference)

@@ -4,6 +4,7 @@
 #define LIGHTC_LIGHTC_H
 
 #include <lightc/array_file.h>
+#include <lightc/backend.h>
 #include <lightc/base.h>
 #include <lightc/batch.h>
 #include <lightc/callback.h>

@@ -76,9 +76,10 @@ typedef struct lc_rng_key {
 } lc_rng_key;
 
 typedef struct lc_kernel lc_kernel;
+typedef struct lc_call lc_call;
 
 /* One prepared call of a kernel inside a plan. Everything but data pointers, floats and rng is fixed at prepare. */
-typedef struct lc_call {
+struct lc_call {
     const lc_op *op;
     const lc_kernel *kernel;
     int n_in, n_out, n_int, n_float;
@@ -90,11 +91,13 @@ typedef struct lc_call {
     int threads;           /* how many threads this call may use; fixed at prepare */
     bool deterministic;    /* results must not depend on `threads` */
     bool accumulate; /* add to out[0] instead of overwriting it; only set if kernel->flags has LC_KERNEL_ACCUMULATES */
-    size_t scratch_bytes;    /* prepare() asks; 64-byte aligned */
+    size_t scratch_bytes;    /* prepare() asks; 256-byte aligned */
     void *scratch;           /* given in run(); contents are lost between runs */
     void *state;             /* prepare() may make this (primitives, tables); release() frees it */
+    void *device;            /* what lc_backend_ops.open returned; NULL: the host */
     struct lc__fault *fault; /* used by lc_call_bad_index */
-} lc_call;
+    const lc_call *origin;   /* a copy that a device keeps of a call: the call itself; else NULL */
+};
 
 /* An out-of-range index among the values of an operand. */
 typedef struct lc_bad_index {

@@ -3,7 +3,7 @@
 #ifndef LC_BACKENDS_BACKENDS_H
 #define LC_BACKENDS_BACKENDS_H
 
-#include "tensor/backend.h"
+#include <lightc/backend.h>
 
 extern const lc_backend_ops lc__cpu_backend;
 

@@ -8,8 +8,9 @@
 
 #include <stdio.h>
 
-static lc_status kernel_set(const void **set)
+static lc_status kernel_set(void *device, const void **set)
 {
+    (void)device;
     const lc__isa *isa;
     LC_TRY(lc__isa_choose(&isa));
     *set = isa;
@@ -37,6 +38,7 @@ static void describe(const void *set, char *text, size_t size)
 
 const lc_backend_ops lc__cpu_backend = {
     .name = "cpu",
+    .host_memory = true,
     .arena_reserve = lc__cpu_arena_reserve,
     .arena_commit = lc__cpu_arena_commit,
     .arena_drop = lc__cpu_arena_drop,

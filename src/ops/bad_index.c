@@ -3,11 +3,17 @@
 #include "base/handle.h"
 #include "record/fault.h"
 
+bool lc__call_has_bad_index(const lc_call *call)
+{
+    return call->fault && lc__fault_is_set(call->fault);
+}
+
 void lc_call_bad_index(const lc_call *call, const lc_bad_index *bad)
 {
     LC__NEEDS(call, );
     LC__NEEDS(bad, );
     lc__fault *f = call->fault;
+    if (call->origin) call = call->origin;
     if (!f) return; /* the call belongs to no step: it is being timed or tested */
     int state;
     do state = atomic_exchange_explicit(&f->state, LC__FAULT_WRITING, memory_order_acquire);

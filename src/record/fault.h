@@ -27,4 +27,7 @@ static inline bool lc__fault_is_set(lc__fault *f)
     return atomic_load_explicit(&f->state, memory_order_relaxed) != LC__FAULT_EMPTY;
 }
 
+/* As lc_backend_host.has_bad_index. */
+bool lc__call_has_bad_index(const lc_call *call);
+
 #endif

@@ -112,6 +112,27 @@ typedef struct lc_patch {
     int64_t offset; /* bytes */
 } lc_patch;
 
+/* On a device whose memory the host cannot reach: what a replay brings there, in one block of its memory: the key of
+ * random numbers, the floats, and the inputs, which the host has. The block is written by one copy, from `slots` places
+ * on the host that take turns (engine/run/device_run.c). */
+enum { LC_SLOTS = 3 };
+typedef struct lc_upload {
+    uint32_t value;
+    size_t offset, bytes;
+} lc_upload;
+
+typedef struct lc_block {
+    void *device;
+    char *slots; /* [LC_SLOTS][bytes] */
+    size_t bytes, floats;
+    lc_upload *uploads;
+    int n_uploads, turn;
+    uint64_t marks[LC_SLOTS]; /* of the last replay that used the slot; 0: none */
+    bool on_host;             /* a kernel runs on the host, which no program can contain */
+    void *program;            /* of the backend */
+    uint64_t runs;
+} lc_block;
+
 typedef struct lc_plan_call {
     lc_call call;
     lc_site site;
@@ -170,6 +191,8 @@ typedef struct lc_plan {
     int n_patches;
     lc_site *sites; /* additional sites of calls */
     size_t arena_0, arena_bytes, lower_bound, scratch_bytes;
+    const lc_device *on;
+    lc_block block;
     double flops;
     uint64_t last_used;
 } lc_plan;
@@ -187,7 +210,7 @@ struct lc_graph {
     const char *dump_path;
     lc_span_fn *observe; /* called for kernel calls; NULL: not */
     void *observe_ctx;
-    const lc_backend_ops *backend;
+    const lc_device *on;          /* runs the steps */
     const struct lc_pass *passes; /* built-in passes besides the planner's */
     const void *kernel_set;       /* of the backend */
     struct lc__tuning *tuning;    /* engine/plan/tune.h */
@@ -241,8 +264,8 @@ struct lc_graph {
     void *arena;
     size_t arena_reserved, arena_committed;
     int64_t memory_limit; /* for messages: the limit that options.max_bytes was derived from; 0: none */
-    void *scratch;
-    size_t scratch_bytes;
+    void *scratch;        /* an arena, which all plans share */
+    size_t scratch_reserved, scratch_bytes;
     lc__fault fault; /* of the calls of all plans */
     lc_flat **flats; /* referenced */
     int n_flats, cap_flats;

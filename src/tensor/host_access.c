@@ -27,7 +27,12 @@ lc_status lc__tensor_expired(void)
 
 lc_status lc__tensor_map(lc_tensor *t, lc__access access, lc_view *out)
 {
-    if (t->kind == LC_TENSOR_STEP) return t->graph ? ops_of(t->graph)->find(t, out) : lc__tensor_expired();
+    const lc_device *on = t->on;
+    if (t->kind == LC_TENSOR_STEP) {
+        if (!t->graph) return lc__tensor_expired();
+        LC_TRY(ops_of(t->graph)->find(t, out, &on));
+        return lc__on_host(on) ? LC_OK : lc__mirror_map(t, on, access, out);
+    }
     LC_TRY(lc__tensor_wait(t));
     if (access & LC__READ)
         LC_TRY(lc__tensor_fill(t));
@@ -35,11 +40,12 @@ lc_status lc__tensor_map(lc_tensor *t, lc__access access, lc_view *out)
         lc__tensor_forget_initial(t);
     const lc_type slice = {.dtype = t->type.dtype, .ndim = 1, .shape = {t->slice_count}};
     lc__view_of(t->is_slice ? &slice : &t->type, t->layout, t->device_data, out);
-    return LC_OK;
+    return lc__on_host(on) ? LC_OK : lc__mirror_map(t, on, access, out);
 }
 
 void lc__tensor_unmap(lc_tensor *t, lc__access access)
 {
+    if (t->maps) lc__mirror_unmap(t, access);
     if (access & LC__WRITE && lc__current) ops_of(lc__current)->wrote(t);
 }
 

@@ -22,6 +22,10 @@ typedef enum lc__access { LC__READ = 1, LC__WRITE = 2, LC__READ_WRITE = LC__READ
 lc_status lc__tensor_map(lc_tensor *t, lc__access access, lc_view *out) LC_MUST_USE;
 /* After a write, notifies the step being recorded, which may have read the value. */
 void lc__tensor_unmap(lc_tensor *t, lc__access access);
+/* mirror.c: the same for memory that the host cannot reach. *v is the value on the device `on`; its address becomes
+ * that of a copy on the host, which is written back when t is unmapped. */
+lc_status lc__mirror_map(lc_tensor *t, const lc_device *on, lc__access access, lc_view *v) LC_MUST_USE;
+void lc__mirror_unmap(lc_tensor *t, lc__access access);
 /* The error of a tensor whose step is over. */
 lc_status lc__tensor_expired(void);
 /* Runs what the step being recorded still has to do with a persistent tensor. */
@@ -38,8 +42,8 @@ void *lc__tensor_address(const lc_tensor *t);
 typedef struct lc__host_ops {
     /* Implements lc__tensor_wait for what this thread records. */
     lc_status (*wait)(lc_tensor *t);
-    /* Finds the value of a step's tensor, after running the step up to it. */
-    lc_status (*find)(lc_tensor *t, lc_view *out);
+    /* Finds the value of a step's tensor, after running the step up to it, and the device that has it. */
+    lc_status (*find)(lc_tensor *t, lc_view *out, const lc_device **on);
     /* The host has written a persistent tensor. */
     void (*wrote)(lc_tensor *t);
     /* The place in the program that made t. */

@@ -136,8 +136,11 @@ lc_status lc__tensor_start_as(lc_tensor *t, lc_init init, uint64_t key)
 lc_status lc__tensor_start_with_zeros(lc_tensor *t, int64_t from, int64_t count)
 {
     if (!t->initial) { /* the module is being built while a step is recorded */
+        lc_view v;
         size_t width = lc_dtype_size(t->type.dtype);
-        memset((char *)t->device_data + (size_t)from * width, 0, (size_t)count * width);
+        LC_TRY(lc__tensor_map(t, LC__READ_WRITE, &v));
+        memset((char *)v.data + (size_t)from * width, 0, (size_t)count * width);
+        lc__tensor_unmap(t, LC__READ_WRITE);
         return LC_OK;
     }
     t->initial->zeros_from = from;
@@ -157,38 +160,58 @@ static lc_status check_memory(const lc_tensor *t, size_t bytes)
     enum { LARGE = 64 << 20 };
     char shape[128];
     if (bytes < LARGE) return LC_OK;
-    size_t available = t->backend->available();
+    size_t available = t->on->ops->available(t->on->context);
     if (bytes <= available) return LC_OK;
     return lc_fail(LC_ERR_MEMORY, "a tensor of %s %s needs %zu MiB of memory; %zu MiB are available",
                    lc_dtype_name(t->type.dtype), lc__shape_text(&t->type, shape, sizeof shape), bytes >> 20,
                    available >> 20);
 }
 
+/* The initial value of what this rank has of t, in t's layout. */
+static lc_status make_value(lc_tensor *t, int64_t begin, int64_t count, void *out)
+{
+    lc_view from, to;
+    if (t->layout == LC_ROW_MAJOR || t->type.ndim < 3) {
+        lc__initial_range(t, begin, count, out);
+        return LC_OK;
+    }
+    size_t bytes = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
+    void *whole = malloc(bytes + 1);
+    if (!whole) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for initial values", bytes);
+    lc__initial_range(t, 0, lc__numel(&t->type), whole);
+    lc_status status = LC_OK;
+    if (t->is_slice) {
+        status = lc__tensor_cut_value(t, whole, out);
+    } else {
+        lc__view_of(&t->type, LC_ROW_MAJOR, whole, &from);
+        lc__view_of(&t->type, t->layout, out, &to);
+        lc__copy_strided(&from, &to);
+    }
+    free(whole);
+    return status;
+}
+
+static lc_status fill_on_device(lc_tensor *t, int64_t begin, int64_t count)
+{
+    size_t bytes = (size_t)count * lc_dtype_size(t->type.dtype);
+    void *value = malloc(bytes + 1);
+    if (!value) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for initial values", bytes);
+    lc_status status = make_value(t, begin, count, value);
+    if (status >= 0) status = lc__device_copy(t->on, t->device_data, lc__host_device(), value, bytes);
+    free(value);
+    return status;
+}
+
 lc_status lc__tensor_fill(lc_tensor *t)
 {
     int64_t begin, count;
-    lc_view from, to;
     if (!t->initial) return LC_OK;
     lc__tensor_slice(t, &begin, &count);
     LC_TRY(check_memory(t, (size_t)count * lc_dtype_size(t->type.dtype)));
-    if (t->layout == LC_ROW_MAJOR || t->type.ndim < 3) {
-        lc__initial_range(t, begin, count, t->device_data);
-    } else {
-        size_t bytes = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
-        void *whole = malloc(bytes + 1);
-        if (!whole) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for initial values", bytes);
-        lc__initial_range(t, 0, lc__numel(&t->type), whole);
-        lc_status status = LC_OK;
-        if (t->is_slice) {
-            status = lc__tensor_cut_value(t, whole, t->device_data);
-        } else {
-            lc__view_of(&t->type, LC_ROW_MAJOR, whole, &from);
-            lc__view_of(&t->type, t->layout, t->device_data, &to);
-            lc__copy_strided(&from, &to);
-        }
-        free(whole);
-        LC_TRY(status);
-    }
+    if (lc__on_host(t->on))
+        LC_TRY(make_value(t, begin, count, t->device_data));
+    else
+        LC_TRY(fill_on_device(t, begin, count));
     lc__tensor_forget_initial(t);
     return LC_OK;
 }

@@ -36,7 +36,7 @@ void lc__tensor_place(lc_tensor *t, lc_tensor *base, int64_t at)
     if (t->base)
         lc_tensor_unref(t->base);
     else
-        t->backend->free(t->device_data, t->bytes ? t->bytes : 1);
+        t->on->ops->free(t->on->context, t->device_data, t->bytes ? t->bytes : 1);
     t->base = base;
     t->device_data = element(base, at);
     t->is_slice = false;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shapes and persistent tensors. */
 #include "tensor/tensor_impl.h"
-#include "builtin.h"
 #include "base/handle.h"
 #include "tensor/initial.h"
 
@@ -99,6 +98,16 @@ void lc__view_of(const lc_type *type, lc_layout layout, void *data, lc_view *out
     out->ndim = type->ndim;
     memcpy(out->shape, type->shape, sizeof out->shape);
     lc__dense_strides(type, layout, out->stride);
+}
+
+size_t lc__view_span(const lc_view *v)
+{
+    int64_t last = 0;
+    for (int i = 0; i < v->ndim; i++) {
+        if (v->shape[i] == 0) return 0;
+        last += (v->shape[i] - 1) * v->stride[i];
+    }
+    return (size_t)(last + 1) * lc_dtype_size(v->dtype);
 }
 
 bool lc__overlap(const lc_tensor *a, const lc_tensor *b)
@@ -217,7 +226,8 @@ void lc_tensor_set_requires_grad(lc_tensor *t, bool requires_grad)
     t->graph = NULL;
 }
 
-static lc_status new_handle(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out)
+static lc_status new_handle(const lc_device *on, lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout,
+                            lc_tensor **out)
 {
     lc_type type;
     size_t bytes;
@@ -230,7 +240,7 @@ static lc_status new_handle(lc_dtype dtype, int ndim, const int64_t *shape, lc_l
     t->layout = ndim >= 3 ? layout : LC_ROW_MAJOR;
     t->bytes = bytes;
     t->refs = 1;
-    t->backend = lc__builtin.backend;
+    t->on = on;
     t->id = lc__new_id(t);
     *out = t;
     return LC_OK;
@@ -245,11 +255,14 @@ lc_status lc_tensor_new(lc_dtype dtype, int ndim, const int64_t *shape, lc_tenso
 static lc_status new_storage(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, bool reserve,
                              lc_tensor **out)
 {
-    LC_TRY(new_handle(dtype, ndim, shape, layout, out));
+    const lc_device *on;
+    *out = NULL;
+    LC_TRY(lc__device_default(&on));
+    LC_TRY(new_handle(on, dtype, ndim, shape, layout, out));
     lc_tensor *t = *out;
     size_t bytes = t->bytes ? t->bytes : 1;
-    lc_status status =
-        reserve ? t->backend->reserve(bytes, &t->device_data) : t->backend->alloc(bytes, &t->device_data);
+    lc_status status = reserve ? t->on->ops->reserve(t->on->context, bytes, &t->device_data)
+                               : t->on->ops->alloc(t->on->context, bytes, &t->device_data);
     if (status != LC_OK) {
         char text[128];
         lc__shape_text(&t->type, text, sizeof text);
@@ -273,7 +286,7 @@ lc_status lc__tensor_reserve(lc_dtype dtype, int ndim, const int64_t *shape, lc_
 
 lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, lc_layout layout, lc_tensor **out)
 {
-    LC_TRY(new_handle(type->dtype, type->ndim, type->shape, layout, out));
+    LC_TRY(new_handle(base->on, type->dtype, type->ndim, type->shape, layout, out));
     (*out)->base = lc_tensor_ref(base);
     (*out)->device_data = (char *)base->device_data + offset;
     return LC_OK;
@@ -282,8 +295,8 @@ lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, 
 int lc__tensor_file(lc_tensor *t)
 {
     int fd = -1;
-    if (t->base || t->kind != LC_TENSOR_PERSISTENT || !t->backend->share) return -1;
-    if (!t->file) t->backend->share(t->device_data, t->bytes, &fd), t->file = 1 + fd;
+    if (t->base || t->kind != LC_TENSOR_PERSISTENT || !t->on->ops->share) return -1;
+    if (!t->file) t->on->ops->share(t->on->context, t->device_data, t->bytes, &fd), t->file = 1 + fd;
     return t->file - 1;
 }
 
@@ -293,7 +306,7 @@ static void release_storage(lc_tensor *t)
         lc_tensor_unref(t->base);
         return;
     }
-    t->backend->free(t->device_data, t->bytes ? t->bytes : 1);
+    t->on->ops->free(t->on->context, t->device_data, t->bytes ? t->bytes : 1);
     if (t->file) close(t->file - 1);
     t->file = 0;
 }
@@ -301,8 +314,10 @@ static void release_storage(lc_tensor *t)
 void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset)
 {
     void *to = (char *)base->device_data + offset;
-    if (!t->initial) memcpy(to, t->device_data, t->bytes);
+    /* Only a device can fail; its next call reports that. */
+    if (!t->initial) (void)!lc__device_copy(base->on, to, t->on, t->device_data, t->bytes);
     release_storage(t);
+    t->on = base->on;
     t->base = lc_tensor_ref(base);
     t->device_data = to;
     t->id = lc__new_id(t);
@@ -313,7 +328,7 @@ void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset)
 lc_status lc_input_new(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, void *data, lc_tensor **out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    LC_TRY(new_handle(dtype, ndim, shape, layout, out));
+    LC_TRY(new_handle(lc__host_device(), dtype, ndim, shape, layout, out));
     (*out)->kind = LC_TENSOR_INPUT;
     (*out)->device_data = data;
     return LC_OK;

@@ -7,7 +7,7 @@
 #include <lightc/op.h>
 #include <lightc/batch.h>
 #include <lightc/comm.h>
-#include "tensor/backend.h"
+#include "device/device.h"
 #include "base/handle.h"
 
 typedef struct lc_flat lc_flat;
@@ -38,8 +38,10 @@ struct lc_tensor {
     int refs;
     void *device_data; /* accessed through lc__tensor_map (host_access.h), except by kernels and their callers */
     size_t bytes;
-    lc_tensor *base; /* owner of the storage that this tensor is a range of; NULL: it owns `device_data` */
-    const lc_backend_ops *backend;
+    lc_tensor *base;     /* owner of the storage that this tensor is a range of; NULL: it owns `device_data` */
+    const lc_device *on; /* the device that has the memory */
+    void *mirror;        /* on a device: the host's copy of the value, while it is mapped `maps` times (mirror.c) */
+    int maps;
     int file;                    /* 1 + the file descriptor of the storage (lc__tensor_file), or 0 */
     struct lc__initial *initial; /* its initial value, not made yet (initial.h); NULL: `device_data` has the value */
     lc_flat *flat;               /* the flat buffers of a parameter, or NULL */
@@ -101,6 +103,8 @@ const char *lc__shape_text(const lc_type *type, char *buffer, size_t size);
 /* Copies between views of equal dtype and shape, any strides. */
 void lc__copy_strided(const lc_view *from, const lc_view *to);
 void lc__view_of(const lc_type *type, lc_layout layout, void *data, lc_view *out);
+/* Bytes from the first element of a view to the last; its strides are not negative. */
+size_t lc__view_span(const lc_view *v);
 
 /* Whether two persistent tensors have memory in common. */
 bool lc__overlap(const lc_tensor *a, const lc_tensor *b);

@@ -13,13 +13,13 @@ TEST(cpu_is_the_default_backend)
 {
     lc_tensor *t;
     lc_graph *g;
-    CHECK(lc__builtin.backend == &lc__cpu_backend);
-    CHECK_STR(lc__builtin.backend->name, "cpu");
+    CHECK(lc__host_device()->ops == &lc__cpu_backend);
+    CHECK_STR(lc__cpu_backend.name, "cpu");
     CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){1}, &t));
-    CHECK(t->backend == &lc__cpu_backend);
+    CHECK(t->on->ops == &lc__cpu_backend);
     lc_tensor_unref(t);
     CHECK_OK(lc_graph_new(&g));
-    CHECK(g->backend == &lc__cpu_backend);
+    CHECK(g->on->ops == &lc__cpu_backend);
     lc_graph_free(g);
 }
 
@@ -28,26 +28,26 @@ TEST(arena_grows_in_place)
     const lc_backend_ops *b = &lc__cpu_backend;
     void *base = NULL;
     size_t reserved = 0;
-    CHECK_OK(b->arena_reserve(&base, &reserved));
+    CHECK_OK(b->arena_reserve(NULL, &base, &reserved));
     CHECK(reserved >= (size_t)64 << 20);
     CHECK((uintptr_t)base % 256 == 0);
-    CHECK_OK(b->arena_commit(base, reserved, 0));
-    CHECK_OK(b->arena_commit(base, reserved, 1000));
+    CHECK_OK(b->arena_commit(NULL, base, reserved, 0));
+    CHECK_OK(b->arena_commit(NULL, base, reserved, 1000));
     unsigned char *p = base;
     for (int i = 0; i < 1000; i++) CHECK_EQ(p[i], 0);
     memset(p, 7, 1000);
-    CHECK_OK(b->arena_commit(base, reserved, (size_t)5 << 20));
+    CHECK_OK(b->arena_commit(NULL, base, reserved, (size_t)5 << 20));
     CHECK_EQ(p[999], 7);
     CHECK_EQ(p[((size_t)5 << 20) - 1], 0);
     p[((size_t)5 << 20) - 1] = 1;
-    CHECK_OK(b->arena_commit(base, reserved, 1000));
+    CHECK_OK(b->arena_commit(NULL, base, reserved, 1000));
     CHECK_EQ(p[999], 7);
-    b->arena_drop(base, 1000); /* usable again, and empty */
+    b->arena_drop(NULL, base, 1000); /* usable again, and empty */
     CHECK_EQ(p[999], 0);
     p[999] = 7;
     CHECK_EQ(p[((size_t)5 << 20) - 1], 1);
-    CHECK_STATUS(b->arena_commit(base, reserved, reserved + 1), LC_ERR_MEMORY);
-    b->arena_release(base, reserved);
+    CHECK_STATUS(b->arena_commit(NULL, base, reserved, reserved + 1), LC_ERR_MEMORY);
+    b->arena_release(NULL, base, reserved);
 }
 
 TEST(alloc_is_zero_and_aligned)
@@ -57,19 +57,19 @@ TEST(alloc_is_zero_and_aligned)
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < (int)(sizeof sizes / sizeof sizes[0]); i++) {
             void *data = NULL;
-            CHECK_OK(b->alloc(sizes[i], &data));
+            CHECK_OK(b->alloc(NULL, sizes[i], &data));
             CHECK(data && (uintptr_t)data % 256 == 0);
             const unsigned char *p = data;
             for (size_t k = 0; k < sizes[i]; k++) CHECK(p[k] == 0);
             if (sizes[i]) memset(data, 255, sizes[i]);
-            b->free(data, sizes[i]);
+            b->free(NULL, data, sizes[i]);
         }
     }
-    b->free(NULL, 5);
+    b->free(NULL, NULL, 5);
     void *data = &data;
-    CHECK_STATUS(b->alloc(SIZE_MAX - 5, &data), LC_ERR_MEMORY);
+    CHECK_STATUS(b->alloc(NULL, SIZE_MAX - 5, &data), LC_ERR_MEMORY);
     CHECK(data == NULL);
-    CHECK(b->available() > (size_t)1 << 20);
+    CHECK(b->available(NULL) > (size_t)1 << 20);
 }
 
 typedef struct fill {
@@ -142,7 +142,7 @@ TEST(kernels_are_found)
     const void *set;
     int n;
     setenv("LIGHTC_ISA", "base", 1);
-    CHECK_OK(lc__cpu_backend.kernel_set(&set));
+    CHECK_OK(lc__cpu_backend.kernel_set(NULL, &set));
     unsetenv("LIGHTC_ISA"); /* the variable has been read */
     CHECK_OK(lc__cpu_backend.find_kernels(set, &call, 1, &kernel, &n));
     CHECK(n == 1);

@@ -24,11 +24,11 @@ static lc_status piece_new(lc_comm *c, size_t bytes, bool can, piece *out)
 {
     int fd = -1;
     void *data;
-    LC_TRY(lc__cpu_backend.alloc(bytes, &data));
+    LC_TRY(lc__cpu_backend.alloc(NULL, bytes, &data));
     *out = (piece){data, bytes};
     strcpy(data, "as it was");
     if (can) {
-        lc__cpu_backend.share(data, bytes, &fd);
+        lc__cpu_backend.share(NULL, data, bytes, &fd);
         RANK_CHECK(fd >= 0 && !strcmp(data, "as it was"));
     }
     RANK_CHECK(lc__comm_can_expose(c));
@@ -40,7 +40,7 @@ static lc_status piece_new(lc_comm *c, size_t bytes, bool can, piece *out)
 static void piece_free(lc_comm *c, piece *p)
 {
     lc__comm_conceal(c, p->data);
-    lc__cpu_backend.free(p->data, p->bytes);
+    lc__cpu_backend.free(NULL, p->data, p->bytes);
 }
 
 /* The number of files with this name that this process has mapped. */
@@ -521,10 +521,10 @@ static lc_status use_memory_with_small_files(lc_comm *c, void *ctx)
     const struct rlimit small = {64 << 10, 64 << 10};
     (void)ctx;
     RANK_CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
-    LC_TRY(lc__cpu_backend.alloc(8 << 20, &data));
-    lc__cpu_backend.share(data, 8 << 20, &fd);
+    LC_TRY(lc__cpu_backend.alloc(NULL, 8 << 20, &data));
+    lc__cpu_backend.share(NULL, data, 8 << 20, &fd);
     RANK_CHECK(fd == -1);
-    lc__cpu_backend.free(data, 8 << 20);
+    lc__cpu_backend.free(NULL, data, 8 << 20);
     return use_memory(c, &plain);
 }
 
@@ -562,10 +562,10 @@ TEST(small_storage_is_not_shared)
 {
     void *data;
     int fd;
-    CHECK_OK(lc__cpu_backend.alloc(4096, &data));
-    lc__cpu_backend.share(data, 4096, &fd);
+    CHECK_OK(lc__cpu_backend.alloc(NULL, 4096, &data));
+    lc__cpu_backend.share(NULL, data, 4096, &fd);
     CHECK_EQ(fd, -1);
-    lc__cpu_backend.free(data, 4096);
+    lc__cpu_backend.free(NULL, data, 4096);
 }
 
 TEST_MAIN

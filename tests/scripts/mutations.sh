@@ -115,7 +115,7 @@ mutate 'parameters not gathered after an update' src/optim/expand_update.c 's/if
 mutate 'parameters gathered before an update' src/parallel/reduce/place_slices.c 's/return at > c->barrier ? at : c->barrier + 1;/return at;/' test_sync:after_the_update
 mutate 'slices of another unit gathered' src/parallel/reduce/place_slices.c 's/launch->ints\[LC__SYNC_OFFSET\] = u->u->at;/launch->ints[LC__SYNC_OFFSET] = 0;/' test_sync:sharded
 mutate 'gradients of the slice of another rank' src/parallel/reduce/expand_sync.c 's/ints\[LC__SYNC_OFFSET\] = s->rank \* u->slice;/ints[LC__SYNC_OFFSET] = (s->size - 1 - s->rank) * u->slice;/' test_sync:sharded
-mutate 'slices that begin as another rank'"'"'s' src/tensor/initial.c 's/lc__initial_range(t, begin, count, t->device_data);/lc__initial_range(t, 0, count, t->device_data);/' test_slices
+mutate 'slices that begin as another rank'"'"'s' src/tensor/initial.c 's/lc__initial_range(t, begin, count, out);/lc__initial_range(t, 0, count, out);/' test_slices
 mutate 'slices of other seeds' src/core/ranks/same_run.c 's/return \*sent ? lc__tensor_set_initial(t, &begin.initial) : LC_OK;/return LC_OK;/' test_slices
 mutate 'weights of an evaluation not loaded' src/core/trainer/run.c 's/if (t->resume->restoring_from) LC_TRY(lc__restore_module(t, LC__IN_SLICES));//' test_slices
 mutate 'slices no optimizer has forgotten' src/strategies/processes.c 's/if (status >= 0 \&\& before) status = lc_module_visit(m, gather_rest, before);//' test_slices

@@ -15,7 +15,7 @@ enum { ROOMS = 128, FILES = 2048, SYMBOLS = 1 << 17, TEXT = 512 };
 static const struct {
     const char *what, *by[5];
 } private[] = {
-    {"builtin.c", {"tensor/", "engine/run/", "core/options/", "core/hooks/", "core/trainer/"}},
+    {"builtin.c", {"device/", "engine/run/", "core/options/", "core/hooks/", "core/trainer/"}},
     {"backends/", {"builtin.c"}},
     {"strategies/", {"builtin.c"}},
     {"precision/", {"builtin.c"}},
@@ -29,6 +29,8 @@ static const struct {
     {"comm/exchange/", {"comm/transport/", "comm/world/", "parallel/reduce/"}},
     {"comm/transport/", {"comm/world/", "core/trainer/"}},
     {"comm/mpi/", {NULL}},
+    {"backends/sim/", {NULL}},
+    {"backends/driver/", {"backends/sim/"}},
 };
 
 typedef struct room {

@@ -10,6 +10,7 @@ static const struct {
     const char *name, *section;
 } allowed[] = {
     {"lc__current", ".tbss"}, /* the graph that this thread records (src/tensor/host_access.c) */
+    {"devices", ".bss"},      /* the devices that have been opened (src/device/device.c); has a mutex */
     {"error", ".tbss"},       /* the message of this thread's last failure (src/base/status.c) */
     {"lc__errors", ".tbss"},  /* how many there were: apart from the message, since each hook reads it (same file) */
     {"fits_begun", ".bss"},   /* the number of the current fit, for restarted ranks (src/core/trainer/begin.c) */

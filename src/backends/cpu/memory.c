@@ -29,8 +29,9 @@ static size_t whole_pages(size_t bytes)
 }
 
 /* ---- arenas ---- */
-lc_status lc__cpu_arena_reserve(void **base, size_t *reserved)
+lc_status lc__cpu_arena_reserve(void *device, void **base, size_t *reserved)
 {
+    (void)device;
     size_t size = sizeof(size_t) > 4 ? ARENA_LARGEST : (size_t)512 << 20;
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
@@ -52,8 +53,9 @@ lc_status lc__cpu_arena_reserve(void **base, size_t *reserved)
                    ARENA_SMALLEST >> 20, strerror(errno));
 }
 
-lc_status lc__cpu_arena_commit(void *base, size_t reserved, size_t bytes)
+lc_status lc__cpu_arena_commit(void *device, void *base, size_t reserved, size_t bytes)
 {
+    (void)device;
     if (bytes > reserved)
         return lc_fail(LC_ERR_MEMORY, "%zu MiB are needed, but only %zu MiB of address space could be reserved",
                        bytes >> 20, reserved >> 20);
@@ -61,18 +63,20 @@ lc_status lc__cpu_arena_commit(void *base, size_t reserved, size_t bytes)
     if (!bytes) return LC_OK;
     if (mprotect(base, bytes, PROT_READ | PROT_WRITE) != 0)
         return lc_fail(LC_ERR_MEMORY, "cannot get %zu MiB of memory (%s); %zu MiB are available", bytes >> 20,
-                       strerror(errno), lc__cpu_available() >> 20);
+                       strerror(errno), lc__cpu_available(NULL) >> 20);
     madvise(base, bytes, MADV_HUGEPAGE); /* only a hint; kernels without large pages refuse it */
     return LC_OK;
 }
 
-void lc__cpu_arena_drop(void *base, size_t bytes)
+void lc__cpu_arena_drop(void *device, void *base, size_t bytes)
 {
+    (void)device;
     if (bytes) madvise(base, whole_pages(bytes), MADV_DONTNEED);
 }
 
-void lc__cpu_arena_release(void *base, size_t reserved)
+void lc__cpu_arena_release(void *device, void *base, size_t reserved)
 {
+    (void)device;
     if (base) munmap(base, reserved);
 }
 
@@ -99,21 +103,24 @@ static lc_status alloc(size_t bytes, int flags, void **out)
         }
     }
     return lc_fail(LC_ERR_MEMORY, "cannot get %zu bytes of memory; %zu MiB are available", bytes,
-                   lc__cpu_available() >> 20);
+                   lc__cpu_available(NULL) >> 20);
 }
 
-lc_status lc__cpu_alloc(size_t bytes, void **out)
+lc_status lc__cpu_alloc(void *device, size_t bytes, void **out)
 {
+    (void)device;
     return alloc(bytes, 0, out);
 }
 
-lc_status lc__cpu_reserve(size_t bytes, void **out)
+lc_status lc__cpu_reserve(void *device, size_t bytes, void **out)
 {
+    (void)device;
     return alloc(bytes, MAP_NORESERVE, out);
 }
 
-void lc__cpu_free(void *data, size_t bytes)
+void lc__cpu_free(void *device, void *data, size_t bytes)
 {
+    (void)device;
     if (!data) return;
     if (bytes >= MAP_FROM)
         munmap(data, whole_pages(bytes));
@@ -131,8 +138,9 @@ static void copy_written(char *to, const char *from, size_t bytes)
     }
 }
 
-void lc__cpu_share(void *data, size_t bytes, int *fd)
+void lc__cpu_share(void *device, void *data, size_t bytes, int *fd)
 {
+    (void)device;
     size_t n = whole_pages(bytes);
     *fd = bytes < MAP_FROM ? -1 : lc__memory_file("lightc-storage", n);
     if (*fd < 0) return;
@@ -196,8 +204,9 @@ static uint64_t cgroup_left(const char *dir, const char *limit_name, const char 
     return left(limit, used > cache ? used - cache : 0);
 }
 
-size_t lc__cpu_available(void)
+size_t lc__cpu_available(void *device)
 {
+    (void)device;
     uint64_t kib = read_field("/proc/meminfo", "MemAvailable:", UINT64_MAX);
     uint64_t least = kib == UINT64_MAX ? UINT64_MAX : kib * 1024;
     if (least == UINT64_MAX) least = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);

@@ -15,6 +15,7 @@ extern char **environ;
 
 /* Known variables other than options. */
 static const lc_option switches[] = {
+    {.name = "backend_path"},
     {.name = "cache"},
     {.name = "comm"},
     {.name = "config"},
@@ -25,6 +26,10 @@ static const lc_option switches[] = {
     {.name = "plan"},
     {.name = "plan_dump"},
     {.name = "progress"},
+    /* of the simulated device, which only tests use */
+    {.name = "sim"},
+    {.name = "sim_fail"},
+    {.name = "sim_without"},
     /* set for a rank by src/launch */
     {.name = "rank"},
     {.name = "world_size"},

@@ -4,6 +4,7 @@
  * An old name works if its meaning is clear; otherwise the error says what to write today. To add one: a row in the
  * table. The first row that fits is taken; a program's own option of that name takes precedence. */
 #include "core/options/options.h"
+#include "device/device.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -213,5 +214,6 @@ lc_status lc__accelerator_check(const char *name)
     if (row && row->set[0].option)
         return lc_fail(LC_ERR_CONFIG, "accelerator=%s: that is now a strategy; use --strategy %s", name,
                        row->set[0].value ? row->set[0].value : name);
-    return lc_fail(LC_ERR_CONFIG, "accelerator is \"%.60s\"; it must be auto or cpu", name);
+    const lc_device *device;
+    return lc__device_find(name, &device);
 }

@@ -9,7 +9,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#define ALIGN 64
+#define ALIGN 256
 
 typedef struct block {
     size_t size, offset;

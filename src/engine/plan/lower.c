@@ -37,13 +37,14 @@ static lc_status choose_kernel(const lc_build *b, lc_call *call)
     int n = 0;
     call->threads = g->threads > 1 && lc__worth_threads(call) ? g->threads : 1;
     call->deterministic = g->options.deterministic;
-    if (reference) LC_TRY(lc__kernel_supports(reference, call, &plain));
-    if (!plain || !g->reference_only) LC_TRY(g->backend->find_kernels(g->kernel_set, call, 1, &call->kernel, &n));
+    bool host = lc__on_host(g->on);
+    if (reference && host) LC_TRY(lc__kernel_supports(reference, call, &plain));
+    if (!plain || !g->reference_only) LC_TRY(g->on->ops->find_kernels(g->kernel_set, call, 1, &call->kernel, &n));
     if (n == 0 && plain) call->kernel = reference;
     if (n == 0 && !plain) {
         const lc_view *first = call->n_in && call->in[0].ndim >= 0 ? &call->in[0] : call->n_out ? &call->out[0] : NULL;
         return lc_fail(LC_ERR_UNSUPPORTED, "there is no kernel for %s on %s",
-                       first ? lc_dtype_name(first->dtype) : "it", g->backend->name);
+                       first ? lc_dtype_name(first->dtype) : "it", g->on->ops->name);
     }
     if (call->kernel->flags & LC_KERNEL_SERIAL) call->threads = 1;
     return LC_OK;

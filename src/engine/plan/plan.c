@@ -55,9 +55,22 @@ static void build_free(lc_build *b)
     free(b->calls);
 }
 
+/* The device may still run the plan. */
+static void block_free(lc_plan *p)
+{
+    lc_block *k = &p->block;
+    const lc_backend_ops *ops = p->on->ops;
+    if (k->program) ops->program_free(p->on->context, k->program);
+    if (k->device) ops->free(p->on->context, k->device, k->bytes);
+    if (k->slots) ops->host_free(p->on->context, k->slots, LC_SLOTS * k->bytes);
+    free(k->uploads);
+}
+
 void lc__plan_free(lc_plan *p)
 {
     if (!p) return;
+    if (!lc__on_host(p->on)) (void)!p->on->ops->wait(p->on->context, UINT64_MAX);
+    block_free(p);
     for (int i = 0; i < p->n_calls; i++)
         if (p->calls[i].call.kernel && p->calls[i].call.kernel->release)
             p->calls[i].call.kernel->release(&p->calls[i].call);
@@ -201,7 +214,9 @@ static lc_status check_memory(lc_build *b)
     int64_t may = g->options.max_bytes - lc__peers_bytes(g);
     /* Querying the available memory takes longer than planning a small step. */
     if (g->options.max_bytes <= 0 && want <= g->arena_committed) return LC_OK;
-    size_t have = g->options.max_bytes <= 0 ? g->backend->available() + g->arena_committed : may > 0 ? (size_t)may : 0;
+    size_t have = g->options.max_bytes <= 0 ? g->on->ops->available(g->on->context) + g->arena_committed
+                  : may > 0                 ? (size_t)may
+                                            : 0;
     if (want <= have && want <= g->arena_reserved) return LC_OK;
     const double mib = 1048576, needs = (double)want / mib, bound = (double)p->lower_bound / mib;
     char raise[96] = "";
@@ -256,6 +271,7 @@ static lc_status make(lc_graph *g, lc__keeps keeps, lc_plan **out)
     lc_build b = {.g = g, .optimize = !g->plan_off};
     lc_plan *p = b.plan = calloc(1, sizeof *p);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
+    p->on = g->on;
     LC_TRY_GOTO(status, done, copy_key(g, p, keeps));
     p->arena_0 = g->last ? g->last->arena_0 + g->last->arena_bytes : 0;
     g->expanding = true;

@@ -6,20 +6,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The host has it, and the graph runs on a device: a replay uploads it. */
+static bool is_uploaded(const lc_build *b, const lc_storage *s)
+{
+    return s->external && s->external->on != b->g->on && lc__on_host(s->external->on);
+}
+
 /* The memory of a value, or NULL if its storage has no fixed address (inputs). */
 static char *address(const lc_build *b, const lc_ir_value *v)
 {
     const lc_storage *s = lc__storage_root(b, v->storage);
-    char *base = s->external ? s->external->device_data
-                 : s->fixed  ? s->fixed
-                             : (char *)b->g->arena + b->plan->arena_0 + s->offset;
+    char *base = is_uploaded(b, s) ? (char *)b->plan->block.device + s->offset
+                 : s->external     ? s->external->device_data
+                 : s->fixed        ? s->fixed
+                                   : (char *)b->g->arena + b->plan->arena_0 + s->offset;
     return base + v->offset * (int64_t)lc_dtype_size(v->type.dtype);
 }
 
 static const lc_tensor *input_of(const lc_build *b, const lc_ir_value *v)
 {
     const lc_storage *s = lc__storage_root(b, v->storage);
-    return s->external && s->external->kind == LC_TENSOR_INPUT ? s->external : NULL;
+    return s->external && s->external->kind == LC_TENSOR_INPUT && !is_uploaded(b, s) ? s->external : NULL;
 }
 
 /* Broadcast operands of elementwise kernels are given with the output's shape and stride 0 (op.h). */
@@ -50,7 +57,7 @@ static size_t sites_of(const lc_build *b, const lc_ir_node *n)
     return b->g->nan_check && n->sites ? (size_t)n->ints[0] : 0;
 }
 
-static lc_status reserve(const lc_build *b)
+static lc_status reserve(const lc_build *b, size_t *floats)
 {
     lc_plan *p = b->plan;
     size_t n_views = 0, n_floats = 0, n_ints = 0, n_live = 0, n_linked = 0, n_sites = 0;
@@ -65,6 +72,7 @@ static lc_status reserve(const lc_build *b)
             n_linked += !n->sources[f].live && n->sources[f].user >= 0;
         }
     }
+    *floats = n_floats;
     p->calls = calloc((size_t)b->n_calls + 1, sizeof *p->calls);
     p->views = calloc(n_views + 1, sizeof *p->views);
     p->call_ints = calloc(n_ints + 1, sizeof *p->call_ints);
@@ -112,6 +120,12 @@ static void fill_floats(lc_plan *p, const lc_ir_node *n, double *floats)
     }
 }
 
+static const double *device_floats(const lc_plan *p, const double *floats)
+{
+    if (!p->block.device) return floats;
+    return (const double *)(const void *)((char *)p->block.device + p->block.floats) + (floats - p->floats);
+}
+
 static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
 {
     lc_plan *p = b->plan;
@@ -129,8 +143,8 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
                    .in = at->view,
                    .out = at->view + n->n_in,
                    .ints = at->ints,
-                   .floats = at->floats,
-                   .rng = &g->rng,
+                   .floats = device_floats(p, at->floats),
+                   .rng = lc__on_host(g->on) ? &g->rng : p->block.device,
                    .threads = from->threads,
                    .deterministic = g->options.deterministic,
                    .accumulate = from->accumulate};
@@ -140,6 +154,7 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
     size_t n_sites = sites_of(b, n);
     if (n_sites) pc->sites = memcpy(at->sites, n->sites, n_sites * sizeof *at->sites);
     LC_TRY(lc__tune(g, c));
+    c->device = g->on->context;
     c->fault = &g->fault;
     lc_status status = c->kernel->prepare ? c->kernel->prepare(c) : LC_OK;
     if (status < 0) return lc_fail_context(status, "%s (%s)", n->op->name, c->kernel->name);
@@ -149,17 +164,44 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
     return LC_OK;
 }
 
-/* All plans of the graph share one scratch buffer. */
+/* All plans of the graph share one scratch arena. */
 static lc_status reserve_scratch(lc_graph *g, size_t least)
 {
     if (least <= g->scratch_bytes) return LC_OK;
-    size_t bytes = (least + 63) & ~(size_t)63;
-    void *scratch = aligned_alloc(64, bytes);
-    if (!scratch)
-        return lc_fail(LC_ERR_MEMORY, "the step needs %zu bytes of workspace, which are not available", bytes);
-    free(g->scratch);
-    g->scratch = scratch;
-    g->scratch_bytes = bytes;
+    const lc_backend_ops *ops = g->on->ops;
+    if (!g->scratch) LC_TRY(ops->arena_reserve(g->on->context, &g->scratch, &g->scratch_reserved));
+    lc_status status = ops->arena_commit(g->on->context, g->scratch, g->scratch_reserved, least);
+    if (status < 0) return lc_fail_context(status, "the step needs %zu bytes of workspace", least);
+    g->scratch_bytes = least;
+    return LC_OK;
+}
+
+static size_t align(size_t bytes)
+{
+    return (bytes + 255) & ~(size_t)255;
+}
+
+/* The block that a replay writes, with a place for everything in it. */
+static lc_status make_block(lc_build *b, size_t n_floats)
+{
+    lc_plan *p = b->plan;
+    lc_block *k = &p->block;
+    const lc_device *on = b->g->on;
+    k->uploads = calloc((size_t)b->n_storages + 1, sizeof *k->uploads);
+    if (!k->uploads) return lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
+    k->floats = align(sizeof(lc_rng_key));
+    k->bytes = k->floats + align(n_floats * sizeof *p->floats);
+    for (int i = 0; i < b->n_storages; i++) {
+        lc_storage *s = &b->storages[i];
+        if (!is_uploaded(b, s) || s->merged >= 0) continue;
+        s->offset = k->bytes;
+        k->uploads[k->n_uploads++] = (lc_upload){s->external->value, k->bytes, s->external->bytes};
+        k->bytes += align(s->external->bytes);
+    }
+    LC_TRY(on->ops->alloc(on->context, k->bytes, &k->device));
+    void *slots;
+    LC_TRY(on->ops->host_alloc(on->context, LC_SLOTS * k->bytes, &slots));
+    k->slots = slots;
     return LC_OK;
 }
 
@@ -185,11 +227,14 @@ lc_status lc__make_program(lc_build *b)
 {
     lc_plan *p = b->plan;
     lc_graph *g = b->g;
-    LC_TRY(reserve(b));
-    LC_TRY(g->backend->arena_commit(g->arena, g->arena_reserved, p->arena_0 + p->arena_bytes));
+    size_t n_floats;
+    LC_TRY(reserve(b, &n_floats));
+    if (!lc__on_host(g->on)) LC_TRY(make_block(b, n_floats));
+    LC_TRY(g->on->ops->arena_commit(g->on->context, g->arena, g->arena_reserved, p->arena_0 + p->arena_bytes));
     cursor at = {p->views, p->call_ints, p->floats, p->sites};
     for (int i = 0; i < b->n_calls; i++) LC_TRY(add_call(b, &b->calls[i], &at));
     LC_TRY(reserve_scratch(g, p->scratch_bytes));
+    for (int i = 0; i < p->n_calls; i++) p->calls[i].call.scratch = g->scratch;
     set_locations(b);
     return LC_OK;
 }

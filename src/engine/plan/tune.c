@@ -63,7 +63,7 @@ static lc_status list_candidates(const lc_graph *g, const lc_call *call, candida
         const lc_kernel *kernels[MAX_KERNELS / 2];
         int found;
         c.threads = !other ? call->threads : call->threads > 1 ? 1 : g->threads;
-        LC_TRY(g->backend->find_kernels(g->kernel_set, &c, MAX_KERNELS / 2, kernels, &found));
+        LC_TRY(g->on->ops->find_kernels(g->kernel_set, &c, MAX_KERNELS / 2, kernels, &found));
         for (int i = 0; i < found; i++) {
             bool same_use = kernels[i]->layout == call->kernel->layout && kernels[i]->flags == call->kernel->flags;
             if (same_use && (other || kernels[i] != call->kernel)) list[(*n)++] = (candidate){kernels[i], c.threads};
@@ -112,7 +112,7 @@ static lc_status measure(const lc_graph *g, lc_call *c, const candidate *what, d
     c->scratch_bytes = 0;
     if (c->kernel->prepare && (status = c->kernel->prepare(c)) < 0) return status == LC_ERR_MEMORY ? status : LC_OK;
     size_t bytes = c->scratch_bytes;
-    LC_TRY_GOTO(status, done, bytes ? g->backend->alloc(bytes, &scratch) : LC_OK);
+    LC_TRY_GOTO(status, done, bytes ? g->on->ops->alloc(g->on->context, bytes, &scratch) : LC_OK);
     c->scratch = scratch;
     double total = 0;
     for (int run = 0; run < MAX_RUNS && (run < 4 || total < 1e-3); run++) {
@@ -124,7 +124,7 @@ static lc_status measure(const lc_graph *g, lc_call *c, const candidate *what, d
     }
 done:
     if (c->kernel->release) c->kernel->release(c);
-    if (scratch) g->backend->free(scratch, bytes);
+    if (scratch) g->on->ops->free(g->on->context, scratch, bytes);
     return status;
 }
 
@@ -149,7 +149,7 @@ static lc_status race(const lc_graph *g, const lc_call *call, const candidate *l
     for (int i = 0; i < n_views; i++) {
         views[i] = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
         views[i].data = NULL;
-        if (views[i].ndim >= 0) LC_TRY_GOTO(status, done, g->backend->alloc(bytes[i], &views[i].data));
+        if (views[i].ndim >= 0) LC_TRY_GOTO(status, done, g->on->ops->alloc(g->on->context, bytes[i], &views[i].data));
         if (views[i].ndim >= 0) fill(&views[i], bytes[i]);
     }
     c.in = views;
@@ -163,7 +163,7 @@ static lc_status race(const lc_graph *g, const lc_call *call, const candidate *l
     }
 done:
     for (int i = 0; i < n_views; i++)
-        if (views[i].data) g->backend->free(views[i].data, bytes[i]);
+        if (views[i].data) g->on->ops->free(g->on->context, views[i].data, bytes[i]);
     return status;
 }
 
@@ -176,7 +176,7 @@ lc_status lc__tune(lc_graph *g, lc_call *call)
     candidate list[MAX_KERNELS + 1];
     char *key = NULL;
     int n, best = 0;
-    if ((!t->on && !t->n) || g->options.deterministic || call->kernel == call->op->kernel ||
+    if ((!t->on && !t->n) || g->options.deterministic || call->kernel == call->op->kernel || !lc__on_host(g->on) ||
         call->n_in + call->n_out > MAX_OPERANDS)
         return LC_OK;
     int64_t start = lc__now_ns();

@@ -11,7 +11,7 @@
 #ifndef LC_ENGINE_PLAN_TUNE_H
 #define LC_ENGINE_PLAN_TUNE_H
 
-#include "tensor/backend.h"
+#include "device/device.h"
 #include <lightc/graph.h>
 #include <lightc/state.h>
 

@@ -42,9 +42,8 @@ static void name_operand(const lc_call *c, char text[200])
     }
 }
 
-lc_status lc__check_finite(const lc_plan_call *pc)
+static lc_status check(const lc_plan_call *pc, const lc_call *c)
 {
-    const lc_call *c = &pc->call;
     for (int k = 0; k < c->n_in + c->n_out; k++) {
         const lc_view *v = k < c->n_out ? &c->out[k] : &c->in[k - c->n_out];
         int64_t index[LC_MAX_DIMS];
@@ -67,4 +66,14 @@ lc_status lc__check_finite(const lc_plan_call *pc)
                        name, k < c->n_out ? k : 0, lc__shape_text(&type, text, sizeof text), file, site.line, operand);
     }
     return LC_OK;
+}
+
+lc_status lc__check_finite(const lc_device *on, const lc_plan_call *pc)
+{
+    lc__host_call copy;
+    if (lc__on_host(on)) return check(pc, &pc->call);
+    LC_TRY(lc__host_call_make(on, &pc->call, &copy));
+    lc_status status = check(pc, &copy.call);
+    lc__host_call_free(&copy);
+    return status;
 }

@@ -35,13 +35,15 @@ static inline lc_status communicate(const lc_graph *g)
     return LC_OK;
 }
 
-static lc_status execute_watched(lc_graph *g, lc_plan *p)
+/* A device does one call at a time, too, so that the times and the faults are the call's. */
+lc_status lc__execute_watched(lc_graph *g, lc_plan *p)
 {
+    bool host = lc__on_host(g->on);
     for (int i = 0; i < p->n_calls; i++) {
         lc_plan_call *pc = &p->calls[i];
         int64_t start = lc__now_ns();
-        pc->call.scratch = g->scratch;
         pc->call.kernel->run(&pc->call);
+        if (!host) LC_TRY(g->on->ops->wait(g->on->context, UINT64_MAX));
         int64_t end = lc__now_ns();
         double seconds = 1e-9 * (double)(end - start);
         /* The first run warms up caches. */
@@ -49,7 +51,7 @@ static lc_status execute_watched(lc_graph *g, lc_plan *p)
         pc->runs++;
         if (g->observe) tell(g, pc, start, end);
         if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, pc->site);
-        if (g->nan_check && !(pc->call.op->flags & LC_OP_LATER)) LC_TRY(lc__check_finite(pc));
+        if (g->nan_check && !(pc->call.op->flags & LC_OP_LATER)) LC_TRY(lc__check_finite(g->on, pc));
         LC_TRY(communicate(g));
     }
     return LC_OK;
@@ -57,11 +59,9 @@ static lc_status execute_watched(lc_graph *g, lc_plan *p)
 
 static lc_status execute(lc_graph *g, lc_plan *p)
 {
-    if (g->nan_check || g->profile || g->observe) return execute_watched(g, p);
+    if (g->nan_check || g->profile || g->observe) return lc__execute_watched(g, p);
     bool peers = g->peers;
-    void *scratch = g->scratch;
     for (lc_plan_call *pc = p->calls, *end = pc + p->n_calls; pc < end; pc++) {
-        pc->call.scratch = scratch;
         pc->call.kernel->run(&pc->call);
         if (__builtin_expect(lc__fault_is_set(&g->fault) | peers, 0)) {
             if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, pc->site);
@@ -80,7 +80,7 @@ lc_status lc__execute(lc_graph *g, lc_plan *p)
     for (int i = 0; i < p->n_linked; i++) *p->linked[i].to = g->tape.floats[p->linked[i].from];
     for (int i = 0; i < p->n_live; i++) *p->live[i].to = *p->live[i].from;
     lc_status status = p->by_bucket ? LC_OK : lc__peers_settle(g);
-    if (status >= 0) status = execute(g, p);
+    if (status >= 0) status = lc__on_host(g->on) ? execute(g, p) : lc__execute_on_device(g, p);
     if (!g->peers) return status;
     char why[1024];
     if (status < 0) lc__copy_message(why, sizeof why);

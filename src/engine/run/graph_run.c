@@ -14,9 +14,9 @@
 #include <string.h>
 #include <time.h>
 
-static int default_threads(void)
+static int default_threads(const lc_device *on)
 {
-    int n = lc__builtin.backend->max_threads ? lc__builtin.backend->max_threads() : 1;
+    int n = on->ops->max_threads ? on->ops->max_threads() : 1;
     return n > 0 ? n : 1;
 }
 
@@ -69,13 +69,15 @@ lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args)
                        "a graph's threads are %d, max_plans %d and max_bytes %lld; max_plans must be at least 1, and "
                        "none negative",
                        options.threads, options.max_plans, (long long)options.max_bytes);
+    const lc_device *on;
+    LC_TRY(lc__device_default(&on));
     lc_graph *g = calloc(1, sizeof *g);
     if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory for a graph");
     g->recorder = (lc__recorder){LC__MARK_OF(GRAPH), &lc__graph_host};
     g->options = options;
-    g->backend = lc__builtin.backend;
+    g->on = on;
     g->passes = lc__builtin.passes;
-    g->threads = g->options.threads > 0 ? g->options.threads : default_threads();
+    g->threads = g->options.threads > 0 ? g->options.threads : default_threads(on);
     g->rng.seed = g->options.seed;
     /* Tensors remember graph and generation. A new graph may have the address of a freed one, so its generations must
      * not start at the same number. */
@@ -89,11 +91,11 @@ lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args)
     if (status >= 0) status = read_switch("LIGHTC_NAN_CHECK", "0", "1", &g->nan_check);
     if (status >= 0) status = read_switch("LIGHTC_KERNELS", "fast", "reference", &g->reference_only);
     g->nan_check |= g->options.nan_check;
-    if (status >= 0) status = g->backend->kernel_set(&g->kernel_set);
-    if (status >= 0) status = lc__tuning_new(g->options.tune, g->backend, g->kernel_set, g->threads, &g->tuning);
+    if (status >= 0) status = on->ops->kernel_set(on->context, &g->kernel_set);
+    if (status >= 0) status = lc__tuning_new(g->options.tune, on->ops, g->kernel_set, g->threads, &g->tuning);
     if (status >= 0) status = lc__dump_check(g);
     if (status >= 0) status = make_pools(g);
-    if (status >= 0) status = g->backend->arena_reserve(&g->arena, &g->arena_reserved);
+    if (status >= 0) status = on->ops->arena_reserve(on->context, &g->arena, &g->arena_reserved);
     if (status < 0) {
         free_pools(g);
         lc__tuning_free(g->tuning);
@@ -117,10 +119,10 @@ void lc_graph_free(lc_graph *g)
         free(g->arenas[a].slabs);
     }
     free_pools(g);
-    g->backend->arena_release(g->arena, g->arena_reserved);
+    g->on->ops->arena_release(g->on->context, g->arena, g->arena_reserved);
     lc__tuning_free(g->tuning);
     lc__peers_free(g);
-    free(g->scratch);
+    if (g->scratch) g->on->ops->arena_release(g->on->context, g->scratch, g->scratch_reserved);
     free(g->values);
     free(g->random_sites);
     free(g->plans);
@@ -242,7 +244,7 @@ void lc__graph_drop_arena(lc_graph *g)
 {
     if (g->recording) return;
     g->generation++;
-    g->backend->arena_drop(g->arena, g->arena_committed);
+    g->on->ops->arena_drop(g->on->context, g->arena, g->arena_committed);
 }
 
 lc_status lc_step_end(lc_graph *g)

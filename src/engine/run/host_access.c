@@ -26,10 +26,11 @@ static lc_status wait_for(lc_tensor *t)
     lc_graph *g = lc__current;
     if (t->is_slice) return lc__graph_flush(g); /* views of the slice may be used */
     bool used = t->graph == g && t->generation == g->generation;
-    return used && g->status == LC_OK ? lc__graph_flush(g) : LC_OK;
+    if (used && g->status == LC_OK) LC_TRY(lc__graph_flush(g));
+    return lc__step_failed(g, lc__device_arrived(g));
 }
 
-static lc_status find_result(lc_tensor *t, lc_view *out)
+static lc_status find_result(lc_tensor *t, lc_view *out, const lc_device **on)
 {
     lc_graph *g = t->graph;
     if (t->generation != g->generation) return lc__tensor_expired();
@@ -40,6 +41,8 @@ static lc_status find_result(lc_tensor *t, lc_view *out)
         return lc_fail(
             LC_ERR_STATE,
             "this value was not kept when its part of the step ran; call lc_keep on it where it is computed");
+    LC_TRY(lc__step_failed(g, lc__device_arrived(g)));
+    *on = where.in_input ? lc__host_device() : g->on;
     lc__view_of(&t->type, LC_ROW_MAJOR, where.data, out);
     memcpy(out->stride, where.stride, sizeof out->stride);
     return LC_OK;

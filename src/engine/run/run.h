@@ -23,10 +23,28 @@ void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx);
 
 /* execute.c */
 lc_status lc__execute(lc_graph *g, lc_plan *plan);
+/* Runs calls one at a time, and looks at each: for NaN, to profile, to observe. */
+lc_status lc__execute_watched(lc_graph *g, lc_plan *plan) LC_MUST_USE;
+/* device_run.c: runs a plan whose floats are up to date. */
+lc_status lc__execute_on_device(lc_graph *g, lc_plan *plan) LC_MUST_USE;
+/* Waits until the device has done all that was enqueued; fails if it has failed, or a kernel has met a bad index. */
+lc_status lc__device_arrived(lc_graph *g) LC_MUST_USE;
+/* host_call.c */
+/* A call of a device with its operands and numbers on the host; what it writes is copied too. */
+typedef struct lc__host_call {
+    lc_call call;
+    void **memory; /* [n_in + n_out] */
+    lc_view *views;
+    double *floats;
+    lc_rng_key rng;
+} lc__host_call;
+/* Waits for the device, and copies. After an error there is nothing to free. */
+lc_status lc__host_call_make(const lc_device *on, const lc_call *call, lc__host_call *out) LC_MUST_USE;
+void lc__host_call_free(lc__host_call *h);
 /* fault.c: the error that the record describes, of a call made at `site`; empties the record. */
 lc_status lc__fault_take(lc__fault *f, lc_site site);
 /* Fails if a call's results are not finite. */
-lc_status lc__check_finite(const lc_plan_call *pc) LC_MUST_USE;
+lc_status lc__check_finite(const lc_device *on, const lc_plan_call *pc) LC_MUST_USE;
 /* The slots through which the host uses a graph. */
 extern const lc__host_ops lc__graph_host;
 

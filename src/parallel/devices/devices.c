@@ -32,6 +32,7 @@ lc_status lc__devices_new(lc_graph *host, int n, bool copies, lc__devices **out)
 {
     lc_status status = LC_OK;
     *out = NULL;
+    LC_TRY(lc__device_needs_host(host->on, "the strategy data_parallel"));
     if (host->options.tune)
         return lc_fail(LC_ERR_UNSUPPORTED, "tune: kernels are timed one at a time, but %d devices run at once; drop it",
                        n);

@@ -23,8 +23,9 @@ static const lc_peer_ops reducer_ops;
 
 lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__reducer **out)
 {
-    lc__reducer *r = calloc(1, sizeof *r);
     *out = NULL;
+    LC_TRY(lc__device_needs_host(g->on, "training on several ranks"));
+    lc__reducer *r = calloc(1, sizeof *r);
     if (!r) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
     r->mask = calloc(LC__SYNC_FLAGS, 1);
     if (!r->mask) {

@@ -133,8 +133,8 @@ dnnl_status_t lc__dnnl_add_reorder(lc__dnnl_plan *plan, lc__cmd from, lc__dnnl_o
 dnnl_status_t lc__dnnl_enter(void)
 {
     void *reserve;
-    if (lc__cpu_alloc(RESERVE, &reserve) < 0) return dnnl_out_of_memory;
-    lc__cpu_free(reserve, RESERVE);
+    if (lc__cpu_alloc(NULL, RESERVE, &reserve) < 0) return dnnl_out_of_memory;
+    lc__cpu_free(NULL, reserve, RESERVE);
     errno = 0;
     return dnnl_success;
 }

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Backends: kinds of devices, as tensors, the planner and the executor see them. No other part of the library knows
+ * oneDNN, OpenMP or the CPU.
+ *
+ * A backend is built in (src/backends/NAME, named in src/builtin.c), or a plug-in: a shared object with the name
+ * liblightc_NAME.so, which exports lc_backend_entry. `--accelerator NAME` opens it, from the folder that
+ * LIGHTC_BACKEND_PATH names, or from where dlopen looks. A plug-in is not linked with lightc: it gets what it calls
+ * from lc_backend_host. */
+#ifndef LIGHTC_BACKEND_H
+#define LIGHTC_BACKEND_H
+
+#include <lightc/op.h>
+
+/* `device` is what `open` returned. A backend whose memory the host cannot reach runs what it is given in order, on one
+ * queue for each device: kernels enqueue their work and return. Its first error is kept, and every later call
+ * returns it. */
+typedef struct lc_backend_ops {
+    const char *name; /* "cpu" */
+    /* The host reads and writes the device's memory as its own, and a kernel has done its work when run() returns. Then
+     * what follows `kernels` below is not called, and may be NULL. */
+    bool host_memory;
+
+    /* OPTIONAL (one device, which needs nothing): how many devices there are, and device `index` of them. It stays
+     * open. */
+    lc_status (*count)(int *devices);
+    lc_status (*open)(int index, void **device);
+
+    /* ---- memory. Memory never moves. ---- */
+    /* A growable arena: reserves address space only; `commit` makes the first `bytes` usable. */
+    lc_status (*arena_reserve)(void *device, void **base, size_t *reserved);
+    lc_status (*arena_commit)(void *device, void *base, size_t reserved, size_t bytes);
+    /* Drops the contents of the first `bytes`; their memory returns to the system until it is used again. */
+    void (*arena_drop)(void *device, void *base, size_t bytes);
+    void (*arena_release)(void *device, void *base, size_t reserved);
+    /* Zero-filled, 256-byte aligned storage. */
+    lc_status (*alloc)(void *device, size_t bytes, void **out);
+    /* The same for storage that may never be used whole: it may be larger than the machine's memory. */
+    lc_status (*reserve)(void *device, size_t bytes, void **out);
+    /* What the device still does with the storage is done first. */
+    void (*free)(void *device, void *data, size_t bytes);
+    /* OPTIONAL: turns storage of `alloc` into that of an unnamed file, at the same address and with the same contents,
+     * so that other processes can map it; it is freed as before. *fd: the file, which the caller closes; -1 if this is
+     * impossible, and then nothing has changed. Once per storage. Nobody may use the storage meanwhile. */
+    void (*share)(void *device, void *data, size_t bytes, int *fd);
+    /* Bytes that can still be allocated. */
+    size_t (*available)(void *device);
+
+    /* ---- kernels ---- */
+    /* The kernels that the backend uses: chosen when a graph is made, so that all its plans use the same. Reads the
+     * environment (cpu: LIGHTC_ISA). *set is constant and belongs to the backend. */
+    lc_status (*kernel_set)(void *device, const void **set);
+    /* Kernels of the set that can do the call as it is (types, shapes, strides, threads, accumulate), best first: at
+     * most `max`; *n may be 0; then the host's memory allows call->op->kernel, and the others fail. They take the same
+     * layout. The result depends only on the call: running out of memory is an error, never another kernel. */
+    lc_status (*find_kernels)(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n);
+    /* What the choice among kernels depends on: "avx512, oneDNN 2.6.0". */
+    void (*describe)(const void *set, char *text, size_t size);
+    /* OPTIONAL (1) */
+    int (*max_threads)(void);
+
+    /* ---- the queue ---- */
+    /* Enqueues a copy of bytes between two addresses, each the device's or the host's. Host memory of host_alloc is
+     * used while the queue gets there; other host memory is done with when the function returns. */
+    lc_status (*copy)(void *device, void *to, const void *from, size_t bytes);
+    /* Host memory that the queue can use. */
+    lc_status (*host_alloc)(void *device, size_t bytes, void **out);
+    void (*host_free)(void *device, void *data, size_t bytes);
+    /* A mark after what has been enqueued so far; marks count up. */
+    lc_status (*mark)(void *device, uint64_t *mark);
+    /* Waits until the device has got to the mark. UINT64_MAX: until it has done everything. */
+    lc_status (*wait)(void *device, uint64_t mark);
+
+    /* ---- OPTIONAL: programs. ---- */
+    /* What is enqueued between begin and end does not run, but becomes a program, with the addresses and numbers that
+     * it has now. Meanwhile nothing may be allocated, marked or waited for. */
+    lc_status (*program_begin)(void *device);
+    lc_status (*program_end)(void *device, void **program);
+    lc_status (*program_run)(void *device, void *program);
+    void (*program_free)(void *device, void *program);
+} lc_backend_ops;
+
+/* ---- plug-ins ---- */
+
+#define LC_BACKEND_SYMBOL "lc_backend_entry"
+/* Until 1.0 a minor version may change the interface. */
+#define LC_BACKEND_ABI (UINT32_C(1000) * LC_VERSION_MAJOR + LC_VERSION_MINOR)
+
+/* What a plug-in calls. Constant. */
+typedef struct lc_backend_host {
+    uint32_t abi; /* LC_BACKEND_ABI of the library */
+    /* lc_fail: returns `status`, and keeps the message. */
+    lc_status (*fail)(lc_status status, const char *format, ...);
+    /* The operator of that name, also of those that only plans contain ("fused"); NULL: there is none. */
+    const lc_op *(*find_op)(const char *name);
+    /* lc_call_bad_index */
+    void (*bad_index)(const lc_call *call, const lc_bad_index *bad);
+    /* Whether a call of the same graph has met a bad index that the library has not seen yet. Until then, kernels of
+     * operators flagged LC_OP_MUTATES write nothing, so that no parameter is updated by what followed from it. */
+    bool (*has_bad_index)(const lc_call *call);
+} lc_backend_host;
+
+/* The symbol of a plug-in: its backend, or NULL after host->fail. */
+typedef const lc_backend_ops *lc_backend_entry_fn(const lc_backend_host *host);
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory and the queue of a device, over its driver. */
+#include "backends/driver/queue.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum { EVENTS = 64 };
+#define GRANULE       ((size_t)2 << 20)
+#define ARENA_LARGEST ((size_t)1 << 36)
+
+/* Host memory that copies may use while they wait in the queue. */
+typedef struct pinned {
+    char *at;
+    size_t bytes;
+    struct pinned *next;
+} pinned;
+
+typedef struct queue {
+    const lc_backend_host *host;
+    const lc__driver *driver;
+    void *context, *stream;
+    void *events[EVENTS]; /* event m % EVENTS is recorded for mark m */
+    pthread_mutex_t lock; /* of the rest */
+    uint64_t marks;
+    pinned *pinned;
+} queue;
+
+static lc_status check(const queue *q, int error, const char *what)
+{
+    if (!error) return LC_OK;
+    return q->host->fail(LC_ERR_DEVICE, "%s: %s", what, q->driver->error_text(q->context, error));
+}
+
+#define TRY(q, call, what)                                                                                             \
+    do {                                                                                                               \
+        lc_status status_ = check(q, (q)->driver->call, what);                                                         \
+        if (status_ < 0) return status_;                                                                               \
+    } while (0)
+
+lc_status lc__queue_open(const lc_backend_host *host, const lc__driver *driver, int index, void **device)
+{
+    queue *q = calloc(1, sizeof *q);
+    *device = NULL;
+    if (!q) return host->fail(LC_ERR_MEMORY, "out of memory for a device");
+    *q = (queue){.host = host, .driver = driver, .lock = PTHREAD_MUTEX_INITIALIZER};
+    int error = driver->context_create(index, &q->context);
+    if (!error) error = driver->stream_create(q->context, &q->stream);
+    for (int i = 0; i < EVENTS && !error; i++) error = driver->event_create(q->context, &q->events[i]);
+    lc_status status = check(q, error, "opening the device");
+    if (status < 0) {
+        free(q); /* the context is the process's */
+        return status;
+    }
+    *device = q;
+    return LC_OK;
+}
+
+void lc__queue_launch(const lc_call *call, const void *function, const unsigned grid[3], const unsigned block[3],
+                      unsigned shared, void **parameters)
+{
+    const queue *q = call->device;
+    /* An error is returned by the next call that can return one. */
+    (void)q->driver->launch(q->context, function, grid, block, shared, q->stream, parameters);
+}
+
+/* ---- memory ---- */
+
+lc_status lc__queue_arena_reserve(void *device, void **base, size_t *reserved)
+{
+    const queue *q = device;
+    int error = 1;
+    for (*reserved = ARENA_LARGEST; *reserved >= GRANULE; *reserved /= 2) {
+        error = q->driver->address_reserve(q->context, base, *reserved);
+        if (!error) return LC_OK;
+    }
+    return check(q, error, "reserving addresses of the device");
+}
+
+lc_status lc__queue_arena_commit(void *device, void *base, size_t reserved, size_t bytes)
+{
+    const queue *q = device;
+    bytes = (bytes + GRANULE - 1) / GRANULE * GRANULE;
+    if (bytes > reserved)
+        return q->host->fail(LC_ERR_MEMORY, "%zu MiB are needed, but only %zu MiB of addresses could be reserved",
+                             bytes >> 20, reserved >> 20);
+    return check(q, q->driver->map(q->context, base, bytes), "memory of the device");
+}
+
+void lc__queue_arena_drop(void *device, void *base, size_t bytes)
+{
+    const queue *q = device;
+    (void)q->driver->stream_synchronize(q->context, q->stream);
+    (void)q->driver->unmap(q->context, base, (bytes + GRANULE - 1) / GRANULE * GRANULE);
+}
+
+void lc__queue_arena_release(void *device, void *base, size_t reserved)
+{
+    const queue *q = device;
+    (void)q->driver->stream_synchronize(q->context, q->stream);
+    (void)q->driver->address_free(q->context, base, reserved);
+}
+
+lc_status lc__queue_alloc(void *device, size_t bytes, void **out)
+{
+    const queue *q = device;
+    *out = NULL;
+    TRY(q, alloc(q->context, out, bytes ? bytes : 1), "memory of the device");
+    return check(q, q->driver->fill_async(q->context, *out, 0, bytes ? bytes : 1, q->stream), "memory of the device");
+}
+
+void lc__queue_free(void *device, void *data, size_t bytes)
+{
+    const queue *q = device;
+    if (!data) return;
+    (void)q->driver->stream_synchronize(q->context, q->stream);
+    (void)q->driver->free(q->context, data, bytes ? bytes : 1);
+}
+
+size_t lc__queue_available(void *device)
+{
+    const queue *q = device;
+    size_t available = 0;
+    return q->driver->memory_info(q->context, &available) ? 0 : available;
+}
+
+lc_status lc__queue_host_alloc(void *device, size_t bytes, void **out)
+{
+    queue *q = device;
+    pinned *p = malloc(sizeof *p);
+    if (!p) return q->host->fail(LC_ERR_MEMORY, "out of memory for copies to the device");
+    lc_status status = check(q, q->driver->host_alloc(q->context, out, bytes), "host memory for the device");
+    if (status < 0) {
+        free(p);
+        return status;
+    }
+    pthread_mutex_lock(&q->lock);
+    *p = (pinned){*out, bytes, q->pinned};
+    q->pinned = p;
+    pthread_mutex_unlock(&q->lock);
+    return LC_OK;
+}
+
+void lc__queue_host_free(void *device, void *data, size_t bytes)
+{
+    queue *q = device;
+    (void)q->driver->stream_synchronize(q->context, q->stream);
+    pthread_mutex_lock(&q->lock);
+    for (pinned **p = &q->pinned; *p; p = &(*p)->next) {
+        if ((*p)->at != data) continue;
+        pinned *gone = *p;
+        *p = gone->next;
+        free(gone);
+        break;
+    }
+    pthread_mutex_unlock(&q->lock);
+    (void)q->driver->host_free(q->context, data, bytes);
+}
+
+static bool is_pinned(queue *q, const char *at, size_t bytes)
+{
+    pthread_mutex_lock(&q->lock);
+    const pinned *p = q->pinned;
+    while (p && !(at >= p->at && at + bytes <= p->at + p->bytes)) p = p->next;
+    pthread_mutex_unlock(&q->lock);
+    return p != NULL;
+}
+
+/* ---- the queue ---- */
+
+lc_status lc__queue_copy(void *device, void *to, const void *from, size_t bytes)
+{
+    queue *q = device;
+    if (is_pinned(q, to, bytes) || is_pinned(q, from, bytes))
+        return check(q, q->driver->copy_async(q->context, to, from, bytes, q->stream), "a copy");
+    TRY(q, stream_synchronize(q->context, q->stream), "the device");
+    return check(q, q->driver->copy(q->context, to, from, bytes), "a copy");
+}
+
+lc_status lc__queue_mark(void *device, uint64_t *mark)
+{
+    queue *q = device;
+    pthread_mutex_lock(&q->lock);
+    *mark = ++q->marks;
+    int error = q->driver->event_record(q->context, q->events[*mark % EVENTS], q->stream);
+    pthread_mutex_unlock(&q->lock);
+    return check(q, error, "the device");
+}
+
+/* An old mark's event has been recorded again since: then this waits for longer than necessary. */
+lc_status lc__queue_wait(void *device, uint64_t mark)
+{
+    const queue *q = device;
+    if (mark == UINT64_MAX) return check(q, q->driver->stream_synchronize(q->context, q->stream), "the device");
+    return check(q, q->driver->event_synchronize(q->context, q->events[mark % EVENTS]), "the device");
+}
+
+/* ---- programs ---- */
+
+lc_status lc__queue_program_begin(void *device)
+{
+    const queue *q = device;
+    return check(q, q->driver->capture_begin(q->context, q->stream), "a program of the device");
+}
+
+lc_status lc__queue_program_end(void *device, void **program)
+{
+    const queue *q = device;
+    return check(q, q->driver->capture_end(q->context, q->stream, program), "a program of the device");
+}
+
+lc_status lc__queue_program_run(void *device, void *program)
+{
+    const queue *q = device;
+    return check(q, q->driver->graph_launch(q->context, program, q->stream), "a program of the device");
+}
+
+void lc__queue_program_free(void *device, void *program)
+{
+    const queue *q = device;
+    (void)q->driver->graph_free(q->context, program);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory of a simulated device. */
+#define _GNU_SOURCE
+#include "backends/sim/sim.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PAGE = 1 << 16 }; /* no system has larger ones */
+#define SIZE ((size_t)1 << 38)
+
+static struct {
+    pthread_mutex_t lock;
+    sim_device *list[LC_SIM_DEVICES];
+} devices = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+int sim_fail(sim_device *d, const char *format, ...)
+{
+    va_list args;
+    if (*d->error) return 1;
+    va_start(args, format);
+    vsnprintf(d->error, sizeof d->error, format, args);
+    va_end(args);
+    return 1;
+}
+
+static size_t pages(size_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+/* ---- opening ---- */
+
+static void read_schedule(sim_device *d)
+{
+    const char *text = getenv("LIGHTC_SIM");
+    d->schedule = SIM_LAZY;
+    if (text && !strcmp(text, "eager")) d->schedule = SIM_EAGER;
+    if (text && !strncmp(text, "random", 6)) {
+        d->schedule = SIM_RANDOM;
+        d->random = text[6] ? strtoull(text + 7, NULL, 10) : 1;
+    }
+}
+
+static void read_failure(sim_device *d)
+{
+    const char *text = getenv("LIGHTC_SIM_FAIL"), *colon = text ? strchr(text, ':') : NULL;
+    d->fail_launch = d->fail_alloc = d->fail_copy = -1;
+    if (!colon) return;
+    int64_t n = strtoll(colon + 1, NULL, 10);
+    if (!strncmp(text, "launch", 6)) d->fail_launch = n;
+    if (!strncmp(text, "alloc", 5)) d->fail_alloc = n;
+    if (!strncmp(text, "copy", 4)) d->fail_copy = n;
+}
+
+static sim_device *open_new(int index)
+{
+    sim_device *d = calloc(1, sizeof *d);
+    if (!d) return NULL;
+    d->size = SIZE;
+    d->memory = mmap(NULL, 2 * SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (d->memory == MAP_FAILED || mprotect(d->memory, SIZE, PROT_READ | PROT_WRITE) != 0) {
+        free(d);
+        return NULL;
+    }
+    d->index = index;
+    pthread_mutex_init(&d->lock, NULL);
+    d->last = &d->first;
+    read_schedule(d);
+    read_failure(d);
+    return d;
+}
+
+sim_device *sim_open(int index)
+{
+    pthread_mutex_lock(&devices.lock);
+    if (!devices.list[index]) devices.list[index] = open_new(index);
+    sim_device *d = devices.list[index];
+    pthread_mutex_unlock(&devices.lock);
+    return d;
+}
+
+/* ---- addresses ---- */
+
+bool sim_is_device(const sim_device *d, const void *at, size_t bytes)
+{
+    const char *first = d->memory + d->size, *p = at;
+    return p >= first && p + bytes <= first + d->size;
+}
+
+bool sim_is_pinned(const sim_device *d, const void *at, size_t bytes)
+{
+    const sim_block *b = d->pinned;
+    while (b && !((const char *)at >= b->at && (const char *)at + bytes <= b->at + b->bytes)) b = b->next;
+    return b != NULL;
+}
+
+void *sim_translate(const sim_device *d, const void *at)
+{
+    const char *p = at;
+    return (void *)(uintptr_t)(sim_is_device(d, at, 0) ? p - d->size : p);
+}
+
+/* Takes a range of the same size that was freed, or new addresses. */
+static char *take_addresses(sim_device *d, size_t bytes)
+{
+    for (sim_block *b = d->blocks; b; b = b->next) {
+        if (b->used || b->bytes != bytes) continue;
+        b->used = true;
+        return b->at;
+    }
+    sim_block *b = d->end + bytes + PAGE <= d->size ? malloc(sizeof *b) : NULL;
+    if (!b) return NULL;
+    *b = (sim_block){.at = d->memory + d->size + d->end, .bytes = bytes, .used = true, .next = d->blocks};
+    d->blocks = b;
+    d->end += bytes + PAGE; /* each is followed by a page that nobody has */
+    return b->at;
+}
+
+static sim_block *block_of(const sim_device *d, const char *at)
+{
+    sim_block *b = d->blocks;
+    while (b && !(b->used && at == b->at)) b = b->next;
+    return b;
+}
+
+static int enter(sim_device *d, const char *what)
+{
+    pthread_mutex_lock(&d->lock);
+    if (d->into) return sim_fail(d, "sim:%d: %s while a program is captured", d->index, what);
+    return *d->error != 0;
+}
+
+static int leave(sim_device *d, int error)
+{
+    pthread_mutex_unlock(&d->lock);
+    return error;
+}
+
+/* Makes memory usable; what was not usable before is poisoned. */
+static int make_usable(sim_device *d, char *at, size_t bytes)
+{
+    char *p = sim_translate(d, at);
+    if (d->fail_alloc == 0 || (d->fail_alloc > 0 && --d->fail_alloc == 0))
+        return sim_fail(d, "sim:%d: out of memory, as asked for", d->index);
+    d->counters.allocations++;
+    memset(p, LC_SIM_POISON, pages(bytes));
+    return 0;
+}
+
+/* Poisons what fits into a few pages, and gives the rest back to the system. */
+static void make_unusable(const sim_device *d, char *at, size_t bytes)
+{
+    char *p = sim_translate(d, at);
+    if (bytes > 64 * (size_t)PAGE)
+        madvise(p, pages(bytes), MADV_DONTNEED);
+    else
+        memset(p, LC_SIM_POISON, pages(bytes));
+}
+
+/* ---- the driver's functions ---- */
+
+int sim_address_reserve(void *context, void **at, size_t bytes)
+{
+    sim_device *d = context;
+    int error = enter(d, "addresses are reserved");
+    if (!error) *at = bytes > d->size / 256 ? NULL : take_addresses(d, pages(bytes));
+    return leave(d, error || !*at);
+}
+
+int sim_map(void *context, void *at, size_t bytes)
+{
+    sim_device *d = context;
+    int error = enter(d, "memory is mapped");
+    sim_block *b = block_of(d, at);
+    if (!error && !b) error = sim_fail(d, "sim:%d: memory is mapped at addresses that were not reserved", d->index);
+    if (!error && b->mapped < bytes) error = make_usable(d, b->at + b->mapped, bytes - b->mapped);
+    if (!error && b->mapped < bytes) b->mapped = pages(bytes);
+    return leave(d, error);
+}
+
+int sim_unmap(void *context, void *at, size_t bytes)
+{
+    sim_device *d = context;
+    int error = enter(d, "memory is unmapped");
+    if (!error) memset(sim_translate(d, at), LC_SIM_POISON, bytes);
+    return leave(d, error);
+}
+
+static int give_back(sim_device *d, void *at, size_t bytes)
+{
+    sim_block *b = block_of(d, at);
+    if (!b) return sim_fail(d, "sim:%d: memory is freed that was not allocated", d->index);
+    make_unusable(d, at, bytes);
+    b->used = false;
+    b->mapped = 0;
+    return 0;
+}
+
+int sim_address_free(void *context, void *at, size_t bytes)
+{
+    sim_device *d = context;
+    pthread_mutex_lock(&d->lock);
+    return leave(d, give_back(d, at, bytes));
+}
+
+int sim_alloc(void *context, void **at, size_t bytes)
+{
+    sim_device *d = context;
+    int error = enter(d, "memory is allocated");
+    *at = error ? NULL : take_addresses(d, pages(bytes));
+    if (!error && !*at) error = sim_fail(d, "sim:%d: out of addresses", d->index);
+    if (!error) error = make_usable(d, *at, bytes);
+    return leave(d, error);
+}
+
+int sim_free(void *context, void *at, size_t bytes)
+{
+    sim_device *d = context;
+    pthread_mutex_lock(&d->lock);
+    sim_run(d, UINT64_MAX);
+    return leave(d, give_back(d, at, pages(bytes)));
+}
+
+int sim_memory_info(void *context, size_t *available)
+{
+    (void)context;
+    *available = (size_t)8 << 30;
+    return 0;
+}
+
+int sim_host_alloc(void *context, void **at, size_t bytes)
+{
+    sim_device *d = context;
+    int error = enter(d, "host memory is allocated");
+    sim_block *b = error ? NULL : malloc(sizeof *b);
+    *at = b ? aligned_alloc(256, (bytes + 255) / 256 * 256) : NULL;
+    if (!error && !*at) error = sim_fail(d, "out of memory");
+    if (error) {
+        free(b);
+        return leave(d, error);
+    }
+    *b = (sim_block){.at = *at, .bytes = bytes, .used = true, .next = d->pinned};
+    d->pinned = b;
+    d->counters.allocations++;
+    return leave(d, 0);
+}
+
+int sim_host_free(void *context, void *at, size_t bytes)
+{
+    sim_device *d = context;
+    pthread_mutex_lock(&d->lock);
+    for (sim_block **p = &d->pinned; *p; p = &(*p)->next) {
+        if ((*p)->at != at) continue;
+        sim_block *gone = *p;
+        *p = gone->next;
+        free(gone);
+        memset(at, LC_SIM_POISON, bytes);
+        free(at);
+        break;
+    }
+    return leave(d, 0);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The simulated device as a backend: its kernels are the operators' reference kernels, launched on its queue. */
+#include "backends/sim/sim.h"
+
+#include "backends/driver/queue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const lc_backend_host *sim_host;
+
+static lc_status count(int *devices)
+{
+    *devices = LC_SIM_DEVICES;
+    return LC_OK;
+}
+
+static lc_status open_device(int index, void **device)
+{
+    return lc__queue_open(sim_host, &sim_driver, index, device);
+}
+
+/* ---- kernels ---- */
+
+/* A reference kernel, launched on a device. */
+typedef struct launched {
+    lc_kernel kernel;
+    const lc_kernel *of;
+    struct launched *next;
+} launched;
+
+static struct {
+    pthread_mutex_t lock;
+    launched *first;
+} kernels = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void run(const lc_call *call)
+{
+    const launched *l = (const launched *)(const void *)call->kernel;
+    const unsigned one[3] = {1, 1, 1};
+    void *parameters[] = {(void *)(uintptr_t)call};
+    lc__queue_launch(call, l->of, one, one, 0, parameters);
+}
+
+static launched *launched_of(const lc_kernel *of)
+{
+    pthread_mutex_lock(&kernels.lock);
+    launched *l = kernels.first;
+    while (l && l->of != of) l = l->next;
+    if (!l && (l = malloc(sizeof *l))) {
+        *l = (launched){*of, of, kernels.first};
+        l->kernel.run = run;
+        kernels.first = l;
+    }
+    pthread_mutex_unlock(&kernels.lock);
+    return l;
+}
+
+static bool is_left_out(const char *name)
+{
+    const char *list = getenv("LIGHTC_SIM_WITHOUT");
+    size_t n = strlen(name);
+    for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',')
+        if (strcspn(p, ",") == n && !strncmp(p, name, n)) return true;
+    return false;
+}
+
+static lc_status kernel_set(void *device, const void **set)
+{
+    (void)device;
+    *set = &sim_driver;
+    return LC_OK;
+}
+
+static lc_status find_kernels(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n)
+{
+    const lc_kernel *of = call->op->kernel;
+    (void)set;
+    *n = 0;
+    if (max < 1 || !of || is_left_out(call->op->name) || (of->supports && !of->supports(call))) return LC_OK;
+    launched *l = launched_of(of);
+    if (!l) return sim_host->fail(LC_ERR_MEMORY, "out of memory for a kernel");
+    out[0] = &l->kernel;
+    *n = 1;
+    return LC_OK;
+}
+
+static void describe(const void *set, char *text, size_t size)
+{
+    (void)set;
+    snprintf(text, size, "reference");
+}
+
+static const lc_backend_ops sim_backend = {
+    LC__QUEUE_OPS,
+    .name = "sim",
+    .count = count,
+    .open = open_device,
+    .kernel_set = kernel_set,
+    .find_kernels = find_kernels,
+    .describe = describe,
+};
+
+LC_API const lc_backend_ops *lc_backend_entry(const lc_backend_host *host);
+LC_API lc_sim_counters_of_fn lc_sim_counters_of;
+
+const lc_backend_ops *lc_backend_entry(const lc_backend_host *host)
+{
+    sim_host = host;
+    if (host->abi == LC_BACKEND_ABI) return &sim_backend;
+    host->fail(LC_ERR_CONFIG, "the simulated device was built for another version of lightc");
+    return NULL;
+}
+
+void lc_sim_counters_of(int device, lc_sim_counters *out)
+{
+    sim_device *d = sim_open(device);
+    pthread_mutex_lock(&d->lock);
+    *out = d->counters;
+    pthread_mutex_unlock(&d->lock);
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The queue of a simulated device: pieces of work, in order, run by whoever waits for them. There is one stream; every
+ * stream is it. */
+#include "backends/sim/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum work_kind { COPY, FILL, LAUNCH, GRAPH } work_kind;
+
+struct sim_work {
+    work_kind kind;
+    void *to;
+    const void *from;
+    size_t bytes;
+    unsigned char byte;
+    const sim_work *graph;
+    const lc_kernel *kernel; /* runs `call` */
+    lc_call call;
+    sim_work *next;
+    lc_view views[]; /* the call's */
+};
+
+/* ---- running ---- */
+
+static void run_call(const sim_device *d, const sim_work *w)
+{
+    if (w->call.op->flags & LC_OP_MUTATES && sim_host->has_bad_index(&w->call)) return;
+    lc_view views[64];
+    int n = w->call.n_in + w->call.n_out;
+    lc_view *v = n <= 64 ? views : malloc((size_t)n * sizeof *v);
+    if (!v) abort();
+    memcpy(v, w->views, (size_t)n * sizeof *v);
+    for (int i = 0; i < n; i++) v[i].data = sim_translate(d, v[i].data);
+    lc_call c = w->call;
+    c.in = v;
+    c.out = v + c.n_in;
+    c.floats = sim_translate(d, c.floats);
+    c.rng = sim_translate(d, c.rng);
+    c.scratch = sim_translate(d, c.scratch);
+    w->kernel->run(&c);
+    if (v != views) free(v);
+}
+
+static void run_one(sim_device *d, const sim_work *w)
+{
+    switch (w->kind) {
+    case COPY:
+        memmove(sim_translate(d, w->to), sim_translate(d, w->from), w->bytes);
+        break;
+    case FILL:
+        memset(sim_translate(d, w->to), w->byte, w->bytes);
+        break;
+    case LAUNCH:
+        run_call(d, w);
+        break;
+    case GRAPH:
+        for (const sim_work *part = w->graph; part; part = part->next) run_one(d, part);
+        break;
+    }
+}
+
+void sim_run(sim_device *d, uint64_t upto)
+{
+    while (d->first && d->done < upto) {
+        sim_work *w = d->first;
+        d->first = w->next;
+        if (!d->first) d->last = &d->first;
+        d->done++;
+        run_one(d, w);
+        free(w);
+    }
+}
+
+/* ---- enqueuing ---- */
+
+static uint64_t next_random(sim_device *d)
+{
+    d->random = d->random * 6364136223846793005u + 1442695040888963407u;
+    return d->random >> 33;
+}
+
+static void schedule(sim_device *d)
+{
+    uint64_t left = d->enqueued - d->done;
+    if (d->schedule == SIM_EAGER) sim_run(d, UINT64_MAX);
+    if (d->schedule == SIM_RANDOM) sim_run(d, d->done + next_random(d) % (left + 1));
+}
+
+static void enqueue(sim_device *d, sim_work *w)
+{
+    sim_work ***end = d->into ? &d->into : &d->last;
+    **end = w;
+    *end = &w->next;
+    if (d->into) return;
+    d->enqueued++;
+    schedule(d);
+}
+
+static sim_work *new_work(sim_device *d, work_kind kind, size_t views)
+{
+    sim_work *w = calloc(1, sizeof *w + views * sizeof w->views[0]);
+    if (w) w->kind = kind;
+    if (!w) sim_fail(d, "out of memory");
+    return w;
+}
+
+/* Enters the device; fails if it has failed. */
+static int enter(sim_device *d)
+{
+    pthread_mutex_lock(&d->lock);
+    return *d->error != 0;
+}
+
+static int leave(sim_device *d, int error)
+{
+    pthread_mutex_unlock(&d->lock);
+    return error;
+}
+
+static bool fails_now(int64_t *left)
+{
+    return *left == 0 || (*left > 0 && --*left == 0);
+}
+
+static int check_copy(sim_device *d, const void *to, const void *from, size_t bytes)
+{
+    if (fails_now(&d->fail_copy)) return sim_fail(d, "sim:%d: a copy fails, as asked for", d->index);
+    bool in = sim_is_device(d, to, bytes), out = sim_is_device(d, from, bytes);
+    if (!in && !out) return sim_fail(d, "sim:%d: neither end of a copy is the device's memory", d->index);
+    if (in && !out) d->counters.bytes_in += (int64_t)bytes;
+    if (out && !in) d->counters.bytes_out += (int64_t)bytes;
+    return 0;
+}
+
+static int copy_async(void *context, void *to, const void *from, size_t bytes, void *stream)
+{
+    sim_device *d = context;
+    (void)stream;
+    int error = enter(d);
+    if (!error) error = check_copy(d, to, from, bytes);
+    const void *host = sim_is_device(d, to, bytes) ? from : to;
+    if (!error && !sim_is_device(d, host, bytes) && !sim_is_pinned(d, host, bytes))
+        error = sim_fail(d, "sim:%d: an asynchronous copy uses host memory that the device does not know", d->index);
+    sim_work *w = error ? NULL : new_work(d, COPY, 0);
+    if (!w) return leave(d, 1);
+    w->to = to;
+    w->from = from;
+    w->bytes = bytes;
+    enqueue(d, w);
+    return leave(d, 0);
+}
+
+static int fill_async(void *context, void *to, unsigned char byte, size_t bytes, void *stream)
+{
+    sim_device *d = context;
+    (void)stream;
+    int error = enter(d);
+    if (!error && !sim_is_device(d, to, bytes)) error = sim_fail(d, "sim:%d: memory of the host is filled", d->index);
+    sim_work *w = error ? NULL : new_work(d, FILL, 0);
+    if (!w) return leave(d, 1);
+    w->to = to;
+    w->byte = byte;
+    w->bytes = bytes;
+    enqueue(d, w);
+    return leave(d, 0);
+}
+
+static int copy_now(void *context, void *to, const void *from, size_t bytes)
+{
+    sim_device *d = context;
+    int error = enter(d);
+    if (!error && d->into) error = sim_fail(d, "sim:%d: a copy at once while a program is captured", d->index);
+    if (!error) error = check_copy(d, to, from, bytes);
+    if (!error) memmove(sim_translate(d, to), sim_translate(d, from), bytes);
+    return leave(d, error);
+}
+
+static int check_operands(sim_device *d, const lc_call *c)
+{
+    if (fails_now(&d->fail_launch)) return sim_fail(d, "sim:%d: %s fails, as asked for", d->index, c->op->name);
+    for (int i = 0; i < c->n_in + c->n_out; i++) {
+        const lc_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
+        if (v->ndim < 0 || !v->data || sim_is_device(d, v->data, 0)) continue;
+        return sim_fail(d, "sim:%d: %s %d of %s is not in the device's memory", d->index,
+                        i < c->n_in ? "input" : "result", i < c->n_in ? i : i - c->n_in, c->op->name);
+    }
+    bool state = sim_is_device(d, c->floats, 0) && sim_is_device(d, c->rng, 0);
+    return state ? 0 : sim_fail(d, "sim:%d: the numbers of %s are not in the device's memory", d->index, c->op->name);
+}
+
+/* The function is a kernel; its one parameter is the call. */
+static int launch(void *context, const void *function, const unsigned grid[3], const unsigned block[3], unsigned shared,
+                  void *stream, void **parameters)
+{
+    sim_device *d = context;
+    const lc_call *c = parameters[0];
+    (void)grid, (void)block, (void)shared, (void)stream;
+    int error = enter(d);
+    if (!error) error = check_operands(d, c);
+    sim_work *w = error ? NULL : new_work(d, LAUNCH, (size_t)(c->n_in + c->n_out));
+    if (!w) return leave(d, 1);
+    d->counters.launches++;
+    w->kernel = function;
+    w->call = *c;
+    w->call.origin = c;
+    if (c->n_in) memcpy(w->views, c->in, (size_t)c->n_in * sizeof *c->in);
+    if (c->n_out) memcpy(w->views + c->n_in, c->out, (size_t)c->n_out * sizeof *c->out);
+    enqueue(d, w);
+    return leave(d, 0);
+}
+
+/* ---- waiting ---- */
+
+static int stream_create(void *context, void **stream)
+{
+    *stream = context;
+    return 0;
+}
+
+static int wait_for(sim_device *d, uint64_t upto)
+{
+    int error = enter(d);
+    if (!error && d->into) error = sim_fail(d, "sim:%d: the host waits while a program is captured", d->index);
+    d->counters.waits += d->done < upto && d->first;
+    sim_run(d, upto);
+    return leave(d, error);
+}
+
+static int stream_synchronize(void *context, void *stream)
+{
+    (void)stream;
+    return wait_for(context, UINT64_MAX);
+}
+
+/* An event is the number of pieces enqueued before it. */
+static int event_create(void *context, void **event)
+{
+    uint64_t *e = calloc(1, sizeof *e);
+    *event = e;
+    if (e) return 0;
+    return sim_fail(context, "out of memory");
+}
+
+static int event_record(void *context, void *event, void *stream)
+{
+    sim_device *d = context;
+    (void)stream;
+    int error = enter(d);
+    if (!error && d->into) error = sim_fail(d, "sim:%d: an event is recorded into a program", d->index);
+    *(uint64_t *)event = d->enqueued;
+    return leave(d, error);
+}
+
+static int event_synchronize(void *context, void *event)
+{
+    return wait_for(context, *(const uint64_t *)event);
+}
+
+/* ---- programs ---- */
+
+static int capture_begin(void *context, void *stream)
+{
+    sim_device *d = context;
+    (void)stream;
+    int error = enter(d);
+    if (!error && d->into) error = sim_fail(d, "sim:%d: a program is captured already", d->index);
+    d->captured = NULL;
+    d->into = &d->captured;
+    return leave(d, error);
+}
+
+static int capture_end(void *context, void *stream, void **program)
+{
+    sim_device *d = context;
+    (void)stream;
+    int error = enter(d);
+    sim_work *graph = error ? NULL : new_work(d, GRAPH, 0);
+    d->into = NULL;
+    *program = graph;
+    if (!graph) return leave(d, 1);
+    graph->graph = d->captured;
+    return leave(d, 0);
+}
+
+static int graph_launch(void *context, void *program, void *stream)
+{
+    sim_device *d = context;
+    (void)stream;
+    int error = enter(d);
+    sim_work *w = error ? NULL : new_work(d, GRAPH, 0);
+    if (!w) return leave(d, 1);
+    w->graph = ((const sim_work *)program)->graph;
+    d->counters.programs++;
+    enqueue(d, w);
+    return leave(d, 0);
+}
+
+static int graph_free(void *context, void *program)
+{
+    sim_device *d = context;
+    sim_work *graph = program;
+    pthread_mutex_lock(&d->lock);
+    sim_run(d, UINT64_MAX);
+    for (sim_work *w = (sim_work *)(uintptr_t)graph->graph, *next; w; w = next) {
+        next = w->next;
+        free(w);
+    }
+    free(graph);
+    return leave(d, 0);
+}
+
+static int device_count(int *n)
+{
+    *n = LC_SIM_DEVICES;
+    return 0;
+}
+
+static int context_create(int index, void **context)
+{
+    *context = sim_open(index);
+    return *context == NULL;
+}
+
+static const char *error_text(void *context, int error)
+{
+    const sim_device *d = context;
+    (void)error;
+    return d && *d->error ? d->error : "out of memory";
+}
+
+const lc__driver sim_driver = {
+    .device_count = device_count,
+    .context_create = context_create,
+    .error_text = error_text,
+    .address_reserve = sim_address_reserve,
+    .address_free = sim_address_free,
+    .map = sim_map,
+    .unmap = sim_unmap,
+    .alloc = sim_alloc,
+    .free = sim_free,
+    .memory_info = sim_memory_info,
+    .host_alloc = sim_host_alloc,
+    .host_free = sim_host_free,
+    .copy = copy_now,
+    .stream_create = stream_create,
+    .stream_synchronize = stream_synchronize,
+    .copy_async = copy_async,
+    .fill_async = fill_async,
+    .launch = launch,
+    .event_create = event_create,
+    .event_record = event_record,
+    .event_synchronize = event_synchronize,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
+    .graph_launch = graph_launch,
+    .graph_free = graph_free,
+};

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The list of opened devices. */
+#include "device/device.h"
+
+#include "builtin.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 64, NAME = 32 };
+
+/* A device in the list never changes, so that it is used without the lock. */
+static struct {
+    pthread_mutex_t lock;
+    lc_device list[MOST];
+    int n;
+} devices = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+const lc_device *lc__host_device(void)
+{
+    return lc__builtin.host;
+}
+
+/* "sim:1" -> "sim" and 1. */
+static lc_status split(const char *name, char kind[NAME], int *index)
+{
+    size_t n = strcspn(name, ":");
+    char *end = NULL;
+    long number = name[n] ? strtol(name + n + 1, &end, 10) : 0;
+    if (!n || n >= NAME || (name[n] && (end == name + n + 1 || *end)) || number < 0 || number >= MOST)
+        return lc_fail(LC_ERR_CONFIG,
+                       "\"%.60s\" is not a device; one is named by its kind, and a number if it is not "
+                       "the first: \"cpu\", \"cuda:1\"",
+                       name);
+    memcpy(kind, name, n);
+    kind[n] = 0;
+    *index = (int)number;
+    return LC_OK;
+}
+
+static lc_status check_index(const lc_backend_ops *ops, int index)
+{
+    int count = 1;
+    if (ops->count) LC_TRY(ops->count(&count));
+    if (index < count) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "there is no %s:%d; this machine has %d of these devices", ops->name, index, count);
+}
+
+static lc_status find(const char *kind, int index, const lc_device **out)
+{
+    const lc_backend_ops *ops = NULL;
+    for (int i = 0; i < devices.n; i++) {
+        if (strcmp(devices.list[i].ops->name, kind) != 0) continue;
+        ops = devices.list[i].ops;
+        *out = &devices.list[i];
+        if (devices.list[i].index == index) return LC_OK;
+    }
+    if (devices.n == MOST) return lc_fail(LC_ERR_CONFIG, "%d devices have been opened already", MOST);
+    if (!ops) LC_TRY(lc__device_plugin(kind, &ops));
+    LC_TRY(check_index(ops, index));
+    lc_device *d = &devices.list[devices.n];
+    *d = (lc_device){.ops = ops, .index = index};
+    if (ops->open) LC_TRY(ops->open(index, &d->context));
+    devices.n++;
+    *out = d;
+    return LC_OK;
+}
+
+lc_status lc__device_find(const char *name, const lc_device **out)
+{
+    char kind[NAME];
+    int index = 0;
+    *out = lc__builtin.host;
+    LC_TRY(split(name, kind, &index));
+    if (!strcmp(kind, lc__builtin.host->ops->name)) return check_index(lc__builtin.host->ops, index);
+    pthread_mutex_lock(&devices.lock);
+    lc_status status = find(kind, index, out);
+    pthread_mutex_unlock(&devices.lock);
+    return status;
+}
+
+lc_status lc__device_default(const lc_device **out)
+{
+    const char *name = getenv("LIGHTC_ACCELERATOR");
+    *out = lc__builtin.host;
+    if (!name || !*name || !strcmp(name, "auto") || !strcmp(name, "cpu")) return LC_OK;
+    return lc__device_find(name, out);
+}
+
+/* By way of the host. */
+static lc_status copy_between(const lc_device *to_on, char *to, const lc_device *from_on, const char *from,
+                              size_t bytes)
+{
+    char middle[1 << 16];
+    for (size_t at = 0; at < bytes; at += sizeof middle) {
+        size_t n = bytes - at < sizeof middle ? bytes - at : sizeof middle;
+        LC_TRY(lc__device_copy(lc__builtin.host, middle, from_on, from + at, n));
+        LC_TRY(lc__device_copy(to_on, to + at, lc__builtin.host, middle, n));
+    }
+    return LC_OK;
+}
+
+lc_status lc__device_copy(const lc_device *to_on, void *to, const lc_device *from_on, const void *from, size_t bytes)
+{
+    if (!bytes) return LC_OK;
+    if (lc__on_host(to_on) && lc__on_host(from_on)) {
+        memcpy(to, from, bytes);
+        return LC_OK;
+    }
+    if (to_on != from_on && !lc__on_host(to_on) && !lc__on_host(from_on))
+        return copy_between(to_on, to, from_on, from, bytes);
+    const lc_device *on = lc__on_host(to_on) ? from_on : to_on;
+    LC_TRY(on->ops->copy(on->context, to, from, bytes));
+    return on->ops->wait(on->context, UINT64_MAX);
+}
+
+lc_status lc__device_needs_host(const lc_device *d, const char *what)
+{
+    if (lc__on_host(d)) return LC_OK;
+    return lc_fail(LC_ERR_UNSUPPORTED, "%s works only with memory that the host can reach, not on %s:%d yet", what,
+                   d->ops->name, d->index);
+}

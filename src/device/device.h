@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The devices that a process uses. A device is opened once, and stays open. */
+#ifndef LC_DEVICE_DEVICE_H
+#define LC_DEVICE_DEVICE_H
+
+#include <lightc/backend.h>
+
+typedef struct lc_device {
+    const lc_backend_ops *ops;
+    int index;
+    void *context; /* of the backend */
+} lc_device;
+
+/* The host's memory and processors. */
+const lc_device *lc__host_device(void);
+/* The device of a name: "cpu", "sim", "sim:1". Opens it. */
+lc_status lc__device_find(const char *name, const lc_device **out) LC_MUST_USE;
+/* Where new tensors and graphs are: what LIGHTC_ACCELERATOR names, or the host. */
+lc_status lc__device_default(const lc_device **out) LC_MUST_USE;
+
+/* Copies bytes between memories, and returns when that is done. */
+lc_status lc__device_copy(const lc_device *to_on, void *to, const lc_device *from_on, const void *from,
+                          size_t bytes) LC_MUST_USE;
+
+/* plugin.c: loads the backend of that name from a shared object. It stays loaded. */
+lc_status lc__device_plugin(const char *name, const lc_backend_ops **out) LC_MUST_USE;
+
+/* Fails unless the host reaches the device's memory; `what` needs that. */
+lc_status lc__device_needs_host(const lc_device *d, const char *what) LC_MUST_USE;
+
+static inline bool lc__on_host(const lc_device *d)
+{
+    return d->ops->host_memory;
+}
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Backends in shared objects. */
+#define _GNU_SOURCE
+#include "device/device.h"
+
+#include "builtin.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A name is part of a path, so it holds no slash. */
+static lc_status check_name(const char *name)
+{
+    if (name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] == 0) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "accelerator is \"%.60s\"; the name of a backend has only a-z, 0-9 and _", name);
+}
+
+static lc_status open_file(const char *name, void **library)
+{
+    char path[4096];
+    const char *folder = getenv("LIGHTC_BACKEND_PATH");
+    bool named = folder && *folder;
+    int n = snprintf(path, sizeof path, "%s%sliblightc_%s.so", named ? folder : "", named ? "/" : "", name);
+    if (n >= (int)sizeof path) return lc_fail(LC_ERR_CONFIG, "LIGHTC_BACKEND_PATH is too long");
+    *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (*library) return LC_OK;
+    const char *why = dlerror();
+    return lc_fail(LC_ERR_CONFIG,
+                   "accelerator is \"%s\"; it must be auto or cpu, or the name of a backend, which could not be loaded: "
+                   "%s%s",
+                   name, why ? why : path, named ? "" : " (LIGHTC_BACKEND_PATH names the folder that has it)");
+}
+
+lc_status lc__device_plugin(const char *name, const lc_backend_ops **out)
+{
+    void *library;
+    *out = NULL;
+    LC_TRY(check_name(name));
+    LC_TRY(open_file(name, &library));
+    lc_backend_entry_fn *entry;
+    *(void **)&entry = dlsym(library, LC_BACKEND_SYMBOL);
+    lc_status status = LC_OK;
+    if (!entry)
+        status = lc_fail(LC_ERR_CONFIG, "accelerator=%s: liblightc_%s.so has no " LC_BACKEND_SYMBOL, name, name);
+    else if (!(*out = entry(lc__builtin.plugins)))
+        status = lc_fail_context(LC_ERR_CONFIG, "accelerator=%s", name);
+    else if (!(*out)->name || strcmp((*out)->name, name) != 0)
+        status = lc_fail(LC_ERR_CONFIG, "accelerator=%s: liblightc_%s.so has a backend with another name, %s", name,
+                         name, (*out)->name ? (*out)->name : "none");
+    if (status < 0) dlclose(library);
+    return status;
+}

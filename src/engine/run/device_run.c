@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running a plan on a device whose memory the host cannot reach. A replay writes the plan's block (record/graph_impl.h)
+ * and enqueues the kernels; nothing waits. From its second run on a plan is one program of the backend, if that has
+ * programs: the first run enqueues the kernels one by one, so that what they make on first use is made. */
+#include "engine/run/run.h"
+
+#include <string.h>
+
+/* The place on the host that the next copy of the block is made from. */
+static lc_status next_slot(lc_plan *p, char **slot)
+{
+    lc_block *k = &p->block;
+    k->turn = (k->turn + 1) % LC_SLOTS;
+    if (k->marks[k->turn]) LC_TRY(p->on->ops->wait(p->on->context, k->marks[k->turn]));
+    *slot = k->slots + (size_t)k->turn * k->bytes;
+    return LC_OK;
+}
+
+static lc_status write_block(const lc_graph *g, lc_plan *p)
+{
+    char *slot;
+    const lc_block *k = &p->block;
+    LC_TRY(next_slot(p, &slot));
+    memcpy(slot, &g->rng, sizeof g->rng);
+    size_t end = k->n_uploads ? k->uploads[0].offset : k->bytes;
+    memcpy(slot + k->floats, p->floats, end - k->floats);
+    for (int i = 0; i < k->n_uploads; i++) {
+        const lc_upload *u = &k->uploads[i];
+        memcpy(slot + u->offset, g->values[u->value]->device_data, u->bytes);
+    }
+    return p->on->ops->copy(p->on->context, k->device, slot, k->bytes);
+}
+
+static void enqueue(const lc_plan *p)
+{
+    for (const lc_plan_call *pc = p->calls, *end = pc + p->n_calls; pc < end; pc++) pc->call.kernel->run(&pc->call);
+}
+
+static lc_status make_program(lc_plan *p)
+{
+    const lc_backend_ops *ops = p->on->ops;
+    LC_TRY(ops->program_begin(p->on->context));
+    enqueue(p);
+    return ops->program_end(p->on->context, &p->block.program);
+}
+
+/* A bad index is found when its kernel has run, perhaps steps after it was enqueued. */
+static lc_status check_fault(lc_graph *g)
+{
+    if (!lc__fault_is_set(&g->fault)) return LC_OK;
+    const lc_plan_call *pc = (const lc_plan_call *)(const void *)g->fault.call; /* its first member */
+    return lc__fault_take(&g->fault, pc->site);
+}
+
+lc_status lc__device_arrived(lc_graph *g)
+{
+    if (lc__on_host(g->on)) return LC_OK;
+    LC_TRY(g->on->ops->wait(g->on->context, UINT64_MAX));
+    return check_fault(g);
+}
+
+lc_status lc__execute_on_device(lc_graph *g, lc_plan *p)
+{
+    lc_block *k = &p->block;
+    const lc_backend_ops *ops = p->on->ops;
+    LC_TRY(check_fault(g));
+    LC_TRY(write_block(g, p));
+    if (g->nan_check || g->profile || g->observe) return lc__execute_watched(g, p);
+    if (k->runs++ == 1 && ops->program_begin && !k->on_host && !g->peers) LC_TRY(make_program(p));
+    if (k->program)
+        LC_TRY(ops->program_run(p->on->context, k->program));
+    else
+        enqueue(p);
+    LC_TRY(ops->mark(p->on->context, &k->marks[k->turn]));
+    return check_fault(g);
+}

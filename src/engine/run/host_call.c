@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A call of a device, copied to the host. */
+#include "engine/run/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void lc__host_call_free(lc__host_call *h)
+{
+    for (int i = 0; h->memory && i < h->call.n_in + h->call.n_out; i++) free(h->memory[i]);
+    free(h->memory);
+    free(h->views);
+    free(h->floats);
+}
+
+static lc_status fetch(const lc_device *on, void *to, const void *from, size_t bytes)
+{
+    if (!to) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes to copy an operand to the host", bytes);
+    return lc__device_copy(lc__host_device(), to, on, from, bytes);
+}
+
+static lc_status copy_all(const lc_device *on, const lc_call *call, lc__host_call *h)
+{
+    for (int i = 0; i < call->n_in + call->n_out; i++) {
+        const lc_view *v = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
+        h->views[i] = *v;
+        if (v->ndim < 0) continue;
+        size_t bytes = lc__view_span(v);
+        h->views[i].data = h->memory[i] = malloc(bytes + 1);
+        LC_TRY(fetch(on, h->memory[i], v->data, bytes));
+    }
+    LC_TRY(fetch(on, h->floats, call->floats, (size_t)call->n_float * sizeof *h->floats));
+    return fetch(on, &h->rng, call->rng, sizeof h->rng);
+}
+
+lc_status lc__host_call_make(const lc_device *on, const lc_call *call, lc__host_call *h)
+{
+    size_t n = (size_t)(call->n_in + call->n_out);
+    *h = (lc__host_call){.call = *call};
+    h->memory = calloc(n + 1, sizeof *h->memory);
+    h->views = calloc(n + 1, sizeof *h->views);
+    h->floats = calloc((size_t)call->n_float + 1, sizeof *h->floats);
+    lc_status status = LC_OK;
+    if (!h->memory || !h->views || !h->floats)
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: the operands of %s", call->op->name);
+    if (status >= 0) status = on->ops->wait(on->context, UINT64_MAX);
+    if (status >= 0) status = copy_all(on, call, h);
+    if (status < 0) {
+        lc__host_call_free(h);
+        return status;
+    }
+    h->call.in = h->views;
+    h->call.out = h->views + call->n_in;
+    h->call.floats = h->floats;
+    h->call.rng = &h->rng;
+    return LC_OK;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Values on a device, mapped by the host: a copy as long as they are mapped. */
+#include "tensor/host_access.h"
+
+#include <stdlib.h>
+
+lc_status lc__mirror_map(lc_tensor *t, const lc_device *on, lc__access access, lc_view *v)
+{
+    size_t bytes = lc__view_span(v);
+    if (!t->maps) {
+        t->mirror = malloc(bytes + 1);
+        if (!t->mirror) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for a tensor's value", bytes);
+        lc_status status = LC_OK;
+        if (access & LC__READ) status = lc__device_copy(lc__host_device(), t->mirror, on, v->data, bytes);
+        if (status < 0) {
+            free(t->mirror);
+            return status;
+        }
+    }
+    t->maps++;
+    v->data = t->mirror;
+    return LC_OK;
+}
+
+/* A copy that fails is reported by the device's next call. */
+void lc__mirror_unmap(lc_tensor *t, lc__access access)
+{
+    size_t bytes = t->is_slice ? (size_t)t->slice_count * lc_dtype_size(t->type.dtype) : t->bytes;
+    if (access & LC__WRITE) (void)!lc__device_copy(t->on, t->device_data, lc__host_device(), t->mirror, bytes);
+    if (--t->maps) return;
+    free(t->mirror);
+    t->mirror = NULL;
+}

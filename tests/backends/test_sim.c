@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The simulated device (backends/sim/sim.h): the CPU's numbers whatever the schedule, and what a steady step does. That
+ * whole test programs run there is in extra.cmake. */
+#define _GNU_SOURCE
+#include "test.h"
+
+#include "backends/sim/counters.h"
+#include "record/graph_impl.h"
+#include "tensor/host_access.h"
+
+#include <dlfcn.h>
+#include <lightc/lightc.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { IN = 5, HIDDEN = 7, OUT = 3, SAMPLES = 4, STEPS = 6 };
+
+static char folder[4096];
+
+/* Chooses the device of what follows; NULL: the CPU. A device reads its schedule when it is opened. */
+static void use(const char *device, const char *schedule)
+{
+    setenv("LIGHTC_ACCELERATOR", device ? device : "cpu", 1);
+    if (schedule) setenv("LIGHTC_SIM", schedule, 1);
+}
+
+static void find_plugin(void)
+{
+    char path[4200];
+    const char *bin = getenv("LIGHTC_TEST_BIN");
+    snprintf(folder, sizeof folder, "%s/../lib", bin ? bin : "build/bin");
+    snprintf(path, sizeof path, "%s/liblightc_sim.so", folder);
+    if (access(path, R_OK) != 0) SKIP("liblightc_sim.so is not built");
+    setenv("LIGHTC_BACKEND_PATH", folder, 1);
+    setenv("LIGHTC_KERNELS", "reference", 1);
+    unsetenv("LIGHTC_SIM_FAIL");
+    unsetenv("LIGHTC_SIM_WITHOUT");
+}
+
+static lc_sim_counters counters(int device)
+{
+    char path[4200];
+    lc_sim_counters c = {0};
+    snprintf(path, sizeof path, "%s/liblightc_sim.so", folder);
+    void *library = dlopen(path, RTLD_NOW);
+    lc_sim_counters_of_fn *of = NULL;
+    if (library) *(void **)&of = dlsym(library, "lc_sim_counters_of");
+    CHECK(of != NULL);
+    of(device, &c);
+    return c;
+}
+
+typedef struct net {
+    lc_module m;
+    lc_graph *graph;
+    lc_optimizer *opt;
+    lc_tensor *w1, *b1, *w2, *x, *label, *runs;
+    float data[SAMPLES * IN];
+    int64_t labels[SAMPLES];
+} net;
+
+static const lc_init normal = {LC_INIT_NORMAL, 0, 0.5};
+static const lc_module_ops net_ops = {LC_MODULE_OPS_INIT("net")};
+
+static lc_status make(net *n)
+{
+    lc_module_init(&n->m, &net_ops, 11);
+    n->w1 = lc_module_add_parameter(&n->m, "w1", LC_F32, LC_ROW_MAJOR, 2, (int64_t[]){HIDDEN, IN}, normal);
+    n->b1 = lc_module_add_parameter(&n->m, "b1", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){HIDDEN}, normal);
+    n->w2 = lc_module_add_parameter(&n->m, "w2", LC_F32, LC_ROW_MAJOR, 2, (int64_t[]){OUT, HIDDEN}, normal);
+    n->runs = lc_module_add_buffer(&n->m, "runs", LC_F32, 1, (int64_t[]){1}, (lc_init){0}, true);
+    LC_TRY(lc_module_status(&n->m));
+    LC_TRY(lc_graph_new(&n->graph, .threads = 1, .seed = 5));
+    LC_TRY(lc_input_new(LC_F32, 2, (int64_t[]){SAMPLES, IN}, LC_ROW_MAJOR, n->data, &n->x));
+    LC_TRY(lc_input_new(LC_I64, 1, (int64_t[]){SAMPLES}, LC_ROW_MAJOR, n->labels, &n->label));
+    n->opt = lc_adamw(&n->m, .lr = 0.01);
+    return LC_OK;
+}
+
+static void drop(net *n)
+{
+    lc_optimizer_free(n->opt);
+    lc_tensor_unref(n->x);
+    lc_tensor_unref(n->label);
+    lc_graph_free(n->graph);
+    lc_module_release(&n->m);
+}
+
+/* Everything that changes from step to step: the batch, the learning rate, the mask of dropout. */
+static lc_status step(net *n, int number)
+{
+    for (int i = 0; i < SAMPLES * IN; i++) n->data[i] = (float)lc_random_normal(77 + (uint64_t)number, (uint64_t)i);
+    for (int i = 0; i < SAMPLES; i++) n->labels[i] = (i + number) % OUT;
+    n->opt->groups[0].hyper[0] = 0.01 * (number + 1);
+    LC_TRY(lc_step_begin(n->graph, (uint64_t)number, 0));
+    lc_zero_grad(n->graph);
+    lc_tensor *h = lc_dropout(lc_gelu(lc_linear(n->x, n->w1, n->b1)), 0.3);
+    lc_tensor *loss = lc_cross_entropy(lc_linear(h, n->w2, NULL), n->label);
+    lc_assign(n->runs, lc_add_scalar(n->runs, 1));
+    lc_backward(loss);
+    lc_clip_grad_norm(n->opt, 0.5);
+    lc_optimizer_step(n->opt);
+    LC_TRY(lc_step_run(n->graph));
+    return lc_step_end(n->graph);
+}
+
+typedef struct values {
+    float w1[HIDDEN * IN], b1[HIDDEN], w2[OUT * HIDDEN], runs;
+} values;
+
+static lc_status read_all(net *n, values *v)
+{
+    LC_TRY(lc_tensor_read(n->w1, v->w1, sizeof v->w1));
+    LC_TRY(lc_tensor_read(n->b1, v->b1, sizeof v->b1));
+    LC_TRY(lc_tensor_read(n->w2, v->w2, sizeof v->w2));
+    return lc_tensor_read(n->runs, &v->runs, sizeof v->runs);
+}
+
+static values train(void)
+{
+    net n = {0};
+    values v;
+    CHECK_OK(make(&n));
+    for (int i = 0; i < STEPS; i++) CHECK_OK(step(&n, i));
+    CHECK_OK(read_all(&n, &v));
+    drop(&n);
+    return v;
+}
+
+TEST(every_schedule_gives_the_bits_of_the_cpu)
+{
+    static const char *const runs[][2] = {{"sim", "lazy"}, {"sim:1", "eager"}, {"sim:2", "random:7"}};
+    find_plugin();
+    use(NULL, NULL);
+    values cpu = train();
+    CHECK_EQ(cpu.runs, STEPS);
+    for (int i = 0; i < 3; i++) {
+        use(runs[i][0], runs[i][1]);
+        values sim = train();
+        if (memcmp(&cpu, &sim, sizeof cpu) != 0) TEST_FAIL("%s differs from the CPU", runs[i][1]);
+    }
+}
+
+TEST(a_steady_step_waits_for_nothing)
+{
+    enum { WARM = 8, MORE = 5 };
+    net n = {0};
+    find_plugin();
+    use("sim", "lazy");
+    CHECK_OK(make(&n));
+    for (int i = 0; i < WARM; i++) CHECK_OK(step(&n, i));
+    values v;
+    CHECK_OK(read_all(&n, &v));
+    lc_sim_counters before = counters(0);
+    CHECK_OK(step(&n, WARM));
+    CHECK_OK(step(&n, WARM + 1));
+    lc_sim_counters after = counters(0);
+    CHECK_EQ(after.waits - before.waits, 0);
+    CHECK_EQ(after.allocations - before.allocations, 0);
+    CHECK_EQ(after.launches - before.launches, 0);
+    CHECK_EQ(after.programs - before.programs, 2);
+    CHECK_EQ(after.bytes_out - before.bytes_out, 0);
+    /* The batch, and the numbers of the step, each in pieces of 256 bytes. */
+    int64_t batch = (sizeof n.data + 255) / 256 * 256 + (sizeof n.labels + 255) / 256 * 256;
+    int64_t bytes = (after.bytes_in - before.bytes_in) / 2;
+    CHECK(bytes > batch && bytes <= batch + 1024);
+    drop(&n);
+}
+
+/* How a child ended that does this. */
+static int child(void (*does)(void))
+{
+    int status = 0;
+    fflush(stdout);
+    pid_t pid = fork();
+    if (!pid) {
+        does();
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    return status;
+}
+
+static void touch_memory(void)
+{
+    lc_tensor *t;
+    signal(SIGSEGV, SIG_DFL);
+    if (lc_tensor_new(LC_F32, 1, (int64_t[]){4}, &t) < 0) _exit(3);
+    *(volatile float *)lc__tensor_address(t) = 1;
+}
+
+TEST(the_host_cannot_touch_its_memory)
+{
+    find_plugin();
+    use("sim", "lazy");
+    int status = child(touch_memory);
+    CHECK(!WIFEXITED(status) || WEXITSTATUS(status) > 3); /* a sanitizer exits */
+}
+
+/* Trains until something fails; the exit status is how many steps that took. */
+static void train_until_error(void)
+{
+    net n = {0};
+    int i = 0;
+    values v;
+    lc_status status = make(&n);
+    while (status >= 0 && i < STEPS) {
+        status = step(&n, i);
+        i++;
+    }
+    if (status < 0 && !strstr(lc_error_message(), "as asked for")) _exit(60);
+    if (status >= 0 || read_all(&n, &v) >= 0) _exit(61); /* the error stays */
+    if (!strstr(lc_error_message(), "as asked for")) _exit(62);
+    _exit(i);
+}
+
+TEST(the_first_error_stays)
+{
+    static const char *const what[] = {"launch:5", "copy:7", "alloc:10"};
+    find_plugin();
+    use("sim:3", "lazy");
+    for (int i = 0; i < 3; i++) {
+        setenv("LIGHTC_SIM_FAIL", what[i], 1);
+        int status = child(train_until_error);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) >= 60) TEST_FAIL("%s: 0x%x", what[i], (unsigned)status);
+    }
+    unsetenv("LIGHTC_SIM_FAIL");
+}
+
+TEST(an_operator_without_a_kernel_is_named)
+{
+    net n = {0};
+    find_plugin();
+    use("sim", "lazy");
+    setenv("LIGHTC_SIM_WITHOUT", "gelu,fused", 1);
+    CHECK_OK(make(&n));
+    CHECK_STATUS(step(&n, 0), LC_ERR_UNSUPPORTED);
+    CHECK(strstr(lc_error_message(), "gelu") && strstr(lc_error_message(), "f32") && strstr(lc_error_message(), "sim"));
+    drop(&n);
+    unsetenv("LIGHTC_SIM_WITHOUT");
+}
+
+TEST(what_cannot_be_opened_is_a_sentence)
+{
+    lc_tensor *t;
+    find_plugin();
+    use("sim:4", NULL);
+    CHECK_STATUS(lc_tensor_new(LC_F32, 1, (int64_t[]){1}, &t), LC_ERR_CONFIG);
+    CHECK(strstr(lc_error_message(), "there is no sim:4; this machine has 4"));
+    use("none", NULL);
+    CHECK_STATUS(lc_tensor_new(LC_F32, 1, (int64_t[]){1}, &t), LC_ERR_CONFIG);
+    CHECK(strstr(lc_error_message(), "accelerator is \"none\""));
+    use("../sim", NULL);
+    CHECK_STATUS(lc_tensor_new(LC_F32, 1, (int64_t[]){1}, &t), LC_ERR_CONFIG);
+    use("sim:x", NULL);
+    CHECK_STATUS(lc_tensor_new(LC_F32, 1, (int64_t[]){1}, &t), LC_ERR_CONFIG);
+    use(NULL, NULL);
+    CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){1}, &t));
+    lc_tensor_unref(t);
+}
+
+TEST_MAIN
