@@ -18,7 +18,7 @@ function(lightc_test_on_sim schedule)
       ENVIRONMENT "${environment};LIGHTC_ACCELERATOR=sim;LIGHTC_SIM=${schedule};LIGHTC_KERNELS=reference;LIGHTC_BACKEND_PATH=${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
   endforeach()
 endfunction()
-lightc_test_on_sim(lazy engine anomaly missed writes arguments module zeros map halves optim_updates nn ops_cases
+lightc_test_on_sim(lazy engine storage_types anomaly missed writes arguments module zeros map halves optim_updates nn ops_cases
   ops_edges ops_math ops_nn trainer_order trainer_optim trainer_resume callbacks checkpoint log_hooks metrics hooks)
 add_dependencies(test_sim lightc_sim)
 # What it reads.

@@ -9,6 +9,7 @@
  * engine/plan/plan.c  looks up a tape segment in the cache, or makes its plan by passes (engine/plan/passes.h):
  *   expand.c          macro nodes -> operators; backward.c: gradients; macros.c: the graph's own macros (others are in
  *                     optim and parallel); expand_writes.c: what rules may still read
+ *   storage_types.c   values kept in a smaller type than the program sees
  *   drop_dead.c       nodes whose results nobody reads are dropped
  *   fuse_patterns.c   named patterns -> fused operators; fuse_elementwise.c: chains
  *   parallel/reduce/place_slices.c  sharded tensors (tensor/slice.h) become intermediate results
@@ -213,6 +214,10 @@ struct lc_graph {
     const lc_device *on;          /* runs the steps */
     const struct lc_pass *passes; /* built-in passes besides the planner's */
     const void *kernel_set;       /* of the backend */
+    /* The type in which operators of a list take and give f32 values (engine/plan/storage_types.c), and which of an
+     * operator's results that concerns, as bits; 0: it is not in the list. Set before the first step. low 0: none. */
+    lc_dtype low;
+    uint32_t (*low_results)(const lc_op *op);
     struct lc__tuning *tuning;    /* engine/plan/tune.h */
 
     /* ---- the step being recorded ---- */

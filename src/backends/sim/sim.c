@@ -73,12 +73,49 @@ static lc_status kernel_set(void *device, const void **set)
     return LC_OK;
 }
 
+static bool is_half(const lc_view *v)
+{
+    return v->ndim >= 0 && (v->dtype == LC_F16 || v->dtype == LC_BF16);
+}
+
+/* Reference kernels take what their operator's inference takes, which for most operators is no half. */
+static bool takes_types(const lc_call *call)
+{
+    enum { MOST = 16 };
+    lc_type types[MOST], results[LC_MAX_OUTPUTS] = {{0}};
+    const lc_type *in[MOST];
+    bool halves = false;
+    for (int i = 0; i < call->n_in; i++) halves |= is_half(&call->in[i]);
+    for (int i = 0; i < call->n_out; i++) halves |= is_half(&call->out[i]);
+    if (!halves || !call->op->infer || call->n_in > MOST) return true;
+    for (int i = 0; i < call->n_in; i++) {
+        const lc_view *v = &call->in[i];
+        types[i] = (lc_type){.dtype = v->dtype, .ndim = v->ndim < 0 ? 0 : v->ndim};
+        memcpy(types[i].shape, v->shape, sizeof types[i].shape);
+        in[i] = v->ndim < 0 ? NULL : &types[i];
+    }
+    lc_infer infer = {.op = call->op,
+                      .n_in = call->n_in,
+                      .in = in,
+                      .n_int = call->n_int,
+                      .ints = call->ints,
+                      .n_float = call->n_float,
+                      .floats = call->floats,
+                      .n_out = call->n_out,
+                      .out = results};
+    if (call->op->infer(&infer) < 0) return false;
+    for (int i = 0; i < call->n_out; i++)
+        if (results[i].dtype != call->out[i].dtype) return false;
+    return true;
+}
+
 static lc_status find_kernels(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n)
 {
     const lc_kernel *of = call->op->kernel;
     (void)set;
     *n = 0;
-    if (max < 1 || !of || is_left_out(call->op->name) || (of->supports && !of->supports(call))) return LC_OK;
+    if (max < 1 || !of || is_left_out(call->op->name) || !takes_types(call)) return LC_OK;
+    if (of->supports && !of->supports(call)) return LC_OK;
     launched *l = launched_of(of);
     if (!l) return sim_host->fail(LC_ERR_MEMORY, "out of memory for a kernel");
     out[0] = &l->kernel;

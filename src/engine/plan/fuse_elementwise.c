@@ -37,6 +37,13 @@ static int position_of(const fuser *f, int node)
     return g < 0 ? node : f->groups[g].position;
 }
 
+/* Chains compute in f32; a conversion from or to bf16 may be part of one. */
+static bool fusible_type(const lc_build *b, const lc_ir_node *n, uint32_t value)
+{
+    lc_dtype dtype = b->values[value].type.dtype;
+    return dtype == LC_F32 || (dtype == LC_BF16 && n->op == &lc__op_cast);
+}
+
 static bool fusible(const lc_build *b, const lc_ir_node *n)
 {
     if (!(n->op->flags & LC_OP_ELEMENTWISE) || n->n_out != 1 || n->n_int > 2 || n->n_in > 3 || n->n_in < 1 ||
@@ -44,9 +51,9 @@ static bool fusible(const lc_build *b, const lc_ir_node *n)
         return false;
     for (int i = 0; i < n->n_int; i++)
         if (n->ints[i] < 0 || n->ints[i] > 255) return false;
-    if (b->values[n->out[0]].type.dtype != LC_F32 || lc__numel(&b->values[n->out[0]].type) == 0) return false;
+    if (!fusible_type(b, n, n->out[0]) || lc__numel(&b->values[n->out[0]].type) == 0) return false;
     for (int i = 0; i < n->n_in; i++)
-        if (n->in[i] == LC_ABSENT || b->values[n->in[i]].type.dtype != LC_F32) return false;
+        if (n->in[i] == LC_ABSENT || !fusible_type(b, n, n->in[i])) return false;
     return lc__elementwise_index(n->op) >= 0;
 }
 
@@ -138,6 +145,11 @@ static int outputs_with(const fuser *f, int g, int extra)
     return n;
 }
 
+static bool same_shape(const lc_type *a, const lc_type *b)
+{
+    return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
+}
+
 static bool can_join(const fuser *f, int g, int node, int *position)
 {
     const group *to = &f->groups[g];
@@ -145,7 +157,7 @@ static bool can_join(const fuser *f, int g, int node, int *position)
     const lc_ir_node *member = &f->b->nodes[to->members[0]];
     const lc_type *a = &f->b->values[n->out[0]].type, *b = &f->b->values[member->out[0]].type;
     uint32_t in[LC_FUSED_MAX_INPUTS];
-    if (!lc__type_equal(a, b) || to->n == LC_FUSED_MAX_INSTRUCTIONS) return false;
+    if (!same_shape(a, b) || to->n == LC_FUSED_MAX_INSTRUCTIONS) return false;
     if (inputs_with(f, g, node, in) > LC_FUSED_MAX_INPUTS || outputs_with(f, g, node) > LC_FUSED_MAX_OUTPUTS)
         return false;
 

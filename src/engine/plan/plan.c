@@ -234,6 +234,7 @@ static lc_status check_memory(lc_build *b)
 /* clang-format off */
 static const lc_pass passes[] = {
     {LC_PHASE_EXPAND, lc__expand},
+    {LC_PHASE_EXPAND, lc__assign_storage_types},
     {LC_PHASE_FUSE, lc__drop_dead},
     {LC_PHASE_FUSE, lc__fuse_patterns},
     {LC_PHASE_FUSE, lc__fuse_elementwise},

@@ -113,6 +113,8 @@ lc_status lc__expand_check_reads(lc_build *b, uint32_t first, const lc__origin *
                                  uint32_t *node) LC_MUST_USE;
 /* Whether anything was written in this step so far. */
 bool lc__expand_any_write(const lc_build *b);
+/* storage_types.c */
+lc_status lc__assign_storage_types(lc_build *b);
 /* drop_dead.c, fuse_patterns.c, fuse_elementwise.c */
 lc_status lc__drop_dead(lc_build *b);
 lc_status lc__fuse_patterns(lc_build *b);
