@@ -97,8 +97,12 @@ int main(int argc, char **argv)
         {"schedulers.json", check_schedulers},
         {"metrics.json", check_metrics},
     };
+    if (argc == 4 && !strcmp(argv[1], "--accelerator")) {
+        setenv("LIGHTC_ACCELERATOR", argv[2], 1);
+        argv += 2, argc -= 2;
+    }
     if (argc != 2) {
-        fprintf(stderr, "usage: lc_reference_check DIR\n");
+        fprintf(stderr, "usage: lc_reference_check [--accelerator NAME] DIR\n");
         return 2;
     }
     check_result r = {0};
