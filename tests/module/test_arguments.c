@@ -498,6 +498,7 @@ TEST(fabrics)
     X(lc_image, width, "tests/data/test_images.c", ".width = 3")                                                       \
     X(lc_image, on_error, "tests/data/test_images.c", ".on_error = LC_IMAGE_SKIP")                                     \
     X(lc_image, exif_transpose, "tests/data/test_images.c", ".exif_transpose = true")                                  \
+    X(lc_image, fast_scale, "tests/data/test_image_transforms.c", ".fast_scale = true")                                \
     X(lc_image, max_pixels, "tests/data/test_images.c", ".max_pixels = 0")                                             \
     X(lc_image, allow_empty, "tests/data/test_images.c", ".allow_empty = true")                                        \
     X(lc_file_windows, array, "tests/data/files/test_tokens.c", ".array = \"a,b\"")                                    \
