@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products: matmul with broadcast leading dimensions, and linear. */
+/* Matrix products: matmul with broadcast leading dimensions, linear, and what the planner makes of linear layers. */
+#include "ops/elementwise_math.h"
 #include "ops/nn_util.h"
 
 double lc__activate(double v, int64_t activation)
@@ -20,9 +21,8 @@ double lc__activate(double v, int64_t activation)
 #include "ops/for_floats.h"
 
 /* ---- matmul ---- */
-static lc_status matmul_infer(lc_infer *call)
+static lc_status infer_product(lc_infer *call)
 {
-    LC_TRY(lc__check_call(call, 2, 3, 0, 0));
     LC_TRY(lc__check_float(call, 0, "x"));
     LC_TRY(lc__check_dtype_of(call, 1, "y", 0, "x"));
     const lc_type *x = call->in[0], *y = call->in[1];
@@ -43,6 +43,12 @@ static lc_status matmul_infer(lc_infer *call)
     z->shape[n - 2] = x->shape[x->ndim - 2];
     z->shape[n - 1] = y->shape[y->ndim - 1];
     return LC_OK;
+}
+
+static lc_status matmul_infer(lc_infer *call)
+{
+    LC_TRY(lc__check_call(call, 2, 3, 0, 0));
+    return infer_product(call);
 }
 
 static lc_status matmul_grad(lc_grad *g)
@@ -136,3 +142,52 @@ lc_tensor *lc_linear_at(lc_tensor *x, lc_tensor *w, lc_tensor *b, lc_site site)
 {
     return lc_op_call(&lc__op_linear, LC_IN(x, w, b), LC_ATTRS(0), LC_NONE, site);
 }
+
+/* ---- made by the planner after gradients have been recorded ---- */
+static lc_status linear_gelu_infer(lc_infer *call)
+{
+    LC_TRY(linear_infer(call));
+    if (call->n_out > 1) call->out[1] = call->out[0];
+    return LC_OK;
+}
+
+static lc_status matmul_gelu_backward_infer(lc_infer *call)
+{
+    LC_TRY(lc__check_call(call, 3, 7, 1, 0));
+    LC_TRY(infer_product(call));
+    LC_TRY(lc__check_dtype_of(call, 2, "z", 0, "x"));
+    return lc__check_shape(call, 2, "z", call->out[0].ndim, call->out[0].shape);
+}
+
+static lc_status linear_weight_grad_infer(lc_infer *call)
+{
+    LC_TRY(lc__check_call(call, 2, 3, 0, 0));
+    LC_TRY(lc__check_float(call, 0, "dy"));
+    LC_TRY(lc__check_dtype_of(call, 1, "x", 0, "dy"));
+    const lc_type *dy = call->in[0], *x = call->in[1];
+    if (dy->ndim != 2 || x->ndim != 2 || dy->shape[0] != x->shape[0])
+        return lc_fail(LC_ERR_SHAPE, "dy and x must be matrices with the same number of rows");
+    lc__set_type(&call->out[0], dy->dtype, 2, (int64_t[]){dy->shape[1], x->shape[1]});
+    lc__set_type(&call->out[1], dy->dtype, 1, &dy->shape[1]);
+    return LC_OK;
+}
+
+LC_NN_KERNEL(linear_gelu)
+LC_NN_KERNEL(matmul_gelu_backward)
+LC_NN_KERNEL_ADDING(linear_weight_grad)
+const lc_op lc__op_linear_gelu = {.name = "linear_gelu",
+                                  .flags = LC_OP_NO_GRAD,
+                                  .inputs = "x weight bias",
+                                  .n_out = 2,
+                                  .infer = linear_gelu_infer,
+                                  .kernel = &linear_gelu_kernel};
+const lc_op lc__op_matmul_gelu_backward = {.name = "matmul_gelu_backward",
+                                           .flags = LC_OP_NO_GRAD,
+                                           .n_out = 1,
+                                           .infer = matmul_gelu_backward_infer,
+                                           .kernel = &matmul_gelu_backward_kernel};
+const lc_op lc__op_linear_weight_grad = {.name = "linear_weight_grad",
+                                         .flags = LC_OP_NO_GRAD,
+                                         .n_out = 2,
+                                         .infer = linear_weight_grad_infer,
+                                         .kernel = &linear_weight_grad_kernel};

@@ -49,9 +49,9 @@ static void FN(matmul)(const lc_call *c)
      (T *)z->data + lc__offset(z, 0, zl, b), z->stride[zl], z->stride[zl + 1], NULL, 0, 0, c->accumulate);
 }
 
-static void FN(linear)(const lc_call *c)
+static void FN(linear_into)(const lc_call *c, const lc_view *y, int64_t activation)
 {
-    const lc_view *x = &c->in[0], *w = &c->in[1], *b = &c->in[2], *y = &c->out[0];
+    const lc_view *x = &c->in[0], *w = &c->in[1], *b = &c->in[2];
     int last = x->ndim - 1;
     int64_t rows = lc__view_extent(x, 0, last), inner = last ? x->shape[last - 1] : 1;
     if (!rows) return;
@@ -60,5 +60,48 @@ static void FN(linear)(const lc_call *c)
     (inner, y->shape[last], x->shape[last], (const T *)x->data + (last ? lc__offset(x, 0, last - 1, r) : 0),
      last ? x->stride[last - 1] : 0, x->stride[last], (const T *)w->data, w->stride[1], w->stride[0],
      (T *)y->data + (last ? lc__offset(y, 0, last - 1, r) : 0), last ? y->stride[last - 1] : 0, y->stride[last],
-     lc__given(b) ? (const T *)b->data : NULL, lc__given(b) ? b->stride[0] : 0, c->ints[0], c->accumulate);
+     lc__given(b) ? (const T *)b->data : NULL, lc__given(b) ? b->stride[0] : 0, activation, c->accumulate);
+}
+
+static void FN(linear)(const lc_call *c)
+{
+    FN(linear_into)(c, &c->out[0], c->ints[0]);
+}
+
+/* Like linear and gelu one after the other, so that both results round as theirs. */
+static void FN(linear_gelu)(const lc_call *c)
+{
+    const lc_view *y = &c->out[0], *sum = &c->out[c->n_out - 1];
+    int64_t n = lc__view_extent(y, 0, y->ndim);
+    FN(linear_into)(c, sum, 0);
+    for (int64_t i = 0; i < n; i++) {
+        double v = (double)((const T *)sum->data)[lc__offset(sum, 0, sum->ndim, i)];
+        ((T *)y->data)[lc__offset(y, 0, y->ndim, i)] = (T)(c->ints[0] ? lc__gelu_tanh(v) : lc__gelu_erf(v));
+    }
+}
+
+static void FN(matmul_gelu_backward)(const lc_call *c)
+{
+    const lc_view *y = &c->out[0], *x = &c->in[2];
+    int64_t n = lc__view_extent(y, 0, y->ndim);
+    FN(matmul)(c);
+    for (int64_t i = 0; i < n; i++) {
+        double v = (double)((const T *)x->data)[lc__offset(x, 0, x->ndim, i)];
+        T *to = &((T *)y->data)[lc__offset(y, 0, y->ndim, i)];
+        *to = (T)((double)*to * (c->ints[0] ? lc__gelu_tanh_slope(v) : lc__gelu_erf_slope(v)));
+    }
+}
+
+static void FN(linear_weight_grad)(const lc_call *c)
+{
+    const lc_view *dy = &c->in[0], *x = &c->in[1], *dw = &c->out[0], *db = &c->out[1];
+    int64_t rows = dy->shape[0], n = dy->shape[1];
+    FN(lc__gemm)
+    (n, x->shape[1], rows, (const T *)dy->data, dy->stride[1], dy->stride[0], (const T *)x->data, x->stride[0],
+     x->stride[1], (T *)dw->data, dw->stride[0], dw->stride[1], NULL, 0, 0, c->accumulate);
+    for (int64_t i = 0; i < n; i++) {
+        double sum = 0;
+        for (int64_t r = 0; r < rows; r++) sum += (double)((const T *)dy->data)[r * dy->stride[0] + i * dy->stride[1]];
+        ((T *)db->data)[i * db->stride[0]] = (T)sum;
+    }
 }

@@ -8,6 +8,9 @@
  * Operands, ints and floats by position (`?` may be NULL; a missing one keeps its place):
  *   matmul                 x[..,M,K] y[..,K,N]; vectors are made matrices by the public function | | -> z
  *   linear                 x w b? | activation (0 none, 1 relu, 2 tanh, 3 sigmoid; set by the planner) | -> y
+ *   linear_gelu            x w b? | gelu's form | -> gelu(y) y? (a node of one result has only the first) (planner only)
+ *   matmul_gelu_backward   x[..,M,K] y[..,K,N] z | gelu's form | -> gelu_backward(x y, z)       (planner only)
+ *   linear_weight_grad     dy[M,N] x[M,K] | | -> dw[N,K] db[N]                                  (planner only)
  *   conv                   x w b? | nd stride[nd] padding[nd] dilation[nd] groups activation | -> y
  *   conv_input_grad        dy w b? | nd stride padding dilation groups input size[nd] | -> dx   (also: transposed)
  *   conv_weight_grad       dy x | nd stride padding dilation groups kernel size[nd] | -> dw
@@ -54,6 +57,9 @@
 #define LC_OPS_NN_LIST(X)                                                                                              \
     X(matmul)                                                                                                          \
     X(linear)                                                                                                          \
+    X(linear_gelu)                                                                                                     \
+    X(matmul_gelu_backward)                                                                                            \
+    X(linear_weight_grad)                                                                                              \
     X(conv)                                                                                                            \
     X(conv_input_grad)                                                                                                 \
     X(conv_weight_grad)                                                                                                \

@@ -78,39 +78,117 @@ TEST(bias_and_activation)
     }
 }
 
-/* A gradient that is computed in place is added to the existing value. */
-TEST(results_are_added)
+/* A gradient that is computed in place is added to the existing value; the other results of the call are not. */
+static void check_added(kernel_case *c)
 {
     static const char *const sets[] = {"base", "avx2", "avx512"};
+    infer_outputs(c);
+    run_kernel(c, c->op->kernel, 1);
+    float *got[2], *want[2];
+    int64_t n[2];
+    for (int k = 0; k < c->n_out; k++) {
+        n[k] = view_numel(&c->out[k]);
+        got[k] = c->out[k].data;
+        want[k] = malloc((size_t)n[k] * sizeof *want[k]);
+        CHECK(want[k]);
+        memcpy(want[k], got[k], (size_t)n[k] * sizeof *want[k]);
+    }
+    for (int s = 0; s < 3; s++) {
+        const lc__isa *isa = lc__isa_find(sets[s]);
+        if (!isa) continue;
+        lc_call call = call_of(c, NULL, 2);
+        call.kernel = lc__isa_kernel(isa, &call);
+        CHECK(call.kernel && call.kernel->flags & LC_KERNEL_ACCUMULATES);
+        call.accumulate = true;
+        CHECK_OK(call.kernel->prepare(&call));
+        call.scratch = aligned_alloc(64, (call.scratch_bytes + 63) / 64 * 64);
+        for (int k = 0; k < c->n_out; k++)
+            for (int64_t i = 0; i < n[k]; i++) got[k][i] = 10;
+        call.kernel->run(&call);
+        for (int k = 0; k < c->n_out; k++)
+            for (int64_t i = 0; i < n[k]; i++) CHECK(fabsf(got[k][i] - (k ? 0 : 10) - want[k][i]) < 1e-3f);
+        free(call.scratch);
+        call.kernel->release(&call);
+    }
+    for (int k = 0; k < c->n_out; k++) free(want[k]), free(got[k]);
+    for (int i = 0; i < c->n_in; i++) free(c->storage[i]);
+}
+
+TEST(results_are_added)
+{
     for (int64_t m = 40; m <= 140; m += 100) {
-        kernel_case c = case_of(&lc__op_matmul);
+        kernel_case c = case_of(&lc__op_matmul), both = case_of(&lc__op_linear_weight_grad);
         add_matrix(&c, 0, m, 600, true, 0);
         add_matrix(&c, 0, 600, 37, false, 0);
-        infer_outputs(&c);
-        run_kernel(&c, c.op->kernel, 1);
-        int64_t n = view_numel(&c.out[0]);
-        float *got = c.out[0].data, *want = malloc((size_t)n * sizeof *want);
-        CHECK(want);
-        memcpy(want, got, (size_t)n * sizeof *want);
-        for (int s = 0; s < 3; s++) {
-            const lc__isa *isa = lc__isa_find(sets[s]);
-            if (!isa) continue;
-            lc_call call = call_of(&c, NULL, 2);
-            call.kernel = lc__isa_kernel(isa, &call);
-            CHECK(call.kernel && call.kernel->flags & LC_KERNEL_ACCUMULATES);
-            call.accumulate = true;
-            CHECK_OK(call.kernel->prepare(&call));
-            call.scratch = aligned_alloc(64, (call.scratch_bytes + 63) / 64 * 64);
-            for (int64_t i = 0; i < n; i++) got[i] = 10;
-            call.kernel->run(&call);
-            for (int64_t i = 0; i < n; i++) CHECK(fabsf(got[i] - 10 - want[i]) < 1e-3f);
-            free(call.scratch);
-            call.kernel->release(&call);
-        }
-        free(want);
-        free(got);
-        for (int i = 0; i < c.n_in; i++) free(c.storage[i]);
+        check_added(&c);
+        add_matrix(&both, 0, 600, m, false, 0);
+        add_matrix(&both, 0, 600, 37, false, 0);
+        check_added(&both);
     }
+}
+
+/* ---- fusions ---- */
+
+static const int64_t fused_sizes[][3] = {{64, 784, 128}, {150, 120, 10}, {4, 17, 5},    {140, 600, 70},
+                                         {129, 5, 129},  {13, 257, 33},  {300, 40, 600}};
+
+TEST(gelu_of_linear)
+{
+    for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
+        const int64_t *z = fused_sizes[i];
+        for (int how = 0; how < 4; how++) {
+            kernel_case c = case_of(&lc__op_linear_gelu);
+            c.of_largest = 5e-6;
+            add_input(&c, LC_F32, CHECK_ROW_MAJOR, 3, (int64_t[]){2, z[0], z[1]}, fill_normal, 1);
+            add_input(&c, LC_F32, CHECK_ROW_MAJOR, 2, (int64_t[]){z[2], z[1]}, fill_normal, 0.2);
+            if (how & 2)
+                add_input(&c, LC_F32, CHECK_ROW_MAJOR, 1, &z[2], fill_normal, 1);
+            else
+                add_missing(&c);
+            add_int(&c, how & 1);
+            if (i & 1) { /* only gelu's result */
+                c.n_out = 1;
+                c.out_type[0] = (lc_type){.dtype = LC_F32, .ndim = 3, .shape = {2, z[0], z[2]}};
+            }
+            check_case(&c);
+        }
+    }
+}
+
+TEST(slope_of_gelu)
+{
+    for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
+        const int64_t *z = fused_sizes[i];
+        for (int form = 0; form < 2; form++) {
+            kernel_case c = case_of(&lc__op_matmul_gelu_backward);
+            c.of_largest = 5e-6;
+            add_matrix(&c, 2, z[0], z[1], false, 0);
+            add_matrix(&c, 0, z[1], z[2], false, 0);
+            add_matrix(&c, 2, z[0], z[2], false, 0);
+            add_int(&c, form);
+            check_case(&c);
+        }
+    }
+}
+
+/* The sums of columns do not depend on how many pieces share them. */
+TEST(gradients_of_weight_and_bias)
+{
+    for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
+        const int64_t *z = fused_sizes[i];
+        for (int how = 0; how < 8; how++) {
+            kernel_case c = case_of(&lc__op_linear_weight_grad);
+            c.of_largest = 5e-6;
+            add_matrix(&c, 0, z[1], z[0], how & 1, how & 4 ? 3 : 0);
+            add_matrix(&c, 0, z[1], z[2], how & 2, how & 4 ? 5 : 0);
+            check_case(&c);
+        }
+    }
+    kernel_case c = case_of(&lc__op_linear_weight_grad);
+    c.of_largest = 5e-6;
+    add_matrix(&c, 0, 1, 9, false, 0);
+    add_matrix(&c, 0, 1, 8, false, 0);
+    check_case(&c);
 }
 
 TEST(calls_left_to_other_kernels)

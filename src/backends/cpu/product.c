@@ -22,13 +22,14 @@ static bool normalize(int64_t rows, int64_t cols, int64_t *row_stride, int64_t *
 }
 
 /* The strides of an operand as the planner will give them: as they are if they fit the kernel's layout, dense
- * otherwise (a copy is made then). */
-static void take_strides(const lc_view *v, int64_t *stride)
+ * otherwise (a copy is made then), or if the kernel takes only those. */
+static void take_strides(const lc_view *v, bool only_dense, int64_t *stride)
 {
     int n = v->ndim;
     int64_t row = n > 1 ? v->stride[n - 2] : 0, col = n > 0 ? v->stride[n - 1] : 1, dense = 1;
     bool fits =
-        n < 1 || (n == 1 ? v->shape[0] == 1 || col == 1 : normalize(v->shape[n - 2], v->shape[n - 1], &row, &col));
+        !only_dense &&
+        (n < 1 || (n == 1 ? v->shape[0] == 1 || col == 1 : normalize(v->shape[n - 2], v->shape[n - 1], &row, &col)));
     for (int i = n - 1; i >= 0; i--) {
         stride[i] = fits ? v->stride[i] : dense;
         dense *= v->shape[i];
@@ -44,18 +45,28 @@ static void drop_batch(lc__product *g, int i)
     memmove(g->yb + i, g->yb + i + 1, bytes);
 }
 
+static void turn(lc_view *v, int64_t *stride)
+{
+    int64_t n = v->shape[0], step = stride[0];
+    v->shape[0] = v->shape[1], stride[0] = stride[1];
+    v->shape[1] = n, stride[1] = step;
+}
+
 bool lc__product_of(const lc_call *call, lc__product *g)
 {
-    const lc_view *x = &call->in[0], *y = &call->in[1], *out = &call->out[0];
-    bool linear = call->op == &lc__op_linear;
+    lc_view first = call->in[0];
+    const lc_view *x = &first, *y = &call->in[1], *out = &call->out[0];
+    bool gelu = call->op == &lc__op_linear_gelu || call->op == &lc__op_matmul_gelu_backward;
+    bool linear = call->op == &lc__op_linear || call->op == &lc__op_linear_gelu;
     int64_t xs[LC_MAX_DIMS], ys[LC_MAX_DIMS];
     memset(g, 0, sizeof *g);
     if (x->dtype != LC_F32 || y->dtype != LC_F32 || out->dtype != LC_F32) return false;
     if (x->ndim < (linear ? 1 : 2) || y->ndim < 2) return false;
     for (int i = 0; i < out->ndim; i++)
         if (out->shape[i] < 1) return false;
-    take_strides(x, xs);
-    take_strides(y, ys);
+    take_strides(x, gelu, xs);
+    take_strides(y, gelu, ys);
+    if (call->op == &lc__op_linear_weight_grad) turn(&first, xs);
     g->m = x->ndim > 1 ? x->shape[x->ndim - 2] : 1;
     g->k = x->shape[x->ndim - 1];
     g->xm = x->ndim > 1 ? xs[x->ndim - 2] : g->k;
@@ -66,7 +77,7 @@ bool lc__product_of(const lc_call *call, lc__product *g)
         g->n = y->shape[0], g->yn = ys[0], g->yk = ys[1];
         g->bias = !absent(call, 2);
         if (g->bias && call->in[2].dtype != LC_F32) return false;
-        g->activation = call->n_int > 0 ? (int)call->ints[0] : 0;
+        g->activation = call->op == &lc__op_linear && call->n_int > 0 ? (int)call->ints[0] : 0;
         if (g->activation < 0 || g->activation > 3) return false;
     } else {
         g->n = y->shape[y->ndim - 1], g->yk = ys[y->ndim - 2], g->yn = ys[y->ndim - 1];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A matmul or linear call as a product of matrices, or of batches of them. */
+/* A call of matmul, linear, or a fusion with one of them, as a product of matrices, or of batches of them. */
 #ifndef LC_BACKENDS_CPU_PRODUCT_H
 #define LC_BACKENDS_CPU_PRODUCT_H
 
@@ -16,8 +16,9 @@ typedef struct lc__product {
     int activation; /* as in lc__activate */
 } lc__product;
 
-/* False if the call is not a product in f32, or has other layouts. Contiguous batch dimensions are merged, and folded
- * into the rows if the second operand has no batch: [16,256,384] x [384,1152] is one product of 4096 rows. */
+/* Describes the product only, not what else a fusion computes. False if the call is not a product in f32, or has other
+ * layouts. Contiguous batch dimensions are merged, and folded into the rows if the second operand has no batch:
+ * [16,256,384] x [384,1152] is one product of 4096 rows. */
 bool lc__product_of(const lc_call *call, lc__product *out);
 
 #endif

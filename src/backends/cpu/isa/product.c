@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul and linear of one pair of matrices, or of a few large pairs: out = activation(x * y + bias).
+/* matmul and linear of one pair of matrices, or of a few large pairs: out = activation(x * y + bias). Also the fusions
+ * of such a product with its neighbors (epilogue.h).
  *
  * A tile of ROWS x PANEL results is kept in registers while k runs over a block of DEPTH. The second factor is copied
  * into panels of PANEL columns stored in the order in which they are read. So is the first one, in strips of ROWS rows,
@@ -12,6 +13,7 @@
  * columns, which makes its panels right before it uses them, or reads them in place if y's rows are dense. Pieces
  * depend only on the shape, and the order of a result's sum only on k, so results are the same for any number of
  * threads. */
+#include "backends/cpu/isa/epilogue.h"
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/vec.h"
 #include "backends/cpu/isa/vmath.h"
@@ -59,6 +61,7 @@ typedef struct job {
     const float *x, *y, *bias;
     float *out, *scratch;
     int64_t k_begin, k_end; /* the range of k whose panels are made */
+    epilogue after;
 } job;
 
 static inline int64_t smaller(int64_t a, int64_t b)
@@ -336,26 +339,15 @@ static void panel_columns(const job *j, const float *a, int64_t depth, int64_t m
 static void finish(const job *j, int64_t m0, int64_t rows, int64_t n0, int64_t columns)
 {
     const lc__product *p = &j->p;
-    if (!p->bias && !p->activation) return;
-    for (int64_t m = m0; m < m0 + rows; m++) {
-        float *restrict out = j->out + m * p->n + n0;
-        if (p->bias) {
-            const float *restrict bias = j->bias + n0;
-            for (int64_t n = 0; n < columns; n++) out[n] += bias[n];
-        }
-        switch (p->activation) {
-        case 1:
-            for (int64_t n = 0; n < columns; n++) out[n] = out[n] > 0.f ? out[n] : out[n] != out[n] ? out[n] : 0.f;
-            break;
-        case 2:
-            for (int64_t n = 0; n < columns; n++) out[n] = vm_tanh(out[n]);
-            break;
-        case 3:
-            for (int64_t n = 0; n < columns; n++) out[n] = vm_sigmoid(out[n]);
-            break;
-        default:
-            break;
-        }
+    bool simple = p->bias || p->activation, more = epilogue_runs(&j->after);
+    if (!simple && !more) return;
+    /* Short rows are neighbors: together they fill vectors. */
+    int64_t step = columns == p->n ? larger(1, 1024 / columns) : 1;
+    for (int64_t m = m0, next; m < m0 + rows; m = next) {
+        next = smaller(m + step, m0 + rows);
+        for (int64_t r = m; simple && r < next; r++)
+            epilogue_linear(p->bias ? j->bias + n0 : NULL, p->activation, j->out + r * p->n + n0, columns);
+        if (more) epilogue_run(&j->after, j->out, m * p->n + n0, (next - m) * columns, 2 * step * p->n);
     }
 }
 
@@ -401,6 +393,19 @@ static void make_all_strips(const void *context, int64_t begin, int64_t end, int
     }
 }
 
+/* Row sums of strips that a piece has. The pieces of the same rows share them. */
+static void sum_rows(const job *j, const float *strips, int64_t k, int64_t depth, int64_t m, int64_t rows,
+                     int64_t column_block)
+{
+    int64_t n = parts(rows, ROWS), end = n * (column_block + 1) / j->column_blocks;
+    for (int64_t s = n * column_block / j->column_blocks; s < end; s++) {
+        double *total = j->after.partial + m + s * ROWS;
+        strip_sums(ROWS, strips + s * ROWS * depth, depth, k > 0, total);
+        for (int64_t i = 0; k + depth == j->p.k && i < smaller(ROWS, rows - s * ROWS); i++)
+            j->after.sums[m + s * ROWS + i] = (float)total[i];
+    }
+}
+
 static void piece(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;
@@ -416,6 +421,7 @@ static void piece(const void *context, int64_t begin, int64_t end, int thread)
             const float *strips = j->scratch + j->panel_floats;
             if (j->own_strips) make_strips(p, j->x, k, depth, m, rows, own);
             if (j->strips) a = j->own_strips ? own : strips + (k - j->k_begin) * whole(p->m, ROWS) + m * depth;
+            if (j->after.kind == EPILOGUE_ROW_SUMS) sum_rows(j, a, k, depth, m, rows, i % j->column_blocks);
             for (int64_t n = n0, next; n < n1; n = next) {
                 bool in_place = j->in_place && n + PANEL <= n1;
                 next = j->shared ? n1 : smaller(n1, n + (in_place ? 1 : OWN_PANELS) * PANEL);
@@ -430,12 +436,22 @@ static void piece(const void *context, int64_t begin, int64_t end, int thread)
     }
 }
 
+static epilogue_kind epilogue_of(const lc_op *op)
+{
+    return op == &lc__op_linear_gelu            ? EPILOGUE_GELU
+           : op == &lc__op_matmul_gelu_backward ? EPILOGUE_SLOPE
+           : op == &lc__op_linear_weight_grad   ? EPILOGUE_ROW_SUMS
+                                                : EPILOGUE_NONE;
+}
+
 /* Sets everything that follows from the shape. */
 static bool plan(const lc_call *call, job *j)
 {
     memset(j, 0, sizeof *j);
     lc__product *p = &j->p;
     if (!lc__product_of(call, p) || p->m < 4 || p->n < 4) return false;
+    j->after.kind = epilogue_of(call->op);
+    if (j->after.kind && p->nb) return false;
     int64_t blocks = parts(p->k, DEPTH), row_work;
     if (__builtin_mul_overflow(p->k, whole(p->n, PANEL), &row_work) || row_work > INT64_MAX / p->m / 8) return false;
     if (p->nb && p->m * row_work < BATCH_WORK) return false;
@@ -452,7 +468,7 @@ static bool plan(const lc_call *call, job *j)
     /* Rows a page apart would all use the same few lines of the first-level cache; half a page apart they use
      * twice as many, which is enough for wide pieces. */
     int64_t conflict = j->column_blocks > 1 ? 512 : 1024;
-    j->strips = p->xk != 1 || (p->m > 1 && p->xm % conflict == 0);
+    j->strips = p->xk != 1 || (p->m > 1 && p->xm % conflict == 0) || j->after.kind == EPILOGUE_ROW_SUMS;
     j->in_place = p->m <= FEW_ROWS && p->yn == 1 && p->yk % 512 != 0 && p->k * p->yk <= IN_PLACE / 4;
     j->blocks_at_once = blocks;
     j->own_strips = j->strips && j->shared && (p->xk == 1 || (j->column_blocks == 1 && blocks == 1));
@@ -486,6 +502,7 @@ static lc_status prepare(lc_call *call)
     }
     call->state = j;
     call->scratch_bytes = (size_t)(j->shared_floats + threads * j->per_thread) * sizeof(float);
+    if (j->after.kind == EPILOGUE_ROW_SUMS) call->scratch_bytes += (size_t)whole(j->p.m, ROWS) * sizeof(double);
     return LC_OK;
 }
 
@@ -504,6 +521,21 @@ static void run_matrices(const lc_call *call, job *j)
     }
 }
 
+/* Returns where the product goes. */
+static float *set_epilogue(const lc_call *call, job *j)
+{
+    epilogue *e = &j->after;
+    e->tanh = call->n_int && call->ints[0];
+    e->y = call->out[0].data;
+    if (e->kind == EPILOGUE_GELU) return call->out[call->n_out - 1].data;
+    if (e->kind == EPILOGUE_SLOPE) e->x = call->in[2].data;
+    if (e->kind == EPILOGUE_ROW_SUMS) {
+        e->partial = (double *)(j->scratch + j->shared_floats + larger(1, call->threads) * j->per_thread);
+        e->sums = call->out[1].data;
+    }
+    return call->out[0].data;
+}
+
 static void run(const lc_call *call)
 {
     job *j = call->state;
@@ -513,10 +545,11 @@ static void run(const lc_call *call)
     j->bias = p->bias ? call->in[2].data : NULL;
     j->accumulate = call->accumulate;
     j->scratch = call->scratch;
+    float *product = set_epilogue(call, j);
     do {
         j->x = call->in[0].data;
         j->y = call->in[1].data;
-        j->out = call->out[0].data;
+        j->out = product;
         for (int i = 0; i < p->nb; i++) {
             j->x += at[i] * p->xb[i];
             j->y += at[i] * p->yb[i];
@@ -552,8 +585,20 @@ static const lc_kernel linear_kernel = {
     .release = release,
 };
 
+static const lc_kernel gelu_kernel = {
+    .name = "product_" LC_ISA_STRING,
+    .layout = LC_WANT_ROW_MAJOR,
+    .supports = supports,
+    .prepare = prepare,
+    .run = run,
+    .release = release,
+};
+
 const lc__kernel_entry LC_ISA_NAME(lc__product_kernels)[] = {
     {&lc__op_matmul, &matmul_kernel},
     {&lc__op_linear, &linear_kernel},
+    {&lc__op_linear_gelu, &gelu_kernel},
+    {&lc__op_matmul_gelu_backward, &gelu_kernel},
+    {&lc__op_linear_weight_grad, &matmul_kernel},
     {NULL, NULL},
 };

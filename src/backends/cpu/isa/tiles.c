@@ -21,35 +21,6 @@ static inline float tile_sign(float x)
     return x > 0.f ? 1.f : x < 0.f ? -1.f : 0.f;
 }
 
-/* sqrt(2/pi) (x + 0.044715 x^3), times two: gelu(x) is about x sigmoid of it. */
-static inline float gelu_argument(float x)
-{
-    return 1.5957691216f * (x + 0.044715f * x * x * x);
-}
-
-static inline float tile_gelu_tanh(float x)
-{
-    return x * vm_sigmoid(gelu_argument(x));
-}
-
-static inline float tile_gelu_tanh_slope(float x)
-{
-    float u = gelu_argument(x);
-    float e = vm_exp(-fabsf(u)), r = 1.f / (1.f + e);
-    float s = u >= 0.f ? r : e * r, t = u >= 0.f ? e * r : r; /* sigmoid(u), sigmoid(-u) */
-    return s + x * (s * t) * (1.5957691216f * (1.f + 0.134145f * x * x));
-}
-
-static inline float tile_gelu_erf(float x)
-{
-    return 0.5f * x * (1.f + vm_erf(x * 0.70710678119f));
-}
-
-static inline float tile_gelu_erf_slope(float x)
-{
-    return 0.5f * (1.f + vm_erf(x * 0.70710678119f)) + x * (0.39894228040f * vm_exp(-0.5f * x * x));
-}
-
 static inline float tile_mish_slope(float x)
 {
     float t = vm_tanh(vm_softplus(x));
@@ -92,10 +63,10 @@ static inline float tile_norm_slope(float x, float norm, float p)
 #define lc__sign            tile_sign
 #define lc__sigmoid         vm_sigmoid
 #define lc__softplus        vm_softplus
-#define lc__gelu_tanh       tile_gelu_tanh
-#define lc__gelu_tanh_slope tile_gelu_tanh_slope
-#define lc__gelu_erf        tile_gelu_erf
-#define lc__gelu_erf_slope  tile_gelu_erf_slope
+#define lc__gelu_tanh       vm_gelu_tanh
+#define lc__gelu_tanh_slope vm_gelu_tanh_slope
+#define lc__gelu_erf        vm_gelu_erf
+#define lc__gelu_erf_slope  vm_gelu_erf_slope
 #define lc__mish_slope      tile_mish_slope
 #define lc__smooth_l1       tile_smooth_l1
 #define lc__smooth_l1_slope tile_smooth_l1_slope
@@ -222,10 +193,10 @@ static void own_gelu(int64_t n, float *out, const float *const *in, const float 
     (void)p;
     if (k[0]) {
         LC_IVDEP
-        for (int64_t i = 0; i < n; i++) out[i] = tile_gelu_tanh(x[i]);
+        for (int64_t i = 0; i < n; i++) out[i] = vm_gelu_tanh(x[i]);
     } else {
         LC_IVDEP
-        for (int64_t i = 0; i < n; i++) out[i] = tile_gelu_erf(x[i]);
+        for (int64_t i = 0; i < n; i++) out[i] = vm_gelu_erf(x[i]);
     }
 }
 
@@ -235,10 +206,10 @@ static void own_gelu_backward(int64_t n, float *out, const float *const *in, con
     (void)p;
     if (k[0]) {
         LC_IVDEP
-        for (int64_t i = 0; i < n; i++) out[i] = dy[i] * tile_gelu_tanh_slope(x[i]);
+        for (int64_t i = 0; i < n; i++) out[i] = dy[i] * vm_gelu_tanh_slope(x[i]);
     } else {
         LC_IVDEP
-        for (int64_t i = 0; i < n; i++) out[i] = dy[i] * tile_gelu_erf_slope(x[i]);
+        for (int64_t i = 0; i < n; i++) out[i] = dy[i] * vm_gelu_erf_slope(x[i]);
     }
 }
 

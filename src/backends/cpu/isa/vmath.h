@@ -166,6 +166,35 @@ static inline float vm_erf(float x)
     return copysignf(a < 1.f ? a * p : 1.f - vm_exp(q), x);
 }
 
+/* sqrt(2/pi) (x + 0.044715 x^3), times two: gelu(x) is about x sigmoid of it. */
+static inline float vm_gelu_argument(float x)
+{
+    return 1.5957691216f * (x + 0.044715f * x * x * x);
+}
+
+static inline float vm_gelu_tanh(float x)
+{
+    return x * vm_sigmoid(vm_gelu_argument(x));
+}
+
+static inline float vm_gelu_tanh_slope(float x)
+{
+    float u = vm_gelu_argument(x);
+    float e = vm_exp(-fabsf(u)), r = 1.f / (1.f + e);
+    float s = u >= 0.f ? r : e * r, t = u >= 0.f ? e * r : r; /* sigmoid(u), sigmoid(-u) */
+    return s + x * (s * t) * (1.5957691216f * (1.f + 0.134145f * x * x));
+}
+
+static inline float vm_gelu_erf(float x)
+{
+    return 0.5f * x * (1.f + vm_erf(x * 0.70710678119f));
+}
+
+static inline float vm_gelu_erf_slope(float x)
+{
+    return 0.5f * (1.f + vm_erf(x * 0.70710678119f)) + x * (0.39894228040f * vm_exp(-0.5f * x * x));
+}
+
 /* sin(x + quarter * pi/2) for |x| <= VM_SIN_LIMIT; the reduction is done in double. */
 #define VM_SIN_LIMIT 1e5f
 static inline float vm_sin_shifted(float x, int32_t quarter)
