@@ -3,11 +3,11 @@
 if(LIGHTC_BUILD_FUZZERS AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/CMakeLists.txt)
   add_subdirectory(fuzz)
 endif()
-# Trains the networks of the benchmarks under the laws.
-target_sources(test_laws PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
-target_sources(test_sync PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
-target_include_directories(test_laws PRIVATE ${PROJECT_SOURCE_DIR})
-target_include_directories(test_sync PRIVATE ${PROJECT_SOURCE_DIR})
+# Train the networks of the benchmarks.
+foreach(name IN ITEMS test_laws test_sync test_fuse)
+  target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+endforeach()
 # Test programs on a simulated device (src/backends/sim/sim.h), which runs nothing before somebody waits for it.
 function(lightc_test_on_sim schedule)
   foreach(name IN LISTS ARGN)
@@ -18,7 +18,7 @@ function(lightc_test_on_sim schedule)
       ENVIRONMENT "${environment};LIGHTC_ACCELERATOR=sim;LIGHTC_SIM=${schedule};LIGHTC_KERNELS=reference;LIGHTC_BACKEND_PATH=${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
   endforeach()
 endfunction()
-lightc_test_on_sim(lazy engine storage_types anomaly missed writes arguments module zeros map halves optim_updates nn ops_cases
+lightc_test_on_sim(lazy engine fuse storage_types anomaly missed writes arguments module zeros map halves optim_updates nn ops_cases
   ops_edges ops_math ops_nn trainer_order trainer_optim trainer_resume callbacks checkpoint log_hooks metrics hooks)
 add_dependencies(test_sim lightc_sim)
 # What it reads.

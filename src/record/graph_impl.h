@@ -11,7 +11,8 @@
  *                     optim and parallel); expand_writes.c: what rules may still read
  *   storage_types.c   values kept in a smaller type than the program sees
  *   drop_dead.c       nodes whose results nobody reads are dropped
- *   fuse_patterns.c   named patterns -> fused operators; fuse_elementwise.c: chains
+ *   fuse_patterns.c   named patterns -> fused operators; fuse_linear.c: of linear layers; fuse_elementwise.c: chains
+ *   choose_kernel.c   the kernel of a call, and whether a fusion has one
  *   parallel/reduce/place_slices.c  sharded tensors (tensor/slice.h) become intermediate results
  *   parallel/collectives/collectives.c  each collective -> where it starts and where it is waited for
  *   lower.c           operators -> kernel calls: layouts, copies
@@ -218,7 +219,7 @@ struct lc_graph {
      * operator's results that concerns, as bits; 0: it is not in the list. Set before the first step. low 0: none. */
     lc_dtype low;
     uint32_t (*low_results)(const lc_op *op);
-    struct lc__tuning *tuning;    /* engine/plan/tune.h */
+    struct lc__tuning *tuning; /* engine/plan/tune.h */
 
     /* ---- the step being recorded ---- */
     bool recording, expanding;

@@ -17,12 +17,14 @@ typedef struct group {
     int position;
     int n;
     int members[LC_FUSED_MAX_INSTRUCTIONS];
+    lc_ir_node fused; /* the node that computes them, if there are several */
 } group;
 
 typedef struct fuser {
     lc_build *b;
     int *producer; /* by value: node, or -1 */
     int *group_of; /* by node: group, or -1 */
+    bool *alone;   /* by node: it was in a group for which there is no kernel */
     group *groups; /* at most one per node */
     int n_groups;
     int *first_use; /* by value: into uses */
@@ -195,10 +197,11 @@ static int64_t register_of(uint32_t value, const uint32_t *in, int n_in, const u
     return reg;
 }
 
-static lc_status emit(fuser *f, int g)
+/* Sets the group's `fused`. */
+static lc_status describe(fuser *f, int g)
 {
     lc_build *b = f->b;
-    const group *from = &f->groups[g];
+    group *from = &f->groups[g];
     uint32_t in[LC_FUSED_MAX_INPUTS], out[LC_FUSED_MAX_OUTPUTS];
     int n_in = inputs_with(f, g, -1, in), n_out = 0, n_float = 0, n_int = 1;
     int64_t ints[1 + LC_FUSED_INSTRUCTION_INTS * LC_FUSED_MAX_INSTRUCTIONS + LC_FUSED_MAX_OUTPUTS];
@@ -228,9 +231,12 @@ static lc_status emit(fuser *f, int g)
     }
     for (int k = 0; k < n_out; k++) ints[n_int++] = results[k];
 
-    lc_ir_node *to = &b->nodes[from->position];
-    lc_ir_node fused = {
-        .op = &lc__op_fused, .n_in = n_in, .n_out = n_out, .n_int = n_int, .n_float = n_float, .site = to->site};
+    lc_ir_node fused = {.op = &lc__op_fused,
+                        .n_in = n_in,
+                        .n_out = n_out,
+                        .n_int = n_int,
+                        .n_float = n_float,
+                        .site = b->nodes[from->position].site};
     fused.in = lc__build_alloc(b, (size_t)(n_in + n_out) * sizeof *fused.in);
     fused.ints = lc__build_alloc(b, (size_t)n_int * sizeof *fused.ints);
     fused.floats = lc__build_alloc(b, (size_t)(n_float + 1) * sizeof *fused.floats);
@@ -245,9 +251,14 @@ static lc_status emit(fuser *f, int g)
     memcpy(fused.ints, ints, (size_t)n_int * sizeof *ints);
     memcpy(fused.floats, floats, (size_t)n_float * sizeof *floats);
     memcpy(fused.sources, sources, (size_t)n_float * sizeof *sources);
-    for (int m = 0; m < from->n; m++) b->nodes[from->members[m]].op = NULL;
-    *to = fused;
+    from->fused = fused;
     return LC_OK;
+}
+
+static void emit(fuser *f, const group *from)
+{
+    for (int m = 0; m < from->n; m++) f->b->nodes[from->members[m]].op = NULL;
+    f->b->nodes[from->position] = from->fused;
 }
 
 static lc_status prepare(fuser *f)
@@ -257,13 +268,14 @@ static lc_status prepare(fuser *f)
     for (int i = 0; i < b->n_nodes; i++) n_uses += b->nodes[i].op ? (size_t)b->nodes[i].n_in : 0;
     f->producer = lc__build_alloc(b, n_values * sizeof(int));
     f->group_of = lc__build_alloc(b, n_nodes * sizeof(int));
+    f->alone = lc__build_alloc(b, n_nodes * sizeof(bool));
     f->groups = lc__build_alloc(b, n_nodes * sizeof(group));
     f->first_use = lc__build_alloc(b, n_values * sizeof(int));
     f->uses = lc__build_alloc(b, n_uses * sizeof(int));
     f->mutators = lc__build_alloc(b, n_nodes * sizeof(int));
-    if (!f->producer || !f->group_of || !f->groups || !f->first_use || !f->uses || !f->mutators) return LC_ERR_MEMORY;
+    if (!f->producer || !f->group_of || !f->alone || !f->groups || !f->first_use || !f->uses || !f->mutators)
+        return LC_ERR_MEMORY;
     memset(f->producer, 0xff, n_values * sizeof(int));
-    memset(f->group_of, 0xff, n_nodes * sizeof(int));
     for (int i = 0; i < b->n_nodes; i++) {
         const lc_ir_node *n = &b->nodes[i];
         if (!n->op) continue;
@@ -287,33 +299,62 @@ static lc_status prepare(fuser *f)
     return LC_OK;
 }
 
-lc_status lc__fuse_elementwise(lc_build *b)
+/* Puts every node into a group, but those that must stay alone. */
+static void make_groups(fuser *f)
 {
-    fuser f = {.b = b};
-    LC_TRY(prepare(&f));
+    const lc_build *b = f->b;
+    memset(f->group_of, 0xff, (size_t)b->n_nodes * sizeof *f->group_of);
+    f->n_groups = 0;
     for (int i = 0; i < b->n_nodes; i++) {
         const lc_ir_node *n = &b->nodes[i];
-        if (!n->op || !fusible(b, n)) continue;
+        if (!n->op || f->alone[i] || !fusible(b, n)) continue;
         int best = -1, best_position = 0;
         for (int k = 0; k < n->n_in; k++) {
-            int p = f.producer[n->in[k]], position;
-            int g = p >= 0 ? f.group_of[p] : -1;
-            if (g < 0 || g == best || !can_join(&f, g, i, &position)) continue;
-            if (best < 0 || f.groups[g].n > f.groups[best].n) {
+            int p = f->producer[n->in[k]], position;
+            int g = p >= 0 ? f->group_of[p] : -1;
+            if (g < 0 || g == best || !can_join(f, g, i, &position)) continue;
+            if (best < 0 || f->groups[g].n > f->groups[best].n) {
                 best = g;
                 best_position = position;
             }
         }
         if (best < 0) {
-            best = f.n_groups++;
-            f.groups[best].n = 0;
+            best = f->n_groups++;
+            f->groups[best].n = 0;
             best_position = i;
         }
-        f.groups[best].members[f.groups[best].n++] = i;
-        f.groups[best].position = best_position;
-        f.group_of[i] = best;
+        f->groups[best].members[f->groups[best].n++] = i;
+        f->groups[best].position = best_position;
+        f->group_of[i] = best;
+    }
+}
+
+/* Describes all groups, and marks the members of those for which there is no kernel. The places of other groups may
+ * depend on theirs, so groups are made again then. */
+static lc_status ask(fuser *f, bool *all)
+{
+    *all = true;
+    for (int g = 0; g < f->n_groups; g++) {
+        const group *of = &f->groups[g];
+        bool yes = true;
+        if (of->n < 2) continue;
+        LC_TRY(describe(f, g));
+        LC_TRY(lc__can_fuse(f->b, &of->fused, &f->b->nodes[of->members[0]], &yes));
+        for (int m = 0; m < of->n && !yes; m++) f->alone[of->members[m]] = true;
+        *all = *all && yes;
+    }
+    return LC_OK;
+}
+
+lc_status lc__fuse_elementwise(lc_build *b)
+{
+    fuser f = {.b = b};
+    LC_TRY(prepare(&f));
+    for (bool all = false; !all;) {
+        make_groups(&f);
+        LC_TRY(ask(&f, &all));
     }
     for (int g = 0; g < f.n_groups; g++)
-        if (f.groups[g].n > 1) LC_TRY(emit(&f, g));
+        if (f.groups[g].n > 1) emit(&f, &f.groups[g]);
     return LC_OK;
 }

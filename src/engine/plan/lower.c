@@ -6,7 +6,6 @@
  * layout). */
 #include "engine/plan/plan_impl.h"
 #include "base/grow.h"
-#include "ops/kernel.h"
 #include "ops/ops.h"
 
 #include <limits.h>
@@ -25,28 +24,6 @@ static lc_status new_call(lc_build *b, lc_ir_node *node, const lc_call *call)
 {
     LC_TRY(lc__grow(&b->calls, &b->cap_calls, b->n_calls, 1, "the plan of a step"));
     b->calls[b->n_calls++] = (lc_ir_call){.node = node, .kernel = call->kernel, .threads = call->threads};
-    return LC_OK;
-}
-
-/* Sets call->kernel and call->threads. The kernel is chosen for the number of threads that it will be prepared for. */
-static lc_status choose_kernel(const lc_build *b, lc_call *call)
-{
-    const lc_graph *g = b->g;
-    const lc_kernel *reference = call->op->kernel;
-    bool plain = false;
-    int n = 0;
-    call->threads = g->threads > 1 && lc__worth_threads(call) ? g->threads : 1;
-    call->deterministic = g->options.deterministic;
-    bool host = lc__on_host(g->on);
-    if (reference && host) LC_TRY(lc__kernel_supports(reference, call, &plain));
-    if (!plain || !g->reference_only) LC_TRY(g->on->ops->find_kernels(g->kernel_set, call, 1, &call->kernel, &n));
-    if (n == 0 && plain) call->kernel = reference;
-    if (n == 0 && !plain) {
-        const lc_view *first = call->n_in && call->in[0].ndim >= 0 ? &call->in[0] : call->n_out ? &call->out[0] : NULL;
-        return lc_fail(LC_ERR_UNSUPPORTED, "there is no kernel for %s on %s",
-                       first ? lc_dtype_name(first->dtype) : "it", g->on->ops->name);
-    }
-    if (call->kernel->flags & LC_KERNEL_SERIAL) call->threads = 1;
     return LC_OK;
 }
 
@@ -144,7 +121,7 @@ static lc_status copied(lc_build *b, uint32_t value, lc_layout layout, lc_site s
     lc__build_view(b, value, &views[0]);
     lc__build_view(b, copy, &views[1]);
     lc_call call = {.op = n->op, .n_in = 1, .n_out = 1, .in = views, .out = views + 1};
-    LC_TRY(choose_kernel(b, &call));
+    LC_TRY(lc__choose_kernel(b, &call));
     LC_TRY(new_call(b, n, &call));
     *out = copy;
     return LC_OK;
@@ -361,7 +338,7 @@ static lc_status lower_node(lc_build *b, lc_ir_node *n)
                     .out = views + n->n_in,
                     .ints = n->ints,
                     .floats = n->floats};
-    LC_TRY(choose_kernel(b, &call));
+    LC_TRY(lc__choose_kernel(b, &call));
     const lc_kernel *kernel = call.kernel;
     lc_layout common = kernel->layout == LC_WANT_ELEMENTWISE && n->n_out ? common_layout(b, n) : LC_ROW_MAJOR;
     LC_TRY(fit_inputs(b, n, kernel, common));

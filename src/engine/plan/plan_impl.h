@@ -115,6 +115,15 @@ lc_status lc__expand_check_reads(lc_build *b, uint32_t first, const lc__origin *
 bool lc__expand_any_write(const lc_build *b);
 /* storage_types.c */
 lc_status lc__assign_storage_types(lc_build *b);
+/* choose_kernel.c */
+/* Sets call->kernel and call->threads; LC_ERR_UNSUPPORTED if there is no kernel. */
+lc_status lc__choose_kernel(const lc_build *b, lc_call *call) LC_MUST_USE;
+/* The kernel of a node before it is lowered, when layouts are unknown: operands are taken as dense. NULL: none. */
+lc_status lc__kernel_of(lc_build *b, const lc_ir_node *n, const lc_kernel **kernel) LC_MUST_USE;
+/* Every fusion asks before it is made: *yes if the backend has a kernel for the node `fused`. The operator's reference
+ * kernel counts only if `part`, the most expensive of the nodes that it replaces, would be computed by its reference
+ * kernel, too. */
+lc_status lc__can_fuse(lc_build *b, const lc_ir_node *fused, const lc_ir_node *part, bool *yes) LC_MUST_USE;
 /* drop_dead.c, fuse_patterns.c, fuse_elementwise.c */
 lc_status lc__drop_dead(lc_build *b);
 lc_status lc__fuse_patterns(lc_build *b);

@@ -131,36 +131,6 @@ static bool is_f32(const assigner *a, uint32_t value)
     return value != LC_ABSENT && a->b->values[value].type.dtype == LC_F32;
 }
 
-/* Whether the backend takes the operator with these operands and results. */
-static lc_status has_kernel(const assigner *a, const lc_ir_node *n, bool *has)
-{
-    const lc_graph *g = a->b->g;
-    const lc_kernel *kernel;
-    lc_view *views = lc__build_alloc(a->b, (size_t)(n->n_in + n->n_out) * sizeof *views);
-    int found = 0;
-    if (!views) return LC_ERR_MEMORY;
-    for (int i = 0; i < n->n_in + n->n_out; i++) {
-        uint32_t value = i < n->n_in ? n->in[i] : n->out[i - n->n_in];
-        views[i] = (lc_view){.ndim = -1};
-        if (value != LC_ABSENT) lc__view_of(&a->b->values[value].type, LC_ROW_MAJOR, NULL, &views[i]);
-    }
-    lc_call call = {.op = n->op,
-                    .n_in = n->n_in,
-                    .n_out = n->n_out,
-                    .n_int = n->n_int,
-                    .n_float = n->n_float,
-                    .in = views,
-                    .out = views + n->n_in,
-                    .ints = n->ints,
-                    .floats = n->floats,
-                    .threads = g->threads,
-                    .deterministic = g->options.deterministic};
-    if (!g->reference_only || !lc__on_host(g->on))
-        LC_TRY(g->on->ops->find_kernels(g->kernel_set, &call, 1, &kernel, &found));
-    *has = found > 0;
-    return LC_OK;
-}
-
 /* Replaces operands by their low values. */
 static lc_status lower_operands(assigner *a, lc_ir_node *n)
 {
@@ -208,7 +178,7 @@ static lc_status add_results(assigner *a, lc_ir_node *n, uint32_t results, bool 
 
 static lc_status add_low(assigner *a, const lc_ir_node *node, uint32_t results)
 {
-    bool has;
+    const lc_kernel *kernel;
     lc_ir_node n = *node;
     n.in = lc__build_alloc(a->b, (size_t)(n.n_in + n.n_out) * sizeof *n.in);
     if (!n.in) return LC_ERR_MEMORY;
@@ -224,7 +194,8 @@ static lc_status add_low(assigner *a, const lc_ir_node *node, uint32_t results)
         wanted.out[k] = n.out[k];
         if (results >> k & 1 && is_f32(a, n.out[k])) LC_TRY(new_value(a, n.out[k], a->b->g->low, &wanted.out[k]));
     }
-    LC_TRY(has_kernel(a, &wanted, &has));
+    LC_TRY(lc__kernel_of(a->b, &wanted, &kernel));
+    bool has = kernel && kernel != n.op->kernel; /* reference kernels take no low types */
     if (!has) LC_TRY(raise_operands(a, &n));
     return add_results(a, &n, results, !has);
 }

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which kernel computes a call, and whether a fusion has one. */
+#include "engine/plan/plan_impl.h"
+#include "ops/kernel.h"
+
+/* Sets call->kernel (NULL: there is none) and call->threads. The kernel is chosen for the number of threads that it
+ * will be prepared for. */
+static lc_status find_kernel(const lc_build *b, lc_call *call)
+{
+    const lc_graph *g = b->g;
+    const lc_kernel *reference = call->op->kernel;
+    bool plain = false;
+    int n = 0;
+    call->threads = g->threads > 1 && lc__worth_threads(call) ? g->threads : 1;
+    call->deterministic = g->options.deterministic;
+    if (reference && lc__on_host(g->on)) LC_TRY(lc__kernel_supports(reference, call, &plain));
+    if (!plain || !g->reference_only) LC_TRY(g->on->ops->find_kernels(g->kernel_set, call, 1, &call->kernel, &n));
+    if (n == 0) call->kernel = plain ? reference : NULL;
+    if (call->kernel && call->kernel->flags & LC_KERNEL_SERIAL) call->threads = 1;
+    return LC_OK;
+}
+
+lc_status lc__choose_kernel(const lc_build *b, lc_call *call)
+{
+    LC_TRY(find_kernel(b, call));
+    if (call->kernel) return LC_OK;
+    const lc_view *first = call->n_in && call->in[0].ndim >= 0 ? &call->in[0] : call->n_out ? &call->out[0] : NULL;
+    return lc_fail(LC_ERR_UNSUPPORTED, "there is no kernel for %s on %s", first ? lc_dtype_name(first->dtype) : "it",
+                   b->g->on->ops->name);
+}
+
+lc_status lc__kernel_of(lc_build *b, const lc_ir_node *n, const lc_kernel **kernel)
+{
+    lc_view *views = lc__build_alloc(b, (size_t)(n->n_in + n->n_out + 1) * sizeof *views);
+    if (!views) return LC_ERR_MEMORY;
+    for (int i = 0; i < n->n_in + n->n_out; i++) {
+        uint32_t value = i < n->n_in ? n->in[i] : n->out[i - n->n_in];
+        if (value == LC_ABSENT)
+            views[i].ndim = -1;
+        else
+            lc__view_of(&b->values[value].type, LC_ROW_MAJOR, NULL, &views[i]);
+    }
+    lc_call call = {.op = n->op,
+                    .n_in = n->n_in,
+                    .n_out = n->n_out,
+                    .n_int = n->n_int,
+                    .n_float = n->n_float,
+                    .in = views,
+                    .out = views + n->n_in,
+                    .ints = n->ints,
+                    .floats = n->floats};
+    LC_TRY(find_kernel(b, &call));
+    *kernel = call.kernel;
+    return LC_OK;
+}
+
+lc_status lc__can_fuse(lc_build *b, const lc_ir_node *fused, const lc_ir_node *part, bool *yes)
+{
+    const lc_kernel *kernel, *alone;
+    LC_TRY(lc__kernel_of(b, fused, &kernel));
+    *yes = kernel != NULL;
+    if (!kernel || kernel != fused->op->kernel) return LC_OK;
+    LC_TRY(lc__kernel_of(b, part, &alone));
+    *yes = !alone || alone == part->op->kernel;
+    return LC_OK;
+}
