@@ -56,6 +56,8 @@ typedef struct lc_image_args {
     lc_transform *transform;
     bool fast_scale; /* JPEG files are decoded at 1/2, 1/4 or 1/8 of their size where what follows needs no more:
                         faster, with other pixels than Pillow's */
+    /* ---- shards ---- */
+    const char *target_extension; /* of the members that hold targets; NULL: "cls" */
 } lc_image_args;
 LC_DEFAULTS(lc_image, lc_image_args, .max_pixels = 178956970)
 
@@ -81,6 +83,44 @@ typedef lc_status lc_image_list_fn(void *ctx, int64_t index, const char **file, 
 #define lc_image_list_from(n, fn, ctx, ...) LC_CALL_NEW_(lc_image_list_from, lc_image, (n, fn, ctx, ), __VA_ARGS__, )
 LC_API lc_status lc_image_list_from_with(int64_t n, lc_image_list_fn *fn, void *ctx, lc_dataset **out,
                                          const lc_image_args *args) LC_MUST_USE;
+
+/* ---- shards ---- */
+
+/* Pictures in tar files, as WebDataset writes them: members one after the other whose names are equal up to the first
+ * dot are a sample, of which one is the picture (`extensions` says which can be) and KEY.cls its target, an integer or
+ * the name of a class. `pattern` is a tar file, a folder of them, or several: "train-{000000..000123}.tar". Each is
+ * read once, up to its end, to find its samples, or has an index (lc_image_shards_index). Any thread reads any sample,
+ * so samples are split over ranks, and a run is resumed, as with other datasets.
+ *
+ * lc_image_shards_new("train-{000..123}.tar", &data, .transform = &t) */
+#define lc_image_shards_new(pattern, ...) LC_CALL_NEW_(lc_image_shards_new, lc_image, (pattern, ), __VA_ARGS__, )
+LC_API lc_status lc_image_shards_new_with(const char *pattern, lc_dataset **out, const lc_image_args *args) LC_MUST_USE;
+/* How many tar files it has; 0 if it is made of files. */
+LC_API int64_t lc_image_shards(const lc_dataset *d);
+/* The order for files that are slow to read at random: shards in a random order, from which samples pass one after the
+ * other through a buffer of `buffer` samples, out of which the next is drawn. `shuffle` of a loader is more random, and
+ * reads everywhere. */
+LC_API lc_status lc_image_shards_sampler(const lc_dataset *d, int64_t buffer, uint64_t seed,
+                                         lc_sampler *out) LC_MUST_USE;
+/* Writes PATH.idx, with which opening a shard takes no time; for the default extensions. `samples` (may be NULL): how
+ * many it has. */
+LC_API lc_status lc_image_shards_index(const char *path, int64_t *samples) LC_MUST_USE;
+
+typedef struct lc_image_shards_pack_args {
+    size_t size;
+    int64_t samples, bytes; /* of a shard, at most */
+    bool shuffle;           /* in a random order; else that of the folder, class after class */
+    uint64_t seed;
+} lc_image_shards_pack_args;
+LC_DEFAULTS(lc_image_shards_pack, lc_image_shards_pack_args, .samples = 10000, .bytes = 1000000000, .shuffle = true)
+/* Packs class folders: PREFIX-000000.tar, ..., each with its index, and the classes' names in PREFIX-classes.txt.
+ * Existing shards are an error. lc_image_shards_pack("photos/train", "shards/train", &n_shards) */
+#define lc_image_shards_pack(dir, prefix, ...)                                                                         \
+    LC_CALL_NEW_(lc_image_shards_pack, lc_image_shards_pack, (dir, prefix, ), __VA_ARGS__, )
+LC_API lc_status lc_image_shards_pack_with(const char *dir, const char *prefix, int64_t *shards,
+                                           const lc_image_shards_pack_args *args) LC_MUST_USE;
+
+/* ---- what a dataset has ---- */
 
 /* The following are for the datasets that these functions make, not for those made of them (lc_dataset_subset, ...);
  * what they return is borrowed from the dataset. */

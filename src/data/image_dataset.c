@@ -11,6 +11,7 @@
 #include "base/io.h"
 #include "base/str.h"
 #include "data_internal.h"
+#include "data/tar.h"
 #include "image/image.h"
 #include "image/resize.h"
 
@@ -77,6 +78,13 @@ lc_status lc__image_list_add(lc__image_list *list, const char *file, int64_t tar
     return lc__names_add(&list->files, file);
 }
 
+lc_status lc__image_list_add_place(lc__image_list *list, const char *file, const lc__image_place *place)
+{
+    LC_TRY(lc__grow(&list->places, &list->cap_places, list->files.n, 1, "places of files"));
+    list->places[list->files.n] = *place;
+    return lc__image_list_add(list, file, 0);
+}
+
 lc_status lc__image_list_root(lc__image_list *list, const char *root)
 {
     size_t n = strlen(root);
@@ -87,6 +95,8 @@ void lc__image_list_free(lc__image_list *list)
 {
     lc__names_free(&list->files);
     lc__names_free(&list->classes);
+    lc__names_free(&list->archives);
+    free(list->places);
     free(list->targets);
     free(list->root);
     *list = (lc__image_list){0};
@@ -123,23 +133,61 @@ static void reader_free(reader *r)
     free(r);
 }
 
-static lc_status read_file(reader *r, const char *root, const char *name, size_t *n)
+/* r->path: a path to open, or one for messages. */
+static lc_status set_path(reader *r, const char *first, const char *between, const char *last)
+{
+    const size_t a = strlen(first), b = strlen(between), c = strlen(last) + 1;
+    LC_TRY(lc__grow(&r->path, &r->cap_path, 0, a + b + c, "the path of a picture"));
+    memcpy(r->path, first, a);
+    memcpy(r->path + a, between, b);
+    memcpy(r->path + a + b, last, c);
+    return LC_OK;
+}
+
+/* Reads n bytes from `offset` of an open file, and closes it. */
+static lc_status read_bytes(reader *r, int fd, uint64_t n, uint64_t offset)
+{
+    lc_status status = LC_OK;
+    if (n > MOST_FILE)
+        status = lc_fail(LC_ERR_FORMAT, "%s has %llu bytes; at most %zu are read", r->path, (unsigned long long)n,
+                         MOST_FILE);
+    if (status == LC_OK) status = lc__grow(&r->file, &r->cap_file, 0, (size_t)n, "the bytes of a picture");
+    if (status == LC_OK) status = lc__read_all(&lc__io_system, fd, r->path, r->file, (size_t)n, offset);
+    lc__io_system.close(&lc__io_system, fd);
+    return status;
+}
+
+static lc_status read_own_file(reader *r, const lc__image_list *list, int64_t i, lc__image_file *file)
 {
     struct stat st;
     int fd;
-    size_t room = strlen(name) + 1, lead = *name == '/' ? 0 : strlen(root);
-    LC_TRY(lc__grow(&r->path, &r->cap_path, 0, lead + room, "the path of a picture"));
-    memcpy(r->path, root, lead);
-    memcpy(r->path + lead, name, room);
+    const char *name = lc__names_at(&list->files, i);
+    LC_TRY(set_path(r, *name == '/' ? "" : list->root, "", name));
     LC_TRY(lc__open_to_read(&lc__io_system, r->path, &fd, &st));
-    lc_status status = LC_OK;
-    *n = (size_t)st.st_size;
-    if (*n > MOST_FILE)
-        status = lc_fail(LC_ERR_FORMAT, "%s has %zu bytes; at most %zu are read", r->path, *n, MOST_FILE);
-    if (status == LC_OK) status = lc__grow(&r->file, &r->cap_file, 0, *n, "the bytes of a picture");
-    if (status == LC_OK) status = lc__read_all(&lc__io_system, fd, r->path, r->file, *n, 0);
-    lc__io_system.close(&lc__io_system, fd);
-    return status;
+    file->n = (size_t)st.st_size;
+    LC_TRY(read_bytes(r, fd, file->n, 0));
+    file->bytes = r->file;
+    return LC_OK;
+}
+
+/* A member of a tar file, with its header, which must be that of a file of this size. */
+static lc_status read_member(reader *r, const lc__image_list *list, int64_t i, lc__image_file *file)
+{
+    struct stat st;
+    int fd;
+    const lc__image_place *p = &list->places[i];
+    const char *archive = lc__names_at(&list->archives, p->archive);
+    LC_TRY(lc__open_to_read(&lc__io_system, archive, &fd, &st));
+    lc_status status = set_path(r, archive, ": ", lc__names_at(&list->files, i));
+    if (status < 0) lc__io_system.close(&lc__io_system, fd);
+    LC_TRY(status);
+    LC_TRY(read_bytes(r, fd, p->size + LC__TAR_BLOCK, p->offset - LC__TAR_BLOCK));
+    if (!lc__tar_is_header(r->file, p->size))
+        return lc_fail(LC_ERR_FORMAT, "%s is not at byte %llu; has the file changed, or is its index an old one?",
+                       r->path, (unsigned long long)p->offset);
+    file->n = (size_t)p->size;
+    file->bytes = r->file + LC__TAR_BLOCK;
+    return LC_OK;
 }
 
 static lc_field picture_field(int64_t height, int64_t width)
@@ -171,8 +219,7 @@ static lc_status decode(images *d, reader *r, int64_t i, uint64_t key, uint8_t *
                            .exif_transpose = d->a.exif_transpose,
                            .least_scale = d->a.fast_scale ? least_scale : NULL,
                            .ctx = &question};
-    LC_TRY(read_file(r, d->list.root, lc__names_at(&d->list.files, i), &file.n));
-    file.bytes = r->file;
+    LC_TRY(d->list.places ? read_member(r, &d->list, i, &file) : read_own_file(r, &d->list, i, &file));
     file.name = r->path;
     r->image.into = into;
     r->image.into_height = d->height;
@@ -436,6 +483,12 @@ static const images *images_of(const lc_dataset *d)
     if (d->ops.get == images_get) return d->self;
     (void)lc_fail(LC_ERR_ARGUMENT, "dataset '%s' is no dataset of pictures; ask the one it was made of", d->ops.name);
     return NULL;
+}
+
+const lc__image_list *lc__image_list_of(const lc_dataset *d)
+{
+    const images *self = images_of(d);
+    return self ? &self->list : NULL;
 }
 
 int64_t lc_image_classes(const lc_dataset *d)

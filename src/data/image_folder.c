@@ -210,10 +210,10 @@ static lc_status folder_new(const char *dir, const lc_image_args *a, lc_dataset 
 {
     lc__image_list list = {0};
     LC_TRY(lc__image_args_check(a));
-    if (a->root || a->file_column || a->target_column)
+    if (a->root || a->file_column || a->target_column || a->target_extension)
         return lc_fail(LC_ERR_ARGUMENT,
-                       "%s: root, file_column and target_column are for lists of pictures, not for a "
-                       "folder",
+                       "%s: root, file_column and target_column are for lists of pictures, and target_extension is for "
+                       "shards, not for a folder",
                        dir);
     lc_status status = list_folder(dir, a, &list);
     if (status == LC_OK) return lc__image_dataset_new(&list, a, out);

@@ -85,8 +85,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Integers, or the positions of names among the sorted names. `names` has one for each file. */
-static lc_status set_targets(lc__image_list *list, const lc__names *names)
+lc_status lc__image_list_targets(lc__image_list *list, const lc__names *names)
 {
     bool integers = true;
     for (int64_t i = 0; i < names->n && integers; i++) integers = is_integer(lc__names_at(names, i), &list->targets[i]);
@@ -125,7 +124,7 @@ static lc_status read_list(csv *c, const lc_image_args *a, lc__image_list *list)
         LC_TRY_GOTO(status, done, lc__names_add(&targets, target));
     }
     if (!list->files.n) status = lc_fail(LC_ERR_FORMAT, "%s lists no files", c->path);
-    if (status == LC_OK) status = set_targets(list, &targets);
+    if (status == LC_OK) status = lc__image_list_targets(list, &targets);
 done:
     lc__names_free(&targets);
     return status;
@@ -134,8 +133,9 @@ done:
 static lc_status check_list_args(const lc_image_args *a, const char *what)
 {
     LC_TRY(lc__image_args_check(a));
-    if (a->extensions || a->allow_empty)
-        return lc_fail(LC_ERR_ARGUMENT, "%s: extensions and allow_empty are for folders of classes, not for a list",
+    if (a->extensions || a->allow_empty || a->target_extension)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "%s: extensions, allow_empty and target_extension are for folders and shards, not for a list",
                        what);
     if (!a->file_column != !a->target_column)
         return lc_fail(LC_ERR_ARGUMENT, "%s: file_column and target_column are given together, or neither", what);

@@ -15,6 +15,7 @@ static const struct {
     {"launch", "[-np N] [-H HOST:N,...] PROGRAM [ARGUMENT]...", "start the ranks of a program", tool_launch},
     {"ckpt", "inspect|diff|consolidate CHECKPOINT...", "inspect a checkpoint, compare two, consolidate a sharded one",
      tool_ckpt},
+    {"data", "pack|index|show PATH...", "pack folders of pictures into shards, index shards, and show them", tool_data},
     {"doctor", "comm [--seconds S]", "show how ranks reach each other, and what hinders them", tool_doctor},
     {"bench", "comm [--OPTION VALUE]...", "measure the collectives on this machine", tool_bench},
 };

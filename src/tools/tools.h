@@ -15,6 +15,7 @@ int tool_run(int argc, char **argv);
 int tool_launch(int argc, char **argv);
 int tool_bench(int argc, char **argv);
 int tool_ckpt(int argc, char **argv);
+int tool_data(int argc, char **argv);
 int tool_doctor(int argc, char **argv);
 
 /* The nearest of n words to `word`, at most two letters away; NULL: none. */

@@ -554,6 +554,11 @@ lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logge
     LC_TRY(lc_image_folder_new("a", &data, .fast_scale = true, .transform = NULL, .allow_empty = true,
                                .extensions = "png", .max_pixels = 1, .exif_transpose = true, .on_error = LC_IMAGE_SKIP,
                                .width = 2, .height = 3));
+    int64_t shards;
+    LC_TRY(lc_image_shards_new("a", &data));
+    LC_TRY(lc_image_shards_new("a", &data, .target_extension = "b", .extensions = "png"));
+    LC_TRY(lc_image_shards_pack("a", "b", &shards));
+    LC_TRY(lc_image_shards_pack("a", "b", &shards, .seed = 1, .shuffle = false, .bytes = 2, .samples = 3));
     LC_TRY(lc_image_list_new("a", &data));
     LC_TRY(lc_image_list_new("a", &data, .target_column = "b", .file_column = "c", .root = "d"));
     LC_TRY(lc_image_list_from(2, NULL, NULL, &data));

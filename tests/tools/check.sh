@@ -50,7 +50,7 @@ check "an unknown command is wrong usage" ends_with 2 fly
 check "that is named" complains '"fly"'
 check "a misspelled command too" ends_with 2 lunch
 check "with the one that was meant" complains 'unknown command "lunch"; did you mean "launch"\?'
-for command in "" run launch ckpt doctor bench; do
+for command in "" run launch ckpt data doctor bench; do
   # shellcheck disable=SC2086
   check "lightc $command --help is no error" run $command --help
   check "and fits 80 columns" awk 'length > 80 {wide = 1} END {exit wide || !NR}' out
@@ -59,7 +59,21 @@ for command in $("$bin/lightc" --help | awk '/^  [a-z]/ {print $1}'); do
   check "the manual page describes $command" grep -q "^\.B $command" "$here/../../src/tools/lightc.1"
 done
 
-for command in "bench comm" "doctor comm" ckpt launch bench doctor; do
+mkdir -p photos/cat photos/dog
+for i in 1 2 3; do echo "$i" | tee photos/cat/$i.png >photos/dog/$i.png; done
+check "data pack" run data pack --samples 4 photos shards
+check "says how many shards" says '^2 shards: shards-000000.tar'
+check "data show" run data show 'shards-{000000..000001}.tar'
+check "says how many samples" says '^6 samples in 2 shards'
+check "and of which targets" says '^  1: 3'
+check "data index" run data index shards-000001.tar
+check "names it" says '^shards-000001.tar.idx: 2 samples'
+check "packing over shards is an error" ends_with 1 data pack photos shards
+check "that names the first" complains 'shards-000000.tar exists'
+check "data pack without a prefix is wrong usage" ends_with 2 data pack photos
+check "a number that is none too" ends_with 2 data pack --samples many photos x
+
+for command in "bench comm" "doctor comm" ckpt data launch bench doctor; do
   # shellcheck disable=SC2086
   check "$command --help" run $command --help
   check "names the command" says "^usage: lightc $command"
