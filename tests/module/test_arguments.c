@@ -498,6 +498,74 @@ TEST(fabrics)
     X(lc_image, width, "tests/data/test_images.c", ".width = 3")                                                       \
     X(lc_image, on_error, "tests/data/test_images.c", ".on_error = LC_IMAGE_SKIP")                                     \
     X(lc_image, exif_transpose, "tests/data/test_images.c", ".exif_transpose = true")                                  \
+    X(lc_image_shards_pack, samples, "tests/data/shards/test_shards.c", ".samples = 8")                                \
+    X(lc_image_shards_pack, bytes, "tests/data/shards/test_shards.c", ".bytes = 3000")                                 \
+    X(lc_image_shards_pack, shuffle, "tests/data/shards/test_shards.c", ".shuffle = false")                            \
+    X(lc_image_shards_pack, seed, "tests/data/shards/test_shards.c", ".seed = 4")                                      \
+    X(lc_transform_to_dtype, scale, "tests/data/transforms/test_recorded.c", ".scale = true")                          \
+    X(lc_transform_resize, height, "tests/data/transforms/test_recorded.c", ".height = sizes[i][0]")                   \
+    X(lc_transform_resize, width, "tests/data/transforms/test_recorded.c", ".width = sizes[i][1]")                     \
+    X(lc_transform_resize, shorter, "tests/data/transforms/test_recorded.c", ".shorter = 20")                          \
+    X(lc_transform_resize, max_size, "tests/data/transforms/test_recorded.c", ".max_size = 24")                        \
+    X(lc_transform_resize, interpolation, "tests/data/transforms/test_recorded.c", ".interpolation = (lc_resample")    \
+    X(lc_transform_resize, antialias, "tests/data/transforms/test_recorded.c", ".antialias = !plain")                  \
+    X(lc_transform_pad, fill, "tests/data/transforms/test_recorded.c", ".fill = 9")                                    \
+    X(lc_transform_pad, padding_mode, "tests/data/transforms/test_recorded.c", ".padding_mode = (lc_padding_mode")     \
+    X(lc_transform_random_crop, padding, "tests/data/transforms/test_random_transforms.c", ".padding = LC_DIMS(3")     \
+    X(lc_transform_random_crop, pad_if_needed, "tests/data/transforms/test_random_transforms.c",                       \
+      ".pad_if_needed = true")                                                                                         \
+    X(lc_transform_random_crop, fill, "tests/data/transforms/test_random_transforms.c", ".fill = 4")                   \
+    X(lc_transform_random_crop, padding_mode, "tests/data/transforms/test_random_transforms.c",                        \
+      ".padding_mode = LC_PAD_REFLECT")                                                                                \
+    X(lc_transform_random_resized_crop, scale, "tests/data/transforms/test_random_transforms.c", ".scale = whole")     \
+    X(lc_transform_random_resized_crop, ratio, "tests/data/transforms/test_random_transforms.c", ".ratio = ratio")     \
+    X(lc_transform_random_resized_crop, interpolation, "tests/data/transforms/test_random_transforms.c",               \
+      ".ratio = ratio, .interpolation = mode")                                                                         \
+    X(lc_transform_random_resized_crop, antialias, "tests/data/transforms/test_random_transforms.c",                   \
+      ".antialias = i % 2")                                                                                            \
+    X(lc_transform_random_rotation, interpolation, "tests/data/transforms/test_recorded.c", ".interpolation = mode")   \
+    X(lc_transform_random_rotation, fill, "tests/data/transforms/test_recorded.c", ".fill = 77")                       \
+    X(lc_transform_random_rotation, center_x, "tests/data/transforms/test_recorded.c", ".center_x = 5")                \
+    X(lc_transform_random_rotation, center_y, "tests/data/transforms/test_recorded.c", ".center_y = 8")                \
+    X(lc_transform_random_affine, translate_x, "tests/data/transforms/test_random_transforms.c", ".translate_x = 0.2") \
+    X(lc_transform_random_affine, translate_y, "tests/data/transforms/test_random_transforms.c", ".translate_y = 0.3") \
+    X(lc_transform_random_affine, scale, "tests/data/transforms/test_recorded.c", ".scale = LC_RANGE(0.7")             \
+    X(lc_transform_random_affine, shear_x, "tests/data/transforms/test_recorded.c", ".shear_x = LC_RANGE(5")           \
+    X(lc_transform_random_affine, shear_y, "tests/data/transforms/test_random_transforms.c",                           \
+      ".shear_y = LC_RANGE(-20")                                                                                       \
+    X(lc_transform_random_affine, interpolation, "tests/data/transforms/test_random_transforms.c",                     \
+      "LC_RANGE(20, 20), &t, .interpolation = LC_RESAMPLE_BILINEAR")                                                   \
+    X(lc_transform_random_affine, fill, "tests/data/transforms/test_recorded.c", ".fill = 30")                         \
+    X(lc_transform_random_affine, center_x, "tests/data/transforms/test_recorded.c", ".center_x = 9")                  \
+    X(lc_transform_random_affine, center_y, "tests/data/transforms/test_recorded.c", ".center_y = 2")                  \
+    X(lc_transform_random_perspective, distortion_scale, "tests/data/transforms/test_random_transforms.c",             \
+      ".distortion_scale = 1")                                                                                         \
+    X(lc_transform_random_perspective, p, "tests/data/transforms/test_random_transforms.c", ".p = 0.9")                \
+    X(lc_transform_random_perspective, interpolation, "tests/data/transforms/test_random_transforms.c",                \
+      ".p = 1, .interpolation = LC_RESAMPLE_NEAREST")                                                                  \
+    X(lc_transform_random_perspective, fill, "tests/data/transforms/test_random_transforms.c", ".fill = 12")           \
+    X(lc_transform_color_jitter, brightness, "tests/data/transforms/test_recorded.c", ".brightness = r")               \
+    X(lc_transform_color_jitter, contrast, "tests/data/transforms/test_recorded.c", ".contrast = r")                   \
+    X(lc_transform_color_jitter, saturation, "tests/data/transforms/test_recorded.c", ".saturation = r")               \
+    X(lc_transform_color_jitter, hue, "tests/data/transforms/test_recorded.c", ".hue = LC_RANGE(hues[i]")              \
+    X(lc_transform_gaussian_blur, sigma, "tests/data/transforms/test_recorded.c", ".sigma = LC_RANGE(sigmas[i]")       \
+    X(lc_transform_random_erasing, p, "tests/data/transforms/test_random_transforms.c", ".p = 0.8")                    \
+    X(lc_transform_random_erasing, scale, "tests/data/transforms/test_random_transforms.c", ".scale = LC_RANGE(0.1")   \
+    X(lc_transform_random_erasing, ratio, "tests/data/transforms/test_random_transforms.c",                            \
+      ".ratio = LC_RANGE(0.5, 2)")                                                                                     \
+    X(lc_transform_random_erasing, value, "tests/data/transforms/test_random_transforms.c", ".value = 200")            \
+    X(lc_transform_random_erasing, random, "tests/data/transforms/test_random_transforms.c", ".random = true")         \
+    X(lc_transform_policy, policy, "tests/data/transforms/test_random_transforms.c",                                   \
+      ".policy = LC_AUTO_AUGMENT_CIFAR10")                                                                             \
+    X(lc_transform_policy, num_ops, "tests/data/transforms/test_random_transforms.c", ".num_ops = 3")                  \
+    X(lc_transform_policy, magnitude, "tests/data/transforms/test_random_transforms.c", ".magnitude = 20")             \
+    X(lc_transform_policy, num_magnitude_bins, "tests/data/transforms/test_random_transforms.c",                       \
+      ".num_magnitude_bins = 25")                                                                                      \
+    X(lc_transform_policy, interpolation, "tests/data/transforms/test_random_transforms.c",                            \
+      ".interpolation = LC_RESAMPLE_BILINEAR")                                                                         \
+    X(lc_transform_policy, fill, "tests/data/transforms/test_random_transforms.c", ".fill = 3")                        \
+    X(lc_dataloader, mix, "tests/data/test_mix.c", ".mix = mix")                                                       \
+    X(lc_dataloader, mix_alpha, "tests/data/test_mix.c", ".mix_alpha = 0")                                             \
     X(lc_image, fast_scale, "tests/data/test_image_transforms.c", ".fast_scale = true")                                \
     X(lc_image, max_pixels, "tests/data/test_images.c", ".max_pixels = 0")                                             \
     X(lc_image, allow_empty, "tests/data/test_images.c", ".allow_empty = true")                                        \

@@ -326,6 +326,12 @@ TEST(a_folder_is_packed)
     lc_dataset_unref(d);
     CHECK_STATUS(lc_image_shards_pack(in_root("in"), in_root("out"), &n), LC_ERR_STATE);
     CHECK_CONTAINS(lc_error_message(), "out-000000.tar exists");
+    /* Another seed, another order. */
+    CHECK_OK(lc_image_shards_pack(in_root("in"), in_root("other"), &n, .samples = 8, .seed = 4));
+    static uint8_t shard[2][1 << 16];
+    const size_t length = get(in_root("out-000000.tar"), shard[0], sizeof shard[0]);
+    CHECK(get(in_root("other-000000.tar"), shard[1], sizeof shard[1]) == length && length > 8000);
+    CHECK(memcmp(shard[0], shard[1], length) != 0);
     CHECK_OK(lc_image_shards_pack(in_root("in"), in_root("rest"), &n, .bytes = 3000, .shuffle = false));
     CHECK(n > 3);
     CHECK_OK(lc_image_shards_new(in_root("rest-000000.tar"), &d));

@@ -63,7 +63,7 @@ static lc_status make_blur(lc_transform *t)
 
 static lc_status make_erasing(lc_transform *t)
 {
-    return lc_transform_random_erasing(t, .p = 0.8, .value = 200);
+    return lc_transform_random_erasing(t, .p = 0.8, .value = 200, .ratio = LC_RANGE(0.5, 2));
 }
 
 static lc_status make_auto(lc_transform *t)
@@ -83,7 +83,7 @@ static lc_status make_auto_svhn(lc_transform *t)
 
 static lc_status make_rand(lc_transform *t)
 {
-    return lc_transform_rand_augment(t, .num_ops = 3);
+    return lc_transform_rand_augment(t, .num_ops = 3, .magnitude = 20, .num_magnitude_bins = 25);
 }
 
 static lc_status make_trivial(lc_transform *t)
@@ -188,6 +188,52 @@ TEST(a_smaller_picture_has_the_same_part)
         CHECK_NEAR(small.top * 4, large.top, 5);
         CHECK_NEAR(small.left * 4, large.left, 5);
     }
+}
+
+static void apply_once(lc_transform t, uint8_t *out, size_t room)
+{
+    static uint8_t chw[N], hwc[N];
+    draw(chw, hwc);
+    lc_dataset *d = picture(LC_CHANNELS_LAST, hwc, t);
+    CHECK(lc_field_bytes(&lc_dataset_spec(d)->fields[0]) <= room);
+    CHECK_OK(lc_dataset_read(d, 0, 7, (void *[]){out}));
+    lc_dataset_unref(d);
+}
+
+/* All of a picture is a part too. */
+TEST(a_part_that_is_the_whole_picture_is_a_resize)
+{
+    static uint8_t a[N], b[N];
+    const lc_range whole = LC_RANGE(1, 1), ratio = LC_RANGE((double)W / H, (double)W / H);
+    lc_transform t;
+    for (int i = 0; i < 8; i++) {
+        const lc_resample mode = (lc_resample)(i / 2);
+        CHECK_OK(lc_transform_random_resized_crop(9, 11, &t, .scale = whole, .ratio = ratio, .interpolation = mode,
+                                                  .antialias = i % 2));
+        apply_once(t, a, sizeof a);
+        CHECK_OK(lc_transform_resize(&t, .height = 9, .width = 11, .interpolation = mode, .antialias = i % 2));
+        apply_once(t, b, sizeof b);
+        CHECK(!memcmp(a, b, 9 * 11 * 3));
+    }
+}
+
+TEST(warps_between_pixels_and_beyond_the_edge)
+{
+    static uint8_t a[N], b[N], c[N];
+    lc_transform t;
+    CHECK_OK(lc_transform_random_affine(LC_RANGE(20, 20), &t));
+    apply_once(t, a, sizeof a);
+    CHECK_OK(lc_transform_random_affine(LC_RANGE(20, 20), &t, .interpolation = LC_RESAMPLE_BILINEAR));
+    apply_once(t, b, sizeof b);
+    CHECK(memcmp(a, b, sizeof a) != 0 && a[0] == 0 && b[0] == 0);
+    CHECK_OK(lc_transform_random_perspective(&t, .p = 1));
+    apply_once(t, a, sizeof a);
+    CHECK_OK(lc_transform_random_perspective(&t, .p = 1, .interpolation = LC_RESAMPLE_NEAREST));
+    apply_once(t, b, sizeof b);
+    CHECK_OK(lc_transform_random_perspective(&t, .p = 1, .interpolation = LC_RESAMPLE_NEAREST, .fill = 12));
+    apply_once(t, c, sizeof c);
+    CHECK(memcmp(a, b, sizeof a) != 0 && b[0] == 0 && c[0] == 12);
+    for (int i = 0; i < N; i++) CHECK(b[i] == c[i] || (b[i] == 0 && c[i] == 12));
 }
 
 TEST(a_rectangle_is_erased)
