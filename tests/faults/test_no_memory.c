@@ -228,7 +228,7 @@ TEST(a_first_step_within_limits)
         refused += got != want;
         done += got == want;
     }
-    CHECK(refused > 3 && done > 1);
+    if (!(refused > 3 && done > 1)) TEST_FAIL("%d steps were refused, and %d done", refused, done);
 }
 #endif
 

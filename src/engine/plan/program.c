@@ -169,7 +169,6 @@ static lc_status reserve_scratch(lc_graph *g, size_t least)
 {
     if (least <= g->scratch_bytes) return LC_OK;
     const lc_backend_ops *ops = g->on->ops;
-    if (!g->scratch) LC_TRY(ops->arena_reserve(g->on->context, &g->scratch, &g->scratch_reserved));
     lc_status status = ops->arena_commit(g->on->context, g->scratch, g->scratch_reserved, least);
     if (status < 0) return lc_fail_context(status, "the step needs %zu bytes of workspace", least);
     g->scratch_bytes = least;

@@ -96,6 +96,10 @@ lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args)
     if (status >= 0) status = lc__dump_check(g);
     if (status >= 0) status = make_pools(g);
     if (status >= 0) status = on->ops->arena_reserve(on->context, &g->arena, &g->arena_reserved);
+    if (status >= 0) {
+        status = on->ops->arena_reserve(on->context, &g->scratch, &g->scratch_reserved);
+        if (status < 0) on->ops->arena_release(on->context, g->arena, g->arena_reserved);
+    }
     if (status < 0) {
         free_pools(g);
         lc__tuning_free(g->tuning);
@@ -122,7 +126,7 @@ void lc_graph_free(lc_graph *g)
     g->on->ops->arena_release(g->on->context, g->arena, g->arena_reserved);
     lc__tuning_free(g->tuning);
     lc__peers_free(g);
-    if (g->scratch) g->on->ops->arena_release(g->on->context, g->scratch, g->scratch_reserved);
+    g->on->ops->arena_release(g->on->context, g->scratch, g->scratch_reserved);
     free(g->values);
     free(g->random_sites);
     free(g->plans);
