@@ -8,7 +8,10 @@
 #include "engine/plan/passes.h"
 #include "loggers/loggers.h"
 #include "ops/ops.h"
+#include "optim/optim_internal.h"
 #include "parallel/collectives/collectives.h"
+#include "parallel/reduce/reducer.h"
+#include "parallel/tree/tree.h"
 #include "precision/precisions.h"
 #include "profilers/profilers.h"
 #include "record/fault.h"
@@ -72,6 +75,12 @@ static const lc_backend_host plugins = {
     .has_bad_index = lc__call_has_bad_index,
 };
 
+static const lc_op *const tree_ops[] = {&lc__op_combine, NULL};
+
+static const lc_op *const *const operators[] = {
+    lc__math_ops, lc__optim_ops, lc__collective_ops, lc__reduce_ops, tree_ops, NULL,
+};
+
 static const lc_pass passes[] = {
     {LC_PHASE_SPLIT, lc__split_collectives},
     {LC_PHASES, NULL},
@@ -85,5 +94,6 @@ const lc__builtins lc__builtin = {
     .profilers = profilers,
     .loggers = loggers,
     .callbacks = callbacks,
+    .operators = operators,
     .passes = passes,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The built-in components: the backend, strategies, precisions, profilers, loggers, the callbacks that options ask for,
- * and passes of the planner that belong to no peer of a graph. The library knows them by their vtables, and finds them
- * in this table. builtin.c fills it, and is the one file that names them. */
+ * operators, and passes of the planner that belong to no peer of a graph. The library knows them by their vtables, and
+ * finds them in this table. builtin.c fills it, and is the one file that names them. */
 #ifndef LC_BUILTIN_H
 #define LC_BUILTIN_H
 
@@ -44,7 +44,8 @@ typedef struct lc__builtins {
     const lc__named_profiler *profilers;
     const lc__named_logger *loggers;
     lc__default_callback *const *callbacks;
-    const struct lc_pass *passes; /* of the planner (engine/plan/passes.h) */
+    const lc_op *const *const *operators; /* lists of the rooms that have some; each ends with NULL */
+    const struct lc_pass *passes;         /* of the planner (engine/plan/passes.h) */
 } lc__builtins;
 
 extern const lc__builtins lc__builtin;

@@ -4,7 +4,7 @@ if(LIGHTC_BUILD_FUZZERS AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/CMakeLists.t
   add_subdirectory(fuzz)
 endif()
 # Train the networks of the benchmarks.
-foreach(name IN ITEMS test_laws test_sync test_fuse)
+foreach(name IN ITEMS test_laws test_sync test_fuse test_operators)
   target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
 endforeach()

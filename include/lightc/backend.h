@@ -90,7 +90,9 @@ typedef struct lc_backend_host {
     uint32_t abi; /* LC_BACKEND_ABI of the library */
     /* lc_fail: returns `status`, and keeps the message. */
     lc_status (*fail)(lc_status status, const char *format, ...);
-    /* The operator of that name, also of those that only plans contain ("fused"); NULL: there is none. */
+    /* The operator of that name, among all that a plan can contain: those of ops*.h, of the planner ("fused",
+     * "accumulate_grad", "batch_norm_relu_pool"), of optimizers ("update_adam", "clip_coefficient") and of what spans
+     * ranks ("all_reduce_bucket"). Not those of programs, which bring their own. NULL: there is none. */
     const lc_op *(*find_op)(const char *name);
     /* lc_call_bad_index */
     void (*bad_index)(const lc_call *call, const lc_bad_index *bad);

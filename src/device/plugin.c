@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backends in shared objects. */
+/* Backends in shared objects, and what they find in the library. */
 #define _GNU_SOURCE
 #include "device/device.h"
 
@@ -27,10 +27,11 @@ static lc_status open_file(const char *name, void **library)
     *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (*library) return LC_OK;
     const char *why = dlerror();
-    return lc_fail(LC_ERR_CONFIG,
-                   "accelerator is \"%s\"; it must be auto or cpu, or the name of a backend, which could not be loaded: "
-                   "%s%s",
-                   name, why ? why : path, named ? "" : " (LIGHTC_BACKEND_PATH names the folder that has it)");
+    return lc_fail(
+        LC_ERR_CONFIG,
+        "accelerator is \"%s\"; it must be auto or cpu, or the name of a backend, which could not be loaded: "
+        "%s%s",
+        name, why ? why : path, named ? "" : " (LIGHTC_BACKEND_PATH names the folder that has it)");
 }
 
 lc_status lc__device_plugin(const char *name, const lc_backend_ops **out)
@@ -51,4 +52,12 @@ lc_status lc__device_plugin(const char *name, const lc_backend_ops **out)
                          name, (*out)->name ? (*out)->name : "none");
     if (status < 0) dlclose(library);
     return status;
+}
+
+const lc_op *lc__op_find(const char *name)
+{
+    for (const lc_op *const *const *list = lc__builtin.operators; *list; list++)
+        for (const lc_op *const *op = *list; *op; op++)
+            if (!strcmp((*op)->name, name)) return *op;
+    return NULL;
 }

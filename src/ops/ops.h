@@ -33,11 +33,8 @@ LC_ELEMENTWISE_LIST(LC_DECLARE_ELEMENTWISE_OP)
 extern const lc_op lc__op_range;
 extern const lc_op lc__op_detach, lc__op_accumulate;
 
-/* Every operator of the library (except the planner's fused nodes), and their number. */
-extern const lc_op *const lc__op_table[];
-extern const int lc__op_count;
-/* The operator of that name, or NULL. */
-const lc_op *lc__op_find(const char *name);
+/* The operators of this room; ends with NULL. src/builtin.c lists them with those of other rooms. */
+extern const lc_op *const lc__math_ops[];
 
 /* For gradient rules: dy summed over the dimensions that were broadcast from `like`'s shape; dy itself if none were. */
 lc_tensor *lc__sum_to(lc_tensor *dy, const lc_type *like);

@@ -85,7 +85,7 @@ static lc_status infer_momentum(lc_infer *call)
 
 static const lc_kernel momentum_kernel = {
     .name = "reference", .layout = LC_WANT_ROW_MAJOR, .flags = LC_KERNEL_SERIAL, .run = run_momentum};
-static const lc_op op_momentum = {
+const lc_op lc__op_muon_momentum = {
     .name = "muon_momentum",
     .flags = LC_OP_MUTATES | LC_OP_NO_GRAD,
     .n_out = 1,
@@ -117,7 +117,7 @@ static lc_status infer_combine(lc_infer *call)
 
 static const lc_kernel combine_kernel = {
     .name = "reference", .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = run_combine};
-static const lc_op op_combine = {
+const lc_op lc__op_muon_combine = {
     .name = "muon_combine",
     .flags = LC_OP_NO_GRAD,
     .n_out = 1,
@@ -150,7 +150,7 @@ static lc_status infer_apply(lc_infer *call)
 {
     return check_type(call);
 }
-static const lc_op op_apply = {
+const lc_op lc__op_muon_apply = {
     .name = "muon_apply",
     .flags = LC_OP_MUTATES | LC_OP_NO_GRAD,
     .n_out = 0,
@@ -163,7 +163,7 @@ static const lc_op op_apply = {
 
 static lc_tensor *combine(lc_tensor *x, double a, lc_tensor *y, double b)
 {
-    return lc_op_call(&op_combine, 2, (lc_tensor *[]){x, y}, 0, NULL, 2, (double[]){a, b}, LC_HERE);
+    return lc_op_call(&lc__op_muon_combine, 2, (lc_tensor *[]){x, y}, 0, NULL, 2, (double[]){a, b}, LC_HERE);
 }
 
 /* X <- a X + (b A + c A A) X with A = X X^T, on the orientation with fewer rows. */
@@ -189,10 +189,11 @@ static lc_status update(lc_optimizer *opt, const lc_update *u)
         ints[M_INDEX] = s->index;
         ints[M_ROWS] = lc_tensor_dim(s->parameter, 0);
         ints[M_COLUMNS] = lc_tensor_dim(s->parameter, 1);
-        lc_tensor *x = lc_op_call_live(&op_momentum, 3, (lc_tensor *[]){u->gradients, u->state[0], u->grad_scale},
-                                       M_INTS, ints, LC_MAX_HYPER, u->group->hyper, LC_HERE);
+        lc_tensor *x =
+            lc_op_call_live(&lc__op_muon_momentum, 3, (lc_tensor *[]){u->gradients, u->state[0], u->grad_scale}, M_INTS,
+                            ints, LC_MAX_HYPER, u->group->hyper, LC_HERE);
         x = orthogonalize(x, ints[M_ROWS] > ints[M_COLUMNS], (int)u->group->hyper[H_NS_STEPS]);
-        lc_op_call_live(&op_apply, 3, (lc_tensor *[]){u->parameters, x, u->steps}, M_INTS, ints, LC_MAX_HYPER,
+        lc_op_call_live(&lc__op_muon_apply, 3, (lc_tensor *[]){u->parameters, x, u->steps}, M_INTS, ints, LC_MAX_HYPER,
                         u->group->hyper, LC_HERE);
     }
     return LC_OK;

@@ -126,6 +126,9 @@ void lc__update_run(const lc_call *call, lc__range_fn *f32, lc__range_fn *f64);
 #define LC_UPDATE_DECLARE(name, n_state) extern const lc_op lc__op_update_##name;
 LC_UPDATE_LIST(LC_UPDATE_DECLARE)
 #undef LC_UPDATE_DECLARE
+extern const lc_op lc__op_muon_momentum, lc__op_muon_combine, lc__op_muon_apply;
+/* The operators of this room; ends with NULL. */
+extern const lc_op *const lc__optim_ops[];
 
 /* Defines the operator `update_NAME` and `record_NAME` for vtables, from the loops NAME_f32 and NAME_f64. */
 #define LC_DEFINE_UPDATE(id, n_state)                                                                                  \

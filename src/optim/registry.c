@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All optimizers by name. */
+/* All optimizers by name, and their operators. */
+#include "optim/clip.h"
 #include "optim/optim_internal.h"
 
 const lc__optimizer_class *const lc__optimizer_classes[] = {
@@ -17,3 +18,7 @@ const lc__optimizer_class *const lc__optimizer_classes[] = {
     &lc__class_lbfgs,
     NULL,
 };
+
+#define ADDRESS(name, n_state) &lc__op_update_##name,
+const lc_op *const lc__optim_ops[] = {LC_UPDATE_LIST(ADDRESS) & lc__op_muon_momentum, &lc__op_muon_combine,
+                                      &lc__op_muon_apply, &lc__op_clip_coefficient, NULL};

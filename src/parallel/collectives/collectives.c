@@ -131,10 +131,11 @@ static const lc_kernel launch_kernel = {
     .name = "launch", .layout = LC_WANT_ROW_MAJOR, .flags = LC_KERNEL_SERIAL, .run = run_launch};
 static const lc_kernel wait_kernel = {
     .name = "wait", .layout = LC_WANT_ROW_MAJOR, .flags = LC_KERNEL_SERIAL | LC_KERNEL_INPLACE_0, .run = run_wait};
-static const lc_op launch = {
+const lc_op lc__op_launch_collective = {
     .name = "launch_collective", .flags = LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD | LC_OP_LATER, .kernel = &launch_kernel};
-static const lc_op wait_op = {
+const lc_op lc__op_wait_collective = {
     .name = "wait_collective", .flags = LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD, .kernel = &wait_kernel};
+const lc_op *const lc__collective_ops[] = {&lc__op_launch_collective, &lc__op_wait_collective, NULL};
 
 /* Aborts on the other ranks what the plan has in flight or had not launched yet, with the message `why`. Afterwards
  * nothing is in flight. */
@@ -144,7 +145,7 @@ static void ended(lc_peer *p, const lc_plan *plan, lc_status status, const char 
     (void)status;
     for (int i = 0; why && i < plan->n_calls; i++) {
         const lc_call *call = &plan->calls[i].call;
-        if (call->op != &launch) continue;
+        if (call->op != &lc__op_launch_collective) continue;
         int slot = (int)call->ints[AT_SLOT];
         if (slot >= c->launched || c->flights[slot])
             lc_comm_abort((lc_comm *)(uintptr_t)call->ints[AT_COMM + LC__COMM_POINTER], why);
@@ -205,10 +206,10 @@ static lc_status split(lc_build *b, lc__collectives *all, const lc_ir_node *n, i
     ints[AT_SLOT] = slot;
     memcpy(ints + AT_COMM, n->ints, LC__COMM_INTS * sizeof *ints);
     pair[0] = pair[1] = *n;
-    pair[0].op = &launch;
+    pair[0].op = &lc__op_launch_collective;
     pair[0].out = values;
     pair[0].n_out = between;
-    pair[1].op = &wait_op;
+    pair[1].op = &lc__op_wait_collective;
     pair[1].in = values;
     pair[1].n_in = between;
     pair[0].ints = pair[1].ints = ints;

@@ -6,11 +6,14 @@
 #ifndef LC_PARALLEL_COLLECTIVES_COLLECTIVES_H
 #define LC_PARALLEL_COLLECTIVES_COLLECTIVES_H
 
-#include <lightc/status.h>
+#include <lightc/op.h>
 
 struct lc_build;
 
 /* The pass that makes these nodes, at LC_PHASE_SPLIT. Without b->optimize the wait follows its launch. */
 lc_status lc__split_collectives(struct lc_build *b) LC_MUST_USE;
+
+/* The operators of these nodes; ends with NULL. */
+extern const lc_op *const lc__collective_ops[];
 
 #endif

@@ -25,6 +25,8 @@ typedef struct lc__reducer lc__reducer;
  * averages over the ranks. */
 lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__reducer **out) LC_MUST_USE;
 void lc__reducer_free(lc__reducer *r); /* NULL is fine; before the graph */
+/* The operators of this room; ends with NULL. */
+extern const lc_op *const lc__reduce_ops[];
 /* The reducer of a graph, or NULL. */
 lc__reducer *lc__reducer_of_graph(const lc_graph *g);
 

@@ -178,3 +178,17 @@ SYNC_OP(wait, "wait", 0, 0, 1, lc__infer_nothing);
 SYNC_OP(wait_until, "wait_until", 0, 0, 1, lc__infer_nothing);
 SYNC_OP(gather_unit, "gather_unit", LC_OP_LATER, 1, 0, infer_planned);
 SYNC_OP(new_unit, "new_unit", LC_OP_LATER, 1, 0, infer_planned);
+
+const lc_op *const lc__reduce_ops[] = {
+    &lc__op_share_sum,
+    &lc__op_reduce_bucket,
+    &lc__op_reduce_unit,
+    &lc__op_reduce_slice,
+    &lc__op_take_slice,
+    &lc__op_gather_whole,
+    &lc__op_gather_unit,
+    &lc__op_wait,
+    &lc__op_wait_until,
+    &lc__op_new_unit,
+    NULL,
+};
