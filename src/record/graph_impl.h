@@ -208,7 +208,7 @@ struct lc_graph {
     lc__recorder recorder;
     lc_graph_args options;
     int threads;
-    bool plan_off, nan_check, profile, reference_only;
+    bool plan_off, nan_check, profile, reference_only, host_fallback;
     const char *dump_path;
     lc_span_fn *observe; /* called for kernel calls; NULL: not */
     void *observe_ctx;
@@ -267,6 +267,8 @@ struct lc_graph {
     uint64_t next_uid, clock;
     lc_plan **chain; /* plans run in this step */
     int n_chain, cap_chain;
+    const lc_op **reported; /* operators of which a message said that they run on the host */
+    uint32_t n_reported, cap_reported;
     void *arena;
     size_t arena_reserved, arena_committed;
     int64_t memory_limit; /* for messages: the limit that options.max_bytes was derived from; 0: none */
@@ -338,6 +340,12 @@ lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value);
 /* The persistent or input tensor that a value of this step is, or is a view of; NULL: none. */
 lc_tensor *lc__viewed_tensor(const lc_graph *g, uint32_t value);
 /* Number of elements of an operand; 0 if it is absent. */
+/* On a device whose memory the host cannot reach, the one kernel that is not the backend's is the reference. */
+static inline bool lc__runs_on_host(const lc_device *on, const lc_call *call)
+{
+    return !lc__on_host(on) && call->kernel == call->op->kernel;
+}
+
 static inline double lc__view_numel(const lc_view *v)
 {
     double n = v->ndim < 0 ? 0 : 1;

@@ -2,6 +2,7 @@
 /* The simulated device (backends/sim/sim.h): the CPU's numbers whatever the schedule, and what a steady step does. That
  * whole test programs run there is in extra.cmake. */
 #define _GNU_SOURCE
+#include "file_text.h"
 #include "test.h"
 
 #include "backends/sim/counters.h"
@@ -238,6 +239,57 @@ TEST(an_operator_without_a_kernel_is_named)
     CHECK(strstr(lc_error_message(), "gelu") && strstr(lc_error_message(), "f32") && strstr(lc_error_message(), "sim"));
     drop(&n);
     unsetenv("LIGHTC_SIM_WITHOUT");
+}
+
+/* ---- LIGHTC_HOST_FALLBACK ---- */
+
+enum { SAID = 8192 };
+
+static int count_of(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++) n++;
+    return n;
+}
+
+/* Trains on sim without kernels for `without`; said: what was printed on standard error. */
+static void train_without(const char *without, values *v, char said[SAID])
+{
+    char path[] = "/tmp/lightc_fallback_XXXXXX";
+    int file = mkstemp(path), old = dup(2);
+    CHECK(file >= 0 && old >= 0);
+    use("sim", "lazy");
+    setenv("LIGHTC_SIM_WITHOUT", without, 1);
+    setenv("LIGHTC_HOST_FALLBACK", "1", 1);
+    fflush(stderr);
+    dup2(file, 2);
+    *v = train();
+    dup2(old, 2);
+    close(old);
+    close(file);
+    unsetenv("LIGHTC_SIM_WITHOUT");
+    unsetenv("LIGHTC_HOST_FALLBACK");
+    file_text("", path, said, SAID);
+    unlink(path);
+}
+
+TEST(what_has_no_kernel_runs_on_the_host_if_asked_for)
+{
+    static const char *const without[] = {"gelu,fused,cross_entropy", "update_adam,accumulate_grad,dropout", "all"};
+    find_plugin();
+    use(NULL, NULL);
+    values cpu = train();
+    for (int i = 0; i < 3; i++) {
+        values v;
+        int64_t programs = counters(0).programs;
+        char said[SAID];
+        train_without(without[i], &v, said);
+        if (memcmp(&cpu, &v, sizeof v) != 0) TEST_FAIL("without %s: other numbers than on the CPU", without[i]);
+        CHECK_EQ(counters(0).programs - programs, 0); /* what runs on the host is part of none */
+        const char *first = i == 1 ? "update_adam " : "cross_entropy ";
+        if (count_of(said, first) != 1 || !strstr(said, "sim has no kernel for "))
+            TEST_FAIL("without %s, this was said:\n%s", without[i], said);
+    }
 }
 
 TEST(what_cannot_be_opened_is_a_sentence)

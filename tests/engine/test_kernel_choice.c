@@ -31,6 +31,7 @@ TEST(unknown_values_are_refused_and_known_ones_listed)
     refused("LIGHTC_PLAN", "of", "\"on\" or \"off\"");
     refused("LIGHTC_KERNELS", "refernce", "\"fast\" or \"reference\"");
     refused("LIGHTC_NAN_CHECK", "yes", "\"0\" or \"1\"");
+    refused("LIGHTC_HOST_FALLBACK", "on", "\"0\" or \"1\"");
     refused("LIGHTC_ISA", "avx3", "this machine has base");
     static const char *const known[][2] = {{"LIGHTC_PLAN", "on"},      {"LIGHTC_PLAN", ""},
                                            {"LIGHTC_KERNELS", "fast"}, {"LIGHTC_KERNELS", "reference"},

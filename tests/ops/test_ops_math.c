@@ -514,7 +514,8 @@ TEST(operator_table)
         const lc_op *op = *at;
         if (lc__op_find(op->name) != op) TEST_FAIL("two operators are called %s", op->name);
         bool works = op->flags & LC_OP_VIEW ? (const void *)op->view != NULL : op->kernel && op->kernel->run;
-        if ((!op->infer && op != &lc__op_fused) || works == is_collective(op)) TEST_FAIL("%s lacks its functions", op->name);
+        if ((!op->infer && op != &lc__op_fused) || works == is_collective(op))
+            TEST_FAIL("%s lacks its functions", op->name);
         if ((op->flags & LC_OP_NO_GRAD) && op->grad) TEST_FAIL("%s has a gradient despite LC_OP_NO_GRAD", op->name);
     }
     CHECK(lc__op_find("no such operator") == NULL);

@@ -14,7 +14,8 @@
  * - While a program is captured, nothing may be allocated, waited for or copied at once. A program keeps addresses.
  * - An asynchronous copy to or from memory that is not host_alloc's is an error.
  * - The first error is kept: every later call returns it. LIGHTC_SIM_FAIL=launch:N (or alloc:N, copy:N) makes the N-th
- *   launch, allocation or copy fail. LIGHTC_SIM_WITHOUT names operators, separated by commas, that have no kernel. */
+ *   launch, allocation or copy fail. LIGHTC_SIM_WITHOUT names operators, separated by commas, that have no
+ *   kernel; "all": none has one. */
 #ifndef LC_BACKENDS_SIM_SIM_H
 #define LC_BACKENDS_SIM_SIM_H
 

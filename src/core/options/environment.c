@@ -19,6 +19,7 @@ static const lc_option switches[] = {
     {.name = "cache"},
     {.name = "comm"},
     {.name = "config"},
+    {.name = "host_fallback"},
     {.name = "isa"},
     {.name = "kernels"},
     {.name = "mpi_plugin"},

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which kernel computes a call, and whether a fusion has one. */
 #include "engine/plan/plan_impl.h"
+#include "base/grow.h"
+#include "base/str.h"
 #include "ops/kernel.h"
 
 /* Sets call->kernel (NULL: there is none) and call->threads. The kernel is chosen for the number of threads that it
@@ -20,13 +22,37 @@ static lc_status find_kernel(const lc_build *b, lc_call *call)
     return LC_OK;
 }
 
+static const char *type_name(const lc_call *call)
+{
+    const lc_view *first = call->n_in && call->in[0].ndim >= 0 ? &call->in[0] : call->n_out ? &call->out[0] : NULL;
+    return first ? lc_dtype_name(first->dtype) : "it";
+}
+
+/* LIGHTC_HOST_FALLBACK: the reference kernel runs on the host, which is said once for each operator. */
+static lc_status fall_back(lc_graph *g, lc_call *call)
+{
+    const lc_kernel *reference = call->op->kernel;
+    bool yes = false;
+    if (lc__on_host(g->on) || !g->host_fallback || !reference) return LC_OK;
+    LC_TRY(lc__kernel_supports(reference, call, &yes));
+    if (!yes) return LC_OK;
+    call->kernel = reference;
+    if (reference->flags & LC_KERNEL_SERIAL) call->threads = 1;
+    for (uint32_t i = 0; i < g->n_reported; i++)
+        if (g->reported[i] == call->op) return LC_OK;
+    LC_TRY(lc__grow(&g->reported, &g->cap_reported, g->n_reported, 1, "the operators that run on the host"));
+    g->reported[g->n_reported++] = call->op;
+    lc__show_line(2, "lightc: %s has no kernel for %s of %s, which runs on the host in every step", g->on->ops->name,
+                  call->op->name, type_name(call));
+    return LC_OK;
+}
+
 lc_status lc__choose_kernel(const lc_build *b, lc_call *call)
 {
     LC_TRY(find_kernel(b, call));
+    if (!call->kernel) LC_TRY(fall_back(b->g, call));
     if (call->kernel) return LC_OK;
-    const lc_view *first = call->n_in && call->in[0].ndim >= 0 ? &call->in[0] : call->n_out ? &call->out[0] : NULL;
-    return lc_fail(LC_ERR_UNSUPPORTED, "there is no kernel for %s on %s", first ? lc_dtype_name(first->dtype) : "it",
-                   b->g->on->ops->name);
+    return lc_fail(LC_ERR_UNSUPPORTED, "there is no kernel for %s on %s", type_name(call), b->g->on->ops->name);
 }
 
 lc_status lc__kernel_of(lc_build *b, const lc_ir_node *n, const lc_kernel **kernel)

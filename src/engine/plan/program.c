@@ -154,11 +154,13 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
     size_t n_sites = sites_of(b, n);
     if (n_sites) pc->sites = memcpy(at->sites, n->sites, n_sites * sizeof *at->sites);
     LC_TRY(lc__tune(g, c));
-    c->device = g->on->context;
+    bool on_host = lc__runs_on_host(g->on, c);
+    p->block.on_host |= on_host;
+    c->device = on_host ? NULL : g->on->context;
     c->fault = &g->fault;
     lc_status status = c->kernel->prepare ? c->kernel->prepare(c) : LC_OK;
     if (status < 0) return lc_fail_context(status, "%s (%s)", n->op->name, c->kernel->name);
-    if (c->scratch_bytes > p->scratch_bytes) p->scratch_bytes = c->scratch_bytes;
+    if (c->scratch_bytes > p->scratch_bytes && !on_host) p->scratch_bytes = c->scratch_bytes;
     p->n_calls++;
     *at = (cursor){at->view + n->n_in + n->n_out, at->ints + n->n_int, at->floats + n->n_float, at->sites + n_sites};
     return LC_OK;

@@ -31,17 +31,20 @@ static lc_status write_block(const lc_graph *g, lc_plan *p)
     return p->on->ops->copy(p->on->context, k->device, slot, k->bytes);
 }
 
-static void enqueue(const lc_plan *p)
+static lc_status enqueue(const lc_plan *p)
 {
-    for (const lc_plan_call *pc = p->calls, *end = pc + p->n_calls; pc < end; pc++) pc->call.kernel->run(&pc->call);
+    for (const lc_plan_call *pc = p->calls, *end = pc + p->n_calls; pc < end; pc++)
+        LC_TRY(lc__call_run(p->on, &pc->call));
+    return LC_OK;
 }
 
 static lc_status make_program(lc_plan *p)
 {
     const lc_backend_ops *ops = p->on->ops;
     LC_TRY(ops->program_begin(p->on->context));
-    enqueue(p);
-    return ops->program_end(p->on->context, &p->block.program);
+    lc_status status = enqueue(p);
+    lc_status ended = ops->program_end(p->on->context, &p->block.program);
+    return status < 0 ? status : ended;
 }
 
 /* A bad index is found when its kernel has run, perhaps steps after it was enqueued. */
@@ -70,7 +73,7 @@ lc_status lc__execute_on_device(lc_graph *g, lc_plan *p)
     if (k->program)
         LC_TRY(ops->program_run(p->on->context, k->program));
     else
-        enqueue(p);
+        LC_TRY(enqueue(p));
     LC_TRY(ops->mark(p->on->context, &k->marks[k->turn]));
     return check_fault(g);
 }

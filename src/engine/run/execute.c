@@ -42,7 +42,7 @@ lc_status lc__execute_watched(lc_graph *g, lc_plan *p)
     for (int i = 0; i < p->n_calls; i++) {
         lc_plan_call *pc = &p->calls[i];
         int64_t start = lc__now_ns();
-        pc->call.kernel->run(&pc->call);
+        LC_TRY(lc__call_run(g->on, &pc->call));
         if (!host) LC_TRY(g->on->ops->wait(g->on->context, UINT64_MAX));
         int64_t end = lc__now_ns();
         double seconds = 1e-9 * (double)(end - start);

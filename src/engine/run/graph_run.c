@@ -90,6 +90,7 @@ lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args)
     lc_status status = read_switch("LIGHTC_PLAN", "on", "off", &g->plan_off);
     if (status >= 0) status = read_switch("LIGHTC_NAN_CHECK", "0", "1", &g->nan_check);
     if (status >= 0) status = read_switch("LIGHTC_KERNELS", "fast", "reference", &g->reference_only);
+    if (status >= 0) status = read_switch("LIGHTC_HOST_FALLBACK", "0", "1", &g->host_fallback);
     g->nan_check |= g->options.nan_check;
     if (status >= 0) status = on->ops->kernel_set(on->context, &g->kernel_set);
     if (status >= 0) status = lc__tuning_new(g->options.tune, on->ops, g->kernel_set, g->threads, &g->tuning);
@@ -132,6 +133,7 @@ void lc_graph_free(lc_graph *g)
     free(g->plans);
     free(g->chain);
     free(g->flats);
+    free(g->reported);
     lc__mark_clear(&g->recorder.mark);
     free(g);
 }

@@ -41,6 +41,8 @@ typedef struct lc__host_call {
 /* Waits for the device, and copies. After an error there is nothing to free. */
 lc_status lc__host_call_make(const lc_device *on, const lc_call *call, lc__host_call *out) LC_MUST_USE;
 void lc__host_call_free(lc__host_call *h);
+/* Runs a call, or enqueues it. One that runs on the host waits for the device, and copies its operands. */
+lc_status lc__call_run(const lc_device *on, const lc_call *call) LC_MUST_USE;
 /* fault.c: the error that the record describes, of a call made at `site`; empties the record. */
 lc_status lc__fault_take(lc__fault *f, lc_site site);
 /* Fails if a call's results are not finite. */
