@@ -7,7 +7,6 @@
 #include "data/csv_reader.h"
 #include "data_internal.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,44 +67,6 @@ static lc_status find_columns(csv *c, const char *file, const char *target, colu
     }
     if (out->file >= 0 && out->target >= 0) return LC_OK;
     return lc_fail(LC_ERR_FORMAT, "%s: its first line names no column \"%s\"", c->path, out->file < 0 ? file : target);
-}
-
-/* ---- targets ---- */
-
-static bool is_integer(const char *text, int64_t *value)
-{
-    char *end;
-    errno = 0;
-    *value = strtoll(text, &end, 10);
-    return end != text && !*end && !errno;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-lc_status lc__image_list_targets(lc__image_list *list, const lc__names *names)
-{
-    bool integers = true;
-    for (int64_t i = 0; i < names->n && integers; i++) integers = is_integer(lc__names_at(names, i), &list->targets[i]);
-    if (integers) return LC_OK;
-    const char **order = malloc((size_t)names->n * sizeof *order);
-    if (!order) return lc_fail(LC_ERR_MEMORY, "out of memory: names of classes");
-    lc_status status = LC_OK;
-    int64_t different = 0;
-    for (int64_t i = 0; i < names->n; i++) order[i] = lc__names_at(names, i);
-    qsort(order, (size_t)names->n, sizeof *order, by_name);
-    for (int64_t i = 0; i < names->n; i++)
-        if (!different || strcmp(order[different - 1], order[i]) != 0) order[different++] = order[i];
-    for (int64_t i = 0; i < different && status == LC_OK; i++) status = lc__names_add(&list->classes, order[i]);
-    for (int64_t i = 0; i < names->n && status == LC_OK; i++) {
-        const char *name = lc__names_at(names, i);
-        const char **found = bsearch(&name, order, (size_t)different, sizeof *order, by_name);
-        list->targets[i] = found - order;
-    }
-    free(order);
-    return status;
 }
 
 /* ---- the datasets ---- */

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a picture gets from its file into a batch: straight, if no other size comes between. */
+#include "data/image_reader.h"
+#include "base/args.h"
+#include "base/grow.h"
+#include "base/io.h"
+#include "data/tar.h"
+#include "data_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define MOST_FILE ((size_t)1 << 31) /* bytes of a file */
+
+/* r->path: a path to open, or one for messages. */
+static lc_status set_path(lc__image_reader *r, const char *first, const char *between, const char *last)
+{
+    const size_t a = strlen(first), b = strlen(between), c = strlen(last) + 1;
+    LC_TRY(lc__grow(&r->path, &r->cap_path, 0, a + b + c, "the path of a picture"));
+    memcpy(r->path, first, a);
+    memcpy(r->path + a, between, b);
+    memcpy(r->path + a + b, last, c);
+    return LC_OK;
+}
+
+/* Reads n bytes from `offset` of an open file, and closes it. */
+static lc_status read_bytes(lc__image_reader *r, int fd, uint64_t n, uint64_t offset)
+{
+    lc_status status = LC_OK;
+    if (n > MOST_FILE)
+        status = lc_fail(LC_ERR_FORMAT, "%s has %llu bytes; at most %zu are read", r->path, (unsigned long long)n,
+                         MOST_FILE);
+    if (status == LC_OK) status = lc__grow(&r->file, &r->cap_file, 0, (size_t)n, "the bytes of a picture");
+    if (status == LC_OK) status = lc__read_all(&lc__io_system, fd, r->path, r->file, (size_t)n, offset);
+    lc__io_system.close(&lc__io_system, fd);
+    return status;
+}
+
+static lc_status read_own_file(lc__image_reader *r, const lc__image_list *list, int64_t i, lc__image_file *file)
+{
+    struct stat st;
+    int fd;
+    const char *name = lc__names_at(&list->files, i);
+    LC_TRY(set_path(r, *name == '/' ? "" : list->root, "", name));
+    LC_TRY(lc__open_to_read(&lc__io_system, r->path, &fd, &st));
+    file->n = (size_t)st.st_size;
+    LC_TRY(read_bytes(r, fd, file->n, 0));
+    file->bytes = r->file;
+    return LC_OK;
+}
+
+/* A member of a tar file, with its header, which must be that of a file of this size. */
+static lc_status read_member(lc__image_reader *r, const lc__image_list *list, int64_t i, lc__image_file *file)
+{
+    struct stat st;
+    int fd;
+    const lc__image_place *p = &list->places[i];
+    const char *archive = lc__names_at(&list->archives, p->archive);
+    LC_TRY(lc__open_to_read(&lc__io_system, archive, &fd, &st));
+    lc_status status = set_path(r, archive, ": ", lc__names_at(&list->files, i));
+    if (status < 0) lc__io_system.close(&lc__io_system, fd);
+    LC_TRY(status);
+    LC_TRY(read_bytes(r, fd, p->size + LC__TAR_BLOCK, p->offset - LC__TAR_BLOCK));
+    if (!lc__tar_is_header(r->file, p->size))
+        return lc_fail(LC_ERR_FORMAT, "%s is not at byte %llu; has the file changed, or is its index an old one?",
+                       r->path, (unsigned long long)p->offset);
+    file->n = (size_t)p->size;
+    file->bytes = r->file + LC__TAR_BLOCK;
+    return LC_OK;
+}
+
+lc_field lc__image_field(int64_t height, int64_t width)
+{
+    return (lc_field){.name = "x", .dtype = LC_U8, .layout = LC_CHANNELS_LAST, .ndim = 3, .shape = {3, height, width}};
+}
+
+/* What a decoder asks about the size of a file. */
+typedef struct scale_question {
+    const lc__image_source *from;
+    uint64_t key;
+} scale_question;
+
+static double least_scale(void *ctx, int64_t height, int64_t width)
+{
+    const scale_question *q = ctx;
+    const lc__image_source *from = q->from;
+    if (from->resizes) return fmax((double)from->height / (double)height, (double)from->width / (double)width);
+    const lc_field own = lc__image_field(height, width);
+    if (!from->transform.ops || !LC__SLOT(from->transform.ops, least_scale)) return 1;
+    return from->transform.ops->least_scale(from->transform.self, &own, q->key);
+}
+
+lc_status lc__image_reader_decode(const lc__image_source *from, lc__image_reader *r, int64_t i, uint64_t key,
+                                  uint8_t *into)
+{
+    scale_question question = {from, key};
+    lc__image_file file = {.max_pixels = from->args.max_pixels,
+                           .exif_transpose = from->args.exif_transpose,
+                           .least_scale = from->args.fast_scale ? least_scale : NULL,
+                           .ctx = &question};
+    LC_TRY(from->list.places ? read_member(r, &from->list, i, &file) : read_own_file(r, &from->list, i, &file));
+    file.name = r->path;
+    r->image.into = into;
+    r->image.into_height = from->height;
+    r->image.into_width = from->width;
+    return lc__image_decode(&file, &r->image);
+}
+
+/* Reads sample i in the size that pictures have before the transform; `out`, if any, is room for it. */
+static lc_status read_pixels(const lc__image_source *from, lc__image_reader *r, int64_t i, uint64_t key, uint8_t *out,
+                             const uint8_t **pixels, lc_field *own)
+{
+    LC_TRY(lc__image_reader_decode(from, r, i, key, out));
+    const lc__image *p = &r->image;
+    *pixels = p->pixels;
+    *own = lc__image_field(p->height, p->width);
+    if (!from->height || (p->height == from->height && p->width == from->width)) return LC_OK;
+    if (!from->resizes)
+        return lc_fail(LC_ERR_SHAPE,
+                       "%s is %lld x %lld pixels, but the first picture is %lld x %lld, and a batch has one size; give "
+                       "the dataset a height and a width, to which pictures are resized",
+                       r->path, (long long)p->width, (long long)p->height, (long long)from->width,
+                       (long long)from->height);
+    if (!out) {
+        LC_TRY(lc__grow(&r->resized, &r->cap_resized, 0, 3 * from->height * from->width, "a picture that is resized"));
+        out = r->resized;
+    }
+    *pixels = out;
+    *own = lc__image_field(from->height, from->width);
+    return lc__resize_rgb(&r->resize, p->pixels, p->height, p->width, out, from->height, from->width);
+}
+
+static lc_status transform(const lc__image_source *from, lc__image_reader *r, const lc_field *own,
+                           const uint8_t *pixels, uint64_t key, void *out)
+{
+    const lc_transform *t = &from->transform;
+    lc_field made = {0};
+    LC_TRY(t->ops->describe(t->self, own, &made));
+    if (!lc__field_same(&made, &from->x))
+        return lc_fail(LC_ERR_SHAPE, "transform '%s' makes samples of different sizes or types", t->ops->name);
+    LC_TRY(lc__grow(&r->scratch, &r->cap_scratch, 0, lc__transform_scratch(t, own) + 63, "the transform of a picture"));
+    void *scratch = (void *)(((uintptr_t)r->scratch + 63) & ~(uintptr_t)63);
+    lc_status status = t->ops->apply(t->self, own, pixels, &from->x, out, key, scratch);
+    if (status > 0)
+        return lc_fail(LC_ERR_USER, "transform '%s' returned \"%s\", which it cannot", t->ops->name,
+                       lc_status_text(status));
+    return status < 0 ? lc_fail_context(status, "transform '%s'", t->ops->name) : LC_OK;
+}
+
+lc_status lc__image_reader_read(const lc__image_source *from, lc__image_reader *r, int64_t i, uint64_t key,
+                                uint8_t *out)
+{
+    const bool transforms = from->transform.ops != NULL;
+    const uint8_t *pixels;
+    lc_field own;
+    if (transforms) key = lc_random_key_name(key, "transform");
+    LC_TRY(read_pixels(from, r, i, key, transforms ? NULL : out, &pixels, &own));
+    if (!transforms) {
+        if (pixels != out) memcpy(out, pixels, (size_t)(3 * from->height * from->width));
+        return LC_OK;
+    }
+    lc_status status = transform(from, r, &own, pixels, key, out);
+    return status < 0 ? lc_fail_context(status, "%s", r->path) : LC_OK;
+}
+
+void lc__image_reader_free(lc__image_reader *r)
+{
+    lc__image_release(&r->image);
+    lc__resize_release(&r->resize);
+    free(r->file);
+    free(r->path);
+    free(r->resized);
+    free(r->scratch);
+    free(r);
+}
