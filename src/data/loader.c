@@ -10,13 +10,13 @@
  * one set of input tensors serves all slots (their memory is exchanged), so the engine sees the same tensors in every
  * step. After creation nothing is allocated, except by a sampler whose epochs grow.
  *
- * With several ranks (lc_share) each has the whole order, and gathers its share of every global batch. A combined
- * loader may need a different range of a batch that is smaller than usual: that is gathered into a separate slot. */
+ * Of a batch that is smaller than usual a combined loader may need another range than this rank's part
+ * (epoch.h): that is gathered into a separate slot. */
 #include "base/args.h"
-#include "data_internal.h"
-#include "data/mix.h"
-#include "base/clock.h"
 #include "base/thread.h"
+#include "data/gather.h"
+#include "data/mix.h"
+#include "data_internal.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -24,43 +24,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct slot {
-    void *data[LC_MAX_BATCH_TENSORS];
-    int64_t batch; /* the batch in this slot, -1: none */
-    lc_status status;
-    char error[1024];
-} slot;
-
-struct loader;
 typedef struct worker {
     struct loader *loader;
     pthread_t thread;
-    void *scratch;
-    uint64_t *keys;                     /* one per sample of a batch */
-    void *before[LC_MAX_BATCH_TENSORS]; /* the sample that the first one is mixed with; only with a mix */
-    int number;                         /* number of its thread; 0: the thread that calls next */
+    lc__gatherer own;
     bool started;
 } worker;
 
 typedef struct loader {
-    lc_dataset *dataset;
-    lc_sampler sampler;
+    /* Written while no worker is busy. */
+    lc__epoch epoch;
+    lc__gathering how;
+
     int64_t batch_size;
-    lc_share share;
-    int64_t global_batch; /* samples of a full batch on all ranks together */
-    int64_t room;         /* samples that a slot has room for */
-    bool drop_last, sequential;
-    uint64_t seed;
-    lc_mix mix;
-    double mix_alpha;
     lc_batch batch;
 
-    /* State of the epoch; written while no worker is busy. */
-    int64_t *order, order_room, n_samples, n_batches;
-    uint64_t epoch_key;
-
-    slot *slots;
+    lc__slot *slots;
     int n_slots;
+    int64_t room;    /* samples that a slot has room for */
     worker *workers; /* max(1, n_workers); without threads entry 0 is the calling thread's */
     int n_workers;
 
@@ -72,94 +53,16 @@ typedef struct loader {
     int64_t next_fill; /* the next batch a worker takes */
     int64_t keep;      /* the batch that the caller holds or waits for: slots of batches before it are free */
 
-    lc_span_fn *observe; /* called for batches; NULL: none. Written while no worker is busy */
-    void *observe_ctx;
-
     /* Used only by the consumer. */
     int64_t due;      /* the batch next() returns next */
     int64_t replaced; /* samples of this epoch so far that had the data of others, and why the first had */
     const char *why_replaced;
 
     /* For loader_cut, made on first use. */
-    slot *cut;
-    worker cutter;
+    lc__slot *cut;
+    lc__gatherer cutter;
     int64_t cut_room;
 } loader;
-
-static void report_span(const loader *l, int64_t batch, const worker *w, int64_t start)
-{
-    lc_span s = {.kind = LC_SPAN_LOADER,
-                 .name = "gather",
-                 .owner = lc_dataset_name(l->dataset),
-                 .start_ns = start,
-                 .end_ns = lc__now_ns(),
-                 .thread = w->number,
-                 .number = batch,
-                 .ndim = -1};
-    l->observe(l->observe_ctx, &s);
-}
-
-/* This rank's part of batch b: samples [begin, begin + n) of the epoch's order, `offset` after the first of the
- * `global_size` samples of all ranks. */
-typedef struct range {
-    int64_t begin, n, offset, global_size;
-} range;
-
-static range range_of(const loader *l, int64_t b)
-{
-    int64_t global_begin = b * l->global_batch, left = l->n_samples - global_begin;
-    range s = {.global_size = left < l->global_batch ? left : l->global_batch};
-    lc_share_range(&l->share, l->global_batch, s.global_size, &s.offset, &s.n);
-    s.begin = global_begin + s.offset;
-    return s;
-}
-
-/* Otherwise other ranks may have different loaders, about which this one knows nothing. */
-static bool is_share(const loader *l)
-{
-    return l->share.size > 1 || l->share.pieces > 0;
-}
-
-/* Sample j of a field in a slot. */
-static void *sample_at(const loader *l, const slot *s, int f, int64_t j)
-{
-    return (char *)s->data[f] + (size_t)j * l->dataset->bytes[f];
-}
-
-/* Mixes a part of batch b, from its last sample to its first, each with the one before it. That of the first is read
- * once more, unless it is the last of this part. */
-static lc_status mix(loader *l, int64_t b, range part, slot *s, worker *w)
-{
-    const lc_sample_spec *spec = &l->dataset->spec;
-    if (part.global_size < 2) return LC_OK;
-    const int64_t whole = part.begin - part.offset; /* the first sample of all ranks */
-    const int64_t before = part.offset ? part.begin - 1 : whole + part.global_size - 1;
-    const uint64_t key = lc_random_key(l->epoch_key, (uint64_t)l->order[before]);
-    if (part.n == part.global_size)
-        for (int f = 0; f < 2; f++) memcpy(w->before[f], sample_at(l, s, f, part.n - 1), l->dataset->bytes[f]);
-    else
-        LC_TRY(lc_dataset_get_many(l->dataset, 1, &l->order[before], &key, w->before, w->scratch));
-    const lc__mixture m =
-        lc__mix_draw(spec, l->mix, l->mix_alpha, lc_random_key(lc_random_key_name(l->epoch_key, "mix"), (uint64_t)b));
-    for (int64_t j = part.n - 1; j >= 0; j--)
-        lc__mix_run(spec, &m, sample_at(l, s, 0, j), j ? sample_at(l, s, 0, j - 1) : w->before[0],
-                    sample_at(l, s, 1, j), j ? sample_at(l, s, 1, j - 1) : w->before[1]);
-    return LC_OK;
-}
-
-/* Gathers a part of batch b into a slot. On any thread, without the lock. */
-static void gather(loader *l, int64_t b, range part, slot *s, worker *w)
-{
-    const int64_t *indices = l->order + part.begin;
-    s->status = LC_OK;
-    if (!part.n) return;
-    for (int64_t j = 0; j < part.n; j++) w->keys[j] = lc_random_key(l->epoch_key, (uint64_t)indices[j]);
-    int64_t start = l->observe ? lc__now_ns() : 0;
-    s->status = lc_dataset_get_many(l->dataset, (int)part.n, indices, w->keys, s->data, w->scratch);
-    if (s->status == LC_OK && l->mix) s->status = mix(l, b, part, s, w);
-    if (l->observe) report_span(l, b, w, start);
-    if (s->status < 0) snprintf(s->error, sizeof s->error, "%s", lc_error_message());
-}
 
 static void *work(void *arg)
 {
@@ -167,15 +70,15 @@ static void *work(void *arg)
     loader *l = w->loader;
     pthread_mutex_lock(&l->lock);
     while (!l->quit) {
-        if (!l->active || l->next_fill >= l->n_batches || l->next_fill >= l->keep + l->n_slots) {
+        if (!l->active || l->next_fill >= l->epoch.n_batches || l->next_fill >= l->keep + l->n_slots) {
             pthread_cond_wait(&l->work, &l->lock);
             continue;
         }
         int64_t b = l->next_fill++;
-        slot *s = &l->slots[b % l->n_slots];
+        lc__slot *s = &l->slots[b % l->n_slots];
         l->busy++;
         pthread_mutex_unlock(&l->lock);
-        gather(l, b, range_of(l, b), s, w);
+        lc__gather_batch(&l->epoch, &l->how, b, lc__epoch_part(&l->epoch, b), s, &w->own);
         pthread_mutex_lock(&l->lock);
         l->busy--;
         s->batch = b;
@@ -194,48 +97,14 @@ static void quiet(loader *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-static int64_t batches_of(const loader *l, int64_t samples)
-{
-    return samples / l->global_batch + (!l->drop_last && samples % l->global_batch != 0);
-}
-
-static int64_t samples_of(const loader *l, int64_t epoch)
-{
-    return l->sequential ? l->dataset->length : l->sampler.ops->length(l->sampler.self, epoch);
-}
-
 static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
 {
     loader *l = self;
     quiet(l);
-    int64_t n = samples_of(l, epoch);
-    if (n < 0)
-        return lc_fail(LC_ERR_USER, "sampler '%s' has the invalid length %lld", l->sampler.ops->name, (long long)n);
-    if (n > l->order_room) {
-        int64_t *order = (uint64_t)n > SIZE_MAX / sizeof *order ? NULL : realloc(l->order, (size_t)n * sizeof *order);
-        if (!order) return lc_fail(LC_ERR_MEMORY, "out of memory for the order of %lld samples", (long long)n);
-        l->order = order;
-        l->order_room = n;
-    }
-    lc_status status = n && !l->sequential ? l->sampler.ops->order(l->sampler.self, epoch, n, l->order) : LC_OK;
-    for (int64_t i = 0; l->sequential && i < n; i++) l->order[i] = i;
-    if (status != LC_OK)
-        return lc_fail_context(status < 0 ? status : LC_ERR_USER, "sampler '%s'", l->sampler.ops->name);
-    for (int64_t i = 0; i < n; i++)
-        if (l->order[i] < 0 || l->order[i] >= l->dataset->length)
-            return lc_fail(LC_ERR_USER, "sampler '%s' asks for sample %lld, but dataset '%s' has %lld",
-                           l->sampler.ops->name, (long long)l->order[i], lc_dataset_name(l->dataset),
-                           (long long)l->dataset->length);
-    int64_t batches = batches_of(l, n);
-    if (start > batches)
-        return lc_fail(LC_ERR_ARGUMENT, "cannot start at batch %lld: the epoch has %lld", (long long)start,
-                       (long long)batches);
-    l->epoch_key = lc_random_key(lc_random_key_name(l->seed, "samples"), (uint64_t)epoch);
-    l->n_samples = n;
+    LC_TRY(lc__epoch_begin(&l->epoch, epoch, start));
     l->replaced = 0;
     l->why_replaced = NULL;
     pthread_mutex_lock(&l->lock);
-    l->n_batches = batches;
     for (int i = 0; i < l->n_slots; i++) l->slots[i].batch = -1;
     l->due = l->keep = l->next_fill = start;
     l->active = true;
@@ -244,11 +113,11 @@ static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
     return LC_OK;
 }
 
-static void count_replaced(loader *l, range part)
+static void count_replaced(loader *l, lc__batch_part part)
 {
-    if (!l->dataset->ops.replaced) return;
+    if (!l->epoch.dataset->ops.replaced) return;
     for (int64_t j = 0; j < part.n; j++) {
-        const char *why = lc_dataset_replaced(l->dataset, l->order[part.begin + j]);
+        const char *why = lc_dataset_replaced(l->epoch.dataset, l->epoch.order[part.begin + j]);
         if (!why) continue;
         if (!l->replaced++) l->why_replaced = why;
     }
@@ -258,19 +127,19 @@ static int64_t loader_replaced(void *self, const char **why)
 {
     loader *l = self;
     *why = l->why_replaced;
-    return l->dataset->ops.replaced ? l->replaced : -1;
+    return l->epoch.dataset->ops.replaced ? l->replaced : -1;
 }
 
-static lc_status hand_out(loader *l, range part, const slot *s, lc_batch **out)
+static lc_status hand_out(loader *l, lc__batch_part part, const lc__slot *s, lc_batch **out)
 {
     if (s->status < 0) return lc_fail(s->status, "%s", s->error);
     for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], s->data[f], part.n);
     l->batch.size = part.n;
-    l->batch.indices = l->order + part.begin;
-    l->batch.global_size = is_share(l) ? part.global_size : 0;
+    l->batch.indices = l->epoch.order + part.begin;
+    l->batch.global_size = lc__epoch_is_share(&l->epoch) ? part.global_size : 0;
     l->batch.global_offset = part.offset;
     l->batch.first = part.begin;
-    l->batch.piece = lc_share_piece(&l->share, l->global_batch);
+    l->batch.piece = lc_share_piece(&l->epoch.share, l->epoch.global_batch);
     *out = &l->batch;
     return LC_OK;
 }
@@ -278,12 +147,13 @@ static lc_status hand_out(loader *l, range part, const slot *s, lc_batch **out)
 static lc_status loader_next(void *self, lc_batch **out)
 {
     loader *l = self;
-    if (l->due >= l->n_batches) {
+    if (l->due >= l->epoch.n_batches) {
         *out = NULL;
         return LC_OK;
     }
     int64_t b = l->due;
-    slot *s = &l->slots[b % l->n_slots];
+    lc__batch_part part = lc__epoch_part(&l->epoch, b);
+    lc__slot *s = &l->slots[b % l->n_slots];
     if (l->n_workers) {
         /* Only now is the previous batch no longer in use, and its slot free. */
         pthread_mutex_lock(&l->lock);
@@ -292,18 +162,16 @@ static lc_status loader_next(void *self, lc_batch **out)
         while (s->batch != b) pthread_cond_wait(&l->ready, &l->lock);
         pthread_mutex_unlock(&l->lock);
     } else {
-        gather(l, b, range_of(l, b), s, &l->workers[0]);
+        lc__gather_batch(&l->epoch, &l->how, b, part, s, &l->workers[0].own);
     }
     l->due = b + 1;
-    if (s->status == LC_OK) count_replaced(l, range_of(l, b));
-    return hand_out(l, range_of(l, b), s, out);
+    if (s->status == LC_OK) count_replaced(l, part);
+    return hand_out(l, part, s, out);
 }
 
 static int64_t loader_length(void *self, int64_t epoch)
 {
-    loader *l = self;
-    int64_t n = samples_of(l, epoch);
-    return n < 0 ? -1 : batches_of(l, n);
+    return lc__epoch_batches(&((const loader *)self)->epoch, epoch);
 }
 
 static int64_t loader_batch_size(void *self)
@@ -314,8 +182,8 @@ static int64_t loader_batch_size(void *self)
 static bool loader_sequential(void *self, bool on)
 {
     loader *l = self;
-    l->sequential = on;
-    return strcmp(l->sampler.ops->name, "sequential") != 0;
+    l->epoch.sequential = on;
+    return strcmp(l->epoch.sampler.ops->name, "sequential") != 0;
 }
 
 /* Between epochs, or when one has just ended: workers are not busy then. */
@@ -324,53 +192,20 @@ static void loader_observe(void *self, lc_span_fn *fn, void *ctx)
     loader *l = self;
     quiet(l);
     pthread_mutex_lock(&l->lock);
-    l->observe = fn;
-    l->observe_ctx = ctx;
+    l->how.observe = fn;
+    l->how.observe_ctx = ctx;
     pthread_mutex_unlock(&l->lock);
-}
-
-static void slots_free(slot *slots, int n)
-{
-    for (int i = 0; slots && i < n; i++)
-        for (int f = 0; f < LC_MAX_BATCH_TENSORS; f++) free(slots[i].data[f]);
-    free(slots);
-}
-
-static lc_status slots_new(const loader *l, int n, int64_t room, slot **out)
-{
-    slot *slots = calloc((size_t)n, sizeof *slots);
-    lc_status status = LC_OK;
-    *out = NULL;
-    if (!slots) return lc_fail(LC_ERR_MEMORY, "out of memory for %d batches", n);
-    for (int i = 0; i < n; i++) {
-        slots[i].batch = -1;
-        for (int f = 0; f < l->dataset->spec.n && status == LC_OK; f++) {
-            size_t bytes;
-            if (__builtin_mul_overflow(l->dataset->bytes[f], (size_t)room, &bytes))
-                status = lc_fail(LC_ERR_SHAPE, "a batch of %lld samples would be larger than memory", (long long)room);
-            else if (!(slots[i].data[f] = lc__data_alloc(bytes, "a batch")))
-                status = LC_ERR_MEMORY;
-        }
-    }
-    if (status < 0)
-        slots_free(slots, n);
-    else
-        *out = slots;
-    return status;
 }
 
 /* Makes room for larger shares; a failure leaves the loader as it was. */
 static lc_status grow(loader *l, int64_t room)
 {
-    slot *slots;
+    lc__slot *slots;
     if (room > INT_MAX) return lc_fail(LC_ERR_ARGUMENT, "a rank would have batches of %lld samples", (long long)room);
-    for (int i = 0; i < (l->n_workers ? l->n_workers : 1); i++) {
-        uint64_t *keys = realloc(l->workers[i].keys, (size_t)room * sizeof *keys);
-        if (!keys) return lc_fail(LC_ERR_MEMORY, "out of memory for a worker of the loader");
-        l->workers[i].keys = keys;
-    }
-    LC_TRY(slots_new(l, l->n_slots, room, &slots));
-    slots_free(l->slots, l->n_slots);
+    for (int i = 0; i < (l->n_workers ? l->n_workers : 1); i++)
+        LC_TRY(lc__gatherer_grow(&l->workers[i].own, &l->epoch, l->how.mix, room));
+    LC_TRY(lc__slots_new(l->epoch.dataset, l->n_slots, room, &slots));
+    lc__slots_free(l->slots, l->n_slots);
     l->slots = slots;
     l->room = room;
     for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], slots[0].data[f], room);
@@ -383,40 +218,18 @@ static lc_status loader_share(void *self, const lc_share *share)
     int64_t global_batch = l->batch_size * share->batches, room = lc__share_most(share, global_batch);
     quiet(l);
     if (room > l->room) LC_TRY(grow(l, room));
-    l->share = *share;
-    l->global_batch = global_batch;
+    l->epoch.share = *share;
+    l->epoch.global_batch = global_batch;
     return LC_OK;
-}
-
-/* What a worker needs besides its keys. */
-static lc_status worker_room(const loader *l, worker *w)
-{
-    if (l->dataset->scratch && !w->scratch &&
-        !(w->scratch = lc__data_alloc(l->dataset->scratch, "a worker of the loader")))
-        return LC_ERR_MEMORY;
-    for (int f = 0; l->mix && f < l->dataset->spec.n; f++)
-        if (!w->before[f] && !(w->before[f] = lc__data_alloc(l->dataset->bytes[f], "a worker of the loader")))
-            return LC_ERR_MEMORY;
-    return LC_OK;
-}
-
-static void worker_release(worker *w)
-{
-    for (int f = 0; f < LC_MAX_BATCH_TENSORS; f++) free(w->before[f]);
-    free(w->scratch);
-    free(w->keys);
 }
 
 static lc_status room_to_cut(loader *l, int64_t room)
 {
-    slot *cut;
-    LC_TRY(worker_room(l, &l->cutter));
+    lc__slot *cut;
     if (room <= l->cut_room) return LC_OK;
-    uint64_t *keys = realloc(l->cutter.keys, (size_t)room * sizeof *keys);
-    if (!keys) return lc_fail(LC_ERR_MEMORY, "out of memory for a worker of the loader");
-    l->cutter.keys = keys;
-    LC_TRY(slots_new(l, 1, room, &cut));
-    slots_free(l->cut, 1);
+    LC_TRY(lc__gatherer_grow(&l->cutter, &l->epoch, l->how.mix, room));
+    LC_TRY(lc__slots_new(l->epoch.dataset, 1, room, &cut));
+    lc__slots_free(l->cut, 1);
     l->cut = cut;
     l->cut_room = room;
     return LC_OK;
@@ -427,7 +240,7 @@ static lc_status loader_cut(void *self, int64_t begin, int64_t n, lc_batch **out
 {
     loader *l = self;
     int64_t b = l->due - 1;
-    range part = range_of(l, b);
+    lc__batch_part part = lc__epoch_part(&l->epoch, b);
     if (begin < 0 || n < 0 || begin > part.global_size - n)
         return lc_fail(LC_ERR_ARGUMENT, "samples [%lld, %lld) are not in a batch of %lld", (long long)begin,
                        (long long)(begin + n), (long long)part.global_size);
@@ -435,7 +248,7 @@ static lc_status loader_cut(void *self, int64_t begin, int64_t n, lc_batch **out
     part.offset = begin;
     part.n = n;
     LC_TRY(room_to_cut(l, n ? n : 1));
-    gather(l, b, part, l->cut, &l->cutter);
+    lc__gather_batch(&l->epoch, &l->how, b, part, l->cut, &l->cutter);
     return hand_out(l, part, l->cut, out);
 }
 
@@ -454,32 +267,30 @@ static void loader_free(void *self)
         pthread_mutex_unlock(&l->lock);
         for (int i = 0; i < (l->n_workers ? l->n_workers : 1); i++) {
             if (l->workers[i].started) pthread_join(l->workers[i].thread, NULL);
-            worker_release(&l->workers[i]);
+            lc__gatherer_release(&l->workers[i].own);
         }
     }
     for (int f = 0; f < l->batch.n; f++) lc_tensor_unref(l->batch.tensors[f]);
-    slots_free(l->slots, l->n_slots);
-    slots_free(l->cut, 1);
-    worker_release(&l->cutter);
+    lc__slots_free(l->slots, l->n_slots);
+    lc__slots_free(l->cut, 1);
+    lc__gatherer_release(&l->cutter);
     pthread_cond_destroy(&l->work);
     pthread_cond_destroy(&l->ready);
     pthread_mutex_destroy(&l->lock);
-    lc_sampler_release(&l->sampler);
-    lc_dataset_unref(l->dataset);
+    lc__epoch_release(&l->epoch);
     free(l->workers);
-    free(l->order);
     free(l);
 }
 
 static int loader_describe(void *self, int64_t epoch, char *text, size_t size)
 {
     const loader *l = self;
-    const char *name = l->sequential ? "sequential" : l->sampler.ops->name;
+    const char *name = l->epoch.sequential ? "sequential" : l->epoch.sampler.ops->name;
     static const char *const mixes[] = {"", ", MixUp", ", CutMix", ", MixUp or CutMix"};
     return snprintf(text, size, "%lld samples of '%s' in batches of %lld%s, %s (seed %llu)%s",
-                    (long long)samples_of(l, epoch), lc_dataset_name(l->dataset), (long long)l->batch_size,
-                    l->drop_last ? ", without the last incomplete one" : "", name ? name : "a sampler",
-                    (unsigned long long)l->seed, mixes[l->mix]);
+                    (long long)lc__epoch_samples(&l->epoch, epoch), lc_dataset_name(l->epoch.dataset),
+                    (long long)l->batch_size, l->epoch.drop_last ? ", without the last incomplete one" : "",
+                    name ? name : "a sampler", (unsigned long long)l->epoch.seed, mixes[l->how.mix]);
 }
 
 static const lc_dataloader_ops loader_ops = {
@@ -501,8 +312,8 @@ static const lc_dataloader_ops loader_ops = {
 
 static lc_status make_batch(loader *l)
 {
-    const lc_sample_spec *spec = &l->dataset->spec;
-    LC_TRY(slots_new(l, l->n_slots, l->room, &l->slots));
+    const lc_sample_spec *spec = &l->epoch.dataset->spec;
+    LC_TRY(lc__slots_new(l->epoch.dataset, l->n_slots, l->room, &l->slots));
     for (int f = 0; f < spec->n; f++) {
         const lc_field *field = &spec->fields[f];
         int64_t shape[LC_MAX_DIMS] = {l->room};
@@ -526,10 +337,8 @@ static lc_status make_workers(loader *l)
     for (int i = 0; i < n; i++) {
         worker *w = &l->workers[i];
         w->loader = l;
-        w->number = l->n_workers ? i + 1 : 0;
-        w->keys = malloc((size_t)l->room * sizeof *w->keys);
-        if (!w->keys) return lc_fail(LC_ERR_MEMORY, "out of memory for a worker of the loader");
-        LC_TRY(worker_room(l, w));
+        w->own.thread = l->n_workers ? i + 1 : 0;
+        LC_TRY(lc__gatherer_grow(&w->own, &l->epoch, l->how.mix, l->room));
         if (!l->n_workers) break;
         LC_TRY(lc__thread_start(&w->thread, work, w, "worker %d of %d of the loader", i + 1, n));
         w->started = true;
@@ -541,6 +350,44 @@ static lc_status check_sampler(const lc_sampler *s)
 {
     LC_TRY(lc__ops_check(sizeof *s->ops, s->ops, offsetof(lc_sampler_ops, free), "a sampler", "LC_SAMPLER_OPS_INIT"));
     return s->ops->length && s->ops->order ? LC_OK : lc_fail(LC_ERR_ARGUMENT, "sampler: the ops lack length or order");
+}
+
+/* Whether arguments with a dataset fit together; `given` is the sampler that was in them. */
+static lc_status check_args(const lc_dataloader_args *o, const lc_sampler *given)
+{
+    if (o->batch_size < 1 || o->batch_size > INT_MAX)
+        return lc_fail(LC_ERR_ARGUMENT, "batch_size %lld: it must be at least 1", (long long)o->batch_size);
+    if (o->num_workers < 0 || o->num_workers > 1024)
+        return lc_fail(LC_ERR_ARGUMENT, "num_workers %d: it must be between 0 and 1024", o->num_workers);
+    if (o->prefetch < (o->num_workers ? 1 : 0) || o->prefetch > 1024)
+        return lc_fail(LC_ERR_ARGUMENT, "prefetch %d: it must be between %d and 1024", o->prefetch,
+                       o->num_workers ? 1 : 0);
+    if (o->sampler && o->shuffle)
+        return lc_fail(LC_ERR_ARGUMENT, "a loader takes a sampler or shuffle, not both: the sampler decides the order");
+    if (o->sampler) LC_TRY(check_sampler(given));
+    return lc__mix_check(&o->dataset->spec, o->mix, o->mix_alpha);
+}
+
+static lc_status set_up(loader *l, const lc_dataloader_args *o, lc_sampler given)
+{
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->ready, NULL);
+    l->epoch = (lc__epoch){.dataset = lc_dataset_ref(o->dataset),
+                           .sampler = given,
+                           .drop_last = o->drop_last,
+                           .seed = o->seed,
+                           .share = {.size = 1, .batches = 1},
+                           .global_batch = o->batch_size};
+    l->how = (lc__gathering){.mix = o->mix, .mix_alpha = o->mix_alpha};
+    l->batch_size = l->room = o->batch_size;
+    l->n_workers = o->num_workers;
+    l->n_slots = o->num_workers ? o->num_workers * o->prefetch + 1 : 1;
+    if (!given.ops)
+        LC_TRY(o->shuffle ? lc_sampler_random(o->dataset->length, o->seed, &l->epoch.sampler)
+                          : lc_sampler_sequential(o->dataset->length, &l->epoch.sampler));
+    LC_TRY(make_batch(l));
+    return make_workers(l);
 }
 
 lc_status lc_dataloader_new_with(lc_dataloader **out, const lc_dataloader_args *args)
@@ -560,46 +407,14 @@ lc_status lc_dataloader_new_with(lc_dataloader **out, const lc_dataloader_args *
         status = lc_fail(LC_ERR_ARGUMENT, "a loader needs a dataset");
     else if (!lc__has_mark(o->dataset, LC__MARK_OF(DATASET)))
         status = lc__not_a(o->dataset, LC__MARK_OF(DATASET), __func__);
-    else if (o->batch_size < 1 || o->batch_size > INT_MAX)
-        status = lc_fail(LC_ERR_ARGUMENT, "batch_size %lld: it must be at least 1", (long long)o->batch_size);
-    else if (o->num_workers < 0 || o->num_workers > 1024)
-        status = lc_fail(LC_ERR_ARGUMENT, "num_workers %d: it must be between 0 and 1024", o->num_workers);
-    else if (o->prefetch < (o->num_workers ? 1 : 0) || o->prefetch > 1024)
-        status = lc_fail(LC_ERR_ARGUMENT, "prefetch %d: it must be between %d and 1024", o->prefetch,
-                         o->num_workers ? 1 : 0);
-    else if (o->sampler && o->shuffle)
-        status =
-            lc_fail(LC_ERR_ARGUMENT, "a loader takes a sampler or shuffle, not both: the sampler decides the order");
-    else if (o->sampler)
-        status = check_sampler(&given);
-    if (status == LC_OK) status = lc__mix_check(&o->dataset->spec, o->mix, o->mix_alpha);
-    if (status < 0) {
-        lc_sampler_release(&given);
-        return status;
-    }
-    loader *l = calloc(1, sizeof *l);
+    else
+        status = check_args(o, &given);
+    loader *l = status == LC_OK ? calloc(1, sizeof *l) : NULL;
     if (!l) {
         lc_sampler_release(&given);
-        return lc_fail(LC_ERR_MEMORY, "out of memory for a loader");
+        return status < 0 ? status : lc_fail(LC_ERR_MEMORY, "out of memory for a loader");
     }
-    pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->work, NULL);
-    pthread_cond_init(&l->ready, NULL);
-    l->dataset = lc_dataset_ref(o->dataset);
-    l->sampler = given;
-    l->batch_size = l->global_batch = l->room = o->batch_size;
-    l->share = (lc_share){.size = 1, .batches = 1};
-    l->drop_last = o->drop_last;
-    l->seed = o->seed;
-    l->mix = o->mix;
-    l->mix_alpha = o->mix_alpha;
-    l->n_workers = o->num_workers;
-    l->n_slots = o->num_workers ? o->num_workers * o->prefetch + 1 : 1;
-    if (!given.ops)
-        status = o->shuffle ? lc_sampler_random(l->dataset->length, o->seed, &l->sampler)
-                            : lc_sampler_sequential(l->dataset->length, &l->sampler);
-    if (status == LC_OK) status = make_batch(l);
-    if (status == LC_OK) status = make_workers(l);
+    status = set_up(l, o, given);
     if (status < 0) {
         loader_free(l);
         return status;

@@ -143,7 +143,7 @@ mutate 'an unfinished window of only one rank' src/core/resume/save.c 's/if (g->
 mutate 'sums of other numbers of ranks as they are' src/core/resume/resume.c 's/if (sum) LC_TRY(rescale(/if (false) LC_TRY(rescale(/' test_resume_ranks:any_strategy
 mutate 'small shares count as large ones' src/core/logging/results.c 's/ || t->device_parts || e->args.sync_dist;/ || t->device_parts;/' test_strategies:ranks_are
 mutate 'stale parameters' src/core/ranks/same_run.c 's/return s < 0 ? s : lc_module_visit(m, sharding ? send_to_slice : send_tensor, comm);/return s;/' test_ddp:train_as_one
-mutate 'shares overlap' src/data/loader.c 's/s.begin = global_begin + s.offset;/s.begin = global_begin;/' test_ddp:train_as_one
+mutate 'shares overlap' src/data/epoch.c 's/s.begin = global_begin + s.offset;/s.begin = global_begin;/' test_ddp:train_as_one
 mutate 'sums of an epoch not reduced' src/core/logging/results_ranks.c 's/lc_status s = lc__ranks_reduce(t->comm, v, 2 \* n, LC_LOG_SUM);/lc_status s = LC_OK;/' test_ddp:train_as_one
 mutate 'metrics not merged' src/core/logging/results_ranks.c 's/LC_TRY(reduce_metrics(t, r));//' test_ddp:train_as_one
 mutate 'a wish to stop ignored' src/core/ranks/wishes.c 's/if (flags\[WISH_STOP\]) t->user_stop/if (t->stop_wish) t->user_stop/' test_ddp_ends:one_rank_stops
@@ -151,7 +151,7 @@ mutate 'a wish to stop ignored' src/core/ranks/wishes.c 's/if (flags\[WISH_STOP\
 mutate 'options not compared' src/core/trainer/begin.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp_differences:different_options
 mutate 'data not compared' src/core/loop/fit.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp_differences:different_options
 mutate 'buffers of steps not shared' src/core/loop/fit.c 's/if (!t->accumulating) LC_TRY(lc__read_buffers_from_rank_zero(t));//' test_ddp_data:rank_0
-mutate 'own loaders weighed as shares' src/data/loader.c 's/is_share(l) ? part.global_size : 0/part.global_size/' test_ddp_loaders:ranks_own
+mutate 'own loaders weighed as shares' src/data/loader.c 's/lc__epoch_is_share(&l->epoch) ? part.global_size : 0/part.global_size/' test_ddp_loaders:ranks_own
 mutate 'restarts from any fit' src/core/checkpoint/find_newest.c 's/return !origin || (/return true || (/' test_elastic:each_fit
 mutate 'models not compared' src/core/ranks/same_run.c 's/s = lc__ranks_compare(comm, "model", &text);/s = LC_OK;/' test_ddp_differences:different_models
 mutate 'models of evaluations not compared' src/core/trainer/run.c 's/LC_TRY(lc__ranks_model(t->comm, t->m, false));//' test_ddp_differences:nothing_is_trained

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the batches of an epoch consist of: the order of its samples, and this rank's part of each batch. */
+#ifndef LC_DATA_EPOCH_H
+#define LC_DATA_EPOCH_H
+
+#include <lightc/data.h>
+
+typedef struct lc__epoch {
+    lc_dataset *dataset;
+    lc_sampler sampler;
+    bool drop_last;
+    bool sequential; /* the dataset's order, whatever the sampler's is */
+    uint64_t seed;
+    lc_share share;
+    int64_t global_batch; /* samples of a full batch on all ranks together */
+
+    /* The epoch that has begun. */
+    int64_t *order, order_room, n_samples, n_batches;
+    uint64_t key; /* what the keys of samples depend on */
+} lc__epoch;
+
+/* This rank's part of a batch: samples [begin, begin + n) of the epoch's order, `offset` after the first of the
+ * `global_size` samples of all ranks. */
+typedef struct lc__batch_part {
+    int64_t begin, n, offset, global_size;
+} lc__batch_part;
+
+/* Samples and batches of any epoch; < 0: the sampler's length is invalid. */
+int64_t lc__epoch_samples(const lc__epoch *e, int64_t epoch);
+int64_t lc__epoch_batches(const lc__epoch *e, int64_t epoch);
+
+/* Asks the sampler for the order of an epoch that starts at batch `start`. */
+lc_status lc__epoch_begin(lc__epoch *e, int64_t epoch, int64_t start) LC_MUST_USE;
+lc__batch_part lc__epoch_part(const lc__epoch *e, int64_t batch);
+/* Otherwise other ranks may have different loaders, about which this one knows nothing. */
+bool lc__epoch_is_share(const lc__epoch *e);
+void lc__epoch_release(lc__epoch *e);
+
+#endif

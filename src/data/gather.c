@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gathering, by the thread that calls next or by workers of the loader. */
+#include "data/gather.h"
+#include "base/clock.h"
+#include "data/mix.h"
+#include "data_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- memory ---- */
+
+void lc__slots_free(lc__slot *slots, int n)
+{
+    for (int i = 0; slots && i < n; i++)
+        for (int f = 0; f < LC_MAX_BATCH_TENSORS; f++) free(slots[i].data[f]);
+    free(slots);
+}
+
+lc_status lc__slots_new(const lc_dataset *d, int n, int64_t room, lc__slot **out)
+{
+    lc__slot *slots = calloc((size_t)n, sizeof *slots);
+    lc_status status = LC_OK;
+    *out = NULL;
+    if (!slots) return lc_fail(LC_ERR_MEMORY, "out of memory for %d batches", n);
+    for (int i = 0; i < n; i++) {
+        slots[i].batch = -1;
+        for (int f = 0; f < d->spec.n && status == LC_OK; f++) {
+            size_t bytes;
+            if (__builtin_mul_overflow(d->bytes[f], (size_t)room, &bytes))
+                status = lc_fail(LC_ERR_SHAPE, "a batch of %lld samples would be larger than memory", (long long)room);
+            else if (!(slots[i].data[f] = lc__data_alloc(bytes, "a batch")))
+                status = LC_ERR_MEMORY;
+        }
+    }
+    if (status < 0)
+        lc__slots_free(slots, n);
+    else
+        *out = slots;
+    return status;
+}
+
+lc_status lc__gatherer_grow(lc__gatherer *w, const lc__epoch *e, lc_mix mix, int64_t room)
+{
+    const lc_dataset *d = e->dataset;
+    uint64_t *keys = realloc(w->keys, (size_t)room * sizeof *keys);
+    if (!keys) return lc_fail(LC_ERR_MEMORY, "out of memory for a worker of the loader");
+    w->keys = keys;
+    if (d->scratch && !w->scratch && !(w->scratch = lc__data_alloc(d->scratch, "a worker of the loader")))
+        return LC_ERR_MEMORY;
+    for (int f = 0; mix && f < d->spec.n; f++)
+        if (!w->before[f] && !(w->before[f] = lc__data_alloc(d->bytes[f], "a worker of the loader")))
+            return LC_ERR_MEMORY;
+    return LC_OK;
+}
+
+void lc__gatherer_release(lc__gatherer *w)
+{
+    for (int f = 0; f < LC_MAX_BATCH_TENSORS; f++) free(w->before[f]);
+    free(w->scratch);
+    free(w->keys);
+}
+
+/* ---- a batch ---- */
+
+static void report_span(const lc__epoch *e, const lc__gathering *g, int64_t batch, const lc__gatherer *w, int64_t start)
+{
+    lc_span s = {.kind = LC_SPAN_LOADER,
+                 .name = "gather",
+                 .owner = lc_dataset_name(e->dataset),
+                 .start_ns = start,
+                 .end_ns = lc__now_ns(),
+                 .thread = w->thread,
+                 .number = batch,
+                 .ndim = -1};
+    g->observe(g->observe_ctx, &s);
+}
+
+/* Sample j of a field in a slot. */
+static void *sample_at(const lc_dataset *d, const lc__slot *s, int f, int64_t j)
+{
+    return (char *)s->data[f] + (size_t)j * d->bytes[f];
+}
+
+/* Mixes a part of batch b, from its last sample to its first, each with the one before it. That of the first is read
+ * once more, unless it is the last of this part. */
+static lc_status mix(const lc__epoch *e, const lc__gathering *g, int64_t b, lc__batch_part part, lc__slot *s,
+                     lc__gatherer *w)
+{
+    lc_dataset *d = e->dataset;
+    if (part.global_size < 2) return LC_OK;
+    const int64_t whole = part.begin - part.offset; /* the first sample of all ranks */
+    const int64_t before = part.offset ? part.begin - 1 : whole + part.global_size - 1;
+    const uint64_t key = lc_random_key(e->key, (uint64_t)e->order[before]);
+    if (part.n == part.global_size)
+        for (int f = 0; f < 2; f++) memcpy(w->before[f], sample_at(d, s, f, part.n - 1), d->bytes[f]);
+    else
+        LC_TRY(lc_dataset_get_many(d, 1, &e->order[before], &key, w->before, w->scratch));
+    const lc__mixture m =
+        lc__mix_draw(&d->spec, g->mix, g->mix_alpha, lc_random_key(lc_random_key_name(e->key, "mix"), (uint64_t)b));
+    for (int64_t j = part.n - 1; j >= 0; j--)
+        lc__mix_run(&d->spec, &m, sample_at(d, s, 0, j), j ? sample_at(d, s, 0, j - 1) : w->before[0],
+                    sample_at(d, s, 1, j), j ? sample_at(d, s, 1, j - 1) : w->before[1]);
+    return LC_OK;
+}
+
+void lc__gather_batch(const lc__epoch *e, const lc__gathering *g, int64_t b, lc__batch_part part, lc__slot *s,
+                      lc__gatherer *w)
+{
+    const int64_t *indices = e->order + part.begin;
+    s->status = LC_OK;
+    if (!part.n) return;
+    for (int64_t j = 0; j < part.n; j++) w->keys[j] = lc_random_key(e->key, (uint64_t)indices[j]);
+    int64_t start = g->observe ? lc__now_ns() : 0;
+    s->status = lc_dataset_get_many(e->dataset, (int)part.n, indices, w->keys, s->data, w->scratch);
+    if (s->status == LC_OK && g->mix) s->status = mix(e, g, b, part, s, w);
+    if (g->observe) report_span(e, g, b, w, start);
+    if (s->status < 0) snprintf(s->error, sizeof s->error, "%s", lc_error_message());
+}
