@@ -69,6 +69,8 @@ typedef struct lc_backend_ops {
     lc_status (*mark)(void *device, uint64_t *mark);
     /* Waits until the device has got to the mark. UINT64_MAX: until it has done everything. */
     lc_status (*wait)(void *device, uint64_t mark);
+    /* Whether the device has got to the mark; does not wait. */
+    lc_status (*reached)(void *device, uint64_t mark, bool *reached);
 
     /* ---- OPTIONAL: programs. ---- */
     /* What is enqueued between begin and end does not run, but becomes a program, with the addresses and numbers that

@@ -99,7 +99,7 @@ lc_status lc__checkpoint_name(lc_trainer *t, const char *format, bool insert_nam
         bool is_epoch = name == 5 && !memcmp(p + 1, "epoch", 5), is_step = name == 4 && !memcmp(p + 1, "step", 4);
         if (is_epoch) v = (double)t->current_epoch;
         if (is_step) v = (double)t->global_step;
-        const lc__metric_map *m = &t->logging->metrics[LC_CALLBACK_METRICS];
+        const lc__metric_map *m = lc__metrics(t, LC_CALLBACK_METRICS);
         for (int i = 0; i < m->n; i++)
             if (strlen(m->v[i].name) == name && !memcmp(m->v[i].name, p + 1, name)) {
                 v = m->v[i].value; /* a program may log an epoch of its own */

@@ -84,7 +84,7 @@ static lc_stopping_reason decide(early_stopping *e, double v)
 
 static lc_status look(early_stopping *e, lc_trainer *t)
 {
-    const lc__metric_map *m = &t->logging->metrics[LC_CALLBACK_METRICS];
+    const lc__metric_map *m = lc__metrics(t, LC_CALLBACK_METRICS);
     double value;
     bool found;
     if (t->opt.fast_dev_run) return LC_OK;

@@ -114,8 +114,8 @@ static lc_status send(lr_monitor *l, lc_trainer *t, int interval)
     for (int i = 0; i < l->n; i++) {
         if (interval >= 0 && l->w[i].scheduled && l->w[i].interval != (lc_interval)interval) continue;
         l->row[n++] = (lc_metric_value){l->w[i].name, *l->w[i].value};
-        int slot = lc__map_slot(&t->logging->metrics[LC_CALLBACK_METRICS], l->w[i].name);
-        if (slot >= 0) t->logging->metrics[LC_CALLBACK_METRICS].v[slot].value = *l->w[i].value;
+        int slot = lc__map_slot(lc__metrics(t, LC_CALLBACK_METRICS), l->w[i].name);
+        if (slot >= 0) lc__metrics(t, LC_CALLBACK_METRICS)->v[slot].value = *l->w[i].value;
     }
     return lc_trainer_log_row(t, l->row, n, t->batches_that_stepped, -1);
 }

@@ -266,7 +266,7 @@ static lc_status missing_key(model_checkpoint *c, lc_trainer *t)
 {
     char known[400] = "";
     size_t n = 0;
-    const lc__metric_map *m = &t->logging->metrics[LC_CALLBACK_METRICS];
+    const lc__metric_map *m = lc__metrics(t, LC_CALLBACK_METRICS);
     for (int i = 0; i < m->n && n < sizeof known; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "'%s', ", m->v[i].name);
     lc_status s = lc_fail(LC_ERR_CONFIG,

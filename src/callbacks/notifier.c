@@ -180,7 +180,7 @@ static lc_status describe(lc_trainer *t, const char *event, const char *message,
     if (s >= 0) s = lc_state_set_double(root, "seconds", lc_trainer_elapsed(t));
     if (s >= 0 && message) s = lc_state_set_text(root, "message", message);
     if (s >= 0) s = lc_state_set_object(root, "metrics", &o);
-    const lc__metric_map *m = &t->logging->metrics[LC_CALLBACK_METRICS];
+    const lc__metric_map *m = lc__metrics(t, LC_CALLBACK_METRICS);
     for (int i = 0; i < m->n && i < 200 && s >= 0; i++) s = lc_state_set_double(o, m->v[i].name, m->v[i].value);
     if (s >= 0) s = lc_state_print(root, out, &n);
     lc_state_free(root);

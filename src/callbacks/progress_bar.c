@@ -39,7 +39,7 @@ static bool has_epoch_value(const lc__metric_map *m, const char *name)
 static void add_metrics(const progress_bar *p, lc__str *out, lc_trainer *t, bool version, bool steps,
                         const char *between, int room)
 {
-    const lc__metric_map *m = &t->logging->metrics[LC_PROGRESS_BAR_METRICS];
+    const lc__metric_map *m = lc__metrics(t, LC_PROGRESS_BAR_METRICS);
     char name[259], value[32];
     if (version && t->logging->version >= 0) lc__str_add(out, "%sv_num=%d", between, t->logging->version);
     bool first = true;
@@ -98,7 +98,7 @@ static void add_right(const progress_bar *p, lc__str *out, lc_trainer *t, int64_
                       double rate, detail d, int room)
 {
     /* Metrics of the fit say nothing about a test. */
-    bool metrics = t->stage == LC_STAGE_FIT && d < NO_METRICS && t->logging->metrics[LC_PROGRESS_BAR_METRICS].n > 0;
+    bool metrics = t->stage == LC_STAGE_FIT && d < NO_METRICS && lc__metrics(t, LC_PROGRESS_BAR_METRICS)->n > 0;
     lc__str_clear(out);
     if (d >= NO_COUNT) return;
     lc__str_add(out, " %lld/", (long long)done);

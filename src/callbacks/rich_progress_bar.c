@@ -112,7 +112,7 @@ static int metric_text(const rich_bar *r, const lc_metric_value *v, bool first, 
 /* As many metrics as fit; the version is shown only if that does not cut the first metric. */
 static int metrics_line(rich_bar *r, lc_trainer *t)
 {
-    const lc__metric_map *m = &t->logging->metrics[LC_PROGRESS_BAR_METRICS];
+    const lc__metric_map *m = lc__metrics(t, LC_PROGRESS_BAR_METRICS);
     int room = lc__terminal_width(&r->term) - 1, used = 0;
     char item[160], version[32];
     int n = t->logging->version < 0 ? 0 : snprintf(version, sizeof version, "v_num: %d", t->logging->version);

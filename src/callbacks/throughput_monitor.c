@@ -147,9 +147,9 @@ static lc_status send(throughput *p, lc_trainer *t, int stage, int64_t step, int
     for (int k = 0; k < (full ? KEYS : 4); k++)
         if (p->a.length_fn || (k != 3 && k != 6)) row[n++] = (lc_metric_value){p->names[stage][k], values[k]};
     for (int i = 0; i < n; i++) {
-        int slot = lc__map_slot(&t->logging->metrics[LC_CALLBACK_METRICS], row[i].name);
+        int slot = lc__map_slot(lc__metrics(t, LC_CALLBACK_METRICS), row[i].name);
         if (slot < 0) return lc_fail(LC_ERR_MEMORY, "out of memory: metrics");
-        t->logging->metrics[LC_CALLBACK_METRICS].v[slot].value = row[i].value;
+        lc__metrics(t, LC_CALLBACK_METRICS)->v[slot].value = row[i].value;
     }
     return lc_trainer_log_row(t, row, n, step, epoch);
 }

@@ -20,6 +20,7 @@ typedef struct lc__fault {
     atomic_int state;
     const lc_call *call;
     lc_bad_index bad;
+    int64_t taken; /* how many faults have been reported */
 } lc__fault;
 
 static inline bool lc__fault_is_set(lc__fault *f)

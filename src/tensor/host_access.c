@@ -13,9 +13,20 @@ static const lc__host_ops *ops_of(const lc_graph *g)
     return ((const lc__recorder *)g)->host;
 }
 
+lc_status lc__tensor_run(lc_tensor *t)
+{
+    return lc__current ? ops_of(lc__current)->run(t) : LC_OK;
+}
+
 lc_status lc__tensor_wait(lc_tensor *t)
 {
-    return lc__current ? ops_of(lc__current)->wait(t) : LC_OK;
+    LC_TRY(lc__tensor_run(t));
+    return lc__current ? ops_of(lc__current)->wait(lc__current) : LC_OK;
+}
+
+lc_status lc__tensor_find(lc_tensor *t, lc_view *out, const lc_device **on)
+{
+    return t->graph ? ops_of(t->graph)->find(t, out, on) : lc__tensor_expired();
 }
 
 lc_status lc__tensor_expired(void)
@@ -29,8 +40,8 @@ lc_status lc__tensor_map(lc_tensor *t, lc__access access, lc_view *out)
 {
     const lc_device *on = t->on;
     if (t->kind == LC_TENSOR_STEP) {
-        if (!t->graph) return lc__tensor_expired();
-        LC_TRY(ops_of(t->graph)->find(t, out, &on));
+        LC_TRY(lc__tensor_find(t, out, &on));
+        LC_TRY(ops_of(t->graph)->wait(t->graph));
         return lc__on_host(on) ? LC_OK : lc__mirror_map(t, on, access, out);
     }
     LC_TRY(lc__tensor_wait(t));

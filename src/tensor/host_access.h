@@ -26,10 +26,16 @@ void lc__tensor_unmap(lc_tensor *t, lc__access access);
  * that of a copy on the host, which is written back when t is unmapped. */
 lc_status lc__mirror_map(lc_tensor *t, const lc_device *on, lc__access access, lc_view *v) LC_MUST_USE;
 void lc__mirror_unmap(lc_tensor *t, lc__access access);
+/* mirror.c: enqueues a copy of t, one element, to `to`, memory of host_alloc of the device `on`; does not wait.
+ * *fetched: false if the value is not on that device, or not computed there. */
+lc_status lc__tensor_fetch(lc_tensor *t, const lc_device *on, void *to, bool *fetched) LC_MUST_USE;
 /* The error of a tensor whose step is over. */
 lc_status lc__tensor_expired(void);
-/* Runs what the step being recorded still has to do with a persistent tensor. */
+/* Runs what the step being recorded still has to do with a persistent tensor; and waits for it. */
+lc_status lc__tensor_run(lc_tensor *t) LC_MUST_USE;
 lc_status lc__tensor_wait(lc_tensor *t) LC_MUST_USE;
+/* Runs the step of a step's tensor up to it: where its value is, or will be. */
+lc_status lc__tensor_find(lc_tensor *t, lc_view *out, const lc_device **on) LC_MUST_USE;
 /* A tensor that is whole on all ranks of `comm` gets the value of rank `root`. Collective. Unlike lc__tensor_gather it
  * does not take a rank's status along: buffers are sent for every batch, and an agreement before each would double the
  * messages. A rank that fails before it ends its run, and with it the other ranks', as after any failure in a batch. */
@@ -40,10 +46,12 @@ void *lc__tensor_address(const lc_tensor *t);
 
 /* The slots of a graph for host access. */
 typedef struct lc__host_ops {
-    /* Implements lc__tensor_wait for what this thread records. */
-    lc_status (*wait)(lc_tensor *t);
-    /* Finds the value of a step's tensor, after running the step up to it, and the device that has it. */
+    /* Runs what this thread has recorded and uses a persistent tensor. */
+    lc_status (*run)(lc_tensor *t);
+    /* Finds the value of a step's tensor, after running the step up to it, and the device that has it or will. */
     lc_status (*find)(lc_tensor *t, lc_view *out, const lc_device **on);
+    /* Waits until the graph's device has done what runs there. */
+    lc_status (*wait)(lc_graph *g);
     /* The host has written a persistent tensor. */
     void (*wrote)(lc_tensor *t);
     /* The place in the program that made t. */

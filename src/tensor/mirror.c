@@ -31,3 +31,15 @@ void lc__mirror_unmap(lc_tensor *t, lc__access access)
     free(t->mirror);
     t->mirror = NULL;
 }
+
+lc_status lc__tensor_fetch(lc_tensor *t, const lc_device *on, void *to, bool *fetched)
+{
+    lc_view v = {.data = t->device_data};
+    const lc_device *at = t->on;
+    *fetched = false;
+    if (lc_tensor_is_error(t) || t->is_slice || t->initial) return LC_OK;
+    LC_TRY(t->kind == LC_TENSOR_STEP ? lc__tensor_find(t, &v, &at) : lc__tensor_run(t));
+    if (at != on) return LC_OK;
+    *fetched = true;
+    return on->ops->copy(on->context, to, v.data, lc_dtype_size(t->type.dtype));
+}

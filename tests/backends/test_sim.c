@@ -5,51 +5,15 @@
 #include "file_text.h"
 #include "test.h"
 
-#include "backends/sim/counters.h"
+#include "sim_device.h"
 #include "record/graph_impl.h"
 #include "tensor/host_access.h"
 
-#include <dlfcn.h>
 #include <lightc/lightc.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { IN = 5, HIDDEN = 7, OUT = 3, SAMPLES = 4, STEPS = 6 };
-
-static char folder[4096];
-
-/* Chooses the device of what follows; NULL: the CPU. A device reads its schedule when it is opened. */
-static void use(const char *device, const char *schedule)
-{
-    setenv("LIGHTC_ACCELERATOR", device ? device : "cpu", 1);
-    if (schedule) setenv("LIGHTC_SIM", schedule, 1);
-}
-
-static void find_plugin(void)
-{
-    char path[4200];
-    const char *bin = getenv("LIGHTC_TEST_BIN");
-    snprintf(folder, sizeof folder, "%s/../lib", bin ? bin : "build/bin");
-    snprintf(path, sizeof path, "%s/liblightc_sim.so", folder);
-    if (access(path, R_OK) != 0) SKIP("liblightc_sim.so is not built");
-    setenv("LIGHTC_BACKEND_PATH", folder, 1);
-    setenv("LIGHTC_KERNELS", "reference", 1);
-    unsetenv("LIGHTC_SIM_FAIL");
-    unsetenv("LIGHTC_SIM_WITHOUT");
-}
-
-static lc_sim_counters counters(int device)
-{
-    char path[4200];
-    lc_sim_counters c = {0};
-    snprintf(path, sizeof path, "%s/liblightc_sim.so", folder);
-    void *library = dlopen(path, RTLD_NOW);
-    lc_sim_counters_of_fn *of = NULL;
-    if (library) *(void **)&of = dlsym(library, "lc_sim_counters_of");
-    CHECK(of != NULL);
-    of(device, &c);
-    return c;
-}
 
 typedef struct net {
     lc_module m;

@@ -5,6 +5,7 @@
 #ifndef LC_BACKENDS_DRIVER_DRIVER_H
 #define LC_BACKENDS_DRIVER_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct lc__driver {
@@ -34,6 +35,7 @@ typedef struct lc__driver {
     int (*event_create)(void *context, void **event);
     int (*event_record)(void *context, void *event, void *stream);
     int (*event_synchronize)(void *context, void *event);
+    int (*event_query)(void *context, void *event, bool *reached); /* cuEventQuery, CUDA_ERROR_NOT_READY: false */
 
     /* ---- graphs ---- */
     int (*capture_begin)(void *context, void *stream);               /* cuStreamBeginCapture */

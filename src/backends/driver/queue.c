@@ -196,6 +196,13 @@ lc_status lc__queue_wait(void *device, uint64_t mark)
     return check(q, q->driver->event_synchronize(q->context, q->events[mark % EVENTS]), "the device");
 }
 
+/* An old mark may be reported as not reached for longer than necessary, as in lc__queue_wait. */
+lc_status lc__queue_reached(void *device, uint64_t mark, bool *reached)
+{
+    const queue *q = device;
+    return check(q, q->driver->event_query(q->context, q->events[mark % EVENTS], reached), "the device");
+}
+
 /* ---- programs ---- */
 
 lc_status lc__queue_program_begin(void *device)

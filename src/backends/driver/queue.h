@@ -28,6 +28,7 @@ lc_status lc__queue_host_alloc(void *device, size_t bytes, void **out);
 void lc__queue_host_free(void *device, void *data, size_t bytes);
 lc_status lc__queue_mark(void *device, uint64_t *mark);
 lc_status lc__queue_wait(void *device, uint64_t mark);
+lc_status lc__queue_reached(void *device, uint64_t mark, bool *reached);
 lc_status lc__queue_program_begin(void *device);
 lc_status lc__queue_program_end(void *device, void **program);
 lc_status lc__queue_program_run(void *device, void *program);
@@ -38,7 +39,7 @@ void lc__queue_program_free(void *device, void *program);
     .arena_drop = lc__queue_arena_drop, .arena_release = lc__queue_arena_release, .alloc = lc__queue_alloc,            \
     .reserve = lc__queue_alloc, .free = lc__queue_free, .available = lc__queue_available, .copy = lc__queue_copy,      \
     .host_alloc = lc__queue_host_alloc, .host_free = lc__queue_host_free, .mark = lc__queue_mark,                      \
-    .wait = lc__queue_wait, .program_begin = lc__queue_program_begin, .program_end = lc__queue_program_end,            \
-    .program_run = lc__queue_program_run, .program_free = lc__queue_program_free
+    .wait = lc__queue_wait, .reached = lc__queue_reached, .program_begin = lc__queue_program_begin,                    \
+    .program_end = lc__queue_program_end, .program_run = lc__queue_program_run, .program_free = lc__queue_program_free
 
 #endif

@@ -258,6 +258,15 @@ static int event_synchronize(void *context, void *event)
     return wait_for(context, *(const uint64_t *)event);
 }
 
+static int event_query(void *context, void *event, bool *reached)
+{
+    sim_device *d = context;
+    int error = enter(d);
+    if (!error && d->into) error = sim_fail(d, "sim:%d: an event is asked for while a program is captured", d->index);
+    *reached = d->done >= *(const uint64_t *)event;
+    return leave(d, error);
+}
+
 /* ---- programs ---- */
 
 static int capture_begin(void *context, void *stream)
@@ -352,6 +361,7 @@ const lc__driver sim_driver = {
     .event_create = event_create,
     .event_record = event_record,
     .event_synchronize = event_synchronize,
+    .event_query = event_query,
     .capture_begin = capture_begin,
     .capture_end = capture_end,
     .graph_launch = graph_launch,

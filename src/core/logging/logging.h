@@ -41,11 +41,18 @@ typedef struct lc__logged {
     int slots[5]; /* indices in the metric maps: callback name, step, epoch; progress bar step, epoch; -1: none */
 } lc__logged;
 
-typedef struct lc__pending {
+/* A value of an entry, and what it stands for. */
+typedef struct lc__note {
+    struct lc__results *r;
     int entry;
-    lc_tensor *tensor;
     double weight;
     lc__place place;
+    int64_t step; /* lc__results.step */
+} lc__note;
+
+typedef struct lc__pending {
+    lc__note note;
+    lc_tensor *tensor;
 } lc__pending;
 
 typedef struct lc__results {
@@ -67,9 +74,10 @@ typedef struct lc__metric_map {
 
 typedef struct lc__logging {
     lc__results train_results, eval_results;
-    bool silent;               /* lc_log does nothing: a pass over the data without training */
-    bool epoch_end_reached;    /* the values of the running epoch are complete */
-    lc__metric_map metrics[3]; /* lc_metric_set */
+    struct lc__arrivals *arrivals; /* arrivals.h; NULL: values are on the host when a step has run */
+    bool silent;                   /* lc_log does nothing: a pass over the data without training */
+    bool epoch_end_reached;        /* the values of the running epoch are complete */
+    lc__metric_map metrics[3];     /* lc_metric_set */
     lc_metric_value *row;
     int cap_row;
     /* The results of an evaluation, by loader. */
@@ -90,10 +98,13 @@ void lc__logging_init(lc_trainer *t);
 void lc__logging_free(lc_trainer *t); /* after the loggers have finished */
 
 /* ---- results.c ---- */
-lc_status lc__results_read(lc__results *r) LC_MUST_USE; /* after the step ran */
-void lc__results_publish_step(lc_trainer *t, lc__results *r);
+lc_status lc__results_read(lc_trainer *t, lc__results *r) LC_MUST_USE; /* after the step ran */
+lc_status lc__results_publish_step(lc_trainer *t, lc__results *r) LC_MUST_USE;
+/* For arrivals.c: adds a value that is on the host, and publishes those that are. */
+void lc__results_add_value(const lc__note *n, double v);
+void lc__results_publish_now(lc_trainer *t, lc__results *r);
 lc_status lc__results_publish_epoch(lc_trainer *t, lc__results *r) LC_MUST_USE; /* computes metrics */
-void lc__results_reset(lc__results *r);
+lc_status lc__results_reset(lc_trainer *t, lc__results *r) LC_MUST_USE;
 void lc__results_free(lc__results *r);
 double lc__logged_epoch_value(const lc__logged *e);
 const char *lc__log_rule(lc_hook hook); /* the text for messages and docs: what lc_log does by default */
@@ -107,6 +118,8 @@ lc_status lc__results_save(lc__results *r, lc_state *out) LC_MUST_USE;
 lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in) LC_MUST_USE;
 
 /* ---- metric_map.c ---- */
+/* The values of a set, also those that a device still has to copy. */
+lc__metric_map *lc__metrics(lc_trainer *t, lc_metric_set set);
 int lc__map_find(const lc__metric_map *m, const char *name); /* -1: not found */
 int lc__map_slot(lc__metric_map *m, const char *name);       /* added if new; -1: out of memory */
 /* Writes "`a`, `b`", cut to size; returns text. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Maps of named values: the logged values that callbacks, the progress bar and users see. */
-#include "core/logging/logging.h"
+#include "core/logging/arrivals.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/grow.h"
 #include "base/handle.h"
@@ -50,12 +50,18 @@ void lc__map_free(lc__metric_map *m)
     *m = (lc__metric_map){0};
 }
 
+lc__metric_map *lc__metrics(lc_trainer *t, lc_metric_set set)
+{
+    lc__arrivals_settle_in_hook(t);
+    return &t->logging->metrics[set];
+}
+
 /* ---- for users ---- */
 
-static const lc__metric_map *map_of(const lc_trainer *t, lc_metric_set set)
+static const lc__metric_map *map_of(lc_trainer *t, lc_metric_set set)
 {
     static const lc__metric_map none;
-    return (unsigned)set < sizeof t->logging->metrics / sizeof *t->logging->metrics ? &t->logging->metrics[set] : &none;
+    return (unsigned)set < sizeof t->logging->metrics / sizeof *t->logging->metrics ? lc__metrics(t, set) : &none;
 }
 
 int lc_trainer_metric_count(lc_trainer *t, lc_metric_set set)
@@ -75,7 +81,7 @@ lc_status lc_trainer_metric(lc_trainer *t, const char *name, double *out)
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC__NEEDS(name, LC_ERR_ARGUMENT);
-    const lc__metric_map *m = &t->logging->metrics[LC_CALLBACK_METRICS];
+    const lc__metric_map *m = lc__metrics(t, LC_CALLBACK_METRICS);
     char known[512];
     int at = lc__map_find(m, name);
     if (at < 0)

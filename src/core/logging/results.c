@@ -2,9 +2,10 @@
 /* lc_log: values of a step and their reduction over an epoch (values of metrics are in log_metric.c).
  *
  * A tensor is only marked (lc_keep) while the step is recorded, and read when the step has run, so logging neither
- * splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer; in the steady
- * state nothing is allocated and an entry is found by the pointer of its name. */
-#include "core/logging/logging.h"
+ * splits a plan nor waits; a device copies it to the host meanwhile (arrivals.h). Each (name, hook, loader) has one
+ * entry that lives as long as the trainer; in the steady state nothing is allocated and an entry is found by the
+ * pointer of its name. */
+#include "core/logging/arrivals.h"
 #include "core/input/input.h"
 #include "core/hooks/hooks.h"
 #include "core/logging/results_ranks.h"
@@ -45,8 +46,9 @@ void lc__results_free(lc__results *r)
     *r = (lc__results){.training = r->training, .exact = r->exact};
 }
 
-void lc__results_reset(lc__results *r)
+lc_status lc__results_reset(lc_trainer *t, lc__results *r)
 {
+    LC_TRY(lc__arrivals_settle(t));
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
         e->active = e->reduced = e->has_step = false;
@@ -55,6 +57,7 @@ void lc__results_reset(lc__results *r)
         lc__logged_forget(e);
     }
     r->n_pending = 0;
+    return LC_OK;
 }
 
 static bool join(char **out, const char *base, const char *fork, int loader)
@@ -137,14 +140,15 @@ static bool same_args(const lc__logged *e, const lc_log_args *a, bool on_step, b
            a->reduce_fx == b->reduce_fx && a->sync_dist == b->sync_dist && a->rank_zero_only == b->rank_zero_only;
 }
 
-/* Adds a value that has been read. */
-static void accumulate(const lc__results *r, lc__logged *e, double v, double weight, lc__place at)
+void lc__results_add_value(const lc__note *n, double v)
 {
+    lc__logged *e = &n->r->e[n->entry];
+    double weight = n->weight;
     lc_log_reduce how = (lc_log_reduce)e->args.reduce_fx;
-    e->step = lc__step_value_note(&e->pieces, how, at, v, weight);
+    e->step = lc__step_value_note(&e->pieces, how, n->place, v, weight);
     e->step_weight = lc__step_value_weight(&e->pieces);
     e->has_step = true;
-    e->step_number = r->step;
+    e->step_number = n->step;
     if (weight == 0 || !e->on_epoch) return; /* the other ranks have samples; even a NaN adds nothing */
     switch (how) {
     case LC_LOG_MEAN:
@@ -170,15 +174,32 @@ double lc__logged_epoch_value(const lc__logged *e)
     return e->args.reduce_fx == LC_LOG_MEAN ? sum / e->weight : sum;
 }
 
-lc_status lc__results_read(lc__results *r)
+/* Adds the value of a tensor whose step has run. */
+static lc_status add_tensor(lc_trainer *t, const lc__note *n, lc_tensor *tensor)
+{
+    double v;
+    if (t->logging->arrivals) return lc__arrivals_add(t, n, tensor);
+    LC_TRY(lc_item(tensor, &v));
+    lc__results_add_value(n, v);
+    return LC_OK;
+}
+
+static lc_status add_number(lc_trainer *t, const lc__note *n, double v)
+{
+    if (t->logging->arrivals) return lc__arrivals_add_number(t, n, v);
+    lc__results_add_value(n, v);
+    return LC_OK;
+}
+
+lc_status lc__results_read(lc_trainer *t, lc__results *r)
 {
     int n = r->n_pending;
     r->n_pending = 0;
+    if (t->logging->arrivals) LC_TRY(lc__arrivals_look(t));
     for (int i = 0; i < n; i++) {
-        double v;
-        lc_status s = lc_item(r->pending[i].tensor, &v);
-        if (s < 0) return lc_fail_context(s, "logged value %s", r->e[r->pending[i].entry].name);
-        accumulate(r, &r->e[r->pending[i].entry], v, r->pending[i].weight, r->pending[i].place);
+        const lc__pending *p = &r->pending[i];
+        lc_status s = add_tensor(t, &p->note, p->tensor);
+        if (s < 0) return lc_fail_context(s, "logged value %s", r->e[p->note.entry].name);
     }
     return LC_OK;
 }
@@ -192,7 +213,14 @@ static void show(lc__metric_map *m, int *slot, const char *name, double v)
     if (*slot >= 0) m->v[*slot].value = v;
 }
 
-void lc__results_publish_step(lc_trainer *t, lc__results *r)
+lc_status lc__results_publish_step(lc_trainer *t, lc__results *r)
+{
+    if (t->logging->arrivals) return lc__arrivals_publish(t, r);
+    lc__results_publish_now(t, r);
+    return LC_OK;
+}
+
+void lc__results_publish_now(lc_trainer *t, lc__results *r)
 {
     lc__metric_map *cb = &t->logging->metrics[LC_CALLBACK_METRICS],
                    *bar = &t->logging->metrics[LC_PROGRESS_BAR_METRICS];
@@ -211,6 +239,7 @@ lc_status lc__results_publish_epoch(lc_trainer *t, lc__results *r)
 {
     lc__metric_map *cb = &t->logging->metrics[LC_CALLBACK_METRICS],
                    *bar = &t->logging->metrics[LC_PROGRESS_BAR_METRICS];
+    LC_TRY(lc__arrivals_settle(t));
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
         if (t->comm && lc__is_of_all_ranks(e)) continue; /* just logged by a hook: ranks must reduce it first */
@@ -342,11 +371,10 @@ static lc_status weigh(lc_trainer *t, const request *q, const lc__logged *e, dou
 }
 
 /* *waits: the tensor is read when the step has run. */
-static lc_status log_tensor(lc_trainer *t, const request *q, lc__logged *e, double weight, bool *waits)
+static lc_status log_tensor(lc_trainer *t, const request *q, const lc__note *note, bool *waits)
 {
     lc__results *r = q->r;
     lc_tensor *tensor = q->what.tensor;
-    double value;
     *waits = true;
     if (lc_tensor_is_error(tensor)) return LC_OK; /* the recorder reports it, with its cause */
     if (lc_tensor_numel(tensor) != 1)
@@ -357,14 +385,11 @@ static lc_status log_tensor(lc_trainer *t, const request *q, lc__logged *e, doub
                       "device runs");
     if (t->recording) {
         LC_TRY(lc__grow(&r->pending, &r->cap_pending, r->n_pending, 1, "logged values"));
-        r->pending[r->n_pending++] =
-            (lc__pending){(int)(e - r->e), lc_keep_at(tensor, q->args->site), weight, t->place};
+        r->pending[r->n_pending++] = (lc__pending){*note, lc_keep_at(tensor, q->args->site)};
         return LC_OK;
     }
-    LC_TRY(lc_item(tensor, &value));
-    accumulate(r, e, value, weight, t->place);
     *waits = false;
-    return LC_OK;
+    return add_tensor(t, note, tensor);
 }
 
 static lc_status log_value(lc_trainer *t, const char *name, loggable what, const lc_log_args *args)
@@ -374,22 +399,20 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     lc__results *r = q.r;
     lc__logged *e = lc__results_find(r, name, t->hook, q.loader);
     LC_TRY(e ? check_entry(t, &q, e) : add_entry(t, &q, &e));
-    double weight;
+    lc__note note = {.r = r, .entry = (int)(e - r->e), .place = t->place, .step = r->step};
     bool waits = false;
-    LC_TRY(weigh(t, &q, e, &weight));
+    LC_TRY(weigh(t, &q, e, &note.weight));
     e->active = true;
     e->source = t->dataloader_idx;
     if (what.metric)
         LC_TRY(lc__logged_metric(r, e, what.metric));
     else if (what.tensor)
-        LC_TRY(log_tensor(t, &q, e, weight, &waits));
+        LC_TRY(log_tensor(t, &q, &note, &waits));
     else
-        accumulate(r, e, what.value, weight, t->place);
+        LC_TRY(add_number(t, &note, what.value));
     if (waits || t->recording || t->sanity) return LC_OK;
     /* Outside a step there is nothing to wait for. */
-    if (t->logging->epoch_end_reached) return lc__results_publish_epoch(t, r);
-    lc__results_publish_step(t, r);
-    return LC_OK;
+    return t->logging->epoch_end_reached ? lc__results_publish_epoch(t, r) : lc__results_publish_step(t, r);
 }
 
 static void log_to(lc_trainer *t, const char *name, loggable what, const lc_log_args *args)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Logged values of several ranks: their reduction, and their names for ranks that logged nothing because they had no
  * samples. Ranks must reduce values in the same order, so the first rank with samples sends its names to the others. */
-#include "core/logging/logging.h"
+#include "core/logging/arrivals.h"
 #include "core/input/input.h"
 #include "comm/agree.h"
 #include "core/logging/results_ranks.h"
@@ -92,6 +92,7 @@ lc_status lc__share_names(lc_trainer *t, lc__results *r, const lc__source *sourc
     char *all = status >= 0 && t->rank != from ? malloc((size_t)n + 1) : text.s;
     if (status >= 0 && n && !all) status = lc_fail(LC_ERR_MEMORY, "out of memory: the names of logged values");
     if (status >= 0 && n) status = lc_comm_broadcast(t->comm, all, n, LC_U8, from, NULL);
+    if (status >= 0 && n && empty) status = lc__arrivals_settle(t); /* entries move */
     if (status >= 0 && n && empty) status = unpack(r, all, (size_t)n);
     if (t->rank != from) free(all);
     lc__str_free(&text);
@@ -167,7 +168,7 @@ lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce h
 
 lc_status lc__metric_from_rank_zero(lc_trainer *t, const char *name, bool *found, double *value)
 {
-    const lc__metric_map *m = &t->logging->metrics[LC_CALLBACK_METRICS];
+    const lc__metric_map *m = lc__metrics(t, LC_CALLBACK_METRICS);
     int at = lc__map_find(m, name);
     double v[2] = {at >= 0, at >= 0 ? m->v[at].value : 0};
     LC_TRY(lc__from_rank_zero(t->comm, v, sizeof v));
@@ -263,6 +264,7 @@ static lc_status reduce_metrics(lc_trainer *t, lc__results *r)
 lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
 {
     if (!t->comm) return LC_OK;
+    LC_TRY(lc__arrivals_settle(t));
     LC_TRY(check_same_names(t, r));
     LC_TRY(reduce_metrics(t, r));
     double *v = malloc(((size_t)r->n + 1) * 2 * sizeof *v);
@@ -340,6 +342,7 @@ static lc_status give_back(lc__logged *e, kept_sums *k)
 lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
 {
     lc__first_error e = {0};
+    LC_TRY(lc__arrivals_settle(t));
     if (!t->comm) return lc__results_save(r, out);
     kept_sums *kept = calloc((size_t)r->n + 1, sizeof *kept);
     if (!kept) return lc_fail(LC_ERR_MEMORY, "out of memory: values of %d names over all ranks", r->n);
@@ -398,6 +401,7 @@ lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r, bool batch_end)
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
         if (!e->active || !e->on_step || !e->args.sync_dist || is_of_batch_end(e) != batch_end) continue;
+        LC_TRY(lc__arrivals_settle(t));
         LC_TRY(e->exact ? reduce_exact_step(t, r, e) : reduce_step(t, r, e));
     }
     return LC_OK;

@@ -87,7 +87,7 @@ lc_status lc__results_save(lc__results *r, lc_state *out)
 
 lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
 {
-    lc__results_reset(r);
+    LC_TRY(lc__results_reset(t, r));
     for (int64_t i = 0; i < lc_state_length(in); i++) {
         const lc_state *o = lc_state_at(in, i);
         const char *name, *hook_name;

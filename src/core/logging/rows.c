@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows: the logged values that are sent to loggers, and when. */
 #include "core/input/input.h"
-#include "core/logging/logging.h"
+#include "core/logging/arrivals.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/grow.h"
 #include "base/handle.h"
@@ -41,8 +41,10 @@ static lc_status collect(lc_trainer *t, lc__results *r, lc__values which, int lo
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
         bool of_loader = loader == LC__ALL_LOADERS || e->loader == loader || e->loader == LC__NO_LOADER;
-        if (!e->active || !e->logger || !of_loader) continue;
-        if (which == LC__EPOCH_VALUES ? !e->on_epoch || e->weight == 0 : !e->on_step || !e->has_step) continue;
+        bool wanted = which == LC__EPOCH_VALUES ? e->on_epoch : e->on_step;
+        if (!e->active || !e->logger || !of_loader || !wanted) continue;
+        LC_TRY(lc__arrivals_settle(t));
+        if (which == LC__EPOCH_VALUES ? e->weight == 0 : !e->has_step) continue;
         n = which == LC__EPOCH_VALUES ? lc__row_insert(t->logging->row, n, e->epoch_name, lc__logged_epoch_value(e))
                                       : lc__row_insert(t->logging->row, n, e->step_name, e->step);
     }

@@ -92,7 +92,7 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
         t->outputs.names[0] = "prediction";
         t->outputs.values[0] = prediction;
     }
-    return lc__results_read(&t->logging->eval_results);
+    return lc__results_read(t, &t->logging->eval_results);
 }
 
 static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)
@@ -127,7 +127,7 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     LC_TRY(lc_step_end(t->graph));
     t->batch = NULL;
     if (t->sanity || t->stage == LC_STAGE_PREDICT || !t->logging->eval_results.n) return LC_OK;
-    lc__results_publish_step(t, &t->logging->eval_results);
+    LC_TRY(lc__results_publish_step(t, &t->logging->eval_results));
     int64_t row = t->input->val_batch_count[loader];
     return lc__rows_send_eval(t, &t->logging->eval_results, row, t->input->eval.n > 1 ? loader : LC__NO_LOADER);
 }
@@ -218,7 +218,7 @@ lc_status lc__eval_loop(lc_trainer *t)
     t->batch = NULL;
     t->logging->epoch_end_reached = false;
     t->validating = t->stage == LC_STAGE_FIT || t->stage == LC_STAGE_VALIDATE;
-    lc__results_reset(&t->logging->eval_results);
+    LC_TRY(lc__results_reset(t, &t->logging->eval_results));
     if (t->stage != LC_STAGE_FIT) memset(t->input->val_batch_count, 0, sizeof t->input->val_batch_count);
     t->loop->n_modes = 0;
     LC_TRY(remember_modes(t, t->m));
@@ -254,6 +254,5 @@ lc_status lc__sanity_check(lc_trainer *t)
     if (s >= 0) s = lc__hook(t, LC_HOOK_ON_SANITY_CHECK_END, NULL);
     t->sanity = false;
     t->current_epoch += completed;
-    lc__results_reset(&t->logging->eval_results);
-    return s;
+    return s < 0 ? s : lc__results_reset(t, &t->logging->eval_results);
 }

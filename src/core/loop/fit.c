@@ -114,7 +114,7 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_BATCH_END, &args));
     LC_TRY(lc__vote_stop(t));
     LC_TRY(lc__results_reduce_step(t, &t->logging->train_results, true));
-    if (t->comm) lc__results_publish_step(t, &t->logging->train_results);
+    if (t->comm) LC_TRY(lc__results_publish_step(t, &t->logging->train_results));
     LC_TRY(lc_step_end(t->graph));
     t->batch = NULL;
     return after_batch(t, LC__PHASE_START);
@@ -202,7 +202,7 @@ static lc_status continue_epoch(lc_trainer *t, lc__phase resume)
 
 static lc_status start_epoch(lc_trainer *t)
 {
-    if (t->epoch_open) lc__results_reset(&t->logging->train_results); /* from an epoch that ended early */
+    if (t->epoch_open) LC_TRY(lc__results_reset(t, &t->logging->train_results)); /* from an epoch that ended early */
     t->resume->cursor_epoch = t->current_epoch;
     t->epoch_open = true;
     t->batches_done = t->window_begin = 0;
@@ -282,7 +282,7 @@ static lc_status after_epoch(lc_trainer *t)
         LC_TRY(lc__results_keep(r));
         lc__results_release(r);
     } else { /* already now, so that on_train_start can log for the first epoch */
-        lc__results_reset(r);
+        LC_TRY(lc__results_reset(t, r));
     }
     return LC_OK;
 }

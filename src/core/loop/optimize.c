@@ -267,7 +267,9 @@ static lc_status check_shares(const lc_trainer *t, const lc_batch *batch)
 static lc_status in_batch(const lc_trainer *t, lc_status s, int64_t i)
 {
     if (lc__names_hook(t)) return s; /* the message already has epoch and batch */
-    return lc_fail_context(s, "epoch %lld, batch %lld", (long long)t->current_epoch, (long long)i);
+    /* A device may have met the error in an earlier batch. */
+    return lc_fail_context(s, "%sepoch %lld, batch %lld", t->logging->arrivals ? "noticed in " : "",
+                           (long long)t->current_epoch, (long long)i);
 }
 
 lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
@@ -290,14 +292,14 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     t->recording = false;
     if (s < 0) return in_batch(t, s, batch_idx);
     bool reads = t->logging->train_results.n_pending > 0;
-    LC_TRY(lc__results_read(&t->logging->train_results));
-    lc__watch_batch(t, batch, t->global_step != before, reads);
+    LC_TRY(lc__results_read(t, &t->logging->train_results));
+    LC_TRY(lc__watch_batch(t, batch, t->global_step != before, reads));
     if (batch_idx == 0) {
         LC_TRY(lc__share_names(t, &t->logging->train_results, &t->input->train, batch));
         LC_TRY(lc__look_at_names(t, batch));
     }
     LC_TRY(lc__results_reduce_step(t, &t->logging->train_results, false));
-    lc__results_publish_step(t, &t->logging->train_results);
+    LC_TRY(lc__results_publish_step(t, &t->logging->train_results));
     if (t->global_step != before) {
         t->optimizer_steps++;
         LC_TRY(lc__unused_look(t));

@@ -4,8 +4,10 @@
  * be read.
  *
  * The loss is checked when values of the step are read anyway because they were logged; otherwise with every
- * log_every_n_steps-th step and with the last batch of an epoch. No step waits for it. */
+ * log_every_n_steps-th step and with the last batch of an epoch. No step waits for it: that of a device is checked when
+ * it has arrived (core/logging/arrivals.h). */
 #include "core/loop/loop.h"
+#include "core/logging/arrivals.h"
 #include "core/hooks/trainer_internal.h"
 #include "data/batch_slice.h"
 #include "data/data_internal.h"
@@ -16,17 +18,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void look_at_loss(lc_trainer *t)
+static void report_loss(lc_trainer *t, double loss, lc__moment at)
 {
     lc__watch *w = &t->loop->watch;
-    double loss;
-    if (w->loss_reported || !t->outputs.loss || lc_item(t->outputs.loss, &loss) < 0 || isfinite(loss)) return;
+    if (w->loss_reported || isfinite(loss)) return;
     w->loss_reported = true;
     lc_trainer_message(t, LC_WARNING,
                        "the loss is %g at step %lld (epoch %lld, batch %lld); detect_anomaly names the operator that "
                        "makes the first one; a lower learning rate or gradient_clip_val may keep it from growing",
-                       isnan(loss) ? (double)NAN : loss, (long long)t->global_step, (long long)t->current_epoch,
-                       (long long)t->batch_idx);
+                       isnan(loss) ? (double)NAN : loss, (long long)at.step, (long long)at.epoch, (long long)at.batch);
+}
+
+static lc_status look_at_loss(lc_trainer *t)
+{
+    double loss;
+    if (t->loop->watch.loss_reported || !t->outputs.loss) return LC_OK;
+    if (t->logging->arrivals) return lc__arrivals_call(t, t->outputs.loss, report_loss);
+    if (lc_item(t->outputs.loss, &loss) >= 0)
+        report_loss(t, loss, (lc__moment){t->global_step, t->current_epoch, t->batch_idx});
+    return LC_OK;
 }
 
 void lc__watch_begin(lc_trainer *t)
@@ -40,14 +50,15 @@ void lc__watch_epoch(lc_trainer *t)
     t->loop->watch.first_step = t->global_step;
 }
 
-void lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped, bool values_were_read)
+lc_status lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped, bool values_were_read)
 {
     lc__watch *w = &t->loop->watch;
     int64_t every = t->opt.log_every_n_steps;
-    if (t->opt.barebones) return;
+    if (t->opt.barebones) return LC_OK;
     if (!lc__is_empty_share(batch)) w->batches++;
     if (t->outputs.loss) w->losses++;
-    if (values_were_read || t->is_last_batch || (stepped && every > 0 && t->global_step % every == 0)) look_at_loss(t);
+    bool looks = values_were_read || t->is_last_batch || (stepped && every > 0 && t->global_step % every == 0);
+    return looks ? look_at_loss(t) : LC_OK;
 }
 
 void lc__watch_epoch_end(lc_trainer *t)

@@ -242,10 +242,9 @@ static lc_status save_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
 static lc_status save_metrics(lc_trainer *t, lc_state *root)
 {
     lc_state *o;
+    const lc__metric_map *m = lc__metrics(t, LC_CALLBACK_METRICS);
     LC_TRY(lc_state_set_object(root, "metrics", &o));
-    for (int i = 0; i < t->logging->metrics[LC_CALLBACK_METRICS].n; i++)
-        LC_TRY(lc_state_set_double(o, t->logging->metrics[LC_CALLBACK_METRICS].v[i].name,
-                                   t->logging->metrics[LC_CALLBACK_METRICS].v[i].value));
+    for (int i = 0; i < m->n; i++) LC_TRY(lc_state_set_double(o, m->v[i].name, m->v[i].value));
     return LC_OK;
 }
 

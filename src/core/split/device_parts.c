@@ -246,7 +246,7 @@ lc_status lc__device_parts_train(lc_closure *c)
     int64_t start = LC__PROFILE_START(t);
     LC_TRY(lc__device_parts_run(t, &c->loss));
     LC__PROFILE_ACTION(t, "run_step", start);
-    return lc__results_read(&t->logging->train_results); /* another closure of this step would begin its own parts */
+    return lc__results_read(t, &t->logging->train_results); /* another closure of this step would begin its own parts */
 }
 
 /* ---- the closure ---- */

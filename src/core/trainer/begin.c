@@ -10,7 +10,7 @@
 #include "core/hooks/hooks.h"
 #include "core/hooks/profiling.h"
 #include "core/input/input.h"
-#include "core/logging/logging.h"
+#include "core/logging/arrivals.h"
 #include "core/loop/loop.h"
 #include "core/options/hyperparameters.h"
 #include "core/ranks/rank_times.h"
@@ -199,9 +199,9 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     LC_TRY(lc__initial_weights(t));
     LC_TRY(lc__device_parts_setup(t));
     if (stage != LC_STAGE_PREDICT) LC_TRY(lc__hyperparameters_log(t, m));
-    lc__results_reset(&t->logging->train_results);
-    lc__results_reset(&t->logging->eval_results);
-    return LC_OK;
+    LC_TRY(lc__results_reset(t, &t->logging->train_results));
+    LC_TRY(lc__results_reset(t, &t->logging->eval_results));
+    return lc__arrivals_begin(t);
 }
 
 /* With several optimizers, each needs its own training step: a loss does not name its optimizer. */

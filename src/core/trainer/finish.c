@@ -7,7 +7,7 @@
 #include "core/hooks/hooks.h"
 #include "core/hooks/profiling.h"
 #include "core/input/input.h"
-#include "core/logging/logging.h"
+#include "core/logging/arrivals.h"
 #include "core/loop/loop.h"
 #include "core/ranks/rank_times.h"
 #include "core/ranks/ranks.h"
@@ -94,6 +94,8 @@ static void release(lc_trainer *t)
     lc__batch_norms_release(t);
     lc__rank_times_free(t);
     lc__unused_free(t);
+    if (lc__arrivals_settle(t) < 0) lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
+    lc__arrivals_end(t);
     /* The program owns the metrics and may free them from here on. */
     if (t->epoch_open && lc__results_keep(&t->logging->train_results) < 0)
         lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());

@@ -48,9 +48,11 @@ static lc_status make_program(lc_plan *p)
 }
 
 /* A bad index is found when its kernel has run, perhaps steps after it was enqueued. */
-static lc_status check_fault(lc_graph *g)
+lc_status lc__device_fault(lc_graph *g)
 {
     if (!lc__fault_is_set(&g->fault)) return LC_OK;
+    /* What is in the queue updates no parameter as long as the record is there. */
+    LC_TRY(g->on->ops->wait(g->on->context, UINT64_MAX));
     const lc_plan_call *pc = (const lc_plan_call *)(const void *)g->fault.call; /* its first member */
     return lc__fault_take(&g->fault, pc->site);
 }
@@ -59,14 +61,14 @@ lc_status lc__device_arrived(lc_graph *g)
 {
     if (lc__on_host(g->on)) return LC_OK;
     LC_TRY(g->on->ops->wait(g->on->context, UINT64_MAX));
-    return check_fault(g);
+    return lc__device_fault(g);
 }
 
 lc_status lc__execute_on_device(lc_graph *g, lc_plan *p)
 {
     lc_block *k = &p->block;
     const lc_backend_ops *ops = p->on->ops;
-    LC_TRY(check_fault(g));
+    LC_TRY(lc__device_fault(g));
     LC_TRY(write_block(g, p));
     if (g->nan_check || g->profile || g->observe) return lc__execute_watched(g, p);
     if (k->runs++ == 1 && ops->program_begin && !k->on_host && !g->peers) LC_TRY(make_program(p));
@@ -75,5 +77,5 @@ lc_status lc__execute_on_device(lc_graph *g, lc_plan *p)
     else
         LC_TRY(enqueue(p));
     LC_TRY(ops->mark(p->on->context, &k->marks[k->turn]));
-    return check_fault(g);
+    return lc__device_fault(g);
 }

@@ -27,6 +27,7 @@ lc_status lc__fault_take(lc__fault *f, lc_site site)
             place.s ? place.s : "", (long long)bad->index, (long long)bad->size - 1, other.s ? other.s : "");
     lc__str_free(&place);
     lc__str_free(&other);
+    f->taken++;
     atomic_store_explicit(&f->state, LC__FAULT_EMPTY, memory_order_relaxed);
     return lc__call_error(c, LC_ERR_ARGUMENT, site);
 }

@@ -21,12 +21,16 @@ static bool find_location(const lc_graph *g, uint32_t value, lc_location *out)
     return false;
 }
 
-static lc_status wait_for(lc_tensor *t)
+static lc_status run_for(lc_tensor *t)
 {
     lc_graph *g = lc__current;
     if (t->is_slice) return lc__graph_flush(g); /* views of the slice may be used */
     bool used = t->graph == g && t->generation == g->generation;
-    if (used && g->status == LC_OK) LC_TRY(lc__graph_flush(g));
+    return used && g->status == LC_OK ? lc__graph_flush(g) : LC_OK;
+}
+
+static lc_status wait_for(lc_graph *g)
+{
     return lc__step_failed(g, lc__device_arrived(g));
 }
 
@@ -41,7 +45,6 @@ static lc_status find_result(lc_tensor *t, lc_view *out, const lc_device **on)
         return lc_fail(
             LC_ERR_STATE,
             "this value was not kept when its part of the step ran; call lc_keep on it where it is computed");
-    LC_TRY(lc__step_failed(g, lc__device_arrived(g)));
     *on = where.in_input ? lc__host_device() : g->on;
     lc__view_of(&t->type, LC_ROW_MAJOR, where.data, out);
     memcpy(out->stride, where.stride, sizeof out->stride);
@@ -49,8 +52,9 @@ static lc_status find_result(lc_tensor *t, lc_view *out, const lc_device **on)
 }
 
 const lc__host_ops lc__graph_host = {
-    .wait = wait_for,
+    .run = run_for,
     .find = find_result,
+    .wait = wait_for,
     .wrote = lc__record_host_write,
     .site = lc__site_of,
 };

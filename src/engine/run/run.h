@@ -29,6 +29,8 @@ lc_status lc__execute_watched(lc_graph *g, lc_plan *plan) LC_MUST_USE;
 lc_status lc__execute_on_device(lc_graph *g, lc_plan *plan) LC_MUST_USE;
 /* Waits until the device has done all that was enqueued; fails if it has failed, or a kernel has met a bad index. */
 lc_status lc__device_arrived(lc_graph *g) LC_MUST_USE;
+/* Fails if a kernel has met a bad index; does not wait. */
+lc_status lc__device_fault(lc_graph *g) LC_MUST_USE;
 /* host_call.c */
 /* A call of a device with its operands and numbers on the host; what it writes is copied too. */
 typedef struct lc__host_call {
