@@ -51,7 +51,8 @@ typedef struct lc_backend_ops {
     lc_status (*kernel_set)(void *device, const void **set);
     /* Kernels of the set that can do the call as it is (types, shapes, strides, threads, accumulate), best first: at
      * most `max`; *n may be 0; then the host's memory allows call->op->kernel, and the others fail. They take the same
-     * layout. The result depends only on the call: running out of memory is an error, never another kernel. */
+     * layout. The result depends only on the call: running out of memory is an error, never another kernel. Operators
+     * flagged LC_OP_HOST need no kernels. */
     lc_status (*find_kernels)(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n);
     /* What the choice among kernels depends on: "avx512, oneDNN 2.6.0". */
     void (*describe)(const void *set, char *text, size_t size);

@@ -162,6 +162,9 @@ enum {
     LC_OP_LATER = 64,       /* results and written inputs are complete only after a later operator */
     LC_OP_CHECKS = 128, /* its kernels report bad indices (lc_call_bad_index), even if nothing reads its results: a call
                            by the program is never dropped as dead, only one by a gradient rule */
+    LC_OP_HOST = 256,   /* its `kernel` runs on the host, whatever the device, with copies of its operands there */
+    LC_OP_STAGES = 512, /* with LC_OP_HOST: its kernel gets the device's addresses, and copies what it needs itself. It
+                           runs when the calls before it are enqueued; with LC_OP_LATER, when they are done */
 };
 
 struct lc_op {

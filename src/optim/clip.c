@@ -67,8 +67,11 @@ static lc_status infer_clip(lc_infer *call)
 
 static const lc_kernel clip_kernel = {
     .name = "clip_coefficient", .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = run_clip_coefficient};
-const lc_op lc__op_clip_coefficient = {.name = "clip_coefficient",
-                                       .flags = LC_OP_NO_GRAD | LC_OP_SIDE_EFFECT,
-                                       .n_out = 2,
-                                       .infer = infer_clip,
-                                       .kernel = &clip_kernel};
+#define CLIP_OP(id, host)                                                                                              \
+    const lc_op lc__op_##id = {.name = #id,                                                                            \
+                               .flags = LC_OP_NO_GRAD | LC_OP_SIDE_EFFECT | (host),                                    \
+                               .n_out = 2,                                                                             \
+                               .infer = infer_clip,                                                                    \
+                               .kernel = &clip_kernel};
+CLIP_OP(clip_coefficient, 0)
+CLIP_OP(clip_over_ranks, LC_OP_HOST)

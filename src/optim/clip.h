@@ -5,7 +5,8 @@
 #include "base/exact_sum.h"
 #include "record/graph_impl.h"
 
-extern const lc_op lc__op_clip_coefficient;
+/* The second, with a peer, adds up over ranks. */
+extern const lc_op lc__op_clip_coefficient, lc__op_clip_over_ranks;
 /* The ints of clip_coefficient, and the part that its kernels share: from the sum of this rank's squares to the
  * results. */
 enum { LC__CLIP_DTYPE, LC__CLIP_PEER, LC__CLIP_FIRST, LC__NORM_BLOCK_BYTES = 256 };

@@ -88,8 +88,8 @@ lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n)
             if (p->ops->add_up) ints[LC__CLIP_PEER] = (int64_t)(uintptr_t)p;
     }
     lc_tensor *out[LC_MAX_OUTPUTS];
-    lc_op_call_n(&lc__op_clip_coefficient, opt->n_ranges, gradients, n_int, ints, 2, g->tape.floats + n->float_at, out,
-                 LC_HERE);
+    const lc_op *op = ints[LC__CLIP_PEER] ? &lc__op_clip_over_ranks : &lc__op_clip_coefficient;
+    lc_op_call_n(op, opt->n_ranges, gradients, n_int, ints, 2, g->tape.floats + n->float_at, out, LC_HERE);
     lc__expand_produce(g, n->first_out);
     return g->status;
 }

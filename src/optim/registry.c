@@ -20,5 +20,9 @@ const lc__optimizer_class *const lc__optimizer_classes[] = {
 };
 
 #define ADDRESS(name, n_state) &lc__op_update_##name,
-const lc_op *const lc__optim_ops[] = {LC_UPDATE_LIST(ADDRESS) & lc__op_muon_momentum, &lc__op_muon_combine,
-                                      &lc__op_muon_apply, &lc__op_clip_coefficient, NULL};
+const lc_op *const lc__optim_ops[] = {LC_UPDATE_LIST(ADDRESS) & lc__op_muon_momentum,
+                                      &lc__op_muon_combine,
+                                      &lc__op_muon_apply,
+                                      &lc__op_clip_coefficient,
+                                      &lc__op_clip_over_ranks,
+                                      NULL};

@@ -339,13 +339,13 @@ void lc__operand_name(const lc_op *op, int i, char *out, size_t size);
 lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value);
 /* The persistent or input tensor that a value of this step is, or is a view of; NULL: none. */
 lc_tensor *lc__viewed_tensor(const lc_graph *g, uint32_t value);
-/* Number of elements of an operand; 0 if it is absent. */
 /* On a device whose memory the host cannot reach, the one kernel that is not the backend's is the reference. */
 static inline bool lc__runs_on_host(const lc_device *on, const lc_call *call)
 {
     return !lc__on_host(on) && call->kernel == call->op->kernel;
 }
 
+/* Number of elements of an operand; 0 if it is absent. */
 static inline double lc__view_numel(const lc_view *v)
 {
     double n = v->ndim < 0 ? 0 : 1;

@@ -66,7 +66,10 @@ static void set_slice(lc_tensor *t, const lc__sharding *s, int64_t begin, int64_
 
 void lc__tensor_cut(lc_tensor *t, lc_tensor *base, int64_t at, const lc__sharding *s, int64_t begin, int64_t count)
 {
-    if (!t->initial) memcpy(element(base, at), element(t, begin), (size_t)count * lc_dtype_size(t->type.dtype));
+    /* Only a device can fail; its next call reports that. */
+    if (!t->initial)
+        (void)!lc__device_copy(base->on, element(base, at), t->on, element(t, begin),
+                               (size_t)count * lc_dtype_size(t->type.dtype));
     lc__tensor_place(t, base, at);
     set_slice(t, s, begin, count);
 }

@@ -3,6 +3,7 @@
 #include "backends/driver/queue.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -22,7 +23,10 @@ typedef struct queue {
     const lc__driver *driver;
     void *context, *stream;
     void *events[EVENTS]; /* event m % EVENTS is recorded for mark m */
-    pthread_mutex_t lock; /* of the rest */
+    /* A thread that makes a program has the queue for itself: what others enqueue would become part of the program. */
+    pthread_rwlock_t users;
+    _Atomic uint64_t maker; /* that thread; 0: no program is being made */
+    pthread_mutex_t lock;   /* of the rest */
     uint64_t marks;
     pinned *pinned;
 } queue;
@@ -33,18 +37,30 @@ static lc_status check(const queue *q, int error, const char *what)
     return q->host->fail(LC_ERR_DEVICE, "%s: %s", what, q->driver->error_text(q->context, error));
 }
 
-#define TRY(q, call, what)                                                                                             \
-    do {                                                                                                               \
-        lc_status status_ = check(q, (q)->driver->call, what);                                                         \
-        if (status_ < 0) return status_;                                                                               \
-    } while (0)
+static uint64_t this_thread(void)
+{
+    return (uint64_t)pthread_self();
+}
+
+/* Around each use of the driver. */
+static void enter(queue *q)
+{
+    if (q->maker != this_thread()) pthread_rwlock_rdlock(&q->users);
+}
+
+static lc_status leave(queue *q, int error, const char *what)
+{
+    if (q->maker != this_thread()) pthread_rwlock_unlock(&q->users);
+    return check(q, error, what);
+}
 
 lc_status lc__queue_open(const lc_backend_host *host, const lc__driver *driver, int index, void **device)
 {
     queue *q = calloc(1, sizeof *q);
     *device = NULL;
     if (!q) return host->fail(LC_ERR_MEMORY, "out of memory for a device");
-    *q = (queue){.host = host, .driver = driver, .lock = PTHREAD_MUTEX_INITIALIZER};
+    *q =
+        (queue){.host = host, .driver = driver, .users = PTHREAD_RWLOCK_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
     int error = driver->context_create(index, &q->context);
     if (!error) error = driver->stream_create(q->context, &q->stream);
     for (int i = 0; i < EVENTS && !error; i++) error = driver->event_create(q->context, &q->events[i]);
@@ -60,62 +76,73 @@ lc_status lc__queue_open(const lc_backend_host *host, const lc__driver *driver, 
 void lc__queue_launch(const lc_call *call, const void *function, const unsigned grid[3], const unsigned block[3],
                       unsigned shared, void **parameters)
 {
-    const queue *q = call->device;
+    queue *q = call->device;
+    enter(q);
     /* An error is returned by the next call that can return one. */
     (void)q->driver->launch(q->context, function, grid, block, shared, q->stream, parameters);
+    (void)!leave(q, 0, NULL);
 }
 
 /* ---- memory ---- */
 
 lc_status lc__queue_arena_reserve(void *device, void **base, size_t *reserved)
 {
-    const queue *q = device;
+    queue *q = device;
     int error = 1;
-    for (*reserved = ARENA_LARGEST; *reserved >= GRANULE; *reserved /= 2) {
-        error = q->driver->address_reserve(q->context, base, *reserved);
-        if (!error) return LC_OK;
-    }
-    return check(q, error, "reserving addresses of the device");
+    enter(q);
+    for (*reserved = 2 * ARENA_LARGEST; error && *reserved > GRANULE;)
+        error = q->driver->address_reserve(q->context, base, *reserved /= 2);
+    return leave(q, error, "reserving addresses of the device");
 }
 
 lc_status lc__queue_arena_commit(void *device, void *base, size_t reserved, size_t bytes)
 {
-    const queue *q = device;
+    queue *q = device;
     bytes = (bytes + GRANULE - 1) / GRANULE * GRANULE;
     if (bytes > reserved)
         return q->host->fail(LC_ERR_MEMORY, "%zu MiB are needed, but only %zu MiB of addresses could be reserved",
                              bytes >> 20, reserved >> 20);
-    return check(q, q->driver->map(q->context, base, bytes), "memory of the device");
+    enter(q);
+    return leave(q, q->driver->map(q->context, base, bytes), "memory of the device");
 }
 
 void lc__queue_arena_drop(void *device, void *base, size_t bytes)
 {
-    const queue *q = device;
+    queue *q = device;
+    enter(q);
     (void)q->driver->stream_synchronize(q->context, q->stream);
     (void)q->driver->unmap(q->context, base, (bytes + GRANULE - 1) / GRANULE * GRANULE);
+    (void)!leave(q, 0, NULL);
 }
 
 void lc__queue_arena_release(void *device, void *base, size_t reserved)
 {
-    const queue *q = device;
+    queue *q = device;
+    enter(q);
     (void)q->driver->stream_synchronize(q->context, q->stream);
     (void)q->driver->address_free(q->context, base, reserved);
+    (void)!leave(q, 0, NULL);
 }
 
 lc_status lc__queue_alloc(void *device, size_t bytes, void **out)
 {
-    const queue *q = device;
+    queue *q = device;
     *out = NULL;
-    TRY(q, alloc(q->context, out, bytes ? bytes : 1), "memory of the device");
-    return check(q, q->driver->fill_async(q->context, *out, 0, bytes ? bytes : 1, q->stream), "memory of the device");
+    bytes = bytes ? bytes : 1;
+    enter(q);
+    int error = q->driver->alloc(q->context, out, bytes);
+    if (!error) error = q->driver->fill_async(q->context, *out, 0, bytes, q->stream);
+    return leave(q, error, "memory of the device");
 }
 
 void lc__queue_free(void *device, void *data, size_t bytes)
 {
-    const queue *q = device;
+    queue *q = device;
     if (!data) return;
+    enter(q);
     (void)q->driver->stream_synchronize(q->context, q->stream);
     (void)q->driver->free(q->context, data, bytes ? bytes : 1);
+    (void)!leave(q, 0, NULL);
 }
 
 size_t lc__queue_available(void *device)
@@ -130,7 +157,8 @@ lc_status lc__queue_host_alloc(void *device, size_t bytes, void **out)
     queue *q = device;
     pinned *p = malloc(sizeof *p);
     if (!p) return q->host->fail(LC_ERR_MEMORY, "out of memory for copies to the device");
-    lc_status status = check(q, q->driver->host_alloc(q->context, out, bytes), "host memory for the device");
+    enter(q);
+    lc_status status = leave(q, q->driver->host_alloc(q->context, out, bytes), "host memory for the device");
     if (status < 0) {
         free(p);
         return status;
@@ -145,6 +173,7 @@ lc_status lc__queue_host_alloc(void *device, size_t bytes, void **out)
 void lc__queue_host_free(void *device, void *data, size_t bytes)
 {
     queue *q = device;
+    enter(q);
     (void)q->driver->stream_synchronize(q->context, q->stream);
     pthread_mutex_lock(&q->lock);
     for (pinned **p = &q->pinned; *p; p = &(*p)->next) {
@@ -156,6 +185,7 @@ void lc__queue_host_free(void *device, void *data, size_t bytes)
     }
     pthread_mutex_unlock(&q->lock);
     (void)q->driver->host_free(q->context, data, bytes);
+    (void)!leave(q, 0, NULL);
 }
 
 static bool is_pinned(queue *q, const char *at, size_t bytes)
@@ -172,59 +202,75 @@ static bool is_pinned(queue *q, const char *at, size_t bytes)
 lc_status lc__queue_copy(void *device, void *to, const void *from, size_t bytes)
 {
     queue *q = device;
+    enter(q);
     if (is_pinned(q, to, bytes) || is_pinned(q, from, bytes))
-        return check(q, q->driver->copy_async(q->context, to, from, bytes, q->stream), "a copy");
-    TRY(q, stream_synchronize(q->context, q->stream), "the device");
-    return check(q, q->driver->copy(q->context, to, from, bytes), "a copy");
+        return leave(q, q->driver->copy_async(q->context, to, from, bytes, q->stream), "a copy");
+    int error = q->driver->stream_synchronize(q->context, q->stream);
+    if (!error) error = q->driver->copy(q->context, to, from, bytes);
+    return leave(q, error, "a copy");
 }
 
 lc_status lc__queue_mark(void *device, uint64_t *mark)
 {
     queue *q = device;
+    enter(q);
     pthread_mutex_lock(&q->lock);
     *mark = ++q->marks;
     int error = q->driver->event_record(q->context, q->events[*mark % EVENTS], q->stream);
     pthread_mutex_unlock(&q->lock);
-    return check(q, error, "the device");
+    return leave(q, error, "the device");
 }
 
 /* An old mark's event has been recorded again since: then this waits for longer than necessary. */
 lc_status lc__queue_wait(void *device, uint64_t mark)
 {
-    const queue *q = device;
-    if (mark == UINT64_MAX) return check(q, q->driver->stream_synchronize(q->context, q->stream), "the device");
-    return check(q, q->driver->event_synchronize(q->context, q->events[mark % EVENTS]), "the device");
+    queue *q = device;
+    enter(q);
+    if (mark == UINT64_MAX) return leave(q, q->driver->stream_synchronize(q->context, q->stream), "the device");
+    return leave(q, q->driver->event_synchronize(q->context, q->events[mark % EVENTS]), "the device");
 }
 
 /* An old mark may be reported as not reached for longer than necessary, as in lc__queue_wait. */
 lc_status lc__queue_reached(void *device, uint64_t mark, bool *reached)
 {
-    const queue *q = device;
-    return check(q, q->driver->event_query(q->context, q->events[mark % EVENTS], reached), "the device");
+    queue *q = device;
+    enter(q);
+    return leave(q, q->driver->event_query(q->context, q->events[mark % EVENTS], reached), "the device");
 }
 
 /* ---- programs ---- */
 
 lc_status lc__queue_program_begin(void *device)
 {
-    const queue *q = device;
-    return check(q, q->driver->capture_begin(q->context, q->stream), "a program of the device");
+    queue *q = device;
+    pthread_rwlock_wrlock(&q->users);
+    q->maker = this_thread();
+    lc_status status = check(q, q->driver->capture_begin(q->context, q->stream), "a program of the device");
+    if (status >= 0) return status;
+    q->maker = 0;
+    pthread_rwlock_unlock(&q->users);
+    return status;
 }
 
 lc_status lc__queue_program_end(void *device, void **program)
 {
-    const queue *q = device;
-    return check(q, q->driver->capture_end(q->context, q->stream, program), "a program of the device");
+    queue *q = device;
+    int error = q->driver->capture_end(q->context, q->stream, program);
+    q->maker = 0;
+    return leave(q, error, "a program of the device");
 }
 
 lc_status lc__queue_program_run(void *device, void *program)
 {
-    const queue *q = device;
-    return check(q, q->driver->graph_launch(q->context, program, q->stream), "a program of the device");
+    queue *q = device;
+    enter(q);
+    return leave(q, q->driver->graph_launch(q->context, program, q->stream), "a program of the device");
 }
 
 void lc__queue_program_free(void *device, void *program)
 {
-    const queue *q = device;
+    queue *q = device;
+    enter(q);
     (void)q->driver->graph_free(q->context, program);
+    (void)!leave(q, 0, NULL);
 }

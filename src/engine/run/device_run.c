@@ -31,22 +31,6 @@ static lc_status write_block(const lc_graph *g, lc_plan *p)
     return p->on->ops->copy(p->on->context, k->device, slot, k->bytes);
 }
 
-static lc_status enqueue(const lc_plan *p)
-{
-    for (const lc_plan_call *pc = p->calls, *end = pc + p->n_calls; pc < end; pc++)
-        LC_TRY(lc__call_run(p->on, &pc->call));
-    return LC_OK;
-}
-
-static lc_status make_program(lc_plan *p)
-{
-    const lc_backend_ops *ops = p->on->ops;
-    LC_TRY(ops->program_begin(p->on->context));
-    lc_status status = enqueue(p);
-    lc_status ended = ops->program_end(p->on->context, &p->block.program);
-    return status < 0 ? status : ended;
-}
-
 /* A bad index is found when its kernel has run, perhaps steps after it was enqueued. */
 lc_status lc__device_fault(lc_graph *g)
 {
@@ -64,6 +48,27 @@ lc_status lc__device_arrived(lc_graph *g)
     return lc__device_fault(g);
 }
 
+/* A call to other ranks does not begin if an index was bad: they would get what followed from it. */
+static lc_status enqueue(lc_graph *g, const lc_plan *p)
+{
+    for (const lc_plan_call *pc = p->calls, *end = pc + p->n_calls; pc < end; pc++) {
+        unsigned flags = pc->call.op->flags;
+        if (flags & LC_OP_STAGES && flags & LC_OP_LATER) LC_TRY(lc__device_arrived(g));
+        LC_TRY(lc__call_run(p->on, &pc->call));
+        LC_TRY(lc__communicate(g));
+    }
+    return LC_OK;
+}
+
+static lc_status make_program(lc_graph *g, lc_plan *p)
+{
+    const lc_backend_ops *ops = p->on->ops;
+    LC_TRY(ops->program_begin(p->on->context));
+    lc_status status = enqueue(g, p);
+    lc_status ended = ops->program_end(p->on->context, &p->block.program);
+    return status < 0 ? status : ended;
+}
+
 lc_status lc__execute_on_device(lc_graph *g, lc_plan *p)
 {
     lc_block *k = &p->block;
@@ -71,11 +76,11 @@ lc_status lc__execute_on_device(lc_graph *g, lc_plan *p)
     LC_TRY(lc__device_fault(g));
     LC_TRY(write_block(g, p));
     if (g->nan_check || g->profile || g->observe) return lc__execute_watched(g, p);
-    if (k->runs++ == 1 && ops->program_begin && !k->on_host && !g->peers) LC_TRY(make_program(p));
+    if (k->runs++ == 1 && ops->program_begin && !k->on_host && !g->peers) LC_TRY(make_program(g, p));
     if (k->program)
         LC_TRY(ops->program_run(p->on->context, k->program));
     else
-        LC_TRY(enqueue(p));
+        LC_TRY(enqueue(g, p));
     LC_TRY(ops->mark(p->on->context, &k->marks[k->turn]));
     return lc__device_fault(g);
 }

@@ -27,8 +27,7 @@ static void tell(const lc_graph *g, const lc_plan_call *pc, int64_t start, int64
     g->observe(g->observe_ctx, &s);
 }
 
-/* Between two calls: moves bytes to and from other ranks. */
-static inline lc_status communicate(const lc_graph *g)
+lc_status lc__communicate(const lc_graph *g)
 {
     for (lc_peer *p = g->peers; p; p = p->next)
         if (p->ops->poll) LC_TRY(p->ops->poll(p));
@@ -52,7 +51,7 @@ lc_status lc__execute_watched(lc_graph *g, lc_plan *p)
         if (g->observe) tell(g, pc, start, end);
         if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, pc->site);
         if (g->nan_check && !(pc->call.op->flags & LC_OP_LATER)) LC_TRY(lc__check_finite(g->on, pc));
-        LC_TRY(communicate(g));
+        LC_TRY(lc__communicate(g));
     }
     return LC_OK;
 }
@@ -65,7 +64,7 @@ static lc_status execute(lc_graph *g, lc_plan *p)
         pc->call.kernel->run(&pc->call);
         if (__builtin_expect(lc__fault_is_set(&g->fault) | peers, 0)) {
             if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, pc->site);
-            LC_TRY(communicate(g));
+            LC_TRY(lc__communicate(g));
         }
     }
     return LC_OK;

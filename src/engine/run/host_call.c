@@ -106,7 +106,7 @@ static lc_status run_on_host(const lc_device *on, const lc_call *call)
 
 lc_status lc__call_run(const lc_device *on, const lc_call *call)
 {
-    if (lc__runs_on_host(on, call)) return run_on_host(on, call);
+    if (lc__runs_on_host(on, call) && !(call->op->flags & LC_OP_STAGES)) return run_on_host(on, call);
     call->kernel->run(call);
     return LC_OK;
 }

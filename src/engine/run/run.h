@@ -25,6 +25,8 @@ void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx);
 lc_status lc__execute(lc_graph *g, lc_plan *plan);
 /* Runs calls one at a time, and looks at each: for NaN, to profile, to observe. */
 lc_status lc__execute_watched(lc_graph *g, lc_plan *plan) LC_MUST_USE;
+/* Between two calls: moves bytes to and from other ranks. */
+lc_status lc__communicate(const lc_graph *g) LC_MUST_USE;
 /* device_run.c: runs a plan whose floats are up to date. */
 lc_status lc__execute_on_device(lc_graph *g, lc_plan *plan) LC_MUST_USE;
 /* Waits until the device has done all that was enqueued; fails if it has failed, or a kernel has met a bad index. */

@@ -2,6 +2,7 @@
 #include "parallel/collectives/collectives.h"
 
 #include "base/status.h"
+#include "device/staging.h"
 #include "engine/plan/plan_impl.h"
 #include "ops/ops.h"
 
@@ -12,6 +13,7 @@
 typedef struct lc__collectives {
     lc_peer peer;
     lc_request **flights;     /* by slot, room for the largest plan's; NULL: none */
+    lc__staging *memory;      /* by slot: y, then the copy of x */
     int n, running, launched; /* launched: so far in this run */
     lc_status status;         /* of the kernels, in this run */
     char message[1024];
@@ -49,8 +51,11 @@ static lc_status poll(lc_peer *p)
 
 static void free_all(lc_peer *p)
 {
-    free(((lc__collectives *)p)->flights);
-    free(p);
+    lc__collectives *c = (lc__collectives *)p;
+    for (int i = 0; i < c->n; i++) lc__staging_free(&c->memory[i], p->graph->on);
+    free(c->memory);
+    free(c->flights);
+    free(c);
 }
 
 /* ints of launch and wait: the table of calls, the slot, then the operator's own */
@@ -80,6 +85,22 @@ static bool receives(const int64_t *ints)
     return (which != LC_COMM_REDUCE && which != LC_COMM_GATHER) || ints[LC__COMM_RANK] == ints[LC__COMM_ROOT];
 }
 
+static lc__staging *memory_of(const lc_call *c)
+{
+    return &calls_of(c)->memory[c->ints[AT_SLOT]];
+}
+
+static const lc_device *device_of(const lc_call *c)
+{
+    return calls_of(c)->peer.graph->on;
+}
+
+static lc_status prepare_launch(lc_call *c)
+{
+    size_t bytes = bytes_of(&c->out[0]) + (c->n_out > 1 ? bytes_of(&c->out[1]) : 0);
+    return lc__staging_reserve(memory_of(c), device_of(c), bytes);
+}
+
 /* in: x. out: y, and a copy of x if the call cannot work in y. */
 static void run_launch(const lc_call *c)
 {
@@ -89,11 +110,14 @@ static void run_launch(const lc_call *c)
     lc_collective which = (lc_collective)ints[LC__COMM_WHICH];
     size_t bytes = bytes_of(&c->in[0]);
     double nx = lc__view_numel(&c->in[0]), ny = lc__view_numel(&c->out[0]);
-    char *y = c->out[0].data, *x = c->n_out > 1 ? c->out[1].data : y;
+    lc__staging *m = memory_of(c);
+    char *y = lc__staging_at(m, 0, c->out[0].data);
+    char *x = c->n_out > 1 ? lc__staging_at(m, bytes_of(&c->out[0]), c->out[1].data) : y;
     lc_request **f = &all->flights[c->ints[AT_SLOT]];
     if (all->status < 0) return;
     if (which == LC_COMM_ALL_GATHER) x += (size_t)ints[LC__COMM_RANK] * bytes;
-    if (bytes && sends(ints)) memcpy(x, c->in[0].data, bytes);
+    if (sends(ints)) keep_error(all, lc__device_copy(lc__host_device(), x, device_of(c), c->in[0].data, bytes));
+    if (all->status < 0) return;
     lc_comm_call call = {.op = which,
                          .reduce = (lc_reduce_op)ints[LC__COMM_REDUCE],
                          .dtype = c->in[0].dtype,
@@ -115,26 +139,35 @@ static void run_wait(const lc_call *c)
     const int64_t *ints = c->ints + AT_COMM;
     lc_request **f = &all->flights[c->ints[AT_SLOT]];
     size_t bytes = bytes_of(&c->in[0]);
+    lc__staging *m = memory_of(c);
+    char *y = lc__staging_at(m, 0, c->in[0].data), *to = lc__staging_at(m, 0, c->out[0].data);
     if (*f && all->status >= 0) {
         lc_status s = lc_comm_wait(*f);
         end_call(all, f);
         keep_error(all, s);
     }
     if (!receives(ints))
-        memset(c->out[0].data, 0, bytes);
-    else if (c->out[0].data != c->in[0].data && bytes)
-        memcpy(c->out[0].data, c->in[0].data, bytes);
+        memset(to, 0, bytes);
+    else if (to != y && bytes)
+        memcpy(to, y, bytes);
+    keep_error(all, lc__staging_write(m, device_of(c), 0, c->out[0].data, bytes));
 }
 
 /* Row-major, because ranks may have planned different layouts. */
-static const lc_kernel launch_kernel = {
-    .name = "launch", .layout = LC_WANT_ROW_MAJOR, .flags = LC_KERNEL_SERIAL, .run = run_launch};
+static const lc_kernel launch_kernel = {.name = "launch",
+                                        .layout = LC_WANT_ROW_MAJOR,
+                                        .flags = LC_KERNEL_SERIAL,
+                                        .prepare = prepare_launch,
+                                        .run = run_launch};
 static const lc_kernel wait_kernel = {
     .name = "wait", .layout = LC_WANT_ROW_MAJOR, .flags = LC_KERNEL_SERIAL | LC_KERNEL_INPLACE_0, .run = run_wait};
-const lc_op lc__op_launch_collective = {
-    .name = "launch_collective", .flags = LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD | LC_OP_LATER, .kernel = &launch_kernel};
-const lc_op lc__op_wait_collective = {
-    .name = "wait_collective", .flags = LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD, .kernel = &wait_kernel};
+const lc_op lc__op_launch_collective = {.name = "launch_collective",
+                                        .flags =
+                                            LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD | LC_OP_LATER | LC_OP_HOST | LC_OP_STAGES,
+                                        .kernel = &launch_kernel};
+const lc_op lc__op_wait_collective = {.name = "wait_collective",
+                                      .flags = LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD | LC_OP_HOST | LC_OP_STAGES,
+                                      .kernel = &wait_kernel};
 const lc_op *const lc__collective_ops[] = {&lc__op_launch_collective, &lc__op_wait_collective, NULL};
 
 /* Aborts on the other ranks what the plan has in flight or had not launched yet, with the message `why`. Afterwards
@@ -185,6 +218,10 @@ static lc_status make_room(lc_graph *g, int n, lc__collectives **out)
     if (!more) return lc_fail(LC_ERR_MEMORY, "out of memory while planning: %d collectives", n);
     memset(more + c->n, 0, (size_t)(n - c->n) * sizeof *more);
     c->flights = more;
+    lc__staging *memory = realloc(c->memory, (size_t)n * sizeof *memory);
+    if (!memory) return lc_fail(LC_ERR_MEMORY, "out of memory while planning: %d collectives", n);
+    memset(memory + c->n, 0, (size_t)(n - c->n) * sizeof *memory);
+    c->memory = memory;
     c->n = n;
     return LC_OK;
 }

@@ -24,7 +24,6 @@ static const lc_peer_ops reducer_ops;
 lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__reducer **out)
 {
     *out = NULL;
-    LC_TRY(lc__device_needs_host(g->on, "training on several ranks"));
     lc__reducer *r = calloc(1, sizeof *r);
     if (!r) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
     r->mask = calloc(LC__SYNC_FLAGS, 1);
@@ -76,7 +75,7 @@ static lc_status expose(lc__reducer *r, int f)
 {
     enum { MOST = LC__EXPOSED / 2 };
     lc_tensor *g = r->flats[f]->gradient;
-    if (f >= MOST || r->wire || !lc__comm_can_expose(r->comm)) return LC_OK;
+    if (f >= MOST || r->wire || !lc__on_host(g->on) || !lc__comm_can_expose(r->comm)) return LC_OK;
     r->exposed[f] = lc_tensor_ref(g);
     return lc__comm_expose(r->comm, g->device_data, g->bytes, lc__tensor_file(g));
 }
@@ -102,10 +101,13 @@ void lc__reducer_free(lc__reducer *r)
     free(r->exposed);
     free(r->requests);
     free(r->sent);
+    for (int i = 0; i < r->cap_requests; i++) lc__staging_free(&r->sending[i].memory, r->g->on);
+    free(r->sending);
     free(r->mask);
     free(r->summed);
     free(r->sums);
     lc__wire_free(r->wire);
+    lc__staging_free(&r->shares, r->g->on);
     free(r->scratch);
     free(r);
 }
@@ -216,6 +218,10 @@ lc_status lc__reducer_reserve(lc__reducer *r, int n)
     const char **sent = realloc(r->sent, (size_t)n * sizeof *sent);
     if (!sent) return lc_fail(LC_ERR_MEMORY, "out of memory while planning: %d requests", n);
     r->sent = sent;
+    lc__sending *sending = realloc(r->sending, (size_t)n * sizeof *sending);
+    if (!sending) return lc_fail(LC_ERR_MEMORY, "out of memory while planning: %d requests", n);
+    memset(sending + r->cap_requests, 0, (size_t)(n - r->cap_requests) * sizeof *sending);
+    r->sending = sending;
     r->cap_requests = n;
     return LC_OK;
 }
@@ -360,6 +366,7 @@ lc_status lc__reducer_sync(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS])
     lc__reducer_begin_agreement(r);
     LC_TRY(end_agreement(r, flags));
     if (r->wire) lc__wire_unpack(r->wire);
+    for (int i = 0; i < r->cap_requests && r->wire; i++) lc__reducer_deliver(r, i);
     r->owed = !at_once && r->n_under_way > 0;
     r->stats.exposed_ns += lc__now_ns() - start;
     r->stats.syncs++;

@@ -4,6 +4,7 @@
 #ifndef LC_PARALLEL_REDUCE_REDUCER_IMPL_H
 #define LC_PARALLEL_REDUCE_REDUCER_IMPL_H
 
+#include "device/staging.h"
 #include "tensor/slice.h"
 #include "parallel/reduce/reducer.h"
 #include "parallel/reduce/compress.h"
@@ -11,6 +12,13 @@
 
 /* Values of `summed`. A restored share stays one until a sync in which the parameter is trained. */
 enum { LC__NOT_SUMMED, LC__SUM, LC__RESTORED_SHARE };
+
+/* Where a call under way has what it sends, and where the result goes on a device. */
+typedef struct lc__sending {
+    lc__staging memory;
+    void *to;
+    size_t offset, bytes; /* of the result in `memory`, which is copied to `to`; 0 bytes: nothing is */
+} lc__sending;
 
 struct lc__reducer {
     lc_peer peer;
@@ -33,12 +41,14 @@ struct lc__reducer {
     int64_t n_mask;
     lc_request **requests; /* by slot, room for the largest plan's; NULL: done */
     const char **sent;     /* by slot: start of the bucket */
+    lc__sending *sending;  /* by slot */
     int cap_requests, n_under_way;
     lc_request *agreement;         /* about `mask` */
     uint8_t flags[LC__SYNC_FLAGS]; /* this rank's, for the running sync */
     bool owed;                     /* the backward pass is over, but some of its buckets are still to be waited for */
     bool uneven;                   /* some ranks compute less of this batch than others (lc__reducer_begin_batch) */
     void *scratch;                 /* for units that are gathered only for others */
+    lc__staging shares;            /* for the kernel that distributes sums */
     lc_status status;              /* of the kernels */
     char message[1024];
     lc__reducer_stats stats;
@@ -69,6 +79,8 @@ lc_status lc__reducer_status(const lc__reducer *r) LC_MUST_USE;
 void lc__reducer_move(lc__reducer *r);
 void lc__reducer_wait(lc__reducer *r, lc_request *request);
 void lc__reducer_wait_for_all(lc__reducer *r);
+/* Copies the result of a slot's call, which is done, to the device. */
+void lc__reducer_deliver(lc__reducer *r, int slot);
 /* Begins to agree on which parameters have a gradient on any rank, and on the trainer's flags, unless it has begun. */
 void lc__reducer_begin_agreement(lc__reducer *r);
 /* reducer_uneven.c: called before a call that not all ranks reach by themselves; `which`: the slot, or the unit. As

@@ -7,6 +7,51 @@
 
 #include <string.h>
 
+/* ---- memory ---- */
+
+static size_t width_of(const lc_view *v)
+{
+    return lc_dtype_size(v->dtype);
+}
+
+static char *elements(const lc_view *v, int64_t offset)
+{
+    return (char *)v->data + (size_t)offset * width_of(v);
+}
+
+static lc__sending *sending_of(const lc_call *c)
+{
+    return &lc__reducer_of(c)->sending[c->ints[LC__SYNC_SLOT]];
+}
+
+/* Where the host has `n` bytes at `at`; on a device, they are copied to `offset` of the memory of the slot. */
+static void *take(const lc_call *c, size_t offset, const void *at, size_t n)
+{
+    lc__reducer *r = lc__reducer_of(c);
+    lc__staging *m = &sending_of(c)->memory;
+    lc__reducer_keep_error(r, lc__staging_read(m, r->g->on, offset, at, n));
+    return lc__staging_at(m, offset, at);
+}
+
+/* Where the call in the slot writes what belongs at `at`; on a device, at `offset` of the memory of the slot. */
+static void *result_at(const lc_call *c, size_t offset, void *at, size_t n)
+{
+    lc__sending *s = sending_of(c);
+    s->to = at;
+    s->offset = offset;
+    s->bytes = n;
+    return lc__staging_at(&s->memory, offset, at);
+}
+
+void lc__reducer_deliver(lc__reducer *r, int slot)
+{
+    lc__sending *s = &r->sending[slot];
+    lc__reducer_keep_error(r, lc__staging_write(&s->memory, r->g->on, s->offset, s->to, s->bytes));
+    s->bytes = 0;
+}
+
+/* ---- calls ---- */
+
 /* Starts `call` in the slot of `c`. */
 static void launch(const lc_call *c, lc_comm *comm, lc_comm_call call)
 {
@@ -26,6 +71,7 @@ static void wait_for(lc__reducer *r, int slot)
     r->requests[slot] = NULL;
     r->n_under_way--;
     lc__reducer_wait(r, request);
+    if (!r->wire) lc__reducer_deliver(r, slot);
 }
 
 void lc__reducer_wait_for_all(lc__reducer *r)
@@ -34,9 +80,31 @@ void lc__reducer_wait_for_all(lc__reducer *r)
     r->owed = false;
 }
 
-static char *elements(const lc_view *v, int64_t offset)
+/* On a device: makes room for `count` elements in the slot of `c`, which another plan may still use. */
+static lc_status make_room(const lc_call *c, int64_t count)
 {
-    return (char *)v->data + (size_t)offset * lc_dtype_size(v->dtype);
+    lc__reducer *r = lc__reducer_of(c);
+    lc__staging *m = &sending_of(c)->memory;
+    size_t bytes = (size_t)count * width_of(&c->in[0]);
+    if (lc__on_host(r->g->on) || m->bytes >= bytes) return LC_OK;
+    wait_for(r, (int)c->ints[LC__SYNC_SLOT]);
+    return lc__staging_reserve(m, r->g->on, bytes);
+}
+
+static lc_status prepare_bucket(lc_call *c)
+{
+    return make_room(c, c->ints[LC__SYNC_COUNT]);
+}
+
+static lc_status prepare_unit(lc_call *c)
+{
+    return make_room(c, c->ints[LC__SYNC_COUNT] * lc_comm_size(lc__reducer_of(c)->slices));
+}
+
+/* A slice more, for sums that the unit's are added to. */
+static lc_status prepare_slice(lc_call *c)
+{
+    return make_room(c, c->ints[LC__SYNC_COUNT] * (lc_comm_size(lc__reducer_of(c)->slices) + 1));
 }
 
 static void count_bucket(const lc_call *c, int64_t elements_sent, lc_dtype dtype)
@@ -50,11 +118,14 @@ static void run_reduce_bucket(const lc_call *c)
 {
     lc__wire *wire = lc__reducer_of(c)->wire;
     lc_dtype dtype = c->in[0].dtype;
-    void *data = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
+    char *bucket = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
     int64_t count = c->ints[LC__SYNC_COUNT];
+    size_t bytes = (size_t)count * width_of(&c->in[0]);
     /* Before the first bucket, so that the agreement is known before the last bucket arrives. */
     lc__reducer_begin_agreement(lc__reducer_of(c));
-    lc__reducer_of(c)->sent[c->ints[LC__SYNC_SLOT]] = data;
+    lc__reducer_of(c)->sent[c->ints[LC__SYNC_SLOT]] = bucket;
+    void *data = take(c, 0, bucket, bytes);
+    result_at(c, 0, bucket, bytes);
     if (wire) {
         data = lc__wire_pack(wire, data, dtype, count);
         dtype = lc__wire_dtype(wire);
@@ -67,43 +138,50 @@ static void run_reduce_bucket(const lc_call *c)
 static void run_reduce_unit(const lc_call *c)
 {
     const lc__reducer *r = lc__reducer_of(c);
-    int64_t count = c->ints[LC__SYNC_COUNT], rank = lc_comm_rank(r->slices);
-    char *data = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
+    int64_t count = c->ints[LC__SYNC_COUNT], offset = c->ints[LC__SYNC_OFFSET], rank = lc_comm_rank(r->slices);
+    size_t width = width_of(&c->in[0]), slice = (size_t)count * width, before = (size_t)rank * slice;
     lc__reducer_agree(lc__reducer_of(c), LC__REDUCES, c->ints[LC__SYNC_SLOT]);
+    char *data = take(c, 0, elements(&c->in[0], offset), (size_t)lc_comm_size(r->slices) * slice);
     for (int i = LC__SYNC_FIRST; i + 1 < c->n_int; i += 2)
-        memset(elements(&c->in[0], c->ints[i]), 0, (size_t)c->ints[i + 1] * lc_dtype_size(c->in[0].dtype));
+        memset(data + (size_t)c->ints[i] * width, 0, (size_t)c->ints[i + 1] * width);
     launch(c, r->slices,
            (lc_comm_call){.op = LC_COMM_REDUCE_SCATTER,
                           .dtype = c->in[0].dtype,
                           .in = data,
-                          .out = elements(&c->in[0], c->ints[LC__SYNC_OFFSET] + rank * count),
+                          .out = result_at(c, before, elements(&c->in[0], offset + rank * count), slice),
                           .count = count});
     count_bucket(c, count * lc_comm_size(r->slices), c->in[0].dtype);
 }
 
+/* What the slot's call before has made is where it was. */
 static void run_reduce_slice(const lc_call *c)
 {
-    void *data = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
+    const lc__reducer *r = lc__reducer_of(c);
+    int64_t count = c->ints[LC__SYNC_COUNT], offset = c->ints[LC__SYNC_OFFSET];
+    size_t slice = (size_t)count * width_of(&c->in[0]), before = (size_t)lc_comm_rank(r->slices) * slice;
     wait_for(lc__reducer_of(c), (int)c->ints[LC__SYNC_SLOT]);
-    launch(c, lc__reducer_of(c)->replicas,
-           (lc_comm_call){.op = LC_COMM_ALL_REDUCE,
-                          .dtype = c->in[0].dtype,
-                          .in = data,
-                          .out = data,
-                          .count = c->ints[LC__SYNC_COUNT]});
+    void *data = result_at(c, before, elements(&c->in[0], offset), slice);
+    launch(c, r->replicas,
+           (lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = c->in[0].dtype, .in = data, .out = data, .count = count});
 }
 
 static void run_take_slice(const lc_call *c)
 {
-    wait_for(lc__reducer_of(c), (int)c->ints[LC__SYNC_SLOT]);
+    lc__reducer *r = lc__reducer_of(c);
+    size_t width = width_of(&c->in[0]), slice = (size_t)c->ints[LC__SYNC_COUNT] * width;
+    size_t before = (size_t)lc_comm_rank(r->slices) * slice, after = (size_t)lc_comm_size(r->slices) * slice;
+    lc__staging *m = &sending_of(c)->memory;
+    wait_for(r, (int)c->ints[LC__SYNC_SLOT]);
+    const char *sums = lc__staging_at(m, before, elements(&c->in[0], c->ints[LC__SYNC_OFFSET]));
     for (int i = LC__SYNC_FIRST; i + 3 < c->n_int; i += 4) {
-        const char *from = elements(&c->in[0], c->ints[LC__SYNC_OFFSET] + c->ints[i]);
+        size_t at = (size_t)c->ints[i] * width, bytes = (size_t)c->ints[i + 2] * width;
         char *to = elements(&c->in[1], c->ints[i + 1]);
-        int64_t n = c->ints[i + 2];
-        if (!c->ints[i + 3])
-            memcpy(to, from, (size_t)n * lc_dtype_size(c->in[0].dtype));
+        char *copy = lc__staging_at(m, after + at, to);
+        if (c->ints[i + 3])
+            lc__add_numbers(take(c, after + at, to, bytes), sums + at, c->in[0].dtype, c->ints[i + 2]);
         else
-            lc__add_numbers(to, from, c->in[0].dtype, n);
+            memcpy(copy, sums + at, bytes);
+        lc__reducer_keep_error(r, lc__staging_write(m, r->g->on, after + at, to, bytes));
     }
 }
 
@@ -111,22 +189,29 @@ static void run_gather_whole(const lc_call *c)
 {
     int64_t count = c->ints[LC__SYNC_COUNT], offset = c->ints[LC__SYNC_OFFSET];
     lc_comm *slices = lc__reducer_of(c)->slices;
+    int64_t rank = lc_comm_rank(slices);
+    size_t slice = (size_t)count * width_of(&c->in[0]);
     launch(c, slices,
-           (lc_comm_call){.op = LC_COMM_ALL_GATHER,
-                          .dtype = c->in[0].dtype,
-                          .in = elements(&c->in[0], offset + lc_comm_rank(slices) * count),
-                          .out = elements(&c->in[0], offset),
-                          .count = count});
+           (lc_comm_call){
+               .op = LC_COMM_ALL_GATHER,
+               .dtype = c->in[0].dtype,
+               .in = take(c, (size_t)rank * slice, elements(&c->in[0], offset + rank * count), slice),
+               .out = result_at(c, 0, elements(&c->in[0], offset), (size_t)lc_comm_size(slices) * slice),
+               .count = count,
+           });
 }
 
 static void run_gather_unit(const lc_call *c)
 {
     lc__reducer_agree(lc__reducer_of(c), LC__GATHERS, c->ints[LC__SYNC_UNIT]);
-    launch(c, lc__reducer_of(c)->slices,
+    lc_comm *slices = lc__reducer_of(c)->slices;
+    size_t slice = (size_t)c->ints[LC__SYNC_COUNT] * width_of(&c->in[0]);
+    launch(c, slices,
            (lc_comm_call){.op = LC_COMM_ALL_GATHER,
                           .dtype = c->in[0].dtype,
-                          .in = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]),
-                          .out = c->out[0].data,
+                          .in = take(c, (size_t)lc_comm_rank(slices) * slice,
+                                     elements(&c->in[0], c->ints[LC__SYNC_OFFSET]), slice),
+                          .out = result_at(c, 0, c->out[0].data, (size_t)lc_comm_size(slices) * slice),
                           .count = c->ints[LC__SYNC_COUNT]});
 }
 
@@ -160,24 +245,25 @@ static lc_status infer_planned(lc_infer *call)
     return lc_fail(LC_ERR_INTERNAL, "%s cannot be recorded", call->op->name);
 }
 
-#define SYNC_OP(id, text, later, n_results, mutated, infer_types)                                                      \
+#define SYNC_OP(id, text, later, n_results, mutated, infer_types, prepares)                                            \
     static const lc_kernel id##_kernel = {                                                                             \
-        .name = text, .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = run_##id};                          \
+        .name = text, .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .prepare = prepares, .run = run_##id};     \
     const lc_op lc__op_##id = {.name = text,                                                                           \
-                               .flags = LC_OP_MUTATES | LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD | (later),                   \
+                               .flags = LC_OP_MUTATES | LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD | LC_OP_HOST |               \
+                                        LC_OP_STAGES | (later),                                                        \
                                .n_out = n_results,                                                                     \
                                .infer = infer_types,                                                                   \
                                .mutated_inputs = mutated,                                                              \
                                .kernel = &id##_kernel}
-SYNC_OP(reduce_bucket, "all_reduce_bucket", LC_OP_LATER, 0, 1, lc__infer_nothing);
-SYNC_OP(reduce_unit, "reduce_scatter_unit", LC_OP_LATER, 0, 1, lc__infer_nothing);
-SYNC_OP(reduce_slice, "all_reduce_slice", LC_OP_LATER, 0, 1, lc__infer_nothing);
-SYNC_OP(take_slice, "take_slice", 0, 0, 2, lc__infer_nothing);
-SYNC_OP(gather_whole, "all_gather_unit", LC_OP_LATER, 0, 1, lc__infer_nothing);
-SYNC_OP(wait, "wait", 0, 0, 1, lc__infer_nothing);
-SYNC_OP(wait_until, "wait_until", 0, 0, 1, lc__infer_nothing);
-SYNC_OP(gather_unit, "gather_unit", LC_OP_LATER, 1, 0, infer_planned);
-SYNC_OP(new_unit, "new_unit", LC_OP_LATER, 1, 0, infer_planned);
+SYNC_OP(reduce_bucket, "all_reduce_bucket", LC_OP_LATER, 0, 1, lc__infer_nothing, prepare_bucket);
+SYNC_OP(reduce_unit, "reduce_scatter_unit", LC_OP_LATER, 0, 1, lc__infer_nothing, prepare_unit);
+SYNC_OP(reduce_slice, "all_reduce_slice", LC_OP_LATER, 0, 1, lc__infer_nothing, prepare_unit);
+SYNC_OP(take_slice, "take_slice", 0, 0, 2, lc__infer_nothing, prepare_slice);
+SYNC_OP(gather_whole, "all_gather_unit", LC_OP_LATER, 0, 1, lc__infer_nothing, prepare_unit);
+SYNC_OP(wait, "wait", 0, 0, 1, lc__infer_nothing, NULL);
+SYNC_OP(wait_until, "wait_until", 0, 0, 1, lc__infer_nothing, NULL);
+SYNC_OP(gather_unit, "gather_unit", LC_OP_LATER, 1, 0, infer_planned, prepare_unit);
+SYNC_OP(new_unit, "new_unit", LC_OP_LATER, 1, 0, infer_planned, NULL);
 
 const lc_op *const lc__reduce_ops[] = {
     &lc__op_share_sum,

@@ -10,54 +10,71 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void divide(const lc_tensor *t, int by)
+static void divide(void *gradients, lc_dtype dtype, int64_t from, int64_t n, int by)
 {
-    int64_t n = lc__numel(&t->type);
-    for (int64_t i = 0; i < n; i++)
-        lc__set_number(t->device_data, t->type.dtype, i, lc__number_at(t->device_data, t->type.dtype, i) / by);
+    for (int64_t i = from; i < from + n; i++)
+        lc__set_number(gradients, dtype, i, lc__number_at(gradients, dtype, i) / by);
 }
 
 /* In stage 1 a rank knows only the sums of its own slices: its share is these, and zeros elsewhere. */
-static void share_unit(const lc_flat *flat, const lc__unit *u)
+static void share_unit(void *gradients, lc_dtype dtype, const lc__sharding *s, const lc__unit *u)
 {
-    const lc__sharding *s = flat->sharding;
-    size_t width = lc_dtype_size(flat->gradient->type.dtype), slice = (size_t)u->slice * width;
-    char *unit = (char *)flat->gradient->device_data + (size_t)u->offset * width;
+    size_t width = lc_dtype_size(dtype), slice = (size_t)u->slice * width;
+    char *unit = (char *)gradients + (size_t)u->offset * width;
     memset(unit, 0, (size_t)s->rank * slice);
     memset(unit + (size_t)(s->rank + 1) * slice, 0, (size_t)(s->size - s->rank - 1) * slice);
 }
 
-/* Replaces every sum by this rank's share of it; all: also for frozen parameters, which the next sync does not sum
- * again. */
-static void share_sums(lc__reducer *r, int f, bool all)
+/* Slices are never summed again. */
+static size_t sum_bytes(const lc_flat *flat)
 {
-    const lc_flat *flat = r->flats[f];
+    bool sliced = flat->sharding && flat->sharding->gradient;
+    return sliced ? 0 : (size_t)flat->count * lc_dtype_size(flat->gradient->type.dtype);
+}
+
+static void share_all(const lc__reducer *r, const lc_flat *flat, uint8_t *summed, bool all, void *gradients)
+{
     const lc__sharding *s = flat->sharding;
-    uint8_t *summed = r->summed;
-    for (int i = 0; i < f; i++) summed += r->flats[i]->n;
-    if (s && s->gradient) return; /* slices are never summed again */
+    lc_dtype dtype = flat->gradient->type.dtype;
     for (int i = 0; i < flat->n && !s; i++) {
         if (summed[i] != LC__SUM || !flat->parameters[i] || !(all || lc__trained(flat, i))) continue;
-        divide(flat->gradients[i], lc_comm_size(r->comm));
+        divide(gradients, dtype, flat->offset[i], lc__numel(&flat->parameters[i]->type), lc_comm_size(r->comm));
         summed[i] = LC__NOT_SUMMED;
     }
     for (int k = 0; s && k < s->n_units; k++) {
         const lc__unit *u = &s->units[k];
         if (summed[u->first] != LC__SUM || !(all || lc__any_trained(flat, u))) continue;
-        share_unit(flat, u);
+        share_unit(gradients, dtype, s, u);
         memset(summed + u->first, LC__NOT_SUMMED, (size_t)u->n);
     }
 }
 
+/* Replaces every sum by this rank's share of it; all: also for frozen parameters, which the next sync does not sum
+ * again. */
+static lc_status share_sums(lc__reducer *r, int f, bool all)
+{
+    const lc_flat *flat = r->flats[f];
+    void *at = flat->gradient->device_data;
+    size_t bytes = sum_bytes(flat);
+    uint8_t *summed = r->summed;
+    for (int i = 0; i < f; i++) summed += r->flats[i]->n;
+    if (!bytes) return LC_OK;
+    LC_TRY(lc__staging_reserve(&r->shares, r->g->on, bytes));
+    LC_TRY(lc__staging_read(&r->shares, r->g->on, 0, at, bytes));
+    share_all(r, flat, summed, all, lc__staging_at(&r->shares, 0, at));
+    return lc__staging_write(&r->shares, r->g->on, 0, at, bytes);
+}
+
 static void run_share_sum(const lc_call *c)
 {
-    share_sums(lc__reducer_of(c), (int)c->ints[LC__SYNC_REDUCER + 1], false);
+    lc__reducer *r = lc__reducer_of(c);
+    lc__reducer_keep_error(r, share_sums(r, (int)c->ints[LC__SYNC_REDUCER + 1], false));
 }
 
 static const lc_kernel share_sum_kernel = {
     .name = "share_sum", .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = run_share_sum};
 const lc_op lc__op_share_sum = {.name = "share_sum",
-                                .flags = LC_OP_MUTATES | LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD,
+                                .flags = LC_OP_MUTATES | LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD | LC_OP_HOST | LC_OP_STAGES,
                                 .infer = lc__infer_nothing,
                                 .mutated_inputs = 1,
                                 .kernel = &share_sum_kernel};
@@ -67,10 +84,13 @@ void lc__reducer_before_backward(lc_peer *p)
     if (((const lc__reducer *)p)->any_summed) lc_op_call(&lc__macro_share_sum.op, 0, NULL, 0, NULL, 0, NULL, LC_HERE);
 }
 
-static size_t sum_bytes(const lc_flat *flat)
+/* Copies a flat buffer's gradients to `sums`, or back. */
+static lc_status copy_sums(const lc_flat *flat, void *sums, bool back)
 {
-    bool sliced = flat->sharding && flat->sharding->gradient;
-    return sliced ? 0 : (size_t)flat->count * lc_dtype_size(flat->gradient->type.dtype);
+    const lc_device *on = flat->gradient->on, *host = lc__host_device();
+    void *gradients = flat->gradient->device_data;
+    if (back) return lc__device_copy(on, gradients, host, sums, sum_bytes(flat));
+    return lc__device_copy(host, sums, on, gradients, sum_bytes(flat));
 }
 
 lc_status lc__reducer_share(lc__reducer *r)
@@ -83,20 +103,20 @@ lc_status lc__reducer_share(lc__reducer *r)
     if (!at) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for gradients that are saved", bytes);
     at = (char *)memcpy(at, r->summed, (size_t)r->n_mask) + r->n_mask;
     for (int f = 0; f < r->n_flats; at += sum_bytes(r->flats[f++])) {
-        if (sum_bytes(r->flats[f])) memcpy(at, r->flats[f]->gradient->device_data, sum_bytes(r->flats[f]));
-        share_sums(r, f, true);
+        LC_TRY(copy_sums(r->flats[f], at, false));
+        LC_TRY(share_sums(r, f, true));
     }
     return LC_OK;
 }
 
 void lc__reducer_unshare(lc__reducer *r)
 {
-    const char *at = r->sums;
+    char *at = r->sums;
     if (!at) return;
     memcpy(r->summed, at, (size_t)r->n_mask);
     at += r->n_mask;
-    for (int f = 0; f < r->n_flats; at += sum_bytes(r->flats[f++]))
-        if (sum_bytes(r->flats[f])) memcpy(r->flats[f]->gradient->device_data, at, sum_bytes(r->flats[f]));
+    /* Only a device can fail; its next call reports that. */
+    for (int f = 0; f < r->n_flats; at += sum_bytes(r->flats[f++])) (void)!copy_sums(r->flats[f], at, true);
     free(r->sums);
     r->sums = NULL;
 }

@@ -35,12 +35,16 @@ static void gather_for_others(lc__reducer *r, int64_t unit)
     const lc_flat *flat = NULL;
     const lc__unit *u = unit_at(r, unit, &flat);
     const lc_tensor *p = flat->sharding->parameter;
+    size_t width = lc_dtype_size(p->type.dtype), bytes = (size_t)u->slice * width;
+    const void *slice = (char *)p->device_data + (size_t)u->at * width;
+    if (!lc__on_host(p->on)) {
+        void *copy = (char *)r->scratch + (size_t)lc_comm_rank(r->slices) * bytes;
+        lc__reducer_keep_error(r, lc__device_copy(lc__host_device(), copy, p->on, slice, bytes));
+        slice = copy;
+    }
     run_now(r, r->slices,
-            &(lc_comm_call){.op = LC_COMM_ALL_GATHER,
-                            .dtype = p->type.dtype,
-                            .in = (char *)p->device_data + (size_t)u->at * lc_dtype_size(p->type.dtype),
-                            .out = r->scratch,
-                            .count = u->slice});
+            &(lc_comm_call){
+                .op = LC_COMM_ALL_GATHER, .dtype = p->type.dtype, .in = slice, .out = r->scratch, .count = u->slice});
 }
 
 void lc__reducer_agree(lc__reducer *r, int kind, int64_t which)

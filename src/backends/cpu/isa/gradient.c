@@ -156,5 +156,6 @@ static const lc_kernel clip_kernel = {
 const lc__kernel_entry LC_ISA_NAME(lc__gradient_kernels)[] = {
     {&lc__op_accumulate, &accumulate_kernel},
     {&lc__op_clip_coefficient, &clip_kernel},
+    {&lc__op_clip_over_ranks, &clip_kernel},
     {NULL, NULL},
 };
