@@ -2,13 +2,14 @@
 /* SpikeDetection: a loss far from the mean of the last losses ends the run, or its update is left out.
  *
  * To leave out an update the loss must be known before it, which splits the step's plan there; to stop the run the loss
- * is read after the step. */
+ * is read after the step, and that of a device after the step that follows, so that the device has work meanwhile. */
 #include "callbacks/callbacks.h"
 #include "base/grow.h"
 #include "base/handle.h"
 #include "core/split/chunks.h"
 #include "base/io.h"
 #include "comm/agree.h"
+#include "core/logging/arrivals.h"
 #include "core/logging/results_ranks.h"
 #include "base/state_count.h"
 
@@ -17,8 +18,13 @@
 
 typedef struct batch_loss {
     lc_tensor *value;
-    double samples;
+    double samples, loss;
 } batch_loss;
+
+typedef struct loss_list {
+    batch_loss *e;
+    int n, cap;
+} loss_list;
 
 typedef struct spikes {
     lc_spike_detection_args a;
@@ -29,9 +35,13 @@ typedef struct spikes {
     double last;
     int64_t *bad; /* batches */
     int n_bad, cap_bad;
-    batch_loss *losses; /* of the current batch, or of its chunks */
-    int n_losses, cap_losses;
-    int64_t offset;  /* of the samples of the last entry */
+    loss_list losses; /* of the current batch, or of its chunks */
+    int64_t offset;   /* of the samples of the last entry */
+    loss_list sent;   /* on a device: of the batch before, which is judged late */
+    bool waits;       /* it has not been judged */
+    int n_arrived;
+    uint64_t number; /* of the queue, when they were sent */
+    int64_t sent_batch, sent_epoch;
     bool judged;     /* the current batch was judged */
     bool bad_window; /* a batch of the current accumulation window was a spike */
 } spikes;
@@ -44,8 +54,8 @@ static lc_status sp_setup(void *self, lc_trainer *t, lc_stage stage)
     s->n_values = 0;
     s->n_bad = 0;
     s->last = 0;
-    s->n_losses = 0;
-    s->bad_window = s->judged = false;
+    s->losses.n = s->sent.n = 0;
+    s->bad_window = s->judged = s->waits = false;
     return LC_OK;
 }
 
@@ -86,7 +96,7 @@ static lc_status write_list(const spikes *s, const lc_trainer *t, lc__str *path)
     return status < 0 ? lc_fail_context(status, "SpikeDetection") : LC_OK;
 }
 
-static lc_status judge(spikes *s, lc_trainer *t, double loss, int64_t batch_idx)
+static lc_status judge(spikes *s, lc_trainer *t, double loss, int64_t epoch, int64_t batch_idx)
 {
     s->judged = true;
     if (batch_idx < s->a.warmup || !is_spike(s, loss)) {
@@ -104,11 +114,11 @@ static lc_status judge(spikes *s, lc_trainer *t, double loss, int64_t batch_idx)
         status = lc_fail(LC_ERR_STATE,
                          "training spike detected in batch %lld of epoch %lld: the loss is %g after %g; the batches to "
                          "skip are listed in %.300s",
-                         (long long)batch_idx, (long long)t->current_epoch, loss, s->last, path.s);
+                         (long long)batch_idx, (long long)epoch, loss, s->last, path.s);
     lc__str_free(&path);
     LC_TRY(status);
     lc_trainer_message(t, LC_WARNING, "training spike in batch %lld of epoch %lld: loss %g after %g; update skipped",
-                       (long long)batch_idx, (long long)t->current_epoch, loss, s->last);
+                       (long long)batch_idx, (long long)epoch, loss, s->last);
     return LC_OK;
 }
 
@@ -118,9 +128,9 @@ static lc_status add_loss(spikes *s, const lc_trainer *t, lc_tensor *value)
 {
     const lc_batch *b = t->batch;
     int64_t offset = b ? b->global_offset : 0;
-    if (s->judged || offset <= s->offset) s->n_losses = 0; /* not a further chunk of the same batch */
-    LC_TRY(lc__grow(&s->losses, &s->cap_losses, s->n_losses, 1, "SpikeDetection"));
-    s->losses[s->n_losses++] = (batch_loss){value, b && b->size > 0 ? (double)b->size : 1};
+    if (s->judged || offset <= s->offset) s->losses.n = 0; /* not a further chunk of the same batch */
+    LC_TRY(lc__grow(&s->losses.e, &s->losses.cap, s->losses.n, 1, "SpikeDetection"));
+    s->losses.e[s->losses.n++] = (batch_loss){.value = value, .samples = b && b->size > 0 ? (double)b->size : 1};
     s->offset = offset;
     s->judged = false;
     return LC_OK;
@@ -128,15 +138,13 @@ static lc_status add_loss(spikes *s, const lc_trainer *t, lc_tensor *value)
 
 /* The mean over the samples of all ranks that have a loss; in deterministic training it does not depend on how chunks
  * are distributed. */
-static lc_status judge_batch(spikes *s, lc_trainer *t, int64_t batch_idx)
+static lc_status judge_losses(spikes *s, lc_trainer *t, const loss_list *l, int64_t epoch, int64_t batch_idx)
 {
     lc__exact_sum sum = {0};
     double all[2] = {0};
-    for (int i = 0; i < s->n_losses; i++) {
-        double loss;
-        LC_TRY(lc_item(s->losses[i].value, &loss));
-        lc__exact_add(&sum, loss * s->losses[i].samples);
-        all[1] += s->losses[i].samples;
+    for (int i = 0; i < l->n; i++) {
+        lc__exact_add(&sum, l->e[i].loss * l->e[i].samples);
+        all[1] += l->e[i].samples;
     }
     all[0] = lc__exact_value(&sum);
     LC_TRY(lc__ranks_reduce(t->comm, all, 2, LC_LOG_SUM));
@@ -144,7 +152,46 @@ static lc_status judge_batch(spikes *s, lc_trainer *t, int64_t batch_idx)
         LC_TRY(lc__ranks_reduce_exact(t->comm, &sum));
         all[0] = lc__exact_value(&sum);
     }
-    return all[1] > 0 ? judge(s, t, all[0] / all[1], batch_idx) : LC_OK;
+    return all[1] > 0 ? judge(s, t, all[0] / all[1], epoch, batch_idx) : LC_OK;
+}
+
+static lc_status judge_batch(spikes *s, lc_trainer *t, int64_t batch_idx)
+{
+    for (int i = 0; i < s->losses.n; i++) LC_TRY(lc_item(s->losses.e[i].value, &s->losses.e[i].loss));
+    return judge_losses(s, t, &s->losses, t->current_epoch, batch_idx);
+}
+
+/* ---- one batch late ---- */
+
+static void arrived(void *ctx, double loss, lc__moment at)
+{
+    spikes *s = ctx;
+    (void)at;
+    if (s->n_arrived < s->sent.n) s->sent.e[s->n_arrived++].loss = loss;
+}
+
+static lc_status judge_sent(spikes *s, lc_trainer *t)
+{
+    if (!s->waits) return LC_OK;
+    s->waits = false;
+    LC_TRY(lc__arrivals_settle_to(t, s->number));
+    return judge_losses(s, t, &s->sent, s->sent_epoch, s->sent_batch);
+}
+
+/* Judges the batch before, and sends for the losses of this one. */
+static lc_status judge_late(spikes *s, lc_trainer *t, int64_t batch_idx)
+{
+    LC_TRY(judge_sent(s, t));
+    loss_list free_list = s->sent;
+    s->sent = s->losses;
+    s->losses = free_list;
+    s->n_arrived = 0;
+    s->sent_epoch = t->current_epoch;
+    s->sent_batch = batch_idx;
+    for (int i = 0; i < s->sent.n; i++) LC_TRY(lc__arrivals_call(t, s->sent.e[i].value, arrived, s));
+    s->number = lc__arrivals_number(t);
+    s->waits = true;
+    return LC_OK;
 }
 
 /* ---- hooks ---- */
@@ -169,14 +216,19 @@ static lc_status sp_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
     spikes *s = self;
     (void)b;
     if (!s->judged) {
-        if (!lc__tree_of(t)) s->n_losses = 0; /* use what training_step returned, whatever went through backward */
+        if (!lc__tree_of(t)) s->losses.n = 0; /* use what training_step returned, whatever went through backward */
         if (!lc__tree_of(t) && o->loss) LC_TRY(add_loss(s, t, o->loss));
-        LC_TRY(judge_batch(s, t, i));
+        LC_TRY(t->logging->arrivals && !s->a.skip ? judge_late(s, t, i) : judge_batch(s, t, i));
     }
     s->judged = false;
-    s->n_losses = 0;
+    s->losses.n = 0;
     if (!t->accumulating) s->bad_window = false;
     return LC_OK;
+}
+
+static lc_status sp_epoch_end(void *self, lc_trainer *t)
+{
+    return judge_sent(self, t);
 }
 
 /* ---- state ---- */
@@ -185,7 +237,7 @@ static lc_status sp_save(void *self, lc_trainer *t, lc_state *out)
 {
     spikes *s = self;
     lc_state *list;
-    (void)t;
+    LC_TRY(judge_sent(s, t)); /* no checkpoint holds the update of a spike */
     LC_TRY(lc_state_set_double(out, "last_val", s->last));
     LC_TRY(lc_state_set_bool(out, "bad_window", s->bad_window));
     LC_TRY(lc_state_set_int(out, "n_values", s->n_values));
@@ -226,7 +278,8 @@ static void sp_free(void *self)
     spikes *s = self;
     free(s->path);
     free(s->values);
-    free(s->losses);
+    free(s->losses.e);
+    free(s->sent.e);
     free(s->bad);
     free(s);
 }
@@ -238,6 +291,7 @@ static const lc_callback_ops spike_ops = {
     .on_before_backward = sp_before_backward,
     .on_before_optimizer_step = sp_before_step,
     .on_train_batch_end = sp_batch_end,
+    .on_train_epoch_end = sp_epoch_end,
     .save_state = sp_save,
     .load_state = sp_load,
     .free = sp_free,

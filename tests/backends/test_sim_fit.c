@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "quiet_options.h"
+#include "scratch.h"
 #include "sim_device.h"
 #include "small_net.h"
 
@@ -33,6 +34,7 @@ typedef struct wish {
     int64_t batch, epochs, log_every;
     bool plain; /* logs two values, has no callback but the one that counts, and does not validate */
     int workers;
+    int64_t spike;       /* this batch has a large loss, which SpikeDetection looks for; 0: none */
     int64_t reads_every; /* metrics are read after every so many batches; 0: never */
 } wish;
 
@@ -41,6 +43,7 @@ typedef struct watcher {
     const wish *wish;
     lc_sim_counters at[4]; /* after batches FROM to FROM + 3 */
     lc_trainer *trainer;
+    int64_t batches;
 } watcher;
 
 enum { FROM = 60 };
@@ -76,6 +79,7 @@ static lc_status after_batch(void *context, lc_trainer *t, const lc_outputs *o, 
 {
     watcher *w = context;
     (void)o, (void)b;
+    w->batches++;
     if (w->wish->reads_every && i % w->wish->reads_every == 0) say_metrics(w->said, t, "batch");
     double loss;
     if (w->wish->plain && i == FROM) CHECK_OK(lc_trainer_metric(t, "loss", &loss));
@@ -137,11 +141,13 @@ static const lc_module_ops logging_ops = {
 };
 
 /* ---- what most trainings log ---- */
+static int64_t spike; /* of the running training */
+
 static lc_tensor *plain_training_step(lc_module *self, const lc_batch *b, int64_t i)
 {
     small_net *m = (small_net *)self;
-    (void)i;
     lc_tensor *loss = lc_cross_entropy(logits_of(m, b->x), b->y);
+    if (spike && i == spike) loss = lc_add_scalar(loss, 1000);
     lc_log(self, "loss", loss, .prog_bar = true);
     lc_log(self, "loss_of_epoch", lc_mul_scalar(loss, 1), .on_step = false, .on_epoch = true);
     return loss;
@@ -177,8 +183,9 @@ static lc_status train(const wish *w, watcher *watch, said *s)
     lc_dataloader *data, *val;
     lc_logger logger = {&said_ops, s};
     lc_trainer_options o = quiet_options(NULL);
-    lc_callback callbacks[3];
+    lc_callback callbacks[4];
     *s = (said){.n = 0};
+    spike = w->spike;
     *watch = (watcher){.said = s, .wish = w};
     CHECK_OK(small_net_init(&m, w->plain ? &plain_ops : &logging_ops, 3));
     CHECK_OK(lc_lambda_callback(&callbacks[0], .context = watch, .on_train_batch_end = after_batch,
@@ -190,6 +197,8 @@ static lc_status train(const wish *w, watcher *watch, said *s)
         CHECK_OK(lc_gradient_norm_monitor(&callbacks[2], .total_only = true));
         o.n_callbacks = 3;
     }
+    if (w->spike)
+        CHECK_OK(lc_spike_detection(&callbacks[o.n_callbacks++], .atol = 10, .exclude_batches_path = scratch_root));
     o.max_epochs = w->epochs;
     o.log_every_n_steps = w->log_every;
     o.loggers = &logger;
@@ -279,6 +288,24 @@ TEST(a_bad_label_ends_the_run_before_its_row)
         CHECK(!strcmp(strrchr(cpu.text, '\n'), strrchr(sim.text, '\n'))); /* the weights */
     }
     labels[40] = right;
+}
+
+/* The last batch of an epoch has no batch that follows. */
+TEST(a_spike_ends_the_run_one_batch_late_at_most)
+{
+    static said s;
+    watcher watch;
+    find_plugin();
+    for (int i = 0; i < 3; i++)
+        for (int64_t at = 24; at < SAMPLES / 2; at += 25) {
+            wish w = {.batch = 2, .epochs = 1, .log_every = 50, .plain = true, .spike = at};
+            char text[64];
+            snprintf(text, sizeof text, "training spike detected in batch %d of epoch 0", (int)at);
+            use(schedules[i][0], schedules[i][1]);
+            CHECK_STATUS(train(&w, &watch, &s), LC_ERR_STATE);
+            CHECK(strstr(lc_error_message(), text) != NULL);
+            CHECK(watch.batches >= at + 1 && watch.batches <= at + 2);
+        }
 }
 
 TEST_MAIN

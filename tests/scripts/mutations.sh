@@ -229,6 +229,12 @@ mutate 'a signal after the stop kills' src/core/trainer/finish.c 's/ || t->ranks
 mutate 'a second signal passed on only once' src/launch/supervisor/supervisor.c 's/        insist(s);//' test_launch_ends:reads_late
 mutate 'how a lost rank ended not said' src/launch/supervisor/failure.c 's/    add_status(s, rank, why, sizeof why);//' test_launch_ends:that_is_late
 mutate 'a training that has begun taken for one that ended' src/core/trainer/begin.c 's/lc__world_trained(false);/;/' test_elastic:began_after
+# ---- values that a device still has to copy ----
+mutate 'a value is used before it has arrived' src/core/logging/arrivals.c 's/LC_TRY(on->ops->wait(on->context, a->mark));/{}/' test_sim_fit
+mutate 'values in flight share their places' src/core/logging/arrivals.c 's/(int)(q->next % PLACES)/(int)(q->next % 4)/' test_sim_fit
+mutate 'values are published before they arrive' src/core/logging/arrivals.c 's/LC_TRY(put(t, &(arrival){.kind = PUBLISH[^;]*;/lc__results_publish_now(t, r);/' test_sim_fit
+mutate 'a step after a bad index updates parameters' src/engine/run/device_run.c 's/LC_TRY(g->on->ops->wait(g->on->context, UINT64_MAX));\n    const lc_plan_call/const lc_plan_call/' test_sim_fit
+mutate 'a spike in the last batch of an epoch is missed' src/callbacks/spike_detection.c 's/return judge_sent(self, t);/(void)self, (void)t; return LC_OK;/' test_sim_fit:spike
 # ---- messages, and when they appear ----
 mutate 'errors of saves stop every run' src/core/resume/after_save.c 's/ || t->resume->stops_on_save_error)/ || true)/' test_save_errors:saves_again
 mutate 'a run that is to stop goes on' src/core/resume/after_save.c 's/ || t->resume->stops_on_save_error)/)/' test_save_errors:configured

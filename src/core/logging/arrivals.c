@@ -22,6 +22,7 @@ typedef struct arrival {
     lc_tensor *tensor;  /* until it is marked: to copy a value once that is logged twice */
     lc__note note;      /* ADD; PUBLISH: its results */
     lc__arrived_fn *fn; /* CALL */
+    void *ctx;
     lc__moment at;
 } arrival;
 
@@ -113,7 +114,7 @@ static void act(lc_trainer *t, const arrival *a)
         lc__results_add_value(&a->note, a->value);
         break;
     case CALL:
-        a->fn(t, a->value, a->at);
+        a->fn(a->ctx, a->value, a->at);
         break;
     case PUBLISH:
         lc__results_publish_now(t, a->note.r);
@@ -159,6 +160,16 @@ lc_status lc__arrivals_settle(lc_trainer *t)
 {
     struct lc__arrivals *q = t->logging->arrivals;
     return q ? noticed(t, advance(t, q->next, true)) : LC_OK;
+}
+
+lc_status lc__arrivals_settle_to(lc_trainer *t, uint64_t number)
+{
+    return noticed(t, advance(t, number, true));
+}
+
+uint64_t lc__arrivals_number(const lc_trainer *t)
+{
+    return t->logging->arrivals->next;
 }
 
 void lc__arrivals_settle_in_hook(lc_trainer *t)
@@ -223,10 +234,10 @@ lc_status lc__arrivals_add_number(lc_trainer *t, const lc__note *note, double va
     return put(t, &(arrival){.kind = ADD, .here = true, .note = *note, .value = value}, NULL);
 }
 
-lc_status lc__arrivals_call(lc_trainer *t, lc_tensor *tensor, lc__arrived_fn *fn)
+lc_status lc__arrivals_call(lc_trainer *t, lc_tensor *tensor, lc__arrived_fn *fn, void *ctx)
 {
     const lc__moment at = {t->global_step, t->current_epoch, t->batch_idx};
-    return put(t, &(arrival){.kind = CALL, .fn = fn, .at = at}, tensor);
+    return put(t, &(arrival){.kind = CALL, .fn = fn, .ctx = ctx, .at = at}, tensor);
 }
 
 lc_status lc__arrivals_publish(lc_trainer *t, lc__results *r)

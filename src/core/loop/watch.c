@@ -18,8 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void report_loss(lc_trainer *t, double loss, lc__moment at)
+static void report_loss(void *trainer, double loss, lc__moment at)
 {
+    lc_trainer *t = trainer;
     lc__watch *w = &t->loop->watch;
     if (w->loss_reported || isfinite(loss)) return;
     w->loss_reported = true;
@@ -33,7 +34,7 @@ static lc_status look_at_loss(lc_trainer *t)
 {
     double loss;
     if (t->loop->watch.loss_reported || !t->outputs.loss) return LC_OK;
-    if (t->logging->arrivals) return lc__arrivals_call(t, t->outputs.loss, report_loss);
+    if (t->logging->arrivals) return lc__arrivals_call(t, t->outputs.loss, report_loss, t);
     if (lc_item(t->outputs.loss, &loss) >= 0)
         report_loss(t, loss, (lc__moment){t->global_step, t->current_epoch, t->batch_idx});
     return LC_OK;
