@@ -51,6 +51,7 @@ typedef struct lc_update {
     int n_segments;          /* parameters of this group that have a gradient in this window */
     const lc_segment *segments;
     const double *clip_value; /* NULL, or the bound of clipping by value (after scaling) */
+    bool skips;               /* the loss is scaled: if grad_scale is not finite, the update must write nothing */
 } lc_update;
 
 /* See lc_optimizer_step_closure. */

@@ -6,8 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-/* in: gradients, 1-D; ints: dtype, peer or 0, then (input, offset, count) per parameter; floats: max_norm, window. out:
- * total norm of gradients * window, and the factor window * min(1, max_norm / (norm + 1e-6)). Squares are added in
+/* in: gradients, 1-D, and lc_graph.unscale, or nothing; ints: dtype, peer or 0, whether there is unscale, then (input,
+ * offset, count) per parameter; floats: max_norm, window. out: total norm of gradients * window * unscale, and the
+ * factor window * unscale * min(1, max_norm / (norm + 1e-6)). With unscale the factor of a norm that is not finite is
+ * NaN, by which updates are skipped; otherwise it is what this formula gives, as in PyTorch. Squares are added in
  * blocks of 256 bytes from the start of a parameter, and the sums of blocks exactly: the result does not depend on
  * threads, buckets, or which rank has which block. With a peer the norm is that of all ranks' blocks. */
 static void add_squares(const void *data, lc_dtype dtype, int64_t n, lc__exact_sum *sum)
@@ -40,9 +42,13 @@ void lc__clip_finish(const lc_call *c, lc__exact_sum *sum)
 {
     lc_peer *peer = (lc_peer *)(uintptr_t)c->ints[LC__CLIP_PEER];
     if (peer) add_over_ranks(peer, sum);
-    double window = c->floats[1], norm = sqrt(lc__exact_value(sum)) * window;
+    double window = c->floats[1];
+    const lc_view *unscale = c->ints[LC__CLIP_UNSCALE] ? &c->in[c->n_in - 1] : NULL;
+    if (unscale) window *= lc__load_number(unscale->data, unscale->dtype);
+    double norm = sqrt(lc__exact_value(sum)) * window;
     double factor = c->floats[0] / (norm + 1e-6);
     if (!(factor < 1)) factor = isnan(factor) ? factor : 1;
+    if (unscale && !isfinite(norm)) factor = NAN;
     factor *= window;
     lc__store_number(c->out[0].data, c->out[0].dtype, norm);
     lc__store_number(c->out[1].data, c->out[1].dtype, factor);

@@ -68,28 +68,32 @@ lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n)
 {
     lc_graph *g = b->g;
     lc_optimizer *opt = (lc_optimizer *)(uintptr_t)g->tape.ints[n->int_at];
+    uint32_t unscale = g->tape.in[n->in_at];
     lc_segment *segments;
     LC_TRY(prepare(b, opt, &segments));
     int n_int = LC__CLIP_FIRST;
     for (int i = 0; i < opt->n_groups; i++) n_int += 3 * opt->groups[i].n_parameters;
     int64_t *ints = lc__build_alloc(b, (size_t)n_int * sizeof *ints);
-    lc_tensor **gradients = lc__build_alloc(b, (size_t)opt->n_ranges * sizeof *gradients);
-    if (!ints || !gradients) return LC_ERR_MEMORY;
+    lc_tensor **in = lc__build_alloc(b, ((size_t)opt->n_ranges + 1) * sizeof *in);
+    if (!ints || !in) return LC_ERR_MEMORY;
     ints[LC__CLIP_DTYPE] = g->tape.ints[n->int_at + 1];
     ints[LC__CLIP_PEER] = 0;
+    ints[LC__CLIP_UNSCALE] = unscale != LC_ABSENT;
     n_int = LC__CLIP_FIRST;
     for (int i = 0; i < opt->n_ranges; i++) {
         lc_flat_state *state;
         LC_TRY(lc__expand_flat_state(b, opt->ranges[i].flat, &state));
         const lc__sharding *sharding = state->flat->sharding;
-        gradients[i] = sharding && sharding->gradient ? sharding->gradient : state->flat->gradient;
+        in[i] = sharding && sharding->gradient ? sharding->gradient : state->flat->gradient;
         squares_of(opt, state, i, segments, ints, &n_int);
         for (lc_peer *p = sharding ? g->peers : NULL; p; p = p->next)
             if (p->ops->add_up) ints[LC__CLIP_PEER] = (int64_t)(uintptr_t)p;
     }
+    int n_in = opt->n_ranges;
+    if (unscale != LC_ABSENT) in[n_in++] = g->values[unscale];
     lc_tensor *out[LC_MAX_OUTPUTS];
     const lc_op *op = ints[LC__CLIP_PEER] ? &lc__op_clip_over_ranks : &lc__op_clip_coefficient;
-    lc_op_call_n(op, opt->n_ranges, gradients, n_int, ints, 2, g->tape.floats + n->float_at, out, LC_HERE);
+    lc_op_call_n(op, n_in, in, n_int, ints, 2, g->tape.floats + n->float_at, out, LC_HERE);
     lc__expand_produce(g, n->first_out);
     return g->status;
 }
@@ -139,7 +143,8 @@ static lc_status update(lc_build *b, const lc_node *n, lc_flat_state *state, lc_
                             .state = states,
                             .n_segments = count,
                             .segments = segments,
-                            .clip_value = g->tape.ints[n->int_at + 2] ? &group->hyper[LC_HYPER_CLIP_VALUE] : NULL};
+                            .clip_value = g->tape.ints[n->int_at + 2] ? &group->hyper[LC_HYPER_CLIP_VALUE] : NULL,
+                            .skips = g->tape.ints[n->int_at + 4]};
         lc_status status = opt->ops->update(opt, &update);
         if (status < 0) return lc_fail_context(status, "%s", opt->ops->name);
         LC_TRY(g->status);
@@ -245,6 +250,10 @@ lc_status lc__expand_gradient(lc_build *b, const lc_node *n)
     sum = lc__as(sum, lc__wide_dtype(p->type.dtype));
     sum = lc_op_call(&lc__op_mul_scalar, 1, &sum, 0, NULL, 1, any ? g->tape.floats + n->float_at : (double[]){1},
                      LC_HERE);
+    uint32_t unscale = g->tape.in[n->in_at + 1];
+    if (any && unscale != LC_ABSENT)
+        sum = lc_op_call(&lc__op_mul, 2, (lc_tensor *[]){sum, lc__as(g->values[unscale], sum->type.dtype)}, 0, NULL, 0,
+                         NULL, LC_HERE);
     lc__as(sum, p->type.dtype);
     lc__expand_produce(g, n->first_out);
     return g->status;

@@ -48,6 +48,7 @@ typedef struct lbfgs {
     double *gradient, *start, *scratch; /* gradient; parameters before the line search; */
     double *alpha;                      /* [history] */
     double *bracket_gradients[2], *last_gradient;
+    bool overflow; /* the last evaluation's gradient is not finite, which a scaled loss may cause */
 } lbfgs;
 
 static double hyper(const lc_optimizer *opt, int i)
@@ -119,24 +120,28 @@ static lc_status each(const lbfgs *l, each_fn *fn, lc__access access, double *v,
     return LC_OK;
 }
 
-/* The loss and its gradient (clipped as requested for this evaluation) at the present parameters. */
+/* The loss and its gradient (clipped as requested for this evaluation) at the present parameters. LC_SKIP: there is no
+ * loss, or the loss is scaled and the gradient is not finite (overflow). */
 static lc_status evaluate(lbfgs *l, double *loss)
 {
     lc_optimizer *opt = l->opt;
+    l->overflow = false;
     lc_status status = l->evaluate(l->ctx, loss);
     if (status != LC_OK) return status;
     lc_graph *g = lc_current_graph();
     if (g) LC_TRY(lc__peers_settle(g));
-    double scale = g ? lc__gradient_factor(g) : 1;
+    double scale;
+    LC_TRY(lc__gradient_factor_now(g, &scale));
     if (opt->clip_factor) LC_TRY(lc_item(opt->clip_factor, &scale)); /* this factor includes it */
     opt->clip_factor = NULL;
     LC_TRY(each(l, read_gradients, LC__READ, l->gradient, scale));
+    l->overflow = g && g->unscale && !isfinite(lc__largest(l->gradient, l->n));
     if (opt->clip_by_value) {
         double bound = hyper(opt, LC_HYPER_CLIP_VALUE);
         for (int64_t i = 0; i < l->n; i++) l->gradient[i] = lc__within(l->gradient[i], -bound, bound);
     }
     opt->clip_by_value = false;
-    return LC_OK;
+    return l->overflow ? LC_SKIP : LC_OK;
 }
 
 /* Moves the parameters to start + t d. */
@@ -147,12 +152,16 @@ static lc_status move(lbfgs *l, double t)
     return each(l, write_parameters, LC__WRITE, l->scratch, 1);
 }
 
-/* The same, and evaluates the loss there. */
+/* The same, and evaluates the loss there. LC_ERR_NUMERIC without a message: an overflow, which step_closure handles. */
 static lc_status evaluate_at(void *self, double t, double *loss)
 {
     lbfgs *l = self;
     LC_TRY(move(l, t));
-    return evaluate(l, loss);
+    lc_status status = evaluate(l, loss);
+    if (status != LC_SKIP) return status;
+    if (l->overflow) return LC_ERR_NUMERIC;
+    return lc_fail(LC_ERR_USER,
+                   "LBFGS: the closure returned a loss at first, but none after the parameters had changed");
 }
 
 /* ---- a step ---- */
@@ -342,6 +351,14 @@ static lc_status count_step(lc_optimizer *opt)
     return LC_OK;
 }
 
+/* After an overflow during a line search: back to where it began, as if it had not. */
+static lc_status take_back(lbfgs *l)
+{
+    l->x.n_iter--;
+    l->x.t = 0;
+    return each(l, write_parameters, LC__WRITE, l->start, 1);
+}
+
 static lc_status step_closure(lc_optimizer *opt, lc_evaluate_fn *fn, void *ctx)
 {
     double loss;
@@ -357,11 +374,10 @@ static lc_status step_closure(lc_optimizer *opt, lc_evaluate_fn *fn, void *ctx)
     status = begin_all(l);
     if (status >= 0) status = iterate(l, loss);
     end_all(l);
-    if (status == LC_SKIP)
-        status = lc_fail(LC_ERR_USER,
-                         "LBFGS: the closure returned a loss at first, but none after the parameters had changed");
+    bool overflow = status < 0 && l->overflow;
+    if (overflow) status = take_back(l);
     LC_TRY(lc_tensor_write(l->saved, &l->x, sizeof l->x));
-    return status >= 0 ? count_step(opt) : status;
+    return status >= 0 && !overflow ? count_step(opt) : status;
 }
 
 static lc_status visit_own(lc_optimizer *opt, bool load, lc_status (*fn)(void *, const char *, lc_tensor *), void *ctx)

@@ -9,6 +9,7 @@
 #include "optim/expand_update.h"
 
 #include <lightc/optim.h>
+#include <math.h>
 
 static lc_status infer_norm(lc_infer *call)
 {
@@ -19,14 +20,15 @@ static lc_status infer_norm(lc_infer *call)
 /* ints: an optimizer and its id */
 static const lc_macro macro_zero_grad = {{.name = "zero_grad", .flags = LC__OP_MACRO, .infer = lc__infer_nothing},
                                          lc__expand_zero_grad};
-/* ints: optimizer, dtype, the optimizer's id; floats: max_norm, window. Results: norm, factor for gradients. */
+/* in: lc_graph.unscale; ints: optimizer, dtype, the optimizer's id; floats: max_norm, window. Results: norm, factor for
+ * gradients. */
 static const lc_macro macro_clip_norm = {
     {.name = "clip_grad_norm", .flags = LC__OP_MACRO, .n_out = 2, .infer = infer_norm}, lc__expand_clip_norm};
-/* in: factor for gradients or absent; ints: optimizer, its id, whether to clip by value, whether to update by bucket;
- * floats: window */
+/* in: factor for gradients or absent; ints: optimizer, its id, whether to clip by value, whether to update by bucket,
+ * whether to skip the update if the factor is not finite; floats: window */
 static const lc_macro macro_step = {{.name = "optimizer_step", .flags = LC__OP_MACRO, .infer = lc__infer_nothing},
                                     lc__expand_step};
-/* in: parameter; floats: window */
+/* in: parameter, lc_graph.unscale; floats: window */
 static const lc_macro macro_gradient = {
     {.name = "gradient", .flags = LC__OP_MACRO, .n_out = 1, .infer = lc__infer_same}, lc__expand_gradient};
 
@@ -36,6 +38,14 @@ double lc__gradient_factor(const lc_graph *g)
     for (const lc_peer *p = g->peers; p; p = p->next)
         if (p->ops->ranks) window *= p->ops->ranks(p);
     return window > 0 ? 1.0 / window : 1.0;
+}
+
+lc_status lc__gradient_factor_now(const lc_graph *g, double *factor)
+{
+    double unscale = 1;
+    if (g && g->unscale) LC_TRY(lc_item(g->unscale, &unscale));
+    *factor = g ? lc__gradient_factor(g) * unscale : 1;
+    return LC_OK;
 }
 
 static bool check_optimizer(const lc_optimizer *opt, const char *title, lc_site site)
@@ -108,7 +118,8 @@ lc_tensor *lc_gradient_at(lc_tensor *parameter, lc_site site)
         return lc__error_tensor();
     }
     double window = g ? lc__gradient_factor(g) : 1.0;
-    return lc_op_call(&macro_gradient.op, 1, &parameter, 0, NULL, 1, &window, site);
+    lc_tensor *in[] = {parameter, g ? g->unscale : NULL};
+    return lc_op_call(&macro_gradient.op, 2, in, 0, NULL, 1, &window, site);
 }
 
 static lc_status scale(lc_tensor *t, double factor)
@@ -136,8 +147,9 @@ lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes
     lc_tensor *gradient = flat->gradients[parameter->flat_index];
     if (g) LC_TRY(lc__peers_settle(g));
     LC_TRY(lc_tensor_write(gradient, data, bytes));
-    double window = g ? lc__gradient_factor(g) : 1.0;
-    if (window != 1.0) LC_TRY(scale(gradient, 1 / window));
+    double factor;
+    LC_TRY(lc__gradient_factor_now(g, &factor));
+    if (factor != 1.0) LC_TRY(scale(gradient, 1 / factor));
     flat->has_gradient[parameter->flat_index] = 1;
     return LC_OK;
 }
@@ -156,7 +168,7 @@ lc_tensor *lc_clip_grad_norm_at(lc_optimizer *opt, double max_norm, lc_site site
     }
     int64_t ints[] = {(int64_t)(uintptr_t)opt, dtype, (int64_t)opt->steps->id};
     double floats[] = {max_norm, g ? lc__gradient_factor(g) : 1.0};
-    lc_op_call_n(&macro_clip_norm.op, 0, NULL, 3, ints, 2, floats, out, site);
+    lc_op_call_n(&macro_clip_norm.op, 1, (lc_tensor *[]){g ? g->unscale : NULL}, 3, ints, 2, floats, out, site);
     opt->clip_factor = out[1];
     return out[0];
 }
@@ -181,11 +193,14 @@ void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
         lc__record_error(g, status, "optimizer_step", site, NULL, NULL, 0);
         return;
     }
+    /* The factor with the scale of the loss comes from the norm, which tells whether all gradients are finite. */
+    if (g->unscale && !opt->clip_factor) lc_clip_grad_norm_at(opt, INFINITY, site);
     /* If the update comes first after a backward pass, it need not wait for the last bucket before it begins. */
     bool by_bucket = lc__peers_owe(g) && g->tape.n_nodes == g->node_0 && !opt->clip_factor && opt->ops->elementwise;
-    int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value, by_bucket};
+    int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value, by_bucket,
+                      g->unscale != NULL};
     double window = lc__gradient_factor(g);
-    lc_op_call(&macro_step.op, 1, &opt->clip_factor, 4, ints, 1, &window, site);
+    lc_op_call(&macro_step.op, 1, &opt->clip_factor, 5, ints, 1, &window, site);
     opt->clip_factor = NULL;
     opt->clip_by_value = false;
 }

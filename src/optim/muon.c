@@ -15,7 +15,7 @@
 /* Hyperparameters after lr and weight_decay. */
 enum { H_MOMENTUM = 2, H_EPS = 3, H_NS_STEPS = 4 };
 /* Ints of both operators. */
-enum { M_CLIP = 0, M_FLAGS, M_OFFSET, M_INDEX, M_ROWS, M_COLUMNS, M_INTS };
+enum { M_CLIP = 0, M_SKIPS, M_FLAGS, M_OFFSET, M_INDEX, M_ROWS, M_COLUMNS, M_INTS };
 
 static const double coefficients[3] = {3.4445, -4.7750, 2.0315};
 
@@ -41,6 +41,12 @@ static void put(const lc_view *v, int64_t i, double value)
     lc__set_number(v->data, v->dtype, i, value);
 }
 
+/* lc_update.skips */
+static bool skipped(const lc_call *c, const lc_view *scale)
+{
+    return c->ints[M_SKIPS] && !isfinite(get(scale, 0));
+}
+
 /* ---- (gradients, momentum_buffer, grad_scale) -> normalized update [rows, columns] ---- */
 
 static void run_momentum(const lc_call *c)
@@ -52,6 +58,8 @@ static void run_momentum(const lc_call *c)
     const bool nesterov = c->ints[M_FLAGS] & LC_OPT_NESTEROV;
     const double sign = c->ints[M_FLAGS] & LC_OPT_MAXIMIZE ? -1 : 1;
     double sum = 0;
+    for (int64_t i = 0; i < n && skipped(c, &c->in[2]); i++) put(x, i, 0);
+    if (skipped(c, &c->in[2])) return;
     for (int64_t i = 0; i < n; i++) {
         double d = scale * get(g, at + i);
         d = sign * CLAMP(d, -clip, clip);
@@ -125,7 +133,7 @@ const lc_op lc__op_muon_combine = {
     .kernel = &combine_kernel,
 };
 
-/* ---- (parameters, update, steps): decay and subtract ---- */
+/* ---- (parameters, update, steps, grad_scale): decay and subtract ---- */
 
 static void run_apply(const lc_call *c)
 {
@@ -135,6 +143,7 @@ static void run_apply(const lc_call *c)
     const double r = (double)rows, k = (double)columns;
     const double ratio =
         c->ints[M_FLAGS] & LC_OPT_MATCH_RMS_ADAMW ? 0.2 * sqrt(r > k ? r : k) : sqrt(r > k ? r / k : 1);
+    if (skipped(c, &c->in[3])) return;
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < columns; j++) {
             int64_t e = at + i * columns + j;
@@ -184,6 +193,7 @@ static lc_status update(lc_optimizer *opt, const lc_update *u)
         const lc_segment *s = &u->segments[i];
         int64_t ints[M_INTS];
         ints[M_CLIP] = u->clip_value != NULL;
+        ints[M_SKIPS] = u->skips;
         ints[M_FLAGS] = opt->flags;
         ints[M_OFFSET] = s->offset;
         ints[M_INDEX] = s->index;
@@ -193,8 +203,8 @@ static lc_status update(lc_optimizer *opt, const lc_update *u)
             lc_op_call_live(&lc__op_muon_momentum, 3, (lc_tensor *[]){u->gradients, u->state[0], u->grad_scale}, M_INTS,
                             ints, LC_MAX_HYPER, u->group->hyper, LC_HERE);
         x = orthogonalize(x, ints[M_ROWS] > ints[M_COLUMNS], (int)u->group->hyper[H_NS_STEPS]);
-        lc_op_call_live(&lc__op_muon_apply, 3, (lc_tensor *[]){u->parameters, x, u->steps}, M_INTS, ints, LC_MAX_HYPER,
-                        u->group->hyper, LC_HERE);
+        lc_op_call_live(&lc__op_muon_apply, 4, (lc_tensor *[]){u->parameters, x, u->steps, u->grad_scale}, M_INTS, ints,
+                        LC_MAX_HYPER, u->group->hyper, LC_HERE);
     }
     return LC_OK;
 }

@@ -53,6 +53,8 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
 
 /* The factor that turns stored gradients, which are sums over backward passes and ranks, into means. */
 double lc__gradient_factor(const lc_graph *g);
+/* With lc_graph.unscale, which it reads on the host. g may be NULL. */
+lc_status lc__gradient_factor_now(const lc_graph *g, double *factor) LC_MUST_USE;
 /* Whether a step of opt evaluates the loss several times. */
 bool lc__evaluates(const lc_optimizer *opt);
 /* Parameter p's number in opt->steps, or -1 if it is in none of its groups. */
@@ -94,12 +96,15 @@ enum {
     LC_U_CLIP = 1,
     LC_U_FLAGS = 2,
     LC_U_SCALAR = 3, /* ops->scalar_state */
-    LC_U_FIRST = 4   /* (offset, count, index) per segment */
+    LC_U_SKIPS = 4,  /* lc_update.skips */
+    LC_U_FIRST = 5   /* (offset, count, index) per segment */
 };
 
 /* ops->update of elementwise optimizers: records `op` over the group. */
 lc_status lc__record_update(const lc_op *op, lc_optimizer *opt, const lc_update *u, int n_state);
 lc_status lc__infer_update(lc_infer *call);
+/* Whether the update is left out: its factor is not finite, and a loss scale makes that no error. */
+bool lc__update_skipped(const lc_call *call);
 /* Fills r for elements [begin, begin + n) of segment i. */
 void lc__update_range(const lc_call *call, int64_t i, int64_t begin, int64_t n, lc__range *r);
 /* Counts one update for every segment. Call it once, after all ranges are done. */

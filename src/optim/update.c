@@ -22,6 +22,7 @@ lc_status lc__record_update(const lc_op *op, lc_optimizer *opt, const lc_update 
     ints[LC_U_CLIP] = u->clip_value != NULL;
     ints[LC_U_FLAGS] = opt->flags;
     ints[LC_U_SCALAR] = opt->ops->scalar_state;
+    ints[LC_U_SKIPS] = u->skips;
     for (int i = 0; i < u->n_segments; i++) {
         int64_t *entry = ints + LC_U_FIRST + 3 * i;
         entry[0] = u->segments[i].offset;
@@ -54,6 +55,12 @@ static double *step_count(const lc_call *call, int64_t segment)
 {
     double *steps = call->in[call->n_in - 2].data;
     return steps + call->ints[LC_U_FIRST + 3 * segment + 2];
+}
+
+bool lc__update_skipped(const lc_call *call)
+{
+    const lc_view *scale = &call->in[call->n_in - 1];
+    return call->ints[LC_U_SKIPS] && !isfinite(lc__load_number(scale->data, scale->dtype));
 }
 
 void lc__update_range(const lc_call *call, int64_t i, int64_t begin, int64_t n, lc__range *r)
@@ -117,6 +124,7 @@ static void update_halves(const lc_call *call, int64_t i, int64_t count, lc__ran
 void lc__update_run(const lc_call *call, lc__range_fn *f32, lc__range_fn *f64)
 {
     const lc_dtype dtype = call->in[0].dtype;
+    if (lc__update_skipped(call)) return;
     for (int64_t i = 0; i < call->ints[LC_U_SEGMENTS]; i++) {
         int64_t count = call->ints[LC_U_FIRST + 3 * i + 1];
         lc__range r;

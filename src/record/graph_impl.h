@@ -231,6 +231,10 @@ struct lc_graph {
     uint32_t region, n_regions;
     int64_t backwards; /* since the last lc_zero_grad */
     double window;     /* 0: backwards */
+    /* Multiplies gradients too, wherever they are used: 1 / the scale of the loss. A borrowed persistent number of no
+     * dimensions, which operators of the step may change; updates whose factor is not finite then write nothing. NULL:
+     * losses are not scaled, and such an update is done. */
+    lc_tensor *unscale;
     lc_peer *peers;    /* peer.h */
     uint64_t next_peer;
     struct {

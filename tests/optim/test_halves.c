@@ -193,6 +193,7 @@ TEST(updates_are_those_of_f32_rounded)
             CHECK_OK(lc_step_begin(w.graph, (uint64_t)step, 0));
             backward(&w);
             for (int k = 0; k < 2; k++) lc_optimizer_step(w.opt[k]);
+            CHECK_OK(lc_step_run(w.graph));
             CHECK_OK(lc_step_end(w.graph));
             round_q(&w);
             check_equal(&w, optimizers[o / 2].name);
@@ -220,6 +221,7 @@ TEST(their_state_is_f32)
     CHECK_OK(lc_step_begin(w.graph, 0, 0));
     backward(&w);
     lc_optimizer_step(w.opt[0]);
+    CHECK_OK(lc_step_run(w.graph));
     CHECK_OK(lc_step_end(w.graph));
     CHECK_OK(lc_optimizer_visit_state(w.opt[0], check_type, &n));
     CHECK_EQ(n, 2);
@@ -239,6 +241,7 @@ static void train_late(pair *w, bool one, double norm)
             if (norm > 0) lc_clip_grad_norm(w->opt[k], norm);
             lc_optimizer_step(w->opt[k]);
         }
+        CHECK_OK(lc_step_run(w->graph));
         CHECK_OK(lc_step_end(w->graph));
     }
 }
@@ -273,6 +276,7 @@ TEST(one_norm_over_all_types)
         backward(&w);
         for (int k = 0; k < 2 && !step; k++) CHECK_OK(lc_item(lc_clip_grad_norm(w.opt[k], 0.5), &each[k]));
         if (step) CHECK_OK(lc_item(lc_clip_grad_norm(w.opt[0], 0.5), &both));
+        CHECK_OK(lc_step_run(w.graph));
         CHECK_OK(lc_step_end(w.graph));
     }
     CHECK_NEAR(each[0], each[1], 1e-6);
@@ -299,6 +303,7 @@ TEST(gradients_add_up_and_are_clipped)
         for (int o = 0; o < 2; o++) CHECK_OK(lc_item(lc_clip_grad_norm(w.opt[o], 0.5), &norm[o]));
         CHECK_NEAR(norm[0], norm[1], 1e-6);
         for (int o = 0; o < 2; o++) lc_optimizer_step(w.opt[o]);
+        CHECK_OK(lc_step_run(w.graph));
         CHECK_OK(lc_step_end(w.graph));
         round_q(&w);
         check_equal(&w, "clipped");
@@ -330,6 +335,7 @@ TEST(gradients_of_several_backward_passes)
         if (!step) lc_zero_grad(w.graph);
         lc_backward(lc_add(lc_sum(lc_mul(lc_cast(w.p, LC_F32), w.gradient)), lc_sum(lc_mul(w.q, w.gradient))));
         for (int k = 0; k < 2 && step; k++) lc_optimizer_step(w.opt[k]);
+        CHECK_OK(lc_step_run(w.graph));
         CHECK_OK(lc_step_end(w.graph));
     }
     round_q(&w);

@@ -88,6 +88,7 @@ static void run_update(const lc_call *call, lc__range_fn *loop)
 {
     job j = {call, loop};
     const pieces *p = call->state;
+    if (lc__update_skipped(call)) return;
     lc__parallel_for(call->threads, p->shares, 1, run_shares, &j);
     lc__update_finish(call);
 }
