@@ -48,7 +48,11 @@ typedef struct lc_update {
     lc_tensor *grad_scale;
     lc_tensor *steps;        /* [parameters of the optimizer] f64, persistent: updates done; written by the update */
     lc_tensor *const *state; /* flat or as `steps`, 1-D, persistent, one per ops->state_names: written */
-    int n_segments;          /* parameters of this group that have a gradient in this window */
+    /* f32, as long as `parameters`, persistent: written. Parameters of 16 bits are what it rounds to, except for those
+     * that it has not taken over yet (LC_OPTIMIZER_ARGS, master_weights). NULL: no such copy was asked for, or needed.
+     */
+    lc_tensor *master;
+    int n_segments; /* parameters of this group that have a gradient in this window */
     const lc_segment *segments;
     const double *clip_value; /* NULL, or the bound of clipping by value (after scaling) */
     bool skips;               /* the loss is scaled: if grad_scale is not finite, the update must write nothing */
@@ -97,6 +101,7 @@ enum {
     LC_OPT_CENTERED = 8,
     LC_OPT_DECOUPLED_WEIGHT_DECAY = 16,
     LC_OPT_MATCH_RMS_ADAMW = 32, /* Muon */
+    LC_OPT_MASTER_WEIGHTS = 64,
 };
 
 struct lc_optimizer {
@@ -158,7 +163,13 @@ LC_API void lc_graph_set_window(lc_graph *g, double window);
  * Several groups: .no_parameters = true, then lc_optimizer_add_group for each. On an error the constructor returns NULL
  * and the module's status says why (lc_module_status, lc_trainer_fit). */
 /* The first members of every constructor's arguments. `site`: named in errors; `parameters`: only these instead of
- * all. */
+ * all.
+ *
+ * master_weights: of parameters of f16 and bf16 the optimizer keeps an f32 copy in its state ("master_weight"), which
+ * it updates; the parameter is the copy rounded, so that updates too small for 16 bits add up. Off by default, as in
+ * Lightning's precisions "16-true" and "bf16-true"; parameters of f32 and f64 need none. An element of the copy that
+ * does not round to its parameter is out of date and starts again from the parameter: so do all at the first update,
+ * and those that anything but the optimizer has written. */
 #define LC_OPTIMIZER_ARGS                                                                                              \
     size_t size;                                                                                                       \
     lc_site site;                                                                                                      \
@@ -167,6 +178,7 @@ LC_API void lc_graph_set_window(lc_graph *g, double window);
     int n_parameters;                                                                                                  \
     bool no_parameters;                                                                                                \
     bool maximize;                                                                                                     \
+    bool master_weights;                                                                                               \
     double lr, weight_decay
 
 typedef struct lc_sgd_args {

@@ -4,6 +4,7 @@
 #include "callbacks/model_cost.h"
 #include "callbacks/terminal.h"
 #include "base/handle.h"
+#include "base/number.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -23,7 +24,16 @@ typedef struct model_summary {
 
 typedef struct counts {
     int64_t trainable, frozen, bytes, buffers;
+    int64_t gradients, state, copies; /* bytes: of gradients, one state of an optimizer, its master weights */
 } counts;
+
+static void count_trained(const lc_tensor *x, int64_t n, counts *c)
+{
+    const lc_dtype dtype = lc_tensor_dtype(x), wide = lc__wide_dtype(dtype);
+    c->gradients += n * (int64_t)lc_dtype_size(dtype);
+    c->state += n * (int64_t)lc_dtype_size(wide);
+    if (dtype != wide) c->copies += n * (int64_t)lc_dtype_size(wide);
+}
 
 static void count(const lc_module *m, counts *c)
 {
@@ -34,6 +44,7 @@ static void count(const lc_module *m, counts *c)
             *(lc_tensor_requires_grad(x) ? &c->trainable : &c->frozen) += n;
         else
             c->buffers += n;
+        if (m->tensors[i].is_parameter && lc_tensor_requires_grad(x)) count_trained(x, n, c);
         c->bytes += n * (int64_t)lc_dtype_size(lc_tensor_dtype(x));
     }
     for (int i = 0; i < m->n_children; i++) count(m->children[i], c);
@@ -193,7 +204,8 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
     lc__str out = {0};
     counts n = {0};
     char a[32], b[32], c[32];
-    int number = 0, states = 0;
+    int number = 0;
+    double state = 0;
     count(t->m, &n);
     if (s->n_inputs && lc__model_cost(t, s->inputs, s->n_inputs, &s->cost, &s->n_cost) < 0)
         lc_trainer_message(t, LC_WARNING, "%s", lc_error_message()); /* the table is shown without costs */
@@ -216,8 +228,11 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
     rows(s, &out, &w, t->m, "", 0, &number);
     rule(&out, &w);
     for (int i = 0; i < t->optimizers.n; i++) {
-        const lc_optimizer_ops *ops = t->optimizers.optimizers[i].optimizer->ops;
-        for (int k = 0; ops->state_names && ops->state_names[k]; k++) states += !(ops->scalar_state >> k & 1);
+        const lc_optimizer *opt = t->optimizers.optimizers[i].optimizer;
+        const lc_optimizer_ops *ops = opt->ops;
+        for (int k = 0; ops->state_names && ops->state_names[k]; k++)
+            state += ops->scalar_state >> k & 1 ? 0 : (double)n.state;
+        if (opt->flags & LC_OPT_MASTER_WEIGHTS) state += (double)n.copies;
     }
     char text[200];
     if (n.frozen)
@@ -226,10 +241,9 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
     else
         snprintf(text, sizeof text, "%s parameters, all trainable", human(n.trainable, a, sizeof a));
     lc__add_wrapped(&out, width, text);
-    double train = (double)n.trainable * 4;
     snprintf(text, sizeof text, "%s of model, %s of gradients, %s of optimizer state",
-             human_bytes((double)n.bytes, a, sizeof a), human_bytes(train, b, sizeof b),
-             human_bytes(train * states, c, sizeof c));
+             human_bytes((double)n.bytes, a, sizeof a), human_bytes((double)n.gradients, b, sizeof b),
+             human_bytes(state, c, sizeof c));
     lc__add_wrapped(&out, width, text);
     if (s->cost) {
         snprintf(text, sizeof text, "%s floating-point operations in a forward pass of the example",

@@ -98,8 +98,8 @@ lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n)
     return g->status;
 }
 
-/* The state of one flat buffer of parameters, or of this rank's slice of one unit of it. */
-static void states_of(const lc_optimizer *opt, const lc_flat *flat, const lc__unit *u, lc_tensor *states[])
+/* The state of one flat buffer of parameters, or of this rank's slice of one unit of it; gives its master weights. */
+static lc_tensor *states_of(const lc_optimizer *opt, const lc_flat *flat, const lc__unit *u, lc_tensor *states[])
 {
     const lc__state_range *r = lc__optimizer_range(opt, flat);
     int64_t begin = r->begin + (u ? u->at : 0), count = u ? u->slice : r->count;
@@ -107,6 +107,7 @@ static void states_of(const lc_optimizer *opt, const lc_flat *flat, const lc__un
     for (int k = 0; (u || opt->n_ranges > 1) && k < LC_MAX_OPTIM_STATE; k++)
         if (opt->state[k] && !(opt->ops->scalar_state >> k & 1))
             states[k] = lc__expand_range(opt->state[k], begin, count);
+    return u && r->master ? lc__expand_range(r->master, u->at, u->slice) : r->master;
 }
 
 /* The update of all groups, or of the parameters of one unit, in the flat buffers or this rank's slice. *any: something
@@ -118,7 +119,7 @@ static lc_status update(lc_build *b, const lc_node *n, lc_flat_state *state, lc_
     lc_optimizer *opt = (lc_optimizer *)(uintptr_t)g->tape.ints[n->int_at];
     const lc_flat *flat = state->flat;
     const lc__sharding *sharding = flat->sharding;
-    lc_tensor *parameters = flat->parameter, *gradients = flat->gradient, *states[LC_MAX_OPTIM_STATE];
+    lc_tensor *parameters = flat->parameter, *gradients = flat->gradient, *states[LC_MAX_OPTIM_STATE], *master = NULL;
     int64_t index = 0;
     *any = false;
     for (int i = 0; i < opt->n_groups; i++) {
@@ -133,7 +134,7 @@ static lc_status update(lc_build *b, const lc_node *n, lc_flat_state *state, lc_
             gradients = sharding->gradient ? lc__expand_range(sharding->gradient, u->at, u->slice)
                                            : lc__expand_range(flat->gradient, slice, u->slice);
         }
-        if (!*any) states_of(opt, flat, sharding ? u : NULL, states);
+        if (!*any) master = states_of(opt, flat, sharding ? u : NULL, states);
         *any = true;
         lc_update update = {.group = group,
                             .parameters = parameters,
@@ -141,6 +142,7 @@ static lc_status update(lc_build *b, const lc_node *n, lc_flat_state *state, lc_
                             .grad_scale = scale,
                             .steps = opt->steps,
                             .state = states,
+                            .master = master,
                             .n_segments = count,
                             .segments = segments,
                             .clip_value = g->tape.ints[n->int_at + 2] ? &group->hyper[LC_HYPER_CLIP_VALUE] : NULL,

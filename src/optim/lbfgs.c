@@ -9,6 +9,7 @@
 #include "base/number.h"
 #include "record/graph_impl.h"
 #include "optim/line_search.h"
+#include "optim/master.h"
 #include "optim/optim_internal.h"
 #include "optim/state_buffers.h"
 #include "optim/vector.h"
@@ -82,40 +83,57 @@ static void end(vector *v)
 
 /* ---- parameters and gradients ---- */
 
-typedef void each_fn(void *parameters, const void *gradients, lc_dtype dtype, int64_t n, double *v, double scale);
+/* One parameter's memory; master weights and gradient may be NULL. */
+typedef struct place {
+    void *parameter;
+    float *master;
+    const void *gradient;
+    lc_dtype dtype;
+    int64_t n;
+} place;
+typedef void each_fn(const place *at, double *v, double scale);
 
-static void read_parameters(void *p, const void *g, lc_dtype dtype, int64_t n, double *v, double scale)
+static void read_parameters(const place *at, double *v, double scale)
 {
-    (void)g, (void)scale;
-    for (int64_t i = 0; i < n; i++) v[i] = lc__number_at(p, dtype, i);
+    (void)scale;
+    for (int64_t i = 0; i < at->n; i++)
+        v[i] = at->master ? (double)lc__master_of(at->parameter, at->dtype, i, at->master)
+                          : lc__number_at(at->parameter, at->dtype, i);
 }
-static void write_parameters(void *p, const void *g, lc_dtype dtype, int64_t n, double *v, double scale)
+static void write_parameters(const place *at, double *v, double scale)
 {
-    (void)g, (void)scale;
-    for (int64_t i = 0; i < n; i++) lc__set_number(p, dtype, i, v[i]);
+    (void)scale;
+    for (int64_t i = 0; i < at->n; i++)
+        if (at->master)
+            lc__master_store(at->parameter, at->dtype, i, at->master, (float)v[i]);
+        else
+            lc__set_number(at->parameter, at->dtype, i, v[i]);
 }
-static void read_gradients(void *p, const void *g, lc_dtype dtype, int64_t n, double *v, double scale)
+static void read_gradients(const place *at, double *v, double scale)
 {
-    (void)p;
-    for (int64_t i = 0; i < n; i++) v[i] = !g ? 0 : scale * lc__number_at(g, dtype, i);
+    for (int64_t i = 0; i < at->n; i++) v[i] = !at->gradient ? 0 : scale * lc__number_at(at->gradient, at->dtype, i);
 }
 
-/* Gradients have the layout of their parameters, so both are walked in memory order. */
+/* Master weights and gradients have the layout of their parameters, so all are walked in memory order. */
 static lc_status each(const lbfgs *l, each_fn *fn, lc__access access, double *v, double scale)
 {
     const lc_param_group *group = &l->opt->groups[0];
     for (int i = 0; i < group->n_parameters; i++) {
         lc_tensor *p = group->parameters[i], *gradient = p->flat->gradients[p->flat_index];
-        int64_t n = lc_tensor_numel(p);
+        lc_tensor *master = lc__optimizer_range(l->opt, p->flat)->master;
         bool has = p->flat->has_gradient[p->flat_index];
-        lc_view at, g = {.data = NULL};
+        lc_view at, g = {.data = NULL}, m = {.data = NULL};
         LC_TRY(lc__tensor_map(p, access, &at));
         lc_status status = has ? lc__tensor_map(gradient, LC__READ, &g) : LC_OK;
-        if (status >= 0) fn(at.data, g.data, at.dtype, n, v, scale);
+        if (status >= 0 && master) status = lc__tensor_map(master, LC__READ_WRITE, &m);
+        place x = {at.data, NULL, g.data, at.dtype, lc_tensor_numel(p)};
+        if (m.data) x.master = (float *)m.data + p->flat->offset[p->flat_index];
+        if (status >= 0) fn(&x, v, scale);
+        if (master) lc__tensor_unmap(master, LC__READ_WRITE);
         if (has) lc__tensor_unmap(gradient, LC__READ);
         lc__tensor_unmap(p, access);
         LC_TRY(status);
-        v += n;
+        v += x.n;
     }
     return LC_OK;
 }

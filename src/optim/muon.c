@@ -7,6 +7,7 @@
  * kept in the parameters' type: products and sums are computed in that type and rounded once. */
 #include "base/number.h"
 #include "optim/loop.h"
+#include "optim/master.h"
 
 #include <lightc/ops_math.h>
 #include <lightc/ops_nn.h>
@@ -58,8 +59,10 @@ static void run_momentum(const lc_call *c)
     const bool nesterov = c->ints[M_FLAGS] & LC_OPT_NESTEROV;
     const double sign = c->ints[M_FLAGS] & LC_OPT_MAXIMIZE ? -1 : 1;
     double sum = 0;
-    for (int64_t i = 0; i < n && skipped(c, &c->in[2]); i++) put(x, i, 0);
-    if (skipped(c, &c->in[2])) return;
+    if (skipped(c, &c->in[2])) {
+        memset(x->data, 0, (size_t)n * lc_dtype_size(x->dtype));
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         double d = scale * get(g, at + i);
         d = sign * CLAMP(d, -clip, clip);
@@ -133,7 +136,7 @@ const lc_op lc__op_muon_combine = {
     .kernel = &combine_kernel,
 };
 
-/* ---- (parameters, update, steps, grad_scale): decay and subtract ---- */
+/* ---- (parameters, update, steps, grad_scale, master or nothing): decay and subtract ---- */
 
 static void run_apply(const lc_call *c)
 {
@@ -143,11 +146,17 @@ static void run_apply(const lc_call *c)
     const double r = (double)rows, k = (double)columns;
     const double ratio =
         c->ints[M_FLAGS] & LC_OPT_MATCH_RMS_ADAMW ? 0.2 * sqrt(r > k ? r : k) : sqrt(r > k ? r / k : 1);
+    float *master = c->in[4].data;
     if (skipped(c, &c->in[3])) return;
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < columns; j++) {
             int64_t e = at + i * columns + j;
-            put(p, e, get(p, e) * keep - lr * ratio * get(x, i * x->stride[0] + j * x->stride[1]));
+            const double less = lr * ratio * get(x, i * x->stride[0] + j * x->stride[1]);
+            if (!master)
+                put(p, e, get(p, e) * keep - less);
+            else
+                lc__master_store(p->data, p->dtype, e, master,
+                                 (float)((double)lc__master_of(p->data, p->dtype, e, master) * keep - less));
         }
     }
     ((double *)c->in[2].data)[c->ints[M_INDEX]] += 1;
@@ -164,7 +173,7 @@ const lc_op lc__op_muon_apply = {
     .flags = LC_OP_MUTATES | LC_OP_NO_GRAD,
     .n_out = 0,
     .infer = infer_apply,
-    .mutated_inputs = 1u << 0 | 1u << 2,
+    .mutated_inputs = 1u << 0 | 1u << 2 | 1u << 4,
     .kernel = &apply_kernel,
 };
 
@@ -203,8 +212,8 @@ static lc_status update(lc_optimizer *opt, const lc_update *u)
             lc_op_call_live(&lc__op_muon_momentum, 3, (lc_tensor *[]){u->gradients, u->state[0], u->grad_scale}, M_INTS,
                             ints, LC_MAX_HYPER, u->group->hyper, LC_HERE);
         x = orthogonalize(x, ints[M_ROWS] > ints[M_COLUMNS], (int)u->group->hyper[H_NS_STEPS]);
-        lc_op_call_live(&lc__op_muon_apply, 4, (lc_tensor *[]){u->parameters, x, u->steps, u->grad_scale}, M_INTS, ints,
-                        LC_MAX_HYPER, u->group->hyper, LC_HERE);
+        lc_op_call_live(&lc__op_muon_apply, 5, (lc_tensor *[]){u->parameters, x, u->steps, u->grad_scale, u->master},
+                        M_INTS, ints, LC_MAX_HYPER, u->group->hyper, LC_HERE);
     }
     return LC_OK;
 }

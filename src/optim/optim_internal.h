@@ -48,6 +48,7 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
                              .n_parameters = (a).n_parameters,                                                         \
                              .no_parameters = (a).no_parameters,                                                       \
                              .maximize = (a).maximize,                                                                 \
+                             .master_weights = (a).master_weights,                                                     \
                              .lr = (a).lr,                                                                             \
                              .weight_decay = (a).weight_decay})
 
@@ -89,8 +90,8 @@ typedef struct lc__range {
 
 typedef void lc__range_fn(const lc__range *r);
 
-/* The operator's inputs: parameters, gradients, state..., steps, grad_scale. The state of halves is f32, since a
- * running mean of 16 bits would soon stand still. Its ints: */
+/* The operator's inputs: parameters, gradients, state..., steps, grad_scale, master or nothing (master.h). The state of
+ * halves is f32, since a running mean of 16 bits would soon stand still. Its ints: */
 enum {
     LC_U_SEGMENTS = 0,
     LC_U_CLIP = 1,
@@ -99,6 +100,7 @@ enum {
     LC_U_SKIPS = 4,  /* lc_update.skips */
     LC_U_FIRST = 5   /* (offset, count, index) per segment */
 };
+enum { LC__UPDATE_INPUTS = 5 }; /* besides the state */
 
 /* ops->update of elementwise optimizers: records `op` over the group. */
 lc_status lc__record_update(const lc_op *op, lc_optimizer *opt, const lc_update *u, int n_state);
@@ -147,8 +149,8 @@ extern const lc_op *const lc__optim_ops[];
         .name = "update_" #id,                                                                                         \
         .flags = LC_OP_MUTATES | LC_OP_NO_GRAD,                                                                        \
         .n_out = 0,                                                                                                    \
-        .infer = lc__infer_update, /* parameters, state, steps; not the gradients (bit 1) */                           \
-        .mutated_inputs = ((1u << (2 + (n_state) + 1)) - 1) & ~2u,                                                     \
+        .infer = lc__infer_update, /* parameters, state, steps, master; not gradients (bit 1) and grad_scale */        \
+        .mutated_inputs = (((1u << (2 + (n_state) + 1)) - 1) & ~2u) | 1u << (2 + (n_state) + 2),                       \
         .kernel = &kernel_##id,                                                                                        \
     };                                                                                                                 \
     static lc_status record_##id(lc_optimizer *opt, const lc_update *u)                                                \

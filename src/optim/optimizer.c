@@ -70,6 +70,7 @@ void lc_optimizer_free(lc_optimizer *opt)
     for (int i = 0; i < opt->n_groups; i++) free(opt->groups[i].parameters);
     for (int k = 0; k < LC_MAX_OPTIM_STATE; k++) lc_tensor_unref(opt->state[k]);
     lc_tensor_unref(opt->steps);
+    lc__optimizer_drop_ranges(opt, 0);
     free(opt->ranges);
     if (opt->ops->release) opt->ops->release(opt);
     lc__mark_clear(&opt->mark);
@@ -115,7 +116,7 @@ static lc_status extend_state(lc_optimizer *opt, lc_param_group *group)
     }
     if (status >= 0) status = lc__optimizer_start_state(opt, group, before);
     if (status >= 0) status = grow(&opt->steps, n);
-    if (status < 0) opt->n_ranges = ranges;
+    if (status < 0) lc__optimizer_drop_ranges(opt, ranges);
     return status;
 }
 
@@ -185,7 +186,7 @@ void lc__optimizer_forget_state(lc_optimizer *opt)
     }
     lc_tensor_unref(opt->steps);
     opt->steps = NULL;
-    opt->n_ranges = 0;
+    lc__optimizer_drop_ranges(opt, 0);
 }
 
 int64_t lc__optimizer_index(const lc_optimizer *opt, const lc_tensor *p)
@@ -380,6 +381,7 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
         return NULL;
     }
     flags |= (c->flags & ~c->allowed) | (common->maximize ? LC_OPT_MAXIMIZE : 0);
+    flags |= common->master_weights ? LC_OPT_MASTER_WEIGHTS : 0;
     hyper[LC_H_LR] = common->lr;
     hyper[LC_H_WEIGHT_DECAY] = common->weight_decay;
     for (int i = 0; i < n_values; i++) hyper[2 + i] = values[i];
@@ -414,11 +416,13 @@ static const struct {
     {"centered", LC_OPT_CENTERED},
     {"decoupled_weight_decay", LC_OPT_DECOUPLED_WEIGHT_DECAY},
     {"match_rms_adamw", LC_OPT_MATCH_RMS_ADAMW},
+    {"master_weights", LC_OPT_MASTER_WEIGHTS},
 };
 
 static lc_status apply_named(const lc__optimizer_class *c, const lc_named_number *arg, double *hyper, unsigned *flags)
 {
     char known[256];
+    const unsigned allowed = c->allowed | LC_OPT_MASTER_WEIGHTS;
     for (int i = 0; c->hyper_names[i]; i++) {
         if (strcmp(c->hyper_names[i], arg->name)) continue;
         hyper[i] = arg->value;
@@ -426,8 +430,8 @@ static lc_status apply_named(const lc__optimizer_class *c, const lc_named_number
     }
     for (size_t i = 0; i < sizeof flag_names / sizeof *flag_names; i++) {
         unsigned flag = flag_names[i].flag;
-        if (strcmp(flag_names[i].name, arg->name) || !((c->allowed | c->flags) & flag)) continue;
-        if (!(c->allowed & flag) && arg->value == 0) break; /* it is always on, as AdamW's decoupled decay */
+        if (strcmp(flag_names[i].name, arg->name) || !((allowed | c->flags) & flag)) continue;
+        if (!(allowed & flag) && arg->value == 0) break; /* it is always on, as AdamW's decoupled decay */
         *flags = arg->value != 0 ? *flags | flag : *flags & ~flag;
         return LC_OK;
     }
@@ -483,12 +487,14 @@ static lc_status visit_parameter(void *ctx, const char *path, lc_module *owner, 
     const lc__state_range *r = lc__optimizer_range(opt, t->tensor->flat);
     int64_t offset = r->begin + t->tensor->flat->offset[t->tensor->flat_index], count = lc_tensor_numel(t->tensor);
     LC_TRY(v->fn(v->ctx, "step", path, t->tensor, opt->steps, index, 1));
-    for (int k = 0; opt->ops->state_names && opt->ops->state_names[k]; k++) {
+    int k = 0;
+    for (; opt->ops->state_names && opt->ops->state_names[k]; k++) {
         bool scalar = opt->ops->scalar_state >> k & 1;
         LC_TRY(v->fn(v->ctx, opt->ops->state_names[k], path, t->tensor, opt->state[k], scalar ? index : offset,
                      scalar ? 1 : count));
     }
-    return LC_OK;
+    if (!r->master) return LC_OK;
+    return v->fn(v->ctx, lc__optimizer_state_name(opt, k), path, t->tensor, r->master, offset - r->begin, count);
 }
 
 lc_status lc_optimizer_visit_state(lc_optimizer *opt, lc_optimizer_state_fn *fn, void *ctx)

@@ -28,12 +28,37 @@ const lc__state_range *lc__optimizer_range(const lc_optimizer *opt, const lc_fla
     return NULL;
 }
 
+static int n_states(const lc_optimizer *opt)
+{
+    int n = 0;
+    while (opt->ops->state_names && opt->ops->state_names[n]) n++;
+    return n;
+}
+
+const char *lc__optimizer_state_name(const lc_optimizer *opt, int k)
+{
+    int n = n_states(opt);
+    if (k < n) return opt->ops->state_names[k];
+    return k == n && opt->flags & LC_OPT_MASTER_WEIGHTS ? "master_weight" : NULL;
+}
+
+int64_t lc__optimizer_bytes(const lc_optimizer *opt)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < LC_MAX_OPTIM_STATE; k++) bytes += opt->state[k] ? (int64_t)opt->state[k]->bytes : 0;
+    for (int i = 0; i < opt->n_ranges; i++) bytes += opt->ranges[i].master ? (int64_t)opt->ranges[i].master->bytes : 0;
+    return bytes;
+}
+
 static lc_status state_of(const lc_optimizer *opt, int k, const lc_tensor *p, lc_tensor **out)
 {
     const lc__state_range *r = lc__optimizer_range(opt, p->flat);
-    lc_tensor *state = opt->state[k], *part;
     if (!r) return lc_fail(LC_ERR_INTERNAL, "%s has no state for a parameter", opt->ops->name);
-    if (opt->n_ranges == 1) return lc__flat_state_tensor(state, p, out);
+    bool is_master = k == n_states(opt);
+    lc_tensor *state = is_master ? r->master : opt->state[k], *part;
+    *out = NULL;
+    if (!state) return LC_OK;
+    if (is_master || opt->n_ranges == 1) return lc__flat_state_tensor(state, p, out);
     lc_type type = {.dtype = state->type.dtype, .ndim = 1, .shape = {r->count}};
     LC_TRY(lc__tensor_range(state, (size_t)r->begin * lc_dtype_size(type.dtype), &type, LC_ROW_MAJOR, &part));
     lc_status status = lc__flat_state_tensor(part, p, out);
@@ -43,8 +68,9 @@ static lc_status state_of(const lc_optimizer *opt, int k, const lc_tensor *p, lc
 
 lc_status lc__optimizer_state_tensor(const lc_optimizer *opt, int k, int64_t index, const lc_tensor *p, lc_tensor **out)
 {
+    bool scalar = k < n_states(opt) && opt->ops->scalar_state >> k & 1;
+    if (!scalar) return state_of(opt, k, p, out);
     lc_type number = {.dtype = opt->state[k]->type.dtype};
-    if (!(opt->ops->scalar_state >> k & 1)) return state_of(opt, k, p, out);
     return lc__tensor_range(opt->state[k], (size_t)index * lc_dtype_size(number.dtype), &number, LC_ROW_MAJOR, out);
 }
 
@@ -64,6 +90,11 @@ lc_status lc__optimizer_start_state(lc_optimizer *opt, const lc_param_group *gro
     return LC_OK;
 }
 
+void lc__optimizer_drop_ranges(lc_optimizer *opt, int n)
+{
+    while (opt->n_ranges > n) lc_tensor_unref(opt->ranges[--opt->n_ranges].master);
+}
+
 lc_status lc__optimizer_add_ranges(lc_optimizer *opt, const lc_param_group *group, int64_t *count)
 {
     for (int i = 0; i < group->n_parameters; i++) {
@@ -77,8 +108,10 @@ lc_status lc__optimizer_add_ranges(lc_optimizer *opt, const lc_param_group *grou
                            opt->ops->name, lc_dtype_name(first), lc_dtype_name(dtype));
         LC_TRY(lc__grow_one(&opt->ranges, opt->n_ranges, "the state of an optimizer"));
         lc__state_range *r = &opt->ranges[opt->n_ranges++];
-        *r = (lc__state_range){flat, 0, flat->sharding ? flat->sharding->count : flat->count};
+        *r = (lc__state_range){.flat = flat, .count = flat->sharding ? flat->sharding->count : flat->count};
         if (r != opt->ranges) r->begin = r[-1].begin + r[-1].count;
+        if (opt->flags & LC_OPT_MASTER_WEIGHTS && dtype != lc__wide_dtype(dtype))
+            LC_TRY(lc_tensor_new(lc__wide_dtype(dtype), 1, &r->count, &r->master)); /* zeros: they start later */
     }
     const lc__state_range *last = opt->n_ranges ? &opt->ranges[opt->n_ranges - 1] : NULL;
     *count = last ? last->begin + last->count : 0;
@@ -90,7 +123,7 @@ lc_status lc__optimizer_prepare(lc_optimizer *opt)
     if (opt->steps) return LC_OK;
     if (opt->root) LC_TRY(lc__module_flatten(opt->root));
     int64_t n = 0, count = 0;
-    opt->n_ranges = 0;
+    lc__optimizer_drop_ranges(opt, 0);
     for (int g = 0; g < opt->n_groups; g++) {
         LC_TRY(lc__optimizer_add_ranges(opt, &opt->groups[g], &count));
         for (int i = 0; i < opt->groups[g].n_parameters; i++, n++)

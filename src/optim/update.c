@@ -2,18 +2,20 @@
 /* The frame of all elementwise update operators: recording one over a group, and running its loop over the segments. */
 #include "base/number.h"
 #include "optim/loop.h"
+#include "optim/master.h"
 
 #include <stdlib.h>
 
 lc_status lc__record_update(const lc_op *op, lc_optimizer *opt, const lc_update *u, int n_state)
 {
-    lc_tensor *in[4 + LC_MAX_OPTIM_STATE];
+    lc_tensor *in[LC__UPDATE_INPUTS + LC_MAX_OPTIM_STATE];
     int n_in = 0;
     in[n_in++] = u->parameters;
     in[n_in++] = u->gradients;
     for (int k = 0; k < n_state; k++) in[n_in++] = u->state[k];
     in[n_in++] = u->steps;
     in[n_in++] = u->grad_scale;
+    in[n_in++] = u->master;
 
     int n_int = LC_U_FIRST + 3 * u->n_segments;
     int64_t *ints = malloc((size_t)n_int * sizeof *ints);
@@ -40,26 +42,41 @@ lc_status lc__infer_update(lc_infer *call)
     if (!lc_dtype_is_float(dtype))
         return lc_fail(LC_ERR_DTYPE, "parameters of type %s cannot be updated; floating-point numbers can",
                        lc_dtype_name(dtype));
-    for (int i = 1; i < call->n_in - 2; i++) {
+    const int n_state = call->n_in - LC__UPDATE_INPUTS;
+    for (int i = 1; i < 2 + n_state; i++) {
         lc_dtype needed = i == 1 ? dtype : lc__wide_dtype(dtype);
         if (call->in[i]->dtype != needed)
             return lc_fail(LC_ERR_DTYPE, "%s of parameters of type %s must have type %s, but input %d has %s",
                            i == 1 ? "gradients" : "the state", lc_dtype_name(dtype), lc_dtype_name(needed), i,
                            lc_dtype_name(call->in[i]->dtype));
     }
-    if (call->in[call->n_in - 2]->dtype != LC_F64) return lc_fail(LC_ERR_DTYPE, "step counts must be f64");
+    if (call->in[2 + n_state]->dtype != LC_F64) return lc_fail(LC_ERR_DTYPE, "step counts must be f64");
     return LC_OK;
+}
+
+/* The inputs after the state. */
+static const lc_view *steps_of(const lc_call *call)
+{
+    return &call->in[call->n_in - 3];
+}
+static const lc_view *scale_of(const lc_call *call)
+{
+    return &call->in[call->n_in - 2];
+}
+static const lc_view *master_of(const lc_call *call)
+{
+    return &call->in[call->n_in - 1];
 }
 
 static double *step_count(const lc_call *call, int64_t segment)
 {
-    double *steps = call->in[call->n_in - 2].data;
+    double *steps = steps_of(call)->data;
     return steps + call->ints[LC_U_FIRST + 3 * segment + 2];
 }
 
 bool lc__update_skipped(const lc_call *call)
 {
-    const lc_view *scale = &call->in[call->n_in - 1];
+    const lc_view *scale = scale_of(call);
     return call->ints[LC_U_SKIPS] && !isfinite(lc__load_number(scale->data, scale->dtype));
 }
 
@@ -68,11 +85,11 @@ void lc__update_range(const lc_call *call, int64_t i, int64_t begin, int64_t n, 
     const int64_t *entry = call->ints + LC_U_FIRST + 3 * i;
     lc_dtype dtype = call->in[0].dtype, of_state = lc__wide_dtype(dtype);
     size_t at = (size_t)(entry[0] + begin), width = lc_dtype_size(dtype), of_number = lc_dtype_size(of_state);
-    const lc_view *scale = &call->in[call->n_in - 1];
+    const lc_view *scale = scale_of(call);
     r->p = (char *)call->in[0].data + at * width;
     r->g = (const char *)call->in[1].data + at * width;
     r->number = 0;
-    for (int k = 0; k < call->n_in - 4; k++) {
+    for (int k = 0; k < call->n_in - LC__UPDATE_INPUTS; k++) {
         bool scalar = call->ints[LC_U_SCALAR] >> k & 1;
         r->s[k] = (char *)call->in[2 + k].data + (scalar ? (size_t)entry[2] : at) * of_number;
         if (scalar) r->number = lc__load_number(r->s[k], of_state);
@@ -103,21 +120,24 @@ void lc__update_finish(const lc_call *call)
     }
 }
 
-/* Parameters of 16 bits are computed as f32 and rounded once. */
+/* Parameters of 16 bits, or their master weights, are computed as f32 and rounded once. */
 static void update_halves(const lc_call *call, int64_t i, int64_t count, lc__range_fn *f32)
 {
     enum { BLOCK = 1024 };
     float p[BLOCK], g[BLOCK];
     const lc_dtype dtype = call->in[0].dtype;
+    float *master = master_of(call)->data;
     for (int64_t begin = 0; begin < count; begin += BLOCK) {
         lc__range r;
         lc__update_range(call, i, begin, count - begin < BLOCK ? count - begin : BLOCK, &r);
         void *parameters = r.p;
-        for (int64_t k = 0; k < r.n; k++) p[k] = (float)lc__number_at(parameters, dtype, k);
+        float *m = master ? master + call->ints[LC_U_FIRST + 3 * i] + begin : p;
+        for (int64_t k = 0; k < r.n; k++)
+            m[k] = master ? lc__master_of(parameters, dtype, k, m) : (float)lc__number_at(parameters, dtype, k);
         for (int64_t k = 0; k < r.n; k++) g[k] = (float)lc__number_at(r.g, dtype, k);
-        r.p = p, r.g = g;
+        r.p = m, r.g = g;
         f32(&r);
-        for (int64_t k = 0; k < r.n; k++) lc__set_number(parameters, dtype, k, (double)p[k]);
+        for (int64_t k = 0; k < r.n; k++) lc__set_number(parameters, dtype, k, (double)m[k]);
     }
 }
 

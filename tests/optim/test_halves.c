@@ -7,7 +7,7 @@
 
 #include <lightc/lightc.h>
 
-enum { N = 37, STEPS = 6 };
+enum { ROWS = 5, COLUMNS = 7, N = ROWS * COLUMNS, STEPS = 6 };
 
 __attribute__((constructor)) static void use_one_kernel(void)
 {
@@ -101,16 +101,16 @@ typedef lc_optimizer *make(lc_module *m);
 
 static void pair_init(pair *w, lc_dtype dtype, make *optimizer)
 {
-    static const int64_t shape[] = {N};
+    static const int64_t shape[] = {ROWS, COLUMNS};
     float start[N];
     memset(w, 0, sizeof *w);
     for (int i = 0; i < N; i++) start[i] = widen(dtype, round_to(dtype, sinf((float)i + 1)));
     lc_module_init(&w->root[0], NULL, 1), lc_module_init(&w->root[1], NULL, 1);
-    w->p = lc_module_add_parameter(&w->root[0], "p", dtype, LC_ROW_MAJOR, 1, shape, (lc_init){0});
-    w->q = lc_module_add_parameter(&w->root[1], "p", LC_F32, LC_ROW_MAJOR, 1, shape, (lc_init){0});
+    w->p = lc_module_add_parameter(&w->root[0], "p", dtype, LC_ROW_MAJOR, 2, shape, (lc_init){0});
+    w->q = lc_module_add_parameter(&w->root[1], "p", LC_F32, LC_ROW_MAJOR, 2, shape, (lc_init){0});
     write(w->p, start);
     CHECK_OK(lc_tensor_write(w->q, start, sizeof start));
-    CHECK_OK(lc_tensor_new(LC_F32, 1, shape, &w->gradient));
+    CHECK_OK(lc_tensor_new(LC_F32, 2, shape, &w->gradient));
     for (int k = 0; k < 2; k++) {
         w->opt[k] = optimizer(&w->root[k]);
         CHECK_OK(lc_module_status(&w->root[k]));
@@ -175,13 +175,15 @@ MAKE(adamax, lc_adamax(m, .lr = 0.02))
 MAKE(nadam, lc_nadam(m, .lr = 0.02))
 MAKE(radam, lc_radam(m, .lr = 0.02))
 MAKE(rprop, lc_rprop(m, .lr = 0.02))
+MAKE(muon, lc_muon(m, .lr = 0.02))
+MAKE(lbfgs, lc_lbfgs(m, .lr = 0.25, .max_iter = 4, .strong_wolfe = true))
 
 static const struct {
     const char *name;
     make *make;
 } optimizers[] = {{"SGD", sgd},         {"momentum", momentum}, {"Adam", adam},         {"AdamW", adamw},
                   {"RMSprop", rmsprop}, {"Adagrad", adagrad},   {"Adadelta", adadelta}, {"Adamax", adamax},
-                  {"NAdam", nadam},     {"RAdam", radam},       {"Rprop", rprop}};
+                  {"NAdam", nadam},     {"RAdam", radam},       {"Rprop", rprop},       {"Muon", muon}};
 
 TEST(updates_are_those_of_f32_rounded)
 {
@@ -198,6 +200,55 @@ TEST(updates_are_those_of_f32_rounded)
             round_q(&w);
             check_equal(&w, optimizers[o / 2].name);
         }
+        pair_free(&w);
+    }
+}
+
+typedef struct evaluation {
+    const pair *w;
+    int of; /* 0: p, 1: q */
+    double loss;
+} evaluation;
+
+/* (x - gradient)^4 */
+static lc_status evaluate(void *ctx, double *loss)
+{
+    evaluation *e = ctx;
+    const pair *w = e->w;
+    if (e->of) round_q(w);
+    lc_zero_grad(w->graph);
+    lc_tensor *d = lc_sub(e->of ? w->q : lc_cast(w->p, LC_F32), w->gradient);
+    lc_tensor *sum = lc_sum(lc_mul(lc_mul(d, d), lc_mul(d, d)));
+    lc_backward(sum);
+    LC_TRY(lc_item(sum, loss));
+    e->loss = *loss;
+    return LC_OK;
+}
+
+/* LBFGS computes in double, and rounds wherever it puts the parameters. Gradients of q are f32, those of p halves. */
+TEST(lbfgs_rounds_at_every_point)
+{
+    for (int k = 0; k < 2; k++) {
+        pair w;
+        double first = 0;
+        pair_init(&w, halves[k], lbfgs);
+        choose_gradient(&w, 0);
+        for (int step = 0; step < STEPS; step++) {
+            evaluation e[2] = {{&w, 0, 0}, {&w, 1, 0}};
+            for (int of = 0; of < 2; of++) {
+                CHECK_OK(lc_step_begin(w.graph, (uint64_t)step, 0));
+                CHECK_OK(lc_optimizer_step_closure(w.opt[of], evaluate, &e[of]));
+                CHECK_OK(lc_step_end(w.graph));
+                if (!step && !of) first = e[0].loss;
+            }
+            CHECK_NEAR(e[0].loss, e[1].loss, 0.05 * first);
+        }
+        float p[N], g[N];
+        read(w.p, p);
+        CHECK_OK(lc_tensor_read(w.gradient, g, sizeof g));
+        double loss = 0;
+        for (int i = 0; i < N; i++) loss += pow((double)(p[i] - g[i]), 4);
+        CHECK(loss < first / 20);
         pair_free(&w);
     }
 }

@@ -176,6 +176,8 @@ MAKE(nadam, lc_nadam(m, .lr = 0.02))
 MAKE(radam, lc_radam(m, .lr = 0.02))
 MAKE(rprop, lc_rprop(m, .lr = 0.02))
 MAKE(muon, lc_muon(m, .lr = 0.02, .parameters = matrix, .n_parameters = 1))
+MAKE(adam_master, lc_adam(m, .lr = 0.02, .master_weights = true))
+MAKE(muon_master, lc_muon(m, .lr = 0.02, .parameters = matrix, .n_parameters = 1, .master_weights = true))
 
 static const struct {
     const char *name;
@@ -194,7 +196,9 @@ static const struct {
                   {"NAdam", nadam},
                   {"RAdam", radam},
                   {"Rprop", rprop},
-                  {"Muon", muon}};
+                  {"Muon", muon},
+                  {"Adam, master", adam_master},
+                  {"Muon, master", muon_master}};
 enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
 
 /* f32, f64, halves, and two types at once, which are two flat buffers. */

@@ -106,7 +106,12 @@ mutate 'a peer that fails passed over' src/engine/run/execute.c 's/if (p->ops->p
 mutate 'gradients that are read on, added up' src/engine/plan/share_memory.c 's/if (s->last > position && lc__peers_sum_in_place(b->g))\n *return;//' test_under_way:read_later
 mutate 'gradients looked at before, added up' src/parallel/reduce/expand_sync.c 's/ && !reads(g, &g->ir.nodes\[k\], flat, i)//' test_under_way:was_read
 mutate 'LBFGS with the loss of one rank' src/core/loop/optimize.c 's/return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);/return LC_OK;/' test_ddp:lbfgs
-mutate 'LBFGS with sums for means' src/optim/lbfgs.c 's/g ? lc__gradient_factor(g) : 1;/1;/' test_ddp:lbfgs
+mutate 'LBFGS with sums for means' src/optim/lbfgs.c 's/LC_TRY(lc__gradient_factor_now(g, &scale));/scale = 1;/' test_ddp:lbfgs
+mutate 'updates that no overflow skips' src/backends/cpu/isa/update.c 's/if (lc__update_skipped(call)) return;//' test_unscale:writes_nothing
+mutate 'an overflow that clipping makes finite' src/optim/clip.c 's/if (unscale \&\& !isfinite(norm)) factor = NAN;//' test_unscale:writes_nothing
+mutate 'a scale that gradients keep' src/optim/macros.c 's/parameter, g ? g->unscale : NULL/parameter, NULL/' test_unscale:where_they_are_read
+mutate 'master weights that ignore what was written' src/optim/master.h 's/width)) return/0)) return/' test_master_weights:taken_over
+mutate 'master weights that no checkpoint has' src/optim/state_buffers.c 's/"master_weight" : NULL/NULL : NULL/' test_scaled_loss_run:resume
 mutate 'any optimizer by bucket' src/optim/macros.c 's/opt->ops->elementwise;/true;/' test_under_way:an_optimizer
 mutate 'sums added up again without samples' src/core/loop/optimize.c 's/lc__peers_before_backward(t->graph);//' test_under_way:without_samples
 mutate 'gradient of only one rank left out' src/parallel/reduce/reducer.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_partial_gradients:some_ranks

@@ -308,7 +308,9 @@ lc_tensor *layers(every_layer *m, lc_tensor *x, int n)
 lc_status optimizers(lc_module *m, lc_tensor **list, int n, lc_optimizer **out);
 lc_status optimizers(lc_module *m, lc_tensor **list, int n, lc_optimizer **out)
 {
-#define ALL .weight_decay = 0, .lr = 0, .maximize = true, .no_parameters = false, .n_parameters = n, .parameters = list
+#define ALL                                                                                                            \
+    .weight_decay = 0, .lr = 0, .master_weights = true, .maximize = true, .no_parameters = false, .n_parameters = n,   \
+    .parameters = list
 #define OPTIMIZER(make, ...)                                                                                           \
     *out = make(m);                                                                                                    \
     *out = make(m, .lr = 0.1);                                                                                         \

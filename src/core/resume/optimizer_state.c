@@ -91,13 +91,14 @@ static lc_status walk_parameter(void *ctx, const char *path, lc_module *owner, l
     int64_t index = mt->is_parameter ? lc__optimizer_index(w->opt, mt->tensor) : -1;
     if (index < 0) return LC_OK;
     if (!mt->tensor->flat) return lc_fail(LC_ERR_INTERNAL, "a parameter of an optimizer is in no flat buffer");
-    for (int k = 0; w->opt->ops->state_names && w->opt->ops->state_names[k]; k++) {
+    const char *state;
+    for (int k = 0; (state = lc__optimizer_state_name(w->opt, k)); k++) {
         char name[1024];
         lc_tensor *view;
-        if (!w->opt->state[k]) continue;
-        int n = snprintf(name, sizeof name, "optimizers.%d.%s.%s", w->index, path, w->opt->ops->state_names[k]);
+        int n = snprintf(name, sizeof name, "optimizers.%d.%s.%s", w->index, path, state);
         if (n < 0 || (size_t)n >= sizeof name) return lc_fail(LC_ERR_ARGUMENT, "the path %.60s... is too long", path);
         LC_TRY(lc__optimizer_state_tensor(w->opt, k, index, mt->tensor, &view));
+        if (!view) continue;
         LC_TRY(lc__views_add(w->views, view));
         LC_TRY(w->fn(w->ctx, name, view));
     }

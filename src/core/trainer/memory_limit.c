@@ -79,8 +79,10 @@ static lc_status add_state(const lc_optimizer *opt, int64_t *bytes)
             if (!flat) continue;
             LC_TRY_GOTO(status, done, add_once(&seen, flat, &is_new));
             if (!is_new) continue;
-            count += (flat->sharding ? flat->sharding->count : flat->count) *
-                     (int64_t)lc_dtype_size(lc__wide_dtype(flat->parameter->type.dtype));
+            const lc_dtype dtype = flat->parameter->type.dtype, wide = lc__wide_dtype(dtype);
+            int64_t more = (flat->sharding ? flat->sharding->count : flat->count) * (int64_t)lc_dtype_size(wide);
+            count += more;
+            if (dtype != wide && opt->flags & LC_OPT_MASTER_WEIGHTS) *bytes += more;
         }
     for (int k = 0; opt->ops->state_names && opt->ops->state_names[k]; k++)
         *bytes += opt->state[k] ? bytes_held(opt->state[k]) : opt->ops->scalar_state >> k & 1 ? 0 : count;

@@ -402,9 +402,7 @@ static void add_host(const lc__devices *d, lc_device_memory *m)
         *(d->entries[k].is_buffer ? &m->buffers : &m->parameters) += (int64_t)d->entries[k].original->bytes;
     for (int k = 0; k < d->n_flats; k++) m->gradients += (int64_t)d->flats[k].host->gradient->bytes;
     if (d->tree) m->gradients += lc__tree_bytes(d->tree);
-    for (int i = 0; i < d->n_optimizers; i++)
-        for (int k = 0; k < LC_MAX_OPTIM_STATE; k++)
-            if (d->optimizers[i]->state[k]) m->optimizer_state += (int64_t)d->optimizers[i]->state[k]->bytes;
+    for (int i = 0; i < d->n_optimizers; i++) m->optimizer_state += lc__optimizer_bytes(d->optimizers[i]);
     m->activations += (int64_t)d->host->arena_committed;
     m->workspace += (int64_t)d->host->scratch_bytes;
 }

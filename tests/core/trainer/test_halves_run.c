@@ -16,6 +16,7 @@ typedef struct net {
     lc_module base;
     lc_tensor *w1, *w2;
     int64_t stop_after, batches;
+    bool master;
 } net;
 
 static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
@@ -31,7 +32,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
 
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
-    return lc_optimizers_add(out, lc_adam(self, .lr = 0.02));
+    return lc_optimizers_add(out, lc_adam(self, .lr = 0.02, .master_weights = ((net *)self)->master));
 }
 
 static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
@@ -55,6 +56,7 @@ typedef struct run {
     const char *devices;
     int64_t stop_after, accumulate, epochs;
     lc_callback *callback;
+    bool master;
 } run;
 
 typedef struct outcome {
@@ -65,7 +67,7 @@ typedef struct outcome {
 static lc_status train(lc_comm *comm, const run *r, outcome *out)
 {
     static const int64_t first[] = {HIDDEN, FEATURES}, second[] = {CLASSES, HIDDEN};
-    net m = {.stop_after = r->stop_after};
+    net m = {.stop_after = r->stop_after, .master = r->master};
     lc_dataloader *loader;
     lc_trainer *t;
     memset(out, 0, sizeof *out);
@@ -217,6 +219,24 @@ TEST(they_are_pruned)
         CHECK_OK(train(NULL, &(run){.dtype = LC_F16, .callback = &pruning}, &o));
         for (int i = 0; i < N1; i++) zeros += lc__number_at(o.w1, LC_F16, i) == 0;
         CHECK(zeros >= N1 / 4 && zeros < N1);
+    }
+}
+
+TEST(the_summary_counts_their_bytes)
+{
+    for (int master = 0; master < 2; master++) {
+        lc_callback summary;
+        outcome o;
+        char text[4096] = "";
+        FILE *f = tmpfile();
+        CHECK(f);
+        CHECK_OK(lc_model_summary(&summary, .fd = fileno(f)));
+        CHECK_OK(train(NULL, &(run){.dtype = LC_BF16, .callback = &summary, .master = master, .epochs = 1}, &o));
+        rewind(f);
+        CHECK(fread(text, 1, sizeof text - 1, f) > 0);
+        fclose(f);
+        CHECK_CONTAINS(text, master ? "144 bytes of model, 144 bytes of gradients, 864 bytes of optimizer state"
+                                    : "144 bytes of model, 144 bytes of gradients, 576 bytes of optimizer state");
     }
 }
 
