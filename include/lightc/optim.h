@@ -48,14 +48,14 @@ typedef struct lc_update {
     lc_tensor *grad_scale;
     lc_tensor *steps;        /* [parameters of the optimizer] f64, persistent: updates done; written by the update */
     lc_tensor *const *state; /* flat or as `steps`, 1-D, persistent, one per ops->state_names: written */
-    /* f32, as long as `parameters`, persistent: written. Parameters of 16 bits are what it rounds to, except for those
-     * that it has not taken over yet (LC_OPTIMIZER_ARGS, master_weights). NULL: no such copy was asked for, or needed.
-     */
-    lc_tensor *master;
-    int n_segments; /* parameters of this group that have a gradient in this window */
+    int n_segments;          /* parameters of this group that have a gradient in this window */
     const lc_segment *segments;
     const double *clip_value; /* NULL, or the bound of clipping by value (after scaling) */
     bool skips;               /* the loss is scaled: if grad_scale is not finite, the update must write nothing */
+    /* f32, as long as `parameters`, persistent: written. Parameters of 16 bits are what it rounds to, except for those
+     * that it has not taken over yet (LC_OPTIMIZER_ARGS, master_weights). NULL: no such copy was asked for, or is
+     * needed. */
+    lc_tensor *master;
 } lc_update;
 
 /* See lc_optimizer_step_closure. */

@@ -142,11 +142,11 @@ static lc_status update(lc_build *b, const lc_node *n, lc_flat_state *state, lc_
                             .grad_scale = scale,
                             .steps = opt->steps,
                             .state = states,
-                            .master = master,
                             .n_segments = count,
                             .segments = segments,
                             .clip_value = g->tape.ints[n->int_at + 2] ? &group->hyper[LC_HYPER_CLIP_VALUE] : NULL,
-                            .skips = g->tape.ints[n->int_at + 4]};
+                            .skips = g->tape.ints[n->int_at + 4],
+                            .master = master};
         lc_status status = opt->ops->update(opt, &update);
         if (status < 0) return lc_fail_context(status, "%s", opt->ops->name);
         LC_TRY(g->status);

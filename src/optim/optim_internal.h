@@ -29,6 +29,13 @@ extern const lc__optimizer_class lc__class_sgd, lc__class_adam, lc__class_adamw,
     lc__class_adadelta, lc__class_adamax, lc__class_nadam, lc__class_radam, lc__class_rprop, lc__class_muon,
     lc__class_lbfgs;
 
+/* LC_OPT_*, by the names of arguments; the last name is NULL. */
+typedef struct lc__optimizer_flag {
+    const char *name;
+    unsigned flag;
+} lc__optimizer_flag;
+extern const lc__optimizer_flag lc__optimizer_flags[];
+
 /* Ends with NULL. */
 extern const lc__optimizer_class *const lc__optimizer_classes[];
 

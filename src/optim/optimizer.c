@@ -406,10 +406,7 @@ done:
     return opt;
 }
 
-static const struct {
-    const char *name;
-    unsigned flag;
-} flag_names[] = {
+const lc__optimizer_flag lc__optimizer_flags[] = {
     {"nesterov", LC_OPT_NESTEROV},
     {"maximize", LC_OPT_MAXIMIZE},
     {"amsgrad", LC_OPT_AMSGRAD},
@@ -417,6 +414,7 @@ static const struct {
     {"decoupled_weight_decay", LC_OPT_DECOUPLED_WEIGHT_DECAY},
     {"match_rms_adamw", LC_OPT_MATCH_RMS_ADAMW},
     {"master_weights", LC_OPT_MASTER_WEIGHTS},
+    {NULL, 0},
 };
 
 static lc_status apply_named(const lc__optimizer_class *c, const lc_named_number *arg, double *hyper, unsigned *flags)
@@ -428,9 +426,9 @@ static lc_status apply_named(const lc__optimizer_class *c, const lc_named_number
         hyper[i] = arg->value;
         return LC_OK;
     }
-    for (size_t i = 0; i < sizeof flag_names / sizeof *flag_names; i++) {
-        unsigned flag = flag_names[i].flag;
-        if (strcmp(flag_names[i].name, arg->name) || !((allowed | c->flags) & flag)) continue;
+    for (int i = 0; lc__optimizer_flags[i].name; i++) {
+        unsigned flag = lc__optimizer_flags[i].flag;
+        if (strcmp(lc__optimizer_flags[i].name, arg->name) || !((allowed | c->flags) & flag)) continue;
         if (!(allowed & flag) && arg->value == 0) break; /* it is always on, as AdamW's decoupled decay */
         *flags = arg->value != 0 ? *flags | flag : *flags & ~flag;
         return LC_OK;
@@ -467,42 +465,4 @@ lc_status lc_optimizer_by_name(const char *name, void *module, const lc_named_nu
         return status;
     }
     return lc_fail(LC_ERR_NOT_FOUND, "unknown optimizer \"%s\"; available: %s", name, known);
-}
-
-/* ---- state ---- */
-
-typedef struct state_visit {
-    lc_optimizer *opt;
-    lc_optimizer_state_fn *fn;
-    void *ctx;
-} state_visit;
-
-static lc_status visit_parameter(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
-{
-    (void)owner;
-    const state_visit *v = ctx;
-    lc_optimizer *opt = v->opt;
-    int64_t index = t->is_parameter ? lc__optimizer_index(opt, t->tensor) : -1;
-    if (index < 0) return LC_OK;
-    const lc__state_range *r = lc__optimizer_range(opt, t->tensor->flat);
-    int64_t offset = r->begin + t->tensor->flat->offset[t->tensor->flat_index], count = lc_tensor_numel(t->tensor);
-    LC_TRY(v->fn(v->ctx, "step", path, t->tensor, opt->steps, index, 1));
-    int k = 0;
-    for (; opt->ops->state_names && opt->ops->state_names[k]; k++) {
-        bool scalar = opt->ops->scalar_state >> k & 1;
-        LC_TRY(v->fn(v->ctx, opt->ops->state_names[k], path, t->tensor, opt->state[k], scalar ? index : offset,
-                     scalar ? 1 : count));
-    }
-    if (!r->master) return LC_OK;
-    return v->fn(v->ctx, lc__optimizer_state_name(opt, k), path, t->tensor, r->master, offset - r->begin, count);
-}
-
-lc_status lc_optimizer_visit_state(lc_optimizer *opt, lc_optimizer_state_fn *fn, void *ctx)
-{
-    LC__IS(opt, OPTIMIZER, LC_ERR_ARGUMENT);
-    LC__NEEDS(fn, LC_ERR_ARGUMENT);
-    if (!opt->root)
-        return lc_fail(LC_ERR_STATE, "%s was made without a module, so its state has no names", opt->ops->name);
-    LC_TRY(lc__optimizer_prepare(opt));
-    return lc_module_visit(opt->root, visit_parameter, &(state_visit){opt, fn, ctx});
 }

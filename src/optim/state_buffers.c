@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of optimizers: step counts, and the state of all parameters in one buffer for each kind. */
 #include "base/grow.h"
+#include "base/handle.h"
 #include "base/number.h"
+#include "optim/optim_internal.h"
 #include "optim/state_buffers.h"
 
 #include "module/tensors.h"
@@ -140,4 +142,42 @@ lc_status lc__optimizer_prepare(lc_optimizer *opt)
     for (int g = 0; g < opt->n_groups; first += opt->groups[g++].n_parameters)
         LC_TRY(lc__optimizer_start_state(opt, &opt->groups[g], first));
     return lc_tensor_new(LC_F64, 1, &n, &opt->steps);
+}
+
+/* ---- for checkpoints ---- */
+
+typedef struct state_visit {
+    lc_optimizer *opt;
+    lc_optimizer_state_fn *fn;
+    void *ctx;
+} state_visit;
+
+static lc_status visit_parameter(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    (void)owner;
+    const state_visit *v = ctx;
+    lc_optimizer *opt = v->opt;
+    int64_t index = t->is_parameter ? lc__optimizer_index(opt, t->tensor) : -1;
+    if (index < 0) return LC_OK;
+    const lc__state_range *r = lc__optimizer_range(opt, t->tensor->flat);
+    int64_t offset = r->begin + t->tensor->flat->offset[t->tensor->flat_index], count = lc_tensor_numel(t->tensor);
+    LC_TRY(v->fn(v->ctx, "step", path, t->tensor, opt->steps, index, 1));
+    int k = 0;
+    for (; opt->ops->state_names && opt->ops->state_names[k]; k++) {
+        bool scalar = opt->ops->scalar_state >> k & 1;
+        LC_TRY(v->fn(v->ctx, opt->ops->state_names[k], path, t->tensor, opt->state[k], scalar ? index : offset,
+                     scalar ? 1 : count));
+    }
+    if (!r->master) return LC_OK;
+    return v->fn(v->ctx, lc__optimizer_state_name(opt, k), path, t->tensor, r->master, offset - r->begin, count);
+}
+
+lc_status lc_optimizer_visit_state(lc_optimizer *opt, lc_optimizer_state_fn *fn, void *ctx)
+{
+    LC__IS(opt, OPTIMIZER, LC_ERR_ARGUMENT);
+    LC__NEEDS(fn, LC_ERR_ARGUMENT);
+    if (!opt->root)
+        return lc_fail(LC_ERR_STATE, "%s was made without a module, so its state has no names", opt->ops->name);
+    LC_TRY(lc__optimizer_prepare(opt));
+    return lc_module_visit(opt->root, visit_parameter, &(state_visit){opt, fn, ctx});
 }

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "tensor/initial.h"
+#include "optim/optim_internal.h"
 #include "parallel/shard/shard.h"
 #include "tensor/host_access.h"
 
@@ -223,6 +224,8 @@ static void describe_optimizer(const lc_optimizer *opt, int i, lc__str *out)
         lc__str_add(out, "optimizer %d, group %d: %s", i, g, opt->ops->name);
         for (int h = 0; opt->ops->hyper_names[h]; h++)
             add_number(out, opt->ops->hyper_names[h], opt->groups[g].hyper[h]);
+        for (int k = 0; lc__optimizer_flags[k].name; k++)
+            if (opt->flags & lc__optimizer_flags[k].flag) lc__str_add(out, " %s", lc__optimizer_flags[k].name);
         lc__str_add(out, "\n");
     }
 }

@@ -305,7 +305,7 @@ TEST(different_logged_names_are_named)
 
 /* ---- optimizers and schedules ---- */
 
-typedef enum odd_training { LR, KIND, GROUPS, SCHEDULE, EVERY, ODD_TRAININGS } odd_training;
+typedef enum odd_training { LR, KIND, FLAGS, GROUPS, SCHEDULE, EVERY, ODD_TRAININGS } odd_training;
 
 typedef struct odd_net {
     small_net base;
@@ -319,7 +319,8 @@ static lc_status odd_optimizers(lc_module *self, lc_optimizers *out)
     lc_tensor *other[] = {m->base.l1.bias, m->base.l2.weight}, *other_rest[] = {m->base.l1.weight, m->base.l2.bias};
     bool swapped = m->how == GROUPS;
     lc_optimizer *o = m->how == KIND ? lc_rmsprop(self, .no_parameters = true, .lr = 0.1)
-                                     : lc_sgd(self, .no_parameters = true, .lr = m->how == LR ? 0.2 : 0.1);
+                                     : lc_sgd(self, .no_parameters = true, .lr = m->how == LR ? 0.2 : 0.1,
+                                              .maximize = m->how == FLAGS, .master_weights = m->how == FLAGS);
     if (lc_optimizer_add_group(o, "weights", swapped ? other : weights, 2) < 0) return LC_ERR_USER;
     if (lc_optimizer_add_group(o, "rest", swapped ? other_rest : rest, 2) < 0) return LC_ERR_USER;
     LC_TRY(lc_optimizers_add(out, o));
@@ -359,6 +360,7 @@ TEST(different_optimizers_are_named)
     static const char *const differ[ODD_TRAININGS] = {
         [LR] = "rank 1 has optimizer 0, group 0: SGD lr=0.2 ",
         [KIND] = "rank 1 has optimizer 0, group 0: RMSprop lr=0.1 ",
+        [FLAGS] = "dampening=0 maximize master_weights but rank 0 has",
         [GROUPS] = "rank 1 has l1.weight in group 1 of optimizer 0 but rank 0 has l1.weight in group 0 of optimizer 0",
         [SCHEDULE] = "StepLR step_size=3 gamma=0.5 but rank 0 has",
         [EVERY] = "rank 1 has scheduler 0 of optimizer 0, each 2 epoch",
