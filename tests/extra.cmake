@@ -19,7 +19,7 @@ function(lightc_test_on_sim called variables)
       ENVIRONMENT "${environment};LIGHTC_ACCELERATOR=sim;${variables};LIGHTC_KERNELS=reference;LIGHTC_BACKEND_PATH=${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
   endforeach()
 endfunction()
-lightc_test_on_sim(sim "LIGHTC_SIM=lazy" engine fuse storage_types anomaly missed writes arguments module zeros map halves optim_updates nn ops_cases
+lightc_test_on_sim(sim "LIGHTC_SIM=lazy" engine fuse storage_types anomaly missed writes arguments module zeros map halves unscale master_weights optim_updates nn ops_cases
   ops_edges ops_math ops_nn trainer_order trainer_optim trainer_resume callbacks checkpoint log_hooks metrics
   hooks log_metric trainer_loggers hook_errors save_errors resume_everything callbacks_resume
   ddp partial_gradients under_way compression collectives gather sync_batch_norm sharded_gradients slices)

@@ -125,12 +125,12 @@ static lc_status each(const lbfgs *l, each_fn *fn, lc__access access, double *v,
         lc_view at, g = {.data = NULL}, m = {.data = NULL};
         LC_TRY(lc__tensor_map(p, access, &at));
         lc_status status = has ? lc__tensor_map(gradient, LC__READ, &g) : LC_OK;
-        if (status >= 0 && master) status = lc__tensor_map(master, LC__READ_WRITE, &m);
+        if (status >= 0 && master) status = lc__tensor_map(master, LC__READ | access, &m);
         place x = {at.data, NULL, g.data, at.dtype, lc_tensor_numel(p)};
         if (m.data) x.master = (float *)m.data + p->flat->offset[p->flat_index];
         if (status >= 0) fn(&x, v, scale);
-        if (master) lc__tensor_unmap(master, LC__READ_WRITE);
-        if (has) lc__tensor_unmap(gradient, LC__READ);
+        if (m.data) lc__tensor_unmap(master, LC__READ | access);
+        if (g.data) lc__tensor_unmap(gradient, LC__READ);
         lc__tensor_unmap(p, access);
         LC_TRY(status);
         v += x.n;

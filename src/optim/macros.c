@@ -32,7 +32,8 @@ static const lc_macro macro_step = {{.name = "optimizer_step", .flags = LC__OP_M
 static const lc_macro macro_gradient = {
     {.name = "gradient", .flags = LC__OP_MACRO, .n_out = 1, .infer = lc__infer_same}, lc__expand_gradient};
 
-double lc__gradient_factor(const lc_graph *g)
+/* The same without unscale. */
+static double gradient_factor(const lc_graph *g)
 {
     double window = g->window > 0 ? g->window : (double)g->backwards;
     for (const lc_peer *p = g->peers; p; p = p->next)
@@ -44,7 +45,7 @@ lc_status lc__gradient_factor_now(const lc_graph *g, double *factor)
 {
     double unscale = 1;
     if (g && g->unscale) LC_TRY(lc_item(g->unscale, &unscale));
-    *factor = g ? lc__gradient_factor(g) * unscale : 1;
+    *factor = g ? gradient_factor(g) * unscale : 1;
     return LC_OK;
 }
 
@@ -117,7 +118,7 @@ lc_tensor *lc_gradient_at(lc_tensor *parameter, lc_site site)
         lc__record_error(g, status, "gradient", site, NULL, NULL, 0);
         return lc__error_tensor();
     }
-    double window = g ? lc__gradient_factor(g) : 1.0;
+    double window = g ? gradient_factor(g) : 1.0;
     lc_tensor *in[] = {parameter, g ? g->unscale : NULL};
     return lc_op_call(&macro_gradient.op, 2, in, 0, NULL, 1, &window, site);
 }
@@ -167,7 +168,7 @@ lc_tensor *lc_clip_grad_norm_at(lc_optimizer *opt, double max_norm, lc_site site
         return lc__error_tensor();
     }
     int64_t ints[] = {(int64_t)(uintptr_t)opt, dtype, (int64_t)opt->steps->id};
-    double floats[] = {max_norm, g ? lc__gradient_factor(g) : 1.0};
+    double floats[] = {max_norm, g ? gradient_factor(g) : 1.0};
     lc_op_call_n(&macro_clip_norm.op, 1, (lc_tensor *[]){g ? g->unscale : NULL}, 3, ints, 2, floats, out, site);
     opt->clip_factor = out[1];
     return out[0];
@@ -199,7 +200,7 @@ void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
     bool by_bucket = lc__peers_owe(g) && g->tape.n_nodes == g->node_0 && !opt->clip_factor && opt->ops->elementwise;
     int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value, by_bucket,
                       g->unscale != NULL};
-    double window = lc__gradient_factor(g);
+    double window = gradient_factor(g);
     lc_op_call(&macro_step.op, 1, &opt->clip_factor, 5, ints, 1, &window, site);
     opt->clip_factor = NULL;
     opt->clip_by_value = false;

@@ -59,9 +59,8 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
                              .lr = (a).lr,                                                                             \
                              .weight_decay = (a).weight_decay})
 
-/* The factor that turns stored gradients, which are sums over backward passes and ranks, into means. */
-double lc__gradient_factor(const lc_graph *g);
-/* With lc_graph.unscale, which it reads on the host. g may be NULL. */
+/* The factor that turns stored gradients, which are sums over backward passes and ranks, into means, with
+ * lc_graph.unscale, which it reads on the host. g may be NULL. */
 lc_status lc__gradient_factor_now(const lc_graph *g, double *factor) LC_MUST_USE;
 /* Whether a step of opt evaluates the loss several times. */
 bool lc__evaluates(const lc_optimizer *opt);

@@ -235,7 +235,7 @@ struct lc_graph {
      * dimensions, which operators of the step may change; updates whose factor is not finite then write nothing. NULL:
      * losses are not scaled, and such an update is done. */
     lc_tensor *unscale;
-    lc_peer *peers;    /* peer.h */
+    lc_peer *peers; /* peer.h */
     uint64_t next_peer;
     struct {
         int64_t number;      /* of the chunk being recorded; -1: none */
