@@ -155,8 +155,9 @@ static lc_status raise_operands(assigner *a, lc_ir_node *n)
 /* The results that become low, and what the node gives instead: the low values, or f32 ones to be rounded. */
 static lc_status add_results(assigner *a, lc_ir_node *n, uint32_t results, bool in_f32)
 {
-    uint32_t *low = lc__build_alloc(a->b, (size_t)n->n_out * 2 * sizeof *low), *user = low + n->n_out;
-    if (!low) return LC_ERR_MEMORY;
+    uint32_t *low = lc__build_alloc(a->b, (size_t)n->n_out * sizeof *low);
+    uint32_t *user = lc__build_alloc(a->b, (size_t)n->n_out * sizeof *user);
+    if (!low || !user) return LC_ERR_MEMORY;
     for (int k = 0; k < n->n_out; k++) {
         user[k] = n->out[k];
         low[k] = LC_ABSENT;
