@@ -75,20 +75,17 @@ bool lc__tar_is_header(const uint8_t block[LC__TAR_BLOCK], uint64_t size)
 
 void lc__tar_header(uint8_t block[LC__TAR_BLOCK], const char *name, uint64_t size)
 {
+    static const char owner[24] = "0000644\0"
+                                  "0000000\0"
+                                  "0000000"; /* mode, owner, group */
+    static const char magic[8] = {'u', 's', 't', 'a', 'r', 0, '0', '0'};
     memset(block, 0, LC__TAR_BLOCK);
     snprintf((char *)block + NAME, NAME_N, "%s", name);
-    memcpy(block + 100,
-           "0000644\0"
-           "0000000\0"
-           "0000000\0",
-           24); /* mode, owner, group */
+    memcpy(block + 100, owner, sizeof owner);
     snprintf((char *)block + SIZE, SIZE_N, "%011llo", (unsigned long long)(size & 077777777777));
     memcpy(block + 136, "00000000000", 12); /* time */
     block[TYPE] = '0';
-    memcpy(block + MAGIC,
-           "ustar\0"
-           "00",
-           8);
+    memcpy(block + MAGIC, magic, sizeof magic);
     snprintf((char *)block + SUM, SUM_N, "%06llo", (unsigned long long)sum_of(block));
     block[SUM + 7] = ' ';
 }

@@ -109,8 +109,8 @@ static bool add_axis(const lc__resize_sizes *s, size_t *sum, int64_t from, int64
 {
     size_t weights = 0;
     if (has_weights(s) && __builtin_mul_overflow((size_t)taps_of(s, from, to), (size_t)to, &weights)) return true;
-    return add(sum, (size_t)to, sizeof(int64_t)) || add(sum, (size_t)to, sizeof(int64_t)) ||
-           add(sum, weights, sizeof(int16_t));
+    bool first = add(sum, (size_t)to, sizeof(int64_t)), count = add(sum, (size_t)to, sizeof(int64_t));
+    return first || count || add(sum, weights, sizeof(int16_t));
 }
 
 size_t lc__resize_room(const lc__resize_sizes *s)
