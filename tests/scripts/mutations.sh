@@ -240,6 +240,15 @@ mutate 'values in flight share their places' src/core/logging/arrivals.c 's/(int
 mutate 'values are published before they arrive' src/core/logging/arrivals.c 's/LC_TRY(put(t, &(arrival){.kind = PUBLISH[^;]*;/lc__results_publish_now(t, r);/' test_sim_fit
 mutate 'a step after a bad index updates parameters' src/engine/run/device_run.c 's/LC_TRY(g->on->ops->wait(g->on->context, UINT64_MAX));\n    const lc_plan_call/const lc_plan_call/' test_sim_fit
 mutate 'a spike in the last batch of an epoch is missed' src/callbacks/spike_detection.c 's/return judge_sent(self, t);/(void)self, (void)t; return LC_OK;/' test_sim_fit:spike
+# ---- devices ----
+mutate 'a slot of the block used too early' src/engine/run/device_run.c 's/if (k->marks\[k->turn\]) /if (false) /' test_sim:every_schedule
+mutate 'an upload left out' src/engine/run/device_run.c 's/for (int i = 0; i < k->n_uploads/for (int i = 1; i < k->n_uploads/' test_sim:every_schedule
+mutate 'numbers read when the plan is made' src/engine/run/execute.c 's/i < p->n_live;/i < p->n_live \&\& lc__on_host(g->on);/' test_sim:every_schedule
+mutate 'a wait in every step' src/engine/run/device_run.c 's/    LC_TRY(ops->mark(/    LC_TRY(ops->wait(p->on->context, UINT64_MAX));\n&/' test_sim:waits_for_nothing
+mutate 'numbers at an address of the host' src/engine/plan/program.c 's/if (!p->block.device) return floats;/return floats;/' test_sim:every_schedule
+mutate 'host calls in a program' src/engine/plan/program.c 's/    p->block.on_host |= on_host;\n//' test_sim:runs_on_the_host
+mutate 'what a host call writes stays there' src/engine/run/host_call.c 's/            LC_TRY(put_back(on, &call->in/            if (false) LC_TRY(put_back(on, \&call->in/' test_sim:runs_on_the_host
+mutate 'operators that no plug-in finds' src/builtin.c 's/lc__optim_ops, lc__collective_ops,/lc__collective_ops,/' test_operators
 # ---- messages, and when they appear ----
 mutate 'errors of saves stop every run' src/core/resume/after_save.c 's/ || t->resume->stops_on_save_error)/ || true)/' test_save_errors:saves_again
 mutate 'a run that is to stop goes on' src/core/resume/after_save.c 's/ || t->resume->stops_on_save_error)/)/' test_save_errors:configured
