@@ -63,6 +63,8 @@ typedef struct lc_backend_ops {
     /* Enqueues a copy of bytes between two addresses, each the device's or the host's. Host memory of host_alloc is
      * used while the queue gets there; other host memory is done with when the function returns. */
     lc_status (*copy)(void *device, void *to, const void *from, size_t bytes);
+    /* OPTIONAL (NULL): the queue, for kernels of programs (lc_call.queue). A backend documents what it is. */
+    void *(*queue)(void *device);
     /* Host memory that the queue can use. */
     lc_status (*host_alloc)(void *device, size_t bytes, void **out);
     void (*host_free)(void *device, void *data, size_t bytes);

@@ -95,6 +95,7 @@ struct lc_call {
     void *scratch;           /* given in run(); contents are lost between runs */
     void *state;             /* prepare() may make this (primitives, tables); release() frees it */
     void *device;            /* what lc_backend_ops.open returned; NULL: the host */
+    void *queue;             /* what run() enqueues its work on: lc_backend_ops.queue; NULL: the host */
     struct lc__fault *fault; /* used by lc_call_bad_index */
     const lc_call *origin;   /* a copy that a device keeps of a call: the call itself; else NULL */
 };
@@ -195,6 +196,12 @@ LC_BEGIN_DECLS
  * the operator, the index and the line of the program. If a kernel reports several, the one with the smallest `at`
  * counts; if several kernels do, the first one's. */
 LC_API void lc_call_bad_index(const lc_call *call, const lc_bad_index *bad);
+
+/* Gives an operator a kernel for devices of a backend ("cuda"): usually an operator of the program, whose lc_op.kernel
+ * runs on the host. run() enqueues its work on call->queue and returns; all pointers of the call but `ints` are then
+ * addresses of the device. Plans that are made from now on ask the kernels that were added, the last one first, then
+ * the backend's own. All three are used until the process ends; any thread may call this. */
+LC_API lc_status lc_op_add_kernel(const lc_op *op, const char *backend, const lc_kernel *kernel);
 
 /* Records a call and returns its first result (an error tensor on failure; errors are sticky and reported once by the
  * step). `in` entries may be NULL for optional inputs. Arrays are copied. */

@@ -32,15 +32,20 @@ static inline void find_plugin(void)
     unsetenv("LIGHTC_SIM_WITHOUT");
 }
 
-static inline lc_sim_counters counters(int device)
+static inline void *symbol_of_plugin(const char *name)
 {
     char path[4200];
-    lc_sim_counters c = {0};
     snprintf(path, sizeof path, "%s/liblightc_sim.so", folder);
-    void *library = dlopen(path, RTLD_NOW);
-    lc_sim_counters_of_fn *of = NULL;
-    if (library) *(void **)&of = dlsym(library, "lc_sim_counters_of");
-    CHECK(of != NULL);
+    void *library = dlopen(path, RTLD_NOW), *symbol = library ? dlsym(library, name) : NULL;
+    CHECK(symbol != NULL);
+    return symbol;
+}
+
+static inline lc_sim_counters counters(int device)
+{
+    lc_sim_counters c = {0};
+    lc_sim_counters_of_fn *of;
+    *(void **)&of = symbol_of_plugin("lc_sim_counters_of");
     of(device, &c);
     return c;
 }

@@ -256,6 +256,99 @@ TEST(what_has_no_kernel_runs_on_the_host_if_asked_for)
     }
 }
 
+/* ---- an operator of the program, with kernels by backend ---- */
+
+static lc_sim_launch_fn *launch_on_sim;
+static int n_launched;
+
+/* y = factor * x + add */
+static void run_scaled(const lc_call *c, double add)
+{
+    const float *x = c->in[0].data;
+    float *y = c->out[0].data;
+    for (int64_t i = 0; i < c->out[0].shape[0]; i++) y[i] = (float)(c->floats[0] * (double)x[i] + add);
+}
+static void run_on_host(const lc_call *c)
+{
+    run_scaled(c, 0);
+}
+static void run_above(const lc_call *c)
+{
+    run_scaled(c, 100);
+}
+static lc_status infer_scaled(lc_infer *call)
+{
+    call->out[0] = *call->in[0];
+    return LC_OK;
+}
+static const lc_kernel host_kernel = {.name = "host", .layout = LC_WANT_ROW_MAJOR, .run = run_on_host};
+static const lc_kernel above_kernel = {.name = "above", .layout = LC_WANT_ROW_MAJOR, .run = run_above};
+static const lc_op scaled = {
+    .name = "scaled", .flags = LC_OP_NO_GRAD, .n_out = 1, .infer = infer_scaled, .kernel = &host_kernel};
+
+/* Enqueues it; the addresses of the call are the device's. */
+static void launch_above(const lc_call *c)
+{
+    n_launched++;
+    launch_on_sim(c, &above_kernel);
+}
+static const lc_kernel sim_kernel = {.name = "above_on_sim", .layout = LC_WANT_ROW_MAJOR, .run = launch_above};
+
+/* scaled(x) with a factor of 2, then of 3: a program has been made in between. */
+static lc_status scale(float y[2][3])
+{
+    lc_graph *g;
+    lc_tensor *x;
+    LC_TRY(lc_graph_new(&g, .threads = 1));
+    LC_TRY(lc_tensor_new(LC_F32, 1, (int64_t[]){3}, &x));
+    lc_status status = lc_tensor_write(x, (float[]){1, 2, 3}, 3 * sizeof(float));
+    for (int i = 0; i < 4 && status >= 0; i++) {
+        double factor = i < 3 ? 2 : 3;
+        if (lc_step_begin(g, (uint64_t)i, 0) < 0) break;
+        lc_tensor *out = lc_op_call(&scaled, 1, &x, 0, NULL, 1, &factor, LC_HERE);
+        status = lc_tensor_read(out, y[i / 3], 3 * sizeof(float));
+        if (status < 0) (void)!lc_step_status(g);
+        lc_status ended = lc_step_end(g);
+        if (status >= 0) status = ended;
+    }
+    lc_tensor_unref(x);
+    lc_graph_free(g);
+    return status;
+}
+
+static void check_scaled(float add)
+{
+    float y[2][3];
+    CHECK_OK(scale(y));
+    for (int i = 0; i < 3; i++) CHECK(y[0][i] == 2 * ((float)i + 1) + add && y[1][i] == 3 * ((float)i + 1) + add);
+}
+
+TEST(a_program_adds_kernels_by_backend)
+{
+    float y[2][3];
+    find_plugin();
+    *(void **)&launch_on_sim = symbol_of_plugin("lc_sim_launch");
+    use("sim", "lazy");
+    setenv("LIGHTC_SIM_WITHOUT", "scaled", 1);
+    CHECK_STATUS(scale(y), LC_ERR_UNSUPPORTED);
+    CHECK(strstr(lc_error_message(), "scaled") && strstr(lc_error_message(), "f32 on sim"));
+    CHECK_OK(lc_op_add_kernel(&scaled, "sim", &sim_kernel));
+    check_scaled(100);
+    CHECK(n_launched > 0);
+    unsetenv("LIGHTC_SIM_WITHOUT");
+    check_scaled(100); /* it comes before the backend's own */
+    use(NULL, NULL);
+    check_scaled(0);
+    unsetenv("LIGHTC_KERNELS");
+    CHECK_OK(lc_op_add_kernel(&scaled, "cpu", &above_kernel));
+    check_scaled(100);
+    setenv("LIGHTC_KERNELS", "reference", 1);
+    check_scaled(0);
+    CHECK_STATUS(lc_op_add_kernel(&scaled, "", &sim_kernel), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_op_add_kernel(&scaled, "sim:1", &sim_kernel), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_op_add_kernel(&scaled, "sim", &host_kernel), LC_ERR_ARGUMENT);
+}
+
 TEST(what_cannot_be_opened_is_a_sentence)
 {
     lc_tensor *t;

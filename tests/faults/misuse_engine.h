@@ -70,6 +70,7 @@ S(lc_input_new, (LC_F32, 2, P(SHAPE), (lc_layout)0, O(OUT), P(OUT)))
 V(lc_input_set, (H(TENSOR), O(OUT), 1))
 /* ---- op.h ---- */
 V(lc_call_bad_index, (P(CALL), P(LIST)))
+S(lc_op_add_kernel, (P(OP), P(WORD), P(KERNEL)))
 T(lc_op_call, (P(OP), 1, P(TENSORS), 1, P(LIST), 1, P(NUMBERS), LC_HERE))
 V(lc_op_call_n, (P(OP), 1, P(TENSORS), 1, P(LIST), 1, P(NUMBERS), P(OUT), LC_HERE))
 /* ---- ops_math.h ---- */

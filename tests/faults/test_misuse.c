@@ -100,6 +100,7 @@ static lc_optimizers OPTIMIZERS_;
 static lc_loaders LOADERS_;
 static lc_op OP_;
 static lc_call CALL_;
+static lc_kernel KERNEL_;
 static lc_field FIELD_ = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {3}};
 static lc_comm_call COMM_CALL_ = {.op = LC_COMM_BARRIER};
 static lc_share SHARE_ = {.rank = 0, .size = 1, .batches = 1};

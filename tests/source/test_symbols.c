@@ -9,16 +9,17 @@
 static const struct {
     const char *name, *section;
 } allowed[] = {
-    {"lc__current", ".tbss"}, /* the graph that this thread records (src/tensor/host_access.c) */
-    {"devices", ".bss"},      /* the devices that have been opened (src/device/device.c); has a mutex */
-    {"error", ".tbss"},       /* the message of this thread's last failure (src/base/status.c) */
-    {"lc__errors", ".tbss"},  /* how many there were: apart from the message, since each hook reads it (same file) */
-    {"fits_begun", ".bss"},   /* the number of the current fit, for restarted ranks (src/core/trainer/begin.c) */
-    {"hdf5", ".bss"},         /* libhdf5 and the lock around its calls: its state is the process's (src/data/files) */
-    {"keeper", ".bss"},       /* watches for signals after an interrupted run (src/core/trainer/signals.c) */
-    {"of_children", ".bss"},  /* what a child of this process releases (src/base/at_fork.c); has a mutex */
-    {"pool", ".bss"},         /* the threads of this process that help with loops (src/base/pool.c) */
-    {"this_process", ".bss"}, /* which rank this process is (src/comm/world/world.c); has a mutex */
+    {"lc__current", ".tbss"},  /* the graph that this thread records (src/tensor/host_access.c) */
+    {"added_kernels", ".bss"}, /* those of lc_op_add_kernel (src/ops/kernel.c); has a mutex */
+    {"devices", ".bss"},       /* the devices that have been opened (src/device/device.c); has a mutex */
+    {"error", ".tbss"},        /* the message of this thread's last failure (src/base/status.c) */
+    {"lc__errors", ".tbss"},   /* how many there were: apart from the message, since each hook reads it (same file) */
+    {"fits_begun", ".bss"},    /* the number of the current fit, for restarted ranks (src/core/trainer/begin.c) */
+    {"hdf5", ".bss"},          /* libhdf5 and the lock around its calls: its state is the process's (src/data/files) */
+    {"keeper", ".bss"},        /* watches for signals after an interrupted run (src/core/trainer/signals.c) */
+    {"of_children", ".bss"},   /* what a child of this process releases (src/base/at_fork.c); has a mutex */
+    {"pool", ".bss"},          /* the threads of this process that help with loops (src/base/pool.c) */
+    {"this_process", ".bss"},  /* which rank this process is (src/comm/world/world.c); has a mutex */
 };
 
 static char *library(const char *name, char *path, size_t size)

@@ -210,6 +210,12 @@ lc_status lc__queue_copy(void *device, void *to, const void *from, size_t bytes)
     return leave(q, error, "a copy");
 }
 
+void *lc__queue_stream(void *device)
+{
+    const queue *q = device;
+    return q->stream;
+}
+
 lc_status lc__queue_mark(void *device, uint64_t *mark)
 {
     queue *q = device;

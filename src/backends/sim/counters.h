@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a simulated device has done. Tests find lc_sim_counters_of in liblightc_sim.so by dlsym. */
+/* What tests find in liblightc_sim.so by dlsym: lc_sim_counters_of, what a simulated device has done, and
+ * lc_sim_launch. */
 #ifndef LC_BACKENDS_SIM_COUNTERS_H
 #define LC_BACKENDS_SIM_COUNTERS_H
 
-#include <stdint.h>
+#include <lightc/op.h>
 
 typedef struct lc_sim_counters {
     int64_t waits, launches, programs, allocations; /* programs: launched */
@@ -11,5 +12,8 @@ typedef struct lc_sim_counters {
 } lc_sim_counters;
 
 typedef void lc_sim_counters_of_fn(int device, lc_sim_counters *out);
+
+/* For kernels that a test adds: enqueues `kernel`, which runs with addresses of the host, on call->queue. */
+typedef void lc_sim_launch_fn(const lc_call *call, const lc_kernel *kernel);
 
 #endif

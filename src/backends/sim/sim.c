@@ -142,6 +142,7 @@ static const lc_backend_ops sim_backend = {
 
 LC_API const lc_backend_ops *lc_backend_entry(const lc_backend_host *host);
 LC_API lc_sim_counters_of_fn lc_sim_counters_of;
+LC_API lc_sim_launch_fn lc_sim_launch;
 
 const lc_backend_ops *lc_backend_entry(const lc_backend_host *host)
 {
@@ -157,4 +158,11 @@ void lc_sim_counters_of(int device, lc_sim_counters *out)
     pthread_mutex_lock(&d->lock);
     *out = d->counters;
     pthread_mutex_unlock(&d->lock);
+}
+
+void lc_sim_launch(const lc_call *call, const lc_kernel *kernel)
+{
+    const unsigned one[3] = {1, 1, 1};
+    void *parameters[] = {(void *)(uintptr_t)call};
+    (void)sim_driver.launch(call->queue, kernel, one, one, 0, call->queue, parameters);
 }

@@ -18,7 +18,7 @@ static lc_status find_kernel(const lc_build *b, lc_call *call)
     bool host = lc__on_host(g->on);
     if (reference && (host || call->op->flags & LC_OP_HOST)) LC_TRY(lc__kernel_supports(reference, call, &plain));
     if (!plain || (host && !g->reference_only))
-        LC_TRY(g->on->ops->find_kernels(g->kernel_set, call, 1, &call->kernel, &n));
+        LC_TRY(lc__find_kernels(g->on, g->kernel_set, call, 1, &call->kernel, &n));
     if (n == 0) call->kernel = plain ? reference : NULL;
     if (call->kernel && call->kernel->flags & LC_KERNEL_SERIAL) call->threads = 1;
     return LC_OK;

@@ -157,6 +157,7 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
     bool on_host = lc__runs_on_host(g->on, c);
     p->block.on_host |= on_host;
     c->device = on_host ? NULL : g->on->context;
+    c->queue = on_host || !g->on->ops->queue ? NULL : g->on->ops->queue(g->on->context);
     c->fault = &g->fault;
     lc_status status = c->kernel->prepare ? c->kernel->prepare(c) : LC_OK;
     if (status < 0) return lc_fail_context(status, "%s (%s)", n->op->name, c->kernel->name);

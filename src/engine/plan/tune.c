@@ -7,6 +7,7 @@
 #include "record/graph_impl.h"
 #include "base/clock.h"
 #include "engine/plan/tune.h"
+#include "ops/kernel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +64,7 @@ static lc_status list_candidates(const lc_graph *g, const lc_call *call, candida
         const lc_kernel *kernels[MAX_KERNELS / 2];
         int found;
         c.threads = !other ? call->threads : call->threads > 1 ? 1 : g->threads;
-        LC_TRY(g->on->ops->find_kernels(g->kernel_set, &c, MAX_KERNELS / 2, kernels, &found));
+        LC_TRY(lc__find_kernels(g->on, g->kernel_set, &c, MAX_KERNELS / 2, kernels, &found));
         for (int i = 0; i < found; i++) {
             bool same_use = kernels[i]->layout == call->kernel->layout && kernels[i]->flags == call->kernel->flags;
             if (same_use && (other || kernels[i] != call->kernel)) list[(*n)++] = (candidate){kernels[i], c.threads};
