@@ -29,6 +29,7 @@ lightc_test_on_sim(fallback "LIGHTC_SIM=lazy;LIGHTC_SIM_WITHOUT=all;LIGHTC_HOST_
 add_dependencies(test_sim lightc_sim)
 add_dependencies(test_sim_fit lightc_sim)
 add_dependencies(test_sim_ranks lightc_sim)
+add_dependencies(test_sim_trainer lightc_sim)
 # What it reads.
 add_dependencies(test_symbols lightc)
 add_subdirectory(reference)

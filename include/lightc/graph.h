@@ -22,6 +22,8 @@ typedef struct lc_graph_args {
     int64_t max_bytes;  /* bound of planned memory; 0: the machine's memory */
     bool tune;          /* kernels and threads are chosen by timing; see docs/engine.md */
     bool nan_check;     /* a step fails at the first operator that makes a NaN or infinity; costs speed */
+    const char *device; /* where steps run: "cpu", or a backend's device, "cuda", "cuda:1"; NULL: lc_fabric_new's or the
+                         * trainer's, within these; else what LIGHTC_ACCELERATOR names, or the CPU */
 } lc_graph_args;
 LC_DEFAULTS(lc_graph, lc_graph_args, .max_plans = 64)
 

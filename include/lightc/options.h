@@ -174,7 +174,7 @@ LC_OPTION_TYPES_(LC_KIND_)
     X(FLOAT, double, stopping_threshold, LC_NOT_GIVEN, -1e300, 1e300, "stop when the metric is better than this")    \
     X(FLOAT, double, divergence_threshold, LC_NOT_GIVEN, -1e300, 1e300, "stop when the metric is worse than this")   \
     /* the machine */                                                                                                \
-    X(TEXT, const char *, accelerator, NULL, 0, 0, "auto or cpu")                                                    \
+    X(TEXT, const char *, accelerator, NULL, 0, 0, "auto, cpu, or a backend's name")                                 \
     X(TEXT, const char *, strategy, NULL, 0, 0, "how the run is spread over devices and processes; sharded is sharded_3, dp is data_parallel") \
     X(TEXT, const char *, devices, NULL, 0, 0, "processes on this machine (data_parallel and central_storage: devices of one process), each with its share of the cores; auto: one process with all cores") \
     X(INT, int64_t, num_nodes, 1, 1, 1e6, "machines; see nodes_file and node_rank")                                  \

@@ -178,7 +178,7 @@ LC_API lc_status lc_trainer_device_memory(const lc_trainer *t, int device, lc_de
  * In a fit with the strategy sharded: its slices; gathered units count as intermediate results. */
 LC_API lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out) LC_MUST_USE;
 LC_API bool lc_trainer_is_global_zero(const lc_trainer *t);
-LC_API const char *lc_trainer_accelerator(const lc_trainer *t); /* "cpu" */
+LC_API const char *lc_trainer_accelerator(const lc_trainer *t); /* "cpu", "sim:1" */
 LC_API const lc_strategy_ops *lc_trainer_strategy(const lc_trainer *t);
 LC_API const lc_precision_ops *lc_trainer_precision(const lc_trainer *t);
 LC_API const char *lc_trainer_default_root_dir(const lc_trainer *t);

@@ -5,6 +5,7 @@
 #include "builtin.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,9 @@ static struct {
     lc_device list[MOST];
     int n;
 } devices = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* What this thread has chosen: a trainer during a run, and a fabric as long as it lives. */
+static _Thread_local const lc_device *chosen;
 
 const lc_device *lc__host_device(void)
 {
@@ -80,12 +84,31 @@ lc_status lc__device_find(const char *name, const lc_device **out)
     return status;
 }
 
+lc_status lc__device_choose(const char *name, const lc_device **out)
+{
+    return name && strcmp(name, "auto") != 0 ? lc__device_find(name, out) : lc__device_default(out);
+}
+
 lc_status lc__device_default(const lc_device **out)
 {
     const char *name = getenv("LIGHTC_ACCELERATOR");
-    *out = lc__builtin.host;
-    if (!name || !*name || !strcmp(name, "auto") || !strcmp(name, "cpu")) return LC_OK;
+    *out = chosen ? chosen : lc__builtin.host;
+    if (chosen || !name || !*name || !strcmp(name, "auto")) return LC_OK;
     return lc__device_find(name, out);
+}
+
+const lc_device *lc__device_use(const lc_device *on)
+{
+    const lc_device *before = chosen;
+    chosen = on;
+    return before;
+}
+
+const char *lc__device_name(const lc_device *d, char name[LC__DEVICE_NAME])
+{
+    int n = snprintf(name, LC__DEVICE_NAME, "%.32s", d->ops->name);
+    if (d->index) snprintf(name + n, LC__DEVICE_NAME - (size_t)n, ":%d", d->index);
+    return name;
 }
 
 /* By way of the host. */

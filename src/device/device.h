@@ -15,8 +15,16 @@ typedef struct lc_device {
 const lc_device *lc__host_device(void);
 /* The device of a name: "cpu", "sim", "sim:1". Opens it. */
 lc_status lc__device_find(const char *name, const lc_device **out) LC_MUST_USE;
-/* Where new tensors and graphs are: what LIGHTC_ACCELERATOR names, or the host. */
+/* The device of --accelerator and lc_graph_args.device; NULL or "auto": the default. */
+lc_status lc__device_choose(const char *name, const lc_device **out) LC_MUST_USE;
+/* Where this thread makes tensors and graphs: what lc__device_use chose, or what LIGHTC_ACCELERATOR names, or the
+ * host. */
 lc_status lc__device_default(const lc_device **out) LC_MUST_USE;
+/* Chooses that for this thread; NULL: nothing is chosen. Returns the choice before. */
+const lc_device *lc__device_use(const lc_device *on);
+/* "cpu", "sim", "sim:1" into `name`, which it returns. */
+enum { LC__DEVICE_NAME = 48 };
+const char *lc__device_name(const lc_device *d, char name[LC__DEVICE_NAME]);
 
 /* Copies bytes between memories, and returns when that is done. */
 lc_status lc__device_copy(const lc_device *to_on, void *to, const lc_device *from_on, const void *from,

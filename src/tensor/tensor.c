@@ -325,6 +325,18 @@ void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset)
     t->graph = NULL;
 }
 
+lc_status lc__tensor_to(lc_tensor *t, const lc_device *on)
+{
+    lc_tensor *base;
+    const lc_device *before = lc__device_use(on);
+    lc_status status = new_storage(t->type.dtype, t->type.ndim, t->type.shape, t->layout, true, &base);
+    lc__device_use(before);
+    if (status < 0) return status;
+    lc__tensor_move(t, base, 0);
+    lc_tensor_unref(base);
+    return LC_OK;
+}
+
 lc_status lc_input_new(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, void *data, lc_tensor **out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);

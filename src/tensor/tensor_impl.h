@@ -89,6 +89,8 @@ lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, 
 int lc__tensor_file(lc_tensor *t);
 /* Gives a persistent tensor new storage (a range of base), copying its value, if it has one yet. Changes its id. */
 void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset);
+/* Moves it to storage of its own on a device. */
+lc_status lc__tensor_to(lc_tensor *t, const lc_device *on) LC_MUST_USE;
 
 /* ---- shapes and strides ---- */
 int64_t lc__numel(const lc_type *type);

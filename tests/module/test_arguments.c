@@ -592,6 +592,7 @@ TEST(fabrics)
     X(lc_dataloader, drop_last, "tests/data/test_loader.c", ".drop_last = drop")                                       \
     X(lc_dataloader, num_workers, "tests/data/test_loader.c", ".num_workers = workers")                                \
     X(lc_dataloader, seed, "tests/data/test_loader.c", ".seed = seed")                                                 \
+    X(lc_graph, device, "tests/backends/test_sim_trainer.c", ".device = device")                                       \
     X(lc_fabric, max_restarts, "tests/programs/fabric_program.c", ".max_restarts = ")                                  \
     X(lc_fabric, progress_timeout, "tests/programs/fabric_program.c", ".progress_timeout = ")                          \
     X(lc_fabric, shard_size, "tests/core/ranks/test_ddp_sharded.c", ".shard_size = shard_size")                        \

@@ -11,6 +11,7 @@ static const struct {
 } allowed[] = {
     {"lc__current", ".tbss"},  /* the graph that this thread records (src/tensor/host_access.c) */
     {"added_kernels", ".bss"}, /* those of lc_op_add_kernel (src/ops/kernel.c); has a mutex */
+    {"chosen", ".tbss"},       /* the device on which this thread makes tensors (src/device/device.c) */
     {"devices", ".bss"},       /* the devices that have been opened (src/device/device.c); has a mutex */
     {"error", ".tbss"},        /* the message of this thread's last failure (src/base/status.c) */
     {"lc__errors", ".tbss"},   /* how many there were: apart from the message, since each hook reads it (same file) */

@@ -11,6 +11,7 @@
 #include "core/ranks/ranks.h"
 #include "core/trainer/start_ranks.h"
 #include "module/tensors.h"
+#include "record/graph_impl.h"
 #include "tensor/initial.h"
 
 #include <stdlib.h>
@@ -91,7 +92,7 @@ lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
 {
     LC__TAKE_IF_GIVEN(o, lc_fabric, lc_fabric_args, args);
     lc_graph_args g = LC_ARGS(lc_graph, .threads = o.threads, .deterministic = o.deterministic, .seed = o.seed,
-                              .tune = o.tune, .nan_check = o.detect_anomaly);
+                              .tune = o.tune, .nan_check = o.detect_anomaly, .device = o.accelerator);
     lc_status status = LC_OK;
     if (out) *out = NULL;
     lc_fabric *f = calloc(1, sizeof *f);
@@ -114,6 +115,7 @@ lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
     LC_TRY_GOTO(status, done, set_up(f, &o, &ask));
     if (!g.threads) g.threads = lc__world_threads();
     LC_TRY_GOTO(status, done, lc_graph_new_with(&f->graph, &g));
+    f->before = lc__device_use(f->graph->on);
     *out = f;
     f = NULL;
 done:
@@ -135,6 +137,7 @@ void lc_fabric_free(lc_fabric *f)
     free(f->run_dir);
     free(f->memory_limit);
     if (f->strategy && f->strategy->teardown) f->strategy->teardown(f->strategy_self);
+    if (f->graph) lc__device_use(f->before);
     lc_graph_free(f->graph);
     if (f->precision && f->precision->teardown) f->precision->teardown(f->precision_self);
     lc__mark_clear(&f->mark);
@@ -150,6 +153,7 @@ lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optim
     if (!m || n < 0 || n > LC_MAX_OPTIMIZERS)
         return lc_fail(LC_ERR_ARGUMENT, "lc_fabric_setup takes a module and up to %d optimizers", LC_MAX_OPTIMIZERS);
     LC_TRY(lc_module_status(m));
+    if (!n) LC_TRY(lc__module_move(m, f->graph->on)); /* what an optimizer has made stays in its place */
     f->optimizers = (lc_optimizers){0};
     for (int i = 0; i < n; i++) LC_TRY(lc_optimizers_add(&f->optimizers, optimizers[i]));
     if (f->precision->convert_module) LC_TRY(f->precision->convert_module(&f->precision_self, m));

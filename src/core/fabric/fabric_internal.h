@@ -17,6 +17,7 @@ struct lc_fabric {
     const lc_precision_ops *precision;
     void *precision_self;
     lc_graph *graph;
+    const struct lc_device *before; /* where this thread made tensors before (lc__device_use) */
     lc_module *m;
     lc_optimizers optimizers;
     lc_ckpt_writer *writer;

@@ -7,10 +7,12 @@
 #include "core/input/input.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/handle.h"
+#include "device/device.h"
 
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 lc_module *lc_trainer_module(const lc_trainer *t)
 {
@@ -181,8 +183,9 @@ bool lc_trainer_is_global_zero(const lc_trainer *t)
 const char *lc_trainer_accelerator(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, "");
-    (void)t;
-    return "cpu";
+    const lc_device *on;
+    if (t->opt.accelerator && strcmp(t->opt.accelerator, "auto") != 0) return t->opt.accelerator;
+    return lc__device_default(&on) < 0 ? "" : on->ops->name;
 }
 const lc_strategy_ops *lc_trainer_strategy(const lc_trainer *t)
 {

@@ -91,7 +91,7 @@ static lc_status make_graph(lc_trainer *t)
 {
     lc_graph_args o = LC_ARGS(lc_graph, .threads = t->opt.threads ? (int)t->opt.threads : lc__world_threads(),
                               .deterministic = t->opt.deterministic, .seed = (uint64_t)t->opt.seed, .tune = t->opt.tune,
-                              .nan_check = t->opt.detect_anomaly);
+                              .nan_check = t->opt.detect_anomaly, .device = t->opt.accelerator);
     return t->graph ? LC_OK : lc_graph_new_with(&t->graph, &o);
 }
 
@@ -176,6 +176,8 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     reset(t);
     lc__note_progress(t);
     LC_TRY(make_graph(t));
+    t->run->before = lc__device_use(t->graph->on);
+    t->run->on_device = true;
     LC_TRY(lc__chunks_begin(t));
     if (t->profiling) lc__profiling_begin(t);
     LC_TRY(lc__configure_callbacks(t));
@@ -194,6 +196,7 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     LC_TRY(lc__hook(t, LC_HOOK_CONFIGURE_MODEL, NULL));
     s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
+    LC_TRY(lc__module_move(m, t->graph->on));
     if (t->resume->restoring_from)
         LC_TRY(lc__restore_module(t, lc__stays_in_slices(t) ? LC__AHEAD_OF_SLICES : LC__AT_ONCE));
     LC_TRY(lc__initial_weights(t));

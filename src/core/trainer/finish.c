@@ -143,6 +143,8 @@ lc_status lc__run_finish(lc_trainer *t, lc_status s)
     if (t->in_run && t->run_state == LC_RUN_RUNNING) t->run_state = LC_RUN_FINISHED;
     t->in_run = false;
     if (t->comm && t->strategy->progress) t->strategy->progress(t->strategy_self, t->global_step, NULL);
+    if (t->run->on_device) lc__device_use(t->run->before);
+    t->run->on_device = false;
     t->args = NULL;
     if (t->m) t->m->trainer = NULL;
     return s < 0 ? lc_fail(s, "%s", message) : LC_OK;

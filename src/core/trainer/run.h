@@ -4,10 +4,13 @@
 #define LC_CORE_TRAINER_RUN_H
 
 #include "core/hooks/trainer_internal.h"
+#include "device/device.h"
 
 typedef struct lc__run {
-    bool setup_done; /* teardown is due */
-    bool own_loop;   /* the program drives the loop (lc_trainer_begin, lc_trainer_step) */
+    bool on_device;          /* what this thread makes is on the device of the graph; */
+    const lc_device *before; /* before the run it was there (lc__device_use) */
+    bool setup_done;         /* teardown is due */
+    bool own_loop;           /* the program drives the loop (lc_trainer_begin, lc_trainer_step) */
     int64_t time_start_ns;
     struct lc__signals *signals;
 } lc__run;

@@ -169,7 +169,7 @@ lc_status lc__probe_run(lc__probe *p)
         run.datamodule = &data;
     }
     lc_graph_args g = LC_ARGS(lc_graph, .threads = (int)o.threads, .deterministic = o.deterministic,
-                              .seed = (uint64_t)o.seed, .max_bytes = p->max_bytes);
+                              .seed = (uint64_t)o.seed, .max_bytes = p->max_bytes, .device = o.accelerator);
     m->ops = &ops;
     /* The probe has its own communicator, so its failure does not end the outer run. */
     LC_TRY_GOTO(status, done, make_whole(p->t));

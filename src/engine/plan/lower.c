@@ -35,6 +35,26 @@ static bool is_within(const void *data, const lc_tensor *t)
     return t->kind == LC_TENSOR_PERSISTENT && !t->is_slice && at >= begin && at < begin + t->bytes;
 }
 
+static lc_status other_device(const lc_build *b, const lc_tensor *t, const char *what)
+{
+    char is[LC__DEVICE_NAME], runs[LC__DEVICE_NAME];
+    return lc_fail(LC_ERR_STATE,
+                   "%s is on %s, but the step runs on %s; a trainer moves the tensors of its module, other tensors are "
+                   "where they were made",
+                   what, lc__device_name(t->on, is), lc__device_name(b->g->on, runs));
+}
+
+/* What is written must be on the device of the graph: what the host has is only uploaded. */
+static lc_status check_written(const lc_build *b, const lc_ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        if (!(n->op->mutated_inputs >> i & 1) || n->in[i] == LC_ABSENT) continue;
+        const lc_tensor *t = lc__storage_root(b, b->values[n->in[i]].storage)->external;
+        if (t && t->on != b->g->on) return other_device(b, t, "what it writes");
+    }
+    return LC_OK;
+}
+
 /* A value defined outside this segment: a persistent or input tensor, or a result of an earlier segment. */
 static lc_status place_outside(lc_build *b, uint32_t value)
 {
@@ -47,6 +67,7 @@ static lc_status place_outside(lc_build *b, uint32_t value)
         return lc_fail(LC_ERR_STATE,
                        "this rank has only a part of an input: the strategy sharded spreads it over the ranks");
     if (t->kind >= LC_TENSOR_PERSISTENT) {
+        if (t->on != b->g->on && !lc__on_host(t->on)) return other_device(b, t, "an input");
         LC_TRY(new_storage(b, t->bytes, &storage));
         b->storages[storage].external = t;
         lc__dense_strides(&v->type, t->layout, v->stride);
@@ -320,6 +341,7 @@ static lc_status lower_node(lc_build *b, lc_ir_node *n)
     for (int i = 0; i < n->n_in; i++)
         if (n->in[i] != LC_ABSENT && b->values[n->in[i]].storage < 0) LC_TRY(place_outside(b, n->in[i]));
     if (n->op->flags & LC_OP_VIEW) return lower_view(b, n);
+    if (n->op->mutated_inputs) LC_TRY(check_written(b, n));
     if (n->op == &lc__op_assign) LC_TRY(fit_assigned(b, n));
     lc_view *views = lc__build_alloc(b, (size_t)(n->n_in + n->n_out + 1) * sizeof *views);
     if (!views) return LC_ERR_MEMORY;

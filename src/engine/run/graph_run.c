@@ -70,7 +70,8 @@ lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args)
                        "none negative",
                        options.threads, options.max_plans, (long long)options.max_bytes);
     const lc_device *on;
-    LC_TRY(lc__device_default(&on));
+    LC_TRY(lc__device_choose(options.device, &on));
+    options.device = NULL; /* `on` says it, whatever becomes of the text */
     lc_graph *g = calloc(1, sizeof *g);
     if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory for a graph");
     g->recorder = (lc__recorder){LC__MARK_OF(GRAPH), &lc__graph_host};

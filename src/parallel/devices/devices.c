@@ -17,7 +17,9 @@
 
 static lc_status make_graph(lc__devices *d, int i)
 {
+    char on[LC__DEVICE_NAME];
     lc_graph_args o = d->host->options;
+    o.device = lc__device_name(d->host->on, on);
     int all = d->host->threads, share = all / d->n + (i < all % d->n);
     o.threads = share > 1 ? share : 1;
     LC_TRY(lc_graph_new_with(&d->graphs[i], &o));
