@@ -30,6 +30,7 @@ add_dependencies(test_sim lightc_sim)
 add_dependencies(test_sim_fit lightc_sim)
 add_dependencies(test_sim_ranks lightc_sim)
 add_dependencies(test_sim_trainer lightc_sim)
+add_dependencies(test_backend_check lightc_sim lc_backend_check)
 # What it reads.
 add_dependencies(test_symbols lightc)
 add_subdirectory(reference)

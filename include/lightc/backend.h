@@ -77,7 +77,8 @@ typedef struct lc_backend_ops {
 
     /* ---- OPTIONAL: programs. ---- */
     /* What is enqueued between begin and end does not run, but becomes a program, with the addresses and numbers that
-     * it has now. Meanwhile nothing may be allocated, marked or waited for. */
+     * it has now. Meanwhile nothing may be allocated, marked or waited for, and one end of each copy is memory of
+     * host_alloc. */
     lc_status (*program_begin)(void *device);
     lc_status (*program_end)(void *device, void **program);
     lc_status (*program_run)(void *device, void *program);

@@ -3,7 +3,7 @@
 /* The operators of neural networks, as the operator table, the planner and the backends see them.
  *
  * To add one: write its entry and reference kernel in a file of its family (conv.c, norm.c, ...), add its name to the
- * list below, its public function to include/lightc/ops_nn.h and a row to tests/ops/test_ops_nn.c.
+ * list below, its public function to include/lightc/ops_nn.h and a row to src/check/rows_nn.h.
  *
  * Operands, ints and floats by position (`?` may be NULL; a missing one keeps its place):
  *   matmul                 x[..,M,K] y[..,K,N]; vectors are made matrices by the public function | | -> z

@@ -72,7 +72,7 @@ static lc_status infer_clip(lc_infer *call)
 }
 
 static const lc_kernel clip_kernel = {
-    .name = "clip_coefficient", .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = run_clip_coefficient};
+    .name = "clip_coefficient", .layout = LC_WANT_ROW_MAJOR, .flags = LC_KERNEL_SERIAL, .run = run_clip_coefficient};
 #define CLIP_OP(id, host)                                                                                              \
     const lc_op lc__op_##id = {.name = #id,                                                                            \
                                .flags = LC_OP_NO_GRAD | LC_OP_SIDE_EFFECT | (host),                                    \

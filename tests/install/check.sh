@@ -38,6 +38,8 @@ fi
 cc -shared -fPIC "$source_dir/examples/modules/spiral.c" -o "$work/spiral.so" $(pkg-config --cflags --libs lightc) -lm
 "$work/prefix/bin/lightc" run "$work/spiral.so" --fast_dev_run 1 --enable_progress_bar false
 test -s "$(find "$work/prefix" -name lightc.1)"
+test -s "$(find "$work/prefix" -name lc_backend_check.1)"
+"$work/prefix/bin/lc_backend_check" --version
 # An MPI program; and the plug-in as a site builds it, with the command of its README.
 if command -v mpicc >/dev/null && command -v mpirun >/dev/null; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=vader,self

@@ -4,14 +4,9 @@
 #define LC_TESTS_OP_VALUES_H
 
 #include "test.h"
-#include <lightc/lightc.h>
+#include "check/shape.h"
 
 #define MAX_N 2048 /* elements of a tensor */
-
-typedef struct shape {
-    int n;
-    int64_t d[LC_MAX_DIMS];
-} shape;
 
 static inline void store(double x, lc_dtype dtype, void *to)
 {

@@ -146,7 +146,7 @@ static void clip_run(const lc_call *call)
 
 static const lc_kernel clip_kernel = {
     .name = "clip_" LC_ISA_STRING,
-    .layout = LC_WANT_STRIDED,
+    .layout = LC_WANT_ROW_MAJOR,
     .supports = clip_supports,
     .prepare = clip_prepare,
     .run = clip_run,

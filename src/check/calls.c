@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One call, on the host and on the device. */
+#include "check/check.h"
+#include "base/number.h"
+#include "ops/kernel.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 64, KERNELS = 8, FILLER = 0xa5 };
+
+/* The operands of a call before and after it ran on the host, dense row-major. */
+typedef struct values {
+    int n;
+    lc_view before[MOST], after[MOST]; /* after: of results, and of inputs that are written */
+} values;
+
+static void *copy_of(const lc_view *v)
+{
+    lc_view dense;
+    lc_type type = {.dtype = v->dtype, .ndim = v->ndim};
+    memcpy(type.shape, v->shape, sizeof type.shape);
+    lc__view_of(&type, LC_ROW_MAJOR, malloc((size_t)lc__numel(&type) * lc_dtype_size(v->dtype) + 1), &dense);
+    if (dense.data) lc__copy_strided(v, &dense);
+    return dense.data;
+}
+
+static const lc_view *operand(const lc_call *call, int i)
+{
+    return i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
+}
+
+static bool is_written(const lc_call *call, int i)
+{
+    return i >= call->n_in || (call->op->mutated_inputs >> i & 1);
+}
+
+static lc_status keep(const lc_call *call, bool after, values *v)
+{
+    for (int i = 0; i < v->n; i++) {
+        const lc_view *from = operand(call, i);
+        lc_view *to = after ? &v->after[i] : &v->before[i];
+        *to = (lc_view){.ndim = -1};
+        if (from->ndim < 0 || (after && !is_written(call, i)) || (!after && i >= call->n_in)) continue;
+        lc_type type = {.dtype = from->dtype, .ndim = from->ndim};
+        memcpy(type.shape, from->shape, sizeof type.shape);
+        lc__view_of(&type, LC_ROW_MAJOR, copy_of(from), to);
+        if (!to->data) return lc_fail(LC_ERR_MEMORY, "out of memory for operands");
+    }
+    return LC_OK;
+}
+
+static void forget(values *v)
+{
+    for (int i = 0; i < v->n; i++) {
+        free(v->before[i].data);
+        free(v->after[i].data);
+    }
+}
+
+/* ---- comparing ---- */
+
+static double tolerance_of(lc_dtype dtype)
+{
+    return dtype == LC_F64 ? 1e-10 : dtype == LC_F32 ? 3e-5 : dtype == LC_F16 ? 4e-3 : dtype == LC_BF16 ? 3e-2 : 0;
+}
+
+static double largest_of(const lc_view *v, int64_t n)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = fabs(lc__number_at(v->data, v->dtype, i));
+        if (isfinite(x) && x > largest) largest = x;
+    }
+    return largest;
+}
+
+static bool is_same(double a, double b, double tolerance)
+{
+    if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
+    return a == b || fabs(a - b) <= tolerance;
+}
+
+/* Sums may cancel out, so that only their operands say how large rounding is. */
+static double scale_of(const values *v, const lc_view *want, int64_t n)
+{
+    double scale = largest_of(want, n);
+    for (int i = 0; i < v->n; i++) {
+        const lc_view *in = &v->before[i];
+        if (in->ndim < 0 || !lc_dtype_is_float(in->dtype)) continue;
+        scale = fmax(scale, fmin(largest_of(in, (int64_t)lc__view_numel(in)), 1));
+    }
+    return scale;
+}
+
+/* The first element of `got` that is not factor * want; -1: there is none. Both are dense. */
+static int64_t find_difference(const values *v, const lc_view *got, const lc_view *want, double factor)
+{
+    lc_type type = {.dtype = want->dtype, .ndim = want->ndim};
+    memcpy(type.shape, want->shape, sizeof type.shape);
+    int64_t n = lc__numel(&type);
+    double tolerance = tolerance_of(want->dtype);
+    if (tolerance > 0) tolerance *= scale_of(v, want, n);
+    for (int64_t i = 0; i < n; i++)
+        if (!is_same(lc__number_at(got->data, got->dtype, i), factor * lc__number_at(want->data, want->dtype, i),
+                     factor * tolerance))
+            return i;
+    return -1;
+}
+
+/* ---- on the device ---- */
+
+/* A call on the device, in one layout. */
+typedef struct attempt {
+    check *c;
+    const lc_call *like;
+    const values *v;
+    check_layout layout;
+    bool accumulate; /* results are added to themselves */
+    lc_call call;
+    lc_view views[MOST];
+    size_t at[MOST], floats, rng, scratch;
+    char text[128];
+} attempt;
+
+static const char *title(attempt *a, const lc_kernel *kernel)
+{
+    snprintf(a->text, sizeof a->text, "%.60s, %s%s", kernel->name, layout_names[a->layout],
+             a->accumulate ? ", added" : "");
+    return a->text;
+}
+
+/* The view's elements in memory whose other bytes are FILLER. */
+static lc_status place(attempt *a, int i, const lc_view *value)
+{
+    lc_view *v = &a->views[i];
+    size_t bytes = lc__view_span(v);
+    LC_TRY(memory_add(a->c->memory, NULL, bytes, &a->at[i]));
+    memset(memory_host(a->c->memory, a->at[i]), FILLER, bytes);
+    if (value->ndim < 0) return LC_OK;
+    lc_view to = *v;
+    to.data = memory_host(a->c->memory, a->at[i]);
+    lc__copy_strided(value, &to);
+    return LC_OK;
+}
+
+/* Bytes of a result outside of its elements; returns whether they are still FILLER. */
+static bool gaps_are_untouched(const attempt *a, int i)
+{
+    const lc_view *v = &a->views[i];
+    size_t bytes = lc__view_span(v);
+    const unsigned char *now = memory_host(a->c->memory, a->at[i]);
+    if (bytes == (size_t)lc__view_numel(v) * lc_dtype_size(v->dtype)) return true;
+    unsigned char *used = calloc(bytes + 1, 1), *ones = malloc((size_t)lc__view_numel(v) * lc_dtype_size(v->dtype) + 1);
+    bool good = true;
+    if (used && ones) {
+        lc_view from = a->v->after[i], to = *v;
+        memset(ones, 1, (size_t)lc__view_numel(v) * lc_dtype_size(v->dtype));
+        from.data = ones;
+        to.data = used;
+        lc__copy_strided(&from, &to);
+        for (size_t k = 0; k < bytes && good; k++) good = used[k] || now[k] == FILLER;
+    }
+    free(used);
+    free(ones);
+    return good;
+}
+
+/* Views of all operands; false: the layout changes nothing. */
+static bool arrange(attempt *a)
+{
+    const lc_call *like = a->like;
+    bool differs = a->layout == AS_PLANNED;
+    for (int i = 0; i < a->v->n; i++) {
+        int64_t stride[LC_MAX_DIMS] = {0};
+        lc_view *v = &a->views[i];
+        *v = *operand(like, i);
+        v->data = NULL;
+        if (v->ndim < 0 || (i < like->n_in && is_written(like, i)) || !layout_of(v, a->layout, stride)) continue;
+        differs |= memcmp(stride, v->stride, (size_t)v->ndim * sizeof *stride) != 0;
+        memcpy(v->stride, stride, sizeof v->stride);
+    }
+    a->call = (lc_call){.op = like->op,
+                        .n_in = like->n_in,
+                        .n_out = like->n_out,
+                        .n_int = like->n_int,
+                        .n_float = like->n_float,
+                        .in = a->views,
+                        .out = a->views + like->n_in,
+                        .ints = like->ints,
+                        .floats = like->floats,
+                        .rng = like->rng,
+                        .threads = 1};
+    return differs;
+}
+
+static lc_status send(attempt *a)
+{
+    lc_call *call = &a->call;
+    memory *m = a->c->memory;
+    memory_reset(m);
+    for (int i = 0; i < a->v->n; i++)
+        if (a->views[i].ndim >= 0)
+            LC_TRY(place(a, i, a->accumulate && i == call->n_in ? &a->v->after[i] : &a->v->before[i]));
+    LC_TRY(memory_add(m, call->floats, (size_t)call->n_float * sizeof *call->floats, &a->floats));
+    LC_TRY(memory_add(m, call->rng, sizeof *call->rng, &a->rng));
+    LC_TRY(memory_add(m, NULL, call->scratch_bytes, &a->scratch));
+    for (int i = 0; i < a->v->n; i++)
+        if (a->views[i].ndim >= 0) a->views[i].data = memory_device(m, a->at[i]);
+    call->floats = memory_device(m, a->floats);
+    call->rng = memory_device(m, a->rng);
+    call->scratch = memory_device(m, a->scratch);
+    return memory_send(m);
+}
+
+/* Broadcast operands of elementwise kernels come with the result's shape (op.h). */
+static void widen(lc_view *v, const lc_view *out)
+{
+    lc_view wide = *v;
+    int shift = out->ndim - v->ndim;
+    for (int d = 0; d < out->ndim; d++) {
+        bool repeats = d < shift || (v->shape[d - shift] == 1 && out->shape[d] != 1);
+        wide.stride[d] = repeats ? 0 : v->stride[d - shift];
+        wide.shape[d] = out->shape[d];
+    }
+    wide.ndim = out->ndim;
+    *v = wide;
+}
+
+static void compare(attempt *a, const lc_kernel *kernel)
+{
+    const lc_call *like = a->like;
+    for (int i = 0; i < a->v->n; i++) {
+        const lc_view *want = &a->v->after[i];
+        if (want->ndim < 0) continue;
+        lc_view got = a->views[i];
+        const char *what = i < like->n_in ? "written input" : "result";
+        int number = i < like->n_in ? i : i - like->n_in;
+        got.data = memory_host(a->c->memory, a->at[i]);
+        lc_view dense = *want;
+        dense.data = copy_of(&got);
+        if (!dense.data) continue;
+        double factor = a->accumulate && i == like->n_in ? 2 : 1;
+        int64_t at = find_difference(a->v, &dense, want, factor);
+        if (at >= 0)
+            report(a->c, like, "%s: element %lld of %s %d is %.9g, and %.9g with the reference kernel",
+                   title(a, kernel), (long long)at, what, number, lc__number_at(dense.data, dense.dtype, at),
+                   factor * lc__number_at(want->data, want->dtype, at));
+        else if (!gaps_are_untouched(a, i))
+            report(a->c, like, "%s: memory between the elements of %s %d is overwritten", title(a, kernel), what,
+                   number);
+        free(dense.data);
+    }
+}
+
+static lc_status launch(attempt *a, const lc_kernel *kernel)
+{
+    lc_call *call = &a->call;
+    LC_TRY(send(a));
+    if (kernel->layout == LC_WANT_ELEMENTWISE && call->n_out)
+        for (int i = 0; i < call->n_in; i++)
+            if (call->in[i].ndim >= 0) widen(&call->in[i], &call->out[0]);
+    kernel->run(call);
+    return memory_fetch(a->c->memory);
+}
+
+/* An error of the device is kept, and ends the check. */
+static lc_status run_kernel(attempt *a, const lc_kernel *kernel, lc__fault *fault)
+{
+    const lc_device *on = a->c->on;
+    lc_call *call = &a->call;
+    (void)arrange(a);
+    call->kernel = kernel;
+    call->accumulate = a->accumulate;
+    call->device = on->context;
+    call->queue = on->ops->queue ? on->ops->queue(on->context) : NULL;
+    call->fault = fault;
+    lc_status status = kernel->prepare ? kernel->prepare(call) : LC_OK;
+    if (status < 0) {
+        report(a->c, a->like, "%s: preparing it fails: %s", title(a, kernel), lc_error_message());
+        return LC_OK;
+    }
+    status = launch(a, kernel);
+    if (status < 0) report(a->c, a->like, "%s: %s", title(a, kernel), lc_error_message());
+    if (kernel->release) kernel->release(call);
+    return status;
+}
+
+static lc_status try_kernel(attempt *a, const lc_kernel *kernel)
+{
+    for (int twice = 0; twice < (kernel->flags & LC_KERNEL_ACCUMULATES ? 2 : 1); twice++) {
+        a->accumulate = twice;
+        result_of(a->c, a->like->op)->calls++;
+        LC_TRY(run_kernel(a, kernel, NULL));
+        (void)arrange(a); /* without what an elementwise kernel needs */
+        compare(a, kernel);
+    }
+    a->accumulate = false;
+    return LC_OK;
+}
+
+static lc_status find(attempt *a, const lc_kernel **kernels, int *n)
+{
+    int found;
+    *n = 0;
+    if (!arrange(a)) return LC_OK;
+    LC_TRY(lc__find_kernels(a->c->on, a->c->set, &a->call, KERNELS, kernels, &found));
+    for (int i = 0; i < found; i++)
+        if (kernel_takes(kernels[i], &a->call)) kernels[(*n)++] = kernels[i];
+    return LC_OK;
+}
+
+static lc_status try_layout(check *c, const lc_call *like, const values *v, check_layout layout, bool *any)
+{
+    attempt a = {.c = c, .like = like, .v = v, .layout = layout};
+    const lc_kernel *kernels[KERNELS];
+    int n;
+    LC_TRY(find(&a, kernels, &n));
+    for (int i = 0; i < n; i++) LC_TRY(try_kernel(&a, kernels[i]));
+    *any |= n > 0;
+    return LC_OK;
+}
+
+/* ---- indices that do not exist ---- */
+
+/* The call with a bad index in operand `i`, on the host; false: it looks at none there. */
+static bool reference_objects(const lc_call *call, int i, int64_t bad, lc__fault *fault)
+{
+    lc_call copy = *call;
+    int64_t *first = call->in[i].data, before = *first;
+    copy.fault = fault;
+    *first = bad;
+    call->kernel->run(&copy);
+    *first = before;
+    return lc__fault_is_set(fault) && fault->bad.input == i;
+}
+
+/* Before the call has run: its results are overwritten. */
+static lc_status check_bad_index(check *c, const lc_call *call, values *v, int i)
+{
+    const int64_t bad = INT64_C(1) << 40;
+    lc__fault want = {0}, got = {0};
+    attempt a = {.c = c, .like = call, .v = v};
+    const lc_kernel *kernels[KERNELS];
+    int n;
+    if (!reference_objects(call, i, bad, &want)) return LC_OK;
+    LC_TRY(find(&a, kernels, &n));
+    int64_t *first = v->before[i].data, before = *first;
+    *first = bad;
+    lc_status status = LC_OK;
+    for (int k = 0; k < n && status >= 0; k++) {
+        got = (lc__fault){0};
+        status = run_kernel(&a, kernels[k], &got);
+        if (status >= 0 && (!lc__fault_is_set(&got) || got.bad.input != i || got.bad.at != want.bad.at))
+            report(c, call, "%s: an index of %lld in operand %d is not reported", title(&a, kernels[k]), (long long)bad,
+                   i);
+    }
+    *first = before;
+    return status;
+}
+
+static lc_status check_bad_indices(check *c, const lc_call *call, values *v)
+{
+    for (int i = 0; i < call->n_in && call->op->flags & LC_OP_CHECKS; i++) {
+        const lc_view *in = &call->in[i];
+        if (in->ndim >= 0 && in->dtype == LC_I64 && lc__view_numel(in) > 0) LC_TRY(check_bad_index(c, call, v, i));
+    }
+    return LC_OK;
+}
+
+/* ---- whether it has been checked ---- */
+
+static uint64_t hash_of(const lc_call *call)
+{
+    uint64_t h = lc_random_key((uint64_t)(uintptr_t)call->op, (uint64_t)call->n_in);
+    for (int i = 0; i < call->n_in + call->n_out; i++) {
+        const lc_view *v = operand(call, i);
+        h = lc_random_key(h, (uint64_t)(v->ndim + 1) * 64 + (uint64_t)v->dtype);
+        for (int d = 0; d < v->ndim; d++)
+            h = lc_random_key(lc_random_key(h, (uint64_t)v->shape[d]), (uint64_t)v->stride[d]);
+    }
+    for (int i = 0; i < call->n_int; i++) h = lc_random_key(h, (uint64_t)call->ints[i]);
+    return h;
+}
+
+lc_status check_call(check *c, lc_graph *g, lc_call *call)
+{
+    values v = {.n = call->n_in + call->n_out};
+    bool any = false, fresh = v.n <= MOST && is_new(c, hash_of(call));
+    lc_status status = fresh ? keep(call, false, &v) : LC_OK;
+    if (fresh && status >= 0) status = check_bad_indices(c, call, &v);
+    call->kernel->run(call);
+    if (lc__fault_is_set(&g->fault)) {
+        atomic_store(&g->fault.state, LC__FAULT_EMPTY); /* an index that a size does not allow: not this row's */
+        fresh = false;
+    }
+    if (fresh && status >= 0) status = keep(call, true, &v);
+    for (int layout = 0; fresh && layout < LAYOUTS && status >= 0; layout++)
+        status = try_layout(c, call, &v, (check_layout)layout, &any);
+    if (fresh && status >= 0 && !any) result_of(c, call->op)->refused++;
+    forget(&v);
+    return status;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lc_backend_check: it finds nothing wrong with the CPU and the simulated device, and what is wrong otherwise. That it
+ * finds kernels and queues that are wrong is shown by tests/scripts/mutations.sh. */
+#include "test.h"
+
+#include "sim_device.h"
+
+#include <limits.h>
+
+static char said[1 << 18];
+
+/* Runs it with the arguments and variables; returns its exit status. */
+static int run(const char *variables, const char *arguments)
+{
+    static char dir[PATH_MAX], command[2 * PATH_MAX];
+    const char *bin = getenv("LIGHTC_TEST_BIN");
+    size_t n = 0;
+    if (!realpath(bin ? bin : "build/bin", dir)) TEST_FAIL("the programs are not here");
+    snprintf(command, sizeof command, "%s '%s/lc_backend_check' %s 2>&1", variables, dir, arguments);
+    FILE *f = popen(command, "r");
+    CHECK(f != NULL);
+    for (size_t k; n < sizeof said - 1 && (k = fread(said + n, 1, sizeof said - 1 - n, f)) > 0;) n += k;
+    said[n] = 0;
+    int status = pclose(f);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static void check_says(const char *part)
+{
+    if (!strstr(said, part)) TEST_FAIL("\"%s\" is not in\n%s", part, said);
+}
+
+TEST(a_good_backend)
+{
+    find_plugin();
+    if (run("LIGHTC_SIM=lazy", "sim")) TEST_FAIL("%s", said);
+    check_says("\n0 failures");
+    check_says("\nfused  ");
+    check_says("\nupdate_adam  ");
+    check_says("\nmuon_momentum  ");
+    check_says("\nbatch_norm_relu_pool_backward  ");
+    check_says("\naccumulate_grad  ");
+    check_says("\nclip_coefficient  ");
+}
+
+TEST(kernels_of_the_cpu)
+{
+    find_plugin();
+    if (run("", "cpu")) TEST_FAIL("%s", said);
+    check_says("\n0 failures");
+}
+
+TEST(what_there_is_no_kernel_for)
+{
+    find_plugin();
+    CHECK_EQ(run("LIGHTC_SIM_WITHOUT=gelu", "sim:1"), 0);
+    check_says("gelu                                      0");
+    check_says("  not there");
+}
+
+TEST(a_device_that_fails)
+{
+    find_plugin();
+    CHECK_EQ(run("LIGHTC_SIM_FAIL=launch:100", "sim"), 1);
+    check_says("fails, as asked for");
+    check_says("the check ends here: ");
+    CHECK_EQ(run("LIGHTC_SIM_FAIL=alloc:1", "sim"), 1);
+}
+
+TEST(arguments)
+{
+    find_plugin();
+    CHECK_EQ(run("", ""), 2);
+    CHECK_EQ(run("", "--help"), 0);
+    check_says("usage: lc_backend_check NAME");
+    CHECK_EQ(run("", "sim:9"), 1);
+    check_says("there is no sim:9");
+    CHECK_EQ(run("", "nobody"), 1);
+    check_says("accelerator is \"nobody\"");
+}
+
+TEST_MAIN
