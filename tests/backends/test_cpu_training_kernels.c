@@ -242,7 +242,7 @@ typedef struct update_data {
     float *p, *g, *s[LC_MAX_OPTIM_STATE];
     double steps[SEGMENTS];
     float scale;
-    lc_view in[4 + LC_MAX_OPTIM_STATE];
+    lc_view in[LC__UPDATE_INPUTS + LC_MAX_OPTIM_STATE];
 } update_data;
 
 static void fill_update(update_data *u, int n_state, double steps)
@@ -262,6 +262,7 @@ static void fill_update(update_data *u, int n_state, double steps)
     u->scale = 0.5f;
     u->in[3 + n_state] = dense_view(LC_F32, CHECK_ROW_MAJOR, 0, NULL);
     u->in[3 + n_state].data = &u->scale;
+    u->in[4 + n_state] = (lc_view){.ndim = -1}; /* no master weights */
 }
 
 static void free_update(update_data *u, int n_state)
@@ -273,9 +274,9 @@ static void free_update(update_data *u, int n_state)
 
 static void run_update(kernel_case *c, update_data *u, const lc_kernel *kernel, int threads)
 {
-    c->n_in = 4;
+    c->n_in = LC__UPDATE_INPUTS;
     for (int k = 0; k < LC_MAX_OPTIM_STATE; k++) c->n_in += u->s[k] != NULL;
-    memcpy(c->in, u->in, sizeof u->in);
+    memcpy(c->in, u->in, (size_t)c->n_in * sizeof u->in[0]);
     run_kernel(c, kernel, threads);
 }
 
@@ -299,7 +300,7 @@ TEST(updates)
             memcpy(c.floats, hyper, sizeof hyper);
             c.n_float = LC_MAX_HYPER;
             const int64_t scalar_state = updates[k].op == &lc__op_update_nadam ? 1 << 2 : 0;
-            const int64_t ints[] = {SEGMENTS, 0, flags[form], scalar_state, 0, 1000, 0, 1024, 40001, 1, 50000, 7, 2};
+            const int64_t ints[] = {SEGMENTS, 0, flags[form], scalar_state, 0, 0, 1000, 0, 1024, 40001, 1, 50000, 7, 2};
             memcpy(c.ints, ints, sizeof ints);
             c.n_int = sizeof ints / sizeof ints[0];
             update_data want = {0};
