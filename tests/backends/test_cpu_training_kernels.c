@@ -344,6 +344,7 @@ TEST(norms_for_clipping)
         add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(300), fill_normal, 1);
         add_int(&c, LC_F32);
         add_int(&c, 0);                                                                      /* no reducer */
+        add_int(&c, 0);                                                                      /* no scale of the loss */
         const int64_t ranges[][3] = {{0, 0, 1}, {0, 64, 40001}, {1, 9, 270}, {0, 50000, 7}}; /* input, offset, count */
         for (int i = 0; i < 4; i++)
             for (int k = 0; k < 3; k++) add_int(&c, ranges[i][k]);
