@@ -22,7 +22,8 @@ endfunction()
 lightc_test_on_sim(sim "LIGHTC_SIM=lazy" engine fuse storage_types anomaly missed writes arguments module zeros map halves unscale master_weights optim_updates nn ops_cases
   ops_edges ops_math ops_nn trainer_order trainer_optim trainer_resume callbacks checkpoint log_hooks metrics
   hooks log_metric trainer_loggers hook_errors save_errors resume_everything callbacks_resume
-  ddp partial_gradients under_way compression collectives gather sync_batch_norm sharded_gradients slices)
+  ddp partial_gradients under_way compression collectives gather sync_batch_norm sharded_gradients slices
+  data_parallel split late_values)
 # No operator has a kernel there: each runs on the host.
 lightc_test_on_sim(fallback "LIGHTC_SIM=lazy;LIGHTC_SIM_WITHOUT=all;LIGHTC_HOST_FALLBACK=1" engine anomaly writes optim_updates nn
   ops_cases ops_nn)
@@ -31,6 +32,7 @@ add_dependencies(test_sim_fit lightc_sim)
 add_dependencies(test_sim_ranks lightc_sim)
 add_dependencies(test_sim_trainer lightc_sim)
 add_dependencies(test_backend_check lightc_sim lc_backend_check)
+add_dependencies(test_sim_devices lightc_sim)
 # What it reads.
 add_dependencies(test_symbols lightc)
 add_subdirectory(reference)

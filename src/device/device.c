@@ -137,10 +137,3 @@ lc_status lc__device_copy(const lc_device *to_on, void *to, const lc_device *fro
     LC_TRY(on->ops->copy(on->context, to, from, bytes));
     return on->ops->wait(on->context, UINT64_MAX);
 }
-
-lc_status lc__device_needs_host(const lc_device *d, const char *what)
-{
-    if (lc__on_host(d)) return LC_OK;
-    return lc_fail(LC_ERR_UNSUPPORTED, "%s works only with memory that the host can reach, not on %s:%d yet", what,
-                   d->ops->name, d->index);
-}

@@ -36,9 +36,6 @@ lc_status lc__device_plugin(const char *name, const lc_backend_ops **out) LC_MUS
 /* The operator of that name, among all that a plan can contain but those of programs; NULL: there is none. */
 const lc_op *lc__op_find(const char *name);
 
-/* Fails unless the host reaches the device's memory; `what` needs that. */
-lc_status lc__device_needs_host(const lc_device *d, const char *what) LC_MUST_USE;
-
 static inline bool lc__on_host(const lc_device *d)
 {
     return d->ops->host_memory;

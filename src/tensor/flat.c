@@ -87,7 +87,7 @@ done:
     return status;
 }
 
-lc_status lc__flat_replica(const lc_flat *of, lc_flat **out)
+lc_status lc__flat_replica(const lc_flat *of, const lc_device *on, lc_flat **out)
 {
     lc_status status = LC_OK;
     size_t n = (size_t)of->n, width = lc_dtype_size(of->gradient->type.dtype);
@@ -107,7 +107,8 @@ lc_status lc__flat_replica(const lc_flat *of, lc_flat **out)
         goto done;
     }
     memcpy(flat->offset, of->offset, n * sizeof *flat->offset);
-    LC_TRY_GOTO(status, done, lc_tensor_new(of->gradient->type.dtype, 1, &of->count, &flat->gradient));
+    lc_dtype dtype = of->gradient->type.dtype;
+    LC_TRY_GOTO(status, done, lc__tensor_new_on(on, dtype, 1, &of->count, LC_ROW_MAJOR, &flat->gradient));
     for (int i = 0; i < of->n; i++) {
         const lc_tensor *g = of->gradients[i];
         LC_TRY_GOTO(

@@ -228,10 +228,10 @@ lc_status lc__tensor_like(const lc_tensor *of, lc_tensor **out)
 {
     lc_tensor *memory;
     int64_t begin, count, room;
-    if (!of->is_slice) return lc_tensor_new_layout(of->type.dtype, of->type.ndim, of->type.shape, of->layout, out);
+    if (!of->is_slice) return lc__tensor_new_on(of->on, of->type.dtype, of->type.ndim, of->type.shape, of->layout, out);
     lc__tensor_slice(of, &begin, &count);
     room = count ? count : 1;
-    LC_TRY(lc_tensor_new(of->type.dtype, 1, &room, &memory));
+    LC_TRY(lc__tensor_new_on(of->on, of->type.dtype, 1, &room, LC_ROW_MAJOR, &memory));
     lc_status status = lc__tensor_range(memory, 0, &of->type, of->layout, out);
     lc_tensor_unref(memory); /* the range keeps it alive */
     LC_TRY(status);

@@ -74,7 +74,7 @@ lc_status lc__tensor_write_slice(lc_tensor *t, const void *data) LC_MUST_USE;
 lc_status lc__tensor_cut_value(const lc_tensor *t, const void *data, void *slice) LC_MUST_USE;
 /* Gives such a parameter memory for its whole value, which is written later. */
 lc_status lc__tensor_revive(lc_tensor *t) LC_MUST_USE;
-/* Another tensor of the type and layout of `of`; if that is sliced, with the same slice. */
+/* Another tensor of the type, layout and device of `of`; if that is sliced, with the same slice. */
 lc_status lc__tensor_like(const lc_tensor *of, lc_tensor **out) LC_MUST_USE;
 /* The slice of t that this rank holds, which is not empty, as a 1-D tensor for operators, in memory order. *view: NULL,
  * or an earlier result, which is kept as long as the slice has not moved. */

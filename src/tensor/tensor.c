@@ -252,12 +252,9 @@ lc_status lc_tensor_new(lc_dtype dtype, int ndim, const int64_t *shape, lc_tenso
     return lc_tensor_new_layout(dtype, ndim, shape, LC_ROW_MAJOR, out);
 }
 
-static lc_status new_storage(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, bool reserve,
-                             lc_tensor **out)
+static lc_status new_storage(const lc_device *on, lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout,
+                             bool reserve, lc_tensor **out)
 {
-    const lc_device *on;
-    *out = NULL;
-    LC_TRY(lc__device_default(&on));
     LC_TRY(new_handle(on, dtype, ndim, shape, layout, out));
     lc_tensor *t = *out;
     size_t bytes = t->bytes ? t->bytes : 1;
@@ -276,12 +273,24 @@ static lc_status new_storage(lc_dtype dtype, int ndim, const int64_t *shape, lc_
 lc_status lc_tensor_new_layout(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    return new_storage(dtype, ndim, shape, layout, false, out);
+    const lc_device *on;
+    *out = NULL;
+    LC_TRY(lc__device_default(&on));
+    return lc__tensor_new_on(on, dtype, ndim, shape, layout, out);
+}
+
+lc_status lc__tensor_new_on(const lc_device *on, lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout,
+                            lc_tensor **out)
+{
+    return new_storage(on, dtype, ndim, shape, layout, false, out);
 }
 
 lc_status lc__tensor_reserve(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out)
 {
-    return new_storage(dtype, ndim, shape, layout, true, out);
+    const lc_device *on;
+    *out = NULL;
+    LC_TRY(lc__device_default(&on));
+    return new_storage(on, dtype, ndim, shape, layout, true, out);
 }
 
 lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, lc_layout layout, lc_tensor **out)
@@ -328,10 +337,7 @@ void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset)
 lc_status lc__tensor_to(lc_tensor *t, const lc_device *on)
 {
     lc_tensor *base;
-    const lc_device *before = lc__device_use(on);
-    lc_status status = new_storage(t->type.dtype, t->type.ndim, t->type.shape, t->layout, true, &base);
-    lc__device_use(before);
-    if (status < 0) return status;
+    LC_TRY(new_storage(on, t->type.dtype, t->type.ndim, t->type.shape, t->layout, true, &base));
     lc__tensor_move(t, base, 0);
     lc_tensor_unref(base);
     return LC_OK;

@@ -80,6 +80,9 @@ lc_status lc__not_a_tensor(const lc_tensor *t, const char *function) __attribute
 lc_tensor *lc__error_tensor(void);
 uint64_t lc__new_id(const lc_tensor *t);
 
+/* As lc_tensor_new_layout, on a device. */
+lc_status lc__tensor_new_on(const lc_device *on, lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout,
+                            lc_tensor **out) LC_MUST_USE;
 /* As lc_tensor_new_layout, for a tensor that may be cut into slices before it is used: it may be larger than memory. */
 lc_status lc__tensor_reserve(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out);
 /* A persistent tensor that is a dense range of `base`, from byte `offset`. Holds a reference to base. */
@@ -134,8 +137,8 @@ lc_status lc__flat_new(lc_tensor **parameters, int n, bool move, lc_flat **out) 
 /* The flat buffers of a tensor that needs gradients; makes separate ones if it is in none. */
 lc_status lc__flat_of(lc_tensor *parameter, lc_flat **out);
 void lc__flat_unref(lc_flat *flat);
-/* Makes buffers for another device's gradients of the same parameters. The caller sets its `parameters`, each of which
- * holds a reference; `parameter` is that of `flat`. */
-lc_status lc__flat_replica(const lc_flat *flat, lc_flat **out);
+/* Makes buffers on another device for its gradients of the same parameters. The caller sets its `parameters`, each of
+ * which holds a reference; `parameter` is that of `flat`. */
+lc_status lc__flat_replica(const lc_flat *flat, const lc_device *on, lc_flat **out);
 
 #endif

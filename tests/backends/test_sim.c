@@ -353,9 +353,9 @@ TEST(what_cannot_be_opened_is_a_sentence)
 {
     lc_tensor *t;
     find_plugin();
-    use("sim:4", NULL);
+    use("sim:8", NULL);
     CHECK_STATUS(lc_tensor_new(LC_F32, 1, (int64_t[]){1}, &t), LC_ERR_CONFIG);
-    CHECK(strstr(lc_error_message(), "there is no sim:4; this machine has 4"));
+    CHECK(strstr(lc_error_message(), "there is no sim:8; this machine has 8"));
     use("none", NULL);
     CHECK_STATUS(lc_tensor_new(LC_F32, 1, (int64_t[]){1}, &t), LC_ERR_CONFIG);
     CHECK(strstr(lc_error_message(), "accelerator is \"none\""));

@@ -27,7 +27,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-enum { LC_SIM_DEVICES = 4, LC_SIM_POISON = 0xff };
+enum { LC_SIM_DEVICES = 8, LC_SIM_POISON = 0xff };
 
 typedef struct sim_work sim_work;
 

@@ -8,7 +8,7 @@
 
 #include "nn/nn_internal.h"
 #include "parallel/devices/devices.h"
-#include "tensor/tensor_impl.h"
+#include "tensor/slice.h"
 
 #include <lightc/ops_math.h>
 #include <stdlib.h>
@@ -34,12 +34,12 @@ struct lc__statistics {
 static lc_status like(const struct lc__statistics *all, const lc_tensor *t, lc_tensor **out)
 {
     if (*out) return LC_OK;
-    LC_TRY(lc_tensor_new(t->type.dtype, t->type.ndim, t->type.shape, out));
+    LC_TRY(lc__tensor_like(t, out));
     if (all->devices == 1) return LC_OK;
     lc_tensor **replicas = (*out)->replicas = calloc((size_t)all->devices, sizeof *replicas);
     if (!replicas) return lc_fail(LC_ERR_MEMORY, "out of memory: statistics of batch norm");
     for (int i = 1; i < all->devices; i++)
-        LC_TRY(lc_tensor_new(t->type.dtype, t->type.ndim, t->type.shape, &replicas[i]));
+        LC_TRY(lc__tensor_like(t->replicas && t->replicas[i] ? t->replicas[i] : t, &replicas[i]));
     return LC_OK;
 }
 

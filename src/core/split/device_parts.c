@@ -92,13 +92,13 @@ int lc__device_parts_running(const lc_trainer *t)
     return t->device_parts ? (int)t->device_parts->split.n : 1;
 }
 
-/* A tensor of that type: the previous batch's, if it fits. */
+/* A tensor of that type, which the graphs of all devices can read: the previous batch's, if it fits. */
 static lc_status keep_tensor(lc_tensor **have, const lc_type *type)
 {
     if (*have && lc__type_equal(&(*have)->type, type)) return LC_OK;
     lc_tensor_unref(*have);
     *have = NULL;
-    return lc_tensor_new(type->dtype, type->ndim, type->shape, have);
+    return lc__tensor_new_on(lc__host_device(), type->dtype, type->ndim, type->shape, LC_ROW_MAJOR, have);
 }
 
 /* ---- cutting ---- */

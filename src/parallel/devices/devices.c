@@ -15,12 +15,15 @@
 
 /* ---- devices ---- */
 
+/* On an accelerator, device i is the i-th from the host graph's on. */
 static lc_status make_graph(lc__devices *d, int i)
 {
-    char on[LC__DEVICE_NAME];
+    char name[LC__DEVICE_NAME];
+    lc_device on = *d->host->on;
     lc_graph_args o = d->host->options;
-    o.device = lc__device_name(d->host->on, on);
     int all = d->host->threads, share = all / d->n + (i < all % d->n);
+    if (!lc__on_host(&on)) on.index += i;
+    o.device = lc__device_name(&on, name);
     o.threads = share > 1 ? share : 1;
     LC_TRY(lc_graph_new_with(&d->graphs[i], &o));
     d->graphs[i]->devices = d;
@@ -34,7 +37,6 @@ lc_status lc__devices_new(lc_graph *host, int n, bool copies, lc__devices **out)
 {
     lc_status status = LC_OK;
     *out = NULL;
-    LC_TRY(lc__device_needs_host(host->on, "the strategy data_parallel"));
     if (host->options.tune)
         return lc_fail(LC_ERR_UNSUPPORTED, "tune: kernels are timed one at a time, but %d devices run at once; drop it",
                        n);
@@ -81,9 +83,12 @@ static void drop_handles(lc__devices *d)
         lc_tensor_unref(e->original);
     }
     for (int k = 0; k < d->n_flats; k++) {
-        for (int i = 0; d->flats[k].of && i < d->n; i++) lc__flat_unref(d->flats[k].of[i]);
-        free(d->flats[k].of);
-        lc__flat_unref(d->flats[k].host);
+        lc__shared_flat *f = &d->flats[k];
+        for (int i = 0; f->copies && i <= d->n; i++) lc__staging_free(&f->copies[i], d->graphs[i < d->n ? i : 0]->on);
+        for (int i = 0; f->of && i < d->n; i++) lc__flat_unref(f->of[i]);
+        free(f->copies);
+        free(f->of);
+        lc__flat_unref(f->host);
     }
     d->n_entries = d->n_flats = 0;
     d->copied_bytes = 0;
@@ -128,22 +133,33 @@ static lc_status flat_of(lc__devices *d, lc_flat *host, lc__shared_flat **out)
         }
     LC_TRY(lc__grow_one(&d->flats, d->n_flats, "the gradients of several devices"));
     lc_flat **of = calloc((size_t)d->n, sizeof *of);
-    if (!of) return lc_fail(LC_ERR_MEMORY, "out of memory: the gradients of %d devices", d->n);
+    lc__staging *copies = calloc((size_t)d->n + 1, sizeof *copies);
     *out = &d->flats[d->n_flats++];
-    **out = (lc__shared_flat){.host = host, .of = of};
+    **out = (lc__shared_flat){.host = host, .of = of, .copies = copies};
     __atomic_fetch_add(&host->refs, 1, __ATOMIC_RELAXED);
     LC_TRY(lc__graph_add_flat(d->host, host));
-    for (int i = d->copies ? 0 : 1; i < d->n; i++) LC_TRY(lc__flat_replica(host, &of[i]));
+    if (!of || !copies) return lc_fail(LC_ERR_MEMORY, "out of memory: the gradients of %d devices", d->n);
+    for (int i = d->copies ? 0 : 1; i < d->n; i++) {
+        LC_TRY(lc__flat_replica(host, d->graphs[i]->on, &of[i]));
+        LC_TRY(lc__staging_reserve(&copies[i], d->graphs[i]->on, host->gradient->bytes));
+    }
+    LC_TRY(lc__staging_reserve(&copies[d->n], d->host->on, host->gradient->bytes));
     return LC_OK;
 }
 
-/* Device i's handle of a tensor. On a device with memory of its own every handle is a copy. */
+/* Whether device i's handle of a tensor is a copy. On a device with memory of its own every handle is. */
+static bool is_copy(const lc__devices *d, const lc__device_entry *e, int i)
+{
+    return e->is_buffer || d->copies || d->graphs[i]->on != d->host->on;
+}
+
+/* Device i's handle of a tensor. */
 static lc_status make_handle(lc__devices *d, const lc__device_entry *e, const lc__shared_flat *flat, int i,
                              lc_tensor **out)
 {
     lc_tensor *of = e->original, *t;
-    if (e->is_buffer || d->copies)
-        LC_TRY(lc_tensor_new_layout(of->type.dtype, of->type.ndim, of->type.shape, of->layout, out));
+    if (is_copy(d, e, i))
+        LC_TRY(lc__tensor_new_on(d->graphs[i]->on, of->type.dtype, of->type.ndim, of->type.shape, of->layout, out));
     else
         LC_TRY(lc__tensor_range(of, 0, &of->type, of->layout, out));
     t = *out;
@@ -183,7 +199,7 @@ static lc_status make_handles(lc__devices *d)
         if (!e->replicas) return lc_fail(LC_ERR_MEMORY, "out of memory: the tensors of %d devices", d->n);
         for (int i = d->copies ? 0 : 1; i < d->n; i++) LC_TRY(make_handle(d, e, flat, i, &e->replicas[i]));
         t->replicas = e->replicas;
-        if (e->is_buffer || d->copies) d->copied_bytes += t->bytes;
+        if (is_copy(d, e, d->n - 1)) d->copied_bytes += t->bytes;
     }
     return make_trees(d);
 }
@@ -249,13 +265,18 @@ lc_status lc__devices_set_tree(lc__devices *d, const lc__tree *tree)
 
 /* ---- a step ---- */
 
+/* A copy that fails is reported by the device's next call. */
+static void copy(const lc_tensor *to, const lc_tensor *from)
+{
+    (void)!lc__device_copy(to->on, to->device_data, from->on, from->device_data, from->bytes);
+}
+
 static void refresh(void *ctx, int i)
 {
     lc__devices *d = ctx;
     for (int k = 0; k < d->n_entries; k++) {
         const lc__device_entry *e = &d->entries[k];
-        if (e->replicas[i] && (e->is_buffer || d->copies))
-            memcpy(e->replicas[i]->device_data, e->original->device_data, e->original->bytes);
+        if (e->replicas[i] && is_copy(d, e, i)) copy(e->replicas[i], e->original);
     }
 }
 
@@ -313,7 +334,10 @@ void lc__devices_leave(lc__devices *d)
 static void execute(void *ctx, int i)
 {
     lc__devices *d = ctx;
-    if (d->plans[i]) (void)!lc__graph_execute(d->graphs[i], d->plans[i]); /* the graph keeps the error */
+    lc_graph *g = d->graphs[i];
+    if (!d->plans[i]) return;
+    /* The graph keeps the error. */
+    if (lc__graph_execute(g, d->plans[i]) >= 0) (void)!lc__step_failed(g, lc__device_arrived(g));
 }
 
 /* Adds the devices' work to the statistics of the host's graph. */
@@ -389,7 +413,7 @@ lc_status lc__devices_run(lc__devices *d)
     if (s >= 0 && (backwards || d->tree) && parts > (d->copies ? 0 : 1)) lc__devices_reduce(d);
     for (int k = 0; k < d->n_entries && s >= 0 && d->copies && parts; k++) {
         const lc__device_entry *e = &d->entries[k];
-        if (e->is_buffer) memcpy(e->original->device_data, e->replicas[0]->device_data, e->original->bytes);
+        if (e->is_buffer) copy(e->original, e->replicas[0]);
     }
     d->host->backwards += backwards;
     d->parts = 0;

@@ -13,8 +13,8 @@
  *              refreshed before every step
  *
  * Afterwards gradients are added to the host's over the devices, on the tree of comm.h, each device having a range of
- * them; the update is recorded in the host's graph. All devices are CPUs here, which share their memory; a device with
- * memory of its own is one that always copies, in make_handle and refresh. */
+ * them; the update is recorded in the host's graph. If that runs on a device of an accelerator, device i is the i-th
+ * from there on, and has copies of all tensors; gradients are added on the host. */
 #ifndef LC_PARALLEL_DEVICES_DEVICES_H
 #define LC_PARALLEL_DEVICES_DEVICES_H
 

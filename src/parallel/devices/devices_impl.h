@@ -3,6 +3,7 @@
 #ifndef LC_PARALLEL_DEVICES_DEVICES_IMPL_H
 #define LC_PARALLEL_DEVICES_DEVICES_IMPL_H
 
+#include "device/staging.h"
 #include "parallel/devices/devices.h"
 #include "parallel/devices/team.h"
 
@@ -17,8 +18,9 @@ typedef struct lc__device_entry {
 
 /* Gradients of one flat buffer. */
 typedef struct lc__shared_flat {
-    lc_flat *host; /* referenced */
-    lc_flat **of;  /* by device, owned; NULL: the host's own */
+    lc_flat *host;       /* referenced */
+    lc_flat **of;        /* by device, owned; NULL: the host's own */
+    lc__staging *copies; /* [n + 1]: where the gradients of the devices, and the host's, are added */
 } lc__shared_flat;
 
 struct lc__devices {

@@ -4,19 +4,42 @@
 
 #include <lightc/comm.h>
 
-/* Lists the memory of the host and of the devices that have a gradient of a parameter, for lc_comm_combine. On a tree
- * every device has one, possibly an absent one, and the host's is not part of the sum. */
+/* Where device i's gradients are added; i n: the host's. */
+static char *gradients_at(const lc__devices *d, const lc__shared_flat *f, int i)
+{
+    if (i < d->n && !f->of[i]) i = d->n;
+    const lc_flat *flat = i < d->n ? f->of[i] : f->host;
+    return lc__staging_at(&f->copies[i], 0, flat->gradient->device_data);
+}
+
+/* Lists the gradients of a parameter, for lc_comm_combine. On a tree every device has one, possibly an absent one, and
+ * the host's is not part of the sum. */
 static int sources_of(const lc__devices *d, const lc__shared_flat *f, int parameter, const void **list)
 {
     int n = 0;
     const lc_tensor *p = f->host->parameters[parameter];
-    for (int i = 0; i < d->parts && d->tree && p && p->requires_grad; i++)
-        list[n++] = lc__flat_on(f, i)->gradient->device_data;
+    for (int i = 0; i < d->parts && d->tree && p && p->requires_grad; i++) list[n++] = gradients_at(d, f, i);
     if (d->tree) return n;
-    if (f->host->has_gradient[parameter]) list[n++] = f->host->gradient->device_data;
+    if (f->host->has_gradient[parameter]) list[n++] = gradients_at(d, f, d->n);
     for (int i = 0; i < d->parts; i++)
-        if (f->of[i] && f->of[i]->has_gradient[parameter]) list[n++] = f->of[i]->gradient->device_data;
+        if (f->of[i] && f->of[i]->has_gradient[parameter]) list[n++] = gradients_at(d, f, i);
     return n;
+}
+
+/* From devices whose memory the host cannot reach. A copy that fails is reported by the device's next call. */
+static void read_piece(const lc__devices *d, const lc__shared_flat *f, size_t from, size_t bytes)
+{
+    for (int i = 0; i <= d->n; i++) {
+        const lc_tensor *g = i < d->n ? f->of[i] ? f->of[i]->gradient : NULL : f->host->gradient;
+        if (!g || (i >= d->parts && i < d->n)) continue;
+        (void)!lc__staging_read(&f->copies[i], g->on, from, (const char *)g->device_data + from, bytes);
+    }
+}
+
+static void write_piece(const lc__devices *d, const lc__shared_flat *f, size_t from, size_t bytes)
+{
+    const lc_tensor *g = f->host->gradient;
+    (void)!lc__staging_write(&f->copies[d->n], g->on, from, (char *)g->device_data + from, bytes);
 }
 
 /* Each of the `parts` members reduces one piece of the flat buffer; `member` is this one. */
@@ -26,19 +49,22 @@ static void reduce_flat(lc__devices *d, const lc__shared_flat *f, int member)
     lc_dtype dtype = host->gradient->type.dtype;
     size_t width = lc_dtype_size(dtype);
     const void **list = d->sources + (size_t)member * (size_t)(d->n + 1);
+    char *sums = gradients_at(d, f, d->n);
     int64_t piece = (host->count / d->parts + 63) & ~(int64_t)63;
-    int64_t begin = piece * member, end = member == d->parts - 1 ? host->count : begin + piece;
+    int64_t begin = piece * member, end = begin + piece < host->count ? begin + piece : host->count;
+    if (begin >= end) return;
+    read_piece(d, f, (size_t)begin * width, (size_t)(end - begin) * width);
     for (int p = 0; p < host->n; p++) {
         int64_t from = host->offset[p], to = p + 1 < host->n ? host->offset[p + 1] : host->count;
         if (from < begin) from = begin;
         if (to > end) to = end;
         if (from >= to) continue;
         int n = sources_of(d, f, p, list);
-        if (n == 0 || (n == 1 && list[0] == host->gradient->device_data)) continue;
+        if (n == 0 || (n == 1 && list[0] == sums)) continue;
         for (int k = 0; k < n; k++) list[k] = (const char *)list[k] + (size_t)from * width;
-        lc_comm_combine(dtype, LC_COMM_SUM, n, list, (char *)host->gradient->device_data + (size_t)from * width,
-                        to - from);
+        lc_comm_combine(dtype, LC_COMM_SUM, n, list, sums + (size_t)from * width, to - from);
     }
+    write_piece(d, f, (size_t)begin * width, (size_t)(end - begin) * width);
 }
 
 static void reduce(void *ctx, int member)

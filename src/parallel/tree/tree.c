@@ -87,7 +87,8 @@ lc_status lc__tree_held(lc__tree_flat *f, int which, int level, lc__held **out)
     const int64_t *count = which == LC__TREE_WINDOW && flat->sharding ? &flat->sharding->count : &flat->count;
     h->range = calloc((size_t)flat->n, sizeof *h->range);
     if (!h->range) return lc_fail(LC_ERR_MEMORY, "out of memory: the sums of gradients");
-    LC_TRY_GOTO(status, done, lc_tensor_new(flat->gradient->type.dtype, 1, count, &h->whole));
+    const lc_tensor *g = flat->gradient;
+    LC_TRY_GOTO(status, done, lc__tensor_new_on(g->on, g->type.dtype, 1, count, LC_ROW_MAJOR, &h->whole));
     for (int i = 0; i < flat->n; i++) {
         const lc_tensor *p = flat->parameters[i];
         if (!p) continue;
