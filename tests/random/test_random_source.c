@@ -74,7 +74,8 @@ TEST(printed_programs_compute_the_same)
     print_all(strcat(path, ".c"), names, sizeof names);
     path[strlen(path) - 2] = 0;
     CHECK_EQ(pclose(run_command("cc -std=gnu11 -O0 -Wall -Wextra -Werror -c '%s.c' -o '%s.o' "
-                                "-I\"$LIGHTC_TEST_SOURCE/tests/support\" -I\"$LIGHTC_TEST_SOURCE/include\"",
+                                "-I\"$LIGHTC_TEST_SOURCE/tests/support\" -I\"$LIGHTC_TEST_SOURCE/src\" "
+                                "-I\"$LIGHTC_TEST_SOURCE/include\"",
                                 path, "")),
              0);
 #ifdef SANITIZED
