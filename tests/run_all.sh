@@ -41,7 +41,7 @@ threads+='|combined_ranks|loggers|csv|sqlite|sqlite_lock|stream|mlflow|tensorboa
 threads+='|log_ranks|log_metric_ranks|checkpoint|checkpoint_(faults|sharded|ranges)|load_weights|save_errors_ranks'
 threads+='|comm|comm_arguments|exposed|shm|tcp|secure|seal|control.*|progress_thread|under_way|collectives'
 threads+='|compression|sync|sync_batch_norm|partial_gradients|sharded_gradients|slices|gather|data_parallel.*'
-threads+='|unused_parameters|ddp.*|ranks_apart|rank_times|halves_run|scaled_loss_run|tuner_ranks|fabric_ranks)$'
+threads+='|sim_(ranks|devices)|unused_parameters|ddp.*|ranks_apart|rank_times|halves_run|scaled_loss_run|tuner_ranks|fabric_ranks)$'
 undefined='^(engine|laws|ops_.*|nn|module|optim|random|random_(programs|trainings)|cpu_.*|winograd|product|sync|partial_gradients|data.*|loader|image|images|safetensors|checkpoint|hostile_.*|json|options|sched|metrics|csv|loggers|stream|sqlite|bad_index)$'
 
 say() { printf '== %s (%d s)\n' "$*" "$SECONDS"; }

@@ -255,7 +255,11 @@ static int event_record(void *context, void *event, void *stream)
 
 static int event_synchronize(void *context, void *event)
 {
-    return wait_for(context, *(const uint64_t *)event);
+    sim_device *d = context;
+    pthread_mutex_lock(&d->lock);
+    uint64_t upto = *(const uint64_t *)event;
+    pthread_mutex_unlock(&d->lock);
+    return wait_for(d, upto);
 }
 
 static int event_query(void *context, void *event, bool *reached)

@@ -57,6 +57,11 @@ static size_t sites_of(const lc_build *b, const lc_ir_node *n)
     return b->g->nan_check && n->sites ? (size_t)n->ints[0] : 0;
 }
 
+static size_t align(size_t bytes)
+{
+    return (bytes + 255) & ~(size_t)255;
+}
+
 static lc_status reserve(const lc_build *b, size_t *floats)
 {
     lc_plan *p = b->plan;
@@ -76,7 +81,7 @@ static lc_status reserve(const lc_build *b, size_t *floats)
     p->calls = calloc((size_t)b->n_calls + 1, sizeof *p->calls);
     p->views = calloc(n_views + 1, sizeof *p->views);
     p->call_ints = calloc(n_ints + 1, sizeof *p->call_ints);
-    p->floats = calloc(n_floats + 1, sizeof *p->floats);
+    p->floats = calloc(1, align((n_floats + 1) * sizeof *p->floats)); /* a device's block takes all of it */
     p->live = calloc(n_live + 1, sizeof *p->live);
     p->linked = calloc(n_linked + 1, sizeof *p->linked);
     p->patches = calloc(n_views + 1, sizeof *p->patches);
@@ -176,11 +181,6 @@ static lc_status reserve_scratch(lc_graph *g, size_t least)
     if (status < 0) return lc_fail_context(status, "the step needs %zu bytes of workspace", least);
     g->scratch_bytes = least;
     return LC_OK;
-}
-
-static size_t align(size_t bytes)
-{
-    return (bytes + 255) & ~(size_t)255;
 }
 
 /* The block that a replay writes, with a place for everything in it. */

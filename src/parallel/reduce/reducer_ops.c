@@ -43,6 +43,12 @@ static void *result_at(const lc_call *c, size_t offset, void *at, size_t n)
     return lc__staging_at(&s->memory, offset, at);
 }
 
+/* The same for a unit that has memory only for this plan: the sum is taken from the slot (take_slice). */
+static void *unit_at(const lc_call *c, size_t offset, void *at)
+{
+    return lc__staging_at(&sending_of(c)->memory, offset, at);
+}
+
 void lc__reducer_deliver(lc__reducer *r, int slot)
 {
     lc__sending *s = &r->sending[slot];
@@ -139,6 +145,7 @@ static void run_reduce_unit(const lc_call *c)
 {
     const lc__reducer *r = lc__reducer_of(c);
     int64_t count = c->ints[LC__SYNC_COUNT], offset = c->ints[LC__SYNC_OFFSET], rank = lc_comm_rank(r->slices);
+    char *sum = elements(&c->in[0], offset + rank * count);
     size_t width = width_of(&c->in[0]), slice = (size_t)count * width, before = (size_t)rank * slice;
     lc__reducer_agree(lc__reducer_of(c), LC__REDUCES, c->ints[LC__SYNC_SLOT]);
     char *data = take(c, 0, elements(&c->in[0], offset), (size_t)lc_comm_size(r->slices) * slice);
@@ -148,7 +155,7 @@ static void run_reduce_unit(const lc_call *c)
            (lc_comm_call){.op = LC_COMM_REDUCE_SCATTER,
                           .dtype = c->in[0].dtype,
                           .in = data,
-                          .out = result_at(c, before, elements(&c->in[0], offset + rank * count), slice),
+                          .out = r->stage < 2 ? result_at(c, before, sum, slice) : unit_at(c, before, sum),
                           .count = count});
     count_bucket(c, count * lc_comm_size(r->slices), c->in[0].dtype);
 }
@@ -160,7 +167,7 @@ static void run_reduce_slice(const lc_call *c)
     int64_t count = c->ints[LC__SYNC_COUNT], offset = c->ints[LC__SYNC_OFFSET];
     size_t slice = (size_t)count * width_of(&c->in[0]), before = (size_t)lc_comm_rank(r->slices) * slice;
     wait_for(lc__reducer_of(c), (int)c->ints[LC__SYNC_SLOT]);
-    void *data = result_at(c, before, elements(&c->in[0], offset), slice);
+    void *data = unit_at(c, before, elements(&c->in[0], offset));
     launch(c, r->replicas,
            (lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = c->in[0].dtype, .in = data, .out = data, .count = count});
 }
