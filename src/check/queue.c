@@ -186,8 +186,11 @@ static void set_floats(char *p, float value)
 
 static bool are_floats(const char *p, float value)
 {
-    for (int i = 0; i < N / 8; i++)
-        if (memcmp(p + (size_t)i * sizeof value, &value, sizeof value) != 0) return false;
+    for (int i = 0; i < N / 8; i++) {
+        float at;
+        memcpy(&at, p + (size_t)i * sizeof at, sizeof at);
+        if (!(at == value)) return false;
+    }
     return true;
 }
 

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +60,7 @@ lc_status lc_op_add_kernel(const lc_op *op, const char *backend, const lc_kernel
     added *a = calloc(1, sizeof *a);
     if (!a) return lc_fail(LC_ERR_MEMORY, "out of memory for a kernel of %s", op->name);
     *a = (added){.op = op, .kernel = kernel};
-    memcpy(a->backend, backend, strlen(backend));
+    snprintf(a->backend, sizeof a->backend, "%s", backend);
     pthread_mutex_lock(&added_kernels.lock);
     a->next = added_kernels.first;
     added_kernels.first = a;

@@ -138,7 +138,7 @@ TEST(ranks_find_one_size)
     CHECK_EQ(one.batch_size, 64);
     CHECK_RANKS("threads", 3, size_of_rank, &j);
     for (int r = 0; r < 3; r++) CHECK(j.got[r].batch_size == 64 && j.got[r].too_large == 128);
-    /* Rank 1 has less, but not so little that the ends of tensors, which are rounded up to 256 bytes, are most of it. */
+    /* Rank 1 has less, but more than what the sizes of tensors are rounded up by. */
     j.bytes_of_rank_1 = one.planned_bytes / 2;
     CHECK_RANKS("threads", 3, size_of_rank, &j);
     for (int r = 0; r < 3; r++) CHECK(j.got[r].batch_size == j.got[1].batch_size && j.got[r].batch_size < 64);
