@@ -50,7 +50,9 @@ lc_status lc__device_plugin(const char *name, const lc_backend_ops **out)
     else if (!(*out)->name || strcmp((*out)->name, name) != 0)
         status = lc_fail(LC_ERR_CONFIG, "accelerator=%s: liblightc_%s.so has a backend with another name, %s", name,
                          name, (*out)->name ? (*out)->name : "none");
-    if (status < 0) dlclose(library);
+    if (status >= 0) return LC_OK;
+    *out = NULL;
+    dlclose(library);
     return status;
 }
 

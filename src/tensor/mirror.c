@@ -14,6 +14,7 @@ lc_status lc__mirror_map(lc_tensor *t, const lc_device *on, lc__access access, l
         if (access & LC__READ) status = lc__device_copy(lc__host_device(), t->mirror, on, v->data, bytes);
         if (status < 0) {
             free(t->mirror);
+            t->mirror = NULL;
             return status;
         }
     }

@@ -59,16 +59,9 @@ static bool fusible(const lc_build *b, const lc_ir_node *n)
     return lc__elementwise_index(n->op) >= 0;
 }
 
-/* The persistent tensor whose memory contains a value, or NULL. */
 static const lc_tensor *memory_of(const fuser *f, uint32_t value)
 {
-    while (f->producer[value] >= 0) {
-        const lc_ir_node *n = &f->b->nodes[f->producer[value]];
-        if (!(n->op->flags & LC_OP_VIEW)) return NULL;
-        value = n->in[0];
-    }
-    const lc_tensor *t = lc__viewed_tensor(f->b->g, value); /* also one of an earlier segment */
-    return t && t->kind == LC_TENSOR_PERSISTENT ? t : NULL;
+    return lc__memory_of(f->b->g, f->b->nodes, f->producer, value);
 }
 
 /* Whether any elementwise node reads gradients: then the nodes that accumulate them count as writes. */
@@ -147,11 +140,6 @@ static int outputs_with(const fuser *f, int g, int extra)
     return n;
 }
 
-static bool same_shape(const lc_type *a, const lc_type *b)
-{
-    return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
-}
-
 static bool can_join(const fuser *f, int g, int node, int *position)
 {
     const group *to = &f->groups[g];
@@ -159,7 +147,7 @@ static bool can_join(const fuser *f, int g, int node, int *position)
     const lc_ir_node *member = &f->b->nodes[to->members[0]];
     const lc_type *a = &f->b->values[n->out[0]].type, *b = &f->b->values[member->out[0]].type;
     uint32_t in[LC_FUSED_MAX_INPUTS];
-    if (!same_shape(a, b) || to->n == LC_FUSED_MAX_INSTRUCTIONS) return false;
+    if (!lc__same_shape(a, b) || to->n == LC_FUSED_MAX_INSTRUCTIONS) return false;
     if (inputs_with(f, g, node, in) > LC_FUSED_MAX_INPUTS || outputs_with(f, g, node) > LC_FUSED_MAX_OUTPUTS)
         return false;
 

@@ -181,11 +181,6 @@ static bool matrix_ok(const lc_ir_value *v)
     return (r == 1 || rows == 1) && (cols == 1 || c >= rows);
 }
 
-static bool same_shape(const lc_type *a, const lc_type *b)
-{
-    return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
-}
-
 /* The memory order that most full operands of an elementwise call already have. */
 static lc_layout common_layout(const lc_build *b, const lc_ir_node *n)
 {
@@ -194,7 +189,7 @@ static lc_layout common_layout(const lc_build *b, const lc_ir_node *n)
     for (int i = 0; i < n->n_in; i++) {
         if (n->in[i] == LC_ABSENT) continue;
         const lc_ir_value *v = &b->values[n->in[i]];
-        if (!same_shape(&v->type, shape)) continue;
+        if (!lc__same_shape(&v->type, shape)) continue;
         bool row = dense(v, LC_ROW_MAJOR), last = dense(v, LC_CHANNELS_LAST);
         if (row != last) votes[last]++;
     }
@@ -217,7 +212,7 @@ static lc_status fit_inputs(lc_build *b, lc_ir_node *n, const lc_kernel *kernel,
             break;
         case LC_WANT_ELEMENTWISE:
             layout = common;
-            fits = !same_shape(&v->type, &b->values[n->out[0]].type) || dense(v, common);
+            fits = !lc__same_shape(&v->type, &b->values[n->out[0]].type) || dense(v, common);
             break;
         case LC_WANT_MATRIX:
             fits = matrix_ok(v);

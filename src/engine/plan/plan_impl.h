@@ -67,6 +67,25 @@ typedef struct lc_build {
     size_t block_used, block_size;
 } lc_build;
 
+/* The persistent tensor whose memory contains a value, also one of an earlier segment; NULL: none. `producer`: by
+ * value, the node that makes it, or -1. */
+static inline const lc_tensor *lc__memory_of(const lc_graph *g, const lc_ir_node *nodes, const int *producer,
+                                             uint32_t value)
+{
+    while (producer[value] >= 0) {
+        const lc_ir_node *n = &nodes[producer[value]];
+        if (!(n->op->flags & LC_OP_VIEW)) return NULL;
+        value = n->in[0];
+    }
+    const lc_tensor *t = lc__viewed_tensor(g, value);
+    return t && t->kind == LC_TENSOR_PERSISTENT ? t : NULL;
+}
+
+static inline bool lc__same_shape(const lc_type *a, const lc_type *b)
+{
+    return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
+}
+
 /* An empty array may be NULL. */
 static inline bool lc__same_bytes(const void *a, const void *b, size_t bytes)
 {

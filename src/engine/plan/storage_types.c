@@ -17,8 +17,8 @@ typedef struct assigner {
     lc_build *b;
     lc_ir_node *nodes; /* the new list */
     int n, cap;
-    uint32_t *low; /* by value: the same in the low type, or LC_ABSENT */
-    int *maker;    /* by value: its node in the new list, or -1 */
+    uint32_t *twin; /* by value: the same in the other type, f32 or low; or LC_ABSENT */
+    int *maker;     /* by value: its node in the new list, or -1 */
     uint32_t cap_values, cap_makers, n_values;
 } assigner;
 
@@ -27,10 +27,10 @@ typedef struct assigner {
 static lc_status note_values(assigner *a)
 {
     uint32_t n = a->b->n_values;
-    LC_TRY(lc__grow(&a->low, &a->cap_values, a->n_values, n - a->n_values, "the plan of a step"));
+    LC_TRY(lc__grow(&a->twin, &a->cap_values, a->n_values, n - a->n_values, "the plan of a step"));
     LC_TRY(lc__grow(&a->maker, &a->cap_makers, a->n_values, n - a->n_values, "the plan of a step"));
     for (; a->n_values < n; a->n_values++) {
-        a->low[a->n_values] = LC_ABSENT;
+        a->twin[a->n_values] = LC_ABSENT;
         a->maker[a->n_values] = -1;
     }
     return LC_OK;
@@ -77,11 +77,11 @@ static lc_status add_cast(assigner *a, lc_site site, uint32_t in, uint32_t out)
 /* The value in the low type: of a view, a view of the low value, if there is one. */
 static lc_status low_of(assigner *a, uint32_t value, lc_site site, uint32_t *out)
 {
-    *out = a->low[value];
+    *out = a->twin[value];
     if (*out != LC_ABSENT) return LC_OK;
     LC_TRY(new_value(a, value, a->b->g->low, out));
     const lc_ir_node *maker = a->maker[value] >= 0 ? &a->nodes[a->maker[value]] : NULL;
-    uint32_t of = maker && (maker->op->flags & LC_OP_VIEW) ? a->low[maker->in[0]] : LC_ABSENT;
+    uint32_t of = maker && (maker->op->flags & LC_OP_VIEW) ? a->twin[maker->in[0]] : LC_ABSENT;
     if (of != LC_ABSENT)
         LC_TRY(add_unary(a,
                          &(lc_ir_node){.op = maker->op,
@@ -94,32 +94,21 @@ static lc_status low_of(assigner *a, uint32_t value, lc_site site, uint32_t *out
                          of, *out));
     else
         LC_TRY(add_cast(a, site, value, *out));
-    a->low[value] = *out;
+    a->twin[value] = *out;
     return LC_OK;
 }
 
 /* ---- writes ---- */
-
-/* The persistent tensor whose memory contains a value, or NULL. */
-static const lc_tensor *memory_of(const assigner *a, uint32_t value)
-{
-    while (a->maker[value] >= 0) {
-        const lc_ir_node *n = &a->nodes[a->maker[value]];
-        if (!(n->op->flags & LC_OP_VIEW)) return NULL;
-        value = n->in[0];
-    }
-    return lc__viewed_tensor(a->b->g, value);
-}
 
 /* What was converted before a node writes it is old afterwards. */
 static void forget_written(assigner *a, const lc_ir_node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
         if (!(n->op->mutated_inputs >> i & 1) || n->in[i] == LC_ABSENT) continue;
-        const lc_tensor *written = memory_of(a, n->in[i]);
+        const lc_tensor *written = lc__memory_of(a->b->g, a->nodes, a->maker, n->in[i]);
         for (uint32_t v = 0; written && v < a->n_values; v++) {
-            const lc_tensor *t = a->low[v] == LC_ABSENT ? NULL : memory_of(a, v);
-            if (t && lc__overlap(t, written)) a->low[v] = LC_ABSENT;
+            const lc_tensor *t = a->twin[v] == LC_ABSENT ? NULL : lc__memory_of(a->b->g, a->nodes, a->maker, v);
+            if (t && lc__overlap(t, written)) a->twin[v] = LC_ABSENT;
         }
     }
 }
@@ -145,60 +134,47 @@ static lc_status raise_operands(assigner *a, lc_ir_node *n)
     for (int i = 0; i < n->n_in; i++) {
         uint32_t low = n->in[i], back;
         if (low == LC_ABSENT || a->b->values[low].type.dtype != a->b->g->low) continue;
-        LC_TRY(new_value(a, low, LC_F32, &back));
-        LC_TRY(add_cast(a, n->site, low, back));
-        n->in[i] = back;
+        if (a->twin[low] == LC_ABSENT) {
+            LC_TRY(new_value(a, low, LC_F32, &back));
+            LC_TRY(add_cast(a, n->site, low, back));
+            a->twin[low] = back;
+        }
+        n->in[i] = a->twin[low];
     }
     return LC_OK;
 }
 
-/* The results that become low, and what the node gives instead: the low values, or f32 ones to be rounded. */
-static lc_status add_results(assigner *a, lc_ir_node *n, uint32_t results, bool in_f32)
-{
-    uint32_t *low = lc__build_alloc(a->b, (size_t)n->n_out * sizeof *low);
-    uint32_t *user = lc__build_alloc(a->b, (size_t)n->n_out * sizeof *user);
-    if (!low || !user) return LC_ERR_MEMORY;
-    for (int k = 0; k < n->n_out; k++) {
-        user[k] = n->out[k];
-        low[k] = LC_ABSENT;
-        if (!(results >> k & 1) || !is_f32(a, user[k])) continue;
-        LC_TRY(new_value(a, user[k], a->b->g->low, &low[k]));
-        n->out[k] = low[k];
-        if (in_f32) LC_TRY(new_value(a, user[k], LC_F32, &n->out[k]));
-    }
-    lc_ir_node made = *n;
-    LC_TRY(add(a, &made));
-    for (int k = 0; k < n->n_out; k++) {
-        if (low[k] == LC_ABSENT) continue;
-        if (in_f32) LC_TRY(add_cast(a, n->site, n->out[k], low[k]));
-        LC_TRY(add_cast(a, n->site, low[k], user[k]));
-        a->low[user[k]] = low[k];
-    }
-    return LC_OK;
-}
-
+/* Adds the node with low operands and results, or in f32 with operands that have been rounded; and what converts its
+ * results to the program's values. */
 static lc_status add_low(assigner *a, const lc_ir_node *node, uint32_t results)
 {
     const lc_kernel *kernel;
     lc_ir_node n = *node;
-    n.in = lc__build_alloc(a->b, (size_t)(n.n_in + n.n_out) * sizeof *n.in);
-    if (!n.in) return LC_ERR_MEMORY;
-    n.out = n.in + n.n_in;
+    n.in = lc__build_alloc(a->b, (size_t)n.n_in * sizeof *n.in);
+    n.out = lc__build_alloc(a->b, (size_t)n.n_out * sizeof *n.out);
+    uint32_t *low = lc__build_alloc(a->b, (size_t)n.n_out * sizeof *low);
+    if (!n.in || !n.out || !low) return LC_ERR_MEMORY;
     memcpy(n.in, node->in, (size_t)n.n_in * sizeof *n.in);
-    memcpy(n.out, node->out, (size_t)n.n_out * sizeof *n.out);
     LC_TRY(lower_operands(a, &n));
-    /* What the backend is asked for has low results, too. */
-    lc_ir_node wanted = n;
-    wanted.out = lc__build_alloc(a->b, (size_t)n.n_out * sizeof *n.out);
-    if (!wanted.out) return LC_ERR_MEMORY;
     for (int k = 0; k < n.n_out; k++) {
-        wanted.out[k] = n.out[k];
-        if (results >> k & 1 && is_f32(a, n.out[k])) LC_TRY(new_value(a, n.out[k], a->b->g->low, &wanted.out[k]));
+        low[k] = LC_ABSENT;
+        if (results >> k & 1 && is_f32(a, node->out[k])) LC_TRY(new_value(a, node->out[k], a->b->g->low, &low[k]));
+        n.out[k] = low[k] == LC_ABSENT ? node->out[k] : low[k];
     }
-    LC_TRY(lc__kernel_of(a->b, &wanted, &kernel));
-    bool has = kernel && kernel != n.op->kernel; /* reference kernels take no low types */
-    if (!has) LC_TRY(raise_operands(a, &n));
-    return add_results(a, &n, results, !has);
+    LC_TRY(lc__kernel_of(a->b, &n, &kernel));
+    bool in_f32 = !kernel || kernel == n.op->kernel; /* reference kernels take no low types */
+    if (in_f32) LC_TRY(raise_operands(a, &n));
+    for (int k = 0; k < n.n_out && in_f32; k++)
+        if (low[k] != LC_ABSENT) LC_TRY(new_value(a, low[k], LC_F32, &n.out[k]));
+    LC_TRY(add(a, &n));
+    for (int k = 0; k < n.n_out; k++) {
+        if (low[k] == LC_ABSENT) continue;
+        if (in_f32) LC_TRY(add_cast(a, n.site, n.out[k], low[k]));
+        LC_TRY(add_cast(a, n.site, low[k], node->out[k]));
+        a->twin[node->out[k]] = low[k];
+        a->twin[low[k]] = node->out[k];
+    }
+    return LC_OK;
 }
 
 static lc_status add_node(assigner *a, const lc_ir_node *n)
@@ -223,7 +199,7 @@ lc_status lc__assign_storage_types(lc_build *b)
     b->n_nodes = a.n;
 done:
     free(a.nodes);
-    free(a.low);
+    free(a.twin);
     free(a.maker);
     return status;
 }

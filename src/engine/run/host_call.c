@@ -43,7 +43,6 @@ lc_status lc__host_call_make(const lc_device *on, const lc_call *call, lc__host_
     lc_status status = LC_OK;
     if (!h->memory || !h->views || !h->floats)
         status = lc_fail(LC_ERR_MEMORY, "out of memory: the operands of %s", call->op->name);
-    if (status >= 0) status = on->ops->wait(on->context, UINT64_MAX);
     if (status >= 0) status = copy_all(on, call, h);
     if (status < 0) {
         lc__host_call_free(h);
