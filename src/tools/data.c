@@ -92,7 +92,7 @@ static void show_targets(const lc_dataset *d)
         most = t > most ? t : most;
     }
     printf("targets from %lld to %lld\n", (long long)least, (long long)most);
-    if (most - least >= MOST_TARGETS) return;
+    if ((uint64_t)most - (uint64_t)least >= MOST_TARGETS) return;
     int64_t counts[MOST_TARGETS] = {0};
     for (int64_t i = 0; i < n; i++) counts[lc_image_target(d, i) - least]++;
     for (int64_t t = least; t <= most; t++) {

@@ -68,6 +68,11 @@ check "says how many samples" says '^6 samples in 2 shards'
 check "and of which targets" says '^  1: 3'
 check "data index" run data index shards-000001.tar
 check "names it" says '^shards-000001.tar.idx: 2 samples'
+for i in 1 2 3; do cp photos/cat/$i.png $i.png; done
+echo -9223372036854775808 >1.cls; echo 0 >2.cls; echo 9223372036854775807 >3.cls
+tar cf far.tar 1.png 1.cls 2.png 2.cls 3.png 3.cls
+check "data show of targets that are far apart" run data show far.tar
+check "says from where to where" says '^targets from -9223372036854775808 to 9223372036854775807$'
 check "packing over shards is an error" ends_with 1 data pack photos shards
 check "that names the first" complains 'shards-000000.tar exists'
 check "data pack without a prefix is wrong usage" ends_with 2 data pack photos
