@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which part of a picture random_resized_crop takes. */
+/* Parts of pictures, and which one random_resized_crop takes. */
 #ifndef LC_DATA_TRANSFORMS_BOX_H
 #define LC_DATA_TRANSFORMS_BOX_H
 

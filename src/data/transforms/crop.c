@@ -6,21 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void lc__copy_window(const lc__picture *in, const char *src, const lc__picture *out, char *dst, int64_t top,
-                     int64_t left)
-{
-    int64_t x0 = left < 0 ? -left : 0, x1 = out->width;
-    if (left + x1 > in->width) x1 = in->width - left;
-    for (int64_t p = 0; p < in->planes; p++)
-        for (int64_t y = 0; y < out->height; y++) {
-            int64_t from = top + y;
-            if (from < 0 || from >= in->height || x1 <= x0) continue;
-            memcpy(dst + (size_t)((p * out->height + y) * out->width + x0) * out->pixel,
-                   src + (size_t)((p * in->height + from) * in->width + left + x0) * in->pixel,
-                   (size_t)(x1 - x0) * in->pixel);
-        }
-}
-
 /* ---- the middle ---- */
 
 typedef struct size {

@@ -28,6 +28,22 @@ static void fill_constant(char *dst, size_t bytes, const unsigned char element[8
         for (size_t i = 0; i < bytes; i += size) memcpy(dst + i, element, size);
 }
 
+/* Copies what the window has of `in`. */
+static void copy_window(const lc__picture *in, const char *src, const lc__picture *out, char *dst, int64_t top,
+                        int64_t left)
+{
+    int64_t x0 = left < 0 ? -left : 0, x1 = out->width;
+    if (left + x1 > in->width) x1 = in->width - left;
+    for (int64_t p = 0; p < in->planes; p++)
+        for (int64_t y = 0; y < out->height; y++) {
+            int64_t from = top + y;
+            if (from < 0 || from >= in->height || x1 <= x0) continue;
+            memcpy(dst + (size_t)((p * out->height + y) * out->width + x0) * out->pixel,
+                   src + (size_t)((p * in->height + from) * in->width + left + x0) * in->pixel,
+                   (size_t)(x1 - x0) * in->pixel);
+        }
+}
+
 void lc__padded_window(const lc__picture *in, const char *src, const lc__picture *out, char *dst, int64_t top,
                        int64_t left, lc_padding_mode mode, const unsigned char element[8], size_t element_size)
 {
@@ -36,7 +52,7 @@ void lc__padded_window(const lc__picture *in, const char *src, const lc__picture
     if (inside || mode == LC_PAD_CONSTANT) {
         if (!inside)
             fill_constant(dst, (size_t)(out->planes * out->height * out->width) * pixel, element, element_size);
-        lc__copy_window(in, src, out, dst, top, left);
+        copy_window(in, src, out, dst, top, left);
         return;
     }
     for (int64_t p = 0; p < out->planes; p++)

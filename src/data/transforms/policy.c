@@ -87,7 +87,7 @@ static const strength trivial = {0.99, 32, 32, 135, 0.99, 6};
 /* Magnitude i of `bins`, as torchvision's: evenly spaced from none to the most. */
 static double magnitude_of(lc__augment op, const strength *s, int i, int bins)
 {
-    const double part = bins > 1 ? (double)i / (bins - 1) : 0;
+    const double part = (double)i / (bins - 1);
     switch (op) {
     case LC__SHEAR_X:
     case LC__SHEAR_Y:
@@ -184,18 +184,15 @@ static lc_status policy_describe(void *self, const lc_field *in, lc_field *out)
 static size_t policy_scratch(void *self, const lc_field *in)
 {
     (void)self;
-    return 2 * lc__align64(lc_field_bytes(in));
+    return lc_field_bytes(in);
 }
 
 static lc_status policy_run(run_fn *run, const args *a, const lc_field *in, const void *src, void *dst, uint64_t key,
                             void *scratch)
 {
-    const size_t bytes = lc_field_bytes(in);
-    chain c = {.a = a, .at = lc__pixels_of(in, src)};
-    c.turn[0] = lc__pixels_of(in, scratch);
-    c.turn[1] = lc__pixels_of(in, (char *)scratch + lc__align64(bytes));
+    chain c = {.a = a, .at = lc__pixels_of(in, src), .turn = {lc__pixels_of(in, dst), lc__pixels_of(in, scratch)}};
     run(&c, key);
-    memcpy(dst, c.at.at, bytes);
+    if (c.at.at != dst) memcpy(dst, c.at.at, lc_field_bytes(in));
     return LC_OK;
 }
 
@@ -232,12 +229,14 @@ static lc_status make(const lc_transform_ops *ops, const args *a, lc_transform *
         return lc_fail(LC_ERR_ARGUMENT, "%s: %d is no lc_auto_augment_policy", ops->name, (int)a->policy);
     if (a->num_ops < 0 || a->num_ops > 100)
         return lc_fail(LC_ERR_ARGUMENT, "%s: num_ops is %d; it must be from 0 to 100", ops->name, a->num_ops);
-    if (a->num_magnitude_bins < 2 || a->magnitude < 0 || a->magnitude >= a->num_magnitude_bins)
+    if (a->num_magnitude_bins < 2)
+        return lc_fail(LC_ERR_ARGUMENT, "%s: num_magnitude_bins is %d; it must be at least 2", ops->name,
+                       a->num_magnitude_bins);
+    if (ops == &rand_ops && (a->magnitude < 0 || a->magnitude >= a->num_magnitude_bins))
         return lc_fail(LC_ERR_ARGUMENT,
-                       "%s: magnitude %d of %d is not possible; there must be at least 2, numbered from 0", ops->name,
-                       a->magnitude, a->num_magnitude_bins);
-    LC_TRY(lc__check_warp(ops->name, a->interpolation));
-    LC_TRY(lc__check_fill(ops->name, a->fill, true));
+                       "%s: magnitude is %d; it must be from 0 to %d, one less than num_magnitude_bins", ops->name,
+                       a->magnitude, a->num_magnitude_bins - 1);
+    LC_TRY(lc__check_warp(ops->name, a->interpolation, a->fill, true));
     return lc__transform_make(ops, a, sizeof *a, out);
 }
 

@@ -12,28 +12,37 @@ lc_status lc__check_resample(const char *who, lc_resample interpolation)
 }
 
 /* lc_resample has the numbers of lc__filter. */
-static lc__resize_sizes sizes_of(const lc__pixels *from, int64_t height, int64_t width, lc_resample interpolation,
-                                 bool antialias)
+static lc__resize_sizes sizes_of(const lc__pixels *from, const lc__box *part, int64_t height, int64_t width,
+                                 lc_resample interpolation, bool antialias)
 {
     return (lc__resize_sizes){
-        from->height, from->width, height, width, (int)lc__pixel_bytes(from), (lc__filter)interpolation, antialias};
+        part->height, part->width, height, width, (int)lc__pixel_bytes(from), (lc__filter)interpolation, antialias};
+}
+
+static lc__box all_of(const lc__pixels *p)
+{
+    return (lc__box){.height = p->height, .width = p->width};
 }
 
 size_t lc__resample_scratch(const lc__pixels *from, int64_t height, int64_t width, lc_resample interpolation,
                             bool antialias)
 {
-    const lc__resize_sizes s = sizes_of(from, height, width, interpolation, antialias);
+    const lc__box all = all_of(from); /* there are the most weights for the longest sides */
+    const lc__resize_sizes s = sizes_of(from, &all, height, width, interpolation, antialias);
     return lc__resize_room(&s);
 }
 
-void lc__resample(const lc__pixels *from, const lc__pixels *to, lc_resample interpolation, bool antialias,
-                  void *scratch)
+void lc__resample(const lc__pixels *from, const lc__box *part, const lc__pixels *to, lc_resample interpolation,
+                  bool antialias, void *scratch)
 {
-    const lc__resize_sizes s = sizes_of(from, to->height, to->width, interpolation, antialias);
+    const lc__resize_sizes s = sizes_of(from, part, to->height, to->width, interpolation, antialias);
     lc__resize_plan plan;
     lc__resize_prepare(&plan, &s, scratch);
-    for (int p = 0; p < lc__pixel_planes(from); p++)
-        lc__resize_run(&plan, lc__pixel_plane(from, p).at, from->stride, lc__pixel_plane(to, p).at);
+    for (int p = 0; p < lc__pixel_planes(from); p++) {
+        const lc__pixels plane = lc__pixel_plane(from, p);
+        lc__resize_run(&plan, lc__pixel_row(&plane, part->top) + (size_t)part->left * lc__pixel_bytes(from),
+                       from->stride, lc__pixel_plane(to, p).at);
+    }
 }
 
 /* ---- the transform ---- */
@@ -84,7 +93,8 @@ static lc_status resize_apply(void *self, const lc_field *in, const void *src, c
     (void)key;
     const lc_transform_resize_args *a = self;
     const lc__pixels from = lc__pixels_of(in, src), to = lc__pixels_of(out, dst);
-    lc__resample(&from, &to, a->interpolation, a->antialias, scratch);
+    const lc__box all = all_of(&from);
+    lc__resample(&from, &all, &to, a->interpolation, a->antialias, scratch);
     return LC_OK;
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A part of random size, shape and place, resized. */
 #include "data/transforms/transform.h"
-#include "data/transforms/box.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -48,7 +47,6 @@ static lc_status resized_crop_describe(void *self, const lc_field *in, lc_field 
     return LC_OK;
 }
 
-/* Enough for any part: weights are the most for the longest sides. */
 static size_t resized_crop_scratch(void *self, const lc_field *in)
 {
     const resized_crop *t = self;
@@ -63,13 +61,7 @@ static lc_status resized_crop_apply(void *self, const lc_field *in, const void *
     const resized_crop *t = self;
     const lc__pixels from = lc__pixels_of(in, src), to = lc__pixels_of(out, dst);
     const lc__box b = lc__resized_crop_box(from.height, from.width, t->a.scale, t->a.ratio, key);
-    for (int p = 0; p < lc__pixel_planes(&from); p++) {
-        lc__pixels part = lc__pixel_plane(&from, p), target = lc__pixel_plane(&to, p);
-        part.at = lc__pixel_row(&part, b.top) + (size_t)b.left * lc__pixel_bytes(&part);
-        part.height = b.height;
-        part.width = b.width;
-        lc__resample(&part, &target, t->a.interpolation, t->a.antialias, scratch);
-    }
+    lc__resample(&from, &b, &to, t->a.interpolation, t->a.antialias, scratch);
     return LC_OK;
 }
 

@@ -124,15 +124,12 @@ lc_status lc__check_padding_mode(const char *who, lc_padding_mode mode)
     return lc_fail(LC_ERR_ARGUMENT, "%s: %d is no lc_padding_mode", who, (int)mode);
 }
 
-lc_status lc__check_fill(const char *who, double fill, bool optional)
+lc_status lc__check_warp(const char *who, lc_resample interpolation, double fill, bool optional)
 {
+    if (interpolation != LC_RESAMPLE_NEAREST && interpolation != LC_RESAMPLE_BILINEAR)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "%s: the interpolation must be LC_RESAMPLE_NEAREST or LC_RESAMPLE_BILINEAR, not %d", who,
+                       (int)interpolation);
     if ((fill >= 0 && fill <= 255) || (optional && isnan(fill))) return LC_OK;
     return lc_fail(LC_ERR_ARGUMENT, "%s: a fill of %g is not possible; it must be from 0 to 255", who, fill);
-}
-
-lc_status lc__check_warp(const char *who, lc_resample interpolation)
-{
-    if (interpolation == LC_RESAMPLE_NEAREST || interpolation == LC_RESAMPLE_BILINEAR) return LC_OK;
-    return lc_fail(LC_ERR_ARGUMENT, "%s: the interpolation must be LC_RESAMPLE_NEAREST or LC_RESAMPLE_BILINEAR, not %d",
-                   who, (int)interpolation);
 }

@@ -5,6 +5,7 @@
 
 #include "base/args.h"
 #include "data/data_internal.h"
+#include "data/transforms/box.h"
 #include "image/pixels.h"
 #include "image/resize.h"
 
@@ -36,10 +37,8 @@ lc_status lc__check_probability(const char *who, double p) LC_MUST_USE;
 lc_status lc__check_range(const char *who, const char *what, lc_range r, double least, double most) LC_MUST_USE;
 lc_status lc__check_size(const char *who, int64_t height, int64_t width) LC_MUST_USE;
 lc_status lc__check_padding_mode(const char *who, lc_padding_mode mode) LC_MUST_USE;
-/* A value of a byte, which LC_NOT_GIVEN is too if `optional`. */
-lc_status lc__check_fill(const char *who, double fill, bool optional) LC_MUST_USE;
-/* Nearest or bilinear. */
-lc_status lc__check_warp(const char *who, lc_resample interpolation) LC_MUST_USE;
+/* Nearest or bilinear, and a fill that a byte can hold; LC_NOT_GIVEN is one too if `optional`. */
+lc_status lc__check_warp(const char *who, lc_resample interpolation, double fill, bool optional) LC_MUST_USE;
 
 /* ---- random numbers ---- */
 
@@ -48,16 +47,10 @@ static inline double lc__draw(uint64_t key, uint64_t i, lc_range r)
     return r.from + (r.to - r.from) * lc_random_uniform(key, i);
 }
 
-/* ---- crop.c ---- */
-
-/* Copies the part of `in` under a window of `out`'s size at (top, left), all of which may lie beyond it; what does is
- * left as it is. */
-void lc__copy_window(const lc__picture *in, const char *src, const lc__picture *out, char *dst, int64_t top,
-                     int64_t left);
-
 /* ---- pad.c ---- */
 
-/* The window with what lies beyond `in` by `mode`; `element` is the constant. */
+/* The part of `in` under a window of `out`'s size at (top, left). The window may extend beyond `in`, or lie beyond it:
+ * `mode` says which pixels it has there, and `element` is the constant. */
 void lc__padded_window(const lc__picture *in, const char *src, const lc__picture *out, char *dst, int64_t top,
                        int64_t left, lc_padding_mode mode, const unsigned char element[8], size_t element_size);
 /* Whether a picture is large enough to be padded so far with `mode`. */
@@ -67,10 +60,11 @@ lc_status lc__check_padding(const char *who, const lc__picture *in, const int64_
 /* ---- resize.c ---- */
 
 lc_status lc__check_resample(const char *who, lc_resample interpolation) LC_MUST_USE;
-/* Bytes of scratch, and the resize of `from`, whose size is known, to `out`. */
+/* Bytes of scratch that resizing `from`, whose size is known, or any part of it needs. */
 size_t lc__resample_scratch(const lc__pixels *from, int64_t height, int64_t width, lc_resample interpolation,
                             bool antialias);
-void lc__resample(const lc__pixels *from, const lc__pixels *to, lc_resample interpolation, bool antialias,
-                  void *scratch);
+/* Resizes a part of `from` to `to`. */
+void lc__resample(const lc__pixels *from, const lc__box *part, const lc__pixels *to, lc_resample interpolation,
+                  bool antialias, void *scratch);
 
 #endif

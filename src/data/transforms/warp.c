@@ -82,8 +82,7 @@ lc_status lc_transform_random_rotation_with(lc_range degrees, lc_transform *out,
     const rotation t = {degrees, a};
     *out = (lc_transform){0};
     LC_TRY(lc__check_range("random_rotation", "an angle", degrees, -1e6, 1e6));
-    LC_TRY(lc__check_warp("random_rotation", a.interpolation));
-    LC_TRY(lc__check_fill("random_rotation", a.fill, false));
+    LC_TRY(lc__check_warp("random_rotation", a.interpolation, a.fill, false));
     LC_TRY(check_center("random_rotation", a.center_x, a.center_y));
     return lc__transform_make(&rotation_ops, &t, sizeof t, out);
 }
@@ -132,8 +131,7 @@ lc_status lc_transform_random_affine_with(lc_range degrees, lc_transform *out,
     LC_TRY(lc__check_range("random_affine", "a scale", a.scale, 1e-6, 1e6));
     LC_TRY(lc__check_range("random_affine", "a shear", a.shear_x, -89, 89));
     LC_TRY(lc__check_range("random_affine", "a shear", a.shear_y, -89, 89));
-    LC_TRY(lc__check_warp("random_affine", a.interpolation));
-    LC_TRY(lc__check_fill("random_affine", a.fill, false));
+    LC_TRY(lc__check_warp("random_affine", a.interpolation, a.fill, false));
     LC_TRY(check_center("random_affine", a.center_x, a.center_y));
     return lc__transform_make(&affine_ops, &t, sizeof t, out);
 }
@@ -186,7 +184,6 @@ lc_status lc_transform_random_perspective_with(lc_transform *out, const lc_trans
     LC_TRY(lc__check_probability("random_perspective", a.p));
     LC_TRY(
         lc__check_range("random_perspective", "a distortion", LC_RANGE(a.distortion_scale, a.distortion_scale), 0, 1));
-    LC_TRY(lc__check_warp("random_perspective", a.interpolation));
-    LC_TRY(lc__check_fill("random_perspective", a.fill, false));
+    LC_TRY(lc__check_warp("random_perspective", a.interpolation, a.fill, false));
     return lc__transform_make(&perspective_ops, &a, sizeof a, out);
 }
