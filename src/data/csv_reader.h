@@ -28,8 +28,9 @@ void lc__csv_begin(lc__csv *r);
 bool lc__csv_next_row(lc__csv *r);
 /* Takes the next value of a row; NULL, or what is wrong with it. */
 const char *lc__csv_next(lc__csv *r, lc__csv_value *v);
-/* The value as text with a zero at its end: copies to `to`, n + 1 bytes at most, and returns what follows. `to` may be
- * the place of the value itself, once it has been taken, if a byte follows the file in memory. */
+/* The value as text with a zero at its end: copies to `to`, n + 1 bytes at most, and returns what follows. */
 char *lc__csv_copy(const lc__csv_value *v, char *to);
+/* lc__csv_next, and then v->text ends with a zero, in place: the file can be written, and a byte follows it. */
+const char *lc__csv_next_text(lc__csv *r, lc__csv_value *v);
 
 #endif

@@ -32,7 +32,7 @@ int64_t lc__epoch_batches(const lc__epoch *e, int64_t epoch);
 /* Asks the sampler for the order of an epoch that starts at batch `start`. */
 lc_status lc__epoch_begin(lc__epoch *e, int64_t epoch, int64_t start) LC_MUST_USE;
 lc__batch_part lc__epoch_part(const lc__epoch *e, int64_t batch);
-/* Otherwise other ranks may have different loaders, about which this one knows nothing. */
+/* Whether a rank's share was set; without one, other ranks may have different loaders, which this one does not know. */
 bool lc__epoch_is_share(const lc__epoch *e);
 void lc__epoch_release(lc__epoch *e);
 

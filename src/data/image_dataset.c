@@ -180,14 +180,12 @@ lc_status lc__image_args_taken(lc_status status, const lc_image_args *a)
  * transform ends in one size for all. */
 static lc_status find_field(images *d)
 {
-    d->from.x = lc__image_field(d->from.height, d->from.width);
     if (!d->from.transform.ops) {
         if (!d->from.resizes) LC_TRY(find_size(d));
         d->from.x = lc__image_field(d->from.height, d->from.width);
         return LC_OK;
     }
-    const lc_field own = d->from.x;
-    d->from.x = (lc_field){0};
+    const lc_field own = lc__image_field(d->from.height, d->from.width);
     LC_TRY(d->from.transform.ops->describe(d->from.transform.self, &own, &d->from.x));
     for (int i = 0; i < d->from.x.ndim; i++)
         if (d->from.x.shape[i] < 1)

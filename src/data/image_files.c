@@ -19,6 +19,25 @@ lc_status lc__names_add(lc__names *names, const char *name)
     return LC_OK;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+lc_status lc__names_sort(lc__names *names)
+{
+    const char **order = malloc(((size_t)names->n + 1) * sizeof *order);
+    lc__names sorted = {0};
+    lc_status status = order ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: names of files");
+    for (int64_t i = 0; order && i < names->n; i++) order[i] = lc__names_at(names, i);
+    if (order) qsort(order, (size_t)names->n, sizeof *order, by_name);
+    for (int64_t i = 0; status == LC_OK && i < names->n; i++) status = lc__names_add(&sorted, order[i]);
+    free(order);
+    lc__names_free(names);
+    *names = sorted;
+    return status;
+}
+
 void lc__names_free(lc__names *names)
 {
     free(names->text);
@@ -65,11 +84,6 @@ static bool is_integer(const char *text, int64_t *value)
     errno = 0;
     *value = strtoll(text, &end, 10);
     return end != text && !*end && !errno;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 lc_status lc__image_list_targets(lc__image_list *list, const lc__names *names)

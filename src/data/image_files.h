@@ -18,7 +18,12 @@ static inline const char *lc__names_at(const lc__names *names, int64_t i)
 {
     return names->text + names->at[i];
 }
+/* Sorts by bytes. */
+lc_status lc__names_sort(lc__names *names) LC_MUST_USE;
 void lc__names_free(lc__names *names);
+
+/* Extensions of the files that are pictures by default: torchvision's. */
+#define LC__IMAGE_EXTENSIONS "jpg,jpeg,png,ppm,bmp,pgm,tif,tiff,webp"
 
 /* A file inside another one, after a header of tar. */
 typedef struct lc__image_place {

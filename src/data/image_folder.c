@@ -16,31 +16,10 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#define EXTENSIONS "jpg,jpeg,png,ppm,bmp,pgm,tif,tiff,webp"
-
 /* The entries of a folder, sorted as bytes. */
 typedef struct entries {
     lc__names folders, files;
 } entries;
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static lc_status sort(lc__names *names)
-{
-    const char **order = malloc(((size_t)names->n + 1) * sizeof *order);
-    lc__names sorted = {0};
-    lc_status status = order ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: names of files");
-    for (int64_t i = 0; order && i < names->n; i++) order[i] = lc__names_at(names, i);
-    if (order) qsort(order, (size_t)names->n, sizeof *order, by_name);
-    for (int64_t i = 0; status == LC_OK && i < names->n; i++) status = lc__names_add(&sorted, order[i]);
-    free(order);
-    lc__names_free(names);
-    *names = sorted;
-    return status;
-}
 
 static bool has_extension(const char *name, const char *extensions)
 {
@@ -82,8 +61,8 @@ static lc_status read_folder(const char *path, const char *extensions, entries *
             status = lc__names_add(&out->files, e->d_name);
     }
     if (status == LC_OK && errno) status = lc__io_fail(errno, "read the folder", path);
-    if (status == LC_OK) status = sort(&out->folders);
-    if (status == LC_OK) status = sort(&out->files);
+    if (status == LC_OK) status = lc__names_sort(&out->folders);
+    if (status == LC_OK) status = lc__names_sort(&out->files);
 done:
     closedir(dir);
     if (status < 0) {
@@ -161,7 +140,7 @@ static lc_status add_class(lc__image_list *list, const char *name, const char *e
 {
     lc__names folders = {0};
     lc_status status = find_folders(list->root, name, NULL, &folders);
-    if (status == LC_OK) status = sort(&folders);
+    if (status == LC_OK) status = lc__names_sort(&folders);
     for (int64_t i = 0; status == LC_OK && i < folders.n; i++)
         status = add_files(list, lc__names_at(&folders, i), extensions, target);
     lc__names_free(&folders);
@@ -186,7 +165,7 @@ static lc_status empty_classes(const char *dir, const lc__names *empty, const ch
 
 static lc_status list_folder(const char *dir, const lc_image_args *a, lc__image_list *list)
 {
-    const char *extensions = a->extensions ? a->extensions : EXTENSIONS;
+    const char *extensions = a->extensions ? a->extensions : LC__IMAGE_EXTENSIONS;
     lc__names empty = {0};
     entries found;
     LC_TRY(lc__image_list_root(list, dir));
@@ -223,9 +202,9 @@ static lc_status folder_new(const char *dir, const lc_image_args *a, lc_dataset 
 
 lc_status lc_image_folder_new_with(const char *dir, lc_dataset **out, const lc_image_args *args)
 {
-    LC__NEEDS(dir, LC_ERR_ARGUMENT);
-    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__TAKE_IF_GIVEN(a, lc_image, lc_image_args, args);
-    *out = NULL;
-    return lc__image_args_taken(folder_new(dir, &a, out), &a);
+    if (out) *out = NULL;
+    lc_status status = !dir ? lc__is_null(__func__, "dir") : !out ? lc__is_null(__func__, "out") : LC_OK;
+    if (status == LC_OK) status = folder_new(dir, &a, out);
+    return lc__image_args_taken(status, &a);
 }

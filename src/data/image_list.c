@@ -23,13 +23,10 @@ typedef struct csv {
 static lc_status next_field(csv *c, const char **field, bool *last)
 {
     lc__csv_value v;
-    const char *wrong = lc__csv_next(&c->at, &v);
-    if (!wrong && memchr(v.text, 0, v.n)) wrong = "a field has a zero byte in it";
-    if (wrong) return lc_fail(LC_ERR_FORMAT, "%s, line %lld: %s", c->path, (long long)v.line, wrong);
-    lc__csv_copy(&v, (char *)(uintptr_t)v.text);
+    const char *wrong = lc__csv_next_text(&c->at, &v);
     *field = v.text;
     *last = v.last;
-    return LC_OK;
+    return wrong ? lc_fail(LC_ERR_FORMAT, "%s, line %lld: %s", c->path, (long long)v.line, wrong) : LC_OK;
 }
 
 /* The columns that are wanted. */
@@ -124,11 +121,11 @@ static lc_status csv_new(const char *path, const lc_image_args *a, lc_dataset **
 
 lc_status lc_image_list_new_with(const char *path, lc_dataset **out, const lc_image_args *args)
 {
-    LC__NEEDS(path, LC_ERR_ARGUMENT);
-    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__TAKE_IF_GIVEN(a, lc_image, lc_image_args, args);
-    *out = NULL;
-    return lc__image_args_taken(csv_new(path, &a, out), &a);
+    if (out) *out = NULL;
+    lc_status status = !path ? lc__is_null(__func__, "path") : !out ? lc__is_null(__func__, "out") : LC_OK;
+    if (status == LC_OK) status = csv_new(path, &a, out);
+    return lc__image_args_taken(status, &a);
 }
 
 static lc_status function_new(int64_t n, lc_image_list_fn *fn, void *ctx, const lc_image_args *a, lc_dataset **out)
@@ -155,9 +152,9 @@ static lc_status function_new(int64_t n, lc_image_list_fn *fn, void *ctx, const 
 lc_status lc_image_list_from_with(int64_t n, lc_image_list_fn *fn, void *ctx, lc_dataset **out,
                                   const lc_image_args *args)
 {
-    LC__NEEDS(fn, LC_ERR_ARGUMENT);
-    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__TAKE_IF_GIVEN(a, lc_image, lc_image_args, args);
-    *out = NULL;
-    return lc__image_args_taken(function_new(n, fn, ctx, &a, out), &a);
+    if (out) *out = NULL;
+    lc_status status = !fn ? lc__is_null(__func__, "fn") : !out ? lc__is_null(__func__, "out") : LC_OK;
+    if (status == LC_OK) status = function_new(n, fn, ctx, &a, out);
+    return lc__image_args_taken(status, &a);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a picture gets from its file into a batch: straight, if no other size comes between. */
+/* Reads pictures into a batch: straight from the decoder, unless they are resized or transformed first. */
 #include "data/image_reader.h"
 #include "base/args.h"
 #include "base/grow.h"
@@ -25,7 +25,7 @@ static lc_status set_path(lc__image_reader *r, const char *first, const char *be
     return LC_OK;
 }
 
-/* Reads n bytes from `offset` of an open file, and closes it. */
+/* Reads n bytes from `offset` of an open file. */
 static lc_status read_bytes(lc__image_reader *r, int fd, uint64_t n, uint64_t offset)
 {
     lc_status status = LC_OK;
@@ -33,9 +33,7 @@ static lc_status read_bytes(lc__image_reader *r, int fd, uint64_t n, uint64_t of
         status = lc_fail(LC_ERR_FORMAT, "%s has %llu bytes; at most %zu are read", r->path, (unsigned long long)n,
                          MOST_FILE);
     if (status == LC_OK) status = lc__grow(&r->file, &r->cap_file, 0, (size_t)n, "the bytes of a picture");
-    if (status == LC_OK) status = lc__read_all(&lc__io_system, fd, r->path, r->file, (size_t)n, offset);
-    lc__io_system.close(&lc__io_system, fd);
-    return status;
+    return status == LC_OK ? lc__read_all(&lc__io_system, fd, r->path, r->file, (size_t)n, offset) : status;
 }
 
 static lc_status read_own_file(lc__image_reader *r, const lc__image_list *list, int64_t i, lc__image_file *file)
@@ -46,23 +44,38 @@ static lc_status read_own_file(lc__image_reader *r, const lc__image_list *list, 
     LC_TRY(set_path(r, *name == '/' ? "" : list->root, "", name));
     LC_TRY(lc__open_to_read(&lc__io_system, r->path, &fd, &st));
     file->n = (size_t)st.st_size;
-    LC_TRY(read_bytes(r, fd, file->n, 0));
+    lc_status status = read_bytes(r, fd, file->n, 0);
+    lc__io_system.close(&lc__io_system, fd);
     file->bytes = r->file;
+    return status;
+}
+
+static void close_archive(lc__image_reader *r)
+{
+    if (r->is_open) lc__io_system.close(&lc__io_system, r->fd);
+    r->is_open = false;
+}
+
+static lc_status open_archive(lc__image_reader *r, const lc__image_list *list, int64_t archive)
+{
+    struct stat st;
+    if (r->is_open && r->archive == archive) return LC_OK;
+    close_archive(r);
+    LC_TRY(lc__open_to_read(&lc__io_system, lc__names_at(&list->archives, archive), &r->fd, &st));
+    r->is_open = true;
+    r->archive = archive;
     return LC_OK;
 }
 
 /* A member of a tar file, with its header, which must be that of a file of this size. */
 static lc_status read_member(lc__image_reader *r, const lc__image_list *list, int64_t i, lc__image_file *file)
 {
-    struct stat st;
-    int fd;
     const lc__image_place *p = &list->places[i];
-    const char *archive = lc__names_at(&list->archives, p->archive);
-    LC_TRY(lc__open_to_read(&lc__io_system, archive, &fd, &st));
-    lc_status status = set_path(r, archive, ": ", lc__names_at(&list->files, i));
-    if (status < 0) lc__io_system.close(&lc__io_system, fd);
+    LC_TRY(open_archive(r, list, p->archive));
+    LC_TRY(set_path(r, lc__names_at(&list->archives, p->archive), ": ", lc__names_at(&list->files, i)));
+    const lc_status status = read_bytes(r, r->fd, p->size + LC__TAR_BLOCK, p->offset - LC__TAR_BLOCK);
+    if (status < 0) close_archive(r); /* of a network disk, another open may help */
     LC_TRY(status);
-    LC_TRY(read_bytes(r, fd, p->size + LC__TAR_BLOCK, p->offset - LC__TAR_BLOCK));
     if (!lc__tar_is_header(r->file, p->size))
         return lc_fail(LC_ERR_FORMAT, "%s is not at byte %llu; has the file changed, or is its index an old one?",
                        r->path, (unsigned long long)p->offset);
@@ -167,6 +180,7 @@ lc_status lc__image_reader_read(const lc__image_source *from, lc__image_reader *
 
 void lc__image_reader_free(lc__image_reader *r)
 {
+    close_archive(r);
     lc__image_release(&r->image);
     lc__resize_release(&r->resize);
     free(r->file);

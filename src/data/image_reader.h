@@ -22,6 +22,9 @@ typedef struct lc__image_reader {
     struct lc__image_reader *next;
     lc__image image;
     lc__resize resize;
+    bool is_open; /* the tar file `archive`, as `fd`: the next sample is likely to be in it too */
+    int64_t archive;
+    int fd;
     uint8_t *file;
     size_t cap_file;
     char *path;

@@ -8,7 +8,7 @@
  *
  * The batch that next() returns stays valid until the next call: its slot counts as free only then. One lc_batch with
  * one set of input tensors serves all slots (their memory is exchanged), so the engine sees the same tensors in every
- * step. After creation nothing is allocated, except by a sampler whose epochs grow.
+ * step. After creation nothing is allocated, except for the order when an epoch begins.
  *
  * Of a batch that is smaller than usual a combined loader may need another range than this rank's part
  * (epoch.h): that is gathered into a separate slot. */

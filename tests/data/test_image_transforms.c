@@ -86,6 +86,35 @@ TEST(sizes_that_stay_open)
     CHECK_STATUS(folder(&d, &t), LC_ERR_ARGUMENT);
 }
 
+static lc_status no_file(void *ctx, int64_t index, const char **file, int64_t *target)
+{
+    (void)ctx, (void)index, (void)file, (void)target;
+    return LC_OK;
+}
+
+/* Also where there is nothing to make a dataset from, or nowhere to put it. */
+TEST(transforms_are_taken_over_with_null_arguments)
+{
+    lc_transform t;
+    lc_dataset *d;
+#define RELEASED(call)                                                                                                 \
+    do {                                                                                                               \
+        CHECK_OK(lc_transform_center_crop(3, 3, &t));                                                                  \
+        CHECK_STATUS(call, LC_ERR_ARGUMENT);                                                                           \
+        CHECK_CONTAINS(lc_error_message(), "NULL");                                                                    \
+        CHECK(!t.ops);                                                                                                 \
+    } while (0)
+    RELEASED(lc_image_folder_new(NULL, &d, .transform = &t));
+    RELEASED(lc_image_folder_new("x", NULL, .transform = &t));
+    RELEASED(lc_image_list_new(NULL, &d, .transform = &t));
+    RELEASED(lc_image_list_new("x", NULL, .transform = &t));
+    RELEASED(lc_image_list_from(1, NULL, NULL, &d, .transform = &t));
+    RELEASED(lc_image_list_from(1, no_file, NULL, NULL, .transform = &t));
+    RELEASED(lc_image_shards_new(NULL, &d, .transform = &t));
+    RELEASED(lc_image_shards_new("x", NULL, .transform = &t));
+#undef RELEASED
+}
+
 TEST(an_error_names_the_file_and_the_transform)
 {
     NEEDS_PNG;

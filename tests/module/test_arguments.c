@@ -511,7 +511,7 @@ TEST(fabrics)
     X(lc_image, on_error, "tests/data/test_images.c", ".on_error = LC_IMAGE_SKIP")                                     \
     X(lc_image, exif_transpose, "tests/data/test_images.c", ".exif_transpose = true")                                  \
     X(lc_image_shards_pack, samples, "tests/data/shards/test_shards.c", ".samples = 8")                                \
-    X(lc_image_shards_pack, bytes, "tests/data/shards/test_shards.c", ".bytes = 3000")                                 \
+    X(lc_image_shards_pack, bytes, "tests/data/shards/test_shards.c", ".bytes = 5500")                                 \
     X(lc_image_shards_pack, shuffle, "tests/data/shards/test_shards.c", ".shuffle = false")                            \
     X(lc_image_shards_pack, seed, "tests/data/shards/test_shards.c", ".seed = 4")                                      \
     X(lc_transform_to_dtype, scale, "tests/data/transforms/test_recorded.c", ".scale = true")                          \

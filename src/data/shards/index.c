@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A shard's index, SHARD.idx, so that opening it need not read all of its headers: a CSV file whose first row is
  * "lightc,1,BYTES OF THE TAR FILE," and whose others are the offset and size of a picture, its name and its target. It
- * is of the default extensions. A picture that is read is preceded by its header, so an index that is not the shard's
- * is noticed. */
+ * lists the pictures with the default extensions. The header before a picture is read with it, so an index that is not
+ * the shard's is noticed. */
 #include "data/shards/shards.h"
 #include "base/handle.h"
 #include "base/io.h"
@@ -99,11 +99,9 @@ static lc_status read_row(reader *r, const char *text[4])
     for (int i = 0; i < 4; i++) {
         lc__csv_value v;
         const int64_t line = r->at.line;
-        const char *wrong = lc__csv_next(&r->at, &v);
-        if (!wrong && memchr(v.text, 0, v.n)) wrong = "a field has a zero byte in it";
+        const char *wrong = lc__csv_next_text(&r->at, &v);
         if (!wrong && v.last != (i == 3)) wrong = "a row has four columns";
         if (wrong) return damaged(r, line, wrong);
-        lc__csv_copy(&v, (char *)(uintptr_t)v.text);
         text[i] = v.text;
     }
     return LC_OK;

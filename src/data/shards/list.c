@@ -10,7 +10,6 @@
 #include <string.h>
 #include <strings.h>
 
-#define PICTURES    "jpg,jpeg,png,webp,ppm,bmp,pgm,tif,tiff"
 #define MOST_TARGET 4096 /* bytes */
 
 /* The sample whose members are read. */
@@ -111,7 +110,7 @@ lc_status lc__shard_list(const char *path, int64_t archive, const lc_image_args 
     lister l = {.archive = archive,
                 .list = list,
                 .targets = targets,
-                .extensions = a->extensions ? a->extensions : PICTURES,
+                .extensions = a->extensions ? a->extensions : LC__IMAGE_EXTENSIONS,
                 .target = a->target_extension ? a->target_extension : LC__SHARD_TARGET};
     lc__tar_member m;
     LC_TRY(lc__tar_open(&l.tar, path));

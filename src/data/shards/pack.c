@@ -88,6 +88,14 @@ static void give_up(packer *p)
     free(p->path);
 }
 
+/* Whether a sample with a picture of n bytes must go into another shard: it has three blocks more, two headers and a
+ * target, and two end the shard. */
+static bool is_full(const packer *p, size_t n)
+{
+    const uint64_t blocks = (n + LC__TAR_BLOCK - 1) / LC__TAR_BLOCK + 5;
+    return p->samples >= p->a.samples || p->at + blocks * LC__TAR_BLOCK > (uint64_t)p->a.bytes;
+}
+
 static lc_status pack_sample(packer *p, const lc_dataset *d, int64_t number, int64_t i)
 {
     char *path, *data = NULL, name[64], target[32];
@@ -95,8 +103,7 @@ static lc_status pack_sample(packer *p, const lc_dataset *d, int64_t number, int
     LC_TRY(lc__path_join(p->dir, lc_image_file(d, i), &path));
     const char *extension = strrchr(path, '.') + 1;
     lc_status status = lc__io_read_file(&lc__io_system, path, MOST_FILE, &data, &n);
-    const bool full = p->path && (p->samples >= p->a.samples || p->at + n > (uint64_t)p->a.bytes);
-    if (status == LC_OK && full) status = end_shard(p);
+    if (status == LC_OK && p->path && is_full(p, n)) status = end_shard(p);
     if (status == LC_OK && !p->path) status = begin_shard(p);
     snprintf(name, sizeof name, "%010lld.%s", (long long)number, extension);
     for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);

@@ -2,7 +2,6 @@
 /* A dataset over shards: which tar files, and the order that reads them one after the other. */
 #include "data/shards/shards.h"
 #include "base/args.h"
-#include "base/grow.h"
 #include "base/handle.h"
 #include "base/io.h"
 #include "data/data_internal.h"
@@ -18,11 +17,6 @@
 
 /* ---- which files ---- */
 
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static bool ends_in_tar(const char *name)
 {
     const size_t n = strlen(name);
@@ -33,25 +27,19 @@ static bool ends_in_tar(const char *name)
 static lc_status find_in_folder(const char *folder, lc__names *paths)
 {
     DIR *dir = opendir(folder);
-    char **found = NULL;
-    int64_t n = 0, cap = 0;
     lc_status status = LC_OK;
-    if (!dir) return lc__io_fail(errno, "read", folder);
-    for (struct dirent *e; status == LC_OK && (e = readdir(dir));) {
+    if (!dir) return lc__io_fail(errno, "read the folder", folder);
+    for (struct dirent *e; status == LC_OK && (errno = 0, e = readdir(dir));) {
+        char *path = NULL;
         if (!ends_in_tar(e->d_name)) continue;
-        status = lc__grow(&found, &cap, n, 1, "names of shards");
-        if (status == LC_OK) status = lc__path_join(folder, e->d_name, &found[n]);
-        if (status == LC_OK) n++;
+        status = lc__path_join(folder, e->d_name, &path);
+        if (status == LC_OK) status = lc__names_add(paths, path);
+        free(path);
     }
+    if (status == LC_OK && errno) status = lc__io_fail(errno, "read the folder", folder);
     closedir(dir);
-    if (n) qsort(found, (size_t)n, sizeof *found, by_bytes);
-    for (int64_t i = 0; i < n; i++) {
-        if (status == LC_OK) status = lc__names_add(paths, found[i]);
-        free(found[i]);
-    }
-    free(found);
-    if (status == LC_OK && !n) return lc_fail(LC_ERR_NOT_FOUND, "%s has no tar files (.tar)", folder);
-    return status;
+    if (status == LC_OK && !paths->n) status = lc_fail(LC_ERR_NOT_FOUND, "%s has no tar files (.tar)", folder);
+    return status == LC_OK ? lc__names_sort(paths) : status;
 }
 
 /* "A{000..123}B": the names with each number, in as many digits as the first has. */
@@ -119,11 +107,11 @@ static lc_status shards_new(const char *pattern, const lc_image_args *a, lc_data
 
 lc_status lc_image_shards_new_with(const char *pattern, lc_dataset **out, const lc_image_args *args)
 {
-    LC__NEEDS(pattern, LC_ERR_ARGUMENT);
-    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__TAKE_IF_GIVEN(a, lc_image, lc_image_args, args);
-    *out = NULL;
-    return lc__image_args_taken(shards_new(pattern, &a, out), &a);
+    if (out) *out = NULL;
+    lc_status status = !pattern ? lc__is_null(__func__, "pattern") : !out ? lc__is_null(__func__, "out") : LC_OK;
+    if (status == LC_OK) status = shards_new(pattern, &a, out);
+    return lc__image_args_taken(status, &a);
 }
 
 int64_t lc_image_shards(const lc_dataset *d)

@@ -332,8 +332,12 @@ TEST(a_folder_is_packed)
     const size_t length = get(in_root("out-000000.tar"), shard[0], sizeof shard[0]);
     CHECK(get(in_root("other-000000.tar"), shard[1], sizeof shard[1]) == length && length > 8000);
     CHECK(memcmp(shard[0], shard[1], length) != 0);
-    CHECK_OK(lc_image_shards_pack(in_root("in"), in_root("rest"), &n, .bytes = 3000, .shuffle = false));
-    CHECK(n > 3);
+    CHECK_OK(lc_image_shards_pack(in_root("in"), in_root("rest"), &n, .bytes = 5500, .shuffle = false));
+    CHECK_EQ(n, 11);
+    for (int i = 0; i < n; i++) {
+        snprintf(names, sizeof names, "rest-%06d.tar", i);
+        CHECK(get(in_root(names), shard[0], sizeof shard[0]) <= 5500);
+    }
     CHECK_OK(lc_image_shards_new(in_root("rest-000000.tar"), &d));
     CHECK_STR(lc_image_file(d, 0), "0000000000.png");
     lc_dataset_unref(d);
@@ -341,6 +345,26 @@ TEST(a_folder_is_packed)
     CHECK_STATUS(lc_image_shards_pack(in_root("in"), in_root("x"), &n, .samples = 0), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_image_shards_pack(in_root("none"), in_root("x"), &n), LC_ERR_NOT_FOUND);
     lc_dataset_unref(folder);
+}
+
+/* A shard is not opened for each sample: one that was removed can still be read. */
+TEST(shards_stay_open_between_samples)
+{
+    NEEDS_PNG;
+    lc_dataset *d;
+    int64_t n, y;
+    uint8_t x[12];
+    begin("open");
+    make_folder(1, 4);
+    CHECK_OK(lc_image_shards_pack(in_root("in"), in_root("s"), &n, .samples = 2));
+    CHECK_OK(lc_image_shards_new(in_root("s-{000000..000001}.tar"), &d, .height = 2, .width = 2));
+    CHECK_OK(lc_dataset_read(d, 2, 0, (void *[]){x, &y}));
+    CHECK_OK(lc_dataset_read(d, 0, 0, (void *[]){x, &y}));
+    CHECK(!remove(in_root("s-000000.tar")) && !remove(in_root("s-000001.tar")));
+    CHECK_OK(lc_dataset_read(d, 1, 0, (void *[]){x, &y}));
+    CHECK_STATUS(lc_dataset_read(d, 3, 0, (void *[]){x, &y}), LC_ERR_NOT_FOUND);
+    CHECK_STATUS(lc_dataset_read(d, 1, 0, (void *[]){x, &y}), LC_ERR_NOT_FOUND);
+    lc_dataset_unref(d);
 }
 
 /* ---- the order ---- */
