@@ -88,22 +88,23 @@ LC_API lc_status lc_image_list_from_with(int64_t n, lc_image_list_fn *fn, void *
 
 /* Pictures in tar files, as WebDataset writes them: members one after the other whose names are equal up to the first
  * dot are a sample, of which one is the picture (`extensions` says which can be) and KEY.cls its target, an integer or
- * the name of a class. `pattern` is a tar file, a folder of them, or several: "train-{000000..000123}.tar". Each is
- * read once, up to its end, to find its samples, or has an index (lc_image_shards_index). Any thread reads any sample,
- * so samples are split over ranks, and a run is resumed, as with other datasets.
+ * the name of a class. `pattern` is a tar file, a folder of them, or several: "train-{000000..000123}.tar". The samples
+ * of each are found by its index (lc_image_shards_index), or by reading all of its headers. Any thread reads any
+ * sample, so samples are split over ranks, and a run is resumed, as with other datasets. Each thread keeps one shard
+ * open.
  *
  * lc_image_shards_new("train-{000..123}.tar", &data, .transform = &t) */
 #define lc_image_shards_new(pattern, ...) LC_CALL_NEW_(lc_image_shards_new, lc_image, (pattern, ), __VA_ARGS__, )
 LC_API lc_status lc_image_shards_new_with(const char *pattern, lc_dataset **out, const lc_image_args *args) LC_MUST_USE;
-/* How many tar files it has; 0 if it is made of files. */
+/* How many tar files a dataset has; 0 if its pictures are files of their own. */
 LC_API int64_t lc_image_shards(const lc_dataset *d);
 /* The order for files that are slow to read at random: shards in a random order, from which samples pass one after the
  * other through a buffer of `buffer` samples, out of which the next is drawn. `shuffle` of a loader is more random, and
  * reads everywhere. */
 LC_API lc_status lc_image_shards_sampler(const lc_dataset *d, int64_t buffer, uint64_t seed,
                                          lc_sampler *out) LC_MUST_USE;
-/* Writes PATH.idx, with which opening a shard takes no time; for the default extensions. `samples` (may be NULL): how
- * many it has. */
+/* Writes the index PATH.idx, so that opening the shard need not read its headers; it is used with the default
+ * extensions only. `samples` (may be NULL): how many the shard has. */
 LC_API lc_status lc_image_shards_index(const char *path, int64_t *samples) LC_MUST_USE;
 
 typedef struct lc_image_shards_pack_args {

@@ -2,8 +2,8 @@
 /* Transforms of pictures and numbers, for lc_dataset_transform and for datasets of pictures (lc_image_args.transform).
  *
  * Names, defaults and results are those of torchvision.transforms.v2 with tensors of bytes: results agree within 1 of
- * 255. What is random is drawn from the sample's key, and so is the same for any number of workers and ranks, and after
- * a resume; the numbers drawn are not PyTorch's.
+ * 255. Random numbers are drawn from the sample's key, so they are the same for any number of workers and ranks, and
+ * after a resume; they are not those that PyTorch draws.
  *
  * Pictures are C,H,W in either layout, or H,W; the layout stays. Crops, flips, padding and erasing take any data type.
  * Resizing, warping, blurs and colors take bytes (u8), so they come before lc_transform_normalize; colors and the
@@ -18,24 +18,24 @@
 
 LC_BEGIN_DECLS
 
-/* Both ends of what a number is drawn from; equal ends fix it. */
+/* The range that a number is drawn from; with equal ends it is always that number. */
 typedef struct lc_range {
     double from, to;
 } lc_range;
 #define LC_RANGE(from, to) LC_LITERAL(lc_range, (from), (to))
 
-/* The value of a pixel between those of the source. */
+/* How a pixel that lies between those of the source is computed. */
 typedef enum lc_resample {
     LC_RESAMPLE_NEAREST = 0,
-    LC_RESAMPLE_NEAREST_EXACT, /* of resizing alone */
+    LC_RESAMPLE_NEAREST_EXACT, /* only for resizing */
     LC_RESAMPLE_BILINEAR,
-    LC_RESAMPLE_BICUBIC, /* of resizing alone */
+    LC_RESAMPLE_BICUBIC, /* only for resizing */
 } lc_resample;
 
-/* What lies beyond the edge of a picture. */
+/* The pixels that are added around a picture. */
 typedef enum lc_padding_mode {
-    LC_PAD_CONSTANT = 0, /* a value */
-    LC_PAD_EDGE,         /* the pixel at the edge */
+    LC_PAD_CONSTANT = 0, /* all have one value */
+    LC_PAD_EDGE,         /* the nearest pixel at the edge */
     LC_PAD_REFLECT,      /* the picture mirrored, without its edge: c b | a b c */
     LC_PAD_SYMMETRIC,    /* the picture mirrored: b a | a b c */
 } lc_padding_mode;
@@ -130,8 +130,8 @@ LC_API lc_status lc_transform_vertical_flip(double p, lc_transform *out) LC_MUST
 
 /* ================================================== warping =================================================== */
 
-/* Pictures keep their size (no `expand`: pad before the rotation). The interpolation is nearest or bilinear. `fill` is
- * what lies beyond the source. */
+/* Pictures keep their size (no `expand`: pad before the rotation). The interpolation is nearest or bilinear. Pixels
+ * from beyond the source have the value `fill`. */
 
 typedef struct lc_transform_random_rotation_args {
     size_t size;
@@ -141,7 +141,7 @@ typedef struct lc_transform_random_rotation_args {
 } lc_transform_random_rotation_args;
 LC_DEFAULTS(lc_transform_random_rotation, lc_transform_random_rotation_args, .center_x = LC_NOT_GIVEN,
             .center_y = LC_NOT_GIVEN)
-/* By an angle, in degrees, against the clock: lc_transform_random_rotation(LC_RANGE(-30, 30), &t). */
+/* Rotates by an angle in degrees, against the clock: lc_transform_random_rotation(LC_RANGE(-30, 30), &t). */
 #define lc_transform_random_rotation(degrees, ...)                                                                     \
     LC_CALL_NEW_(lc_transform_random_rotation, lc_transform_random_rotation, (degrees, ), __VA_ARGS__, )
 LC_API lc_status lc_transform_random_rotation_with(lc_range degrees, lc_transform *out,
@@ -214,8 +214,8 @@ typedef struct lc_transform_random_erasing_args {
     double p;
     lc_range scale; /* the rectangle's share of the area */
     lc_range ratio; /* its height divided by its width */
-    double value;   /* what it becomes, or */
-    bool random;    /* normal numbers, of floats alone */
+    double value;   /* what its pixels become */
+    bool random;    /* they become normal numbers instead; for f32 only */
 } lc_transform_random_erasing_args;
 LC_DEFAULTS(lc_transform_random_erasing, lc_transform_random_erasing_args, .p = 0.5, .scale = LC_RANGE(0.02, 0.33),
             .ratio = LC_RANGE(0.3, 3.3))
@@ -242,7 +242,7 @@ typedef struct lc_transform_policy_args {
 } lc_transform_policy_args;
 LC_DEFAULTS(lc_transform_policy, lc_transform_policy_args, .num_ops = 2, .magnitude = 9, .num_magnitude_bins = 31,
             .fill = LC_NOT_GIVEN)
-/* Pairs of operations, learned for a data set. */
+/* A random one of 25 pairs of operations, which were learned for a data set. */
 #define lc_transform_auto_augment(...) LC_CALL_NEW_(lc_transform_auto_augment, lc_transform_policy, (), __VA_ARGS__, )
 LC_API lc_status lc_transform_auto_augment_with(lc_transform *out, const lc_transform_policy_args *args) LC_MUST_USE;
 /* num_ops random operations of one magnitude. */

@@ -120,7 +120,7 @@ static lc_status read_rows(run *r, lc__image *image)
     return LC_OK;
 }
 
-/* The decoder makes fewer pixels at no cost, of each block of 8 x 8. */
+/* The decoder can make fewer pixels of each block of 8 x 8, which costs less than making all. */
 static void reduce(run *r, bool sideways)
 {
     const lc__image_file *file = r->file;

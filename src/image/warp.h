@@ -5,8 +5,8 @@
 
 #include "image/pixels.h"
 
-/* Where a result comes from. A point (x, y) of the result comes from ((a x + b y + c) / d, (e x + f y + g) / d), in
- * which the source goes from -1 to 1 in both directions; d is 1, or h x + i y + 1. */
+/* Which point of the source each point (x, y) of the result comes from: ((a x + b y + c) / d, (e x + f y + g) / d),
+ * where the source goes from -1 to 1 in both directions; d is 1, or h x + i y + 1. */
 typedef struct lc__warp {
     float to_x[3], to_y[3]; /* a, b, c; e, f, g */
     float divisor[2];       /* h, i */

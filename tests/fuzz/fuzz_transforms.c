@@ -18,7 +18,7 @@ static int byte(input *in)
     return in->at < in->end ? *in->at++ : 0;
 }
 
-/* From -1 to 2, in tenths or so. */
+/* From -1 to 2, in hundredths or so. */
 static double number(input *in)
 {
     return byte(in) / 85.0 - 1;
