@@ -51,7 +51,7 @@ static void check_number(const char *name, lc_tensor *(*build)(lc_tensor *x), do
 {
     double got;
     CHECK_OK(first_number(build, &got));
-    if (!(fabs(got - want) <= 2e-6)) TEST_FAIL("%s: %.9g, not %.9g", name, got, want);
+    if (!(fabs(got - want) <= 1e-6)) TEST_FAIL("%s: %.9g, not %.9g", name, got, want);
 }
 
 #define BUILD_NUMBER(id, expression)                                                                                   \
