@@ -29,14 +29,15 @@ typedef struct lc_backend_ops {
     /* A growable arena: reserves address space only; `commit` makes the first `bytes` usable. */
     lc_status (*arena_reserve)(void *device, void **base, size_t *reserved);
     lc_status (*arena_commit)(void *device, void *base, size_t reserved, size_t bytes);
-    /* Drops the contents of the first `bytes`; their memory returns to the system until it is used again. */
+    /* Returns memory of the arena, at least its first `bytes`, to the system; their contents are lost. Before the arena
+     * is used again, arena_commit is called again. */
     void (*arena_drop)(void *device, void *base, size_t bytes);
     void (*arena_release)(void *device, void *base, size_t reserved);
     /* Zero-filled, 256-byte aligned storage. */
     lc_status (*alloc)(void *device, size_t bytes, void **out);
     /* The same for storage that may never be used whole: it may be larger than the machine's memory. */
     lc_status (*reserve)(void *device, size_t bytes, void **out);
-    /* What the device still does with the storage is done first. */
+    /* Waits until the device no longer uses the storage. */
     void (*free)(void *device, void *data, size_t bytes);
     /* OPTIONAL: turns storage of `alloc` into that of an unnamed file, at the same address and with the same contents,
      * so that other processes can map it; it is freed as before. *fd: the file, which the caller closes; -1 if this is
@@ -76,9 +77,9 @@ typedef struct lc_backend_ops {
     lc_status (*reached)(void *device, uint64_t mark, bool *reached);
 
     /* ---- OPTIONAL: programs. ---- */
-    /* What is enqueued between begin and end does not run, but becomes a program, with the addresses and numbers that
-     * it has now. Meanwhile nothing may be allocated, marked or waited for, and one end of each copy is memory of
-     * host_alloc. */
+    /* Work that is enqueued between begin and end does not run. It becomes a program, which keeps the addresses and
+     * the numbers that it was enqueued with. Meanwhile nothing may be allocated, marked or waited for, and one end of
+     * each copy is memory of host_alloc. */
     lc_status (*program_begin)(void *device);
     lc_status (*program_end)(void *device, void **program);
     lc_status (*program_run)(void *device, void *program);
@@ -91,7 +92,7 @@ typedef struct lc_backend_ops {
 /* Until 1.0 a minor version may change the interface. */
 #define LC_BACKEND_ABI (UINT32_C(1000) * LC_VERSION_MAJOR + LC_VERSION_MINOR)
 
-/* What a plug-in calls. Constant. */
+/* The functions of the library that a plug-in calls. The library never changes the table. */
 typedef struct lc_backend_host {
     uint32_t abi; /* LC_BACKEND_ABI of the library */
     /* lc_fail: returns `status`, and keeps the message. */

@@ -275,6 +275,7 @@ struct lc_graph {
     uint32_t n_reported, cap_reported;
     void *arena;
     size_t arena_reserved, arena_committed;
+    bool arena_dropped;   /* to be committed again before the next step */
     int64_t memory_limit; /* for messages: the limit that options.max_bytes was derived from; 0: none */
     void *scratch;        /* an arena, which all plans share */
     size_t scratch_reserved, scratch_bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a device's driver does, as a table of functions. They are shaped like those of libcuda that the comments name,
- * so that a GPU and the simulated device (src/backends/sim) run the same code above them: queue.c. Each returns 0, or
- * an error that error_text explains; the first error is returned by all later calls. */
+/* The functions of a device's driver, as a table. Each is shaped like the function of libcuda that its comment names,
+ * so that queue.c can run on a GPU as it does on the simulated device (src/backends/sim). Each returns 0, or an error
+ * that error_text explains. After an error, all later calls return it. */
 #ifndef LC_BACKENDS_DRIVER_DRIVER_H
 #define LC_BACKENDS_DRIVER_DRIVER_H
 
@@ -9,7 +9,6 @@
 #include <stddef.h>
 
 typedef struct lc__driver {
-    int (*device_count)(int *n);                         /* cuDeviceGetCount */
     int (*context_create)(int device, void **context);   /* cuDevicePrimaryCtxRetain */
     const char *(*error_text)(void *context, int error); /* cuGetErrorString */
 

@@ -147,9 +147,12 @@ void lc__queue_free(void *device, void *data, size_t bytes)
 
 size_t lc__queue_available(void *device)
 {
-    const queue *q = device;
+    queue *q = device;
     size_t available = 0;
-    return q->driver->memory_info(q->context, &available) ? 0 : available;
+    enter(q);
+    int error = q->driver->memory_info(q->context, &available);
+    (void)!leave(q, 0, NULL);
+    return error ? 0 : available;
 }
 
 lc_status lc__queue_host_alloc(void *device, size_t bytes, void **out)

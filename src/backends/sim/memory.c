@@ -27,6 +27,11 @@ int sim_fail(sim_device *d, const char *format, ...)
     return 1;
 }
 
+bool sim_fails_now(int64_t *left)
+{
+    return *left == 0 || (*left > 0 && --*left == 0);
+}
+
 static size_t pages(size_t bytes)
 {
     return (bytes + PAGE - 1) / PAGE * PAGE;
@@ -144,8 +149,8 @@ static int leave(sim_device *d, int error)
 static int make_usable(sim_device *d, char *at, size_t bytes)
 {
     char *p = sim_translate(d, at);
-    if (d->fail_alloc == 0 || (d->fail_alloc > 0 && --d->fail_alloc == 0))
-        return sim_fail(d, "sim:%d: out of memory, as asked for", d->index);
+    if (sim_fails_now(&d->fail_alloc)) return sim_fail(d, "sim:%d: out of memory, as asked for", d->index);
+    if (mprotect(p, pages(bytes), PROT_READ | PROT_WRITE) != 0) return sim_fail(d, "sim:%d: out of memory", d->index);
     d->counters.allocations++;
     memset(p, LC_SIM_POISON, pages(bytes));
     return 0;
@@ -186,7 +191,11 @@ int sim_unmap(void *context, void *at, size_t bytes)
 {
     sim_device *d = context;
     int error = enter(d, "memory is unmapped");
-    if (!error) memset(sim_translate(d, at), LC_SIM_POISON, bytes);
+    sim_block *b = block_of(d, at);
+    (void)bytes;
+    if (!error && !b) error = sim_fail(d, "sim:%d: memory is unmapped that was not reserved", d->index);
+    if (!error) error = mprotect(sim_translate(d, at), b->mapped, PROT_NONE);
+    if (!error) b->mapped = 0;
     return leave(d, error);
 }
 

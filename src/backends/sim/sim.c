@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+LC_API lc_sim_counters_of_fn lc_sim_counters_of;
+LC_API lc_sim_launch_fn lc_sim_launch;
+
 const lc_backend_host *sim_host;
 
 static lc_status count(int *devices)
@@ -37,10 +40,7 @@ static struct {
 
 static void run(const lc_call *call)
 {
-    const launched *l = (const launched *)(const void *)call->kernel;
-    const unsigned one[3] = {1, 1, 1};
-    void *parameters[] = {(void *)(uintptr_t)call};
-    lc__queue_launch(call, l->of, one, one, 0, parameters);
+    lc_sim_launch(call, ((const launched *)(const void *)call->kernel)->of);
 }
 
 static launched *launched_of(const lc_kernel *of)
@@ -141,9 +141,6 @@ static const lc_backend_ops sim_backend = {
 };
 
 LC_API const lc_backend_ops *lc_backend_entry(const lc_backend_host *host);
-LC_API lc_sim_counters_of_fn lc_sim_counters_of;
-LC_API lc_sim_launch_fn lc_sim_launch;
-
 const lc_backend_ops *lc_backend_entry(const lc_backend_host *host)
 {
     sim_host = host;
@@ -164,5 +161,5 @@ void lc_sim_launch(const lc_call *call, const lc_kernel *kernel)
 {
     const unsigned one[3] = {1, 1, 1};
     void *parameters[] = {(void *)(uintptr_t)call};
-    (void)sim_driver.launch(call->queue, kernel, one, one, 0, call->queue, parameters);
+    lc__queue_launch(call, kernel, one, one, 0, parameters);
 }

@@ -8,7 +8,8 @@
  * - The device has its memory at addresses that no one may touch: a kernel's call is translated to where the memory is
  *   when it runs. Host code that follows such an address dies at that line; a kernel that gets an address of the host,
  *   or of another device, is an error that names the operator.
- * - New and dropped memory is full of 0xff: floats that are NaN.
+ * - New memory is full of 0xff: floats that are NaN. The memory of an arena that was dropped cannot be touched until it
+ *   is committed again.
  * - LIGHTC_SIM names the schedule: "eager" runs what is enqueued at once; "lazy" only when somebody waits for it;
  *   "random:SEED" a random number of pieces whenever one is enqueued.
  * - While a program is captured, nothing may be allocated, waited for or copied at once. A program keeps addresses.
@@ -60,6 +61,8 @@ typedef struct sim_device {
 /* ---- memory.c: with the lock held, but for what a driver's table names ---- */
 /* Keeps the first error; returns 1. */
 int sim_fail(sim_device *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Counts down to what LIGHTC_SIM_FAIL makes fail. */
+bool sim_fails_now(int64_t *left);
 bool sim_is_device(const sim_device *d, const void *at, size_t bytes);
 bool sim_is_pinned(const sim_device *d, const void *at, size_t bytes);
 /* Where the memory of a device's address is; an address of the host stays. */

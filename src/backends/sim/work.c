@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue of a simulated device: pieces of work, in order, run by whoever waits for them. There is one stream; every
- * stream is it. */
+/* The queue of a simulated device: a list of work. The thread that waits for the device runs it, in order, or the
+ * thread that enqueues more (sim.h, LIGHTC_SIM). A device has one stream. */
 #include "backends/sim/sim.h"
 
 #include <stdio.h>
@@ -119,14 +119,9 @@ static int leave(sim_device *d, int error)
     return error;
 }
 
-static bool fails_now(int64_t *left)
-{
-    return *left == 0 || (*left > 0 && --*left == 0);
-}
-
 static int check_copy(sim_device *d, const void *to, const void *from, size_t bytes)
 {
-    if (fails_now(&d->fail_copy)) return sim_fail(d, "sim:%d: a copy fails, as asked for", d->index);
+    if (sim_fails_now(&d->fail_copy)) return sim_fail(d, "sim:%d: a copy fails, as asked for", d->index);
     bool in = sim_is_device(d, to, bytes), out = sim_is_device(d, from, bytes);
     if (!in && !out) return sim_fail(d, "sim:%d: neither end of a copy is the device's memory", d->index);
     if (in && !out) d->counters.bytes_in += (int64_t)bytes;
@@ -179,7 +174,7 @@ static int copy_now(void *context, void *to, const void *from, size_t bytes)
 
 static int check_operands(sim_device *d, const lc_call *c)
 {
-    if (fails_now(&d->fail_launch)) return sim_fail(d, "sim:%d: %s fails, as asked for", d->index, c->op->name);
+    if (sim_fails_now(&d->fail_launch)) return sim_fail(d, "sim:%d: %s fails, as asked for", d->index, c->op->name);
     for (int i = 0; i < c->n_in + c->n_out; i++) {
         const lc_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
         if (v->ndim < 0 || !v->data || sim_is_device(d, v->data, 0)) continue;
@@ -324,12 +319,6 @@ static int graph_free(void *context, void *program)
     return leave(d, 0);
 }
 
-static int device_count(int *n)
-{
-    *n = LC_SIM_DEVICES;
-    return 0;
-}
-
 static int context_create(int index, void **context)
 {
     *context = sim_open(index);
@@ -344,7 +333,6 @@ static const char *error_text(void *context, int error)
 }
 
 const lc__driver sim_driver = {
-    .device_count = device_count,
     .context_create = context_create,
     .error_text = error_text,
     .address_reserve = sim_address_reserve,

@@ -187,6 +187,9 @@ lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch)
     if (g->recording) return lc_fail(LC_ERR_STATE, "lc_step_begin: the previous step was not ended with lc_step_end");
     if (lc__current && lc__current != g && lc__current->recording)
         return lc_fail(LC_ERR_STATE, "lc_step_begin: this thread is recording into another graph");
+    if (g->arena_dropped)
+        LC_TRY(g->on->ops->arena_commit(g->on->context, g->arena, g->arena_reserved, g->arena_committed));
+    g->arena_dropped = false;
     lc__current = g;
     g->recording = true;
     g->generation++;
@@ -252,6 +255,7 @@ void lc__graph_drop_arena(lc_graph *g)
     if (g->recording) return;
     g->generation++;
     g->on->ops->arena_drop(g->on->context, g->arena, g->arena_committed);
+    g->arena_dropped = true;
 }
 
 lc_status lc_step_end(lc_graph *g)
