@@ -17,14 +17,14 @@ typedef struct values {
     lc_view before[MOST], after[MOST]; /* after: of results, and of inputs that are written */
 } values;
 
-static void *copy_of(const lc_view *v)
+/* A copy, dense row-major, whose data the caller frees. */
+static lc_status copy_of(const lc_view *v, lc_view *out)
 {
-    lc_view dense;
-    lc_type type = {.dtype = v->dtype, .ndim = v->ndim};
-    memcpy(type.shape, v->shape, sizeof type.shape);
-    lc__view_of(&type, LC_ROW_MAJOR, malloc((size_t)lc__numel(&type) * lc_dtype_size(v->dtype) + 1), &dense);
-    if (dense.data) lc__copy_strided(v, &dense);
-    return dense.data;
+    lc_type type = lc__view_type(v);
+    lc__view_of(&type, LC_ROW_MAJOR, malloc((size_t)lc__numel(&type) * lc_dtype_size(v->dtype) + 1), out);
+    if (!out->data) return lc_fail(LC_ERR_MEMORY, "out of memory for operands");
+    lc__copy_strided(v, out);
+    return LC_OK;
 }
 
 static const lc_view *operand(const lc_call *call, int i)
@@ -44,10 +44,7 @@ static lc_status keep(const lc_call *call, bool after, values *v)
         lc_view *to = after ? &v->after[i] : &v->before[i];
         *to = (lc_view){.ndim = -1};
         if (from->ndim < 0 || (after && !is_written(call, i)) || (!after && i >= call->n_in)) continue;
-        lc_type type = {.dtype = from->dtype, .ndim = from->ndim};
-        memcpy(type.shape, from->shape, sizeof type.shape);
-        lc__view_of(&type, LC_ROW_MAJOR, copy_of(from), to);
-        if (!to->data) return lc_fail(LC_ERR_MEMORY, "out of memory for operands");
+        LC_TRY(copy_of(from, to));
     }
     return LC_OK;
 }
@@ -98,9 +95,7 @@ static double scale_of(const values *v, const lc_view *want, int64_t n)
 /* The first element of `got` that is not factor * want; -1: there is none. Both are dense. */
 static int64_t find_difference(const values *v, const lc_view *got, const lc_view *want, double factor)
 {
-    lc_type type = {.dtype = want->dtype, .ndim = want->ndim};
-    memcpy(type.shape, want->shape, sizeof type.shape);
-    int64_t n = lc__numel(&type);
+    int64_t n = (int64_t)lc__view_numel(want);
     double tolerance = tolerance_of(want->dtype);
     if (tolerance > 0) tolerance *= scale_of(v, want, n);
     for (int64_t i = 0; i < n; i++)
@@ -215,21 +210,7 @@ static lc_status send(attempt *a)
     return memory_send(m);
 }
 
-/* Broadcast operands of elementwise kernels come with the result's shape (op.h). */
-static void widen(lc_view *v, const lc_view *out)
-{
-    lc_view wide = *v;
-    int shift = out->ndim - v->ndim;
-    for (int d = 0; d < out->ndim; d++) {
-        bool repeats = d < shift || (v->shape[d - shift] == 1 && out->shape[d] != 1);
-        wide.stride[d] = repeats ? 0 : v->stride[d - shift];
-        wide.shape[d] = out->shape[d];
-    }
-    wide.ndim = out->ndim;
-    *v = wide;
-}
-
-static void compare(attempt *a, const lc_kernel *kernel)
+static lc_status compare(attempt *a, const lc_kernel *kernel)
 {
     const lc_call *like = a->like;
     for (int i = 0; i < a->v->n; i++) {
@@ -238,10 +219,9 @@ static void compare(attempt *a, const lc_kernel *kernel)
         lc_view got = a->views[i];
         const char *what = i < like->n_in ? "written input" : "result";
         int number = i < like->n_in ? i : i - like->n_in;
+        lc_view dense;
         got.data = memory_host(a->c->memory, a->at[i]);
-        lc_view dense = *want;
-        dense.data = copy_of(&got);
-        if (!dense.data) continue;
+        LC_TRY(copy_of(&got, &dense));
         double factor = a->accumulate && i == like->n_in ? 2 : 1;
         int64_t at = find_difference(a->v, &dense, want, factor);
         if (at >= 0)
@@ -253,6 +233,7 @@ static void compare(attempt *a, const lc_kernel *kernel)
                    number);
         free(dense.data);
     }
+    return LC_OK;
 }
 
 static lc_status launch(attempt *a, const lc_kernel *kernel)
@@ -261,7 +242,7 @@ static lc_status launch(attempt *a, const lc_kernel *kernel)
     LC_TRY(send(a));
     if (kernel->layout == LC_WANT_ELEMENTWISE && call->n_out)
         for (int i = 0; i < call->n_in; i++)
-            if (call->in[i].ndim >= 0) widen(&call->in[i], &call->out[0]);
+            if (call->in[i].ndim >= 0) lc__broadcast_view(&call->in[i], &call->out[0]);
     kernel->run(call);
     return memory_fetch(a->c->memory);
 }
@@ -295,7 +276,7 @@ static lc_status try_kernel(attempt *a, const lc_kernel *kernel)
         result_of(a->c, a->like->op)->calls++;
         LC_TRY(run_kernel(a, kernel, NULL));
         (void)arrange(a); /* without what an elementwise kernel needs */
-        compare(a, kernel);
+        LC_TRY(compare(a, kernel));
     }
     a->accumulate = false;
     return LC_OK;
@@ -382,13 +363,19 @@ static uint64_t hash_of(const lc_call *call)
             h = lc_random_key(lc_random_key(h, (uint64_t)v->shape[d]), (uint64_t)v->stride[d]);
     }
     for (int i = 0; i < call->n_int; i++) h = lc_random_key(h, (uint64_t)call->ints[i]);
+    for (int i = 0; i < call->n_float; i++) {
+        uint64_t bits;
+        memcpy(&bits, &call->floats[i], sizeof bits);
+        h = lc_random_key(h, bits);
+    }
     return h;
 }
 
 lc_status check_call(check *c, lc_graph *g, lc_call *call)
 {
     values v = {.n = call->n_in + call->n_out};
-    bool any = false, fresh = v.n <= MOST && is_new(c, hash_of(call));
+    /* A call that writes its inputs finds other values there the next time. */
+    bool any = false, fresh = v.n <= MOST && (call->op->mutated_inputs || is_new(c, hash_of(call)));
     lc_status status = fresh ? keep(call, false, &v) : LC_OK;
     if (fresh && status >= 0) status = check_bad_indices(c, call, &v);
     call->kernel->run(call);

@@ -2,9 +2,10 @@
 /* lc_backend_check: whether a backend computes what the reference kernels do, and whether its memory and its queue are
  * what include/lightc/backend.h says.
  *
- * rows.c runs the rows of rows_math.h and rows_nn.h, in other sizes too, and networks.c trains networks, all on the
- * host with reference kernels; every call that they make comes to check_call (calls.c), which asks the backend for
- * kernels and runs each of them on copies of the operands in several layouts (layouts.c). queue.c checks the rest. */
+ * math_rows.c and nn_rows.c run the rows of rows_math.h and rows_nn.h, in other types and sizes too (form.c), and
+ * networks.c trains networks, all on the host with reference kernels. step.c passes every call that they make to
+ * check_call (calls.c), which asks the backend for kernels and runs each of them on copies of the operands in several
+ * layouts (layouts.c). queue.c checks the rest. */
 #ifndef LC_CHECK_CHECK_H
 #define LC_CHECK_CHECK_H
 
@@ -42,7 +43,7 @@ void report(check *c, const lc_call *call, const char *format, ...) __attribute_
 /* Whether it is the first time. */
 bool is_new(check *c, uint64_t hash);
 
-/* ---- rows.c, networks.c: LC_OK unless the check itself fails ---- */
+/* ---- math_rows.c, nn_rows.c, networks.c: LC_OK unless the check itself fails ---- */
 lc_status check_math_rows(check *c) LC_MUST_USE;
 lc_status check_nn_rows(check *c) LC_MUST_USE;
 lc_status check_networks(check *c) LC_MUST_USE;
@@ -77,10 +78,11 @@ typedef struct memory memory;
 lc_status memory_new(const lc_device *on, memory **out) LC_MUST_USE;
 void memory_free(memory *m);
 void memory_reset(memory *m);
-/* Adds `bytes` of the host, at *device from memory_send on; a device's address is also where it is read back. */
+/* Adds a place for `bytes`, filled from `data` unless that is NULL. *at: where, on the host and on the device. */
 lc_status memory_add(memory *m, const void *data, size_t bytes, size_t *at) LC_MUST_USE;
 void *memory_device(const memory *m, size_t at);
 void *memory_host(const memory *m, size_t at);
+/* Copies all that was added to the device, and back. */
 lc_status memory_send(memory *m) LC_MUST_USE;
 lc_status memory_fetch(memory *m) LC_MUST_USE;
 

@@ -24,8 +24,7 @@ static bool is_broadcast(const lc_view *v)
 
 bool layout_of(const lc_view *v, check_layout layout, int64_t *stride)
 {
-    lc_type type = {.dtype = v->dtype, .ndim = v->ndim};
-    memcpy(type.shape, v->shape, sizeof type.shape);
+    lc_type type = lc__view_type(v);
     memcpy(stride, v->stride, sizeof v->stride);
     if (layout == AS_PLANNED || is_broadcast(v)) return layout == AS_PLANNED;
     if (layout == ROW_MAJOR) lc__dense_strides(&type, LC_ROW_MAJOR, stride);
@@ -53,17 +52,6 @@ static bool is_dense(const lc_view *v, lc_layout layout)
 static bool is_natural(const lc_view *v, lc_kernel_layout want)
 {
     return is_dense(v, want == LC_WANT_CHANNELS_LAST && v->ndim >= 3 ? LC_CHANNELS_LAST : LC_ROW_MAJOR);
-}
-
-static bool is_matrix(const lc_view *v)
-{
-    int n = v->ndim;
-    if (n == 0) return true;
-    int64_t cols = v->shape[n - 1], c = v->stride[n - 1];
-    if (n == 1) return cols == 1 || c == 1;
-    int64_t rows = v->shape[n - 2], r = v->stride[n - 2];
-    if ((c == 1 || cols == 1) && (rows == 1 || r >= cols)) return true;
-    return (r == 1 || rows == 1) && (cols == 1 || c >= rows);
 }
 
 static bool has_dense_rows(const lc_view *v)
@@ -103,7 +91,7 @@ bool kernel_takes(const lc_kernel *kernel, const lc_call *call)
             fits = is_natural(v, kernel->layout);
             break;
         case LC_WANT_MATRIX:
-            fits = i < call->n_in ? is_matrix(v) : is_dense(v, LC_ROW_MAJOR);
+            fits = i < call->n_in ? lc__is_matrix(v->ndim, v->shape, v->stride) : is_dense(v, LC_ROW_MAJOR);
             break;
         case LC_WANT_LAST_DENSE:
             fits = has_dense_rows(v);

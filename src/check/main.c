@@ -26,9 +26,8 @@ static void show_operands(const lc_call *call)
     for (int i = 0; i < call->n_in; i++) {
         char text[128];
         const lc_view *v = &call->in[i];
-        lc_type type = {.dtype = v->dtype, .ndim = v->ndim};
+        lc_type type = lc__view_type(v);
         if (v->ndim < 0) continue;
-        memcpy(type.shape, v->shape, sizeof type.shape);
         printf(" %s%s", lc_dtype_name(v->dtype), lc__shape_text(&type, text, sizeof text));
     }
 }

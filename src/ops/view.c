@@ -404,9 +404,8 @@ static lc_status infer_range(lc_infer *call)
 
 static bool view_range(const lc_infer *call, const lc_view *in, lc_view *out, int64_t *offset)
 {
-    lc_type type = {.dtype = out->dtype, .ndim = out->ndim};
+    lc_type type = lc__view_type(out);
     if (in->stride[0] != 1) return false;
-    memcpy(type.shape, out->shape, sizeof type.shape);
     lc__dense_strides(&type, (lc_layout)call->ints[R_LAYOUT], out->stride);
     *offset = call->ints[R_OFFSET];
     return true;

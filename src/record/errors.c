@@ -78,8 +78,7 @@ lc_status lc__call_error(const lc_call *call, lc_status status, lc_site site)
     char shapes[512] = "";
     for (int i = 0; i < call->n_in; i++) {
         const lc_view *v = &call->in[i];
-        lc_type type = {.dtype = v->dtype, .ndim = v->ndim < 0 ? 0 : v->ndim};
-        memcpy(type.shape, v->shape, sizeof type.shape);
+        lc_type type = lc__view_type(v);
         add_operand(shapes, &names, i, call->n_in, v->ndim < 0 ? NULL : &type);
     }
     return fail_at(status, lc__op_title(call->op, call->n_int, call->ints), shapes, site);

@@ -90,6 +90,16 @@ bool lc__is_dense(int ndim, const int64_t *shape, const int64_t *stride, lc_layo
     return true;
 }
 
+bool lc__is_matrix(int ndim, const int64_t *shape, const int64_t *stride)
+{
+    if (ndim == 0) return true;
+    int64_t cols = shape[ndim - 1], c = stride[ndim - 1];
+    if (ndim == 1) return cols == 1 || c == 1;
+    int64_t rows = shape[ndim - 2], r = stride[ndim - 2];
+    if ((c == 1 || cols == 1) && (rows == 1 || r >= cols)) return true;
+    return (r == 1 || rows == 1) && (cols == 1 || c >= rows);
+}
+
 void lc__view_of(const lc_type *type, lc_layout layout, void *data, lc_view *out)
 {
     memset(out, 0, sizeof *out);
@@ -98,6 +108,26 @@ void lc__view_of(const lc_type *type, lc_layout layout, void *data, lc_view *out
     out->ndim = type->ndim;
     memcpy(out->shape, type->shape, sizeof out->shape);
     lc__dense_strides(type, layout, out->stride);
+}
+
+lc_type lc__view_type(const lc_view *v)
+{
+    lc_type type = {.dtype = v->dtype, .ndim = v->ndim};
+    memcpy(type.shape, v->shape, sizeof type.shape);
+    return type;
+}
+
+void lc__broadcast_view(lc_view *v, const lc_view *out)
+{
+    lc_view wide = *v;
+    int shift = out->ndim - v->ndim;
+    for (int d = 0; d < out->ndim; d++) {
+        bool repeats = d < shift || (v->shape[d - shift] == 1 && out->shape[d] != 1);
+        wide.stride[d] = repeats ? 0 : v->stride[d - shift];
+        wide.shape[d] = out->shape[d];
+    }
+    wide.ndim = out->ndim;
+    *v = wide;
 }
 
 size_t lc__view_span(const lc_view *v)

@@ -103,11 +103,16 @@ bool lc__type_equal(const lc_type *a, const lc_type *b);
 void lc__dense_strides(const lc_type *type, lc_layout layout, int64_t *stride);
 /* Whether strides are dense in that layout (dimensions of size 1 do not matter). */
 bool lc__is_dense(int ndim, const int64_t *shape, const int64_t *stride, lc_layout layout);
+/* Whether LC_WANT_MATRIX allows the strides. */
+bool lc__is_matrix(int ndim, const int64_t *shape, const int64_t *stride);
 /* "[64,1,28,28]" into buffer; returns it. */
 const char *lc__shape_text(const lc_type *type, char *buffer, size_t size);
 /* Copies between views of equal dtype and shape, any strides. */
 void lc__copy_strided(const lc_view *from, const lc_view *to);
 void lc__view_of(const lc_type *type, lc_layout layout, void *data, lc_view *out);
+lc_type lc__view_type(const lc_view *v);
+/* Gives an operand of an elementwise kernel the result's shape, with stride 0 where it is broadcast (op.h). */
+void lc__broadcast_view(lc_view *v, const lc_view *out);
 /* Bytes from the first element of a view to the last; its strides are not negative. */
 size_t lc__view_span(const lc_view *v);
 

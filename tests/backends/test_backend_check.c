@@ -3,31 +3,13 @@
  * finds kernels and queues that are wrong is shown by tests/scripts/mutations.sh. */
 #include "test.h"
 
+#include "said.h"
 #include "sim_device.h"
 
-#include <limits.h>
-
-static char said[1 << 18];
-
-/* Runs it with the arguments and variables; returns its exit status. */
+/* Runs it with the variables and arguments; returns its exit status. */
 static int run(const char *variables, const char *arguments)
 {
-    static char dir[PATH_MAX], command[2 * PATH_MAX];
-    const char *bin = getenv("LIGHTC_TEST_BIN");
-    size_t n = 0;
-    if (!realpath(bin ? bin : "build/bin", dir)) TEST_FAIL("the programs are not here");
-    snprintf(command, sizeof command, "%s '%s/lc_backend_check' %s 2>&1", variables, dir, arguments);
-    FILE *f = popen(command, "r");
-    CHECK(f != NULL);
-    for (size_t k; n < sizeof said - 1 && (k = fread(said + n, 1, sizeof said - 1 - n, f)) > 0;) n += k;
-    said[n] = 0;
-    int status = pclose(f);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-}
-
-static void check_says(const char *part)
-{
-    if (!strstr(said, part)) TEST_FAIL("\"%s\" is not in\n%s", part, said);
+    return run_command("%s '%s/lc_backend_check' %s 2>&1", variables, programs(), arguments);
 }
 
 TEST(a_good_backend)
@@ -65,6 +47,9 @@ TEST(a_device_that_fails)
     check_says("fails, as asked for");
     check_says("the check ends here: ");
     CHECK_EQ(run("LIGHTC_SIM_FAIL=alloc:1", "sim"), 1);
+    CHECK_EQ(run("LIGHTC_SIM_FAIL=alloc:2", "sim"), 1); /* the kernels have their memory, the queue does not get it */
+    check_says("FAILED: memory for the checks");
+    check_says("\n1 failures");
 }
 
 TEST(arguments)

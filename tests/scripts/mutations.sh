@@ -251,6 +251,8 @@ mutate 'host calls in a program' src/engine/plan/program.c 's/    p->block.on_ho
 mutate 'what a host call writes stays there' src/engine/run/host_call.c 's/            LC_TRY(put_back(on, &call->in/            if (false) LC_TRY(put_back(on, \&call->in/' test_sim:runs_on_the_host
 mutate 'operators that no plug-in finds' src/builtin.c 's/lc__optim_ops, lc__collective_ops,/lc__collective_ops,/' test_operators
 mutate 'a kernel that takes rows for dense' src/backends/sim/work.c 's/v\[i\].data = sim_translate(d, v\[i\].data);/v[i].data = sim_translate(d, v[i].data), v[i].stride[0] = v[i].ndim == 2 ? v[i].shape[1] : v[i].stride[0];/' test_backend_check:a_good_backend
+mutate 'a kernel with a number of its own' src/backends/sim/work.c 's/    w->kernel->run(&c);/    static const double slope = 0.01;\n    if (!strcmp(c.op->name, "leaky_relu")) c.floats = \&slope;\n&/' test_backend_check:a_good_backend
+mutate 'an update that forgets its state' src/backends/sim/work.c 's/    w->kernel->run(&c);/    if (!strcmp(c.op->name, "update_sgd_momentum")) memset(c.in[2].data, 0, 4 * (size_t)c.in[2].shape[0]);\n&/' test_backend_check:a_good_backend
 mutate 'copies that overtake others' src/backends/sim/work.c 's/    w->bytes = bytes;\n    enqueue(d, w);/    w->bytes = bytes;\n    if (!d->into) { run_one(d, w); return leave(d, 0); }\n    enqueue(d, w);/' test_backend_check:a_good_backend
 mutate 'memory that is not zero' src/backends/driver/queue.c 's/if (!error) error = q->driver->fill_async(q->context, \*out, 0, [^;]*;//' test_backend_check:a_good_backend
 mutate 'marks of what is done already' src/backends/sim/work.c 's/= d->enqueued;\n    return leave/= d->done;\n    return leave/' test_backend_check:a_good_backend

@@ -2,30 +2,12 @@
 /* `lightc doctor comm` and `lightc bench comm`, run as ranks: their reports on simulated hosts. */
 #include "test.h"
 
-#include <limits.h>
-#include <unistd.h>
+#include "said.h"
 
-static char said[1 << 16];
-
-/* Runs a command in which LIGHTC stands for the program; `said` is all its output. Returns its exit status. */
-static int run(const char *format)
+/* Runs a command in which LIGHTC stands for the program; returns its exit status. */
+static int run(const char *command)
 {
-    static char dir[PATH_MAX], command[4 * PATH_MAX];
-    const char *bin = getenv("LIGHTC_TEST_BIN");
-    size_t n = 0;
-    if (!realpath(bin ? bin : "build/bin", dir)) TEST_FAIL("the programs are not here");
-    snprintf(command, sizeof command, "LIGHTC='%s/lightc'; export OMP_WAIT_POLICY=passive; %s 2>&1", dir, format);
-    FILE *f = popen(command, "r");
-    CHECK(f != NULL);
-    for (size_t k; n < sizeof said - 1 && (k = fread(said + n, 1, sizeof said - 1 - n, f)) > 0;) n += k;
-    said[n] = 0;
-    int status = pclose(f);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-}
-
-static void check_says(const char *part)
-{
-    if (!strstr(said, part)) TEST_FAIL("\"%s\" is not in\n%s", part, said);
+    return run_command("LIGHTC='%s/lightc'; export OMP_WAIT_POLICY=passive; %s 2>&1", programs(), command);
 }
 
 TEST(the_doctor_examines_all_ranks)

@@ -57,6 +57,19 @@ lc_status lc__choose_kernel(const lc_build *b, lc_call *call)
     return lc_fail(LC_ERR_UNSUPPORTED, "there is no kernel for %s on %s", type_name(call), b->g->on->ops->name);
 }
 
+lc_call lc__call_of(const lc_ir_node *n, lc_view *views)
+{
+    return (lc_call){.op = n->op,
+                     .n_in = n->n_in,
+                     .n_out = n->n_out,
+                     .n_int = n->n_int,
+                     .n_float = n->n_float,
+                     .in = views,
+                     .out = views + n->n_in,
+                     .ints = n->ints,
+                     .floats = n->floats};
+}
+
 lc_status lc__kernel_of(lc_build *b, const lc_ir_node *n, const lc_kernel **kernel)
 {
     lc_view *views = lc__build_alloc(b, (size_t)(n->n_in + n->n_out + 1) * sizeof *views);
@@ -68,15 +81,7 @@ lc_status lc__kernel_of(lc_build *b, const lc_ir_node *n, const lc_kernel **kern
         else
             lc__view_of(&b->values[value].type, LC_ROW_MAJOR, NULL, &views[i]);
     }
-    lc_call call = {.op = n->op,
-                    .n_in = n->n_in,
-                    .n_out = n->n_out,
-                    .n_int = n->n_int,
-                    .n_float = n->n_float,
-                    .in = views,
-                    .out = views + n->n_in,
-                    .ints = n->ints,
-                    .floats = n->floats};
+    lc_call call = lc__call_of(n, views);
     LC_TRY(find_kernel(b, &call));
     *kernel = call.kernel;
     return LC_OK;

@@ -37,9 +37,8 @@ static void print_view(FILE *f, const lc_graph *g, const lc_view *v)
         fprintf(f, " -");
         return;
     }
-    lc_type type = {.dtype = v->dtype, .ndim = v->ndim};
+    lc_type type = lc__view_type(v);
     char text[128];
-    memcpy(type.shape, v->shape, sizeof type.shape);
     const char *data = v->data, *arena = g->arena;
     bool inside = data >= arena && data < arena + g->arena_reserved;
     fprintf(f, " %s%s", lc_dtype_name(v->dtype), lc__shape_text(&type, text, sizeof text));

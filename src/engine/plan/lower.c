@@ -170,17 +170,6 @@ static lc_layout natural(const lc_ir_value *v, lc_kernel_layout want)
     return want == LC_WANT_CHANNELS_LAST && v->type.ndim >= 3 ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
 }
 
-static bool matrix_ok(const lc_ir_value *v)
-{
-    int n = v->type.ndim;
-    if (n == 0) return true;
-    int64_t cols = v->type.shape[n - 1], c = v->stride[n - 1];
-    if (n == 1) return cols == 1 || c == 1;
-    int64_t rows = v->type.shape[n - 2], r = v->stride[n - 2];
-    if ((c == 1 || cols == 1) && (rows == 1 || r >= cols)) return true;
-    return (r == 1 || rows == 1) && (cols == 1 || c >= rows);
-}
-
 /* The memory order that most full operands of an elementwise call already have. */
 static lc_layout common_layout(const lc_build *b, const lc_ir_node *n)
 {
@@ -215,7 +204,7 @@ static lc_status fit_inputs(lc_build *b, lc_ir_node *n, const lc_kernel *kernel,
             fits = !lc__same_shape(&v->type, &b->values[n->out[0]].type) || dense(v, common);
             break;
         case LC_WANT_MATRIX:
-            fits = matrix_ok(v);
+            fits = lc__is_matrix(v->type.ndim, v->type.shape, v->stride);
             break;
         case LC_WANT_LAST_DENSE:
             fits = v->type.ndim == 0 || v->type.shape[v->type.ndim - 1] == 1 || v->stride[v->type.ndim - 1] == 1;
@@ -346,15 +335,7 @@ static lc_status lower_node(lc_build *b, lc_ir_node *n)
         const lc_type *type = &b->values[n->out[i]].type;
         lc__view_of(type, layout_like_first(b, n, type), NULL, &views[n->n_in + i]);
     }
-    lc_call call = {.op = n->op,
-                    .n_in = n->n_in,
-                    .n_out = n->n_out,
-                    .n_int = n->n_int,
-                    .n_float = n->n_float,
-                    .in = views,
-                    .out = views + n->n_in,
-                    .ints = n->ints,
-                    .floats = n->floats};
+    lc_call call = lc__call_of(n, views);
     LC_TRY(lc__choose_kernel(b, &call));
     const lc_kernel *kernel = call.kernel;
     lc_layout common = kernel->layout == LC_WANT_ELEMENTWISE && n->n_out ? common_layout(b, n) : LC_ROW_MAJOR;

@@ -135,6 +135,8 @@ bool lc__expand_any_write(const lc_build *b);
 /* storage_types.c */
 lc_status lc__assign_storage_types(lc_build *b);
 /* choose_kernel.c */
+/* The call that a kernel is chosen for; views: of the node's operands and results. */
+lc_call lc__call_of(const lc_ir_node *n, lc_view *views);
 /* Sets call->kernel and call->threads; LC_ERR_UNSUPPORTED if there is no kernel. */
 lc_status lc__choose_kernel(const lc_build *b, lc_call *call) LC_MUST_USE;
 /* The kernel of a node before it is lowered, when layouts are unknown: operands are taken as dense. NULL: none. */

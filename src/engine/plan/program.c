@@ -29,20 +29,6 @@ static const lc_tensor *input_of(const lc_build *b, const lc_ir_value *v)
     return s->external && s->external->kind == LC_TENSOR_INPUT && !is_uploaded(b, s) ? s->external : NULL;
 }
 
-/* Broadcast operands of elementwise kernels are given with the output's shape and stride 0 (op.h). */
-static void broadcast_view(lc_view *v, const lc_view *out)
-{
-    lc_view wide = *v;
-    int shift = out->ndim - v->ndim;
-    for (int d = 0; d < out->ndim; d++) {
-        bool repeats = d < shift || (v->shape[d - shift] == 1 && out->shape[d] != 1);
-        wide.stride[d] = repeats ? 0 : v->stride[d - shift];
-        wide.shape[d] = out->shape[d];
-    }
-    wide.ndim = out->ndim;
-    *v = wide;
-}
-
 /* Start of the next call's arrays. */
 typedef struct cursor {
     lc_view *view;
@@ -107,7 +93,7 @@ static void fill_views(const lc_build *b, const lc_ir_node *n, const lc_call *c,
     }
     if (c->kernel->layout == LC_WANT_ELEMENTWISE && n->n_out)
         for (int k = 0; k < n->n_in; k++)
-            if (view[k].ndim >= 0) broadcast_view(&view[k], &view[n->n_in]);
+            if (view[k].ndim >= 0) lc__broadcast_view(&view[k], &view[n->n_in]);
 }
 
 /* Numbers that change from step to step are read from their variables before each replay. */

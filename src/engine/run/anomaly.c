@@ -58,8 +58,7 @@ static lc_status check(const lc_plan_call *pc, const lc_call *c)
         }
         const char *file = site.file ? strrchr(site.file, '/') : NULL;
         file = file ? file + 1 : site.file ? site.file : "?";
-        lc_type type = {.dtype = v->dtype, .ndim = v->ndim};
-        memcpy(type.shape, v->shape, sizeof type.shape);
+        lc_type type = lc__view_type(v);
         char text[128], operand[200];
         name_operand(c, operand);
         return lc_fail(LC_ERR_NUMERIC, "%s made the first NaN or infinity of this step (result %d, %s) at %s:%d%s",

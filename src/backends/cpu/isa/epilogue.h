@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What follows a product while its operands and results are in the cache: bias and activation, and what fusions add. */
+/* What is computed with a product while its operands and results are in the cache: bias, activation, and what was fused
+ * with it. */
 #ifndef LC_BACKENDS_CPU_ISA_EPILOGUE_H
 #define LC_BACKENDS_CPU_ISA_EPILOGUE_H
 
