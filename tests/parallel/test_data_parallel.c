@@ -339,6 +339,65 @@ TEST(buffers_are_those_of_device_0)
     }
 }
 
+/* ---- a number of gradients that is divided by no number of devices ---- */
+
+enum { ODD = 129 };
+
+typedef struct odd_net {
+    lc_module base;
+    lc_tensor *w;
+} odd_net;
+
+static lc_tensor *odd_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)i;
+    return lc_mul(lc_sum(((odd_net *)self)->w), lc_mean(b->x));
+}
+
+static const lc_module_ops odd_ops = {
+    LC_MODULE_OPS_INIT("odd"),
+    .training_step = odd_step,
+    .configure_optimizers = small_net_sgd,
+};
+
+/* A backward pass without an optimizer: the parameter's gradient gets memory of exactly its size. */
+static void backward_alone(lc_tensor *w)
+{
+    lc_graph *g;
+    CHECK_OK(lc_graph_new(&g));
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_backward(lc_sum(w));
+    CHECK_OK(lc_step_run(g));
+    CHECK_OK(lc_step_end(g));
+    lc_graph_free(g);
+}
+
+TEST(every_gradient_is_added_up)
+{
+    for (int n = 0; n < 5; n++) {
+        odd_net m;
+        float w[ODD];
+        lc_dataloader *l;
+        lc_trainer *t;
+        lc_trainer_options opt = quiet_options(NULL);
+        opt.strategy = "data_parallel";
+        opt.devices = numbers[n];
+        lc_module_init(&m.base, &odd_ops, 1);
+        m.w = lc_module_add_parameter(&m.base, "w", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){ODD}, (lc_init){0});
+        backward_alone(m.w);
+        CHECK_OK(loader_of(0, SAMPLES, BATCH, false, &l));
+        CHECK_OK(lc_trainer_new(&opt, &t));
+        CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = l));
+        CHECK_OK(lc_tensor_read(m.w, w, sizeof w));
+        CHECK(w[0] != 0);
+        for (int i = 0; i < ODD; i++)
+            if (w[i] != w[0]) TEST_FAIL("%s devices: w[%d] is %g, not %g", numbers[n], i, w[i], w[0]);
+        lc_trainer_free(t);
+        lc_dataloader_free(l);
+        lc_module_release(&m.base);
+    }
+}
+
 /* ---- a trainer that trains several modules one after another ---- */
 
 static const lc_module_ops bare_ops = {

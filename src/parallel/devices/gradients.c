@@ -51,7 +51,8 @@ static void reduce_flat(lc__devices *d, const lc__shared_flat *f, int member)
     const void **list = d->sources + (size_t)member * (size_t)(d->n + 1);
     char *sums = gradients_at(d, f, d->n);
     int64_t piece = (host->count / d->parts + 63) & ~(int64_t)63;
-    int64_t begin = piece * member, end = begin + piece < host->count ? begin + piece : host->count;
+    int64_t begin = piece * member, end = begin + piece;
+    if (member == d->parts - 1 || end > host->count) end = host->count;
     if (begin >= end) return;
     read_piece(d, f, (size_t)begin * width, (size_t)(end - begin) * width);
     for (int p = 0; p < host->n; p++) {
