@@ -441,13 +441,13 @@ TEST(evaluation_batches_that_exceed_memory)
     CHECK_OK(lc_trainer_new(&o, &t));
     for (int i = 0; i < 3; i++) {
         lc_scale_batch_size_args a =
-            LC_ARGS(lc_scale_batch_size, .method = lc_stage_name((lc_stage)(LC_STAGE_VALIDATE + i)), .init_val = 64,
-                    .max_val = 64);
+            LC_ARGS(lc_scale_batch_size, .method = lc_stage_name((lc_stage)(LC_STAGE_VALIDATE + i)), .init_val = 192,
+                    .max_val = 192);
         CHECK_OK(lc_tuner_scale_batch_size_with(t, &m.line.base, NULL, &fits, &a));
-        CHECK(fits.batch_size == 64 && fits.planned_bytes > 0);
+        CHECK(fits.batch_size == 192 && fits.planned_bytes > 0);
         a = LC_ARGS(lc_scale_batch_size, .method = a.method, .max_bytes = fits.planned_bytes);
         CHECK_OK(lc_tuner_scale_batch_size_with(t, &m.line.base, NULL, &r, &a));
-        CHECK(r.batch_size == 64 && r.too_large == 128);
+        CHECK(r.batch_size == 128 && r.too_large == 256);
     }
     lc_scale_batch_size_args a = LC_ARGS(lc_scale_batch_size, .method = "tests");
     CHECK_STATUS(lc_tuner_scale_batch_size_with(t, &m.line.base, NULL, &r, &a), LC_ERR_CONFIG);
