@@ -65,11 +65,12 @@ void lc__mc_release(model_checkpoint *c)
 
 void lc__mc_clean_claim(const model_checkpoint *c, const lc_trainer *t)
 {
-    char *path = NULL;
+    char *name = NULL;
     if (!c->dir || !t->resume->training || !lc__is_rank_zero(t)) return;
-    if (lc__format(&path, "%s/" LC__TAKEN "training-%s", c->dir, t->resume->training) >= 0)
-        lc__taken_clean(AT_FDCWD, path);
-    free(path);
+    int dir = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir >= 0 && lc__format(&name, LC__TAKEN "training-%s", t->resume->training) >= 0) lc__taken_clean(dir, name);
+    if (dir >= 0) close(dir);
+    free(name);
 }
 
 static model_checkpoint *checkpoint_at(const lc_trainer *t, int i)

@@ -41,7 +41,25 @@ static int open_directory(int at, const char *name)
     return openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-void lc__taken_clean(int at, const char *name)
+/* Whoever makes or cleans up a name locks its directory meanwhile. Whether a name's owner lives is found out by trying
+ * its lock, and a lock that is only being tried would look like an owner's. A process that was stopped is not waited
+ * for. -1: the directory cannot be opened. */
+static int begin_turn(int at, const char *dir)
+{
+    int fd = openat(at, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int ms = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK && ms < 1000; ms++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    return fd;
+}
+
+static void end_turn(int fd)
+{
+    if (fd < 0) return;
+    (void)!flock(fd, LOCK_UN); /* a child of this process may have a copy */
+    close(fd);
+}
+
+static void clean(int at, const char *name)
 {
     struct stat st;
     int fd = open_directory(at, name);
@@ -54,17 +72,24 @@ void lc__taken_clean(int at, const char *name)
     close(fd);
 }
 
+void lc__taken_clean(int at, const char *name)
+{
+    int turn = begin_turn(at, ".");
+    clean(at, name);
+    end_turn(turn);
+}
+
 /* Makes and locks the directory; -1: another process has the name (*taken), or the directory cannot be made. */
 static int make(const char *path, bool *taken)
 {
     bool cleaned = false;
-    for (int attempt = 0; attempt < 1000; attempt++) { /* another process may clean up all the time */
+    for (int attempt = 0; attempt < 1000; attempt++) { /* in case another process does not wait for its turn */
         *taken = false;
         if (lc__io_system.mkdir(&lc__io_system, path, 0777) < 0) {
             *taken = errno == EEXIST;
             if (!*taken || cleaned) return -1;
             cleaned = true;
-            lc__taken_clean(AT_FDCWD, path);
+            clean(AT_FDCWD, path);
             continue;
         }
         int fd = open_directory(AT_FDCWD, path);
@@ -91,7 +116,9 @@ lc_status lc__take_name(const char *path, bool *taken, lc__taken **out)
     LC_TRY_GOTO(status, done, lc__format(&t->of, "%s", path));
     LC_TRY_GOTO(status, done, lc__format(&t->path, "%s/" LC__TAKEN "%.200s", dir, lc__path_base(path)));
     (void)!lc__make_dirs(&lc__io_system, dir); /* saving reports the error */
+    int turn = begin_turn(AT_FDCWD, dir);
     t->fd = make(t->path, taken);
+    end_turn(turn);
     if (t->fd >= 0 && lstat(path, &st) == 0) *taken = true; /* the name was used in between */
     if (t->fd >= 0 && !*taken) {
         *out = t;

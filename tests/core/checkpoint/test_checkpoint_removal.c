@@ -3,9 +3,12 @@
  * there stays (docs/checkpoints.md, "What lightc deletes"). */
 #include "checkpoint_world.h"
 #include "core/checkpoint/removal.h"
+#include "core/checkpoint/taken.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/file.h>
 #include <sys/wait.h>
 
@@ -218,6 +221,36 @@ TEST(links_of_others_are_not_cleaned_away)
     CHECK(!symlink("me@here", at(".taken-a.ckpt")));
     CHECK_OK(lc_checkpoint_clean(dir));
     CHECK_EQ(count_entries(dir), 2);
+}
+
+static void *clean_on_and_on(void *done)
+{
+    while (!atomic_load((atomic_bool *)done)) (void)!lc_checkpoint_clean(dir);
+    return NULL;
+}
+
+/* Whoever cleans up locks a directory for a moment, also one that has just been made for a name, or that a dead process
+ * has left. The name is free all the same. */
+TEST(a_name_is_free_while_others_clean_up)
+{
+    enum { CLEANERS = 4 };
+    static atomic_bool done;
+    pthread_t cleaners[CLEANERS];
+    begin("cleaned");
+    atomic_store(&done, false);
+    for (int i = 0; i < CLEANERS; i++) CHECK(!pthread_create(&cleaners[i], NULL, clean_on_and_on, &done));
+    int refused = 0;
+    for (int i = 0; i < 600; i++) {
+        lc__taken *name;
+        bool taken;
+        if (i % 2) (void)!mkdir(at(".taken-a.ckpt"), 0777);
+        CHECK_OK(lc__take_name(at("a.ckpt"), &taken, &name));
+        refused += taken;
+        lc__taken_release(name);
+    }
+    atomic_store(&done, true);
+    for (int i = 0; i < CLEANERS; i++) pthread_join(cleaners[i], NULL);
+    CHECK_EQ(refused, 0);
 }
 
 static void leave_behind(void)
