@@ -9,6 +9,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build_dir" --prefix "$work/prefix" >/dev/null
 cmp "$source_dir/LICENSE" "$work/prefix/share/doc/lightc/LICENSE"
+# quickstart.sh builds the target installed_parts, so that it can be installed: all programs and libraries belong to it.
+built=$(ninja -C "$build_dir" -t commands installed_parts)
+for file in $(cd "$work/prefix" && find . -type f \( -path './bin/*' -o -name 'liblightc*.so.*' \) -printf '%f\n'); do
+  case $built in *"/$file "*) ;; *) echo "installed_parts does not build $file"; exit 1 ;; esac
+done
+[ -z "$(find "$work/prefix" -name '*sim*')" ] || { echo "the simulated device is installed"; exit 1; }
 cp "$source_dir"/tests/install/{CMakeLists.txt,program.c,program.cc,ranks.c} "$work"
 cmake -S "$work" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
 cmake --build "$work/build"
