@@ -157,6 +157,7 @@ static lc_status save(model_checkpoint *c, lc_trainer *t, const char *path, lc__
                                 .weights_only = c->a.save_weights_only,
                                 .wait = c->a.wait,
                                 .verbose = c->a.verbose,
+                                .is_retry = c->retries,
                                 .score = c->has_current ? c->current : 0,
                                 .has_score = c->has_current,
                                 .owner = c,
@@ -461,9 +462,10 @@ static lc_status mc_train_end(void *self, lc_trainer *t)
     model_checkpoint *c = self;
     LC_TRY(lc__settle(t, LC__SETTLE_ALL));
     if (skip(c, t) || t->global_step == 0) return LC_OK;
-    c->again = c->missed == LC__MISSED_BEST && t->current_epoch > 0; /* the last chance */
+    c->retries = c->missed != LC__MISSED_NONE; /* the last chance */
+    c->again = c->missed == LC__MISSED_BEST && t->current_epoch > 0;
     lc_status s = c->missed == LC__MISSED_BEST ? trigger(c, t) : save_last(c, t);
-    c->again = false;
+    c->again = c->retries = false;
     LC_TRY(s);
     return lc__settle(t, LC__SETTLE_ALL);
 }

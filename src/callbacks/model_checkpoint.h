@@ -34,6 +34,7 @@ typedef struct model_checkpoint {
     int64_t last_step_saved;
     int64_t last_time_ns;
     bool deferred;
+    bool retries;                    /* at the end of the training, after a save that failed */
     bool again;                      /* at the end of the training, saves what failed to be saved in the last epoch */
     bool last_is_own;                /* last_path is not a link */
     lc__taken *training;             /* the training's id, reserved in `dir` on rank 0 (lc__mc_claim) */

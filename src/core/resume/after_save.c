@@ -46,14 +46,14 @@ static void say_failed(lc_trainer *t, const char *why)
                        s->good ? "the newest saved one is " : "nothing has been saved yet", s->good ? s->good : "");
 }
 
-static void note_failure(lc_trainer *t, const char *why, int of)
+static void note_failure(lc_trainer *t, const char *why, int of, bool is_retry)
 {
     lc__saves *s = &t->resume->saves;
     s->failures++;
     s->last_failed = true;
     s->why_of = of;
     snprintf(s->why, sizeof s->why, "%s", why);
-    say_failed(t, why);
+    if (!is_retry) say_failed(t, why);
 }
 
 static void note_success(lc_trainer *t, const char *path)
@@ -154,11 +154,12 @@ static lc_status conclude(lc_trainer *t, lc_status status)
     }
     void *owner = s->owner;
     lc__save_settled *settled = s->settled;
+    bool is_retry = s->is_retry;
     forget(s);
     notify_owner(t, owner, settled, status >= 0);
     if (status >= 0 || agreed < 0) return agreed;
     if (stop) return lc_fail(status, "%s", why);
-    note_failure(t, why, of);
+    note_failure(t, why, of, is_retry);
     return LC_OK;
 }
 
@@ -199,6 +200,7 @@ lc_status lc__save(lc_trainer *t, const lc__save_plan *plan)
     LC_TRY(lc__copy_text(plan->path, &s->path));
     s->step = t->global_step, s->epoch = t->current_epoch;
     s->score = plan->score, s->has_score = plan->has_score, s->verbose = plan->verbose;
+    s->is_retry = plan->is_retry;
     s->owner = plan->owner, s->settled = plan->settled;
     bool writing = false;
     lc_status status = lc__save_state(t, plan->path, plan->weights_only, plan->wait, &writing);

@@ -12,7 +12,7 @@ typedef struct lc__saves {
     char *path;
     int64_t step, epoch;
     double score;
-    bool has_score, verbose;
+    bool has_score, verbose, is_retry;
     void *owner;
     lc__save_settled *settled;
     /* On this rank: */
@@ -34,6 +34,7 @@ typedef struct lc__saves {
 typedef struct lc__save_plan {
     const char *path;
     bool weights_only, wait, verbose;
+    bool is_retry; /* of the run's last save, which failed: if this one fails as well, only fit's error says so */
     double score;
     bool has_score;
     void *owner;               /* a callback's self */

@@ -131,6 +131,13 @@ TEST(a_run_continues_and_saves_again)
     }
 }
 
+static int reported_failures(void)
+{
+    int n = 0;
+    for (const char *p = disk.errors; (p = strstr(p, "; training continues and saves again")); p++) n++;
+    return n;
+}
+
 TEST(a_run_whose_last_checkpoint_is_missing_says_so)
 {
     for (int wait = 0; wait < 2; wait++)
@@ -149,6 +156,7 @@ TEST(a_run_whose_last_checkpoint_is_missing_says_so)
             CHECK_CONTAINS(e.why, "epoch=0-step=2.ckpt");
             CHECK_CONTAINS(e.best, "epoch=0-step=2.ckpt");
             CHECK_CONTAINS(disk.messages, "epoch=0-step=2.ckpt");
+            CHECK_EQ(reported_failures(), 2); /* the last try is reported by fit alone */
             if (monitors) CHECK_EQ((int)(e.score * 10 + 0.5), 9);
             CHECK(is_there(e.best) && is_there(e.last));
             check_rows(dir, &e, "epoch=0-step=2.ckpt last.ckpt ");
