@@ -105,17 +105,6 @@ static int usage(bool asked)
     return asked ? 0 : 2;
 }
 
-/* Suggests the word that was probably meant; without one, prints the usage. */
-static int misspelled(const char *kind, const char *word, const char *const *words, int n)
-{
-    char shown[256];
-    const char *meant = nearest_word(word, words, n);
-    if (!meant || !strcmp(meant, word)) return usage(false);
-    fprintf(stderr, "error: unknown %s \"%s\"; did you mean \"%s\"?\n", kind,
-            lc_printable(word, false, shown, sizeof shown), meant);
-    return 2;
-}
-
 int tool_ckpt(int argc, char **argv)
 {
     static const char *const commands[] = {"inspect", "diff", "consolidate"}, *const options[] = {"--json",
@@ -129,12 +118,12 @@ int tool_ckpt(int argc, char **argv)
         else if (!strcmp(argv[i], "--tensors"))
             tensors = true;
         else if (argv[i][0] == '-' || n == 2)
-            return is_help(argv[i]) ? usage(true) : misspelled("option", argv[i], options, 2);
+            return is_help(argv[i]) ? usage(true) : unknown_word("option", argv[i], options, 2, usage);
         else
             paths[n++] = argv[i];
     }
     if (!strcmp(what, "inspect") && n == 1 && !tensors) return ckpt_inspect(paths[0], json);
     if (!strcmp(what, "diff") && n == 2) return ckpt_diff(paths[0], paths[1], tensors, json);
     if (!strcmp(what, "consolidate") && n == 2 && !tensors && !json) return consolidate(paths[0], paths[1]);
-    return is_help(what) ? usage(true) : misspelled("command", what, commands, 3);
+    return is_help(what) ? usage(true) : unknown_word("command", what, commands, 3, usage);
 }

@@ -11,6 +11,7 @@
 #include <time.h>
 
 typedef struct inspection {
+    const char *path;
     lc_state *files; /* for JSON; NULL: print */
     int64_t n_files, n_tensors;
     uint64_t bytes;
@@ -29,7 +30,7 @@ static lc_status show_file(void *ctx, const lc_checkpoint_file *file)
     in->bytes += file->bytes;
     in->sharded |= strstr(file->name, "-of-") != NULL;
     if (!in->files) {
-        if (in->n_files == 1) printf("%-44s %14s  %-8s\n", "file", "bytes", "crc32c");
+        if (in->n_files == 1) printf("%s\n\n%-44s %14s  %-8s\n", SHOWN(in->path), "file", "bytes", "crc32c");
         printf("%-44s %14llu  %s  %s\n", SHOWN(file->name), (unsigned long long)file->bytes, crc,
                file->damage ? file->damage : "ok");
         return LC_OK;
@@ -242,9 +243,8 @@ static lc_status inspect(inspection *in, const char *path, lc_state *root)
     if (root) {
         LC_TRY(lc_state_set_text(root, "path", path));
         LC_TRY(lc_state_set_array(root, "files", &in->files));
-    } else {
-        printf("%s\n\n", SHOWN(path));
     }
+    in->path = path;
     LC_TRY(lc_checkpoint_visit_files(path, show_file, in));
     LC_TRY(lc_checkpoint_open(path, &c));
     for (int k = 0; k < LC_CKPT_KINDS; k++) parts[k] = lc_checkpoint_tensors(c, (lc_ckpt_kind)k);

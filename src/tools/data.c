@@ -35,9 +35,16 @@ static bool number(const char *text, int64_t *value)
     return text && *text >= '0' && *text <= '9' && !*end;
 }
 
+static int no_number(const char *option)
+{
+    fprintf(stderr, "error: %s needs a whole number, 0 or more\n", option);
+    return 2;
+}
+
 static int pack(int argc, char **argv)
 {
     lc_image_shards_pack_args a = lc_image_shards_pack_defaults();
+    static const char *const options[] = {"--samples", "--bytes", "--seed", "--in-order"};
     const char *paths[2];
     int n = 0;
     int64_t seed = 0, shards;
@@ -50,11 +57,13 @@ static int pack(int argc, char **argv)
         if (!strcmp(argv[i], "--in-order"))
             a.shuffle = false;
         else if (value && !number(next, value))
-            return usage(false);
+            return no_number(argv[i]);
         else if (value)
             i++;
-        else if (argv[i][0] == '-' || n == 2)
-            return usage(is_help(argv[i]));
+        else if (argv[i][0] == '-')
+            return is_help(argv[i]) ? usage(true) : unknown_word("option", argv[i], options, 4, usage);
+        else if (n == 2)
+            return usage(false);
         else
             paths[n++] = argv[i];
     }
@@ -120,9 +129,10 @@ static int show(int argc, char **argv)
 
 int tool_data(int argc, char **argv)
 {
+    static const char *const commands[] = {"pack", "index", "show"};
     const char *what = argc > 1 ? argv[1] : "";
     if (!strcmp(what, "pack")) return pack(argc - 2, argv + 2);
     if (!strcmp(what, "index")) return index_shards(argc - 2, argv + 2);
     if (!strcmp(what, "show")) return show(argc - 2, argv + 2);
-    return usage(is_help(what));
+    return is_help(what) ? usage(true) : unknown_word("command", what, commands, 3, usage);
 }

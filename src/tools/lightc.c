@@ -21,12 +21,14 @@ static const struct {
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
-static void usage(FILE *f)
+static int usage(bool asked)
 {
+    FILE *f = asked ? stdout : stderr;
     fprintf(f, "usage: lightc COMMAND [ARGUMENT]...\n\n");
     for (int i = 0; i < COMMANDS; i++)
         fprintf(f, "  %s %s\n      %s\n", commands[i].name, commands[i].usage, commands[i].what);
     fprintf(f, "  --version, --help\n");
+    return asked ? 0 : 2;
 }
 
 static int command(int argc, char **argv)
@@ -36,24 +38,12 @@ static int command(int argc, char **argv)
         printf("lightc %s\n", lc_version());
         return 0;
     }
-    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
-        usage(stdout);
-        return 0;
-    }
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) return usage(true);
     for (int i = 0; i < COMMANDS; i++)
         if (!strcmp(name, commands[i].name)) return commands[i].run(argc - 1, argv + 1);
-    char shown[256];
     const char *names[COMMANDS];
     for (int i = 0; i < COMMANDS; i++) names[i] = commands[i].name;
-    const char *meant = nearest_word(name, names, COMMANDS);
-    if (*name) lc_printable(name, false, shown, sizeof shown);
-    if (*name && meant) {
-        fprintf(stderr, "error: unknown command \"%s\"; did you mean \"%s\"?\n", shown, meant);
-        return 2;
-    }
-    if (*name) fprintf(stderr, "error: unknown command \"%s\"\n", shown);
-    usage(stderr);
-    return 2;
+    return unknown_word("command", name, names, COMMANDS, usage);
 }
 
 int main(int argc, char **argv)

@@ -48,6 +48,13 @@ check "also on two ranks" loses 1 launch -np 2 "$bin/lightc" doctor comm --secon
 check "bench comm into one" loses 1 bench comm --ranks 2 --max_bytes 1024 --seconds 0.001
 check "an unknown command is wrong usage" ends_with 2 fly
 check "that is named" complains '"fly"'
+check "one of data too" ends_with 2 data fly
+check "and it is named" complains 'unknown command "fly"'
+check "a misspelled option of data pack is wrong usage" ends_with 2 data pack --sample 4 photos x
+check "with the one that was meant" complains 'unknown option "--sample"; did you mean "--samples"\?'
+check "a checkpoint that does not exist is an error" ends_with 1 ckpt inspect nowhere
+check "that names it" complains 'cannot open checkpoint "nowhere"'
+check "and nothing else is printed" test ! -s out
 check "a misspelled command too" ends_with 2 lunch
 check "with the one that was meant" complains 'unknown command "lunch"; did you mean "launch"\?'
 for command in "" run launch ckpt data doctor bench; do
@@ -77,6 +84,7 @@ check "packing over shards is an error" ends_with 1 data pack photos shards
 check "that names the first" complains 'shards-000000.tar exists'
 check "data pack without a prefix is wrong usage" ends_with 2 data pack photos
 check "a number that is none too" ends_with 2 data pack --samples many photos x
+check "and its option is named" complains '--samples needs a whole number'
 
 for command in "bench comm" "doctor comm" ckpt data launch bench doctor; do
   # shellcheck disable=SC2086
