@@ -228,10 +228,12 @@ lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in)
     LC_TRY(lc__state_get_count(in, "last_step_saved", 0, &c->last_step_saved));
     LC_TRY(lc_state_get_bool(in, "deferred", &c->deferred));
     if (!same) {
-        lc_trainer_message(
-            t, LC_INFO,
-            "checkpoints go to a different directory than before (%s); of the old ones only the best is kept track of",
-            c->dir ? c->dir : "");
+        /* Each run has its own directory, unless the program names one. */
+        if (c->dirpath)
+            lc_trainer_message(t, LC_INFO,
+                               "checkpoints go to a different directory than before (%s); of the old ones only the "
+                               "best is kept track of",
+                               c->dir ? c->dir : "");
         return LC_OK;
     }
     LC_TRY(get_path(in, "kth_best_model_path", &c->kth_path));

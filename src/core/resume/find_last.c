@@ -65,13 +65,20 @@ static lc_status look_everywhere(const lc_trainer *t, lc__ckpt_list *list, const
     return t->opt.dirpath ? look(list, t->opt.dirpath, origin) : look_below(t, list, origin);
 }
 
+static lc_status none(const lc_trainer *t)
+{
+    const char *name = t->opt.run_name ? t->opt.run_name : LC__RUN_NAME;
+    if (t->opt.dirpath) return lc_fail(LC_ERR_NOT_FOUND, "there is no checkpoint below %s", t->opt.dirpath);
+    return lc_fail(LC_ERR_NOT_FOUND, "there is no checkpoint below %s/%s", t->root_dir, name);
+}
+
 static lc_status find(const lc_trainer *t, const lc__ckpt_origin *origin, char *path, size_t size)
 {
     lc__ckpt_list list = {0};
     lc_status status = look_everywhere(t, &list, origin);
     const char *found = status >= 0 ? lc__ckpt_list_newest(&list, t->stage == LC_STAGE_FIT) : NULL;
     if (status >= 0 && !found)
-        status = lc_fail(LC_ERR_NOT_FOUND, "there is no checkpoint below %s", t->root_dir);
+        status = none(t);
     else if (found && strlen(found) >= size)
         status = lc_fail(LC_ERR_IO, "the path %.100s... is too long", found);
     else if (found)

@@ -75,9 +75,7 @@ lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out)
     if (!strcmp(asked, "last")) {
         lc_status s = lc__find_last(t, path, sizeof path);
         if (s == LC_ERR_NOT_FOUND) {
-            lc_trainer_message(t, LC_WARNING,
-                               "ckpt_path=last: there is no checkpoint below %s yet; starting from scratch",
-                               t->root_dir);
+            lc_trainer_message(t, LC_WARNING, "ckpt_path=last: %s yet; starting from scratch", lc_error_message());
             return LC_OK;
         }
         LC_TRY(s);

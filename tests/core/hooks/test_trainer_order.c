@@ -314,6 +314,43 @@ TEST(last_can_be_resumed_from)
     end(&s);
 }
 
+static char heard[8192];
+
+static void hear(void *self, lc_trainer *t, lc_level level, const char *text)
+{
+    size_t n = strlen(heard);
+    (void)self, (void)t, (void)level;
+    snprintf(heard + n, sizeof heard - n, "%s\n", text);
+}
+
+static const lc_callback_ops listener_ops = {LC_CALLBACK_OPS_INIT("Listener"), .on_message = hear};
+
+TEST(resuming_says_from_where)
+{
+    static setting s;
+    char where[600];
+    begin(&s, 4, 1);
+    s.m.lr = 0.01;
+    s.o.run_name = "mine";
+    s.o.ckpt_path = "last";
+    s.o.n_callbacks = 1;
+    for (int life = 0; life < 2; life++) {
+        *heard = 0;
+        s.cb[0] = (lc_callback){&listener_ops, NULL};
+        s.o.max_epochs = life + 1;
+        lc_trainer_options o = s.o;
+        o.n_loggers = 0;
+        CHECK_OK(lc_trainer_new(&o, &s.t));
+        CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
+        snprintf(where, sizeof where, "there is no checkpoint below %s/mine yet; starting from scratch\n", s.dir);
+        if (!life) CHECK_CONTAINS(heard, where);
+        if (life) CHECK_CONTAINS(heard, "resumed from ");
+        CHECK(!strstr(heard, "a different directory")); /* each run has its own */
+        if (!life) lc_trainer_free(s.t);
+    }
+    end(&s);
+}
+
 /* ckpt_path=best in another process: the best according to the newest checkpoint of the newest run. */
 TEST(best_of_an_earlier_run)
 {
