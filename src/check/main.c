@@ -113,14 +113,15 @@ static lc_status run(check *c, const char *name)
     (void)lc__device_use(lc__host_device());
     LC_TRY(c->on->ops->kernel_set(c->on->context, &c->set));
     if (c->on->ops->describe) c->on->ops->describe(c->set, kernels, sizeof kernels);
-    printf("%s: %s\n\n", lc__device_name(c->on, shown), kernels);
+    printf("%s: %s\n", lc__device_name(c->on, shown), kernels);
     lc_status status = check_kernels(c);
     char why[1024];
     if (status < 0) lc__copy_message(why, sizeof why);
     show_results(c);
     if (status < 0) return lc_fail(status, "%s", why);
+    if (lc__on_host(c->on)) return LC_OK;
     printf("\n");
-    if (!lc__on_host(c->on)) check_queue(c);
+    check_queue(c);
     return LC_OK;
 }
 

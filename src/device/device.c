@@ -94,7 +94,8 @@ lc_status lc__device_default(const lc_device **out)
     const char *name = getenv("LIGHTC_ACCELERATOR");
     *out = chosen ? chosen : lc__builtin.host;
     if (chosen || !name || !*name || !strcmp(name, "auto")) return LC_OK;
-    return lc__device_find(name, out);
+    lc_status status = lc__device_find(name, out);
+    return status < 0 ? lc_fail_context(status, "environment variable LIGHTC_ACCELERATOR") : status;
 }
 
 const lc_device *lc__device_use(const lc_device *on)

@@ -29,9 +29,9 @@ static lc_status open_file(const char *name, void **library)
     const char *why = dlerror();
     return lc_fail(
         LC_ERR_CONFIG,
-        "accelerator is \"%s\"; it must be auto or cpu, or the name of a backend, which could not be loaded: "
+        "accelerator is \"%s\"; it must be auto, cpu or the name of a backend, and that backend cannot be loaded: "
         "%s%s",
-        name, why ? why : path, named ? "" : " (LIGHTC_BACKEND_PATH names the folder that has it)");
+        name, why ? why : path, named ? "" : "; set LIGHTC_BACKEND_PATH to the folder that has it");
 }
 
 lc_status lc__device_plugin(const char *name, const lc_backend_ops **out)
@@ -44,7 +44,9 @@ lc_status lc__device_plugin(const char *name, const lc_backend_ops **out)
     *(void **)&entry = dlsym(library, LC_BACKEND_SYMBOL);
     lc_status status = LC_OK;
     if (!entry)
-        status = lc_fail(LC_ERR_CONFIG, "accelerator=%s: liblightc_%s.so has no " LC_BACKEND_SYMBOL, name, name);
+        status = lc_fail(LC_ERR_CONFIG,
+                         "accelerator=%s: liblightc_%s.so is not a backend of lightc: it has no " LC_BACKEND_SYMBOL,
+                         name, name);
     else if (!(*out = entry(lc__builtin.plugins)))
         status = lc_fail_context(LC_ERR_CONFIG, "accelerator=%s", name);
     else if (!(*out)->name || strcmp((*out)->name, name) != 0)
