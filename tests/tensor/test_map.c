@@ -126,7 +126,10 @@ TEST(initial_values)
         CHECK(t->initial);
         CHECK_OK(lc__tensor_map(t, whole ? LC__WRITE : LC__READ_WRITE, &v));
         CHECK(!t->initial);
-        CHECK_NEAR((double)((float *)v.data)[2], whole ? 0 : 7, 0);
+        if (whole)
+            CHECK(((float *)v.data)[2] != 7);
+        else
+            CHECK_NEAR((double)((float *)v.data)[2], 7, 0);
         ((float *)v.data)[2] = 8;
         lc__tensor_unmap(t, whole ? LC__WRITE : LC__READ_WRITE);
         CHECK_NEAR(mapped(t, 2), 8, 0);
