@@ -61,6 +61,7 @@ lc_status lc__flat_new(lc_tensor **parameters, int n, bool move, lc_flat **out)
         /* Not through lc__tensor_range: a reference to the parameter would keep it alive forever. */
         LC_TRY_GOTO(status, done, lc_input_new(dtype, 1, type.shape, LC_ROW_MAJOR, p->device_data, &flat->parameter));
         flat->parameter->kind = LC_TENSOR_PERSISTENT;
+        flat->parameter->on = p->on;
         flat->parameter->base = lc_tensor_ref(flat->gradient); /* owns nothing itself */
     }
     for (int i = 0; i < n; i++) {

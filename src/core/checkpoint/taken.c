@@ -41,9 +41,9 @@ static int open_directory(int at, const char *name)
     return openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Whoever makes or cleans up a name locks its directory meanwhile. Whether a name's owner lives is found out by trying
- * its lock, and a lock that is only being tried would look like an owner's. A process that was stopped is not waited
- * for. -1: the directory cannot be opened. */
+/* A process that makes or cleans up a name locks its directory meanwhile. Whether a name's owner lives is found out by
+ * trying its lock, and a lock that is only being tried would look like an owner's. A process that was stopped is not
+ * waited for. -1: the directory cannot be opened. */
 static int begin_turn(int at, const char *dir)
 {
     int fd = openat(at, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -229,8 +229,8 @@ static void *clean_on_and_on(void *done)
     return NULL;
 }
 
-/* Whoever cleans up locks a directory for a moment, also one that has just been made for a name, or that a dead process
- * has left. The name is free all the same. */
+/* A process that cleans up locks a directory for a moment, also one that has just been made for a name, or that a dead
+ * process has left. The name is free all the same. */
 TEST(a_name_is_free_while_others_clean_up)
 {
     enum { CLEANERS = 4 };

@@ -181,7 +181,7 @@ TEST(the_programs_own_options_come_first)
 TEST(errors_of_accelerators_name_what_is_missing)
 {
     static const char *const answers[][2] = {
-        {"tpu", "no TPU backend"}, {"gpu", "CUDA"}, {"ddp", "--strategy ddp"}, {"cpux", "auto or cpu"}};
+        {"tpu", "no TPU backend"}, {"gpu", "CUDA"}, {"ddp", "--strategy ddp"}, {"cpux", "auto, cpu or"}};
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
         lc_trainer *t;
