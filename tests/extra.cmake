@@ -19,11 +19,11 @@ function(lightc_test_on_sim called variables)
       ENVIRONMENT "${environment};LIGHTC_ACCELERATOR=sim;${variables};LIGHTC_KERNELS=reference;LIGHTC_BACKEND_PATH=${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
   endforeach()
 endfunction()
-lightc_test_on_sim(sim "LIGHTC_SIM=lazy" engine fuse storage_types anomaly missed writes arguments module zeros map halves unscale master_weights optim_updates nn ops_cases
-  ops_edges ops_math ops_nn trainer_order trainer_optim trainer_resume callbacks checkpoint log_hooks metrics
+lightc_test_on_sim(sim "LIGHTC_SIM=lazy" engine fuse storage_types anomaly missed writes arguments module zeros map halves unscale master_weights optim optim_updates nn ops_cases
+  bad_index ops_edges ops_math ops_nn trainer_order trainer_optim trainer_resume callbacks checkpoint log_hooks metrics
   hooks log_metric trainer_loggers hook_errors save_errors resume_everything callbacks_resume
   ddp partial_gradients under_way compression collectives gather sync_batch_norm sharded_gradients slices
-  data_parallel split late_values)
+  data_parallel split late_values sync deterministic)
 # No operator has a kernel there: each runs on the host.
 lightc_test_on_sim(fallback "LIGHTC_SIM=lazy;LIGHTC_SIM_WITHOUT=all;LIGHTC_HOST_FALLBACK=1" engine anomaly writes optim_updates nn
   ops_cases ops_nn)
