@@ -6,13 +6,13 @@
 #
 # The copy and its build stay in $MUTATIONS_DIR (/tmp/lightc-mutations) for the next time: only the first run builds
 # everything. To add one: a line `mutate NAME FILE SED TEST[:CASE]...`, the quickest test first. A script that changes
-# nothing is an error: the code has changed, and the mutation must follow it.
+# nothing is an error: the code has changed, and the mutation must follow it. So is a test that is red without one.
 set -u
 copy=${MUTATIONS_DIR:-/tmp/lightc-mutations}
 . "$(dirname "$0")/copy.sh"
 ulimit -u 600 2>/dev/null
 ulimit -c 0
-survived=0 count=0
+survived=0 count=0 proofs=()
 
 # Whether a test fails; it runs the cases after the colon. A test that was skipped (77), or has no such case (2), proves
 # nothing.
@@ -82,8 +82,19 @@ mutate() {
   case $red in
     '') red='SURVIVED' ;&
     *[A-Z][A-Z]*) survived=$((survived + 1)) ;;
+    *) proofs+=("$red") ;;
   esac
   printf '%-44s %-34s %s\n' "$name" "$file" "$red"
+}
+
+# The tests that turned red must be green without a mutation.
+check_proofs() {
+  local tests test
+  mapfile -t tests < <(printf '%s\n' "${proofs[@]%%:*}" | sort -u)
+  cmake --build "$copy/build" -j"$jobs" --target "${tests[@]}" lightc_program rank_program fault_program >"$copy/log" 2>&1 || { tail "$copy/log"; exit 2; }
+  while IFS= read -r test; do
+    ! is_red "$test" || { survived=$((survived + 1)); printf '%-44s %s\n' "$test" 'IS RED WITHOUT A MUTATION'; }
+  done < <(printf '%s\n' "${proofs[@]}" | sort -u)
 }
 
 # In a function, so that bash has read all of it before this file may change.
@@ -246,6 +257,7 @@ mutate 'a slot of the block used too early' src/engine/run/device_run.c 's/if (k
 mutate 'an upload left out' src/engine/run/device_run.c 's/for (int i = 0; i < k->n_uploads/for (int i = 1; i < k->n_uploads/' test_sim:every_schedule
 mutate 'numbers read when the plan is made' src/engine/run/execute.c 's/i < p->n_live;/i < p->n_live \&\& lc__on_host(g->on);/' test_sim:every_schedule
 mutate 'a wait in every step' src/engine/run/device_run.c 's/    LC_TRY(ops->mark(/    LC_TRY(ops->wait(p->on->context, UINT64_MAX));\n&/' test_sim:waits_for_nothing
+mutate 'the loss of every batch is waited for' src/core/loop/fit.c 's/    LC_TRY(lc__vote_stop(t));/    double loss;\n    LC_TRY(lc_item(t->outputs.loss, \&loss));\n&/' test_sim_fit:waits_for_nothing
 mutate 'numbers at an address of the host' src/engine/plan/program.c 's/if (!p->block.device) return floats;/return floats;/' test_sim:every_schedule
 mutate 'host calls in a program' src/engine/plan/program.c 's/    p->block.on_host |= on_host;\n//' test_sim:runs_on_the_host
 mutate 'what a host call writes stays there' src/engine/run/host_call.c 's/            LC_TRY(put_back(on, &call->in/            if (false) LC_TRY(put_back(on, \&call->in/' test_sim:runs_on_the_host
@@ -286,5 +298,6 @@ if [ $list = 0 ]; then
     cmake -S "$copy" -B "$copy/build" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$copy/log" 2>&1 || { tail "$copy/log"; exit 2; }
 fi
 all
+[ ${#proofs[@]} -eq 0 ] || check_proofs
 printf '%d mutations, %d %s\n' $count $survived "$([ $list = 1 ] && echo out of date || echo survived)"
 [ $survived = 0 ] && [ $count -gt 0 ]
