@@ -59,62 +59,21 @@ static lc_tensor *fashion_logits(model *m, lc_tensor *x) /* x [N,1,28,28] */
 
 /* ---- ResNet-18 for 32x32 images ---- */
 
-typedef struct block {
-    lc_module base;
-    lc_conv2d c1, c2, cs;
-    lc_batch_norm2d b1, b2, bs;
-    bool projected;
-} block;
-
 typedef struct resnet18 {
     model base;
-    lc_conv2d c;
-    lc_batch_norm2d b;
-    block blocks[8];
-    lc_linear fc;
+    lc_resnet18 net;
 } resnet18;
-
-static void block_init(block *k, void *parent, const char *name, int64_t in, int64_t out, int64_t stride)
-{
-    lc_module_init_child(&k->base, parent, name, "Block");
-    lc_conv2d_init(&k->c1, k, "c1", in, out, 3, .stride = stride, .padding = 1, .no_bias = true);
-    lc_batch_norm2d_init(&k->b1, k, "b1", out);
-    lc_conv2d_init(&k->c2, k, "c2", out, out, 3, .padding = 1, .no_bias = true);
-    lc_batch_norm2d_init(&k->b2, k, "b2", out);
-    k->projected = stride != 1 || in != out;
-    if (!k->projected) return;
-    lc_conv2d_init(&k->cs, k, "cs", in, out, 1, .stride = stride, .no_bias = true);
-    lc_batch_norm2d_init(&k->bs, k, "bs", out);
-}
-
-static lc_tensor *block_forward(block *k, lc_tensor *x) /* x [N,C,H,W] */
-{
-    lc_tensor *y = lc_relu(lc_batch_norm2d_forward(&k->b1, lc_conv2d_forward(&k->c1, x)));
-    y = lc_batch_norm2d_forward(&k->b2, lc_conv2d_forward(&k->c2, y));
-    if (k->projected) x = lc_batch_norm2d_forward(&k->bs, lc_conv2d_forward(&k->cs, x));
-    return lc_relu(lc_add(y, x));
-}
 
 static void resnet18_build(model *m)
 {
-    static const struct {
-        const char *name;
-        int64_t in, out, stride;
-    } plan[8] = {{"0", 64, 64, 1},   {"1", 64, 64, 1},   {"2", 64, 128, 2},  {"3", 128, 128, 1},
-                 {"4", 128, 256, 2}, {"5", 256, 256, 1}, {"6", 256, 512, 2}, {"7", 512, 512, 1}};
     resnet18 *n = (resnet18 *)m;
-    lc_conv2d_init(&n->c, n, "c", 3, 64, 3, .padding = 1, .no_bias = true);
-    lc_batch_norm2d_init(&n->b, n, "b", 64);
-    for (int i = 0; i < 8; i++) block_init(&n->blocks[i], n, plan[i].name, plan[i].in, plan[i].out, plan[i].stride);
-    lc_linear_init(&n->fc, n, "fc", 512, 10);
+    lc_resnet18_init(&n->net, n, "net", 10, .small_stem = true);
 }
 
 static lc_tensor *resnet18_logits(model *m, lc_tensor *x) /* x [N,3,32,32] */
 {
     resnet18 *n = (resnet18 *)m;
-    x = lc_relu(lc_batch_norm2d_forward(&n->b, lc_conv2d_forward(&n->c, x)));
-    for (int i = 0; i < 8; i++) x = block_forward(&n->blocks[i], x);
-    return lc_linear_forward(&n->fc, lc_flatten(lc_adaptive_avg_pool2d(x, 1, 1), 1));
+    return lc_resnet_forward(&n->net, x);
 }
 
 /* ---- GPT with tied embeddings ---- */

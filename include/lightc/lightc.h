@@ -21,6 +21,7 @@
 #include <lightc/launch.h>
 #include <lightc/logger.h>
 #include <lightc/metrics.h>
+#include <lightc/models.h>
 #include <lightc/module.h>
 #include <lightc/nn.h>
 #include <lightc/op.h>

@@ -54,6 +54,9 @@ T(lc_rnn_forward_at, (C(RNN), ARGS(lc_rnn_io, .x = H(TENSOR)), LC_HERE))
 V(lc_sequential_init, (I(SEQUENTIAL), C(MODULE), P(WORD)))
 Q(lc_sequential_slot, (C(SEQUENTIAL), 24))
 T(lc_sequential_forward_at, (C(SEQUENTIAL), H(TENSOR), LC_HERE))
+/* ---- models.h ---- */
+V(lc_resnet_init_with, (I(RESNET), 18, C(MODULE), P(WORD), ARGS(lc_resnet_init_args, .num_classes = 2)))
+T(lc_resnet_forward_at, (C(RESNET), H(TENSOR), LC_HERE))
 /* ---- optim.h ---- */
 T(lc_op_call_live, (P(OP), 1, P(TENSORS), 1, P(LIST), 1, P(NUMBERS), LC_HERE))
 T(lc_clip_grad_norm_at, (H(OPTIMIZER), 1, LC_HERE))

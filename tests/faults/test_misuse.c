@@ -62,6 +62,7 @@
     X(ATTENTION)                                                                                                       \
     X(RNN)                                                                                                             \
     X(SEQUENTIAL)                                                                                                      \
+    X(RESNET)                                                                                                          \
     X(IDX)                                                                                                             \
     X(TRANSFORM)                                                                                                       \
     X(SAMPLER)                                                                                                         \
@@ -396,6 +397,7 @@ static void make(void **o)
     STRUCT_OF(RNN, lc_rnn, lc_lstm_init((lc_rnn *)o[RNN], o[MODULE], "k", 3, 2));
     STRUCT_OF(SEQUENTIAL, lc_sequential, lc_sequential_init(o[SEQUENTIAL], o[MODULE], "l");
               lc_sequential_add((lc_sequential *)o[SEQUENTIAL], lc_flatten, 1));
+    STRUCT_OF(RESNET, lc_resnet, lc_resnet20_init((lc_resnet *)o[RESNET], o[MODULE], "m", 2));
     CHECK_OK(lc_module_status(o[MODULE]));
     STRUCT_OF(IDX, lc_idx, (void)0);
     STRUCT_OF(TRANSFORM, lc_transform, CHECK_OK(lc_transform_to_tensor(o[TRANSFORM])));

@@ -282,7 +282,8 @@ typedef lc_adam_args lc_adamw_args;
     LAYER(X, lc_pool_init, lc_pool, LC_POOL_MAX, &module, "l")                                                         \
     LAYER(X, lc_activation_init, lc_activation, &module, "l")                                                          \
     LAYER(X, lc_multihead_attention_init, lc_multihead_attention, &module, "l", 4)                                     \
-    LAYER(X, lc_rnn_init, lc_rnn, false, &module, "l", 2)
+    LAYER(X, lc_rnn_init, lc_rnn, false, &module, "l", 2)                                                              \
+    LAYER(X, lc_resnet_init, lc_resnet, 20, &module, "l")
 
 #define CALL_WITH(kind, ...)                                                                                           \
     static outcome call_##kind(const kind##_args *a)                                                                   \

@@ -358,7 +358,10 @@ TEST(batch_norms)
     X(lc_rnn_init, seq_first, lc_lstm_init(&l.rnn, &m, "l", 2, 3, .seq_first = true), l.rnn.seq_first)                 \
     X(lc_rnn_init, dropout, lc_lstm_init(&l.rnn, &m, "l", 2, 3, .num_layers = 2, .dropout = 0.5),                      \
       l.rnn.dropout == 0.5)                                                                                            \
-    X(lc_rnn_init, dtype, lc_lstm_init(&l.rnn, &m, "l", 2, 3, .dtype = LC_F64), is_f64(l.rnn.weight_ih[0]))
+    X(lc_rnn_init, dtype, lc_lstm_init(&l.rnn, &m, "l", 2, 3, .dtype = LC_F64), is_f64(l.rnn.weight_ih[0]))            \
+    X(lc_resnet_init, small_stem, lc_resnet18_init(&l.resnet, &m, "l", 2, .small_stem = true),                         \
+      l.resnet.conv1.kernel[0] == 3)                                                                                   \
+    X(lc_resnet_init, dtype, lc_resnet20_init(&l.resnet, &m, "l", 2, .dtype = LC_F64), is_f64(l.resnet.fc.weight))
 
 /* What one does not have, and says so. */
 #define REFUSED_LAYERS(X) X(lc_group_norm_init, shape, lc_group_norm_init(&norm, &m, "l", 1, 6, .shape = LC_DIMS(2, 3)))
@@ -383,6 +386,7 @@ TEST(layers)
         lc_pool pool;
         lc_multihead_attention attention;
         lc_rnn rnn;
+        lc_resnet resnet;
     } l;
 #define CHECK_LAYER(kind, argument, init, condition)                                                                   \
     {                                                                                                                  \

@@ -22,6 +22,7 @@ typedef struct every_layer {
     lc_multihead_attention attention;
     lc_rnn rnn;
     lc_sequential sequential;
+    lc_resnet resnet;
 } every_layer;
 
 typedef struct settings {
@@ -298,6 +299,16 @@ lc_tensor *layers(every_layer *m, lc_tensor *x, int n)
     lc_gru_init(&m->rnn, m, "k", 4, n, .num_layers = 2);
     x = lc_gru_forward(&m->rnn, x);
     x = lc_gru_forward(&m->rnn, x, .hn = &x);
+#define RESNET(depth)                                                                                                  \
+    lc_resnet##depth##_init(&m->resnet, m, "m", n);                                                                    \
+    lc_resnet##depth##_init(&m->resnet, m, "m", 0, .dtype = LC_F64, .small_stem = true);
+    RESNET(18)  /* lc_resnet18_init */
+    RESNET(20)  /* lc_resnet20_init */
+    RESNET(34)  /* lc_resnet34_init */
+    RESNET(50)  /* lc_resnet50_init */
+    RESNET(101) /* lc_resnet101_init */
+    LC_RESNET_INIT(&m->resnet, 18, m, "m", n);
+    x = lc_resnet_forward(&m->resnet, x);
     lc_sequential_init(&m->sequential, m, "l");
     lc_sequential_add(&m->sequential, lc_linear, 2, n);
     lc_sequential_add(&m->sequential, lc_linear, 2, n, .no_bias = true);
