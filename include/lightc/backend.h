@@ -61,14 +61,18 @@ typedef struct lc_backend_ops {
     int (*max_threads)(void);
 
     /* ---- the queue ---- */
-    /* Enqueues a copy of bytes between two addresses, each the device's or the host's. Host memory of host_alloc is
-     * used while the queue gets there; other host memory is done with when the function returns. */
+    /* Enqueues a copy of bytes between two addresses, each the device's or the host's. Host memory of host_alloc or
+     * host_register is used when the queue gets there; other host memory is done with when the function returns. */
     lc_status (*copy)(void *device, void *to, const void *from, size_t bytes);
     /* OPTIONAL (NULL): the queue, for kernels of programs (lc_call.queue). A backend documents what it is. */
     void *(*queue)(void *device);
     /* Host memory that the queue can use. */
     lc_status (*host_alloc)(void *device, size_t bytes, void **out);
     void (*host_free)(void *device, void *data, size_t bytes);
+    /* OPTIONAL (batches are copied to memory of host_alloc first): from register to unregister, whole pages of the
+     * host's memory are memory that the queue can use. unregister waits until the device no longer uses them. */
+    lc_status (*host_register)(void *device, void *data, size_t bytes);
+    void (*host_unregister)(void *device, void *data);
     /* A mark after what has been enqueued so far; marks count up. */
     lc_status (*mark)(void *device, uint64_t *mark);
     /* Waits until the device has got to the mark. UINT64_MAX: until it has done everything. */

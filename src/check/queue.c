@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N = 5000, MANY = 200 };
+enum { N = 5000, MANY = 200, PAGES = 1 << 16 };
 
 #define MIB ((size_t)1 << 20)
 
@@ -22,6 +22,7 @@ typedef struct world {
     char *a, *b;          /* of the device, N bytes each */
     char *pinned, *other; /* host_alloc, N bytes each */
     char *host, *back;    /* malloc, N bytes each */
+    char *pages;          /* whole pages of the host's */
     char text[400];
 } world;
 
@@ -67,6 +68,7 @@ static const char *required(world *w)
         {"mark", o->mark},
         {"wait", o->wait},
         {"reached", o->reached},
+        {"host_unregister", o->host_unregister || !o->host_register},
     };
     for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
         if (slots[i].there) continue;
@@ -153,6 +155,32 @@ static const char *host_memory_is_done_with(world *w)
     MUST(w->ops->copy(w->device, w->back, w->a, N));
     if (is_all(w->back, 1, N)) return NULL;
     return "copy returns before it is done with memory that is not host_alloc's";
+}
+
+/* Pages of the host that are registered, used, and no longer registered. */
+static const char *registers_pages(world *w)
+{
+    const lc_backend_ops *o = w->ops;
+    if (!o->host_register) return NULL;
+    for (int round = 0; round < 3; round++) {
+        memset(w->pages, round, PAGES);
+        MUST(o->host_register(w->device, w->pages, PAGES));
+        MUST(o->copy(w->device, w->a, w->pages + round, N));
+        MUST(o->copy(w->device, w->pages + PAGES - N, w->a, N));
+        MUST(o->wait(w->device, UINT64_MAX));
+        if (!is_all(w->pages, (char)round, PAGES)) return "bytes of registered memory that were copied differ";
+        MUST(o->copy(w->device, w->a, w->pages, N));
+        o->host_unregister(w->device, w->pages);
+        memset(w->pages, 0x5a, N);
+        MUST(o->copy(w->device, w->back, w->a, N));
+        if (!is_all(w->back, (char)round, N))
+            return "host_unregister returns before the device is done with the memory";
+        MUST(o->copy(w->device, w->a, w->pages, N));
+        memset(w->pages, 0, N);
+        MUST(o->copy(w->device, w->back, w->a, N));
+        if (!is_all(w->back, 0x5a, N)) return "copy returns before it is done with memory that is no longer registered";
+    }
+    return NULL;
 }
 
 /* b = -a. *there: the backend has a kernel for that. */
@@ -307,6 +335,7 @@ static const struct {
     {"order", keeps_order},
     {"order of kernels", kernels_keep_order},
     {"marks", marks_count},
+    {"registered memory", registers_pages},
     {"programs", programs_run},
     {"errors", errors_are_kept},
 };
@@ -314,8 +343,14 @@ static const struct {
 static bool make_world(world *w, const lc_device *on, const void *set)
 {
     void *p[4] = {NULL};
-    *w = (world){.on = on, .ops = on->ops, .set = set, .device = on->context, .host = malloc(N), .back = malloc(N)};
-    bool good = w->host && w->back && on->ops->alloc(w->device, N, &p[0]) >= 0 &&
+    *w = (world){.on = on,
+                 .ops = on->ops,
+                 .set = set,
+                 .device = on->context,
+                 .host = malloc(N),
+                 .back = malloc(N),
+                 .pages = aligned_alloc(PAGES, PAGES)};
+    bool good = w->host && w->back && w->pages && on->ops->alloc(w->device, N, &p[0]) >= 0 &&
                 on->ops->alloc(w->device, N, &p[1]) >= 0 && on->ops->host_alloc(w->device, N, &p[2]) >= 0 &&
                 on->ops->host_alloc(w->device, N, &p[3]) >= 0;
     w->a = p[0], w->b = p[1], w->pinned = p[2], w->other = p[3];
@@ -335,4 +370,5 @@ void check_queue(check *c)
     }
     free(w.host);
     free(w.back);
+    free(w.pages);
 }

@@ -73,6 +73,7 @@ static lc_status cut_input(lc_tensor **have, lc_tensor *x, int64_t begin, int64_
         LC_TRY(lc_input_new(type->dtype, type->ndim, want.shape, x->layout, data, have));
     }
     lc_input_set(*have, data, n);
+    (*have)->pin = x->pin;
     return LC_OK;
 }
 

@@ -330,6 +330,13 @@ static lc_status combined_share(void *self, const lc_share *share)
     return LC_OK;
 }
 
+static lc_status combined_pin(void *self, const lc_device *on)
+{
+    combined *c = self;
+    for (int i = 0; i < c->n; i++) LC_TRY(lc__dataloader_pin(c->parts[i].loader, on));
+    return LC_OK;
+}
+
 static void combined_free(void *self)
 {
     combined *c = self;
@@ -399,5 +406,5 @@ lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *l
     c->n = n;
     c->share = (lc_share){.size = 1, .batches = 1};
     for (int i = 0; i < n; i++) c->parts[i].loader = loaders[i];
-    return lc_dataloader_from_ops(&combined_ops, c, out);
+    return lc__dataloader_new(&combined_ops, combined_pin, c, out);
 }

@@ -4,6 +4,7 @@
 #define LC_DATA_INTERNAL_H
 
 #include "base/handle.h"
+#include "device/device.h"
 #include <lightc/data.h>
 
 #include <stdatomic.h>
@@ -27,6 +28,8 @@ static inline size_t lc__align64(size_t n)
 
 /* 64-byte aligned memory for `n` bytes (at least 64), freed with free(); NULL with an error message set. */
 void *lc__data_alloc(size_t n, const char *what);
+/* The same, but whole pages that nothing else has; *n becomes their size. */
+void *lc__data_alloc_pages(size_t *n, const char *what);
 
 /* Fills a dataset's optional slots; checks required ones. */
 lc_status lc__field_check(const lc_field *f, const char *dataset);
@@ -67,6 +70,15 @@ bool lc__conversion(lc__number from, lc_dtype to, bool scaled, lc__convert_fn **
 lc_status lc__share_resolve(const lc_share *given, lc_share *out) LC_MUST_USE;
 /* The most samples that any rank gets of a global batch. `share` is resolved. */
 int64_t lc__share_most(const lc_share *share, int64_t full);
+
+/* A loader of the library, which can have its batches in memory that is registered with a device. `pin` is called with
+ * that device (NULL: none) when no epoch runs. */
+typedef lc_status lc__pin_fn(void *self, const lc_device *on);
+lc_status lc__dataloader_new(const lc_dataloader_ops *ops, lc__pin_fn *pin, void *self,
+                             lc_dataloader **out) LC_MUST_USE;
+/* From now on the batches of such a loader are in memory that is registered with `on`, if it registers any. If that
+ * changes something, a running epoch ends. */
+lc_status lc__dataloader_pin(lc_dataloader *l, const lc_device *on) LC_MUST_USE;
 
 /* See lc_dataloader_ops. */
 bool lc__dataloader_is_per_rank(const lc_dataloader *l);

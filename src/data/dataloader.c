@@ -4,6 +4,7 @@
 #include "base/args.h"
 #include "data_internal.h"
 #include "base/handle.h"
+#include "device/pin.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,8 @@ struct lc_dataloader {
     lc__mark mark;
     lc_dataloader_ops ops; /* defaults filled in */
     void *self;
+    lc__pin_fn *pin;     /* NULL: a program's own */
+    const lc_device *on; /* what it was called with last */
     lc_share share;
     int64_t epoch, consumed;
     enum { IDLE, RUNNING, FINISHED, FAILED } phase;
@@ -85,6 +88,11 @@ static int nothing_to_describe(void *self, int64_t epoch, char *text, size_t siz
 
 lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_dataloader **out)
 {
+    return lc__dataloader_new(ops, NULL, self, out);
+}
+
+lc_status lc__dataloader_new(const lc_dataloader_ops *ops, lc__pin_fn *pin, void *self, lc_dataloader **out)
+{
     lc_dataloader_ops full = {0};
     if (out) *out = NULL;
     LC_TRY(lc__ops_take(&full, sizeof full, ops, offsetof(lc_dataloader_ops, length), "a loader",
@@ -120,6 +128,7 @@ lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_da
     l->mark = LC__MARK_OF(LOADER);
     l->ops = full;
     l->self = self;
+    l->pin = pin;
     l->share = (lc_share){.size = 1, .batches = 1};
     *out = l;
     return LC_OK;
@@ -297,6 +306,16 @@ lc_status lc_dataloader_share(lc_dataloader *l, const lc_share *given)
     lc_status status = l->ops.share(l->self, &share);
     if (status != LC_OK) return lc_fail_context(status < 0 ? status : LC_ERR_USER, "loader '%s'", l->ops.name);
     l->share = share;
+    return LC_OK;
+}
+
+lc_status lc__dataloader_pin(lc_dataloader *l, const lc_device *on)
+{
+    on = lc__can_pin(on) ? on : NULL;
+    if (!l->pin || l->on == on) return LC_OK;
+    lc_dataloader_end(l);
+    LC_TRY(l->pin(l->self, on));
+    l->on = on;
     return LC_OK;
 }
 

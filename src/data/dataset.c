@@ -14,15 +14,28 @@
 #include <sys/stat.h>
 #include <sys/mman.h>
 
-void *lc__data_alloc(size_t n, const char *what)
+static void *alloc(size_t n, size_t least, const char *what)
 {
     /* Large blocks use huge pages: first touch costs less than a tenth, and random rows miss the TLB less often. */
     const size_t huge = (size_t)2 << 20;
-    size_t unit = n >= 4 * huge ? huge : 64;
-    size_t bytes = n < 64 ? 64 : (n + unit - 1) & ~(unit - 1);
+    size_t unit = n >= 4 * huge ? huge : least;
+    size_t bytes = n < unit ? unit : (n + unit - 1) & ~(unit - 1);
     void *p = bytes < n ? NULL : aligned_alloc(unit, bytes);
     if (!p) (void)lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for %s", n, what);
     if (p && unit == huge) (void)madvise(p, bytes, MADV_HUGEPAGE); /* only advice */
+    return p;
+}
+
+void *lc__data_alloc(size_t n, const char *what)
+{
+    return alloc(n, 64, what);
+}
+
+void *lc__data_alloc_pages(size_t *n, const char *what)
+{
+    enum { PAGE = 1 << 16 }; /* no system has larger ones */
+    void *p = alloc(*n, PAGE, what);
+    if (p) *n = *n < PAGE ? PAGE : (*n + PAGE - 1) / PAGE * PAGE;
     return p;
 }
 

@@ -11,14 +11,34 @@
 
 /* ---- memory ---- */
 
+static void field_free(lc__slot *s, int f)
+{
+    if (s->data[f] && s->pin.on) s->pin.on->ops->host_unregister(s->pin.on->context, s->data[f]);
+    free(s->data[f]);
+}
+
 void lc__slots_free(lc__slot *slots, int n)
 {
     for (int i = 0; slots && i < n; i++)
-        for (int f = 0; f < LC_MAX_BATCH_TENSORS; f++) free(slots[i].data[f]);
+        for (int f = 0; f < LC_MAX_BATCH_TENSORS; f++) field_free(&slots[i], f);
     free(slots);
 }
 
-lc_status lc__slots_new(const lc_dataset *d, int n, int64_t room, lc__slot **out)
+static lc_status field_new(lc__slot *s, int f, size_t bytes)
+{
+    const lc_device *on = s->pin.on;
+    if (!on) return (s->data[f] = lc__data_alloc(bytes, "a batch")) ? LC_OK : LC_ERR_MEMORY;
+    void *data = lc__data_alloc_pages(&bytes, "a batch");
+    if (!data) return LC_ERR_MEMORY;
+    lc_status status = on->ops->host_register(on->context, data, bytes);
+    if (status < 0)
+        free(data);
+    else
+        s->data[f] = data;
+    return status;
+}
+
+lc_status lc__slots_new(const lc_dataset *d, int n, int64_t room, const lc_device *on, lc__slot **out)
 {
     lc__slot *slots = calloc((size_t)n, sizeof *slots);
     lc_status status = LC_OK;
@@ -26,12 +46,13 @@ lc_status lc__slots_new(const lc_dataset *d, int n, int64_t room, lc__slot **out
     if (!slots) return lc_fail(LC_ERR_MEMORY, "out of memory for %d batches", n);
     for (int i = 0; i < n; i++) {
         slots[i].batch = -1;
+        slots[i].pin.on = on;
         for (int f = 0; f < d->spec.n && status == LC_OK; f++) {
             size_t bytes;
             if (__builtin_mul_overflow(d->bytes[f], (size_t)room, &bytes))
                 status = lc_fail(LC_ERR_SHAPE, "a batch of %lld samples would be larger than memory", (long long)room);
-            else if (!(slots[i].data[f] = lc__data_alloc(bytes, "a batch")))
-                status = LC_ERR_MEMORY;
+            else
+                status = field_new(&slots[i], f, bytes);
         }
     }
     if (status < 0)
@@ -112,8 +133,10 @@ void lc__gather_batch(const lc__epoch *e, const lc__gathering *g, int64_t b, lc_
     s->status = LC_OK;
     if (!part.n) return;
     for (int64_t j = 0; j < part.n; j++) w->keys[j] = lc_random_key(e->key, (uint64_t)indices[j]);
+    s->status = lc__pin_wait(&s->pin);
     int64_t start = g->observe ? lc__now_ns() : 0;
-    s->status = lc_dataset_get_many(e->dataset, (int)part.n, indices, w->keys, s->data, w->scratch);
+    if (s->status == LC_OK)
+        s->status = lc_dataset_get_many(e->dataset, (int)part.n, indices, w->keys, s->data, w->scratch);
     if (s->status == LC_OK && g->mix) s->status = mix(e, g, b, part, s, w);
     if (g->observe) report_span(e, g, b, w, start);
     if (s->status < 0) snprintf(s->error, sizeof s->error, "%s", lc_error_message());

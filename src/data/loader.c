@@ -6,9 +6,11 @@
  * the batch that is due. So batches come out in order, whichever worker is faster; and since the samples' keys depend
  * on (seed, epoch, index), neither does their content depend on workers.
  *
- * The batch that next() returns stays valid until the next call: its slot counts as free only then. One lc_batch with
- * one set of input tensors serves all slots (their memory is exchanged), so the engine sees the same tensors in every
- * step. After creation nothing is allocated, except for the order when an epoch begins.
+ * The batch that next() returns stays valid until the next call: its slot counts as free only then. A device may copy
+ * it even later, if the slots are registered with one: there are a few more of them then, and whoever fills a slot
+ * waits for the copies of what it had. One lc_batch with one set of input tensors serves all slots (their memory is
+ * exchanged), so the engine sees the same tensors in every step. After creation nothing is allocated, except for the
+ * order when an epoch begins.
  *
  * Of a batch that is smaller than usual a combined loader may need another range than this rank's part
  * (epoch.h): that is gathered into a separate slot. */
@@ -17,12 +19,15 @@
 #include "data/gather.h"
 #include "data/mix.h"
 #include "data_internal.h"
+#include "tensor/tensor_impl.h"
 
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { IN_FLIGHT = 2 }; /* batches that a device may not have copied yet when the next one is due */
 
 typedef struct worker {
     struct loader *loader;
@@ -41,9 +46,11 @@ typedef struct loader {
 
     lc__slot *slots;
     int n_slots;
-    int64_t room;    /* samples that a slot has room for */
-    worker *workers; /* max(1, n_workers); without threads entry 0 is the calling thread's */
+    int64_t room;        /* samples that a slot has room for */
+    const lc_device *on; /* slots are registered with it; NULL: with none */
+    worker *workers;     /* max(1, n_workers); without threads entry 0 is the calling thread's */
     int n_workers;
+    int n_ahead; /* batches that the caller holds or that are gathered ahead */
 
     /* Under the lock. */
     pthread_mutex_t lock;
@@ -70,7 +77,7 @@ static void *work(void *arg)
     loader *l = w->loader;
     pthread_mutex_lock(&l->lock);
     while (!l->quit) {
-        if (!l->active || l->next_fill >= l->epoch.n_batches || l->next_fill >= l->keep + l->n_slots) {
+        if (!l->active || l->next_fill >= l->epoch.n_batches || l->next_fill >= l->keep + l->n_ahead) {
             pthread_cond_wait(&l->work, &l->lock);
             continue;
         }
@@ -130,10 +137,13 @@ static int64_t loader_replaced(void *self, const char **why)
     return l->epoch.dataset->ops.replaced ? l->replaced : -1;
 }
 
-static lc_status hand_out(loader *l, lc__batch_part part, const lc__slot *s, lc_batch **out)
+static lc_status hand_out(loader *l, lc__batch_part part, lc__slot *s, lc_batch **out)
 {
     if (s->status < 0) return lc_fail(s->status, "%s", s->error);
-    for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], s->data[f], part.n);
+    for (int f = 0; f < l->batch.n; f++) {
+        lc_input_set(l->batch.tensors[f], s->data[f], part.n);
+        if (s->pin.on) l->batch.tensors[f]->pin = &s->pin;
+    }
     l->batch.size = part.n;
     l->batch.indices = l->epoch.order + part.begin;
     l->batch.global_size = lc__epoch_is_share(&l->epoch) ? part.global_size : 0;
@@ -197,17 +207,20 @@ static void loader_observe(void *self, lc_span_fn *fn, void *ctx)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Makes room for larger shares; a failure leaves the loader as it was. */
-static lc_status grow(loader *l, int64_t room)
+/* Replaces the slots; a failure leaves the loader as it was. */
+static lc_status new_slots(loader *l, int64_t room, const lc_device *on)
 {
     lc__slot *slots;
+    const int n = l->n_ahead + (on ? IN_FLIGHT : 0);
     if (room > INT_MAX) return lc_fail(LC_ERR_ARGUMENT, "a rank would have batches of %lld samples", (long long)room);
     for (int i = 0; i < (l->n_workers ? l->n_workers : 1); i++)
         LC_TRY(lc__gatherer_grow(&l->workers[i].own, &l->epoch, l->how.mix, room));
-    LC_TRY(lc__slots_new(l->epoch.dataset, l->n_slots, room, &slots));
+    LC_TRY(lc__slots_new(l->epoch.dataset, n, room, on, &slots));
     lc__slots_free(l->slots, l->n_slots);
     l->slots = slots;
+    l->n_slots = n;
     l->room = room;
+    l->on = on;
     for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], slots[0].data[f], room);
     return LC_OK;
 }
@@ -217,10 +230,16 @@ static lc_status loader_share(void *self, const lc_share *share)
     loader *l = self;
     int64_t global_batch = l->batch_size * share->batches, room = lc__share_most(share, global_batch);
     quiet(l);
-    if (room > l->room) LC_TRY(grow(l, room));
+    if (room > l->room) LC_TRY(new_slots(l, room, l->on));
     l->epoch.share = *share;
     l->epoch.global_batch = global_batch;
     return LC_OK;
+}
+
+static lc_status loader_pin(void *self, const lc_device *on)
+{
+    loader *l = self;
+    return new_slots(l, l->room, on);
 }
 
 static lc_status room_to_cut(loader *l, int64_t room)
@@ -228,7 +247,7 @@ static lc_status room_to_cut(loader *l, int64_t room)
     lc__slot *cut;
     if (room <= l->cut_room) return LC_OK;
     LC_TRY(lc__gatherer_grow(&l->cutter, &l->epoch, l->how.mix, room));
-    LC_TRY(lc__slots_new(l->epoch.dataset, 1, room, &cut));
+    LC_TRY(lc__slots_new(l->epoch.dataset, 1, room, NULL, &cut));
     lc__slots_free(l->cut, 1);
     l->cut = cut;
     l->cut_room = room;
@@ -313,7 +332,7 @@ static const lc_dataloader_ops loader_ops = {
 static lc_status make_batch(loader *l)
 {
     const lc_sample_spec *spec = &l->epoch.dataset->spec;
-    LC_TRY(lc__slots_new(l->epoch.dataset, l->n_slots, l->room, &l->slots));
+    LC_TRY(lc__slots_new(l->epoch.dataset, l->n_slots, l->room, NULL, &l->slots));
     for (int f = 0; f < spec->n; f++) {
         const lc_field *field = &spec->fields[f];
         int64_t shape[LC_MAX_DIMS] = {l->room};
@@ -382,7 +401,7 @@ static lc_status set_up(loader *l, const lc_dataloader_args *o, lc_sampler given
     l->how = (lc__gathering){.mix = o->mix, .mix_alpha = o->mix_alpha};
     l->batch_size = l->room = o->batch_size;
     l->n_workers = o->num_workers;
-    l->n_slots = o->num_workers ? o->num_workers * o->prefetch + 1 : 1;
+    l->n_slots = l->n_ahead = o->num_workers ? o->num_workers * o->prefetch + 1 : 1;
     if (!given.ops)
         LC_TRY(o->shuffle ? lc_sampler_random(o->dataset->length, o->seed, &l->epoch.sampler)
                           : lc_sampler_sequential(o->dataset->length, &l->epoch.sampler));
@@ -419,5 +438,5 @@ lc_status lc_dataloader_new_with(lc_dataloader **out, const lc_dataloader_args *
         loader_free(l);
         return status;
     }
-    return lc_dataloader_from_ops(&loader_ops, l, out);
+    return lc__dataloader_new(&loader_ops, loader_pin, l, out);
 }

@@ -387,6 +387,7 @@ void lc_input_set(lc_tensor *input, void *data, int64_t samples)
     LC__IS_TENSOR(input, );
     if (input->kind != LC_TENSOR_INPUT) return;
     input->device_data = data;
+    input->pin = NULL;
     if (input->type.ndim && input->type.shape[0] != samples) {
         input->type.shape[0] = samples;
         input->bytes = (size_t)lc__numel(&input->type) * lc_dtype_size(input->type.dtype);

@@ -7,7 +7,7 @@
 #include <lightc/op.h>
 #include <lightc/batch.h>
 #include <lightc/comm.h>
-#include "device/device.h"
+#include "device/pin.h"
 #include "base/handle.h"
 
 typedef struct lc_flat lc_flat;
@@ -40,6 +40,7 @@ struct lc_tensor {
     size_t bytes;
     lc_tensor *base;     /* owner of the storage that this tensor is a range of; NULL: it owns `device_data` */
     const lc_device *on; /* the device that has the memory */
+    lc__pin *pin;        /* input tensors: of their memory, which is the host's; NULL: none */
     void *mirror;        /* on a device: the host's copy of the value, while it is mapped `maps` times (mirror.c) */
     int maps;
     int file;                    /* 1 + the file descriptor of the storage (lc__tensor_file), or 0 */

@@ -268,6 +268,29 @@ TEST(a_steady_step_of_fit_waits_for_nothing)
     CHECK_EQ(after.bytes_out - before.bytes_out, 2 * 2 * (int64_t)sizeof(float)); /* the logged values */
 }
 
+/* The rest of what a step copies to the device are its numbers. */
+TEST(a_batch_is_copied_from_where_the_loader_has_put_it)
+{
+    static said s;
+    watcher watch;
+    find_plugin();
+    use("sim", "lazy");
+    for (int workers = 0; workers < 3; workers += 2) {
+        CHECK_OK(
+            train(&(wish){.batch = 1, .epochs = 1, .log_every = 50, .plain = true, .workers = workers}, &watch, &s));
+        lc_sim_counters before = watch.at[0], after = watch.at[2];
+        CHECK_EQ(after.bytes_registered - before.bytes_registered, 2 * (int64_t)(sizeof *inputs + sizeof *labels));
+        CHECK_EQ(after.waits - before.waits, 0);
+    }
+}
+
+/* Batches that the loader gathers over one that the device has not copied yet would train as another. */
+TEST(a_slot_is_held_until_the_device_has_copied_it)
+{
+    for (int workers = 0; workers < 4; workers++)
+        compare(&(wish){.batch = 3, .epochs = 4, .log_every = 1000, .plain = true, .workers = workers}, LC_OK);
+}
+
 /* A label that does not exist is found when the device gets there. What has been enqueued by then updates nothing. */
 TEST(a_bad_label_ends_the_run_before_its_row)
 {

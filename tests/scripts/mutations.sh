@@ -255,6 +255,9 @@ mutate 'a spike in the last batch of an epoch is missed' src/callbacks/spike_det
 # ---- devices ----
 mutate 'a slot of the block used too early' src/engine/run/device_run.c 's/if (k->marks\[k->turn\]) /if (false) /' test_sim:every_schedule
 mutate 'an upload left out' src/engine/run/device_run.c 's/for (int i = 0; i < k->n_uploads/for (int i = 1; i < k->n_uploads/' test_sim:every_schedule
+mutate 'a loader slot is freed one batch early' src/engine/run/device_run.c 's/pin->mark = mark;/pin->mark = mark - 1;/' test_sim_fit:a_slot_is_held
+mutate 'a slot is filled while it is copied' src/data/gather.c 's/s->status = lc__pin_wait([^;]*;//' test_sim_fit:a_slot_is_held
+mutate 'batches copied once more' src/engine/run/device_run.c 's/return pin && pin->on == p->on ? pin : NULL;/return pin \&\& !p->on ? pin : NULL;/' test_sim_fit:a_batch_is_copied
 mutate 'numbers read when the plan is made' src/engine/run/execute.c 's/i < p->n_live;/i < p->n_live \&\& lc__on_host(g->on);/' test_sim:every_schedule
 mutate 'a wait in every step' src/engine/run/device_run.c 's/    LC_TRY(ops->mark(/    LC_TRY(ops->wait(p->on->context, UINT64_MAX));\n&/' test_sim:waits_for_nothing
 mutate 'the loss of every batch is waited for' src/core/loop/fit.c 's/    LC_TRY(lc__vote_stop(t));/    double loss;\n    LC_TRY(lc_item(t->outputs.loss, \&loss));\n&/' test_sim_fit:waits_for_nothing
@@ -267,6 +270,8 @@ mutate 'a kernel with a number of its own' src/backends/sim/work.c 's/    w->ker
 mutate 'an update that forgets its state' src/backends/sim/work.c 's/    w->kernel->run(&c);/    if (!strcmp(c.op->name, "update_sgd_momentum")) memset(c.in[2].data, 0, 4 * (size_t)c.in[2].shape[0]);\n&/' test_backend_check:a_good_backend
 mutate 'copies that overtake others' src/backends/sim/work.c 's/    w->bytes = bytes;\n    enqueue(d, w);/    w->bytes = bytes;\n    if (!d->into) { run_one(d, w); return leave(d, 0); }\n    enqueue(d, w);/' test_backend_check:a_good_backend
 mutate 'memory that is not zero' src/backends/driver/queue.c 's/if (!error) error = q->driver->fill_async(q->context, \*out, 0, [^;]*;//' test_backend_check:a_good_backend
+mutate 'memory that stays registered' src/backends/driver/queue.c 's/if ((\*p)->at != at) continue;/continue;/' test_backend_check:a_good_backend
+mutate 'memory unregistered while it is used' src/backends/driver/queue.c 's/\(static void unpin[^{]*{\n\)    (void)[^;]*;\n/\1/' test_backend_check:a_good_backend
 mutate 'marks of what is done already' src/backends/sim/work.c 's/= d->enqueued;\n    return leave/= d->done;\n    return leave/' test_backend_check:a_good_backend
 mutate 'a program that runs as it is made' src/backends/sim/work.c 's/    \*end = &w->next;/    *end = \&w->next;\n    if (d->into) run_one(d, w);/' test_backend_check:a_good_backend
 mutate 'errors that are forgotten' src/backends/sim/work.c 's/return \*d->error != 0;/return 0;/' test_sim:first_error test_backend_check:a_device

@@ -22,6 +22,8 @@ typedef struct lc__driver {
     int (*memory_info)(void *context, size_t *free);                /* cuMemGetInfo */
     int (*host_alloc)(void *context, void **at, size_t bytes);      /* cuMemHostAlloc */
     int (*host_free)(void *context, void *at, size_t bytes);        /* cuMemFreeHost */
+    int (*host_register)(void *context, void *at, size_t bytes);    /* cuMemHostRegister */
+    int (*host_unregister)(void *context, void *at);                /* cuMemHostUnregister */
     int (*copy)(void *context, void *to, const void *from, size_t bytes); /* cuMemcpy */
 
     /* ---- streams ---- */

@@ -155,39 +155,66 @@ size_t lc__queue_available(void *device)
     return error ? 0 : available;
 }
 
-lc_status lc__queue_host_alloc(void *device, size_t bytes, void **out)
+/* Host memory of the driver's, or of the program's (*at): copies may use it from now on. */
+static lc_status pin(queue *q, int (*by)(void *context, void **at, size_t bytes), void **at, size_t bytes)
 {
-    queue *q = device;
     pinned *p = malloc(sizeof *p);
     if (!p) return q->host->fail(LC_ERR_MEMORY, "out of memory for copies to the device");
     enter(q);
-    lc_status status = leave(q, q->driver->host_alloc(q->context, out, bytes), "host memory for the device");
+    int error = by ? by(q->context, at, bytes) : q->driver->host_register(q->context, *at, bytes);
+    lc_status status = leave(q, error, "host memory for the device");
     if (status < 0) {
         free(p);
         return status;
     }
     pthread_mutex_lock(&q->lock);
-    *p = (pinned){*out, bytes, q->pinned};
+    *p = (pinned){*at, bytes, q->pinned};
     q->pinned = p;
     pthread_mutex_unlock(&q->lock);
     return LC_OK;
 }
 
-void lc__queue_host_free(void *device, void *data, size_t bytes)
+/* When the device no longer uses it. */
+static void unpin(queue *q, const void *at)
 {
-    queue *q = device;
-    enter(q);
     (void)q->driver->stream_synchronize(q->context, q->stream);
     pthread_mutex_lock(&q->lock);
     for (pinned **p = &q->pinned; *p; p = &(*p)->next) {
-        if ((*p)->at != data) continue;
+        if ((*p)->at != at) continue;
         pinned *gone = *p;
         *p = gone->next;
         free(gone);
         break;
     }
     pthread_mutex_unlock(&q->lock);
+}
+
+lc_status lc__queue_host_alloc(void *device, size_t bytes, void **out)
+{
+    queue *q = device;
+    return pin(q, q->driver->host_alloc, out, bytes);
+}
+
+void lc__queue_host_free(void *device, void *data, size_t bytes)
+{
+    queue *q = device;
+    enter(q);
+    unpin(q, data);
     (void)q->driver->host_free(q->context, data, bytes);
+    (void)!leave(q, 0, NULL);
+}
+
+lc_status lc__queue_host_register(void *device, void *data, size_t bytes)
+{
+    return pin(device, NULL, &data, bytes);
+}
+
+void lc__queue_host_unregister(void *device, void *data)
+{
+    queue *q = device;
+    enter(q);
+    unpin(q, data);
+    (void)q->driver->host_unregister(q->context, data);
     (void)!leave(q, 0, NULL);
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { PAGE = 1 << 16 };       /* no system has larger ones */
 #define SIZE ((size_t)1 << 36) /* several devices fit into what ThreadSanitizer leaves */
@@ -96,11 +97,11 @@ bool sim_is_device(const sim_device *d, const void *at, size_t bytes)
     return p >= first && p + bytes <= first + d->size;
 }
 
-bool sim_is_pinned(const sim_device *d, const void *at, size_t bytes)
+const sim_block *sim_pinned(const sim_device *d, const void *at, size_t bytes)
 {
     const sim_block *b = d->pinned;
     while (b && !((const char *)at >= b->at && (const char *)at + bytes <= b->at + b->bytes)) b = b->next;
-    return b != NULL;
+    return b;
 }
 
 void *sim_translate(const sim_device *d, const void *at)
@@ -241,35 +242,71 @@ int sim_memory_info(void *context, size_t *available)
     return 0;
 }
 
+static int pin(sim_device *d, sim_block block)
+{
+    sim_block *b = malloc(sizeof *b);
+    if (!b) return sim_fail(d, "out of memory");
+    *b = block;
+    b->used = true;
+    b->next = d->pinned;
+    d->pinned = b;
+    d->counters.allocations++;
+    return 0;
+}
+
+/* Whether there was such memory. */
+static bool unpin(sim_device *d, const void *at, bool registered)
+{
+    sim_block **p = &d->pinned;
+    while (*p && !((*p)->at == at && (*p)->registered == registered)) p = &(*p)->next;
+    sim_block *gone = *p;
+    if (!gone) return false;
+    *p = gone->next;
+    free(gone);
+    return true;
+}
+
 int sim_host_alloc(void *context, void **at, size_t bytes)
 {
     sim_device *d = context;
     int error = enter(d, "host memory is allocated");
-    sim_block *b = error ? NULL : malloc(sizeof *b);
-    *at = b ? aligned_alloc(256, (bytes + 255) / 256 * 256) : NULL;
+    *at = error ? NULL : aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (!error && !*at) error = sim_fail(d, "out of memory");
-    if (error) {
-        free(b);
-        return leave(d, error);
-    }
-    *b = (sim_block){.at = *at, .bytes = bytes, .used = true, .next = d->pinned};
-    d->pinned = b;
-    d->counters.allocations++;
-    return leave(d, 0);
+    if (!error) error = pin(d, (sim_block){.at = *at, .bytes = bytes});
+    if (error) free(*at);
+    return leave(d, error);
 }
 
 int sim_host_free(void *context, void *at, size_t bytes)
 {
     sim_device *d = context;
     pthread_mutex_lock(&d->lock);
-    for (sim_block **p = &d->pinned; *p; p = &(*p)->next) {
-        if ((*p)->at != at) continue;
-        sim_block *gone = *p;
-        *p = gone->next;
-        free(gone);
+    if (unpin(d, at, false)) {
         memset(at, LC_SIM_POISON, bytes);
         free(at);
-        break;
     }
     return leave(d, 0);
+}
+
+int sim_host_register(void *context, void *at, size_t bytes)
+{
+    sim_device *d = context;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    int error = enter(d, "host memory is registered");
+    if (!error && (!bytes || bytes % page || (uintptr_t)at % page))
+        error = sim_fail(d, "sim:%d: host memory is registered that does not consist of whole pages", d->index);
+    for (const sim_block *b = d->pinned; b && !error; b = b->next)
+        if ((char *)at < b->at + b->bytes && b->at < (char *)at + bytes)
+            error = sim_fail(d, "sim:%d: host memory is registered twice", d->index);
+    if (!error) error = pin(d, (sim_block){.at = at, .bytes = bytes, .registered = true});
+    return leave(d, error);
+}
+
+int sim_host_unregister(void *context, void *at)
+{
+    sim_device *d = context;
+    int error = enter(d, "host memory is unregistered");
+    if (!unpin(d, at, true) && !error)
+        error = sim_fail(d, "sim:%d: host memory is unregistered that was not registered", d->index);
+    return leave(d, error);
 }

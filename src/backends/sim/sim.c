@@ -130,7 +130,7 @@ static void describe(const void *set, char *text, size_t size)
     snprintf(text, size, "reference");
 }
 
-static const lc_backend_ops sim_backend = {
+static lc_backend_ops sim_backend = {
     LC__QUEUE_OPS,
     .name = "sim",
     .count = count,
@@ -144,6 +144,7 @@ LC_API const lc_backend_ops *lc_backend_entry(const lc_backend_host *host);
 const lc_backend_ops *lc_backend_entry(const lc_backend_host *host)
 {
     sim_host = host;
+    if (is_left_out("host_register")) sim_backend.host_register = NULL, sim_backend.host_unregister = NULL;
     if (host->abi == LC_BACKEND_ABI) return &sim_backend;
     host->fail(LC_ERR_CONFIG, "the simulated device was built for another version of lightc");
     return NULL;

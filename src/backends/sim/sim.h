@@ -13,10 +13,11 @@
  * - LIGHTC_SIM names the schedule: "eager" runs what is enqueued at once; "lazy" only when somebody waits for it;
  *   "random:SEED" a random number of pieces whenever one is enqueued.
  * - While a program is captured, nothing may be allocated, waited for or copied at once. A program keeps addresses.
- * - An asynchronous copy to or from memory that is not host_alloc's is an error.
+ * - An asynchronous copy to or from memory that is neither host_alloc's nor registered is an error. What is registered
+ *   consists of whole pages, and overlaps nothing else that is.
  * - The first error is kept: every later call returns it. LIGHTC_SIM_FAIL=launch:N (or alloc:N, copy:N) makes the N-th
  *   launch, allocation or copy fail. LIGHTC_SIM_WITHOUT names operators, separated by commas, that have no
- *   kernel; "all": none has one. */
+ *   kernel; "all": none has one. With "host_register" there, memory of the host cannot be registered. */
 #ifndef LC_BACKENDS_SIM_SIM_H
 #define LC_BACKENDS_SIM_SIM_H
 
@@ -34,8 +35,8 @@ typedef struct sim_work sim_work;
 
 typedef struct sim_block {
     char *at;
-    size_t bytes, mapped; /* mapped: usable, of reserved addresses */
-    bool used;
+    size_t bytes, mapped;  /* mapped: usable, of reserved addresses */
+    bool used, registered; /* registered: host memory of the program's */
     struct sim_block *next;
 } sim_block;
 
@@ -64,7 +65,8 @@ int sim_fail(sim_device *d, const char *format, ...) __attribute__((format(print
 /* Counts down to what LIGHTC_SIM_FAIL makes fail. */
 bool sim_fails_now(int64_t *left);
 bool sim_is_device(const sim_device *d, const void *at, size_t bytes);
-bool sim_is_pinned(const sim_device *d, const void *at, size_t bytes);
+/* The pinned memory of the host that has these bytes; NULL: none. */
+const sim_block *sim_pinned(const sim_device *d, const void *at, size_t bytes);
 /* Where the memory of a device's address is; an address of the host stays. */
 void *sim_translate(const sim_device *d, const void *at);
 int sim_address_reserve(void *context, void **at, size_t bytes);
@@ -76,6 +78,8 @@ int sim_free(void *context, void *at, size_t bytes);
 int sim_memory_info(void *context, size_t *available);
 int sim_host_alloc(void *context, void **at, size_t bytes);
 int sim_host_free(void *context, void *at, size_t bytes);
+int sim_host_register(void *context, void *at, size_t bytes);
+int sim_host_unregister(void *context, void *at);
 /* The device `index` of this process, opened. */
 sim_device *sim_open(int index);
 

@@ -9,6 +9,7 @@
 #include "core/checkpoint/share.h"
 #include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
+#include "data/data_internal.h"
 #include "core/trainer/start_ranks.h"
 #include "module/tensors.h"
 #include "record/graph_impl.h"
@@ -186,6 +187,7 @@ lc_status lc_fabric_setup_dataloader(lc_fabric *f, lc_dataloader *l)
     LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
     LC__IS(l, LOADER, LC_ERR_ARGUMENT);
     lc_share mine = {.rank = lc_fabric_global_rank(f), .size = lc_fabric_world_size(f)};
+    LC_TRY(lc__dataloader_pin(l, f->graph->on));
     return lc__world_batches(mine.size) > 1 ? lc_dataloader_share(l, &mine) : LC_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "core/hooks/trainer_internal.h"
 #include "data/batch_slice.h"
 #include "data/data_internal.h"
+#include "record/graph_impl.h"
 #include "base/handle.h"
 
 #include <math.h>
@@ -294,6 +295,7 @@ static lc_status source_open(lc_trainer *t, lc__source *s, lc_dataloader *loader
     if (s->sequential && lc_dataloader_sequential(loader, true))
         lc_trainer_message(t, LC_WARNING,
                            "overfit_batches: the %s loader gives its samples in order, without shuffling", what);
+    LC_TRY(lc__dataloader_pin(loader, t->graph->on));
     LC_TRY(share(t, s, t->stage == LC_STAGE_FIT && s == &t->input->train));
     int64_t length = lc_dataloader_length(loader, t->current_epoch);
     if (length == 0 && s != &t->input->train) /* watch.c reports an epoch without training */

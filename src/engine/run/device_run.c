@@ -16,19 +16,54 @@ static lc_status next_slot(lc_plan *p, char **slot)
     return LC_OK;
 }
 
+/* Enqueues a copy to the block, from `offset` on. */
+static lc_status send(const lc_plan *p, size_t offset, const void *from, size_t bytes)
+{
+    return bytes ? p->on->ops->copy(p->on->context, (char *)p->block.device + offset, from, bytes) : LC_OK;
+}
+
+/* The pin of what is uploaded; NULL: its memory is not registered with the plan's device. */
+static lc__pin *pin_of(const lc_graph *g, const lc_plan *p, const lc_upload *u)
+{
+    lc__pin *pin = g->values[u->value]->pin;
+    return pin && pin->on == p->on ? pin : NULL;
+}
+
+/* A thread that writes into registered memory next waits for the copies so far. */
+static lc_status mark_pins(const lc_graph *g, const lc_plan *p)
+{
+    uint64_t mark = 0;
+    for (const lc_upload *u = p->block.uploads, *end = u + p->block.n_uploads; u < end; u++) {
+        lc__pin *pin = pin_of(g, p, u);
+        if (!pin) continue;
+        if (!mark) LC_TRY(p->on->ops->mark(p->on->context, &mark));
+        pin->mark = mark;
+    }
+    return LC_OK;
+}
+
+/* What is in registered memory is copied from there, and the rest of the block by way of the slot. */
 static lc_status write_block(const lc_graph *g, lc_plan *p)
 {
     char *slot;
     const lc_block *k = &p->block;
     LC_TRY(next_slot(p, &slot));
     memcpy(slot, &g->rng, sizeof g->rng);
-    size_t end = k->n_uploads ? k->uploads[0].offset : k->bytes;
+    size_t end = k->n_uploads ? k->uploads[0].offset : k->bytes, sent = 0;
     memcpy(slot + k->floats, p->floats, end - k->floats);
     for (int i = 0; i < k->n_uploads; i++) {
         const lc_upload *u = &k->uploads[i];
-        memcpy(slot + u->offset, g->values[u->value]->device_data, u->bytes);
+        const void *data = g->values[u->value]->device_data;
+        if (!pin_of(g, p, u)) {
+            memcpy(slot + u->offset, data, u->bytes);
+            continue;
+        }
+        LC_TRY(send(p, sent, slot + sent, u->offset - sent));
+        LC_TRY(send(p, u->offset, data, u->bytes));
+        sent = i + 1 < k->n_uploads ? k->uploads[i + 1].offset : k->bytes;
     }
-    return p->on->ops->copy(p->on->context, k->device, slot, k->bytes);
+    LC_TRY(send(p, sent, slot + sent, k->bytes - sent));
+    return mark_pins(g, p);
 }
 
 /* A bad index is found when its kernel has run, perhaps steps after it was enqueued. */
