@@ -100,9 +100,9 @@ add_dependencies(test_same_bits bits_program lightc_program)
 
 # The program that test_strategies starts.
 add_executable(strategy_program programs/strategy_program.c)
-target_include_directories(strategy_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
+target_include_directories(strategy_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(strategy_program PRIVATE lightc Threads::Threads lightc_flags)
-add_dependencies(test_strategies strategy_program lightc_program)
+add_dependencies(test_strategies strategy_program lightc_program lightc_sim)
 
 # Trainings that are disturbed: 20 rounds include each kind once. `faults.sh --rounds 500` is the long version.
 add_executable(fault_program programs/fault_program.c)

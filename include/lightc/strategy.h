@@ -93,6 +93,9 @@ typedef struct lc_strategy_ops {
     bool compresses;
     /* supports request->shard_size; otherwise requesting it is an error. */
     bool replicates;
+    /* This rank's number among the ranks of its machine, and how many these are: each gets a device of its own. NULL,
+     * or 0 of 1: the device is the one that is asked for. */
+    void (*place)(void *self, int *rank, int *ranks);
 } lc_strategy_ops;
 
 #define LC_STRATEGY_OPS_INIT(text) .size = sizeof(lc_strategy_ops), .name = (text)

@@ -16,6 +16,8 @@ static struct {
     pthread_mutex_t lock;
     lc_device list[MOST];
     int n;
+    const lc_backend_ops *loaded[MOST];
+    int n_loaded;
 } devices = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* What this thread has chosen: a trainer during a run, and a fabric as long as it lives. */
@@ -43,25 +45,44 @@ static lc_status split(const char *name, char kind[NAME], int *index)
     return LC_OK;
 }
 
+static lc_status count_of(const lc_backend_ops *ops, int *count)
+{
+    *count = 1;
+    return ops->count ? ops->count(count) : LC_OK;
+}
+
 static lc_status check_index(const lc_backend_ops *ops, int index)
 {
-    int count = 1;
-    if (ops->count) LC_TRY(ops->count(&count));
+    int count;
+    LC_TRY(count_of(ops, &count));
     if (index < count) return LC_OK;
     return lc_fail(LC_ERR_CONFIG, "there is no %s:%d; this machine has %d of these devices", ops->name, index, count);
 }
 
+/* The backend of that name, with the lock held. */
+static lc_status load(const char *kind, const lc_backend_ops **out)
+{
+    *out = lc__builtin.host->ops;
+    if (!strcmp(kind, (*out)->name)) return LC_OK;
+    for (int i = 0; i < devices.n_loaded; i++) {
+        *out = devices.loaded[i];
+        if (!strcmp(kind, (*out)->name)) return LC_OK;
+    }
+    if (devices.n_loaded == MOST) return lc_fail(LC_ERR_CONFIG, "%d backends have been loaded already", MOST);
+    LC_TRY(lc__device_plugin(kind, out));
+    devices.loaded[devices.n_loaded++] = *out;
+    return LC_OK;
+}
+
 static lc_status find(const char *kind, int index, const lc_device **out)
 {
-    const lc_backend_ops *ops = NULL;
+    const lc_backend_ops *ops;
     for (int i = 0; i < devices.n; i++) {
-        if (strcmp(devices.list[i].ops->name, kind) != 0) continue;
-        ops = devices.list[i].ops;
         *out = &devices.list[i];
-        if (devices.list[i].index == index) return LC_OK;
+        if (devices.list[i].index == index && !strcmp(devices.list[i].ops->name, kind)) return LC_OK;
     }
     if (devices.n == MOST) return lc_fail(LC_ERR_CONFIG, "%d devices have been opened already", MOST);
-    if (!ops) LC_TRY(lc__device_plugin(kind, &ops));
+    LC_TRY(load(kind, &ops));
     LC_TRY(check_index(ops, index));
     lc_device *d = &devices.list[devices.n];
     *d = (lc_device){.ops = ops, .index = index};
@@ -82,6 +103,21 @@ lc_status lc__device_find(const char *name, const lc_device **out)
     lc_status status = find(kind, index, out);
     pthread_mutex_unlock(&devices.lock);
     return status;
+}
+
+lc_status lc__device_count(const char *name, int *count)
+{
+    char kind[NAME];
+    int index;
+    const lc_backend_ops *ops;
+    *count = 0;
+    LC_TRY(split(name, kind, &index));
+    pthread_mutex_lock(&devices.lock);
+    lc_status status = load(kind, &ops);
+    pthread_mutex_unlock(&devices.lock);
+    LC_TRY(status);
+    LC_TRY(check_index(ops, index));
+    return count_of(ops, count);
 }
 
 lc_status lc__device_choose(const char *name, const lc_device **out)

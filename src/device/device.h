@@ -15,6 +15,9 @@ typedef struct lc_device {
 const lc_device *lc__host_device(void);
 /* The device of a name: "cpu", "sim", "sim:1". Opens it. */
 lc_status lc__device_find(const char *name, const lc_device **out) LC_MUST_USE;
+/* How many devices there are of the kind of `name`; an error if it names none. Opens none: an open GPU
+ * takes memory in each process. */
+lc_status lc__device_count(const char *name, int *count) LC_MUST_USE;
 /* The device of --accelerator and lc_graph_args.device; NULL or "auto": the default. */
 lc_status lc__device_choose(const char *name, const lc_device **out) LC_MUST_USE;
 /* Where this thread makes tensors and graphs: what lc__device_use chose, or what LIGHTC_ACCELERATOR names, or the

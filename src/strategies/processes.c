@@ -93,6 +93,15 @@ lc_comm *lc__processes_comm(void *self)
     return ((lc__processes *)self)->comm;
 }
 
+/* A program that supplies the communicator places its ranks itself. */
+void lc__processes_place(void *self, int *rank, int *ranks)
+{
+    const lc__world *w = ((lc__processes *)self)->world;
+    bool ours = w && !w->given;
+    *rank = ours ? w->local_rank : 0;
+    *ranks = ours ? w->local_size : 1;
+}
+
 /* ---- the model ---- */
 
 /* Makes whole what no optimizer of this run has, and so is not sharded, before the previous run's slices are dropped.

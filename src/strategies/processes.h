@@ -19,6 +19,7 @@ typedef struct lc__processes {
 
 lc_status lc__processes_join(void **self, const lc_strategy_request *r);
 lc_comm *lc__processes_comm(void *self);
+void lc__processes_place(void *self, int *rank, int *ranks);
 /* For ops->setup; in stage 3 also, without optimizers, for ops->shard_parameters. stage: of sharding, 0: none
  * (parallel/shard/shard.h). */
 lc_status lc__processes_share(void *self, lc_graph *graph, lc_module *m, lc_optimizer *const *optimizers, int n,
@@ -34,6 +35,7 @@ void lc__processes_teardown(void *self);
 #define LC__PROCESSES_OPS(join)                                                                                        \
     .setup_environment = (join), .comm = lc__processes_comm, .before_backward = lc__processes_before_backward,         \
     .after_backward = lc__processes_after_backward, .progress = lc__processes_progress, .fail = lc__processes_fail,    \
-    .teardown = lc__processes_teardown, .explain = lc__processes_explain, .launches = true
+    .teardown = lc__processes_teardown, .explain = lc__processes_explain, .launches = true,                            \
+    .place = lc__processes_place
 
 #endif

@@ -8,6 +8,7 @@
  *   DIR/rank-R   its final state, a name and numbers a line: counters, metrics, tensors of the module, results of the
  *                test, predictions
  *   DIR/seen-R   the samples it trained on, an epoch a line
+ *   DIR/device-R the device that it computed on
  *
  * With --threads_of ranks are threads of this process, under the strategy --under. */
 #include <pthread.h>
@@ -19,6 +20,9 @@ enum { SAMPLES = 128, WIDTH = 16, GLOBAL_BATCH = 24, VAL = 62, MOST_RANKS = 8 };
 
 #include "log_scores.h"
 #include "small_data.h"
+
+#include "core/hooks/trainer_internal.h"
+#include "record/graph_impl.h"
 
 typedef struct settings {
     const char *dir, *under;
@@ -197,6 +201,15 @@ static FILE *file_of(const settings *s, const char *name, int rank)
     return fopen(path, "w");
 }
 
+static lc_status report_device(const settings *s, const lc_trainer *t)
+{
+    FILE *f = file_of(s, "device", lc_trainer_global_rank(t));
+    if (!f) return lc_fail(LC_ERR_IO, "cannot write into %s", s->dir);
+    fprintf(f, "%s:%d", t->graph->on->ops->name, t->graph->on->index);
+    fclose(f);
+    return LC_OK;
+}
+
 /* comm NULL: that of whatever started this process. */
 static lc_status train(lc_trainer_options *opt, const settings *s, lc_comm *comm)
 {
@@ -228,6 +241,7 @@ static lc_status train(lc_trainer_options *opt, const settings *s, lc_comm *comm
     LC_TRY_GOTO(status, done, loader_of(0, s->samples, batch, true, &train));
     LC_TRY_GOTO(status, done, loader_of(SAMPLES - VAL, VAL, batch, false, &val));
     LC_TRY_GOTO(status, done, run(f, &m, t, train, val));
+    LC_TRY_GOTO(status, done, report_device(s, t));
 done:
     if (f) fclose(f);
     if (m.seen) fclose(m.seen);

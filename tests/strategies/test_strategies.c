@@ -12,6 +12,7 @@
  * To add a strategy: a line in `strategies`. */
 #include "file_text.h"
 #include "scratch.h"
+#include "sim_device.h"
 
 #include <limits.h>
 #include <stdarg.h>
@@ -416,6 +417,46 @@ TEST(errors_say_what_is_possible)
                           "needs a sample of every batch on every rank, but this one has 2 for 3 ranks; skip it "
                           "(drop_last), or use --strategy ddp or sharded_1");
     }
+}
+
+/* ---- devices ---- */
+
+static void check_devices(const run *r, int n, const char *const *want)
+{
+    for (int i = 0; i < n; i++) {
+        char name[32], text[64];
+        snprintf(name, sizeof name, "device-%d", i);
+        file_text(r->dir, name, text, sizeof text);
+        if (strcmp(text, want[i]) != 0) TEST_FAIL("%s: rank %d was on %s, not %s", r->what, i, text, want[i]);
+    }
+}
+
+/* With the bits of the CPU. */
+TEST(each_process_has_a_device)
+{
+    static const char *const each[] = {"sim:0", "sim:1", "sim:0", "sim:1"}, *const one[] = {"sim:2", "sim:2"};
+    static char out[TEXT];
+    run cpu, sim;
+    find_plugin();
+    for (int k = 0; k < STRATEGIES; k += 3) {
+        const char *name = strategies[k].name;
+        do_run(&cpu, "cpu", SELF, "auto", name, 2, own_randomness);
+        do_run(&sim, "each", SELF, "auto", name, 2, "--accelerator sim --dropout 0.3");
+        compare_ranks(&cpu, &sim, 2);
+        check_devices(&sim, 2, each);
+    }
+    do_run(&sim, "nodes", LAUNCH, "auto", "ddp", 4, "--accelerator sim"); /* two on each of two nodes */
+    check_devices(&sim, 4, each);
+    do_run(&sim, "one", SELF, "auto", "ddp", 2, "--accelerator sim:2");
+    check_devices(&sim, 2, one);
+    setenv("LIGHTC_SIM_DEVICES", "1", 1);
+    CHECK(try(&sim, "few", SELF, "auto", "ddp", 2, "--accelerator sim") != 0);
+    unsetenv("LIGHTC_SIM_DEVICES");
+    unsetenv("LIGHTC_KERNELS");
+    file_text(sim.dir, "out", out, TEXT);
+    CHECK_CONTAINS(out,
+                   "accelerator=sim: 2 ranks are on this machine, which has 1 of these devices; start one rank for "
+                   "each (--devices 1), or name the device that all of them share (--accelerator sim:0)");
 }
 
 TEST_MAIN

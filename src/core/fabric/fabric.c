@@ -93,7 +93,8 @@ lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
 {
     LC__TAKE_IF_GIVEN(o, lc_fabric, lc_fabric_args, args);
     lc_graph_args g = LC_ARGS(lc_graph, .threads = o.threads, .deterministic = o.deterministic, .seed = o.seed,
-                              .tune = o.tune, .nan_check = o.detect_anomaly, .device = o.accelerator);
+                              .tune = o.tune, .nan_check = o.detect_anomaly);
+    char device[LC__DEVICE_NAME];
     lc_status status = LC_OK;
     if (out) *out = NULL;
     lc_fabric *f = calloc(1, sizeof *f);
@@ -114,6 +115,8 @@ lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
     if (status == LC_STOP) goto done;
     lc_strategy_request ask = lc__strategy_request(&as);
     LC_TRY_GOTO(status, done, set_up(f, &o, &ask));
+    LC_TRY_GOTO(status, done, lc__rank_device(o.accelerator, f->strategy, f->strategy_self, device));
+    g.device = device;
     if (!g.threads) g.threads = lc__world_threads();
     LC_TRY_GOTO(status, done, lc_graph_new_with(&f->graph, &g));
     f->before = lc__device_use(f->graph->on);

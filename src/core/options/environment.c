@@ -29,6 +29,7 @@ static const lc_option switches[] = {
     {.name = "progress"},
     /* of the simulated device, which only tests use */
     {.name = "sim"},
+    {.name = "sim_devices"},
     {.name = "sim_fail"},
     {.name = "sim_without"},
     /* set for a rank by src/launch */

@@ -5,6 +5,7 @@
 #define LC_CORE_RANKS_RANKS_H
 
 #include "core/hooks/trainer_internal.h"
+#include "device/device.h"
 
 #include <stdatomic.h>
 
@@ -36,6 +37,11 @@ lc_strategy_request lc__strategy_request(const lc_trainer_options *o);
 /* An error if the strategy does not support a request of the options: compressed gradients, or the size of a shard. */
 lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
                             bool deterministic) LC_MUST_USE;
+
+/* rank_device.c: the name of the device of this rank. If `accelerator` names a kind of device without a number, and the
+ * strategy has started several ranks on this machine, rank i of them has device i. Not collective. */
+lc_status lc__rank_device(const char *accelerator, const lc_strategy_ops *strategy, void *self,
+                          char name[LC__DEVICE_NAME]) LC_MUST_USE;
 
 /* Warns once if a combined loader's batch is divided unevenly (lc__batch_units). */
 void lc__warn_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares);

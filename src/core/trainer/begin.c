@@ -89,10 +89,13 @@ static void decide_validation(lc_trainer *t)
 
 static lc_status make_graph(lc_trainer *t)
 {
+    char device[LC__DEVICE_NAME];
+    if (t->graph) return LC_OK;
+    LC_TRY(lc__rank_device(t->opt.accelerator, t->strategy, t->strategy_self, device));
     lc_graph_args o = LC_ARGS(lc_graph, .threads = t->opt.threads ? (int)t->opt.threads : lc__world_threads(),
                               .deterministic = t->opt.deterministic, .seed = (uint64_t)t->opt.seed, .tune = t->opt.tune,
-                              .nan_check = t->opt.detect_anomaly, .device = t->opt.accelerator);
-    return t->graph ? LC_OK : lc_graph_new_with(&t->graph, &o);
+                              .nan_check = t->opt.detect_anomaly, .device = device);
+    return lc_graph_new_with(&t->graph, &o);
 }
 
 /* Opens the checkpoint the run continues from. Rank 0 finds it, since other machines may not see a new one yet, and

@@ -168,8 +168,10 @@ lc_status lc__probe_run(lc__probe *p)
         data = (lc_datamodule){&data_ops, p->run->datamodule->self};
         run.datamodule = &data;
     }
+    char device[LC__DEVICE_NAME];
+    LC_TRY(lc__rank_device(o.accelerator, p->t->strategy, p->t->strategy_self, device));
     lc_graph_args g = LC_ARGS(lc_graph, .threads = (int)o.threads, .deterministic = o.deterministic,
-                              .seed = (uint64_t)o.seed, .max_bytes = p->max_bytes, .device = o.accelerator);
+                              .seed = (uint64_t)o.seed, .max_bytes = p->max_bytes, .device = device);
     m->ops = &ops;
     /* The probe has its own communicator, so its failure does not end the outer run. */
     LC_TRY_GOTO(status, done, make_whole(p->t));
