@@ -27,11 +27,12 @@ LC_BEGIN_DECLS
 
 /* One tensor of a sample. The batch's tensor has the batch dimension in front. */
 typedef struct lc_field {
-    const char *name;               /* "x"; borrowed from the dataset (static, or lives as long as it) */
-    lc_dtype dtype;                 /* 0: f32 */
-    lc_layout layout;               /* of the batch: LC_CHANNELS_LAST stores a C,H,W sample as H,W,C */
-    int ndim;                       /* 0: a number per sample; the batch's tensor is then [B] */
-    int64_t shape[LC_MAX_DIMS - 1]; /* logical: images C,H,W */
+    const char *name; /* "x"; borrowed from the dataset (static, or lives as long as it) */
+    lc_dtype dtype;   /* 0: f32 */
+    lc_layout layout; /* of the batch: LC_CHANNELS_LAST stores a C,H,W sample as H,W,C */
+    int ndim;         /* 0: a number per sample; the batch's tensor is then [B] */
+    int64_t
+        shape[LC_MAX_DIMS - 1]; /* logical: images C,H,W; 0: a size in which samples differ (lc_dataset_ops.sizes) */
 } lc_field;
 
 typedef struct lc_sample_spec {
@@ -72,6 +73,10 @@ typedef struct lc_dataset_ops {
     /* After get has written sample `index`: why that was the data of another sample, since its own cannot be read, or
      * NULL: they are its own. The text lives as long as the dataset. Default: NULL. */
     const char *(*replaced)(void *self, int64_t index);
+    /* The sizes in which sample `index` differs from others: replaces the zeros of the field's shape in `sizes`. get
+     * writes a field of these sizes. Called for all samples of an epoch when it begins, so it should read no files.
+     * REQUIRED if a field has such sizes; get_many is then not called. */
+    lc_status (*sizes)(void *self, int64_t index, int field, int64_t *sizes);
 } lc_dataset_ops;
 
 #define LC_DATASET_OPS_INIT .size = sizeof(lc_dataset_ops)
@@ -87,6 +92,9 @@ LC_API const lc_sample_spec *lc_dataset_spec(const lc_dataset *d); /* borrowed *
 LC_API size_t lc_dataset_scratch_size(const lc_dataset *d);
 /* Why sample `index`, which was read before, has the data of another one (see lc_dataset_ops); NULL: it has its own. */
 LC_API const char *lc_dataset_replaced(const lc_dataset *d, int64_t index);
+/* The sizes of a field in sample `index`: those of the spec, but for the ones in which samples differ. `sizes` has room
+ * for LC_MAX_DIMS - 1. */
+LC_API lc_status lc_dataset_sizes(lc_dataset *d, int64_t index, int field, int64_t *sizes) LC_MUST_USE;
 /* Sample `index`, for programs and wrappers: bounds checked, errors name the index. */
 LC_API lc_status lc_dataset_get(lc_dataset *d, int64_t index, uint64_t key, void *const *out,
                                 void *scratch) LC_MUST_USE;
@@ -108,6 +116,9 @@ typedef struct lc_array {
     double shift; /* shift -mean/std */
     void (*free)(void *data); /* NULL: the memory is borrowed and must outlive the dataset; else called when the dataset
                                  is freed */
+    /* Samples of different lengths: sample i is rows [offsets[i], offsets[i+1]) of `data`, and field.shape[0] is 0. n +
+     * 1 numbers, which belong to the caller and must outlive the dataset. NULL: all samples have the same shape. */
+    const int64_t *offsets;
     void *reserved[2];
 } lc_array;
 
@@ -338,6 +349,19 @@ typedef enum lc_mix {
     LC_MIXUP_OR_CUTMIX, /* one of them at random, for each batch */
 } lc_mix;
 
+/* Where samples that are smaller than the batch are filled up. */
+typedef enum lc_pad_side { LC_PAD_RIGHT = 0, LC_PAD_LEFT } lc_pad_side;
+
+/* A program's own way to make batches of samples of different sizes, in place of padding. Both are called by several
+ * threads at once, and must give the same for the same arguments. */
+/* The shape of a field in a batch: `batch` has the largest sizes of the batch's samples, as multiples of pad_multiple,
+ * and may be changed where it differs between samples. A sample that is larger than this is cut off, unless
+ * lc_collate_fn does otherwise. */
+typedef lc_status lc_collate_sizes_fn(void *ctx, lc_field *batch);
+/* Writes a sample, whose field is `sample`, to its place in the batch, which has the shape of `batch`. */
+typedef lc_status lc_collate_fn(void *ctx, const lc_field *sample, const void *data, const lc_field *batch,
+                                void *place);
+
 /* The loader over a dataset. */
 typedef struct lc_dataloader_args {
     size_t size;
@@ -354,8 +378,19 @@ typedef struct lc_dataloader_args {
      * several ranks the global batch is mixed: a rank reads the sample before its share as well. */
     lc_mix mix;
     double mix_alpha;
+    /* Samples of different sizes are filled up to the largest of the batch (of the global batch, with several ranks).
+     * After its fields a batch has the lengths of each field that differs, "x_lengths", i64: [B], or [B,k] with k such
+     * sizes. lc_length_mask makes a mask of them. */
+    double pad_value;        /* what they are filled with */
+    double target_pad_value; /* the same for the second field; default: pad_value. -100 is what losses ignore */
+    lc_pad_side pad_side;
+    int64_t pad_multiple; /* sizes are rounded up to multiples of it: a plan is made for each, and few are kept */
+    lc_collate_sizes_fn *collate_sizes;
+    lc_collate_fn *collate;
+    void *collate_ctx; /* for both */
 } lc_dataloader_args;
-LC_DEFAULTS(lc_dataloader, lc_dataloader_args, .batch_size = 1, .prefetch = 2, .mix_alpha = 1)
+LC_DEFAULTS(lc_dataloader, lc_dataloader_args, .batch_size = 1, .prefetch = 2, .mix_alpha = 1,
+            .target_pad_value = LC_NOT_GIVEN, .pad_multiple = 1)
 
 /* lc_dataloader_new(&loader, .dataset = data, .batch_size = 64, .shuffle = true) */
 #define lc_dataloader_new(...) LC_CALL_NEW_(lc_dataloader_new, lc_dataloader, (), __VA_ARGS__, )

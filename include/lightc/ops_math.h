@@ -381,6 +381,9 @@ LC_API lc_tensor *lc_index_add_at(lc_tensor *x, int dim, lc_tensor *ids, lc_tens
 /* i64, with a last dimension of `classes`. An id outside of 0..classes-1 fails the step. */
 LC_API lc_tensor *lc_one_hot_at(lc_tensor *ids, int64_t classes, lc_site site);
 #define lc_one_hot(ids, classes) lc_one_hot_at(ids, classes, LC_HERE)
+/* lengths[B] (i64 or i32) -> bool [B,size]: true at positions before the length. */
+LC_API lc_tensor *lc_length_mask_at(lc_tensor *lengths, int64_t size, lc_site site);
+#define lc_length_mask(lengths, size) lc_length_mask_at(lengths, size, LC_HERE)
 
 /* ---- constants ---- */
 LC_API lc_tensor *lc_full_at(double value, lc_dtype dtype, int ndim, const int64_t *shape, lc_site site);

@@ -61,9 +61,28 @@ static lc_status array_get_many(void *self, int n, const int64_t *indices, const
     return LC_OK;
 }
 
+/* Rows of fields with offsets; numel is that of a row then. */
 static lc_status array_get(void *self, int64_t index, uint64_t key, void *const *out, void *scratch)
 {
-    return array_get_many(self, 1, &index, &key, out, scratch);
+    (void)key, (void)scratch;
+    const array_dataset *d = self;
+    for (int f = 0; f < d->n; f++) {
+        const lc_array *a = &d->fields[f].a;
+        int64_t first = a->offsets ? a->offsets[index] : index, rows = a->offsets ? a->offsets[index + 1] - first : 1;
+        const char *from = (const char *)a->data + (size_t)first * d->fields[f].in_bytes;
+        if (d->fields[f].convert)
+            d->fields[f].convert(from, out[f], rows * d->fields[f].numel, a->scale, a->shift);
+        else
+            memcpy(out[f], from, (size_t)rows * d->fields[f].in_bytes);
+    }
+    return LC_OK;
+}
+
+static lc_status array_sizes(void *self, int64_t index, int field, int64_t *sizes)
+{
+    const int64_t *offsets = ((array_dataset *)self)->fields[field].a.offsets;
+    sizes[0] = offsets[index + 1] - offsets[index];
+    return LC_OK;
 }
 
 static void array_free(void *self)
@@ -76,8 +95,24 @@ static void array_free(void *self)
 
 static const lc_dataset_ops array_ops = {
     LC_DATASET_OPS_INIT, .name = "arrays",           .length = array_length, .describe = array_describe,
-    .get = array_get,    .get_many = array_get_many, .free = array_free,
+    .get = array_get,    .get_many = array_get_many, .free = array_free,     .sizes = array_sizes,
 };
+
+/* Makes *row the field of a row, if there are offsets, which must fit. */
+static lc_status take_offsets(const lc_array *a, int64_t n, lc_field *row)
+{
+    *row = a->field;
+    if (!a->offsets) return LC_OK;
+    if (row->ndim < 1 || row->shape[0] != 0 || row->layout != LC_ROW_MAJOR)
+        return lc_fail(LC_ERR_SHAPE, "array '%s' has offsets, so its first size must be 0, and its layout row-major",
+                       row->name ? row->name : "?");
+    for (int64_t i = 0; i <= n; i++)
+        if (a->offsets[i] < (i ? a->offsets[i - 1] : 0))
+            return lc_fail(LC_ERR_ARGUMENT, "array '%s': offset %lld is %lld, and must not be below the one before",
+                           row->name ? row->name : "?", (long long)i, (long long)a->offsets[i]);
+    row->shape[0] = 1;
+    return LC_OK;
+}
 
 static lc_status find_conversion(const lc_array *a, lc__convert_fn **fn)
 {
@@ -105,17 +140,20 @@ lc_status lc_array_dataset_new(int64_t n, int n_arrays, const lc_array *arrays, 
         if (a.scale == 0.0) a.scale = 1.0;
         if (status == LC_OK && !a.data && n > 0)
             status = lc_fail(LC_ERR_ARGUMENT, "array '%s' has no data", a.field.name ? a.field.name : "?");
-        if (status == LC_OK) status = lc__field_check(&a.field, "arrays");
+        lc_field row;
+        if (status == LC_OK) status = take_offsets(&a, n, &row);
+        if (status == LC_OK) status = lc__field_check(&row, "arrays");
         if (status == LC_OK) status = find_conversion(&a, &d->fields[i].convert);
         size_t total;
-        if (status == LC_OK && __builtin_mul_overflow(lc_field_bytes(&a.field), (size_t)n, &total))
+        if (status == LC_OK && __builtin_mul_overflow(lc_field_bytes(&row), (size_t)n, &total))
             status = lc_fail(LC_ERR_SHAPE, "array '%s' would be larger than memory", a.field.name);
         if (status != LC_OK) break;
-        d->fields[i].numel = lc_field_numel(&a.field);
-        d->fields[i].in_bytes = lc_field_bytes(&a.field);
+        d->fields[i].numel = lc_field_numel(&row);
+        d->fields[i].in_bytes = lc_field_bytes(&row);
+        row.dtype = a.to;
+        d->fields[i].out_bytes = lc_field_bytes(&row);
         d->fields[i].out = a.field;
         d->fields[i].out.dtype = a.to;
-        d->fields[i].out_bytes = lc_field_bytes(&d->fields[i].out);
         snprintf(d->fields[i].name, sizeof d->fields[i].name, "%s", a.field.name);
         d->fields[i].out.name = d->fields[i].name;
         a.field.name = d->fields[i].name;

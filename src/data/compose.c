@@ -193,6 +193,11 @@ static const char *transformed_replaced(void *self, int64_t index)
     return lc_dataset_replaced(((transformed *)self)->parent, index);
 }
 
+static lc_status transformed_sizes(void *self, int64_t index, int field, int64_t *sizes)
+{
+    return lc_dataset_sizes(((transformed *)self)->parent, index, field, sizes);
+}
+
 static void transformed_free(void *self)
 {
     transformed *d = self;
@@ -206,6 +211,7 @@ static const lc_dataset_ops transformed_ops = {
     .length = transformed_length, .describe = transformed_describe,
     .get = transformed_get,       .scratch_size = transformed_scratch,
     .free = transformed_free,     .replaced = transformed_replaced,
+    .sizes = transformed_sizes,
 };
 
 lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc_dataset **out)
@@ -221,6 +227,13 @@ lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc
     if (field < 0 || field >= parent->spec.n) {
         status = lc_fail(LC_ERR_ARGUMENT, "transform '%s': the dataset has %d fields; there is no field %d",
                          t.ops->name, parent->spec.n, field);
+        goto done;
+    }
+    if (lc__field_differs(&parent->spec.fields[field])) {
+        status = lc_fail(LC_ERR_UNSUPPORTED,
+                         "transform '%s': field '%s' has another size in each sample; transform it where the dataset "
+                         "makes it",
+                         t.ops->name, parent->spec.fields[field].name);
         goto done;
     }
     d = calloc(1, sizeof *d);

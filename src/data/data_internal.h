@@ -16,7 +16,8 @@ struct lc_dataset {
     atomic_long refs;
     int64_t length;
     lc_sample_spec spec;
-    size_t bytes[LC_MAX_BATCH_TENSORS]; /* of a sample, per field */
+    size_t bytes[LC_MAX_BATCH_TENSORS]; /* of a sample, per field; 0: samples differ */
+    bool differs;                       /* samples have different sizes */
     size_t scratch;
 };
 
@@ -33,6 +34,7 @@ void *lc__data_alloc_pages(size_t *n, const char *what);
 
 /* Fills a dataset's optional slots; checks required ones. */
 lc_status lc__field_check(const lc_field *f, const char *dataset);
+bool lc__field_differs(const lc_field *f); /* a size is 0: samples differ in it */
 bool lc__field_same(const lc_field *a, const lc_field *b);
 
 /* An error unless the transform has what every one must have. */

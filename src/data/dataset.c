@@ -53,6 +53,13 @@ size_t lc_field_bytes(const lc_field *f)
     return (size_t)lc_field_numel(f) * lc_dtype_size(f->dtype ? f->dtype : LC_F32);
 }
 
+bool lc__field_differs(const lc_field *f)
+{
+    for (int i = 0; i < f->ndim; i++)
+        if (!f->shape[i]) return true;
+    return false;
+}
+
 lc_status lc__field_check(const lc_field *f, const char *dataset)
 {
     if (!f->name || !*f->name) return lc_fail(LC_ERR_ARGUMENT, "dataset '%s': a field has no name", dataset);
@@ -77,6 +84,15 @@ bool lc__field_same(const lc_field *a, const lc_field *b)
 {
     return a->dtype == b->dtype && a->layout == b->layout && a->ndim == b->ndim && !strcmp(a->name, b->name) &&
            !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
+}
+
+/* Sizes of 0 need a function that gives them for each sample. */
+static lc_status check_sizes(const lc_dataset_ops *ops, const lc_field *f)
+{
+    lc_field largest = *f;
+    for (int i = 0; ops->sizes && i < f->ndim && i < LC_MAX_DIMS - 1; i++)
+        if (!largest.shape[i]) largest.shape[i] = 1;
+    return lc__field_check(&largest, ops->name);
 }
 
 lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_dataset **out)
@@ -122,8 +138,9 @@ lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_dataset **out
     for (int i = 0; i < d->spec.n; i++) {
         lc_field *f = &d->spec.fields[i];
         if (!f->dtype) f->dtype = LC_F32;
-        LC_TRY_GOTO(status, done, lc__field_check(f, full.name));
+        LC_TRY_GOTO(status, done, check_sizes(&full, f));
         d->bytes[i] = lc_field_bytes(f);
+        d->differs |= lc__field_differs(f);
     }
     d->scratch = full.scratch_size ? full.scratch_size(self) : 0;
 done:
@@ -184,6 +201,27 @@ const char *lc_dataset_replaced(const lc_dataset *d, int64_t index)
     return d->ops.replaced && index >= 0 && index < d->length ? d->ops.replaced(d->self, index) : NULL;
 }
 
+lc_status lc_dataset_sizes(lc_dataset *d, int64_t index, int field, int64_t *sizes)
+{
+    LC__IS(d, DATASET, LC_ERR_ARGUMENT);
+    LC__NEEDS(sizes, LC_ERR_ARGUMENT);
+    if (index < 0 || index >= d->length || field < 0 || field >= d->spec.n)
+        return lc_fail(LC_ERR_ARGUMENT, "dataset '%s' has no field %d of sample %lld", d->ops.name, field,
+                       (long long)index);
+    const lc_field *f = &d->spec.fields[field];
+    memcpy(sizes, f->shape, sizeof f->shape);
+    if (!lc__field_differs(f)) return LC_OK;
+    lc_status status = d->ops.sizes(d->self, index, field, sizes);
+    if (status == LC_OK)
+        for (int i = 0; i < f->ndim; i++)
+            if (sizes[i] < 0 || (f->shape[i] && sizes[i] != f->shape[i]))
+                status = lc_fail(LC_ERR_SHAPE, "field '%s' has the invalid size %lld in dimension %d", f->name,
+                                 (long long)sizes[i], i);
+    if (status == LC_OK) return LC_OK;
+    return lc_fail_context(status < 0 ? status : LC_ERR_USER, "sample %lld of dataset '%s'", (long long)index,
+                           d->ops.name);
+}
+
 /* A get must not return a request (stop, skip): every sample exists. */
 static lc_status get_one(lc_dataset *d, int64_t index, uint64_t key, void *const *out, void *scratch)
 {
@@ -217,6 +255,11 @@ lc_status lc_dataset_get_many(lc_dataset *d, int n, const int64_t *indices, cons
         if (indices[j] < 0 || indices[j] >= d->length)
             return lc_fail(LC_ERR_ARGUMENT, "sample %lld of dataset '%s' does not exist: it has %lld",
                            (long long)indices[j], d->ops.name, (long long)d->length);
+    if (d->differs)
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "the samples of dataset '%s' differ in size, so they cannot be written one after the other; use "
+                       "lc_dataset_get, or a loader, which pads them",
+                       d->ops.name);
     if (d->ops.get_many) {
         lc_status status = d->ops.get_many(d->self, n, indices, keys, out, scratch);
         if (status > 0)

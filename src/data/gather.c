@@ -2,6 +2,7 @@
 /* Gathering, by the thread that calls next or by workers of the loader. */
 #include "data/gather.h"
 #include "base/clock.h"
+#include "data/collate.h"
 #include "data/mix.h"
 #include "data_internal.h"
 
@@ -38,7 +39,8 @@ static lc_status field_new(lc__slot *s, int f, size_t bytes)
     return status;
 }
 
-lc_status lc__slots_new(const lc_dataset *d, int n, int64_t room, const lc_device *on, lc__slot **out)
+lc_status lc__slots_new(const lc_dataset *d, const lc__padding *p, int n, int64_t room, const lc_device *on,
+                        lc__slot **out)
 {
     lc__slot *slots = calloc((size_t)n, sizeof *slots);
     lc_status status = LC_OK;
@@ -47,9 +49,9 @@ lc_status lc__slots_new(const lc_dataset *d, int n, int64_t room, const lc_devic
     for (int i = 0; i < n; i++) {
         slots[i].batch = -1;
         slots[i].pin.on = on;
-        for (int f = 0; f < d->spec.n && status == LC_OK; f++) {
-            size_t bytes;
-            if (__builtin_mul_overflow(d->bytes[f], (size_t)room, &bytes))
+        for (int f = 0; f < (p ? p->n : d->spec.n) && status == LC_OK; f++) {
+            size_t bytes = p ? p->bytes[f] : 0;
+            if (!p && __builtin_mul_overflow(d->bytes[f], (size_t)room, &bytes))
                 status = lc_fail(LC_ERR_SHAPE, "a batch of %lld samples would be larger than memory", (long long)room);
             else
                 status = field_new(&slots[i], f, bytes);
@@ -62,7 +64,7 @@ lc_status lc__slots_new(const lc_dataset *d, int n, int64_t room, const lc_devic
     return status;
 }
 
-lc_status lc__gatherer_grow(lc__gatherer *w, const lc__epoch *e, lc_mix mix, int64_t room)
+lc_status lc__gatherer_grow(lc__gatherer *w, const lc__epoch *e, const lc__gathering *g, int64_t room)
 {
     const lc_dataset *d = e->dataset;
     uint64_t *keys = realloc(w->keys, (size_t)room * sizeof *keys);
@@ -70,7 +72,11 @@ lc_status lc__gatherer_grow(lc__gatherer *w, const lc__epoch *e, lc_mix mix, int
     w->keys = keys;
     if (d->scratch && !w->scratch && !(w->scratch = lc__data_alloc(d->scratch, "a worker of the loader")))
         return LC_ERR_MEMORY;
-    for (int f = 0; mix && f < d->spec.n; f++)
+    for (int f = 0; g->padding && f < d->spec.n; f++) {
+        free(w->before[f]);
+        if (!(w->before[f] = lc__data_alloc(g->padding->sample[f], "a worker of the loader"))) return LC_ERR_MEMORY;
+    }
+    for (int f = 0; g->mix && f < d->spec.n; f++)
         if (!w->before[f] && !(w->before[f] = lc__data_alloc(d->bytes[f], "a worker of the loader")))
             return LC_ERR_MEMORY;
     return LC_OK;
@@ -131,12 +137,13 @@ void lc__gather_batch(const lc__epoch *e, const lc__gathering *g, int64_t b, lc_
 {
     const int64_t *indices = e->order + part.begin;
     s->status = LC_OK;
-    if (!part.n) return;
+    if (!part.n && !g->padding) return;
     for (int64_t j = 0; j < part.n; j++) w->keys[j] = lc_random_key(e->key, (uint64_t)indices[j]);
     s->status = lc__pin_wait(&s->pin);
     int64_t start = g->observe ? lc__now_ns() : 0;
     if (s->status == LC_OK)
-        s->status = lc_dataset_get_many(e->dataset, (int)part.n, indices, w->keys, s->data, w->scratch);
+        s->status = g->padding ? lc__padding_gather(g->padding, e, part, s, w)
+                               : lc_dataset_get_many(e->dataset, (int)part.n, indices, w->keys, s->data, w->scratch);
     if (s->status == LC_OK && g->mix) s->status = mix(e, g, b, part, s, w);
     if (g->observe) report_span(e, g, b, w, start);
     if (s->status < 0) snprintf(s->error, sizeof s->error, "%s", lc_error_message());

@@ -9,8 +9,9 @@
 /* Room for a batch, and what became of gathering it. */
 typedef struct lc__slot {
     void *data[LC_MAX_BATCH_TENSORS];
-    lc__pin pin;   /* of this memory */
-    int64_t batch; /* the batch in this slot, -1: none */
+    lc__pin pin;                                          /* of this memory */
+    int64_t batch;                                        /* the batch in this slot, -1: none */
+    int64_t sizes[LC_MAX_BATCH_TENSORS][LC_MAX_DIMS - 1]; /* with padding: those of the tensors in it, per sample */
     lc_status status;
     char error[1024];
 } lc__slot;
@@ -19,23 +20,30 @@ typedef struct lc__slot {
 typedef struct lc__gatherer {
     void *scratch;
     uint64_t *keys;                     /* one per sample of a batch */
-    void *before[LC_MAX_BATCH_TENSORS]; /* the sample that the first one is mixed with; only with a mix */
+    void *before[LC_MAX_BATCH_TENSORS]; /* with a mix the sample that the first one is mixed with; with padding one that
+                                           is copied to its place */
     int thread;                         /* its number in spans; 0: the thread that calls next */
 } lc__gatherer;
 
+/* See collate.h. */
+typedef struct lc__padding lc__padding;
+
 typedef struct lc__gathering {
+    lc__padding *padding; /* NULL: all samples have one size */
     lc_mix mix;
     double mix_alpha;
     lc_span_fn *observe; /* called for batches; NULL: none */
     void *observe_ctx;
 } lc__gathering;
 
-/* n slots with room for `room` samples each, registered with a device; NULL: with none. */
-lc_status lc__slots_new(const lc_dataset *d, int n, int64_t room, const lc_device *on, lc__slot **out) LC_MUST_USE;
+/* n slots with room for `room` samples each, or with padding for the largest batch; registered with a device (NULL:
+ * with none). */
+lc_status lc__slots_new(const lc_dataset *d, const lc__padding *p, int n, int64_t room, const lc_device *on,
+                        lc__slot **out) LC_MUST_USE;
 void lc__slots_free(lc__slot *slots, int n);
 
 /* Makes room for batches of up to `room` samples. */
-lc_status lc__gatherer_grow(lc__gatherer *w, const lc__epoch *e, lc_mix mix, int64_t room) LC_MUST_USE;
+lc_status lc__gatherer_grow(lc__gatherer *w, const lc__epoch *e, const lc__gathering *g, int64_t room) LC_MUST_USE;
 void lc__gatherer_release(lc__gatherer *w);
 
 /* Gathers a part of batch b into a slot, once no device reads it any more; s->status tells whether it could. On any

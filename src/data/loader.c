@@ -9,13 +9,14 @@
  * The batch that next() returns stays valid until the next call: its slot counts as free only then. A device may copy
  * it even later, if the slots are registered with one: there are a few more of them then, and whoever fills a slot
  * waits for the copies of what it had. One lc_batch with one set of input tensors serves all slots (their memory is
- * exchanged), so the engine sees the same tensors in every step. After creation nothing is allocated, except for the
- * order when an epoch begins.
+ * exchanged), so the engine sees the same tensors in every step. After creation nothing is allocated, except when an
+ * epoch begins: for its order, and if samples differ in size, for its largest batch.
  *
  * Of a batch that is smaller than usual a combined loader may need another range than this rank's part
  * (epoch.h): that is gathered into a separate slot. */
 #include "base/args.h"
 #include "base/thread.h"
+#include "data/collate.h"
 #include "data/gather.h"
 #include "data/mix.h"
 #include "data_internal.h"
@@ -104,11 +105,38 @@ static void quiet(loader *l)
     pthread_mutex_unlock(&l->lock);
 }
 
+/* Replaces the slots; a failure leaves the loader as it was. */
+static lc_status new_slots(loader *l, int64_t room, const lc_device *on)
+{
+    lc__slot *slots;
+    const int n = l->n_ahead + (on ? IN_FLIGHT : 0);
+    if (room > INT_MAX) return lc_fail(LC_ERR_ARGUMENT, "a rank would have batches of %lld samples", (long long)room);
+    for (int i = 0; i < (l->n_workers ? l->n_workers : 1); i++)
+        LC_TRY(lc__gatherer_grow(&l->workers[i].own, &l->epoch, &l->how, room));
+    LC_TRY(lc__slots_new(l->epoch.dataset, l->how.padding, n, room, on, &slots));
+    lc__slots_free(l->slots, l->n_slots);
+    l->slots = slots;
+    l->n_slots = n;
+    l->room = room;
+    l->on = on;
+    for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], slots[0].data[f], room);
+    return LC_OK;
+}
+
+/* Makes room for the largest batch of the epoch, if samples differ in size. */
+static lc_status measure(loader *l)
+{
+    bool grown;
+    LC_TRY(lc__padding_measure(l->how.padding, &l->epoch, &grown));
+    return grown ? new_slots(l, l->room, l->on) : LC_OK;
+}
+
 static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
 {
     loader *l = self;
     quiet(l);
     LC_TRY(lc__epoch_begin(&l->epoch, epoch, start));
+    if (l->how.padding) LC_TRY(measure(l));
     l->replaced = 0;
     l->why_replaced = NULL;
     pthread_mutex_lock(&l->lock);
@@ -141,7 +169,10 @@ static lc_status hand_out(loader *l, lc__batch_part part, lc__slot *s, lc_batch 
 {
     if (s->status < 0) return lc_fail(s->status, "%s", s->error);
     for (int f = 0; f < l->batch.n; f++) {
-        lc_input_set(l->batch.tensors[f], s->data[f], part.n);
+        if (l->how.padding)
+            lc__input_set_sizes(l->batch.tensors[f], s->data[f], part.n, s->sizes[f]);
+        else
+            lc_input_set(l->batch.tensors[f], s->data[f], part.n);
         if (s->pin.on) l->batch.tensors[f]->pin = &s->pin;
     }
     l->batch.size = part.n;
@@ -207,24 +238,6 @@ static void loader_observe(void *self, lc_span_fn *fn, void *ctx)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Replaces the slots; a failure leaves the loader as it was. */
-static lc_status new_slots(loader *l, int64_t room, const lc_device *on)
-{
-    lc__slot *slots;
-    const int n = l->n_ahead + (on ? IN_FLIGHT : 0);
-    if (room > INT_MAX) return lc_fail(LC_ERR_ARGUMENT, "a rank would have batches of %lld samples", (long long)room);
-    for (int i = 0; i < (l->n_workers ? l->n_workers : 1); i++)
-        LC_TRY(lc__gatherer_grow(&l->workers[i].own, &l->epoch, l->how.mix, room));
-    LC_TRY(lc__slots_new(l->epoch.dataset, n, room, on, &slots));
-    lc__slots_free(l->slots, l->n_slots);
-    l->slots = slots;
-    l->n_slots = n;
-    l->room = room;
-    l->on = on;
-    for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], slots[0].data[f], room);
-    return LC_OK;
-}
-
 static lc_status loader_share(void *self, const lc_share *share)
 {
     loader *l = self;
@@ -245,9 +258,14 @@ static lc_status loader_pin(void *self, const lc_device *on)
 static lc_status room_to_cut(loader *l, int64_t room)
 {
     lc__slot *cut;
-    if (room <= l->cut_room) return LC_OK;
-    LC_TRY(lc__gatherer_grow(&l->cutter, &l->epoch, l->how.mix, room));
-    LC_TRY(lc__slots_new(l->epoch.dataset, 1, room, NULL, &cut));
+    lc__padding wide;
+    if (room <= l->cut_room && !l->how.padding) return LC_OK;
+    if (l->how.padding) {
+        wide = *l->how.padding;
+        for (int t = 0; t < wide.n; t++) wide.bytes[t] = (size_t)room * wide.row[t];
+    }
+    LC_TRY(lc__gatherer_grow(&l->cutter, &l->epoch, &l->how, room));
+    LC_TRY(lc__slots_new(l->epoch.dataset, l->how.padding ? &wide : NULL, 1, room, NULL, &cut));
     lc__slots_free(l->cut, 1);
     l->cut = cut;
     l->cut_room = room;
@@ -297,6 +315,7 @@ static void loader_free(void *self)
     pthread_cond_destroy(&l->ready);
     pthread_mutex_destroy(&l->lock);
     lc__epoch_release(&l->epoch);
+    free(l->how.padding);
     free(l->workers);
     free(l);
 }
@@ -331,15 +350,16 @@ static const lc_dataloader_ops loader_ops = {
 
 static lc_status make_batch(loader *l)
 {
-    const lc_sample_spec *spec = &l->epoch.dataset->spec;
-    LC_TRY(lc__slots_new(l->epoch.dataset, l->n_slots, l->room, NULL, &l->slots));
-    for (int f = 0; f < spec->n; f++) {
-        const lc_field *field = &spec->fields[f];
+    const lc_dataset *d = l->epoch.dataset;
+    const lc__padding *p = l->how.padding;
+    LC_TRY(lc__slots_new(d, p, l->n_slots, l->room, NULL, &l->slots));
+    for (int f = 0; f < (p ? p->n : d->spec.n); f++) {
+        const lc_field field = p ? lc__padding_field(p, d, f) : d->spec.fields[f];
         int64_t shape[LC_MAX_DIMS] = {l->room};
-        memcpy(shape + 1, field->shape, (size_t)field->ndim * sizeof *shape);
-        LC_TRY(lc_input_new(field->dtype, field->ndim + 1, shape, field->layout, l->slots[0].data[f],
-                            &l->batch.tensors[f]));
-        l->batch.names[f] = field->name;
+        for (int i = 0; i < field.ndim; i++) shape[i + 1] = field.shape[i] ? field.shape[i] : 1;
+        LC_TRY(
+            lc_input_new(field.dtype, field.ndim + 1, shape, field.layout, l->slots[0].data[f], &l->batch.tensors[f]));
+        l->batch.names[f] = f < d->spec.n ? field.name : p->names[f];
         l->batch.n = f + 1;
     }
     l->batch.x = l->batch.tensors[0];
@@ -357,7 +377,7 @@ static lc_status make_workers(loader *l)
         worker *w = &l->workers[i];
         w->loader = l;
         w->own.thread = l->n_workers ? i + 1 : 0;
-        LC_TRY(lc__gatherer_grow(&w->own, &l->epoch, l->how.mix, l->room));
+        LC_TRY(lc__gatherer_grow(&w->own, &l->epoch, &l->how, l->room));
         if (!l->n_workers) break;
         LC_TRY(lc__thread_start(&w->thread, work, w, "worker %d of %d of the loader", i + 1, n));
         w->started = true;
@@ -384,7 +404,22 @@ static lc_status check_args(const lc_dataloader_args *o, const lc_sampler *given
     if (o->sampler && o->shuffle)
         return lc_fail(LC_ERR_ARGUMENT, "a loader takes a sampler or shuffle, not both: the sampler decides the order");
     if (o->sampler) LC_TRY(check_sampler(given));
+    if ((unsigned)o->pad_side > LC_PAD_LEFT || o->pad_multiple < 1)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "pad_side %d, pad_multiple %lld: the side must be an lc_pad_side, and the "
+                       "multiple at least 1",
+                       (int)o->pad_side, (long long)o->pad_multiple);
+    if (o->mix && o->dataset->differs)
+        return lc_fail(LC_ERR_UNSUPPORTED, "mix: the samples of dataset '%s' differ in size", o->dataset->ops.name);
     return lc__mix_check(&o->dataset->spec, o->mix, o->mix_alpha);
+}
+
+static lc_status make_padding(loader *l, const lc_dataloader_args *o)
+{
+    if (!o->dataset->differs) return LC_OK;
+    l->how.padding = calloc(1, sizeof *l->how.padding);
+    if (!l->how.padding) return lc_fail(LC_ERR_MEMORY, "out of memory for a loader");
+    return lc__padding_init(l->how.padding, o->dataset, o);
 }
 
 static lc_status set_up(loader *l, const lc_dataloader_args *o, lc_sampler given)
@@ -405,6 +440,7 @@ static lc_status set_up(loader *l, const lc_dataloader_args *o, lc_sampler given
     if (!given.ops)
         LC_TRY(o->shuffle ? lc_sampler_random(o->dataset->length, o->seed, &l->epoch.sampler)
                           : lc_sampler_sequential(o->dataset->length, &l->epoch.sampler));
+    LC_TRY(make_padding(l, o));
     LC_TRY(make_batch(l));
     return make_workers(l);
 }

@@ -60,6 +60,12 @@ static const char *subset_replaced(void *self, int64_t index)
     return lc_dataset_replaced(s->parent, s->indices[index]);
 }
 
+static lc_status subset_sizes(void *self, int64_t index, int field, int64_t *sizes)
+{
+    subset *s = self;
+    return lc_dataset_sizes(s->parent, s->indices[index], field, sizes);
+}
+
 static void subset_free(void *self)
 {
     lc_dataset_unref(((subset *)self)->parent);
@@ -76,6 +82,7 @@ static const lc_dataset_ops subset_ops = {
     .scratch_size = subset_scratch,
     .free = subset_free,
     .replaced = subset_replaced,
+    .sizes = subset_sizes,
 };
 
 lc_status lc_dataset_subset(lc_dataset *d, const int64_t *indices, int64_t n, lc_dataset **out)
@@ -193,6 +200,13 @@ static const char *concat_replaced(void *self, int64_t index)
     return lc_dataset_replaced(c->parts[p].dataset, index - c->parts[p].begin);
 }
 
+static lc_status concat_sizes(void *self, int64_t index, int field, int64_t *sizes)
+{
+    concat *c = self;
+    int p = concat_part(c, index);
+    return lc_dataset_sizes(c->parts[p].dataset, index - c->parts[p].begin, field, sizes);
+}
+
 static void concat_free(void *self)
 {
     concat *c = self;
@@ -201,9 +215,9 @@ static void concat_free(void *self)
 }
 
 static const lc_dataset_ops concat_ops = {
-    LC_DATASET_OPS_INIT,         .name = "concat",  .length = concat_length,
-    .describe = concat_describe, .get = concat_get, .scratch_size = concat_scratch,
-    .free = concat_free,
+    LC_DATASET_OPS_INIT,         .name = "concat",      .length = concat_length,
+    .describe = concat_describe, .get = concat_get,     .scratch_size = concat_scratch,
+    .free = concat_free,         .sizes = concat_sizes,
 };
 
 lc_status lc_dataset_concat(lc_dataset *const *parts, int n, lc_dataset **out)

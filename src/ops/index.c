@@ -421,3 +421,14 @@ lc_tensor *lc_one_hot_at(lc_tensor *ids, int64_t classes, lc_site site)
 {
     return lc_op_call(&lc__op_one_hot, 1, &ids, 1, &classes, 0, NULL, site);
 }
+
+lc_tensor *lc_length_mask_at(lc_tensor *lengths, int64_t size, lc_site site)
+{
+    if (lc__is_bad(lengths)) return lc_unsqueeze_at(lengths, -1, site);
+    const lc_type *type = lc_tensor_type(lengths);
+    if (type->dtype != LC_I64 && type->dtype != LC_I32)
+        return lc__refuse(lc_fail(LC_ERR_DTYPE, "lengths must be i64 or i32, and are %s", lc_dtype_name(type->dtype)),
+                          "length_mask", lengths, site);
+    lc_tensor *at = lc_arange_at(0, 1, size, type->dtype, site);
+    return lc_lt_at(at, lc_unsqueeze_at(lengths, -1, site), site);
+}

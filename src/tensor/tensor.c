@@ -395,6 +395,17 @@ void lc_input_set(lc_tensor *input, void *data, int64_t samples)
     }
 }
 
+void lc__input_set_sizes(lc_tensor *input, void *data, int64_t samples, const int64_t *sizes)
+{
+    lc_type *type = &input->type;
+    size_t bytes = (size_t)(type->ndim - 1) * sizeof *sizes;
+    if (memcmp(type->shape + 1, sizes, bytes) != 0) {
+        memcpy(type->shape + 1, sizes, bytes);
+        type->shape[0] = -1;
+    }
+    lc_input_set(input, data, samples);
+}
+
 lc_tensor *lc_tensor_ref(lc_tensor *t)
 {
     if (!t) return NULL;

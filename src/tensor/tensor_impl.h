@@ -91,6 +91,8 @@ lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, 
 /* Makes the storage of a persistent tensor a file that other processes can map, and returns it; the tensor keeps it
  * open as long as it lives. -1: that is impossible. */
 int lc__tensor_file(lc_tensor *t);
+/* lc_input_set, with other sizes after the first. */
+void lc__input_set_sizes(lc_tensor *input, void *data, int64_t samples, const int64_t *sizes);
 /* Gives a persistent tensor new storage (a range of base), copying its value, if it has one yet. Changes its id. */
 void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset);
 /* Moves it to storage of its own on a device. */

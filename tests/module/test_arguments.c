@@ -595,6 +595,12 @@ TEST(fabrics)
     X(lc_dataloader, shuffle, "tests/data/test_loader.c", ".shuffle = true")                                           \
     X(lc_dataloader, drop_last, "tests/data/test_loader.c", ".drop_last = drop")                                       \
     X(lc_dataloader, num_workers, "tests/data/test_loader.c", ".num_workers = workers")                                \
+    X(lc_dataloader, pad_value, "tests/data/test_lengths.c", ".pad_value = 255")                                       \
+    X(lc_dataloader, target_pad_value, "tests/data/test_lengths.c", ".target_pad_value = -100")                        \
+    X(lc_dataloader, pad_side, "tests/data/test_lengths.c", ".pad_side = left")                                        \
+    X(lc_dataloader, collate_sizes, "tests/data/test_lengths.c", ".collate_sizes = at_most")                           \
+    X(lc_dataloader, collate, "tests/data/test_lengths.c", ".collate = repeat")                                        \
+    X(lc_dataloader, collate_ctx, "tests/data/test_lengths.c", ".collate_ctx = &limit")                                \
     X(lc_dataloader, seed, "tests/data/test_loader.c", ".seed = seed")                                                 \
     X(lc_graph, device, "tests/backends/test_sim_trainer.c", ".device = device")                                       \
     X(lc_fabric, max_restarts, "tests/programs/fabric_program.c", ".max_restarts = ")                                  \

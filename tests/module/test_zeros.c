@@ -350,6 +350,7 @@ TEST(metrics)
     X(lc_fabric, bucket_cap_mb, lc_fabric_new(&fabric, .bucket_cap_mb = 0))                                            \
     X(lc_dataloader, batch_size, lc_dataloader_new(&loader, .dataset = data, .batch_size = 0))                         \
     X(lc_dataloader, prefetch, lc_dataloader_new(&loader, .dataset = data, .num_workers = 1, .prefetch = 0))           \
+    X(lc_dataloader, pad_multiple, lc_dataloader_new(&loader, .dataset = data, .pad_multiple = 0))                     \
     X(lc_file_windows, stride, lc_file_windows_new(tokens, &read, .window = 1, .stride = 0))                           \
     X(lc_file_windows, end, lc_file_windows_new(tokens, &read, .window = 1, .end = 0))                                 \
     X(lc_idx, std, lc_idx_dataset_new("a", "b", &read, .std = 0))                                                      \

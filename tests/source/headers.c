@@ -143,6 +143,7 @@ lc_tensor *reductions(lc_tensor *x, int n, size_t m)
     x = lc_scatter_add(x, 0, x, x);
     x = lc_index_add(x, 0, x, x);
     x = lc_one_hot(x, n);
+    x = lc_length_mask(x, n);
     x = lc_scalar(0, LC_F32);
     x = lc_arange(0, 1, n, LC_F32);
     return lc_split(x, n, 0, 4, out) + lc_chunk(x, 2, 0, out) > 0 ? out[0] : x;
@@ -554,6 +555,8 @@ lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logge
     LC_TRY(lc_dataloader_new(&loader));
     LC_TRY(lc_dataloader_new(&loader, .mix_alpha = 0.2, .mix = LC_CUTMIX, .seed = 1, .prefetch = 1, .num_workers = 2,
                              .drop_last = true, .sampler = NULL, .shuffle = true, .batch_size = 4, .dataset = data));
+    LC_TRY(lc_dataloader_new(&loader, .collate_ctx = NULL, .collate = NULL, .collate_sizes = NULL, .pad_multiple = 8,
+                             .pad_side = LC_PAD_LEFT, .target_pad_value = -100, .pad_value = 1));
     lc_array_file *file;
     LC_TRY(lc_array_file_open("a", &file));
     LC_TRY(lc_array_file_open("a", &file, .text = "b", .missing = 1, .delimiter = ';', .header = false));
