@@ -388,6 +388,14 @@ typedef struct lc_dataloader_args {
     lc_collate_sizes_fn *collate_sizes;
     lc_collate_fn *collate;
     void *collate_ctx; /* for both */
+    /* In place of batch_size, for samples of different sizes: a batch has as many samples as have at most this many
+     * tokens once they are padded. A sample's tokens are the product of the sizes that differ, in its longest field.
+     * With several ranks a global batch has lc_share.batches times as many, and is cut into even numbers of samples. */
+    int64_t max_tokens;
+    /* Batches of samples of like length, which need little padding. With shuffle or a sampler, the samples of 50
+     * batches are sorted together, and all batches come in a random order; else those of the dataset are, longest
+     * first. */
+    bool group_by_length;
 } lc_dataloader_args;
 LC_DEFAULTS(lc_dataloader, lc_dataloader_args, .batch_size = 1, .prefetch = 2, .mix_alpha = 1,
             .target_pad_value = LC_NOT_GIVEN, .pad_multiple = 1)

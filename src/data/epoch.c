@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* With several ranks (lc_share) each has the whole order, and takes its share of every global batch. */
 #include "data/epoch.h"
+#include "data/batches.h"
 #include "data_internal.h"
 
 #include <stdlib.h>
@@ -13,12 +14,6 @@ int64_t lc__epoch_samples(const lc__epoch *e, int64_t epoch)
 static int64_t batches_of(const lc__epoch *e, int64_t samples)
 {
     return samples / e->global_batch + (!e->drop_last && samples % e->global_batch != 0);
-}
-
-int64_t lc__epoch_batches(const lc__epoch *e, int64_t epoch)
-{
-    int64_t n = lc__epoch_samples(e, epoch);
-    return n < 0 ? -1 : batches_of(e, n);
 }
 
 /* The order of n samples. */
@@ -48,21 +43,46 @@ lc_status lc__epoch_begin(lc__epoch *e, int64_t epoch, int64_t start)
     if (n < 0)
         return lc_fail(LC_ERR_USER, "sampler '%s' has the invalid length %lld", e->sampler.ops->name, (long long)n);
     LC_TRY(find_order(e, epoch, n));
-    int64_t batches = batches_of(e, n);
+    e->n_samples = n;
+    e->n_batches = e->max_tokens ? 0 : batches_of(e, n);
+    LC_TRY(lc__batches_find(e, epoch));
+    const int64_t batches = e->n_batches;
     if (start > batches)
         return lc_fail(LC_ERR_ARGUMENT, "cannot start at batch %lld: the epoch has %lld", (long long)start,
                        (long long)batches);
     e->key = lc_random_key(lc_random_key_name(e->seed, "samples"), (uint64_t)epoch);
-    e->n_samples = n;
-    e->n_batches = batches;
     return LC_OK;
+}
+
+/* With a budget the batches are made to count them; an error is reported by lc__epoch_begin. */
+int64_t lc__epoch_batches(lc__epoch *e, int64_t epoch)
+{
+    int64_t n = lc__epoch_samples(e, epoch);
+    if (n < 0 || !e->max_tokens) return n < 0 ? -1 : batches_of(e, n);
+    if (e->counted < 0 || e->counted_epoch != epoch) {
+        lc__epoch other = *e;
+        other.order = other.ends = NULL;
+        other.order_room = other.ends_room = 0;
+        e->counted = lc__epoch_begin(&other, epoch, 0) == LC_OK ? other.n_batches : -1;
+        e->counted_epoch = epoch;
+        free(other.order);
+        free(other.ends);
+    }
+    return e->counted;
+}
+
+void lc__epoch_changed(lc__epoch *e)
+{
+    e->counted = -1;
 }
 
 lc__batch_part lc__epoch_part(const lc__epoch *e, int64_t batch)
 {
-    int64_t global_begin = batch * e->global_batch, left = e->n_samples - global_begin;
-    lc__batch_part s = {.global_size = left < e->global_batch ? left : e->global_batch};
-    lc_share_range(&e->share, e->global_batch, s.global_size, &s.offset, &s.n);
+    const bool fixed = !e->max_tokens;
+    int64_t global_begin = fixed ? batch * e->global_batch : batch ? e->ends[batch - 1] : 0;
+    int64_t left = (fixed ? e->n_samples : e->ends[batch]) - global_begin;
+    lc__batch_part s = {.global_size = fixed && left > e->global_batch ? e->global_batch : left};
+    lc_share_range(&e->share, fixed ? e->global_batch : left, s.global_size, &s.offset, &s.n);
     s.begin = global_begin + s.offset;
     return s;
 }
@@ -77,4 +97,5 @@ void lc__epoch_release(lc__epoch *e)
     lc_sampler_release(&e->sampler);
     lc_dataset_unref(e->dataset);
     free(e->order);
+    free(e->ends);
 }

@@ -5,6 +5,9 @@
 
 #include <lightc/data.h>
 
+/* See collate.h. */
+typedef struct lc__padding lc__padding;
+
 typedef struct lc__epoch {
     lc_dataset *dataset;
     lc_sampler sampler;
@@ -12,11 +15,18 @@ typedef struct lc__epoch {
     bool sequential; /* the dataset's order, whatever the sampler's is */
     uint64_t seed;
     lc_share share;
-    int64_t global_batch; /* samples of a full batch on all ranks together */
+    int64_t global_batch; /* samples of a full batch on all ranks together; not with max_tokens */
+    /* If samples differ in size: how batches are made of them (batches.h). */
+    const lc__padding *padding;
+    int64_t max_tokens; /* of a rank's part of a batch, once padded; 0: batches have a number of samples */
+    bool group_by_length;
+    bool shuffles;                  /* the order is the sampler's or a random one; else that of the dataset */
+    int64_t counted_epoch, counted; /* batches of an epoch that may not have begun; -1: none is known */
 
     /* The epoch that has begun. */
     int64_t *order, order_room, n_samples, n_batches;
-    uint64_t key; /* what the keys of samples depend on */
+    int64_t *ends, ends_room; /* with max_tokens: where in `order` each batch ends */
+    uint64_t key;             /* what the keys of samples depend on */
 } lc__epoch;
 
 /* This rank's part of a batch: samples [begin, begin + n) of the epoch's order, `offset` after the first of the
@@ -27,7 +37,9 @@ typedef struct lc__batch_part {
 
 /* Samples and batches of any epoch; < 0: the sampler's length is invalid. */
 int64_t lc__epoch_samples(const lc__epoch *e, int64_t epoch);
-int64_t lc__epoch_batches(const lc__epoch *e, int64_t epoch);
+int64_t lc__epoch_batches(lc__epoch *e, int64_t epoch);
+/* The share or the order has changed: batches are counted again. */
+void lc__epoch_changed(lc__epoch *e);
 
 /* Asks the sampler for the order of an epoch that starts at batch `start`. */
 lc_status lc__epoch_begin(lc__epoch *e, int64_t epoch, int64_t start) LC_MUST_USE;

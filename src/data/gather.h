@@ -25,9 +25,6 @@ typedef struct lc__gatherer {
     int thread;                         /* its number in spans; 0: the thread that calls next */
 } lc__gatherer;
 
-/* See collate.h. */
-typedef struct lc__padding lc__padding;
-
 typedef struct lc__gathering {
     lc__padding *padding; /* NULL: all samples have one size */
     lc_mix mix;

@@ -127,8 +127,13 @@ static lc_status new_slots(loader *l, int64_t room, const lc_device *on)
 static lc_status measure(loader *l)
 {
     bool grown;
+    int64_t room = l->room;
     LC_TRY(lc__padding_measure(l->how.padding, &l->epoch, &grown));
-    return grown ? new_slots(l, l->room, l->on) : LC_OK;
+    for (int64_t b = 0; b < l->epoch.n_batches; b++) {
+        const lc__batch_part part = lc__epoch_part(&l->epoch, b);
+        if (part.n > room) room = part.n;
+    }
+    return grown || room > l->room ? new_slots(l, room, l->on) : LC_OK;
 }
 
 static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
@@ -212,18 +217,20 @@ static lc_status loader_next(void *self, lc_batch **out)
 
 static int64_t loader_length(void *self, int64_t epoch)
 {
-    return lc__epoch_batches(&((const loader *)self)->epoch, epoch);
+    return lc__epoch_batches(&((loader *)self)->epoch, epoch);
 }
 
 static int64_t loader_batch_size(void *self)
 {
-    return ((const loader *)self)->batch_size;
+    const loader *l = self;
+    return l->epoch.max_tokens ? 0 : l->batch_size;
 }
 
 static bool loader_sequential(void *self, bool on)
 {
     loader *l = self;
     l->epoch.sequential = on;
+    lc__epoch_changed(&l->epoch);
     return strcmp(l->epoch.sampler.ops->name, "sequential") != 0;
 }
 
@@ -242,10 +249,14 @@ static lc_status loader_share(void *self, const lc_share *share)
 {
     loader *l = self;
     int64_t global_batch = l->batch_size * share->batches, room = lc__share_most(share, global_batch);
+    if (l->epoch.max_tokens && share->pieces)
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "batches of max_tokens have no number of samples that could be cut into pieces");
     quiet(l);
     if (room > l->room) LC_TRY(new_slots(l, room, l->on));
     l->epoch.share = *share;
     l->epoch.global_batch = global_batch;
+    lc__epoch_changed(&l->epoch);
     return LC_OK;
 }
 
@@ -325,10 +336,13 @@ static int loader_describe(void *self, int64_t epoch, char *text, size_t size)
     const loader *l = self;
     const char *name = l->epoch.sequential ? "sequential" : l->epoch.sampler.ops->name;
     static const char *const mixes[] = {"", ", MixUp", ", CutMix", ", MixUp or CutMix"};
-    return snprintf(text, size, "%lld samples of '%s' in batches of %lld%s, %s (seed %llu)%s",
+    const int64_t tokens = l->epoch.max_tokens;
+    return snprintf(text, size, "%lld samples of '%s' in batches of %lld%s%s%s, %s (seed %llu)%s",
                     (long long)lc__epoch_samples(&l->epoch, epoch), lc_dataset_name(l->epoch.dataset),
-                    (long long)l->batch_size, l->epoch.drop_last ? ", without the last incomplete one" : "",
-                    name ? name : "a sampler", (unsigned long long)l->epoch.seed, mixes[l->how.mix]);
+                    (long long)(tokens ? tokens : l->batch_size), tokens ? " tokens" : "",
+                    l->epoch.group_by_length ? ", by length" : "",
+                    l->epoch.drop_last ? ", without the last incomplete one" : "", name ? name : "a sampler",
+                    (unsigned long long)l->epoch.seed, mixes[l->how.mix]);
 }
 
 static const lc_dataloader_ops loader_ops = {
@@ -391,6 +405,22 @@ static lc_status check_sampler(const lc_sampler *s)
     return s->ops->length && s->ops->order ? LC_OK : lc_fail(LC_ERR_ARGUMENT, "sampler: the ops lack length or order");
 }
 
+static lc_status check_budget(const lc_dataloader_args *o)
+{
+    if (o->max_tokens < 0)
+        return lc_fail(LC_ERR_ARGUMENT, "max_tokens %lld: it must not be negative", (long long)o->max_tokens);
+    if (o->max_tokens && (o->batch_size != 1 || o->drop_last))
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "max_tokens decides how many samples a batch has: leave batch_size and drop_last "
+                       "away");
+    if ((o->max_tokens || o->group_by_length) && !o->dataset->differs)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "max_tokens and group_by_length are for samples that differ in size, and those of dataset '%s' "
+                       "do not; use batch_size",
+                       o->dataset->ops.name);
+    return LC_OK;
+}
+
 /* Whether arguments with a dataset fit together; `given` is the sampler that was in them. */
 static lc_status check_args(const lc_dataloader_args *o, const lc_sampler *given)
 {
@@ -404,6 +434,7 @@ static lc_status check_args(const lc_dataloader_args *o, const lc_sampler *given
     if (o->sampler && o->shuffle)
         return lc_fail(LC_ERR_ARGUMENT, "a loader takes a sampler or shuffle, not both: the sampler decides the order");
     if (o->sampler) LC_TRY(check_sampler(given));
+    LC_TRY(check_budget(o));
     if ((unsigned)o->pad_side > LC_PAD_LEFT || o->pad_multiple < 1)
         return lc_fail(LC_ERR_ARGUMENT,
                        "pad_side %d, pad_multiple %lld: the side must be an lc_pad_side, and the "
@@ -419,6 +450,7 @@ static lc_status make_padding(loader *l, const lc_dataloader_args *o)
     if (!o->dataset->differs) return LC_OK;
     l->how.padding = calloc(1, sizeof *l->how.padding);
     if (!l->how.padding) return lc_fail(LC_ERR_MEMORY, "out of memory for a loader");
+    l->epoch.padding = l->how.padding;
     return lc__padding_init(l->how.padding, o->dataset, o);
 }
 
@@ -432,7 +464,11 @@ static lc_status set_up(loader *l, const lc_dataloader_args *o, lc_sampler given
                            .drop_last = o->drop_last,
                            .seed = o->seed,
                            .share = {.size = 1, .batches = 1},
-                           .global_batch = o->batch_size};
+                           .global_batch = o->batch_size,
+                           .max_tokens = o->max_tokens,
+                           .group_by_length = o->group_by_length,
+                           .shuffles = o->shuffle || given.ops,
+                           .counted = -1};
     l->how = (lc__gathering){.mix = o->mix, .mix_alpha = o->mix_alpha};
     l->batch_size = l->room = o->batch_size;
     l->n_workers = o->num_workers;

@@ -166,6 +166,125 @@ TEST(ranks_have_the_batches_of_one)
     lc_dataset_unref(d);
 }
 
+/* ---- a budget, and like lengths ---- */
+
+static lc_dataloader *budget_of(lc_dataset *d, int workers, bool group, bool shuffle, int64_t multiple)
+{
+    lc_dataloader *l;
+    CHECK_OK(lc_dataloader_new(&l, .dataset = d, .max_tokens = 40, .group_by_length = group, .shuffle = shuffle,
+                               .num_workers = workers, .target_pad_value = -100, .pad_multiple = multiple, .seed = 7));
+    return l;
+}
+
+TEST(batches_of_a_budget)
+{
+    lc_dataset *d = ragged();
+    int64_t padded[2] = {0};
+    for (int group = 0; group < 2; group++)
+        for (int shuffle = 0; shuffle < 2; shuffle++)
+            for (int64_t multiple = 1; multiple < 5; multiple += 3) {
+                lc_dataloader *l = budget_of(d, 0, group, shuffle, multiple);
+                uint64_t before = 0;
+                CHECK_EQ(lc_dataloader_batch_size(l), 0);
+                for (int64_t epoch = 0; epoch < 3; epoch++) {
+                    seen s = {0};
+                    const int64_t length = lc_dataloader_length(l, epoch);
+                    CHECK_OK(lc_dataloader_begin(l, epoch, 0));
+                    drain(l, false, multiple, &s);
+                    CHECK(s.batches == length && s.tokens <= 40 * length);
+                    CHECK_EQ(lc_dataloader_length(l, epoch), length);
+                    for (int i = 0; i < N; i++) CHECK_EQ(s.count[i], 1);
+                    CHECK((s.print == before) == (epoch && !shuffle));
+                    before = s.print;
+                    padded[group] += s.tokens;
+                }
+                lc_dataloader_free(l);
+            }
+    CHECK(padded[1] * 10 < padded[0] * 9);
+    lc_dataset_unref(d);
+}
+
+TEST(a_budget_is_the_same_for_any_workers_and_after_a_resume)
+{
+    lc_dataset *d = ragged();
+    lc_dataloader *alone = budget_of(d, 0, true, true, 2);
+    const int64_t n = lc_dataloader_length(alone, 5);
+    for (int64_t start = 0; start <= n; start++) {
+        seen want = {0};
+        CHECK_OK(lc_dataloader_begin(alone, 5, start));
+        drain(alone, false, 2, &want);
+        CHECK_EQ(want.batches, n - start);
+        for (int workers = 1; workers <= 4; workers += 3) {
+            lc_dataloader *l = budget_of(d, workers, true, true, 2);
+            seen s = {0};
+            CHECK_OK(lc_dataloader_begin(l, 5, start));
+            drain(l, false, 2, &s);
+            CHECK(s.print == want.print && s.batches == want.batches);
+            lc_dataloader_free(l);
+        }
+    }
+    lc_dataloader_free(alone);
+    lc_dataset_unref(d);
+}
+
+/* Three ranks of 40 tokens have the batches of one process of 120. */
+TEST(ranks_share_a_budget)
+{
+    lc_dataset *d = ragged();
+    lc_dataloader *whole, *ranks[3];
+    CHECK_OK(lc_dataloader_new(&whole, .dataset = d, .max_tokens = 120, .group_by_length = true, .shuffle = true,
+                               .target_pad_value = -100, .seed = 7));
+    CHECK_OK(lc_dataloader_begin(whole, 1, 0));
+    for (int r = 0; r < 3; r++) {
+        ranks[r] = budget_of(d, r, true, true, 1);
+        CHECK_EQ(lc_dataloader_length(ranks[r], 1) > lc_dataloader_length(whole, 1), true);
+        CHECK_OK(lc_dataloader_share(ranks[r], &(lc_share){.rank = r, .size = 3}));
+        CHECK_OK(lc_dataloader_begin(ranks[r], 1, 0));
+        CHECK_EQ(lc_dataloader_length(ranks[r], 1), lc_dataloader_length(whole, 1));
+    }
+    for (lc_batch *want, *b;;) {
+        int64_t at = 0;
+        CHECK_OK(lc_dataloader_next(whole, &want));
+        for (int r = 0; r < 3; r++) {
+            CHECK_OK(lc_dataloader_next(ranks[r], &b));
+            CHECK(!b == !want);
+            if (!b) continue;
+            CHECK(b->global_size == want->size && b->global_offset == at);
+            CHECK(!memcmp(b->indices, want->indices + at, (size_t)b->size * 8));
+            check_batch(b, false, 1, NULL);
+            at += b->size;
+        }
+        if (!want) break;
+        CHECK_EQ(at, want->size);
+    }
+    CHECK_STATUS(lc_dataloader_share(ranks[0], &(lc_share){.size = 1, .pieces = 4}), LC_ERR_UNSUPPORTED);
+    for (int r = 0; r < 3; r++) lc_dataloader_free(ranks[r]);
+    lc_dataloader_free(whole);
+    lc_dataset_unref(d);
+}
+
+TEST(groups_with_a_batch_size)
+{
+    lc_dataset *d = ragged();
+    for (int drop = 0; drop < 2; drop++) {
+        lc_dataloader *l;
+        lc_batch *b;
+        seen s = {0};
+        CHECK_OK(lc_dataloader_new(&l, .dataset = d, .batch_size = 5, .group_by_length = true, .shuffle = true,
+                                   .drop_last = drop, .target_pad_value = -100));
+        CHECK_OK(lc_dataloader_begin(l, 0, 0));
+        for (int64_t i = 0; i < (drop ? 7 : 8); i++) {
+            CHECK_OK(lc_dataloader_next(l, &b));
+            CHECK_EQ(b->size, i < 7 ? 5 : 2);
+            check_batch(b, false, 1, &s);
+        }
+        CHECK_OK(lc_dataloader_next(l, &b));
+        CHECK(!b && s.tokens < 37 * 8);
+        lc_dataloader_free(l);
+    }
+    lc_dataset_unref(d);
+}
+
 /* ---- two sizes that differ, channels-last ---- */
 
 static int64_t ten(void *self)
@@ -398,6 +517,14 @@ TEST(what_is_refused)
     CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .pad_side = (lc_pad_side)2), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .pad_value = 0.5), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .mix = LC_MIXUP), LC_ERR_UNSUPPORTED);
+    CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .max_tokens = -1), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .max_tokens = 40, .batch_size = 2), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .max_tokens = 40, .drop_last = true), LC_ERR_ARGUMENT);
+    CHECK_OK(lc_dataloader_new(&l, .dataset = d, .max_tokens = 10));
+    CHECK_EQ(lc_dataloader_length(l, 0), -1);
+    CHECK_STATUS(lc_dataloader_begin(l, 0, 0), LC_ERR_ARGUMENT);
+    CHECK(strstr(lc_error_message(), "sample 3 of dataset 'arrays' has 11 tokens"));
+    lc_dataloader_free(l);
     const int64_t back[] = {0, 3, 2}, index = 0;
     const uint64_t key = 0;
     int64_t room[2][MOST];

@@ -595,6 +595,8 @@ TEST(fabrics)
     X(lc_dataloader, shuffle, "tests/data/test_loader.c", ".shuffle = true")                                           \
     X(lc_dataloader, drop_last, "tests/data/test_loader.c", ".drop_last = drop")                                       \
     X(lc_dataloader, num_workers, "tests/data/test_loader.c", ".num_workers = workers")                                \
+    X(lc_dataloader, max_tokens, "tests/data/test_lengths.c", ".max_tokens = 40")                                      \
+    X(lc_dataloader, group_by_length, "tests/data/test_lengths.c", ".group_by_length = group")                         \
     X(lc_dataloader, pad_value, "tests/data/test_lengths.c", ".pad_value = 255")                                       \
     X(lc_dataloader, target_pad_value, "tests/data/test_lengths.c", ".target_pad_value = -100")                        \
     X(lc_dataloader, pad_side, "tests/data/test_lengths.c", ".pad_side = left")                                        \

@@ -555,8 +555,9 @@ lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logge
     LC_TRY(lc_dataloader_new(&loader));
     LC_TRY(lc_dataloader_new(&loader, .mix_alpha = 0.2, .mix = LC_CUTMIX, .seed = 1, .prefetch = 1, .num_workers = 2,
                              .drop_last = true, .sampler = NULL, .shuffle = true, .batch_size = 4, .dataset = data));
-    LC_TRY(lc_dataloader_new(&loader, .collate_ctx = NULL, .collate = NULL, .collate_sizes = NULL, .pad_multiple = 8,
-                             .pad_side = LC_PAD_LEFT, .target_pad_value = -100, .pad_value = 1));
+    LC_TRY(lc_dataloader_new(&loader, .group_by_length = true, .max_tokens = 9, .collate_ctx = NULL, .collate = NULL,
+                             .collate_sizes = NULL, .pad_multiple = 8, .pad_side = LC_PAD_LEFT,
+                             .target_pad_value = -100, .pad_value = 1));
     lc_array_file *file;
     LC_TRY(lc_array_file_open("a", &file));
     LC_TRY(lc_array_file_open("a", &file, .text = "b", .missing = 1, .delimiter = ';', .header = false));
