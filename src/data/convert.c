@@ -125,15 +125,34 @@ WHOLE_NUMBERS(WHOLE_OF)
 /* ---- tokens, the inner loop of every window ---- */
 
 #if defined(__x86_64__)
+/* Batches are larger than the first cache, and a loop that stores whole lines of it is as fast as memcpy; one that
+ * stores halves of them reaches three quarters. */
+__attribute__((target("avx512f"))) static void tokens_avx512(const void *src, int64_t *dst, int64_t n)
+{
+    const u16_in *s = src;
+    int64_t i = 0;
+    for (; i < n && ((uintptr_t)(dst + i) & 63); i++) dst[i] = s[i];
+    for (; i + 32 <= n; i += 32)
+        for (int64_t k = i; k < i + 32; k += 8)
+            _mm512_storeu_si512(dst + k, _mm512_cvtepu16_epi64(_mm_loadu_si128((const __m128i *)(s + k))));
+    for (; i < n; i++) dst[i] = s[i];
+}
+
 __attribute__((target("avx2"))) static void tokens_avx2(const void *src, int64_t *dst, int64_t n)
 {
     const u16_in *s = src;
-    for (int64_t i = 0; i < n; i++) dst[i] = s[i];
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int64_t k = i; k < i + 16; k += 4)
+            _mm256_storeu_si256((__m256i *)(dst + k), _mm256_cvtepu16_epi64(_mm_loadl_epi64((const __m128i *)(s + k))));
+    for (; i < n; i++) dst[i] = s[i];
 }
 
 static void tokens_to_i64(const void *src, void *dst, int64_t n, double scale, double shift)
 {
-    if (__builtin_cpu_supports("avx2"))
+    if (__builtin_cpu_supports("avx512f"))
+        tokens_avx512(src, dst, n);
+    else if (__builtin_cpu_supports("avx2"))
         tokens_avx2(src, dst, n);
     else
         U16_to_I64(src, dst, n, scale, shift);

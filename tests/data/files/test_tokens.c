@@ -52,6 +52,24 @@ static void check_window(lc_dataset *d, int64_t i, int64_t from)
     CHECK(x[WINDOW] == -9 && y[WINDOW] == -9);
 }
 
+/* Every number of tokens, from every place in a line of the cache. */
+TEST(windows_of_any_length)
+{
+    lc_array_file *f = open_fixture("nanogpt.bin");
+    int64_t out[2][128], *x = out[0], *y = out[1];
+    for (int64_t window = 1; window <= 100; window++)
+        for (int64_t i = 0; i < 9; i++) {
+            lc_dataset *d;
+            CHECK_OK(lc_file_windows_new(f, &d, .window = window, .begin = i, .end = i + window + 1));
+            memset(out, 0xff, sizeof out);
+            CHECK_OK(lc_dataset_read(d, 0, 0, (void *[]){x + i, y + 8 - i}));
+            for (int64_t k = 0; k < window; k++) CHECK(x[i + k] == token(i + k) && y[8 - i + k] == token(i + k + 1));
+            CHECK(x[i + window] == -1 && y[8 - i + window] == -1);
+            lc_dataset_unref(d);
+        }
+    lc_array_file_close(f);
+}
+
 TEST(windows_in_order)
 {
     static const char *const files[] = {"nanogpt.bin", "llama3.bin", "tokens.npy"};
