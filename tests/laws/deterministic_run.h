@@ -45,6 +45,8 @@ typedef struct job {
                      */
     int64_t limit, samples; /* batches per epoch, samples; 0: all */
     bool reads, counts, sync_batchnorm, manual;
+    /* l2's weight is frozen before batch thaws_at of this epoch; 0, 0: never */
+    int64_t thaws_in, thaws_at;
     bool other_windows;                     /* windows of 1, 3, 3, 1, 1 and 1 batches */
     bool compares_state;                    /* compares the optimizers' state in the final checkpoint */
     const char *strategy, *state_dict_type; /* used with a communicator */
@@ -123,6 +125,16 @@ static inline lc_tensor *training_step(lc_module *self, const lc_batch *b, int64
     return m->j->skip_every && b->indices[0] % m->j->skip_every == 0 ? NULL : loss;
 }
 
+static inline lc_status on_train_batch_start(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    int64_t epoch = lc_trainer_current_epoch(self->trainer);
+    (void)b;
+    bool thawed = epoch > m->j->thaws_in || (epoch == m->j->thaws_in && i >= m->j->thaws_at);
+    lc_tensor_set_requires_grad(m->l2.weight, thawed);
+    return LC_OK;
+}
+
 static inline lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     net *m = (net *)self;
@@ -167,6 +179,7 @@ static inline lc_status configure_optimizers(lc_module *self, lc_optimizers *out
 static const lc_module_ops net_ops = {
     LC_MODULE_OPS_INIT("net"),
     .training_step = training_step,
+    .on_train_batch_start = on_train_batch_start,
     .on_train_batch_end = on_train_batch_end,
     .validation_step = validation_step,
     .configure_optimizers = configure_optimizers,

@@ -60,6 +60,25 @@ TEST(accumulation)
     }
 }
 
+/* The windows of the first epoch add up fewer gradients. */
+TEST(parameters_that_are_trained_later)
+{
+    job j = job_of("thaws", MLP, 16, 2);
+    j.thaws_in = 1;
+    for (j.accumulate = 1; j.accumulate <= 4; j.accumulate += 3) check(&j, "thaws", 4);
+}
+
+TEST(parameters_are_not_frozen_or_thawed_inside_a_window)
+{
+    job j = job_of("inside", MLP, 16, 2);
+    j.thaws_at = 1;
+    CHECK_OK(run(&j, NULL, &one));
+    for (j.accumulate = 2; j.accumulate <= 3; j.accumulate++) {
+        CHECK_STATUS(run(&j, NULL, &one), LC_ERR_UNSUPPORTED);
+        CHECK_CONTAINS(lc_error_message(), "frozen or thawed inside an accumulation window");
+    }
+}
+
 TEST(windows_of_changing_length)
 {
     job j = job_of("windows", MLP, 16, 0);

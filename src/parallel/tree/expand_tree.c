@@ -47,11 +47,19 @@ static bool wanted(const lc_flat *flat, int i)
     return flat->parameters[i] && flat->parameters[i]->requires_grad;
 }
 
+/* The plan is one for the parameters of a flat buffer that are trained now. */
+static lc_status note_trained(lc_build *b, lc_flat *flat)
+{
+    lc_flat_state *state;
+    return lc__expand_flat_state(b, flat, &state);
+}
+
 /* Adds an absent gradient for each parameter that is not in done[flat][parameter]; done NULL: for all. */
 static lc_status add_absent(lc_build *b, lc__tree_place at, bool *const *done)
 {
     for (int f = 0; f < at.tree->n_flats; f++) {
         lc__tree_flat *tf = &at.tree->flats[f];
+        LC_TRY(note_trained(b, tf->flat));
         for (int i = 0; i < tf->flat->n; i++)
             if (wanted(tf->flat, i) && !(done && done[f][i]))
                 LC_TRY(combine_parameter(b, tf, LC__TREE_CHUNKS, at, i, NULL));
@@ -122,6 +130,7 @@ static lc_status expand_window(lc_build *b, const lc_node *n)
     for (int f = 0; f < at.tree->n_flats; f++) {
         lc__tree_flat *tf = &at.tree->flats[f];
         const lc__sharding *s = tf->flat->sharding;
+        LC_TRY(note_trained(b, tf->flat));
         for (int k = 0; s && k < s->n_units; k++) LC_TRY(window_of_unit(b, tf, at, &s->units[k]));
         for (int i = 0; i < tf->flat->n && !s; i++)
             if (wanted(tf->flat, i)) LC_TRY(combine_parameter(b, tf, LC__TREE_WINDOW, at, i, tf->flat->gradients[i]));

@@ -45,6 +45,7 @@ void lc__tree_free(lc__tree *t)
     for (int f = 0; f < t->n_flats; f++) {
         for (int k = 0; k < LC__TREES * LC__TREE_LEVELS; k++)
             held_free(t->flats[f].flat, &t->flats[f].held[k / LC__TREE_LEVELS][k % LC__TREE_LEVELS]);
+        free(t->flats[f].trained);
         lc__flat_unref(t->flats[f].flat);
     }
     free(t->flats);
@@ -219,9 +220,31 @@ void lc__tree_no_chunk(lc__tree *t)
     record(&lc__macro_absent.op, t, 0, true);
 }
 
+/* Sums of a parameter are held for the batches in which it is trained, so these must be all of a window, or
+ * none. */
+static lc_status check_trained(lc__tree *t, int64_t index)
+{
+    for (int f = 0; f < t->n_flats; f++) {
+        lc__tree_flat *tf = &t->flats[f];
+        size_t n = (size_t)tf->flat->n;
+        if (tf->trained && index > 0 && memcmp(tf->trained, tf->flat->trained, n) != 0)
+            return lc_fail(LC_ERR_UNSUPPORTED, "with deterministic a parameter cannot be frozen or thawed inside an "
+                                               "accumulation window; do it before the window's first batch");
+        if (!tf->trained && !(tf->trained = malloc(n)))
+            return lc_fail(LC_ERR_MEMORY, "out of memory: the sums of gradients");
+        memcpy(tf->trained, tf->flat->trained, n);
+    }
+    return LC_OK;
+}
+
 void lc__tree_window(lc__tree *t, int64_t index, bool last)
 {
-    if (index > 0 || !last) record(&lc__macro_window.op, t, index, last);
+    if (index == 0 && last) return;
+    lc_status status = check_trained(t, index);
+    if (status < 0)
+        lc__record_error(t->g, status, "window", LC_HERE, NULL, NULL, 0);
+    else
+        record(&lc__macro_window.op, t, index, last);
 }
 
 /* ---- sums held between two batches ---- */

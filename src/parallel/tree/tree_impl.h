@@ -18,6 +18,7 @@ enum { LC__TREE_CHUNKS, LC__TREE_WINDOW, LC__TREES };
 typedef struct lc__tree_flat {
     lc_flat *flat; /* referenced */
     lc__held held[LC__TREES][LC__TREE_LEVELS];
+    uint8_t *trained; /* by parameter, since the running window's first batch; NULL: no window yet */
 } lc__tree_flat;
 
 struct lc__tree {
