@@ -36,7 +36,8 @@ void lc__add_wrapped(lc__str *out, int columns, const char *text);
 int64_t lc__coarse_ns(void); /* monotonic, to a few milliseconds, and cheap */
 /* "01:05", "1:02:03", "?" */
 void lc__add_time(lc__str *out, double seconds);
-/* The remaining time (ETA) until `total`, at `rate` per second; "?" if nothing is done yet. */
+/* The remaining time (ETA) until `total`, at `rate` per second: for bars the mean since the epoch began. "?" if nothing
+ * is done yet. */
 void lc__add_remaining(lc__str *out, int64_t done, int64_t total, double rate);
 /* "12.3it/s" */
 void lc__add_rate(lc__str *out, double rate);

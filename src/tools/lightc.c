@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program `lightc`. To add a sub-command: a file next to this one, its function in tools.h, a line in the table,
- * and a paragraph in lightc.1. */
+/* The program `lightc`. To add a sub-command: a file next to this one, its name in CMakeLists.txt, its function in
+ * tools.h, a line in the table, and a paragraph in lightc.1. */
 #include "tools.h"
 
 #include <lightc/lightc.h>

@@ -269,6 +269,41 @@ TEST(the_first_of_several_bad_indices_is_named)
     lc_tensor_unref(table);
 }
 
+/* Both lines record the same, so the second step runs the plan of the first. On a device the plan's line is named. */
+TEST(the_line_is_that_of_the_step)
+{
+    const char *device = getenv("LIGHTC_ACCELERATOR");
+    if (device && strcmp(device, "cpu") != 0) SKIP("not on the host");
+    for (int nan = 0; nan < 2; nan++) {
+        operands o = {.x = made(LC_F32, 2, false), .ids = {made(LC_I64, 1, false)}};
+        char want[64];
+        int number = 0, *line = &number;
+        lc_graph *g;
+        if (nan) setenv("LIGHTC_NAN_CHECK", "1", 1);
+        CHECK_OK(lc_graph_new(&g));
+        unsetenv("LIGHTC_NAN_CHECK");
+        for (int step = 0; step < 2; step++) {
+            if (step && nan)
+                CHECK_OK(lc_tensor_write(o.x, (float[ROWS * CLASSES_HERE]){INFINITY}, ROWS * CLASSES_HERE * 4));
+            if (step && !nan) set_index(o.ids[0], 2, 9);
+            CHECK_OK(lc_step_begin(g, (uint64_t)step, 0));
+            if (step)
+                lc_keep(ON_THIS_LINE(lc_cross_entropy(o.x, o.ids[0])));
+            else
+                lc_keep(lc_cross_entropy(o.x, o.ids[0]));
+            if (!step) CHECK_OK(run_step(g));
+            if (!step) CHECK_OK(lc_step_end(g));
+        }
+        CHECK_STATUS(run_step(g), nan ? LC_ERR_NUMERIC : LC_ERR_ARGUMENT);
+        snprintf(want, sizeof want, "test_bad_index.c:%d", number);
+        CHECK_CONTAINS(lc_error_message(), want);
+        CHECK_EQ(g->stats.misses, 1);
+        (void)!lc_step_end(g);
+        lc_graph_free(g);
+        lc_tensor_unref(o.x), lc_tensor_unref(o.ids[0]);
+    }
+}
+
 /* ---- the trainer ---- */
 
 enum { OUTPUTS = 2, BATCH = 12 };

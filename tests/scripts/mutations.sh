@@ -106,7 +106,7 @@ mutate 'buckets sent before they are complete' src/parallel/reduce/expand_sync.c
 mutate 'order of a sum swapped' src/comm/combine.c 's/for (unsigned ones = (unsigned)k; ones & 1;/for (unsigned ones = k == n - 1 ? ~0u : 0; top > 1 \&\& ones \& 1;/' test_comm:tree
 mutate 'the rest of a grain from elsewhere' src/comm/transport/tcp.c 's/memcpy(at, (const char \*)data + k, rest);/memcpy(at, data, rest);/' test_tcp:odd_numbers
 mutate 'a piece of a sum twice' src/comm/exchange/exchange.c 's/x->parts\[c->own\] = r->at + c->mine.at;/x->parts[c->own] = r->at;/' test_comm
-mutate 'weights of uneven shares ignored' src/core/ranks/shares.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
+mutate 'weights of uneven shares ignored' src/core/ranks/batch_weight.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
 mutate 'links to the checkpoint before come late' src/core/checkpoint/write_job.c 's/if (write) do_chores(w, true);//' test_checkpoint:newer
 mutate 'sums that stay on the host' src/parallel/reduce/reducer_ops.c 's/if (!r->wire) lc__reducer_deliver(r, slot);//' test_sim_ranks:ddp
 mutate 'an update before its bucket' src/parallel/reduce/reducer_ops.c 's/r->sent\[i\] < end) wait_for(r, i);/r->sent[i] < begin) wait_for(r, i);/' test_sync:gpt test_partial_gradients:some_ranks

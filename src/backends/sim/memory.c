@@ -57,9 +57,10 @@ static void read_failure(sim_device *d)
     d->fail_launch = d->fail_alloc = d->fail_copy = -1;
     if (!colon) return;
     int64_t n = strtoll(colon + 1, NULL, 10);
-    if (!strncmp(text, "launch", 6)) d->fail_launch = n;
-    if (!strncmp(text, "alloc", 5)) d->fail_alloc = n;
-    if (!strncmp(text, "copy", 4)) d->fail_copy = n;
+    size_t length = (size_t)(colon - text);
+    if (length == 6 && !strncmp(text, "launch", 6)) d->fail_launch = n;
+    if (length == 5 && !strncmp(text, "alloc", 5)) d->fail_alloc = n;
+    if (length == 4 && !strncmp(text, "copy", 4)) d->fail_copy = n;
 }
 
 static sim_device *open_new(int index)

@@ -78,6 +78,7 @@ void lc__plan_free(lc_plan *p)
     free(p->flats);
     free(p->writes);
     free(p->nodes);
+    free(p->node_sites);
     free(p->in);
     free(p->ints);
     free(p->externals);
@@ -191,13 +192,15 @@ static lc_status copy_key(lc_graph *g, lc_plan *p, lc__keeps keeps)
     p->value_0 = g->value_0;
     p->n_values = g->n_values - g->value_0;
     p->nodes = copy_of(g->tape.nodes + g->node_0, p->n_nodes * sizeof *p->nodes);
+    p->node_sites = copy_of(g->tape.sites + g->node_0, p->n_nodes * sizeof *p->node_sites);
     p->in = copy_of(g->tape.in + g->in_0, p->n_in * sizeof *p->in);
     p->ints = copy_of(g->tape.ints + g->int_0, p->n_ints * sizeof *p->ints);
     p->externals = copy_of(g->externals + g->ext_0, p->n_externals * sizeof *p->externals);
     p->types = calloc(p->n_values + 1, sizeof *p->types);
     p->requires_grad = calloc(p->n_values + 1, sizeof *p->requires_grad);
     p->locations = calloc(p->n_values + 1, sizeof *p->locations);
-    if (!p->nodes || !p->in || !p->ints || !p->externals || !p->types || !p->requires_grad || !p->locations)
+    if (!p->nodes || !p->node_sites || !p->in || !p->ints || !p->externals || !p->types || !p->requires_grad ||
+        !p->locations)
         return lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
     for (uint32_t v = 0; v < p->n_values; v++) {
         p->types[v] = g->values[p->value_0 + v]->type;

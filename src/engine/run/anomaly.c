@@ -42,7 +42,7 @@ static void name_operand(const lc_call *c, char text[200])
     }
 }
 
-static lc_status check(const lc_plan_call *pc, const lc_call *c)
+static lc_status check(const lc_graph *g, const lc_plan *p, const lc_plan_call *pc, const lc_call *c)
 {
     for (int k = 0; k < c->n_in + c->n_out; k++) {
         const lc_view *v = k < c->n_out ? &c->out[k] : &c->in[k - c->n_out];
@@ -56,6 +56,7 @@ static lc_status check(const lc_plan_call *pc, const lc_call *c)
             name = lc__fused_op(c, inside)->name;
             if (pc->sites) site = pc->sites[inside];
         }
+        site = lc__site_of_step(g, p, site);
         const char *file = site.file ? strrchr(site.file, '/') : NULL;
         file = file ? file + 1 : site.file ? site.file : "?";
         lc_type type = lc__view_type(v);
@@ -67,12 +68,12 @@ static lc_status check(const lc_plan_call *pc, const lc_call *c)
     return LC_OK;
 }
 
-lc_status lc__check_finite(const lc_device *on, const lc_plan_call *pc)
+lc_status lc__check_finite(const lc_graph *g, const lc_plan *p, const lc_plan_call *pc)
 {
     lc__host_call copy;
-    if (lc__on_host(on)) return check(pc, &pc->call);
-    LC_TRY(lc__host_call_make(on, &pc->call, &copy));
-    lc_status status = check(pc, &copy.call);
+    if (lc__on_host(g->on)) return check(g, p, pc, &pc->call);
+    LC_TRY(lc__host_call_make(g->on, &pc->call, &copy));
+    lc_status status = check(g, p, pc, &copy.call);
     lc__host_call_free(&copy);
     return status;
 }

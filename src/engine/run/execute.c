@@ -49,8 +49,8 @@ lc_status lc__execute_watched(lc_graph *g, lc_plan *p)
         if (pc->runs == 1 || seconds < pc->seconds || pc->seconds == 0) pc->seconds = seconds;
         pc->runs++;
         if (g->observe) tell(g, pc, start, end);
-        if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, pc->site);
-        if (g->nan_check && !(pc->call.op->flags & LC_OP_LATER)) LC_TRY(lc__check_finite(g->on, pc));
+        if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, lc__site_of_step(g, p, pc->site));
+        if (g->nan_check && !(pc->call.op->flags & LC_OP_LATER)) LC_TRY(lc__check_finite(g, p, pc));
         LC_TRY(lc__communicate(g));
     }
     return LC_OK;
@@ -63,7 +63,7 @@ static lc_status execute(lc_graph *g, lc_plan *p)
     for (lc_plan_call *pc = p->calls, *end = pc + p->n_calls; pc < end; pc++) {
         pc->call.kernel->run(&pc->call);
         if (__builtin_expect(lc__fault_is_set(&g->fault) | peers, 0)) {
-            if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, pc->site);
+            if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, lc__site_of_step(g, p, pc->site));
             LC_TRY(lc__communicate(g));
         }
     }

@@ -31,3 +31,11 @@ lc_status lc__fault_take(lc__fault *f, lc_site site)
     atomic_store_explicit(&f->state, LC__FAULT_EMPTY, memory_order_relaxed);
     return lc__call_error(c, LC_ERR_ARGUMENT, site);
 }
+
+lc_site lc__site_of_step(const lc_graph *g, const lc_plan *p, lc_site planned)
+{
+    for (uint32_t k = 0; k < p->n_nodes; k++)
+        if (p->node_sites[k].line == planned.line && p->node_sites[k].file == planned.file)
+            return g->tape.sites[g->node_0 + k];
+    return planned;
+}

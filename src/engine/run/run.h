@@ -49,8 +49,11 @@ void lc__host_call_free(lc__host_call *h);
 lc_status lc__call_run(const lc_device *on, const lc_call *call) LC_MUST_USE;
 /* fault.c: the error that the record describes, of a call made at `site`; empties the record. */
 lc_status lc__fault_take(lc__fault *f, lc_site site);
+/* The site, in the step that runs, of the first node that the step from which the plan was made recorded at `planned`.
+ */
+lc_site lc__site_of_step(const lc_graph *g, const lc_plan *p, lc_site planned);
 /* Fails if a call's results are not finite. */
-lc_status lc__check_finite(const lc_device *on, const lc_plan_call *pc) LC_MUST_USE;
+lc_status lc__check_finite(const lc_graph *g, const lc_plan *p, const lc_plan_call *pc) LC_MUST_USE;
 /* The slots through which the host uses a graph. */
 extern const lc__host_ops lc__graph_host;
 
