@@ -4,13 +4,15 @@
  * training; pictures that cannot be read are skipped, and counted after each epoch.
  *
  *   image_folder --data DIR --height 32 --width 32 --max_epochs 10
- *   image_folder --data DIR --num_workers 4 --batch_size 64     and any option of the trainer */
+ *   image_folder --data DIR --num_workers auto --batch_size 64     and any option of the trainer */
 #include <lightc/lightc.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct arguments {
-    const char *data;
-    int64_t batch_size, height, width, num_workers;
+    const char *data, *num_workers;
+    int64_t batch_size, height, width;
     double lr;
 } arguments;
 
@@ -19,9 +21,18 @@ static const lc_option options[] = {
     LC_OPTION(arguments, batch_size, LC_OPTION_INT, 1, 1e6, "pictures in a batch"),
     LC_OPTION(arguments, height, LC_OPTION_INT, 8, 4096, "to which pictures are resized"),
     LC_OPTION(arguments, width, LC_OPTION_INT, 8, 4096, "to which pictures are resized"),
-    LC_OPTION(arguments, num_workers, LC_OPTION_INT, 0, 256, "threads that decode"),
+    LC_OPTION(arguments, num_workers, LC_OPTION_TEXT, 0, 0, "threads that decode, or auto"),
     LC_OPTION(arguments, lr, LC_OPTION_FLOAT, 0, 1e3, "learning rate of Adam"),
 };
+
+/* -2, which no loader takes, is what a word becomes. */
+static int workers_of(const char *text)
+{
+    char *end;
+    if (!strcmp(text, "auto")) return LC_WORKERS_AUTO;
+    const long n = strtol(text, &end, 10);
+    return *text && !*end && n >= 0 && n <= 1024 ? (int)n : -2;
+}
 
 typedef struct cnn {
     lc_module base;
@@ -97,7 +108,7 @@ static lc_status load(const arguments *a, const char *part, bool train, uint64_t
     LC_TRY(lc_transform_compose(n, steps, &all));
     LC_TRY(lc_dataset_transform(pictures, 0, all, &floats));
     LC_TRY(lc_dataloader_new(out, .dataset = floats, .batch_size = a->batch_size, .shuffle = train, .seed = seed,
-                             .num_workers = (int)a->num_workers));
+                             .num_workers = workers_of(a->num_workers)));
     lc_dataset_unref(pictures);
     lc_dataset_unref(floats);
     return LC_OK;
@@ -105,7 +116,7 @@ static lc_status load(const arguments *a, const char *part, bool train, uint64_t
 
 int main(int argc, char **argv)
 {
-    arguments args = {.data = "pictures", .batch_size = 32, .height = 32, .width = 32, .num_workers = 2, .lr = 1e-3};
+    arguments args = {.data = "pictures", .batch_size = 32, .height = 32, .width = 32, .num_workers = "2", .lr = 1e-3};
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     opt.max_epochs = 5;
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, 6, &args, argc, argv));

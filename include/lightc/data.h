@@ -362,6 +362,10 @@ typedef lc_status lc_collate_sizes_fn(void *ctx, lc_field *batch);
 typedef lc_status lc_collate_fn(void *ctx, const lc_field *sample, const void *data, const lc_field *batch,
                                 void *place);
 
+/* For num_workers: one for each processor that this rank may keep busy, except for one that trains; at most 8. Counts
+ * quotas of containers, and divides them among the ranks of a machine. */
+#define LC_WORKERS_AUTO (-1)
+
 /* The loader over a dataset. */
 typedef struct lc_dataloader_args {
     size_t size;
@@ -370,10 +374,11 @@ typedef struct lc_dataloader_args {
     bool shuffle;        /* in a random order, a new one each epoch */
     lc_sampler *sampler; /* instead of shuffle; the loader takes over what it points to, also when it fails */
     bool drop_last;      /* drop the last batch if it isn't full; else it is smaller */
-    int num_workers; /* threads that gather ahead; 0: gather on the calling thread, inside next, which is best for cheap
-                        samples on one or two cores. */
-    int prefetch;    /* batches each worker may be ahead, at least 1 */
-    uint64_t seed;   /* of the order and of the samples' keys */
+    /* Threads that gather ahead. 0: the calling thread gathers, inside next, which is best for cheap samples on one or
+     * two cores. */
+    int num_workers;
+    int prefetch;  /* batches each worker may be ahead, at least 1 */
+    uint64_t seed; /* of the order and of the samples' keys */
     /* Samples must be x in f32 and y in f32 [classes] (lc_transform_one_hot on field 1); other fields stay. With
      * several ranks the global batch is mixed: a rank reads the sample before its share as well. */
     lc_mix mix;

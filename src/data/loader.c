@@ -19,6 +19,7 @@
 #include "data/collate.h"
 #include "data/gather.h"
 #include "data/mix.h"
+#include "data/workers.h"
 #include "data_internal.h"
 #include "tensor/tensor_impl.h"
 
@@ -427,7 +428,8 @@ static lc_status check_args(const lc_dataloader_args *o, const lc_sampler *given
     if (o->batch_size < 1 || o->batch_size > INT_MAX)
         return lc_fail(LC_ERR_ARGUMENT, "batch_size %lld: it must be at least 1", (long long)o->batch_size);
     if (o->num_workers < 0 || o->num_workers > 1024)
-        return lc_fail(LC_ERR_ARGUMENT, "num_workers %d: it must be between 0 and 1024", o->num_workers);
+        return lc_fail(LC_ERR_ARGUMENT, "num_workers %d: it must be between 0 and 1024, or LC_WORKERS_AUTO",
+                       o->num_workers);
     if (o->prefetch < (o->num_workers ? 1 : 0) || o->prefetch > 1024)
         return lc_fail(LC_ERR_ARGUMENT, "prefetch %d: it must be between %d and 1024", o->prefetch,
                        o->num_workers ? 1 : 0);
@@ -486,6 +488,7 @@ lc_status lc_dataloader_new_with(lc_dataloader **out, const lc_dataloader_args *
     LC__TAKE(taken, lc_dataloader, lc_dataloader_args, args, LC_ERR_ARGUMENT);
     const lc_dataloader_args *o = &taken;
     lc_status status = LC_OK;
+    if (taken.num_workers == LC_WORKERS_AUTO) taken.num_workers = lc__workers_auto();
     lc_sampler given = {0};
     if (out) *out = NULL;
     if (o->sampler) {

@@ -2,9 +2,11 @@
 /* The loader: order, exact resume, workers, errors, memory. Run under ThreadSanitizer too. */
 #include "test.h"
 #include <lightc/transforms.h>
+#include "data/workers.h"
 #include "fail_malloc.h"
 
 #include <pthread.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
@@ -565,6 +567,26 @@ TEST(gather_is_fast)
     printf("  64 images in %.1f us, order of %d samples in %.0f us\n", best, IMAGES, shuffle);
     CHECK(best < 2000);
     lc_dataloader_free(l);
+    lc_dataset_unref(d);
+}
+
+TEST(workers_for_the_machine)
+{
+    static const struct {
+        int processors, quota, ranks, want;
+    } rows[] = {{1, INT_MAX, 1, 0}, {2, INT_MAX, 1, 1}, {4, 4, 1, 3},        {64, INT_MAX, 1, 8},
+                {4, 4, 4, 0},       {16, 8, 2, 3},      {4, INT_MAX, 16, 3}, {4, 64, 2, 3}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        CHECK_EQ(lc__workers_of(rows[i].processors, rows[i].quota, rows[i].ranks), rows[i].want);
+    CHECK(lc__workers_auto() >= 0 && lc__workers_auto() < (lc_processors() > 1 ? lc_processors() : 1));
+    probe p = {.n = N, .fail_at = -1};
+    lc_dataset *d = dataset_of(&p);
+    int64_t a[2 * N], b[2 * N];
+    epoch_of(d, 0, 1, 5, 2, 0, a, N);
+    epoch_of(d, LC_WORKERS_AUTO, 2, 5, 2, 0, b, N);
+    CHECK(!memcmp(a, b, sizeof a));
+    lc_dataloader *l;
+    CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .num_workers = -2), LC_ERR_ARGUMENT);
     lc_dataset_unref(d);
 }
 
