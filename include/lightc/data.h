@@ -48,6 +48,15 @@ LC_API size_t lc_field_bytes(const lc_field *f);
 
 typedef struct lc_dataset lc_dataset;
 
+/* Where the time of a loader went since it was made, in seconds. */
+typedef struct lc_loader_times {
+    double waited;                     /* the caller of next waited for a batch, or made it itself */
+    double gathered;                   /* all threads made batches */
+    double read, decoded, transformed; /* what of `gathered` the dataset knows; the rest is copies and other work */
+    int64_t batches;                   /* that next gave */
+    int workers;                       /* its threads */
+} lc_loader_times;
+
 /* A dataset's vtable. All functions except `free` may be called by several threads at once and must not change `self`:
  * a dataset has no state (a stream of data is an lc_dataloader_ops). */
 typedef struct lc_dataset_ops {
@@ -77,6 +86,9 @@ typedef struct lc_dataset_ops {
      * writes a field of these sizes. Called for all samples of an epoch when it begins, so it should read no files.
      * REQUIRED if a field has such sizes; get_many is then not called. */
     lc_status (*sizes)(void *self, int64_t index, int field, int64_t *sizes);
+    /* Adds how long all threads have read, decoded and transformed. Worth a clock only for samples that take long.
+     * Default: unknown. */
+    void (*times)(void *self, lc_loader_times *add);
 } lc_dataset_ops;
 
 #define LC_DATASET_OPS_INIT .size = sizeof(lc_dataset_ops)
@@ -336,6 +348,8 @@ typedef struct lc_dataloader_ops {
     /* How many samples of the batches since `begin` had the data of other samples, because their own cannot be read
      * (lc_dataset_ops.replaced); *why: why the first had. -1: none ever has (the default). */
     int64_t (*replaced)(void *self, const char **why);
+    /* Adds where its time went. Default: unknown. */
+    void (*times)(void *self, lc_loader_times *add);
 } lc_dataloader_ops;
 
 #define LC_DATALOADER_OPS_INIT .size = sizeof(lc_dataloader_ops)
@@ -463,6 +477,8 @@ LC_API int lc_dataloader_describe(lc_dataloader *l, int64_t epoch, char *text, s
 /* The current share, with the defaults resolved; borrowed from the loader. */
 LC_API const lc_share *lc_dataloader_get_share(const lc_dataloader *l);
 
+/* All zero if the loader does not know. */
+LC_API void lc_dataloader_times(lc_dataloader *l, lc_loader_times *out);
 /* ops->observe: for profilers. */
 LC_API void lc_dataloader_observe(lc_dataloader *l, lc_span_fn *fn, void *ctx);
 LC_END_DECLS

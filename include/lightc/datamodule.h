@@ -54,8 +54,8 @@ typedef struct lc_datamodule {
 typedef struct lc_datasets {
     lc_dataset *train, *val, *test, *predict; /* any may be NULL; references are taken */
     int64_t batch_size;                       /* 0: 1 */
-    int num_workers; /* may be LC_WORKERS_AUTO */
-    uint64_t seed; /* of the shuffling of `train` */
+    int num_workers;                          /* may be LC_WORKERS_AUTO */
+    uint64_t seed;                            /* of the shuffling of `train` */
 } lc_datasets;
 
 LC_BEGIN_DECLS

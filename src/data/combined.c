@@ -337,6 +337,22 @@ static lc_status combined_pin(void *self, const lc_device *on)
     return LC_OK;
 }
 
+static void combined_times(void *self, lc_loader_times *add)
+{
+    combined *c = self;
+    for (int i = 0; i < c->n; i++) {
+        lc_loader_times one;
+        lc_dataloader_times(c->parts[i].loader, &one);
+        add->waited += one.waited;
+        add->gathered += one.gathered;
+        add->read += one.read;
+        add->decoded += one.decoded;
+        add->transformed += one.transformed;
+        add->batches += one.batches;
+        add->workers += one.workers;
+    }
+}
+
 static void combined_free(void *self)
 {
     combined *c = self;
@@ -375,6 +391,7 @@ static const lc_dataloader_ops combined_ops = {
     .share = combined_share,
     .cut = combined_cut,
     .replaced = combined_replaced,
+    .times = combined_times,
 };
 
 lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *loaders, lc_dataloader **out)

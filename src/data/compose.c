@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Transforms one after the other, and a dataset with a transform applied to one field. */
 #include "base/args.h"
+#include "base/clock.h"
 #include "data_internal.h"
 
 #include <stdlib.h>
@@ -150,11 +151,15 @@ lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *o
 
 /* ---- the dataset ---- */
 
+enum { MEASURED = 1 << 14 }; /* bytes of samples whose transforms take 10 us and more */
+
 typedef struct transformed {
     lc_dataset *parent;
     int field;
     lc_transform t;
     lc_sample_spec spec;
+    bool measures; /* samples are large, so that a look at the clock does not count */
+    atomic_llong ns;
     size_t value, own; /* scratch: the untransformed field, the transform's own; the parent's follows */
 } transformed;
 
@@ -182,8 +187,10 @@ static lc_status transformed_get(void *self, int64_t index, uint64_t key, void *
     for (int f = 0; f < d->spec.n; f++) to[f] = out[f];
     to[d->field] = scratch;
     LC_TRY(lc_dataset_get(d->parent, index, key, to, (char *)scratch + d->value + d->own));
+    const int64_t start = d->measures ? lc__now_ns() : 0;
     lc_status status = d->t.ops->apply(d->t.self, &d->parent->spec.fields[d->field], scratch, &d->spec.fields[d->field],
                                        out[d->field], lc_random_key_name(key, "transform"), (char *)scratch + d->value);
+    if (start) atomic_fetch_add_explicit(&d->ns, lc__now_ns() - start, memory_order_relaxed);
     if (status < 0) return lc_fail_context(status, "transform '%s'", d->t.ops->name);
     return LC_OK;
 }
@@ -191,6 +198,13 @@ static lc_status transformed_get(void *self, int64_t index, uint64_t key, void *
 static const char *transformed_replaced(void *self, int64_t index)
 {
     return lc_dataset_replaced(((transformed *)self)->parent, index);
+}
+
+static void transformed_times(void *self, lc_loader_times *add)
+{
+    transformed *d = self;
+    lc__dataset_times(d->parent, add);
+    add->transformed += 1e-9 * (double)atomic_load_explicit(&d->ns, memory_order_relaxed);
 }
 
 static lc_status transformed_sizes(void *self, int64_t index, int field, int64_t *sizes)
@@ -211,7 +225,7 @@ static const lc_dataset_ops transformed_ops = {
     .length = transformed_length, .describe = transformed_describe,
     .get = transformed_get,       .scratch_size = transformed_scratch,
     .free = transformed_free,     .replaced = transformed_replaced,
-    .sizes = transformed_sizes,
+    .sizes = transformed_sizes,   .times = transformed_times,
 };
 
 lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc_dataset **out)
@@ -249,6 +263,7 @@ lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc
     d->t = t;
     d->value = lc__align64(parent->bytes[field]);
     d->own = lc__transform_scratch(&t, in);
+    d->measures = d->value >= MEASURED;
     lc_dataset_ops ops = transformed_ops;
     if (!parent->ops.replaced) ops.replaced = NULL;
     return lc_dataset_new(&ops, d, out);

@@ -32,6 +32,9 @@ void *lc__data_alloc(size_t n, const char *what);
 /* The same, but whole pages that nothing else has; *n becomes their size. */
 void *lc__data_alloc_pages(size_t *n, const char *what);
 
+/* See lc_dataset_ops. */
+void lc__dataset_times(const lc_dataset *d, lc_loader_times *add);
+
 /* Fills a dataset's optional slots; checks required ones. */
 lc_status lc__field_check(const lc_field *f, const char *dataset);
 bool lc__field_differs(const lc_field *f); /* a size is 0: samples differ in it */

@@ -319,6 +319,14 @@ lc_status lc__dataloader_pin(lc_dataloader *l, const lc_device *on)
     return LC_OK;
 }
 
+void lc_dataloader_times(lc_dataloader *l, lc_loader_times *out)
+{
+    LC__NEEDS(out, );
+    *out = (lc_loader_times){.waited = 0};
+    LC__IS(l, LOADER, );
+    if (l->ops.times) l->ops.times(l->self, out);
+}
+
 const lc_share *lc_dataloader_get_share(const lc_dataloader *l)
 {
     LC__IS(l, LOADER, NULL);

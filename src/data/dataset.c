@@ -222,6 +222,11 @@ lc_status lc_dataset_sizes(lc_dataset *d, int64_t index, int field, int64_t *siz
                            d->ops.name);
 }
 
+void lc__dataset_times(const lc_dataset *d, lc_loader_times *add)
+{
+    if (d->ops.times) d->ops.times(d->self, add);
+}
+
 /* A get must not return a request (stop, skip): every sample exists. */
 static lc_status get_one(lc_dataset *d, int64_t index, uint64_t key, void *const *out, void *scratch)
 {

@@ -140,11 +140,12 @@ void lc__gather_batch(const lc__epoch *e, const lc__gathering *g, int64_t b, lc_
     if (!part.n && !g->padding) return;
     for (int64_t j = 0; j < part.n; j++) w->keys[j] = lc_random_key(e->key, (uint64_t)indices[j]);
     s->status = lc__pin_wait(&s->pin);
-    int64_t start = g->observe ? lc__now_ns() : 0;
+    const int64_t start = lc__now_ns();
     if (s->status == LC_OK)
         s->status = g->padding ? lc__padding_gather(g->padding, e, part, s, w)
                                : lc_dataset_get_many(e->dataset, (int)part.n, indices, w->keys, s->data, w->scratch);
     if (s->status == LC_OK && g->mix) s->status = mix(e, g, b, part, s, w);
+    atomic_fetch_add_explicit(&w->ns, lc__now_ns() - start, memory_order_relaxed);
     if (g->observe) report_span(e, g, b, w, start);
     if (s->status < 0) snprintf(s->error, sizeof s->error, "%s", lc_error_message());
 }

@@ -6,6 +6,8 @@
 #include "data/epoch.h"
 #include "device/pin.h"
 
+#include <stdatomic.h>
+
 /* Room for a batch, and what became of gathering it. */
 typedef struct lc__slot {
     void *data[LC_MAX_BATCH_TENSORS];
@@ -19,6 +21,7 @@ typedef struct lc__slot {
 /* What a thread that gathers needs for itself; {0} is empty. */
 typedef struct lc__gatherer {
     void *scratch;
+    atomic_llong ns;                    /* how long it has gathered */
     uint64_t *keys;                     /* one per sample of a batch */
     void *before[LC_MAX_BATCH_TENSORS]; /* with a mix the sample that the first one is mixed with; with padding one that
                                            is copied to its place */

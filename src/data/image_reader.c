@@ -2,6 +2,7 @@
 /* Reads pictures into a batch: straight from the decoder, unless they are resized or transformed first. */
 #include "data/image_reader.h"
 #include "base/args.h"
+#include "base/clock.h"
 #include "base/grow.h"
 #include "base/io.h"
 #include "data/tar.h"
@@ -105,6 +106,14 @@ static double least_scale(void *ctx, int64_t height, int64_t width)
     return from->transform.ops->least_scale(from->transform.self, &own, q->key);
 }
 
+/* Adds the time since *start, and begins again. */
+static void add_time(int64_t *to, int64_t *start)
+{
+    const int64_t now = lc__now_ns();
+    *to += now - *start;
+    *start = now;
+}
+
 lc_status lc__image_reader_decode(const lc__image_source *from, lc__image_reader *r, int64_t i, uint64_t key,
                                   uint8_t *into)
 {
@@ -113,12 +122,16 @@ lc_status lc__image_reader_decode(const lc__image_source *from, lc__image_reader
                            .exif_transpose = from->args.exif_transpose,
                            .least_scale = from->args.fast_scale ? least_scale : NULL,
                            .ctx = &question};
+    int64_t start = lc__now_ns();
     LC_TRY(from->list.places ? read_member(r, &from->list, i, &file) : read_own_file(r, &from->list, i, &file));
+    add_time(&r->read_ns, &start);
     file.name = r->path;
     r->image.into = into;
     r->image.into_height = from->height;
     r->image.into_width = from->width;
-    return lc__image_decode(&file, &r->image);
+    const lc_status status = lc__image_decode(&file, &r->image);
+    add_time(&r->decode_ns, &start);
+    return status;
 }
 
 /* Reads sample i in the size that pictures have before the transform; `out`, if any, is room for it. */
@@ -142,7 +155,10 @@ static lc_status read_pixels(const lc__image_source *from, lc__image_reader *r, 
     }
     *pixels = out;
     *own = lc__image_field(from->height, from->width);
-    return lc__resize_rgb(&r->resize, p->pixels, p->height, p->width, out, from->height, from->width);
+    int64_t start = lc__now_ns();
+    const lc_status status = lc__resize_rgb(&r->resize, p->pixels, p->height, p->width, out, from->height, from->width);
+    add_time(&r->transform_ns, &start);
+    return status;
 }
 
 static lc_status transform(const lc__image_source *from, lc__image_reader *r, const lc_field *own,
@@ -155,7 +171,9 @@ static lc_status transform(const lc__image_source *from, lc__image_reader *r, co
         return lc_fail(LC_ERR_SHAPE, "transform '%s' makes samples of different sizes or types", t->ops->name);
     LC_TRY(lc__grow(&r->scratch, &r->cap_scratch, 0, lc__transform_scratch(t, own) + 63, "the transform of a picture"));
     void *scratch = (void *)(((uintptr_t)r->scratch + 63) & ~(uintptr_t)63);
+    int64_t start = lc__now_ns();
     lc_status status = t->ops->apply(t->self, own, pixels, &from->x, out, key, scratch);
+    add_time(&r->transform_ns, &start);
     if (status > 0)
         return lc_fail(LC_ERR_USER, "transform '%s' returned \"%s\", which it cannot", t->ops->name,
                        lc_status_text(status));

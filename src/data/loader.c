@@ -15,6 +15,7 @@
  * Of a batch that is smaller than usual a combined loader may need another range than this rank's part
  * (epoch.h): that is gathered into a separate slot. */
 #include "base/args.h"
+#include "base/clock.h"
 #include "base/thread.h"
 #include "data/collate.h"
 #include "data/gather.h"
@@ -63,8 +64,9 @@ typedef struct loader {
     int64_t keep;      /* the batch that the caller holds or waits for: slots of batches before it are free */
 
     /* Used only by the consumer. */
-    int64_t due;      /* the batch next() returns next */
-    int64_t replaced; /* samples of this epoch so far that had the data of others, and why the first had */
+    int64_t due;              /* the batch next() returns next */
+    int64_t given, waited_ns; /* batches since the loader was made, and how long next() waited for them */
+    int64_t replaced;         /* samples of this epoch so far that had the data of others, and why the first had */
     const char *why_replaced;
 
     /* For loader_cut, made on first use. */
@@ -171,6 +173,17 @@ static int64_t loader_replaced(void *self, const char **why)
     return l->epoch.dataset->ops.replaced ? l->replaced : -1;
 }
 
+static void loader_times(void *self, lc_loader_times *add)
+{
+    loader *l = self;
+    for (int i = 0; i < (l->n_workers ? l->n_workers : 1); i++)
+        add->gathered += 1e-9 * (double)atomic_load_explicit(&l->workers[i].own.ns, memory_order_relaxed);
+    add->waited += l->n_workers ? 1e-9 * (double)l->waited_ns : add->gathered;
+    add->batches += l->given;
+    add->workers += l->n_workers;
+    lc__dataset_times(l->epoch.dataset, add);
+}
+
 static lc_status hand_out(loader *l, lc__batch_part part, lc__slot *s, lc_batch **out)
 {
     if (s->status < 0) return lc_fail(s->status, "%s", s->error);
@@ -206,12 +219,15 @@ static lc_status loader_next(void *self, lc_batch **out)
         pthread_mutex_lock(&l->lock);
         l->keep = b;
         pthread_cond_signal(&l->work);
+        const int64_t start = s->batch != b ? lc__now_ns() : 0;
         while (s->batch != b) pthread_cond_wait(&l->ready, &l->lock);
         pthread_mutex_unlock(&l->lock);
+        if (start) l->waited_ns += lc__now_ns() - start;
     } else {
         lc__gather_batch(&l->epoch, &l->how, b, part, s, &l->workers[0].own);
     }
     l->due = b + 1;
+    l->given++;
     if (s->status == LC_OK) count_replaced(l, part);
     return hand_out(l, part, s, out);
 }
@@ -361,6 +377,7 @@ static const lc_dataloader_ops loader_ops = {
     .describe = loader_describe,
     .cut = loader_cut,
     .replaced = loader_replaced,
+    .times = loader_times,
 };
 
 static lc_status make_batch(loader *l)

@@ -60,6 +60,11 @@ static const char *subset_replaced(void *self, int64_t index)
     return lc_dataset_replaced(s->parent, s->indices[index]);
 }
 
+static void subset_times(void *self, lc_loader_times *add)
+{
+    lc__dataset_times(((subset *)self)->parent, add);
+}
+
 static lc_status subset_sizes(void *self, int64_t index, int field, int64_t *sizes)
 {
     subset *s = self;
@@ -83,6 +88,7 @@ static const lc_dataset_ops subset_ops = {
     .free = subset_free,
     .replaced = subset_replaced,
     .sizes = subset_sizes,
+    .times = subset_times,
 };
 
 lc_status lc_dataset_subset(lc_dataset *d, const int64_t *indices, int64_t n, lc_dataset **out)
@@ -200,6 +206,12 @@ static const char *concat_replaced(void *self, int64_t index)
     return lc_dataset_replaced(c->parts[p].dataset, index - c->parts[p].begin);
 }
 
+static void concat_times(void *self, lc_loader_times *add)
+{
+    concat *c = self;
+    for (int i = 0; i < c->n; i++) lc__dataset_times(c->parts[i].dataset, add);
+}
+
 static lc_status concat_sizes(void *self, int64_t index, int field, int64_t *sizes)
 {
     concat *c = self;
@@ -217,7 +229,7 @@ static void concat_free(void *self)
 static const lc_dataset_ops concat_ops = {
     LC_DATASET_OPS_INIT,         .name = "concat",      .length = concat_length,
     .describe = concat_describe, .get = concat_get,     .scratch_size = concat_scratch,
-    .free = concat_free,         .sizes = concat_sizes,
+    .free = concat_free,         .sizes = concat_sizes, .times = concat_times,
 };
 
 lc_status lc_dataset_concat(lc_dataset *const *parts, int n, lc_dataset **out)

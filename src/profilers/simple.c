@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "simple": a row for each action: number of calls, mean and total time, and percentage of the run. Actions contain
- * others (run_training_batch the hooks inside), so the percentages add up to more than 100. */
+ * others (run_training_batch the hooks inside), so the percentages add up to more than 100;
+ * so do those of [Loader], whose threads work at the same time. */
 #include "profilers/profilers.h"
 #include "base/grow.h"
 
@@ -39,7 +40,7 @@ static void simple_span(void *self, const lc_span *span)
         }
         p->rows[p->n++] = (row){span->owner, span->name, 0, 0};
     }
-    p->rows[i].calls++;
+    p->rows[i].calls += span->kind == LC_SPAN_DATA ? span->number : 1;
     p->rows[i].ns += span->end_ns - span->start_ns;
 }
 
@@ -86,8 +87,13 @@ static void simple_free(void *self)
 }
 
 static const lc_profiler_ops simple_ops = {
-    LC_PROFILER_OPS_INIT("simple"), .suffix = "txt",     .shown = true, .wants = LC_SPAN_ACTION, .span = simple_span,
-    .report = simple_report,        .free = simple_free,
+    LC_PROFILER_OPS_INIT("simple"),
+    .suffix = "txt",
+    .shown = true,
+    .wants = LC_SPAN_ACTION | LC_SPAN_DATA,
+    .span = simple_span,
+    .report = simple_report,
+    .free = simple_free,
 };
 
 lc_status lc__simple_profiler_new(lc_profiler *out)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loader: order, exact resume, workers, errors, memory. Run under ThreadSanitizer too. */
 #include "test.h"
+#include <lightc/graph.h>
 #include <lightc/transforms.h>
 #include "data/workers.h"
 #include "fail_malloc.h"
@@ -493,7 +494,7 @@ TEST(options_are_checked)
     lc_batch *batch;
     CHECK_STATUS(lc_dataloader_new(&l), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .batch_size = -1), LC_ERR_ARGUMENT);
-    CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .num_workers = -1), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .num_workers = -2), LC_ERR_ARGUMENT);
     /* An empty dataset has epochs without batches. */
     for (int workers = 0; workers < 2; workers++) {
         CHECK_OK(lc_dataloader_new(&l, .dataset = d, .shuffle = true, .num_workers = workers));

@@ -158,6 +158,7 @@ TEST(reports)
     CHECK_CONTAINS(text, "| Action ");
     CHECK_CONTAINS(text, "[Module]wave.training_step ");
     CHECK_CONTAINS(text, "[Trainer].run_training_batch ");
+    CHECK_CONTAINS(text, "[Loader].copy ");
     CHECK_CONTAINS(text, "[Callback]ModelCheckpoint.");
     free(text);
 

@@ -131,6 +131,18 @@ void lc__profile_action(lc_trainer *t, const char *name, int64_t start_ns)
     report_span(t->profiling, &s);
 }
 
+void lc__profile_loader(lc_trainer *t, const char *name, double seconds, int64_t batches)
+{
+    const int64_t now = lc__now_ns();
+    lc_span s = {.kind = LC_SPAN_DATA,
+                 .name = name,
+                 .owner = "[Loader]",
+                 .start_ns = now - (int64_t)(1e9 * seconds),
+                 .end_ns = now,
+                 .number = batches};
+    if (seconds > 0 && batches > 0) report_span(t->profiling, &s);
+}
+
 /* ---- reports ---- */
 
 static lc_status write_report(lc_trainer *t, const lc_profiler *p, const char *stage, double seconds)

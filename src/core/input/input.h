@@ -26,6 +26,13 @@ typedef struct lc__sources {
     int n;
 } lc__sources;
 
+/* What the training loader had done when fit began. */
+typedef struct lc__waiting {
+    lc_dataloader *loader;
+    lc_loader_times before;
+    int64_t start_ns;
+} lc__waiting;
+
 /* When validation is due within an epoch. */
 typedef enum lc__val_check {
     LC__VAL_BATCHES,   /* every val_check_batch batches */
@@ -37,6 +44,7 @@ typedef enum lc__val_check {
 typedef struct lc__input {
     lc__source train;
     lc__sources eval;
+    lc__waiting waiting;
     bool eval_loaded;
     int64_t loaders_epoch;
     bool uneven_reported; /* the warning about different numbers of batches was given */
@@ -64,6 +72,10 @@ void lc__sources_close(lc__sources *s);
 void lc__input_close(lc_trainer *t); /* all loaders of a run */
 lc_status lc__setup_train_data(lc_trainer *t) LC_MUST_USE;
 lc_status lc__setup_eval_data(lc_trainer *t) LC_MUST_USE;
+
+/* ---- waiting.c: between them fit trains ---- */
+void lc__waiting_begin(lc_trainer *t);
+void lc__waiting_end(lc_trainer *t);
 
 /* ---- source_state.c ---- */
 /* Records the loader's state as of the batch being handed out, before the next one is prefetched. */

@@ -435,6 +435,7 @@ lc_status lc__fit_loop(lc_trainer *t)
     LC_TRY(lc__check_same_data(t));
     LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_START, NULL));
     LC_TRY(lc__sync_wishes(t));
+    lc__waiting_begin(t);
     while (unfinished || !fit_done(t)) {
         unfinished = false;
         LC_TRY(lc__setup_train_data(t));
@@ -444,6 +445,7 @@ lc_status lc__fit_loop(lc_trainer *t)
         LC__PROFILE_ACTION(t, "run_training_epoch", start);
         if (lc__signal_of(t)) return interrupted(t);
     }
+    lc__waiting_end(t);
     LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_END, NULL));
     return LC_OK;
 }
