@@ -58,6 +58,11 @@ typedef struct lc_image_args {
                         faster, with other pixels than Pillow's */
     /* ---- shards ---- */
     const char *target_extension; /* of the members that hold targets; NULL: "cls" */
+    /* ---- a cache ---- */
+    /* Files are kept in memory, as they are on disk, until they take this many bytes; they are then read only once. For
+     * slow disks: of a local one the system keeps files itself. All threads share it, and each rank has its own. A file
+     * that has changed is read again. 0: none. */
+    int64_t cache_bytes;
 } lc_image_args;
 LC_DEFAULTS(lc_image, lc_image_args, .max_pixels = 178956970)
 

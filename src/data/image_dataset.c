@@ -145,6 +145,7 @@ static void images_free(void *self)
     }
     for (int64_t i = 0; d->why && i < d->from.list.files.n; i++) free(atomic_load(&d->why[i]));
     free(d->why);
+    lc__image_cache_free(d->from.cache);
     lc_transform_release(&d->from.transform);
     pthread_mutex_destroy(&d->lock);
     lc__image_list_free(&d->from.list);
@@ -180,6 +181,8 @@ lc_status lc__image_args_check(const lc_image_args *a)
                        a->height ? "height" : "width");
     if (a->max_pixels < 1)
         return lc_fail(LC_ERR_ARGUMENT, "max_pixels is %lld; it must be at least 1", (long long)a->max_pixels);
+    if (a->cache_bytes < 0)
+        return lc_fail(LC_ERR_ARGUMENT, "cache_bytes is %lld; it must not be negative", (long long)a->cache_bytes);
     if ((unsigned)a->on_error > LC_IMAGE_SKIP)
         return lc_fail(LC_ERR_ARGUMENT, "on_error is %d; it must be LC_IMAGE_FAIL or LC_IMAGE_SKIP", (int)a->on_error);
     return LC_OK;
@@ -234,6 +237,7 @@ lc_status lc__image_dataset_new(lc__image_list *list, const lc_image_args *args,
     pthread_mutex_init(&d->lock, NULL);
     if (args->on_error == LC_IMAGE_SKIP && !(d->why = calloc((size_t)n + 1, sizeof *d->why)))
         status = lc_fail(LC_ERR_MEMORY, "out of memory for a dataset of pictures");
+    if (args->cache_bytes && status == LC_OK) status = lc__image_cache_new(n, args->cache_bytes, &d->from.cache);
     if (args->transform && status == LC_OK) {
         status = lc__transform_check(args->transform);
         if (status == LC_OK) {

@@ -37,14 +37,11 @@ static lc_status read_bytes(lc__image_reader *r, int fd, uint64_t n, uint64_t of
     return status == LC_OK ? lc__read_all(&lc__io_system, fd, r->path, r->file, (size_t)n, offset) : status;
 }
 
-static lc_status read_own_file(lc__image_reader *r, const lc__image_list *list, int64_t i, lc__image_file *file)
+static lc_status read_own_file(lc__image_reader *r, lc__image_file *file)
 {
-    struct stat st;
     int fd;
-    const char *name = lc__names_at(&list->files, i);
-    LC_TRY(set_path(r, *name == '/' ? "" : list->root, "", name));
-    LC_TRY(lc__open_to_read(&lc__io_system, r->path, &fd, &st));
-    file->n = (size_t)st.st_size;
+    LC_TRY(lc__open_to_read(&lc__io_system, r->path, &fd, &r->st));
+    file->n = (size_t)r->st.st_size;
     lc_status status = read_bytes(r, fd, file->n, 0);
     lc__io_system.close(&lc__io_system, fd);
     file->bytes = r->file;
@@ -59,10 +56,9 @@ static void close_archive(lc__image_reader *r)
 
 static lc_status open_archive(lc__image_reader *r, const lc__image_list *list, int64_t archive)
 {
-    struct stat st;
     if (r->is_open && r->archive == archive) return LC_OK;
     close_archive(r);
-    LC_TRY(lc__open_to_read(&lc__io_system, lc__names_at(&list->archives, archive), &r->fd, &st));
+    LC_TRY(lc__open_to_read(&lc__io_system, lc__names_at(&list->archives, archive), &r->fd, &r->st));
     r->is_open = true;
     r->archive = archive;
     return LC_OK;
@@ -73,7 +69,6 @@ static lc_status read_member(lc__image_reader *r, const lc__image_list *list, in
 {
     const lc__image_place *p = &list->places[i];
     LC_TRY(open_archive(r, list, p->archive));
-    LC_TRY(set_path(r, lc__names_at(&list->archives, p->archive), ": ", lc__names_at(&list->files, i)));
     const lc_status status = read_bytes(r, r->fd, p->size + LC__TAR_BLOCK, p->offset - LC__TAR_BLOCK);
     if (status < 0) close_archive(r); /* of a network disk, another open may help */
     LC_TRY(status);
@@ -82,6 +77,22 @@ static lc_status read_member(lc__image_reader *r, const lc__image_list *list, in
                        r->path, (unsigned long long)p->offset);
     file->n = (size_t)p->size;
     file->bytes = r->file + LC__TAR_BLOCK;
+    return LC_OK;
+}
+
+/* The bytes of sample i, and its name. */
+static lc_status read_file(const lc__image_source *from, lc__image_reader *r, int64_t i, lc__image_file *file)
+{
+    const lc__image_list *list = &from->list;
+    const char *name = lc__names_at(&list->files, i), *path;
+    if (list->places)
+        LC_TRY(set_path(r, lc__names_at(&list->archives, list->places[i].archive), ": ", name));
+    else
+        LC_TRY(set_path(r, *name == '/' ? "" : list->root, "", name));
+    path = list->places ? lc__names_at(&list->archives, list->places[i].archive) : r->path;
+    if (from->cache && lc__image_cache_get(from->cache, i, path, &file->bytes, &file->n)) return LC_OK;
+    LC_TRY(list->places ? read_member(r, list, i, file) : read_own_file(r, file));
+    if (from->cache) lc__image_cache_put(from->cache, i, &r->st, file->bytes, file->n);
     return LC_OK;
 }
 
@@ -123,7 +134,7 @@ lc_status lc__image_reader_decode(const lc__image_source *from, lc__image_reader
                            .least_scale = from->args.fast_scale ? least_scale : NULL,
                            .ctx = &question};
     int64_t start = lc__now_ns();
-    LC_TRY(from->list.places ? read_member(r, &from->list, i, &file) : read_own_file(r, &from->list, i, &file));
+    LC_TRY(read_file(from, r, i, &file));
     add_time(&r->read_ns, &start);
     file.name = r->path;
     r->image.into = into;

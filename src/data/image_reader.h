@@ -3,6 +3,7 @@
 #ifndef LC_DATA_IMAGE_READER_H
 #define LC_DATA_IMAGE_READER_H
 
+#include "data/image_cache.h"
 #include "data/image_files.h"
 #include "image/image.h"
 #include "image/resize.h"
@@ -15,6 +16,7 @@ typedef struct lc__image_source {
     lc_image_args args;
     lc_transform transform; /* .ops NULL: none */
     lc_field x;             /* what a sample has */
+    lc__image_cache *cache; /* NULL: none */
 } lc__image_source;
 
 /* The buffers of a thread that reads pictures; {0} is empty. */
@@ -26,6 +28,7 @@ typedef struct lc__image_reader {
     bool is_open; /* the tar file `archive`, as `fd`: the next sample is likely to be in it too */
     int64_t archive;
     int fd;
+    struct stat st; /* of the file that was opened last */
     uint8_t *file;
     size_t cap_file;
     char *path;

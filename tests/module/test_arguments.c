@@ -583,6 +583,7 @@ TEST(fabrics)
     X(lc_dataloader, mix, "tests/data/test_mix.c", ".mix = mix")                                                       \
     X(lc_dataloader, mix_alpha, "tests/data/test_mix.c", ".mix_alpha = 0")                                             \
     X(lc_image, fast_scale, "tests/data/test_image_transforms.c", ".fast_scale = true")                                \
+    X(lc_image, cache_bytes, "tests/data/test_image_cache.c", ".cache_bytes = bytes")                                  \
     X(lc_image, max_pixels, "tests/data/test_images.c", ".max_pixels = 0")                                             \
     X(lc_image, allow_empty, "tests/data/test_images.c", ".allow_empty = true")                                        \
     X(lc_file_windows, array, "tests/data/files/test_tokens.c", ".array = \"a,b\"")                                    \

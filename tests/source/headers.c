@@ -568,7 +568,7 @@ lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logge
     LC_TRY(lc_mnist_load("a", &data, NULL));
     LC_TRY(lc_mnist_load("a", &data, NULL, .std = 2, .mean = 1));
     LC_TRY(lc_image_folder_new("a", &data));
-    LC_TRY(lc_image_folder_new("a", &data, .fast_scale = true, .transform = NULL, .allow_empty = true,
+    LC_TRY(lc_image_folder_new("a", &data, .cache_bytes = 1, .fast_scale = true, .transform = NULL, .allow_empty = true,
                                .extensions = "png", .max_pixels = 1, .exif_transpose = true, .on_error = LC_IMAGE_SKIP,
                                .width = 2, .height = 3));
     int64_t shards;
