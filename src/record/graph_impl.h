@@ -205,6 +205,13 @@ typedef struct lc_slab_arena {
     uint32_t n_slabs, used;
 } lc_slab_arena;
 
+/* What a graph calls if devices compute parts of its step. */
+struct lc__devices;
+typedef struct lc__parts_ops {
+    lc_status (*run)(struct lc__devices *d, lc_tensor *t); /* the host is about to read or write a tensor */
+    void (*wrote)(struct lc__devices *d, lc_tensor *t);    /* the host has written it */
+} lc__parts_ops;
+
 struct lc_graph {
     lc__recorder recorder;
     lc_graph_args options;
@@ -245,8 +252,10 @@ struct lc_graph {
     } chunk;
     struct lc__devices *devices; /* the devices that this graph is one of (devices.h); NULL: none */
     int device;                  /* its index there */
-    lc__keeps sync_keeps;        /* of segments that a sync ends (reduce/reducer.h); lc_step_begin: LC__KEEPS_NAMED */
-    const double *loss_weight;   /* the gradient of a loss, read at every replay; NULL: 1 */
+    struct lc__devices *parts;   /* the devices that compute parts of this graph's steps; NULL: none */
+    const lc__parts_ops *parts_ops;
+    lc__keeps sync_keeps;      /* of segments that a sync ends (reduce/reducer.h); lc_step_begin: LC__KEEPS_NAMED */
+    const double *loss_weight; /* the gradient of a loss, read at every replay; NULL: 1 */
 
     lc_tape tape; /* the user's */
     lc_tape ir;   /* expanded; only while planning */
@@ -349,6 +358,14 @@ lc_tensor *lc__viewed_tensor(const lc_graph *g, uint32_t value);
 static inline bool lc__runs_on_host(const lc_device *on, const lc_call *call)
 {
     return !lc__on_host(on) && call->kernel == call->op->kernel;
+}
+
+/* The handle of a tensor on this graph's device. */
+static inline lc_tensor *lc__own_handle(const lc_graph *g, lc_tensor *t)
+{
+    if (!g->devices || !t->replicas) return t;
+    lc_tensor *own = t->replicas[g->device];
+    return own ? own : t;
 }
 
 /* Number of elements of an operand; 0 if it is absent. */

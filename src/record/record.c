@@ -77,14 +77,6 @@ static lc_status add_external(lc_graph *g, lc_tensor *t)
     return LC_OK;
 }
 
-/* The handle of a tensor on this graph's device. */
-static inline lc_tensor *own_handle(const lc_graph *g, lc_tensor *t)
-{
-    if (!g->devices || !t->replicas) return t;
-    lc_tensor *own = t->replicas[g->device];
-    return own ? own : t;
-}
-
 /* The error for an operand that is a result, but not of the step being recorded. If it has expired, its handle may have
  * been reused. Devices begin a step of their own for each step function, so a result of another device may be of this
  * step or of an earlier one. */
@@ -103,7 +95,7 @@ static lc_status no_operand(const lc_graph *g, const lc_tensor *t)
 
 lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value)
 {
-    t = own_handle(g, t);
+    t = lc__own_handle(g, t);
     if (t->graph == g && t->generation == g->generation) {
         *value = t->value;
         return LC_OK;
@@ -232,7 +224,7 @@ static HOT bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const 
     const uint32_t *want_in = plan->in + (want->in_at - plan->in_0);
     uint32_t *values = tape->in ? tape->in + tape->n_in : NULL; /* NULL if the first operator has no inputs */
     for (int i = 0; i < n_in; i++) {
-        lc_tensor *t = in[i] ? own_handle(g, in[i]) : NULL;
+        lc_tensor *t = in[i] ? lc__own_handle(g, in[i]) : NULL;
         if (!t) {
             values[i] = LC_ABSENT;
         } else if (t->graph == g && t->generation == g->generation) {

@@ -13,6 +13,11 @@ static const lc__host_ops *ops_of(const lc_graph *g)
     return ((const lc__recorder *)g)->host;
 }
 
+lc_tensor *lc__tensor_own(lc_tensor *t)
+{
+    return t->replicas && lc__current ? ops_of(lc__current)->own(t) : t;
+}
+
 lc_status lc__tensor_run(lc_tensor *t)
 {
     return lc__current ? ops_of(lc__current)->run(t) : LC_OK;
@@ -38,6 +43,7 @@ lc_status lc__tensor_expired(void)
 
 lc_status lc__tensor_map(lc_tensor *t, lc__access access, lc_view *out)
 {
+    t = lc__tensor_own(t);
     const lc_device *on = t->on;
     if (t->kind == LC_TENSOR_STEP) {
         LC_TRY(lc__tensor_find(t, out, &on));
@@ -56,6 +62,7 @@ lc_status lc__tensor_map(lc_tensor *t, lc__access access, lc_view *out)
 
 void lc__tensor_unmap(lc_tensor *t, lc__access access)
 {
+    t = lc__tensor_own(t);
     if (t->maps) lc__mirror_unmap(t, access);
     if (access & LC__WRITE && lc__current) ops_of(lc__current)->wrote(t);
 }

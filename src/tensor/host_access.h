@@ -29,6 +29,8 @@ void lc__mirror_unmap(lc_tensor *t, lc__access access);
 /* mirror.c: enqueues a copy of t, one element, to `to`, memory of host_alloc of the device `on`; does not wait.
  * *fetched: false if the value is not on that device, or not computed there. */
 lc_status lc__tensor_fetch(lc_tensor *t, const lc_device *on, void *to, bool *fetched) LC_MUST_USE;
+/* In a device's part of a step, that device's handle of a module's tensor; else t. Map, unmap and fetch use it. */
+lc_tensor *lc__tensor_own(lc_tensor *t);
 /* The error of a tensor whose step is over. */
 lc_status lc__tensor_expired(void);
 /* Runs what the step being recorded still has to do with a persistent tensor; and waits for it. */
@@ -46,6 +48,8 @@ void *lc__tensor_address(const lc_tensor *t);
 
 /* The slots of a graph for host access. */
 typedef struct lc__host_ops {
+    /* The handle of t on the device that this thread records for (lc_tensor.replicas). */
+    lc_tensor *(*own)(lc_tensor *t);
     /* Runs what this thread has recorded and uses a persistent tensor. */
     lc_status (*run)(lc_tensor *t);
     /* Finds the value of a step's tensor, after running the step up to it, and the device that has it or will. */

@@ -35,6 +35,7 @@ void lc__mirror_unmap(lc_tensor *t, lc__access access)
 
 lc_status lc__tensor_fetch(lc_tensor *t, const lc_device *on, void *to, bool *fetched)
 {
+    t = lc__tensor_own(t);
     lc_view v = {.data = t->device_data};
     const lc_device *at = t->on;
     *fetched = false;

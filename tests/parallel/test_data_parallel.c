@@ -398,6 +398,103 @@ TEST(every_gradient_is_added_up)
     }
 }
 
+/* ---- values of the module's tensors that the host reads and writes within a step ---- */
+
+typedef struct masked_net {
+    lc_module base;
+    lc_tensor *w, *mask;
+    double read; /* after the step has assigned the mask */
+    bool in_hook, assigns;
+} masked_net;
+
+static lc_status write_mask(masked_net *m, float value)
+{
+    float values[] = {value, value, value};
+    return lc_tensor_write(m->mask, values, sizeof values);
+}
+
+static lc_tensor *masked_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    masked_net *m = (masked_net *)self;
+    double sum;
+    (void)i;
+    if (m->assigns) {
+        lc_assign(m->mask, lc_mul_scalar(m->mask, 2));
+        if (lc_item(lc_sum(m->mask), &sum) < 0) return NULL;
+        float now[3];
+        if (lc_tensor_read(m->mask, now, sizeof now) < 0) return NULL;
+        m->read = now[0] == now[2] && 3 * now[0] == sum ? now[0] : NAN;
+    }
+    lc_tensor *before = lc_mul(m->w, m->mask), *x = lc_mean(b->x);
+    if (m->in_hook) return lc_mul(lc_sum(before), x);
+    lc_log(self, "before", lc_sum(lc_detach(m->mask)), .on_step = LC_ON);
+    if (write_mask(m, 5) < 0) return NULL;
+    return lc_mul(lc_sum(lc_mul(m->w, m->mask)), x);
+}
+
+static lc_status masked_hook(lc_module *self, lc_tensor *loss)
+{
+    masked_net *m = (masked_net *)self;
+    (void)loss;
+    return m->in_hook ? write_mask(m, 7) : LC_OK;
+}
+
+static const lc_module_ops masked_ops = {
+    LC_MODULE_OPS_INIT("masked"),
+    .training_step = masked_step,
+    .on_before_backward = masked_hook,
+    .configure_optimizers = small_net_sgd,
+};
+
+static lc_status train_masked(const char *strategy, const char *devices, bool in_hook, bool assigns, float out[6])
+{
+    masked_net m = {.in_hook = in_hook, .assigns = assigns};
+    lc_dataloader *l;
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(NULL);
+    opt.strategy = strategy;
+    opt.devices = devices;
+    opt.max_steps = 1;
+    lc_module_init(&m.base, &masked_ops, 1);
+    m.w = lc_module_add_parameter(&m.base, "w", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){3}, (lc_init){0});
+    m.mask = lc_module_add_buffer(&m.base, "mask", LC_F32, 1, (int64_t[]){3}, (lc_init){0}, true);
+    LC_TRY(write_mask(&m, 1));
+    LC_TRY(loader_of(0, SAMPLES, BATCH, false, &l));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_status s = lc_trainer_fit(t, &m.base, .train_dataloader = l);
+    if (s >= 0) s = lc_tensor_read(m.w, out, 3 * sizeof *out);
+    if (s >= 0) s = lc_tensor_read(m.mask, out + 3, 3 * sizeof *out);
+    if (s >= 0 && assigns && m.read != 2) s = lc_fail(LC_ERR_INTERNAL, "read %g", m.read);
+    lc_trainer_free(t);
+    lc_dataloader_free(l);
+    lc_module_release(&m.base);
+    return s;
+}
+
+TEST(the_host_sees_what_a_part_has_computed)
+{
+    float want[6], got[6];
+    for (int assigns = 0; assigns < 2; assigns++) {
+        CHECK_OK(train_masked(NULL, NULL, false, assigns, want));
+        for (int s = 0; s < 2; s++)
+            for (int n = 0; n < 5; n++) {
+                CHECK_OK(train_masked(strategies[s], numbers[n], false, assigns, got));
+                for (int i = 0; i < 6; i++) CHECK_NEAR(got[i], want[i], 1e-6);
+            }
+    }
+}
+
+TEST(a_write_between_the_passes_is_an_error)
+{
+    float got[6];
+    CHECK_STATUS(train_masked(NULL, NULL, true, false, got), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "lc_tensor_write has written that tensor since");
+    for (int s = 0; s < 2; s++) {
+        CHECK_STATUS(train_masked(strategies[s], "2", true, false, got), LC_ERR_STATE);
+        CHECK_CONTAINS(lc_error_message(), "lc_tensor_write has written that tensor since");
+    }
+}
+
 /* ---- a trainer that trains several modules one after another ---- */
 
 static const lc_module_ops bare_ops = {

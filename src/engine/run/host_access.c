@@ -21,9 +21,15 @@ static bool find_location(const lc_graph *g, uint32_t value, lc_location *out)
     return false;
 }
 
+static lc_tensor *own(lc_tensor *t)
+{
+    return lc__current->recording ? lc__own_handle(lc__current, t) : t;
+}
+
 static lc_status run_for(lc_tensor *t)
 {
     lc_graph *g = lc__current;
+    if (g->parts && t->replicas) LC_TRY(g->parts_ops->run(g->parts, t));
     if (t->is_slice) return lc__graph_flush(g); /* views of the slice may be used */
     bool used = t->graph == g && t->generation == g->generation;
     return used && g->status == LC_OK ? lc__graph_flush(g) : LC_OK;
@@ -51,10 +57,17 @@ static lc_status find_result(lc_tensor *t, lc_view *out, const lc_device **on)
     return LC_OK;
 }
 
+static void wrote(lc_tensor *t)
+{
+    lc__record_host_write(t);
+    if (lc__current->parts && t->replicas) lc__current->parts_ops->wrote(lc__current->parts, t);
+}
+
 const lc__host_ops lc__graph_host = {
+    .own = own,
     .run = run_for,
     .find = find_result,
     .wait = wait_for,
-    .wrote = lc__record_host_write,
+    .wrote = wrote,
     .site = lc__site_of,
 };

@@ -56,6 +56,8 @@ lc_status lc__devices_new(lc_graph *host, int n, bool copies, lc__devices **out)
     }
     for (int i = 0; i < n; i++) LC_TRY_GOTO(status, done, make_graph(d, i));
     LC_TRY_GOTO(status, done, lc__team_new(n, &d->team));
+    host->parts = d;
+    host->parts_ops = &lc__devices_parts;
     *out = d;
     d = NULL;
 done:
@@ -99,6 +101,7 @@ void lc__devices_free(lc__devices *d)
 {
     if (!d) return;
     lc__devices_leave(d);
+    if (d->host->parts == d) d->host->parts = NULL;
     lc__team_free(d->team);
     drop_handles(d);
     for (int i = 0; d->graphs && i < d->n; i++) lc_graph_free(d->graphs[i]);
@@ -147,18 +150,12 @@ static lc_status flat_of(lc__devices *d, lc_flat *host, lc__shared_flat **out)
     return LC_OK;
 }
 
-/* Whether device i's handle of a tensor is a copy. On a device with memory of its own every handle is. */
-static bool is_copy(const lc__devices *d, const lc__device_entry *e, int i)
-{
-    return e->is_buffer || d->copies || d->graphs[i]->on != d->host->on;
-}
-
 /* Device i's handle of a tensor. */
 static lc_status make_handle(lc__devices *d, const lc__device_entry *e, const lc__shared_flat *flat, int i,
                              lc_tensor **out)
 {
     lc_tensor *of = e->original, *t;
-    if (is_copy(d, e, i))
+    if (lc__is_copy(d, e, i))
         LC_TRY(lc__tensor_new_on(d->graphs[i]->on, of->type.dtype, of->type.ndim, of->type.shape, of->layout, out));
     else
         LC_TRY(lc__tensor_range(of, 0, &of->type, of->layout, out));
@@ -199,7 +196,7 @@ static lc_status make_handles(lc__devices *d)
         if (!e->replicas) return lc_fail(LC_ERR_MEMORY, "out of memory: the tensors of %d devices", d->n);
         for (int i = d->copies ? 0 : 1; i < d->n; i++) LC_TRY(make_handle(d, e, flat, i, &e->replicas[i]));
         t->replicas = e->replicas;
-        if (is_copy(d, e, d->n - 1)) d->copied_bytes += t->bytes;
+        if (lc__is_copy(d, e, d->n - 1)) d->copied_bytes += t->bytes;
     }
     return make_trees(d);
 }
@@ -265,18 +262,12 @@ lc_status lc__devices_set_tree(lc__devices *d, const lc__tree *tree)
 
 /* ---- a step ---- */
 
-/* A copy that fails is reported by the device's next call. */
-static void copy(const lc_tensor *to, const lc_tensor *from)
-{
-    (void)!lc__device_copy(to->on, to->device_data, from->on, from->device_data, from->bytes);
-}
-
 static void refresh(void *ctx, int i)
 {
     lc__devices *d = ctx;
     for (int k = 0; k < d->n_entries; k++) {
         const lc__device_entry *e = &d->entries[k];
-        if (e->replicas[i] && is_copy(d, e, i)) copy(e->replicas[i], e->original);
+        if (e->replicas[i] && lc__is_copy(d, e, i)) lc__copy_value(e->replicas[i], e->original);
     }
 }
 
@@ -413,7 +404,7 @@ lc_status lc__devices_run(lc__devices *d)
     if (s >= 0 && (backwards || d->tree) && parts > (d->copies ? 0 : 1)) lc__devices_reduce(d);
     for (int k = 0; k < d->n_entries && s >= 0 && d->copies && parts; k++) {
         const lc__device_entry *e = &d->entries[k];
-        if (e->is_buffer) copy(e->original, e->replicas[0]);
+        if (e->is_buffer) lc__copy_value(e->original, e->replicas[0]);
     }
     d->host->backwards += backwards;
     d->parts = 0;

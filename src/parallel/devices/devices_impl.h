@@ -53,6 +53,21 @@ static inline lc_flat *lc__flat_on(const lc__shared_flat *f, int i)
     return f->of[i] ? f->of[i] : f->host;
 }
 
+/* Whether device i's handle of a tensor is a copy. On a device with memory of its own every handle is. */
+static inline bool lc__is_copy(const lc__devices *d, const lc__device_entry *e, int i)
+{
+    return e->is_buffer || d->copies || d->graphs[i]->on != d->host->on;
+}
+
+/* A copy that fails is reported by the device's next call. */
+static inline void lc__copy_value(const lc_tensor *to, const lc_tensor *from)
+{
+    (void)!lc__device_copy(to->on, to->device_data, from->on, from->device_data, from->bytes);
+}
+
+/* part_access.c: the slots of the host's graph. */
+extern const lc__parts_ops lc__devices_parts;
+
 /* gradients.c: adds the gradients of the devices that took part in the step to the host's. */
 void lc__devices_reduce(lc__devices *d);
 
