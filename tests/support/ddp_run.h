@@ -30,6 +30,7 @@ typedef struct job {
     const char *optimizer; /* NULL: SGD with momentum */
     enum { NO_LBFGS, LBFGS, LBFGS_STRONG_WOLFE } lbfgs;
     lc_status (*callback)(lc_callback *out);
+    bool has_empty;                          /* a parameter without elements */
     int64_t shard_size, deterministic_chunk; /* 0: sums have no defined order */
     int stop_rank, fail_rank;                /* -1: none */
     bool leaves;                             /* fail_rank ends its epoch instead */
@@ -239,6 +240,8 @@ static inline lc_status run(job *j, lc_comm *comm, outcome *o)
     LC_TRY(loader_of(SAMPLES - VAL, j->val ? j->val : VAL, GLOBAL_BATCH / n, false, &val));
     /* Another seed on each rank: parameters come from rank 0 all the same. */
     LC_TRY(small_net_init(&m.base, ops_of(j), (uint64_t)(1 + m.rank)));
+    if (j->has_empty)
+        lc_module_add_parameter(&m.base.base, "empty", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){0}, (lc_init){0});
     LC_TRY(lc_trainer_new(&opt, &t));
     o->status = lc_trainer_fit(t, &m.base.base, .train_dataloader = train, .val_dataloader = val);
     lc_status s = small_net_read(o->status, t, &m.base, "train_loss_epoch", &o->end);

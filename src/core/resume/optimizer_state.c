@@ -58,7 +58,8 @@ lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_kind kind, const char *name
 {
     lc_tensor *whole = NULL;
     lc_view v = {.data = NULL};
-    if (!t->is_slice) return lc_ckpt_add_tensor(w, kind, name, t);
+    bool is_empty = lc_tensor_numel(t) == 0; /* no rank has a range of it */
+    if (!t->is_slice || is_empty) return lc_ckpt_add_tensor(w, kind, name, t);
     if (ranges) {
         int64_t first, count;
         lc__tensor_share(t, &first, &count);
