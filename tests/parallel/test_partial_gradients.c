@@ -91,6 +91,62 @@ TEST(parameters_that_thaw_on_ranks_that_do_not_use_them)
     }
 }
 
+/* ---- ranks that do different things ---- */
+
+typedef struct difference {
+    int stage;
+    bool freezes; /* rank 0 freezes head a, the others head b; otherwise each uses only the other head */
+} difference;
+
+/* The heads have the same size, so all calls of the ranks match. */
+static lc_status other_head(lc_comm *comm, void *ctx)
+{
+    const difference *d = ctx;
+    int me = lc_comm_rank(comm);
+    float data[4] = {1, 2, 3, 4};
+    uint8_t flags[LC__SYNC_FLAGS] = {0};
+    two_heads m;
+    lc_graph *g;
+    lc__reducer *r;
+    lc_tensor *x;
+    lc_module_init(&m.base, &no_ops, 3);
+    lc_linear_init(&m.a, &m, "a", 4, 2);
+    lc_linear_init(&m.b, &m, "b", 4, 2);
+    LC_TRY(lc_module_status(&m.base));
+    LC_TRY(lc_graph_new(&g, .threads = 1));
+    lc_optimizer *opt = lc_sgd(&m.base, .lr = 0.1);
+    LC_TRY(lc_input_new(LC_F32, 2, (int64_t[]){1, 4}, LC_ROW_MAJOR, data, &x));
+    LC_TRY(lc__reducer_new(g, comm, 16, &r));
+    lc__reducer_shard(r, d->stage);
+    LC_TRY(lc__reducer_add(r, opt));
+    if (d->freezes) lc_module_requires_grad(me ? &m.b.base : &m.a.base, false);
+    LC_TRY(lc_step_begin(g, 0, 0));
+    lc_tensor *a = lc_linear_forward(&m.a, x), *b = lc_linear_forward(&m.b, x);
+    lc_backward(lc_mean(lc_square(d->freezes ? lc_add(a, b) : me ? b : a)));
+    lc_status status = lc__reducer_sync(r, flags);
+    RANK_CHECK(status < 0);
+    RANK_CHECK(strstr(lc_error_message(), d->freezes ? "frozen on others" : "needs all to use the same parameters"));
+    (void)!lc_step_end(g);
+    lc__reducer_free(r);
+    lc_optimizer_free(opt);
+    lc_tensor_unref(x);
+    lc_graph_free(g);
+    lc_module_release(&m.base);
+    return LC_OK;
+}
+
+TEST(ranks_that_gather_other_parameters_are_refused)
+{
+    difference d = {.stage = 3};
+    for (int n = 2; n <= 3; n++) CHECK_RANKS("threads", n, other_head, &d);
+}
+
+TEST(ranks_that_freeze_other_parameters_are_refused)
+{
+    difference d = {.freezes = true};
+    for (d.stage = 0; d.stage <= 3; d.stage++) CHECK_RANKS("threads", 2, other_head, &d);
+}
+
 /* ---- several consecutive backward passes, not all of which reach all parameters ---- */
 
 enum { USES_A = 1, USES_B = 2, FREEZES_A = 4, FREEZES_B = 8, FREEZES_BIAS = 16, WIDE = 16 };

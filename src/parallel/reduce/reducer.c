@@ -21,12 +21,60 @@
 
 static const lc_peer_ops reducer_ops;
 
+/* ---- what ranks must have in common ---- */
+
+/* The trained parameters, and the order of gathers, which may differ between copies: a hash of each, of 4 bytes, and
+ * its complement. If the largest values over the ranks are complements too, the hashes are equal. */
+enum { HASH = 4, TRAINED = 0 };
+
+static int copies(const lc__reducer *r)
+{
+    return r->replicas ? lc_comm_size(r->replicas) : 1;
+}
+
+static size_t alike_bytes(int n_copies)
+{
+    return (size_t)(1 + n_copies) * 2 * HASH;
+}
+
+static void write_alike(const lc__reducer *r, uint8_t *at)
+{
+    int copy = r->replicas ? lc_comm_rank(r->replicas) : 0;
+    uint32_t trained[] = {0x811c9dc5u, 0}, order[] = {r->order, ~r->order};
+    for (int f = 0; f < r->n_flats; f++)
+        for (int i = 0; i < r->flats[f]->n; i++) trained[0] = (trained[0] ^ lc__trained(r->flats[f], i)) * 0x01000193u;
+    trained[1] = ~trained[0];
+    memset(at, 0, alike_bytes(copies(r)));
+    memcpy(at, trained, sizeof trained);
+    memcpy(at + sizeof trained * (size_t)(1 + copy), order, sizeof order);
+}
+
+static lc_status check_alike(const lc__reducer *r, const uint8_t *at)
+{
+    for (int k = 0; k <= copies(r); k++, at += 2 * HASH)
+        for (int i = 0; i < HASH; i++) {
+            if (at[i] + at[HASH + i] == UINT8_MAX) continue;
+            return k == TRAINED ? lc_fail(LC_ERR_STATE, "some ranks train parameters that are frozen on others; freeze "
+                                                        "and thaw them on all ranks")
+                                : lc__reducer_other_order();
+        }
+    return LC_OK;
+}
+
+/* ---- life ---- */
+
+/* The size of `mask` for n parameters and any number of copies. */
+static size_t mask_bytes(const lc_comm *comm, int64_t n)
+{
+    return (size_t)n + LC__SYNC_FLAGS + alike_bytes(lc_comm_size(comm));
+}
+
 lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__reducer **out)
 {
     *out = NULL;
     lc__reducer *r = calloc(1, sizeof *r);
     if (!r) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
-    r->mask = calloc(LC__SYNC_FLAGS, 1);
+    r->mask = calloc(mask_bytes(comm, 0), 1);
     if (!r->mask) {
         free(r);
         return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
@@ -132,7 +180,7 @@ static lc_status add_flat(lc__reducer *r, lc_flat *flat)
         if (r->flats[f] == flat) return LC_OK;
     LC_TRY(lc__grow_one(&r->flats, r->n_flats, "the reduction of gradients"));
     LC_TRY(lc__grow_one(&r->exposed, r->n_flats, "the reduction of gradients"));
-    uint8_t *mask = realloc(r->mask, (size_t)(r->n_mask + flat->n + LC__SYNC_FLAGS));
+    uint8_t *mask = realloc(r->mask, mask_bytes(r->comm, r->n_mask + flat->n));
     if (!mask) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
     r->mask = mask;
     uint8_t *summed = realloc(r->summed, (size_t)(r->n_mask + flat->n));
@@ -327,15 +375,17 @@ void lc__reducer_begin_agreement(lc__reducer *r)
     for (int f = 0; f < r->n_flats; at += r->flats[f++]->n)
         memcpy(at, r->flats[f]->has_gradient, (size_t)r->flats[f]->n);
     memcpy(at, r->flags, LC__SYNC_FLAGS);
-    lc__reducer_keep_error(r, lc_comm_start(r->comm,
-                                            &(lc_comm_call){.op = LC_COMM_ALL_REDUCE,
-                                                            .reduce = LC_COMM_MAX,
-                                                            .dtype = LC_U8,
-                                                            .peer = -1,
-                                                            .in = r->mask,
-                                                            .out = r->mask,
-                                                            .count = r->n_mask + LC__SYNC_FLAGS},
-                                            &r->agreement));
+    write_alike(r, at + LC__SYNC_FLAGS);
+    lc__reducer_keep_error(
+        r, lc_comm_start(r->comm,
+                         &(lc_comm_call){.op = LC_COMM_ALL_REDUCE,
+                                         .reduce = LC_COMM_MAX,
+                                         .dtype = LC_U8,
+                                         .peer = -1,
+                                         .in = r->mask,
+                                         .out = r->mask,
+                                         .count = r->n_mask + LC__SYNC_FLAGS + (int64_t)alike_bytes(copies(r))},
+                         &r->agreement));
 }
 
 static lc_status end_agreement(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS])
@@ -348,7 +398,9 @@ static lc_status end_agreement(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS])
     for (int f = 0; f < r->n_flats; at += r->flats[f++]->n)
         memcpy(r->flats[f]->has_gradient, at, (size_t)r->flats[f]->n);
     memcpy(flags, at, LC__SYNC_FLAGS);
-    return LC_OK;
+    r->order = 0;
+    lc__reducer_keep_error(r, check_alike(r, at + LC__SYNC_FLAGS));
+    return lc__reducer_status(r);
 }
 
 /* ---- a sync ---- */

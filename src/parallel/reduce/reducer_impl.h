@@ -33,7 +33,8 @@ struct lc__reducer {
     lc_flat **flats; /* referenced */
     int n_flats;
     lc_tensor **exposed; /* [n_flats]: their gradients that other ranks can access, referenced; or NULL */
-    uint8_t *mask;       /* has_gradient of all flats, then the trainer's flags */
+    uint8_t *mask;       /* has_gradient of all flats, the trainer's flags, and hashes of what ranks must have in
+                          * common */
     uint8_t *summed;     /* by parameter, as `mask`: the state of its gradient since the last lc_zero_grad */
     bool any_summed;     /* there may be a sum */
     bool any_restored;   /* there may be a share from a checkpoint */
@@ -46,6 +47,7 @@ struct lc__reducer {
     lc_request *agreement;         /* about `mask` */
     uint8_t flags[LC__SYNC_FLAGS]; /* this rank's, for the running sync */
     bool owed;                     /* the backward pass is over, but some of its buckets are still to be waited for */
+    uint32_t order;                /* a hash of the units gathered since it was last compared */
     bool uneven;                   /* some ranks compute less of this batch than others (lc__reducer_begin_batch) */
     void *scratch;                 /* for units that are gathered only for others */
     lc__staging shares;            /* for the kernel that distributes sums */
@@ -83,6 +85,10 @@ void lc__reducer_wait_for_all(lc__reducer *r);
 void lc__reducer_deliver(lc__reducer *r, int slot);
 /* Begins to agree on which parameters have a gradient on any rank, and on the trainer's flags, unless it has begun. */
 void lc__reducer_begin_agreement(lc__reducer *r);
+/* reducer_uneven.c: notes that a unit is gathered. Units of the same size look alike to the ranks of a call, so they
+ * compare the order afterwards. */
+void lc__reducer_note_unit(lc__reducer *r, int64_t unit);
+lc_status lc__reducer_other_order(void);
 /* reducer_uneven.c: called before a call that not all ranks reach by themselves; `which`: the slot, or the unit. As
  * long as any rank needs to gather, all take part; ranks that do not need the result discard it. All other calls have
  * the same order on all ranks. */

@@ -211,6 +211,7 @@ static void run_gather_whole(const lc_call *c)
 static void run_gather_unit(const lc_call *c)
 {
     lc__reducer_agree(lc__reducer_of(c), LC__GATHERS, c->ints[LC__SYNC_UNIT]);
+    lc__reducer_note_unit(lc__reducer_of(c), c->ints[LC__SYNC_UNIT]);
     lc_comm *slices = lc__reducer_of(c)->slices;
     size_t slice = (size_t)c->ints[LC__SYNC_COUNT] * width_of(&c->in[0]);
     launch(c, slices,

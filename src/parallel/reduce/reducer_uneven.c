@@ -30,6 +30,17 @@ static const lc__unit *unit_at(const lc__reducer *r, int64_t index, const lc_fla
     return NULL;
 }
 
+void lc__reducer_note_unit(lc__reducer *r, int64_t unit)
+{
+    if (!r->uneven) r->order = (r->order ^ (uint32_t)(unit + 1)) * 0x01000193u;
+}
+
+lc_status lc__reducer_other_order(void)
+{
+    return lc_fail(LC_ERR_STATE, "the ranks compute different things in this batch, but the strategy sharded needs all "
+                                 "to use the same parameters; use --strategy ddp");
+}
+
 static void gather_for_others(lc__reducer *r, int64_t unit)
 {
     const lc_flat *flat = NULL;
@@ -62,9 +73,7 @@ void lc__reducer_agree(lc__reducer *r, int kind, int64_t which)
         if (next / KIND_STEP == LC__GATHERS)
             gather_for_others(r, next % KIND_STEP);
         else
-            lc__reducer_keep_error(r, lc_fail(LC_ERR_STATE,
-                                              "the ranks compute different things in this batch, but the strategy "
-                                              "sharded needs all to use the same parameters; use --strategy ddp"));
+            lc__reducer_keep_error(r, lc__reducer_other_order());
     }
 }
 
@@ -92,10 +101,12 @@ static size_t largest_unit(const lc__reducer *r)
 lc_status lc__reducer_begin_batch(lc__reducer *r, int64_t passes)
 {
     size_t bytes = largest_unit(r);
-    int64_t most[] = {passes, -passes};
+    int64_t most[] = {passes, -passes, r->order, -(int64_t)r->order};
     r->uneven = false;
     if (!bytes) return LC_OK;
-    LC_TRY(lc_comm_all_reduce(r->comm, most, most, 2, LC_I64, LC_COMM_MAX, NULL));
+    LC_TRY(lc_comm_all_reduce(r->comm, most, most, 4, LC_I64, LC_COMM_MAX, NULL));
+    r->order = 0;
+    if (!r->replicas && most[2] != -most[3]) return lc__reducer_other_order();
     if (most[0] == -most[1]) return LC_OK;
     if (!r->scratch && !(r->scratch = malloc(bytes)))
         return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for parameters that other ranks use", bytes);
