@@ -12,7 +12,7 @@
 #include <lightc/random.h>
 #include <math.h>
 
-enum { SAMPLES = 128, VAL = 40 };
+enum { SAMPLES = 128, VAL = 40, MOST_ODD = 4 };
 
 /* ---- random numbers ---- */
 
@@ -160,6 +160,19 @@ static const struct {
                  {"rate_finder", rate_finder}};
 enum { CALLBACKS = sizeof callbacks / sizeof *callbacks, MOST_CALLBACKS = 3 };
 
+/* A parameter of odd_forward (random_ranks_odd.h). */
+typedef enum use { ALWAYS, SOME_BATCHES, SOME_SAMPLES, USES } use;
+static const char *const uses[] = {"", " in some batches", " in some samples"};
+typedef struct odd_parameter {
+    int64_t size; /* -1: a scalar */
+    use use;
+    bool tied; /* registered twice, used twice */
+} odd_parameter;
+
+/* What follows the first fit. */
+typedef enum sequel { NONE, SAME_TRAINER, OTHER_MODULE, OTHER_TRAINER, SEQUELS } sequel;
+static const char *const sequels[] = {"", "fit again", "fit another module", "fit with another trainer"};
+
 typedef struct config {
     char root[320], text[2048];
     const char *values[OPTIONS]; /* NULL: the default */
@@ -170,12 +183,64 @@ typedef struct config {
     mode mode;
     int optimizer;
     const char *schedule;
+    odd_parameter odd[MOST_ODD];
+    int n_odd;
+    bool bare, f64; /* no other parameters; in f64 */
+    bool decays, thaws, backward_before;
+    const char *chunk; /* deterministic, with chunks of at most this many samples; NULL: not */
+    sequel sequel;
 } config;
 
 static inline void say(config *c, const char *what, const char *value)
 {
     size_t n = strlen(c->text);
     snprintf(c->text + n, sizeof c->text - n, "%s%s%s%s", n ? ", " : "", what, *value ? " " : "", value);
+}
+
+static inline bool calls(const config *c, make_callback *callback)
+{
+    for (int i = 0; i < c->n_callbacks; i++)
+        if (callbacks[c->callbacks[i]].make == callback) return true;
+    return false;
+}
+
+static inline void say_odd(config *c)
+{
+    for (int i = 0; i < c->n_odd; i++) {
+        const odd_parameter *p = &c->odd[i];
+        char text[64];
+        snprintf(text, sizeof text, "%d numbers%s%s", (int)p->size, uses[p->use], p->tied ? ", tied" : "");
+        say(c, text, "");
+    }
+    if (c->bare) say(c, "bare", c->f64 ? "f64" : "");
+    if (c->decays) say(c, "decay", "");
+    if (c->thaws) say(c, "thaws", "");
+    if (c->backward_before) say(c, "a backward pass before", "");
+    if (c->chunk) say(c, "chunks of", c->chunk);
+    if (c->sequel) say(c, sequels[c->sequel], "");
+}
+
+/* Gradients in flat buffers of many shapes. */
+static inline void draw_odd(config *c, int k)
+{
+    static const int64_t sizes[] = {-1, 0, 1, 2, 63, 64, 65, 127, 128, 129, 200};
+    static const char *const chunks[] = {"1", "3", "4", "6"};
+    draw d = {.key = 7000000 + (uint64_t)k};
+    c->n_odd = (int)below(&d, MOST_ODD + 1);
+    c->bare = below(&d, 4) == 0 && !calls(c, backbone) && !calls(c, pruning);
+    c->f64 = c->bare && below(&d, 2);
+    if (c->bare) c->mode = ONE, c->n_odd = 1 + (int)below(&d, 2);
+    c->thaws = below(&d, 3) == 0 && c->mode != TOGGLED && !calls(c, backbone);
+    for (int i = 0; i < c->n_odd; i++)
+        c->odd[i] = (odd_parameter){
+            .size = sizes[below(&d, 11)], .use = (use)below(&d, USES), .tied = i < 2 && below(&d, 4) == 0};
+    for (int i = 0; i < c->n_odd && c->bare; i++) /* no part of a batch lacks a gradient */
+        if (i == 0 || c->thaws) c->odd[i].use = ALWAYS;
+    c->decays = below(&d, 2);
+    c->backward_before = below(&d, 4) == 0;
+    c->chunk = below(&d, 3) ? NULL : chunks[below(&d, 4)];
+    c->sequel = below(&d, 2) ? NONE : (sequel)below(&d, SEQUELS);
+    say_odd(c);
 }
 
 static inline config draw_config(int k)
@@ -228,6 +293,7 @@ static inline config draw_config(int k)
     for (size_t i = 0; i < OPTIONS; i++)
         if (c.values[i]) say(&c, space[i].option, c.values[i]);
     for (int i = 0; i < c.n_callbacks; i++) say(&c, "+", callbacks[c.callbacks[i]].name);
+    draw_odd(&c, k);
     return c;
 }
 

@@ -3,38 +3,44 @@
 #ifndef TEST_RANDOM_RANKS_NET_H
 #define TEST_RANDOM_RANKS_NET_H
 
-#include "random_ranks_config.h"
+#include "log_scores.h"
+#include "random_ranks_odd.h"
 
 enum { WIDTH = 8 };
-
-#include "log_scores.h"
-#include "small_data.h"
 
 /* ---- the network ---- */
 
 typedef struct net {
     lc_module base, backbone;
     lc_linear in, mid, frozen, unused, side, out;
+    odd odd;
     lc_metric *accuracy[2];
     const config *c;
     int64_t batch, left; /* number of batches before it saves and fails; negative: never */
 } net;
 
 /* mid is used twice; side, if there are branches, in every other batch. */
-static inline lc_tensor *forward(net *m, lc_tensor *x, bool side)
+static inline lc_tensor *forward_for(net *m, lc_tensor *x, bool side, const lc_batch *b, int64_t i)
 {
+    if (m->c->bare) return odd_forward(&m->odd, m->c, x, NULL, b, i);
     lc_tensor *h = lc_relu(lc_linear_forward(&m->in, x)); /* [B,WIDTH] */
     h = lc_relu(lc_add(lc_linear_forward(&m->mid, h), lc_linear_forward(&m->frozen, h)));
     h = lc_linear_forward(&m->mid, h);
     if (side) h = lc_add(h, lc_linear_forward(&m->side, x));
-    return lc_linear_forward(&m->out, lc_tanh(h));
+    return odd_forward(&m->odd, m->c, x, lc_linear_forward(&m->out, lc_tanh(h)), b, i);
+}
+
+/* With all parameters. */
+static inline lc_tensor *forward(net *m, lc_tensor *x, bool side)
+{
+    return forward_for(m, x, side, NULL, 0);
 }
 
 static inline lc_tensor *loss_of(lc_module *self, const lc_batch *b, int64_t i)
 {
     net *m = (net *)self;
     const lc_batch *first = b->n_parts ? b->parts[0] : b;
-    lc_tensor *loss = lc_cross_entropy(forward(m, first->x, !m->c->branch || i % 2), first->y);
+    lc_tensor *loss = lc_cross_entropy(forward_for(m, first->x, !m->c->branch || i % 2, first, i), first->y);
     if (b->n_parts > 1)
         loss = lc_add(loss, lc_mul_scalar(lc_cross_entropy(forward(m, b->parts[1]->x, true), b->parts[1]->y), 0.5));
     return loss;
@@ -78,6 +84,18 @@ static inline lc_tensor *manual_step(lc_module *self, const lc_batch *b, int64_t
     return NULL;
 }
 
+/* Frozen in some batches, and so inside windows. */
+static inline lc_status on_train_batch_start(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    (void)b;
+    if (!m->c->thaws) return LC_OK;
+    bool trained = i % 3 != 1;
+    if (!m->c->bare) lc_tensor_set_requires_grad(m->mid.weight, trained);
+    if (m->c->n_odd) lc_tensor_set_requires_grad(m->odd.parameter[0], trained || m->c->n_odd == 1);
+    return LC_OK;
+}
+
 static inline lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     net *m = (net *)self;
@@ -107,7 +125,8 @@ static inline lc_status make_optimizer(net *m, lc_tensor *const *list, int n, lc
     *out = optimizers[m->c->optimizer].make(&m->base);
     if (!*out) return LC_ERR_INTERNAL;
     int group = lc_optimizer_add_group(*out, "first", list, n);
-    return group < 0 ? (lc_status)group : LC_OK;
+    if (group < 0) return (lc_status)group;
+    return m->c->decays ? lc_optimizer_set(*out, group, "weight_decay", 0.1) : LC_OK;
 }
 
 static inline lc_status add_schedule(const net *m, lc_optimizer *opt, lc_optimizers *out)
@@ -132,11 +151,14 @@ static inline lc_status add_schedule(const net *m, lc_optimizer *opt, lc_optimiz
 static inline lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
     net *m = (net *)self;
-    lc_tensor *all[] = {m->in.weight,     m->in.bias,     m->mid.weight, m->mid.bias, m->side.weight,  m->side.bias,
-                        m->unused.weight, m->unused.bias, m->out.weight, m->out.bias, m->frozen.weight};
+    lc_tensor *all[11 + MOST_ODD] = {m->in.weight,   m->in.bias,   m->mid.weight,    m->mid.bias,
+                                     m->side.weight, m->side.bias, m->unused.weight, m->unused.bias,
+                                     m->out.weight,  m->out.bias,  m->frozen.weight};
     lc_tensor **tail = all + 2;
     lc_optimizer *first, *second;
-    enum { N = 11 };
+    int N = 11;
+    if (m->c->bare) N = 0;
+    for (int i = 0; i < m->c->n_odd; i++) all[N++] = m->odd.parameter[i];
     mode how = m->c->mode;
     LC_TRY(make_optimizer(m, all, how == ONE ? N : 2, &first));
     if (how == GROUPS) {
@@ -260,10 +282,10 @@ static inline lc_status val_dataloader(lc_module *self, lc_loaders *out)
 
 #define NET_OPS(step, ...)                                                                                             \
     {                                                                                                                  \
-        LC_MODULE_OPS_INIT("net"), .training_step = step, .on_train_batch_end = on_train_batch_end,                    \
-                                   .validation_step = validation_step, .predict_step = predict_step,                   \
-                                   .configure_optimizers = configure_optimizers, .train_dataloader = train_dataloader, \
-                                   .val_dataloader = val_dataloader, __VA_ARGS__                                       \
+        LC_MODULE_OPS_INIT("net"), .training_step = step, .on_train_batch_start = on_train_batch_start,                \
+                                   .on_train_batch_end = on_train_batch_end, .validation_step = validation_step,       \
+                                   .predict_step = predict_step, .configure_optimizers = configure_optimizers,         \
+                                   .train_dataloader = train_dataloader, .val_dataloader = val_dataloader, __VA_ARGS__ \
     }
 static const lc_module_ops automatic_ops = NET_OPS(training_step, .manual_optimization = false);
 static const lc_module_ops manual_ops = NET_OPS(manual_step, .manual_optimization = true);
@@ -271,6 +293,11 @@ static const lc_module_ops manual_ops = NET_OPS(manual_step, .manual_optimizatio
 static inline lc_status net_init(net *m, uint64_t seed)
 {
     lc_module_init(&m->base, m->c->mode >= MANUAL ? &manual_ops : &automatic_ops, seed);
+    if (m->c->bare) {
+        odd_init(&m->odd, m, m->c);
+        for (int i = 0; i < 2; i++) LC_TRY(lc_metric_new("Accuracy", &m->accuracy[i], .num_classes = CLASSES));
+        return lc_module_status(&m->base);
+    }
     lc_module_init_child(&m->backbone, m, "backbone", "Backbone");
     lc_linear_init(&m->in, &m->backbone, "in", FEATURES, WIDTH);
     lc_linear_init(&m->mid, m, "mid", WIDTH, WIDTH);
@@ -278,6 +305,7 @@ static inline lc_status net_init(net *m, uint64_t seed)
     lc_linear_init(&m->unused, m, "unused", 3, 2);
     lc_linear_init(&m->side, m, "side", FEATURES, WIDTH);
     lc_linear_init(&m->out, m, "out", WIDTH, CLASSES);
+    odd_init(&m->odd, m, m->c);
     lc_module_requires_grad(&m->frozen.base, false);
     for (int i = 0; i < 2; i++) LC_TRY(lc_metric_new("Accuracy", &m->accuracy[i], .num_classes = CLASSES));
     return lc_module_status(&m->base);

@@ -8,7 +8,7 @@
 #include "quiet_options.h"
 #include "random_ranks_net.h"
 
-enum { GLOBAL_BATCH = 12, NUMBERS = 1024, NAMES = 64 };
+enum { GLOBAL_BATCH = 12, NUMBERS = 8192, NAMES = 64 };
 
 /* ---- a run ---- */
 
@@ -16,7 +16,7 @@ typedef struct outcome {
     lc_status status;
     char message[600];
     int64_t steps, epochs;
-    int n_metrics, n;
+    int n_metrics, n, n_exact; /* the first numbers have the same bits if the run is deterministic */
     char names[NAMES][64];
     double metrics[NAMES], numbers[NUMBERS];
 } outcome;
@@ -32,9 +32,14 @@ static void report_metrics(outcome *o, lc_trainer *t)
 
 static lc_status report_values(outcome *o, lc_tensor *t)
 {
-    float v[NUMBERS];
+    float v[2048];
     int64_t n = lc_tensor_numel(t);
-    if (o->n + n > NUMBERS) return lc_fail(LC_ERR_INTERNAL, "more than %d numbers", NUMBERS);
+    if (o->n + n > NUMBERS || n > 2048) return lc_fail(LC_ERR_INTERNAL, "more than %d numbers", NUMBERS);
+    if (lc_tensor_dtype(t) == LC_F64) {
+        LC_TRY(lc_tensor_read(t, o->numbers + o->n, (size_t)n * sizeof(double)));
+        o->n += (int)n;
+        return LC_OK;
+    }
     LC_TRY(lc_tensor_read(t, v, (size_t)n * sizeof *v));
     for (int64_t i = 0; i < n; i++) o->numbers[o->n++] = (double)v[i];
     return LC_OK;
@@ -61,6 +66,7 @@ static lc_status fit(const config *c, net *m, lc_trainer *t, outcome *o)
     o->epochs = lc_trainer_current_epoch(t);
     report_metrics(o, t);
     LC_TRY_GOTO(status, done, lc_module_visit(&m->base, report_tensor, o));
+    o->n_exact = o->n;
     LC_TRY_GOTO(status, done, lc_trainer_predict(t, &m->base, .dataloaders = &val, .n_dataloaders = 1));
     for (int64_t i = 0; i < lc_trainer_prediction_count(t, 0); i++)
         LC_TRY_GOTO(status, done, report_values(o, lc_trainer_prediction(t, 0, i)));
@@ -75,6 +81,52 @@ typedef struct place {
     int ranks, devices;
     int64_t shard_size;
 } place;
+
+/* A program's own loop, before any optimizer exists. */
+static lc_status backward_before(net *m)
+{
+    lc_graph *g;
+    lc_tensor *x;
+    LC_TRY(lc_graph_new(&g, .threads = 1));
+    lc_status status = lc_input_new(LC_F32, 2, (int64_t[]){5, FEATURES}, LC_ROW_MAJOR, inputs, &x);
+    if (status >= 0) status = lc_step_begin(g, 0, 0);
+    if (status >= 0) {
+        lc_backward(lc_mean(lc_square(forward(m, x, true))));
+        status = lc_step_run(g);
+        lc_status end = lc_step_end(g);
+        if (status >= 0) status = end;
+    }
+    if (status >= 0) lc_tensor_unref(x);
+    lc_graph_free(g);
+    return status;
+}
+
+/* Another fit, after the results of the first are noted. */
+static lc_status fit_on(const config *c, net *m, lc_trainer_options *opt, lc_trainer *t, outcome *o)
+{
+    lc_dataloader *val = NULL;
+    lc_status status = LC_OK;
+    o->n = o->n_metrics = 0;
+    if (c->sequel == SAME_TRAINER) {
+        LC_TRY(val_loader(m, 0, &val));
+        status = lc_trainer_validate(t, &m->base, .val_dataloader = val);
+        lc_dataloader_free(val);
+        return status < 0 ? status : fit(c, m, t, o);
+    }
+    if (c->sequel == OTHER_TRAINER) {
+        lc_trainer *other;
+        LC_TRY(lc_trainer_new(opt, &other));
+        status = fit(c, m, other, o);
+        lc_trainer_free(other);
+        return status;
+    }
+    net second = {.c = c, .batch = m->batch, .left = -1};
+    status = net_init(&second, 99);
+    if (status >= 0) status = fit(c, &second, t, o);
+    lc_module_release(&second.base);
+    for (int i = 0; i < 2; i++) lc_metric_free(second.accuracy[i]);
+    return status;
+}
 
 /* after: saves inside.ckpt after this many batches and fails (negative: never); continues: resumes from there. */
 static lc_status run(const config *c, const place *at, lc_comm *comm, int64_t after, bool continues, outcome *o)
@@ -103,7 +155,12 @@ static lc_status run(const config *c, const place *at, lc_comm *comm, int64_t af
                 LC_TRY(lc_option_set_text(&table[k], &opt, c->values[i]));
     snprintf(path, sizeof path, "%s/inside.ckpt", c->root);
     if (continues) opt.ckpt_path = path;
+    if (c->chunk) {
+        opt.deterministic = true;
+        opt.deterministic_chunk = atoi(c->chunk);
+    }
     LC_TRY_GOTO(status, done, net_init(&m, (uint64_t)(1 + rank)));
+    if (c->backward_before) LC_TRY_GOTO(status, done, backward_before(&m));
     LC_TRY_GOTO(status, done, lc_trainer_new(&opt, &t));
     for (int i = 0; i < c->n_callbacks; i++) {
         lc_callback cb;
@@ -111,6 +168,7 @@ static lc_status run(const config *c, const place *at, lc_comm *comm, int64_t af
         LC_TRY_GOTO(status, done, lc_trainer_add_callback(t, cb));
     }
     LC_TRY_GOTO(status, done, fit(c, &m, t, o));
+    if (c->sequel && after < 0 && !continues) LC_TRY_GOTO(status, done, fit_on(c, &m, &opt, t, o));
 done:
     o->status = status;
     snprintf(o->message, sizeof o->message, "%s", status < 0 ? lc_error_message() : "");
@@ -161,12 +219,20 @@ static void compare(int k, const config *c, const place *at, int rank, const out
     }
     if (want->n != got->n) TEST_FAIL("%s: %d numbers in place of %d (%s)", what, got->n, want->n, c->text);
     for (int i = 0; i < want->n; i++)
-        if (!near(want->numbers[i], got->numbers[i]))
-            TEST_FAIL("%s: number %d is %g in place of %g (%s)", what, i, got->numbers[i], want->numbers[i], c->text);
+        if (c->chunk && i < want->n_exact ? want->numbers[i] != got->numbers[i] && !isnan(want->numbers[i])
+                                          : !near(want->numbers[i], got->numbers[i]))
+            TEST_FAIL("%s: number %d is %.9g in place of %.9g (%s)", what, i, got->numbers[i], want->numbers[i],
+                      c->text);
 }
 
 static const place places[] = {{"ddp", 2, 1, 0},
                                {"ddp", 3, 1, 0},
+                               {"ddp", 4, 1, 0},
+                               {"sharded_1", 4, 1, 0},
+                               {"sharded_2", 2, 1, 0},
+                               {"data_parallel", 1, 4, 0},
+                               {"data_parallel", 1, 8, 0},
+                               {"central_storage", 1, 3, 0},
                                {"sharded_1", 2, 1, 0},
                                {"sharded_2", 3, 1, 0},
                                {"sharded_3", 2, 1, 0},
@@ -180,8 +246,11 @@ enum { PLACES = sizeof places / sizeof *places };
 /* Combinations that several ranks or devices do not support (docs/trainer.md). */
 static bool is_refused(const outcome *o)
 {
-    static const char *const texts[] = {"samples, which leaves some of", "every rank needs",
-                                        "cannot step the optimizers itself"};
+    static const char *const texts[] = {
+        "samples, which leaves some of",     "every rank needs",
+        "cannot step the optimizers itself", "use a deterministic_chunk",
+        "deterministic with several ranks",  "does not report how many samples a batch has",
+        "the ranks make different calls",    "the ranks compute different things"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (o->status < 0 && strstr(o->message, texts[i])) return true;
     return false;
@@ -200,8 +269,15 @@ static void run_job(job *j, const config *c, const place *at, int64_t after, boo
         CHECK_OK(run(c, at, NULL, after, continues, &j->o[0]));
 }
 
+/* Eight devices have no equal shares of the last batches of combined loaders, 12 and 8 samples (docs/trainer.md, Data).
+ */
+static bool cuts_unevenly(const config *c, const place *at)
+{
+    return c->combined && at->devices > 4;
+}
+
 /* Configurations that found errors which the first ones do not find. */
-static const int known[] = {1354};
+static const int known[] = {37, 41, 1354};
 enum { KNOWN = sizeof known / sizeof *known };
 
 TEST(configurations)
@@ -219,6 +295,7 @@ TEST(configurations)
         if (shows) printf("%d: %s: %s\n", k, c.text, want.status < 0 ? want.message : "ran");
         for (int p = 0; p < PLACES; p++) {
             if (!from && i < n && p % 3 != k % 3) continue;
+            if (cuts_unevenly(&c, &places[p])) continue;
             run_job(&j, &c, &places[p], -1, false);
             for (int r = 0; r < j.at.ranks; r++) {
                 if (want.status >= 0 && is_refused(&j.o[r])) {
@@ -241,13 +318,6 @@ static bool draws(const config *c, const char *option)
     return false;
 }
 
-static bool calls(const config *c, make_callback *callback)
-{
-    for (int i = 0; i < c->n_callbacks; i++)
-        if (callbacks[c->callbacks[i]].make == callback) return true;
-    return false;
-}
-
 /* Law 3: saved after any batch in one place, and resumed in another. */
 TEST(configurations_that_resume_elsewhere)
 {
@@ -260,12 +330,14 @@ TEST(configurations_that_resume_elsewhere)
         config c = draw_config(k);
         draw d = {.key = 5000 + (uint64_t)k};
         memset(&want, 0, sizeof want);
+        c.sequel = NONE;
         if (draws(&c, "fast_dev_run") || calls(&c, rate_finder)) continue; /* it would save in its trial */
         CHECK_OK(run(&c, &(place){NULL, 1, 1, 0}, NULL, -1, false, &want));
         if (want.status < 0) continue;
         for (int p = 0; p < (from ? 4 : 2); p++) {
             const place *a = &places[below(&d, PLACES)], *b = &places[below(&d, PLACES)];
             int64_t after = below(&d, 7);
+            if (cuts_unevenly(&c, a) || cuts_unevenly(&c, b)) continue;
             run_job(&before, &c, a, after, false);
             if (before.o[0].status >= 0 || is_refused(&before.o[0])) continue;
             run_job(&j, &c, b, -1, true);
