@@ -29,6 +29,7 @@
 #include <lightc/ops_types.h>
 #include <lightc/optim.h>
 #include <lightc/options.h>
+#include <lightc/plot.h>
 #include <lightc/plugin.h>
 #include <lightc/precision.h>
 #include <lightc/profiler.h>

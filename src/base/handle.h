@@ -28,6 +28,7 @@
     X(WRITER, "checkpoint writer")                                                                                     \
     X(CLOSURE, "closure")                                                                                              \
     X(PLUGIN, "plug-in")                                                                                               \
+    X(PLOT, "plot")                                                                                                    \
     X(MODULE, "module")
 
 /* Numbers that nothing else begins with: no small integer, no address, no text. */

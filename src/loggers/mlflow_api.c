@@ -13,6 +13,7 @@
  * refuses (mlflow_request.c) are dropped and counted. */
 #define _GNU_SOURCE
 #include "loggers/mlflow_api.h"
+#include "base/base64.h"
 
 #include "base/io.h"
 #include "base/json.h"

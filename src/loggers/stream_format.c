@@ -3,6 +3,7 @@
  * state.json; pictures are PNG in base64. To add a kind: a function here, and its line in docs/loggers.md. */
 #include "loggers/stream_format.h"
 
+#include "base/base64.h"
 #include "base/png.h"
 
 #include <inttypes.h>
@@ -169,48 +170,10 @@ static lc_status add_histogram(lc__text *t, const lc__log_record *r)
     return lc__text_puts(t, "}\n");
 }
 
-/* ---- base64 (RFC 4648) ---- */
-
-static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-static lc_status add_base64(lc__text *t, const unsigned char *p, size_t n)
-{
-    for (size_t i = 0; i < n; i += 3) {
-        uint32_t v = (uint32_t)p[i] << 16 | (i + 1 < n ? (uint32_t)p[i + 1] << 8 : 0) | (i + 2 < n ? p[i + 2] : 0);
-        char four[4] = {digits[v >> 18], digits[v >> 12 & 63], i + 1 < n ? digits[v >> 6 & 63] : '=',
-                        i + 2 < n ? digits[v & 63] : '='};
-        LC_TRY(lc__text_add(t, four, 4));
-    }
-    return LC_OK;
-}
-
-lc_status lc__base64_decode(const char *text, char **out, size_t *n)
-{
-    size_t length = strlen(text), pad = 0, at = 0;
-    while (pad < length && pad < 2 && text[length - 1 - pad] == '=') pad++;
-    if (length % 4) return lc_fail(LC_ERR_FORMAT, "invalid base64: its length is %zu", length);
-    char *bytes = malloc(length / 4 * 3 + 1);
-    if (!bytes) return lc_fail(LC_ERR_MEMORY, "no memory for %zu bytes", length / 4 * 3);
-    for (size_t i = 0; i < length; i += 4) {
-        uint32_t v = 0;
-        for (size_t k = i; k < i + 4; k++) {
-            const char *digit = k < length - pad ? strchr(digits, text[k]) : digits;
-            if (!digit) {
-                free(bytes);
-                return lc_fail(LC_ERR_FORMAT, "invalid base64: \"%c\" at byte %zu", text[k], k);
-            }
-            v = v << 6 | (uint32_t)(digit - digits);
-        }
-        bytes[at++] = (char)(v >> 16), bytes[at++] = (char)(v >> 8), bytes[at++] = (char)v;
-    }
-    *out = bytes, *n = at - pad;
-    return LC_OK;
-}
-
 static lc_status add_image(lc__text *t, const lc__log_record *r)
 {
     const lc_log_image *m = &r->image;
-    lc__str png = {0};
+    lc__str png = {0}, text = {0};
     LC_TRY(begin_named(t, "image", r));
     LC_TRY(add_key_int(t, "width", m->width));
     LC_TRY(add_key_int(t, "height", m->height));
@@ -218,8 +181,10 @@ static lc_status add_image(lc__text *t, const lc__log_record *r)
     LC_TRY(add_key(t, "png"));
     LC_TRY(lc__text_puts(t, "\""));
     lc_status status = lc__png_add(&png, m->pixels, m->width, m->height, m->channels);
-    if (status >= 0) status = add_base64(t, (const unsigned char *)png.s, png.n);
+    if (status >= 0) lc__base64_add(&text, png.s, png.n);
+    if (status >= 0) status = text.failed ? lc_fail(LC_ERR_MEMORY, "out of memory") : lc__text_add(t, text.s, text.n);
     lc__str_free(&png);
+    lc__str_free(&text);
     LC_TRY(status);
     return lc__text_puts(t, "\"}\n");
 }

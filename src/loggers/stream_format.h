@@ -14,7 +14,4 @@ lc_status lc__stream_add(lc__text *out, lc__log_record *record) LC_MUST_USE;
 /* Hyperparameters merged from several records. */
 lc_status lc__stream_add_hparams(lc__text *out, const lc__hparams *hparams, int64_t time_ns) LC_MUST_USE;
 
-/* The bytes of a base64 text into new memory (free); LC_ERR_FORMAT if it is not base64. */
-lc_status lc__base64_decode(const char *text, char **out, size_t *n) LC_MUST_USE;
-
 #endif

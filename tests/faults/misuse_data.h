@@ -238,3 +238,10 @@ S(lc_profiler_new, (P(WORD), P(OUT)))
 S(lc_precision_find, (O(WORD), P(OUT)))
 /* ---- strategy.h ---- */
 S(lc_strategy_find, (O(WORD), P(OUT)))
+/* ---- plot.h ---- */
+S(lc_plot_lines_with, (1, P(SERIES), P(OUT), DEFAULTS(lc_plot_lines)))
+S(lc_plot_histogram_with, (4, P(NUMBERS), P(OUT), DEFAULTS(lc_plot_histogram)))
+S(lc_plot_pictures_with, (H(TENSOR), P(OUT), DEFAULTS(lc_plot_pictures)))
+V(lc_plot_free, (HO(PLOT)))
+S(lc_plot_save, (H(PLOT), P(WORD)))
+S(lc_plot_text_with, (H(PLOT), P(OUT), DEFAULTS(lc_plot_text)))

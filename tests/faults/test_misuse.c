@@ -45,6 +45,7 @@
     X(FABRIC)                                                                                                          \
     X(STATE)                                                                                                           \
     X(SAFETENSORS)                                                                                                     \
+    X(PLOT)                                                                                                            \
     X(CHECKPOINT)                                                                                                      \
     X(WRITER)                                                                                                          \
     X(CLOSURE)                                                                                                         \
@@ -114,6 +115,7 @@ static lc_metric_value METRIC_VALUE_ = {.name = "a", .value = 1};
 static lc_hparam HPARAM_ = {.name = "a"};
 static lc_named_number NAMED_NUMBER_ = {"lr", 0.1};
 static lc_named_tensor NAMED_TENSOR_ = {.name = "a"};
+static lc_plot_series SERIES_ = {.n = 2, .y = NUMBERS_};
 static lc_text_pair TEXT_PAIR_ = {"a", "b"};
 static lc_option OPTION_ = {.name = "a", .kind = LC_OPTION_INT};
 static lc_option_set OPTION_SET_ = {.options = &OPTION_, .n = 1, .target = OUT_};
@@ -354,6 +356,7 @@ static void make(void **o)
     CHECK_OK(lc_text_new("some text", 9, (lc_text **)&o[TEXT]));
     CHECK_OK(lc_metric_new("Accuracy", (lc_metric **)&o[METRIC], .num_classes = 2));
     CHECK_OK(lc_state_new((lc_state **)&o[STATE]));
+    CHECK_OK(lc_plot_histogram(2, NUMBERS_, (lc_plot **)&o[PLOT]));
     CHECK_OK(lc_fabric_new((lc_fabric **)&o[FABRIC]));
     char path[400];
     snprintf(path, sizeof path, "%s/a.safetensors", scratch_root);
@@ -433,6 +436,7 @@ static void end(void **o)
     lc_text_free(o[TEXT]);
     lc_metric_free(o[METRIC]);
     lc_state_free(o[STATE]);
+    lc_plot_free(o[PLOT]);
     lc_safetensors_close(o[SAFETENSORS]);
     lc_checkpoint_close(o[CHECKPOINT]);
     lc_module_release(o[MODULE]);

@@ -31,6 +31,9 @@ static lc_graph *graph;
 static lc_array_file *tokens;
 static lc_tensor *x;
 static lc_fabric *fabric;
+static const double numbers[] = {1, 2};
+static lc_plot *plot;
+static lc_tensor *picture;
 static lc_multihead_attention attention;
 static lc_rnn rnn;
 
@@ -44,6 +47,8 @@ static void open_all(void)
     opt = lc_sgd(&module, .momentum = 0.5);
     CHECK_OK(lc_trainer_new(&o, &trainer));
     CHECK_OK(lc_graph_new(&graph));
+    CHECK_OK(lc_plot_histogram(2, numbers, &plot));
+    CHECK_OK(lc_tensor_new(LC_U8, 3, (const int64_t[]){1, 2, 2}, &picture));
     char path[4200];
     snprintf(path, sizeof path, "%s/tests/data/files/fixtures/vector.npy",
              getenv("LIGHTC_TEST_SOURCE") ? getenv("LIGHTC_TEST_SOURCE") : ".");
@@ -61,6 +66,8 @@ static void close_all(void)
     lc_fabric_free(fabric);
     lc_tensor_unref(x);
     lc_graph_free(graph);
+    lc_tensor_unref(picture);
+    lc_plot_free(plot);
     lc_array_file_close(tokens);
     lc_trainer_free(trainer);
     lc_optimizer_free(opt);
@@ -177,6 +184,26 @@ typedef lc_adam_args lc_adamw_args;
         lc_metric *m = NULL;                                                                                           \
         o = outcome_of(lc_metric_new_with("Accuracy", &m, a));                                                         \
         lc_metric_free(m);                                                                                             \
+    })                                                                                                                 \
+    X(lc_plot_lines, {                                                                                                 \
+        lc_plot *p = NULL;                                                                                             \
+        o = outcome_of(lc_plot_lines_with(1, &(lc_plot_series){.n = 2, .y = numbers}, &p, a));                         \
+        lc_plot_free(p);                                                                                               \
+    })                                                                                                                 \
+    X(lc_plot_histogram, {                                                                                             \
+        lc_plot *p = NULL;                                                                                             \
+        o = outcome_of(lc_plot_histogram_with(2, numbers, &p, a));                                                     \
+        lc_plot_free(p);                                                                                               \
+    })                                                                                                                 \
+    X(lc_plot_pictures, {                                                                                              \
+        lc_plot *p = NULL;                                                                                             \
+        o = outcome_of(lc_plot_pictures_with(picture, &p, a));                                                         \
+        lc_plot_free(p);                                                                                               \
+    })                                                                                                                 \
+    X(lc_plot_text, {                                                                                                  \
+        char *text = NULL;                                                                                             \
+        o = outcome_of(lc_plot_text_with(plot, &text, a));                                                             \
+        free(text);                                                                                                    \
     })                                                                                                                 \
     X(lc_graph, {                                                                                                      \
         lc_graph *g = NULL;                                                                                            \

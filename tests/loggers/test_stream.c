@@ -3,6 +3,7 @@
  * reading, die and come back; and the bridges in tools/bridge/. */
 #define _GNU_SOURCE
 #include "test.h"
+#include "base/base64.h"
 #include "log_everything.h"
 #include "peer_python.h"
 #include "scratch.h"

@@ -227,6 +227,26 @@ lc_tensor *networks(lc_tensor *x, lc_tensor *w, int n, lc_comm *comm)
     return lc_all_to_all(x, comm);
 }
 
+void plots(lc_tensor *x);
+void plots(lc_tensor *x)
+{
+    const double values[] = {1, 2};
+    lc_plot_series s = {"s", 2, values, values, values, {NULL, NULL}};
+    const char *const labels[] = {"a"};
+    lc_plot *p = NULL;
+    char *text = NULL;
+    (void)!lc_plot_lines(1, &s, &p);
+    (void)!lc_plot_lines(1, &s, &p, .height = 300, .width = 400, .from_zero = true, .y_label = "y", .x_label = "x",
+                         .title = "t");
+    (void)!lc_plot_histogram(2, values, &p);
+    (void)!lc_plot_histogram(2, values, &p, .height = 300, .width = 400, .bins = 5, .y_label = "y", .x_label = "x",
+                             .title = "t");
+    (void)!lc_plot_pictures(x, &p);
+    (void)!lc_plot_pictures(x, &p, .high = 1, .low = 0, .columns = 2, .labels = labels, .title = "t");
+    (void)!lc_plot_text(p, &text);
+    (void)!lc_plot_text(p, &text, .color = true, .rows = 20, .columns = 70, .graphics = LC_PLOT_SIXEL);
+}
+
 lc_tensor *layers(every_layer *m, lc_tensor *x, int n);
 lc_tensor *layers(every_layer *m, lc_tensor *x, int n)
 {
