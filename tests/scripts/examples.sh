@@ -40,6 +40,7 @@ picture() { # 224 x 224, as PNG (its header) or PGM
   *) [ "$(head -n 2 "$1" | tail -n 1)" = "224 224" ] && [ "$(wc -c <"$1")" = 50191 ] ;;
   esac
 }
+png() { [ "$(head -c 8 "$1" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ]; }
 once() { [ "$(cat out err | tr '\r' '\n' | grep -c "$1 ")" = 1 ]; }
 same_value() { [ "$(value "$1")" = "$2" ]; }
 exists() { compgen -G "$1" >/dev/null; }
@@ -121,6 +122,74 @@ image_folder)
   rm -r data/test/plain
   check "classes that differ are an error" fails "${args[@]}"
   check "which counts them" complains '3 classes in train, but 2 in test'
+  ;;
+lfw_dataset)
+  check "--help ends well" run --help
+  check "--help into a full disk is an error" loses --help
+  check "runs without arguments" run
+  if grep -q 'built without libpng' err; then echo "skipped: this build lacks libpng" && exit 0; fi
+  check "on pictures that it makes" exists 'lfw_small/Ada_Brown/Ada_Brown_0001.png'
+  check "measures" says '^1 workers: [0-9.]+ s a pass, deviation [0-9.]+ s, [0-9]+ pictures a second$'
+  check "shows a batch" says '^saved as batch\.png$'
+  check "with names below the pictures" says '(Ada|Ben|Cleo|Dan)_[BGW]'
+  check "and as a picture" png batch.png
+  rm batch.png
+  check "measures several numbers of workers" run -get_timing -num_workers 0,1,2 -batch_size 7
+  check "each" test "$(grep -c ' workers: ' out)" = 3
+  check "as a plot" png timing.png
+  check "and in half blocks" says '▄▄▄'
+  check "and nothing else" test ! -e batch.png
+  check "numbers that are none are an error" fails -get_timing -num_workers 1,x
+  check "that says what is expected" complains 'num_workers must be numbers'
+  "$bin/make_pictures" data || exit 1
+  check "shows another folder, with two dashes" run --path data/train --visualize_batch --batch_size 4
+  check "with its classes" says 'plain|across|along'
+  check "a folder that is not there is an error" fails -path nowhere
+  check "that names it" complains 'cannot read the folder "nowhere"'
+  check "a full disk is an error" loses -get_timing
+  ;;
+cifar_resnet)
+  "$bin/make_pictures" data || exit 1
+  args=(--data data --seed 3 --batch_size 30 --max_lr 0.05 --default_root_dir root --threads 1)
+  common
+  check "trains" run "${args[@]}" --max_epochs 4
+  if grep -q 'built without libpng' err; then echo "skipped: this build lacks libpng" && exit 0; fi
+  check "learns" at_least test_acc 0.8
+  loss=$(value test_loss)
+  check "trains with 4 workers" run "${args[@]}" --max_epochs 4 --num_workers 4
+  check "to the same end" same_value test_loss "$loss"
+  check "without mixing" run "${args[@]}" --max_epochs 1 --mixup 0 --label_smoothing 0
+  check "another depth" run "${args[@]}" --max_steps 1 --depth 18 --batch_size 4
+  check "a depth that there is not is an error" fails "${args[@]}" --depth 21
+  check "that says which there are" complains 'depth must be 18, 20, 34, 50 or 101'
+  check "as is a schedule without an end" fails "${args[@]}" --max_epochs -1
+  check "which says what it needs" complains 'give --max_epochs or --max_steps'
+  ;;
+finetune)
+  "$bin/make_pictures" data || exit 1
+  args=(--data data --seed 3 --side 32 --batch_size 30 --unfreeze_at 1 --default_root_dir root --threads 1)
+  common
+  check "trains" run "${args[@]}" --max_epochs 2
+  if grep -q 'built without libpng' err; then echo "skipped: this build lacks libpng" && exit 0; fi
+  check "the head alone first" grep -qE '11\.2 M parameters, 1\.5 K|K of them trainable' err
+  check "then the backbone too" grep -qE 'epoch 1: learning rate 0\.001, backbone 0\.0001' out err
+  weights=$(echo root/lightning_logs/version_0/checkpoints/*.ckpt/model.safetensors)
+  check "weights with other names are an error" fails "${args[@]}" --weights "$weights"
+  check "which names some" complains 'conv1\.weight|no tensor'
+  check "as is a file that is not there" fails "${args[@]}" --weights nowhere.safetensors
+  if command -v python3 >/dev/null; then
+    python3 - "$weights" <<'END'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+head = {k.replace("backbone.", "").replace("head.", "fc."): v for k, v in json.loads(data[8 : 8 + n]).items()}
+text = json.dumps(head).encode()
+text += b" " * (-len(text) % 8)
+open("torchvision.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n :])
+END
+    check "torchvision's names load" run "${args[@]}" --weights torchvision.safetensors --max_epochs 1
+    check "all but the classifier" says '^loaded 120 tensors$'
+  fi
   ;;
 sharded_gpt)
   args=(--threads 1 --max_steps 20)
