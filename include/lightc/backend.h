@@ -64,6 +64,11 @@ typedef struct lc_backend_ops {
     /* Enqueues a copy of bytes between two addresses, each the device's or the host's. Host memory of host_alloc or
      * host_register is used when the queue gets there; other host memory is done with when the function returns. */
     lc_status (*copy)(void *device, void *to, const void *from, size_t bytes);
+    /* OPTIONAL (copy): a second queue, for what the next step reads. copy_ahead enqueues a copy there, from host memory
+     * that the queue can use. It waits for no kernel, only for each copy_arrived before it. copy_arrived enqueues a
+     * copy within the device, which waits for each copy_ahead before it. *mark: after those. */
+    lc_status (*copy_ahead)(void *device, void *to, const void *from, size_t bytes);
+    lc_status (*copy_arrived)(void *device, void *to, const void *from, size_t bytes, uint64_t *mark);
     /* OPTIONAL (NULL): the queue, for kernels of programs (lc_call.queue). A backend documents what it is. */
     void *(*queue)(void *device);
     /* Host memory that the queue can use. */

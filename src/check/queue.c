@@ -68,6 +68,7 @@ static const char *required(world *w)
         {"mark", o->mark},
         {"wait", o->wait},
         {"reached", o->reached},
+        {"copy_arrived", o->copy_arrived || !o->copy_ahead},
         {"host_unregister", o->host_unregister || !o->host_register},
     };
     for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
@@ -179,6 +180,30 @@ static const char *registers_pages(world *w)
         memset(w->pages, 0, N);
         MUST(o->copy(w->device, w->back, w->a, N));
         if (!is_all(w->back, 0x5a, N)) return "copy returns before it is done with memory that is no longer registered";
+    }
+    return NULL;
+}
+
+/* What arrives was sent before it, not after; and once the mark is reached, the memory that was sent may change. */
+static const char *copies_ahead(world *w)
+{
+    const lc_backend_ops *o = w->ops;
+    const size_t half = N / 2;
+    uint64_t first, second;
+    if (!o->copy_ahead) return NULL;
+    for (int round = 0; round < MANY; round++) {
+        memset(w->pinned, round, half);
+        memset(w->pinned + half, ~round, half);
+        MUST(o->copy_ahead(w->device, w->a, w->pinned, half));
+        MUST(o->copy_arrived(w->device, w->b, w->a, half, &first));
+        MUST(o->copy_ahead(w->device, w->a, w->pinned + half, half));
+        MUST(o->copy_arrived(w->device, w->b + half, w->a, half, &second));
+        if (round % 3) MUST(o->wait(w->device, round % 3 == 1 ? first : second));
+        if (round % 3) memset(w->pinned, ~round, half);
+        MUST(o->copy(w->device, w->other, w->b, N));
+        MUST(o->wait(w->device, UINT64_MAX));
+        if (!is_all(w->other, (char)round, half) || !is_all(w->other + half, (char)~round, half))
+            return "what was sent by copy_ahead is not what arrives";
     }
     return NULL;
 }
@@ -335,6 +360,7 @@ static const struct {
     {"order", keeps_order},
     {"order of kernels", kernels_keep_order},
     {"marks", marks_count},
+    {"copies ahead", copies_ahead},
     {"registered memory", registers_pages},
     {"programs", programs_run},
     {"errors", errors_are_kept},

@@ -115,7 +115,7 @@ typedef struct lc_patch {
 } lc_patch;
 
 /* On a device whose memory the host cannot reach: what a replay brings there, in one block of its memory: the key of
- * random numbers, the floats, and the inputs, which the host has. The block is written by one copy, from `slots` places
+ * random numbers, the floats, and the inputs, which the host has. The block is written from `slots` places
  * on the host that take turns (engine/run/device_run.c). */
 enum { LC_SLOTS = 3 };
 typedef struct lc_upload {
@@ -124,8 +124,8 @@ typedef struct lc_upload {
 } lc_upload;
 
 typedef struct lc_block {
-    void *device;
-    char *slots; /* [LC_SLOTS][bytes] */
+    void *device, *ahead; /* ahead: another place there, where inputs arrive while the device computes; NULL: none */
+    char *slots;          /* [LC_SLOTS][bytes] */
     size_t bytes, floats;
     lc_upload *uploads;
     int n_uploads, turn;

@@ -162,6 +162,73 @@ TEST(the_host_cannot_touch_its_memory)
     CHECK(!WIFEXITED(status) || WEXITSTATUS(status) > 3); /* a sanitizer exits */
 }
 
+/* ---- the second queue ---- */
+
+enum { BYTES = 4096 };
+
+/* A device of its own, and memory on both sides. */
+static const lc_device *queues(char *memory[3], char **pinned)
+{
+    const lc_device *on;
+    void *p[4];
+    if (lc__device_find("sim:5", &on) < 0) _exit(60);
+    for (int i = 0; i < 3; i++)
+        if (on->ops->alloc(on->context, BYTES, &p[i]) < 0) _exit(61);
+    if (on->ops->host_alloc(on->context, BYTES, &p[3]) < 0) _exit(62);
+    for (int i = 0; i < 3; i++) memory[i] = p[i];
+    *pinned = p[3];
+    return on;
+}
+
+static void copy_ahead_of_others(void)
+{
+    char *memory[3], *pinned;
+    bool reached = true;
+    uint64_t mark, ahead;
+    const lc_device *on = queues(memory, &pinned);
+    lc_status status = on->ops->copy(on->context, memory[0], pinned, BYTES);
+    if (status >= 0) status = on->ops->mark(on->context, &mark);
+    if (status >= 0) status = on->ops->copy_ahead(on->context, memory[1], pinned, BYTES);
+    if (status >= 0) status = on->ops->copy_arrived(on->context, memory[2], memory[1], BYTES, &ahead);
+    if (status >= 0) status = on->ops->wait(on->context, ahead);
+    if (status >= 0) status = on->ops->reached(on->context, mark, &reached);
+    _exit(status < 0 ? 63 : reached);
+}
+
+TEST(a_copy_ahead_does_not_wait_for_the_queue)
+{
+    find_plugin();
+    use("sim:5", "lazy");
+    CHECK_EQ(child(copy_ahead_of_others), 0);
+}
+
+static void in_a_program(bool sends, const char *message)
+{
+    char *memory[3], *pinned;
+    uint64_t mark;
+    const lc_device *on = queues(memory, &pinned);
+    if (on->ops->program_begin(on->context) < 0) _exit(63);
+    lc_status status = sends ? on->ops->copy_ahead(on->context, memory[0], pinned, BYTES)
+                             : on->ops->copy_arrived(on->context, memory[1], memory[0], BYTES, &mark);
+    _exit(status >= 0 || !strstr(lc_error_message(), message));
+}
+static void send_in_a_program(void)
+{
+    in_a_program(true, "work for another stream");
+}
+static void arrive_in_a_program(void)
+{
+    in_a_program(false, "waits for an event from outside");
+}
+
+TEST(a_program_has_one_queue)
+{
+    find_plugin();
+    use("sim:5", "lazy");
+    CHECK_EQ(child(send_in_a_program), 0);
+    CHECK_EQ(child(arrive_in_a_program), 0);
+}
+
 /* Trains until something fails; the exit status is how many steps that took. */
 static void train_until_error(void)
 {

@@ -280,6 +280,7 @@ TEST(a_batch_is_copied_from_where_the_loader_has_put_it)
             train(&(wish){.batch = 1, .epochs = 1, .log_every = 50, .plain = true, .workers = workers}, &watch, &s));
         lc_sim_counters before = watch.at[0], after = watch.at[2];
         CHECK_EQ(after.bytes_registered - before.bytes_registered, 2 * (int64_t)(sizeof *inputs + sizeof *labels));
+        CHECK_EQ(after.bytes_ahead - before.bytes_ahead, after.bytes_in - before.bytes_in);
         CHECK_EQ(after.waits - before.waits, 0);
     }
 }

@@ -268,11 +268,15 @@ mutate 'operators that no plug-in finds' src/builtin.c 's/lc__optim_ops, lc__col
 mutate 'a kernel that takes rows for dense' src/backends/sim/work.c 's/v\[i\].data = sim_translate(d, v\[i\].data);/v[i].data = sim_translate(d, v[i].data), v[i].stride[0] = v[i].ndim == 2 ? v[i].shape[1] : v[i].stride[0];/' test_backend_check:a_good_backend
 mutate 'a kernel with a number of its own' src/backends/sim/work.c 's/    w->kernel->run(&c);/    static const double slope = 0.01;\n    if (!strcmp(c.op->name, "leaky_relu")) c.floats = \&slope;\n&/' test_backend_check:a_good_backend
 mutate 'an update that forgets its state' src/backends/sim/work.c 's/    w->kernel->run(&c);/    if (!strcmp(c.op->name, "update_sgd_momentum")) memset(c.in[2].data, 0, 4 * (size_t)c.in[2].shape[0]);\n&/' test_backend_check:a_good_backend
-mutate 'copies that overtake others' src/backends/sim/work.c 's/    w->bytes = bytes;\n    enqueue(d, w);/    w->bytes = bytes;\n    if (!d->into) { run_one(d, w); return leave(d, 0); }\n    enqueue(d, w);/' test_backend_check:a_good_backend
+mutate 'copies that overtake others' src/backends/sim/work.c 's/    w->bytes = bytes;\n    enqueue(stream, w);/    w->bytes = bytes;\n    if (!d->into) { run_one(d, w); return leave(d, 0); }\n    enqueue(stream, w);/' test_backend_check:a_good_backend
 mutate 'memory that is not zero' src/backends/driver/queue.c 's/if (!error) error = q->driver->fill_async(q->context, \*out, 0, [^;]*;//' test_backend_check:a_good_backend
+mutate 'inputs that nobody waits for' src/backends/driver/queue.c 's/if (!error) error = d->stream_wait(q->context, q->stream, event);//' test_backend_check:a_good_backend
+mutate 'inputs sent over those in use' src/backends/driver/queue.c 's/if (!error) error = d->stream_wait(q->context, q->ahead, q->taken);//' test_backend_check:a_good_backend
+mutate 'inputs behind what is computed' src/engine/plan/program.c 's/if (k->n_uploads \&\& on->ops->copy_ahead)/if (false)/' test_sim_fit:a_batch_is_copied
+mutate 'a program with the work of two queues' src/backends/sim/work.c 's/if (error || !d->into || d->capturing == s) return error;/return error;/' test_sim:one_queue
 mutate 'memory that stays registered' src/backends/driver/queue.c 's/if ((\*p)->at != at) continue;/continue;/' test_backend_check:a_good_backend
 mutate 'memory unregistered while it is used' src/backends/driver/queue.c 's/\(static void unpin[^{]*{\n\)    (void)[^;]*;\n/\1/' test_backend_check:a_good_backend
-mutate 'marks of what is done already' src/backends/sim/work.c 's/= d->enqueued;\n    return leave/= d->done;\n    return leave/' test_backend_check:a_good_backend
+mutate 'marks of what is done already' src/backends/sim/work.c 's/(sim_event){s, s->enqueued}/(sim_event){s, s->done}/' test_backend_check:a_good_backend
 mutate 'a program that runs as it is made' src/backends/sim/work.c 's/    \*end = &w->next;/    *end = \&w->next;\n    if (d->into) run_one(d, w);/' test_backend_check:a_good_backend
 mutate 'errors that are forgotten' src/backends/sim/work.c 's/return \*d->error != 0;/return 0;/' test_sim:first_error test_backend_check:a_device
 # ---- messages, and when they appear ----

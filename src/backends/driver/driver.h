@@ -35,6 +35,7 @@ typedef struct lc__driver {
                   void *stream, void **parameters); /* cuLaunchKernel */
     int (*event_create)(void *context, void **event);
     int (*event_record)(void *context, void *event, void *stream);
+    int (*stream_wait)(void *context, void *stream, void *event); /* cuStreamWaitEvent */
     int (*event_synchronize)(void *context, void *event);
     int (*event_query)(void *context, void *event, bool *reached); /* cuEventQuery, CUDA_ERROR_NOT_READY: false */
 

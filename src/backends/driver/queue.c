@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { EVENTS = 64 };
+enum { EVENTS = 128 };
 #define GRANULE       ((size_t)2 << 20)
 #define ARENA_LARGEST ((size_t)1 << 36)
 
@@ -21,8 +21,9 @@ typedef struct pinned {
 typedef struct queue {
     const lc_backend_host *host;
     const lc__driver *driver;
-    void *context, *stream;
-    void *events[EVENTS]; /* event m % EVENTS is recorded for mark m */
+    void *context, *stream, *ahead; /* ahead: of copy_ahead */
+    void *events[EVENTS];           /* event m % EVENTS is recorded for mark m: even ones in `stream`, odd in `ahead` */
+    void *taken;                    /* event after the last copy_arrived */
     /* A thread that makes a program has the queue for itself: what others enqueue would become part of the program. */
     pthread_rwlock_t users;
     _Atomic uint64_t maker; /* that thread; 0: no program is being made */
@@ -40,6 +41,13 @@ static lc_status check(const queue *q, int error, const char *what)
 static uint64_t this_thread(void)
 {
     return (uint64_t)pthread_self();
+}
+
+/* Waits until the device has done everything. */
+static int synchronize(const queue *q)
+{
+    int error = q->driver->stream_synchronize(q->context, q->stream);
+    return error ? error : q->driver->stream_synchronize(q->context, q->ahead);
 }
 
 /* Around each use of the driver. */
@@ -63,6 +71,8 @@ lc_status lc__queue_open(const lc_backend_host *host, const lc__driver *driver, 
         (queue){.host = host, .driver = driver, .users = PTHREAD_RWLOCK_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
     int error = driver->context_create(index, &q->context);
     if (!error) error = driver->stream_create(q->context, &q->stream);
+    if (!error) error = driver->stream_create(q->context, &q->ahead);
+    if (!error) error = driver->event_create(q->context, &q->taken);
     for (int i = 0; i < EVENTS && !error; i++) error = driver->event_create(q->context, &q->events[i]);
     lc_status status = check(q, error, "opening the device");
     if (status < 0) {
@@ -110,7 +120,7 @@ void lc__queue_arena_drop(void *device, void *base, size_t bytes)
 {
     queue *q = device;
     enter(q);
-    (void)q->driver->stream_synchronize(q->context, q->stream);
+    (void)synchronize(q);
     (void)q->driver->unmap(q->context, base, (bytes + GRANULE - 1) / GRANULE * GRANULE);
     (void)!leave(q, 0, NULL);
 }
@@ -119,7 +129,7 @@ void lc__queue_arena_release(void *device, void *base, size_t reserved)
 {
     queue *q = device;
     enter(q);
-    (void)q->driver->stream_synchronize(q->context, q->stream);
+    (void)synchronize(q);
     (void)q->driver->address_free(q->context, base, reserved);
     (void)!leave(q, 0, NULL);
 }
@@ -140,7 +150,7 @@ void lc__queue_free(void *device, void *data, size_t bytes)
     queue *q = device;
     if (!data) return;
     enter(q);
-    (void)q->driver->stream_synchronize(q->context, q->stream);
+    (void)synchronize(q);
     (void)q->driver->free(q->context, data, bytes ? bytes : 1);
     (void)!leave(q, 0, NULL);
 }
@@ -177,7 +187,7 @@ static lc_status pin(queue *q, int (*by)(void *context, void **at, size_t bytes)
 /* When the device no longer uses it. */
 static void unpin(queue *q, const void *at)
 {
-    (void)q->driver->stream_synchronize(q->context, q->stream);
+    (void)synchronize(q);
     pthread_mutex_lock(&q->lock);
     for (pinned **p = &q->pinned; *p; p = &(*p)->next) {
         if ((*p)->at != at) continue;
@@ -235,8 +245,32 @@ lc_status lc__queue_copy(void *device, void *to, const void *from, size_t bytes)
     enter(q);
     if (is_pinned(q, to, bytes) || is_pinned(q, from, bytes))
         return leave(q, q->driver->copy_async(q->context, to, from, bytes, q->stream), "a copy");
-    int error = q->driver->stream_synchronize(q->context, q->stream);
+    int error = synchronize(q);
     if (!error) error = q->driver->copy(q->context, to, from, bytes);
+    return leave(q, error, "a copy");
+}
+
+lc_status lc__queue_copy_ahead(void *device, void *to, const void *from, size_t bytes)
+{
+    queue *q = device;
+    enter(q);
+    return leave(q, q->driver->copy_async(q->context, to, from, bytes, q->ahead), "a copy");
+}
+
+lc_status lc__queue_copy_arrived(void *device, void *to, const void *from, size_t bytes, uint64_t *mark)
+{
+    queue *q = device;
+    const lc__driver *d = q->driver;
+    enter(q);
+    pthread_mutex_lock(&q->lock);
+    *mark = q->marks = (q->marks + 1) | 1;
+    void *event = q->events[*mark % EVENTS];
+    int error = d->event_record(q->context, event, q->ahead);
+    if (!error) error = d->stream_wait(q->context, q->stream, event);
+    if (!error) error = d->copy_async(q->context, to, from, bytes, q->stream);
+    if (!error) error = d->event_record(q->context, q->taken, q->stream);
+    if (!error) error = d->stream_wait(q->context, q->ahead, q->taken);
+    pthread_mutex_unlock(&q->lock);
     return leave(q, error, "a copy");
 }
 
@@ -251,7 +285,7 @@ lc_status lc__queue_mark(void *device, uint64_t *mark)
     queue *q = device;
     enter(q);
     pthread_mutex_lock(&q->lock);
-    *mark = ++q->marks;
+    *mark = q->marks = (q->marks | 1) + 1;
     int error = q->driver->event_record(q->context, q->events[*mark % EVENTS], q->stream);
     pthread_mutex_unlock(&q->lock);
     return leave(q, error, "the device");
@@ -262,7 +296,7 @@ lc_status lc__queue_wait(void *device, uint64_t mark)
 {
     queue *q = device;
     enter(q);
-    if (mark == UINT64_MAX) return leave(q, q->driver->stream_synchronize(q->context, q->stream), "the device");
+    if (mark == UINT64_MAX) return leave(q, synchronize(q), "the device");
     return leave(q, q->driver->event_synchronize(q->context, q->events[mark % EVENTS]), "the device");
 }
 

@@ -24,6 +24,8 @@ lc_status lc__queue_alloc(void *device, size_t bytes, void **out);
 void lc__queue_free(void *device, void *data, size_t bytes);
 size_t lc__queue_available(void *device);
 lc_status lc__queue_copy(void *device, void *to, const void *from, size_t bytes);
+lc_status lc__queue_copy_ahead(void *device, void *to, const void *from, size_t bytes);
+lc_status lc__queue_copy_arrived(void *device, void *to, const void *from, size_t bytes, uint64_t *mark);
 void *lc__queue_stream(void *device);
 lc_status lc__queue_host_alloc(void *device, size_t bytes, void **out);
 void lc__queue_host_free(void *device, void *data, size_t bytes);
@@ -41,9 +43,10 @@ void lc__queue_program_free(void *device, void *program);
     .arena_reserve = lc__queue_arena_reserve, .arena_commit = lc__queue_arena_commit,                                  \
     .arena_drop = lc__queue_arena_drop, .arena_release = lc__queue_arena_release, .alloc = lc__queue_alloc,            \
     .reserve = lc__queue_alloc, .free = lc__queue_free, .available = lc__queue_available, .copy = lc__queue_copy,      \
-    .queue = lc__queue_stream, .host_alloc = lc__queue_host_alloc, .host_free = lc__queue_host_free,                   \
-    .host_register = lc__queue_host_register, .host_unregister = lc__queue_host_unregister, .mark = lc__queue_mark,    \
-    .wait = lc__queue_wait, .reached = lc__queue_reached, .program_begin = lc__queue_program_begin,                    \
-    .program_end = lc__queue_program_end, .program_run = lc__queue_program_run, .program_free = lc__queue_program_free
+    .copy_ahead = lc__queue_copy_ahead, .copy_arrived = lc__queue_copy_arrived, .queue = lc__queue_stream,             \
+    .host_alloc = lc__queue_host_alloc, .host_free = lc__queue_host_free, .host_register = lc__queue_host_register,    \
+    .host_unregister = lc__queue_host_unregister, .mark = lc__queue_mark, .wait = lc__queue_wait,                      \
+    .reached = lc__queue_reached, .program_begin = lc__queue_program_begin, .program_end = lc__queue_program_end,      \
+    .program_run = lc__queue_program_run, .program_free = lc__queue_program_free
 
 #endif

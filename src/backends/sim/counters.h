@@ -9,7 +9,7 @@
 typedef struct lc_sim_counters {
     int64_t waits, launches, programs, allocations; /* programs: launched */
     int64_t bytes_in, bytes_out;                    /* copied from the host, and to it */
-    int64_t bytes_registered;                       /* of bytes_in: from memory of host_register */
+    int64_t bytes_registered, bytes_ahead; /* of bytes_in: from memory of host_register; on the second stream */
 } lc_sim_counters;
 
 typedef void lc_sim_counters_of_fn(int device, lc_sim_counters *out);

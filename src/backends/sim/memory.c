@@ -75,7 +75,6 @@ static sim_device *open_new(int index)
     }
     d->index = index;
     pthread_mutex_init(&d->lock, NULL);
-    d->last = &d->first;
     read_schedule(d);
     read_failure(d);
     return d;
@@ -232,7 +231,7 @@ int sim_free(void *context, void *at, size_t bytes)
 {
     sim_device *d = context;
     pthread_mutex_lock(&d->lock);
-    sim_run(d, UINT64_MAX);
+    sim_run_all(d);
     return leave(d, give_back(d, at, pages(bytes)));
 }
 

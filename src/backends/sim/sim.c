@@ -146,6 +146,7 @@ const lc_backend_ops *lc_backend_entry(const lc_backend_host *host)
 {
     sim_host = host;
     if (is_left_out("host_register")) sim_backend.host_register = NULL, sim_backend.host_unregister = NULL;
+    if (is_left_out("copy_ahead")) sim_backend.copy_ahead = NULL, sim_backend.copy_arrived = NULL;
     if (host->abi == LC_BACKEND_ABI) return &sim_backend;
     host->fail(LC_ERR_CONFIG, "the simulated device was built for another version of lightc");
     return NULL;

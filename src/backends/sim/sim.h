@@ -11,13 +11,14 @@
  * - New memory is full of 0xff: floats that are NaN. The memory of an arena that was dropped cannot be touched until it
  *   is committed again.
  * - LIGHTC_SIM names the schedule: "eager" runs what is enqueued at once; "lazy" only when somebody waits for it;
- *   "random:SEED" a random number of pieces whenever one is enqueued.
- * - While a program is captured, nothing may be allocated, waited for or copied at once. A program keeps addresses.
+ *   "random:SEED" a random number of pieces whenever one is enqueued, of any stream.
+ * - While a program is captured, nothing may be allocated, waited for or copied at once. It has one stream: nothing may
+ *   be enqueued on another one, no event is recorded in it, and it waits for none from outside. It keeps addresses.
  * - An asynchronous copy to or from memory that is neither host_alloc's nor registered is an error. What is registered
  *   consists of whole pages, and overlaps nothing else that is.
  * - The first error is kept: every later call returns it. LIGHTC_SIM_FAIL=launch:N (or alloc:N, copy:N) makes the N-th
- *   launch, allocation or copy fail. LIGHTC_SIM_WITHOUT names operators, separated by commas, that have no
- *   kernel; "all": none has one. With "host_register" there, memory of the host cannot be registered.
+ *   launch, allocation or copy fail. LIGHTC_SIM_WITHOUT names operators, separated by commas, that have no kernel; it
+ *   may name host_register and copy_ahead, which the backend then lacks. "all" leaves out all of these.
  * - There are LC_SIM_DEVICES devices; LIGHTC_SIM_DEVICES=N makes them fewer. */
 #ifndef LC_BACKENDS_SIM_SIM_H
 #define LC_BACKENDS_SIM_SIM_H
@@ -43,6 +44,14 @@ typedef struct sim_block {
 
 typedef enum sim_schedule { SIM_EAGER, SIM_LAZY, SIM_RANDOM } sim_schedule;
 
+typedef struct sim_stream {
+    struct sim_device *device;
+    sim_work *first, **last; /* enqueued, in order */
+    uint64_t enqueued, done;
+} sim_stream;
+
+enum { SIM_STREAMS = 2 };
+
 typedef struct sim_device {
     int index;
     pthread_mutex_t lock;
@@ -51,9 +60,11 @@ typedef struct sim_device {
     size_t size, end;
     sim_block *blocks, *pinned;
     /* work.c */
-    sim_work *first, **last;    /* enqueued, in order */
+    sim_stream streams[SIM_STREAMS];
+    int n_streams;
     sim_work *captured, **into; /* the program being made; into NULL: none */
-    uint64_t enqueued, done, random;
+    const sim_stream *capturing;
+    uint64_t random;
     sim_schedule schedule;
     int64_t fail_launch, fail_alloc, fail_copy; /* how many until the one that fails; -1: none */
     char error[256];                            /* "": none */
@@ -85,8 +96,8 @@ int sim_host_unregister(void *context, void *at);
 sim_device *sim_open(int index);
 
 /* ---- work.c ---- */
-/* Runs all that is enqueued, up to the piece with that number. */
-void sim_run(sim_device *d, uint64_t upto);
+/* Runs all that is enqueued. */
+void sim_run_all(sim_device *d);
 extern const lc__driver sim_driver;
 
 /* ---- sim.c ---- */

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue of a simulated device: a list of work. The thread that waits for the device runs it, in order, or the
- * thread that enqueues more (sim.h, LIGHTC_SIM). A device has one stream. */
+/* The streams of a simulated device: lists of work. The thread that waits for the device runs it, in the order of its
+ * stream, or the thread that enqueues more (sim.h, LIGHTC_SIM). */
 #include "backends/sim/sim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum work_kind { COPY, FILL, LAUNCH, GRAPH } work_kind;
+typedef enum work_kind { COPY, FILL, LAUNCH, GRAPH, WAIT } work_kind;
+
+/* Where a stream was: the number of pieces enqueued before it. */
+typedef struct sim_event {
+    sim_stream *stream;
+    uint64_t upto;
+} sim_event;
 
 struct sim_work {
     work_kind kind;
@@ -16,6 +22,7 @@ struct sim_work {
     size_t bytes;
     unsigned char byte;
     const sim_work *graph;
+    sim_event event;         /* WAIT: for that */
     const lc_kernel *kernel; /* runs `call` */
     lc_call call;
     sim_work *next;
@@ -43,6 +50,8 @@ static void run_call(const sim_device *d, const sim_work *w)
     if (v != views) free(v);
 }
 
+static void run_upto(sim_stream *s, uint64_t upto);
+
 static void run_one(sim_device *d, const sim_work *w)
 {
     switch (w->kind) {
@@ -58,19 +67,27 @@ static void run_one(sim_device *d, const sim_work *w)
     case GRAPH:
         for (const sim_work *part = w->graph; part; part = part->next) run_one(d, part);
         break;
+    case WAIT:
+        run_upto(w->event.stream, w->event.upto);
+        break;
     }
 }
 
-void sim_run(sim_device *d, uint64_t upto)
+static void run_upto(sim_stream *s, uint64_t upto)
 {
-    while (d->first && d->done < upto) {
-        sim_work *w = d->first;
-        d->first = w->next;
-        if (!d->first) d->last = &d->first;
-        d->done++;
-        run_one(d, w);
+    while (s->first && s->done < upto) {
+        sim_work *w = s->first;
+        s->first = w->next;
+        if (!s->first) s->last = &s->first;
+        s->done++;
+        run_one(s->device, w);
         free(w);
     }
+}
+
+void sim_run_all(sim_device *d)
+{
+    for (int i = 0; i < d->n_streams; i++) run_upto(&d->streams[i], UINT64_MAX);
 }
 
 /* ---- enqueuing ---- */
@@ -83,18 +100,24 @@ static uint64_t next_random(sim_device *d)
 
 static void schedule(sim_device *d)
 {
-    uint64_t left = d->enqueued - d->done;
-    if (d->schedule == SIM_EAGER) sim_run(d, UINT64_MAX);
-    if (d->schedule == SIM_RANDOM) sim_run(d, d->done + next_random(d) % (left + 1));
+    uint64_t left = 0;
+    if (d->schedule == SIM_EAGER) sim_run_all(d);
+    if (d->schedule != SIM_RANDOM) return;
+    for (int i = 0; i < d->n_streams; i++) left += d->streams[i].enqueued - d->streams[i].done;
+    for (uint64_t n = next_random(d) % (left + 1); n; n--) {
+        sim_stream *s = &d->streams[next_random(d) % (uint64_t)d->n_streams];
+        run_upto(s, s->done + 1);
+    }
 }
 
-static void enqueue(sim_device *d, sim_work *w)
+static void enqueue(sim_stream *s, sim_work *w)
 {
-    sim_work ***end = d->into ? &d->into : &d->last;
+    sim_device *d = s->device;
+    sim_work ***end = d->into ? &d->into : &s->last;
     **end = w;
     *end = &w->next;
     if (d->into) return;
-    d->enqueued++;
+    s->enqueued++;
     schedule(d);
 }
 
@@ -111,6 +134,15 @@ static int enter(sim_device *d)
 {
     pthread_mutex_lock(&d->lock);
     return *d->error != 0;
+}
+
+/* The same to enqueue something on a stream. */
+static int enter_stream(const sim_stream *s)
+{
+    sim_device *d = s->device;
+    int error = enter(d);
+    if (error || !d->into || d->capturing == s) return error;
+    return sim_fail(d, "sim:%d: work for another stream while a program is captured", d->index);
 }
 
 static int leave(sim_device *d, int error)
@@ -134,33 +166,32 @@ static int check_copy(sim_device *d, const void *to, const void *from, size_t by
 static int copy_async(void *context, void *to, const void *from, size_t bytes, void *stream)
 {
     sim_device *d = context;
-    (void)stream;
-    int error = enter(d);
+    int error = enter_stream(stream);
     if (!error) error = check_copy(d, to, from, bytes);
     const void *host = sim_is_device(d, to, bytes) ? from : to;
     if (!error && !sim_is_device(d, host, bytes) && !sim_pinned(d, host, bytes))
         error = sim_fail(d, "sim:%d: an asynchronous copy uses host memory that the device does not know", d->index);
     sim_work *w = error ? NULL : new_work(d, COPY, 0);
     if (!w) return leave(d, 1);
+    if (stream != d->streams) d->counters.bytes_ahead += (int64_t)bytes;
     w->to = to;
     w->from = from;
     w->bytes = bytes;
-    enqueue(d, w);
+    enqueue(stream, w);
     return leave(d, 0);
 }
 
 static int fill_async(void *context, void *to, unsigned char byte, size_t bytes, void *stream)
 {
     sim_device *d = context;
-    (void)stream;
-    int error = enter(d);
+    int error = enter_stream(stream);
     if (!error && !sim_is_device(d, to, bytes)) error = sim_fail(d, "sim:%d: memory of the host is filled", d->index);
     sim_work *w = error ? NULL : new_work(d, FILL, 0);
     if (!w) return leave(d, 1);
     w->to = to;
     w->byte = byte;
     w->bytes = bytes;
-    enqueue(d, w);
+    enqueue(stream, w);
     return leave(d, 0);
 }
 
@@ -193,8 +224,8 @@ static int launch(void *context, const void *function, const unsigned grid[3], c
 {
     sim_device *d = context;
     const lc_call *c = parameters[0];
-    (void)grid, (void)block, (void)shared, (void)stream;
-    int error = enter(d);
+    (void)grid, (void)block, (void)shared;
+    int error = enter_stream(stream);
     if (!error) error = check_operands(d, c);
     sim_work *w = error ? NULL : new_work(d, LAUNCH, (size_t)(c->n_in + c->n_out));
     if (!w) return leave(d, 1);
@@ -204,7 +235,7 @@ static int launch(void *context, const void *function, const unsigned grid[3], c
     w->call.origin = c;
     if (c->n_in) memcpy(w->views, c->in, (size_t)c->n_in * sizeof *c->in);
     if (c->n_out) memcpy(w->views + c->n_in, c->out, (size_t)c->n_out * sizeof *c->out);
-    enqueue(d, w);
+    enqueue(stream, w);
     return leave(d, 0);
 }
 
@@ -212,51 +243,69 @@ static int launch(void *context, const void *function, const unsigned grid[3], c
 
 static int stream_create(void *context, void **stream)
 {
-    *stream = context;
-    return 0;
+    sim_device *d = context;
+    int error = enter(d);
+    if (!error && d->n_streams == SIM_STREAMS) error = sim_fail(d, "sim:%d: too many streams", d->index);
+    if (error) return leave(d, error);
+    sim_stream *s = &d->streams[d->n_streams++];
+    *s = (sim_stream){.device = d, .last = &s->first};
+    *stream = s;
+    return leave(d, 0);
 }
 
-static int wait_for(sim_device *d, uint64_t upto)
+/* In the device, which it leaves. */
+static int wait_for(sim_device *d, int error, sim_stream *s, uint64_t upto)
 {
-    int error = enter(d);
     if (!error && d->into) error = sim_fail(d, "sim:%d: the host waits while a program is captured", d->index);
-    d->counters.waits += d->done < upto && d->first;
-    sim_run(d, upto);
+    d->counters.waits += s->done < upto && s->first;
+    run_upto(s, upto);
     return leave(d, error);
 }
 
 static int stream_synchronize(void *context, void *stream)
 {
-    (void)stream;
-    return wait_for(context, UINT64_MAX);
+    sim_device *d = context;
+    return wait_for(d, enter(d), stream, UINT64_MAX);
 }
 
-/* An event is the number of pieces enqueued before it. */
 static int event_create(void *context, void **event)
 {
-    uint64_t *e = calloc(1, sizeof *e);
+    sim_event *e = calloc(1, sizeof *e);
     *event = e;
-    if (e) return 0;
-    return sim_fail(context, "out of memory");
+    if (!e) return sim_fail(context, "out of memory");
+    e->stream = ((sim_device *)context)->streams;
+    return 0;
 }
 
 static int event_record(void *context, void *event, void *stream)
 {
     sim_device *d = context;
-    (void)stream;
+    sim_stream *s = stream;
     int error = enter(d);
-    if (!error && d->into) error = sim_fail(d, "sim:%d: an event is recorded into a program", d->index);
-    *(uint64_t *)event = d->enqueued;
+    if (!error && d->into && d->capturing == s)
+        error = sim_fail(d, "sim:%d: an event is recorded into a program", d->index);
+    *(sim_event *)event = (sim_event){s, s->enqueued};
     return leave(d, error);
+}
+
+static int stream_wait(void *context, void *stream, void *event)
+{
+    sim_device *d = context;
+    int error = enter_stream(stream);
+    if (!error && d->into) error = sim_fail(d, "sim:%d: a program waits for an event from outside", d->index);
+    sim_work *w = error ? NULL : new_work(d, WAIT, 0);
+    if (!w) return leave(d, 1);
+    w->event = *(const sim_event *)event;
+    enqueue(stream, w);
+    return leave(d, 0);
 }
 
 static int event_synchronize(void *context, void *event)
 {
     sim_device *d = context;
-    pthread_mutex_lock(&d->lock);
-    uint64_t upto = *(const uint64_t *)event;
-    pthread_mutex_unlock(&d->lock);
-    return wait_for(d, upto);
+    int error = enter(d);
+    const sim_event *e = event;
+    return wait_for(d, error, e->stream, e->upto);
 }
 
 static int event_query(void *context, void *event, bool *reached)
@@ -264,7 +313,8 @@ static int event_query(void *context, void *event, bool *reached)
     sim_device *d = context;
     int error = enter(d);
     if (!error && d->into) error = sim_fail(d, "sim:%d: an event is asked for while a program is captured", d->index);
-    *reached = d->done >= *(const uint64_t *)event;
+    const sim_event *e = event;
+    *reached = e->stream->done >= e->upto;
     return leave(d, error);
 }
 
@@ -273,11 +323,11 @@ static int event_query(void *context, void *event, bool *reached)
 static int capture_begin(void *context, void *stream)
 {
     sim_device *d = context;
-    (void)stream;
     int error = enter(d);
     if (!error && d->into) error = sim_fail(d, "sim:%d: a program is captured already", d->index);
     d->captured = NULL;
     d->into = &d->captured;
+    d->capturing = stream;
     return leave(d, error);
 }
 
@@ -297,13 +347,12 @@ static int capture_end(void *context, void *stream, void **program)
 static int graph_launch(void *context, void *program, void *stream)
 {
     sim_device *d = context;
-    (void)stream;
-    int error = enter(d);
+    int error = enter_stream(stream);
     sim_work *w = error ? NULL : new_work(d, GRAPH, 0);
     if (!w) return leave(d, 1);
     w->graph = ((const sim_work *)program)->graph;
     d->counters.programs++;
-    enqueue(d, w);
+    enqueue(stream, w);
     return leave(d, 0);
 }
 
@@ -312,7 +361,7 @@ static int graph_free(void *context, void *program)
     sim_device *d = context;
     sim_work *graph = program;
     pthread_mutex_lock(&d->lock);
-    sim_run(d, UINT64_MAX);
+    sim_run_all(d);
     for (sim_work *w = (sim_work *)(uintptr_t)graph->graph, *next; w; w = next) {
         next = w->next;
         free(w);
@@ -350,6 +399,7 @@ const lc__driver sim_driver = {
     .host_unregister = sim_host_unregister,
     .copy = copy_now,
     .stream_create = stream_create,
+    .stream_wait = stream_wait,
     .stream_synchronize = stream_synchronize,
     .copy_async = copy_async,
     .fill_async = fill_async,

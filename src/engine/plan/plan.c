@@ -62,6 +62,7 @@ static void block_free(lc_plan *p)
     const lc_backend_ops *ops = p->on->ops;
     if (k->program) ops->program_free(p->on->context, k->program);
     if (k->device) ops->free(p->on->context, k->device, k->bytes);
+    if (k->ahead) ops->free(p->on->context, k->ahead, k->bytes);
     if (k->slots) ops->host_free(p->on->context, k->slots, LC_SLOTS * k->bytes);
     free(k->uploads);
 }

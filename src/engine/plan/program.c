@@ -187,6 +187,10 @@ static lc_status make_block(lc_build *b, size_t n_floats)
         k->bytes += align(s->external->bytes);
     }
     LC_TRY(on->ops->alloc(on->context, k->bytes, &k->device));
+    if (k->n_uploads && on->ops->copy_ahead) {
+        LC_TRY(on->ops->alloc(on->context, k->bytes, &k->ahead));
+        LC_TRY(on->ops->wait(on->context, UINT64_MAX)); /* it is zero now */
+    }
     void *slots;
     LC_TRY(on->ops->host_alloc(on->context, LC_SLOTS * k->bytes, &slots));
     k->slots = slots;

@@ -19,7 +19,11 @@ static lc_status next_slot(lc_plan *p, char **slot)
 /* Enqueues a copy to the block, from `offset` on. */
 static lc_status send(const lc_plan *p, size_t offset, const void *from, size_t bytes)
 {
-    return bytes ? p->on->ops->copy(p->on->context, (char *)p->block.device + offset, from, bytes) : LC_OK;
+    const lc_block *k = &p->block;
+    const lc_backend_ops *ops = p->on->ops;
+    if (!bytes) return LC_OK;
+    return k->ahead ? ops->copy_ahead(p->on->context, (char *)k->ahead + offset, from, bytes)
+                    : ops->copy(p->on->context, (char *)k->device + offset, from, bytes);
 }
 
 /* The pin of what is uploaded; NULL: its memory is not registered with the plan's device. */
@@ -29,11 +33,13 @@ static lc__pin *pin_of(const lc_graph *g, const lc_plan *p, const lc_upload *u)
     return pin && pin->on == p->on ? pin : NULL;
 }
 
-/* A thread that writes into registered memory next waits for the copies so far. */
-static lc_status mark_pins(const lc_graph *g, const lc_plan *p)
+/* All has been sent. A thread that writes into registered memory next waits for that. */
+static lc_status sent_all(const lc_graph *g, const lc_plan *p)
 {
     uint64_t mark = 0;
-    for (const lc_upload *u = p->block.uploads, *end = u + p->block.n_uploads; u < end; u++) {
+    const lc_block *k = &p->block;
+    if (k->ahead) LC_TRY(p->on->ops->copy_arrived(p->on->context, k->device, k->ahead, k->bytes, &mark));
+    for (const lc_upload *u = k->uploads, *end = u + k->n_uploads; u < end; u++) {
         lc__pin *pin = pin_of(g, p, u);
         if (!pin) continue;
         if (!mark) LC_TRY(p->on->ops->mark(p->on->context, &mark));
@@ -63,7 +69,7 @@ static lc_status write_block(const lc_graph *g, lc_plan *p)
         sent = i + 1 < k->n_uploads ? k->uploads[i + 1].offset : k->bytes;
     }
     LC_TRY(send(p, sent, slot + sent, k->bytes - sent));
-    return mark_pins(g, p);
+    return sent_all(g, p);
 }
 
 /* A bad index is found when its kernel has run, perhaps steps after it was enqueued. */
