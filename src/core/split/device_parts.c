@@ -9,6 +9,7 @@
 #include "core/split/chunks.h"
 #include "core/ranks/ranks.h"
 #include "data/batch_slice.h"
+#include "engine/run/run.h"
 #include "parallel/devices/devices.h"
 
 #include <stdio.h>
@@ -259,7 +260,10 @@ lc_status lc__device_part_zero_grad(lc_closure *c)
     if (!t->device_parts) return lc__closure_zero_grad(c);
     int64_t i = t->device_parts->split.entered;
     leave(t);
-    lc_status status = lc__closure_zero_grad(c), again = enter(t, i);
+    lc_status status = lc__closure_zero_grad(c);
+    /* At once: device 0 adds to the host's gradients, as soon as a step reads a value. */
+    if (status >= 0) status = lc__graph_flush(t->graph);
+    lc_status again = enter(t, i);
     t->batch = running;
     t->place = place;
     return status < 0 ? status : again;
