@@ -114,7 +114,7 @@ static const kind *kind_of(int depth)
 static void stages_init(lc_resnet *l, const kind *k, lc_dtype dtype)
 {
     static const char *const names[] = {"layer1", "layer2", "layer3", "layer4"};
-    int64_t in = k->width, width = k->width;
+    int64_t width = k->width, in = width;
     for (int s = 0; s < k->n_stages; s++, width *= 2) {
         lc_sequential *stage = &l->layers[s];
         lc_sequential_init(stage, l, names[s]);

@@ -131,7 +131,8 @@ static void update_halves(const lc_call *call, int64_t i, int64_t count, lc__ran
         lc__range r;
         lc__update_range(call, i, begin, count - begin < BLOCK ? count - begin : BLOCK, &r);
         void *parameters = r.p;
-        float *m = master ? master + call->ints[LC_U_FIRST + 3 * i] + begin : p;
+        float *m = p;
+        if (master) m = master + call->ints[LC_U_FIRST + 3 * i] + begin;
         for (int64_t k = 0; k < r.n; k++)
             m[k] = master ? lc__master_of(parameters, dtype, k, m) : (float)lc__number_at(parameters, dtype, k);
         for (int64_t k = 0; k < r.n; k++) g[k] = (float)lc__number_at(r.g, dtype, k);
