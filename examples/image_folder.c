@@ -121,7 +121,7 @@ int main(int argc, char **argv)
     arguments args = {.data = "pictures", .batch_size = 32, .height = 32, .width = 32, .num_workers = "2", .lr = 1e-3};
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     opt.max_epochs = 5;
-    LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, 6, &args, argc, argv));
+    LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, sizeof options / sizeof *options, &args, argc, argv));
 
     int64_t classes, test_classes;
     lc_dataloader *train, *test;

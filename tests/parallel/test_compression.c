@@ -75,8 +75,9 @@ static lc_status known_gradients(lc_comm *comm, void *ctx)
     lc__reducer_get_stats(r, &stats);
     int64_t bytes = LARGE * (int64_t)(j->wire == LC_F32 ? width : 2);
     RANK_CHECK(stats.bytes == 2 * bytes);
-    /* plus the bytes of parameters with gradients, and of flags */
-    RANK_CHECK(after.bytes[LC_COMM_ALL_REDUCE] - before.bytes[LC_COMM_ALL_REDUCE] == 2 * (bytes + 1 + LC__SYNC_FLAGS));
+    /* plus the bytes of parameters with gradients, of flags, and of hashes of what ranks must have in common */
+    RANK_CHECK(after.bytes[LC_COMM_ALL_REDUCE] - before.bytes[LC_COMM_ALL_REDUCE] ==
+               2 * (bytes + 1 + LC__SYNC_FLAGS + 16));
     LC_TRY(lc_tensor_read(w, data, LARGE * width));
     for (int i = 0; i < LARGE; i++) {
         float part[4];
