@@ -167,6 +167,7 @@ lc_status lc__tensor_cut_value(const lc_tensor *t, const void *data, void *slice
     size_t width = lc_dtype_size(t->type.dtype), bytes = (size_t)lc__numel(&t->type) * width;
     char *whole = NULL;
     const char *from = data;
+    if (!t->slice_count) return LC_OK;
     if (!is_row_major(t)) {
         lc_view a, b;
         whole = malloc(bytes + 1);
