@@ -44,8 +44,9 @@ threads+='|log_ranks|log_metric_ranks|checkpoint|checkpoint_(faults|sharded|rang
 threads+='|comm|comm_arguments|shm|tcp|secure|seal|control.*|progress_thread|under_way|collectives'
 threads+='|compression|sync|sync_batch_norm|partial_gradients|sharded_gradients|slices|gather|data_parallel.*'
 threads+='|sim_(ranks|devices)|unused_parameters|ddp.*|ranks_apart|rank_times|halves_run|scaled_loss_run|tuner_ranks|fabric_ranks)$'
-# Left out under AddressSanitizer, since it takes minutes there, and runs without a sanitizer, and under one on the host.
-slow_on_sim='^sim_(resume_everything|callbacks_resume|deterministic|sync|optim|ops_math|ops_nn|ops_cases)$'
+# Left out under AddressSanitizer, where it takes minutes: what runs there on the host, or without a sanitizer, and an
+# example whose code the tests of sharded run.
+slow='^(sim_(resume_everything|callbacks_resume|deterministic|sync|optim|ops_math|ops_nn|ops_cases)|example_sharded_gpt)$'
 undefined='^(engine|laws|ops_.*|nn|module|optim|random|random_(programs|trainings)|cpu_.*|winograd|product|sync|partial_gradients|data.*|loader|image|images|safetensors|checkpoint|hostile_.*|json|options|sched|metrics|csv|loggers|stream|sqlite|bad_index)$'
 
 say() { printf '== %s (%d s)\n' "$*" "$SECONDS"; }
@@ -192,7 +193,7 @@ run_stages() { # a function, so that bash has read all of it before it starts
     release) build release && suite release "$folder" ;;
     reference) LIGHTC_KERNELS=reference suite reference "$root/build" -R "$operators" ;;
     unplanned) LIGHTC_PLAN=off suite unplanned "$root/build" -R "$operators" ;;
-    asan) build asan && ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 suite asan "$folder" -E "$slow_on_sim" ;;
+    asan) build asan && ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 suite asan "$folder" -E "$slow" ;;
     tsan) build tsan && suite tsan "$folder" -R "$threads" ;;
     plain) build plain && suite plain "$folder" -R "$operators" ;;
     clang | fuzz)

@@ -15,6 +15,7 @@ static int run(const char *variables, const char *arguments)
 TEST(a_good_backend)
 {
     find_plugin();
+    if (!takes_all()) SKIP("the reference kernels take minutes with a sanitizer");
     if (run("LIGHTC_SIM=lazy", "sim")) TEST_FAIL("%s", said);
     check_says("\n0 failures");
     check_says("\nfused  ");
@@ -35,6 +36,7 @@ TEST(kernels_of_the_cpu)
 TEST(what_there_is_no_kernel_for)
 {
     find_plugin();
+    if (!takes_all()) SKIP("the reference kernels take minutes with a sanitizer");
     CHECK_EQ(run("LIGHTC_SIM_WITHOUT=gelu", "sim:1"), 0);
     check_says("gelu                                      0");
     check_says("  not there");
