@@ -11,6 +11,7 @@ typedef struct bench {
     /* options */
     const char *work;
     const char *data;      /* folder of the IDX files */
+    const char *keep;      /* existing folder for the files of images, which stay; NULL: they are removed */
     const char *precision; /* "32" */
     int64_t threads;       /* 0: one per core */
     int64_t steps;         /* 0: the work's default */
@@ -35,6 +36,7 @@ lc_status bench_fashion(const bench *b);
 lc_status bench_resnet18(const bench *b);
 lc_status bench_gpt(const bench *b);
 lc_status bench_ckpt(const bench *b);
+lc_status bench_images(const bench *b);
 lc_status bench_record(const bench *b);
 lc_status bench_machine(const bench *b);
 lc_status bench_startup(const bench *b);

@@ -16,6 +16,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -35,10 +36,14 @@ WORKS = {
     "resnet18": ({"raw": ("--compile",)}, {"step_no_loader": {"raw": 1.3}, "step_no_loader:peak_rss_mb": {}}),
     "ckpt": ({"raw": ()}, {"save_fsync": {"raw": 1.5}, "load": {"raw": 1}, "stall": {}, "stall:copy_s": {}}),
     "startup": ({}, {"first_step": {}, "mnist_mlp_first_step": {}}),
+    "images": ({"raw": ("--decode_jpeg",)},
+               {**{f"{kind}_{workers}w": {} for kind in ("lfw", "imagenet", "imagenet_fast_scale", "cifar")
+                   for workers in range(3)}, "tokens_0w": {}}),
     "record": ({}, {"record_add": {}, "record_gpt": {}, "replay_node": {}}),
 }
 # Works whose peer is a separate program.
-PEERS = {"everything": os.path.join(ROOT, "bench", "peer_everything.py")}
+PEERS = {work: os.path.join(ROOT, "bench", f"peer_{work}.py") for work in ("everything", "images")}
+WITH_FOLDER = ("images",)  # works whose files lightc_bench writes for both
 OWN_STEPS = ("noop", "everything")  # without --steps: the start and end of a run must not count
 
 
@@ -111,11 +116,15 @@ def floor(row, limits):
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "ns": 1e-9}
 
 
-def measure(work, a, limits, log):
+def measure(work, a, limits, log, folder=None):
     peers, metrics = WORKS[work]
     common = ["--threads", str(a.threads)] if a.threads else []
     common += ["--data", a.data] if a.data else []
     common += ["--steps", str(a.steps)] if a.steps and work not in OWN_STEPS else []
+    if folder:
+        common += ["--keep", folder]
+        note(f"{work}: writing the files")
+        run([a.bench, work, "--keep", folder, "--steps", "1"], [])
     ours = [a.bench, work] + common
     theirs = [a.python, PEERS.get(work, a.peers), work]
     fastest, notes = {}, []  # (impl, metric) -> variant
@@ -251,7 +260,11 @@ def main():
     results = {}
     if not a.machine:
         for work in works:
-            results[work] = measure(work, a, limits, log)
+            if work in WITH_FOLDER:
+                with tempfile.TemporaryDirectory() as folder:
+                    results[work] = measure(work, a, limits, log, folder)
+            else:
+                results[work] = measure(work, a, limits, log)
         print("\n" + table(results))
     os.makedirs(os.path.dirname(os.path.abspath(a.json)), exist_ok=True)
     with open(a.json, "w") as f:

@@ -26,6 +26,7 @@ static const struct {
     {"exposed", bench_exposed,
      "what communication adds to a step of ddp (gpt), between ranks that were started for it"},
     {"link", bench_link, "what a link costs the core that computes, with only send and recv"},
+    {"images", bench_images, "the loader alone: JPEG files with 0 to 2 workers next to libjpeg, tokens next to memcpy"},
     {"record", bench_record, "recording an operation; replaying a node next to its kernel"},
     {"first_step", bench_first_step, NULL},
     {"first_step_idx", bench_first_step_idx, NULL},
@@ -37,7 +38,7 @@ static void usage(FILE *f)
 {
     fprintf(f, "usage: lightc_bench WORK [--threads N] [--precision P] [--steps N] [--epochs N] [--data DIR]\n"
                "                         [--batch N] [--workers N] [--devices N] [--strategy S] [--tune]\n"
-               "                         [--only_steps] [--only_epochs]\n\n"
+               "                         [--only_steps] [--only_epochs] [--keep DIR]\n\n"
                "One JSON line per measurement. Works:\n");
     for (int i = 0; i < N_WORKS; i++)
         if (works[i].help) fprintf(f, "  %-10s %s\n", works[i].name, works[i].help);
@@ -51,6 +52,7 @@ static lc_status parse(bench *b, int argc, char **argv)
         LC_OPTION(bench, steps, LC_OPTION_INT, 0, 1e9, "batches of an epoch, and steps of a round; 0: the work's own"),
         LC_OPTION(bench, epochs, LC_OPTION_INT, 1, 1e6, "epochs of the works with a loader"),
         LC_OPTION(bench, data, LC_OPTION_TEXT, 0, 0, "folder with the IDX files"),
+        LC_OPTION(bench, keep, LC_OPTION_TEXT, 0, 0, "folder for the files of images; used again if they are there"),
         LC_OPTION(bench, batch, LC_OPTION_INT, 0, 1e6, "samples in a batch; 0: the work's own"),
         LC_OPTION(bench, tune, LC_OPTION_BOOL, 0, 0, "choose kernels and threads by timing"),
         LC_OPTION(bench, workers, LC_OPTION_INT, 0, 256, "threads of the loader"),

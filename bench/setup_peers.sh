@@ -7,7 +7,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 packages=(numpy torch lightning==2.6.5 torchmetrics safetensors pandas)
-more=(psutil tensorboard) # only for bench/peer_everything.py: not required
+more=(psutil tensorboard torchvision pillow) # only for bench/peer_*.py: not required
 
 # Whether this Python has the packages, without importing them (which takes seconds).
 has_all() {
