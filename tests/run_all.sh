@@ -38,15 +38,16 @@ operators='^(image|engine|laws|ops_math|ops_cases|ops_nn|ops_nn_kernels|nn|modul
 # that ThreadSanitizer sees one at a time; tune, which measures within a limit of time, and of which a case fails if that
 # is over early, as on a busy machine; what starts threads in other programs.
 threads='^(pool|thread_start|cpu_(backend|kernels|training_kernels|rnn)|product|bad_index|profilers|no_memory'
-threads+='|endings|split|late_values|trainer_(order|resume|random|loaders|signals)|loader|images|tokens|hdf5'
+threads+='|endings|split|late_values|trainer_(order|resume|random|loaders|signals)|loader|waiting|images|image_cache|tokens|hdf5'
 threads+='|combined_ranks|loggers|csv|sqlite|sqlite_lock|stream|mlflow|tensorboard|notifier|watch|log_again'
 threads+='|log_ranks|log_metric_ranks|checkpoint|checkpoint_(faults|sharded|ranges)|load_weights|save_errors_ranks'
 threads+='|comm|comm_arguments|shm|tcp|secure|seal|control.*|progress_thread|under_way|collectives'
 threads+='|compression|sync|sync_batch_norm|partial_gradients|sharded_gradients|slices|gather|data_parallel.*'
-threads+='|sim_(ranks|devices)|unused_parameters|ddp.*|ranks_apart|rank_times|halves_run|scaled_loss_run|tuner_ranks|fabric_ranks)$'
-# Left out under AddressSanitizer, where it takes minutes: what runs there on the host, or without a sanitizer, and an
-# example whose code the tests of sharded run.
-slow='^(sim_(resume_everything|callbacks_resume|deterministic|sync|optim|ops_math|ops_nn|ops_cases)|example_sharded_gpt)$'
+threads+='|sim_(fit|ranks|devices)|unused_parameters|ddp.*|ranks_apart|rank_times|halves_run|scaled_loss_run|tuner_ranks|fabric_ranks)$'
+# Left out under AddressSanitizer, where it takes minutes: what runs there on the host, or without a sanitizer, and
+# examples whose code other tests run.
+slow='^(sim_(resume_everything|callbacks_resume|deterministic|sync|optim|ops_math|ops_nn|ops_cases)'
+slow+='|example_(sharded_gpt|cifar_resnet))$'
 undefined='^(engine|laws|ops_.*|nn|module|optim|random|random_(programs|trainings)|cpu_.*|winograd|product|sync|partial_gradients|data.*|loader|image|images|safetensors|checkpoint|hostile_.*|json|options|sched|metrics|csv|loggers|stream|sqlite|bad_index)$'
 
 say() { printf '== %s (%d s)\n' "$*" "$SECONDS"; }
