@@ -22,6 +22,7 @@ typedef struct lc__slot {
 typedef struct lc__gatherer {
     void *scratch;
     atomic_llong ns;                    /* how long it has gathered */
+    int64_t last_ns, untimed;           /* the last batch that was timed, and how many since then were not */
     uint64_t *keys;                     /* one per sample of a batch */
     void *before[LC_MAX_BATCH_TENSORS]; /* with a mix the sample that the first one is mixed with; with padding one that
                                            is copied to its place */
