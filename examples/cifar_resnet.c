@@ -68,7 +68,7 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 static const lc_module_ops ops = {LC_MODULE_OPS_INIT("cifar_resnet"), .training_step = training_step,
                                   .test_step = test_step, .configure_optimizers = configure_optimizers};
 
-/* What happens to a picture of DIR/train, or of DIR/test, before it is in a batch. */
+/* The transforms that a picture of DIR/train, or of DIR/test, goes through before it is in a batch. */
 static lc_status transform(const arguments *a, bool train, lc_transform *out)
 {
     lc_transform steps[3];

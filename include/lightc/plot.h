@@ -9,8 +9,8 @@
  *     free(text);
  *     lc_plot_free(plot);
  *
- * What a plot is made of is copied: arrays, texts and tensors are borrowed for the call. Nothing is printed. A plot
- * does not change, so threads may use one at the same time. */
+ * A plot copies the arrays, texts and tensors that it is made from: they are borrowed for the call. No function prints.
+ * A plot does not change, so threads may use one at the same time. */
 #ifndef LIGHTC_PLOT_H
 #define LIGHTC_PLOT_H
 

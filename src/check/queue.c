@@ -184,7 +184,8 @@ static const char *registers_pages(world *w)
     return NULL;
 }
 
-/* What arrives was sent before it, not after; and once the mark is reached, the memory that was sent may change. */
+/* copy_arrived copies the bytes of the copy_ahead before it, not of a later one; and after its mark the host may write
+ * the memory that was sent. */
 static const char *copies_ahead(world *w)
 {
     const lc_backend_ops *o = w->ops;

@@ -7,10 +7,10 @@
  * on (seed, epoch, index), neither does their content depend on workers.
  *
  * The batch that next() returns stays valid until the next call: its slot counts as free only then. A device may copy
- * it even later, if the slots are registered with one: there are a few more of them then, and whoever fills a slot
- * waits for the copies of what it had. One lc_batch with one set of input tensors serves all slots (their memory is
- * exchanged), so the engine sees the same tensors in every step. After creation nothing is allocated, except when an
- * epoch begins: for its order, and if samples differ in size, for its largest batch.
+ * it even later, if the slots are registered with one: there are two more of them then, and the thread that fills a
+ * slot waits until the device has copied the batch that was there. One lc_batch with one set of input tensors serves
+ * all slots (their memory is exchanged), so the engine sees the same tensors in every step. After creation nothing is
+ * allocated, except when an epoch begins: for its order, and if samples differ in size, for its largest batch.
  *
  * Of a batch that is smaller than usual a combined loader may need another range than this rank's part
  * (epoch.h): that is gathered into a separate slot. */

@@ -205,7 +205,7 @@ typedef struct lc_slab_arena {
     uint32_t n_slabs, used;
 } lc_slab_arena;
 
-/* What a graph calls if devices compute parts of its step. */
+/* Functions that a graph calls when the host reads or writes a tensor, and devices compute parts of the step. */
 struct lc__devices;
 typedef struct lc__parts_ops {
     lc_status (*run)(struct lc__devices *d, lc_tensor *t); /* the host is about to read or write a tensor */

@@ -18,7 +18,7 @@ void lc__profiling_watch(lc_trainer *t, lc_dataloader *loader, bool on);
 
 /* Records what the running hook did since `start_ns` in a callback of that name; NULL: in the module. */
 void lc__profile_hook(lc_trainer *t, const char *callback, int64_t start_ns);
-/* What the loader did in all, if it did. */
+/* Reports a part of the loader's work, added up over the fit: nothing if it took no time. */
 void lc__profile_loader(lc_trainer *t, const char *name, double seconds, int64_t batches);
 void lc__profile_action(lc_trainer *t, const char *name, int64_t start_ns);
 /* The time, or 0 without a profiler. */

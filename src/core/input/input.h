@@ -26,7 +26,7 @@ typedef struct lc__sources {
     int n;
 } lc__sources;
 
-/* What the training loader had done when fit began. */
+/* The training loader's times when fit began, so that the end can tell this fit's. */
 typedef struct lc__waiting {
     lc_dataloader *loader;
     lc_loader_times before;

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* What is worth a message. */
+/* The user gets a message if the training waited for this long, and for this share of its time. */
 static const double LEAST_SECONDS = 1, LEAST_SHARE = 0.1;
 
 void lc__waiting_begin(lc_trainer *t)

@@ -48,7 +48,7 @@ static lc_status sent_all(const lc_graph *g, const lc_plan *p)
     return LC_OK;
 }
 
-/* What is in registered memory is copied from there, and the rest of the block by way of the slot. */
+/* Inputs in registered memory are copied from there, the rest of the block from the slot. */
 static lc_status write_block(const lc_graph *g, lc_plan *p)
 {
     char *slot;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is computed with a product while its operands and results are in the cache: bias, activation, and what was fused
- * with it. */
+/* The epilogue of a product, computed while its operands and results are in the cache: bias, activation, and the
+ * operators that were fused with it. */
 #ifndef LC_BACKENDS_CPU_ISA_EPILOGUE_H
 #define LC_BACKENDS_CPU_ISA_EPILOGUE_H
 
