@@ -53,6 +53,7 @@ typedef struct lc__note {
 typedef struct lc__pending {
     lc__note note;
     lc_tensor *tensor;
+    double value; /* when it has been read */
 } lc__pending;
 
 typedef struct lc__results {
@@ -61,6 +62,7 @@ typedef struct lc__results {
     int cursor; /* start of the next lookup: values are logged in the same order each step */
     lc__pending *pending;
     int n_pending, cap_pending;
+    int n_read;    /* of `pending`, those that lc__results_read read last */
     bool training; /* step values can be monitored */
     bool exact;    /* sums are exact (exact_sum.h) */
     int64_t step;  /* number of the trainer's batch */
@@ -99,6 +101,8 @@ void lc__logging_free(lc_trainer *t); /* after the loggers have finished */
 
 /* ---- results.c ---- */
 lc_status lc__results_read(lc_trainer *t, lc__results *r) LC_MUST_USE; /* after the step ran */
+/* False if the value was not read with those of the last step. */
+bool lc__results_have(const lc__results *r, const lc_tensor *tensor, double *value);
 lc_status lc__results_publish_step(lc_trainer *t, lc__results *r) LC_MUST_USE;
 /* For arrivals.c: adds a value that is on the host, and publishes those that are. */
 void lc__results_add_value(const lc__note *n, double v);

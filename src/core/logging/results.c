@@ -175,12 +175,11 @@ double lc__logged_epoch_value(const lc__logged *e)
 }
 
 /* Adds the value of a tensor whose step has run. */
-static lc_status add_tensor(lc_trainer *t, const lc__note *n, lc_tensor *tensor)
+static lc_status add_tensor(lc_trainer *t, lc__pending *p)
 {
-    double v;
-    if (t->logging->arrivals) return lc__arrivals_add(t, n, tensor);
-    LC_TRY(lc_item(tensor, &v));
-    lc__results_add_value(n, v);
+    if (t->logging->arrivals) return lc__arrivals_add(t, &p->note, p->tensor);
+    LC_TRY(lc_item(p->tensor, &p->value));
+    lc__results_add_value(&p->note, p->value);
     return LC_OK;
 }
 
@@ -194,14 +193,25 @@ static lc_status add_number(lc_trainer *t, const lc__note *n, double v)
 lc_status lc__results_read(lc_trainer *t, lc__results *r)
 {
     int n = r->n_pending;
-    r->n_pending = 0;
+    r->n_pending = r->n_read = 0;
     if (t->logging->arrivals) LC_TRY(lc__arrivals_look(t));
     for (int i = 0; i < n; i++) {
-        const lc__pending *p = &r->pending[i];
-        lc_status s = add_tensor(t, &p->note, p->tensor);
+        lc__pending *p = &r->pending[i];
+        lc_status s = add_tensor(t, p);
         if (s < 0) return lc_fail_context(s, "logged value %s", r->e[p->note.entry].name);
     }
+    r->n_read = n;
     return LC_OK;
+}
+
+bool lc__results_have(const lc__results *r, const lc_tensor *tensor, double *value)
+{
+    for (int i = 0; i < r->n_read; i++) {
+        if (r->pending[i].tensor != tensor) continue;
+        *value = r->pending[i].value;
+        return true;
+    }
+    return false;
 }
 
 /* ---- publishing to callbacks and the progress bar ---- */
@@ -385,11 +395,11 @@ static lc_status log_tensor(lc_trainer *t, const request *q, const lc__note *not
                       "device runs");
     if (t->recording) {
         LC_TRY(lc__grow(&r->pending, &r->cap_pending, r->n_pending, 1, "logged values"));
-        r->pending[r->n_pending++] = (lc__pending){*note, lc_keep_at(tensor, q->args->site)};
+        r->pending[r->n_pending++] = (lc__pending){.note = *note, .tensor = lc_keep_at(tensor, q->args->site)};
         return LC_OK;
     }
     *waits = false;
-    return add_tensor(t, note, tensor);
+    return add_tensor(t, &(lc__pending){.note = *note, .tensor = tensor});
 }
 
 static lc_status log_value(lc_trainer *t, const char *name, loggable what, const lc_log_args *args)

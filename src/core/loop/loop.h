@@ -81,7 +81,7 @@ void lc__watch_begin(lc_trainer *t); /* at the start of a fit */
 void lc__watch_epoch(lc_trainer *t); /* at the start of an epoch, or when a run continues inside one */
 /* Call after each training batch. stepped: an optimizer step was made; values_were_read: the step's values are on the
  * host. */
-lc_status lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped, bool values_were_read) LC_MUST_USE;
+lc_status lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped) LC_MUST_USE;
 void lc__watch_epoch_end(lc_trainer *t);
 /* When a loader's epoch is over, in any stage. Collective if the ranks share its data and samples may be replaced. */
 lc_status lc__watch_replaced(lc_trainer *t, const lc__source *source) LC_MUST_USE;

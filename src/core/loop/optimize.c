@@ -291,9 +291,8 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     lc__rank_times_stepped(t);
     t->recording = false;
     if (s < 0) return in_batch(t, s, batch_idx);
-    bool reads = t->logging->train_results.n_pending > 0;
     LC_TRY(lc__results_read(t, &t->logging->train_results));
-    LC_TRY(lc__watch_batch(t, batch, t->global_step != before, reads));
+    LC_TRY(lc__watch_batch(t, batch, t->global_step != before));
     if (batch_idx == 0) {
         LC_TRY(lc__share_names(t, &t->logging->train_results, &t->input->train, batch));
         LC_TRY(lc__look_at_names(t, batch));

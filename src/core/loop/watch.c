@@ -35,7 +35,7 @@ static lc_status look_at_loss(lc_trainer *t)
     double loss;
     if (t->loop->watch.loss_reported || !t->outputs.loss) return LC_OK;
     if (t->logging->arrivals) return lc__arrivals_call(t, t->outputs.loss, report_loss, t);
-    if (lc_item(t->outputs.loss, &loss) >= 0)
+    if (lc__results_have(&t->logging->train_results, t->outputs.loss, &loss) || lc_item(t->outputs.loss, &loss) >= 0)
         report_loss(t, loss, (lc__moment){t->global_step, t->current_epoch, t->batch_idx});
     return LC_OK;
 }
@@ -51,14 +51,15 @@ void lc__watch_epoch(lc_trainer *t)
     t->loop->watch.first_step = t->global_step;
 }
 
-lc_status lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped, bool values_were_read)
+lc_status lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped)
 {
     lc__watch *w = &t->loop->watch;
     int64_t every = t->opt.log_every_n_steps;
     if (t->opt.barebones) return LC_OK;
     if (!lc__is_empty_share(batch)) w->batches++;
     if (t->outputs.loss) w->losses++;
-    bool looks = values_were_read || t->is_last_batch || (stepped && every > 0 && t->global_step % every == 0);
+    bool were_read = t->logging->train_results.n_read > 0;
+    bool looks = were_read || t->is_last_batch || (stepped && every > 0 && t->global_step % every == 0);
     return looks ? look_at_loss(t) : LC_OK;
 }
 

@@ -6,19 +6,23 @@
 
 #include <string.h>
 
-static bool find_location(const lc_graph *g, uint32_t value, lc_location *out)
+/* NULL: the value has no place. */
+static const lc_location *find_location(const lc_graph *g, uint32_t value)
 {
     for (int i = 0; i < g->n_chain; i++) {
         const lc_plan *p = g->chain[i];
         if (value < p->value_0 || value >= p->value_0 + p->n_values) continue;
-        *out = p->locations[value - p->value_0];
-        if (out->in_input) {
-            const lc_tensor *input = g->values[out->input];
-            out->data = (char *)input->device_data + out->offset * (int64_t)lc_dtype_size(input->type.dtype);
-        }
-        return out->made;
+        const lc_location *where = &p->locations[value - p->value_0];
+        return where->made ? where : NULL;
     }
-    return false;
+    return NULL;
+}
+
+static void *address(const lc_graph *g, const lc_location *where)
+{
+    if (!where->in_input) return where->data;
+    const lc_tensor *input = g->values[where->input];
+    return (char *)input->device_data + where->offset * (int64_t)lc_dtype_size(input->type.dtype);
 }
 
 static lc_tensor *own(lc_tensor *t)
@@ -37,7 +41,7 @@ static lc_status run_for(lc_tensor *t)
 
 static lc_status wait_for(lc_graph *g)
 {
-    return lc__step_failed(g, lc__device_arrived(g));
+    return lc__on_host(g->on) ? LC_OK : lc__step_failed(g, lc__device_arrived(g));
 }
 
 static lc_status find_result(lc_tensor *t, lc_view *out, const lc_device **on)
@@ -46,14 +50,15 @@ static lc_status find_result(lc_tensor *t, lc_view *out, const lc_device **on)
     if (t->generation != g->generation) return lc__tensor_expired();
     if (g->status != LC_OK) return lc_step_status(g);
     if (g->recording && t->value >= g->value_0) LC_TRY(lc__graph_flush(g));
-    lc_location where;
-    if (!find_location(g, t->value, &where))
+    const lc_location *where = find_location(g, t->value);
+    if (!where)
         return lc_fail(
             LC_ERR_STATE,
             "this value was not kept when its part of the step ran; call lc_keep on it where it is computed");
-    *on = where.in_input ? lc__host_device() : g->on;
-    lc__view_of(&t->type, LC_ROW_MAJOR, where.data, out);
-    memcpy(out->stride, where.stride, sizeof out->stride);
+    *on = where->in_input ? lc__host_device() : g->on;
+    *out = (lc_view){.data = address(g, where), .dtype = t->type.dtype, .ndim = t->type.ndim};
+    memcpy(out->shape, t->type.shape, sizeof out->shape);
+    memcpy(out->stride, where->stride, sizeof out->stride);
     return LC_OK;
 }
 

@@ -93,9 +93,9 @@ static void panel_columns(const job *j, const float *a, int64_t depth, int64_t m
         const float *from = a + m * (j->strips ? depth : p->xm);
         float *out = j->out + (m0 + m) * p->n + n, *c = inside ? out : edge;
         if (count == ROWS)
-            any_full_tile(depth, from, p->xm, j->strips, panel, ldb, c, ldc, inside && add);
+            any_full_tile(depth, from, p->xm, j->strips, panel, ldb, c, ldc, inside && add, width <= VW);
         else
-            rest_of_tiles(count, depth, from, p->xm, j->strips, panel, ldb, c, ldc, inside && add);
+            rest_of_tiles(count, depth, from, p->xm, j->strips, panel, ldb, c, ldc, inside && add, width <= VW);
         for (int64_t i = 0; !inside && i < count; i++) {
             for (int64_t q = 0; q < width; q++)
                 out[i * p->n + q] = add ? out[i * p->n + q] + edge[i * PANEL + q] : edge[i * PANEL + q];

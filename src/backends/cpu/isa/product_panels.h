@@ -74,7 +74,7 @@ static void copy_panels(const lc__product *p, const float *y, int64_t k0, int64_
     }
 }
 
-/* to[k][n] for `depth` rows of `width` columns; zeros up to PANEL. */
+/* to[k][n] for `depth` rows of `width` columns; zeros up to a whole number of vectors. */
 static void make_panel(const lc__product *p, const float *y, int64_t k0, int64_t depth, int64_t n0, int64_t width,
                        float *to)
 {
@@ -83,9 +83,10 @@ static void make_panel(const lc__product *p, const float *y, int64_t k0, int64_t
         return;
     }
     const float *from = y + k0 * p->yk + n0 * p->yn;
+    const int64_t filled = width <= VW ? VW : PANEL;
     if (p->yn == 1) {
         for (int64_t k = 0; k < depth; k++) {
-            for (int64_t n = 0; n < PANEL; n++) to[k * PANEL + n] = n < width ? from[k * p->yk + n] : 0.f;
+            for (int64_t n = 0; n < filled; n++) to[k * PANEL + n] = n < width ? from[k * p->yk + n] : 0.f;
         }
         return;
     }
@@ -96,8 +97,11 @@ static void make_panel(const lc__product *p, const float *y, int64_t k0, int64_t
     for (; k < depth; k++) {
         for (int64_t n = 0; n < turned; n++) to[k * PANEL + n] = from[n * p->yn + k];
     }
-    for (int64_t n = turned; n < PANEL; n++) {
-        for (k = 0; k < depth; k++) to[k * PANEL + n] = n < width ? from[n * p->yn + k * p->yk] : 0.f;
+    for (int64_t n = turned; n < width; n++) {
+        for (k = 0; k < depth; k++) to[k * PANEL + n] = from[n * p->yn + k * p->yk];
+    }
+    for (k = 0; width < filled && k < depth; k++) {
+        for (int64_t n = width; n < filled; n++) to[k * PANEL + n] = 0.f;
     }
 }
 
