@@ -15,6 +15,7 @@
 #include "test.h"
 
 #include "backends/cpu/isa.h"
+#include "base/number.h"
 #include "ops/ops.h"
 
 typedef enum check_layout { CHECK_ROW_MAJOR, CHECK_CHANNELS_LAST } check_layout;
@@ -99,13 +100,10 @@ static inline void put_value(lc_dtype dtype, void *data, int64_t i, double value
     case LC_BOOL:
         ((uint8_t *)data)[i] = (uint8_t)(int64_t)value;
         break;
-    case LC_BF16: {
-        float f = (float)value;
-        uint32_t u;
-        memcpy(&u, &f, sizeof u);
-        ((uint16_t *)data)[i] = (uint16_t)(u >> 16);
+    case LC_BF16:
+    case LC_F16:
+        lc__set_number(data, dtype, i, value);
         break;
-    }
     default:
         abort();
     }

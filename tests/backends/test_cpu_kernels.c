@@ -136,10 +136,10 @@ TEST(broadcast_operands)
 
 TEST(casts)
 {
-    const lc_dtype from[] = {LC_F32, LC_BOOL, LC_U8, LC_I32, LC_I64, LC_BF16};
-    const lc_dtype to[] = {LC_F32, LC_BOOL, LC_BF16};
-    for (int i = 0; i < 6; i++) {
-        for (int k = 0; k < 3; k++) {
+    const lc_dtype from[] = {LC_F32, LC_BOOL, LC_U8, LC_I32, LC_I64, LC_BF16, LC_F16};
+    const lc_dtype to[] = {LC_F32, LC_BOOL, LC_BF16, LC_F16};
+    for (int i = 0; i < 7; i++) {
+        for (int k = 0; k < 4; k++) {
             kernel_case c = case_of(&lc__op_cast);
             double scale = from[i] == LC_BOOL ? 2 : from[i] == LC_U8 ? 256 : 3e9;
             add_input(&c, from[i], CHECK_CHANNELS_LAST, SHAPE(3, 5, 7, 31), fill_ties, from[i] == LC_F32 ? 100 : scale);
@@ -150,18 +150,48 @@ TEST(casts)
             add_int(&c, to[k]);
             c.out_layout = CHECK_CHANNELS_LAST;
             c.relative = c.of_largest = 0;
-            c.may_lack = to[k] == LC_BF16 && (from[i] == LC_I32 || from[i] == LC_I64);
+            c.may_lack = (to[k] == LC_BF16 || to[k] == LC_F16) && (from[i] == LC_I32 || from[i] == LC_I64);
             check_case(&c);
         }
     }
-    /* Ties and special values, cast to bf16. */
-    const uint32_t bits[] = {0x3f808000, 0x3f818000, 0x3f807fff, 0x3f808001, 0x7f7fffff, 0x7f800000,
-                             0xff800000, 0x7fc00000, 0x00000001, 0x80000000, 0x00008000, 0x00018000};
-    kernel_case c = case_of(&lc__op_cast);
-    add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(12), fill_normal, 1);
-    memcpy(c.in[0].data, bits, sizeof bits);
-    add_int(&c, LC_BF16);
-    check_case(&c);
+}
+
+/* Ties, subnormal numbers, infinities and numbers near them. */
+TEST(casts_round_to_the_nearest)
+{
+    const uint32_t bits[] = {0x3f808000, 0x3f818000, 0x3f807fff, 0x3f808001, 0x7f7fffff, 0x7f800000, 0xff800000,
+                             0x7fc00000, 0x00000001, 0x80000000, 0x00008000, 0x00018000, 0x3f801000, 0x3f803000,
+                             0x3f800fff, 0x3f801001, 0x477fefff, 0x477ff000, 0xc77ff000, 0x387fc000, 0x38800000,
+                             0x387fffff, 0x33000000, 0x33000001, 0xb3400000, 0x33c00000, 0x34200000};
+    const lc_dtype low[] = {LC_BF16, LC_F16};
+    enum { N = sizeof bits / sizeof bits[0] };
+    for (int k = 0; k < 2; k++) {
+        for (int at = 0; at < N; at++) { /* in all lanes of vectors, and after them */
+            kernel_case c = case_of(&lc__op_cast);
+            add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(N), fill_normal, 1);
+            for (int i = 0; i < N; i++) memcpy((float *)c.in[0].data + (at + i) % N, &bits[i], sizeof bits[i]);
+            add_int(&c, low[k]);
+            check_case(&c);
+        }
+        kernel_case back = case_of(&lc__op_cast);
+        add_input(&back, low[k], CHECK_ROW_MAJOR, SHAPE(1 << 16), fill_normal, 1);
+        for (int i = 0; i < 1 << 16; i++) ((uint16_t *)back.in[0].data)[i] = (uint16_t)i;
+        add_int(&back, LC_F32);
+        back.relative = back.of_largest = 0;
+        check_case(&back);
+    }
+}
+
+TEST(numbers_of_16_bits_are_selected)
+{
+    for (int k = 0; k < 2; k++) {
+        kernel_case c = case_of(&lc__op_where);
+        add_input(&c, LC_BOOL, CHECK_ROW_MAJOR, SHAPE(3, 700), fill_whole, 2);
+        add_input(&c, k ? LC_F16 : LC_BF16, CHECK_ROW_MAJOR, SHAPE(3, 700), fill_normal, 3);
+        add_input(&c, k ? LC_F16 : LC_BF16, CHECK_ROW_MAJOR, SHAPE(1, 700), fill_normal, 3);
+        c.in[2].shape[0] = 3, c.in[2].stride[0] = 0;
+        check_case(&c);
+    }
 }
 
 TEST(special_values)

@@ -39,11 +39,11 @@ static int position_of(const fuser *f, int node)
     return g < 0 ? node : f->groups[g].position;
 }
 
-/* Chains compute in f32; a conversion from or to bf16 may be part of one. */
+/* Chains compute in f32; a conversion from or to 16 bits may be part of one. */
 static bool fusible_type(const lc_build *b, const lc_ir_node *n, uint32_t value)
 {
     lc_dtype dtype = b->values[value].type.dtype;
-    return dtype == LC_F32 || (dtype == LC_BF16 && n->op == &lc__op_cast);
+    return dtype == LC_F32 || ((dtype == LC_BF16 || dtype == LC_F16) && n->op == &lc__op_cast);
 }
 
 static bool fusible(const lc_build *b, const lc_ir_node *n)

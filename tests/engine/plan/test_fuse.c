@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include "backends/cpu/isa.h"
+#include "base/number.h"
 #include "bench/models.h"
 #include "op_values.h"
 #include "ops/fused.h"
@@ -223,6 +224,35 @@ TEST(a_chain_without_a_kernel_is_not_made)
         CHECK(calls[may_read] >= calls[0]);
     }
     CHECK(calls[2] > calls[0]);
+}
+
+TEST(conversions_are_part_of_chains)
+{
+    if (getenv("LIGHTC_PLAN")) SKIP("LIGHTC_PLAN is set");
+    const lc_dtype low[] = {LC_BF16, LC_F16};
+    for (int i = 0; i < 2; i++) {
+        lc_graph *g = graph(1);
+        lc_tensor *x;
+        uint16_t bits[40], got[40];
+        for (int k = 0; k < 40; k++) bits[k] = (uint16_t)(0x3c00 + 50 * k);
+        CHECK_OK(lc_tensor_new(low[i], 1, (int64_t[]){40}, &x));
+        CHECK_OK(lc_tensor_write(x, bits, sizeof bits));
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        lc_tensor *rounded = lc_cast(lc_mul_scalar(lc_cast(x, LC_F32), 0.7), low[i]);
+        lc_tensor *y = lc_keep(lc_cast(lc_mul_scalar(lc_cast(rounded, LC_F32), 4), low[i]));
+        CHECK_OK(lc_step_run(g));
+        CHECK_EQ(g->plans[0]->n_calls, 1);
+        CHECK_OK(lc_tensor_read(y, got, sizeof got));
+        for (int k = 0; k < 40; k++) {
+            uint16_t want;
+            lc__store_number(&want, low[i], (double)(float)(lc__load_number(&bits[k], low[i]) * (double)0.7f));
+            lc__store_number(&want, low[i], 4 * lc__load_number(&want, low[i]));
+            CHECK_EQ(got[k], want);
+        }
+        CHECK_OK(lc_step_end(g));
+        lc_graph_free(g);
+        lc_tensor_unref(x);
+    }
 }
 
 /* ---- linear layers ---- */

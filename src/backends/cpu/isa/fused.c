@@ -8,6 +8,7 @@
  * written out once per block of tiles. */
 #include "backends/cpu/isa.h"
 #include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/tiles.h"
 #include "backends/cpu/parallel.h"
 #include "ops/fused.h"
@@ -131,16 +132,14 @@ static lc_dtype result_dtype(const lc__tile *tile, const lc_dtype *in, const int
         }
         return LC_BOOL;
     case LC__TILE_SELECT:
-        return is_truth(in[0]) && in[1] == LC_F32 && in[2] == LC_F32 ? LC_F32 : 0;
+        return is_truth(in[0]) && is_stored(in[1]) && in[2] == in[1] ? in[1] : 0;
     case LC__TILE_FILL:
         return in[0] == LC_F32 && is_truth(in[1]) ? LC_F32 : 0;
     case LC__TILE_CAST:
         /* Integers are only cast to f32 or bool: for other types a tile would round them twice. */
-        if (k[0] == LC_F32 || k[0] == LC_BOOL) {
-            bool known = in[0] == LC_F32 || in[0] == LC_BF16 || in[0] == LC_I64 || in[0] == LC_I32 || is_truth(in[0]);
-            return known ? (lc_dtype)k[0] : 0;
-        }
-        if (k[0] == LC_BF16) return in[0] == LC_F32 || in[0] == LC_BF16 || is_truth(in[0]) ? LC_BF16 : 0;
+        if (k[0] == LC_F32 || k[0] == LC_BOOL)
+            return is_stored(in[0]) || in[0] == LC_I64 || in[0] == LC_I32 || is_truth(in[0]) ? (lc_dtype)k[0] : 0;
+        if (is_stored((lc_dtype)k[0])) return is_stored(in[0]) || is_truth(in[0]) ? (lc_dtype)k[0] : 0;
         return 0;
     }
     return 0;
@@ -164,9 +163,8 @@ static bool supports(const lc_call *call)
     }
     for (int i = 0; i < call->n_out; i++) {
         if (call->out[i].dtype != dtype[s.out[i]]) return false;
-        /* Tiles of floats can be stored as f32, bool and bf16 only. */
-        if (call->out[i].dtype != LC_F32 && call->out[i].dtype != LC_BOOL && call->out[i].dtype != LC_BF16)
-            return false;
+        /* Tiles of floats are stored as numbers or truth values. */
+        if (!is_stored(call->out[i].dtype) && call->out[i].dtype != LC_BOOL) return false;
         for (int d = 0; d < out->ndim; d++) {
             if (call->out[i].ndim != out->ndim || call->out[i].shape[d] != out->shape[d]) return false;
             if (out->shape[d] > 1 && call->out[i].stride[d] != out->stride[d]) return false;
@@ -373,14 +371,6 @@ static void release(lc_call *call)
         break;                                                                                                         \
     }
 
-static inline float from_bf16(uint16_t e)
-{
-    uint32_t u = (uint32_t)e << 16;
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
 static void load(lc_dtype dtype, const void *data, int64_t offset, int64_t step, int64_t n, float *restrict to)
 {
     switch (dtype) {
@@ -391,7 +381,17 @@ static void load(lc_dtype dtype, const void *data, int64_t offset, int64_t step,
     case LC_I32:
         LOAD_LOOP(int32_t, (float)e)
     case LC_BF16:
-        LOAD_LOOP(uint16_t, from_bf16(e))
+        if (step == 1) {
+            get_run_of(LC_BF16, data, offset, n, to);
+            break;
+        }
+        LOAD_LOOP(uint16_t, lc__bf16_to_f32(e))
+    case LC_F16:
+        if (step == 1) {
+            get_run_of(LC_F16, data, offset, n, to);
+            break;
+        }
+        LOAD_LOOP(uint16_t, lc__f16_to_f32(e))
     default:
         LOAD_LOOP(uint8_t, (float)e)
     }
@@ -404,13 +404,8 @@ static void store(lc_dtype dtype, void *data, int64_t offset, int64_t n, const f
     } else if (dtype == LC_BOOL) {
         uint8_t *restrict to = (uint8_t *)data + offset;
         for (int64_t i = 0; i < n; i++) to[i] = from[i] != 0.f;
-    } else { /* bf16, already rounded */
-        uint16_t *restrict to = (uint16_t *)data + offset;
-        for (int64_t i = 0; i < n; i++) {
-            uint32_t u;
-            memcpy(&u, &from[i], sizeof u);
-            to[i] = (uint16_t)(u >> 16);
-        }
+    } else {
+        put_run(dtype, data, offset, n, from);
     }
 }
 

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers in the type that they are stored in: f32, or 16 bits (f16, bf16), which are computed as f32 and rounded once,
+ * to the nearest, ties to even. The type is a constant where a loop runs: STORED makes one loop for each. */
+#ifndef LC_BACKENDS_CPU_ISA_STORED_H
+#define LC_BACKENDS_CPU_ISA_STORED_H
+
+#include "backends/cpu/isa/vec.h"
+#include "base/half.h"
+
+#include <lightc/op.h>
+#include <string.h>
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+typedef uint16_t vh __attribute__((vector_size(VW * 2)));
+typedef uint16_t vh_any __attribute__((vector_size(VW * 2), aligned(2), may_alias));
+typedef uint32_t vu __attribute__((vector_size(VW * 4)));
+
+static inline bool is_stored(lc_dtype t)
+{
+    return t == LC_F32 || t == LC_BF16 || t == LC_F16;
+}
+
+/* Calls an inlined function with the type, as a constant, before its other arguments. */
+#define STORED(t, function, ...)                                                                                       \
+    do {                                                                                                               \
+        if ((t) == LC_BF16)                                                                                            \
+            function(LC_BF16, __VA_ARGS__);                                                                            \
+        else if ((t) == LC_F16)                                                                                        \
+            function(LC_F16, __VA_ARGS__);                                                                             \
+        else                                                                                                           \
+            function(LC_F32, __VA_ARGS__);                                                                             \
+    } while (0)
+
+LC_INLINE size_t stored_size(const lc_dtype t)
+{
+    return t == LC_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* The address of element i. */
+LC_INLINE void *stored_at(const lc_dtype t, const void *p, int64_t i)
+{
+    return (char *)p + i * (int64_t)stored_size(t);
+}
+
+/* ---- 16 bits and f32, vectors ---- */
+LC_INLINE vf bf16_widen(vh h)
+{
+    return (vf)(__builtin_convertvector(h, vu) << 16);
+}
+
+/* The bits of the nearest number, in the upper half of each lane; the lower half is left over. */
+LC_INLINE vu bf16_bits(vf x)
+{
+    const vu u = (vu)x;
+    return (vu)vselect(x != x, (vf)(u | 0x400000), (vf)(u + 0x7fff + (u >> 16 & 1)));
+}
+
+LC_INLINE vh bf16_round(vf x)
+{
+    return __builtin_convertvector(bf16_bits(x) >> 16, vh);
+}
+
+#if defined(__F16C__) && VW == 16
+LC_INLINE vf f16_widen(vh h)
+{
+    return (vf)_mm512_cvtph_ps((__m256i)h);
+}
+
+LC_INLINE vh f16_round(vf x)
+{
+    return (vh)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+#elif defined(__F16C__) && VW == 8
+LC_INLINE vf f16_widen(vh h)
+{
+    return (vf)_mm256_cvtph_ps((__m128i)h);
+}
+
+LC_INLINE vh f16_round(vf x)
+{
+    return (vh)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+#else
+LC_INLINE vf f16_widen(vh h)
+{
+    const vu u = __builtin_convertvector(h, vu), magnitude = (u & 0x7fff) << 13;
+    const vf f = (vf)magnitude * 0x1p112f; /* exact, subnormal numbers too */
+    const vu special = (vu)(f >= 65536.f) & 0x7f800000;
+    return (vf)((vu)f | special | (u & 0x8000) << 16);
+}
+
+/* See lc__f32_to_f16. */
+LC_INLINE vh f16_round(vf x)
+{
+    const vu u = (vu)x, sign = u >> 16 & 0x8000, m = u & 0x7fffffff;
+    const vu small = (vu)((vf)m + 0.5f) - 0x3f000000, normal = (m + 0xfff + (m >> 13 & 1) - 0x38000000) >> 13;
+    const vu large = (vu)((vi)m >= 0x477ff000), nan = (vu)((vi)m > 0x7f800000);
+    vu h = (vu)vselect((vi)m < 0x38800000, (vf)small, (vf)normal);
+    h = (h & ~large) | (large & 0x7c00) | (nan & 0x200);
+    return __builtin_convertvector(h | sign, vh);
+}
+#endif
+
+/* ---- loads and stores ---- */
+/* VW numbers from element i on. */
+LC_INLINE vf vget(const lc_dtype t, const void *p, int64_t i)
+{
+    if (t == LC_F32) return vload((const float *)p + i);
+    const vh h = *(const vh_any *)((const uint16_t *)p + i);
+    return t == LC_BF16 ? bf16_widen(h) : f16_widen(h);
+}
+
+LC_INLINE void vput(const lc_dtype t, void *p, int64_t i, vf x)
+{
+    if (t == LC_F32)
+        vstore((float *)p + i, x);
+    else
+        *(vh_any *)((uint16_t *)p + i) = t == LC_BF16 ? bf16_round(x) : f16_round(x);
+}
+
+/* The nearest numbers of the type. */
+LC_INLINE vf vrounded(const lc_dtype t, vf x)
+{
+    return t == LC_F32 ? x : t == LC_BF16 ? (vf)(bf16_bits(x) & 0xffff0000) : f16_widen(f16_round(x));
+}
+
+LC_INLINE float get(const lc_dtype t, const void *p, int64_t i)
+{
+    uint16_t h;
+    if (t == LC_F32) return ((const float *)p)[i];
+    memcpy(&h, (const char *)p + 2 * i, sizeof h);
+    return t == LC_BF16 ? lc__bf16_to_f32(h) : lc__f16_to_f32(h);
+}
+
+LC_INLINE void put(const lc_dtype t, void *p, int64_t i, float x)
+{
+    if (t == LC_F32) {
+        ((float *)p)[i] = x;
+    } else {
+        const uint16_t h = t == LC_BF16 ? lc__f32_to_bf16(x) : lc__f32_to_f16(x);
+        memcpy((char *)p + 2 * i, &h, sizeof h);
+    }
+}
+
+LC_INLINE float rounded(const lc_dtype t, float x)
+{
+    put(t, &x, 0, x);
+    return get(t, &x, 0);
+}
+
+LC_INLINE void get_run_of(const lc_dtype t, const void *restrict p, int64_t first, int64_t n, float *restrict to)
+{
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW) vstore(to + i, vget(t, p, first + i));
+    for (; i < n; i++) to[i] = get(t, p, first + i);
+}
+
+LC_INLINE void put_run_of(const lc_dtype t, void *restrict p, int64_t first, int64_t n, const float *restrict from)
+{
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW) vput(t, p, first + i, vload(from + i));
+    for (; i < n; i++) put(t, p, first + i, from[i]);
+}
+
+/* n numbers from element `first` on. */
+static inline void get_run(lc_dtype t, const void *p, int64_t first, int64_t n, float *to)
+{
+    STORED(t, get_run_of, p, first, n, to);
+}
+
+static inline void put_run(lc_dtype t, void *p, int64_t first, int64_t n, const float *from)
+{
+    STORED(t, put_run_of, p, first, n, from);
+}
+
+#endif
