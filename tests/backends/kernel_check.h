@@ -30,6 +30,7 @@ typedef struct kernel_case {
     lc_type out_type[LC_MAX_OUTPUTS]; /* inferred unless n_out was set */
     check_layout out_layout;          /* of results with at least 3 dimensions */
     double relative, of_largest;      /* tolerances relative to the element, and to the largest element of its tensor */
+    double f64;                       /* the tolerance, relative to the largest element, in f64; 0: the same bits */
     bool may_lack;                    /* a missing fast kernel is no failure */
     uint64_t seed;
 } kernel_case;
@@ -232,10 +233,30 @@ static void infer_outputs(kernel_case *c)
     }
 }
 
+static void compare_f64(const kernel_case *c, int output, const double *want, const char *who)
+{
+    const double *got = c->out[output].data;
+    int64_t n = view_numel(&c->out[output]);
+    double largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (fabs(want[i]) > largest && isfinite(want[i])) largest = fabs(want[i]);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        double a = got[i], b = want[i];
+        if (b != b ? a != a : isinf(b) ? a == b : fabs(a - b) <= c->f64 * largest) continue;
+        TEST_FAIL("%s of %s: output %d at %lld of %lld is %.17g, wanted %.17g (largest %g)", who, c->op->name, output,
+                  (long long)i, (long long)n, a, b, largest);
+    }
+}
+
 static void compare(const kernel_case *c, int output, const void *wanted, const char *who)
 {
     const lc_view *v = &c->out[output];
     int64_t n = view_numel(v);
+    if (v->dtype == LC_F64 && c->f64 > 0) {
+        compare_f64(c, output, wanted, who);
+        return;
+    }
     if (v->dtype != LC_F32) {
         size_t size = lc_dtype_size(v->dtype);
         for (int64_t i = 0; i < n; i++) {

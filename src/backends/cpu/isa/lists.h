@@ -27,6 +27,7 @@
     X(embedding)                                                                                                       \
     X(dropout)                                                                                                         \
     X(product)                                                                                                         \
+    X(matmul_f64)                                                                                                      \
     X(rnn)                                                                                                             \
     X(winograd)
 

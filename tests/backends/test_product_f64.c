@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products and convolutions in f64 against the reference kernels: every layout of the operands, edges of tiles, blocks
+ * and pieces, batches, sums that are split, and the same bits for any number of threads (check_case). */
+#include "kernel_check.h"
+
+/* In f64 two orders of a sum of k products differ by k * 1e-16 * sum |a||b| at most; these sums are short and random,
+ * so much less is asked for. */
+#define NEAR 2e-14
+
+static kernel_case case_f64(const lc_op *op)
+{
+    kernel_case c = case_of(op);
+    c.f64 = NEAR;
+    return c;
+}
+
+/* [batch, rows, columns], or without a batch; `turned`: stored by columns. */
+static void add_matrix(kernel_case *c, int64_t batch, int64_t rows, int64_t columns, bool turned, int64_t pad)
+{
+    int64_t wide = (turned ? rows : columns) + pad, high = turned ? columns : rows;
+    int64_t shape[3] = {batch, high, wide};
+    int n = batch ? 3 : 2;
+    lc_view *v = add_input(c, LC_F64, CHECK_ROW_MAJOR, n, batch ? shape : shape + 1, fill_normal,
+                           c->op == &lc__op_linear ? 0.2 : 0.5);
+    v->shape[n - 2] = rows;
+    v->shape[n - 1] = columns;
+    v->stride[n - 2] = turned ? 1 : wide;
+    v->stride[n - 1] = turned ? wide : 1;
+}
+
+static void check_matmul(int64_t batch, int64_t m, int64_t k, int64_t n, int how)
+{
+    kernel_case c = case_f64(&lc__op_matmul);
+    add_matrix(&c, batch, m, k, how & 1, how & 4 ? 3 : 0);
+    add_matrix(&c, batch, k, n, how & 2, how & 4 ? 5 : 0);
+    check_case(&c);
+}
+
+TEST(matrices_in_any_layout)
+{
+    static const int64_t sizes[][3] = {{1, 1, 1},      {1, 300, 20},   {3, 7, 2},     {6, 8, 16},   {7, 9, 17},
+                                       {12, 16, 32},   {13, 257, 33},  {64, 784, 12}, {96, 64, 84}, {129, 300, 29},
+                                       {200, 513, 65}, {401, 70, 270}, {70, 40, 600}, {5, 1025, 9}, {130, 600, 140}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int how = 0; how < 8; how++) check_matmul(0, sizes[i][0], sizes[i][1], sizes[i][2], how);
+}
+
+TEST(batches_of_matrices)
+{
+    for (int how = 0; how < 8; how++) {
+        check_matmul(2, 20, 21, 22, how);
+        check_matmul(19, 33, 16, 40, how);
+    }
+    kernel_case c = case_f64(&lc__op_matmul); /* [3,1,m,k] x [4,k,n] */
+    add_input(&c, LC_F64, CHECK_ROW_MAJOR, 4, (int64_t[]){3, 1, 5, 7}, fill_normal, 1);
+    add_input(&c, LC_F64, CHECK_ROW_MAJOR, 3, (int64_t[]){4, 7, 9}, fill_normal, 1);
+    check_case(&c);
+}
+
+/* k is split, as there are few results. */
+TEST(short_deep_products)
+{
+    for (int how = 0; how < 4; how++) check_matmul(0, 16, 9000, 10, how);
+    check_matmul(3, 9, 5000, 20, 1);
+}
+
+TEST(bias_and_activation)
+{
+    static const int64_t sizes[][3] = {{64, 784, 128}, {150, 120, 10}, {4, 17, 5}, {140, 600, 70}, {3, 4000, 9}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (int64_t activation = 0; activation < 8; activation++) {
+            kernel_case c = case_f64(&lc__op_linear);
+            add_matrix(&c, 0, sizes[i][0], sizes[i][1], activation & 1, 0);
+            add_matrix(&c, 0, sizes[i][2], sizes[i][1], false, 0);
+            if (activation & 4)
+                add_input(&c, LC_F64, CHECK_ROW_MAJOR, 1, &sizes[i][2], fill_normal, 1);
+            else
+                add_missing(&c);
+            add_int(&c, activation & 3);
+            check_case(&c);
+        }
+    }
+}
+
+/* A gradient that is computed in place is added to the existing value. */
+static void check_added(kernel_case *c)
+{
+    static const char *const sets[] = {"base", "avx2", "avx512"};
+    infer_outputs(c);
+    run_kernel(c, c->op->kernel, 1);
+    double *got = c->out[0].data;
+    int64_t n = view_numel(&c->out[0]);
+    double *want = malloc((size_t)n * sizeof *want);
+    CHECK(want);
+    memcpy(want, got, (size_t)n * sizeof *want);
+    for (int s = 0; s < 3; s++) {
+        const lc__isa *isa = lc__isa_find(sets[s]);
+        if (!isa) continue;
+        lc_call call = call_of(c, NULL, 2);
+        call.kernel = lc__isa_kernel(isa, &call);
+        CHECK(call.kernel && call.kernel->flags & LC_KERNEL_ACCUMULATES);
+        call.accumulate = true;
+        CHECK_OK(call.kernel->prepare(&call));
+        call.scratch = aligned_alloc(64, (call.scratch_bytes + 63) / 64 * 64);
+        for (int64_t i = 0; i < n; i++) got[i] = 10;
+        call.kernel->run(&call);
+        for (int64_t i = 0; i < n; i++) CHECK(fabs(got[i] - 10 - want[i]) < 1e-11);
+        free(call.scratch);
+        call.kernel->release(&call);
+    }
+    free(want);
+    free(got);
+    for (int i = 0; i < c->n_in; i++) free(c->storage[i]);
+}
+
+TEST(added_to_a_gradient)
+{
+    static const int64_t sizes[][3] = {{40, 600, 37}, {9, 5000, 11}, {4, 3, 5}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        kernel_case c = case_f64(&lc__op_matmul);
+        add_matrix(&c, 0, sizes[i][0], sizes[i][1], true, 0);
+        add_matrix(&c, 0, sizes[i][1], sizes[i][2], false, 0);
+        check_added(&c);
+    }
+}
+
+TEST_MAIN
