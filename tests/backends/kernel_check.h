@@ -31,6 +31,7 @@ typedef struct kernel_case {
     check_layout out_layout;          /* of results with at least 3 dimensions */
     double relative, of_largest;      /* tolerances relative to the element, and to the largest element of its tensor */
     double f64;                       /* the tolerance, relative to the largest element, in f64; 0: the same bits */
+    bool accumulate;                  /* the first result is added to what is there */
     bool may_lack;                    /* a missing fast kernel is no failure */
     uint64_t seed;
 } kernel_case;
@@ -187,7 +188,8 @@ static lc_call call_of(kernel_case *c, const lc_kernel *kernel, int threads)
                      .floats = c->floats,
                      .rng = &check_rng,
                      .threads = threads,
-                     .deterministic = true};
+                     .deterministic = true,
+                     .accumulate = c->accumulate};
 }
 
 static void run_kernel(kernel_case *c, const lc_kernel *kernel, int threads)
@@ -282,10 +284,22 @@ static void compare(const kernel_case *c, int output, const void *wanted, const 
     }
 }
 
+/* What results hold before a kernel runs. */
+static void clear_outputs(kernel_case *c)
+{
+    for (int i = 0; i < c->n_out; i++) {
+        int64_t n = view_numel(&c->out[i]);
+        memset(c->out[i].data, 0xff, (size_t)n * lc_dtype_size(c->out[i].dtype));
+        for (int64_t k = 0; c->accumulate && i == 0 && k < n; k++)
+            put_value(c->out[i].dtype, c->out[i].data, k, (double)(k % 5));
+    }
+}
+
 static inline void check_case(kernel_case *c)
 {
     static const char *const sets[] = {"base", "avx2", "avx512"};
     infer_outputs(c);
+    clear_outputs(c);
     run_kernel(c, c->op->kernel, 1);
     void *wanted[LC_MAX_OUTPUTS], *first[LC_MAX_OUTPUTS];
     size_t bytes[LC_MAX_OUTPUTS];
@@ -304,8 +318,10 @@ static inline void check_case(kernel_case *c)
             if (!c->may_lack) TEST_FAIL("%s has no kernel for %s", sets[s], c->op->name);
             continue;
         }
+        if (c->accumulate && !(kernel->flags & LC_KERNEL_ACCUMULATES))
+            TEST_FAIL("%s of %s does not add", kernel->name, c->op->name);
         for (int threads = 1; threads <= 3; threads++) {
-            for (int i = 0; i < c->n_out; i++) memset(c->out[i].data, 0xff, bytes[i]);
+            clear_outputs(c);
             run_kernel(c, kernel, threads);
             for (int i = 0; i < c->n_out; i++) {
                 if (threads == 1) {

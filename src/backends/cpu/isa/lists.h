@@ -28,6 +28,7 @@
     X(dropout)                                                                                                         \
     X(product)                                                                                                         \
     X(matmul_f64)                                                                                                      \
+    X(conv_f64)                                                                                                        \
     X(rnn)                                                                                                             \
     X(winograd)
 

@@ -11,7 +11,6 @@ typedef struct job {
     lc__product shape;
     lc__product_f64 product;
     const double *x, *y;
-    double *out;
 } job;
 
 /* The offset of a product of the batch in an operand that has these strides. */
@@ -58,12 +57,6 @@ static void pack_y(const lc__product_f64 *p, int64_t item, int64_t first, int64_
     pack(j->y + offset_of(s, s->yb, item) + first * s->yn + k0 * s->yk, s->yn, s->yk, count, PANEL_F64, depth, to);
 }
 
-static double *row(const lc__product_f64 *p, int64_t item, int64_t m)
-{
-    const job *j = p->context;
-    return j->out + (item * p->m + m) * p->n;
-}
-
 static bool supports(const lc_call *call)
 {
     lc__product shape;
@@ -85,7 +78,8 @@ static lc_status prepare(lc_call *call)
                                    .k = s->k,
                                    .pack_a = pack_x,
                                    .pack_b = pack_y,
-                                   .row = row,
+                                   .item_step = s->m * s->n,
+                                   .row_step = s->n,
                                    .context = j,
                                    .activation = s->activation};
     for (int i = 0; i < s->nb; i++) j->product.items *= s->batch[i];
@@ -99,7 +93,7 @@ static void run(const lc_call *call)
     job *j = call->state;
     j->x = call->in[0].data;
     j->y = call->in[1].data;
-    j->out = call->out[0].data;
+    j->product.out = call->out[0].data;
     j->product.bias = j->shape.bias ? call->in[2].data : NULL;
     j->product.accumulate = call->accumulate;
     lc__product_f64_run(&j->product, call->scratch, call->threads);

@@ -18,9 +18,9 @@
 #define MOST_ROWS 192
 #endif
 #define MOST_COLUMNS 256
-#define ENOUGH       8                   /* pieces */
-#define PIECE_WORK   ((int64_t)1 << 18)  /* multiplications that are worth a piece */
-#define FEW_RESULTS  ((int64_t)64 << 10) /* whose k may be split */
+#define ENOUGH       8                  /* pieces */
+#define PIECE_WORK   ((int64_t)1 << 18) /* multiplications that are worth a piece */
+#define DEEP         8                  /* blocks of k that are worth a partial result */
 
 static inline int64_t smaller(int64_t a, int64_t b)
 {
@@ -128,10 +128,15 @@ typedef struct range {
     int64_t item, m0, rows, n0, columns, split;
 } range;
 
+static double *result_row(const lc__product_f64 *p, int64_t item, int64_t m)
+{
+    return p->row ? p->row(p, item, m) : p->out + item * p->item_step + m * p->row_step;
+}
+
 static double *row_of(const lc__product_f64 *p, const range *r, int64_t m)
 {
     if (p->splits > 1) return p->partial + ((r->split * p->items + r->item) * p->m + m) * p->n + r->n0;
-    return p->row(p, r->item, m) + r->n0;
+    return result_row(p, r->item, m) + r->n0;
 }
 
 /* A panel of results, of which `width` columns exist. */
@@ -144,7 +149,7 @@ static void panel_columns(const lc__product_f64 *p, const range *r, int64_t n, i
         double *out = row_of(p, r, r->m0 + m) + n;
         int64_t ldc = count > 1 ? row_of(p, r, r->m0 + m + 1) + n - out : 0;
         bool even = count == ROWS_F64 && width == PANEL_F64;
-        for (int64_t i = 2; even && i < count; i++) even = row_of(p, r, r->m0 + m + i) + n == out + i * ldc;
+        for (int64_t i = 2; p->row && even && i < count; i++) even = row_of(p, r, r->m0 + m + i) + n == out + i * ldc;
         if (even) {
             full_tile(depth, strips + m * depth, panel, out, ldc, add);
             continue;
@@ -197,7 +202,7 @@ static void add_partials(const void *context, int64_t begin, int64_t end, int th
     const lc__product_f64 *p = context;
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
-        double *out = p->row(p, i / p->m, i % p->m);
+        double *out = result_row(p, i / p->m, i % p->m);
         for (int64_t s = 0; s < p->splits; s++) {
             const double *from = p->partial + (s * p->items * p->m + i) * p->n;
             if (s || p->accumulate) {
@@ -210,32 +215,40 @@ static void add_partials(const void *context, int64_t begin, int64_t end, int th
     }
 }
 
+static void cut(lc__product_f64 *p)
+{
+    p->row_blocks = parts(p->m, p->row_block);
+    p->column_blocks = parts(p->n, p->column_block);
+}
+
+static int64_t pieces(const lc__product_f64 *p)
+{
+    return p->items * p->row_blocks * p->column_blocks * p->splits;
+}
+
 size_t lc__product_f64_plan(lc__product_f64 *p, int threads)
 {
     int64_t blocks = parts(p->k, DEPTH_F64);
     p->depth = parts(p->k, blocks);
     p->row_block = smaller(whole(p->m, ROWS_F64), MOST_ROWS);
     p->column_block = smaller(whole(p->n, PANEL_F64), MOST_COLUMNS);
-    for (;;) {
-        p->row_blocks = parts(p->m, p->row_block);
-        p->column_blocks = parts(p->n, p->column_block);
-        if (p->items * p->row_blocks * p->column_blocks >= ENOUGH ||
-            p->row_block * p->column_block / 2 < parts(PIECE_WORK, p->k))
-            break;
+    p->splits = 1;
+    cut(p);
+    if (pieces(p) < ENOUGH && blocks > DEEP) p->splits = smaller(parts(ENOUGH, pieces(p)), blocks / DEEP);
+    while (pieces(p) < ENOUGH && p->row_block * p->column_block / 2 >= parts(PIECE_WORK, p->k)) {
         if (p->row_block > p->column_block && p->row_block > 2 * ROWS_F64)
             p->row_block = whole(p->row_block / 2, ROWS_F64);
         else if (p->column_block > 2 * PANEL_F64)
             p->column_block = whole(p->column_block / 2, PANEL_F64);
         else
             break;
+        cut(p);
     }
-    int64_t pieces = p->items * p->row_blocks * p->column_blocks, results = p->items * p->m * p->n;
-    p->splits = 1;
-    if (pieces < ENOUGH && results < FEW_RESULTS) p->splits = smaller(parts(ENOUGH, pieces), blocks);
     p->blocks_per_split = parts(blocks, p->splits);
     p->splits = parts(blocks, p->blocks_per_split);
     p->per_thread = (whole(p->row_block, ROWS_F64) + whole(p->column_block, PANEL_F64)) * p->depth;
-    int64_t numbers = (threads > 1 ? threads : 1) * p->per_thread + (p->splits > 1 ? p->splits * results : 0);
+    int64_t numbers =
+        (threads > 1 ? threads : 1) * p->per_thread + (p->splits > 1 ? p->splits * p->items * p->m * p->n : 0);
     return (size_t)numbers * sizeof(double);
 }
 
@@ -243,6 +256,6 @@ void lc__product_f64_run(lc__product_f64 *p, void *scratch, int threads)
 {
     p->scratch = scratch;
     p->partial = p->scratch + (threads > 1 ? threads : 1) * p->per_thread;
-    lc__parallel_for(threads, p->items * p->row_blocks * p->column_blocks * p->splits, 1, piece, p);
+    lc__parallel_for(threads, pieces(p), 1, piece, p);
     if (p->splits > 1) lc__parallel_for(threads, p->items * p->m, parts(8192, p->n), add_partials, p);
 }

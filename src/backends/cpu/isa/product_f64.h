@@ -26,7 +26,9 @@ struct lc__product_f64 {
     int64_t items; /* products of one size, each with its own operands */
     int64_t m, n, k;
     lc__pack_f64 *pack_a, *pack_b;
-    /* Where row m of a result begins; its n numbers are neighbors. */
+    /* Results: out[item * item_step + m * row_step + n], or, if `row` is given, it says where row m begins. */
+    double *out;
+    int64_t item_step, row_step;
     double *(*row)(const lc__product_f64 *p, int64_t item, int64_t m);
     const void *context;
     const double *bias; /* or NULL */
