@@ -2,12 +2,14 @@
 /* Scaled dot-product attention, forward and backward, without an S x S matrix: a head is computed in blocks of queries.
  * Scores of a block are stored transposed, [keys][QUERIES], in the second-level cache: a vector holds the scores of
  * neighboring queries for one key. So keys and values are used in place, only the block's queries (and, in backward,
- * gradients) are transposed, and a softmax needs no sums across a vector.
+ * gradients) are transposed, and a softmax needs no sums across a vector. Operands of 16 bits are computed in copies:
+ * of a head's keys and values, and of a block's rows.
  *
  * Under a causal mask nothing is computed for keys that a vector of queries (in the products with keys and values) or a
  * group of rows (in those with scores) cannot see. Threads take whole heads. */
 #include "backends/cpu/isa/gemm.h"
 #include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
@@ -33,19 +35,75 @@ typedef struct block {
     int64_t head, first, rows, seen, common;
 } block;
 
-static float *head_of(const job *j, const lc_view *v, int64_t head)
+/* The rows of a head. Those of 16 bits are computed in a copy: `floats` has `rows` of them from row `first` on. */
+typedef struct matrix {
+    const lc_view *of;
+    void *stored;
+    int64_t stored_step, size;
+    float *floats;
+    int64_t step;
+} matrix;
+
+static bool copied(const lc_view *v)
+{
+    return v->dtype != LC_F32;
+}
+
+static int64_t last_size(const lc_view *v)
+{
+    return v->shape[v->ndim - 1];
+}
+
+static void *start_of(const job *j, const lc_view *v, int64_t head)
 {
     int64_t at = 0;
     for (int d = j->n_outer - 1; d >= 0; d--) {
         at += head % j->q->shape[d] * v->stride[d];
         head /= j->q->shape[d];
     }
-    return (float *)v->data + at;
+    return stored_at(v->dtype, v->data, at);
 }
 
-static int64_t row_stride(const lc_view *v)
+/* Takes memory for a copy of `rows` rows, if there is one, from *scratch. */
+static matrix head_of(const job *j, const lc_view *v, int64_t head, int64_t rows, float **scratch)
 {
-    return v->stride[v->ndim - 2];
+    matrix m = {.of = v, .stored_step = v->stride[v->ndim - 2], .size = last_size(v)};
+    m.stored = start_of(j, v, head);
+    m.floats = m.stored;
+    m.step = m.stored_step;
+    if (copied(v)) {
+        m.floats = *scratch;
+        m.step = m.size;
+        *scratch += rows * m.size;
+    }
+    return m;
+}
+
+/* Rows [first, first + rows) as floats, at the start of the copy if they are copied. */
+static const float *read_rows(const matrix *m, int64_t first, int64_t rows)
+{
+    if (!copied(m->of)) return m->floats + first * m->step;
+    for (int64_t r = 0; r < rows; r++)
+        get_run(m->of->dtype, m->stored, (first + r) * m->stored_step, m->size, m->floats + r * m->step);
+    return m->floats;
+}
+
+/* Where rows from `first` on are computed. */
+static float *rows_to_write(const matrix *m, int64_t first)
+{
+    return copied(m->of) ? m->floats : m->floats + first * m->step;
+}
+
+static void write_rows(const matrix *m, int64_t first, int64_t rows)
+{
+    for (int64_t r = 0; r < rows && copied(m->of); r++)
+        put_run(m->of->dtype, m->stored, (first + r) * m->stored_step, m->size, m->floats + r * m->step);
+}
+
+/* Floats of the copy of a view's rows. */
+static int64_t copy_size(const lc_view *v, int64_t rows)
+{
+    return copied(v) ? rows * last_size(v) : 0;
 }
 
 static block block_at(const job *j, int64_t head, int64_t first)
@@ -154,6 +212,11 @@ static int64_t mask_stride(const lc_view *m, int from_end)
     return d >= 0 && m->shape[d] != 1 ? m->stride[d] : 0;
 }
 
+LC_INLINE void add_mask(const lc_dtype t, const void *mask, int64_t at, int64_t step, int64_t rows, float *scores)
+{
+    for (int64_t r = 0; r < rows; r++) scores[r] += get(t, mask, at + r * step);
+}
+
 static void apply_mask(const job *j, const block *b, float *scores)
 {
     const lc_view *m = j->mask;
@@ -164,9 +227,8 @@ static void apply_mask(const job *j, const block *b, float *scores)
         head /= j->q->shape[d];
     }
     for (int64_t key = 0; key < b->seen; key++, at += next_key, scores += QUERIES) {
-        if (m->dtype == LC_F32) {
-            const float *add = (const float *)m->data + at;
-            for (int64_t r = 0; r < b->rows; r++) scores[r] += add[r * next_query];
+        if (is_stored(m->dtype)) {
+            STORED(m->dtype, add_mask, m->data, at, next_query, b->rows, scores);
         } else {
             const uint8_t *see = (const uint8_t *)m->data + at;
             for (int64_t r = 0; r < b->rows; r++) scores[r] = see[r * next_query] ? scores[r] : -INFINITY;
@@ -175,9 +237,9 @@ static void apply_mask(const job *j, const block *b, float *scores)
 }
 
 /* Scores of all keys that the block sees, masked except for the diagonal. `queries`: transposed and scaled. */
-static void score(const job *j, const block *b, const float *k, const float *queries, float *scores)
+static void score(const job *j, const block *b, const float *k, int64_t step, const float *queries, float *scores)
 {
-    product_with_keys(b, k, row_stride(j->k), j->d, queries, scores);
+    product_with_keys(b, k, step, j->d, queries, scores);
     if (j->mask) apply_mask(j, b, scores);
 }
 
@@ -242,23 +304,26 @@ static void softmax(const block *b, float *scores, float *sums, float *lse)
 
 static void forward_head(const job *j, int64_t head, float *scratch)
 {
-    const float *q = head_of(j, j->q, head), *k = head_of(j, j->k, head), *v = head_of(j, j->v, head);
-    float *y = head_of(j, j->y, head), *lse = head_of(j, j->lse, head);
-    const int64_t qs = row_stride(j->q), ys = row_stride(j->y), ls = j->lse->stride[j->n_outer];
-    float *queries = scratch, *scores = queries + j->d * QUERIES;
+    float *queries = scratch, *scores = queries + j->d * QUERIES, *copies = scores + j->sk * QUERIES;
+    const matrix mk = head_of(j, j->k, head, j->sk, &copies), mv = head_of(j, j->v, head, j->sk, &copies);
+    const matrix mq = head_of(j, j->q, head, QUERIES, &copies), my = head_of(j, j->y, head, QUERIES, &copies);
+    const float *k = read_rows(&mk, 0, j->sk), *v = read_rows(&mv, 0, j->sk);
+    const int64_t ls = j->lse->stride[j->n_outer];
+    float *lse = start_of(j, j->lse, head);
     for (int64_t first = 0; first < j->s; first += QUERIES) {
         const block b = block_at(j, head, first);
-        float sums[QUERIES], logs[QUERIES];
-        transpose(q + first * qs, qs, b.rows, j->d, j->scale, queries);
-        score(j, &b, k, queries, scores);
+        float sums[QUERIES], logs[QUERIES], *y = rows_to_write(&my, first);
+        transpose(read_rows(&mq, first, b.rows), mq.step, b.rows, j->d, j->scale, queries);
+        score(j, &b, k, mk.step, queries, scores);
         softmax(&b, scores, sums, logs);
-        sum_over_keys(&b, scores, v, row_stride(j->v), j->dv_size, y + first * ys, ys);
+        sum_over_keys(&b, scores, v, mv.step, j->dv_size, y, my.step);
         for (int64_t r = 0; r < b.rows; r++) {
-            float *row = y + (first + r) * ys;
+            float *row = y + r * my.step;
             const float share = sums[r] == 0 ? 0.f : 1.f / sums[r];
             for (int64_t i = 0; i < j->dv_size; i++) row[i] *= share;
             lse[(first + r) * ls] = logs[r];
         }
+        write_rows(&my, first, b.rows);
     }
 }
 
@@ -287,12 +352,12 @@ static job job_of(const lc_call *call, int q)
 
 static bool last_dense(const lc_view *v)
 {
-    return v->dtype == LC_F32 && (v->shape[v->ndim - 1] == 1 || v->stride[v->ndim - 1] == 1);
+    return is_stored(v->dtype) && (v->shape[v->ndim - 1] == 1 || v->stride[v->ndim - 1] == 1);
 }
 
 static bool mask_known(const lc_view *m)
 {
-    return !given(m) || m->dtype == LC_F32 || m->dtype == LC_BOOL || m->dtype == LC_U8;
+    return !given(m) || is_stored(m->dtype) || m->dtype == LC_BOOL || m->dtype == LC_U8;
 }
 
 static bool forward_supports(const lc_call *call)
@@ -301,27 +366,34 @@ static bool forward_supports(const lc_call *call)
         if (!last_dense(&call->in[i])) return false;
     }
     return numel(&call->in[0]) > 0 && numel(&call->in[1]) > 0 && call->n_in > 3 && mask_known(&call->in[3]) &&
-           last_dense(&call->out[0]);
+           last_dense(&call->out[0]) && call->out[1].dtype == LC_F32;
 }
 
 static int64_t forward_scratch(const job *j)
 {
-    return (j->d + j->sk) * QUERIES;
+    return (j->d + j->sk) * QUERIES + copy_size(j->k, j->sk) + copy_size(j->v, j->sk) + copy_size(j->q, QUERIES) +
+           copy_size(j->y, QUERIES);
 }
 
-static lc_status forward_prepare(lc_call *call)
-{
-    job j = job_of(call, 0);
-    call->scratch_bytes = (size_t)(call->threads > 1 ? call->threads : 1) * (size_t)forward_scratch(&j) * sizeof(float);
-    return LC_OK;
-}
-
-static void forward_run(const lc_call *call)
+static job forward_job(const lc_call *call)
 {
     job j = job_of(call, 0);
     j.y = &call->out[0];
     j.lse = &call->out[1];
     j.scratch_step = forward_scratch(&j);
+    return j;
+}
+
+static lc_status forward_prepare(lc_call *call)
+{
+    job j = forward_job(call);
+    call->scratch_bytes = (size_t)(call->threads > 1 ? call->threads : 1) * (size_t)j.scratch_step * sizeof(float);
+    return LC_OK;
+}
+
+static void forward_run(const lc_call *call)
+{
+    job j = forward_job(call);
     lc__parallel_for(call->threads, j.heads, 1, forward_heads, &j);
 }
 
@@ -374,35 +446,41 @@ static void softmax_backward(const block *b, const float *lse, float scale, floa
 
 static void backward_head(const job *j, int64_t head, float *scratch)
 {
-    const float *q = head_of(j, j->q, head), *k = head_of(j, j->k, head), *v = head_of(j, j->v, head);
-    const float *dy = head_of(j, j->dy, head), *lse = head_of(j, j->lse, head);
-    float *dq = head_of(j, j->dq, head), *dk = head_of(j, j->dk, head), *dv = head_of(j, j->dv, head);
-    const int64_t qs = row_stride(j->q), gs = row_stride(j->dy), ks = row_stride(j->k);
-    const int64_t dqs = row_stride(j->dq), dks = row_stride(j->dk), dvs = row_stride(j->dv);
-    const int64_t ls = j->lse->stride[j->n_outer];
     float *queries = scratch, *gradients = queries + j->d * QUERIES, *scores = gradients + j->dv_size * QUERIES;
-    float *ds = scores + j->sk * QUERIES;
+    float *ds = scores + j->sk * QUERIES, *copies = ds + j->sk * QUERIES;
+    const matrix mk = head_of(j, j->k, head, j->sk, &copies), mv = head_of(j, j->v, head, j->sk, &copies);
+    const matrix mq = head_of(j, j->q, head, QUERIES, &copies), mdy = head_of(j, j->dy, head, QUERIES, &copies);
+    const matrix mdk = head_of(j, j->dk, head, j->sk, &copies), mdv = head_of(j, j->dv, head, j->sk, &copies);
+    const matrix mdq = head_of(j, j->dq, head, QUERIES, &copies);
+    const float *k = read_rows(&mk, 0, j->sk), *v = read_rows(&mv, 0, j->sk);
+    const float *lse = start_of(j, j->lse, head);
+    float *dk = rows_to_write(&mdk, 0), *dv = rows_to_write(&mdv, 0);
+    const int64_t ls = j->lse->stride[j->n_outer];
     for (int64_t first = 0; first < j->s; first += QUERIES) {
         const block b = block_at(j, head, first);
+        const float *q = read_rows(&mq, first, b.rows), *dy = read_rows(&mdy, first, b.rows);
         float logs[QUERIES];
-        transpose(q + first * qs, qs, b.rows, j->d, j->scale, queries);
-        transpose(dy + first * gs, gs, b.rows, j->dv_size, 1, gradients);
+        transpose(q, mq.step, b.rows, j->d, j->scale, queries);
+        transpose(dy, mdy.step, b.rows, j->dv_size, 1, gradients);
         for (int64_t r = 0; r < QUERIES; r++) {
             const float l = r < b.rows ? lse[(first + r) * ls] : -INFINITY;
             logs[r] = l == -INFINITY ? INFINITY : l; /* it sees nothing: weights of 0 */
         }
-        score(j, &b, k, queries, scores);
-        product_with_keys(&b, v, row_stride(j->v), j->dv_size, gradients, ds);
+        score(j, &b, k, mk.step, queries, scores);
+        product_with_keys(&b, v, mv.step, j->dv_size, gradients, ds);
         softmax_backward(&b, logs, j->scale, scores, ds);
-        sum_over_keys(&b, ds, k, ks, j->d, dq + first * dqs, dqs);
-        sum_over_queries(&b, ds, q + first * qs, qs, j->d, dk, dks);
-        sum_over_queries(&b, scores, dy + first * gs, gs, j->dv_size, dv, dvs);
+        sum_over_keys(&b, ds, k, mk.step, j->d, rows_to_write(&mdq, first), mdq.step);
+        write_rows(&mdq, first, b.rows);
+        sum_over_queries(&b, ds, q, mq.step, j->d, dk, mdk.step);
+        sum_over_queries(&b, scores, dy, mdy.step, j->dv_size, dv, mdv.step);
     }
     /* Keys after the last diagonal. */
     for (int64_t key = j->causal ? j->s : j->sk; key < j->sk; key++) {
-        memset(dk + key * dks, 0, (size_t)j->d * sizeof *dk);
-        memset(dv + key * dvs, 0, (size_t)j->dv_size * sizeof *dv);
+        memset(dk + key * mdk.step, 0, (size_t)j->d * sizeof *dk);
+        memset(dv + key * mdv.step, 0, (size_t)j->dv_size * sizeof *dv);
     }
+    write_rows(&mdk, 0, j->sk);
+    write_rows(&mdv, 0, j->sk);
 }
 
 static void backward_heads(const void *context, int64_t begin, int64_t end, int thread)
@@ -420,23 +498,18 @@ static bool backward_supports(const lc_call *call)
     for (int i = 0; i < 3; i++) {
         if (!last_dense(&call->out[i])) return false;
     }
-    return numel(&call->in[1]) > 0 && numel(&call->in[2]) > 0 && mask_known(&call->in[4]);
+    return numel(&call->in[1]) > 0 && numel(&call->in[2]) > 0 && mask_known(&call->in[4]) &&
+           call->in[6].dtype == LC_F32;
 }
 
 static int64_t backward_scratch(const job *j)
 {
-    return (j->d + j->dv_size + 2 * j->sk) * QUERIES;
+    return (j->d + j->dv_size + 2 * j->sk) * QUERIES + copy_size(j->k, j->sk) + copy_size(j->v, j->sk) +
+           copy_size(j->dk, j->sk) + copy_size(j->dv, j->sk) + copy_size(j->q, QUERIES) + copy_size(j->dy, QUERIES) +
+           copy_size(j->dq, QUERIES);
 }
 
-static lc_status backward_prepare(lc_call *call)
-{
-    job j = job_of(call, 1);
-    call->scratch_bytes =
-        (size_t)(call->threads > 1 ? call->threads : 1) * (size_t)backward_scratch(&j) * sizeof(float);
-    return LC_OK;
-}
-
-static void backward_run(const lc_call *call)
+static job backward_job(const lc_call *call)
 {
     job j = job_of(call, 1);
     j.dy = &call->in[0];
@@ -445,6 +518,19 @@ static void backward_run(const lc_call *call)
     j.dk = &call->out[1];
     j.dv = &call->out[2];
     j.scratch_step = backward_scratch(&j);
+    return j;
+}
+
+static lc_status backward_prepare(lc_call *call)
+{
+    job j = backward_job(call);
+    call->scratch_bytes = (size_t)(call->threads > 1 ? call->threads : 1) * (size_t)j.scratch_step * sizeof(float);
+    return LC_OK;
+}
+
+static void backward_run(const lc_call *call)
+{
+    job j = backward_job(call);
     lc__parallel_for(call->threads, j.heads, 1, backward_heads, &j);
 }
 

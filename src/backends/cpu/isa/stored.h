@@ -55,7 +55,8 @@ LC_INLINE vf bf16_widen(vh h)
 LC_INLINE vu bf16_bits(vf x)
 {
     const vu u = (vu)x;
-    return (vu)vselect(x != x, (vf)(u | 0x400000), (vf)(u + 0x7fff + (u >> 16 & 1)));
+    const vi nan = (vi)(u & 0x7fffffff) > 0x7f800000;
+    return (vu)vselect(nan, (vf)(u | 0x400000), (vf)(u + 0x7fff + (u >> 16 & 1)));
 }
 
 LC_INLINE vh bf16_round(vf x)
