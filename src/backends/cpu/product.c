@@ -52,7 +52,7 @@ static void turn(lc_view *v, int64_t *stride)
     v->shape[1] = n, stride[1] = step;
 }
 
-bool lc__product_of_type(const lc_call *call, lc_dtype dtype, lc__product *g)
+bool lc__product_shape(const lc_call *call, lc__product *g)
 {
     lc_view first = call->in[0];
     const lc_view *x = &first, *y = &call->in[1], *out = &call->out[0];
@@ -60,7 +60,6 @@ bool lc__product_of_type(const lc_call *call, lc_dtype dtype, lc__product *g)
     bool linear = call->op == &lc__op_linear || call->op == &lc__op_linear_gelu;
     int64_t xs[LC_MAX_DIMS], ys[LC_MAX_DIMS];
     memset(g, 0, sizeof *g);
-    if (x->dtype != dtype || y->dtype != dtype || out->dtype != dtype) return false;
     if (x->ndim < (linear ? 1 : 2) || y->ndim < 2) return false;
     for (int i = 0; i < out->ndim; i++)
         if (out->shape[i] < 1) return false;
@@ -76,7 +75,6 @@ bool lc__product_of_type(const lc_call *call, lc_dtype dtype, lc__product *g)
     if (linear) {
         g->n = y->shape[0], g->yn = ys[0], g->yk = ys[1];
         g->bias = !absent(call, 2);
-        if (g->bias && call->in[2].dtype != dtype) return false;
         g->activation = call->op == &lc__op_linear && call->n_int > 0 ? (int)call->ints[0] : 0;
         if (g->activation < 0 || g->activation > 3) return false;
     } else {
@@ -111,6 +109,12 @@ bool lc__product_of_type(const lc_call *call, lc_dtype dtype, lc__product *g)
         ob *= g->batch[i];
     }
     return normalize(g->m, g->k, &g->xm, &g->xk) && normalize(g->k, g->n, &g->yk, &g->yn);
+}
+
+bool lc__product_of_type(const lc_call *call, lc_dtype dtype, lc__product *g)
+{
+    if (call->in[0].dtype != dtype || call->in[1].dtype != dtype || call->out[0].dtype != dtype) return false;
+    return lc__product_shape(call, g) && (!g->bias || call->in[2].dtype == dtype);
 }
 
 bool lc__product_of(const lc_call *call, lc__product *g)

@@ -20,7 +20,8 @@ typedef struct lc__product {
  * layouts. Contiguous batch dimensions are merged, and folded into the rows if the second operand has no batch:
  * [16,256,384] x [384,1152] is one product of 4096 rows. */
 bool lc__product_of(const lc_call *call, lc__product *out);
-/* The same for a product in another type. */
+/* The same for a product in another type, and for one whose operands may have any types. */
 bool lc__product_of_type(const lc_call *call, lc_dtype dtype, lc__product *out);
+bool lc__product_shape(const lc_call *call, lc__product *out);
 
 #endif

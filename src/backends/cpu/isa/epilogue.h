@@ -7,6 +7,7 @@
 #include "backends/cpu/isa/vec.h"
 #include "backends/cpu/isa/vmath.h"
 
+#include <lightc/tensor.h>
 #include <stdbool.h>
 
 typedef enum epilogue_kind {
@@ -18,11 +19,12 @@ typedef enum epilogue_kind {
 
 typedef struct epilogue {
     epilogue_kind kind;
-    bool tanh; /* gelu's form */
-    float *y;
-    const float *x;
+    bool tanh;                          /* gelu's form */
+    lc_dtype y_type, x_type, sums_type; /* f32, unless the product is rounded */
+    void *y;
+    const void *x;
     double *partial; /* row sums, so far */
-    float *sums;
+    void *sums;
 } epilogue;
 
 /* out[i] = activation(out[i] + bias[i]); bias may be NULL */
@@ -83,8 +85,8 @@ static inline bool epilogue_runs(const epilogue *e)
 /* For n neighbors of the product, from element `at`; `ahead`: how far away others come soon. */
 static inline void epilogue_run(const epilogue *e, float *product, int64_t at, int64_t n, int64_t ahead)
 {
-    if (e->kind == EPILOGUE_GELU) epilogue_gelu(e->tanh, product + at, e->y + at, n);
-    if (e->kind == EPILOGUE_SLOPE) epilogue_slope(e->tanh, product + at, e->x + at, n, ahead);
+    if (e->kind == EPILOGUE_GELU) epilogue_gelu(e->tanh, product + at, (float *)e->y + at, n);
+    if (e->kind == EPILOGUE_SLOPE) epilogue_slope(e->tanh, product + at, (const float *)e->x + at, n, ahead);
 }
 
 /* total[i] (+)= sum over k of strip[k][i], for `height` rows i, a multiple of 6. Eight steps of k fill whole vectors.

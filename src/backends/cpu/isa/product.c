@@ -12,7 +12,11 @@
  * it. With few rows a panel is used too seldom for that: then only the strips are made first, and a piece is a range of
  * columns, which makes its panels right before it uses them, or reads them in place if y's rows are dense. Pieces
  * depend only on the shape, and the order of a result's sum only on k, so results are the same for any number of
- * threads. */
+ * threads.
+ *
+ * Factors that are stored in 16 bits (stored.h) are always copied, which converts them. A result in 16 bits is rounded
+ * once: a piece computes its part of it in f32, in memory of its own; or, if k is too long for one go, all of it is
+ * computed in scratch. Small matrices of a batch, if stored in 16 bits, are computed whole by one thread each. */
 #include "backends/cpu/isa/epilogue.h"
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/product_panels.h"
@@ -43,6 +47,11 @@
 
 typedef struct job {
     lc__product p;
+    lc_dtype x_type, y_type, out_type;
+    bool low;        /* some operand or result is in 16 bits */
+    bool rounds;     /* something that pieces write or read is in 16 bits: they compute in f32 elsewhere */
+    bool whole;      /* ... in scratch that holds the whole result, not a piece of it */
+    bool by_matrix;  /* a thread computes whole matrices */
     int64_t depth;   /* of a block of k */
     bool shared;     /* panels are made first, not by pieces */
     bool in_place;   /* y's whole panels are read where they are, not copied */
@@ -50,10 +59,13 @@ typedef struct job {
     bool own_strips; /* by pieces, not before them */
     int64_t blocks_at_once;
     int64_t row_block, column_block, row_blocks, column_blocks;
-    int64_t panels, panel_floats, shared_floats, per_thread;
+    int64_t panels, panel_floats, shared_floats, own_floats, per_thread, sum_floats;
+    int64_t matrices;
     bool accumulate;
-    const float *x, *y, *bias;
-    float *out, *scratch;
+    const void *x, *y;
+    const float *bias;
+    void *out;
+    float *scratch;
     int64_t k_begin, k_end; /* the range of k whose panels are made */
     epilogue after;
 } job;
@@ -80,56 +92,85 @@ static inline int64_t whole(int64_t n, int64_t unit)
 
 /* ---- tiles and what follows them ---- */
 
-/* The columns of one panel, for rows [m0, m0 + rows). `a`: strips, or x at that row and k. */
-static void panel_columns(const job *j, const float *a, int64_t depth, int64_t m0, int64_t rows, int64_t n,
+/* Where a piece computes its part of the result: its first number, and the distance of rows. */
+typedef struct target {
+    float *c;
+    int64_t step;
+} target;
+
+/* The columns of one panel, which begins at column n of the target. `a`: strips, or x at the piece's first row and k.
+ */
+static void panel_columns(const job *j, const float *a, int64_t depth, target to, int64_t rows, int64_t n,
                           int64_t width, const float *panel, int64_t ldb, bool add)
 {
     float edge[ROWS * PANEL];
     const lc__product *p = &j->p;
     bool inside = width == PANEL;
-    int64_t ldc = inside ? p->n : PANEL;
+    int64_t ldc = inside ? to.step : PANEL;
     for (int64_t m = 0; m < rows; m += ROWS) {
         int64_t count = smaller(rows - m, ROWS);
         const float *from = a + m * (j->strips ? depth : p->xm);
-        float *out = j->out + (m0 + m) * p->n + n, *c = inside ? out : edge;
+        float *out = to.c + m * to.step + n, *c = inside ? out : edge;
         if (count == ROWS)
             any_full_tile(depth, from, p->xm, j->strips, panel, ldb, c, ldc, inside && add, width <= VW);
         else
             rest_of_tiles(count, depth, from, p->xm, j->strips, panel, ldb, c, ldc, inside && add, width <= VW);
         for (int64_t i = 0; !inside && i < count; i++) {
             for (int64_t q = 0; q < width; q++)
-                out[i * p->n + q] = add ? out[i * p->n + q] + edge[i * PANEL + q] : edge[i * PANEL + q];
+                out[i * to.step + q] = add ? out[i * to.step + q] + edge[i * PANEL + q] : edge[i * PANEL + q];
         }
     }
 }
 
+/* What follows the product, in place. */
 static void finish(const job *j, int64_t m0, int64_t rows, int64_t n0, int64_t columns)
 {
     const lc__product *p = &j->p;
     bool simple = p->bias || p->activation, more = epilogue_runs(&j->after);
     if (!simple && !more) return;
+    float *out = j->out;
     /* Short rows are neighbors: together they fill vectors. */
     int64_t step = columns == p->n ? larger(1, 1024 / columns) : 1;
     for (int64_t m = m0, next; m < m0 + rows; m = next) {
         next = smaller(m + step, m0 + rows);
         for (int64_t r = m; simple && r < next; r++)
-            epilogue_linear(p->bias ? j->bias + n0 : NULL, p->activation, j->out + r * p->n + n0, columns);
-        if (more) epilogue_run(&j->after, j->out, m * p->n + n0, (next - m) * columns, 2 * step * p->n);
+            epilogue_linear(p->bias ? j->bias + n0 : NULL, p->activation, out + r * p->n + n0, columns);
+        if (more) epilogue_run(&j->after, out, m * p->n + n0, (next - m) * columns, 2 * step * p->n);
+    }
+}
+
+/* The same row by row, and rounds the result. */
+static void finish_rounded(const job *j, target from, int64_t m0, int64_t rows, int64_t n0, int64_t columns)
+{
+    enum { RUN = 256 };
+    const lc__product *p = &j->p;
+    const epilogue *e = &j->after;
+    float other[RUN];
+    for (int64_t m = 0; m < rows; m++) {
+        for (int64_t n = 0; n < columns; n += RUN) {
+            int64_t count = smaller(RUN, columns - n), at = (m0 + m) * p->n + n0 + n;
+            float *c = from.c + m * from.step + n;
+            epilogue_linear(p->bias ? j->bias + n0 + n : NULL, p->activation, c, count);
+            if (e->kind == EPILOGUE_SLOPE) {
+                get_run(e->x_type, e->x, at, count, other);
+                epilogue_slope(e->tanh, c, other, count, 0);
+            }
+            if (j->accumulate) {
+                get_run(j->out_type, j->out, at, count, other);
+                for (int64_t i = 0; i < count; i++) c[i] += other[i];
+            }
+            if (e->kind == EPILOGUE_GELU) {
+                if (e->y != j->out) put_run(j->out_type, j->out, at, count, c);
+                epilogue_gelu(e->tanh, c, c, count);
+                put_run(e->y_type, e->y, at, count, c);
+            } else {
+                put_run(j->out_type, j->out, at, count, c);
+            }
+        }
     }
 }
 
 /* ---- pieces ---- */
-
-/* Columns [n0, n1) for a block of k. */
-static void make_some_panels(const job *j, int64_t k, int64_t depth, int64_t n0, int64_t n1, float *to)
-{
-    int64_t n = n0;
-    if (j->p.yn == 1) {
-        copy_panels(&j->p, j->y, k, depth, n0, (n1 - n0) / PANEL, to);
-        n += (n1 - n0) / PANEL * PANEL;
-    }
-    for (; n < n1; n += PANEL) make_panel(&j->p, j->y, k, depth, n, smaller(PANEL, n1 - n), to + (n - n0) * depth);
-}
 
 /* Makes panels [begin, end) of the blocks of k that are made at once, counted block by block. */
 static void make_panels(const void *context, int64_t begin, int64_t end, int thread)
@@ -140,7 +181,7 @@ static void make_panels(const void *context, int64_t begin, int64_t end, int thr
         int64_t block = i / j->panels, panel = i % j->panels, k = j->k_begin + block * j->depth;
         int64_t depth = smaller(j->depth, j->k_end - k);
         next = smaller(end, (block + 1) * j->panels);
-        make_some_panels(j, k, depth, panel * PANEL, smaller(j->p.n, (panel + next - i) * PANEL),
+        make_some_panels(j->y_type, &j->p, j->y, k, depth, panel * PANEL, smaller(j->p.n, (panel + next - i) * PANEL),
                          j->scratch + (block * j->panels * j->depth + panel * depth) * PANEL);
     }
 }
@@ -155,7 +196,7 @@ static void make_all_strips(const void *context, int64_t begin, int64_t end, int
         int64_t block = i / strips, m = i % strips * ROWS, k = j->k_begin + block * j->depth;
         int64_t depth = smaller(j->depth, j->k_end - k);
         next = smaller(end, (block + 1) * strips);
-        make_strips(&j->p, j->x, k, depth, m, smaller(j->p.m - m, (next - i) * ROWS),
+        make_strips(j->x_type, &j->p, j->x, k, depth, m, smaller(j->p.m - m, (next - i) * ROWS),
                     j->scratch + j->panel_floats + block * strips * ROWS * j->depth + m * depth);
     }
 }
@@ -169,8 +210,15 @@ static void sum_rows(const job *j, const float *strips, int64_t k, int64_t depth
         double *total = j->after.partial + m + s * ROWS;
         strip_sums(ROWS, strips + s * ROWS * depth, depth, k > 0, total);
         for (int64_t i = 0; k + depth == j->p.k && i < smaller(ROWS, rows - s * ROWS); i++)
-            j->after.sums[m + s * ROWS + i] = (float)total[i];
+            put(j->after.sums_type, j->after.sums, m + s * ROWS + i, (float)total[i]);
     }
+}
+
+static target target_of(const job *j, int64_t m, int64_t n, float *own)
+{
+    if (!j->rounds) return (target){(float *)j->out + m * j->p.n + n, j->p.n};
+    if (j->whole) return (target){j->scratch + j->shared_floats - j->sum_floats + m * j->p.n + n, j->p.n};
+    return (target){own + j->own_floats, j->column_block};
 }
 
 static void piece(const void *context, int64_t begin, int64_t end, int thread)
@@ -181,25 +229,29 @@ static void piece(const void *context, int64_t begin, int64_t end, int thread)
     for (int64_t i = begin; i < end; i++) {
         int64_t m = i / j->column_blocks * j->row_block, rows = smaller(j->row_block, p->m - m);
         int64_t n0 = i % j->column_blocks * j->column_block, n1 = smaller(n0 + j->column_block, p->n);
+        target to = target_of(j, m, n0, own);
         for (int64_t k = j->k_begin; k < j->k_end; k += j->depth) {
             int64_t depth = smaller(j->depth, j->k_end - k);
-            const float *a = j->x + m * p->xm + k * p->xk;
+            const float *a = j->strips ? NULL : (const float *)j->x + m * p->xm + k * p->xk;
             const float *panels = j->scratch + (k - j->k_begin) * j->panels * PANEL;
             const float *strips = j->scratch + j->panel_floats;
-            if (j->own_strips) make_strips(p, j->x, k, depth, m, rows, own);
+            if (j->own_strips) make_strips(j->x_type, p, j->x, k, depth, m, rows, own);
             if (j->strips) a = j->own_strips ? own : strips + (k - j->k_begin) * whole(p->m, ROWS) + m * depth;
             if (j->after.kind == EPILOGUE_ROW_SUMS) sum_rows(j, a, k, depth, m, rows, i % j->column_blocks);
             for (int64_t n = n0, next; n < n1; n = next) {
                 bool in_place = j->in_place && n + PANEL <= n1;
                 next = j->shared ? n1 : smaller(n1, n + (in_place ? 1 : OWN_PANELS) * PANEL);
-                const float *panel = j->shared ? panels + n * depth : in_place ? j->y + k * p->yk + n : own;
-                if (!j->shared && !in_place) make_some_panels(j, k, depth, n, next, own);
+                const float *panel = j->shared  ? panels + n * depth
+                                     : in_place ? (const float *)j->y + k * p->yk + n
+                                                : own;
+                if (!j->shared && !in_place) make_some_panels(j->y_type, p, j->y, k, depth, n, next, own);
                 for (; n < next; n += PANEL, panel += PANEL * depth)
-                    panel_columns(j, a, depth, m, rows, n, smaller(PANEL, n1 - n), panel, in_place ? p->yk : PANEL,
-                                  k > 0 || j->accumulate);
+                    panel_columns(j, a, depth, to, rows, n - n0, smaller(PANEL, n1 - n), panel,
+                                  in_place ? p->yk : PANEL, k > 0 || (j->accumulate && !j->rounds));
             }
         }
-        if (j->k_end == p->k) finish(j, m, rows, n0, n1 - n0);
+        if (j->k_end == p->k && j->rounds) finish_rounded(j, to, m, rows, n0, n1 - n0);
+        if (j->k_end == p->k && !j->rounds) finish(j, m, rows, n0, n1 - n0);
     }
 }
 
@@ -211,18 +263,38 @@ static epilogue_kind epilogue_of(const lc_op *op)
                                                 : EPILOGUE_NONE;
 }
 
-/* Sets everything that follows from the shape. */
-static bool plan(const lc_call *call, job *j)
+static bool is_low(const lc_view *v)
 {
-    memset(j, 0, sizeof *j);
-    lc__product *p = &j->p;
-    if (!lc__product_of(call, p) || p->m < 4 || p->n < 4) return false;
-    j->after.kind = epilogue_of(call->op);
-    if (j->after.kind && p->nb) return false;
-    int64_t blocks = parts(p->k, DEPTH), row_work;
-    if (__builtin_mul_overflow(p->k, whole(p->n, PANEL), &row_work) || row_work > INT64_MAX / p->m / 8) return false;
-    if (p->nb && p->m * row_work < BATCH_WORK) return false;
-    j->depth = whole(parts(p->k, blocks), 8);
+    return v->ndim >= 0 && v->dtype != LC_F32;
+}
+
+/* Sets what follows from the types. Returns whether they are supported. */
+static bool plan_types(const lc_call *call, job *j)
+{
+    epilogue *e = &j->after;
+    for (int i = 0; i < call->n_in + call->n_out; i++) {
+        const lc_view *v = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
+        if (v->ndim >= 0 && !is_stored(v->dtype)) return false;
+        j->low |= is_low(v);
+    }
+    e->kind = epilogue_of(call->op);
+    j->x_type = call->in[0].dtype;
+    j->y_type = call->in[1].dtype;
+    j->out_type = call->out[e->kind == EPILOGUE_GELU ? call->n_out - 1 : 0].dtype;
+    j->rounds = is_low(&call->out[0]) || j->out_type != LC_F32;
+    e->y_type = call->out[0].dtype;
+    if (e->kind == EPILOGUE_SLOPE) {
+        e->x_type = call->in[2].dtype;
+        j->rounds |= is_low(&call->in[2]);
+    }
+    if (e->kind == EPILOGUE_ROW_SUMS) e->sums_type = call->out[1].dtype;
+    return true;
+}
+
+/* Sets how the result is cut into pieces. */
+static void plan_pieces(job *j, int64_t row_work)
+{
+    const lc__product *p = &j->p;
     j->shared = p->m > (p->xk != 1 && p->n >= PIECES * 3 / 4 * PANEL ? STRIPS_ROWS : FEW_ROWS);
     j->panels = parts(p->n, PANEL);
     int64_t work = larger(p->m * row_work / PIECES, PIECE_WORK), most = j->shared ? BLOCK_ROWS : p->m;
@@ -232,24 +304,61 @@ static bool plan(const lc_call *call, job *j)
     j->column_block = whole(parts(work, j->row_block * p->k), PANEL);
     if (j->column_block > p->n / 4 * 3) j->column_block = whole(p->n, PANEL);
     j->column_blocks = parts(p->n, j->column_block);
-    /* Rows a page apart would all use the same few lines of the first-level cache; half a page apart they use
-     * twice as many, which is enough for wide pieces. */
-    int64_t conflict = j->column_blocks > 1 ? 512 : 1024;
-    j->strips = p->xk != 1 || (p->m > 1 && p->xm % conflict == 0) || j->after.kind == EPILOGUE_ROW_SUMS;
-    j->in_place = p->m <= FEW_ROWS && p->yn == 1 && p->yk % 512 != 0 && p->k * p->yk <= IN_PLACE / 4;
+}
+
+/* Sets which memory the call needs. */
+static void plan_scratch(job *j, int64_t blocks)
+{
+    const lc__product *p = &j->p;
     j->blocks_at_once = blocks;
     j->own_strips = j->strips && j->shared && (p->xk == 1 || (j->column_blocks == 1 && blocks == 1));
     if (j->shared || j->strips) {
         int64_t panels = j->shared ? j->panels * PANEL * j->depth : 0;
         int64_t strips = j->strips && !j->own_strips ? whole(p->m, ROWS) * j->depth : 0;
         int64_t bytes = j->shared ? SHARED_BYTES : STRIPS_BYTES;
-        j->blocks_at_once = smaller(larger(bytes / 4 / (panels + strips), 1), blocks);
+        j->blocks_at_once = smaller(larger(bytes / 4 / larger(panels + strips, 1), 1), blocks);
         j->panel_floats = j->blocks_at_once * panels;
         j->shared_floats = j->panel_floats + j->blocks_at_once * strips;
     }
+    j->whole = j->rounds && j->blocks_at_once < blocks;
+    if (j->whole) j->sum_floats = whole(p->m * p->n, 16);
+    j->shared_floats += j->sum_floats;
     int64_t own = !j->shared ? OWN_PANELS * PANEL : j->own_strips ? whole(j->row_block, ROWS) : 0;
-    j->per_thread = own * j->depth;
+    j->own_floats = j->per_thread = own * j->depth;
+    if (j->rounds && !j->whole) j->per_thread += j->row_block * j->column_block;
+}
+
+/* Sets everything that follows from the shape and the types. */
+static bool plan(const lc_call *call, job *j)
+{
+    memset(j, 0, sizeof *j);
+    lc__product *p = &j->p;
+    if (!plan_types(call, j) || !lc__product_shape(call, p)) return false;
+    if (!j->low && (p->m < 4 || p->n < 4)) return false;
+    if (j->after.kind && p->nb) return false;
+    int64_t blocks = parts(p->k, DEPTH), row_work;
+    if (__builtin_mul_overflow(p->k, whole(p->n, PANEL), &row_work) || row_work > INT64_MAX / p->m / 8) return false;
+    j->by_matrix = p->nb && p->m * row_work < BATCH_WORK;
+    if (j->by_matrix && !j->low) return false;
+    j->matrices = 1;
+    for (int i = 0; i < p->nb; i++) j->matrices *= p->batch[i];
+    j->depth = whole(parts(p->k, blocks), 8);
+    plan_pieces(j, row_work);
+    /* Rows a page apart would all use the same few lines of the first-level cache; half a page apart they use
+     * twice as many, which is enough for wide pieces. */
+    int64_t conflict = j->column_blocks > 1 ? 512 : 1024;
+    j->strips =
+        j->x_type != LC_F32 || p->xk != 1 || (p->m > 1 && p->xm % conflict == 0) || j->after.kind == EPILOGUE_ROW_SUMS;
+    j->in_place =
+        j->y_type == LC_F32 && p->m <= FEW_ROWS && p->yn == 1 && p->yk % 512 != 0 && p->k * p->yk <= IN_PLACE / 4;
+    plan_scratch(j, blocks);
     return true;
+}
+
+/* The scratch of one matrix, if threads compute whole ones. */
+static int64_t matrix_floats(const job *j)
+{
+    return whole(j->shared_floats + j->per_thread, 16);
 }
 
 static bool supports(const lc_call *call)
@@ -268,63 +377,91 @@ static lc_status prepare(lc_call *call)
         return lc_fail(LC_ERR_INTERNAL, "%s is not a product", call->op->name);
     }
     call->state = j;
-    call->scratch_bytes = (size_t)(j->shared_floats + threads * j->per_thread) * sizeof(float);
-    if (j->after.kind == EPILOGUE_ROW_SUMS) call->scratch_bytes += (size_t)whole(j->p.m, ROWS) * sizeof(double);
+    int64_t bytes = (j->shared_floats + threads * j->per_thread) * (int64_t)sizeof(float);
+    if (j->by_matrix) bytes = threads * matrix_floats(j) * (int64_t)sizeof(float);
+    if (j->after.kind == EPILOGUE_ROW_SUMS) bytes += whole(j->p.m, ROWS) * (int64_t)sizeof(double);
+    if (j->p.bias && call->in[2].dtype != LC_F32) bytes += j->p.n * (int64_t)sizeof(float);
+    call->scratch_bytes = (size_t)bytes;
     return LC_OK;
 }
 
-static void run_matrices(const lc_call *call, job *j)
+static void run_matrix(int threads, job *j)
 {
     for (int64_t k = 0; k < j->p.k; k = j->k_end) {
         j->k_begin = k;
         j->k_end = smaller(j->p.k, k + j->blocks_at_once * j->depth);
         if (j->shared)
-            lc__parallel_for(call->threads, parts(j->k_end - k, j->depth) * j->panels,
-                             larger(1, 16384 / (j->depth * PANEL)), make_panels, j);
+            lc__parallel_for(threads, parts(j->k_end - k, j->depth) * j->panels, larger(1, 16384 / (j->depth * PANEL)),
+                             make_panels, j);
         if (j->strips && !j->own_strips)
-            lc__parallel_for(call->threads, parts(j->k_end - k, j->depth) * parts(j->p.m, ROWS),
+            lc__parallel_for(threads, parts(j->k_end - k, j->depth) * parts(j->p.m, ROWS),
                              whole(larger(1, 16384 / (j->depth * ROWS)), 4), make_all_strips, j);
-        lc__parallel_for(call->threads, j->row_blocks * j->column_blocks, 1, piece, j);
+        lc__parallel_for(threads, j->row_blocks * j->column_blocks, 1, piece, j);
     }
 }
 
-/* Returns where the product goes. */
-static float *set_epilogue(const lc_call *call, job *j)
+/* The job of one matrix of the batch. */
+static job matrix_of(const job *all, int64_t index)
+{
+    job j = *all;
+    const lc__product *p = &j.p;
+    for (int i = p->nb - 1; i >= 0; i--) {
+        int64_t at = index % p->batch[i];
+        index /= p->batch[i];
+        j.x = stored_at(j.x_type, j.x, at * p->xb[i]);
+        j.y = stored_at(j.y_type, j.y, at * p->yb[i]);
+        j.out = stored_at(j.out_type, j.out, at * p->ob[i]);
+    }
+    return j;
+}
+
+/* Whole matrices [begin, end), each in this thread's part of scratch. */
+static void some_matrices(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *all = context;
+    for (int64_t i = begin; i < end; i++) {
+        job j = matrix_of(all, i);
+        j.scratch += thread * matrix_floats(all);
+        run_matrix(1, &j);
+    }
+}
+
+static void set_epilogue(const lc_call *call, job *j)
 {
     epilogue *e = &j->after;
+    float *after = j->scratch + j->shared_floats + larger(1, call->threads) * j->per_thread;
+    if (j->by_matrix) after = j->scratch + larger(1, call->threads) * matrix_floats(j);
     e->tanh = call->n_int && call->ints[0];
     e->y = call->out[0].data;
-    if (e->kind == EPILOGUE_GELU) return call->out[call->n_out - 1].data;
     if (e->kind == EPILOGUE_SLOPE) e->x = call->in[2].data;
     if (e->kind == EPILOGUE_ROW_SUMS) {
-        e->partial = (double *)(j->scratch + j->shared_floats + larger(1, call->threads) * j->per_thread);
+        e->partial = (double *)after;
         e->sums = call->out[1].data;
     }
-    return call->out[0].data;
+    j->bias = j->p.bias ? call->in[2].data : NULL;
+    if (j->bias && call->in[2].dtype != LC_F32) {
+        get_run(call->in[2].dtype, call->in[2].data, 0, j->p.n, after);
+        j->bias = after;
+    }
 }
 
 static void run(const lc_call *call)
 {
     job *j = call->state;
-    const lc__product *p = &j->p;
-    int64_t at[LC_MAX_DIMS] = {0};
-    int d;
-    j->bias = p->bias ? call->in[2].data : NULL;
     j->accumulate = call->accumulate;
     j->scratch = call->scratch;
-    float *product = set_epilogue(call, j);
-    do {
-        j->x = call->in[0].data;
-        j->y = call->in[1].data;
-        j->out = product;
-        for (int i = 0; i < p->nb; i++) {
-            j->x += at[i] * p->xb[i];
-            j->y += at[i] * p->yb[i];
-            j->out += at[i] * p->ob[i];
-        }
-        run_matrices(call, j);
-        for (d = p->nb - 1; d >= 0 && ++at[d] == p->batch[d]; d--) at[d] = 0;
-    } while (d >= 0);
+    j->x = call->in[0].data;
+    j->y = call->in[1].data;
+    j->out = call->out[j->after.kind == EPILOGUE_GELU ? call->n_out - 1 : 0].data;
+    set_epilogue(call, j);
+    if (j->by_matrix) {
+        lc__parallel_for(call->threads, j->matrices, 1, some_matrices, j);
+        return;
+    }
+    for (int64_t i = 0; i < j->matrices; i++) {
+        job one = matrix_of(j, i);
+        run_matrix(call->threads, &one);
+    }
 }
 
 static void release(lc_call *call)

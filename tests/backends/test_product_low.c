@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lightc's own matrix products with operands and results in 16 bits, against f32 on the same numbers. */
+#include "low_check.h"
+
+static const lc_dtype low[] = {LC_BF16, LC_F16};
+
+/* [batch, rows, columns], or without a batch; `turned`: stored by columns; `pad`: rows are not neighbors. */
+static void add_matrix(kernel_case *c, lc_dtype type, int64_t batch, int64_t rows, int64_t columns, bool turned,
+                       int64_t pad)
+{
+    int64_t shape[3], wide = (turned ? rows : columns) + pad, high = turned ? columns : rows;
+    int n = 0;
+    if (batch) shape[n++] = batch;
+    shape[n++] = high;
+    shape[n++] = wide;
+    lc_view *v = add_input(c, type, CHECK_ROW_MAJOR, n, shape, fill_normal, c->op == &lc__op_matmul ? 1 : 0.2);
+    v->shape[n - 2] = rows;
+    v->shape[n - 1] = columns;
+    v->stride[n - 2] = turned ? 1 : wide;
+    v->stride[n - 1] = turned ? wide : 1;
+}
+
+static void check_matmul(lc_dtype x, lc_dtype y, lc_dtype out, int64_t batch, const int64_t *z, int how)
+{
+    kernel_case c = case_of(&lc__op_matmul);
+    c.of_largest = 5e-6;
+    add_matrix(&c, x, batch, z[0], z[1], how & 1, how & 4 ? 3 : 0);
+    add_matrix(&c, y, batch, z[1], z[2], how & 2, how & 4 ? 5 : 0);
+    check_low(&c, out, how & 8);
+}
+
+static const int64_t sizes[][3] = {{4, 1, 4},     {1, 70, 40},   {3, 300, 2},     {7, 9, 17},    {12, 16, 32},
+                                   {13, 257, 33}, {96, 64, 784}, {129, 300, 129}, {301, 70, 15}, {5, 1025, 9}};
+
+/* Every second case adds to what is there. */
+TEST(matrices_in_any_layout)
+{
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int how = 0; how < 16; how++)
+            for (int t = 0; t < 2; t++) {
+                check_matmul(low[t], low[t], low[t], 0, sizes[i], how);
+                check_matmul(low[t], low[t], LC_F32, 0, sizes[i], how);
+            }
+}
+
+TEST(operands_of_different_types)
+{
+    for (int how = 0; how < 16; how += 5) {
+        check_matmul(LC_BF16, LC_F32, LC_BF16, 0, sizes[5], how);
+        check_matmul(LC_F32, LC_F16, LC_F16, 0, sizes[7], how);
+        check_matmul(LC_F32, LC_F32, LC_BF16, 0, sizes[7], how);
+        check_matmul(LC_F32, LC_BF16, LC_F32, 0, sizes[6], how);
+    }
+}
+
+/* More panels than are packed at once: sums over k are not rounded before the last block. */
+TEST(large_matrices)
+{
+    static const int64_t large[][3] = {{40, 1024, 48}, {132, 1100, 1100}, {200, 1600, 1540}, {520, 1300, 300}};
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        check_matmul(LC_BF16, LC_BF16, LC_BF16, 0, large[i], 0);
+        check_matmul(LC_BF16, LC_BF16, LC_BF16, 0, large[i], 11);
+        check_matmul(LC_BF16, LC_BF16, LC_F32, 0, large[i], 9);
+    }
+}
+
+TEST(batches)
+{
+    static const int64_t small[3] = {17, 33, 35}, large[3] = {200, 210, 220}, row[3] = {1, 40, 20};
+    for (int how = 0; how < 16; how += 3)
+        for (int t = 0; t < 2; t++) {
+            check_matmul(low[t], low[t], low[t], 11, small, how);
+            check_matmul(low[t], low[t], LC_F32, 5, small, how);
+            check_matmul(low[t], low[t], low[t], 3, row, how);
+        }
+    check_matmul(LC_BF16, LC_BF16, LC_BF16, 2, large, 0);
+    check_matmul(LC_BF16, LC_BF16, LC_F32, 2, large, 9);
+}
+
+/* One matrix for the whole batch, as either operand. */
+TEST(broadcast_batches)
+{
+    for (int first = 0; first < 2; first++) {
+        kernel_case c = case_of(&lc__op_matmul);
+        c.of_largest = 5e-6;
+        add_matrix(&c, LC_BF16, first ? 0 : 6, 9, 20, false, 0);
+        add_matrix(&c, LC_BF16, first ? 6 : 0, 20, 11, false, 0);
+        check_low(&c, LC_BF16, false);
+    }
+}
+
+TEST(bias_and_activation)
+{
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (int64_t activation = 0; activation < 12; activation++) {
+            lc_dtype type = low[i % 2];
+            kernel_case c = case_of(&lc__op_linear);
+            c.of_largest = 5e-6;
+            add_matrix(&c, type, 0, sizes[i][0], sizes[i][1], activation & 1, 0);
+            add_matrix(&c, type, 0, sizes[i][2], sizes[i][1], false, 0);
+            if (activation & 12)
+                add_input(&c, activation & 4 ? type : LC_F32, CHECK_ROW_MAJOR, 1, &sizes[i][2], fill_normal, 1);
+            else
+                add_missing(&c);
+            add_int(&c, activation & 3);
+            check_low(&c, activation == 7 ? LC_F32 : type, false);
+        }
+    }
+}
+
+/* ---- fusions ---- */
+
+static const int64_t fused_sizes[][3] = {{64, 784, 128}, {150, 120, 10}, {4, 17, 5},    {140, 600, 70},
+                                         {1, 5, 129},    {13, 257, 33},  {300, 40, 600}};
+
+TEST(gelu_of_linear)
+{
+    for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
+        const int64_t *z = fused_sizes[i];
+        for (int how = 0; how < 8; how++) {
+            lc_dtype type = low[how >> 2];
+            kernel_case c = case_of(&lc__op_linear_gelu);
+            c.of_largest = 5e-6;
+            add_input(&c, type, CHECK_ROW_MAJOR, 3, (int64_t[]){2, z[0], z[1]}, fill_normal, 1);
+            add_input(&c, type, CHECK_ROW_MAJOR, 2, (int64_t[]){z[2], z[1]}, fill_normal, 0.2);
+            if (how & 2)
+                add_input(&c, type, CHECK_ROW_MAJOR, 1, &z[2], fill_normal, 1);
+            else
+                add_missing(&c);
+            add_int(&c, how & 1);
+            if (i & 1) { /* only gelu's result */
+                c.n_out = 1;
+                c.out_type[0] = (lc_type){.dtype = LC_F32, .ndim = 3, .shape = {2, z[0], z[2]}};
+            }
+            check_low(&c, type, false);
+        }
+    }
+}
+
+TEST(slope_of_gelu)
+{
+    for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
+        const int64_t *z = fused_sizes[i];
+        for (int how = 0; how < 6; how++) {
+            lc_dtype type = low[how >> 1 & 1];
+            kernel_case c = case_of(&lc__op_matmul_gelu_backward);
+            c.of_largest = 5e-6;
+            add_matrix(&c, type, 2, z[0], z[1], false, 0);
+            add_matrix(&c, type, 0, z[1], z[2], false, 0);
+            add_matrix(&c, type, 2, z[0], z[2], false, 0);
+            add_int(&c, how & 1);
+            check_low(&c, how & 4 ? LC_F32 : type, false);
+        }
+    }
+}
+
+TEST(gradients_of_weight_and_bias)
+{
+    for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
+        const int64_t *z = fused_sizes[i];
+        for (int how = 0; how < 32; how++) {
+            lc_dtype type = low[i % 2];
+            kernel_case c = case_of(&lc__op_linear_weight_grad);
+            c.of_largest = 5e-6;
+            add_matrix(&c, type, 0, z[1], z[0], how & 1, how & 4 ? 3 : 0);
+            add_matrix(&c, type, 0, z[1], z[2], how & 2, how & 4 ? 5 : 0);
+            check_low(&c, how & 16 ? LC_F32 : type, how & 8);
+        }
+    }
+}
+
+TEST_MAIN
