@@ -8,9 +8,12 @@
  * channels, and, if there are few squares, into parts of the tiles. Each is computed by one thread, which transforms
  * its parts of both operands itself: that takes less time than waiting for others and fetching from their caches.
  *
+ * Operands in 16 bits are converted where they are transformed, and results rounded once.
+ *
  * No sum depends on the number of threads. An infinite or NaN pixel spoils its whole tile, not just its neighbors. */
 #include "backends/cpu/isa/gemm.h"
 #include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/winograd.h"
 #include "backends/cpu/parallel.h"
@@ -32,13 +35,14 @@
 
 /* Images, channels-last. */
 typedef struct images {
-    float *data;
+    void *data;
+    lc_dtype type;
     int64_t n, h, w, c;
 } images;
 
 static images images_of(const lc_view *v)
 {
-    return (images){v->data, v->shape[0], v->shape[2], v->shape[3], v->shape[1]};
+    return (images){v->data, v->dtype, v->shape[0], v->shape[2], v->shape[3], v->shape[1]};
 }
 
 /* How the result's images are cut into tiles. */
@@ -92,10 +96,10 @@ static int64_t point_step(int64_t rows, int64_t channels)
     return rows * channels + VW;
 }
 
-LC_INLINE void transform_tile(wg_transform *transform, const int size, const bool whole, const tile *t, const images *x,
-                              span channels, float *to, int64_t step)
+LC_INLINE void transform_tile(const lc_dtype type, wg_transform *transform, const int size, const bool whole,
+                              const tile *t, const images *x, span channels, float *to, int64_t step)
 {
-    const float *from = x->data + t->at + channels.first;
+    const int64_t from = t->at + channels.first;
     for (int64_t c = 0; c < channels.count; c += VW) {
         vf half[WG_POINTS][WG_POINTS], in[WG_POINTS], out[WG_POINTS];
 #pragma GCC unroll 8
@@ -104,7 +108,7 @@ LC_INLINE void transform_tile(wg_transform *transform, const int size, const boo
 #pragma GCC unroll 8
             for (int i = 0; i < size; i++) {
                 const bool there = whole || (column && i >= t->row0 && i < t->row1);
-                in[i] = there ? vload(from + (i * x->w + j) * x->c + c) : vzero();
+                in[i] = there ? vget(type, x->data, from + (i * x->w + j) * x->c + c) : vzero();
             }
             transform(in, out);
 #pragma GCC unroll 8
@@ -128,22 +132,22 @@ static void pixels_to_points(const images *x, span channels, const tiling *t, in
 {
     tile at = tile_at(x, t, index, WG_POINTS, t->padding);
     if (is_whole(&at, WG_POINTS))
-        transform_tile(wg_pixels, WG_POINTS, true, &at, x, channels, to, step);
+        STORED(x->type, transform_tile, wg_pixels, WG_POINTS, true, &at, x, channels, to, step);
     else
-        transform_tile(wg_pixels, WG_POINTS, false, &at, x, channels, to, step);
+        STORED(x->type, transform_tile, wg_pixels, WG_POINTS, false, &at, x, channels, to, step);
 }
 
 static void gradient_to_points(const images *dy, span channels, const tiling *t, int64_t index, float *to, int64_t step)
 {
     tile at = tile_at(dy, t, index, WG_RESULTS, 0);
     if (is_whole(&at, WG_RESULTS))
-        transform_tile(wg_kernel4, WG_RESULTS, true, &at, dy, channels, to, step);
+        STORED(dy->type, transform_tile, wg_kernel4, WG_RESULTS, true, &at, dy, channels, to, step);
     else
-        transform_tile(wg_kernel4, WG_RESULTS, false, &at, dy, channels, to, step);
+        STORED(dy->type, transform_tile, wg_kernel4, WG_RESULTS, false, &at, dy, channels, to, step);
 }
 
-static void points_to_results(const float *from, int64_t step, const float *bias, bool relu, const images *y,
-                              const tiling *t, int64_t index)
+LC_INLINE void results_of_type(const lc_dtype type, const float *from, int64_t step, const float *bias, bool relu,
+                               const images *y, const tiling *t, int64_t index)
 {
     tile at = tile_at(y, t, index, WG_RESULTS, 0);
     for (int64_t c = 0; c < y->c; c += VW) {
@@ -164,32 +168,47 @@ static void points_to_results(const float *from, int64_t step, const float *bias
             for (int64_t j = 0; j < at.column1; j++) {
                 vf value = results[j] + b;
                 if (relu) value = vselect(value <= vzero(), vzero(), value);
-                vstore(y->data + at.at + (i * y->w + j) * y->c + c, value);
+                vput(type, y->data, at.at + (i * y->w + j) * y->c + c, value);
             }
         }
     }
+}
+
+static void points_to_results(const float *from, int64_t step, const float *bias, bool relu, const images *y,
+                              const tiling *t, int64_t index)
+{
+    STORED(y->type, results_of_type, from, step, bias, relu, y, t, index);
 }
 
 /* ---- a convolution: forward, or back to the input ---- */
 typedef struct conv {
     images x, y;
     tiling tiles;
-    const float *weight; /* [O][3][3][I] */
-    const float *bias;   /* OPTIONAL */
-    bool relu, turned;   /* turned: y has the weight's input channels */
+    const lc_view *weight; /* [O][3][3][I] */
+    const float *bias;     /* OPTIONAL */
+    bool relu, turned;     /* turned: y has the weight's input channels */
     int64_t tiles_per_block;
     int64_t step_x, step_y, per_thread;
     float *kernel;  /* [point][panel of columns][x.c][columns of the panel] */
     float *scratch; /* per thread */
 } conv;
 
+/* A bias in 16 bits is converted before anything else, into scratch. */
+static void set_bias(conv *v, const lc_view *bias)
+{
+    v->bias = bias->data;
+    if (bias->dtype == LC_F32 || !v->scratch) return;
+    get_run(bias->dtype, bias->data, 0, v->y.c, v->scratch);
+    v->bias = v->scratch;
+    v->scratch += v->y.c;
+}
+
 static conv conv_of(const lc_call *call)
 {
     bool turned = call->op == &lc__op_conv_input_grad;
     conv v = {.x = images_of(&call->in[0]), .y = images_of(&call->out[0]), .turned = turned};
     v.tiles = tiling_of(&v.y, turned ? 2 - call->ints[3] : call->ints[3]);
-    v.weight = call->in[1].data;
-    v.bias = given(&call->in[2]) ? call->in[2].data : NULL;
+    v.weight = &call->in[1];
     v.relu = !turned && call->ints[8] == 1;
     int64_t tiles = BLOCK_BYTES / (WG_ALL * 4 * (v.x.c + v.y.c)), threads = call->threads > 1 ? call->threads : 1;
     if (tiles < BLOCK_TILES) tiles = BLOCK_TILES;
@@ -202,14 +221,16 @@ static conv conv_of(const lc_call *call)
     v.per_thread = WG_ALL * (v.step_x + v.step_y);
     v.kernel = call->scratch; /* NULL while the call is prepared */
     v.scratch = v.kernel ? v.kernel + WG_ALL * v.x.c * v.y.c : NULL;
+    if (given(&call->in[2])) set_bias(&v, &call->in[2]);
     return v;
 }
 
 /* Transforms the kernel of one output channel and VW input channels to all points. */
-LC_INLINE void kernel_to_points(const float *weight, int64_t channels, bool turned, vf *to)
+LC_INLINE void kernel_to_points(const lc_dtype type, const void *weight, int64_t at, int64_t channels, bool turned,
+                                vf *to)
 {
     vf in[9];
-    for (int k = 0; k < 9; k++) in[k] = vload(weight + (turned ? 8 - k : k) * channels);
+    for (int k = 0; k < 9; k++) in[k] = vget(type, weight, at + (turned ? 8 - k : k) * channels);
     wg_both_ways(wg_kernel3, 3, WG_POINTS, in, to);
 }
 
@@ -229,7 +250,7 @@ static void transform_turned(const void *context, int64_t begin, int64_t end, in
     for (int64_t o = begin; o < end; o++) {
         for (int64_t c = 0; c < v->y.c; c += VW) {
             vf points[WG_ALL];
-            kernel_to_points(v->weight + o * 9 * v->y.c + c, v->y.c, true, points);
+            STORED(v->weight->dtype, kernel_to_points, v->weight->data, o * 9 * v->y.c + c, v->y.c, true, points);
             float *to = kernel_at(v, o, c);
             for (int p = 0; p < WG_ALL; p++) vstore(to + p * step, points[p]);
         }
@@ -245,7 +266,8 @@ static void transform_upright(const void *context, int64_t begin, int64_t end, i
     for (int64_t c = 0; c < v->x.c; c += VW) {
         vf points[VW][WG_ALL];
         for (int64_t o = begin; o < end; o++)
-            kernel_to_points(v->weight + o * 9 * v->x.c + c, v->x.c, false, points[o - begin]);
+            STORED(v->weight->dtype, kernel_to_points, v->weight->data, o * 9 * v->x.c + c, v->x.c, false,
+                   points[o - begin]);
         for (int p = 0; p < WG_ALL; p++) {
             for (int k = 0; k < VW; k++) {
                 vf row;
@@ -288,7 +310,8 @@ static lc_status conv_prepare(lc_call *call)
 {
     conv v = conv_of(call);
     int64_t threads = call->threads > 1 ? call->threads : 1;
-    call->scratch_bytes = (size_t)(WG_ALL * v.x.c * v.y.c + threads * v.per_thread) * sizeof(float);
+    int64_t bias = given(&call->in[2]) && call->in[2].dtype != LC_F32 ? v.y.c : 0;
+    call->scratch_bytes = (size_t)(WG_ALL * v.x.c * v.y.c + bias + threads * v.per_thread) * sizeof(float);
     return LC_OK;
 }
 
@@ -296,7 +319,7 @@ static lc_status conv_prepare(lc_call *call)
 typedef struct weight_grad {
     images x, dy;
     tiling tiles;
-    float *dw; /* [O][3][3][I] */
+    lc_view dw; /* [O][3][3][I] */
     bool accumulate;
     int64_t rows, columns, parts; /* squares: of output, of input channels; parts of the tiles */
     int64_t tiles_per_part, tiles_per_block;
@@ -308,7 +331,7 @@ typedef struct weight_grad {
 static weight_grad weight_grad_of(const lc_call *call)
 {
     weight_grad g = {.dy = images_of(&call->in[0]), .x = images_of(&call->in[1]), .accumulate = call->accumulate};
-    g.dw = call->out[0].data;
+    g.dw = call->out[0];
     g.tiles = tiling_of(&g.dy, call->ints[3]);
     g.rows = (g.dy.c + SQUARE - 1) / SQUARE;
     g.columns = (g.x.c + SQUARE - 1) / SQUARE;
@@ -351,15 +374,13 @@ static void sum_squares(const void *context, int64_t begin, int64_t end, int thr
     }
 }
 
-static void sums_to_kernel(const void *context, int64_t begin, int64_t end, int thread)
+LC_INLINE void some_of_kernel(const lc_dtype type, const weight_grad *g, int64_t begin, int64_t end)
 {
-    const weight_grad *g = context;
     const int64_t step = g->x.c * g->dy.c;
-    (void)thread;
     for (int64_t o = begin; o < end; o++) {
         for (int64_t c = 0; c < g->x.c; c += VW) {
             const float *from = g->sums + o * g->x.c + c;
-            float *to = g->dw + o * 9 * g->x.c + c;
+            const int64_t to = o * 9 * g->x.c + c;
             vf half[3][WG_POINTS], column[WG_POINTS], results[3];
 #pragma GCC unroll 8
             for (int j = 0; j < WG_POINTS; j++) {
@@ -374,12 +395,19 @@ static void sums_to_kernel(const void *context, int64_t begin, int64_t end, int 
             for (int i = 0; i < 3; i++) {
                 wg_results3(half[i], results);
                 for (int j = 0; j < 3; j++) {
-                    float *at = to + (i * 3 + j) * g->x.c;
-                    vstore(at, g->accumulate ? vload(at) + results[j] : results[j]);
+                    const int64_t at = to + (i * 3 + j) * g->x.c;
+                    vput(type, g->dw.data, at, g->accumulate ? vget(type, g->dw.data, at) + results[j] : results[j]);
                 }
             }
         }
     }
+}
+
+static void sums_to_kernel(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const weight_grad *g = context;
+    (void)thread;
+    STORED(g->dw.dtype, some_of_kernel, g, begin, end);
 }
 
 static void weight_grad_run(const lc_call *call)
@@ -398,12 +426,20 @@ static lc_status weight_grad_prepare(lc_call *call)
 }
 
 /* ---- supported convolutions ---- */
+static bool all_stored(const lc_call *call)
+{
+    bool yes = true;
+    for (int i = 0; i < call->n_in; i++) yes &= !given(&call->in[i]) || is_stored(call->in[i].dtype);
+    for (int k = 0; k < call->n_out; k++) yes &= !given(&call->out[k]) || is_stored(call->out[k].dtype);
+    return yes;
+}
+
 /* Whether the algorithm applies to x, w, y and pays: an estimate in vector multiply-adds, with the cost of transforms
  * as measured on AVX-512 (per vector of channels: 340 for a tile's pixels, 180 for its results, 140 for the kernel). */
 static bool pays(const lc_call *call, const lc_view *x, const lc_view *w, const lc_view *y)
 {
     const int64_t *ints = call->ints;
-    if (ints[0] != 2 || x->ndim != 4 || w->ndim != 4 || y->ndim != 4 || !f32_call(call)) return false;
+    if (ints[0] != 2 || x->ndim != 4 || w->ndim != 4 || y->ndim != 4 || !all_stored(call)) return false;
     for (int d = 0; d < 2; d++)
         if (w->shape[2 + d] != 3 || ints[1 + d] != 1 || ints[3 + d] > 2 || ints[5 + d] != 1) return false;
     int64_t c = x->shape[1], o = y->shape[1];

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lightc's own convolutions with operands and results in 16 bits, against f32 on the same numbers. To add a shape: a
+ * line in `geometries`. */
+#include "low_check.h"
+
+typedef struct geometry {
+    int64_t n, c, o, h, w, kernel, stride, padding, dilation, groups;
+} geometry;
+
+static const geometry geometries[] = {
+    {2, 16, 16, 9, 7, 3, 1, 1, 1, 1},
+    {1, 32, 48, 4, 4, 3, 1, 1, 1, 1},
+    {3, 16, 32, 8, 8, 3, 1, 0, 1, 1},
+    {2, 144, 16, 6, 6, 3, 1, 2, 1, 1},
+};
+
+typedef enum which { FORWARD, INPUT_GRAD, WEIGHT_GRAD } which;
+
+static const lc_op *const ops[] = {&lc__op_conv, &lc__op_conv_input_grad, &lc__op_conv_weight_grad};
+
+static void check(which kind, const geometry *g, lc_dtype type, lc_dtype out, lc_dtype bias, int64_t activation,
+                  bool accumulate)
+{
+    int64_t reach = (g->kernel - 1) * g->dilation + 1;
+    int64_t h = (g->h + 2 * g->padding - reach) / g->stride + 1, w = (g->w + 2 * g->padding - reach) / g->stride + 1;
+    int64_t x_shape[4] = {g->n, g->c, g->h, g->w}, w_shape[4] = {g->o, g->c / g->groups, g->kernel, g->kernel};
+    int64_t y_shape[4] = {g->n, g->o, h, w};
+    kernel_case c = case_of(ops[kind]);
+    c.of_largest = 1e-5;
+    c.may_lack = true; /* not worth it with narrow vectors */
+    c.out_layout = CHECK_CHANNELS_LAST;
+    add_input(&c, type, CHECK_CHANNELS_LAST, 4, kind == FORWARD ? x_shape : y_shape, fill_normal, 1);
+    add_input(&c, type, CHECK_CHANNELS_LAST, 4, kind == WEIGHT_GRAD ? x_shape : w_shape, fill_normal, 0.3);
+    if (kind != WEIGHT_GRAD && bias)
+        add_input(&c, bias, CHECK_ROW_MAJOR, 1, kind == FORWARD ? &g->o : &g->c, fill_normal, 1);
+    else if (kind != WEIGHT_GRAD)
+        add_missing(&c);
+    add_int(&c, 2);
+    for (int d = 0; d < 2; d++) add_int(&c, g->stride);
+    for (int d = 0; d < 2; d++) add_int(&c, g->padding);
+    for (int d = 0; d < 2; d++) add_int(&c, g->dilation);
+    add_int(&c, g->groups);
+    if (kind == FORWARD) add_int(&c, activation);
+    for (int d = 0; d < 2 && kind != FORWARD; d++) add_int(&c, kind == INPUT_GRAD ? x_shape[2 + d] : g->kernel);
+    check_low(&c, out, accumulate);
+}
+
+static const lc_dtype low[] = {LC_BF16, LC_F16};
+
+TEST(convolutions)
+{
+    for (size_t i = 0; i < sizeof geometries / sizeof *geometries; i++)
+        for (int how = 0; how < 6; how++) {
+            lc_dtype type = low[how & 1];
+            check(FORWARD, &geometries[i], type, type, how < 2 ? 0 : how < 4 ? type : LC_F32, how & 1, false);
+        }
+}
+
+TEST(gradients_of_the_input)
+{
+    for (size_t i = 0; i < sizeof geometries / sizeof *geometries; i++)
+        for (int how = 0; how < 4; how++) {
+            lc_dtype type = low[how & 1];
+            check(INPUT_GRAD, &geometries[i], type, type, how < 2 ? 0 : type, 0, false);
+        }
+}
+
+/* Also added to what is there. */
+TEST(gradients_of_the_weights)
+{
+    for (size_t i = 0; i < sizeof geometries / sizeof *geometries; i++)
+        for (int how = 0; how < 8; how++) {
+            lc_dtype type = low[how & 1];
+            check(WEIGHT_GRAD, &geometries[i], type, how & 2 ? LC_F32 : type, 0, 0, how & 4);
+        }
+}
+
+TEST_MAIN
