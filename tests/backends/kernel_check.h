@@ -30,7 +30,8 @@ typedef struct kernel_case {
     lc_type out_type[LC_MAX_OUTPUTS]; /* inferred unless n_out was set */
     check_layout out_layout;          /* of results with at least 3 dimensions */
     double relative, of_largest;      /* tolerances relative to the element, and to the largest element of its tensor */
-    double f64;                       /* the tolerance, relative to the largest element, in f64; 0: the same bits */
+    double f64;                       /* the tolerance in f64, relative to the largest element, or, if `of_largest`
+                                         is 0, to the element; 0: the same bits */
     bool accumulate;                  /* the first result is added to what is there */
     bool may_lack;                    /* a missing fast kernel is no failure */
     uint64_t seed;
@@ -245,7 +246,8 @@ static void compare_f64(const kernel_case *c, int output, const double *want, co
     }
     for (int64_t i = 0; i < n; i++) {
         double a = got[i], b = want[i];
-        if (b != b ? a != a : isinf(b) ? a == b : fabs(a - b) <= c->f64 * largest) continue;
+        double scale = c->of_largest > 0 ? largest : fabs(b);
+        if (b != b ? a != a : isinf(b) ? a == b : fabs(a - b) <= c->f64 * scale + 1e-318) continue;
         TEST_FAIL("%s of %s: output %d at %lld of %lld is %.17g, wanted %.17g (largest %g)", who, c->op->name, output,
                   (long long)i, (long long)n, a, b, largest);
     }

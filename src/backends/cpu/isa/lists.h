@@ -12,6 +12,7 @@
 /* X(name): file name.c exports lc__name_kernels */
 #define LC_ISA_LISTS(X)                                                                                                \
     X(fused)                                                                                                           \
+    X(fused_f64)                                                                                                       \
     X(batch_norm_pool)                                                                                                 \
     X(batch_norm)                                                                                                      \
     X(pool)                                                                                                            \
