@@ -95,4 +95,59 @@ TEST(added_to_a_gradient)
     }
 }
 
+/* ---- fusions ---- */
+
+static const int64_t fused_sizes[][3] = {{64, 784, 128}, {150, 120, 10}, {4, 17, 5}, {129, 5, 129}, {300, 40, 600}};
+
+TEST(gelu_of_linear)
+{
+    for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
+        const int64_t *z = fused_sizes[i];
+        for (int how = 0; how < 4; how++) {
+            kernel_case c = case_f64(&lc__op_linear_gelu);
+            add_input(&c, LC_F64, CHECK_ROW_MAJOR, 3, (int64_t[]){2, z[0], z[1]}, fill_normal, 1);
+            add_input(&c, LC_F64, CHECK_ROW_MAJOR, 2, (int64_t[]){z[2], z[1]}, fill_normal, 0.2);
+            if (how & 2)
+                add_input(&c, LC_F64, CHECK_ROW_MAJOR, 1, &z[2], fill_normal, 1);
+            else
+                add_missing(&c);
+            add_int(&c, how & 1);
+            if (i & 1) { /* only gelu's result */
+                c.n_out = 1;
+                c.out_type[0] = (lc_type){.dtype = LC_F64, .ndim = 3, .shape = {2, z[0], z[2]}};
+            }
+            check_case(&c);
+        }
+    }
+}
+
+TEST(slope_of_gelu)
+{
+    for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
+        const int64_t *z = fused_sizes[i];
+        for (int form = 0; form < 2; form++) {
+            kernel_case c = case_f64(&lc__op_matmul_gelu_backward);
+            add_matrix(&c, 2, z[0], z[1], false, 0);
+            add_matrix(&c, 0, z[1], z[2], false, 0);
+            add_matrix(&c, 2, z[0], z[2], false, 0);
+            add_int(&c, form);
+            check_case(&c);
+        }
+    }
+}
+
+TEST(gradients_of_weight_and_bias)
+{
+    for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
+        const int64_t *z = fused_sizes[i];
+        for (int how = 0; how < 8; how++) {
+            kernel_case c = case_f64(&lc__op_linear_weight_grad);
+            add_matrix(&c, 0, z[1], z[0], how & 1, how & 4 ? 3 : 0);
+            add_matrix(&c, 0, z[1], z[2], how & 2, how & 4 ? 5 : 0);
+            c.accumulate = i == 1;
+            check_case(&c);
+        }
+    }
+}
+
 TEST_MAIN

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul and linear in f64, of single matrices and batches. */
+/* matmul and linear in f64, of single matrices and batches, and the fusions of these with gelu, its gradient, and the
+ * gradient of a bias, which follow the product. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/product_f64.h"
+#include "backends/cpu/isa/util.h"
+#include "backends/cpu/isa/vmath_f64.h"
+#include "backends/cpu/parallel.h"
 #include "backends/cpu/product.h"
 #include "ops/ops.h"
 
@@ -88,15 +92,87 @@ static lc_status prepare(lc_call *call)
     return LC_OK;
 }
 
-static void run(const lc_call *call)
+static void run_product(const lc_call *call, double *out)
 {
     job *j = call->state;
     j->x = call->in[0].data;
     j->y = call->in[1].data;
-    j->product.out = call->out[0].data;
+    j->product.out = out;
     j->product.bias = j->shape.bias ? call->in[2].data : NULL;
     j->product.accumulate = call->accumulate;
     lc__product_f64_run(&j->product, call->scratch, call->threads);
+}
+
+static void run(const lc_call *call)
+{
+    run_product(call, call->out[0].data);
+}
+
+/* ---- what follows a product ---- */
+
+static void gelu(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const lc_call *call = context;
+    const double *x = call->out[call->n_out - 1].data;
+    double *y = call->out[0].data;
+    (void)thread;
+    if (call->ints[0]) {
+        LC_IVDEP
+        for (int64_t i = begin; i < end; i++) y[i] = vd_gelu_tanh(x[i]);
+    } else {
+        LC_IVDEP
+        for (int64_t i = begin; i < end; i++) y[i] = vd_gelu_erf(x[i]);
+    }
+}
+
+static void slope_of_gelu(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const lc_call *call = context;
+    const double *x = call->in[2].data;
+    double *y = call->out[0].data;
+    (void)thread;
+    if (call->ints[0]) {
+        LC_IVDEP
+        for (int64_t i = begin; i < end; i++) y[i] *= vd_gelu_tanh_slope(x[i]);
+    } else {
+        LC_IVDEP
+        for (int64_t i = begin; i < end; i++) y[i] *= vd_gelu_erf_slope(x[i]);
+    }
+}
+
+static void sums_of_columns(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const lc_call *call = context;
+    const lc_view *dy = &call->in[0];
+    double *sums = call->out[1].data;
+    (void)thread;
+    for (int64_t c = begin; c < end; c++) sums[c] = 0;
+    for (int64_t r = 0; r < dy->shape[0]; r++) {
+        const double *row = (const double *)dy->data + r * dy->stride[0];
+        if (dy->stride[1] == 1) {
+            for (int64_t c = begin; c < end; c++) sums[c] += row[c];
+        } else {
+            for (int64_t c = begin; c < end; c++) sums[c] += row[c * dy->stride[1]];
+        }
+    }
+}
+
+static void linear_gelu_run(const lc_call *call)
+{
+    run_product(call, call->out[call->n_out - 1].data);
+    lc__parallel_for(call->threads, numel(&call->out[0]), 4096, gelu, call);
+}
+
+static void gelu_backward_run(const lc_call *call)
+{
+    run(call);
+    lc__parallel_for(call->threads, numel(&call->out[0]), 4096, slope_of_gelu, call);
+}
+
+static void weight_grad_run(const lc_call *call)
+{
+    run(call);
+    lc__parallel_for(call->threads, call->in[0].shape[1], 64, sums_of_columns, call);
 }
 
 static void release(lc_call *call)
@@ -105,27 +181,28 @@ static void release(lc_call *call)
     call->state = NULL;
 }
 
-static const lc_kernel matmul_kernel = {
-    .name = "matmul_f64_" LC_ISA_STRING,
-    .layout = LC_WANT_MATRIX,
-    .flags = LC_KERNEL_ACCUMULATES,
-    .supports = supports,
-    .prepare = prepare,
-    .run = run,
-    .release = release,
-};
-
-static const lc_kernel linear_kernel = {
-    .name = "linear_f64_" LC_ISA_STRING,
-    .layout = LC_WANT_MATRIX,
-    .supports = supports,
-    .prepare = prepare,
-    .run = run,
-    .release = release,
-};
+/* ---- kernels ---- */
+#define KERNEL(id, want, more, run_call)                                                                               \
+    static const lc_kernel id##_kernel = {                                                                             \
+        .name = #id "_f64_" LC_ISA_STRING,                                                                             \
+        .layout = want,                                                                                                \
+        .flags = more,                                                                                                 \
+        .supports = supports,                                                                                          \
+        .prepare = prepare,                                                                                            \
+        .run = run_call,                                                                                               \
+        .release = release,                                                                                            \
+    };
+KERNEL(matmul, LC_WANT_MATRIX, LC_KERNEL_ACCUMULATES, run)
+KERNEL(linear, LC_WANT_MATRIX, 0, run)
+KERNEL(linear_gelu, LC_WANT_ROW_MAJOR, 0, linear_gelu_run)
+KERNEL(matmul_gelu_backward, LC_WANT_ROW_MAJOR, 0, gelu_backward_run)
+KERNEL(linear_weight_grad, LC_WANT_MATRIX, LC_KERNEL_ACCUMULATES, weight_grad_run)
 
 const lc__kernel_entry LC_ISA_NAME(lc__matmul_f64_kernels)[] = {
     {&lc__op_matmul, &matmul_kernel},
     {&lc__op_linear, &linear_kernel},
+    {&lc__op_linear_gelu, &linear_gelu_kernel},
+    {&lc__op_matmul_gelu_backward, &matmul_gelu_backward_kernel},
+    {&lc__op_linear_weight_grad, &linear_weight_grad_kernel},
     {NULL, NULL},
 };
