@@ -35,6 +35,10 @@ static const lc_strategy_ops *const strategies[] = {
 static const lc__named_precision precisions[] = {
     {"32-true", &lc__precision_32_true},
     {"32", &lc__precision_32_true},
+    {"bf16-mixed", &lc__precision_bf16_mixed},
+    {"bf16", &lc__precision_bf16_mixed},
+    {"16-mixed", &lc__precision_16_mixed},
+    {"16", &lc__precision_16_mixed},
     {0},
 };
 

@@ -48,11 +48,12 @@ typedef struct lc_fabric_args {
     /* Loggers of the program (lc_logger_new), taken over by lc_fabric_new, also when it fails. */
     const lc_logger *loggers;
     int n_loggers;
-    const char *default_root_dir;     /* loggers write below it; "." */
-    const char *gradient_compression; /* of ddp */
-    double bucket_cap_mb;             /* MiB of gradients that ddp and sharded reduce with one call */
-    int64_t shard_size;               /* of sharded_hybrid */
-    const char *comm_security;        /* of connections between ranks: none, auth or encrypt */
+    const lc_precision *precision_plugin; /* in place of `precision`; taken over, also when lc_fabric_new fails */
+    const char *default_root_dir;         /* loggers write below it; "." */
+    const char *gradient_compression;     /* of ddp */
+    double bucket_cap_mb;                 /* MiB of gradients that ddp and sharded reduce with one call */
+    int64_t shard_size;                   /* of sharded_hybrid */
+    const char *comm_security;            /* of connections between ranks: none, auth or encrypt */
 } lc_fabric_args;
 LC_DEFAULTS(lc_fabric, lc_fabric_args, .num_nodes = 1, .start_timeout = 300, .silence_timeout = 10, .grace_period = 2,
             .bucket_cap_mb = 0.5)

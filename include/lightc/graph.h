@@ -22,6 +22,9 @@ typedef struct lc_graph_args {
     int64_t max_bytes;  /* bound of planned memory; 0: the machine's memory */
     bool tune;          /* kernels and threads are chosen by timing; see docs/engine.md */
     bool nan_check;     /* a step fails at the first operator that makes a NaN or infinity; costs speed */
+    /* Storage of f32 values (docs/precision.md). Types that the program sees do not change: lc_tensor_dtype is f32. */
+    lc_dtype autocast;  /* mixed precision: LC_BF16 or LC_F16, the type of products and what follows them; 0: none */
+    lc_dtype storage;   /* LC_BF16, LC_F16 or LC_F64: the type of every f32 value of a step; 0: f32 */
     const char *device; /* where steps run: "cpu", or a backend's device, "cuda", "cuda:1"; NULL: lc_fabric_new's or the
                          * trainer's, within these; else what LIGHTC_ACCELERATOR names, or the CPU */
 } lc_graph_args;
@@ -84,10 +87,21 @@ LC_API void lc_backward_at(lc_tensor *loss, lc_site site);
 /* The next backward overwrites gradients instead of adding to them. Free. */
 LC_API void lc_zero_grad(lc_graph *g);
 
+/* For losses that were multiplied by a scale: `unscale`, a persistent f32 tensor of no dimensions, is its reciprocal.
+ * Gradients that are read, clipped or applied are multiplied by it, and an update whose gradients are not all finite is
+ * skipped: it writes nothing and does not count. Borrowed; NULL (the default): losses have no scale. */
+LC_API void lc_graph_set_unscale(lc_graph *g, lc_tensor *unscale);
+
 /* Region in which no gradients are recorded, even through a function that returns x itself because there is nothing to
  * do. Calls nest. */
 LC_API void lc_no_grad_begin(void);
 LC_API void lc_no_grad_end(void);
+
+/* Region in which products, convolutions and attention compute in 16 bits (PyTorch's autocast), or do not. The type is
+ * lc_graph_args.autocast, or bf16 if that is not set. Without effect in a graph with lc_graph_args.storage. Regions
+ * nest; a step begins with what lc_graph_args.autocast says. */
+LC_API void lc_autocast_begin(bool enabled);
+LC_API void lc_autocast_end(void);
 
 /* Region whose intermediate results are not kept for backward but computed again there. Regions do not nest. */
 LC_API void lc_checkpoint_begin(void);

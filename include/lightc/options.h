@@ -215,6 +215,7 @@ typedef struct lc_trainer_options {
     int n_loggers;
     const lc_profiler *profilers; /* in addition to those in `profiler`; taken over too */
     int n_profilers;
+    const struct lc_precision *precision_plugin; /* in place of `precision` (lightc/precision.h); taken over */
     /* The program's own communicator (of an MPI code, of threads), whose ranks the strategy uses instead of finding or
      * starting ranks; every rank makes a trainer with the same options. Ranks of MPI are watched until the trainer is
      * freed (start_timeout, silence_timeout, progress_timeout): if one is lost, calls of the others fail with the

@@ -1,30 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Precisions: in which data types a run computes. One today: "32-true".
+/* Precisions: in which data types a run computes and stores its values (docs/precision.md).
  *
- * To add one: a file in src/precision/ with an lc_precision_ops, and a line in src/builtin.c. */
+ * A precision is a plug-in: an lc_precision_ops that chooses the storage of the graph's values, converts the module,
+ * and scales the loss. To add one: a file in src/precision/ and a line in src/builtin.c; or, from outside of the
+ * library, lc_trainer_options.precision_plugin. */
 #ifndef LIGHTC_PRECISION_H
 #define LIGHTC_PRECISION_H
 
+#include <lightc/graph.h>
 #include <lightc/hooks.h>
+#include <lightc/op.h>
 
 typedef struct lc_precision_ops {
     size_t size; /* LC_PRECISION_OPS_INIT(name) */
     const char *name;
     /* ---- OPTIONAL, in call order ---- */
-    lc_status (*convert_module)(void **self, lc_module *m); /* before configure_optimizers */
-    lc_tensor *(*scale_loss)(void *self, lc_tensor *loss);  /* recorded before backward */
-    /* Before the hooks on_before_optimizer_step: gradients are unscaled here. LC_SKIP (they overflowed) leaves the
-     * update out on all ranks; the step still counts. */
+    /* Sets autocast or storage. *self is what lc_precision has, NULL for the precisions of `precision`. */
+    lc_status (*configure_graph)(void **self, lc_graph_args *graph);
+    /* Once a run, when the module has been built: before weights are loaded, and before configure_optimizers. */
+    lc_status (*convert_module)(void **self, lc_module *m);
+    /* Recorded before each backward pass; returns the loss to differentiate. A scaled loss needs lc_graph_set_unscale:
+     * gradients that are read, clipped or applied then have the scale taken out. */
+    lc_tensor *(*scale_loss)(void *self, lc_tensor *loss);
+    /* Before the hooks on_before_optimizer_step. LC_SKIP leaves the update out on all ranks; the step still counts. It
+     * costs an agreement of ranks; updates whose gradients overflowed are skipped without it (lc_graph_set_unscale). */
     lc_status (*before_optimizer_step)(void *self, lc_optimizer *optimizer);
+    /* Recorded after each update: see lc_optimizer.factor. */
+    lc_status (*after_optimizer_step)(void *self, lc_optimizer *optimizer);
     lc_status (*save_state)(void *self, lc_state *state);
     lc_status (*load_state)(void *self, const lc_state *state);
-    void (*teardown)(void *self);
+    void (*teardown)(void *self); /* frees it */
 } lc_precision_ops;
 
 #define LC_PRECISION_OPS_INIT(text) .size = sizeof(lc_precision_ops), .name = (text)
 
+/* A precision of the program, for lc_trainer_options.precision_plugin. */
+typedef struct lc_precision {
+    const lc_precision_ops *ops;
+    void *self;
+} lc_precision;
+
+/* Mixed precision with a dynamic scale of the loss, as PyTorch's GradScaler: an update whose gradients are not all
+ * finite is skipped and multiplies the scale by backoff_factor; after growth_interval updates in a row that were not
+ * skipped it is multiplied by growth_factor. */
+typedef struct lc_mixed_precision_args {
+    size_t size;
+    lc_dtype dtype; /* LC_F16, or LC_BF16, which needs no scale */
+    double init_scale, growth_factor, backoff_factor;
+    int64_t growth_interval;
+} lc_mixed_precision_args;
+LC_DEFAULTS(lc_mixed_precision, lc_mixed_precision_args, .dtype = LC_F16, .init_scale = 65536, .growth_factor = 2,
+            .backoff_factor = 0.5, .growth_interval = 2000)
+
+/* What an operator does with f32 values in mixed precision. */
+typedef enum lc_autocast_class {
+    LC_AUTOCAST_F32,    /* takes and gives f32 */
+    LC_AUTOCAST_LOW,    /* takes and gives 16 bits: products, convolutions, attention */
+    LC_AUTOCAST_FOLLOW, /* gives 16 bits if all its operands have 16, else f32 */
+} lc_autocast_class;
+
 LC_BEGIN_DECLS
+#define lc_mixed_precision(...) LC_CALL_NEW_(lc_mixed_precision, lc_mixed_precision, (), __VA_ARGS__, )
+LC_API lc_status lc_mixed_precision_with(lc_precision *out, const lc_mixed_precision_args *args) LC_MUST_USE;
+/* The scale of the loss as it is now (waits for the device). LC_ERR_STATE: the
+ * precision has none, or no run has begun. */
+LC_API lc_status lc_precision_scale(const lc_precision *precision, double *scale) LC_MUST_USE;
 /* The precision of that name or alias ("32"); the error for an unknown name lists the available ones. */
 LC_API lc_status lc_precision_find(const char *name, const lc_precision_ops **out) LC_MUST_USE;
+/* The class of an operator; custom operators are of class F32. */
+LC_API lc_autocast_class lc_autocast_class_of(const lc_op *op);
 LC_END_DECLS
 #endif

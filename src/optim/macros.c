@@ -202,6 +202,7 @@ void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
                       g->unscale != NULL};
     double window = gradient_factor(g);
     lc_op_call(&macro_step.op, 1, &opt->clip_factor, 5, ints, 1, &window, site);
+    opt->factor = opt->clip_factor;
     opt->clip_factor = NULL;
     opt->clip_by_value = false;
 }

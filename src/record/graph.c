@@ -44,14 +44,41 @@ void lc__graph_enter(lc_graph *g)
     }
 }
 
+void lc__graph_modes(lc_graph *g)
+{
+    g->node_flags = (uint16_t)((g->no_grad ? LC_NODE_NO_GRAD : 0) | (g->autocast & 1 ? LC_NODE_AUTOCAST : 0));
+}
+
 void lc_no_grad_begin(void)
 {
-    if (lc__current) lc__current->no_grad++;
+    if (!lc__current) return;
+    lc__current->no_grad++;
+    lc__graph_modes(lc__current);
 }
 
 void lc_no_grad_end(void)
 {
-    if (lc__current && lc__current->no_grad > 0) lc__current->no_grad--;
+    if (!lc__current || !lc__current->no_grad) return;
+    lc__current->no_grad--;
+    lc__graph_modes(lc__current);
+}
+
+void lc_autocast_begin(bool enabled)
+{
+    lc_graph *g = lc__current;
+    if (!g) return;
+    g->autocast = g->autocast << 1 | (enabled || g->options.storage);
+    g->autocast_depth++;
+    lc__graph_modes(g);
+}
+
+void lc_autocast_end(void)
+{
+    lc_graph *g = lc__current;
+    if (!g || !g->autocast_depth) return;
+    g->autocast >>= 1;
+    g->autocast_depth--;
+    lc__graph_modes(g);
 }
 
 void lc_checkpoint_begin(void)
@@ -68,4 +95,11 @@ void lc_graph_set_window(lc_graph *g, double window)
 {
     LC__IS(g, GRAPH, );
     g->window = window;
+}
+
+void lc_graph_set_unscale(lc_graph *g, lc_tensor *unscale)
+{
+    LC__IS(g, GRAPH, );
+    LC__IS_TENSOR_OR_NULL(unscale, );
+    g->unscale = unscale;
 }

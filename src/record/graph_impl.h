@@ -39,7 +39,8 @@
 #define LC_ABSENT UINT32_MAX
 #define LC_ARENAS 4 /* step tensors exist for this many steps, so that the use of an expired one is detected */
 
-enum { LC_NODE_NO_GRAD = 1 };
+/* GRADIENT: of a backward pass; only on the expanded tape. */
+enum { LC_NODE_NO_GRAD = 1, LC_NODE_AUTOCAST = 2, LC_NODE_GRADIENT = 4 };
 
 /* One recorded call. Compared with memcmp, so it has no padding. */
 typedef struct lc_node {
@@ -223,11 +224,8 @@ struct lc_graph {
     const lc_device *on;          /* runs the steps */
     const struct lc_pass *passes; /* built-in passes besides the planner's */
     const void *kernel_set;       /* of the backend */
-    /* The type in which operators of a list take and give f32 values (engine/plan/storage_types.c), and which of an
-     * operator's results that concerns, as bits; 0: it is not in the list. Set before the first step. low 0: none. */
-    lc_dtype low;
-    uint32_t (*low_results)(const lc_op *op);
-    struct lc__tuning *tuning; /* engine/plan/tune.h */
+    lc_dtype low;                 /* of f32 values that are stored in another type (engine/plan/storage_types.c) */
+    struct lc__tuning *tuning;    /* engine/plan/tune.h */
 
     /* ---- the step being recorded ---- */
     bool recording, expanding;
@@ -236,6 +234,9 @@ struct lc_graph {
     lc_status status;
     char error[1024];
     int no_grad;
+    uint64_t autocast; /* whether it is enabled: of the innermost region in the lowest bit, of the step around all */
+    int autocast_depth;
+    uint16_t node_flags; /* of what is recorded now: lc__graph_modes */
     uint32_t region, n_regions;
     int64_t backwards; /* since the last lc_zero_grad */
     double window;     /* 0: backwards */
@@ -315,6 +316,8 @@ static inline bool lc__is_macro(const lc_op *op)
 /* graph.c */
 /* Keeps the first error of a step for lc_step_status; returns `status`. */
 lc_status lc__step_failed(lc_graph *g, lc_status status);
+/* Sets node_flags, after no_grad or autocast has changed. */
+void lc__graph_modes(lc_graph *g);
 /* This thread records into g again. Another graph may have recorded in the meantime, and a persistent tensor knows only
  * the last one. */
 void lc__graph_enter(lc_graph *g);

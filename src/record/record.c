@@ -193,7 +193,7 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
                     .n_in = (uint32_t)n_in,
                     .n_int = (uint32_t)n_int,
                     .n_float = (uint8_t)n_float,
-                    .flags = g->no_grad && !g->expanding ? LC_NODE_NO_GRAD : 0,
+                    .flags = g->expanding ? 0 : g->node_flags,
                     .region = g->expanding ? 0 : g->region,
                     .in_at = tape->n_in,
                     .int_at = tape->n_ints,
@@ -218,7 +218,7 @@ static HOT bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const 
     if (k >= plan->n_nodes) return false;
     const lc_node *want = &plan->nodes[k];
     if (want->op != op || (int)want->n_in != n_in || (int)want->n_int != n_int || want->n_float != n_float ||
-        want->region != g->region || (want->flags & LC_NODE_NO_GRAD) != (g->no_grad ? LC_NODE_NO_GRAD : 0u))
+        want->region != g->region || want->flags != g->node_flags)
         return false;
     if ((!in && n_in) || (!ints && n_int) || (!floats && n_float)) return false;
     const uint32_t *want_in = plan->in + (want->in_at - plan->in_0);

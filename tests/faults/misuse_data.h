@@ -236,6 +236,9 @@ S(lc_mlflow_logger_new_with, (P(OUT), DEFAULTS(lc_mlflow)))
 S(lc_profiler_new, (P(WORD), P(OUT)))
 /* ---- precision.h ---- */
 S(lc_precision_find, (O(WORD), P(OUT)))
+S(lc_mixed_precision_with, (P(OUT), DEFAULTS(lc_mixed_precision)))
+S(lc_precision_scale, (P(ZEROS), P(OUT)))
+N(lc_autocast_class_of, (O(OP)))
 /* ---- strategy.h ---- */
 S(lc_strategy_find, (O(WORD), P(OUT)))
 /* ---- plot.h ---- */

@@ -415,7 +415,9 @@ TEST(layers_that_refuse)
     X(lc_graph, seed, 7, g->rng.seed == 7)                                                                             \
     X(lc_graph, max_bytes, 12345, g->options.max_bytes == 12345)                                                       \
     X(lc_graph, tune, true, g->options.tune)                                                                           \
-    X(lc_graph, nan_check, true, g->nan_check)
+    X(lc_graph, nan_check, true, g->nan_check)                                                                         \
+    X(lc_graph, autocast, LC_F16, g->options.autocast == LC_F16)                                                       \
+    X(lc_graph, storage, LC_F64, g->options.storage == LC_F64)
 
 #define FABRIC_ARGS(X)                                                                                                 \
     X(lc_fabric, threads, 3, g->threads == 3)                                                                          \
@@ -459,6 +461,11 @@ TEST(fabrics)
 /* ---- what only a run shows: the test that shows it, and what it gives ---- */
 
 #define ELSEWHERE(X)                                                                                                   \
+    X(lc_mixed_precision, dtype, "tests/precision/test_mixed_run.c", ".dtype = LC_F32")                                \
+    X(lc_mixed_precision, init_scale, "tests/precision/test_mixed_run.c", ".init_scale = 1024")                        \
+    X(lc_mixed_precision, growth_factor, "tests/precision/test_mixed_run.c", ".growth_factor = 0")                     \
+    X(lc_mixed_precision, backoff_factor, "tests/precision/test_mixed_run.c", ".backoff_factor = 1")                   \
+    X(lc_mixed_precision, growth_interval, "tests/precision/test_mixed_run.c", ".growth_interval = INTERVAL")          \
     X(lc_model_checkpoint, verbose, "tests/callbacks/test_callback_arguments.c",                                       \
       "lc_model_checkpoint, 2, \": saved \", .verbose = true")                                                         \
     X(lc_model_checkpoint, save_last, "tests/callbacks/test_last_link.c", "save_last = LC_ON")                         \

@@ -343,6 +343,10 @@ TEST(metrics)
     X(lc_metric, top_k, lc_metric_new("Accuracy", &metric, .num_classes = 3, .top_k = 0))                              \
     X(lc_metric, num_outputs, lc_metric_new("R2Score", &metric, .num_outputs = 0))                                     \
     X(lc_graph, max_plans, lc_graph_new(&graph, .max_plans = 0))                                                       \
+    X(lc_mixed_precision, init_scale, lc_mixed_precision(&precision, .init_scale = 0))                                 \
+    X(lc_mixed_precision, growth_factor, lc_mixed_precision(&precision, .growth_factor = 0))                           \
+    X(lc_mixed_precision, backoff_factor, lc_mixed_precision(&precision, .backoff_factor = 0))                         \
+    X(lc_mixed_precision, growth_interval, lc_mixed_precision(&precision, .growth_interval = 0))                       \
     X(lc_fabric, num_nodes, lc_fabric_new(&fabric, .num_nodes = 0))                                                    \
     X(lc_fabric, start_timeout, lc_fabric_new(&fabric, .start_timeout = 0))                                            \
     X(lc_fabric, silence_timeout, lc_fabric_new(&fabric, .silence_timeout = 0))                                        \
@@ -386,6 +390,7 @@ TEST(constructors_that_refuse_zero)
     lc_trainer *trainer = NULL;
     lc_lr_find_result curve;
     lc_scale_batch_size_result found;
+    lc_precision precision;
     lc_module module;
     lc_trainer_options options = LC_TRAINER_OPTIONS_INIT;
     lc_array x;

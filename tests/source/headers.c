@@ -554,6 +554,7 @@ lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logge
     lc_metric *metric;
     lc_graph *graph;
     lc_fabric *fabric;
+    lc_precision precision;
     lc_dataloader *loader;
     lc_lr_find_result curve;
     lc_scale_batch_size_result size;
@@ -564,7 +565,10 @@ lc_status makers(lc_module *m, lc_trainer *t, lc_dataset *data, lc_logger *logge
                          .num_classes = 4, .task = LC_TASK_BINARY));
     LC_TRY(lc_graph_new(&graph));
     LC_TRY(lc_graph_new(&graph, .nan_check = true, .tune = true, .max_bytes = 9, .max_plans = 1, .seed = 2,
-                        .deterministic = true, .threads = 1));
+                        .autocast = LC_BF16, .deterministic = true, .threads = 1));
+    LC_TRY(lc_mixed_precision(&precision));
+    LC_TRY(lc_mixed_precision(&precision, .growth_interval = 9, .backoff_factor = 0.25, .growth_factor = 4,
+                              .init_scale = 2, .dtype = LC_F16));
     LC_TRY(lc_fabric_new(&fabric));
     LC_TRY(lc_fabric_new(&fabric, .comm_security = "auth", .shard_size = 2, .bucket_cap_mb = 1,
                          .gradient_compression = "bf16", .default_root_dir = "a", .n_loggers = 1, .loggers = logger,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fabric: strategy, precision, graph, loggers and checkpoints without the trainer (fabric.h). */
 #include "base/args.h"
+#include "core/hooks/hooks.h"
+#include "core/loop/loop.h"
 #include "core/trainer/memory_limit.h"
 #include "core/logging/logging.h"
 #include "core/fabric/fabric_internal.h"
@@ -75,7 +77,6 @@ static lc_trainer_options as_trainer(const lc_fabric_args *o)
 static lc_status set_up(lc_fabric *f, const lc_fabric_args *o, const lc_strategy_request *ask)
 {
     const lc_strategy_ops *strategy;
-    LC_TRY(lc_precision_find(o->precision, &f->precision));
     LC_TRY(lc_strategy_find(o->strategy, &strategy));
     LC_TRY(strategy->setup_environment(&f->strategy_self, ask));
     f->strategy = strategy; /* from here on it must be torn down */
@@ -105,6 +106,7 @@ lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
         status = lc_fail(LC_ERR_MEMORY, "out of memory: a fabric");
         goto done;
     }
+    LC_TRY_GOTO(status, done, lc__precision_take(o.precision, o.precision_plugin, &f->precision, &f->precision_self));
     LC_TRY_GOTO(status, done, out ? LC_OK : lc__is_null(__func__, "out"));
     LC_TRY_GOTO(status, done, lc__loggers_take(o.loggers, o.n_loggers, f->loggers, &f->n_loggers));
     LC_TRY_GOTO(status, done, lc__copy_text(o.default_root_dir ? o.default_root_dir : ".", &f->root_dir));
@@ -118,6 +120,7 @@ lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
     LC_TRY_GOTO(status, done, lc__rank_device(o.accelerator, f->strategy, f->strategy_self, device));
     g.device = device;
     if (!g.threads) g.threads = lc__world_threads();
+    if (f->precision->configure_graph) LC_TRY_GOTO(status, done, f->precision->configure_graph(&f->precision_self, &g));
     LC_TRY_GOTO(status, done, lc_graph_new_with(&f->graph, &g));
     f->before = lc__device_use(f->graph->on);
     *out = f;
@@ -160,6 +163,7 @@ lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optim
     if (!n) LC_TRY(lc__module_move(m, f->graph->on)); /* what an optimizer has made stays in its place */
     f->optimizers = (lc_optimizers){0};
     for (int i = 0; i < n; i++) LC_TRY(lc_optimizers_add(&f->optimizers, optimizers[i]));
+    LC_TRY(lc__precision_check(f->precision, &f->optimizers));
     if (f->precision->convert_module) LC_TRY(f->precision->convert_module(&f->precision_self, m));
     if (f->strategy->setup) LC_TRY(f->strategy->setup(f->strategy_self, f->graph, m, optimizers, n));
     LC_TRY(lc__ranks_optimizers(f->comm, m, &f->optimizers));

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds strategies, precisions, profilers and loggers by name. src/builtin.c lists them. */
+#include "base/args.h"
 #include "builtin.h"
+#include "core/hooks/hooks.h"
 #include "core/options/options.h"
 #include "comm/world/world.h"
 #include "base/handle.h"
@@ -59,6 +61,20 @@ lc_status lc_precision_find(const char *name, const lc_precision_ops **out)
         }
     }
     return unknown(LC_ERR_UNSUPPORTED, "precision", name, "");
+}
+
+lc_status lc__precision_take(const char *name, const lc_precision *plugin, const lc_precision_ops **ops, void **self)
+{
+    *self = NULL;
+    if (!plugin) return lc_precision_find(name, ops);
+    LC_TRY(lc__ops_check(sizeof **ops, plugin->ops, offsetof(lc_precision_ops, configure_graph), "a precision",
+                         "LC_PRECISION_OPS_INIT"));
+    if (!plugin->ops->name) return lc_fail(LC_ERR_ARGUMENT, "a precision needs ops with a name");
+    *ops = plugin->ops; /* from here on it must be torn down */
+    *self = plugin->self;
+    if (!name || !strcmp(name, plugin->ops->name)) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "precision is \"%s\", but precision_plugin is %s; drop one of them", name,
+                   plugin->ops->name);
 }
 
 /* ---- profilers ---- */

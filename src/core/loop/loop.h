@@ -53,6 +53,11 @@ lc_status lc__check_accumulation(const lc_trainer *t, int64_t n) LC_MUST_USE;
 lc_status lc__update_schedulers(lc_trainer *t, lc_interval interval, bool plateau) LC_MUST_USE;
 void lc__optimizers_free(lc_trainer *t);
 void lc__optimization_fill(lc_trainer *t); /* sets the module's default hooks */
+/* A scaled loss changes with each update, so no optimizer may evaluate it several times. */
+lc_status lc__precision_check(const lc_precision_ops *precision, const lc_optimizers *optimizers) LC_MUST_USE;
+/* Records the update, and what the precision does after it. */
+lc_status lc__precision_step(const lc_precision_ops *precision, void *self, lc_optimizer *optimizer,
+                             lc_site site) LC_MUST_USE;
 /* *skip: the precision skips the update on this rank. */
 lc_status lc__precision_before_step(const lc_precision_ops *precision, void *self, lc_optimizer *optimizer,
                                     bool *skip) LC_MUST_USE;

@@ -102,6 +102,14 @@ static lc_status keep_tensor(lc_tensor **have, const lc_type *type)
     return lc__tensor_new_on(lc__host_device(), type->dtype, type->ndim, type->shape, LC_ROW_MAJOR, have);
 }
 
+void lc__device_parts_unscale(lc_trainer *t)
+{
+    struct lc__device_parts *p = t->device_parts;
+    if (!p || t->graph == p->graph) return;
+    p->graph->unscale = t->graph->unscale;
+    t->graph->unscale = NULL;
+}
+
 /* ---- cutting ---- */
 
 /* Devices share memory but not results, so a tensor computed in this step is copied to memory. */
@@ -291,8 +299,7 @@ static lc_status before_backward(lc_trainer *t)
 
 static lc_status backward(lc_trainer *t, lc_tensor *loss)
 {
-    if (t->precision->scale_loss) loss = t->precision->scale_loss(t->precision_self, loss);
-    return lc__hook(t, LC_HOOK_BACKWARD, &(lc__hook_args){.loss = loss});
+    return lc__hook(t, LC_HOOK_BACKWARD, &(lc__hook_args){.loss = lc__scaled_loss(t, loss)});
 }
 
 lc_status lc__device_parts_closure(lc_closure *c)

@@ -35,6 +35,9 @@ lc_status lc__device_part_zero_grad(lc_closure *c) LC_MUST_USE;
 
 /* closure_run for a batch that is cut into parts. */
 lc_status lc__device_parts_closure(lc_closure *c) LC_MUST_USE;
+/* On a device, whose loss was scaled: the host's graph, which updates, takes the scale out; devices only add gradients.
+ */
+void lc__device_parts_unscale(lc_trainer *t);
 
 /* NULL: no parts. */
 struct lc__devices *lc__device_parts_devices(const lc_trainer *t);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/split/step.h"
+#include "core/split/device_parts.h"
 
 #include "base/status.h"
 #include "core/hooks/hooks.h"
@@ -37,9 +38,17 @@ lc_status lc__run_training_step(lc_closure *c)
     return s;
 }
 
+lc_tensor *lc__scaled_loss(lc_trainer *t, lc_tensor *loss)
+{
+    if (!t->precision->scale_loss) return loss;
+    loss = t->precision->scale_loss(t->precision_self, loss);
+    lc__device_parts_unscale(t);
+    return loss;
+}
+
 lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss)
 {
-    if (t->precision->scale_loss) loss = t->precision->scale_loss(t->precision_self, loss);
+    loss = lc__scaled_loss(t, loss);
     LC_TRY(lc__hook(t, LC_HOOK_ON_BEFORE_BACKWARD, &(lc__hook_args){.loss = loss}));
     return lc__hook(t, LC_HOOK_BACKWARD, &(lc__hook_args){.loss = loss});
 }

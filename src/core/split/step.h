@@ -19,6 +19,7 @@ struct lc_closure {
 lc_optimizer *lc__closure_optimizer(const lc_closure *c);   /* NULL: there is none */
 lc_status lc__run_training_step(lc_closure *c) LC_MUST_USE; /* of c->batch; sets c->loss */
 lc_status lc__closure_zero_grad(lc_closure *c) LC_MUST_USE;
+lc_tensor *lc__scaled_loss(lc_trainer *t, lc_tensor *loss); /* as the precision wants it */
 lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss) LC_MUST_USE;
 
 #endif

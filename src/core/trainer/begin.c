@@ -95,6 +95,7 @@ static lc_status make_graph(lc_trainer *t)
     lc_graph_args o = LC_ARGS(lc_graph, .threads = t->opt.threads ? (int)t->opt.threads : lc__world_threads(),
                               .deterministic = t->opt.deterministic, .seed = (uint64_t)t->opt.seed, .tune = t->opt.tune,
                               .nan_check = t->opt.detect_anomaly, .device = device);
+    if (t->precision->configure_graph) LC_TRY(t->precision->configure_graph(&t->precision_self, &o));
     return lc_graph_new_with(&t->graph, &o);
 }
 
@@ -200,6 +201,7 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
     LC_TRY(lc__module_move(m, t->graph->on));
+    if (t->precision->convert_module) LC_TRY(t->precision->convert_module(&t->precision_self, m));
     if (t->resume->restoring_from)
         LC_TRY(lc__restore_module(t, lc__stays_in_slices(t) ? LC__AHEAD_OF_SLICES : LC__AT_ONCE));
     LC_TRY(lc__initial_weights(t));
@@ -227,7 +229,6 @@ static lc_status set_up_optimizers(lc_trainer *t)
 {
     lc_optimizer *list[LC_MAX_OPTIMIZERS];
     lc__optimizers_free(t);
-    if (t->precision->convert_module) LC_TRY(t->precision->convert_module(&t->precision_self, t->m));
     LC_TRY(lc__hook(t, LC_HOOK_CONFIGURE_OPTIMIZERS, &(lc__hook_args){.optimizers = &t->optimizers}));
     lc_status s = lc_module_status(t->m);
     if (s < 0) return lc_fail_context(s, "configure_optimizers of %s", t->mo.name);
@@ -235,6 +236,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
         lc_trainer_message(t, LC_WARNING, "configure_optimizers of %s added no optimizers: nothing will be trained",
                            t->mo.name);
     LC_TRY(check_optimizers(t));
+    LC_TRY(lc__precision_check(t->precision, &t->optimizers));
     LC_TRY(lc__check_accumulation(t, t->accumulate_next));
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));

@@ -146,13 +146,16 @@ static lc_status resolve(lc_trainer *t)
     return LC_OK;
 }
 
-/* Takes ownership of callbacks, loggers and profilers: of all of them, even if one fails. */
+/* Takes ownership of callbacks, loggers, profilers and the precision: of all of them, even if one fails. */
 static lc_status take_over(lc_trainer *t)
 {
     lc__first_error e = {0};
     for (int i = 0; i < t->opt.n_callbacks; i++)
         lc__first_error_note(&e, lc_trainer_add_callback(t, t->opt.callbacks[i]));
     lc__first_error_note(&e, lc__loggers_open(t));
+    lc__first_error_note(
+        &e, lc__precision_take(t->opt.precision, t->opt.precision_plugin, &t->precision, &t->precision_self));
+    t->opt.precision_plugin = NULL;
     lc__first_error_note(&e, lc__profiling_open(t));
     return lc__first_error_status(&e);
 }
@@ -197,7 +200,6 @@ static lc_trainer *allocate(void)
 static lc_status start_strategy(lc_trainer *t)
 {
     lc__security unused; /* a misspelled value is an error even with one rank */
-    LC_TRY(lc_precision_find(t->opt.precision, &t->precision));
     LC_TRY(lc__security_find(t->opt.comm_security, &unused));
     LC_TRY(lc_strategy_find(t->opt.strategy, &t->strategy));
     lc_strategy_request ask = lc__strategy_request(&t->opt);

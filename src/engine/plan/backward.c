@@ -47,6 +47,13 @@ static lc_status note_origin(backward *b, uint32_t first, uint32_t k)
     return LC_OK;
 }
 
+/* Nodes expanded from `first` on are computed as the user's node is. */
+static void keep_modes(lc_graph *g, uint32_t first, const lc_node *n, int more)
+{
+    for (uint32_t i = first; i < g->ir.n_nodes; i++)
+        g->ir.nodes[i].flags |= (uint16_t)((n->flags & LC_NODE_AUTOCAST) | more);
+}
+
 /* Records the nodes of a checkpointed region once more; gradients then use those results. */
 static lc_status recompute(backward *b, uint32_t region, uint32_t end)
 {
@@ -63,6 +70,7 @@ static lc_status recompute(backward *b, uint32_t region, uint32_t end)
         lc_op_call_n(n->op, n->n_in, in, n->n_int, g->tape.ints + n->int_at, n->n_float, g->tape.floats + n->float_at,
                      out, g->tape.sites[k]);
         LC_TRY(g->status);
+        keep_modes(g, before, n, 0);
         LC_TRY(note_origin(b, before, k));
         for (uint32_t i = 0; i < n->n_out; i++) b->again[n->first_out + i] = out[i];
     }
@@ -186,6 +194,7 @@ static lc_status backward_node(backward *b, uint32_t k)
     LC_TRY(note_origin(b, before, k));
     for (uint32_t i = 0; i < n->n_in; i++)
         if (need[i] && din[i]) LC_TRY(add_gradient(b, g->tape.in[n->in_at + i], din[i], n));
+    keep_modes(g, before, n, LC_NODE_GRADIENT);
     for (uint32_t i = 0; i < n->n_out; i++) b->gradient[n->first_out + i] = NULL;
     return deposit_complete(b, k);
 }
@@ -228,6 +237,7 @@ static lc_status differentiate(backward *b, uint32_t loss, uint32_t k)
     lc_tensor *seed = seed_of(g, &g->tape.nodes[k], type->dtype);
     if (type->ndim) seed = lc_op_call(&lc__op_reshape, 1, &seed, type->ndim, type->shape, 0, NULL, LC_HERE);
     LC_TRY(g->status);
+    keep_modes(g, first, &g->tape.nodes[k], LC_NODE_GRADIENT);
     b->gradient[loss] = seed;
     if (g->values[loss]->kind == LC_TENSOR_PERSISTENT) return deposit(b, loss);
     for (uint32_t i = k; i-- > 0;) {

@@ -143,6 +143,8 @@ static lc_status make_nodes(lc_build *b, const bool *keep)
         lc_ir_node *to = &b->nodes[k];
         bool checks = (n->op->flags & LC_OP_CHECKS) && n->first_out < recorded;
         *to = (lc_ir_node){.op = n->op,
+                           .autocast = n->flags & LC_NODE_AUTOCAST,
+                           .gradient = n->flags & LC_NODE_GRADIENT,
                            .checks = checks,
                            .n_in = n->n_in,
                            .n_out = n->n_out,

@@ -167,6 +167,8 @@ static void add_different_node(lc__str *l, const lc_graph *g, const lc_plan *p, 
     else if (is->n_int != was->n_int || is->n_float != was->n_float)
         lc__str_add(l, "has %u integers and %u floats, had %u and %u", is->n_int, is->n_float, was->n_int,
                     was->n_float);
+    else if ((is->flags ^ was->flags) & LC_NODE_AUTOCAST)
+        lc__str_add(l, "is in a region where autocast is %s", is->flags & LC_NODE_AUTOCAST ? "enabled" : "disabled");
     else if (is->flags != was->flags)
         lc__str_add(l, "is %s lc_no_grad_begin and lc_no_grad_end",
                     is->flags & LC_NODE_NO_GRAD ? "now between" : "not between");

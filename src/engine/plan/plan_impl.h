@@ -10,6 +10,8 @@
 
 typedef struct lc_ir_node {
     const lc_op *op; /* NULL: dropped */
+    bool autocast;   /* its values may be low (storage_types.c) */
+    bool gradient;   /* of a backward pass */
     bool checks;     /* indices that the program gave it: runs even if nobody reads its results */
     int n_in, n_out, n_int, n_float;
     uint32_t *in, *out;

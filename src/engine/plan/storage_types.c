@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Storage types: values that a graph keeps in a smaller type than the program sees (lc_graph.low).
+/* Storage types: f32 values that are stored in another type than the program sees (lc_graph.low): in 16 bits, or as
+ * f64.
  *
- * An operator of the graph's list takes its f32 operands as the low type, and gives results of it. The program's types
- * stay what they are: a result is converted back, which is another value. So conversions are nodes, at most one for a
- * value and type; chains of elementwise operators take them in (fuse_elementwise.c), and those that nobody reads are
- * dropped. This is meaning, not optimization: LIGHTC_PLAN=off does the same. If the backend has no kernel for the low
- * type, the operator computes in f32 with the same numbers: operands that have been rounded, and results that are. */
+ * In mixed precision (lc_graph_args.autocast) operators of class LOW take and give low values, those of class FOLLOW
+ * give low ones if all their data operands are low (ops/storage_rules.h). With lc_graph_args.storage all do. The
+ * program's types stay what they are: a result is converted back, which is another value, its twin. So conversions are
+ * nodes, at most one for a value and type; chains of elementwise operators take them in (fuse_elementwise.c), and those
+ * that nobody reads are dropped. This is meaning, not optimization: LIGHTC_PLAN=off does the same.
+ *
+ * If the backend has no kernel for low operands, the operator computes in f32 with the same numbers: operands that have
+ * been rounded, and results that are. If it has one for the operands of an f32 operator as they are stored, the
+ * operator reads them without a conversion.
+ *
+ * Gradients of parameters are f32: a product whose result only goes there does not round it. */
 #include "engine/plan/plan_impl.h"
 #include "base/grow.h"
 #include "ops/ops.h"
+#include "ops/storage_rules.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +25,12 @@ typedef struct assigner {
     lc_build *b;
     lc_ir_node *nodes; /* the new list */
     int n, cap;
-    uint32_t *twin; /* by value: the same in the other type, f32 or low; or LC_ABSENT */
-    int *maker;     /* by value: its node in the new list, or -1 */
-    uint32_t cap_values, cap_makers, n_values;
+    /* By value: */
+    uint32_t *twin; /* the same in the other type, f32 or low; or LC_ABSENT */
+    bool *is_low;   /* an f32 value that is stored low: its twin is the original */
+    int *maker;     /* its node in the new list, or -1 */
+    uint32_t cap_twins, cap_low, cap_makers, n_values;
+    bool *sums; /* of the program: it only becomes part of gradients of parameters */
 } assigner;
 
 /* ---- values and nodes ---- */
@@ -27,10 +38,12 @@ typedef struct assigner {
 static lc_status note_values(assigner *a)
 {
     uint32_t n = a->b->n_values;
-    LC_TRY(lc__grow(&a->twin, &a->cap_values, a->n_values, n - a->n_values, "the plan of a step"));
+    LC_TRY(lc__grow(&a->twin, &a->cap_twins, a->n_values, n - a->n_values, "the plan of a step"));
+    LC_TRY(lc__grow(&a->is_low, &a->cap_low, a->n_values, n - a->n_values, "the plan of a step"));
     LC_TRY(lc__grow(&a->maker, &a->cap_makers, a->n_values, n - a->n_values, "the plan of a step"));
     for (; a->n_values < n; a->n_values++) {
         a->twin[a->n_values] = LC_ABSENT;
+        a->is_low[a->n_values] = false;
         a->maker[a->n_values] = -1;
     }
     return LC_OK;
@@ -108,32 +121,49 @@ static void forget_written(assigner *a, const lc_ir_node *n)
         const lc_tensor *written = lc__memory_of(a->b->g, a->nodes, a->maker, n->in[i]);
         for (uint32_t v = 0; written && v < a->n_values; v++) {
             const lc_tensor *t = a->twin[v] == LC_ABSENT ? NULL : lc__memory_of(a->b->g, a->nodes, a->maker, v);
-            if (t && lc__overlap(t, written)) a->twin[v] = LC_ABSENT;
+            if (t && lc__overlap(t, written)) a->twin[v] = LC_ABSENT, a->is_low[v] = false;
         }
     }
 }
 
-/* ---- operators of the list ---- */
+/* ---- operators ---- */
 
 static bool is_f32(const assigner *a, uint32_t value)
 {
     return value != LC_ABSENT && a->b->values[value].type.dtype == LC_F32;
 }
 
-/* Replaces operands by their low values. */
-static lc_status lower_operands(assigner *a, lc_ir_node *n)
+static bool has_bit(uint32_t bits, int i)
 {
-    for (int i = 0; i < n->n_in; i++)
-        if (is_f32(a, n->in[i])) LC_TRY(low_of(a, n->in[i], n->site, &n->in[i]));
+    return i >= 32 ? bits == UINT32_MAX : bits >> i & 1;
+}
+
+/* A copy of the node whose operands and results can be replaced. */
+static lc_status copy_node(assigner *a, const lc_ir_node *node, lc_ir_node *n)
+{
+    *n = *node;
+    n->in = lc__build_alloc(a->b, (size_t)(n->n_in + n->n_out + 1) * sizeof *n->in);
+    if (!n->in) return LC_ERR_MEMORY;
+    n->out = n->in + n->n_in;
+    if (n->n_in) memcpy(n->in, node->in, (size_t)n->n_in * sizeof *n->in);
+    if (n->n_out) memcpy(n->out, node->out, (size_t)n->n_out * sizeof *n->out);
     return LC_OK;
 }
 
-/* Operands that have been rounded, in f32 again. */
-static lc_status raise_operands(assigner *a, lc_ir_node *n)
+/* Replaces operands by their low values. */
+static lc_status lower_operands(assigner *a, lc_ir_node *n, uint32_t operands)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (has_bit(operands, i) && is_f32(a, n->in[i])) LC_TRY(low_of(a, n->in[i], n->site, &n->in[i]));
+    return LC_OK;
+}
+
+/* Low operands in f32 again: values that have been rounded. */
+static lc_status raise_operands(assigner *a, lc_ir_node *n, const lc_ir_node *node)
 {
     for (int i = 0; i < n->n_in; i++) {
         uint32_t low = n->in[i], back;
-        if (low == LC_ABSENT || a->b->values[low].type.dtype != a->b->g->low) continue;
+        if (low == node->in[i]) continue;
         if (a->twin[low] == LC_ABSENT) {
             LC_TRY(new_value(a, low, LC_F32, &back));
             LC_TRY(add_cast(a, n->site, low, back));
@@ -144,52 +174,171 @@ static lc_status raise_operands(assigner *a, lc_ir_node *n)
     return LC_OK;
 }
 
-/* Adds the node with low operands and results, or in f32 with operands that have been rounded; and what converts its
- * results to the program's values. */
-static lc_status add_low(assigner *a, const lc_ir_node *node, uint32_t results)
+/* Whether there is a kernel for the node's types besides the reference kernel, which takes f32 and f64. */
+static lc_status has_kernel(const assigner *a, const lc_ir_node *n, bool *yes)
 {
     const lc_kernel *kernel;
-    lc_ir_node n = *node;
-    n.in = lc__build_alloc(a->b, (size_t)n.n_in * sizeof *n.in);
-    n.out = lc__build_alloc(a->b, (size_t)n.n_out * sizeof *n.out);
-    uint32_t *low = lc__build_alloc(a->b, (size_t)n.n_out * sizeof *low);
-    if (!n.in || !n.out || !low) return LC_ERR_MEMORY;
-    memcpy(n.in, node->in, (size_t)n.n_in * sizeof *n.in);
-    LC_TRY(lower_operands(a, &n));
+    LC_TRY(lc__kernel_of(a->b, n, &kernel));
+    *yes = kernel && (kernel != n->op->kernel || a->b->g->low == LC_F64);
+    return LC_OK;
+}
+
+/* The low result k becomes the original of the program's value. */
+static lc_status add_result(assigner *a, const lc_ir_node *n, uint32_t low, uint32_t value)
+{
+    LC_TRY(add_cast(a, n->site, low, value));
+    a->twin[value] = low;
+    a->twin[low] = value;
+    a->is_low[value] = true;
+    return LC_OK;
+}
+
+/* Adds the node with low operands and results, or in f32 with operands that have been rounded; and what converts its
+ * results to the program's values. */
+static lc_status add_low(assigner *a, const lc_ir_node *node, uint32_t operands, uint32_t results)
+{
+    lc_ir_node n;
+    bool yes;
+    uint32_t *low = lc__build_alloc(a->b, ((size_t)node->n_out + 1) * sizeof *low);
+    if (!low) return LC_ERR_MEMORY;
+    LC_TRY(copy_node(a, node, &n));
+    LC_TRY(lower_operands(a, &n, operands));
     for (int k = 0; k < n.n_out; k++) {
         low[k] = LC_ABSENT;
-        if (results >> k & 1 && is_f32(a, node->out[k])) LC_TRY(new_value(a, node->out[k], a->b->g->low, &low[k]));
-        n.out[k] = low[k] == LC_ABSENT ? node->out[k] : low[k];
+        if (has_bit(results, k) && is_f32(a, node->out[k])) LC_TRY(new_value(a, node->out[k], a->b->g->low, &low[k]));
+        if (low[k] != LC_ABSENT) n.out[k] = low[k];
     }
-    LC_TRY(lc__kernel_of(a->b, &n, &kernel));
-    bool in_f32 = !kernel || kernel == n.op->kernel; /* reference kernels take no low types */
-    if (in_f32) LC_TRY(raise_operands(a, &n));
-    for (int k = 0; k < n.n_out && in_f32; k++)
+    LC_TRY(has_kernel(a, &n, &yes));
+    if (!yes) LC_TRY(raise_operands(a, &n, node));
+    for (int k = 0; k < n.n_out && !yes; k++)
         if (low[k] != LC_ABSENT) LC_TRY(new_value(a, low[k], LC_F32, &n.out[k]));
     LC_TRY(add(a, &n));
     for (int k = 0; k < n.n_out; k++) {
         if (low[k] == LC_ABSENT) continue;
-        if (in_f32) LC_TRY(add_cast(a, n.site, n.out[k], low[k]));
-        LC_TRY(add_cast(a, n.site, low[k], node->out[k]));
-        a->twin[node->out[k]] = low[k];
-        a->twin[low[k]] = node->out[k];
+        if (!yes) LC_TRY(add_cast(a, n.site, n.out[k], low[k]));
+        LC_TRY(add_result(a, &n, low[k], node->out[k]));
     }
     return LC_OK;
 }
 
+/* Adds a node of f32 results, with its operands as they are stored if there is a kernel for them. */
+static lc_status add_f32(assigner *a, const lc_ir_node *node)
+{
+    lc_ir_node n;
+    bool yes = false, any = false;
+    for (int i = 0; i < node->n_in && node->n_out && !node->op->mutated_inputs; i++)
+        any |= node->in[i] != LC_ABSENT && a->is_low[node->in[i]];
+    if (any && !(node->op->flags & LC_OP_ELEMENTWISE)) {
+        LC_TRY(copy_node(a, node, &n));
+        for (int i = 0; i < n.n_in; i++)
+            if (n.in[i] != LC_ABSENT && a->is_low[n.in[i]]) n.in[i] = a->twin[n.in[i]];
+        LC_TRY(has_kernel(a, &n, &yes));
+    }
+    return add(a, yes ? &n : node);
+}
+
+static lc_status add_view(assigner *a, const lc_ir_node *n)
+{
+    uint32_t low;
+    if (!a->is_low[n->in[0]] || !is_f32(a, n->out[0])) return add(a, n);
+    LC_TRY(new_value(a, n->out[0], a->b->g->low, &low));
+    LC_TRY(add_unary(a, n, a->twin[n->in[0]], low));
+    return add_result(a, n, low, n->out[0]);
+}
+
+/* A conversion between f32 and the low type makes the twin of its operand, or is that. */
+static lc_status add_conversion(assigner *a, const lc_ir_node *n)
+{
+    lc_dtype low = a->b->g->low, from = a->b->values[n->in[0]].type.dtype, to = a->b->values[n->out[0]].type.dtype;
+    uint32_t in = n->in[0], out = n->out[0];
+    if (from == LC_F32 && to == low && a->is_low[in]) return add_cast(a, n->site, a->twin[in], out);
+    LC_TRY(add(a, n));
+    if (from == low && to == LC_F32) {
+        a->twin[out] = in;
+        a->is_low[out] = a->b->g->options.storage != 0;
+        if (a->twin[in] == LC_ABSENT) a->twin[in] = out;
+    }
+    return LC_OK;
+}
+
+/* Whether the data operands are low, and there is one. */
+static bool follows(const assigner *a, const lc_ir_node *n, uint32_t operands)
+{
+    bool any = false;
+    for (int i = 0; i < n->n_in; i++) {
+        if (!has_bit(operands, i) || !is_f32(a, n->in[i])) continue;
+        if (!a->is_low[n->in[i]]) return false;
+        any = true;
+    }
+    return any;
+}
+
+/* Results that may be low: not those that are only added to gradients. */
+static uint32_t low_results(const assigner *a, const lc_ir_node *n, uint32_t results)
+{
+    for (int k = 0; k < n->n_out && k < 32; k++)
+        if (n->gradient && a->sums[n->out[k]]) results &= ~((uint32_t)1 << k);
+    return results;
+}
+
 static lc_status add_node(assigner *a, const lc_ir_node *n)
 {
-    uint32_t results = a->b->g->low_results(n->op);
-    if (results) return add_low(a, n, results);
+    lc_dtype all = a->b->g->options.storage;
     if (n->op->mutated_inputs) forget_written(a, n);
-    return add(a, n);
+    if (n->op == &lc__op_cast) return add_conversion(a, n);
+    if (n->op->flags & LC_OP_VIEW) return add_view(a, n);
+    if (!n->autocast || n->op->mutated_inputs || n->op->flags & LC_OP_SIDE_EFFECT) return add_f32(a, n);
+    lc__storage_rule rule = lc__storage_rule_of(n->op);
+    if (all == LC_F64) return add_low(a, n, UINT32_MAX, UINT32_MAX); /* kernels take either f32 or f64 */
+    if (all || rule.class == LC_AUTOCAST_LOW || (rule.class == LC_AUTOCAST_FOLLOW && follows(a, n, rule.operands)))
+        return add_low(a, n, rule.operands, low_results(a, n, rule.results));
+    return add_f32(a, n);
+}
+
+/* ---- gradients of parameters ---- */
+
+/* Operators through which a gradient of a parameter goes unchanged, or is added up. */
+static bool adds_up(const lc_op *op)
+{
+    return op->flags & LC_OP_VIEW || op == &lc__op_sum || op == &lc__op_add || op == &lc__op_cast;
+}
+
+/* Finds the values that no operator reads but those which add up gradients and put them in their places. */
+static lc_status find_sums(assigner *a)
+{
+    const lc_build *b = a->b;
+    a->sums = lc__build_alloc(a->b, (size_t)b->n_values + 1);
+    bool *read = lc__build_alloc(a->b, (size_t)b->n_values + 1);
+    if (!a->sums || !read) return LC_ERR_MEMORY;
+    for (uint32_t v = 0; v < b->n_values; v++) a->sums[v] = !b->values[v].keep;
+    for (int i = b->n_nodes - 1; i >= 0; i--) {
+        const lc_ir_node *n = &b->nodes[i];
+        if (!n->op) continue;
+        bool ends = n->op->flags & (LC_OP_MUTATES | LC_OP_SIDE_EFFECT);
+        bool passes = ends || (adds_up(n->op) && n->n_out == 1 && read[n->out[0]] && a->sums[n->out[0]]);
+        for (int k = 0; k < n->n_in; k++) {
+            if (n->in[k] == LC_ABSENT) continue;
+            read[n->in[k]] = true;
+            a->sums[n->in[k]] &= passes;
+        }
+    }
+    for (uint32_t v = 0; v < b->n_values; v++) a->sums[v] &= read[v];
+    return LC_OK;
+}
+
+static bool any_autocast(const lc_build *b)
+{
+    for (int i = 0; i < b->n_nodes; i++)
+        if (b->nodes[i].autocast) return true;
+    return false;
 }
 
 lc_status lc__assign_storage_types(lc_build *b)
 {
     assigner a = {.b = b};
     lc_status status = LC_OK;
-    if (!b->g->low) return LC_OK;
+    if (!any_autocast(b)) return LC_OK;
+    LC_TRY(find_sums(&a));
     LC_TRY_GOTO(status, done, note_values(&a));
     for (int i = 0; i < b->n_nodes; i++)
         if (b->nodes[i].op) LC_TRY_GOTO(status, done, add_node(&a, &b->nodes[i]));
@@ -200,6 +349,7 @@ lc_status lc__assign_storage_types(lc_build *b)
 done:
     free(a.nodes);
     free(a.twin);
+    free(a.is_low);
     free(a.maker);
     return status;
 }

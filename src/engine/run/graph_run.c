@@ -59,6 +59,20 @@ static void free_pools(lc_graph *g)
     free(g->externals);
 }
 
+static lc_status check_storage(const lc_graph_args *a)
+{
+    bool low = a->autocast == LC_BF16 || a->autocast == LC_F16;
+    bool all = a->storage == LC_BF16 || a->storage == LC_F16 || a->storage == LC_F64;
+    if (a->autocast && !low)
+        return lc_fail(LC_ERR_ARGUMENT, "a graph's autocast must be LC_BF16, LC_F16 or 0 (none), not %s",
+                       lc_dtype_name(a->autocast));
+    if (a->storage && a->storage != LC_F32 && !all)
+        return lc_fail(LC_ERR_ARGUMENT, "a graph's storage must be LC_BF16, LC_F16, LC_F64 or 0 (f32), not %s",
+                       lc_dtype_name(a->storage));
+    if (low && all) return lc_fail(LC_ERR_ARGUMENT, "a graph has either autocast or storage, not both");
+    return LC_OK;
+}
+
 lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
@@ -69,13 +83,16 @@ lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args)
                        "a graph's threads are %d, max_plans %d and max_bytes %lld; max_plans must be at least 1, and "
                        "none negative",
                        options.threads, options.max_plans, (long long)options.max_bytes);
+    LC_TRY(check_storage(&options));
     const lc_device *on;
     LC_TRY(lc__device_choose(options.device, &on));
     options.device = NULL; /* `on` says it, whatever becomes of the text */
     lc_graph *g = calloc(1, sizeof *g);
     if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory for a graph");
     g->recorder = (lc__recorder){LC__MARK_OF(GRAPH), &lc__graph_host};
+    if (options.storage == LC_F32) options.storage = 0;
     g->options = options;
+    g->low = options.storage ? options.storage : options.autocast ? options.autocast : LC_BF16;
     g->on = on;
     g->passes = lc__builtin.passes;
     g->threads = g->options.threads > 0 ? g->options.threads : default_threads(on);
@@ -197,7 +214,9 @@ lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch)
     g->rng.step = step;
     g->rng.micro_batch = micro_batch;
     g->status = LC_OK;
-    g->no_grad = 0;
+    g->no_grad = g->autocast_depth = 0;
+    g->autocast = g->options.autocast || g->options.storage;
+    lc__graph_modes(g);
     g->sync_keeps = LC__KEEPS_NAMED;
     g->region = g->n_regions = 0;
     g->tape.n_nodes = g->tape.n_in = g->tape.n_ints = g->tape.n_floats = 0;

@@ -300,6 +300,7 @@ lc_status lc__devices_begin(lc__devices *d, int parts, bool of_chunks)
         if (g->recording) (void)!lc_step_end(g); /* after a step that failed */
         s = lc_step_begin(g, d->host->rng.step, of_chunks ? d->host->rng.micro_batch : (uint64_t)i);
         g->no_grad = d->host->no_grad;
+        lc__graph_modes(g);
         g->backwards = 0;
         lc__current = NULL;
     }

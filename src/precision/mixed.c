@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* "16-mixed", and mixed precision of the program: autocast, with a dynamic scale of the loss.
+ *
+ * Scale, its reciprocal and the count of updates since it last changed are numbers on the run's device, changed by
+ * operators of the step: no step waits for the device. The norm of the gradients, which is the same on all ranks, tells
+ * whether they are finite: so all ranks have the same scale without an exchange. */
+#include "base/args.h"
+#include "base/handle.h"
+#include "precision/precisions.h"
+
+#include <float.h>
+#include <lightc/lightc.h>
+#include <stdlib.h>
+
+typedef struct scaler {
+    lc_dtype dtype;
+    double growth_factor, backoff_factor;
+    int64_t growth_interval;
+    double first_scale, first_count; /* until the numbers below exist */
+    lc_tensor *scale, *unscale, *count;
+} scaler;
+
+static lc_status set_number(double value, lc_tensor **number)
+{
+    float f = (float)value;
+    if (!*number) LC_TRY(lc_tensor_new(LC_F32, 0, NULL, number));
+    return lc_tensor_write(*number, &f, sizeof f);
+}
+
+static lc_status set_numbers(scaler *s)
+{
+    LC_TRY(set_number(s->first_scale, &s->scale));
+    LC_TRY(set_number(1 / s->first_scale, &s->unscale));
+    return set_number(s->first_count, &s->count);
+}
+
+static lc_status new_scaler(const lc_mixed_precision_args *a, scaler **out)
+{
+    scaler *s = calloc(1, sizeof *s);
+    if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: a precision");
+    s->dtype = a->dtype;
+    s->growth_factor = a->growth_factor;
+    s->backoff_factor = a->backoff_factor;
+    s->growth_interval = a->growth_interval;
+    s->first_scale = a->init_scale;
+    *out = s;
+    return LC_OK;
+}
+
+static lc_status configure_graph(void **self, lc_graph_args *graph)
+{
+    lc_mixed_precision_args defaults = lc_mixed_precision_defaults();
+    if (!*self) LC_TRY(new_scaler(&defaults, (scaler **)self));
+    graph->autocast = ((scaler *)*self)->dtype;
+    return LC_OK;
+}
+
+/* The numbers are made on the device of the run. */
+static lc_status convert_module(void **self, lc_module *m)
+{
+    scaler *s = *self;
+    (void)m;
+    return s->scale ? LC_OK : set_numbers(s);
+}
+
+static lc_tensor *scale_loss(void *self, lc_tensor *loss)
+{
+    scaler *s = self;
+    lc_graph_set_unscale(lc_current_graph(), s->unscale);
+    return lc_mul(loss, s->scale);
+}
+
+/* PyTorch's amp_update_scale: https://github.com/pytorch/pytorch, aten/src/ATen/native/cuda/AmpKernels.cu */
+static lc_status after_optimizer_step(void *self, lc_optimizer *optimizer)
+{
+    const scaler *s = self;
+    if (!optimizer->factor) return LC_OK;
+    lc_no_grad_begin();
+    lc_tensor *fits = lc_isfinite(optimizer->factor), *count = lc_add_scalar(s->count, 1);
+    lc_tensor *interval = lc_full_at((double)s->growth_interval, LC_F32, 0, NULL, LC_HERE);
+    lc_tensor *zero = lc_full_at(0, LC_F32, 0, NULL, LC_HERE);
+    lc_tensor *grows = lc_ge(count, interval), *larger = lc_mul_scalar(s->scale, s->growth_factor);
+    larger = lc_where(lc_logical_and(grows, lc_isfinite(larger)), larger, s->scale);
+    lc_tensor *scale = lc_where(fits, larger, lc_mul_scalar(s->scale, s->backoff_factor));
+    count = lc_where(lc_logical_and(fits, lc_logical_not(grows)), count, zero);
+    lc_assign(s->scale, scale);
+    lc_assign(s->unscale, lc_reciprocal(scale));
+    lc_assign(s->count, count);
+    lc_no_grad_end();
+    return LC_OK;
+}
+
+/* ---- state: as Lightning's, the scale after the last update and the updates since it last changed ---- */
+
+static lc_status read_numbers(const scaler *s, double *scale, double *count)
+{
+    *scale = s->first_scale;
+    *count = s->first_count;
+    if (!s->scale) return LC_OK;
+    LC_TRY(lc_item(s->scale, scale));
+    return lc_item(s->count, count);
+}
+
+static lc_status save_state(void *self, lc_state *state)
+{
+    const scaler *s = self;
+    double scale, count;
+    LC_TRY(read_numbers(s, &scale, &count));
+    LC_TRY(lc_state_set_double(state, "scale", scale));
+    LC_TRY(lc_state_set_double(state, "growth_factor", s->growth_factor));
+    LC_TRY(lc_state_set_double(state, "backoff_factor", s->backoff_factor));
+    LC_TRY(lc_state_set_int(state, "growth_interval", s->growth_interval));
+    return lc_state_set_int(state, "_growth_tracker", (int64_t)count);
+}
+
+/* A state of another precision has no scale: the first one is used. */
+static lc_status load_state(void *self, const lc_state *state)
+{
+    scaler *s = self;
+    int64_t count;
+    double scale;
+    if (!lc_state_find(state, "scale")) return LC_OK;
+    LC_TRY(lc_state_get_double(state, "scale", &scale));
+    LC_TRY(lc_state_get_int(state, "_growth_tracker", &count));
+    if (!(scale > 0 && scale <= (double)FLT_MAX) || count < 0 || count > 1 << 24)
+        return lc_fail(LC_ERR_FORMAT, "the scale of the loss is %g after %lld updates; it must be positive and finite",
+                       scale, (long long)count);
+    LC_TRY(lc_state_get_double(state, "growth_factor", &s->growth_factor));
+    LC_TRY(lc_state_get_double(state, "backoff_factor", &s->backoff_factor));
+    LC_TRY(lc_state_get_int(state, "growth_interval", &s->growth_interval));
+    s->first_scale = scale;
+    s->first_count = (double)count;
+    return s->scale ? set_numbers(s) : LC_OK;
+}
+
+static void teardown(void *self)
+{
+    scaler *s = self;
+    if (!s) return;
+    lc_tensor_unref(s->scale);
+    lc_tensor_unref(s->unscale);
+    lc_tensor_unref(s->count);
+    free(s);
+}
+
+const lc_precision_ops lc__precision_16_mixed = {
+    LC_PRECISION_OPS_INIT("16-mixed"),
+    .configure_graph = configure_graph,
+    .convert_module = convert_module,
+    .scale_loss = scale_loss,
+    .after_optimizer_step = after_optimizer_step,
+    .save_state = save_state,
+    .load_state = load_state,
+    .teardown = teardown,
+};
+
+/* ---- of the program ---- */
+
+lc_status lc_mixed_precision_with(lc_precision *out, const lc_mixed_precision_args *args)
+{
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    *out = (lc_precision){0};
+    LC__TAKE_IF_GIVEN(a, lc_mixed_precision, lc_mixed_precision_args, args);
+    if (a.dtype == LC_BF16) {
+        *out = (lc_precision){&lc__precision_bf16_mixed, NULL};
+        return LC_OK;
+    }
+    if (a.dtype != LC_F16)
+        return lc_fail(LC_ERR_ARGUMENT, "the type of mixed precision is LC_F16 or LC_BF16, not %s",
+                       lc_dtype_name(a.dtype));
+    if (!(a.init_scale > 0 && a.init_scale <= (double)FLT_MAX) || !(a.growth_factor > 1) ||
+        !(a.backoff_factor > 0 && a.backoff_factor < 1) || a.growth_interval < 1 || a.growth_interval > 1 << 24)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "the scale of a loss needs init_scale above 0, growth_factor above 1, backoff_factor between 0 "
+                       "and 1, and growth_interval from 1 to 2^24, not %g, %g, %g and %lld",
+                       a.init_scale, a.growth_factor, a.backoff_factor, (long long)a.growth_interval);
+    scaler *s = NULL;
+    LC_TRY(new_scaler(&a, &s));
+    *out = (lc_precision){&lc__precision_16_mixed, s};
+    return LC_OK;
+}
+
+lc_status lc_precision_scale(const lc_precision *precision, double *scale)
+{
+    double count;
+    LC__NEEDS(scale, LC_ERR_ARGUMENT);
+    LC__NEEDS(precision, LC_ERR_ARGUMENT);
+    if (precision->ops != &lc__precision_16_mixed || !precision->self)
+        return lc_fail(LC_ERR_STATE, "this precision does not scale losses");
+    return read_numbers(precision->self, scale, &count);
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Trainings in mixed precision: the scale of the loss, which skips updates that overflow, is that of PyTorch's formula
+ * under every strategy and after a resume; and losses are near those of f32. */
+#include "comm_world.h"
+#include "quiet_options.h"
+#include "scratch.h"
+
+enum { SAMPLES = 96, HIDDEN = 8, EPOCHS = 3, INTERVAL = 4, MOST = 64 };
+#include "small_data.h"
+
+enum { N1 = HIDDEN * FEATURES, N2 = CLASSES * HIDDEN };
+
+typedef struct run {
+    const char *root, *strategy, *devices, *ckpt_path, *precision; /* precision NULL: a short growth_interval */
+    int64_t stop_after, accumulate;
+    bool deterministic, lbfgs;
+} run;
+
+typedef struct outcome {
+    float w1[N1], w2[N2];
+    double scale[MOST], loss[MOST]; /* after each update */
+    int n;
+} outcome;
+
+typedef struct net {
+    lc_module base;
+    lc_tensor *w1, *w2;
+    const run *r;
+    outcome *out;
+    lc_precision precision;
+} net;
+
+/* Which updates overflow, by their number: one at first, and two in a row later. */
+static bool overflows(int64_t update)
+{
+    return update == 1 || update == 9 || update == 10;
+}
+
+static int64_t window(const net *m)
+{
+    return m->r->accumulate > 0 ? m->r->accumulate : 1;
+}
+
+static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    const net *m = (net *)self;
+    lc_tensor *x = lc_relu(lc_linear(b->x, m->w1, NULL));
+    lc_tensor *loss = lc_cross_entropy(lc_linear(x, m->w2, NULL), b->y);
+    const int64_t batch = lc_trainer_current_epoch(self->trainer) * (SAMPLES / 16) + i;
+    return m->precision.self && overflows(batch / window(m)) ? lc_mul_scalar(loss, 1e30) : loss;
+}
+
+static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
+{
+    const net *m = (net *)self;
+    if (m->r->lbfgs) return lc_optimizers_add(out, lc_lbfgs(self));
+    return lc_optimizers_add(out, lc_adam(self, .lr = 0.004));
+}
+
+static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    (void)b, (void)i;
+    if (lc_trainer_is_accumulating(self->trainer)) return LC_OK;
+    int k = m->out->n++;
+    if (m->precision.self) LC_TRY(lc_precision_scale(&m->precision, &m->out->scale[k]));
+    LC_TRY(lc_item(o->loss, &m->out->loss[k]));
+    if (lc_trainer_global_step(self->trainer) != m->r->stop_after) return LC_OK;
+    char path[600];
+    snprintf(path, sizeof path, "%s/stop.ckpt", lc_trainer_get_options(self->trainer)->default_root_dir);
+    LC_TRY(lc_trainer_save_checkpoint(self->trainer, path, false));
+    return lc_fail(LC_ERR_USER, "as if the machine had died");
+}
+
+static const lc_module_ops ops = {LC_MODULE_OPS_INIT("mixed"), .training_step = training_step,
+                                  .configure_optimizers = configure_optimizers,
+                                  .on_train_batch_end = on_train_batch_end};
+
+static lc_status train(lc_comm *comm, const run *r, outcome *out)
+{
+    static const int64_t first[] = {HIDDEN, FEATURES}, second[] = {CLASSES, HIDDEN};
+    net m = {.r = r, .out = out};
+    lc_dataloader *loader;
+    lc_trainer *t;
+    memset(out, 0, sizeof *out);
+    LC_TRY(loader_of(0, SAMPLES, comm ? 8 : 16, true, &loader));
+    lc_module_init(&m.base, &ops, 3);
+    const lc_init init = {.kind = LC_INIT_KAIMING_UNIFORM};
+    m.w1 = lc_module_add_parameter(&m.base, "w1.weight", LC_F32, LC_ROW_MAJOR, 2, first, init);
+    m.w2 = lc_module_add_parameter(&m.base, "w2.weight", LC_F32, LC_ROW_MAJOR, 2, second, init);
+    lc_trainer_options opt = quiet_options(comm);
+    opt.default_root_dir = r->root;
+    opt.strategy = r->strategy;
+    if (r->devices) opt.devices = r->devices;
+    opt.max_epochs = EPOCHS;
+    opt.gradient_clip_val = 0.5;
+    if (r->accumulate) opt.accumulate_grad_batches = r->accumulate;
+    opt.deterministic = r->deterministic;
+    opt.precision = r->precision;
+    if (!r->precision) {
+        LC_TRY(lc_mixed_precision(&m.precision, .growth_interval = INTERVAL, .init_scale = 1024));
+        opt.precision_plugin = &m.precision;
+    }
+    lc_status s = lc_trainer_new(&opt, &t);
+    if (s >= 0) s = lc_trainer_fit(t, &m.base, .train_dataloader = loader, .ckpt_path = r->ckpt_path);
+    if (s >= 0) s = lc_tensor_gather(m.w1, out->w1, sizeof out->w1);
+    if (s >= 0) s = lc_tensor_gather(m.w2, out->w2, sizeof out->w2);
+    lc_trainer_free(t);
+    lc_dataloader_free(loader);
+    lc_module_release(&m.base);
+    return s;
+}
+
+static bool same(const outcome *a, const outcome *b)
+{
+    return !memcmp(a->w1, b->w1, sizeof a->w1) && !memcmp(a->w2, b->w2, sizeof a->w2);
+}
+
+typedef struct ranks {
+    run r;
+    outcome out[2];
+} ranks;
+
+static lc_status rank_trains(lc_comm *comm, void *ctx)
+{
+    ranks *r = ctx;
+    return train(comm, &r->r, &r->out[lc_comm_rank(comm)]);
+}
+
+static void outcome_of(const run *r, outcome *out)
+{
+    bool several = r->strategy && strcmp(r->strategy, "data_parallel") != 0;
+    ranks all = {.r = *r};
+    if (several)
+        CHECK_RANKS("threads", 2, rank_trains, &all);
+    else
+        CHECK_OK(train(NULL, r, &all.out[0]));
+    if (several) CHECK(same(&all.out[0], &all.out[1]));
+    *out = all.out[0];
+}
+
+/* The scale after each update by the formula of torch.amp.GradScaler.update. */
+static void check_scales(const outcome *o, int64_t updates)
+{
+    double scale = 1024;
+    int64_t tracker = 0;
+    CHECK_EQ(o->n, updates);
+    for (int64_t i = 0; i < updates; i++) {
+        if (overflows(i)) {
+            scale *= 0.5;
+            tracker = 0;
+        } else if (++tracker == INTERVAL) {
+            scale *= 2;
+            tracker = 0;
+        }
+        CHECK_NEAR(o->scale[i], scale, 0);
+    }
+}
+
+TEST(the_scale_is_pytorchs)
+{
+    for (int64_t accumulate = 1; accumulate <= 2; accumulate++) {
+        outcome o;
+        outcome_of(&(run){.accumulate = accumulate}, &o);
+        check_scales(&o, EPOCHS * SAMPLES / 16 / accumulate);
+    }
+}
+
+TEST(every_strategy_has_the_scale)
+{
+    static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3", "data_parallel"};
+    for (int i = 0; i < 5; i++)
+        for (int deterministic = 0; deterministic < 2; deterministic++) {
+            run r = {.strategy = strategies[i], .deterministic = deterministic};
+            outcome o;
+            if (!strcmp(r.strategy, "data_parallel")) r.devices = "2";
+            outcome_of(&r, &o);
+            check_scales(&o, EPOCHS * SAMPLES / 16);
+        }
+}
+
+TEST(a_resumed_run_has_the_scale)
+{
+    outcome whole, rest;
+    char path[700];
+    outcome_of(&(run){0}, &whole);
+    for (int64_t stop = 2; stop <= 11; stop += 3) {
+        const char *root = fresh_dir("mixed");
+        run r = {.root = root, .stop_after = stop};
+        CHECK_STATUS(train(NULL, &r, &rest), LC_ERR_USER);
+        snprintf(path, sizeof path, "%s/stop.ckpt", root);
+        r.stop_after = 0, r.ckpt_path = path;
+        CHECK_OK(train(NULL, &r, &rest));
+        CHECK(same(&whole, &rest));
+        CHECK_EQ(whole.scale[whole.n - 1], rest.scale[rest.n - 1]);
+    }
+}
+
+TEST(losses_are_near_those_of_f32)
+{
+    outcome f32, low;
+    outcome_of(&(run){.precision = "32-true"}, &f32);
+    static const char *const names[] = {"bf16-mixed", "16-mixed", "bf16", "16"};
+    for (int i = 0; i < 4; i++) {
+        outcome_of(&(run){.precision = names[i]}, &low);
+        CHECK_EQ(low.n, f32.n);
+        CHECK(!same(&low, &f32));
+        for (int k = 0; k < low.n; k++) CHECK_NEAR(low.loss[k], f32.loss[k], 0.02 * f32.loss[k]);
+    }
+}
+
+TEST(checkpoints_go_from_one_precision_to_another)
+{
+    static const char *const names[] = {"32-true", "bf16-mixed", "16-mixed"};
+    for (int i = 0; i < 9; i++) {
+        const char *root = fresh_dir("mixed");
+        char path[700];
+        outcome o;
+        run r = {.root = root, .stop_after = 7, .precision = names[i / 3]};
+        CHECK_STATUS(train(NULL, &r, &o), LC_ERR_USER);
+        snprintf(path, sizeof path, "%s/stop.ckpt", root);
+        r.stop_after = 0, r.ckpt_path = path, r.precision = names[i % 3];
+        CHECK_OK(train(NULL, &r, &o));
+    }
+}
+
+TEST(lbfgs_is_refused)
+{
+    outcome o;
+    CHECK_STATUS(train(NULL, &(run){.precision = "16-mixed", .lbfgs = true}, &o), LC_ERR_CONFIG);
+    CHECK(strstr(lc_error_message(), "LBFGS evaluates the loss several times per update"));
+    CHECK_OK(train(NULL, &(run){.precision = "bf16-mixed", .lbfgs = true}, &o));
+}
+
+TEST(wrong_numbers)
+{
+    lc_precision p;
+    CHECK_STATUS(lc_mixed_precision(&p, .init_scale = 0), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_mixed_precision(&p, .growth_factor = 0), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_mixed_precision(&p, .backoff_factor = 0), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_mixed_precision(&p, .backoff_factor = 1), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_mixed_precision(&p, .growth_interval = 0), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_mixed_precision(&p, .dtype = LC_F32), LC_ERR_ARGUMENT);
+    lc_graph *g;
+    CHECK_STATUS(lc_graph_new(&g, .autocast = LC_F32), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_graph_new(&g, .storage = LC_I64), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_graph_new(&g, .autocast = LC_BF16, .storage = LC_BF16), LC_ERR_ARGUMENT);
+}
+
+TEST_MAIN
