@@ -4,6 +4,7 @@
  * pooling, and its backward: batch_norm_pool.c. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/batch_norm.h"
+#include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/parallel.h"
 #include "ops/ops.h"
@@ -14,8 +15,8 @@
 #define SUM_ROWS 32 /* values that are added up in one go; keeps rounding errors small */
 
 /* s1[l] += sum of (x - pivot), s2[l] += sum of (x - pivot)^2 over rows of `lanes` values. */
-LC_INLINE void moments_chunk(const float *x, const float *pivot, int64_t rows, int64_t lanes, float *s1, float *s2,
-                             const int width)
+LC_INLINE void moments_chunk(const lc_dtype t, const void *x, const float *pivot, int64_t rows, int64_t lanes,
+                             float *s1, float *s2, const int width)
 {
     vf p[4], t1[4], t2[4];
     for (int u = 0; u < width; u++) {
@@ -28,7 +29,7 @@ LC_INLINE void moments_chunk(const float *x, const float *pivot, int64_t rows, i
         for (int u = 0; u < width; u++) a1[u] = a2[u] = vzero();
         for (int64_t i = r; i < end; i++) {
             for (int u = 0; u < width; u++) {
-                vf d = vload(x + i * lanes + u * VW) - p[u];
+                vf d = vget(t, x, i * lanes + u * VW) - p[u];
                 a1[u] += d;
                 a2[u] += d * d;
             }
@@ -44,19 +45,20 @@ LC_INLINE void moments_chunk(const float *x, const float *pivot, int64_t rows, i
     }
 }
 
-static void moments(const float *x, const float *pivot, int64_t rows, int64_t lanes, int64_t count, float *s1,
-                    float *s2)
+LC_INLINE void moments(const lc_dtype t, const void *x, const float *pivot, int64_t rows, int64_t lanes, int64_t count,
+                       float *s1, float *s2)
 {
     int64_t l = 0;
-    for (; l + 4 * VW <= count; l += 4 * VW) moments_chunk(x + l, pivot + l, rows, lanes, s1 + l, s2 + l, 4);
-    for (; l + VW <= count; l += VW) moments_chunk(x + l, pivot + l, rows, lanes, s1 + l, s2 + l, 1);
+    for (; l + 4 * VW <= count; l += 4 * VW)
+        moments_chunk(t, stored_at(t, x, l), pivot + l, rows, lanes, s1 + l, s2 + l, 4);
+    for (; l + VW <= count; l += VW) moments_chunk(t, stored_at(t, x, l), pivot + l, rows, lanes, s1 + l, s2 + l, 1);
     for (; l < count; l++) {
         float t1 = 0, t2 = 0;
         for (int64_t r = 0; r < rows; r += SUM_ROWS) {
             float a1 = 0, a2 = 0;
             int64_t end = rows - r < SUM_ROWS ? rows : r + SUM_ROWS;
             for (int64_t i = r; i < end; i++) {
-                float d = x[i * lanes + l] - pivot[l];
+                float d = get(t, x, i * lanes + l) - pivot[l];
                 a1 += d;
                 a2 += d * d;
             }
@@ -70,23 +72,31 @@ static void moments(const float *x, const float *pivot, int64_t rows, int64_t la
 
 typedef struct moments_job {
     const wide *w;
-    const float *x, *pivot;
+    lc_dtype dtype;
+    const void *x;
+    const float *pivot;
     float *partial; /* per block: s1[lanes], s2[lanes] */
 } moments_job;
 
-static void moments_block(const void *context, int64_t begin, int64_t end, int thread)
+LC_INLINE void moments_blocks(const lc_dtype t, const moments_job *j, int64_t begin, int64_t end)
 {
-    const moments_job *j = context;
     const wide *w = j->w;
-    (void)thread;
     for (int64_t b = begin; b < end; b++) {
         float *s1 = j->partial + b * 2 * w->lanes, *s2 = s1 + w->lanes;
         memset(s1, 0, (size_t)(2 * w->lanes) * sizeof *s1);
         int64_t first = b * w->rows_per_block;
         int64_t rows = w->rows - first < w->rows_per_block ? w->rows - first : w->rows_per_block;
-        moments(j->x + first * w->lanes, j->pivot, rows, w->lanes, w->lanes, s1, s2);
-        if (b == w->blocks - 1 && w->tail) moments(j->x + w->rows * w->lanes, j->pivot, 1, w->lanes, w->tail, s1, s2);
+        moments(t, stored_at(t, j->x, first * w->lanes), j->pivot, rows, w->lanes, w->lanes, s1, s2);
+        if (b == w->blocks - 1 && w->tail)
+            moments(t, stored_at(t, j->x, w->rows * w->lanes), j->pivot, 1, w->lanes, w->tail, s1, s2);
     }
+}
+
+static void moments_block(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const moments_job *j = context;
+    (void)thread;
+    STORED(j->dtype, moments_blocks, j, begin, end);
 }
 
 size_t LC_ISA_NAME(lc__bn_statistics_scratch)(const wide *w)
@@ -95,7 +105,13 @@ size_t LC_ISA_NAME(lc__bn_statistics_scratch)(const wide *w)
            (size_t)(w->lanes + 2 * w->c) * sizeof(double);
 }
 
-void LC_ISA_NAME(lc__bn_statistics)(const wide *w, int threads, const float *x, void *scratch, float *mean, float *var)
+LC_INLINE void add_row(const lc_dtype t, const void *x, int64_t first, int64_t n, float *sum)
+{
+    for (int64_t i = 0; i < n; i++) sum[i] += get(t, x, first + i);
+}
+
+void LC_ISA_NAME(lc__bn_statistics)(const wide *w, int threads, const lc_view *x, void *scratch, float *mean,
+                                    float *var)
 {
     double *lane_sums = scratch, *sum1 = lane_sums + w->lanes, *sum2 = sum1 + w->c;
     float *pivot = (float *)(sum2 + w->c), *partial = pivot + w->lanes;
@@ -103,12 +119,12 @@ void LC_ISA_NAME(lc__bn_statistics)(const wide *w, int threads, const float *x, 
     int64_t samples = w->m < 32 ? w->m : 32, c = w->c;
     for (int64_t i = 0; i < c; i++) pivot[i] = 0;
     for (int64_t s = 0; s < samples; s++) {
-        const float *row = x + w->m * s / samples * c;
-        for (int64_t i = 0; i < c; i++) pivot[i] += row[i];
+        const int64_t row = w->m * s / samples * c;
+        STORED(x->dtype, add_row, x->data, row, c, pivot);
     }
     for (int64_t i = 0; i < c; i++) pivot[i] /= (float)samples;
     for (int64_t f = 1; f < w->fold; f++) memcpy(pivot + f * c, pivot, (size_t)c * sizeof *pivot);
-    moments_job j = {w, x, pivot, partial};
+    moments_job j = {w, x->dtype, x->data, pivot, partial};
     lc__parallel_for(threads, w->blocks, 1, moments_block, &j);
     wide_total(w, partial, 2 * w->lanes, lane_sums, sum1);
     wide_total(w, partial + w->lanes, 2 * w->lanes, lane_sums, sum2);
@@ -136,20 +152,47 @@ void LC_ISA_NAME(lc__bn_parameters)(const wide *w, const float *mean, const floa
 
 typedef struct affine_job {
     const wide *w;
-    const float *x, *parameters;
-    float *y;
+    lc_dtype dtype;
+    const void *x;
+    const float *parameters;
+    void *y;
     bool relu;
 } affine_job;
 
-LC_INLINE void affine_rows(const float *restrict x, float *restrict y, const float *restrict m, const float *restrict s,
-                           const float *restrict b, int64_t rows, int64_t lanes, int64_t count, const bool relu)
+LC_INLINE void affine_rows(const lc_dtype t, const affine_job *j, int64_t at, int64_t rows, int64_t count,
+                           const bool relu)
 {
+    const int64_t lanes = j->w->lanes;
+    const float *m = j->parameters, *s = m + lanes, *b = s + lanes;
     for (int64_t r = 0; r < rows; r++) {
-        const float *restrict from = x + r * lanes;
-        float *restrict to = y + r * lanes;
-        for (int64_t l = 0; l < count; l++) {
-            float z = (from[l] - m[l]) * s[l] + b[l];
-            to[l] = relu && z <= 0.f ? 0.f : z;
+        const void *from = stored_at(t, j->x, at + r * lanes);
+        void *to = stored_at(t, j->y, at + r * lanes);
+        int64_t l = 0;
+        for (; l + VW <= count; l += VW) {
+            vf z = (vget(t, from, l) - vload(m + l)) * vload(s + l) + vload(b + l);
+            vput(t, to, l, relu ? vselect(z <= vzero(), vzero(), z) : z);
+        }
+        for (; l < count; l++) {
+            float z = (get(t, from, l) - m[l]) * s[l] + b[l];
+            put(t, to, l, relu && z <= 0.f ? 0.f : z);
+        }
+    }
+}
+
+LC_INLINE void affine_blocks(const lc_dtype t, const affine_job *j, int64_t begin, int64_t end)
+{
+    const wide *w = j->w;
+    for (int64_t k = begin; k < end; k++) {
+        int64_t first = k * w->rows_per_block;
+        int64_t rows = w->rows - first < w->rows_per_block ? w->rows - first : w->rows_per_block;
+        int64_t at = first * w->lanes, tail_at = w->rows * w->lanes;
+        int64_t tail = k == w->blocks - 1 && w->tail ? w->tail : 0;
+        if (j->relu) {
+            affine_rows(t, j, at, rows, w->lanes, true);
+            affine_rows(t, j, tail_at, tail != 0, tail, true);
+        } else {
+            affine_rows(t, j, at, rows, w->lanes, false);
+            affine_rows(t, j, tail_at, tail != 0, tail, false);
         }
     }
 }
@@ -157,22 +200,8 @@ LC_INLINE void affine_rows(const float *restrict x, float *restrict y, const flo
 static void affine_block(const void *context, int64_t begin, int64_t end, int thread)
 {
     const affine_job *j = context;
-    const wide *w = j->w;
     (void)thread;
-    const float *m = j->parameters, *s = m + w->lanes, *b = s + w->lanes;
-    for (int64_t k = begin; k < end; k++) {
-        int64_t first = k * w->rows_per_block;
-        int64_t rows = w->rows - first < w->rows_per_block ? w->rows - first : w->rows_per_block;
-        int64_t at = first * w->lanes, tail_at = w->rows * w->lanes;
-        int64_t tail = k == w->blocks - 1 && w->tail ? w->tail : 0;
-        if (j->relu) {
-            affine_rows(j->x + at, j->y + at, m, s, b, rows, w->lanes, w->lanes, true);
-            affine_rows(j->x + tail_at, j->y + tail_at, m, s, b, tail != 0, w->lanes, tail, true);
-        } else {
-            affine_rows(j->x + at, j->y + at, m, s, b, rows, w->lanes, w->lanes, false);
-            affine_rows(j->x + tail_at, j->y + tail_at, m, s, b, tail != 0, w->lanes, tail, false);
-        }
-    }
+    STORED(j->dtype, affine_blocks, j, begin, end);
 }
 
 /* ---- forward ---- */
@@ -184,7 +213,8 @@ static wide wide_of(const lc_view *x)
 static bool forward_supports(const lc_call *call)
 {
     const lc_view *x = &call->in[0];
-    return x->ndim >= 2 && numel(x) > 0 && f32_call(call);
+    return x->ndim >= 2 && numel(x) > 0 && is_stored(x->dtype) && call->out[0].dtype == x->dtype &&
+           all_f32(call->in + 1, call->n_in - 1) && all_f32(call->out + 1, call->n_out - 1);
 }
 
 static lc_status forward_prepare(lc_call *call)
@@ -198,9 +228,9 @@ static void forward_run(const lc_call *call)
 {
     wide w = wide_of(&call->in[0]);
     float *parameters = call->scratch, *mean = call->out[1].data, *var = call->out[2].data;
-    LC_ISA_NAME(lc__bn_statistics)(&w, call->threads, call->in[0].data, parameters + 3 * w.lanes, mean, var);
+    LC_ISA_NAME(lc__bn_statistics)(&w, call->threads, &call->in[0], parameters + 3 * w.lanes, mean, var);
     LC_ISA_NAME(lc__bn_parameters)(&w, mean, var, call->in[1].data, call->in[2].data, call->floats[0], parameters);
-    affine_job j = {&w, call->in[0].data, parameters, call->out[0].data, call->ints[0] == 1};
+    affine_job j = {&w, call->in[0].dtype, call->in[0].data, parameters, call->out[0].data, call->ints[0] == 1};
     lc__parallel_for(call->threads, w.blocks, 1, affine_block, &j);
 }
 
@@ -226,7 +256,7 @@ static void inference_run(const lc_call *call)
     float *parameters = call->scratch;
     LC_ISA_NAME(lc__bn_parameters)
     (&w, call->in[3].data, call->in[4].data, call->in[1].data, call->in[2].data, call->floats[0], parameters);
-    affine_job j = {&w, call->in[0].data, parameters, call->out[0].data, call->ints[0] == 1};
+    affine_job j = {&w, call->in[0].dtype, call->in[0].data, parameters, call->out[0].data, call->ints[0] == 1};
     lc__parallel_for(call->threads, w.blocks, 1, affine_block, &j);
 }
 
@@ -241,14 +271,18 @@ static const lc_kernel inference_kernel = {
 /* ---- backward ---- */
 typedef struct backward_job {
     const wide *w;
-    const float *dy, *x, *parameters; /* mean, scale, bias; then the factors for the second pass */
-    float *partial, *dx;
+    lc_dtype dtype;
+    const void *dy, *x;
+    const float *parameters; /* mean, scale, bias; then the factors for the second pass */
+    float *partial;
+    void *dx;
     bool relu;
 } backward_job;
 
 /* s1 += sum of dy, s2 += sum of dy (x - mean), where dy counts only if the result was positive. */
-LC_INLINE void backward_sums_chunk(const float *dy, const float *x, const float *m, const float *s, const float *b,
-                                   int64_t rows, int64_t lanes, float *s1, float *s2, const bool relu, const int width)
+LC_INLINE void backward_sums_chunk(const lc_dtype t, const void *dy, const void *x, const float *m, const float *s,
+                                   const float *b, int64_t rows, int64_t lanes, float *s1, float *s2, const bool relu,
+                                   const int width)
 {
     vf vm[2], vs[2], vb[2], t1[2], t2[2];
     for (int u = 0; u < width; u++) {
@@ -263,8 +297,8 @@ LC_INLINE void backward_sums_chunk(const float *dy, const float *x, const float 
         for (int u = 0; u < width; u++) a1[u] = a2[u] = vzero();
         for (int64_t i = r; i < end; i++) {
             for (int u = 0; u < width; u++) {
-                vf d = vload(x + i * lanes + u * VW) - vm[u];
-                vf g = vload(dy + i * lanes + u * VW);
+                vf d = vget(t, x, i * lanes + u * VW) - vm[u];
+                vf g = vget(t, dy, i * lanes + u * VW);
                 if (relu) g = vselect(d * vs[u] + vb[u] <= vzero(), vzero(), g);
                 a1[u] += g;
                 a2[u] += g * d;
@@ -281,19 +315,23 @@ LC_INLINE void backward_sums_chunk(const float *dy, const float *x, const float 
     }
 }
 
-LC_INLINE void backward_sums(const float *dy, const float *x, const float *m, const float *s, const float *b,
-                             int64_t rows, int64_t lanes, int64_t count, float *s1, float *s2, const bool relu)
+LC_INLINE void backward_sums(const lc_dtype t, const backward_job *j, int64_t at, int64_t rows, int64_t count,
+                             float *s1, float *s2, const bool relu)
 {
+    const int64_t lanes = j->w->lanes;
+    const float *m = j->parameters, *s = m + lanes, *b = s + lanes;
+    const void *dy = stored_at(t, j->dy, at), *x = stored_at(t, j->x, at);
     int64_t l = 0;
     for (; l + 2 * VW <= count; l += 2 * VW)
-        backward_sums_chunk(dy + l, x + l, m + l, s + l, b + l, rows, lanes, s1 + l, s2 + l, relu, 2);
+        backward_sums_chunk(t, stored_at(t, dy, l), stored_at(t, x, l), m + l, s + l, b + l, rows, lanes, s1 + l,
+                            s2 + l, relu, 2);
     for (; l < count; l++) {
         float t1 = 0, t2 = 0;
         for (int64_t r = 0; r < rows; r += SUM_ROWS) {
             float a1 = 0, a2 = 0;
             int64_t end = rows - r < SUM_ROWS ? rows : r + SUM_ROWS;
             for (int64_t i = r; i < end; i++) {
-                float d = x[i * lanes + l] - m[l], g = dy[i * lanes + l];
+                float d = get(t, x, i * lanes + l) - m[l], g = get(t, dy, i * lanes + l);
                 if (relu && d * s[l] + b[l] <= 0.f) g = 0.f;
                 a1 += g;
                 a2 += g * d;
@@ -306,12 +344,9 @@ LC_INLINE void backward_sums(const float *dy, const float *x, const float *m, co
     }
 }
 
-static void backward_sums_block(const void *context, int64_t begin, int64_t end, int thread)
+LC_INLINE void backward_sums_blocks(const lc_dtype t, const backward_job *j, int64_t begin, int64_t end)
 {
-    const backward_job *j = context;
     const wide *w = j->w;
-    (void)thread;
-    const float *m = j->parameters, *s = m + w->lanes, *b = s + w->lanes;
     for (int64_t k = begin; k < end; k++) {
         float *s1 = j->partial + k * 2 * w->lanes, *s2 = s1 + w->lanes;
         memset(s1, 0, (size_t)(2 * w->lanes) * sizeof *s1);
@@ -320,25 +355,58 @@ static void backward_sums_block(const void *context, int64_t begin, int64_t end,
         int64_t at = first * w->lanes, tail_at = w->rows * w->lanes;
         int64_t tail = k == w->blocks - 1 ? w->tail : 0;
         if (j->relu) {
-            backward_sums(j->dy + at, j->x + at, m, s, b, rows, w->lanes, w->lanes, s1, s2, true);
-            backward_sums(j->dy + tail_at, j->x + tail_at, m, s, b, tail != 0, w->lanes, tail, s1, s2, true);
+            backward_sums(t, j, at, rows, w->lanes, s1, s2, true);
+            backward_sums(t, j, tail_at, tail != 0, tail, s1, s2, true);
         } else {
-            backward_sums(j->dy + at, j->x + at, m, s, b, rows, w->lanes, w->lanes, s1, s2, false);
-            backward_sums(j->dy + tail_at, j->x + tail_at, m, s, b, tail != 0, w->lanes, tail, s1, s2, false);
+            backward_sums(t, j, at, rows, w->lanes, s1, s2, false);
+            backward_sums(t, j, tail_at, tail != 0, tail, s1, s2, false);
         }
     }
 }
 
-LC_INLINE void backward_rows(const float *restrict dy, const float *restrict x, float *restrict dx,
-                             const float *restrict m, const float *restrict s, const float *restrict b,
-                             const float *restrict fx, const float *restrict f1, int64_t rows, int64_t lanes,
-                             int64_t count, const bool relu)
+static void backward_sums_block(const void *context, int64_t begin, int64_t end, int thread)
 {
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t l = 0; l < count; l++) {
-            float d = x[r * lanes + l] - m[l], g = dy[r * lanes + l];
+    const backward_job *j = context;
+    (void)thread;
+    STORED(j->dtype, backward_sums_blocks, j, begin, end);
+}
+
+LC_INLINE void backward_rows(const lc_dtype t, const backward_job *j, int64_t at, int64_t rows, int64_t count,
+                             const bool relu)
+{
+    const int64_t lanes = j->w->lanes;
+    const float *m = j->parameters, *s = m + lanes, *b = s + lanes, *fx = b + lanes, *f1 = fx + lanes;
+    for (int64_t r = 0; r < rows; r++, at += lanes) {
+        const void *x = stored_at(t, j->x, at), *dy = stored_at(t, j->dy, at);
+        void *dx = stored_at(t, j->dx, at);
+        int64_t l = 0;
+        for (; l + VW <= count; l += VW) {
+            vf d = vget(t, x, l) - vload(m + l), g = vget(t, dy, l), vs = vload(s + l);
+            if (relu) g = vselect(d * vs + vload(b + l) <= vzero(), vzero(), g);
+            vput(t, dx, l, g * vs + (d * vload(fx + l) + vload(f1 + l)));
+        }
+        for (; l < count; l++) {
+            float d = get(t, x, l) - m[l], g = get(t, dy, l);
             if (relu) g = d * s[l] + b[l] <= 0.f ? 0.f : g;
-            dx[r * lanes + l] = g * s[l] + (d * fx[l] + f1[l]);
+            put(t, dx, l, g * s[l] + (d * fx[l] + f1[l]));
+        }
+    }
+}
+
+LC_INLINE void backward_blocks(const lc_dtype t, const backward_job *j, int64_t begin, int64_t end)
+{
+    const wide *w = j->w;
+    for (int64_t k = begin; k < end; k++) {
+        int64_t first = k * w->rows_per_block;
+        int64_t rows = w->rows - first < w->rows_per_block ? w->rows - first : w->rows_per_block;
+        int64_t at = first * w->lanes, tail_at = w->rows * w->lanes;
+        int64_t tail = k == w->blocks - 1 ? w->tail : 0;
+        if (j->relu) {
+            backward_rows(t, j, at, rows, w->lanes, true);
+            backward_rows(t, j, tail_at, tail != 0, tail, true);
+        } else {
+            backward_rows(t, j, at, rows, w->lanes, false);
+            backward_rows(t, j, tail_at, tail != 0, tail, false);
         }
     }
 }
@@ -346,24 +414,8 @@ LC_INLINE void backward_rows(const float *restrict dy, const float *restrict x, 
 static void backward_block(const void *context, int64_t begin, int64_t end, int thread)
 {
     const backward_job *j = context;
-    const wide *w = j->w;
     (void)thread;
-    const float *m = j->parameters, *s = m + w->lanes, *b = s + w->lanes, *fx = b + w->lanes, *f1 = fx + w->lanes;
-    for (int64_t k = begin; k < end; k++) {
-        int64_t first = k * w->rows_per_block;
-        int64_t rows = w->rows - first < w->rows_per_block ? w->rows - first : w->rows_per_block;
-        int64_t at = first * w->lanes, tail_at = w->rows * w->lanes;
-        int64_t tail = k == w->blocks - 1 ? w->tail : 0;
-        if (j->relu) {
-            backward_rows(j->dy + at, j->x + at, j->dx + at, m, s, b, fx, f1, rows, w->lanes, w->lanes, true);
-            backward_rows(j->dy + tail_at, j->x + tail_at, j->dx + tail_at, m, s, b, fx, f1, tail != 0, w->lanes, tail,
-                          true);
-        } else {
-            backward_rows(j->dy + at, j->x + at, j->dx + at, m, s, b, fx, f1, rows, w->lanes, w->lanes, false);
-            backward_rows(j->dy + tail_at, j->x + tail_at, j->dx + tail_at, m, s, b, fx, f1, tail != 0, w->lanes, tail,
-                          false);
-        }
-    }
+    STORED(j->dtype, backward_blocks, j, begin, end);
 }
 
 void LC_ISA_NAME(lc__bn_factors)(const wide *w, const float *var, double eps, const double *sum1, const double *sum2,
@@ -387,7 +439,9 @@ void LC_ISA_NAME(lc__bn_factors)(const wide *w, const float *var, double eps, co
 static bool backward_supports(const lc_call *call)
 {
     const lc_view *x = &call->in[1];
-    return x->ndim >= 2 && numel(x) > 0 && f32_call(call);
+    return x->ndim >= 2 && numel(x) > 0 && is_stored(x->dtype) && call->in[0].dtype == x->dtype &&
+           call->out[0].dtype == x->dtype && all_f32(call->in + 2, call->n_in - 2) &&
+           all_f32(call->out + 1, call->n_out - 1);
 }
 
 static lc_status backward_prepare(lc_call *call)
@@ -405,8 +459,8 @@ static void backward_run(const lc_call *call)
     const float *var = call->in[5].data;
     LC_ISA_NAME(lc__bn_parameters)
     (&w, call->in[4].data, var, call->in[2].data, call->in[3].data, call->floats[0], parameters);
-    backward_job j = {&w,      call->in[0].data,  call->in[1].data,  parameters,
-                      partial, call->out[0].data, call->ints[0] == 1};
+    backward_job j = {&w,         call->in[1].dtype, call->in[0].data,  call->in[1].data,
+                      parameters, partial,           call->out[0].data, call->ints[0] == 1};
     lc__parallel_for(call->threads, w.blocks, 1, backward_sums_block, &j);
     wide_total(&w, partial, 2 * w.lanes, lane_sums, sum1);
     wide_total(&w, partial + w.lanes, 2 * w.lanes, lane_sums, sum2);

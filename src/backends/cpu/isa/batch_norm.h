@@ -10,7 +10,8 @@
 /* Bytes of scratch for lc__bn_statistics. */
 size_t LC_ISA_NAME(lc__bn_statistics_scratch)(const wide *w);
 /* Mean and biased variance of every column. scratch: aligned for double. */
-void LC_ISA_NAME(lc__bn_statistics)(const wide *w, int threads, const float *x, void *scratch, float *mean, float *var);
+void LC_ISA_NAME(lc__bn_statistics)(const wide *w, int threads, const lc_view *x, void *scratch, float *mean,
+                                    float *var);
 /* to: mean, weight / sqrt(var + eps), bias, each of w->lanes values. weight and bias may be NULL. */
 void LC_ISA_NAME(lc__bn_parameters)(const wide *w, const float *mean, const float *var, const float *weight,
                                     const float *bias, double eps, float *to);

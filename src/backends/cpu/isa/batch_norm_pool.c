@@ -4,6 +4,7 @@
  * pass writes dx. Other windows are left to the reference kernel. */
 #include "backends/cpu/isa/batch_norm.h"
 #include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
@@ -41,11 +42,14 @@ static wide wide_of(const lc_view *x)
 typedef struct job {
     sizes z;
     int64_t lanes;
-    const float *x, *parameters;
-    float *y; /* pooled */
+    lc_dtype dtype;
+    const void *x;
+    const float *parameters;
+    void *y; /* pooled */
     uint8_t *index;
-    const float *dy; /* pooled */
-    float *partial, *dx;
+    const void *dy; /* pooled */
+    float *partial;
+    void *dx;
 } job;
 
 /* ---- forward ---- */
@@ -63,66 +67,75 @@ static inline void take(float v, uint8_t place, float *best, uint8_t *index)
     *index = place;
 }
 
-LC_INLINE vf normal_vector(const float *x, vf m, vf s, vf b)
+LC_INLINE vf normal_vector(vf x, vf m, vf s, vf b)
 {
-    vf z = (vload(x) - m) * s + b;
+    vf z = (x - m) * s + b;
     return vselect(z <= vzero(), vzero(), z);
 }
 
 LC_INLINE void take_vector(vf v, int place, vf *best, vi *index)
 {
-    vi wins = ~(v <= *best) & (*best == *best);
+    vi wins = ~(v <= *best) & (*best <= vsplat(INFINITY));
     *best = vselect(wins, v, *best);
     *index = (wins & place) | (~wins & *index);
 }
 
-/* One pooled pixel from its four. */
-static inline void forward_pixel(int64_t channels, const float *x0, const float *x1, const float *x2, const float *x3,
-                                 const float *m, const float *s, const float *b, float *y, uint8_t *index)
+/* One pooled pixel from its four, of which the first two begin at element `x`, the others at `below`. */
+LC_INLINE void forward_pixel(const lc_dtype t, const job *j, int64_t x, int64_t below, int64_t at)
 {
+    const int64_t channels = j->z.c;
+    const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes;
+    const void *x0 = stored_at(t, j->x, x), *x1 = stored_at(t, x0, channels);
+    const void *x2 = stored_at(t, j->x, below), *x3 = stored_at(t, x2, channels);
+    void *y = stored_at(t, j->y, at);
+    uint8_t *index = j->index + at;
     int64_t c = 0;
     for (; c + VW <= channels; c += VW) {
         vf vm = vload(m + c), vs = vload(s + c), vb = vload(b + c);
-        vf best = normal_vector(x0 + c, vm, vs, vb);
+        vf best = normal_vector(vget(t, x0, c), vm, vs, vb);
         vi place = {0};
-        take_vector(normal_vector(x1 + c, vm, vs, vb), 1, &best, &place);
-        take_vector(normal_vector(x2 + c, vm, vs, vb), 2, &best, &place);
-        take_vector(normal_vector(x3 + c, vm, vs, vb), 3, &best, &place);
-        vstore(y + c, best);
+        take_vector(normal_vector(vget(t, x1, c), vm, vs, vb), 1, &best, &place);
+        take_vector(normal_vector(vget(t, x2, c), vm, vs, vb), 2, &best, &place);
+        take_vector(normal_vector(vget(t, x3, c), vm, vs, vb), 3, &best, &place);
+        vput(t, y, c, best);
         vstore_bytes(index + c, place);
     }
     for (; c < channels; c++) {
-        float best = normal(x0[c], m[c], s[c], b[c]);
+        float best = normal(get(t, x0, c), m[c], s[c], b[c]);
         uint8_t place = 0;
-        take(normal(x1[c], m[c], s[c], b[c]), 1, &best, &place);
-        take(normal(x2[c], m[c], s[c], b[c]), 2, &best, &place);
-        take(normal(x3[c], m[c], s[c], b[c]), 3, &best, &place);
-        y[c] = best;
+        take(normal(get(t, x1, c), m[c], s[c], b[c]), 1, &best, &place);
+        take(normal(get(t, x2, c), m[c], s[c], b[c]), 2, &best, &place);
+        take(normal(get(t, x3, c), m[c], s[c], b[c]), 3, &best, &place);
+        put(t, y, c, best);
         index[c] = place;
+    }
+}
+
+LC_INLINE void forward_rows_of(const lc_dtype t, const job *j, int64_t begin, int64_t end)
+{
+    const sizes *z = &j->z;
+    for (int64_t r = begin; r < end; r++) {
+        const int64_t top = ((r / z->oh) * z->h + 2 * (r % z->oh)) * z->w * z->c;
+        for (int64_t q = 0; q < z->ow; q++) {
+            const int64_t x = top + 2 * q * z->c;
+            forward_pixel(t, j, x, x + z->w * z->c, (r * z->ow + q) * z->c);
+        }
     }
 }
 
 static void forward_rows(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;
-    const sizes *z = &j->z;
-    const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes;
     (void)thread;
-    for (int64_t r = begin; r < end; r++) {
-        const float *top = j->x + ((r / z->oh) * z->h + 2 * (r % z->oh)) * z->w * z->c;
-        for (int64_t q = 0; q < z->ow; q++) {
-            const float *x0 = top + 2 * q * z->c, *x2 = x0 + z->w * z->c;
-            int64_t at = (r * z->ow + q) * z->c;
-            forward_pixel(z->c, x0, x0 + z->c, x2, x2 + z->c, m, s, b, j->y + at, j->index + at);
-        }
-    }
+    STORED(j->dtype, forward_rows_of, j, begin, end);
 }
 
 static bool forward_supports(const lc_call *call)
 {
     const lc_view *x = &call->in[0];
-    return x->ndim == 4 && numel(x) > 0 && call->out[1].dtype == LC_U8 && all_f32(call->in, call->n_in) &&
-           all_f32(&call->out[0], 1) && all_f32(&call->out[2], 2) && two_by_two(call->ints, x, &call->out[0]);
+    return x->ndim == 4 && numel(x) > 0 && call->out[1].dtype == LC_U8 && is_stored(x->dtype) &&
+           call->out[0].dtype == x->dtype && all_f32(call->in + 1, call->n_in - 1) && all_f32(&call->out[2], 2) &&
+           two_by_two(call->ints, x, &call->out[0]);
 }
 
 static lc_status forward_prepare(lc_call *call)
@@ -136,10 +149,11 @@ static void forward_run(const lc_call *call)
 {
     wide w = wide_of(&call->in[0]);
     float *parameters = call->scratch, *mean = call->out[2].data, *var = call->out[3].data;
-    LC_ISA_NAME(lc__bn_statistics)(&w, call->threads, call->in[0].data, parameters + 3 * w.lanes, mean, var);
+    LC_ISA_NAME(lc__bn_statistics)(&w, call->threads, &call->in[0], parameters + 3 * w.lanes, mean, var);
     LC_ISA_NAME(lc__bn_parameters)(&w, mean, var, call->in[1].data, call->in[2].data, call->floats[0], parameters);
     job j = {.z = sizes_of(&call->in[0], &call->out[0]),
              .lanes = w.lanes,
+             .dtype = call->in[0].dtype,
              .x = call->in[0].data,
              .parameters = parameters,
              .y = call->out[0].data,
@@ -158,123 +172,131 @@ static const lc_kernel forward_kernel = {
 /* ---- backward ---- */
 /* The four pixels under a pooled one, and the numbers that backward needs for them. */
 typedef struct pixels {
-    const float *x[4], *dy;
+    const void *x[4], *dy;
     const uint8_t *index;
 } pixels;
 
-static pixels pixels_at(const job *j, int64_t row, int64_t column)
+LC_INLINE pixels pixels_at(const lc_dtype t, const job *j, int64_t row, int64_t column)
 {
     const sizes *z = &j->z;
-    const float *x = j->x + (((row / z->oh) * z->h + 2 * (row % z->oh)) * z->w + 2 * column) * z->c;
+    const void *x = stored_at(t, j->x, (((row / z->oh) * z->h + 2 * (row % z->oh)) * z->w + 2 * column) * z->c);
+    const void *below = stored_at(t, x, z->w * z->c);
     int64_t at = (row * z->ow + column) * z->c;
-    return (pixels){{x, x + z->c, x + z->w * z->c, x + (z->w + 1) * z->c}, j->dy + at, j->index + at};
+    return (pixels){
+        {x, stored_at(t, x, z->c), below, stored_at(t, below, z->c)}, stored_at(t, j->dy, at), j->index + at};
+}
+
+/* Adds the sums of a row of pooled pixels to t1 and t2. */
+LC_INLINE void sum_row(const lc_dtype t, const job *j, int64_t r, float *t1, float *t2)
+{
+    const sizes *z = &j->z;
+    const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes;
+    int64_t c = 0;
+    for (; c + VW <= z->c; c += VW) {
+        vf a1 = vzero(), a2 = vzero(), vm = vload(m + c), vs = vload(s + c), vb = vload(b + c);
+        for (int64_t q = 0; q < z->ow; q++) {
+            pixels p = pixels_at(t, j, r, q);
+            vi place = vload_bytes(p.index + c);
+            vf v = vselect(place == 1, vget(t, p.x[1], c), vget(t, p.x[0], c));
+            v = vselect(place == 2, vget(t, p.x[2], c), v);
+            v = vselect(place == 3, vget(t, p.x[3], c), v);
+            vf d = v - vm, g = vselect(d * vs + vb <= vzero(), vzero(), vget(t, p.dy, c));
+            a1 += g;
+            a2 += g * d;
+        }
+        vstore(t1 + c, vload(t1 + c) + a1);
+        vstore(t2 + c, vload(t2 + c) + a2);
+    }
+    for (; c < z->c; c++) {
+        float a1 = 0, a2 = 0;
+        for (int64_t q = 0; q < z->ow; q++) {
+            pixels p = pixels_at(t, j, r, q);
+            float d = get(t, p.x[p.index[c] & 3], c) - m[c], g = d * s[c] + b[c] <= 0.f ? 0.f : get(t, p.dy, c);
+            a1 += g;
+            a2 += g * d;
+        }
+        t1[c] += a1;
+        t2[c] += a2;
+    }
 }
 
 static void sum_rows(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;
     const sizes *z = &j->z;
-    const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes;
     /* The sums of one row of pixels, then of the block. */
     float *t1 = j->partial + begin / z->rows_per_block * 2 * z->c, *t2 = t1 + z->c;
     (void)thread;
     memset(t1, 0, (size_t)(2 * z->c) * sizeof *t1);
-    for (int64_t r = begin; r < end; r++) {
-        int64_t c = 0;
-        for (; c + VW <= z->c; c += VW) {
-            vf a1 = vzero(), a2 = vzero(), vm = vload(m + c), vs = vload(s + c), vb = vload(b + c);
-            for (int64_t q = 0; q < z->ow; q++) {
-                pixels p = pixels_at(j, r, q);
-                vi place = vload_bytes(p.index + c);
-                vf v = vselect(place == 1, vload(p.x[1] + c), vload(p.x[0] + c));
-                v = vselect(place == 2, vload(p.x[2] + c), v);
-                v = vselect(place == 3, vload(p.x[3] + c), v);
-                vf d = v - vm, g = vselect(d * vs + vb <= vzero(), vzero(), vload(p.dy + c));
-                a1 += g;
-                a2 += g * d;
-            }
-            vstore(t1 + c, vload(t1 + c) + a1);
-            vstore(t2 + c, vload(t2 + c) + a2);
-        }
-        for (; c < z->c; c++) {
-            float a1 = 0, a2 = 0;
-            for (int64_t q = 0; q < z->ow; q++) {
-                pixels p = pixels_at(j, r, q);
-                float d = p.x[p.index[c] & 3][c] - m[c], g = d * s[c] + b[c] <= 0.f ? 0.f : p.dy[c];
-                a1 += g;
-                a2 += g * d;
-            }
-            t1[c] += a1;
-            t2[c] += a2;
-        }
-    }
+    for (int64_t r = begin; r < end; r++) STORED(j->dtype, sum_row, j, r, t1, t2);
 }
 
 /* dx of the four pixels: dy counts where a pixel won and was positive. */
-static inline void write_pixels(int64_t channels, const pixels *p, float *const *dx, const float *m, const float *s,
-                                const float *b, const float *fx, const float *f1)
+LC_INLINE void write_pixels(const lc_dtype t, const job *j, const pixels *p, void *const *dx)
 {
+    const int64_t channels = j->z.c;
+    const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes, *fx = b + j->lanes, *f1 = fx + j->lanes;
     int64_t c = 0;
     for (; c + VW <= channels; c += VW) {
         vf vm = vload(m + c), vs = vload(s + c), vb = vload(b + c), vx = vload(fx + c), v1 = vload(f1 + c);
-        vf dy = vload(p->dy + c) * vs;
+        vf dy = vget(t, p->dy, c) * vs;
         vi place = vload_bytes(p->index + c);
         for (int k = 0; k < 4; k++) {
-            vf d = vload(p->x[k] + c) - vm;
+            vf d = vget(t, p->x[k], c) - vm;
             vi counts = (place == k) & ~(d * vs + vb <= vzero());
-            vstore(dx[k] + c, vselect(counts, dy, vzero()) + (d * vx + v1));
+            vput(t, dx[k], c, vselect(counts, dy, vzero()) + (d * vx + v1));
         }
     }
     for (; c < channels; c++) {
         for (int k = 0; k < 4; k++) {
-            float d = p->x[k][c] - m[c];
+            float d = get(t, p->x[k], c) - m[c];
             bool counts = p->index[c] == k && !(d * s[c] + b[c] <= 0.f);
-            dx[k][c] = (counts ? p->dy[c] * s[c] : 0.f) + (d * fx[c] + f1[c]);
+            put(t, dx[k], c, (counts ? get(t, p->dy, c) * s[c] : 0.f) + (d * fx[c] + f1[c]));
         }
     }
 }
 
 /* dx of pixels that no window covers. */
-static inline void write_rest(int64_t number, int64_t count, float *restrict dx, const float *x, const float *m,
-                              const float *fx, const float *f1)
+LC_INLINE void write_rest(const lc_dtype t, const job *j, int64_t first, int64_t number)
 {
+    const int64_t channels = j->z.c;
+    const float *m = j->parameters, *fx = m + 3 * j->lanes, *f1 = fx + j->lanes;
     for (int64_t p = 0; p < number; p++) {
-        for (int64_t c = 0; c < count; c++) dx[p * count + c] = (x[p * count + c] - m[c]) * fx[c] + f1[c];
+        const int64_t at = first + p * channels;
+        for (int64_t c = 0; c < channels; c++) put(t, j->dx, at + c, (get(t, j->x, at + c) - m[c]) * fx[c] + f1[c]);
+    }
+}
+
+LC_INLINE void backward_rows_of(const lc_dtype t, const job *j, int64_t begin, int64_t end)
+{
+    const sizes *z = &j->z;
+    const int64_t width = z->w * z->c;
+    for (int64_t r = begin; r < end; r++) {
+        int64_t top = ((r / z->oh) * z->h + 2 * (r % z->oh)) * width;
+        for (int64_t q = 0; q < z->ow; q++) {
+            pixels p = pixels_at(t, j, r, q);
+            void *dx = stored_at(t, j->dx, top + 2 * q * z->c), *below = stored_at(t, dx, width);
+            void *const to[4] = {dx, stored_at(t, dx, z->c), below, stored_at(t, below, z->c)};
+            write_pixels(t, j, &p, to);
+        }
+        for (int i = 0; i < 2; i++) write_rest(t, j, top + i * width + 2 * z->ow * z->c, z->w - 2 * z->ow);
+        if (r % z->oh == z->oh - 1) write_rest(t, j, top + 2 * width, (z->h - 2 * z->oh) * z->w);
     }
 }
 
 static void backward_rows(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;
-    const sizes *z = &j->z;
-    const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes, *fx = b + j->lanes, *f1 = fx + j->lanes;
-    const int64_t width = z->w * z->c;
     (void)thread;
-    for (int64_t r = begin; r < end; r++) {
-        int64_t top = ((r / z->oh) * z->h + 2 * (r % z->oh)) * width;
-        for (int64_t q = 0; q < z->ow; q++) {
-            pixels p = pixels_at(j, r, q);
-            float *dx = j->dx + top + 2 * q * z->c;
-            float *const to[4] = {dx, dx + z->c, dx + width, dx + width + z->c};
-            write_pixels(z->c, &p, to, m, s, b, fx, f1);
-        }
-        for (int i = 0; i < 2; i++) {
-            int64_t at = top + i * width + 2 * z->ow * z->c;
-            write_rest(z->w - 2 * z->ow, z->c, j->dx + at, j->x + at, m, fx, f1);
-        }
-        if (r % z->oh == z->oh - 1) {
-            int64_t at = top + 2 * width;
-            write_rest((z->h - 2 * z->oh) * z->w, z->c, j->dx + at, j->x + at, m, fx, f1);
-        }
-    }
+    STORED(j->dtype, backward_rows_of, j, begin, end);
 }
 
 static bool backward_supports(const lc_call *call)
 {
     const lc_view *x = &call->in[2];
-    return x->ndim == 4 && numel(x) > 0 && call->in[1].dtype == LC_U8 && all_f32(&call->in[0], 1) &&
-           all_f32(&call->in[2], call->n_in - 2) && all_f32(call->out, call->n_out) &&
-           two_by_two(call->ints, x, &call->in[0]);
+    return x->ndim == 4 && numel(x) > 0 && call->in[1].dtype == LC_U8 && is_stored(x->dtype) &&
+           call->in[0].dtype == x->dtype && call->out[0].dtype == x->dtype && all_f32(&call->in[3], call->n_in - 3) &&
+           all_f32(&call->out[1], call->n_out - 1) && two_by_two(call->ints, x, &call->in[0]);
 }
 
 static lc_status backward_prepare(lc_call *call)
@@ -296,6 +318,7 @@ static void backward_run(const lc_call *call)
     (&w, call->in[5].data, var, call->in[3].data, call->in[4].data, call->floats[0], parameters);
     job j = {.z = sizes_of(&call->in[2], &call->in[0]),
              .lanes = w.lanes,
+             .dtype = call->in[2].dtype,
              .x = call->in[2].data,
              .parameters = parameters,
              .dy = call->in[0].data,

@@ -3,6 +3,7 @@
  * whole runs if both sides are dense, otherwise a transposition in small blocks between the dimension that is dense in
  * the source and the one that is dense in the result. */
 #include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
@@ -212,8 +213,8 @@ static void common_part(const lc_call *call, lc_view *from, lc_view *to)
         int64_t before = call->ints[2 * d], after = call->ints[2 * d + 1];
         int64_t skip_to = before > 0 ? before : 0, skip_from = before < 0 ? -before : 0;
         int64_t length = from->shape[d] - skip_from - (after < 0 ? -after : 0);
-        to->data = (char *)to->data + skip_to * to->stride[d] * 4;
-        from->data = (char *)from->data + skip_from * from->stride[d] * 4;
+        to->data = (char *)to->data + skip_to * to->stride[d] * (int64_t)lc_dtype_size(to->dtype);
+        from->data = (char *)from->data + skip_from * from->stride[d] * (int64_t)lc_dtype_size(to->dtype);
         to->shape[d] = from->shape[d] = length > 0 ? length : 0;
     }
 }
@@ -224,7 +225,7 @@ static bool pad_supports(const lc_call *call)
     lc_call shifted = *call;
     lc_view in = call->in[0], out = call->out[0], from, to;
     bool gaps = !is_row_major(&out) && !lc__is_dense(out.ndim, out.shape, out.stride, LC_CHANNELS_LAST);
-    if (in.dtype != LC_F32 || gaps) return false;
+    if (!is_stored(in.dtype) || gaps) return false;
     in.data = out.data = &in; /* only moved, never read */
     shifted.in = &in;
     shifted.out = &out;
@@ -233,36 +234,48 @@ static bool pad_supports(const lc_call *call)
 }
 
 typedef struct fill {
-    float *to;
+    lc_dtype dtype;
+    void *to;
     float value;
-    const float *from; /* rows of `length` elements, `before` and `after` of the value around each */
+    const void *from; /* rows of `length` elements, `before` and `after` of the value around each */
     int64_t before, length, after;
 } fill;
+
+LC_INLINE void fill_run(const lc_dtype t, void *to, int64_t first, int64_t n, float value)
+{
+    char bits[sizeof value];
+    put(t, bits, 0, value);
+    for (int64_t i = first; i < first + n; i++) memcpy(stored_at(t, to, i), bits, stored_size(t));
+}
 
 static void fill_elements(const void *context, int64_t begin, int64_t end, int thread)
 {
     const fill *f = context;
     (void)thread;
-    for (int64_t i = begin; i < end; i++) f->to[i] = f->value;
+    STORED(f->dtype, fill_run, f->to, begin, end - begin, f->value);
+}
+
+LC_INLINE void pad_rows_of(const lc_dtype t, const fill *f, int64_t begin, int64_t end)
+{
+    for (int64_t r = begin; r < end; r++) {
+        int64_t at = r * (f->before + f->length + f->after);
+        fill_run(t, f->to, at, f->before, f->value);
+        at += f->before;
+        memcpy(stored_at(t, f->to, at), stored_at(t, f->from, r * f->length), (size_t)f->length * stored_size(t));
+        fill_run(t, f->to, at + f->length, f->after, f->value);
+    }
 }
 
 static void pad_rows(const void *context, int64_t begin, int64_t end, int thread)
 {
-    const fill *f = context;
     (void)thread;
-    for (int64_t r = begin; r < end; r++) {
-        float *to = f->to + r * (f->before + f->length + f->after);
-        for (int64_t i = 0; i < f->before; i++) to[i] = f->value;
-        memcpy(to + f->before, f->from + r * f->length, (size_t)f->length * sizeof *to);
-        to += f->before + f->length;
-        for (int64_t i = 0; i < f->after; i++) to[i] = f->value;
-    }
+    STORED(((const fill *)context)->dtype, pad_rows_of, context, begin, end);
 }
 
 static void pad_run(const lc_call *call)
 {
     const lc_view *x = &call->in[0], *y = &call->out[0];
-    fill f = {.to = y->data, .value = (float)call->floats[0], .from = x->data};
+    fill f = {.dtype = y->dtype, .to = y->data, .value = (float)call->floats[0], .from = x->data};
     int last = y->ndim - 1;
     bool rows = last >= 0 && is_row_major(x) && is_row_major(y);
     for (int d = 0; d <= last; d++) {

@@ -2,6 +2,7 @@
 /* Dropout of row-major tensors: the words of many Philox counters are computed side by side (base/philox.h has the
  * definition). */
 #include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
@@ -13,8 +14,7 @@
 typedef struct job {
     lc__rng_stream stream;
     int64_t n;
-    const float *x;
-    float *y;
+    const lc_view *x, *y;
     uint32_t least; /* keeps an element whose 24 bits are at least this */
     float scale;
 } job;
@@ -61,19 +61,21 @@ static void drop(const void *context, int64_t begin, int64_t end, int thread)
         uint32_t words[4 * COUNTERS];
         philox_words(&j->stream, (uint64_t)first >> 2, words);
         int64_t n = end - first < 4 * COUNTERS ? end - first : 4 * COUNTERS;
-        const float *x = j->x + first;
-        float *y = j->y + first;
+        float copy[4 * COUNTERS];
+        const float *x = floats_of(j->x->dtype, j->x->data, first, n, copy);
+        float *y = floats_for(j->y->dtype, j->y->data, first, copy);
         LC_IVDEP
         for (int64_t i = 0; i < n; i++) {
             float v = x[i] * scale;
             y[i] = (words[i] >> 8) >= least ? v : 0.f;
         }
+        put_floats(j->y->dtype, j->y->data, first, n, y);
     }
 }
 
 static bool supports(const lc_call *call)
 {
-    return f32_call(call);
+    return is_stored(call->in[0].dtype) && is_stored(call->out[0].dtype);
 }
 
 static void run(const lc_call *call)
@@ -81,8 +83,8 @@ static void run(const lc_call *call)
     double p = call->floats[0];
     job j = {.stream = lc__rng_stream_of(call),
              .n = numel(&call->in[0]),
-             .x = call->in[0].data,
-             .y = call->out[0].data,
+             .x = &call->in[0],
+             .y = &call->out[0],
              .least = (uint32_t)ceil(p * 0x1p24),
              .scale = (float)(p < 1 ? 1 / (1 - p) : 0)};
     lc__parallel_for(call->threads, j.n, 64 * COUNTERS, drop, &j);

@@ -2,6 +2,7 @@
 /* Pooling of channels-last images: a pixel is a vector of channels, and windows are walked pixel by pixel. Threads take
  * whole images or, if windows do not overlap, rows of windows. */
 #include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
@@ -20,8 +21,11 @@ static int64_t larger(int64_t a, int64_t b)
 typedef struct job {
     const lc_call *call;
     int64_t n, c, h, w, oh, ow; /* images and pooled images */
-    const float *from;
-    float *to;
+    lc_dtype dtype;             /* of both */
+    const void *from;
+    void *to;
+    float *copies; /* of a pixel, and of a result that is not f32; `copy` floats for each thread */
+    int64_t copy;
     uint8_t *index;
     bool adaptive;
 } job;
@@ -35,8 +39,31 @@ static job job_of(const lc_call *call, const lc_view *image, const lc_view *pool
                  .w = image->shape[3],
                  .oh = pooled->shape[2],
                  .ow = pooled->shape[3],
+                 .dtype = call->in[0].dtype,
                  .from = call->in[0].data,
-                 .to = call->out[0].data};
+                 .to = call->out[0].data,
+                 .copies = call->scratch};
+}
+
+/* `floats`: of a result. */
+static lc_status need_copies(lc_call *call, int64_t floats)
+{
+    const size_t threads = call->threads > 1 ? (size_t)call->threads : 1;
+    const size_t copy = (size_t)(call->in[0].shape[1] + floats);
+    if (call->in[0].dtype != LC_F32) call->scratch_bytes = threads * copy * sizeof(float);
+    return LC_OK;
+}
+
+/* The sums of an image's gradient. */
+static lc_status backward_prepare(lc_call *call)
+{
+    return need_copies(call, extent(&call->out[0], 1, 4));
+}
+
+/* Both are images or gradients of one type. */
+static bool supports_types(const lc_call *call)
+{
+    return call->in[0].ndim == 4 && is_stored(call->in[0].dtype) && call->out[0].dtype == call->in[0].dtype;
 }
 
 static int64_t rows_per_block(const job *j)
@@ -45,56 +72,94 @@ static int64_t rows_per_block(const job *j)
 }
 
 /* ---- maximum ---- */
-/* Updates the best values so far with pixel x, number `place` of the window. */
-static inline void take_larger(int64_t n, float *restrict best, uint8_t *restrict index, const float *restrict x,
-                               uint8_t place)
+#define MAX_TAPS 256 /* pixels of a window: indices have 8 bits */
+
+/* The pixels of a window that are inside the image. */
+typedef struct taps {
+    int n;
+    int64_t at[MAX_TAPS]; /* elements from the window's corner */
+    uint8_t place[MAX_TAPS];
+} taps;
+
+static void find_taps(const job *j, int64_t top, int64_t left, taps *t)
 {
-    for (int64_t c = 0; c < n; c++) {
-        float v = x[c], b = best[c];
-        /* The first maximum wins; a NaN beats every number. */
-        int wins = (v > b) | ((v != v) & (b == b));
-        best[c] = wins ? v : b;
-        index[c] = wins ? place : index[c];
+    const int64_t *k = j->call->ints;
+    t->n = 0;
+    for (int64_t a = 0; a < k[0]; a++) {
+        for (int64_t b = 0; b < k[1]; b++) {
+            const int64_t h = top + a * k[6], w = left + b * k[7];
+            if (h < 0 || h >= j->h || w < 0 || w >= j->w) continue;
+            t->at[t->n] = (a * k[6] * j->w + b * k[7]) * j->c;
+            t->place[t->n++] = (uint8_t)(a * k[1] + b);
+        }
+    }
+}
+
+/* The first maximum wins; a NaN beats every number. */
+LC_INLINE void max_of_window(const lc_dtype t, const taps *window, int64_t n, const void *x, int64_t corner, void *best,
+                             uint8_t *index)
+{
+    int64_t c = 0;
+    for (; c + VW <= n; c += VW) {
+        vf most = vget(t, x, corner + window->at[0] + c);
+        vi place = (vi){0} + window->place[0];
+        for (int i = 1; i < window->n; i++) {
+            vf v = vget(t, x, corner + window->at[i] + c);
+            vi wins = ~(v <= most) & (most <= vsplat(INFINITY));
+            most = vselect(wins, v, most);
+            place = (wins & window->place[i]) | (~wins & place);
+        }
+        vput(t, best, c, most);
+        vstore_bytes(index + c, place);
+    }
+    for (; c < n; c++) {
+        float most = get(t, x, corner + window->at[0] + c);
+        uint8_t place = window->place[0];
+        for (int i = 1; i < window->n; i++) {
+            float v = get(t, x, corner + window->at[i] + c);
+            bool wins = !(v <= most) && most == most;
+            most = wins ? v : most;
+            place = wins ? window->place[i] : place;
+        }
+        put(t, best, c, most);
+        index[c] = place;
+    }
+}
+
+LC_INLINE void max_rows_of(const lc_dtype t, const job *j, int64_t begin, int64_t end)
+{
+    const int64_t *k = j->call->ints;
+    taps window = {0};
+    bool whole = false; /* all pixels of the last window are inside: they are where those of the next are */
+    for (int64_t r = begin; r < end; r++) {
+        const int64_t top = r % j->oh * k[2] - k[4], image = r / j->oh * j->h;
+        for (int64_t q = 0; q < j->ow; q++) {
+            const int64_t left = q * k[3] - k[5], at = (r * j->ow + q) * j->c;
+            const int64_t corner = ((image + top) * j->w + left) * j->c;
+            const bool inside =
+                top >= 0 && left >= 0 && top + (k[0] - 1) * k[6] < j->h && left + (k[1] - 1) * k[7] < j->w;
+            if (!inside || !whole) find_taps(j, top, left, &window);
+            whole = inside;
+            if (window.n) {
+                max_of_window(t, &window, j->c, j->from, corner, stored_at(t, j->to, at), j->index + at);
+                continue;
+            }
+            for (int64_t c = 0; c < j->c; c++) put(t, j->to, at + c, -INFINITY);
+            memset(j->index + at, 0, (size_t)j->c);
+        }
     }
 }
 
 static void max_rows(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;
-    const int64_t *k = j->call->ints;
     (void)thread;
-    for (int64_t r = begin; r < end; r++) {
-        const float *image = j->from + r / j->oh * j->h * j->w * j->c;
-        for (int64_t q = 0; q < j->ow; q++) {
-            float *best = j->to + (r * j->ow + q) * j->c;
-            uint8_t *index = j->index + (r * j->ow + q) * j->c;
-            bool first = true;
-            for (int64_t a = 0; a < k[0]; a++) {
-                int64_t h = r % j->oh * k[2] - k[4] + a * k[6];
-                if (h < 0 || h >= j->h) continue;
-                for (int64_t b = 0; b < k[1]; b++) {
-                    int64_t w = q * k[3] - k[5] + b * k[7];
-                    if (w < 0 || w >= j->w) continue;
-                    const float *x = image + (h * j->w + w) * j->c;
-                    if (first) {
-                        memcpy(best, x, (size_t)j->c * sizeof *best);
-                        memset(index, (int)(a * k[1] + b), (size_t)j->c);
-                        first = false;
-                    } else {
-                        take_larger(j->c, best, index, x, (uint8_t)(a * k[1] + b));
-                    }
-                }
-            }
-            if (!first) continue;
-            for (int64_t c = 0; c < j->c; c++) best[c] = -INFINITY;
-            memset(index, 0, (size_t)j->c);
-        }
-    }
+    STORED(j->dtype, max_rows_of, j, begin, end);
 }
 
 static bool max_supports(const lc_call *call)
 {
-    return call->in[0].ndim == 4 && call->in[0].dtype == LC_F32 && call->out[1].dtype == LC_U8;
+    return supports_types(call) && call->out[1].dtype == LC_U8;
 }
 
 static void max_run(const lc_call *call)
@@ -117,13 +182,14 @@ static void max_backward_images(const void *context, int64_t begin, int64_t end,
     const job *j = context;
     const int64_t *k = j->call->ints;
     const int64_t size = j->h * j->w * j->c;
-    (void)thread;
+    float *copy = j->copies + thread * j->copy;
     for (int64_t n = begin; n < end; n++) {
-        float *image = j->to + n * size;
+        float *image = floats_for(j->dtype, j->to, n * size, copy + j->c);
         memset(image, 0, (size_t)size * sizeof *image);
         for (int64_t p = 0; p < j->oh * j->ow; p++) {
-            const float *dy = j->from + (n * j->oh * j->ow + p) * j->c;
-            const uint8_t *index = j->index + (n * j->oh * j->ow + p) * j->c;
+            const int64_t at = (n * j->oh * j->ow + p) * j->c;
+            const float *dy = floats_of(j->dtype, j->from, at, j->c, copy);
+            const uint8_t *index = j->index + at;
             for (int64_t a = 0; a < k[0]; a++) {
                 int64_t h = p / j->ow * k[2] - k[4] + a * k[6];
                 if (h < 0 || h >= j->h) continue;
@@ -139,18 +205,20 @@ static void max_backward_images(const void *context, int64_t begin, int64_t end,
                 }
             }
         }
+        put_floats(j->dtype, j->to, n * size, size, image);
     }
 }
 
 static bool max_backward_supports(const lc_call *call)
 {
-    return call->in[0].ndim == 4 && call->in[0].dtype == LC_F32 && call->in[1].dtype == LC_U8;
+    return supports_types(call) && call->in[1].dtype == LC_U8;
 }
 
 static void max_backward_run(const lc_call *call)
 {
     job j = job_of(call, &call->out[0], &call->in[0]);
     j.index = call->in[1].data;
+    j.copy = j.c + j.h * j.w * j.c;
     lc__parallel_for(call->threads, j.n, lc__block_size(larger(j.h * j.w * j.c * 4, 1), 1), max_backward_images, &j);
 }
 
@@ -158,6 +226,7 @@ static const lc_kernel max_backward_kernel = {
     .name = "max_pool2d_backward_" LC_ISA_STRING,
     .layout = LC_WANT_CHANNELS_LAST,
     .supports = max_backward_supports,
+    .prepare = backward_prepare,
     .run = max_backward_run,
 };
 
@@ -187,37 +256,43 @@ static cell cell_of(const job *j, int64_t oh, int64_t ow)
     return r;
 }
 
-static void average_rows(const void *context, int64_t begin, int64_t end, int thread)
+LC_INLINE void average_rows_of(const lc_dtype t, const job *j, int64_t begin, int64_t end, float *copy)
 {
-    const job *j = context;
-    (void)thread;
     for (int64_t r = begin; r < end; r++) {
-        const float *image = j->from + r / j->oh * j->h * j->w * j->c;
+        const int64_t image = r / j->oh * j->h * j->w * j->c;
         for (int64_t q = 0; q < j->ow; q++) {
-            float *restrict y = j->to + (r * j->ow + q) * j->c;
+            const int64_t at = (r * j->ow + q) * j->c;
+            float *restrict y = floats_for(t, j->to, at, copy + j->c);
             cell k = cell_of(j, r % j->oh, q);
             memset(y, 0, (size_t)j->c * sizeof *y);
             for (int64_t h = k.h0; h < k.h1; h++) {
                 for (int64_t w = k.w0; w < k.w1; w++) {
-                    const float *x = image + (h * j->w + w) * j->c;
+                    const float *x = floats_of(t, j->from, image + (h * j->w + w) * j->c, j->c, copy);
                     for (int64_t c = 0; c < j->c; c++) y[c] += x[c];
                 }
             }
             for (int64_t c = 0; c < j->c; c++) y[c] *= k.share;
+            put_floats(t, j->to, at, j->c, y);
         }
     }
+}
+
+static void average_rows(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    STORED(j->dtype, average_rows_of, j, begin, end, j->copies + thread * j->copy);
 }
 
 static void average_backward_images(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;
     const int64_t size = j->h * j->w * j->c;
-    (void)thread;
+    float *copy = j->copies + thread * j->copy;
     for (int64_t n = begin; n < end; n++) {
-        float *image = j->to + n * size;
+        float *image = floats_for(j->dtype, j->to, n * size, copy + j->c);
         memset(image, 0, (size_t)size * sizeof *image);
         for (int64_t p = 0; p < j->oh * j->ow; p++) {
-            const float *dy = j->from + (n * j->oh * j->ow + p) * j->c;
+            const float *dy = floats_of(j->dtype, j->from, (n * j->oh * j->ow + p) * j->c, j->c, copy);
             cell k = cell_of(j, p / j->ow, p % j->ow);
             for (int64_t h = k.h0; h < k.h1; h++) {
                 for (int64_t w = k.w0; w < k.w1; w++) {
@@ -226,18 +301,20 @@ static void average_backward_images(const void *context, int64_t begin, int64_t 
                 }
             }
         }
+        put_floats(j->dtype, j->to, n * size, size, image);
     }
 }
 
-static bool image_supports(const lc_call *call)
+static lc_status average_prepare(lc_call *call)
 {
-    return call->in[0].ndim == 4 && f32_call(call);
+    return need_copies(call, call->in[0].shape[1]);
 }
 
 static void average(const lc_call *call, bool adaptive)
 {
     job j = job_of(call, &call->in[0], &call->out[0]);
     j.adaptive = adaptive;
+    j.copy = 2 * j.c;
     lc__parallel_for(call->threads, j.n * j.oh, rows_per_block(&j), average_rows, &j);
 }
 
@@ -245,6 +322,7 @@ static void average_backward(const lc_call *call, bool adaptive)
 {
     job j = job_of(call, &call->out[0], &call->in[0]);
     j.adaptive = adaptive;
+    j.copy = j.c + j.h * j.w * j.c;
     lc__parallel_for(call->threads, j.n, lc__block_size(larger(j.h * j.w * j.c * 4, 1), 1), average_backward_images,
                      &j);
 }
@@ -269,17 +347,18 @@ static void adaptive_backward_run(const lc_call *call)
     average_backward(call, true);
 }
 
-#define AVERAGE_KERNEL(op)                                                                                             \
+#define AVERAGE_KERNEL(op, direction)                                                                                  \
     static const lc_kernel op##_kernel = {                                                                             \
         .name = "average_pool_" LC_ISA_STRING,                                                                         \
         .layout = LC_WANT_CHANNELS_LAST,                                                                               \
-        .supports = image_supports,                                                                                    \
+        .supports = supports_types,                                                                                    \
+        .prepare = direction##_prepare,                                                                                \
         .run = op##_run,                                                                                               \
     };
-AVERAGE_KERNEL(avg)
-AVERAGE_KERNEL(avg_backward)
-AVERAGE_KERNEL(adaptive)
-AVERAGE_KERNEL(adaptive_backward)
+AVERAGE_KERNEL(avg, average)
+AVERAGE_KERNEL(avg_backward, backward)
+AVERAGE_KERNEL(adaptive, average)
+AVERAGE_KERNEL(adaptive_backward, backward)
 
 const lc__kernel_entry LC_ISA_NAME(lc__pool_kernels)[] = {
     {&lc__op_max_pool2d, &max_kernel},

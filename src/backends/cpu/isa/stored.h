@@ -10,12 +10,6 @@
 #include <lightc/op.h>
 #include <string.h>
 
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
-
-typedef uint16_t vh __attribute__((vector_size(VW * 2)));
-typedef uint16_t vh_any __attribute__((vector_size(VW * 2), aligned(2), may_alias));
 typedef uint32_t vu __attribute__((vector_size(VW * 4)));
 
 static inline bool is_stored(lc_dtype t)
@@ -48,20 +42,25 @@ LC_INLINE void *stored_at(const lc_dtype t, const void *p, int64_t i)
 /* ---- 16 bits and f32, vectors ---- */
 LC_INLINE vf bf16_widen(vh h)
 {
-    return (vf)(__builtin_convertvector(h, vu) << 16);
+    return (vf)(widen_halves(h) << 16);
 }
 
 /* The bits of the nearest number, in the upper half of each lane; the lower half is left over. */
 LC_INLINE vu bf16_bits(vf x)
 {
-    const vu u = (vu)x;
+    const vu u = (vu)x, nearest = u + 0x7fff + (u >> 16 & 1);
+#if VW == 16 /* a mask without a detour through vectors */
+    const __m512 quiet = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
+    return (vu)_mm512_mask_mov_ps((__m512)nearest, _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q), quiet);
+#else
     const vi nan = (vi)(u & 0x7fffffff) > 0x7f800000;
-    return (vu)vselect(nan, (vf)(u | 0x400000), (vf)(u + 0x7fff + (u >> 16 & 1)));
+    return (vu)vselect(nan, vsplat(__builtin_nanf("")), (vf)nearest);
+#endif
 }
 
 LC_INLINE vh bf16_round(vf x)
 {
-    return __builtin_convertvector(bf16_bits(x) >> 16, vh);
+    return low_halves((vi)(bf16_bits(x) >> 16));
 }
 
 #if defined(__F16C__) && VW == 16
@@ -87,7 +86,7 @@ LC_INLINE vh f16_round(vf x)
 #else
 LC_INLINE vf f16_widen(vh h)
 {
-    const vu u = __builtin_convertvector(h, vu), magnitude = (u & 0x7fff) << 13;
+    const vu u = (vu)widen_halves(h), magnitude = (u & 0x7fff) << 13;
     const vf f = (vf)magnitude * 0x1p112f; /* exact, subnormal numbers too */
     const vu special = (vu)(f >= 65536.f) & 0x7f800000;
     return (vf)((vu)f | special | (u & 0x8000) << 16);
@@ -101,7 +100,7 @@ LC_INLINE vh f16_round(vf x)
     const vu large = (vu)((vi)m >= 0x477ff000), nan = (vu)((vi)m > 0x7f800000);
     vu h = (vu)vselect((vi)m < 0x38800000, (vf)small, (vf)normal);
     h = (h & ~large) | (large & 0x7c00) | (nan & 0x200);
-    return __builtin_convertvector(h | sign, vh);
+    return low_halves((vi)(h | sign));
 }
 #endif
 
@@ -175,6 +174,25 @@ static inline void get_run(lc_dtype t, const void *p, int64_t first, int64_t n, 
 static inline void put_run(lc_dtype t, void *p, int64_t first, int64_t n, const float *from)
 {
     STORED(t, put_run_of, p, first, n, from);
+}
+
+/* The same numbers as floats: where they are, or in `copy`. */
+static inline const float *floats_of(lc_dtype t, const void *p, int64_t first, int64_t n, float *copy)
+{
+    if (t == LC_F32) return (const float *)p + first;
+    get_run(t, p, first, n, copy);
+    return copy;
+}
+
+/* Where floats are computed that put_floats stores from element `first` on. */
+static inline float *floats_for(lc_dtype t, void *p, int64_t first, float *copy)
+{
+    return t == LC_F32 ? (float *)p + first : copy;
+}
+
+static inline void put_floats(lc_dtype t, void *p, int64_t first, int64_t n, const float *copy)
+{
+    if (t != LC_F32) put_run(t, p, first, n, copy);
 }
 
 #endif

@@ -6,6 +6,10 @@
 
 #include <stdint.h>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #if defined(__AVX512F__)
 #define VW 16
 #elif defined(__AVX2__)
@@ -46,18 +50,90 @@ LC_INLINE vf vselect(vi mask, vf a, vf b)
     return (vf)(((vi)a & mask) | ((vi)b & ~mask));
 }
 
+/* ---- narrower lanes ---- */
 typedef uint8_t vb8 __attribute__((vector_size(VW)));
 typedef uint8_t vb8_any __attribute__((vector_size(VW), aligned(1), may_alias));
+typedef uint16_t vh __attribute__((vector_size(VW * 2)));
+typedef uint16_t vh_any __attribute__((vector_size(VW * 2), aligned(2), may_alias));
+
+/* gcc 12 moves lanes one by one for a __builtin_convertvector. */
+#if VW == 16
+LC_INLINE vi widen_bytes(vb8 x)
+{
+    return (vi)_mm512_cvtepu8_epi32((__m128i)x);
+}
+
+LC_INLINE vb8 low_bytes(vi x)
+{
+    return (vb8)_mm512_cvtepi32_epi8((__m512i)x);
+}
+
+LC_INLINE vi widen_halves(vh x)
+{
+    return (vi)_mm512_cvtepu16_epi32((__m256i)x);
+}
+
+LC_INLINE vh low_halves(vi x)
+{
+    return (vh)_mm512_cvtepi32_epi16((__m512i)x);
+}
+#elif VW == 8
+LC_INLINE vi widen_bytes(vb8 x)
+{
+    return (vi)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)x));
+}
+
+/* Each half of the vector packs its own lanes. */
+LC_INLINE vb8 low_bytes(vi x)
+{
+    const __m256i order = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12, -1,
+                                           -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i y = _mm256_shuffle_epi8((__m256i)x, order);
+    return (vb8)_mm_cvtsi128_si64(_mm_unpacklo_epi32(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1)));
+}
+
+LC_INLINE vi widen_halves(vh x)
+{
+    return (vi)_mm256_cvtepu16_epi32((__m128i)x);
+}
+
+LC_INLINE vh low_halves(vi x)
+{
+    const __m256i low = _mm256_and_si256((__m256i)x, _mm256_set1_epi32(0xffff));
+    const __m256i y = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x08);
+    return (vh)_mm256_castsi256_si128(y);
+}
+#else
+LC_INLINE vi widen_bytes(vb8 x)
+{
+    return __builtin_convertvector(x, vi);
+}
+
+LC_INLINE vb8 low_bytes(vi x)
+{
+    return __builtin_convertvector(x, vb8);
+}
+
+LC_INLINE vi widen_halves(vh x)
+{
+    return __builtin_convertvector(x, vi);
+}
+
+LC_INLINE vh low_halves(vi x)
+{
+    return __builtin_convertvector(x, vh);
+}
+#endif
 
 /* The low byte of every lane. */
 LC_INLINE void vstore_bytes(uint8_t *p, vi x)
 {
-    *(vb8_any *)p = __builtin_convertvector(x, vb8);
+    *(vb8_any *)p = low_bytes(x);
 }
 
 LC_INLINE vi vload_bytes(const uint8_t *p)
 {
-    return __builtin_convertvector(*(const vb8_any *)p, vi);
+    return widen_bytes(*(const vb8_any *)p);
 }
 
 /* Sums the lanes in a fixed order, halves first. */
