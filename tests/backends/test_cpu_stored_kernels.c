@@ -196,4 +196,168 @@ TEST(pooling)
     }
 }
 
+/* ---- rows ---- */
+static void check_row_norm(int ndim, const int64_t *shape, int dims, bool affine, bool rms)
+{
+    const int first = ndim - dims;
+    for (int backward = 0; backward < 2; backward++) {
+        kernel_case c = case_of(backward ? (rms ? &lc__op_rms_norm_backward : &lc__op_layer_norm_backward)
+                                         : (rms ? &lc__op_rms_norm : &lc__op_layer_norm));
+        if (backward) add_input(&c, LC_F32, CHECK_ROW_MAJOR, ndim, shape, fill_normal, 1);
+        add_input(&c, LC_F32, CHECK_ROW_MAJOR, ndim, shape, fill_normal, 1);
+        for (int k = 0; k < (backward || rms ? 1 : 2); k++) {
+            if (affine)
+                add_input(&c, LC_F32, CHECK_ROW_MAJOR, dims, shape + first, fill_normal, 1);
+            else
+                add_missing(&c);
+        }
+        if (backward && !rms) add_input(&c, LC_F32, CHECK_ROW_MAJOR, first, shape, fill_normal, 0.1);
+        if (backward) add_input(&c, LC_F32, CHECK_ROW_MAJOR, first, shape, fill_positive, 1);
+        add_int(&c, dims);
+        if (!backward) add_float(&c, 1e-5);
+        check_stored(&c, backward ? 3 : 1, 1);
+    }
+}
+
+TEST(row_normalization)
+{
+    for (int form = 0; form < 4; form++) {
+        bool affine = form & 1, rms = form >> 1;
+        check_row_norm(SHAPE(3, 10), 1, affine, rms);
+        check_row_norm(SHAPE(5, 1), 1, affine, rms);
+        check_row_norm(SHAPE(4, 31, 129), 1, affine, rms);
+        check_row_norm(SHAPE(2, 3, 20, 70), 2, affine, rms);
+        check_row_norm(SHAPE(300, 64), 1, affine, rms);
+        check_row_norm(SHAPE(2, 5000), 1, affine, rms);
+    }
+}
+
+static void check_group_norm(int ndim, const int64_t *shape, int64_t groups, bool affine)
+{
+    for (int backward = 0; backward < 2; backward++) {
+        kernel_case c = case_of(backward ? &lc__op_group_norm_backward : &lc__op_group_norm);
+        c.out_layout = CHECK_CHANNELS_LAST;
+        if (backward) add_input(&c, LC_F32, CHECK_CHANNELS_LAST, ndim, shape, fill_normal, 1);
+        add_input(&c, LC_F32, CHECK_CHANNELS_LAST, ndim, shape, fill_normal, 1);
+        for (int k = 0; k < (backward ? 1 : 2); k++) add_channels(&c, shape[1], fill_normal, affine);
+        if (backward) add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(shape[0], groups), fill_normal, 0.1);
+        if (backward) add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(shape[0], groups), fill_positive, 1);
+        add_int(&c, groups);
+        if (!backward) add_float(&c, 1e-5);
+        check_stored(&c, backward ? 3 : 1, 1);
+    }
+}
+
+TEST(group_normalization)
+{
+    for (int affine = 0; affine < 2; affine++) {
+        check_group_norm(SHAPE(2, 6, 5, 7), 3, affine);
+        check_group_norm(SHAPE(3, 64, 9, 9), 8, affine);
+        check_group_norm(SHAPE(1, 33, 40, 3), 1, affine);
+        check_group_norm(SHAPE(5, 24), 4, affine);
+    }
+}
+
+TEST(softmax)
+{
+    const lc_op *const ops[] = {&lc__op_softmax, &lc__op_log_softmax, &lc__op_softmax_backward,
+                                &lc__op_log_softmax_backward};
+    const int64_t shapes[][2] = {{1, 1}, {5, 10}, {7, 1000}, {3, 2500}, {100, 33}};
+    for (int o = 0; o < 4; o++) {
+        for (int s = 0; s < 5; s++) {
+            for (unsigned low = 1; low < 8; low++) {
+                kernel_case c = case_of(ops[o]);
+                add_input(&c, LC_F32, CHECK_ROW_MAJOR, 2, shapes[s], fill_normal, 4);
+                if (o > 1) add_input(&c, LC_F32, CHECK_ROW_MAJOR, 2, shapes[s], fill_normal, 1);
+                add_int(&c, 1);
+                check_stored(&c, low >> 1, low & 1);
+            }
+        }
+    }
+}
+
+static void check_cross_entropy(int ndim, const int64_t *shape, int reduction, double smoothing, bool weighted)
+{
+    const int64_t places[] = {shape[0], ndim > 2 ? shape[2] : 0};
+    for (int backward = 0; backward < 2; backward++) {
+        kernel_case c = case_of(backward ? &lc__op_cross_entropy_backward : &lc__op_cross_entropy);
+        c.out_layout = CHECK_CHANNELS_LAST;
+        if (backward && reduction == LC_REDUCE_NONE)
+            add_input(&c, LC_F32, CHECK_ROW_MAJOR, ndim - 1, places, fill_normal, 1);
+        else if (backward)
+            add_input(&c, LC_F32, CHECK_ROW_MAJOR, 0, NULL, fill_normal, 1);
+        add_input(&c, LC_F32, CHECK_CHANNELS_LAST, ndim, shape, fill_normal, 3);
+        add_input(&c, LC_I64, CHECK_ROW_MAJOR, ndim - 1, places, fill_whole, (double)shape[1]);
+        add_channels(&c, shape[1], fill_positive, weighted);
+        if (backward) add_input(&c, LC_F32, CHECK_ROW_MAJOR, ndim - 1, places, fill_positive, 9);
+        if (backward) add_input(&c, LC_F32, CHECK_ROW_MAJOR, 0, NULL, fill_positive, 9);
+        add_int(&c, 2);
+        add_int(&c, reduction);
+        add_float(&c, smoothing);
+        check_stored(&c, backward ? 2 : 1, backward);
+    }
+}
+
+TEST(cross_entropy)
+{
+    for (int form = 0; form < 12; form++) {
+        check_cross_entropy(SHAPE(1, 3), form % 3, form & 2 ? 0.1 : 0, form >= 6);
+        check_cross_entropy(SHAPE(9, 1001), form % 3, form & 2 ? 0.1 : 0, form >= 6);
+        check_cross_entropy(SHAPE(3, 20, 9), form % 3, form & 2 ? 0.1 : 0, form >= 6);
+    }
+}
+
+/* ---- tables ---- */
+TEST(embedding)
+{
+    const int64_t sizes[] = {1, 16, 100, 768};
+    for (int s = 0; s < 4; s++) {
+        for (unsigned low = 1; low < 4; low++) {
+            kernel_case c = case_of(&lc__op_embedding);
+            add_input(&c, LC_I64, CHECK_ROW_MAJOR, SHAPE(4, 60), fill_whole, 31);
+            put_value(LC_I64, c.in[0].data, 3, 500);
+            add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(31, sizes[s]), fill_normal, 1);
+            add_int(&c, -1);
+            check_stored(&c, low & 2, low & 1);
+        }
+        kernel_case b = case_of(&lc__op_embedding_backward);
+        add_input(&b, LC_F32, CHECK_ROW_MAJOR, SHAPE(4, 60, sizes[s]), fill_normal, 1);
+        add_input(&b, LC_I64, CHECK_ROW_MAJOR, SHAPE(4, 60), fill_whole, 31);
+        add_int(&b, 31);
+        add_int(&b, 7);
+        check_stored(&b, 1, 0);
+    }
+}
+
+/* ---- reductions ---- */
+static void check_reduction(const lc_op *op, int ndim, const int64_t *shape, unsigned mask, unsigned low)
+{
+    kernel_case c = case_of(op);
+    add_input(&c, LC_F32, CHECK_ROW_MAJOR, ndim, shape, fill_normal, 1);
+    add_int(&c, 1);
+    add_int(&c, 0);
+    for (int d = 0; d < ndim; d++) {
+        if (!(mask >> d & 1)) continue;
+        c.ints[1]++;
+        add_int(&c, d);
+    }
+    check_stored(&c, low >> 1, low & 1);
+}
+
+TEST(reductions)
+{
+    const lc_op *const ops[] = {&lc__op_sum, &lc__op_mean, &lc__op_amax, &lc__op_amin};
+    for (int o = 0; o < 4; o++) {
+        for (unsigned low = 1; low < 4; low++) {
+            check_reduction(ops[o], SHAPE(1), 1, low);
+            check_reduction(ops[o], SHAPE(100000), 1, low);
+            check_reduction(ops[o], SHAPE(3000, 130), 1, low);
+            check_reduction(ops[o], SHAPE(7, 3001), 1, low);
+            check_reduction(ops[o], SHAPE(70, 1999), 2, low);
+            check_reduction(ops[o], SHAPE(6, 131, 70), 2, low);
+            check_reduction(ops[o], SHAPE(8, 32, 28, 28), 13, low);
+        }
+    }
+}
+
 TEST_MAIN

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cross_entropy and its gradient if the classes of one place are contiguous: x[N,C], or channels-last x[N,C,*]. Each
- * place's loss is kept in scratch and added up in order. */
+ * place's loss is kept in scratch and added up in order. Places of 16 bits are computed in copies. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/rowmath.h"
+#include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/parallel.h"
 #include "ops/ops.h"
@@ -15,6 +16,7 @@ typedef struct job {
     const float *weight;
     double smoothing, all_weights, scale;
     double *loss, *counted; /* per place */
+    float *copies;          /* two places for each thread */
 } job;
 
 /* Offset of place p of a view [N,*]; of [N,C,*] with `skip` = 1. */
@@ -61,6 +63,12 @@ static bool is_class(const job *j, int input, int64_t place, int64_t label)
     return false;
 }
 
+static size_t bytes_of_copies(const lc_call *call, const lc_view *x)
+{
+    const size_t threads = call->threads > 1 ? (size_t)call->threads : 1;
+    return all_f32(x, 1) && all_f32(call->out, 1) ? 0 : threads * 2 * (size_t)x->shape[1] * sizeof(float);
+}
+
 static int64_t places_per_block(const job *j)
 {
     return lc__block_size(j->classes * 16, 1); /* exponentials take longer than memory */
@@ -70,9 +78,9 @@ static int64_t places_per_block(const job *j)
 static void forward_places(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;
-    (void)thread;
+    float *copy = j->copies + thread * 2 * j->classes;
     for (int64_t p = begin; p < end; p++) {
-        const float *x = (const float *)j->x->data + place_at(j->x, 1, p);
+        const float *x = floats_of(j->x->dtype, j->x->data, place_at(j->x, 1, p), j->classes, copy);
         const float max = row_max(x, j->classes);
         const double norm = (double)max + log(row_sum_exp(x, max, j->classes));
         ((float *)j->lse->data)[place_at(j->lse, 0, p)] = (float)norm;
@@ -105,6 +113,7 @@ static void forward_run(const lc_call *call)
     j.lse = &call->out[1];
     j.loss = call->scratch;
     j.counted = j.loss + j.places;
+    j.copies = (float *)(j.counted + j.places);
     if (j.smoothing != 0) j.all_weights = weights_of(&j);
     lc__parallel_for(call->threads, j.places, places_per_block(&j), forward_places, &j);
     double sum = 0, total = 0;
@@ -121,8 +130,8 @@ static void forward_run(const lc_call *call)
 static bool supports(const lc_call *call, int x, const lc_view *like)
 {
     const lc_view *v = &call->in[x], *t = &call->in[x + 1];
-    if (v->dtype != LC_F32 || (v->shape[1] != 1 && v->stride[1] != 1)) return false;
-    if (like && (like->dtype != LC_F32 || (like->shape[1] != 1 && like->stride[1] != 1))) return false;
+    if (!is_stored(v->dtype) || (v->shape[1] != 1 && v->stride[1] != 1)) return false;
+    if (like && (!is_stored(like->dtype) || (like->shape[1] != 1 && like->stride[1] != 1))) return false;
     const lc_view *w = &call->in[x + 2];
     if (given(w) && (w->dtype != LC_F32 || !is_row_major(w))) return false;
     return t->dtype == LC_I64 || t->dtype == LC_I32;
@@ -130,12 +139,12 @@ static bool supports(const lc_call *call, int x, const lc_view *like)
 
 static bool forward_supports(const lc_call *call)
 {
-    return supports(call, 0, NULL);
+    return supports(call, 0, NULL) && all_f32(call->out, call->n_out);
 }
 
 static lc_status forward_prepare(lc_call *call)
 {
-    call->scratch_bytes = (size_t)numel(&call->in[1]) * 2 * sizeof(double);
+    call->scratch_bytes = (size_t)numel(&call->in[1]) * 2 * sizeof(double) + bytes_of_copies(call, &call->in[0]);
     return LC_OK;
 }
 
@@ -153,13 +162,15 @@ static void backward_places(const void *context, int64_t begin, int64_t end, int
     const job *j = context;
     const lc_view *dx = &j->call->out[0], *dloss = &j->call->in[0];
     const int64_t n = j->classes;
-    (void)thread;
+    float *copy = j->copies + thread * 2 * n;
     for (int64_t p = begin; p < end; p++) {
-        const float *x = (const float *)j->x->data + place_at(j->x, 1, p);
-        float *restrict to = (float *)dx->data + place_at(dx, 1, p);
+        const float *x = floats_of(j->x->dtype, j->x->data, place_at(j->x, 1, p), n, copy);
+        const int64_t at = place_at(dx, 1, p);
+        float *restrict to = floats_for(dx->dtype, dx->data, at, copy + n);
         int64_t label = label_at(j->t, p);
         if (label == j->ignore) {
             memset(to, 0, (size_t)n * sizeof *to);
+            put_floats(dx->dtype, dx->data, at, n, to);
             continue;
         }
         const float norm = ((const float *)j->lse->data)[place_at(j->lse, 0, p)];
@@ -186,6 +197,7 @@ static void backward_places(const void *context, int64_t begin, int64_t end, int
                                              (j->weight ? (double)j->weight[label] : 1)));
             to[label] = (float)rest;
         }
+        put_floats(dx->dtype, dx->data, at, n, to);
     }
 }
 
@@ -194,10 +206,17 @@ static bool backward_supports(const lc_call *call)
     return supports(call, 1, &call->out[0]) && call->in[0].dtype == LC_F32 && call->in[4].dtype == LC_F32;
 }
 
+static lc_status backward_prepare(lc_call *call)
+{
+    call->scratch_bytes = bytes_of_copies(call, &call->in[1]);
+    return LC_OK;
+}
+
 static void backward_run(const lc_call *call)
 {
     job j = job_of(call, 1);
     j.lse = &call->in[4];
+    j.copies = call->scratch;
     if (j.smoothing != 0) j.all_weights = weights_of(&j);
     if (j.reduction != LC_REDUCE_NONE) {
         j.scale = (double)*(const float *)call->in[0].data;
@@ -210,6 +229,7 @@ static const lc_kernel backward_kernel = {
     .name = "cross_entropy_backward_" LC_ISA_STRING,
     .layout = LC_WANT_STRIDED,
     .supports = backward_supports,
+    .prepare = backward_prepare,
     .run = backward_run,
 };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Group normalization of channels-last activations: threads take whole samples, each a matrix [pixels, C] in which
- * neighboring columns form a group. */
+ * neighboring columns form a group. Samples of 16 bits are computed in copies. */
 #include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
@@ -11,27 +12,30 @@
 
 typedef struct job {
     int64_t n, c, pixels, groups, per; /* per: channels of a group */
-    const float *x, *dy, *weight, *bias, *in_mean, *in_rstd;
-    float *y, *mean, *rstd;
+    const lc_view *x, *dy, *y;
+    const float *weight, *bias, *in_mean, *in_rstd;
+    float *mean, *rstd;
     float *partial; /* backward: dw[c], db[c] of every sample */
     double eps;
     char *scratch;
     size_t scratch_step;
 } job;
 
-/* Per thread: two sums per channel, the same as floats, and three parameters per channel. */
-static size_t scratch_of(int64_t c)
+/* Per thread: two sums per channel, the same as floats, and three parameters per channel; copies of three samples if
+ * one is not f32. */
+static size_t scratch_of(const lc_call *call, const lc_view *x)
 {
-    return ((size_t)c * (2 * sizeof(double) + 5 * sizeof(float)) + 63) / 64 * 64;
+    const int64_t c = x->shape[1], sample = extent(x, 1, x->ndim);
+    return ((size_t)c * (2 * sizeof(double) + 5 * sizeof(float)) + (f32_call(call) ? 0 : (size_t)sample * 12) + 63) /
+           64 * 64;
 }
 
 static job job_of(const lc_call *call, const lc_view *x)
 {
-    job j = {
-        .n = x->shape[0], .c = x->shape[1], .pixels = extent(x, 2, x->ndim), .groups = call->ints[0], .x = x->data};
+    job j = {.n = x->shape[0], .c = x->shape[1], .pixels = extent(x, 2, x->ndim), .groups = call->ints[0], .x = x};
     j.per = j.c / j.groups;
     j.scratch = call->scratch;
-    j.scratch_step = scratch_of(j.c);
+    j.scratch_step = scratch_of(call, x);
     return j;
 }
 
@@ -65,8 +69,10 @@ static void forward_samples(const void *context, int64_t begin, int64_t end, int
     float *acc = (float *)(sum + 2 * channels), *m = acc + channels, *s = m + channels;
     const double count = (double)(j->per * j->pixels);
     for (int64_t n = begin; n < end; n++) {
-        const float *x = j->x + n * j->pixels * channels;
-        float *y = j->y + n * j->pixels * channels;
+        const int64_t size = j->pixels * channels;
+        float *copy = s + 3 * channels;
+        const float *x = floats_of(j->x->dtype, j->x->data, n * size, size, copy);
+        float *y = floats_for(j->y->dtype, j->y->data, n * size, copy + size);
         SUM_PIXELS(sum, acc, x[row + c])
         for (int64_t g = 0; g < j->groups; g++) {
             float mean = (float)(of_group(sum, g * j->per, j->per) / count);
@@ -90,17 +96,27 @@ static void forward_samples(const void *context, int64_t begin, int64_t end, int
                 for (int64_t c = 0; c < channels; c++) y[row + c] = (x[row + c] - m[c]) * s[c];
             }
         }
+        put_floats(j->y->dtype, j->y->data, n * size, size, y);
     }
+}
+
+static bool stored_or_f32(const lc_view *v, int n, int n_stored)
+{
+    bool ok = all_f32(v + n_stored, n - n_stored);
+    for (int i = 0; i < n_stored; i++) ok = ok && is_stored(v[i].dtype);
+    return ok;
 }
 
 static bool supports(const lc_call *call)
 {
-    return f32_call(call) && call->out[0].ndim >= 2 && numel(&call->out[0]) > 0;
+    const int samples = call->op == &lc__op_group_norm ? 1 : 2;
+    return stored_or_f32(call->in, call->n_in, samples) && stored_or_f32(call->out, call->n_out, 1) &&
+           call->out[0].ndim >= 2 && numel(&call->out[0]) > 0;
 }
 
 static lc_status forward_prepare(lc_call *call)
 {
-    call->scratch_bytes = (size_t)(call->threads > 1 ? call->threads : 1) * scratch_of(call->in[0].shape[1]);
+    call->scratch_bytes = (size_t)(call->threads > 1 ? call->threads : 1) * scratch_of(call, &call->in[0]);
     return LC_OK;
 }
 
@@ -109,7 +125,7 @@ static void forward_run(const lc_call *call)
     job j = job_of(call, &call->in[0]);
     j.weight = call->in[1].data;
     j.bias = call->in[2].data;
-    j.y = call->out[0].data;
+    j.y = &call->out[0];
     j.mean = call->out[1].data;
     j.rstd = call->out[2].data;
     j.eps = call->floats[0];
@@ -134,8 +150,12 @@ static void backward_samples(const void *context, int64_t begin, int64_t end, in
     float *f1 = fx + channels;
     const double count = (double)(j->per * j->pixels);
     for (int64_t n = begin; n < end; n++) {
-        const float *x = j->x + n * j->pixels * channels, *dy = j->dy + n * j->pixels * channels;
-        float *dx = j->y + n * j->pixels * channels, *dw = j->partial + n * 2 * channels, *db = dw + channels;
+        const int64_t size = j->pixels * channels;
+        float *copy = f1 + channels;
+        const float *x = floats_of(j->x->dtype, j->x->data, n * size, size, copy);
+        const float *dy = floats_of(j->dy->dtype, j->dy->data, n * size, size, copy + size);
+        float *dx = floats_for(j->y->dtype, j->y->data, n * size, copy + 2 * size);
+        float *dw = j->partial + n * 2 * channels, *db = dw + channels;
         for (int64_t c = 0; c < channels; c++) m[c] = j->in_mean[n * j->groups + c / j->per];
         SUM_PIXELS(sum, acc, dy[row + c])
         SUM_PIXELS(product, acc, dy[row + c] * (x[row + c] - m[c]))
@@ -161,13 +181,14 @@ static void backward_samples(const void *context, int64_t begin, int64_t end, in
             for (int64_t c = 0; c < channels; c++)
                 dx[row + c] = dy[row + c] * s[c] + ((x[row + c] - m[c]) * fx[c] + f1[c]);
         }
+        put_floats(j->y->dtype, j->y->data, n * size, size, dx);
     }
 }
 
 static lc_status backward_prepare(lc_call *call)
 {
     const lc_view *x = &call->in[1];
-    call->scratch_bytes = (size_t)(call->threads > 1 ? call->threads : 1) * scratch_of(x->shape[1]) +
+    call->scratch_bytes = (size_t)(call->threads > 1 ? call->threads : 1) * scratch_of(call, x) +
                           (size_t)(x->shape[0] * 2 * x->shape[1]) * sizeof(float);
     return LC_OK;
 }
@@ -175,11 +196,11 @@ static lc_status backward_prepare(lc_call *call)
 static void backward_run(const lc_call *call)
 {
     job j = job_of(call, &call->in[1]);
-    j.dy = call->in[0].data;
+    j.dy = &call->in[0];
     j.weight = call->in[2].data;
     j.in_mean = call->in[3].data;
     j.in_rstd = call->in[4].data;
-    j.y = call->out[0].data;
+    j.y = &call->out[0];
     j.partial = (float *)(j.scratch + (size_t)(call->threads > 1 ? call->threads : 1) * j.scratch_step);
     lc__parallel_for(call->threads, j.n, 1, backward_samples, &j);
     float *dw = call->out[1].data, *db = call->out[2].data;

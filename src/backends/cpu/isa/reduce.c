@@ -6,6 +6,7 @@
  * others. Sums run over short stretches in float and are added in double; the cuts depend only on the shape. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/rowmath.h"
+#include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/parallel.h"
 #include "ops/ops.h"
@@ -96,12 +97,6 @@ static double row_extreme(const float *x, int64_t n, bool largest)
     return any ? NAN : (double)value;
 }
 
-static double reduce_row(what w, const float *x, int64_t n)
-{
-    if (w == SUM) return row_sum(x, n);
-    return row_extreme(x, n, w == MAX);
-}
-
 static double neutral(what w)
 {
     return w == SUM ? 0 : w == MAX ? -INFINITY : INFINITY;
@@ -114,27 +109,50 @@ static double join(what w, double a, double b)
     return (w == MAX ? a > b : a < b) ? a : b;
 }
 
-/* total[c] = reduction of `count` <= COLUMNS columns over rows. */
-static void reduce_columns(what w, const float *x, int64_t rows, int64_t step, int64_t count, double *restrict total)
+/* n numbers from element `at` on, as chunks of floats. */
+static double reduce_row(what w, const lc_view *x, int64_t at, int64_t n)
 {
-    float acc[COLUMNS];
+    double total = neutral(w);
+    if (x->dtype == LC_F32) {
+        const float *row = (const float *)x->data + at;
+        return w == SUM ? row_sum(row, n) : row_extreme(row, n, w == MAX);
+    }
+    for (int64_t first = 0; first < n; first += ROW_CHUNK) {
+        float copy[ROW_CHUNK];
+        const int64_t count = row_chunk(n - first);
+        get_run(x->dtype, x->data, at + first, count, copy);
+        total = join(w, total, w == SUM ? row_sum(copy, count) : row_extreme(copy, count, w == MAX));
+    }
+    return total;
+}
+
+/* total[c] = reduction of `count` <= COLUMNS columns over rows, the first from element `at` on. */
+static void reduce_columns(what w, const lc_view *x, int64_t at, int64_t rows, int64_t step, int64_t count,
+                           double *restrict total)
+{
+    const lc_dtype t = x->dtype;
+    float acc[COLUMNS], copy[4][COLUMNS];
     for (int64_t c = 0; c < count; c++) total[c] = neutral(w);
     for (int64_t first = 0; first < rows; first += GROUP_ROWS) {
         int64_t end = rows - first < GROUP_ROWS ? rows : first + GROUP_ROWS, r = first;
         if (w == SUM) {
             for (int64_t c = 0; c < count; c++) acc[c] = 0;
             for (; r + 4 <= end; r += 4) {
-                const float *x0 = x + r * step, *x1 = x0 + step, *x2 = x1 + step, *x3 = x2 + step;
+                const float *x0 = floats_of(t, x->data, at + r * step, count, copy[0]);
+                const float *x1 = floats_of(t, x->data, at + (r + 1) * step, count, copy[1]);
+                const float *x2 = floats_of(t, x->data, at + (r + 2) * step, count, copy[2]);
+                const float *x3 = floats_of(t, x->data, at + (r + 3) * step, count, copy[3]);
                 for (int64_t c = 0; c < count; c++) acc[c] += (x0[c] + x1[c]) + (x2[c] + x3[c]);
             }
             for (; r < end; r++) {
-                for (int64_t c = 0; c < count; c++) acc[c] += x[r * step + c];
+                const float *row = floats_of(t, x->data, at + r * step, count, copy[0]);
+                for (int64_t c = 0; c < count; c++) acc[c] += row[c];
             }
             for (int64_t c = 0; c < count; c++) total[c] += (double)acc[c];
         } else {
-            memcpy(acc, x + r * step, (size_t)count * sizeof *acc);
+            get_run(t, x->data, at + r * step, count, acc);
             for (r++; r < end; r++) {
-                const float *row = x + r * step;
+                const float *row = floats_of(t, x->data, at + r * step, count, copy[0]);
                 if (w == MAX) {
                     for (int64_t c = 0; c < count; c++) acc[c] = row[c] > acc[c] || row[c] != row[c] ? row[c] : acc[c];
                 } else {
@@ -153,8 +171,7 @@ typedef struct plan {
     shape shape;
     what what;
     double scale;
-    const float *x;
-    float *y;
+    const lc_view *x, *y;
     double *partial;
     group k1, r1, k2, r2; /* the groups, size 1 if there is none: ROWS k1 r2, COLUMNS k1 r1 k2, PLANES r1 k1 r2 */
     int64_t parts, rows_per_part, chunks, width; /* columns of a chunk */
@@ -214,7 +231,7 @@ static bool make_plan(const lc_call *call, plan *p)
 
 static void store(const plan *p, int64_t at, double value)
 {
-    p->y[at] = (float)(value * p->scale);
+    STORED(p->y->dtype, put, p->y->data, at, (float)(value * p->scale));
 }
 
 static void run_rows(const void *context, int64_t begin, int64_t end, int thread)
@@ -224,7 +241,7 @@ static void run_rows(const void *context, int64_t begin, int64_t end, int thread
     for (int64_t k = begin; k < end; k++) {
         double total = neutral(p->what);
         for (int64_t r = 0; r < p->r1.size; r++)
-            total = join(p->what, total, reduce_row(p->what, p->x + k * p->k1.in + r * p->r1.in, p->r2.size));
+            total = join(p->what, total, reduce_row(p->what, p->x, k * p->k1.in + r * p->r1.in, p->r2.size));
         store(p, k * p->k1.out, total);
     }
 }
@@ -236,7 +253,7 @@ static void run_long_row(const void *context, int64_t begin, int64_t end, int th
     for (int64_t k = begin; k < end; k++) {
         int64_t first = k * p->rows_per_part, n = p->r2.size - first;
         if (n > p->rows_per_part) n = p->rows_per_part;
-        p->partial[k] = n > 0 ? reduce_row(p->what, p->x + first, n) : neutral(p->what);
+        p->partial[k] = n > 0 ? reduce_row(p->what, p->x, first, n) : neutral(p->what);
     }
 }
 
@@ -248,7 +265,7 @@ static void run_column_chunks(const void *context, int64_t begin, int64_t end, i
         double total[COLUMNS];
         int64_t outer = k / p->chunks, first = k % p->chunks * p->width, n = p->k2.size - first;
         if (n > p->width) n = p->width;
-        reduce_columns(p->what, p->x + outer * p->k1.in + first, p->r1.size, p->r1.in, n, total);
+        reduce_columns(p->what, p->x, outer * p->k1.in + first, p->r1.size, p->r1.in, n, total);
         for (int64_t c = 0; c < n; c++) store(p, outer * p->k1.out + (first + c) * p->k2.out, total[c]);
     }
 }
@@ -262,7 +279,7 @@ static void run_column_parts(const void *context, int64_t begin, int64_t end, in
         if (rows > p->rows_per_part) rows = p->rows_per_part;
         for (int64_t c = 0; c < p->k2.size; c += COLUMNS) {
             int64_t n = p->k2.size - c < COLUMNS ? p->k2.size - c : COLUMNS;
-            reduce_columns(p->what, p->x + first * p->r1.in + c, rows > 0 ? rows : 0, p->r1.in, n,
+            reduce_columns(p->what, p->x, first * p->r1.in + c, rows > 0 ? rows : 0, p->r1.in, n,
                            p->partial + k * p->k2.size + c);
         }
     }
@@ -272,8 +289,8 @@ static void run_reduction(const lc_call *call, what w)
 {
     plan *p = call->state;
     p->what = w;
-    p->x = call->in[0].data;
-    p->y = call->out[0].data;
+    p->x = &call->in[0];
+    p->y = &call->out[0];
     p->partial = call->scratch;
     switch (p->shape) {
     case ROWS:
@@ -304,7 +321,7 @@ static void run_reduction(const lc_call *call, what w)
 static bool supports(const lc_call *call)
 {
     plan p;
-    return call->in[0].dtype == LC_F32 && call->out[0].dtype == LC_F32 && numel(&call->in[0]) > 0 &&
+    return is_stored(call->in[0].dtype) && is_stored(call->out[0].dtype) && numel(&call->in[0]) > 0 &&
            make_plan(call, &p);
 }
 

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Layer and RMS normalization over trailing dimensions, forward and backward. The gradients of weight and bias are
- * summed per block of rows, and the blocks added in order. */
+ * summed per block of rows, and the blocks added in order. Rows of 16 bits are computed in copies. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/rowmath.h"
+#include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/parallel.h"
 #include "ops/ops.h"
 
 #define MAX_BLOCKS 128
+#define COPIES     3 /* rows */
 
 typedef struct job {
     int64_t rows, n, rows_per_block, blocks;
-    const float *x, *dy, *weight, *bias, *in_mean, *in_rstd;
-    float *y, *mean, *rstd; /* y: also dx */
-    float *partial;         /* per block: dw[n], db[n] */
+    const lc_view *x, *dy, *y; /* y: also dx */
+    const float *weight, *bias, *in_mean, *in_rstd;
+    float *mean, *rstd;
+    float *copies;  /* COPIES rows for each thread */
+    float *partial; /* per block: dw[n], db[n] */
     double eps;
     bool centered; /* layer norm */
 } job;
@@ -21,11 +25,18 @@ typedef struct job {
 static job job_of(const lc_call *call, const lc_view *x)
 {
     int first = x->ndim - (int)call->ints[0];
-    job j = {.rows = extent(x, 0, first), .n = extent(x, first, x->ndim), .x = x->data};
+    job j = {.rows = extent(x, 0, first), .n = extent(x, first, x->ndim), .x = x};
     int64_t most = (j.rows + 15) / 16 < MAX_BLOCKS ? (j.rows + 15) / 16 : MAX_BLOCKS;
     j.rows_per_block = most ? (j.rows + most - 1) / most : 1;
     j.blocks = (j.rows + j.rows_per_block - 1) / j.rows_per_block;
     return j;
+}
+
+/* Operands that are not f32 need copies. */
+static int64_t copies_of(const job *j, const lc_call *call)
+{
+    const bool f32 = all_f32(call->in, call->n_in) && all_f32(call->out, call->n_out);
+    return f32 ? 0 : (call->threads > 1 ? call->threads : 1) * COPIES * j->n;
 }
 
 /* ---- forward ---- */
@@ -34,10 +45,10 @@ static void forward_rows(const void *context, int64_t begin, int64_t end, int th
     const job *j = context;
     const int64_t n = j->n;
     const float *w = j->weight, *b = j->bias;
-    (void)thread;
+    float *copy = j->copies + thread * COPIES * n;
     for (int64_t r = begin; r < end; r++) {
-        const float *restrict x = j->x + r * n;
-        float *restrict y = j->y + r * n;
+        const float *restrict x = floats_of(j->x->dtype, j->x->data, r * n, n, copy);
+        float *restrict y = floats_for(j->y->dtype, j->y->data, r * n, copy + n);
         const float m = j->centered ? (float)(row_sum(x, n) / (double)n) : 0.f;
         const float s = (float)(1 / sqrt(row_squares(x, m, n) / (double)n + j->eps));
         if (w && b) {
@@ -47,6 +58,7 @@ static void forward_rows(const void *context, int64_t begin, int64_t end, int th
         } else {
             for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * s + (b ? b[i] : 0.f);
         }
+        put_floats(j->y->dtype, j->y->data, r * n, n, y);
         if (j->mean) j->mean[r] = m;
         j->rstd[r] = s;
     }
@@ -54,7 +66,15 @@ static void forward_rows(const void *context, int64_t begin, int64_t end, int th
 
 static bool forward_supports(const lc_call *call)
 {
-    return f32_call(call) && numel(&call->in[0]) > 0;
+    return is_stored(call->in[0].dtype) && is_stored(call->out[0].dtype) && all_f32(call->in + 1, call->n_in - 1) &&
+           all_f32(call->out + 1, call->n_out - 1) && numel(&call->in[0]) > 0;
+}
+
+static lc_status forward_prepare(lc_call *call)
+{
+    job j = job_of(call, &call->in[0]);
+    call->scratch_bytes = (size_t)copies_of(&j, call) * sizeof(float);
+    return LC_OK;
 }
 
 static void layer_norm_run(const lc_call *call)
@@ -62,7 +82,8 @@ static void layer_norm_run(const lc_call *call)
     job j = job_of(call, &call->in[0]);
     j.weight = call->in[1].data;
     j.bias = call->in[2].data;
-    j.y = call->out[0].data;
+    j.y = &call->out[0];
+    j.copies = call->scratch;
     j.mean = call->out[1].data;
     j.rstd = call->out[2].data;
     j.eps = call->floats[0];
@@ -74,7 +95,8 @@ static void rms_norm_run(const lc_call *call)
 {
     job j = job_of(call, &call->in[0]);
     j.weight = call->in[1].data;
-    j.y = call->out[0].data;
+    j.y = &call->out[0];
+    j.copies = call->scratch;
     j.rstd = call->out[1].data;
     j.eps = call->floats[0];
     lc__parallel_for(call->threads, j.rows, lc__block_size(j.n * 8, 1), forward_rows, &j);
@@ -84,12 +106,14 @@ static const lc_kernel layer_norm_kernel = {
     .name = "layer_norm_" LC_ISA_STRING,
     .layout = LC_WANT_ROW_MAJOR,
     .supports = forward_supports,
+    .prepare = forward_prepare,
     .run = layer_norm_run,
 };
 static const lc_kernel rms_norm_kernel = {
     .name = "rms_norm_" LC_ISA_STRING,
     .layout = LC_WANT_ROW_MAJOR,
     .supports = forward_supports,
+    .prepare = forward_prepare,
     .run = rms_norm_run,
 };
 
@@ -129,14 +153,15 @@ static void backward_blocks(const void *context, int64_t begin, int64_t end, int
     const job *j = context;
     const int64_t n = j->n;
     const float *w = j->weight;
-    (void)thread;
+    float *copy = j->copies + thread * COPIES * n;
     for (int64_t k = begin; k < end; k++) {
         float *dw = j->partial + k * 2 * n, *db = dw + n;
         memset(dw, 0, (size_t)(2 * n) * sizeof *dw);
         int64_t last = (k + 1) * j->rows_per_block < j->rows ? (k + 1) * j->rows_per_block : j->rows;
         for (int64_t r = k * j->rows_per_block; r < last; r++) {
-            const float *x = j->x + r * n, *dy = j->dy + r * n;
-            float *restrict dx = j->y + r * n;
+            const float *x = floats_of(j->x->dtype, j->x->data, r * n, n, copy);
+            const float *dy = floats_of(j->dy->dtype, j->dy->data, r * n, n, copy + n);
+            float *restrict dx = floats_for(j->y->dtype, j->y->data, r * n, copy + 2 * n);
             const float m = j->centered ? j->in_mean[r] : 0.f, s = j->in_rstd[r];
             double sum, product;
             if (w)
@@ -149,6 +174,7 @@ static void backward_blocks(const void *context, int64_t begin, int64_t end, int
             } else {
                 for (int64_t i = 0; i < n; i++) dx[i] = s * (dy[i] - a - (x[i] - m) * s * p);
             }
+            put_floats(j->y->dtype, j->y->data, r * n, n, dx);
         }
     }
 }
@@ -173,14 +199,15 @@ static void run_backward(const lc_call *call, bool centered)
 {
     job j = job_of(call, &call->in[1]);
     j.centered = centered;
-    j.dy = call->in[0].data;
+    j.dy = &call->in[0];
     j.weight = call->in[2].data;
     j.in_mean = centered ? call->in[3].data : NULL;
     j.in_rstd = call->in[centered ? 4 : 3].data;
-    j.y = call->out[0].data;
+    j.y = &call->out[0];
     j.mean = call->out[1].data;                   /* dw */
     j.rstd = centered ? call->out[2].data : NULL; /* db */
     j.partial = call->scratch;
+    j.copies = j.partial + j.blocks * 2 * j.n;
     lc__parallel_for(call->threads, j.blocks, 1, backward_blocks, &j);
     lc__parallel_for(call->threads, j.n, 256, add_columns, &j);
 }
@@ -188,13 +215,14 @@ static void run_backward(const lc_call *call, bool centered)
 static lc_status backward_prepare(lc_call *call)
 {
     job j = job_of(call, &call->in[1]);
-    call->scratch_bytes = (size_t)j.blocks * 2 * (size_t)j.n * sizeof(float);
+    call->scratch_bytes = (size_t)(j.blocks * 2 * j.n + copies_of(&j, call)) * sizeof(float);
     return LC_OK;
 }
 
 static bool backward_supports(const lc_call *call)
 {
-    return f32_call(call) && numel(&call->in[1]) > 0;
+    return is_stored(call->in[0].dtype) && is_stored(call->in[1].dtype) && is_stored(call->out[0].dtype) &&
+           all_f32(call->in + 2, call->n_in - 2) && all_f32(call->out + 1, call->n_out - 1) && numel(&call->in[1]) > 0;
 }
 
 static void layer_norm_backward_run(const lc_call *call)
