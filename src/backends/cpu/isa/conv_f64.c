@@ -1,33 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions in f64 and their gradients as products (product_f64.h), whose packing reads patches of images:
- *
- *   y[place][o]   = sum over (tap, c) of x[patch of place][tap, c] * w[o][tap, c]
- *   dx[place][c]  = sum over (tap, o) of dy[patch of place][tap, o] * w[o][tap, c]
- *   dw[o][tap, c] = sum over places of dy[place][o] * x[patch of place][tap, c]
- *
- * Images and weights are channels-last. With a stride, a place of dx is reached only by the taps that are a multiple of
- * the stride away, so there is one product for each remainder, with the taps and places of that remainder. */
+/* Convolutions in f64 and their gradients as products (product_f64.h), whose packing reads patches of images
+ * (patches.h). */
 #include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/patches.h"
 #include "backends/cpu/isa/product_f64.h"
 #include "backends/cpu/isa/util.h"
 #include "ops/ops.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct tap {
-    int64_t number, shift[3]; /* in the kernel; from a place times `step` to the pixel */
-} tap;
-
-/* The patches of all places, and where results of these places go. Three dimensions; those that are missing have size
- * 1. */
-typedef struct patches {
-    int64_t places[3], step[3], size[3]; /* size: of the images that are read */
-    int64_t channels, pixel;             /* of a group; of all groups */
-    const tap *taps;
-    const double *images;
-    int64_t to_step[3], to_shift[3], to_size[3], to_pixel; /* dx */
-} patches;
 
 typedef struct part {
     patches from;
@@ -43,43 +24,13 @@ typedef struct job {
     tap *taps;
 } job;
 
-typedef struct place {
-    int64_t image, at[3];
-} place;
-
 static const double zeros[DEPTH_F64];
-
-static place place_of(const patches *f, int64_t i)
-{
-    place p;
-    for (int d = 2; d >= 0; d--) {
-        p.at[d] = i % f->places[d];
-        i /= f->places[d];
-    }
-    p.image = i;
-    return p;
-}
-
-static place next_place(const patches *f, place p)
-{
-    for (int d = 2; d >= 0; d--) {
-        if (++p.at[d] < f->places[d]) return p;
-        p.at[d] = 0;
-    }
-    p.image++;
-    return p;
-}
 
 /* The pixel that a tap reads, from that channel on; zeros outside. */
 static inline const double *pixel_of(const patches *f, const place *p, const tap *t, int64_t channel)
 {
-    int64_t at = p->image;
-    for (int d = 0; d < 3; d++) {
-        int64_t i = p->at[d] * f->step[d] + t->shift[d];
-        if (i < 0 || i >= f->size[d]) return zeros;
-        at = at * f->size[d] + i;
-    }
-    return f->images + at * f->pixel + channel;
+    int64_t at = pixel_at(f, p, t);
+    return at < 0 ? zeros : (const double *)f->images + at + channel;
 }
 
 /* ---- packing ---- */
@@ -169,42 +120,10 @@ static void pack_turned_weights(const lc__product_f64 *p, int64_t group, int64_t
 
 static double *strided_row(const lc__product_f64 *p, int64_t group, int64_t m)
 {
-    const patches *f = patches_of(p);
-    place to = place_of(f, m);
-    int64_t at = to.image;
-    for (int d = 0; d < 3; d++) at = at * f->to_size[d] + to.at[d] * f->to_step[d] + f->to_shift[d];
-    return p->out + at * f->to_pixel + group * p->n;
+    return p->out + result_at(patches_of(p), m) + group * p->n;
 }
 
 /* ---- plans ---- */
-
-/* The attributes with three dimensions. */
-typedef struct shape {
-    int64_t images, in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
-    int64_t in_channels, out_channels, groups;
-} shape;
-
-static shape shape_of(const int64_t *ints, const lc_view *x, const lc_view *w, const lc_view *y)
-{
-    int nd = (int)ints[0], missing = 3 - nd;
-    shape s = {
-        .images = x->shape[0], .in_channels = x->shape[1], .out_channels = y->shape[1], .groups = ints[1 + 3 * nd]};
-    for (int d = 0; d < 3; d++) {
-        int i = d - missing;
-        s.in[d] = i < 0 ? 1 : x->shape[2 + i];
-        s.out[d] = i < 0 ? 1 : y->shape[2 + i];
-        s.kernel[d] = i < 0 ? 1 : w->shape[2 + i];
-        s.stride[d] = i < 0 ? 1 : ints[1 + i];
-        s.padding[d] = i < 0 ? 0 : ints[1 + nd + i];
-        s.dilation[d] = i < 0 ? 1 : ints[1 + 2 * nd + i];
-    }
-    return s;
-}
-
-static int64_t product_of_3(const int64_t *n)
-{
-    return n[0] * n[1] * n[2];
-}
 
 static lc_status make_job(lc_call *call, const shape *s, int64_t parts, job **out)
 {
@@ -236,28 +155,12 @@ static void release(lc_call *call)
     call->state = NULL;
 }
 
-/* The patches of x that results are computed from. */
-static void all_patches(job *j, const shape *s, patches *f)
-{
-    *f = (patches){.channels = s->in_channels / s->groups, .pixel = s->in_channels, .taps = j->taps};
-    memcpy(f->places, s->out, sizeof f->places);
-    memcpy(f->step, s->stride, sizeof f->step);
-    memcpy(f->size, s->in, sizeof f->size);
-    for (int64_t i = 0; i < j->kernel; i++) {
-        int64_t rest = j->taps[i].number = i;
-        for (int d = 2; d >= 0; d--) {
-            j->taps[i].shift[d] = rest % s->kernel[d] * s->dilation[d] - s->padding[d];
-            rest /= s->kernel[d];
-        }
-    }
-}
-
 static lc_status conv_prepare(lc_call *call)
 {
     shape s = shape_of(call->ints, &call->in[0], &call->in[1], &call->out[0]);
     job *j;
     LC_TRY(make_job(call, &s, 1, &j));
-    all_patches(j, &s, &j->parts[0].from);
+    all_patches(&s, j->taps, &j->parts[0].from);
     int64_t n = s.out_channels / s.groups;
     j->parts[0].product = (lc__product_f64){.items = s.groups,
                                             .m = s.images * product_of_3(s.out),
@@ -279,7 +182,7 @@ static lc_status weight_grad_prepare(lc_call *call)
     shape s = shape_of(call->ints, &call->in[1], &call->out[0], &call->in[0]);
     job *j;
     LC_TRY(make_job(call, &s, 1, &j));
-    all_patches(j, &s, &j->parts[0].from);
+    all_patches(&s, j->taps, &j->parts[0].from);
     int64_t m = s.out_channels / s.groups, n = j->kernel * s.in_channels / s.groups;
     j->parts[0].product = (lc__product_f64){.items = s.groups,
                                             .m = m,
@@ -292,37 +195,6 @@ static lc_status weight_grad_prepare(lc_call *call)
                                             .context = j};
     call->scratch_bytes = lc__product_f64_plan(&j->parts[0].product, call->threads);
     return LC_OK;
-}
-
-/* The places of dx whose coordinates have these remainders, and their taps, which are written to `taps`. Returns how
- * many there are; a tap outside of all images stands for none. */
-static int64_t some_patches(const shape *s, const int64_t *remainder, tap *taps, patches *f)
-{
-    int64_t n = 0;
-    *f = (patches){
-        .channels = s->out_channels / s->groups, .pixel = s->out_channels, .taps = taps, .to_pixel = s->in_channels};
-    memcpy(f->size, s->out, sizeof f->size);
-    for (int d = 0; d < 3; d++) {
-        f->places[d] = (s->in[d] - remainder[d] + s->stride[d] - 1) / s->stride[d];
-        f->step[d] = 1;
-        f->to_step[d] = s->stride[d];
-        f->to_shift[d] = remainder[d];
-        f->to_size[d] = s->in[d];
-    }
-    for (int64_t i = 0; i < product_of_3(s->kernel); i++) {
-        tap t = {.number = i};
-        int64_t rest = i;
-        bool reaches = true;
-        for (int d = 2; d >= 0; d--) {
-            int64_t away = remainder[d] + s->padding[d] - rest % s->kernel[d] * s->dilation[d];
-            reaches &= away % s->stride[d] == 0;
-            t.shift[d] = away / s->stride[d];
-            rest /= s->kernel[d];
-        }
-        if (reaches) taps[n++] = t;
-    }
-    if (n == 0) taps[n++] = (tap){.shift = {s->out[0]}};
-    return n;
 }
 
 static lc_status input_grad_prepare(lc_call *call)

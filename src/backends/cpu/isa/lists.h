@@ -31,7 +31,8 @@
     X(matmul_f64)                                                                                                      \
     X(conv_f64)                                                                                                        \
     X(rnn)                                                                                                             \
-    X(winograd)
+    X(winograd)                                                                                                        \
+    X(conv_low)
 
 #define LC_ISA_DECLARE_LIST(name) extern const lc__kernel_entry LC_ISA_NAME(lc__##name##_kernels)[];
 LC_ISA_LISTS(LC_ISA_DECLARE_LIST)

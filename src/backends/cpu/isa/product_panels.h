@@ -207,6 +207,13 @@ LC_INLINE void make_strips_of(const lc_dtype type, const lc__product *p, const v
     }
 }
 
+/* The same for rows that are dense, which stay rows, `step` apart. */
+LC_INLINE void make_rows_of(const lc_dtype type, const lc__product *p, const void *x, int64_t k0, int64_t depth,
+                            int64_t m0, int64_t rows, float *to, int64_t step)
+{
+    for (int64_t m = 0; m < rows; m++) get_run_of(type, x, (m0 + m) * p->xm + k0, depth, to + m * step);
+}
+
 static __attribute__((noinline)) void make_some_panels(lc_dtype type, const lc__product *p, const void *y, int64_t k,
                                                        int64_t depth, int64_t n0, int64_t n1, float *to)
 {
@@ -217,6 +224,12 @@ static __attribute__((noinline)) void make_strips(lc_dtype type, const lc__produ
                                                   int64_t depth, int64_t m, int64_t rows, float *to)
 {
     STORED(type, make_strips_of, p, x, k, depth, m, rows, to);
+}
+
+static __attribute__((noinline)) void make_rows(lc_dtype type, const lc__product *p, const void *x, int64_t k,
+                                                int64_t depth, int64_t m, int64_t rows, float *to, int64_t step)
+{
+    STORED(type, make_rows_of, p, x, k, depth, m, rows, to, step);
 }
 
 #endif

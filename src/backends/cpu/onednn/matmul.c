@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul and linear on oneDNN's matmul primitive: y = activation(x * w^T + b), batches broadcast as in numpy.
+/* matmul and linear in f32 on oneDNN's matmul primitive: y = activation(x * w^T + b), batches broadcast as in numpy.
  *
  * Operands come with strides (a gradient's transposed matrix is not copied). Most single products are computed by
  * lightc's own kernel (isa/product.c); these kernels are for batches, and for matrices of a few rows or columns. They

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loops of a product; see product_job.h.
+ *
+ * A tile of ROWS x PANEL results is kept in registers while k runs over a block of DEPTH. The second factor is copied
+ * into panels of PANEL columns stored in the order in which they are read. So is the first one, in strips of ROWS rows,
+ * if its rows are not dense.
+ *
+ * With many rows all threads first make the panels, for as many blocks of k as SHARED_BYTES hold; then they compute
+ * pieces of the result. A piece is a rectangle, and makes its own strips. If x's columns are dense, it would read a few
+ * numbers of every row; so then the strips are made first, too, unless x is small and each piece needs other rows of
+ * it. With few rows a panel is used too seldom for that: then only the strips are made first, and a piece is a range of
+ * columns, which makes its panels right before it uses them, or reads them in place if y's rows are dense. Pieces
+ * depend only on the shape, and the order of a result's sum only on k, so results are the same for any number of
+ * threads.
+ *
+ * Factors that are stored in 16 bits (stored.h) are always copied, which converts them: the first one into strips, or,
+ * if its rows are dense, into rows. A result in 16 bits is rounded
+ * once: a piece computes its part of it in f32, in memory of its own; or, if k is too long for one go, all of it is
+ * computed in scratch. */
+#include "backends/cpu/isa/product_job.h"
+
+#include "backends/cpu/isa/product_panels.h"
+#include "backends/cpu/isa/product_tile.h"
+#include "backends/cpu/parallel.h"
+
+#if VW == 16
+#define STRIPS_ROWS 512 /* up to so many, the strips of a block of k stay in such a machine's second-level cache */
+#else
+#define STRIPS_ROWS 128
+#endif
+#define DEPTH        256
+#define BLOCK_ROWS   96                 /* rows of a piece, at most: its strips stay in the second-level cache */
+#define FEW_ROWS     128                /* STRIPS_ROWS if x's columns are dense and there are panels for many pieces */
+#define OWN_PANELS   4                  /* panels that a piece makes at a time */
+#define SHARED_BYTES ((int64_t)4 << 20) /* panels, or panels and strips */
+#define STRIPS_BYTES ((int64_t)1 << 20) /* strips alone */
+#define IN_PLACE     ((int64_t)4 << 20) /* bytes of y, which a copy would fetch row by row from beyond the caches */
+/* Multiplications of a piece: the total divided by PIECES, but at least PIECE_WORK. */
+#define PIECES     64
+#define PIECE_WORK ((int64_t)400 * 1000)
+
+/* ---- tiles and what follows them ---- */
+
+/* Where a piece computes its part of the result: its first number, and the distance of rows. */
+typedef struct target {
+    float *c;
+    int64_t step;
+} target;
+
+/* The columns of one panel, which begins at column n of the target. `a`: strips, or x at the piece's first row and k.
+ */
+static void panel_columns(const product_job *j, const float *a, int64_t depth, target to, int64_t rows, int64_t n,
+                          int64_t width, const float *panel, int64_t ldb, bool add)
+{
+    float edge[ROWS * PANEL];
+    const lc__product *p = &j->p;
+    bool inside = width == PANEL;
+    int64_t ldc = inside ? to.step : PANEL, xm = j->row_step ? j->row_step : p->xm;
+    for (int64_t m = 0; m < rows; m += ROWS) {
+        int64_t count = smaller(rows - m, ROWS);
+        const float *from = a + m * (j->strips ? depth : xm);
+        float *out = to.c + m * to.step + n, *c = inside ? out : edge;
+        if (count == ROWS)
+            any_full_tile(depth, from, xm, j->strips, panel, ldb, c, ldc, inside && add, width <= VW);
+        else
+            rest_of_tiles(count, depth, from, xm, j->strips, panel, ldb, c, ldc, inside && add, width <= VW);
+        for (int64_t i = 0; !inside && i < count; i++) {
+            for (int64_t q = 0; q < width; q++)
+                out[i * to.step + q] = add ? out[i * to.step + q] + edge[i * PANEL + q] : edge[i * PANEL + q];
+        }
+    }
+}
+
+/* What follows the product, in place. */
+static void finish(const product_job *j, int64_t m0, int64_t rows, int64_t n0, int64_t columns)
+{
+    const lc__product *p = &j->p;
+    bool simple = p->bias || p->activation, more = epilogue_runs(&j->after);
+    if (!simple && !more) return;
+    float *out = j->out;
+    /* Short rows are neighbors: together they fill vectors. */
+    int64_t step = columns == p->n ? larger(1, 1024 / columns) : 1;
+    for (int64_t m = m0, next; m < m0 + rows; m = next) {
+        next = smaller(m + step, m0 + rows);
+        for (int64_t r = m; simple && r < next; r++)
+            epilogue_linear(p->bias ? j->bias + n0 : NULL, p->activation, out + r * p->n + n0, columns);
+        if (more) epilogue_run(&j->after, out, m * p->n + n0, (next - m) * columns, 2 * step * p->n);
+    }
+}
+
+/* The same row by row, and rounds the result. */
+static void finish_rounded(const product_job *j, target from, int64_t m0, int64_t rows, int64_t n0, int64_t columns)
+{
+    enum { RUN = 256 };
+    const lc__product *p = &j->p;
+    const epilogue *e = &j->after;
+    float other[RUN];
+    for (int64_t m = 0; m < rows; m++) {
+        int64_t begin = j->row_at ? j->row_at(j, m0 + m) : (m0 + m) * p->n;
+        for (int64_t n = 0; n < columns; n += RUN) {
+            int64_t count = smaller(RUN, columns - n), at = begin + n0 + n;
+            float *c = from.c + m * from.step + n;
+            epilogue_linear(p->bias ? j->bias + n0 + n : NULL, p->activation, c, count);
+            if (e->kind == EPILOGUE_SLOPE) {
+                get_run(e->x_type, e->x, at, count, other);
+                epilogue_slope(e->tanh, c, other, count, 0);
+            }
+            if (j->accumulate) {
+                get_run(j->out_type, j->out, at, count, other);
+                for (int64_t i = 0; i < count; i++) c[i] += other[i];
+            }
+            if (e->kind == EPILOGUE_GELU) {
+                if (e->y != j->out) put_run(j->out_type, j->out, at, count, c);
+                epilogue_gelu(e->tanh, c, c, count);
+                put_run(e->y_type, e->y, at, count, c);
+            } else {
+                put_run(j->out_type, j->out, at, count, c);
+            }
+        }
+    }
+}
+
+/* ---- pieces ---- */
+
+static void panels_of(const product_job *j, int64_t k, int64_t depth, int64_t n0, int64_t n1, float *to)
+{
+    if (j->pack_panels)
+        j->pack_panels(j, k, depth, n0, n1, to);
+    else
+        make_some_panels(j->y_type, &j->p, j->y, k, depth, n0, n1, to);
+}
+
+/* Copies rows [m0, m1), into strips or rows. */
+static void copy_x(const product_job *j, int64_t k, int64_t depth, int64_t m0, int64_t m1, float *to)
+{
+    if (j->pack_rows)
+        j->pack_rows(j, k, depth, m0, m1, to);
+    else if (j->row_step)
+        make_rows(j->x_type, &j->p, j->x, k, depth, m0, m1 - m0, to, j->row_step);
+    else
+        make_strips(j->x_type, &j->p, j->x, k, depth, m0, m1 - m0, to);
+}
+
+/* Makes panels [begin, end) of the blocks of k that are made at once, counted block by block. */
+static void make_panels(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const product_job *j = context;
+    (void)thread;
+    for (int64_t i = begin, next; i < end; i = next) {
+        int64_t block = i / j->panels, panel = i % j->panels, k = j->k_begin + block * j->depth;
+        int64_t depth = smaller(j->depth, j->k_end - k);
+        next = smaller(end, (block + 1) * j->panels);
+        panels_of(j, k, depth, panel * PANEL, smaller(j->p.n, (panel + next - i) * PANEL),
+                  j->scratch + (block * j->panels * j->depth + panel * depth) * PANEL);
+    }
+}
+
+/* Where row m of the copy of x begins, in a block of k; rows from a multiple of ROWS on. */
+static int64_t copied_row(const product_job *j, int64_t block, int64_t depth, int64_t m)
+{
+    return block * whole(j->p.m, ROWS) * (j->row_step ? j->row_step : j->depth) +
+           m * (j->row_step ? j->row_step : depth);
+}
+
+/* Copies strips [begin, end) of x, or as many rows, counted as panels are. */
+static void copy_all_x(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const product_job *j = context;
+    int64_t strips = parts(j->p.m, ROWS);
+    (void)thread;
+    for (int64_t i = begin, next; i < end; i = next) {
+        int64_t block = i / strips, m = i % strips * ROWS, k = j->k_begin + block * j->depth;
+        int64_t depth = smaller(j->depth, j->k_end - k);
+        next = smaller(end, (block + 1) * strips);
+        copy_x(j, k, depth, m, smaller(j->p.m, m + (next - i) * ROWS),
+               j->scratch + j->panel_floats + copied_row(j, block, depth, m));
+    }
+}
+
+/* Row sums of strips that a piece has. The pieces of the same rows share them. */
+static void sum_rows(const product_job *j, const float *strips, int64_t k, int64_t depth, int64_t m, int64_t rows,
+                     int64_t column_block)
+{
+    int64_t n = parts(rows, ROWS), end = n * (column_block + 1) / j->column_blocks;
+    for (int64_t s = n * column_block / j->column_blocks; s < end; s++) {
+        double *total = j->after.partial + m + s * ROWS;
+        strip_sums(ROWS, strips + s * ROWS * depth, depth, k > 0, total);
+        for (int64_t i = 0; k + depth == j->p.k && i < smaller(ROWS, rows - s * ROWS); i++)
+            put(j->after.sums_type, j->after.sums, m + s * ROWS + i, (float)total[i]);
+    }
+}
+
+static target target_of(const product_job *j, int64_t m, int64_t n, float *own)
+{
+    if (!j->rounds) return (target){(float *)j->out + m * j->p.n + n, j->p.n};
+    if (j->whole) return (target){j->scratch + j->shared_floats - j->sum_floats + m * j->p.n + n, j->p.n};
+    return (target){own + j->own_floats, j->column_block};
+}
+
+static void piece(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const product_job *j = context;
+    const lc__product *p = &j->p;
+    float *own = j->scratch + j->shared_floats + thread * j->per_thread; /* a part of x, or a panel */
+    for (int64_t i = begin; i < end; i++) {
+        int64_t m = i / j->column_blocks * j->row_block, rows = smaller(j->row_block, p->m - m);
+        int64_t n0 = i % j->column_blocks * j->column_block, n1 = smaller(n0 + j->column_block, p->n);
+        target to = target_of(j, m, n0, own);
+        for (int64_t k = j->k_begin; k < j->k_end; k += j->depth) {
+            int64_t depth = smaller(j->depth, j->k_end - k);
+            const float *panels = j->scratch + (k - j->k_begin) * j->panels * PANEL;
+            const float *a = own;
+            if (j->own_copy)
+                copy_x(j, k, depth, m, m + rows, own);
+            else if (j->copied)
+                a = j->scratch + j->panel_floats + copied_row(j, (k - j->k_begin) / j->depth, depth, m);
+            else
+                a = (const float *)j->x + m * p->xm + k * p->xk;
+            if (j->after.kind == EPILOGUE_ROW_SUMS) sum_rows(j, a, k, depth, m, rows, i % j->column_blocks);
+            for (int64_t n = n0, next; n < n1; n = next) {
+                bool in_place = j->in_place && n + PANEL <= n1;
+                next = j->shared ? n1 : smaller(n1, n + (in_place ? 1 : OWN_PANELS) * PANEL);
+                const float *panel = j->shared  ? panels + n * depth
+                                     : in_place ? (const float *)j->y + k * p->yk + n
+                                                : own;
+                if (!j->shared && !in_place) panels_of(j, k, depth, n, next, own);
+                for (; n < next; n += PANEL, panel += PANEL * depth)
+                    panel_columns(j, a, depth, to, rows, n - n0, smaller(PANEL, n1 - n), panel,
+                                  in_place ? p->yk : PANEL, k > 0 || (j->accumulate && !j->rounds));
+            }
+        }
+        if (j->k_end == p->k && j->rounds) finish_rounded(j, to, m, rows, n0, n1 - n0);
+        if (j->k_end == p->k && !j->rounds) finish(j, m, rows, n0, n1 - n0);
+    }
+}
+
+/* ---- the plan ---- */
+
+/* Sets how the result is cut into pieces. */
+static void plan_pieces(product_job *j, int64_t row_work)
+{
+    const lc__product *p = &j->p;
+    j->shared = p->m > (p->xk != 1 && p->n >= PIECES * 3 / 4 * PANEL ? STRIPS_ROWS : FEW_ROWS);
+    j->panels = parts(p->n, PANEL);
+    int64_t work = larger(p->m * row_work / PIECES, PIECE_WORK), most = j->shared ? BLOCK_ROWS : p->m;
+    j->row_block = smaller(whole(larger(parts(work, row_work), 4 * ROWS), ROWS), most);
+    if (!j->shared || j->row_block > p->m) j->row_block = p->m;
+    j->row_blocks = parts(p->m, j->row_block);
+    j->column_block = whole(parts(work, j->row_block * p->k), PANEL);
+    if (j->column_block > p->n / 4 * 3) j->column_block = whole(p->n, PANEL);
+    j->column_blocks = parts(p->n, j->column_block);
+}
+
+/* Sets which memory the call needs. */
+static void plan_scratch(product_job *j, int64_t blocks)
+{
+    const lc__product *p = &j->p;
+    j->blocks_at_once = blocks;
+    int64_t row = j->row_step ? j->row_step : j->depth;
+    j->own_copy = j->copied && j->shared && (p->xk == 1 || (j->column_blocks == 1 && blocks == 1));
+    if (j->shared || j->copied) {
+        int64_t panels = j->shared ? j->panels * PANEL * j->depth : 0;
+        int64_t copy = j->copied && !j->own_copy ? whole(p->m, ROWS) * row : 0;
+        int64_t bytes = j->shared ? SHARED_BYTES : STRIPS_BYTES;
+        j->blocks_at_once = smaller(larger(bytes / 4 / larger(panels + copy, 1), 1), blocks);
+        j->panel_floats = j->blocks_at_once * panels;
+        j->shared_floats = j->panel_floats + j->blocks_at_once * copy;
+    }
+    j->whole = j->rounds && j->blocks_at_once < blocks;
+    if (j->whole) j->sum_floats = whole(p->m * p->n, 16);
+    j->shared_floats += j->sum_floats;
+    j->own_floats = !j->shared ? OWN_PANELS * PANEL * j->depth : j->own_copy ? whole(j->row_block, ROWS) * row : 0;
+    j->per_thread = j->own_floats;
+    if (j->rounds && !j->whole) j->per_thread += j->row_block * j->column_block;
+}
+
+bool lc__job_plan(product_job *j)
+{
+    const lc__product *p = &j->p;
+    int64_t blocks = parts(p->k, DEPTH), row_work;
+    if (__builtin_mul_overflow(p->k, whole(p->n, PANEL), &row_work) || row_work > INT64_MAX / p->m / 8) return false;
+    j->work = p->m * row_work;
+    j->depth = whole(parts(p->k, blocks), 8);
+    plan_pieces(j, row_work);
+    /* Rows a page apart would all use the same few lines of the first-level cache; half a page apart they use
+     * twice as many, which is enough for wide pieces. */
+    int64_t conflict = j->column_blocks > 1 ? 512 : 1024;
+    j->strips = p->xk != 1 || (p->m > 1 && p->xm % conflict == 0) || j->after.kind == EPILOGUE_ROW_SUMS;
+    if (j->pack_rows || (j->x_type != LC_F32 && p->xk == 1 && j->after.kind != EPILOGUE_ROW_SUMS)) {
+        j->strips = false;
+        j->row_step = whole(j->depth, 16) | 16; /* an odd number of lines of the cache */
+    }
+    j->copied = j->strips || j->row_step;
+    j->in_place = !j->pack_panels && j->y_type == LC_F32 && p->m <= FEW_ROWS && p->yn == 1 && p->yk % 512 != 0 &&
+                  p->k * p->yk <= IN_PLACE / 4;
+    plan_scratch(j, blocks);
+    return true;
+}
+
+/* A multiple of 16. */
+int64_t lc__job_floats(const product_job *j, int threads)
+{
+    return whole(j->shared_floats + larger(1, threads) * j->per_thread, 16);
+}
+
+void lc__job_run(product_job *j, int threads)
+{
+    for (int64_t k = 0; k < j->p.k; k = j->k_end) {
+        j->k_begin = k;
+        j->k_end = smaller(j->p.k, k + j->blocks_at_once * j->depth);
+        if (j->shared)
+            lc__parallel_for(threads, parts(j->k_end - k, j->depth) * j->panels, larger(1, 16384 / (j->depth * PANEL)),
+                             make_panels, j);
+        if (j->copied && !j->own_copy)
+            lc__parallel_for(threads, parts(j->k_end - k, j->depth) * parts(j->p.m, ROWS),
+                             whole(larger(1, 16384 / (j->depth * ROWS)), 4), copy_all_x, j);
+        lc__parallel_for(threads, j->row_blocks * j->column_blocks, 1, piece, j);
+    }
+}
