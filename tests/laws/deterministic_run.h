@@ -51,6 +51,7 @@ typedef struct job {
     bool compares_state;                    /* compares the optimizers' state in the final checkpoint */
     const char *strategy, *state_dict_type; /* used with a communicator */
     const char *devices;                    /* used in one process */
+    const char *precision;
 } job;
 
 enum { MOST_BYTES = 1 << 16 };
@@ -309,6 +310,7 @@ static inline lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.strategy = comm || j->devices ? j->strategy : NULL;
     if (opt.strategy && !strcmp(opt.strategy, "sharded_hybrid")) opt.shard_size = n % 2 ? n : n / 2; /* two copies */
     opt.devices = j->devices;
+    opt.precision = j->precision;
     opt.state_dict_type = comm ? j->state_dict_type : NULL;
     opt.bucket_cap_mb = 1. / 1024; /* so that there are several buckets and sharded units */
     opt.deterministic = true;

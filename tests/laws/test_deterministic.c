@@ -37,6 +37,45 @@ TEST(clipping_schedules_and_momentum)
     }
 }
 
+/* The scale of the loss is part of what must be equal: it decides which updates are skipped. */
+TEST(mixed_precision)
+{
+    static const char *const names[] = {"bf16-mixed", "16-mixed"};
+    for (int p = 0; p < 2; p++)
+        for (int k = 0; k < KINDS; k++) {
+            job j = job_of("mixed", (net_kind)k, 32, 0);
+            j.precision = names[p];
+            j.accumulate = 1 + k % 2;
+            j.clip = 0.5;
+            j.compares_state = true;
+            check(&j, names[p], 4);
+        }
+}
+
+/* Saved inside an epoch and a window. */
+TEST(a_run_in_mixed_precision_resumes_on_other_ranks)
+{
+    static const char *const names[] = {"bf16-mixed", "16-mixed"};
+    for (int p = 0; p < 2; p++)
+        for (int k = 0; k < KINDS; k++) {
+            job j = job_of("resume", (net_kind)k, 16, 0);
+            j.precision = names[p];
+            j.accumulate = 4;
+            CHECK_OK(run(&j, NULL, &one));
+            for (int s = k % 2; s < STRATEGIES; s += 2) {
+                snprintf(j.root, sizeof j.root, "%s", fresh_dir("part"));
+                j.ckpt_path = NULL;
+                j.strategy = strategies[s];
+                j.save_after = 1 + s % 3;
+                snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
+                run_on(&j, "a run that saves", 2);
+                j.save_after = -1;
+                j.ckpt_path = j.saved;
+                run_on(&j, "a run that goes on", k % 2 ? 4 : 1);
+            }
+        }
+}
+
 /* A step that reads values is executed in parts. */
 TEST(steps_that_read_values)
 {

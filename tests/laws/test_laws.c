@@ -228,6 +228,51 @@ TEST(planned_is_unplanned_accumulating_and_clipping)
     planned_is_unplanned("gpt_small", 2, 0.5);
 }
 
+/* ---- mixed precision: roundings are part of what a step means, not of its plan ---- */
+
+static const lc_dtype low_types[] = {LC_BF16, LC_F16};
+
+static void mixed(const task *t, int steps, int threads, lc_dtype dtype, outcome *o)
+{
+    lc_graph_args args = LC_ARGS(lc_graph, .threads = threads, .seed = 5, .deterministic = true, .autocast = dtype);
+    train(t, steps, 2, 0.5, &args, o);
+}
+
+TEST(planned_is_unplanned_in_mixed_precision)
+{
+    if (getenv("LIGHTC_PLAN")) SKIP("LIGHTC_PLAN is set");
+    for (size_t i = 0; i < 2 * (sizeof tasks / sizeof tasks[0]); i++) {
+        const task *t = &tasks[i / 2];
+        outcome on, off;
+        mixed(t, 1, 2, low_types[i % 2], &on);
+        setenv("LIGHTC_PLAN", "off", 1);
+        mixed(t, 1, 2, low_types[i % 2], &off);
+        unsetenv("LIGHTC_PLAN");
+        /* A rounding elsewhere would change the loss; gradients of parameters are f32 sums, as without autocast. */
+        CHECK_EQ(on.loss[0], off.loss[0]);
+        compare(&on, &off, 1, 2e-6);
+        CHECK(on.stats.nodes < off.stats.nodes);
+        free(on.values), free(off.values);
+    }
+}
+
+TEST(any_number_of_threads_in_mixed_precision)
+{
+    for (size_t i = 0; i < 2 * (sizeof tasks / sizeof tasks[0]); i++) {
+        const task *t = &tasks[i / 2];
+        outcome one, more;
+        mixed(t, 3, 1, low_types[i % 2], &one);
+        for (int threads = 2; threads <= 3; threads++) {
+            mixed(t, 3, threads, low_types[i % 2], &more);
+            CHECK_EQ(one.n, more.n);
+            if (memcmp(one.values, more.values, (size_t)one.n * sizeof *one.values) != 0)
+                TEST_FAIL("%s, %s: 1 and %d threads differ", t->model, lc_dtype_name(low_types[i % 2]), threads);
+            free(more.values);
+        }
+        free(one.values);
+    }
+}
+
 /* ---- fast kernels = reference kernels ---- */
 
 TEST(fast_kernels_are_the_reference)

@@ -177,8 +177,11 @@ static void check_values(const char *name, const char *what, int k, int64_t n, c
     double e = error_of(n, got, want, roundoff(low_of(current)));
     if (!(e <= most))
         TEST_FAIL("%s, %s: %s %d is %g roundings from f64, and %g are allowed", current->name, name, what, k, e, most);
-    if (memcmp(got, unplanned, (size_t)n * sizeof *got))
-        TEST_FAIL("%s, %s: %s %d has other bits than without a plan", current->name, name, what, k);
+    /* What is rounded is the same with and without a plan. A fused kernel may add up a parameter's gradient, which is
+     * f32, in another order. */
+    double other = error_of(n, got, unplanned, 0x1p-24);
+    if (other > (most == RESULTS ? 0 : 4))
+        TEST_FAIL("%s, %s: %s %d is %g roundings of f32 from that without a plan", current->name, name, what, k, other);
 }
 
 static void compare(const form *f)
