@@ -147,7 +147,11 @@ TEST(kernels_are_found)
     CHECK_OK(lc__cpu_backend.find_kernels(set, &call, 1, &kernel, &n));
     CHECK(n == 1);
     CHECK_STR(kernel->name, "tiles_base");
-    in[0].dtype = in[1].dtype = out.dtype = LC_F64; /* left to the reference kernel */
+    in[0].dtype = in[1].dtype = out.dtype = LC_F64;
+    CHECK_OK(lc__cpu_backend.find_kernels(set, &call, 1, &kernel, &n));
+    CHECK(n == 1);
+    CHECK_STR(kernel->name, "tiles_f64_base");
+    in[0].dtype = in[1].dtype = out.dtype = LC_I64; /* left to the reference kernel */
     CHECK_OK(lc__cpu_backend.find_kernels(set, &call, 1, &kernel, &n));
     CHECK(n == 0);
 }

@@ -44,16 +44,18 @@ static const lc__isa *limited_set(const lc__isa *complete)
     static lc_kernel limited;
     static lc__isa set;
     memset(lists, 0, sizeof lists);
+    lacking.complete = NULL;
     for (int i = 0; complete->lists[i]; i++) {
         int k = 0;
-        for (; complete->lists[i][k].op; k++) {
+        for (const lc__kernel_entry *e = complete->lists[i]; e->op; e++) {
             CHECK(i < LISTS && k + 1 < ENTRIES);
-            entries[i][k] = complete->lists[i][k];
-            if (entries[i][k].op != lacking.op) continue;
-            lacking.complete = entries[i][k].kernel;
+            if (e->op == lacking.op && lacking.complete) continue; /* for other types */
+            entries[i][k++] = *e;
+            if (e->op != lacking.op) continue;
+            lacking.complete = e->kernel;
             limited = *lacking.complete;
             limited.supports = supports_some;
-            entries[i][k].kernel = &limited;
+            entries[i][k - 1].kernel = &limited;
         }
         entries[i][k] = (lc__kernel_entry){NULL, NULL};
         lists[i] = entries[i];

@@ -15,13 +15,17 @@
     X(fused_f64)                                                                                                       \
     X(batch_norm_pool)                                                                                                 \
     X(batch_norm)                                                                                                      \
+    X(batch_norm_f64)                                                                                                  \
     X(pool)                                                                                                            \
     X(softmax)                                                                                                         \
+    X(softmax_f64)                                                                                                     \
     X(reduce)                                                                                                          \
+    X(reduce_f64)                                                                                                      \
     X(cross_entropy)                                                                                                   \
     X(update)                                                                                                          \
     X(copy)                                                                                                            \
     X(row_norm)                                                                                                        \
+    X(row_norm_f64)                                                                                                    \
     X(group_norm)                                                                                                      \
     X(gradient)                                                                                                        \
     X(attention)                                                                                                       \

@@ -17,6 +17,20 @@
 #include "optim/rmsprop.inl"
 #include "optim/rprop.inl"
 #include "optim/sgd.inl"
+#undef REAL
+#undef LC_LOOP_SUFFIX
+
+#define REAL           double
+#define LC_LOOP_SUFFIX f64
+#include "optim/adadelta.inl"
+#include "optim/adagrad.inl"
+#include "optim/adam.inl"
+#include "optim/adamax.inl"
+#include "optim/nadam.inl"
+#include "optim/radam.inl"
+#include "optim/rmsprop.inl"
+#include "optim/rprop.inl"
+#include "optim/sgd.inl"
 
 /* A part of a segment, and the share of the work it belongs to. There is one share for each thread, of equal size, so
  * that a large segment does not keep one thread busy longer than the others. */
@@ -63,7 +77,7 @@ static void release(lc_call *call)
 
 static bool supports(const lc_call *call)
 {
-    return call->in[0].dtype == LC_F32;
+    return call->in[0].dtype == LC_F32 || call->in[0].dtype == LC_F64;
 }
 
 typedef struct job {
@@ -96,7 +110,7 @@ static void run_update(const lc_call *call, lc__range_fn *loop)
 #define UPDATE_KERNEL(id, n_state)                                                                                     \
     static void id##_run(const lc_call *call)                                                                          \
     {                                                                                                                  \
-        run_update(call, id##_f32);                                                                                    \
+        run_update(call, call->in[0].dtype == LC_F64 ? id##_f64 : id##_f32);                                           \
     }                                                                                                                  \
     static const lc_kernel id##_kernel = {                                                                             \
         .name = "update_" #id "_" LC_ISA_STRING,                                                                       \
