@@ -29,6 +29,7 @@
     X(group_norm)                                                                                                      \
     X(gradient)                                                                                                        \
     X(attention)                                                                                                       \
+    X(attention_f64)                                                                                                   \
     X(embedding)                                                                                                       \
     X(dropout)                                                                                                         \
     X(product)                                                                                                         \
