@@ -59,6 +59,11 @@ typedef struct lc_backend_ops {
     void (*describe)(const void *set, char *text, size_t size);
     /* OPTIONAL (1) */
     int (*max_threads)(void);
+    /* OPTIONAL (unknown): what the processor has that matters to kernels, with spaces between: "avx2 f16c avx512". */
+    void (*features)(char *text, size_t size);
+    /* OPTIONAL (it has): whether the processor has units for products of `dtype`, which has 16 bits. Without them
+     * kernels convert to f32, so that such products are not faster than those of f32. */
+    bool (*has_units)(const void *set, lc_dtype dtype);
 
     /* ---- the queue ---- */
     /* Enqueues a copy of bytes between two addresses, each the device's or the host's. Host memory of host_alloc or

@@ -51,7 +51,17 @@ typedef struct lc_device_memory {
     int64_t workspace;   /* of its kernels */
 } lc_device_memory;
 
+/* A kind of device, for people to read. */
+typedef struct lc_device_info {
+    int devices;        /* how many of the kind this machine has */
+    char kernels[128];  /* "avx512, oneDNN 2.6.0"; "" if the kind does not tell, as the next */
+    char features[256]; /* of the processor: "avx2 f16c avx512 avx512_bf16" */
+} lc_device_info;
+
 LC_BEGIN_DECLS
+
+/* What `device` ("cpu", or the name of a backend) is. Opens it. */
+LC_API lc_status lc_device_describe(const char *device, lc_device_info *out) LC_MUST_USE;
 
 /* How many processors this process can keep busy, at least 1: those it may run on, or fewer if its control groups limit
  * its CPU time (a container's --cpus, rounded up). */

@@ -59,6 +59,12 @@ typedef enum lc_autocast_class {
     LC_AUTOCAST_FOLLOW, /* gives 16 bits if all its operands have 16, else f32 */
 } lc_autocast_class;
 
+/* The shortest times of lc_precision_measure. */
+typedef struct lc_precision_times {
+    double product_ms; /* two products of matrices, one after the other */
+    double chain_ms;   /* elementwise operators on a value four times as large */
+} lc_precision_times;
+
 LC_BEGIN_DECLS
 #define lc_mixed_precision(...) LC_CALL_NEW_(lc_mixed_precision, lc_mixed_precision, (), __VA_ARGS__, )
 LC_API lc_status lc_mixed_precision_with(lc_precision *out, const lc_mixed_precision_args *args) LC_MUST_USE;
@@ -69,5 +75,9 @@ LC_API lc_status lc_precision_scale(const lc_precision *precision, double *scale
 LC_API lc_status lc_precision_find(const char *name, const lc_precision_ops **out) LC_MUST_USE;
 /* The class of an operator; custom operators are of class F32. */
 LC_API lc_autocast_class lc_autocast_class_of(const lc_op *op);
+/* Measures on the CPU, through the graph, what mixed precision of each of n types (1 to 4; LC_F32: none) costs:
+ * matrices are [size,size]. threads: as in lc_graph_args. */
+LC_API lc_status lc_precision_measure(const lc_dtype *types, int n, int64_t size, int threads,
+                                      lc_precision_times *out) LC_MUST_USE;
 LC_END_DECLS
 #endif

@@ -5,8 +5,10 @@
 #include "backends/cpu/memory.h"
 #include "backends/cpu/onednn/onednn.h"
 #include "backends/cpu/parallel.h"
+#include "backends/cpu_units.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static lc_status kernel_set(void *device, const void **set)
 {
@@ -36,6 +38,14 @@ static void describe(const void *set, char *text, size_t size)
     snprintf(text, size, "%s, %s", ((const lc__isa *)set)->name, library);
 }
 
+/* A set that LIGHTC_ISA has chosen uses no units beyond it. */
+static bool has_units(const void *set, lc_dtype dtype)
+{
+    if (strcmp(((const lc__isa *)set)->name, "avx512") != 0) return false;
+    const lc__units u = lc__units_find();
+    return dtype == LC_BF16 ? u.avx512_bf16 || u.amx_bf16 : dtype == LC_F16 && (u.avx512_fp16 || u.amx_fp16);
+}
+
 const lc_backend_ops lc__cpu_backend = {
     .name = "cpu",
     .host_memory = true,
@@ -51,5 +61,7 @@ const lc_backend_ops lc__cpu_backend = {
     .kernel_set = kernel_set,
     .find_kernels = find_kernels,
     .describe = describe,
+    .features = lc__units_names,
+    .has_units = has_units,
     .max_threads = lc__parallel_max,
 };

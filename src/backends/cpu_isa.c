@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The choice of an instruction set. */
 #include "backends/cpu/isa.h"
+#include "backends/cpu_units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,14 +15,12 @@ static bool machine_has_base(void)
 #ifdef LC_ISA_X86
 static bool machine_has_avx2(void)
 {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return lc__units_find().avx2;
 }
 
 static bool machine_has_avx512(void)
 {
-    return machine_has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return lc__units_find().avx512;
 }
 #endif
 

@@ -2,8 +2,10 @@
 /* The list of opened devices. */
 #include "device/device.h"
 
+#include "base/handle.h"
 #include "builtin.h"
 
+#include <lightc/graph.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,4 +175,19 @@ lc_status lc__device_copy(const lc_device *to_on, void *to, const lc_device *fro
     const lc_device *on = lc__on_host(to_on) ? from_on : to_on;
     LC_TRY(on->ops->copy(on->context, to, from, bytes));
     return on->ops->wait(on->context, UINT64_MAX);
+}
+
+lc_status lc_device_describe(const char *device, lc_device_info *out)
+{
+    const lc_device *d;
+    const void *set;
+    LC__NEEDS(device, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    *out = (lc_device_info){0};
+    LC_TRY(lc__device_find(device, &d));
+    LC_TRY(lc__device_count(device, &out->devices));
+    LC_TRY(d->ops->kernel_set(d->context, &set));
+    if (d->ops->describe) d->ops->describe(set, out->kernels, sizeof out->kernels);
+    if (d->ops->features) d->ops->features(out->features, sizeof out->features);
+    return LC_OK;
 }

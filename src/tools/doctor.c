@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `lightc doctor comm`: shows how the ranks of a run reach each other, and what slows them down. As a rank of `lightc
- * launch` it checks all ranks; otherwise this host. To add a check: a function in `checks`. */
+/* `lightc doctor` shows this machine (machine.c). `lightc doctor comm` shows how the ranks of a run reach each other,
+ * and what slows them down. As a rank of `lightc launch` it checks all ranks; otherwise this host. To add a check: a
+ * function in `checks`. */
 #include "bench.h"
 #include "place.h"
 #include "tools.h"
@@ -269,9 +270,14 @@ int tool_doctor(int argc, char **argv)
     doctor o = {.seconds = 0.005};
     lc_comm *c = NULL;
     void *texts = NULL;
-    if (argc < 2 || strcmp(argv[1], "comm") != 0) {
-        bool asked = argc > 1 && is_help(argv[1]);
-        fprintf(asked ? stdout : stderr, "usage: lightc doctor comm [--seconds S]\n"
+    if (argc < 2) {
+        LC_MAIN_TRY(machine_show());
+        return 0;
+    }
+    if (strcmp(argv[1], "comm") != 0) {
+        bool asked = is_help(argv[1]);
+        fprintf(asked ? stdout : stderr, "usage: lightc doctor\n"
+                                         "       lightc doctor comm [--seconds S]\n"
                                          "       lightc launch -H HOST:N,... lightc doctor comm [--seconds S]\n");
         return asked ? 0 : 2;
     }

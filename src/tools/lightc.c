@@ -16,7 +16,8 @@ static const struct {
     {"ckpt", "inspect|diff|consolidate CHECKPOINT...", "inspect a checkpoint, compare two, consolidate a sharded one",
      tool_ckpt},
     {"data", "pack|index|show PATH...", "pack folders of pictures into shards, index shards, and show them", tool_data},
-    {"doctor", "comm [--seconds S]", "show how ranks reach each other, and what hinders them", tool_doctor},
+    {"doctor", "[comm [--seconds S]]", "show what this machine trains with; comm: how ranks reach each other",
+     tool_doctor},
     {"bench", "comm [--OPTION VALUE]...", "measure the collectives on this machine", tool_bench},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };

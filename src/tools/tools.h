@@ -18,6 +18,9 @@ int tool_ckpt(int argc, char **argv);
 int tool_data(int argc, char **argv);
 int tool_doctor(int argc, char **argv);
 
+/* Prints what this machine has for training, and which precision is fastest on it. */
+lc_status machine_show(void) LC_MUST_USE;
+
 /* The nearest of n words to `word`, at most two letters away; NULL: none. */
 const char *nearest_word(const char *word, const char *const *words, int n);
 

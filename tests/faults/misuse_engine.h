@@ -44,6 +44,7 @@ S(lc_tensor_gather, (H(TENSOR), P(OUT), 24))
 S(lc_tensor_write, (H(TENSOR), P(LIST), 24))
 S(lc_item, (H(TENSOR), P(OUT)))
 /* ---- graph.h ---- */
+S(lc_device_describe, (P(WORD), P(OUT)))
 N(lc_processors, ())
 S(lc_graph_new_with, (P(OUT), DEFAULTS(lc_graph)))
 V(lc_graph_free, (HO(GRAPH)))

@@ -92,6 +92,7 @@ static char WORD_[] = "word", PATH_[] = "/nowhere/at/all";
 static void *POINTERS_[] = {OUT_, OUT_, OUT_, OUT_};
 static char *ARGV_[] = {WORD_, NULL};
 static lc_type TYPE_ = {.dtype = LC_F32, .ndim = 2, .shape = {2, 3}};
+static lc_dtype PRECISION_TYPES_[] = {LC_F32};
 static lc_batch BATCH_;
 static lc_tensor *TENSORS_[4];
 static lc_optimizer *OPTIMIZER_LIST_[4];

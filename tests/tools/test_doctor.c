@@ -10,6 +10,25 @@ static int run(const char *command)
     return run_command("LIGHTC='%s/lightc'; export OMP_WAIT_POLICY=passive; %s 2>&1", programs(), command);
 }
 
+TEST(the_doctor_shows_the_machine)
+{
+    CHECK_EQ(run("$LIGHTC doctor"), 0);
+    for (const char *line = said, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) CHECK(end - line <= 80);
+    check_says("processor     ");
+    check_says("\ninstructions  ");
+    check_says("\nmatrix units  ");
+    check_says(" GB/s when all threads copy\n");
+    check_says("\nlibraries     ");
+    check_says("cJSON 1.");
+    check_says("\nother devices none: LIGHTC_BACKEND_PATH names no folder of backends\n");
+    check_says("\n32-true       ");
+    check_says("\nbf16-mixed    ");
+    check_says("\n16-mixed      ");
+    check_says("\nfastest here: ");
+    CHECK_EQ(run("LIGHTC_BACKEND_PATH=\"$(dirname $LIGHTC)/../lib\" $LIGHTC doctor | grep '^other devices'"), 0);
+    check_says("other devices sim: ");
+}
+
 TEST(the_doctor_examines_all_ranks)
 {
     CHECK_EQ(run("$LIGHTC launch -H local:2,local:2 $LIGHTC doctor comm --seconds 0.0001"), 0);

@@ -4,6 +4,7 @@
 #include "core/hooks/hooks.h"
 #include "core/loop/loop.h"
 #include "core/trainer/memory_limit.h"
+#include "core/trainer/precision_time.h"
 #include "core/logging/logging.h"
 #include "core/fabric/fabric_internal.h"
 
@@ -90,6 +91,15 @@ static lc_status set_up(lc_fabric *f, const lc_fabric_args *o, const lc_strategy
     return lc__request_check(ask, strategy, f->comm, o->deterministic);
 }
 
+static lc_status report_slow_precision(const lc_fabric *f)
+{
+    char text[LC__SLOWER_SIZE];
+    if (lc_fabric_global_rank(f) != 0) return LC_OK;
+    LC_TRY(lc__precision_slower(f->graph, f->precision->name, text));
+    if (*text) lc__show_line(2, "warning: %s", text);
+    return LC_OK;
+}
+
 lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
 {
     LC__TAKE_IF_GIVEN(o, lc_fabric, lc_fabric_args, args);
@@ -122,6 +132,7 @@ lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
     if (!g.threads) g.threads = lc__world_threads();
     if (f->precision->configure_graph) LC_TRY_GOTO(status, done, f->precision->configure_graph(&f->precision_self, &g));
     LC_TRY_GOTO(status, done, lc_graph_new_with(&f->graph, &g));
+    LC_TRY_GOTO(status, done, report_slow_precision(f));
     f->before = lc__device_use(f->graph->on);
     *out = f;
     f = NULL;

@@ -4,6 +4,7 @@
 #include "base/args.h"
 #include "core/trainer/run.h"
 #include "core/trainer/memory_limit.h"
+#include "core/trainer/precision_time.h"
 #include "base/handle.h"
 #include "comm/agree.h"
 #include "comm/world/world.h"
@@ -251,8 +252,18 @@ static lc_status set_up_optimizers(lc_trainer *t)
     return lc__device_parts_set_optimizers(t);
 }
 
+static lc_status report_slow_precision(lc_trainer *t)
+{
+    char text[LC__SLOWER_SIZE];
+    if (!lc__is_rank_zero(t) || t->opt.barebones || t->resume->is_probe) return LC_OK;
+    LC_TRY(lc__precision_slower(t->graph, t->precision->name, text));
+    if (*text) lc_trainer_message(t, LC_WARNING, "%s", text);
+    return LC_OK;
+}
+
 lc_status lc__fit_begin(lc_trainer *t)
 {
+    LC_TRY(report_slow_precision(t));
     lc__watch_begin(t);
     lc_graph_set_window(t->graph, 0); /* an earlier fit with manual optimization may have set it */
     lc__saves_begin(t);

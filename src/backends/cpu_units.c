@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the processor has beyond its base instruction set, as far as kernels could use it. Units for matrices (AMX)
+ * count if the operating system lets this process use their registers. */
+#define _GNU_SOURCE /* syscall */
+#include "backends/cpu_units.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#ifdef LC_ISA_X86
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+typedef struct words {
+    unsigned leaf1[4], leaf7[4], leaf7_1[4]; /* eax, ebx, ecx, edx */
+} words;
+
+static void ask(unsigned leaf, unsigned sub, unsigned out[4])
+{
+    if (!__get_cpuid_count(leaf, sub, &out[0], &out[1], &out[2], &out[3])) memset(out, 0, 4 * sizeof *out);
+}
+
+/* Registers of tiles are larger than what a thread's state has room for, so Linux wants to be asked for them. */
+static bool system_grants_tiles(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+
+static bool has(unsigned word, int bit)
+{
+    return word >> bit & 1;
+}
+
+lc__units lc__units_find(void)
+{
+    words w;
+    ask(1, 0, w.leaf1);
+    ask(7, 0, w.leaf7);
+    ask(7, 1, w.leaf7_1);
+    __builtin_cpu_init();
+    lc__units u = {.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"),
+                   .f16c = has(w.leaf1[2], 29)};
+    u.f16c = u.f16c && u.avx2;
+    u.avx512 = u.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    u.avx512_bf16 = u.avx512 && has(w.leaf7_1[0], 5);
+    u.avx512_fp16 = u.avx512 && has(w.leaf7[3], 23);
+    bool tiles = has(w.leaf7[3], 24) && system_grants_tiles();
+    u.amx_bf16 = tiles && has(w.leaf7[3], 22);
+    u.amx_fp16 = tiles && has(w.leaf7_1[0], 21);
+    return u;
+}
+#else
+lc__units lc__units_find(void)
+{
+    return (lc__units){0};
+}
+#endif
+
+void lc__units_names(char *text, size_t size)
+{
+    const lc__units u = lc__units_find();
+    const struct {
+        const char *name;
+        bool there;
+    } all[] = {{"avx2", u.avx2},
+               {"f16c", u.f16c},
+               {"avx512", u.avx512},
+               {"avx512_bf16", u.avx512_bf16},
+               {"avx512_fp16", u.avx512_fp16},
+               {"amx_bf16", u.amx_bf16},
+               {"amx_fp16", u.amx_fp16}};
+    size_t n = 0;
+    text[0] = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all && n < size; i++)
+        if (all[i].there) n += (size_t)snprintf(text + n, size - n, "%s%s", n ? " " : "", all[i].name);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Instruction sets of this machine. */
+#ifndef LC_BACKENDS_CPU_UNITS_H
+#define LC_BACKENDS_CPU_UNITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct lc__units {
+    bool avx2, f16c, avx512; /* avx512: F, BW, DQ and VL */
+    bool avx512_bf16, avx512_fp16, amx_bf16, amx_fp16;
+} lc__units;
+
+lc__units lc__units_find(void);
+/* "avx2 f16c avx512"; "" if there are none. */
+void lc__units_names(char *text, size_t size);
+
+#endif

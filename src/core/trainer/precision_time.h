@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a precision costs on this machine. */
+#ifndef LC_CORE_TRAINER_PRECISION_TIME_H
+#define LC_CORE_TRAINER_PRECISION_TIME_H
+
+#include <lightc/graph.h>
+
+enum { LC__SLOWER_SIZE = 200 };
+
+/* At the start of a run on `g` whose precision is called `name`: if products of its 16 bits take longer than those of
+ * f32, writes into `text` that they do, else "". Measures for some milliseconds, once a process and type. */
+lc_status lc__precision_slower(const lc_graph *g, const char *name, char text[LC__SLOWER_SIZE]) LC_MUST_USE;
+
+#endif

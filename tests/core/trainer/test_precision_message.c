@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A run whose precision is slower than f32 says so once, at its start. The reference kernels convert each number of 16
+ * bits alone, so they are slower on every machine. */
+#include "quiet_options.h"
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SAMPLES = 32 };
+#include "small_data.h"
+
+static int said;
+static char text[400];
+
+static void listen(void *context, lc_trainer *t, lc_level level, const char *message)
+{
+    (void)context, (void)t;
+    if (!strstr(message, "products take")) return;
+    CHECK_EQ(level, LC_WARNING);
+    snprintf(text, sizeof text, "%s", message);
+    said++;
+}
+
+typedef struct net {
+    lc_module base;
+    lc_tensor *w;
+} net;
+
+static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)i;
+    return lc_cross_entropy(lc_linear(b->x, ((net *)self)->w, NULL), b->y);
+}
+
+static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(self, .lr = 0.1));
+}
+
+static const lc_module_ops ops = {LC_MODULE_OPS_INIT("net"), .training_step = training_step,
+                                  .configure_optimizers = configure_optimizers};
+
+static void slow_kernels(void)
+{
+    setenv("LIGHTC_KERNELS", "reference", 1);
+    setenv("LIGHTC_ISA", "base", 1);
+}
+
+/* A fit. */
+static void train(const char *precision, bool barebones)
+{
+    static const int64_t shape[] = {CLASSES, FEATURES};
+    net m;
+    lc_dataloader *loader;
+    lc_trainer *t;
+    lc_callback listener;
+    memset(&m, 0, sizeof m);
+    said = 0;
+    CHECK_OK(loader_of(0, SAMPLES, 8, false, &loader));
+    lc_module_init(&m.base, &ops, 3);
+    m.w = lc_module_add_parameter(&m.base, "w", LC_F32, LC_ROW_MAJOR, 2, shape, (lc_init){0});
+    CHECK_OK(lc_lambda_callback(&listener, .on_message = listen));
+    lc_trainer_options opt = quiet_options(NULL);
+    opt.precision = precision;
+    opt.max_epochs = 1;
+    opt.callbacks = &listener;
+    opt.n_callbacks = 1;
+    opt.barebones = barebones;
+    CHECK_OK(lc_trainer_new(&opt, &t));
+    CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = loader));
+    lc_trainer_free(t);
+    lc_dataloader_free(loader);
+    lc_module_release(&m.base);
+}
+
+TEST(a_run_whose_precision_is_slower_says_so_once)
+{
+    slow_kernels();
+    train("bf16-mixed", false);
+    CHECK_EQ(said, 1);
+    CHECK(strstr(text, "bf16-mixed runs without bf16 units on this CPU: products take ") == text);
+    CHECK(strstr(text, " times as long as in f32; memory of activations halves") != NULL);
+    train("16-mixed", false);
+    CHECK_EQ(said, 1);
+    CHECK(strstr(text, "16-mixed runs without f16 units on this CPU: products take ") == text);
+}
+
+TEST(other_runs_say_nothing)
+{
+    slow_kernels();
+    train("32-true", false);
+    CHECK_EQ(said, 0);
+    train("bf16-mixed", true);
+    CHECK_EQ(said, 0);
+}
+
+TEST(a_fabric_says_so_too)
+{
+    slow_kernels();
+    lc_fabric *f;
+    char line[400] = "";
+    int pipes[2], before = dup(2);
+    CHECK(before >= 0 && pipe(pipes) == 0 && dup2(pipes[1], 2) == 2);
+    lc_status s = lc_fabric_new(&f, .precision = "bf16-mixed", .threads = 1);
+    dup2(before, 2);
+    close(before);
+    close(pipes[1]);
+    CHECK_OK(s);
+    CHECK(read(pipes[0], line, sizeof line - 1) > 0);
+    CHECK(strstr(line, "warning: bf16-mixed runs without bf16 units on this CPU: products take ") == line);
+    CHECK(strchr(line, '\n') == line + strlen(line) - 1);
+    close(pipes[0]);
+    lc_fabric_free(f);
+}
+
+TEST(precisions_are_measured)
+{
+    const lc_dtype types[] = {LC_F32, LC_BF16, LC_F16};
+    lc_precision_times t[3];
+    CHECK_OK(lc_precision_measure(types, 3, 32, 1, t));
+    for (int i = 0; i < 3; i++) CHECK(t[i].product_ms > 0 && t[i].chain_ms > 0);
+    CHECK_EQ(lc_precision_measure(types, 0, 32, 1, t), LC_ERR_ARGUMENT);
+    CHECK_EQ(lc_precision_measure(types, 3, 0, 1, t), LC_ERR_ARGUMENT);
+}
+
+TEST_MAIN
