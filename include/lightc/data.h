@@ -55,6 +55,7 @@ typedef struct lc_loader_times {
     double read, decoded, transformed; /* what of `gathered` the dataset knows; the rest is copies and other work */
     int64_t batches;                   /* that next gave */
     int workers;                       /* its threads */
+    int64_t bytes;                     /* of memory that its batches have now */
 } lc_loader_times;
 
 /* A dataset's vtable. All functions except `free` may be called by several threads at once and must not change `self`:

@@ -49,6 +49,9 @@ typedef struct lc_device_memory {
     int64_t parameters, buffers, gradients, optimizer_state;
     int64_t activations; /* intermediate results of the largest step so far */
     int64_t workspace;   /* of its kernels */
+    /* lc_trainer_memory only, else 0: */
+    int64_t loader;  /* batches of the training's loader */
+    int64_t process; /* the most that the process has had in memory so far, all together; 0: unknown */
 } lc_device_memory;
 
 /* A kind of device, for people to read. */

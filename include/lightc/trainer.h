@@ -175,6 +175,7 @@ LC_API int lc_trainer_num_devices(const lc_trainer *t); /* of this machine */
  * run. */
 LC_API lc_status lc_trainer_device_memory(const lc_trainer *t, int device, lc_device_memory *out) LC_MUST_USE;
 /* Memory use of this rank, with all of its devices; includes gradients and optimizer state even before the first step.
+ * The simple profiler reports it at the end of a fit.
  * In a fit with the strategy sharded: its slices; gathered units count as intermediate results. */
 LC_API lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out) LC_MUST_USE;
 LC_API bool lc_trainer_is_global_zero(const lc_trainer *t);

@@ -350,6 +350,7 @@ static void combined_times(void *self, lc_loader_times *add)
         add->transformed += one.transformed;
         add->batches += one.batches;
         add->workers += one.workers;
+        add->bytes += one.bytes;
     }
 }
 

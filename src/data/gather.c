@@ -28,6 +28,7 @@ void lc__slots_free(lc__slot *slots, int n)
 static lc_status field_new(lc__slot *s, int f, size_t bytes)
 {
     const lc_device *on = s->pin.on;
+    s->bytes += bytes;
     if (!on) return (s->data[f] = lc__data_alloc(bytes, "a batch")) ? LC_OK : LC_ERR_MEMORY;
     void *data = lc__data_alloc_pages(&bytes, "a batch");
     if (!data) return LC_ERR_MEMORY;

@@ -12,6 +12,7 @@
 typedef struct lc__slot {
     void *data[LC_MAX_BATCH_TENSORS];
     lc__pin pin;                                          /* of this memory */
+    size_t bytes;                                         /* of it */
     int64_t batch;                                        /* the batch in this slot, -1: none */
     int64_t sizes[LC_MAX_BATCH_TENSORS][LC_MAX_DIMS - 1]; /* with padding: those of the tensors in it, per sample */
     lc_status status;

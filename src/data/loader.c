@@ -181,6 +181,8 @@ static void loader_times(void *self, lc_loader_times *add)
     add->waited += l->n_workers ? 1e-9 * (double)l->waited_ns : add->gathered;
     add->batches += l->given;
     add->workers += l->n_workers;
+    for (int i = 0; i < l->n_slots; i++) add->bytes += (int64_t)l->slots[i].bytes;
+    if (l->cut) add->bytes += (int64_t)l->cut->bytes;
     lc__dataset_times(l->epoch.dataset, add);
 }
 

@@ -135,6 +135,30 @@ static char *text_of(const char *dir, const char *name)
 }
 
 /* Loader threads and the training on a single time line. */
+static double mib_of(const char *text, const char *kind)
+{
+    char row[40];
+    double mib = -1;
+    snprintf(row, sizeof row, "\n| %-15s |", kind);
+    const char *at = strstr(text, row);
+    CHECK(at != NULL && sscanf(at + strlen(row), "%lf", &mib) == 1);
+    return mib;
+}
+
+/* The kinds of memory add up to what was planned, and with the rest to what the process has had. */
+static void check_memory(const char *text)
+{
+    static const char *const kinds[] = {"parameters",  "gradients", "optimizer state", "buffers",
+                                        "activations", "workspace", "loader"};
+    double sum = 0;
+    const char *table = strstr(text, "\nmemory of fit\n| Kind");
+    CHECK(table != NULL);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) sum += mib_of(table, kinds[i]);
+    CHECK_NEAR(mib_of(table, "planned"), sum, 0.05);
+    if (!strstr(table, "| rest ")) return; /* the run was on a device with memory of its own */
+    CHECK_NEAR(mib_of(table, "process"), sum + mib_of(table, "rest"), 0.05);
+}
+
 TEST(reports)
 {
     char dir[256];
@@ -160,6 +184,7 @@ TEST(reports)
     CHECK_CONTAINS(text, "[Trainer].run_training_batch ");
     CHECK_CONTAINS(text, "[Loader].copy ");
     CHECK_CONTAINS(text, "[Callback]ModelCheckpoint.");
+    check_memory(text);
     free(text);
 
     text = text_of(lc_trainer_run_dir(t), "fit-ops.txt");

@@ -143,6 +143,12 @@ void lc__profile_loader(lc_trainer *t, const char *name, double seconds, int64_t
     if (seconds > 0 && batches > 0) report_span(t->profiling, &s);
 }
 
+void lc__profile_memory(lc_trainer *t, const char *name, int64_t bytes)
+{
+    lc_span s = {.kind = LC_SPAN_MEMORY, .name = name, .owner = "[Memory]", .number = bytes};
+    report_span(t->profiling, &s);
+}
+
 /* ---- reports ---- */
 
 static lc_status write_report(lc_trainer *t, const lc_profiler *p, const char *stage, double seconds)

@@ -20,6 +20,8 @@ void lc__profiling_watch(lc_trainer *t, lc_dataloader *loader, bool on);
 void lc__profile_hook(lc_trainer *t, const char *callback, int64_t start_ns);
 /* Reports a part of the loader's work, added up over the fit: nothing if it took no time. */
 void lc__profile_loader(lc_trainer *t, const char *name, double seconds, int64_t batches);
+/* Reports how much memory of a kind the run has. */
+void lc__profile_memory(lc_trainer *t, const char *name, int64_t bytes);
 void lc__profile_action(lc_trainer *t, const char *name, int64_t start_ns);
 /* The time, or 0 without a profiler. */
 #define LC__PROFILE_START(t) (__builtin_expect((t)->profiling != NULL, 0) ? lc__now_ns() : 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Everything after the loops. In any case, on_exception (after an error) and teardown run, and resources are
  * released. */
+#include "core/trainer/memory_limit.h"
 #include "core/trainer/run.h"
 #include "comm/agree.h"
 #include "comm/world/world.h"
@@ -52,6 +53,7 @@ static lc_status after_success(lc_trainer *t, bool *missed)
     /* From here on all ranks may read the files that rank 0 has written. */
     LC_TRY(lc__ranks_barrier(t->comm));
     if (t->stage == LC_STAGE_FIT) LC_TRY(lc__rank_times_report(t));
+    if (t->stage == LC_STAGE_FIT && t->profiling) lc__memory_profile(t);
     LC_TRY(make_whole(t));
     if (t->stage != LC_STAGE_FIT) return LC_OK;
     say_where(t);

@@ -5,6 +5,8 @@
 #include "core/trainer/memory_limit.h"
 #include "base/grow.h"
 #include "base/number.h"
+#include "core/hooks/profiling.h"
+#include "core/input/input.h"
 #include "core/split/device_parts.h"
 #include "base/handle.h"
 #include "parallel/devices/devices.h"
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static int64_t bytes_held(const lc_tensor *t)
 {
@@ -109,6 +112,13 @@ static lc_status count(const lc_graph *g, lc_module *m, const lc_optimizers *opt
     return LC_OK;
 }
 
+/* Linux's VmHWM, which pages that were never written are not part of. */
+static int64_t process_peak(void)
+{
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_maxrss * 1024 : 0;
+}
+
 lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out)
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
@@ -116,7 +126,35 @@ lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out)
     int64_t whole;
     *out = (lc_device_memory){0};
     if (!t->m || !t->graph) return lc_fail(LC_ERR_STATE, "lc_trainer_memory: nothing has run yet");
-    return count(t->graph, t->m, &t->optimizers, lc__device_parts_devices(t), out, &whole);
+    LC_TRY(count(t->graph, t->m, &t->optimizers, lc__device_parts_devices(t), out, &whole));
+    if (t->input->train.loader) {
+        lc_loader_times loader;
+        lc_dataloader_times(t->input->train.loader, &loader);
+        out->loader = loader.bytes;
+    }
+    out->process = process_peak();
+    return LC_OK;
+}
+
+void lc__memory_profile(lc_trainer *t)
+{
+    lc_device_memory m;
+    if (lc_trainer_memory(t, &m) < 0) return;
+    const struct {
+        const char *name;
+        int64_t bytes;
+    } kinds[] = {{"parameters", m.parameters}, {"gradients", m.gradients},     {"optimizer state", m.optimizer_state},
+                 {"buffers", m.buffers},       {"activations", m.activations}, {"workspace", m.workspace},
+                 {"loader", m.loader}};
+    int64_t planned = 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        lc__profile_memory(t, kinds[i].name, kinds[i].bytes);
+        planned += kinds[i].bytes;
+    }
+    lc__profile_memory(t, "planned", planned);
+    /* What the host's memory holds besides: code, libraries, stacks, data of the program. */
+    if (lc__on_host(t->graph->on) && m.process > planned) lc__profile_memory(t, "rest", m.process - planned);
+    if (m.process) lc__profile_memory(t, "process", m.process);
 }
 
 lc_status lc__memory_limit_parse(const char *text, int64_t *bytes)

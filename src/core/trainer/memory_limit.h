@@ -11,4 +11,7 @@ struct lc__devices;
 lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *m, const lc_optimizers *optimizers,
                                  struct lc__devices *devices, bool gathers) LC_MUST_USE;
 
+/* At the end of a fit with profilers: what lc_trainer_memory tells, to them. */
+void lc__memory_profile(lc_trainer *t);
+
 #endif

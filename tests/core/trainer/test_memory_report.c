@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What lc_trainer_memory tells of a run in one process: the kinds of memory, and that mixed precision halves those of
+ * activations. */
+#include "quiet_options.h"
+#include "test.h"
+
+#include <string.h>
+
+enum { SAMPLES = 128, BATCH = 64, WIDE = 256, LAYERS = 4 };
+#include "small_data.h"
+
+typedef struct net {
+    lc_module base;
+    lc_linear layers[LAYERS];
+    lc_device_memory memory;
+} net;
+
+static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    lc_tensor *x = lc_pad(b->x, 0, WIDE - FEATURES);
+    (void)i;
+    for (int k = 0; k < LAYERS; k++) x = lc_relu(lc_linear_forward(&m->layers[k], x));
+    return lc_mean(lc_square(x));
+}
+
+static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_adam(self, .lr = 1e-3));
+}
+
+static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    (void)o, (void)b, (void)i;
+    return lc_trainer_memory(self->trainer, &((net *)self)->memory);
+}
+
+static const lc_module_ops ops = {LC_MODULE_OPS_INIT("net"), .training_step = training_step,
+                                  .configure_optimizers = configure_optimizers,
+                                  .on_train_batch_end = on_train_batch_end};
+
+static lc_device_memory memory_of(const char *precision)
+{
+    net m;
+    lc_dataloader *loader;
+    lc_trainer *t;
+    memset(&m, 0, sizeof m);
+    CHECK_OK(loader_of(0, SAMPLES, BATCH, false, &loader));
+    lc_module_init(&m.base, &ops, 3);
+    for (int k = 0; k < LAYERS; k++) {
+        char name[8];
+        snprintf(name, sizeof name, "l%d", k);
+        lc_linear_init(&m.layers[k], &m.base, name, WIDE, .out_features = WIDE);
+    }
+    lc_trainer_options opt = quiet_options(NULL);
+    opt.precision = precision;
+    opt.max_epochs = 1;
+    CHECK_OK(lc_trainer_new(&opt, &t));
+    CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = loader));
+    lc_trainer_free(t);
+    lc_dataloader_free(loader);
+    lc_module_release(&m.base);
+    return m.memory;
+}
+
+TEST(a_run_reports_its_memory_by_kind)
+{
+    const lc_device_memory m = memory_of("32-true");
+    const int64_t parameters = (int64_t)LAYERS * (WIDE * WIDE + WIDE) * 4;
+    CHECK_EQ(m.parameters, parameters);
+    CHECK(m.gradients >= parameters && m.gradients < parameters + 4096);
+    CHECK(m.optimizer_state >= 2 * parameters && m.optimizer_state < 2 * parameters + 8192);
+    CHECK(m.activations > 0);
+    CHECK_EQ(m.loader, (int64_t)BATCH * (FEATURES * 4 + 8));
+    CHECK(m.process > m.parameters + m.gradients + m.optimizer_state);
+}
+
+TEST(activations_of_mixed_precision_are_those_of_16_bits)
+{
+    const lc_device_memory full = memory_of("32-true"), mixed = memory_of("bf16-mixed");
+    CHECK_EQ(mixed.parameters, full.parameters);
+    CHECK_EQ(mixed.optimizer_state, full.optimizer_state);
+    printf("  activations: %lld in f32, %lld in bf16\n", (long long)full.activations, (long long)mixed.activations);
+    CHECK(mixed.activations < full.activations);
+}
+
+TEST_MAIN
