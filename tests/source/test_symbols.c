@@ -18,10 +18,10 @@ static const struct {
     {"fits_begun", ".bss"},    /* the number of the current fit, for restarted ranks (src/core/trainer/begin.c) */
     {"hdf5", ".bss"},          /* libhdf5 and the lock around its calls: its state is the process's (src/data/files) */
     {"keeper", ".bss"},        /* watches for signals after an interrupted run (src/core/trainer/signals.c) */
-    {"measured", ".bss"},      /* what types cost on this machine (src/core/trainer/precision_time.c); atomic */
-    {"of_children", ".bss"},   /* what a child of this process releases (src/base/at_fork.c); has a mutex */
-    {"pool", ".bss"},          /* the threads of this process that help with loops (src/base/pool.c) */
-    {"this_process", ".bss"},  /* which rank this process is (src/comm/world/world.c); has a mutex */
+    {"lc__product_ratios", ".bss"}, /* what types cost on this machine (src/core/trainer/precision_time.c); atomic */
+    {"of_children", ".bss"},        /* what a child of this process releases (src/base/at_fork.c); has a mutex */
+    {"pool", ".bss"},               /* the threads of this process that help with loops (src/base/pool.c) */
+    {"this_process", ".bss"},       /* which rank this process is (src/comm/world/world.c); has a mutex */
 };
 
 static char *library(const char *name, char *path, size_t size)

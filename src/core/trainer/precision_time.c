@@ -8,7 +8,6 @@
 #include "record/graph_impl.h"
 
 #include <lightc/lightc.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -96,12 +95,11 @@ lc_status lc_precision_measure(const lc_dtype *types, int n, int64_t size, int t
 
 /* ---- at the start of a run ---- */
 
-/* How many times longer than in f32 products take in f16 and in bf16, in thousandths; 0: not yet measured. */
-static atomic_int measured[2];
+atomic_int lc__product_ratios[2];
 
 static lc_status ratio_of(lc_dtype dtype, int threads, double *ratio)
 {
-    atomic_int *known = &measured[dtype == LC_BF16];
+    atomic_int *known = &lc__product_ratios[dtype == LC_BF16];
     if (!atomic_load(known)) {
         lc_precision_times t[2];
         LC_TRY(lc_precision_measure((const lc_dtype[]){LC_F32, dtype}, 2, SMALL, threads, t));
@@ -121,8 +119,7 @@ lc_status lc__precision_slower(const lc_graph *g, const char *name, char text[LC
     LC_TRY(ratio_of(dtype, lc_graph_threads(g), &ratio));
     if (ratio < 1.05) return LC_OK;
     bool units = !ops->has_units || ops->has_units(g->kernel_set, dtype);
-    snprintf(text, LC__SLOWER_SIZE,
-             "%.40s runs %s: products take %.1f times as long as in f32; memory of activations halves", name,
+    snprintf(text, LC__SLOWER_SIZE, "%.40s runs %s: products take %.1f times as long as in f32", name,
              units              ? "slower than f32 on this CPU"
              : dtype == LC_BF16 ? "without bf16 units on this CPU"
                                 : "without f16 units on this CPU",

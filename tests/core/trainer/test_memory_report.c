@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lc_trainer_memory tells of a run in one process: the kinds of memory, and that mixed precision halves those of
- * activations. */
+/* What lc_trainer_memory tells of a run in one process: the kinds of memory, and that in mixed precision activations
+ * between products have 16 bits. */
 #include "quiet_options.h"
 #include "test.h"
 
 #include <string.h>
 
-enum { SAMPLES = 128, BATCH = 64, WIDE = 256, LAYERS = 4 };
+enum { SAMPLES = 2048, BATCH = 2048, WIDE = 256, LAYERS = 8 };
 #include "small_data.h"
 
 typedef struct net {
@@ -20,8 +20,8 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     net *m = (net *)self;
     lc_tensor *x = lc_pad(b->x, 0, WIDE - FEATURES);
     (void)i;
-    for (int k = 0; k < LAYERS; k++) x = lc_relu(lc_linear_forward(&m->layers[k], x));
-    return lc_mean(lc_square(x));
+    for (int k = 0; k < LAYERS; k++) x = lc_linear_forward(&m->layers[k], x);
+    return lc_mean(x);
 }
 
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
@@ -50,7 +50,7 @@ static lc_device_memory memory_of(const char *precision)
     for (int k = 0; k < LAYERS; k++) {
         char name[8];
         snprintf(name, sizeof name, "l%d", k);
-        lc_linear_init(&m.layers[k], &m.base, name, WIDE, .out_features = WIDE);
+        lc_linear_init(&m.layers[k], &m.base, name, WIDE, WIDE);
     }
     lc_trainer_options opt = quiet_options(NULL);
     opt.precision = precision;
@@ -75,13 +75,13 @@ TEST(a_run_reports_its_memory_by_kind)
     CHECK(m.process > m.parameters + m.gradients + m.optimizer_state);
 }
 
-TEST(activations_of_mixed_precision_are_those_of_16_bits)
+TEST(activations_between_products_have_16_bits_in_mixed_precision)
 {
     const lc_device_memory full = memory_of("32-true"), mixed = memory_of("bf16-mixed");
     CHECK_EQ(mixed.parameters, full.parameters);
     CHECK_EQ(mixed.optimizer_state, full.optimizer_state);
-    printf("  activations: %lld in f32, %lld in bf16\n", (long long)full.activations, (long long)mixed.activations);
-    CHECK(mixed.activations < full.activations);
+    const int64_t weights = mixed.parameters / 2; /* their copies in 16 bits are results of the step, too */
+    CHECK(mixed.activations - weights <= full.activations * 2 / 3);
 }
 
 TEST_MAIN
