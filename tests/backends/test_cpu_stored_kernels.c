@@ -2,11 +2,54 @@
 /* The CPU backend's kernels with operands that are stored in 16 bits. */
 #include "stored_check.h"
 
+#include "ops/elementwise_table.h"
+
 #define SHAPE(...)                                                                                                     \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                                             \
     {                                                                                                                  \
         __VA_ARGS__                                                                                                    \
     }
+
+/* ---- elementwise ---- */
+enum kind { FLOAT, ARITH, COMPARE, SELECT, FILL, CAST };
+
+static const struct {
+    const lc_op *op;
+    int n_in, n_float;
+    enum kind kind;
+} elementwise[] = {
+#define ROW(name, inputs, floats, kind, gradient, expression) {&lc__op_##name, inputs, floats, kind},
+    LC_ELEMENTWISE_LIST(ROW)
+#undef ROW
+};
+
+TEST(every_elementwise_operator)
+{
+    const int64_t sizes[] = {1, 17, 1024, 5001};
+    for (size_t op = 0; op < sizeof elementwise / sizeof elementwise[0]; op++) {
+        const enum kind kind = elementwise[op].kind;
+        if (kind == CAST) continue;
+        for (int s = 0; s < 4; s++) {
+            kernel_case c = case_of(elementwise[op].op);
+            unsigned low = 0;
+            for (int i = 0; i < elementwise[op].n_in; i++) {
+                const bool condition = (kind == SELECT && i == 0) || (kind == FILL && i == 1);
+                if (condition)
+                    add_input(&c, LC_BOOL, CHECK_ROW_MAJOR, SHAPE(sizes[s]), fill_whole, 2);
+                else
+                    add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(sizes[s]), kind == COMPARE ? fill_ties : fill_normal,
+                              3);
+                low |= condition ? 0 : 1u << i;
+            }
+            const lc_op *o = elementwise[op].op;
+            bool two = o == &lc__op_clamp || o == &lc__op_clamp_backward;
+            if (two || o == &lc__op_gelu || o == &lc__op_gelu_backward) add_int(&c, 1);
+            if (two) add_int(&c, 1);
+            for (int i = 0; i < elementwise[op].n_float; i++) add_float(&c, i ? 1.27 : 0.77);
+            check_stored(&c, low, kind != COMPARE);
+        }
+    }
+}
 
 /* ---- attention ---- */
 typedef struct attention_case {
@@ -137,26 +180,71 @@ TEST(batch_normalization)
     check_batch_norm(SHAPE(7, 9, 11), true, 1);
 }
 
+static const int64_t pooled_shapes[][4] = {{2, 3, 4, 6}, {2, 16, 7, 7}, {3, 33, 5, 8}, {9, 32, 14, 14}, {1, 1, 3, 2}};
+static const int64_t by_two[9] = {2, 2, 2, 2, 0, 0, 1, 1, 0};
+
+/* The same bits as a batch norm and a pooling of what it stores, ties among it too. */
+static void check_normal_maxima(const int64_t *shape, bool affine, lc_dtype low, const lc__isa *isa)
+{
+    kernel_case both = case_of(&lc__op_batch_norm_relu_pool), norm, pool = case_of(&lc__op_max_pool2d);
+    both.out_layout = pool.out_layout = CHECK_CHANNELS_LAST;
+    add_input(&both, LC_F32, CHECK_CHANNELS_LAST, 4, shape, fill_normal, 1);
+    add_channels(&both, shape[1], fill_normal, affine);
+    add_channels(&both, shape[1], fill_normal, affine);
+    add_float(&both, 1e-5);
+    norm = both;
+    norm.op = &lc__op_batch_norm;
+    add_int(&norm, 1);
+    for (int i = 0; i < 9; i++) add_int(&both, by_two[i]), add_int(&pool, by_two[i]);
+    infer_outputs(&norm);
+    pool.in[pool.n_in++] = norm.out[0];
+    infer_outputs(&both);
+    infer_outputs(&pool);
+    lower_operand(&both.in[0], low);
+    norm.in[0] = both.in[0];
+    norm.out[0].dtype = pool.in[0].dtype = pool.out[0].dtype = both.out[0].dtype = low;
+    run_kernel(&norm, kernel_for(&norm, isa), 1);
+    run_kernel(&pool, kernel_for(&pool, isa), 1);
+    for (int threads = 1; threads <= 2; threads++) {
+        run_kernel(&both, kernel_for(&both, isa), threads);
+        for (int k = 0; k < 2; k++)
+            CHECK(!memcmp(both.out[k].data, pool.out[k].data,
+                          (size_t)view_numel(&pool.out[k]) * lc_dtype_size(pool.out[k].dtype)));
+    }
+    for (int k = 0; k < both.n_out; k++) free(both.out[k].data);
+    for (int k = 0; k < norm.n_out; k++) free(norm.out[k].data);
+    for (int k = 0; k < pool.n_out; k++) free(pool.out[k].data);
+    for (int i = 0; i < both.n_in; i++) free(both.storage[i]);
+    free(both.in[0].data);
+}
+
 TEST(batch_normalization_with_pooling)
 {
-    const int64_t shapes[][4] = {{2, 3, 4, 6}, {2, 16, 7, 7}, {3, 33, 5, 8}, {9, 32, 14, 14}, {1, 1, 3, 2}};
-    const int64_t window[9] = {2, 2, 2, 2, 0, 0, 1, 1, 0};
+    static const char *const sets[] = {"base", "avx2", "avx512"};
+    for (int s = 0; s < 3; s++) {
+        const lc__isa *isa = lc__isa_find(sets[s]);
+        for (int form = 0; form < 20 && isa; form++)
+            check_normal_maxima(pooled_shapes[form / 4], form & 1, form & 2 ? LC_F16 : LC_BF16, isa);
+    }
+}
+
+TEST(batch_normalization_with_pooling_backward)
+{
     for (int form = 0; form < 10; form++) {
-        const int64_t *shape = shapes[form / 2], pooled[4] = {shape[0], shape[1], shape[2] / 2, shape[3] / 2};
-        for (int backward = 0; backward < 2; backward++) {
-            kernel_case c = case_of(backward ? &lc__op_batch_norm_relu_pool_backward : &lc__op_batch_norm_relu_pool);
-            c.out_layout = CHECK_CHANNELS_LAST;
-            if (backward) add_input(&c, LC_F32, CHECK_CHANNELS_LAST, 4, pooled, fill_normal, 1);
-            if (backward) add_input(&c, LC_U8, CHECK_CHANNELS_LAST, 4, pooled, fill_whole, 4);
-            add_input(&c, LC_F32, CHECK_CHANNELS_LAST, 4, shape, fill_normal, 1);
-            add_channels(&c, shape[1], fill_normal, form & 1);
-            add_channels(&c, shape[1], fill_normal, form & 1);
-            if (backward) add_channels(&c, shape[1], fill_normal, true);
-            if (backward) add_channels(&c, shape[1], fill_positive, true);
-            for (int i = 0; i < 9; i++) add_int(&c, window[i]);
-            add_float(&c, 1e-5);
-            check_stored(&c, backward ? 5 : 1, 1);
-        }
+        const int64_t *shape = pooled_shapes[form / 2];
+        const int64_t pooled[4] = {shape[0], shape[1], shape[2] / 2, shape[3] / 2};
+        kernel_case c = case_of(&lc__op_batch_norm_relu_pool_backward);
+        c.out_layout = CHECK_CHANNELS_LAST;
+        add_input(&c, LC_F32, CHECK_CHANNELS_LAST, 4, pooled, fill_normal, 1);
+        add_input(&c, LC_U8, CHECK_CHANNELS_LAST, 4, pooled, fill_whole, 4);
+        add_input(&c, LC_F32, CHECK_CHANNELS_LAST, 4, shape, fill_normal, 1);
+        add_channels(&c, shape[1], fill_normal, form & 1);
+        add_channels(&c, shape[1], fill_normal, form & 1);
+        add_channels(&c, shape[1], fill_normal, true);
+        add_channels(&c, shape[1], fill_positive, true);
+        for (int i = 0; i < 9; i++) add_int(&c, by_two[i]);
+        add_float(&c, 1e-5);
+        check_stored(&c, 5, 1);
     }
 }
 

@@ -39,11 +39,11 @@ static int position_of(const fuser *f, int node)
     return g < 0 ? node : f->groups[g].position;
 }
 
-/* Chains compute in f32; a conversion from or to 16 bits may be part of one. */
-static bool fusible_type(const lc_build *b, const lc_ir_node *n, uint32_t value)
+/* Chains compute in f32; values of 16 bits are rounded between their operators as they are without a chain. */
+static bool fusible_type(const lc_build *b, uint32_t value)
 {
     lc_dtype dtype = b->values[value].type.dtype;
-    return dtype == LC_F32 || ((dtype == LC_BF16 || dtype == LC_F16) && n->op == &lc__op_cast);
+    return dtype == LC_F32 || dtype == LC_BF16 || dtype == LC_F16;
 }
 
 static bool fusible(const lc_build *b, const lc_ir_node *n)
@@ -53,9 +53,9 @@ static bool fusible(const lc_build *b, const lc_ir_node *n)
         return false;
     for (int i = 0; i < n->n_int; i++)
         if (n->ints[i] < 0 || n->ints[i] > 255) return false;
-    if (!fusible_type(b, n, n->out[0]) || lc__numel(&b->values[n->out[0]].type) == 0) return false;
+    if (!fusible_type(b, n->out[0]) || lc__numel(&b->values[n->out[0]].type) == 0) return false;
     for (int i = 0; i < n->n_in; i++)
-        if (n->in[i] == LC_ABSENT || !fusible_type(b, n, n->in[i])) return false;
+        if (n->in[i] == LC_ABSENT || !fusible_type(b, n->in[i])) return false;
     return lc__elementwise_index(n->op) >= 0;
 }
 

@@ -74,7 +74,8 @@ static lc_status fuse_activation(lc__finder *f, lc_ir_node *n)
 {
     int code = activation_code(n->op);
     lc_ir_node *before = code ? lc__producer(f, n->in[0]) : NULL, made;
-    if (!before || !before->op || !lc__only_use(f, n->in[0]) || !lc__is_wide(f, n->in[0])) return LC_OK;
+    if (!before || !before->op || !lc__only_use(f, n->in[0])) return LC_OK;
+    if (n->op != &lc__op_relu && !lc__is_wide(f, n->in[0])) return LC_OK; /* a relu may come before the rounding */
     int64_t *activation = activation_of(before, code, n->in[0]);
     bool yes = false;
     if (!activation || *activation) return LC_OK;
@@ -145,7 +146,8 @@ static bool find_backward(const lc__finder *f, pooling *p)
     return p->norm_back->in[0] == p->back->out[0] && lc__only_use(f, p->back->out[0]);
 }
 
-/* n: a 2x2 max pooling of a batch_norm with relu whose result nobody else reads */
+/* n: a 2x2 max pooling of a batch_norm with relu whose result nobody else reads. Its gradient is added up in another
+ * order, which may round a gradient of 16 bits to the next one. */
 static lc_status fuse_pool(lc__finder *f, lc_ir_node *n)
 {
     lc_build *b = f->b;

@@ -432,7 +432,7 @@ TEST(checkpointed_layers)
     check_step(&(shape_of_step){LC_F32, .batch = 5, .passes = 1, .checkpointed = 1}, 1, 0, 2);
 }
 
-/* Products round to bf16 what gelu and the sums read, so they are not one with these. */
+/* Products round to bf16 what gelu reads, so they are not one with it. */
 TEST(products_in_a_low_type)
 {
     if (getenv("LIGHTC_PLAN")) SKIP("LIGHTC_PLAN is set");
@@ -447,9 +447,7 @@ TEST(products_in_a_low_type)
         for (int k = 0; k < MOST; k++) largest = fmax(largest, fabs(want.gradient[i][k]));
         for (int k = 0; k < MOST; k++) CHECK_NEAR(got.gradient[i][k], want.gradient[i][k], 0.01 * largest);
     }
-    CHECK_EQ(calls_of(on, &lc__op_linear_gelu, false) + calls_of(on, &lc__op_matmul_gelu_backward, false) +
-                 calls_of(on, &lc__op_linear_weight_grad, false),
-             0);
+    CHECK_EQ(calls_of(on, &lc__op_linear_gelu, false) + calls_of(on, &lc__op_matmul_gelu_backward, false), 0);
     lc_graph_free(off), lc_graph_free(on);
 }
 

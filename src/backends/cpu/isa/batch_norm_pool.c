@@ -53,10 +53,11 @@ typedef struct job {
 } job;
 
 /* ---- forward ---- */
-static inline float normal(float x, float m, float s, float b)
+/* What pooling compares is rounded as a batch norm of its own would. */
+LC_INLINE float normal(const lc_dtype t, float x, float m, float s, float b)
 {
     float z = (x - m) * s + b;
-    return z <= 0.f ? 0.f : z;
+    return rounded(t, z <= 0.f ? 0.f : z);
 }
 
 /* The first maximum wins; a NaN beats every number. */
@@ -67,10 +68,10 @@ static inline void take(float v, uint8_t place, float *best, uint8_t *index)
     *index = place;
 }
 
-LC_INLINE vf normal_vector(vf x, vf m, vf s, vf b)
+LC_INLINE vf normal_vector(const lc_dtype t, vf x, vf m, vf s, vf b)
 {
     vf z = (x - m) * s + b;
-    return vselect(z <= vzero(), vzero(), z);
+    return vrounded(t, vselect(z <= vzero(), vzero(), z));
 }
 
 LC_INLINE void take_vector(vf v, int place, vf *best, vi *index)
@@ -92,20 +93,20 @@ LC_INLINE void forward_pixel(const lc_dtype t, const job *j, int64_t x, int64_t 
     int64_t c = 0;
     for (; c + VW <= channels; c += VW) {
         vf vm = vload(m + c), vs = vload(s + c), vb = vload(b + c);
-        vf best = normal_vector(vget(t, x0, c), vm, vs, vb);
+        vf best = normal_vector(t, vget(t, x0, c), vm, vs, vb);
         vi place = {0};
-        take_vector(normal_vector(vget(t, x1, c), vm, vs, vb), 1, &best, &place);
-        take_vector(normal_vector(vget(t, x2, c), vm, vs, vb), 2, &best, &place);
-        take_vector(normal_vector(vget(t, x3, c), vm, vs, vb), 3, &best, &place);
+        take_vector(normal_vector(t, vget(t, x1, c), vm, vs, vb), 1, &best, &place);
+        take_vector(normal_vector(t, vget(t, x2, c), vm, vs, vb), 2, &best, &place);
+        take_vector(normal_vector(t, vget(t, x3, c), vm, vs, vb), 3, &best, &place);
         vput(t, y, c, best);
         vstore_bytes(index + c, place);
     }
     for (; c < channels; c++) {
-        float best = normal(get(t, x0, c), m[c], s[c], b[c]);
+        float best = normal(t, get(t, x0, c), m[c], s[c], b[c]);
         uint8_t place = 0;
-        take(normal(get(t, x1, c), m[c], s[c], b[c]), 1, &best, &place);
-        take(normal(get(t, x2, c), m[c], s[c], b[c]), 2, &best, &place);
-        take(normal(get(t, x3, c), m[c], s[c], b[c]), 3, &best, &place);
+        take(normal(t, get(t, x1, c), m[c], s[c], b[c]), 1, &best, &place);
+        take(normal(t, get(t, x2, c), m[c], s[c], b[c]), 2, &best, &place);
+        take(normal(t, get(t, x3, c), m[c], s[c], b[c]), 3, &best, &place);
         put(t, y, c, best);
         index[c] = place;
     }

@@ -36,6 +36,7 @@ typedef struct location {
 typedef struct instruction {
     lc__tile_fn *run;
     int n_in, in[3], result;
+    lc_dtype round; /* of the result, if it is read again; LC_F32: as it is */
     int float_index, n_float;
     int64_t k[2];
 } instruction;
@@ -123,18 +124,18 @@ static lc_dtype result_dtype(const lc__tile *tile, const lc_dtype *in, const int
     case LC__TILE_FLOAT:
     case LC__TILE_ARITH:
         for (int i = 0; i < tile->n_in; i++) {
-            if (in[i] != LC_F32) return 0;
+            if (in[i] != in[0]) return 0;
         }
-        return LC_F32;
+        return is_stored(in[0]) ? in[0] : 0;
     case LC__TILE_COMPARE:
         for (int i = 0; i < tile->n_in; i++) {
-            if (in[i] != LC_F32 && !is_truth(in[i])) return 0;
+            if (!is_stored(in[i]) && !is_truth(in[i])) return 0;
         }
         return LC_BOOL;
     case LC__TILE_SELECT:
         return is_truth(in[0]) && is_stored(in[1]) && in[2] == in[1] ? in[1] : 0;
     case LC__TILE_FILL:
-        return in[0] == LC_F32 && is_truth(in[1]) ? LC_F32 : 0;
+        return is_stored(in[0]) && is_truth(in[1]) ? in[0] : 0;
     case LC__TILE_CAST:
         /* Integers are only cast to f32 or bool: for other types a tile would round them twice. */
         if (k[0] == LC_F32 || k[0] == LC_BOOL)
@@ -145,6 +146,19 @@ static lc_dtype result_dtype(const lc__tile *tile, const lc_dtype *in, const int
     return 0;
 }
 
+/* The data types of inputs and results. */
+static bool find_dtypes(const lc_call *call, const source *s, lc_dtype *dtype)
+{
+    for (int i = 0; i < call->n_in; i++) dtype[i] = call->in[i].dtype;
+    for (int i = 0; i < s->n_instructions; i++) {
+        lc_dtype in[3] = {0, 0, 0};
+        for (int j = 0; j < s->code[i].n_in; j++) in[j] = dtype[s->code[i].in[j]];
+        dtype[call->n_in + i] = result_dtype(&LC_ISA_NAME(lc__tiles)[s->code[i].index], in, s->code[i].k);
+        if (!dtype[call->n_in + i]) return false;
+    }
+    return true;
+}
+
 static bool supports(const lc_call *call)
 {
     source s;
@@ -153,14 +167,8 @@ static bool supports(const lc_call *call)
     const lc_view *out = &call->out[0];
     for (int i = 0; i < call->n_in; i++) {
         if (call->in[i].ndim < 0 || call->in[i].ndim > out->ndim) return false;
-        dtype[i] = call->in[i].dtype;
     }
-    for (int i = 0; i < s.n_instructions; i++) {
-        lc_dtype in[3] = {0, 0, 0};
-        for (int j = 0; j < s.code[i].n_in; j++) in[j] = dtype[s.code[i].in[j]];
-        dtype[call->n_in + i] = result_dtype(&LC_ISA_NAME(lc__tiles)[s.code[i].index], in, s.code[i].k);
-        if (!dtype[call->n_in + i]) return false;
-    }
+    if (!find_dtypes(call, &s, dtype)) return false;
     for (int i = 0; i < call->n_out; i++) {
         if (call->out[i].dtype != dtype[s.out[i]]) return false;
         /* Tiles of floats are stored as numbers or truth values. */
@@ -291,10 +299,28 @@ static int find_last_reads(program *p, const source *s, const lc_call *call, int
     return last_memory_read;
 }
 
+static bool is_read(const source *s, int reg)
+{
+    for (int i = 0; i < s->n_instructions; i++)
+        for (int j = 0; j < s->code[i].n_in; j++)
+            if (s->code[i].in[j] == reg) return true;
+    return false;
+}
+
+/* Numbers of 16 bits are rounded when they are stored, and before other instructions read them. */
+static lc_dtype rounding_of(const source *s, int reg, const lc__tile *tile, lc_dtype result)
+{
+    const bool as_it_is =
+        tile->kind == LC__TILE_CAST || tile->kind == LC__TILE_SELECT || tile->kind == LC__TILE_COMPARE;
+    return as_it_is || !is_read(s, reg) ? LC_F32 : result;
+}
+
 /* An output may share memory with an input, so it is written directly only if no input in memory is read after it. */
 static void place_results(program *p, const source *s, const lc_call *call)
 {
     int last_read[MAX_REGISTERS], last_memory_read = find_last_reads(p, s, call, last_read);
+    lc_dtype dtype[MAX_REGISTERS];
+    (void)find_dtypes(call, s, dtype);
     int free_slots[LC_FUSED_MAX_INSTRUCTIONS], n_free = 0;
     p->n_instructions = s->n_instructions;
     for (int i = 0; i < s->n_instructions; i++) {
@@ -307,6 +333,7 @@ static void place_results(program *p, const source *s, const lc_call *call)
         memcpy(c->k, s->code[i].k, sizeof c->k);
         for (int j = 0; j < c->n_in; j++) c->in[j] = s->code[i].in[j];
         c->result = call->n_in + i;
+        c->round = rounding_of(s, c->result, tile, dtype[c->result]);
         location at = {PLACE_SLOT, -1};
         if (i >= last_memory_read) {
             for (int o = 0; o < call->n_out && at.place == PLACE_SLOT; o++) {
@@ -478,6 +505,7 @@ static void run_tiles(const void *context, int64_t begin, int64_t end, int threa
             const float *in[3];
             for (int k = 0; k < c->n_in; k++) in[k] = at[c->in[k]];
             c->run(count, at[c->result], in, j->numbers[i], c->k);
+            if (c->round != LC_F32) round_run(c->round, count, at[c->result], at[c->result]);
         }
         for (int o = 0; o < p->n_out; o++) {
             if (!p->out_direct[o]) store(p->out_dtype[o], call->out[o].data, start, count, at[p->out_register[o]]);

@@ -165,6 +165,19 @@ LC_INLINE void put_run_of(const lc_dtype t, void *restrict p, int64_t first, int
     for (; i < n; i++) put(t, p, first + i, from[i]);
 }
 
+LC_INLINE void round_run_of(const lc_dtype t, int64_t n, float *to, const float *from)
+{
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW) vstore(to + i, vrounded(t, vload(from + i)));
+    for (; i < n; i++) to[i] = rounded(t, from[i]);
+}
+
+/* The nearest numbers of the type, as floats. */
+static inline void round_run(lc_dtype t, int64_t n, float *to, const float *from)
+{
+    STORED(t, round_run_of, n, to, from);
+}
+
 /* n numbers from element `first` on. */
 static inline void get_run(lc_dtype t, const void *p, int64_t first, int64_t n, float *to)
 {

@@ -214,22 +214,13 @@ static void own_gelu_backward(int64_t n, float *out, const float *const *in, con
     }
 }
 
-LC_INLINE void round_tile(const lc_dtype t, int64_t n, float *out, const float *x)
-{
-    int64_t i = 0;
-    for (; i + VW <= n; i += VW) vstore(out + i, vrounded(t, vload(x + i)));
-    for (; i < n; i++) out[i] = rounded(t, x[i]);
-}
-
 /* A cast to 16 bits rounds; the value stays in a float. Other casts happen when values are loaded and stored. */
 static void own_cast(int64_t n, float *out, const float *const *in, const float *p, const int64_t *k)
 {
     const float *x = in[0];
     (void)p;
-    if (k[0] == LC_BF16) {
-        round_tile(LC_BF16, n, out, x);
-    } else if (k[0] == LC_F16) {
-        round_tile(LC_F16, n, out, x);
+    if (k[0] == LC_BF16 || k[0] == LC_F16) {
+        round_run((lc_dtype)k[0], n, out, x);
     } else if (k[0] == LC_BOOL) {
         LC_IVDEP
         for (int64_t i = 0; i < n; i++) out[i] = x[i] != 0.f ? 1.f : 0.f;
