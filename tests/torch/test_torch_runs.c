@@ -6,6 +6,8 @@
 
 #include "bench/models.h"
 
+#include <sys/stat.h>
+
 /* ---- training runs ---- */
 
 typedef struct run {
@@ -107,16 +109,15 @@ static lc_dataset *make_data(const run *r, tensors *list)
     return d;
 }
 
-static void follow(const run *r)
+/* Trains with that precision (NULL: the default); data, weights before and after go to files in dir. */
+static void train(const run *r, uint64_t seed, const char *precision, const char *dir, trained *result)
 {
     static tensors list;
-    trained result = {.run = r};
-    const char *dir = (python(), fresh_dir("torch"));
-    char path[512];
     lc_trainer *t;
     lc_dataloader *loader;
-    current = &result;
-    model *m = model_new(r->model, &run_ops, 42);
+    *result = (trained){.run = r};
+    current = result;
+    model *m = model_new(r->model, &run_ops, seed);
     CHECK(m != NULL);
     no_dropout(&m->base);
     CHECK_OK(lc_module_visit(&m->base, add_state, &list));
@@ -130,15 +131,23 @@ static void follow(const run *r)
     o.logger = "none";
     o.max_epochs = 1;
     o.gradient_clip_val = r->clip;
+    if (precision) o.precision = precision;
     CHECK_OK(lc_trainer_new(&o, &t));
     CHECK_OK(lc_trainer_fit(t, &m->base, .train_dataloader = loader));
-    CHECK_EQ(result.n, r->steps);
+    CHECK_EQ(result->n, r->steps);
     lc_trainer_free(t);
     lc_dataloader_free(loader);
     lc_dataset_unref(data);
     tensors_save(&list, dir, "data.safetensors");
     CHECK_OK(lc_module_visit(&m->base, add_state, &list));
     tensors_save(&list, dir, "end.safetensors");
+    model_free(m);
+}
+
+/* run.json: how the other side trains, and our losses. */
+static void describe(const run *r, const char *dir, const char *names[], const trained *results, int n)
+{
+    char path[512];
     snprintf(path, sizeof path, "%s/run.json", dir);
     FILE *f = fopen(path, "w");
     CHECK(f != NULL);
@@ -146,11 +155,22 @@ static void follow(const run *r)
             (int)r->batch, r->optimizer, r->clip);
     for (int i = 0; i < 4 && r->args[i].name; i++)
         fprintf(f, "%s\"%s\": %g", i ? ", " : "", r->args[i].name, r->args[i].value);
-    fprintf(f, "}, \"losses\": [");
-    for (int i = 0; i < result.n; i++) fprintf(f, "%s%.9g", i ? ", " : "", result.losses[i]);
-    fprintf(f, "]}\n");
+    fprintf(f, "}");
+    for (int k = 0; k < n; k++) {
+        fprintf(f, ", \"%s\": [", names[k]);
+        for (int i = 0; i < results[k].n; i++) fprintf(f, "%s%.9g", i ? ", " : "", results[k].losses[i]);
+        fprintf(f, "]");
+    }
+    fprintf(f, "}\n");
     fclose(f);
-    model_free(m);
+}
+
+static void follow(const run *r)
+{
+    trained result;
+    const char *dir = (python(), fresh_dir("torch"));
+    train(r, 42, NULL, dir, &result);
+    describe(r, dir, (const char *[]){"losses"}, &result, 1);
     run_script("train.py", dir, "");
 }
 
@@ -173,6 +193,39 @@ TEST(gpt_with_adamw_and_clipping_follows_torch)
 TEST(lstm_with_rmsprop_follows_torch)
 {
     follow(&runs[4]);
+}
+
+/* ---- mixed precision: as far from f64 as PyTorch's ---- */
+
+enum { SEEDS = 3 };
+
+static const run mixed_runs[] = {
+    {"fashion", 12, 10, "SGD", {{"lr", 0.01}}, 0, 0, 0},
+    {"gpt_small", 40, 8, "AdamW", {{"lr", 3e-3}, {"weight_decay", 0.1}}, 0.5, 16, 11},
+};
+
+static void follow_mixed(const run *r)
+{
+    static const char *names[] = {"bf16-mixed", "16-mixed"};
+    trained results[2];
+    const char *dir = (python(), fresh_dir("torch"));
+    for (int seed = 0; seed < SEEDS; seed++) {
+        char at[512];
+        snprintf(at, sizeof at, "%s/%d", dir, seed);
+        CHECK(mkdir(at, 0755) == 0);
+        for (int k = 0; k < 2; k++) train(r, (uint64_t)(42 + seed), names[k], at, &results[k]);
+        describe(r, at, names, results, 2);
+    }
+    run_script("mixed.py", dir, "3");
+}
+
+TEST(fashion_cnn_in_mixed_precision)
+{
+    follow_mixed(&mixed_runs[0]);
+}
+TEST(gpt_in_mixed_precision)
+{
+    follow_mixed(&mixed_runs[1]);
 }
 
 /* ---- LBFGS: the same path on three functions ---- */
