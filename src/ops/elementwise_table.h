@@ -7,7 +7,8 @@
  *
  * expression: the value from elements a, b, c of the inputs, floats p[] and ints k[]. Kernels evaluate it in double for
  * f32 and f64, in int64_t for integers (kind ARITH, COMPARE), where S(i) is float i in that type.
- * A function of the C library needs a vector version: #define in backends/cpu/isa/tiles.c, isa/vmath.h.
+ * A function of the C library needs a vector version: #define in backends/cpu/isa/tiles.c, isa/vmath.h (in f64 without
+ * one the library's is called: tiles_f64.c, vmath_f64.h).
  * kind:
  *   FLOAT    f32, f64
  *   ARITH    also integers

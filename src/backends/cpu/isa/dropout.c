@@ -17,6 +17,7 @@ typedef struct job {
     const lc_view *x, *y;
     uint32_t least; /* keeps an element whose 24 bits are at least this */
     float scale;
+    double scale_f64;
 } job;
 
 /* Words of counters first, first + 1, ...: words[4 i + k] is word k of counter first + i. */
@@ -73,8 +74,28 @@ static void drop(const void *context, int64_t begin, int64_t end, int thread)
     }
 }
 
+static void drop_f64(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    const double scale = j->scale_f64;
+    (void)thread;
+    for (int64_t first = begin; first < end; first += 4 * COUNTERS) {
+        uint32_t words[4 * COUNTERS];
+        philox_words(&j->stream, (uint64_t)first >> 2, words);
+        int64_t n = end - first < 4 * COUNTERS ? end - first : 4 * COUNTERS;
+        const double *x = (const double *)j->x->data + first;
+        double *y = (double *)j->y->data + first;
+        LC_IVDEP
+        for (int64_t i = 0; i < n; i++) {
+            double v = x[i] * scale;
+            y[i] = (words[i] >> 8) >= j->least ? v : 0;
+        }
+    }
+}
+
 static bool supports(const lc_call *call)
 {
+    if (call->in[0].dtype == LC_F64) return call->out[0].dtype == LC_F64;
     return is_stored(call->in[0].dtype) && is_stored(call->out[0].dtype);
 }
 
@@ -86,8 +107,9 @@ static void run(const lc_call *call)
              .x = &call->in[0],
              .y = &call->out[0],
              .least = (uint32_t)ceil(p * 0x1p24),
-             .scale = (float)(p < 1 ? 1 / (1 - p) : 0)};
-    lc__parallel_for(call->threads, j.n, 64 * COUNTERS, drop, &j);
+             .scale_f64 = p < 1 ? 1 / (1 - p) : 0};
+    j.scale = (float)j.scale_f64;
+    lc__parallel_for(call->threads, j.n, 64 * COUNTERS, j.y->dtype == LC_F64 ? drop_f64 : drop, &j);
 }
 
 static const lc_kernel kernel = {

@@ -17,11 +17,13 @@
     X(batch_norm)                                                                                                      \
     X(batch_norm_f64)                                                                                                  \
     X(pool)                                                                                                            \
+    X(pool_f64)                                                                                                        \
     X(softmax)                                                                                                         \
     X(softmax_f64)                                                                                                     \
     X(reduce)                                                                                                          \
     X(reduce_f64)                                                                                                      \
     X(cross_entropy)                                                                                                   \
+    X(cross_entropy_f64)                                                                                               \
     X(update)                                                                                                          \
     X(copy)                                                                                                            \
     X(row_norm)                                                                                                        \
@@ -31,6 +33,7 @@
     X(attention)                                                                                                       \
     X(attention_f64)                                                                                                   \
     X(embedding)                                                                                                       \
+    X(embedding_f64)                                                                                                   \
     X(dropout)                                                                                                         \
     X(product)                                                                                                         \
     X(matmul_f64)                                                                                                      \
