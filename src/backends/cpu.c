@@ -6,6 +6,7 @@
 #include "backends/cpu/onednn/onednn.h"
 #include "backends/cpu/parallel.h"
 #include "backends/cpu_units.h"
+#include "ops/ops.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,11 +20,42 @@ static lc_status kernel_set(void *device, const void **set)
     return LC_OK;
 }
 
-/* Own kernels support a call only if they are faster than oneDNN's. */
+/* A set that LIGHTC_ISA has chosen uses no units beyond it. */
+static bool has_units(const void *set, lc_dtype dtype)
+{
+    if (strcmp(((const lc__isa *)set)->name, "avx512") != 0) return false;
+    const lc__units u = lc__units_find();
+    return dtype == LC_BF16 ? u.avx512_bf16 || u.amx_bf16 : dtype == LC_F16 && (u.avx512_fp16 || u.amx_fp16);
+}
+
+static bool is_low(const lc_call *call)
+{
+    return call->n_in > 1 && (call->in[0].dtype == LC_BF16 || call->in[1].dtype == LC_BF16);
+}
+
+/* A product and its neighbors, which only own kernels compute together. */
+static bool is_fused_product(const lc_op *op)
+{
+    return op == &lc__op_linear_gelu || op == &lc__op_matmul_gelu_backward || op == &lc__op_linear_weight_grad;
+}
+
+/* bf16: oneDNN's kernels come first where they are faster, and are not used elsewhere. */
+static lc_status find_low_kernels(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n)
+{
+    bool fast = has_units(set, LC_BF16) && lc__onednn_bf16_is_fast();
+    if (fast && is_fused_product(call->op)) return LC_OK; /* the product alone takes less time */
+    if (fast) LC_TRY(lc__onednn_candidates(call, max, out, n));
+    const lc_kernel *own = *n < max ? lc__isa_kernel(set, call) : NULL;
+    if (own) out[(*n)++] = own;
+    return LC_OK;
+}
+
+/* Own kernels support a call in f32 only if they are faster than oneDNN's. */
 static lc_status find_kernels(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n)
 {
     *n = 0;
     if (max < 1) return LC_OK;
+    if (is_low(call)) return find_low_kernels(set, call, max, out, n);
     out[0] = lc__isa_kernel(set, call);
     int own = out[0] != NULL;
     if (own < max) LC_TRY(lc__onednn_candidates(call, max - own, out + own, n));
@@ -36,14 +68,6 @@ static void describe(const void *set, char *text, size_t size)
     char library[32];
     lc__onednn_version(library, sizeof library);
     snprintf(text, size, "%s, %s", ((const lc__isa *)set)->name, library);
-}
-
-/* A set that LIGHTC_ISA has chosen uses no units beyond it. */
-static bool has_units(const void *set, lc_dtype dtype)
-{
-    if (strcmp(((const lc__isa *)set)->name, "avx512") != 0) return false;
-    const lc__units u = lc__units_find();
-    return dtype == LC_BF16 ? u.avx512_bf16 || u.amx_bf16 : dtype == LC_F16 && (u.avx512_fp16 || u.amx_fp16);
 }
 
 const lc_backend_ops lc__cpu_backend = {

@@ -116,8 +116,3 @@ bool lc__product_of_type(const lc_call *call, lc_dtype dtype, lc__product *g)
     if (call->in[0].dtype != dtype || call->in[1].dtype != dtype || call->out[0].dtype != dtype) return false;
     return lc__product_shape(call, g) && (!g->bias || call->in[2].dtype == dtype);
 }
-
-bool lc__product_of(const lc_call *call, lc__product *g)
-{
-    return lc__product_of_type(call, LC_F32, g);
-}

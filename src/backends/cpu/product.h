@@ -16,12 +16,11 @@ typedef struct lc__product {
     int activation; /* as in lc__activate */
 } lc__product;
 
-/* Describes the product only, not what else a fusion computes. False if the call is not a product in f32, or has other
- * layouts. Contiguous batch dimensions are merged, and folded into the rows if the second operand has no batch:
- * [16,256,384] x [384,1152] is one product of 4096 rows. */
-bool lc__product_of(const lc_call *call, lc__product *out);
-/* The same for a product in another type, and for one whose operands may have any types. */
-bool lc__product_of_type(const lc_call *call, lc_dtype dtype, lc__product *out);
+/* Describes the product only, not what else a fusion computes, and not its types. False if the call is not a product,
+ * or has other layouts. Contiguous batch dimensions are merged, and folded into the rows if the second operand has no
+ * batch: [16,256,384] x [384,1152] is one product of 4096 rows. */
 bool lc__product_shape(const lc_call *call, lc__product *out);
+/* The same; also false if not all is in this type. */
+bool lc__product_of_type(const lc_call *call, lc_dtype dtype, lc__product *out);
 
 #endif

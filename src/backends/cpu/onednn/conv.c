@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv, conv_input_grad and conv_weight_grad in one, two and three dimensions on oneDNN's convolution primitives.
+/* conv, conv_input_grad and conv_weight_grad in one, two and three dimensions, in f32 and bf16, on oneDNN's convolution
+ * primitives.
  *
  * Activations are dense channels-last, and the library gets them so. Weights are stored as O,k..,I; the library chooses
  * its own blocked layout for them, into and out of which they are reordered in scratch (small against the convolution).
@@ -41,17 +42,18 @@ static int64_t images_per_chunk(const lc__conv_shape *c, bool weight_grad)
     return (c->n + chunks - 1) / chunks;
 }
 
-static dnnl_status_t image_md(lc__md *md, int nd, int64_t n, int64_t channels, const int64_t *size)
+static dnnl_status_t image_md(lc__md *md, dnnl_data_type_t type, int nd, int64_t n, int64_t channels,
+                              const int64_t *size)
 {
     static const dnnl_format_tag_t tags[] = {dnnl_nwc, dnnl_nhwc, dnnl_ndhwc};
     int64_t dims[5] = {n, channels};
     memcpy(dims + 2, size, (size_t)nd * sizeof *size);
-    return lc__dnnl_md_tag(md, nd + 2, dims, tags[nd - 1]);
+    return lc__dnnl_md_tag(md, type, nd + 2, dims, tags[nd - 1]);
 }
 
 /* Weights [g,O/g,I/g,k..], or [O,I,k..] without groups, stored as O,k..,I; with `any`, in the library's preferred
  * layout. */
-static dnnl_status_t weights_md(lc__md *md, const lc__conv_shape *c, bool any)
+static dnnl_status_t weights_md(lc__md *md, dnnl_data_type_t type, const lc__conv_shape *c, bool any)
 {
     int64_t dims[6], strides[6], stride = c->in_channels / c->groups;
     int at = c->groups > 1, nd = c->nd;
@@ -68,14 +70,16 @@ static dnnl_status_t weights_md(lc__md *md, const lc__conv_shape *c, bool any)
         dims[0] = c->groups;
         strides[0] = stride * dims[1];
     }
-    return lc__dnnl_md_strided(md, at + 2 + nd, dims, any ? NULL : strides);
+    return lc__dnnl_md_strided(md, type, at + 2 + nd, dims, any ? NULL : strides);
 }
 
 typedef enum kind { FORWARD, INPUT_GRAD, WEIGHT_GRAD } kind;
 
 /* The memory descriptors of a convolution. */
 typedef struct mds {
+    dnnl_data_type_t x_type, w_type, y_type; /* a gradient of weights is computed in f32 */
     lc__md x, w, w_lib, bias, y;
+    lc__md w_low;          /* the result that such a gradient is rounded to, in bf16; else NULL */
     lc__md rest_x, rest_y; /* of the images after the last whole chunk */
     dnnl_primitive_desc_t rest_pd;
 } mds;
@@ -165,6 +169,26 @@ static dnnl_status_t add_with_weights(lc__dnnl_plan *plan, kind what, mds *d, dn
     return add_convolution(plan, what, d, pd, w);
 }
 
+/* Appends a gradient that is rounded once: the sums of the parts in f32, and their sum, which is then converted. Takes
+ * `pd`. dnnl_unimplemented if the library's reorders cannot add. */
+static dnnl_status_t add_low_weight_grad(lc__dnnl_plan *plan, const lc_call *call, mds *d, dnnl_primitive_desc_t pd,
+                                         int64_t n_parts)
+{
+    lc__dnnl_operand sums = {LC_DNNL_SCRATCH, 0, 0, 0, 2}, total = {LC_DNNL_SCRATCH, 0, 0, 0, LC_DNNL_NO_CHUNKS};
+    size_t each = (dnnl_memory_desc_get_size(d->w_lib) + 63) & ~(size_t)63;
+    sums.offset = lc__dnnl_scratch(plan, each * (size_t)n_parts);
+    total.offset = lc__dnnl_scratch(plan, dnnl_memory_desc_get_size(d->w));
+    for (int64_t i = 0; n_parts > 1 && i < n_parts; i++) plan->chunk_offset[i][2] = i * (int64_t)(each / sizeof(float));
+    dnnl_status_t status = add_convolution(plan, WEIGHT_GRAD, d, pd, sums);
+    sums.column = LC_DNNL_NO_CHUNKS;
+    for (int64_t i = 0; i < n_parts && status == dnnl_success; i++) {
+        status = lc__dnnl_add_reorder(plan, d->w_lib, sums, d->w, total, i > 0);
+        sums.offset += each;
+    }
+    if (status != dnnl_success) return status;
+    return lc__dnnl_add_reorder(plan, d->w, total, d->w_low, w_at[WEIGHT_GRAD], call->accumulate);
+}
+
 /* Appends the gradient of the weights, and its reorder from the library's layout; sums of parts of the batch are added
  * in their order. Takes `pd`. dnnl_unimplemented if there are several parts and the library's reorder cannot add. */
 static dnnl_status_t add_weight_grad(lc__dnnl_plan *plan, const lc_call *call, const lc__conv_shape *c, mds *d,
@@ -173,6 +197,7 @@ static dnnl_status_t add_weight_grad(lc__dnnl_plan *plan, const lc_call *call, c
     lc__dnnl_operand out = w_at[WEIGHT_GRAD], sums = {LC_DNNL_SCRATCH, 0, 0, 0, 2};
     int64_t n_parts = plan->n_chunks + (d->rest_pd != NULL);
     bool parts = n_parts > 1, blocked = !dnnl_memory_desc_equal(d->w_lib, d->w);
+    if (d->w_low) return add_low_weight_grad(plan, call, d, pd, n_parts);
     if (!parts && !blocked && !call->accumulate) return add_convolution(plan, WEIGHT_GRAD, d, pd, out);
     size_t each = (dnnl_memory_desc_get_size(d->w_lib) + 63) & ~(size_t)63;
     sums.offset = lc__dnnl_scratch(plan, each * (size_t)n_parts);
@@ -196,15 +221,37 @@ static dnnl_status_t add_weight_grad(lc__dnnl_plan *plan, const lc_call *call, c
 }
 
 /* Those of the call: images of a chunk, those of the rest of the batch, weights, bias. */
-static dnnl_status_t describe(mds *d, const lc__conv_shape *c, int64_t images, int64_t rest, bool bias)
+static dnnl_status_t describe(mds *d, const lc__conv_shape *c, int64_t images, int64_t rest, const lc_view *bias)
 {
-    dnnl_status_t status = image_md(&d->x, c->nd, images, c->in_channels, c->in_size);
-    if (status == dnnl_success) status = image_md(&d->y, c->nd, images, c->out_channels, c->out_size);
-    if (status == dnnl_success && rest) status = image_md(&d->rest_x, c->nd, rest, c->in_channels, c->in_size);
-    if (status == dnnl_success && rest) status = image_md(&d->rest_y, c->nd, rest, c->out_channels, c->out_size);
-    if (status == dnnl_success) status = weights_md(&d->w, c, false);
-    if (status == dnnl_success && bias) status = lc__dnnl_md_strided(&d->bias, 1, &c->out_channels, &(int64_t){1});
+    dnnl_status_t status = image_md(&d->x, d->x_type, c->nd, images, c->in_channels, c->in_size);
+    if (status == dnnl_success) status = image_md(&d->y, d->y_type, c->nd, images, c->out_channels, c->out_size);
+    if (status == dnnl_success && rest)
+        status = image_md(&d->rest_x, d->x_type, c->nd, rest, c->in_channels, c->in_size);
+    if (status == dnnl_success && rest)
+        status = image_md(&d->rest_y, d->y_type, c->nd, rest, c->out_channels, c->out_size);
+    if (status == dnnl_success) status = weights_md(&d->w, d->w_type, c, false);
+    if (status == dnnl_success && bias)
+        status = lc__dnnl_md_strided(&d->bias, lc__dnnl_type(bias->dtype), 1, &c->out_channels, &(int64_t){1});
     return status;
+}
+
+/* A descriptor of the whole convolution, with weights in the library's layout if that is supported. */
+static dnnl_status_t choose_layout(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, kind what, const mds *d,
+                                   const lc__conv_shape *c, const lc__dnnl_post *post, const char *avoid)
+{
+    lc__md any = NULL;
+    dnnl_status_t status = weights_md(&any, d->w_type, c, true);
+    if (status == dnnl_success) status = make_pd(pd, engine, what, d->x, any, d->bias, d->y, c, post, avoid);
+    if (status == dnnl_unimplemented) status = make_pd(pd, engine, what, d->x, d->w, d->bias, d->y, c, post, avoid);
+    lc__dnnl_md_free(any);
+    return status;
+}
+
+static void free_mds(mds *d)
+{
+    lc__md all[] = {d->x, d->w, d->w_lib, d->w_low, d->bias, d->y, d->rest_x, d->rest_y};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) lc__dnnl_md_free(all[i]);
+    if (d->rest_pd) dnnl_primitive_desc_destroy(d->rest_pd);
 }
 
 static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const char *avoid, bool cut,
@@ -215,9 +262,12 @@ static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const
     const lc_view *x = what == FORWARD ? &call->in[0] : what == INPUT_GRAD ? &call->out[0] : &call->in[1];
     const lc_view *w = what == WEIGHT_GRAD ? &call->out[0] : &call->in[1];
     const lc_view *y = what == FORWARD ? &call->out[0] : &call->in[0];
-    if (!lc__conv_describe(call, &c, x, w, y)) return dnnl_unimplemented;
-    bool bias = what != WEIGHT_GRAD && call->n_in > 2 && call->in[2].ndim >= 0;
-    if (bias && call->in[2].dtype != LC_F32) return dnnl_unimplemented;
+    if (!lc__dnnl_takes_types(call) || !lc__conv_describe(call, &c, x, w, y)) return dnnl_unimplemented;
+    bool low = what == WEIGHT_GRAD && w->dtype != LC_F32;
+    const lc_view *bias = what == FORWARD && call->n_in > 2 && call->in[2].ndim >= 0 ? &call->in[2] : NULL;
+    d.x_type = lc__dnnl_type(x->dtype);
+    d.w_type = what == WEIGHT_GRAD ? dnnl_f32 : lc__dnnl_type(w->dtype);
+    d.y_type = lc__dnnl_type(y->dtype);
     lc__dnnl_post post = {0, false};
     if (what == FORWARD && call->n_int > 2 + 3 * c.nd) post.activation = (int)call->ints[2 + 3 * c.nd];
     if (post.activation < 0 || post.activation > 3) return dnnl_unimplemented;
@@ -235,15 +285,9 @@ static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const
         plan->chunk_offset[i][0] = i * images * lc__conv_image_size(c.nd, c.in_channels, c.in_size);
         plan->chunk_offset[i][1] = i * images * lc__conv_image_size(c.nd, c.out_channels, c.out_size);
     }
-    if (status == dnnl_success) status = describe(&d, &c, images, rest, bias && what == FORWARD);
-    if (status == dnnl_success) {
-        lc__md any = NULL;
-        status = weights_md(&any, &c, true);
-        if (status == dnnl_success) status = make_pd(&pd, plan->engine, what, d.x, any, d.bias, d.y, &c, &post, avoid);
-        if (status == dnnl_unimplemented)
-            status = make_pd(&pd, plan->engine, what, d.x, d.w, d.bias, d.y, &c, &post, avoid);
-        lc__dnnl_md_free(any);
-    }
+    if (status == dnnl_success) status = describe(&d, &c, images, rest, bias);
+    if (status == dnnl_success && low) status = weights_md(&d.w_low, lc__dnnl_type(w->dtype), &c, false);
+    if (status == dnnl_success) status = choose_layout(&pd, plan->engine, what, &d, &c, &post, avoid);
     if (status == dnnl_success) {
         dnnl_query_t query = what == WEIGHT_GRAD ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
         status = lc__dnnl_md_copy(&d.w_lib, dnnl_primitive_desc_query_md(pd, query, 0));
@@ -256,14 +300,7 @@ static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const
             dnnl_primitive_desc_destroy(pd);
     }
     lc__dnnl_set_threads(before);
-    lc__dnnl_md_free(d.x);
-    lc__dnnl_md_free(d.w);
-    lc__dnnl_md_free(d.w_lib);
-    lc__dnnl_md_free(d.bias);
-    lc__dnnl_md_free(d.y);
-    lc__dnnl_md_free(d.rest_x);
-    lc__dnnl_md_free(d.rest_y);
-    if (d.rest_pd) dnnl_primitive_desc_destroy(d.rest_pd);
+    free_mds(&d);
     return status;
 }
 
@@ -289,6 +326,9 @@ static dnnl_status_t build_forward_direct(const lc_call *call, bool probe, lc__d
 
 static dnnl_status_t build_input_grad(const lc_call *call, bool probe, lc__dnnl_plan **out)
 {
+    /* run_input_grad adds the bias to f32. */
+    if (call->n_in > 2 && call->in[2].ndim >= 0 && (call->out[0].dtype != LC_F32 || call->in[2].dtype != LC_F32))
+        return dnnl_unimplemented;
     return build(call, probe, INPUT_GRAD, NULL, out);
 }
 

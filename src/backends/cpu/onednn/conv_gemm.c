@@ -94,11 +94,12 @@ static dnnl_status_t make_product(bool probe, int threads, const gemm_state *s, 
             plan->chunk_offset[i][1] = i % s->parts * width;
         }
         dy_at.offset = (size_t)(first_block * rows * outs) * sizeof(float);
-        status = lc__dnnl_md_strided(&dy, 2, (int64_t[]){outs, rows}, (int64_t[]){1, outs});
+        status = lc__dnnl_md_strided(&dy, dnnl_f32, 2, (int64_t[]){outs, rows}, (int64_t[]){1, outs});
     }
     if (status == dnnl_success)
-        status = lc__dnnl_md_strided(&columns, 2, (int64_t[]){rows, width}, (int64_t[]){patch, 1});
-    if (status == dnnl_success) status = lc__dnnl_md_strided(&dw, 2, (int64_t[]){outs, width}, (int64_t[]){patch, 1});
+        status = lc__dnnl_md_strided(&columns, dnnl_f32, 2, (int64_t[]){rows, width}, (int64_t[]){patch, 1});
+    if (status == dnnl_success)
+        status = lc__dnnl_md_strided(&dw, dnnl_f32, 2, (int64_t[]){outs, width}, (int64_t[]){patch, 1});
     if (status == dnnl_success) status = lc__dnnl_matmul(&pd, plan->engine, dy, columns, NULL, dw, &post);
     if (status == dnnl_success) status = lc__dnnl_add(plan, pd, true, true);
     if (status == dnnl_success) status = lc__dnnl_bind(plan, DNNL_ARG_SRC, dy, dy_at);
@@ -124,7 +125,8 @@ static dnnl_status_t build(const lc_call *call, bool probe, gemm_state **out)
     *out = s;
     if (!s) return dnnl_out_of_memory;
     lc__conv_shape *c = &s->shape;
-    if (!lc__conv_describe(call, c, &call->in[1], &call->out[0], &call->in[0]) || c->groups > 1)
+    if (!lc__dnnl_takes_types(call) || call->in[0].dtype != LC_F32 ||
+        !lc__conv_describe(call, c, &call->in[1], &call->out[0], &call->in[0]) || c->groups > 1)
         return dnnl_unimplemented;
     int64_t width = c->out_size[c->nd - 1], patch = lc__conv_image_size(c->nd, c->in_channels, c->kernel);
     int64_t lines = c->n * (lc__conv_image_size(c->nd, 1, c->out_size) / width), line_bytes, all;

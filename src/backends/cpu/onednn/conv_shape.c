@@ -9,7 +9,6 @@ bool lc__conv_describe(const lc_call *call, lc__conv_shape *c, const lc_view *x,
     memset(c, 0, sizeof *c);
     c->nd = (int)call->ints[0];
     if (c->nd < 1 || c->nd > 3 || x->ndim != c->nd + 2 || y->ndim != c->nd + 2 || w->ndim != c->nd + 2) return false;
-    if (x->dtype != LC_F32 || y->dtype != LC_F32 || w->dtype != LC_F32) return false;
     c->n = x->shape[0];
     c->in_channels = x->shape[1];
     c->out_channels = y->shape[1];

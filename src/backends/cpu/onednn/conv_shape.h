@@ -13,7 +13,7 @@ typedef struct lc__conv_shape {
     lc__dnnl_window window;
 } lc__conv_shape;
 
-/* x or dx, w or dw, y or dy of the call. False if these kernels do not support it (types, sizes of 0). */
+/* x or dx, w or dw, y or dy of the call. False if these kernels do not support it (sizes of 0). */
 bool lc__conv_describe(const lc_call *call, lc__conv_shape *c, const lc_view *x, const lc_view *w, const lc_view *y);
 /* Elements of an image with that many channels. */
 int64_t lc__conv_image_size(int nd, int64_t channels, const int64_t *size);

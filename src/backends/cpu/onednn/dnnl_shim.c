@@ -18,31 +18,56 @@ static void copy_dims(dnnl_dims_t to, int ndim, const int64_t *from)
     for (int i = 0; i < ndim; i++) to[i] = from[i];
 }
 
-dnnl_status_t lc__dnnl_md_strided(lc__md *out, int ndim, const int64_t *dims, const int64_t *strides)
+dnnl_status_t lc__dnnl_md_strided(lc__md *out, dnnl_data_type_t type, int ndim, const int64_t *dims,
+                                  const int64_t *strides)
 {
-    if (!strides) return lc__dnnl_md_tag(out, ndim, dims, dnnl_format_tag_any);
+    if (!strides) return lc__dnnl_md_tag(out, type, ndim, dims, dnnl_format_tag_any);
     dnnl_dims_t d, s;
     copy_dims(d, ndim, dims);
     copy_dims(s, ndim, strides);
 #if DNNL_VERSION_MAJOR >= 3
-    return dnnl_memory_desc_create_with_strides(out, ndim, d, dnnl_f32, s);
+    return dnnl_memory_desc_create_with_strides(out, ndim, d, type, s);
 #else
     *out = calloc(1, sizeof **out);
     if (!*out) return dnnl_out_of_memory;
-    return dnnl_memory_desc_init_by_strides(*out, ndim, d, dnnl_f32, s);
+    return dnnl_memory_desc_init_by_strides(*out, ndim, d, type, s);
 #endif
 }
 
-dnnl_status_t lc__dnnl_md_tag(lc__md *out, int ndim, const int64_t *dims, dnnl_format_tag_t tag)
+dnnl_status_t lc__dnnl_md_tag(lc__md *out, dnnl_data_type_t type, int ndim, const int64_t *dims, dnnl_format_tag_t tag)
 {
     dnnl_dims_t d;
     copy_dims(d, ndim, dims);
 #if DNNL_VERSION_MAJOR >= 3
-    return dnnl_memory_desc_create_with_tag(out, ndim, d, dnnl_f32, tag);
+    return dnnl_memory_desc_create_with_tag(out, ndim, d, type, tag);
 #else
     *out = calloc(1, sizeof **out);
     if (!*out) return dnnl_out_of_memory;
-    return dnnl_memory_desc_init_by_tag(*out, ndim, d, dnnl_f32, tag);
+    return dnnl_memory_desc_init_by_tag(*out, ndim, d, type, tag);
+#endif
+}
+
+size_t lc__dnnl_md_element(lc__cmd md)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    dnnl_data_type_t type = dnnl_data_type_undef;
+    dnnl_memory_desc_query(md, dnnl_query_data_type, &type);
+#else
+    dnnl_data_type_t type = md->data_type;
+#endif
+    return type == dnnl_bf16 ? 2 : type == dnnl_f32 ? 4 : 1;
+}
+
+bool lc__dnnl_bf16_is_fast(void)
+{
+    unsigned isa = (unsigned)dnnl_get_effective_cpu_isa(), amx = dnnl_cpu_isa_avx512_core_amx;
+    if ((isa & amx) == amx) return true;
+#if defined(__x86_64__)
+    unsigned vectors = dnnl_cpu_isa_avx512_core_bf16;
+    __builtin_cpu_init();
+    return (isa & vectors) == vectors && __builtin_cpu_is("amd");
+#else
+    return false;
 #endif
 }
 

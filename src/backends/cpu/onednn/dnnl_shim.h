@@ -19,11 +19,14 @@ typedef dnnl_memory_desc_t *lc__md;
 typedef const dnnl_memory_desc_t *lc__cmd;
 #endif
 
-/* A dense or strided f32 block; `strides` (elements) NULL lets the implementation choose. */
-dnnl_status_t lc__dnnl_md_strided(lc__md *out, int ndim, const int64_t *dims, const int64_t *strides);
+/* A dense or strided block of f32 or bf16; `strides` (elements) NULL lets the implementation choose. */
+dnnl_status_t lc__dnnl_md_strided(lc__md *out, dnnl_data_type_t type, int ndim, const int64_t *dims,
+                                  const int64_t *strides);
 /* The same for a named layout, which is recognized even if dimensions of size 1 make the strides ambiguous (an image
  * with one channel). */
-dnnl_status_t lc__dnnl_md_tag(lc__md *out, int ndim, const int64_t *dims, dnnl_format_tag_t tag);
+dnnl_status_t lc__dnnl_md_tag(lc__md *out, dnnl_data_type_t type, int ndim, const int64_t *dims, dnnl_format_tag_t tag);
+/* Bytes of an element. */
+size_t lc__dnnl_md_element(lc__cmd md);
 dnnl_status_t lc__dnnl_md_copy(lc__md *out, lc__cmd from);
 void lc__dnnl_md_free(lc__md md); /* NULL is fine */
 
@@ -52,6 +55,10 @@ dnnl_status_t lc__dnnl_conv_weight_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t
                                         lc__cmd dy, const lc__dnnl_window *window, const char *avoid);
 /* `sum`: adds to the contents of `to`. */
 dnnl_status_t lc__dnnl_reorder(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd from, lc__cmd to, bool sum);
+
+/* Whether the library multiplies bf16 faster than f32 on this machine: in tiles (AMX), or on AMD with vectors, where
+ * such an instruction takes no longer than one for half as many f32. ONEDNN_MAX_CPU_ISA may forbid it. */
+bool lc__dnnl_bf16_is_fast(void);
 
 /* The implementation's name; "" if unknown. Borrowed from the descriptor. */
 const char *lc__dnnl_impl_name(const_dnnl_primitive_desc_t pd);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul and linear in f32 on oneDNN's matmul primitive: y = activation(x * w^T + b), batches broadcast as in numpy.
+/* matmul and linear in f32 and bf16 on oneDNN's matmul primitive: y = activation(x * w^T + b), batches broadcast as in
+ * numpy.
  *
  * Operands come with strides (a gradient's transposed matrix is not copied). Most single products are computed by
  * lightc's own kernel (isa/product.c); these kernels are for batches, and for matrices of a few rows or columns. They
@@ -39,8 +40,10 @@ typedef struct mds {
     lc__md x, y, bias, out;
 } mds;
 
-static dnnl_status_t make_mds(mds *d, const lc__product *g, int nb, int64_t m, int64_t n, bool packed)
+static dnnl_status_t make_mds(mds *d, const lc_call *call, const lc__product *g, int nb, int64_t m, int64_t n,
+                              bool packed)
 {
+    dnnl_data_type_t operands = lc__dnnl_type(call->in[0].dtype), result = lc__dnnl_type(call->out[0].dtype);
     int64_t xd[LC_MAX_DIMS + 2], yd[LC_MAX_DIMS + 2], od[LC_MAX_DIMS + 2], bd[LC_MAX_DIMS + 2];
     int64_t xs[LC_MAX_DIMS + 2], ys[LC_MAX_DIMS + 2], os[LC_MAX_DIMS + 2], bs[LC_MAX_DIMS + 2];
     /* A broadcast batch dimension has size 1, and a stride that only has to look dense. */
@@ -61,10 +64,10 @@ static dnnl_status_t make_mds(mds *d, const lc__product *g, int nb, int64_t m, i
     yd[nb] = g->k, yd[nb + 1] = n, ys[nb] = g->yk, ys[nb + 1] = g->yn;
     od[nb] = m, od[nb + 1] = n, os[nb] = g->n, os[nb + 1] = 1;
     bd[nb] = 1, bd[nb + 1] = n, bs[nb] = g->n, bs[nb + 1] = 1;
-    TRY(lc__dnnl_md_strided(&d->x, nb + 2, xd, xs));
-    TRY(lc__dnnl_md_strided(&d->y, nb + 2, yd, packed ? NULL : ys));
-    TRY(lc__dnnl_md_strided(&d->out, nb + 2, od, os));
-    if (g->bias) TRY(lc__dnnl_md_strided(&d->bias, nb + 2, bd, bs));
+    TRY(lc__dnnl_md_strided(&d->x, operands, nb + 2, xd, xs));
+    TRY(lc__dnnl_md_strided(&d->y, operands, nb + 2, yd, packed ? NULL : ys));
+    TRY(lc__dnnl_md_strided(&d->out, result, nb + 2, od, os));
+    if (g->bias) TRY(lc__dnnl_md_strided(&d->bias, lc__dnnl_type(call->in[2].dtype), nb + 2, bd, bs));
     return dnnl_success;
 }
 
@@ -83,7 +86,7 @@ static dnnl_status_t add_product(lc__dnnl_plan *plan, const lc_call *call, const
     lc__dnnl_post post = {g->activation, call->accumulate};
     dnnl_primitive_desc_t pd;
     dnnl_status_t status = lc__dnnl_matmul(&pd, plan->engine, d->x, d->y, d->bias, d->out, &post);
-    if (status == dnnl_unimplemented && post.sum) {
+    if (status == dnnl_unimplemented && post.sum && call->out[0].dtype == LC_F32) {
         post.sum = false;
         status = lc__dnnl_matmul(&pd, plan->engine, d->x, d->y, d->bias, d->out, &post);
     }
@@ -131,7 +134,7 @@ static dnnl_status_t build(const lc_call *call, bool probe, bool packed, bool ba
 {
     lc__product g;
     mds d = {0}, plain = {0};
-    if (!lc__product_of(call, &g)) return dnnl_unimplemented;
+    if (!lc__dnnl_takes_types(call) || !lc__product_shape(call, &g)) return dnnl_unimplemented;
     int64_t matrices = 1, chunks = 1;
     bool columns = false;
     for (int i = 0; i < g.nb && matrices <= MAX_MATRICES; i++) matrices *= g.batch[i];
@@ -164,8 +167,8 @@ static dnnl_status_t build(const lc_call *call, bool probe, bool packed, bool ba
     }
     int nb = batched ? 0 : g.nb;
     int64_t m = batched || columns ? g.m : g.m / chunks, n = columns ? g.n / chunks : g.n;
-    if (status == dnnl_success) status = make_mds(&d, &g, nb, m, n, packed);
-    if (status == dnnl_success && packed) status = make_mds(&plain, &g, nb, m, n, false);
+    if (status == dnnl_success) status = make_mds(&d, call, &g, nb, m, n, packed);
+    if (status == dnnl_success && packed) status = make_mds(&plain, call, &g, nb, m, n, false);
     if (status == dnnl_success) status = add_product(plan, call, &g, &d, chunks > 1, plain.y);
     lc__dnnl_set_threads(before);
     free_mds(&d);

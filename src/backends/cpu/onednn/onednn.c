@@ -36,6 +36,11 @@ lc_status lc__onednn_candidates(const lc_call *call, int max, const lc_kernel **
     return LC_OK;
 }
 
+bool lc__onednn_bf16_is_fast(void)
+{
+    return lc__dnnl_bf16_is_fast();
+}
+
 void lc__onednn_version(char *text, size_t size)
 {
     const dnnl_version_t *v = dnnl_version();

@@ -107,6 +107,7 @@ dnnl_status_t lc__dnnl_bind(lc__dnnl_plan *plan, int arg, lc__cmd md, lc__dnnl_o
     if (slot == LC_DNNL_MAX_ARGS) return dnnl_runtime_error;
     step->n_args++;
     step->operand[slot] = operand;
+    step->element[slot] = lc__dnnl_md_element(md);
     for (int lane = 0; !plan->probe && lane < (step->chunked ? plan->lanes : 1); lane++) {
         dnnl_exec_arg_t *exec = &step->exec[lane * LC_DNNL_MAX_ARGS + slot];
         exec->arg = arg;
@@ -125,6 +126,23 @@ dnnl_status_t lc__dnnl_add_reorder(lc__dnnl_plan *plan, lc__cmd from, lc__dnnl_o
     if (status == dnnl_success) status = lc__dnnl_bind(plan, DNNL_ARG_FROM, from, source);
     if (status == dnnl_success) status = lc__dnnl_bind(plan, DNNL_ARG_TO, to, target);
     return status;
+}
+
+dnnl_data_type_t lc__dnnl_type(lc_dtype dtype)
+{
+    return dtype == LC_F32 ? dnnl_f32 : dtype == LC_BF16 ? dnnl_bf16 : dnnl_data_type_undef;
+}
+
+bool lc__dnnl_takes_types(const lc_call *call)
+{
+    lc_dtype operands = call->in[0].dtype;
+    if ((operands != LC_F32 && operands != LC_BF16) || call->in[1].dtype != operands) return false;
+    for (int i = 0; i < 2; i++) {
+        const lc_view *v = i ? &call->out[0] : &call->in[2];
+        if (!i && (call->n_in < 3 || v->ndim < 0)) continue;
+        if (v->dtype != LC_F32 && v->dtype != operands) return false;
+    }
+    return true;
 }
 
 /* More memory than creating a primitive takes: descriptors, buffers for generated code. */
@@ -197,7 +215,7 @@ void lc__dnnl_execute(const lc__dnnl_plan *plan, const lc__dnnl_step *step, cons
                                                      : call->scratch;
         data += operand->offset + (size_t)lane * operand->lane_stride;
         if (operand->column >= 0 && plan->chunk_offset)
-            data += plan->chunk_offset[chunk][operand->column] * (int64_t)sizeof(float);
+            data += plan->chunk_offset[chunk][operand->column] * (int64_t)step->element[i];
         /* Setting a handle makes oneDNN 2.x clear the padding of blocked layouts, so it is done only if it changes. */
         if (data == last[i]) continue;
         dnnl_memory_set_data_handle(exec[i].memory, data);

@@ -36,8 +36,9 @@ typedef struct lc__dnnl_step {
     bool chunked;
     bool rest; /* of the previous step: its primitive is for chunk number n_chunks */
     lc__dnnl_operand operand[LC_DNNL_MAX_ARGS];
-    dnnl_exec_arg_t *exec; /* [lanes][LC_DNNL_MAX_ARGS] */
-    void **last;           /* [lanes][LC_DNNL_MAX_ARGS]: the present handle of the memory object */
+    size_t element[LC_DNNL_MAX_ARGS]; /* bytes */
+    dnnl_exec_arg_t *exec;            /* [lanes][LC_DNNL_MAX_ARGS] */
+    void **last;                      /* [lanes][LC_DNNL_MAX_ARGS]: the present handle of the memory object */
 } lc__dnnl_step;
 
 typedef struct lc__dnnl_plan {
@@ -81,6 +82,11 @@ dnnl_status_t lc__dnnl_leave(dnnl_status_t status);
 /* The results of supports() and prepare() for a build's status. */
 bool lc__dnnl_supported(dnnl_status_t status);
 lc_status lc__dnnl_failed(const lc_call *call, dnnl_status_t status);
+
+/* Whether the library has kernels for the types: both operands are in f32, and so is the rest; or both in bf16, and the
+ * bias (the third operand, if there is one) and the result in either. */
+bool lc__dnnl_takes_types(const lc_call *call);
+dnnl_data_type_t lc__dnnl_type(lc_dtype dtype);
 
 /* Functions of kernels with a plan. */
 typedef dnnl_status_t lc__dnnl_build_fn(const lc_call *call, bool probe, lc__dnnl_plan **out);

@@ -11,6 +11,11 @@ lc_status lc__onednn_candidates(const lc_call *call, int max, const lc_kernel **
     return LC_OK;
 }
 
+bool lc__onednn_bf16_is_fast(void)
+{
+    return false;
+}
+
 void lc__onednn_version(char *text, size_t size)
 {
     snprintf(text, size, "no oneDNN");

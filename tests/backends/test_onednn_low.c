@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* oneDNN's kernels on bf16, against f32 on the same numbers: every kernel that can do a call, whether or not this
+ * machine has instructions that make it fast. */
+#include "low_check.h"
+
+#include "backends/cpu/onednn/onednn.h"
+
+static int checked; /* kernels, in this test */
+
+/* Releases the case. */
+static void check_candidates(kernel_case *c, lc_dtype out, bool accumulate)
+{
+    float *want[LC_MAX_OUTPUTS];
+    const lc_kernel *kernels[LC_ONEDNN_MAX_CANDIDATES];
+    int n;
+    reference_of(c, out, want);
+    lc_call call = call_of(c, NULL, 1);
+    CHECK_OK(lc__onednn_candidates(&call, LC_ONEDNN_MAX_CANDIDATES, kernels, &n));
+    for (int i = 0; i < n; i++, checked++) check_low_kernel(c, kernels[i], want, accumulate);
+    release_low(c, want);
+}
+
+static void need_kernels(void)
+{
+    if (!checked) SKIP("oneDNN has no kernels for bf16 here");
+}
+
+/* [batch, rows, columns], or without a batch; `turned`: stored by columns. */
+static void add_matrix(kernel_case *c, int64_t batch, int64_t rows, int64_t columns, bool turned)
+{
+    int64_t shape[3], n = 0, wide = turned ? rows : columns;
+    if (batch) shape[n++] = batch;
+    shape[n++] = turned ? columns : rows;
+    shape[n++] = wide;
+    lc_view *v = add_input(c, LC_BF16, CHECK_ROW_MAJOR, (int)n, shape, fill_normal, 0.3);
+    v->shape[n - 2] = rows;
+    v->shape[n - 1] = columns;
+    v->stride[n - 2] = turned ? 1 : wide;
+    v->stride[n - 1] = turned ? wide : 1;
+}
+
+TEST(matrices)
+{
+    static const int64_t sizes[][4] = {{0, 64, 784, 128}, {0, 13, 257, 33}, {0, 1, 40, 20},
+                                       {6, 17, 33, 35},   {0, 512, 96, 64}, {3, 64, 64, 64}};
+    checked = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (int how = 0; how < 16; how++) {
+            kernel_case c = case_of(&lc__op_matmul);
+            c.of_largest = 1e-5;
+            add_matrix(&c, sizes[i][0], sizes[i][1], sizes[i][2], how & 1);
+            add_matrix(&c, sizes[i][0], sizes[i][2], sizes[i][3], how & 2);
+            check_candidates(&c, how & 4 ? LC_F32 : LC_BF16, how & 8);
+        }
+    }
+    need_kernels();
+}
+
+TEST(bias_and_activation)
+{
+    checked = 0;
+    for (int64_t how = 0; how < 24; how++) {
+        static const int64_t columns = 48;
+        kernel_case c = case_of(&lc__op_linear);
+        c.of_largest = 1e-5;
+        add_matrix(&c, 0, 65, 100, false);
+        add_matrix(&c, 0, columns, 100, false);
+        if (how & 8)
+            add_input(&c, how & 16 ? LC_F32 : LC_BF16, CHECK_ROW_MAJOR, 1, &columns, fill_normal, 1);
+        else
+            add_missing(&c);
+        add_int(&c, how & 3);
+        check_candidates(&c, how & 4 ? LC_F32 : LC_BF16, false);
+    }
+    need_kernels();
+}
+
+typedef struct geometry {
+    int64_t n, c, o, size, kernel, stride, padding, groups;
+} geometry;
+
+static const geometry geometries[] = {
+    {2, 16, 32, 9, 3, 1, 1, 1},  {3, 64, 64, 8, 3, 2, 1, 1},  {4, 32, 48, 8, 1, 1, 0, 1}, {2, 3, 16, 12, 3, 1, 1, 1},
+    {2, 32, 32, 6, 3, 1, 1, 32}, {33, 32, 32, 8, 3, 1, 1, 1}, {2, 24, 40, 7, 1, 2, 0, 1},
+};
+
+static void check_conv(const lc_op *op, const geometry *g, lc_dtype out, lc_dtype bias, bool accumulate)
+{
+    bool forward = op == &lc__op_conv, weight_grad = op == &lc__op_conv_weight_grad;
+    int64_t size = (g->size + 2 * g->padding - g->kernel) / g->stride + 1;
+    int64_t x[4] = {g->n, g->c, g->size, g->size}, w[4] = {g->o, g->c / g->groups, g->kernel, g->kernel};
+    int64_t y[4] = {g->n, g->o, size, size};
+    kernel_case c = case_of(op);
+    c.of_largest = 1e-5;
+    c.out_layout = CHECK_CHANNELS_LAST;
+    add_input(&c, LC_BF16, CHECK_CHANNELS_LAST, 4, forward ? x : y, fill_normal, 1);
+    add_input(&c, LC_BF16, CHECK_CHANNELS_LAST, 4, weight_grad ? x : w, fill_normal, 0.3);
+    if (forward && bias) add_input(&c, bias, CHECK_ROW_MAJOR, 1, &g->o, fill_normal, 1);
+    if (!weight_grad && !(forward && bias)) add_missing(&c);
+    add_int(&c, 2);
+    for (int d = 0; d < 2; d++) add_int(&c, g->stride);
+    for (int d = 0; d < 2; d++) add_int(&c, g->padding);
+    for (int d = 0; d < 2; d++) add_int(&c, 1);
+    add_int(&c, g->groups);
+    if (forward) add_int(&c, bias == LC_F32);
+    for (int d = 0; d < 2 && !forward; d++) add_int(&c, weight_grad ? g->kernel : g->size);
+    check_candidates(&c, out, accumulate);
+}
+
+TEST(convolutions)
+{
+    checked = 0;
+    for (size_t i = 0; i < sizeof geometries / sizeof *geometries; i++) {
+        check_conv(&lc__op_conv, &geometries[i], LC_BF16, 0, false);
+        check_conv(&lc__op_conv, &geometries[i], LC_BF16, LC_F32, false);
+        check_conv(&lc__op_conv, &geometries[i], LC_BF16, LC_BF16, false);
+        check_conv(&lc__op_conv_input_grad, &geometries[i], LC_BF16, 0, false);
+        for (int how = 0; how < 4; how++)
+            check_conv(&lc__op_conv_weight_grad, &geometries[i], how & 1 ? LC_F32 : LC_BF16, 0, how & 2);
+    }
+    need_kernels();
+}
+
+TEST_MAIN
