@@ -3,6 +3,7 @@
 #include "stored_check.h"
 
 #include "ops/elementwise_table.h"
+#include "optim/optim_internal.h"
 
 #define SHAPE(...)                                                                                                     \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                                             \
@@ -446,6 +447,99 @@ TEST(reductions)
             check_reduction(ops[o], SHAPE(8, 32, 28, 28), 13, low);
         }
     }
+}
+
+/* ---- updates ---- */
+static const struct {
+    const lc_op *op;
+    int n_state;
+} updates[] = {
+#define ROW(name, n) {&lc__op_update_##name, n},
+    LC_UPDATE_LIST(ROW)
+#undef ROW
+};
+
+enum { UPDATE_SIZE = 12000, SEGMENTS = 3, UPDATES = sizeof updates / sizeof updates[0] };
+
+/* Master weights of which some have not been made, or are of parameters that something else has written. */
+static void fill_master(const lc_view *parameters, lc_view *master)
+{
+    for (int64_t i = 0; i < UPDATE_SIZE; i++) {
+        double near = lc__number_at(parameters->data, parameters->dtype, i) * (1 + 1e-4 * (double)(i % 5 - 2));
+        ((float *)master->data)[i] = i % 7 ? (float)near : 0;
+    }
+}
+
+/* A case whose operands are those of every other of this form: f16 or bf16, master weights, other flags. */
+static kernel_case update_case(int k, int form)
+{
+    const double hyper[LC_MAX_HYPER] = {0.01, 0.02, 0.9, 0.99, 1e-8, 0.004, 1e-6, 50};
+    const int64_t flags = form & 4 ? LC_OPT_MAXIMIZE | LC_OPT_NESTEROV | LC_OPT_DECOUPLED_WEIGHT_DECAY : 0;
+    const int64_t scalar_state = updates[k].op == &lc__op_update_nadam ? 1 << 2 : 0;
+    const int64_t ints[] = {SEGMENTS, 0, flags, scalar_state, 0, 0, 1000, 0, 1024, 9001, 1, 10500, 7, 2};
+    kernel_case c = case_of(updates[k].op);
+    for (int i = 0; i < 2; i++)
+        add_input(&c, form & 1 ? LC_F16 : LC_BF16, CHECK_ROW_MAJOR, SHAPE(UPDATE_SIZE), fill_normal, 1);
+    for (int i = 0; i < updates[k].n_state; i++)
+        add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(UPDATE_SIZE), fill_positive, 0.5);
+    add_input(&c, LC_F64, CHECK_ROW_MAJOR, SHAPE(SEGMENTS), fill_whole, form & 4 ? 1 : 9);
+    add_input(&c, LC_F32, CHECK_ROW_MAJOR, 0, NULL, fill_positive, 1);
+    if (form & 2)
+        fill_master(&c.in[0], add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(UPDATE_SIZE), fill_normal, 1));
+    else
+        add_missing(&c);
+    memcpy(c.ints, ints, sizeof ints);
+    c.n_int = sizeof ints / sizeof ints[0];
+    memcpy(c.floats, hyper, sizeof hyper);
+    c.n_float = LC_MAX_HYPER;
+    return c;
+}
+
+/* Within `rounding` for numbers of 16 bits; else within the f32 kernels' tolerance. */
+static void compare_updates(const kernel_case *got, const kernel_case *want, double rounding, const char *who)
+{
+    for (int k = 0; k < got->n_in; k++) {
+        const lc_view *a = &got->in[k], *b = &want->in[k];
+        const double tolerance = lc_dtype_size(a->dtype) == 2 ? rounding : 2e-6;
+        for (int64_t i = 0; i < (a->ndim < 0 ? 0 : view_numel(a)); i++) {
+            double x = lc__number_at(a->data, a->dtype, i), y = lc__number_at(b->data, b->dtype, i);
+            if (!(isnan(x) && isnan(y)) && !(fabs(x - y) <= tolerance * (1 + fabs(y))))
+                TEST_FAIL("%s of %s: input %d at %lld is %.9g, wanted %.9g", who, got->op->name, k, (long long)i, x, y);
+        }
+    }
+}
+
+static void free_case(kernel_case *c)
+{
+    for (int i = 0; i < c->n_in; i++) free(c->storage[i]);
+}
+
+static void check_update(int k, int form)
+{
+    static const char *const sets[] = {"base", "avx2", "avx512"};
+    kernel_case want = update_case(k, form);
+    run_kernel(&want, want.op->kernel, 1);
+    for (int s = 0; s < 3; s++) {
+        const lc__isa *isa = lc__isa_find(sets[s]);
+        if (!isa) continue;
+        kernel_case one = update_case(k, form), two = update_case(k, form);
+        const lc_kernel *kernel = kernel_for(&one, isa);
+        run_kernel(&one, kernel, 1);
+        run_kernel(&two, kernel, 2);
+        compare_updates(&one, &want, form & 1 ? 1e-3 : 8e-3, kernel->name);
+        for (int i = 0; i < one.n_in; i++)
+            if (one.in[i].ndim >= 0)
+                CHECK(!memcmp(one.in[i].data, two.in[i].data,
+                              (size_t)view_numel(&one.in[i]) * lc_dtype_size(one.in[i].dtype)));
+        free_case(&one), free_case(&two);
+    }
+    free_case(&want);
+}
+
+TEST(updates)
+{
+    for (int k = 0; k < UPDATES; k++)
+        for (int form = 0; form < 8; form++) check_update(k, form);
 }
 
 TEST_MAIN

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Updates of optimizers: the loops of src/optim/, compiled for this instruction set, over all segments. */
+/* Updates of optimizers: the loops of src/optim/, compiled for this instruction set, over all segments. Parameters of
+ * 16 bits, or their master weights (optim/master.h), are computed as f32 in pieces that stay in the first-level cache.
+ */
 #include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/stored.h"
+#include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
 #include "optim/loop.h"
 
@@ -77,7 +81,8 @@ static void release(lc_call *call)
 
 static bool supports(const lc_call *call)
 {
-    return call->in[0].dtype == LC_F32 || call->in[0].dtype == LC_F64;
+    const lc_dtype dtype = call->in[0].dtype;
+    return (is_stored(dtype) || dtype == LC_F64) && call->in[1].dtype == dtype;
 }
 
 typedef struct job {
@@ -85,13 +90,57 @@ typedef struct job {
     lc__range_fn *loop;
 } job;
 
+#define HALVES 1024 /* that are computed at a time */
+
+/* What an update begins with: see lc__master_of. */
+LC_INLINE void take_master(const lc_dtype t, const void *parameters, int64_t n, float *restrict master)
+{
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW) {
+        const vf m = vload(master + i), p = vget(t, parameters, i);
+        vstore(master + i, vselect((vi)vrounded(t, m) == (vi)p, m, p));
+    }
+    for (; i < n; i++) {
+        const float p = get(t, parameters, i), r = rounded(t, master[i]);
+        if (vm_bits(p) != vm_bits(r)) master[i] = p;
+    }
+}
+
+static void update_halves(const job *j, const piece *of)
+{
+    const lc_call *call = j->call;
+    const lc_dtype dtype = call->in[0].dtype;
+    float *master = call->in[call->n_in - 1].data;
+    if (master) master += call->ints[LC_U_FIRST + 3 * of->segment];
+    for (int64_t begin = of->begin; begin < of->begin + of->n; begin += HALVES) {
+        const int64_t left = of->begin + of->n - begin, n = left < HALVES ? left : HALVES;
+        float p[HALVES], g[HALVES], *value = master ? master + begin : p;
+        lc__range r;
+        lc__update_range(call, of->segment, begin, n, &r);
+        void *parameters = r.p;
+        if (master)
+            STORED(dtype, take_master, parameters, n, value);
+        else
+            get_run(dtype, parameters, 0, n, value);
+        get_run(dtype, r.g, 0, n, g);
+        r.p = value, r.g = g;
+        j->loop(&r);
+        put_run(dtype, parameters, 0, n, value);
+    }
+}
+
 static void run_shares(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;
     const pieces *p = j->call->state;
+    const bool halves = lc_dtype_size(j->call->in[0].dtype) == 2;
     (void)thread;
     for (int64_t k = 0; k < p->n; k++) {
         if (p->list[k].share < begin || p->list[k].share >= end) continue;
+        if (halves) {
+            update_halves(j, &p->list[k]);
+            continue;
+        }
         lc__range r;
         lc__update_range(j->call, p->list[k].segment, p->list[k].begin, p->list[k].n, &r);
         j->loop(&r);
