@@ -12,7 +12,7 @@ typedef struct bench {
     const char *work;
     const char *data;      /* folder of the IDX files */
     const char *keep;      /* existing folder for the files of images, which stay; NULL: they are removed */
-    const char *precision; /* "32" */
+    const char *precision; /* of trainings: a name of lc_precision_find */
     int64_t threads;       /* 0: one per core */
     int64_t steps;         /* 0: the work's default */
     int64_t epochs;

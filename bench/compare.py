@@ -41,6 +41,12 @@ WORKS = {
                    for workers in range(3)}, "tokens_0w": {}}),
     "record": ({}, {"record_add": {}, "record_gpt": {}, "replay_node": {}}),
 }
+# With --precision: steps in memory, memory of the process, and of our plan.
+IN_PRECISION = {
+    work: ({"raw": switches}, {"step_no_loader": {}, "step_no_loader:peak_rss_mb": {}, "step_no_loader:planned_mb": {}})
+    for work, switches in (("mlp", ("--fused", "--compile")), ("fashion", SWITCHES), ("resnet18", ("--channels_last",)),
+                           ("gpt", ("--fused", "--compile")))
+}
 # Works whose peer is a separate program.
 PEERS = {work: os.path.join(ROOT, "bench", f"peer_{work}.py") for work in ("everything", "images")}
 WITH_FOLDER = ("images",)  # works whose files lightc_bench writes for both
@@ -73,7 +79,7 @@ def value(rows, metric):
 
 def unit(rows, metric):
     name, _, field = metric.partition(":")
-    return {"over_bare_us": "us", "peak_rss_mb": "MB", "copy_s": "s"}.get(field) or rows[name]["unit"]
+    return {"over_bare_us": "us", "peak_rss_mb": "MB", "planned_mb": "MB", "copy_s": "s"}.get(field) or rows[name]["unit"]
 
 
 def variants(switches):
@@ -117,7 +123,7 @@ SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "ns": 1e-9}
 
 
 def measure(work, a, limits, log, folder=None):
-    peers, metrics = WORKS[work]
+    peers, metrics = (IN_PRECISION if a.precision else WORKS)[work]
     common = ["--threads", str(a.threads)] if a.threads else []
     common += ["--data", a.data] if a.data else []
     common += ["--steps", str(a.steps)] if a.steps and work not in OWN_STEPS else []
@@ -126,7 +132,12 @@ def measure(work, a, limits, log, folder=None):
         note(f"{work}: writing the files")
         run([a.bench, work, "--keep", folder, "--steps", "1"], [])
     ours = [a.bench, work] + common
-    theirs = [a.python, PEERS.get(work, a.peers), work]
+    peer = PEERS.get(work, a.peers)
+    if a.precision:
+        common += ["--precision", a.precision]
+        ours += ["--precision", a.precision, "--only_steps"]
+        peer = os.path.join(ROOT, "bench", "peer_precision.py")
+    theirs = [a.python, peer, work]
     fastest, notes = {}, []  # (impl, metric) -> variant
     tried = {}
     for impl, switches in peers.items() if a.peers else ():
@@ -229,6 +240,7 @@ def main():
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--threads", type=int, default=os.cpu_count())
     ap.add_argument("--steps", type=int, default=0, help="batches per epoch, steps per round; 0: each work's default")
+    ap.add_argument("--precision", default="", help=f"compare in this precision ({', '.join(IN_PRECISION)}), without a loader")
     ap.add_argument("--data", default="", help="folder of the IDX files")
     ap.add_argument("--peers", default=os.path.join(ROOT, "..", "shared", "bench", "peers.py"))
     ap.add_argument("--bench", default=os.path.join(ROOT, "build", "bin", "lightc_bench"))
@@ -239,10 +251,11 @@ def main():
                     help='try only these variants of the peer ("--fused"; "" is the plain one); may be repeated')
     ap.add_argument("--machine", action="store_true", help="only describe the machine")
     a = ap.parse_args()
-    works = a.works or list(WORKS)
-    unknown = [w for w in works if w not in WORKS]
+    known = IN_PRECISION if a.precision else WORKS
+    works = a.works or list(known)
+    unknown = [w for w in works if w not in known]
     if unknown:
-        sys.exit(f"compare: unknown work {unknown[0]}; available: {', '.join(WORKS)}")
+        sys.exit(f"compare: unknown work {unknown[0]}; available: {', '.join(known)}")
     if not os.access(a.bench, os.X_OK):
         sys.exit(f"compare: {a.bench} is missing; build it: cmake --preset release && ninja -C build lightc_bench")
     if not os.path.exists(a.peers):
@@ -268,7 +281,7 @@ def main():
         print("\n" + table(results))
     os.makedirs(os.path.dirname(os.path.abspath(a.json)), exist_ok=True)
     with open(a.json, "w") as f:
-        json.dump({"machine": words, "rounds": a.rounds, "results": results, "lines": log}, f, indent=1)
+        json.dump({"machine": words, "precision": a.precision or "32", "rounds": a.rounds, "results": results, "lines": log}, f, indent=1)
     note(f"\nall values: {a.json}")
 
 

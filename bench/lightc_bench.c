@@ -48,7 +48,7 @@ static lc_status parse(bench *b, int argc, char **argv)
 {
     const lc_option options[] = {
         LC_OPTION(bench, threads, LC_OPTION_INT, 0, 4096, "threads per kernel; 0: one per core"),
-        LC_OPTION(bench, precision, LC_OPTION_TEXT, 0, 0, "32"),
+        LC_OPTION(bench, precision, LC_OPTION_TEXT, 0, 0, "of the works that train a network: as the trainer's option"),
         LC_OPTION(bench, steps, LC_OPTION_INT, 0, 1e9, "batches of an epoch, and steps of a round; 0: the work's own"),
         LC_OPTION(bench, epochs, LC_OPTION_INT, 1, 1e6, "epochs of the works with a loader"),
         LC_OPTION(bench, data, LC_OPTION_TEXT, 0, 0, "folder with the IDX files"),
@@ -66,8 +66,6 @@ static lc_status parse(bench *b, int argc, char **argv)
     /* The work is not an option: parsing starts after it. */
     lc_status s = lc_options_parse(&set, 1, NULL, argc - 1, argv + 1, &b->storage);
     if (b->devices > 1) b->loaded = true;
-    if (s == LC_OK && strcmp(b->precision, "32") != 0 && strcmp(b->precision, "32-true") != 0)
-        return lc_fail(LC_ERR_UNSUPPORTED, "--precision %s: there is only 32 yet", b->precision);
     return s;
 }
 

@@ -157,8 +157,8 @@ void bench_emit(const bench *b, const char *metric, double value, const char *un
     getrusage(RUSAGE_SELF, &usage);
     printf("{\"work\": ");
     put_text(b->work);
-    printf(", \"impl\": \"lightc\", \"precision\": \"32\", \"threads\": %d, \"device\": \"cpu\", \"metric\": ",
-           bench_threads(b));
+    printf(", \"impl\": \"lightc\", \"precision\": \"%s\", \"threads\": %d, \"device\": \"cpu\", \"metric\": ",
+           b->precision, bench_threads(b));
     put_text(metric);
     printf(", \"value\": %.4f, \"unit\": ", value);
     put_text(unit);

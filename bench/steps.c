@@ -34,6 +34,8 @@ typedef struct runner {
     lc_graph *g;
     model *m;
     lc_optimizer *opt;
+    const lc_precision_ops *precision;
+    void *precision_self;
     bench_batch batch;
     uint64_t step;
     double loss;
@@ -80,9 +82,11 @@ static lc_status step(runner *r)
 {
     LC_TRY(lc_step_begin(r->g, r->step++, 0));
     lc_tensor *loss = lc_keep(model_loss(r->m, r->batch.x, r->batch.y));
+    const lc_precision_ops *precision = r->precision;
     lc_zero_grad(r->g);
-    lc_backward(loss);
+    lc_backward(precision->scale_loss ? precision->scale_loss(r->precision_self, loss) : loss);
     lc_optimizer_step(r->opt);
+    if (precision->after_optimizer_step) LC_TRY(precision->after_optimizer_step(r->precision_self, r->opt));
     LC_TRY(lc_step_run(r->g));
     LC_TRY(lc_item(loss, &r->loss));
     return lc_step_end(r->g);
@@ -93,16 +97,20 @@ static void runner_free(runner *r)
     lc_optimizer_free(r->opt);
     model_free(r->m);
     bench_batch_free(&r->batch);
+    if (r->precision && r->precision->teardown) r->precision->teardown(r->precision_self);
     lc_graph_free(r->g);
 }
 
 static lc_status runner_new(const bench *b, const task *t, int64_t batch, runner *r)
 {
     lc_graph_args options = LC_ARGS(lc_graph, .threads = (int)b->threads, .tune = b->tune);
+    LC_TRY(lc_precision_find(b->precision, &r->precision));
+    if (r->precision->configure_graph) LC_TRY(r->precision->configure_graph(&r->precision_self, &options));
     LC_TRY(lc_graph_new_with(&r->g, &options));
     r->m = model_new(t->model, NULL, 0);
     if (!r->m) return lc_fail(LC_ERR_MEMORY, "no memory for the model");
     LC_TRY(lc_module_status(&r->m->base));
+    if (r->precision->convert_module) LC_TRY(r->precision->convert_module(&r->precision_self, &r->m->base));
     lc_module_train(&r->m->base, true);
     if (strcmp(t->model, "resnet18") == 0)
         r->opt = lc_sgd(r->m, .lr = 0.1, .momentum = 0.9, .weight_decay = 5e-4);

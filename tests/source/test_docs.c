@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The documents are up to date: docs/options.md matches the tables (LIGHTC_WRITE_DOCS=1 writes it again), every lc_
- * name in the guides is declared, and every argument of Lightning's Trainer has its counterpart. docs.sh builds the
- * guides' programs. */
+/* The documents are up to date: docs/options.md and the end of docs/precision.md match the tables (LIGHTC_WRITE_DOCS=1
+ * writes them again), every lc_ name in the guides is declared, and every argument of Lightning's Trainer has its
+ * counterpart. docs.sh builds the guides' programs. */
 #include "sources.h"
 
 #include "core/options/options.h"
+#include "ops/ops.h"
+
+#include <lightc/precision.h>
 
 static char *document(const char *name)
 {
@@ -79,26 +82,68 @@ static void options_document(lc__str *out)
     }
 }
 
+/* Checks that docs/NAME is `want`, or writes it. */
+static void check_document(const char *name, lc__str *want)
+{
+    CHECK(!want->failed);
+    if (getenv("LIGHTC_WRITE_DOCS")) {
+        char path[PATH_MAX + 40];
+        snprintf(path, sizeof path, "%s/docs/%s", source_root(), name);
+        FILE *f = fopen(path, "w");
+        CHECK(f && fwrite(want->s, 1, want->n, f) == want->n);
+        fclose(f);
+    }
+    char *have = document(name);
+    size_t at = 0, line = 1;
+    while (have[at] && have[at] == want->s[at]) line += have[at++] == '\n';
+    bool same = have[at] == want->s[at];
+    free(have);
+    lc__str_free(want);
+    if (!same) TEST_FAIL("docs/%s differs from the tables in line %zu; run LIGHTC_WRITE_DOCS=1 test_docs", name, line);
+}
+
 TEST(options_are_current)
 {
     lc__str want = {0};
     options_document(&want);
-    CHECK(!want.failed);
-    if (getenv("LIGHTC_WRITE_DOCS")) {
-        char path[PATH_MAX + 40];
-        snprintf(path, sizeof path, "%s/docs/options.md", source_root());
-        FILE *f = fopen(path, "w");
-        CHECK(f && fwrite(want.s, 1, want.n, f) == want.n);
-        fclose(f);
+    check_document("options.md", &want);
+}
+
+/* ---- the end of precision.md ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void add_class(lc__str *out, lc_autocast_class class, const char *title)
+{
+    const char *names[512];
+    int n = 0;
+    for (int i = 0; lc__math_ops[i]; i++) {
+        bool writes = lc__math_ops[i]->flags & (LC_OP_MUTATES | LC_OP_SIDE_EFFECT);
+        if (!writes && lc_autocast_class_of(lc__math_ops[i]) == class) names[n++] = lc__math_ops[i]->name;
     }
-    char *have = document("options.md");
-    size_t at = 0, line = 1;
-    while (have[at] && have[at] == want.s[at]) line += have[at++] == '\n';
-    bool same = have[at] == want.s[at];
+    qsort(names, (size_t)n, sizeof *names, by_name);
+    lc__str_add(out, "| %s | ", title);
+    for (int i = 0; i < n; i++) lc__str_add(out, "%s`%s`", i ? ", " : "", names[i]);
+    lc__str_add(out, " |\n");
+}
+
+TEST(classes_of_operators_are_current)
+{
+    static const char mark[] = "the test of that name checks it. -->\n\n";
+    lc__str want = {0};
+    char *have = document("precision.md"), *end = strstr(have, mark);
+    CHECK(end != NULL);
+    end[sizeof mark - 1] = 0;
+    lc__str_add(&want, "%s", have);
     free(have);
-    lc__str_free(&want);
-    if (!same)
-        TEST_FAIL("docs/options.md differs from the tables in line %zu; run LIGHTC_WRITE_DOCS=1 test_docs", line);
+    lc__str_add(&want, "| class | operators |\n|---|---|\n");
+    add_class(&want, LC_AUTOCAST_LOW, "low");
+    add_class(&want, LC_AUTOCAST_FOLLOW, "follow");
+    add_class(&want, LC_AUTOCAST_F32, "f32");
+    check_document("precision.md", &want);
 }
 
 /* ---- names ---- */
@@ -146,7 +191,8 @@ static int undeclared(const char *text, const char *in, const char *document_nam
 
 TEST(names_are_declared)
 {
-    static const char *const documents[] = {"from-lightning.md", "from-a-loop.md", "trainer.md", "options.md"};
+    static const char *const documents[] = {"from-lightning.md", "from-a-loop.md", "trainer.md", "options.md",
+                                            "precision.md"};
     each_source("include/lightc", c_files, add_header);
     int missing = 0;
     for (size_t i = 0; i < sizeof documents / sizeof *documents; i++) {
