@@ -35,6 +35,10 @@ static const lc_strategy_ops *const strategies[] = {
 static const lc__named_precision precisions[] = {
     {"32-true", &lc__precision_32_true},
     {"32", &lc__precision_32_true},
+    {"64-true", &lc__precision_64_true},
+    {"64", &lc__precision_64_true},
+    {"bf16-true", &lc__precision_bf16_true},
+    {"16-true", &lc__precision_16_true},
     {"bf16-mixed", &lc__precision_bf16_mixed},
     {"bf16", &lc__precision_bf16_mixed},
     {"16-mixed", &lc__precision_16_mixed},

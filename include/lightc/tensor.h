@@ -59,6 +59,9 @@ LC_API bool lc_dtype_is_float(lc_dtype dtype);
 
 /* ---- what a tensor is ---- */
 LC_API lc_dtype lc_tensor_dtype(const lc_tensor *t);
+/* The type in which the values of a persistent tensor are stored: lc_tensor_dtype, except for parameters under the
+ * precisions 64-true, bf16-true and 16-true. */
+LC_API lc_dtype lc_tensor_storage(const lc_tensor *t);
 LC_API int lc_tensor_ndim(const lc_tensor *t);
 LC_API int64_t lc_tensor_dim(const lc_tensor *t, int dim); /* dim may count from the end: -1 is the last */
 LC_API const int64_t *lc_tensor_shape(const lc_tensor *t); /* ndim entries; borrowed */
@@ -81,7 +84,8 @@ LC_API void lc_tensor_unref(lc_tensor *t);     /* NULL is fine; step tensors are
 LC_API void lc_tensor_set_requires_grad(lc_tensor *t, bool requires_grad);
 LC_API bool lc_tensor_requires_grad(const lc_tensor *t);
 
-/* Copies the value out, row-major, into `data` of exactly `bytes` bytes. On a step tensor this runs the step up to
+/* Copies the value out, row-major, into `data` of exactly `bytes` bytes: as lc_tensor_dtype, or as
+ * lc_tensor_storage, which `bytes` tells. On a step tensor this runs the step up to
  * there first. */
 LC_API lc_status lc_tensor_read(lc_tensor *t, void *data, size_t bytes) LC_MUST_USE;
 /* As lc_tensor_read, also for parameters that a strategy keeps in slices: the strategy sharded does so while training

@@ -12,6 +12,7 @@
 #include "callbacks/shadow.h"
 #include "base/state_count.h"
 #include "ops/infer.h"
+#include "record/graph_impl.h"
 #include "tensor/host_access.h"
 
 #include <stdlib.h>
@@ -134,7 +135,7 @@ static lc_status mp_fit_start(void *self, lc_trainer *t)
 /* The whole value of t as numbers, row-major. Collective if t is in slices. `mine`: see lc__tensor_gather. */
 static lc_status read_values(lc_tensor *t, lc_status mine, double *values)
 {
-    lc_dtype dtype = lc_tensor_dtype(t);
+    lc_dtype dtype = lc_tensor_storage(t);
     int64_t n = lc_tensor_numel(t);
     void *raw = malloc((size_t)n * lc_dtype_size(dtype) + 1);
     if (mine >= 0 && !raw) mine = lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
@@ -147,7 +148,7 @@ static lc_status read_values(lc_tensor *t, lc_status mine, double *values)
 /* Overwrites `values` with their bytes in the type of t, which are never more. */
 static lc_status write_values(lc_tensor *t, double *values)
 {
-    lc_dtype dtype = lc_tensor_dtype(t);
+    lc_dtype dtype = lc_tensor_storage(t);
     int64_t n = lc_tensor_numel(t);
     for (int64_t i = 0; i < n; i++) lc__set_number(values, dtype, i, values[i]);
     return lc_tensor_write(t, values, (size_t)n * lc_dtype_size(dtype));
@@ -317,6 +318,9 @@ static lc_status record(lc_tensor *value, lc_tensor *mask, slice_views *parts)
             LC_TRY(lc__tensor_range(mask, (size_t)begin * sizeof(float), &type, LC_ROW_MAJOR, &parts->mask));
         }
         value = parts->value, mask = parts->mask;
+    } else if (value->seen) {
+        LC_TRY(lc__tensor_raw(value, &parts->value));
+        value = parts->value;
     }
     lc_dtype dtype = lc_tensor_dtype(value), wide = lc__wide_dtype(dtype);
     lc_assign(value, lc__as(lc_mul(lc__as(value, wide), lc__as(mask, wide)), dtype));
@@ -330,11 +334,13 @@ static lc_status mp_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
     (void)t, (void)opt;
     if (!p->pruned) return LC_OK;
     lc_no_grad_begin();
+    lc__exact_begin();
     for (int i = 0; i < p->n && s >= 0; i++) {
         const lc_tensor *w = p->target[i];
         if (!w->flat || !w->requires_grad) continue;
         s = record(w->flat->gradients[w->flat_index], p->mask[i], &p->gradients[i]);
     }
+    lc__exact_end();
     lc_no_grad_end();
     return s;
 }
@@ -346,7 +352,9 @@ static lc_status mp_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
     (void)o, (void)b, (void)i;
     if (!p->pruned || t->accumulating) return LC_OK;
     lc_no_grad_begin();
+    lc__exact_begin();
     for (int k = 0; k < p->n && s >= 0; k++) s = record(p->target[k], p->mask[k], &p->weights[k]);
+    lc__exact_end();
     lc_no_grad_end();
     LC_TRY(s);
     LC_TRY(lc_step_status(t->graph));

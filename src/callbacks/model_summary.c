@@ -29,7 +29,7 @@ typedef struct counts {
 
 static void count_trained(const lc_tensor *x, int64_t n, counts *c)
 {
-    const lc_dtype dtype = lc_tensor_dtype(x), wide = lc__wide_dtype(dtype);
+    const lc_dtype dtype = lc_tensor_storage(x), wide = lc__wide_dtype(dtype);
     c->gradients += n * (int64_t)lc_dtype_size(dtype);
     c->state += n * (int64_t)lc_dtype_size(wide);
     if (dtype != wide) c->copies += n * (int64_t)lc_dtype_size(wide);
@@ -45,7 +45,7 @@ static void count(const lc_module *m, counts *c)
         else
             c->buffers += n;
         if (m->tensors[i].is_parameter && lc_tensor_requires_grad(x)) count_trained(x, n, c);
-        c->bytes += n * (int64_t)lc_dtype_size(lc_tensor_dtype(x));
+        c->bytes += n * (int64_t)lc_dtype_size(lc_tensor_storage(x));
     }
     for (int i = 0; i < m->n_children; i++) count(m->children[i], c);
 }

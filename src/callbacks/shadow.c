@@ -31,7 +31,7 @@ void lc__shadow_free(lc__shadow *s)
 
 static size_t bytes_of(const lc_tensor *t)
 {
-    return (size_t)lc_tensor_numel(t) * lc_dtype_size(lc_tensor_dtype(t));
+    return (size_t)lc_tensor_numel(t) * lc_dtype_size(lc_tensor_storage(t));
 }
 
 static lc_status grow(lc__shadow *s)
@@ -140,7 +140,11 @@ static lc_status follow(lc__shadow *s, int i)
 static lc_status operands(lc__shadow *s, int i, lc_tensor **of, lc_tensor **copy)
 {
     *of = s->of[i], *copy = s->copy[i];
-    if (!(*of)->is_slice) return LC_OK;
+    if ((*of)->seen && !(*of)->is_slice) {
+        LC_TRY(lc__tensor_raw(*of, &s->views[i][0]));
+        *of = s->views[i][0];
+    }
+    if (!s->of[i]->is_slice) return LC_OK;
     *of = *copy = NULL;
     if (!s->of[i]->slice_count) return LC_OK;
     LC_TRY(lc__tensor_slice_view(s->of[i], &s->views[i][0]));
@@ -160,6 +164,7 @@ static lc_status record(lc__shadow *s, double weight)
 {
     lc_status status = LC_OK;
     lc_no_grad_begin();
+    lc__exact_begin();
     for (int i = 0; i < s->n && status >= 0; i++) {
         lc_tensor *of, *copy;
         status = operands(s, i, &of, &copy);
@@ -168,6 +173,7 @@ static lc_status record(lc__shadow *s, double weight)
         if (weight < 1 && lc_dtype_is_float(lc_tensor_dtype(of))) value = average(copy, of, weight);
         lc_assign(copy, value);
     }
+    lc__exact_end();
     lc_no_grad_end();
     return status;
 }

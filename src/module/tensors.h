@@ -16,4 +16,7 @@ lc_status lc__module_fill(lc_module *root) LC_MUST_USE;
 /* Parameters whose slices were on ranks that are gone become zeros: a checkpoint is about to be read into them. */
 lc_status lc__module_revive(lc_module *root) LC_MUST_USE;
 
+/* store.c: stores f32 parameters in another type (tensor/store.c); LC_F32 undoes that. Buffers stay f32. */
+lc_status lc__module_store(lc_module *m, lc_dtype dtype) LC_MUST_USE;
+
 #endif

@@ -176,7 +176,7 @@ lc_status lc__grad_masked_fill(lc_grad *g)
 
 lc_status lc__grad_cast(lc_grad *g)
 {
-    lc_dtype from = lc_tensor_dtype(g->in[0]);
+    lc_dtype from = lc_tensor_storage(g->in[0]);
     if (lc_dtype_is_float(from) && lc_dtype_is_float(lc_tensor_dtype(g->out[0]))) g->din[0] = lc_cast(g->dout[0], from);
     return LC_OK;
 }

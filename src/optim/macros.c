@@ -8,6 +8,7 @@
 #include "optim/state_buffers.h"
 #include "optim/expand_update.h"
 
+#include <lightc/ops_math.h>
 #include <lightc/optim.h>
 #include <math.h>
 
@@ -120,7 +121,8 @@ lc_tensor *lc_gradient_at(lc_tensor *parameter, lc_site site)
     }
     double window = g ? gradient_factor(g) : 1.0;
     lc_tensor *in[] = {parameter, g ? g->unscale : NULL};
-    return lc_op_call(&macro_gradient.op, 2, in, 0, NULL, 1, &window, site);
+    lc_tensor *gradient = lc_op_call(&macro_gradient.op, 2, in, 0, NULL, 1, &window, site);
+    return parameter->seen ? lc_cast_at(gradient, parameter->seen->dtype, site) : gradient;
 }
 
 static lc_status scale(lc_tensor *t, double factor)

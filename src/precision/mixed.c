@@ -6,6 +6,7 @@
  * whether they are finite: so all ranks have the same scale without an exchange. */
 #include "base/args.h"
 #include "base/handle.h"
+#include "module/tensors.h"
 #include "precision/precisions.h"
 
 #include <float.h>
@@ -59,7 +60,7 @@ static lc_status configure_graph(void **self, lc_graph_args *graph)
 static lc_status convert_module(void **self, lc_module *m)
 {
     scaler *s = *self;
-    (void)m;
+    LC_TRY(lc__module_store(m, LC_F32));
     return s->scale ? LC_OK : set_numbers(s);
 }
 

@@ -5,6 +5,7 @@
 
 #include <lightc/precision.h>
 
-extern const lc_precision_ops lc__precision_32_true, lc__precision_bf16_mixed, lc__precision_16_mixed;
+extern const lc_precision_ops lc__precision_32_true, lc__precision_64_true, lc__precision_bf16_true,
+    lc__precision_16_true, lc__precision_bf16_mixed, lc__precision_16_mixed;
 
 #endif

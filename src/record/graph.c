@@ -63,13 +63,18 @@ void lc_no_grad_end(void)
     lc__graph_modes(lc__current);
 }
 
-void lc_autocast_begin(bool enabled)
+static void enter(bool autocast)
 {
     lc_graph *g = lc__current;
     if (!g) return;
-    g->autocast = g->autocast << 1 | (enabled || g->options.storage);
+    g->autocast = g->autocast << 1 | autocast;
     g->autocast_depth++;
     lc__graph_modes(g);
+}
+
+void lc_autocast_begin(bool enabled)
+{
+    enter(enabled || (lc__current && lc__current->options.storage));
 }
 
 void lc_autocast_end(void)
@@ -79,6 +84,16 @@ void lc_autocast_end(void)
     g->autocast >>= 1;
     g->autocast_depth--;
     lc__graph_modes(g);
+}
+
+void lc__exact_begin(void)
+{
+    enter(false);
+}
+
+void lc__exact_end(void)
+{
+    lc_autocast_end();
 }
 
 void lc_checkpoint_begin(void)

@@ -236,6 +236,8 @@ struct lc_graph {
     int no_grad;
     uint64_t autocast; /* whether it is enabled: of the innermost region in the lowest bit, of the step around all */
     int autocast_depth;
+    uint64_t writes;     /* operators of the step so far that write persistent tensors */
+    bool raw;            /* operands are what is stored: see lc__host_ops.seen */
     uint16_t node_flags; /* of what is recorded now: lc__graph_modes */
     uint32_t region, n_regions;
     int64_t backwards; /* since the last lc_zero_grad */
@@ -316,6 +318,9 @@ static inline bool lc__is_macro(const lc_op *op)
 /* graph.c */
 /* Keeps the first error of a step for lc_step_status; returns `status`. */
 lc_status lc__step_failed(lc_graph *g, lc_status status);
+/* Region whose values are stored as they are, whatever the precision of the graph: arithmetic on weights. */
+void lc__exact_begin(void);
+void lc__exact_end(void);
 /* Sets node_flags, after no_grad or autocast has changed. */
 void lc__graph_modes(lc_graph *g);
 /* This thread records into g again. Another graph may have recorded in the meantime, and a persistent tensor knows only

@@ -332,6 +332,12 @@ static HOT void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int,
         status = random_site(g, *site, keyed);
         ints = keyed;
     }
+    lc_tensor *seen[64];
+    if (__builtin_expect(lc__tensors_stored, 0) && op && n_in > 0 && n_in <= 64 && in && g && g->recording &&
+        !g->expanding && !g->raw && g->status == LC_OK && status == LC_OK) {
+        status = g->recorder.host->seen(g, op, n_in, in, seen, *site);
+        in = seen;
+    }
     if (g && g->expect && !g->expanding && g->recording && g->status == LC_OK && status == LC_OK &&
         follow(g, op, n_in, in, n_int, ints, n_float, floats, site, out))
         return;

@@ -192,13 +192,20 @@ static void print_type(char *text, size_t size, const char *dtype, const lc_type
     if (n < (int)size) snprintf(text + n, size - (size_t)n, "]");
 }
 
+void lc__safetensors_convert(lc_safetensors *f, bool on)
+{
+    f->converts = on;
+}
+
 static lc_status match(lc_safetensors *f, const char *name, lc_tensor *t, int64_t *i)
 {
     *i = lc_safetensors_find(f, name);
     if (*i < 0) return lc_fail(LC_ERR_NOT_FOUND, "\"%s\" has no tensor \"%s\"", f->path, name);
-    const lc_type *have = &f->infos[*i].type, *want = lc_tensor_type(t);
-    if (!want) return lc_fail_context(LC_ERR_ARGUMENT, "tensor \"%s\"", name);
-    bool same = have->dtype == want->dtype && have->ndim == want->ndim;
+    if (!lc__is_tensor(t)) return lc_fail_context(lc__not_a_tensor(t, "lc_safetensors_load"), "tensor \"%s\"", name);
+    const lc_type *have = &f->infos[*i].type, *want = &t->type;
+    bool same =
+        have->dtype == want->dtype || (f->converts && lc_dtype_is_float(have->dtype) && lc_dtype_is_float(want->dtype));
+    same &= have->ndim == want->ndim;
     for (int d = 0; same && d < want->ndim; d++) same = have->shape[d] == want->shape[d];
     if (same) return LC_OK;
     char a[256], b[256];
@@ -222,11 +229,26 @@ static lc_status read_chunk(void *ctx, uint64_t i)
     return lc_safetensors_read_range(d->f, d->i, from, d->to + from, (size_t)n);
 }
 
+static lc_status write_converted(lc_tensor *t, const lc_type *from, void *data)
+{
+    lc_view in, out;
+    size_t bytes = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
+    void *values = malloc(bytes + 1);
+    if (!values) return lc_fail(LC_ERR_MEMORY, "out of memory: a tensor as %s", lc_dtype_name(t->type.dtype));
+    lc__view_of(from, LC_ROW_MAJOR, data, &in);
+    lc__view_of(&t->type, LC_ROW_MAJOR, values, &out);
+    lc__convert_strided(&in, &out);
+    lc_status status = lc_tensor_write(t, values, bytes);
+    free(values);
+    return status;
+}
+
 /* `scratch` is grown as needed and freed by the caller. */
 static lc_status load(lc_safetensors *f, int64_t i, lc_tensor *t, void **scratch, uint64_t *scratch_bytes)
 {
     const lc_safetensor_info *info = &f->infos[i];
-    direct_read direct = {f, i, info->bytes, lc__st_map(t, LC__WRITE)};
+    bool same = info->type.dtype == t->type.dtype;
+    direct_read direct = {f, i, info->bytes, same ? lc__st_map(t, LC__WRITE) : NULL};
     if (direct.to) {
         lc_status status = lc__for_chunks((info->bytes + LC__CHUNK - 1) / LC__CHUNK, read_chunk, &direct);
         lc__tensor_unmap(t, LC__WRITE);
@@ -241,7 +263,7 @@ static lc_status load(lc_safetensors *f, int64_t i, lc_tensor *t, void **scratch
         return lc_fail(LC_ERR_MEMORY, "\"%s\": no memory to load tensor \"%s\" (%" PRIu64 " bytes)", f->path,
                        info->name, info->bytes);
     LC_TRY(lc_safetensors_read(f, i, *scratch, info->bytes));
-    return lc_tensor_write(t, *scratch, info->bytes);
+    return same ? lc_tensor_write(t, *scratch, info->bytes) : write_converted(t, &info->type, *scratch);
 }
 
 lc_status lc_safetensors_load(lc_safetensors *f, const char *name, lc_tensor *t)

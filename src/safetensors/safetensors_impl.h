@@ -23,6 +23,7 @@ struct lc_safetensors {
     const lc__io *io;
     int fd; /* -1 if there are several */
     char *path;
+    bool converts;             /* numbers are converted to the type of the tensor that they are loaded into */
     lc_safetensor_info *infos; /* in the order of the data */
     int64_t n, capacity;
     int64_t *sorted; /* indices of the infos, ordered by name */
@@ -81,5 +82,9 @@ bool lc__st_is_torch(const unsigned char first[8]);
 lc_status lc__st_parse(const char *path, const char *json, uint64_t n, uint64_t file_bytes, lc_safetensors **out);
 /* Checks a whole file in memory; the result has none to read from. */
 lc_status lc__st_parse_file(const char *path, const unsigned char *bytes, uint64_t size, lc_safetensors **out);
+
+/* From now on numbers are converted, or not, to the type of the tensor that they are loaded into; without, a type that
+ * differs is an error. */
+void lc__safetensors_convert(lc_safetensors *f, bool on);
 
 #endif

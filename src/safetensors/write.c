@@ -73,7 +73,7 @@ static unsigned size_of(lc_dtype dtype)
 
 const lc_type *lc__st_type(const lc_named_tensor *t)
 {
-    return t->tensor ? lc_tensor_type(t->tensor) : &t->type;
+    return t->tensor ? &t->tensor->type : &t->type; /* as it is stored */
 }
 
 static bool is_dense(const lc_view *v)

@@ -6,6 +6,8 @@
 #include "tensor/initial.h"
 #include "tensor/slice.h"
 
+#include <stdlib.h>
+
 _Thread_local lc_graph *lc__current; /* a thread's only binding: the graph it records into */
 
 static const lc__host_ops *ops_of(const lc_graph *g)
@@ -89,12 +91,19 @@ static lc__site_text site_text(const lc_tensor *t)
 
 static lc_status check_host_bytes(const lc_tensor *t, size_t bytes, const char *what)
 {
-    size_t want = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
-    if (bytes == want) return LC_OK;
+    const lc_type *seen = lc__seen_type(t);
+    size_t want = (size_t)lc__numel(seen) * lc_dtype_size(seen->dtype);
+    if (bytes == want || bytes == (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype)) return LC_OK;
     char text[128];
-    return lc_fail(LC_ERR_ARGUMENT, "%s: a tensor of %s %s has %zu bytes, not %zu%s", what,
-                   lc_dtype_name(t->type.dtype), lc__shape_text(&t->type, text, sizeof text), want, bytes,
-                   site_text(t).text);
+    return lc_fail(LC_ERR_ARGUMENT, "%s: a tensor of %s %s has %zu bytes, not %zu%s", what, lc_dtype_name(seen->dtype),
+                   lc__shape_text(&t->type, text, sizeof text), want, bytes, site_text(t).text);
+}
+
+/* The type of `bytes` bytes of values: that which the program sees, or that of their storage. */
+static const lc_type *type_of_bytes(const lc_tensor *t, size_t bytes)
+{
+    const lc_type *seen = lc__seen_type(t);
+    return bytes == (size_t)lc__numel(seen) * lc_dtype_size(seen->dtype) ? seen : &t->type;
 }
 
 static lc_status check_whole(const lc_tensor *t)
@@ -113,10 +122,24 @@ lc_status lc_tensor_read(lc_tensor *t, void *data, size_t bytes)
     LC_TRY(check_host_bytes(t, bytes, "lc_tensor_read"));
     LC_TRY(check_whole(t));
     LC_TRY(lc__tensor_map(t, LC__READ, &from));
-    lc__view_of(&t->type, LC_ROW_MAJOR, data, &to);
-    lc__copy_strided(&from, &to);
+    lc__view_of(type_of_bytes(t, bytes), LC_ROW_MAJOR, data, &to);
+    lc__convert_strided(&from, &to);
     lc__tensor_unmap(t, LC__READ);
     return LC_OK;
+}
+
+/* For a sliced tensor: the values in the type of their storage, of which a rank keeps its own. */
+static lc_status write_slice_of_seen(lc_tensor *t, const void *data, const lc_type *type)
+{
+    lc_view from, to;
+    void *values = malloc((size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype) + 1);
+    if (!values) return lc_fail(LC_ERR_MEMORY, "out of memory: a tensor as %s", lc_dtype_name(t->type.dtype));
+    lc__view_of(type, LC_ROW_MAJOR, (void *)(uintptr_t)data, &from);
+    lc__view_of(&t->type, LC_ROW_MAJOR, values, &to);
+    lc__convert_strided(&from, &to);
+    lc_status status = lc__tensor_write_slice(t, values);
+    free(values);
+    return status;
 }
 
 lc_status lc_tensor_write(lc_tensor *t, const void *data, size_t bytes)
@@ -126,10 +149,11 @@ lc_status lc_tensor_write(lc_tensor *t, const void *data, size_t bytes)
     if (lc_tensor_is_error(t) || t->kind == LC_TENSOR_STEP)
         return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_write: only persistent tensors can be written");
     LC_TRY(check_host_bytes(t, bytes, "lc_tensor_write"));
-    if (t->is_slice) return lc__tensor_write_slice(t, data);
+    const lc_type *type = type_of_bytes(t, bytes);
+    if (t->is_slice) return type == &t->type ? lc__tensor_write_slice(t, data) : write_slice_of_seen(t, data, type);
     LC_TRY(lc__tensor_map(t, LC__WRITE, &to));
-    lc__view_of(&t->type, LC_ROW_MAJOR, (void *)(uintptr_t)data, &from);
-    lc__copy_strided(&from, &to);
+    lc__view_of(type, LC_ROW_MAJOR, (void *)(uintptr_t)data, &from);
+    lc__convert_strided(&from, &to);
     lc__tensor_unmap(t, LC__WRITE);
     return LC_OK;
 }
@@ -140,7 +164,18 @@ lc_status lc_tensor_gather(lc_tensor *t, void *data, size_t bytes)
     if (lc_tensor_is_error(t))
         return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_gather: the operation that made this tensor failed");
     LC_TRY(check_host_bytes(t, bytes, "lc_tensor_gather"));
-    return lc__tensor_gather(t, LC_OK, -1, data);
+    const lc_type *type = type_of_bytes(t, bytes);
+    if (type == &t->type) return lc__tensor_gather(t, LC_OK, -1, data);
+    lc_view from, to;
+    void *values = malloc((size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype) + 1);
+    lc_status mine =
+        values ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: a tensor as %s", lc_dtype_name(t->type.dtype));
+    lc_status status = lc__tensor_gather(t, mine, -1, values);
+    lc__view_of(&t->type, LC_ROW_MAJOR, values, &from);
+    lc__view_of(type, LC_ROW_MAJOR, data, &to);
+    if (status >= 0) lc__convert_strided(&from, &to);
+    free(values);
+    return status;
 }
 
 lc_status lc_item(lc_tensor *t, double *value)

@@ -58,6 +58,9 @@ typedef struct lc__host_ops {
     lc_status (*wait)(lc_graph *g);
     /* The host has written a persistent tensor. */
     void (*wrote)(lc_tensor *t);
+    /* For a call that is recorded: operands whose values are stored in another type than the program sees become
+     * results of that type, in `out`. */
+    lc_status (*seen)(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in, lc_tensor **out, lc_site site);
     /* The place in the program that made t. */
     lc_site (*site)(const lc_tensor *t);
 } lc__host_ops;

@@ -66,7 +66,7 @@ static void fill(void *data, lc_dtype dtype, int64_t begin, int64_t n, const lc_
 }
 
 /* f32 needs 24 bits a number, so one Philox block makes four: a program's start-up time is largely spent here. Halves
- * are the same numbers, rounded. */
+ * are the same numbers, rounded; so is f64 that the program sees as f32. */
 static void fill_f32(void *data, lc_dtype dtype, int64_t begin, int64_t n, const lc__initial *from)
 {
     enum { BLOCKS = 64, VALUES = BLOCKS * 4 };
@@ -100,7 +100,7 @@ static void fill_f32(void *data, lc_dtype dtype, int64_t begin, int64_t n, const
 void lc__initial_range(const lc_tensor *t, int64_t begin, int64_t count, void *data)
 {
     lc_dtype dtype = t->type.dtype;
-    if (lc_dtype_is_float(dtype) && dtype != LC_F64 && t->initial->init.kind != LC_INIT_CONSTANT)
+    if (lc_dtype_is_float(dtype) && lc__seen_type(t)->dtype != LC_F64 && t->initial->init.kind != LC_INIT_CONSTANT)
         fill_f32(data, dtype, begin, count, t->initial);
     else
         fill(data, dtype, begin, count, t->initial);

@@ -190,6 +190,11 @@ lc_status lc__not_a_tensor(const lc_tensor *t, const char *function)
 lc_dtype lc_tensor_dtype(const lc_tensor *t)
 {
     LC__IS_TENSOR(t, LC_DTYPE_DEFAULT);
+    return lc__seen_type(t)->dtype;
+}
+lc_dtype lc_tensor_storage(const lc_tensor *t)
+{
+    LC__IS_TENSOR(t, LC_DTYPE_DEFAULT);
     return t->type.dtype;
 }
 int lc_tensor_ndim(const lc_tensor *t)
@@ -205,7 +210,7 @@ const int64_t *lc_tensor_shape(const lc_tensor *t)
 const lc_type *lc_tensor_type(const lc_tensor *t)
 {
     LC__IS_TENSOR(t, NULL);
-    return &t->type;
+    return lc__seen_type(t);
 }
 int64_t lc_tensor_numel(const lc_tensor *t)
 {
@@ -323,6 +328,11 @@ lc_status lc__tensor_reserve(lc_dtype dtype, int ndim, const int64_t *shape, lc_
     return new_storage(on, dtype, ndim, shape, layout, true, out);
 }
 
+lc_status lc__tensor_reserve_on(const lc_device *on, const lc_type *type, lc_layout layout, lc_tensor **out)
+{
+    return new_storage(on, type->dtype, type->ndim, type->shape, layout, true, out);
+}
+
 lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, lc_layout layout, lc_tensor **out)
 {
     LC_TRY(new_handle(base->on, type->dtype, type->ndim, type->shape, layout, out));
@@ -355,10 +365,15 @@ void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset)
     void *to = (char *)base->device_data + offset;
     /* Only a device can fail; its next call reports that. */
     if (!t->initial) (void)!lc__device_copy(base->on, to, t->on, t->device_data, t->bytes);
+    lc__tensor_rehome(t, base, offset);
+}
+
+void lc__tensor_rehome(lc_tensor *t, lc_tensor *base, size_t offset)
+{
     release_storage(t);
     t->on = base->on;
     t->base = lc_tensor_ref(base);
-    t->device_data = to;
+    t->device_data = (char *)base->device_data + offset;
     t->id = lc__new_id(t);
     t->other_id = 0;
     t->graph = NULL;
@@ -427,6 +442,7 @@ void lc_tensor_unref(lc_tensor *t)
     }
     if (t->base || t->kind == LC_TENSOR_PERSISTENT) release_storage(t);
     lc__tensor_forget_initial(t);
+    free(t->seen);
     *(volatile lc_tensor_kind *)&t->kind = (lc_tensor_kind)0; /* no longer a tensor */
     free(t);
 }

@@ -43,7 +43,14 @@ struct lc_tensor {
     lc__pin *pin;        /* input tensors: of their memory, which is the host's; NULL: none */
     void *mirror;        /* on a device: the host's copy of the value, while it is mapped `maps` times (mirror.c) */
     int maps;
-    int file;                    /* 1 + the file descriptor of the storage (lc__tensor_file), or 0 */
+    int file;      /* 1 + the file descriptor of the storage (lc__tensor_file), or 0 */
+    lc_type *seen; /* the type that the program sees, if values are stored in another one, `type` (store.c); or NULL */
+    struct {       /* the value in that type, in the step that recorded it last (engine/run/seen_types.c) */
+        const lc_graph *graph;
+        uint32_t generation;
+        uint64_t at;
+        lc_tensor *value;
+    } as_seen;
     struct lc__initial *initial; /* its initial value, not made yet (initial.h); NULL: `device_data` has the value */
     lc_flat *flat;               /* the flat buffers of a parameter, or NULL */
     int flat_index;
@@ -93,10 +100,32 @@ lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, 
 int lc__tensor_file(lc_tensor *t);
 /* lc_input_set, with other sizes after the first. */
 void lc__input_set_sizes(lc_tensor *input, void *data, int64_t samples, const int64_t *sizes);
+/* The same on a device. */
+lc_status lc__tensor_reserve_on(const lc_device *on, const lc_type *type, lc_layout layout,
+                                lc_tensor **out) LC_MUST_USE;
 /* Gives a persistent tensor new storage (a range of base), copying its value, if it has one yet. Changes its id. */
 void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset);
+/* As lc__tensor_move, without copying. */
+void lc__tensor_rehome(lc_tensor *t, lc_tensor *base, size_t offset);
 /* Moves it to storage of its own on a device. */
 lc_status lc__tensor_to(lc_tensor *t, const lc_device *on) LC_MUST_USE;
+
+/* ---- store.c ---- */
+/* Stores the values of an f32 tensor in another type: the program sees f32 as before. LC_F32 undoes that. In place of
+ * its flat buffers it gets storage of its own. */
+lc_status lc__tensor_store(lc_tensor *t, lc_dtype dtype) LC_MUST_USE;
+/* *view: the tensor as it is stored, which the caller owns; one that exists is made again if t has moved. */
+lc_status lc__tensor_raw(lc_tensor *t, lc_tensor **view) LC_MUST_USE;
+/* t, which has the storage type of `like`, is seen as that is. */
+lc_status lc__tensor_seen_as(lc_tensor *t, const lc_tensor *like) LC_MUST_USE;
+/* Whether any tensor was ever stored in another type than the program sees: most programs have none. */
+extern int lc__tensors_stored;
+/* Copies between views of equal shape, converting numbers. */
+void lc__convert_strided(const lc_view *from, const lc_view *to);
+static inline const lc_type *lc__seen_type(const lc_tensor *t)
+{
+    return t->seen ? t->seen : &t->type;
+}
 
 /* ---- shapes and strides ---- */
 int64_t lc__numel(const lc_type *type);

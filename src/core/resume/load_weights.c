@@ -297,7 +297,7 @@ static lc_status read_one(load *l, int64_t k)
 {
     const lc_safetensor_info *info = lc_safetensors_info(l->f, l->from[k]);
     lc_tensor *t = l->model.v[k].tensor;
-    const lc_type *model = lc_tensor_type(t);
+    const lc_type *model = &t->type;
     size_t bytes = (size_t)lc__numel(model) * lc_dtype_size(model->dtype);
     bool converted = info->type.dtype != model->dtype;
     l->r.n_converted += converted;

@@ -93,6 +93,17 @@ lc_status lc__check_format(const lc_checkpoint *c)
                    lc_checkpoint_path(c), (long long)format, LC__STATE_FORMAT);
 }
 
+void lc__convert_checkpoint(lc_checkpoint *c, const char *precision)
+{
+    const lc_state *state = lc_state_find(lc_checkpoint_state(c), "precision");
+    const char *name = "32-true"; /* of checkpoints that do not say */
+    if (state && lc_state_find(state, "name") && lc_state_get_text(state, "name", &name) < 0) return;
+    for (int i = 0; i < LC_CKPT_KINDS; i++) {
+        lc_safetensors *f = lc_checkpoint_tensors(c, (lc_ckpt_kind)i);
+        if (f) lc__safetensors_convert(f, strcmp(name, precision) != 0);
+    }
+}
+
 lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
 {
     const lc_state *loop;
@@ -101,6 +112,7 @@ lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
     t->resume->restoring_from = NULL;
     LC_TRY(lc__ranks_open_checkpoint(t->comm, path, &t->resume->restoring_from));
     LC_TRY(lc__name_checkpoint(path, lc__check_format(t->resume->restoring_from)));
+    lc__convert_checkpoint(t->resume->restoring_from, t->precision->name);
     t->resumed_step = -1;
     if (lc_state_get_object(lc_checkpoint_state(t->resume->restoring_from), "loop", &loop) == LC_OK) {
         LC_TRY(lc__name_checkpoint(path, lc__state_get_count(loop, "batches_that_stepped", 0, &t->resumed_step)));

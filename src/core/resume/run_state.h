@@ -38,6 +38,8 @@ void lc__list_free(lc__tensor_list *l);
 lc_status lc__check_format(const lc_checkpoint *c) LC_MUST_USE;
 /* resume.c: loads exactly the tensors of the module. */
 lc_status lc__load_model(lc_module *m, lc_checkpoint *c) LC_MUST_USE;
+/* If a run with another precision wrote c, its numbers are converted to the types of this one as they are loaded. */
+void lc__convert_checkpoint(lc_checkpoint *c, const char *precision);
 /* initial_weights.c: loads the file that opt.weights names, in the first run. */
 lc_status lc__initial_weights(lc_trainer *t) LC_MUST_USE;
 

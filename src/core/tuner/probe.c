@@ -26,7 +26,7 @@ typedef struct snapshot {
 static lc_status take(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     snapshot *s = ctx;
-    size_t n = (size_t)lc_tensor_numel(mt->tensor) * lc_dtype_size(lc_tensor_dtype(mt->tensor));
+    size_t n = (size_t)lc_tensor_numel(mt->tensor) * lc_dtype_size(lc_tensor_storage(mt->tensor));
     (void)path, (void)owner;
     LC_TRY(lc__grow(&s->bytes, &s->cap, s->n, n, "a copy of the parameters"));
     LC_TRY(lc_tensor_gather(mt->tensor, s->bytes + s->n, n));
@@ -37,7 +37,7 @@ static lc_status take(void *ctx, const char *path, lc_module *owner, lc_module_t
 static lc_status put_back(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     snapshot *s = ctx;
-    size_t n = (size_t)lc_tensor_numel(mt->tensor) * lc_dtype_size(lc_tensor_dtype(mt->tensor));
+    size_t n = (size_t)lc_tensor_numel(mt->tensor) * lc_dtype_size(lc_tensor_storage(mt->tensor));
     (void)path, (void)owner;
     if (s->at + n > s->n) return lc_fail(LC_ERR_STATE, "the module gained a parameter during training");
     LC_TRY(lc_tensor_write(mt->tensor, s->bytes + s->at, n));

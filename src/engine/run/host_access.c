@@ -74,5 +74,6 @@ const lc__host_ops lc__graph_host = {
     .find = find_result,
     .wait = wait_for,
     .wrote = wrote,
+    .seen = lc__operands_as_seen,
     .site = lc__site_of,
 };

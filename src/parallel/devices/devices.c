@@ -160,6 +160,7 @@ static lc_status make_handle(lc__devices *d, const lc__device_entry *e, const lc
     else
         LC_TRY(lc__tensor_range(of, 0, &of->type, of->layout, out));
     t = *out;
+    LC_TRY(lc__tensor_seen_as(t, of));
     lc_tensor_set_requires_grad(t, of->requires_grad);
     if (!flat || !flat->of[i]) return LC_OK;
     t->flat = flat->of[i];

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Trainings whose f32 values are stored in another type: the program sees f32, and gets the numbers of a program that
+ * asks for that type itself; under every strategy, with callbacks that hold weights, and after a resume. */
+#include "comm_world.h"
+#include "quiet_options.h"
+#include "scratch.h"
+
+enum { SAMPLES = 96, HIDDEN = 8, EPOCHS = 3 };
+#include "small_data.h"
+
+enum { N1 = HIDDEN * FEATURES, N2 = CLASSES * HIDDEN };
+
+typedef enum holder { NO_HOLDER, EMA, SWA, PRUNING, HISTOGRAM, HOLDERS } holder;
+
+typedef struct run {
+    const char *root, *strategy, *devices, *ckpt_path, *precision;
+    int64_t stop_after, accumulate;
+    bool deterministic, by_hand; /* by_hand: the program's parameters are f64 */
+    holder holder;
+    bool master;
+} run;
+
+typedef struct outcome {
+    float w1[N1], w2[N2];
+    double loss[64];
+    int n;
+    lc_dtype dtype, storage;
+} outcome;
+
+typedef struct net {
+    lc_module base;
+    lc_tensor *w1, *w2, *b;
+    const run *r;
+    outcome *out;
+} net;
+
+static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    const net *m = (net *)self;
+    (void)i;
+    lc_tensor *x = m->r->by_hand ? lc_cast(b->x, LC_F64) : b->x;
+    lc_tensor *y = lc_gelu(lc_linear(x, m->w1, m->b));
+    y = lc_layer_norm(y, NULL, NULL);
+    return lc_cross_entropy(lc_linear(y, m->w2, NULL), b->y);
+}
+
+static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    (void)loader;
+    lc_log(self, "val_loss", training_step(self, b, i));
+    return LC_OK;
+}
+
+static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_adam(self, .lr = 0.004, .master_weights = ((net *)self)->r->master));
+}
+
+static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    (void)b, (void)i;
+    LC_TRY(lc_item(o->loss, &m->out->loss[m->out->n++]));
+    if (!m->r->stop_after || lc_trainer_global_step(self->trainer) != m->r->stop_after) return LC_OK;
+    char path[600];
+    snprintf(path, sizeof path, "%s/stop.ckpt", lc_trainer_get_options(self->trainer)->default_root_dir);
+    LC_TRY(lc_trainer_save_checkpoint(self->trainer, path, false));
+    return lc_fail(LC_ERR_USER, "as if the machine had died");
+}
+
+static const lc_module_ops ops = {LC_MODULE_OPS_INIT("stored"), .training_step = training_step,
+                                  .validation_step = validation_step, .configure_optimizers = configure_optimizers,
+                                  .on_train_batch_end = on_train_batch_end};
+
+static lc_status add_holder(lc_trainer *t, holder h)
+{
+    static const double swa_lr = 0.002;
+    lc_callback cb;
+    switch (h) {
+    case EMA:
+        LC_TRY(lc_ema_weight_averaging(&cb, .decay = 0.9));
+        break;
+    case SWA:
+        LC_TRY(
+            lc_stochastic_weight_averaging(&cb, .swa_lrs = &swa_lr, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1)));
+        break;
+    case PRUNING:
+        LC_TRY(lc_model_pruning(&cb, .pruning_fn = "l1_unstructured", .amount = 0.25));
+        break;
+    case HISTOGRAM:
+        LC_TRY(lc_weight_histogram(&cb, .every_n_train_steps = 2, .gradients = true));
+        break;
+    default:
+        return LC_OK;
+    }
+    return lc_trainer_add_callback(t, cb);
+}
+
+static lc_status train(lc_comm *comm, const run *r, outcome *out)
+{
+    static const int64_t first[] = {HIDDEN, FEATURES}, second[] = {CLASSES, HIDDEN}, bias[] = {HIDDEN};
+    net m = {.r = r, .out = out};
+    lc_dataloader *loader;
+    lc_trainer *t;
+    memset(out, 0, sizeof *out);
+    LC_TRY(loader_of(0, SAMPLES, comm ? 8 : 16, true, &loader));
+    lc_module_init(&m.base, &ops, 3);
+    const lc_init init = {.kind = LC_INIT_KAIMING_UNIFORM};
+    m.w1 = lc_module_add_parameter(&m.base, "w1.weight", LC_F32, LC_ROW_MAJOR, 2, first, init);
+    m.w2 = lc_module_add_parameter(&m.base, "w2.weight", LC_F32, LC_ROW_MAJOR, 2, second, init);
+    m.b = lc_module_add_parameter(&m.base, "w1.bias", LC_F32, LC_ROW_MAJOR, 1, bias, (lc_init){LC_INIT_ZEROS});
+    lc_trainer_options opt = quiet_options(comm);
+    opt.default_root_dir = r->root;
+    opt.strategy = r->strategy;
+    if (r->devices) opt.devices = r->devices;
+    opt.max_epochs = EPOCHS;
+    opt.gradient_clip_val = 0.5;
+    if (r->accumulate) opt.accumulate_grad_batches = r->accumulate;
+    opt.deterministic = r->deterministic;
+    opt.precision = r->precision;
+    lc_status s = lc_trainer_new(&opt, &t);
+    if (s >= 0) s = add_holder(t, r->holder);
+    if (s >= 0)
+        s = lc_trainer_fit(t, &m.base, .train_dataloader = loader, .val_dataloader = loader, .ckpt_path = r->ckpt_path);
+    out->dtype = lc_tensor_dtype(m.w1), out->storage = lc_tensor_storage(m.w1);
+    if (s >= 0) s = lc_tensor_gather(m.w1, out->w1, sizeof out->w1);
+    if (s >= 0) s = lc_tensor_gather(m.w2, out->w2, sizeof out->w2);
+    lc_trainer_free(t);
+    lc_dataloader_free(loader);
+    lc_module_release(&m.base);
+    return s;
+}
+
+static bool same(const outcome *a, const outcome *b)
+{
+    return !memcmp(a->w1, b->w1, sizeof a->w1) && !memcmp(a->w2, b->w2, sizeof a->w2);
+}
+
+typedef struct ranks {
+    run r;
+    outcome out[2];
+} ranks;
+
+static lc_status rank_trains(lc_comm *comm, void *ctx)
+{
+    ranks *r = ctx;
+    return train(comm, &r->r, &r->out[lc_comm_rank(comm)]);
+}
+
+static void outcome_of(const run *r, outcome *out)
+{
+    bool several = r->strategy && !r->devices;
+    ranks all = {.r = *r};
+    if (several)
+        CHECK_RANKS("threads", 2, rank_trains, &all);
+    else
+        CHECK_OK(train(NULL, r, &all.out[0]));
+    if (several) CHECK(same(&all.out[0], &all.out[1]));
+    *out = all.out[0];
+}
+
+static const char *const names[] = {"64-true", "bf16-true", "16-true"};
+static const lc_dtype types[] = {LC_F64, LC_BF16, LC_F16};
+
+/* Relative distances of losses from those of f32 that are enough for a few steps. */
+static const double near[] = {1e-5, 0.03, 0.01};
+
+static void check_near(const outcome *a, const outcome *b, double bound)
+{
+    CHECK_EQ(a->n, b->n);
+    for (int i = 0; i < a->n; i++) CHECK_NEAR(a->loss[i], b->loss[i], bound * b->loss[i]);
+}
+
+TEST(the_program_sees_f32)
+{
+    outcome f32, o;
+    outcome_of(&(run){.precision = "32-true"}, &f32);
+    CHECK(f32.dtype == LC_F32 && f32.storage == LC_F32);
+    for (int i = 0; i < 3; i++) {
+        outcome_of(&(run){.precision = names[i]}, &o);
+        CHECK(o.dtype == LC_F32 && o.storage == types[i]);
+        check_near(&o, &f32, near[i]);
+        CHECK(!same(&o, &f32));
+    }
+}
+
+TEST(master_weights_keep_small_updates)
+{
+    outcome o, plain;
+    for (int i = 1; i < 3; i++) {
+        outcome_of(&(run){.precision = names[i], .master = true}, &o);
+        outcome_of(&(run){.precision = names[i]}, &plain);
+        CHECK(!same(&o, &plain));
+    }
+}
+
+TEST(every_strategy)
+{
+    static const char *const strategies[] = {"ddp",       "sharded_1",     "sharded_2",
+                                             "sharded_3", "data_parallel", "central_storage"};
+    outcome f32, o;
+    for (int k = 0; k < 12; k++) {
+        run r = {.precision = "32-true", .strategy = strategies[k / 2], .accumulate = 1 + k % 2};
+        if (k / 2 >= 4) r.devices = "2"; /* of one process */
+        outcome_of(&r, &f32);
+        for (int i = 0; i < 3; i++) {
+            r.precision = names[i];
+            outcome_of(&r, &o);
+            check_near(&o, &f32, near[i]);
+        }
+    }
+}
+
+TEST(deterministic_ranks_are_one_device)
+{
+    outcome one, two;
+    for (int i = 0; i < 1; i++) { /* the sums of deterministic are of f32 and f64 */
+        outcome_of(&(run){.precision = names[i], .deterministic = true}, &one);
+        outcome_of(&(run){.precision = names[i], .deterministic = true, .strategy = "ddp"}, &two);
+        CHECK(same(&one, &two));
+        outcome_of(&(run){.precision = names[i], .deterministic = true, .strategy = "sharded_2"}, &two);
+        CHECK(same(&one, &two));
+        outcome_of(&(run){.precision = names[i], .deterministic = true, .strategy = "data_parallel", .devices = "2"},
+                   &two);
+        CHECK(same(&one, &two));
+    }
+}
+
+TEST(a_resumed_run_is_the_same)
+{
+    outcome whole, rest;
+    char path[700];
+    for (int i = 0; i < 3; i++)
+        for (holder h = NO_HOLDER; h < HOLDERS; h++) {
+            run r = {.precision = names[i], .holder = h, .master = h == NO_HOLDER};
+            outcome_of(&r, &whole);
+            r.root = fresh_dir("stored");
+            r.stop_after = 11;
+            CHECK_STATUS(train(NULL, &r, &rest), LC_ERR_USER);
+            snprintf(path, sizeof path, "%s/stop.ckpt", r.root);
+            r.stop_after = 0, r.ckpt_path = path;
+            CHECK_OK(train(NULL, &r, &rest));
+            if (!same(&whole, &rest)) TEST_FAIL("%s, holder %d: the resumed run differs", names[i], (int)h);
+        }
+}
+
+TEST(checkpoints_go_from_one_precision_to_another)
+{
+    static const char *const all[] = {"32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"};
+    char path[700];
+    outcome o;
+    for (int i = 0; i < 36; i++) {
+        run r = {.precision = all[i / 6], .root = fresh_dir("stored"), .stop_after = 7};
+        CHECK_STATUS(train(NULL, &r, &o), LC_ERR_USER);
+        snprintf(path, sizeof path, "%s/stop.ckpt", r.root);
+        r.stop_after = 0, r.ckpt_path = path, r.precision = all[i % 6];
+        lc_status s = train(NULL, &r, &o);
+        if (s < 0) TEST_FAIL("from %s to %s: %s", all[i / 6], all[i % 6], lc_error_message());
+    }
+}
+
+TEST_MAIN
