@@ -237,6 +237,7 @@ struct lc_graph {
     uint64_t autocast; /* whether it is enabled: of the innermost region in the lowest bit, of the step around all */
     int autocast_depth;
     uint64_t writes;     /* operators of the step so far that write persistent tensors */
+    bool any_seen;       /* some operand was stored in another type than the program sees */
     bool raw;            /* operands are what is stored: see lc__host_ops.seen */
     uint16_t node_flags; /* of what is recorded now: lc__graph_modes */
     uint32_t region, n_regions;

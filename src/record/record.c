@@ -317,6 +317,13 @@ static __attribute__((cold)) void refuse(const lc_op *op, int n_in, lc_tensor *c
     for (int i = 0; op && i < op->n_out; i++) out[i] = lc__error_tensor();
 }
 
+static bool has_seen(int n, lc_tensor *const *in)
+{
+    for (int i = 0; i < n; i++)
+        if (lc__is_tensor(in[i]) && in[i]->seen) return true;
+    return false;
+}
+
 /* The site is passed by pointer: to copy it while the caller's two stores are still in flight stalls the core, for a
  * fifth of the time that it takes to follow a plan. */
 static HOT void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
@@ -333,8 +340,8 @@ static HOT void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int,
         ints = keyed;
     }
     lc_tensor *seen[64];
-    if (__builtin_expect(lc__tensors_stored, 0) && op && n_in > 0 && n_in <= 64 && in && g && g->recording &&
-        !g->expanding && !g->raw && g->status == LC_OK && status == LC_OK) {
+    if (g && __builtin_expect(g->any_seen, 0) && op && n_in > 0 && n_in <= 64 && in && g->recording && !g->expanding &&
+        !g->raw && g->status == LC_OK && status == LC_OK) {
         status = g->recorder.host->seen(g, op, n_in, in, seen, *site);
         in = seen;
     }
@@ -343,6 +350,11 @@ static HOT void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int,
         return;
     if (!is_call(op, n_in, in, n_int, ints, n_float, floats)) {
         refuse(op, n_in, in, n_int, ints, n_float, out, site);
+        return;
+    }
+    if (g && g->recording && !g->any_seen && has_seen(n_in, in)) { /* for the first time */
+        g->any_seen = true;
+        call(op, n_in, in, n_int, ints, n_float, floats, live, out, site);
         return;
     }
     memset(results, 0, sizeof results);

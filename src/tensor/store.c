@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int lc__tensors_stored;
-
 static void convert_dims(const lc_view *from, const lc_view *to, int dim, int64_t f, int64_t t)
 {
     if (dim == to->ndim) {
@@ -95,8 +93,6 @@ lc_status lc__tensor_store(lc_tensor *t, lc_dtype dtype)
     if (dtype == LC_F32) {
         free(t->seen);
         t->seen = NULL;
-    } else {
-        __atomic_store_n(&lc__tensors_stored, 1, __ATOMIC_RELAXED);
     }
     return LC_OK;
 }

@@ -118,8 +118,6 @@ lc_status lc__tensor_store(lc_tensor *t, lc_dtype dtype) LC_MUST_USE;
 lc_status lc__tensor_raw(lc_tensor *t, lc_tensor **view) LC_MUST_USE;
 /* t, which has the storage type of `like`, is seen as that is. */
 lc_status lc__tensor_seen_as(lc_tensor *t, const lc_tensor *like) LC_MUST_USE;
-/* Whether any tensor was ever stored in another type than the program sees: most programs have none. */
-extern int lc__tensors_stored;
 /* Copies between views of equal shape, converting numbers. */
 void lc__convert_strided(const lc_view *from, const lc_view *to);
 static inline const lc_type *lc__seen_type(const lc_tensor *t)

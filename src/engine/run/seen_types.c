@@ -13,7 +13,8 @@ static lc_tensor *convert(lc_graph *g, lc_tensor *t, lc_dtype dtype, lc_site sit
     return t;
 }
 
-/* t is this graph's handle of `given`. The value is converted again after a write, and not shared with what is recorded without gradients. */
+/* t is this graph's handle of `given`. The value is converted again after a write, and not shared with what is recorded
+ * without gradients. */
 static lc_tensor *as_seen(lc_graph *g, lc_tensor *given, lc_tensor *t, lc_site site)
 {
     uint64_t now = g->writes << 1 | (g->no_grad != 0);

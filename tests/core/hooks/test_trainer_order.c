@@ -565,12 +565,8 @@ TEST(impossible_options_are_refused)
     static const struct {
         const char *option, *value, *says;
     } cases[] = {
-        {"strategy", "sdp", "single_device"},
-        {"precision", "bf16-mixed", "32-true"},
-        {"accelerator", "tpu", "cpu"},
-        {"gradient_clip_algorithm", "l2", "norm"},
-        {"max_time", "5", "unit"},
-        {"save_top_k", "3", "monitor"},
+        {"strategy", "sdp", "single_device"},      {"precision", "8-mixed", "32-true"}, {"accelerator", "tpu", "cpu"},
+        {"gradient_clip_algorithm", "l2", "norm"}, {"max_time", "5", "unit"},           {"save_top_k", "3", "monitor"},
     };
     int n;
     const lc_option *table = lc_trainer_option_table(&n);
