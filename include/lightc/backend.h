@@ -64,6 +64,9 @@ typedef struct lc_backend_ops {
     /* OPTIONAL (it has): whether the processor has units for products of `dtype`, which has 16 bits. Without them
      * kernels convert to f32, so that such products are not faster than those of f32. */
     bool (*has_units)(const void *set, lc_dtype dtype);
+    /* OPTIONAL (no): whether there are kernels that products of f32 gain from, if they may compute in bf16
+     * (lc_call.matmul_precision). */
+    bool (*lowers_products)(const void *set);
 
     /* ---- the queue ---- */
     /* Enqueues a copy of bytes between two addresses, each the device's or the host's. Host memory of host_alloc or

@@ -43,6 +43,7 @@ typedef struct lc_fabric_args {
     lc_comm *comm; /* the program's own communicator, borrowed (see lc_trainer_options) */
     int threads;
     bool deterministic, tune, detect_anomaly;
+    const char *float32_matmul_precision;
     const char *memory_limit; /* lc_fabric_setup says what does not fit */
     uint64_t seed;            /* of random operations */
     /* Loggers of the program (lc_logger_new), taken over by lc_fabric_new, also when it fails. */

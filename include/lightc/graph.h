@@ -23,8 +23,9 @@ typedef struct lc_graph_args {
     bool tune;          /* kernels and threads are chosen by timing; see docs/engine.md */
     bool nan_check;     /* a step fails at the first operator that makes a NaN or infinity; costs speed */
     /* Storage of f32 values (docs/precision.md). Types that the program sees do not change: lc_tensor_dtype is f32. */
-    lc_dtype autocast;  /* mixed precision: LC_BF16 or LC_F16, the type of products and what follows them; 0: none */
-    lc_dtype storage;   /* LC_BF16, LC_F16 or LC_F64: the type of every f32 value of a step; 0: f32 */
+    lc_dtype autocast; /* mixed precision: LC_BF16 or LC_F16, the type of products and what follows them; 0: none */
+    lc_dtype storage;  /* LC_BF16, LC_F16 or LC_F64: the type of every f32 value of a step; 0: f32 */
+    lc_matmul_precision matmul_precision; /* where the device gains nothing from a lower one, it is the highest */
     const char *device; /* where steps run: "cpu", or a backend's device, "cuda", "cuda:1"; NULL: lc_fabric_new's or the
                          * trainer's, within these; else what LIGHTC_ACCELERATOR names, or the CPU */
 } lc_graph_args;

@@ -91,13 +91,14 @@ struct lc_call {
     int threads;           /* how many threads this call may use; fixed at prepare */
     bool deterministic;    /* results must not depend on `threads` */
     bool accumulate; /* add to out[0] instead of overwriting it; only set if kernel->flags has LC_KERNEL_ACCUMULATES */
-    size_t scratch_bytes;    /* prepare() asks; 256-byte aligned */
-    void *scratch;           /* given in run(); contents are lost between runs */
-    void *state;             /* prepare() may make this (primitives, tables); release() frees it */
-    void *device;            /* what lc_backend_ops.open returned; NULL: the host */
-    void *queue;             /* what run() enqueues its work on: lc_backend_ops.queue; NULL: the host */
-    struct lc__fault *fault; /* used by lc_call_bad_index */
-    const lc_call *origin;   /* a copy that a device keeps of a call: the call itself; else NULL */
+    size_t scratch_bytes;                 /* prepare() asks; 256-byte aligned */
+    void *scratch;                        /* given in run(); contents are lost between runs */
+    void *state;                          /* prepare() may make this (primitives, tables); release() frees it */
+    void *device;                         /* what lc_backend_ops.open returned; NULL: the host */
+    void *queue;                          /* what run() enqueues its work on: lc_backend_ops.queue; NULL: the host */
+    struct lc__fault *fault;              /* used by lc_call_bad_index */
+    const lc_call *origin;                /* a copy that a device keeps of a call: the call itself; else NULL */
+    lc_matmul_precision matmul_precision; /* what products of f32 may be computed in; kernels may use a higher one */
 };
 
 /* An out-of-range index among the values of an operand. */

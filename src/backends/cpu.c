@@ -50,17 +50,36 @@ static lc_status find_low_kernels(const void *set, const lc_call *call, int max,
     return LC_OK;
 }
 
+/* For products of f32 that may compute in bf16. Fusions have no such kernel, so that they are left to their parts. */
+static lc_status find_lower(const lc_call *call, const lc_kernel **out, int *n)
+{
+    bool yes = false;
+    if (!is_fused_product(call->op)) LC_TRY(lc__onednn_lower(call, out, &yes));
+    *n = yes;
+    return LC_OK;
+}
+
 /* Own kernels support a call in f32 only if they are faster than oneDNN's. */
 static lc_status find_kernels(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n)
 {
     *n = 0;
     if (max < 1) return LC_OK;
     if (is_low(call)) return find_low_kernels(set, call, max, out, n);
+    if (call->matmul_precision != LC_MATMUL_HIGHEST) {
+        LC_TRY(find_lower(call, out, n));
+        if (*n || is_fused_product(call->op)) return LC_OK;
+    }
     out[0] = lc__isa_kernel(set, call);
     int own = out[0] != NULL;
     if (own < max) LC_TRY(lc__onednn_candidates(call, max - own, out + own, n));
     *n += own;
     return LC_OK;
+}
+
+/* Three products of bf16 take less time than one of f32 in units for matrices only. */
+static bool lowers_products(const void *set)
+{
+    return has_units(set, LC_BF16) && lc__units_find().amx_bf16 && lc__onednn_bf16_is_fast();
 }
 
 static void describe(const void *set, char *text, size_t size)
@@ -87,5 +106,6 @@ const lc_backend_ops lc__cpu_backend = {
     .describe = describe,
     .features = lc__units_names,
     .has_units = has_units,
+    .lowers_products = lowers_products,
     .max_threads = lc__parallel_max,
 };

@@ -224,6 +224,7 @@ struct lc_graph {
     const lc_device *on;          /* runs the steps */
     const struct lc_pass *passes; /* built-in passes besides the planner's */
     const void *kernel_set;       /* of the backend */
+    lc_matmul_precision products; /* options.matmul_precision, or the highest */
     lc_dtype low;                 /* of f32 values that are stored in another type (engine/plan/storage_types.c) */
     struct lc__tuning *tuning;    /* engine/plan/tune.h */
 

@@ -417,12 +417,14 @@ TEST(layers_that_refuse)
     X(lc_graph, tune, true, g->options.tune)                                                                           \
     X(lc_graph, nan_check, true, g->nan_check)                                                                         \
     X(lc_graph, autocast, LC_F16, g->options.autocast == LC_F16)                                                       \
-    X(lc_graph, storage, LC_F64, g->options.storage == LC_F64)
+    X(lc_graph, storage, LC_F64, g->options.storage == LC_F64)                                                         \
+    X(lc_graph, matmul_precision, LC_MATMUL_HIGH, g->options.matmul_precision == LC_MATMUL_HIGH)
 
 #define FABRIC_ARGS(X)                                                                                                 \
     X(lc_fabric, threads, 3, g->threads == 3)                                                                          \
     X(lc_fabric, deterministic, true, g->options.deterministic)                                                        \
     X(lc_fabric, tune, true, g->options.tune)                                                                          \
+    X(lc_fabric, float32_matmul_precision, "medium", g->options.matmul_precision == LC_MATMUL_MEDIUM)                  \
     X(lc_fabric, detect_anomaly, true, g->nan_check)                                                                   \
     X(lc_fabric, seed, 7, g->rng.seed == 7)
 

@@ -3,6 +3,7 @@
 #include "base/args.h"
 #include "core/hooks/hooks.h"
 #include "core/loop/loop.h"
+#include "core/trainer/matmul_precision.h"
 #include "core/trainer/memory_limit.h"
 #include "core/trainer/precision_time.h"
 #include "core/logging/logging.h"
@@ -46,7 +47,9 @@ static lc_status check_options(const lc_fabric_args *o)
     int64_t limit;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         LC_TRY(lc__option_check(numbers[i].name, numbers[i].value));
+    lc_matmul_precision products;
     LC_TRY(lc__memory_limit_parse(o->memory_limit, &limit));
+    LC_TRY(lc__matmul_precision_parse(o->float32_matmul_precision, &products));
     return lc__accelerator_check(o->accelerator);
 }
 
@@ -91,12 +94,14 @@ static lc_status set_up(lc_fabric *f, const lc_fabric_args *o, const lc_strategy
     return lc__request_check(ask, strategy, f->comm, o->deterministic);
 }
 
-static lc_status report_slow_precision(const lc_fabric *f)
+static lc_status report_precision(const lc_fabric *f)
 {
     char text[LC__SLOWER_SIZE];
     if (lc_fabric_global_rank(f) != 0) return LC_OK;
     LC_TRY(lc__precision_slower(f->graph, f->precision->name, text));
     if (*text) lc__show_line(2, "warning: %s", text);
+    const char *higher = lc__matmul_precision_falls_back(f->graph);
+    if (higher) lc__show_line(2, "warning: %s", higher);
     return LC_OK;
 }
 
@@ -129,10 +134,11 @@ lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
     LC_TRY_GOTO(status, done, set_up(f, &o, &ask));
     LC_TRY_GOTO(status, done, lc__rank_device(o.accelerator, f->strategy, f->strategy_self, device));
     g.device = device;
+    LC_TRY_GOTO(status, done, lc__matmul_precision_parse(o.float32_matmul_precision, &g.matmul_precision));
     if (!g.threads) g.threads = lc__world_threads();
     if (f->precision->configure_graph) LC_TRY_GOTO(status, done, f->precision->configure_graph(&f->precision_self, &g));
     LC_TRY_GOTO(status, done, lc_graph_new_with(&f->graph, &g));
-    LC_TRY_GOTO(status, done, report_slow_precision(f));
+    LC_TRY_GOTO(status, done, report_precision(f));
     f->before = lc__device_use(f->graph->on);
     *out = f;
     f = NULL;

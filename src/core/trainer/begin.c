@@ -3,6 +3,7 @@
  * the optimizers of a fit. */
 #include "base/args.h"
 #include "core/trainer/run.h"
+#include "core/trainer/matmul_precision.h"
 #include "core/trainer/memory_limit.h"
 #include "core/trainer/precision_time.h"
 #include "base/handle.h"
@@ -96,6 +97,7 @@ static lc_status make_graph(lc_trainer *t)
     lc_graph_args o = LC_ARGS(lc_graph, .threads = t->opt.threads ? (int)t->opt.threads : lc__world_threads(),
                               .deterministic = t->opt.deterministic, .seed = (uint64_t)t->opt.seed, .tune = t->opt.tune,
                               .nan_check = t->opt.detect_anomaly, .device = device);
+    LC_TRY(lc__matmul_precision_parse(t->opt.float32_matmul_precision, &o.matmul_precision));
     if (t->precision->configure_graph) LC_TRY(t->precision->configure_graph(&t->precision_self, &o));
     return lc_graph_new_with(&t->graph, &o);
 }
@@ -252,18 +254,20 @@ static lc_status set_up_optimizers(lc_trainer *t)
     return lc__device_parts_set_optimizers(t);
 }
 
-static lc_status report_slow_precision(lc_trainer *t)
+static lc_status report_precision(lc_trainer *t)
 {
     char text[LC__SLOWER_SIZE];
     if (!lc__is_rank_zero(t) || t->opt.barebones || t->resume->is_probe) return LC_OK;
     LC_TRY(lc__precision_slower(t->graph, t->precision->name, text));
     if (*text) lc_trainer_message(t, LC_WARNING, "%s", text);
+    const char *higher = lc__matmul_precision_falls_back(t->graph);
+    if (higher) lc_trainer_message(t, LC_WARNING, "%s", higher);
     return LC_OK;
 }
 
 lc_status lc__fit_begin(lc_trainer *t)
 {
-    LC_TRY(report_slow_precision(t));
+    LC_TRY(report_precision(t));
     lc__watch_begin(t);
     lc_graph_set_window(t->graph, 0); /* an earlier fit with manual optimization may have set it */
     lc__saves_begin(t);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes and frees a trainer. */
 #include "base/args.h"
+#include "core/trainer/matmul_precision.h"
 #include "core/trainer/memory_limit.h"
 #include "core/hooks/hooks.h"
 #include "builtin.h"
@@ -58,6 +59,8 @@ static lc_status check_options(const lc_trainer_options *o)
     LC_TRY(lc__accelerator_check(o->accelerator));
     LC_TRY(lc__memory_limit_parse(o->memory_limit, &limit));
     LC_TRY(lc__option_check("bucket_cap_mb", o->bucket_cap_mb));
+    lc_matmul_precision products;
+    LC_TRY(lc__matmul_precision_parse(o->float32_matmul_precision, &products));
     LC_TRY(one_of("gradient_clip_algorithm", o->gradient_clip_algorithm, "norm", "value"));
     LC_TRY(one_of("mode", o->mode, "min", "max"));
     if (!isnan(o->gradient_clip_val) && !(o->gradient_clip_val >= 0))

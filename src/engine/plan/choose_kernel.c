@@ -15,6 +15,7 @@ static lc_status find_kernel(const lc_build *b, lc_call *call)
     int n = 0;
     call->threads = g->threads > 1 && lc__worth_threads(call) ? g->threads : 1;
     call->deterministic = g->options.deterministic;
+    call->matmul_precision = g->products;
     bool host = lc__on_host(g->on);
     if (reference && (host || call->op->flags & LC_OP_HOST)) LC_TRY(lc__kernel_supports(reference, call, &plain));
     if (!plain || (host && !g->reference_only))

@@ -138,7 +138,8 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
                    .rng = lc__on_host(g->on) ? &g->rng : p->block.device,
                    .threads = from->threads,
                    .deterministic = g->options.deterministic,
-                   .accumulate = from->accumulate};
+                   .accumulate = from->accumulate,
+                   .matmul_precision = g->products};
     fill_views(b, n, c, at->view);
     if (n->n_int) memcpy(at->ints, n->ints, (size_t)n->n_int * sizeof *at->ints);
     fill_floats(p, n, at->floats);

@@ -84,6 +84,8 @@ lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args)
                        "none negative",
                        options.threads, options.max_plans, (long long)options.max_bytes);
     LC_TRY(check_storage(&options));
+    if ((unsigned)options.matmul_precision > LC_MATMUL_MEDIUM)
+        return lc_fail(LC_ERR_ARGUMENT, "a graph has no matmul_precision %d", (int)options.matmul_precision);
     const lc_device *on;
     LC_TRY(lc__device_choose(options.device, &on));
     options.device = NULL; /* `on` says it, whatever becomes of the text */
@@ -111,6 +113,8 @@ lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args)
     if (status >= 0) status = read_switch("LIGHTC_HOST_FALLBACK", "0", "1", &g->host_fallback);
     g->nan_check |= g->options.nan_check;
     if (status >= 0) status = on->ops->kernel_set(on->context, &g->kernel_set);
+    if (status >= 0 && on->ops->lowers_products && on->ops->lowers_products(g->kernel_set))
+        g->products = options.matmul_precision;
     if (status >= 0) status = lc__tuning_new(g->options.tune, on->ops, g->kernel_set, g->threads, &g->tuning);
     if (status >= 0) status = lc__dump_check(g);
     if (status >= 0) status = make_pools(g);

@@ -17,7 +17,7 @@ static char text[400];
 static void listen(void *context, lc_trainer *t, lc_level level, const char *message)
 {
     (void)context, (void)t;
-    if (!strstr(message, "products take")) return;
+    if (!strstr(message, "products take") && !strstr(message, "falls back")) return;
     CHECK_EQ(level, LC_WARNING);
     snprintf(text, sizeof text, "%s", message);
     said++;
@@ -51,6 +51,8 @@ static void measured(int thousandths)
 }
 
 /* A fit. */
+static const char *products;
+
 static void train(const char *precision, bool barebones)
 {
     static const int64_t shape[] = {CLASSES, FEATURES};
@@ -70,6 +72,7 @@ static void train(const char *precision, bool barebones)
     opt.callbacks = &listener;
     opt.n_callbacks = 1;
     opt.barebones = barebones;
+    opt.float32_matmul_precision = products;
     CHECK_OK(lc_trainer_new(&opt, &t));
     CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = loader));
     lc_trainer_free(t);
@@ -99,6 +102,30 @@ TEST(other_runs_say_nothing)
     measured(1010);
     train("bf16-mixed", false);
     CHECK_EQ(said, 0);
+}
+
+TEST(products_that_fall_back_are_reported)
+{
+    measured(1000);
+    products = "high";
+    train("32-true", false);
+    CHECK_EQ(said, 1);
+    CHECK(strstr(text, "float32_matmul_precision: high falls back to highest: ") == text);
+    products = "highest";
+    train("32-true", false);
+    CHECK_EQ(said, 0);
+    products = NULL;
+}
+
+TEST(a_precision_of_products_that_does_not_exist_is_an_error)
+{
+    lc_trainer *t;
+    lc_fabric *f;
+    lc_trainer_options opt = quiet_options(NULL);
+    opt.float32_matmul_precision = "low";
+    CHECK_EQ(lc_trainer_new(&opt, &t), LC_ERR_CONFIG);
+    CHECK_STR(lc_error_message(), "float32_matmul_precision is \"low\"; it must be highest, high or medium");
+    CHECK_EQ(lc_fabric_new(&f, .float32_matmul_precision = "low"), LC_ERR_CONFIG);
 }
 
 TEST(a_fabric_says_so_too)

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of f32 from numbers of bf16 (float32_matmul_precision), forced on machines without units for matrices: the
+ * error is in proportion to the sum of |a| |b|, 2^-16 of it with high and 2^-8 with medium. */
+#include "test.h"
+
+#include "backends/backends.h"
+#include "backends/cpu/onednn/onednn.h"
+#include "ops/ops.h"
+#include "record/graph_impl.h"
+
+#include <lightc/lightc.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { M = 96, K = 200, N = 48 };
+
+static float a[M * K], b[K * N], bias[N], got[M * N], again[M * N];
+
+static float number(uint64_t i)
+{
+    return (float)lc_random_normal(3, i);
+}
+
+static void fill(void)
+{
+    for (uint64_t i = 0; i < M * K; i++) a[i] = number(i);
+    for (uint64_t i = 0; i < K * N; i++) b[i] = number(100000 + i);
+    for (uint64_t i = 0; i < N; i++) bias[i] = number(200000 + i);
+}
+
+/* The largest error of c = a b, as a part of the sum of |a| |b|. b is [K,N], or [N,K] if `transposed`. */
+static double error_of(const float *c, bool transposed, const float *plus, bool relu)
+{
+    double worst = 0;
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++) {
+            double sum = plus ? plus[j] : 0, size = plus ? fabs(plus[j]) : 0;
+            for (int k = 0; k < K; k++) {
+                const double p = (double)a[i * K + k] * (transposed ? b[j * K + k] : b[k * N + j]);
+                sum += p;
+                size += fabs(p);
+            }
+            if (relu && sum < 0) sum = 0;
+            worst = fmax(worst, fabs(c[i * N + j] - sum) / size);
+        }
+    return worst;
+}
+
+static void run_kernel(lc_call *call, const lc_kernel *kernel, float *out)
+{
+    call->kernel = kernel;
+    call->out[0].data = out;
+    CHECK_OK(kernel->prepare(call));
+    call->scratch = aligned_alloc(256, (call->scratch_bytes + 255) & ~(size_t)255);
+    CHECK(call->scratch != NULL);
+    kernel->run(call);
+    kernel->release(call);
+    free(call->scratch);
+}
+
+static const lc_kernel *lower(const lc_call *call)
+{
+    const lc_kernel *kernel;
+    bool yes;
+    CHECK_OK(lc__onednn_lower(call, &kernel, &yes));
+    if (!yes) SKIP("this build or this machine has no products of bf16");
+    return kernel;
+}
+
+TEST(errors_are_those_of_the_precision)
+{
+    static const lc_matmul_precision precisions[] = {LC_MATMUL_HIGH, LC_MATMUL_MEDIUM};
+    static const double bounds[] = {0x1p-16, 0x1p-8};
+    fill();
+    for (int p = 0; p < 2; p++) {
+        lc_view in[2] = {{a, LC_F32, 2, {M, K}, {K, 1}}, {b, LC_F32, 2, {K, N}, {N, 1}}};
+        lc_view out = {got, LC_F32, 2, {M, N}, {N, 1}};
+        lc_call call = {.op = &lc__op_matmul,
+                        .n_in = 2,
+                        .n_out = 1,
+                        .in = in,
+                        .out = &out,
+                        .threads = 1,
+                        .matmul_precision = precisions[p]};
+        const lc_kernel *kernel = lower(&call);
+        run_kernel(&call, kernel, got);
+        const double error = error_of(got, false, NULL, false);
+        CHECK(error <= bounds[p] && error > bounds[p] / 1024);
+        call.threads = 2;
+        run_kernel(&call, kernel, again);
+        CHECK(!memcmp(got, again, sizeof got));
+        call.accumulate = true;
+        for (int i = 0; i < M * N; i++) again[i] = got[i];
+        run_kernel(&call, kernel, again);
+        for (int i = 0; i < M * N; i++) again[i] -= got[i];
+        CHECK(error_of(again, false, NULL, false) <= 2 * bounds[p]);
+    }
+}
+
+TEST(linear_adds_its_bias_and_activates)
+{
+    static const int64_t ints[] = {1};
+    fill();
+    lc_view in[3] = {{a, LC_F32, 2, {M, K}, {K, 1}}, {b, LC_F32, 2, {N, K}, {K, 1}}, {bias, LC_F32, 1, {N}, {1}}};
+    lc_view out = {got, LC_F32, 2, {M, N}, {N, 1}};
+    lc_call call = {.op = &lc__op_linear,
+                    .n_in = 3,
+                    .n_out = 1,
+                    .in = in,
+                    .out = &out,
+                    .n_int = 1,
+                    .ints = ints,
+                    .threads = 1,
+                    .matmul_precision = LC_MATMUL_HIGH};
+    run_kernel(&call, lower(&call), got);
+    CHECK(error_of(got, true, bias, true) <= 0x1p-16);
+}
+
+/* The plan of a graph whose device gains from lower products has this kernel. */
+TEST(a_graph_computes_in_its_precision)
+{
+    lc_graph *g;
+    lc_tensor *x, *y;
+    fill();
+    CHECK_OK(lc_graph_new(&g, .threads = 1, .matmul_precision = LC_MATMUL_HIGH, .device = "cpu"));
+    if (g->products == LC_MATMUL_HIGHEST) g->products = LC_MATMUL_HIGH; /* as on a machine with units for matrices */
+    CHECK_OK(lc_tensor_new(LC_F32, 2, (const int64_t[]){M, K}, &x));
+    CHECK_OK(lc_tensor_new(LC_F32, 2, (const int64_t[]){K, N}, &y));
+    CHECK_OK(lc_tensor_write(x, a, sizeof a));
+    CHECK_OK(lc_tensor_write(y, b, sizeof b));
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_tensor *z = lc_keep(lc_matmul(x, y));
+    CHECK_OK(lc_step_run(g));
+    CHECK_OK(lc_tensor_read(z, got, sizeof got));
+    const char *kernel = g->plans[g->n_plans - 1]->calls[0].call.kernel->name;
+    const double error = error_of(got, false, NULL, false);
+    CHECK_OK(lc_step_end(g));
+    if (getenv("LIGHTC_KERNELS") || strcmp(kernel, "onednn_matmul_lower") != 0)
+        SKIP("this build or this machine has no products of bf16");
+    CHECK(error <= 0x1p-16 && error > 0x1p-26);
+    lc_tensor_unref(x);
+    lc_tensor_unref(y);
+    lc_graph_free(g);
+}
+
+TEST(a_graph_without_units_computes_in_f32)
+{
+    lc_graph *g;
+    setenv("LIGHTC_ISA", "base", 1);
+    CHECK_OK(lc_graph_new(&g, .matmul_precision = LC_MATMUL_MEDIUM, .device = "cpu"));
+    CHECK_EQ(g->products, LC_MATMUL_HIGHEST);
+    lc_graph_free(g);
+    CHECK_EQ(lc_graph_new(&g, .matmul_precision = (lc_matmul_precision)3), LC_ERR_ARGUMENT);
+}
+
+TEST_MAIN
