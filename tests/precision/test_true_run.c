@@ -259,4 +259,99 @@ TEST(checkpoints_go_from_one_precision_to_another)
     }
 }
 
+/* ---- one module in several runs ---- */
+
+static lc_status build(net *m)
+{
+    static const int64_t first[] = {HIDDEN, FEATURES}, second[] = {CLASSES, HIDDEN}, bias[] = {HIDDEN};
+    const lc_init init = {.kind = LC_INIT_KAIMING_UNIFORM};
+    lc_module_init(&m->base, &ops, 3);
+    m->w1 = lc_module_add_parameter(&m->base, "w1.weight", LC_F32, LC_ROW_MAJOR, 2, first, init);
+    m->w2 = lc_module_add_parameter(&m->base, "w2.weight", LC_F32, LC_ROW_MAJOR, 2, second, init);
+    m->b = lc_module_add_parameter(&m->base, "w1.bias", LC_F32, LC_ROW_MAJOR, 1, bias, (lc_init){LC_INIT_ZEROS});
+    return lc_module_status(&m->base);
+}
+
+TEST(a_module_goes_from_one_precision_to_another)
+{
+    static const char *const order[] = {"32-true",  "bf16-true", "32-true",   "64-true",
+                                        "16-mixed", "16-true",   "bf16-mixed"};
+    static const lc_dtype stored[] = {LC_F32, LC_BF16, LC_F32, LC_F64, LC_F32, LC_F16, LC_F32};
+    static outcome out;
+    run r = {.precision = "32-true"};
+    net m = {.r = &r, .out = &out};
+    lc_dataloader *loader;
+    CHECK_OK(loader_of(0, SAMPLES, 16, true, &loader));
+    CHECK_OK(build(&m));
+    for (int i = 0; i < 7; i++) {
+        lc_trainer *t;
+        float before[N1], after[N1];
+        lc_trainer_options opt = quiet_options(NULL);
+        opt.max_epochs = 1;
+        opt.precision = order[i];
+        m.out->n = 0;
+        CHECK_OK(lc_tensor_read(m.w1, before, sizeof before));
+        CHECK_OK(lc_trainer_new(&opt, &t));
+        CHECK_OK(lc_trainer_validate(t, &m.base, .val_dataloader = loader));
+        CHECK(lc_tensor_storage(m.w1) == stored[i]);
+        CHECK_OK(lc_tensor_read(m.w1, after, sizeof after));
+        for (int k = 0; k < N1; k++) CHECK_NEAR(after[k], before[k], 0.01);
+        CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = loader));
+        CHECK(lc_tensor_storage(m.w1) == stored[i] && lc_tensor_dtype(m.w1) == LC_F32);
+        lc_trainer_free(t);
+    }
+    lc_dataloader_free(loader);
+    lc_module_release(&m.base);
+}
+
+/* Three steps of a program's own loop. */
+static void fabric_loop(net *m, const char *precision, lc_optimizer *opt)
+{
+    lc_fabric *f;
+    lc_dataloader *loader;
+    lc_batch *batch;
+    CHECK_OK(loader_of(0, SAMPLES, 16, true, &loader));
+    CHECK_OK(lc_fabric_new(&f, .threads = 1, .precision = precision));
+    CHECK_OK(lc_fabric_setup(f, &m->base, &opt, 1));
+    CHECK_OK(lc_dataloader_begin(loader, 0, 0));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(lc_dataloader_next(loader, &batch));
+        CHECK_OK(lc_fabric_begin(f));
+        lc_tensor *loss = training_step(&m->base, batch, i);
+        lc_fabric_zero_grad(f);
+        lc_fabric_backward(f, loss);
+        lc_fabric_clip_gradients(f, opt, .max_norm = 1);
+        lc_fabric_step(f, opt);
+        CHECK_OK(lc_fabric_end(f));
+        CHECK_OK(lc_item(loss, &m->out->loss[m->out->n++]));
+    }
+    lc_dataloader_free(loader);
+    lc_fabric_free(f);
+}
+
+TEST(loops_of_the_program)
+{
+    static const char *const all[] = {"32-true", "64-true", "bf16-true", "16-true", "bf16-mixed", "16-mixed"};
+    static outcome out, f32;
+    for (int i = 0; i < 6; i++) {
+        run r = {.precision = all[i]};
+        net m = {.r = &r, .out = &out};
+        out.n = 0;
+        CHECK_OK(build(&m));
+        lc_optimizer *opt = lc_adam(&m.base, .lr = 0.004);
+        fabric_loop(&m, all[i], opt);
+        if (i == 0) f32 = out;
+        check_near(&out, &f32, 0.03);
+        if (i == 2) { /* the optimizer has state of the other type */
+            lc_fabric *f;
+            CHECK_OK(lc_fabric_new(&f, .threads = 1, .precision = "64-true"));
+            CHECK_STATUS(lc_fabric_setup(f, &m.base, &opt, 1), LC_ERR_STATE);
+            CHECK(strstr(lc_error_message(), "make a new optimizer"));
+            lc_fabric_free(f);
+        }
+        lc_optimizer_free(opt);
+        lc_module_release(&m.base);
+    }
+}
+
 TEST_MAIN

@@ -15,6 +15,7 @@
 #include "core/ranks/ranks.h"
 #include "data/data_internal.h"
 #include "core/trainer/start_ranks.h"
+#include "optim/state_buffers.h"
 #include "module/tensors.h"
 #include "record/graph_impl.h"
 #include "tensor/initial.h"
@@ -168,6 +169,24 @@ void lc_fabric_free(lc_fabric *f)
     free(f);
 }
 
+/* What an optimizer has made for its parameters is not converted with them. */
+static lc_status check_converted(lc_optimizer *const *optimizers, int n, const char *precision)
+{
+    for (int i = 0; i < n; i++) {
+        const lc_optimizer *opt = optimizers[i];
+        for (int g = 0; opt->steps && g < opt->n_groups; g++)
+            for (int k = 0; k < opt->groups[g].n_parameters; k++) {
+                const lc_flat *flat = opt->groups[g].parameters[k]->flat;
+                if (!flat || !lc__optimizer_range(opt, flat))
+                    return lc_fail(LC_ERR_STATE,
+                                   "lc_fabric_setup: precision %s stores the parameters in another type, but %s has "
+                                   "already been used with them; make a new optimizer",
+                                   precision, opt->ops->name);
+            }
+    }
+    return LC_OK;
+}
+
 lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optimizers, int n)
 {
     LC__IS_OR_NULL(m, MODULE, LC_ERR_ARGUMENT);
@@ -182,6 +201,7 @@ lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optim
     for (int i = 0; i < n; i++) LC_TRY(lc_optimizers_add(&f->optimizers, optimizers[i]));
     LC_TRY(lc__precision_check(f->precision, &f->optimizers));
     if (f->precision->convert_module) LC_TRY(f->precision->convert_module(&f->precision_self, m));
+    LC_TRY(check_converted(optimizers, n, f->precision->name));
     if (f->strategy->setup) LC_TRY(f->strategy->setup(f->strategy_self, f->graph, m, optimizers, n));
     LC_TRY(lc__ranks_optimizers(f->comm, m, &f->optimizers));
     LC_TRY(lc__module_fill(m));
