@@ -5,6 +5,8 @@
 #include "quiet_options.h"
 #include "scratch.h"
 
+#include "module/tensors.h"
+
 enum { SAMPLES = 96, HIDDEN = 8, EPOCHS = 3 };
 #include "small_data.h"
 
@@ -259,7 +261,7 @@ TEST(checkpoints_go_from_one_precision_to_another)
     }
 }
 
-/* ---- one module in several runs ---- */
+/* ---- what is refused ---- */
 
 static lc_status build(net *m)
 {
@@ -271,6 +273,55 @@ static lc_status build(net *m)
     m->b = lc_module_add_parameter(&m->base, "w1.bias", LC_F32, LC_ROW_MAJOR, 1, bias, (lc_init){LC_INIT_ZEROS});
     return lc_module_status(&m->base);
 }
+
+static lc_status infer_none(lc_infer *call)
+{
+    call->n_out = 0;
+    return LC_OK;
+}
+
+static void clear(const lc_call *c)
+{
+    memset(c->in[0].data, 0, sizeof(float));
+}
+
+static const lc_kernel clear_kernel = {.name = "clear", .layout = LC_WANT_ROW_MAJOR, .run = clear};
+static const lc_op clears = {.name = "clears",
+                             .flags = LC_OP_MUTATES | LC_OP_NO_GRAD,
+                             .infer = infer_none,
+                             .mutated_inputs = 1,
+                             .kernel = &clear_kernel};
+
+TEST(an_operator_that_writes_a_parameter)
+{
+    static outcome out;
+    run r = {.precision = "bf16-true"};
+    net m = {.r = &r, .out = &out};
+    lc_graph *g;
+    CHECK_OK(build(&m));
+    CHECK_OK(lc__module_store(&m.base, LC_BF16));
+    CHECK_OK(lc_graph_new(&g, .threads = 1, .storage = LC_BF16));
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_op_call(&clears, 2, (lc_tensor *[]){m.w1, m.w2}, 0, NULL, 0, NULL, LC_HERE);
+    CHECK_STATUS(lc_step_run(g), LC_ERR_UNSUPPORTED);
+    CHECK(strstr(lc_error_message(), "whose f32 values are stored as bf16"));
+    (void)!lc_step_end(g); /* the error again */
+    /* Assigned values are rounded, and what is read after them is new. */
+    CHECK_OK(lc_step_begin(g, 1, 0));
+    lc_tensor *before = lc_keep(lc_sum(m.b));
+    lc_assign(m.b, lc_full(1.001, LC_F32, HIDDEN));
+    lc_tensor *after = lc_keep(lc_sum(m.b));
+    double value;
+    CHECK_OK(lc_item(before, &value));
+    CHECK_EQ(value, 0);
+    CHECK_OK(lc_item(after, &value));
+    CHECK_EQ(value, HIDDEN);
+    CHECK_OK(lc_step_end(g));
+    lc_graph_free(g);
+    lc_module_release(&m.base);
+}
+
+/* ---- one module in several runs ---- */
 
 TEST(a_module_goes_from_one_precision_to_another)
 {

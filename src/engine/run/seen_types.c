@@ -5,6 +5,8 @@
 #include "engine/run/run.h"
 #include "ops/ops.h"
 
+#include <string.h>
+
 static lc_tensor *convert(lc_graph *g, lc_tensor *t, lc_dtype dtype, lc_site site)
 {
     g->raw = true;
@@ -31,7 +33,7 @@ static lc_status check_write(const lc_op *op, const lc_tensor *t, int i)
 {
     if (op == &lc__op_assign) return LC_OK;
     return lc_fail(LC_ERR_UNSUPPORTED,
-                   "it writes input %d, whose f32 values are stored as %s (see --precision); write it with lc_assign",
+                   "it writes input %d, whose f32 values are stored as %s by the precision; write it with lc_assign",
                    i, lc_dtype_name(t->type.dtype));
 }
 
@@ -39,9 +41,9 @@ lc_status lc__operands_as_seen(lc_graph *g, const lc_op *op, int n_in, lc_tensor
                                lc_site site)
 {
     lc_dtype assigned = 0;
-    bool macro = lc__is_macro(op); /* these expand into operators on what is stored */
+    bool macro = lc__is_macro(op);               /* these expand into operators on what is stored */
+    memcpy(out, in, (size_t)n_in * sizeof *out); /* all of them, also if one is refused */
     for (int i = 0; i < n_in; i++) {
-        out[i] = in[i];
         if (macro || !lc__is_tensor(in[i])) continue;
         lc_tensor *t = lc__own_handle(g, in[i]);
         if (!t->seen) continue;
