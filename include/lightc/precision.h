@@ -11,6 +11,8 @@
 #include <lightc/hooks.h>
 #include <lightc/op.h>
 
+#define LC_PRECISION_TENSORS 4
+
 typedef struct lc_precision_ops {
     size_t size; /* LC_PRECISION_OPS_INIT(name) */
     const char *name;
@@ -19,6 +21,9 @@ typedef struct lc_precision_ops {
     lc_status (*configure_graph)(void **self, lc_graph_args *graph);
     /* Once a run, when the module has been built: before weights are loaded, and before configure_optimizers. */
     lc_status (*convert_module)(void **self, lc_module *m);
+    /* Persistent tensors that scale_loss uses, at most LC_PRECISION_TENSORS: devices of data_parallel have copies of
+     * them, as of parameters. Returns how many. */
+    int (*tensors)(void *self, lc_tensor **out);
     /* Recorded before each backward pass; returns the loss to differentiate. A scaled loss needs lc_graph_set_unscale:
      * gradients that are read, clipped or applied then have the scale taken out. */
     lc_tensor *(*scale_loss)(void *self, lc_tensor *loss);

@@ -64,6 +64,13 @@ static lc_status convert_module(void **self, lc_module *m)
     return s->scale ? LC_OK : set_numbers(s);
 }
 
+static int tensors(void *self, lc_tensor **out)
+{
+    const scaler *s = self;
+    out[0] = s->scale;
+    return 1;
+}
+
 static lc_tensor *scale_loss(void *self, lc_tensor *loss)
 {
     scaler *s = self;
@@ -148,6 +155,7 @@ const lc_precision_ops lc__precision_16_mixed = {
     LC_PRECISION_OPS_INIT("16-mixed"),
     .configure_graph = configure_graph,
     .convert_module = convert_module,
+    .tensors = tensors,
     .scale_loss = scale_loss,
     .after_optimizer_step = after_optimizer_step,
     .save_state = save_state,

@@ -245,7 +245,7 @@ run spiral.json --strategy ddp --devices 2 --ckpt_path nowhere
 run spiral.json --default_root_dir /proc/x
 run spiral.json --logger nosuch
 run spiral.json --logger csv:x
-run spiral.json --precision 16-mixed
+run spiral.json --precision 8-mixed
 run spiral.json --accelerator cuda
 run spiral.json --command test
 run spiral.json --profiler x

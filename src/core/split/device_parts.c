@@ -43,7 +43,9 @@ lc_status lc__device_parts_setup(lc_trainer *t)
         p->most = n;
         t->device_parts = p;
     }
-    return lc__devices_set_module(t->device_parts->devices, t->m);
+    lc_tensor *others[LC_PRECISION_TENSORS];
+    int n_others = t->precision->tensors ? t->precision->tensors(t->precision_self, others) : 0;
+    return lc__devices_set_module(t->device_parts->devices, t->m, others, n_others);
 }
 
 lc_status lc__device_parts_forget_tree(lc_trainer *t)

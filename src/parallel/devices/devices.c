@@ -185,6 +185,10 @@ static lc_status make_handles(lc__devices *d)
 {
     drop_handles(d);
     LC_TRY(lc_module_visit(d->module, add_entry, d));
+    for (int i = 0; i < d->n_others; i++) {
+        lc_module_tensor other = {.tensor = d->others[i], .is_parameter = true};
+        LC_TRY(add_entry(d, NULL, NULL, &other));
+    }
     for (int k = 0; k < d->n_entries; k++) {
         lc__device_entry *e = &d->entries[k];
         lc_tensor *t = e->original;
@@ -229,16 +233,28 @@ static lc_status compare(void *ctx, const char *path, lc_module *owner, lc_modul
     return c->k < c->d->n_entries && c->d->entries[c->k++].original == t->tensor ? LC_OK : LC_STOP;
 }
 
-lc_status lc__devices_set_module(lc__devices *d, lc_module *m)
+static bool same_others(const lc__devices *d, lc_tensor *const *others, int n)
+{
+    if (n != d->n_others) return false;
+    for (int i = 0; i < n; i++)
+        if (others[i] != d->others[i]) return false;
+    return true;
+}
+
+lc_status lc__devices_set_module(lc__devices *d, lc_module *m, lc_tensor *const *others, int n)
 {
     comparison c = {.d = d};
+    bool as_before = same_others(d, others, n);
+    if (n > LC__DEVICES_OTHERS) return lc_fail(LC_ERR_INTERNAL, "too many tensors for several devices");
     LC_TRY(lc__module_fill(m));
     lc__devices_leave(d);
     d->parts = 0;
     if (d->module != m) d->n_optimizers = 0;
     d->module = m;
+    for (int i = 0; i < n; i++) d->others[i] = others[i];
+    d->n_others = n;
     lc_status same = lc_module_visit(m, compare, &c);
-    return same == LC_OK && c.k == d->n_entries ? ensure_handles(d) : make_handles(d);
+    return same == LC_OK && as_before && c.k + n == d->n_entries ? ensure_handles(d) : make_handles(d);
 }
 
 lc_status lc__devices_set_optimizers(lc__devices *d, lc_optimizer *const *optimizers, int n)

@@ -30,8 +30,9 @@ typedef struct lc__devices lc__devices;
 lc_status lc__devices_new(lc_graph *host, int n, bool copies, lc__devices **out) LC_MUST_USE;
 void lc__devices_free(lc__devices *d); /* NULL is fine */
 
-/* The module whose steps will run; it stays until the next call or lc__devices_free. */
-lc_status lc__devices_set_module(lc__devices *d, lc_module *m) LC_MUST_USE;
+/* The module whose steps will run, and other tensors that steps read; they stay until the next call or
+ * lc__devices_free. */
+lc_status lc__devices_set_module(lc__devices *d, lc_module *m, lc_tensor *const *others, int n) LC_MUST_USE;
 /* Gradients will be needed for the parameters of these optimizers. */
 lc_status lc__devices_set_optimizers(lc__devices *d, lc_optimizer *const *optimizers, int n) LC_MUST_USE;
 

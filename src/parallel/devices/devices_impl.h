@@ -23,6 +23,8 @@ typedef struct lc__shared_flat {
     lc__staging *copies; /* [n + 1]: where the gradients of the devices, and the host's, are added */
 } lc__shared_flat;
 
+enum { LC__DEVICES_OTHERS = 4 };
+
 struct lc__devices {
     lc_graph *host;
     int n;
@@ -30,9 +32,11 @@ struct lc__devices {
     lc_graph **graphs;
     double *weights; /* by device: the weight of its loss */
     lc__team *team;
-    const lc__tree *tree;      /* borrowed; NULL: batches are not cut into chunks */
-    lc__tree **trees;          /* by device */
-    lc_module *module;         /* borrowed */
+    const lc__tree *tree;                  /* borrowed; NULL: batches are not cut into chunks */
+    lc__tree **trees;                      /* by device */
+    lc_module *module;                     /* borrowed */
+    lc_tensor *others[LC__DEVICES_OTHERS]; /* borrowed */
+    int n_others;
     lc_optimizer **optimizers; /* borrowed */
     int n_optimizers;
     lc__device_entry *entries;
