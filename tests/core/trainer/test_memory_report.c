@@ -48,7 +48,7 @@ static lc_device_memory memory_of(const char *precision)
     CHECK_OK(loader_of(0, SAMPLES, BATCH, false, &loader));
     lc_module_init(&m.base, &ops, 3);
     for (int k = 0; k < LAYERS; k++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "l%d", k);
         lc_linear_init(&m.layers[k], &m.base, name, WIDE, WIDE);
     }
