@@ -33,8 +33,8 @@ static lc_status check_write(const lc_op *op, const lc_tensor *t, int i)
 {
     if (op == &lc__op_assign) return LC_OK;
     return lc_fail(LC_ERR_UNSUPPORTED,
-                   "it writes input %d, whose f32 values are stored as %s by the precision; write it with lc_assign",
-                   i, lc_dtype_name(t->type.dtype));
+                   "it writes input %d, whose f32 values are stored as %s by the precision; write it with lc_assign", i,
+                   lc_dtype_name(t->type.dtype));
 }
 
 lc_status lc__operands_as_seen(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in, lc_tensor **out,

@@ -216,7 +216,7 @@ static dnnl_status_t conv_forward(dnnl_primitive_desc_t *pd, dnnl_engine_t engin
                                   const char *avoid)
 {
     dnnl_primitive_attr_t attr;
-    window_dims g;
+    window_dims g = {.stride = {0}};
     *pd = NULL;
     copy_window(&g, window);
     TRY(make_attr(&attr, post));
@@ -247,7 +247,7 @@ dnnl_status_t lc__dnnl_conv_input_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t 
 {
     dnnl_primitive_desc_t hint;
     dnnl_primitive_attr_t attr;
-    window_dims g;
+    window_dims g = {.stride = {0}};
     *pd = NULL;
     copy_window(&g, window);
     TRY(conv_forward(&hint, engine, dx, w, NULL, dy, window, NULL, ANY));
@@ -277,7 +277,7 @@ dnnl_status_t lc__dnnl_conv_weight_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t
 {
     dnnl_primitive_desc_t hint;
     dnnl_primitive_attr_t attr;
-    window_dims g;
+    window_dims g = {.stride = {0}};
     *pd = NULL;
     copy_window(&g, window);
     TRY(conv_forward(&hint, engine, x, dw, NULL, dy, window, NULL, ANY));
