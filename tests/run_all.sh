@@ -47,7 +47,7 @@ threads+='|sim_(fit|ranks|devices)|unused_parameters|ddp.*|ranks_apart|rank_time
 # Left out under AddressSanitizer, where it takes minutes: what runs there on the host, or without a sanitizer, and
 # examples whose code other tests run.
 slow='^(sim_(resume_everything|callbacks_resume|deterministic|sync|optim|ops_math|ops_nn|ops_cases)'
-slow+='|example_(sharded_gpt|cifar_resnet))$'
+slow+='|example_(sharded_gpt|cifar_resnet|fashion_cnn))$'
 undefined='^(engine|laws|ops_.*|nn|module|optim|random|random_(programs|trainings)|cpu_.*|winograd|product|sync|partial_gradients|data.*|loader|image|images|safetensors|checkpoint|hostile_.*|json|options|sched|metrics|csv|loggers|stream|sqlite|bad_index)$'
 
 say() { printf '== %s (%d s)\n' "$*" "$SECONDS"; }

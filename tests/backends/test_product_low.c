@@ -36,7 +36,7 @@ static const int64_t sizes[][3] = {{4, 1, 4},     {1, 70, 40},   {3, 300, 2},   
 TEST(matrices_in_any_layout)
 {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        for (int how = 0; how < 16; how++)
+        for (int how = 0; how < 16; how += ROUNDS(1, 5))
             for (int t = 0; t < 2; t++) {
                 check_matmul(low[t], low[t], low[t], 0, sizes[i], how);
                 check_matmul(low[t], low[t], LC_F32, 0, sizes[i], how);
@@ -92,7 +92,7 @@ TEST(broadcast_batches)
 TEST(bias_and_activation)
 {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        for (int64_t activation = 0; activation < 12; activation++) {
+        for (int64_t activation = 0; activation < 12; activation += ROUNDS(1, 5)) {
             lc_dtype type = low[i % 2];
             kernel_case c = case_of(&lc__op_linear);
             c.of_largest = 5e-6;
@@ -117,7 +117,7 @@ TEST(gelu_of_linear)
 {
     for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
         const int64_t *z = fused_sizes[i];
-        for (int how = 0; how < 8; how++) {
+        for (int how = 0; how < 8; how += ROUNDS(1, 3)) {
             lc_dtype type = low[how >> 2];
             kernel_case c = case_of(&lc__op_linear_gelu);
             c.of_largest = 5e-6;
@@ -141,7 +141,7 @@ TEST(slope_of_gelu)
 {
     for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
         const int64_t *z = fused_sizes[i];
-        for (int how = 0; how < 6; how++) {
+        for (int how = 0; how < 6; how += ROUNDS(1, 5)) {
             lc_dtype type = low[how >> 1 & 1];
             kernel_case c = case_of(&lc__op_matmul_gelu_backward);
             c.of_largest = 5e-6;
@@ -158,7 +158,7 @@ TEST(gradients_of_weight_and_bias)
 {
     for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
         const int64_t *z = fused_sizes[i];
-        for (int how = 0; how < 32; how++) {
+        for (int how = 0; how < 32; how += ROUNDS(1, 7)) {
             lc_dtype type = low[i % 2];
             kernel_case c = case_of(&lc__op_linear_weight_grad);
             c.of_largest = 5e-6;
