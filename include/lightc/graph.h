@@ -103,8 +103,11 @@ LC_API void lc_zero_grad(lc_graph *g);
 
 /* For losses that were multiplied by a scale: `unscale`, a persistent f32 tensor of no dimensions, is its reciprocal.
  * Gradients that are read, clipped or applied are multiplied by it, and an update whose gradients are not all finite is
- * skipped: it writes nothing and does not count. Borrowed; NULL (the default): losses have no scale. */
-LC_API void lc_graph_set_unscale(lc_graph *g, lc_tensor *unscale);
+ * skipped: it writes nothing and does not count. after_update: called when an update has been recorded, by whomever;
+ * records how the scale changes (see lc_optimizer.factor). Both borrowed; NULL (the default): losses have no scale, and
+ * nothing follows an update. */
+typedef void lc_after_update_fn(void *ctx, lc_optimizer *optimizer);
+LC_API void lc_graph_set_unscale(lc_graph *g, lc_tensor *unscale, lc_after_update_fn *after_update, void *ctx);
 
 /* Region in which no gradients are recorded, even through a function that returns x itself because there is nothing to
  * do. Calls nest. */

@@ -16,7 +16,11 @@
 typedef struct lc_precision_ops {
     size_t size; /* LC_PRECISION_OPS_INIT(name) */
     const char *name;
+    /* The scale of the loss changes with updates: optimizers that evaluate it several times for one are refused. */
+    bool scale_changes;
     /* ---- OPTIONAL, in call order ---- */
+    /* Another one with the same settings, for a trial run of the tuner. Needed if self is not NULL. */
+    lc_status (*copy)(const void *self, void **out);
     /* Sets autocast or storage. *self is what lc_precision has, NULL for the precisions of `precision`. */
     lc_status (*configure_graph)(void **self, lc_graph_args *graph);
     /* Once a run, when the module has been built: before weights are loaded, and before configure_optimizers. */
@@ -30,8 +34,6 @@ typedef struct lc_precision_ops {
     /* Before the hooks on_before_optimizer_step. LC_SKIP leaves the update out on all ranks; the step still counts. It
      * costs an agreement of ranks; updates whose gradients overflowed are skipped without it (lc_graph_set_unscale). */
     lc_status (*before_optimizer_step)(void *self, lc_optimizer *optimizer);
-    /* Recorded after each update: see lc_optimizer.factor. */
-    lc_status (*after_optimizer_step)(void *self, lc_optimizer *optimizer);
     lc_status (*save_state)(void *self, lc_state *state);
     lc_status (*load_state)(void *self, const lc_state *state);
     void (*teardown)(void *self); /* frees it */

@@ -207,4 +207,5 @@ void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
     opt->factor = opt->clip_factor;
     opt->clip_factor = NULL;
     opt->clip_by_value = false;
+    if (g->after_update) g->after_update(g->after_update_ctx, opt);
 }

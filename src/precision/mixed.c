@@ -48,6 +48,15 @@ static lc_status new_scaler(const lc_mixed_precision_args *a, scaler **out)
     return LC_OK;
 }
 
+static lc_status copy(const void *self, void **out)
+{
+    const scaler *s = self;
+    lc_mixed_precision_args a =
+        LC_ARGS(lc_mixed_precision, .dtype = s->dtype, .init_scale = s->first_scale, .growth_factor = s->growth_factor,
+                .backoff_factor = s->backoff_factor, .growth_interval = s->growth_interval);
+    return new_scaler(&a, (scaler **)out);
+}
+
 static lc_status configure_graph(void **self, lc_graph_args *graph)
 {
     lc_mixed_precision_args defaults = lc_mixed_precision_defaults();
@@ -64,25 +73,11 @@ static lc_status convert_module(void **self, lc_module *m)
     return s->scale ? LC_OK : set_numbers(s);
 }
 
-static int tensors(void *self, lc_tensor **out)
-{
-    const scaler *s = self;
-    out[0] = s->scale;
-    return 1;
-}
-
-static lc_tensor *scale_loss(void *self, lc_tensor *loss)
-{
-    scaler *s = self;
-    lc_graph_set_unscale(lc_current_graph(), s->unscale);
-    return lc_mul(loss, s->scale);
-}
-
 /* PyTorch's amp_update_scale: https://github.com/pytorch/pytorch, aten/src/ATen/native/cuda/AmpKernels.cu */
-static lc_status after_optimizer_step(void *self, lc_optimizer *optimizer)
+static void after_update(void *self, lc_optimizer *optimizer)
 {
     const scaler *s = self;
-    if (!optimizer->factor) return LC_OK;
+    if (!optimizer->factor) return;
     lc_no_grad_begin();
     lc_tensor *fits = lc_isfinite(optimizer->factor), *count = lc_add_scalar(s->count, 1);
     lc_tensor *interval = lc_full_at((double)s->growth_interval, LC_F32, 0, NULL, LC_HERE);
@@ -95,7 +90,20 @@ static lc_status after_optimizer_step(void *self, lc_optimizer *optimizer)
     lc_assign(s->unscale, lc_reciprocal(scale));
     lc_assign(s->count, count);
     lc_no_grad_end();
-    return LC_OK;
+}
+
+static int tensors(void *self, lc_tensor **out)
+{
+    const scaler *s = self;
+    out[0] = s->scale;
+    return 1;
+}
+
+static lc_tensor *scale_loss(void *self, lc_tensor *loss)
+{
+    scaler *s = self;
+    lc_graph_set_unscale(lc_current_graph(), s->unscale, after_update, s);
+    return lc_mul(loss, s->scale);
 }
 
 /* ---- state: as Lightning's, the scale after the last update and the updates since it last changed ---- */
@@ -153,11 +161,12 @@ static void teardown(void *self)
 
 const lc_precision_ops lc__precision_16_mixed = {
     LC_PRECISION_OPS_INIT("16-mixed"),
+    .scale_changes = true,
+    .copy = copy,
     .configure_graph = configure_graph,
     .convert_module = convert_module,
     .tensors = tensors,
     .scale_loss = scale_loss,
-    .after_optimizer_step = after_optimizer_step,
     .save_state = save_state,
     .load_state = load_state,
     .teardown = teardown,

@@ -112,9 +112,11 @@ void lc_graph_set_window(lc_graph *g, double window)
     g->window = window;
 }
 
-void lc_graph_set_unscale(lc_graph *g, lc_tensor *unscale)
+void lc_graph_set_unscale(lc_graph *g, lc_tensor *unscale, lc_after_update_fn *after_update, void *ctx)
 {
     LC__IS(g, GRAPH, );
     LC__IS_TENSOR_OR_NULL(unscale, );
     g->unscale = unscale;
+    g->after_update = after_update;
+    g->after_update_ctx = ctx;
 }

@@ -248,6 +248,8 @@ struct lc_graph {
      * dimensions, which operators of the step may change; updates whose factor is not finite then write nothing. NULL:
      * losses are not scaled, and such an update is done. */
     lc_tensor *unscale;
+    lc_after_update_fn *after_update; /* lc_graph_set_unscale */
+    void *after_update_ctx;
     lc_peer *peers; /* peer.h */
     uint64_t next_peer;
     struct {

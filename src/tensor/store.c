@@ -27,7 +27,8 @@ void lc__convert_strided(const lc_view *from, const lc_view *to)
 
 lc_status lc__tensor_raw(lc_tensor *t, lc_tensor **view)
 {
-    if (*view && (*view)->device_data == t->device_data && (*view)->type.dtype == t->type.dtype) return LC_OK;
+    const lc_tensor *v = *view;
+    if (v && v->base == t && v->device_data == t->device_data && v->type.dtype == t->type.dtype) return LC_OK;
     lc_tensor_unref(*view);
     *view = NULL;
     return lc__tensor_range(t, 0, &t->type, t->layout, view);

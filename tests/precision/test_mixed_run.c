@@ -232,6 +232,149 @@ TEST(lbfgs_is_refused)
     CHECK_OK(train(NULL, &(run){.precision = "bf16-mixed", .lbfgs = true}, &o));
 }
 
+/* ---- the tuner ---- */
+
+static lc_tensor *plain_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    const net *m = (net *)self;
+    (void)i;
+    return lc_cross_entropy(lc_linear(lc_relu(lc_linear(b->x, m->w1, NULL)), m->w2, NULL), b->y);
+}
+
+static lc_status rate(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(self, .lr = 0.01));
+}
+
+static const lc_module_ops plain_ops = {LC_MODULE_OPS_INIT("plain"), .training_step = plain_step,
+                                        .configure_optimizers = rate};
+
+/* Losses of a range of rates; n = 0: it failed. */
+static void find_rates(const char *name, const lc_precision *plugin, lc_lr_find_result *r)
+{
+    static const int64_t first[] = {HIDDEN, FEATURES}, second[] = {CLASSES, HIDDEN};
+    const lc_init init = {.kind = LC_INIT_KAIMING_UNIFORM};
+    float before[N1], after[N1];
+    net m = {.r = NULL};
+    lc_dataloader *loader;
+    lc_trainer *t;
+    CHECK_OK(loader_of(0, SAMPLES, 16, true, &loader));
+    lc_module_init(&m.base, &plain_ops, 3);
+    m.w1 = lc_module_add_parameter(&m.base, "w1.weight", LC_F32, LC_ROW_MAJOR, 2, first, init);
+    m.w2 = lc_module_add_parameter(&m.base, "w2.weight", LC_F32, LC_ROW_MAJOR, 2, second, init);
+    CHECK_OK(lc_tensor_read(m.w1, before, sizeof before));
+    lc_trainer_options opt = quiet_options(NULL);
+    opt.precision = name;
+    opt.precision_plugin = plugin;
+    CHECK_OK(lc_trainer_new(&opt, &t));
+    lc_run_args run_args = LC_ARGS(lc_run, .train_dataloader = loader);
+    CHECK_OK(lc_tuner_lr_find(t, &m.base, &run_args, r, .min_lr = 1e-4, .max_lr = 0.1, .num_training = 12,
+                              .update_attr = false));
+    CHECK_OK(lc_tensor_read(m.w1, after, sizeof after));
+    for (int k = 0; k < N1; k++) CHECK_NEAR(after[k], before[k], 1e-2 * fabs((double)before[k]) + 1e-6);
+    lc_trainer_free(t);
+    lc_dataloader_free(loader);
+    lc_module_release(&m.base);
+}
+
+/* A probe computes in the precision of its trainer. */
+TEST(rates_are_found_in_every_precision)
+{
+    static const char *const names[] = {"32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"};
+    lc_lr_find_result f32, r;
+    lc_precision plugin;
+    find_rates(names[0], NULL, &f32);
+    CHECK(f32.n > 2);
+    for (int i = 1; i < 7; i++) {
+        if (i < 6) {
+            find_rates(names[i], NULL, &r);
+        } else {
+            CHECK_OK(lc_mixed_precision(&plugin, .init_scale = 64));
+            find_rates(NULL, &plugin, &r);
+        }
+        CHECK_EQ(r.n, f32.n);
+        CHECK(memcmp(r.loss, f32.loss, (size_t)r.n * sizeof *r.loss) != 0 || i == 3);
+        for (int64_t k = 0; k < r.n; k++) CHECK_NEAR(r.loss[k], f32.loss[k], 0.02 * f32.loss[k]);
+        lc_lr_find_release(&r);
+    }
+    lc_lr_find_release(&f32);
+}
+
+/* ---- manual optimization ---- */
+
+typedef struct manual {
+    net n;
+    const lc_batch *batch;
+    bool closure;
+    int64_t step;
+} manual;
+
+static lc_tensor *manual_loss(void *ctx, lc_status *status)
+{
+    manual *m = ctx;
+    lc_tensor *loss = plain_step(&m->n.base, m->batch, 0);
+    if (overflows(m->step)) loss = lc_mul_scalar(loss, 1e30);
+    lc_zero_grad(lc_current_graph());
+    *status = lc_manual_backward(&m->n.base, loss);
+    return loss;
+}
+
+static lc_tensor *manual_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    manual *m = (manual *)self;
+    lc_optimizer *opt = lc_manual_optimizer(self, 0);
+    lc_status status = LC_OK;
+    (void)i;
+    m->batch = b;
+    if (m->closure) {
+        lc_tensor *loss = NULL;
+        status = lc_manual_step_closure(self, opt, manual_loss, m, &loss);
+        return status < 0 ? NULL : loss;
+    }
+    lc_tensor *loss = manual_loss(m, &status);
+    if (status >= 0) status = lc_manual_step(self, opt);
+    return status < 0 ? NULL : loss;
+}
+
+static lc_status manual_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    manual *m = (manual *)self;
+    (void)o, (void)b, (void)i;
+    m->step++;
+    return lc_precision_scale(&m->n.precision, &m->n.out->scale[m->n.out->n++]);
+}
+
+static const lc_module_ops manual_ops = {LC_MODULE_OPS_INIT("manual"), .training_step = manual_step,
+                                         .configure_optimizers = rate, .on_train_batch_end = manual_end,
+                                         .manual_optimization = true};
+
+TEST(manual_updates_change_the_scale)
+{
+    static const int64_t first[] = {HIDDEN, FEATURES}, second[] = {CLASSES, HIDDEN};
+    const lc_init init = {.kind = LC_INIT_KAIMING_UNIFORM};
+    for (int closure = 0; closure < 2; closure++) {
+        static outcome out;
+        manual m = {.n.out = &out, .closure = closure};
+        lc_dataloader *loader;
+        lc_trainer *t;
+        out.n = 0;
+        CHECK_OK(loader_of(0, SAMPLES, 16, true, &loader));
+        lc_module_init(&m.n.base, &manual_ops, 3);
+        m.n.w1 = lc_module_add_parameter(&m.n.base, "w1.weight", LC_F32, LC_ROW_MAJOR, 2, first, init);
+        m.n.w2 = lc_module_add_parameter(&m.n.base, "w2.weight", LC_F32, LC_ROW_MAJOR, 2, second, init);
+        lc_trainer_options opt = quiet_options(NULL);
+        opt.max_epochs = EPOCHS;
+        CHECK_OK(lc_mixed_precision(&m.n.precision, .growth_interval = INTERVAL, .init_scale = 1024));
+        opt.precision_plugin = &m.n.precision;
+        CHECK_OK(lc_trainer_new(&opt, &t));
+        CHECK_OK(lc_trainer_fit(t, &m.n.base, .train_dataloader = loader));
+        check_scales(&out, EPOCHS * SAMPLES / 16);
+        lc_trainer_free(t);
+        lc_dataloader_free(loader);
+        lc_module_release(&m.n.base);
+    }
+}
+
 TEST(wrong_numbers)
 {
     lc_precision p;

@@ -28,7 +28,7 @@ static lc_status make_unscale(void **self, lc_module *m)
 static lc_tensor *times_128(void *self, lc_tensor *loss)
 {
     own *o = self;
-    lc_graph_set_unscale(lc_current_graph(), o->unscale);
+    lc_graph_set_unscale(lc_current_graph(), o->unscale, NULL, NULL);
     return lc_mul_scalar(loss, 128);
 }
 

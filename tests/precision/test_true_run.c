@@ -246,6 +246,23 @@ TEST(a_resumed_run_is_the_same)
         }
 }
 
+/* Slices of parameters are averaged and pruned as whole ones are. */
+TEST(callbacks_of_sliced_weights)
+{
+    static const char *const strategies[] = {"sharded_1", "sharded_2", "sharded_3"};
+    outcome whole, slices;
+    for (int i = 0; i < 3; i++)
+        for (holder h = EMA; h < HOLDERS; h++) {
+            run r = {.precision = names[i], .holder = h, .strategy = "ddp"};
+            outcome_of(&r, &whole);
+            for (int k = 0; k < 3; k++) {
+                r.strategy = strategies[k];
+                outcome_of(&r, &slices);
+                if (!same(&whole, &slices)) TEST_FAIL("%s, holder %d, %s", names[i], (int)h, strategies[k]);
+            }
+        }
+}
+
 TEST(checkpoints_go_from_one_precision_to_another)
 {
     static const char *const all[] = {"32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"};

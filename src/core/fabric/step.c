@@ -93,7 +93,7 @@ void lc_fabric_step_at(lc_fabric *f, lc_optimizer *optimizer, lc_site site)
     if (skip)
         lc__leave_update_out(optimizer);
     else
-        note(f, lc__precision_step(f->precision, f->precision_self, optimizer, site));
+        lc_optimizer_step_at(optimizer, site);
 }
 
 lc_status lc_fabric_end(lc_fabric *f)

@@ -67,7 +67,7 @@ lc_status lc__precision_take(const char *name, const lc_precision *plugin, const
 {
     *self = NULL;
     if (!plugin) return lc_precision_find(name, ops);
-    LC_TRY(lc__ops_check(sizeof **ops, plugin->ops, offsetof(lc_precision_ops, configure_graph), "a precision",
+    LC_TRY(lc__ops_check(sizeof **ops, plugin->ops, offsetof(lc_precision_ops, scale_changes), "a precision",
                          "LC_PRECISION_OPS_INIT"));
     if (!plugin->ops->name) return lc_fail(LC_ERR_ARGUMENT, "a precision needs ops with a name");
     *ops = plugin->ops; /* from here on it must be torn down */

@@ -55,9 +55,6 @@ void lc__optimizers_free(lc_trainer *t);
 void lc__optimization_fill(lc_trainer *t); /* sets the module's default hooks */
 /* A scaled loss changes with each update, so no optimizer may evaluate it several times. */
 lc_status lc__precision_check(const lc_precision_ops *precision, const lc_optimizers *optimizers) LC_MUST_USE;
-/* Records the update, and what the precision does after it. */
-lc_status lc__precision_step(const lc_precision_ops *precision, void *self, lc_optimizer *optimizer,
-                             lc_site site) LC_MUST_USE;
 /* *skip: the precision skips the update on this rank. */
 lc_status lc__precision_before_step(const lc_precision_ops *precision, void *self, lc_optimizer *optimizer,
                                     bool *skip) LC_MUST_USE;
@@ -84,8 +81,7 @@ void lc__forget_predictions(lc_trainer *t);
 /* ---- watch.c ---- */
 void lc__watch_begin(lc_trainer *t); /* at the start of a fit */
 void lc__watch_epoch(lc_trainer *t); /* at the start of an epoch, or when a run continues inside one */
-/* Call after each training batch. stepped: an optimizer step was made; values_were_read: the step's values are on the
- * host. */
+/* Call after each training batch, when its logged values have been read. stepped: an optimizer step was made. */
 lc_status lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped) LC_MUST_USE;
 void lc__watch_epoch_end(lc_trainer *t);
 /* When a loader's epoch is over, in any stage. Collective if the ranks share its data and samples may be replaced. */

@@ -100,7 +100,7 @@ lc_status lc_manual_step_at(lc_module *self, lc_optimizer *optimizer, lc_site si
                        "lc_manual_step: %s evaluates the loss several times per step; use lc_manual_step_closure%s",
                        optimizer->ops->name, lc__at_site(site).text);
     LC_TRY(lc__before_step(t, optimizer, &skip));
-    if (!skip) LC_TRY(lc__precision_step(t->precision, t->precision_self, optimizer, site));
+    if (!skip) lc_optimizer_step_at(optimizer, site);
     t->global_step++;
     return LC_OK;
 }

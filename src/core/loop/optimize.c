@@ -70,19 +70,13 @@ lc_status lc__precision_before_step(const lc_precision_ops *precision, void *sel
 
 lc_status lc__precision_check(const lc_precision_ops *precision, const lc_optimizers *optimizers)
 {
-    for (int i = 0; i < optimizers->n && precision->scale_loss && precision->after_optimizer_step; i++)
+    for (int i = 0; i < optimizers->n && precision->scale_changes; i++)
         if (lc__evaluates(optimizers->optimizers[i].optimizer))
             return lc_fail(LC_ERR_CONFIG,
                            "%s evaluates the loss several times per update, and with precision %s the scale of the "
                            "loss may change in between; use bf16-mixed or 32-true, or another optimizer",
                            optimizers->optimizers[i].optimizer->ops->name, precision->name);
     return LC_OK;
-}
-
-lc_status lc__precision_step(const lc_precision_ops *precision, void *self, lc_optimizer *optimizer, lc_site site)
-{
-    lc_optimizer_step_at(optimizer, site);
-    return precision->after_optimizer_step ? precision->after_optimizer_step(self, optimizer) : LC_OK;
 }
 
 void lc__leave_update_out(lc_optimizer *optimizer)
@@ -156,7 +150,7 @@ lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batc
     LC_TRY(before_update(t, optimizer, &skip));
     /* Without a gradient in the whole window there is nothing to update, but the step still counts. */
     if (!skip && t->window_backwards > 0) {
-        LC_TRY(lc__precision_step(t->precision, t->precision_self, optimizer, LC__NO_SITE));
+        lc_optimizer_step_at(optimizer, LC__NO_SITE);
         t->loop->watch.updates++;
     }
     return LC_OK;

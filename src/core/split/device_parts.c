@@ -108,8 +108,9 @@ void lc__device_parts_unscale(lc_trainer *t)
 {
     struct lc__device_parts *p = t->device_parts;
     if (!p || t->graph == p->graph) return;
-    p->graph->unscale = t->graph->unscale;
-    t->graph->unscale = NULL;
+    lc_graph *g = t->graph;
+    lc_graph_set_unscale(p->graph, g->unscale, g->after_update, g->after_update_ctx);
+    lc_graph_set_unscale(g, NULL, NULL, NULL);
 }
 
 /* ---- cutting ---- */

@@ -89,14 +89,13 @@ static void decide_validation(lc_trainer *t)
                            loader ? "validation_step" : "val_dataloader");
 }
 
-static lc_status make_graph(lc_trainer *t)
+lc_status lc__make_graph(lc_trainer *t, int64_t max_bytes)
 {
     char device[LC__DEVICE_NAME];
-    if (t->graph) return LC_OK;
     LC_TRY(lc__rank_device(t->opt.accelerator, t->strategy, t->strategy_self, device));
     lc_graph_args o = LC_ARGS(lc_graph, .threads = t->opt.threads ? (int)t->opt.threads : lc__world_threads(),
                               .deterministic = t->opt.deterministic, .seed = (uint64_t)t->opt.seed, .tune = t->opt.tune,
-                              .nan_check = t->opt.detect_anomaly, .device = device);
+                              .nan_check = t->opt.detect_anomaly, .max_bytes = max_bytes, .device = device);
     LC_TRY(lc__matmul_precision_parse(t->opt.float32_matmul_precision, &o.matmul_precision));
     if (t->precision->configure_graph) LC_TRY(t->precision->configure_graph(&t->precision_self, &o));
     return lc_graph_new_with(&t->graph, &o);
@@ -182,7 +181,7 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     }
     reset(t);
     lc__note_progress(t);
-    LC_TRY(make_graph(t));
+    if (!t->graph) LC_TRY(lc__make_graph(t, 0));
     t->run->before = lc__device_use(t->graph->on);
     t->run->on_device = true;
     LC_TRY(lc__chunks_begin(t));

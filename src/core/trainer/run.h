@@ -18,6 +18,8 @@ typedef struct lc__run {
 /* Everything before the loop (begin.c); m NULL: the module of the previous run. The trainer must not be running. */
 lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_stage stage) LC_MUST_USE;
 /* After lc__run_begin, for a fit: makes optimizers and restores progress from a checkpoint. */
+/* As the options and the precision want it. max_bytes: of planned memory; 0: as much as there is. */
+lc_status lc__make_graph(lc_trainer *t, int64_t max_bytes) LC_MUST_USE;
 lc_status lc__fit_begin(lc_trainer *t) LC_MUST_USE;
 /* Everything after the loop, also after an error (finish.c). s: result of the loop; returns the result of the run. */
 lc_status lc__run_finish(lc_trainer *t, lc_status s) LC_MUST_USE;

@@ -80,6 +80,7 @@ static lc_trainer_options quiet(const lc_trainer *t, lc_stage stage, int64_t ste
     o.loggers = NULL;
     o.n_callbacks = o.n_loggers = 0;
     o.trace_hooks = false;
+    o.tune = o.detect_anomaly = false;
     o.profiler = NULL;
     o.gather_parameters = true; /* the probe's strategy is not the run's */
     o.profilers = NULL;
@@ -136,6 +137,16 @@ static lc_status make_whole(lc_trainer *t)
     return t->comm && t->strategy->finish ? t->strategy->finish(t->strategy_self) : LC_OK;
 }
 
+/* A trial run must not change the scale of the run's losses. */
+static lc_status copy_precision(const lc_trainer *t, lc_precision *out)
+{
+    *out = (lc_precision){.ops = t->precision};
+    if (!t->precision_self) return LC_OK;
+    if (t->precision->copy) return t->precision->copy(t->precision_self, &out->self);
+    return lc_fail(LC_ERR_CONFIG, "trial runs need a copy of the precision %s, which has none (lc_precision_ops.copy)",
+                   t->precision->name);
+}
+
 lc_status lc__probes_end(lc_trainer *t)
 {
     lc_optimizer *list[LC_MAX_OPTIMIZERS];
@@ -155,6 +166,7 @@ lc_status lc__probe_run(lc__probe *p)
     lc_trainer *probe = NULL, *attached = m->trainer;
     const lc_module_ops *given = m->ops;
     lc_status status = LC_OK;
+    lc_precision precision;
     snapshot state = {0};
     char message[1024];
     if (!given || !given->size) return lc_fail(LC_ERR_CONFIG, "the module has no operations");
@@ -168,20 +180,19 @@ lc_status lc__probe_run(lc__probe *p)
         data = (lc_datamodule){&data_ops, p->run->datamodule->self};
         run.datamodule = &data;
     }
-    char device[LC__DEVICE_NAME];
-    LC_TRY(lc__rank_device(o.accelerator, p->t->strategy, p->t->strategy_self, device));
-    lc_graph_args g = LC_ARGS(lc_graph, .threads = (int)o.threads, .deterministic = o.deterministic,
-                              .seed = (uint64_t)o.seed, .max_bytes = p->max_bytes, .device = device);
     m->ops = &ops;
     /* The probe has its own communicator, so its failure does not end the outer run. */
     LC_TRY_GOTO(status, done, make_whole(p->t));
     if (p->t->comm) LC_TRY_GOTO(status, done, lc_comm_split(p->t->comm, 0, p->t->rank, &group));
     o.comm = group;
+    LC_TRY_GOTO(status, done, copy_precision(p->t, &precision));
+    o.precision = NULL;
+    o.precision_plugin = &precision;
     LC_TRY_GOTO(status, done, lc_trainer_new(&o, &probe));
     probe->resume->is_probe = true;
     LC_TRY_GOTO(status, done, lc_trainer_add_callback(probe, (lc_callback){&snapshot_ops, &state}));
     LC_TRY_GOTO(status, done, lc_trainer_add_callback(probe, p->watch));
-    LC_TRY_GOTO(status, done, lc_graph_new_with(&probe->graph, &g));
+    LC_TRY_GOTO(status, done, lc__make_graph(probe, p->max_bytes));
     status = runs[p->stage](probe, m, &run);
     lc__copy_message(message, sizeof message);
     lc_graph_get_stats(probe->graph, &p->stats);

@@ -47,7 +47,7 @@ lc_status lc__operands_as_seen(lc_graph *g, const lc_op *op, int n_in, lc_tensor
         if (macro || !lc__is_tensor(in[i])) continue;
         lc_tensor *t = lc__own_handle(g, in[i]);
         if (!t->seen) continue;
-        if (!(op->mutated_inputs >> (i < 32 ? i : 31) & 1)) {
+        if (i >= 32 || !(op->mutated_inputs >> i & 1)) {
             out[i] = as_seen(g, in[i], t, site);
             continue;
         }
