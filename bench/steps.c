@@ -86,7 +86,6 @@ static lc_status step(runner *r)
     lc_zero_grad(r->g);
     lc_backward(precision->scale_loss ? precision->scale_loss(r->precision_self, loss) : loss);
     lc_optimizer_step(r->opt);
-    if (precision->after_optimizer_step) LC_TRY(precision->after_optimizer_step(r->precision_self, r->opt));
     LC_TRY(lc_step_run(r->g));
     LC_TRY(lc_item(loss, &r->loss));
     return lc_step_end(r->g);

@@ -114,8 +114,8 @@ struct lc_optimizer {
     lc_tensor *steps;                     /* [parameters] f64: updates done, per parameter */
     lc_tensor *state[LC_MAX_OPTIM_STATE]; /* in the order of state_names: of all parameters, or as scalar_state says */
     lc_tensor *clip_factor;               /* for the next update: lc_clip_grad_norm */
-    /* What the last recorded update multiplies gradients with: NaN if they overflowed, and the update is skipped. Until
-     * the end of its step; NULL: no gradient was clipped or unscaled. */
+    /* The last recorded update multiplies gradients with this number: NaN if they overflowed, and the update is
+     * skipped. It is valid until the end of its step; NULL: no gradient was clipped or unscaled. */
     lc_tensor *factor;
     bool clip_by_value;             /* for the next update: lc_clip_grad_value */
     void *own;                      /* private data of its ops */

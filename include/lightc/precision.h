@@ -59,7 +59,7 @@ typedef struct lc_mixed_precision_args {
 LC_DEFAULTS(lc_mixed_precision, lc_mixed_precision_args, .dtype = LC_F16, .init_scale = 65536, .growth_factor = 2,
             .backoff_factor = 0.5, .growth_interval = 2000)
 
-/* What an operator does with f32 values in mixed precision. */
+/* The types in which an operator takes and gives f32 values in mixed precision. */
 typedef enum lc_autocast_class {
     LC_AUTOCAST_F32,    /* takes and gives f32 */
     LC_AUTOCAST_LOW,    /* takes and gives 16 bits: products, convolutions, attention */

@@ -41,7 +41,7 @@ typedef enum lc_layout {
     LC_CHANNELS_LAST = 1, /* dimension 1 fastest: N,C,H,W is stored N,H,W,C; conv weights O,I,kH,kW as O,kH,kW,I */
 } lc_layout;
 
-/* What products of f32 matrices are computed in (PyTorch's torch.set_float32_matmul_precision). Sums are f32. */
+/* The numbers that products of f32 matrices multiply (PyTorch's torch.set_float32_matmul_precision). Sums are f32. */
 typedef enum lc_matmul_precision {
     LC_MATMUL_HIGHEST = 0, /* f32 */
     LC_MATMUL_HIGH,        /* each number is the sum of two of bf16: about 16 bits, three products */

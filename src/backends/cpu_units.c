@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the processor has beyond its base instruction set, as far as kernels could use it. Units for matrices (AMX)
- * count if the operating system lets this process use their registers. */
+/* The extensions of the processor's instruction set that kernels could use. Units for matrices (AMX) count if the
+ * operating system lets this process use their registers. */
 #define _GNU_SOURCE /* syscall */
 #include "backends/cpu_units.h"
 

@@ -229,20 +229,6 @@ static lc_status read_chunk(void *ctx, uint64_t i)
     return lc_safetensors_read_range(d->f, d->i, from, d->to + from, (size_t)n);
 }
 
-static lc_status write_converted(lc_tensor *t, const lc_type *from, void *data)
-{
-    lc_view in, out;
-    size_t bytes = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
-    void *values = malloc(bytes + 1);
-    if (!values) return lc_fail(LC_ERR_MEMORY, "out of memory: a tensor as %s", lc_dtype_name(t->type.dtype));
-    lc__view_of(from, LC_ROW_MAJOR, data, &in);
-    lc__view_of(&t->type, LC_ROW_MAJOR, values, &out);
-    lc__convert_strided(&in, &out);
-    lc_status status = lc_tensor_write(t, values, bytes);
-    free(values);
-    return status;
-}
-
 /* `scratch` is grown as needed and freed by the caller. */
 static lc_status load(lc_safetensors *f, int64_t i, lc_tensor *t, void **scratch, uint64_t *scratch_bytes)
 {
@@ -263,7 +249,7 @@ static lc_status load(lc_safetensors *f, int64_t i, lc_tensor *t, void **scratch
         return lc_fail(LC_ERR_MEMORY, "\"%s\": no memory to load tensor \"%s\" (%" PRIu64 " bytes)", f->path,
                        info->name, info->bytes);
     LC_TRY(lc_safetensors_read(f, i, *scratch, info->bytes));
-    return same ? lc_tensor_write(t, *scratch, info->bytes) : write_converted(t, &info->type, *scratch);
+    return lc__tensor_write_as(t, &info->type, *scratch);
 }
 
 lc_status lc_safetensors_load(lc_safetensors *f, const char *name, lc_tensor *t)

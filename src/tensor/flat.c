@@ -26,6 +26,15 @@ void lc__flat_unref(lc_flat *flat)
     free(flat);
 }
 
+void lc__flat_leave(lc_tensor *p)
+{
+    if (!p->flat) return;
+    p->flat->parameters[p->flat_index] = NULL;
+    p->flat->trained[p->flat_index] = false;
+    lc__flat_unref(p->flat);
+    p->flat = NULL;
+}
+
 lc_status lc__flat_new(lc_tensor **parameters, int n, bool move, lc_flat **out)
 {
     lc_status status = LC_OK;
@@ -72,10 +81,7 @@ lc_status lc__flat_new(lc_tensor **parameters, int n, bool move, lc_flat **out)
     for (int i = 0; i < n; i++) {
         lc_tensor *p = flat->parameters[i];
         if (move) lc__tensor_move(p, flat->parameter, (size_t)flat->offset[i] * lc_dtype_size(dtype));
-        if (p->flat) {
-            p->flat->parameters[p->flat_index] = NULL;
-            lc__flat_unref(p->flat);
-        }
+        lc__flat_leave(p);
         p->flat = flat;
         p->flat_index = i;
         flat->trained[i] = p->requires_grad;

@@ -128,16 +128,29 @@ lc_status lc_tensor_read(lc_tensor *t, void *data, size_t bytes)
     return LC_OK;
 }
 
-/* For a sliced tensor: the values in the type of their storage, of which a rank keeps its own. */
-static lc_status write_slice_of_seen(lc_tensor *t, const void *data, const lc_type *type)
+static lc_status check_persistent(const lc_tensor *t)
+{
+    if (!lc_tensor_is_error(t) && t->kind != LC_TENSOR_STEP) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_write: only persistent tensors can be written");
+}
+
+lc_status lc__tensor_write_as(lc_tensor *t, const lc_type *type, const void *data)
 {
     lc_view from, to;
+    LC_TRY(check_persistent(t));
+    lc__view_of(type, LC_ROW_MAJOR, (void *)(uintptr_t)data, &from);
+    if (t->is_slice && type->dtype == t->type.dtype) return lc__tensor_write_slice(t, data);
+    if (!t->is_slice) {
+        LC_TRY(lc__tensor_map(t, LC__WRITE, &to));
+        lc__convert_strided(&from, &to);
+        lc__tensor_unmap(t, LC__WRITE);
+        return LC_OK;
+    }
     void *values = malloc((size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype) + 1);
     if (!values) return lc_fail(LC_ERR_MEMORY, "out of memory: a tensor as %s", lc_dtype_name(t->type.dtype));
-    lc__view_of(type, LC_ROW_MAJOR, (void *)(uintptr_t)data, &from);
     lc__view_of(&t->type, LC_ROW_MAJOR, values, &to);
     lc__convert_strided(&from, &to);
-    lc_status status = lc__tensor_write_slice(t, values);
+    lc_status status = lc__tensor_write_slice(t, values); /* of which this rank keeps its slice */
     free(values);
     return status;
 }
@@ -145,17 +158,9 @@ static lc_status write_slice_of_seen(lc_tensor *t, const void *data, const lc_ty
 lc_status lc_tensor_write(lc_tensor *t, const void *data, size_t bytes)
 {
     if (bytes) LC__NEEDS(data, LC_ERR_ARGUMENT);
-    lc_view from, to;
-    if (lc_tensor_is_error(t) || t->kind == LC_TENSOR_STEP)
-        return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_write: only persistent tensors can be written");
+    LC_TRY(check_persistent(t));
     LC_TRY(check_host_bytes(t, bytes, "lc_tensor_write"));
-    const lc_type *type = type_of_bytes(t, bytes);
-    if (t->is_slice) return type == &t->type ? lc__tensor_write_slice(t, data) : write_slice_of_seen(t, data, type);
-    LC_TRY(lc__tensor_map(t, LC__WRITE, &to));
-    lc__view_of(type, LC_ROW_MAJOR, (void *)(uintptr_t)data, &from);
-    lc__convert_strided(&from, &to);
-    lc__tensor_unmap(t, LC__WRITE);
-    return LC_OK;
+    return lc__tensor_write_as(t, type_of_bytes(t, bytes), data);
 }
 
 lc_status lc_tensor_gather(lc_tensor *t, void *data, size_t bytes)

@@ -38,6 +38,8 @@ lc_status lc__tensor_run(lc_tensor *t) LC_MUST_USE;
 lc_status lc__tensor_wait(lc_tensor *t) LC_MUST_USE;
 /* Runs the step of a step's tensor up to it: where its value is, or will be. */
 lc_status lc__tensor_find(lc_tensor *t, lc_view *out, const lc_device **on) LC_MUST_USE;
+/* lc_tensor_write, from row-major numbers of another type. */
+lc_status lc__tensor_write_as(lc_tensor *t, const lc_type *type, const void *data) LC_MUST_USE;
 /* A tensor that is whole on all ranks of `comm` gets the value of rank `root`. Collective. Unlike lc__tensor_gather it
  * does not take a rank's status along: buffers are sent for every batch, and an agreement before each would double the
  * messages. A rank that fails before it ends its run, and with it the other ranks', as after any failure in a batch. */

@@ -60,40 +60,30 @@ static lc_status converted(lc_tensor *t, const lc_type *type, void **out)
     return LC_OK;
 }
 
-static void leave_flat(lc_tensor *t)
-{
-    if (!t->flat) return;
-    t->flat->parameters[t->flat_index] = NULL;
-    t->flat->trained[t->flat_index] = false;
-    lc__flat_unref(t->flat);
-    t->flat = NULL;
-}
-
 lc_status lc__tensor_store(lc_tensor *t, lc_dtype dtype)
 {
     if (t->kind != LC_TENSOR_PERSISTENT || lc__seen_type(t)->dtype != LC_F32 || t->type.dtype == dtype) return LC_OK;
     if (t->is_slice) return lc_fail(LC_ERR_STATE, "a tensor cannot change its type while ranks have slices of it");
-    lc_type type = t->type;
-    lc_tensor *base;
+    lc_type type = t->type, *seen = NULL;
+    lc_tensor *base = NULL;
     void *values = NULL;
+    lc_status status = LC_OK;
     type.dtype = dtype;
-    if (!t->seen && !(t->seen = malloc(sizeof *t->seen))) return lc_fail(LC_ERR_MEMORY, "out of memory: a type");
-    *t->seen = t->type;
-    t->seen->dtype = LC_F32;
     if (!t->initial) LC_TRY(converted(t, &type, &values)); /* an initial value is made in the new type */
-    lc_status status = lc__tensor_reserve_on(t->on, &type, t->layout, &base);
-    if (status >= 0 && values)
-        status = lc__device_copy(t->on, base->device_data, lc__host_device(), values, base->bytes);
-    free(values);
-    LC_TRY(status);
-    leave_flat(t);
+    LC_TRY_GOTO(status, done, lc__tensor_reserve_on(t->on, &type, t->layout, &base));
+    if (values)
+        LC_TRY_GOTO(status, done, lc__device_copy(t->on, base->device_data, lc__host_device(), values, base->bytes));
+    if (dtype != LC_F32 && !(seen = malloc(sizeof *seen)))
+        LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: a type"));
+    if (seen) *seen = *lc__seen_type(t);
+    free(t->seen);
+    t->seen = seen;
+    lc__flat_leave(t);
     lc__tensor_rehome(t, base, 0);
     t->type = type;
     t->bytes = base->bytes;
+done:
     lc_tensor_unref(base);
-    if (dtype == LC_F32) {
-        free(t->seen);
-        t->seen = NULL;
-    }
-    return LC_OK;
+    free(values);
+    return status;
 }

@@ -382,7 +382,7 @@ void lc__tensor_rehome(lc_tensor *t, lc_tensor *base, size_t offset)
 lc_status lc__tensor_to(lc_tensor *t, const lc_device *on)
 {
     lc_tensor *base;
-    LC_TRY(new_storage(on, t->type.dtype, t->type.ndim, t->type.shape, t->layout, true, &base));
+    LC_TRY(lc__tensor_reserve_on(on, &t->type, t->layout, &base));
     lc__tensor_move(t, base, 0);
     lc_tensor_unref(base);
     return LC_OK;
@@ -435,11 +435,7 @@ void lc_tensor_unref(lc_tensor *t)
     LC__IS_TENSOR_OR_NULL(t, );
     if (t->kind < LC_TENSOR_PERSISTENT) return;
     if (__atomic_sub_fetch(&t->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
-    if (t->flat) {
-        t->flat->parameters[t->flat_index] = NULL;
-        t->flat->trained[t->flat_index] = false;
-        lc__flat_unref(t->flat);
-    }
+    lc__flat_leave(t);
     if (t->base || t->kind == LC_TENSOR_PERSISTENT) release_storage(t);
     lc__tensor_forget_initial(t);
     free(t->seen);

@@ -93,6 +93,8 @@ lc_status lc__tensor_new_on(const lc_device *on, lc_dtype dtype, int ndim, const
                             lc_tensor **out) LC_MUST_USE;
 /* As lc_tensor_new_layout, for a tensor that may be cut into slices before it is used: it may be larger than memory. */
 lc_status lc__tensor_reserve(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out);
+lc_status lc__tensor_reserve_on(const lc_device *on, const lc_type *type, lc_layout layout,
+                                lc_tensor **out) LC_MUST_USE;
 /* A persistent tensor that is a dense range of `base`, from byte `offset`. Holds a reference to base. */
 lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, lc_layout layout, lc_tensor **out);
 /* Makes the storage of a persistent tensor a file that other processes can map, and returns it; the tensor keeps it
@@ -100,9 +102,6 @@ lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, 
 int lc__tensor_file(lc_tensor *t);
 /* lc_input_set, with other sizes after the first. */
 void lc__input_set_sizes(lc_tensor *input, void *data, int64_t samples, const int64_t *sizes);
-/* The same on a device. */
-lc_status lc__tensor_reserve_on(const lc_device *on, const lc_type *type, lc_layout layout,
-                                lc_tensor **out) LC_MUST_USE;
 /* Gives a persistent tensor new storage (a range of base), copying its value, if it has one yet. Changes its id. */
 void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset);
 /* As lc__tensor_move, without copying. */
@@ -172,6 +171,8 @@ lc_status lc__flat_new(lc_tensor **parameters, int n, bool move, lc_flat **out) 
 /* The flat buffers of a tensor that needs gradients; makes separate ones if it is in none. */
 lc_status lc__flat_of(lc_tensor *parameter, lc_flat **out);
 void lc__flat_unref(lc_flat *flat);
+/* A parameter leaves its flat buffers, if it is in some; its storage stays. */
+void lc__flat_leave(lc_tensor *parameter);
 /* Makes buffers on another device for its gradients of the same parameters. The caller sets its `parameters`, each of
  * which holds a reference; `parameter` is that of `flat`. */
 lc_status lc__flat_replica(const lc_flat *flat, const lc_device *on, lc_flat **out);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The option parser: lines of the input are arguments. Nothing may crash, leak or print. */
+/* The option parser: lines of the input are arguments. Nothing may crash, leak or print. It only parses:
+ * lc_trainer_options_parse would also start the ranks that the options ask for. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,11 +24,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         argv[argc++] = line;
     }
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
-    lc_status status = lc_trainer_options_parse(&opt, argc, argv);
+    int n;
+    const lc_option *table = lc_trainer_option_table(&n);
+    const lc_option_set set = {.options = table, .n = n, .target = &opt};
+    lc_status status = lc_options_parse(&set, 1, "LIGHTC_", argc, argv, &opt.storage);
     if (status == LC_OK) {
         /* Parsed values must print as text that parses to the same values. */
-        int n;
-        const lc_option *table = lc_trainer_option_table(&n);
         for (int i = 0; i < n; i++) {
             char first[256], second[256];
             lc_trainer_options other = LC_TRAINER_OPTIONS_INIT;

@@ -169,7 +169,7 @@ void lc_fabric_free(lc_fabric *f)
     free(f);
 }
 
-/* What an optimizer has made for its parameters is not converted with them. */
+/* An optimizer's state is not converted with its parameters. */
 static lc_status check_converted(lc_optimizer *const *optimizers, int n, const char *precision)
 {
     for (int i = 0; i < n; i++) {

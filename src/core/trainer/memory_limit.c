@@ -152,7 +152,7 @@ void lc__memory_profile(lc_trainer *t)
         planned += kinds[i].bytes;
     }
     lc__profile_memory(t, "planned", planned);
-    /* What the host's memory holds besides: code, libraries, stacks, data of the program. */
+    /* The rest of the host's memory has code, libraries, stacks, and data of the program. */
     if (lc__on_host(t->graph->on) && m.process > planned) lc__profile_memory(t, "rest", m.process - planned);
     if (m.process) lc__profile_memory(t, "process", m.process);
 }

@@ -53,7 +53,7 @@ typedef struct job {
 } job;
 
 /* ---- forward ---- */
-/* What pooling compares is rounded as a batch norm of its own would. */
+/* Pooling compares numbers that are rounded as those of a batch norm by itself. */
 LC_INLINE float normal(const lc_dtype t, float x, float m, float s, float b)
 {
     float z = (x - m) * s + b;

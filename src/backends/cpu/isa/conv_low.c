@@ -226,7 +226,7 @@ static lc_status make_conv(lc_call *call, int64_t parts, int64_t taps)
     return lc_fail(LC_ERR_MEMORY, "out of memory: the plan of a convolution");
 }
 
-/* What follows from the taps of a part. */
+/* Joins taps that are neighbors in memory into stretches, and finds the least and the largest shift. */
 static void join_taps(part *p, int64_t taps, stretch *to)
 {
     const patches *f = &p->from;

@@ -71,7 +71,7 @@ static void panel_columns(const product_job *j, const float *a, int64_t depth, t
     }
 }
 
-/* What follows the product, in place. */
+/* Applies bias, activation and epilogue to the product, in place. */
 static void finish(const product_job *j, int64_t m0, int64_t rows, int64_t n0, int64_t columns)
 {
     const lc__product *p = &j->p;

@@ -92,7 +92,7 @@ typedef struct job {
 
 #define HALVES 1024 /* that are computed at a time */
 
-/* What an update begins with: see lc__master_of. */
+/* Puts into `master` the numbers that an update begins with: see lc__master_of. */
 LC_INLINE void take_master(const lc_dtype t, const void *parameters, int64_t n, float *restrict master)
 {
     int64_t i = 0;
