@@ -3,12 +3,9 @@
  * under every strategy and after a resume; and losses are near those of f32. */
 #include "comm_world.h"
 #include "quiet_options.h"
-#include "scratch.h"
+#include "two_layers.h"
 
-enum { SAMPLES = 96, HIDDEN = 8, EPOCHS = 3, INTERVAL = 4, MOST = 64 };
-#include "small_data.h"
-
-enum { N1 = HIDDEN * FEATURES, N2 = CLASSES * HIDDEN };
+enum { EPOCHS = 3, INTERVAL = 4, MOST = 64 };
 
 typedef struct run {
     const char *root, *strategy, *devices, *ckpt_path, *precision; /* precision NULL: a short growth_interval */
@@ -41,11 +38,17 @@ static int64_t window(const net *m)
     return m->r->accumulate > 0 ? m->r->accumulate : 1;
 }
 
+static lc_tensor *plain_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    const net *m = (net *)self;
+    (void)i;
+    return lc_cross_entropy(lc_linear(lc_relu(lc_linear(b->x, m->w1, NULL)), m->w2, NULL), b->y);
+}
+
 static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
 {
     const net *m = (net *)self;
-    lc_tensor *x = lc_relu(lc_linear(b->x, m->w1, NULL));
-    lc_tensor *loss = lc_cross_entropy(lc_linear(x, m->w2, NULL), b->y);
+    lc_tensor *loss = plain_step(self, b, i);
     const int64_t batch = lc_trainer_current_epoch(self->trainer) * (SAMPLES / 16) + i;
     return m->precision.self && overflows(batch / window(m)) ? lc_mul_scalar(loss, 1e30) : loss;
 }
@@ -65,11 +68,7 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     int k = m->out->n++;
     if (m->precision.self) LC_TRY(lc_precision_scale(&m->precision, &m->out->scale[k]));
     LC_TRY(lc_item(o->loss, &m->out->loss[k]));
-    if (lc_trainer_global_step(self->trainer) != m->r->stop_after) return LC_OK;
-    char path[600];
-    snprintf(path, sizeof path, "%s/stop.ckpt", lc_trainer_get_options(self->trainer)->default_root_dir);
-    LC_TRY(lc_trainer_save_checkpoint(self->trainer, path, false));
-    return lc_fail(LC_ERR_USER, "as if the machine had died");
+    return die_after(self->trainer, m->r->stop_after);
 }
 
 static const lc_module_ops ops = {LC_MODULE_OPS_INIT("mixed"), .training_step = training_step,
@@ -78,16 +77,13 @@ static const lc_module_ops ops = {LC_MODULE_OPS_INIT("mixed"), .training_step = 
 
 static lc_status train(lc_comm *comm, const run *r, outcome *out)
 {
-    static const int64_t first[] = {HIDDEN, FEATURES}, second[] = {CLASSES, HIDDEN};
     net m = {.r = r, .out = out};
     lc_dataloader *loader;
     lc_trainer *t;
     memset(out, 0, sizeof *out);
     LC_TRY(loader_of(0, SAMPLES, comm ? 8 : 16, true, &loader));
     lc_module_init(&m.base, &ops, 3);
-    const lc_init init = {.kind = LC_INIT_KAIMING_UNIFORM};
-    m.w1 = lc_module_add_parameter(&m.base, "w1.weight", LC_F32, LC_ROW_MAJOR, 2, first, init);
-    m.w2 = lc_module_add_parameter(&m.base, "w2.weight", LC_F32, LC_ROW_MAJOR, 2, second, init);
+    add_layers(&m.base, LC_F32, &m.w1, &m.w2);
     lc_trainer_options opt = quiet_options(comm);
     opt.default_root_dir = r->root;
     opt.strategy = r->strategy;
@@ -234,13 +230,6 @@ TEST(lbfgs_is_refused)
 
 /* ---- the tuner ---- */
 
-static lc_tensor *plain_step(lc_module *self, const lc_batch *b, int64_t i)
-{
-    const net *m = (net *)self;
-    (void)i;
-    return lc_cross_entropy(lc_linear(lc_relu(lc_linear(b->x, m->w1, NULL)), m->w2, NULL), b->y);
-}
-
 static lc_status rate(lc_module *self, lc_optimizers *out)
 {
     return lc_optimizers_add(out, lc_sgd(self, .lr = 0.01));
@@ -252,16 +241,13 @@ static const lc_module_ops plain_ops = {LC_MODULE_OPS_INIT("plain"), .training_s
 /* Losses of a range of rates; n = 0: it failed. */
 static void find_rates(const char *name, const lc_precision *plugin, lc_lr_find_result *r)
 {
-    static const int64_t first[] = {HIDDEN, FEATURES}, second[] = {CLASSES, HIDDEN};
-    const lc_init init = {.kind = LC_INIT_KAIMING_UNIFORM};
     float before[N1], after[N1];
     net m = {.r = NULL};
     lc_dataloader *loader;
     lc_trainer *t;
     CHECK_OK(loader_of(0, SAMPLES, 16, true, &loader));
     lc_module_init(&m.base, &plain_ops, 3);
-    m.w1 = lc_module_add_parameter(&m.base, "w1.weight", LC_F32, LC_ROW_MAJOR, 2, first, init);
-    m.w2 = lc_module_add_parameter(&m.base, "w2.weight", LC_F32, LC_ROW_MAJOR, 2, second, init);
+    add_layers(&m.base, LC_F32, &m.w1, &m.w2);
     CHECK_OK(lc_tensor_read(m.w1, before, sizeof before));
     lc_trainer_options opt = quiet_options(NULL);
     opt.precision = name;
@@ -350,8 +336,6 @@ static const lc_module_ops manual_ops = {LC_MODULE_OPS_INIT("manual"), .training
 
 TEST(manual_updates_change_the_scale)
 {
-    static const int64_t first[] = {HIDDEN, FEATURES}, second[] = {CLASSES, HIDDEN};
-    const lc_init init = {.kind = LC_INIT_KAIMING_UNIFORM};
     for (int closure = 0; closure < 2; closure++) {
         static outcome out;
         manual m = {.n.out = &out, .closure = closure};
@@ -360,8 +344,7 @@ TEST(manual_updates_change_the_scale)
         out.n = 0;
         CHECK_OK(loader_of(0, SAMPLES, 16, true, &loader));
         lc_module_init(&m.n.base, &manual_ops, 3);
-        m.n.w1 = lc_module_add_parameter(&m.n.base, "w1.weight", LC_F32, LC_ROW_MAJOR, 2, first, init);
-        m.n.w2 = lc_module_add_parameter(&m.n.base, "w2.weight", LC_F32, LC_ROW_MAJOR, 2, second, init);
+        add_layers(&m.n.base, LC_F32, &m.n.w1, &m.n.w2);
         lc_trainer_options opt = quiet_options(NULL);
         opt.max_epochs = EPOCHS;
         CHECK_OK(lc_mixed_precision(&m.n.precision, .growth_interval = INTERVAL, .init_scale = 1024));

@@ -3,14 +3,12 @@
  * asks for that type itself; under every strategy, with callbacks that hold weights, and after a resume. */
 #include "comm_world.h"
 #include "quiet_options.h"
-#include "scratch.h"
 
 #include "module/tensors.h"
 
-enum { SAMPLES = 96, HIDDEN = 8, EPOCHS = 3 };
-#include "small_data.h"
+#include "two_layers.h"
 
-enum { N1 = HIDDEN * FEATURES, N2 = CLASSES * HIDDEN };
+enum { EPOCHS = 3 };
 
 typedef enum holder { NO_HOLDER, EMA, SWA, PRUNING, HISTOGRAM, HOLDERS } holder;
 
@@ -24,6 +22,7 @@ typedef struct run {
 
 typedef struct outcome {
     float w1[N1], w2[N2];
+    double f64[N1]; /* w1, if it is stored so */
     double loss[64];
     int n;
     lc_dtype dtype, storage;
@@ -63,16 +62,38 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     net *m = (net *)self;
     (void)b, (void)i;
     LC_TRY(lc_item(o->loss, &m->out->loss[m->out->n++]));
-    if (!m->r->stop_after || lc_trainer_global_step(self->trainer) != m->r->stop_after) return LC_OK;
-    char path[600];
-    snprintf(path, sizeof path, "%s/stop.ckpt", lc_trainer_get_options(self->trainer)->default_root_dir);
-    LC_TRY(lc_trainer_save_checkpoint(self->trainer, path, false));
-    return lc_fail(LC_ERR_USER, "as if the machine had died");
+    return die_after(self->trainer, m->r->stop_after);
 }
 
 static const lc_module_ops ops = {LC_MODULE_OPS_INIT("stored"), .training_step = training_step,
                                   .validation_step = validation_step, .configure_optimizers = configure_optimizers,
                                   .on_train_batch_end = on_train_batch_end};
+
+static const lc_module_ops ops;
+
+/* by_hand: parameters of f64, with the initial values that they have in f32. */
+static lc_status build(net *m)
+{
+    static const int64_t bias[] = {HIDDEN};
+    const bool f64 = m->r && m->r->by_hand;
+    lc_module_init(&m->base, &ops, 3);
+    add_layers(&m->base, f64 ? LC_F64 : LC_F32, &m->w1, &m->w2);
+    m->b = lc_module_add_parameter(&m->base, "w1.bias", f64 ? LC_F64 : LC_F32, LC_ROW_MAJOR, 1, bias,
+                                   (lc_init){LC_INIT_ZEROS});
+    LC_TRY(lc_module_status(&m->base));
+    if (!f64) return LC_OK;
+    net f32 = {.r = NULL};
+    float w1[N1], w2[N2];
+    double wide1[N1], wide2[N2];
+    LC_TRY(build(&f32));
+    LC_TRY(lc_tensor_read(f32.w1, w1, sizeof w1));
+    LC_TRY(lc_tensor_read(f32.w2, w2, sizeof w2));
+    for (int i = 0; i < N1; i++) wide1[i] = (double)w1[i];
+    for (int i = 0; i < N2; i++) wide2[i] = (double)w2[i];
+    lc_module_release(&f32.base);
+    LC_TRY(lc_tensor_write(m->w1, wide1, sizeof wide1));
+    return lc_tensor_write(m->w2, wide2, sizeof wide2);
+}
 
 static lc_status add_holder(lc_trainer *t, holder h)
 {
@@ -100,17 +121,12 @@ static lc_status add_holder(lc_trainer *t, holder h)
 
 static lc_status train(lc_comm *comm, const run *r, outcome *out)
 {
-    static const int64_t first[] = {HIDDEN, FEATURES}, second[] = {CLASSES, HIDDEN}, bias[] = {HIDDEN};
     net m = {.r = r, .out = out};
     lc_dataloader *loader;
     lc_trainer *t;
     memset(out, 0, sizeof *out);
     LC_TRY(loader_of(0, SAMPLES, comm ? 8 : 16, true, &loader));
-    lc_module_init(&m.base, &ops, 3);
-    const lc_init init = {.kind = LC_INIT_KAIMING_UNIFORM};
-    m.w1 = lc_module_add_parameter(&m.base, "w1.weight", LC_F32, LC_ROW_MAJOR, 2, first, init);
-    m.w2 = lc_module_add_parameter(&m.base, "w2.weight", LC_F32, LC_ROW_MAJOR, 2, second, init);
-    m.b = lc_module_add_parameter(&m.base, "w1.bias", LC_F32, LC_ROW_MAJOR, 1, bias, (lc_init){LC_INIT_ZEROS});
+    LC_TRY(build(&m));
     lc_trainer_options opt = quiet_options(comm);
     opt.default_root_dir = r->root;
     opt.strategy = r->strategy;
@@ -125,8 +141,10 @@ static lc_status train(lc_comm *comm, const run *r, outcome *out)
     if (s >= 0)
         s = lc_trainer_fit(t, &m.base, .train_dataloader = loader, .val_dataloader = loader, .ckpt_path = r->ckpt_path);
     out->dtype = lc_tensor_dtype(m.w1), out->storage = lc_tensor_storage(m.w1);
-    if (s >= 0) s = lc_tensor_gather(m.w1, out->w1, sizeof out->w1);
-    if (s >= 0) s = lc_tensor_gather(m.w2, out->w2, sizeof out->w2);
+    const bool f64 = out->storage == LC_F64;
+    if (s >= 0 && f64) s = lc_tensor_gather(m.w1, out->f64, sizeof out->f64);
+    if (s >= 0 && !r->by_hand) s = lc_tensor_gather(m.w1, out->w1, sizeof out->w1);
+    if (s >= 0 && !r->by_hand) s = lc_tensor_gather(m.w2, out->w2, sizeof out->w2);
     lc_trainer_free(t);
     lc_dataloader_free(loader);
     lc_module_release(&m.base);
@@ -183,6 +201,18 @@ TEST(the_program_sees_f32)
         CHECK(o.dtype == LC_F32 && o.storage == types[i]);
         check_near(&o, &f32, near[i]);
         CHECK(!same(&o, &f32));
+    }
+}
+
+/* 64-true has the bits of a program whose parameters are f64. */
+TEST(the_numbers_are_those_of_f64)
+{
+    outcome stored, by_hand;
+    for (int64_t accumulate = 1; accumulate <= 2; accumulate++) {
+        outcome_of(&(run){.precision = "64-true", .accumulate = accumulate}, &stored);
+        outcome_of(&(run){.precision = "32-true", .accumulate = accumulate, .by_hand = true}, &by_hand);
+        CHECK(by_hand.dtype == LC_F64);
+        CHECK(!memcmp(stored.f64, by_hand.f64, sizeof stored.f64));
     }
 }
 
@@ -279,17 +309,6 @@ TEST(checkpoints_go_from_one_precision_to_another)
 }
 
 /* ---- what is refused ---- */
-
-static lc_status build(net *m)
-{
-    static const int64_t first[] = {HIDDEN, FEATURES}, second[] = {CLASSES, HIDDEN}, bias[] = {HIDDEN};
-    const lc_init init = {.kind = LC_INIT_KAIMING_UNIFORM};
-    lc_module_init(&m->base, &ops, 3);
-    m->w1 = lc_module_add_parameter(&m->base, "w1.weight", LC_F32, LC_ROW_MAJOR, 2, first, init);
-    m->w2 = lc_module_add_parameter(&m->base, "w2.weight", LC_F32, LC_ROW_MAJOR, 2, second, init);
-    m->b = lc_module_add_parameter(&m->base, "w1.bias", LC_F32, LC_ROW_MAJOR, 1, bias, (lc_init){LC_INIT_ZEROS});
-    return lc_module_status(&m->base);
-}
 
 static lc_status infer_none(lc_infer *call)
 {
