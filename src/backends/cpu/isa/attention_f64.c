@@ -3,7 +3,8 @@
  * queries, whose scores of all keys are rows in the second-level cache. Keys (and, in backward, values) are transposed
  * once for each head. Under a causal mask a block leaves out the keys that none of its queries sees. Threads take whole
  * heads. */
-#include "backends/cpu/isa/gemm_f64.h"
+#define GEMM_OF_F64
+#include "backends/cpu/isa/gemm.h"
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/rowmath_f64.h"
 #include "backends/cpu/isa/util.h"
