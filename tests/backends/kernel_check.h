@@ -48,6 +48,19 @@ static inline kernel_case case_of(const lc_op *op)
     return c;
 }
 
+/* `near`: c.f64 */
+static inline kernel_case case_f64(const lc_op *op, double near)
+{
+    kernel_case c = case_of(op);
+    c.f64 = near;
+    return c;
+}
+
+static inline kernel_case case_in(lc_dtype dtype, const lc_op *op)
+{
+    return dtype == LC_F64 ? case_f64(op, 2e-14) : case_of(op);
+}
+
 /* ---- values ---- */
 static double next_uniform(uint64_t *seed)
 {

@@ -47,10 +47,9 @@ static void add_operand(kernel_case *c, const conv_case *k, char what)
     add_input(c, LC_F64, CHECK_CHANNELS_LAST, k->nd + 2, shape, fill_normal, 0.4);
 }
 
-static kernel_case case_f64(const lc_op *op, const conv_case *k)
+static kernel_case case_of_conv(const lc_op *op, const conv_case *k)
 {
-    kernel_case c = case_of(op);
-    c.f64 = 2e-14;
+    kernel_case c = case_f64(op, 2e-14);
     c.out_layout = CHECK_CHANNELS_LAST;
     c.may_lack = k->groups > 1 && k->in / k->groups < 4;
     return c;
@@ -72,7 +71,7 @@ TEST(convolutions_with_bias_and_activation)
     EACH_CONVOLUTION(k)
     {
         for (int activation = 0; activation < 4; activation++) {
-            kernel_case c = case_f64(&lc__op_conv, k);
+            kernel_case c = case_of_conv(&lc__op_conv, k);
             add_operand(&c, k, 'x');
             add_operand(&c, k, 'w');
             add_bias(&c, k->out, activation != 1);
@@ -85,7 +84,7 @@ TEST(convolutions_with_bias_and_activation)
 
 static kernel_case input_grad(const conv_case *k, bool bias)
 {
-    kernel_case c = case_f64(&lc__op_conv_input_grad, k);
+    kernel_case c = case_of_conv(&lc__op_conv_input_grad, k);
     add_operand(&c, k, 'y');
     add_operand(&c, k, 'w');
     add_bias(&c, k->in, bias);
@@ -96,7 +95,7 @@ static kernel_case input_grad(const conv_case *k, bool bias)
 
 static kernel_case weight_grad(const conv_case *k)
 {
-    kernel_case c = case_f64(&lc__op_conv_weight_grad, k);
+    kernel_case c = case_of_conv(&lc__op_conv_weight_grad, k);
     add_operand(&c, k, 'y');
     add_operand(&c, k, 'x');
     add_attributes(&c, k);

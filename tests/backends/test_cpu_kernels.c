@@ -540,27 +540,27 @@ TEST(batch_normalization_with_pooling)
 }
 
 /* ---- pooling ---- */
-static void check_max_pool(const int64_t *shape, const int64_t *window, bool nan)
+static void check_max_pool(lc_dtype dtype, const int64_t *shape, const int64_t *window, bool nan)
 {
-    kernel_case c = case_of(&lc__op_max_pool2d);
+    kernel_case c = case_in(dtype, &lc__op_max_pool2d);
     c.out_layout = CHECK_CHANNELS_LAST;
-    add_input(&c, LC_F32, CHECK_CHANNELS_LAST, 4, shape, fill_ties, 5);
+    add_input(&c, dtype, CHECK_CHANNELS_LAST, 4, shape, fill_ties, 5);
     if (nan) {
-        for (int i = 0; i < 5; i++) ((float *)c.in[0].data)[i * 3] = NAN;
+        for (int i = 0; i < 5; i++) put_value(dtype, c.in[0].data, i * 3, (double)NAN);
     }
     for (int i = 0; i < 9; i++) add_int(&c, window[i]);
     c.relative = c.of_largest = 0;
     check_case(&c);
 
-    lc_type pooled[2], x = {.dtype = LC_F32, .ndim = 4};
+    lc_type pooled[2], x = {.dtype = dtype, .ndim = 4};
     memcpy(x.shape, shape, 4 * sizeof *shape);
     const lc_type *in[] = {&x};
     lc_infer infer = {
         .op = &lc__op_max_pool2d, .n_in = 1, .in = in, .n_int = 9, .ints = window, .n_out = 2, .out = pooled};
     CHECK_OK(lc__op_max_pool2d.infer(&infer));
-    kernel_case b = case_of(&lc__op_max_pool2d_backward);
+    kernel_case b = case_in(dtype, &lc__op_max_pool2d_backward);
     b.out_layout = CHECK_CHANNELS_LAST;
-    add_input(&b, LC_F32, CHECK_CHANNELS_LAST, 4, pooled[0].shape, fill_normal, 1);
+    add_input(&b, dtype, CHECK_CHANNELS_LAST, 4, pooled[0].shape, fill_normal, 1);
     add_input(&b, LC_U8, CHECK_CHANNELS_LAST, 4, pooled[0].shape, fill_whole, (double)(window[0] * window[1]));
     for (int i = 0; i < 9; i++) add_int(&b, window[i]);
     add_int(&b, shape[2]);
@@ -568,26 +568,26 @@ static void check_max_pool(const int64_t *shape, const int64_t *window, bool nan
     check_case(&b);
 }
 
-static void check_average_pool(const int64_t *shape, const int64_t *window)
+static void check_average_pool(lc_dtype dtype, const int64_t *shape, const int64_t *window)
 {
-    kernel_case c = case_of(&lc__op_avg_pool2d);
+    kernel_case c = case_in(dtype, &lc__op_avg_pool2d);
     c.out_layout = CHECK_CHANNELS_LAST;
-    add_input(&c, LC_F32, CHECK_CHANNELS_LAST, 4, shape, fill_normal, 1);
+    add_input(&c, dtype, CHECK_CHANNELS_LAST, 4, shape, fill_normal, 1);
     for (int i = 0; i < 9; i++) add_int(&c, window[i]);
     infer_outputs(&c);
     lc_type pooled = c.out_type[0];
     free(c.out[0].data);
     check_case(&c);
-    kernel_case b = case_of(&lc__op_avg_pool2d_backward);
+    kernel_case b = case_in(dtype, &lc__op_avg_pool2d_backward);
     b.out_layout = CHECK_CHANNELS_LAST;
-    add_input(&b, LC_F32, CHECK_CHANNELS_LAST, 4, pooled.shape, fill_normal, 1);
+    add_input(&b, dtype, CHECK_CHANNELS_LAST, 4, pooled.shape, fill_normal, 1);
     for (int i = 0; i < 9; i++) add_int(&b, window[i]);
     add_int(&b, shape[2]);
     add_int(&b, shape[3]);
     check_case(&b);
 }
 
-TEST(pooling)
+static void check_pooling(lc_dtype dtype)
 {
     const int64_t shapes[][4] = {{2, 3, 7, 9}, {1, 16, 8, 8}, {3, 33, 12, 5}, {5, 32, 28, 28}};
     const int64_t maxima[][9] = {{2, 2, 2, 2, 0, 0, 1, 1, 0},
@@ -600,26 +600,32 @@ TEST(pooling)
                                    {3, 3, 3, 3, 1, 1, 0, 1, 5}};
     for (int s = 0; s < 4; s++) {
         for (int w = 0; w < 4; w++) {
-            check_max_pool(shapes[s], maxima[w], s == 1);
-            check_average_pool(shapes[s], averages[w]);
+            check_max_pool(dtype, shapes[s], maxima[w], s == 1);
+            check_average_pool(dtype, shapes[s], averages[w]);
         }
         const int64_t grids[][2] = {{1, 1}, {2, 3}, {5, 4}};
         for (int g = 0; g < 3; g++) {
-            kernel_case c = case_of(&lc__op_adaptive_avg_pool2d);
+            kernel_case c = case_in(dtype, &lc__op_adaptive_avg_pool2d);
             c.out_layout = CHECK_CHANNELS_LAST;
-            add_input(&c, LC_F32, CHECK_CHANNELS_LAST, 4, shapes[s], fill_normal, 1);
+            add_input(&c, dtype, CHECK_CHANNELS_LAST, 4, shapes[s], fill_normal, 1);
             add_int(&c, grids[g][0]);
             add_int(&c, grids[g][1]);
             check_case(&c);
-            kernel_case b = case_of(&lc__op_adaptive_avg_pool2d_backward);
+            kernel_case b = case_in(dtype, &lc__op_adaptive_avg_pool2d_backward);
             b.out_layout = CHECK_CHANNELS_LAST;
             const int64_t pooled[] = {shapes[s][0], shapes[s][1], grids[g][0], grids[g][1]};
-            add_input(&b, LC_F32, CHECK_CHANNELS_LAST, 4, pooled, fill_normal, 1);
+            add_input(&b, dtype, CHECK_CHANNELS_LAST, 4, pooled, fill_normal, 1);
             add_int(&b, shapes[s][2]);
             add_int(&b, shapes[s][3]);
             check_case(&b);
         }
     }
+}
+
+TEST(pooling)
+{
+    check_pooling(LC_F32);
+    check_pooling(LC_F64);
 }
 
 /* ---- prepare ---- */

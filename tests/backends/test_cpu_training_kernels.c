@@ -14,35 +14,37 @@
     }
 
 /* ---- cross entropy ---- */
-static void check_cross_entropy(int ndim, const int64_t *shape, lc_dtype ids, int reduction, double smoothing,
-                                bool weighted, bool odd_labels)
+static void check_cross_entropy(lc_dtype dtype, int ndim, const int64_t *shape, lc_dtype ids, int reduction,
+                                double smoothing, bool weighted, bool odd_labels)
 {
     int64_t places[LC_MAX_DIMS], classes = shape[1];
     places[0] = shape[0];
     for (int d = 2; d < ndim; d++) places[d - 1] = shape[d];
     for (int backward = 0; backward < 2; backward++) {
-        kernel_case c = case_of(backward ? &lc__op_cross_entropy_backward : &lc__op_cross_entropy);
+        kernel_case c = case_in(dtype, backward ? &lc__op_cross_entropy_backward : &lc__op_cross_entropy);
+        if (backward && dtype == LC_F64) c.f64 = 1e-12; /* p - 1 is only as exact as p */
+        c.may_lack = dtype == LC_F64 && ndim > 2;
         c.out_layout = CHECK_CHANNELS_LAST;
-        if (backward) add_input(&c, LC_F32, CHECK_ROW_MAJOR, reduction == 2 ? ndim - 1 : 0, places, fill_positive, 1);
-        add_input(&c, LC_F32, CHECK_CHANNELS_LAST, ndim, shape, fill_normal, 4);
+        if (backward) add_input(&c, dtype, CHECK_ROW_MAJOR, reduction == 2 ? ndim - 1 : 0, places, fill_positive, 1);
+        add_input(&c, dtype, CHECK_CHANNELS_LAST, ndim, shape, fill_normal, 4);
         lc_view *x = &c.in[c.n_in - 1];
         lc_view *t = add_input(&c, ids, CHECK_ROW_MAJOR, ndim - 1, places, fill_whole, (double)classes);
         put_value(ids, t->data, 0, -100); /* ignored */
         if (odd_labels) put_value(ids, t->data, 1, (double)classes);
         if (weighted)
-            add_input(&c, LC_F32, CHECK_ROW_MAJOR, 1, &classes, fill_positive, 1);
+            add_input(&c, dtype, CHECK_ROW_MAJOR, 1, &classes, fill_positive, 1);
         else
             add_missing(&c);
         if (backward) {
-            lc_view *lse = add_input(&c, LC_F32, CHECK_ROW_MAJOR, ndim - 1, places, fill_normal, 1);
+            lc_view *lse = add_input(&c, dtype, CHECK_ROW_MAJOR, ndim - 1, places, fill_normal, 1);
             int64_t n = view_numel(lse), inner = n / places[0];
             for (int64_t p = 0; p < n; p++) {
-                const float *row = (const float *)x->data + (ndim > 2 ? p * classes : p / inner * classes);
+                const int64_t row = ndim > 2 ? p * classes : p / inner * classes;
                 double sum = 0;
-                for (int64_t k = 0; k < classes; k++) sum += exp((double)row[k]);
-                ((float *)lse->data)[p] = (float)log(sum);
+                for (int64_t k = 0; k < classes; k++) sum += exp(lc__number_at(x->data, dtype, row + k));
+                put_value(dtype, lse->data, p, log(sum));
             }
-            add_input(&c, LC_F32, CHECK_ROW_MAJOR, 0, NULL, fill_positive, 100);
+            add_input(&c, dtype, CHECK_ROW_MAJOR, 0, NULL, fill_positive, 100);
         }
         add_int(&c, -100);
         add_int(&c, reduction);
@@ -51,17 +53,23 @@ static void check_cross_entropy(int ndim, const int64_t *shape, lc_dtype ids, in
     }
 }
 
-TEST(cross_entropy)
+static void check_cross_entropies(lc_dtype dtype)
 {
     const int64_t shapes[][4] = {{2, 2, 1, 1}, {3, 10, 1, 1}, {130, 10, 1, 1}, {40, 33, 1, 1}, {5, 5000, 1, 1}};
     for (int s = 0; s < 5; s++) {
         for (int form = 0; form < 12; form++)
-            check_cross_entropy(2, shapes[s], form & 1 ? LC_I32 : LC_I64, form % 3, form & 2 ? 0.1 : 0, form >= 6,
-                                form == 11);
+            check_cross_entropy(dtype, 2, shapes[s], form & 1 ? LC_I32 : LC_I64, form % 3, form & 2 ? 0.1 : 0,
+                                form >= 6, form == 11);
     }
-    check_cross_entropy(SHAPE(3, 7, 5, 4), LC_I64, 0, 0, false, false);
-    check_cross_entropy(SHAPE(3, 7, 5, 4), LC_I64, 2, 0.2, true, true);
-    check_cross_entropy(SHAPE(3, 20, 9), LC_I64, 1, 0, false, false);
+    check_cross_entropy(dtype, SHAPE(3, 7, 5, 4), LC_I64, 0, 0, false, false);
+    check_cross_entropy(dtype, SHAPE(3, 7, 5, 4), LC_I64, 2, 0.2, true, true);
+    check_cross_entropy(dtype, SHAPE(3, 20, 9), LC_I64, 1, 0, false, false);
+}
+
+TEST(cross_entropy)
+{
+    check_cross_entropies(LC_F32);
+    check_cross_entropies(LC_F64);
 }
 
 /* ---- layer and RMS normalization ---- */
@@ -459,22 +467,22 @@ TEST(attention)
 }
 
 /* ---- embedding ---- */
-TEST(embedding)
+static void check_embedding(lc_dtype dtype)
 {
     const int64_t sizes[] = {1, 16, 100, 768};
     for (int s = 0; s < 4; s++) {
         for (int form = 0; form < 2; form++) {
             lc_dtype ids = form ? LC_I32 : LC_I64;
-            kernel_case c = case_of(&lc__op_embedding);
+            kernel_case c = case_in(dtype, &lc__op_embedding);
             lc_view *v = add_input(&c, ids, CHECK_ROW_MAJOR, SHAPE(4, 60), fill_whole, 31);
             put_value(ids, v->data, 3, 500);
             put_value(ids, v->data, 4, -1);
-            add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(31, sizes[s]), fill_normal, 1);
+            add_input(&c, dtype, CHECK_ROW_MAJOR, SHAPE(31, sizes[s]), fill_normal, 1);
             add_int(&c, -1);
             c.relative = c.of_largest = 0;
             check_case(&c);
-            kernel_case b = case_of(&lc__op_embedding_backward);
-            add_input(&b, LC_F32, CHECK_ROW_MAJOR, SHAPE(4, 60, sizes[s]), fill_normal, 1);
+            kernel_case b = case_in(dtype, &lc__op_embedding_backward);
+            add_input(&b, dtype, CHECK_ROW_MAJOR, SHAPE(4, 60, sizes[s]), fill_normal, 1);
             v = add_input(&b, ids, CHECK_ROW_MAJOR, SHAPE(4, 60), fill_whole, 31);
             put_value(ids, v->data, 3, 500);
             add_int(&b, 31);
@@ -484,15 +492,21 @@ TEST(embedding)
     }
 }
 
+TEST(embedding)
+{
+    check_embedding(LC_F32);
+    check_embedding(LC_F64);
+}
+
 /* ---- dropout ---- */
-TEST(dropout)
+static void check_dropout(lc_dtype dtype)
 {
     const int64_t sizes[] = {1, 3, 255, 256, 257, 100003};
     const double p[] = {0.1, 0.5, 0.9999999, 1, 1e-9};
     for (int s = 0; s < 6; s++) {
         for (int k = 0; k < 5; k++) {
-            kernel_case c = case_of(&lc__op_dropout);
-            add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(sizes[s]), fill_positive, 1);
+            kernel_case c = case_in(dtype, &lc__op_dropout);
+            add_input(&c, dtype, CHECK_ROW_MAJOR, SHAPE(sizes[s]), fill_positive, 1);
             add_int(&c, 12345);
             add_int(&c, 2);
             add_float(&c, p[k]);
@@ -500,6 +514,12 @@ TEST(dropout)
             check_case(&c);
         }
     }
+}
+
+TEST(dropout)
+{
+    check_dropout(LC_F32);
+    check_dropout(LC_F64);
 }
 
 TEST_MAIN

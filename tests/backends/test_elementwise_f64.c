@@ -26,13 +26,6 @@ static const struct {
 };
 #define ELEMENTWISE_COUNT ((int)(sizeof elementwise / sizeof elementwise[0]))
 
-static kernel_case case_f64(const lc_op *op)
-{
-    kernel_case c = case_of(op);
-    c.f64 = 4e-15;
-    return c;
-}
-
 static void add_operand(kernel_case *c, int op, int i, check_layout layout, int ndim, const int64_t *shape)
 {
     enum kind kind = elementwise[op].kind;
@@ -62,7 +55,7 @@ TEST(every_operator)
     const int64_t sizes[] = {1, 2, 17, 511, 512, 513, 40000};
     for (int op = 0; op < ELEMENTWISE_COUNT; op++) {
         for (int s = 0; s < 7; s++) {
-            kernel_case c = case_f64(elementwise[op].op);
+            kernel_case c = case_f64(elementwise[op].op, 4e-15);
             for (int i = 0; i < elementwise[op].n_in; i++) add_operand(&c, op, i, CHECK_ROW_MAJOR, SHAPE(sizes[s]));
             add_attributes(&c, op, s);
             c.of_largest = 1;
@@ -74,7 +67,7 @@ TEST(every_operator)
 /* The output's dimensions that operands 0, 1 and 2 have; the others are 1 and broadcast. */
 static void check_broadcast(const lc_op *o, check_layout layout, const int64_t *shape, const unsigned *has)
 {
-    kernel_case c = case_f64(o);
+    kernel_case c = case_f64(o, 4e-15);
     int op = lc__elementwise_index(o);
     c.out_layout = layout;
     for (int i = 0; i < elementwise[op].n_in; i++) {
@@ -144,7 +137,7 @@ TEST(special_values)
         if (elementwise[op].n_in > 2 || elementwise[op].kind == FILL || (elementwise[op].n_in == 2 && delicate) ||
             !strcmp(name, "mish") || !strcmp(name, "hardswish") || !strcmp(name, "gelu"))
             continue;
-        kernel_case c = case_f64(elementwise[op].op);
+        kernel_case c = case_f64(elementwise[op].op, 4e-15);
         for (int i = 0; i < elementwise[op].n_in; i++) {
             add_operand(&c, op, i, CHECK_ROW_MAJOR, SHAPE(n * n));
             for (int k = 0; k < n * n; k++) ((double *)c.in[i].data)[k] = special[i ? k / n : k % n];
@@ -214,7 +207,7 @@ static int instruction(kernel_case *c, const lc_op *op, int float_index, int n_i
 TEST(fused_program)
 {
     for (int way = 0; way < 4; way++) {
-        kernel_case c = case_f64(&lc__op_fused);
+        kernel_case c = case_f64(&lc__op_fused, 4e-15);
         const int64_t shape[] = {5, 6, 7, 9}, vector[] = {1, 6, 1, 1};
         c.out_layout = way & 1 ? CHECK_CHANNELS_LAST : CHECK_ROW_MAJOR;
         add_input(&c, LC_F64, c.out_layout, 4, shape, fill_normal, 1);

@@ -7,13 +7,6 @@
  * so much less is asked for. */
 #define NEAR 2e-14
 
-static kernel_case case_f64(const lc_op *op)
-{
-    kernel_case c = case_of(op);
-    c.f64 = NEAR;
-    return c;
-}
-
 /* [batch, rows, columns], or without a batch; `turned`: stored by columns. */
 static void add_matrix(kernel_case *c, int64_t batch, int64_t rows, int64_t columns, bool turned, int64_t pad)
 {
@@ -30,7 +23,7 @@ static void add_matrix(kernel_case *c, int64_t batch, int64_t rows, int64_t colu
 
 static void check_matmul(int64_t batch, int64_t m, int64_t k, int64_t n, int how)
 {
-    kernel_case c = case_f64(&lc__op_matmul);
+    kernel_case c = case_f64(&lc__op_matmul, NEAR);
     add_matrix(&c, batch, m, k, how & 1, how & 4 ? 3 : 0);
     add_matrix(&c, batch, k, n, how & 2, how & 4 ? 5 : 0);
     check_case(&c);
@@ -51,7 +44,7 @@ TEST(batches_of_matrices)
         check_matmul(2, 20, 21, 22, how);
         check_matmul(19, 33, 16, 40, how);
     }
-    kernel_case c = case_f64(&lc__op_matmul); /* [3,1,m,k] x [4,k,n] */
+    kernel_case c = case_f64(&lc__op_matmul, NEAR); /* [3,1,m,k] x [4,k,n] */
     add_input(&c, LC_F64, CHECK_ROW_MAJOR, 4, (int64_t[]){3, 1, 5, 7}, fill_normal, 1);
     add_input(&c, LC_F64, CHECK_ROW_MAJOR, 3, (int64_t[]){4, 7, 9}, fill_normal, 1);
     check_case(&c);
@@ -69,7 +62,7 @@ TEST(bias_and_activation)
     static const int64_t sizes[][3] = {{64, 784, 128}, {150, 120, 10}, {4, 17, 5}, {140, 600, 70}, {3, 4000, 9}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         for (int64_t activation = 0; activation < 8; activation++) {
-            kernel_case c = case_f64(&lc__op_linear);
+            kernel_case c = case_f64(&lc__op_linear, NEAR);
             add_matrix(&c, 0, sizes[i][0], sizes[i][1], activation & 1, 0);
             add_matrix(&c, 0, sizes[i][2], sizes[i][1], false, 0);
             if (activation & 4)
@@ -87,7 +80,7 @@ TEST(added_to_a_gradient)
 {
     static const int64_t sizes[][3] = {{40, 600, 37}, {9, 5000, 11}, {4, 3, 5}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        kernel_case c = case_f64(&lc__op_matmul);
+        kernel_case c = case_f64(&lc__op_matmul, NEAR);
         add_matrix(&c, 0, sizes[i][0], sizes[i][1], true, 0);
         add_matrix(&c, 0, sizes[i][1], sizes[i][2], false, 0);
         c.accumulate = true;
@@ -104,7 +97,7 @@ TEST(gelu_of_linear)
     for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
         const int64_t *z = fused_sizes[i];
         for (int how = 0; how < 4; how++) {
-            kernel_case c = case_f64(&lc__op_linear_gelu);
+            kernel_case c = case_f64(&lc__op_linear_gelu, NEAR);
             add_input(&c, LC_F64, CHECK_ROW_MAJOR, 3, (int64_t[]){2, z[0], z[1]}, fill_normal, 1);
             add_input(&c, LC_F64, CHECK_ROW_MAJOR, 2, (int64_t[]){z[2], z[1]}, fill_normal, 0.2);
             if (how & 2)
@@ -126,7 +119,7 @@ TEST(slope_of_gelu)
     for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
         const int64_t *z = fused_sizes[i];
         for (int form = 0; form < 2; form++) {
-            kernel_case c = case_f64(&lc__op_matmul_gelu_backward);
+            kernel_case c = case_f64(&lc__op_matmul_gelu_backward, NEAR);
             add_matrix(&c, 2, z[0], z[1], false, 0);
             add_matrix(&c, 0, z[1], z[2], false, 0);
             add_matrix(&c, 2, z[0], z[2], false, 0);
@@ -141,7 +134,7 @@ TEST(gradients_of_weight_and_bias)
     for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
         const int64_t *z = fused_sizes[i];
         for (int how = 0; how < 8; how++) {
-            kernel_case c = case_f64(&lc__op_linear_weight_grad);
+            kernel_case c = case_f64(&lc__op_linear_weight_grad, NEAR);
             add_matrix(&c, 0, z[1], z[0], how & 1, how & 4 ? 3 : 0);
             add_matrix(&c, 0, z[1], z[2], how & 2, how & 4 ? 5 : 0);
             c.accumulate = i == 1;

@@ -3,13 +3,6 @@
  * bits for any number of threads (check_case). */
 #include "kernel_check.h"
 
-static kernel_case case_f64(const lc_op *op)
-{
-    kernel_case c = case_of(op);
-    c.f64 = 2e-13;
-    return c;
-}
-
 static void add_vector(kernel_case *c, int64_t n, bool there, fill_fn *fill)
 {
     if (there)
@@ -30,7 +23,7 @@ TEST(batch_norm)
     for (size_t i = 0; i < sizeof images / sizeof *images; i++) {
         for (int way = 0; way < 8; way++) {
             const int64_t *s = images[i].shape;
-            kernel_case c = case_f64(way & 4 ? &lc__op_batch_norm_inference : &lc__op_batch_norm);
+            kernel_case c = case_f64(way & 4 ? &lc__op_batch_norm_inference : &lc__op_batch_norm, 2e-13);
             c.out_layout = CHECK_CHANNELS_LAST;
             lc_view *x = add_input(&c, LC_F64, CHECK_CHANNELS_LAST, images[i].ndim, s, fill_normal, 2);
             for (int64_t k = 0; k < view_numel(x); k++) ((double *)x->data)[k] += 100; /* far from 0 */
@@ -50,7 +43,7 @@ TEST(gradient_of_batch_norm)
     for (size_t i = 0; i < sizeof images / sizeof *images; i++) {
         for (int way = 0; way < 4; way++) {
             const int64_t *s = images[i].shape;
-            kernel_case c = case_f64(&lc__op_batch_norm_backward);
+            kernel_case c = case_f64(&lc__op_batch_norm_backward, 2e-13);
             c.out_layout = CHECK_CHANNELS_LAST;
             add_input(&c, LC_F64, CHECK_CHANNELS_LAST, images[i].ndim, s, fill_normal, 1);
             add_input(&c, LC_F64, CHECK_CHANNELS_LAST, images[i].ndim, s, fill_normal, 2);
@@ -74,7 +67,7 @@ TEST(layer_and_rms_norm)
         for (int way = 0; way < 12; way++) {
             bool rms = way >= 8;
             int dims = way & 4 && !rms ? 2 : 1; /* normalized dimensions */
-            kernel_case c = case_f64(rms ? &lc__op_rms_norm : &lc__op_layer_norm);
+            kernel_case c = case_f64(rms ? &lc__op_rms_norm : &lc__op_layer_norm, 2e-13);
             add_input(&c, LC_F64, CHECK_ROW_MAJOR, 3, rows[i], fill_normal, 2);
             for (int k = 0; k < (rms ? 1 : 2); k++) {
                 if (way >> k & 1)
@@ -93,7 +86,7 @@ TEST(gradients_of_layer_and_rms_norm)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (int way = 0; way < 4; way++) {
-            kernel_case c = case_f64(way & 1 ? &lc__op_rms_norm_backward : &lc__op_layer_norm_backward);
+            kernel_case c = case_f64(way & 1 ? &lc__op_rms_norm_backward : &lc__op_layer_norm_backward, 2e-13);
             for (int k = 0; k < 2; k++) add_input(&c, LC_F64, CHECK_ROW_MAJOR, 3, rows[i], fill_normal, 2);
             add_vector(&c, rows[i][2], way & 2, fill_normal);
             if (!(way & 1)) add_input(&c, LC_F64, CHECK_ROW_MAJOR, 2, rows[i], fill_normal, 1);
@@ -111,7 +104,7 @@ TEST(softmax_and_its_gradient)
     const int64_t sizes[] = {1, 2, 7, 16, 65, 511, 512, 1500};
     for (int o = 0; o < 4; o++) {
         for (int s = 0; s < 8; s++) {
-            kernel_case c = case_f64(ops[o]);
+            kernel_case c = case_f64(ops[o], 2e-13);
             for (int k = 0; k <= o / 2; k++)
                 add_input(&c, LC_F64, CHECK_ROW_MAJOR, 2, (int64_t[]){37, sizes[s]}, fill_normal, 3);
             add_int(&c, 1);
@@ -119,7 +112,7 @@ TEST(softmax_and_its_gradient)
         }
     }
     for (int o = 0; o < 2; o++) { /* rows with infinities and NaN */
-        kernel_case c = case_f64(ops[o]);
+        kernel_case c = case_f64(ops[o], 2e-13);
         double *x = add_input(&c, LC_F64, CHECK_ROW_MAJOR, 2, (int64_t[]){5, 19}, fill_normal, 300)->data;
         for (int i = 0; i < 19; i++) x[i] = -INFINITY;
         x[19] = -INFINITY, x[2 * 19 + 3] = NAN, x[3 * 19 + 18] = INFINITY;
@@ -131,7 +124,7 @@ TEST(softmax_and_its_gradient)
 /* ---- sums ---- */
 static void check_sum(const lc_op *op, check_layout layout, int ndim, const int64_t *shape, unsigned reduced, bool keep)
 {
-    kernel_case c = case_f64(op);
+    kernel_case c = case_f64(op, 2e-13);
     add_input(&c, LC_F64, layout, ndim, shape, fill_positive, 1);
     add_int(&c, keep);
     add_int(&c, __builtin_popcount(reduced));
