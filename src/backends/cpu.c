@@ -20,12 +20,18 @@ static lc_status kernel_set(void *device, const void **set)
     return LC_OK;
 }
 
+static bool is_set(const void *set, const char *name)
+{
+    return !strcmp(((const lc__isa *)set)->name, name);
+}
+
 /* A set that LIGHTC_ISA has chosen uses no units beyond it. */
 static bool has_units(const void *set, lc_dtype dtype)
 {
-    if (strcmp(((const lc__isa *)set)->name, "avx512") != 0) return false;
+    bool amx = is_set(set, "amx");
+    if (!amx && !is_set(set, "avx512")) return false;
     const lc__units u = lc__units_find();
-    return dtype == LC_BF16 ? u.avx512_bf16 || u.amx_bf16 : dtype == LC_F16 && (u.avx512_fp16 || u.amx_fp16);
+    return dtype == LC_BF16 ? amx || u.avx512_bf16 : dtype == LC_F16 && u.avx512_fp16;
 }
 
 static bool is_low(const lc_call *call)
@@ -39,14 +45,31 @@ static bool is_fused_product(const lc_op *op)
     return op == &lc__op_linear_gelu || op == &lc__op_matmul_gelu_backward || op == &lc__op_linear_weight_grad;
 }
 
+/* Whether an own kernel for units for matrices is faster than oneDNN's. Own convolutions copy patches of images, and
+ * oneDNN's compute a row of pixels at a time: theirs lose where rows are short or, of a weight gradient, where each
+ * patch is used for many channels (measured on a Xeon with AMX, oneDNN 2.6.3). */
+static bool units_prefer_own(const lc_call *call)
+{
+    const lc_view *y = call->op == &lc__op_conv ? &call->out[0] : &call->in[0];
+    if (call->op == &lc__op_conv_weight_grad) return y->shape[1] >= 256;
+    if (call->op == &lc__op_conv || call->op == &lc__op_conv_input_grad) return y->shape[y->ndim - 1] <= 4;
+    return true;
+}
+
 /* bf16: oneDNN's kernels come first where they are faster, and are not used elsewhere. */
 static lc_status find_low_kernels(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n)
 {
-    bool fast = has_units(set, LC_BF16) && lc__onednn_bf16_is_fast();
-    if (fast && is_fused_product(call->op)) return LC_OK; /* the product alone takes less time */
-    if (fast) LC_TRY(lc__onednn_candidates(call, max, out, n));
-    const lc_kernel *own = *n < max ? lc__isa_kernel(set, call) : NULL;
-    if (own) out[(*n)++] = own;
+    bool fast = has_units(set, LC_BF16) && lc__onednn_bf16_is_fast(), amx = is_set(set, "amx");
+    if (fast && !amx && is_fused_product(call->op)) return LC_OK; /* the product alone takes less time */
+    const lc_kernel *own = lc__isa_kernel(set, call);
+    bool own_first = own && amx && units_prefer_own(call);
+    if (own_first) out[(*n)++] = own;
+    if (fast && *n < max) {
+        int more = 0;
+        LC_TRY(lc__onednn_candidates(call, max - *n, out + *n, &more));
+        *n += more;
+    }
+    if (own && !own_first && *n < max) out[(*n)++] = own;
     return LC_OK;
 }
 
@@ -79,7 +102,7 @@ static lc_status find_kernels(const void *set, const lc_call *call, int max, con
 /* Three products of bf16 take less time than one of f32 in units for matrices only. */
 static bool lowers_products(const void *set)
 {
-    return has_units(set, LC_BF16) && lc__units_find().amx_bf16 && lc__onednn_bf16_is_fast();
+    return is_set(set, "amx") && lc__onednn_bf16_is_fast();
 }
 
 static void describe(const void *set, char *text, size_t size)

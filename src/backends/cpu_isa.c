@@ -22,6 +22,12 @@ static bool machine_has_avx512(void)
 {
     return lc__units_find().avx512;
 }
+
+static bool machine_has_amx(void)
+{
+    const lc__units u = lc__units_find();
+    return u.avx512 && u.amx_bf16;
+}
 #endif
 
 /* Best last. */
@@ -33,6 +39,7 @@ static const struct {
 #ifdef LC_ISA_X86
     {&lc__isa_avx2, machine_has_avx2},
     {&lc__isa_avx512, machine_has_avx512},
+    {&lc__isa_amx, machine_has_amx},
 #endif
 };
 

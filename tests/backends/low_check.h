@@ -129,10 +129,10 @@ static void release_low(kernel_case *c, float **want)
 /* Releases the case. */
 static inline void check_low(kernel_case *c, lc_dtype out, bool accumulate)
 {
-    static const char *const sets[] = {"base", "avx2", "avx512"};
+    static const char *const sets[] = {"base", "avx2", "avx512", "amx"};
     float *want[LC_MAX_OUTPUTS];
     reference_of(c, out, want);
-    for (int s = 0; s < 3; s++) {
+    for (int s = 0; s < 4; s++) {
         const lc__isa *isa = lc__isa_find(sets[s]);
         if (!isa) continue;
         lc_call call = call_of(c, NULL, 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fast kernels that are compiled once per instruction set.
  *
- * Every file in isa/ is compiled with LC_ISA=base, avx2 and avx512. Exported names get the name of the set through
+ * Every file in isa/ is compiled with LC_ISA=base, avx2 and avx512, and some with amx, for units for matrices. Exported names get the name of the set through
  * LC_ISA_NAME(x). isa/table.c collects the kernels of one set in an lc__isa, and lc__isa_choose chooses the set
  * (backends/cpu_isa.c).
  *
@@ -30,6 +30,7 @@ extern const lc__isa lc__isa_base;
 #ifdef LC_ISA_X86
 extern const lc__isa lc__isa_avx2;
 extern const lc__isa lc__isa_avx512;
+extern const lc__isa lc__isa_amx;
 #endif
 
 /* The set of that name if this machine can run it, else NULL. */

@@ -9,7 +9,12 @@
 #define LC_ISA_STRING__(isa) LC_ISA_STRING_(isa)
 #define LC_ISA_STRING        LC_ISA_STRING__(LC_ISA)
 
-/* X(name): file name.c exports lc__name_kernels */
+/* X(name): file name.c exports lc__name_kernels. The files of LC_ISA_LISTS_AMX are compiled for amx, too, whose kernels
+ * come before those of avx512. */
+#define LC_ISA_LISTS_AMX(X)                                                                                            \
+    X(product)                                                                                                         \
+    X(conv_low)
+
 #define LC_ISA_LISTS(X)                                                                                                \
     X(fused)                                                                                                           \
     X(fused_f64)                                                                                                       \
@@ -43,7 +48,15 @@
     X(conv_low)
 
 #define LC_ISA_DECLARE_LIST(name) extern const lc__kernel_entry LC_ISA_NAME(lc__##name##_kernels)[];
+#if defined(__AMX_BF16__)
+#define LC_ISA_AVX512_LIST(name)         lc__##name##_kernels_avx512
+#define LC_ISA_DECLARE_AVX512_LIST(name) extern const lc__kernel_entry LC_ISA_AVX512_LIST(name)[];
+LC_ISA_LISTS_AMX(LC_ISA_DECLARE_LIST)
+LC_ISA_LISTS(LC_ISA_DECLARE_AVX512_LIST)
+#undef LC_ISA_DECLARE_AVX512_LIST
+#else
 LC_ISA_LISTS(LC_ISA_DECLARE_LIST)
+#endif
 #undef LC_ISA_DECLARE_LIST
 
 #endif

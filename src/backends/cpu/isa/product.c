@@ -43,6 +43,9 @@ static bool plan_types(const lc_call *call, product_job *j)
         if (v->ndim >= 0 && !is_stored(v->dtype)) return false;
         j->low |= is_low(v);
     }
+#if defined(__AMX_BF16__)
+    if (call->in[0].dtype != LC_BF16 || call->in[1].dtype != LC_BF16) return false;
+#endif
     e->kind = epilogue_of(call->op);
     j->x_type = call->in[0].dtype;
     j->y_type = call->in[1].dtype;

@@ -19,8 +19,14 @@
  * computed in scratch. */
 #include "backends/cpu/isa/product_job.h"
 
+#if defined(__AMX_BF16__)
+#include "backends/cpu/isa/product_amx.h"
+#else
 #include "backends/cpu/isa/product_panels.h"
 #include "backends/cpu/isa/product_tile.h"
+#define COLUMN(depth) (depth)
+#define STEP          8
+#endif
 #include "backends/cpu/parallel.h"
 
 #if VW == 16
@@ -28,16 +34,25 @@
 #else
 #define STRIPS_ROWS 128
 #endif
-#define DEPTH        256
-#define BLOCK_ROWS   96                 /* rows of a piece, at most: its strips stay in the second-level cache */
+#if defined(__AMX_BF16__)
+#define BLOCK_ROWS 128
+#define DEPTH      512 /* and more, up to MOST_DEPTH, if what is copied of x stays in the second-level cache */
+#define MOST_DEPTH 2048
+#define COPY_BYTES ((int64_t)768 << 10)
+#define PIECE_WORK ((int64_t)4000 * 1000)
+#else
+#define DEPTH      256
+#define BLOCK_ROWS 96 /* rows of a piece, at most: its strips stay in the second-level cache */
+#define PIECE_WORK ((int64_t)400 * 1000)
+#endif
 #define FEW_ROWS     128                /* STRIPS_ROWS if x's columns are dense and there are panels for many pieces */
 #define OWN_PANELS   4                  /* panels that a piece makes at a time */
 #define SHARED_BYTES ((int64_t)4 << 20) /* panels, or panels and strips */
 #define STRIPS_BYTES ((int64_t)1 << 20) /* strips alone */
 #define IN_PLACE     ((int64_t)4 << 20) /* bytes of y, which a copy would fetch row by row from beyond the caches */
 /* Multiplications of a piece: the total divided by PIECES, but at least PIECE_WORK. */
-#define PIECES     64
-#define PIECE_WORK ((int64_t)400 * 1000)
+#define PIECES          64
+#define ROUNDED_AT_ONCE (4 * PANEL)
 
 /* ---- tiles and what follows them ---- */
 
@@ -47,18 +62,53 @@ typedef struct target {
     int64_t step;
 } target;
 
+/* Floats of a row of x, or of its copy. */
+static inline int64_t row_floats(const product_job *j, int64_t depth)
+{
+#if defined(__AMX_BF16__)
+    (void)j;
+    return COLUMN(depth);
+#else
+    return j->row_step ? j->row_step : j->strips ? depth : j->p.xm;
+#endif
+}
+
+#if defined(__AMX_BF16__)
+/* The columns of one panel, which begins at column n of the target. `a`: the copy of x at the piece's first row. Units
+ * compute whole tiles: those at the edges are computed elsewhere. */
+static void panel_columns(const product_job *j, const float *a, int64_t depth, target to, int64_t rows, int64_t n,
+                          int64_t width, const float *panel, int64_t ldb, bool add)
+{
+    float edge[ROWS * PANEL];
+    const int64_t lines = 2 * TILE / 64 / parts(rows, ROWS), steps = parts(depth, STEP);
+    const char *ahead = (const char *)(panel + PANEL * COLUMN(depth)); /* the next panel */
+    (void)ldb;
+    for (int64_t m = 0; m < rows; m += ROWS, ahead += steps * lines * 64) {
+        const int64_t count = smaller(rows - m, ROWS);
+        const float *from = a + m * row_floats(j, depth);
+        float *out = to.c + m * to.step + n;
+        if (width == PANEL && count == ROWS) {
+            full_tile(depth, from, panel, out, to.step, add, false, ahead, lines);
+            continue;
+        }
+        for (int64_t i = 0; add && i < count; i++)
+            memcpy(edge + i * PANEL, out + i * to.step, (size_t)width * sizeof *edge);
+        full_tile(depth, from, panel, edge, PANEL, add, width <= SIDE, ahead, lines);
+        for (int64_t i = 0; i < count; i++) memcpy(out + i * to.step, edge + i * PANEL, (size_t)width * sizeof *edge);
+    }
+}
+#else
 /* The columns of one panel, which begins at column n of the target. `a`: strips, or x at the piece's first row and k.
  */
 static void panel_columns(const product_job *j, const float *a, int64_t depth, target to, int64_t rows, int64_t n,
                           int64_t width, const float *panel, int64_t ldb, bool add)
 {
     float edge[ROWS * PANEL];
-    const lc__product *p = &j->p;
     bool inside = width == PANEL;
-    int64_t ldc = inside ? to.step : PANEL, xm = j->row_step ? j->row_step : p->xm;
+    int64_t ldc = inside ? to.step : PANEL, xm = row_floats(j, depth);
     for (int64_t m = 0; m < rows; m += ROWS) {
         int64_t count = smaller(rows - m, ROWS);
-        const float *from = a + m * (j->strips ? depth : xm);
+        const float *from = a + m * xm;
         float *out = to.c + m * to.step + n, *c = inside ? out : edge;
         if (count == ROWS)
             any_full_tile(depth, from, xm, j->strips, panel, ldb, c, ldc, inside && add, width <= VW);
@@ -70,6 +120,7 @@ static void panel_columns(const product_job *j, const float *a, int64_t depth, t
         }
     }
 }
+#endif
 
 /* Applies bias, activation and epilogue to the product, in place. */
 static void finish(const product_job *j, int64_t m0, int64_t rows, int64_t n0, int64_t columns)
@@ -122,6 +173,7 @@ static void finish_rounded(const product_job *j, target from, int64_t m0, int64_
 
 /* ---- pieces ---- */
 
+#if !defined(__AMX_BF16__)
 static void panels_of(const product_job *j, int64_t k, int64_t depth, int64_t n0, int64_t n1, float *to)
 {
     if (j->pack_panels)
@@ -141,6 +193,16 @@ static void copy_x(const product_job *j, int64_t k, int64_t depth, int64_t m0, i
         make_strips(j->x_type, &j->p, j->x, k, depth, m0, m1 - m0, to);
 }
 
+static void strip_sums_of(const float *strip, int64_t depth, bool add, double *total)
+{
+    strip_sums(ROWS, strip, depth, add, total);
+}
+
+static void units_begin(void) {}
+
+static void units_end(void) {}
+#endif
+
 /* Makes panels [begin, end) of the blocks of k that are made at once, counted block by block. */
 static void make_panels(const void *context, int64_t begin, int64_t end, int thread)
 {
@@ -151,15 +213,14 @@ static void make_panels(const void *context, int64_t begin, int64_t end, int thr
         int64_t depth = smaller(j->depth, j->k_end - k);
         next = smaller(end, (block + 1) * j->panels);
         panels_of(j, k, depth, panel * PANEL, smaller(j->p.n, (panel + next - i) * PANEL),
-                  j->scratch + (block * j->panels * j->depth + panel * depth) * PANEL);
+                  j->scratch + (block * j->panels * COLUMN(j->depth) + panel * COLUMN(depth)) * PANEL);
     }
 }
 
 /* Where row m of the copy of x begins, in a block of k; rows from a multiple of ROWS on. */
 static int64_t copied_row(const product_job *j, int64_t block, int64_t depth, int64_t m)
 {
-    return block * whole(j->p.m, ROWS) * (j->row_step ? j->row_step : j->depth) +
-           m * (j->row_step ? j->row_step : depth);
+    return block * whole(j->p.m, ROWS) * row_floats(j, j->depth) + m * row_floats(j, depth);
 }
 
 /* Copies strips [begin, end) of x, or as many rows, counted as panels are. */
@@ -184,7 +245,7 @@ static void sum_rows(const product_job *j, const float *strips, int64_t k, int64
     int64_t n = parts(rows, ROWS), end = n * (column_block + 1) / j->column_blocks;
     for (int64_t s = n * column_block / j->column_blocks; s < end; s++) {
         double *total = j->after.partial + m + s * ROWS;
-        strip_sums(ROWS, strips + s * ROWS * depth, depth, k > 0, total);
+        strip_sums_of(strips + s * ROWS * row_floats(j, depth), depth, k > 0, total);
         for (int64_t i = 0; k + depth == j->p.k && i < smaller(ROWS, rows - s * ROWS); i++)
             put(j->after.sums_type, j->after.sums, m + s * ROWS + i, (float)total[i]);
     }
@@ -194,7 +255,26 @@ static target target_of(const product_job *j, int64_t m, int64_t n, float *own)
 {
     if (!j->rounds) return (target){(float *)j->out + m * j->p.n + n, j->p.n};
     if (j->whole) return (target){j->scratch + j->shared_floats - j->sum_floats + m * j->p.n + n, j->p.n};
-    return (target){own + j->own_floats, j->column_block};
+    return (target){own + j->own_floats, j->at_once};
+}
+
+/* A part of a piece: columns [n0, n1) of its rows. `a`: its rows of x, or their copy, at k. */
+static void some_columns(const product_job *j, const float *a, int64_t k, int64_t depth, target to, int64_t rows,
+                         int64_t n0, int64_t n1, float *own)
+{
+    const lc__product *p = &j->p;
+    const float *panels = j->scratch + (k - j->k_begin) / j->depth * COLUMN(j->depth) * j->panels * PANEL;
+    for (int64_t n = n0, next; n < n1; n = next) {
+        bool in_place = j->in_place && n + PANEL <= n1;
+        next = j->shared ? n1 : smaller(n1, n + (in_place ? 1 : OWN_PANELS) * PANEL);
+        const float *panel = j->shared  ? panels + n * COLUMN(depth)
+                             : in_place ? (const float *)j->y + k * p->yk + n
+                                        : own;
+        if (!j->shared && !in_place) panels_of(j, k, depth, n, next, own);
+        for (; n < next; n += PANEL, panel += PANEL * COLUMN(depth))
+            panel_columns(j, a, depth, to, rows, n - n0, smaller(PANEL, n1 - n), panel, in_place ? p->yk : PANEL,
+                          k > 0 || (j->accumulate && !j->rounds));
+    }
 }
 
 static void piece(const void *context, int64_t begin, int64_t end, int thread)
@@ -202,36 +282,31 @@ static void piece(const void *context, int64_t begin, int64_t end, int thread)
     const product_job *j = context;
     const lc__product *p = &j->p;
     float *own = j->scratch + j->shared_floats + thread * j->per_thread; /* a part of x, or a panel */
+    units_begin();
     for (int64_t i = begin; i < end; i++) {
         int64_t m = i / j->column_blocks * j->row_block, rows = smaller(j->row_block, p->m - m);
-        int64_t n0 = i % j->column_blocks * j->column_block, n1 = smaller(n0 + j->column_block, p->n);
-        target to = target_of(j, m, n0, own);
-        for (int64_t k = j->k_begin; k < j->k_end; k += j->depth) {
-            int64_t depth = smaller(j->depth, j->k_end - k);
-            const float *panels = j->scratch + (k - j->k_begin) * j->panels * PANEL;
-            const float *a = own;
-            if (j->own_copy)
-                copy_x(j, k, depth, m, m + rows, own);
-            else if (j->copied)
-                a = j->scratch + j->panel_floats + copied_row(j, (k - j->k_begin) / j->depth, depth, m);
-            else
-                a = (const float *)j->x + m * p->xm + k * p->xk;
-            if (j->after.kind == EPILOGUE_ROW_SUMS) sum_rows(j, a, k, depth, m, rows, i % j->column_blocks);
-            for (int64_t n = n0, next; n < n1; n = next) {
-                bool in_place = j->in_place && n + PANEL <= n1;
-                next = j->shared ? n1 : smaller(n1, n + (in_place ? 1 : OWN_PANELS) * PANEL);
-                const float *panel = j->shared  ? panels + n * depth
-                                     : in_place ? (const float *)j->y + k * p->yk + n
-                                                : own;
-                if (!j->shared && !in_place) panels_of(j, k, depth, n, next, own);
-                for (; n < next; n += PANEL, panel += PANEL * depth)
-                    panel_columns(j, a, depth, to, rows, n - n0, smaller(PANEL, n1 - n), panel,
-                                  in_place ? p->yk : PANEL, k > 0 || (j->accumulate && !j->rounds));
+        int64_t first = i % j->column_blocks * j->column_block, last = smaller(first + j->column_block, p->n);
+        for (int64_t n0 = first, n1; n0 < last; n0 = n1) {
+            n1 = smaller(n0 + j->at_once, last);
+            target to = target_of(j, m, n0, own);
+            for (int64_t k = j->k_begin; k < j->k_end; k += j->depth) {
+                int64_t depth = smaller(j->depth, j->k_end - k);
+                const float *a = own;
+                if (!j->copied)
+                    a = (const float *)j->x + m * p->xm + k * p->xk;
+                else if (!j->own_copy)
+                    a = j->scratch + j->panel_floats + copied_row(j, (k - j->k_begin) / j->depth, depth, m);
+                else if (n0 == first)
+                    copy_x(j, k, depth, m, m + rows, own);
+                if (n0 == first && j->after.kind == EPILOGUE_ROW_SUMS)
+                    sum_rows(j, a, k, depth, m, rows, i % j->column_blocks);
+                some_columns(j, a, k, depth, to, rows, n0, n1, own);
             }
+            if (j->k_end == p->k && j->rounds) finish_rounded(j, to, m, rows, n0, n1 - n0);
+            if (j->k_end == p->k && !j->rounds) finish(j, m, rows, n0, n1 - n0);
         }
-        if (j->k_end == p->k && j->rounds) finish_rounded(j, to, m, rows, n0, n1 - n0);
-        if (j->k_end == p->k && !j->rounds) finish(j, m, rows, n0, n1 - n0);
     }
+    units_end();
 }
 
 /* ---- the plan ---- */
@@ -256,10 +331,10 @@ static void plan_scratch(product_job *j, int64_t blocks)
 {
     const lc__product *p = &j->p;
     j->blocks_at_once = blocks;
-    int64_t row = j->row_step ? j->row_step : j->depth;
+    int64_t row = row_floats(j, j->depth);
     j->own_copy = j->copied && j->shared && (p->xk == 1 || (j->column_blocks == 1 && blocks == 1));
     if (j->shared || j->copied) {
-        int64_t panels = j->shared ? j->panels * PANEL * j->depth : 0;
+        int64_t panels = j->shared ? j->panels * PANEL * COLUMN(j->depth) : 0;
         int64_t copy = j->copied && !j->own_copy ? whole(p->m, ROWS) * row : 0;
         int64_t bytes = j->shared ? SHARED_BYTES : STRIPS_BYTES;
         j->blocks_at_once = smaller(larger(bytes / 4 / larger(panels + copy, 1), 1), blocks);
@@ -269,19 +344,40 @@ static void plan_scratch(product_job *j, int64_t blocks)
     j->whole = j->rounds && j->blocks_at_once < blocks;
     if (j->whole) j->sum_floats = whole(p->m * p->n, 16);
     j->shared_floats += j->sum_floats;
-    j->own_floats = !j->shared ? OWN_PANELS * PANEL * j->depth : j->own_copy ? whole(j->row_block, ROWS) * row : 0;
+    j->own_floats = !j->shared    ? OWN_PANELS * PANEL * COLUMN(j->depth)
+                    : j->own_copy ? whole(j->row_block, ROWS) * row
+                                  : 0;
     j->per_thread = j->own_floats;
-    if (j->rounds && !j->whole) j->per_thread += j->row_block * j->column_block;
+    /* Results that a piece computes elsewhere stay in the first caches until they are rounded. */
+    j->at_once = j->rounds && blocks == 1 ? smaller(ROUNDED_AT_ONCE, j->column_block) : j->column_block;
+    if (j->rounds && !j->whole) j->per_thread += j->row_block * j->at_once;
+}
+
+/* How long a block of k may be. */
+static int64_t depth_of(const product_job *j)
+{
+#if defined(__AMX_BF16__)
+    int64_t rows = whole(j->shared ? j->row_block : j->p.m, ROWS);
+    return smaller(larger(COPY_BYTES / 2 / rows, DEPTH), MOST_DEPTH) / STEP * STEP;
+#else
+    (void)j;
+    return DEPTH;
+#endif
 }
 
 bool lc__job_plan(product_job *j)
 {
     const lc__product *p = &j->p;
-    int64_t blocks = parts(p->k, DEPTH), row_work;
+    int64_t row_work;
     if (__builtin_mul_overflow(p->k, whole(p->n, PANEL), &row_work) || row_work > INT64_MAX / p->m / 8) return false;
     j->work = p->m * row_work;
-    j->depth = whole(parts(p->k, blocks), 8);
     plan_pieces(j, row_work);
+    int64_t blocks = parts(p->k, depth_of(j));
+    j->depth = whole(parts(p->k, blocks), STEP);
+#if defined(__AMX_BF16__)
+    j->row_step = SOME + 16;
+    j->copied = true;
+#else
     /* Rows a page apart would all use the same few lines of the first-level cache; half a page apart they use
      * twice as many, which is enough for wide pieces. */
     int64_t conflict = j->column_blocks > 1 ? 512 : 1024;
@@ -293,6 +389,7 @@ bool lc__job_plan(product_job *j)
     j->copied = j->strips || j->row_step;
     j->in_place = !j->pack_panels && j->y_type == LC_F32 && p->m <= FEW_ROWS && p->yn == 1 && p->yk % 512 != 0 &&
                   p->k * p->yk <= IN_PLACE / 4;
+#endif
     plan_scratch(j, blocks);
     return true;
 }

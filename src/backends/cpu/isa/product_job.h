@@ -12,7 +12,11 @@
 
 typedef struct product_job product_job;
 
-#define JOB_ROWS  12       /* a multiple of the rows of a strip */
+#if defined(__AMX_BF16__)
+#define JOB_ROWS 32
+#else
+#define JOB_ROWS 12 /* a multiple of the rows of a strip */
+#endif
 #define JOB_PANEL (2 * VW) /* columns of a panel */
 
 /* Copies a part of a factor that is no matrix, as product_panels.h does with matrices. */
@@ -46,6 +50,7 @@ struct product_job {
     bool own_copy;    /* by pieces, not before them */
     int64_t blocks_at_once;
     int64_t row_block, column_block, row_blocks, column_blocks;
+    int64_t at_once; /* columns of a piece that are computed and then finished */
     int64_t panels, panel_floats, shared_floats, own_floats, per_thread, sum_floats;
     int64_t k_begin, k_end; /* the range of k whose panels are made */
 };

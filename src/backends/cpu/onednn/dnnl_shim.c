@@ -272,16 +272,38 @@ dnnl_status_t lc__dnnl_conv_input_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t 
     return status;
 }
 
+/* The dimensions of `from` in whatever layout, with the type of `typed`. */
+static dnnl_status_t in_any_layout(lc__md *out, lc__cmd from, lc__cmd typed)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    dnnl_data_type_t type;
+    dnnl_dims_t *dims;
+    int ndim;
+    TRY(dnnl_memory_desc_query(typed, dnnl_query_data_type, &type));
+    TRY(dnnl_memory_desc_query(from, dnnl_query_ndims_s32, &ndim));
+    TRY(dnnl_memory_desc_query(from, dnnl_query_dims, &dims));
+    return lc__dnnl_md_tag(out, type, ndim, *dims, dnnl_format_tag_any);
+#else
+    return lc__dnnl_md_tag(out, typed->data_type, from->ndims, from->dims, dnnl_format_tag_any);
+#endif
+}
+
+/* The forward convolution that oneDNN asks for has weights of the images' type: there is none of bf16 images and f32
+ * weights, which is what the gradient of bf16 images is. */
 dnnl_status_t lc__dnnl_conv_weight_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd x, lc__cmd dw,
                                         lc__cmd dy, const lc__dnnl_window *window, const char *avoid)
 {
     dnnl_primitive_desc_t hint;
     dnnl_primitive_attr_t attr;
     window_dims g = {.stride = {0}};
+    lc__md w;
     *pd = NULL;
     copy_window(&g, window);
-    TRY(conv_forward(&hint, engine, x, dw, NULL, dy, window, NULL, ANY));
-    dnnl_status_t status = make_attr(&attr, NULL);
+    TRY(in_any_layout(&w, dw, x));
+    dnnl_status_t status = conv_forward(&hint, engine, x, w, NULL, dy, window, NULL, ANY);
+    lc__dnnl_md_free(w);
+    if (status != dnnl_success) return status;
+    status = make_attr(&attr, NULL);
     if (status == dnnl_success) {
 #if DNNL_VERSION_MAJOR >= 3
         status = accept(dnnl_convolution_backward_weights_primitive_desc_create(pd, engine, dnnl_convolution_direct, x,
