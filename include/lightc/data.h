@@ -105,7 +105,7 @@ LC_API const lc_sample_spec *lc_dataset_spec(const lc_dataset *d); /* borrowed *
 LC_API size_t lc_dataset_scratch_size(const lc_dataset *d);
 /* Why sample `index`, which was read before, has the data of another one (see lc_dataset_ops); NULL: it has its own. */
 LC_API const char *lc_dataset_replaced(const lc_dataset *d, int64_t index);
-/* The sizes of a field in sample `index`: those of the spec, but for the ones in which samples differ. `sizes` has room
+/* The sizes of a field in sample `index`: those of the spec, except the ones in which samples differ. `sizes` has room
  * for LC_MAX_DIMS - 1. */
 LC_API lc_status lc_dataset_sizes(lc_dataset *d, int64_t index, int field, int64_t *sizes) LC_MUST_USE;
 /* Sample `index`, for programs and wrappers: bounds checked, errors name the index. */

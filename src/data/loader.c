@@ -12,7 +12,7 @@
  * all slots (their memory is exchanged), so the engine sees the same tensors in every step. After creation nothing is
  * allocated, except when an epoch begins: for its order, and if samples differ in size, for its largest batch.
  *
- * Of a batch that is smaller than usual a combined loader may need another range than this rank's part
+ * A combined loader may need another range of a batch that is smaller than usual than this rank's part
  * (epoch.h): that is gathered into a separate slot. */
 #include "base/args.h"
 #include "base/clock.h"

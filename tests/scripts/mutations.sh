@@ -272,7 +272,7 @@ mutate 'copies that overtake others' src/backends/sim/work.c 's/    w->bytes = b
 mutate 'memory that is not zero' src/backends/driver/queue.c 's/if (!error) error = q->driver->fill_async(q->context, \*out, 0, [^;]*;//' test_backend_check:a_good_backend
 mutate 'inputs that nobody waits for' src/backends/driver/queue.c 's/if (!error) error = d->stream_wait(q->context, q->stream, event);//' test_backend_check:a_good_backend
 mutate 'inputs sent over those in use' src/backends/driver/queue.c 's/if (!error) error = d->stream_wait(q->context, q->ahead, q->taken);//' test_backend_check:a_good_backend
-mutate 'inputs behind what is computed' src/engine/plan/program.c 's/if (k->n_uploads \&\& on->ops->copy_ahead)/if (false)/' test_sim_fit:a_batch_is_copied
+mutate 'inputs that wait for what is computed' src/engine/plan/program.c 's/if (k->n_uploads \&\& on->ops->copy_ahead)/if (false)/' test_sim_fit:a_batch_is_copied
 mutate 'a program with the work of two queues' src/backends/sim/work.c 's/if (error || !d->into || d->capturing == s) return error;/return error;/' test_sim:one_queue
 mutate 'memory that stays registered' src/backends/driver/queue.c 's/if ((\*p)->at != at) continue;/continue;/' test_backend_check:a_good_backend
 mutate 'memory unregistered while it is used' src/backends/driver/queue.c 's/\(static void unpin[^{]*{\n\)    (void)[^;]*;\n/\1/' test_backend_check:a_good_backend

@@ -149,7 +149,7 @@ static void run_auto(chain *c, uint64_t key)
     }
 }
 
-/* All operations but LC__INVERT. */
+/* All operations except LC__INVERT. */
 #define OPERATIONS 14
 
 static void run_rand(chain *c, uint64_t key)

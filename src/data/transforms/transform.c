@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Transforms of a field of a sample, one kind a file: describe and apply, a table, a constructor in
- * lightc/transforms.h, and a test in tests/data/transforms. Randomness comes from the sample's key alone. */
+ * lightc/transforms.h, and a test in tests/data/transforms. Randomness comes only from the sample's key. */
 #include "data/transforms/transform.h"
 
 #include <math.h>
