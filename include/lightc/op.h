@@ -176,7 +176,7 @@ struct lc_op {
     lc_infer_fn *infer;
     /* NULL with LC_OP_NO_GRAD, or if no input can want a gradient. */
     lc_grad_fn *grad;
-    /* LC_OP_VIEW: fill out->stride and *offset (elements) from `in`; return false if the result is no view of these
+    /* LC_OP_VIEW: fill out->stride and *offset (elements) from `in`; return false if the result is not a view of these
      * strides (the planner then makes in[0] dense row-major and asks again). out has dtype and shape. */
     bool (*view)(const lc_infer *call, const lc_view *in, lc_view *out, int64_t *offset);
     /* LC_OP_MUTATES: bit i set = in[i] is written. */

@@ -260,7 +260,8 @@ lc_status lc__image_dataset_new(lc__image_list *list, const lc_image_args *args,
 static const images *images_of(const lc_dataset *d)
 {
     if (d->ops.get == images_get) return d->self;
-    (void)lc_fail(LC_ERR_ARGUMENT, "dataset '%s' is no dataset of pictures; ask the one it was made of", d->ops.name);
+    (void)lc_fail(LC_ERR_ARGUMENT, "dataset '%s' has no pictures; ask the dataset of pictures that it was made of",
+                  d->ops.name);
     return NULL;
 }
 

@@ -190,7 +190,7 @@ TEST(vector_loops_give_the_same_bytes)
     lc__resize_release(&r);
 }
 
-/* ---- files that are no pictures ---- */
+/* ---- files that are not pictures ---- */
 
 static void refuse(const void *data, size_t n, const char *part)
 {

@@ -139,7 +139,7 @@ lfw_dataset)
   check "as a plot" png timing.png
   check "and in half blocks" says '▄▄▄'
   check "and nothing else" test ! -e batch.png
-  check "numbers that are none are an error" fails -get_timing -num_workers 1,x
+  check "what is not a number is an error" fails -get_timing -num_workers 1,x
   check "that says what is expected" complains 'num_workers must be numbers'
   "$bin/make_pictures" data || exit 1
   check "shows another folder, with two dashes" run --path data/train --visualize_batch --batch_size 4
@@ -218,7 +218,7 @@ sharded_gpt)
     check "$s on 3 ranks" run "${args[@]}" --devices 3 --strategy $s --default_root_dir $s --state_dict_type full
   done
   check "with the same bits" cmp {sharded_1,sharded_3}/lightning_logs/version_0/checkpoints/epoch=0-step=20.ckpt/model.safetensors
-  check "a limit that is no size is an error" fails "${args[@]}" --memory_limit many
+  check "a limit that is not a size is an error" fails "${args[@]}" --memory_limit many
   check "a full disk is an error" loses "${args[@]}" --max_steps 1 --devices 2 --strategy ddp
   ;;
 char_gpt)
@@ -317,7 +317,7 @@ bench_devices)
   check "measures nothing else" fails --measure walk
   check "batches that no two devices share" run --batch_sizes 3 --repeats 2 --seconds 0.001
   check "are not measured with two" says '^ddp on 2 devices, training: not measured'
-  check "a batch size that is no number is an error" fails --batch_sizes 8,x
+  check "a batch size that is not a number is an error" fails --batch_sizes 8,x
   check "a full disk is an error" loses --batch_sizes 8 --most 1 --repeats 2 --seconds 0.01
   ;;
 ddp_mnist | ddp_by_hand)

@@ -130,6 +130,15 @@ static bool right_alone(const char *text, const char *at, const char *after)
     return (*after && !strchr(".,:;)", *after)) || follows_one(text, at, 4, verbs);
 }
 
+/* "There is no such file", "it is no longer", "is no larger than": not "it is no file". */
+static bool right_no(const char *text, const char *at, const char *after)
+{
+    static const char *const there[] = {"there", NULL};
+    static const char *const more[] = {" longer",  " more",   " less",   " fewer",  " larger",
+                                       " smaller", " better", " higher", " faster", NULL};
+    return follows_one(text, at, 1, there) || begins_with_one(after, more);
+}
+
 /* Numbers lie in [0, 1]. */
 static bool right_lie(const char *text, const char *at, const char *after)
 {
@@ -190,6 +199,10 @@ static const rule rules[] = {
     {"rank who", false, NULL, "a rank that"},
     {"ranks who", false, NULL, "ranks that"},
     {"process who", false, NULL, "a process that"},
+    {"is no", false, right_no, "is not a"},
+    {"are no", false, right_no, "are not"},
+    {"was no", false, right_no, "was not a"},
+    {"were no", false, right_no, "were not"},
     {"there is: %s", false, NULL, "available:"},
     {"there are: %s", false, NULL, "available:"},
     {"known are", false, NULL, "available:"},
@@ -523,6 +536,8 @@ TEST(rules_find_what_they_should)
                  {"/* depends on the file alone. */", 1},
                  {"/* leaves the file alone */", 0},
                  {"/* the header alone has more */", 0},
+                 {"f(\"%s is no such type\")", 1},
+                 {"f(\"there is no such type; it is no longer there and was no larger than\")", 0},
                  {"/* \"*\" stands for any text */", 0},
                  {"/* it stands in the header */", 1},
                  {"int anew = 1;", 0},
