@@ -99,7 +99,7 @@ LC_API lc_status lc_tensor_read(lc_tensor *t, void *data, size_t bytes) LC_MUST_
  * runs, and lc_tensor_read is then an error. For those, collective over the strategy's ranks. */
 LC_API lc_status lc_tensor_gather(lc_tensor *t, void *data, size_t bytes) LC_MUST_USE;
 /* Replaces the value of a persistent tensor from row-major `data` of exactly `bytes` bytes. (If the tensor is kept in
- * parts, each rank keeps its own: give the same value on all ranks.) */
+ * slices, each rank takes its own: give the same value on all ranks.) */
 LC_API lc_status lc_tensor_write(lc_tensor *t, const void *data, size_t bytes) LC_MUST_USE;
 /* The value of a one-element tensor. On a step tensor this runs the step up to there first. */
 LC_API lc_status lc_item(lc_tensor *t, double *value) LC_MUST_USE;

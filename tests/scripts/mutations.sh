@@ -169,7 +169,7 @@ mutate 'a wish to stop ignored' src/core/ranks/wishes.c 's/if (flags\[WISH_STOP\
 mutate 'options not compared' src/core/trainer/begin.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp_differences:different_options
 mutate 'data not compared' src/core/loop/fit.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp_differences:different_options
 mutate 'buffers of steps not shared' src/core/loop/fit.c 's/if (!t->accumulating) LC_TRY(lc__read_buffers_from_rank_zero(t));//' test_ddp_data:rank_0
-mutate 'own loaders weighed as shares' src/data/loader.c 's/lc__epoch_is_share(&l->epoch) ? part.global_size : 0/part.global_size/' test_ddp_loaders:ranks_own
+mutate 'own loaders weighed as shares' src/data/loader.c 's/lc__epoch_is_share(&l->epoch) ? share.global_size : 0/share.global_size/' test_ddp_loaders:ranks_own
 mutate 'restarts from any fit' src/core/checkpoint/find_newest.c 's/return !origin || (/return true || (/' test_elastic:each_fit
 mutate 'models not compared' src/core/ranks/same_run.c 's/s = lc__ranks_compare(comm, "model", &text);/s = LC_OK;/' test_ddp_differences:different_models
 mutate 'models of evaluations not compared' src/core/trainer/run.c 's/LC_TRY(lc__ranks_model(t->comm, t->m, false));//' test_ddp_differences:nothing_is_trained

@@ -449,6 +449,8 @@ static void check_names(const char *path, char *s)
                                            {"beside", "next_to"},
                                            {"whom", "say who"},
                                            {"anew", "again"},
+                                           {"batch_part", "share, device_part"},
+                                           {"ckpt_share", "part, joint"},
                                            {"lc__stranger", "unproven"},
                                            {"lc__door", "lc__admit"},
                                            {"bury", "say what it waits for"}};
