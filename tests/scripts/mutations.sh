@@ -213,7 +213,7 @@ mutate 'any proof accepted' src/comm/net/proof.c 's/return !differs;/return true
 mutate 'a proof accepted twice' src/comm/coordinator/admit.c 's/return lc__proof_nonce(s->asked) >= 0 \&\&/return/' test_control_admit:repeated
 mutate 'a proof accepted in both directions' src/comm/net/proof_openssl.c 's/text\[0\] = (uint8_t)ask->role;/text[0] = 0;/' test_control_admit
 mutate 'a rank accepts any coordinator' src/comm/control/rank_thread.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_admit:impostor
-mutate 'launchers start ranks of others' src/comm/coordinator/watch.c 's/l->identity == identity) continue;/true) continue;/' test_twice:before_its test_twice:own_ranks
+mutate 'launchers start ranks of others' src/comm/coordinator/launchers.c 's/l->identity == identity) continue;/true) continue;/' test_twice:before_its test_twice:own_ranks
 mutate 'strangers keep others waiting' src/comm/net/guests.h 's/LC__GUEST_FIRST 0.15/LC__GUEST_FIRST 9.0/' test_crowd:delay test_crowd_tcp:delay
 mutate 'messages accepted in any order' src/comm/net/seal_openssl.c 's/    s->number++;//' test_seal:order test_seal:between
 mutate 'a broken seal accepted' src/comm/control/wire.c 's/w->takes \&\& !open_sealed(w, out)) return -1;/w->takes) (void)open_sealed(w, out);/' test_seal:between
