@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loader alone: pictures from folders of JPEG files, and tokens from a mapped file. Each measurement runs in a
+/* Only the loader: pictures from folders of JPEG files, and tokens from a mapped file. Each measurement runs in a
  * process of its own, so that its memory can be told from that of the others, and alternates with its floor: libjpeg on
  * one thread with the files in memory, or memcpy. */
 #include "pictures.h"

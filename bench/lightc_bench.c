@@ -26,7 +26,7 @@ static const struct {
     {"exposed", bench_exposed,
      "what communication adds to a step of ddp (gpt), between ranks that were started for it"},
     {"link", bench_link, "what a link costs the core that computes, with only send and recv"},
-    {"images", bench_images, "the loader alone: JPEG files with 0 to 2 workers next to libjpeg, tokens next to memcpy"},
+    {"images", bench_images, "only the loader: JPEG files with 0 to 2 workers next to libjpeg, tokens next to memcpy"},
     {"record", bench_record, "recording an operation; replaying a node next to its kernel"},
     {"first_step", bench_first_step, NULL},
     {"first_step_idx", bench_first_step_idx, NULL},

@@ -33,7 +33,7 @@ double bench_since_exec(void)
     size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
     if (f) fclose(f);
     text[n] = '\0';
-    /* Field 22, in ticks since the machine was started; the name (field 2) may contain anything but ends with ')'. */
+    /* Field 22, in ticks since the machine was started; the name (field 2) may contain anything, and ends with ')'. */
     const char *p = strrchr(text, ')');
     for (int field = 2; p && field < 22; field++) p = strchr(p + 1, ' ');
     if (!p) return NAN;

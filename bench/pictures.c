@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folders of JPEG files with the detail of photographs, always the same, and how fast libjpeg alone decodes them. */
+/* Folders of JPEG files with the detail of photographs, always the same, and how fast libjpeg decodes them by itself.
+ */
 #include "pictures.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
  *   dp_linear --strategy data_parallel --devices 2            each batch of 20 is cut into two parts of 10
  *   dp_linear --strategy central_storage --devices 2          the same, with the parameters on the host
  *
- * All of them end with the same weights, within rounding. Devices are shares of the CPU today. With --devices 2 alone
+ * All of them end with the same weights, within rounding. Devices are shares of the CPU today. With only --devices 2
  * the strategy is ddp: two processes with a batch of 20 each, so an epoch has half as many steps. */
 #include <lightc/lightc.h>
 #include <stdio.h>

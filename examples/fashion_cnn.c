@@ -87,7 +87,7 @@ static lc_status test_step(lc_module *self, const lc_batch *batch, int64_t batch
     (void)batch_idx, (void)dataloader_idx;
     cnn *m = (cnn *)self;
     lc_tensor *logits = evaluate(self, batch, "test_loss", "test_acc");
-    /* F1 is no mean over batches, so log the metric itself: the trainer computes it at the end. */
+    /* F1 is not a mean over batches, so log the metric itself: the trainer computes it at the end. */
     LC_TRY(lc_metric_update_tensor(m->f1, logits, batch->y));
     lc_log_metric(self, "test_f1", m->f1);
     return LC_OK;

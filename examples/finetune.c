@@ -67,7 +67,7 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
     return lc_optimizers_add(out, lc_adam(&m->head, .lr = m->lr));
 }
 
-/* Weights for the backbone: all of it, and nothing but the classifier of the file may be left over. */
+/* Weights for the backbone: all of it, and only the classifier of the file may be left over. */
 static lc_status load_weights(classifier *m, const char *path)
 {
     const char *const fc[] = {"fc.weight", "fc.bias"};

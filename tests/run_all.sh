@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # All tests, stage by stage; `tests/run_all.sh STAGE...` runs some of them:
 #   release      the release build, everything ctest knows
-#   reference    its operators and engine on the reference kernels alone
+#   reference    its operators and engine only on the reference kernels
 #   unplanned    the same node by node (LIGHTC_PLAN=off)
 #   asan         everything under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan         what has threads under ThreadSanitizer

@@ -101,8 +101,8 @@ LC_API lc_status lc_file_dataset_new(int n, const lc_file_field *fields, lc_data
 
 typedef struct lc_file_windows_args {
     size_t size;
-    const char *array;  /* the array of tokens, of one dimension and any type of whole numbers but u64; NULL: the only
-                           one */
+    const char *array;  /* the array of tokens, of one dimension and any type of whole numbers except u64; NULL: the
+                           only one */
     int64_t window;     /* REQUIRED: tokens of a sample */
     int64_t stride;     /* from window to window; LC_UNSET: `window`, so that each token is predicted once */
     int64_t begin, end; /* the tokens that are used: [begin, end); end LC_UNSET: to the last one */

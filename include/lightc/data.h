@@ -105,7 +105,7 @@ LC_API const lc_sample_spec *lc_dataset_spec(const lc_dataset *d); /* borrowed *
 LC_API size_t lc_dataset_scratch_size(const lc_dataset *d);
 /* Why sample `index`, which was read before, has the data of another one (see lc_dataset_ops); NULL: it has its own. */
 LC_API const char *lc_dataset_replaced(const lc_dataset *d, int64_t index);
-/* The sizes of a field in sample `index`: those of the spec, but for the ones in which samples differ. `sizes` has room
+/* The sizes of a field in sample `index`: those of the spec, except the ones in which samples differ. `sizes` has room
  * for LC_MAX_DIMS - 1. */
 LC_API lc_status lc_dataset_sizes(lc_dataset *d, int64_t index, int field, int64_t *sizes) LC_MUST_USE;
 /* Sample `index`, for programs and wrappers: bounds checked, errors name the index. */
@@ -336,8 +336,8 @@ typedef struct lc_dataloader_ops {
      * ones included (lc_batch.size 0), each with its global_size and global_offset. Rank 0 of 1 undoes that. The
      * defaults in `share` are resolved. Called when no epoch runs. Default: the loader can only give whole batches. */
     lc_status (*share)(void *self, const lc_share *share);
-    /* A line of text about everything that must be equal on all ranks, so that each sees its part of the same data: "96
-     * samples of 'mnist' in batches of 4, random (seed 1)". As snprintf. Default: nothing. */
+    /* A line of text about everything that must be equal on all ranks, so that each sees its share of the same data:
+     * "96 samples of 'mnist' in batches of 4, random (seed 1)". As snprintf. Default: nothing. */
     int (*describe)(void *self, int64_t epoch, char *text, size_t size);
     /* For a loader that gives one rank's shares: replaces the last share from next by samples [begin, begin + n) of the
      * same global batch, with its global_size, and global_offset = begin. Combined loaders need this to cut all parts

@@ -58,7 +58,7 @@ typedef struct lc_device_memory {
 /* A kind of device, for people to read. */
 typedef struct lc_device_info {
     int devices;        /* how many of the kind this machine has */
-    char kernels[128];  /* "avx512, oneDNN 2.6.0"; "" if the kind does not tell, as the next */
+    char kernels[128];  /* "avx512, oneDNN 2.6.0"; "" if the kind does not say, like the next */
     char features[256]; /* of the processor: "avx2 f16c avx512 avx512_bf16" */
 } lc_device_info;
 
@@ -103,9 +103,9 @@ LC_API void lc_zero_grad(lc_graph *g);
 
 /* For losses that were multiplied by a scale: `unscale`, a persistent f32 tensor of no dimensions, is its reciprocal.
  * Gradients that are read, clipped or applied are multiplied by it, and an update whose gradients are not all finite is
- * skipped: it writes nothing and does not count. after_update: called when an update has been recorded, by whomever;
- * records how the scale changes (see lc_optimizer.factor). Both borrowed; NULL (the default): losses have no scale, and
- * nothing follows an update. */
+ * skipped: it writes nothing and does not count. after_update: called when an update has been recorded, whatever
+ * recorded it; records how the scale changes (see lc_optimizer.factor). Both borrowed; NULL (the default): losses have
+ * no scale, and nothing follows an update. */
 typedef void lc_after_update_fn(void *ctx, lc_optimizer *optimizer);
 LC_API void lc_graph_set_unscale(lc_graph *g, lc_tensor *unscale, lc_after_update_fn *after_update, void *ctx);
 

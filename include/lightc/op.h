@@ -78,7 +78,7 @@ typedef struct lc_rng_key {
 typedef struct lc_kernel lc_kernel;
 typedef struct lc_call lc_call;
 
-/* One prepared call of a kernel inside a plan. Everything but data pointers, floats and rng is fixed at prepare. */
+/* One prepared call of a kernel inside a plan. Everything except data pointers, floats and rng is fixed at prepare. */
 struct lc_call {
     const lc_op *op;
     const lc_kernel *kernel;
@@ -176,7 +176,7 @@ struct lc_op {
     lc_infer_fn *infer;
     /* NULL with LC_OP_NO_GRAD, or if no input can want a gradient. */
     lc_grad_fn *grad;
-    /* LC_OP_VIEW: fill out->stride and *offset (elements) from `in`; return false if the result is no view of these
+    /* LC_OP_VIEW: fill out->stride and *offset (elements) from `in`; return false if the result is not a view of these
      * strides (the planner then makes in[0] dense row-major and asks again). out has dtype and shape. */
     bool (*view)(const lc_infer *call, const lc_view *in, lc_view *out, int64_t *offset);
     /* LC_OP_MUTATES: bit i set = in[i] is written. */
@@ -199,7 +199,7 @@ LC_BEGIN_DECLS
 LC_API void lc_call_bad_index(const lc_call *call, const lc_bad_index *bad);
 
 /* Gives an operator a kernel for devices of a backend ("cuda"): usually an operator of the program, whose lc_op.kernel
- * runs on the host. run() enqueues its work on call->queue and returns; all pointers of the call but `ints` are then
+ * runs on the host. run() enqueues its work on call->queue and returns; all pointers of the call except `ints` are then
  * addresses of the device. Plans that are made from now on ask the kernels that were added, the last one first, then
  * the backend's own. All three are used until the process ends; any thread may call this. */
 LC_API lc_status lc_op_add_kernel(const lc_op *op, const char *backend, const lc_kernel *kernel);

@@ -60,7 +60,7 @@ typedef struct lc_strategy_ops {
     /* Reports where this rank is, shown if it is lost. `where` is static; NULL: outside any run, when no limit is
      * learned for the time between two calls. Cheap. */
     void (*progress)(void *self, int64_t step, const char *where);
-    /* This rank fails: tells the others why, so that they do not wait for it. The current message may say more
+    /* This rank fails: reports why to the others, so that they do not wait for it. The current message may say more
      * afterwards. */
     void (*fail)(void *self, const char *why);
     void (*teardown)(void *self);

@@ -91,15 +91,15 @@ LC_API void lc_tensor_unref(lc_tensor *t);     /* NULL is fine; step tensors are
 LC_API void lc_tensor_set_requires_grad(lc_tensor *t, bool requires_grad);
 LC_API bool lc_tensor_requires_grad(const lc_tensor *t);
 
-/* Copies the value out, row-major, into `data` of exactly `bytes` bytes: as lc_tensor_dtype, or as
- * lc_tensor_storage, which `bytes` tells. On a step tensor this runs the step up to
+/* Copies the value out, row-major, into `data` of exactly `bytes` bytes. `bytes` decides the type: that of
+ * lc_tensor_dtype, or of lc_tensor_storage. On a step tensor this runs the step up to
  * there first. */
 LC_API lc_status lc_tensor_read(lc_tensor *t, void *data, size_t bytes) LC_MUST_USE;
 /* As lc_tensor_read, also for parameters that a strategy keeps in slices: the strategy sharded does so while training
  * runs, and lc_tensor_read is then an error. For those, collective over the strategy's ranks. */
 LC_API lc_status lc_tensor_gather(lc_tensor *t, void *data, size_t bytes) LC_MUST_USE;
 /* Replaces the value of a persistent tensor from row-major `data` of exactly `bytes` bytes. (If the tensor is kept in
- * parts, each rank keeps its own: give the same value on all ranks.) */
+ * slices, each rank takes its own: give the same value on all ranks.) */
 LC_API lc_status lc_tensor_write(lc_tensor *t, const void *data, size_t bytes) LC_MUST_USE;
 /* The value of a one-element tensor. On a step tensor this runs the step up to there first. */
 LC_API lc_status lc_item(lc_tensor *t, double *value) LC_MUST_USE;

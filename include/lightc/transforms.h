@@ -24,7 +24,7 @@ typedef struct lc_range {
 } lc_range;
 #define LC_RANGE(from, to) LC_LITERAL(lc_range, (from), (to))
 
-/* How a pixel that lies between those of the source is computed. */
+/* How a pixel between those of the source is computed. */
 typedef enum lc_resample {
     LC_RESAMPLE_NEAREST = 0,
     LC_RESAMPLE_NEAREST_EXACT, /* only for resizing */

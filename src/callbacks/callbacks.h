@@ -29,8 +29,8 @@ static inline bool lc__dup(const char *s, char **out)
     const name##_args *const args = &taken_;                                                                           \
     if (given) LC_TRY(lc__args_take(&taken_, sizeof taken_, given, #name "_new", #name))
 
-/* For callbacks that only log. fast_dev_run and barebones open no logger, which is no error; with several ranks, rank 0
- * logs. */
+/* For callbacks that only log. fast_dev_run and barebones open no logger, which is not an error; with several ranks,
+ * rank 0 logs. */
 static inline lc_status lc__needs_logger(const lc_trainer *t, const char *who)
 {
     const char *named = t->opt.logger ? t->opt.logger : "";

@@ -39,7 +39,7 @@ typedef struct notifier {
     notice queue[QUEUE];
     int first, n;
     bool closing;
-    char failure[512]; /* "" : none to tell */
+    char failure[512]; /* "": none to report */
     /* Used by the training thread. */
     bool warned, failed;
 } notifier;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* WeightHistogram: the distribution of the values of every parameter, and optionally of its gradient, for loggers that
- * keep histograms, under the parameter's path and PATH.grad. Rank 0 logs; if ranks hold parts of parameters or
+ * keep histograms, under the parameter's path and PATH.grad. Rank 0 logs; if ranks hold slices of parameters or
  * gradients, all ranks gather them. */
 #include "callbacks/callbacks.h"
 #include "base/handle.h"

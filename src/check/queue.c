@@ -343,7 +343,8 @@ static const char *errors_are_kept(world *w)
     uint64_t mark;
     if (w->ops->alloc(w->device, SIZE_MAX / 4, &p) >= 0) return "alloc gives more memory than there can be";
     if (!*lc_error_message()) return "alloc fails without a message";
-    if (w->ops->wait(w->device, UINT64_MAX) >= 0) return NULL; /* too little memory is no failure of the device */
+    if (w->ops->wait(w->device, UINT64_MAX) >= 0)
+        return NULL; /* not a failure of the device if it has too little memory */
     if (w->ops->copy(w->device, w->back, w->a, N) >= 0 || w->ops->mark(w->device, &mark) >= 0)
         return "after an error, calls succeed";
     return NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A batch has the largest sizes of its samples, of all ranks, so that a rank's part is the same as in one process. A
+/* A batch has the largest sizes of its samples, of all ranks, so that a rank's share is the same as in one process. A
  * sample is read in its place if it is a piece of that, and copied there otherwise. */
 #include "data/collate.h"
 #include "base/number.h"
@@ -78,15 +78,15 @@ lc_status lc__padding_sizes(const lc__padding *p, const lc_dataset *d, int f, in
     return LC_OK;
 }
 
-/* The shape of field f in a batch of which `part` is a part; *sample: bytes of its largest sample. */
-static lc_status batch_sizes(const lc__padding *p, const lc__epoch *e, lc__batch_part part, int f, int64_t *sizes,
+/* The shape of field f in a batch of which `share` is a share; *sample: bytes of its largest sample. */
+static lc_status batch_sizes(const lc__padding *p, const lc__epoch *e, lc__rank_share share, int f, int64_t *sizes,
                              size_t *sample)
 {
     lc_field own = e->dataset->spec.fields[f];
-    int64_t one[LC_MAX_DIMS - 1], first = part.begin - part.offset;
+    int64_t one[LC_MAX_DIMS - 1], first = share.begin - share.offset;
     memcpy(sizes, own.shape, sizeof own.shape);
     if (!lc__field_differs(&own)) return LC_OK;
-    for (int64_t i = first; i < first + part.global_size; i++) {
+    for (int64_t i = first; i < first + share.global_size; i++) {
         LC_TRY(lc_dataset_sizes(e->dataset, e->order[i], f, one));
         for (int k = 0; k < own.ndim; k++)
             if (one[k] > sizes[k]) sizes[k] = one[k];
@@ -109,13 +109,13 @@ lc_status lc__padding_measure(lc__padding *p, const lc__epoch *e, bool *grown)
 {
     *grown = false;
     for (int64_t b = 0; b < e->n_batches; b++) {
-        const lc__batch_part part = lc__epoch_part(e, b);
+        const lc__rank_share share = lc__epoch_share(e, b);
         for (int t = 0; t < p->n; t++) {
             lc_field field = lc__padding_field(p, e->dataset, t);
             size_t sample = 0, bytes;
-            if (t < e->dataset->spec.n) LC_TRY(batch_sizes(p, e, part, t, field.shape, &sample));
+            if (t < e->dataset->spec.n) LC_TRY(batch_sizes(p, e, share, t, field.shape, &sample));
             LC_TRY(lc__field_check(&field, lc_dataset_name(e->dataset)));
-            if (__builtin_mul_overflow(lc_field_bytes(&field), (size_t)part.n, &bytes))
+            if (__builtin_mul_overflow(lc_field_bytes(&field), (size_t)share.n, &bytes))
                 return lc_fail(LC_ERR_SHAPE, "batch %lld would be larger than memory", (long long)b);
             raise_to(&p->bytes[t], bytes, grown);
             raise_to(&p->row[t], lc_field_bytes(&field), grown);
@@ -243,14 +243,14 @@ static lc_status gather_sample(const lc__padding *p, const lc__epoch *e, lc__slo
     return LC_OK;
 }
 
-lc_status lc__padding_gather(const lc__padding *p, const lc__epoch *e, lc__batch_part part, lc__slot *s,
+lc_status lc__padding_gather(const lc__padding *p, const lc__epoch *e, lc__rank_share share, lc__slot *s,
                              lc__gatherer *w)
 {
     for (int t = 0; t < p->n; t++) {
         const lc_field field = lc__padding_field(p, e->dataset, t);
         memcpy(s->sizes[t], field.shape, sizeof field.shape);
-        if (t < e->dataset->spec.n) LC_TRY(batch_sizes(p, e, part, t, s->sizes[t], NULL));
+        if (t < e->dataset->spec.n) LC_TRY(batch_sizes(p, e, share, t, s->sizes[t], NULL));
     }
-    for (int64_t j = 0; j < part.n; j++) LC_TRY(gather_sample(p, e, s, w, e->order[part.begin + j], j));
+    for (int64_t j = 0; j < share.n; j++) LC_TRY(gather_sample(p, e, s, w, e->order[share.begin + j], j));
     return LC_OK;
 }

@@ -11,7 +11,7 @@ struct lc__padding {
     int lengths_of[LC_MAX_BATCH_TENSORS];  /* for each after the fields: whose lengths they are */
     char names[LC_MAX_BATCH_TENSORS][64];  /* "x_lengths" */
     uint64_t values[LC_MAX_BATCH_TENSORS]; /* for each field an element that fills up, in its dtype */
-    size_t bytes[LC_MAX_BATCH_TENSORS];    /* of each tensor in this rank's largest part of a batch */
+    size_t bytes[LC_MAX_BATCH_TENSORS];    /* of each tensor in this rank's largest share of a batch */
     size_t row[LC_MAX_BATCH_TENSORS];      /* of each tensor, one sample in the largest shape */
     size_t sample[LC_MAX_BATCH_TENSORS];   /* of each field in the largest sample */
     lc_pad_side side;
@@ -29,8 +29,8 @@ lc_field lc__padding_field(const lc__padding *p, const lc_dataset *d, int t);
 lc_status lc__padding_sizes(const lc__padding *p, const lc_dataset *d, int f, int64_t *sizes) LC_MUST_USE;
 /* Sets p->bytes, p->row and p->sample for the epoch that has begun. *grown: any is larger than before. */
 lc_status lc__padding_measure(lc__padding *p, const lc__epoch *e, bool *grown) LC_MUST_USE;
-/* Sets the sizes of a slot, and gathers a part of a batch into it. */
-lc_status lc__padding_gather(const lc__padding *p, const lc__epoch *e, lc__batch_part part, lc__slot *s,
+/* Sets the sizes of a slot, and gathers this rank's share of a batch into it. */
+lc_status lc__padding_gather(const lc__padding *p, const lc__epoch *e, lc__rank_share share, lc__slot *s,
                              lc__gatherer *w) LC_MUST_USE;
 
 #endif

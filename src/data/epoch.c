@@ -76,12 +76,12 @@ void lc__epoch_changed(lc__epoch *e)
     e->counted = -1;
 }
 
-lc__batch_part lc__epoch_part(const lc__epoch *e, int64_t batch)
+lc__rank_share lc__epoch_share(const lc__epoch *e, int64_t batch)
 {
     const bool fixed = !e->max_tokens;
     int64_t global_begin = fixed ? batch * e->global_batch : batch ? e->ends[batch - 1] : 0;
     int64_t left = (fixed ? e->n_samples : e->ends[batch]) - global_begin;
-    lc__batch_part s = {.global_size = fixed && left > e->global_batch ? e->global_batch : left};
+    lc__rank_share s = {.global_size = fixed && left > e->global_batch ? e->global_batch : left};
     lc_share_range(&e->share, fixed ? e->global_batch : left, s.global_size, &s.offset, &s.n);
     s.begin = global_begin + s.offset;
     return s;

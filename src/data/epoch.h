@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the batches of an epoch consist of: the order of its samples, and this rank's part of each batch. */
+/* What the batches of an epoch consist of: the order of its samples, and this rank's share of each batch. */
 #ifndef LC_DATA_EPOCH_H
 #define LC_DATA_EPOCH_H
 
@@ -18,7 +18,7 @@ typedef struct lc__epoch {
     int64_t global_batch; /* samples of a full batch on all ranks together; not with max_tokens */
     /* If samples differ in size: how batches are made of them (batches.h). */
     const lc__padding *padding;
-    int64_t max_tokens; /* of a rank's part of a batch, once padded; 0: batches have a number of samples */
+    int64_t max_tokens; /* of a rank's share of a batch, once padded; 0: batches have a number of samples */
     bool group_by_length;
     bool shuffles;                  /* the order is the sampler's or a random one; else that of the dataset */
     int64_t counted_epoch, counted; /* batches of an epoch that may not have begun; -1: none is known */
@@ -29,11 +29,11 @@ typedef struct lc__epoch {
     uint64_t key;             /* what the keys of samples depend on */
 } lc__epoch;
 
-/* This rank's part of a batch: samples [begin, begin + n) of the epoch's order, `offset` after the first of the
+/* This rank's share of a batch: samples [begin, begin + n) of the epoch's order, `offset` after the first of the
  * `global_size` samples of all ranks. */
-typedef struct lc__batch_part {
+typedef struct lc__rank_share {
     int64_t begin, n, offset, global_size;
-} lc__batch_part;
+} lc__rank_share;
 
 /* Samples and batches of any epoch; < 0: the sampler's length is invalid. */
 int64_t lc__epoch_samples(const lc__epoch *e, int64_t epoch);
@@ -43,7 +43,7 @@ void lc__epoch_changed(lc__epoch *e);
 
 /* Asks the sampler for the order of an epoch that starts at batch `start`. */
 lc_status lc__epoch_begin(lc__epoch *e, int64_t epoch, int64_t start) LC_MUST_USE;
-lc__batch_part lc__epoch_part(const lc__epoch *e, int64_t batch);
+lc__rank_share lc__epoch_share(const lc__epoch *e, int64_t batch);
 /* Whether a rank's share was set; without one, other ranks may have different loaders, which this one does not know. */
 bool lc__epoch_is_share(const lc__epoch *e);
 void lc__epoch_release(lc__epoch *e);

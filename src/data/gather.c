@@ -111,23 +111,23 @@ static void *sample_at(const lc_dataset *d, const lc__slot *s, int f, int64_t j)
     return (char *)s->data[f] + (size_t)j * d->bytes[f];
 }
 
-/* Mixes a part of batch b, from its last sample to its first, each with the one before it. That of the first is read
- * once more, unless it is the last of this part. */
-static lc_status mix(const lc__epoch *e, const lc__gathering *g, int64_t b, lc__batch_part part, lc__slot *s,
+/* Mixes a share of batch b, from its last sample to its first, each with the one before it. That of the first is read
+ * once more, unless it is the last of this share. */
+static lc_status mix(const lc__epoch *e, const lc__gathering *g, int64_t b, lc__rank_share share, lc__slot *s,
                      lc__gatherer *w)
 {
     lc_dataset *d = e->dataset;
-    if (part.global_size < 2) return LC_OK;
-    const int64_t whole = part.begin - part.offset; /* the first sample of all ranks */
-    const int64_t before = part.offset ? part.begin - 1 : whole + part.global_size - 1;
+    if (share.global_size < 2) return LC_OK;
+    const int64_t whole = share.begin - share.offset; /* the first sample of all ranks */
+    const int64_t before = share.offset ? share.begin - 1 : whole + share.global_size - 1;
     const uint64_t key = lc_random_key(e->key, (uint64_t)e->order[before]);
-    if (part.n == part.global_size)
-        for (int f = 0; f < 2; f++) memcpy(w->before[f], sample_at(d, s, f, part.n - 1), d->bytes[f]);
+    if (share.n == share.global_size)
+        for (int f = 0; f < 2; f++) memcpy(w->before[f], sample_at(d, s, f, share.n - 1), d->bytes[f]);
     else
         LC_TRY(lc_dataset_get_many(d, 1, &e->order[before], &key, w->before, w->scratch));
     const lc__mixture m =
         lc__mix_draw(&d->spec, g->mix, g->mix_alpha, lc_random_key(lc_random_key_name(e->key, "mix"), (uint64_t)b));
-    for (int64_t j = part.n - 1; j >= 0; j--)
+    for (int64_t j = share.n - 1; j >= 0; j--)
         lc__mix_run(&d->spec, &m, sample_at(d, s, 0, j), j ? sample_at(d, s, 0, j - 1) : w->before[0],
                     sample_at(d, s, 1, j), j ? sample_at(d, s, 1, j - 1) : w->before[1]);
     return LC_OK;
@@ -151,19 +151,19 @@ static void count_time(lc__gatherer *w, int64_t start)
                           memory_order_relaxed);
 }
 
-void lc__gather_batch(const lc__epoch *e, const lc__gathering *g, int64_t b, lc__batch_part part, lc__slot *s,
+void lc__gather_batch(const lc__epoch *e, const lc__gathering *g, int64_t b, lc__rank_share share, lc__slot *s,
                       lc__gatherer *w)
 {
-    const int64_t *indices = e->order + part.begin;
+    const int64_t *indices = e->order + share.begin;
     s->status = LC_OK;
-    if (!part.n && !g->padding) return;
-    for (int64_t j = 0; j < part.n; j++) w->keys[j] = lc_random_key(e->key, (uint64_t)indices[j]);
+    if (!share.n && !g->padding) return;
+    for (int64_t j = 0; j < share.n; j++) w->keys[j] = lc_random_key(e->key, (uint64_t)indices[j]);
     s->status = lc__pin_wait(&s->pin);
     const int64_t start = is_timed(g, w) ? lc__now_ns() : 0;
     if (s->status == LC_OK)
-        s->status = g->padding ? lc__padding_gather(g->padding, e, part, s, w)
-                               : lc_dataset_get_many(e->dataset, (int)part.n, indices, w->keys, s->data, w->scratch);
-    if (s->status == LC_OK && g->mix) s->status = mix(e, g, b, part, s, w);
+        s->status = g->padding ? lc__padding_gather(g->padding, e, share, s, w)
+                               : lc_dataset_get_many(e->dataset, (int)share.n, indices, w->keys, s->data, w->scratch);
+    if (s->status == LC_OK && g->mix) s->status = mix(e, g, b, share, s, w);
     count_time(w, start);
     if (g->observe) report_span(e, g, b, w, start);
     if (s->status < 0) snprintf(s->error, sizeof s->error, "%s", lc_error_message());

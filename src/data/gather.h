@@ -48,9 +48,9 @@ void lc__slots_free(lc__slot *slots, int n);
 lc_status lc__gatherer_grow(lc__gatherer *w, const lc__epoch *e, const lc__gathering *g, int64_t room) LC_MUST_USE;
 void lc__gatherer_release(lc__gatherer *w);
 
-/* Gathers a part of batch b into a slot, once no device reads it any more; s->status tells whether it could. On any
- * thread, while e and g stay as they are. */
-void lc__gather_batch(const lc__epoch *e, const lc__gathering *g, int64_t b, lc__batch_part part, lc__slot *s,
+/* Gathers this rank's share of batch b into a slot, once no device reads it any more; s->status says whether it could.
+ * On any thread, while e and g stay as they are. */
+void lc__gather_batch(const lc__epoch *e, const lc__gathering *g, int64_t b, lc__rank_share share, lc__slot *s,
                       lc__gatherer *w);
 
 #endif

@@ -3,7 +3,7 @@
  * file is broken and that is allowed, the next one instead.
  *
  * Threads decode at the same time, each with a reader that it takes from a list and puts back. So the memory grows with
- * the number of threads and the largest picture, and then nothing but the decoding libraries allocates. */
+ * the number of threads and the largest picture, and then only the decoding libraries allocate. */
 #include "data/image_dataset.h"
 #include "base/args.h"
 #include "base/str.h"
@@ -51,7 +51,7 @@ static void reader_put(images *d, lc__image_reader *r)
 
 /* ---- pictures that cannot be read ---- */
 
-/* Errors that depend on the file alone, so that every rank and every epoch skips the same samples. */
+/* Errors that depend only on the file, so that every rank and every epoch skips the same samples. */
 static bool can_be_skipped(lc_status status)
 {
     return status == LC_ERR_FORMAT || status == LC_ERR_NOT_FOUND;
@@ -260,7 +260,8 @@ lc_status lc__image_dataset_new(lc__image_list *list, const lc_image_args *args,
 static const images *images_of(const lc_dataset *d)
 {
     if (d->ops.get == images_get) return d->self;
-    (void)lc_fail(LC_ERR_ARGUMENT, "dataset '%s' is no dataset of pictures; ask the one it was made of", d->ops.name);
+    (void)lc_fail(LC_ERR_ARGUMENT, "dataset '%s' has no pictures; ask the dataset of pictures that it was made of",
+                  d->ops.name);
     return NULL;
 }
 

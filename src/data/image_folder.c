@@ -32,7 +32,7 @@ static bool has_extension(const char *name, const char *extensions)
     return false;
 }
 
-/* Whether a path is a folder, also through links. What is gone, or a link to nothing, is none. */
+/* Whether a path is a folder, also through links. What is gone, or a link to nothing, is not. */
 static bool is_folder(const char *path)
 {
     struct stat st;

@@ -12,7 +12,7 @@
  * all slots (their memory is exchanged), so the engine sees the same tensors in every step. After creation nothing is
  * allocated, except when an epoch begins: for its order, and if samples differ in size, for its largest batch.
  *
- * Of a batch that is smaller than usual a combined loader may need another range than this rank's part
+ * A combined loader may need another range of a batch that is smaller than usual than this rank's share
  * (epoch.h): that is gathered into a separate slot. */
 #include "base/args.h"
 #include "base/clock.h"
@@ -89,7 +89,7 @@ static void *work(void *arg)
         lc__slot *s = &l->slots[b % l->n_slots];
         l->busy++;
         pthread_mutex_unlock(&l->lock);
-        lc__gather_batch(&l->epoch, &l->how, b, lc__epoch_part(&l->epoch, b), s, &w->own);
+        lc__gather_batch(&l->epoch, &l->how, b, lc__epoch_share(&l->epoch, b), s, &w->own);
         pthread_mutex_lock(&l->lock);
         l->busy--;
         s->batch = b;
@@ -133,8 +133,8 @@ static lc_status measure(loader *l)
     int64_t room = l->room;
     LC_TRY(lc__padding_measure(l->how.padding, &l->epoch, &grown));
     for (int64_t b = 0; b < l->epoch.n_batches; b++) {
-        const lc__batch_part part = lc__epoch_part(&l->epoch, b);
-        if (part.n > room) room = part.n;
+        const lc__rank_share share = lc__epoch_share(&l->epoch, b);
+        if (share.n > room) room = share.n;
     }
     return grown || room > l->room ? new_slots(l, room, l->on) : LC_OK;
 }
@@ -156,11 +156,11 @@ static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
     return LC_OK;
 }
 
-static void count_replaced(loader *l, lc__batch_part part)
+static void count_replaced(loader *l, lc__rank_share share)
 {
     if (!l->epoch.dataset->ops.replaced) return;
-    for (int64_t j = 0; j < part.n; j++) {
-        const char *why = lc_dataset_replaced(l->epoch.dataset, l->epoch.order[part.begin + j]);
+    for (int64_t j = 0; j < share.n; j++) {
+        const char *why = lc_dataset_replaced(l->epoch.dataset, l->epoch.order[share.begin + j]);
         if (!why) continue;
         if (!l->replaced++) l->why_replaced = why;
     }
@@ -186,21 +186,21 @@ static void loader_times(void *self, lc_loader_times *add)
     lc__dataset_times(l->epoch.dataset, add);
 }
 
-static lc_status hand_out(loader *l, lc__batch_part part, lc__slot *s, lc_batch **out)
+static lc_status hand_out(loader *l, lc__rank_share share, lc__slot *s, lc_batch **out)
 {
     if (s->status < 0) return lc_fail(s->status, "%s", s->error);
     for (int f = 0; f < l->batch.n; f++) {
         if (l->how.padding)
-            lc__input_set_sizes(l->batch.tensors[f], s->data[f], part.n, s->sizes[f]);
+            lc__input_set_sizes(l->batch.tensors[f], s->data[f], share.n, s->sizes[f]);
         else
-            lc_input_set(l->batch.tensors[f], s->data[f], part.n);
+            lc_input_set(l->batch.tensors[f], s->data[f], share.n);
         if (s->pin.on) l->batch.tensors[f]->pin = &s->pin;
     }
-    l->batch.size = part.n;
-    l->batch.indices = l->epoch.order + part.begin;
-    l->batch.global_size = lc__epoch_is_share(&l->epoch) ? part.global_size : 0;
-    l->batch.global_offset = part.offset;
-    l->batch.first = part.begin;
+    l->batch.size = share.n;
+    l->batch.indices = l->epoch.order + share.begin;
+    l->batch.global_size = lc__epoch_is_share(&l->epoch) ? share.global_size : 0;
+    l->batch.global_offset = share.offset;
+    l->batch.first = share.begin;
     l->batch.piece = lc_share_piece(&l->epoch.share, l->epoch.global_batch);
     *out = &l->batch;
     return LC_OK;
@@ -214,7 +214,7 @@ static lc_status loader_next(void *self, lc_batch **out)
         return LC_OK;
     }
     int64_t b = l->due;
-    lc__batch_part part = lc__epoch_part(&l->epoch, b);
+    lc__rank_share share = lc__epoch_share(&l->epoch, b);
     lc__slot *s = &l->slots[b % l->n_slots];
     if (l->n_workers) {
         /* Only now is the previous batch no longer in use, and its slot free. */
@@ -226,12 +226,12 @@ static lc_status loader_next(void *self, lc_batch **out)
         pthread_mutex_unlock(&l->lock);
         if (start) l->waited_ns += lc__now_ns() - start;
     } else {
-        lc__gather_batch(&l->epoch, &l->how, b, part, s, &l->workers[0].own);
+        lc__gather_batch(&l->epoch, &l->how, b, share, s, &l->workers[0].own);
     }
     l->due = b + 1;
     l->given++;
-    if (s->status == LC_OK) count_replaced(l, part);
-    return hand_out(l, part, s, out);
+    if (s->status == LC_OK) count_replaced(l, share);
+    return hand_out(l, share, s, out);
 }
 
 static int64_t loader_length(void *self, int64_t epoch)
@@ -307,16 +307,16 @@ static lc_status loader_cut(void *self, int64_t begin, int64_t n, lc_batch **out
 {
     loader *l = self;
     int64_t b = l->due - 1;
-    lc__batch_part part = lc__epoch_part(&l->epoch, b);
-    if (begin < 0 || n < 0 || begin > part.global_size - n)
+    lc__rank_share share = lc__epoch_share(&l->epoch, b);
+    if (begin < 0 || n < 0 || begin > share.global_size - n)
         return lc_fail(LC_ERR_ARGUMENT, "samples [%lld, %lld) are not in a batch of %lld", (long long)begin,
-                       (long long)(begin + n), (long long)part.global_size);
-    part.begin += begin - part.offset;
-    part.offset = begin;
-    part.n = n;
+                       (long long)(begin + n), (long long)share.global_size);
+    share.begin += begin - share.offset;
+    share.offset = begin;
+    share.n = n;
     LC_TRY(room_to_cut(l, n ? n : 1));
-    lc__gather_batch(&l->epoch, &l->how, b, part, l->cut, &l->cutter);
-    return hand_out(l, part, l->cut, out);
+    lc__gather_batch(&l->epoch, &l->how, b, share, l->cut, &l->cutter);
+    return hand_out(l, share, l->cut, out);
 }
 
 static void loader_end(void *self)

@@ -8,7 +8,7 @@
 
 lc_status lc__mix_check(const lc_sample_spec *spec, lc_mix mix, double alpha)
 {
-    if ((unsigned)mix > LC_MIXUP_OR_CUTMIX) return lc_fail(LC_ERR_ARGUMENT, "mix: %d is no lc_mix", (int)mix);
+    if ((unsigned)mix > LC_MIXUP_OR_CUTMIX) return lc_fail(LC_ERR_ARGUMENT, "mix: unknown lc_mix %d", (int)mix);
     if (mix == LC_MIX_NONE) return LC_OK;
     if (!(alpha > 0 && alpha <= 1e6))
         return lc_fail(LC_ERR_ARGUMENT, "mix_alpha is %g; it must be positive, and at most 1e6", alpha);

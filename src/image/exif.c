@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one tag of EXIF data that changes pixels: how the camera was held. EXIF is a TIFF header ("II" or "MM" for the
- * byte order, 42, the offset of the first directory) and directories of 12-byte entries: tag, type, count, value. */
+/* The one tag of EXIF data that changes pixels: how the camera was held (image.c turns the picture). EXIF is a TIFF
+ * header ("II" or "MM" for the byte order, 42, the offset of the first directory) and directories of 12-byte entries:
+ * tag, type, count, value. */
 #include "image/image.h"
 
 #include <string.h>

@@ -15,7 +15,7 @@ typedef struct lc__pixels {
     size_t stride; /* bytes from one row to the next, of a plane if planar; plane after plane is height * stride */
 } lc__pixels;
 
-/* Bytes of a pixel that lie side by side. */
+/* Bytes of a pixel that are adjacent. */
 static inline size_t lc__pixel_bytes(const lc__pixels *p)
 {
     return p->planar ? 1 : (size_t)p->channels;

@@ -46,7 +46,7 @@ static double reach_of(const lc__resize_sizes *s, double scale)
 }
 
 /* The weight of source k for a result whose center is at `center`. Without antialias the first and the last source also
- * have the weights of what would lie beyond them; with it these are left out. */
+ * have the weights of what would be beyond them; with it these are left out. */
 static double weight_of(const lc__resize_sizes *s, int64_t k, double center, double scale, int64_t from)
 {
     double w = filtered(s, ((double)k - center + 0.5) / wide_of(s, scale));

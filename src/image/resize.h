@@ -35,7 +35,7 @@ typedef struct lc__resize_axis {
 typedef struct lc__resize_plan {
     lc__resize_sizes sizes;
     lc__resize_axis x, y;
-    uint8_t *narrow; /* [height,to_width,channels]: resized along x alone */
+    uint8_t *narrow; /* [height,to_width,channels]: resized only along x */
 } lc__resize_plan;
 
 /* The bytes that a plan's arrays need, 64-byte aligned; 0: more than there can be. */

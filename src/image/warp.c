@@ -109,7 +109,7 @@ static void bilinear(const lc__warp *w, const lc__pixels *from, float sx, float 
 {
     const size_t pixel = (size_t)from->channels;
     const float height = (float)from->height, width = (float)from->width, left = floorf(sx), top = floorf(sy);
-    if (!(sx > -1 && sx < width && sy > -1 && sy < height)) { /* also if they are no numbers */
+    if (!(sx > -1 && sx < width && sy > -1 && sy < height)) { /* also if they are NaN */
         memset(to, (uint8_t)lrintf(w->filled ? w->fill : 0), pixel);
         return;
     }

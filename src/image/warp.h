@@ -12,7 +12,7 @@ typedef struct lc__warp {
     float divisor[2];       /* h, i */
     bool perspective;       /* there is a divisor, and points begin at the upper left corner instead of the middle */
     bool bilinear;          /* else nearest */
-    bool filled;            /* what lies beyond the source is `fill`; else 0 */
+    bool filled;            /* what is beyond the source is `fill`; else 0 */
     float fill;
 } lc__warp;
 

@@ -52,8 +52,8 @@ static lc_status read_first(const lc__image_file *file, lc__image *image)
     options.color_mode = MODE_RGBA;
     WebPAnimDecoder *decoder = WebPAnimDecoderNew(&data, &options);
     lc_status status = LC_OK;
-    /* NULL can also mean a lack of memory, which libwebp does not tell apart: a file that can be taken apart is no
-     * broken one. */
+    /* NULL can also mean a lack of memory, which libwebp does not tell apart: a file that can be taken apart is
+     * not broken. */
     if (!decoder)
         status = report(file, can_be_taken_apart(file) ? VP8_STATUS_OUT_OF_MEMORY : VP8_STATUS_BITSTREAM_ERROR);
     else if (!WebPAnimDecoderGetNext(decoder, &canvas, &time))

@@ -107,7 +107,7 @@ lc_status lc__spool_orphans(const char *dir, lc_status (*fn)(void *ctx, lc__spoo
         if (n < 6 || strcmp(e->d_name + n - 6, ".jsonl") != 0) continue;
         status = lc__path_join(dir, e->d_name, &path);
         if (status < 0) break;
-        /* Anything but a regular file is not a spool, which is no error. */
+        /* Only a regular file is a spool; anything else is skipped. */
         status = lstat(path, &st) < 0 || !S_ISREG(st.st_mode) ? LC_SKIP : lc__spool_open(&s, path);
         free(path);
         if (status != LC_OK) continue;

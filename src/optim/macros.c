@@ -196,7 +196,7 @@ void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
         lc__record_error(g, status, "optimizer_step", site, NULL, NULL, 0);
         return;
     }
-    /* The factor with the scale of the loss comes from the norm, which tells whether all gradients are finite. */
+    /* The factor with the scale of the loss comes from the norm, which is finite only if all gradients are. */
     if (g->unscale && !opt->clip_factor) lc_clip_grad_norm_at(opt, INFINITY, site);
     /* If the update comes first after a backward pass, it need not wait for the last bucket before it begins. */
     bool by_bucket = lc__peers_owe(g) && g->tape.n_nodes == g->node_0 && !opt->clip_factor && opt->ops->elementwise;

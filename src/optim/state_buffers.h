@@ -21,7 +21,7 @@ const lc__state_range *lc__optimizer_range(const lc_optimizer *opt, const lc_fla
 /* Makes the parameters of a group known: adds ranges for flat buffers that are new, with their master weights, to be
  * followed by the state. *count: elements of all ranges. */
 lc_status lc__optimizer_add_ranges(lc_optimizer *opt, const lc_param_group *group, int64_t *count) LC_MUST_USE;
-/* Drops all ranges but the first n. */
+/* Keeps only the first n ranges. */
 void lc__optimizer_drop_ranges(lc_optimizer *opt, int n);
 /* Allocates an optimizer's step counts and state buffers if it has none yet. */
 lc_status lc__optimizer_prepare(lc_optimizer *opt);

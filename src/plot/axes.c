@@ -8,7 +8,7 @@
 enum { INK = 0x333333, PALE = 0xDDDDDD };
 static const uint32_t colors[] = {0x1F77B4, 0xD62728, 0x2CA02C, 0xFF7F0E, 0x9467BD, 0x8C564B, 0xE377C2, 0x17BECF};
 
-/* An axis: values from `from` to `to` lie between `begin` and `end` of the canvas. */
+/* An axis: values from `from` to `to` are between `begin` and `end` of the canvas. */
 typedef struct axis {
     double from, to, begin, end, step;
 } axis;

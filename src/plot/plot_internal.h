@@ -44,7 +44,7 @@ struct lc__canvas {
     void (*text)(lc__canvas *c, double x, double y, int anchor, uint32_t color, const char *text);
 };
 
-/* Axes, ticks, lines, bars and legend of anything but pictures. */
+/* Axes, ticks, lines, bars and legend of anything except pictures. */
 void lc__plot_draw(const lc_plot *p, lc__canvas *c);
 
 /* RGB pixels [height,width,3]. */
@@ -61,7 +61,7 @@ lc_status lc__plot_blocks(const lc_plot *p, int64_t columns, int64_t rows, bool 
 lc_status lc__plot_kitty(const lc_plot *p, lc__str *out) LC_MUST_USE;
 lc_status lc__plot_sixel(const lc_plot *p, lc__str *out) LC_MUST_USE;
 
-/* The strokes of a letter, points as pairs of digits (x 0 to 4, y 0 to 8; letters stand on 6), strokes separated by
+/* The strokes of a letter, points as pairs of digits (x 0 to 4, y 0 to 8; letters rest on 6), strokes separated by
  * spaces. */
 const char *lc__plot_letter(uint32_t code_point);
 /* The code point that begins at *text, which then points after it. */

@@ -2,7 +2,7 @@
 /* "16-mixed", and mixed precision of the program: autocast, with a dynamic scale of the loss.
  *
  * Scale, its reciprocal and the count of updates since it last changed are numbers on the run's device, changed by
- * operators of the step: no step waits for the device. The norm of the gradients, which is the same on all ranks, tells
+ * operators of the step: no step waits for the device. The norm of the gradients, which is the same on all ranks, shows
  * whether they are finite: so all ranks have the same scale without an exchange. */
 #include "base/args.h"
 #include "base/handle.h"

@@ -160,7 +160,7 @@ typedef struct lc_plan {
     uint64_t peers; /* lc__peers_key */
     uint32_t node_0, n_nodes, in_0, n_in, int_0, n_ints, float_0, n_floats, ext_0, n_externals;
     lc_node *nodes;
-    lc_site *node_sites; /* when the plan was made; they are no part of the key */
+    lc_site *node_sites; /* when the plan was made; not part of the key */
     uint32_t *in;
     int64_t *ints;
     lc_external *externals;

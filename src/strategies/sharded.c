@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "sharded": as ddp, but each rank keeps only a part of what ddp has whole on all (ZeRO; tensor/slice.h):
+/* "sharded": as ddp, but each rank keeps only a slice of what ddp has whole on all (ZeRO; tensor/slice.h):
  *
  *   sharded_1              optimizer state
  *   sharded_2              optimizer state and gradients

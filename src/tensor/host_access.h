@@ -14,7 +14,7 @@
 
 #include "tensor/tensor_impl.h"
 
-/* LC__WRITE alone: all elements will be written, so the old values do not matter. */
+/* Only LC__WRITE: all elements will be written, so the old values do not matter. */
 typedef enum lc__access { LC__READ = 1, LC__WRITE = 2, LC__READ_WRITE = LC__READ | LC__WRITE } lc__access;
 
 /* The host address of t's value until it is unmapped; for a sliced tensor, this rank's slice as 1-D. First computes

@@ -154,7 +154,7 @@ lc_status bench_processes(bench *o, int size, const char *backend)
     pid_t parent = getpid();
     int children = 0;
     page *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) return lc_fail(LC_ERR_MEMORY, "out of memory: what ranks tell each other");
+    if (p == MAP_FAILED) return lc_fail(LC_ERR_MEMORY, "out of memory: what ranks report to each other");
     fflush(NULL);
     for (int i = 1; i < size; i++) {
         desk d = {p, i, size};

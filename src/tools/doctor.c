@@ -78,8 +78,7 @@ static void show_hosts(const diagnosis *p)
         if (a->sockets) printf(", %d socket%s", a->sockets, a->sockets > 1 ? "s" : "");
         if (a->all_nodes) printf(", %d NUMA node%s", a->all_nodes, a->all_nodes > 1 ? "s" : "");
         printf(", load %.2f, lightc %s\n", a->load, SHOWN(a->version));
-        printf("  network: %s%s\n", *a->networks ? SHOWN(a->networks) : "loopback alone",
-               a->has_fabric ? ", RDMA" : "");
+        printf("  network: %s%s\n", *a->networks ? SHOWN(a->networks) : "only loopback", a->has_fabric ? ", RDMA" : "");
         for (int i = 0; i < p->n; i++) {
             const place *r = &p->all[i];
             size_t k = 0;

@@ -156,7 +156,7 @@ static void clean(char *text, size_t size)
 lc_status place_gather(lc_comm *c, int node, place *all)
 {
     place *mine = calloc(1, sizeof *mine);
-    if (!mine) return lc_fail(LC_ERR_MEMORY, "out of memory: what this rank tells the others");
+    if (!mine) return lc_fail(LC_ERR_MEMORY, "out of memory: what this rank reports to the others");
     find_place(mine, node);
     lc_status s = lc_comm_all_gather(c, mine, all, sizeof *mine, LC_U8, NULL);
     free(mine);

@@ -26,8 +26,8 @@ const char *nearest_word(const char *word, const char *const *words, int n);
 
 typedef int tool_usage(bool asked); /* prints it, for --help or after wrong usage; returns the exit status */
 
-/* Reports a word that is none of n `words` and suggests the nearest; without one, prints the usage. Of a word that is
- * empty or one of them, only the usage is printed. Returns the exit status. */
+/* Reports a word that is none of n `words` and suggests the nearest; without one, prints the usage. A word that is
+ * empty or one of them only has the usage printed. Returns the exit status. */
 int unknown_word(const char *kind, const char *word, const char *const *words, int n, tool_usage *usage);
 
 static inline bool is_help(const char *argument)

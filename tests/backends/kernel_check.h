@@ -33,7 +33,7 @@ typedef struct kernel_case {
     double f64;                       /* the tolerance in f64, relative to the largest element, or, if `of_largest`
                                          is 0, to the element; 0: the same bits */
     bool accumulate;                  /* the first result is added to what is there */
-    bool may_lack;                    /* a missing fast kernel is no failure */
+    bool may_lack;                    /* a missing fast kernel is accepted */
     uint64_t seed;
 } kernel_case;
 

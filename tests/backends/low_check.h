@@ -35,18 +35,18 @@ static double roundoff(lc_dtype dtype)
 }
 
 /* The same call in f32. */
-static kernel_case f32_twin(const kernel_case *c)
+static kernel_case in_f32(const kernel_case *c)
 {
-    kernel_case twin = *c;
+    kernel_case f32 = *c;
     for (int i = 0; i < c->n_in; i++) {
         if (c->in[i].ndim < 0) continue;
         int64_t n = view_span(&c->in[i]);
         float *values = malloc((size_t)n * sizeof *values + 64);
         for (int64_t k = 0; k < n; k++) values[k] = number_at(c->in[i].dtype, c->storage[i], k);
-        twin.in[i].dtype = LC_F32;
-        twin.in[i].data = twin.storage[i] = values;
+        f32.in[i].dtype = LC_F32;
+        f32.in[i].data = f32.storage[i] = values;
     }
-    return twin;
+    return f32;
 }
 
 static void compare_low(const kernel_case *c, int output, const float *want, double added, const char *who)
@@ -107,17 +107,17 @@ static void check_low_kernel(kernel_case *c, const lc_kernel *kernel, float *con
 /* The results of the reference kernel; sets the outputs of `c`, in the type `out`. */
 static void reference_of(kernel_case *c, lc_dtype out, float **want)
 {
-    kernel_case twin = f32_twin(c);
-    infer_outputs(&twin);
-    run_kernel(&twin, twin.op->kernel, 1);
-    c->n_out = twin.n_out;
+    kernel_case f32 = in_f32(c);
+    infer_outputs(&f32);
+    run_kernel(&f32, f32.op->kernel, 1);
+    c->n_out = f32.n_out;
     for (int k = 0; k < c->n_out; k++) {
-        want[k] = twin.out[k].data;
-        c->out[k] = twin.out[k];
+        want[k] = f32.out[k].data;
+        c->out[k] = f32.out[k];
         c->out[k].dtype = out;
         c->out[k].data = aligned_alloc(64, ((size_t)view_numel(&c->out[k]) * lc_dtype_size(out) + 127) / 64 * 64);
     }
-    for (int i = 0; i < c->n_in; i++) free(twin.storage[i]);
+    for (int i = 0; i < c->n_in; i++) free(f32.storage[i]);
 }
 
 static void release_low(kernel_case *c, float **want)

@@ -203,7 +203,7 @@ static int instruction(kernel_case *c, const lc_op *op, int float_index, int n_i
     return (int)c->ints[0]++;
 }
 
-/* Results in the middle of the program, of other types, and the last one alone. */
+/* Results in the middle of the program, of other types, and only the last one. */
 TEST(fused_program)
 {
     for (int way = 0; way < 4; way++) {

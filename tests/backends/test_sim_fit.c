@@ -32,7 +32,7 @@ static void say(said *s, const char *format, ...)
 /* What a training does, besides training. */
 typedef struct wish {
     int64_t batch, epochs, log_every;
-    bool plain; /* logs two values, has no callback but the one that counts, and does not validate */
+    bool plain; /* logs two values, has only the callback that counts, and does not validate */
     int workers;
     int64_t spike;       /* this batch has a large loss, which SpikeDetection looks for; 0: none */
     int64_t reads_every; /* metrics are read after every so many batches; 0: never */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The helper threads of loops: every piece is done once, callers wait for a helper only in the piece it is working on,
- * no wake-up is lost, threads that are no gain are left out for a while, and a forked child has helpers of its own. */
+ * no wake-up is lost, threads that gain nothing are left out for a while, and a forked child has helpers of its own. */
 #define _GNU_SOURCE
 #include "test.h"
 

@@ -37,7 +37,7 @@ static lc_status open_in_a_crowd(int rank, int size, const lc__meeting *given, l
     lc__tcp_place here;
     m = (meeting){.m = *(world_meeting *)given->ctx, .rank = rank, .strangers = mesh_strangers};
     lc__meeting mine = {LC_MEETING_INIT, .all_gather = meet_a_crowd, .ctx = &m};
-    LC_TRY(lc__tcp_place_set(&here, "127.0.0.1", "a secret of the run that nobody tells", 0));
+    LC_TRY(lc__tcp_place_set(&here, "127.0.0.1", "a secret of the run that nobody knows", 0));
     double begun = lc__seconds();
     lc_status s = lc__comm_tcp(&here, rank, size, &mine, out);
     double took = lc__seconds() - begun;

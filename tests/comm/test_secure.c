@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
-#define SECRET "a secret of the run that nobody tells"
+#define SECRET "a secret of the run that nobody knows"
 
 static const char *const modes[] = {"none", "auth", "encrypt"};
 
@@ -243,7 +243,7 @@ static lc_status open_with_another(int rank, int size, const lc__meeting *given,
 }
 
 /* Recognizable data goes in both directions, on both lanes. */
-static lc_status tell(lc_comm *c, void *ctx)
+static lc_status exchange(lc_comm *c, void *ctx)
 {
     enum { N = 1 << 18 };
     static char x[N], y[N], z[N];
@@ -283,7 +283,7 @@ TEST(an_attacker_between_two_ranks_is_noticed)
                 asked.mode = mode, asked.trick = t, asked.up = up;
                 world *w = world_new(2);
                 double begun = lc__seconds();
-                world_run_processes(w, open_with_another, tell, NULL);
+                world_run_processes(w, open_with_another, exchange, NULL);
                 const int hears = up ? 0 : 1; /* the receiver */
                 char text[4096];
                 snprintf(text, sizeof text, "%s, trick %d, %s: rank 0: %d, %s; rank 1: %d, %s", modes[mode], t,

@@ -413,7 +413,7 @@ typedef struct meddling {
     lc__tcp_card cards[8];
 } meddling;
 
-#define SECRET "a secret of the run that nobody tells"
+#define SECRET "a secret of the run that nobody knows"
 
 static bool receive(int fd, uint8_t *data, size_t n)
 {

@@ -534,7 +534,7 @@ TEST(another_dataset_has_no_files)
     lc_array a = {.field = {.name = "x", .dtype = LC_F32}, .data = numbers};
     CHECK_OK(lc_array_dataset_new(2, 1, &a, &d));
     CHECK_EQ(lc_image_classes(d), 0);
-    CHECK_CONTAINS(lc_error_message(), "dataset 'arrays' is no dataset of pictures");
+    CHECK_CONTAINS(lc_error_message(), "dataset 'arrays' has no pictures");
     CHECK(!lc_image_class(d, 0) && !lc_image_file(d, 0) && lc_image_target(d, 0) == LC_UNSET);
     lc_dataset_unref(d);
 }

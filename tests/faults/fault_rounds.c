@@ -442,7 +442,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < KINDS; i++)
         ran += table[i].rounds - table[i].skipped, of_way[kinds[i].way] += table[i].rounds - table[i].skipped;
     printf(
-        "%d rounds: %d alone, %d on nodes, %d started twice (%d turned away), %d with strangers (%d came to "
+        "%d rounds: %d on one node, %d on several, %d started twice (%d turned away), %d with strangers (%d came to "
         "coordinators, %d to ports for data, %d had another secret), %d on disks that fill and empty, %d in a shared "
         "directory\n",
         ran, of_way[ALONE], of_way[NODES], of_way[TWICE_NODE] + of_way[TWICE_RANK], the.refused, of_way[STRANGERS],

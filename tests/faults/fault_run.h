@@ -225,7 +225,7 @@ static bool are_gone(const life *l, int n, int but)
 }
 
 /* Open MPI 4.1 with PMIx 4.2 sometimes waits for itself in PMIx_server_finalize when several ranks have failed at once.
- * This is counted, but is no failure. */
+ * This is counted, but is not a failure. */
 static void end_mpirun(trial *r, run *p, int *status)
 {
     kill(-p->pid[0], SIGKILL);

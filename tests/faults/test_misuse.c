@@ -322,7 +322,7 @@ static void of_text(const char *name, const char *text)
     {                                                                                                                  \
         expression;                                                                                                    \
     }
-/* A format that is no literal is one of the wrong arguments. */
+/* A format that is not a literal is one of the wrong arguments. */
 #pragma GCC diagnostic ignored "-Wformat-security"
 #include "misuse_engine.h"
 #include "misuse_data.h"

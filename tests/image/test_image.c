@@ -160,8 +160,8 @@ TEST(resize_keeps_a_plain_picture)
     lc__resize_release(&r);
 }
 
-/* The loops for vector units against those for the rest of a row: a row of 0 pixels and rows of 15 bytes are rest
- * alone. */
+/* The loops for vector units against those for the rest of a row: a row of 0 pixels and rows of 15 bytes have only a
+ * rest. */
 TEST(vector_loops_give_the_same_bytes)
 {
     enum { FROM = 61, TO = 37, ROWS = 9 };
@@ -190,7 +190,7 @@ TEST(vector_loops_give_the_same_bytes)
     lc__resize_release(&r);
 }
 
-/* ---- files that are no pictures ---- */
+/* ---- files that are not pictures ---- */
 
 static void refuse(const void *data, size_t n, const char *part)
 {

@@ -24,7 +24,7 @@ export PKG_CONFIG_PATH="$(dirname "$(find "$work/prefix" -name lightc.pc)")"
 # shellcheck disable=SC2046
 cc -std=c11 -Wall -Wextra -Werror "$work/program.c" -o "$work/by_pkg_config" $(pkg-config --cflags --libs lightc)
 LD_LIBRARY_PATH=$(pkg-config --variable=libdir lightc) "$work/by_pkg_config"
-# The program of the README, as it stands there; run where its data are, with the mistake whose message is shown there.
+# The program of the README, unchanged; run where its data are, with the mistake whose message is shown there.
 sed -n '/^```c$/,/^```$/p' "$source_dir/README.md" | sed '/^```/d' >"$work/classifier.c"
 # shellcheck disable=SC2046
 cc -std=c11 -Wall -Wextra -Werror "$work/classifier.c" -o "$work/classifier" $(pkg-config --cflags --libs lightc)
@@ -59,7 +59,7 @@ if command -v mpicc >/dev/null && command -v mpirun >/dev/null; then
   case $said in *"built without MPI"*) ;; *) echo "without the plug-in it says: $said"; exit 1 ;; esac
   LIGHTC_MPI_PLUGIN=$work/site/liblightc_mpi.so timeout 120 "${measure[@]}" >/dev/null
 fi
-# Nothing but lc_ names is visible.
+# Only lc_ names are visible.
 library=$(find "$work/prefix" -name 'liblightc.so' | head -1)
 foreign=$(nm -D --defined-only "$library" | awk '$2 ~ /[TDBRV]/ {print $3}' | grep -vE '^(lc_|_init$|_fini$)' || true)
 [ -z "$foreign" ] || { echo "visible names that are not lc_*: $foreign"; exit 1; }

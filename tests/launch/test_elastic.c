@@ -263,7 +263,7 @@ TEST(a_training_that_began_after_another_starts_again)
         run r;
         start(&r,
               "trap '' XFSZ; ulimit -f 100; %s --devices %d --batch %d --on_save_error continue --max_restarts 1 "
-              "--fits 2 --heedless true --fault exit --phase init --at 2 --on 0 --in_fit 1",
+              "--fits 2 --keep_going true --fault exit --phase init --at 2 --on 0 --in_fit 1",
               program, ranks, ALL / ranks);
         CHECK_EQ(finish(&r), 1);
         if (count_lives(&r) != ranks + 1) /* one of two ranks is lost */

@@ -62,7 +62,7 @@ TEST(a_rank_that_ends_well_is_not_to_blame)
 TEST(a_rank_that_misses_another_names_it)
 {
     run r;
-    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act leave --on 1", lightc, beside("last_calls_program")), 1);
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act leave --on 1", lightc, next_to("last_calls_program")), 1);
     CHECK_CONTAINS(r.err, "error: rank 0 (host ");
     CHECK_CONTAINS(r.err, "): rank 1 has left the group while rank 0 still waits for it\n");
     CHECK(!strstr(r.err, "exited with status"));
@@ -82,7 +82,7 @@ TEST(a_supervisor_that_is_late_says_how_a_rank_ended)
     CHECK(!kill(rank, SIGKILL));
     if (held) {
         wait_for(&r, "err", "rank 0 hears: ");
-        let_go(&r);
+        detach(&r);
     }
     CHECK(finish(&r) != 0);
     check_clean(&r, 2);
@@ -309,7 +309,7 @@ TEST(the_last_calls_are_kept)
 {
     run r;
     char kept[4096];
-    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act kill --on 1", lightc, beside("last_calls_program")), 137);
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act kill --on 1", lightc, next_to("last_calls_program")), 137);
     const char *shown = strstr(r.err, "the last calls of each rank");
     CHECK(shown);
     file_text(r.dir, "failure.log", kept, sizeof kept);
@@ -329,7 +329,7 @@ TEST(reports_are_written_only_to_files)
             snprintf(r.dir, sizeof r.dir, "%s", fresh_dir("run"));
             snprintf(path, sizeof path, "%s/%s", r.dir, rows[i].file);
             make_no_file(kind, path);
-            again(&r, "%s launch -np 2 %s %s --on 1", lightc, beside(rows[i].program), rows[i].args);
+            again(&r, "%s launch -np 2 %s %s --on 1", lightc, next_to(rows[i].program), rows[i].args);
             siginfo_t ended = {0};
             for (double until = seconds() + patience(10); !ended.si_pid && seconds() < until; pause_ms(10))
                 CHECK(waitid(P_PID, (id_t)r.pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0);
@@ -357,7 +357,7 @@ TEST(a_failure_is_reported_once)
                  {"--max_epocs 3", "max_epochs"}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         run r;
-        CHECK_EQ(launch(&r, "%s --devices 2 --strategy ddp %s", beside("fault_program"), cases[k].options), 1);
+        CHECK_EQ(launch(&r, "%s --devices 2 --strategy ddp %s", next_to("fault_program"), cases[k].options), 1);
         if (count(r.err, "error: ") != 1 || count(r.err, cases[k].said) != 1)
             TEST_FAIL("%s: %s", cases[k].options, r.err);
     }
@@ -385,15 +385,15 @@ TEST(a_failure_is_reported_once)
         CHECK_EQ(count(r.err, "error: "), 1);
     }
     /* Also if all have met, in a program without a trainer. */
-    CHECK_EQ(launch(&r, "%s launch -np 3 %s --act fail --on -1", lightc, beside("last_calls_program")), 1);
+    CHECK_EQ(launch(&r, "%s launch -np 3 %s --act fail --on -1", lightc, next_to("last_calls_program")), 1);
     CHECK_CONTAINS(r.err, ": the disk of a rank is gone\n");
     CHECK_EQ(count(r.err, "error: "), 1);
-    CHECK_EQ(launch(&r, "%s launch -np 3 %s --act fail --on 1", lightc, beside("last_calls_program")), 1);
+    CHECK_EQ(launch(&r, "%s launch -np 3 %s --act fail --on 1", lightc, next_to("last_calls_program")), 1);
     CHECK_CONTAINS(r.err, "): the disk of a rank is gone\n");
     CHECK_EQ(count(r.err, "error: "), 1);
     /* The calls in which the others wait are not related to it, nor to a mistake of the program. */
     CHECK(!strstr(r.err, "the last calls"));
-    CHECK_EQ(launch(&r, "%s launch -np 3 %s --act mistake --on 1", lightc, beside("last_calls_program")), 1);
+    CHECK_EQ(launch(&r, "%s launch -np 3 %s --act mistake --on 1", lightc, next_to("last_calls_program")), 1);
     CHECK_CONTAINS(r.err, "): lr is -1, must be at least 0\n");
     CHECK(!strstr(r.err, "the last calls"));
 }
@@ -409,7 +409,7 @@ TEST(a_failure_is_reported_once_by_rank_0)
             again(&r[i],
                   "/usr/bin/env RANK=%d WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
                   "LIGHTC_SECRET=0123456789abcdef %s --act fail --on %d",
-                  i, port, beside("last_calls_program"), on);
+                  i, port, next_to("last_calls_program"), on);
         }
         for (int i = 0; i < 2; i++) CHECK_EQ(finish(&r[i]), 1);
         CHECK_CONTAINS(r[0].err, ": the disk of a rank is gone\n");
@@ -457,7 +457,7 @@ TEST(a_failure_that_rank_0_cannot_show_yet_ends_the_others)
         again(&r[i],
               "%s%s /usr/bin/env RANK=%d WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
               "LIGHTC_SECRET=0123456789abcdef %s --act kill --on 2",
-              i ? "/usr/bin/env" : "/bin/sh ", i ? "" : script, i, port, beside("last_calls_program"));
+              i ? "/usr/bin/env" : "/bin/sh ", i ? "" : script, i, port, next_to("last_calls_program"));
     }
     CHECK_EQ(finish(&r[2]), 137);
     double killed = seconds();

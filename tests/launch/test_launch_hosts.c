@@ -355,7 +355,7 @@ TEST(mpirun_is_not_waited_for)
     for (int stopped = 0; stopped < 2; stopped++) {
         run r;
         start(&r, "%s launch -H %s:2 --grace_period 1 --silence_timeout %g %s --act %s --on 1", lightc, host,
-              patience(1), beside("last_calls_program"), stopped ? "stop" : "kill");
+              patience(1), next_to("last_calls_program"), stopped ? "stop" : "kill");
         for (int i = 0; i < 2; i++) pid_of(&r, i);
         pid_t mpirun = child_named(r.pid, "mpirun");
         CHECK(mpirun > 1 && !kill(mpirun, SIGSTOP));

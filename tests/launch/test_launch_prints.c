@@ -199,7 +199,7 @@ TEST(mpirun_is_killed)
         bool held = late && hold(&r);
         CHECK(mpirun > 1 && !kill(mpirun, SIGKILL));
         if (held) CHECK(all_gone(&r, 3, (int)patience(20000)));
-        if (held) let_go(&r);
+        if (held) detach(&r);
         CHECK(finish(&r) != 0);
         CHECK(r.took < patience(20));
         CHECK_STR(r.out, SPOKEN);

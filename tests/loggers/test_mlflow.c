@@ -507,7 +507,7 @@ TEST(a_run_that_was_killed_is_sent_by_the_next)
     CHECK(waitpid(child, &how, 0) == child);
     CHECK(WIFSIGNALED(how));
     CHECK_EQ(spools(dir), 1);
-    char path[400]; /* a file that is no spool is neither sent nor removed, with a complete line or without */
+    char path[400]; /* a file that is not a spool is neither sent nor removed, with a complete line or without */
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/mlflow-spool/notes%d.jsonl", dir, i);
         CHECK_OK(lc__create_file(&lc__io_system, path, "precious\n", i ? 9 : 8));

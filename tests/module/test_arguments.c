@@ -731,7 +731,7 @@ static void check_row(const char *kind, const char *argument)
     TEST_FAIL("%s has the argument %s, which neither test_arguments.c nor test_zeros.c gives", kind, argument);
 }
 
-/* Members that are no pointers, nor the length of an array that is another member. */
+/* Members that are not pointers, nor the length of an array that is another member. */
 static void check_members(const char *kind, const char *body, const char *end)
 {
     char text[2000], array[80];

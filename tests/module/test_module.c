@@ -182,13 +182,13 @@ TEST(initial_values_can_be_drawn_again)
 
 TEST(the_first_error_is_kept)
 {
-    lc_module root, child, twin;
+    lc_module root, child, second;
     lc_module_init(&root, NULL, 1);
     lc_module_init_child(&child, &root, "l1", "Linear");
     parameter(&child, "weight", 2);
     CHECK(lc_tensor_is_error(parameter(&child, "weight", 3)));
-    lc_module_init_child(&twin, &root, "l1", "Linear"); /* a second error, which must not hide the first */
-    parameter(&twin, "weight", 4);
+    lc_module_init_child(&second, &root, "l1", "Linear"); /* a second error, which must not hide the first */
+    parameter(&second, "weight", 4);
     CHECK_STATUS(lc_module_status(&child), LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "l1 (Linear)");
     CHECK_CONTAINS(lc_error_message(), "\"weight\" is used twice");

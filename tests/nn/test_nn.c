@@ -509,7 +509,7 @@ TEST(multihead_attention_forward)
     CHECK_SHAPE(y, S, B, E);
     CHECK_OK(lc_tensor_read(lc_transpose(y, 0, 1), got, sizeof got));
     check_close(got, want, B * S * E, 1e-5);
-    /* Dropout of weights in training, with a probability that drops none but takes the other path. */
+    /* Dropout of weights in training, with a probability that drops none, and takes the other path. */
     CHECK_OK(lc_tensor_read(lc_multihead_attention_forward(&dropped, x, .causal = true), got, sizeof got));
     check_close(got, want, B * S * E, 1e-5);
     CHECK_OK(lc_tensor_read(lc_multihead_attention_forward(&dropped, x, .attn_mask = mask), got, sizeof got));

@@ -194,7 +194,7 @@ TEST(ranks_may_meet_in_another_group_after_a_backward_pass)
     CHECK_RANKS("tcp", 2, meet_elsewhere, NULL);
 }
 
-/* ---- a value that has not arrived is no NaN ---- */
+/* ---- a value that has not arrived is not NaN ---- */
 
 /* Intermediate f64 results leave bits in memory that are NaNs as f32, where later values will arrive. */
 static lc_status train_watched(lc_comm *comm, void *ctx)

@@ -125,21 +125,21 @@ def jpegs():
 
 def pngs():
     rgba = picture(9, 13, 4)
-    rgb, grey = rgba[:, :, :3], rgba[:, :, :1]
+    rgb, gray = rgba[:, :, :3], rgba[:, :, :1]
     wide = rgba.astype(np.uint16) * 256 + 201 - rgba // 2
     palette = np.random.default_rng(1).integers(0, 256, (16, 3), dtype=np.uint8)
-    indices = grey // 16
+    indices = gray // 16
     plte = chunk(b"PLTE", palette.tobytes())
     record("rgb.png", png(rgb, 8, 2))
     record("rgb_interlaced.png", png(rgb, 8, 2, interlaced=True))
     record("rgb_transparent.png", png(rgb, 8, 2, [chunk(b"tRNS", struct.pack(">3H", *map(int, rgb[0, 0])))]))
     record("rgba.png", png(rgba, 8, 6))
-    record("grey.png", png(grey, 8, 0))
-    record("grey_transparent.png", png(grey, 8, 0, [chunk(b"tRNS", struct.pack(">H", int(grey[0, 0, 0])))]))
+    record("grey.png", png(gray, 8, 0))
+    record("grey_transparent.png", png(gray, 8, 0, [chunk(b"tRNS", struct.pack(">H", int(gray[0, 0, 0])))]))
     record("grey_alpha.png", png(rgba[:, :, [0, 3]], 8, 4))
-    record("grey1.png", png(grey // 128, 1, 0))
-    record("grey2.png", png(grey // 64, 2, 0))
-    record("grey4.png", png(grey // 16, 4, 0))
+    record("grey1.png", png(gray // 128, 1, 0))
+    record("grey2.png", png(gray // 64, 2, 0))
+    record("grey4.png", png(gray // 16, 4, 0))
     record("grey16.png", png(wide[:, :, :1], 16, 0))
     record("grey_alpha16.png", png(wide[:, :, [0, 3]], 16, 4))
     record("rgb16.png", png(wide[:, :, :3], 16, 2))

@@ -268,7 +268,7 @@ TEST(kitty_and_sixel)
     free(text);
     CHECK_OK(lc_plot_text(p, &text, .graphics = LC_PLOT_SIXEL));
     CHECK_CONTAINS(text, "\033Pq\"1;1;140;40#0;2;0;0;0");
-    CHECK_CONTAINS(text, "#180!72?!64~!4?$"); /* red, in the second picture alone */
+    CHECK_CONTAINS(text, "#180!72?!64~!4?$"); /* red, only in the second picture */
     CHECK_STR(text + strlen(text) - 4, "\n\033\\\n");
     free(text);
     lc_plot_free(p);

@@ -44,7 +44,7 @@ enum { FEATURES = 32, WIDTH = 256, CLASSES = 8, SAMPLES = 96, VAL = 20, BATCH = 
 typedef struct settings {
     const char *dir, *fault, *phase;
     int64_t on, at, call, delay_us, batch, fits, in_fit, pace_us;
-    bool heedless;
+    bool keep_going;
 } settings;
 
 static const lc_option table[] = {
@@ -59,7 +59,7 @@ static const lc_option table[] = {
     LC_FIELD(settings, pace_us, "how long a step takes at least"),
     LC_FIELD(settings, fits, "how many networks it trains, one after the other"),
     LC_FIELD(settings, in_fit, "in which of these something goes wrong, from 0; -1: in the first that comes to it"),
-    LC_FIELD(settings, heedless, "a fit that fails does not keep it from the next one"),
+    LC_FIELD(settings, keep_going, "a fit that fails does not keep it from the next one"),
 };
 
 static settings s = {
@@ -261,13 +261,13 @@ static lc_status setup(lc_module *self, lc_stage stage)
 
 static lc_status write_file(const char *name, const char *text)
 {
-    char path[4200], beside[4300];
+    char path[4200], temporary[4300];
     snprintf(path, sizeof path, "%s/%s", s.dir, name);
-    snprintf(beside, sizeof beside, "%s.new", path);
-    FILE *f = fopen(beside, "w");
+    snprintf(temporary, sizeof temporary, "%s.new", path);
+    FILE *f = fopen(temporary, "w");
     bool ok = f && fputs(text, f) >= 0;
     if (f && fclose(f) != 0) ok = false;
-    return ok && !renameat(AT_FDCWD, beside, AT_FDCWD, path) ? LC_OK : lc_fail(LC_ERR_IO, "cannot write %s", path);
+    return ok && !renameat(AT_FDCWD, temporary, AT_FDCWD, path) ? LC_OK : lc_fail(LC_ERR_IO, "cannot write %s", path);
 }
 
 static lc_status note_first_step(void)
@@ -496,7 +496,7 @@ int main(int argc, char **argv)
     snprintf(text, sizeof text, "%.6f %d %s\n", begun, rank, port ? port : "0");
     LC_MAIN_TRY(write_file(name, text));
     lc_status status = LC_OK;
-    for (; fit < s.fits && (status >= 0 || s.heedless); fit++) status = train(&opt);
+    for (; fit < s.fits && (status >= 0 || s.keep_going); fit++) status = train(&opt);
     lc_trainer_options_release(&opt);
     LC_MAIN_TRY(status);
     LC_MAIN_TRY(strike_at("end", 2));

@@ -55,7 +55,7 @@ enum {
     X(lstm)       /* hidden, layers, bidirectional, no_bias; p of what is dropped between layers */                    \
     X(gru)        /* the same */                                                                                       \
     X(attention)  /* heads, no_bias, causal; p of the weights that are dropped */                                      \
-    X(dropout)    /* ; p. Of x + 0.73, so that a 0 means dropped */                                                    \
+    X(dropout)    /* ; p. Its input is x + 0.73, so that a 0 means dropped */                                          \
     X(again)      /* a layer that is called once more */                                                               \
     X(tied)       /* the embedding whose weight multiplies */
 

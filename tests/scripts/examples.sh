@@ -139,7 +139,7 @@ lfw_dataset)
   check "as a plot" png timing.png
   check "and in half blocks" says '▄▄▄'
   check "and nothing else" test ! -e batch.png
-  check "numbers that are none are an error" fails -get_timing -num_workers 1,x
+  check "what is not a number is an error" fails -get_timing -num_workers 1,x
   check "that says what is expected" complains 'num_workers must be numbers'
   "$bin/make_pictures" data || exit 1
   check "shows another folder, with two dashes" run --path data/train --visualize_batch --batch_size 4
@@ -171,7 +171,7 @@ finetune)
   common
   check "trains" run "${args[@]}" --max_epochs 2
   if grep -q 'built without libpng' err; then echo "skipped: this build lacks libpng" && exit 0; fi
-  check "the head alone first" grep -qE '11\.2 M parameters, 1\.5 K|K of them trainable' err
+  check "only the head first" grep -qE '11\.2 M parameters, 1\.5 K|K of them trainable' err
   check "then the backbone too" grep -qE 'epoch 1: learning rate 0\.001, backbone 0\.0001' out err
   weights=$(echo root/lightning_logs/version_0/checkpoints/*.ckpt/model.safetensors)
   check "weights with other names are an error" fails "${args[@]}" --weights "$weights"
@@ -188,20 +188,20 @@ text += b" " * (-len(text) % 8)
 open("torchvision.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n :])
 END
     check "torchvision's names load" run "${args[@]}" --weights torchvision.safetensors --max_epochs 1
-    check "all but the classifier" says '^loaded 120 tensors$'
+    check "all except the classifier" says '^loaded 120 tensors$'
   fi
   ;;
 sharded_gpt)
   args=(--threads 1 --max_steps 20)
   common
   check "ddp does not fit" fails "${args[@]}" --devices 2 --strategy ddp --memory_limit 24MiB
-  check "which is told with the figures" complains 'a rank needs 28\.73 MiB .*memory_limit is 24\.00 MiB'
+  check "which is reported with the figures" complains 'a rank needs 28\.73 MiB .*memory_limit is 24\.00 MiB'
   check "and with what would help" complains '24\.00 MiB\. --strategy sharded'
   check "once" test "$(grep -c 'a rank needs' err)" = 1
   check "and without calls that it is not about" test "$(grep -c 'the last calls' err)" = 0
   check "a limit without room for steps" fails "${args[@]}" --memory_limit 29MiB
   enough=$(sed -nE 's/.*raise memory_limit to ([0-9.]+MiB) or more$/\1/p' err)
-  check "is told with one that is enough" run "${args[@]}" --memory_limit "${enough:-none}" --default_root_dir enough
+  check "is enough as reported" run "${args[@]}" --memory_limit "${enough:-none}" --default_root_dir enough
   check "a limit that sharded does not meet" fails "${args[@]}" --devices 2 --strategy sharded --memory_limit 15MiB
   check "because the model is whole in the end" complains '15\.00 MiB\. --gather_parameters false leaves them in slices'
   check "a limit below the model" fails "${args[@]}" --devices 2 --strategy sharded --memory_limit 5MiB
@@ -218,7 +218,7 @@ sharded_gpt)
     check "$s on 3 ranks" run "${args[@]}" --devices 3 --strategy $s --default_root_dir $s --state_dict_type full
   done
   check "with the same bits" cmp {sharded_1,sharded_3}/lightning_logs/version_0/checkpoints/epoch=0-step=20.ckpt/model.safetensors
-  check "a limit that is no size is an error" fails "${args[@]}" --memory_limit many
+  check "a limit that is not a size is an error" fails "${args[@]}" --memory_limit many
   check "a full disk is an error" loses "${args[@]}" --max_steps 1 --devices 2 --strategy ddp
   ;;
 char_gpt)
@@ -257,7 +257,7 @@ custom_callback)
   common
   check "trains" run --stop_below 0.02 --max_epochs 50 --default_root_dir root
   check "stops early" says '^stopped after [0-9] epochs: loss 0\.0[01]'
-  check "tells each epoch" says '^epoch 2 starts$'
+  check "says each epoch" says '^epoch 2 starts$'
   check "logs the norm" grep -q weight_norm root/lightning_logs/version_0/metrics.csv
   check "weights (2, -1)" says 'weight norm 2\.[12]'
   norm=$(sed -nE 's/.*weight norm //p' out)
@@ -284,7 +284,7 @@ dp_linear)
   check "with the parameters on the host" run "${args[@]}" --strategy central_storage --devices 4
   check "to the same end, too" near
   "$bin/$name" "${args[@]}" >mixed 2>&1
-  check "in a log file, things stand in their order" \
+  check "in a log file, things are in their order" \
     awk '/^training_step has/ {first = NR} /^Epoch 0/ {exit !first}' mixed
   check "a full disk is an error" loses "${args[@]}"
   ;;
@@ -292,7 +292,7 @@ bench_devices)
   without_trainer
   check "measures" run --batch_sizes 8,64 --repeats 2 --seconds 0.01
   for kind in training inference; do
-    check "tells of $kind on each" says "^(data_parallel|ddp) on 2 devices, $kind: (pays|does not pay).* in place of 2x"
+    check "reports $kind on each" says "^(data_parallel|ddp) on 2 devices, $kind: (pays|does not pay).* in place of 2x"
   done
   check "in tables" test "$(grep -cE '^\| 64 \|' out)" = 8
   check "and draws" grep -q '<polyline' bench_devices.svg
@@ -317,7 +317,7 @@ bench_devices)
   check "measures nothing else" fails --measure walk
   check "batches that no two devices share" run --batch_sizes 3 --repeats 2 --seconds 0.001
   check "are not measured with two" says '^ddp on 2 devices, training: not measured'
-  check "a batch size that is no number is an error" fails --batch_sizes 8,x
+  check "a batch size that is not a number is an error" fails --batch_sizes 8,x
   check "a full disk is an error" loses --batch_sizes 8 --most 1 --repeats 2 --seconds 0.01
   ;;
 ddp_mnist | ddp_by_hand)

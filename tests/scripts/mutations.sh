@@ -169,7 +169,7 @@ mutate 'a wish to stop ignored' src/core/ranks/wishes.c 's/if (flags\[WISH_STOP\
 mutate 'options not compared' src/core/trainer/begin.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp_differences:different_options
 mutate 'data not compared' src/core/loop/fit.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp_differences:different_options
 mutate 'buffers of steps not shared' src/core/loop/fit.c 's/if (!t->accumulating) LC_TRY(lc__read_buffers_from_rank_zero(t));//' test_ddp_data:rank_0
-mutate 'own loaders weighed as shares' src/data/loader.c 's/lc__epoch_is_share(&l->epoch) ? part.global_size : 0/part.global_size/' test_ddp_loaders:ranks_own
+mutate 'own loaders weighed as shares' src/data/loader.c 's/lc__epoch_is_share(&l->epoch) ? share.global_size : 0/share.global_size/' test_ddp_loaders:ranks_own
 mutate 'restarts from any fit' src/core/checkpoint/find_newest.c 's/return !origin || (/return true || (/' test_elastic:each_fit
 mutate 'models not compared' src/core/ranks/same_run.c 's/s = lc__ranks_compare(comm, "model", &text);/s = LC_OK;/' test_ddp_differences:different_models
 mutate 'models of evaluations not compared' src/core/trainer/run.c 's/LC_TRY(lc__ranks_model(t->comm, t->m, false));//' test_ddp_differences:nothing_is_trained
@@ -213,7 +213,7 @@ mutate 'any proof accepted' src/comm/net/proof.c 's/return !differs;/return true
 mutate 'a proof accepted twice' src/comm/coordinator/admit.c 's/return lc__proof_nonce(s->asked) >= 0 \&\&/return/' test_control_admit:repeated
 mutate 'a proof accepted in both directions' src/comm/net/proof_openssl.c 's/text\[0\] = (uint8_t)ask->role;/text[0] = 0;/' test_control_admit
 mutate 'a rank accepts any coordinator' src/comm/control/rank_thread.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_admit:impostor
-mutate 'launchers start ranks of others' src/comm/coordinator/watch.c 's/l->identity == identity) continue;/true) continue;/' test_twice:before_its test_twice:own_ranks
+mutate 'launchers start ranks of others' src/comm/coordinator/launchers.c 's/l->identity == identity) continue;/true) continue;/' test_twice:before_its test_twice:own_ranks
 mutate 'strangers keep others waiting' src/comm/net/guests.h 's/LC__GUEST_FIRST 0.15/LC__GUEST_FIRST 9.0/' test_crowd:delay test_crowd_tcp:delay
 mutate 'messages accepted in any order' src/comm/net/seal_openssl.c 's/    s->number++;//' test_seal:order test_seal:between
 mutate 'a broken seal accepted' src/comm/control/wire.c 's/w->takes \&\& !open_sealed(w, out)) return -1;/w->takes) (void)open_sealed(w, out);/' test_seal:between
@@ -272,7 +272,7 @@ mutate 'copies that overtake others' src/backends/sim/work.c 's/    w->bytes = b
 mutate 'memory that is not zero' src/backends/driver/queue.c 's/if (!error) error = q->driver->fill_async(q->context, \*out, 0, [^;]*;//' test_backend_check:a_good_backend
 mutate 'inputs that nobody waits for' src/backends/driver/queue.c 's/if (!error) error = d->stream_wait(q->context, q->stream, event);//' test_backend_check:a_good_backend
 mutate 'inputs sent over those in use' src/backends/driver/queue.c 's/if (!error) error = d->stream_wait(q->context, q->ahead, q->taken);//' test_backend_check:a_good_backend
-mutate 'inputs behind what is computed' src/engine/plan/program.c 's/if (k->n_uploads \&\& on->ops->copy_ahead)/if (false)/' test_sim_fit:a_batch_is_copied
+mutate 'inputs that wait for what is computed' src/engine/plan/program.c 's/if (k->n_uploads \&\& on->ops->copy_ahead)/if (false)/' test_sim_fit:a_batch_is_copied
 mutate 'a program with the work of two queues' src/backends/sim/work.c 's/if (error || !d->into || d->capturing == s) return error;/return error;/' test_sim:one_queue
 mutate 'memory that stays registered' src/backends/driver/queue.c 's/if ((\*p)->at != at) continue;/continue;/' test_backend_check:a_good_backend
 mutate 'memory unregistered while it is used' src/backends/driver/queue.c 's/\(static void unpin[^{]*{\n\)    (void)[^;]*;\n/\1/' test_backend_check:a_good_backend

@@ -29,7 +29,7 @@ static const struct {
     {"core/checkpoint/place.c", "rename", 4, "of directories, which can only replace an empty one"},
     {"core/checkpoint/write_job.c", "exchange", 1, "of names; no file is lost"},
     {"core/checkpoint/place.c", "exchange", 2, "of names; no file is lost"},
-    {"core/checkpoint/share.c", "rename", 1, "a rank's own note in the directory of a save"},
+    {"core/checkpoint/joint.c", "rename", 1, "a rank's own note in the directory of a save"},
     {"core/checkpoint/leftovers.c", "renameat", 1, "a checkpoint gets its name back, if that is free"},
     {"core/checkpoint/leftovers.c", "SYS_renameat2", 2, "the same, checked by the kernel"},
     {"launch/supervisor/kept_output.c", "mkostemp", 1, "a new file"},

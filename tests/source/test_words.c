@@ -6,6 +6,8 @@
 
 enum { SHOWN = 40, NEAR = 60 };
 
+static const char *const scripts[] = {".sh", ".py", ".txt", ".cmake", ".in", NULL};
+
 /* Rooms with old text. Once a room has none left, its entry must go. */
 static const char *const not_yet[] = {NULL};
 enum { N_NOT_YET = sizeof not_yet / sizeof *not_yet };
@@ -15,8 +17,14 @@ typedef struct rule {
     const char *phrase;
     bool at_start;
     bool (*is_right)(const char *text, const char *at, const char *after); /* returns true for good English; or NULL */
-    const char *instead;
+    const char *write;
 } rule;
+
+static bool is_one_of(const char *word, const char *const *words)
+{
+    while (*words && strcmp(word, *words) != 0) words++;
+    return *words != NULL;
+}
 
 static bool begins_with_one(const char *at, const char *const *texts)
 {
@@ -35,6 +43,32 @@ static bool ends_with_one(const char *text, const char *at, const char *const *w
             ((size_t)(at - text) == n || !isalnum((unsigned char)at[-(ptrdiff_t)n - 1])))
             return true;
     }
+    return false;
+}
+
+/* Whether one of these words is among the `n` words before `at`, in the same clause. */
+static bool follows_one(const char *text, const char *at, int n, const char *const *words)
+{
+    const char *from = at;
+    for (; n > 0 && from > text; n--) {
+        while (from > text && from[-1] == ' ') from--;
+        const char *end = from;
+        while (from > text && from[-1] != ' ') from--;
+        if (strchr(".;:,(", end[-1])) return false;
+        const char *first = from;
+        while (first < end && !isalnum((unsigned char)*first)) first++;
+        for (const char *const *w = words; *w; w++)
+            if (strlen(*w) == (size_t)(end - first) && !strncasecmp(first, *w, strlen(*w))) return true;
+    }
+    return false;
+}
+
+/* Whether `phrase` comes within the next `n` bytes of the clause. */
+static bool leads_to(const char *after, size_t n, const char *phrase)
+{
+    size_t end = strcspn(after, ".;:,()"), length = strlen(phrase);
+    for (size_t i = 0; i + length <= end && i < n; i++)
+        if (!strncmp(after + i, phrase, length)) return true;
     return false;
 }
 
@@ -68,24 +102,54 @@ static bool right_behind(const char *text, const char *at, const char *after)
     return begins_with_one(after, things) || ends_with_one(text, at, verbs);
 }
 
-/* "told apart", and "does what it is told to", are right. */
-static bool right_told(const char *text, const char *at, const char *after)
+/* "Tells one thing from another", "told apart", and "does what it is told to" are right. */
+static bool right_tell(const char *text, const char *at, const char *after)
 {
     (void)text, (void)at;
-    return !strncmp(after, " apart", 6) || !strncmp(after, " from ", 6) || !strncmp(after, " to", 3);
+    return leads_to(after, NEAR, " apart") || leads_to(after, NEAR, " from ") || !strncmp(after, " to", 3);
+}
+
+/* "All but the last" is all except it; "it answers but does not speak" is right. */
+static bool right_but(const char *text, const char *at, const char *after)
+{
+    static const char *const all[] = {"all",   "any",     "every",  "each", "no",         "none",     "nobody",
+                                      "other", "nothing", "anyone", "only", "everything", "anything", NULL};
+    static const char *const verbs[] = {" is ",   " are ",  " was ", " were ",   " has ",  " have ",
+                                        " not ",  " does ", " do ",  " can ",    " may ",  " must ",
+                                        " will ", " also ", " if ",  " no ",     " only ", " never ",
+                                        " with ", " at ",   " in ",  " rank 0 ", NULL};
+    return !follows_one(text, at, 8, all) || begins_with_one(after, verbs);
+}
+
+/* "Only the bias", not "the bias alone"; "leave it alone", "it runs alone" and "the header alone needs more" are right.
+ */
+static bool right_alone(const char *text, const char *at, const char *after)
+{
+    static const char *const verbs[] = {"leave", "leaves", "left", "leaving", "run",    "runs",
+                                        "stay",  "stays",  "keep", "train",   "trains", NULL};
+    return (*after && !strchr(".,:;)", *after)) || follows_one(text, at, 4, verbs);
+}
+
+/* "There is no such file", "it is no longer", "is no larger than": not "it is no file". */
+static bool right_no(const char *text, const char *at, const char *after)
+{
+    static const char *const there[] = {"there", NULL};
+    static const char *const more[] = {" longer",  " more",   " less",   " fewer",  " larger",
+                                       " smaller", " better", " higher", " faster", NULL};
+    return follows_one(text, at, 1, there) || begins_with_one(after, more);
 }
 
 /* Numbers lie in [0, 1]. */
 static bool right_lie(const char *text, const char *at, const char *after)
 {
     (void)text, (void)at;
-    return after[0] == ' ' && (after[1] == '[' || after[1] == '(' || after[1] == '`');
+    return !strncmp(after, " in ", 4) && after[4] && strchr("[(`", after[4]);
 }
 
 static bool right_stand(const char *text, const char *at, const char *after)
 {
     (void)text, (void)at;
-    return !strncmp(after, " for", 4);
+    return !strncmp(after, " for", 4) || !strncmp(after, " still", 6);
 }
 
 static bool right_beside(const char *text, const char *at, const char *after)
@@ -103,11 +167,10 @@ static bool right_where(const char *text, const char *at, const char *after)
     return after[n] != ',' || !strncmp(after, " to ", 4) || begins_with_one(after + n, more);
 }
 
-static bool in_document; /* where "Of the three, two ..." may begin a paragraph */
-
 static bool right_of(const char *text, const char *at, const char *after)
 {
-    return in_document || at != text || !strncmp(after, " course", 7);
+    (void)text, (void)at;
+    return !strncmp(after, " course", 7);
 }
 
 static const rule rules[] = {
@@ -119,23 +182,27 @@ static const rule rules[] = {
     {"Behind", true, right_behind, "after"},
     {"anew", false, NULL, "again"},
     {"beside", false, right_beside, "next to, besides, along with"},
-    {"is told", false, right_told, "is notified, is reported, gets"},
-    {"are told", false, right_told, "are notified, are reported, get"},
-    {"was told", false, right_told, "was notified, was reported, got"},
-    {"were told", false, right_told, "were notified, were reported, got"},
-    {"be told", false, right_told, "be notified, be reported, get"},
-    {"tells people", false, NULL, "prints, reports"},
-    {"tell people", false, NULL, "print, report"},
-    {"lies in", false, right_lie, "is in"},
-    {"lie in", false, right_lie, "are in"},
-    {"lies at", false, NULL, "is at"},
-    {"lies there", false, NULL, "is there"},
-    {"lies behind", false, NULL, "follows, is behind"},
-    {"stands in", false, right_stand, "is in"},
-    {"stand in", false, right_stand, "are in"},
-    {"stands at", false, NULL, "is at"},
-    {"stands on", false, NULL, "depends on, is on"},
-    {"stands there", false, NULL, "is there"},
+    {"told", false, right_tell, "reported, notified, sent"},
+    {"tells", false, right_tell, "reports, notifies, says, shows"},
+    {"Tells", true, right_tell, "Reports, Notifies"},
+    {"tell", false, right_tell, "report, notify, say, show"},
+    {"Tell", true, right_tell, "Report, Notify"},
+    {"lies", false, right_lie, "is"},
+    {"lie", false, right_lie, "are, be"},
+    {"stands", false, right_stand, "is"},
+    {"stand", false, right_stand, "are, be"},
+    {"but", false, right_but, "except"},
+    {"but those", false, NULL, "except those"},
+    {"alone", false, right_alone, "only, by itself"},
+    {"whoever", false, NULL, "the caller, a rank that"},
+    {"whomever", false, NULL, "whatever, any caller"},
+    {"rank who", false, NULL, "a rank that"},
+    {"ranks who", false, NULL, "ranks that"},
+    {"process who", false, NULL, "a process that"},
+    {"is no", false, right_no, "is not a"},
+    {"are no", false, right_no, "are not"},
+    {"was no", false, right_no, "was not a"},
+    {"were no", false, right_no, "were not"},
     {"there is: %s", false, NULL, "available:"},
     {"there are: %s", false, NULL, "available:"},
     {"known are", false, NULL, "available:"},
@@ -188,7 +255,7 @@ static bool is_word(char c)
 
 static bool at_start(const char *text, const char *at)
 {
-    return at == text || (at - text >= 2 && at[-1] == ' ' && strchr(".;:?!", at[-2]));
+    return at == text || (at - text >= 2 && at[-1] == ' ' && strchr(".;:?!#", at[-2]));
 }
 
 static void report(const char *path, const rule *r, const char *at, int line)
@@ -200,7 +267,7 @@ static void report(const char *path, const rule *r, const char *at, int line)
         }
     if (n_found++ < SHOWN)
         printf("  %s:%d: \"%.*s\": instead of \"%s\" write: %s\n", path, line, (int)strnlen(at, NEAR), at, r->phrase,
-               r->instead);
+               r->write);
 }
 
 /* copy[0..n) is one text. */
@@ -213,6 +280,7 @@ static void check_text(const char *path, size_t n)
         for (const char *at = copy; (at = strstr(at, r->phrase)); at += length) {
             const char *after = at + length;
             if ((at > copy && (is_word(at[-1]) || strchr("*`.>&", at[-1]))) || is_word(*after)) continue;
+            if (*after == '.' && isalpha((unsigned char)after[1])) continue; /* a file */
             if (r->at_start && !at_start(copy, at)) continue;
             if (!r->is_right || !r->is_right(copy, at, after)) report(path, r, at, lines[at - copy]);
         }
@@ -309,40 +377,127 @@ static void check_document(const char *path, const char *s)
     if (n) check_text(path, n);
 }
 
-/* Names, too, say in plain words what is meant: lc_error_is_reported. */
-static void check_names(const char *path, const char *s)
+/* Checks a script (shell, Python, CMake), comments and code: what is looked for is not found in code. */
+static void check_script(const char *path, const char *s)
 {
-    static const char *const names[][2] = {{"_told", "reported, sent, got"},
-                                           {"_tell", "send, report, note, warn"},
-                                           {"tell_", "send, report, note, warn"},
+    bool comment = false;
+    size_t n = 0;
+    for (int line = 1; *s; line++) {
+        const char *end = s + strcspn(s, "\n"), *first = s + strspn(s, " \t");
+        if (n && (first == end || (*first == '#') != comment)) check_text(path, n), n = 0;
+        comment = *first == '#';
+        for (const char *p = comment ? first + 1 : first; p < end; p++) add(&n, *p, line);
+        add(&n, ' ', line);
+        s = end + (*end != 0);
+    }
+    if (n) check_text(path, n);
+}
+
+/* Checks a man page: a line of text joins the one before, a request is by itself. */
+static void check_manual(const char *path, const char *s)
+{
+    size_t n = 0;
+    for (int line = 1; *s; line++) {
+        const char *end = s + strcspn(s, "\n");
+        bool request = *s == '.';
+        if (request && n) check_text(path, n), n = 0;
+        for (const char *p = request ? s + strcspn(s, " \n") : s; p < end; p++) {
+            if (*p == '\\' && p[1] == 'f' && p + 3 <= end)
+                p += 2;
+            else if (*p != '\\')
+                add(&n, *p, line);
+        }
+        add(&n, ' ', line);
+        if (request && n) check_text(path, n), n = 0;
+        s = end + (*end != 0);
+    }
+    if (n) check_text(path, n);
+}
+
+/* Checks what a patch adds, as C. */
+static void check_patch(const char *path, const char *s)
+{
+    char *added = calloc(1, strlen(s) + 1);
+    CHECK(added != NULL);
+    for (size_t n = 0; *s;) {
+        size_t length = strcspn(s, "\n") + 1;
+        if (*s == '+' && s[1] != '+') {
+            memcpy(added + n, s + 1, length - 1);
+            n += length - 1;
+        } else {
+            added[n++] = '\n'; /* keeps the lines' numbers */
+        }
+        s += s[length - 1] ? length : length - 1;
+    }
+    check_source(path, added);
+    free(added);
+}
+
+/* Names, too, say in plain words what is meant: lc_error_is_reported. A name is made of words, with "_" between them.
+ */
+static void check_names(const char *path, char *s)
+{
+    static const char *const names[][2] = {{"tell", "report, notify, send"},
+                                           {"tells", "report, notify, send"},
+                                           {"told", "reported, sent, got"},
+                                           {"instead", "say what it is"},
+                                           {"let_go", "release, end"},
+                                           {"heed", "ignore, handle"},
+                                           {"heedless", "ignores ..."},
+                                           {"twin", "copy, other, of_type"},
+                                           {"twins", "copies"},
+                                           {"beside", "next_to"},
+                                           {"whom", "say who"},
+                                           {"anew", "again"},
+                                           {"batch_part", "share, device_part"},
+                                           {"ckpt_share", "part, joint"},
                                            {"lc__stranger", "unproven"},
                                            {"lc__door", "lc__admit"},
-                                           {"bury(", "say what it waits for"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        for (const char *at = s; (at = strstr(at, names[i][0])); at += strlen(names[i][0]))
+                                           {"bury", "say what it waits for"}};
+    blank_out(s);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t n = strlen(names[i][0]);
+        for (const char *at = s; (at = strstr(at, names[i][0])); at += n) {
+            if ((at > s && isalnum((unsigned char)at[-1])) || isalnum((unsigned char)at[n])) continue;
+            int line = 1;
+            for (const char *p = s; p < at; p++) line += *p == '\n';
             if (n_found++ < SHOWN)
-                printf("  %s: a name with \"%.*s\": %s\n", path, (int)strcspn(at, " (\n"), at, names[i][1]);
+                printf("  %s:%d: a name with \"%s\": write %s\n", path, line, names[i][0], names[i][1]);
+        }
+    }
 }
 
 static void look_at_file(const char *name, char *text)
 {
+    const char *base = strrchr(name, '/'), *dot;
+    base = base ? base + 1 : name;
+    dot = strrchr(base, '.');
+    if (!dot) dot = "";
     if (!strcmp(name, "tests/source/test_words.c")) return;
-    check_names(name, text);
     make_room(strlen(text) + 2);
-    in_document = strstr(name, ".md") != NULL;
-    if (in_document)
+    if (!strcmp(dot, ".md")) {
         check_document(name, text);
-    else
+    } else if (!strcmp(dot, ".1")) {
+        check_manual(name, text);
+    } else if (!strcmp(dot, ".patch")) {
+        check_patch(name, text);
+    } else if (!*dot || is_one_of(dot, scripts)) {
+        check_script(name, text);
+    } else {
         check_source(name, text);
+        check_names(name, text);
+    }
 }
 
 static void read_tree(void)
 {
-    static const char *const parts[] = {"include", "src",   "tests",     "docs",         "examples",
-                                        "bench",   "tools", "README.md", "CHANGELOG.md", "CONTRIBUTING.md",
-                                        NULL};
-    static const char *const endings[] = {".c", ".h", ".inl", ".cpp", ".md", NULL};
-    for (int i = 0; parts[i]; i++) each_source(parts[i], endings, look_at_file);
+    static const char *const parts[] = {
+        "include",        "src",           "tests", "docs",      "examples",     "bench",           "tools", "cmake",
+        "CMakeLists.txt", "quickstart.sh", ".ci",   "README.md", "CHANGELOG.md", "CONTRIBUTING.md", NULL};
+    static const char *const others[] = {".c", ".h", ".inl", ".cpp", ".md", ".1", ".patch", NULL}, *none[] = {"", NULL};
+    for (int i = 0; parts[i]; i++) each_source(parts[i], others, look_at_file);
+    for (int i = 0; parts[i]; i++) each_source(parts[i], scripts, look_at_file);
+    each_source(".ci", none, look_at_file);
 }
 
 /* What the rules find, and what they let pass. */
@@ -353,10 +508,11 @@ TEST(rules_find_what_they_should)
         int hits;
     } cases[] = {{"/* Of what it saves now. */", 1},
                  {"/* Of course not. */", 0},
-                 {"/* The list. Of all of them, one. */", 0},
+                 {"/* The list. Of all of them, one. */", 1},
                  {"/* Who waits. */", 1},
                  {"/* It ends. Whoever waits hears of it. */", 1},
-                 {"/* a rank who waits */", 0},
+                 {"/* a rank who waits */", 1},
+                 {"/* run by whomever */", 1},
                  {"/* Where it is full, it waits. */", 1},
                  {"/* Where to listen, and how. */", 0},
                  {"/* Where part i of n begins. */", 0},
@@ -370,6 +526,20 @@ TEST(rules_find_what_they_should)
                  {"/* cannot be told apart */", 0},
                  {"/* x lies in [0, 1] */", 0},
                  {"/* the file lies in dir */", 1},
+                 {"/* what lies beyond it */", 1},
+                 {"/* it tells the others why */", 1},
+                 {"/* tells images from noise; told apart */", 0},
+                 {"/* as it was told to */", 0},
+                 {"/* all\n * dimensions but the last */", 1},
+                 {"/* Anything but a file is sent */", 1},
+                 {"/* all of them, but the last is short */", 0},
+                 {"/* x has 3 columns but y has 4 */", 0},
+                 {"/* no rank speaks but has a word */", 0},
+                 {"/* depends on the file alone. */", 1},
+                 {"/* leaves the file alone */", 0},
+                 {"/* the header alone has more */", 0},
+                 {"f(\"%s is no such type\")", 1},
+                 {"f(\"there is no such type; it is no longer there and was no larger than\")", 0},
                  {"/* \"*\" stands for any text */", 0},
                  {"/* it stands in the header */", 1},
                  {"int anew = 1;", 0},
@@ -384,6 +554,19 @@ TEST(rules_find_what_they_should)
     n_found = SHOWN;
     check_document("-", "It is read\nanew.\n```\nanew\n```\n`anew` |read anew|\n- Who knows\n");
     CHECK_EQ(n_found - SHOWN, 3);
+    n_found = SHOWN;
+    check_script("-", "x=$#  # Who waits\n# It is read\n# anew.\n\ny='anew'\n\nz=\"it is\n  anew\"\n");
+    CHECK_EQ(n_found - SHOWN, 4);
+    n_found = SHOWN;
+    check_manual("-", ".SH READ\n.B read\nanew, \\fIbeside\\fR\n");
+    CHECK_EQ(n_found - SHOWN, 2);
+    n_found = SHOWN;
+    check_patch("-", "--- a\n+++ b\n@@ -1 +1 @@\n+/* read anew */\n-/* read anew */\n /* read anew */\n");
+    CHECK_EQ(n_found - SHOWN, 1);
+    n_found = SHOWN;
+    char names[] = "int tell(void), let_go; /* tell() */ a_told_b, ftell(), x->instead_of;";
+    check_names("-", names);
+    CHECK_EQ(n_found - SHOWN, 4);
 }
 
 TEST(old_words_do_not_come_back)

@@ -137,7 +137,7 @@ __attribute__((unused)) static bool hold(run *r)
     return true;
 }
 
-__attribute__((unused)) static void let_go(const run *r)
+__attribute__((unused)) static void detach(const run *r)
 {
     CHECK(ptrace(PTRACE_DETACH, r->pid, NULL, NULL) == 0);
 }
@@ -220,7 +220,7 @@ __attribute__((constructor)) static void find_programs(void)
 }
 
 /* The path of another program of the tests, until the next call. */
-__attribute__((unused)) static const char *beside(const char *name)
+__attribute__((unused)) static const char *next_to(const char *name)
 {
     static char path[PATH_MAX + 32];
     snprintf(path, sizeof path, "%.*s/%s", (int)(strrchr(program, '/') - program), program, name);

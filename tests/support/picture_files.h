@@ -56,7 +56,7 @@ static inline ppm read_ppm(const char *name, const char *suffix)
     long long height, width;
     int head = 0;
     if (sscanf((const char *)b.data, "P6 %lld %lld 255%n", &width, &height, &head) != 2 || !head)
-        TEST_FAIL("%s%s is no PPM", name, suffix);
+        TEST_FAIL("%s%s is not a PPM", name, suffix);
     p.height = height;
     p.width = width;
     if (b.n != (size_t)(head + 1 + 3 * height * width)) TEST_FAIL("%s%s has another size", name, suffix);

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Removes a file, or a directory with everything in it. Does not follow links. A path that does not exist is no
+/* Removes a file, or a directory with everything in it. Does not follow links. A path that does not exist is not an
  * error. */
 static inline bool remove_tree(const char *path)
 {

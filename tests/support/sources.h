@@ -51,7 +51,7 @@ static inline char *read_source(const char *name)
 }
 
 /* Calls `look` with the name in the tree and the text of each file in a folder (or of the one file) whose name has one
- * of the endings. */
+ * of the endings ("": it has no dot). */
 static inline void each_source(const char *folder, const char *const *endings, void (*look)(const char *, char *))
 {
     char path[PATH_MAX + 512], name[512];
@@ -66,9 +66,9 @@ static inline void each_source(const char *folder, const char *const *endings, v
         closedir(d);
         return;
     }
-    const char *dot = strrchr(folder, '.');
-    while (dot && *endings && strcmp(dot, *endings) != 0) endings++;
-    if (!dot || !*endings) return;
+    const char *base = strrchr(folder, '/'), *dot = strrchr(base ? base : folder, '.');
+    while (*endings && strcmp(dot ? dot : "", *endings) != 0) endings++;
+    if (!*endings) return;
     char *text = read_source(folder);
     look(folder, text);
     free(text);

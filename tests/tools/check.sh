@@ -59,7 +59,7 @@ check "a misspelled command too" ends_with 2 lunch
 check "with the one that was meant" complains 'unknown command "lunch"; did you mean "launch"\?'
 for command in "" run launch ckpt data doctor bench; do
   # shellcheck disable=SC2086
-  check "lightc $command --help is no error" run $command --help
+  check "lightc $command --help succeeds" run $command --help
   check "and fits 80 columns" awk 'length > 80 {wide = 1} END {exit wide || !NR}' out
 done
 for command in $("$bin/lightc" --help | awk '/^  [a-z]/ {print $1}'); do
@@ -83,7 +83,7 @@ check "says from where to where" says '^targets from -9223372036854775808 to 922
 check "packing over shards is an error" ends_with 1 data pack photos shards
 check "that names the first" complains 'shards-000000.tar exists'
 check "data pack without a prefix is wrong usage" ends_with 2 data pack photos
-check "a number that is none too" ends_with 2 data pack --samples many photos x
+check "what is not a number too" ends_with 2 data pack --samples many photos x
 check "and its option is named" complains '--samples needs a whole number'
 
 for command in "bench comm" "doctor comm" ckpt data launch bench doctor; do
@@ -270,7 +270,7 @@ check "no shared object" ends_with 1 run ./nowhere.so
 echo '{"max_epochs": 1}' >none.json
 check "a configuration without a module" ends_with 1 run none.json
 check "says what it needs" complains '"module"'
-check "a library that is no module" ends_with 1 run "$lib/liblightc.so"
+check "a library that is not a module" ends_with 1 run "$lib/liblightc.so"
 check "says so" complains 'LC_PLUGIN'
 check "a module of another version" ends_with 1 run "$lib/old_plugin.so"
 check "says which, and what to do" complains '0\.2\.7.*recompile it'

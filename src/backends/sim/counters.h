@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two functions of liblightc_sim.so that tests find by dlsym: lc_sim_counters_of tells what a simulated device has
+/* Two functions of liblightc_sim.so that tests find by dlsym: lc_sim_counters_of returns what a simulated device has
  * done, and lc_sim_launch enqueues a kernel. */
 #ifndef LC_BACKENDS_SIM_COUNTERS_H
 #define LC_BACKENDS_SIM_COUNTERS_H

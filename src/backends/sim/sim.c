@@ -80,7 +80,7 @@ static bool is_half(const lc_view *v)
     return v->ndim >= 0 && (v->dtype == LC_F16 || v->dtype == LC_BF16);
 }
 
-/* Reference kernels take what their operator's inference takes, which for most operators is no half. */
+/* Reference kernels take what their operator's inference takes, which for most operators excludes halves. */
 static bool takes_types(const lc_call *call)
 {
     enum { MOST = 16 };

@@ -71,7 +71,7 @@ typedef struct sim_device {
     lc_sim_counters counters;
 } sim_device;
 
-/* ---- memory.c: with the lock held, but for what a driver's table names ---- */
+/* ---- memory.c: with the lock held, except what a driver's table names ---- */
 /* Keeps the first error; returns 1. */
 int sim_fail(sim_device *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Counts down to what LIGHTC_SIM_FAIL makes fail. */

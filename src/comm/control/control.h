@@ -179,9 +179,9 @@ void lc__control_close(lc__control *c);
 
 /* ---- a launcher on another host than the coordinator's ---- */
 
-/* Waits until the coordinator of `options` is reachable, and tells it that this process ("node 1") starts the `count`
- * ranks from options->rank on, which join with options->identity. While the watch is open no other launcher may start
- * them; fails if one has. */
+/* Waits until the coordinator of `options` is reachable, and reports to it that this process ("node 1") starts the
+ * `count` ranks from options->rank on, which join with options->identity. While the watch is open no other launcher may
+ * start them; fails if one has. */
 lc_status lc__watch_open(const lc__control_options *options, const char *who, int count, lc__watch **out) LC_MUST_USE;
 /* As lc__coordinator_rank_ended, for one of these ranks. Does nothing if the coordinator is gone. */
 void lc__watch_report(lc__watch *w, int rank, const char *how);

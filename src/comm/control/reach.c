@@ -17,7 +17,7 @@ void lc__control_nap(double seconds)
 }
 
 /* Prints at intervals; by then this thread's error says what is wrong. */
-static void tell(const lc__control_options *o, const char *who, double *word)
+static void report(const lc__control_options *o, const char *who, double *word)
 {
     char text[512];
     double now = lc__seconds();
@@ -35,7 +35,7 @@ static lc_status await_word(const lc__control_options *o, const char *who, int f
         double next = *word > now && *word < until ? *word : until;
         if (poll(&p, 1, (int)((next - now) * 1000) + 1) > 0) return LC_OK;
         (void)!lc_fail(LC_ERR_IO, "%s:%d accepts connections but does not answer", o->address, o->port);
-        tell(o, who, word);
+        report(o, who, word);
     }
     return lc_fail(LC_ERR_IO, "%s:%d accepted the connection but did not answer", o->address, o->port);
 }
@@ -47,7 +47,7 @@ lc_status lc__control_reach(const lc__control_options *o, const char *who, doubl
     int fd = -1;
     lc_status s;
     while ((s = lc__socket_connect(o->address, o->port, until, &fd)) < 0 && lc__seconds() + LC__RETRY < until) {
-        tell(o, who, &word);
+        report(o, who, &word);
         lc__control_nap(pause); /* short at first: it is usually there within milliseconds */
         pause = pause * 2 < LC__RETRY ? pause * 2 : LC__RETRY;
     }

@@ -3,7 +3,7 @@
  *
  *   coordinator.c  its thread, which goes in rounds, and what its process calls
  *   admit.c        unproven connections, and how they become members' and launchers'
- *   watch.c        launchers, and their ranks
+ *   launchers.c    launchers, and their ranks
  *   members.c      messages from members and to them
  *   verdict.c      whether the run has ended, and why
  *   stall.c        ranks that make no progress: when a line is printed, and when the run ends
@@ -146,7 +146,7 @@ void lc__admit_forget(lc__coordinator *c, double now);
 /* From now on waits for all ranks to join. */
 void lc__admit_gather(lc__coordinator *c, double now);
 
-/* ---- watch.c ---- */
+/* ---- launchers.c ---- */
 
 /* Whether a rank that joins with this identity is rejected because another launcher starts it; `why` says so. */
 bool lc__launcher_forbids(const lc__coordinator *c, int rank, uint64_t identity, char *why, size_t size);

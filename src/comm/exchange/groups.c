@@ -38,12 +38,12 @@ static lc_status group_check(void *ctx)
 }
 
 /* Orders the members of this rank's color by (key, rank). */
-static void order_members(group *g, const int32_t (*told)[2], int size, int rank)
+static void order_members(group *g, const int32_t (*asked)[2], int size, int rank)
 {
     for (int i = 0; i < size; i++) {
-        if (told[i][0] != told[rank][0]) continue;
+        if (asked[i][0] != asked[rank][0]) continue;
         int at = g->n++;
-        for (; at > 0 && told[g->members[at - 1]][1] > told[i][1]; at--) g->members[at] = g->members[at - 1];
+        for (; at > 0 && asked[g->members[at - 1]][1] > asked[i][1]; at--) g->members[at] = g->members[at - 1];
         g->members[at] = i;
     }
     while (g->members[g->rank] != rank) g->rank++;
@@ -55,15 +55,15 @@ lc_status lc__exchange_split(void *self, int color, int key, int *rank, int *siz
     lc_status status = LC_OK;
     void *transport = NULL;
     int32_t mine[2] = {color, key};
-    int32_t(*told)[2] = calloc((size_t)x->size, sizeof *told);
+    int32_t(*asked)[2] = calloc((size_t)x->size, sizeof *asked);
     group g = {.parent = x, .members = calloc((size_t)x->size, sizeof(int))};
     pending p = {0};
-    if (!told || !g.members)
+    if (!asked || !g.members)
         LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", x->size));
-    lc_comm_call ask = {LC_COMM_ALL_GATHER, 0, LC_I32, -1, mine, told, 2};
+    lc_comm_call ask = {LC_COMM_ALL_GATHER, 0, LC_I32, -1, mine, asked, 2};
     LC_TRY_GOTO(status, done, lc__exchange_start(x, &ask, &p));
     LC_TRY_GOTO(status, done, lc__exchange_wait(x, &p));
-    if (color >= 0) order_members(&g, (const int32_t(*)[2])told, x->size, x->rank);
+    if (color >= 0) order_members(&g, (const int32_t(*)[2])asked, x->size, x->rank);
     void *opening = x->opening;
     if (x->transport && x->ops->prepare)
         LC_TRY_GOTO(status, done, x->ops->prepare(x->transport, g.n > 1 ? color : -1, key, &opening));
@@ -76,7 +76,7 @@ lc_status lc__exchange_split(void *self, int color, int key, int *rank, int *siz
         *out = made;
     }
 done:
-    free(told);
+    free(asked);
     free(g.members);
     return status;
 }

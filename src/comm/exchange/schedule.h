@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of a collective: at most two messages from each rank to each other, and combinations of what arrives.
  *
- * Flat: the ranks own the data together. Of N ranks, rank i owns segment i. The first message goes to the owners, which
+ * Flat: the ranks own the data together: rank i of N owns segment i. The first message goes to the owners, which
  * combine what they get; the second one comes from the owners:
  *
  *     broadcast          root -> owners                 owners -> all      (root's links carry 2S instead of NS)

@@ -14,7 +14,7 @@
 #define FILE_NAME "liblightc_mpi.so"
 
 /* Next to this library, or to the program that it is linked into. */
-static bool beside(char *path, size_t size)
+static bool next_to(char *path, size_t size)
 {
     Dl_info here;
     if (!dladdr((void *)(uintptr_t)lc_comm_mpi, &here) || !here.dli_fname) return false;
@@ -31,7 +31,7 @@ static lc_status open_plugin(void **out)
 {
     char near[PATH_MAX];
     const char *path = getenv("LIGHTC_MPI_PLUGIN");
-    if (!path || !*path) path = beside(near, sizeof near) ? near : FILE_NAME;
+    if (!path || !*path) path = next_to(near, sizeof near) ? near : FILE_NAME;
     *out = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
     if (*out) return LC_OK;
     const char *why = dlerror();

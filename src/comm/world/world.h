@@ -86,8 +86,8 @@ int lc__world_threads(void);
  * ends the run. Afterwards the message is the one that all ranks get (lc_error_is_reported), if it is this rank's. */
 void lc__world_last_words(lc_status status);
 
-/* Reports that the training of all ranks has ended, though with an error: if this process exits by itself, that is no
- * reason to restart, until another training begins (`yes` is false). */
+/* Reports that the training of all ranks has ended, though with an error: if this process exits by itself, that is not
+ * a reason to restart, until another training begins (`yes` is false). */
 void lc__world_trained(bool yes);
 
 /* Reports that this process ends because all ranks have stopped together, as `signal` asked for: it is not missed. */

@@ -62,7 +62,7 @@ lc_status lc__manifest_check_file(const lc__io *io, const char *dir, const lc__m
 /* Reads state.json without verifying it. */
 lc_status lc__ckpt_read_state(const char *path, lc_state **out);
 
-/* lc_checkpoint_open for one of n readers, each of which verifies a share of the files; the caller combines their
+/* lc_checkpoint_open for one of n readers, each of which verifies some of the files; the caller combines their
  * results. */
 lc_status lc__checkpoint_open_share(const char *path, int reader, int n, lc_checkpoint **out);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checkpoint written by several ranks: the training threads' side. Rank 0 makes the temporary directory and
- * broadcasts its name; then each rank writes its share in the background (share.c). Only the training threads use the
+ * broadcasts its name; then each rank writes its part in the background (joint.c). Only the training threads use the
  * communicator, in collective calls at the start of a checkpoint and when they wait for its result. */
 #include "core/checkpoint/removal.h"
-#include "core/checkpoint/share.h"
+#include "core/checkpoint/joint.h"
 #include "comm/agree.h"
 
 #include "base/status.h"
@@ -36,13 +36,13 @@ lc_status lc__ranks_open_checkpoint(lc_comm *comm, const char *path, lc_checkpoi
 
 static void forget_share(lc_ckpt_writer *w)
 {
-    if (w->share.dir && w->share.rank == 0)
-        (void)!lc__ckpt_remove_own(w->io, w->share.dir); /* no background thread has taken it */
-    free(w->share.dir);
-    if (w->share.size && w->share.lock_fd >= 0) close(w->share.lock_fd);
-    w->share.dir = NULL;
-    w->share.rank = w->share.size = 0;
-    w->share.lock_fd = -1;
+    if (w->joint.dir && w->joint.rank == 0)
+        (void)!lc__ckpt_remove_own(w->io, w->joint.dir); /* no background thread has taken it */
+    free(w->joint.dir);
+    if (w->joint.size && w->joint.lock_fd >= 0) close(w->joint.lock_fd);
+    w->joint.dir = NULL;
+    w->joint.rank = w->joint.size = 0;
+    w->joint.lock_fd = -1;
 }
 
 lc_status lc__ckpt_commit_together(lc_ckpt_writer *w, lc_comm *comm, bool wait)
@@ -62,14 +62,14 @@ lc_status lc__ckpt_commit_together(lc_ckpt_writer *w, lc_comm *comm, bool wait)
         lc_ckpt_abort(w);
         return made < 0 ? made : status;
     }
-    w->share.rank = rank;
-    w->share.size = comm ? lc_comm_size(comm) : 1;
-    w->share.dir = dir;
-    w->share.lock_fd = lock_fd;
+    w->joint.rank = rank;
+    w->joint.size = comm ? lc_comm_size(comm) : 1;
+    w->joint.dir = dir;
+    w->joint.lock_fd = lock_fd;
     w->together = true;
-    w->share_error.status = LC_OK;
+    w->joint_error.status = LC_OK;
     status = lc_ckpt_commit(w, false);
-    lc__first_error_note(&w->share_error, status);
+    lc__first_error_note(&w->joint_error, status);
     return wait ? lc__ckpt_wait_together(w, comm) : status;
 }
 
@@ -77,7 +77,7 @@ lc_status lc__ckpt_commit_together(lc_ckpt_writer *w, lc_comm *comm, bool wait)
 static lc_status wait_for_share(lc_ckpt_writer *w)
 {
     pthread_mutex_lock(&w->lock);
-    while (w->in_flight && w->job != w->done && !w->share_safe) pthread_cond_wait(&w->changed, &w->lock);
+    while (w->in_flight && w->job != w->done && !w->joint_safe) pthread_cond_wait(&w->changed, &w->lock);
     lc_status status = w->in_flight && w->job == w->done ? lc__ckpt_result(w) : LC_OK;
     pthread_mutex_unlock(&w->lock);
     return status;
@@ -94,16 +94,16 @@ static void give_up(lc_ckpt_writer *w)
 lc_status lc__ckpt_wait_together(lc_ckpt_writer *w, lc_comm *comm)
 {
     if (!w->together) return lc_ckpt_wait(w);
-    lc__first_error e = w->share_error;
+    lc__first_error e = w->joint_error;
     w->together = false;
     lc__first_error_note(&e, wait_for_share(w));
     /* Rank 0 waits further only if all ranks are known to be done. */
-    lc_status shares = lc__ranks_agree(comm, lc__first_error_status(&e));
-    if (shares == LC_ERR_PEER) e.status = LC_OK; /* other errors follow from it */
-    lc__first_error_note(&e, shares);
-    if (shares < 0 || (!comm && w->share.size > 1)) give_up(w);
+    lc_status parts = lc__ranks_agree(comm, lc__first_error_status(&e));
+    if (parts == LC_ERR_PEER) e.status = LC_OK; /* other errors follow from it */
+    lc__first_error_note(&e, parts);
+    if (parts < 0 || (!comm && w->joint.size > 1)) give_up(w);
     lc__first_error_note(&e, lc_ckpt_wait(w));
     forget_share(w);
     lc_status status = lc__first_error_status(&e);
-    return shares < 0 ? status : lc__ranks_agree(comm, status);
+    return parts < 0 ? status : lc__ranks_agree(comm, status);
 }

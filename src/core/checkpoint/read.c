@@ -71,7 +71,7 @@ done:
     return status;
 }
 
-/* For reader number `reader` of n, which verifies its share of the files. */
+/* For reader number `reader` of n, which verifies some of the files. */
 static lc_status open_verified(const char *path, int reader, int n, lc_checkpoint *c)
 {
     const lc__io *io = &lc__io_system;

@@ -30,7 +30,7 @@ static bool is_content(const char *name)
     return false;
 }
 
-/* ".part-00001", ".failed-00001", and either with ".new": notes of the other ranks for rank 0 (share.c). */
+/* ".part-00001", ".failed-00001", and either with ".new": notes of the other ranks for rank 0 (joint.c). */
 static bool is_note(const char *name)
 {
     const char *p = !strncmp(name, ".part-", 6) ? name + 6 : !strncmp(name, ".failed-", 8) ? name + 8 : NULL;

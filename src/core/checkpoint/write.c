@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing checkpoints, the caller's side: collects tensors and state (write_files.c), takes the snapshot and hands it
  * to the background thread (write_job.c has the protocol). */
-#include "core/checkpoint/share.h"
+#include "core/checkpoint/joint.h"
 #include "base/handle.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -18,7 +18,7 @@ lc_status lc_ckpt_writer_new(lc_ckpt_writer **out)
     if (!w) return lc_fail(LC_ERR_MEMORY, "no memory for a checkpoint writer");
     w->mark = LC__MARK_OF(WRITER);
     w->io = &lc__io_system;
-    w->share.lock_fd = -1;
+    w->joint.lock_fd = -1;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     *out = w;
@@ -291,8 +291,8 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     if (!w->state) return lc_fail(LC_ERR_STATE, "lc_ckpt_commit without lc_ckpt_begin");
     lc_status status = LC_OK;
     clear_job(w);
-    uint64_t *load = calloc((size_t)w->share.size + 1, sizeof *load);
-    if (!load) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "no memory for the shares of %d ranks", w->share.size));
+    uint64_t *load = calloc((size_t)w->joint.size + 1, sizeof *load);
+    if (!load) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "no memory for the parts of %d ranks", w->joint.size));
     for (int k = 0; k < LC_CKPT_KINDS; k++) LC_TRY_GOTO(status, done, lc__ckpt_prepare(w, k, wait, load));
     LC_TRY_GOTO(status, done, lc_state_print(w->state, &w->state_text, &w->state_length));
 
@@ -302,7 +302,7 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     if (!w->has_thread) w->has_thread = lc__thread_create(&w->thread, lc__ckpt_run, w) == 0;
     pthread_mutex_lock(&w->lock);
     if (w->result < 0) drop_chores(w, w->job);
-    w->cancelled = w->share_safe = w->given_up = false;
+    w->cancelled = w->joint_safe = w->given_up = false;
     w->result = LC_OK;
     w->job++;
     pthread_cond_broadcast(&w->changed);

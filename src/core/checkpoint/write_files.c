@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contents of a checkpoint's files: the tensors added, this rank's share of them, the place of each value, and the
+/* The contents of a checkpoint's files: the tensors added, this rank's part of them, the place of each value, and the
  * values, copied into a snapshot or left in place. */
 #define _GNU_SOURCE /* madvise */
-#include "core/checkpoint/share.h"
+#include "core/checkpoint/joint.h"
 #include "base/chunks.h"
 #include "base/grow.h"
 #include "base/handle.h"
@@ -167,7 +167,7 @@ static lc_status find_sources(lc__ckpt_file *p)
     return LC_OK;
 }
 
-/* ---- the shares of several ranks ---- */
+/* ---- the parts of several ranks ---- */
 
 typedef struct candidate {
     const lc__ckpt_entry *entry;
@@ -184,7 +184,7 @@ static int largest_first(const void *pa, const void *pb)
 
 /* Distributes the tensors that all ranks have, about the same number of bytes to each: the largest remaining tensor
  * goes to the rank with the fewest. All ranks compute the same result. `load`: bytes of each rank so far. */
-static lc_status keep_share(lc_ckpt_writer *w, lc__ckpt_file *p, uint64_t *load)
+static lc_status keep_own(lc_ckpt_writer *w, lc__ckpt_file *p, uint64_t *load)
 {
     int64_t n = 0, kept = 0;
     candidate *all = calloc((size_t)p->n + 1, sizeof *all);
@@ -195,7 +195,7 @@ static lc_status keep_share(lc_ckpt_writer *w, lc__ckpt_file *p, uint64_t *load)
         return lc_fail(LC_ERR_MEMORY, "no memory to share out %" PRId64 " tensors", p->n);
     }
     for (int64_t i = 0; i < p->n; i++) {
-        owner[i] = w->share.rank;
+        owner[i] = w->joint.rank;
         if (p->entries[i].mine) continue;
         all[n] = (candidate){&p->entries[i], 0, i};
         lc__type_bytes(lc__st_type(&p->entries[i].named), &all[n++].bytes);
@@ -203,13 +203,13 @@ static lc_status keep_share(lc_ckpt_writer *w, lc__ckpt_file *p, uint64_t *load)
     if (n) qsort(all, (size_t)n, sizeof *all, largest_first);
     for (int64_t i = 0; i < n; i++) {
         int least = 0;
-        for (int rank = 1; rank < w->share.size; rank++)
+        for (int rank = 1; rank < w->joint.size; rank++)
             if (load[rank] < load[least]) least = rank;
         owner[all[i].i] = least;
         load[least] += all[i].bytes;
     }
     for (int64_t i = 0; i < p->n; i++) {
-        if (owner[i] == w->share.rank)
+        if (owner[i] == w->joint.rank)
             p->entries[kept++] = p->entries[i];
         else
             free((char *)p->entries[i].named.name);
@@ -270,11 +270,11 @@ static lc_status lay_out(const lc_ckpt_writer *w, const lc__ckpt_file *p, const 
                         lc_fail(LC_ERR_ARGUMENT, "\"%s\": tensor \"%s\" has no data", name, e->named.name));
     }
     if (!all) LC_TRY_GOTO(status, done, print_ranges(p, &ranges));
-    const char *number = w->share.size ? strrchr(w->share.dir, '-') : NULL;
+    const char *number = w->joint.size ? strrchr(w->joint.dir, '-') : NULL;
     const lc_text_pair metadata[] = {{"format", "pt"}, /* by this, other tools recognize PyTorch's names and layouts */
                                      {LC__ST_CHECKPOINT, number ? number + 1 : "0"},
                                      {LC__ST_RANGES, ranges}};
-    status = lc__st_layout_make(name, n, named, !w->share.size ? 1 : !ranges ? 2 : 3, metadata, out);
+    status = lc__st_layout_make(name, n, named, !w->joint.size ? 1 : !ranges ? 2 : 3, metadata, out);
 done:
     free(ranges);
     free(named);
@@ -286,9 +286,9 @@ lc_status lc__ckpt_prepare(lc_ckpt_writer *w, int k, bool wait, uint64_t *load)
     lc__ckpt_file *p = &w->parts[k];
     const char *name = lc__kind_name((lc_ckpt_kind)k);
     p->size = p->ready = 0;
-    if (w->share.size && w->share.rank == 0) LC_TRY(lay_out(w, p, name, true, &p->all));
-    if (w->share.size) LC_TRY(keep_share(w, p, load));
-    if (!p->n && (k != LC_CKPT_MODEL || w->share.rank > 0)) return LC_OK;
+    if (w->joint.size && w->joint.rank == 0) LC_TRY(lay_out(w, p, name, true, &p->all));
+    if (w->joint.size) LC_TRY(keep_own(w, p, load));
+    if (!p->n && (k != LC_CKPT_MODEL || w->joint.rank > 0)) return LC_OK;
     LC_TRY(lay_out(w, p, name, false, &p->layout));
     p->size = p->layout.total;
     if (wait) LC_TRY(find_sources(p));

@@ -16,7 +16,7 @@
 #define _GNU_SOURCE
 #include "core/checkpoint/write_job.h"
 #include "core/checkpoint/removal.h"
-#include "core/checkpoint/share.h"
+#include "core/checkpoint/joint.h"
 
 #include "base/chunks.h"
 #include "base/clock.h"
@@ -138,7 +138,7 @@ static lc_status write_parts(lc_ckpt_writer *w, const char *dir, lc__manifest *m
     char name[64];
     for (int k = 0; k < LC_CKPT_KINDS; k++) {
         if (!w->parts[k].size) continue;
-        lc__kind_file((lc_ckpt_kind)k, w->share.rank, w->share.size, name);
+        lc__kind_file((lc_ckpt_kind)k, w->joint.rank, w->joint.size, name);
         LC_TRY(write_part(w, &w->parts[k], dir, name, m));
     }
     return LC_OK;
@@ -168,8 +168,8 @@ done:
     return status;
 }
 
-/* `shares`: index of the first file of another rank; these ranks have read back their own. state.json follows. */
-static lc_status read_back(lc_ckpt_writer *w, const char *dir, const lc__manifest *written, int shares)
+/* `others`: index of the first file of another rank; these ranks have read back their own. state.json follows. */
+static lc_status read_back(lc_ckpt_writer *w, const char *dir, const lc__manifest *written, int others)
 {
     lc__manifest m;
     lc_status status = lc__manifest_read(w->io, dir, &m);
@@ -180,7 +180,7 @@ static lc_status read_back(lc_ckpt_writer *w, const char *dir, const lc__manifes
     }
     if (status >= 0 && !same) status = lc_fail(LC_ERR_IO, "the manifest in \"%s\" differs from what was written", dir);
     for (int i = 0; i < m.n && status >= 0; i++)
-        if (i < shares || i == m.n - 1) status = lc__manifest_check_file(w->io, dir, &m, i);
+        if (i < others || i == m.n - 1) status = lc__manifest_check_file(w->io, dir, &m, i);
     lc__manifest_release(&m);
     return status;
 }
@@ -271,15 +271,15 @@ void lc__ckpt_do_chores(lc_ckpt_writer *w)
     do_chores(w, false);
 }
 
-/* Writes the share of a rank other than 0, which waits for it. */
-static lc_status write_share(lc_ckpt_writer *w)
+/* Writes the part of a rank other than 0, which waits for it. */
+static lc_status write_own(lc_ckpt_writer *w)
 {
     lc__manifest m = {0};
-    lc__share_begin(w, w->share.dir, &m);
-    lc_status status = write_parts(w, w->share.dir, &m);
-    if (status >= 0) status = lc__sync_dir(w->io, w->share.dir);
-    if (status >= 0) status = lc__manifest_check(w->io, w->share.dir, &m);
-    status = lc__share_report(w, w->share.dir, &m, status);
+    lc__joint_begin(w, w->joint.dir, &m);
+    lc_status status = write_parts(w, w->joint.dir, &m);
+    if (status >= 0) status = lc__sync_dir(w->io, w->joint.dir);
+    if (status >= 0) status = lc__manifest_check(w->io, w->joint.dir, &m);
+    status = lc__joint_report(w, w->joint.dir, &m, status);
     lc__manifest_release(&m);
     return status;
 }
@@ -289,13 +289,13 @@ static lc_status write_files(lc_ckpt_writer *w, const char *dir)
 {
     lc__manifest m = {0};
     lc_status status = LC_OK;
-    if (w->share.size) lc__share_begin(w, dir, &m);
+    if (w->joint.size) lc__joint_begin(w, dir, &m);
     LC_TRY_GOTO(status, done, write_parts(w, dir, &m));
     int own = m.n;
-    if (w->share.size) LC_TRY_GOTO(status, done, lc__share_collect(w, dir, &m));
+    if (w->joint.size) LC_TRY_GOTO(status, done, lc__joint_collect(w, dir, &m));
     LC_TRY_GOTO(status, done, write_rest(w, dir, &m));
     LC_TRY_GOTO(status, done, read_back(w, dir, &m, own));
-    if (w->share.size) status = lc__share_check(w, dir, &m);
+    if (w->joint.size) status = lc__joint_check(w, dir, &m);
 done:
     lc__manifest_release(&m);
     return status;
@@ -307,10 +307,10 @@ static lc_status write_checkpoint(lc_ckpt_writer *w)
     char *parent = NULL, *temp = NULL, *old = NULL;
     int lock_fd = -1;
     lc_status status;
-    if (w->share.rank > 0) return write_share(w);
-    if (w->share.size) { /* already made, since the other ranks need its name */
-        temp = w->share.dir, lock_fd = w->share.lock_fd;
-        w->share.dir = NULL, w->share.lock_fd = -1;
+    if (w->joint.rank > 0) return write_own(w);
+    if (w->joint.size) { /* already made, since the other ranks need its name */
+        temp = w->joint.dir, lock_fd = w->joint.lock_fd;
+        w->joint.dir = NULL, w->joint.lock_fd = -1;
     }
     LC_TRY_GOTO(status, done, lc__ckpt_may_replace(w->job_path, w->job_taken ? w->origin.training : NULL));
     LC_TRY_GOTO(status, done, lc__path_dir(w->job_path, &parent));
@@ -362,7 +362,7 @@ static void write_and_notify(lc_ckpt_writer *w)
     w->result = status;
     if (status < 0) snprintf(w->message, sizeof w->message, "%s", lc_error_message());
     w->result_of = lc__error_rank();
-    w->share_safe = status >= 0;
+    w->joint_safe = status >= 0;
     w->done = w->job;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);

@@ -81,16 +81,16 @@ struct lc_ckpt_writer {
         int rank, size; /* size 0: only this writer */
         char *dir;      /* the temporary directory, made by rank 0 */
         int lock_fd;    /* rank 0: the lock against removal by others; -1: none */
-    } share;
+    } joint;
     bool together;               /* the ranks have not agreed on its result yet */
-    lc__first_error share_error; /* this rank's error before handing over */
+    lc__first_error joint_error; /* this rank's error before handing over */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* Under the lock: */
     uint64_t job;     /* number of the last checkpoint handed over */
     uint64_t done;    /* number of the last one with a result */
     bool cancelled;   /* copying failed */
-    bool share_safe;  /* the files of this rank are written and read back */
+    bool joint_safe;  /* the files of this rank are written and read back */
     bool given_up;    /* do not wait for unfinished ranks */
     bool quit, idle;  /* the thread must end; has nothing to do */
     lc_status result; /* of `done` */

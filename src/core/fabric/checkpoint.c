@@ -2,7 +2,7 @@
 /* Checkpoints of a program's own loop. A trainer can load their weights (core/resume/save.c). */
 #include "core/fabric/fabric_internal.h"
 
-#include "core/checkpoint/share.h"
+#include "core/checkpoint/joint.h"
 #include "core/options/hyperparameters.h"
 #include "comm/agree.h"
 #include "base/state_count.h"

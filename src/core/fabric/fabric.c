@@ -10,7 +10,7 @@
 #include "core/fabric/fabric_internal.h"
 
 #include "comm/world/world.h"
-#include "core/checkpoint/share.h"
+#include "core/checkpoint/joint.h"
 #include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
 #include "data/data_internal.h"

@@ -10,11 +10,11 @@
 #include <string.h>
 
 /* `what`: the option that chooses one. */
-static lc_status unknown(lc_status status, const char *what, const char *name, const char *instead)
+static lc_status unknown(lc_status status, const char *what, const char *name, const char *advice)
 {
     lc__str known = {0};
     (void)lc__option_available(what, &known);
-    (void)lc_fail(status, "unknown %s \"%.60s\"%s; available: %s", what, name, instead, known.n ? known.s : "");
+    (void)lc_fail(status, "unknown %s \"%.60s\"%s; available: %s", what, name, advice, known.n ? known.s : "");
     lc__str_free(&known);
     return status;
 }
@@ -22,7 +22,7 @@ static lc_status unknown(lc_status status, const char *what, const char *name, c
 /* ---- strategies ---- */
 
 /* Advice for strategies that have another name in Lightning, or are not needed here. */
-static const char *instead_of(const char *name)
+static const char *advice_for(const char *name)
 {
     if (!strncmp(name, "fsdp", 4) || !strncmp(name, "deepspeed", 9)) return "; use sharded instead";
     if (!strncmp(name, "ddp_find_unused", 15)) return "; ddp finds unused parameters by itself";
@@ -46,7 +46,7 @@ lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out)
             return LC_OK;
         }
     }
-    return unknown(LC_ERR_CONFIG, "strategy", name, instead_of(name));
+    return unknown(LC_ERR_CONFIG, "strategy", name, advice_for(name));
 }
 
 /* ---- precisions ---- */

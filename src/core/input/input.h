@@ -26,7 +26,7 @@ typedef struct lc__sources {
     int n;
 } lc__sources;
 
-/* The training loader's times when fit began, so that the end can tell this fit's. */
+/* The training loader's times when fit began, from which the end computes those of this fit. */
 typedef struct lc__waiting {
     lc_dataloader *loader;
     lc_loader_times before;

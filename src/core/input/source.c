@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loaders in a run: the rank's part of them, limits, the last batch, and one batch read ahead if the length is
+/* Loaders in a run: the rank's share of them, limits, the last batch, and one batch read ahead if the length is
  * unknown. */
 #include "core/input/input.h"
 #include "comm/world/world.h"
@@ -263,7 +263,7 @@ static lc_status check_per_rank(const lc_trainer *t)
                    ranks, batches);
 }
 
-/* Restricts the loader to this rank's part, unless the program has done so itself. */
+/* Restricts the loader to this rank's share, unless the program has done so itself. */
 static lc_status share(lc_trainer *t, lc__source *s, bool train)
 {
     s->share_before = *lc_dataloader_get_share(s->loader);

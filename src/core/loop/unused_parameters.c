@@ -55,7 +55,7 @@ static lc_status add_name(void *ctx, const char *path, lc_module *owner, lc_modu
     return LC_OK;
 }
 
-static lc_status tell(lc_trainer *t, const lc_optimizer *o, const bool *used, int64_t steps)
+static lc_status report(lc_trainer *t, const lc_optimizer *o, const bool *used, int64_t steps)
 {
     lc__str names = {0};
     int n = 0;
@@ -111,7 +111,7 @@ static lc_status look(lc_trainer *t, bool last)
         }
         u->steps[i] += any; /* none: another optimizer's turn, or gradients are already zeroed */
         if (u->steps[i] >= STEPS || (last && u->steps[i] > 0)) {
-            LC_TRY(tell(t, o, used, u->steps[i]));
+            LC_TRY(report(t, o, used, u->steps[i]));
             u->steps[i] = -1;
         }
         all_reported &= u->steps[i] < 0;

@@ -50,8 +50,9 @@ lc_status lc__option_set_old(const lc_option_set *sets, int n_sets, const char *
                              bool *done) LC_MUST_USE;
 /* LC_OK if the accelerator exists; else the error says what is missing. */
 lc_status lc__accelerator_check(const char *name) LC_MUST_USE;
-/* The option `devices` of the trainer as a number, 1 to `most`; 0: auto (or NULL). `what` names the devices in an
- * error. */
+/* The option `devices` of the trainer as a number, 1 to `most`. `what` names the devices in an error. 0: auto (or
+ * NULL), which starts no ranks (core/trainer/start_ranks.c), accepts as many as others have started
+ * (strategies/processes.c), and is one device of data_parallel. */
 lc_status lc__devices_parse(const char *text, int most, const char *what, int *n) LC_MUST_USE;
 /* ---- table.c, parse.c ---- */
 /* The name of the option most like `name`; NULL: none is near. */

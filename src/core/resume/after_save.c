@@ -11,7 +11,7 @@
 #include "core/resume/after_save.h"
 #include "base/grow.h"
 #include "core/checkpoint/removal.h"
-#include "core/checkpoint/share.h"
+#include "core/checkpoint/joint.h"
 #include "comm/agree.h"
 
 #include "base/status.h"

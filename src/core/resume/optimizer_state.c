@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers and schedulers in checkpoints (save.c describes their contents), for the trainer and for fabric.c. */
-#include "core/checkpoint/share.h"
+#include "core/checkpoint/joint.h"
 #include "base/grow.h"
 #include "core/resume/run_state.h"
 #include "optim/optim_internal.h"

@@ -7,7 +7,7 @@
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "core/hooks/hooks.h"
-#include "core/checkpoint/share.h"
+#include "core/checkpoint/joint.h"
 #include "base/handle.h"
 #include "core/split/chunks.h"
 #include "core/resume/run_state.h"

@@ -17,7 +17,7 @@
 #include "core/input/input.h"
 #include "core/hooks/profiling.h"
 #include "core/hooks/hooks.h"
-#include "core/checkpoint/share.h"
+#include "core/checkpoint/joint.h"
 #include "base/handle.h"
 #include "core/split/chunks.h"
 #include "core/options/hyperparameters.h"

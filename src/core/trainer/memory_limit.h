@@ -11,7 +11,7 @@ struct lc__devices;
 lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *m, const lc_optimizers *optimizers,
                                  struct lc__devices *devices, bool gathers) LC_MUST_USE;
 
-/* At the end of a fit with profilers: what lc_trainer_memory tells, to them. */
+/* At the end of a fit with profilers: passes on to them what lc_trainer_memory reports. */
 void lc__memory_profile(lc_trainer *t);
 
 #endif

@@ -5,7 +5,7 @@
 #include "core/trainer/memory_limit.h"
 #include "core/hooks/hooks.h"
 #include "builtin.h"
-#include "core/checkpoint/share.h"
+#include "core/checkpoint/joint.h"
 #include "comm/comm_internal.h"
 #include "base/handle.h"
 #include "core/split/chunks.h"

@@ -67,7 +67,7 @@ lc_status lc__file_refuse(lc__file_array *a, const char *format, ...) LC_PRINTF(
  */
 bool lc__file_strides(lc__file_array *a, bool fortran, uint64_t *bytes);
 
-/* The header of an .npy in the n bytes at `bytes`: sets everything of `a` but its data. *header: where the elements
+/* The header of an .npy in the n bytes at `bytes`: sets everything of `a` except its data. *header: where the elements
  * begin; *data_bytes: how long they are. n may be less than the file, which has `whole` bytes. */
 lc_status lc__npy_header(const lc_array_file *f, const unsigned char *bytes, size_t n, uint64_t whole,
                          lc__file_array *a, uint64_t *header, uint64_t *data_bytes) LC_MUST_USE;

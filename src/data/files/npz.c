@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NumPy's .npz: a ZIP archive of .npy files, stored or deflated, with 64-bit sizes where needed. A stored array is read
- * where it is. Of a deflated one only the header is inflated when the file is opened, and the whole at its first use;
+ * where it is. A deflated one has only its header inflated when the file is opened, and the rest at its first use;
  * then its checksum is verified.
  *
  * The archive's directory, at its end, is what counts: the headers in front of the members only say how long they are
@@ -180,7 +180,7 @@ static lc_status inflate_some(const lc_array_file *f, const lc__file_array *a, v
     return status;
 }
 
-/* Finds the bytes of a member, of which the archive's directory has told. */
+/* Finds the bytes of a member that the archive's directory lists. */
 static lc_status find_member(const lc_array_file *f, const entry *e, lc__file_array *a)
 {
     const char *name = a->info.name;

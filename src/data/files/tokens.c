@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens in a .bin, as one array "tokens": nanoGPT's, which is nothing but 16-bit numbers, and llm.c's, which begins
+/* Tokens in a .bin, as one array "tokens": nanoGPT's, which has only 16-bit numbers, and llm.c's, which begins
  * with 256 numbers of 32 bits: magic, version, number of tokens, zeros. All are little-endian. */
 #include "data/files/file.h"
 

@@ -128,7 +128,7 @@ static lc_status read_index(reader *r, int64_t archive, lc__image_list *list, lc
     if (!lc__csv_next_row(&r->at)) return damaged(r, 1, "it is empty");
     LC_TRY(read_row(r, text));
     if (strcmp(text[0], "lightc") != 0 || strcmp(text[1], "1") != 0 || !whole_number(text[2], &bytes))
-        return damaged(r, 1, "it is no index of this version of lightc");
+        return damaged(r, 1, "it is not an index of this version of lightc");
     if (bytes != r->bytes) return damaged(r, 1, "the shard had another size when it was made");
     while (lc__csv_next_row(&r->at)) LC_TRY(read_sample(r, archive, list, targets));
     return LC_OK;

@@ -71,7 +71,7 @@ static lc_status take_target(lister *l, const lc__tar_member *m)
                        (unsigned long long)m->size, MOST_TARGET);
     LC_TRY(lc__tar_read(&l->tar, m, s->target, n));
     if (memchr(s->target, 0, n))
-        return lc_fail(LC_ERR_FORMAT, "%s: %s is no text; a target is an integer or the name of a class", l->tar.path,
+        return lc_fail(LC_ERR_FORMAT, "%s: %s is not text; a target is an integer or the name of a class", l->tar.path,
                        m->name);
     while (n && isspace((unsigned char)s->target[n - 1])) n--;
     while (begin < n && isspace((unsigned char)s->target[begin])) begin++;

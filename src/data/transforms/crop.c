@@ -65,7 +65,7 @@ typedef struct random_crop {
     lc_padding_mode mode;
 } random_crop;
 
-/* What a picture is padded by: the sides, and what it lacks then, on both sides, so that it may lie anywhere in the
+/* What a picture is padded by: the sides, and what it lacks then, on both sides, so that it may be anywhere in the
  * crop. */
 static void padding_of(const random_crop *t, const lc__picture *m, int64_t sides[4])
 {

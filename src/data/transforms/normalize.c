@@ -15,7 +15,7 @@ typedef struct normalize {
     const char *name;
     int n;
     float mean[MAX_CHANNELS], std[MAX_CHANNELS];
-    /* For bytes, x * by + add: the channels of eight pixels one after the other, as pixels with channels lie. */
+    /* For bytes, x * by + add: the channels of eight pixels one after the other, as in pixels with channels. */
     float by[8 * MAX_CHANNELS], add[8 * MAX_CHANNELS];
 } normalize;
 

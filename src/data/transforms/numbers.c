@@ -48,7 +48,7 @@ lc_status lc_transform_to_dtype_with(lc_dtype dtype, lc_transform *out, const lc
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     const to_dtype t = {dtype, a.scale};
     *out = (lc_transform){0};
-    if (!lc_dtype_size(dtype)) return lc_fail(LC_ERR_DTYPE, "to_dtype: %d is no data type", (int)dtype);
+    if (!lc_dtype_size(dtype)) return lc_fail(LC_ERR_DTYPE, "to_dtype: unknown data type %d", (int)dtype);
     return lc__transform_make(&to_dtype_ops, &t, sizeof t, out);
 }
 
@@ -91,7 +91,7 @@ lc_status lc_transform_to_layout(lc_layout layout, lc_transform *out)
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = (lc_transform){0};
     if (layout != LC_ROW_MAJOR && layout != LC_CHANNELS_LAST)
-        return lc_fail(LC_ERR_ARGUMENT, "to_layout: %d is no lc_layout", (int)layout);
+        return lc_fail(LC_ERR_ARGUMENT, "to_layout: unknown lc_layout %d", (int)layout);
     return lc__transform_make(&to_layout_ops, &layout, sizeof layout, out);
 }
 

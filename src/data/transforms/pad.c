@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The source of position i of a line of n, which may lie beyond it. */
+/* The source of position i of a line of n, which may be beyond it. */
 static int64_t source_of(int64_t i, int64_t n, lc_padding_mode mode)
 {
     if (i >= 0 && i < n) return i;

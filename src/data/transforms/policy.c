@@ -149,7 +149,7 @@ static void run_auto(chain *c, uint64_t key)
     }
 }
 
-/* All operations but LC__INVERT. */
+/* All operations except LC__INVERT. */
 #define OPERATIONS 14
 
 static void run_rand(chain *c, uint64_t key)
@@ -226,7 +226,7 @@ static lc_status make(const lc_transform_ops *ops, const args *a, lc_transform *
 {
     *out = (lc_transform){0};
     if ((unsigned)a->policy > LC_AUTO_AUGMENT_SVHN)
-        return lc_fail(LC_ERR_ARGUMENT, "%s: %d is no lc_auto_augment_policy", ops->name, (int)a->policy);
+        return lc_fail(LC_ERR_ARGUMENT, "%s: unknown lc_auto_augment_policy %d", ops->name, (int)a->policy);
     if (a->num_ops < 0 || a->num_ops > 100)
         return lc_fail(LC_ERR_ARGUMENT, "%s: num_ops is %d; it must be from 0 to 100", ops->name, a->num_ops);
     if (a->num_magnitude_bins < 2)

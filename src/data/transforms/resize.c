@@ -8,7 +8,7 @@
 lc_status lc__check_resample(const char *who, lc_resample interpolation)
 {
     if ((unsigned)interpolation <= LC_RESAMPLE_BICUBIC) return LC_OK;
-    return lc_fail(LC_ERR_ARGUMENT, "%s: %d is no lc_resample", who, (int)interpolation);
+    return lc_fail(LC_ERR_ARGUMENT, "%s: unknown lc_resample %d", who, (int)interpolation);
 }
 
 /* lc_resample has the numbers of lc__filter. */

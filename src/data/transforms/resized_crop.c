@@ -65,7 +65,7 @@ static lc_status resized_crop_apply(void *self, const lc_field *in, const void *
     return LC_OK;
 }
 
-/* The part has the same place in a smaller picture, but for rounding, since the numbers drawn are the same. */
+/* The part has the same place in a smaller picture, up to rounding, since the numbers drawn are the same. */
 static double resized_crop_least_scale(void *self, const lc_field *in, uint64_t key)
 {
     const resized_crop *t = self;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Transforms of a field of a sample, one kind a file: describe and apply, a table, a constructor in
- * lightc/transforms.h, and a test in tests/data/transforms. Randomness comes from the sample's key alone. */
+ * lightc/transforms.h, and a test in tests/data/transforms. Randomness comes only from the sample's key. */
 #include "data/transforms/transform.h"
 
 #include <math.h>
@@ -121,7 +121,7 @@ lc_status lc__check_size(const char *who, int64_t height, int64_t width)
 lc_status lc__check_padding_mode(const char *who, lc_padding_mode mode)
 {
     if ((unsigned)mode <= LC_PAD_SYMMETRIC) return LC_OK;
-    return lc_fail(LC_ERR_ARGUMENT, "%s: %d is no lc_padding_mode", who, (int)mode);
+    return lc_fail(LC_ERR_ARGUMENT, "%s: unknown lc_padding_mode %d", who, (int)mode);
 }
 
 lc_status lc__check_warp(const char *who, lc_resample interpolation, double fill, bool optional)

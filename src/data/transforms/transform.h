@@ -49,8 +49,8 @@ static inline double lc__draw(uint64_t key, uint64_t i, lc_range r)
 
 /* ---- pad.c ---- */
 
-/* The part of `in` under a window of `out`'s size at (top, left). The window may extend beyond `in`, or lie beyond it:
- * `mode` says which pixels it has there, and `element` is the constant. */
+/* The part of `in` under a window of `out`'s size at (top, left). The window may extend beyond `in`, or be outside of
+ * it: `mode` says which pixels it has there, and `element` is the constant. */
 void lc__padded_window(const lc__picture *in, const char *src, const lc__picture *out, char *dst, int64_t top,
                        int64_t left, lc_padding_mode mode, const unsigned char element[8], size_t element_size);
 /* Whether a picture is large enough to be padded so far with `mode`. */

@@ -287,7 +287,7 @@ static lc_status prepare(fuser *f)
     return LC_OK;
 }
 
-/* Puts every node into a group, but those that must stay alone. */
+/* Puts every node into a group, except those that must stay alone. */
 static void make_groups(fuser *f)
 {
     const lc_build *b = f->b;

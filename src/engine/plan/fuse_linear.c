@@ -83,7 +83,7 @@ static lc_status fuse_gelu_backward(lc__finder *f, lc_ir_node *n)
     return LC_OK;
 }
 
-/* n: a sum over all dimensions but the last, of a value that is `dy` in some shape */
+/* n: a sum over all dimensions except the last, of a value that is `dy` in some shape */
 static bool sums_columns(const lc__finder *f, const lc_ir_node *n, uint32_t dy)
 {
     if (n->op != &lc__op_sum || n->ints[0]) return false;

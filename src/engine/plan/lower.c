@@ -65,7 +65,7 @@ static lc_status place_outside(lc_build *b, uint32_t value)
     if (!t) return lc_fail(LC_ERR_INTERNAL, "value %u is used before it is made", value);
     if (t->is_slice)
         return lc_fail(LC_ERR_STATE,
-                       "this rank has only a part of an input: the strategy sharded spreads it over the ranks");
+                       "this rank has only a slice of an input: the strategy sharded spreads it over the ranks");
     if (t->kind >= LC_TENSOR_PERSISTENT) {
         if (t->on != b->g->on && !lc__on_host(t->on)) return other_device(b, t, "an input");
         LC_TRY(new_storage(b, t->bytes, &storage));

@@ -4,7 +4,7 @@
  *
  * In mixed precision (lc_graph_args.autocast) operators of class LOW take and give low values, those of class FOLLOW
  * give low ones if all their data operands are low (ops/storage_rules.h). With lc_graph_args.storage all do. The
- * program's types stay what they are: a result is converted back, which is another value, its twin. So conversions are
+ * program's types stay what they are: a result is converted back, which is another value. So conversions are
  * nodes, at most one for a value and type; chains of elementwise operators take them in (fuse_elementwise.c), and those
  * that nobody reads are dropped. This is meaning, not optimization: LIGHTC_PLAN=off does the same.
  *
@@ -26,10 +26,10 @@ typedef struct assigner {
     lc_ir_node *nodes; /* the new list */
     int n, cap;
     /* By value: */
-    uint32_t *twin; /* the same in the other type, f32 or low; or LC_ABSENT */
-    bool *is_low;   /* an f32 value that is stored low: its twin is the original */
-    int *maker;     /* its node in the new list, or -1 */
-    uint32_t cap_twins, cap_low, cap_makers, n_values;
+    uint32_t *other; /* the same in the other type, f32 or low; or LC_ABSENT */
+    bool *is_low;    /* an f32 value that is stored low: its other is the original */
+    int *maker;      /* its node in the new list, or -1 */
+    uint32_t cap_others, cap_low, cap_makers, n_values;
     bool *sums; /* of the program: it only becomes part of gradients of parameters */
 } assigner;
 
@@ -38,11 +38,11 @@ typedef struct assigner {
 static lc_status note_values(assigner *a)
 {
     uint32_t n = a->b->n_values;
-    LC_TRY(lc__grow(&a->twin, &a->cap_twins, a->n_values, n - a->n_values, "the plan of a step"));
+    LC_TRY(lc__grow(&a->other, &a->cap_others, a->n_values, n - a->n_values, "the plan of a step"));
     LC_TRY(lc__grow(&a->is_low, &a->cap_low, a->n_values, n - a->n_values, "the plan of a step"));
     LC_TRY(lc__grow(&a->maker, &a->cap_makers, a->n_values, n - a->n_values, "the plan of a step"));
     for (; a->n_values < n; a->n_values++) {
-        a->twin[a->n_values] = LC_ABSENT;
+        a->other[a->n_values] = LC_ABSENT;
         a->is_low[a->n_values] = false;
         a->maker[a->n_values] = -1;
     }
@@ -90,11 +90,11 @@ static lc_status add_cast(assigner *a, lc_site site, uint32_t in, uint32_t out)
 /* The value in the low type: of a view, a view of the low value, if there is one. */
 static lc_status low_of(assigner *a, uint32_t value, lc_site site, uint32_t *out)
 {
-    *out = a->twin[value];
+    *out = a->other[value];
     if (*out != LC_ABSENT) return LC_OK;
     LC_TRY(new_value(a, value, a->b->g->low, out));
     const lc_ir_node *maker = a->maker[value] >= 0 ? &a->nodes[a->maker[value]] : NULL;
-    uint32_t of = maker && (maker->op->flags & LC_OP_VIEW) ? a->twin[maker->in[0]] : LC_ABSENT;
+    uint32_t of = maker && (maker->op->flags & LC_OP_VIEW) ? a->other[maker->in[0]] : LC_ABSENT;
     if (of != LC_ABSENT)
         LC_TRY(add_unary(a,
                          &(lc_ir_node){.op = maker->op,
@@ -107,7 +107,7 @@ static lc_status low_of(assigner *a, uint32_t value, lc_site site, uint32_t *out
                          of, *out));
     else
         LC_TRY(add_cast(a, site, value, *out));
-    a->twin[value] = *out;
+    a->other[value] = *out;
     return LC_OK;
 }
 
@@ -120,8 +120,8 @@ static void forget_written(assigner *a, const lc_ir_node *n)
         if (!(n->op->mutated_inputs >> i & 1) || n->in[i] == LC_ABSENT) continue;
         const lc_tensor *written = lc__memory_of(a->b->g, a->nodes, a->maker, n->in[i]);
         for (uint32_t v = 0; written && v < a->n_values; v++) {
-            const lc_tensor *t = a->twin[v] == LC_ABSENT ? NULL : lc__memory_of(a->b->g, a->nodes, a->maker, v);
-            if (t && lc__overlap(t, written)) a->twin[v] = LC_ABSENT, a->is_low[v] = false;
+            const lc_tensor *t = a->other[v] == LC_ABSENT ? NULL : lc__memory_of(a->b->g, a->nodes, a->maker, v);
+            if (t && lc__overlap(t, written)) a->other[v] = LC_ABSENT, a->is_low[v] = false;
         }
     }
 }
@@ -164,12 +164,12 @@ static lc_status raise_operands(assigner *a, lc_ir_node *n, const lc_ir_node *no
     for (int i = 0; i < n->n_in; i++) {
         uint32_t low = n->in[i], back;
         if (low == node->in[i]) continue;
-        if (a->twin[low] == LC_ABSENT) {
+        if (a->other[low] == LC_ABSENT) {
             LC_TRY(new_value(a, low, LC_F32, &back));
             LC_TRY(add_cast(a, n->site, low, back));
-            a->twin[low] = back;
+            a->other[low] = back;
         }
-        n->in[i] = a->twin[low];
+        n->in[i] = a->other[low];
     }
     return LC_OK;
 }
@@ -187,8 +187,8 @@ static lc_status has_kernel(const assigner *a, const lc_ir_node *n, bool *yes)
 static lc_status add_result(assigner *a, const lc_ir_node *n, uint32_t low, uint32_t value)
 {
     LC_TRY(add_cast(a, n->site, low, value));
-    a->twin[value] = low;
-    a->twin[low] = value;
+    a->other[value] = low;
+    a->other[low] = value;
     a->is_low[value] = true;
     return LC_OK;
 }
@@ -231,7 +231,7 @@ static lc_status add_f32(assigner *a, const lc_ir_node *node)
     if (any && !(node->op->flags & LC_OP_ELEMENTWISE)) {
         LC_TRY(copy_node(a, node, &n));
         for (int i = 0; i < n.n_in; i++)
-            if (n.in[i] != LC_ABSENT && a->is_low[n.in[i]]) n.in[i] = a->twin[n.in[i]];
+            if (n.in[i] != LC_ABSENT && a->is_low[n.in[i]]) n.in[i] = a->other[n.in[i]];
         LC_TRY(has_kernel(a, &n, &yes));
     }
     return add(a, yes ? &n : node);
@@ -242,21 +242,21 @@ static lc_status add_view(assigner *a, const lc_ir_node *n)
     uint32_t low;
     if (!a->is_low[n->in[0]] || !is_f32(a, n->out[0])) return add(a, n);
     LC_TRY(new_value(a, n->out[0], a->b->g->low, &low));
-    LC_TRY(add_unary(a, n, a->twin[n->in[0]], low));
+    LC_TRY(add_unary(a, n, a->other[n->in[0]], low));
     return add_result(a, n, low, n->out[0]);
 }
 
-/* A conversion between f32 and the low type makes the twin of its operand, or is that. */
+/* A conversion between f32 and the low type makes the other value of its operand, or is that. */
 static lc_status add_conversion(assigner *a, const lc_ir_node *n)
 {
     lc_dtype low = a->b->g->low, from = a->b->values[n->in[0]].type.dtype, to = a->b->values[n->out[0]].type.dtype;
     uint32_t in = n->in[0], out = n->out[0];
-    if (from == LC_F32 && to == low && a->is_low[in]) return add_cast(a, n->site, a->twin[in], out);
+    if (from == LC_F32 && to == low && a->is_low[in]) return add_cast(a, n->site, a->other[in], out);
     LC_TRY(add(a, n));
     if (from == low && to == LC_F32) {
-        a->twin[out] = in;
+        a->other[out] = in;
         a->is_low[out] = a->b->g->options.storage != 0;
-        if (a->twin[in] == LC_ABSENT) a->twin[in] = out;
+        if (a->other[in] == LC_ABSENT) a->other[in] = out;
     }
     return LC_OK;
 }
@@ -303,7 +303,7 @@ static bool adds_up(const lc_op *op)
     return op->flags & LC_OP_VIEW || op == &lc__op_sum || op == &lc__op_add || op == &lc__op_cast;
 }
 
-/* Finds the values that no operator reads but those which add up gradients and put them in their places. */
+/* Finds the values that no operator reads except those which add up gradients and put them in their places. */
 static lc_status find_sums(assigner *a)
 {
     const lc_build *b = a->b;
@@ -348,7 +348,7 @@ lc_status lc__assign_storage_types(lc_build *b)
     b->n_nodes = a.n;
 done:
     free(a.nodes);
-    free(a.twin);
+    free(a.other);
     free(a.is_low);
     free(a.maker);
     return status;

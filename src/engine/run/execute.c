@@ -10,7 +10,7 @@ static double view_bytes(const lc_view *v)
     return lc__view_numel(v) * (double)lc_dtype_size(v->dtype);
 }
 
-static void tell(const lc_graph *g, const lc_plan_call *pc, int64_t start, int64_t end)
+static void report(const lc_graph *g, const lc_plan_call *pc, int64_t start, int64_t end)
 {
     const lc_call *c = &pc->call;
     lc_span s = {.kind = LC_SPAN_OP,
@@ -48,7 +48,7 @@ lc_status lc__execute_watched(lc_graph *g, lc_plan *p)
         /* The first run warms up caches. */
         if (pc->runs == 1 || seconds < pc->seconds || pc->seconds == 0) pc->seconds = seconds;
         pc->runs++;
-        if (g->observe) tell(g, pc, start, end);
+        if (g->observe) report(g, pc, start, end);
         if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, lc__site_of_step(g, p, pc->site));
         if (g->nan_check && !(pc->call.op->flags & LC_OP_LATER)) LC_TRY(lc__check_finite(g, p, pc));
         LC_TRY(lc__communicate(g));

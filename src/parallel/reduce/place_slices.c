@@ -275,7 +275,7 @@ static lc_status place_parameters(placing *x, int position, int *barrier)
         if (written)
             return lc_fail(
                 LC_ERR_UNSUPPORTED,
-                "%s to a parameter of which this rank has only a part (strategy sharded); use --strategy sharded_2",
+                "%s to a parameter of which this rank has only a slice (strategy sharded); use --strategy sharded_2",
                 n->op->name);
         LC_TRY(use(x, place_of(x, n->in[k])->unit, position, *barrier));
     }

@@ -169,7 +169,7 @@ static lc_status check_shardable(const lc_optimizer *opt)
 {
     if (opt->ops->elementwise) return LC_OK;
     return lc_fail(LC_ERR_UNSUPPORTED,
-                   "%s needs whole parameters, but the strategy sharded gives every rank only a part; use --strategy "
+                   "%s needs whole parameters, but the strategy sharded gives every rank only a slice; use --strategy "
                    "ddp, or SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam or Rprop",
                    opt->ops->name);
 }

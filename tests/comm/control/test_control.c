@@ -22,7 +22,7 @@ static lc_status hang(run *r, lc__control *c, int rank)
 }
 
 /* The process that watches the rank reports how it ended: in the coordinator's process, or elsewhere. */
-static void tell(run *r, lc__coordinator *c, int rank, const char *how, bool elsewhere)
+static void report_end(run *r, lc__coordinator *c, int rank, const char *how, bool elsewhere)
 {
     if (elsewhere)
         lc__control_rank_ended(&(lc__control_options){.rank = rank,
@@ -46,7 +46,7 @@ TEST(a_killed_rank_is_named_in_time)
         double start = lc__seconds();
         run_signal(r, 2, SIGKILL);
         run_reap(r, 2);
-        if (explained) tell(r, c, 2, "killed by signal 9 (Killed)", explained == 2);
+        if (explained) report_end(r, c, 2, "killed by signal 9 (Killed)", explained == 2);
         run_reap(r, 0), run_reap(r, 1);
         CHECK(lc__seconds() - start < patience(3));
         snprintf(want, sizeof want, "rank 2 %s, step 7, epoch 1, training: %s", host(),
@@ -133,7 +133,7 @@ TEST(a_rank_that_ends_before_it_comes_ends_the_start)
         run_fork(r, 0);
         lc__coordinator *c = run_coordinate(r);
         nap(0.2);
-        tell(r, c, 1, "exit status 127", elsewhere);
+        report_end(r, c, 1, "exit status 127", elsewhere);
         run_reap(r, 0);
         CHECK(r->ranks[0].took < patience(3));
         CHECK_ENDED(r, 0, "rank 1: exit status 127");

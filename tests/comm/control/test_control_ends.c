@@ -109,7 +109,7 @@ TEST(a_coordinator_that_leaves_lets_the_others_go_on)
     run_free(r);
 }
 
-static lc_status heedless(run *r, lc__control *c, int rank)
+static lc_status ignore_end(run *r, lc__control *c, int rank)
 {
     lc__control_last_resort(c, true);
     if (rank == 0) return wait_for_end(r, c, rank);
@@ -118,9 +118,9 @@ static lc_status heedless(run *r, lc__control *c, int rank)
 }
 
 /* Rank 1 is ended by its own thread. */
-static void check_heedless(void (*say)(void *said, const char *text))
+static void check_ignored_end(void (*say)(void *said, const char *text))
 {
-    run *r = run_new(2, heedless, (lc__control_times){.heartbeat = 0.1, .grace = 0.3});
+    run *r = run_new(2, ignore_end, (lc__control_times){.heartbeat = 0.1, .grace = 0.3});
     if (say) r->say = say;
     lc__coordinator *c = run_start(r);
     CHECK_EQ(run_reap(r, 0), 0);
@@ -133,7 +133,7 @@ static void check_heedless(void (*say)(void *said, const char *text))
 
 TEST(a_rank_that_ignores_the_end_is_ended)
 {
-    check_heedless(NULL);
+    check_ignored_end(NULL);
 }
 
 static void never_said(void *said, const char *text)
@@ -145,7 +145,7 @@ static void never_said(void *said, const char *text)
 /* As on a terminal whose output is stopped. */
 TEST(a_blocked_terminal_keeps_no_rank_from_its_end)
 {
-    check_heedless(never_said);
+    check_ignored_end(never_said);
 }
 
 /* ---- without a launcher ---- */

@@ -5,7 +5,7 @@
 #include "comm_world.h"
 #include "peer_python.h"
 
-#include "core/checkpoint/share.h"
+#include "core/checkpoint/joint.h"
 
 enum { ROWS = 6, CHANNELS = 5, SIDE = 3, NUMEL = ROWS * CHANNELS * SIDE * SIDE };
 

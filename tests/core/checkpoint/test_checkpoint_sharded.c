@@ -7,7 +7,7 @@
 #include "fake_io.h"
 #include "peer_python.h"
 
-#include "core/checkpoint/share.h"
+#include "core/checkpoint/joint.h"
 
 #include <sys/statvfs.h>
 

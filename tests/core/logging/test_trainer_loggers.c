@@ -244,13 +244,13 @@ TEST(options_are_freed_if_the_trainer_cannot_be_made)
                                          .free = count_free};
     static const lc_profiler_ops profiler = {LC_PROFILER_OPS_INIT("counted"), .span = no_span, .report = no_report,
                                              .free = count_free};
-    lc_callback twins[] = {{&callback, NULL}, {&callback, NULL}};
+    lc_callback both[] = {{&callback, NULL}, {&callback, NULL}};
     lc_logger loggers[] = {{&logger, NULL}};
     lc_profiler profilers[10];
     lc_trainer *t;
     lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
     for (int i = 0; i < 10; i++) profilers[i] = (lc_profiler){&profiler, NULL};
-    o.callbacks = twins, o.n_callbacks = 2;
+    o.callbacks = both, o.n_callbacks = 2;
     o.loggers = loggers, o.n_loggers = 1;
     o.profilers = profilers, o.n_profilers = 10; /* more than the maximum */
     o.logger = "nonsense";

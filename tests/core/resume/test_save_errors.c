@@ -156,7 +156,7 @@ TEST(a_run_whose_last_checkpoint_is_missing_says_so)
             CHECK_CONTAINS(e.why, "epoch=0-step=2.ckpt");
             CHECK_CONTAINS(e.best, "epoch=0-step=2.ckpt");
             CHECK_CONTAINS(disk.messages, "epoch=0-step=2.ckpt");
-            CHECK_EQ(reported_failures(), 2); /* the last try is reported by fit alone */
+            CHECK_EQ(reported_failures(), 2); /* only fit reports the last try */
             if (monitors) CHECK_EQ((int)(e.score * 10 + 0.5), 9);
             CHECK(is_there(e.best) && is_there(e.last));
             check_rows(dir, &e, "epoch=0-step=2.ckpt last.ckpt ");

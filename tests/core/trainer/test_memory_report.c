@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lc_trainer_memory tells of a run in one process: the kinds of memory, and that in mixed precision activations
+/* What lc_trainer_memory reports of a run in one process: the kinds of memory, and that in mixed precision activations
  * between products have 16 bits. */
 #include "quiet_options.h"
 #include "test.h"

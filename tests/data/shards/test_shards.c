@@ -168,7 +168,7 @@ TEST(samples_that_lack_something)
     REFUSED(finish("4.tar"), LC_ERR_FORMAT, "sample a has two targets");
     add_text("a.jpg", "?");
     add("a.cls", "1\0", 2);
-    REFUSED(finish("5.tar"), LC_ERR_FORMAT, "a.cls is no text");
+    REFUSED(finish("5.tar"), LC_ERR_FORMAT, "a.cls is not text");
     static char much[5000];
     memset(much, 'x', sizeof much);
     add_text("a.jpg", "?");
@@ -276,7 +276,7 @@ TEST(an_index_says_the_same)
     static const struct {
         const char *text, *says;
     } damaged[] = {{"", "it is empty"},
-                   {"lightc,2,20480,\n", "no index of this version"},
+                   {"lightc,2,20480,\n", "not an index of this version"},
                    {"lightc,1,20481,\n", "another size"},
                    {"lightc,1,20480\n", "a row has four columns"},
                    {"lightc,1,20480,\n1,2,3\n", "line 2: a row has four columns"},

@@ -345,7 +345,7 @@ static lc_status input_grad_prepare(lc_call *call)
 
 /* ---- kernels ---- */
 
-/* Places that no tap reaches: the bias alone. */
+/* Places that no tap reaches: only the bias. */
 static void fill_rows(const void *context, int64_t begin, int64_t end, int thread)
 {
     const product_job *j = context;

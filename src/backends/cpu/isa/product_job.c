@@ -48,7 +48,7 @@
 #define FEW_ROWS     128                /* STRIPS_ROWS if x's columns are dense and there are panels for many pieces */
 #define OWN_PANELS   4                  /* panels that a piece makes at a time */
 #define SHARED_BYTES ((int64_t)4 << 20) /* panels, or panels and strips */
-#define STRIPS_BYTES ((int64_t)1 << 20) /* strips alone */
+#define STRIPS_BYTES ((int64_t)1 << 20) /* only the strips */
 #define IN_PLACE     ((int64_t)4 << 20) /* bytes of y, which a copy would fetch row by row from beyond the caches */
 /* Multiplications of a piece: the total divided by PIECES, but at least PIECE_WORK. */
 #define PIECES          64

@@ -19,7 +19,7 @@ typedef struct product_job product_job;
 #endif
 #define JOB_PANEL (2 * VW) /* columns of a panel */
 
-/* Copies a part of a factor that is no matrix, as product_panels.h does with matrices. */
+/* Copies a part of a factor that is not a matrix, as product_panels.h does with matrices. */
 typedef void pack_fn(const product_job *j, int64_t k, int64_t depth, int64_t first, int64_t end, float *to);
 
 struct product_job {

@@ -331,7 +331,7 @@ static lc_status prepare(lc_call *call)
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: the plan of a reduction");
     if (!make_plan(call, p)) {
         free(p);
-        return lc_fail(LC_ERR_INTERNAL, "%s is no such reduction", call->op->name);
+        return lc_fail(LC_ERR_INTERNAL, "%s is not one of these reductions", call->op->name);
     }
     call->state = p;
     call->scratch_bytes = (size_t)p->parts * (size_t)(p->shape == COLUMN_PARTS ? p->k2.size : 1) * sizeof(double);

@@ -9,7 +9,7 @@
  * Until the rename there is no checkpoint, and after it a complete one, no matter when a rank is killed. Rank 0 lists
  * the directory instead of looking up names, since NFS caches for a while that a name does not exist. */
 #define _GNU_SOURCE
-#include "core/checkpoint/share.h"
+#include "core/checkpoint/joint.h"
 
 #include "base/remove.h"
 #include "base/status.h"
@@ -32,10 +32,10 @@ static void note_name(char name[32], const char *kind, int rank)
     snprintf(name, 32, ".%s-%05d", kind, rank);
 }
 
-void lc__share_begin(const lc_ckpt_writer *w, const char *dir, lc__manifest *m)
+void lc__joint_begin(const lc_ckpt_writer *w, const char *dir, lc__manifest *m)
 {
     const char *number = strrchr(dir, '-'); /* of the temporary name, so unique to this save */
-    *m = (lc__manifest){.ranks = w->share.size};
+    *m = (lc__manifest){.ranks = w->joint.size};
     snprintf(m->id, sizeof m->id, "%s", number ? number + 1 : "0");
 }
 
@@ -46,7 +46,7 @@ static lc_status leave_note(lc_ckpt_writer *w, const char *dir, const char *kind
 {
     char name[32], *path = NULL, *temp = NULL;
     lc_status status;
-    note_name(name, kind, w->share.rank);
+    note_name(name, kind, w->joint.rank);
     LC_TRY_GOTO(status, done, lc__path_join(dir, name, &path));
     LC_TRY_GOTO(status, done, lc__format(&temp, "%s.new", path));
     LC_TRY_GOTO(status, done, lc__create_file(w->io, temp, text, n));
@@ -70,7 +70,7 @@ static bool is_taken_away(const char *dir, const lc__manifest *m)
     return gone;
 }
 
-lc_status lc__share_report(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_status status)
+lc_status lc__joint_report(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_status status)
 {
     char message[1024], coded[1100], *text = NULL;
     size_t n;
@@ -102,7 +102,7 @@ static lc_status take_part(collection *c, int rank, const char *path, const char
     lc__manifest *m = &c->of[rank];
     if (m->ranks) return LC_OK;
     LC_TRY(lc__manifest_read_file(c->w->io, path, m));
-    if (m->ranks != c->w->share.size || strcmp(m->id, id) != 0)
+    if (m->ranks != c->w->joint.size || strcmp(m->id, id) != 0)
         return lc_fail(LC_ERR_FORMAT, "\"%s\" belongs to another save", path);
     c->left--;
     return lc__remove(c->w->io, AT_FDCWD, path, path, NULL);
@@ -132,7 +132,7 @@ static lc_status look(collection *c, const char *id)
         const char *number = strrchr(e->d_name, '-');
         int rank = number ? atoi(number + 1) : 0;
         char part[32], failed[32], *path = NULL;
-        if (rank < 1 || rank >= c->w->share.size) continue;
+        if (rank < 1 || rank >= c->w->joint.size) continue;
         note_name(part, "part", rank);
         note_name(failed, "failed", rank);
         bool is_part = !strcmp(e->d_name, part), is_failed = !strcmp(e->d_name, failed);
@@ -165,20 +165,20 @@ static lc_status wait_for_all(collection *c, const char *id)
     for (int ms = 0; c->left; ms = ms ? (2 * ms < MAX_PAUSE ? 2 * ms : MAX_PAUSE) : 1) {
         bool last = rest_is_given_up(c->w, ms);
         LC_TRY(look(c, id));
-        for (int rank = 1; last && rank < c->w->share.size; rank++)
+        for (int rank = 1; last && rank < c->w->joint.size; rank++)
             if (!c->of[rank].ranks)
                 return lc_fail(LC_ERR_PEER, "rank %d was lost, or gave up, before writing its part", rank);
     }
     return LC_OK;
 }
 
-lc_status lc__share_collect(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
+lc_status lc__joint_collect(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
 {
-    int size = w->share.size;
+    int size = w->joint.size;
     collection c = {w, dir, calloc((size_t)size, sizeof *c.of), size - 1};
     if (!c.of) return lc_fail(LC_ERR_MEMORY, "no memory for the records of %d ranks", size);
     pthread_mutex_lock(&w->lock);
-    w->share_safe = true;
+    w->joint_safe = true;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     lc_status status = wait_for_all(&c, m->id);
@@ -220,7 +220,7 @@ done:
     return status;
 }
 
-lc_status lc__share_check(lc_ckpt_writer *w, const char *dir, const lc__manifest *m)
+lc_status lc__joint_check(lc_ckpt_writer *w, const char *dir, const lc__manifest *m)
 {
     for (int k = 0; k < LC_CKPT_KINDS; k++) LC_TRY(check_kind(w, dir, m, (lc_ckpt_kind)k));
     return LC_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A checkpoint written by several ranks: calls of their background threads (share.c) and of their training threads
+/* A checkpoint written by several ranks: calls of their background threads (joint.c) and of their training threads
  * (ranks.c). */
-#ifndef LC_CORE_CHECKPOINT_SHARE_H
-#define LC_CORE_CHECKPOINT_SHARE_H
+#ifndef LC_CORE_CHECKPOINT_JOINT_H
+#define LC_CORE_CHECKPOINT_JOINT_H
 
 #include "core/checkpoint/write_job.h"
 
@@ -11,23 +11,23 @@
 /* ---- background threads; `dir` is the temporary directory ---- */
 
 /* Begins the list of the files that this rank will write. */
-void lc__share_begin(const lc_ckpt_writer *w, const char *dir, lc__manifest *m);
+void lc__joint_begin(const lc_ckpt_writer *w, const char *dir, lc__manifest *m);
 /* A rank other than 0 reports that its files are safe, or why not (`status`, with this thread's message). Returns the
  * status. */
-lc_status lc__share_report(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_status status);
+lc_status lc__joint_report(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_status status);
 /* Rank 0: waits for the others and adds their files. Fails if one of them failed, or if unfinished ranks were given
  * up. */
-lc_status lc__share_collect(lc_ckpt_writer *w, const char *dir, lc__manifest *m);
+lc_status lc__joint_collect(lc_ckpt_writer *w, const char *dir, lc__manifest *m);
 /* Rank 0: checks that every tensor that all ranks have is in some file, and that ranges of tensors add up to whole
  * ones. */
-lc_status lc__share_check(lc_ckpt_writer *w, const char *dir, const lc__manifest *m);
+lc_status lc__joint_check(lc_ckpt_writer *w, const char *dir, const lc__manifest *m);
 
 /* ---- the training threads ---- */
 
 /* Parses the option state_dict_type: "full", "sharded", or the strategy's choice ("auto" or NULL). */
 lc_status lc__state_dict_type(const char *asked, const lc_strategy_ops *strategy, bool *sharded) LC_MUST_USE;
 
-/* Commits the checkpoint that all ranks of `comm` (NULL: only this one) have begun. Each rank writes a share: some of
+/* Commits the checkpoint that all ranks of `comm` (NULL: only this one) have begun. Each rank writes a part: some of
  * the tensors that all have added under the same names, and its own ranges. state.json is rank 0's. With `wait`,
  * returns the same on all ranks, when the checkpoint has its name; otherwise lc__ckpt_wait_together must follow before
  * the next checkpoint. Collective. */
