@@ -73,25 +73,14 @@ static lc_status find_low_kernels(const void *set, const lc_call *call, int max,
     return LC_OK;
 }
 
-/* For products of f32 that may compute in bf16. Fusions have no such kernel, so that they are left to their parts. */
-static lc_status find_lower(const lc_call *call, const lc_kernel **out, int *n)
-{
-    bool yes = false;
-    if (!is_fused_product(call->op)) LC_TRY(lc__onednn_lower(call, out, &yes));
-    *n = yes;
-    return LC_OK;
-}
-
 /* Own kernels support a call in f32 only if they are faster than oneDNN's. */
 static lc_status find_kernels(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n)
 {
     *n = 0;
     if (max < 1) return LC_OK;
     if (is_low(call)) return find_low_kernels(set, call, max, out, n);
-    if (call->matmul_precision != LC_MATMUL_HIGHEST) {
-        LC_TRY(find_lower(call, out, n));
-        if (*n || is_fused_product(call->op)) return LC_OK;
-    }
+    /* Sums of rows are of f32, which no kernel for units has: the product is left alone, and computes in bf16. */
+    if (call->matmul_precision != LC_MATMUL_HIGHEST && call->op == &lc__op_linear_weight_grad) return LC_OK;
     out[0] = lc__isa_kernel(set, call);
     int own = out[0] != NULL;
     if (own < max) LC_TRY(lc__onednn_candidates(call, max - own, out + own, n));
@@ -102,7 +91,7 @@ static lc_status find_kernels(const void *set, const lc_call *call, int max, con
 /* Three products of bf16 take less time than one of f32 in units for matrices only. */
 static bool lowers_products(const void *set)
 {
-    return is_set(set, "amx") && lc__onednn_bf16_is_fast();
+    return is_set(set, "amx");
 }
 
 static void describe(const void *set, char *text, size_t size)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of f32 from numbers of bf16 (float32_matmul_precision), forced on machines without units for matrices: the
- * error is in proportion to the sum of |a| |b|, 2^-16 of it with high and 2^-8 with medium. */
+/* Products of f32 from numbers of bf16 (float32_matmul_precision), on machines with units for matrices: the error is in
+ * proportion to the sum of |a| |b|, 2^-16 of it with high and 2^-8 with medium. */
 #include "test.h"
 
 #include "backends/backends.h"
-#include "backends/cpu/onednn/onednn.h"
+#include "backends/cpu/isa.h"
 #include "ops/ops.h"
 #include "record/graph_impl.h"
 
@@ -61,11 +61,9 @@ static void run_kernel(lc_call *call, const lc_kernel *kernel, float *out)
 
 static const lc_kernel *lower(const lc_call *call)
 {
-    const lc_kernel *kernel;
-    bool yes;
-    CHECK_OK(lc__onednn_lower(call, &kernel, &yes));
-    if (!yes) SKIP("this build or this machine has no products of bf16");
-    return kernel;
+    const lc__isa *isa = lc__isa_find("amx");
+    if (!isa) SKIP("this machine has no units for matrices");
+    return lc__isa_kernel(isa, call);
 }
 
 TEST(errors_are_those_of_the_precision)
@@ -136,8 +134,7 @@ TEST(a_graph_computes_in_its_precision)
     const char *kernel = g->plans[g->n_plans - 1]->calls[0].call.kernel->name;
     const double error = error_of(got, false, NULL, false);
     CHECK_OK(lc_step_end(g));
-    if (getenv("LIGHTC_KERNELS") || strcmp(kernel, "onednn_matmul_lower") != 0)
-        SKIP("this build or this machine has no products of bf16");
+    if (getenv("LIGHTC_KERNELS") || strcmp(kernel, "product_amx") != 0) SKIP("this machine has no units for matrices");
     CHECK(error <= 0x1p-16 && error > 0x1p-26);
     lc_tensor_unref(x);
     lc_tensor_unref(y);

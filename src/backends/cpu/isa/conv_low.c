@@ -254,6 +254,7 @@ static lc_status plan_part(lc_call *call, part *p, bool bias)
 {
     product_job *j = &p->job;
     j->low = true;
+    j->halves = 1;
     j->context = p;
     j->rounds |= j->out_type != LC_F32;
     j->p.bias = bias;

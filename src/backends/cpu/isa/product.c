@@ -43,10 +43,14 @@ static bool plan_types(const lc_call *call, product_job *j)
         if (v->ndim >= 0 && !is_stored(v->dtype)) return false;
         j->low |= is_low(v);
     }
-#if defined(__AMX_BF16__)
-    if (call->in[0].dtype != LC_BF16 || call->in[1].dtype != LC_BF16) return false;
-#endif
     e->kind = epilogue_of(call->op);
+#if defined(__AMX_BF16__)
+    lc_dtype type = call->in[0].dtype;
+    bool lowered = type == LC_F32 && call->matmul_precision != LC_MATMUL_HIGHEST && e->kind != EPILOGUE_ROW_SUMS;
+    if (call->in[1].dtype != type || (type != LC_BF16 && !lowered)) return false;
+    j->halves = lowered && call->matmul_precision == LC_MATMUL_HIGH ? 2 : 1;
+    j->low |= lowered;
+#endif
     j->x_type = call->in[0].dtype;
     j->y_type = call->in[1].dtype;
     j->out_type = call->out[e->kind == EPILOGUE_GELU ? call->n_out - 1 : 0].dtype;

@@ -20,12 +20,13 @@
 #define TILE  1024 /* bytes */
 
 /* The floats whose memory a column of a panel takes, or a row of the copy of the first factor. */
-#define COLUMN(depth) (whole(depth, STEP) / 2)
+#define COLUMN(j, depth) (whole(depth, STEP) / 2 * (j)->halves)
 
-/* Where a tile begins: column or row `i`, a multiple of SIDE, at step k / STEP. */
-static inline char *tile_at(void *tiles, int64_t i, int64_t depth, int64_t k)
+/* Where a tile begins, of those of SIDE columns or rows. */
+static inline char *tile_at(const product_job *j, void *tiles, int64_t depth, int part, int64_t k)
 {
-    return (char *)tiles + (i / SIDE * parts(depth, STEP) + k / STEP) * TILE;
+    (void)j;
+    return (char *)tiles + (part * parts(depth, STEP) + k / STEP) * TILE;
 }
 
 /* ---- 16 x 16 pairs ---- */
@@ -64,33 +65,63 @@ LC_INLINE __mmask32 first_32(int64_t n)
     return n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (1u << n) - 1;
 }
 
-/* Tile row i: numbers k to k + 31 of row i of a matrix whose rows are dense. `turned`: as columns of the second factor.
- */
-LC_INLINE void tile_of_rows(const uint16_t *from, int64_t step, int64_t rows, int64_t depth, const bool turned,
-                            char *to)
+/* What is copied: numbers of bf16, floats that are such numbers, or any floats. */
+typedef enum source { BF16, EXACT, F32 } source;
+
+/* 16 numbers of bf16 that stand for 16 neighbors, each in the upper half of its lane. For any float there are two,
+ * `part` 0 and 1, whose sum is nearly the float. */
+LC_INLINE __m512i numbers(const source type, const int part, const void *from, int64_t at, __mmask16 which)
 {
-    __m512i r[16];
+    if (type == BF16)
+        return _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(which, (const uint16_t *)from + at)),
+                                 16);
+    const vf x = (vf)_mm512_maskz_loadu_ps(which, (const float *)from + at);
+    if (type == EXACT) return (__m512i)x;
+    const vf high = vrounded(LC_BF16, x);
+    return (__m512i)(part ? vrounded(LC_BF16, x - high) : high);
+}
+
+LC_INLINE __m512i pairs(__m512i even, __m512i odd)
+{
+    return _mm512_or_si512(_mm512_srli_epi32(even, 16), odd);
+}
+
+/* Row i of a tile: numbers k to k + 31 of row i of a matrix whose rows are dense. `turned`: as columns of the second
+ * factor. */
+LC_INLINE void tile_of_rows(const source type, const int part, const void *from, int64_t at, int64_t step, int64_t rows,
+                            int64_t depth, const bool turned, char *to)
+{
     const __mmask32 k = first_32(depth);
+    const __m512i low_words = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29,
+                                               27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    __m512i r[16];
 #pragma GCC unroll 16
-    for (int i = 0; i < SIDE; i++) r[i] = _mm512_maskz_loadu_epi16(i < rows ? k : 0, from + (i < rows ? i * step : 0));
+    for (int i = 0; i < SIDE; i++) {
+        const __mmask32 which = i < rows ? k : 0;
+        const int64_t row = at + (i < rows ? i * step : 0);
+        if (type == BF16)
+            r[i] = _mm512_maskz_loadu_epi16(which, (const uint16_t *)from + row);
+        else
+            r[i] = _mm512_permutex2var_epi16(numbers(type, part, from, row, (__mmask16)which), low_words,
+                                             numbers(type, part, from, row + 16, (__mmask16)(which >> 16)));
+    }
     if (turned) turn_pairs(r);
 #pragma GCC unroll 16
     for (int i = 0; i < SIDE; i++) _mm512_store_si512(to + i * 64, r[i]);
 }
 
-/* Tile row i: numbers 2 i and 2 i + 1 of k of 16 columns of a matrix whose columns are neighbors. `turned`: as rows of
- * the first factor. */
-LC_INLINE void tile_of_columns(const uint16_t *from, int64_t step, int64_t columns, int64_t depth, const bool turned,
-                               char *to)
+/* Row i of a tile: numbers 2 i and 2 i + 1 of k of 16 columns of a matrix whose columns are neighbors. `turned`: as
+ * rows of the first factor. */
+LC_INLINE void tile_of_columns(const source type, const int part, const void *from, int64_t at, int64_t step,
+                               int64_t columns, int64_t depth, const bool turned, char *to)
 {
     const __mmask16 n = (__mmask16)first_32(smaller(columns, SIDE));
     __m512i r[16];
 #pragma GCC unroll 16
     for (int i = 0; i < SIDE; i++) {
         const __mmask16 even = 2 * i < depth ? n : 0, odd = 2 * i + 1 < depth ? n : 0;
-        const __m256i a = _mm256_maskz_loadu_epi16(even, from + (even ? 2 * i * step : 0));
-        const __m256i b = _mm256_maskz_loadu_epi16(odd, from + (odd ? (2 * i + 1) * step : 0));
-        r[i] = _mm512_or_si512(_mm512_cvtepu16_epi32(a), _mm512_slli_epi32(_mm512_cvtepu16_epi32(b), 16));
+        r[i] = pairs(numbers(type, part, from, at + (even ? 2 * i * step : 0), even),
+                     numbers(type, part, from, at + (odd ? (2 * i + 1) * step : 0), odd));
     }
     if (turned) turn_pairs(r);
 #pragma GCC unroll 16
@@ -99,7 +130,55 @@ LC_INLINE void tile_of_columns(const uint16_t *from, int64_t step, int64_t colum
 
 /* ---- copies of the factors ---- */
 
-#define SOME 256 /* of k, which functions of the job copy at a time: as floats, which are numbers of bf16 */
+#define SOME 256 /* of k, which functions of the job copy at a time, as floats */
+
+/* A factor, or what a function of the job has copied of it. */
+typedef struct factor {
+    source type;
+    const void *data;
+    int64_t at, step;
+    bool rows;   /* rows of the matrix become rows of tiles, or its columns do */
+    bool turned; /* what the factor needs is the other */
+} factor;
+
+LC_INLINE void tile_of_type(const source type, const int part, const factor *f, int64_t width, int64_t depth, char *to)
+{
+    if (f->rows && f->turned)
+        tile_of_rows(type, part, f->data, f->at, f->step, width, depth, true, to);
+    else if (f->rows)
+        tile_of_rows(type, part, f->data, f->at, f->step, width, depth, false, to);
+    else if (f->turned)
+        tile_of_columns(type, part, f->data, f->at, f->step, width, depth, true, to);
+    else
+        tile_of_columns(type, part, f->data, f->at, f->step, width, depth, false, to);
+}
+
+static void make_tile(const factor *f, int part, int64_t width, int64_t depth, char *to)
+{
+    if (f->type == BF16)
+        tile_of_type(BF16, 0, f, width, depth, to);
+    else if (f->type == EXACT)
+        tile_of_type(EXACT, 0, f, width, depth, to);
+    else if (part)
+        tile_of_type(F32, 1, f, width, depth, to);
+    else
+        tile_of_type(F32, 0, f, width, depth, to);
+}
+
+static source source_of(lc_dtype type)
+{
+    return type == LC_BF16 ? BF16 : F32;
+}
+
+/* Tiles of SIDE rows or columns for numbers [k, end) of a block. k_step: the distance of neighbors in k. */
+static void make_tiles(const product_job *j, const factor *f, int64_t k_step, int64_t width, int64_t k, int64_t end,
+                       int64_t depth, float *to)
+{
+    factor part_of = *f;
+    for (int64_t q = k; q < end; q += STEP, part_of.at += STEP * k_step)
+        for (int part = 0; part < j->halves; part++)
+            make_tile(&part_of, part, width, end - q, tile_at(j, to, depth, part, q));
+}
 
 /* Rows [m0, m1) of the first factor. */
 static __attribute__((noinline)) void copy_x(const product_job *j, int64_t k0, int64_t depth, int64_t m0, int64_t m1,
@@ -107,79 +186,54 @@ static __attribute__((noinline)) void copy_x(const product_job *j, int64_t k0, i
 {
     const lc__product *p = &j->p;
     float some[SIDE * (SOME + 16)];
-    for (int64_t m = m0; m < m1; m += SIDE) {
-        int64_t rows = smaller(SIDE, m1 - m);
+    for (int64_t m = m0; m < m1; m += SIDE, to += SIDE * COLUMN(j, depth)) {
+        const int64_t rows = smaller(SIDE, m1 - m);
         for (int64_t k = 0; k < depth; k += SOME) {
-            int64_t end = smaller(k + SOME, depth);
-            if (j->pack_rows) j->pack_rows(j, k0 + k, end - k, m, m + rows, some);
-            for (int64_t q = k; q < end; q += STEP) {
-                char *tile = tile_at(to, m - m0, depth, q);
-                const uint16_t *x = (const uint16_t *)j->x + m * p->xm + (k0 + q) * p->xk;
-                if (!j->pack_rows && p->xk == 1)
-                    tile_of_rows(x, p->xm, rows, end - q, false, tile);
-                else if (!j->pack_rows)
-                    tile_of_columns(x, p->xk, rows, end - q, true, tile);
-                for (int64_t i = 0; j->pack_rows && i < SIDE; i++) {
-                    const float *row = some + i * j->row_step + q - k;
-                    const __mmask16 low = i < rows ? (__mmask16)first_32(smaller(16, end - q)) : 0;
-                    const __mmask16 high = i < rows ? (__mmask16)first_32(end - q - 16) : 0;
-                    const __m512i a = (__m512i)_mm512_maskz_loadu_ps(low, row);
-                    const __m512i b = (__m512i)_mm512_maskz_loadu_ps(high, row + 16);
-                    _mm256_store_si256((__m256i *)(tile + i * 64), _mm512_cvtepi32_epi16(_mm512_srli_epi32(a, 16)));
-                    _mm256_store_si256((__m256i *)(tile + i * 64 + 32),
-                                       _mm512_cvtepi32_epi16(_mm512_srli_epi32(b, 16)));
-                }
+            const int64_t end = smaller(k + SOME, depth);
+            factor f = {source_of(j->x_type),       j->x,       m * p->xm + (k0 + k) * p->xk,
+                        p->xk == 1 ? p->xm : p->xk, p->xk == 1, p->xk != 1};
+            if (j->pack_rows) {
+                j->pack_rows(j, k0 + k, end - k, m, m + rows, some);
+                f = (factor){EXACT, some, 0, j->row_step, true, false};
             }
-        }
-    }
-}
-
-/* The panel of columns [n0, n0 + width). */
-LC_INLINE void one_panel(const product_job *j, int64_t k0, int64_t depth, int64_t n0, int64_t width, float *to)
-{
-    const lc__product *p = &j->p;
-    float some[SOME * PANEL];
-    for (int64_t k = 0; k < depth; k += SOME) {
-        int64_t end = smaller(k + SOME, depth);
-        if (j->pack_panels) j->pack_panels(j, k0 + k, end - k, n0, n0 + width, some);
-        for (int64_t q = k; q < end; q += STEP) {
-            for (int64_t n = 0; n < width; n += SIDE) {
-                char *tile = tile_at(to, n, depth, q);
-                const uint16_t *y = (const uint16_t *)j->y + (n0 + n) * p->yn + (k0 + q) * p->yk;
-                if (!j->pack_panels && p->yn == 1)
-                    tile_of_columns(y, p->yk, width - n, end - q, false, tile);
-                else if (!j->pack_panels)
-                    tile_of_rows(y, p->yn, smaller(width - n, SIDE), end - q, true, tile);
-                for (int64_t i = 0; j->pack_panels && i < SIDE; i++) {
-                    const int64_t even = q - k + 2 * i;
-                    const float *row = some + even * PANEL + n;
-                    const __mmask16 a = k + even < end ? 0xffff : 0, b = k + even + 1 < end ? 0xffff : 0;
-                    const __m512i low = (__m512i)_mm512_maskz_loadu_ps(a, row);
-                    const __m512i high = (__m512i)_mm512_maskz_loadu_ps(b, row + PANEL);
-                    _mm512_store_si512(tile + i * 64, _mm512_or_si512(_mm512_srli_epi32(low, 16), high));
-                }
-            }
+            make_tiles(j, &f, f.rows ? 1 : f.step, rows, k, end, depth, to);
         }
     }
 }
 
 /* The panels of columns [n0, n1). */
-static __attribute__((noinline)) void panels_of(const product_job *j, int64_t k, int64_t depth, int64_t n0, int64_t n1,
+static __attribute__((noinline)) void panels_of(const product_job *j, int64_t k0, int64_t depth, int64_t n0, int64_t n1,
                                                 float *to)
 {
-    for (int64_t n = n0; n < n1; n += PANEL)
-        one_panel(j, k, depth, n, smaller(PANEL, n1 - n), to + (n - n0) * COLUMN(depth));
+    const lc__product *p = &j->p;
+    float some[SOME * PANEL];
+    for (int64_t n = n0; n < n1; n += PANEL, to += PANEL * COLUMN(j, depth)) {
+        const int64_t width = smaller(PANEL, n1 - n);
+        for (int64_t k = 0; k < depth; k += SOME) {
+            const int64_t end = smaller(k + SOME, depth);
+            if (j->pack_panels) j->pack_panels(j, k0 + k, end - k, n, n + width, some);
+            for (int64_t i = 0; i < width; i += SIDE) {
+                factor f = {source_of(j->y_type),       j->y,       (n + i) * p->yn + (k0 + k) * p->yk,
+                            p->yn == 1 ? p->yk : p->yn, p->yn != 1, p->yn != 1};
+                if (j->pack_panels) f = (factor){EXACT, some, i, PANEL, false, false};
+                make_tiles(j, &f, f.rows ? 1 : f.step, smaller(SIDE, width - i), k, end, depth,
+                           to + i * COLUMN(j, depth));
+            }
+        }
+    }
 }
 
-/* Sums of ROWS rows of a copy over this block of k, in the order of k; `add`: to those of the blocks before. */
-static void strip_sums_of(const float *rows, int64_t depth, bool add, double *total)
+/* Sums of ROWS rows over this block of k, in the order of k: of a copy, whose numbers are all of bf16. `add`: to those
+ * of the blocks before. */
+static void strip_sums_of(const product_job *j, const float *rows, int64_t depth, bool add, double *total)
 {
     for (int64_t m = 0; m < ROWS; m++) {
         vf even = vzero(), odd = vzero();
         for (int64_t k = 0; k < depth; k += STEP) {
-            const vu pairs = *(const vu *)(tile_at((float *)rows, m / SIDE * SIDE, depth, k) + m % SIDE * 64);
-            even += (vf)(pairs << 16);
-            odd += (vf)(pairs & 0xffff0000);
+            const vu both = *(const vu *)(tile_at(j, (float *)rows + m / SIDE * SIDE * COLUMN(j, depth), depth, 0, k) +
+                                          m % SIDE * 64);
+            even += (vf)(both << 16);
+            odd += (vf)(both & 0xffff0000);
         }
         double sum = vsum(even + odd);
         total[m] = add ? total[m] + sum : sum;
@@ -205,14 +259,30 @@ static void units_end(void)
     _tile_release();
 }
 
-/* c[ROWS][PANEL] (+)= rows * panel; `narrow`: only the first half of the columns. `ahead`: `lines` lines of the cache
- * for each step, which are needed next. */
-static void full_tile(int64_t depth, const float *rows, const float *panel, float *c, int64_t ldc, bool add,
-                      bool narrow, const char *ahead, int64_t lines)
+/* Adds the products of two parts of both factors to the tiles of results. */
+LC_INLINE void add_products(int64_t steps, const char *a, const char *a_2, const char *b, const char *b_2,
+                            const bool narrow)
 {
-    const int64_t steps = parts(depth, STEP), step = ldc * (int64_t)sizeof *c;
-    const char *a = (const char *)rows, *a_2 = a + steps * TILE;
-    const char *b = (const char *)panel, *b_2 = b + steps * TILE;
+    for (int64_t s = 0; s < steps; s++) {
+        _tile_loadd(6, b + s * TILE, 64);
+        _tile_loadd(4, a + s * TILE, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(5, a_2 + s * TILE, 64);
+        _tile_dpbf16ps(1, 5, 6);
+        if (narrow) continue;
+        _tile_loadd(7, b_2 + s * TILE, 64);
+        _tile_dpbf16ps(2, 4, 7);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+}
+
+/* c[ROWS][PANEL] (+)= rows * panel; `narrow`: only the first half of the columns. */
+static void full_tile(const product_job *j, int64_t depth, const float *rows, const float *panel, float *c, int64_t ldc,
+                      bool add, bool narrow)
+{
+    const int64_t steps = parts(depth, STEP), step = ldc * (int64_t)sizeof *c, part = steps * TILE;
+    const char *a = (const char *)rows, *a_2 = a + j->halves * part;
+    const char *b = (const char *)panel, *b_2 = b + j->halves * part;
     float *c_2 = c + SIDE * ldc;
     if (add) {
         _tile_loadd(0, c, step);
@@ -225,17 +295,14 @@ static void full_tile(int64_t depth, const float *rows, const float *panel, floa
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (int64_t s = 0; s < steps; s++) {
-        for (int64_t i = 0; i < lines; i++, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
-        _tile_loadd(6, b + s * TILE, 64);
-        _tile_loadd(4, a + s * TILE, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(5, a_2 + s * TILE, 64);
-        _tile_dpbf16ps(1, 5, 6);
-        if (narrow) continue;
-        _tile_loadd(7, b_2 + s * TILE, 64);
-        _tile_dpbf16ps(2, 4, 7);
-        _tile_dpbf16ps(3, 5, 7);
+    if (narrow) {
+        if (j->halves > 1) add_products(steps, a + part, a_2 + part, b, b_2, true);
+        if (j->halves > 1) add_products(steps, a, a_2, b + part, b_2 + part, true);
+        add_products(steps, a, a_2, b, b_2, true);
+    } else {
+        if (j->halves > 1) add_products(steps, a + part, a_2 + part, b, b_2, false);
+        if (j->halves > 1) add_products(steps, a, a_2, b + part, b_2 + part, false);
+        add_products(steps, a, a_2, b, b_2, false);
     }
     _tile_stored(0, c, step);
     _tile_stored(1, c_2, step);

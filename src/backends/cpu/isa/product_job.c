@@ -24,8 +24,8 @@
 #else
 #include "backends/cpu/isa/product_panels.h"
 #include "backends/cpu/isa/product_tile.h"
-#define COLUMN(depth) (depth)
-#define STEP          8
+#define COLUMN(j, depth) (depth)
+#define STEP             8
 #endif
 #include "backends/cpu/parallel.h"
 
@@ -66,8 +66,7 @@ typedef struct target {
 static inline int64_t row_floats(const product_job *j, int64_t depth)
 {
 #if defined(__AMX_BF16__)
-    (void)j;
-    return COLUMN(depth);
+    return COLUMN(j, depth);
 #else
     return j->row_step ? j->row_step : j->strips ? depth : j->p.xm;
 #endif
@@ -80,20 +79,18 @@ static void panel_columns(const product_job *j, const float *a, int64_t depth, t
                           int64_t width, const float *panel, int64_t ldb, bool add)
 {
     float edge[ROWS * PANEL];
-    const int64_t lines = 2 * TILE / 64 / parts(rows, ROWS), steps = parts(depth, STEP);
-    const char *ahead = (const char *)(panel + PANEL * COLUMN(depth)); /* the next panel */
     (void)ldb;
-    for (int64_t m = 0; m < rows; m += ROWS, ahead += steps * lines * 64) {
+    for (int64_t m = 0; m < rows; m += ROWS) {
         const int64_t count = smaller(rows - m, ROWS);
         const float *from = a + m * row_floats(j, depth);
         float *out = to.c + m * to.step + n;
         if (width == PANEL && count == ROWS) {
-            full_tile(depth, from, panel, out, to.step, add, false, ahead, lines);
+            full_tile(j, depth, from, panel, out, to.step, add, false);
             continue;
         }
         for (int64_t i = 0; add && i < count; i++)
             memcpy(edge + i * PANEL, out + i * to.step, (size_t)width * sizeof *edge);
-        full_tile(depth, from, panel, edge, PANEL, add, width <= SIDE, ahead, lines);
+        full_tile(j, depth, from, panel, edge, PANEL, add, width <= SIDE);
         for (int64_t i = 0; i < count; i++) memcpy(out + i * to.step, edge + i * PANEL, (size_t)width * sizeof *edge);
     }
 }
@@ -193,8 +190,9 @@ static void copy_x(const product_job *j, int64_t k, int64_t depth, int64_t m0, i
         make_strips(j->x_type, &j->p, j->x, k, depth, m0, m1 - m0, to);
 }
 
-static void strip_sums_of(const float *strip, int64_t depth, bool add, double *total)
+static void strip_sums_of(const product_job *j, const float *strip, int64_t depth, bool add, double *total)
 {
+    (void)j;
     strip_sums(ROWS, strip, depth, add, total);
 }
 
@@ -213,7 +211,7 @@ static void make_panels(const void *context, int64_t begin, int64_t end, int thr
         int64_t depth = smaller(j->depth, j->k_end - k);
         next = smaller(end, (block + 1) * j->panels);
         panels_of(j, k, depth, panel * PANEL, smaller(j->p.n, (panel + next - i) * PANEL),
-                  j->scratch + (block * j->panels * COLUMN(j->depth) + panel * COLUMN(depth)) * PANEL);
+                  j->scratch + (block * j->panels * COLUMN(j, j->depth) + panel * COLUMN(j, depth)) * PANEL);
     }
 }
 
@@ -245,7 +243,7 @@ static void sum_rows(const product_job *j, const float *strips, int64_t k, int64
     int64_t n = parts(rows, ROWS), end = n * (column_block + 1) / j->column_blocks;
     for (int64_t s = n * column_block / j->column_blocks; s < end; s++) {
         double *total = j->after.partial + m + s * ROWS;
-        strip_sums_of(strips + s * ROWS * row_floats(j, depth), depth, k > 0, total);
+        strip_sums_of(j, strips + s * ROWS * row_floats(j, depth), depth, k > 0, total);
         for (int64_t i = 0; k + depth == j->p.k && i < smaller(ROWS, rows - s * ROWS); i++)
             put(j->after.sums_type, j->after.sums, m + s * ROWS + i, (float)total[i]);
     }
@@ -263,15 +261,15 @@ static void some_columns(const product_job *j, const float *a, int64_t k, int64_
                          int64_t n0, int64_t n1, float *own)
 {
     const lc__product *p = &j->p;
-    const float *panels = j->scratch + (k - j->k_begin) / j->depth * COLUMN(j->depth) * j->panels * PANEL;
+    const float *panels = j->scratch + (k - j->k_begin) / j->depth * COLUMN(j, j->depth) * j->panels * PANEL;
     for (int64_t n = n0, next; n < n1; n = next) {
         bool in_place = j->in_place && n + PANEL <= n1;
         next = j->shared ? n1 : smaller(n1, n + (in_place ? 1 : OWN_PANELS) * PANEL);
-        const float *panel = j->shared  ? panels + n * COLUMN(depth)
+        const float *panel = j->shared  ? panels + n * COLUMN(j, depth)
                              : in_place ? (const float *)j->y + k * p->yk + n
                                         : own;
         if (!j->shared && !in_place) panels_of(j, k, depth, n, next, own);
-        for (; n < next; n += PANEL, panel += PANEL * COLUMN(depth))
+        for (; n < next; n += PANEL, panel += PANEL * COLUMN(j, depth))
             panel_columns(j, a, depth, to, rows, n - n0, smaller(PANEL, n1 - n), panel, in_place ? p->yk : PANEL,
                           k > 0 || (j->accumulate && !j->rounds));
     }
@@ -334,7 +332,7 @@ static void plan_scratch(product_job *j, int64_t blocks)
     int64_t row = row_floats(j, j->depth);
     j->own_copy = j->copied && j->shared && (p->xk == 1 || (j->column_blocks == 1 && blocks == 1));
     if (j->shared || j->copied) {
-        int64_t panels = j->shared ? j->panels * PANEL * COLUMN(j->depth) : 0;
+        int64_t panels = j->shared ? j->panels * PANEL * COLUMN(j, j->depth) : 0;
         int64_t copy = j->copied && !j->own_copy ? whole(p->m, ROWS) * row : 0;
         int64_t bytes = j->shared ? SHARED_BYTES : STRIPS_BYTES;
         j->blocks_at_once = smaller(larger(bytes / 4 / larger(panels + copy, 1), 1), blocks);
@@ -344,7 +342,7 @@ static void plan_scratch(product_job *j, int64_t blocks)
     j->whole = j->rounds && j->blocks_at_once < blocks;
     if (j->whole) j->sum_floats = whole(p->m * p->n, 16);
     j->shared_floats += j->sum_floats;
-    j->own_floats = !j->shared    ? OWN_PANELS * PANEL * COLUMN(j->depth)
+    j->own_floats = !j->shared    ? OWN_PANELS * PANEL * COLUMN(j, j->depth)
                     : j->own_copy ? whole(j->row_block, ROWS) * row
                                   : 0;
     j->per_thread = j->own_floats;
@@ -358,7 +356,7 @@ static int64_t depth_of(const product_job *j)
 {
 #if defined(__AMX_BF16__)
     int64_t rows = whole(j->shared ? j->row_block : j->p.m, ROWS);
-    return smaller(larger(COPY_BYTES / 2 / rows, DEPTH), MOST_DEPTH) / STEP * STEP;
+    return smaller(larger(COPY_BYTES / 2 / j->halves / rows, DEPTH), MOST_DEPTH) / STEP * STEP;
 #else
     (void)j;
     return DEPTH;

@@ -26,6 +26,7 @@ struct product_job {
     lc__product p;
     lc_dtype x_type, y_type, out_type;
     bool low;    /* some operand or result is in 16 bits */
+    int halves;  /* units for matrices: the numbers of bf16 that stand for one of a factor, 1 or 2 */
     bool rounds; /* something that pieces write or read is in 16 bits: they compute in f32 elsewhere */
     /* OPTIONAL: they make the panels of columns [first, end), copy rows [first, end) to places row_step apart, and say
      * where a row of the result begins, for which `rounds` is set. */

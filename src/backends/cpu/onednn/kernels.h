@@ -10,9 +10,6 @@ extern const lc_kernel lc__onednn_matmul;         /* one primitive on operands i
 extern const lc_kernel lc__onednn_matmul_packed;  /* reorders the second operand into the library's layout first */
 extern const lc_kernel lc__onednn_matmul_batched; /* a two-dimensional primitive per matrix of the batch */
 
-/* matmul_lower.c; not in the table, since its numbers are others */
-extern const lc_kernel lc__onednn_matmul_lower; /* factors as numbers of bf16 (lc_call.matmul_precision) */
-
 /* conv.c */
 extern const lc_kernel lc__onednn_conv;
 extern const lc_kernel lc__onednn_conv_direct; /* without batch-reduced products */

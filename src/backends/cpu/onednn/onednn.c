@@ -41,12 +41,6 @@ bool lc__onednn_bf16_is_fast(void)
     return lc__dnnl_bf16_is_fast();
 }
 
-lc_status lc__onednn_lower(const lc_call *call, const lc_kernel **out, bool *yes)
-{
-    *out = &lc__onednn_matmul_lower;
-    return lc__kernel_supports(*out, call, yes);
-}
-
 void lc__onednn_version(char *text, size_t size)
 {
     const dnnl_version_t *v = dnnl_version();
@@ -57,7 +51,6 @@ const char *lc__onednn_impl(const lc_call *call)
 {
     if (!call->kernel || !call->state) return "";
     if (call->kernel == &lc__onednn_conv_weight_grad_gemm) return lc__onednn_gemm_impl(call);
-    if (call->kernel == &lc__onednn_matmul_lower) return ((const lc__dnnl_plan *)call->state)->impl;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         for (int j = 0; j < LC_ONEDNN_MAX_CANDIDATES; j++)
             if (call->kernel == table[i].kernel[j]) return ((const lc__dnnl_plan *)call->state)->impl;

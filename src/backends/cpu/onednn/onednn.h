@@ -15,9 +15,6 @@
  * out. */
 lc_status lc__onednn_candidates(const lc_call *call, int max, const lc_kernel **out, int *n);
 
-/* *yes: the kernel for a product of f32 whose matmul_precision is lower than the highest; no: it has none. */
-lc_status lc__onednn_lower(const lc_call *call, const lc_kernel **out, bool *yes) LC_MUST_USE;
-
 /* Whether its kernels for bf16 are faster than own ones, which compute in f32, on this machine. */
 bool lc__onednn_bf16_is_fast(void);
 

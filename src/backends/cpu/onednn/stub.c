@@ -16,13 +16,6 @@ bool lc__onednn_bf16_is_fast(void)
     return false;
 }
 
-lc_status lc__onednn_lower(const lc_call *call, const lc_kernel **out, bool *yes)
-{
-    (void)call, (void)out;
-    *yes = false;
-    return LC_OK;
-}
-
 void lc__onednn_version(char *text, size_t size)
 {
     snprintf(text, size, "no oneDNN");
