@@ -181,3 +181,6 @@ set_tests_properties(rank_times PROPERTIES RUN_SERIAL ON)
 
 # Runs the rows of the operators with its own check_form.
 target_sources(test_ops_low PRIVATE ${PROJECT_SOURCE_DIR}/src/check/math_rows.c ${PROJECT_SOURCE_DIR}/src/check/nn_rows.c)
+
+# Calls a function of the program `lightc`.
+target_sources(test_doctor PRIVATE ${PROJECT_SOURCE_DIR}/src/tools/gpus.c)
