@@ -44,6 +44,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     (void)i;
     lc_tensor *x = m->r->by_hand ? lc_cast(b->x, LC_F64) : b->x;
     lc_tensor *y = lc_gelu(lc_linear(x, m->w1, m->b));
+    CHECK_EQ(lc_tensor_storage(y), lc_tensor_dtype(y)); /* of a result it is not decided yet */
     y = lc_layer_norm(y, NULL, NULL);
     return lc_cross_entropy(lc_linear(y, m->w2, NULL), b->y);
 }
