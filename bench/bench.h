@@ -10,11 +10,12 @@
 typedef struct bench {
     /* options */
     const char *work;
-    const char *data;      /* folder of the IDX files */
-    const char *keep;      /* existing folder for the files of images, which stay; NULL: they are removed */
-    const char *precision; /* of trainings: a name of lc_precision_find */
-    int64_t threads;       /* 0: one per core */
-    int64_t steps;         /* 0: the work's default */
+    const char *data;             /* folder of the IDX files */
+    const char *keep;             /* existing folder for the files of images, which stay; NULL: they are removed */
+    const char *precision;        /* of trainings: a name of lc_precision_find */
+    const char *matmul_precision; /* of trainings: float32_matmul_precision; NULL: highest */
+    int64_t threads;              /* 0: one per core */
+    int64_t steps;                /* 0: the work's default */
     int64_t epochs;
     int64_t batch; /* 0: the work's default */
     int64_t workers;

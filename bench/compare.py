@@ -41,12 +41,16 @@ WORKS = {
                    for workers in range(3)}, "tokens_0w": {}}),
     "record": ({}, {"record_add": {}, "record_gpt": {}, "replay_node": {}}),
 }
-# With --precision: steps in memory, memory of the process, and of our plan.
+# With --precision: steps in memory, memory of the process, and of our plan (all results of a step), next to what the
+# peer's autograd keeps from forward to backward.
 IN_PRECISION = {
     work: ({"raw": switches}, {"step_no_loader": {}, "step_no_loader:peak_rss_mb": {}, "step_no_loader:planned_mb": {}})
     for work, switches in (("mlp", ("--fused", "--compile")), ("fashion", SWITCHES), ("resnet18", ("--channels_last",)),
                            ("gpt", ("--fused", "--compile")))
 }
+# --precision best: each side in whichever of these is fastest.
+BEST = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true")
+PEER_FIELDS = {"planned_mb": "saved_mb"}
 # Works whose peer is a separate program.
 PEERS = {work: os.path.join(ROOT, "bench", f"peer_{work}.py") for work in ("everything", "images")}
 WITH_FOLDER = ("images",)  # works whose files lightc_bench writes for both
@@ -74,7 +78,9 @@ def run(command, log):
 def value(rows, metric):
     name, _, field = metric.partition(":")
     row = rows.get(name)
-    return None if row is None else row.get(field or "value")
+    if row is None:
+        return None
+    return row.get(field or "value", row.get(PEER_FIELDS.get(field)))
 
 
 def unit(rows, metric):
@@ -133,21 +139,31 @@ def measure(work, a, limits, log, folder=None):
         run([a.bench, work, "--keep", folder, "--steps", "1"], [])
     ours = [a.bench, work] + common
     peer = PEERS.get(work, a.peers)
+    precisions = [()]
     if a.precision:
-        common += ["--precision", a.precision]
-        ours += ["--precision", a.precision, "--only_steps"]
+        common += ["--matmul_precision", a.matmul_precision] if a.matmul_precision else []
+        common += ["--precision", a.precision] if a.precision != "best" else []
+        ours = [a.bench, work, "--only_steps"] + common
         peer = os.path.join(ROOT, "bench", "peer_precision.py")
-    theirs = [a.python, peer, work]
+        precisions = [("--precision", p) for p in BEST] if a.precision == "best" else [()]
+
+    def command(impl, variant):
+        return ours + list(variant) if impl == "lightc" else [a.python, peer, work, "--impl", impl, *variant, *common]
+
+    candidates = {"lightc": precisions}
+    for impl, switches in peers.items() if a.peers else ():
+        chosen = [v for v in variants(switches) if not (a.quick and v) and (not a.variant or v in a.variant)]
+        candidates[impl] = [p + v for p in precisions for v in chosen or [()]]
     fastest, notes = {}, []  # (impl, metric) -> variant
     tried = {}
-    for impl, switches in peers.items() if a.peers else ():
-        chosen = [v for v in variants(switches) if not a.variant or v in a.variant]
-        for variant in chosen or [()]:
-            if a.quick and variant:
-                continue
+    for impl, choices in candidates.items():
+        if impl == "lightc" and len(choices) == 1:
+            fastest.update({(impl, metric): choices[0] for metric in metrics})
+            continue
+        for variant in choices:
             note(f"{work}: trying {impl} {' '.join(variant)}")
             try:
-                tried[impl, variant] = run([*theirs, "--impl", impl, *variant, *common], log)
+                tried[impl, variant] = run(command(impl, variant), log)
             except RuntimeError as error:
                 notes.append(f"{impl} {' '.join(variant)} does not run here")
                 note(str(error))
@@ -162,7 +178,7 @@ def measure(work, a, limits, log, folder=None):
 
     def take(impl, variant, rows):
         for metric in metrics:
-            if value(rows, metric) is None or (variant is not None and fastest.get((impl, metric)) != variant):
+            if value(rows, metric) is None or fastest.get((impl, metric)) != variant:
                 continue
             samples.setdefault((impl, metric), []).append(value(rows, metric))
             units.setdefault(metric, unit(rows, metric))
@@ -170,10 +186,9 @@ def measure(work, a, limits, log, folder=None):
     for r in range(a.rounds):
         for impl, variant in sorted({(i, v) for (i, _), v in fastest.items()}):
             note(f"{work}: round {r + 1} of {a.rounds}: {impl} {' '.join(variant)}")
-            take(impl, variant, run([*theirs, "--impl", impl, *variant, *common], log))
-        note(f"{work}: round {r + 1} of {a.rounds}: lightc")
-        last = run(ours, log)
-        take("lightc", None, last)
+            rows = run(command(impl, variant), log)
+            last = rows if impl == "lightc" else last
+            take(impl, variant, rows)
     out = {}
     for metric, goals in metrics.items():
         if ("lightc", metric) not in samples:
@@ -240,7 +255,8 @@ def main():
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--threads", type=int, default=os.cpu_count())
     ap.add_argument("--steps", type=int, default=0, help="batches per epoch, steps per round; 0: each work's default")
-    ap.add_argument("--precision", default="", help=f"compare in this precision ({', '.join(IN_PRECISION)}), without a loader")
+    ap.add_argument("--precision", default="", help=f"compare in this precision ({', '.join(IN_PRECISION)}), without a loader; best: each side in its fastest")
+    ap.add_argument("--matmul_precision", default="", help="with --precision: what products of f32 may be computed in, on both sides")
     ap.add_argument("--data", default="", help="folder of the IDX files")
     ap.add_argument("--peers", default=os.path.join(ROOT, "..", "shared", "bench", "peers.py"))
     ap.add_argument("--bench", default=os.path.join(ROOT, "build", "bin", "lightc_bench"))

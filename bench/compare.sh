@@ -3,7 +3,7 @@
 # Measures lightc against its peer, side by side on this machine. See docs/benchmarks.md.
 #
 #   bench/compare.sh [WORK...] [--rounds N] [--threads N] [--peers FILE] [--bench FILE] [--json FILE] [--quick]
-#                    [--precision P]
+#                    [--precision P|best] [--matmul_precision P]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 case " $* " in

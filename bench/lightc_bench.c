@@ -36,9 +36,9 @@ static const struct {
 
 static void usage(FILE *f)
 {
-    fprintf(f, "usage: lightc_bench WORK [--threads N] [--precision P] [--steps N] [--epochs N] [--data DIR]\n"
-               "                         [--batch N] [--workers N] [--devices N] [--strategy S] [--tune]\n"
-               "                         [--only_steps] [--only_epochs] [--keep DIR]\n\n"
+    fprintf(f, "usage: lightc_bench WORK [--threads N] [--precision P] [--matmul_precision P] [--steps N]\n"
+               "                         [--epochs N] [--data DIR] [--batch N] [--workers N] [--devices N]\n"
+               "                         [--strategy S] [--tune] [--only_steps] [--only_epochs] [--keep DIR]\n\n"
                "One JSON line per measurement. Works:\n");
     for (int i = 0; i < N_WORKS; i++)
         if (works[i].help) fprintf(f, "  %-10s %s\n", works[i].name, works[i].help);
@@ -49,6 +49,8 @@ static lc_status parse(bench *b, int argc, char **argv)
     const lc_option options[] = {
         LC_OPTION(bench, threads, LC_OPTION_INT, 0, 4096, "threads per kernel; 0: one per core"),
         LC_OPTION(bench, precision, LC_OPTION_TEXT, 0, 0, "of the works that train a network: as the trainer's option"),
+        LC_OPTION(bench, matmul_precision, LC_OPTION_TEXT, 0, 0,
+                  "of the works that train a network: as the trainer's float32_matmul_precision"),
         LC_OPTION(bench, steps, LC_OPTION_INT, 0, 1e9, "batches of an epoch, and steps of a round; 0: the work's own"),
         LC_OPTION(bench, epochs, LC_OPTION_INT, 1, 1e6, "epochs of the works with a loader"),
         LC_OPTION(bench, data, LC_OPTION_TEXT, 0, 0, "folder with the IDX files"),

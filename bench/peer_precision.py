@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The peer of `compare.sh --precision P`: training steps of bare PyTorch on batches in memory, in that precision.
 
-    peer_precision.py WORK --precision P [--impl raw] [--fused] [--compile] [--channels_last] [--threads N] [--steps N]
+    peer_precision.py WORK --precision P [--matmul_precision M] [--impl raw] [--fused] [--compile] [--channels_last]
+                      [--threads N] [--steps N]
 
 WORK: mlp, fashion, resnet18, gpt. P is a name of lightc's: mixed ones use torch.autocast, 16-mixed with a GradScaler;
-in true ones parameters and batches have the type. One JSON line.
+in true ones parameters and batches have the type. M: highest, high, medium. One JSON line; saved_mb is what autograd
+keeps from forward to backward, without parameters and the batch.
 """
 import argparse
 import json
@@ -71,6 +73,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("work", choices=WORKS)
     ap.add_argument("--precision", default="32-true", choices=["32-true", *AUTOCAST, *STORED])
+    ap.add_argument("--matmul_precision", default="highest", choices=["highest", "high", "medium"])
     ap.add_argument("--impl", default="raw", choices=["raw"])
     for switch in ("--fused", "--compile", "--channels_last"):
         ap.add_argument(switch, action="store_true")
@@ -81,6 +84,7 @@ def main():
     if a.threads:
         torch.set_num_threads(a.threads)
     torch.manual_seed(0)
+    torch.set_float32_matmul_precision(a.matmul_precision)
     new, batch, optimizer_of, unit, scale, steps = WORKS[a.work]
     steps = a.steps or steps
     model, (x, y) = new(), batch()
@@ -94,14 +98,33 @@ def main():
     forward = torch.compile(model) if a.compile else model
     low = AUTOCAST.get(a.precision)
 
-    def step():
-        optimizer.zero_grad(set_to_none=True)
+    def loss_of():
         with torch.autocast("cpu", dtype=low or torch.bfloat16, enabled=low is not None):
             logits = forward(x)
-            loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
-        scaler.scale(loss).backward()
+            return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        scaler.scale(loss_of()).backward()
         scaler.step(optimizer)
         scaler.update()
+
+    def saved():
+        """Bytes of the storages that a forward pass saves."""
+        own = {p.untyped_storage().data_ptr() for p in (*model.parameters(), *model.buffers(), x, y)}
+        found = {}
+
+        def pack(tensor):
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in own:
+                found[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = loss_of()  # alive while the bytes are added up: no address was used twice
+        size = sum(found.values())
+        del loss
+        return size
 
     for _ in range(max(3, steps // 10)):
         step()
@@ -115,6 +138,7 @@ def main():
     print(json.dumps({"work": a.work, "impl": a.impl, "precision": a.precision, "metric": "step_no_loader",
                       "value": round(statistics.median(spread), 4), "unit": unit, "threads": torch.get_num_threads(),
                       "torch": torch.__version__, "peak_rss_mb": round(peak, 1),
+                      "saved_mb": round(saved() / 2**20, 3),
                       "spread": [round(v, 4) for v in spread]}))
 
 

@@ -100,9 +100,21 @@ static void runner_free(runner *r)
     lc_graph_free(r->g);
 }
 
+static lc_status set_matmul_precision(const char *name, lc_graph_args *options)
+{
+    static const char *const names[] = {
+        [LC_MATMUL_HIGHEST] = "highest", [LC_MATMUL_HIGH] = "high", [LC_MATMUL_MEDIUM] = "medium"};
+    for (int i = 0; i < 3; i++) {
+        options->matmul_precision = (lc_matmul_precision)i;
+        if (!name || !strcmp(name, names[i])) return LC_OK;
+    }
+    return lc_fail(LC_ERR_CONFIG, "matmul_precision is highest, high or medium, not \"%.20s\"", name);
+}
+
 static lc_status runner_new(const bench *b, const task *t, int64_t batch, runner *r)
 {
     lc_graph_args options = LC_ARGS(lc_graph, .threads = (int)b->threads, .tune = b->tune);
+    LC_TRY(set_matmul_precision(b->matmul_precision, &options));
     LC_TRY(lc_precision_find(b->precision, &r->precision));
     if (r->precision->configure_graph) LC_TRY(r->precision->configure_graph(&r->precision_self, &options));
     LC_TRY(lc_graph_new_with(&r->g, &options));

@@ -144,6 +144,7 @@ lc_status bench_epochs(const bench *b, const char *name, int64_t batch)
     opt.max_epochs = b->epochs;
     opt.threads = b->threads;
     opt.precision = b->precision;
+    opt.float32_matmul_precision = b->matmul_precision;
     if (b->devices > 1) opt.devices = devices;
     if (b->strategy) opt.strategy = b->strategy;
     opt.num_sanity_val_steps = 0;

@@ -29,6 +29,20 @@ lightc_test_on_sim(fallback "LIGHTC_SIM=lazy;LIGHTC_SIM_WITHOUT=all;LIGHTC_HOST_
   ops_cases ops_nn)
 # Batches go to it by way of memory of the backend, on its one queue.
 lightc_test_on_sim(one_queue "LIGHTC_SIM=lazy;LIGHTC_SIM_WITHOUT=host_register,copy_ahead" trainer_optim)
+# Some cases of a test program (all of them: "") with oneDNN as on CPUs of older instruction sets. AVX2 has nothing for
+# bf16. tests/backends run own kernels of each.
+function(lightc_test_on_isa program cases)
+  foreach(isa IN LISTS ARGN)
+    string(TOLOWER ${program}_${isa} name)
+    add_test(NAME ${name} COMMAND test_${program} ${cases})
+    get_test_property(${program} ENVIRONMENT environment)
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800 ENVIRONMENT "${environment};ONEDNN_MAX_CPU_ISA=${isa}")
+  endforeach()
+endfunction()
+lightc_test_on_isa(onednn_low "" AVX512_CORE AVX512_CORE_BF16)
+lightc_test_on_isa(storage_types "" AVX2 AVX512_CORE AVX512_CORE_BF16)
+lightc_test_on_isa(ops_low products_and_sums AVX2 AVX512_CORE AVX512_CORE_BF16)
+lightc_test_on_isa(laws planned_is_unplanned_in_mixed_precision AVX2 AVX512_CORE AVX512_CORE_BF16)
 add_dependencies(test_sim lightc_sim)
 add_dependencies(test_sim_fit lightc_sim)
 add_dependencies(test_sim_ranks lightc_sim)
@@ -167,3 +181,6 @@ set_tests_properties(rank_times PROPERTIES RUN_SERIAL ON)
 
 # Runs the rows of the operators with its own check_form.
 target_sources(test_ops_low PRIVATE ${PROJECT_SOURCE_DIR}/src/check/math_rows.c ${PROJECT_SOURCE_DIR}/src/check/nn_rows.c)
+
+# Calls a function of the program `lightc`.
+target_sources(test_doctor PRIVATE ${PROJECT_SOURCE_DIR}/src/tools/gpus.c)

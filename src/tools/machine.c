@@ -171,6 +171,13 @@ static bool backend_name(const char *file, char name[64])
            strcmp(name, "mpi") != 0;
 }
 
+static void show_gpus(bool usable)
+{
+    char text[128];
+    gpus_list("", text, sizeof text);
+    printf("GPUs          %s%s\n", *text ? text : "none", *text && !usable ? "; not used: no backend" : "");
+}
+
 static void show_devices(void)
 {
     const char *folder = getenv("LIGHTC_BACKEND_PATH");
@@ -191,6 +198,7 @@ static void show_devices(void)
     if (!n)
         printf("other devices none: %s\n",
                d ? "LIGHTC_BACKEND_PATH has no backend" : "LIGHTC_BACKEND_PATH names no folder of backends");
+    show_gpus(n > 0);
 }
 
 /* ---- precisions ---- */

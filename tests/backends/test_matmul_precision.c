@@ -141,6 +141,35 @@ TEST(a_graph_computes_in_its_precision)
     lc_graph_free(g);
 }
 
+/* A square of two operands is not taken for their product. */
+TEST(other_operators_compute_in_f32)
+{
+    enum { SIDE = 64 };
+    lc_graph *g;
+    lc_tensor *x, *y;
+    fill();
+    CHECK_OK(lc_graph_new(&g, .threads = 1, .matmul_precision = LC_MATMUL_HIGH, .device = "cpu"));
+    if (g->products == LC_MATMUL_HIGHEST) g->products = LC_MATMUL_HIGH;
+    CHECK_OK(lc_tensor_new(LC_F32, 2, (const int64_t[]){SIDE, SIDE}, &x));
+    CHECK_OK(lc_tensor_new(LC_F32, 2, (const int64_t[]){SIDE, SIDE}, &y));
+    CHECK_OK(lc_tensor_write(x, a, SIDE * SIDE * sizeof *a));
+    CHECK_OK(lc_tensor_write(y, b, SIDE * SIDE * sizeof *b));
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_tensor *sum = lc_keep(lc_add(x, y)), *all = lc_keep(lc_cat(0, x, y)), *tall = lc_keep(lc_pad(x, 0, 0, 1, 0));
+    CHECK_OK(lc_step_run(g));
+    CHECK_OK(lc_tensor_read(sum, got, SIDE * SIDE * sizeof *got));
+    for (int i = 0; i < SIDE * SIDE; i++) CHECK_EQ(got[i], a[i] + b[i]);
+    static float more[2 * SIDE * SIDE];
+    CHECK_OK(lc_tensor_read(all, more, sizeof more));
+    CHECK(!memcmp(more, a, SIDE * SIDE * sizeof *a) && !memcmp(more + SIDE * SIDE, b, SIDE * SIDE * sizeof *b));
+    CHECK_OK(lc_tensor_read(tall, more, (SIDE + 1) * SIDE * sizeof *more));
+    CHECK(!memcmp(more + SIDE, a, SIDE * SIDE * sizeof *a));
+    CHECK_OK(lc_step_end(g));
+    lc_tensor_unref(x);
+    lc_tensor_unref(y);
+    lc_graph_free(g);
+}
+
 TEST(a_graph_without_units_computes_in_f32)
 {
     lc_graph *g;

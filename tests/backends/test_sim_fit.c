@@ -36,6 +36,7 @@ typedef struct wish {
     int workers;
     int64_t spike;       /* this batch has a large loss, which SpikeDetection looks for; 0: none */
     int64_t reads_every; /* metrics are read after every so many batches; 0: never */
+    const char *precision;
 } wish;
 
 typedef struct watcher {
@@ -201,6 +202,7 @@ static lc_status train(const wish *w, watcher *watch, said *s)
         CHECK_OK(lc_spike_detection(&callbacks[o.n_callbacks++], .atol = 10, .exclude_batches_path = scratch_root));
     o.max_epochs = w->epochs;
     o.log_every_n_steps = w->log_every;
+    o.precision = w->precision;
     o.loggers = &logger;
     o.n_loggers = 1;
     CHECK_OK(load(w, &data));
@@ -253,19 +255,33 @@ TEST(so_are_more_values_than_are_kept_in_flight)
     compare(&(wish){.batch = 1, .epochs = 4, .log_every = 1000}, LC_OK);
 }
 
-TEST(a_steady_step_of_fit_waits_for_nothing)
+static void check_steady(const char *precision)
 {
     static said s;
     watcher watch;
     find_plugin();
     use("sim", "lazy");
-    CHECK_OK(train(&(wish){.batch = 1, .epochs = 1, .log_every = 50, .plain = true, .workers = 2}, &watch, &s));
+    CHECK_OK(
+        train(&(wish){.batch = 1, .epochs = 1, .log_every = 50, .plain = true, .workers = 2, .precision = precision},
+              &watch, &s));
     lc_sim_counters before = watch.at[0], after = watch.at[2];
     CHECK_EQ(after.waits - before.waits, 0);
     CHECK_EQ(after.allocations - before.allocations, 0);
     CHECK_EQ(after.launches - before.launches, 0);
     CHECK_EQ(after.programs - before.programs, 2);
     CHECK_EQ(after.bytes_out - before.bytes_out, 2 * 2 * (int64_t)sizeof(float)); /* the logged values */
+}
+
+TEST(a_steady_step_of_fit_waits_for_nothing)
+{
+    check_steady("32-true");
+}
+
+/* The scale of the loss is changed, and updates are skipped, on the device. */
+TEST(nor_does_one_in_another_precision)
+{
+    static const char *const precisions[] = {"bf16-mixed", "16-mixed", "bf16-true", "16-true"};
+    for (int i = 0; i < 4; i++) check_steady(precisions[i]);
 }
 
 /* The rest of what a step copies to the device are its numbers. */

@@ -15,11 +15,12 @@ for file in $(cd "$work/prefix" && find . -type f \( -path './bin/*' -o -name 'l
   case $built in *"/$file "*) ;; *) echo "installed_parts does not build $file"; exit 1 ;; esac
 done
 [ -z "$(find "$work/prefix" -name '*sim*')" ] || { echo "the simulated device is installed"; exit 1; }
-cp "$source_dir"/tests/install/{CMakeLists.txt,program.c,program.cc,ranks.c} "$work"
+cp "$source_dir"/tests/install/{CMakeLists.txt,program.c,program.cc,precision.c,ranks.c} "$work"
 cmake -S "$work" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
 cmake --build "$work/build"
 "$work/build/program"
 "$work/build/program_cc"
+(cd "$work" && ./build/precision)
 export PKG_CONFIG_PATH="$(dirname "$(find "$work/prefix" -name lightc.pc)")"
 # shellcheck disable=SC2046
 cc -std=c11 -Wall -Wextra -Werror "$work/program.c" -o "$work/by_pkg_config" $(pkg-config --cflags --libs lightc)

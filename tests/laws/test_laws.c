@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "bench/models.h"
+#include "module/tensors.h"
 #include "record/graph_impl.h"
 
 /* ---- counting allocations on this thread; oneDNN's own allocations do not count ---- */
@@ -113,6 +114,7 @@ static void train(const task *t, int steps, int accumulate, double clip, const l
     model *m = model_new(t->model, NULL, 7);
     CHECK(m != NULL);
     CHECK_OK(lc_module_status(&m->base));
+    if (options->storage) CHECK_OK(lc__module_store(&m->base, options->storage));
     lc_module_train(&m->base, true);
     /* The gradient of the bias of keys is pure rounding, too: attention does not depend on it. */
     lc_optimizer *opt = strcmp(t->optimizer, "adam") == 0    ? lc_adam(m, .lr = 1e-3)
@@ -228,7 +230,7 @@ TEST(planned_is_unplanned_accumulating_and_clipping)
     planned_is_unplanned("gpt_small", 2, 0.5);
 }
 
-/* ---- mixed precision: roundings are part of what a step means, not of its plan ---- */
+/* ---- other precisions: roundings are part of what a step means, not of its plan ---- */
 
 static const lc_dtype low_types[] = {LC_BF16, LC_F16};
 
@@ -238,22 +240,37 @@ static void mixed(const task *t, int steps, int threads, lc_dtype dtype, outcome
     train(t, steps, 2, 0.5, &args, o);
 }
 
+/* A rounding elsewhere would change the loss. Gradients of parameters are f32 sums, as without autocast; those of
+ * parameters that are stored in 16 bits are rounded, as is the parameter. */
+static void check_plan(const task *t, const lc_graph_args *args)
+{
+    const double tolerance = args->storage == LC_BF16 ? 0x1p-7 : args->storage == LC_F16 ? 0x1p-10 : 2e-6;
+    outcome on, off;
+    if (getenv("LIGHTC_PLAN")) SKIP("LIGHTC_PLAN is set");
+    train(t, 1, 2, 0.5, args, &on);
+    setenv("LIGHTC_PLAN", "off", 1);
+    train(t, 1, 2, 0.5, args, &off);
+    unsetenv("LIGHTC_PLAN");
+    if (on.loss[0] != off.loss[0])
+        TEST_FAIL("%s: a loss of %.9g, and %.9g unplanned", t->model, on.loss[0], off.loss[0]);
+    compare(&on, &off, 1, tolerance);
+    CHECK(on.stats.nodes < off.stats.nodes);
+    free(on.values), free(off.values);
+}
+
 TEST(planned_is_unplanned_in_mixed_precision)
 {
-    if (getenv("LIGHTC_PLAN")) SKIP("LIGHTC_PLAN is set");
-    for (size_t i = 0; i < 2 * (sizeof tasks / sizeof tasks[0]); i += ROUNDS(1, 5)) {
-        const task *t = &tasks[i / 2];
-        outcome on, off;
-        mixed(t, 1, 2, low_types[i % 2], &on);
-        setenv("LIGHTC_PLAN", "off", 1);
-        mixed(t, 1, 2, low_types[i % 2], &off);
-        unsetenv("LIGHTC_PLAN");
-        /* A rounding elsewhere would change the loss; gradients of parameters are f32 sums, as without autocast. */
-        CHECK_EQ(on.loss[0], off.loss[0]);
-        compare(&on, &off, 1, 2e-6);
-        CHECK(on.stats.nodes < off.stats.nodes);
-        free(on.values), free(off.values);
-    }
+    for (size_t i = 0; i < 2 * (sizeof tasks / sizeof tasks[0]); i += ROUNDS(1, 5))
+        check_plan(&tasks[i / 2], (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5, .deterministic = true,
+                                                            .autocast = low_types[i % 2])});
+}
+
+TEST(planned_is_unplanned_in_true_precision)
+{
+    static const lc_dtype types[] = {LC_BF16, LC_F16, LC_F64};
+    for (size_t i = 0; i < 3 * (sizeof tasks / sizeof tasks[0]); i += ROUNDS(2, 7))
+        check_plan(&tasks[i / 3],
+                   (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5, .storage = types[i % 3])});
 }
 
 TEST(any_number_of_threads_in_mixed_precision)
@@ -320,15 +337,28 @@ TEST(repeated_runs_are_equal)
 
 /* ---- law 7 ---- */
 
+static void check_allocations(const task *t, const lc_graph_args *args)
+{
+    outcome o;
+    if (!COUNTS_ALLOCATIONS) SKIP("a sanitizer owns the allocator");
+    train(t, 4, 1, 1.0, args, &o);
+    if (o.allocations) TEST_FAIL("%s: %lld allocations in a steady step", t->model, (long long)o.allocations);
+    CHECK_EQ(o.stats.misses, 1);
+    free(o.values);
+}
+
 TEST(no_allocation_in_the_steady_step)
 {
-    if (!COUNTS_ALLOCATIONS) SKIP("a sanitizer owns the allocator");
+    for (size_t i = 0; i < sizeof tasks / sizeof tasks[0]; i++)
+        check_allocations(&tasks[i], (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5)});
+}
+
+TEST(no_allocation_in_the_steady_step_of_any_precision)
+{
     for (size_t i = 0; i < sizeof tasks / sizeof tasks[0]; i++) {
-        outcome o;
-        train(&tasks[i], 4, 1, 1.0, (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5)}, &o);
-        if (o.allocations) TEST_FAIL("%s: %lld allocations in a steady step", tasks[i].model, (long long)o.allocations);
-        CHECK_EQ(o.stats.misses, 1);
-        free(o.values);
+        lc_dtype low = low_types[i % 2], other = i % 3 ? low_types[(i + 1) % 2] : LC_F64;
+        check_allocations(&tasks[i], (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5, .autocast = low)});
+        check_allocations(&tasks[i], (lc_graph_args[]){LC_ARGS(lc_graph, .threads = 2, .seed = 5, .storage = other)});
     }
 }
 

@@ -183,7 +183,7 @@ done:
 }
 
 /* strategy NULL: one device; otherwise three. */
-static void run_with(const char *logger, int64_t accumulate, const char *strategy)
+static void run_with(const char *logger, int64_t accumulate, const char *strategy, const char *precision)
 {
     static float x[SAMPLES * 3], y[SAMPLES];
     char dir[256];
@@ -203,6 +203,7 @@ static void run_with(const char *logger, int64_t accumulate, const char *strateg
     o.accumulate_grad_batches = accumulate;
     o.gradient_clip_val = 1;
     o.strategy = strategy;
+    o.precision = precision;
     if (strategy) o.devices = "3";
     m.logs_media = strstr(logger, "tensorboard") != NULL;
     CHECK_OK(lc_trainer_new(&o, &t));
@@ -220,7 +221,7 @@ static void run_with(const char *logger, int64_t accumulate, const char *strateg
 
 static void run(const char *logger, int64_t accumulate)
 {
-    run_with(logger, accumulate, NULL);
+    run_with(logger, accumulate, NULL, NULL);
 }
 
 TEST(steady_step_of_several_devices)
@@ -228,9 +229,9 @@ TEST(steady_step_of_several_devices)
 #ifndef COUNTED
     SKIP("allocations are not counted in this build");
 #endif
-    run_with("none", 1, "data_parallel");
-    run_with("none", 2, "data_parallel");
-    run_with("none", 1, "central_storage");
+    run_with("none", 1, "data_parallel", NULL);
+    run_with("none", 2, "data_parallel", "16-mixed");
+    run_with("none", 1, "central_storage", NULL);
 }
 
 TEST(steady_step_without_loggers)
@@ -240,6 +241,15 @@ TEST(steady_step_without_loggers)
 #endif
     run("none", 1);
     run("none", 2);
+}
+
+TEST(steady_step_in_every_precision)
+{
+#ifndef COUNTED
+    SKIP("allocations are not counted in this build");
+#endif
+    static const char *const precisions[] = {"bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"};
+    for (int i = 0; i < 5; i++) run_with("none", 1, NULL, precisions[i]);
 }
 
 TEST(steady_step_with_loggers)

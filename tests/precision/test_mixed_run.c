@@ -205,21 +205,6 @@ TEST(losses_are_near_those_of_f32)
     }
 }
 
-TEST(checkpoints_go_from_one_precision_to_another)
-{
-    static const char *const names[] = {"32-true", "bf16-mixed", "16-mixed"};
-    for (int i = 0; i < 9; i++) {
-        const char *root = fresh_dir("mixed");
-        char path[700];
-        outcome o;
-        run r = {.root = root, .stop_after = 7, .precision = names[i / 3]};
-        CHECK_STATUS(train(NULL, &r, &o), LC_ERR_USER);
-        snprintf(path, sizeof path, "%s/stop.ckpt", root);
-        r.stop_after = 0, r.ckpt_path = path, r.precision = names[i % 3];
-        CHECK_OK(train(NULL, &r, &o));
-    }
-}
-
 TEST(lbfgs_is_refused)
 {
     outcome o;

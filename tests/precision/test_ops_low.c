@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every float operator in the types of 16 bits, in mixed precision and with everything stored low: the rows of the
  * table of operators (check/rows_math.h, check/rows_nn.h), and products of various lengths, against f64, within the
- * tolerances of docs/precision.md. Law 1 holds for them, too. */
+ * tolerances of docs/precision.md, also if operands are transposed views. Law 1 holds for them, too. */
+#include "rounding.h"
 #include "test.h"
 
 #include "check/form.h"
@@ -15,7 +16,8 @@ enum { MOST = 20000, SIZES = 16, WIDE = 70 };
 typedef struct mode {
     const char *name;
     lc_dtype autocast, storage;
-    bool fed; /* operands come from a product, so that in mixed precision they are low */
+    bool fed;    /* operands come from a product, so that in mixed precision they are low */
+    bool turned; /* operands are transposed views */
 } mode;
 
 static const mode modes[] = {
@@ -23,20 +25,16 @@ static const mode modes[] = {
     {"autocast f16", .autocast = LC_F16},
     {"autocast bf16, low operands", .autocast = LC_BF16, .fed = true},
     {"autocast f16, low operands", .autocast = LC_F16, .fed = true},
+    {"autocast bf16, low views", .autocast = LC_BF16, .fed = true, .turned = true},
     {"storage bf16", .storage = LC_BF16},
     {"storage f16", .storage = LC_F16},
+    {"storage f16, views", .storage = LC_F16, .turned = true},
     {"storage f64", .storage = LC_F64},
 };
 
 static lc_dtype low_of(const mode *m)
 {
     return m->autocast ? m->autocast : m->storage;
-}
-
-/* The largest relative error of rounding to the type; with f64 inside of a step, its results are f32. */
-static double roundoff(lc_dtype dtype)
-{
-    return dtype == LC_BF16 ? 0x1p-8 : dtype == LC_F16 ? 0x1p-11 : 0x1p-24;
 }
 
 typedef struct outcome {
@@ -72,12 +70,15 @@ static double draw(const form *f, int k, int64_t i, lc_dtype rounded)
     return lc__number_at(&bits, rounded, 0);
 }
 
-static lc_tensor *operand(const form *f, int k, lc_dtype dtype, lc_dtype rounded)
+/* turned: the last two dimensions are exchanged. */
+static lc_tensor *operand(const form *f, int k, lc_dtype dtype, lc_dtype rounded, bool turned)
 {
     lc_tensor *t;
+    shape s = f->in[k];
+    if (turned && s.n > 1) s.d[s.n - 1] = f->in[k].d[s.n - 2], s.d[s.n - 2] = f->in[k].d[s.n - 1];
     lc_dtype d = f->kind[k] == 'm' ? LC_BOOL : f->kind[k] == 'i' ? LC_I64 : dtype;
     static uint64_t values[MOST];
-    CHECK_OK(lc_tensor_new(d, f->in[k].n, f->in[k].d, &t));
+    CHECK_OK(lc_tensor_new(d, s.n, s.d, &t));
     int64_t n = lc_tensor_numel(t);
     CHECK(n <= MOST);
     for (int64_t i = 0; i < n; i++) lc__set_number(values, d, i, draw(f, k, i, lc_dtype_is_float(d) ? rounded : d));
@@ -92,6 +93,14 @@ static lc_tensor *feed(lc_tensor *x)
     const lc_type *type = lc_tensor_type(x);
     lc_tensor *one = lc_ones(type->dtype, 1, 1);
     return lc_reshape_at(lc_matmul(lc_reshape(x, -1, 1), one), type->ndim, type->shape, LC_HERE);
+}
+
+/* Operand k of the row as the graph has it. */
+static lc_tensor *given(const form *f, int k, const mode *m, lc_tensor *x)
+{
+    bool is_float = lc_dtype_is_float(lc_tensor_dtype(x));
+    lc_tensor *y = m->fed && is_float && lc_tensor_dtype(x) == LC_F32 ? feed(x) : x;
+    return m->turned && f->in[k].n > 1 ? lc_transpose(y, -1, -2) : y;
 }
 
 /* ---- one row ---- */
@@ -110,7 +119,7 @@ static lc_tensor *cotangent_of(lc_tensor *y, lc_dtype rounded)
     form f = {.n_in = 1, .kind = {'p'}};
     f.in[0].n = lc_tensor_type(y)->ndim;
     memcpy(f.in[0].d, lc_tensor_type(y)->shape, sizeof f.in[0].d);
-    return operand(&f, 0, lc_tensor_dtype(y), rounded);
+    return operand(&f, 0, lc_tensor_dtype(y), rounded, false);
 }
 
 /* False: the row has no numbers that could be low. */
@@ -126,10 +135,9 @@ static bool run(const form *f, const mode *m, lc_dtype dtype, bool plan, outcome
         CHECK_OK(
             lc_graph_new(&g, .threads = 1, .seed = 5, .device = "cpu", .autocast = m->autocast, .storage = m->storage));
     g->plan_off = !plan;
-    for (int k = 0; k < f->n_in; k++) in[k] = operand(f, k, dtype, rounded);
+    for (int k = 0; k < f->n_in; k++) in[k] = operand(f, k, dtype, rounded, m->turned);
     CHECK_OK(lc_step_begin(g, 3, 0));
-    for (int k = 0; k < f->n_in; k++)
-        fed[k] = m->fed && lc_dtype_is_float(lc_tensor_dtype(in[k])) && dtype == LC_F32 ? feed(in[k]) : in[k];
+    for (int k = 0; k < f->n_in; k++) fed[k] = given(f, k, m, in[k]);
     lc_tensor *y = f->build(f->row, fed);
     bool floats = lc_step_status(g) >= 0 && lc_dtype_is_float(lc_tensor_dtype(y)) && lc_tensor_numel(y) <= MOST;
     for (int k = 0; k < f->n_in; k++) grad |= lc_tensor_requires_grad(in[k]);
@@ -165,9 +173,6 @@ static double error_of(int64_t n, const double *got, const double *want, double 
     }
     return worst;
 }
-
-/* Roundings that add up in a row of the table; cells of recurrent networks have the most. */
-enum { RESULTS = 6, GRADIENTS = 12 };
 
 static const mode *current;
 
@@ -263,12 +268,11 @@ static lc_tensor *build_sum(const void *row, lc_tensor *const *in)
     return lc_sum(in[0], .dims = LC_DIMS(1));
 }
 
-/* |got - want| <= u |want| + n 2^-24 sum |a||b|: n products are added up in f32, and the sum is rounded once. */
 static void check_sums(const char *name, int64_t length, int64_t n, const double *got, const double *want,
                        const double *sums, double u)
 {
     for (int64_t i = 0; i < n; i++) {
-        double most = u * fabs(want[i]) + (double)length * 0x1p-24 * sums[i];
+        double most = sum_error(want[i], (double)length, sums[i], u);
         if (!(fabs(got[i] - want[i]) <= most))
             TEST_FAIL("%s, %s of length %lld: element %lld is %.9g, and %.9g in f64; %g is allowed", current->name,
                       name, (long long)length, (long long)i, got[i], want[i], most);

@@ -4,6 +4,7 @@
 #include "comm_world.h"
 #include "quiet_options.h"
 
+#include "base/number.h"
 #include "module/tensors.h"
 
 #include "two_layers.h"
@@ -18,11 +19,13 @@ typedef struct run {
     bool deterministic, by_hand; /* by_hand: the program's parameters are f64 */
     holder holder;
     bool master;
+    bool passes; /* saves stop.ckpt before its first step, and fails */
 } run;
 
 typedef struct outcome {
     float w1[N1], w2[N2];
-    double f64[N1]; /* w1, if it is stored so */
+    double f64[N1];                /* w1, if it is stored so */
+    double first[N1], stopped[N1]; /* w1 as it was stored before the first step, and in stop.ckpt */
     double loss[64];
     int n;
     lc_dtype dtype, storage;
@@ -41,6 +44,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     (void)i;
     lc_tensor *x = m->r->by_hand ? lc_cast(b->x, LC_F64) : b->x;
     lc_tensor *y = lc_gelu(lc_linear(x, m->w1, m->b));
+    CHECK_EQ(lc_tensor_storage(y), lc_tensor_dtype(y)); /* of a result it is not decided yet */
     y = lc_layer_norm(y, NULL, NULL);
     return lc_cross_entropy(lc_linear(y, m->w2, NULL), b->y);
 }
@@ -57,19 +61,36 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
     return lc_optimizers_add(out, lc_adam(self, .lr = 0.004, .master_weights = ((net *)self)->r->master));
 }
 
+/* w1, if it is whole. */
+static lc_status read_stored(const net *m, double *to)
+{
+    char data[N1 * sizeof(double)];
+    const lc_dtype dtype = lc_tensor_storage(m->w1);
+    if (m->r->strategy || m->r->by_hand) return LC_OK;
+    LC_TRY(lc_tensor_read(m->w1, data, N1 * lc_dtype_size(dtype)));
+    for (int i = 0; i < N1; i++) to[i] = lc__number_at(data, dtype, i);
+    return LC_OK;
+}
+
+static lc_status on_train_start(lc_module *self)
+{
+    const net *m = (net *)self;
+    LC_TRY(read_stored(m, m->out->first));
+    return m->r->passes ? save_and_die(self->trainer) : LC_OK;
+}
+
 static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     net *m = (net *)self;
     (void)b, (void)i;
     LC_TRY(lc_item(o->loss, &m->out->loss[m->out->n++]));
+    LC_TRY(read_stored(m, m->out->stopped));
     return die_after(self->trainer, m->r->stop_after);
 }
 
-static const lc_module_ops ops = {LC_MODULE_OPS_INIT("stored"), .training_step = training_step,
+static const lc_module_ops ops = {LC_MODULE_OPS_INIT("stored"),       .training_step = training_step,
                                   .validation_step = validation_step, .configure_optimizers = configure_optimizers,
-                                  .on_train_batch_end = on_train_batch_end};
-
-static const lc_module_ops ops;
+                                  .on_train_start = on_train_start,   .on_train_batch_end = on_train_batch_end};
 
 /* by_hand: parameters of f64, with the initial values that they have in f32. */
 static lc_status build(net *m)
@@ -293,18 +314,72 @@ TEST(callbacks_of_sliced_weights)
         }
 }
 
+static const char *const every[] = {"32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"};
+
+/* Continues from the stop.ckpt of the run before. */
+static lc_status resume(const run *before, run *r, outcome *out)
+{
+    static char path[700];
+    snprintf(path, sizeof path, "%s/stop.ckpt", before->root);
+    r->ckpt_path = path;
+    return train(NULL, r, out);
+}
+
+/* A run in any precision begins with the weights of the one before, rounded to the type in which it stores them. */
 TEST(checkpoints_go_from_one_precision_to_another)
 {
-    static const char *const all[] = {"32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"};
-    char path[700];
-    outcome o;
+    outcome before, o;
     for (int i = 0; i < 36; i++) {
-        run r = {.precision = all[i / 6], .root = fresh_dir("stored"), .stop_after = 7};
-        CHECK_STATUS(train(NULL, &r, &o), LC_ERR_USER);
-        snprintf(path, sizeof path, "%s/stop.ckpt", r.root);
-        r.stop_after = 0, r.ckpt_path = path, r.precision = all[i % 6];
-        lc_status s = train(NULL, &r, &o);
-        if (s < 0) TEST_FAIL("from %s to %s: %s", all[i / 6], all[i % 6], lc_error_message());
+        run first = {.precision = every[i / 6], .root = fresh_dir("stored"), .stop_after = 7};
+        run then = {.precision = every[i % 6], .root = first.root};
+        CHECK_STATUS(train(NULL, &first, &before), LC_ERR_USER);
+        lc_status s = resume(&first, &then, &o);
+        if (s < 0) TEST_FAIL("from %s to %s: %s", every[i / 6], every[i % 6], lc_error_message());
+        for (int k = 0; k < N1; k++) {
+            uint64_t bits;
+            lc__store_number(&bits, o.storage, before.stopped[k]);
+            double want = lc__load_number(&bits, o.storage);
+            if (o.first[k] != want)
+                TEST_FAIL("from %s to %s: weight %d is %.9g, not %.9g", every[i / 6], every[i % 6], k, o.first[k],
+                          want);
+        }
+        CHECK_EQ(before.n + o.n, EPOCHS * SAMPLES / 16);
+    }
+}
+
+/* Another precision that holds f32 loses nothing of a run: weights, the optimizer's state, the place in the data. */
+TEST(a_run_that_passed_through_another_precision_is_the_same)
+{
+    outcome whole, o;
+    outcome_of(&(run){.precision = "32-true"}, &whole);
+    for (int i = 0; i < 4; i++) {
+        run first = {.precision = "32-true", .root = fresh_dir("stored"), .stop_after = 7};
+        CHECK_STATUS(train(NULL, &first, &o), LC_ERR_USER);
+        run other = {.precision = every[i], .root = first.root, .passes = true};
+        CHECK_STATUS(resume(&first, &other, &o), LC_ERR_USER);
+        CHECK_EQ(o.n, 0);
+        run last = {.precision = "32-true", .root = first.root};
+        CHECK_OK(resume(&other, &last, &o));
+        if (!same(&whole, &o)) TEST_FAIL("the run that passed through %s differs", every[i]);
+    }
+}
+
+/* Steps in another precision are near those of f32. */
+TEST(a_run_that_was_mixed_in_between_is_near)
+{
+    outcome whole, o;
+    outcome_of(&(run){.precision = "32-true"}, &whole);
+    for (int i = 1; i < 3; i++) {
+        run first = {.precision = "32-true", .root = fresh_dir("stored"), .stop_after = 5};
+        CHECK_STATUS(train(NULL, &first, &o), LC_ERR_USER);
+        run mixed = {.precision = every[i], .root = first.root, .stop_after = 10};
+        CHECK_STATUS(resume(&first, &mixed, &o), LC_ERR_USER);
+        CHECK_EQ(o.n, 5);
+        CHECK(o.loss[0] != whole.loss[5]);
+        run last = {.precision = "32-true", .root = first.root};
+        CHECK_OK(resume(&mixed, &last, &o));
+        for (int k = 0; k < o.n; k++) CHECK_NEAR(o.loss[k], whole.loss[10 + k], near[i] * whole.loss[10 + k]);
+        CHECK(!same(&whole, &o));
     }
 }
 

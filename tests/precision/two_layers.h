@@ -18,14 +18,19 @@ static inline void add_layers(lc_module *m, lc_dtype dtype, lc_tensor **w1, lc_t
     *w2 = lc_module_add_parameter(m, "w2.weight", dtype, LC_ROW_MAJOR, 2, second, init);
 }
 
-/* After that many steps (0: never), saves stop.ckpt and fails. */
-static inline lc_status die_after(lc_trainer *t, int64_t steps)
+/* Saves stop.ckpt and fails. */
+static inline lc_status save_and_die(lc_trainer *t)
 {
     char path[600];
-    if (!steps || lc_trainer_global_step(t) != steps) return LC_OK;
     snprintf(path, sizeof path, "%s/stop.ckpt", lc_trainer_get_options(t)->default_root_dir);
     LC_TRY(lc_trainer_save_checkpoint(t, path, false));
     return lc_fail(LC_ERR_USER, "as if the machine had died");
+}
+
+/* After that many steps; 0: never. */
+static inline lc_status die_after(lc_trainer *t, int64_t steps)
+{
+    return steps && lc_trainer_global_step(t) == steps ? save_and_die(t) : LC_OK;
 }
 
 #endif

@@ -97,15 +97,18 @@ int main(int argc, char **argv)
         {"schedulers.json", check_schedulers},
         {"metrics.json", check_metrics},
     };
-    if (argc == 4 && !strcmp(argv[1], "--accelerator")) {
-        setenv("LIGHTC_ACCELERATOR", argv[2], 1);
-        argv += 2, argc -= 2;
-    }
+    check_result r = {0};
+    for (; argc >= 4; argv += 2, argc -= 2)
+        if (!strcmp(argv[1], "--accelerator"))
+            setenv("LIGHTC_ACCELERATOR", argv[2], 1);
+        else if (!strcmp(argv[1], "--precision"))
+            r.precision = argv[2];
+        else
+            break;
     if (argc != 2) {
-        fprintf(stderr, "usage: lc_reference_check [--accelerator NAME] DIR\n");
+        fprintf(stderr, "usage: lc_reference_check [--accelerator NAME] [--precision NAME] DIR\n");
         return 2;
     }
-    check_result r = {0};
     bool malformed = false;
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {

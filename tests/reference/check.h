@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lc_reference_check DIR: compares lightc with recordings from PyTorch and TorchMetrics.
+/* lc_reference_check [--accelerator NAME] [--precision NAME] DIR: compares lightc with recordings from PyTorch and
+ * TorchMetrics.
  *
  * DIR holds ops.json with ops.safetensors, optim.json, schedulers.json, metrics.json: lists of cases as data. Each file
  * is a part here; a part missing from DIR is skipped. To add an operator: a line in the table of check_ops.c.
@@ -11,6 +12,7 @@
 #include <lightc/lightc.h>
 
 typedef struct check_result {
+    const char *precision; /* NULL: 32-true */
     int passed, failed, skipped;
 } check_result;
 
@@ -24,6 +26,21 @@ void check_metrics(const char *dir, const cJSON *cases, check_result *r);
 void check_pass(check_result *r);
 void check_fail(check_result *r, const char *part, const char *name, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* ---- precision.c: the precision that cases run with ---- */
+typedef struct check_precision {
+    const lc_precision_ops *ops;
+    void *self;
+    lc_graph_args graph; /* as the precision configures it */
+} check_precision;
+
+lc_status check_precision_begin(const char *name, check_precision *p);
+void check_precision_end(check_precision *p);
+lc_status check_convert(check_precision *p, lc_module *m);
+lc_tensor *check_scale(const check_precision *p, lc_tensor *loss);
+/* The type of 16 bits to which it rounds; 0 if there is none. */
+lc_dtype check_low_type(const check_precision *p);
+double check_rounded(lc_dtype dtype, double x);
 
 /* ---- reading JSON ---- */
 const char *json_text(const cJSON *object, const char *key, const char *otherwise);

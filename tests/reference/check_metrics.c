@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Metrics: the value after all batches of every case of metrics.json. Pass: within 1e-5. */
+/* Metrics: the value after all batches of every case of metrics.json. Pass: within 1e-5. With a precision, scores are
+ * results of a step in it; if it stores 16 bits, the recording is of other numbers, and what the metric makes of the
+ * rounded ones as arrays is compared. */
 #include "check.h"
 
 #include <math.h>
@@ -100,7 +102,43 @@ static const char *kind_of(const cJSON *json, const char *key)
     return cJSON_IsString(kind) ? kind->valuestring : "";
 }
 
-static lc_status update(lc_metric *m, const cJSON *json, const cJSON *data)
+/* Where a metric gets its batches from. */
+typedef struct source {
+    lc_graph *g;      /* a step of it; NULL: from arrays */
+    lc_dtype rounded; /* 0, or the type that scores are rounded to */
+} source;
+
+static lc_status input_of(lc_dtype dtype, const int64_t *shape, int ndim, const void *data, lc_tensor **out)
+{
+    LC_TRY(lc_tensor_new(dtype, ndim, shape, out));
+    return lc_tensor_write(*out, data, (size_t)lc_tensor_numel(*out) * lc_dtype_size(dtype));
+}
+
+/* The batch as tensors of a step. */
+static lc_status update_in_step(lc_metric *m, lc_graph *g, const lc_metric_batch *b, int64_t n_targets)
+{
+    lc_tensor *predicted = NULL, *targets = NULL;
+    const int64_t shape[] = {b->n, b->columns};
+    lc_status status, ended;
+    LC_TRY_GOTO(status, done, lc_step_begin(g, 0, 0));
+    LC_TRY_GOTO(
+        status, end,
+        input_of(b->scores ? LC_F32 : LC_I64, shape, 2, b->scores ? (const void *)b->scores : b->labels, &predicted));
+    if (b->targets || b->values)
+        LC_TRY_GOTO(status, end,
+                    input_of(b->values ? LC_F32 : LC_I64, &n_targets, 1,
+                             b->values ? (const void *)b->values : b->targets, &targets));
+    status = lc_metric_update_tensor(m, b->scores ? lc_mul_scalar(predicted, 1) : predicted, targets);
+end:
+    ended = lc_step_end(g);
+    if (status == LC_OK) status = ended;
+done:
+    lc_tensor_unref(predicted);
+    lc_tensor_unref(targets);
+    return status;
+}
+
+static lc_status update(lc_metric *m, const cJSON *json, const cJSON *data, const source *from)
 {
     column preds = {0}, target = {0};
     int64_t n = 0, n_targets = 0, shape[LC_MAX_DIMS] = {0};
@@ -108,6 +146,8 @@ static lc_status update(lc_metric *m, const cJSON *json, const cJSON *data)
     bool labels = kind_of(json, "preds")[0] == 'i';
     bool classes = kind_of(json, "target")[0] == 'i' || json_number(json, "long_target", 0) != 0;
     LC_TRY_GOTO(status, done, read_column(cJSON_GetObjectItemCaseSensitive(data, "preds"), &n, &preds));
+    for (int64_t i = 0; i < n && from->rounded; i++)
+        preds.real[i] = (float)check_rounded(from->rounded, (double)preds.real[i]);
     lc_metric_batch b = {.n = n, .columns = 1};
     if (json_ints(data, "preds_shape", LC_MAX_DIMS, shape) > 1) {
         b.n = shape[0];
@@ -124,7 +164,7 @@ static lc_status update(lc_metric *m, const cJSON *json, const cJSON *data)
         else
             b.values = target.real;
     }
-    status = lc_metric_update(m, &b);
+    status = from->g ? update_in_step(m, from->g, &b, n_targets) : lc_metric_update(m, &b);
 done:
     free(preds.real);
     free(preds.whole);
@@ -133,47 +173,63 @@ done:
     return status;
 }
 
-static lc_status run_metric(const cJSON *json)
+/* The value after all batches. */
+static lc_status compute(const cJSON *json, const source *from, numbers *out)
 {
     lc_metric_args options = lc_metric_defaults();
     lc_metric *m = NULL;
-    double *got = NULL;
-    numbers want = {0};
     lc_status status;
     const cJSON *data;
     LC_TRY_GOTO(status, done, read_options(cJSON_GetObjectItemCaseSensitive(json, "args"), &options));
     LC_TRY_GOTO(status, done, lc_metric_new_with(json_text(json, "class", "?"), &m, &options));
     cJSON_ArrayForEach(data, cJSON_GetObjectItemCaseSensitive(json, "data"))
-        LC_TRY_GOTO(status, done, update(m, json, data));
-    int64_t n = lc_metric_outputs(m);
-    if (!flatten(cJSON_GetObjectItemCaseSensitive(json, "value"), &want) ||
-        !(got = calloc((size_t)n + 1, sizeof *got))) {
-        status = lc_fail(LC_ERR_MEMORY, "out of memory");
-        goto done;
-    }
-    LC_TRY_GOTO(status, done, lc_metric_compute_all(m, got, n));
-    if (n != want.n) status = lc_fail(LC_ERR_SHAPE, "%lld values, wanted %lld", (long long)n, (long long)want.n);
-    for (int64_t i = 0; status == LC_OK && i < n; i++) {
-        double w = want.values[i];
-        if (fabs(got[i] - w) <= 1e-5 * fmax(1, fabs(w)) || (got[i] != got[i] && w != w)) continue;
-        status = lc_fail(LC_ERR_NUMERIC, "value %lld: got %.9g, wanted %.9g", (long long)i, got[i], w);
+        LC_TRY_GOTO(status, done, update(m, json, data, from));
+    out->n = lc_metric_outputs(m);
+    out->values = calloc((size_t)out->n + 1, sizeof *out->values);
+    status = out->values ? lc_metric_compute_all(m, out->values, out->n) : lc_fail(LC_ERR_MEMORY, "out of memory");
+done:
+    lc_metric_free(m);
+    return status;
+}
+
+static lc_status run_metric(const cJSON *json, lc_graph *g, lc_dtype rounded)
+{
+    numbers got = {0}, want = {0};
+    lc_status status = LC_OK;
+    if (rounded)
+        LC_TRY_GOTO(status, done, compute(json, &(source){.rounded = rounded}, &want));
+    else if (!flatten(cJSON_GetObjectItemCaseSensitive(json, "value"), &want))
+        LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory"));
+    LC_TRY_GOTO(status, done, compute(json, &(source){.g = g}, &got));
+    if (got.n != want.n)
+        status = lc_fail(LC_ERR_SHAPE, "%lld values, wanted %lld", (long long)got.n, (long long)want.n);
+    for (int64_t i = 0; status == LC_OK && i < got.n; i++) {
+        double w = want.values[i], x = got.values[i];
+        if (fabs(x - w) <= 1e-5 * fmax(1, fabs(w)) || (x != x && w != w)) continue;
+        status = lc_fail(LC_ERR_NUMERIC, "value %lld: got %.9g, wanted %.9g", (long long)i, x, w);
     }
 done:
-    free(got);
+    free(got.values);
     free(want.values);
-    lc_metric_free(m);
     return status;
 }
 
 void check_metrics(const char *dir, const cJSON *cases, check_result *r)
 {
+    check_precision p;
+    lc_graph *g = NULL;
+    lc_status ready = check_precision_begin(r->precision, &p);
+    if (ready == LC_OK && r->precision) ready = lc_graph_new_with(&g, &p.graph);
+    lc_dtype rounded = p.graph.storage ? check_low_type(&p) : 0;
     (void)dir;
     const cJSON *c;
     cJSON_ArrayForEach(c, cases)
     {
-        if (run_metric(c) == LC_OK)
+        if (ready == LC_OK && run_metric(c, g, rounded) == LC_OK)
             check_pass(r);
         else
             check_fail(r, "metrics", json_text(c, "name", "?"), "%s", lc_error_message());
     }
+    lc_graph_free(g);
+    check_precision_end(&p);
 }

@@ -1,23 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operators: results and gradients of every case of ops.json. Pass: |got - ref| <= tol max(1, max|ref|). */
-#include "check.h"
+/* The operators of ops.json: what their names and attributes mean. */
+#include "op_case.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#define MAX_TENSORS 12
-
-/* A case while it runs: named input tensors, attributes, and (for batch norm) tensors to read as further results. */
-typedef struct op_case {
-    const char *name;
-    const cJSON *attrs;
-    int n;
-    const char *names[MAX_TENSORS];
-    lc_tensor *tensors[MAX_TENSORS];
-    lc_tensor *more[2]; /* out1, out2 */
-} op_case;
 
 static lc_tensor *in(const op_case *c, const char *name)
 {
@@ -308,198 +293,14 @@ OTHER_LIST(OP)
 
 static const struct {
     const char *name;
-    lc_tensor *(*run)(op_case *c);
+    op_fn *run;
 } known[] = {
 #define LINE(name, ...) {#name, run_##name},
     UNARY_LIST(LINE) BINARY_LIST(LINE) OTHER_LIST(LINE)};
 
-/* ---- running a case ---- */
-
-/* A tensor of the file, in double; NULL if it is missing. */
-static double *read_reference(lc_safetensors *f, const char *name, const char *part, const lc_safetensor_info **info)
+op_fn *op_named(const char *name)
 {
-    char full[512];
-    snprintf(full, sizeof full, "%s/%s", name, part);
-    int64_t i = lc_safetensors_find(f, full), n = 1;
-    if (i < 0) return NULL;
-    *info = lc_safetensors_info(f, i);
-    for (int d = 0; d < (*info)->type.ndim; d++) n *= (*info)->type.shape[d];
-    size_t bytes = (size_t)(*info)->bytes;
-    char *raw = malloc(bytes + 1);
-    double *values = malloc(((size_t)n + 1) * sizeof *values);
-    bool ok = raw && values && lc_safetensors_read(f, i, raw, bytes) == LC_OK;
-    for (int64_t k = 0; ok && k < n; k++) switch ((*info)->type.dtype) {
-        case LC_F32:
-            values[k] = (double)((float *)(void *)raw)[k];
-            break;
-        case LC_F64:
-            values[k] = ((double *)(void *)raw)[k];
-            break;
-        case LC_I64:
-            values[k] = (double)((int64_t *)(void *)raw)[k];
-            break;
-        case LC_I32:
-            values[k] = (double)((int32_t *)(void *)raw)[k];
-            break;
-        default:
-            values[k] = (double)((uint8_t *)raw)[k];
-        }
-    free(raw);
-    if (!ok) {
-        free(values);
-        return NULL;
-    }
-    return values;
-}
-
-/* Compares a tensor with `part` of the recording; false with a message in `why`. A NULL tensor is zeros. */
-static bool matches(lc_safetensors *f, const char *name, const char *part, lc_tensor *t, double tol, char *why,
-                    size_t room)
-{
-    const lc_safetensor_info *info = NULL;
-    double *want = read_reference(f, name, part, &info);
-    if (!want) {
-        snprintf(why, room, "%s is not in the recording", part);
-        return false;
-    }
-    int64_t n = 1;
-    bool same = !t || lc_tensor_ndim(t) == info->type.ndim;
-    for (int d = 0; d < info->type.ndim; d++) {
-        n *= info->type.shape[d];
-        same = same && (!t || lc_tensor_shape(t)[d] == info->type.shape[d]);
-    }
-    size_t size = t ? lc_dtype_size(lc_tensor_dtype(t)) : 0;
-    char *raw = calloc((size_t)n + 1, 8);
-    bool ok = same && raw && (!t || lc_tensor_read(t, raw, (size_t)n * size) == LC_OK);
-    if (!same)
-        snprintf(why, room, "%s has another shape", part);
-    else if (!ok)
-        snprintf(why, room, "%s cannot be read: %s", part, lc_error_message());
-    double max = 1;
-    for (int64_t i = 0; i < n; i++)
-        if (fabs(want[i]) > max) max = fabs(want[i]);
-    for (int64_t i = 0; ok && i < n; i++) {
-        double got = !t                             ? 0
-                     : lc_tensor_dtype(t) == LC_F32 ? (double)((float *)(void *)raw)[i]
-                     : lc_tensor_dtype(t) == LC_I64 ? (double)((int64_t *)(void *)raw)[i]
-                     : lc_tensor_dtype(t) == LC_F64 ? ((double *)(void *)raw)[i]
-                                                    : (double)((uint8_t *)raw)[i];
-        if (fabs(got - want[i]) <= tol * max || got == want[i] || (got != got && want[i] != want[i])) continue;
-        snprintf(why, room, "%s, element %lld: got %.9g, wanted %.9g, off by %.2g of %.2g", part, (long long)i, got,
-                 want[i], fabs(got - want[i]), tol * max);
-        ok = false;
-    }
-    free(raw);
-    free(want);
-    return ok;
-}
-
-static lc_status load_input(lc_safetensors *f, const char *name, const char *part, lc_tensor **out)
-{
-    char full[512];
-    snprintf(full, sizeof full, "%s/%s", name, part);
-    int64_t i = lc_safetensors_find(f, full);
-    if (i < 0) return lc_fail(LC_ERR_NOT_FOUND, "%s is not in the recording", part);
-    const lc_type *type = &lc_safetensors_info(f, i)->type;
-    /* Images are channels-last in lightc, as from a loader. */
-    lc_layout layout = type->ndim == 4 ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
-    LC_TRY(lc_tensor_new_layout(type->dtype, type->ndim, type->shape, layout, out));
-    return lc_safetensors_load(f, full, *out);
-}
-
-static bool wanted(const cJSON *list, const char *name)
-{
-    const cJSON *e;
-    cJSON_ArrayForEach(e, list) if (cJSON_IsString(e) && !strcmp(e->valuestring, name)) return true;
-    return false;
-}
-
-static void check_case(lc_safetensors *f, const cJSON *json, check_result *r)
-{
-    op_case c = {.name = json_text(json, "name", "?"), .attrs = cJSON_GetObjectItemCaseSensitive(json, "attrs")};
-    const char *op = json_text(json, "op", "?");
-    lc_tensor *(*run)(op_case *) = NULL;
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (!strcmp(known[i].name, op)) run = known[i].run;
-    if (!run) {
-        check_fail(r, "ops", c.name, "unknown operator \"%s\"", op);
-        return;
-    }
-    double tol = json_number(json, "tol", 2e-6);
-    const cJSON *wrt = cJSON_GetObjectItemCaseSensitive(json, "wrt"), *e;
-    bool backward = cJSON_GetArraySize(wrt) > 0;
-    lc_graph *g = NULL;
-    lc_tensor *cotangent = NULL;
-    char why[1024] = "", part[128];
-    lc_status status = lc_graph_new(&g);
-    cJSON_ArrayForEach(e, cJSON_GetObjectItemCaseSensitive(json, "in"))
-    {
-        if (status < 0 || c.n == MAX_TENSORS) break;
-        c.names[c.n] = e->valuestring;
-        snprintf(part, sizeof part, "in.%s", e->valuestring);
-        status = load_input(f, c.name, part, &c.tensors[c.n]);
-        if (status < 0) break;
-        if (wanted(wrt, e->valuestring)) lc_tensor_set_requires_grad(c.tensors[c.n], true);
-        c.n++;
-    }
-    if (status == LC_OK && backward) status = load_input(f, c.name, "cotangent", &cotangent);
-    if (status == LC_OK) status = lc_step_begin(g, 0, 0);
-    if (status < 0) {
-        check_fail(r, "ops", c.name, "%s", lc_error_message());
-        goto done;
-    }
-    lc_tensor *out = run(&c), *grads[MAX_TENSORS] = {NULL};
-    lc_keep(out);
-    if (backward) {
-        lc_zero_grad(g);
-        lc_backward(lc_sum(lc_mul(out, cotangent)));
-        for (int i = 0; i < c.n; i++)
-            if (lc_tensor_requires_grad(c.tensors[i])) {
-                grads[i] = lc_gradient(c.tensors[i]);
-                if (grads[i]) lc_keep(grads[i]);
-            }
-    }
-    status = lc_step_run(g);
-    if (status == LC_OK) status = lc_step_status(g);
-    if (status < 0) {
-        check_fail(r, "ops", c.name, "%s", lc_error_message());
-        (void)!lc_step_end(g);
-        goto done;
-    }
-    bool ok = matches(f, c.name, "out0", out, tol, why, sizeof why);
-    for (int i = 1; ok && i < cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "out")); i++) {
-        snprintf(part, sizeof part, "out%d", i);
-        ok = i <= 2 && c.more[i - 1] && matches(f, c.name, part, c.more[i - 1], tol, why, sizeof why);
-    }
-    for (int i = 0; ok && i < c.n; i++) {
-        if (!lc_tensor_requires_grad(c.tensors[i])) continue;
-        snprintf(part, sizeof part, "grad.%s", c.names[i]);
-        ok = matches(f, c.name, part, grads[i], tol, why, sizeof why);
-    }
-    if (lc_step_end(g) < 0 && ok) {
-        ok = false;
-        snprintf(why, sizeof why, "%s", lc_error_message());
-    }
-    if (ok)
-        check_pass(r);
-    else
-        check_fail(r, "ops", c.name, "%s", why);
-done:
-    lc_graph_free(g);
-    for (int i = 0; i < c.n; i++) lc_tensor_unref(c.tensors[i]);
-    lc_tensor_unref(cotangent);
-}
-
-void check_ops(const char *dir, const cJSON *cases, check_result *r)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/ops.safetensors", dir);
-    lc_safetensors *f = NULL;
-    if (lc_safetensors_open(path, &f) < 0) {
-        check_fail(r, "ops", "ops.safetensors", "%s", lc_error_message());
-        return;
-    }
-    const cJSON *c;
-    cJSON_ArrayForEach(c, cases) check_case(f, c, r);
-    lc_safetensors_close(f);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(known[i].name, name)) return known[i].run;
+    return NULL;
 }

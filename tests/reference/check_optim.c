@@ -2,6 +2,7 @@
 /* Optimizers: values of two parameters after each update of optim.json. Schedules: learning rates and momentum of
  * schedulers.json. */
 #include "check.h"
+#include "rounding.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -113,94 +114,176 @@ static lc_status read_numbers(lc_tensor *t, double *values)
     return LC_OK;
 }
 
-/* One update with the gradients of step t; returns the total norm before clipping, if requested. */
-static lc_status one_step(lc_graph *g, pair_module *m, lc_optimizer *opt, const cJSON *json, int t, double *norm)
+/* ---- one run of an optimizer ---- */
+
+typedef struct world {
+    pair_module m;
+    lc_graph *g;
+    lc_optimizer *opt;
+    check_precision p;
+    lc_dtype rounded; /* start and gradients are rounded to it; 0: not */
+    double got[2][8]; /* the parameters after the last update, or their f32 copies */
+    double norm;      /* of the gradients, before clipping */
+} world;
+
+static double number_of(const world *w, double x)
 {
-    double values[8];
-    for (int j = m->first; j < 2; j++) {
-        for (int n = 0; n < 6; n++) values[n] = cos(n * 0.7 + t * 1.3 + j);
-        LC_TRY(write_numbers(m->g[j], values));
-    }
-    LC_TRY(lc_step_begin(g, (uint64_t)t, 0));
-    lc_zero_grad(g);
-    lc_tensor *loss = NULL, *clipped = NULL;
-    for (int j = m->first; j < 2; j++) {
-        lc_tensor *part = lc_sum(lc_mul(m->p[j], m->g[j]));
-        loss = loss ? lc_add(loss, part) : part;
-    }
-    lc_backward(loss);
-    if (json_has(json, "clip_norm")) clipped = lc_keep(lc_clip_grad_norm(opt, json_number(json, "clip_norm", 0)));
-    if (json_has(json, "clip_value")) lc_clip_grad_value(opt, json_number(json, "clip_value", 0));
-    lc_optimizer_step(opt);
-    lc_status status = lc_step_run(g);
-    if (status == LC_OK && clipped) status = lc_item(clipped, norm);
-    if (status < 0) {
-        (void)!lc_step_end(g);
-        return status;
-    }
-    return lc_step_end(g);
+    return w->rounded ? check_rounded(w->rounded, x) : x;
 }
 
-/* All steps in one data type; LC_ERR_NUMERIC with a message if a value differs. */
-static lc_status run_optimizer(const cJSON *json, lc_dtype dtype, double tol)
+static lc_status world_init(world *w, const cJSON *json, const char *precision, lc_dtype dtype, bool master)
 {
     const char *class = json_text(json, "class", "?");
-    const char *type = lc_dtype_name(dtype);
-    pair_module m;
-    lc_graph *g = NULL;
-    lc_optimizer *opt = NULL;
     arguments a = {.n = 0};
     read_arguments(cJSON_GetObjectItemCaseSensitive(json, "args"), &a);
-    int first = !strcmp(class, "Muon");
-    lc_status status;
-    LC_TRY_GOTO(status, done, pair_init(&m, dtype, first));
-    for (int j = first; j < 2; j++) {
+    if (master) add(&a, "master_weights", 1);
+    LC_TRY(check_precision_begin(precision, &w->p));
+    LC_TRY(pair_init(&w->m, dtype, !strcmp(class, "Muon")));
+    LC_TRY(check_convert(&w->p, &w->m.base));
+    for (int j = w->m.first; j < 2; j++) {
         double start[8];
-        for (int n = 0; n < 6; n++) start[n] = sin(n + 1 + 10 * j);
-        LC_TRY_GOTO(status, done, write_numbers(m.p[j], start));
+        for (int n = 0; n < 6; n++) start[n] = number_of(w, sin(n + 1 + 10 * j));
+        LC_TRY(write_numbers(w->m.p[j], start));
     }
-    LC_TRY_GOTO(status, done, lc_graph_new(&g));
-    LC_TRY_GOTO(status, done, lc_optimizer_by_name(class, &m.base, a.args, a.n, &opt));
-    int t = 0;
-    const cJSON *step;
-    cJSON_ArrayForEach(step, cJSON_GetObjectItemCaseSensitive(json, "steps"))
-    {
-        double norm = NAN, got[8];
-        LC_TRY_GOTO(status, done, one_step(g, &m, opt, json, t, &norm));
-        double want = json_number(step, "norm", NAN);
-        if (want == want && !(fabs(norm - want) <= tol * fmax(1, fabs(want)))) {
-            status = lc_fail(LC_ERR_NUMERIC, "%s, step %d: norm %.9g, wanted %.9g", type, t, norm, want);
-            goto done;
-        }
-        for (int j = first; j < 2; j++) {
-            const cJSON *values =
-                cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(step, "params"), j); /* Muon records both */
-            LC_TRY_GOTO(status, done, read_numbers(m.p[j], got));
-            for (int n = 0; n < cJSON_GetArraySize(values); n++) {
-                want = json_value(cJSON_GetArrayItem(values, n));
-                if (fabs(got[n] - want) <= tol * fmax(0.1, fabs(want))) continue;
-                status = lc_fail(LC_ERR_NUMERIC, "%s, step %d, p%d[%d]: got %.12g, wanted %.12g", type, t, j, n, got[n],
-                                 want);
-                goto done;
-            }
-        }
-        t++;
-    }
-done:
-    lc_optimizer_free(opt);
-    lc_graph_free(g);
-    pair_release(&m);
-    return status;
+    LC_TRY(lc_graph_new_with(&w->g, &w->p.graph));
+    return lc_optimizer_by_name(class, &w->m.base, a.args, a.n, &w->opt);
 }
 
+static void world_release(world *w)
+{
+    lc_optimizer_free(w->opt);
+    lc_graph_free(w->g);
+    pair_release(&w->m);
+    check_precision_end(&w->p);
+}
+
+static lc_status record_step(world *w, const cJSON *json)
+{
+    lc_tensor *loss = NULL, *clipped = NULL;
+    lc_zero_grad(w->g);
+    for (int j = w->m.first; j < 2; j++) {
+        lc_tensor *part = lc_sum(lc_mul(w->m.p[j], w->m.g[j]));
+        loss = loss ? lc_add(loss, part) : part;
+    }
+    lc_backward(check_scale(&w->p, loss));
+    if (json_has(json, "clip_norm")) clipped = lc_keep(lc_clip_grad_norm(w->opt, json_number(json, "clip_norm", 0)));
+    if (json_has(json, "clip_value")) lc_clip_grad_value(w->opt, json_number(json, "clip_value", 0));
+    lc_optimizer_step(w->opt);
+    LC_TRY(lc_step_run(w->g));
+    return clipped ? lc_item(clipped, &w->norm) : LC_OK;
+}
+
+static lc_status read_master(void *ctx, const char *state, const char *path, lc_tensor *p, lc_tensor *flat, int64_t at,
+                             int64_t count)
+{
+    world *w = ctx;
+    float all[256];
+    (void)path;
+    if (strcmp(state, "master_weight") != 0) return LC_OK;
+    if (lc_tensor_dtype(flat) != LC_F32 || lc_tensor_numel(flat) > 256)
+        return lc_fail(LC_ERR_UNSUPPORTED, "the copies of weights are not those of two small parameters");
+    LC_TRY(lc_tensor_read(flat, all, (size_t)lc_tensor_numel(flat) * sizeof *all));
+    for (int64_t n = 0; n < count; n++) w->got[p == w->m.p[1]][n] = (double)all[at + n];
+    return LC_OK;
+}
+
+/* One update with the gradients of step t. */
+static lc_status one_step(world *w, const cJSON *json, int t, bool master)
+{
+    double values[8];
+    for (int j = w->m.first; j < 2; j++) {
+        for (int n = 0; n < 6; n++) values[n] = number_of(w, cos(n * 0.7 + t * 1.3 + j));
+        LC_TRY(write_numbers(w->m.g[j], values));
+    }
+    LC_TRY(lc_step_begin(w->g, (uint64_t)t, 0));
+    lc_status status = record_step(w, json), ended = lc_step_end(w->g);
+    LC_TRY(status);
+    LC_TRY(ended);
+    for (int j = w->m.first; j < 2; j++) {
+        for (int n = 0; n < 8; n++) w->got[j][n] = NAN;
+        if (!master) LC_TRY(read_numbers(w->m.p[j], w->got[j]));
+    }
+    return master ? lc_optimizer_visit_state(w->opt, read_master, w) : LC_OK;
+}
+
+/* ---- comparing ---- */
+
+/* In which numbers an optimizer runs, and what is compared. */
+typedef struct trial {
+    const char *precision;
+    lc_dtype dtype;
+    double tol;
+    bool master; /* compares the f32 copies of weights of 16 bits */
+} trial;
+
+static lc_status compare_norm(const trial *e, const cJSON *step, const world *w, const world *exact, int t)
+{
+    double want = json_number(step, "norm", NAN), most = e->tol * fmax(1, fabs(want));
+    if (exact->rounded) most += fabs(exact->norm - want);
+    if (want != want || fabs(w->norm - want) <= most) return LC_OK;
+    return lc_fail(LC_ERR_NUMERIC, "step %d: norm %.9g, wanted %.9g, off by more than %.2g", t, w->norm, want, most);
+}
+
+/* Weights of 16 bits differ by what rounding the start and the gradients changes in f64, and by one rounding of the
+ * largest weight for each update (t + 1 so far). Copies in f32 differ by the former. */
+static lc_status compare_weights(const trial *e, const cJSON *step, const world *w, const world *exact, int t)
+{
+    double u = exact->rounded && !e->master ? roundoff(exact->rounded) : 0;
+    for (int j = w->m.first; j < 2; j++) {
+        /* Muon records both */
+        const cJSON *values = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(step, "params"), j);
+        double largest = 0;
+        for (int n = 0; n < cJSON_GetArraySize(values); n++)
+            largest = fmax(largest, fabs(json_value(cJSON_GetArrayItem(values, n))));
+        for (int n = 0; n < cJSON_GetArraySize(values); n++) {
+            double want = json_value(cJSON_GetArrayItem(values, n)), most = e->tol * fmax(0.1, fabs(want));
+            if (exact->rounded) most += fabs(exact->got[j][n] - want) + (t + 1) * u * largest;
+            if (fabs(w->got[j][n] - want) <= most) continue;
+            return lc_fail(LC_ERR_NUMERIC, "step %d, p%d[%d]: got %.12g, wanted %.12g, off by more than %.2g", t, j, n,
+                           w->got[j][n], want, most);
+        }
+    }
+    return LC_OK;
+}
+
+static lc_status run_optimizer(const cJSON *json, const trial *e)
+{
+    world w = {.norm = NAN}, exact = {.norm = NAN};
+    lc_status status;
+    int t = 0;
+    const cJSON *step;
+    LC_TRY_GOTO(status, done, world_init(&w, json, e->precision, e->dtype, e->master));
+    exact.rounded = w.p.graph.storage ? check_low_type(&w.p) : 0;
+    LC_TRY_GOTO(status, done, world_init(&exact, json, NULL, LC_F64, false));
+    cJSON_ArrayForEach(step, cJSON_GetObjectItemCaseSensitive(json, "steps"))
+    {
+        LC_TRY_GOTO(status, done, one_step(&w, json, t, e->master));
+        LC_TRY_GOTO(status, done, one_step(&exact, json, t, false));
+        LC_TRY_GOTO(status, done, compare_norm(e, step, &w, &exact, t));
+        LC_TRY_GOTO(status, done, compare_weights(e, step, &w, &exact, t++));
+    }
+done:
+    world_release(&exact);
+    world_release(&w);
+    return status < 0 ? lc_fail_context(status, "%s%s", e->precision ? e->precision : lc_dtype_name(e->dtype),
+                                        e->master ? ", copies of weights" : "")
+                      : LC_OK;
+}
+
+/* The gradient of a weight is a sum of f32 also in mixed precision, and here of one number: nothing is rounded. */
 void check_optim(const char *dir, const cJSON *cases, check_result *r)
 {
+    const trial plain[] = {{NULL, LC_F64, 1e-6, false}, {NULL, LC_F32, 1e-5, false}};
+    const trial low[] = {{r->precision, LC_F32, 1e-5, false}, {r->precision, LC_F32, 1e-5, true}};
+    const trial *trials = r->precision ? low : plain;
+    bool halves = r->precision && strcmp(r->precision, "64-true") != 0 && strstr(r->precision, "-true");
+    int n = !r->precision || halves ? 2 : 1;
     (void)dir;
     const cJSON *c;
     cJSON_ArrayForEach(c, cases)
     {
-        lc_status status = run_optimizer(c, LC_F64, 1e-6);
-        if (status == LC_OK) status = run_optimizer(c, LC_F32, 1e-5);
+        lc_status status = LC_OK;
+        for (int i = 0; status == LC_OK && i < n; i++) status = run_optimizer(c, &trials[i]);
         if (status == LC_OK)
             check_pass(r);
         else
@@ -237,7 +320,7 @@ static lc_status check_rate(const cJSON *json, const char *list, lc_optimizer *o
     return lc_fail(LC_ERR_NUMERIC, "after %d steps: %s is %.15g, wanted %.15g", t, hyper, got, want);
 }
 
-static lc_status run_schedule(const cJSON *json)
+static lc_status run_schedule(const cJSON *json, check_precision *p)
 {
     pair_module m;
     lc_optimizer *opt = NULL;
@@ -247,6 +330,7 @@ static lc_status run_schedule(const cJSON *json)
     int n = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "lrs"));
     lc_status status;
     LC_TRY_GOTO(status, done, pair_init(&m, LC_F32, 0));
+    LC_TRY_GOTO(status, done, check_convert(p, &m.base));
     LC_TRY_GOTO(status, done, lc_optimizer_by_name("SGD", &m.base, args, 2, &opt));
     LC_TRY_GOTO(status, done, make_schedule(json, opt, &s));
     for (int t = 0; t < n; t++) {
@@ -270,9 +354,13 @@ void check_schedulers(const char *dir, const cJSON *cases, check_result *r)
     const cJSON *c;
     cJSON_ArrayForEach(c, cases)
     {
-        if (run_schedule(c) == LC_OK)
+        check_precision p;
+        lc_status status = check_precision_begin(r->precision, &p);
+        if (status == LC_OK) status = run_schedule(c, &p);
+        if (status == LC_OK)
             check_pass(r);
         else
             check_fail(r, "schedulers", json_text(c, "name", "?"), "%s", lc_error_message());
+        check_precision_end(&p);
     }
 }

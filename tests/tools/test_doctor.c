@@ -3,6 +3,9 @@
 #include "test.h"
 
 #include "said.h"
+#include "scratch.h"
+
+#include "tools/tools.h"
 
 /* Runs a command in which LIGHTC stands for the program; returns its exit status. */
 static int run(const char *command)
@@ -21,12 +24,48 @@ TEST(the_doctor_shows_the_machine)
     check_says("\nlibraries     ");
     check_says("cJSON 1.");
     check_says("\nother devices none: LIGHTC_BACKEND_PATH names no folder of backends\n");
+    check_says("\nGPUs          ");
     check_says("\n32-true       ");
     check_says("\nbf16-mixed    ");
     check_says("\n16-mixed      ");
     check_says("\nfastest here: ");
     CHECK_EQ(run("LIGHTC_BACKEND_PATH=\"$(dirname $LIGHTC)/../lib\" $LIGHTC doctor | grep '^other devices'"), 0);
     check_says("other devices sim: ");
+}
+
+/* Lists as the kernel makes them. */
+static void put(const char *root, const char *path, const char *text)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "mkdir -p \"$(dirname %s/%s)\" && echo %s >%s/%s", root, path, text, root, path);
+    CHECK_EQ(system(command), 0);
+}
+
+TEST(gpus_are_counted)
+{
+    char text[128];
+    const char *root = fresh_dir("gpus");
+    gpus_list(root, text, sizeof text);
+    CHECK(!strcmp(text, ""));
+    put(root, "sys/bus/pci/devices/0000:00:01.0/class", "0x020000"); /* a network */
+    put(root, "sys/bus/pci/devices/0000:00:01.0/vendor", "0x10de");
+    gpus_list(root, text, sizeof text);
+    CHECK(!strcmp(text, ""));
+    put(root, "sys/bus/pci/devices/0000:00:02.0/class", "0x030000");
+    put(root, "sys/bus/pci/devices/0000:00:02.0/vendor", "0x1234");
+    put(root, "sys/bus/pci/devices/0000:00:04.0/class", "0x030200");
+    put(root, "sys/bus/pci/devices/0000:00:04.0/vendor", "0x10de");
+    put(root, "sys/bus/pci/devices/0000:00:05.0/class", "0x120000");
+    put(root, "sys/bus/pci/devices/0000:00:05.0/vendor", "0x1002");
+    gpus_list(root, text, sizeof text);
+    CHECK(!strcmp(text, "1 NVIDIA, 1 AMD, 1 of another vendor"));
+    put(root, "proc/driver/nvidia/gpus/0000:00:04.0/information", "Model");
+    put(root, "proc/driver/nvidia/gpus/0000:00:06.0/information", "Model");
+    gpus_list(root, text, sizeof text);
+    CHECK(!strcmp(text, "2 NVIDIA, 1 AMD, 1 of another vendor"));
+    char cut[12];
+    gpus_list(root, cut, sizeof cut);
+    CHECK(!strcmp(cut, "2 NVIDIA, 1"));
 }
 
 TEST(the_doctor_examines_all_ranks)

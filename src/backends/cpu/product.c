@@ -52,8 +52,15 @@ static void turn(lc_view *v, int64_t *stride)
     v->shape[1] = n, stride[1] = step;
 }
 
+static bool is_product(const lc_op *op)
+{
+    return op == &lc__op_matmul || op == &lc__op_linear || op == &lc__op_linear_gelu ||
+           op == &lc__op_matmul_gelu_backward || op == &lc__op_linear_weight_grad;
+}
+
 bool lc__product_shape(const lc_call *call, lc__product *g)
 {
+    if (!is_product(call->op)) return false;
     lc_view first = call->in[0];
     const lc_view *x = &first, *y = &call->in[1], *out = &call->out[0];
     bool gelu = call->op == &lc__op_linear_gelu || call->op == &lc__op_matmul_gelu_backward;
@@ -113,6 +120,6 @@ bool lc__product_shape(const lc_call *call, lc__product *g)
 
 bool lc__product_of_type(const lc_call *call, lc_dtype dtype, lc__product *g)
 {
-    if (call->in[0].dtype != dtype || call->in[1].dtype != dtype || call->out[0].dtype != dtype) return false;
-    return lc__product_shape(call, g) && (!g->bias || call->in[2].dtype == dtype);
+    return lc__product_shape(call, g) && call->in[0].dtype == dtype && call->in[1].dtype == dtype &&
+           call->out[0].dtype == dtype && (!g->bias || call->in[2].dtype == dtype);
 }

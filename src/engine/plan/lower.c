@@ -320,6 +320,35 @@ static lc_status fit_assigned(lc_build *b, lc_ir_node *n)
     return copied(b, n->in[1], LC_ROW_MAJOR, n->site, &n->in[1]);
 }
 
+static lc_status choose_for_views(lc_build *b, const lc_ir_node *n, lc_view *views, lc_call *call)
+{
+    for (int i = 0; i < n->n_in; i++) lc__build_view(b, n->in[i], &views[i]);
+    for (int i = 0; i < n->n_out; i++) {
+        /* Kernels that take only one layout may assume that they get it; the others get the actual layout. */
+        const lc_type *type = &b->values[n->out[i]].type;
+        lc__view_of(type, layout_like_first(b, n, type), NULL, &views[n->n_in + i]);
+    }
+    return lc__choose_kernel(b, call);
+}
+
+/* Storage types of 16 bits were given to nodes that have a kernel for them if operands are dense. If it does not take
+ * the operands' strides, it gets dense copies: the reference kernel, which does, knows only f32 and f64. */
+static lc_status choose_kernel(lc_build *b, lc_ir_node *n, lc_view *views, lc_call *call)
+{
+    const lc_kernel *dense;
+    bool halves = false;
+    LC_TRY(choose_for_views(b, n, views, call));
+    for (int i = 0; i < n->n_in + n->n_out; i++)
+        halves |= views[i].ndim >= 0 && (views[i].dtype == LC_F16 || views[i].dtype == LC_BF16);
+    if (call->kernel != n->op->kernel || !halves) return LC_OK;
+    LC_TRY(lc__kernel_of(b, n, &dense));
+    if (dense == call->kernel) return LC_OK;
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] != LC_ABSENT && !(n->op->mutated_inputs >> i & 1))
+            LC_TRY(in_layout(b, n->in[i], LC_ROW_MAJOR, n->site, &n->in[i]));
+    return choose_for_views(b, n, views, call);
+}
+
 static lc_status lower_node(lc_build *b, lc_ir_node *n)
 {
     for (int i = 0; i < n->n_in; i++)
@@ -329,14 +358,8 @@ static lc_status lower_node(lc_build *b, lc_ir_node *n)
     if (n->op == &lc__op_assign) LC_TRY(fit_assigned(b, n));
     lc_view *views = lc__build_alloc(b, (size_t)(n->n_in + n->n_out + 1) * sizeof *views);
     if (!views) return LC_ERR_MEMORY;
-    for (int i = 0; i < n->n_in; i++) lc__build_view(b, n->in[i], &views[i]);
-    for (int i = 0; i < n->n_out; i++) {
-        /* Kernels that take only one layout may assume that they get it; the others get the actual layout. */
-        const lc_type *type = &b->values[n->out[i]].type;
-        lc__view_of(type, layout_like_first(b, n, type), NULL, &views[n->n_in + i]);
-    }
     lc_call call = lc__call_of(n, views);
-    LC_TRY(lc__choose_kernel(b, &call));
+    LC_TRY(choose_kernel(b, n, views, &call));
     const lc_kernel *kernel = call.kernel;
     lc_layout common = kernel->layout == LC_WANT_ELEMENTWISE && n->n_out ? common_layout(b, n) : LC_ROW_MAJOR;
     LC_TRY(fit_inputs(b, n, kernel, common));
