@@ -423,6 +423,14 @@ TEST(metrics)
     X(lc_scale_batch_size, max_trials, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .max_trials = 0))     \
     X(lc_scale_batch_size, max_val, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .max_val = 0))
 
+static lc_trainer_options quiet_options(void)
+{
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    o.logger = "none";
+    o.enable_checkpointing = o.enable_progress_bar = o.enable_model_summary = LC_OFF;
+    return o;
+}
+
 TEST(constructors_that_refuse_zero)
 {
     char word[] = "true";
@@ -435,9 +443,7 @@ TEST(constructors_that_refuse_zero)
     lc_scale_batch_size_result found;
     lc_precision precision;
     lc_module module;
-    lc_trainer_options options = LC_TRAINER_OPTIONS_INIT;
-    options.logger = "none";
-    options.enable_checkpointing = options.enable_progress_bar = options.enable_model_summary = false;
+    lc_trainer_options options = quiet_options();
     CHECK_OK(lc_trainer_new(&options, &trainer));
     module_new(&module);
     lc_optimizer *opt = lc_sgd(&module);
@@ -448,6 +454,54 @@ TEST(constructors_that_refuse_zero)
     lc_optimizer_free(opt);
     lc_trainer_free(trainer);
     lc_module_release(&module);
+}
+
+/* Whether the option, given as 0 on the command line, is 0 then; false: refused by its name. */
+static bool arrives_as_zero(const lc_option *option, lc_trainer_options *o)
+{
+    char program[] = "program", zero[] = "0", name[100];
+    char *argv[] = {program, name, zero, NULL};
+    const void *field = (const char *)o + option->offset;
+    snprintf(name, sizeof name, "--%s", option->name);
+    if (lc_trainer_options_parse(o, 3, argv) < 0) {
+        CHECK_CONTAINS(lc_error_message(), option->name);
+        return false;
+    }
+    bool is_zero = option->kind == LC_OPTION_DURATION
+                       ? ((const lc_duration *)field)->unit != LC_UNIT_NONE && ((const lc_duration *)field)->value == 0
+                   : option->kind == LC_OPTION_FLOAT ? *(const double *)field == 0
+                                                     : *(const int64_t *)field == 0;
+    if (!is_zero) TEST_FAIL("%s is not 0", option->name);
+    return true;
+}
+
+/* A 0 that the command line refuses is refused as well if a program writes it into the options. */
+TEST(every_option_of_a_trainer)
+{
+    int n, refused = 0, arrived = 0;
+    const lc_option *table = lc_trainer_option_table(&n);
+    for (const lc_option *option = table; option < table + n; option++) {
+        bool is_duration = option->kind == LC_OPTION_DURATION;
+        if (!is_duration && option->kind != LC_OPTION_INT && option->kind != LC_OPTION_COUNT &&
+            option->kind != LC_OPTION_FLOAT)
+            continue;
+        lc_trainer_options o = quiet_options();
+        lc_trainer *t = NULL;
+        bool arrives = arrives_as_zero(option, &o);
+        if (!arrives) memset((char *)&o + option->offset, 0, sizeof(int64_t));
+        lc_status status = lc_trainer_new(&o, &t);
+        if (status < 0) CHECK_CONTAINS(lc_error_message(), option->name);
+        if (status >= 0 && !arrives) TEST_FAIL("%s: a trainer was made with 0", option->name);
+        lc_trainer_free(t);
+        refused += status < 0, arrived += status >= 0;
+    }
+    CHECK(refused > 5 && arrived > 20);
+    lc_trainer_options o = quiet_options();
+    lc_trainer *t = NULL;
+    o.enable_checkpointing = LC_ON;
+    o.train_time_interval = LC_SECONDS(0);
+    CHECK(lc_trainer_new(&o, &t) < 0);
+    CHECK_CONTAINS(lc_error_message(), "train_time_interval");
 }
 
 /* --lr 0 on the command line, as a program passes it on. */
