@@ -122,14 +122,14 @@ LC_OPTION_TYPES_(LC_KIND_)
     X(COUNT, int64_t, fast_dev_run, 0, 0, 1e9, "smoke test: run this many batches of everything and write nothing")  \
     /* validation */                                                                                                 \
     X(DURATION, lc_duration, val_check_interval, {0}, 0, 0, "validate after this fraction of an epoch (0.25), this many batches (100), optimizer steps (500st) or epochs (2ep), or this time (10m)") \
-    X(INT, int64_t, check_val_every_n_epoch, 1, 0, 1e15, "validate every N epochs; none: count batches across epochs") \
+    X(INT, int64_t, check_val_every_n_epoch, 1, 1, 1e15, "validate every N epochs; none: count batches across epochs") \
     X(INT, int64_t, num_sanity_val_steps, 2, -1, 1e15, "validation batches to run before training; -1: all")         \
     X(BOOL, bool, inference_mode, true, 0, 0, "no gradients in validate, test and predict")                          \
     X(BOOL, bool, use_distributed_sampler, true, 0, 0, "with several ranks: give each its share of the loaders' samples") \
     X(INT, int64_t, reload_dataloaders_every_n_epochs, 0, 0, 1e15, "ask the module for its loaders again every N epochs") \
     /* optimization */                                                                                               \
     X(INT, int64_t, accumulate_grad_batches, 1, 1, 1e9, "batches per optimizer step")                                \
-    X(FLOAT, double, gradient_clip_val, LC_NOT_GIVEN, 0, 1e300, "clip gradients to this norm (or value)")            \
+    X(FLOAT, double, gradient_clip_val, LC_NOT_GIVEN, 0, 1e300, "clip gradients to this norm (or value); 0: no clipping") \
     X(TEXT, const char *, gradient_clip_algorithm, NULL, 0, 0, "norm or value")                                      \
     /* logging */                                                                                                    \
     X(TEXT, const char *, logger, NULL, 0, 0, "where logged values go, several separated by commas, or none (default csv,sqlite)") \

@@ -63,8 +63,9 @@ lc_status lc__default_model_checkpoint(lc_trainer *t, bool *wanted, lc_callback 
     for (int i = 0; i < t->n_callbacks; i++) given |= t->callbacks[i]->ops.saves_checkpoints;
     *wanted = !given && o->enable_checkpointing != LC_OFF;
     if (!*wanted) return LC_OK;
-    if (o->train_time_interval.unit != LC_UNIT_NONE && o->train_time_interval.unit != LC_UNIT_SECONDS)
-        return lc_fail(LC_ERR_CONFIG, "train_time_interval must be a time: 30s, 10m, 2h");
+    if (o->train_time_interval.unit != LC_UNIT_NONE &&
+        !(o->train_time_interval.unit == LC_UNIT_SECONDS && o->train_time_interval.value > 0))
+        return lc_fail(LC_ERR_CONFIG, "train_time_interval must be a time of more than 0: 30s, 10m, 2h");
     lc_model_checkpoint_args a = lc_model_checkpoint_defaults();
     a.dirpath = o->dirpath;
     a.filename = o->filename;

@@ -184,7 +184,7 @@ lc_status lc_mixed_precision_with(lc_precision *out, const lc_mixed_precision_ar
         return LC_OK;
     }
     if (a.dtype != LC_F16)
-        return lc_fail(LC_ERR_ARGUMENT, "the type of mixed precision is LC_F16 or LC_BF16, not %s",
+        return lc_fail(LC_ERR_ARGUMENT, "mixed precision: dtype is %s; it must be LC_F16 or LC_BF16",
                        lc_dtype_name(a.dtype));
     if (!(a.init_scale > 0 && a.init_scale <= (double)FLT_MAX) || !(a.growth_factor > 1) ||
         !(a.backoff_factor > 0 && a.backoff_factor < 1) || a.growth_interval < 1 || a.growth_interval > 1 << 24)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A zero in an argument means zero: every argument whose default is another number is given as 0, and must arrive as 0
- * or be refused with a message that names it. Compiles as C and as C++ (test_headers.c does both). */
+ * or be refused with a message that names it. This file has optimizers, operators, layers and what is only made;
+ * test_zeros_data.c has data, transforms and plots, and test_zeros_runs.c what a run shows. They compile as C and as
+ * C++ (test_headers.c does both). */
 #include "argument_checks.h"
 
 /* ---- optimizers and schedules, whose numbers can be read by name ---- */
@@ -157,7 +159,8 @@ TEST(schedules)
     X(lc_sdpa, scale, sdpa,                                                                                            \
       lc_sdpa(lc_reshape(x, 1, 2, 1), lc_reshape(x, 1, 2, 1), lc_reshape(x, 1, 2, 1), .scale = 0), 2)                  \
     X(lc_random, high, uniform, lc_sign(lc_uniform(1, one, .low = -1, .high = 0)), -1)                                 \
-    X(lc_random, std, normal, lc_normal(1, one, .mean = 1.5, .std = 0), 1.5)
+    X(lc_random, std, normal, lc_normal(1, one, .mean = 1.5, .std = 0), 1.5)                                           \
+    X(lc_random, dtype, normal_f32, lc_normal(1, one, .mean = 1.5, .std = 0, .dtype = LC_DTYPE_DEFAULT), 1.5)
 
 /* Arguments that cannot be 0. */
 #define REFUSALS(X)                                                                                                    \
@@ -189,6 +192,58 @@ TEST(operators_that_refuse_zero)
 {
 #define CHECK_REFUSAL(kind, argument, id, expression) check_refusal(#id, number_##id);
     REFUSALS(CHECK_REFUSAL)
+}
+
+/* X(lc_batch_norm, momentum, ...): the running mean stays at 0. */
+TEST(a_running_mean_that_stays)
+{
+    const int64_t shape[] = {2, 1};
+    float data[] = {1, 3}, zero[] = {0}, mean[] = {-1};
+    lc_graph *g = NULL;
+    lc_tensor *x = NULL, *running[2] = {NULL, NULL};
+    CHECK_OK(lc_graph_new(&g));
+    CHECK_OK(lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, data, &x));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(lc_tensor_new(LC_F32, 1, one, &running[i]));
+        CHECK_OK(lc_tensor_write(running[i], zero, sizeof zero));
+    }
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_keep(lc_batch_norm(x, NULL, NULL, .running_mean = running[0], .running_var = running[1], .training = true,
+                          .momentum = 0));
+    CHECK_OK(lc_step_run(g));
+    CHECK_OK(lc_step_end(g));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(lc_tensor_read(running[i], mean, sizeof mean));
+        CHECK_NEAR((double)mean[0], 0, 0);
+        lc_tensor_unref(running[i]);
+    }
+    lc_tensor_unref(x);
+    lc_graph_free(g);
+}
+
+/* X(lc_embedding, padding_idx, ...): row 0 of the table gets no gradient, row 1 does. */
+TEST(a_row_without_a_gradient)
+{
+    const int64_t shape[] = {2};
+    int64_t ids[] = {0, 1};
+    float got[6] = {0};
+    lc_module m;
+    lc_graph *g = NULL;
+    lc_tensor *x = NULL;
+    module_new(&m);
+    lc_tensor *table = lc_module_find(&m, "weight"); /* [2,3] */
+    CHECK_OK(lc_graph_new(&g));
+    CHECK_OK(lc_input_new(LC_I64, 1, shape, LC_ROW_MAJOR, ids, &x));
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_backward(lc_sum(lc_embedding(x, table, .padding_idx = 0)));
+    lc_tensor *gradient = lc_keep(lc_gradient(table));
+    CHECK_OK(lc_step_run(g));
+    CHECK_OK(lc_tensor_read(gradient, got, sizeof got));
+    CHECK_OK(lc_step_end(g));
+    for (int i = 0; i < 6; i++) CHECK_NEAR((double)got[i], i < 3 ? 0 : 1, 0);
+    lc_tensor_unref(x);
+    lc_graph_free(g);
+    lc_module_release(&m);
 }
 
 /* ---- layers ---- */
@@ -326,7 +381,8 @@ static double f_score(lc_metric *m)
 
 #define METRIC_ZEROS(X)                                                                                                \
     X(lc_metric, threshold, binary_accuracy, "Accuracy", 0.5, 1)                                                       \
-    X(lc_metric, beta, f_score, "FBetaScore", 0.4, 1.0 / 3) /* the precision */
+    X(lc_metric, beta, f_score, "FBetaScore", 0.4, 1.0 / 3) /* the precision */                                        \
+    X(lc_metric, ignore_index, f_score, "Accuracy", 0.25, 0.5)
 
 TEST(metrics)
 {
@@ -343,6 +399,7 @@ TEST(metrics)
     X(lc_metric, top_k, lc_metric_new("Accuracy", &metric, .num_classes = 3, .top_k = 0))                              \
     X(lc_metric, num_outputs, lc_metric_new("R2Score", &metric, .num_outputs = 0))                                     \
     X(lc_graph, max_plans, lc_graph_new(&graph, .max_plans = 0))                                                       \
+    X(lc_mixed_precision, dtype, lc_mixed_precision(&precision, .dtype = LC_DTYPE_DEFAULT))                            \
     X(lc_mixed_precision, init_scale, lc_mixed_precision(&precision, .init_scale = 0))                                 \
     X(lc_mixed_precision, growth_factor, lc_mixed_precision(&precision, .growth_factor = 0))                           \
     X(lc_mixed_precision, backoff_factor, lc_mixed_precision(&precision, .backoff_factor = 0))                         \
@@ -352,13 +409,6 @@ TEST(metrics)
     X(lc_fabric, silence_timeout, lc_fabric_new(&fabric, .silence_timeout = 0))                                        \
     X(lc_fabric, grace_period, lc_fabric_new(&fabric, .grace_period = 0))                                              \
     X(lc_fabric, bucket_cap_mb, lc_fabric_new(&fabric, .bucket_cap_mb = 0))                                            \
-    X(lc_dataloader, batch_size, lc_dataloader_new(&loader, .dataset = data, .batch_size = 0))                         \
-    X(lc_dataloader, prefetch, lc_dataloader_new(&loader, .dataset = data, .num_workers = 1, .prefetch = 0))           \
-    X(lc_dataloader, pad_multiple, lc_dataloader_new(&loader, .dataset = data, .pad_multiple = 0))                     \
-    X(lc_file_windows, stride, lc_file_windows_new(tokens, &read, .window = 1, .stride = 0))                           \
-    X(lc_file_windows, end, lc_file_windows_new(tokens, &read, .window = 1, .end = 0))                                 \
-    X(lc_idx, std, lc_idx_dataset_new("a", "b", &read, .std = 0))                                                      \
-    X(lc_idx, std, lc_mnist_load("a", &read, NULL, .std = 0))                                                          \
     X(lc_launch, start_timeout, lc_launch(NULL, .argv = program, .start_timeout = 0))                                  \
     X(lc_launch, silence_timeout, lc_launch(NULL, .argv = program, .silence_timeout = 0))                              \
     X(lc_launch, grace_period, lc_launch(NULL, .argv = program, .grace_period = 0))                                    \
@@ -373,6 +423,14 @@ TEST(metrics)
     X(lc_scale_batch_size, max_trials, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .max_trials = 0))     \
     X(lc_scale_batch_size, max_val, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .max_val = 0))
 
+static lc_trainer_options quiet_options(void)
+{
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    o.logger = "none";
+    o.enable_checkpointing = o.enable_progress_bar = o.enable_model_summary = LC_OFF;
+    return o;
+}
+
 TEST(constructors_that_refuse_zero)
 {
     char word[] = "true";
@@ -380,28 +438,12 @@ TEST(constructors_that_refuse_zero)
     lc_metric *metric = NULL;
     lc_graph *graph = NULL;
     lc_fabric *fabric = NULL;
-    lc_dataset *data = NULL, *read = NULL;
-    lc_array_file *tokens = NULL;
-    char file[4200];
-    snprintf(file, sizeof file, "%s/tests/data/files/fixtures/vector.npy",
-             getenv("LIGHTC_TEST_SOURCE") ? getenv("LIGHTC_TEST_SOURCE") : ".");
-    CHECK_OK(lc_array_file_open(file, &tokens));
-    lc_dataloader *loader = NULL;
     lc_trainer *trainer = NULL;
     lc_lr_find_result curve;
     lc_scale_batch_size_result found;
     lc_precision precision;
     lc_module module;
-    lc_trainer_options options = LC_TRAINER_OPTIONS_INIT;
-    lc_array x;
-    float values[] = {1, 2};
-    memset(&x, 0, sizeof x);
-    x.field.name = "x";
-    x.field.dtype = LC_F32;
-    x.data = values;
-    options.logger = "none";
-    options.enable_checkpointing = options.enable_progress_bar = options.enable_model_summary = false;
-    CHECK_OK(lc_array_dataset_new(2, 1, &x, &data));
+    lc_trainer_options options = quiet_options();
     CHECK_OK(lc_trainer_new(&options, &trainer));
     module_new(&module);
     lc_optimizer *opt = lc_sgd(&module);
@@ -412,38 +454,54 @@ TEST(constructors_that_refuse_zero)
     lc_optimizer_free(opt);
     lc_trainer_free(trainer);
     lc_module_release(&module);
-    lc_dataset_unref(data);
-    lc_array_file_close(tokens);
 }
 
-/* X(lc_unfreeze, lr, ...): a group that joins an optimizer learns at 0, and not at a part of the first group's rate. */
-TEST(a_group_that_learns_at_zero)
+/* Whether the option, given as 0 on the command line, is 0 then; false: refused by its name. */
+static bool arrives_as_zero(const lc_option *option, lc_trainer_options *o)
 {
-    lc_module m;
-    double lr = -1;
-    module_new(&m);
-    lc_optimizer *opt = lc_sgd(&m, .no_parameters = true, .lr = 0.5);
-    CHECK_OK(lc_finetuning_unfreeze(&m, opt, .lr = 0));
-    CHECK_OK(lc_optimizer_get(opt, 0, "lr", &lr));
-    CHECK_NEAR(lr, 0, 0);
-    lc_optimizer_free(opt);
-    lc_module_release(&m);
+    char program[] = "program", zero[] = "0", name[100];
+    char *argv[] = {program, name, zero, NULL};
+    const void *field = (const char *)o + option->offset;
+    snprintf(name, sizeof name, "--%s", option->name);
+    if (lc_trainer_options_parse(o, 3, argv) < 0) {
+        CHECK_CONTAINS(lc_error_message(), option->name);
+        return false;
+    }
+    bool is_zero = option->kind == LC_OPTION_DURATION
+                       ? ((const lc_duration *)field)->unit != LC_UNIT_NONE && ((const lc_duration *)field)->value == 0
+                   : option->kind == LC_OPTION_FLOAT ? *(const double *)field == 0
+                                                     : *(const int64_t *)field == 0;
+    if (!is_zero) TEST_FAIL("%s is not 0", option->name);
+    return true;
 }
 
-/* X(lc_array_file, header, ...) and X(lc_array_file, missing, ...): a first row of values, and a value. */
-TEST(a_table_with_zeros)
+/* A 0 that the command line refuses is refused as well if a program writes it into the options. */
+TEST(every_option_of_a_trainer)
 {
-    lc_array_file *f = NULL;
-    char file[4200];
-    double first = -1;
-    snprintf(file, sizeof file, "%s/tests/data/files/fixtures/pandas.csv",
-             getenv("LIGHTC_TEST_SOURCE") ? getenv("LIGHTC_TEST_SOURCE") : ".");
-    CHECK_STATUS(lc_array_file_open(file, &f, .header = 0, .missing = 0), LC_ERR_FORMAT);
-    CHECK_CONTAINS(lc_error_message(), "column '0': -3 is a number, but earlier values are texts");
-    CHECK_OK(lc_array_file_open(file, &f, .missing = 0));
-    CHECK_OK(lc_array_file_read(f, lc_array_file_find(f, "real"), 0, 1, LC_F64, &first, sizeof first));
-    CHECK_NEAR(first, 0, 0);
-    lc_array_file_close(f);
+    int n, refused = 0, arrived = 0;
+    const lc_option *table = lc_trainer_option_table(&n);
+    for (const lc_option *option = table; option < table + n; option++) {
+        bool is_duration = option->kind == LC_OPTION_DURATION;
+        if (!is_duration && option->kind != LC_OPTION_INT && option->kind != LC_OPTION_COUNT &&
+            option->kind != LC_OPTION_FLOAT)
+            continue;
+        lc_trainer_options o = quiet_options();
+        lc_trainer *t = NULL;
+        bool arrives = arrives_as_zero(option, &o);
+        if (!arrives) memset((char *)&o + option->offset, 0, sizeof(int64_t));
+        lc_status status = lc_trainer_new(&o, &t);
+        if (status < 0) CHECK_CONTAINS(lc_error_message(), option->name);
+        if (status >= 0 && !arrives) TEST_FAIL("%s: a trainer was made with 0", option->name);
+        lc_trainer_free(t);
+        refused += status < 0, arrived += status >= 0;
+    }
+    CHECK(refused > 5 && arrived > 20);
+    lc_trainer_options o = quiet_options();
+    lc_trainer *t = NULL;
+    o.enable_checkpointing = LC_ON;
+    o.train_time_interval = LC_SECONDS(0);
+    CHECK(lc_trainer_new(&o, &t) < 0);
+    CHECK_CONTAINS(lc_error_message(), "train_time_interval");
 }
 
 /* --lr 0 on the command line, as a program passes it on. */

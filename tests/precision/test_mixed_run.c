@@ -125,7 +125,7 @@ static lc_status rank_trains(lc_comm *comm, void *ctx)
 
 static void outcome_of(const run *r, outcome *out)
 {
-    bool several = r->strategy && strcmp(r->strategy, "data_parallel") != 0;
+    bool several = r->strategy && !r->devices;
     ranks all = {.r = *r};
     if (several)
         CHECK_RANKS("threads", 2, rank_trains, &all);
@@ -164,12 +164,13 @@ TEST(the_scale_is_pytorchs)
 
 TEST(every_strategy_has_the_scale)
 {
-    static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3", "data_parallel"};
-    for (int i = 0; i < 5; i++)
+    static const char *const strategies[] = {"ddp",       "sharded_1",     "sharded_2",
+                                             "sharded_3", "data_parallel", "central_storage"};
+    for (int i = 0; i < 6; i++)
         for (int deterministic = 0; deterministic < 2; deterministic++) {
             run r = {.strategy = strategies[i], .deterministic = deterministic};
             outcome o;
-            if (!strcmp(r.strategy, "data_parallel")) r.devices = "2";
+            if (i >= 4) r.devices = "2"; /* of one process */
             outcome_of(&r, &o);
             check_scales(&o, EPOCHS * SAMPLES / 16);
         }

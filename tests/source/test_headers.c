@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public headers in C11, C++17 and C++20, with gcc and clang and warnings as errors: each header by itself, and
- * every macro with no, one and all options (headers.c). test_zeros.c runs as C++ too. The cases of a missing compiler
- * are skipped. */
+ * every macro with no, one and all options (headers.c). test_zeros.c and the two files that continue it run as C++ too.
+ * The cases of a missing compiler are skipped. */
 #define _GNU_SOURCE
 #include "sources.h"
 
@@ -141,9 +141,10 @@ TEST(zeros_in_cxx)
 #endif
     snprintf(work, sizeof work, "/tmp/lightc_headers_XXXXXX");
     CHECK(mkdtemp(work) != NULL);
-    int status = run("g++ -std=c++17 -x c++ -I%s/include -I%s/tests/support %s/tests/module/test_zeros.c -x none -o "
-                     "%s/zeros -L%s/../lib -llightc -Wl,-rpath,%s/../lib && %s/zeros",
-                     root, root, root, work, bin, bin, work);
+    int status = run("for f in zeros zeros_data zeros_runs; do g++ -std=c++17 -x c++ -I%s/include -I%s/tests/support "
+                     "-DLIGHTC_HAVE_JPEG=%d -DLIGHTC_HAVE_PNG=%d -DLIGHTC_HAVE_WEBP=%d %s/tests/module/test_$f.c "
+                     "-x none -o %s/$f -L%s/../lib -llightc -Wl,-rpath,%s/../lib && %s/$f || exit 1; done",
+                     root, root, LIGHTC_HAVE_JPEG, LIGHTC_HAVE_PNG, LIGHTC_HAVE_WEBP, root, work, bin, bin, work);
     run("rm -r %s", work);
     CHECK(status == 0);
 }

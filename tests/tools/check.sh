@@ -105,6 +105,12 @@ check "with the module" grep -q "\"module\": \"$work/spiral.so\"" $run_dir/confi
 check "and its hyperparameters" grep -q width $run_dir/hparams.yaml
 check "evaluates" run run $run_dir/config.json --command validate --ckpt_path "$(echo $run_dir/checkpoints/*.ckpt)"
 check "what it learned" below val_loss 0.2
+for precision in 64-true bf16-mixed 16-mixed bf16-true 16-true; do
+  check "trains in $precision" run run spiral.json --seed 3 --precision $precision --run_name $precision
+  check "evaluates in it" run run $precision/version_0/config.json --command validate \
+    --ckpt_path "$(echo $precision/version_0/checkpoints/*.ckpt)"
+  check "what it learned" below val_loss 0.2
+done
 mkdir elsewhere
 check "runs its own configuration again, from elsewhere" \
   env -C elsewhere "$bin/lightc" run ../$run_dir/config.json --max_epochs 1 --width 5 --enable_progress_bar false \

@@ -314,7 +314,7 @@ static lc_status setup_val_check(lc_trainer *t)
     lc_duration v = t->opt.val_check_interval;
     int64_t n =
         t->input->train.length < 0 && t->input->train.limit > 0 ? t->input->train.limit : t->input->train.length;
-    bool across = t->opt.check_val_every_n_epoch <= 0;
+    bool across = t->opt.check_val_every_n_epoch == LC_UNSET;
     bool wanted = t->opt.limit_val_batches.unit == LC_UNIT_NONE || t->opt.limit_val_batches.value > 0;
     if (v.unit == LC_UNIT_NONE) v = LC_FRACTION(1);
     switch (v.unit) {

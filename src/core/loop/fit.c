@@ -32,14 +32,14 @@ bool lc__validation_due(const lc_trainer *t)
 {
     int64_t every = t->opt.check_val_every_n_epoch;
     if (!t->input->enable_validation) return false;
-    if (every > 0 && (t->current_epoch + 1) % every != 0) return false;
+    if (every != LC_UNSET && (t->current_epoch + 1) % every != 0) return false;
     if (t->is_last_batch && t->input->val_check == LC__VAL_EPOCH_END) return true;
     if (lc__should_stop(t) && can_stop_early(t)) return true;
     if (t->input->val_check == LC__VAL_TIME) return t->comm ? t->ranks->agreed_validate : lc__validation_time_is_up(t);
     if (t->input->val_check == LC__VAL_STEPS)
         return !t->accumulating && t->optimizer_steps % (int64_t)t->opt.val_check_interval.value == 0;
     if (t->input->val_check == LC__VAL_EPOCH_END) return false;
-    int64_t done = every > 0 ? t->batches_done : t->total_batches;
+    int64_t done = every != LC_UNSET ? t->batches_done : t->total_batches;
     if (t->input->train.length < 0 && t->input->train.limit > 0 && t->opt.val_check_interval.unit == LC_UNIT_NONE)
         return done % t->input->train.limit == 0;
     return done % t->input->val_check_batch == 0;

@@ -21,6 +21,8 @@ lc_status lc__trainer_options_used(const char *used, lc_option *out, int *n) LC_
 /* LC_OK if the value is in the range of the trainer's option of that name; else the error that parsing it would
  * give. */
 lc_status lc__option_check(const char *name, double value) LC_MUST_USE;
+/* The same for all numbers that a program wrote into the options. */
+lc_status lc__trainer_options_check(const lc_trainer_options *o) LC_MUST_USE;
 /* That the rows of programs are of this library's lc_option. */
 lc_status lc__option_rows_check(const lc_option *rows, int n) LC_MUST_USE;
 /* The title of the group that begins with this option of the trainer; NULL: none does. */

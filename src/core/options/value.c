@@ -151,6 +151,37 @@ lc_status lc__option_check(const char *name, double value)
     return out_of_range(o, text);
 }
 
+/* The option's number; false: it has none, or its default, which may be "none". */
+static bool number_of(const lc_option *option, const lc_trainer_options *o, double *value)
+{
+    static const lc_trainer_options defaults = LC_TRAINER_OPTIONS_INIT;
+    const void *field = (const char *)o + option->offset, *usual = (const char *)&defaults + option->offset;
+    switch (option->kind) {
+    case LC_OPTION_FLOAT:
+        *value = *(const double *)field;
+        return !(isnan(*value) && isnan(*(const double *)usual));
+    case LC_OPTION_INT:
+    case LC_OPTION_COUNT:
+        *value = (double)*(const int64_t *)field;
+        return *(const int64_t *)field != *(const int64_t *)usual;
+    default:
+        return false;
+    }
+}
+
+lc_status lc__trainer_options_check(const lc_trainer_options *o)
+{
+    int n;
+    const lc_option *table = lc_trainer_option_table(&n);
+    for (int i = 0; i < n; i++) {
+        double value;
+        bool across = table[i].offset == offsetof(lc_trainer_options, check_val_every_n_epoch) &&
+                      o->check_val_every_n_epoch == LC_UNSET; /* "none" has a meaning, and is not the default */
+        if (!across && number_of(&table[i], o, &value)) LC_TRY(lc__option_check(table[i].name, value));
+    }
+    return LC_OK;
+}
+
 static lc_status set_int(const lc_option *o, char *field, const char *text)
 {
     int64_t v;

@@ -23,7 +23,6 @@
 #include "core/trainer/run.h"
 #include "core/trainer/start_ranks.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,26 +57,11 @@ static lc_status check_options(const lc_trainer_options *o)
     int64_t limit;
     LC_TRY(lc__accelerator_check(o->accelerator));
     LC_TRY(lc__memory_limit_parse(o->memory_limit, &limit));
-    LC_TRY(lc__option_check("bucket_cap_mb", o->bucket_cap_mb));
+    LC_TRY(lc__trainer_options_check(o));
     lc_matmul_precision products;
     LC_TRY(lc__matmul_precision_parse(o->float32_matmul_precision, &products));
     LC_TRY(one_of("gradient_clip_algorithm", o->gradient_clip_algorithm, "norm", "value"));
-    LC_TRY(one_of("mode", o->mode, "min", "max"));
-    if (!isnan(o->gradient_clip_val) && !(o->gradient_clip_val >= 0))
-        return lc_fail(LC_ERR_CONFIG, "gradient_clip_val is %g; it must not be negative", o->gradient_clip_val);
-    if (o->accumulate_grad_batches < 1)
-        return lc_fail(LC_ERR_CONFIG, "accumulate_grad_batches is %lld; it must be at least 1",
-                       (long long)o->accumulate_grad_batches);
-    if (o->max_epochs != LC_UNSET && o->max_epochs < -1)
-        return lc_fail(LC_ERR_CONFIG, "max_epochs is %lld; it must be -1 (no limit), 0 or more",
-                       (long long)o->max_epochs);
-    if (o->max_steps < -1)
-        return lc_fail(LC_ERR_CONFIG, "max_steps is %lld; it must be -1 (no limit), 0 or more",
-                       (long long)o->max_steps);
-    if (o->num_sanity_val_steps < -1)
-        return lc_fail(LC_ERR_CONFIG, "num_sanity_val_steps is %lld; it must be -1 (all), 0 or more",
-                       (long long)o->num_sanity_val_steps);
-    return LC_OK;
+    return one_of("mode", o->mode, "min", "max");
 }
 
 /* Options that stand for several others. */

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Regions of lc_autocast_begin and lc_autocast_end: which products are rounded, in which type, in which region; and
+ * their gradients. A product is x * w of 1x1 matrices. */
+#include "test.h"
+
+#include <lightc/lightc.h>
+
+/* FINE is 1 in bf16, and f16 has it; FINER is 1 in both. */
+static const double FINE = 1 + 0x1p-9, FINER = 1 + 0x1p-12;
+enum { MOST = 12 };
+
+typedef struct world {
+    lc_graph *g;
+    lc_module m;
+    lc_tensor *w, *fine, *finer;
+    float data[2];
+    lc_tensor *kept[MOST];
+    double want[MOST];
+    int n;
+} world;
+
+static void begin(world *w, lc_graph_args args)
+{
+    const int64_t shape[] = {1, 1};
+    memset(w, 0, sizeof *w);
+    args.threads = 1;
+    CHECK_OK(lc_graph_new_with(&w->g, &args));
+    lc_module_init(&w->m, NULL, 1);
+    w->w = lc_module_add_parameter(&w->m, "w", LC_F32, LC_ROW_MAJOR, 2, shape, (lc_init){.kind = LC_INIT_ONES});
+    w->data[0] = (float)FINE, w->data[1] = (float)FINER;
+    CHECK_OK(lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, &w->data[0], &w->fine));
+    CHECK_OK(lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, &w->data[1], &w->finer));
+}
+
+static void end(world *w)
+{
+    lc_tensor_unref(w->fine);
+    lc_tensor_unref(w->finer);
+    lc_module_release(&w->m);
+    lc_graph_free(w->g);
+}
+
+static void expect(world *w, lc_tensor *y, double want)
+{
+    CHECK(w->n < MOST);
+    w->kept[w->n] = lc_keep(y);
+    w->want[w->n++] = want;
+}
+
+/* What a product of `x`, which is FINE or FINER, is here. */
+static void product_is(world *w, lc_tensor *x, double want)
+{
+    expect(w, lc_matmul(x, w->w), want);
+}
+
+static void finish(world *w)
+{
+    CHECK_OK(lc_step_run(w->g));
+    for (int i = 0; i < w->n; i++) {
+        float got;
+        CHECK_OK(lc_tensor_read(w->kept[i], &got, sizeof got));
+        if ((double)got != w->want[i]) TEST_FAIL("value %d is %.9g, not %.9g", i, (double)got, w->want[i]);
+    }
+    w->n = 0;
+    CHECK_OK(lc_step_end(w->g));
+}
+
+/* The second step replays the plan of the first. */
+#define STEPS(w)                                                                                                       \
+    for (int64_t step_ = 0; step_ < 2; finish(w), step_++)                                                             \
+        if (lc_step_begin((w)->g, step_, 0) != LC_OK)                                                                  \
+            TEST_FAIL("%s", lc_error_message());                                                                       \
+        else
+
+TEST(regions_nest)
+{
+    world w;
+    begin(&w, lc_graph_defaults());
+    STEPS(&w)
+    {
+        product_is(&w, w.fine, FINE);
+        lc_autocast_begin(true);
+        product_is(&w, w.fine, 1);
+        lc_autocast_begin(false);
+        product_is(&w, w.fine, FINE);
+        lc_autocast_begin(true);
+        product_is(&w, w.fine, 1);
+        lc_autocast_end();
+        product_is(&w, w.fine, FINE);
+        lc_autocast_end();
+        product_is(&w, w.fine, 1);
+        lc_autocast_end();
+        product_is(&w, w.fine, FINE);
+        lc_autocast_end(); /* of no region */
+        product_is(&w, w.fine, FINE);
+    }
+    end(&w);
+}
+
+/* In a graph with autocast. A region that a step leaves open ends with it. */
+TEST(off_inside_on)
+{
+    world w;
+    begin(&w, LC_ARGS(lc_graph, .autocast = LC_BF16));
+    STEPS(&w)
+    {
+        product_is(&w, w.fine, 1);
+        lc_autocast_begin(false);
+        product_is(&w, w.fine, FINE);
+        lc_autocast_begin(false);
+        product_is(&w, w.fine, FINE);
+        lc_autocast_end();
+        product_is(&w, w.fine, FINE);
+        lc_autocast_end();
+        product_is(&w, w.fine, 1);
+        lc_autocast_begin(false);
+        product_is(&w, w.fine, FINE);
+    }
+    end(&w);
+}
+
+TEST(the_type_is_the_graphs)
+{
+    world w;
+    begin(&w, LC_ARGS(lc_graph, .autocast = LC_F16));
+    STEPS(&w)
+    {
+        product_is(&w, w.fine, FINE);
+        product_is(&w, w.finer, 1);
+        lc_autocast_begin(false);
+        product_is(&w, w.finer, FINER);
+        lc_autocast_begin(true);
+        product_is(&w, w.fine, FINE);
+        product_is(&w, w.finer, 1);
+    }
+    end(&w);
+}
+
+/* Everything is stored in one type, which no region changes. */
+TEST(a_graph_with_storage)
+{
+    world w;
+    begin(&w, LC_ARGS(lc_graph, .storage = LC_F16));
+    STEPS(&w)
+    {
+        lc_autocast_begin(false);
+        product_is(&w, w.fine, FINE);
+        product_is(&w, w.finer, 1);
+        lc_autocast_end();
+        lc_autocast_begin(true);
+        product_is(&w, w.fine, FINE);
+        product_is(&w, w.finer, 1);
+        lc_autocast_end();
+    }
+    end(&w);
+}
+
+/* A sum is f32: what the region before it rounded stays rounded, and the next product rounds again. */
+TEST(results_of_a_region_are_used_outside)
+{
+    world w;
+    begin(&w, lc_graph_defaults());
+    STEPS(&w)
+    {
+        lc_autocast_begin(true);
+        lc_tensor *rounded = lc_matmul(w.fine, w.w);
+        lc_autocast_end();
+        expect(&w, lc_add(rounded, w.fine), 1 + FINE);
+        product_is(&w, w.fine, FINE);
+        lc_tensor *exact = lc_matmul(w.fine, w.w);
+        lc_autocast_begin(true);
+        expect(&w, lc_matmul(exact, w.w), 1);
+        lc_autocast_end();
+    }
+    end(&w);
+}
+
+/* The gradient of w is x, as the product had it, wherever backward is called. */
+TEST(gradients_of_a_region)
+{
+    for (int low = 0; low < 2; low++)
+        for (int inside = 0; inside < 2; inside++) {
+            world w;
+            begin(&w, low ? lc_graph_defaults() : LC_ARGS(lc_graph, .autocast = LC_BF16));
+            STEPS(&w)
+            {
+                lc_zero_grad(w.g);
+                lc_autocast_begin(low);
+                lc_tensor *y = lc_sum(lc_matmul(w.fine, w.w));
+                lc_autocast_end();
+                if (inside) lc_autocast_begin(!low);
+                lc_backward(y);
+                if (inside) lc_autocast_end();
+                expect(&w, lc_gradient(w.w), low ? 1 : FINE);
+            }
+            end(&w);
+        }
+}
+
+/* Two products of one weight, one in a region: each adds its own. */
+TEST(a_weight_inside_and_outside)
+{
+    world w;
+    begin(&w, lc_graph_defaults());
+    STEPS(&w)
+    {
+        lc_zero_grad(w.g);
+        lc_tensor *exact = lc_matmul(w.fine, w.w);
+        lc_autocast_begin(true);
+        lc_tensor *rounded = lc_matmul(w.fine, w.w);
+        lc_autocast_end();
+        lc_backward(lc_sum(lc_add(exact, rounded)));
+        expect(&w, lc_gradient(w.w), FINE + 1);
+    }
+    end(&w);
+}
+
+TEST_MAIN
