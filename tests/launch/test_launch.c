@@ -400,6 +400,19 @@ TEST(a_program_starts_its_own_ranks)
     CHECK_CONTAINS(r.err, "MASTER_PORT");
 }
 
+TEST(hosts_of_a_file)
+{
+    run r;
+    char hosts[400];
+    snprintf(hosts, sizeof hosts, "%s/hosts", scratch_root);
+    FILE *f = fopen(hosts, "w");
+    CHECK(f && fputs("# all\nb:4\r\n\nb slots=2", f) >= 0 && fclose(f) == 0);
+    CHECK_EQ(launch(&r, "%s --nodes 2 --nodes_file %s", program, hosts), 1);
+    CHECK_CONTAINS(r.err, "hosts names 1 host, but num_nodes is 2");
+    CHECK_EQ(launch(&r, "%s --nodes 2 --nodes_file .", program), 1);
+    CHECK_CONTAINS(r.err, "nodes_file: \".\" is not a file: it is a folder");
+}
+
 TEST(devices_are_those_that_were_started)
 {
     static const struct {
