@@ -52,7 +52,7 @@ slow+='|example_(sharded_gpt|cifar_resnet|fashion_cnn))$'
 # files, takes arguments and starts ranks. UNDEFINED=. runs everything (.ci/long ubsan).
 undefined='^(engine|laws|ops_.*|nn|module|optim|random|random_(programs|trainings)|cpu_.*|winograd|product.*|conv_.*|.*_f64'
 undefined+='|(mixed|true|halves)_run|sync|partial_gradients|data.*|loader|image|images|safetensors|checkpoint|hostile_.*|json'
-undefined+='|options|sched|metrics|csv|loggers|stream|sqlite|bad_index|trainer_resume|launch|elastic'
+undefined+='|options|sched|metrics|csv|loggers|stream|sqlite|bad_index|tuner|trainer_resume|launch|elastic'
 undefined+='|ddp|ddp_(data|ends|exception|loaders|sharded))$'
 undefined=${UNDEFINED:-$undefined}
 

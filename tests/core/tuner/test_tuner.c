@@ -62,6 +62,7 @@ static void line_open(line *m)
 {
     memset(m, 0, sizeof *m);
     lc_module_init(&m->base, &line_ops, 1);
+    lc_module_add_parameter(&m->base, "empty", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){0}, (lc_init){LC_INIT_ZEROS});
     m->w = lc_module_add_parameter(&m->base, "w", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){1},
                                    (lc_init){LC_INIT_CONSTANT, .a = 1});
     m->lr = 0.1;
