@@ -2,6 +2,7 @@
 /* Backends in shared objects, and what they find in the library. */
 #define _GNU_SOURCE
 #include "device/device.h"
+#include "base/library.h"
 
 #include "builtin.h"
 
@@ -24,14 +25,12 @@ static lc_status open_file(const char *name, void **library)
     bool named = folder && *folder;
     int n = snprintf(path, sizeof path, "%s%sliblightc_%s.so", named ? folder : "", named ? "/" : "", name);
     if (n >= (int)sizeof path) return lc_fail(LC_ERR_CONFIG, "LIGHTC_BACKEND_PATH is too long");
-    *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (*library) return LC_OK;
-    const char *why = dlerror();
+    if (lc__library_open(path, RTLD_NOW | RTLD_LOCAL, library) == LC_OK) return LC_OK;
     return lc_fail(
         LC_ERR_CONFIG,
         "accelerator is \"%s\"; it must be auto, cpu or the name of a backend, and that backend cannot be loaded: "
         "%s%s",
-        name, why ? why : path, named ? "" : "; set LIGHTC_BACKEND_PATH to the folder that has it");
+        name, lc_error_message(), named ? "" : "; set LIGHTC_BACKEND_PATH to the folder that has it");
 }
 
 lc_status lc__device_plugin(const char *name, const lc_backend_ops **out)

@@ -2,14 +2,16 @@
 /* Ranks on several hosts: mpirun starts them, and the supervisor of this machine supervises mpirun. */
 #include "launch/launch.h"
 #include "base/grow.h"
+#include "base/io.h"
 
 #include "comm/net/socket.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define MOST_FILE ((size_t)1 << 26) /* bytes of a file of hosts */
 
 /* ---- hosts ---- */
 
@@ -37,15 +39,17 @@ static bool is_there(const lc__hosts *h, const char *name)
 
 lc_status lc__hosts_of_file(const char *path, int n, lc__hosts *out)
 {
-    char line[512];
-    lc_status s = LC_OK;
-    FILE *f = fopen(path, "re");
-    if (!f) return lc_fail(LC_ERR_NOT_FOUND, "nodes_file: cannot open %s: %s", path, strerror(errno));
-    while (s >= 0 && out->n < n && fgets(line, sizeof line, f)) {
-        line[strcspn(line, " \t\r\n:#")] = 0;
+    char *text;
+    size_t bytes;
+    lc_status s = lc__io_read_file(&lc__io_system, path, MOST_FILE, &text, &bytes);
+    if (s < 0) return lc_fail_context(s, "nodes_file");
+    for (char *line = text, *next; s >= 0 && out->n < n && *line; line = next) {
+        next = strchrnul(line, '\n');
+        if (*next) *next++ = 0;
+        line[strcspn(line, " \t\r:#")] = 0;
         if (*line && !is_there(out, line)) s = lc__hosts_add(out, line, strlen(line));
     }
-    fclose(f);
+    free(text);
     if (s < 0 || out->n == n) return s;
     return lc_fail(LC_ERR_CONFIG, "%s names %d %s, but num_nodes is %d", path, out->n, out->n == 1 ? "host" : "hosts",
                    n);

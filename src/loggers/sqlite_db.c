@@ -83,7 +83,7 @@ lc_status lc__sqlite_fail(lc__sqlite *l, const char *what)
 {
     int code = l->db ? sqlite3_errcode(l->db) : SQLITE_NOMEM;
     const char *hint = code == SQLITE_FULL     ? "; free some space"
-                       : code == SQLITE_NOTADB ? "; this file is not a database: move it away"
+                       : code == SQLITE_NOTADB ? "; move it away"
                        : code == SQLITE_CORRUPT
                            ? "; move it away, and keep it: the sqlite3 program's \".recover\" may save most of it"
                        : code == SQLITE_BUSY || code == SQLITE_LOCKED ? "; another program keeps it locked"

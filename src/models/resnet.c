@@ -152,7 +152,7 @@ void lc_resnet_init_with(lc_resnet *l, int depth, void *parent, const char *name
 
 lc_tensor *lc_resnet_forward_at(lc_resnet *l, lc_tensor *x, lc_site site)
 {
-    LC_LAYER_FORWARD(l, "resnet", site);
+    LC_LAYER_FORWARD(l, "resnet", "lc_resnetN_init", site);
     x = lc_relu_at(lc_batch_norm_forward_at(&l->bn1, lc_conv_forward_at(&l->conv1, x, site), site), site);
     if (!l->small_stem) {
         lc_pool_args halved = lc_pool_defaults();

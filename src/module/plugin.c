@@ -2,10 +2,10 @@
 /* Opening modules in shared objects (plugin.h). */
 #include <lightc/plugin.h>
 #include "base/handle.h"
+#include "base/library.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -41,17 +41,12 @@ lc_status lc_plugin_open(const char *path, lc_plugin **out)
     LC__NEEDS(path, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc_status status = LC_OK;
-    struct stat st;
     *out = NULL;
-    /* dlopen of a FIFO would wait for a writer. A name without a slash is looked up in the search path. */
-    if (strchr(path, '/') && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return lc_fail(LC_ERR_FORMAT, "cannot open the module: %s is not a file", path);
     lc_plugin *p = calloc(1, sizeof *p);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: a plugin");
     p->mark = LC__MARK_OF(PLUGIN);
-    p->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!p->library) {
-        status = lc_fail(LC_ERR_NOT_FOUND, "cannot open the module: %s%s", dlerror(),
+    if ((status = lc__library_open(path, RTLD_NOW | RTLD_LOCAL, &p->library)) < 0) {
+        status = lc_fail(status, "cannot open the module: %s%s", lc_error_message(),
                          access(path, F_OK) == 0 ? ""
                                                  : "; compile it with: cc -shared -fPIC NAME.c -o NAME.so "
                                                    "$(pkg-config --cflags --libs lightc)");

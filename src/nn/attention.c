@@ -83,7 +83,7 @@ lc_tensor *lc_multihead_attention_forward_at(lc_multihead_attention *l, const lc
 {
     lc_attention_inputs in = lc_multihead_attention_forward_defaults();
     LC_LAYER_TAKE(in, lc_multihead_attention_forward, inputs, "multihead_attention", site);
-    LC_LAYER_FORWARD(l, "multihead_attention", site);
+    LC_LAYER_FORWARD(l, "multihead_attention", "lc_multihead_attention_init", site);
     lc_tensor *key = in.key ? in.key : in.query, *value = in.value ? in.value : key;
     lc_tensor *query = in.query, *q, *k, *v;
     bool self_attention = key == query && value == query;

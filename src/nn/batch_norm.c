@@ -41,7 +41,7 @@ void lc_batch_norm_init_with(lc_batch_norm_layer *l, int nd, void *parent, const
 
 lc_tensor *lc_batch_norm_forward_at(lc_batch_norm_layer *l, lc_tensor *x, lc_site site)
 {
-    LC_LAYER_FORWARD(l, "batch_norm", site);
+    LC_LAYER_FORWARD(l, "batch_norm", "lc_batch_normNd_init", site);
     bool training = l->base.training, tracks = !(training && l->no_tracking);
     lc_batch_norm_args a = lc_batch_norm_defaults();
     a.bias = l->bias;

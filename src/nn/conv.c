@@ -70,7 +70,7 @@ void lc_conv_init_with(lc_conv *l, int nd, bool transposed, void *parent, const 
 
 lc_tensor *lc_conv_forward_at(lc_conv *l, lc_tensor *x, lc_site site)
 {
-    LC_LAYER_FORWARD(l, "conv", site);
+    LC_LAYER_FORWARD(l, "conv", "lc_convNd_init or lc_conv_transposeNd_init", site);
     lc_conv_args a = lc_conv_defaults();
     a.bias = l->bias;
     a.groups = l->groups;

@@ -41,7 +41,7 @@ void lc_embedding_init_with(lc_embedding *l, void *parent, const char *name, int
 
 lc_tensor *lc_embedding_forward_at(lc_embedding *l, lc_tensor *ids, lc_site site)
 {
-    LC_LAYER_FORWARD(l, "embedding", site);
+    LC_LAYER_FORWARD(l, "embedding", "lc_embedding_init", site);
     lc_embedding_args a = lc_embedding_defaults();
     a.weight = l->weight;
     if (l->padding_idx >= 0) a.padding_idx = l->padding_idx;

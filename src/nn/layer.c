@@ -4,15 +4,15 @@
 #include "ops/take.h"
 #include "record/graph_impl.h"
 
-lc_tensor *lc__no_layer(const void *l, const char *name, lc_site site)
+lc_tensor *lc__no_layer(const void *l, const char *name, const char *init, lc_site site)
 {
     char title[64];
     snprintf(title, sizeof title, "lc_%s_forward", name);
     if (l)
         lc_fail(LC_ERR_ARGUMENT,
-                "this layer was not initialized, or was released; call lc_%s_init(&layer, parent, \"name\", ...) "
+                "this layer was not initialized, or was released; call %s(&layer, parent, \"name\", ...) "
                 "first, with an initialized parent",
-                name);
+                init);
     else
         lc_fail(LC_ERR_ARGUMENT, "the layer is NULL");
     lc__refuse_call(LC_ERR_ARGUMENT, title, site);

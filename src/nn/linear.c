@@ -28,6 +28,6 @@ void lc_linear_init_with(lc_linear *l, void *parent, const char *name, int64_t i
 
 lc_tensor *lc_linear_forward_at(lc_linear *l, lc_tensor *x, lc_site site)
 {
-    LC_LAYER_FORWARD(l, "linear", site);
+    LC_LAYER_FORWARD(l, "linear", "lc_linear_init", site);
     return lc_linear_at(x, l->weight, l->bias, site); /* [..., out] */
 }

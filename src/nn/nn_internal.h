@@ -39,12 +39,12 @@ void lc__layer_dims(lc_module *layer, int nd, int64_t all, const lc_dims *list, 
         (l)->base.forward = (fn);                                                                                      \
     } while (0)
 
-/* At the start of LAYER_forward_at, with the layer's name for users ("linear"): if `l` is not an initialized layer,
- * records an error in the step, with the user's call site. */
-lc_tensor *lc__no_layer(const void *l, const char *name, lc_site site);
-#define LC_LAYER_FORWARD(l, name, site)                                                                                \
+/* At the start of LAYER_forward_at, with the layer's name for users ("linear") and the functions of theirs that make it
+ * ("lc_linear_init"): if `l` is not an initialized layer, records an error in the step, with the user's call site. */
+lc_tensor *lc__no_layer(const void *l, const char *name, const char *init, lc_site site);
+#define LC_LAYER_FORWARD(l, name, init, site)                                                                          \
     do {                                                                                                               \
-        if (__builtin_expect(!lc__has_mark(l, LC__MARK_OF(MODULE)), 0)) return lc__no_layer(l, name, site);            \
+        if (__builtin_expect(!lc__has_mark(l, LC__MARK_OF(MODULE)), 0)) return lc__no_layer(l, name, init, site);      \
     } while (0)
 
 /* The same for the arguments of LAYER_forward_at, on top of their defaults. */

@@ -81,18 +81,18 @@ void lc_group_norm_init_with(lc_norm_layer *l, void *parent, const char *name, i
 
 lc_tensor *lc_layer_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site)
 {
-    LC_LAYER_FORWARD(l, "layer_norm", site);
+    LC_LAYER_FORWARD(l, "layer_norm", "lc_layer_norm_init", site);
     return LC__CALL_AT(lc_layer_norm, lc_norm, (x, l->weight, ), site, .bias = l->bias, .dims = l->ndim, .eps = l->eps);
 }
 
 lc_tensor *lc_rms_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site)
 {
-    LC_LAYER_FORWARD(l, "rms_norm", site);
+    LC_LAYER_FORWARD(l, "rms_norm", "lc_rms_norm_init", site);
     return LC__CALL_AT(lc_rms_norm, lc_rms_norm, (x, ), site, .weight = l->weight, .dims = l->ndim, .eps = l->eps);
 }
 
 lc_tensor *lc_group_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site)
 {
-    LC_LAYER_FORWARD(l, "group_norm", site);
+    LC_LAYER_FORWARD(l, "group_norm", "lc_group_norm_init", site);
     return LC__CALL_AT(lc_group_norm, lc_norm, (x, l->groups, l->weight, ), site, .bias = l->bias, .eps = l->eps);
 }

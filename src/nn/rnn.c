@@ -79,7 +79,7 @@ lc_tensor *lc_rnn_forward_at(lc_rnn *l, const lc_rnn_io *given, lc_site site)
 {
     lc_rnn_io io = lc_rnn_forward_defaults();
     LC_LAYER_TAKE(io, lc_rnn_forward, given, "rnn", site);
-    LC_LAYER_FORWARD(l, "rnn", site);
+    LC_LAYER_FORWARD(l, "rnn", "lc_lstm_init or lc_gru_init", site);
     int directions = l->bidirectional ? 2 : 1, n = l->num_layers * directions;
     lc_tensor *h[2 * LC_RNN_MAX_LAYERS] = {0}, *c[2 * LC_RNN_MAX_LAYERS] = {0};
     lc_tensor *x = l->seq_first ? lc_transpose_at(io.x, 0, 1, site) : io.x; /* [B,S,I] */

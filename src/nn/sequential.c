@@ -43,7 +43,7 @@ void *lc_sequential_slot(lc_sequential *seq, size_t size)
 
 lc_tensor *lc_sequential_forward_at(lc_sequential *seq, lc_tensor *x, lc_site site)
 {
-    LC_LAYER_FORWARD(seq, "sequential", site);
+    LC_LAYER_FORWARD(seq, "sequential", "lc_sequential_init", site);
     for (int i = 0; i < seq->base.n_children; i++) x = lc_forward_at(seq->base.children[i], x, site);
     return x;
 }

@@ -18,7 +18,7 @@ void lc_dropout_init_with(lc_dropout *l, void *parent, const char *name, double 
 
 lc_tensor *lc_dropout_forward_at(lc_dropout *l, lc_tensor *x, lc_site site)
 {
-    LC_LAYER_FORWARD(l, "dropout", site);
+    LC_LAYER_FORWARD(l, "dropout", "lc_dropout_init", site);
     return l->base.training && l->p > 0 ? lc_dropout_at(x, l->p, site) : x;
 }
 
@@ -65,7 +65,7 @@ void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, con
 
 lc_tensor *lc_pool_forward_at(lc_pool *l, lc_tensor *x, lc_site site)
 {
-    LC_LAYER_FORWARD(l, "pool", site);
+    LC_LAYER_FORWARD(l, "pool", "lc_max_pool2d_init, lc_avg_pool2d_init or lc_adaptive_avg_pool2d_init", site);
     if (l->kind == LC_POOL_ADAPTIVE_AVG) return lc_adaptive_avg_pool2d_at(x, l->kernel[0], l->kernel[1], site);
     lc_pool_args a = lc_pool_defaults();
     a.kernel = l->kernel[0];
@@ -109,7 +109,7 @@ void lc_activation_init_with(lc_activation *l, void *parent, const char *name, c
 
 lc_tensor *lc_activation_forward_at(lc_activation *l, lc_tensor *x, lc_site site)
 {
-    LC_LAYER_FORWARD(l, "activation", site);
+    LC_LAYER_FORWARD(l, "activation", "lc_activation_init", site);
     switch (l->kind) {
     case LC_ACT_RELU:
         return lc_relu_at(x, site);
@@ -164,6 +164,6 @@ void lc_flatten_init_with(lc_flatten *l, void *parent, const char *name, int sta
 
 lc_tensor *lc_flatten_forward_at(lc_flatten *l, lc_tensor *x, lc_site site)
 {
-    LC_LAYER_FORWARD(l, "flatten", site);
+    LC_LAYER_FORWARD(l, "flatten", "lc_flatten_init", site);
     return lc_flatten_at(x, l->start_dim, site);
 }

@@ -34,7 +34,8 @@ static void check_message(trial *r, long long step)
     if (!strcmp(r->backend, "mpi") && (left || (!strcmp(r->phase, "init") && r->at == 0))) return;
     const char *line = NULL;
     bool steps = false;
-    for (const char *at = r->err; at && *at; at = strchr(at, '\n'), at += at != NULL) {
+    for (const char *at = r->err, *end; at && *at; at = end ? end + 1 : NULL) {
+        end = strchr(at, '\n');
         const char *error = strncmp(at, "error: ", 7) == 0 ? at : NULL;
         if (r->restarts && strncmp(at, "rank ", 5) == 0 && strstr(at, "restarting")) error = at;
         if (!error) continue;

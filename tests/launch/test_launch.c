@@ -315,6 +315,29 @@ TEST(one_rank_starts_itself_to_be_started_again)
     CHECK_CONTAINS(r.err, "error: rank 0 of 1");
 }
 
+/* Whatever sets the option: here a file. Parsing that starts nothing is lc_options_parse. */
+TEST(a_file_of_options_starts_a_rank)
+{
+    run r;
+    char path[400];
+    snprintf(path, sizeof path, "%s/once.json", scratch_root);
+    FILE *f = fopen(path, "w");
+    CHECK(f && fputs("{\"max_restarts\": 1}", f) >= 0 && fclose(f) == 0);
+    CHECK_EQ(launch(&r, "%s --config %s --act once", program, path), 0);
+    CHECK_CONTAINS(report(&r, 0), "LIGHTC_WORLD_SIZE=1 ");
+    CHECK_CONTAINS(r.err, "rank 0 of 1");
+    check_clean(&r, 1);
+
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    lc_option_set trainer = {"options of the trainer", NULL, 0, &o};
+    char *argv[] = {(char *)"program", (char *)"--config", path};
+    trainer.options = lc_trainer_option_table(&trainer.n);
+    CHECK_OK(lc_options_parse(&trainer, 1, "LIGHTC_", 3, argv, &o.storage));
+    CHECK_EQ(o.max_restarts, 1);
+    CHECK(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD);
+    lc_trainer_options_release(&o);
+}
+
 TEST(a_program_that_does_not_parse_starts_itself)
 {
     run r;
@@ -398,6 +421,19 @@ TEST(a_program_starts_its_own_ranks)
     CHECK_CONTAINS(r.err, "node_rank is 2");
     CHECK_EQ(launch(&r, "%s --nodes 2 --nr 1 --strategy ddp", program), 1);
     CHECK_CONTAINS(r.err, "MASTER_PORT");
+}
+
+TEST(hosts_of_a_file)
+{
+    run r;
+    char hosts[400];
+    snprintf(hosts, sizeof hosts, "%s/hosts", scratch_root);
+    FILE *f = fopen(hosts, "w");
+    CHECK(f && fputs("# all\nb:4\r\n\nb slots=2", f) >= 0 && fclose(f) == 0);
+    CHECK_EQ(launch(&r, "%s --nodes 2 --nodes_file %s", program, hosts), 1);
+    CHECK_CONTAINS(r.err, "hosts names 1 host, but num_nodes is 2");
+    CHECK_EQ(launch(&r, "%s --nodes 2 --nodes_file .", program), 1);
+    CHECK_CONTAINS(r.err, "nodes_file: \".\" is not a file: it is a folder");
 }
 
 TEST(devices_are_those_that_were_started)

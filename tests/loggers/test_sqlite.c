@@ -75,7 +75,7 @@ TEST(sqlite_refuses_foreign_files)
     CHECK_OK(lc__create_file(&lc__io_system, path, "this is not a database, but it is long enough to look at", 56));
     CHECK_OK(lc_sqlite_logger_new(&l));
     CHECK(l.ops->start(l.self, &run) < 0);
-    CHECK_CONTAINS(lc_error_message(), "lightc.db");
+    CHECK_CONTAINS(lc_error_message(), "lightc.db\": file is not a database; move it away");
     CHECK_OK(row(&l, 1, 0, 0, NULL)); /* not started: no error */
     CHECK_OK(l.ops->finish(l.self, "failed"));
     l.ops->free(l.self);

@@ -258,6 +258,46 @@ TEST(linear_forward_and_message)
     lc_module_release(&m);
 }
 
+/* A layer that is used before its init or after its release: the error names it, its init and the line. */
+static void check_no_layer(lc_graph *g, lc_tensor *y, const char *forward, const char *init)
+{
+    CHECK(lc_tensor_is_error(y));
+    CHECK_STATUS(lc_step_status(g), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), forward);
+    CHECK_CONTAINS(lc_error_message(), "this layer was not initialized, or was released; call ");
+    CHECK_CONTAINS(lc_error_message(), init);
+    CHECK_CONTAINS(lc_error_message(), "test_nn.c:");
+    CHECK_STATUS(lc_step_end(g), LC_ERR_ARGUMENT);
+}
+
+TEST(layers_that_are_none)
+{
+    lc_module m;
+    lc_linear fc = {0};
+    lc_conv2d conv = {0};
+    lc_lstm lstm = {0};
+    lc_graph *g;
+    CHECK_OK(lc_graph_new(&g, .threads = 1));
+    for (int released = 0; released < 2; released++) {
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        check_no_layer(g, lc_linear_forward(&fc, lc_zeros(LC_F32, 4, 3)), "lc_linear_forward", "lc_linear_init(");
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        check_no_layer(g, lc_conv2d_forward(&conv, lc_zeros(LC_F32, 1, 3, 4, 4)), "lc_conv_forward",
+                       "lc_convNd_init or");
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        check_no_layer(g, lc_lstm_forward(&lstm, lc_zeros(LC_F32, 2, 1, 3)), "lc_rnn_forward",
+                       "lc_lstm_init or lc_gru_init(");
+        if (released) break;
+        lc_module_init(&m, NULL, 0);
+        lc_linear_init(&fc, &m, "fc", 3, 2);
+        lc_conv2d_init(&conv, &m, "conv", 3, 2, 3);
+        lc_lstm_init(&lstm, &m, "lstm", 3, 2);
+        CHECK_OK(lc_module_status(&m));
+        lc_module_release(&m);
+    }
+    lc_graph_free(g);
+}
+
 TEST(convolution_options_reach_the_operator)
 {
     lc_module m;

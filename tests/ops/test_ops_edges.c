@@ -229,6 +229,7 @@ static lc_tensor *of(int ndim, const int64_t *shape)
 }
 #define X(...) of(LC_COUNT(__VA_ARGS__), (const int64_t[]){__VA_ARGS__})
 
+/* Case i of those that must fail, and what the error says; NULL after the last. */
 static lc_tensor *refused(int i, const char **says)
 {
     lc_tensor *ids = lc_full(0, LC_I64, 1), *ids2 = lc_full(0, LC_I64, 1, 3), *parts[4];
@@ -377,13 +378,14 @@ static lc_tensor *refused(int i, const char **says)
         return lc_zeros(LC_F32, 1);
     case 44:
         CHECK_EQ(lc_split(X(2, 9), 0, 1, 4, parts), 4);
-        *says = "split: parts of 0 elements";
+        *says = "split: parts cannot have 0 elements";
         return parts[3];
     case 45:
         CHECK_EQ(lc_split(X(2, 9), 2, 2, 4, parts), 4);
         *says = "split: dimension 2 is out of range for a tensor of 2 dimensions";
         return parts[0];
     default:
+        *says = NULL;
         return NULL;
     }
 }
@@ -411,20 +413,19 @@ static void check_accepted(void)
 
 TEST(refusals)
 {
-    enum { CASES = 42 };
     lc_graph *g;
     CHECK_OK(lc_graph_new(&g, .threads = 1));
-    for (int i = 0; i < CASES; i++) {
+    for (int i = 0;; i++) {
         const char *says;
         CHECK_OK(lc_step_begin(g, 0, 0));
         lc_tensor *y = refused(i, &says);
+        if (!says) break;
         if (!lc_tensor_is_error(y)) TEST_FAIL("case %d is accepted, but should say \"%s\"", i, says);
         CHECK(lc_step_status(g) < 0);
         CHECK_CONTAINS(lc_error_message(), says);
         CHECK_CONTAINS(lc_error_message(), "test_ops_edges.c:");
         CHECK(lc_step_end(g) < 0);
     }
-    CHECK_OK(lc_step_begin(g, 0, 0));
     check_accepted();
     CHECK_OK(lc_step_end(g));
     lc_graph_free(g);

@@ -78,7 +78,7 @@ TEST(printed_programs_compute_the_same)
                                 "-I\"$LIGHTC_TEST_SOURCE/include\"",
                                 path, "")),
              0);
-#ifdef SANITIZED
+#ifdef INSTRUMENTED
     (void)check_line, (void)judged;
     SKIP("the program compiles; without a sanitizer it cannot load a library that has one");
 #else

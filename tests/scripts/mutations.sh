@@ -299,6 +299,30 @@ mutate 'too little memory skips pictures' src/data/image_dataset.c 's/status == 
 mutate 'pictures turned though nobody asked' src/image/jpeg.c 's/if (r->file->exif_transpose) jpeg/jpeg/' test_images:turned
 mutate 'pictures of any size' src/image/image.c 's/ || pixels > file->max_pixels)/)/' test_image:too_large
 mutate 'hooks named by each that passes an error on' src/core/hooks/hooks.c 's/    else if (lc__names_hook(t))\n        return s;//' test_said_once
+
+# ---- what is hostile, misused or wrong, and what is said about it ----
+mutate 'a gradient of what has been overwritten' src/engine/plan/expand_writes.c 's/if (p->writes\[i\]\.node > k/if (false/' test_writes:assigned_before
+mutate 'updates after an index that does not exist' src/engine/run/execute.c 's/lc__fault_is_set(&g->fault) | peers/peers/' test_bad_index:a_training_ends
+mutate 'parts written where there is no room' src/ops/view.c 's/if (parts > max)/if (false)/' test_ops_edges:refusals
+mutate 'weights of attention not divided again' src/backends/cpu/isa/attention.c 's|1\.f / sum), mean|1.f + 0 * sum), mean|' test_attention_digits
+mutate 'a NaN blamed on the last operator of a chain' src/ops/fused.c 's/i < count \&\& found < 0/i < count/' test_anomaly:inside_a_chain
+mutate 'callbacks added to those of their kind' src/core/hooks/callback_list.c 's/\n    remove_replaced(t, cb);//' test_callback_kinds:added_callbacks
+mutate 'slopes of a loss over the rate itself' src/core/tuner/lr_find.c 's/r->over_log10 ? log10(r->lr\[b\] \/ r->lr\[a\]) : //' test_tuner:suggestion
+mutate 'a rate found by each rank alone' src/core/tuner/lr_find.c 's/    LC_TRY(lc__ranks_reduce(t->comm, sums, 2, LC_LOG_SUM));\n//' test_tuner_ranks:one_rate
+mutate 'the end of a run written without the lock' src/loggers/sqlite_db.c 's/if (waited >= ms) return LC_SKIP;/if (waited >= ms) return LC_OK;/' test_sqlite_lock:nothing_is
+mutate 'checkpoints of other runs taken for removed' src/loggers/sqlite_db.c 's/ AND (wall_ns <= ?3 OR run = ?4 OR id <= ?5)/ AND ?3 + ?4 + ?5 IS NOT NULL/' test_sqlite_checkpoints:another_run
+mutate 'control characters in messages' src/base/printable.c 's/return control || surrogate/return surrogate/' test_printable
+mutate 'a FIFO read as a file' src/base/io.c 's/if (fstat(\*fd, st) == 0 && S_ISREG(st->st_mode))/if (fstat(*fd, st) == 0)/' test_hostile_state:irregular
+mutate 'a plug-in that is no file waited for' src/base/library.c 's/!S_ISREG(st.st_mode)/false/' test_hostile_state:elsewhere
+mutate 'counters that no run reaches are accepted' src/base/state_count.c 's/ || value > LC__MOST_COUNT)/)/' test_hostile_state:counters
+mutate 'a refused checkpoint that is not named' src/core/resume/resume.c 's/return lc__name_checkpoint(t->ckpt_path, restore_progress(t));/return restore_progress(t);/' test_hostile_leaves:optimizers
+mutate 'a failed hook blamed with an older message' src/core/hooks/hooks.c 's/lc__error_count() == t->errors_before_hook || //' test_hook_errors:names_the_hook
+mutate 'a line that a narrow terminal wraps' src/callbacks/rich_progress_bar.c 's/int room = lc__terminal_width(&r->term) - 1;/int room = lc__terminal_width(\&r->term) + 1;/' test_narrow_terminal:rich
+mutate 'a signal that is passed on counts twice' src/core/trainer/signals.c 's/bool passed_on = sender == s->launcher;/bool passed_on = sender < 0;/' test_trainer_signals:forwarded
+mutate 'a metric that is none is used' src/metrics/metric.c 's/\n    LC__IS(m, METRIC, LC_ERR_ARGUMENT);//' test_misuse:wrong_argument
+mutate 'a file of options starts no rank' src/core/trainer/start_ranks.c 's/if (!many \&\& o->max_restarts <= 0) return LC_OK;/if (!many) return LC_OK;/' test_launch:a_file_of_options
+mutate 'layers used before their init' src/nn/nn_internal.h 's/if (__builtin_expect(!lc__has_mark(l, LC__MARK_OF(MODULE)), 0)) return/if (!(l)) return/' test_nn:that_are_none
+mutate 'hosts that a file names twice' src/launch/mpirun.c 's/if (\*line \&\& !is_there(out, line))/if (*line)/' test_launch:hosts_of_a_file
 }
 
 if [ $list = 0 ]; then

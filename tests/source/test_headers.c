@@ -136,7 +136,7 @@ TEST(zeros_in_cxx)
     if (run("command -v g++ >/dev/null") != 0) SKIP("there is no g++");
     snprintf(path, sizeof path, "%s/../lib/liblightc.so", bin ? bin : ".");
     if (stat(path, &st)) SKIP("the shared library is not where it is built");
-#ifdef SANITIZED
+#ifdef INSTRUMENTED
     SKIP("a sanitizer's library does not link here");
 #endif
     snprintf(work, sizeof work, "/tmp/lightc_headers_XXXXXX");

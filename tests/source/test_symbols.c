@@ -59,7 +59,7 @@ static bool is_writable(const char *section)
 
 TEST(no_mutable_statics)
 {
-#ifdef SANITIZED
+#ifdef INSTRUMENTED
     SKIP("a sanitizer adds variables of its own");
 #endif
     char path[4200], line[4096], flags[8], section[256], name[256];

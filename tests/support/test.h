@@ -23,6 +23,16 @@
 #endif
 #endif
 
+/* A build with any sanitizer: its objects have variables of their own, and programs without it cannot be linked with
+ * it. */
+#ifdef SANITIZED
+#define INSTRUMENTED 1
+#elif defined(__has_feature)
+#if __has_feature(undefined_behavior_sanitizer)
+#define INSTRUMENTED 1
+#endif
+#endif
+
 /* With ThreadSanitizer, which makes threads ten times slower or worse: it detects races between the threads of one
  * process, for which a few rounds are enough in loops over sizes and numbers of ranks that test other things. */
 #if defined(__SANITIZE_THREAD__)

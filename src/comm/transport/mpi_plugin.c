@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* dladdr */
 #include "comm/comm_internal.h"
 #include "base/handle.h"
+#include "base/library.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -32,14 +33,12 @@ static lc_status open_plugin(void **out)
     char near[PATH_MAX];
     const char *path = getenv("LIGHTC_MPI_PLUGIN");
     if (!path || !*path) path = next_to(near, sizeof near) ? near : FILE_NAME;
-    *out = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
-    if (*out) return LC_OK;
-    const char *why = dlerror();
+    if (lc__library_open(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE, out) == LC_OK) return LC_OK;
     return lc_fail(
         LC_ERR_UNSUPPORTED,
         "this lightc was built without MPI, or its plug-in cannot be found: %s. Build lightc with libopenmpi-dev "
         "installed, or build only the plug-in (share/lightc/mpi/README.md) and name it in LIGHTC_MPI_PLUGIN",
-        why ? why : path);
+        lc_error_message());
 }
 
 typedef lc_status world_fn(lc_comm **out);

@@ -28,7 +28,7 @@ static lc_status take(void *ctx, const char *path, lc_module *owner, lc_module_t
     snapshot *s = ctx;
     size_t n = (size_t)lc_tensor_numel(mt->tensor) * lc_dtype_size(lc_tensor_storage(mt->tensor));
     (void)path, (void)owner;
-    LC_TRY(lc__grow(&s->bytes, &s->cap, s->n, n, "a copy of the parameters"));
+    LC_TRY(lc__grow(&s->bytes, &s->cap, s->n, n + 1, "a copy of the parameters")); /* the first may be empty */
     LC_TRY(lc_tensor_gather(mt->tensor, s->bytes + s->n, n));
     s->n += n;
     return LC_OK;

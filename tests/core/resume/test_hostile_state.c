@@ -7,9 +7,13 @@
 #include "trainer_world.h"
 #include "base/clock.h"
 #include "core/checkpoint/checkpoint.h"
+#include "device/device.h"
+#include "launch/launch.h"
 
+#include <lightc/array_file.h>
 #include <lightc/callbacks.h>
 #include <lightc/fabric.h>
+#include <lightc/image.h>
 #include <lightc/safetensors.h>
 #include <lightc/weights.h>
 #include <signal.h>
@@ -213,10 +217,25 @@ static lc_status read_text(const char *path)
     return s;
 }
 
+/* The folder that the path is in. */
+static const char *dir_of(const char *path)
+{
+    static char dir[400];
+    snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(path, '/') - path), path);
+    return dir;
+}
+
+/* The other three files of the data set are links to this one. */
 static lc_status read_mnist(const char *path)
 {
+    static const char *const others[] = {"train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
     lc_dataset *train = NULL, *test = NULL;
-    return lc_mnist_load(path, &train, &test);
+    for (int i = 0; i < 3; i++) {
+        char other[500];
+        snprintf(other, sizeof other, "%s/%s", dir_of(path), others[i]);
+        CHECK(symlink(path, other) == 0);
+    }
+    return lc_mnist_load(dir_of(path), &train, &test);
 }
 
 static lc_status load_weights(const char *path)
@@ -247,19 +266,112 @@ static lc_status load_by_fabric(const char *path)
     return s;
 }
 
+static lc_status open_arrays(const char *path)
+{
+    lc_array_file *f = NULL;
+    return lc_array_file_open(path, &f);
+}
+
+static lc_status name_picture(void *path, int64_t index, const char **file, int64_t *target)
+{
+    (void)index;
+    *file = path, *target = 0;
+    return LC_OK;
+}
+
+static lc_status read_picture(const char *path)
+{
+    lc_dataset *d;
+    uint8_t x[3];
+    int64_t y;
+    CHECK_OK(lc_image_list_from(1, name_picture, (void *)(uintptr_t)path, &d, .height = 1, .width = 1));
+    lc_status s = lc_dataset_get(d, 0, 0, (void *[]){x, &y}, NULL);
+    lc_dataset_unref(d);
+    return s;
+}
+
+static lc_status list_pictures(const char *path)
+{
+    lc_dataset *d = NULL;
+    return lc_image_list_new(path, &d, .height = 1, .width = 1);
+}
+
+static lc_status index_shard(const char *path)
+{
+    return lc_image_shards_index(path, NULL);
+}
+
+static lc_status read_shards(const char *path)
+{
+    lc_dataset *d = NULL;
+    return lc_image_shards_new(path, &d, .height = 1, .width = 1);
+}
+
+/* `path` is the index of an empty shard. */
+static lc_status read_index(const char *path)
+{
+    static const char end[1024];
+    char shard[400];
+    snprintf(shard, sizeof shard, "%.*s", (int)(strlen(path) - strlen(".idx")), path);
+    FILE *f = fopen(shard, "w");
+    CHECK(f && fwrite(end, 1, sizeof end, f) == sizeof end && fclose(f) == 0);
+    return read_shards(shard);
+}
+
+static lc_status read_hosts(const char *path)
+{
+    lc__hosts hosts = {0};
+    lc_status s = lc__hosts_of_file(path, 2, &hosts);
+    lc__hosts_release(&hosts);
+    return s;
+}
+
+/* `path` is that of liblightc_none.so. */
+static lc_status load_backend(const char *path)
+{
+    const lc_backend_ops *ops;
+    setenv("LIGHTC_BACKEND_PATH", dir_of(path), 1);
+    lc_status s = lc__device_plugin("none", &ops);
+    unsetenv("LIGHTC_BACKEND_PATH");
+    return s;
+}
+
+static lc_status load_mpi(const char *path)
+{
+    lc_comm *c;
+    setenv("LIGHTC_MPI_PLUGIN", path, 1);
+    lc_status s = lc_comm_mpi(&c);
+    unsetenv("LIGHTC_MPI_PLUGIN");
+    return s;
+}
+
 TEST(irregular_files_elsewhere)
 {
     static const struct {
         const char *name;
         lc_status (*use)(const char *path);
+        lc_status status; /* 0: LC_ERR_FORMAT or LC_ERR_NOT_FOUND */
     } uses[] = {
-        {"config", parse_config},
-        {"text", read_text},
-        {"train-images-idx3-ubyte", read_mnist},
-        {"weights", load_weights},
-        {"ckpt_path.ckpt", resume_from},
-        {"fabric.ckpt", load_by_fabric},
-
+        {"config", parse_config, 0},
+        {"text", read_text, 0},
+        {"train-images-idx3-ubyte", read_mnist, 0},
+        {"weights", load_weights, 0},
+        {"ckpt_path.ckpt", resume_from, 0},
+        {"fabric.ckpt", load_by_fabric, 0},
+        {"x.npy", open_arrays, 0},
+        {"x.npz", open_arrays, 0},
+        {"x.csv", open_arrays, 0},
+        {"x.safetensors", open_arrays, 0},
+        {"x.h5", open_arrays, 0},
+        {"x.bin", open_arrays, 0},
+        {"x.png", read_picture, 0},
+        {"list.csv", list_pictures, 0},
+        {"x.tar", index_shard, 0},
+        {"y.tar", read_shards, 0},
+        {"z.tar.idx", read_index, 0},
+        {"hosts", read_hosts, 0},
+        {"liblightc_none.so", load_backend, LC_ERR_CONFIG},
+        {"liblightc_mpi.so", load_mpi, LC_ERR_UNSUPPORTED},
     };
     for (int kind = 0; kind < NO_FILES; kind++)
         for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
@@ -269,10 +381,11 @@ TEST(irregular_files_elsewhere)
             make_no_file(kind, path);
             double began = seconds();
             alarm(20);
-            lc_status s = uses[i].use(uses[i].use == read_mnist ? dir : path);
+            lc_status s = uses[i].use(path);
             alarm(0);
-            if (s != LC_ERR_FORMAT && s != LC_ERR_NOT_FOUND)
+            if (uses[i].status ? s != uses[i].status : s != LC_ERR_FORMAT && s != LC_ERR_NOT_FOUND)
                 TEST_FAIL("%s of kind %d: %s", uses[i].name, kind, lc_error_message());
+            if (kind != NO_FILE_FOLDER) CHECK_CONTAINS(lc_error_message(), "not a file"); /* a folder may be right */
             CHECK(seconds() - began < patience(1));
         }
 }

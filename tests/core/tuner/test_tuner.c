@@ -62,6 +62,7 @@ static void line_open(line *m)
 {
     memset(m, 0, sizeof *m);
     lc_module_init(&m->base, &line_ops, 1);
+    lc_module_add_parameter(&m->base, "empty", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){0}, (lc_init){LC_INIT_ZEROS});
     m->w = lc_module_add_parameter(&m->base, "w", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){1},
                                    (lc_init){LC_INIT_CONSTANT, .a = 1});
     m->lr = 0.1;
@@ -153,6 +154,12 @@ TEST(suggestion)
     double x[] = {1, 2, 4, 5}, y[] = {4, 3.5, 1, 2};
     lc_lr_find_result u = {.n = 4, .lr = x, .loss = y};
     CHECK_EQ(lc_lr_find_suggest(&u, 0, 0), 1); /* -0.75 inside, -0.5 and 1 at the ends, 0.25 at the minimum */
+    /* Over the rate itself the loss falls fastest between the lowest rates, whatever it does. */
+    double rates[] = {1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2}, falls[] = {5, 4.9, 4.8, 3, 1, 0.9};
+    lc_lr_find_result v = {.n = 6, .lr = rates, .loss = falls};
+    CHECK_EQ(lc_lr_find_suggest(&v, 0, 0), 0);
+    v.over_log10 = true;
+    CHECK_EQ(lc_lr_find_suggest(&v, 0, 0), 3);
 }
 
 TEST(curve_on_paper)
