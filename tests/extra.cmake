@@ -15,7 +15,7 @@ function(lightc_test_on_sim called variables)
     add_dependencies(test_${name} lightc_sim)
     add_test(NAME ${called}_${name} COMMAND test_${name})
     get_test_property(${name} ENVIRONMENT environment)
-    set_tests_properties(${called}_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800
+    set_tests_properties(${called}_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800 LABELS ${called}
       ENVIRONMENT "${environment};LIGHTC_ACCELERATOR=sim;${variables};LIGHTC_KERNELS=reference;LIGHTC_BACKEND_PATH=${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
   endforeach()
 endfunction()
