@@ -30,6 +30,9 @@ lightc_test_on_sim(fallback "LIGHTC_SIM=lazy;LIGHTC_SIM_WITHOUT=all;LIGHTC_HOST_
 # Batches go to it by way of memory of the backend, on its one queue.
 lightc_test_on_sim(one_queue "LIGHTC_SIM=lazy;LIGHTC_SIM_WITHOUT=host_register,copy_ahead" trainer_optim)
 add_dependencies(test_sim lightc_sim)
+# Calls the driver's functions, not those of the plug-in.
+target_sources(test_sim_driver PRIVATE ${PROJECT_SOURCE_DIR}/src/backends/sim/memory.c ${PROJECT_SOURCE_DIR}/src/backends/sim/work.c)
+target_link_options(test_sim_driver PRIVATE -Wl,--wrap=free)
 add_dependencies(test_sim_fit lightc_sim)
 add_dependencies(test_sim_ranks lightc_sim)
 add_dependencies(test_sim_trainer lightc_sim)
