@@ -30,6 +30,15 @@ lightc_test_on_sim(fallback "LIGHTC_SIM=lazy;LIGHTC_SIM_WITHOUT=all;LIGHTC_HOST_
 # Batches go to it by way of memory of the backend, on its one queue.
 lightc_test_on_sim(one_queue "LIGHTC_SIM=lazy;LIGHTC_SIM_WITHOUT=host_register,copy_ahead" trainer_optim)
 add_dependencies(test_sim lightc_sim)
+# Plug-ins under names that are not theirs.
+foreach(name IN ITEMS other_backend no_backend)
+  add_library(${name} MODULE device/${name}.c)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(${name} PRIVATE lightc_flags)
+  set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
+  add_dependencies(test_plugin ${name})
+endforeach()
+add_dependencies(test_plugin lightc_sim)
 # Calls the driver's functions, not those of the plug-in.
 target_sources(test_sim_driver PRIVATE ${PROJECT_SOURCE_DIR}/src/backends/sim/memory.c ${PROJECT_SOURCE_DIR}/src/backends/sim/work.c)
 target_link_options(test_sim_driver PRIVATE -Wl,--wrap=free)
