@@ -9,7 +9,8 @@ foreach(name IN ITEMS test_laws test_sync test_fuse test_operators)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
 endforeach()
 # Test programs on a simulated device (src/backends/sim/sim.h), which runs nothing before somebody waits for it.
-# The tests are called NAME_...; `variables` are those of the environment.
+# The tests are called NAME_...; `variables` are those of the environment. Cases that are about the host, such as those
+# of test_laws about threads and fast kernels, skip themselves.
 function(lightc_test_on_sim called variables)
   foreach(name IN LISTS ARGN)
     add_dependencies(test_${name} lightc_sim)
@@ -19,7 +20,7 @@ function(lightc_test_on_sim called variables)
       ENVIRONMENT "${environment};LIGHTC_ACCELERATOR=sim;${variables};LIGHTC_KERNELS=reference;LIGHTC_BACKEND_PATH=${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
   endforeach()
 endfunction()
-lightc_test_on_sim(sim "LIGHTC_SIM=lazy" engine fuse storage_types anomaly missed writes arguments module zeros map halves unscale master_weights optim optim_updates nn ops_cases
+lightc_test_on_sim(sim "LIGHTC_SIM=lazy" engine fuse storage_types laws anomaly missed writes arguments module zeros map halves unscale master_weights optim optim_updates nn ops_cases
   bad_index ops_edges ops_math ops_nn trainer_order trainer_optim trainer_resume callbacks checkpoint log_hooks metrics
   hooks log_metric trainer_loggers hook_errors save_errors resume_everything callbacks_resume
   ddp partial_gradients under_way compression collectives gather sync_batch_norm sharded_gradients slices
