@@ -9,17 +9,18 @@ foreach(name IN ITEMS test_laws test_sync test_fuse test_operators)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
 endforeach()
 # Test programs on a simulated device (src/backends/sim/sim.h), which runs nothing before somebody waits for it.
-# The tests are called NAME_...; `variables` are those of the environment.
+# The tests are called NAME_...; `variables` are those of the environment. Cases that are about the host, such as those
+# of test_laws about threads and fast kernels, skip themselves.
 function(lightc_test_on_sim called variables)
   foreach(name IN LISTS ARGN)
     add_dependencies(test_${name} lightc_sim)
     add_test(NAME ${called}_${name} COMMAND test_${name})
     get_test_property(${name} ENVIRONMENT environment)
-    set_tests_properties(${called}_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800
+    set_tests_properties(${called}_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800 LABELS ${called}
       ENVIRONMENT "${environment};LIGHTC_ACCELERATOR=sim;${variables};LIGHTC_KERNELS=reference;LIGHTC_BACKEND_PATH=${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
   endforeach()
 endfunction()
-lightc_test_on_sim(sim "LIGHTC_SIM=lazy" engine fuse storage_types anomaly missed writes arguments module zeros map halves unscale master_weights optim optim_updates nn ops_cases
+lightc_test_on_sim(sim "LIGHTC_SIM=lazy" engine fuse storage_types laws anomaly missed writes arguments module zeros map halves unscale master_weights optim optim_updates nn ops_cases
   bad_index ops_edges ops_math ops_nn trainer_order trainer_optim trainer_resume callbacks checkpoint log_hooks metrics
   hooks log_metric trainer_loggers hook_errors save_errors resume_everything callbacks_resume
   ddp partial_gradients under_way compression collectives gather sync_batch_norm sharded_gradients slices
@@ -44,6 +45,18 @@ lightc_test_on_isa(storage_types "" AVX2 AVX512_CORE AVX512_CORE_BF16)
 lightc_test_on_isa(ops_low products_and_sums AVX2 AVX512_CORE AVX512_CORE_BF16)
 lightc_test_on_isa(laws planned_is_unplanned_in_mixed_precision AVX2 AVX512_CORE AVX512_CORE_BF16)
 add_dependencies(test_sim lightc_sim)
+# Plug-ins under names that are not theirs.
+foreach(name IN ITEMS other_backend no_backend)
+  add_library(${name} MODULE device/${name}.c)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(${name} PRIVATE lightc_flags)
+  set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
+  add_dependencies(test_plugin ${name})
+endforeach()
+add_dependencies(test_plugin lightc_sim)
+# Calls the driver's functions, not those of the plug-in.
+target_sources(test_sim_driver PRIVATE ${PROJECT_SOURCE_DIR}/src/backends/sim/memory.c ${PROJECT_SOURCE_DIR}/src/backends/sim/work.c)
+target_link_options(test_sim_driver PRIVATE -Wl,--wrap=free)
 add_dependencies(test_sim_fit lightc_sim)
 add_dependencies(test_sim_ranks lightc_sim)
 add_dependencies(test_sim_trainer lightc_sim)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One call, on the host and on the device. */
-#include "check/check.h"
+#include "check/values.h"
 #include "base/number.h"
 #include "ops/kernel.h"
 
@@ -9,53 +9,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 64, KERNELS = 8, FILLER = 0xa5 };
+enum { KERNELS = 8, FILLER = 0xa5 };
 
-/* The operands of a call before and after it ran on the host, dense row-major. */
-typedef struct values {
-    int n;
-    lc_view before[MOST], after[MOST]; /* after: of results, and of inputs that are written */
-} values;
-
-/* A copy, dense row-major, whose data the caller frees. */
-static lc_status copy_of(const lc_view *v, lc_view *out)
-{
-    lc_type type = lc__view_type(v);
-    lc__view_of(&type, LC_ROW_MAJOR, malloc((size_t)lc__numel(&type) * lc_dtype_size(v->dtype) + 1), out);
-    if (!out->data) return lc_fail(LC_ERR_MEMORY, "out of memory for operands");
-    lc__copy_strided(v, out);
-    return LC_OK;
-}
-
-static const lc_view *operand(const lc_call *call, int i)
-{
-    return i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
-}
-
-static bool is_written(const lc_call *call, int i)
-{
-    return i >= call->n_in || (call->op->mutated_inputs >> i & 1);
-}
-
-static lc_status keep(const lc_call *call, bool after, values *v)
-{
-    for (int i = 0; i < v->n; i++) {
-        const lc_view *from = operand(call, i);
-        lc_view *to = after ? &v->after[i] : &v->before[i];
-        *to = (lc_view){.ndim = -1};
-        if (from->ndim < 0 || (after && !is_written(call, i)) || (!after && i >= call->n_in)) continue;
-        LC_TRY(copy_of(from, to));
-    }
-    return LC_OK;
-}
-
-static void forget(values *v)
-{
-    for (int i = 0; i < v->n; i++) {
-        free(v->before[i].data);
-        free(v->after[i].data);
-    }
-}
+/* A call on the device, in one layout. */
+typedef struct attempt {
+    check *c;
+    const lc_call *like;
+    const values *v;
+    check_layout layout;
+    bool accumulate; /* results are added to themselves */
+    lc_call call;
+    lc_view views[VALUES_MOST];
+    size_t at[VALUES_MOST], floats, rng, scratch;
+    char text[128];
+} attempt;
 
 /* ---- comparing ---- */
 
@@ -92,33 +59,20 @@ static double scale_of(const values *v, const lc_view *want, int64_t n)
     return scale;
 }
 
-/* The first element of `got` that is not factor * want; -1: there is none. Both are dense. */
-static int64_t find_difference(const values *v, const lc_view *got, const lc_view *want, double factor)
+/* The first element of `got` that differs; -1: there is none. Both are dense. */
+static int64_t find_difference(const attempt *a, const lc_view *got, const lc_view *want)
 {
     int64_t n = (int64_t)lc__view_numel(want);
     double tolerance = tolerance_of(want->dtype);
-    if (tolerance > 0) tolerance *= scale_of(v, want, n);
+    if (tolerance > 0) tolerance = a->c->exact ? 0 : fmax(tolerance, tolerance_of(a->v->low));
+    if (tolerance > 0) tolerance *= scale_of(a->v, want, n) * (a->accumulate ? 2 : 1);
     for (int64_t i = 0; i < n; i++)
-        if (!is_same(lc__number_at(got->data, got->dtype, i), factor * lc__number_at(want->data, want->dtype, i),
-                     factor * tolerance))
+        if (!is_same(lc__number_at(got->data, got->dtype, i), lc__number_at(want->data, want->dtype, i), tolerance))
             return i;
     return -1;
 }
 
 /* ---- on the device ---- */
-
-/* A call on the device, in one layout. */
-typedef struct attempt {
-    check *c;
-    const lc_call *like;
-    const values *v;
-    check_layout layout;
-    bool accumulate; /* results are added to themselves */
-    lc_call call;
-    lc_view views[MOST];
-    size_t at[MOST], floats, rng, scratch;
-    char text[128];
-} attempt;
 
 static const char *title(attempt *a, const lc_kernel *kernel)
 {
@@ -171,9 +125,9 @@ static bool arrange(attempt *a)
     for (int i = 0; i < a->v->n; i++) {
         int64_t stride[LC_MAX_DIMS] = {0};
         lc_view *v = &a->views[i];
-        *v = *operand(like, i);
+        *v = *values_operand(like, i);
         v->data = NULL;
-        if (v->ndim < 0 || (i < like->n_in && is_written(like, i)) || !layout_of(v, a->layout, stride)) continue;
+        if (v->ndim < 0 || (i < like->n_in && values_is_written(like, i)) || !layout_of(v, a->layout, stride)) continue;
         differs |= memcmp(stride, v->stride, (size_t)v->ndim * sizeof *stride) != 0;
         memcpy(v->stride, stride, sizeof v->stride);
     }
@@ -214,20 +168,19 @@ static lc_status compare(attempt *a, const lc_kernel *kernel)
 {
     const lc_call *like = a->like;
     for (int i = 0; i < a->v->n; i++) {
-        const lc_view *want = &a->v->after[i];
+        const lc_view *want = a->accumulate && i == like->n_in ? &a->v->twice : &a->v->after[i];
         if (want->ndim < 0) continue;
         lc_view got = a->views[i];
         const char *what = i < like->n_in ? "written input" : "result";
         int number = i < like->n_in ? i : i - like->n_in;
         lc_view dense;
         got.data = memory_host(a->c->memory, a->at[i]);
-        LC_TRY(copy_of(&got, &dense));
-        double factor = a->accumulate && i == like->n_in ? 2 : 1;
-        int64_t at = find_difference(a->v, &dense, want, factor);
+        LC_TRY(values_copy(&got, &dense));
+        int64_t at = find_difference(a, &dense, want);
         if (at >= 0)
             report(a->c, like, "%s: element %lld of %s %d is %.9g, and %.9g with the reference kernel",
                    title(a, kernel), (long long)at, what, number, lc__number_at(dense.data, dense.dtype, at),
-                   factor * lc__number_at(want->data, want->dtype, at));
+                   lc__number_at(want->data, want->dtype, at));
         else if (!gaps_are_untouched(a, i))
             report(a->c, like, "%s: memory between the elements of %s %d is overwritten", title(a, kernel), what,
                    number);
@@ -271,9 +224,12 @@ static lc_status run_kernel(attempt *a, const lc_kernel *kernel, lc__fault *faul
 
 static lc_status try_kernel(attempt *a, const lc_kernel *kernel)
 {
-    for (int twice = 0; twice < (kernel->flags & LC_KERNEL_ACCUMULATES ? 2 : 1); twice++) {
+    bool adds = kernel->flags & LC_KERNEL_ACCUMULATES && a->v->twice.ndim >= 0;
+    for (int twice = 0; twice < (adds ? 2 : 1); twice++) {
         a->accumulate = twice;
-        result_of(a->c, a->like->op)->calls++;
+        result *r = result_of(a->c, a->like->op);
+        r->calls++;
+        r->low += a->v->low != 0;
         LC_TRY(run_kernel(a, kernel, NULL));
         (void)arrange(a); /* without what an elementwise kernel needs */
         LC_TRY(compare(a, kernel));
@@ -293,14 +249,30 @@ static lc_status find(attempt *a, const lc_kernel **kernels, int *n)
     return LC_OK;
 }
 
-static lc_status try_layout(check *c, const lc_call *like, const values *v, check_layout layout, bool *any)
+lc_status check_layouts(check *c, const lc_call *like, const values *v, bool *any)
 {
-    attempt a = {.c = c, .like = like, .v = v, .layout = layout};
     const lc_kernel *kernels[KERNELS];
     int n;
-    LC_TRY(find(&a, kernels, &n));
-    for (int i = 0; i < n; i++) LC_TRY(try_kernel(&a, kernels[i]));
-    *any |= n > 0;
+    *any = false;
+    for (int layout = 0; layout < LAYOUTS; layout++) {
+        attempt a = {.c = c, .like = like, .v = v, .layout = (check_layout)layout};
+        LC_TRY(find(&a, kernels, &n));
+        for (int i = 0; i < n; i++) LC_TRY(try_kernel(&a, kernels[i]));
+        *any |= n > 0;
+    }
+    return LC_OK;
+}
+
+lc_status check_has_kernel(check *c, const lc_call *like, bool *yes)
+{
+    const values none = {.n = like->n_in + like->n_out};
+    const lc_kernel *kernels[KERNELS];
+    int n = 0;
+    for (int layout = 0; layout < LAYOUTS && !n; layout++) {
+        attempt a = {.c = c, .like = like, .v = &none, .layout = (check_layout)layout};
+        LC_TRY(find(&a, kernels, &n));
+    }
+    *yes = n > 0;
     return LC_OK;
 }
 
@@ -353,11 +325,11 @@ static lc_status check_bad_indices(check *c, const lc_call *call, values *v)
 
 /* ---- whether it has been checked ---- */
 
-static uint64_t hash_of(const lc_call *call)
+uint64_t check_hash(const lc_call *call)
 {
     uint64_t h = lc_random_key((uint64_t)(uintptr_t)call->op, (uint64_t)call->n_in);
     for (int i = 0; i < call->n_in + call->n_out; i++) {
-        const lc_view *v = operand(call, i);
+        const lc_view *v = values_operand(call, i);
         h = lc_random_key(h, (uint64_t)(v->ndim + 1) * 64 + (uint64_t)v->dtype);
         for (int d = 0; d < v->ndim; d++)
             h = lc_random_key(lc_random_key(h, (uint64_t)v->shape[d]), (uint64_t)v->stride[d]);
@@ -375,18 +347,19 @@ lc_status check_call(check *c, lc_graph *g, lc_call *call)
 {
     values v = {.n = call->n_in + call->n_out};
     /* A call that writes its inputs finds other values there the next time. */
-    bool any = false, fresh = v.n <= MOST && (call->op->mutated_inputs || is_new(c, hash_of(call)));
-    lc_status status = fresh ? keep(call, false, &v) : LC_OK;
+    bool any = false,
+         fresh = v.n <= VALUES_MOST && !call->accumulate && (call->op->mutated_inputs || is_new(c, check_hash(call)));
+    lc_status status = fresh ? values_keep(call, false, &v) : LC_OK;
     if (fresh && status >= 0) status = check_bad_indices(c, call, &v);
+    if (fresh && status >= 0) status = check_stored(c, g, call, &v);
     call->kernel->run(call);
     if (lc__fault_is_set(&g->fault)) {
         atomic_store(&g->fault.state, LC__FAULT_EMPTY); /* an index that a size does not allow: not this row's */
         fresh = false;
     }
-    if (fresh && status >= 0) status = keep(call, true, &v);
-    for (int layout = 0; fresh && layout < LAYOUTS && status >= 0; layout++)
-        status = try_layout(c, call, &v, (check_layout)layout, &any);
+    if (fresh && status >= 0) status = values_keep(call, true, &v);
+    if (fresh && status >= 0) status = check_layouts(c, call, &v, &any);
     if (fresh && status >= 0 && !any) result_of(c, call->op)->refused++;
-    forget(&v);
+    values_forget(&v);
     return status;
 }

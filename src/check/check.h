@@ -4,8 +4,8 @@
  *
  * math_rows.c and nn_rows.c run the rows of rows_math.h and rows_nn.h, in other types and sizes too (form.c), and
  * networks.c trains networks, all on the host with reference kernels. step.c passes every call that they make to
- * check_call (calls.c), which asks the backend for kernels and runs each of them on copies of the operands in several
- * layouts (layouts.c). queue.c checks the rest. */
+ * check_call (calls.c), which asks the backend for kernels and runs each of them on copies of the operands (values.c)
+ * in several layouts (layouts.c), and also as mixed precision stores them (stored.c). queue.c checks the rest. */
 #ifndef LC_CHECK_CHECK_H
 #define LC_CHECK_CHECK_H
 
@@ -28,12 +28,13 @@ struct check {
     uint64_t *seen; /* the calls that were checked, as hashes */
     uint64_t n_seen, cap_seen;
     int failed;
+    bool exact;       /* no result may differ at all */
     lc_status status; /* what ended the check */
 };
 
 typedef struct result {
     const lc_op *op;
-    int64_t calls, refused; /* refused: the backend has no kernel for them */
+    int64_t calls, low, refused; /* low: of f32, stored in 16 bits; refused: the backend has no kernel for them */
     int failures;
 } result;
 

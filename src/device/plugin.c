@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A name is part of a path, so it holds no slash. */
 static lc_status check_name(const char *name)
@@ -18,13 +19,29 @@ static lc_status check_name(const char *name)
     return lc_fail(LC_ERR_CONFIG, "accelerator is \"%.60s\"; the name of a backend has only a-z, 0-9 and _", name);
 }
 
+enum { PATH = 4096 };
+
+/* *named: in the folder of LIGHTC_BACKEND_PATH; otherwise dlopen looks for it. */
+static lc_status path_of(const char *name, char path[PATH], bool *named)
+{
+    const char *folder = getenv("LIGHTC_BACKEND_PATH");
+    *named = folder && *folder;
+    int n = snprintf(path, PATH, "%s%sliblightc_%s.so", *named ? folder : "", *named ? "/" : "", name);
+    return n < PATH ? LC_OK : lc_fail(LC_ERR_CONFIG, "LIGHTC_BACKEND_PATH is too long");
+}
+
+bool lc__device_has_plugin(const char *name)
+{
+    char path[PATH];
+    bool named;
+    return path_of(name, path, &named) >= 0 && named && access(path, F_OK) == 0;
+}
+
 static lc_status open_file(const char *name, void **library)
 {
-    char path[4096];
-    const char *folder = getenv("LIGHTC_BACKEND_PATH");
-    bool named = folder && *folder;
-    int n = snprintf(path, sizeof path, "%s%sliblightc_%s.so", named ? folder : "", named ? "/" : "", name);
-    if (n >= (int)sizeof path) return lc_fail(LC_ERR_CONFIG, "LIGHTC_BACKEND_PATH is too long");
+    char path[PATH];
+    bool named;
+    LC_TRY(path_of(name, path, &named));
     if (lc__library_open(path, RTLD_NOW | RTLD_LOCAL, library) == LC_OK) return LC_OK;
     return lc_fail(
         LC_ERR_CONFIG,

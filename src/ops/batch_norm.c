@@ -69,6 +69,7 @@ static lc_status batch_norm_backward_infer(lc_infer *call)
     LC_TRY(lc__check_call(call, 6, 1 | 2 | 16 | 32, 1, 1));
     LC_TRY(check_channels(call, 1, 2, 4));
     const lc_type *x = call->in[1];
+    LC_TRY(lc__check_dtype_of(call, 0, "dy", 1, "x"));
     LC_TRY(lc__check_shape(call, 0, "dy", x->ndim, x->shape));
     call->out[0] = *x;
     channel_outputs(call, x, 1, 2);
@@ -111,6 +112,7 @@ static lc_status batch_norm_relu_pool_backward_infer(lc_infer *call)
     const lc_type *x = call->in[2];
     lc_type y, index;
     LC_TRY(pooled(call, x, &y, &index));
+    LC_TRY(lc__check_dtype_of(call, 0, "dy", 2, "x"));
     LC_TRY(lc__check_shape(call, 0, "dy", 4, y.shape));
     LC_TRY(lc__check_shape(call, 1, "index", 4, y.shape));
     call->out[0] = *x;

@@ -57,6 +57,10 @@ static lc_status cross_entropy_backward_infer(lc_infer *call)
 {
     LC_TRY(lc__check_call(call, 6, 1 | 2 | 4 | 16 | 32, 2, 1));
     LC_TRY(lc__check_float(call, 1, "x"));
+    LC_TRY(lc__check_float(call, 1, "x"));
+    LC_TRY(lc__check_dtype_of(call, 0, "dloss", 1, "x"));
+    LC_TRY(lc__check_dtype_of(call, 4, "lse", 1, "x"));
+    LC_TRY(lc__check_dtype_of(call, 5, "total", 1, "x"));
     const lc_type *x = call->in[1], *t = call->in[2];
     LC_TRY(check_classes(call, x, 2, 3));
     LC_TRY(check_dloss(call, t));
@@ -79,6 +83,7 @@ static lc_status nll_loss_backward_infer(lc_infer *call)
 {
     LC_TRY(lc__check_call(call, 4, 1 | 2 | 8, 3, 0));
     LC_TRY(lc__check_float(call, 0, "dloss"));
+    LC_TRY(lc__check_dtype_of(call, 3, "total", 0, "dloss"));
     const lc_type *t = call->in[1];
     lc_type *x = &call->out[0];
     if (t->ndim < 1 || t->ndim + 1 > LC_MAX_DIMS)

@@ -56,7 +56,7 @@ lc_tensor *lc__refuse(lc_status status, const char *name, lc_tensor *x, lc_site 
 lc_status lc__check_call(const lc_infer *call, int n_in, unsigned required, int n_int, int n_float);
 /* Input i is f32 or f64. */
 lc_status lc__check_float(const lc_infer *call, int i, const char *name);
-/* Input i, if given, has input 0's data type. */
+/* Input i, if given, has the data type of input `of`. */
 lc_status lc__check_dtype_of(const lc_infer *call, int i, const char *name, int of, const char *of_name);
 /* Input i, if given, is a vector of n numbers, with input `of`'s data type. */
 lc_status lc__check_vector(const lc_infer *call, int i, const char *name, int64_t n, const char *what);

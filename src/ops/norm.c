@@ -124,9 +124,12 @@ static lc_status group_norm_backward_infer(lc_infer *call)
     LC_TRY(lc__check_call(call, 5, 1 | 2 | 8 | 16, 1, 0));
     LC_TRY(check_groups(call, 1, 2, 1));
     const lc_type *x = call->in[1];
+    LC_TRY(lc__check_dtype_of(call, 0, "dy", 1, "x"));
     LC_TRY(lc__check_shape(call, 0, "dy", x->ndim, x->shape));
-    for (int i = 3; i < 5; i++)
+    for (int i = 3; i < 5; i++) {
+        LC_TRY(lc__check_dtype_of(call, i, "statistics", 1, "x"));
         LC_TRY(lc__check_shape(call, i, "statistics", 2, (int64_t[]){x->shape[0], call->ints[0]}));
+    }
     call->out[0] = *x;
     for (int i = 1; i < 3; i++) lc__set_type(&call->out[i], x->dtype, 1, &x->shape[1]);
     return LC_OK;

@@ -72,6 +72,7 @@ static lc_status check_backward(const lc_infer *call, int y, int w, int gates, i
     LC_TRY(lc__check_float(call, y, "y"));
     const lc_type *t = call->in[y];
     if (t->ndim != 3) return lc_fail(LC_ERR_SHAPE, "y must have 3 dimensions [B,T,H], has %d", t->ndim);
+    for (int i = 0; i < call->n_in; i++) LC_TRY(lc__check_dtype_of(call, i, "an operand", y, "y"));
     memcpy(sizes, t->shape, 3 * sizeof *sizes);
     LC_TRY(lc__check_shape(call, 0, "dy", 3, sizes));
     for (int i = 1; i < 1 + states; i++)

@@ -89,6 +89,9 @@ static lc_status sdpa_backward_infer(lc_infer *call)
 {
     LC_TRY(lc__check_call(call, 7, 1 | 2 | 4 | 8 | 32 | 64, 2, 1));
     LC_TRY(check_attention(call, 1, 4));
+    LC_TRY(lc__check_dtype_of(call, 0, "dy", 1, "query"));
+    LC_TRY(lc__check_dtype_of(call, 5, "y", 1, "query"));
+    LC_TRY(lc__check_dtype_of(call, 6, "lse", 1, "query"));
     lc_type y = *call->in[1];
     y.shape[y.ndim - 1] = call->in[3]->shape[y.ndim - 1];
     LC_TRY(lc__check_shape(call, 0, "dy", y.ndim, y.shape));

@@ -4,17 +4,22 @@
 
 #include <stdlib.h>
 
+static void drop(lc_tensor *t)
+{
+    if (t->mirror != &t->one) free(t->mirror);
+    t->mirror = NULL;
+}
+
 lc_status lc__mirror_map(lc_tensor *t, const lc_device *on, lc__access access, lc_view *v)
 {
     size_t bytes = lc__view_span(v);
     if (!t->maps) {
-        t->mirror = malloc(bytes + 1);
+        t->mirror = bytes <= sizeof t->one ? &t->one : malloc(bytes);
         if (!t->mirror) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for a tensor's value", bytes);
         lc_status status = LC_OK;
         if (access & LC__READ) status = lc__device_copy(lc__host_device(), t->mirror, on, v->data, bytes);
         if (status < 0) {
-            free(t->mirror);
-            t->mirror = NULL;
+            drop(t);
             return status;
         }
     }
@@ -28,9 +33,7 @@ void lc__mirror_unmap(lc_tensor *t, lc__access access)
 {
     size_t bytes = t->is_slice ? (size_t)t->slice_count * lc_dtype_size(t->type.dtype) : t->bytes;
     if (access & LC__WRITE) (void)!lc__device_copy(t->on, t->device_data, lc__host_device(), t->mirror, bytes);
-    if (--t->maps) return;
-    free(t->mirror);
-    t->mirror = NULL;
+    if (--t->maps == 0) drop(t);
 }
 
 lc_status lc__tensor_fetch(lc_tensor *t, const lc_device *on, void *to, bool *fetched)

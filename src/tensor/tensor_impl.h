@@ -43,6 +43,7 @@ struct lc_tensor {
     lc__pin *pin;        /* input tensors: of their memory, which is the host's; NULL: none */
     void *mirror;        /* on a device: the host's copy of the value, while it is mapped `maps` times (mirror.c) */
     int maps;
+    double one;    /* the memory of a mirror of one element: lc_item allocates nothing */
     int file;      /* 1 + the file descriptor of the storage (lc__tensor_file), or 0 */
     lc_type *seen; /* the type that the program sees, if values are stored in another one, `type` (store.c); or NULL */
     struct {       /* the value in that type, in the step that recorded it last (engine/run/seen_types.c) */

@@ -16,7 +16,7 @@ TEST(a_good_backend)
 {
     find_plugin();
     if (!takes_all()) SKIP("the reference kernels take minutes with a sanitizer");
-    if (run("LIGHTC_SIM=lazy", "sim")) TEST_FAIL("%s", said);
+    if (run("LIGHTC_SIM=lazy", "--exact sim")) TEST_FAIL("%s", said);
     check_says("\n0 failures");
     check_says("\nfused  ");
     check_says("\nupdate_adam  ");
@@ -26,11 +26,26 @@ TEST(a_good_backend)
     check_says("\nclip_coefficient  ");
 }
 
+/* How many calls of f32 were checked whose operands are stored in 16 bits. */
+static long long low_calls(const char *op)
+{
+    char line[80];
+    long long calls, low = 0;
+    snprintf(line, sizeof line, "\n%s ", op);
+    const char *at = strstr(said, line);
+    CHECK(at && sscanf(at + strlen(line), "%lld %lld", &calls, &low) == 2);
+    return low;
+}
+
 TEST(kernels_of_the_cpu)
 {
+    static const char *const low[] = {
+        "matmul", "linear", "conv", "conv_weight_grad", "batch_norm", "layer_norm_backward", "cross_entropy_backward"};
     find_plugin();
     if (run("", "cpu")) TEST_FAIL("%s", said);
     check_says("\n0 failures");
+    for (size_t i = 0; i < sizeof low / sizeof *low; i++)
+        if (!low_calls(low[i])) TEST_FAIL("%s: no call with operands of 16 bits was checked", low[i]);
 }
 
 TEST(what_there_is_no_kernel_for)
@@ -58,8 +73,10 @@ TEST(arguments)
 {
     find_plugin();
     CHECK_EQ(run("", ""), 2);
+    CHECK_EQ(run("", "--exact"), 2);
+    CHECK_EQ(run("", "sim --exact"), 2);
     CHECK_EQ(run("", "--help"), 0);
-    check_says("usage: lc_backend_check NAME");
+    check_says("usage: lc_backend_check [--exact] NAME");
     CHECK_EQ(run("", "sim:9"), 1);
     check_says("there is no sim:9");
     CHECK_EQ(run("", "nobody"), 1);

@@ -416,6 +416,30 @@ TEST(a_program_adds_kernels_by_backend)
     CHECK_STATUS(lc_op_add_kernel(&scaled, "sim", &host_kernel), LC_ERR_ARGUMENT);
 }
 
+/* Enqueues it as if the call named no queue. */
+static void launch_nowhere(const lc_call *c)
+{
+    lc_call call = *c;
+    call.queue = NULL;
+    launch_on_sim(&call, &above_kernel);
+}
+static const lc_kernel nowhere_kernel = {.name = "nowhere", .layout = LC_WANT_ROW_MAJOR, .run = launch_nowhere};
+
+static void scale_nowhere(void)
+{
+    float y[2][3];
+    if (lc_op_add_kernel(&scaled, "sim", &nowhere_kernel) < 0) _exit(60);
+    _exit(scale(y) >= 0 || !strstr(lc_error_message(), "scaled is launched on another queue"));
+}
+
+TEST(a_call_has_the_queue_of_its_device)
+{
+    find_plugin();
+    *(void **)&launch_on_sim = symbol_of_plugin("lc_sim_launch");
+    use("sim:6", "lazy");
+    CHECK_EQ(child(scale_nowhere), 0);
+}
+
 TEST(what_cannot_be_opened_is_a_sentence)
 {
     lc_tensor *t;

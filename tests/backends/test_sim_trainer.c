@@ -2,6 +2,7 @@
 /* Choosing a device: by --accelerator, for a fabric, for a graph; and what is on another one. */
 #include "test.h"
 
+#include "scratch.h"
 #include "sim_device.h"
 #include "small_net.h"
 
@@ -93,6 +94,88 @@ TEST(the_option_moves_a_training)
     lc_tensor_unref(t);
     small_net_release(&cpu);
     small_net_release(&sim);
+}
+
+/* ---- checkpoints ---- */
+
+static lc_status adamw(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_adamw(self, .lr = 0.02));
+}
+
+/* Trains up to epoch `epochs`, from the checkpoint `from` (NULL: from the start), and saves the checkpoint `to`. */
+static void train_and_save(const char *accelerator, int epochs, const char *from, const char *to)
+{
+    lc_module_ops ops = small_net_ops;
+    small_net m = {.dropout = 0.3};
+    lc_dataloader *train;
+    lc_trainer *t;
+    lc_trainer_options o = quiet_options(NULL);
+    o.accelerator = accelerator;
+    o.max_epochs = epochs;
+    o.gradient_clip_val = 0.5;
+    ops.configure_optimizers = adamw;
+    ops.validation_step = NULL;
+    CHECK_OK(small_net_init(&m, &ops, 3));
+    CHECK_OK(loader_of(0, SAMPLES, 16, true, &train));
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = train, .ckpt_path = from));
+    CHECK_OK(lc_trainer_save_checkpoint(t, to, false));
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    small_net_release(&m);
+}
+
+typedef struct saved {
+    char bytes[2][1 << 16];
+    size_t n[2];
+} saved;
+
+static void read_saved(const char *dir, saved *s)
+{
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
+    for (int i = 0; i < 2; i++) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
+        FILE *f = fopen(path, "rb");
+        CHECK(f != NULL);
+        s->n[i] = fread(s->bytes[i], 1, sizeof s->bytes[i], f);
+        fclose(f);
+        CHECK(s->n[i] > 500 && s->n[i] < sizeof s->bytes[i]);
+    }
+}
+
+/* Two epochs, a checkpoint, and two epochs more, on these devices. */
+static void train_twice(const char *first, const char *second, saved *half, saved *whole)
+{
+    char begun[300], ended[300];
+    snprintf(begun, sizeof begun, "%s/half.ckpt", fresh_dir("run"));
+    snprintf(ended, sizeof ended, "%s/run/whole.ckpt", scratch_root);
+    train_and_save(first, 2, NULL, begun);
+    train_and_save(second, 4, begun, ended);
+    read_saved(begun, half);
+    read_saved(ended, whole);
+}
+
+static void check_same(const saved *want, const saved *got, const char *what)
+{
+    for (int i = 0; i < 2; i++)
+        if (want->n[i] != got->n[i] || memcmp(want->bytes[i], got->bytes[i], want->n[i]) != 0)
+            TEST_FAIL("%s: the file of the %s is another one", what, i ? "optimizer" : "model");
+}
+
+TEST(checkpoints_are_those_of_the_cpu)
+{
+    static const char *const runs[][2] = {{"sim:4", "sim:4"}, {"sim:4", "cpu"}, {"cpu", "sim:4"}};
+    static saved want[2], got[2];
+    find_plugin();
+    train_twice("cpu", "cpu", &want[0], &want[1]);
+    CHECK(memcmp(&want[0], &want[1], sizeof want[0]) != 0);
+    for (int i = 0; i < 3; i++) {
+        train_twice(runs[i][0], runs[i][1], &got[0], &got[1]);
+        check_same(&want[0], &got[0], runs[i][0]);
+        check_same(&want[1], &got[1], runs[i][1]);
+    }
 }
 
 TEST(buffers_move_too)

@@ -279,6 +279,10 @@ mutate 'memory unregistered while it is used' src/backends/driver/queue.c 's/\(s
 mutate 'marks of what is done already' src/backends/sim/work.c 's/(sim_event){s, s->enqueued}/(sim_event){s, s->done}/' test_backend_check:a_good_backend
 mutate 'a program that runs as it is made' src/backends/sim/work.c 's/    \*end = &w->next;/    *end = \&w->next;\n    if (d->into) run_one(d, w);/' test_backend_check:a_good_backend
 mutate 'errors that are forgotten' src/backends/sim/work.c 's/return \*d->error != 0;/return 0;/' test_sim:first_error test_backend_check:a_device
+mutate 'a call without a queue' src/engine/plan/program.c 's/c->queue = on_host ||/c->queue = true ||/' test_sim:kernels_by_backend
+mutate 'a kernel that takes a total of any type' src/backends/cpu/isa/cross_entropy.c 's/ &&\n *call->in\[5\].dtype == LC_F32;/;/' test_backend_check:kernels_of_the_cpu
+mutate 'a gradient that takes operands of two types' src/ops/norm.c 's/LC_TRY(lc__check_dtype_of(call, 0, "dy", 1, "x"));\n *LC_TRY(lc__check_shape(call, 0, "dy", x->ndim, x->shape));\n    for/for/' test_backend_check:a_good_backend
+mutate 'a program that follows integers' src/backends/sim/work.c 's/    if (n_ints) w->call.ints = memcpy[^;]*;//' test_sim_driver:keeps_the_integers
 # ---- messages, and when they appear ----
 mutate 'errors of saves stop every run' src/core/resume/after_save.c 's/ || t->resume->stops_on_save_error)/ || true)/' test_save_errors:saves_again
 mutate 'a run that is to stop goes on' src/core/resume/after_save.c 's/ || t->resume->stops_on_save_error)/)/' test_save_errors:configured

@@ -164,5 +164,13 @@ void lc_sim_launch(const lc_call *call, const lc_kernel *kernel)
 {
     const unsigned one[3] = {1, 1, 1};
     void *parameters[] = {(void *)(uintptr_t)call};
+    sim_stream *queue = lc__queue_stream(call->device);
+    if (call->queue != queue) {
+        sim_device *d = queue->device;
+        pthread_mutex_lock(&d->lock);
+        sim_fail(d, "sim:%d: %s is launched on another queue than the device's (lc_call.queue)", d->index,
+                 call->op->name);
+        pthread_mutex_unlock(&d->lock);
+    }
     lc__queue_launch(call, kernel, one, one, 0, parameters);
 }

@@ -13,7 +13,8 @@
  * - LIGHTC_SIM names the schedule: "eager" runs what is enqueued at once; "lazy" only when somebody waits for it;
  *   "random:SEED" a random number of pieces whenever one is enqueued, of any stream.
  * - While a program is captured, nothing may be allocated, waited for or copied at once. It has one stream: nothing may
- *   be enqueued on another one, no event is recorded in it, and it waits for none from outside. It keeps addresses.
+ *   be enqueued on another one, no event is recorded in it, and it waits for none from outside. It keeps the
+ *   addresses and the integers of its calls, as every launch does.
  * - An asynchronous copy to or from memory that is neither host_alloc's nor registered is an error. What is registered
  *   consists of whole pages, and overlaps nothing else that is.
  * - The first error is kept: every later call returns it. LIGHTC_SIM_FAIL=launch:N (or alloc:N, copy:N) makes the N-th

@@ -26,7 +26,7 @@ struct sim_work {
     const lc_kernel *kernel; /* runs `call` */
     lc_call call;
     sim_work *next;
-    lc_view views[]; /* the call's */
+    lc_view views[]; /* the call's; its integers follow */
 };
 
 /* ---- running ---- */
@@ -121,9 +121,10 @@ static void enqueue(sim_stream *s, sim_work *w)
     schedule(d);
 }
 
-static sim_work *new_work(sim_device *d, work_kind kind, size_t views)
+/* more: bytes after it */
+static sim_work *new_work(sim_device *d, work_kind kind, size_t more)
 {
-    sim_work *w = calloc(1, sizeof *w + views * sizeof w->views[0]);
+    sim_work *w = calloc(1, sizeof *w + more);
     if (w) w->kind = kind;
     if (!w) sim_fail(d, "out of memory");
     return w;
@@ -227,7 +228,8 @@ static int launch(void *context, const void *function, const unsigned grid[3], c
     (void)grid, (void)block, (void)shared;
     int error = enter_stream(stream);
     if (!error) error = check_operands(d, c);
-    sim_work *w = error ? NULL : new_work(d, LAUNCH, (size_t)(c->n_in + c->n_out));
+    size_t n_views = (size_t)(c->n_in + c->n_out), n_ints = (size_t)c->n_int;
+    sim_work *w = error ? NULL : new_work(d, LAUNCH, n_views * sizeof w->views[0] + n_ints * sizeof *c->ints);
     if (!w) return leave(d, 1);
     d->counters.launches++;
     w->kernel = function;
@@ -235,6 +237,7 @@ static int launch(void *context, const void *function, const unsigned grid[3], c
     w->call.origin = c;
     if (c->n_in) memcpy(w->views, c->in, (size_t)c->n_in * sizeof *c->in);
     if (c->n_out) memcpy(w->views + c->n_in, c->out, (size_t)c->n_out * sizeof *c->out);
+    if (n_ints) w->call.ints = memcpy(w->views + n_views, c->ints, n_ints * sizeof *c->ints);
     enqueue(stream, w);
     return leave(d, 0);
 }

@@ -207,13 +207,15 @@ lc_status lc__accelerator_check(const char *name)
         {"hpu", "lightc has no backend for Gaudi, and none is planned; use --accelerator cpu"},
     };
     if (!name || !strcmp(name, "auto") || !strcmp(name, "cpu")) return LC_OK;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (!strcmp(others[i].name, name))
-            return lc_fail(LC_ERR_UNSUPPORTED, "accelerator=%s: %s", name, others[i].answer);
     const lc__old_name *row = find("accelerator", strlen("accelerator"), name, true);
     if (row && row->set[0].option)
         return lc_fail(LC_ERR_CONFIG, "accelerator=%s: that is now a strategy; use --strategy %s", name,
                        row->set[0].value ? row->set[0].value : name);
     int count;
-    return lc__device_count(name, &count);
+    lc_status status = lc__device_count(name, &count);
+    if (status >= 0 || lc__device_has_plugin(name)) return status;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strcmp(others[i].name, name))
+            return lc_fail(LC_ERR_UNSUPPORTED, "accelerator=%s: %s", name, others[i].answer);
+    return status;
 }

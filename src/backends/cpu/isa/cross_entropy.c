@@ -203,7 +203,8 @@ static void backward_places(const void *context, int64_t begin, int64_t end, int
 
 static bool backward_supports(const lc_call *call)
 {
-    return supports(call, 1, &call->out[0]) && call->in[0].dtype == LC_F32 && call->in[4].dtype == LC_F32;
+    return supports(call, 1, &call->out[0]) && call->in[0].dtype == LC_F32 && call->in[4].dtype == LC_F32 &&
+           call->in[5].dtype == LC_F32;
 }
 
 static lc_status backward_prepare(lc_call *call)
