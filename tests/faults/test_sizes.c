@@ -584,6 +584,90 @@ static lc_status use_optimizer(const lc_optimizer_ops *ops)
     return LC_OK;
 }
 
+/* The sum of the weights of `module` below. */
+static lc_tensor *sum_of_weights(lc_module *self, const lc_batch *batch, int64_t i)
+{
+    (void)batch, (void)i;
+    return lc_sum(self->tensors[0].tensor);
+}
+
+static lc_status sgd_of_weights(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(self, .lr = 0.1));
+}
+
+static const lc_module_ops weights_ops = {LC_MODULE_OPS_INIT("weights"), .training_step = sum_of_weights,
+                                          .configure_optimizers = sgd_of_weights};
+
+static void weights_init(lc_module *m)
+{
+    lc_module_init(m, &weights_ops, 1);
+    lc_module_add_parameter(m, "weight", LC_F32, LC_ROW_MAJOR, 1, (const int64_t[]){3}, (lc_init){0});
+}
+
+/* An epoch of a trainer, a checkpoint, and a second trainer that continues from it. */
+static lc_status train_twice(const lc_precision *precision)
+{
+    char path[4200];
+    lc_status s = LC_OK;
+    snprintf(path, sizeof path, "%s/weights.ckpt", fresh_dir("run"));
+    for (int i = 0; i < 2 && s >= 0; i++) {
+        lc_dataset *d = two_numbers();
+        lc_dataloader *l;
+        lc_trainer *t = NULL;
+        lc_module m;
+        lc_trainer_options o = quiet_options(NULL);
+        o.precision_plugin = precision;
+        o.max_epochs = i + 1;
+        CHECK_OK(lc_dataloader_new(&l, .dataset = d));
+        weights_init(&m);
+        s = lc_trainer_new(&o, &t);
+        if (s >= 0) s = lc_trainer_fit(t, &m, .train_dataloader = l, .ckpt_path = i ? path : NULL);
+        if (s >= 0 && !i) s = lc_trainer_save_checkpoint(t, path, false);
+        lc_trainer_free(t);
+        lc_module_release(&m);
+        lc_dataloader_free(l);
+        lc_dataset_unref(d);
+    }
+    return s;
+}
+
+/* The same in a loop of the program's own. */
+static lc_status loop_twice(const lc_precision *precision)
+{
+    char path[4200];
+    lc_status s = LC_OK;
+    snprintf(path, sizeof path, "%s/weights.ckpt", fresh_dir("run"));
+    for (int i = 0; i < 2 && s >= 0; i++) {
+        lc_fabric *f = NULL;
+        lc_module m;
+        weights_init(&m);
+        lc_optimizer *sgd = lc_sgd(&m, .lr = 0.1);
+        s = lc_fabric_new(&f, .precision_plugin = precision);
+        if (s >= 0) s = lc_fabric_setup(f, &m, &sgd, 1);
+        if (s >= 0 && i) s = lc_fabric_load(f, path, NULL);
+        if (s >= 0) s = lc_fabric_begin(f);
+        if (s >= 0) {
+            lc_fabric_zero_grad(f);
+            lc_fabric_backward(f, lc_sum(m.tensors[0].tensor));
+            lc_fabric_step(f, sgd);
+            s = lc_fabric_end(f);
+        }
+        if (s >= 0 && !i) s = lc_fabric_save(f, path, NULL);
+        lc_fabric_free(f);
+        lc_optimizer_free(sgd);
+        lc_module_release(&m);
+    }
+    return s;
+}
+
+static lc_status use_precision(const lc_precision_ops *ops)
+{
+    const lc_precision precision = {ops, NULL};
+    LC_TRY(train_twice(&precision));
+    return loop_twice(&precision);
+}
+
 static const char *const hyper_names[] = {"lr", NULL}, *const no_names[] = {NULL};
 static const double hyper_defaults[] = {0.1};
 
@@ -598,6 +682,7 @@ static const double hyper_defaults[] = {0.1};
       .merge = ANY(__typeof__(o.merge)), .free = nothing_freed)                                                        \
     X(logger, log_hyperparameters, .name = "l", .start = no_run, .log_row = no_row)                                    \
     X(profiler, free, .name = "p", .span = no_span, .report = no_report)                                               \
+    X(precision, scale_changes, .name = "p")                                                                           \
     X(callback, ranks, .name = "c")                                                                                    \
     X(module, training_step, .name = "m")                                                                              \
     X(datamodule, prepare_data, .name = "d")                                                                           \
@@ -637,6 +722,15 @@ TEST(vtables)
 
 /* ---- each vtable in the headers is in the table above, or a function only returns it ---- */
 
+/* Those that no program fills: schedules are added in this tree. */
+static const char *const filled_here[] = {"scheduler", NULL};
+
+static bool is_among(const char *const *names, const char *name)
+{
+    while (*names && strcmp(*names, name) != 0) names++;
+    return *names;
+}
+
 static int n_vtables;
 
 static void check_taken(const char *name, char *text)
@@ -648,15 +742,15 @@ static void check_taken(const char *name, char *text)
     blank_out(text);
     for (char *at = text; (at = strstr(at, "const lc_")); at++) {
         char kind[80];
-        int n = 0, i = 0;
+        int n = 0;
         if (sscanf(at, "const lc_%79[a-z0-9_] *%n", kind, &n) != 1 || !n) continue;
         size_t length = strlen(kind);
         if (length < 5 || strcmp(kind + length - 4, "_ops") != 0) continue;
         kind[length - 4] = 0;
-        while (taken[i] && strcmp(taken[i], kind) != 0) i++;
-        bool out = at[n] == '*', member = !strncmp(at + n, "ops;", 4), returned = !strncmp(at + n, "lc_", 3);
+        bool out = at[n] == '*', returned = !strncmp(at + n, "lc_", 3);
         n_vtables++;
-        if (!taken[i] && !out && !member && !returned) TEST_FAIL("lc_%s_ops is taken, and no row tries it", kind);
+        if (!out && !returned && !is_among(taken, kind) && !is_among(filled_here, kind))
+            TEST_FAIL("lc_%s_ops is taken, and no row tries it", kind);
     }
 }
 

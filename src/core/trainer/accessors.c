@@ -195,7 +195,7 @@ const lc_strategy_ops *lc_trainer_strategy(const lc_trainer *t)
 const lc_precision_ops *lc_trainer_precision(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, NULL);
-    return t->precision;
+    return &t->precision;
 }
 const char *lc_trainer_default_root_dir(const lc_trainer *t)
 {
