@@ -115,8 +115,6 @@ static outcome of_message(void)
 
 /* Structs that several kinds share, and structs with another name. */
 typedef lc_norm_init_args lc_layer_norm_init_args, lc_rms_norm_init_args, lc_group_norm_init_args;
-typedef lc_attention_inputs lc_multihead_attention_forward_args;
-typedef lc_rnn_io lc_rnn_forward_args;
 typedef lc_adam_args lc_adamw_args;
 
 /* X(KIND of KIND_args, the call with `a`, which sets `o`) */
