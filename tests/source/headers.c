@@ -85,8 +85,8 @@ lc_tensor *elementwise(lc_tensor *x, lc_tensor *y, double s)
     x = lc_gelu(x, .tanh = true);
     x = lc_leaky_relu(x, .slope = 0);
     x = lc_elu(x, .slope = s);
-    x = lc_clamp(x, .min = LC_SOME(0));
-    x = lc_clamp(x, .max = LC_SOME(s), .min = LC_SOME(0));
+    x = lc_clamp(x, .min = 0);
+    x = lc_clamp(x, .max = s, .min = 0);
     x = lc_hardtanh(x, -1, s);
     x = lc_glu(x, 1);
     x = lc_cast(x, LC_F64);
@@ -105,9 +105,9 @@ lc_tensor *reductions(lc_tensor *x, int n, size_t m)
 #define REDUCTION_LIST(X) X(lc_sum) X(lc_mean) X(lc_amax) X(lc_amin) X(lc_var) X(lc_std) X(lc_norm) X(lc_logsumexp)
     REDUCTION_LIST(REDUCTION)
     x = lc_argmax(x);
-    x = lc_argmax(x, .keepdim = true, .dim = LC_SOME(n));
+    x = lc_argmax(x, .keepdim = true, .dim = n);
     x = lc_argmin(x);
-    x = lc_argmin(x, .dim = LC_SOME(0));
+    x = lc_argmin(x, .dim = 0);
     x = lc_softmax(x, 1);
     x = lc_log_softmax(x, 1);
     x = lc_cumsum(x, 1);
