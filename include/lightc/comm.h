@@ -74,6 +74,7 @@ typedef struct lc_comm_call {
     const void *in; /* this rank's input; NULL if it has none */
     void *out;      /* this rank's output */
     int64_t count;  /* of the whole for broadcast, reduce, all_reduce, send, recv; else of one rank's part */
+    void *reserved[2];
 } lc_comm_call;
 
 /* Totals of a communicator so far. */

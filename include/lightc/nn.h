@@ -93,6 +93,7 @@ typedef struct lc_batch_norm_layer {
     double eps, momentum;
     bool no_tracking; /* training leaves running_mean and running_var unchanged (track_running_stats = False, later) */
     lc_comm *comm;    /* lc_sync_batch_norm; NULL: none */
+    void *reserved[2];
 } lc_batch_norm_layer;
 typedef lc_batch_norm_layer lc_batch_norm1d, lc_batch_norm2d, lc_batch_norm3d;
 typedef struct lc_batch_norm_init_args {

@@ -35,6 +35,8 @@ lc_status lc__device_copy(const lc_device *to_on, void *to, const lc_device *fro
 
 /* plugin.c: loads the backend of that name from a shared object. It stays loaded. */
 lc_status lc__device_plugin(const char *name, const lc_backend_ops **out) LC_MUST_USE;
+/* plugin.c: a full copy of the vtable that it brings, which may be shorter. free() frees it. */
+lc_status lc__backend_take(const char *name, const lc_backend_ops *given, const lc_backend_ops **out) LC_MUST_USE;
 
 /* The operator of that name, among all that a plan can contain but those of programs; NULL: there is none. */
 const lc_op *lc__op_find(const char *name);

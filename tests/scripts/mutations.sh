@@ -299,6 +299,9 @@ mutate 'too little memory skips pictures' src/data/image_dataset.c 's/status == 
 mutate 'pictures turned though nobody asked' src/image/jpeg.c 's/if (r->file->exif_transpose) jpeg/jpeg/' test_images:turned
 mutate 'pictures of any size' src/image/image.c 's/ || pixels > file->max_pixels)/)/' test_image:too_large
 mutate 'hooks named by each that passes an error on' src/core/hooks/hooks.c 's/    else if (lc__names_hook(t))\n        return s;//' test_said_once
+mutate 'slots beyond the end of a vtable' src/base/args.c 's/memcpy(to, given, \*(const size_t \*)given)/memcpy(to, given, size)/' test_sizes:vtables
+mutate 'reserved members of operators ignored' src/record/record.c 's/    LC_TRY(lc__reserved_check(op->reserved, "lc_op"));\n//' test_sizes:reserved
+mutate 'reserved members of kernels ignored' src/engine/plan/choose_kernel.c 's/lc__reserved_check(call->kernel->reserved, "lc_kernel")/LC_OK/' test_sizes:reserved
 }
 
 if [ $list = 0 ]; then
