@@ -136,7 +136,7 @@ typedef struct lc_comm_ops {
 /* How the ranks of a group exchange data before they can communicate: each gives `bytes` bytes and gets those of all,
  * in the order of ranks. Collective; waits. */
 typedef struct lc_meeting {
-    size_t size; /* LC_MEETING_INIT */
+    size_t size; /* LC_MEETING_INIT; in C++ LC_OPS */
     lc_status (*all_gather)(void *ctx, const void *mine, void *all, size_t bytes);
     void *ctx;
     /* OPTIONAL: returns an error if waiting for the others has become pointless. Called several times a second while
