@@ -76,7 +76,7 @@ static lc_status validation_step(lc_module *self, const lc_batch *batch, int64_t
     (void)batch_idx, (void)dataloader_idx;
     model *m = (model *)self;
     lc_tensor *logits = m->kind->logits(m, batch->x); /* [N,10] */
-    lc_tensor *right = lc_eq(lc_argmax(logits, .dim = LC_SOME(1)), batch->y);
+    lc_tensor *right = lc_eq(lc_argmax(logits, .dim = 1), batch->y);
     lc_log(self, "val_loss", lc_cross_entropy(logits, batch->y));
     lc_log(self, "val_acc", lc_mean(lc_cast(right, LC_F32)), .prog_bar = true);
     return LC_OK;

@@ -235,8 +235,8 @@ int main(int argc, char **argv)
     m->seed = (uint64_t)opt.seed;
     LC_MAIN_TRY(read_text(m->args.data, &m->text));
     int64_t split = lc_text_length(m->text) * 9 / 10;
-    LC_MAIN_TRY(lc_text_windows(m->text, 0, split, m->args.context, 0, &m->train));
-    LC_MAIN_TRY(lc_text_windows(m->text, split, 0, m->args.context, 0, &m->val));
+    LC_MAIN_TRY(lc_text_windows(m->text, 0, split, m->args.context, LC_UNSET, &m->train));
+    LC_MAIN_TRY(lc_text_windows(m->text, split, LC_UNSET, m->args.context, LC_UNSET, &m->val));
     lc_module_init(&m->base, &gpt_ops, m->seed);
     build(m);
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));

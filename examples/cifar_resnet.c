@@ -48,7 +48,7 @@ static lc_status test_step(lc_module *self, const lc_batch *batch, int64_t batch
     (void)batch_idx, (void)dataloader_idx;
     lc_tensor *logits = lc_resnet_forward(&((classifier *)self)->net, batch->x);
     lc_log(self, "test_loss", lc_cross_entropy(logits, batch->y));
-    lc_log(self, "test_acc", lc_mean(lc_cast(lc_eq(lc_argmax(logits, .dim = LC_SOME(1)), batch->y), LC_F32)));
+    lc_log(self, "test_acc", lc_mean(lc_cast(lc_eq(lc_argmax(logits, .dim = 1), batch->y), LC_F32)));
     return LC_OK;
 }
 

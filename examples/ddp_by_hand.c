@@ -156,7 +156,7 @@ static lc_status test(training *t, lc_dataloader *loader)
         if (!batch) break;
         if (batch->size == 0) continue; /* fewer samples were left than there are ranks */
         LC_TRY(lc_step_begin(t->graph, (uint64_t)t->step++, 0));
-        lc_tensor *answer = lc_argmax(forward(&t->model, batch->x), .dim = LC_SOME(1));
+        lc_tensor *answer = lc_argmax(forward(&t->model, batch->x), .dim = 1);
         LC_TRY(lc_item(lc_sum(lc_cast(lc_eq(answer, batch->y), LC_F32)), &right));
         LC_TRY(lc_step_end(t->graph));
         counts[0] += right, counts[1] += (double)batch->size;

@@ -69,7 +69,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t 
 static lc_tensor *evaluate(lc_module *self, const lc_batch *batch, const char *loss_name, const char *accuracy_name)
 {
     lc_tensor *logits = forward((cnn *)self, batch->x);
-    lc_tensor *right = lc_eq(lc_argmax(logits, .dim = LC_SOME(1)), batch->y);
+    lc_tensor *right = lc_eq(lc_argmax(logits, .dim = 1), batch->y);
     lc_log(self, loss_name, lc_cross_entropy(logits, batch->y), .prog_bar = true);
     lc_log(self, accuracy_name, lc_mean(lc_cast(right, LC_F32)), .prog_bar = true);
     return logits;

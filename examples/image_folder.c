@@ -76,7 +76,7 @@ static lc_status test_step(lc_module *self, const lc_batch *batch, int64_t batch
 {
     (void)batch_idx, (void)dataloader_idx;
     lc_tensor *logits = forward((cnn *)self, batch->x);
-    lc_tensor *right = lc_eq(lc_argmax(logits, .dim = LC_SOME(1)), batch->y);
+    lc_tensor *right = lc_eq(lc_argmax(logits, .dim = 1), batch->y);
     lc_log(self, "test_loss", lc_cross_entropy(logits, batch->y));
     lc_log(self, "test_acc", lc_mean(lc_cast(right, LC_F32)));
     return LC_OK;

@@ -79,7 +79,8 @@ enum { LC_OFF = 0, LC_ON = 1, LC_AUTO = 2 };
         args;                                                                                                          \
     })
 
-/* A vtable with its size and the members given, made in a function: for C++17, which has no designated initializers.
+/* A vtable, an lc_meeting or an lc_module_class with its size and the members given, made in a function: for C++17,
+ * which has no designated initializers, so that LC_MODULE_OPS_INIT and the like are for C.
  * lc_module_ops ops = LC_OPS(lc_module_ops, .name = "net", .training_step = step). */
 #define LC_OPS(type, ...) LC_OPS_(LC_UNIQUE_, type, __VA_ARGS__, )
 #define LC_OPS_(ops, type, ...)                                                                                        \

@@ -15,6 +15,7 @@
  * queue for each device: kernels enqueue their work and return. Its first error is kept, and every later call
  * returns it. */
 typedef struct lc_backend_ops {
+    size_t size;      /* LC_BACKEND_OPS_INIT(name) */
     const char *name; /* "cpu" */
     /* The host reads and writes the device's memory as its own, and a kernel has done its work when run() returns. Then
      * what follows `kernels` below is not called, and may be NULL. */
@@ -103,6 +104,8 @@ typedef struct lc_backend_ops {
     void (*program_free)(void *device, void *program);
 } lc_backend_ops;
 
+#define LC_BACKEND_OPS_INIT(text) .size = sizeof(lc_backend_ops), .name = (text)
+
 /* ---- plug-ins ---- */
 
 #define LC_BACKEND_SYMBOL "lc_backend_entry"
@@ -125,7 +128,7 @@ typedef struct lc_backend_host {
     bool (*has_bad_index)(const lc_call *call);
 } lc_backend_host;
 
-/* The symbol of a plug-in: its backend, or NULL after host->fail. */
+/* The symbol of a plug-in: its backend, of which the library takes a copy, or NULL after host->fail. */
 typedef const lc_backend_ops *lc_backend_entry_fn(const lc_backend_host *host);
 
 #endif

@@ -74,6 +74,7 @@ typedef struct lc_comm_call {
     const void *in; /* this rank's input; NULL if it has none */
     void *out;      /* this rank's output */
     int64_t count;  /* of the whole for broadcast, reduce, all_reduce, send, recv; else of one rank's part */
+    void *reserved[2];
 } lc_comm_call;
 
 /* Totals of a communicator so far. */
@@ -135,7 +136,7 @@ typedef struct lc_comm_ops {
 /* How the ranks of a group exchange data before they can communicate: each gives `bytes` bytes and gets those of all,
  * in the order of ranks. Collective; waits. */
 typedef struct lc_meeting {
-    size_t size; /* LC_MEETING_INIT */
+    size_t size; /* LC_MEETING_INIT; in C++ LC_OPS */
     lc_status (*all_gather)(void *ctx, const void *mine, void *all, size_t bytes);
     void *ctx;
     /* OPTIONAL: returns an error if waiting for the others has become pointless. Called several times a second while

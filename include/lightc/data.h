@@ -188,8 +188,9 @@ LC_API int64_t lc_text_length(const lc_text *t);
 LC_API int lc_text_encode(const lc_text *t, unsigned char c); /* -1: c doesn't occur */
 LC_API unsigned char lc_text_decode(const lc_text *t, int64_t token);
 
-/* Windows over the tokens [begin, end) (end 0: to the end): sample i is x = tokens[s .. s+T), y = tokens[s+1 .. s+T+1),
- * both i64 [T], with s = begin + i * stride. stride 0: T (contiguous, each token predicted once). */
+/* Windows over the tokens [begin, end) (end LC_UNSET: to the end): sample i is x = tokens[s .. s+T), y = tokens[s+1 ..
+ * s+T+1), both i64 [T], with s = begin + i * stride. stride LC_UNSET: T (contiguous, each token predicted once).
+ */
 LC_API lc_status lc_text_windows(lc_text *t, int64_t begin, int64_t end, int64_t window, int64_t stride,
                                  lc_dataset **out) LC_MUST_USE;
 

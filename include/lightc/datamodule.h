@@ -56,6 +56,7 @@ typedef struct lc_datasets {
     int64_t batch_size;                       /* 0: 1 */
     int num_workers;                          /* may be LC_WORKERS_AUTO */
     uint64_t seed;                            /* of the shuffling of `train` */
+    void *reserved[2];
 } lc_datasets;
 
 LC_BEGIN_DECLS

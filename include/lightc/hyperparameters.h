@@ -24,7 +24,7 @@
 #include <lightc/options.h>
 
 typedef struct lc_module_class {
-    size_t size; /* LC_MODULE_CLASS_INIT(name) */
+    size_t size; /* LC_MODULE_CLASS_INIT(name); in C++ LC_OPS */
     const char *name;
     /* ---- REQUIRED ---- */
     size_t module_size; /* of the struct that begins with an lc_module */

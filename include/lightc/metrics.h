@@ -73,6 +73,7 @@ typedef struct lc_metric_batch {
     const float *values;    /* instead of targets, in regression: [n, columns] */
     const float *weights;   /* Mean: weight of each; NULL: 1 */
     int64_t n_targets;      /* entries of targets or values; 0: as many as the metric expects */
+    void *reserved[2];
 } lc_metric_batch;
 
 typedef struct lc_metric_ops {

@@ -93,6 +93,7 @@ typedef struct lc_batch_norm_layer {
     double eps, momentum;
     bool no_tracking; /* training leaves running_mean and running_var unchanged (track_running_stats = False, later) */
     lc_comm *comm;    /* lc_sync_batch_norm; NULL: none */
+    void *reserved[2];
 } lc_batch_norm_layer;
 typedef lc_batch_norm_layer lc_batch_norm1d, lc_batch_norm2d, lc_batch_norm3d;
 typedef struct lc_batch_norm_init_args {
@@ -274,19 +275,19 @@ typedef struct lc_multihead_attention_init_args {
     lc_dtype dtype;
 } lc_multihead_attention_init_args;
 LC_DEFAULTS(lc_multihead_attention_init, lc_multihead_attention_init_args, )
-typedef struct lc_attention_inputs {
+typedef struct lc_multihead_attention_forward_args {
     size_t size;
     lc_tensor *query, *key, *value; /* key, value NULL: self-attention */
     lc_tensor *attn_mask;           /* added to the scores: [S, T], or [B, heads, S, T] */
     bool causal;
-} lc_attention_inputs;
-LC_DEFAULTS(lc_multihead_attention_forward, lc_attention_inputs, )
+} lc_multihead_attention_forward_args;
+LC_DEFAULTS(lc_multihead_attention_forward, lc_multihead_attention_forward_args, )
 #define lc_multihead_attention_init(l, parent, name, embed_dim, ...)                                                   \
     LC_CALL_INIT(lc_multihead_attention_init, lc_multihead_attention_init_args, (l, parent, name, embed_dim, ),        \
                  .num_heads = __VA_ARGS__)
 /* lc_multihead_attention_forward(&m->attn, x, .causal = true); (&m->attn, q, .key = k, .value = v) */
 #define lc_multihead_attention_forward(l, ...)                                                                         \
-    LC_CALL_(LC_UNIQUE_, lc_attention_inputs, lc_multihead_attention_forward_defaults(),                               \
+    LC_CALL_(LC_UNIQUE_, lc_multihead_attention_forward_args, lc_multihead_attention_forward_defaults(),               \
              lc_multihead_attention_forward_at, (l, ), (, LC_HERE), .query = __VA_ARGS__, )
 
 /* ---- LSTM, GRU ----
@@ -315,23 +316,23 @@ typedef struct lc_rnn_init_args {
     lc_dtype dtype;
 } lc_rnn_init_args;
 LC_DEFAULTS(lc_rnn_init, lc_rnn_init_args, .num_layers = 1)
-typedef struct lc_rnn_io {
+typedef struct lc_rnn_forward_args {
     size_t size;
     lc_tensor *x;
     lc_tensor *h0, *c0;   /* NULL: zeros */
     lc_tensor **hn, **cn; /* receive the last states; NULL: not wanted */
-} lc_rnn_io;
-LC_DEFAULTS(lc_rnn_forward, lc_rnn_io, )
+} lc_rnn_forward_args;
+LC_DEFAULTS(lc_rnn_forward, lc_rnn_forward_args, )
 #define lc_lstm_init(l, parent, name, input_size, ...)                                                                 \
     LC_CALL_INIT(lc_rnn_init, lc_rnn_init_args, (l, false, parent, name, input_size, ), .hidden_size = __VA_ARGS__)
 #define lc_gru_init(l, parent, name, input_size, ...)                                                                  \
     LC_CALL_INIT(lc_rnn_init, lc_rnn_init_args, (l, true, parent, name, input_size, ), .hidden_size = __VA_ARGS__)
 /* y = lc_lstm_forward(&m->lstm, x, .hn = &h) */
 #define lc_lstm_forward(l, ...)                                                                                        \
-    LC_CALL_(LC_UNIQUE_, lc_rnn_io, lc_rnn_forward_defaults(), lc_rnn_forward_at, (l, ), (, LC_HERE),                  \
+    LC_CALL_(LC_UNIQUE_, lc_rnn_forward_args, lc_rnn_forward_defaults(), lc_rnn_forward_at, (l, ), (, LC_HERE),        \
              .x = __VA_ARGS__, )
 #define lc_gru_forward(l, ...)                                                                                         \
-    LC_CALL_(LC_UNIQUE_, lc_rnn_io, lc_rnn_forward_defaults(), lc_rnn_forward_at, (l, ), (, LC_HERE),                  \
+    LC_CALL_(LC_UNIQUE_, lc_rnn_forward_args, lc_rnn_forward_defaults(), lc_rnn_forward_at, (l, ), (, LC_HERE),        \
              .x = __VA_ARGS__, )
 
 /* ---- Sequential: children "0", "1", ... ----
@@ -397,12 +398,12 @@ LC_API lc_tensor *lc_flatten_forward_at(lc_flatten *l, lc_tensor *x, lc_site sit
 
 LC_API void lc_multihead_attention_init_with(lc_multihead_attention *l, void *parent, const char *name,
                                              int64_t embed_dim, const lc_multihead_attention_init_args *options);
-LC_API lc_tensor *lc_multihead_attention_forward_at(lc_multihead_attention *l, const lc_attention_inputs *in,
-                                                    lc_site site);
+LC_API lc_tensor *lc_multihead_attention_forward_at(lc_multihead_attention *l,
+                                                    const lc_multihead_attention_forward_args *in, lc_site site);
 
 LC_API void lc_rnn_init_with(lc_rnn *l, bool gru, void *parent, const char *name, int64_t input_size,
                              const lc_rnn_init_args *options);
-LC_API lc_tensor *lc_rnn_forward_at(lc_rnn *l, const lc_rnn_io *io, lc_site site);
+LC_API lc_tensor *lc_rnn_forward_at(lc_rnn *l, const lc_rnn_forward_args *io, lc_site site);
 
 LC_API void lc_sequential_init(lc_sequential *seq, void *parent, const char *name);
 /* Zeroed memory for the next layer, named seq->next; NULL if there is none (seq's root keeps the error; the LAYER_init

@@ -151,6 +151,7 @@ struct lc_kernel {
     void (*run)(const lc_call *call);
     /* OPTIONAL: free state. */
     void (*release)(lc_call *call);
+    void *reserved[2]; /* zero */
 };
 
 /* ---- the operator ---- */
@@ -188,6 +189,7 @@ struct lc_op {
     const char *inputs;
     /* OPTIONAL (name): the name that users know, if it depends on the ints: conv1d, conv2d. Static. */
     const char *(*title)(int n_int, const int64_t *ints);
+    void *reserved[2]; /* zero */
 };
 
 LC_BEGIN_DECLS

@@ -8,7 +8,7 @@
  *   y = lc_sum(x);                                    all dimensions
  *   y = lc_sum(x, .dims = LC_DIMS(0, 2, 3), .keepdim = true);
  *   y = lc_reshape(x, 8, -1);
- *   y = lc_clamp(x, .min = LC_SOME(0.0));
+ *   y = lc_clamp(x, .min = 0);
  *
  * Dimensions may count from the end (-1 is the last). Operands broadcast as in NumPy. Data types do not mix: where
  * PyTorch would convert silently, write lc_cast. Functions return a step tensor; errors are sticky and reported by the
@@ -20,14 +20,6 @@
 #define LIGHTC_OPS_MATH_H
 
 #include <lightc/ops_types.h>
-
-/* A number that may be absent. */
-typedef struct lc_optional {
-    bool given;
-    double value;
-} lc_optional;
-
-#define LC_SOME(number) LC_LITERAL(lc_optional, true, (double)(number))
 
 /* x, then what to reduce over. */
 typedef struct lc_reduce_args {
@@ -44,17 +36,17 @@ LC_DEFAULTS(lc_reduce, lc_reduce_args, .correction = 1, .p = 2)
 typedef struct lc_arg_args {
     size_t size;
     lc_tensor *x;
-    lc_optional dim; /* none: over all elements, as if flattened */
+    int64_t dim; /* not given: over all elements, as if flattened */
     bool keepdim;
 } lc_arg_args;
-LC_DEFAULTS(lc_arg, lc_arg_args, )
+LC_DEFAULTS(lc_arg, lc_arg_args, .dim = LC_UNSET)
 
 typedef struct lc_clamp_args {
     size_t size;
     lc_tensor *x;
-    lc_optional min, max;
+    double min, max; /* one of the two is given */
 } lc_clamp_args;
-LC_DEFAULTS(lc_clamp, lc_clamp_args, )
+LC_DEFAULTS(lc_clamp, lc_clamp_args, .min = LC_NOT_GIVEN, .max = LC_NOT_GIVEN)
 
 typedef struct lc_gelu_args {
     size_t size;

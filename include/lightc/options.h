@@ -259,6 +259,7 @@ typedef struct lc_option_set {
     const lc_option *options;
     int n;
     void *target;
+    void *reserved[2];
 } lc_option_set;
 
 LC_BEGIN_DECLS

@@ -160,8 +160,12 @@ LC_API int64_t lc_trainer_min_epochs(const lc_trainer *t);
 LC_API int64_t lc_trainer_max_steps(const lc_trainer *t);
 LC_API int64_t lc_trainer_min_steps(const lc_trainer *t);
 LC_API int64_t lc_trainer_accumulate_grad_batches(const lc_trainer *t); /* as set last */
-/* The number of batches between validations; -1: at the end of an epoch of unknown length, -2: by time, -3: by
- * optimizer steps. */
+/* The number of batches between validations, or one of these. */
+enum {
+    LC_VAL_EPOCH_END = -1, /* at the end of an epoch of unknown length */
+    LC_VAL_TIME = -2,      /* after a time */
+    LC_VAL_STEPS = -3,     /* after a number of optimizer steps */
+};
 LC_API int64_t lc_trainer_val_check_batch(const lc_trainer *t);
 LC_API bool lc_trainer_enable_validation(const lc_trainer *t);
 LC_API int lc_trainer_global_rank(const lc_trainer *t);

@@ -34,7 +34,7 @@ LC_DEFAULTS(lc_load, lc_load_args, )
 
 /* The outcome, also of a call that failed because names or shapes differ. */
 typedef struct lc_load_result {
-    size_t size;
+    size_t size;                   /* LC_LOAD_RESULT_INIT */
     char *message;                 /* all differences, in one sentence; NULL: none */
     int64_t n_loaded, n_converted; /* tensors; those that the file stores in another data type */
     char **missing;                /* names of the module that the file does not have */
@@ -44,10 +44,20 @@ typedef struct lc_load_result {
     int64_t n_missing, n_unexpected, n_mismatched, n_skipped;
 } lc_load_result;
 
+#ifdef __cplusplus
+static inline lc_load_result lc_load_result_init_()
+{
+    lc_load_result r = {};
+    r.size = sizeof(r);
+    return r;
+}
+#define LC_LOAD_RESULT_INIT lc_load_result_init_()
+#else
 #define LC_LOAD_RESULT_INIT                                                                                            \
     {                                                                                                                  \
         .size = sizeof(lc_load_result)                                                                                 \
     }
+#endif
 
 LC_BEGIN_DECLS
 

@@ -102,7 +102,7 @@ static void describe(const void *set, char *text, size_t size)
 }
 
 const lc_backend_ops lc__cpu_backend = {
-    .name = "cpu",
+    LC_BACKEND_OPS_INIT("cpu"),
     .host_memory = true,
     .arena_reserve = lc__cpu_arena_reserve,
     .arena_commit = lc__cpu_arena_commit,

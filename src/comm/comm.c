@@ -389,6 +389,7 @@ lc_status lc_comm_start(lc_comm *c, const lc_comm_call *call, lc_request **reque
     LC__NEEDS(call, LC_ERR_ARGUMENT);
     if (request) *request = NULL;
     if (c->failed < 0) return fail(c, c->failed);
+    LC_TRY(lc__reserved_check(call->reserved, "lc_comm_call"));
     LC_TRY(lc__call_check(call, c->rank, c->size));
     if (!request) LC_TRY(check_own(c, call));
     if (c->announcer >= 0)

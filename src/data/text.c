@@ -145,8 +145,8 @@ lc_status lc_text_windows(lc_text *t, int64_t begin, int64_t end, int64_t window
     LC__IS(t, TEXT, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
-    if (end == 0) end = t->length;
-    if (stride == 0) stride = window;
+    if (end == LC_UNSET) end = t->length;
+    if (stride == LC_UNSET) stride = window;
     if (begin < 0 || end > t->length || begin > end)
         return lc_fail(LC_ERR_ARGUMENT, "windows over tokens %lld to %lld are not in a text of %lld", (long long)begin,
                        (long long)end, (long long)t->length);

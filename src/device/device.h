@@ -37,6 +37,8 @@ lc_status lc__device_copy(const lc_device *to_on, void *to, const lc_device *fro
 lc_status lc__device_plugin(const char *name, const lc_backend_ops **out) LC_MUST_USE;
 /* Whether the folder of LIGHTC_BACKEND_PATH has that shared object: why it cannot be loaded is then worth saying. */
 bool lc__device_has_plugin(const char *name);
+/* plugin.c: a full copy of the vtable that it brings, which may be shorter. free() frees it. */
+lc_status lc__backend_take(const char *name, const lc_backend_ops *given, const lc_backend_ops **out) LC_MUST_USE;
 
 /* The operator of that name, among all that a plan can contain except those of programs; NULL: there is none. */
 const lc_op *lc__op_find(const char *name);

@@ -4,6 +4,7 @@
 #include "device/device.h"
 #include "base/library.h"
 
+#include "base/args.h"
 #include "builtin.h"
 
 #include <dlfcn.h>
@@ -50,6 +51,21 @@ static lc_status open_file(const char *name, void **library)
         name, lc_error_message(), named ? "" : "; set LIGHTC_BACKEND_PATH to the folder that has it");
 }
 
+lc_status lc__backend_take(const char *name, const lc_backend_ops *given, const lc_backend_ops **out)
+{
+    lc_backend_ops full = {0};
+    LC_TRY(lc__ops_take(&full, sizeof full, given, offsetof(lc_backend_ops, program_begin), "a backend",
+                        "LC_BACKEND_OPS_INIT"));
+    if (!full.name || strcmp(full.name, name) != 0)
+        return lc_fail(LC_ERR_CONFIG, "liblightc_%s.so has a backend with another name, %s", name,
+                       full.name ? full.name : "none");
+    lc_backend_ops *copy = malloc(sizeof *copy);
+    if (!copy) return lc_fail(LC_ERR_MEMORY, "out of memory for a backend");
+    *copy = full;
+    *out = copy;
+    return LC_OK;
+}
+
 lc_status lc__device_plugin(const char *name, const lc_backend_ops **out)
 {
     void *library;
@@ -58,20 +74,15 @@ lc_status lc__device_plugin(const char *name, const lc_backend_ops **out)
     LC_TRY(open_file(name, &library));
     lc_backend_entry_fn *entry;
     *(void **)&entry = dlsym(library, LC_BACKEND_SYMBOL);
-    lc_status status = LC_OK;
+    lc_status status = LC_ERR_CONFIG;
+    const lc_backend_ops *given = NULL;
     if (!entry)
-        status = lc_fail(LC_ERR_CONFIG,
-                         "accelerator=%s: liblightc_%s.so is not a backend of lightc: it has no " LC_BACKEND_SYMBOL,
-                         name, name);
-    else if (!(*out = entry(lc__builtin.plugins)))
-        status = lc_fail_context(LC_ERR_CONFIG, "accelerator=%s", name);
-    else if (!(*out)->name || strcmp((*out)->name, name) != 0)
-        status = lc_fail(LC_ERR_CONFIG, "accelerator=%s: liblightc_%s.so has a backend with another name, %s", name,
-                         name, (*out)->name ? (*out)->name : "none");
+        (void)lc_fail(status, "liblightc_%s.so is not a backend of lightc: it has no " LC_BACKEND_SYMBOL, name);
+    else if ((given = entry(lc__builtin.plugins)))
+        status = lc__backend_take(name, given, out);
     if (status >= 0) return LC_OK;
-    *out = NULL;
     dlclose(library);
-    return status;
+    return lc_fail_context(status, "accelerator=%s", name);
 }
 
 const lc_op *lc__op_find(const char *name)

@@ -62,6 +62,7 @@ lc_status lc_metric_update(lc_metric *m, const lc_metric_batch *batch)
 {
     LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     LC__NEEDS(batch, LC_ERR_ARGUMENT);
+    LC_TRY(lc__reserved_check(batch->reserved, "lc_metric_batch"));
     if (batch->n < 0 || batch->columns < 1)
         return lc_fail(LC_ERR_ARGUMENT, "%s: invalid batch of %lld samples with %lld columns", m->ops.name,
                        (long long)batch->n, (long long)batch->columns);

@@ -3,6 +3,7 @@
 #include <lightc/plugin.h>
 #include "base/handle.h"
 #include "base/library.h"
+#include "module/module_class.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -31,9 +32,7 @@ static lc_status check(const lc_plugin_info *info, const char *path)
                        "%s was built with headers whose structures differ in size from this library's (both have "
                        "version %s); recompile it",
                        path, LC_VERSION_STRING);
-    if (!info->module || info->module->size != sizeof(lc_module_class))
-        return lc_fail(LC_ERR_FORMAT, "%s contains no module class that starts with LC_MODULE_CLASS_INIT(name)", path);
-    return LC_OK;
+    return lc__module_class_check(info->module) < 0 ? lc_fail_context(LC_ERR_FORMAT, "%s", path) : LC_OK;
 }
 
 lc_status lc_plugin_open(const char *path, lc_plugin **out)

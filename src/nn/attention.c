@@ -6,7 +6,7 @@
 
 static lc_tensor *forward(lc_module *self, lc_tensor *x, lc_site site)
 {
-    lc_attention_inputs in = lc_multihead_attention_forward_defaults();
+    lc_multihead_attention_forward_args in = lc_multihead_attention_forward_defaults();
     in.query = x;
     return lc_multihead_attention_forward_at((lc_multihead_attention *)self, &in, site);
 }
@@ -65,7 +65,7 @@ static lc_tensor *split_heads(lc_multihead_attention *l, lc_tensor *x, lc_site s
 
 /* Attention with dropout of the weights, which the fused operator does not support. */
 static lc_tensor *attend_with_dropout(lc_multihead_attention *l, lc_tensor *q, lc_tensor *k, lc_tensor *v,
-                                      const lc_attention_inputs *in, lc_site site)
+                                      const lc_multihead_attention_forward_args *in, lc_site site)
 {
     double scale = 1 / sqrt((double)(l->embed_dim / l->num_heads));
     lc_tensor *scores = lc_matmul_at(lc_mul_scalar_at(q, scale, site), lc_transpose_at(k, 2, 3, site), site);
@@ -79,9 +79,10 @@ static lc_tensor *attend_with_dropout(lc_multihead_attention *l, lc_tensor *q, l
     return lc_matmul_at(weights, v, site);
 }
 
-lc_tensor *lc_multihead_attention_forward_at(lc_multihead_attention *l, const lc_attention_inputs *inputs, lc_site site)
+lc_tensor *lc_multihead_attention_forward_at(lc_multihead_attention *l,
+                                             const lc_multihead_attention_forward_args *inputs, lc_site site)
 {
-    lc_attention_inputs in = lc_multihead_attention_forward_defaults();
+    lc_multihead_attention_forward_args in = lc_multihead_attention_forward_defaults();
     LC_LAYER_TAKE(in, lc_multihead_attention_forward, inputs, "multihead_attention", site);
     LC_LAYER_FORWARD(l, "multihead_attention", "lc_multihead_attention_init", site);
     lc_tensor *key = in.key ? in.key : in.query, *value = in.value ? in.value : key;

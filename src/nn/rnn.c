@@ -6,7 +6,7 @@
 
 static lc_tensor *forward(lc_module *self, lc_tensor *x, lc_site site)
 {
-    lc_rnn_io io = lc_rnn_forward_defaults();
+    lc_rnn_forward_args io = lc_rnn_forward_defaults();
     io.x = x;
     return lc_rnn_forward_at((lc_rnn *)self, &io, site);
 }
@@ -59,7 +59,7 @@ void lc_rnn_init_with(lc_rnn *l, bool gru, void *parent, const char *name, int64
 }
 
 /* One layer in one direction; stores the final states in h[i], c[i] if wanted. x [B,S,I] -> [B,S,H] */
-static lc_tensor *run_one(lc_rnn *l, int i, bool reverse, lc_tensor *x, const lc_rnn_io *io, lc_tensor **h,
+static lc_tensor *run_one(lc_rnn *l, int i, bool reverse, lc_tensor *x, const lc_rnn_forward_args *io, lc_tensor **h,
                           lc_tensor **c, lc_site site)
 {
     lc_rnn_args a = lc_rnn_defaults();
@@ -75,9 +75,9 @@ static lc_tensor *run_one(lc_rnn *l, int i, bool reverse, lc_tensor *x, const lc
     return reverse ? lc_flip_at(y, 1, (int64_t[]){1}, site) : y;
 }
 
-lc_tensor *lc_rnn_forward_at(lc_rnn *l, const lc_rnn_io *given, lc_site site)
+lc_tensor *lc_rnn_forward_at(lc_rnn *l, const lc_rnn_forward_args *given, lc_site site)
 {
-    lc_rnn_io io = lc_rnn_forward_defaults();
+    lc_rnn_forward_args io = lc_rnn_forward_defaults();
     LC_LAYER_TAKE(io, lc_rnn_forward, given, "rnn", site);
     LC_LAYER_FORWARD(l, "rnn", "lc_lstm_init or lc_gru_init", site);
     int directions = l->bidirectional ? 2 : 1, n = l->num_layers * directions;

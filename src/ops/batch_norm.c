@@ -231,8 +231,7 @@ static statistics statistics_of_ranks(lc_tensor *x, lc_comm *comm, lc_site site)
     lc_tensor *off = lc_mul_at(counts, lc_square_at(lc_sub_at(means, s.mean, site), site), site);
     lc_tensor *squares = lc_add_at(within, LC__CALL_AT(lc_sum, lc_reduce, (), site, .x = off, .dims = ranks), site);
     s.var = lc_div_at(squares, total, site);
-    lc_tensor *others =
-        LC__CALL_AT(lc_clamp, lc_clamp, (), site, .x = lc_add_scalar_at(total, -1, site), .min = LC_SOME(1));
+    lc_tensor *others = LC__CALL_AT(lc_clamp, lc_clamp, (), site, .x = lc_add_scalar_at(total, -1, site), .min = 1);
     s.unbiased = lc_div_at(squares, others, site);
     return s;
 }

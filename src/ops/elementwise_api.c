@@ -129,10 +129,11 @@ lc_tensor *lc_gelu_at(const lc_gelu_args *given, lc_site site)
 lc_tensor *lc_clamp_at(const lc_clamp_args *given, lc_site site)
 {
     LC__TAKE_OP(a, "clamp", lc_clamp, given, site);
-    if (!a.min.given && !a.max.given && !lc__is_bad(a.x))
+    bool has_min = !isnan(a.min), has_max = !isnan(a.max);
+    if (!has_min && !has_max && !lc__is_bad(a.x))
         return lc__refuse(lc_fail(LC_ERR_ARGUMENT, "neither .min nor .max is given"), "clamp", a.x, site);
-    int64_t ints[] = {a.min.given, a.max.given};
-    double floats[] = {a.min.value, a.max.value};
+    int64_t ints[] = {has_min, has_max};
+    double floats[] = {has_min ? a.min : 0, has_max ? a.max : 0};
     return lc_op_call(&lc__op_clamp, 1, &a.x, 2, ints, 2, floats, site);
 }
 

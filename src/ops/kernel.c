@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels of a call, and those that programs add. */
 #include "ops/kernel.h"
+#include "base/args.h"
 #include "base/handle.h"
 
 #include <errno.h>
@@ -46,6 +47,8 @@ static lc_status check(const lc_op *op, const char *backend, const lc_kernel *ke
     if (!n || n >= sizeof((added *)NULL)->backend || strchr(backend, ':'))
         return lc_fail(LC_ERR_ARGUMENT, "lc_op_add_kernel: \"%.60s\" is not the name of a backend, such as \"cuda\"",
                        backend);
+    LC_TRY(lc__reserved_check(op->reserved, "lc_op"));
+    LC_TRY(lc__reserved_check(kernel->reserved, "lc_kernel"));
     if (kernel != op->kernel && kernel->run) return LC_OK;
     return lc_fail(LC_ERR_ARGUMENT, "lc_op_add_kernel: %s",
                    kernel->run ? "the kernel of the operator itself is the host's" : "the kernel has no run");

@@ -121,7 +121,7 @@ lc_tensor *lc_cosine_similarity_at(lc_tensor *x, lc_tensor *y, const lc_cosine_a
     lc_tensor *norms[2];
     for (int i = 0; i < 2; i++) {
         lc_tensor *norm = LC__CALL_AT(lc_norm, lc_reduce, (), site, .x = i ? y : x, .dims = along);
-        norms[i] = LC__CALL_AT(lc_clamp, lc_clamp, (), site, .x = norm, .min = LC_SOME(a.eps));
+        norms[i] = LC__CALL_AT(lc_clamp, lc_clamp, (), site, .x = norm, .min = a.eps);
     }
     lc_tensor *products = lc_mul_at(x, y, site);
     return lc_div_at(LC__CALL_AT(lc_sum, lc_reduce, (), site, .x = products, .dims = along),

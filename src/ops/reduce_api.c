@@ -95,9 +95,9 @@ static lc_tensor *call_arg(const lc_op *op, const lc_arg_args *a, lc_site site)
     lc_tensor *x = a->x;
     if (lc__is_bad(x)) return lc__op1(op, x, site);
     int64_t dim = -1;
-    if (a->dim.given) {
+    if (a->dim != LC_UNSET) {
         int ndim = lc_tensor_ndim(x);
-        dim = lc__wrap_dim((int64_t)a->dim.value, ndim);
+        dim = lc__wrap_dim(a->dim, ndim);
         if (dim < 0) dim = ndim + 1; /* no such dimension: -1 would mean all */
     }
     int64_t ints[] = {dim, a->keepdim};

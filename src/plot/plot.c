@@ -107,6 +107,7 @@ static lc_status copy_series(lc_plot *p, int64_t n, const lc_plot_series *series
     bool any = false;
     LC_TRY(new_lines(p, n));
     for (int64_t i = 0; i < n; i++) {
+        LC_TRY(lc__reserved_check(series[i].reserved, "lc_plot_series"));
         if (series[i].n < 0 || (series[i].n && !series[i].y))
             return lc_fail(LC_ERR_ARGUMENT, "series %lld has %lld points and %s y", (long long)i,
                            (long long)series[i].n, series[i].y ? "a" : "no");

@@ -4,6 +4,7 @@
  * A call appends one node to the tape and returns the handle of its result; nothing is computed. While the calls
  * repeat those of a known plan (the usual case), each costs a comparison with that plan's node: shapes need not be
  * inferred again. At the first difference inference takes over. */
+#include "base/args.h"
 #include "base/grow.h"
 #include "record/append.h"
 #include "tensor/initial.h"
@@ -184,6 +185,7 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
     lc_type types[LC_MAX_OUTPUTS];
     bool any_grad;
     int n_out = 0;
+    LC_TRY(lc__reserved_check(op->reserved, "lc_op"));
     LC_TRY(lc__grow(&tape->in, &tape->cap_in, tape->n_in, n_in, "the record of a step"));
     LC_TRY(copy_attributes(g, &a, live, &copies));
     for (const lc_peer *p = g->expanding ? NULL : g->peers; p; p = p->next)

@@ -5,6 +5,7 @@
  * of "mpi" are this program under mpirun, which prints its measurements as lines ("row ..."). As a rank of `lightc
  * launch` the program measures the backend of these ranks. */
 #define _GNU_SOURCE
+#include "base/thread.h"
 #include "bench_comm.h"
 
 #include <errno.h>
@@ -65,10 +66,9 @@ lc_status bench_threads(bench *o, int size)
     LC_TRY(lc_comm_threads(size, comms));
     for (int i = 0; i < size; i++) {
         ranks[i] = (thread_rank){.comm = comms[i], .o = o};
-        int error = pthread_create(&ranks[i].thread, NULL, thread_main, &ranks[i]);
-        if (error) { /* the others would wait for it */
-            fprintf(stderr, "error: cannot start a thread for rank %d: %s\n", i, strerror(error));
-            exit(1);
+        if (lc__thread_start(&ranks[i].thread, thread_main, &ranks[i], "rank %d", i) < 0) {
+            fprintf(stderr, "error: %s\n", lc_error_message());
+            exit(1); /* the others would wait for it */
         }
     }
     for (int i = 0; i < size; i++) pthread_join(ranks[i].thread, NULL);
@@ -165,8 +165,7 @@ lc_status bench_processes(bench *o, int size, const char *backend)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         _exit(getppid() != parent || rank_of(o, backend, &d) < 0);
     }
-    int error = pthread_create(&watcher, NULL, watch, &children);
-    if (error) return lc_fail(LC_ERR_MEMORY, "cannot start a thread for watching the ranks: %s", strerror(error));
+    LC_TRY(lc__thread_start(&watcher, watch, &children, "watching the ranks"));
     desk d = {p, 0, size};
     cpu_set_t before;
     bool known = sched_getaffinity(0, sizeof before, &before) == 0;

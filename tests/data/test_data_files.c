@@ -286,14 +286,16 @@ TEST(text_windows)
     CHECK_EQ(lc_text_decode(t, 7), 't');
     CHECK_EQ(lc_text_decode(t, 8), '?');
     lc_dataset *contiguous, *sliding;
-    CHECK_OK(lc_text_windows(t, 0, 0, 5, 0, &contiguous));
+    CHECK_OK(lc_text_windows(t, 0, LC_UNSET, 5, LC_UNSET, &contiguous));
     CHECK_OK(lc_text_windows(t, 2, 12, 5, 1, &sliding));
     CHECK_EQ(lc_dataset_length(contiguous), 3); /* 19 characters: windows at 0, 5, 10; at 15 there are 4 */
     CHECK_EQ(lc_dataset_length(sliding), 5);
     lc_dataset_unref(sliding);
-    CHECK_STATUS(lc_text_windows(t, 0, 5, 5, 0, &sliding), LC_ERR_ARGUMENT);
-    CHECK_STATUS(lc_text_windows(t, 0, 99, 5, 0, &sliding), LC_ERR_ARGUMENT);
-    CHECK_STATUS(lc_text_windows(t, 0, 0, INT64_MAX, 0, &sliding), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_text_windows(t, 0, 5, 5, LC_UNSET, &sliding), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_text_windows(t, 0, 99, 5, LC_UNSET, &sliding), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_text_windows(t, 0, LC_UNSET, INT64_MAX, LC_UNSET, &sliding), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_text_windows(t, 0, 0, 5, 1, &sliding), LC_ERR_ARGUMENT); /* a zero is a zero */
+    CHECK_STATUS(lc_text_windows(t, 0, 12, 5, 0, &sliding), LC_ERR_ARGUMENT);
     CHECK_OK(lc_text_windows(t, 2, 12, 5, 1, &sliding));
     int64_t x[5], y[5];
     void *out[2] = {x, y};

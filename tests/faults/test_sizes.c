@@ -2,6 +2,7 @@
 /* Structs of programs that were compiled with other headers: every struct of arguments and every vtable begins with its
  * size. A shorter one has defaults for the members beyond its end, which are not read; a longer one, and one without a
  * size, is an error with a message that explains it. */
+#include "device/device.h"
 #include "idle_ops.h"
 #include "quiet_options.h"
 #include "scratch.h"
@@ -95,6 +96,13 @@ static outcome of_scheduler(lc_scheduler *made)
     return o;
 }
 
+static outcome of_transform(lc_status status, const lc_transform *t)
+{
+    outcome o = outcome_of(status);
+    if (t->ops && t->ops->free) t->ops->free(t->self);
+    return o;
+}
+
 static outcome of_module(void)
 {
     return outcome_of(lc_module_status(&module));
@@ -115,8 +123,6 @@ static outcome of_message(void)
 
 /* Structs that several kinds share, and structs with another name. */
 typedef lc_norm_init_args lc_layer_norm_init_args, lc_rms_norm_init_args, lc_group_norm_init_args;
-typedef lc_attention_inputs lc_multihead_attention_forward_args;
-typedef lc_rnn_io lc_rnn_forward_args;
 typedef lc_adam_args lc_adamw_args;
 
 /* X(KIND of KIND_args, the call with `a`, which sets `o`) */
@@ -140,6 +146,13 @@ typedef lc_adam_args lc_adamw_args;
         memset(&layer, 0, sizeof layer);                                                                               \
         kind##_with(&layer, __VA_ARGS__, a);                                                                           \
         o = of_module();                                                                                               \
+    })
+
+/* `before`: the arguments before `out`, in parentheses. */
+#define TRANSFORM(X, name, before)                                                                                     \
+    X(name, {                                                                                                          \
+        lc_transform t = {0};                                                                                          \
+        o = of_transform(LC_APPLY_(name##_with, LC_OPEN_ before & t, a), &t);                                          \
     })
 
 #define ARGUMENTS(X)                                                                                                   \
@@ -234,6 +247,30 @@ typedef lc_adam_args lc_adamw_args;
     X(lc_file_windows, {                                                                                               \
         lc_dataset *d = NULL;                                                                                          \
         o = outcome_of(lc_file_windows_new_with(tokens, &d, a));                                                       \
+    })                                                                                                                 \
+    TRANSFORM(X, lc_transform_to_dtype, (LC_F32, ))                                                                    \
+    TRANSFORM(X, lc_transform_resize, ())                                                                              \
+    TRANSFORM(X, lc_transform_pad, (1, 1, 1, 1, ))                                                                     \
+    TRANSFORM(X, lc_transform_random_crop, (2, 2, ))                                                                   \
+    TRANSFORM(X, lc_transform_random_resized_crop, (2, 2, ))                                                           \
+    TRANSFORM(X, lc_transform_random_rotation, (LC_RANGE(-5, 5), ))                                                    \
+    TRANSFORM(X, lc_transform_random_affine, (LC_RANGE(-5, 5), ))                                                      \
+    TRANSFORM(X, lc_transform_random_perspective, ())                                                                  \
+    TRANSFORM(X, lc_transform_color_jitter, ())                                                                        \
+    TRANSFORM(X, lc_transform_gaussian_blur, (3, 3, ))                                                                 \
+    TRANSFORM(X, lc_transform_random_erasing, ())                                                                      \
+    X(lc_transform_policy, {                                                                                           \
+        lc_transform t = {0};                                                                                          \
+        o = of_transform(lc_transform_rand_augment_with(&t, a), &t);                                                   \
+    })                                                                                                                 \
+    X(lc_mixed_precision, {                                                                                            \
+        lc_precision p = {0};                                                                                          \
+        o = outcome_of(lc_mixed_precision_with(&p, a));                                                                \
+        if (p.ops && p.ops->teardown) p.ops->teardown(p.self);                                                         \
+    })                                                                                                                 \
+    X(lc_image_shards_pack, {                                                                                          \
+        int64_t shards;                                                                                                \
+        o = outcome_of(lc_image_shards_pack_with("/nowhere", "/nowhere/s", &shards, a));                               \
     })                                                                                                                 \
     X(lc_mlflow, {                                                                                                     \
         lc_logger l;                                                                                                   \
@@ -355,6 +392,36 @@ static void *begun(const void *full, size_t size)
 TEST(arguments)
 {
     ARGUMENTS(CHECK_ARGUMENTS)
+}
+
+/* ---- each struct with defaults in the headers is in the table above ---- */
+
+static bool is_among(const char *const *names, const char *name)
+{
+    while (*names && strcmp(*names, name) != 0) names++;
+    return *names;
+}
+
+static int n_kinds;
+
+static void check_has_row(const char *header, char *text)
+{
+    static const char *const rows[] = {
+#define KIND(kind, ...) #kind,
+        ARGUMENTS(KIND) NULL};
+    char kind[80];
+    for (const char *at = text; (at = strstr(at, "\nLC_DEFAULTS("));) {
+        CHECK(sscanf(at++, "\nLC_DEFAULTS(%79[a-z0-9_],", kind) == 1);
+        if (!is_among(rows, kind)) TEST_FAIL("%s_args of %s has no row", kind, header);
+        n_kinds++;
+    }
+}
+
+TEST(each_struct_with_defaults_has_a_row)
+{
+    n_kinds = 0;
+    each_source("include/lightc", c_files, check_has_row);
+    CHECK(n_kinds > 100);
 }
 
 /* ---- vtables: the slots beyond the end of a shorter one are not called, whatever they contain ---- */
@@ -584,6 +651,119 @@ static lc_status use_optimizer(const lc_optimizer_ops *ops)
     return LC_OK;
 }
 
+/* The sum of the weights of `module` below. */
+static lc_tensor *sum_of_weights(lc_module *self, const lc_batch *batch, int64_t i)
+{
+    (void)batch, (void)i;
+    return lc_sum(self->tensors[0].tensor);
+}
+
+static lc_status sgd_of_weights(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(self, .lr = 0.1));
+}
+
+static const lc_module_ops weights_ops = {LC_MODULE_OPS_INIT("weights"), .training_step = sum_of_weights,
+                                          .configure_optimizers = sgd_of_weights};
+
+static void weights_init(lc_module *m)
+{
+    lc_module_init(m, &weights_ops, 1);
+    lc_module_add_parameter(m, "weight", LC_F32, LC_ROW_MAJOR, 1, (const int64_t[]){3}, (lc_init){0});
+}
+
+/* An epoch of a trainer, a checkpoint, and a second trainer that continues from it. */
+static lc_status train_twice(const lc_precision *precision)
+{
+    char path[4200];
+    lc_status s = LC_OK;
+    snprintf(path, sizeof path, "%s/weights.ckpt", fresh_dir("run"));
+    for (int i = 0; i < 2 && s >= 0; i++) {
+        lc_dataset *d = two_numbers();
+        lc_dataloader *l;
+        lc_trainer *t = NULL;
+        lc_module m;
+        lc_trainer_options o = quiet_options(NULL);
+        o.precision_plugin = precision;
+        o.max_epochs = i + 1;
+        CHECK_OK(lc_dataloader_new(&l, .dataset = d));
+        weights_init(&m);
+        s = lc_trainer_new(&o, &t);
+        if (s >= 0) s = lc_trainer_fit(t, &m, .train_dataloader = l, .ckpt_path = i ? path : NULL);
+        if (s >= 0 && !i) s = lc_trainer_save_checkpoint(t, path, false);
+        lc_trainer_free(t);
+        lc_module_release(&m);
+        lc_dataloader_free(l);
+        lc_dataset_unref(d);
+    }
+    return s;
+}
+
+/* The same in a loop of the program's own. */
+static lc_status loop_twice(const lc_precision *precision)
+{
+    char path[4200];
+    lc_status s = LC_OK;
+    snprintf(path, sizeof path, "%s/weights.ckpt", fresh_dir("run"));
+    for (int i = 0; i < 2 && s >= 0; i++) {
+        lc_fabric *f = NULL;
+        lc_module m;
+        weights_init(&m);
+        lc_optimizer *sgd = lc_sgd(&m, .lr = 0.1);
+        s = lc_fabric_new(&f, .precision_plugin = precision);
+        if (s >= 0) s = lc_fabric_setup(f, &m, &sgd, 1);
+        if (s >= 0 && i) s = lc_fabric_load(f, path, NULL);
+        if (s >= 0) s = lc_fabric_begin(f);
+        if (s >= 0) {
+            lc_fabric_zero_grad(f);
+            lc_fabric_backward(f, lc_sum(m.tensors[0].tensor));
+            lc_fabric_step(f, sgd);
+            s = lc_fabric_end(f);
+        }
+        if (s >= 0 && !i) s = lc_fabric_save(f, path, NULL);
+        lc_fabric_free(f);
+        lc_optimizer_free(sgd);
+        lc_module_release(&m);
+    }
+    return s;
+}
+
+static lc_status use_precision(const lc_precision_ops *ops)
+{
+    const lc_precision precision = {ops, NULL};
+    LC_TRY(train_twice(&precision));
+    return loop_twice(&precision);
+}
+
+typedef lc_module_class lc_module_class_ops;
+
+static lc_status make_weights(lc_module *self, const void *values, uint64_t seed)
+{
+    (void)values, (void)seed;
+    weights_init(self);
+    return LC_OK;
+}
+
+static lc_status use_module_class(const lc_module_class *c)
+{
+    lc_module *m;
+    LC_TRY(lc_module_new(c, NULL, 1, &m));
+    lc_module_free(m);
+    return LC_OK;
+}
+
+/* As for one that a shared object has brought. */
+static lc_status use_backend(const lc_backend_ops *ops)
+{
+    const lc_backend_ops *taken;
+    LC_TRY(lc__backend_take("b", ops, &taken));
+    lc_status s = ops->size < sizeof *ops && (taken->program_begin || taken->program_free)
+                      ? lc_fail(LC_ERR_INTERNAL, "programs that it does not have")
+                      : LC_OK;
+    free((void *)(uintptr_t)taken);
+    return s;
+}
+
 static const char *const hyper_names[] = {"lr", NULL}, *const no_names[] = {NULL};
 static const double hyper_defaults[] = {0.1};
 
@@ -598,8 +778,11 @@ static const double hyper_defaults[] = {0.1};
       .merge = ANY(__typeof__(o.merge)), .free = nothing_freed)                                                        \
     X(logger, log_hyperparameters, .name = "l", .start = no_run, .log_row = no_row)                                    \
     X(profiler, free, .name = "p", .span = no_span, .report = no_report)                                               \
+    X(precision, scale_changes, .name = "p")                                                                           \
+    X(backend, program_begin, .name = "b")                                                                             \
     X(callback, ranks, .name = "c")                                                                                    \
     X(module, training_step, .name = "m")                                                                              \
+    X(module_class, release, .name = "m", .module_size = sizeof(lc_module), .init = make_weights)                      \
     X(datamodule, prepare_data, .name = "d")                                                                           \
     X(comm, state_bytes, .name = "c")                                                                                  \
     X(optimizer, initial_state, .name = "o", .hyper_names = hyper_names, .hyper_defaults = hyper_defaults,             \
@@ -627,7 +810,7 @@ static void check_vtable(const char *name, void *ops, size_t size, size_t least,
         lc_##kind##_ops o = {.size = sizeof o, __VA_ARGS__}, none = {0};                                               \
         check_vtable(#kind, &o, sizeof o, offsetof(lc_##kind##_ops, first), use_one_##kind);                           \
         CHECK(use_##kind(&none) < 0);                                                                                  \
-        CHECK_CONTAINS(lc_error_message(), "_OPS_INIT");                                                               \
+        CHECK_CONTAINS(lc_error_message(), "_INIT");                                                                   \
     }
 
 TEST(vtables)
@@ -636,6 +819,9 @@ TEST(vtables)
 }
 
 /* ---- each vtable in the headers is in the table above, or a function only returns it ---- */
+
+/* Those that no program fills: schedules are added in this tree. */
+static const char *const filled_here[] = {"scheduler", NULL};
 
 static int n_vtables;
 
@@ -648,23 +834,25 @@ static void check_taken(const char *name, char *text)
     blank_out(text);
     for (char *at = text; (at = strstr(at, "const lc_")); at++) {
         char kind[80];
-        int n = 0, i = 0;
+        int n = 0;
         if (sscanf(at, "const lc_%79[a-z0-9_] *%n", kind, &n) != 1 || !n) continue;
         size_t length = strlen(kind);
-        if (length < 5 || strcmp(kind + length - 4, "_ops") != 0) continue;
-        kind[length - 4] = 0;
-        while (taken[i] && strcmp(taken[i], kind) != 0) i++;
-        bool out = at[n] == '*', member = !strncmp(at + n, "ops;", 4), returned = !strncmp(at + n, "lc_", 3);
+        if (length < 7 || (strcmp(kind + length - 4, "_ops") != 0 && strcmp(kind + length - 6, "_class") != 0))
+            continue;
+        if (kind[length - 1] == 's' && kind[length - 2] == 'p') kind[length - 4] = 0;
+        /* The type of a function that a plug-in exports is no function that returns one to the program. */
+        bool out = at[n] == '*',
+             returned = !strncmp(at + n, "lc_", 3) && (at - text < 8 || strncmp(at - 8, "typedef ", 8));
         n_vtables++;
-        if (!taken[i] && !out && !member && !returned) TEST_FAIL("lc_%s_ops is taken, and no row tries it", kind);
+        if (!out && !returned && !is_among(taken, kind) && !is_among(filled_here, kind))
+            TEST_FAIL("lc_%s%s is taken, and no row tries it", kind, strstr(kind, "_class") ? "" : "_ops");
     }
 }
 
 TEST(each_vtable_that_is_taken_has_a_row)
 {
-    static const char *const endings[] = {".h", NULL};
     n_vtables = 0;
-    each_source("include/lightc", endings, check_taken);
+    each_source("include/lightc", c_files, check_taken);
     CHECK(n_vtables > 15);
 }
 
@@ -706,6 +894,56 @@ static lc_status use_option(void *reserved)
     return s;
 }
 
+static lc_status use_option_set(void *reserved)
+{
+    const lc_option_set set = {.title = "own", .reserved = {NULL, reserved}};
+    char *argv[] = {(char *)(uintptr_t) "program", NULL};
+    void *storage = NULL;
+    lc_status s = lc_options_parse(&set, 1, NULL, 1, argv, &storage);
+    lc_options_free(storage);
+    return s;
+}
+
+static lc_status use_datasets(void *reserved)
+{
+    lc_datamodule made = {0};
+    lc_dataset *d = two_numbers();
+    lc_status s =
+        lc_datamodule_from_datasets(&(lc_datasets){.train = d, .batch_size = 1, .reserved = {reserved, NULL}}, &made);
+    lc_datamodule_release(&made);
+    lc_dataset_unref(d);
+    return s;
+}
+
+static lc_status use_metric_batch(void *reserved)
+{
+    const float score = 1;
+    lc_metric *m = NULL;
+    CHECK_OK(lc_metric_new("MeanMetric", &m));
+    lc_status s =
+        lc_metric_update(m, &(lc_metric_batch){.n = 1, .columns = 1, .scores = &score, .reserved = {reserved, NULL}});
+    lc_metric_free(m);
+    return s;
+}
+
+static lc_status use_comm_call(void *reserved)
+{
+    lc_comm *c;
+    CHECK_OK(lc_comm_self(&c));
+    lc_status s = lc_comm_start(c, &(lc_comm_call){.op = LC_COMM_BARRIER, .reserved = {NULL, reserved}}, NULL);
+    lc_comm_free(c);
+    return s;
+}
+
+static lc_status use_series(void *reserved)
+{
+    lc_plot *p = NULL;
+    lc_plot_series s = {.n = 2, .y = numbers, .reserved = {NULL, reserved}};
+    lc_status status = lc_plot_lines(1, &s, &p);
+    lc_plot_free(p);
+    return status;
+}
+
 static lc_status use_hyperparameters(void *reserved)
 {
     struct {
@@ -744,6 +982,103 @@ static lc_status use_file_field(void *reserved)
     return s;
 }
 
+/* An operator of the program with its own kernel: y = x, and a call of it. */
+static lc_status infer_like_x(lc_infer *call)
+{
+    call->out[0] = *call->in[0];
+    return LC_OK;
+}
+
+static void run_copy(const lc_call *call)
+{
+    memcpy(call->out[0].data, call->in[0].data, sizeof(float));
+}
+
+static lc_status call_operator(void *reserved, void *of_kernel)
+{
+    static lc_kernel kernel = {.name = "own", .layout = LC_WANT_ROW_MAJOR, .run = run_copy};
+    static lc_op op = {.name = "own", .flags = LC_OP_NO_GRAD, .n_out = 1, .infer = infer_like_x, .kernel = &kernel};
+    float value = 2;
+    double read = 0;
+    op.reserved[0] = reserved, kernel.reserved[1] = of_kernel;
+    open_all();
+    lc_tensor *in;
+    CHECK_OK(lc_input_new(LC_F32, 0, NULL, LC_ROW_MAJOR, &value, &in));
+    CHECK_OK(lc_step_begin(graph, 0, 0));
+    lc_status s = lc_item(lc_op_call(&op, 1, &in, 0, NULL, 0, NULL, LC_HERE), &read);
+    if (s >= 0) CHECK_EQ(read, 2);
+    (void)!lc_step_end(graph);
+    lc_tensor_unref(in);
+    close_all();
+    return s;
+}
+
+static lc_status use_operator(void *reserved)
+{
+    return call_operator(reserved, NULL);
+}
+
+static lc_status use_kernel(void *reserved)
+{
+    return call_operator(NULL, reserved);
+}
+
+static lc_status use_added_kernel(void *reserved)
+{
+    static lc_op op = {.name = "own", .n_out = 1, .infer = infer_like_x};
+    static lc_kernel kernel = {.name = "own", .run = run_copy};
+    kernel.reserved[0] = reserved;
+    return lc_op_add_kernel(&op, "none", &kernel);
+}
+
+/* Public structs with neither a size nor reserved members. */
+static const char *const fixed[] = {
+    /* a vtable and its object, which grow through the vtable */
+    "callback", "datamodule", "logger", "precision", "profiler", "sampler", "transform",
+    /* values, which are whole: a place, a type, a range, a name and what it names, ... */
+    "accumulation", "bad_index", "dims", "duration", "field", "hparam", "init", "metric_value", "named_number",
+    "named_tensor", "named_text", "range", "rng_key", "sample_spec", "site", "text_pair", "type",
+    /* filled by functions: lc_optimizers_add, lc_loaders_add */
+    "loaders", "optimizer_config", "optimizers",
+    /* made by the library, or by LC_PLUGIN */
+    "backend_host", "batch", "call", "grad", "infer", "log_histogram", "log_image", "log_row", "log_text",
+    "module_tensor", "outputs", "param_group", "plugin_info", "run_info", "segment", "span", "strategy_request",
+    "update",
+    /* what functions return, or write where the program says */
+    "array_info", "checkpoint_file", "comm_stats", "device_info", "device_memory", "early_stopping_info", "graph_stats",
+    "idx", "loader_times", "lr_find_result", "metrics", "model_checkpoint_info", "precision_times", "safetensor_info",
+    "safetensor_piece", "scale_batch_size_result", "sparsity", NULL};
+
+static int n_structs;
+
+static void check_grows(const char *header, char *text)
+{
+    blank_out(text);
+    for (char *at = text; (at = strstr(at, "struct lc_")); at++) {
+        char kind[80];
+        int n = 0;
+        if (sscanf(at, "struct lc_%79[a-z0-9_] {%n", kind, &n) != 1 || !n) continue;
+        char *end = strstr(at, "\n}");
+        CHECK(end != NULL);
+        *end = 0;
+        const char *first = at + n + strspn(at + n, " \n");
+        bool sized = !strncmp(first, "size_t size;", 12) || !strncmp(first, "LC_OPTIMIZER_ARGS", 17);
+        bool grows = sized || strstr(first, "void *reserved[");
+        if (grows == is_among(fixed, kind))
+            TEST_FAIL("lc_%s of %s %s", kind, header,
+                      grows ? "is among those that cannot grow" : "has neither a size nor reserved members");
+        *end = '\n';
+        n_structs++;
+    }
+}
+
+TEST(each_struct_that_a_program_fills_can_grow)
+{
+    n_structs = 0;
+    each_source("include/lightc", c_files, check_grows);
+    CHECK(n_structs > 150);
+}
+
 TEST(reserved_members)
 {
     static const struct {
@@ -752,8 +1087,16 @@ TEST(reserved_members)
     } rows[] = {{"lc_array", use_array},
                 {"lc_share", use_share},
                 {"lc_file_field", use_file_field},
+                {"lc_op", use_operator},
+                {"lc_kernel", use_kernel},
+                {"lc_kernel", use_added_kernel},
                 {"lc_option", use_option},
                 {"lc_option", use_hyperparameters},
+                {"lc_option_set", use_option_set},
+                {"lc_datasets", use_datasets},
+                {"lc_metric_batch", use_metric_batch},
+                {"lc_comm_call", use_comm_call},
+                {"lc_plot_series", use_series},
                 {"lc_scheduler_config", use_scheduler_config}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i].use(NULL) < 0) TEST_FAIL("%s: %s", rows[i].name, lc_error_message());

@@ -201,10 +201,7 @@ static lc_tensor *of_squares(lc_tensor *y)
 #define OPERATORS(X)                                                                                                   \
     X(lc_reduce, dims, lc_sum(x, .dims = LC_DIMS(0)), 1)                                                               \
     X(lc_reduce, keepdim, lc_permute(lc_sum(x, .dims = LC_DIMS(1), .keepdim = true), 1, 0), 4)                         \
-    X(lc_arg, dim, lc_cast(lc_argmax(x, .dim = LC_SOME(0)), LC_F32), 0)                                                \
-    X(lc_arg, keepdim, lc_cast(lc_permute(lc_argmax(x, .dim = LC_SOME(1), .keepdim = true), 1, 0), LC_F32), 1)         \
-    X(lc_clamp, min, lc_clamp(x, .min = LC_SOME(2)), 2)                                                                \
-    X(lc_clamp, max, lc_clamp(x, .max = LC_SOME(0.5)), 0.5)                                                            \
+    X(lc_arg, keepdim, lc_cast(lc_permute(lc_argmax(x, .dim = 1, .keepdim = true), 1, 0), LC_F32), 1)                  \
     X(lc_gelu, tanh, lc_gelu(x, .tanh = true), 0.84119199)                                                             \
     X(lc_topk, smallest, lc_topk(x, NULL, 1, 1, .smallest = true), 1)                                                  \
     X(lc_loss, reduction, lc_mse_loss(x, lc_zeros_like(x), .reduction = LC_REDUCE_SUM), 10)                            \
@@ -236,7 +233,7 @@ static lc_tensor *of_squares(lc_tensor *y)
     X(lc_cross_entropy, label_smoothing, lc_cross_entropy(x, zeros_i64(1), .label_smoothing = 0.5), 1.62692801)        \
     X(lc_sdpa, causal,                                                                                                 \
       lc_sdpa(lc_reshape(x, 1, 2, 1), lc_reshape(x, 1, 2, 1), lc_reshape(x, 1, 2, 1), .causal = true), 1)              \
-    X(lc_random, low, lc_clamp(lc_uniform(1, one, .low = 2, .high = 3), .max = LC_SOME(2)), 2)                         \
+    X(lc_random, low, lc_clamp(lc_uniform(1, one, .low = 2, .high = 3), .max = 2), 2)                                  \
     X(lc_random, mean, lc_normal(1, one, .mean = 1.5, .std = 0), 1.5)
 
 #define BUILD_OPERATOR(kind, argument, expression, want) BUILD_NUMBER(kind##_##argument, expression)

@@ -146,6 +146,9 @@ TEST(schedules)
     X(lc_reduce, correction, var, lc_var(x, .correction = 0), 1)                                                       \
     X(lc_reduce, correction, std, lc_std(x, .correction = 0), 1)                                                       \
     X(lc_reduce, p, norm, lc_norm(x, .p = 0), 2)                                                                       \
+    X(lc_arg, dim, argmax, lc_cast(lc_argmax(x, .dim = 0), LC_F32), 0)                                                 \
+    X(lc_clamp, min, clamp_min, lc_clamp(lc_neg(x), .min = 0), 0)                                                      \
+    X(lc_clamp, max, clamp_max, lc_clamp(x, .max = 0), 0)                                                              \
     X(lc_leaky_relu, slope, leaky_relu, lc_leaky_relu(lc_neg(x), .slope = 0), 0)                                       \
     X(lc_elu, slope, elu, lc_elu(lc_neg(x), .slope = 0), 0)                                                            \
     X(lc_loss, beta, smooth_l1, lc_smooth_l1_loss(x, lc_zeros_like(x), .beta = 0), 2)                                  \
@@ -155,7 +158,7 @@ TEST(schedules)
     X(lc_batch_norm, eps, batch_norm, lc_batch_norm(lc_reshape(x, 2, 1), NULL, NULL, .training = true, .eps = 0), -1)  \
     X(lc_rms_norm, eps, rms_norm, lc_rms_norm(lc_mul_scalar(x, 1e-4), NULL, .eps = 0), 0.44721359549995794)            \
     X(lc_cross_entropy, ignore_index, cross_entropy,                                                                   \
-      lc_cross_entropy(x, lc_argmin(x, .dim = LC_SOME(1)), .ignore_index = 0, .reduction = LC_REDUCE_SUM), 0)          \
+      lc_cross_entropy(x, lc_argmin(x, .dim = 1), .ignore_index = 0, .reduction = LC_REDUCE_SUM), 0)                   \
     X(lc_sdpa, scale, sdpa,                                                                                            \
       lc_sdpa(lc_reshape(x, 1, 2, 1), lc_reshape(x, 1, 2, 1), lc_reshape(x, 1, 2, 1), .scale = 0), 2)                  \
     X(lc_random, high, uniform, lc_sign(lc_uniform(1, one, .low = -1, .high = 0)), -1)                                 \

@@ -79,11 +79,11 @@ static lc_tensor *xlogy_first(lc_tensor *x)
 }
 static lc_tensor *clamped(lc_tensor *x)
 {
-    return lc_clamp(x, .min = LC_SOME(-0.5), .max = LC_SOME(0.5));
+    return lc_clamp(x, .min = -0.5, .max = 0.5);
 }
 static lc_tensor *clamped_below(lc_tensor *x)
 {
-    return lc_clamp(x, .min = LC_SOME(-0.5));
+    return lc_clamp(x, .min = -0.5);
 }
 static lc_tensor *smooth_l1(lc_tensor *x)
 {

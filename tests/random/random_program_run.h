@@ -31,11 +31,6 @@ typedef struct run_mode {
     lc_dtype dtype;      /* 0: the program's own */
 } run_mode;
 
-static inline lc_optional some(double x)
-{
-    return LC_SOME(x);
-}
-
 static inline lc_tensor *reduce_op(const instr *c, lc_tensor *x)
 {
     lc_reduce_args a = lc_reduce_defaults();
@@ -199,7 +194,7 @@ static inline lc_tensor *apply(const instr *c, lc_tensor **in, lc_dtype dtype)
     case OP_gelu:
         return lc_gelu(in[0], .tanh = i[0]);
     case OP_clamp: /* ints: whether there is a lower bound, an upper bound */
-        return lc_clamp(in[0], .min = ((lc_optional){i[0], f[0]}), .max = ((lc_optional){i[1], f[1]}));
+        return lc_clamp(in[0], .min = i[0] ? f[0] : LC_NOT_GIVEN, .max = i[1] ? f[1] : LC_NOT_GIVEN);
     case OP_hardtanh:
         return lc_hardtanh(in[0], f[0], f[1]);
     case OP_prelu:
@@ -223,9 +218,9 @@ static inline lc_tensor *apply(const instr *c, lc_tensor **in, lc_dtype dtype)
     case OP_sort: /* ints: dim, descending */
         return lc_sort(in[0], NULL, d, i[1]);
     case OP_argmax: /* ints: dim, keepdim */
-        return lc_argmax(in[0], .dim = some(d), .keepdim = i[1]);
+        return lc_argmax(in[0], .dim = d, .keepdim = i[1]);
     case OP_argmin:
-        return lc_argmin(in[0], .dim = some(d), .keepdim = i[1]);
+        return lc_argmin(in[0], .dim = d, .keepdim = i[1]);
     case OP_reshape:
         return lc_reshape_at(in[0], c->n_i, i, LC_HERE);
     case OP_flatten:

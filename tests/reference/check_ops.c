@@ -21,9 +21,9 @@ static int integer(const op_case *c, const char *key, int otherwise)
     return (int)num(c, key, otherwise);
 }
 
-static lc_optional maybe(const op_case *c, const char *key)
+static double maybe(const op_case *c, const char *key)
 {
-    return (lc_optional){json_has(c->attrs, key), num(c, key, 0)};
+    return num(c, key, LC_NOT_GIVEN);
 }
 
 static lc_reduction reduction(const op_case *c)
@@ -239,7 +239,7 @@ static lc_tensor *kl_div(op_case *c)
     F(var, lc_var_at((lc_reduce_args[]){reduce(c)}, LC_HERE))                                                          \
     F(logsumexp, lc_logsumexp_at((lc_reduce_args[]){reduce(c)}, LC_HERE))                                              \
     F(norm, lc_norm_at((lc_reduce_args[]){reduce(c)}, LC_HERE))                                                        \
-    F(argmax, lc_argmax(X, .dim = maybe(c, "dim")))                                                                    \
+    F(argmax, lc_argmax(X, .dim = json_has(c->attrs, "dim") ? integer(c, "dim", 0) : LC_UNSET))                        \
     F(cumsum, lc_cumsum(X, integer(c, "dim", 0)))                                                                      \
     F(topk_values, lc_topk(X, NULL, integer(c, "k", 1), integer(c, "dim", -1)))                                        \
     F(linear, lc_linear(X, in(c, "w"), in(c, "b")))                                                                    \

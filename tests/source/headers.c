@@ -7,6 +7,7 @@
 #include <lightc/ops_comm.h>
 #include <lightc/plugin.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct every_layer {
     lc_module base;
@@ -85,8 +86,8 @@ lc_tensor *elementwise(lc_tensor *x, lc_tensor *y, double s)
     x = lc_gelu(x, .tanh = true);
     x = lc_leaky_relu(x, .slope = 0);
     x = lc_elu(x, .slope = s);
-    x = lc_clamp(x, .min = LC_SOME(0));
-    x = lc_clamp(x, .max = LC_SOME(s), .min = LC_SOME(0));
+    x = lc_clamp(x, .min = 0);
+    x = lc_clamp(x, .max = s, .min = 0);
     x = lc_hardtanh(x, -1, s);
     x = lc_glu(x, 1);
     x = lc_cast(x, LC_F64);
@@ -105,9 +106,9 @@ lc_tensor *reductions(lc_tensor *x, int n, size_t m)
 #define REDUCTION_LIST(X) X(lc_sum) X(lc_mean) X(lc_amax) X(lc_amin) X(lc_var) X(lc_std) X(lc_norm) X(lc_logsumexp)
     REDUCTION_LIST(REDUCTION)
     x = lc_argmax(x);
-    x = lc_argmax(x, .keepdim = true, .dim = LC_SOME(n));
+    x = lc_argmax(x, .keepdim = true, .dim = n);
     x = lc_argmin(x);
-    x = lc_argmin(x, .dim = LC_SOME(0));
+    x = lc_argmin(x, .dim = 0);
     x = lc_softmax(x, 1);
     x = lc_log_softmax(x, 1);
     x = lc_cumsum(x, 1);
@@ -646,12 +647,83 @@ static lc_tensor *step(lc_module *self, const lc_batch *batch, int64_t batch_idx
     return lc_sum(batch->x);
 }
 
-/* Vtables: C++17 has no designated initializers. */
+static lc_status gather(void *ctx, const void *mine, void *all, size_t bytes)
+{
+    (void)ctx;
+    memcpy(all, mine, bytes);
+    return LC_OK;
+}
+
+static lc_status init(lc_module *self, const void *values, uint64_t seed)
+{
+    (void)values;
+    lc_module_init(self, NULL, seed);
+    return LC_OK;
+}
+
+/* Vtables: the form for C, and the one for C++17, which has no designated initializers. */
+#ifdef __cplusplus
+static lc_module_class the_class()
+{
+    return LC_OPS(lc_module_class, .name = "net", .module_size = sizeof(lc_module), .init = init);
+}
+static const lc_module_class net_class = the_class();
+#else
+static const lc_module_class net_class = {LC_MODULE_CLASS_INIT("net"), .module_size = sizeof(lc_module), .init = init};
+#endif
+LC_PLUGIN(net_class)
+
+size_t vtables(void);
+size_t vtables(void)
+{
+#ifdef __cplusplus
+    lc_meeting meeting = LC_OPS(lc_meeting, .all_gather = gather);
+    lc_module_ops module = LC_OPS(lc_module_ops, .training_step = step, .name = "net");
+#define VTABLE(type, ...) lc_##type##_ops type = LC_OPS(lc_##type##_ops, .name = "mine")
+#else
+    lc_meeting meeting = {LC_MEETING_INIT, .all_gather = gather};
+    lc_module_ops module = {LC_MODULE_OPS_INIT("net"), .training_step = step};
+#define VTABLE(type, ...) lc_##type##_ops type = {__VA_ARGS__}
+#endif
+    VTABLE(backend, LC_BACKEND_OPS_INIT("mine"));
+    VTABLE(callback, LC_CALLBACK_OPS_INIT("mine"));
+    VTABLE(comm, LC_COMM_OPS_INIT("mine"));
+    VTABLE(dataloader, LC_DATALOADER_OPS_INIT, .name = "mine");
+    VTABLE(datamodule, LC_DATAMODULE_OPS_INIT("mine"));
+    VTABLE(dataset, LC_DATASET_OPS_INIT, .name = "mine");
+    VTABLE(logger, LC_LOGGER_OPS_INIT, .name = "mine");
+    VTABLE(metric, LC_METRIC_OPS_INIT, .name = "mine");
+    VTABLE(optimizer, LC_OPTIMIZER_OPS_INIT, .name = "mine");
+    VTABLE(precision, LC_PRECISION_OPS_INIT("mine"));
+    VTABLE(profiler, LC_PROFILER_OPS_INIT("mine"));
+    VTABLE(sampler, LC_SAMPLER_OPS_INIT, .name = "mine");
+    VTABLE(scheduler, LC_SCHEDULER_OPS_INIT, .name = "mine");
+    VTABLE(strategy, LC_STRATEGY_OPS_INIT("mine"));
+    VTABLE(transform, LC_TRANSFORM_OPS_INIT, .name = "mine");
+    return meeting.size + module.size + backend.size + callback.size + comm.size + dataloader.size + datamodule.size +
+           dataset.size + logger.size + metric.size + optimizer.size + precision.size + profiler.size + sampler.size +
+           scheduler.size + strategy.size + transform.size;
+}
+
+double constants(void);
+double constants(void)
+{
+    static const char *const texts[] = {LC_BACKEND_SYMBOL, LC_PLUGIN_SYMBOL, LC_VERSION_STRING};
+    const double numbers[] = {LC_NOT_GIVEN,         (double)LC_UNSET,     LC_WORKERS_AUTO,     LC_BACKEND_ABI,
+                              LC_PLUGIN_ABI,        LC_PLUGIN_MAGIC,      LC_VERSION_MAJOR,    LC_VERSION_MINOR,
+                              LC_VERSION_PATCH,     LC_MAX_BATCH_TENSORS, LC_MAX_OPTIMIZERS,   LC_MAX_LOADERS,
+                              LC_MAX_OUTPUTS_NAMED, LC_MAX_LOCAL_RANKS,   LC_RNN_MAX_LAYERS,   LC_MAX_OUTPUTS,
+                              LC_MAX_HYPER,         LC_MAX_OPTIM_STATE,   LC_MAX_PARAM_GROUPS, LC_HYPER_CLIP_VALUE,
+                              LC_PRECISION_TENSORS, LC_MAX_SCHED_ARGS,    LC_MAX_SCHED_STATE,  LC_SYNC_FLAGS,
+                              LC_MAX_DIMS,          LC_COMM_CALL_TEXT};
+    return numbers[texts[0][0] % 3];
+}
+
 int main(void)
 {
+    lc_site here = LC_HERE;
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
-    lc_module_ops ops = LC_OPS(lc_module_ops, .training_step = step, .name = "net");
-    lc_callback_ops callback = LC_OPS(lc_callback_ops, .name = "mine");
+    lc_load_result result = LC_LOAD_RESULT_INIT;
     LC_MAIN_TRY(lc_graph_new(NULL));
-    return ops.size > 0 && callback.size > 0 ? (int)opt.max_steps : 1;
+    return result.size > 0 && vtables() > 0 ? (int)opt.max_steps : here.line;
 }

@@ -93,21 +93,73 @@ TEST(an_argument_without_a_name)
 
 /* ---- completeness ---- */
 
+static bool in_word(char c)
+{
+    return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
 static bool has_word(const char *text, const char *word)
 {
     size_t n = strlen(word);
     for (const char *at = text; (at = strstr(at, word)); at += n)
-        if ((at == text || !(at[-1] == '_' || (at[-1] >= 'a' && at[-1] <= 'z'))) &&
-            !(at[n] == '_' || (at[n] >= 'a' && at[n] <= 'z') || (at[n] >= '0' && at[n] <= '9')))
-            return true;
+        if ((at == text || !in_word(at[-1])) && !in_word(at[n])) return true;
     return false;
 }
 
 static char *used;
-static int macros;
+static int macros, capitals;
+
+/* Macros of which other macros of the headers are made, the lists of their names, and attributes. */
+static const char *const parts[] = {"LC_CALL",
+                                    "LC_CALL_AT",
+                                    "LC_CALL_INIT",
+                                    "LC_CALL_INTS",
+                                    "LC_CALL_TENSORS",
+                                    "LC_DEFAULTS",
+                                    "LC_LITERAL",
+                                    "LC_OPTIMIZER_ARGS",
+                                    "LC_COLLECTIVE_LIST",
+                                    "LC_COLLECTIVE_ENUM",
+                                    "LC_HOOK_LIST",
+                                    "LC_HOOK_ENUM",
+                                    "LC_ACTIVATION_LIST",
+                                    "LC_ACTIVATION_ENUM",
+                                    "LC_STATUS_LIST",
+                                    "LC_STATUS_ENUM",
+                                    "LC_DTYPE_LIST",
+                                    "LC_DTYPE_ENUM",
+                                    "LC_TRAINER_OPTION_LIST",
+                                    "LC_TRAINER_OPTION_FIELD",
+                                    "LC_TRAINER_OPTION_DEFAULT",
+                                    "LC_BEGIN_DECLS",
+                                    "LC_END_DECLS",
+                                    "LC_API",
+                                    "LC_MUST_USE",
+                                    "LC_PRINTF",
+                                    NULL};
+
+static bool is_part(const char *name)
+{
+    const char *const *p = parts;
+    while (*p && strcmp(*p, name) != 0) p++;
+    return *p || name[strlen(name) - 1] == '_';
+}
+
+/* In capitals: of any form. */
+static void look_for_capitals(const char *header, char *text)
+{
+    for (char *at = text; (at = strstr(at, "\n#define LC_")); at++) {
+        char name[128];
+        CHECK(sscanf(at, "\n#define %127[A-Za-z0-9_]", name) == 1);
+        if (is_part(name)) continue;
+        if (!has_word(used, name)) TEST_FAIL("%s of %s is not in headers.c", name, header);
+        capitals++;
+    }
+}
 
 static void look_for_macros(const char *header, char *text)
 {
+    look_for_capitals(header, text);
     for (char *at = text; (at = strstr(at, "\n#define lc_")); at++) {
         char name[128];
         if (sscanf(at, "\n#define %127[a-z0-9_](", name) != 1 || at[strlen("\n#define ") + strlen(name)] != '(')
@@ -123,6 +175,7 @@ TEST(every_macro_is_used)
     each_source("include/lightc", c_files, look_for_macros);
     free(used);
     CHECK(macros > 200);
+    CHECK(capitals > 60);
 }
 
 /* ---- a C++ program ---- */

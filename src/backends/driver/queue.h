@@ -2,7 +2,7 @@
 /* The memory and the queue of a device, over its driver: the parts of lc_backend_ops that do not depend on the kind of
  * device. A backend fills in its name and its kernels, and opens its devices by lc__queue_open:
  *
- *     static const lc_backend_ops ops = {LC__QUEUE_OPS, .name = "sim", .open = open, ...}; */
+ *     static const lc_backend_ops ops = {LC__QUEUE_OPS("sim"), .open = open, ...}; */
 #ifndef LC_BACKENDS_DRIVER_QUEUE_H
 #define LC_BACKENDS_DRIVER_QUEUE_H
 
@@ -39,14 +39,16 @@ lc_status lc__queue_program_end(void *device, void **program);
 lc_status lc__queue_program_run(void *device, void *program);
 void lc__queue_program_free(void *device, void *program);
 
-#define LC__QUEUE_OPS                                                                                                  \
-    .arena_reserve = lc__queue_arena_reserve, .arena_commit = lc__queue_arena_commit,                                  \
-    .arena_drop = lc__queue_arena_drop, .arena_release = lc__queue_arena_release, .alloc = lc__queue_alloc,            \
-    .reserve = lc__queue_alloc, .free = lc__queue_free, .available = lc__queue_available, .copy = lc__queue_copy,      \
-    .copy_ahead = lc__queue_copy_ahead, .copy_arrived = lc__queue_copy_arrived, .queue = lc__queue_stream,             \
-    .host_alloc = lc__queue_host_alloc, .host_free = lc__queue_host_free, .host_register = lc__queue_host_register,    \
-    .host_unregister = lc__queue_host_unregister, .mark = lc__queue_mark, .wait = lc__queue_wait,                      \
-    .reached = lc__queue_reached, .program_begin = lc__queue_program_begin, .program_end = lc__queue_program_end,      \
-    .program_run = lc__queue_program_run, .program_free = lc__queue_program_free
+#define LC__QUEUE_OPS(text)                                                                                            \
+    LC_BACKEND_OPS_INIT(text),                                                                                         \
+        .arena_reserve = lc__queue_arena_reserve, .arena_commit = lc__queue_arena_commit,                              \
+        .arena_drop = lc__queue_arena_drop, .arena_release = lc__queue_arena_release, .alloc = lc__queue_alloc,        \
+        .reserve = lc__queue_alloc, .free = lc__queue_free, .available = lc__queue_available, .copy = lc__queue_copy,  \
+        .copy_ahead = lc__queue_copy_ahead, .copy_arrived = lc__queue_copy_arrived, .queue = lc__queue_stream,         \
+        .host_alloc = lc__queue_host_alloc, .host_free = lc__queue_host_free,                                          \
+        .host_register = lc__queue_host_register, .host_unregister = lc__queue_host_unregister,                        \
+        .mark = lc__queue_mark, .wait = lc__queue_wait, .reached = lc__queue_reached,                                  \
+        .program_begin = lc__queue_program_begin, .program_end = lc__queue_program_end,                                \
+        .program_run = lc__queue_program_run, .program_free = lc__queue_program_free
 
 #endif

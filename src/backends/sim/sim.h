@@ -19,7 +19,7 @@
  *   consists of whole pages, and overlaps nothing else that is.
  * - The first error is kept: every later call returns it. LIGHTC_SIM_FAIL=launch:N (or alloc:N, copy:N) makes the N-th
  *   launch, allocation or copy fail. LIGHTC_SIM_WITHOUT names operators, separated by commas, that have no kernel; it
- *   may name host_register and copy_ahead, which the backend then lacks. "all" leaves out all of these.
+ *   may name host_register, copy_ahead and programs, which the backend then lacks. "all" leaves out all of these.
  * - There are LC_SIM_DEVICES devices; LIGHTC_SIM_DEVICES=N makes them fewer. */
 #ifndef LC_BACKENDS_SIM_SIM_H
 #define LC_BACKENDS_SIM_SIM_H

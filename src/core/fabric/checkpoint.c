@@ -44,8 +44,8 @@ static lc_status fill_state(lc_fabric *f, lc_state **state)
     LC_TRY(lc_state_set_text(root, "state_dict_type", f->sharded ? "sharded" : "full"));
     LC_TRY(lc__hyperparameters_write(f->m, NULL, root));
     LC_TRY(lc_state_set_object(root, "precision", &o));
-    LC_TRY(lc_state_set_text(o, "name", f->precision->name));
-    return f->precision->save_state ? f->precision->save_state(f->precision_self, o) : LC_OK;
+    LC_TRY(lc_state_set_text(o, "name", f->precision.name));
+    return f->precision.save_state ? f->precision.save_state(f->precision_self, o) : LC_OK;
 }
 
 static lc_status fill_tensors(lc_fabric *f, lc__views *views)
@@ -108,12 +108,12 @@ lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state)
         goto done;
     }
     LC_TRY_GOTO(status, done, lc__name_checkpoint(path, lc__check_format(c)));
-    lc__convert_checkpoint(c, f->precision->name);
+    lc__convert_checkpoint(c, f->precision.name);
     LC_TRY_GOTO(status, done, lc__load_model(f->m, c));
     LC_TRY_GOTO(status, done, lc__name_checkpoint(path, lc__restore_optimizers(f->m, &f->optimizers, c)));
-    if (f->precision->load_state && lc_state_find(root, "precision")) {
+    if (f->precision.load_state && lc_state_find(root, "precision")) {
         LC_TRY_GOTO(status, done, lc__name_checkpoint(path, lc_state_get_object(root, "precision", &o)));
-        LC_TRY_GOTO(status, done, f->precision->load_state(f->precision_self, o));
+        LC_TRY_GOTO(status, done, f->precision.load_state(f->precision_self, o));
     }
     lc_zero_grad(f->graph);
     const lc_state *own = lc_state_find(root, "state");

@@ -99,7 +99,7 @@ static lc_status report_precision(const lc_fabric *f)
 {
     char text[LC__SLOWER_SIZE];
     if (lc_fabric_global_rank(f) != 0) return LC_OK;
-    LC_TRY(lc__precision_slower(f->graph, f->precision->name, text));
+    LC_TRY(lc__precision_slower(f->graph, f->precision.name, text));
     if (*text) lc__show_line(2, "warning: %s", text);
     const char *higher = lc__matmul_precision_falls_back(f->graph);
     if (higher) lc__show_line(2, "warning: %s", higher);
@@ -137,7 +137,7 @@ lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
     g.device = device;
     LC_TRY_GOTO(status, done, lc__matmul_precision_parse(o.float32_matmul_precision, &g.matmul_precision));
     if (!g.threads) g.threads = lc__world_threads();
-    if (f->precision->configure_graph) LC_TRY_GOTO(status, done, f->precision->configure_graph(&f->precision_self, &g));
+    if (f->precision.configure_graph) LC_TRY_GOTO(status, done, f->precision.configure_graph(&f->precision_self, &g));
     LC_TRY_GOTO(status, done, lc_graph_new_with(&f->graph, &g));
     LC_TRY_GOTO(status, done, report_precision(f));
     f->before = lc__device_use(f->graph->on);
@@ -164,7 +164,7 @@ void lc_fabric_free(lc_fabric *f)
     if (f->strategy && f->strategy->teardown) f->strategy->teardown(f->strategy_self);
     if (f->graph) lc__device_use(f->before);
     lc_graph_free(f->graph);
-    if (f->precision && f->precision->teardown) f->precision->teardown(f->precision_self);
+    if (f->precision.teardown) f->precision.teardown(f->precision_self);
     lc__mark_clear(&f->mark);
     free(f);
 }
@@ -199,9 +199,9 @@ lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optim
     if (!n) LC_TRY(lc__module_move(m, f->graph->on)); /* what an optimizer has made stays in its place */
     f->optimizers = (lc_optimizers){0};
     for (int i = 0; i < n; i++) LC_TRY(lc_optimizers_add(&f->optimizers, optimizers[i]));
-    LC_TRY(lc__precision_check(f->precision, &f->optimizers));
-    if (f->precision->convert_module) LC_TRY(f->precision->convert_module(&f->precision_self, m));
-    LC_TRY(check_converted(optimizers, n, f->precision->name));
+    LC_TRY(lc__precision_check(&f->precision, &f->optimizers));
+    if (f->precision.convert_module) LC_TRY(f->precision.convert_module(&f->precision_self, m));
+    LC_TRY(check_converted(optimizers, n, f->precision.name));
     if (f->strategy->setup) LC_TRY(f->strategy->setup(f->strategy_self, f->graph, m, optimizers, n));
     LC_TRY(lc__ranks_optimizers(f->comm, m, &f->optimizers));
     LC_TRY(lc__module_fill(m));

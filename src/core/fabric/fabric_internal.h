@@ -13,8 +13,8 @@ struct lc_fabric {
     lc__mark mark;
     const lc_strategy_ops *strategy;
     void *strategy_self;
-    lc_comm *comm; /* the strategy's; NULL: one rank */
-    const lc_precision_ops *precision;
+    lc_comm *comm;              /* the strategy's; NULL: one rank */
+    lc_precision_ops precision; /* a full copy */
     void *precision_self;
     lc_graph *graph;
     const struct lc_device *before; /* where this thread made tensors before (lc__device_use) */

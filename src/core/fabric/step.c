@@ -47,7 +47,7 @@ void lc_fabric_backward_at(lc_fabric *f, lc_tensor *loss, lc_site site)
         return;
     }
     lc_keep_at(loss, site);
-    if (f->precision->scale_loss) loss = f->precision->scale_loss(f->precision_self, loss);
+    if (f->precision.scale_loss) loss = f->precision.scale_loss(f->precision_self, loss);
     lc_backward_at(loss, site);
     uint8_t flags[LC_SYNC_FLAGS] = {0};
     bool sync = !f->no_sync || f->strategy->syncs_every_backward;
@@ -87,8 +87,8 @@ void lc_fabric_step_at(lc_fabric *f, lc_optimizer *optimizer, lc_site site)
         return;
     }
     bool skip;
-    lc_status s = lc__precision_before_step(f->precision, f->precision_self, optimizer, &skip);
-    if (s >= 0 && f->precision->before_optimizer_step) s = lc__ranks_any(f->comm, &skip);
+    lc_status s = lc__precision_before_step(&f->precision, f->precision_self, optimizer, &skip);
+    if (s >= 0 && f->precision.before_optimizer_step) s = lc__ranks_any(f->comm, &skip);
     note(f, s);
     if (skip)
         lc__leave_update_out(optimizer);

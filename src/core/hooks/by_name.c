@@ -63,18 +63,21 @@ lc_status lc_precision_find(const char *name, const lc_precision_ops **out)
     return unknown(LC_ERR_UNSUPPORTED, "precision", name, "");
 }
 
-lc_status lc__precision_take(const char *name, const lc_precision *plugin, const lc_precision_ops **ops, void **self)
+lc_status lc__precision_take(const char *name, const lc_precision *plugin, lc_precision_ops *ops, void **self)
 {
+    const lc_precision_ops *found;
     *self = NULL;
-    if (!plugin) return lc_precision_find(name, ops);
-    LC_TRY(lc__ops_check(sizeof **ops, plugin->ops, offsetof(lc_precision_ops, scale_changes), "a precision",
-                         "LC_PRECISION_OPS_INIT"));
-    if (!plugin->ops->name) return lc_fail(LC_ERR_ARGUMENT, "a precision needs ops with a name");
-    *ops = plugin->ops; /* from here on it must be torn down */
-    *self = plugin->self;
-    if (!name || !strcmp(name, plugin->ops->name)) return LC_OK;
-    return lc_fail(LC_ERR_CONFIG, "precision is \"%s\", but precision_plugin is %s; drop one of them", name,
-                   plugin->ops->name);
+    if (!plugin) {
+        LC_TRY(lc_precision_find(name, &found));
+        *ops = *found;
+        return LC_OK;
+    }
+    LC_TRY(lc__ops_take(ops, sizeof *ops, plugin->ops, offsetof(lc_precision_ops, scale_changes), "a precision",
+                        "LC_PRECISION_OPS_INIT"));
+    *self = plugin->self; /* from here on it must be torn down */
+    if (!ops->name) return lc_fail(LC_ERR_ARGUMENT, "a precision needs ops with a name");
+    if (!name || !strcmp(name, ops->name)) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "precision is \"%s\", but precision_plugin is %s; drop one of them", name, ops->name);
 }
 
 /* ---- profilers ---- */

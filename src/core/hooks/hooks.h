@@ -118,8 +118,9 @@ lc_status lc__hooks_rebuild(lc_trainer *t) LC_MUST_USE;
 void lc__hooks_drop(lc_trainer *t, const lc__callback *cb);
 void lc__hooks_free(lc_trainer *t);
 
-/* by_name.c: the precision of that name, or the plug-in, which is taken over also on failure. */
-lc_status lc__precision_take(const char *name, const lc_precision *plugin, const lc_precision_ops **ops,
+/* by_name.c: a full copy of the precision of that name, or of the plug-in, which is taken over also on failure. *ops is
+ * zeroed before. */
+lc_status lc__precision_take(const char *name, const lc_precision *plugin, lc_precision_ops *ops,
                              void **self) LC_MUST_USE;
 
 #endif

@@ -87,7 +87,7 @@ struct lc_trainer {
     lc__datamodule datamodule;
     lc_optimizers optimizers;
     lc_graph *graph;
-    const lc_precision_ops *precision;
+    lc_precision_ops precision; /* a full copy */
     void *precision_self;
     const lc_strategy_ops *strategy;
     void *strategy_self;

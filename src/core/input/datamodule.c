@@ -177,6 +177,7 @@ lc_status lc_datamodule_from_datasets(const lc_datasets *datasets, lc_datamodule
     LC__NEEDS(datasets, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = (lc_datamodule){0};
+    LC_TRY(lc__reserved_check(datasets->reserved, "lc_datasets"));
     dataset_module *m = calloc(1, sizeof *m);
     if (!m) return lc_fail(LC_ERR_MEMORY, "out of memory: a datamodule");
     m->d = *datasets;

@@ -86,7 +86,7 @@ void lc__leave_update_out(lc_optimizer *optimizer)
 
 lc_status lc__before_step(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
 {
-    LC_TRY(lc__precision_before_step(t->precision, t->precision_self, optimizer, skip));
+    LC_TRY(lc__precision_before_step(&t->precision, t->precision_self, optimizer, skip));
     LC_TRY(lc__hook(t, LC_HOOK_ON_BEFORE_OPTIMIZER_STEP, &(lc__hook_args){.optimizer = optimizer}));
     *skip |= t->skip;
     t->skip = false;

@@ -20,8 +20,6 @@ lc_option_set lc__datamodule_hyperparameters(const lc_datamodule *d);
 lc_status lc__hyperparameters_write(const lc_module *m, const lc_datamodule *d, lc_state *root) LC_MUST_USE;
 /* Reads the hyperparameters of a checkpoint into the struct of `set`; texts are kept in *storage. */
 lc_status lc__hyperparameters_read(const lc_checkpoint *c, const lc_option_set *set, void **storage) LC_MUST_USE;
-/* LC_OK if a module can be made from the class. */
-lc_status lc__module_class_check(const lc_module_class *c) LC_MUST_USE;
 /* Writes config.json into the folder of the run: every option, as --config reads it. */
 lc_status lc__config_write(const lc_trainer_options *opt, const char *run_dir) LC_MUST_USE;
 

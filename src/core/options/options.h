@@ -25,6 +25,7 @@ lc_status lc__option_check(const char *name, double value) LC_MUST_USE;
 lc_status lc__trainer_options_check(const lc_trainer_options *o) LC_MUST_USE;
 /* That the rows of programs are of this library's lc_option. */
 lc_status lc__option_rows_check(const lc_option *rows, int n) LC_MUST_USE;
+lc_status lc__option_set_check(const lc_option_set *set) LC_MUST_USE;
 /* The title of the group that begins with this option of the trainer; NULL: none does. */
 const char *lc__option_group(const lc_option *o);
 /* ---- available.c ---- */

@@ -268,7 +268,7 @@ lc_status lc_options_parse(const lc_option_set *sets, int n_sets, const char *en
     const char *config = NULL;
     bool help = false, print = false;
     lc_status status;
-    for (int i = 0; i < n_sets; i++) LC_TRY(lc__option_rows_check(sets[i].options, sets[i].n));
+    for (int i = 0; i < n_sets; i++) LC_TRY(lc__option_set_check(&sets[i]));
     if (env_prefix) {
         char name[64];
         snprintf(name, sizeof name, "%sCONFIG", env_prefix);

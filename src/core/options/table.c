@@ -30,6 +30,12 @@ lc_status lc__option_rows_check(const lc_option *rows, int n)
     return LC_OK;
 }
 
+lc_status lc__option_set_check(const lc_option_set *set)
+{
+    LC_TRY(lc__reserved_check(set->reserved, "lc_option_set"));
+    return lc__option_rows_check(set->options, set->n);
+}
+
 bool lc__option_is_trainers(const lc_option *o)
 {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)

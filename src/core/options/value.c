@@ -407,6 +407,7 @@ static lc_status write_value(const lc_option *o, const char *field, lc_state *ou
 
 lc_status lc__options_write(const lc_option_set *set, lc_state *out)
 {
+    LC_TRY(lc__option_set_check(set));
     for (int i = 0; i < set->n; i++)
         LC_TRY(write_value(&set->options[i], (const char *)set->target + set->options[i].offset, out));
     return LC_OK;

@@ -86,7 +86,7 @@ lc_status lc__sync_wishes(lc_trainer *t)
 
 lc_status lc__votes_begin(lc_trainer *t)
 {
-    bool skip = t->mo.on_before_optimizer_step || t->precision->before_optimizer_step,
+    bool skip = t->mo.on_before_optimizer_step || t->precision.before_optimizer_step,
          stop = t->has_late_hooks || t->mo.on_train_batch_end;
     for (int i = 0; i < t->n_callbacks; i++) {
         const lc_callback_ops *ops = &t->callbacks[i]->ops;

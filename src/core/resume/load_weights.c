@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "base/pattern.h"
 #include "core/options/hyperparameters.h"
+#include "module/module_class.h"
 #include "core/resume/run_state.h"
 #include "tensor/initial.h"
 #include "base/number.h"

@@ -112,7 +112,7 @@ lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
     t->resume->restoring_from = NULL;
     LC_TRY(lc__ranks_open_checkpoint(t->comm, path, &t->resume->restoring_from));
     LC_TRY(lc__name_checkpoint(path, lc__check_format(t->resume->restoring_from)));
-    lc__convert_checkpoint(t->resume->restoring_from, t->precision->name);
+    lc__convert_checkpoint(t->resume->restoring_from, t->precision.name);
     t->resumed_step = -1;
     if (lc_state_get_object(lc_checkpoint_state(t->resume->restoring_from), "loop", &loop) == LC_OK) {
         LC_TRY(lc__name_checkpoint(path, lc__state_get_count(loop, "batches_that_stepped", 0, &t->resumed_step)));
@@ -423,9 +423,9 @@ static lc_status restore_progress(lc_trainer *t)
     }
     LC_TRY(lc_state_get_array(root, "results", &o));
     LC_TRY(lc__results_load(t, &t->logging->train_results, o));
-    if (t->precision->load_state && lc_state_find(root, "precision")) {
+    if (t->precision.load_state && lc_state_find(root, "precision")) {
         LC_TRY(lc_state_get_object(root, "precision", &o));
-        LC_TRY(t->precision->load_state(t->precision_self, o));
+        LC_TRY(t->precision.load_state(t->precision_self, o));
     }
     LC_TRY(lc_state_get_int(root, "seed", &seed));
     if (seed != t->opt.seed)

@@ -285,8 +285,8 @@ static lc_status save_settings(lc_trainer *t, lc_state *root)
 {
     lc_state *o;
     LC_TRY(lc_state_set_object(root, "precision", &o));
-    LC_TRY(lc_state_set_text(o, "name", t->precision->name));
-    if (t->precision->save_state) LC_TRY(t->precision->save_state(t->precision_self, o));
+    LC_TRY(lc_state_set_text(o, "name", t->precision.name));
+    if (t->precision.save_state) LC_TRY(t->precision.save_state(t->precision_self, o));
     LC_TRY(lc_state_set_int(root, "seed", t->opt.seed));
     if (t->graph) LC_TRY(lc__tuning_save(t->graph->tuning, root));
     int n;

@@ -44,7 +44,7 @@ lc_status lc__device_parts_setup(lc_trainer *t)
         t->device_parts = p;
     }
     lc_tensor *others[LC_PRECISION_TENSORS];
-    int n_others = t->precision->tensors ? t->precision->tensors(t->precision_self, others) : 0;
+    int n_others = t->precision.tensors ? t->precision.tensors(t->precision_self, others) : 0;
     return lc__devices_set_module(t->device_parts->devices, t->m, others, n_others);
 }
 

@@ -40,8 +40,8 @@ lc_status lc__run_training_step(lc_closure *c)
 
 lc_tensor *lc__scaled_loss(lc_trainer *t, lc_tensor *loss)
 {
-    if (!t->precision->scale_loss) return loss;
-    loss = t->precision->scale_loss(t->precision_self, loss);
+    if (!t->precision.scale_loss) return loss;
+    loss = t->precision.scale_loss(t->precision_self, loss);
     lc__device_parts_unscale(t);
     return loss;
 }

@@ -136,7 +136,8 @@ int64_t lc_trainer_accumulate_grad_batches(const lc_trainer *t)
 }
 int64_t lc_trainer_val_check_batch(const lc_trainer *t)
 {
-    static const int64_t otherwise[] = {[LC__VAL_EPOCH_END] = -1, [LC__VAL_TIME] = -2, [LC__VAL_STEPS] = -3};
+    static const int64_t otherwise[] = {
+        [LC__VAL_EPOCH_END] = LC_VAL_EPOCH_END, [LC__VAL_TIME] = LC_VAL_TIME, [LC__VAL_STEPS] = LC_VAL_STEPS};
     LC__IS(t, TRAINER, 0);
     return t->input->val_check == LC__VAL_BATCHES ? t->input->val_check_batch : otherwise[t->input->val_check];
 }
@@ -195,7 +196,7 @@ const lc_strategy_ops *lc_trainer_strategy(const lc_trainer *t)
 const lc_precision_ops *lc_trainer_precision(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, NULL);
-    return t->precision;
+    return &t->precision;
 }
 const char *lc_trainer_default_root_dir(const lc_trainer *t)
 {

@@ -97,7 +97,7 @@ lc_status lc__make_graph(lc_trainer *t, int64_t max_bytes)
                               .deterministic = t->opt.deterministic, .seed = (uint64_t)t->opt.seed, .tune = t->opt.tune,
                               .nan_check = t->opt.detect_anomaly, .max_bytes = max_bytes, .device = device);
     LC_TRY(lc__matmul_precision_parse(t->opt.float32_matmul_precision, &o.matmul_precision));
-    if (t->precision->configure_graph) LC_TRY(t->precision->configure_graph(&t->precision_self, &o));
+    if (t->precision.configure_graph) LC_TRY(t->precision.configure_graph(&t->precision_self, &o));
     return lc_graph_new_with(&t->graph, &o);
 }
 
@@ -203,7 +203,7 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
     LC_TRY(lc__module_move(m, t->graph->on));
-    if (t->precision->convert_module) LC_TRY(t->precision->convert_module(&t->precision_self, m));
+    if (t->precision.convert_module) LC_TRY(t->precision.convert_module(&t->precision_self, m));
     if (t->resume->restoring_from)
         LC_TRY(lc__restore_module(t, lc__stays_in_slices(t) ? LC__AHEAD_OF_SLICES : LC__AT_ONCE));
     LC_TRY(lc__initial_weights(t));
@@ -238,7 +238,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
         lc_trainer_message(t, LC_WARNING, "configure_optimizers of %s added no optimizers: nothing will be trained",
                            t->mo.name);
     LC_TRY(check_optimizers(t));
-    LC_TRY(lc__precision_check(t->precision, &t->optimizers));
+    LC_TRY(lc__precision_check(&t->precision, &t->optimizers));
     LC_TRY(lc__check_accumulation(t, t->accumulate_next));
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));
@@ -257,7 +257,7 @@ static lc_status report_precision(lc_trainer *t)
 {
     char text[LC__SLOWER_SIZE];
     if (!lc__is_rank_zero(t) || t->opt.barebones || t->resume->is_probe) return LC_OK;
-    LC_TRY(lc__precision_slower(t->graph, t->precision->name, text));
+    LC_TRY(lc__precision_slower(t->graph, t->precision.name, text));
     if (*text) lc_trainer_message(t, LC_WARNING, "%s", text);
     const char *higher = lc__matmul_precision_falls_back(t->graph);
     if (higher) lc_trainer_message(t, LC_WARNING, "%s", higher);

@@ -277,7 +277,7 @@ void lc_trainer_free(lc_trainer *t)
     lc__logging_free(t);
     lc__loop_free(t);
     lc__resume_free(t);
-    if (t->precision && t->precision->teardown) t->precision->teardown(t->precision_self);
+    if (t->precision.teardown) t->precision.teardown(t->precision_self);
     lc_options_free(t->storage);
     free(t->deferred_message);
     free(t->root_dir);

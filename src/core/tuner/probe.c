@@ -140,11 +140,11 @@ static lc_status make_whole(lc_trainer *t)
 /* A trial run must not change the scale of the run's losses. */
 static lc_status copy_precision(const lc_trainer *t, lc_precision *out)
 {
-    *out = (lc_precision){.ops = t->precision};
+    *out = (lc_precision){.ops = &t->precision};
     if (!t->precision_self) return LC_OK;
-    if (t->precision->copy) return t->precision->copy(t->precision_self, &out->self);
+    if (t->precision.copy) return t->precision.copy(t->precision_self, &out->self);
     return lc_fail(LC_ERR_CONFIG, "trial runs need a copy of the precision %s, which has none (lc_precision_ops.copy)",
-                   t->precision->name);
+                   t->precision.name);
 }
 
 lc_status lc__probes_end(lc_trainer *t)

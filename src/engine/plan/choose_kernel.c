@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which kernel computes a call, and whether a fusion has one. */
 #include "engine/plan/plan_impl.h"
+#include "base/args.h"
 #include "base/grow.h"
 #include "base/str.h"
 #include "ops/kernel.h"
@@ -54,7 +55,7 @@ lc_status lc__choose_kernel(const lc_build *b, lc_call *call)
 {
     LC_TRY(find_kernel(b, call));
     if (!call->kernel) LC_TRY(fall_back(b->g, call));
-    if (call->kernel) return LC_OK;
+    if (call->kernel) return lc__reserved_check(call->kernel->reserved, "lc_kernel");
     return lc_fail(LC_ERR_UNSUPPORTED, "there is no kernel for %s on %s", type_name(call), b->g->on->ops->name);
 }
 

@@ -229,7 +229,7 @@ TEST(a_precision_that_sees_an_overflow_skips_the_update)
     float all[3][WEIGHTS];
     loop l;
     open_loop(&l);
-    l.f->precision = &overflowing;
+    l.f->precision = overflowing;
     looked = 0;
     for (int i = 0; i < 3; i++) {
         train(&l, i, i + 1, 1, 0.5);

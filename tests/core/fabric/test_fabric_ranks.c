@@ -92,7 +92,7 @@ static lc_status run(lc_comm *comm, void *ctx)
     LC_TRY(lc_fabric_new(&f, .strategy = comm ? j->strategy : NULL, .comm = comm, .state_dict_type = j->state_dict_type,
                          .bucket_cap_mb = j->bucket_cap_mb > 0 ? j->bucket_cap_mb : 0.5, .threads = 1, .seed = 5));
     if (j->overflows)
-        f->precision = j->overflows < 0 || j->overflows == rank + 1 ? &overflowing : &sound, f->precision_self = f;
+        f->precision = j->overflows < 0 || j->overflows == rank + 1 ? overflowing : sound, f->precision_self = f;
     LC_TRY(lc_fabric_setup(f, &m.base, &opt, 1));
     LC_TRY(lc_fabric_setup_dataloader(f, l));
     lc_status s = loop(j, f, &m, opt, l);

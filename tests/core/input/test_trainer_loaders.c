@@ -82,6 +82,28 @@ TEST(several_train_loaders)
     }
 }
 
+static int64_t val_check_batch(lc_duration interval, bool unsized)
+{
+    static setting s;
+    begin(&s, &world_ops, 4, 1);
+    s.m.unsized = unsized;
+    s.o.val_check_interval = interval;
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
+    int64_t batches = lc_trainer_val_check_batch(s.t);
+    end(&s);
+    return batches;
+}
+
+TEST(batches_between_validations)
+{
+    CHECK_EQ(val_check_batch(LC_BATCHES(3), false), 3);
+    CHECK_EQ(val_check_batch(LC_FRACTION(0.5), false), 2);
+    CHECK_EQ(val_check_batch(LC_FRACTION(1), true), LC_VAL_EPOCH_END);
+    CHECK_EQ(val_check_batch(LC_SECONDS(100), false), LC_VAL_TIME);
+    CHECK_EQ(val_check_batch(LC_STEPS(2), false), LC_VAL_STEPS);
+}
+
 TEST(a_training_without_batches_or_limit_is_an_error)
 {
     static setting s;

@@ -217,7 +217,7 @@ TEST(manual_optimization_calls_the_hooks_of_a_precision)
         o.enable_checkpointing = LC_OFF;
         pair_init(&p, by_hand ? &manual_ops : &automatic_ops);
         CHECK_OK(lc_trainer_new(&o, &t));
-        t->precision = &scaling;
+        t->precision = scaling;
         unscaled = 0;
         CHECK_OK(lc_trainer_fit(t, &p.base));
         CHECK_NEAR(value_of(p.a), 1 - 0.5 * 4 * (by_hand + 1) * (0 + 1 + 2), 1e-5);
@@ -250,7 +250,7 @@ TEST(a_precision_that_sees_an_overflow_skips_the_update)
         o.enable_checkpointing = LC_OFF;
         pair_init(&p, by_hand ? &manual_ops : &automatic_ops);
         CHECK_OK(lc_trainer_new(&o, &t));
-        t->precision = &overflowing;
+        t->precision = overflowing;
         looked = 0;
         CHECK_OK(lc_trainer_fit(t, &p.base));
         CHECK_EQ(looked, 3);

@@ -105,7 +105,7 @@ static lc_status fit(job *j, lc_comm *comm, net *m, float *weight)
     LC_TRY(loader_of(0, 60, BATCH * RANKS / (comm ? lc_comm_size(comm) : 1), false, &train));
     LC_TRY(small_net_init(&m->base, j->wants == OVERFLOWS ? &quiet_ops : &net_ops, 1));
     LC_TRY(lc_trainer_new(&opt, &t));
-    if (j->wants == OVERFLOWS) t->precision = &overflows, t->precision_self = m;
+    if (j->wants == OVERFLOWS) t->precision = overflows, t->precision_self = m;
     lc_status s = lc_trainer_fit(t, &m->base.base, .train_dataloader = train);
     if (m->rank == 0) j->steps = lc_trainer_global_step(t);
     if (s >= 0 && weight) s = lc_tensor_read(m->base.l1.weight, weight, sizeof(float) * WIDTH * FEATURES);
