@@ -357,6 +357,32 @@ TEST(an_operator_that_writes_a_parameter)
     lc_module_release(&m.base);
 }
 
+/* A program reads and writes the gradient of an f32 parameter as f32. */
+TEST(gradients_are_written_as_f32)
+{
+    static outcome out;
+    for (int i = 0; i < 3; i++) {
+        net m = {.r = &(run){.precision = names[i]}, .out = &out};
+        float g[HIDDEN], got[HIDDEN];
+        lc_graph *graph;
+        for (int k = 0; k < HIDDEN; k++) g[k] = (float)k - 3;
+        CHECK_OK(build(&m));
+        CHECK_OK(lc__module_store(&m.base, types[i]));
+        CHECK_OK(lc_graph_new(&graph, .threads = 1, .storage = types[i]));
+        CHECK_OK(lc_gradient_write(m.b, g, sizeof g));
+        CHECK_STATUS(lc_gradient_write(m.b, g, sizeof g / 2), LC_ERR_ARGUMENT);
+        CHECK(strstr(lc_error_message(), "has 32 bytes as f32"));
+        CHECK_OK(lc_step_begin(graph, 0, 0));
+        lc_tensor *read = lc_keep(lc_gradient(m.b));
+        CHECK_OK(lc_step_run(graph));
+        CHECK_OK(lc_tensor_read(read, got, sizeof got));
+        CHECK(!memcmp(g, got, sizeof g));
+        CHECK_OK(lc_step_end(graph));
+        lc_graph_free(graph);
+        lc_module_release(&m.base);
+    }
+}
+
 /* ---- one module in several runs ---- */
 
 TEST(a_module_goes_from_one_precision_to_another)
