@@ -43,7 +43,7 @@ typedef struct lc_param_group {
 typedef struct lc_update {
     const lc_param_group *group;
     lc_tensor *parameters; /* flat, 1-D, persistent: written */
-    lc_tensor *gradients;  /* flat, 1-D, persistent */
+    lc_tensor *gradients;  /* flat, 1-D, persistent; of the parameters' type, or f32 for parameters of 16 bits */
     /* One element, f32 (f64 for f64 parameters): multiply gradients by it (accumulation, clipping). */
     lc_tensor *grad_scale;
     lc_tensor *steps;        /* [parameters of the optimizer] f64, persistent: updates done; written by the update */

@@ -88,7 +88,7 @@ typedef struct place {
     void *parameter;
     float *master;
     const void *gradient;
-    lc_dtype dtype;
+    lc_dtype dtype, of_gradient;
     int64_t n;
 } place;
 typedef void each_fn(const place *at, double *v, double scale);
@@ -111,7 +111,8 @@ static void write_parameters(const place *at, double *v, double scale)
 }
 static void read_gradients(const place *at, double *v, double scale)
 {
-    for (int64_t i = 0; i < at->n; i++) v[i] = !at->gradient ? 0 : scale * lc__number_at(at->gradient, at->dtype, i);
+    for (int64_t i = 0; i < at->n; i++)
+        v[i] = !at->gradient ? 0 : scale * lc__number_at(at->gradient, at->of_gradient, i);
 }
 
 /* Master weights and gradients have the layout of their parameters, so all are walked in memory order. */
@@ -126,7 +127,7 @@ static lc_status each(const lbfgs *l, each_fn *fn, lc__access access, double *v,
         LC_TRY(lc__tensor_map(p, access, &at));
         lc_status status = has ? lc__tensor_map(gradient, LC__READ, &g) : LC_OK;
         if (status >= 0 && master) status = lc__tensor_map(master, LC__READ | access, &m);
-        place x = {at.data, NULL, g.data, at.dtype, lc_tensor_numel(p)};
+        place x = {at.data, NULL, g.data, at.dtype, g.dtype, lc_tensor_numel(p)};
         if (m.data) x.master = (float *)m.data + p->flat->offset[p->flat_index];
         if (status >= 0) fn(&x, v, scale);
         if (m.data) lc__tensor_unmap(master, LC__READ | access);

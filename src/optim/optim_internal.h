@@ -97,7 +97,8 @@ typedef struct lc__range {
 typedef void lc__range_fn(const lc__range *r);
 
 /* The operator's inputs: parameters, gradients, state..., steps, grad_scale, master or nothing (master.h). The state of
- * halves is f32, since a running mean of 16 bits would soon stand still. Its ints: */
+ * halves is f32, since a running mean of 16 bits would soon stand still; their gradients are of either type. Its ints:
+ */
 enum {
     LC_U_SEGMENTS = 0,
     LC_U_CLIP = 1,

@@ -44,7 +44,8 @@ lc_status lc__infer_update(lc_infer *call)
                        lc_dtype_name(dtype));
     const int n_state = call->n_in - LC__UPDATE_INPUTS;
     for (int i = 1; i < 2 + n_state; i++) {
-        lc_dtype needed = i == 1 ? dtype : lc__wide_dtype(dtype);
+        lc_dtype needed = lc__wide_dtype(dtype);
+        if (i == 1 && call->in[i]->dtype == dtype) continue;
         if (call->in[i]->dtype != needed)
             return lc_fail(LC_ERR_DTYPE, "%s of parameters of type %s must have type %s, but input %d has %s",
                            i == 1 ? "gradients" : "the state", lc_dtype_name(dtype), lc_dtype_name(needed), i,
@@ -87,7 +88,7 @@ void lc__update_range(const lc_call *call, int64_t i, int64_t begin, int64_t n, 
     size_t at = (size_t)(entry[0] + begin), width = lc_dtype_size(dtype), of_number = lc_dtype_size(of_state);
     const lc_view *scale = scale_of(call);
     r->p = (char *)call->in[0].data + at * width;
-    r->g = (const char *)call->in[1].data + at * width;
+    r->g = (const char *)call->in[1].data + at * lc_dtype_size(call->in[1].dtype);
     r->number = 0;
     for (int k = 0; k < call->n_in - LC__UPDATE_INPUTS; k++) {
         bool scalar = call->ints[LC_U_SCALAR] >> k & 1;
@@ -135,7 +136,7 @@ static void update_halves(const lc_call *call, int64_t i, int64_t count, lc__ran
         if (master) m = master + call->ints[LC_U_FIRST + 3 * i] + begin;
         for (int64_t k = 0; k < r.n; k++)
             m[k] = master ? lc__master_of(parameters, dtype, k, m) : (float)lc__number_at(parameters, dtype, k);
-        for (int64_t k = 0; k < r.n; k++) g[k] = (float)lc__number_at(r.g, dtype, k);
+        for (int64_t k = 0; k < r.n; k++) g[k] = (float)lc__number_at(r.g, call->in[1].dtype, k);
         r.p = m, r.g = g;
         f32(&r);
         for (int64_t k = 0; k < r.n; k++) lc__set_number(parameters, dtype, k, (double)m[k]);

@@ -14,8 +14,9 @@ typedef enum holder { NO_HOLDER, EMA, SWA, PRUNING, HISTOGRAM, HOLDERS } holder;
 
 typedef struct run {
     const char *root, *strategy, *devices, *ckpt_path, *precision;
-    int64_t stop_after, accumulate;
-    bool deterministic, by_hand; /* by_hand: the program's parameters are f64 */
+    int64_t stop_after, save_after, accumulate; /* save_after: batches, to save.ckpt */
+    bool deterministic, by_hand;                /* by_hand: the program's parameters are f64 */
+    int ranks;                                  /* of a strategy without devices; 0: 2 */
     holder holder;
     bool master;
 } run;
@@ -62,6 +63,11 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     net *m = (net *)self;
     (void)b, (void)i;
     LC_TRY(lc_item(o->loss, &m->out->loss[m->out->n++]));
+    if (m->out->n == m->r->save_after) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/save.ckpt", m->r->root);
+        LC_TRY(lc_trainer_save_checkpoint(self->trainer, path, false));
+    }
     return die_after(self->trainer, m->r->stop_after);
 }
 
@@ -125,7 +131,7 @@ static lc_status train(lc_comm *comm, const run *r, outcome *out)
     lc_dataloader *loader;
     lc_trainer *t;
     memset(out, 0, sizeof *out);
-    LC_TRY(loader_of(0, SAMPLES, comm ? 8 : 16, true, &loader));
+    LC_TRY(loader_of(0, SAMPLES, comm ? 16 / lc_comm_size(comm) : 16, true, &loader));
     LC_TRY(build(&m));
     lc_trainer_options opt = quiet_options(comm);
     opt.default_root_dir = r->root;
@@ -158,7 +164,7 @@ static bool same(const outcome *a, const outcome *b)
 
 typedef struct ranks {
     run r;
-    outcome out[2];
+    outcome out[4];
 } ranks;
 
 static lc_status rank_trains(lc_comm *comm, void *ctx)
@@ -171,11 +177,12 @@ static void outcome_of(const run *r, outcome *out)
 {
     bool several = r->strategy && !r->devices;
     ranks all = {.r = *r};
+    const int n = r->ranks ? r->ranks : 2;
     if (several)
-        CHECK_RANKS("threads", 2, rank_trains, &all);
+        CHECK_RANKS("threads", n, rank_trains, &all);
     else
         CHECK_OK(train(NULL, r, &all.out[0]));
-    if (several) CHECK(same(&all.out[0], &all.out[1]));
+    for (int i = 1; several && i < n; i++) CHECK(same(&all.out[0], &all.out[i]));
     *out = all.out[0];
 }
 
@@ -243,18 +250,92 @@ TEST(every_strategy)
     }
 }
 
+/* Also with a window of two batches, whose sums are held between them. */
 TEST(deterministic_ranks_are_one_device)
 {
-    outcome one, two;
-    for (int i = 0; i < 1; i++) { /* the sums of deterministic are of f32 and f64 */
-        outcome_of(&(run){.precision = names[i], .deterministic = true}, &one);
-        outcome_of(&(run){.precision = names[i], .deterministic = true, .strategy = "ddp"}, &two);
-        CHECK(same(&one, &two));
-        outcome_of(&(run){.precision = names[i], .deterministic = true, .strategy = "sharded_2"}, &two);
-        CHECK(same(&one, &two));
-        outcome_of(&(run){.precision = names[i], .deterministic = true, .strategy = "data_parallel", .devices = "2"},
-                   &two);
-        CHECK(same(&one, &two));
+    static const char *const strategies[] = {"ddp",       "sharded_1",     "sharded_2",
+                                             "sharded_3", "data_parallel", "central_storage"};
+    static outcome one, several;
+    for (int k = 0; k < 6; k++) {
+        run r = {.precision = names[k / 2], .deterministic = true, .accumulate = 1 + k % 2};
+        outcome_of(&r, &one);
+        for (int i = 0; i < 12; i++) {
+            r.strategy = strategies[i / 2];
+            r.ranks = 2 + i % 2 * 2;
+            r.devices = i / 2 < 4 ? NULL : r.ranks == 2 ? "2" : "4"; /* of one process */
+            outcome_of(&r, &several);
+            if (!same(&one, &several)) TEST_FAIL("%s, %d of %s", r.precision, r.ranks, r.strategy);
+        }
+    }
+}
+
+/* The sums are f32, and only for such a run. */
+TEST(deterministic_sums_are_f32)
+{
+    static outcome f32, o, plain;
+    for (int i = 1; i < 3; i++) {
+        outcome_of(&(run){.precision = "32-true", .deterministic = true}, &f32);
+        outcome_of(&(run){.precision = names[i], .deterministic = true}, &o);
+        outcome_of(&(run){.precision = names[i]}, &plain);
+        check_near(&o, &f32, near[i]);
+        CHECK(!same(&o, &plain));
+        net m = {.r = &(run){.precision = names[i]}, .out = &o};
+        CHECK_OK(build(&m));
+        int64_t gradients[3];
+        for (int k = 0; k < 3; k++) { /* the second fit of the module is deterministic */
+            lc_dataloader *loader;
+            lc_trainer *t;
+            lc_device_memory memory;
+            lc_trainer_options opt = quiet_options(NULL);
+            opt.max_epochs = 1;
+            opt.precision = names[i];
+            opt.deterministic = k == 1;
+            m.out->n = 0;
+            CHECK_OK(loader_of(0, SAMPLES, 16, true, &loader));
+            CHECK_OK(lc_trainer_new(&opt, &t));
+            CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = loader, .val_dataloader = loader));
+            CHECK_OK(lc_trainer_memory(t, &memory));
+            gradients[k] = memory.gradients;
+            lc_trainer_free(t);
+            lc_dataloader_free(loader);
+        }
+        CHECK(gradients[1] >= 2 * gradients[0]);
+        CHECK_EQ(gradients[2], gradients[0]);
+        lc_module_release(&m.base);
+    }
+}
+
+TEST(deterministic_callbacks_of_weights)
+{
+    static outcome one, slices;
+    for (int k = 0; k < 2 * HOLDERS; k++) {
+        run r = {.precision = names[1 + k % 2], .deterministic = true, .holder = (holder)(k / 2)};
+        outcome_of(&r, &one);
+        r.strategy = "sharded_2";
+        outcome_of(&r, &slices);
+        if (!same(&one, &slices)) TEST_FAIL("%s, holder %d", r.precision, k / 2);
+    }
+}
+
+/* Sums that are held inside a window are saved, and any number of ranks continues from them. */
+TEST(a_deterministic_window_is_resumed)
+{
+    static const char *const from[] = {NULL, "sharded_2", "ddp"}, *const to[] = {"sharded_3", NULL, "sharded_1"};
+    static outcome whole, rest;
+    char path[700];
+    for (int k = 0; k < 9; k++) {
+        run r = {.precision = names[k / 3], .deterministic = true, .accumulate = 3, .master = true};
+        r.root = fresh_dir("stored");
+        r.save_after = 8;
+        r.strategy = from[k % 3];
+        outcome_of(&r, &whole);
+        snprintf(path, sizeof path, "%s/save.ckpt", r.root);
+        r.ckpt_path = path;
+        r.save_after = 0;
+        r.strategy = to[k % 3];
+        outcome_of(&r, &rest);
+        CHECK(rest.n == whole.n - 8);
+        if (!same(&whole, &rest)) TEST_FAIL("%s, %d: the resumed run differs", r.precision, k % 3);
     }
 }
 

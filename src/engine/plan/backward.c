@@ -87,7 +87,8 @@ static lc_tensor *add(lc_tensor *x, lc_tensor *y)
 static lc_status add_gradient(backward *b, uint32_t value, lc_tensor *d, const lc_node *n)
 {
     lc_graph *g = b->g;
-    const lc_type *want = &g->values[value]->type;
+    const lc_type place = lc__gradient_type(g->values[value]), *want = &place;
+    if (d->type.dtype != place.dtype && d->type.dtype == g->values[value]->type.dtype) d = lc__as(d, place.dtype);
     if (!lc__type_equal(&d->type, want)) {
         char got[128], wanted[128];
         return lc_fail(LC_ERR_INTERNAL, "the gradient rule of %s gave %s %s for an input of %s %s", n->op->name,

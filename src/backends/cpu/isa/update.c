@@ -81,8 +81,9 @@ static void release(lc_call *call)
 
 static bool supports(const lc_call *call)
 {
-    const lc_dtype dtype = call->in[0].dtype;
-    return (is_stored(dtype) || dtype == LC_F64) && call->in[1].dtype == dtype;
+    const lc_dtype dtype = call->in[0].dtype, of_gradient = call->in[1].dtype;
+    return (is_stored(dtype) || dtype == LC_F64) &&
+           (of_gradient == dtype || (dtype != LC_F64 && of_gradient == LC_F32));
 }
 
 typedef struct job {
@@ -122,8 +123,11 @@ static void update_halves(const job *j, const piece *of)
             STORED(dtype, take_master, parameters, n, value);
         else
             get_run(dtype, parameters, 0, n, value);
-        get_run(dtype, r.g, 0, n, g);
-        r.p = value, r.g = g;
+        if (call->in[1].dtype != LC_F32) {
+            get_run(call->in[1].dtype, r.g, 0, n, g);
+            r.g = g;
+        }
+        r.p = value;
         j->loop(&r);
         put_run(dtype, parameters, 0, n, value);
     }
