@@ -446,6 +446,9 @@ static lc_status check(const lc_optimizer *opt)
         if (number != floor(number))
             return lc_fail(LC_ERR_ARGUMENT, "LBFGS: %s is %g, but must be a whole number", whole[i], number);
     }
+    if (opt->flags & LC_OPT_STOCHASTIC_ROUNDING)
+        return lc_fail(LC_ERR_ARGUMENT, "LBFGS has no stochastic_rounding: its search needs the loss at the point that "
+                                        "it has chosen; use master_weights");
     if (opt->flags & LC_OPT_MAXIMIZE) return lc_fail(LC_ERR_ARGUMENT, "LBFGS has no maximize; negate the loss");
     LC_TRY(lc_optimizer_get(opt, -1, "weight_decay", &weight_decay));
     return weight_decay == 0 ? LC_OK : lc_fail(LC_ERR_ARGUMENT, "LBFGS has no weight_decay; add it to the loss");

@@ -18,7 +18,7 @@ typedef struct run {
     bool deterministic, by_hand;                /* by_hand: the program's parameters are f64 */
     int ranks;                                  /* of a strategy without devices; 0: 2 */
     holder holder;
-    bool master;
+    bool master, stochastic;
 } run;
 
 typedef struct outcome {
@@ -55,7 +55,8 @@ static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, 
 
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
-    return lc_optimizers_add(out, lc_adam(self, .lr = 0.004, .master_weights = ((net *)self)->r->master));
+    return lc_optimizers_add(out, lc_adam(self, .lr = 0.004, .master_weights = ((net *)self)->r->master,
+                                          .stochastic_rounding = ((net *)self)->r->stochastic));
 }
 
 static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
@@ -336,6 +337,37 @@ TEST(a_deterministic_window_is_resumed)
         outcome_of(&r, &rest);
         CHECK(rest.n == whole.n - 8);
         if (!same(&whole, &rest)) TEST_FAIL("%s, %d: the resumed run differs", r.precision, k % 3);
+    }
+}
+
+/* Neither ranks, slices nor buckets change the random numbers of updates, and a resumed run continues with them. */
+TEST(stochastic_rounding)
+{
+    static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3", "data_parallel"};
+    static outcome one, several, plain;
+    char path[700];
+    for (int k = 1; k < 3; k++) {
+        run r = {.precision = names[k], .deterministic = true, .stochastic = true};
+        outcome_of(&r, &one);
+        outcome_of(&(run){.precision = names[k], .deterministic = true}, &plain);
+        CHECK(!same(&one, &plain));
+        check_near(&one, &plain, near[k]);
+        for (int i = 0; i < 10; i++) {
+            r.strategy = strategies[i / 2];
+            r.ranks = 2 + i % 2 * 2;
+            r.devices = i / 2 < 4 ? NULL : r.ranks == 2 ? "2" : "4";
+            outcome_of(&r, &several);
+            if (!same(&one, &several)) TEST_FAIL("%s, %d of %s", r.precision, r.ranks, r.strategy);
+        }
+        r = (run){.precision = names[k], .stochastic = true};
+        outcome_of(&r, &one);
+        r.root = fresh_dir("stored");
+        r.stop_after = 11;
+        CHECK_STATUS(train(NULL, &r, &several), LC_ERR_USER);
+        snprintf(path, sizeof path, "%s/stop.ckpt", r.root);
+        r.stop_after = 0, r.ckpt_path = path;
+        CHECK_OK(train(NULL, &r, &several));
+        CHECK(same(&one, &several));
     }
 }
 
