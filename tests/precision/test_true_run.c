@@ -13,7 +13,7 @@ enum { EPOCHS = 3 };
 typedef enum holder { NO_HOLDER, EMA, SWA, PRUNING, HISTOGRAM, HOLDERS } holder;
 
 typedef struct run {
-    const char *root, *strategy, *devices, *ckpt_path, *precision;
+    const char *root, *strategy, *devices, *ckpt_path, *precision, *compression;
     int64_t stop_after, save_after, accumulate; /* save_after: batches, to save.ckpt */
     bool deterministic, by_hand;                /* by_hand: the program's parameters are f64 */
     int ranks;                                  /* of a strategy without devices; 0: 2 */
@@ -143,6 +143,7 @@ static lc_status train(lc_comm *comm, const run *r, outcome *out)
     if (r->accumulate) opt.accumulate_grad_batches = r->accumulate;
     opt.deterministic = r->deterministic;
     opt.precision = r->precision;
+    if (r->compression) opt.gradient_compression = r->compression;
     lc_status s = lc_trainer_new(&opt, &t);
     if (s >= 0) s = add_holder(t, r->holder);
     if (s >= 0)
@@ -248,6 +249,18 @@ TEST(every_strategy)
             outcome_of(&r, &o);
             check_near(&o, &f32, near[i]);
         }
+    }
+}
+
+TEST(compressed_gradients)
+{
+    static outcome f32, o;
+    for (int k = 0; k < 6; k++) {
+        run r = {.precision = "32-true", .strategy = "ddp", .compression = k % 2 ? "bf16" : "fp16"};
+        outcome_of(&r, &f32);
+        r.precision = names[k / 2];
+        outcome_of(&r, &o);
+        check_near(&o, &f32, 2 * near[1]);
     }
 }
 
