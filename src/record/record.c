@@ -346,7 +346,8 @@ static __attribute__((noinline)) void call_as_seen(const lc_op *op, int n_in, lc
     g->raw = true;
     call(op, n_in, seen, n_int, ints, n_float, floats, live, out, site);
     g->raw = false;
-    if (later.rounds && g->status == LC_OK) g->recorder.host->results(g, op, later, out, *site);
+    if ((later.rounds || later.written) && g->status == LC_OK)
+        g->recorder.host->results(g, op, later, in, seen, out, *site);
 }
 
 /* The site is passed by pointer: to copy it while the caller's two stores are still in flight stalls the core, for a

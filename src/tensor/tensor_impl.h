@@ -50,6 +50,7 @@ struct lc_tensor {
         uint32_t generation;
         uint64_t at;
         lc_tensor *value;
+        lc_tensor *copy; /* which operators write in place of this tensor; NULL: none has yet */
     } as_seen;
     struct lc__initial *initial; /* its initial value, not made yet (initial.h); NULL: `device_data` has the value */
     lc_flat *flat;               /* the flat buffers of a parameter, or NULL */

@@ -60,6 +60,7 @@ extern const lc__host_ops lc__graph_host;
 /* seen_types.c: the operands and results of a call that is recorded (lc__host_ops). */
 lc_status lc__operands_as_seen(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in, lc_tensor **out,
                                lc__to_do *later, lc_site site) LC_MUST_USE;
-void lc__results_as_seen(lc_graph *g, const lc_op *op, lc__to_do later, lc_tensor **results, lc_site site);
+void lc__results_as_seen(lc_graph *g, const lc_op *op, lc__to_do later, lc_tensor *const *in, lc_tensor *const *given,
+                         lc_tensor **results, lc_site site);
 
 #endif

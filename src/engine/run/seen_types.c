@@ -32,12 +32,33 @@ static lc_tensor *as_seen(lc_graph *g, lc_tensor *given, lc_tensor *t, lc_site s
     return t->as_seen.value;
 }
 
-static lc_status check_write(const lc_op *op, const lc_tensor *t, int i)
+/* ---- writes ---- */
+
+static void assign(lc_graph *g, lc_tensor *to, lc_tensor *value, lc_site site)
 {
-    if (op == &lc__op_assign) return LC_OK;
-    return lc_fail(LC_ERR_UNSUPPORTED,
-                   "it writes input %d, whose f32 values are stored as %s by the precision; write it with lc_assign", i,
-                   lc_dtype_name(t->type.dtype));
+    g->raw = true;
+    lc_op_call(&lc__op_assign, 2, (lc_tensor *[]){to, value}, 0, NULL, 0, NULL, site);
+    g->raw = false;
+}
+
+/* An operator writes a copy of t that has the type it expects. */
+static lc_status copy_of(lc_graph *g, const lc_op *op, lc_tensor *given, lc_tensor *t, int i, lc_site site,
+                         lc_tensor **out)
+{
+    lc_tensor **copy = &t->as_seen.copy;
+    if (op->grad && !(op->flags & LC_OP_NO_GRAD) && t->requires_grad && !g->no_grad)
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "it writes input %d, whose values are stored as %s by the precision, and has a gradient rule; "
+                       "write it with lc_assign, or between lc_no_grad_begin and lc_no_grad_end",
+                       i, lc_dtype_name(t->type.dtype));
+    if (*copy && (*copy)->on != t->on) {
+        lc_tensor_unref(*copy);
+        *copy = NULL;
+    }
+    if (!*copy) LC_TRY(lc__tensor_new_on(t->on, t->seen->dtype, t->type.ndim, t->type.shape, t->layout, copy));
+    assign(g, *copy, convert(g, given, t->seen->dtype, site), site);
+    *out = *copy;
+    return g->status;
 }
 
 /* ---- tensors of 16 bits ---- */
@@ -93,7 +114,8 @@ static void widen(lc_graph *g, const lc_op *op, int n_in, lc_tensor **in, lc__to
     }
     if (!any || f64 || !computes(op)) return;
     lc__storage_rule rule = lc__storage_rule_of(op);
-    *later = (lc__to_do){.rounds = result_type(rule.operands, n_in, in), .results = rule.results};
+    later->rounds = result_type(rule.operands, n_in, in);
+    later->results = rule.results;
     for (int i = 0; i < n_in; i++)
         if (in[i] && lc__is_half(in[i]->type.dtype)) in[i] = as_seen(g, in[i], lc__own_handle(g, in[i]), site);
 }
@@ -110,11 +132,17 @@ lc_status lc__operands_as_seen(lc_graph *g, const lc_op *op, int n_in, lc_tensor
         if (!t->seen) continue;
         if (i >= 32 || !(op->mutated_inputs >> i & 1)) {
             out[i] = as_seen(g, in[i], t, site);
-            continue;
+        } else if (op == &lc__op_assign) {
+            assigned = t->type.dtype;
+        } else {
+            LC_TRY(copy_of(g, op, in[i], t, i, site, &out[i]));
+            later->written |= (uint32_t)1 << i;
         }
-        LC_TRY(check_write(op, t, i));
-        assigned = t->type.dtype;
     }
+    /* An operand that is also written is the copy, too. */
+    for (int i = 0; i < n_in && later->written; i++)
+        for (int k = 0; k < n_in && k < 32; k++)
+            if (later->written >> k & 1 && in[i] == in[k]) out[i] = out[k];
     if (assigned && n_in > 1 && lc__is_tensor(out[1]) && out[1]->type.dtype == LC_F32)
         out[1] = convert(g, out[1], assigned, site);
     if (!macro) widen(g, op, n_in, out, later, site);
@@ -122,9 +150,13 @@ lc_status lc__operands_as_seen(lc_graph *g, const lc_op *op, int n_in, lc_tensor
     return LC_OK;
 }
 
-void lc__results_as_seen(lc_graph *g, const lc_op *op, lc__to_do later, lc_tensor **results, lc_site site)
+void lc__results_as_seen(lc_graph *g, const lc_op *op, lc__to_do later, lc_tensor *const *in, lc_tensor *const *given,
+                         lc_tensor **results, lc_site site)
 {
-    for (int k = 0; k < op->n_out; k++)
+    for (int i = 0; i < 32; i++)
+        if (later.written >> i & 1)
+            assign(g, in[i], convert(g, given[i], lc__own_handle(g, in[i])->type.dtype, site), site);
+    for (int k = 0; k < op->n_out && later.rounds; k++)
         if (results[k] && results[k]->type.dtype == LC_F32 && has_bit(later.results, k))
             results[k] = convert(g, results[k], later.rounds, site);
 }
