@@ -147,9 +147,9 @@ LC_API void lc_assign_at(lc_tensor *target, lc_tensor *value, lc_site site);
  * backward pass of a window, from sharded_2 on after each), and the gathered gradient takes memory while it is used. */
 LC_API lc_tensor *lc_gradient_at(lc_tensor *parameter, lc_site site);
 #define lc_gradient(parameter) lc_gradient_at(parameter, LC_HERE)
-/* Replaces that gradient, as lc_gradient gives it, from row-major `data` of exactly `bytes` bytes: for programs and
- * strategies that change gradients outside of the graph, for example to reduce them over ranks. Call it between
- * backward and the optimizer's step; runs the step up to there first. */
+/* Replaces that gradient, as lc_gradient gives it, from row-major `data` of exactly `bytes` bytes, of the parameter's
+ * type (lc_tensor_dtype): for programs and strategies that change gradients outside of the graph, for example to reduce
+ * them over ranks. Call it between backward and the optimizer's step; runs the step up to there first. */
 LC_API lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes) LC_MUST_USE;
 
 /* The graph this thread is recording into, or NULL. */

@@ -128,7 +128,7 @@ LC_DEFAULTS(lc_rnn, lc_rnn_args, )
 typedef struct lc_random_args {
     size_t size;
     const int64_t *shape;
-    lc_dtype dtype;   /* f32 or f64 */
+    lc_dtype dtype;   /* of floating-point numbers; f16 and bf16 are rounded, and so may be `high` */
     double low, high; /* uniform */
     double mean, std; /* normal */
 } lc_random_args;

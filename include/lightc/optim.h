@@ -29,6 +29,7 @@ typedef struct lc_segment {
     lc_tensor *parameter;
     int64_t offset, count; /* elements, in the flat buffers */
     int64_t index;         /* index of the parameter in `steps` */
+    int64_t first;         /* element of the parameter with which the segment begins, in the order of its memory */
 } lc_segment;
 
 typedef struct lc_param_group {
@@ -43,7 +44,7 @@ typedef struct lc_param_group {
 typedef struct lc_update {
     const lc_param_group *group;
     lc_tensor *parameters; /* flat, 1-D, persistent: written */
-    lc_tensor *gradients;  /* flat, 1-D, persistent */
+    lc_tensor *gradients;  /* flat, 1-D, persistent; of the parameters' type, or f32 for parameters of 16 bits */
     /* One element, f32 (f64 for f64 parameters): multiply gradients by it (accumulation, clipping). */
     lc_tensor *grad_scale;
     lc_tensor *steps;        /* [parameters of the optimizer] f64, persistent: updates done; written by the update */
@@ -102,6 +103,7 @@ enum {
     LC_OPT_DECOUPLED_WEIGHT_DECAY = 16,
     LC_OPT_MATCH_RMS_ADAMW = 32, /* Muon */
     LC_OPT_MASTER_WEIGHTS = 64,
+    LC_OPT_STOCHASTIC_ROUNDING = 128,
 };
 
 struct lc_optimizer {
@@ -172,7 +174,13 @@ LC_API void lc_graph_set_window(lc_graph *g, double window);
  * it updates; the parameter is the copy rounded, so that updates too small for 16 bits add up. Off by default, as in
  * Lightning's precisions "16-true" and "bf16-true"; parameters of f32 and f64 need none. An element of the copy that
  * does not round to its parameter is out of date and starts again from the parameter: so do all at the first update,
- * and those that anything except the optimizer has written. */
+ * and those that anything except the optimizer has written.
+ *
+ * stochastic_rounding: parameters of f16 and bf16 are rounded at random to one of both neighbors, such that the mean is
+ * the exact value: updates too small for 16 bits then add up on average, without the memory of master weights. The
+ * random numbers depend on the graph's seed, the parameter's index in the optimizer and its number of updates, so not
+ * on the number of ranks, or on how often a run was resumed. Without effect on parameters of f32 and f64. Off by
+ * default; LBFGS, and an optimizer with master_weights, refuse it. */
 #define LC_OPTIMIZER_ARGS                                                                                              \
     size_t size;                                                                                                       \
     lc_site site;                                                                                                      \
@@ -182,6 +190,7 @@ LC_API void lc_graph_set_window(lc_graph *g, double window);
     bool no_parameters;                                                                                                \
     bool maximize;                                                                                                     \
     bool master_weights;                                                                                               \
+    bool stochastic_rounding;                                                                                          \
     double lr, weight_decay
 
 typedef struct lc_sgd_args {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* f16 and bf16 as bit patterns, in plain C. Rounding is to nearest, ties to even. */
+/* f16 and bf16 as bit patterns, in plain C. Rounding is to nearest, ties to even, or random. */
 #ifndef LC_BASE_HALF_H
 #define LC_BASE_HALF_H
 
@@ -56,6 +56,40 @@ static inline uint16_t lc__f32_to_f16(float f)
     }
     bits += 0xfff + (bits >> 13 & 1);
     return (uint16_t)(sign | (bits - 0x38000000) >> 13);
+}
+
+/* Stochastic rounding, by a word of random bits: to one of both neighbors, such that the mean is f. Numbers beyond the
+ * largest one become that, and infinite only where the next one would be (2^128, 65536). Without branches, so that
+ * compilers vectorize loops. */
+static inline uint16_t lc__f32_to_bf16_random(float f, uint32_t word)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    const uint32_t sign = bits >> 16 & 0x8000, m = bits & 0x7fffffff;
+    uint32_t h = (m + (word >> 16)) >> 16;
+    h = h >= 0x7f80 && m < 0x7f800000 ? 0x7f7f : h;
+    h = m > 0x7f800000 ? bits >> 16 | 0x40 : h; /* stays NaN */
+    return (uint16_t)(sign | h);
+}
+
+static inline uint16_t lc__f32_to_f16_random(float f, uint32_t word)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    const uint32_t sign = bits >> 16 & 0x8000, m = bits & 0x7fffffff;
+    /* Below 2^-14 there are multiples of 2^-24. The fraction is exact. */
+    const uint32_t tiny = m < 0x38800000 ? m : 0;
+    float x;
+    memcpy(&x, &tiny, sizeof x);
+    x *= 0x1p24f;
+    const int32_t whole = (int32_t)x;
+    const uint32_t small = (uint32_t)(whole + ((float)(int32_t)(word >> 8) * 0x1p-24f < x - (float)whole));
+    uint32_t h = (m - 0x38000000 + (word >> 19)) >> 13;
+    h = h >= 0x7c00 ? 0x7bff : h;
+    h = m >= 0x47800000 ? 0x7c00 : h;
+    h = m > 0x7f800000 ? 0x7e00 : h;
+    h = m < 0x38800000 ? small : h;
+    return (uint16_t)(sign | h);
 }
 
 #endif

@@ -67,10 +67,15 @@ static inline void lc__store_number(void *p, lc_dtype dtype, double x)
     }
 }
 
+static inline bool lc__is_half(lc_dtype dtype)
+{
+    return dtype == LC_F16 || dtype == LC_BF16;
+}
+
 /* The type that numbers of `dtype` are computed in: halves as f32, and rounded once. */
 static inline lc_dtype lc__wide_dtype(lc_dtype dtype)
 {
-    return dtype == LC_F16 || dtype == LC_BF16 ? LC_F32 : dtype;
+    return lc__is_half(dtype) ? LC_F32 : dtype;
 }
 
 /* Element i of an array. */

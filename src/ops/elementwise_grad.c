@@ -6,6 +6,7 @@
 
 #include "ops/infer.h"
 #include "ops/ops.h"
+#include "tensor/tensor_impl.h"
 
 lc_tensor *lc__op1(const lc_op *op, lc_tensor *x, lc_site site)
 {
@@ -176,7 +177,7 @@ lc_status lc__grad_masked_fill(lc_grad *g)
 
 lc_status lc__grad_cast(lc_grad *g)
 {
-    lc_dtype from = lc_tensor_storage(g->in[0]);
+    lc_dtype from = lc__gradient_type(g->in[0]).dtype;
     if (lc_dtype_is_float(from) && lc_dtype_is_float(lc_tensor_dtype(g->out[0]))) g->din[0] = lc_cast(g->dout[0], from);
     return LC_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random numbers as operators: dropout, Bernoulli, uniform, normal. The recorder fills the first two ints (the place
  * of the call, and how often it was reached in this step), unless they are given, as a gradient rule does. */
+#include "base/number.h"
 #include "base/philox.h"
 #include "ops/infer.h"
 #include "record/graph_impl.h"
@@ -91,7 +92,7 @@ lc_tensor *lc_bernoulli_at(lc_tensor *x, lc_site site)
 static lc_tensor *fill(const lc_op *op, int ndim, const int64_t *shape, lc_dtype dtype, double a, double b,
                        lc_site site)
 {
-    int64_t ints[3 + LC_MAX_DIMS] = {0, 0, dtype ? dtype : LC_F32};
+    int64_t ints[3 + LC_MAX_DIMS] = {0, 0, dtype ? lc__wide_dtype(dtype) : LC_F32};
     if (ndim > 0 && !shape) {
         lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, "shape is NULL"), op->name, site);
         return lc__error_tensor();
@@ -99,7 +100,8 @@ static lc_tensor *fill(const lc_op *op, int ndim, const int64_t *shape, lc_dtype
     for (int d = 0; d < ndim && d < LC_MAX_DIMS; d++) ints[3 + d] = shape[d];
     /* A negative or too large ndim gives a count that inference refuses. */
     int n = ndim < 0 ? 0 : ndim > LC_MAX_DIMS ? 0 : 3 + ndim;
-    return lc_op_call(op, LC_NONE, n, ints, LC_FLOATS(a, b), site);
+    lc_tensor *x = lc_op_call(op, LC_NONE, n, ints, LC_FLOATS(a, b), site);
+    return lc__is_half(dtype) ? lc_cast_at(x, dtype, site) : x;
 }
 
 lc_tensor *lc_uniform_at(int ndim, const lc_random_args *given, lc_site site)

@@ -27,8 +27,11 @@ static int segments_of(const lc_param_group *group, const lc_flat_state *state, 
         lc_segment *s = &out[n++];
         *s = (lc_segment){
             .parameter = p, .offset = state->flat->offset[k], .count = lc__numel(&p->type), .index = first_index + i};
-        if (u && state->flat->sharding)
-            s->count = lc__slice_of(state->flat->sharding, u, s->offset, s->count, &s->offset);
+        const lc__sharding *sharding = state->flat->sharding;
+        if (!u || !sharding) continue;
+        const int64_t begin = s->offset;
+        s->count = lc__slice_of(sharding, u, begin, s->count, &s->offset);
+        if (s->count) s->first = u->offset + sharding->rank * u->slice + s->offset - begin;
     }
     return n;
 }

@@ -88,7 +88,7 @@ typedef struct place {
     void *parameter;
     float *master;
     const void *gradient;
-    lc_dtype dtype;
+    lc_dtype dtype, of_gradient;
     int64_t n;
 } place;
 typedef void each_fn(const place *at, double *v, double scale);
@@ -111,7 +111,8 @@ static void write_parameters(const place *at, double *v, double scale)
 }
 static void read_gradients(const place *at, double *v, double scale)
 {
-    for (int64_t i = 0; i < at->n; i++) v[i] = !at->gradient ? 0 : scale * lc__number_at(at->gradient, at->dtype, i);
+    for (int64_t i = 0; i < at->n; i++)
+        v[i] = !at->gradient ? 0 : scale * lc__number_at(at->gradient, at->of_gradient, i);
 }
 
 /* Master weights and gradients have the layout of their parameters, so all are walked in memory order. */
@@ -126,7 +127,7 @@ static lc_status each(const lbfgs *l, each_fn *fn, lc__access access, double *v,
         LC_TRY(lc__tensor_map(p, access, &at));
         lc_status status = has ? lc__tensor_map(gradient, LC__READ, &g) : LC_OK;
         if (status >= 0 && master) status = lc__tensor_map(master, LC__READ | access, &m);
-        place x = {at.data, NULL, g.data, at.dtype, lc_tensor_numel(p)};
+        place x = {at.data, NULL, g.data, at.dtype, g.dtype, lc_tensor_numel(p)};
         if (m.data) x.master = (float *)m.data + p->flat->offset[p->flat_index];
         if (status >= 0) fn(&x, v, scale);
         if (m.data) lc__tensor_unmap(master, LC__READ | access);
@@ -445,6 +446,9 @@ static lc_status check(const lc_optimizer *opt)
         if (number != floor(number))
             return lc_fail(LC_ERR_ARGUMENT, "LBFGS: %s is %g, but must be a whole number", whole[i], number);
     }
+    if (opt->flags & LC_OPT_STOCHASTIC_ROUNDING)
+        return lc_fail(LC_ERR_ARGUMENT, "LBFGS has no stochastic_rounding: its search needs the loss at the point that "
+                                        "it has chosen; use master_weights");
     if (opt->flags & LC_OPT_MAXIMIZE) return lc_fail(LC_ERR_ARGUMENT, "LBFGS has no maximize; negate the loss");
     LC_TRY(lc_optimizer_get(opt, -1, "weight_decay", &weight_decay));
     return weight_decay == 0 ? LC_OK : lc_fail(LC_ERR_ARGUMENT, "LBFGS has no weight_decay; add it to the loss");

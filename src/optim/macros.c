@@ -148,8 +148,14 @@ lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes
         return lc_fail(LC_ERR_UNSUPPORTED, "lc_gradient_write: with the strategy sharded, no rank has the whole "
                                            "gradient; use --strategy ddp");
     lc_tensor *gradient = flat->gradients[parameter->flat_index];
+    const lc_type *type = lc__seen_type(parameter);
+    const size_t needed = (size_t)lc__numel(type) * lc_dtype_size(type->dtype);
+    if (bytes != needed)
+        return lc_fail(LC_ERR_ARGUMENT, "lc_gradient_write: the gradient has %zu bytes as %s, not %zu", needed,
+                       lc_dtype_name(type->dtype), bytes);
+    if (bytes) LC__NEEDS(data, LC_ERR_ARGUMENT);
     if (g) LC_TRY(lc__peers_settle(g));
-    LC_TRY(lc_tensor_write(gradient, data, bytes));
+    LC_TRY(lc__tensor_write_as(gradient, type, data));
     double factor;
     LC_TRY(lc__gradient_factor_now(g, &factor));
     if (factor != 1.0) LC_TRY(scale(gradient, 1 / factor));

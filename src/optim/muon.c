@@ -8,6 +8,7 @@
 #include "base/number.h"
 #include "optim/loop.h"
 #include "optim/master.h"
+#include "optim/stochastic.h"
 
 #include <lightc/ops_math.h>
 #include <lightc/ops_nn.h>
@@ -148,18 +149,23 @@ static void run_apply(const lc_call *c)
         c->ints[M_FLAGS] & LC_OPT_MATCH_RMS_ADAMW ? 0.2 * sqrt(r > k ? r : k) : sqrt(r > k ? r / k : 1);
     float *master = c->in[4].data;
     if (skipped(c, &c->in[3])) return;
+    double *updates = (double *)c->in[2].data + c->ints[M_INDEX];
+    const bool random = c->ints[M_FLAGS] & LC_OPT_STOCHASTIC_ROUNDING && lc__is_half(p->dtype);
+    const lc__rng_stream stream = random ? lc__rounding_stream(c, c->ints[M_INDEX], *updates) : (lc__rng_stream){0};
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < columns; j++) {
             int64_t e = at + i * columns + j;
             const double less = lr * ratio * get(x, i * x->stride[0] + j * x->stride[1]);
-            if (!master)
+            if (!master && random)
+                lc__store_random(p->data, p->dtype, e, (float)(get(p, e) * keep - less), &stream, i * columns + j);
+            else if (!master)
                 put(p, e, get(p, e) * keep - less);
             else
                 lc__master_store(p->data, p->dtype, e, master,
                                  (float)((double)lc__master_of(p->data, p->dtype, e, master) * keep - less));
         }
     }
-    ((double *)c->in[2].data)[c->ints[M_INDEX]] += 1;
+    *updates += 1;
 }
 
 static const lc_kernel apply_kernel = {

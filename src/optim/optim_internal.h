@@ -56,6 +56,7 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
                              .no_parameters = (a).no_parameters,                                                       \
                              .maximize = (a).maximize,                                                                 \
                              .master_weights = (a).master_weights,                                                     \
+                             .stochastic_rounding = (a).stochastic_rounding,                                           \
                              .lr = (a).lr,                                                                             \
                              .weight_decay = (a).weight_decay})
 
@@ -97,15 +98,22 @@ typedef struct lc__range {
 typedef void lc__range_fn(const lc__range *r);
 
 /* The operator's inputs: parameters, gradients, state..., steps, grad_scale, master or nothing (master.h). The state of
- * halves is f32, since a running mean of 16 bits would soon stand still. Its ints: */
+ * halves is f32, since a running mean of 16 bits would soon stand still; their gradients are of either type. Its ints:
+ */
 enum {
     LC_U_SEGMENTS = 0,
     LC_U_CLIP = 1,
     LC_U_FLAGS = 2,
     LC_U_SCALAR = 3, /* ops->scalar_state */
     LC_U_SKIPS = 4,  /* lc_update.skips */
-    LC_U_FIRST = 5   /* (offset, count, index) per segment */
+    LC_U_FIRST = 5   /* LC_S_INTS per segment */
 };
+/* lc_segment */
+enum { LC_S_OFFSET, LC_S_COUNT, LC_S_INDEX, LC_S_FIRST, LC_S_INTS };
+static inline const int64_t *lc__update_segment(const lc_call *call, int64_t i)
+{
+    return call->ints + LC_U_FIRST + LC_S_INTS * i;
+}
 enum { LC__UPDATE_INPUTS = 5 }; /* besides the state */
 
 /* ops->update of elementwise optimizers: records `op` over the group. */

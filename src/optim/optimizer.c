@@ -346,6 +346,11 @@ static lc_status make(const lc__optimizer_class *c, void *module, const double *
                       lc_optimizer **out)
 {
     const lc_optimizer_ops *ops = c->variant(hyper, flags);
+    if (flags & LC_OPT_STOCHASTIC_ROUNDING && flags & LC_OPT_MASTER_WEIGHTS)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "%s: parameters are either rounded at random or have master weights, which need no such "
+                       "rounding; choose stochastic_rounding or master_weights",
+                       c->name);
     LC_TRY(lc_optimizer_new(ops, module, flags, out));
     optimizer_memory *memory = (optimizer_memory *)*out;
     for (int i = 0; ops->hyper_names[i]; i++) memory->defaults[i] = hyper[i];
@@ -382,6 +387,7 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
     }
     flags |= (c->flags & ~c->allowed) | (common->maximize ? LC_OPT_MAXIMIZE : 0);
     flags |= common->master_weights ? LC_OPT_MASTER_WEIGHTS : 0;
+    flags |= common->stochastic_rounding ? LC_OPT_STOCHASTIC_ROUNDING : 0;
     hyper[LC_H_LR] = common->lr;
     hyper[LC_H_WEIGHT_DECAY] = common->weight_decay;
     for (int i = 0; i < n_values; i++) hyper[2 + i] = values[i];
@@ -414,13 +420,14 @@ const lc__optimizer_flag lc__optimizer_flags[] = {
     {"decoupled_weight_decay", LC_OPT_DECOUPLED_WEIGHT_DECAY},
     {"match_rms_adamw", LC_OPT_MATCH_RMS_ADAMW},
     {"master_weights", LC_OPT_MASTER_WEIGHTS},
+    {"stochastic_rounding", LC_OPT_STOCHASTIC_ROUNDING},
     {NULL, 0},
 };
 
 static lc_status apply_named(const lc__optimizer_class *c, const lc_named_number *arg, double *hyper, unsigned *flags)
 {
     char known[256];
-    const unsigned allowed = c->allowed | LC_OPT_MASTER_WEIGHTS;
+    const unsigned allowed = c->allowed | LC_OPT_MASTER_WEIGHTS | LC_OPT_STOCHASTIC_ROUNDING;
     for (int i = 0; c->hyper_names[i]; i++) {
         if (strcmp(c->hyper_names[i], arg->name)) continue;
         hyper[i] = arg->value;

@@ -120,6 +120,17 @@ lc_status lc__optimizer_add_ranges(lc_optimizer *opt, const lc_param_group *grou
     return LC_OK;
 }
 
+lc_status lc__optimizer_sums_in_f32(const lc_optimizer *opt, bool yes)
+{
+    for (int g = 0; g < opt->n_groups; g++)
+        for (int i = 0; i < opt->groups[g].n_parameters; i++) {
+            lc_flat *flat;
+            LC_TRY(lc__flat_of(opt->groups[g].parameters[i], &flat));
+            LC_TRY(lc__flat_sums_in_f32(flat, yes));
+        }
+    return LC_OK;
+}
+
 lc_status lc__optimizer_prepare(lc_optimizer *opt)
 {
     if (opt->steps) return LC_OK;

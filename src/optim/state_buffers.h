@@ -21,6 +21,8 @@ const lc__state_range *lc__optimizer_range(const lc_optimizer *opt, const lc_fla
 /* Makes the parameters of a group known: adds ranges for flat buffers that are new, with their master weights, to be
  * followed by the state. *count: elements of all ranges. */
 lc_status lc__optimizer_add_ranges(lc_optimizer *opt, const lc_param_group *group, int64_t *count) LC_MUST_USE;
+/* Whether gradients of its parameters of 16 bits are summed in f32 from now on; before reducer and tree know them. */
+lc_status lc__optimizer_sums_in_f32(const lc_optimizer *opt, bool yes) LC_MUST_USE;
 /* Keeps only the first n ranges. */
 void lc__optimizer_drop_ranges(lc_optimizer *opt, int n);
 /* Allocates an optimizer's step counts and state buffers if it has none yet. */

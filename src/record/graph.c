@@ -30,6 +30,7 @@ void lc__graph_chunk(lc_graph *g, int64_t number)
     g->chunk.number = number;
     g->chunk.first_site = g->n_random_sites;
     g->chunk.sums = g->chunk.backward = false;
+    g->writes++; /* chunks share no conversions of operands */
 }
 
 void lc__graph_enter(lc_graph *g)

@@ -6,6 +6,7 @@
  * inferred again. At the first difference inference takes over. */
 #include "base/args.h"
 #include "base/grow.h"
+#include "base/number.h"
 #include "record/append.h"
 #include "tensor/initial.h"
 
@@ -14,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLAB 128
+#define SLAB    128
+#define AS_SEEN 64 /* operands of a call that can be converted */
 
 /* Without it gcc takes the usual way through these functions for a rare one, and copies nodes by `rep movs`. */
 #define HOT __attribute__((hot))
@@ -322,8 +324,32 @@ static __attribute__((cold)) void refuse(const lc_op *op, int n_in, lc_tensor *c
 static bool has_seen(int n, lc_tensor *const *in)
 {
     for (int i = 0; i < n; i++)
-        if (lc__is_tensor(in[i]) && in[i]->seen) return true;
+        if (lc__is_tensor(in[i]) && (in[i]->seen || lc__is_half(in[i]->type.dtype))) return true;
     return false;
+}
+
+static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
+                 const double *floats, bool live, lc_tensor **out, const lc_site *site);
+
+/* A call in a graph that has tensors of 16 bits, or parameters that are stored in another type. */
+static __attribute__((noinline)) void call_as_seen(const lc_op *op, int n_in, lc_tensor *const *in, int n_int,
+                                                   const int64_t *ints, int n_float, const double *floats, bool live,
+                                                   lc_tensor **out, const lc_site *site)
+{
+    lc_graph *g = lc__current;
+    lc_tensor *seen[AS_SEEN];
+    lc__to_do later = {0};
+    lc_status status = g->recorder.host->operands(g, op, n_in, in, seen, &later, *site);
+    if (status < 0) {
+        lc__record_error(g, status, lc__op_title(op, n_int, ints), *site, op->inputs, in, n_in);
+        for (int i = 0; i < op->n_out; i++) out[i] = lc__error_tensor();
+        return;
+    }
+    g->raw = true;
+    call(op, n_in, seen, n_int, ints, n_float, floats, live, out, site);
+    g->raw = false;
+    if ((later.rounds || later.written) && g->status == LC_OK)
+        g->recorder.host->results(g, op, later, in, seen, out, *site);
 }
 
 /* The site is passed by pointer: to copy it while the caller's two stores are still in flight stalls the core, for a
@@ -341,11 +367,10 @@ static HOT void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int,
         status = random_site(g, *site, keyed);
         ints = keyed;
     }
-    lc_tensor *seen[64];
-    if (g && __builtin_expect(g->any_seen, 0) && op && n_in > 0 && n_in <= 64 && in && g->recording && !g->expanding &&
-        !g->raw && g->status == LC_OK && status == LC_OK) {
-        status = g->recorder.host->seen(g, op, n_in, in, seen, *site);
-        in = seen;
+    if (g && __builtin_expect(g->any_seen, 0) && n_in > 0 && n_in <= AS_SEEN && !g->raw && g->recording &&
+        !g->expanding && g->status == LC_OK && status == LC_OK && is_call(op, n_in, in, n_int, ints, n_float, floats)) {
+        call_as_seen(op, n_in, in, n_int, ints, n_float, floats, live, out, site);
+        return;
     }
     if (g && g->expect && !g->expanding && g->recording && g->status == LC_OK && status == LC_OK &&
         follow(g, op, n_in, in, n_int, ints, n_float, floats, site, out))

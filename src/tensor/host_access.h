@@ -49,6 +49,13 @@ lc_status lc__tensor_broadcast(lc_tensor *t, lc_comm *comm, int root) LC_MUST_US
 void *lc__tensor_address(const lc_tensor *t);
 
 /* The slots of a graph for host access. */
+/* What remains to be done for a call whose operands were converted (engine/run/seen_types.c). */
+typedef struct lc__to_do {
+    lc_dtype rounds;  /* the results that are data become this type of 16 bits; 0: none does */
+    uint32_t results; /* those that are data, by position */
+    uint32_t written; /* operands that are copies, to be written back, by position */
+} lc__to_do;
+
 typedef struct lc__host_ops {
     /* The handle of t on the device that this thread records for (lc_tensor.replicas). */
     lc_tensor *(*own)(lc_tensor *t);
@@ -60,9 +67,12 @@ typedef struct lc__host_ops {
     lc_status (*wait)(lc_graph *g);
     /* The host has written a persistent tensor. */
     void (*wrote)(lc_tensor *t);
-    /* For a call that is recorded: operands whose values are stored in another type than the program sees become
-     * results of that type, in `out`. */
-    lc_status (*seen)(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in, lc_tensor **out, lc_site site);
+    /* For a call that is recorded: operands that it cannot compute with become other tensors, in `out`; then, for its
+     * results, what the first has left to do; `given`: `out`. */
+    lc_status (*operands)(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in, lc_tensor **out,
+                          lc__to_do *later, lc_site site);
+    void (*results)(lc_graph *g, const lc_op *op, lc__to_do later, lc_tensor *const *in, lc_tensor *const *given,
+                    lc_tensor **results, lc_site site);
     /* The place in the program that made t. */
     lc_site (*site)(const lc_tensor *t);
 } lc__host_ops;

@@ -2,6 +2,7 @@
 /* Tensors of which a rank holds a slice, and sharded flat buffers. */
 #include "tensor/slice.h"
 
+#include "base/number.h"
 #include "comm/agree.h"
 #include "tensor/host_access.h"
 #include "tensor/initial.h"
@@ -271,7 +272,7 @@ lc_status lc__flat_nowhere(lc_tensor *base, int64_t count, const lc__sharding *s
     return LC_OK;
 }
 
-lc_status lc__flat_make_gradients(lc_flat *flat)
+static lc_status make_gradients(lc_flat *flat, lc_dtype dtype)
 {
     const lc__sharding *s = flat->sharding;
     bool sliced = s && s->gradient;
@@ -279,23 +280,44 @@ lc_status lc__flat_make_gradients(lc_flat *flat)
     if (sliced)
         LC_TRY(lc__flat_nowhere(s->gradient, flat->count, s, &gradient));
     else
-        LC_TRY(lc__tensor_reserve(flat->gradient->type.dtype, 1, &flat->count, LC_ROW_MAJOR, &gradient));
+        LC_TRY(lc__tensor_reserve(dtype, 1, &flat->count, LC_ROW_MAJOR, &gradient));
     lc_tensor_unref(flat->gradient);
     flat->gradient = gradient;
     for (int i = 0; i < flat->n; i++) {
         const lc_tensor *p = flat->parameters[i];
         lc_tensor *one = NULL;
         if (!p) continue;
+        lc_type type = p->type;
+        type.dtype = gradient->type.dtype;
         if (sliced)
             LC_TRY(part_of(flat, i, s->gradient, &one));
         else
-            LC_TRY(lc__tensor_range(gradient, (size_t)flat->offset[i] * lc_dtype_size(p->type.dtype), &p->type,
-                                    p->layout, &one));
+            LC_TRY(lc__tensor_range(gradient, (size_t)flat->offset[i] * lc_dtype_size(type.dtype), &type, p->layout,
+                                    &one));
         lc_tensor_unref(flat->gradients[i]);
         flat->gradients[i] = one;
     }
     memset(flat->has_gradient, 0, (size_t)flat->n);
     return LC_OK;
+}
+
+lc_status lc__flat_make_gradients(lc_flat *flat)
+{
+    return make_gradients(flat, flat->gradient->type.dtype);
+}
+
+lc_status lc__flat_sums_in_f32(lc_flat *flat, bool yes)
+{
+    lc_dtype stored = flat->parameter->type.dtype, dtype = yes ? lc__wide_dtype(stored) : stored;
+    lc__sharding *s = flat->sharding;
+    if (flat->gradient->type.dtype == dtype) return LC_OK;
+    if (s && s->gradient) {
+        lc_tensor *slices;
+        LC_TRY(lc_tensor_new(dtype, 1, &s->count, &slices));
+        lc_tensor_unref(s->gradient);
+        s->gradient = slices;
+    }
+    return make_gradients(flat, dtype);
 }
 
 void lc__flat_set_whole(lc_flat *flat, lc_tensor *whole)

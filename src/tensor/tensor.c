@@ -439,6 +439,7 @@ void lc_tensor_unref(lc_tensor *t)
     if (t->base || t->kind == LC_TENSOR_PERSISTENT) release_storage(t);
     lc__tensor_forget_initial(t);
     free(t->seen);
+    lc_tensor_unref(t->as_seen.copy);
     *(volatile lc_tensor_kind *)&t->kind = (lc_tensor_kind)0; /* no longer a tensor */
     free(t);
 }

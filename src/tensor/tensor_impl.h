@@ -51,6 +51,7 @@ struct lc_tensor {
         uint32_t generation;
         uint64_t at;
         lc_tensor *value;
+        lc_tensor *copy; /* which operators write in place of this tensor; NULL: none has yet */
     } as_seen;
     struct lc__initial *initial; /* its initial value, not made yet (initial.h); NULL: `device_data` has the value */
     lc_flat *flat;               /* the flat buffers of a parameter, or NULL */
@@ -155,11 +156,11 @@ bool lc__overlap(const lc_tensor *a, const lc_tensor *b);
 struct lc_flat {
     int n;
     lc_tensor **parameters;        /* borrowed; NULL once a parameter was freed */
-    lc_tensor **gradients;         /* ranges of `gradient` with the parameter's type and layout */
+    lc_tensor **gradients;         /* ranges of `gradient` with the parameter's shape and layout */
     int64_t *offset;               /* elements */
     int64_t count;                 /* elements in all, padding included */
     lc_tensor *parameter;          /* 1-D */
-    lc_tensor *gradient;           /* 1-D */
+    lc_tensor *gradient;           /* 1-D; of the parameters' type, or f32 for halves (lc__flat_sums_in_f32) */
     uint8_t *has_gradient;         /* per parameter: accumulated since the last lc_zero_grad */
     uint8_t *trained;              /* per parameter: requires_grad */
     struct lc__sharding *sharding; /* slice.h; NULL: not sharded */
@@ -174,6 +175,15 @@ lc_status lc__flat_of(lc_tensor *parameter, lc_flat **out);
 void lc__flat_unref(lc_flat *flat);
 /* A parameter leaves its flat buffers, if it is in some; its storage stays. */
 void lc__flat_leave(lc_tensor *parameter);
+/* Gradients of halves become f32, or of the parameters' type again; if that changes their type, they are lost. */
+lc_status lc__flat_sums_in_f32(lc_flat *flat, bool yes) LC_MUST_USE;
+/* The type of a tensor's gradient. */
+static inline lc_type lc__gradient_type(const lc_tensor *t)
+{
+    lc_type type = t->type;
+    if (t->flat) type.dtype = t->flat->gradient->type.dtype;
+    return type;
+}
 /* Makes buffers on another device for its gradients of the same parameters. The caller sets its `parameters`, each of
  * which holds a reference; `parameter` is that of `flat`. */
 lc_status lc__flat_replica(const lc_flat *flat, const lc_device *on, lc_flat **out);

@@ -32,40 +32,52 @@
 #define FLAGS(X)                                                                                                       \
     X(lc_sgd, maximize, LC_OPT_MAXIMIZE, )                                                                             \
     X(lc_sgd, master_weights, LC_OPT_MASTER_WEIGHTS, )                                                                 \
+    X(lc_sgd, stochastic_rounding, LC_OPT_STOCHASTIC_ROUNDING, )                                                       \
     X(lc_sgd, nesterov, LC_OPT_NESTEROV, .momentum = 0.5)                                                              \
     X(lc_adam, maximize, LC_OPT_MAXIMIZE, )                                                                            \
     X(lc_adam, master_weights, LC_OPT_MASTER_WEIGHTS, )                                                                \
+    X(lc_adam, stochastic_rounding, LC_OPT_STOCHASTIC_ROUNDING, )                                                      \
     X(lc_adam, amsgrad, LC_OPT_AMSGRAD, )                                                                              \
     X(lc_adam, decoupled_weight_decay, LC_OPT_DECOUPLED_WEIGHT_DECAY, )                                                \
     X(lc_adamw, maximize, LC_OPT_MAXIMIZE, )                                                                           \
     X(lc_adamw, master_weights, LC_OPT_MASTER_WEIGHTS, )                                                               \
+    X(lc_adamw, stochastic_rounding, LC_OPT_STOCHASTIC_ROUNDING, )                                                     \
     X(lc_adamw, amsgrad, LC_OPT_AMSGRAD, )                                                                             \
     X(lc_adamw, decoupled_weight_decay, 0, ) /* it always does */                                                      \
     X(lc_rmsprop, maximize, LC_OPT_MAXIMIZE, )                                                                         \
     X(lc_rmsprop, master_weights, LC_OPT_MASTER_WEIGHTS, )                                                             \
+    X(lc_rmsprop, stochastic_rounding, LC_OPT_STOCHASTIC_ROUNDING, )                                                   \
     X(lc_rmsprop, centered, LC_OPT_CENTERED, )                                                                         \
     X(lc_adagrad, maximize, LC_OPT_MAXIMIZE, )                                                                         \
     X(lc_adagrad, master_weights, LC_OPT_MASTER_WEIGHTS, )                                                             \
+    X(lc_adagrad, stochastic_rounding, LC_OPT_STOCHASTIC_ROUNDING, )                                                   \
     X(lc_adadelta, maximize, LC_OPT_MAXIMIZE, )                                                                        \
     X(lc_adadelta, master_weights, LC_OPT_MASTER_WEIGHTS, )                                                            \
+    X(lc_adadelta, stochastic_rounding, LC_OPT_STOCHASTIC_ROUNDING, )                                                  \
     X(lc_adamax, maximize, LC_OPT_MAXIMIZE, )                                                                          \
     X(lc_adamax, master_weights, LC_OPT_MASTER_WEIGHTS, )                                                              \
+    X(lc_adamax, stochastic_rounding, LC_OPT_STOCHASTIC_ROUNDING, )                                                    \
     X(lc_nadam, maximize, LC_OPT_MAXIMIZE, )                                                                           \
     X(lc_nadam, master_weights, LC_OPT_MASTER_WEIGHTS, )                                                               \
+    X(lc_nadam, stochastic_rounding, LC_OPT_STOCHASTIC_ROUNDING, )                                                     \
     X(lc_nadam, decoupled_weight_decay, LC_OPT_DECOUPLED_WEIGHT_DECAY, )                                               \
     X(lc_radam, maximize, LC_OPT_MAXIMIZE, )                                                                           \
     X(lc_radam, master_weights, LC_OPT_MASTER_WEIGHTS, )                                                               \
+    X(lc_radam, stochastic_rounding, LC_OPT_STOCHASTIC_ROUNDING, )                                                     \
     X(lc_radam, decoupled_weight_decay, LC_OPT_DECOUPLED_WEIGHT_DECAY, )                                               \
     X(lc_rprop, maximize, LC_OPT_MAXIMIZE, )                                                                           \
     X(lc_rprop, master_weights, LC_OPT_MASTER_WEIGHTS, )                                                               \
+    X(lc_rprop, stochastic_rounding, LC_OPT_STOCHASTIC_ROUNDING, )                                                     \
     X(lc_muon, maximize, LC_OPT_MAXIMIZE, )                                                                            \
     X(lc_muon, master_weights, LC_OPT_MASTER_WEIGHTS, )                                                                \
+    X(lc_muon, stochastic_rounding, LC_OPT_STOCHASTIC_ROUNDING, )                                                      \
     X(lc_muon, no_nesterov, LC_OPT_NESTEROV, )                                                                         \
     X(lc_muon, match_rms_adamw, LC_OPT_MATCH_RMS_ADAMW, )                                                              \
     X(lc_lbfgs, master_weights, LC_OPT_MASTER_WEIGHTS, )
 
 /* What an optimizer does not have, and says so. */
 #define REFUSED_FLAGS(X)                                                                                               \
+    X(lc_lbfgs, stochastic_rounding, true)                                                                             \
     X(lc_lbfgs, maximize, true)                                                                                        \
     X(lc_lbfgs, weight_decay, 0.5)                                                                                     \
     X(lc_rprop, weight_decay, 0.5)

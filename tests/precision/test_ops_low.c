@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every float operator in the types of 16 bits, in mixed precision and with everything stored low: the rows of the
+/* Every float operator in the types of 16 bits, in mixed precision, with everything stored low, and with operands that
+ * the program has made so: the rows of the
  * table of operators (check/rows_math.h, check/rows_nn.h), and products of various lengths, against f64, within the
  * tolerances of docs/precision.md, also if operands are transposed views. Law 1 holds for them, too. */
 #include "rounding.h"
@@ -16,8 +17,9 @@ enum { MOST = 20000, SIZES = 16, WIDE = 70 };
 typedef struct mode {
     const char *name;
     lc_dtype autocast, storage;
-    bool fed;    /* operands come from a product, so that in mixed precision they are low */
-    bool turned; /* operands are transposed views */
+    bool fed;        /* operands come from a product, so that in mixed precision they are low */
+    bool turned;     /* operands are transposed views */
+    lc_dtype halves; /* of the program's operands */
 } mode;
 
 static const mode modes[] = {
@@ -30,11 +32,13 @@ static const mode modes[] = {
     {"storage f16", .storage = LC_F16},
     {"storage f16, views", .storage = LC_F16, .turned = true},
     {"storage f64", .storage = LC_F64},
+    {"operands of bf16", .halves = LC_BF16},
+    {"operands of f16", .halves = LC_F16},
 };
 
 static lc_dtype low_of(const mode *m)
 {
-    return m->autocast ? m->autocast : m->storage;
+    return m->autocast ? m->autocast : m->storage ? m->storage : m->halves;
 }
 
 typedef struct outcome {
@@ -135,12 +139,15 @@ static bool run(const form *f, const mode *m, lc_dtype dtype, bool plan, outcome
         CHECK_OK(
             lc_graph_new(&g, .threads = 1, .seed = 5, .device = "cpu", .autocast = m->autocast, .storage = m->storage));
     g->plan_off = !plan;
+    if (m->halves && dtype == LC_F32) dtype = m->halves;
     for (int k = 0; k < f->n_in; k++) in[k] = operand(f, k, dtype, rounded, m->turned);
     CHECK_OK(lc_step_begin(g, 3, 0));
     for (int k = 0; k < f->n_in; k++) fed[k] = given(f, k, m, in[k]);
     lc_tensor *y = f->build(f->row, fed);
     bool floats = lc_step_status(g) >= 0 && lc_dtype_is_float(lc_tensor_dtype(y)) && lc_tensor_numel(y) <= MOST;
     for (int k = 0; k < f->n_in; k++) grad |= lc_tensor_requires_grad(in[k]);
+    if (floats && lc_tensor_dtype(y) != dtype)
+        TEST_FAIL("%s, %s: the result is %s", m->name, *(const char *const *)f->row, lc_dtype_name(lc_tensor_dtype(y)));
     if (floats) lc_keep(y);
     if (floats && grad) {
         c = cotangent_of(y, rounded);
@@ -193,8 +200,9 @@ static void compare(const form *f)
 {
     static outcome low, unplanned, want;
     const char *name = *(const char *const *)f->row; /* the first member of either kind of row */
-    if (!run(f, current, LC_F32, true, &low)) return;
-    run(f, current, LC_F64, true, &want);
+    const bool any = run(f, current, LC_F64, true, &want);
+    if (run(f, current, LC_F32, true, &low) != any) TEST_FAIL("%s, %s: %s", current->name, name, lc_error_message());
+    if (!any) return;
     run(f, current, LC_F32, false, &unplanned);
     check_values(name, "result", 0, low.n, low.y, want.y, unplanned.y, RESULTS);
     for (int k = 0; k < f->n_in; k++)
@@ -295,7 +303,7 @@ static void check_products(const char *name, const form *f, const int64_t *lengt
         /* Gradients that no operator reads are not rounded. */
         for (int k = 0; k < f->n_in; k++)
             check_sums(name, lengths[k + 1], low.n_grad[k], low.grad[k], want.grad[k], sums.grad[k],
-                       current->fed ? u : 0);
+                       current->fed || current->halves ? u : 0);
     }
 }
 

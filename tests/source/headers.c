@@ -342,8 +342,8 @@ lc_status optimizers(lc_module *m, lc_tensor **list, int n, lc_optimizer **out);
 lc_status optimizers(lc_module *m, lc_tensor **list, int n, lc_optimizer **out)
 {
 #define ALL                                                                                                            \
-    .weight_decay = 0, .lr = 0, .master_weights = true, .maximize = true, .no_parameters = false, .n_parameters = n,   \
-    .parameters = list
+    .weight_decay = 0, .lr = 0, .master_weights = true, .stochastic_rounding = false, .maximize = true,                \
+    .no_parameters = false, .n_parameters = n, .parameters = list
 #define OPTIMIZER(make, ...)                                                                                           \
     *out = make(m);                                                                                                    \
     *out = make(m, .lr = 0.1);                                                                                         \

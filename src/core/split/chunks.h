@@ -31,6 +31,12 @@ static inline bool lc__cuts_chunks(const lc_trainer *t)
     return t->chunks && t->stage != LC_STAGE_PREDICT;
 }
 
+/* Whether this fit sums gradients on a tree. */
+static inline bool lc__sums_on_tree(const lc_trainer *t)
+{
+    return t->chunks && !t->mo.manual_optimization;
+}
+
 /* How many batches of the running window are held on the tree, between two batches. */
 static inline int64_t lc__chunks_window(const lc_trainer *t)
 {

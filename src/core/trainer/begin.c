@@ -23,6 +23,7 @@
 #include "core/split/device_parts.h"
 #include "module/tensors.h"
 #include "optim/optim_internal.h"
+#include "optim/state_buffers.h"
 #include "tensor/initial.h"
 
 #include <stdlib.h>
@@ -240,7 +241,10 @@ static lc_status set_up_optimizers(lc_trainer *t)
     LC_TRY(check_optimizers(t));
     LC_TRY(lc__precision_check(&t->precision, &t->optimizers));
     LC_TRY(lc__check_accumulation(t, t->accumulate_next));
-    for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
+    for (int i = 0; i < t->optimizers.n; i++) {
+        list[i] = t->optimizers.optimizers[i].optimizer;
+        LC_TRY(lc__optimizer_sums_in_f32(list[i], lc__sums_on_tree(t)));
+    }
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));
     LC_TRY(lc__ranks_optimizers(t->comm, t->m, &t->optimizers));
     if (t->resume->restoring_from && lc__stays_in_slices(t)) LC_TRY(lc__restore_module(t, LC__IN_SLICES));

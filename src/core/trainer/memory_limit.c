@@ -65,7 +65,7 @@ static lc_status add_tensor(void *ctx, const char *path, lc_module *owner, lc_mo
     bool is_new;
     if (!flat) return LC_OK;
     LC_TRY(add_once(&w->seen, flat, &is_new));
-    if (is_new) w->m->gradients += elements_of(flat) * (int64_t)lc_dtype_size(mt->tensor->type.dtype);
+    if (is_new) w->m->gradients += elements_of(flat) * (int64_t)lc_dtype_size(flat->gradient->type.dtype);
     return LC_OK;
 }
 

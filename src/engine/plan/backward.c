@@ -87,7 +87,9 @@ static lc_tensor *add(lc_tensor *x, lc_tensor *y)
 static lc_status add_gradient(backward *b, uint32_t value, lc_tensor *d, const lc_node *n)
 {
     lc_graph *g = b->g;
-    const lc_type *want = &g->values[value]->type;
+    const lc_type place = lc__gradient_type(g->values[value]), *want = &place;
+    /* A gradient of 16 bits may be summed in f32, and an operator may have 16 bits though its rule computes in f32. */
+    if (lc__wide_dtype(d->type.dtype) == lc__wide_dtype(place.dtype)) d = lc__as(d, place.dtype);
     if (!lc__type_equal(&d->type, want)) {
         char got[128], wanted[128];
         return lc_fail(LC_ERR_INTERNAL, "the gradient rule of %s gave %s %s for an input of %s %s", n->op->name,
@@ -186,6 +188,9 @@ static lc_status backward_node(backward *b, uint32_t k)
                     .n_float = n->n_float,
                     .floats = g->tape.floats + n->float_at};
     uint32_t before = g->ir.n_nodes;
+    /* Rules compute in f32; that of a conversion converts. */
+    for (uint32_t i = 0; i < n->n_out && n->op != &lc__op_cast; i++)
+        if (dout[i]) dout[i] = lc__as(dout[i], lc__wide_dtype(dout[i]->type.dtype));
     lc_status status = n->op->grad(&rule);
     /* To the user these operators belong to the call they differentiate. */
     for (uint32_t i = before; i < g->ir.n_nodes; i++) g->ir.sites[i] = g->tape.sites[k];

@@ -74,6 +74,7 @@ const lc__host_ops lc__graph_host = {
     .find = find_result,
     .wait = wait_for,
     .wrote = wrote,
-    .seen = lc__operands_as_seen,
+    .operands = lc__operands_as_seen,
+    .results = lc__results_as_seen,
     .site = lc__site_of,
 };

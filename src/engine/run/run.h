@@ -57,8 +57,10 @@ lc_status lc__check_finite(const lc_graph *g, const lc_plan *p, const lc_plan_ca
 /* The slots through which the host uses a graph. */
 extern const lc__host_ops lc__graph_host;
 
-/* seen_types.c: the operands of a call that is recorded (lc__host_ops.seen). */
+/* seen_types.c: the operands and results of a call that is recorded (lc__host_ops). */
 lc_status lc__operands_as_seen(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in, lc_tensor **out,
-                               lc_site site) LC_MUST_USE;
+                               lc__to_do *later, lc_site site) LC_MUST_USE;
+void lc__results_as_seen(lc_graph *g, const lc_op *op, lc__to_do later, lc_tensor *const *in, lc_tensor *const *given,
+                         lc_tensor **results, lc_site site);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parallel/reduce/compress.h"
 
-#include "base/half.h"
+#include "base/number.h"
 
 #include <lightc/status.h>
 #include <stdlib.h>
@@ -79,7 +79,9 @@ void *lc__wire_pack(lc__wire *w, void *data, lc_dtype dtype, int64_t count)
     double factor = 1 / w->ranks;
     w->buckets[w->n++] = (bucket){data, dtype, count, w->used};
     w->used += count;
-    if (dtype == LC_F64 && w->dtype == LC_BF16)
+    if (lc__is_half(dtype))
+        for (int64_t i = 0; i < count; i++) lc__set_number(to, w->dtype, i, lc__number_at(data, dtype, i) * factor);
+    else if (dtype == LC_F64 && w->dtype == LC_BF16)
         PACK(double, lc__f32_to_bf16);
     else if (dtype == LC_F64)
         PACK(double, lc__f32_to_f16);
@@ -94,7 +96,10 @@ void lc__wire_unpack(lc__wire *w)
 {
     for (const bucket *b = w->buckets; b < w->buckets + w->n; b++) {
         const uint16_t *from = w->packed + b->at;
-        if (b->dtype == LC_F64 && w->dtype == LC_BF16)
+        if (lc__is_half(b->dtype))
+            for (int64_t i = 0; i < b->count; i++)
+                lc__set_number(b->data, b->dtype, i, lc__number_at(from, w->dtype, i) * w->ranks);
+        else if (b->dtype == LC_F64 && w->dtype == LC_BF16)
             UNPACK(double, lc__bf16_to_f32);
         else if (b->dtype == LC_F64)
             UNPACK(double, lc__f16_to_f32);

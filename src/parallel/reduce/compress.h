@@ -18,7 +18,7 @@ lc_dtype lc__wire_dtype(const lc__wire *w);
 /* Makes room for this many elements and buckets to be packed before they are unpacked. */
 lc_status lc__wire_reserve(lc__wire *w, int64_t elements, int buckets) LC_MUST_USE;
 
-/* Packs data [count] of f32 or f64; the result is sent, and summed in place. */
+/* Packs data [count] of floating-point numbers; the result is sent, and summed in place. */
 void *lc__wire_pack(lc__wire *w, void *data, lc_dtype dtype, int64_t count);
 /* After all sums have arrived: unpacks them to where they were packed from. */
 void lc__wire_unpack(lc__wire *w);

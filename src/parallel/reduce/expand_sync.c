@@ -303,8 +303,8 @@ lc_status lc__reducer_whole_gradient(lc_peer *p, const lc_flat *flat, int i, lc_
     lc_tensor *part =
         count ? lc__expand_range(s->gradient ? s->gradient : flat->gradient, s->gradient ? u->at + at : mine, count)
               : NULL;
-    lc_tensor *alone =
-        part ? lc_pad(part, before, n - before - count) : lc_full_at(0, t->type.dtype, 1, (int64_t[]){n}, LC_HERE);
+    lc_tensor *alone = part ? lc_pad(part, before, n - before - count)
+                            : lc_full_at(0, lc__gradient_type(t).dtype, 1, (int64_t[]){n}, LC_HERE);
     memcpy(shape + 2, t->type.shape, (size_t)t->type.ndim * sizeof *shape);
     *out = lc_op_call(&lc__op_range, 1, (lc_tensor *[]){lc_all_reduce(alone, s->comm, LC_COMM_SUM)}, 2 + t->type.ndim,
                       shape, 0, NULL, LC_HERE);

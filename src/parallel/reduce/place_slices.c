@@ -95,10 +95,10 @@ static lc_status insert(placing *x, int position, int phase, lc_ir_node *node)
     return LC_OK;
 }
 
-/* Memory for N slices of a unit. */
-static lc_status unit_value(placing *x, const unit *u, uint32_t *out)
+/* Memory for N slices of a unit of `whole`: its gradients, or parameters. */
+static lc_status unit_value(placing *x, const unit *u, const lc_tensor *whole, uint32_t *out)
 {
-    lc_type type = {.dtype = u->flat->gradient->type.dtype, .ndim = 1};
+    lc_type type = {.dtype = whole->type.dtype, .ndim = 1};
     type.shape[0] = u->u->slice * u->flat->sharding->size;
     *out = lc__build_value(x->b, &type);
     return *out == LC_ABSENT ? LC_ERR_MEMORY : LC_OK;
@@ -109,13 +109,15 @@ static lc_status range_of(placing *x, const unit *u, int index, uint32_t memory,
                           uint32_t *out)
 {
     const lc_tensor *p = u->flat->parameters[index];
+    lc_type type = p->type;
+    type.dtype = x->b->values[memory].type.dtype;
     lc_ir_node *n = new_node(x, &lc__op_range, 1, 1, 2 + p->type.ndim, site);
     if (!n) return LC_ERR_MEMORY;
     n->in[0] = memory;
     n->ints[0] = u->flat->offset[index] - u->u->offset;
     n->ints[1] = p->layout;
     for (int d = 0; d < p->type.ndim; d++) n->ints[2 + d] = p->type.shape[d];
-    if ((*out = n->out[0] = lc__build_value(x->b, &p->type)) == LC_ABSENT) return LC_ERR_MEMORY;
+    if ((*out = n->out[0] = lc__build_value(x->b, &type)) == LC_ABSENT) return LC_ERR_MEMORY;
     return insert(x, position, VIEWS, n);
 }
 
@@ -172,7 +174,7 @@ static lc_status need_gradient(placing *x, unit *u, int position, lc_site site)
     if (u->gradient != LC_ABSENT) return LC_OK;
     lc_ir_node *n = new_node(x, &lc__op_new_unit, 0, 1, 0, site);
     if (!n) return LC_ERR_MEMORY;
-    LC_TRY(unit_value(x, u, &u->gradient));
+    LC_TRY(unit_value(x, u, u->flat->gradient, &u->gradient));
     n->out[0] = u->gradient;
     return insert(x, position, LAUNCHES, n);
 }
@@ -216,7 +218,7 @@ static lc_status use(placing *x, int unit_index, int position, int barrier)
     u->last_use = position;
     if (same) return LC_OK;
     LC_TRY(lc__grow(&x->clusters, &x->cap_clusters, x->n_clusters, 1, "the plan of a step"));
-    LC_TRY(unit_value(x, u, &u->parameters));
+    LC_TRY(unit_value(x, u, u->flat->parameter, &u->parameters));
     x->clusters[x->n_clusters++] = (cluster){unit_index, position, barrier, u->parameters};
     u->cluster = (int)x->n_clusters;
     return LC_OK;

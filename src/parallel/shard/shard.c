@@ -19,7 +19,7 @@ static int64_t up(int64_t n, int64_t multiple)
 /* Makes units for `size` ranks; offset[i] becomes that of parameter i in the new buffers, *count their elements. */
 static lc_status make_units(const lc_flat *flat, lc__sharding *s, size_t unit_bytes, int64_t *offset, int64_t *count)
 {
-    size_t width = lc_dtype_size(flat->gradient->type.dtype);
+    size_t width = lc_dtype_size(flat->parameter->type.dtype); /* gradients may be wider */
     int64_t align = (int64_t)(ALIGN_BYTES / width);
     s->units = calloc((size_t)flat->n, sizeof *s->units);
     if (!s->units) return lc_fail(LC_ERR_MEMORY, "out of memory: the slices of %d parameters", flat->n);
@@ -61,7 +61,7 @@ static lc_status share_slices(const lc__sharding *s, lc_comm *replicas)
 lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, lc_comm *replicas, int stage, size_t unit_bytes,
                          const void *owner)
 {
-    lc_dtype dtype = flat->gradient->type.dtype;
+    lc_dtype dtype = flat->parameter->type.dtype, of_gradient = flat->gradient->type.dtype;
     lc_status status = LC_OK;
     lc_tensor *whole = NULL;
     int64_t count = 0;
@@ -86,7 +86,7 @@ lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, lc_comm *replicas, int st
                         .replica = replicas ? lc_comm_rank(replicas) : 0,
                         .replicas = replicas ? lc_comm_size(replicas) : 1};
     LC_TRY_GOTO(status, done, make_units(flat, s, unit_bytes, offset, &count));
-    if (stage >= 2) LC_TRY_GOTO(status, done, lc_tensor_new(dtype, 1, &s->count, &s->gradient));
+    if (stage >= 2) LC_TRY_GOTO(status, done, lc_tensor_new(of_gradient, 1, &s->count, &s->gradient));
     if (stage >= 3) LC_TRY_GOTO(status, done, lc_tensor_new(dtype, 1, &s->count, &s->parameter));
     if (stage >= 3)
         LC_TRY_GOTO(status, done, lc__flat_nowhere(s->parameter, count, s, &whole));

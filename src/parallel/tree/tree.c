@@ -93,10 +93,11 @@ lc_status lc__tree_held(lc__tree_flat *f, int which, int level, lc__held **out)
     for (int i = 0; i < flat->n; i++) {
         const lc_tensor *p = flat->parameters[i];
         if (!p) continue;
-        size_t offset = (size_t)flat->offset[i] * lc_dtype_size(p->type.dtype);
+        lc_type type = lc__gradient_type(p);
+        size_t offset = (size_t)flat->offset[i] * lc_dtype_size(type.dtype);
         LC_TRY_GOTO(status, done,
                     which == LC__TREE_WINDOW ? lc__flat_state_tensor(h->whole, p, &h->range[i])
-                                             : lc__tensor_range(h->whole, offset, &p->type, p->layout, &h->range[i]));
+                                             : lc__tensor_range(h->whole, offset, &type, p->layout, &h->range[i]));
     }
 done:
     if (status < 0) held_free(flat, h);
@@ -337,8 +338,7 @@ static lc_status infer_combine(lc_infer *call)
 {
     call->n_out = 0;
     if (call->in[0]->dtype != LC_F32 && call->in[0]->dtype != LC_F64)
-        return lc_fail(LC_ERR_UNSUPPORTED, "deterministic sums support f32 and f64, but a parameter is %s",
-                       lc_dtype_name(call->in[0]->dtype));
+        return lc_fail(LC_ERR_INTERNAL, "sums of gradients are f32 or f64, not %s", lc_dtype_name(call->in[0]->dtype));
     return LC_OK;
 }
 

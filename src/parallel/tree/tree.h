@@ -31,7 +31,8 @@ lc_status lc__tree_of_device(lc_graph *g, const lc__tree *of, lc__tree **out) LC
 /* The tree of a graph, or NULL. */
 lc__tree *lc__tree_of_graph(const lc_graph *g);
 void lc__tree_free(lc__tree *t); /* NULL is fine; before the graph */
-/* Adds the parameters of an optimizer to the tree. */
+/* Adds the parameters of an optimizer to the tree. Sums are f32 or f64: gradients of halves must be f32
+ * (lc__optimizer_sums_in_f32). */
 lc_status lc__tree_add(lc__tree *t, lc_optimizer *opt) LC_MUST_USE;
 lc_status lc__tree_add_flat(lc__tree *t, lc_flat *flat) LC_MUST_USE;
 

@@ -3,10 +3,12 @@
  * 16 bits, or their master weights (optim/master.h), are computed as f32 in pieces that stay in the first-level cache.
  */
 #include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/philox.h"
 #include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
 #include "optim/loop.h"
+#include "optim/stochastic.h"
 
 #include <stdlib.h>
 
@@ -52,13 +54,13 @@ typedef struct pieces {
 static lc_status prepare(lc_call *call)
 {
     int64_t segments = call->ints[LC_U_SEGMENTS], shares = call->threads, total = 0, done = 0, share = 0;
-    for (int64_t i = 0; i < segments; i++) total += call->ints[LC_U_FIRST + 3 * i + 1];
+    for (int64_t i = 0; i < segments; i++) total += lc__update_segment(call, i)[LC_S_COUNT];
     pieces *p = malloc(sizeof *p + (size_t)(segments + shares) * sizeof p->list[0]);
     if (!p) return lc_fail(LC_ERR_MEMORY, "cannot get memory for an update of %lld parameters", (long long)segments);
     p->n = 0;
     p->shares = shares;
     for (int64_t i = 0; i < segments; i++) {
-        int64_t count = call->ints[LC_U_FIRST + 3 * i + 1];
+        int64_t count = lc__update_segment(call, i)[LC_S_COUNT];
         for (int64_t begin = 0; begin < count;) {
             int64_t left = total * (share + 1) / shares - done, n = count - begin;
             if (share + 1 < shares && n > left) n = (left + CUT - 1) / CUT * CUT;
@@ -81,8 +83,9 @@ static void release(lc_call *call)
 
 static bool supports(const lc_call *call)
 {
-    const lc_dtype dtype = call->in[0].dtype;
-    return (is_stored(dtype) || dtype == LC_F64) && call->in[1].dtype == dtype;
+    const lc_dtype dtype = call->in[0].dtype, of_gradient = call->in[1].dtype;
+    return (is_stored(dtype) || dtype == LC_F64) &&
+           (of_gradient == dtype || (dtype != LC_F64 && of_gradient == LC_F32));
 }
 
 typedef struct job {
@@ -106,12 +109,35 @@ LC_INLINE void take_master(const lc_dtype t, const void *parameters, int64_t n, 
     }
 }
 
+LC_INLINE void round_by(const lc_dtype t, uint16_t *restrict to, const float *restrict value,
+                        const uint32_t *restrict words, int64_t n)
+{
+    LC_IVDEP
+    for (int64_t i = 0; i < n; i++)
+        to[i] = t == LC_F16 ? lc__f32_to_f16_random(value[i], words[i]) : lc__f32_to_bf16_random(value[i], words[i]);
+}
+
+/* Elements from `begin` on of a segment (optim/stochastic.h). */
+static void put_at_random(const lc_call *call, int64_t segment, int64_t begin, double updates, void *parameters,
+                          int64_t n, const float *value)
+{
+    const int64_t *entry = lc__update_segment(call, segment), first = entry[LC_S_FIRST] + begin, skip = first & 3;
+    const lc__rng_stream stream = lc__rounding_stream(call, entry[LC_S_INDEX], updates);
+    uint32_t words[HALVES + 4 * COUNTERS];
+    for (int64_t at = 0; at < skip + n; at += 4 * COUNTERS)
+        philox_words(&stream, (uint64_t)(first + at) >> 2, words + at);
+    if (call->in[0].dtype == LC_F16)
+        round_by(LC_F16, parameters, value, words + skip, n);
+    else
+        round_by(LC_BF16, parameters, value, words + skip, n);
+}
+
 static void update_halves(const job *j, const piece *of)
 {
     const lc_call *call = j->call;
     const lc_dtype dtype = call->in[0].dtype;
     float *master = call->in[call->n_in - 1].data;
-    if (master) master += call->ints[LC_U_FIRST + 3 * of->segment];
+    if (master) master += lc__update_segment(call, of->segment)[LC_S_OFFSET];
     for (int64_t begin = of->begin; begin < of->begin + of->n; begin += HALVES) {
         const int64_t left = of->begin + of->n - begin, n = left < HALVES ? left : HALVES;
         float p[HALVES], g[HALVES], *value = master ? master + begin : p;
@@ -122,10 +148,16 @@ static void update_halves(const job *j, const piece *of)
             STORED(dtype, take_master, parameters, n, value);
         else
             get_run(dtype, parameters, 0, n, value);
-        get_run(dtype, r.g, 0, n, g);
-        r.p = value, r.g = g;
+        if (call->in[1].dtype != LC_F32) {
+            get_run(call->in[1].dtype, r.g, 0, n, g);
+            r.g = g;
+        }
+        r.p = value;
         j->loop(&r);
-        put_run(dtype, parameters, 0, n, value);
+        if (r.flags & LC_OPT_STOCHASTIC_ROUNDING)
+            put_at_random(call, of->segment, begin, r.step, parameters, n, value);
+        else
+            put_run(dtype, parameters, 0, n, value);
     }
 }
 
