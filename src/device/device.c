@@ -170,8 +170,8 @@ lc_status lc__device_copy(const lc_device *to_on, void *to, const lc_device *fro
         memcpy(to, from, bytes);
         return LC_OK;
     }
-    if (to_on != from_on && !lc__on_host(to_on) && !lc__on_host(from_on))
-        return copy_between(to_on, to, from_on, from, bytes);
+    if (to_on == from_on) return to_on->ops->copy(to_on->context, to, from, bytes);
+    if (!lc__on_host(to_on) && !lc__on_host(from_on)) return copy_between(to_on, to, from_on, from, bytes);
     const lc_device *on = lc__on_host(to_on) ? from_on : to_on;
     LC_TRY(on->ops->copy(on->context, to, from, bytes));
     return on->ops->wait(on->context, UINT64_MAX);

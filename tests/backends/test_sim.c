@@ -202,6 +202,26 @@ TEST(a_copy_ahead_does_not_wait_for_the_queue)
     CHECK_EQ(child(copy_ahead_of_others), 0);
 }
 
+static void copy_within(void)
+{
+    char *memory[3], *pinned;
+    bool reached = true;
+    uint64_t mark;
+    const lc_device *on = queues(memory, &pinned);
+    lc_status status = on->ops->copy(on->context, memory[0], pinned, BYTES);
+    if (status >= 0) status = on->ops->mark(on->context, &mark);
+    if (status >= 0) status = on->ops->copy(on->context, memory[1], memory[0], BYTES);
+    if (status >= 0) status = on->ops->reached(on->context, mark, &reached);
+    _exit(status < 0 ? 63 : reached);
+}
+
+TEST(a_copy_within_the_device_is_enqueued)
+{
+    find_plugin();
+    use("sim:5", "lazy");
+    CHECK_EQ(child(copy_within), 0);
+}
+
 static void in_a_program(bool sends, const char *message)
 {
     char *memory[3], *pinned;
