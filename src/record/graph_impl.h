@@ -124,6 +124,12 @@ typedef struct lc_upload {
     size_t offset, bytes;
 } lc_upload;
 
+/* Calls of a plan that a device runs without the host: one program of the backend. */
+typedef struct lc_stretch {
+    int begin, end; /* in plan->calls; from end on to the next stretch, they are the host's */
+    void *program;  /* of the backend; NULL: not made */
+} lc_stretch;
+
 typedef struct lc_block {
     void *device, *ahead; /* ahead: another place there, where inputs arrive while the device computes; NULL: none */
     char *slots;          /* [LC_SLOTS][bytes] */
@@ -131,8 +137,8 @@ typedef struct lc_block {
     lc_upload *uploads;
     int n_uploads, turn;
     uint64_t marks[LC_SLOTS]; /* of the last replay that used the slot; 0: none */
-    bool on_host;             /* a kernel runs on the host, which no program can contain */
-    void *program;            /* of the backend */
+    lc_stretch *stretches;    /* without empty ones */
+    int n_stretches;
     uint64_t runs;
 } lc_block;
 

@@ -336,7 +336,7 @@ TEST(what_has_no_kernel_runs_on_the_host_if_asked_for)
         char said[SAID];
         train_without(without[i], &v, said);
         if (memcmp(&cpu, &v, sizeof v) != 0) TEST_FAIL("without %s: other numbers than on the CPU", without[i]);
-        CHECK_EQ(counters(0).programs - programs, 0); /* what runs on the host is part of none */
+        CHECK_EQ(counters(0).programs > programs, i < 2); /* of what runs on the device, between calls of the host's */
         const char *first = i == 1 ? "update_adam " : "cross_entropy ";
         if (count_of(said, first) != 1 || !strstr(said, "sim has no kernel for "))
             TEST_FAIL("without %s, this was said:\n%s", without[i], said);

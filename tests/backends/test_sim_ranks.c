@@ -101,4 +101,66 @@ TEST(sharded_hybrid)
     check(j, 4);
 }
 
+/* ---- what a steady step does ---- */
+
+/* A few steps of the second epoch, and the third epoch with its validation. */
+enum { RANKS = 2, EPOCHS = 4, PER_EPOCH = 9, STEADY = PER_EPOCH + 2, STEPS = 4 };
+
+static pthread_barrier_t together;
+static lc_sim_counters at[EPOCHS * PER_EPOCH];
+
+/* The counters are those of the device that the ranks share, so all ranks stop where they are taken. */
+static lc_status count(void *ctx, lc_trainer *t, const lc_batch *b, int64_t i)
+{
+    (void)ctx, (void)b, (void)i;
+    if (pthread_barrier_wait(&together) == PTHREAD_BARRIER_SERIAL_THREAD) at[lc_trainer_global_step(t)] = counters(0);
+    pthread_barrier_wait(&together);
+    return LC_OK;
+}
+
+static lc_status counting(lc_callback *out)
+{
+    return lc_lambda_callback(out, .on_train_batch_start = count);
+}
+
+/* programs: of one step of one rank */
+static void steady(const char *strategy, int programs)
+{
+    static ranks_job r;
+    job j = sharding(strategy);
+    find_plugin();
+    use("sim", "lazy");
+    j.callback = counting;
+    j.max_epochs = EPOCHS;
+    r.j = &j;
+    pthread_barrier_init(&together, NULL, RANKS);
+    CHECK_RANKS("threads", RANKS, run_rank, &r);
+    pthread_barrier_destroy(&together);
+    use(NULL, NULL);
+    const lc_sim_counters *from = &at[STEADY], *to = &at[STEADY + STEPS];
+    CHECK_EQ(to->launches - from->launches, 0);
+    CHECK_EQ(to->allocations - from->allocations, 0);
+    CHECK_EQ(to->programs - from->programs, STEPS * RANKS * programs);
+    CHECK_EQ(at[3 * PER_EPOCH].launches - at[2 * PER_EPOCH].launches, 0);
+}
+
+/* Two buckets are the host's calls, the second one the last of its plan; the update is a plan of its own. */
+TEST(a_steady_step_of_ddp_is_three_programs)
+{
+    steady("ddp", 3);
+}
+/* Four units of a parameter each: two have their gradients early, and then two, and each is updated and gathered. */
+TEST(a_steady_step_of_sharded_1_is_six_programs)
+{
+    steady("sharded_1", 6);
+}
+TEST(a_steady_step_of_sharded_2_is_six_programs)
+{
+    steady("sharded_2", 6);
+}
+TEST(a_steady_step_of_sharded_3_is_four_programs)
+{
+    steady("sharded_3", 4);
+}
+
 TEST_MAIN

@@ -2,6 +2,7 @@
 /* The last pass of a build: lowered calls become the program that a replay runs, each kernel call with its views,
  * numbers and scratch in memory of the plan. */
 #include "engine/plan/plan_impl.h"
+#include "base/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +118,17 @@ static const double *device_floats(const lc_plan *p, const double *floats)
     return (const double *)(const void *)((char *)p->block.device + p->block.floats) + (floats - p->floats);
 }
 
+/* The call added next is the device's: it continues the stretch that ends here, or begins another. */
+static lc_status stretch(lc_block *k, int call)
+{
+    if (!k->n_stretches || k->stretches[k->n_stretches - 1].end < call) {
+        LC_TRY(lc__grow_one(&k->stretches, k->n_stretches, "planning the step"));
+        k->stretches[k->n_stretches++] = (lc_stretch){.begin = call};
+    }
+    k->stretches[k->n_stretches - 1].end = call + 1;
+    return LC_OK;
+}
+
 static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
 {
     lc_plan *p = b->plan;
@@ -147,7 +159,7 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
     if (n_sites) pc->sites = memcpy(at->sites, n->sites, n_sites * sizeof *at->sites);
     LC_TRY(lc__tune(g, c));
     bool on_host = lc__runs_on_host(g->on, c);
-    p->block.on_host |= on_host;
+    if (p->block.device && !on_host) LC_TRY(stretch(&p->block, p->n_calls));
     c->device = on_host ? NULL : g->on->context;
     c->queue = on_host || !g->on->ops->queue ? NULL : g->on->ops->queue(g->on->context);
     c->fault = &g->fault;
