@@ -142,6 +142,14 @@ typedef struct lc_block {
     uint64_t runs;
 } lc_block;
 
+/* A call of the host's that begins when the device has got to a mark (engine/run/starts.c). */
+typedef struct lc_start {
+    const lc_call *call;
+    void (*begin)(const lc_call *call);
+    const void *key;
+    uint64_t mark;
+} lc_start;
+
 typedef struct lc_plan_call {
     lc_call call;
     lc_site site;
@@ -227,7 +235,9 @@ struct lc_graph {
     const char *dump_path;
     lc_span_fn *observe; /* called for kernel calls; NULL: not */
     void *observe_ctx;
-    const lc_device *on;          /* runs the steps */
+    const lc_device *on; /* runs the steps */
+    lc_start *starts;    /* those before first_start have begun */
+    int first_start, n_starts, cap_starts;
     const struct lc_pass *passes; /* built-in passes besides the planner's */
     const void *kernel_set;       /* of the backend */
     lc_matmul_precision products; /* options.matmul_precision, or the highest */

@@ -123,15 +123,15 @@ static lc_status counting(lc_callback *out)
     return lc_lambda_callback(out, .on_train_batch_start = count);
 }
 
-/* programs: of one step of one rank */
-static void steady(const char *strategy, int programs)
+/* What one step of one rank does at most. */
+static void steady(job j, int programs, int waits)
 {
     static ranks_job r;
-    job j = sharding(strategy);
     find_plugin();
     use("sim", "lazy");
     j.callback = counting;
     j.max_epochs = EPOCHS;
+    j.log_every = 100;
     r.j = &j;
     pthread_barrier_init(&together, NULL, RANKS);
     CHECK_RANKS("threads", RANKS, run_rank, &r);
@@ -140,27 +140,42 @@ static void steady(const char *strategy, int programs)
     const lc_sim_counters *from = &at[STEADY], *to = &at[STEADY + STEPS];
     CHECK_EQ(to->launches - from->launches, 0);
     CHECK_EQ(to->allocations - from->allocations, 0);
+    CHECK(to->waits - from->waits <= STEPS * RANKS * waits);
     CHECK_EQ(to->programs - from->programs, STEPS * RANKS * programs);
     CHECK_EQ(at[3 * PER_EPOCH].launches - at[2 * PER_EPOCH].launches, 0);
 }
 
-/* Two buckets are the host's calls, the second one the last of its plan; the update is a plan of its own. */
-TEST(a_steady_step_of_ddp_is_three_programs)
+static job without_clipping(const char *strategy)
 {
-    steady("ddp", 3);
+    job j = sharding(strategy);
+    j.clip = 0;
+    return j;
 }
-/* Four units of a parameter each: two have their gradients early, and then two, and each is updated and gathered. */
-TEST(a_steady_step_of_sharded_1_is_six_programs)
+
+/* The host's calls: two buckets, of which the second is the last call of its plan. The update is a plan of its own, or
+ * waits for one gradient after the other. */
+TEST(a_steady_step_of_ddp)
 {
-    steady("sharded_1", 6);
+    steady(sharding("ddp"), 3, 2);
+    steady(without_clipping("ddp"), 7, 2);
 }
-TEST(a_steady_step_of_sharded_2_is_six_programs)
+/* Four units of a parameter each are reduced, two after the first stretch and two after the second; then each is
+ * updated and gathered. Clipping over the ranks is a call with operands on the host, which waits for each of them. */
+TEST(a_steady_step_of_sharded_1)
 {
-    steady("sharded_2", 6);
+    steady(sharding("sharded_1"), 6, 11);
+    steady(without_clipping("sharded_1"), 6, 8);
 }
-TEST(a_steady_step_of_sharded_3_is_four_programs)
+TEST(a_steady_step_of_sharded_2)
 {
-    steady("sharded_3", 4);
+    steady(sharding("sharded_2"), 6, 11);
+    steady(without_clipping("sharded_2"), 6, 8);
+}
+/* Each is gathered before it is used, and reduced; the update is of slices. */
+TEST(a_steady_step_of_sharded_3)
+{
+    steady(sharding("sharded_3"), 4, 11);
+    steady(without_clipping("sharded_3"), 4, 8);
 }
 
 TEST_MAIN

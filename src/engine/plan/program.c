@@ -171,6 +171,14 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
     return LC_OK;
 }
 
+/* Room for what the host begins while the plan runs: none but its own calls. */
+static lc_status reserve_starts(lc_graph *g, const lc_plan *p)
+{
+    int on_host = p->n_calls;
+    for (int i = 0; i < p->block.n_stretches; i++) on_host -= p->block.stretches[i].end - p->block.stretches[i].begin;
+    return lc__grow(&g->starts, &g->cap_starts, 0, on_host, "planning the step");
+}
+
 /* All plans of the graph share one scratch arena. */
 static lc_status reserve_scratch(lc_graph *g, size_t least)
 {
@@ -238,6 +246,7 @@ lc_status lc__make_program(lc_build *b)
     LC_TRY(g->on->ops->arena_commit(g->on->context, g->arena, g->arena_reserved, p->arena_0 + p->arena_bytes));
     cursor at = {p->views, p->call_ints, p->floats, p->sites};
     for (int i = 0; i < b->n_calls; i++) LC_TRY(add_call(b, &b->calls[i], &at));
+    if (!lc__on_host(g->on)) LC_TRY(reserve_starts(g, p));
     LC_TRY(reserve_scratch(g, p->scratch_bytes));
     for (int i = 0; i < p->n_calls; i++) p->calls[i].call.scratch = g->scratch;
     set_locations(b);

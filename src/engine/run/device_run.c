@@ -90,14 +90,17 @@ lc_status lc__device_arrived(lc_graph *g)
     return lc__device_fault(g);
 }
 
-/* A call to other ranks does not begin if an index was bad: they would get what followed from it. */
+static lc_status communicate(lc_graph *g)
+{
+    LC_TRY(lc__begin_ready(g));
+    return lc__communicate(g);
+}
+
 static lc_status run_on_host(lc_graph *g, const lc_plan *p, int begin, int end)
 {
     for (int i = begin; i < end; i++) {
-        const lc_call *call = &p->calls[i].call;
-        if (call->op->flags & LC_OP_STAGES && call->op->flags & LC_OP_LATER) LC_TRY(lc__device_arrived(g));
-        LC_TRY(lc__call_run(p->on, call));
-        LC_TRY(lc__communicate(g));
+        LC_TRY(lc__call_run(p->on, &p->calls[i].call));
+        LC_TRY(communicate(g));
     }
     return LC_OK;
 }
@@ -131,20 +134,29 @@ static lc_status run_all(lc_graph *g, lc_plan *p)
     for (lc_stretch *s = k->stretches, *end = s + k->n_stretches; s < end; s++) {
         LC_TRY(run_on_host(g, p, at, s->begin));
         LC_TRY(run_stretch(p, s));
-        LC_TRY(lc__communicate(g));
+        LC_TRY(communicate(g));
         at = s->end;
     }
     return run_on_host(g, p, at, p->n_calls);
 }
 
-lc_status lc__execute_on_device(lc_graph *g, lc_plan *p)
+static lc_status replay(lc_graph *g, lc_plan *p)
 {
     lc_block *k = &p->block;
+    const lc_backend_ops *ops = p->on->ops;
     LC_TRY(lc__device_fault(g));
     LC_TRY(write_block(g, p));
     if (g->nan_check || g->profile || g->observe) return lc__execute_watched(g, p);
     LC_TRY(run_all(g, p));
     k->runs++;
-    LC_TRY(p->on->ops->mark(p->on->context, &k->marks[k->turn]));
+    LC_TRY(ops->mark(p->on->context, &k->marks[k->turn]));
     return lc__device_fault(g);
+}
+
+lc_status lc__execute_on_device(lc_graph *g, lc_plan *p)
+{
+    lc_status status = replay(g, p);
+    if (status >= 0) status = lc__begin_all(g);
+    lc__forget_starts(g);
+    return status;
 }

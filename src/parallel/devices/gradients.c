@@ -33,6 +33,7 @@ static void read_piece(const lc__devices *d, const lc__shared_flat *f, size_t fr
         const lc_tensor *g = i < d->n ? f->of[i] ? f->of[i]->gradient : NULL : f->host->gradient;
         if (!g || (i >= d->parts && i < d->n)) continue;
         (void)!lc__staging_read(&f->copies[i], g->on, from, (const char *)g->device_data + from, bytes);
+        (void)!lc__staging_wait(&f->copies[i], g->on);
     }
 }
 
