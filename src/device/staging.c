@@ -26,10 +26,7 @@ lc_status lc__staging_read(lc__staging *s, const lc_device *on, size_t offset, c
 
 lc_status lc__staging_wait(const lc__staging *s, const lc_device *on)
 {
-    uint64_t mark;
-    if (!s->memory) return LC_OK;
-    LC_TRY(on->ops->mark(on->context, &mark));
-    return on->ops->wait(on->context, mark);
+    return s->memory ? lc__device_wait(on) : LC_OK;
 }
 
 lc_status lc__staging_write(lc__staging *s, const lc_device *on, size_t offset, void *at, size_t bytes)

@@ -251,7 +251,7 @@ lc_status lc__queue_copy(void *device, void *to, const void *from, size_t bytes)
     enter(q);
     if (stays(q, to, bytes) && stays(q, from, bytes))
         return leave(q, q->driver->copy_async(q->context, to, from, bytes, q->stream), "a copy");
-    int error = synchronize(q);
+    int error = q->driver->stream_synchronize(q->context, q->stream);
     if (!error) error = q->driver->copy(q->context, to, from, bytes);
     return leave(q, error, "a copy");
 }

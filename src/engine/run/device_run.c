@@ -86,7 +86,7 @@ lc_status lc__device_fault(lc_graph *g)
 lc_status lc__device_arrived(lc_graph *g)
 {
     if (lc__on_host(g->on)) return LC_OK;
-    LC_TRY(g->on->ops->wait(g->on->context, UINT64_MAX));
+    LC_TRY(lc__device_wait(g->on));
     return lc__device_fault(g);
 }
 
