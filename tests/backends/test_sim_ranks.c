@@ -101,6 +101,42 @@ TEST(sharded_hybrid)
     check(j, 4);
 }
 
+/* ---- bad labels ---- */
+
+static lc_status run_failing_rank(lc_comm *comm, void *ctx)
+{
+    ranks_job *r = ctx;
+    return run(r->j, comm, &r->o[lc_comm_rank(comm)]) < 0 ? LC_OK : LC_ERR_INTERNAL;
+}
+
+/* The calls that the rank with the bad label has made when it fails. */
+static int64_t calls_before_failure(job *j, const char *device, const char *schedule)
+{
+    static ranks_job r;
+    r.j = j;
+    use(device, schedule);
+    CHECK_RANKS("threads", 2, run_failing_rank, &r);
+    int bad = r.o[0].status == LC_ERR_ARGUMENT ? 0 : 1;
+    CHECK_STATUS(r.o[bad].status, LC_ERR_ARGUMENT);
+    CHECK(r.o[0].end.steps == 3 && r.o[1].end.steps == 3);
+    return r.o[bad].all_reduces;
+}
+
+TEST(what_follows_from_a_bad_label_is_not_sent)
+{
+    enum { AT = 3 * GLOBAL_BATCH + 5 };
+    job j = sharding("ddp");
+    int64_t right = labels[AT];
+    find_plugin();
+    j.shuffle = false;
+    j.log_every = 100;
+    labels[AT] = CLASSES;
+    int64_t want = calls_before_failure(&j, NULL, NULL);
+    for (int d = 0; d < 3; d++) CHECK_EQ(calls_before_failure(&j, devices[d][0], devices[d][1]), want);
+    labels[AT] = right;
+    use(NULL, NULL);
+}
+
 /* ---- what a steady step does ---- */
 
 /* A few steps of the second epoch, and the third epoch with its validation. */

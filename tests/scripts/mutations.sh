@@ -265,6 +265,7 @@ mutate 'the loss of every batch is waited for' src/core/loop/fit.c 's/    LC_TRY
 mutate 'numbers at an address of the host' src/engine/plan/program.c 's/if (!p->block.device) return floats;/return floats;/' test_sim:every_schedule
 mutate 'host calls in a program' src/engine/plan/program.c 's/if (p->block.device \&\& !on_host)/if (p->block.device)/' test_sim:runs_on_the_host
 mutate 'kernels launched between host calls' src/engine/run/device_run.c 's/if (!s->program \&\& /if (!s->program \&\& p->block.n_stretches == 1 \&\& /' test_sim_ranks:steady_step
+mutate 'what follows from a bad label is sent' src/engine/run/starts.c 's/    LC_TRY(lc__device_fault(g));\n//' test_sim_ranks:bad_label
 mutate 'a bucket is sent before it has arrived' src/engine/run/starts.c 's/    LC_TRY(g->on->ops->wait([^;]*;\n//' test_sim_ranks:ddp
 mutate 'what a host call writes stays there' src/engine/run/host_call.c 's/            LC_TRY(put_back(on, &call->in/            if (false) LC_TRY(put_back(on, \&call->in/' test_sim:runs_on_the_host
 mutate 'operators that no plug-in finds' src/builtin.c 's/lc__optim_ops, lc__collective_ops,/lc__collective_ops,/' test_operators
