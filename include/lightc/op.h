@@ -167,7 +167,7 @@ enum {
                            by the program is never dropped as dead, only one by a gradient rule */
     LC_OP_HOST = 256,   /* its `kernel` runs on the host, whatever the device, with copies of its operands there */
     LC_OP_STAGES = 512, /* with LC_OP_HOST: its kernel gets the device's addresses, and copies what it needs itself. It
-                           runs when the calls before it are enqueued; with LC_OP_LATER, when they are done */
+                           runs when the calls before it are enqueued */
 };
 
 struct lc_op {

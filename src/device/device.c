@@ -150,6 +150,13 @@ const char *lc__device_name(const lc_device *d, char name[LC__DEVICE_NAME])
     return name;
 }
 
+lc_status lc__device_wait(const lc_device *on)
+{
+    uint64_t mark;
+    LC_TRY(on->ops->mark(on->context, &mark));
+    return on->ops->wait(on->context, mark);
+}
+
 /* By way of the host. */
 static lc_status copy_between(const lc_device *to_on, char *to, const lc_device *from_on, const char *from,
                               size_t bytes)
@@ -170,11 +177,11 @@ lc_status lc__device_copy(const lc_device *to_on, void *to, const lc_device *fro
         memcpy(to, from, bytes);
         return LC_OK;
     }
-    if (to_on != from_on && !lc__on_host(to_on) && !lc__on_host(from_on))
-        return copy_between(to_on, to, from_on, from, bytes);
+    if (to_on == from_on) return to_on->ops->copy(to_on->context, to, from, bytes);
+    if (!lc__on_host(to_on) && !lc__on_host(from_on)) return copy_between(to_on, to, from_on, from, bytes);
     const lc_device *on = lc__on_host(to_on) ? from_on : to_on;
     LC_TRY(on->ops->copy(on->context, to, from, bytes));
-    return on->ops->wait(on->context, UINT64_MAX);
+    return lc__device_wait(on);
 }
 
 lc_status lc_device_describe(const char *device, lc_device_info *out)

@@ -29,7 +29,10 @@ const lc_device *lc__device_use(const lc_device *on);
 enum { LC__DEVICE_NAME = 48 };
 const char *lc__device_name(const lc_device *d, char name[LC__DEVICE_NAME]);
 
-/* Copies bytes between memories, and returns when that is done. */
+/* Waits until the device, whose memory the host cannot reach, has got to what is enqueued last. Inputs of the next step
+ * may still be on their way (copy_ahead). */
+lc_status lc__device_wait(const lc_device *on) LC_MUST_USE;
+/* Copies bytes between memories, and returns when that is done. A copy within one device is only enqueued. */
 lc_status lc__device_copy(const lc_device *to_on, void *to, const lc_device *from_on, const void *from,
                           size_t bytes) LC_MUST_USE;
 

@@ -21,7 +21,12 @@ void lc__staging_free(lc__staging *s, const lc_device *on)
 lc_status lc__staging_read(lc__staging *s, const lc_device *on, size_t offset, const void *at, size_t bytes)
 {
     if (!s->memory || !bytes) return LC_OK;
-    return lc__device_copy(lc__host_device(), s->memory + offset, on, at, bytes);
+    return on->ops->copy(on->context, s->memory + offset, at, bytes);
+}
+
+lc_status lc__staging_wait(const lc__staging *s, const lc_device *on)
+{
+    return s->memory ? lc__device_wait(on) : LC_OK;
 }
 
 lc_status lc__staging_write(lc__staging *s, const lc_device *on, size_t offset, void *at, size_t bytes)

@@ -15,9 +15,11 @@ typedef struct lc__staging {
 /* Makes room for as many bytes, whose contents are lost. The device must not use the memory any more. */
 lc_status lc__staging_reserve(lc__staging *s, const lc_device *on, size_t bytes) LC_MUST_USE;
 void lc__staging_free(lc__staging *s, const lc_device *on);
-/* Copies `bytes` at `at` of the device to `offset`, and returns when that is done. */
+/* Enqueues a copy of `bytes` at `at` of the device to `offset`. */
 lc_status lc__staging_read(lc__staging *s, const lc_device *on, size_t offset, const void *at,
                            size_t bytes) LC_MUST_USE;
+/* Waits until all that was read has arrived. */
+lc_status lc__staging_wait(const lc__staging *s, const lc_device *on) LC_MUST_USE;
 /* Enqueues a copy of `bytes` from `offset` to `at` of the device. They stay unchanged until it has got there. */
 lc_status lc__staging_write(lc__staging *s, const lc_device *on, size_t offset, void *at, size_t bytes) LC_MUST_USE;
 

@@ -124,6 +124,12 @@ typedef struct lc_upload {
     size_t offset, bytes;
 } lc_upload;
 
+/* Calls of a plan that a device runs without the host: one program of the backend. */
+typedef struct lc_stretch {
+    int begin, end; /* in plan->calls; from end on to the next stretch, they are the host's */
+    void *program;  /* of the backend; NULL: not made */
+} lc_stretch;
+
 typedef struct lc_block {
     void *device, *ahead; /* ahead: another place there, where inputs arrive while the device computes; NULL: none */
     char *slots;          /* [LC_SLOTS][bytes] */
@@ -131,10 +137,18 @@ typedef struct lc_block {
     lc_upload *uploads;
     int n_uploads, turn;
     uint64_t marks[LC_SLOTS]; /* of the last replay that used the slot; 0: none */
-    bool on_host;             /* a kernel runs on the host, which no program can contain */
-    void *program;            /* of the backend */
+    lc_stretch *stretches;    /* without empty ones */
+    int n_stretches;
     uint64_t runs;
 } lc_block;
+
+/* A call of the host's that begins when the device has got to a mark (engine/run/starts.c). */
+typedef struct lc_start {
+    const lc_call *call;
+    void (*begin)(const lc_call *call);
+    const void *key;
+    uint64_t mark;
+} lc_start;
 
 typedef struct lc_plan_call {
     lc_call call;
@@ -221,7 +235,9 @@ struct lc_graph {
     const char *dump_path;
     lc_span_fn *observe; /* called for kernel calls; NULL: not */
     void *observe_ctx;
-    const lc_device *on;          /* runs the steps */
+    const lc_device *on; /* runs the steps */
+    lc_start *starts;    /* those before first_start have begun */
+    int first_start, n_starts, cap_starts;
     const struct lc_pass *passes; /* built-in passes besides the planner's */
     const void *kernel_set;       /* of the backend */
     lc_matmul_precision products; /* options.matmul_precision, or the highest */

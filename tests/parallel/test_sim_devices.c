@@ -91,4 +91,69 @@ TEST(a_tensor_that_is_no_buffer_is_refused_on_other_devices)
     use(NULL, NULL);
 }
 
+/* ---- what a steady step does ---- */
+
+/* A few steps of the second epoch. */
+enum { DEVICES = 2, STEADY = 12, STEPS = 4 };
+
+static lc_sim_counters at[2][DEVICES];
+
+static lc_status count(void *ctx, lc_trainer *t, const lc_batch *b, int64_t i)
+{
+    int64_t step = lc_trainer_global_step(t);
+    (void)ctx, (void)b, (void)i;
+    for (int d = 0; d < DEVICES && (step == STEADY || step == STEADY + STEPS); d++) at[step != STEADY][d] = counters(d);
+    return LC_OK;
+}
+
+static lc_tensor *plain_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)i;
+    return lc_cross_entropy(logits_of(&((net *)self)->base, b->x), b->y);
+}
+
+/* A device is waited for when it has computed its part, the first one also for the parameters that the others get, and
+ * for its loss. */
+static void steady(const char *strategy)
+{
+    net m;
+    outcome o = {0};
+    lc_callback counting;
+    lc_module_ops ops = {LC_MODULE_OPS_INIT("plain"), .training_step = plain_step,
+                         .configure_optimizers = configure_optimizers};
+    lc_dataloader *train;
+    lc_trainer *t;
+    find_plugin();
+    use("sim", "lazy");
+    job j = on_devices(strategy, "2");
+    j.accumulate = 1;
+    j.max_epochs = 2;
+    lc_trainer_options opt = options_of(&j);
+    CHECK_OK(lc_lambda_callback(&counting, .on_train_batch_start = count));
+    opt.callbacks = &counting;
+    opt.n_callbacks = 1;
+    opt.log_every_n_steps = 100;
+    CHECK_OK(loader_of(0, SAMPLES, BATCH, true, &train));
+    CHECK_OK(net_init(&m, &j, &o, &ops));
+    CHECK_OK(lc_trainer_new(&opt, &t));
+    CHECK_OK(lc_trainer_fit(t, &m.base.base, .train_dataloader = train));
+    for (int d = 0; d < DEVICES; d++) {
+        lc_sim_counters from = at[0][d], to = at[1][d];
+        CHECK_EQ(to.launches - from.launches, 0);
+        CHECK_EQ(to.allocations - from.allocations, 0);
+        CHECK_EQ(to.programs - from.programs, STEPS * (d == 0 ? 2 : 1)); /* of the part, and on one the update */
+        CHECK_EQ(to.waits - from.waits, STEPS * (d == 0 ? 3 : 1));
+    }
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    small_net_release(&m.base);
+    use(NULL, NULL);
+}
+
+TEST(a_steady_step)
+{
+    steady("data_parallel");
+    steady("central_storage");
+}
+
 TEST_MAIN

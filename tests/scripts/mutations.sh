@@ -158,6 +158,7 @@ mutate 'every copy writes its slices' src/tensor/slice.c 's/if (!t->is_slice || 
 mutate 'memory of parameters that moved kept' src/backends/cpu/memory.c 's/128 << 10/1 << 30/' test_launch:formula
 mutate 'a window added to slices twice' src/parallel/reduce/expand_sync.c 's/ \&\& !tree;/;/' test_deterministic:accumulation
 mutate 'gathers of ranks with more chunks missed' src/parallel/reduce/reducer_uneven.c 's/r->uneven = true;/;/' test_deterministic:fewer
+mutate 'values sent before they have come' src/parallel/devices/devices.c 's/(void)!lc__staging_wait(m, d->host->on);//' test_sim_devices
 mutate 'gradients that stay on their device' src/parallel/devices/gradients.c 's/(void)!lc__staging_read([^;]*);/;/' test_sim_devices
 mutate 'chunks random by their device' src/parallel/devices/devices.c 's/of_chunks ? d->host->rng.micro_batch : (uint64_t)i/(uint64_t)i/' test_deterministic:ranks_are
 mutate 'statistics of devices not added' src/core/split/chunk_statistics.c 's/if (parts <= 1) return LC_OK;/return LC_OK;/' test_deterministic:ranks_are
@@ -267,7 +268,10 @@ mutate 'numbers read when the plan is made' src/engine/run/execute.c 's/i < p->n
 mutate 'a wait in every step' src/engine/run/device_run.c 's/    LC_TRY(ops->mark(/    LC_TRY(ops->wait(p->on->context, UINT64_MAX));\n&/' test_sim:waits_for_nothing
 mutate 'the loss of every batch is waited for' src/core/loop/fit.c 's/    LC_TRY(lc__vote_stop(t));/    double loss;\n    LC_TRY(lc_item(t->outputs.loss, \&loss));\n&/' test_sim_fit:waits_for_nothing
 mutate 'numbers at an address of the host' src/engine/plan/program.c 's/if (!p->block.device) return floats;/return floats;/' test_sim:every_schedule
-mutate 'host calls in a program' src/engine/plan/program.c 's/    p->block.on_host |= on_host;\n//' test_sim:runs_on_the_host
+mutate 'host calls in a program' src/engine/plan/program.c 's/if (p->block.device \&\& !on_host)/if (p->block.device)/' test_sim:runs_on_the_host
+mutate 'kernels launched between host calls' src/engine/run/device_run.c 's/if (!s->program \&\& /if (!s->program \&\& p->block.n_stretches == 1 \&\& /' test_sim_ranks:steady_step
+mutate 'what follows from a bad label is sent' src/engine/run/starts.c 's/    LC_TRY(lc__device_fault(g));\n//' test_sim_ranks:bad_label
+mutate 'a bucket is sent before it has arrived' src/engine/run/starts.c 's/    LC_TRY(g->on->ops->wait([^;]*;\n//' test_sim_ranks:ddp
 mutate 'what a host call writes stays there' src/engine/run/host_call.c 's/            LC_TRY(put_back(on, &call->in/            if (false) LC_TRY(put_back(on, \&call->in/' test_sim:runs_on_the_host
 mutate 'operators that no plug-in finds' src/builtin.c 's/lc__optim_ops, lc__collective_ops,/lc__collective_ops,/' test_operators
 mutate 'a kernel that takes rows for dense' src/backends/sim/work.c 's/v\[i\].data = sim_translate(d, v\[i\].data);/v[i].data = sim_translate(d, v[i].data), v[i].stride[0] = v[i].ndim == 2 ? v[i].shape[1] : v[i].stride[0];/' test_backend_check:a_good_backend

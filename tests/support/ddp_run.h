@@ -19,8 +19,8 @@ static const double small_buckets = 200.0 / (1 << 20);
 
 typedef struct job {
     char root[320];
-    int64_t max_epochs, accumulate;
-    double clip, bucket_cap_mb; /* 0: the default */
+    int64_t max_epochs, accumulate, log_every; /* log_every 0: every step */
+    double clip, bucket_cap_mb;                /* 0: the default */
     bool shuffle, early, manual;
     enum { IN_TIME, LATE, LATE_BY_NORM, LATE_BY_LOOK } late; /* and how gradients are clipped */
     bool thaws;                                              /* the first layer is trained only in every other epoch */
@@ -228,7 +228,7 @@ static inline lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.shard_size = comm ? j->shard_size : 0;
     opt.deterministic = j->deterministic_chunk > 0;
     opt.deterministic_chunk = j->deterministic_chunk;
-    opt.log_every_n_steps = 1;
+    opt.log_every_n_steps = j->log_every ? j->log_every : 1;
     opt.logger = "csv";
     opt.enable_checkpointing = LC_ON;
     LC_TRY(lc_model_checkpoint(&callbacks[0], .monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON));

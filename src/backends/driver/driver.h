@@ -25,6 +25,7 @@ typedef struct lc__driver {
     int (*host_register)(void *context, void *at, size_t bytes);    /* cuMemHostRegister */
     int (*host_unregister)(void *context, void *at);                /* cuMemHostUnregister */
     int (*copy)(void *context, void *to, const void *from, size_t bytes); /* cuMemcpy */
+    bool (*is_device)(void *context, const void *at); /* cuPointerGetAttribute: memory of the device, not the host's */
 
     /* ---- streams ---- */
     int (*stream_create)(void *context, void **stream);

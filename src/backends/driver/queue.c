@@ -239,13 +239,19 @@ static bool is_pinned(queue *q, const char *at, size_t bytes)
 
 /* ---- the queue ---- */
 
+/* Whether the queue may use these bytes when it gets there. */
+static bool stays(queue *q, const void *at, size_t bytes)
+{
+    return q->driver->is_device(q->context, at) || is_pinned(q, at, bytes);
+}
+
 lc_status lc__queue_copy(void *device, void *to, const void *from, size_t bytes)
 {
     queue *q = device;
     enter(q);
-    if (is_pinned(q, to, bytes) || is_pinned(q, from, bytes))
+    if (stays(q, to, bytes) && stays(q, from, bytes))
         return leave(q, q->driver->copy_async(q->context, to, from, bytes, q->stream), "a copy");
-    int error = synchronize(q);
+    int error = q->driver->stream_synchronize(q->context, q->stream);
     if (!error) error = q->driver->copy(q->context, to, from, bytes);
     return leave(q, error, "a copy");
 }

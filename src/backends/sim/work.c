@@ -182,6 +182,15 @@ static int copy_async(void *context, void *to, const void *from, size_t bytes, v
     return leave(d, 0);
 }
 
+static bool is_device(void *context, const void *at)
+{
+    sim_device *d = context;
+    pthread_mutex_lock(&d->lock);
+    bool is = sim_is_device(d, at, 0);
+    pthread_mutex_unlock(&d->lock);
+    return is;
+}
+
 static int fill_async(void *context, void *to, unsigned char byte, size_t bytes, void *stream)
 {
     sim_device *d = context;
@@ -401,6 +410,7 @@ const lc__driver sim_driver = {
     .host_register = sim_host_register,
     .host_unregister = sim_host_unregister,
     .copy = copy_now,
+    .is_device = is_device,
     .stream_create = stream_create,
     .stream_wait = stream_wait,
     .stream_synchronize = stream_synchronize,

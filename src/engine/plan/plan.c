@@ -60,7 +60,9 @@ static void block_free(lc_plan *p)
 {
     lc_block *k = &p->block;
     const lc_backend_ops *ops = p->on->ops;
-    if (k->program) ops->program_free(p->on->context, k->program);
+    for (int i = 0; i < k->n_stretches; i++)
+        if (k->stretches[i].program) ops->program_free(p->on->context, k->stretches[i].program);
+    free(k->stretches);
     if (k->device) ops->free(p->on->context, k->device, k->bytes);
     if (k->ahead) ops->free(p->on->context, k->ahead, k->bytes);
     if (k->slots) ops->host_free(p->on->context, k->slots, LC_SLOTS * k->bytes);

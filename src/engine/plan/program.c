@@ -2,6 +2,7 @@
 /* The last pass of a build: lowered calls become the program that a replay runs, each kernel call with its views,
  * numbers and scratch in memory of the plan. */
 #include "engine/plan/plan_impl.h"
+#include "base/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +118,17 @@ static const double *device_floats(const lc_plan *p, const double *floats)
     return (const double *)(const void *)((char *)p->block.device + p->block.floats) + (floats - p->floats);
 }
 
+/* The call added next is the device's: it continues the stretch that ends here, or begins another. */
+static lc_status stretch(lc_block *k, int call)
+{
+    if (!k->n_stretches || k->stretches[k->n_stretches - 1].end < call) {
+        LC_TRY(lc__grow_one(&k->stretches, k->n_stretches, "planning the step"));
+        k->stretches[k->n_stretches++] = (lc_stretch){.begin = call};
+    }
+    k->stretches[k->n_stretches - 1].end = call + 1;
+    return LC_OK;
+}
+
 static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
 {
     lc_plan *p = b->plan;
@@ -147,7 +159,7 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
     if (n_sites) pc->sites = memcpy(at->sites, n->sites, n_sites * sizeof *at->sites);
     LC_TRY(lc__tune(g, c));
     bool on_host = lc__runs_on_host(g->on, c);
-    p->block.on_host |= on_host;
+    if (p->block.device && !on_host) LC_TRY(stretch(&p->block, p->n_calls));
     c->device = on_host ? NULL : g->on->context;
     c->queue = on_host || !g->on->ops->queue ? NULL : g->on->ops->queue(g->on->context);
     c->fault = &g->fault;
@@ -157,6 +169,14 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
     p->n_calls++;
     *at = (cursor){at->view + n->n_in + n->n_out, at->ints + n->n_int, at->floats + n->n_float, at->sites + n_sites};
     return LC_OK;
+}
+
+/* Room for what the host begins while the plan runs: none but its own calls. */
+static lc_status reserve_starts(lc_graph *g, const lc_plan *p)
+{
+    int on_host = p->n_calls;
+    for (int i = 0; i < p->block.n_stretches; i++) on_host -= p->block.stretches[i].end - p->block.stretches[i].begin;
+    return lc__grow(&g->starts, &g->cap_starts, 0, on_host, "planning the step");
 }
 
 /* All plans of the graph share one scratch arena. */
@@ -226,6 +246,7 @@ lc_status lc__make_program(lc_build *b)
     LC_TRY(g->on->ops->arena_commit(g->on->context, g->arena, g->arena_reserved, p->arena_0 + p->arena_bytes));
     cursor at = {p->views, p->call_ints, p->floats, p->sites};
     for (int i = 0; i < b->n_calls; i++) LC_TRY(add_call(b, &b->calls[i], &at));
+    if (!lc__on_host(g->on)) LC_TRY(reserve_starts(g, p));
     LC_TRY(reserve_scratch(g, p->scratch_bytes));
     for (int i = 0; i < p->n_calls; i++) p->calls[i].call.scratch = g->scratch;
     set_locations(b);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Running a plan on a device whose memory the host cannot reach. A replay writes the plan's block (record/graph_impl.h)
- * and enqueues the kernels; nothing waits. From its second run on a plan is one program of the backend, if that has
- * programs: the first run enqueues the kernels one by one, so that what they make on first use is made. */
+ * and enqueues the kernels; nothing waits. From its second run on each stretch of calls without one of the host's is
+ * one program of the backend, if that has programs: the first run enqueues the kernels one by one, so that what they
+ * make on first use is made. */
 #include "engine/run/run.h"
 
 #include <string.h>
@@ -85,43 +86,77 @@ lc_status lc__device_fault(lc_graph *g)
 lc_status lc__device_arrived(lc_graph *g)
 {
     if (lc__on_host(g->on)) return LC_OK;
-    LC_TRY(g->on->ops->wait(g->on->context, UINT64_MAX));
+    LC_TRY(lc__device_wait(g->on));
     return lc__device_fault(g);
 }
 
-/* A call to other ranks does not begin if an index was bad: they would get what followed from it. */
-static lc_status enqueue(lc_graph *g, const lc_plan *p)
+static lc_status communicate(lc_graph *g)
 {
-    for (const lc_plan_call *pc = p->calls, *end = pc + p->n_calls; pc < end; pc++) {
-        unsigned flags = pc->call.op->flags;
-        if (flags & LC_OP_STAGES && flags & LC_OP_LATER) LC_TRY(lc__device_arrived(g));
-        LC_TRY(lc__call_run(p->on, &pc->call));
-        LC_TRY(lc__communicate(g));
+    LC_TRY(lc__begin_ready(g));
+    return lc__communicate(g);
+}
+
+static lc_status run_on_host(lc_graph *g, const lc_plan *p, int begin, int end)
+{
+    for (int i = begin; i < end; i++) {
+        LC_TRY(lc__call_run(p->on, &p->calls[i].call));
+        LC_TRY(communicate(g));
     }
     return LC_OK;
 }
 
-static lc_status make_program(lc_graph *g, lc_plan *p)
+static lc_status enqueue(const lc_plan *p, const lc_stretch *s)
+{
+    for (int i = s->begin; i < s->end; i++) LC_TRY(lc__call_run(p->on, &p->calls[i].call));
+    return LC_OK;
+}
+
+static lc_status make_program(const lc_plan *p, lc_stretch *s)
 {
     const lc_backend_ops *ops = p->on->ops;
     LC_TRY(ops->program_begin(p->on->context));
-    lc_status status = enqueue(g, p);
-    lc_status ended = ops->program_end(p->on->context, &p->block.program);
+    lc_status status = enqueue(p, s);
+    lc_status ended = ops->program_end(p->on->context, &s->program);
     return status < 0 ? status : ended;
 }
 
-lc_status lc__execute_on_device(lc_graph *g, lc_plan *p)
+static lc_status run_stretch(const lc_plan *p, lc_stretch *s)
+{
+    const lc_backend_ops *ops = p->on->ops;
+    if (!s->program && p->block.runs && ops->program_begin) LC_TRY(make_program(p, s));
+    return s->program ? ops->program_run(p->on->context, s->program) : enqueue(p, s);
+}
+
+static lc_status run_all(lc_graph *g, lc_plan *p)
+{
+    const lc_block *k = &p->block;
+    int at = 0;
+    for (lc_stretch *s = k->stretches, *end = s + k->n_stretches; s < end; s++) {
+        LC_TRY(run_on_host(g, p, at, s->begin));
+        LC_TRY(run_stretch(p, s));
+        LC_TRY(communicate(g));
+        at = s->end;
+    }
+    return run_on_host(g, p, at, p->n_calls);
+}
+
+static lc_status replay(lc_graph *g, lc_plan *p)
 {
     lc_block *k = &p->block;
     const lc_backend_ops *ops = p->on->ops;
     LC_TRY(lc__device_fault(g));
     LC_TRY(write_block(g, p));
     if (g->nan_check || g->profile || g->observe) return lc__execute_watched(g, p);
-    if (k->runs++ == 1 && ops->program_begin && !k->on_host && !g->peers) LC_TRY(make_program(g, p));
-    if (k->program)
-        LC_TRY(ops->program_run(p->on->context, k->program));
-    else
-        LC_TRY(enqueue(g, p));
+    LC_TRY(run_all(g, p));
+    k->runs++;
     LC_TRY(ops->mark(p->on->context, &k->marks[k->turn]));
     return lc__device_fault(g);
+}
+
+lc_status lc__execute_on_device(lc_graph *g, lc_plan *p)
+{
+    lc_status status = replay(g, p);
+    if (status >= 0) status = lc__begin_all(g);
+    lc__forget_starts(g);
+    return status;
 }

@@ -51,6 +51,7 @@ lc_status lc__execute_watched(lc_graph *g, lc_plan *p)
         if (g->observe) report(g, pc, start, end);
         if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, lc__site_of_step(g, p, pc->site));
         if (g->nan_check && !(pc->call.op->flags & LC_OP_LATER)) LC_TRY(lc__check_finite(g, p, pc));
+        if (!host) LC_TRY(lc__begin_ready(g));
         LC_TRY(lc__communicate(g));
     }
     return LC_OK;

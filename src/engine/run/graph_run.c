@@ -154,6 +154,7 @@ void lc_graph_free(lc_graph *g)
     free(g->random_sites);
     free(g->plans);
     free(g->chain);
+    free(g->starts);
     free(g->flats);
     free(g->reported);
     lc__mark_clear(&g->recorder.mark);

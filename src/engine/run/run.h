@@ -33,6 +33,17 @@ lc_status lc__execute_on_device(lc_graph *g, lc_plan *plan) LC_MUST_USE;
 lc_status lc__device_arrived(lc_graph *g) LC_MUST_USE;
 /* Fails if a kernel has met a bad index; does not wait. */
 lc_status lc__device_fault(lc_graph *g) LC_MUST_USE;
+/* starts.c: what the host begins when the device has got there. All of it has begun when the run of a plan ends. */
+typedef void lc__begin_fn(const lc_call *call);
+/* From a kernel of LC_OP_STAGES: calls begin(call) when the device has done all that is enqueued so far, after what was
+ * passed here before; at once if the host reaches the device's memory. */
+lc_status lc__when_done(lc_graph *g, const lc_call *call, lc__begin_fn *begin, const void *key) LC_MUST_USE;
+/* Begins what can begin now. Like the next two it fails if a kernel has met a bad index, and then begins nothing. */
+lc_status lc__begin_ready(lc_graph *g) LC_MUST_USE;
+/* Waits for the device, and begins all up to the last one with that key, if there is one. */
+lc_status lc__begin_through(lc_graph *g, const void *key) LC_MUST_USE;
+lc_status lc__begin_all(lc_graph *g) LC_MUST_USE;
+void lc__forget_starts(lc_graph *g);
 /* host_call.c */
 /* A call of a device with its operands and numbers on the host; what it writes is copied too. */
 typedef struct lc__host_call {

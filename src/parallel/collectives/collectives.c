@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "device/staging.h"
 #include "engine/plan/plan_impl.h"
+#include "engine/run/run.h"
 #include "ops/ops.h"
 
 #include <stdlib.h>
@@ -101,35 +102,55 @@ static lc_status prepare_launch(lc_call *c)
     return lc__staging_reserve(memory_of(c), device_of(c), bytes);
 }
 
-/* in: x. out: y, and a copy of x if the call cannot work in y. */
-static void run_launch(const lc_call *c)
+/* Where the call has x: a copy of it, or its place in y. *offset: in the slot's memory. */
+static char *x_of(const lc_call *c, size_t *offset)
+{
+    const int64_t *ints = c->ints + AT_COMM;
+    bool copies = c->n_out > 1;
+    *offset = copies ? bytes_of(&c->out[0]) : 0;
+    char *x = lc__staging_at(memory_of(c), *offset, c->out[copies].data);
+    if (ints[LC__COMM_WHICH] != LC_COMM_ALL_GATHER) return x;
+    size_t before = (size_t)ints[LC__COMM_RANK] * bytes_of(&c->in[0]);
+    *offset += before;
+    return x + before;
+}
+
+static void begin_launch(const lc_call *c)
 {
     lc__collectives *all = calls_of(c);
     const int64_t *ints = c->ints + AT_COMM;
     lc_comm *comm = (lc_comm *)(uintptr_t)ints[LC__COMM_POINTER];
     lc_collective which = (lc_collective)ints[LC__COMM_WHICH];
-    size_t bytes = bytes_of(&c->in[0]);
     double nx = lc__view_numel(&c->in[0]), ny = lc__view_numel(&c->out[0]);
-    lc__staging *m = memory_of(c);
-    char *y = lc__staging_at(m, 0, c->out[0].data);
-    char *x = c->n_out > 1 ? lc__staging_at(m, bytes_of(&c->out[0]), c->out[1].data) : y;
-    lc_request **f = &all->flights[c->ints[AT_SLOT]];
-    if (all->status < 0) return;
-    if (which == LC_COMM_ALL_GATHER) x += (size_t)ints[LC__COMM_RANK] * bytes;
-    if (sends(ints)) keep_error(all, lc__device_copy(lc__host_device(), x, device_of(c), c->in[0].data, bytes));
+    size_t offset;
     if (all->status < 0) return;
     lc_comm_call call = {.op = which,
                          .reduce = (lc_reduce_op)ints[LC__COMM_REDUCE],
                          .dtype = c->in[0].dtype,
                          .peer = (int)ints[LC__COMM_ROOT],
-                         .in = sends(ints) ? x : NULL,
-                         .out = receives(ints) ? y : NULL,
+                         .in = sends(ints) ? x_of(c, &offset) : NULL,
+                         .out = receives(ints) ? lc__staging_at(memory_of(c), 0, c->out[0].data) : NULL,
                          .count = (int64_t)(nx < ny ? nx : ny)};
     if (which == LC_COMM_ALL_TO_ALL) call.count /= ints[LC__COMM_SIZE];
-    lc_status s = lc_comm_start(comm, &call, f);
+    lc_status s = lc_comm_start(comm, &call, &all->flights[c->ints[AT_SLOT]]);
     if (s >= 0) all->running++, all->launched++;
     keep_error(all, s);
     if (s >= 0) keep_error(all, lc_comm_progress(comm));
+}
+
+/* in: x. out: y, and a copy of x if the call cannot work in y. */
+static void run_launch(const lc_call *c)
+{
+    lc__collectives *all = calls_of(c);
+    lc__staging *m = memory_of(c);
+    size_t offset, bytes = bytes_of(&c->in[0]);
+    char *x = x_of(c, &offset);
+    if (all->status < 0) return;
+    if (sends(c->ints + AT_COMM) && m->memory)
+        keep_error(all, lc__staging_read(m, device_of(c), offset, c->in[0].data, bytes));
+    else if (sends(c->ints + AT_COMM) && bytes)
+        memcpy(x, c->in[0].data, bytes);
+    keep_error(all, lc__when_done(all->peer.graph, c, begin_launch, m));
 }
 
 /* in: y, and the copy. out: the result, in y's memory if possible. */
@@ -141,6 +162,7 @@ static void run_wait(const lc_call *c)
     size_t bytes = bytes_of(&c->in[0]);
     lc__staging *m = memory_of(c);
     char *y = lc__staging_at(m, 0, c->in[0].data), *to = lc__staging_at(m, 0, c->out[0].data);
+    keep_error(all, lc__begin_through(all->peer.graph, m));
     if (*f && all->status >= 0) {
         lc_status s = lc_comm_wait(*f);
         end_call(all, f);

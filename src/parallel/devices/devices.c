@@ -50,7 +50,8 @@ lc_status lc__devices_new(lc_graph *host, int n, bool copies, lc__devices **out)
     d->trees = calloc((size_t)n, sizeof(lc__tree *));
     d->plans = calloc((size_t)n, sizeof(lc_plan *));
     d->sources = calloc((size_t)n * (size_t)(n + 1), sizeof(void *));
-    if (!d->graphs || !d->weights || !d->trees || !d->plans || !d->sources) {
+    d->sent = calloc((size_t)n + 1, sizeof *d->sent);
+    if (!d->graphs || !d->weights || !d->trees || !d->plans || !d->sources || !d->sent) {
         status = lc_fail(LC_ERR_MEMORY, "out of memory: %d devices", n);
         goto done;
     }
@@ -92,8 +93,12 @@ static void drop_handles(lc__devices *d)
         free(f->of);
         lc__flat_unref(f->host);
     }
+    for (int i = 0; d->sent && d->graphs && i <= d->n; i++) {
+        const lc_graph *g = i < d->n ? d->graphs[i] : d->host;
+        if (g) lc__staging_free(&d->sent[i], g->on);
+    }
     d->n_entries = d->n_flats = 0;
-    d->copied_bytes = 0;
+    d->copied_bytes = d->sent_bytes = 0;
     drop_trees(d);
 }
 
@@ -110,6 +115,7 @@ void lc__devices_free(lc__devices *d)
     free(d->trees);
     free(d->plans);
     free(d->sources);
+    free(d->sent);
     free(d->optimizers);
     free(d->entries);
     free(d->flats);
@@ -202,7 +208,11 @@ static lc_status make_handles(lc__devices *d)
         for (int i = d->copies ? 0 : 1; i < d->n; i++) LC_TRY(make_handle(d, e, flat, i, &e->replicas[i]));
         t->replicas = e->replicas;
         if (lc__is_copy(d, e, d->n - 1)) d->copied_bytes += t->bytes;
+        e->at = d->sent_bytes;
+        d->sent_bytes += lc__is_sent(d, e, d->n - 1) ? (t->bytes + 255) & ~(size_t)255 : 0;
     }
+    for (int i = 1; d->sent_bytes && i <= d->n; i++) /* device 0 is the host graph's */
+        LC_TRY(lc__staging_reserve(&d->sent[i], i < d->n ? d->graphs[i]->on : d->host->on, d->sent_bytes));
     return make_trees(d);
 }
 
@@ -279,12 +289,36 @@ lc_status lc__devices_set_tree(lc__devices *d, const lc__tree *tree)
 
 /* ---- a step ---- */
 
+/* From a device whose memory the host cannot reach to the host, where the others get it. A copy that fails is reported
+ * by the device's next call. */
+static void fetch(lc__devices *d)
+{
+    lc__staging *m = &d->sent[d->n];
+    for (int k = 0; k < d->n_entries; k++) {
+        const lc__device_entry *e = &d->entries[k];
+        if (!lc__is_sent(d, e, d->n - 1)) continue;
+        (void)!lc__staging_read(m, d->host->on, e->at, e->original->device_data, e->original->bytes);
+    }
+    (void)!lc__staging_wait(m, d->host->on);
+}
+
 static void refresh(void *ctx, int i)
 {
     lc__devices *d = ctx;
+    lc__staging *m = &d->sent[i];
+    const lc_device *on = d->graphs[i]->on;
+    if (m->memory) {
+        (void)!lc__staging_wait(m, on); /* for the values before: a step that failed has waited for nothing */
+        memcpy(m->memory, d->sent[d->n].memory, d->sent_bytes);
+    }
     for (int k = 0; k < d->n_entries; k++) {
         const lc__device_entry *e = &d->entries[k];
-        if (e->replicas[i] && lc__is_copy(d, e, i)) lc__copy_value(e->replicas[i], e->original);
+        lc_tensor *to = e->replicas[i];
+        if (!to || !lc__is_copy(d, e, i)) continue;
+        if (lc__is_sent(d, e, i))
+            (void)!lc__staging_write(m, on, e->at, to->device_data, to->bytes);
+        else
+            lc__copy_value(to, e->original);
     }
 }
 
@@ -297,6 +331,7 @@ static void update_handles(lc__devices *d)
     for (int k = 0; k < d->n_flats; k++)
         for (int i = 0; i < d->n; i++)
             if (d->flats[k].of[i]) memset(d->flats[k].of[i]->has_gradient, 0, (size_t)d->flats[k].host->n);
+    if (d->sent_bytes && d->parts > 1) fetch(d);
     if (d->copied_bytes >= WORTH_THREADS)
         lc__team_run(d->team, d->parts, refresh, d);
     else
@@ -344,9 +379,9 @@ static void execute(void *ctx, int i)
 {
     lc__devices *d = ctx;
     lc_graph *g = d->graphs[i];
-    if (!d->plans[i]) return;
-    /* The graph keeps the error. */
-    if (lc__graph_execute(g, d->plans[i]) >= 0) (void)!lc__step_failed(g, lc__device_arrived(g));
+    if (d->plans[i] && lc__graph_execute(g, d->plans[i]) < 0) return; /* the graph keeps the error */
+    if (d->reduces) lc__devices_read_gradients(d, i);
+    if (d->plans[i] || d->reduces) (void)!lc__step_failed(g, lc__device_arrived(g));
 }
 
 /* Adds the devices' work to the statistics of the host's graph. */
@@ -382,7 +417,8 @@ void lc__devices_limit(lc__devices *d, int64_t bytes)
     limit_graph(d, d->host);
 }
 
-static lc_status run_recorded(lc__devices *d, lc__keeps keeps, int64_t *backwards)
+/* last: the step ends with this. */
+static lc_status run_recorded(lc__devices *d, lc__keeps keeps, bool last, int64_t *backwards)
 {
     lc_status s = LC_OK;
     *backwards = 0;
@@ -398,6 +434,7 @@ static lc_status run_recorded(lc__devices *d, lc__keeps keeps, int64_t *backward
     }
     lc__devices_leave(d);
     limit_graph(d, d->host);
+    d->reduces = last && (*backwards || d->tree) && d->parts > (d->copies ? 0 : 1);
     if (s >= 0) lc__team_run(d->team, d->parts, execute, d);
     for (int i = 0; i < d->parts && s >= 0; i++) {
         s = lc_step_status(d->graphs[i]);
@@ -410,16 +447,16 @@ static lc_status run_recorded(lc__devices *d, lc__keeps keeps, int64_t *backward
 lc_status lc__devices_flush(lc__devices *d)
 {
     int64_t backwards;
-    return run_recorded(d, LC__KEEPS_ALL, &backwards);
+    return run_recorded(d, LC__KEEPS_ALL, false, &backwards);
 }
 
 lc_status lc__devices_run(lc__devices *d)
 {
     int64_t backwards;
     int parts = d->parts;
-    lc_status s = run_recorded(d, LC__KEEPS_NAMED, &backwards);
+    lc_status s = run_recorded(d, LC__KEEPS_NAMED, true, &backwards);
     for (int i = 0; i < parts; i++) d->graphs[i]->recording = false;
-    if (s >= 0 && (backwards || d->tree) && parts > (d->copies ? 0 : 1)) lc__devices_reduce(d);
+    if (s >= 0 && d->reduces) lc__devices_reduce(d);
     for (int k = 0; k < d->n_entries && s >= 0 && d->copies && parts; k++) {
         const lc__device_entry *e = &d->entries[k];
         if (e->is_buffer) lc__copy_value(e->original, e->replicas[0]);

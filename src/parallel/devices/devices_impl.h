@@ -13,6 +13,7 @@ typedef struct lc__device_entry {
     void *device_data;    /* the original's address and flat buffer when the handles were made */
     lc_flat *flat;        /* only compared */
     lc_tensor **replicas; /* by device, owned; NULL: the original is used */
+    size_t at;            /* its place in `sent` */
     bool is_buffer;
 } lc__device_entry;
 
@@ -44,9 +45,12 @@ struct lc__devices {
     lc__shared_flat *flats;
     int n_flats;
     size_t copied_bytes; /* copied to one device before each step */
-    int64_t max_bytes;   /* of the host's steps and all devices' together; 0: no bound */
+    lc__staging *sent;   /* [n + 1]: values on their way to each device, and (n) from the host graph's */
+    size_t sent_bytes;
+    int64_t max_bytes; /* of the host's steps and all devices' together; 0: no bound */
     /* ---- the step ---- */
-    int parts; /* 0: no step is open */
+    int parts;    /* 0: no step is open */
+    bool reduces; /* the gradients of what runs now are added next */
     lc_plan **plans;
     const void **sources; /* [n][n + 1], for a reduction */
 };
@@ -63,6 +67,12 @@ static inline bool lc__is_copy(const lc__devices *d, const lc__device_entry *e, 
     return e->is_buffer || d->copies || d->graphs[i]->on != d->host->on;
 }
 
+/* Whether a tensor's value gets to device i by way of `sent`. */
+static inline bool lc__is_sent(const lc__devices *d, const lc__device_entry *e, int i)
+{
+    return e->original->on == d->host->on && e->original->on != d->graphs[i]->on;
+}
+
 /* A copy that fails is reported by the device's next call. */
 static inline void lc__copy_value(const lc_tensor *to, const lc_tensor *from)
 {
@@ -72,7 +82,10 @@ static inline void lc__copy_value(const lc_tensor *to, const lc_tensor *from)
 /* part_access.c: the slots of the host's graph. */
 extern const lc__parts_ops lc__devices_parts;
 
-/* gradients.c: adds the gradients of the devices that took part in the step to the host's. */
+/* gradients.c: enqueues copies of device i's gradients to the host, and with those of device 0 of the host graph's, for
+ * lc__devices_reduce. */
+void lc__devices_read_gradients(const lc__devices *d, int i);
+/* Adds the gradients of the devices that took part in the step to the host's. */
 void lc__devices_reduce(lc__devices *d);
 
 #endif

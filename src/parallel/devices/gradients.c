@@ -26,13 +26,19 @@ static int sources_of(const lc__devices *d, const lc__shared_flat *f, int parame
     return n;
 }
 
-/* From devices whose memory the host cannot reach. A copy that fails is reported by the device's next call. */
-static void read_piece(const lc__devices *d, const lc__shared_flat *f, size_t from, size_t bytes)
+/* A copy that fails is reported by the device's next call. */
+static void read_flat(const lc_flat *flat, lc__staging *to)
 {
-    for (int i = 0; i <= d->n; i++) {
-        const lc_tensor *g = i < d->n ? f->of[i] ? f->of[i]->gradient : NULL : f->host->gradient;
-        if (!g || (i >= d->parts && i < d->n)) continue;
-        (void)!lc__staging_read(&f->copies[i], g->on, from, (const char *)g->device_data + from, bytes);
+    const lc_tensor *g = flat->gradient;
+    (void)!lc__staging_read(to, g->on, 0, g->device_data, g->bytes);
+}
+
+void lc__devices_read_gradients(const lc__devices *d, int i)
+{
+    for (int k = 0; k < d->n_flats; k++) {
+        const lc__shared_flat *f = &d->flats[k];
+        if (f->of[i]) read_flat(f->of[i], &f->copies[i]);
+        if (i == 0) read_flat(f->host, &f->copies[d->n]);
     }
 }
 
@@ -54,7 +60,6 @@ static void reduce_flat(lc__devices *d, const lc__shared_flat *f, int member)
     int64_t begin = piece * member, end = begin + piece;
     if (member == d->parts - 1 || end > host->count) end = host->count;
     if (begin >= end) return;
-    read_piece(d, f, (size_t)begin * width, (size_t)(end - begin) * width);
     for (int p = 0; p < host->n; p++) {
         int64_t from = host->offset[p], to = p + 1 < host->n ? host->offset[p + 1] : host->count;
         if (from < begin) from = begin;

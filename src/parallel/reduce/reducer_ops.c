@@ -2,6 +2,7 @@
 /* The reducer's operators: kernels that begin calls to other ranks, and kernels that wait for them. */
 #include "base/number.h"
 #include "base/clock.h"
+#include "engine/run/run.h"
 #include "ops/infer.h"
 #include "parallel/reduce/reducer_impl.h"
 
@@ -24,29 +25,27 @@ static lc__sending *sending_of(const lc_call *c)
     return &lc__reducer_of(c)->sending[c->ints[LC__SYNC_SLOT]];
 }
 
-/* Where the host has `n` bytes at `at`; on a device, they are copied to `offset` of the memory of the slot. */
-static void *take(const lc_call *c, size_t offset, const void *at, size_t n)
+/* Where the host has what is at `at`; on a device, at `offset` of the memory of the slot. */
+static void *here(const lc_call *c, size_t offset, const void *at)
 {
-    lc__reducer *r = lc__reducer_of(c);
-    lc__staging *m = &sending_of(c)->memory;
-    lc__reducer_keep_error(r, lc__staging_read(m, r->g->on, offset, at, n));
-    return lc__staging_at(m, offset, at);
+    return lc__staging_at(&sending_of(c)->memory, offset, at);
 }
 
-/* Where the call in the slot writes what belongs at `at`; on a device, at `offset` of the memory of the slot. */
+/* On a device, `n` bytes at `at` are copied there. */
+static void take(const lc_call *c, size_t offset, const void *at, size_t n)
+{
+    lc__reducer *r = lc__reducer_of(c);
+    lc__reducer_keep_error(r, lc__staging_read(&sending_of(c)->memory, r->g->on, offset, at, n));
+}
+
+/* What the call in the slot writes there belongs at `at`. */
 static void *result_at(const lc_call *c, size_t offset, void *at, size_t n)
 {
     lc__sending *s = sending_of(c);
     s->to = at;
     s->offset = offset;
     s->bytes = n;
-    return lc__staging_at(&s->memory, offset, at);
-}
-
-/* The same for a unit that has memory only for this plan: the sum is taken from the slot (take_slice). */
-static void *unit_at(const lc_call *c, size_t offset, void *at)
-{
-    return lc__staging_at(&sending_of(c)->memory, offset, at);
+    return here(c, offset, at);
 }
 
 void lc__reducer_deliver(lc__reducer *r, int slot)
@@ -57,6 +56,13 @@ void lc__reducer_deliver(lc__reducer *r, int slot)
 }
 
 /* ---- calls ---- */
+
+/* Calls begin(c) when what was taken is there. */
+static void when_taken(const lc_call *c, lc__begin_fn *begin)
+{
+    lc__reducer *r = lc__reducer_of(c);
+    lc__reducer_keep_error(r, lc__when_done(r->g, c, begin, sending_of(c)));
+}
 
 /* Starts `call` in the slot of `c`. */
 static void launch(const lc_call *c, lc_comm *comm, lc_comm_call call)
@@ -72,6 +78,7 @@ static void launch(const lc_call *c, lc_comm *comm, lc_comm_call call)
 
 static void wait_for(lc__reducer *r, int slot)
 {
+    lc__reducer_keep_error(r, lc__begin_through(r->g, &r->sending[slot]));
     lc_request *request = r->requests[slot];
     if (!request) return;
     r->requests[slot] = NULL;
@@ -82,6 +89,7 @@ static void wait_for(lc__reducer *r, int slot)
 
 void lc__reducer_wait_for_all(lc__reducer *r)
 {
+    lc__reducer_keep_error(r, lc__begin_all(r->g));
     for (int i = 0; i < r->cap_requests; i++) wait_for(r, i);
     r->owed = false;
 }
@@ -120,56 +128,75 @@ static void count_bucket(const lc_call *c, int64_t elements_sent, lc_dtype dtype
     stats->bytes += elements_sent * (int64_t)lc_dtype_size(dtype);
 }
 
-static void run_reduce_bucket(const lc_call *c)
+static void begin_bucket(const lc_call *c)
 {
-    lc__wire *wire = lc__reducer_of(c)->wire;
+    lc__reducer *r = lc__reducer_of(c);
     lc_dtype dtype = c->in[0].dtype;
-    char *bucket = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
     int64_t count = c->ints[LC__SYNC_COUNT];
-    size_t bytes = (size_t)count * width_of(&c->in[0]);
+    void *data = here(c, 0, elements(&c->in[0], c->ints[LC__SYNC_OFFSET]));
     /* Before the first bucket, so that the agreement is known before the last bucket arrives. */
-    lc__reducer_begin_agreement(lc__reducer_of(c));
-    lc__reducer_of(c)->sent[c->ints[LC__SYNC_SLOT]] = bucket;
-    void *data = take(c, 0, bucket, bytes);
-    result_at(c, 0, bucket, bytes);
-    if (wire) {
-        data = lc__wire_pack(wire, data, dtype, count);
-        dtype = lc__wire_dtype(wire);
+    lc__reducer_begin_agreement(r);
+    if (r->wire) {
+        data = lc__wire_pack(r->wire, data, dtype, count);
+        dtype = lc__wire_dtype(r->wire);
     }
-    launch(c, lc__reducer_of(c)->comm,
+    launch(c, r->comm,
            (lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = dtype, .in = data, .out = data, .count = count});
     count_bucket(c, count, dtype);
 }
 
-static void run_reduce_unit(const lc_call *c)
+static void run_reduce_bucket(const lc_call *c)
+{
+    char *bucket = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
+    size_t bytes = (size_t)c->ints[LC__SYNC_COUNT] * width_of(&c->in[0]);
+    lc__reducer_of(c)->sent[c->ints[LC__SYNC_SLOT]] = bucket;
+    take(c, 0, bucket, bytes);
+    result_at(c, 0, bucket, bytes);
+    when_taken(c, begin_bucket);
+}
+
+/* From stage 2 on a unit has memory only for this plan: the sum is taken from the slot (take_slice). */
+static void begin_unit(const lc_call *c)
 {
     const lc__reducer *r = lc__reducer_of(c);
     int64_t count = c->ints[LC__SYNC_COUNT], offset = c->ints[LC__SYNC_OFFSET], rank = lc_comm_rank(r->slices);
-    char *sum = elements(&c->in[0], offset + rank * count);
+    char *sum = elements(&c->in[0], offset + rank * count), *data = here(c, 0, elements(&c->in[0], offset));
     size_t width = width_of(&c->in[0]), slice = (size_t)count * width, before = (size_t)rank * slice;
     lc__reducer_agree(lc__reducer_of(c), LC__REDUCES, c->ints[LC__SYNC_SLOT]);
-    char *data = take(c, 0, elements(&c->in[0], offset), (size_t)lc_comm_size(r->slices) * slice);
     for (int i = LC__SYNC_FIRST; i + 1 < c->n_int; i += 2)
         memset(data + (size_t)c->ints[i] * width, 0, (size_t)c->ints[i + 1] * width);
     launch(c, r->slices,
            (lc_comm_call){.op = LC_COMM_REDUCE_SCATTER,
                           .dtype = c->in[0].dtype,
                           .in = data,
-                          .out = r->stage < 2 ? result_at(c, before, sum, slice) : unit_at(c, before, sum),
+                          .out = r->stage < 2 ? result_at(c, before, sum, slice) : here(c, before, sum),
                           .count = count});
     count_bucket(c, count * lc_comm_size(r->slices), c->in[0].dtype);
 }
 
+static void run_reduce_unit(const lc_call *c)
+{
+    size_t slice = (size_t)c->ints[LC__SYNC_COUNT] * width_of(&c->in[0]);
+    size_t all = (size_t)lc_comm_size(lc__reducer_of(c)->slices) * slice;
+    take(c, 0, elements(&c->in[0], c->ints[LC__SYNC_OFFSET]), all);
+    when_taken(c, begin_unit);
+}
+
 /* What the slot's call before has made is where it was. */
-static void run_reduce_slice(const lc_call *c)
+static void begin_slice(const lc_call *c)
 {
     const lc__reducer *r = lc__reducer_of(c);
     int64_t count = c->ints[LC__SYNC_COUNT], offset = c->ints[LC__SYNC_OFFSET];
     size_t slice = (size_t)count * width_of(&c->in[0]), before = (size_t)lc_comm_rank(r->slices) * slice;
     wait_for(lc__reducer_of(c), (int)c->ints[LC__SYNC_SLOT]);
-    void *data = unit_at(c, before, elements(&c->in[0], offset));
+    void *data = here(c, before, elements(&c->in[0], offset));
     launch(c, r->replicas,
            (lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = c->in[0].dtype, .in = data, .out = data, .count = count});
+}
+
+static void run_reduce_slice(const lc_call *c)
+{
+    when_taken(c, begin_slice);
 }
 
 static void run_take_slice(const lc_call *c)
@@ -178,49 +205,74 @@ static void run_take_slice(const lc_call *c)
     size_t width = width_of(&c->in[0]), slice = (size_t)c->ints[LC__SYNC_COUNT] * width;
     size_t before = (size_t)lc_comm_rank(r->slices) * slice, after = (size_t)lc_comm_size(r->slices) * slice;
     lc__staging *m = &sending_of(c)->memory;
+    bool adds = false;
     wait_for(r, (int)c->ints[LC__SYNC_SLOT]);
-    const char *sums = lc__staging_at(m, before, elements(&c->in[0], c->ints[LC__SYNC_OFFSET]));
+    const char *sums = here(c, before, elements(&c->in[0], c->ints[LC__SYNC_OFFSET]));
+    for (int i = LC__SYNC_FIRST; i + 3 < c->n_int; i += 4) {
+        if (!c->ints[i + 3]) continue;
+        take(c, after + (size_t)c->ints[i] * width, elements(&c->in[1], c->ints[i + 1]),
+             (size_t)c->ints[i + 2] * width);
+        adds = true;
+    }
+    if (adds) lc__reducer_keep_error(r, lc__staging_wait(m, r->g->on));
     for (int i = LC__SYNC_FIRST; i + 3 < c->n_int; i += 4) {
         size_t at = (size_t)c->ints[i] * width, bytes = (size_t)c->ints[i + 2] * width;
         char *to = elements(&c->in[1], c->ints[i + 1]);
-        char *copy = lc__staging_at(m, after + at, to);
         if (c->ints[i + 3])
-            lc__add_numbers(take(c, after + at, to, bytes), sums + at, c->in[0].dtype, c->ints[i + 2]);
+            lc__add_numbers(here(c, after + at, to), sums + at, c->in[0].dtype, c->ints[i + 2]);
         else
-            memcpy(copy, sums + at, bytes);
+            memcpy(here(c, after + at, to), sums + at, bytes);
         lc__reducer_keep_error(r, lc__staging_write(m, r->g->on, after + at, to, bytes));
     }
 }
 
+/* Gathers this rank's slice, which is at `slice`, and those of the others to `whole`. */
+static void begin_gather(const lc_call *c, const void *slice, void *whole)
+{
+    lc_comm *slices = lc__reducer_of(c)->slices;
+    size_t bytes = (size_t)c->ints[LC__SYNC_COUNT] * width_of(&c->in[0]);
+    launch(c, slices,
+           (lc_comm_call){.op = LC_COMM_ALL_GATHER,
+                          .dtype = c->in[0].dtype,
+                          .in = here(c, (size_t)lc_comm_rank(slices) * bytes, slice),
+                          .out = result_at(c, 0, whole, (size_t)lc_comm_size(slices) * bytes),
+                          .count = c->ints[LC__SYNC_COUNT]});
+}
+
+static void take_slice_of(const lc_call *c, const void *slice)
+{
+    size_t bytes = (size_t)c->ints[LC__SYNC_COUNT] * width_of(&c->in[0]);
+    take(c, (size_t)lc_comm_rank(lc__reducer_of(c)->slices) * bytes, slice, bytes);
+}
+
+static const void *slice_in_whole(const lc_call *c)
+{
+    int64_t rank = lc_comm_rank(lc__reducer_of(c)->slices);
+    return elements(&c->in[0], c->ints[LC__SYNC_OFFSET] + rank * c->ints[LC__SYNC_COUNT]);
+}
+
+static void begin_whole(const lc_call *c)
+{
+    begin_gather(c, slice_in_whole(c), elements(&c->in[0], c->ints[LC__SYNC_OFFSET]));
+}
+
 static void run_gather_whole(const lc_call *c)
 {
-    int64_t count = c->ints[LC__SYNC_COUNT], offset = c->ints[LC__SYNC_OFFSET];
-    lc_comm *slices = lc__reducer_of(c)->slices;
-    int64_t rank = lc_comm_rank(slices);
-    size_t slice = (size_t)count * width_of(&c->in[0]);
-    launch(c, slices,
-           (lc_comm_call){
-               .op = LC_COMM_ALL_GATHER,
-               .dtype = c->in[0].dtype,
-               .in = take(c, (size_t)rank * slice, elements(&c->in[0], offset + rank * count), slice),
-               .out = result_at(c, 0, elements(&c->in[0], offset), (size_t)lc_comm_size(slices) * slice),
-               .count = count,
-           });
+    take_slice_of(c, slice_in_whole(c));
+    when_taken(c, begin_whole);
+}
+
+static void begin_gather_unit(const lc_call *c)
+{
+    lc__reducer_agree(lc__reducer_of(c), LC__GATHERS, c->ints[LC__SYNC_UNIT]);
+    lc__reducer_note_unit(lc__reducer_of(c), c->ints[LC__SYNC_UNIT]);
+    begin_gather(c, elements(&c->in[0], c->ints[LC__SYNC_OFFSET]), c->out[0].data);
 }
 
 static void run_gather_unit(const lc_call *c)
 {
-    lc__reducer_agree(lc__reducer_of(c), LC__GATHERS, c->ints[LC__SYNC_UNIT]);
-    lc__reducer_note_unit(lc__reducer_of(c), c->ints[LC__SYNC_UNIT]);
-    lc_comm *slices = lc__reducer_of(c)->slices;
-    size_t slice = (size_t)c->ints[LC__SYNC_COUNT] * width_of(&c->in[0]);
-    launch(c, slices,
-           (lc_comm_call){.op = LC_COMM_ALL_GATHER,
-                          .dtype = c->in[0].dtype,
-                          .in = take(c, (size_t)lc_comm_rank(slices) * slice,
-                                     elements(&c->in[0], c->ints[LC__SYNC_OFFSET]), slice),
-                          .out = result_at(c, 0, c->out[0].data, (size_t)lc_comm_size(slices) * slice),
-                          .count = c->ints[LC__SYNC_COUNT]});
+    take_slice_of(c, elements(&c->in[0], c->ints[LC__SYNC_OFFSET]));
+    when_taken(c, begin_gather_unit);
 }
 
 static void run_wait(const lc_call *c)

@@ -61,6 +61,7 @@ static lc_status share_sums(lc__reducer *r, int f, bool all)
     if (!bytes) return LC_OK;
     LC_TRY(lc__staging_reserve(&r->shares, r->g->on, bytes));
     LC_TRY(lc__staging_read(&r->shares, r->g->on, 0, at, bytes));
+    LC_TRY(lc__staging_wait(&r->shares, r->g->on));
     share_all(r, flat, summed, all, lc__staging_at(&r->shares, 0, at));
     return lc__staging_write(&r->shares, r->g->on, 0, at, bytes);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches of which some ranks compute less than others while parameters are sharded: before each call that not all
  * ranks reach by themselves, the ranks agree on what to call next. */
+#include "engine/run/run.h"
 #include "parallel/reduce/reducer_impl.h"
 
 #include <stdlib.h>
@@ -80,6 +81,7 @@ void lc__reducer_agree(lc__reducer *r, int kind, int64_t which)
 void lc__reducer_add_up(lc_peer *p, int64_t *words, int n)
 {
     lc__reducer *r = (lc__reducer *)p;
+    lc__reducer_keep_error(r, lc__begin_all(r->g));
     lc__reducer_agree(r, LC__REDUCES, ADDS_UP); /* other ranks may have to gather first */
     run_now(r, r->slices,
             &(lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = LC_I64, .in = words, .out = words, .count = n});
