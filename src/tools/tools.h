@@ -21,8 +21,8 @@ int tool_doctor(int argc, char **argv);
 /* Prints what this machine has for training, and which precision is fastest on it. */
 lc_status machine_show(void) LC_MUST_USE;
 
-/* "2 NVIDIA, 1 AMD": the GPUs in the lists of the kernel below `root`, which is "" except in tests; "" if there is none.
- * size: at least 1. */
+/* "2 NVIDIA, 1 AMD": the GPUs in the lists of the kernel below `root`, which is "" except in tests; "" if there is
+ * none. size: at least 1. */
 void gpus_list(const char *root, char *text, size_t size);
 
 /* The nearest of n words to `word`, at most two letters away; NULL: none. */

@@ -145,7 +145,7 @@ static void train(const run *r, uint64_t seed, const char *precision, const char
 }
 
 /* run.json: how the other side trains, and our losses. */
-static void describe(const run *r, const char *dir, const char *names[], const trained *results, int n)
+static void describe(const run *r, const char *dir, const char *const names[], const trained *results, int n)
 {
     char path[512];
     snprintf(path, sizeof path, "%s/run.json", dir);
@@ -170,7 +170,7 @@ static void follow(const run *r)
     trained result;
     const char *dir = (python(), fresh_dir("torch"));
     train(r, 42, NULL, dir, &result);
-    describe(r, dir, (const char *[]){"losses"}, &result, 1);
+    describe(r, dir, (const char *const[]){"losses"}, &result, 1);
     run_script("train.py", dir, "");
 }
 
@@ -195,28 +195,45 @@ TEST(lstm_with_rmsprop_follows_torch)
     follow(&runs[4]);
 }
 
-/* ---- mixed precision: as far from f64 as PyTorch's ---- */
+/* ---- mixed precision: near f32, and as far from f64 as PyTorch's ---- */
 
-enum { SEEDS = 3 };
+enum { MOST_SEEDS = 5 };
 
 static const run mixed_runs[] = {
     {"fashion", 12, 10, "SGD", {{"lr", 0.01}}, 0, 0, 0},
     {"gpt_small", 40, 8, "AdamW", {{"lr", 3e-3}, {"weight_decay", 0.1}}, 0.5, 16, 11},
 };
 
+/* Each loss is that of f32 within a part of it. */
+static void check_near(const char *precision, const trained *mixed, const trained *f32, double bound)
+{
+    for (int i = 0; i < f32->n; i++)
+        if (!(fabs(mixed->losses[i] - f32->losses[i]) <= bound * f32->losses[i]))
+            TEST_FAIL("%s, %s: loss %d is %.6g, and %.6g in f32", f32->run->model, precision, i, mixed->losses[i],
+                      f32->losses[i]);
+}
+
 static void follow_mixed(const run *r)
 {
-    static const char *names[] = {"bf16-mixed", "16-mixed"};
-    trained results[2];
-    const char *dir = (python(), fresh_dir("torch"));
-    for (int seed = 0; seed < SEEDS; seed++) {
-        char at[512];
+    static const char *const names[] = {"bf16-mixed", "16-mixed"};
+    static const double bounds[] = {0x1p-7, 0x1p-10}; /* docs/precision.md */
+    trained f32, results[2];
+    const char *dir = fresh_dir("torch");
+    const int seeds = getenv("LIGHTC_TEST_ALL") ? MOST_SEEDS : 3;
+    char at[512];
+    for (int seed = 0; seed < seeds; seed++) {
         snprintf(at, sizeof at, "%s/%d", dir, seed);
         CHECK(mkdir(at, 0755) == 0);
-        for (int k = 0; k < 2; k++) train(r, (uint64_t)(42 + seed), names[k], at, &results[k]);
+        train(r, (uint64_t)(42 + seed), "32-true", at, &f32);
+        for (int k = 0; k < 2; k++) {
+            train(r, (uint64_t)(42 + seed), names[k], at, &results[k]);
+            check_near(names[k], &results[k], &f32, bounds[k]);
+        }
         describe(r, at, names, results, 2);
     }
-    run_script("mixed.py", dir, "3");
+    python();
+    snprintf(at, sizeof at, "%d", seeds);
+    run_script("mixed.py", dir, at);
 }
 
 TEST(fashion_cnn_in_mixed_precision)
