@@ -179,7 +179,7 @@ static void evaluate(net *m, const char *precision, bool fits, outcome *o)
     lc_dataloader_free(loader);
 }
 
-/* How many predictions are no numbers of the type. */
+/* How many predictions the type cannot hold. */
 static int unrounded(const outcome *o, lc_dtype dtype)
 {
     int n = 0;
