@@ -45,7 +45,7 @@ TEST(results_have_the_types_of_pytorch)
         lc_tensor *h = lc_full(0.5, half, 4, 3), *f = lc_full(0.25, LC_F32, 4, 3),
                   *other = lc_full(1, halves[!k], 4, 3);
         lc_tensor *number = lc_scalar(2, LC_F32), *half_number = lc_scalar(2, half);
-        lc_tensor *mask = lc_gt(h, f), *ids = lc_argmax(h, .dim = LC_SOME(1)), *found;
+        lc_tensor *mask = lc_gt(h, f), *ids = lc_argmax(h, .dim = 1), *found;
         TYPE(lc_add(h, h), half);
         TYPE(lc_mul(h, f), LC_F32);
         TYPE(lc_sub(h, other), LC_F32);
