@@ -66,8 +66,8 @@ LC_API bool lc_dtype_is_float(lc_dtype dtype);
 
 /* ---- what a tensor is ---- */
 LC_API lc_dtype lc_tensor_dtype(const lc_tensor *t);
-/* The type in which values are stored: lc_tensor_dtype, except for parameters under 64-true, bf16-true and 16-true. Of
- * a step tensor it is lc_tensor_dtype, too: how its values are stored is only decided when the step is planned. */
+/* The type in which values are stored: lc_tensor_dtype, except for parameters under 64-true, bf16-true and 16-true. A
+ * step tensor has lc_tensor_dtype here, too: how its values are stored is only decided when the step is planned. */
 LC_API lc_dtype lc_tensor_storage(const lc_tensor *t);
 LC_API int lc_tensor_ndim(const lc_tensor *t);
 LC_API int64_t lc_tensor_dim(const lc_tensor *t, int dim); /* dim may count from the end: -1 is the last */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plug-in for test_plugin.c: a backend that is called "cuda", has no kernels, and runs on the host. As
+/* A plug-in for test_backend_plugin.c: a backend that is called "cuda", has no kernels, and runs on the host. As
  * LIGHTC_TEST_BACKEND says, it is "old", and refuses this version of lightc, or has no name ("unnamed"). */
 #include <lightc/backend.h>
 
 #include <stdlib.h>
 #include <string.h>
 
-static lc_backend_ops ops = {.name = "cuda", .host_memory = true};
+static lc_backend_ops ops = {LC_BACKEND_OPS_INIT("cuda"), .host_memory = true};
 
 LC_API const lc_backend_ops *lc_backend_entry(const lc_backend_host *host);
 const lc_backend_ops *lc_backend_entry(const lc_backend_host *host)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backends in shared objects: which file a name opens, and what is said if that is no good. */
+/* Backends in shared objects: which file a name opens, and what is said if that cannot be one. */
 #include "test.h"
 
 #include "core/options/options.h"

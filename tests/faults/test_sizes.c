@@ -840,7 +840,7 @@ static void check_taken(const char *name, char *text)
         if (length < 7 || (strcmp(kind + length - 4, "_ops") != 0 && strcmp(kind + length - 6, "_class") != 0))
             continue;
         if (kind[length - 1] == 's' && kind[length - 2] == 'p') kind[length - 4] = 0;
-        /* The type of a function that a plug-in exports is no function that returns one to the program. */
+        /* The type of a function that a plug-in exports is not a function that returns one to the program. */
         bool out = at[n] == '*',
              returned = !strncmp(at + n, "lc_", 3) && (at - text < 8 || strncmp(at - 8, "typedef ", 8));
         n_vtables++;

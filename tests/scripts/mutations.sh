@@ -326,7 +326,7 @@ mutate 'the end of a run written without the lock' src/loggers/sqlite_db.c 's/if
 mutate 'checkpoints of other runs taken for removed' src/loggers/sqlite_db.c 's/ AND (wall_ns <= ?3 OR run = ?4 OR id <= ?5)/ AND ?3 + ?4 + ?5 IS NOT NULL/' test_sqlite_checkpoints:another_run
 mutate 'control characters in messages' src/base/printable.c 's/return control || surrogate/return surrogate/' test_printable
 mutate 'a FIFO read as a file' src/base/io.c 's/if (fstat(\*fd, st) == 0 && S_ISREG(st->st_mode))/if (fstat(*fd, st) == 0)/' test_hostile_state:irregular
-mutate 'a plug-in that is no file waited for' src/base/library.c 's/!S_ISREG(st.st_mode)/false/' test_hostile_state:elsewhere
+mutate 'a plug-in that is not a file is waited for' src/base/library.c 's/!S_ISREG(st.st_mode)/false/' test_hostile_state:elsewhere
 mutate 'counters that no run reaches are accepted' src/base/state_count.c 's/ || value > LC__MOST_COUNT)/)/' test_hostile_state:counters
 mutate 'a refused checkpoint that is not named' src/core/resume/resume.c 's/return lc__name_checkpoint(t->ckpt_path, restore_progress(t));/return restore_progress(t);/' test_hostile_leaves:optimizers
 mutate 'a failed hook blamed with an older message' src/core/hooks/hooks.c 's/lc__error_count() == t->errors_before_hook || //' test_hook_errors:names_the_hook

@@ -173,7 +173,7 @@ int sim_address_reserve(void *context, void **at, size_t bytes)
 {
     sim_device *d = context;
     int error = enter(d, "addresses are reserved");
-    if (!error) *at = bytes > d->size / 256 ? NULL : take_addresses(d, pages(bytes));
+    if (!error) *at = bytes > d->size / 64 ? NULL : take_addresses(d, pages(bytes));
     return leave(d, error || !*at);
 }
 

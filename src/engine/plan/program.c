@@ -171,7 +171,7 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
     return LC_OK;
 }
 
-/* Room for what the host begins while the plan runs: none but its own calls. */
+/* Room for what the host begins while the plan runs: its own calls. */
 static lc_status reserve_starts(lc_graph *g, const lc_plan *p)
 {
     int on_host = p->n_calls;

@@ -22,7 +22,7 @@
 /* The floats whose memory a column of a panel takes, or a row of the copy of the first factor. */
 #define COLUMN(j, depth) (whole(depth, STEP) / 2 * (j)->halves)
 
-/* Where a tile begins, of those of SIDE columns or rows. */
+/* The address of a tile among those of SIDE columns or rows. */
 static inline char *tile_at(const product_job *j, void *tiles, int64_t depth, int part, int64_t k)
 {
     (void)j;
