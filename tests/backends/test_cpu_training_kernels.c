@@ -308,7 +308,8 @@ TEST(updates)
             memcpy(c.floats, hyper, sizeof hyper);
             c.n_float = LC_MAX_HYPER;
             const int64_t scalar_state = updates[k].op == &lc__op_update_nadam ? 1 << 2 : 0;
-            const int64_t ints[] = {SEGMENTS, 0, flags[form], scalar_state, 0, 0, 1000, 0, 0, 1024, 40001, 1, 0, 50000, 7, 2, 0};
+            const int64_t ints[] = {SEGMENTS, 0, flags[form], scalar_state, 0, 0, 1000, 0, 0, 1024,
+                                    40001,    1, 0,           50000,        7, 2, 0};
             memcpy(c.ints, ints, sizeof ints);
             c.n_int = sizeof ints / sizeof ints[0];
             update_data want = {0};
