@@ -148,7 +148,7 @@ static void read_saved(const char *dir, saved *s)
 /* Two epochs, a checkpoint, and two epochs more, on these devices. */
 static void train_twice(const char *first, const char *second, saved *half, saved *whole)
 {
-    char begun[300], ended[300];
+    char begun[400], ended[400];
     snprintf(begun, sizeof begun, "%s/half.ckpt", fresh_dir("run"));
     snprintf(ended, sizeof ended, "%s/run/whole.ckpt", scratch_root);
     train_and_save(first, 2, NULL, begun);
