@@ -48,7 +48,7 @@
     X(conv_low)
 
 #define LC_ISA_DECLARE_LIST(name) extern const lc__kernel_entry LC_ISA_NAME(lc__##name##_kernels)[];
-#if defined(__AMX_BF16__)
+#if defined(LC_ISA_AMX)
 #define LC_ISA_AVX512_LIST(name)         lc__##name##_kernels_avx512
 #define LC_ISA_DECLARE_AVX512_LIST(name) extern const lc__kernel_entry LC_ISA_AVX512_LIST(name)[];
 LC_ISA_LISTS_AMX(LC_ISA_DECLARE_LIST)

@@ -44,7 +44,7 @@ static bool plan_types(const lc_call *call, product_job *j)
         j->low |= is_low(v);
     }
     e->kind = epilogue_of(call->op);
-#if defined(__AMX_BF16__)
+#if defined(LC_ISA_AMX)
     lc_dtype type = call->in[0].dtype;
     bool lowered = type == LC_F32 && call->matmul_precision != LC_MATMUL_HIGHEST && e->kind != EPILOGUE_ROW_SUMS;
     if (call->in[1].dtype != type || (type != LC_BF16 && !lowered)) return false;

@@ -19,7 +19,7 @@
  * computed in scratch. */
 #include "backends/cpu/isa/product_job.h"
 
-#if defined(__AMX_BF16__)
+#if defined(LC_ISA_AMX)
 #include "backends/cpu/isa/product_amx.h"
 #else
 #include "backends/cpu/isa/product_panels.h"
@@ -34,7 +34,7 @@
 #else
 #define STRIPS_ROWS 128
 #endif
-#if defined(__AMX_BF16__)
+#if defined(LC_ISA_AMX)
 #define BLOCK_ROWS 128
 #define DEPTH      512 /* and more, up to MOST_DEPTH, if what is copied of x stays in the second-level cache */
 #define MOST_DEPTH 2048
@@ -65,14 +65,14 @@ typedef struct target {
 /* Floats of a row of x, or of its copy. */
 static inline int64_t row_floats(const product_job *j, int64_t depth)
 {
-#if defined(__AMX_BF16__)
+#if defined(LC_ISA_AMX)
     return COLUMN(j, depth);
 #else
     return j->row_step ? j->row_step : j->strips ? depth : j->p.xm;
 #endif
 }
 
-#if defined(__AMX_BF16__)
+#if defined(LC_ISA_AMX)
 /* The columns of one panel, which begins at column n of the target. `a`: the copy of x at the piece's first row. Units
  * compute whole tiles: those at the edges are computed elsewhere. */
 static void panel_columns(const product_job *j, const float *a, int64_t depth, target to, int64_t rows, int64_t n,
@@ -170,7 +170,7 @@ static void finish_rounded(const product_job *j, target from, int64_t m0, int64_
 
 /* ---- pieces ---- */
 
-#if !defined(__AMX_BF16__)
+#if !defined(LC_ISA_AMX)
 static void panels_of(const product_job *j, int64_t k, int64_t depth, int64_t n0, int64_t n1, float *to)
 {
     if (j->pack_panels)
@@ -354,7 +354,7 @@ static void plan_scratch(product_job *j, int64_t blocks)
 /* How long a block of k may be. */
 static int64_t depth_of(const product_job *j)
 {
-#if defined(__AMX_BF16__)
+#if defined(LC_ISA_AMX)
     int64_t rows = whole(j->shared ? j->row_block : j->p.m, ROWS);
     return smaller(larger(COPY_BYTES / 2 / j->halves / rows, DEPTH), MOST_DEPTH) / STEP * STEP;
 #else
@@ -372,7 +372,7 @@ bool lc__job_plan(product_job *j)
     plan_pieces(j, row_work);
     int64_t blocks = parts(p->k, depth_of(j));
     j->depth = whole(parts(p->k, blocks), STEP);
-#if defined(__AMX_BF16__)
+#if defined(LC_ISA_AMX)
     j->row_step = SOME + 16;
     j->copied = true;
 #else

@@ -12,7 +12,7 @@
 
 typedef struct product_job product_job;
 
-#if defined(__AMX_BF16__)
+#if defined(LC_ISA_AMX)
 #define JOB_ROWS 32
 #else
 #define JOB_ROWS 12 /* a multiple of the rows of a strip */

@@ -4,7 +4,7 @@
 
 static const lc__kernel_entry *const lists[] = {
 #define LIST(name) LC_ISA_NAME(lc__##name##_kernels),
-#if defined(__AMX_BF16__)
+#if defined(LC_ISA_AMX)
 #define AVX512_LIST(name) LC_ISA_AVX512_LIST(name),
     LC_ISA_LISTS_AMX(LIST) LC_ISA_LISTS(AVX512_LIST)
 #undef AVX512_LIST
