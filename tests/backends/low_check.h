@@ -132,7 +132,7 @@ static inline void check_low(kernel_case *c, lc_dtype out, bool accumulate)
     static const char *const sets[] = {"base", "avx2", "avx512", "amx"};
     float *want[LC_MAX_OUTPUTS];
     reference_of(c, out, want);
-    for (int s = 0; s < 4; s++) {
+    for (size_t s = 0; s < sizeof sets / sizeof sets[0]; s++) {
         const lc__isa *isa = lc__isa_find(sets[s]);
         if (!isa) continue;
         lc_call call = call_of(c, NULL, 1);

@@ -96,6 +96,91 @@ TEST(errors_are_those_of_the_precision)
     }
 }
 
+/* [batch,rows,columns] of `data`, or as many matrices that are stored by columns. */
+static lc_view matrices(float *data, int64_t batch, int64_t rows, int64_t columns, bool turned)
+{
+    lc_view v = {data, LC_F32, 3, {batch, rows, columns}, {rows * columns, columns, 1}};
+    if (turned) v.stride[1] = 1, v.stride[2] = rows;
+    return v;
+}
+
+static double element(const lc_view *v, int64_t matrix, int64_t i, int64_t j)
+{
+    return ((const float *)v->data)[matrix * v->stride[0] + i * v->stride[1] + j * v->stride[2]];
+}
+
+static double worst_error(const lc_view *x, const lc_view *y, const lc_view *z)
+{
+    double worst = 0;
+    for (int64_t n = 0; n < z->shape[0]; n++)
+        for (int64_t i = 0; i < z->shape[1]; i++)
+            for (int64_t j = 0; j < z->shape[2]; j++) {
+                double sum = 0, size = 1e-30;
+                for (int64_t k = 0; k < x->shape[2]; k++) {
+                    const double p = element(x, n, i, k) * element(y, n, k, j);
+                    sum += p;
+                    size += fabs(p);
+                }
+                worst = fmax(worst, fabs(element(z, n, i, j) - sum) / size);
+            }
+    return worst;
+}
+
+/* Some sizes are smaller than a tile, some are tiles, and some need several blocks. */
+TEST(any_shape_and_layout)
+{
+    static const int64_t sizes[][4] = {{1, 1, 1, 1},      {1, 3, 5, 7},     {2, 33, 31, 17}, {3, 16, 32, 16},
+                                       {1, 40, 1300, 50}, {1, 150, 33, 70}, {5, 64, 64, 33}};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        const int64_t n = sizes[s][0], m = sizes[s][1], k = sizes[s][2], columns = sizes[s][3];
+        float *x = malloc((size_t)(n * m * k) * sizeof *x), *y = malloc((size_t)(n * k * columns) * sizeof *y);
+        float *z = malloc((size_t)(n * m * columns) * sizeof *z);
+        CHECK(x && y && z);
+        for (int64_t i = 0; i < n * m * k; i++) x[i] = number((uint64_t)i);
+        for (int64_t i = 0; i < n * k * columns; i++) y[i] = number(500000 + (uint64_t)i);
+        for (int how = 0; how < 8; how++) {
+            lc_view in[2] = {matrices(x, n, m, k, how & 1), matrices(y, n, k, columns, how & 2)};
+            lc_view out = matrices(z, n, m, columns, false);
+            lc_call call = {.op = &lc__op_matmul,
+                            .n_in = 2,
+                            .n_out = 1,
+                            .in = in,
+                            .out = &out,
+                            .threads = 2,
+                            .matmul_precision = how & 4 ? LC_MATMUL_MEDIUM : LC_MATMUL_HIGH};
+            run_kernel(&call, lower(&call), z);
+            const double error = worst_error(&in[0], &in[1], &out);
+            if (!(error <= (how & 4 ? 0x1p-7 : 0x1p-15)))
+                TEST_FAIL("%lld times %lld x %lld x %lld, %d: an error of %g", (long long)n, (long long)m, (long long)k,
+                          (long long)columns, how, error);
+        }
+        free(x), free(y), free(z);
+    }
+}
+
+/* A fused gelu is computed from the sums, which are f32. */
+TEST(gelu_follows_a_product)
+{
+    fill();
+    lc_view in[3] = {{a, LC_F32, 2, {M, K}, {K, 1}}, {b, LC_F32, 2, {N, K}, {K, 1}}, {bias, LC_F32, 1, {N}, {1}}};
+    lc_view out[2] = {{again, LC_F32, 2, {M, N}, {N, 1}}, {got, LC_F32, 2, {M, N}, {N, 1}}};
+    lc_call call = {.op = &lc__op_linear_gelu,
+                    .n_in = 3,
+                    .n_out = 2,
+                    .in = in,
+                    .out = out,
+                    .n_int = 1,
+                    .ints = (const int64_t[]){0},
+                    .threads = 1,
+                    .matmul_precision = LC_MATMUL_HIGH};
+    run_kernel(&call, lower(&call), again);
+    CHECK(error_of(got, true, bias, false) <= 0x1p-16);
+    for (int i = 0; i < M * N; i++) {
+        const double x = got[i], want = 0.5 * x * (1 + erf(x * sqrt(0.5)));
+        CHECK(fabs(again[i] - want) <= 1e-5 * (1 + fabs(want)));
+    }
+}
+
 TEST(linear_adds_its_bias_and_activates)
 {
     static const int64_t ints[] = {1};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of bf16 in AMX's units for matrices: the copies of the factors, and the innermost loop, in place of
- * product_panels.h and product_tile.h.
+/* How the pieces of a product (product_job.c) are computed in AMX's units for matrices, from numbers of bf16.
+ * product_vectors.h has the same functions for vectors.
  *
  * A unit multiplies 16 rows of 32 numbers of bf16 by 32 rows of 16, which it takes as pairs of rows: 16 x 16 sums in
  * f32, each of 32 products. Both factors are copied into such tiles of 1 KiB, in the order in which they are read;
@@ -19,13 +19,43 @@
 #define STEP  32   /* of k, in a tile of a factor */
 #define TILE  1024 /* bytes */
 
-/* The floats whose memory a column of a panel takes, or a row of the copy of the first factor. */
-#define COLUMN(j, depth) (whole(depth, STEP) / 2 * (j)->halves)
+#define SOME 256 /* of k, which functions of the job copy at a time, as floats */
+
+#define BLOCK_ROWS 128                    /* rows of a piece, at most */
+#define PIECE_WORK ((int64_t)4000 * 1000) /* multiplications of a piece, at least */
+#define COPY_BYTES ((int64_t)768 << 10)   /* of x, which then stay in the second-level cache */
+
+/* ---- the plan ---- */
+
+/* How long a block of k may be: long blocks load and store sums less often. */
+static int64_t depth_of(const product_job *j)
+{
+    int64_t rows = whole(j->shared ? j->row_block : j->p.m, ROWS);
+    return smaller(larger(COPY_BYTES / 2 / j->halves / rows, 512), 2048) / STEP * STEP;
+}
+
+/* Sets which factors are copied: both. */
+static void plan_copies(product_job *j, bool few_rows)
+{
+    (void)few_rows;
+    j->row_step = SOME + 16; /* of what pack_rows copies; an odd number of lines of the cache */
+    j->copied = true;
+}
+
+/* The floats whose memory a column of a panel takes, or a row of the copy of x. */
+static inline int64_t column_floats(const product_job *j, int64_t depth)
+{
+    return whole(depth, STEP) / 2 * j->halves;
+}
+
+static inline int64_t row_floats(const product_job *j, int64_t depth)
+{
+    return column_floats(j, depth);
+}
 
 /* The address of a tile among those of SIDE columns or rows. */
-static inline char *tile_at(const product_job *j, void *tiles, int64_t depth, int part, int64_t k)
+static inline char *tile_at(void *tiles, int64_t depth, int part, int64_t k)
 {
-    (void)j;
     return (char *)tiles + (part * parts(depth, STEP) + k / STEP) * TILE;
 }
 
@@ -65,7 +95,7 @@ LC_INLINE __mmask32 first_32(int64_t n)
     return n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (1u << n) - 1;
 }
 
-/* What is copied: numbers of bf16, floats that are such numbers, or any floats. */
+/* The numbers of a factor: bf16, floats that are numbers of bf16, or any floats. */
 typedef enum source { BF16, EXACT, F32 } source;
 
 /* 16 numbers of bf16 that stand for 16 neighbors, each in the upper half of its lane. For any float there are two,
@@ -130,8 +160,6 @@ LC_INLINE void tile_of_columns(const source type, const int part, const void *fr
 
 /* ---- copies of the factors ---- */
 
-#define SOME 256 /* of k, which functions of the job copy at a time, as floats */
-
 /* A factor, or what a function of the job has copied of it. */
 typedef struct factor {
     source type;
@@ -177,7 +205,7 @@ static void make_tiles(const product_job *j, const factor *f, int64_t k_step, in
     factor part_of = *f;
     for (int64_t q = k; q < end; q += STEP, part_of.at += STEP * k_step)
         for (int part = 0; part < j->halves; part++)
-            make_tile(&part_of, part, width, end - q, tile_at(j, to, depth, part, q));
+            make_tile(&part_of, part, width, end - q, tile_at(to, depth, part, q));
 }
 
 /* Rows [m0, m1) of the first factor. */
@@ -186,7 +214,7 @@ static __attribute__((noinline)) void copy_x(const product_job *j, int64_t k0, i
 {
     const lc__product *p = &j->p;
     float some[SIDE * (SOME + 16)];
-    for (int64_t m = m0; m < m1; m += SIDE, to += SIDE * COLUMN(j, depth)) {
+    for (int64_t m = m0; m < m1; m += SIDE, to += SIDE * column_floats(j, depth)) {
         const int64_t rows = smaller(SIDE, m1 - m);
         for (int64_t k = 0; k < depth; k += SOME) {
             const int64_t end = smaller(k + SOME, depth);
@@ -207,7 +235,7 @@ static __attribute__((noinline)) void panels_of(const product_job *j, int64_t k0
 {
     const lc__product *p = &j->p;
     float some[SOME * PANEL];
-    for (int64_t n = n0; n < n1; n += PANEL, to += PANEL * COLUMN(j, depth)) {
+    for (int64_t n = n0; n < n1; n += PANEL, to += PANEL * column_floats(j, depth)) {
         const int64_t width = smaller(PANEL, n1 - n);
         for (int64_t k = 0; k < depth; k += SOME) {
             const int64_t end = smaller(k + SOME, depth);
@@ -217,7 +245,7 @@ static __attribute__((noinline)) void panels_of(const product_job *j, int64_t k0
                             p->yn == 1 ? p->yk : p->yn, p->yn != 1, p->yn != 1};
                 if (j->pack_panels) f = (factor){EXACT, some, i, PANEL, false, false};
                 make_tiles(j, &f, f.rows ? 1 : f.step, smaller(SIDE, width - i), k, end, depth,
-                           to + i * COLUMN(j, depth));
+                           to + i * column_floats(j, depth));
             }
         }
     }
@@ -225,13 +253,14 @@ static __attribute__((noinline)) void panels_of(const product_job *j, int64_t k0
 
 /* Sums of ROWS rows over this block of k, in the order of k: of a copy, whose numbers are all of bf16. `add`: to those
  * of the blocks before. */
-static void strip_sums_of(const product_job *j, const float *rows, int64_t depth, bool add, double *total)
+static void sums_of_rows(const product_job *j, const float *rows, int64_t depth, bool add, double *total)
 {
     for (int64_t m = 0; m < ROWS; m++) {
         vf even = vzero(), odd = vzero();
         for (int64_t k = 0; k < depth; k += STEP) {
-            const vu both = *(const vu *)(tile_at(j, (float *)rows + m / SIDE * SIDE * COLUMN(j, depth), depth, 0, k) +
-                                          m % SIDE * 64);
+            const vu both =
+                *(const vu *)(tile_at((float *)rows + m / SIDE * SIDE * column_floats(j, depth), depth, 0, k) +
+                              m % SIDE * 64);
             even += (vf)(both << 16);
             odd += (vf)(both & 0xffff0000);
         }
@@ -309,6 +338,28 @@ static void full_tile(const product_job *j, int64_t depth, const float *rows, co
     if (narrow) return;
     _tile_stored(2, c + SIDE, step);
     _tile_stored(3, c_2 + SIDE, step);
+}
+
+/* The columns of one panel, which begins at column n of the target. `a`: the copy of x at the piece's first row. Units
+ * compute whole tiles: those at the edges are computed elsewhere. */
+static void panel_columns(const product_job *j, const float *a, int64_t depth, target to, int64_t rows, int64_t n,
+                          int64_t width, const float *panel, int64_t ldb, bool add)
+{
+    float edge[ROWS * PANEL];
+    (void)ldb; /* panels are always copied */
+    for (int64_t m = 0; m < rows; m += ROWS) {
+        const int64_t count = smaller(rows - m, ROWS);
+        const float *from = a + m * row_floats(j, depth);
+        float *out = to.c + m * to.step + n;
+        if (width == PANEL && count == ROWS) {
+            full_tile(j, depth, from, panel, out, to.step, add, false);
+            continue;
+        }
+        for (int64_t i = 0; add && i < count; i++)
+            memcpy(edge + i * PANEL, out + i * to.step, (size_t)width * sizeof *edge);
+        full_tile(j, depth, from, panel, edge, PANEL, add, width <= SIDE);
+        for (int64_t i = 0; i < count; i++) memcpy(out + i * to.step, edge + i * PANEL, (size_t)width * sizeof *edge);
+    }
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loops of a product; see product_job.h.
  *
- * A tile of ROWS x PANEL results is kept in registers while k runs over a block of DEPTH. The second factor is copied
+ * A tile of ROWS x PANEL results is kept in registers while k runs over a block. The second factor is copied
  * into panels of PANEL columns stored in the order in which they are read. So is the first one, in strips of ROWS rows,
  * if its rows are not dense.
  *
@@ -13,19 +13,16 @@
  * depend only on the shape, and the order of a result's sum only on k, so results are the same for any number of
  * threads.
  *
- * Factors that are stored in 16 bits (stored.h) are always copied, which converts them: the first one into strips, or,
- * if its rows are dense, into rows. A result in 16 bits is rounded
- * once: a piece computes its part of it in f32, in memory of its own; or, if k is too long for one go, all of it is
- * computed in scratch. */
+ * product_vectors.h copies factors and computes panels with vectors, product_amx.h in units for matrices. Vectors are
+ * of f32: a factor that is stored in 16 bits (stored.h) is always copied, which converts it, and the first one stays in
+ * rows if these are dense. A result in 16 bits is rounded once: a piece computes its part of it in f32, in memory of
+ * its own; or, if k is too long for one go, all of it is computed in scratch. */
 #include "backends/cpu/isa/product_job.h"
 
 #if defined(LC_ISA_AMX)
 #include "backends/cpu/isa/product_amx.h"
 #else
-#include "backends/cpu/isa/product_panels.h"
-#include "backends/cpu/isa/product_tile.h"
-#define COLUMN(j, depth) (depth)
-#define STEP             8
+#include "backends/cpu/isa/product_vectors.h"
 #endif
 #include "backends/cpu/parallel.h"
 
@@ -34,90 +31,16 @@
 #else
 #define STRIPS_ROWS 128
 #endif
-#if defined(LC_ISA_AMX)
-#define BLOCK_ROWS 128
-#define DEPTH      512 /* and more, up to MOST_DEPTH, if what is copied of x stays in the second-level cache */
-#define MOST_DEPTH 2048
-#define COPY_BYTES ((int64_t)768 << 10)
-#define PIECE_WORK ((int64_t)4000 * 1000)
-#else
-#define DEPTH      256
-#define BLOCK_ROWS 96 /* rows of a piece, at most: its strips stay in the second-level cache */
-#define PIECE_WORK ((int64_t)400 * 1000)
-#endif
 #define FEW_ROWS     128                /* STRIPS_ROWS if x's columns are dense and there are panels for many pieces */
 #define OWN_PANELS   4                  /* panels that a piece makes at a time */
 #define SHARED_BYTES ((int64_t)4 << 20) /* panels, or panels and strips */
 #define STRIPS_BYTES ((int64_t)1 << 20) /* only the strips */
-#define IN_PLACE     ((int64_t)4 << 20) /* bytes of y, which a copy would fetch row by row from beyond the caches */
 /* Multiplications of a piece: the total divided by PIECES, but at least PIECE_WORK. */
-#define PIECES          64
+#define PIECES 64
+/* Columns that a piece computes elsewhere before it rounds them: they stay in the first caches. */
 #define ROUNDED_AT_ONCE (4 * PANEL)
 
-/* ---- tiles and what follows them ---- */
-
-/* Where a piece computes its part of the result: its first number, and the distance of rows. */
-typedef struct target {
-    float *c;
-    int64_t step;
-} target;
-
-/* Floats of a row of x, or of its copy. */
-static inline int64_t row_floats(const product_job *j, int64_t depth)
-{
-#if defined(LC_ISA_AMX)
-    return COLUMN(j, depth);
-#else
-    return j->row_step ? j->row_step : j->strips ? depth : j->p.xm;
-#endif
-}
-
-#if defined(LC_ISA_AMX)
-/* The columns of one panel, which begins at column n of the target. `a`: the copy of x at the piece's first row. Units
- * compute whole tiles: those at the edges are computed elsewhere. */
-static void panel_columns(const product_job *j, const float *a, int64_t depth, target to, int64_t rows, int64_t n,
-                          int64_t width, const float *panel, int64_t ldb, bool add)
-{
-    float edge[ROWS * PANEL];
-    (void)ldb;
-    for (int64_t m = 0; m < rows; m += ROWS) {
-        const int64_t count = smaller(rows - m, ROWS);
-        const float *from = a + m * row_floats(j, depth);
-        float *out = to.c + m * to.step + n;
-        if (width == PANEL && count == ROWS) {
-            full_tile(j, depth, from, panel, out, to.step, add, false);
-            continue;
-        }
-        for (int64_t i = 0; add && i < count; i++)
-            memcpy(edge + i * PANEL, out + i * to.step, (size_t)width * sizeof *edge);
-        full_tile(j, depth, from, panel, edge, PANEL, add, width <= SIDE);
-        for (int64_t i = 0; i < count; i++) memcpy(out + i * to.step, edge + i * PANEL, (size_t)width * sizeof *edge);
-    }
-}
-#else
-/* The columns of one panel, which begins at column n of the target. `a`: strips, or x at the piece's first row and k.
- */
-static void panel_columns(const product_job *j, const float *a, int64_t depth, target to, int64_t rows, int64_t n,
-                          int64_t width, const float *panel, int64_t ldb, bool add)
-{
-    float edge[ROWS * PANEL];
-    bool inside = width == PANEL;
-    int64_t ldc = inside ? to.step : PANEL, xm = row_floats(j, depth);
-    for (int64_t m = 0; m < rows; m += ROWS) {
-        int64_t count = smaller(rows - m, ROWS);
-        const float *from = a + m * xm;
-        float *out = to.c + m * to.step + n, *c = inside ? out : edge;
-        if (count == ROWS)
-            any_full_tile(depth, from, xm, j->strips, panel, ldb, c, ldc, inside && add, width <= VW);
-        else
-            rest_of_tiles(count, depth, from, xm, j->strips, panel, ldb, c, ldc, inside && add, width <= VW);
-        for (int64_t i = 0; !inside && i < count; i++) {
-            for (int64_t q = 0; q < width; q++)
-                out[i * to.step + q] = add ? out[i * to.step + q] + edge[i * PANEL + q] : edge[i * PANEL + q];
-        }
-    }
-}
-#endif
+/* ---- what follows tiles ---- */
 
 /* Applies bias, activation and epilogue to the product, in place. */
 static void finish(const product_job *j, int64_t m0, int64_t rows, int64_t n0, int64_t columns)
@@ -170,37 +93,6 @@ static void finish_rounded(const product_job *j, target from, int64_t m0, int64_
 
 /* ---- pieces ---- */
 
-#if !defined(LC_ISA_AMX)
-static void panels_of(const product_job *j, int64_t k, int64_t depth, int64_t n0, int64_t n1, float *to)
-{
-    if (j->pack_panels)
-        j->pack_panels(j, k, depth, n0, n1, to);
-    else
-        make_some_panels(j->y_type, &j->p, j->y, k, depth, n0, n1, to);
-}
-
-/* Copies rows [m0, m1), into strips or rows. */
-static void copy_x(const product_job *j, int64_t k, int64_t depth, int64_t m0, int64_t m1, float *to)
-{
-    if (j->pack_rows)
-        j->pack_rows(j, k, depth, m0, m1, to);
-    else if (j->row_step)
-        make_rows(j->x_type, &j->p, j->x, k, depth, m0, m1 - m0, to, j->row_step);
-    else
-        make_strips(j->x_type, &j->p, j->x, k, depth, m0, m1 - m0, to);
-}
-
-static void strip_sums_of(const product_job *j, const float *strip, int64_t depth, bool add, double *total)
-{
-    (void)j;
-    strip_sums(ROWS, strip, depth, add, total);
-}
-
-static void units_begin(void) {}
-
-static void units_end(void) {}
-#endif
-
 /* Makes panels [begin, end) of the blocks of k that are made at once, counted block by block. */
 static void make_panels(const void *context, int64_t begin, int64_t end, int thread)
 {
@@ -211,7 +103,8 @@ static void make_panels(const void *context, int64_t begin, int64_t end, int thr
         int64_t depth = smaller(j->depth, j->k_end - k);
         next = smaller(end, (block + 1) * j->panels);
         panels_of(j, k, depth, panel * PANEL, smaller(j->p.n, (panel + next - i) * PANEL),
-                  j->scratch + (block * j->panels * COLUMN(j, j->depth) + panel * COLUMN(j, depth)) * PANEL);
+                  j->scratch +
+                      (block * j->panels * column_floats(j, j->depth) + panel * column_floats(j, depth)) * PANEL);
     }
 }
 
@@ -243,7 +136,7 @@ static void sum_rows(const product_job *j, const float *strips, int64_t k, int64
     int64_t n = parts(rows, ROWS), end = n * (column_block + 1) / j->column_blocks;
     for (int64_t s = n * column_block / j->column_blocks; s < end; s++) {
         double *total = j->after.partial + m + s * ROWS;
-        strip_sums_of(j, strips + s * ROWS * row_floats(j, depth), depth, k > 0, total);
+        sums_of_rows(j, strips + s * ROWS * row_floats(j, depth), depth, k > 0, total);
         for (int64_t i = 0; k + depth == j->p.k && i < smaller(ROWS, rows - s * ROWS); i++)
             put(j->after.sums_type, j->after.sums, m + s * ROWS + i, (float)total[i]);
     }
@@ -261,15 +154,15 @@ static void some_columns(const product_job *j, const float *a, int64_t k, int64_
                          int64_t n0, int64_t n1, float *own)
 {
     const lc__product *p = &j->p;
-    const float *panels = j->scratch + (k - j->k_begin) / j->depth * COLUMN(j, j->depth) * j->panels * PANEL;
+    const float *panels = j->scratch + (k - j->k_begin) / j->depth * column_floats(j, j->depth) * j->panels * PANEL;
     for (int64_t n = n0, next; n < n1; n = next) {
         bool in_place = j->in_place && n + PANEL <= n1;
         next = j->shared ? n1 : smaller(n1, n + (in_place ? 1 : OWN_PANELS) * PANEL);
-        const float *panel = j->shared  ? panels + n * COLUMN(j, depth)
+        const float *panel = j->shared  ? panels + n * column_floats(j, depth)
                              : in_place ? (const float *)j->y + k * p->yk + n
                                         : own;
         if (!j->shared && !in_place) panels_of(j, k, depth, n, next, own);
-        for (; n < next; n += PANEL, panel += PANEL * COLUMN(j, depth))
+        for (; n < next; n += PANEL, panel += PANEL * column_floats(j, depth))
             panel_columns(j, a, depth, to, rows, n - n0, smaller(PANEL, n1 - n), panel, in_place ? p->yk : PANEL,
                           k > 0 || (j->accumulate && !j->rounds));
     }
@@ -332,7 +225,7 @@ static void plan_scratch(product_job *j, int64_t blocks)
     int64_t row = row_floats(j, j->depth);
     j->own_copy = j->copied && j->shared && (p->xk == 1 || (j->column_blocks == 1 && blocks == 1));
     if (j->shared || j->copied) {
-        int64_t panels = j->shared ? j->panels * PANEL * COLUMN(j, j->depth) : 0;
+        int64_t panels = j->shared ? j->panels * PANEL * column_floats(j, j->depth) : 0;
         int64_t copy = j->copied && !j->own_copy ? whole(p->m, ROWS) * row : 0;
         int64_t bytes = j->shared ? SHARED_BYTES : STRIPS_BYTES;
         j->blocks_at_once = smaller(larger(bytes / 4 / larger(panels + copy, 1), 1), blocks);
@@ -342,25 +235,13 @@ static void plan_scratch(product_job *j, int64_t blocks)
     j->whole = j->rounds && j->blocks_at_once < blocks;
     if (j->whole) j->sum_floats = whole(p->m * p->n, 16);
     j->shared_floats += j->sum_floats;
-    j->own_floats = !j->shared    ? OWN_PANELS * PANEL * COLUMN(j, j->depth)
+    j->own_floats = !j->shared    ? OWN_PANELS * PANEL * column_floats(j, j->depth)
                     : j->own_copy ? whole(j->row_block, ROWS) * row
                                   : 0;
     j->per_thread = j->own_floats;
     /* Results that a piece computes elsewhere stay in the first caches until they are rounded. */
     j->at_once = j->rounds && blocks == 1 ? smaller(ROUNDED_AT_ONCE, j->column_block) : j->column_block;
     if (j->rounds && !j->whole) j->per_thread += j->row_block * j->at_once;
-}
-
-/* How long a block of k may be. */
-static int64_t depth_of(const product_job *j)
-{
-#if defined(LC_ISA_AMX)
-    int64_t rows = whole(j->shared ? j->row_block : j->p.m, ROWS);
-    return smaller(larger(COPY_BYTES / 2 / j->halves / rows, DEPTH), MOST_DEPTH) / STEP * STEP;
-#else
-    (void)j;
-    return DEPTH;
-#endif
 }
 
 bool lc__job_plan(product_job *j)
@@ -372,22 +253,7 @@ bool lc__job_plan(product_job *j)
     plan_pieces(j, row_work);
     int64_t blocks = parts(p->k, depth_of(j));
     j->depth = whole(parts(p->k, blocks), STEP);
-#if defined(LC_ISA_AMX)
-    j->row_step = SOME + 16;
-    j->copied = true;
-#else
-    /* Rows a page apart would all use the same few lines of the first-level cache; half a page apart they use
-     * twice as many, which is enough for wide pieces. */
-    int64_t conflict = j->column_blocks > 1 ? 512 : 1024;
-    j->strips = p->xk != 1 || (p->m > 1 && p->xm % conflict == 0) || j->after.kind == EPILOGUE_ROW_SUMS;
-    if (j->pack_rows || (j->x_type != LC_F32 && p->xk == 1 && j->after.kind != EPILOGUE_ROW_SUMS)) {
-        j->strips = false;
-        j->row_step = whole(j->depth, 16) | 16; /* an odd number of lines of the cache */
-    }
-    j->copied = j->strips || j->row_step;
-    j->in_place = !j->pack_panels && j->y_type == LC_F32 && p->m <= FEW_ROWS && p->yn == 1 && p->yk % 512 != 0 &&
-                  p->k * p->yk <= IN_PLACE / 4;
-#endif
+    plan_copies(j, p->m <= FEW_ROWS);
     plan_scratch(j, blocks);
     return true;
 }

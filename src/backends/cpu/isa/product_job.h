@@ -25,7 +25,7 @@ typedef void pack_fn(const product_job *j, int64_t k, int64_t depth, int64_t fir
 struct product_job {
     lc__product p;
     lc_dtype x_type, y_type, out_type;
-    bool low;    /* some operand or result is in 16 bits */
+    bool low;    /* some operand or result is in 16 bits, or is multiplied so */
     int halves;  /* units for matrices: the numbers of bf16 that stand for one of a factor, 1 or 2 */
     bool rounds; /* something that pieces write or read is in 16 bits: they compute in f32 elsewhere */
     /* OPTIONAL: they make the panels of columns [first, end), copy rows [first, end) to places row_step apart, and say
@@ -55,6 +55,12 @@ struct product_job {
     int64_t panels, panel_floats, shared_floats, own_floats, per_thread, sum_floats;
     int64_t k_begin, k_end; /* the range of k whose panels are made */
 };
+
+/* Where a piece computes its part of the result: its first number, and the distance of rows. */
+typedef struct target {
+    float *c;
+    int64_t step;
+} target;
 
 /* False if the product is too large. */
 bool LC_ISA_NAME(lc__job_plan)(product_job *j);
