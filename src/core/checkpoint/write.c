@@ -138,7 +138,7 @@ bool lc__ckpt_complaint(lc_ckpt_writer *w, char *text, size_t size)
 {
     pthread_mutex_lock(&w->lock);
     bool any = w->complaint[0] != '\0';
-    snprintf(text, size, "%s", w->complaint);
+    if (any) snprintf(text, size, "%s", w->complaint);
     w->complaint[0] = '\0';
     pthread_mutex_unlock(&w->lock);
     return any;
