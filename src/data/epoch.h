@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the batches of an epoch consist of: the order of its samples, and this rank's share of each batch. */
+/* The batches of an epoch: the order of its samples, and this rank's share of each batch. */
 #ifndef LC_DATA_EPOCH_H
 #define LC_DATA_EPOCH_H
 

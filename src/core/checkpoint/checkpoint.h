@@ -64,7 +64,7 @@ lc_status lc__ckpt_read_state(const char *path, lc_state **out);
 
 /* lc_checkpoint_open for one of n readers, each of which verifies some of the files; the caller combines their
  * results. */
-lc_status lc__checkpoint_open_share(const char *path, int reader, int n, lc_checkpoint **out);
+lc_status lc__checkpoint_open_together(const char *path, int reader, int n, lc_checkpoint **out);
 
 /* The origin of the checkpoint. Borrowed. */
 const lc__ckpt_origin *lc__checkpoint_origin(const lc_checkpoint *c);
@@ -73,7 +73,7 @@ const lc__ckpt_origin *lc__checkpoint_origin(const lc_checkpoint *c);
  * it. */
 bool lc__ckpt_peek(lc_ckpt_writer *w, lc_status *status);
 /* Whether several ranks write the checkpoint and have not agreed on the result yet (lc__ckpt_wait_together). */
-bool lc__ckpt_is_shared(const lc_ckpt_writer *w);
+bool lc__ckpt_is_joint(const lc_ckpt_writer *w);
 /* Whether the background thread has nothing left to do. */
 bool lc__ckpt_is_idle(lc_ckpt_writer *w);
 /* Waits until lc__ckpt_is_idle. */

@@ -196,7 +196,7 @@ lc_status lc__joint_collect(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
 /* An error for a tensor that rank 0 has added but no file contains: the ranks had different tensors. */
 static lc_status check_kind(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_ckpt_kind kind)
 {
-    const lc__st_layout *all = &w->parts[kind].all;
+    const lc__st_layout *all = &w->files[kind].all;
     lc_safetensors *wanted = NULL, *there = NULL;
     lc_status status = LC_OK;
     LC_TRY(lc__manifest_open_kind(w->io, dir, m, kind, &there));

@@ -24,7 +24,7 @@ lc_status lc__state_dict_type(const char *asked, const lc_strategy_ops *strategy
 lc_status lc__ranks_open_checkpoint(lc_comm *comm, const char *path, lc_checkpoint **out)
 {
     lc_status status =
-        lc__checkpoint_open_share(path, comm ? lc_comm_rank(comm) : 0, comm ? lc_comm_size(comm) : 1, out);
+        lc__checkpoint_open_together(path, comm ? lc_comm_rank(comm) : 0, comm ? lc_comm_size(comm) : 1, out);
     status = lc__ranks_agree(comm, status);
     if (status >= 0) return LC_OK;
     lc_checkpoint_close(*out);
@@ -34,7 +34,7 @@ lc_status lc__ranks_open_checkpoint(lc_comm *comm, const char *path, lc_checkpoi
 
 /* ---- writing ---- */
 
-static void forget_share(lc_ckpt_writer *w)
+static void forget_joint(lc_ckpt_writer *w)
 {
     if (w->joint.dir && w->joint.rank == 0)
         (void)!lc__ckpt_remove_own(w->io, w->joint.dir); /* no background thread has taken it */
@@ -74,7 +74,7 @@ lc_status lc__ckpt_commit_together(lc_ckpt_writer *w, lc_comm *comm, bool wait)
 }
 
 /* Waits until this rank's files are safe. */
-static lc_status wait_for_share(lc_ckpt_writer *w)
+static lc_status wait_for_part(lc_ckpt_writer *w)
 {
     pthread_mutex_lock(&w->lock);
     while (w->in_flight && w->job != w->done && !w->joint_safe) pthread_cond_wait(&w->changed, &w->lock);
@@ -96,14 +96,14 @@ lc_status lc__ckpt_wait_together(lc_ckpt_writer *w, lc_comm *comm)
     if (!w->together) return lc_ckpt_wait(w);
     lc__first_error e = w->joint_error;
     w->together = false;
-    lc__first_error_note(&e, wait_for_share(w));
+    lc__first_error_note(&e, wait_for_part(w));
     /* Rank 0 waits further only if all ranks are known to be done. */
     lc_status parts = lc__ranks_agree(comm, lc__first_error_status(&e));
     if (parts == LC_ERR_PEER) e.status = LC_OK; /* other errors follow from it */
     lc__first_error_note(&e, parts);
     if (parts < 0 || (!comm && w->joint.size > 1)) give_up(w);
     lc__first_error_note(&e, lc_ckpt_wait(w));
-    forget_share(w);
+    forget_joint(w);
     lc_status status = lc__first_error_status(&e);
     return parts < 0 ? status : lc__ranks_agree(comm, status);
 }

@@ -21,7 +21,7 @@ struct lc_checkpoint {
     int64_t saved_ns;
     lc__ckpt_origin origin;
     lc_state *state;
-    lc_safetensors *parts[LC_CKPT_KINDS];
+    lc_safetensors *files[LC_CKPT_KINDS];
 };
 
 lc_status lc_checkpoint_verify(const char *path)
@@ -89,8 +89,8 @@ static lc_status open_verified(const char *path, int reader, int n, lc_checkpoin
         has_state |= !strcmp(m.files[i].name, LC__STATE);
     }
     for (int k = 0; k < LC_CKPT_KINDS; k++)
-        LC_TRY_GOTO(status, done, lc__manifest_open_kind(io, c->path, &m, (lc_ckpt_kind)k, &c->parts[k]));
-    if (!c->parts[LC_CKPT_MODEL] || !has_state) {
+        LC_TRY_GOTO(status, done, lc__manifest_open_kind(io, c->path, &m, (lc_ckpt_kind)k, &c->files[k]));
+    if (!c->files[LC_CKPT_MODEL] || !has_state) {
         status = lc_fail(LC_ERR_FORMAT, "checkpoint \"%s\" is incomplete: its manifest lists no %s", c->path,
                          has_state ? lc__kind_name(LC_CKPT_MODEL) : LC__STATE);
         goto done;
@@ -101,7 +101,7 @@ done:
     return status;
 }
 
-lc_status lc__checkpoint_open_share(const char *path, int reader, int n, lc_checkpoint **out)
+lc_status lc__checkpoint_open_together(const char *path, int reader, int n, lc_checkpoint **out)
 {
     *out = NULL;
     lc_checkpoint *c = calloc(1, sizeof *c);
@@ -129,14 +129,14 @@ lc_status lc_checkpoint_open(const char *path, lc_checkpoint **out)
 {
     LC__NEEDS(path, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    return lc__checkpoint_open_share(path, 0, 1, out);
+    return lc__checkpoint_open_together(path, 0, 1, out);
 }
 
 void lc_checkpoint_close(lc_checkpoint *c)
 {
     if (!c) return;
     LC__IS_OR_NULL(c, CHECKPOINT, );
-    for (int k = 0; k < LC_CKPT_KINDS; k++) lc_safetensors_close(c->parts[k]);
+    for (int k = 0; k < LC_CKPT_KINDS; k++) lc_safetensors_close(c->files[k]);
     lc_state_free(c->state);
     free(c->path);
     lc__mark_clear(&c->mark);
@@ -169,7 +169,7 @@ const lc_state *lc_checkpoint_state(const lc_checkpoint *c)
 lc_safetensors *lc_checkpoint_tensors(lc_checkpoint *c, lc_ckpt_kind kind)
 {
     LC__IS(c, CHECKPOINT, NULL);
-    return (unsigned)kind < LC_CKPT_KINDS ? c->parts[kind] : NULL;
+    return (unsigned)kind < LC_CKPT_KINDS ? c->files[kind] : NULL;
 }
 
 lc_status lc__name_checkpoint(const char *path, lc_status s)

@@ -101,7 +101,7 @@ bool lc__ckpt_peek(lc_ckpt_writer *w, lc_status *status)
     return done;
 }
 
-bool lc__ckpt_is_shared(const lc_ckpt_writer *w)
+bool lc__ckpt_is_joint(const lc_ckpt_writer *w)
 {
     return w->together;
 }
@@ -138,7 +138,7 @@ bool lc__ckpt_complaint(lc_ckpt_writer *w, char *text, size_t size)
 {
     pthread_mutex_lock(&w->lock);
     bool any = w->complaint[0] != '\0';
-    snprintf(text, size, "%s", w->complaint);
+    if (any) snprintf(text, size, "%s", w->complaint);
     w->complaint[0] = '\0';
     pthread_mutex_unlock(&w->lock);
     return any;
@@ -148,10 +148,10 @@ bool lc__ckpt_complaint(lc_ckpt_writer *w, char *text, size_t size)
 static void clear_job(lc_ckpt_writer *w)
 {
     for (int k = 0; k < LC_CKPT_KINDS; k++) {
-        lc__st_layout_release(&w->parts[k].layout);
-        lc__st_layout_release(&w->parts[k].all);
-        free(w->parts[k].sources);
-        w->parts[k].sources = NULL, w->parts[k].n_sources = 0;
+        lc__st_layout_release(&w->files[k].layout);
+        lc__st_layout_release(&w->files[k].all);
+        free(w->files[k].sources);
+        w->files[k].sources = NULL, w->files[k].n_sources = 0;
     }
     lc__taken_release(w->job_taken); /* left by a job that never ran */
     w->job_taken = NULL;
@@ -176,8 +176,8 @@ void lc_ckpt_writer_free(lc_ckpt_writer *w)
     lc__ckpt_drop_taken(w);
     give_back(w);
     for (int k = 0; k < LC_CKPT_KINDS; k++) {
-        free(w->parts[k].entries);
-        if (w->parts[k].image) munmap(w->parts[k].image, w->parts[k].image_capacity);
+        free(w->files[k].entries);
+        if (w->files[k].image) munmap(w->files[k].image, w->files[k].image_capacity);
     }
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
@@ -188,7 +188,7 @@ void lc_ckpt_writer_free(lc_ckpt_writer *w)
 lc_status lc_ckpt_begin(lc_ckpt_writer *w, const char *path)
 {
     LC__IS(w, WRITER, LC_ERR_ARGUMENT);
-    LC_TRY(lc__ckpt_wait_together(w, NULL)); /* ranks have already waited for a checkpoint they share */
+    LC_TRY(lc__ckpt_wait_together(w, NULL)); /* ranks have already waited for a joint checkpoint */
     lc_ckpt_abort(w);
     give_back(w);
     size_t n = path ? strlen(path) : 0;
@@ -309,7 +309,7 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     pthread_mutex_unlock(&w->lock);
     w->in_flight = true;
     for (int k = 0; k < LC_CKPT_KINDS && status >= 0; k++)
-        if (w->parts[k].size && !w->parts[k].sources) status = lc__ckpt_copy_part(w, &w->parts[k]);
+        if (w->files[k].size && !w->files[k].sources) status = lc__ckpt_copy_file(w, &w->files[k]);
     if (status < 0) {
         char message[1024];
         snprintf(message, sizeof message, "%s", lc_error_message());

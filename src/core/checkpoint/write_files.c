@@ -19,7 +19,7 @@
 void lc__ckpt_clear_entries(lc_ckpt_writer *w)
 {
     for (int k = 0; k < LC_CKPT_KINDS; k++) {
-        lc__ckpt_file *p = &w->parts[k];
+        lc__ckpt_file *p = &w->files[k];
         for (int64_t i = 0; i < p->n; i++) {
             if (p->entries[i].mapped) lc__tensor_unmap(p->entries[i].named.tensor, LC__READ);
             free((char *)p->entries[i].named.name);
@@ -33,7 +33,7 @@ static lc_status add(lc_ckpt_writer *w, lc_ckpt_kind k, const char *name, lc__ck
     if (!w->state) return lc_fail(LC_ERR_STATE, "tensor \"%s\" cannot be added: no checkpoint was begun", name);
     if ((unsigned)k >= LC_CKPT_KINDS)
         return lc_fail(LC_ERR_ARGUMENT, "there is no kind %d of tensors in a checkpoint", (int)k);
-    lc__ckpt_file *p = &w->parts[k];
+    lc__ckpt_file *p = &w->files[k];
     LC_TRY(lc__grow(&p->entries, &p->capacity, p->n, 1, "the tensors of a checkpoint"));
     char *copy;
     LC_TRY(lc__format(&copy, "%s", name));
@@ -119,7 +119,7 @@ static const char *value_of(lc__ckpt_entry *e)
     return e->mapped;
 }
 
-lc_status lc__ckpt_copy_part(lc_ckpt_writer *w, lc__ckpt_file *p)
+lc_status lc__ckpt_copy_file(lc_ckpt_writer *w, lc__ckpt_file *p)
 {
     const lc__st_layout *layout = &p->layout;
     memcpy(p->image, layout->header, layout->header_bytes);
@@ -192,7 +192,7 @@ static lc_status keep_own(lc_ckpt_writer *w, lc__ckpt_file *p, uint64_t *load)
     if (!all || !owner) {
         free(all);
         free(owner);
-        return lc_fail(LC_ERR_MEMORY, "no memory to share out %" PRId64 " tensors", p->n);
+        return lc_fail(LC_ERR_MEMORY, "no memory to distribute %" PRId64 " tensors", p->n);
     }
     for (int64_t i = 0; i < p->n; i++) {
         owner[i] = w->joint.rank;
@@ -283,7 +283,7 @@ done:
 
 lc_status lc__ckpt_prepare(lc_ckpt_writer *w, int k, bool wait, uint64_t *load)
 {
-    lc__ckpt_file *p = &w->parts[k];
+    lc__ckpt_file *p = &w->files[k];
     const char *name = lc__kind_name((lc_ckpt_kind)k);
     p->size = p->ready = 0;
     if (w->joint.size && w->joint.rank == 0) LC_TRY(lay_out(w, p, name, true, &p->all));

@@ -33,7 +33,7 @@
 
 typedef struct write_job {
     lc_ckpt_writer *w;
-    lc__ckpt_file *part;
+    lc__ckpt_file *file;
     const char *path;
     int fd;
     uint32_t *crcs;
@@ -72,16 +72,16 @@ static lc_status write_chunk(void *ctx, uint64_t i)
 {
     write_job *j = ctx;
     lc_ckpt_writer *w = j->w;
-    uint64_t from = i * LC__CHUNK, to = from + LC__CHUNK < j->part->size ? from + LC__CHUNK : j->part->size;
+    uint64_t from = i * LC__CHUNK, to = from + LC__CHUNK < j->file->size ? from + LC__CHUNK : j->file->size;
     pthread_mutex_lock(&w->lock);
-    while (j->part->ready < to && !w->cancelled) pthread_cond_wait(&w->changed, &w->lock);
+    while (j->file->ready < to && !w->cancelled) pthread_cond_wait(&w->changed, &w->lock);
     bool cancelled = w->cancelled;
     pthread_mutex_unlock(&w->lock);
     if (cancelled) return lc_fail(LC_ERR_STATE, "the checkpoint was abandoned");
     size_t n = (size_t)(to - from);
     char *copy = NULL;
-    const char *data = j->part->sources ? NULL : j->part->image + from;
-    lc_status status = j->part->sources ? gather(j->part, from, to, &data, &copy) : LC_OK;
+    const char *data = j->file->sources ? NULL : j->file->image + from;
+    lc_status status = j->file->sources ? gather(j->file, from, to, &data, &copy) : LC_OK;
     if (status >= 0) j->crcs[i] = lc__crc32c(0, data, n);
     if (status >= 0) status = lc__write_all(w->io, j->fd, j->path, data, n, from);
     free(copy);
@@ -93,10 +93,10 @@ static lc_status write_chunk(void *ctx, uint64_t i)
     return LC_OK;
 }
 
-static lc_status write_part(lc_ckpt_writer *w, lc__ckpt_file *p, const char *dir, const char *name, lc__manifest *m)
+static lc_status write_file(lc_ckpt_writer *w, lc__ckpt_file *p, const char *dir, const char *name, lc__manifest *m)
 {
     char *path = NULL;
-    write_job j = {.w = w, .part = p, .fd = -1};
+    write_job j = {.w = w, .file = p, .fd = -1};
     uint64_t n = (p->size + LC__CHUNK - 1) / LC__CHUNK;
     lc_status status;
     LC_TRY_GOTO(status, done, lc__path_join(dir, name, &path));
@@ -133,13 +133,13 @@ done:
 }
 
 /* Writes this writer's files of tensors into the new directory `dir`. */
-static lc_status write_parts(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
+static lc_status write_kinds(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
 {
     char name[64];
     for (int k = 0; k < LC_CKPT_KINDS; k++) {
-        if (!w->parts[k].size) continue;
+        if (!w->files[k].size) continue;
         lc__kind_file((lc_ckpt_kind)k, w->joint.rank, w->joint.size, name);
-        LC_TRY(write_part(w, &w->parts[k], dir, name, m));
+        LC_TRY(write_file(w, &w->files[k], dir, name, m));
     }
     return LC_OK;
 }
@@ -276,7 +276,7 @@ static lc_status write_own(lc_ckpt_writer *w)
 {
     lc__manifest m = {0};
     lc__joint_begin(w, w->joint.dir, &m);
-    lc_status status = write_parts(w, w->joint.dir, &m);
+    lc_status status = write_kinds(w, w->joint.dir, &m);
     if (status >= 0) status = lc__sync_dir(w->io, w->joint.dir);
     if (status >= 0) status = lc__manifest_check(w->io, w->joint.dir, &m);
     status = lc__joint_report(w, w->joint.dir, &m, status);
@@ -290,7 +290,7 @@ static lc_status write_files(lc_ckpt_writer *w, const char *dir)
     lc__manifest m = {0};
     lc_status status = LC_OK;
     if (w->joint.size) lc__joint_begin(w, dir, &m);
-    LC_TRY_GOTO(status, done, write_parts(w, dir, &m));
+    LC_TRY_GOTO(status, done, write_kinds(w, dir, &m));
     int own = m.n;
     if (w->joint.size) LC_TRY_GOTO(status, done, lc__joint_collect(w, dir, &m));
     LC_TRY_GOTO(status, done, write_rest(w, dir, &m));

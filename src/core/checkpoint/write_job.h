@@ -63,7 +63,7 @@ typedef struct lc__ckpt_chore {
 struct lc_ckpt_writer {
     lc__mark mark;
     const lc__io *io;
-    lc__ckpt_file parts[LC_CKPT_KINDS];
+    lc__ckpt_file files[LC_CKPT_KINDS];
     lc__ckpt_origin origin;
     lc_state *state; /* not NULL: a checkpoint was begun */
     char *path;
@@ -111,11 +111,11 @@ void lc__ckpt_unmark(const lc__io *io, const char *dir);
 /* Gives the finished directory its name in `parent`. *old: new path of the entry that had the name (NULL: none). */
 lc_status lc__ckpt_put_in_place(lc_ckpt_writer *w, const char *parent, char **temp, char **old);
 
-/* Prepares this writer's file for part k: its entries, the layout, and memory for a snapshot if needed. `load` [ranks]:
- * bytes that each rank writes for earlier parts; those of this part are added. */
+/* Prepares this writer's file of kind k: its entries, the layout, and memory for a snapshot if needed. `load` [ranks]:
+ * bytes that each rank writes for earlier kinds; those of this kind are added. */
 lc_status lc__ckpt_prepare(lc_ckpt_writer *w, int k, bool wait, uint64_t *load) LC_MUST_USE;
 /* Takes the snapshot, while the background thread writes the part already copied. */
-lc_status lc__ckpt_copy_part(lc_ckpt_writer *w, lc__ckpt_file *p) LC_MUST_USE;
+lc_status lc__ckpt_copy_file(lc_ckpt_writer *w, lc__ckpt_file *p) LC_MUST_USE;
 void lc__ckpt_clear_entries(lc_ckpt_writer *w);
 
 /* The background thread: writes checkpoints handed over, then does the chores. `arg` is the lc_ckpt_writer. */

@@ -178,8 +178,8 @@ static lc_status look(lc_trainer *t)
     lc_status status = LC_OK;
     if (s->known ? t->comm != NULL : !lc__ckpt_peek(t->resume->writer, &status)) return LC_OK;
     if (!t->comm)
-        return conclude(t, lc__ckpt_is_shared(t->resume->writer) ? lc__ckpt_wait_together(t->resume->writer, NULL)
-                                                                 : own_result(t));
+        return conclude(t, lc__ckpt_is_joint(t->resume->writer) ? lc__ckpt_wait_together(t->resume->writer, NULL)
+                                                                : own_result(t));
     if (!lc__is_rank_zero(t)) return LC_OK;
     if (status >= 0) note(t);
     return LC_OK;
@@ -187,9 +187,9 @@ static lc_status look(lc_trainer *t)
 
 static lc_status wait_for_all(lc_trainer *t)
 {
-    bool shared = lc__ckpt_is_shared(t->resume->writer);
-    lc_status status = shared ? lc__ckpt_wait_together(t->resume->writer, t->comm) : own_result(t);
-    if (!shared) status = lc__ranks_agree(t->comm, status);
+    bool joint = lc__ckpt_is_joint(t->resume->writer);
+    lc_status status = joint ? lc__ckpt_wait_together(t->resume->writer, t->comm) : own_result(t);
+    if (!joint) status = lc__ranks_agree(t->comm, status);
     return conclude(t, status);
 }
 
@@ -254,7 +254,7 @@ static void note_removed(lc_trainer *t)
 
 lc_status lc__settle(lc_trainer *t, lc__settling how)
 {
-    char text[1024];
+    char text[1024], message[1024];
     lc__saves *s = &t->resume->saves;
     lc_status status = LC_OK;
     if (!t->resume->writer) return LC_OK;
@@ -262,8 +262,7 @@ lc_status lc__settle(lc_trainer *t, lc__settling how)
         status = how == LC__SETTLE_LOOK ? look(t) : wait_for_all(t);
     else if (how != LC__SETTLE_LOOK)
         status = lc__ckpt_wait_together(t->resume->writer, t->comm);
-    char message[1024];
-    lc__copy_message(message, sizeof message);
+    if (status < 0) lc__copy_message(message, sizeof message);
     if (how == LC__SETTLE_ALL) lc__ckpt_rest(t->resume->writer);
     note_removed(t);
     if (lc__ckpt_complaint(t->resume->writer, text, sizeof text)) lc_trainer_message(t, LC_WARNING, "%s", text);

@@ -300,7 +300,7 @@ static lc_status save_settings(lc_trainer *t, lc_state *root)
     return LC_OK;
 }
 
-/* Whether each rank writes a share; not if the others are lost. */
+/* Whether each rank writes a part; not if the others are lost. */
 static bool saves_sharded(const lc_trainer *t)
 {
     return t->resume->sharded_checkpoints && (t->comm || t->n_ranks == 1);

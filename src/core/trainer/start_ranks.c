@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program that starts its own ranks: `--devices 2 --strategy ddp`.
  *
- * `--devices auto` starts none: the program is one process with all cores, or one of the ranks that others have
- * started.
- *
  * This happens when options are parsed, the earliest point at which they are known: the first process runs itself again
  * N times, waits, and returns to main with LC_STOP. The ranks take the same path, find their rank in the environment,
- * and continue. */
+ * and continue.
+ *
+ * `--devices auto` starts no ranks: the program is one process with all cores, or one of the ranks that others have
+ * started. */
 #define _GNU_SOURCE /* program_invocation_short_name */
 #include "core/trainer/start_ranks.h"
 #include "base/handle.h"

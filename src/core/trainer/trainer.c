@@ -254,7 +254,7 @@ void lc_trainer_free(lc_trainer *t)
     if (!t) return;
     LC__IS(t, TRAINER, );
     lc_comm *comm = t->comm;
-    if (t->resume->writer && !lc__ckpt_is_shared(t->resume->writer))
+    if (t->resume->writer && !lc__ckpt_is_joint(t->resume->writer))
         t->comm = NULL; /* other ranks may free their trainers at another time */
     if (lc__settle(t, LC__SETTLE_ALL) < 0) lc_trainer_message(t, LC_ERROR, "%s", lc_error_message());
     t->comm = comm;

@@ -65,8 +65,8 @@ typedef struct random_crop {
     lc_padding_mode mode;
 } random_crop;
 
-/* What a picture is padded by: the sides, and what it lacks then, on both sides, so that it may be anywhere in the
- * crop. */
+/* The numbers of pixels that a picture is padded by: t->sides, and with pad_if_needed also the rows and columns that it
+ * still lacks, on both sides each, so that it may be anywhere in the crop. */
 static void padding_of(const random_crop *t, const lc__picture *m, int64_t sides[4])
 {
     memcpy(sides, t->sides, sizeof t->sides);
