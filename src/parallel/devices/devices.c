@@ -202,6 +202,7 @@ static lc_status make_handles(lc__devices *d)
         if (!e->replicas) return lc_fail(LC_ERR_MEMORY, "out of memory: the tensors of %d devices", d->n);
         for (int i = d->copies ? 0 : 1; i < d->n; i++) LC_TRY(make_handle(d, e, flat, i, &e->replicas[i]));
         t->replicas = e->replicas;
+        t->read_only = !e->is_buffer;
         if (lc__is_copy(d, e, d->n - 1)) d->copied_bytes += t->bytes;
         e->at = d->sent_bytes;
         d->sent_bytes += lc__is_sent(d, e, d->n - 1) ? (t->bytes + 255) & ~(size_t)255 : 0;
