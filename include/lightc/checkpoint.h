@@ -96,8 +96,9 @@ LC_API lc_status lc_checkpoint_verify(const char *path) LC_MUST_USE;
 /* The same, and calls fn for every file that the manifest lists, whether it is whole or not. Returns what fn returned
  * if that was an error, else the first damage. */
 LC_API lc_status lc_checkpoint_visit_files(const char *path, lc_checkpoint_file_fn *fn, void *ctx) LC_MUST_USE;
-/* The newest checkpoint in `dir` that verifies (by the time it was saved, symbolic links not followed). One that lost
- * its name to a new one whose writer died gets it back first; nothing is removed. LC_ERR_NOT_FOUND if there is none. */
+/* The newest checkpoint in `dir` that can be opened (by the time it was saved, symbolic links not followed). One that
+ * lost its name to a new one whose writer died gets it back first; nothing is removed. LC_ERR_NOT_FOUND if there is
+ * none. */
 LC_API lc_status lc_checkpoint_find_last_good(const char *dir, char *path, size_t size) LC_MUST_USE;
 
 /* ---- maintenance ---- */

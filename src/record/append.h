@@ -13,12 +13,17 @@
 
 #define INLINE inline __attribute__((always_inline))
 
-/* Devices that run at the same time share tensors without replicas: they may only read them. */
+/* Devices that run at the same time share tensors without replicas, and parameters: they may only read them. */
 static inline lc_status check_shared(const lc_graph *g, const lc_op *op, int i, const lc_tensor *t)
 {
-    if (!g->devices || g->expanding || t->kind != LC_TENSOR_PERSISTENT || t->replicas) return LC_OK;
+    if (!g->devices || g->expanding || t->kind != LC_TENSOR_PERSISTENT) return LC_OK;
     bool written = op->mutated_inputs >> i & 1, trained = t->requires_grad && !g->no_grad && op->grad;
-    if (!written && !trained) return LC_OK;
+    if (written && t->replicas && t->read_only)
+        return lc_fail(LC_ERR_STATE,
+                       "several devices run this step, but it writes input %d, a parameter, which must be the same on "
+                       "all of them; write it in a hook with lc_tensor_write, or use --strategy ddp",
+                       i);
+    if (t->replicas || (!written && !trained)) return LC_OK;
     return lc_fail(LC_ERR_STATE,
                    "several devices run this step, but input %d, which it %s, belongs to no module; register it with "
                    "lc_module_add_%s, so that every device has its own",

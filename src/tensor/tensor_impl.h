@@ -57,6 +57,7 @@ struct lc_tensor {
     lc_flat *flat;               /* the flat buffers of a parameter, or NULL */
     int flat_index;
     lc_tensor **replicas; /* by device: its own handle, or NULL: this one (devices.h). NULL: on no devices */
+    bool read_only;       /* devices must not write their handles: it is a parameter */
     /* This rank holds only a slice of the elements (slice.h): `device_data` points to its start. */
     bool is_slice;
     int64_t slice_begin, slice_count;

@@ -9,6 +9,9 @@
 #include "ops/ops.h"
 #include "record/graph_impl.h"
 
+#include <lightc/ops_math.h>
+#include <lightc/ops_nn.h>
+
 TEST(cpu_is_the_default_backend)
 {
     lc_tensor *t;
@@ -154,6 +157,37 @@ TEST(kernels_are_found)
     in[0].dtype = in[1].dtype = out.dtype = LC_I64; /* left to the reference kernel */
     CHECK_OK(lc__cpu_backend.find_kernels(set, &call, 1, &kernel, &n));
     CHECK(n == 0);
+}
+
+/* Whose last dimension is not dense: the planner copies them. */
+TEST(transposed_operands_of_attention)
+{
+    static const lc_dtype types[] = {LC_F32, LC_F64};
+    for (int k = 0; k < 2; k++) {
+        lc_tensor *t[3];
+        lc_graph *g;
+        CHECK_OK(lc_graph_new(&g, .threads = 1));
+        for (int i = 0; i < 3; i++) {
+            CHECK_OK(lc_tensor_new(types[k], 3, (int64_t[]){2, 8, 5}, &t[i]));
+            lc_tensor_set_requires_grad(t[i], true);
+        }
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        lc_tensor *q = lc_transpose(t[0], 1, 2), *keys = lc_transpose(t[1], 1, 2), *v = lc_transpose(t[2], 1, 2);
+        lc_backward(lc_sum(lc_square(lc_sdpa(q, keys, v))));
+        CHECK_OK(lc_step_run(g));
+        int n = 0;
+        for (int p = 0; p < g->n_plans; p++)
+            for (int i = 0; i < g->plans[p]->n_calls; i++) {
+                const lc_call *c = &g->plans[p]->calls[i].call;
+                if (c->op != &lc__op_sdpa && c->op != &lc__op_sdpa_backward) continue;
+                if (c->kernel == c->op->kernel) TEST_FAIL("%s of %s is slow", c->op->name, lc_dtype_name(types[k]));
+                n++;
+            }
+        CHECK_EQ(n, 2);
+        CHECK_OK(lc_step_end(g));
+        lc_graph_free(g);
+        for (int i = 0; i < 3; i++) lc_tensor_unref(t[i]);
+    }
 }
 
 TEST_MAIN

@@ -207,6 +207,13 @@ TEST(a_steady_step_of_sharded_2)
     steady(sharding("sharded_2"), 6, 11);
     steady(without_clipping("sharded_2"), 6, 8);
 }
+/* One unit of all parameters: the device runs from the first operator to the last gradient without the host. */
+TEST(a_steady_step_of_one_unit)
+{
+    job j = without_clipping("sharded_2");
+    j.bucket_cap_mb = 0;
+    steady(j, 2, 3);
+}
 /* Each is gathered before it is used, and reduced; the update is of slices. */
 TEST(a_steady_step_of_sharded_3)
 {

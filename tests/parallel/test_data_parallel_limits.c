@@ -120,6 +120,40 @@ static lc_tensor *writing_step(lc_module *self, const lc_batch *b, int64_t i)
     return lc_cross_entropy(lc_linear_forward(&m->l, b->x), b->y);
 }
 
+static lc_tensor *assigning_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    stranger *m = (stranger *)self;
+    (void)i;
+    lc_assign(m->l.bias, lc_add_scalar(m->l.bias, 1));
+    return lc_cross_entropy(lc_linear_forward(&m->l, b->x), b->y);
+}
+
+static lc_status infer_add_one(lc_infer *call)
+{
+    call->n_out = 0;
+    return LC_OK;
+}
+
+static void add_one(const lc_call *c)
+{
+    float *x = c->in[0].data;
+    for (int64_t i = 0; i < c->in[0].shape[0]; i++) x[i] += 1;
+}
+
+static lc_tensor *calling_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    static const lc_kernel kernel = {.name = "add_one", .layout = LC_WANT_ROW_MAJOR, .run = add_one};
+    static const lc_op op = {.name = "add_one",
+                             .flags = LC_OP_MUTATES | LC_OP_NO_GRAD,
+                             .infer = infer_add_one,
+                             .mutated_inputs = 1,
+                             .kernel = &kernel};
+    stranger *m = (stranger *)self;
+    (void)i;
+    lc_op_call(&op, 1, &m->l.bias, 0, NULL, 0, NULL, LC_HERE);
+    return lc_cross_entropy(lc_linear_forward(&m->l, b->x), b->y);
+}
+
 static lc_tensor *training_a_stranger(lc_module *self, const lc_batch *b, int64_t i)
 {
     stranger *m = (stranger *)self;
@@ -134,7 +168,7 @@ static lc_tensor *manual_step(lc_module *self, const lc_batch *b, int64_t i)
     return NULL;
 }
 
-static const char *failing_step(lc_training_step_fn *step, bool manual)
+static const char *failing_step(lc_training_step_fn *step, bool manual, const char *precision)
 {
     stranger m = {0};
     lc_module_ops ops = {LC_MODULE_OPS_INIT("stranger"), .training_step = step,
@@ -142,6 +176,7 @@ static const char *failing_step(lc_training_step_fn *step, bool manual)
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     opt.strategy = "data_parallel";
     opt.devices = "2";
+    opt.precision = precision;
     lc_module_init(&m.base, &ops, 1);
     lc_linear_init(&m.l, &m, "l", FEATURES, CLASSES);
     CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){1}, &m.mine));
@@ -157,9 +192,18 @@ TEST(unsupported_calls_are_refused)
     CHECK_CONTAINS(failing_options("two", 1, false), "number of devices");
     CHECK_CONTAINS(failing_options("2", 1, true), "tune");
     CHECK_CONTAINS(failing_options("2", 2, false), "num_nodes");
-    CHECK_CONTAINS(failing_step(writing_step, false), "lc_module_add_buffer");
-    CHECK_CONTAINS(failing_step(training_a_stranger, false), "lc_module_add_parameter");
-    CHECK_CONTAINS(failing_step(manual_step, true), "use --strategy ddp");
+    CHECK_CONTAINS(failing_step(writing_step, false, NULL), "lc_module_add_buffer");
+    CHECK_CONTAINS(failing_step(training_a_stranger, false, NULL), "lc_module_add_parameter");
+    CHECK_CONTAINS(failing_step(manual_step, true, NULL), "use --strategy ddp");
+}
+
+/* They share its memory, or each has a copy that is lost. */
+TEST(devices_write_no_parameter)
+{
+    static const char *const precisions[] = {NULL, "bf16-true"};
+    for (int k = 0; k < 4; k++)
+        CHECK_CONTAINS(failing_step(k / 2 ? calling_step : assigning_step, false, precisions[k % 2]),
+                       "it writes input 0, a parameter");
 }
 
 TEST_MAIN

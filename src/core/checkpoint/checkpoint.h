@@ -59,12 +59,11 @@ lc_status lc__manifest_open_kind(const lc__io *io, const char *dir, const lc__ma
 lc_status lc__manifest_check(const lc__io *io, const char *dir, const lc__manifest *m);
 lc_status lc__manifest_check_file(const lc__io *io, const char *dir, const lc__manifest *m, int i);
 
-/* Reads state.json without verifying it. */
-lc_status lc__ckpt_read_state(const char *path, lc_state **out);
-
 /* lc_checkpoint_open for one of n readers, each of which verifies some of the files; the caller combines their
  * results. */
 lc_status lc__checkpoint_open_together(const char *path, int reader, int n, lc_checkpoint **out);
+/* Whether lc_checkpoint_open succeeds; to_continue: and whether a training can continue from it. */
+bool lc__checkpoint_opens(const char *path, bool to_continue);
 
 /* The origin of the checkpoint. Borrowed. */
 const lc__ckpt_origin *lc__checkpoint_origin(const lc_checkpoint *c);

@@ -75,24 +75,11 @@ static int newest_first(const void *pa, const void *pb)
     return strcmp(b->path, a->path);
 }
 
-/* Whether training can continue from the checkpoint. */
-static bool is_whole_run(const char *path)
-{
-    lc_state *state;
-    bool weights_only = true;
-    if (lc__ckpt_read_state(path, &state) < 0) return false;
-    if (lc_state_get_bool(state, "weights_only", &weights_only) < 0) weights_only = false;
-    lc_state_free(state);
-    return !weights_only;
-}
-
 const char *lc__ckpt_list_newest(lc__ckpt_list *l, bool to_continue)
 {
     if (l->n) qsort(l->found, (size_t)l->n, sizeof *l->found, newest_first);
-    for (int i = 0; i < l->n; i++) {
-        const char *path = l->found[i].path;
-        if (lc_checkpoint_verify(path) >= 0 && (!to_continue || is_whole_run(path))) return path;
-    }
+    for (int i = 0; i < l->n; i++)
+        if (lc__checkpoint_opens(l->found[i].path, to_continue)) return l->found[i].path;
     return NULL;
 }
 

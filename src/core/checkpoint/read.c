@@ -55,7 +55,7 @@ lc_status lc_checkpoint_visit_files(const char *path, lc_checkpoint_file_fn *fn,
     return status < 0 ? status : lc__first_error_status(&damage);
 }
 
-lc_status lc__ckpt_read_state(const char *path, lc_state **out)
+static lc_status read_state(const char *path, lc_state **out)
 {
     char *file = NULL, *text = NULL;
     size_t length;
@@ -95,24 +95,40 @@ static lc_status open_verified(const char *path, int reader, int n, lc_checkpoin
                          has_state ? lc__kind_name(LC_CKPT_MODEL) : LC__STATE);
         goto done;
     }
-    status = lc__ckpt_read_state(c->path, &c->state);
+    status = read_state(c->path, &c->state);
 done:
     lc__manifest_release(&m);
     return status;
 }
 
-lc_status lc__checkpoint_open_together(const char *path, int reader, int n, lc_checkpoint **out)
+static lc_status open_one(const char *path, int reader, int n, lc_checkpoint **out)
 {
     *out = NULL;
     lc_checkpoint *c = calloc(1, sizeof *c);
     if (!c) return lc_fail(LC_ERR_MEMORY, "no memory to open checkpoint \"%s\"", path);
     c->mark = LC__MARK_OF(CHECKPOINT);
     lc_status status = open_verified(path, reader, n, c);
-    if (status >= 0) {
+    if (status >= 0)
         *out = c;
-        return LC_OK;
-    }
+    else
+        lc_checkpoint_close(c);
+    return status;
+}
+
+bool lc__checkpoint_opens(const char *path, bool to_continue)
+{
+    lc_checkpoint *c;
+    bool weights_only = false;
+    if (open_one(path, 0, 1, &c) < 0) return false;
+    if (lc_state_get_bool(c->state, "weights_only", &weights_only) < 0) weights_only = false;
     lc_checkpoint_close(c);
+    return !to_continue || !weights_only;
+}
+
+lc_status lc__checkpoint_open_together(const char *path, int reader, int n, lc_checkpoint **out)
+{
+    lc_status status = open_one(path, reader, n, out);
+    if (status >= 0) return LC_OK;
     /* Name the newest valid checkpoint instead. */
     char message[1024], good[PATH_MAX];
     lc__copy_message(message, sizeof message);

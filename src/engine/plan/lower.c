@@ -117,6 +117,15 @@ static lc_status place_dense(lc_build *b, uint32_t value, const int64_t *stride)
     return LC_OK;
 }
 
+/* An operand that no node before has made. */
+static lc_status place_operand(lc_build *b, uint32_t value)
+{
+    int64_t stride[LC_MAX_DIMS] = {0};
+    if (!b->values[value].in_parts) return place_outside(b, value);
+    lc__dense_strides(&b->values[value].type, LC_ROW_MAJOR, stride);
+    return place_dense(b, value, stride);
+}
+
 static bool dense(const lc_ir_value *v, lc_layout layout)
 {
     return lc__is_dense(v->type.ndim, v->type.shape, v->stride, layout);
@@ -352,7 +361,7 @@ static lc_status choose_kernel(lc_build *b, lc_ir_node *n, lc_view *views, lc_ca
 static lc_status lower_node(lc_build *b, lc_ir_node *n)
 {
     for (int i = 0; i < n->n_in; i++)
-        if (n->in[i] != LC_ABSENT && b->values[n->in[i]].storage < 0) LC_TRY(place_outside(b, n->in[i]));
+        if (n->in[i] != LC_ABSENT && b->values[n->in[i]].storage < 0) LC_TRY(place_operand(b, n->in[i]));
     if (n->op->flags & LC_OP_VIEW) return lower_view(b, n);
     if (n->op->mutated_inputs) LC_TRY(check_written(b, n));
     if (n->op == &lc__op_assign) LC_TRY(fit_assigned(b, n));

@@ -40,6 +40,7 @@ typedef struct lc_ir_value {
     int64_t offset;  /* elements */
     int64_t stride[LC_MAX_DIMS];
     bool keep;
+    bool in_parts; /* memory that nodes write part by part: none of them makes it */
     uint32_t uses; /* by live nodes */
 } lc_ir_value;
 

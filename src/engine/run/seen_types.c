@@ -134,7 +134,7 @@ lc_status lc__operands_as_seen(lc_graph *g, const lc_op *op, int n_in, lc_tensor
             out[i] = as_seen(g, in[i], t, site);
         } else if (op == &lc__op_assign) {
             assigned = t->type.dtype;
-        } else {
+        } else if (!g->devices) { /* with devices, recording refuses it */
             LC_TRY(copy_of(g, op, in[i], t, i, site, &out[i]));
             later->written |= (uint32_t)1 << i;
         }

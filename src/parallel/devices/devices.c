@@ -50,8 +50,7 @@ lc_status lc__devices_new(lc_graph *host, int n, bool copies, lc__devices **out)
     d->trees = calloc((size_t)n, sizeof(lc__tree *));
     d->plans = calloc((size_t)n, sizeof(lc_plan *));
     d->sources = calloc((size_t)n * (size_t)(n + 1), sizeof(void *));
-    d->sent = calloc((size_t)n + 1, sizeof *d->sent);
-    if (!d->graphs || !d->weights || !d->trees || !d->plans || !d->sources || !d->sent) {
+    if (!d->graphs || !d->weights || !d->trees || !d->plans || !d->sources) {
         status = lc_fail(LC_ERR_MEMORY, "out of memory: %d devices", n);
         goto done;
     }
@@ -93,10 +92,7 @@ static void drop_handles(lc__devices *d)
         free(f->of);
         lc__flat_unref(f->host);
     }
-    for (int i = 0; d->sent && d->graphs && i <= d->n; i++) {
-        const lc_graph *g = i < d->n ? d->graphs[i] : d->host;
-        if (g) lc__staging_free(&d->sent[i], g->on);
-    }
+    lc__staging_free(&d->sent, d->host->on);
     d->n_entries = d->n_flats = 0;
     d->copied_bytes = d->sent_bytes = 0;
     drop_trees(d);
@@ -115,7 +111,6 @@ void lc__devices_free(lc__devices *d)
     free(d->trees);
     free(d->plans);
     free(d->sources);
-    free(d->sent);
     free(d->optimizers);
     free(d->entries);
     free(d->flats);
@@ -207,12 +202,12 @@ static lc_status make_handles(lc__devices *d)
         if (!e->replicas) return lc_fail(LC_ERR_MEMORY, "out of memory: the tensors of %d devices", d->n);
         for (int i = d->copies ? 0 : 1; i < d->n; i++) LC_TRY(make_handle(d, e, flat, i, &e->replicas[i]));
         t->replicas = e->replicas;
+        t->read_only = !e->is_buffer;
         if (lc__is_copy(d, e, d->n - 1)) d->copied_bytes += t->bytes;
         e->at = d->sent_bytes;
         d->sent_bytes += lc__is_sent(d, e, d->n - 1) ? (t->bytes + 255) & ~(size_t)255 : 0;
     }
-    for (int i = 1; d->sent_bytes && i <= d->n; i++) /* device 0 is the host graph's */
-        LC_TRY(lc__staging_reserve(&d->sent[i], i < d->n ? d->graphs[i]->on : d->host->on, d->sent_bytes));
+    if (d->sent_bytes) LC_TRY(lc__staging_reserve(&d->sent, d->host->on, d->sent_bytes));
     return make_trees(d);
 }
 
@@ -293,30 +288,25 @@ lc_status lc__devices_set_tree(lc__devices *d, const lc__tree *tree)
  * by the device's next call. */
 static void fetch(lc__devices *d)
 {
-    lc__staging *m = &d->sent[d->n];
+    /* The others may still copy the values before: a step that failed has waited for nothing. */
+    for (int i = 1; i < d->n; i++) (void)!lc__device_wait(d->graphs[i]->on);
     for (int k = 0; k < d->n_entries; k++) {
         const lc__device_entry *e = &d->entries[k];
         if (!lc__is_sent(d, e, d->n - 1)) continue;
-        (void)!lc__staging_read(m, d->host->on, e->at, e->original->device_data, e->original->bytes);
+        (void)!lc__staging_read(&d->sent, d->host->on, e->at, e->original->device_data, e->original->bytes);
     }
-    (void)!lc__staging_wait(m, d->host->on);
+    (void)!lc__staging_wait(&d->sent, d->host->on);
 }
 
 static void refresh(void *ctx, int i)
 {
     lc__devices *d = ctx;
-    lc__staging *m = &d->sent[i];
-    const lc_device *on = d->graphs[i]->on;
-    if (m->memory) {
-        (void)!lc__staging_wait(m, on); /* for the values before: a step that failed has waited for nothing */
-        memcpy(m->memory, d->sent[d->n].memory, d->sent_bytes);
-    }
     for (int k = 0; k < d->n_entries; k++) {
         const lc__device_entry *e = &d->entries[k];
         lc_tensor *to = e->replicas[i];
         if (!to || !lc__is_copy(d, e, i)) continue;
         if (lc__is_sent(d, e, i))
-            (void)!lc__staging_write(m, on, e->at, to->device_data, to->bytes);
+            (void)!lc__staging_write(&d->sent, to->on, e->at, to->device_data, to->bytes);
         else
             lc__copy_value(to, e->original);
     }

@@ -45,7 +45,7 @@ struct lc__devices {
     lc__shared_flat *flats;
     int n_flats;
     size_t copied_bytes; /* copied to one device before each step */
-    lc__staging *sent;   /* [n + 1]: values on their way to each device, and (n) from the host graph's */
+    lc__staging sent;    /* values on their way from the host graph's device to the others */
     size_t sent_bytes;
     int64_t max_bytes; /* of the host's steps and all devices' together; 0: no bound */
     /* ---- the step ---- */

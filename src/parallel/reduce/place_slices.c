@@ -169,14 +169,12 @@ static meaning meaning_of(placing *x, uint32_t value)
 
 /* ---- gradients ---- */
 
-static lc_status need_gradient(placing *x, unit *u, int position, lc_site site)
+static lc_status need_gradient(placing *x, unit *u)
 {
     if (u->gradient != LC_ABSENT) return LC_OK;
-    lc_ir_node *n = new_node(x, &lc__op_new_unit, 0, 1, 0, site);
-    if (!n) return LC_ERR_MEMORY;
     LC_TRY(unit_value(x, u, u->flat->gradient, &u->gradient));
-    n->out[0] = u->gradient;
-    return insert(x, position, LAUNCHES, n);
+    x->b->values[u->gradient].in_parts = true;
+    return LC_OK;
 }
 
 static lc_status place_gradients(placing *x, int position)
@@ -191,7 +189,7 @@ static lc_status place_gradients(placing *x, int position)
                            "%s: with the strategy sharded, no rank has whole gradients; use --strategy ddp",
                            n->op->name);
         unit *u = &x->units[whole ? p->unit + n->ints[LC__SYNC_UNIT] : p->unit];
-        LC_TRY(need_gradient(x, u, position, n->site));
+        LC_TRY(need_gradient(x, u));
         if (whole)
             n->in[k] = u->gradient;
         else

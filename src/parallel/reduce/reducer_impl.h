@@ -143,7 +143,5 @@ extern const lc_op lc__op_gather_unit;
 extern const lc_op lc__op_wait;
 /* in: gradients; waits for the buckets that begin before OFFSET */
 extern const lc_op lc__op_wait_until;
-/* out: COUNT elements of uninitialized memory */
-extern const lc_op lc__op_new_unit;
 
 #endif

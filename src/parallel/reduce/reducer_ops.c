@@ -294,12 +294,7 @@ static void run_wait_until(const lc_call *c)
     r->stats.exposed_ns += lc__now_ns() - start;
 }
 
-static void run_new_unit(const lc_call *c)
-{
-    (void)c;
-}
-
-/* The planner makes these (place_slices.c), with their types. */
+/* The planner makes it (place_slices.c), with its type. */
 static lc_status infer_planned(lc_infer *call)
 {
     return lc_fail(LC_ERR_INTERNAL, "%s cannot be recorded", call->op->name);
@@ -323,18 +318,8 @@ SYNC_OP(gather_whole, "all_gather_unit", LC_OP_LATER, 0, 1, lc__infer_nothing, p
 SYNC_OP(wait, "wait", 0, 0, 1, lc__infer_nothing, NULL);
 SYNC_OP(wait_until, "wait_until", 0, 0, 1, lc__infer_nothing, NULL);
 SYNC_OP(gather_unit, "gather_unit", LC_OP_LATER, 1, 0, infer_planned, prepare_unit);
-SYNC_OP(new_unit, "new_unit", LC_OP_LATER, 1, 0, infer_planned, NULL);
 
 const lc_op *const lc__reduce_ops[] = {
-    &lc__op_share_sum,
-    &lc__op_reduce_bucket,
-    &lc__op_reduce_unit,
-    &lc__op_reduce_slice,
-    &lc__op_take_slice,
-    &lc__op_gather_whole,
-    &lc__op_gather_unit,
-    &lc__op_wait,
-    &lc__op_wait_until,
-    &lc__op_new_unit,
-    NULL,
+    &lc__op_share_sum,    &lc__op_reduce_bucket, &lc__op_reduce_unit, &lc__op_reduce_slice, &lc__op_take_slice,
+    &lc__op_gather_whole, &lc__op_gather_unit,   &lc__op_wait,        &lc__op_wait_until,   NULL,
 };

@@ -273,6 +273,43 @@ static void check_damaged(const char *path, const char *file, const char *good)
     CHECK(lc_checkpoint_verify(path) < 0);
 }
 
+/* Writes m as the checkpoint's, and releases it. */
+static void replace_manifest(const char *path, lc__manifest *m)
+{
+    char file[600], *text;
+    size_t n;
+    snprintf(file, sizeof file, "%s/manifest.json", path);
+    CHECK_OK(lc__manifest_print(m, &text, &n));
+    CHECK(!unlink(file));
+    CHECK_OK(lc__create_file(&lc__io_system, file, text, n));
+    free(text);
+    lc__manifest_release(m);
+}
+
+/* All files that its manifest lists are whole, but the model is not among them. */
+TEST(what_is_refused_is_not_named_as_valid)
+{
+    char path[512], good[512], found[512];
+    lc_checkpoint *c;
+    lc__manifest m;
+    const char *dir = fresh_dir("without_model");
+    snprintf(good, sizeof good, "%s/good.ckpt", dir);
+    save(good, 1);
+    snprintf(path, sizeof path, "%s/bad.ckpt", dir);
+    save(path, 2);
+    CHECK_OK(lc__manifest_read(&lc__io_system, path, &m));
+    for (int i = 0; i < m.n; i++)
+        if (!strcmp(m.files[i].name, "model.safetensors")) m.files[i] = m.files[--m.n];
+    replace_manifest(path, &m);
+    CHECK_OK(lc_checkpoint_verify(path));
+    CHECK_STATUS(lc_checkpoint_open(path, &c), LC_ERR_FORMAT);
+    CHECK_CONTAINS(lc_error_message(), "its manifest lists no model");
+    CHECK_CONTAINS(lc_error_message(), "newest valid checkpoint there is");
+    CHECK_CONTAINS(lc_error_message(), "good.ckpt");
+    CHECK_OK(lc_checkpoint_find_last_good(dir, found, sizeof found));
+    CHECK_STR(found, good);
+}
+
 TEST(flipped_bits_and_truncation)
 {
     static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"};
@@ -430,20 +467,14 @@ TEST(newest_by_origin)
 
 TEST(names_that_leave_the_directory)
 {
-    char path[512], file[600], *text;
-    size_t n;
+    char path[512];
     lc_checkpoint *c;
     snprintf(path, sizeof path, "%s/a.ckpt", fresh_dir("names"));
     save(path, 1);
-    snprintf(file, sizeof file, "%s/manifest.json", path);
     lc__manifest m;
     CHECK_OK(lc__manifest_read(&lc__io_system, path, &m));
     snprintf(m.files[1].name, sizeof m.files[1].name, "../../passwd");
-    CHECK_OK(lc__manifest_print(&m, &text, &n));
-    lc__manifest_release(&m);
-    CHECK(!unlink(file));
-    CHECK_OK(lc__create_file(&lc__io_system, file, text, n));
-    free(text);
+    replace_manifest(path, &m);
     CHECK_STATUS(lc_checkpoint_open(path, &c), LC_ERR_FORMAT);
     CHECK_CONTAINS(lc_error_message(), "not a valid file name");
 }

@@ -350,9 +350,11 @@ static job job_of(const lc_call *call, int q)
     return j;
 }
 
-static bool last_dense(const lc_view *v)
+static bool all_stored(const lc_view *v, int n)
 {
-    return is_stored(v->dtype) && (v->shape[v->ndim - 1] == 1 || v->stride[v->ndim - 1] == 1);
+    for (int i = 0; i < n; i++)
+        if (!is_stored(v[i].dtype)) return false;
+    return true;
 }
 
 static bool mask_known(const lc_view *m)
@@ -362,11 +364,8 @@ static bool mask_known(const lc_view *m)
 
 static bool forward_supports(const lc_call *call)
 {
-    for (int i = 0; i < 3; i++) {
-        if (!last_dense(&call->in[i])) return false;
-    }
-    return numel(&call->in[0]) > 0 && numel(&call->in[1]) > 0 && call->n_in > 3 && mask_known(&call->in[3]) &&
-           last_dense(&call->out[0]) && call->out[1].dtype == LC_F32;
+    return all_stored(call->in, 3) && numel(&call->in[0]) > 0 && numel(&call->in[1]) > 0 && call->n_in > 3 &&
+           mask_known(&call->in[3]) && all_stored(call->out, 1) && call->out[1].dtype == LC_F32;
 }
 
 static int64_t forward_scratch(const job *j)
@@ -492,14 +491,8 @@ static void backward_heads(const void *context, int64_t begin, int64_t end, int 
 /* dy q k v mask? y lse */
 static bool backward_supports(const lc_call *call)
 {
-    for (int i = 0; i < 4; i++) {
-        if (!last_dense(&call->in[i])) return false;
-    }
-    for (int i = 0; i < 3; i++) {
-        if (!last_dense(&call->out[i])) return false;
-    }
-    return numel(&call->in[1]) > 0 && numel(&call->in[2]) > 0 && mask_known(&call->in[4]) &&
-           call->in[6].dtype == LC_F32;
+    return all_stored(call->in, 4) && all_stored(call->out, 3) && numel(&call->in[1]) > 0 && numel(&call->in[2]) > 0 &&
+           mask_known(&call->in[4]) && call->in[6].dtype == LC_F32;
 }
 
 static int64_t backward_scratch(const job *j)

@@ -240,12 +240,10 @@ static void backward_run(const lc_call *call)
     lc__parallel_for(call->threads, j.heads, 1, backward_heads, &j);
 }
 
-static bool last_dense(const lc_view *v, int n)
+static bool all_f64(const lc_view *v, int n)
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         if (v[i].dtype != LC_F64) return false;
-        if (v[i].shape[v[i].ndim - 1] != 1 && v[i].stride[v[i].ndim - 1] != 1) return false;
-    }
     return true;
 }
 
@@ -254,8 +252,8 @@ static bool supports(const lc_call *call)
     bool backward = call->op == &lc__op_sdpa_backward;
     const lc_view *mask = &call->in[backward ? 4 : 3];
     if (given(mask) && mask->dtype != LC_F64 && mask->dtype != LC_BOOL && mask->dtype != LC_U8) return false;
-    return numel(mask - 3) > 0 && numel(mask - 2) > 0 && last_dense(call->in, backward ? 4 : 3) &&
-           last_dense(call->out, backward ? 3 : 1);
+    return numel(mask - 3) > 0 && numel(mask - 2) > 0 && all_f64(call->in, backward ? 4 : 3) &&
+           all_f64(call->out, backward ? 3 : 1);
 }
 
 static const lc_kernel forward_kernel = {
