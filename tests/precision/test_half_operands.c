@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors that a program has made f16 or bf16: operators compute in f32 and round once, and results have PyTorch's
  * types. tests/precision/test_ops_low.c compares the numbers of every operator. */
-#include "comm_world.h"
 #include "quiet_options.h"
 
 #include "base/number.h"
@@ -229,6 +228,8 @@ typedef struct outcome {
     lc_dtype dtype; /* of the network's result */
 } outcome;
 
+#include "runs.h"
+
 typedef struct net {
     lc_module base;
     lc_tensor *w1, *w2;
@@ -290,15 +291,9 @@ static lc_status train(lc_comm *comm, const run *r, outcome *out)
     return s;
 }
 
-typedef struct ranks {
-    run r;
-    outcome out[4];
-} ranks;
-
-static lc_status rank_trains(lc_comm *comm, void *ctx)
+static bool same(const outcome *a, const outcome *b)
 {
-    ranks *r = ctx;
-    return train(comm, &r->r, &r->out[lc_comm_rank(comm)]);
+    return !memcmp(a->w1, b->w1, sizeof a->w1);
 }
 
 TEST(a_module_of_halves_is_trained)
@@ -316,25 +311,18 @@ TEST(a_module_of_halves_is_trained)
 
 TEST(ranks_and_resumed_runs_have_the_same_bits)
 {
-    static outcome whole, rest;
-    static ranks all;
-    char path[700];
+    static outcome whole, o;
     for (int k = 0; k < 2; k++) {
         run r = {.dtype = halves[k], .deterministic = true};
         CHECK_OK(train(NULL, &r, &whole));
         for (int n = 2; n <= 4; n *= 2) {
-            all.r = r;
-            all.r.strategy = n == 2 ? "sharded_2" : "ddp";
-            CHECK_RANKS("threads", n, rank_trains, &all);
-            for (int i = 0; i < n; i++) CHECK(!memcmp(all.out[i].w1, whole.w1, sizeof whole.w1));
+            run several = r;
+            several.strategy = n == 2 ? "sharded_2" : "ddp";
+            train_ranks(&several, n, &o);
+            CHECK(same(&whole, &o));
         }
-        r.root = fresh_dir("halves");
-        r.stop_after = 9;
-        CHECK_STATUS(train(NULL, &r, &rest), LC_ERR_USER);
-        snprintf(path, sizeof path, "%s/stop.ckpt", r.root);
-        r.stop_after = 0, r.ckpt_path = path;
-        CHECK_OK(train(NULL, &r, &rest));
-        CHECK(!memcmp(rest.w1, whole.w1, sizeof whole.w1));
+        train_in_two(&r, 9, &o);
+        CHECK(same(&whole, &o));
     }
 }
 

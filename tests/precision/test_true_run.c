@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Trainings whose f32 values are stored in another type: the program sees f32, and gets the numbers of a program that
  * asks for that type itself; under every strategy, with callbacks that hold weights, and after a resume. */
-#include "comm_world.h"
 #include "quiet_options.h"
 
 #include "base/number.h"
@@ -31,6 +30,8 @@ typedef struct outcome {
     int n;
     lc_dtype dtype, storage;
 } outcome;
+
+#include "runs.h"
 
 typedef struct net {
     lc_module base;
@@ -192,32 +193,20 @@ static bool same(const outcome *a, const outcome *b)
            !memcmp(a->cut, b->cut, sizeof a->cut);
 }
 
-typedef struct ranks {
-    run r;
-    outcome out[4];
-} ranks;
-
-static lc_status rank_trains(lc_comm *comm, void *ctx)
-{
-    ranks *r = ctx;
-    return train(comm, &r->r, &r->out[lc_comm_rank(comm)]);
-}
-
 static void outcome_of(const run *r, outcome *out)
 {
-    bool several = r->strategy && !r->devices;
-    ranks all = {.r = *r};
-    const int n = r->ranks ? r->ranks : 2;
-    if (several)
-        CHECK_RANKS("threads", n, rank_trains, &all);
+    if (r->strategy && !r->devices)
+        train_ranks(r, r->ranks ? r->ranks : 2, out);
     else
-        CHECK_OK(train(NULL, r, &all.out[0]));
-    for (int i = 1; several && i < n; i++) CHECK(same(&all.out[0], &all.out[i]));
-    *out = all.out[0];
+        CHECK_OK(train(NULL, r, out));
 }
 
 static const char *const names[] = {"64-true", "bf16-true", "16-true"};
 static const lc_dtype types[] = {LC_F64, LC_BF16, LC_F16};
+
+/* From the fifth on, on devices of one process. */
+static const char *const strategies[] = {"ddp",       "sharded_1",     "sharded_2",
+                                         "sharded_3", "data_parallel", "central_storage"};
 
 /* Relative distances of losses from those of f32 that are enough for a few steps. */
 static const double near[] = {1e-5, 0.03, 0.01};
@@ -265,12 +254,10 @@ TEST(master_weights_keep_small_updates)
 
 TEST(every_strategy)
 {
-    static const char *const strategies[] = {"ddp",       "sharded_1",     "sharded_2",
-                                             "sharded_3", "data_parallel", "central_storage"};
     outcome f32, o;
     for (int k = 0; k < 12; k++) {
         run r = {.precision = "32-true", .strategy = strategies[k / 2], .accumulate = 1 + k % 2};
-        if (k / 2 >= 4) r.devices = "2"; /* of one process */
+        if (k / 2 >= 4) r.devices = "2";
         outcome_of(&r, &f32);
         for (int i = 0; i < 3; i++) {
             r.precision = names[i];
@@ -292,22 +279,27 @@ TEST(compressed_gradients)
     }
 }
 
+/* On two and four ranks or devices, under the first `n` strategies, the run has the bits of `one`. */
+static void check_same_bits(run r, int n, const outcome *one)
+{
+    static outcome several;
+    for (int i = 0; i < 2 * n; i++) {
+        r.strategy = strategies[i / 2];
+        r.ranks = 2 + i % 2 * 2;
+        r.devices = i / 2 < 4 ? NULL : r.ranks == 2 ? "2" : "4";
+        outcome_of(&r, &several);
+        if (!same(one, &several)) TEST_FAIL("%s, %d of %s", r.precision, r.ranks, r.strategy);
+    }
+}
+
 /* Also with a window of two batches, whose sums are held between them. */
 TEST(deterministic_ranks_are_one_device)
 {
-    static const char *const strategies[] = {"ddp",       "sharded_1",     "sharded_2",
-                                             "sharded_3", "data_parallel", "central_storage"};
-    static outcome one, several;
+    static outcome one;
     for (int k = 0; k < 6; k++) {
         run r = {.precision = names[k / 2], .deterministic = true, .accumulate = 1 + k % 2};
         outcome_of(&r, &one);
-        for (int i = 0; i < 12; i++) {
-            r.strategy = strategies[i / 2];
-            r.ranks = 2 + i % 2 * 2;
-            r.devices = i / 2 < 4 ? NULL : r.ranks == 2 ? "2" : "4"; /* of one process */
-            outcome_of(&r, &several);
-            if (!same(&one, &several)) TEST_FAIL("%s, %d of %s", r.precision, r.ranks, r.strategy);
-        }
+        check_same_bits(r, 6, &one);
     }
 }
 
@@ -384,47 +376,28 @@ TEST(a_deterministic_window_is_resumed)
 /* Neither ranks, slices nor buckets change the random numbers of updates, and a resumed run continues with them. */
 TEST(stochastic_rounding)
 {
-    static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3", "data_parallel"};
-    static outcome one, several, plain;
-    char path[700];
+    static outcome one, rest, plain;
     for (int k = 1; k < 3; k++) {
         run r = {.precision = names[k], .deterministic = true, .stochastic = true};
         outcome_of(&r, &one);
         outcome_of(&(run){.precision = names[k], .deterministic = true}, &plain);
         CHECK(memcmp(one.w1, plain.w1, sizeof one.w1));
-        for (int i = 0; i < 10; i++) {
-            r.strategy = strategies[i / 2];
-            r.ranks = 2 + i % 2 * 2;
-            r.devices = i / 2 < 4 ? NULL : r.ranks == 2 ? "2" : "4";
-            outcome_of(&r, &several);
-            if (!same(&one, &several)) TEST_FAIL("%s, %d of %s", r.precision, r.ranks, r.strategy);
-        }
-        r = (run){.precision = names[k], .stochastic = true};
+        check_same_bits(r, 5, &one);
+        r.deterministic = false;
         outcome_of(&r, &one);
-        r.root = fresh_dir("stored");
-        r.stop_after = 11;
-        CHECK_STATUS(train(NULL, &r, &several), LC_ERR_USER);
-        snprintf(path, sizeof path, "%s/stop.ckpt", r.root);
-        r.stop_after = 0, r.ckpt_path = path;
-        CHECK_OK(train(NULL, &r, &several));
-        CHECK(same(&one, &several));
+        train_in_two(&r, 11, &rest);
+        CHECK(same(&one, &rest));
     }
 }
 
 TEST(a_resumed_run_is_the_same)
 {
     outcome whole, rest;
-    char path[700];
     for (int i = 0; i < 3; i++)
         for (holder h = NO_HOLDER; h < HOLDERS; h++) {
             run r = {.precision = names[i], .holder = h, .master = h == NO_HOLDER};
             outcome_of(&r, &whole);
-            r.root = fresh_dir("stored");
-            r.stop_after = 11;
-            CHECK_STATUS(train(NULL, &r, &rest), LC_ERR_USER);
-            snprintf(path, sizeof path, "%s/stop.ckpt", r.root);
-            r.stop_after = 0, r.ckpt_path = path;
-            CHECK_OK(train(NULL, &r, &rest));
+            train_in_two(&r, 11, &rest);
             if (!same(&whole, &rest)) TEST_FAIL("%s, holder %d: the resumed run differs", names[i], (int)h);
         }
 }
@@ -432,13 +405,12 @@ TEST(a_resumed_run_is_the_same)
 /* Slices of parameters are averaged and pruned as whole ones are. */
 TEST(callbacks_of_sliced_weights)
 {
-    static const char *const strategies[] = {"sharded_1", "sharded_2", "sharded_3"};
     outcome whole, slices;
     for (int i = 0; i < 3; i++)
         for (holder h = EMA; h < HOLDERS; h++) {
             run r = {.precision = names[i], .holder = h, .strategy = "ddp"};
             outcome_of(&r, &whole);
-            for (int k = 0; k < 3; k++) {
+            for (int k = 1; k < 4; k++) {
                 r.strategy = strategies[k];
                 outcome_of(&r, &slices);
                 if (!same(&whole, &slices)) TEST_FAIL("%s, holder %d, %s", names[i], (int)h, strategies[k]);
@@ -447,15 +419,6 @@ TEST(callbacks_of_sliced_weights)
 }
 
 static const char *const every[] = {"32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"};
-
-/* Continues from the stop.ckpt of the run before. */
-static lc_status resume(const run *before, run *r, outcome *out)
-{
-    static char path[700];
-    snprintf(path, sizeof path, "%s/stop.ckpt", before->root);
-    r->ckpt_path = path;
-    return train(NULL, r, out);
-}
 
 /* A run in any precision begins with the weights of the one before, rounded to the type in which it stores them. */
 TEST(checkpoints_go_from_one_precision_to_another)
