@@ -337,9 +337,9 @@ mutate 'a metric that is none is used' src/metrics/metric.c 's/\n    LC__IS(m, M
 mutate 'a file of options starts no rank' src/core/trainer/start_ranks.c 's/if (!many \&\& o->max_restarts <= 0) return LC_OK;/if (!many) return LC_OK;/' test_launch:a_file_of_options
 mutate 'layers used before their init' src/nn/nn_internal.h 's/if (__builtin_expect(!lc__has_mark(l, LC__MARK_OF(MODULE)), 0)) return/if (!(l)) return/' test_nn:that_are_none
 mutate 'hosts that a file names twice' src/launch/mpirun.c 's/if (\*line \&\& !is_there(out, line))/if (*line)/' test_launch:hosts_of_a_file
-mutate 'slots beyond the end of a vtable' src/base/args.c 's/memcpy(to, given, \*(const size_t \*)given)/memcpy(to, given, size)/' test_sizes:vtables
-mutate 'reserved members of operators ignored' src/record/record.c 's/    LC_TRY(lc__reserved_check(op->reserved, "lc_op"));\n//' test_sizes:reserved
-mutate 'reserved members of kernels ignored' src/engine/plan/choose_kernel.c 's/lc__reserved_check(call->kernel->reserved, "lc_kernel")/LC_OK/' test_sizes:reserved
+mutate 'slots beyond the end of a vtable' src/base/args.c 's/memcpy(to, given, \*(const size_t \*)given)/memcpy(to, given, size)/' test_vtable_sizes:vtables
+mutate 'reserved members of operators ignored' src/record/record.c 's/    LC_TRY(lc__reserved_check(op->reserved, "lc_op"));\n//' test_reserved
+mutate 'reserved members of kernels ignored' src/engine/plan/choose_kernel.c 's/lc__reserved_check(call->kernel->reserved, "lc_kernel")/LC_OK/' test_reserved
 }
 
 if [ $list = 0 ]; then
