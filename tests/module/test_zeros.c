@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A zero in an argument means zero: every argument whose default is another number is given as 0, and must arrive as 0
- * or be refused with a message that names it. This file has optimizers, operators, layers and what is only made;
+ * or be refused with a message that names it. This file has optimizers, operators, layers and constructors;
  * test_zeros_data.c has data, transforms and plots, and test_zeros_runs.c what a run shows. They compile as C and as
  * C++ (test_headers.c does both). */
 #include "argument_checks.h"

@@ -333,9 +333,9 @@ mutate 'a refused checkpoint that is not named' src/core/resume/resume.c 's/retu
 mutate 'a failed hook blamed with an older message' src/core/hooks/hooks.c 's/lc__error_count() == t->errors_before_hook || //' test_hook_errors:names_the_hook
 mutate 'a line that a narrow terminal wraps' src/callbacks/rich_progress_bar.c 's/int room = lc__terminal_width(&r->term) - 1;/int room = lc__terminal_width(\&r->term) + 1;/' test_narrow_terminal:rich
 mutate 'a signal that is passed on counts twice' src/core/trainer/signals.c 's/bool passed_on = sender == s->launcher;/bool passed_on = sender < 0;/' test_trainer_signals:forwarded
-mutate 'a metric that is none is used' src/metrics/metric.c 's/\n    LC__IS(m, METRIC, LC_ERR_ARGUMENT);//' test_misuse:wrong_argument
+mutate 'what is not a metric is used' src/metrics/metric.c 's/\n    LC__IS(m, METRIC, LC_ERR_ARGUMENT);//' test_misuse:wrong_argument
 mutate 'a file of options starts no rank' src/core/trainer/start_ranks.c 's/if (!many \&\& o->max_restarts <= 0) return LC_OK;/if (!many) return LC_OK;/' test_launch:a_file_of_options
-mutate 'layers used before their init' src/nn/nn_internal.h 's/if (__builtin_expect(!lc__has_mark(l, LC__MARK_OF(MODULE)), 0)) return/if (!(l)) return/' test_nn:that_are_none
+mutate 'layers used before their init' src/nn/nn_internal.h 's/if (__builtin_expect(!lc__has_mark(l, LC__MARK_OF(MODULE)), 0)) return/if (!(l)) return/' test_nn:not_initialized
 mutate 'hosts that a file names twice' src/launch/mpirun.c 's/if (\*line \&\& !is_there(out, line))/if (*line)/' test_launch:hosts_of_a_file
 mutate 'slots beyond the end of a vtable' src/base/args.c 's/memcpy(to, given, \*(const size_t \*)given)/memcpy(to, given, size)/' test_vtable_sizes:vtables
 mutate 'reserved members of operators ignored' src/record/record.c 's/    LC_TRY(lc__reserved_check(op->reserved, "lc_op"));\n//' test_reserved
