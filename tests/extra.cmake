@@ -28,7 +28,8 @@ lightc_test_on_sim(sim "LIGHTC_SIM=lazy" engine fuse storage_types laws anomaly 
 # No operator has a kernel there: each runs on the host.
 lightc_test_on_sim(fallback "LIGHTC_SIM=lazy;LIGHTC_SIM_WITHOUT=all;LIGHTC_HOST_FALLBACK=1" engine anomaly writes optim_updates nn
   ops_cases ops_nn)
-# Batches go to it by way of memory of the backend, on its one queue; it is of an older version without programs.
+# Batches go to it by way of memory of the backend, on its one queue. The backend is of an older version, which has no
+# programs.
 lightc_test_on_sim(one_queue "LIGHTC_SIM=lazy;LIGHTC_SIM_WITHOUT=host_register,copy_ahead,programs" trainer_optim)
 # Some cases of a test program (all of them: "") with oneDNN as on CPUs of older instruction sets. AVX2 has nothing for
 # bf16. tests/backends run own kernels of each.

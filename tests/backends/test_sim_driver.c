@@ -29,6 +29,7 @@ typedef struct world {
 
 static const lc__driver *const drv = &sim_driver;
 
+/* Ends the process with 1 if that fails, as if the case had returned false. */
 static void open_world(world *w)
 {
     void *other;
@@ -43,7 +44,7 @@ static void open_world(world *w)
     error = error || drv->address_reserve(w->context, (void **)&w->reserved, BLOCK);
     error = error || drv->host_alloc(w->context, (void **)&w->pinned, BLOCK);
     w->plain = calloc(1, BLOCK);
-    if (error || !w->plain) _exit(60);
+    if (error || !w->plain) _exit(1);
 }
 
 /* ---- in a process of its own ---- */

@@ -278,7 +278,7 @@ TEST(a_steady_step_of_fit_waits_for_nothing)
 }
 
 /* The scale of the loss is changed, and updates are skipped, on the device. */
-TEST(nor_does_one_in_another_precision)
+TEST(a_steady_step_in_another_precision_waits_for_nothing)
 {
     static const char *const precisions[] = {"bf16-mixed", "16-mixed", "bf16-true", "16-true"};
     for (int i = 0; i < 4; i++) check_steady(precisions[i]);

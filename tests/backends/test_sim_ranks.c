@@ -137,7 +137,7 @@ TEST(what_follows_from_a_bad_label_is_not_sent)
     use(NULL, NULL);
 }
 
-/* ---- what a steady step does ---- */
+/* ---- steady steps ---- */
 
 /* A few steps of the second epoch, and the third epoch with its validation. */
 enum { RANKS = 2, EPOCHS = 4, PER_EPOCH = 9, STEADY = PER_EPOCH + 2, STEPS = 4 };
@@ -159,7 +159,8 @@ static lc_status counting(lc_callback *out)
     return lc_lambda_callback(out, .on_train_batch_start = count);
 }
 
-/* What one step of one rank does at most. */
+/* Checks that each step of a rank runs this many programs, waits at most this often, and neither launches a kernel by
+ * itself nor allocates. */
 static void steady(job j, int programs, int waits)
 {
     static ranks_job r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plug-in for test_backend_plugin.c: a backend that is called "cuda", has no kernels, and runs on the host. As
- * LIGHTC_TEST_BACKEND says, it is "old", and refuses this version of lightc, or has no name ("unnamed"). */
+/* A plug-in for test_backend_plugin.c: a backend that is called "cuda", has no kernels, and runs on the host. If
+ * LIGHTC_TEST_BACKEND is "old", it refuses this version of lightc; if that is "unnamed", the backend has no name. */
 #include <lightc/backend.h>
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backends in shared objects: which file a name opens, and what is said if that cannot be one. */
+/* Backends in shared objects: which file a name opens, and the messages about files that cannot be backends. */
 #include "test.h"
 
 #include "core/options/options.h"
@@ -33,7 +33,7 @@ static void give(const char *name, const char *from)
     CHECK(fclose(out) == 0);
 }
 
-/* What LIGHTC_ACCELERATOR and the option of that name both say. */
+/* LIGHTC_ACCELERATOR and the option `accelerator` are refused with the same message. */
 static void check_refused(const char *name, const char *why)
 {
     lc_tensor *t;
@@ -45,7 +45,7 @@ static void check_refused(const char *name, const char *why)
     CHECK_CONTAINS(lc_error_message(), why);
 }
 
-TEST(what_is_no_backend_is_refused)
+TEST(what_is_not_a_backend_is_refused)
 {
     give("cuda", library("no_backend.so"));
     check_refused("cuda", "accelerator=cuda: liblightc_cuda.so is not a backend of lightc: it has no lc_backend_entry");
@@ -104,7 +104,7 @@ TEST(accelerators_that_lightc_lacks)
     CHECK_CONTAINS(lc_error_message(), "accelerator is \"nobody\"");
 }
 
-/* The last case: it stays loaded. */
+/* This case is the last one, since the backend stays loaded. */
 TEST(a_backend_may_have_the_name_of_one_that_lightc_lacks)
 {
     const lc_device *on;

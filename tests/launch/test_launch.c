@@ -315,7 +315,7 @@ TEST(one_rank_starts_itself_to_be_started_again)
     CHECK_CONTAINS(r.err, "error: rank 0 of 1");
 }
 
-/* Whatever sets the option: here a file. Parsing that starts nothing is lc_options_parse. */
+/* A file can set the option, too. lc_options_parse only parses, and starts nothing. */
 TEST(a_file_of_options_starts_a_rank)
 {
     run r;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A zero in an argument means zero: every argument whose default is another number is given as 0, and must arrive as 0
- * or be refused with a message that names it. This file has optimizers, operators, layers and what is only made;
+ * or be refused with a message that names it. This file has optimizers, operators, layers and constructors;
  * test_zeros_data.c has data, transforms and plots, and test_zeros_runs.c what a run shows. They compile as C and as
  * C++ (test_headers.c does both). */
 #include "argument_checks.h"
+#include "quiet_options.h"
 
 /* ---- optimizers and schedules, whose numbers can be read by name ---- */
 
@@ -426,14 +427,6 @@ TEST(metrics)
     X(lc_scale_batch_size, max_trials, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .max_trials = 0))     \
     X(lc_scale_batch_size, max_val, lc_tuner_scale_batch_size(trainer, &module, NULL, &found, .max_val = 0))
 
-static lc_trainer_options quiet_options(void)
-{
-    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
-    o.logger = "none";
-    o.enable_checkpointing = o.enable_progress_bar = o.enable_model_summary = LC_OFF;
-    return o;
-}
-
 TEST(constructors_that_refuse_zero)
 {
     char word[] = "true";
@@ -446,7 +439,7 @@ TEST(constructors_that_refuse_zero)
     lc_scale_batch_size_result found;
     lc_precision precision;
     lc_module module;
-    lc_trainer_options options = quiet_options();
+    lc_trainer_options options = quiet_options(NULL);
     CHECK_OK(lc_trainer_new(&options, &trainer));
     module_new(&module);
     lc_optimizer *opt = lc_sgd(&module);
@@ -488,7 +481,7 @@ TEST(every_option_of_a_trainer)
         if (!is_duration && option->kind != LC_OPTION_INT && option->kind != LC_OPTION_COUNT &&
             option->kind != LC_OPTION_FLOAT)
             continue;
-        lc_trainer_options o = quiet_options();
+        lc_trainer_options o = quiet_options(NULL);
         lc_trainer *t = NULL;
         bool arrives = arrives_as_zero(option, &o);
         if (!arrives) memset((char *)&o + option->offset, 0, sizeof(int64_t));
@@ -499,7 +492,7 @@ TEST(every_option_of_a_trainer)
         refused += status < 0, arrived += status >= 0;
     }
     CHECK(refused > 5 && arrived > 20);
-    lc_trainer_options o = quiet_options();
+    lc_trainer_options o = quiet_options(NULL);
     lc_trainer *t = NULL;
     o.enable_checkpointing = LC_ON;
     o.train_time_interval = LC_SECONDS(0);

@@ -18,7 +18,7 @@ static void draw_picture(void)
     }
 }
 
-/* The picture as `t`, which is taken over, makes it for `key`; returns its bytes. */
+/* Applies `t`, which is taken over, to the picture; returns the size of the result. */
 static size_t transformed(const char *name, lc_transform t, uint64_t key, uint8_t out[PIXELS])
 {
     lc_array a;
@@ -135,7 +135,7 @@ TEST(other_pictures)
     OTHER_PICTURES(CHECK_OTHER)
 }
 
-/* ---- what a 0 is refused by: a message that names the argument ---- */
+/* ---- zeros that are refused, with a message that names the argument ---- */
 
 #define DATA_REFUSALS(X)                                                                                               \
     X(lc_transform_random_resized_crop, scale, lc_transform_random_resized_crop(5, 7, &t, .scale = LC_RANGE(0, 0)))    \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Continues test_zeros.c: zeros in arguments that only a run shows. */
+#include "quiet_options.h"
 #include "test.h"
 
 #include <fcntl.h>
@@ -95,9 +96,7 @@ static void net_release(net *m)
 static lc_trainer *trainer_new(const lc_callback *callback)
 {
     lc_trainer *t = NULL;
-    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
-    o.logger = "none";
-    o.enable_checkpointing = o.enable_progress_bar = o.enable_model_summary = LC_OFF;
+    lc_trainer_options o = quiet_options(NULL);
     o.max_epochs = EPOCHS;
     o.num_sanity_val_steps = 0;
     if (callback) {

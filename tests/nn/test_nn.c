@@ -270,7 +270,7 @@ static void check_no_layer(lc_graph *g, lc_tensor *y, const char *forward, const
     CHECK_STATUS(lc_step_end(g), LC_ERR_ARGUMENT);
 }
 
-TEST(layers_that_are_none)
+TEST(layers_that_are_not_initialized)
 {
     lc_module m;
     lc_linear fc = {0};

@@ -19,7 +19,7 @@ typedef struct way {
     bool reference, muon;
 } way;
 
-/* What N parameters of the value `from` are after an update by `less`. */
+/* Sets `bits` to N parameters of the value `from` after an update that subtracts `less`. */
 static void update(const way *h, double from, double less, uint16_t *bits)
 {
     lc_module root;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors that a program has made f16 or bf16: operators compute in f32 and round once, and results have PyTorch's
  * types. tests/precision/test_ops_low.c compares the numbers of every operator. */
-#include "comm_world.h"
 #include "quiet_options.h"
 
 #include "base/number.h"
@@ -176,37 +175,64 @@ TEST(gradients_are_rounded_once)
     CHECK(g[1] == -2.5);
 }
 
+/* The operators that a step records: exponentials of p, before number `write` of which it writes p. */
+static int64_t recorded(lc_tensor *p, int n, int write)
+{
+    lc_graph_stats stats;
+    lc_tensor *y = NULL;
+    CHECK_OK(lc_graph_new(&graph, .threads = 1));
+    CHECK_OK(lc_step_begin(graph, 0, 0));
+    for (int i = 0; i < n; i++) {
+        if (i == write) lc_assign(p, lc_full(2, LC_F16, N));
+        y = lc_exp(p);
+    }
+    lc_keep(y);
+    CHECK_OK(lc_step_run(graph));
+    CHECK_OK(lc_step_end(graph));
+    lc_graph_get_stats(graph, &stats);
+    lc_graph_free(graph);
+    return stats.recorded;
+}
+
+static const double one_to_six[N] = {1, 2, 3, 4, 5, 6};
+
 /* A weight that several operators read is converted once, and again after it was written. */
 TEST(a_weight_is_converted_once)
 {
-    static const double values[N] = {1, 2, 3, 4, 5, 6};
-    lc_graph_stats one, several;
+    lc_tensor *p = parameter(LC_F16, one_to_six);
+    CHECK_EQ(recorded(p, 5, -1), recorded(p, 1, -1) + 4 * 2); /* each is followed by its rounding */
+    CHECK_EQ(recorded(p, 5, 3), recorded(p, 5, 0) + 1);
+    lc_tensor_unref(p);
+}
+
+TEST(a_weight_that_is_written_is_read_again)
+{
+    lc_tensor *p = parameter(LC_F16, one_to_six);
     begin();
-    lc_tensor *p = parameter(LC_F16, values);
-    lc_keep(lc_exp(p));
-    CHECK_OK(lc_step_run(graph));
-    lc_graph_get_stats(graph, &one);
-    lc_tensor *y = lc_exp(p);
-    for (int i = 0; i < 4; i++) y = lc_exp(p);
-    (void)y;
     lc_tensor *before = lc_keep(lc_sum(p));
     lc_assign(p, lc_full(2, LC_F16, N));
     lc_tensor *after = lc_keep(lc_sum(p));
     CHECK_OK(lc_step_run(graph));
     CHECK_EQ(value_of(before), 21);
     CHECK_EQ(value_of(after), 2 * N);
-    CHECK_OK(lc_step_end(graph));
-    /* Replays of the plan. */
-    lc_graph_get_stats(graph, &one);
-    for (int i = 1; i <= 3; i++) {
+    end();
+    lc_tensor_unref(p);
+}
+
+TEST(steps_replay_their_plan)
+{
+    lc_tensor *p = parameter(LC_F16, one_to_six);
+    lc_graph_stats stats;
+    CHECK_OK(lc_graph_new(&graph, .threads = 1));
+    for (int i = 0; i < 3; i++) {
         CHECK_OK(lc_step_begin(graph, (uint64_t)i, 0));
         lc_keep(lc_sum(lc_mul(p, p)));
         CHECK_OK(lc_step_run(graph));
         CHECK_OK(lc_step_end(graph));
     }
-    lc_graph_get_stats(graph, &several);
-    CHECK_EQ(several.misses, one.misses + 1);
-    CHECK_EQ(several.hits, one.hits + 2);
+    lc_graph_get_stats(graph, &stats);
+    CHECK_EQ(stats.misses, 1);
+    CHECK_EQ(stats.hits, 2);
     lc_graph_free(graph);
     lc_tensor_unref(p);
 }
@@ -228,6 +254,8 @@ typedef struct outcome {
     int n;
     lc_dtype dtype; /* of the network's result */
 } outcome;
+
+#include "runs.h"
 
 typedef struct net {
     lc_module base;
@@ -290,15 +318,9 @@ static lc_status train(lc_comm *comm, const run *r, outcome *out)
     return s;
 }
 
-typedef struct ranks {
-    run r;
-    outcome out[4];
-} ranks;
-
-static lc_status rank_trains(lc_comm *comm, void *ctx)
+static bool same(const outcome *a, const outcome *b)
 {
-    ranks *r = ctx;
-    return train(comm, &r->r, &r->out[lc_comm_rank(comm)]);
+    return !memcmp(a->w1, b->w1, sizeof a->w1);
 }
 
 TEST(a_module_of_halves_is_trained)
@@ -316,25 +338,18 @@ TEST(a_module_of_halves_is_trained)
 
 TEST(ranks_and_resumed_runs_have_the_same_bits)
 {
-    static outcome whole, rest;
-    static ranks all;
-    char path[700];
+    static outcome whole, o;
     for (int k = 0; k < 2; k++) {
         run r = {.dtype = halves[k], .deterministic = true};
         CHECK_OK(train(NULL, &r, &whole));
         for (int n = 2; n <= 4; n *= 2) {
-            all.r = r;
-            all.r.strategy = n == 2 ? "sharded_2" : "ddp";
-            CHECK_RANKS("threads", n, rank_trains, &all);
-            for (int i = 0; i < n; i++) CHECK(!memcmp(all.out[i].w1, whole.w1, sizeof whole.w1));
+            run several = r;
+            several.strategy = n == 2 ? "sharded_2" : "ddp";
+            train_ranks(&several, n, &o);
+            CHECK(same(&whole, &o));
         }
-        r.root = fresh_dir("halves");
-        r.stop_after = 9;
-        CHECK_STATUS(train(NULL, &r, &rest), LC_ERR_USER);
-        snprintf(path, sizeof path, "%s/stop.ckpt", r.root);
-        r.stop_after = 0, r.ckpt_path = path;
-        CHECK_OK(train(NULL, &r, &rest));
-        CHECK(!memcmp(rest.w1, whole.w1, sizeof whole.w1));
+        train_in_two(&r, 9, &o);
+        CHECK(same(&whole, &o));
     }
 }
 

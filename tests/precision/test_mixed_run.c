@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Trainings in mixed precision: the scale of the loss, which skips updates that overflow, is that of PyTorch's formula
  * under every strategy and after a resume; and losses are near those of f32. */
-#include "comm_world.h"
 #include "quiet_options.h"
 #include "two_layers.h"
 
@@ -18,6 +17,8 @@ typedef struct outcome {
     double scale[MOST], loss[MOST]; /* after each update */
     int n;
 } outcome;
+
+#include "runs.h"
 
 typedef struct net {
     lc_module base;
@@ -112,27 +113,12 @@ static bool same(const outcome *a, const outcome *b)
     return !memcmp(a->w1, b->w1, sizeof a->w1) && !memcmp(a->w2, b->w2, sizeof a->w2);
 }
 
-typedef struct ranks {
-    run r;
-    outcome out[2];
-} ranks;
-
-static lc_status rank_trains(lc_comm *comm, void *ctx)
-{
-    ranks *r = ctx;
-    return train(comm, &r->r, &r->out[lc_comm_rank(comm)]);
-}
-
 static void outcome_of(const run *r, outcome *out)
 {
-    bool several = r->strategy && !r->devices;
-    ranks all = {.r = *r};
-    if (several)
-        CHECK_RANKS("threads", 2, rank_trains, &all);
+    if (r->strategy && !r->devices)
+        train_ranks(r, 2, out);
     else
-        CHECK_OK(train(NULL, r, &all.out[0]));
-    if (several) CHECK(same(&all.out[0], &all.out[1]));
-    *out = all.out[0];
+        CHECK_OK(train(NULL, r, out));
 }
 
 /* The scale after each update by the formula of torch.amp.GradScaler.update. */
@@ -179,15 +165,9 @@ TEST(every_strategy_has_the_scale)
 TEST(a_resumed_run_has_the_scale)
 {
     outcome whole, rest;
-    char path[700];
     outcome_of(&(run){0}, &whole);
     for (int64_t stop = 2; stop <= 11; stop += 3) {
-        const char *root = fresh_dir("mixed");
-        run r = {.root = root, .stop_after = stop};
-        CHECK_STATUS(train(NULL, &r, &rest), LC_ERR_USER);
-        snprintf(path, sizeof path, "%s/stop.ckpt", root);
-        r.stop_after = 0, r.ckpt_path = path;
-        CHECK_OK(train(NULL, &r, &rest));
+        train_in_two(&(run){0}, stop, &rest);
         CHECK(same(&whole, &rest));
         CHECK_EQ(whole.scale[whole.n - 1], rest.scale[rest.n - 1]);
     }

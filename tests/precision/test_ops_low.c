@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every float operator in the types of 16 bits, in mixed precision, with everything stored low, and with operands that
- * the program has made so: the rows of the
- * table of operators (check/rows_math.h, check/rows_nn.h), and products of various lengths, against f64, within the
- * tolerances of docs/precision.md, also if operands are transposed views. Law 1 holds for them, too. */
+/* Every float operator in the types of 16 bits: in mixed precision, with everything stored in 16 bits, and with
+ * operands to which the program has given such a type. The rows of the table of operators (check/rows_math.h,
+ * check/rows_nn.h) and products of various lengths are compared with f64, within the tolerances of docs/precision.md,
+ * also if operands are transposed views. Law 1 holds for them, too. */
 #include "rounding.h"
 #include "test.h"
 

@@ -155,7 +155,7 @@ typedef struct outcome {
     float logits[SAMPLES * CLASSES];
 } outcome;
 
-/* What a module comes to; its storage changes with the precision. */
+/* The losses and predictions of the module, after an epoch of training if `fits`. */
 static void evaluate(net *m, const char *precision, bool fits, outcome *o)
 {
     lc_dataloader *loader;

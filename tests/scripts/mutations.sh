@@ -127,7 +127,8 @@ mutate 'random rounding that does not know the slice' src/optim/expand_update.c 
 mutate 'rounding that is random in one direction' src/base/half.h 's/(m + (word >> 16)) >> 16/m >> 16/' test_stochastic_rounding:mean
 mutate 'deterministic sums of 16 bits' src/core/trainer/begin.c 's/list\[i\], lc__sums_on_tree(t)/list[i], false/' test_true_run:deterministic_sums
 mutate 'halves that operators do not round' src/engine/run/seen_types.c 's/later->rounds = result_type(.*/later->rounds = 0;/' test_half_operands:types
-mutate 'writes that stay in the copy' src/engine/run/seen_types.c 's/later->written |= .*/;/' test_true_run:writes_a_parameter
+mutate 'halves converted by every operator' src/engine/run/seen_types.c 's/if (t->as_seen.graph != g ||/if (true ||/' test_half_operands:converted_once
+mutate 'writes that stay in the copy' src/engine/run/seen_types.c 's/later->written |= .*/;/' test_stored_writes:writes_a_parameter
 mutate 'any optimizer by bucket' src/optim/macros.c 's/opt->ops->elementwise;/true;/' test_under_way:an_optimizer
 mutate 'sums added up again without samples' src/core/loop/optimize.c 's/lc__peers_before_backward(t->graph);//' test_under_way:without_samples
 mutate 'gradient of only one rank left out' src/parallel/reduce/reducer.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_partial_gradients:some_ranks
@@ -332,13 +333,13 @@ mutate 'a refused checkpoint that is not named' src/core/resume/resume.c 's/retu
 mutate 'a failed hook blamed with an older message' src/core/hooks/hooks.c 's/lc__error_count() == t->errors_before_hook || //' test_hook_errors:names_the_hook
 mutate 'a line that a narrow terminal wraps' src/callbacks/rich_progress_bar.c 's/int room = lc__terminal_width(&r->term) - 1;/int room = lc__terminal_width(\&r->term) + 1;/' test_narrow_terminal:rich
 mutate 'a signal that is passed on counts twice' src/core/trainer/signals.c 's/bool passed_on = sender == s->launcher;/bool passed_on = sender < 0;/' test_trainer_signals:forwarded
-mutate 'a metric that is none is used' src/metrics/metric.c 's/\n    LC__IS(m, METRIC, LC_ERR_ARGUMENT);//' test_misuse:wrong_argument
+mutate 'what is not a metric is used' src/metrics/metric.c 's/\n    LC__IS(m, METRIC, LC_ERR_ARGUMENT);//' test_misuse:wrong_argument
 mutate 'a file of options starts no rank' src/core/trainer/start_ranks.c 's/if (!many \&\& o->max_restarts <= 0) return LC_OK;/if (!many) return LC_OK;/' test_launch:a_file_of_options
-mutate 'layers used before their init' src/nn/nn_internal.h 's/if (__builtin_expect(!lc__has_mark(l, LC__MARK_OF(MODULE)), 0)) return/if (!(l)) return/' test_nn:that_are_none
+mutate 'layers used before their init' src/nn/nn_internal.h 's/if (__builtin_expect(!lc__has_mark(l, LC__MARK_OF(MODULE)), 0)) return/if (!(l)) return/' test_nn:not_initialized
 mutate 'hosts that a file names twice' src/launch/mpirun.c 's/if (\*line \&\& !is_there(out, line))/if (*line)/' test_launch:hosts_of_a_file
-mutate 'slots beyond the end of a vtable' src/base/args.c 's/memcpy(to, given, \*(const size_t \*)given)/memcpy(to, given, size)/' test_sizes:vtables
-mutate 'reserved members of operators ignored' src/record/record.c 's/    LC_TRY(lc__reserved_check(op->reserved, "lc_op"));\n//' test_sizes:reserved
-mutate 'reserved members of kernels ignored' src/engine/plan/choose_kernel.c 's/lc__reserved_check(call->kernel->reserved, "lc_kernel")/LC_OK/' test_sizes:reserved
+mutate 'slots beyond the end of a vtable' src/base/args.c 's/memcpy(to, given, \*(const size_t \*)given)/memcpy(to, given, size)/' test_vtable_sizes:vtables
+mutate 'reserved members of operators ignored' src/record/record.c 's/    LC_TRY(lc__reserved_check(op->reserved, "lc_op"));\n//' test_reserved
+mutate 'reserved members of kernels ignored' src/engine/plan/choose_kernel.c 's/lc__reserved_check(call->kernel->reserved, "lc_kernel")/LC_OK/' test_reserved
 }
 
 if [ $list = 0 ]; then

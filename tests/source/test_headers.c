@@ -140,9 +140,7 @@ static const char *const parts[] = {"LC_CALL",
 
 static bool is_part(const char *name)
 {
-    const char *const *p = parts;
-    while (*p && strcmp(*p, name) != 0) p++;
-    return *p || name[strlen(name) - 1] == '_';
+    return is_one_of(name, parts) || name[strlen(name) - 1] == '_';
 }
 
 /* In capitals: of any form. */

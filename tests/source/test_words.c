@@ -20,12 +20,6 @@ typedef struct rule {
     const char *write;
 } rule;
 
-static bool is_one_of(const char *word, const char *const *words)
-{
-    while (*words && strcmp(word, *words) != 0) words++;
-    return *words != NULL;
-}
-
 static bool begins_with_one(const char *at, const char *const *texts)
 {
     for (; *texts; texts++)

@@ -50,6 +50,13 @@ static inline char *read_source(const char *name)
     return text;
 }
 
+/* Whether the word is among `words`, of which the last is NULL. */
+static inline bool is_one_of(const char *word, const char *const *words)
+{
+    while (*words && strcmp(word, *words) != 0) words++;
+    return *words != NULL;
+}
+
 /* Calls `look` with the name in the tree and the text of each file in a folder (or of the one file) whose name has one
  * of the endings ("": it has no dot). */
 static inline void each_source(const char *folder, const char *const *endings, void (*look)(const char *, char *))
@@ -67,8 +74,7 @@ static inline void each_source(const char *folder, const char *const *endings, v
         return;
     }
     const char *base = strrchr(folder, '/'), *dot = strrchr(base ? base : folder, '.');
-    while (*endings && strcmp(dot ? dot : "", *endings) != 0) endings++;
-    if (!*endings) return;
+    if (!is_one_of(dot ? dot : "", endings)) return;
     char *text = read_source(folder);
     look(folder, text);
     free(text);

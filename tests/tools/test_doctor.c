@@ -33,7 +33,7 @@ TEST(the_doctor_shows_the_machine)
     check_says("other devices sim: ");
 }
 
-/* Lists as the kernel makes them. */
+/* Writes a file as the kernel has it below /sys and /proc. */
 static void put(const char *root, const char *path, const char *text)
 {
     char command[1024];

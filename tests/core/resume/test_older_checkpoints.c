@@ -11,6 +11,7 @@
 #include "quiet_options.h"
 #include "scratch.h"
 #include "small_net_results.h"
+#include "sources.h"
 
 #include <lightc/weights.h>
 
@@ -50,18 +51,19 @@ static const lc_module_ops net_ops = {
     .configure_optimizers = configure_optimizers,
 };
 
-static const char *fixture(const char *name, char path[4200])
+enum { ROOM = PATH_MAX + 100 };
+
+static const char *fixture(const char *name, char path[ROOM])
 {
-    const char *source = getenv("LIGHTC_TEST_SOURCE");
-    snprintf(path, 4200, "%s/tests/core/resume/fixtures/%s", source ? source : ".", name);
+    snprintf(path, ROOM, "%s/tests/core/resume/fixtures/%s", source_root(), name);
     return path;
 }
 
-/* What the older version ended with. */
+/* The final weights and metrics of the older version. */
 static void read_older_end(small_net_results *out)
 {
     small_net m = {0};
-    char path[4200];
+    char path[ROOM];
     *out = (small_net_results){.train_loss = 0.954180118514,
                                .val_loss = 1.05117287346,
                                .val_acc = 20.0 / VAL,
@@ -79,7 +81,7 @@ static lc_status continue_training(lc_comm *comm, void *ctx)
 {
     job *j = ctx;
     int n = comm ? lc_comm_size(comm) : 1, rank = comm ? lc_comm_rank(comm) : 0;
-    char path[4200];
+    char path[ROOM];
     small_net m = {0};
     lc_dataloader *train, *val;
     lc_trainer *t;

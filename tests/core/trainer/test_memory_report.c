@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lc_trainer_memory reports of a run in one process: the kinds of memory, and that in mixed precision activations
- * between products have 16 bits. */
+/* lc_trainer_memory after a run in one process: it reports each kind of memory, and less for activations in mixed
+ * precision, where those between products have 16 bits. */
 #include "quiet_options.h"
 #include "test.h"
 
