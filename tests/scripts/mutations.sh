@@ -159,7 +159,7 @@ mutate 'every copy writes its slices' src/tensor/slice.c 's/if (!t->is_slice || 
 mutate 'memory of parameters that moved kept' src/backends/cpu/memory.c 's/128 << 10/1 << 30/' test_launch:formula
 mutate 'a window added to slices twice' src/parallel/reduce/expand_sync.c 's/ \&\& !tree;/;/' test_deterministic:accumulation
 mutate 'gathers of ranks with more chunks missed' src/parallel/reduce/reducer_uneven.c 's/r->uneven = true;/;/' test_deterministic:fewer
-mutate 'values sent before they have come' src/parallel/devices/devices.c 's/(void)!lc__staging_wait(m, d->host->on);//' test_sim_devices
+mutate 'values sent before they have come' src/parallel/devices/devices.c 's/(void)!lc__staging_wait(&d->sent, d->host->on);//' test_sim_devices
 mutate 'gradients that stay on their device' src/parallel/devices/gradients.c 's/(void)!lc__staging_read([^;]*);/;/' test_sim_devices
 mutate 'chunks random by their device' src/parallel/devices/devices.c 's/of_chunks ? d->host->rng.micro_batch : (uint64_t)i/(uint64_t)i/' test_deterministic:ranks_are
 mutate 'statistics of devices not added' src/core/split/chunk_statistics.c 's/if (parts <= 1) return LC_OK;/return LC_OK;/' test_deterministic:ranks_are
