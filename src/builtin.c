@@ -94,7 +94,7 @@ static const lc_pass passes[] = {
     {LC_PHASES, NULL},
 };
 
-const lc__builtins lc__builtin = {
+static const lc__builtins builtins = {
     .host = &host,
     .plugins = &plugins,
     .strategies = strategies,
@@ -105,3 +105,10 @@ const lc__builtins lc__builtin = {
     .operators = operators,
     .passes = passes,
 };
+
+/* Before the constructors of programs, which may call the library. */
+__attribute__((constructor(101))) void lc__provide_builtins(void);
+void lc__provide_builtins(void)
+{
+    lc__builtin = &builtins;
+}

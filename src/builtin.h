@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The built-in components: the backend, strategies, precisions, profilers, loggers, the callbacks that options ask for,
  * operators, and passes of the planner that belong to no peer of a graph. The library knows them by their vtables, and
- * finds them in this table. builtin.c fills it, and is the one file that names them. */
+ * finds them in this table. builtin.c fills it, and is the one file that names them. It hands the table over when the
+ * library is loaded, so that no room needs a symbol of those above it. */
 #ifndef LC_BUILTIN_H
 #define LC_BUILTIN_H
 
@@ -48,6 +49,7 @@ typedef struct lc__builtins {
     const struct lc_pass *passes;         /* of the planner (engine/plan/passes.h) */
 } lc__builtins;
 
-extern const lc__builtins lc__builtin;
+/* Not NULL once constructors have run, as they have when main begins. */
+extern const lc__builtins *lc__builtin;
 
 #endif

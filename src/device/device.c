@@ -13,6 +13,9 @@
 
 enum { MOST = 64, NAME = 32 };
 
+/* In the lowest of the rooms that use it. */
+const lc__builtins *lc__builtin;
+
 /* A device in the list never changes, so that it is used without the lock. */
 static struct {
     pthread_mutex_t lock;
@@ -27,7 +30,7 @@ static _Thread_local const lc_device *chosen;
 
 const lc_device *lc__host_device(void)
 {
-    return lc__builtin.host;
+    return lc__builtin->host;
 }
 
 /* "sim:1" -> "sim" and 1. */
@@ -64,7 +67,7 @@ static lc_status check_index(const lc_backend_ops *ops, int index)
 /* The backend of that name, with the lock held. */
 static lc_status load(const char *kind, const lc_backend_ops **out)
 {
-    *out = lc__builtin.host->ops;
+    *out = lc__builtin->host->ops;
     if (!strcmp(kind, (*out)->name)) return LC_OK;
     for (int i = 0; i < devices.n_loaded; i++) {
         *out = devices.loaded[i];
@@ -98,9 +101,9 @@ lc_status lc__device_find(const char *name, const lc_device **out)
 {
     char kind[NAME];
     int index = 0;
-    *out = lc__builtin.host;
+    *out = lc__builtin->host;
     LC_TRY(split(name, kind, &index));
-    if (!strcmp(kind, lc__builtin.host->ops->name)) return check_index(lc__builtin.host->ops, index);
+    if (!strcmp(kind, lc__builtin->host->ops->name)) return check_index(lc__builtin->host->ops, index);
     pthread_mutex_lock(&devices.lock);
     lc_status status = find(kind, index, out);
     pthread_mutex_unlock(&devices.lock);
@@ -130,7 +133,7 @@ lc_status lc__device_choose(const char *name, const lc_device **out)
 lc_status lc__device_default(const lc_device **out)
 {
     const char *name = getenv("LIGHTC_ACCELERATOR");
-    *out = chosen ? chosen : lc__builtin.host;
+    *out = chosen ? chosen : lc__builtin->host;
     if (chosen || !name || !*name || !strcmp(name, "auto")) return LC_OK;
     lc_status status = lc__device_find(name, out);
     return status < 0 ? lc_fail_context(status, "environment variable LIGHTC_ACCELERATOR") : status;
@@ -164,8 +167,8 @@ static lc_status copy_between(const lc_device *to_on, char *to, const lc_device 
     char middle[1 << 16];
     for (size_t at = 0; at < bytes; at += sizeof middle) {
         size_t n = bytes - at < sizeof middle ? bytes - at : sizeof middle;
-        LC_TRY(lc__device_copy(lc__builtin.host, middle, from_on, from + at, n));
-        LC_TRY(lc__device_copy(to_on, to + at, lc__builtin.host, middle, n));
+        LC_TRY(lc__device_copy(lc__builtin->host, middle, from_on, from + at, n));
+        LC_TRY(lc__device_copy(to_on, to + at, lc__builtin->host, middle, n));
     }
     return LC_OK;
 }

@@ -78,7 +78,7 @@ lc_status lc__device_plugin(const char *name, const lc_backend_ops **out)
     const lc_backend_ops *given = NULL;
     if (!entry)
         (void)lc_fail(status, "liblightc_%s.so is not a backend of lightc: it has no " LC_BACKEND_SYMBOL, name);
-    else if ((given = entry(lc__builtin.plugins)))
+    else if ((given = entry(lc__builtin->plugins)))
         status = lc__backend_take(name, given, out);
     if (status >= 0) return LC_OK;
     dlclose(library);
@@ -87,7 +87,7 @@ lc_status lc__device_plugin(const char *name, const lc_backend_ops **out)
 
 const lc_op *lc__op_find(const char *name)
 {
-    for (const lc_op *const *const *list = lc__builtin.operators; *list; list++)
+    for (const lc_op *const *const *list = lc__builtin->operators; *list; list++)
         for (const lc_op *const *op = *list; *op; op++)
             if (!strcmp((*op)->name, name)) return *op;
     return NULL;

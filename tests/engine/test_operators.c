@@ -11,7 +11,7 @@ enum { MANY = 512 };
 
 static void check_found(const lc_op *op)
 {
-    if (lc__builtin.plugins->find_op(op->name) != op) TEST_FAIL("%s is not found by its name", op->name);
+    if (lc__builtin->plugins->find_op(op->name) != op) TEST_FAIL("%s is not found by its name", op->name);
 }
 
 /* ---- all that are defined ---- */

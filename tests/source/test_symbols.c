@@ -9,6 +9,8 @@
 static const struct {
     const char *name, *section;
 } allowed[] = {
+    {"lc__builtin",
+     ".bss"}, /* the table of builtin.h (src/device/device.c); set when the library is loaded, never again */
     {"lc__current", ".tbss"},  /* the graph that this thread records (src/tensor/host_access.c) */
     {"added_kernels", ".bss"}, /* those of lc_op_add_kernel (src/ops/kernel.c); has a mutex */
     {"chosen", ".tbss"},       /* the device on which this thread makes tensors (src/device/device.c) */

@@ -40,7 +40,7 @@ lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out)
         name = several ? "ddp" : "single_device";
     }
     if (!strcmp(name, "dp")) name = "data_parallel";
-    for (const lc_strategy_ops *const *s = lc__builtin.strategies; *s; s++) {
+    for (const lc_strategy_ops *const *s = lc__builtin->strategies; *s; s++) {
         if (!strcmp((*s)->name, name)) {
             *out = *s;
             return LC_OK;
@@ -54,7 +54,7 @@ lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out)
 lc_status lc_precision_find(const char *name, const lc_precision_ops **out)
 {
     if (!name) name = "32-true";
-    for (const lc__named_precision *p = lc__builtin.precisions; p->name; p++) {
+    for (const lc__named_precision *p = lc__builtin->precisions; p->name; p++) {
         if (!strcmp(p->name, name)) {
             *out = p->ops;
             return LC_OK;
@@ -85,7 +85,7 @@ lc_status lc__precision_take(const char *name, const lc_precision *plugin, lc_pr
 lc_status lc_profiler_new(const char *name, lc_profiler *out)
 {
     LC__NEEDS(name, LC_ERR_ARGUMENT);
-    for (const lc__named_profiler *p = lc__builtin.profilers; p->name; p++)
+    for (const lc__named_profiler *p = lc__builtin->profilers; p->name; p++)
         if (!strcmp(p->name, name)) return p->make(out);
     return unknown(LC_ERR_CONFIG, "profiler", name, "");
 }
@@ -97,7 +97,7 @@ lc_status lc_logger_new(const char *name, lc_logger *out)
     LC__NEEDS(name, LC_ERR_ARGUMENT);
     size_t length = strcspn(name, ":");
     const char *argument = name[length] ? name + length + 1 : NULL;
-    for (const lc__named_logger *l = lc__builtin.loggers; l->name; l++) {
+    for (const lc__named_logger *l = lc__builtin->loggers; l->name; l++) {
         if (strlen(l->name) == length && !strncmp(l->name, name, length)) {
             if (l->make_with) return l->make_with(argument, out);
             if (argument) return lc_fail(LC_ERR_CONFIG, "logger %s takes no argument (found a colon)", l->name);

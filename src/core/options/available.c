@@ -20,13 +20,13 @@ bool lc__option_available(const char *option, lc__str *out)
     names to = {out, 0};
     if (!strcmp(option, "strategy")) {
         add(&to, "auto", NULL);
-        for (const lc_strategy_ops *const *s = lc__builtin.strategies; *s; s++) add(&to, (*s)->name, NULL);
+        for (const lc_strategy_ops *const *s = lc__builtin->strategies; *s; s++) add(&to, (*s)->name, NULL);
     } else if (!strcmp(option, "precision")) {
-        for (const lc__named_precision *p = lc__builtin.precisions; p->name; p++) add(&to, p->name, NULL);
+        for (const lc__named_precision *p = lc__builtin->precisions; p->name; p++) add(&to, p->name, NULL);
     } else if (!strcmp(option, "profiler")) {
-        for (const lc__named_profiler *p = lc__builtin.profilers; p->name; p++) add(&to, p->name, NULL);
+        for (const lc__named_profiler *p = lc__builtin->profilers; p->name; p++) add(&to, p->name, NULL);
     } else if (!strcmp(option, "logger")) {
-        for (const lc__named_logger *l = lc__builtin.loggers; l->name; l++) add(&to, l->name, l->argument);
+        for (const lc__named_logger *l = lc__builtin->loggers; l->name; l++) add(&to, l->name, l->argument);
     }
     return to.n > 0;
 }

@@ -151,7 +151,7 @@ static lc_status take_over(lc_trainer *t)
 static lc_status add_default_callbacks(lc_trainer *t)
 {
     for (int i = 0; i < t->n_callbacks; i++) LC_TRY(lc__check_callback(t, t->callbacks[i])); /* options are resolved */
-    for (lc__default_callback *const *make = lc__builtin.callbacks; *make; make++) {
+    for (lc__default_callback *const *make = lc__builtin->callbacks; *make; make++) {
         lc_callback cb;
         bool wanted = false;
         LC_TRY((*make)(t, &wanted, &cb));

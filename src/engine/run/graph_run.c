@@ -96,7 +96,7 @@ lc_status lc_graph_new_with(lc_graph **out, const lc_graph_args *args)
     g->options = options;
     g->low = options.storage ? options.storage : options.autocast ? options.autocast : LC_BF16;
     g->on = on;
-    g->passes = lc__builtin.passes;
+    g->passes = lc__builtin->passes;
     g->threads = g->options.threads > 0 ? g->options.threads : default_threads(on);
     g->rng.seed = g->options.seed;
     /* Tensors remember graph and generation. A new graph may have the address of a freed one, so its generations must
