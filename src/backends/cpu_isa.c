@@ -7,39 +7,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool machine_has_base(void)
+static bool is_base(const lc__units *u)
 {
+    (void)u;
     return true;
 }
 
 #ifdef LC_ISA_X86
-static bool machine_has_avx2(void)
+static bool has_avx2(const lc__units *u)
 {
-    return lc__units_find().avx2;
+    return u->avx2;
 }
 
-static bool machine_has_avx512(void)
+static bool has_avx512(const lc__units *u)
 {
-    return lc__units_find().avx512;
+    return u->avx512;
 }
 
-static bool machine_has_amx(void)
+static bool has_amx(const lc__units *u)
 {
-    const lc__units u = lc__units_find();
-    return u.avx512 && u.amx_bf16;
+    return u->avx512 && u->amx_bf16;
 }
 #endif
 
 /* Best last. */
 static const struct {
     const lc__isa *isa;
-    bool (*machine_has)(void);
+    bool (*runs_on)(const lc__units *);
 } sets[] = {
-    {&lc__isa_base, machine_has_base},
+    {&lc__isa_base, is_base},
 #ifdef LC_ISA_X86
-    {&lc__isa_avx2, machine_has_avx2},
-    {&lc__isa_avx512, machine_has_avx512},
-    {&lc__isa_amx, machine_has_amx},
+    {&lc__isa_avx2, has_avx2},
+    {&lc__isa_avx512, has_avx512},
+    {&lc__isa_amx, has_amx},
 #endif
 };
 
@@ -47,20 +47,22 @@ static const struct {
 
 const lc__isa *lc__isa_find(const char *name)
 {
+    const lc__units u = lc__units_find();
     for (int i = 0; i < SET_COUNT; i++) {
-        if (!strcmp(name, sets[i].isa->name) && sets[i].machine_has()) return sets[i].isa;
+        if (!strcmp(name, sets[i].isa->name) && sets[i].runs_on(&u)) return sets[i].isa;
     }
     return NULL;
 }
 
 lc_status lc__isa_choose(const lc__isa **out)
 {
+    const lc__units u = lc__units_find();
     const char *wanted = getenv("LIGHTC_ISA");
     char list[64] = "";
     size_t used = 0;
     *out = NULL;
     for (int i = 0; i < SET_COUNT; i++) {
-        if (!sets[i].machine_has()) continue;
+        if (!sets[i].runs_on(&u)) continue;
         if (!wanted || !*wanted || !strcmp(wanted, sets[i].isa->name)) *out = sets[i].isa;
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", sets[i].isa->name);
     }

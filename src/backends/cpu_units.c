@@ -5,7 +5,6 @@
 #include "backends/cpu_units.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #ifdef LC_ISA_X86
 #include <cpuid.h>
@@ -16,9 +15,16 @@ typedef struct words {
     unsigned leaf1[4], leaf7[4], leaf7_1[4]; /* eax, ebx, ecx, edx */
 } words;
 
-static void ask(unsigned leaf, unsigned sub, unsigned out[4])
+/* The host of a virtual machine answers each cpuid, which takes long: none is asked for twice. */
+static words ask(void)
 {
-    if (!__get_cpuid_count(leaf, sub, &out[0], &out[1], &out[2], &out[3])) memset(out, 0, 4 * sizeof *out);
+    words w = {{0}};
+    unsigned last = __get_cpuid_max(0, NULL);
+    if (last >= 1) __cpuid(1, w.leaf1[0], w.leaf1[1], w.leaf1[2], w.leaf1[3]);
+    if (last < 7) return w;
+    __cpuid_count(7, 0, w.leaf7[0], w.leaf7[1], w.leaf7[2], w.leaf7[3]);
+    if (w.leaf7[0] >= 1) __cpuid_count(7, 1, w.leaf7_1[0], w.leaf7_1[1], w.leaf7_1[2], w.leaf7_1[3]);
+    return w;
 }
 
 /* Registers of tiles are larger than what a thread's state has room for, so Linux wants to be asked for them. */
@@ -35,10 +41,7 @@ static bool has(unsigned word, int bit)
 
 lc__units lc__units_find(void)
 {
-    words w;
-    ask(1, 0, w.leaf1);
-    ask(7, 0, w.leaf7);
-    ask(7, 1, w.leaf7_1);
+    const words w = ask();
     __builtin_cpu_init();
     lc__units u = {.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"),
                    .f16c = has(w.leaf1[2], 29)};

@@ -45,38 +45,52 @@ static void FN(conv)(const lc_call *c)
     }
 }
 
-/* dx[n,c,*] = sum over o, k of dy[n,o,*] w[o,c,*] (+ b[c]): every element of dx collects the contributions of the
- * results that it was used for. */
+/* dx[n,c,*] = sum over o, k of dy[n,o,*] w[o,c,*] (+ b[c]): a row of dx collects the contributions of the results that
+ * its elements were used for. */
 static void FN(conv_input_grad)(const lc_call *c)
 {
+    enum { ROW = 32 };
     conv_dims d = dims_of(c->ints, &c->out[0], &c->in[1], &c->in[0]);
     const lc_view *b = &c->in[2];
     const T *dy = c->in[0].data, *w = c->in[1].data;
     T *dx = c->out[0].data;
-    int64_t volume = d.in[0] * d.in[1] * d.in[2], og = d.O / d.groups, cg = d.C / d.groups;
-    for (int64_t i = 0; i < d.N * d.C * volume; i++) {
-        int64_t xw = i % d.in[2], xh = i / d.in[2] % d.in[1], xt = i / d.in[2] / d.in[1] % d.in[0];
-        int64_t ch = i / volume % d.C, n = i / volume / d.C, g = ch / cg;
-        double sum = LC_VEC(T, b, ch, 0.0);
-        for (int64_t kt = 0; kt < d.k[0]; kt++) {
-            int64_t t = xt + d.p[0] - kt * d.d[0];
-            if (t < 0 || t % d.s[0] || t / d.s[0] >= d.out[0]) continue;
-            for (int64_t kh = 0; kh < d.k[1]; kh++) {
-                int64_t h = xh + d.p[1] - kh * d.d[1];
-                if (h < 0 || h % d.s[1] || h / d.s[1] >= d.out[1]) continue;
-                for (int64_t kw = 0; kw < d.k[2]; kw++) {
-                    int64_t v = xw + d.p[2] - kw * d.d[2];
-                    if (v < 0 || v % d.s[2] || v / d.s[2] >= d.out[2]) continue;
-                    const T *from = dy + n * d.yn + g * og * d.yc + t / d.s[0] * d.ys[0] + h / d.s[1] * d.ys[1] +
-                                    v / d.s[2] * d.ys[2];
-                    const T *weight =
-                        w + g * og * d.wo + (ch - g * cg) * d.wc + kt * d.ws[0] + kh * d.ws[1] + kw * d.ws[2];
-                    for (int64_t o = 0; o < og; o++) sum += (double)from[o * d.yc] * (double)weight[o * d.wo];
+    int64_t total = d.N * d.C * d.in[0] * d.in[1], og = d.O / d.groups, cg = d.C / d.groups;
+    for (int64_t i = 0; i < total; i++) {
+        int64_t xh = i % d.in[1], xt = i / d.in[1] % d.in[0], ch = i / d.in[1] / d.in[0] % d.C;
+        int64_t n = i / d.in[1] / d.in[0] / d.C, first = ch / cg * og;
+        for (int64_t x0 = 0; x0 < d.in[2]; x0 += ROW) {
+            double sum[ROW];
+            int64_t nx = d.in[2] - x0 < ROW ? d.in[2] - x0 : ROW;
+            double start = LC_VEC(T, b, ch, 0.0);
+            for (int64_t j = 0; j < nx; j++) sum[j] = start;
+            for (int64_t kt = 0; kt < d.k[0]; kt++) {
+                int64_t t = xt + d.p[0] - kt * d.d[0];
+                if (t < 0 || t % d.s[0] || t / d.s[0] >= d.out[0]) continue;
+                for (int64_t kh = 0; kh < d.k[1]; kh++) {
+                    int64_t h = xh + d.p[1] - kh * d.d[1];
+                    if (h < 0 || h % d.s[1] || h / d.s[1] >= d.out[1]) continue;
+                    for (int64_t kw = 0; kw < d.k[2]; kw++) {
+                        /* dx at x0 + from + m * s was used for y at `at` + m, if that is there. */
+                        int64_t v = x0 + d.p[2] - kw * d.d[2], at = v > 0 ? (v + d.s[2] - 1) / d.s[2] : 0;
+                        int64_t from = at * d.s[2] - v;
+                        int64_t many = from < nx ? (nx - 1 - from) / d.s[2] + 1 : 0;
+                        if (many > d.out[2] - at) many = d.out[2] - at;
+                        const T *row =
+                            dy + n * d.yn + first * d.yc + t / d.s[0] * d.ys[0] + h / d.s[1] * d.ys[1] + at * d.ys[2];
+                        const T *weight =
+                            w + first * d.wo + ch % cg * d.wc + kt * d.ws[0] + kh * d.ws[1] + kw * d.ws[2];
+                        for (int64_t o = 0; o < og; o++) {
+                            double k = (double)weight[o * d.wo];
+                            for (int64_t m = 0; m < many; m++)
+                                sum[from + m * d.s[2]] += (double)row[o * d.yc + m * d.ys[2]] * k;
+                        }
+                    }
                 }
             }
+            T *out = dx + n * d.xn + ch * d.xc + xt * d.xs[0] + xh * d.xs[1] + x0 * d.xs[2];
+            for (int64_t j = 0; j < nx; j++)
+                out[j * d.xs[2]] = (T)(c->accumulate ? sum[j] + (double)out[j * d.xs[2]] : sum[j]);
         }
-        T *out = dx + n * d.xn + ch * d.xc + xt * d.xs[0] + xh * d.xs[1] + xw * d.xs[2];
-        *out = (T)(c->accumulate ? sum + (double)*out : sum);
     }
 }
 

@@ -81,7 +81,7 @@ static const task tasks[] = {
     {"fashion", 6, "sgd", 4, {6, 1, 28, 28}, {6}, 10},
     {"gpt_small", 3, "adamw", 2, {3, 16}, {3, 16}, 11},
     {"lstm", 5, "sgd", 4, {5, 1, 28, 28}, {5}, 10},
-    {"resnet18", 2, "sgd", 4, {2, 3, 32, 32}, {2}, 10},
+    {"resnet18", 2, "sgd", 4, {2, 3, 16, 16}, {2}, 10},
 };
 
 #define MAX_TENSORS 256

@@ -288,7 +288,7 @@ TEST(sharded_has_the_gradients_of_ddp)
 {
     /* A large one. A sanitizer needs long to allocate it: there, only with the number of ranks that share it unevenly.
      */
-    check_sharded_on((job){.model = "fashion", .batch = 12, .accumulate = 1, .steps = 2, .bucket = 4096, .looks = true},
+    check_sharded_on((job){.model = "fashion", .batch = 4, .accumulate = 1, .steps = 2, .bucket = 4096, .looks = true},
                      ROUNDS(1, 3), ROUNDS(1, 2));
     check_sharded((job){
         .model = "gpt_small", .batch = 12, .accumulate = 1, .steps = 2, .bucket = 4096, .clip = 0.5, .looks = true});
