@@ -202,6 +202,7 @@ lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optim
     LC_TRY(lc__precision_check(&f->precision, &f->optimizers));
     if (f->precision.convert_module) LC_TRY(f->precision.convert_module(&f->precision_self, m));
     LC_TRY(check_converted(optimizers, n, f->precision.name));
+    if (n) LC_TRY(lc__module_flatten(lc_module_root(m))); /* what was converted has left its flat buffer */
     for (int i = 0; i < n; i++) LC_TRY(lc__optimizer_sums_in_f32(optimizers[i], false));
     if (f->strategy->setup) LC_TRY(f->strategy->setup(f->strategy_self, f->graph, m, optimizers, n));
     LC_TRY(lc__ranks_optimizers(f->comm, m, &f->optimizers));

@@ -12,7 +12,7 @@ static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "shard
 enum { STRATEGIES = sizeof strategies / sizeof *strategies, MOST_RANKS = 4 };
 
 typedef struct job {
-    const char *strategy, *state_dict_type, *save_to, *resume_from;
+    const char *strategy, *precision, *state_dict_type, *save_to, *resume_from;
     bool accumulates;
     double bucket_cap_mb;
     int overflows; /* 1 + the rank with an overflow in its gradients in step SAVED; 0: none, -1: all */
@@ -89,7 +89,8 @@ static lc_status run(lc_comm *comm, void *ctx)
     LC_TRY(small_net_init(&m, &net_ops, (uint64_t)(1 + rank)));
     lc_optimizer *opt = lc_adamw(&m.base, .lr = 0.02, .eps = 1e-3);
     LC_TRY(loader_of(0, TRAIN, GLOBAL_BATCH / n, true, &l));
-    LC_TRY(lc_fabric_new(&f, .strategy = comm ? j->strategy : NULL, .comm = comm, .state_dict_type = j->state_dict_type,
+    LC_TRY(lc_fabric_new(&f, .strategy = comm ? j->strategy : NULL, .comm = comm, .precision = j->precision,
+                         .state_dict_type = j->state_dict_type,
                          .bucket_cap_mb = j->bucket_cap_mb > 0 ? j->bucket_cap_mb : 0.5, .threads = 1, .seed = 5));
     if (j->overflows)
         f->precision = j->overflows < 0 || j->overflows == rank + 1 ? overflowing : sound, f->precision_self = f;
@@ -153,6 +154,24 @@ TEST(a_loop_on_several_ranks_computes_what_one_computes_and_resumes)
 TEST(a_loop_that_accumulates_computes_what_one_rank_computes)
 {
     check(true);
+}
+
+/* The optimizer is there before its parameters are stored in another type. */
+TEST(converted_parameters_are_accumulated_and_reduced)
+{
+    static job f32, f64;
+    for (int accumulates = 0; accumulates < 2; accumulates++) {
+        f32 = (job){.accumulates = accumulates};
+        f64 = (job){.accumulates = accumulates, .precision = "64-true"};
+        CHECK_OK(run(NULL, &f32));
+        CHECK_OK(run(NULL, &f64));
+        compare(&f32, &f64, 1, false);
+        for (int s = 0; s < STRATEGIES; s++) {
+            f64 = (job){.accumulates = accumulates, .precision = "64-true", .strategy = strategies[s]};
+            CHECK_RANKS("threads", 2, run, &f64);
+            compare(&f32, &f64, 2, false);
+        }
+    }
 }
 
 /* Smaller buckets make more calls and give the same numbers. */
