@@ -13,6 +13,11 @@
 #include <lightc/lightc.h>
 #include <stdlib.h>
 
+#define SCALE_NEEDS                                                                                                    \
+    "it must be from 2^-126 to below 2^128, growth_factor above 1, backoff_factor between 0 and 1, and "               \
+    "growth_interval from "                                                                                            \
+    "1 to 2^24"
+
 typedef struct scaler {
     lc_dtype dtype;
     double growth_factor, backoff_factor;
@@ -20,6 +25,18 @@ typedef struct scaler {
     double first_scale, first_count; /* until the numbers below exist */
     lc_tensor *scale, *unscale, *count;
 } scaler;
+
+/* Its reciprocal is finite, too. */
+static bool is_scale(double v)
+{
+    return v >= (double)FLT_MIN && v <= (double)FLT_MAX;
+}
+
+static bool can_change(double growth_factor, double backoff_factor, int64_t growth_interval)
+{
+    return growth_factor > 1 && growth_factor <= (double)FLT_MAX && backoff_factor > 0 && backoff_factor < 1 &&
+           growth_interval >= 1 && growth_interval <= 1 << 24;
+}
 
 static lc_status set_number(double value, lc_tensor **number)
 {
@@ -133,17 +150,22 @@ static lc_status save_state(void *self, lc_state *state)
 static lc_status load_state(void *self, const lc_state *state)
 {
     scaler *s = self;
-    int64_t count;
-    double scale;
+    int64_t count, interval;
+    double scale, growth, backoff;
     if (!lc_state_find(state, "scale")) return LC_OK;
     LC_TRY(lc_state_get_double(state, "scale", &scale));
     LC_TRY(lc_state_get_int(state, "_growth_tracker", &count));
-    if (!(scale > 0 && scale <= (double)FLT_MAX) || count < 0 || count > 1 << 24)
-        return lc_fail(LC_ERR_FORMAT, "the scale of the loss is %g after %lld updates; it must be positive and finite",
-                       scale, (long long)count);
-    LC_TRY(lc_state_get_double(state, "growth_factor", &s->growth_factor));
-    LC_TRY(lc_state_get_double(state, "backoff_factor", &s->backoff_factor));
-    LC_TRY(lc_state_get_int(state, "growth_interval", &s->growth_interval));
+    LC_TRY(lc_state_get_double(state, "growth_factor", &growth));
+    LC_TRY(lc_state_get_double(state, "backoff_factor", &backoff));
+    LC_TRY(lc_state_get_int(state, "growth_interval", &interval));
+    if (!is_scale(scale) || count < 0 || count > 1 << 24 || !can_change(growth, backoff, interval))
+        return lc_fail(LC_ERR_FORMAT,
+                       "the scale of the loss is %g after %lld updates, with growth_factor %g, backoff_factor %g and "
+                       "growth_interval %lld: " SCALE_NEEDS,
+                       scale, (long long)count, growth, backoff, (long long)interval);
+    s->growth_factor = growth;
+    s->backoff_factor = backoff;
+    s->growth_interval = interval;
     s->first_scale = scale;
     s->first_count = (double)count;
     return s->scale ? set_numbers(s) : LC_OK;
@@ -186,11 +208,10 @@ lc_status lc_mixed_precision_with(lc_precision *out, const lc_mixed_precision_ar
     if (a.dtype != LC_F16)
         return lc_fail(LC_ERR_ARGUMENT, "mixed precision: dtype is %s; it must be LC_F16 or LC_BF16",
                        lc_dtype_name(a.dtype));
-    if (!(a.init_scale > 0 && a.init_scale <= (double)FLT_MAX) || !(a.growth_factor > 1) ||
-        !(a.backoff_factor > 0 && a.backoff_factor < 1) || a.growth_interval < 1 || a.growth_interval > 1 << 24)
+    if (!is_scale(a.init_scale) || !can_change(a.growth_factor, a.backoff_factor, a.growth_interval))
         return lc_fail(LC_ERR_ARGUMENT,
-                       "the scale of a loss needs init_scale above 0, growth_factor above 1, backoff_factor between 0 "
-                       "and 1, and growth_interval from 1 to 2^24, not %g, %g, %g and %lld",
+                       "the scale of the loss is to begin with init_scale %g, growth_factor %g, backoff_factor %g and "
+                       "growth_interval %lld: " SCALE_NEEDS,
                        a.init_scale, a.growth_factor, a.backoff_factor, (long long)a.growth_interval);
     scaler *s = NULL;
     LC_TRY(new_scaler(&a, &s));

@@ -9,7 +9,7 @@ enum { EPOCHS = 3, INTERVAL = 4, MOST = 64 };
 typedef struct run {
     const char *root, *strategy, *devices, *ckpt_path, *precision; /* precision NULL: a short growth_interval */
     int64_t stop_after, accumulate;
-    bool deterministic, lbfgs;
+    bool deterministic, lbfgs, one_sample;
 } run;
 
 typedef struct outcome {
@@ -68,7 +68,7 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     if (lc_trainer_is_accumulating(self->trainer)) return LC_OK;
     int k = m->out->n++;
     if (m->precision.self) LC_TRY(lc_precision_scale(&m->precision, &m->out->scale[k]));
-    LC_TRY(lc_item(o->loss, &m->out->loss[k]));
+    if (o->loss) LC_TRY(lc_item(o->loss, &m->out->loss[k]));
     return die_after(self->trainer, m->r->stop_after);
 }
 
@@ -82,7 +82,7 @@ static lc_status train(lc_comm *comm, const run *r, outcome *out)
     lc_dataloader *loader;
     lc_trainer *t;
     memset(out, 0, sizeof *out);
-    LC_TRY(loader_of(0, SAMPLES, comm ? 8 : 16, true, &loader));
+    LC_TRY(loader_of(0, r->one_sample ? 1 : SAMPLES, comm ? 8 : 16, true, &loader));
     lc_module_init(&m.base, &ops, 3);
     add_layers(&m.base, LC_F32, &m.w1, &m.w2);
     lc_trainer_options opt = quiet_options(comm);
@@ -160,6 +160,21 @@ TEST(every_strategy_has_the_scale)
             outcome_of(&r, &o);
             check_scales(&o, EPOCHS * SAMPLES / 16);
         }
+}
+
+/* One rank of two never has a loss to scale; both apply the same gradients. */
+TEST(a_rank_without_samples_has_the_scale)
+{
+    static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3"};
+    for (int i = 0; i < 8; i++) {
+        run r = {.root = fresh_dir("few"), .deterministic = i % 2, .one_sample = true};
+        outcome one, two;
+        outcome_of(&r, &one);
+        r.strategy = strategies[i / 2];
+        outcome_of(&r, &two);
+        for (int k = 0; k < N1; k++) CHECK_NEAR(one.w1[k], two.w1[k], 1e-5);
+        for (int k = 0; k < N2; k++) CHECK_NEAR(one.w2[k], two.w2[k], 1e-5);
+    }
 }
 
 TEST(a_resumed_run_has_the_scale)
@@ -324,10 +339,42 @@ TEST(manual_updates_change_the_scale)
     }
 }
 
+/* Of a checkpoint: with any of these, no update would be applied, or the scale would only grow. */
+TEST(wrong_numbers_of_a_state)
+{
+    static const struct {
+        const char *name;
+        double value;
+    } wrong[] = {{"scale", 0},          {"scale", -1},          {"scale", 1e-60},        {"scale", 1e-45},
+                 {"scale", INFINITY},   {"growth_factor", 1},   {"growth_factor", -2},   {"backoff_factor", 0},
+                 {"backoff_factor", 2}, {"growth_interval", 0}, {"growth_interval", -5}, {"_growth_tracker", -1}};
+    lc_precision p;
+    double scale;
+    CHECK_OK(lc_mixed_precision(&p, .init_scale = 1024));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        lc_state *state;
+        CHECK_OK(lc_state_new(&state));
+        CHECK_OK(p.ops->save_state(p.self, state));
+        CHECK_OK(p.ops->load_state(p.self, state));
+        if (strstr(wrong[i].name, "interval") || *wrong[i].name == '_')
+            CHECK_OK(lc_state_set_int(state, wrong[i].name, (int64_t)wrong[i].value));
+        else
+            CHECK_OK(lc_state_set_double(state, wrong[i].name, wrong[i].value));
+        CHECK_STATUS(p.ops->load_state(p.self, state), LC_ERR_FORMAT);
+        CHECK_CONTAINS(lc_error_message(), "growth_interval from 1 to 2^24");
+        lc_state_free(state);
+    }
+    CHECK_OK(lc_precision_scale(&p, &scale));
+    CHECK_NEAR(scale, 1024, 0);
+    p.ops->teardown(p.self);
+}
+
 TEST(wrong_numbers)
 {
     lc_precision p;
     CHECK_STATUS(lc_mixed_precision(&p, .init_scale = 0), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_mixed_precision(&p, .init_scale = 1e-45), LC_ERR_ARGUMENT); /* its reciprocal is infinite */
+    CHECK_STATUS(lc_mixed_precision(&p, .init_scale = 1e39), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_mixed_precision(&p, .growth_factor = 0), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_mixed_precision(&p, .backoff_factor = 0), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_mixed_precision(&p, .backoff_factor = 1), LC_ERR_ARGUMENT);

@@ -49,6 +49,7 @@ static lc_status closure_run(lc_closure *c)
     LC_TRY(lc__batch_norms_end(t, false));
     if (t->accumulating && !t->strategy->syncs_every_backward) return LC_OK;
     lc__peers_before_backward(t->graph);
+    lc__scale_no_loss(t);
     return lc__sync_gradients(t); /* other ranks may have a loss */
 }
 

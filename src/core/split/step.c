@@ -8,6 +8,8 @@
 #include "data/batch_slice.h"
 #include "record/graph_impl.h"
 
+#include <lightc/ops_math.h>
+
 static lc_status not_a_loss(const lc_tensor *t)
 {
     char shape[96];
@@ -44,6 +46,12 @@ lc_tensor *lc__scaled_loss(lc_trainer *t, lc_tensor *loss)
     loss = t->precision.scale_loss(t->precision_self, loss);
     lc__device_parts_unscale(t);
     return loss;
+}
+
+void lc__scale_no_loss(lc_trainer *t)
+{
+    if (t->precision.scale_loss && !t->graph->unscale)
+        t->precision.scale_loss(t->precision_self, lc_full_at(0, LC_F32, 0, NULL, LC_HERE));
 }
 
 lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss)

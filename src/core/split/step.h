@@ -20,6 +20,9 @@ lc_optimizer *lc__closure_optimizer(const lc_closure *c);   /* NULL: there is no
 lc_status lc__run_training_step(lc_closure *c) LC_MUST_USE; /* of c->batch; sets c->loss */
 lc_status lc__closure_zero_grad(lc_closure *c) LC_MUST_USE;
 lc_tensor *lc__scaled_loss(lc_trainer *t, lc_tensor *loss); /* as the precision wants it */
+/* Before a sync in which other ranks may have a loss and this one has none: its updates take the scale out of what they
+ * get, as those of the others do. */
+void lc__scale_no_loss(lc_trainer *t);
 lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss) LC_MUST_USE;
 
 #endif
