@@ -114,6 +114,13 @@ static double compose_least_scale(void *self, const lc_field *in, uint64_t key)
     return c->parts[0].ops->least_scale(c->parts[0].self, in, lc_random_key(key, 0));
 }
 
+static void compose_reads(void *self, const lc_field *in, uint64_t key, lc_box *part)
+{
+    compose *c = self;
+    if (c->n && LC__SLOT(c->parts[0].ops, reads))
+        c->parts[0].ops->reads(c->parts[0].self, in, lc_random_key(key, 0), part);
+}
+
 static void compose_free(void *self)
 {
     compose *c = self;
@@ -123,7 +130,7 @@ static void compose_free(void *self)
 
 static const lc_transform_ops compose_ops = {
     LC_TRANSFORM_OPS_INIT,           .name = "compose",    .describe = compose_describe,       .apply = compose_apply,
-    .scratch_size = compose_scratch, .free = compose_free, .least_scale = compose_least_scale,
+    .scratch_size = compose_scratch, .free = compose_free, .least_scale = compose_least_scale, .reads = compose_reads,
 };
 
 lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *out)
