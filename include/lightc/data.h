@@ -233,6 +233,10 @@ typedef struct lc_transform_ops {
     /* Which part of the picture `in`, of at least one pixel, apply reads; what is outside of it may then be anything,
      * which saves decoding it. `part` is the whole picture before. Default: all of it. */
     void (*reads)(void *self, const lc_field *in, uint64_t key, lc_box *part);
+    /* As apply, for a `dst` that is not read soon, since it is a large sample of a batch: it may be written past the
+     * caches. Default: apply. */
+    lc_status (*apply_streaming)(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                                 uint64_t key, void *scratch);
 } lc_transform_ops;
 
 #define LC_TRANSFORM_OPS_INIT .size = sizeof(lc_transform_ops)

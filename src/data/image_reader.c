@@ -197,7 +197,7 @@ static lc_status transform(const lc__image_source *from, lc__image_reader *r, co
     LC_TRY(lc__grow(&r->scratch, &r->cap_scratch, 0, lc__transform_scratch(t, own) + 63, "the transform of a picture"));
     void *scratch = (void *)(((uintptr_t)r->scratch + 63) & ~(uintptr_t)63);
     int64_t start = lc__now_ns();
-    lc_status status = t->ops->apply(t->self, own, pixels, &from->x, out, key, scratch);
+    lc_status status = lc__transform_apply(t, own, pixels, &from->x, out, key, scratch);
     add_time(&r->transform_ns, &start);
     if (status > 0)
         return lc_fail(LC_ERR_USER, "transform '%s' returned \"%s\", which it cannot", t->ops->name,

@@ -107,4 +107,46 @@ TEST(a_chain_reads_what_its_first_part_reads)
     CHECK_OK(lc_transform_compose(0, steps, &all));
     CHECK_NEAR(share_read(all), 1, 1e-9);
 }
+
+/* ---- streaming ---- */
+
+/* The same sample, at addresses that vectors may be stored to and at others. */
+static void same_sample(lc_transform t, const lc_field *in)
+{
+    lc_field out = {0};
+    CHECK_OK(t.ops->describe(t.self, in, &out));
+    const size_t bytes = lc_field_bytes(&out);
+    CHECK(t.ops->apply_streaming && bytes <= MOST);
+    for (size_t at = 0; at < 64; at += 4) {
+        CHECK_OK(t.ops->apply(t.self, in, picture, &out, want, 5, scratch));
+        memset(got, 0, sizeof got);
+        CHECK_OK(t.ops->apply_streaming(t.self, in, picture, &out, got + at, 5, scratch));
+        CHECK(!memcmp(want, got + at, bytes));
+    }
+    lc_transform_release(&t);
+}
+
+TEST(large_samples_are_the_same)
+{
+    static const double mean[] = {0.4, 0.5, 0.6}, std[] = {0.2, 0.3, 0.4};
+    lc_transform steps[2], t;
+    draw();
+    for (int64_t width = W - 9; width <= W; width++)
+        for (int layout = 0; layout < 2; layout++) {
+            lc_field in = field(H - 1, width);
+            in.layout = layout ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
+            CHECK_OK(lc_transform_normalize(3, mean, std, &t));
+            same_sample(t, &in);
+            CHECK_OK(lc_transform_normalize(1, mean, std, &t));
+            same_sample(t, &in);
+            CHECK_OK(lc_transform_horizontal_flip(1, &steps[0]));
+            CHECK_OK(lc_transform_normalize(3, mean, std, &steps[1]));
+            CHECK_OK(lc_transform_compose(2, steps, &t));
+            same_sample(t, &in);
+            CHECK_OK(lc_transform_normalize(3, mean, std, &steps[0]));
+            CHECK_OK(lc_transform_horizontal_flip(1, &steps[1]));
+            CHECK_OK(lc_transform_compose(2, steps, &t));
+            same_sample(t, &in);
+        }
+}
 TEST_MAIN
