@@ -91,7 +91,7 @@ static lc_status measure_pictures(const bench *b, const kind *k, const char *fol
     lc_dataset *data;
     lc_dataloader *loader;
     bench_bytes *files = calloc((size_t)n, sizeof *files);
-    uint8_t *pixels = malloc(3 * (size_t)k->width * (size_t)k->height);
+    uint8_t *pixels = malloc(bench_picture_room(k->width, k->height));
     if (!files || !pixels) return lc_fail(LC_ERR_MEMORY, "out of memory");
     LC_TRY(bench_pictures_read(folder, n, files));
     for (int i = 0; i < n; i++) bytes += (double)files[i].n / n;
