@@ -91,7 +91,7 @@ static lc_status measure_pictures(const bench *b, const kind *k, const char *fol
     lc_dataset *data;
     lc_dataloader *loader;
     bench_bytes *files = calloc((size_t)n, sizeof *files);
-    uint8_t *pixels = malloc(3 * (size_t)k->width * (size_t)k->height);
+    uint8_t *pixels = malloc(bench_picture_room(k->width, k->height));
     if (!files || !pixels) return lc_fail(LC_ERR_MEMORY, "out of memory");
     LC_TRY(bench_pictures_read(folder, n, files));
     for (int i = 0; i < n; i++) bytes += (double)files[i].n / n;
@@ -120,7 +120,7 @@ static lc_status measure_pictures(const bench *b, const kind *k, const char *fol
 
 /* ---- tokens ---- */
 
-enum { WINDOW = 1024, TOKENS = 16 << 20, BATCHES = 512, SLOTS = 4, COPIED = 2 * BATCH * WINDOW * 8 };
+enum { WINDOW = 1024, TOKENS = 16 << 20, BATCHES = 512, COPIED = 2 * BATCH * WINDOW * 8 };
 
 static lc_status write_tokens(const char *path)
 {
@@ -135,39 +135,41 @@ static lc_status write_tokens(const char *path)
     return fclose(f) == 0 ? LC_OK : lc_fail(LC_ERR_IO, "cannot write %s", path);
 }
 
-/* Seconds to copy the bytes of a batch, row by row from random places, into one slot after the other. */
-static double copy_batches(const uint8_t *from, size_t n, uint8_t *slots, int batches)
+/* Seconds to copy what a batch has from an array of its type: windows from random places and the targets after them, to
+ * where the batch before was, since a loader without workers has memory for one. */
+static double copy_batches(const int64_t *from, int64_t *batch, int batches)
 {
-    enum { ROW = WINDOW * 8 };
     uint64_t z = 1;
     double start = bench_now();
     for (int i = 0; i < batches; i++)
-        for (int at = 0; at < COPIED; at += ROW) {
+        for (int64_t at = 0; at < BATCH * WINDOW; at += WINDOW) {
             z = z * 6364136223846793005u + 1442695040888963407u;
-            memcpy(slots + (size_t)(i % SLOTS) * COPIED + at, from + (z >> 33) % (n - ROW), ROW);
+            const int64_t *window = from + (z >> 33) % (TOKENS - WINDOW);
+            memcpy(batch + at, window, WINDOW * sizeof *batch);
+            memcpy(batch + BATCH * WINDOW + at, window + 1, WINDOW * sizeof *batch);
         }
-    __asm__ volatile("" ::"r"(slots) : "memory");
+    __asm__ volatile("" ::"r"(batch) : "memory");
     return (bench_now() - start) / batches;
 }
 
 static lc_status measure_tokens(const bench *b, const char *path)
 {
     const int64_t batches = b->steps ? b->steps : BATCHES;
-    const size_t room = (size_t)TOKENS * 4;
+    const size_t room = TOKENS * sizeof(int64_t);
     double own[ROUNDS], floor[ROUNDS];
     lc_array_file *f;
     lc_dataset *data;
     lc_dataloader *loader;
-    uint8_t *from = malloc(room), *slots = malloc((size_t)SLOTS * COPIED);
-    if (!from || !slots) return lc_fail(LC_ERR_MEMORY, "out of memory");
+    int64_t *from = malloc(room), *batch = malloc(COPIED);
+    if (!from || !batch) return lc_fail(LC_ERR_MEMORY, "out of memory");
     memset(from, 1, room);
-    memset(slots, 1, (size_t)SLOTS * COPIED);
+    memset(batch, 1, COPIED);
     LC_TRY(lc_array_file_open(path, &f));
     LC_TRY(lc_file_windows_new(f, &data, .window = WINDOW, .random = BATCH * batches));
     LC_TRY(lc_dataloader_new(&loader, .dataset = data, .batch_size = BATCH));
     LC_TRY(read_epoch(loader, 0, 0, &own[0])); /* warms up */
     for (int r = 0; r < ROUNDS; r++) {
-        floor[r] = copy_batches(from, room, slots, (int)batches);
+        floor[r] = copy_batches(from, batch, (int)batches);
         LC_TRY(read_epoch(loader, r + 1, 0, &own[r]));
     }
     double t = BATCH * bench_median(own, ROUNDS), copy = bench_median(floor, ROUNDS);
@@ -177,7 +179,7 @@ static lc_status measure_tokens(const bench *b, const char *path)
     lc_dataset_unref(data);
     lc_array_file_close(f);
     free(from);
-    free(slots);
+    free(batch);
     return LC_OK;
 }
 

@@ -12,7 +12,7 @@
 
 typedef struct arguments {
     const char *data, *num_workers;
-    int64_t batch_size, height, width, cache_mib;
+    int64_t batch_size, height, width, cache_bytes;
     double lr;
 } arguments;
 
@@ -22,7 +22,7 @@ static const lc_option options[] = {
     LC_OPTION(arguments, height, LC_OPTION_INT, 8, 4096, "to which pictures are resized"),
     LC_OPTION(arguments, width, LC_OPTION_INT, 8, 4096, "to which pictures are resized"),
     LC_OPTION(arguments, num_workers, LC_OPTION_TEXT, 0, 0, "threads that decode, or auto"),
-    LC_OPTION(arguments, cache_mib, LC_OPTION_INT, 0, 1e9, "memory for files that were read, in MiB"),
+    LC_OPTION(arguments, cache_bytes, LC_OPTION_SIZE, 0, 0, "memory for files that were read, as 2GiB"),
     LC_OPTION(arguments, lr, LC_OPTION_FLOAT, 0, 1e3, "learning rate of Adam"),
 };
 
@@ -100,7 +100,7 @@ static lc_status load(const arguments *a, const char *part, bool train, uint64_t
     int n = 0;
     snprintf(dir, sizeof dir, "%s/%s", a->data, part);
     LC_TRY(lc_image_folder_new(dir, &pictures, .height = a->height, .width = a->width, .on_error = LC_IMAGE_SKIP,
-                               .cache_bytes = a->cache_mib << 20));
+                               .cache_bytes = a->cache_bytes));
     *classes = lc_image_classes(pictures);
     if (train) LC_TRY(lc_transform_random_crop(a->height, a->width, &steps[n++], .padding = LC_DIMS(a->height / 8)));
     if (train) LC_TRY(lc_transform_horizontal_flip(0.5, &steps[n++]));

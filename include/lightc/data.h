@@ -206,6 +206,11 @@ LC_API lc_status lc_dataset_concat(lc_dataset *const *parts, int n, lc_dataset *
 
 /* ================================================ transforms ================================================== */
 
+/* A part of a picture: from row `top` and column `left` on. */
+typedef struct lc_box {
+    int64_t top, left, height, width;
+} lc_box;
+
 /* A transform changes one field of a sample. It is a pure function of the sample and its key.
  * To add one to lightc: src/data/transforms, and its constructor in transforms.h. */
 typedef struct lc_transform_ops {
@@ -225,6 +230,13 @@ typedef struct lc_transform_ops {
     /* How far a picture may be reduced before this transform without being enlarged by it: a factor of its sides, from
      * 0 to 1. For lc_image_args.fast_scale. Default: 1. */
     double (*least_scale)(void *self, const lc_field *in, uint64_t key);
+    /* Which part of the picture `in`, of at least one pixel, apply reads; what is outside of it may then be anything,
+     * which saves decoding it. `part` is the whole picture before. Default: all of it. */
+    void (*reads)(void *self, const lc_field *in, uint64_t key, lc_box *part);
+    /* As apply, for a `dst` that is not read soon, since it is a large sample of a batch: it may be written past the
+     * caches. Default: apply. */
+    lc_status (*apply_streaming)(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                                 uint64_t key, void *scratch);
 } lc_transform_ops;
 
 #define LC_TRANSFORM_OPS_INIT .size = sizeof(lc_transform_ops)

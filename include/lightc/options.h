@@ -57,6 +57,8 @@ typedef enum lc_option_kind {
     LC_OPTION_INT32,    /* int */
     LC_OPTION_FLOAT32,  /* float */
     LC_OPTION_COUNT,    /* int64_t; true is 1, as is the bare name; false is 0 */
+    LC_OPTION_SIZE, /* int64_t, in bytes: "512MiB", "1.5GiB" (also KiB and TiB; K, M, G and T mean the same), or bytes;
+                       "none" is 0 */
 } lc_option_kind;
 
 typedef struct lc_option {

@@ -28,6 +28,16 @@ lc_status lc__transform_check(const lc_transform *t)
                                              : lc_fail(LC_ERR_ARGUMENT, "transform: the ops lack describe or apply");
 }
 
+/* A batch of samples that are as large does not stay in a second-level cache. */
+enum { STREAMED = 1 << 17 };
+
+lc_status lc__transform_apply(const lc_transform *t, const lc_field *in, const void *src, const lc_field *out,
+                              void *dst, uint64_t key, void *scratch)
+{
+    const bool streams = LC__SLOT(t->ops, apply_streaming) && lc_field_bytes(out) >= STREAMED;
+    return (streams ? t->ops->apply_streaming : t->ops->apply)(t->self, in, src, out, dst, key, scratch);
+}
+
 /* ---- compose ---- */
 
 typedef struct compose {
@@ -81,10 +91,9 @@ static size_t compose_scratch(void *self, const lc_field *in)
     return 2 * value + scratch;
 }
 
-static lc_status compose_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
-                               uint64_t key, void *scratch)
+static lc_status run_parts(compose *c, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                           uint64_t key, void *scratch, bool streams)
 {
-    compose *c = self;
     size_t value, own;
     if (c->n == 0) {
         memcpy(dst, src, lc_field_bytes(out));
@@ -97,14 +106,28 @@ static lc_status compose_apply(void *self, const lc_field *in, const void *src, 
     for (int i = 0; i < c->n; i++) {
         lc_field next = {0};
         LC_TRY(c->parts[i].ops->describe(c->parts[i].self, &at, &next));
-        void *to = i + 1 == c->n ? dst : turn[i & 1];
-        lc_status status =
-            c->parts[i].ops->apply(c->parts[i].self, &at, src, &next, to, lc_random_key(key, (uint64_t)i), rest);
-        if (status < 0) return lc_fail_context(status, "transform '%s'", c->parts[i].ops->name);
+        const lc_transform_ops *ops = c->parts[i].ops;
+        const bool last = i + 1 == c->n, past = last && streams && LC__SLOT(ops, apply_streaming);
+        void *to = last ? dst : turn[i & 1];
+        lc_status status = (past ? ops->apply_streaming : ops->apply)(c->parts[i].self, &at, src, &next, to,
+                                                                      lc_random_key(key, (uint64_t)i), rest);
+        if (status < 0) return lc_fail_context(status, "transform '%s'", ops->name);
         src = to;
         at = next;
     }
     return LC_OK;
+}
+
+static lc_status compose_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                               uint64_t key, void *scratch)
+{
+    return run_parts(self, in, src, out, dst, key, scratch, false);
+}
+
+static lc_status compose_apply_streaming(void *self, const lc_field *in, const void *src, const lc_field *out,
+                                         void *dst, uint64_t key, void *scratch)
+{
+    return run_parts(self, in, src, out, dst, key, scratch, true);
 }
 
 static double compose_least_scale(void *self, const lc_field *in, uint64_t key)
@@ -112,6 +135,13 @@ static double compose_least_scale(void *self, const lc_field *in, uint64_t key)
     compose *c = self;
     if (!c->n || !LC__SLOT(c->parts[0].ops, least_scale)) return 1;
     return c->parts[0].ops->least_scale(c->parts[0].self, in, lc_random_key(key, 0));
+}
+
+static void compose_reads(void *self, const lc_field *in, uint64_t key, lc_box *part)
+{
+    compose *c = self;
+    if (c->n && LC__SLOT(c->parts[0].ops, reads))
+        c->parts[0].ops->reads(c->parts[0].self, in, lc_random_key(key, 0), part);
 }
 
 static void compose_free(void *self)
@@ -122,8 +152,15 @@ static void compose_free(void *self)
 }
 
 static const lc_transform_ops compose_ops = {
-    LC_TRANSFORM_OPS_INIT,           .name = "compose",    .describe = compose_describe,       .apply = compose_apply,
-    .scratch_size = compose_scratch, .free = compose_free, .least_scale = compose_least_scale,
+    LC_TRANSFORM_OPS_INIT,
+    .name = "compose",
+    .describe = compose_describe,
+    .apply = compose_apply,
+    .scratch_size = compose_scratch,
+    .free = compose_free,
+    .least_scale = compose_least_scale,
+    .reads = compose_reads,
+    .apply_streaming = compose_apply_streaming,
 };
 
 lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *out)
@@ -188,8 +225,9 @@ static lc_status transformed_get(void *self, int64_t index, uint64_t key, void *
     to[d->field] = scratch;
     LC_TRY(lc_dataset_get(d->parent, index, key, to, (char *)scratch + d->value + d->own));
     const int64_t start = d->measures ? lc__now_ns() : 0;
-    lc_status status = d->t.ops->apply(d->t.self, &d->parent->spec.fields[d->field], scratch, &d->spec.fields[d->field],
-                                       out[d->field], lc_random_key_name(key, "transform"), (char *)scratch + d->value);
+    lc_status status =
+        lc__transform_apply(&d->t, &d->parent->spec.fields[d->field], scratch, &d->spec.fields[d->field], out[d->field],
+                            lc_random_key_name(key, "transform"), (char *)scratch + d->value);
     if (start) atomic_fetch_add_explicit(&d->ns, lc__now_ns() - start, memory_order_relaxed);
     if (status < 0) return lc_fail_context(status, "transform '%s'", d->t.ops->name);
     return LC_OK;

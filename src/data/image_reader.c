@@ -101,20 +101,33 @@ lc_field lc__image_field(int64_t height, int64_t width)
     return (lc_field){.name = "x", .dtype = LC_U8, .layout = LC_CHANNELS_LAST, .ndim = 3, .shape = {3, height, width}};
 }
 
-/* What a decoder asks about the size of a file. */
-typedef struct scale_question {
+/* What a decoder asks about, once it knows the size of a picture. */
+typedef struct question {
     const lc__image_source *from;
     uint64_t key;
-} scale_question;
+} question;
 
 static double least_scale(void *ctx, int64_t height, int64_t width)
 {
-    const scale_question *q = ctx;
+    const question *q = ctx;
     const lc__image_source *from = q->from;
     if (from->resizes) return fmax((double)from->height / (double)height, (double)from->width / (double)width);
     const lc_field own = lc__image_field(height, width);
     if (!from->transform.ops || !LC__SLOT(from->transform.ops, least_scale)) return 1;
     return from->transform.ops->least_scale(from->transform.self, &own, q->key);
+}
+
+static lc_box reads(void *ctx, int64_t height, int64_t width)
+{
+    const question *q = ctx;
+    const lc_transform *t = &q->from->transform;
+    const lc_field own = lc__image_field(height, width);
+    const lc_box all = {.height = height, .width = width};
+    if (q->from->resizes || !t->ops || !LC__SLOT(t->ops, reads)) return all;
+    lc_box part = all;
+    t->ops->reads(t->self, &own, q->key, &part);
+    part = lc__box_within(part, all);
+    return part.height > 0 && part.width > 0 ? part : all;
 }
 
 /* Adds the time since *start, and begins again. */
@@ -128,11 +141,12 @@ static void add_time(int64_t *to, int64_t *start)
 lc_status lc__image_reader_decode(const lc__image_source *from, lc__image_reader *r, int64_t i, uint64_t key,
                                   uint8_t *into)
 {
-    scale_question question = {from, key};
+    question about = {from, key};
     lc__image_file file = {.max_pixels = from->args.max_pixels,
                            .exif_transpose = from->args.exif_transpose,
                            .least_scale = from->args.fast_scale ? least_scale : NULL,
-                           .ctx = &question};
+                           .reads = reads,
+                           .ctx = &about};
     int64_t start = lc__now_ns();
     LC_TRY(read_file(from, r, i, &file));
     add_time(&r->read_ns, &start);
@@ -183,7 +197,7 @@ static lc_status transform(const lc__image_source *from, lc__image_reader *r, co
     LC_TRY(lc__grow(&r->scratch, &r->cap_scratch, 0, lc__transform_scratch(t, own) + 63, "the transform of a picture"));
     void *scratch = (void *)(((uintptr_t)r->scratch + 63) & ~(uintptr_t)63);
     int64_t start = lc__now_ns();
-    lc_status status = t->ops->apply(t->self, own, pixels, &from->x, out, key, scratch);
+    lc_status status = lc__transform_apply(t, own, pixels, &from->x, out, key, scratch);
     add_time(&r->transform_ns, &start);
     if (status > 0)
         return lc_fail(LC_ERR_USER, "transform '%s' returned \"%s\", which it cannot", t->ops->name,

@@ -9,7 +9,7 @@
 #ifndef LC_IMAGE_IMAGE_H
 #define LC_IMAGE_IMAGE_H
 
-#include <lightc/status.h>
+#include <lightc/data.h>
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +24,9 @@ typedef struct lc__image_file {
     /* How far the picture may be reduced: a factor of its sides, asked for its size in the file; NULL: not at all. Only
      * JPEG has a cheap way, to 1/2, 1/4 and 1/8. */
     double (*least_scale)(void *ctx, int64_t height, int64_t width);
+    /* Which part of the decoded picture is looked at, asked for its size: pixels outside of it may be left out. It has
+     * at least one pixel. NULL: all of them. Only JPEG has a cheap way. */
+    lc_box (*reads)(void *ctx, int64_t height, int64_t width);
     void *ctx;
 } lc__image_file;
 

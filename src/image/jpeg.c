@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JPEG by libjpeg (libjpeg-turbo), with its defaults, which are Pillow's: the exact DCT and smooth upsampling.
+/* JPEG by libjpeg-turbo, with its defaults, which are Pillow's: the exact DCT and smooth upsampling. If only a part of
+ * a picture is looked at, only its pixels are computed; the bytes before it have to be read all the same.
  *
  * libjpeg reports an error by a function that must not return: it jumps back to `decode`, and everything that the
  * library has allocated is freed in one place. All of it is in the struct `run` of one call, so threads share nothing.
  * Damage inside the data of a picture is a warning in libjpeg, and ignored, as Pillow does; a file that ends early is
- * an error. */
+ * an error, also after the part. */
 #include "image/image.h"
 
 #include <setjmp.h>
@@ -17,6 +18,9 @@
 /* A progressive file of some kilobytes can ask for a million passes over a large picture. No encoder writes 100. */
 #define MOST_SCANS 500
 #define EXIF       (JPEG_APP0 + 1)
+
+#define BESIDE      2  /* columns: smooth upsampling mixes colors with those of the next one that is stored */
+#define LEAST_WIDTH 32 /* columns that are worth a crop, and enough for each way of upsampling */
 
 typedef struct run {
     struct jpeg_decompress_struct d;
@@ -105,19 +109,73 @@ static void cmyk_to_rgb(const uint8_t *from, uint8_t *to, int64_t n)
     }
 }
 
-static lc_status read_rows(run *r, lc__image *image)
+/* ---- rows ---- */
+
+/* Has only the columns of the part decoded, and what smooth upsampling needs next to them; returns the first that is
+ * decoded. A reduced picture keeps all, since libjpeg-turbo 2 miscounts its stored colors. */
+static int64_t crop_columns(run *r, const lc_box *part)
 {
-    bool cmyk = r->d.out_color_space == JCS_CMYK;
-    const size_t stride = 3 * (size_t)image->width;
-    JSAMPARRAY inks = NULL;
-    if (cmyk) inks = r->d.mem->alloc_sarray((j_common_ptr)&r->d, JPOOL_IMAGE, r->d.output_width * 4, 1);
-    while (r->d.output_scanline < r->d.output_height) {
-        JSAMPROW row = image->pixels + r->d.output_scanline * stride;
-        jpeg_read_scanlines(&r->d, cmyk ? inks : &row, 1);
-        if (cmyk) cmyk_to_rgb(inks[0], row, image->width);
+    const int64_t end = part->left + part->width + BESIDE, most = r->d.output_width;
+    JDIMENSION first = (JDIMENSION)(part->left > BESIDE ? part->left - BESIDE : 0);
+    JDIMENSION width = (JDIMENSION)(end < most ? end : most) - first;
+    if (width < LEAST_WIDTH || r->d.scale_denom > 1) return 0;
+    jpeg_crop_scanline(&r->d, &first, &width);
+    return first;
+}
+
+/* Decodes rows that nobody looks at. */
+static void pass_rows(run *r, JSAMPROW line, JDIMENSION end)
+{
+    while (r->d.output_scanline < end) jpeg_read_scanlines(&r->d, &line, 1);
+}
+
+/* Whether decoding the rest could not fail: up to the end marker it has no other markers than those of restarts. */
+static bool rest_is_whole(const run *r)
+{
+    const uint8_t *p = r->source.next_input_byte, *end = p + r->source.bytes_in_buffer;
+    if (r->d.unread_marker) return false;
+    while ((p = memchr(p, 0xFF, (size_t)(end - p)))) {
+        while (p < end && *p == 0xFF) p++;
+        if (p == end) return false;
+        if (*p == JPEG_EOI) return true;
+        if (*p && (*p < JPEG_RST0 || *p > JPEG_RST0 + 7)) return false;
     }
+    return false;
+}
+
+/* A whole picture is an error if what follows the part is broken, and so is a part of one. */
+static void finish(run *r, JSAMPROW line)
+{
+    if (r->d.output_scanline < r->d.output_height && (jpeg_input_complete(&r->d) || rest_is_whole(r))) return;
+    pass_rows(r, line, r->d.output_height);
     jpeg_finish_decompress(&r->d);
-    return LC_OK;
+}
+
+/* Rows are decoded into a line of their own: those that begin at a multiple of 16 bytes libjpeg-turbo writes past the
+ * caches, and getting such a picture back from memory can take longer than its decoding. */
+static void read_rows(run *r, const lc_box *part, lc__image *image)
+{
+    const bool cmyk = r->d.out_color_space == JCS_CMYK;
+    const size_t pixel = cmyk ? 4 : 3;
+    JSAMPROW line = r->d.mem->alloc_large((j_common_ptr)&r->d, JPOOL_IMAGE, r->d.output_width * pixel + 1);
+    line++;
+    int64_t first = 0;
+    if (jpeg_has_multiple_scans(&r->d)) { /* neighbors count everywhere if a scan is missing */
+        pass_rows(r, line, (JDIMENSION)part->top);
+    } else {
+        first = crop_columns(r, part);
+        if (part->top) jpeg_skip_scanlines(&r->d, (JDIMENSION)part->top);
+    }
+    const uint8_t *from = line + pixel * (size_t)(part->left - first);
+    uint8_t *to = image->pixels + 3 * (part->top * image->width + part->left);
+    for (int64_t y = 0; y < part->height; y++, to += 3 * image->width) {
+        jpeg_read_scanlines(&r->d, &line, 1);
+        if (cmyk)
+            cmyk_to_rgb(from, to, part->width);
+        else
+            memcpy(to, from, 3 * (size_t)part->width);
+    }
+    finish(r, line);
 }
 
 /* The decoder can make fewer pixels of each block of 8 x 8, which costs less than making all. */
@@ -149,7 +207,10 @@ static lc_status read_picture(run *r, lc__image *image)
     jpeg_calc_output_dimensions(&r->d);
     LC_TRY(lc__image_room(r->file, r->d.output_height, r->d.output_width, image));
     jpeg_start_decompress(&r->d);
-    return read_rows(r, image);
+    lc_box part = {.height = image->height, .width = image->width};
+    if (r->file->reads && image->orientation == 1) part = r->file->reads(r->file->ctx, image->height, image->width);
+    read_rows(r, &part, image);
+    return LC_OK;
 }
 
 /* What changes after setjmp is in *r, so longjmp loses none of it. */

@@ -3,6 +3,8 @@
 #ifndef LC_IMAGE_PIXELS_H
 #define LC_IMAGE_PIXELS_H
 
+#include <lightc/data.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,6 +16,15 @@ typedef struct lc__pixels {
     uint8_t *at;   /* of a source, which is only read, as well */
     size_t stride; /* bytes from one row to the next, of a plane if planar; plane after plane is height * stride */
 } lc__pixels;
+
+/* What `a` and `b` have in common; without rows or without columns if that is nothing. */
+static inline lc_box lc__box_within(lc_box a, lc_box b)
+{
+    const int64_t top = a.top > b.top ? a.top : b.top, left = a.left > b.left ? a.left : b.left;
+    const int64_t bottom = a.top + a.height < b.top + b.height ? a.top + a.height : b.top + b.height;
+    const int64_t right = a.left + a.width < b.left + b.width ? a.left + a.width : b.left + b.width;
+    return (lc_box){top, left, bottom > top ? bottom - top : 0, right > left ? right - left : 0};
+}
 
 /* Bytes of a pixel that are adjacent. */
 static inline size_t lc__pixel_bytes(const lc__pixels *p)

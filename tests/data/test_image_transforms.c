@@ -178,6 +178,102 @@ TEST(jpeg_at_a_part_of_its_size)
     lc_dataset_unref(d);
 }
 
+/* ---- parts of pictures ---- */
+
+static lc_status the_file(void *ctx, int64_t index, const char **file, int64_t *target)
+{
+    (void)index;
+    *file = ctx;
+    *target = 0;
+    return LC_OK;
+}
+
+static lc_dataset *pictures_of(const char *name, bool upright, lc_transform *t)
+{
+    char path[600];
+    lc_dataset *d;
+    snprintf(path, sizeof path, "%s/tests/image/pictures/%s", getenv("LIGHTC_TEST_SOURCE"), name);
+    CHECK_OK(lc_image_list_from(1, the_file, path, &d, .exif_transpose = upright, .transform = t));
+    return d;
+}
+
+/* A file of which only a part is decoded, against the part of the whole picture. */
+static void compare_parts(const char *name, bool upright, lc_transform inside, lc_transform after)
+{
+    static uint8_t want[9 * 9 * 3], got[9 * 9 * 3];
+    int64_t y;
+    lc_dataset *whole = pictures_of(name, upright, NULL), *part = pictures_of(name, upright, &inside), *cropped;
+    CHECK_OK(lc_dataset_transform(whole, 0, after, &cropped));
+    for (uint64_t key = 0; key < 80; key++) {
+        CHECK_OK(lc_dataset_read(cropped, 0, key, (void *[]){want, &y}));
+        CHECK_OK(lc_dataset_read(part, 0, key, (void *[]){got, &y}));
+        if (memcmp(want, got, sizeof want)) TEST_FAIL("%s: key %d differs", name, (int)key);
+    }
+    lc_dataset_unref(cropped);
+    lc_dataset_unref(whole);
+    lc_dataset_unref(part);
+}
+
+TEST(a_part_is_that_of_the_whole_picture)
+{
+    NEEDS_JPEG;
+    static const char *const names[] = {"photo.jpg",   "progressive.jpg", "cmyk.jpg",    "grey.jpg",
+                                        "turned1.jpg", "turned3.jpg",     "turned6.jpg", "turned8.jpg"};
+    if (!getenv("LIGHTC_TEST_SOURCE")) SKIP("LIGHTC_TEST_SOURCE names no copy of the sources");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (int upright = 0; upright < 2; upright++) {
+            lc_transform a, b;
+            CHECK_OK(lc_transform_random_crop(9, 9, &a, .pad_if_needed = true));
+            CHECK_OK(lc_transform_random_crop(9, 9, &b, .pad_if_needed = true));
+            compare_parts(names[i], upright, a, b);
+            CHECK_OK(lc_transform_random_resized_crop(9, 9, &a));
+            CHECK_OK(lc_transform_random_resized_crop(9, 9, &b));
+            compare_parts(names[i], upright, a, b);
+        }
+}
+
+/* A transform of a program that reads the first pixel, and says that it reads what is not there. */
+static lc_status pixel_describe(void *self, const lc_field *in, lc_field *out)
+{
+    (void)self;
+    *out = *in;
+    out->shape[1] = out->shape[2] = 1;
+    return LC_OK;
+}
+
+static lc_status pixel_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                             uint64_t key, void *scratch)
+{
+    (void)self, (void)in, (void)out, (void)key, (void)scratch;
+    memcpy(dst, src, 3);
+    return LC_OK;
+}
+
+static void reads_beyond(void *self, const lc_field *in, uint64_t key, lc_box *part)
+{
+    (void)self;
+    CHECK(part->height == in->shape[1] && part->width == in->shape[2] && !part->top && !part->left);
+    *part = key % 2 ? (lc_box){-5, -5, 1000, 1000} : (lc_box){1000, -7, 3, 4};
+}
+
+TEST(a_part_beyond_the_picture)
+{
+    NEEDS_JPEG;
+    static const lc_transform_ops ops = {LC_TRANSFORM_OPS_INIT, .name = "pixel", .describe = pixel_describe,
+                                         .apply = pixel_apply, .reads = reads_beyond};
+    lc_transform t = {&ops, NULL};
+    uint8_t x[3];
+    int64_t y;
+    ppm want = read_ppm("photo.jpg", ".ppm");
+    lc_dataset *d = pictures_of("photo.jpg", false, &t);
+    for (uint64_t key = 0; key < 20; key++) {
+        CHECK_OK(lc_dataset_read(d, 0, key, (void *[]){x, &y}));
+        for (int c = 0; c < 3; c++) CHECK(abs(x[c] - want.pixels[c]) <= 1);
+    }
+    ppm_free(&want);
+    lc_dataset_unref(d);
+}
+
 /* Everything that two epochs give, from batch `start` of each. */
 static size_t read_all(int workers, int64_t start, uint8_t *out)
 {

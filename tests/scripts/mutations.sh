@@ -313,6 +313,11 @@ mutate 'epochs that train nothing not reported' src/core/loop/watch.c 's/if (!wh
 mutate 'samples that could not be read not reported' src/core/loop/watch.c 's/if (!all.n || t->sanity/if (true || t->sanity/' test_watch:cannot_be_read
 mutate 'too little memory skips pictures' src/data/image_dataset.c 's/status == LC_ERR_NOT_FOUND;/status < 0;/' test_images:memory test_images:nothing
 mutate 'pictures turned though nobody asked' src/image/jpeg.c 's/if (r->file->exif_transpose) jpeg/jpeg/' test_images:turned
+mutate 'files cut after the part that is looked at' src/image/jpeg.c 's/if (p == end) return false;/if (p == end) return true;/; s/    }\n    return false;/    }\n    return true;/' test_jpeg_part:truncated
+mutate 'columns next to a part left out' src/image/jpeg.c 's/BESIDE      2/BESIDE      0/' test_jpeg_part:every_edge
+mutate 'markers where none belongs passed over' src/image/jpeg.c 's/if (\*p && (\*p < JPEG_RST0/if (false \&\& (*p < JPEG_RST0/' test_jpeg_part:damaged
+mutate 'chains read what another key draws' src/data/compose.c 's/reads(c->parts\[0\].self, in, lc_random_key(key, 0), part)/reads(c->parts[0].self, in, key, part)/' test_transform_slots:a_chain
+mutate 'mirrors read only what they cover' src/data/transforms/pad.c 's/(mode == LC_PAD_CONSTANT && part/(part/' test_transform_slots:beyond
 mutate 'pictures of any size' src/image/image.c 's/ || pixels > file->max_pixels)/)/' test_image:too_large
 mutate 'hooks named by each that passes an error on' src/core/hooks/hooks.c 's/    else if (lc__names_hook(t))\n        return s;//' test_said_once
 

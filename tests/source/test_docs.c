@@ -37,6 +37,8 @@ static const char *kind_name(lc_option_kind kind)
         return "text";
     case LC_OPTION_DURATION:
         return "amount";
+    case LC_OPTION_SIZE:
+        return "size";
     }
     return "";
 }

@@ -53,6 +53,8 @@ lc_status lc__option_set_old(const lc_option_set *sets, int n_sets, const char *
                              bool *done) LC_MUST_USE;
 /* LC_OK if the accelerator exists; else the error says what is missing. */
 lc_status lc__accelerator_check(const char *name) LC_MUST_USE;
+/* Whether a text is a size (LC_OPTION_SIZE) of less than 2^62 bytes. */
+bool lc__size_read(const char *text, int64_t *bytes);
 /* The option `devices` of the trainer as a number, 1 to `most`. `what` names the devices in an error. 0: auto (or
  * NULL), which starts no ranks (core/trainer/start_ranks.c), accepts as many as others have started
  * (strategies/processes.c), and is one device of data_parallel. */

@@ -180,6 +180,8 @@ static const char *placeholder(const lc_option *o)
         return "TEXT";
     case LC_OPTION_DURATION:
         return "AMOUNT";
+    case LC_OPTION_SIZE:
+        return "SIZE";
     }
     return "VALUE";
 }

@@ -128,6 +128,26 @@ lc_status lc_duration_parse(const char *text, lc_duration *out)
                    text);
 }
 
+/* A number in units of 1024, the larger ones last. */
+static const char *const size_units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+enum { SIZE_UNITS = sizeof size_units / sizeof *size_units };
+
+bool lc__size_read(const char *text, int64_t *bytes)
+{
+    char *end;
+    *bytes = 0;
+    if (*text < '0' || *text > '9') return false;
+    double n = strtod(text, &end);
+    for (int i = 0; i < SIZE_UNITS; i++, n *= 1024) {
+        const bool same = !strcmp(end, size_units[i]) || (i && end[0] == size_units[i][0] && !end[1]) || (!i && !*end);
+        if (!same) continue;
+        if (!(n < 0x1p62)) return false;
+        *bytes = (int64_t)n;
+        return true;
+    }
+    return false;
+}
+
 static lc_status not_a_number(const lc_option *o, const char *text, const char *kind)
 {
     return lc_fail(LC_ERR_CONFIG, "%s must be a %s, not \"%.60s\" (%s)", o->name, kind, text, o->help ? o->help : "");
@@ -213,6 +233,16 @@ static lc_status set_float(const lc_option *o, char *field, const char *text)
     return LC_OK;
 }
 
+static lc_status set_size(const lc_option *o, char *field, const char *text)
+{
+    int64_t v = 0;
+    if (!is_one_of(text, none) && !lc__size_read(text, &v))
+        return not_a_number(o, text, "size, as 512MiB or 1.5GiB, or a number of bytes");
+    if (o->minimum < o->maximum && !((double)v >= o->minimum && (double)v <= o->maximum)) return out_of_range(o, text);
+    memcpy(field, &v, sizeof v);
+    return LC_OK;
+}
+
 lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
 {
     LC__NEEDS(o, LC_ERR_ARGUMENT);
@@ -226,6 +256,8 @@ lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
         return set_int(o, field, text);
     case LC_OPTION_FLOAT:
         return set_float(o, field, text);
+    case LC_OPTION_SIZE:
+        return set_size(o, field, text);
     case LC_OPTION_INT32: {
         int64_t v;
         if (!read_int(text, &v) || v < INT32_MIN || v > INT32_MAX) return not_a_number(o, text, "whole number");
@@ -314,6 +346,14 @@ static int print_duration(char *text, size_t size, lc_duration v)
     return snprintf(text, size, "%s", "");
 }
 
+/* In the largest unit that needs no fraction. */
+static int print_size(char *text, size_t size, int64_t v)
+{
+    int unit = 0;
+    for (; unit + 1 < SIZE_UNITS && v && v % 1024 == 0; v /= 1024) unit++;
+    return snprintf(text, size, "%lld%s", (long long)v, unit ? size_units[unit] : "");
+}
+
 int lc_option_get_text(const lc_option *o, const void *target, char *text, size_t size)
 {
     LC__NEEDS(o, 0);
@@ -333,6 +373,11 @@ int lc_option_get_text(const lc_option *o, const void *target, char *text, size_
         memcpy(&v, field, sizeof v);
         if (isnan(v)) return snprintf(text, size, "none");
         return print_double(text, size, v);
+    }
+    case LC_OPTION_SIZE: {
+        int64_t v;
+        memcpy(&v, field, sizeof v);
+        return print_size(text, size, v);
     }
     case LC_OPTION_INT32: {
         int v;
@@ -399,6 +444,7 @@ static lc_status write_value(const lc_option *o, const char *field, lc_state *ou
         return lc_state_set_text(out, o->name, s);
     case LC_OPTION_CHOICE:
     case LC_OPTION_DURATION:
+    case LC_OPTION_SIZE:
         lc_option_get_text(o, field - o->offset, text, sizeof text);
         return lc_state_set_text(out, o->name, text);
     }

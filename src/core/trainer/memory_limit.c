@@ -7,6 +7,7 @@
 #include "base/number.h"
 #include "core/hooks/profiling.h"
 #include "core/input/input.h"
+#include "core/options/options.h"
 #include "core/split/device_parts.h"
 #include "base/handle.h"
 #include "parallel/devices/devices.h"
@@ -159,17 +160,8 @@ void lc__memory_profile(lc_trainer *t)
 
 lc_status lc__memory_limit_parse(const char *text, int64_t *bytes)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    char *end;
     *bytes = 0;
-    if (!text || !*text) return LC_OK;
-    double n = strtod(text, &end);
-    for (int i = 0; i < 5; i++, n *= 1024) {
-        bool same = !strcmp(end, units[i]) || (i && end[0] == units[i][0] && !end[1]) || (!i && !*end);
-        if (end == text || !same || !(n >= 1) || n > 0x1p62) continue;
-        *bytes = (int64_t)n;
-        return LC_OK;
-    }
+    if (!text || !*text || (lc__size_read(text, bytes) && *bytes)) return LC_OK;
     return lc_fail(LC_ERR_CONFIG,
                    "memory_limit=\"%.60s\"; it must be a size: 512MiB, 1.5GiB (also KiB and TiB; K, M, G and T mean "
                    "the same), or bytes",

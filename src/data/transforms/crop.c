@@ -29,6 +29,16 @@ static int64_t middle(int64_t from, int64_t n)
     return n > from ? -((n - from) / 2) : (int64_t)nearbyint((double)(from - n) / 2);
 }
 
+static void center_reads(void *self, const lc_field *in, uint64_t key, lc_box *part)
+{
+    (void)key;
+    const size *t = self;
+    lc__picture m;
+    if (lc__picture_of("center_crop", in, &m) < 0) return;
+    const lc_box window = {middle(m.height, t->height), middle(m.width, t->width), t->height, t->width};
+    *part = lc__window_reads(&m, window, LC_PAD_CONSTANT);
+}
+
 static lc_status center_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
                               uint64_t key, void *scratch)
 {
@@ -43,7 +53,8 @@ static lc_status center_apply(void *self, const lc_field *in, const void *src, c
 }
 
 static const lc_transform_ops center_ops = {
-    LC_TRANSFORM_OPS_INIT, .name = "center_crop", .describe = center_describe, .apply = center_apply, .free = free,
+    LC_TRANSFORM_OPS_INIT, .name = "center_crop", .describe = center_describe,
+    .apply = center_apply, .free = free,          .reads = center_reads,
 };
 
 lc_status lc_transform_center_crop(int64_t height, int64_t width, lc_transform *out)
@@ -100,29 +111,46 @@ static lc_status random_crop_describe(void *self, const lc_field *in, lc_field *
     return LC_OK;
 }
 
+/* The window that a key draws. */
+static lc_box window_of(const random_crop *t, const lc__picture *from, uint64_t key)
+{
+    int64_t sides[4];
+    padding_of(t, from, sides);
+    const int64_t rows = from->height + sides[1] + sides[3] - t->height + 1,
+                  cols = from->width + sides[0] + sides[2] - t->width + 1;
+    return (lc_box){.top = (int64_t)lc_random_below(key, 0, (uint64_t)rows) - sides[1],
+                    .left = (int64_t)lc_random_below(key, 1, (uint64_t)cols) - sides[0],
+                    .height = t->height,
+                    .width = t->width};
+}
+
+static void random_crop_reads(void *self, const lc_field *in, uint64_t key, lc_box *part)
+{
+    const random_crop *t = self;
+    lc_field out;
+    lc__picture from;
+    if (random_crop_describe(self, in, &out) < 0 || lc__picture_of("random_crop", in, &from) < 0) return;
+    *part = lc__window_reads(&from, window_of(t, &from, key), t->mode);
+}
+
 static lc_status random_crop_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
                                    uint64_t key, void *scratch)
 {
     (void)scratch;
     const random_crop *t = self;
     lc__picture from, to;
-    int64_t sides[4];
     unsigned char element[8];
     LC_TRY(lc__picture_of("random_crop", in, &from));
     LC_TRY(lc__picture_of("random_crop", out, &to));
     LC_TRY(lc__element_of("random_crop", in->dtype, t->fill, element));
-    padding_of(t, &from, sides);
-    const int64_t rows = from.height + sides[1] + sides[3] - t->height + 1,
-                  cols = from.width + sides[0] + sides[2] - t->width + 1;
-    const int64_t top = (int64_t)lc_random_below(key, 0, (uint64_t)rows) - sides[1];
-    const int64_t left = (int64_t)lc_random_below(key, 1, (uint64_t)cols) - sides[0];
-    lc__padded_window(&from, src, &to, dst, top, left, t->mode, element, lc_dtype_size(in->dtype));
+    const lc_box w = window_of(t, &from, key);
+    lc__padded_window(&from, src, &to, dst, w.top, w.left, t->mode, element, lc_dtype_size(in->dtype));
     return LC_OK;
 }
 
 static const lc_transform_ops random_crop_ops = {
     LC_TRANSFORM_OPS_INIT,      .name = "random_crop", .describe = random_crop_describe,
-    .apply = random_crop_apply, .free = free,
+    .apply = random_crop_apply, .free = free,          .reads = random_crop_reads,
 };
 
 lc_status lc_transform_random_crop_with(int64_t height, int64_t width, lc_transform *out,

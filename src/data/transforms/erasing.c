@@ -20,7 +20,7 @@ static lc_status erasing_describe(void *self, const lc_field *in, lc_field *out)
 }
 
 /* Ten are tried; false: none was small enough. */
-static bool find_area(const lc_transform_random_erasing_args *a, const lc__picture *m, uint64_t key, lc__box *r)
+static bool find_area(const lc_transform_random_erasing_args *a, const lc__picture *m, uint64_t key, lc_box *r)
 {
     const double all = (double)m->height * (double)m->width;
     const lc_range log_ratio = {log(a->ratio.from), log(a->ratio.to)};
@@ -28,7 +28,7 @@ static bool find_area(const lc_transform_random_erasing_args *a, const lc__pictu
         const double part = all * lc__draw(key, 4 * i + 1, a->scale), aspect = exp(lc__draw(key, 4 * i + 2, log_ratio));
         const double h = nearbyint(sqrt(part * aspect)), w = nearbyint(sqrt(part / aspect));
         if (!(h < (double)m->height && w < (double)m->width)) continue;
-        *r = (lc__box){.height = (int64_t)h, .width = (int64_t)w};
+        *r = (lc_box){.height = (int64_t)h, .width = (int64_t)w};
         r->top = (int64_t)lc_random_below(key, 4 * i + 3, (uint64_t)(m->height - r->height + 1));
         r->left = (int64_t)lc_random_below(key, 4 * i + 4, (uint64_t)(m->width - r->width + 1));
         return true;
@@ -52,7 +52,7 @@ static lc_status erasing_apply(void *self, const lc_field *in, const void *src, 
     (void)out, (void)scratch;
     const lc_transform_random_erasing_args *a = self;
     lc__picture m;
-    lc__box r;
+    lc_box r;
     unsigned char element[8];
     const size_t size = lc_dtype_size(in->dtype);
     LC_TRY(lc__picture_of("random_erasing", in, &m));

@@ -57,42 +57,59 @@ static void from_floats(const normalize *t, const float *s, float *d, int64_t n,
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-__attribute__((target("avx2"))) static int64_t run_avx2(const uint8_t *s, float *d, int64_t n, const float *by,
-                                                        const float *add, int64_t period)
+/* Past the caches a line is not read before it is written, which takes half as long if it is not in them. */
+__attribute__((target("avx2"), always_inline)) static inline int64_t
+loop_avx2(const uint8_t *s, float *d, int64_t n, const float *by, const float *add, int64_t period, bool streams)
 {
     int64_t i = 0;
     for (; i + period <= n; i += period)
         for (int64_t k = 0; k < period; k += 8) {
             const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(s + i + k)));
             const __m256 x = _mm256_mul_ps(_mm256_cvtepi32_ps(bytes), _mm256_loadu_ps(by + k));
-            _mm256_storeu_ps(d + i + k, _mm256_add_ps(x, _mm256_loadu_ps(add + k)));
+            const __m256 y = _mm256_add_ps(x, _mm256_loadu_ps(add + k));
+            if (streams)
+                _mm256_stream_ps(d + i + k, y);
+            else
+                _mm256_storeu_ps(d + i + k, y);
         }
     return i;
 }
 
-static int64_t run_vectors(const uint8_t *s, float *d, int64_t n, const float *by, const float *add, int64_t period)
+__attribute__((target("avx2"))) static int64_t run_avx2(const uint8_t *s, float *d, int64_t n, const float *by,
+                                                        const float *add, int64_t period, bool streams)
 {
-    return __builtin_cpu_supports("avx2") ? run_avx2(s, d, n, by, add, period) : 0;
+    if (!streams || (uintptr_t)d % 32) return loop_avx2(s, d, n, by, add, period, false);
+    const int64_t done = loop_avx2(s, d, n, by, add, period, true);
+    _mm_sfence(); /* before another thread reads */
+    return done;
+}
+
+static int64_t run_vectors(const uint8_t *s, float *d, int64_t n, const float *by, const float *add, int64_t period,
+                           bool streams)
+{
+    return __builtin_cpu_supports("avx2") ? run_avx2(s, d, n, by, add, period, streams) : 0;
 }
 #else
-static int64_t run_vectors(const uint8_t *s, float *d, int64_t n, const float *by, const float *add, int64_t period)
+static int64_t run_vectors(const uint8_t *s, float *d, int64_t n, const float *by, const float *add, int64_t period,
+                           bool streams)
 {
-    (void)s, (void)d, (void)n, (void)by, (void)add, (void)period;
+    (void)s, (void)d, (void)n, (void)by, (void)add, (void)period, (void)streams;
     return 0;
 }
 #endif
 
-static void run(const uint8_t *s, float *d, int64_t n, const float *by, const float *add, int64_t channels)
+static void run(const uint8_t *s, float *d, int64_t n, const float *by, const float *add, int64_t channels,
+                bool streams)
 {
-    int64_t i = run_vectors(s, d, n, by, add, 8 * channels);
+    int64_t i = run_vectors(s, d, n, by, add, 8 * channels, streams);
     for (; i < n; i += channels)
         for (int64_t c = 0; c < channels; c++) d[i + c] = (float)s[i + c] * by[c] + add[c];
 }
 
-static void from_bytes(const normalize *t, const uint8_t *s, float *d, int64_t n, bool last)
+static void from_bytes(const normalize *t, const uint8_t *s, float *d, int64_t n, bool last, bool streams)
 {
     if (last) {
-        run(s, d, n, t->by, t->add, t->n);
+        run(s, d, n, t->by, t->add, t->n, streams);
         return;
     }
     const int64_t plane = n / t->n;
@@ -102,7 +119,7 @@ static void from_bytes(const normalize *t, const uint8_t *s, float *d, int64_t n
             by[k] = t->by[c];
             add[k] = t->add[c];
         }
-        run(s + c * plane, d + c * plane, plane, by, add, 1);
+        run(s + c * plane, d + c * plane, plane, by, add, 1, streams);
     }
 }
 
@@ -114,24 +131,37 @@ static void divided(const uint8_t *s, float *d, int64_t n)
     for (int64_t i = 0; i < n; i++) d[i] = table[s[i]];
 }
 
-static lc_status normalize_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
-                                 uint64_t key, void *scratch)
+static void apply(const normalize *t, const lc_field *in, const void *src, void *dst, bool streams)
 {
-    (void)out, (void)key, (void)scratch;
-    const normalize *t = self;
     const bool last = t->n > 1 && in->layout == LC_CHANNELS_LAST;
     const int64_t n = lc_field_numel(in);
     if (t->name)
         divided(src, dst, n);
     else if (in->dtype == LC_U8)
-        from_bytes(t, src, dst, n, last);
+        from_bytes(t, src, dst, n, last, streams);
     else
         from_floats(t, src, dst, n, last);
+}
+
+static lc_status normalize_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                                 uint64_t key, void *scratch)
+{
+    (void)out, (void)key, (void)scratch;
+    apply(self, in, src, dst, false);
+    return LC_OK;
+}
+
+static lc_status normalize_apply_streaming(void *self, const lc_field *in, const void *src, const lc_field *out,
+                                           void *dst, uint64_t key, void *scratch)
+{
+    (void)out, (void)key, (void)scratch;
+    apply(self, in, src, dst, true);
     return LC_OK;
 }
 
 static const lc_transform_ops normalize_ops = {
-    LC_TRANSFORM_OPS_INIT, .name = "normalize", .describe = normalize_describe, .apply = normalize_apply, .free = free,
+    LC_TRANSFORM_OPS_INIT,    .name = "normalize", .describe = normalize_describe,
+    .apply = normalize_apply, .free = free,        .apply_streaming = normalize_apply_streaming,
 };
 
 static const lc_transform_ops to_tensor_ops = {

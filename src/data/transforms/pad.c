@@ -64,6 +64,15 @@ void lc__padded_window(const lc__picture *in, const char *src, const lc__picture
         }
 }
 
+lc_box lc__window_reads(const lc__picture *in, lc_box window, lc_padding_mode mode)
+{
+    const lc_box all = {.height = in->height, .width = in->width};
+    const lc_box part = lc__box_within(window, all);
+    const bool inside = part.height == window.height && part.width == window.width;
+    if (inside || (mode == LC_PAD_CONSTANT && part.height > 0 && part.width > 0)) return part;
+    return all; /* what is mirrored may be anywhere */
+}
+
 lc_status lc__check_padding(const char *who, const lc__picture *in, const int64_t sides[4], lc_padding_mode mode)
 {
     if (mode == LC_PAD_CONSTANT || mode == LC_PAD_EDGE || !in->height || !in->width) return LC_OK;

@@ -12,27 +12,27 @@ lc_status lc__check_resample(const char *who, lc_resample interpolation)
 }
 
 /* lc_resample has the numbers of lc__filter. */
-static lc__resize_sizes sizes_of(const lc__pixels *from, const lc__box *part, int64_t height, int64_t width,
+static lc__resize_sizes sizes_of(const lc__pixels *from, const lc_box *part, int64_t height, int64_t width,
                                  lc_resample interpolation, bool antialias)
 {
     return (lc__resize_sizes){
         part->height, part->width, height, width, (int)lc__pixel_bytes(from), (lc__filter)interpolation, antialias};
 }
 
-static lc__box all_of(const lc__pixels *p)
+static lc_box all_of(const lc__pixels *p)
 {
-    return (lc__box){.height = p->height, .width = p->width};
+    return (lc_box){.height = p->height, .width = p->width};
 }
 
 size_t lc__resample_scratch(const lc__pixels *from, int64_t height, int64_t width, lc_resample interpolation,
                             bool antialias)
 {
-    const lc__box all = all_of(from); /* there are the most weights for the longest sides */
+    const lc_box all = all_of(from); /* there are the most weights for the longest sides */
     const lc__resize_sizes s = sizes_of(from, &all, height, width, interpolation, antialias);
     return lc__resize_room(&s);
 }
 
-void lc__resample(const lc__pixels *from, const lc__box *part, const lc__pixels *to, lc_resample interpolation,
+void lc__resample(const lc__pixels *from, const lc_box *part, const lc__pixels *to, lc_resample interpolation,
                   bool antialias, void *scratch)
 {
     const lc__resize_sizes s = sizes_of(from, part, to->height, to->width, interpolation, antialias);
@@ -93,7 +93,7 @@ static lc_status resize_apply(void *self, const lc_field *in, const void *src, c
     (void)key;
     const lc_transform_resize_args *a = self;
     const lc__pixels from = lc__pixels_of(in, src), to = lc__pixels_of(out, dst);
-    const lc__box all = all_of(&from);
+    const lc_box all = all_of(&from);
     lc__resample(&from, &all, &to, a->interpolation, a->antialias, scratch);
     return LC_OK;
 }

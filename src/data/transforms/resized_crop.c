@@ -11,7 +11,7 @@ typedef struct resized_crop {
 } resized_crop;
 
 /* Ten parts are tried, with four random numbers each, then the largest in the middle that has an allowed ratio. */
-lc__box lc__resized_crop_box(int64_t height, int64_t width, lc_range scale, lc_range ratio, uint64_t key)
+lc_box lc__resized_crop_box(int64_t height, int64_t width, lc_range scale, lc_range ratio, uint64_t key)
 {
     const double area = (double)height * (double)width;
     const lc_range log_ratio = {log(ratio.from), log(ratio.to)};
@@ -20,13 +20,13 @@ lc__box lc__resized_crop_box(int64_t height, int64_t width, lc_range scale, lc_r
         /* Before rounding, so that a smaller picture has the same part. */
         const double w = sqrt(part * aspect), h = sqrt(part / aspect);
         if (!(w <= (double)width && h <= (double)height)) continue;
-        lc__box b = {.height = (int64_t)nearbyint(h), .width = (int64_t)nearbyint(w)};
+        lc_box b = {.height = (int64_t)nearbyint(h), .width = (int64_t)nearbyint(w)};
         if (b.height < 1 || b.width < 1) continue;
         b.top = (int64_t)lc_random_below(key, 4 * i + 2, (uint64_t)(height - b.height + 1));
         b.left = (int64_t)lc_random_below(key, 4 * i + 3, (uint64_t)(width - b.width + 1));
         return b;
     }
-    lc__box b = {.height = height, .width = width};
+    lc_box b = {.height = height, .width = width};
     const double of = (double)width / (double)height;
     if (of < ratio.from) b.height = (int64_t)nearbyint((double)width / ratio.from);
     if (of > ratio.to) b.width = (int64_t)nearbyint((double)height * ratio.to);
@@ -60,9 +60,16 @@ static lc_status resized_crop_apply(void *self, const lc_field *in, const void *
 {
     const resized_crop *t = self;
     const lc__pixels from = lc__pixels_of(in, src), to = lc__pixels_of(out, dst);
-    const lc__box b = lc__resized_crop_box(from.height, from.width, t->a.scale, t->a.ratio, key);
+    const lc_box b = lc__resized_crop_box(from.height, from.width, t->a.scale, t->a.ratio, key);
     lc__resample(&from, &b, &to, t->a.interpolation, t->a.antialias, scratch);
     return LC_OK;
+}
+
+static void resized_crop_reads(void *self, const lc_field *in, uint64_t key, lc_box *part)
+{
+    const resized_crop *t = self;
+    const lc__pixels m = lc__pixels_of(in, NULL);
+    *part = lc__resized_crop_box(m.height, m.width, t->a.scale, t->a.ratio, key);
 }
 
 /* The part has the same place in a smaller picture, up to rounding, since the numbers drawn are the same. */
@@ -71,7 +78,7 @@ static double resized_crop_least_scale(void *self, const lc_field *in, uint64_t 
     const resized_crop *t = self;
     lc__picture m;
     if (lc__picture_of("random_resized_crop", in, &m) < 0) return 1;
-    const lc__box b = lc__resized_crop_box(m.height, m.width, t->a.scale, t->a.ratio, key);
+    const lc_box b = lc__resized_crop_box(m.height, m.width, t->a.scale, t->a.ratio, key);
     return fmin(1, fmax((double)t->height / (double)b.height, (double)t->width / (double)b.width));
 }
 
@@ -83,6 +90,7 @@ static const lc_transform_ops resized_crop_ops = {
     .scratch_size = resized_crop_scratch,
     .free = free,
     .least_scale = resized_crop_least_scale,
+    .reads = resized_crop_reads,
 };
 
 lc_status lc_transform_random_resized_crop_with(int64_t height, int64_t width, lc_transform *out,

@@ -53,6 +53,8 @@ static inline double lc__draw(uint64_t key, uint64_t i, lc_range r)
  * it: `mode` says which pixels it has there, and `element` is the constant. */
 void lc__padded_window(const lc__picture *in, const char *src, const lc__picture *out, char *dst, int64_t top,
                        int64_t left, lc_padding_mode mode, const unsigned char element[8], size_t element_size);
+/* The part of `in` that a window is made of, of at least one pixel. */
+lc_box lc__window_reads(const lc__picture *in, lc_box window, lc_padding_mode mode);
 /* Whether a picture is large enough to be padded so far with `mode`. */
 lc_status lc__check_padding(const char *who, const lc__picture *in, const int64_t sides[4],
                             lc_padding_mode mode) LC_MUST_USE;
@@ -64,7 +66,7 @@ lc_status lc__check_resample(const char *who, lc_resample interpolation) LC_MUST
 size_t lc__resample_scratch(const lc__pixels *from, int64_t height, int64_t width, lc_resample interpolation,
                             bool antialias);
 /* Resizes a part of `from` to `to`. */
-void lc__resample(const lc__pixels *from, const lc__box *part, const lc__pixels *to, lc_resample interpolation,
+void lc__resample(const lc__pixels *from, const lc_box *part, const lc__pixels *to, lc_resample interpolation,
                   bool antialias, void *scratch);
 
 #endif

@@ -408,6 +408,73 @@ TEST(durations)
         if (lc_duration_parse(bad[i], &d) == LC_OK) TEST_FAIL("\"%s\" was accepted as an amount", bad[i]);
 }
 
+TEST(sizes)
+{
+    static const struct {
+        const char *text;
+        int64_t bytes;
+        const char *written;
+    } good[] = {{"0", 0, "0"},
+                {"none", 0, "0"},
+                {"1000", 1000, "1000"},
+                {"17B", 17, "17"},
+                {"1K", 1024, "1KiB"},
+                {"2048", 2048, "2KiB"},
+                {"2GiB", 2LL << 30, "2GiB"},
+                {"2G", 2LL << 30, "2GiB"},
+                {"1.5GiB", 3LL << 29, "1536MiB"},
+                {"0.5KiB", 512, "512"},
+                {"3TiB", 3LL << 40, "3TiB"},
+                {"4096T", 4096LL << 40, "4096TiB"},
+                {"1e6", 1000000, "1000000"}};
+    static const char *const bad[] = {"",     "much", "-1",  "-1GiB", "2 GiB", "GiB", "2GB", "2gib",
+                                      "2Gib", "2PiB", "nan", "inf",   "1e30",  "+1",  " 1",  "4194304TiB"};
+    const lc_option o = {"cache", LC_OPTION_SIZE, 0, 0, 0, "memory for files", {NULL, NULL}};
+    lc_option least = o;
+    char text[40];
+    int64_t v, again;
+    least.minimum = 1 << 20, least.maximum = 1LL << 40;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        CHECK_OK(lc_option_set_text(&o, &v, good[i].text));
+        CHECK_EQ(v, good[i].bytes);
+        lc_option_get_text(&o, &v, text, sizeof text);
+        CHECK_STR(text, good[i].written);
+        CHECK_OK(lc_option_set_text(&o, &again, text));
+        CHECK_EQ(again, v);
+    }
+    v = 5;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_STATUS(lc_option_set_text(&o, &v, bad[i]), LC_ERR_CONFIG);
+        CHECK_CONTAINS(lc_error_message(), "cache must be a size, as 512MiB or 1.5GiB, or a number of bytes, not \"");
+        CHECK_EQ(v, 5);
+    }
+    CHECK_OK(lc_option_set_text(&least, &v, "1MiB"));
+    CHECK_STATUS(lc_option_set_text(&least, &v, "1023KiB"), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "cache is 1023KiB, but must be between");
+    CHECK_STATUS(lc_option_set_text(&least, &v, "none"), LC_ERR_CONFIG);
+    CHECK_EQ(v, 1 << 20);
+}
+
+/* A program's own, from a command line and into a configuration. */
+TEST(a_size_on_the_command_line)
+{
+    typedef struct sizes {
+        int64_t cache_bytes;
+    } sizes;
+    const lc_option rows[] = {LC_OPTION(sizes, cache_bytes, LC_OPTION_SIZE, 0, 0, "memory for files")};
+    sizes s = {0};
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    char *argv[] = {(char *)"prog", (char *)"--cache_bytes", (char *)"2GiB"};
+    CHECK_OK(lc_trainer_options_parse_with(&o, rows, 1, &s, 3, argv));
+    CHECK_EQ(s.cache_bytes, 2LL << 30);
+    lc_trainer_options_release(&o);
+    lc__str json = {0};
+    const lc_option_set set = {.options = rows, .n = 1, .target = &s};
+    lc__options_json(&set, 1, &json);
+    CHECK_CONTAINS(json.s, "\"cache_bytes\": \"2GiB\"");
+    lc__str_free(&json);
+}
+
 /* The text printed to standard error while a command line is parsed. */
 static const char *said(const char *line, char *text, size_t size)
 {

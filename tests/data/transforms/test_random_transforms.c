@@ -158,7 +158,7 @@ TEST(parts_that_are_drawn_have_the_size_and_shape_asked_for)
     double area = 0, aspect = 0;
     int top = 0, left = 0;
     for (uint64_t key = 0; key < 4000; key++) {
-        const lc__box b =
+        const lc_box b =
             lc__resized_crop_box(200, 300, LC_RANGE(0.08, 1), LC_RANGE(0.75, 4.0 / 3), lc_random_key(1, key));
         CHECK(b.top >= 0 && b.left >= 0 && b.height >= 1 && b.top + b.height <= 200 && b.left + b.width <= 300);
         const double share = (double)(b.height * b.width) / 60000, ratio = (double)b.width / (double)b.height;
@@ -174,11 +174,11 @@ TEST(parts_that_are_drawn_have_the_size_and_shape_asked_for)
     CHECK_NEAR(top / 4000.0, 0.056, 0.015);
     CHECK_NEAR(left / 4000.0, 0.090, 0.015);
     /* None fits: the largest in the middle. */
-    const lc__box wide = lc__resized_crop_box(4, 400, LC_RANGE(0.9, 1), LC_RANGE(0.75, 4.0 / 3), 1);
+    const lc_box wide = lc__resized_crop_box(4, 400, LC_RANGE(0.9, 1), LC_RANGE(0.75, 4.0 / 3), 1);
     CHECK(wide.height == 4 && wide.width == 5 && wide.left == 197);
-    const lc__box tall = lc__resized_crop_box(400, 3, LC_RANGE(0.9, 1), LC_RANGE(0.75, 4.0 / 3), 1);
+    const lc_box tall = lc__resized_crop_box(400, 3, LC_RANGE(0.9, 1), LC_RANGE(0.75, 4.0 / 3), 1);
     CHECK(tall.height == 4 && tall.width == 3 && tall.top == 198);
-    const lc__box dot = lc__resized_crop_box(1, 1, LC_RANGE(0.08, 0.1), LC_RANGE(0.75, 4.0 / 3), 1);
+    const lc_box dot = lc__resized_crop_box(1, 1, LC_RANGE(0.08, 0.1), LC_RANGE(0.75, 4.0 / 3), 1);
     CHECK(dot.height == 1 && dot.width == 1);
 }
 
@@ -186,7 +186,7 @@ TEST(a_smaller_picture_has_the_same_part)
 {
     for (uint64_t key = 0; key < 500; key++) {
         const lc_range scale = LC_RANGE(0.08, 1), ratio = LC_RANGE(0.75, 4.0 / 3);
-        const lc__box large = lc__resized_crop_box(800, 1200, scale, ratio, key),
+        const lc_box large = lc__resized_crop_box(800, 1200, scale, ratio, key),
                       small = lc__resized_crop_box(200, 300, scale, ratio, key);
         CHECK_NEAR(small.height * 4, large.height, 4);
         CHECK_NEAR(small.width * 4, large.width, 4);
