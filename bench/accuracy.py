@@ -3,9 +3,11 @@
 """Whether a precision costs accuracy: trains FashionCNN with several seeds in each, and prints the means of the
 accuracy of the last validation and of the test, their spread, and their distance from the first precision.
 
-    bench/accuracy.py [--precisions 32-true,bf16-mixed,...] [--seeds 5] [--max_epochs 6] [--data DIR] [ARGUMENT...]
+    bench/accuracy.py [--precisions 32-true,bf16-mixed,...] [--seeds 5] [--max_epochs 6] [--jobs N] [--data DIR]
+                      [ARGUMENT...]
 
-ARGUMENTs go to examples/fashion_cnn: `--limit_train_batches 5` makes a run short. The distance of means is compared with
+ARGUMENTs go to examples/fashion_cnn: `--limit_train_batches 5` makes a run short, and `--jobs 2 --threads 1` has two
+runs share two cores. The distance of means is compared with
 --allowed (0.004): a larger loss of accuracy ends with 1. All values are in --json.
 """
 import argparse
@@ -17,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 METRICS = ("val_acc", "test_acc")
@@ -43,7 +46,9 @@ def train(a, precision, seed, more):
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
-        return last_values(folder)
+        values = last_values(folder)
+    print(f"seed {seed}, {precision}: {values}", file=sys.stderr, flush=True)
+    return values
 
 
 def main():
@@ -51,6 +56,7 @@ def main():
     ap.add_argument("--precisions", default="32-true,bf16-mixed,16-mixed,bf16-true", help="the first is what others are compared with")
     ap.add_argument("--seeds", type=int, default=5)
     ap.add_argument("--max_epochs", type=int, default=6)
+    ap.add_argument("--jobs", type=int, default=1, help="runs at a time")
     ap.add_argument("--data", default="", help="folder of the IDX files of Fashion-MNIST")
     ap.add_argument("--allowed", type=float, default=0.004)
     ap.add_argument("--program", default=os.path.join(ROOT, "build", "bin", "fashion_cnn"))
@@ -59,11 +65,9 @@ def main():
     if not os.access(a.program, os.X_OK):
         sys.exit(f"accuracy: {a.program} is missing; build it: cmake --preset release && ninja -C build fashion_cnn")
     precisions = a.precisions.split(",")
-    runs = {p: [] for p in precisions}
-    for seed in range(a.seeds):
-        for p in precisions:
-            runs[p].append(train(a, p, seed, more))
-            print(f"seed {seed}, {p}: {runs[p][-1]}", file=sys.stderr, flush=True)
+    with ThreadPoolExecutor(a.jobs) as pool:
+        begun = [(p, pool.submit(train, a, p, seed, more)) for seed in range(a.seeds) for p in precisions]
+        runs = {p: [run.result() for own, run in begun if own == p] for p in precisions}
     print("| precision | " + " | ".join(f"{m} | spread | difference" for m in METRICS) + " |")
     print("|---|" + "---|---|---|" * len(METRICS))
     worst = 0.0

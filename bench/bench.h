@@ -22,6 +22,7 @@ typedef struct bench {
     int64_t devices;      /* ranks of the works with a loader */
     const char *strategy; /* of these ranks; NULL: the trainer's choice */
     bool tune;
+    bool unscaled;       /* with 16-mixed: without its scale of the loss, whose cost this shows */
     bool stepped;        /* only steps with batches in memory, no loader */
     bool loaded;         /* only epochs with the loader */
     double since;        /* when exec was called, on the clock of bench_now; 0: unknown */

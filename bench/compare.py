@@ -57,9 +57,12 @@ WITH_FOLDER = ("images",)  # works whose files lightc_bench writes for both
 OWN_STEPS = ("noop", "everything")  # without --steps: the start and end of a run must not count
 
 
-def run(command, log):
-    """The JSON lines of a program, by metric; other lines come from its libraries and are ignored."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def run(command, log, limit=None):
+    """The JSON lines of a program, by metric; other lines come from its libraries and are ignored. limit: in seconds."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{' '.join(command)} takes more than {limit} s") from None
     rows = {}
     for line in done.stdout.splitlines():
         try:
@@ -163,9 +166,9 @@ def measure(work, a, limits, log, folder=None):
         for variant in choices:
             note(f"{work}: trying {impl} {' '.join(variant)}")
             try:
-                tried[impl, variant] = run(command(impl, variant), log)
+                tried[impl, variant] = run(command(impl, variant), log, a.try_limit)
             except RuntimeError as error:
-                notes.append(f"{impl} {' '.join(variant)} does not run here")
+                notes.append(f"{impl} {' '.join(variant)} does not run here, or takes more than {a.try_limit} s")
                 note(str(error))
         for metric in metrics:
             # Other members of a line (memory) are those of the fastest variant.
@@ -257,6 +260,7 @@ def main():
     ap.add_argument("--steps", type=int, default=0, help="batches per epoch, steps per round; 0: each work's default")
     ap.add_argument("--precision", default="", help=f"compare in this precision ({', '.join(IN_PRECISION)}), without a loader; best: each side in its fastest")
     ap.add_argument("--matmul_precision", default="", help="with --precision: what products of f32 may be computed in, on both sides")
+    ap.add_argument("--try_limit", type=int, default=120, metavar="S", help="a variant that takes longer is not the fastest")
     ap.add_argument("--data", default="", help="folder of the IDX files")
     ap.add_argument("--peers", default=os.path.join(ROOT, "..", "shared", "bench", "peers.py"))
     ap.add_argument("--bench", default=os.path.join(ROOT, "build", "bin", "lightc_bench"))

@@ -36,10 +36,12 @@ static const struct {
 
 static void usage(FILE *f)
 {
-    fprintf(f, "usage: lightc_bench WORK [--threads N] [--precision P] [--matmul_precision P] [--steps N]\n"
-               "                         [--epochs N] [--data DIR] [--batch N] [--workers N] [--devices N]\n"
-               "                         [--strategy S] [--tune] [--only_steps] [--only_epochs] [--keep DIR]\n\n"
-               "One JSON line per measurement. Works:\n");
+    fprintf(
+        f,
+        "usage: lightc_bench WORK [--threads N] [--precision P] [--matmul_precision P] [--steps N]\n"
+        "                         [--epochs N] [--data DIR] [--batch N] [--workers N] [--devices N]\n"
+        "                         [--strategy S] [--tune] [--unscaled] [--only_steps] [--only_epochs] [--keep DIR]\n\n"
+        "One JSON line per measurement. Works:\n");
     for (int i = 0; i < N_WORKS; i++)
         if (works[i].help) fprintf(f, "  %-10s %s\n", works[i].name, works[i].help);
 }
@@ -57,6 +59,7 @@ static lc_status parse(bench *b, int argc, char **argv)
         LC_OPTION(bench, keep, LC_OPTION_TEXT, 0, 0, "folder for the files of images; used again if they are there"),
         LC_OPTION(bench, batch, LC_OPTION_INT, 0, 1e6, "samples in a batch; 0: the work's own"),
         LC_OPTION(bench, tune, LC_OPTION_BOOL, 0, 0, "choose kernels and threads by timing"),
+        LC_OPTION(bench, unscaled, LC_OPTION_BOOL, 0, 0, "steps in memory without the loss scale of 16-mixed"),
         LC_OPTION(bench, workers, LC_OPTION_INT, 0, 256, "threads of the loader"),
         LC_OPTION(bench, devices, LC_OPTION_INT, 1, 4096, "ranks; they train with a loader only"),
         LC_OPTION(bench, strategy, LC_OPTION_TEXT, 0, 0, "strategy of these ranks"),

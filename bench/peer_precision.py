@@ -3,11 +3,11 @@
 """The peer of `compare.sh --precision P`: training steps of bare PyTorch on batches in memory, in that precision.
 
     peer_precision.py WORK --precision P [--matmul_precision M] [--impl raw] [--fused] [--compile] [--channels_last]
-                      [--threads N] [--steps N]
+                      [--threads N] [--steps N] [--batch N] [--only_saved]
 
 WORK: mlp, fashion, resnet18, gpt. P is a name of lightc's: mixed ones use torch.autocast, 16-mixed with a GradScaler;
 in true ones parameters and batches have the type. M: highest, high, medium. One JSON line; saved_mb is what autograd
-keeps from forward to backward, without parameters and the batch.
+keeps from forward to backward, without parameters and the batch; --only_saved measures nothing else.
 """
 import argparse
 import json
@@ -75,8 +75,9 @@ def main():
     ap.add_argument("--precision", default="32-true", choices=["32-true", *AUTOCAST, *STORED])
     ap.add_argument("--matmul_precision", default="highest", choices=["highest", "high", "medium"])
     ap.add_argument("--impl", default="raw", choices=["raw"])
-    for switch in ("--fused", "--compile", "--channels_last"):
+    for switch in ("--fused", "--compile", "--channels_last", "--only_saved"):
         ap.add_argument(switch, action="store_true")
+    ap.add_argument("--batch", type=int, default=0, help="samples, at most the work's own; 0: those")
     ap.add_argument("--threads", type=int, default=0)
     ap.add_argument("--steps", type=int, default=0)
     ap.add_argument("--data", help="not used")
@@ -88,6 +89,7 @@ def main():
     new, batch, optimizer_of, unit, scale, steps = WORKS[a.work]
     steps = a.steps or steps
     model, (x, y) = new(), batch()
+    x, y = (t[:a.batch or None] for t in (x, y))
     if a.precision in STORED:
         model = model.to(STORED[a.precision])
         x = x.to(STORED[a.precision]) if x.is_floating_point() else x
@@ -126,6 +128,10 @@ def main():
         del loss
         return size
 
+    line = {"work": a.work, "impl": a.impl, "precision": a.precision}
+    if a.only_saved:
+        print(json.dumps({**line, "metric": "saved", "value": round(saved() / 2**20, 3), "unit": "MB"}))
+        return
     for _ in range(max(3, steps // 10)):
         step()
     spread = []
@@ -135,7 +141,7 @@ def main():
             step()
         spread.append(scale * (time.perf_counter() - start) / steps)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"work": a.work, "impl": a.impl, "precision": a.precision, "metric": "step_no_loader",
+    print(json.dumps({**line, "metric": "step_no_loader",
                       "value": round(statistics.median(spread), 4), "unit": unit, "threads": torch.get_num_threads(),
                       "torch": torch.__version__, "peak_rss_mb": round(peak, 1),
                       "saved_mb": round(saved() / 2**20, 3),

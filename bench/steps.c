@@ -36,6 +36,7 @@ typedef struct runner {
     lc_optimizer *opt;
     const lc_precision_ops *precision;
     void *precision_self;
+    bool scaled; /* the loss, by the precision */
     bench_batch batch;
     uint64_t step;
     double loss;
@@ -82,9 +83,8 @@ static lc_status step(runner *r)
 {
     LC_TRY(lc_step_begin(r->g, r->step++, 0));
     lc_tensor *loss = lc_keep(model_loss(r->m, r->batch.x, r->batch.y));
-    const lc_precision_ops *precision = r->precision;
     lc_zero_grad(r->g);
-    lc_backward(precision->scale_loss ? precision->scale_loss(r->precision_self, loss) : loss);
+    lc_backward(r->scaled ? r->precision->scale_loss(r->precision_self, loss) : loss);
     lc_optimizer_step(r->opt);
     LC_TRY(lc_step_run(r->g));
     LC_TRY(lc_item(loss, &r->loss));
@@ -116,6 +116,7 @@ static lc_status runner_new(const bench *b, const task *t, int64_t batch, runner
     lc_graph_args options = LC_ARGS(lc_graph, .threads = (int)b->threads, .tune = b->tune);
     LC_TRY(set_matmul_precision(b->matmul_precision, &options));
     LC_TRY(lc_precision_find(b->precision, &r->precision));
+    r->scaled = r->precision->scale_loss && !b->unscaled;
     if (r->precision->configure_graph) LC_TRY(r->precision->configure_graph(&r->precision_self, &options));
     LC_TRY(lc_graph_new_with(&r->g, &options));
     r->m = model_new(t->model, NULL, 0);

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clip_coefficient: the norm of gradients, and the factor that clips them. */
+/* clip_coefficient: the norm of gradients, or only whether they are finite, and the factor that clips them. */
 #include "base/number.h"
 #include "optim/clip.h"
 
 #include <math.h>
 #include <string.h>
 
-/* in: gradients, 1-D, and lc_graph.unscale, or nothing; ints: dtype, peer or 0, whether there is unscale, then (input,
- * offset, count) per parameter; floats: max_norm, window. out: total norm of gradients * window * unscale, and the
- * factor window * unscale * min(1, max_norm / (norm + 1e-6)). With unscale the factor of a norm that is not finite is
- * NaN, by which updates are skipped; otherwise it is what this formula gives, as in PyTorch. Squares are added in
- * blocks of 256 bytes from the start of a parameter, and the sums of blocks exactly: the result does not depend on
- * threads, buckets, or which rank has which block. With a peer the norm is that of all ranks' blocks. */
+/* in: gradients, 1-D, and lc_graph.unscale, or nothing; ints: dtype, peer or 0, whether there is unscale, whether it
+ * only matters that the norm is finite (then it is 0 if it is), then (input, offset, count) per parameter; floats:
+ * max_norm, window. out: total norm of gradients * window * unscale, and the factor window * unscale * min(1, max_norm
+ * / (norm + 1e-6)). With unscale the factor of a norm that is not finite is NaN, by which updates are skipped;
+ * otherwise it is what this formula gives, as in PyTorch. Squares are added in blocks of 256 bytes from the start of a
+ * parameter, and the sums of blocks exactly: the result does not depend on threads, buckets, or which rank has which
+ * block. With a peer the norm is that of all ranks' blocks. */
 static void add_squares(const void *data, lc_dtype dtype, int64_t n, lc__exact_sum *sum)
 {
     int64_t block = (int64_t)(LC__NORM_BLOCK_BYTES / lc_dtype_size(dtype));
@@ -24,6 +25,14 @@ static void add_squares(const void *data, lc_dtype dtype, int64_t n, lc__exact_s
         }
         lc__exact_add(sum, ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7])));
     }
+}
+
+/* Zeros, but for infinities and NaNs. */
+static void add_if_not_finite(const void *data, lc_dtype dtype, int64_t n, lc__exact_sum *sum)
+{
+    double s = 0;
+    for (int64_t i = 0; i < n; i++) s += 0 * lc__number_at(data, dtype, i);
+    lc__exact_add(sum, s);
 }
 
 static void add_over_ranks(lc_peer *peer, lc__exact_sum *sum)
@@ -59,8 +68,8 @@ static void run_clip_coefficient(const lc_call *c)
     lc__exact_sum sum = {0};
     for (int i = LC__CLIP_FIRST; i + 2 < c->n_int; i += 3) {
         const lc_view *in = &c->in[c->ints[i]];
-        add_squares((const char *)in->data + (size_t)c->ints[i + 1] * lc_dtype_size(in->dtype), in->dtype,
-                    c->ints[i + 2], &sum);
+        const char *data = (const char *)in->data + (size_t)c->ints[i + 1] * lc_dtype_size(in->dtype);
+        (c->ints[LC__CLIP_ONLY_FINITE] ? add_if_not_finite : add_squares)(data, in->dtype, c->ints[i + 2], &sum);
     }
     lc__clip_finish(c, &sum);
 }

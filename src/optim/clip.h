@@ -9,7 +9,14 @@
 extern const lc_op lc__op_clip_coefficient, lc__op_clip_over_ranks;
 /* The ints of clip_coefficient, and the part that its kernels share: from the sum of this rank's squares to the
  * results. */
-enum { LC__CLIP_DTYPE, LC__CLIP_PEER, LC__CLIP_UNSCALE, LC__CLIP_FIRST, LC__NORM_BLOCK_BYTES = 256 };
+enum {
+    LC__CLIP_DTYPE,
+    LC__CLIP_PEER,
+    LC__CLIP_UNSCALE,
+    LC__CLIP_ONLY_FINITE,
+    LC__CLIP_FIRST,
+    LC__NORM_BLOCK_BYTES = 256
+};
 void lc__clip_finish(const lc_call *c, lc__exact_sum *sum);
 
 #endif

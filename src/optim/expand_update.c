@@ -82,6 +82,7 @@ lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n)
     ints[LC__CLIP_DTYPE] = g->tape.ints[n->int_at + 1];
     ints[LC__CLIP_PEER] = 0;
     ints[LC__CLIP_UNSCALE] = unscale != LC_ABSENT;
+    ints[LC__CLIP_ONLY_FINITE] = g->tape.ints[n->int_at + 3];
     n_int = LC__CLIP_FIRST;
     for (int i = 0; i < opt->n_ranges; i++) {
         lc_flat_state *state;

@@ -21,8 +21,8 @@ static lc_status infer_norm(lc_infer *call)
 /* ints: an optimizer and its id */
 static const lc_macro macro_zero_grad = {{.name = "zero_grad", .flags = LC__OP_MACRO, .infer = lc__infer_nothing},
                                          lc__expand_zero_grad};
-/* in: lc_graph.unscale; ints: optimizer, dtype, the optimizer's id; floats: max_norm, window. Results: norm, factor for
- * gradients. */
+/* in: lc_graph.unscale; ints: optimizer, dtype, the optimizer's id, whether it only matters that the norm is finite;
+ * floats: max_norm, window. Results: norm, factor for gradients. */
 static const lc_macro macro_clip_norm = {
     {.name = "clip_grad_norm", .flags = LC__OP_MACRO, .n_out = 2, .infer = infer_norm}, lc__expand_clip_norm};
 /* in: factor for gradients or absent; ints: optimizer, its id, whether to clip by value, whether to update by bucket,
@@ -163,9 +163,8 @@ lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes
     return LC_OK;
 }
 
-lc_tensor *lc_clip_grad_norm_at(lc_optimizer *opt, double max_norm, lc_site site)
+static lc_tensor *clip_norm(lc_optimizer *opt, double max_norm, bool only_finite, lc_site site)
 {
-    if (!check_optimizer(opt, "clip_grad_norm", site)) return lc__error_tensor();
     lc_graph *g = lc_current_graph();
     lc_tensor *out[2] = {NULL};
     lc_dtype dtype = opt->n_groups && opt->groups[0].n_parameters ? opt->groups[0].parameters[0]->type.dtype : LC_F32;
@@ -175,11 +174,17 @@ lc_tensor *lc_clip_grad_norm_at(lc_optimizer *opt, double max_norm, lc_site site
         lc__record_error(g, status, "clip_grad_norm", site, NULL, NULL, 0);
         return lc__error_tensor();
     }
-    int64_t ints[] = {(int64_t)(uintptr_t)opt, dtype, (int64_t)opt->steps->id};
+    int64_t ints[] = {(int64_t)(uintptr_t)opt, dtype, (int64_t)opt->steps->id, only_finite};
     double floats[] = {max_norm, g ? gradient_factor(g) : 1.0};
-    lc_op_call_n(&macro_clip_norm.op, 1, (lc_tensor *[]){g ? g->unscale : NULL}, 3, ints, 2, floats, out, site);
+    lc_op_call_n(&macro_clip_norm.op, 1, (lc_tensor *[]){g ? g->unscale : NULL}, 4, ints, 2, floats, out, site);
     opt->clip_factor = out[1];
     return out[0];
+}
+
+lc_tensor *lc_clip_grad_norm_at(lc_optimizer *opt, double max_norm, lc_site site)
+{
+    if (!check_optimizer(opt, "clip_grad_norm", site)) return lc__error_tensor();
+    return clip_norm(opt, max_norm, false, site);
 }
 
 void lc_clip_grad_value_at(lc_optimizer *opt, double clip_value, lc_site site)
@@ -203,7 +208,7 @@ void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
         return;
     }
     /* The factor with the scale of the loss comes from the norm, which is finite only if all gradients are. */
-    if (g->unscale && !opt->clip_factor) lc_clip_grad_norm_at(opt, INFINITY, site);
+    if (g->unscale && !opt->clip_factor) clip_norm(opt, INFINITY, true, site);
     /* If the update comes first after a backward pass, it need not wait for the last bucket before it begins. */
     bool by_bucket = lc__peers_owe(g) && g->tape.n_nodes == g->node_0 && !opt->clip_factor && opt->ops->elementwise;
     int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value, by_bucket,

@@ -346,21 +346,53 @@ TEST(updates)
 /* ---- reductions of whole gradients ---- */
 TEST(norms_for_clipping)
 {
-    for (int form = 0; form < 3; form++) {
+    for (int form = 0; form < 6; form++) {
+        const bool only_finite = form >= 3;
         kernel_case c = case_of(&lc__op_clip_coefficient);
-        lc_view *v = add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(60000), fill_normal, form == 2 ? 1e25 : 1);
-        if (form == 1) ((float *)v->data)[50001] = NAN;
+        lc_view *v = add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(60000), fill_normal, form % 3 == 2 ? 1e25 : 1);
+        if (form % 3 == 1) ((float *)v->data)[50001] = only_finite ? INFINITY : NAN;
         add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(300), fill_normal, 1);
         add_int(&c, LC_F32);
-        add_int(&c, 0);                                                                      /* no reducer */
-        add_int(&c, 0);                                                                      /* no scale of the loss */
+        add_int(&c, 0); /* no reducer */
+        add_int(&c, 0); /* no scale of the loss */
+        add_int(&c, only_finite);
         const int64_t ranges[][3] = {{0, 0, 1}, {0, 64, 40001}, {1, 9, 270}, {0, 50000, 7}}; /* input, offset, count */
         for (int i = 0; i < 4; i++)
             for (int k = 0; k < 3; k++) add_int(&c, ranges[i][k]);
-        add_float(&c, form == 0 ? 1e6 : 3);
+        add_float(&c, only_finite ? (double)INFINITY : form == 0 ? 1e6 : 3);
         add_float(&c, 0.25);
         check_case(&c);
     }
+}
+
+/* Whether all gradients are finite is seen at each place, also between parameters, where the norm is not wanted. */
+TEST(a_gradient_that_is_not_finite)
+{
+    static const char *const sets[] = {"base", "avx2", "avx512"};
+    enum { N = 200, FIRST = 3, COUNT = 190 };
+    float x[N], norm, factor;
+    int64_t ints[] = {LC_F32, 0, 0, true, 0, FIRST, COUNT};
+    double floats[] = {(double)INFINITY, 0.25};
+    for (int set = -1; set < 3; set++)
+        for (int at = -1; at < N; at++) {
+            kernel_case c = case_of(&lc__op_clip_coefficient);
+            for (int i = 0; i < N; i++) x[i] = 3e38f;
+            if (at >= 0) x[at] = at % 2 ? NAN : -INFINITY;
+            c.n_in = 1;
+            c.in[0] = (lc_view){.data = x, .dtype = LC_F32, .ndim = 1, .shape = {N}, .stride = {1}};
+            c.n_out = 2;
+            c.out[0] = (lc_view){.data = &norm, .dtype = LC_F32};
+            c.out[1] = (lc_view){.data = &factor, .dtype = LC_F32};
+            for (int i = 0; i < 7; i++) add_int(&c, ints[i]);
+            for (int i = 0; i < 2; i++) add_float(&c, floats[i]);
+            lc_call call = call_of(&c, NULL, 1);
+            if (set >= 0 && !lc__isa_find(sets[set])) continue;
+            const lc_kernel *kernel = set < 0 ? c.op->kernel : lc__isa_kernel(lc__isa_find(sets[set]), &call);
+            CHECK(kernel != NULL);
+            run_kernel(&c, kernel, 1);
+            const bool outside = at < FIRST || at >= FIRST + COUNT;
+            CHECK(outside ? norm == 0 && factor == 0.25f : !isfinite(norm));
+        }
 }
 
 TEST(accumulation)

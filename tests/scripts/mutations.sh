@@ -120,6 +120,7 @@ mutate 'LBFGS with the loss of one rank' src/core/loop/optimize.c 's/return lc__
 mutate 'LBFGS with sums for means' src/optim/lbfgs.c 's/LC_TRY(lc__gradient_factor_now(g, &scale));/scale = 1;/' test_ddp:lbfgs
 mutate 'updates that no overflow skips' src/backends/cpu/isa/update.c 's/if (lc__update_skipped(call)) return;//' test_unscale:writes_nothing
 mutate 'an overflow that clipping makes finite' src/optim/clip.c 's/if (unscale \&\& !isfinite(norm)) factor = NAN;//' test_unscale:writes_nothing
+mutate 'an overflow in a vector of gradients is not seen' src/backends/cpu/isa/gradient.c 's/s\[k\] += 0 \* (v)at\[k\];/s[k] += 0;/' test_cpu_training_kernels:a_gradient_that_is_not_finite
 mutate 'a scale that gradients keep' src/optim/macros.c 's/parameter, g ? g->unscale : NULL/parameter, NULL/' test_unscale:where_they_are_read
 mutate 'scaled gradients of a rank without samples' src/core/loop/optimize.c 's/    lc__scale_no_loss(t);\n//' test_mixed_run:without_samples
 mutate 'scaled gradients of a rank without chunks' src/core/split/chunks.c 's/    lc__scale_no_loss(t);\n//' test_mixed_run:without_samples

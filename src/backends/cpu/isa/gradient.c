@@ -121,6 +121,25 @@ static void add_squares(const float *x, int64_t n, lc__exact_sum *sum)
     }
 }
 
+/* Zeros, but for infinities and NaNs. */
+static void add_if_not_finite(const float *x, int64_t n, lc__exact_sum *sum)
+{
+    typedef float v __attribute__((vector_size(VW * 4)));
+    typedef float in_memory __attribute__((vector_size(VW * 4), aligned(4), may_alias));
+    enum { LANES = 4 }; /* sums that do not wait for each other */
+    v s[LANES] = {{0}};
+    float total = 0;
+    int64_t i = 0;
+    for (; i + LANES * VW <= n; i += LANES * VW) {
+        const in_memory *at = (const in_memory *)(x + i);
+        for (int k = 0; k < LANES; k++) s[k] += 0 * (v)at[k];
+    }
+    s[0] = (s[0] + s[1]) + (s[2] + s[3]);
+    for (int k = 0; k < VW; k++) total += s[0][k];
+    for (; i < n; i++) total += 0 * x[i];
+    lc__exact_add(sum, (double)total);
+}
+
 static void clip_pieces(const void *context, int64_t begin, int64_t end, int thread)
 {
     const lc_call *call = context;
@@ -130,7 +149,8 @@ static void clip_pieces(const void *context, int64_t begin, int64_t end, int thr
     for (int64_t k = begin; k < end; k++) {
         memset(&sums[k], 0, sizeof sums[k]);
         const piece *at = &p->list[k];
-        add_squares((const float *)call->in[at->input].data + at->begin, at->n, &sums[k]);
+        const float *x = (const float *)call->in[at->input].data + at->begin;
+        (call->ints[LC__CLIP_ONLY_FINITE] ? add_if_not_finite : add_squares)(x, at->n, &sums[k]);
     }
 }
 
