@@ -26,7 +26,7 @@ static bool has_avx512(const lc__units *u)
 
 static bool has_amx(const lc__units *u)
 {
-    return u->avx512 && u->amx_bf16;
+    return u->avx512 && u->avx512_bf16 && u->amx_bf16;
 }
 #endif
 

@@ -38,7 +38,7 @@ static bool has_plain(const lc_call *call)
 /* The kernels of a set, but for one operator only those calls that `lacking.has` names. */
 static const lc__isa *limited_set(const lc__isa *complete)
 {
-    enum { LISTS = 32, ENTRIES = 160 };
+    enum { LISTS = 40, ENTRIES = 160 };
     static lc__kernel_entry entries[LISTS][ENTRIES];
     static const lc__kernel_entry *lists[LISTS + 1];
     static lc_kernel limited;
@@ -184,6 +184,43 @@ TEST(a_fusion_without_a_kernel_is_not_made)
         free(want.v), free(got.v);
         lc_graph_free(whole), lc_graph_free(parts);
     }
+}
+
+/* Numbers are rounded, compared and added up as by the parts. */
+TEST(pooling_in_16_bits_has_the_bits_of_its_parts)
+{
+    const lc_dtype types[] = {LC_BF16, LC_F16};
+    if (getenv("LIGHTC_PLAN") || getenv("LIGHTC_KERNELS")) SKIP("the kernels that plans use are set");
+    for (int i = 0; i < 2; i++) {
+        lc_graph *whole = graph_of(2, types[i]);
+        trained want = train(whole, "fashion");
+        CHECK_EQ(calls_of(whole, &lc__op_batch_norm_relu_pool, false), 2);
+        CHECK_EQ(calls_of(whole, &lc__op_batch_norm_relu_pool_backward, false), 2);
+        lacking.op = &lc__op_batch_norm_relu_pool;
+        lacking.has = has_none;
+        lc_graph *parts = graph_of(2, types[i]);
+        lacking.op = NULL;
+        trained got = train(parts, "fashion");
+        CHECK_EQ(calls_of(parts, &lc__op_batch_norm_relu_pool_backward, false), 0);
+        CHECK_EQ(want.n, got.n);
+        CHECK(want.loss == got.loss && !memcmp(want.v, got.v, (size_t)want.n * sizeof *want.v));
+        free(want.v), free(got.v);
+        lc_graph_free(whole), lc_graph_free(parts);
+    }
+}
+
+/* The reference kernel of 16 bits computes in f32, and would pool what is not rounded. */
+TEST(reference_kernels_do_not_pool_in_16_bits)
+{
+    if (getenv("LIGHTC_PLAN") || getenv("LIGHTC_KERNELS")) SKIP("the kernels that plans use are set");
+    setenv("LIGHTC_KERNELS", "reference", 1);
+    lc_graph *wide = graph(1), *low = graph_of(1, LC_BF16);
+    unsetenv("LIGHTC_KERNELS");
+    free(train(wide, "fashion").v);
+    free(train(low, "fashion").v);
+    CHECK_EQ(calls_of(wide, &lc__op_batch_norm_relu_pool, false), 2);
+    CHECK_EQ(calls_of(low, &lc__op_batch_norm_relu_pool, false), 0);
+    lc_graph_free(wide), lc_graph_free(low);
 }
 
 static int fused_may_read; /* inputs of a chain that has a kernel */
