@@ -340,7 +340,7 @@ TEST(help_lists_what_is_built_in)
     const char *logger = "none";
     const lc_option own = {"logger", LC_OPTION_TEXT, 0, 0, 0, "who fells trees", {0}};
     lc_option_set set = {.target = &o}, own_set = {"own", &own, 1, &logger};
-    const lc__builtins *b = &lc__builtin;
+    const lc__builtins *b = lc__builtin;
     set.options = lc_trainer_option_table(&set.n);
     lc__options_help(&set, 1, "prog", &out);
     for (int i = 0; b->strategies[i]; i++) CHECK(lists(out.s, "strategy", b->strategies[i]->name));
