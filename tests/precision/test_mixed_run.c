@@ -339,7 +339,7 @@ TEST(manual_updates_change_the_scale)
     }
 }
 
-/* Of a checkpoint: with any of these, no update would be applied, or the scale would only grow. */
+/* With any of these numbers in a checkpoint, no update would be applied, or the scale would only grow. */
 TEST(wrong_numbers_of_a_state)
 {
     static const struct {
