@@ -146,12 +146,11 @@ static bool find_backward(const lc__finder *f, pooling *p)
     return p->norm_back->in[0] == p->back->out[0] && lc__only_use(f, p->back->out[0]);
 }
 
-/* n: a 2x2 max pooling of a batch_norm with relu whose result nobody else reads. Its gradient is added up in another
- * order, which may round a gradient of 16 bits to the next one. */
+/* n: a 2x2 max pooling of a batch_norm with relu whose result nobody else reads. */
 static lc_status fuse_pool(lc__finder *f, lc_ir_node *n)
 {
     lc_build *b = f->b;
-    if (n->op != &lc__op_max_pool2d || !lc__only_use(f, n->in[0]) || !lc__is_wide(f, n->in[0])) return LC_OK;
+    if (n->op != &lc__op_max_pool2d || !lc__only_use(f, n->in[0])) return LC_OK;
     pooling p = {.pool = n, .norm = lc__producer(f, n->in[0])};
     lc_ir_node *norm = p.norm, made, made_back;
     if (!norm || norm->op != &lc__op_batch_norm || norm->ints[0] != 1 || norm->out[0] != n->in[0]) return LC_OK;

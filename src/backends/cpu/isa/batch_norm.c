@@ -12,8 +12,6 @@
 #include <math.h>
 
 /* ---- sums over columns ---- */
-#define SUM_ROWS 32 /* values that are added up in one go; keeps rounding errors small */
-
 /* s1[l] += sum of (x - pivot), s2[l] += sum of (x - pivot)^2 over rows of `lanes` values. */
 LC_INLINE void moments_chunk(const lc_dtype t, const void *x, const float *pivot, int64_t rows, int64_t lanes,
                              float *s1, float *s2, const int width)
@@ -279,7 +277,7 @@ typedef struct backward_job {
     bool relu;
 } backward_job;
 
-/* s1 += sum of dy, s2 += sum of dy (x - mean), where dy counts only if the result was positive. */
+/* s1 += sum of dy, s2 += sum of dy (x - mean), where dy counts only if the result, as it was stored, is positive. */
 LC_INLINE void backward_sums_chunk(const lc_dtype t, const void *dy, const void *x, const float *m, const float *s,
                                    const float *b, int64_t rows, int64_t lanes, float *s1, float *s2, const bool relu,
                                    const int width)
@@ -299,7 +297,7 @@ LC_INLINE void backward_sums_chunk(const lc_dtype t, const void *dy, const void 
             for (int u = 0; u < width; u++) {
                 vf d = vget(t, x, i * lanes + u * VW) - vm[u];
                 vf g = vget(t, dy, i * lanes + u * VW);
-                if (relu) g = vselect(d * vs[u] + vb[u] <= vzero(), vzero(), g);
+                if (relu) g = vselect(d * vs[u] + vb[u] <= vanishing(t), vzero(), g);
                 a1[u] += g;
                 a2[u] += g * d;
             }
@@ -332,7 +330,7 @@ LC_INLINE void backward_sums(const lc_dtype t, const backward_job *j, int64_t at
             int64_t end = rows - r < SUM_ROWS ? rows : r + SUM_ROWS;
             for (int64_t i = r; i < end; i++) {
                 float d = get(t, x, i * lanes + l) - m[l], g = get(t, dy, i * lanes + l);
-                if (relu && d * s[l] + b[l] <= 0.f) g = 0.f;
+                if (relu && d * s[l] + b[l] <= vanishing_number(t)) g = 0.f;
                 a1 += g;
                 a2 += g * d;
             }
@@ -382,12 +380,12 @@ LC_INLINE void backward_rows(const lc_dtype t, const backward_job *j, int64_t at
         int64_t l = 0;
         for (; l + VW <= count; l += VW) {
             vf d = vget(t, x, l) - vload(m + l), g = vget(t, dy, l), vs = vload(s + l);
-            if (relu) g = vselect(d * vs + vload(b + l) <= vzero(), vzero(), g);
+            if (relu) g = vselect(d * vs + vload(b + l) <= vanishing(t), vzero(), g);
             vput(t, dx, l, g * vs + (d * vload(fx + l) + vload(f1 + l)));
         }
         for (; l < count; l++) {
             float d = get(t, x, l) - m[l], g = get(t, dy, l);
-            if (relu) g = d * s[l] + b[l] <= 0.f ? 0.f : g;
+            if (relu) g = d * s[l] + b[l] <= vanishing_number(t) ? 0.f : g;
             put(t, dx, l, g * s[l] + (d * fx[l] + f1[l]));
         }
     }

@@ -7,6 +7,8 @@
 #include "backends/cpu/isa/vec.h"
 #include "backends/cpu/isa/wide.h"
 
+#define SUM_ROWS 32 /* values that are added up in one go; keeps rounding errors small */
+
 /* Bytes of scratch for lc__bn_statistics. */
 size_t LC_ISA_NAME(lc__bn_statistics_scratch)(const wide *w);
 /* Mean and biased variance of every column. scratch: aligned for double. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batch normalization, relu and max pooling over 2 x 2 windows in one: the normalized activation is never stored. x is
- * read once for the statistics and once for the result; in backward, sums are taken over the pixels that won, and one
- * pass writes dx. Other windows are left to the reference kernel. */
+ * read once for the statistics and once for the result, in backward once for the sums and once for dx. Results, and dx
+ * of 16 bits, have the bits of a batch norm, a relu and a pooling by themselves. Other windows are left to the
+ * reference kernel. */
 #include "backends/cpu/isa/batch_norm.h"
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/stored.h"
@@ -41,6 +42,7 @@ static wide wide_of(const lc_view *x)
 
 typedef struct job {
     sizes z;
+    const wide *wide;
     int64_t lanes;
     lc_dtype dtype;
     const void *x;
@@ -48,7 +50,7 @@ typedef struct job {
     void *y; /* pooled */
     uint8_t *index;
     const void *dy; /* pooled */
-    float *partial;
+    float *partial; /* sums of each block */
     void *dx;
 } job;
 
@@ -187,8 +189,9 @@ LC_INLINE pixels pixels_at(const lc_dtype t, const job *j, int64_t row, int64_t 
         {x, stored_at(t, x, z->c), below, stored_at(t, below, z->c)}, stored_at(t, j->dy, at), j->index + at};
 }
 
+/* ---- sums of f32: of the pixels that won ---- */
 /* Adds the sums of a row of pooled pixels to t1 and t2. */
-LC_INLINE void sum_row(const lc_dtype t, const job *j, int64_t r, float *t1, float *t2)
+static void sum_row(const job *j, int64_t r, float *t1, float *t2)
 {
     const sizes *z = &j->z;
     const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes;
@@ -196,12 +199,12 @@ LC_INLINE void sum_row(const lc_dtype t, const job *j, int64_t r, float *t1, flo
     for (; c + VW <= z->c; c += VW) {
         vf a1 = vzero(), a2 = vzero(), vm = vload(m + c), vs = vload(s + c), vb = vload(b + c);
         for (int64_t q = 0; q < z->ow; q++) {
-            pixels p = pixels_at(t, j, r, q);
+            pixels p = pixels_at(LC_F32, j, r, q);
             vi place = vload_bytes(p.index + c);
-            vf v = vselect(place == 1, vget(t, p.x[1], c), vget(t, p.x[0], c));
-            v = vselect(place == 2, vget(t, p.x[2], c), v);
-            v = vselect(place == 3, vget(t, p.x[3], c), v);
-            vf d = v - vm, g = vselect(d * vs + vb <= vzero(), vzero(), vget(t, p.dy, c));
+            vf v = vselect(place == 1, vget(LC_F32, p.x[1], c), vget(LC_F32, p.x[0], c));
+            v = vselect(place == 2, vget(LC_F32, p.x[2], c), v);
+            v = vselect(place == 3, vget(LC_F32, p.x[3], c), v);
+            vf d = v - vm, g = vselect(d * vs + vb <= vzero(), vzero(), vget(LC_F32, p.dy, c));
             a1 += g;
             a2 += g * d;
         }
@@ -211,8 +214,9 @@ LC_INLINE void sum_row(const lc_dtype t, const job *j, int64_t r, float *t1, flo
     for (; c < z->c; c++) {
         float a1 = 0, a2 = 0;
         for (int64_t q = 0; q < z->ow; q++) {
-            pixels p = pixels_at(t, j, r, q);
-            float d = get(t, p.x[p.index[c] & 3], c) - m[c], g = d * s[c] + b[c] <= 0.f ? 0.f : get(t, p.dy, c);
+            pixels p = pixels_at(LC_F32, j, r, q);
+            float d = get(LC_F32, p.x[p.index[c] & 3], c) - m[c];
+            float g = d * s[c] + b[c] <= 0.f ? 0.f : get(LC_F32, p.dy, c);
             a1 += g;
             a2 += g * d;
         }
@@ -221,7 +225,7 @@ LC_INLINE void sum_row(const lc_dtype t, const job *j, int64_t r, float *t1, flo
     }
 }
 
-static void sum_rows(const void *context, int64_t begin, int64_t end, int thread)
+static void sum_winners(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;
     const sizes *z = &j->z;
@@ -229,10 +233,146 @@ static void sum_rows(const void *context, int64_t begin, int64_t end, int thread
     float *t1 = j->partial + begin / z->rows_per_block * 2 * z->c, *t2 = t1 + z->c;
     (void)thread;
     memset(t1, 0, (size_t)(2 * z->c) * sizeof *t1);
-    for (int64_t r = begin; r < end; r++) STORED(j->dtype, sum_row, j, r, t1, t2);
+    for (int64_t r = begin; r < end; r++) sum_row(j, r, t1, t2);
 }
 
-/* dx of the four pixels: dy counts where a pixel won and was positive. */
+static void total_of_winners(const job *j, int threads, double *sum1, double *sum2)
+{
+    const int64_t channels = j->z.c;
+    lc__parallel_for(threads, j->z.rows, j->z.rows_per_block, sum_winners, j);
+    for (int64_t c = 0; c < channels; c++) sum1[c] = sum2[c] = 0;
+    for (int64_t k = 0; k < j->z.blocks; k++) {
+        for (int64_t c = 0; c < channels; c++) {
+            sum1[c] += j->partial[k * 2 * channels + c];
+            sum2[c] += j->partial[k * 2 * channels + channels + c];
+        }
+    }
+}
+
+/* ---- sums of 16 bits: in the order in which the backward of a batch norm by itself adds ---- */
+/* If a sum differed in its last bit, dx might be rounded to the next number. That order is of wide rows (wide.h). */
+#define MOST_FOLD 256
+
+/* Where a run of pixels of x belongs: the element of its window's result, and its place in it; -1: it has none. */
+typedef struct members {
+    int64_t at[SUM_ROWS * MOST_FOLD];
+    int8_t place[SUM_ROWS * MOST_FOLD];
+} members;
+
+static void find_members(const sizes *z, int64_t first, int64_t n, members *of)
+{
+    int64_t row = first / z->w, w = first % z->w;
+    for (int64_t i = 0; i < n; row++, w = 0) {
+        const int64_t h = row % z->h, covered = h / 2 < z->oh ? 2 * z->ow : 0;
+        const int64_t result = (row / z->h * z->oh + h / 2) * z->ow * z->c;
+        for (; w < z->w && i < n; w++, i++) {
+            of->at[i] = w < covered ? result + w / 2 * z->c : 0;
+            of->place[i] = (int8_t)(w < covered ? h % 2 * 2 + w % 2 : -1);
+        }
+    }
+}
+
+/* Adds the sums over pixel f of some wide rows, of which the first begins at element `x`, to those of its lanes. dy
+ * counts where a pixel won and was positive. */
+LC_INLINE void sum_channels(const lc_dtype t, const job *j, const members *of, int64_t f, int64_t rows, int64_t x,
+                            int64_t c, float *t1, float *t2, const int width)
+{
+    const float *m = j->parameters + c, *s = m + j->lanes, *b = s + j->lanes;
+    vf vm[2], vs[2], vb[2], a1[2], a2[2];
+    for (int u = 0; u < width; u++) {
+        vm[u] = vload(m + u * VW);
+        vs[u] = vload(s + u * VW);
+        vb[u] = vload(b + u * VW);
+        a1[u] = a2[u] = vzero();
+    }
+    for (int64_t i = 0; i < rows; i++, x += j->lanes, f += j->wide->fold) {
+        for (int u = 0; u < width; u++) {
+            const int64_t at = of->at[f] + c + u * VW;
+            const vf d = vget(t, j->x, x + c + u * VW) - vm[u];
+            const vi counts = (vload_bytes(j->index + at) == of->place[f]) & ~(d * vs[u] + vb[u] <= vanishing(t));
+            const vf g = vselect(counts, vget(t, j->dy, at), vzero());
+            a1[u] += g;
+            a2[u] += g * d;
+        }
+    }
+    for (int u = 0; u < width; u++) {
+        vstore(t1 + c + u * VW, vload(t1 + c + u * VW) + a1[u]);
+        vstore(t2 + c + u * VW, vload(t2 + c + u * VW) + a2[u]);
+    }
+}
+
+LC_INLINE void sum_pixels(const lc_dtype t, const job *j, const members *of, int64_t f, int64_t rows, int64_t x,
+                          float *t1, float *t2)
+{
+    const int64_t channels = j->z.c;
+    const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes;
+    int64_t c = 0;
+    for (; c + 2 * VW <= channels; c += 2 * VW) sum_channels(t, j, of, f, rows, x, c, t1, t2, 2);
+    for (; c + VW <= channels; c += VW) sum_channels(t, j, of, f, rows, x, c, t1, t2, 1);
+    for (; c < channels; c++) {
+        float a1 = 0, a2 = 0;
+        for (int64_t i = 0; i < rows; i++) {
+            const int64_t member = f + i * j->wide->fold, at = of->at[member] + c;
+            const float d = get(t, j->x, x + i * j->lanes + c) - m[c];
+            const bool counts = j->index[at] == of->place[member] && !(d * s[c] + b[c] <= vanishing_number(t));
+            const float g = counts ? get(t, j->dy, at) : 0.f;
+            a1 += g;
+            a2 += g * d;
+        }
+        t1[c] += a1;
+        t2[c] += a2;
+    }
+}
+
+/* Adds the sums of the first `number` pixels of some wide rows to those of their lanes. The rows that come next are
+ * fetched meanwhile: numbers of a lane are far apart. */
+LC_INLINE void sum_rows_of(const lc_dtype t, const job *j, int64_t first, int64_t rows, int64_t number, float *t1,
+                           float *t2)
+{
+    const int64_t fold = j->wide->fold, c = j->z.c, bytes = rows * c * (int64_t)stored_size(t);
+    members of;
+    find_members(&j->z, first * fold, (rows - 1) * fold + number, &of);
+    for (int64_t f = 0; f < number; f++) {
+        const char *next = (const char *)stored_at(t, j->x, (first + rows) * fold * c) + f * bytes;
+        for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(next + i);
+        sum_pixels(t, j, &of, f, rows, (first * fold + f) * c, t1 + f * c, t2 + f * c);
+    }
+}
+
+LC_INLINE void sum_block_of(const lc_dtype t, const job *j, int64_t block)
+{
+    const wide *w = j->wide;
+    float *t1 = j->partial + block * 2 * w->lanes, *t2 = t1 + w->lanes;
+    const int64_t first = block * w->rows_per_block;
+    const int64_t end = w->rows - first < w->rows_per_block ? w->rows : first + w->rows_per_block;
+    memset(t1, 0, (size_t)(2 * w->lanes) * sizeof *t1);
+    for (int64_t r = first; r < end; r += SUM_ROWS)
+        sum_rows_of(t, j, r, end - r < SUM_ROWS ? end - r : SUM_ROWS, w->fold, t1, t2);
+    if (block == w->blocks - 1 && w->tail) sum_rows_of(t, j, w->rows, 1, w->tail / w->c, t1, t2);
+}
+
+static void sum_blocks(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) {
+        if (j->dtype == LC_BF16)
+            sum_block_of(LC_BF16, j, k);
+        else
+            sum_block_of(LC_F16, j, k);
+    }
+}
+
+static void total_in_order(const job *j, int threads, double *lane_sums, double *sum1, double *sum2)
+{
+    const wide *w = j->wide;
+    lc__parallel_for(threads, w->blocks, 1, sum_blocks, j);
+    wide_total(w, j->partial, 2 * w->lanes, lane_sums, sum1);
+    wide_total(w, j->partial + w->lanes, 2 * w->lanes, lane_sums, sum2);
+}
+
+/* ---- dx ---- */
+/* dx of the four pixels. A gradient of -0 becomes 0, as by the backward of a pooling, which adds it to 0. */
 LC_INLINE void write_pixels(const lc_dtype t, const job *j, const pixels *p, void *const *dx)
 {
     const int64_t channels = j->z.c;
@@ -240,31 +380,33 @@ LC_INLINE void write_pixels(const lc_dtype t, const job *j, const pixels *p, voi
     int64_t c = 0;
     for (; c + VW <= channels; c += VW) {
         vf vm = vload(m + c), vs = vload(s + c), vb = vload(b + c), vx = vload(fx + c), v1 = vload(f1 + c);
-        vf dy = vget(t, p->dy, c) * vs;
+        vf x[4], won = vzero();
         vi place = vload_bytes(p->index + c);
         for (int k = 0; k < 4; k++) {
-            vf d = vget(t, p->x[k], c) - vm;
-            vi counts = (place == k) & ~(d * vs + vb <= vzero());
-            vput(t, dx[k], c, vselect(counts, dy, vzero()) + (d * vx + v1));
+            x[k] = vget(t, p->x[k], c) - vm;
+            won = k ? vselect(place == k, x[k], won) : x[k];
         }
+        vf dy = vselect(won * vs + vb <= vanishing(t), vzero(), vget(t, p->dy, c) + vzero());
+        for (int k = 0; k < 4; k++) vput(t, dx[k], c, vselect(place == k, dy, vzero()) * vs + (x[k] * vx + v1));
     }
     for (; c < channels; c++) {
         for (int k = 0; k < 4; k++) {
             float d = get(t, p->x[k], c) - m[c];
-            bool counts = p->index[c] == k && !(d * s[c] + b[c] <= 0.f);
-            put(t, dx[k], c, (counts ? get(t, p->dy, c) * s[c] : 0.f) + (d * fx[c] + f1[c]));
+            float g = p->index[c] == k && !(d * s[c] + b[c] <= vanishing_number(t)) ? get(t, p->dy, c) + 0.f : 0.f;
+            put(t, dx[k], c, g * s[c] + (d * fx[c] + f1[c]));
         }
     }
 }
 
-/* dx of pixels that no window covers. */
+/* dx of pixels that no window covers: their gradient is 0. */
 LC_INLINE void write_rest(const lc_dtype t, const job *j, int64_t first, int64_t number)
 {
     const int64_t channels = j->z.c;
-    const float *m = j->parameters, *fx = m + 3 * j->lanes, *f1 = fx + j->lanes;
+    const float *m = j->parameters, *s = m + j->lanes, *fx = m + 3 * j->lanes, *f1 = fx + j->lanes;
     for (int64_t p = 0; p < number; p++) {
         const int64_t at = first + p * channels;
-        for (int64_t c = 0; c < channels; c++) put(t, j->dx, at + c, (get(t, j->x, at + c) - m[c]) * fx[c] + f1[c]);
+        for (int64_t c = 0; c < channels; c++)
+            put(t, j->dx, at + c, 0.f * s[c] + ((get(t, j->x, at + c) - m[c]) * fx[c] + f1[c]));
     }
 }
 
@@ -303,21 +445,22 @@ static bool backward_supports(const lc_call *call)
 static lc_status backward_prepare(lc_call *call)
 {
     wide w = wide_of(&call->in[2]);
-    sizes z = sizes_of(&call->in[2], &call->in[0]);
-    call->scratch_bytes =
-        (size_t)(2 * w.c) * sizeof(double) + (size_t)(5 * w.lanes + z.blocks * 2 * z.c) * sizeof(float);
+    const int64_t partial = w.blocks * 2 * w.lanes, winners = sizes_of(&call->in[2], &call->in[0]).blocks * 2 * w.c;
+    call->scratch_bytes = (size_t)(w.lanes + 2 * w.c) * sizeof(double) +
+                          (size_t)(5 * w.lanes + (partial > winners ? partial : winners)) * sizeof(float);
     return LC_OK;
 }
 
 static void backward_run(const lc_call *call)
 {
     wide w = wide_of(&call->in[2]);
-    double *sum1 = call->scratch, *sum2 = sum1 + w.c;
+    double *lane_sums = call->scratch, *sum1 = lane_sums + w.lanes, *sum2 = sum1 + w.c;
     float *parameters = (float *)(sum2 + w.c), *partial = parameters + 5 * w.lanes;
     const float *var = call->in[6].data;
     LC_ISA_NAME(lc__bn_parameters)
     (&w, call->in[5].data, var, call->in[3].data, call->in[4].data, call->floats[0], parameters);
     job j = {.z = sizes_of(&call->in[2], &call->in[0]),
+             .wide = &w,
              .lanes = w.lanes,
              .dtype = call->in[2].dtype,
              .x = call->in[2].data,
@@ -326,14 +469,10 @@ static void backward_run(const lc_call *call)
              .index = call->in[1].data,
              .partial = partial,
              .dx = call->out[0].data};
-    lc__parallel_for(call->threads, j.z.rows, j.z.rows_per_block, sum_rows, &j);
-    for (int64_t c = 0; c < w.c; c++) sum1[c] = sum2[c] = 0;
-    for (int64_t k = 0; k < j.z.blocks; k++) {
-        for (int64_t c = 0; c < w.c; c++) {
-            sum1[c] += partial[k * 2 * w.c + c];
-            sum2[c] += partial[k * 2 * w.c + w.c + c];
-        }
-    }
+    if (j.dtype == LC_F32)
+        total_of_winners(&j, call->threads, sum1, sum2);
+    else
+        total_in_order(&j, call->threads, lane_sums, sum1, sum2);
     LC_ISA_NAME(lc__bn_factors)
     (&w, var, call->floats[0], sum1, sum2, parameters, call->out[1].data, call->out[2].data);
     lc__parallel_for(call->threads, j.z.rows, j.z.rows_per_block, backward_rows, &j);

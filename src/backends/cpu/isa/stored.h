@@ -121,6 +121,17 @@ LC_INLINE void vput(const lc_dtype t, void *p, int64_t i, vf x)
         *(vh_any *)((uint16_t *)p + i) = t == LC_BF16 ? bf16_round(x) : f16_round(x);
 }
 
+/* The largest number that is rounded to 0. */
+LC_INLINE float vanishing_number(const lc_dtype t)
+{
+    return t == LC_F32 ? 0.f : t == LC_BF16 ? 0x1p-134f : 0x1p-25f;
+}
+
+LC_INLINE vf vanishing(const lc_dtype t)
+{
+    return vsplat(vanishing_number(t));
+}
+
 /* The nearest numbers of the type. */
 LC_INLINE vf vrounded(const lc_dtype t, vf x)
 {
