@@ -45,14 +45,26 @@ static bool is_fused_product(const lc_op *op)
     return op == &lc__op_linear_gelu || op == &lc__op_matmul_gelu_backward || op == &lc__op_linear_weight_grad;
 }
 
-/* Whether an own kernel for units for matrices is faster than oneDNN's. Own convolutions copy patches of images, and
- * oneDNN's compute a row of pixels at a time: theirs lose where rows are short or, of a weight gradient, where each
- * patch is used for many channels (measured on a Xeon with AMX, oneDNN 2.6.3). */
+/* Whether images are read without copies of patches (isa/conv_units.h); each is a piece of work by itself. */
+static bool is_plain_conv(const lc_call *call)
+{
+    const int64_t *k = call->ints;
+    return k[0] == 2 && k[1] == 1 && k[2] == 1 && k[7] == 1 && call->in[0].shape[0] >= 16;
+}
+
+/* Whether an own kernel for units for matrices is faster than oneDNN's (measured on a Xeon with AMX, oneDNN 2.6.3).
+ * Gradients are where images are read without copies of patches; results are if there are few channels. Other own
+ * convolutions copy patches, and oneDNN's compute a row of pixels at a time: theirs lose where rows are short or, of a
+ * weight gradient, where each patch is used for many channels. */
 static bool units_prefer_own(const lc_call *call)
 {
-    const lc_view *y = call->op == &lc__op_conv ? &call->out[0] : &call->in[0];
-    if (call->op == &lc__op_conv_weight_grad) return y->shape[1] >= 256;
-    if (call->op == &lc__op_conv || call->op == &lc__op_conv_input_grad) return y->shape[y->ndim - 1] <= 4;
+    const lc_view *x = &call->in[0]; /* of a gradient: dy */
+    if (call->op == &lc__op_conv) {
+        bool few = x->shape[1] == 1 || (x->shape[1] > 8 && x->shape[1] <= 32);
+        return call->out[0].shape[call->out[0].ndim - 1] <= 4 || (few && is_plain_conv(call));
+    }
+    if (call->op == &lc__op_conv_weight_grad) return x->shape[1] >= 256 || is_plain_conv(call);
+    if (call->op == &lc__op_conv_input_grad) return x->shape[x->ndim - 1] <= 4 || is_plain_conv(call);
     return true;
 }
 

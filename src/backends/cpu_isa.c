@@ -26,7 +26,7 @@ static bool machine_has_avx512(void)
 static bool machine_has_amx(void)
 {
     const lc__units u = lc__units_find();
-    return u.avx512 && u.amx_bf16;
+    return u.avx512 && u.avx512_bf16 && u.amx_bf16;
 }
 #endif
 

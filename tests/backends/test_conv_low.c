@@ -22,6 +22,14 @@ static const geometry geometries[] = {
     {2, 70, 6, 5, 5, 3, 2, 0, 1, 1},
     {5, 1, 1, 6, 7, 2, 1, 1, 1, 1},
     {4, 130, 40, 12, 12, 3, 2, 1, 1, 1},
+    /* without copies of patches: few channels, images in place, borders, more images than parts of a gradient */
+    {2, 1, 32, 28, 28, 3, 1, 1, 1, 1},
+    {2, 4, 9, 6, 37, 5, 1, 2, 1, 1},
+    {37, 3, 5, 5, 6, 3, 1, 1, 1, 1},
+    {3, 32, 64, 14, 14, 3, 1, 0, 1, 1},
+    {2, 64, 70, 5, 19, 3, 1, 1, 1, 1},
+    {2, 40, 24, 9, 33, 3, 1, 2, 2, 1},
+    {1, 96, 33, 3, 50, 1, 1, 0, 1, 1},
 };
 
 typedef enum which { FORWARD, INPUT_GRAD, WEIGHT_GRAD } which;

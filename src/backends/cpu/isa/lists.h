@@ -9,9 +9,11 @@
 #define LC_ISA_STRING__(isa) LC_ISA_STRING_(isa)
 #define LC_ISA_STRING        LC_ISA_STRING__(LC_ISA)
 
-/* X(name): file name.c exports lc__name_kernels. The files of LC_ISA_LISTS_AMX are compiled for amx, too, whose kernels
- * come before those of avx512. */
+/* X(name): file name.c exports lc__name_kernels. The files of LC_ISA_LISTS_AMX are compiled for amx, too, or only for
+ * it (conv_units*), and their kernels come before those of avx512. */
 #define LC_ISA_LISTS_AMX(X)                                                                                            \
+    X(conv_units)                                                                                                      \
+    X(conv_units_grad)                                                                                                 \
     X(product)                                                                                                         \
     X(conv_low)
 
