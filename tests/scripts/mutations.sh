@@ -326,6 +326,9 @@ mutate 'hooks named by each that passes an error on' src/core/hooks/hooks.c 's/ 
 mutate 'a gradient of what has been overwritten' src/engine/plan/expand_writes.c 's/if (p->writes\[i\]\.node > k/if (false/' test_writes:assigned_before
 mutate 'updates after an index that does not exist' src/engine/run/execute.c 's/lc__fault_is_set(&g->fault) | peers/peers/' test_bad_index:a_training_ends
 mutate 'parts written where there is no room' src/ops/view.c 's/if (parts > max)/if (false)/' test_ops_edges:refusals
+mutate 'a gradient through what was rounded to 0' src/backends/cpu/isa/stored.h 's/0x1p-134f : 0x1p-25f/0.f : 0.f/' test_cpu_stored_kernels:relu_after
+mutate 'gradients of 16 bits added up in another order' src/backends/cpu/isa/batch_norm_pool.c 's/r += SUM_ROWS)/r += SUM_ROWS \/ 2)/; s/end - r < SUM_ROWS ? end - r : SUM_ROWS/end - r < SUM_ROWS \/ 2 ? end - r : SUM_ROWS \/ 2/' test_cpu_stored_kernels:with_pooling_backward
+mutate 'the edge of images that units convolve' src/backends/cpu/isa/conv_units.c 's/s->padding\[W\] \* c->pixel;/0;/' test_conv_low:convolutions,gradients_of_the_input
 mutate 'weights of attention not divided again' src/backends/cpu/isa/attention.c 's|1\.f / sum), mean|1.f + 0 * sum), mean|' test_attention_digits
 mutate 'a NaN blamed on the last operator of a chain' src/ops/fused.c 's/i < count \&\& found < 0/i < count/' test_anomaly:inside_a_chain
 mutate 'callbacks added to those of their kind' src/core/hooks/callback_list.c 's/\n    remove_replaced(t, cb);//' test_callback_kinds:added_callbacks

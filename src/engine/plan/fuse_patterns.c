@@ -146,18 +146,6 @@ static bool find_backward(const lc__finder *f, pooling *p)
     return p->norm_back->in[0] == p->back->out[0] && lc__only_use(f, p->back->out[0]);
 }
 
-/* lc__can_fuse for one of these nodes. A reference kernel is given 16 bits as f32, so it would pool what is not rounded
- * yet. */
-static lc_status can_pool(lc__finder *f, const lc_ir_node *made, const lc_ir_node *norm, bool *yes)
-{
-    const lc_kernel *kernel;
-    LC_TRY(lc__can_fuse(f->b, made, norm, yes));
-    if (!*yes || lc__is_wide(f, made->out[0])) return LC_OK;
-    LC_TRY(lc__kernel_of(f->b, made, &kernel));
-    *yes = kernel != made->op->kernel;
-    return LC_OK;
-}
-
 /* n: a 2x2 max pooling of a batch_norm with relu whose result nobody else reads. */
 static lc_status fuse_pool(lc__finder *f, lc_ir_node *n)
 {
@@ -170,13 +158,13 @@ static lc_status fuse_pool(lc__finder *f, lc_ir_node *n)
     bool yes = false;
     uint32_t out[] = {n->out[0], n->out[1], norm->out[1], norm->out[2]};
     LC_TRY(lc__fused_node(f, norm, &lc__op_batch_norm_relu_pool, 3, norm->in, 4, out, 9, n->ints, &made));
-    LC_TRY(can_pool(f, &made, norm, &yes));
+    LC_TRY(lc__can_fuse(b, &made, norm, &yes));
     if (yes && p.back) {
         const uint32_t *in = p.norm_back->in;
         LC_TRY(lc__fused_node(f, p.norm_back, &lc__op_batch_norm_relu_pool_backward, 7,
                               (uint32_t[]){p.back->in[0], p.back->in[1], in[1], in[2], in[3], in[4], in[5]},
                               p.norm_back->n_out, p.norm_back->out, 9, n->ints, &made_back));
-        LC_TRY(can_pool(f, &made_back, p.norm_back, &yes));
+        LC_TRY(lc__can_fuse(b, &made_back, p.norm_back, &yes));
     }
     if (!yes) return LC_OK;
     lc__drop_node(f, n);

@@ -209,20 +209,6 @@ TEST(pooling_in_16_bits_has_the_bits_of_its_parts)
     }
 }
 
-/* The reference kernel of 16 bits computes in f32, and would pool what is not rounded. */
-TEST(reference_kernels_do_not_pool_in_16_bits)
-{
-    if (getenv("LIGHTC_PLAN") || getenv("LIGHTC_KERNELS")) SKIP("the kernels that plans use are set");
-    setenv("LIGHTC_KERNELS", "reference", 1);
-    lc_graph *wide = graph(1), *low = graph_of(1, LC_BF16);
-    unsetenv("LIGHTC_KERNELS");
-    free(train(wide, "fashion").v);
-    free(train(low, "fashion").v);
-    CHECK_EQ(calls_of(wide, &lc__op_batch_norm_relu_pool, false), 2);
-    CHECK_EQ(calls_of(low, &lc__op_batch_norm_relu_pool, false), 0);
-    lc_graph_free(wide), lc_graph_free(low);
-}
-
 static int fused_may_read; /* inputs of a chain that has a kernel */
 
 static bool has_short(const lc_call *call)

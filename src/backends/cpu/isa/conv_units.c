@@ -101,7 +101,7 @@ static lc_status prepare(lc_call *call)
 
 /* ---- weights ---- */
 
-/* The number of a tap, and of the channel that it multiplies, for results in channels from n on. */
+/* The element of the weights for a tap and a channel of the images, for results in channel n. */
 static int64_t weight_at(const conv *c, int64_t h, int64_t w, int64_t channel, int64_t n)
 {
     const int64_t *kernel = c->s.kernel;

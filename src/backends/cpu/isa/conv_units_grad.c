@@ -10,9 +10,8 @@
 #include "backends/cpu/parallel.h"
 #include "ops/ops.h"
 
-#define MOST_PARTS  16
-#define MOST_BYTES  ((int64_t)1 << 20) /* sums of a part */
-#define GROUP_BYTES 98304 /* copies of images that are computed together: tiles of sums are read less often */
+#define MOST_PARTS 16
+#define MOST_BYTES ((int64_t)1 << 20) /* sums of a part */
 
 typedef struct grad {
     shape s;
@@ -81,17 +80,11 @@ static int64_t copy_bytes(const grad *g)
     return planes_bytes(g) + dy_bytes(g);
 }
 
-static int64_t group_of(const grad *g)
-{
-    const int64_t images = GROUP_BYTES / copy_bytes(g), most = images < g->part ? images : g->part;
-    return most < 1 ? 1 : most;
-}
-
 static lc_status prepare(lc_call *call)
 {
     const grad g = grad_of(call);
     const int64_t threads = call->threads > 1 ? call->threads : 1;
-    call->scratch_bytes = (size_t)(g.parts * sums_bytes(&g) + threads * group_of(&g) * copy_bytes(&g));
+    call->scratch_bytes = (size_t)(g.parts * sums_bytes(&g) + threads * copy_bytes(&g));
     return LC_OK;
 }
 
@@ -190,90 +183,71 @@ static int64_t tile_at(const grad *g, int64_t i)
            of_tap % s->kernel[W] * s->dilation[W];
 }
 
-/* Some images: their planes, then their pairs of dy, copy_bytes apart. */
-typedef struct group {
-    const char *planes;
-    int64_t images;
-} group;
-
-/* Adds the products of tiles a and a_2 of the planes, and of b of the pairs, to two tiles of sums (`narrow`: to one),
- * and to those that follow them by `next` bytes (only for `both`). */
-LC_INLINE void add_products(const grad *g, group of, int64_t a, int64_t a_2, int64_t b, char *sums, int64_t next,
-                            const bool both, const bool narrow)
+/* Adds the products of the tile at `a` of the planes and of `width` tiles from b on of the pairs to as many tiles of
+ * sums. Rows of the former are across lines of the cache, which takes longer, so it is used for as many as there are
+ * registers. */
+LC_INLINE void add_products(const grad *g, const uint16_t *a, const char *b, char *sums, const int width)
 {
-    const int64_t row = g->plane * 2, dy_row = g->dy_tiles * 64, places = g->places, copy = copy_bytes(g);
-    const char *planes = of.planes, *dy = planes + planes_bytes(g) + b;
+    const int64_t row = g->plane * 2, dy_row = g->dy_tiles * 64, places = g->places;
     _tile_loadd(0, sums, 64);
-    if (both) _tile_loadd(1, sums + next, 64);
-    if (!narrow) _tile_loadd(2, sums + TILE, 64);
-    if (both && !narrow) _tile_loadd(3, sums + next + TILE, 64);
-    for (int64_t n = 0; n < of.images; n++, planes += copy, dy += copy) {
-        const char *from = dy;
-        for (int64_t k = 0; k < 2 * places; k += 2 * STEP, from += STEP / 2 * dy_row) {
-            _tile_loadd(6, from, dy_row);
-            _tile_loadd(4, planes + a + k, row);
-            _tile_dpbf16ps(0, 4, 6);
-            if (both) _tile_loadd(5, planes + a_2 + k, row);
-            if (both) _tile_dpbf16ps(1, 5, 6);
-            if (narrow) continue;
-            _tile_loadd(7, from + 64, dy_row);
-            _tile_dpbf16ps(2, 4, 7);
-            if (both) _tile_dpbf16ps(3, 5, 7);
-        }
+    if (width > 1) _tile_loadd(1, sums + TILE, 64);
+    if (width > 2) _tile_loadd(2, sums + 2 * TILE, 64);
+    if (width > 3) _tile_loadd(3, sums + 3 * TILE, 64);
+    for (int64_t k = 0; k < places; k += STEP, b += STEP / 2 * dy_row) {
+        _tile_loadd(4, a + k, row);
+        _tile_loadd(6, b, dy_row);
+        _tile_dpbf16ps(0, 4, 6);
+        if (width > 1) _tile_loadd(7, b + 64, dy_row);
+        if (width > 1) _tile_dpbf16ps(1, 4, 7);
+        if (width > 2) _tile_loadd(6, b + 128, dy_row);
+        if (width > 2) _tile_dpbf16ps(2, 4, 6);
+        if (width > 3) _tile_loadd(7, b + 192, dy_row);
+        if (width > 3) _tile_dpbf16ps(3, 4, 7);
     }
     _tile_stored(0, sums, 64);
-    if (both) _tile_stored(1, sums + next, 64);
-    if (!narrow) _tile_stored(2, sums + TILE, 64);
-    if (both && !narrow) _tile_stored(3, sums + next + TILE, 64);
+    if (width > 1) _tile_stored(1, sums + TILE, 64);
+    if (width > 2) _tile_stored(2, sums + 2 * TILE, 64);
+    if (width > 3) _tile_stored(3, sums + 3 * TILE, 64);
 }
 
-static void add_group(const grad *g, group of, char *sums)
+static void add_image(const grad *g, const uint16_t *planes, const char *pairs_of_dy, char *sums)
 {
-    const int64_t next = g->dy_tiles * TILE;
-    for (int64_t n = 0; n < g->dy_tiles; n += 2, sums += 2 * TILE) {
-        const bool narrow = n + 1 == g->dy_tiles;
-        for (int64_t i = 0; i < g->tiles; i += 2) {
-            const bool both = i + 1 < g->tiles;
-            const int64_t a = 2 * tile_at(g, i), a_2 = 2 * tile_at(g, both ? i + 1 : i), b = n * 64;
-            char *to = sums + i * next;
-            if (both && narrow)
-                add_products(g, of, a, a_2, b, to, next, true, true);
-            else if (both)
-                add_products(g, of, a, a_2, b, to, next, true, false);
-            else if (narrow)
-                add_products(g, of, a, a_2, b, to, next, false, true);
+    for (int64_t i = 0; i < g->tiles; i++) {
+        const uint16_t *a = planes + tile_at(g, i);
+        for (int64_t n = 0, width; n < g->dy_tiles; n += width, sums += width * TILE) {
+            width = g->dy_tiles - n < 4 ? g->dy_tiles - n : 4;
+            const char *b = pairs_of_dy + n * 64;
+            if (width == 4)
+                add_products(g, a, b, sums, 4);
+            else if (width == 3)
+                add_products(g, a, b, sums, 3);
+            else if (width == 2)
+                add_products(g, a, b, sums, 2);
             else
-                add_products(g, of, a, a_2, b, to, next, false, false);
+                add_products(g, a, b, sums, 1);
         }
     }
-}
-
-static void copy_image(const grad *g, int64_t image, char *to)
-{
-    const shape *s = &g->s;
-    const uint16_t *x = g->x + image * s->in[H] * s->in[W] * s->in_channels;
-    if (g->few)
-        make_patch_planes(g, x, (uint16_t *)to);
-    else
-        make_planes(g, x, (uint16_t *)to);
-    make_pairs(g, g->dy + image * s->out[H] * s->out[W] * s->out_channels, to + planes_bytes(g));
 }
 
 static void add_parts(const void *context, int64_t begin, int64_t end, int thread)
 {
     const grad *g = context;
-    const int64_t most = group_of(g), copy = copy_bytes(g);
-    char *copies = g->copies + thread * most * copy;
-    memset(copies, 0, (size_t)(most * copy));
+    const shape *s = &g->s;
+    const int64_t x = s->in[H] * s->in[W] * s->in_channels, dy = s->out[H] * s->out[W] * s->out_channels;
+    char *planes = g->copies + thread * copy_bytes(g), *pairs_of_dy = planes + planes_bytes(g);
+    memset(planes, 0, (size_t)copy_bytes(g));
     units_take(g->rows_of_tile, STEP);
     for (int64_t p = begin; p < end; p++) {
         char *sums = g->sums + p * sums_bytes(g);
-        const int64_t last = (p + 1) * g->part < g->s.images ? (p + 1) * g->part : g->s.images;
+        const int64_t last = (p + 1) * g->part < s->images ? (p + 1) * g->part : s->images;
         memset(sums, 0, (size_t)sums_bytes(g));
-        for (int64_t n = p * g->part; n < last; n += most) {
-            const group of = {copies, last - n < most ? last - n : most};
-            for (int64_t i = 0; i < of.images; i++) copy_image(g, n + i, copies + i * copy);
-            add_group(g, of, sums);
+        for (int64_t n = p * g->part; n < last; n++) {
+            if (g->few)
+                make_patch_planes(g, g->x + n * x, (uint16_t *)planes);
+            else
+                make_planes(g, g->x + n * x, (uint16_t *)planes);
+            make_pairs(g, g->dy + n * dy, pairs_of_dy);
+            add_image(g, (const uint16_t *)planes, pairs_of_dy, sums);
         }
     }
     _tile_release();
