@@ -196,10 +196,11 @@ static lc_status judge_late(spikes *s, lc_trainer *t, int64_t batch_idx)
 
 /* ---- hooks ---- */
 
-static lc_status sp_before_backward(void *self, lc_trainer *t, lc_tensor *loss)
+static lc_status sp_before_backward(void *self, lc_trainer *t, lc_tensor *scaled)
 {
     spikes *s = self;
-    return add_loss(s, t, s->a.skip ? lc_keep(loss) : loss);
+    (void)scaled;
+    return add_loss(s, t, s->a.skip ? lc_keep(t->loss) : t->loss);
 }
 
 static lc_status sp_before_step(void *self, lc_trainer *t, lc_optimizer *opt)

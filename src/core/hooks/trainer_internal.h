@@ -123,6 +123,7 @@ struct lc_trainer {
     int part;        /* the device part being recorded */
     lc__place place; /* the piece being recorded */
     int64_t pieces;  /* how many have been entered so far */
+    lc_tensor *loss; /* of the running backward pass, before it is scaled */
     bool recording;  /* a step is open and has not run yet */
     lc_outputs outputs;
 };

@@ -293,11 +293,11 @@ static lc_status call_step(void *ctx, const lc_batch *part, lc_tensor **loss)
 static lc_status before_backward(lc_trainer *t)
 {
     struct lc__device_parts *p = t->device_parts;
-    lc_tensor *loss;
     if (!t->mo.on_before_backward && !t->hooks[LC_HOOK_ON_BEFORE_BACKWARD].n) return LC_OK;
     LC_TRY(lc__devices_flush(p->devices));
-    LC_TRY(lc__split_value(t, &p->split, join_read, p, &loss));
-    return loss ? lc__hook(t, LC_HOOK_ON_BEFORE_BACKWARD, &(lc__hook_args){.loss = loss}) : LC_OK;
+    LC_TRY(lc__split_value(t, &p->split, join_read, p, &t->loss));
+    if (!t->loss) return LC_OK;
+    return lc__hook(t, LC_HOOK_ON_BEFORE_BACKWARD, &(lc__hook_args){.loss = lc__scaled_loss(t, t->loss)});
 }
 
 static lc_status backward(lc_trainer *t, lc_tensor *loss)

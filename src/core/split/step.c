@@ -56,6 +56,7 @@ void lc__scale_no_loss(lc_trainer *t)
 
 lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss)
 {
+    t->loss = loss;
     loss = lc__scaled_loss(t, loss);
     LC_TRY(lc__hook(t, LC_HOOK_ON_BEFORE_BACKWARD, &(lc__hook_args){.loss = loss}));
     return lc__hook(t, LC_HOOK_BACKWARD, &(lc__hook_args){.loss = loss});
