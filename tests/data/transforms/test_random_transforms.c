@@ -187,7 +187,7 @@ TEST(a_smaller_picture_has_the_same_part)
     for (uint64_t key = 0; key < 500; key++) {
         const lc_range scale = LC_RANGE(0.08, 1), ratio = LC_RANGE(0.75, 4.0 / 3);
         const lc_box large = lc__resized_crop_box(800, 1200, scale, ratio, key),
-                      small = lc__resized_crop_box(200, 300, scale, ratio, key);
+                     small = lc__resized_crop_box(200, 300, scale, ratio, key);
         CHECK_NEAR(small.height * 4, large.height, 4);
         CHECK_NEAR(small.width * 4, large.width, 4);
         CHECK_NEAR(small.top * 4, large.top, 5);
