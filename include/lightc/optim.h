@@ -174,7 +174,8 @@ LC_API void lc_graph_set_window(lc_graph *g, double window);
  * it updates; the parameter is the copy rounded, so that updates too small for 16 bits add up. Off by default, as in
  * Lightning's precisions "16-true" and "bf16-true"; parameters of f32 and f64 need none. An element of the copy that
  * does not round to its parameter is out of date and starts again from the parameter: so do all at the first update,
- * and those that anything except the optimizer has written.
+ * and those that anything except the optimizer has written. A run that continues from a checkpoint without copies
+ * starts them as the checkpoint's parameters, before these are rounded to 16 bits.
  *
  * stochastic_rounding: parameters of f16 and bf16 are rounded at random to one of both neighbors, such that the mean is
  * the exact value: updates too small for 16 bits then add up on average, without the memory of master weights. The

@@ -41,7 +41,7 @@ const char *lc__optimizer_state_name(const lc_optimizer *opt, int k)
 {
     int n = n_states(opt);
     if (k < n) return opt->ops->state_names[k];
-    return k == n && opt->flags & LC_OPT_MASTER_WEIGHTS ? "master_weight" : NULL;
+    return k == n && opt->flags & LC_OPT_MASTER_WEIGHTS ? LC__MASTER_WEIGHT : NULL;
 }
 
 int64_t lc__optimizer_bytes(const lc_optimizer *opt)

@@ -7,6 +7,8 @@
 
 #include <lightc/optim.h>
 
+#define LC__MASTER_WEIGHT "master_weight" /* the name of that state */
+
 /* The parameters of an optimizer may be in several flat buffers: of several data types, or modules. Each state is one
  * buffer, in which each of these has a range. */
 typedef struct lc__state_range {
@@ -27,7 +29,8 @@ lc_status lc__optimizer_sums_in_f32(const lc_optimizer *opt, bool yes) LC_MUST_U
 void lc__optimizer_drop_ranges(lc_optimizer *opt, int n);
 /* Allocates an optimizer's step counts and state buffers if it has none yet. */
 lc_status lc__optimizer_prepare(lc_optimizer *opt);
-/* "exp_avg": of state k; after those of the vtable "master_weight", if the optimizer has them. NULL: there is none. */
+/* "exp_avg": of state k; after those of the vtable LC__MASTER_WEIGHT, if the optimizer has them. NULL: there is none.
+ */
 const char *lc__optimizer_state_name(const lc_optimizer *opt, int k);
 /* The memory of its state, in bytes. */
 int64_t lc__optimizer_bytes(const lc_optimizer *opt);

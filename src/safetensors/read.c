@@ -265,10 +265,9 @@ lc_status lc_safetensors_load(lc_safetensors *f, const char *name, lc_tensor *t)
     return status;
 }
 
-lc_status lc_safetensors_load_all(lc_safetensors *f, int64_t n, const lc_named_tensor *tensors, bool strict)
+lc_status lc__safetensors_load_all(lc_safetensors *f, int64_t n, const lc_named_tensor *tensors,
+                                   bool (*may_be_left)(const char *name))
 {
-    LC__IS(f, SAFETENSORS, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(tensors, LC_ERR_ARGUMENT);
     void *scratch = NULL;
     uint64_t scratch_bytes = 0;
     lc_status status = LC_OK;
@@ -284,8 +283,8 @@ lc_status lc_safetensors_load_all(lc_safetensors *f, int64_t n, const lc_named_t
         }
         wanted[i] = tensors[k].tensor;
     }
-    for (int64_t i = 0; strict && i < f->n; i++)
-        if (!wanted[i]) {
+    for (int64_t i = 0; i < f->n; i++)
+        if (!wanted[i] && !may_be_left(f->infos[i].name)) {
             status = lc_fail(LC_ERR_NOT_FOUND, "\"%s\" has a tensor \"%s\" that the model does not have", f->path,
                              f->infos[i].name);
             goto done;
@@ -296,4 +295,21 @@ done:
     free(scratch);
     free(wanted);
     return status;
+}
+
+static bool always(const char *name)
+{
+    return (void)name, true;
+}
+
+static bool never(const char *name)
+{
+    return (void)name, false;
+}
+
+lc_status lc_safetensors_load_all(lc_safetensors *f, int64_t n, const lc_named_tensor *tensors, bool strict)
+{
+    LC__IS(f, SAFETENSORS, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(tensors, LC_ERR_ARGUMENT);
+    return lc__safetensors_load_all(f, n, tensors, strict ? never : always);
 }

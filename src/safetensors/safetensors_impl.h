@@ -86,5 +86,8 @@ lc_status lc__st_parse_file(const char *path, const unsigned char *bytes, uint64
 /* From now on numbers are converted, or not, to the type of the tensor that they are loaded into; without, a type that
  * differs is an error. */
 void lc__safetensors_convert(lc_safetensors *f, bool on);
+/* lc_safetensors_load_all; may_be_left says of a tensor of the file that is not in the list that it need not be. */
+lc_status lc__safetensors_load_all(lc_safetensors *f, int64_t n, const lc_named_tensor *tensors,
+                                   bool (*may_be_left)(const char *name)) LC_MUST_USE;
 
 #endif

@@ -125,7 +125,7 @@ mutate 'a scale that gradients keep' src/optim/macros.c 's/parameter, g ? g->uns
 mutate 'scaled gradients of a rank without samples' src/core/loop/optimize.c 's/    lc__scale_no_loss(t);\n//' test_mixed_run:without_samples
 mutate 'scaled gradients of a rank without chunks' src/core/split/chunks.c 's/    lc__scale_no_loss(t);\n//' test_mixed_run:without_samples
 mutate 'master weights that ignore what was written' src/optim/master.h 's/width)) return/0)) return/' test_master_weights:taken_over
-mutate 'master weights that no checkpoint has' src/optim/state_buffers.c 's/"master_weight" : NULL/NULL : NULL/' test_scaled_loss_run:resume
+mutate 'master weights that no checkpoint has' src/optim/state_buffers.c 's/LC__MASTER_WEIGHT : NULL/NULL : NULL/' test_scaled_loss_run:resume
 mutate 'random rounding that does not know the slice' src/optim/expand_update.c 's/if (s->count) s->first = .*//' test_true_run:stochastic_rounding
 mutate 'rounding that is random in one direction' src/base/half.h 's/(m + (word >> 16)) >> 16/m >> 16/' test_stochastic_rounding:mean
 mutate 'deterministic sums of 16 bits' src/core/trainer/begin.c 's/list\[i\], lc__sums_on_tree(t)/list[i], false/' test_true_run:deterministic_sums
@@ -301,6 +301,8 @@ mutate 'errors of saves stop every run' src/core/resume/after_save.c 's/ || t->r
 mutate 'a run that is to stop goes on' src/core/resume/after_save.c 's/ || t->resume->stops_on_save_error)/)/' test_save_errors:configured
 mutate 'a file without a weight of the model is loaded' src/core/resume/load_weights.c 's/if (found || !l->model.n) return LC_OK;/return LC_OK;/' test_load_weights:prefixed
 mutate 'matrices left as the file has them' src/core/resume/load_weights.c 's/transposed ? j \* rows + i : i \* columns + j;/i * columns + j;/' test_load_weights:transposed
+mutate 'master weights of rounded parameters' src/core/resume/master_weights.c 's/    return lc_safetensors_load_all(f, masters->n, masters->v, false);/    return LC_OK;/' test_master_checkpoints:lose_nothing
+mutate 'parameters of outdated master weights' src/core/resume/master_weights.c 's/lc__master_of(p.data, p.dtype, i, values)/values[i]/' test_master_checkpoints:has_written
 mutate 'threads that lose time kept' src/base/pool.c 's/if (pool.lost > LOSS_NS) {/if (false) {/' test_pool:no_gain
 mutate 'slow steps given no more time' src/comm/coordinator/stall.c 's/FACTOR \* c->longest/0 * c->longest/' test_stall:slow_steps
 mutate 'a helper that is in a piece not waited for' src/base/pool.c 's/if (atomic_load_explicit(&l->left, memory_order_acquire)) {\n        wait_for_rest/if (false) {\n        wait_for_rest/' test_pool:holds_up

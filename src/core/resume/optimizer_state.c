@@ -235,9 +235,16 @@ lc_status lc__save_optimizers(lc_module *m, const lc_optimizers *all, lc_ckpt_wr
 
 /* ---- restoring ---- */
 
+typedef struct state_list {
+    const lc_safetensors *file;
+    lc__tensor_list there, masters; /* what the file has; and master weights that it lacks */
+} state_list;
+
 static lc_status list_state(void *ctx, const char *name, lc_tensor *view)
 {
-    return lc__list_add(ctx, name, view);
+    state_list *l = ctx;
+    bool lacking = lc__is_master_weight(name) && (!l->file || lc_safetensors_find(l->file, name) < 0);
+    return lacking ? lc__list_parameter_of(&l->masters, name, view) : lc__list_add(&l->there, name, view);
 }
 
 static lc_status load_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
@@ -307,7 +314,7 @@ lc_status lc__restore_optimizers(lc_module *m, const lc_optimizers *all, lc_chec
     lc_safetensors *states = lc_checkpoint_tensors(c, LC_CKPT_OPTIMIZER);
     lc_safetensors *others = lc_checkpoint_tensors(c, LC_CKPT_TENSORS);
     lc__views views = {0};
-    lc__tensor_list list = {0};
+    state_list list = {.file = states};
     lc_status status = LC_OK;
     LC_TRY(restore_hyperparameters(all, lc_checkpoint_state(c)));
     LC_TRY(lc__module_flatten(m));
@@ -322,13 +329,16 @@ lc_status lc__restore_optimizers(lc_module *m, const lc_optimizers *all, lc_chec
         LC_TRY_GOTO(status, done, walk_states(m, opt, i, &views, list_state, &list));
         LC_TRY_GOTO(status, done, walk_own(opt, i, true, load_own_tensor, others));
     }
-    if (list.n && !states) {
+    if (list.there.n && !states) {
         status = lc_fail(LC_ERR_FORMAT, "the checkpoint %s has no optimizer state", lc_checkpoint_path(c));
         goto done;
     }
-    if (list.n) LC_TRY_GOTO(status, done, lc_safetensors_load_all(states, list.n, list.v, true));
+    if (list.there.n)
+        LC_TRY_GOTO(status, done, lc__safetensors_load_all(states, list.there.n, list.there.v, lc__is_master_weight));
+    status = lc__start_master_weights(&list.masters, c);
 done:
-    lc__list_free(&list);
+    lc__list_free(&list.there);
+    lc__list_free(&list.masters);
     lc__views_free(&views);
     return status;
 }

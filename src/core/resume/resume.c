@@ -40,6 +40,7 @@ lc_status lc__load_model(lc_module *m, lc_checkpoint *c)
     if (!f) return lc_fail(LC_ERR_FORMAT, "the checkpoint %s contains no model", lc_checkpoint_path(c));
     lc_status status = lc_module_visit(m, list_model, &list);
     if (status >= 0) status = lc_safetensors_load_all(f, list.n, list.v, true);
+    if (status >= 0) status = lc__load_master_weights(&list, c);
     if (status == LC_ERR_NOT_FOUND || status == LC_ERR_SHAPE || status == LC_ERR_DTYPE || status == LC_ERR_FORMAT)
         lc_fail_context(status, "the checkpoint is of a different model");
     lc__list_free(&list);
@@ -400,7 +401,7 @@ static lc_status restore_gradients(lc_trainer *t, const lc_state *root)
 static lc_status restore_progress(lc_trainer *t)
 {
     const lc_state *root = lc_checkpoint_state(t->resume->restoring_from), *o;
-    bool weights_only = false;
+    bool weights_only = false, loses;
     int64_t seed;
     LC_TRY(lc_state_get_bool(root, "weights_only", &weights_only));
     if (weights_only)
@@ -411,6 +412,11 @@ static lc_status restore_progress(lc_trainer *t)
     LC_TRY(lc__graph_load_tuning(t->graph, root));
     LC_TRY(restore_loop(t, root));
     LC_TRY(lc__restore_optimizers(t->m, &t->optimizers, t->resume->restoring_from));
+    LC_TRY(lc__loses_master_weights(t->m, &t->optimizers, t->resume->restoring_from, &loses));
+    if (loses)
+        lc_trainer_message(t, LC_WARNING,
+                           "the checkpoint has master weights and this run has none: it continues with what they round "
+                           "to; with .master_weights in its optimizers it would keep them");
     LC_TRY(restore_gradients(t, root));
     LC_TRY(lc_state_get_object(root, "metrics", &o));
     for (int64_t i = 0; i < lc_state_length(o); i++) {

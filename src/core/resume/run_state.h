@@ -36,7 +36,7 @@ void lc__list_free(lc__tensor_list *l);
 
 /* resume.c: refuses checkpoints in another format. */
 lc_status lc__check_format(const lc_checkpoint *c) LC_MUST_USE;
-/* resume.c: loads exactly the tensors of the module. */
+/* resume.c: loads exactly the tensors of the module, with the digits of master weights where they count. */
 lc_status lc__load_model(lc_module *m, lc_checkpoint *c) LC_MUST_USE;
 /* If a run with another precision wrote c, its numbers are converted to the types of this one as they are loaded. */
 void lc__convert_checkpoint(lc_checkpoint *c, const char *precision);
@@ -48,6 +48,18 @@ lc_status lc__initial_weights(lc_trainer *t) LC_MUST_USE;
 lc_status lc__save_optimizers(lc_module *m, const lc_optimizers *all, lc_ckpt_writer *w, bool ranges,
                               lc__views *views) LC_MUST_USE;
 lc_status lc__restore_optimizers(lc_module *m, const lc_optimizers *all, lc_checkpoint *c) LC_MUST_USE;
+
+/* ---- master_weights.c ---- */
+/* Whether a tensor of optimizer state, "optimizers.I.PATH.STATE", is a master weight. */
+bool lc__is_master_weight(const char *name);
+/* After the tensors of a model: those that the checkpoint has in another type, and as master weights, are loaded from
+ * these. */
+lc_status lc__load_master_weights(const lc__tensor_list *model, lc_checkpoint *c) LC_MUST_USE;
+/* Adds a master weight that the checkpoint lacks, to be started as the checkpoint's parameter. */
+lc_status lc__list_parameter_of(lc__tensor_list *l, const char *name, lc_tensor *master) LC_MUST_USE;
+lc_status lc__start_master_weights(const lc__tensor_list *masters, lc_checkpoint *c) LC_MUST_USE;
+/* *loses: the checkpoint has master weights of parameters of 16 bits for which this run's optimizers keep none. */
+lc_status lc__loses_master_weights(lc_module *m, const lc_optimizers *all, lc_checkpoint *c, bool *loses) LC_MUST_USE;
 
 typedef lc_status lc__state_fn(void *ctx, const char *name, lc_tensor *tensor);
 /* The key of a callback's state. */

@@ -273,19 +273,4 @@ TEST(the_copies_matter)
     CHECK(!same(&with, &without));
 }
 
-/* A checkpoint without them is refused rather than taken without. */
-TEST(a_checkpoint_without_copies_is_an_error)
-{
-    char root[320], path[400];
-    outcome o;
-    run r = kind_of(1);
-    snprintf(root, sizeof root, "%s", fresh_dir("lacks"));
-    snprintf(path, sizeof path, "%s/stop.ckpt", root);
-    r.root = root, r.master = false, r.stop_after = 5;
-    CHECK_STATUS(train(NULL, &r, &o), LC_ERR_USER);
-    r.master = true, r.stop_after = 0, r.ckpt_path = path;
-    CHECK(train(NULL, &r, &o) < 0);
-    CHECK_CONTAINS(lc_error_message(), "master_weight");
-}
-
 TEST_MAIN
