@@ -175,7 +175,7 @@ struct lc_op {
     unsigned flags;
     int n_out; /* results; at most LC_MAX_OUTPUTS */
     lc_infer_fn *infer;
-    /* NULL with LC_OP_NO_GRAD, or if no input can want a gradient. */
+    /* NULL with LC_OP_NO_GRAD, or if no input can want a gradient: a backward pass that needs it fails. */
     lc_grad_fn *grad;
     /* LC_OP_VIEW: fill out->stride and *offset (elements) from `in`; return false if the result is not a view of these
      * strides (the planner then makes in[0] dense row-major and asks again). out has dtype and shape. */

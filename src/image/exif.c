@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one tag of EXIF data that changes pixels: how the camera was held (image.c turns the picture). EXIF is a TIFF
  * header ("II" or "MM" for the byte order, 42, the offset of the first directory) and directories of 12-byte entries:
- * tag, type, count, value. */
+ * tag, type, count, value. The value may have any type of whole numbers, as in Pillow, for which BYTE is not one. */
 #include "image/image.h"
 
 #include <string.h>
 
 #define TAG_ORIENTATION 0x0112
-#define TYPE_SHORT      3
+
+/* The bytes of a value, by type: SHORT, LONG, SBYTE, SSHORT, SLONG, IFD. Others have 0. */
+static const uint8_t value_bytes[] = {[3] = 2, [4] = 4, [6] = 1, [8] = 2, [9] = 4, [13] = 4};
 
 static unsigned number(const uint8_t *p, int bytes, bool big)
 {
@@ -27,8 +29,9 @@ int lc__exif_orientation(const uint8_t *data, size_t n)
     unsigned entries = number(data + at, 2, big);
     at += 2;
     for (; entries && n - at >= 12; entries--, at += 12) {
-        if (number(data + at, 2, big) != TAG_ORIENTATION || number(data + at + 2, 2, big) != TYPE_SHORT) continue;
-        unsigned value = number(data + at + 8, 2, big);
+        unsigned tag = number(data + at, 2, big), type = number(data + at + 2, 2, big);
+        if (tag != TAG_ORIENTATION || type >= sizeof value_bytes || !value_bytes[type]) continue;
+        unsigned value = number(data + at + 8, value_bytes[type], big);
         return value >= 1 && value <= 8 ? (int)value : 1;
     }
     return 1;

@@ -86,7 +86,7 @@ static INLINE lc_status append_inputs(lc_graph *g, const lc_tape *tape, const lc
         *any_grad |= in[i]->requires_grad;
         LC_TRY(check_shared(g, op, i, in[i]));
     }
-    *any_grad = *any_grad && !g->no_grad && !g->expanding && op->grad && !(op->flags & LC_OP_NO_GRAD);
+    *any_grad = *any_grad && !g->no_grad && !g->expanding && lc__passes_gradients(op);
     return LC_OK;
 }
 

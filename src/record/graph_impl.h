@@ -335,6 +335,12 @@ static inline bool lc__is_macro(const lc_op *op)
     return op->flags & LC__OP_MACRO;
 }
 
+/* Whether gradients pass through an operator, by its rule. A backward pass that reaches one without a rule fails. */
+static inline bool lc__passes_gradients(const lc_op *op)
+{
+    return !(op->flags & (LC_OP_NO_GRAD | LC__OP_MACRO));
+}
+
 /* graph.c */
 /* Keeps the first error of a step for lc_step_status; returns `status`. */
 lc_status lc__step_failed(lc_graph *g, lc_status status);

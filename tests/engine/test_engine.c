@@ -517,6 +517,42 @@ TEST(an_operator_with_the_name_of_another)
     lc_tensor_unref(x);
 }
 
+/* Records y = h + twice(h), or only the latter, with a gradient rule neither in `op` nor in its flags. */
+static lc_tensor *loss_with(const lc_op *op, lc_tensor *x, bool other_path)
+{
+    lc_tensor *h = lc_mul_scalar(x, 3), *own = lc_op_call(op, 1, &h, 0, NULL, 0, NULL, (lc_site){"own.c", 77});
+    return lc_sum(other_path ? lc_add(h, own) : own);
+}
+
+/* A path to a parameter is never left out silently. */
+TEST(a_gradient_that_reaches_an_operator_without_a_rule)
+{
+    static const lc_kernel kernel = {.name = "twice", .layout = LC_WANT_ROW_MAJOR, .run = twice};
+    static const lc_op no_rule = TWICE("no_rule");
+    lc_graph *g = graph();
+    lc_tensor *w = T(1, true, 4), *x = T(1, false, 4);
+    for (int other_path = 0; other_path < 2; other_path++) {
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        lc_backward(loss_with(&no_rule, w, other_path));
+        CHECK_STATUS(lc_step_run(g), LC_ERR_UNSUPPORTED);
+        CHECK_CONTAINS(lc_error_message(), "no_rule has no gradient rule");
+        CHECK_CONTAINS(lc_error_message(), "own.c:77");
+        (void)!lc_step_end(g);
+    }
+    /* No gradient is wanted, or none gets there. */
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_tensor *unused = lc_keep(loss_with(&no_rule, w, true));
+    lc_backward(lc_add(lc_sum(w), lc_add(loss_with(&no_rule, x, true), lc_detach(unused))));
+    CHECK_NEAR(item(unused), 9 * item(lc_sum(w)), 1e-5);
+    lc_no_grad_begin();
+    CHECK(!lc_tensor_requires_grad(loss_with(&no_rule, w, true)));
+    lc_no_grad_end();
+    CHECK_OK(lc_step_end(g));
+    lc_graph_free(g);
+    lc_tensor_unref(w);
+    lc_tensor_unref(x);
+}
+
 TEST(too_little_memory_is_an_error)
 {
     lc_graph *g;

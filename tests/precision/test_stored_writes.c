@@ -71,6 +71,12 @@ static const lc_op with_rule = {.name = "with_rule",
                                 .grad = grad_add_to,
                                 .mutated_inputs = 1,
                                 .kernel = &add_to_kernel};
+static const lc_op without_rule = {.name = "without_rule",
+                                   .flags = LC_OP_MUTATES,
+                                   .n_out = 1,
+                                   .infer = infer_add_to,
+                                   .mutated_inputs = 1,
+                                   .kernel = &add_to_kernel};
 
 static lc_tensor *call_on(const lc_op *op, lc_tensor *to, lc_tensor *x)
 {
@@ -120,19 +126,21 @@ TEST(an_operator_that_writes_a_parameter)
 }
 
 /* A gradient would end at the copy. */
-TEST(an_operator_with_a_gradient_rule)
+TEST(an_operator_that_passes_gradients)
 {
-    for (int k = 0; k < 3; k++) {
+    static const lc_op *const ops[] = {&with_rule, &without_rule};
+    for (int k = 0; k < 6; k++) {
         world w;
-        begin(&w, types[k]);
+        const lc_op *op = ops[k % 2];
+        begin(&w, types[k / 2]);
         CHECK_OK(lc_step_begin(w.g, 0, 0));
-        CHECK(lc_tensor_is_error(call_on(&with_rule, w.p, lc_full(1, LC_F32, N))));
+        CHECK(lc_tensor_is_error(call_on(op, w.p, lc_full(1, LC_F32, N))));
         CHECK_STATUS(lc_step_run(w.g), LC_ERR_UNSUPPORTED);
-        CHECK_CONTAINS(lc_error_message(), "has a gradient rule; write it with lc_assign");
+        CHECK_CONTAINS(lc_error_message(), "passes gradients; write it with lc_assign");
         (void)!lc_step_end(w.g); /* the error again */
         CHECK_OK(lc_step_begin(w.g, 1, 0));
         lc_no_grad_begin();
-        call_on(&with_rule, w.p, lc_full(1, LC_F32, N));
+        call_on(op, w.p, lc_full(1, LC_F32, N));
         lc_no_grad_end();
         CHECK_OK(lc_step_run(w.g));
         CHECK_OK(lc_step_end(w.g));

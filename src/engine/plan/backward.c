@@ -34,7 +34,7 @@ static lc_tensor *tensor_of(const backward *b, uint32_t value)
 
 static bool differentiated(const lc_node *n)
 {
-    return n->op->grad && !(n->op->flags & LC_OP_NO_GRAD) && !(n->flags & LC_NODE_NO_GRAD) && !lc__is_macro(n->op);
+    return lc__passes_gradients(n->op) && !(n->flags & LC_NODE_NO_GRAD);
 }
 
 /* Nodes expanded from `first` on belong to node k of the user's tape. */
@@ -143,6 +143,16 @@ static lc_status deposit_complete(backward *b, uint32_t k)
     return LC_OK;
 }
 
+/* Of an operator that passes gradients. */
+static lc_status check_rule(const lc_op *op)
+{
+    if (op->grad) return LC_OK;
+    return lc_fail(LC_ERR_UNSUPPORTED,
+                   "%s has no gradient rule, but the gradient of the loss reaches it, and an input wants one; give the "
+                   "operator a rule (lc_op.grad), or the flag LC_OP_NO_GRAD, where gradients stop",
+                   op->name);
+}
+
 static lc_status backward_node(backward *b, uint32_t k)
 {
     lc_graph *g = b->g;
@@ -174,6 +184,7 @@ static lc_status backward_node(backward *b, uint32_t k)
         wanted |= need[i];
     }
     if (!wanted) return LC_OK;
+    LC_TRY(check_rule(n->op));
     for (uint32_t i = 0; i < n->n_out; i++) out[i] = tensor_of(b, n->first_out + i);
     lc_grad rule = {.op = n->op,
                     .n_in = n->n_in,

@@ -46,9 +46,9 @@ static lc_status copy_of(lc_graph *g, const lc_op *op, lc_tensor *given, lc_tens
                          lc_tensor **out)
 {
     lc_tensor **copy = &t->as_seen.copy;
-    if (op->grad && !(op->flags & LC_OP_NO_GRAD) && t->requires_grad && !g->no_grad)
+    if (op->n_out && lc__passes_gradients(op) && t->requires_grad && !g->no_grad)
         return lc_fail(LC_ERR_UNSUPPORTED,
-                       "it writes input %d, whose values are stored as %s by the precision, and has a gradient rule; "
+                       "it writes input %d, whose values are stored as %s by the precision, and passes gradients; "
                        "write it with lc_assign, or between lc_no_grad_begin and lc_no_grad_end",
                        i, lc_dtype_name(t->type.dtype));
     if (*copy && (*copy)->on != t->on) {
