@@ -174,10 +174,13 @@ static lc_status raise_operands(assigner *a, lc_ir_node *n, const lc_ir_node *no
     return LC_OK;
 }
 
-/* Whether there is a kernel for the node's types besides the reference kernel, which takes f32 and f64. */
+/* Whether there is a kernel for the node's types besides the reference kernel, which takes f32 and f64. A kernel of an
+ * operator of the program is only known to take the types that its infer has seen. */
 static lc_status has_kernel(const assigner *a, const lc_ir_node *n, bool *yes)
 {
     const lc_kernel *kernel;
+    *yes = false;
+    if (lc__op_find(n->op->name) != n->op) return LC_OK;
     LC_TRY(lc__kernel_of(a->b, n, &kernel));
     *yes = kernel && (kernel != n->op->kernel || a->b->g->low == LC_F64);
     return LC_OK;
