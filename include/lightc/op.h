@@ -183,7 +183,7 @@ struct lc_op {
     /* LC_OP_MUTATES: bit i set = in[i] is written. */
     uint32_t mutated_inputs;
     /* The portable reference kernel; for every dtype and any strides the operator allows. Backends' fast kernels are
-     * looked up first. NULL only for views and collectives. */
+     * looked up first. NULL only for views and collectives. A program's gets the dtypes that infer has seen. */
     const lc_kernel *kernel;
     /* OPTIONAL (x, y, z): names of the inputs for error messages, separated by spaces. */
     const char *inputs;

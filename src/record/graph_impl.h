@@ -106,6 +106,7 @@ typedef struct lc_location {
     uint32_t input; /* the input's value number */
     int64_t offset; /* in it, elements */
     void *data;     /* otherwise */
+    void *exact;    /* of an f32 number that is stored as f64: that, for the host; else NULL */
     int64_t stride[LC_MAX_DIMS];
 } lc_location;
 

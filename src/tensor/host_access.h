@@ -27,8 +27,8 @@ void lc__tensor_unmap(lc_tensor *t, lc__access access);
 lc_status lc__mirror_map(lc_tensor *t, const lc_device *on, lc__access access, lc_view *v) LC_MUST_USE;
 void lc__mirror_unmap(lc_tensor *t, lc__access access);
 /* mirror.c: enqueues a copy of t, one element, to `to`, memory of host_alloc of the device `on`; does not wait.
- * *fetched: false if the value is not on that device, or not computed there. */
-lc_status lc__tensor_fetch(lc_tensor *t, const lc_device *on, void *to, bool *fetched) LC_MUST_USE;
+ * *fetched: its type; 0 if the value is not on that device, or not computed there. */
+lc_status lc__tensor_fetch(lc_tensor *t, const lc_device *on, void *to, lc_dtype *fetched) LC_MUST_USE;
 /* In a device's part of a step, that device's handle of a module's tensor; else t. Map, unmap and fetch use it. */
 lc_tensor *lc__tensor_own(lc_tensor *t);
 /* The error of a tensor whose step is over. */
@@ -36,7 +36,8 @@ lc_status lc__tensor_expired(void);
 /* Runs what the step being recorded still has to do with a persistent tensor; and waits for it. */
 lc_status lc__tensor_run(lc_tensor *t) LC_MUST_USE;
 lc_status lc__tensor_wait(lc_tensor *t) LC_MUST_USE;
-/* Runs the step of a step's tensor up to it: where its value is, or will be. */
+/* Runs the step of a step's tensor up to it: where its value is, or will be. An f32 number that the precision stores as
+ * f64 is found as that. */
 lc_status lc__tensor_find(lc_tensor *t, lc_view *out, const lc_device **on) LC_MUST_USE;
 /* lc_tensor_write, from row-major numbers of another type. */
 lc_status lc__tensor_write_as(lc_tensor *t, const lc_type *type, const void *data) LC_MUST_USE;

@@ -36,15 +36,15 @@ void lc__mirror_unmap(lc_tensor *t, lc__access access)
     if (--t->maps == 0) drop(t);
 }
 
-lc_status lc__tensor_fetch(lc_tensor *t, const lc_device *on, void *to, bool *fetched)
+lc_status lc__tensor_fetch(lc_tensor *t, const lc_device *on, void *to, lc_dtype *fetched)
 {
     t = lc__tensor_own(t);
-    lc_view v = {.data = t->device_data};
+    lc_view v = {.data = t->device_data, .dtype = t->type.dtype};
     const lc_device *at = t->on;
-    *fetched = false;
+    *fetched = 0;
     if (lc_tensor_is_error(t) || t->is_slice || t->initial) return LC_OK;
     LC_TRY(t->kind == LC_TENSOR_STEP ? lc__tensor_find(t, &v, &at) : lc__tensor_run(t));
     if (at != on) return LC_OK;
-    *fetched = true;
-    return on->ops->copy(on->context, to, v.data, lc_dtype_size(t->type.dtype));
+    *fetched = v.dtype;
+    return on->ops->copy(on->context, to, v.data, lc_dtype_size(v.dtype));
 }

@@ -115,6 +115,8 @@ mutate 'gradients looked at while under way' src/engine/run/execute.c 's/p->by_b
 mutate 'plans of other peers' src/engine/plan/plan.c 's/p->peers == peers \&\& //g' test_peers:plans_belong
 mutate 'a peer that fails passed over' src/engine/run/execute.c 's/if (p->ops->poll) LC_TRY(p->ops->poll(p));/if (p->ops->poll) (void)!p->ops->poll(p);/' test_peers:may_refuse
 mutate 'gradients that are read on, added up' src/engine/plan/share_memory.c 's/if (s->last > position && lc__peers_sum_in_place(b->g))\n *return;//' test_under_way:read_later
+mutate 'kernels of programs get f64' src/engine/plan/storage_types.c 's/if (lc__op_find(n->op->name) != n->op) return LC_OK;//' test_program_ops:kernels_get_f32
+mutate 'numbers read where others write' src/engine/plan/program.c 's/ || lc__storage_root(b, exact->storage)->external//' test_exact_numbers:numbers_of_a_step
 mutate 'gradients looked at before, added up' src/parallel/reduce/expand_sync.c 's/ && !reads(g, &g->ir.nodes\[k\], flat, i)//' test_under_way:was_read
 mutate 'LBFGS with the loss of one rank' src/core/loop/optimize.c 's/return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);/return LC_OK;/' test_ddp:lbfgs
 mutate 'LBFGS with sums for means' src/optim/lbfgs.c 's/LC_TRY(lc__gradient_factor_now(g, &scale));/scale = 1;/' test_ddp:lbfgs

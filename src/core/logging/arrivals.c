@@ -187,26 +187,25 @@ static lc_status make_room(lc_trainer *t)
     return q->next - q->first < MOST ? LC_OK : noticed(t, advance(t, q->first + 1, true));
 }
 
-/* The place to which a value of the running step is copied already; -1: none. */
-static int copied(struct lc__arrivals *q, const lc_tensor *tensor)
+/* The entry of a value of the running step that is copied already, or NULL. */
+static const arrival *copied(struct lc__arrivals *q, const lc_tensor *tensor)
 {
     for (uint64_t i = q->unmarked; i < q->next; i++)
-        if (entry(q, i)->tensor == tensor) return entry(q, i)->place;
-    return -1;
+        if (entry(q, i)->tensor == tensor) return entry(q, i);
+    return NULL;
 }
 
 /* Sends for the value of `a`. One that is elsewhere than on the run's device is read. */
 static lc_status fetch(struct lc__arrivals *q, arrival *a, lc_tensor *tensor)
 {
-    bool fetched = true;
-    a->dtype = lc_tensor_dtype(tensor);
-    a->place = copied(q, tensor);
-    if (a->place < 0) {
-        a->place = (int)(q->next % PLACES);
-        LC_TRY(lc__tensor_fetch(tensor, q->graph->on, q->memory + (size_t)a->place * PLACE, &fetched));
-    }
-    a->here = !fetched;
-    if (!fetched) return lc_item(tensor, &a->value);
+    const arrival *same = copied(q, tensor);
+    a->place = same ? same->place : (int)(q->next % PLACES);
+    if (same)
+        a->dtype = same->dtype;
+    else
+        LC_TRY(lc__tensor_fetch(tensor, q->graph->on, q->memory + (size_t)a->place * PLACE, &a->dtype));
+    a->here = !a->dtype;
+    if (a->here) return lc_item(tensor, &a->value);
     a->tensor = tensor;
     return LC_OK;
 }

@@ -136,6 +136,7 @@ static lc_status make_nodes(lc_build *b, const bool *keep)
     for (uint32_t v = 0; v < g->n_values; v++) {
         b->values[v].type = g->values[v]->type;
         b->values[v].storage = -1;
+        b->values[v].exact = LC_ABSENT;
         b->values[v].keep = keep[v] || (v < recorded && keeps(b->plan->keeps, g->values[v]));
     }
     for (uint32_t k = 0; k < ir->n_nodes; k++) {

@@ -40,8 +40,9 @@ typedef struct lc_ir_value {
     int64_t offset;  /* elements */
     int64_t stride[LC_MAX_DIMS];
     bool keep;
-    bool in_parts; /* memory that nodes write part by part: none of them makes it */
-    uint32_t uses; /* by live nodes */
+    bool in_parts;  /* memory that nodes write part by part: none of them makes it */
+    uint32_t uses;  /* by live nodes */
+    uint32_t exact; /* of an f32 number: the value of f64 that it has been rounded from, or LC_ABSENT */
 } lc_ir_value;
 
 typedef struct lc_ir_call {

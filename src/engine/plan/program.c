@@ -218,6 +218,14 @@ static lc_status make_block(lc_build *b, size_t n_floats)
     return LC_OK;
 }
 
+/* NULL: there is none, or it is memory that others write, in which case the rounded value has been taken before. */
+static void *exact_address(const lc_build *b, const lc_ir_value *v)
+{
+    const lc_ir_value *exact = v->exact == LC_ABSENT ? NULL : &b->values[v->exact];
+    if (!exact || exact->storage < 0 || lc__storage_root(b, exact->storage)->external) return NULL;
+    return address(b, exact);
+}
+
 /* Records where the user's values can be read after a run. */
 static void set_locations(const lc_build *b)
 {
@@ -232,6 +240,7 @@ static void set_locations(const lc_build *b)
         p->locations[v].input = input ? input->value : 0;
         p->locations[v].offset = value->offset;
         p->locations[v].data = input ? NULL : address(b, value);
+        p->locations[v].exact = input ? NULL : exact_address(b, value);
         memcpy(p->locations[v].stride, value->stride, sizeof value->stride);
     }
 }

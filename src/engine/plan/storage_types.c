@@ -174,19 +174,31 @@ static lc_status raise_operands(assigner *a, lc_ir_node *n, const lc_ir_node *no
     return LC_OK;
 }
 
-/* Whether there is a kernel for the node's types besides the reference kernel, which takes f32 and f64. */
+/* Whether there is a kernel for the node's types besides the reference kernel, which takes f32 and f64. A kernel of an
+ * operator of the program is only known to take the types that its infer has seen. */
 static lc_status has_kernel(const assigner *a, const lc_ir_node *n, bool *yes)
 {
     const lc_kernel *kernel;
+    *yes = false;
+    if (lc__op_find(n->op->name) != n->op) return LC_OK;
     LC_TRY(lc__kernel_of(a->b, n, &kernel));
     *yes = kernel && (kernel != n->op->kernel || a->b->g->low == LC_F64);
     return LC_OK;
+}
+
+/* What the host reads of a number as a double is the f64, which is kept, too. */
+static void note_exact(lc_build *b, uint32_t low, uint32_t value)
+{
+    if (b->g->low != LC_F64 || lc__numel(&b->values[value].type) != 1) return;
+    b->values[value].exact = low;
+    b->values[low].keep = b->values[value].keep;
 }
 
 /* The low result k becomes the original of the program's value. */
 static lc_status add_result(assigner *a, const lc_ir_node *n, uint32_t low, uint32_t value)
 {
     LC_TRY(add_cast(a, n->site, low, value));
+    note_exact(a->b, low, value);
     a->other[value] = low;
     a->other[low] = value;
     a->is_low[value] = true;

@@ -57,6 +57,7 @@ static lc_status find_result(lc_tensor *t, lc_view *out, const lc_device **on)
             "this value was not kept when its part of the step ran; call lc_keep on it where it is computed");
     *on = where->in_input ? lc__host_device() : g->on;
     *out = (lc_view){.data = address(g, where), .dtype = t->type.dtype, .ndim = t->type.ndim};
+    if (where->exact) out->data = where->exact, out->dtype = LC_F64;
     memcpy(out->shape, t->type.shape, sizeof out->shape);
     memcpy(out->stride, where->stride, sizeof out->stride);
     return LC_OK;
