@@ -8,6 +8,7 @@
 #include "ops/ops.h"
 #include "record/graph_impl.h"
 
+#include <float.h>
 #include <lightc/lightc.h>
 #include <math.h>
 #include <stdlib.h>
@@ -155,6 +156,49 @@ TEST(any_shape_and_layout)
                           (long long)columns, how, error);
         }
         free(x), free(y), free(z);
+    }
+}
+
+/* Whether c may be x * y, whose parts are rounded: infinities and NaN are exact, and what is finite stays finite. */
+static bool is_product(float c, float x, float y)
+{
+    const double want = (double)x * y;
+    if (isnan(want)) return isnan(c);
+    if (isinf(want) || fabs(want) > (double)FLT_MAX) return (double)c == copysign(INFINITY, want);
+    return fabs(c - want) <= 0x1p-15 * fabs(want);
+}
+
+/* The largest numbers have an upper part that would be rounded to infinity. */
+TEST(numbers_that_are_not_finite_or_nearly_so)
+{
+    enum { S = 32, DEPTH = 40 };
+    static const float numbers[] = {INFINITY,     -INFINITY,  NAN, FLT_MAX, -FLT_MAX, 3.4e38f, 0x1.fep127f,
+                                    -0x1.ffp127f, 1.2345678f, -1,  1e-3f,   0,        0.9999f, 1};
+    enum { COUNT = sizeof numbers / sizeof *numbers };
+    static float x[S * DEPTH], y[DEPTH * S], z[S * S];
+    for (int how = 0; how < 4; how++) {
+        lc_view in[2] = {matrices(x, 1, S, DEPTH, how & 1), matrices(y, 1, DEPTH, S, how & 2)};
+        lc_view out = matrices(z, 1, S, S, false);
+        lc_call call = {.op = &lc__op_matmul,
+                        .n_in = 2,
+                        .n_out = 1,
+                        .in = in,
+                        .out = &out,
+                        .threads = 1,
+                        .matmul_precision = LC_MATMUL_HIGH};
+        const int k = 37;
+        for (int i = 0; i < S; i++) {
+            x[i * in[0].stride[1] + k * in[0].stride[2]] = numbers[i % COUNT];
+            y[k * in[1].stride[1] + i * in[1].stride[2]] = numbers[i % COUNT];
+        }
+        run_kernel(&call, lower(&call), z);
+        for (int i = 0; i < S; i++)
+            for (int j = 0; j < S; j++)
+                if (!is_product(z[i * S + j], numbers[i % COUNT], numbers[j % COUNT]))
+                    TEST_FAIL("%d: %.9g times %.9g is %.9g", how, (double)numbers[i % COUNT],
+                              (double)numbers[j % COUNT], (double)z[i * S + j]);
+        memset(x, 0, sizeof x);
+        memset(y, 0, sizeof y);
     }
 }
 

@@ -115,13 +115,13 @@ TEST(exif_that_is_broken_turns_nothing)
  * into an entry: BYTE, ASCII, UNDEFINED. */
 TEST(exif_orientation_of_each_type)
 {
-    static const int bytes[14] = {[3] = 2, [4] = 4, [6] = 1, [8] = 2, [9] = 4, [13] = 4};
+    static const int encoded[14] = {[3] = 2, [4] = 4, [6] = 1, [8] = 2, [9] = 4, [13] = 4};
     for (uint8_t type = 0; type < 14; type++) {
         uint8_t little[] = "II*\0\x08\0\0\0\x01\0\x12\x01\0\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
         uint8_t big[] = "MM\0*\0\0\0\x08\0\x01\x01\x12\0\0\0\0\0\x01\0\0\0\0\0\0\0\0";
         little[12] = big[13] = type;
-        big[18 + (bytes[type] ? bytes[type] - 1 : 0)] = 6;
-        const int want = bytes[type] ? 6 : 1;
+        big[18 + (encoded[type] ? encoded[type] - 1 : 0)] = 6;
+        const int want = encoded[type] ? 6 : 1;
         if (lc__exif_orientation(little, 26) != want || lc__exif_orientation(big, 26) != want)
             TEST_FAIL("type %d", type);
     }

@@ -143,7 +143,7 @@ static lc_status deposit_complete(backward *b, uint32_t k)
     return LC_OK;
 }
 
-/* Of an operator that passes gradients. */
+/* Whether an operator that passes gradients has a rule for them. */
 static lc_status check_rule(const lc_op *op)
 {
     if (op->grad) return LC_OK;

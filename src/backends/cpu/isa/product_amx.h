@@ -84,15 +84,17 @@ static void make_tile(const factor *f, int part, int64_t width, int64_t depth, c
         tile_of_type(BF16, 0, f, width, depth, to);
     else if (f->type == EXACT)
         tile_of_type(EXACT, 0, f, width, depth, to);
+    else if (f->type == ROUNDED)
+        tile_of_type(ROUNDED, 0, f, width, depth, to);
     else if (part)
-        tile_of_type(F32, 1, f, width, depth, to);
+        tile_of_type(SPLIT, 1, f, width, depth, to);
     else
-        tile_of_type(F32, 0, f, width, depth, to);
+        tile_of_type(SPLIT, 0, f, width, depth, to);
 }
 
-static source source_of(lc_dtype type)
+static source source_of(const product_job *j, lc_dtype type)
 {
-    return type == LC_BF16 ? BF16 : F32;
+    return type == LC_BF16 ? BF16 : j->halves > 1 ? SPLIT : ROUNDED;
 }
 
 /* Tiles of SIDE rows or columns for numbers [k, end) of a block. k_step: the distance of neighbors in k. */
@@ -115,7 +117,7 @@ static __attribute__((noinline)) void copy_x(const product_job *j, int64_t k0, i
         const int64_t rows = smaller(SIDE, m1 - m);
         for (int64_t k = 0; k < depth; k += SOME) {
             const int64_t end = smaller(k + SOME, depth);
-            factor f = {source_of(j->x_type),       j->x,       m * p->xm + (k0 + k) * p->xk,
+            factor f = {source_of(j, j->x_type),    j->x,       m * p->xm + (k0 + k) * p->xk,
                         p->xk == 1 ? p->xm : p->xk, p->xk == 1, p->xk != 1};
             if (j->pack_rows) {
                 j->pack_rows(j, k0 + k, end - k, m, m + rows, some);
@@ -138,7 +140,7 @@ static __attribute__((noinline)) void panels_of(const product_job *j, int64_t k0
             const int64_t end = smaller(k + SOME, depth);
             if (j->pack_panels) j->pack_panels(j, k0 + k, end - k, n, n + width, some);
             for (int64_t i = 0; i < width; i += SIDE) {
-                factor f = {source_of(j->y_type),       j->y,       (n + i) * p->yn + (k0 + k) * p->yk,
+                factor f = {source_of(j, j->y_type),    j->y,       (n + i) * p->yn + (k0 + k) * p->yk,
                             p->yn == 1 ? p->yk : p->yn, p->yn != 1, p->yn != 1};
                 if (j->pack_panels) f = (factor){EXACT, some, i, PANEL, false, false};
                 make_tiles(j, &f, f.rows ? 1 : f.step, smaller(SIDE, width - i), k, end, depth,

@@ -13,6 +13,9 @@
 #define STEP 32   /* of k, in a tile of a factor */
 #define TILE 1024 /* bytes */
 
+#define INFINITIES 0x18 /* classes of floats */
+#define NANS       0x81
+
 /* Sets the shapes of the eight registers for tiles: 0 to 3 are results, 4 and 5 are `rows` rows of `depth` numbers of
  * the first factor, 6 and 7 are of the second. */
 static inline void units_take(int64_t rows, int64_t depth)
@@ -65,20 +68,35 @@ LC_INLINE __mmask32 first_32(int64_t n)
     return n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (1u << n) - 1;
 }
 
-/* The numbers of a factor: bf16, floats that are numbers of bf16, or any floats. */
-typedef enum source { BF16, EXACT, F32 } source;
+/* The numbers of a factor: bf16, floats that are numbers of bf16, floats that are rounded, or floats that become two
+ * numbers of bf16, whose sum is nearly the float. */
+typedef enum source { BF16, EXACT, ROUNDED, SPLIT } source;
 
-/* 16 numbers of bf16 that stand for 16 neighbors, each in the upper half of its lane. For any float there are two,
- * `part` 0 and 1, whose sum is nearly the float. */
+/* The upper part of floats (0), or the lower one (1). If the nearest number of bf16 is not finite, they are: of a
+ * finite float, the largest number and a rest that is rounded toward zero, since the nearest could make the sum
+ * infinite; of an infinity, 1 with its sign and the infinity. It thus meets only the upper part of the other factor,
+ * and neither a zero nor another sign in the lower one. */
+LC_INLINE vf part_of(const int part, vf x)
+{
+    vf high = vrounded(LC_BF16, x);
+    const __mmask16 special = _mm512_fpclass_ps_mask((__m512)high, INFINITIES | NANS);
+    if (__builtin_expect(!special, 1)) return part ? vrounded(LC_BF16, x - high) : high;
+    const __m512 sign = _mm512_and_ps((__m512)x, _mm512_set1_ps(-0.f)), largest = _mm512_set1_ps(0x1.fep127f);
+    high = (vf)_mm512_mask_or_ps((__m512)high, special, sign, largest);
+    high = (vf)_mm512_mask_or_ps((__m512)high, _mm512_fpclass_ps_mask((__m512)x, INFINITIES), sign, _mm512_set1_ps(1));
+    const __m512 rest = (__m512)(x - high), nearest = (__m512)bf16_bits(x - high);
+    return part ? (vf)((vu)_mm512_mask_mov_ps(nearest, special, rest) & 0xffff0000) : high;
+}
+
+/* 16 numbers of bf16 that stand for 16 neighbors, each in the upper half of its lane: for `part` 0 or 1 of floats that
+ * are split, else for 0. */
 LC_INLINE __m512i numbers(const source type, const int part, const void *from, int64_t at, __mmask16 which)
 {
     if (type == BF16)
         return _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(which, (const uint16_t *)from + at)),
                                  16);
     const vf x = (vf)_mm512_maskz_loadu_ps(which, (const float *)from + at);
-    if (type == EXACT) return (__m512i)x;
-    const vf high = vrounded(LC_BF16, x);
-    return (__m512i)(part ? vrounded(LC_BF16, x - high) : high);
+    return (__m512i)(type == EXACT ? x : type == SPLIT ? part_of(part, x) : vrounded(LC_BF16, x));
 }
 
 LC_INLINE __m512i pairs(__m512i even, __m512i odd)
