@@ -118,6 +118,7 @@ void lc_graph_set_unscale(lc_graph *g, lc_tensor *unscale, lc_after_update_fn *a
     LC__IS(g, GRAPH, );
     LC__IS_TENSOR_OR_NULL(unscale, );
     g->unscale = unscale;
+    g->scaled = unscale != NULL;
     g->after_update = after_update;
     g->after_update_ctx = ctx;
 }

@@ -154,6 +154,7 @@ typedef struct lc_plan_call {
     lc_call call;
     lc_site site;
     const lc_site *sites; /* of a fused call's instructions, where NaN are looked for; else NULL */
+    bool of_gradients;    /* it computes gradients, or with them */
     size_t first_view;    /* in plan->views */
     double seconds;       /* measured, if requested */
     int64_t runs;
@@ -264,6 +265,7 @@ struct lc_graph {
      * dimensions, which operators of the step may change; updates whose factor is not finite then write nothing. NULL:
      * losses are not scaled, and such an update is done. */
     lc_tensor *unscale;
+    bool scaled; /* losses are multiplied by a scale, also if another graph's `unscale` takes it out */
     lc_after_update_fn *after_update; /* lc_graph_set_unscale */
     void *after_update_ctx;
     lc_peer *peers; /* peer.h */
