@@ -8,6 +8,7 @@
 #include "base/handle.h"
 #include "module/tensors.h"
 #include "precision/precisions.h"
+#include "record/graph_impl.h"
 
 #include <float.h>
 #include <lightc/lightc.h>
@@ -103,7 +104,7 @@ static lc_tensor *scale_loss(void *self, lc_tensor *loss)
 {
     scaler *s = self;
     lc_graph_set_unscale(lc_current_graph(), s->unscale, after_update, s);
-    return lc_mul(loss, s->scale);
+    return lc_mul_at(loss, s->scale, lc__site_of(loss)); /* errors name the line of the loss */
 }
 
 /* ---- state: as Lightning's, the scale after the last update and the updates since it last changed ---- */
