@@ -66,7 +66,7 @@ static lc_status check(const lc_graph *g, const lc_plan *p, const lc_plan_call *
         name_operand(c, operand);
         return lc_fail(LC_ERR_NUMERIC, "%s made the first NaN or infinity of this step (result %d, %s) at %s:%d%s%s",
                        name, k < c->n_out ? k : 0, lc__shape_text(&type, text, sizeof text), file, site.line, operand,
-                       g->scaled ? "; the loss is scaled: gradients that overflow are no error" : "");
+                       g->scaled ? "; the loss is scaled: gradients that overflow are not errors" : "");
     }
     return LC_OK;
 }
