@@ -40,6 +40,7 @@ typedef struct lc_callback_ops {
     /* LC_SKIP skips the rest of the epoch. */
     lc_status (*on_train_batch_start)(void *self, lc_trainer *t, const lc_batch *batch, int64_t batch_idx);
     lc_status (*on_before_zero_grad)(void *self, lc_trainer *t, lc_optimizer *optimizer);
+    /* loss: the one that is differentiated; a precision may have scaled it. */
     lc_status (*on_before_backward)(void *self, lc_trainer *t, lc_tensor *loss);
     lc_status (*on_after_backward)(void *self, lc_trainer *t);
     /* LC_SKIP leaves the update out; the step still counts. LC_SKIP on one rank is LC_SKIP on all. */

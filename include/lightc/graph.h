@@ -109,20 +109,29 @@ LC_API void lc_zero_grad(lc_graph *g);
 typedef void lc_after_update_fn(void *ctx, lc_optimizer *optimizer);
 LC_API void lc_graph_set_unscale(lc_graph *g, lc_tensor *unscale, lc_after_update_fn *after_update, void *ctx);
 
-/* Region in which no gradients are recorded, even through a function that returns x itself because there is nothing to
+/* A region that begins in a step ends in it: an end without a beginning is an error of the step, and so is a region
+ * that is open when the step runs (lc_step_run) or ends.
+ *
+ * Region in which no gradients are recorded, even through a function that returns x itself because there is nothing to
  * do. Calls nest. */
-LC_API void lc_no_grad_begin(void);
-LC_API void lc_no_grad_end(void);
+LC_API void lc_no_grad_begin_at(lc_site site);
+LC_API void lc_no_grad_end_at(lc_site site);
+#define lc_no_grad_begin() lc_no_grad_begin_at(LC_HERE)
+#define lc_no_grad_end()   lc_no_grad_end_at(LC_HERE)
 
 /* Region in which products, convolutions and attention compute in 16 bits (PyTorch's autocast), or do not. The type is
  * lc_graph_args.autocast, or bf16 if that is not set. Without effect in a graph with lc_graph_args.storage. Regions
  * nest; a step begins with what lc_graph_args.autocast says. */
-LC_API void lc_autocast_begin(bool enabled);
-LC_API void lc_autocast_end(void);
+LC_API void lc_autocast_begin_at(bool enabled, lc_site site);
+LC_API void lc_autocast_end_at(lc_site site);
+#define lc_autocast_begin(enabled) lc_autocast_begin_at((enabled), LC_HERE)
+#define lc_autocast_end()          lc_autocast_end_at(LC_HERE)
 
 /* Region whose intermediate results are not kept for backward but computed again there. Regions do not nest. */
-LC_API void lc_checkpoint_begin(void);
-LC_API void lc_checkpoint_end(void);
+LC_API void lc_checkpoint_begin_at(lc_site site);
+LC_API void lc_checkpoint_end_at(lc_site site);
+#define lc_checkpoint_begin() lc_checkpoint_begin_at(LC_HERE)
+#define lc_checkpoint_end()   lc_checkpoint_end_at(LC_HERE)
 
 /* A value without history: no gradient flows through. */
 LC_API lc_tensor *lc_detach_at(lc_tensor *x, lc_site site);

@@ -199,6 +199,7 @@ struct lc_module_ops {
                                 lc_closure *closure);
     lc_status (*on_before_zero_grad)(lc_module *self, lc_optimizer *optimizer);
     lc_status (*optimizer_zero_grad)(lc_module *self, int64_t epoch, int64_t batch_idx, lc_optimizer *optimizer);
+    /* loss: the one that is differentiated; a precision may have scaled it. */
     lc_status (*on_before_backward)(lc_module *self, lc_tensor *loss);
     lc_status (*backward)(lc_module *self, lc_tensor *loss); /* default: lc_backward */
     lc_status (*on_after_backward)(lc_module *self);

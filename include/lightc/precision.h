@@ -76,9 +76,9 @@ typedef struct lc_precision_times {
 LC_BEGIN_DECLS
 #define lc_mixed_precision(...) LC_CALL_NEW_(lc_mixed_precision, lc_mixed_precision, (), __VA_ARGS__, )
 LC_API lc_status lc_mixed_precision_with(lc_precision *out, const lc_mixed_precision_args *args) LC_MUST_USE;
-/* The scale of the loss as it is now (waits for the device). LC_ERR_STATE: the
- * precision has none, or no run has begun. */
-LC_API lc_status lc_precision_scale(const lc_precision *precision, double *scale) LC_MUST_USE;
+/* The scale of the loss as it is now (waits for the device): lc_precision_scale(lc_trainer_precision(t), &scale).
+ * LC_ERR_STATE: the precision has none, or no run has begun. */
+LC_API lc_status lc_precision_scale(lc_precision precision, double *scale) LC_MUST_USE;
 /* The precision of that name or alias ("32"); the error for an unknown name lists the available ones. */
 LC_API lc_status lc_precision_find(const char *name, const lc_precision_ops **out) LC_MUST_USE;
 /* The class of an operator; custom operators are of class F32. */

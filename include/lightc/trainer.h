@@ -185,7 +185,7 @@ LC_API lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out) L
 LC_API bool lc_trainer_is_global_zero(const lc_trainer *t);
 LC_API const char *lc_trainer_accelerator(const lc_trainer *t); /* "cpu", "sim:1" */
 LC_API const lc_strategy_ops *lc_trainer_strategy(const lc_trainer *t);
-LC_API const lc_precision_ops *lc_trainer_precision(const lc_trainer *t);
+LC_API lc_precision lc_trainer_precision(const lc_trainer *t); /* belongs to the trainer */
 LC_API const char *lc_trainer_default_root_dir(const lc_trainer *t);
 LC_API const char *lc_trainer_run_dir(const lc_trainer *t);   /* root/lightning_logs/version_N; "" without loggers */
 LC_API const char *lc_trainer_ckpt_path(const lc_trainer *t); /* the checkpoint this run continues; "" if none */

@@ -203,6 +203,8 @@ static lc_status read_header(lc__tar *t, uint64_t *size, bool *end)
     LC_TRY(lc__read_all(&lc__io_system, t->fd, t->path, t->block, LC__TAR_BLOCK, t->at));
     *end = is_zero(t->block);
     if (*end) return LC_OK;
+    if (t->at == 0 && t->block[0] == 0x1F && t->block[1] == 0x8B)
+        return broken(t, "the file is compressed by gzip; decompress it (gunzip), since samples are read at any place");
     if (!has_sum(t->block)) return broken(t, "there is no header of a tar file");
     if (!number_of(t->block + SIZE, SIZE_N, size)) return broken(t, "a header has no size");
     return LC_OK;

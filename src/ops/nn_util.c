@@ -78,7 +78,7 @@ lc_status lc__check_float(const lc_infer *call, int i, const char *name)
     if (lc_dtype_is_float(dtype))
         return lc_fail(LC_ERR_DTYPE, "%s is %s, for which there is no kernel; cast it to f32", name,
                        lc_dtype_name(dtype));
-    return lc_fail(LC_ERR_DTYPE, "%s is %s, but must be f32 or f64; cast it", name, lc_dtype_name(dtype));
+    return lc_fail(LC_ERR_DTYPE, "%s is %s, but must be f32, f64, f16 or bf16; cast it", name, lc_dtype_name(dtype));
 }
 
 lc_status lc__check_dtype_of(const lc_infer *call, int i, const char *name, int of, const char *of_name)

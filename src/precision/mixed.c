@@ -8,6 +8,7 @@
 #include "base/handle.h"
 #include "module/tensors.h"
 #include "precision/precisions.h"
+#include "record/graph_impl.h"
 
 #include <float.h>
 #include <lightc/lightc.h>
@@ -120,7 +121,7 @@ static lc_tensor *scale_loss(void *self, lc_tensor *loss)
 {
     scaler *s = self;
     lc_graph_set_unscale(lc_current_graph(), s->unscale, after_update, s);
-    return lc_mul(loss, s->scale);
+    return lc_mul_at(loss, s->scale, lc__site_of(loss)); /* errors name the line of the loss */
 }
 
 /* ---- state: as Lightning's, the scale after the last update and the updates since it last changed ---- */
@@ -219,12 +220,15 @@ lc_status lc_mixed_precision_with(lc_precision *out, const lc_mixed_precision_ar
     return LC_OK;
 }
 
-lc_status lc_precision_scale(const lc_precision *precision, double *scale)
+/* A trainer has a copy of the ops. */
+lc_status lc_precision_scale(lc_precision precision, double *scale)
 {
     double count;
     LC__NEEDS(scale, LC_ERR_ARGUMENT);
-    LC__NEEDS(precision, LC_ERR_ARGUMENT);
-    if (precision->ops != &lc__precision_16_mixed || !precision->self)
-        return lc_fail(LC_ERR_STATE, "this precision does not scale losses");
-    return read_numbers(precision->self, scale, &count);
+    LC__NEEDS(precision.ops, LC_ERR_ARGUMENT);
+    if (precision.ops->scale_loss != scale_loss)
+        return lc_fail(LC_ERR_STATE, "the precision %s has no scale that lc_precision_scale could read",
+                       precision.ops->name);
+    if (!precision.self) return lc_fail(LC_ERR_STATE, "no run has begun, so the loss has no scale yet");
+    return read_numbers(precision.self, scale, &count);
 }

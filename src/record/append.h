@@ -110,6 +110,9 @@ static INLINE lc_status infer_types(const lc_op *op, int n_in, lc_tensor *const 
     lc_status status = op->infer(&infer);
     if (in_type != few_types) free(in_type);
     *n_out = infer.n_out;
+    for (int i = 0; i < infer.n_out && status >= 0; i++)
+        if (types[i].dtype == LC_DTYPE_DEFAULT)
+            status = lc_fail(LC_ERR_USER, "its infer sets no type for result %d", i);
     return status;
 }
 

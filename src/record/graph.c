@@ -47,65 +47,119 @@ void lc__graph_enter(lc_graph *g)
 
 void lc__graph_modes(lc_graph *g)
 {
+    g->no_grad = g->evaluates || g->open[LC__NO_GRAD].n;
     g->node_flags = (uint16_t)((g->no_grad ? LC_NODE_NO_GRAD : 0) | (g->autocast & 1 ? LC_NODE_AUTOCAST : 0));
 }
 
-void lc_no_grad_begin(void)
+/* ---- regions ---- */
+
+static const struct {
+    const char *begin, *end;
+} names[LC__REGIONS] = {
+    [LC__NO_GRAD] = {"lc_no_grad_begin", "lc_no_grad_end"},
+    [LC__AUTOCAST] = {"lc_autocast_begin", "lc_autocast_end"},
+    [LC__CHECKPOINT] = {"lc_checkpoint_begin", "lc_checkpoint_end"},
+};
+
+static void begin(lc_graph *g, lc__region kind, lc_site site)
 {
-    if (!lc__current) return;
-    lc__current->no_grad++;
-    lc__graph_modes(lc__current);
+    if (!g->open[kind].n++) g->open[kind].site = site;
 }
 
-void lc_no_grad_end(void)
+static bool end(lc_graph *g, lc__region kind, lc_site site)
 {
-    if (!lc__current || !lc__current->no_grad) return;
-    lc__current->no_grad--;
-    lc__graph_modes(lc__current);
+    if (g->open[kind].n) {
+        g->open[kind].n--;
+        return true;
+    }
+    lc_fail(LC_ERR_STATE, "there is no region to end; call %s first", names[kind].begin);
+    lc__refuse_call(LC_ERR_STATE, names[kind].end, site);
+    return false;
 }
 
-static void enter(bool autocast)
+lc_status lc__graph_regions_closed(lc_graph *g)
 {
-    lc_graph *g = lc__current;
+    for (int kind = 0; kind < LC__REGIONS && g->status == LC_OK; kind++)
+        if (g->open[kind].n) {
+            lc_fail(LC_ERR_STATE, "its region is open at the end of the step; call %s", names[kind].end);
+            lc__record_error(g, LC_ERR_STATE, names[kind].begin, g->open[kind].site, NULL, NULL, 0);
+        }
+    return lc_step_status(g);
+}
+
+void lc_no_grad_begin_at(lc_site site)
+{
+    lc_graph *g = lc_current_graph();
     if (!g) return;
-    g->autocast = g->autocast << 1 | autocast;
-    g->autocast_depth++;
+    begin(g, LC__NO_GRAD, site);
     lc__graph_modes(g);
 }
 
-void lc_autocast_begin(bool enabled)
+void lc_no_grad_end_at(lc_site site)
 {
-    enter(enabled || (lc__current && lc__current->options.storage));
+    lc_graph *g = lc_current_graph();
+    if (g && end(g, LC__NO_GRAD, site)) lc__graph_modes(g);
 }
 
-void lc_autocast_end(void)
+static void autocast_begin(lc_graph *g, bool enabled)
 {
-    lc_graph *g = lc__current;
-    if (!g || !g->autocast_depth) return;
+    g->autocast = g->autocast << 1 | enabled;
+    lc__graph_modes(g);
+}
+
+static void autocast_end(lc_graph *g)
+{
     g->autocast >>= 1;
-    g->autocast_depth--;
     lc__graph_modes(g);
+}
+
+void lc_autocast_begin_at(bool enabled, lc_site site)
+{
+    lc_graph *g = lc_current_graph();
+    if (!g) return;
+    begin(g, LC__AUTOCAST, site);
+    autocast_begin(g, enabled || g->options.storage);
+}
+
+void lc_autocast_end_at(lc_site site)
+{
+    lc_graph *g = lc_current_graph();
+    if (g && end(g, LC__AUTOCAST, site)) autocast_end(g);
 }
 
 void lc__exact_begin(void)
 {
-    enter(false);
+    lc_graph *g = lc_current_graph();
+    if (g) autocast_begin(g, false);
 }
 
 void lc__exact_end(void)
 {
-    lc_autocast_end();
+    lc_graph *g = lc_current_graph();
+    if (g) autocast_end(g);
 }
 
-void lc_checkpoint_begin(void)
+void lc_checkpoint_begin_at(lc_site site)
 {
-    if (lc__current && lc__current->recording) lc__current->region = ++lc__current->n_regions;
+    lc_graph *g = lc_current_graph();
+    if (!g) return;
+    if (g->open[LC__CHECKPOINT].n) {
+        lc_fail(LC_ERR_STATE, "regions do not nest, and one is open%s; call lc_checkpoint_end first",
+                lc__at_site(g->open[LC__CHECKPOINT].site).text);
+        lc__refuse_call(LC_ERR_STATE, names[LC__CHECKPOINT].begin, site);
+        return;
+    }
+    begin(g, LC__CHECKPOINT, site);
+    g->region = ++g->n_regions;
 }
 
-void lc_checkpoint_end(void)
+void lc_checkpoint_end_at(lc_site site)
 {
-    if (lc__current) lc__current->region = 0;
+    lc_graph *g = lc_current_graph();
+    if (g && end(g, LC__CHECKPOINT, site)) g->region = 0;
 }
+
+/* ---- gradients ---- */
 
 void lc_graph_set_window(lc_graph *g, double window)
 {
@@ -118,6 +172,7 @@ void lc_graph_set_unscale(lc_graph *g, lc_tensor *unscale, lc_after_update_fn *a
     LC__IS(g, GRAPH, );
     LC__IS_TENSOR_OR_NULL(unscale, );
     g->unscale = unscale;
+    g->scaled = unscale != NULL;
     g->after_update = after_update;
     g->after_update_ctx = ctx;
 }

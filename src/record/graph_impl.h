@@ -155,6 +155,7 @@ typedef struct lc_plan_call {
     lc_call call;
     lc_site site;
     const lc_site *sites; /* of a fused call's instructions, where NaN are looked for; else NULL */
+    bool of_gradients;    /* it computes gradients, or with them */
     size_t first_view;    /* in plan->views */
     double seconds;       /* measured, if requested */
     int64_t runs;
@@ -228,6 +229,13 @@ typedef struct lc__parts_ops {
     void (*wrote)(struct lc__devices *d, lc_tensor *t);    /* the host has written it */
 } lc__parts_ops;
 
+/* Regions of one kind that the program has begun and not ended. */
+typedef enum lc__region { LC__NO_GRAD, LC__AUTOCAST, LC__CHECKPOINT, LC__REGIONS } lc__region;
+typedef struct lc__open_regions {
+    int n;
+    lc_site site; /* where the outermost began */
+} lc__open_regions;
+
 struct lc_graph {
     lc__recorder recorder;
     lc_graph_args options;
@@ -251,9 +259,10 @@ struct lc_graph {
     lc_rng_key rng;
     lc_status status;
     char error[1024];
-    int no_grad;
-    uint64_t autocast; /* whether it is enabled: of the innermost region in the lowest bit, of the step around all */
-    int autocast_depth;
+    lc__open_regions open[LC__REGIONS];
+    bool evaluates;      /* the whole step is without gradients */
+    bool no_grad;        /* so is what is recorded now */
+    uint64_t autocast;   /* whether it is enabled: of the innermost region in the lowest bit, of the step around all */
     uint64_t writes;     /* operators of the step so far that write persistent tensors */
     bool any_seen;       /* some operand was of 16 bits, or stored in another type than the program sees */
     bool raw;            /* operands are taken as they are: see lc__host_ops.operands */
@@ -265,6 +274,7 @@ struct lc_graph {
      * dimensions, which operators of the step may change; updates whose factor is not finite then write nothing. NULL:
      * losses are not scaled, and such an update is done. */
     lc_tensor *unscale;
+    bool scaled; /* losses are multiplied by a scale, also if another graph's `unscale` takes it out */
     lc_after_update_fn *after_update; /* lc_graph_set_unscale */
     void *after_update_ctx;
     lc_peer *peers; /* peer.h */
@@ -348,8 +358,10 @@ lc_status lc__step_failed(lc_graph *g, lc_status status);
 /* Region whose values are stored as they are, whatever the precision of the graph: arithmetic on weights. */
 void lc__exact_begin(void);
 void lc__exact_end(void);
-/* Sets node_flags, after no_grad or autocast has changed. */
+/* Sets no_grad and node_flags, after regions or `evaluates` have changed. */
 void lc__graph_modes(lc_graph *g);
+/* The step fails if a region of the program is open. */
+lc_status lc__graph_regions_closed(lc_graph *g);
 /* This thread records into g again. Another graph may have recorded in the meantime, and a persistent tensor knows only
  * the last one. */
 void lc__graph_enter(lc_graph *g);

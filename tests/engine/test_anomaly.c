@@ -105,6 +105,76 @@ TEST(inside_a_backward_chain)
     lc_tensor_unref(w);
 }
 
+/* ---- scaled losses ---- */
+
+/* Two steps of a weight [5,40]: scale * sum(f(w)), where products are in f16. *after: an element of the weight. */
+static lc_status scaled_steps(float value, lc_tensor *f(lc_tensor *w), double scale, float *after)
+{
+    static const lc_module_ops ops = {LC_MODULE_OPS_INIT("scaled")};
+    lc_graph *g;
+    lc_module m;
+    lc_tensor *unscale;
+    const float one_over = (float)(1 / scale);
+    float v[ROWS * COLUMNS];
+    lc_status s = LC_OK;
+    for (int i = 0; i < ROWS * COLUMNS; i++) v[i] = value;
+    lc_module_init(&m, &ops, 1);
+    lc_tensor *w = lc_module_add_parameter(&m, "w", LC_F32, LC_ROW_MAJOR, 2, (int64_t[]){ROWS, COLUMNS}, (lc_init){0});
+    lc_optimizer *opt = lc_sgd(&m, .lr = 0.1);
+    CHECK_OK(lc_tensor_write(w, v, sizeof v));
+    CHECK_OK(lc_tensor_new(LC_F32, 0, NULL, &unscale));
+    CHECK_OK(lc_tensor_write(unscale, &one_over, sizeof one_over));
+    CHECK_OK(lc_graph_new(&g, .threads = 1, .nan_check = true, .autocast = LC_F16));
+    for (int step = 0; step < 2 && s >= 0; step++) {
+        CHECK_OK(lc_step_begin(g, (uint64_t)step, 0));
+        lc_zero_grad(g);
+        lc_tensor *loss = lc_keep(lc_sum(f(w)));
+        lc_graph_set_unscale(g, unscale, NULL, NULL);
+        lc_backward(lc_mul_scalar(loss, scale));
+        lc_optimizer_step(opt);
+        s = lc_step_run(g);
+        (void)!lc_step_end(g);
+    }
+    CHECK_OK(lc_tensor_read(w, v, sizeof v));
+    *after = v[0];
+    lc_optimizer_free(opt);
+    lc_graph_free(g);
+    lc_tensor_unref(unscale);
+    lc_module_release(&m);
+    return s;
+}
+
+static lc_tensor *product(lc_tensor *w)
+{
+    return lc_matmul(w, lc_permute(w, 1, 0));
+}
+
+static lc_tensor *exploding(lc_tensor *w)
+{
+    return ON_THIS_LINE(lc_exp(lc_mul_scalar(w, 1000)));
+}
+
+TEST(gradients_of_a_scaled_loss_may_overflow)
+{
+    float w;
+    CHECK_OK(scaled_steps(1, product, 1e9, &w));
+    CHECK_EQ(w, 1); /* both updates were left out */
+    CHECK_OK(scaled_steps(1, product, 4, &w));
+    CHECK(w < 1);
+}
+
+TEST(a_forward_pass_with_a_scaled_loss)
+{
+    char text[64];
+    float w;
+    CHECK_STATUS(scaled_steps(1, exploding, 4, &w), LC_ERR_NUMERIC);
+    CHECK_CONTAINS(lc_error_message(), "exp made the first NaN or infinity");
+    CHECK_CONTAINS(lc_error_message(), "; the loss is scaled");
+    snprintf(text, sizeof text, "test_anomaly.c:%d", line);
+    CHECK_CONTAINS(lc_error_message(), text);
+    CHECK_EQ(w, 1);
+}
+
 TEST(a_value_from_outside)
 {
     lc_graph *g;

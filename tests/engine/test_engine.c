@@ -553,6 +553,27 @@ TEST(a_gradient_that_reaches_an_operator_without_a_rule)
     lc_tensor_unref(x);
 }
 
+static lc_status infer_nothing(lc_infer *call)
+{
+    (void)call;
+    return LC_OK;
+}
+
+TEST(an_operator_whose_infer_sets_no_type)
+{
+    static const lc_kernel kernel = {.name = "twice", .layout = LC_WANT_ROW_MAJOR, .run = twice};
+    static const lc_op op = {.name = "untyped", .n_out = 1, .infer = infer_nothing, .kernel = &kernel};
+    lc_graph *g = graph();
+    lc_tensor *x = T(1, false, 4);
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    (void)lc_add(lc_op_call(&op, 1, &x, 0, NULL, 0, NULL, LC_HERE), x);
+    CHECK_STATUS(lc_step_run(g), LC_ERR_USER);
+    CHECK_CONTAINS(lc_error_message(), "untyped: its infer sets no type for result 0");
+    (void)!lc_step_end(g);
+    lc_graph_free(g);
+    lc_tensor_unref(x);
+}
+
 TEST(too_little_memory_is_an_error)
 {
     lc_graph *g;

@@ -237,7 +237,7 @@ S(lc_profiler_new, (P(WORD), P(OUT)))
 /* ---- precision.h ---- */
 S(lc_precision_find, (O(WORD), P(OUT)))
 S(lc_mixed_precision_with, (P(OUT), DEFAULTS(lc_mixed_precision)))
-S(lc_precision_scale, (P(ZEROS), P(OUT)))
+S(lc_precision_scale, ((lc_precision){0}, P(OUT)))
 N(lc_autocast_class_of, (O(OP)))
 S(lc_precision_measure, (P(PRECISION_TYPES), 1, 8, 1, P(OUT)))
 /* ---- strategy.h ---- */

@@ -620,7 +620,7 @@ TEST(messages_name_mismatched_shapes)
         {m_linear_bias, "bias has 3 elements, but there are 4 output features"},
         {m_matmul, "x has 6 columns but y has 4 rows"},
         {m_matmul_batch, "x has 5 columns but y has 3 rows"},
-        {m_matmul_int, "x is i64, but must be f32 or f64"},
+        {m_matmul_int, "x is i64, but must be f32, f64, f16 or bf16"},
         {m_pool, "x must have 4 dimensions [N,C,H,W], has 2"},
         {m_pool_large, "the kernel spans 7 elements, but x has 5 with its padding"},
         {m_pool_pad, "padding must be between 0 and half the kernel, is 2 for a kernel of 2"},

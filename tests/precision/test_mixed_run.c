@@ -67,7 +67,7 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     (void)b, (void)i;
     if (lc_trainer_is_accumulating(self->trainer)) return LC_OK;
     int k = m->out->n++;
-    if (m->precision.self) LC_TRY(lc_precision_scale(&m->precision, &m->out->scale[k]));
+    if (m->precision.self) LC_TRY(lc_precision_scale(m->precision, &m->out->scale[k]));
     if (o->loss) LC_TRY(lc_item(o->loss, &m->out->loss[k]));
     return die_after(self->trainer, m->r->stop_after);
 }
@@ -308,7 +308,7 @@ static lc_status manual_end(lc_module *self, const lc_outputs *o, const lc_batch
     manual *m = (manual *)self;
     (void)o, (void)b, (void)i;
     m->step++;
-    return lc_precision_scale(&m->n.precision, &m->n.out->scale[m->n.out->n++]);
+    return lc_precision_scale(m->n.precision, &m->n.out->scale[m->n.out->n++]);
 }
 
 static const lc_module_ops manual_ops = {LC_MODULE_OPS_INIT("manual"), .training_step = manual_step,
@@ -364,7 +364,7 @@ TEST(wrong_numbers_of_a_state)
         CHECK_CONTAINS(lc_error_message(), "growth_interval from 1 to 2^24");
         lc_state_free(state);
     }
-    CHECK_OK(lc_precision_scale(&p, &scale));
+    CHECK_OK(lc_precision_scale(p, &scale));
     CHECK_NEAR(scale, 1024, 0);
     p.ops->teardown(p.self);
 }

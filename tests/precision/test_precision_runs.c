@@ -282,7 +282,7 @@ static lc_status note_batch(lc_module *self, const lc_outputs *o, const lc_batch
     pair *m = (pair *)self;
     (void)o, (void)b, (void)i;
     LC_TRY(lc_optimizer_get(m->opt[0], 0, "lr", &m->lr[m->n]));
-    return lc_precision_scale(&m->precision, &m->scale[m->n++]);
+    return lc_precision_scale(m->precision, &m->scale[m->n++]);
 }
 
 static const lc_module_ops pair_ops = {LC_MODULE_OPS_INIT("pair"), .training_step = first_step,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What hooks and callbacks get of a scaled loss, under every strategy: on_before_backward has the loss that backward
- * has, and SpikeDetection judges the loss that the program computed. */
+/* What hooks, callbacks and checks get of a scaled loss, under every strategy: on_before_backward has the loss that
+ * backward has, SpikeDetection judges the loss that the program computed, and detect_anomaly lets gradients overflow.
+ */
 #include "comm_world.h"
 #include "quiet_options.h"
 #include "two_layers.h"
@@ -8,12 +9,14 @@
 enum { SCALE = 1024, SPIKE = 3, JUMP = 100, RANKS = 2, BATCHES = SAMPLES / 16 };
 
 typedef struct run {
-    const char *root, *strategy, *precision; /* precision NULL: 16-mixed that begins with SCALE */
-    bool deterministic, skip, several;       /* several: devices of one process */
+    const char *root, *strategy, *precision;              /* precision NULL: 16-mixed that begins with `scale` */
+    double scale;                                         /* 0: SCALE */
+    bool deterministic, skip, anomaly, constant, several; /* several: devices of one process */
 } run;
 
 typedef struct outcome {
     double before[BATCHES], loss[BATCHES]; /* before: as on_before_backward got it */
+    double scale;                          /* at the end; 0: losses are not scaled */
     int n;
 } outcome;
 
@@ -21,11 +24,15 @@ typedef struct net {
     lc_module base;
     lc_tensor *w1, *w2, *before;
     outcome *out;
+    bool constant;
 } net;
+
+static int line; /* of a loss without parameters */
 
 static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
 {
     const net *m = (net *)self;
+    if (m->constant) return line = __LINE__, lc_mean(b->x);
     lc_tensor *loss = lc_cross_entropy(lc_linear(lc_relu(lc_linear(b->x, m->w1, NULL)), m->w2, NULL), b->y);
     return i == SPIKE ? lc_add_scalar(loss, JUMP) : loss;
 }
@@ -46,6 +53,8 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     net *m = (net *)self;
     (void)b;
     m->out->n = (int)i + 1;
+    if (lc_trainer_precision(self->trainer).ops->scale_loss)
+        LC_TRY(lc_precision_scale(lc_trainer_precision(self->trainer), &m->out->scale));
     LC_TRY(lc_item(m->before, &m->out->before[i]));
     return lc_item(o->loss, &m->out->loss[i]);
 }
@@ -56,7 +65,7 @@ static const lc_module_ops ops = {LC_MODULE_OPS_INIT("scaled"), .training_step =
 
 static lc_status train(lc_comm *comm, const run *r, outcome *out)
 {
-    net m = {.out = out};
+    net m = {.out = out, .constant = r->constant};
     lc_dataloader *loader;
     lc_trainer *t;
     lc_callback spikes;
@@ -70,9 +79,10 @@ static lc_status train(lc_comm *comm, const run *r, outcome *out)
     opt.max_epochs = 1;
     opt.deterministic = r->deterministic;
     opt.precision = r->precision;
+    opt.detect_anomaly = r->anomaly;
     if (r->several) opt.devices = "2";
     if (!r->precision) {
-        LC_TRY(lc_mixed_precision(&precision, .init_scale = SCALE));
+        LC_TRY(lc_mixed_precision(&precision, .init_scale = r->scale > 0 ? r->scale : SCALE));
         opt.precision_plugin = &precision;
     }
     LC_TRY(lc_spike_detection(&spikes, .atol = 10, .rtol = 0, .skip = r->skip));
@@ -122,6 +132,47 @@ static void train_all(const run *r, outcome *out)
         CHECK_OK(train(NULL, r, &all.out[0]));
     CHECK_EQ(all.out[0].n, BATCHES);
     *out = all.out[0];
+}
+
+TEST(an_error_of_the_loss_names_its_line)
+{
+    static const char *const precisions[] = {"32-true", "16-mixed"};
+    for (int i = 0; i < 2; i++) {
+        run r = run_of(0);
+        outcome o;
+        char at[64];
+        r.constant = true;
+        r.precision = precisions[i];
+        CHECK_STATUS(train(NULL, &r, &o), LC_ERR_STATE);
+        snprintf(at, sizeof at, "test_scaled_loss.c:%d", line);
+        CHECK_CONTAINS(lc_error_message(), at);
+    }
+}
+
+/* The scale of `precision` is read in the same way as that of a plug-in. */
+TEST(the_scale_of_a_trainer)
+{
+    outcome o;
+    run r = run_of(0);
+    r.skip = true;
+    train_all(&r, &o);
+    CHECK_EQ(o.scale, SCALE);
+    r.precision = "16-mixed";
+    train_all(&r, &o);
+    CHECK_EQ(o.scale, 65536);
+}
+
+TEST(gradients_that_overflow_are_no_anomaly)
+{
+    outcome o;
+    for (int i = 0; i < 2 * STRATEGIES; i++) {
+        run r = run_of(i / 2);
+        r.deterministic = i & 1;
+        r.skip = r.anomaly = true;
+        r.scale = 1 << 30;
+        train_all(&r, &o);
+        CHECK(o.scale > 0 && o.scale < r.scale);
+    }
 }
 
 TEST(on_before_backward_has_the_scaled_loss)

@@ -437,6 +437,12 @@ lc_status training(lc_module *self, lc_trainer *t, lc_fabric *f, lc_optimizer *o
     LC_TRY(lc_manual_step_closure(self, opt, closure, NULL, NULL));
     lc_backward(loss);
     lc_assign(loss, loss);
+    lc_no_grad_begin();
+    lc_no_grad_end();
+    lc_autocast_begin(true);
+    lc_autocast_end();
+    lc_checkpoint_begin();
+    lc_checkpoint_end();
     lc_fabric_backward(f, loss);
     lc_fabric_zero_grad(f);
     (void)lc_fabric_clip_gradients(f, opt, .clip_val = 1);

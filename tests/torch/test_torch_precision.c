@@ -42,7 +42,7 @@ static lc_status keep_scale(lc_module *self, const lc_outputs *o, const lc_batch
 {
     net *m = (net *)self;
     (void)o, (void)b, (void)i;
-    return lc_precision_scale(&m->precision, &m->scales[m->n++]);
+    return lc_precision_scale(m->precision, &m->scales[m->n++]);
 }
 
 static const lc_module_ops net_ops = {LC_MODULE_OPS_INIT("net"), .training_step = training_step,

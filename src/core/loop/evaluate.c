@@ -101,7 +101,8 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     t->outputs = (lc_outputs){.loss_divisor = 1};
     lc__note_progress(t);
     LC_TRY(lc_step_begin(t->graph, EVAL_STEP_BASE + (uint64_t)i, (uint64_t)loader));
-    if (t->stage == LC_STAGE_FIT || t->opt.inference_mode) lc_no_grad_begin(); /* until the step ends */
+    t->graph->evaluates = t->stage == LC_STAGE_FIT || t->opt.inference_mode;
+    lc__graph_modes(t->graph);
     t->recording = true;
     t->skip = false;
     t->logging->eval_results.step++;

@@ -7,6 +7,7 @@
 #include "core/hooks/profiling.h"
 #include "core/hooks/hooks.h"
 #include "core/split/chunks.h"
+#include "core/split/step.h"
 #include "core/ranks/rank_times.h"
 #include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
@@ -329,7 +330,8 @@ static lc_status forward(void *ctx, const lc_batch *batch, lc_tensor **loss)
     t->hook = LC_HOOK_TRAINING_STEP;
     t->outputs.n = 0; /* outputs are unused here, but the list holds only those of one batch */
     lc_no_grad_begin();
-    lc_tensor *given = t->mo.training_step(t->m, batch, f->i);
+    lc_training_step_fn *step = t->mo.training_step ? t->mo.training_step : lc__training_step_of(t, 0);
+    lc_tensor *given = step(t->m, batch, f->i);
     lc_no_grad_end();
     t->outputs.n = 0;
     t->hook = saved;

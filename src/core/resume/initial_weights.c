@@ -58,7 +58,7 @@ static lc_status load(lc_trainer *t)
     o.n_skip = n[1];
     o.transpose = list[2];
     o.n_transpose = n[2];
-    LC_TRY_GOTO(s, done, lc_module_load_weights_with(t->m, opt->weights, &r, &o));
+    LC_TRY_GOTO(s, done, lc__load_weights(t->m, opt->weights, "weights_", &o, &r));
     if (r.message) lc_trainer_message(t, LC_WARNING, "weights: %s", r.message);
     lc_trainer_message(t, LC_INFO, "weights: %lld tensors from %s%s", (long long)r.n_loaded, opt->weights,
                        r.n_converted ? ", converted to the model's data type" : "");

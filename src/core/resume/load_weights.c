@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "base/grow.h"
 #include "base/handle.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "base/pattern.h"
 #include "core/options/hyperparameters.h"
@@ -14,6 +15,7 @@
 #include "base/number.h"
 #include "tensor/tensor_impl.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,6 +25,7 @@ enum { SHOWN = 5 }; /* most names of each kind in a message */
 typedef struct load {
     lc_module *m;
     lc_safetensors *f;
+    const char *options; /* what messages put in front of the names of arguments: "weights_" for options */
     lc_load_args o;
     lc_load_result r;
     lc__tensor_list model;
@@ -224,11 +227,11 @@ static void add_advice(const load *l, lc__str *text)
             const char *file = l->r.unexpected[i], *here = l->r.missing[k];
             size_t a = strlen(file), b = strlen(here);
             if (a > b && file[a - b - 1] == '.' && !strcmp(file + a - b, here)) {
-                lc__str_add(text, "; strip_prefix \"%.*s\" may help", (int)(a - b), file);
+                lc__str_add(text, "; %sstrip_prefix \"%.*s\" may help", l->options, (int)(a - b), file);
                 return;
             }
             if (b > a && here[b - a - 1] == '.' && !strcmp(here + b - a, file)) {
-                lc__str_add(text, "; add_prefix \"%.*s\" may help", (int)(b - a), here);
+                lc__str_add(text, "; %sadd_prefix \"%.*s\" may help", l->options, (int)(b - a), here);
                 return;
             }
         }
@@ -316,10 +319,11 @@ static lc_status read_one(load *l, int64_t k)
 }
 
 /* lc_module_load_weights for an open file. */
-static lc_status load_weights(lc_module *m, lc_safetensors *f, lc_load_result *result, const lc_load_args *how)
+static lc_status load_weights(lc_module *m, lc_safetensors *f, lc_load_result *result, const lc_load_args *how,
+                              const char *options)
 {
     if (result && !result->size) return lc_fail(LC_ERR_ARGUMENT, "begin with lc_load_result r = LC_LOAD_RESULT_INIT");
-    load l = {.m = m, .f = f, .o = *how, .r = LC_LOAD_RESULT_INIT};
+    load l = {.m = m, .f = f, .options = options, .o = *how, .r = LC_LOAD_RESULT_INIT};
     lc_status s = LC_OK;
     LC_TRY_GOTO(s, done, match(&l));
     LC_TRY_GOTO(s, done, describe(&l));
@@ -344,27 +348,34 @@ done:
     return s;
 }
 
-lc_status lc_module_load_weights_with(lc_module *m, const char *path, lc_load_result *result, const lc_load_args *args)
+lc_status lc__load_weights(lc_module *m, const char *path, const char *options, const lc_load_args *how,
+                           lc_load_result *result)
 {
-    LC__TAKE_IF_GIVEN(how, lc_load, lc_load_args, args);
     lc_checkpoint *c = NULL;
     lc_safetensors *f = NULL;
     struct stat st;
     lc_status s = LC_OK;
-    if (!m || !path) return lc_fail(LC_ERR_ARGUMENT, "lc_module_load_weights needs a module and a path");
-    LC__IS(m, MODULE, LC_ERR_ARGUMENT);
-    if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+    if (stat(path, &st) < 0) return lc__io_fail(errno, "read", path);
+    if (S_ISREG(st.st_mode)) {
         LC_TRY(lc_safetensors_open(path, &f));
-        s = load_weights(m, f, result, &how);
+        s = load_weights(m, f, result, how, options);
         lc_safetensors_close(f);
         return s;
     }
     LC_TRY(lc_checkpoint_open(path, &c));
     f = lc_checkpoint_tensors(c, LC_CKPT_MODEL);
-    s = f ? load_weights(m, f, result, &how)
+    s = f ? load_weights(m, f, result, how, options)
           : lc_fail(LC_ERR_FORMAT, "the checkpoint %s contains no model", lc_checkpoint_path(c));
     lc_checkpoint_close(c);
     return s;
+}
+
+lc_status lc_module_load_weights_with(lc_module *m, const char *path, lc_load_result *result, const lc_load_args *args)
+{
+    LC__TAKE_IF_GIVEN(how, lc_load, lc_load_args, args);
+    if (!m || !path) return lc_fail(LC_ERR_ARGUMENT, "lc_module_load_weights needs a module and a path");
+    LC__IS(m, MODULE, LC_ERR_ARGUMENT);
+    return lc__load_weights(m, path, "", &how, result);
 }
 
 lc_status lc_module_load_checkpoint(lc_module *m, const char *path, bool strict)
@@ -395,7 +406,7 @@ lc_status lc_module_load_from_checkpoint(const lc_module_class *c, const char *c
     LC_TRY_GOTO(status, done, lc_module_new(c, values, 0, &m));
     lc_load_args how = lc_load_defaults();
     how.not_strict = !strict;
-    LC_TRY_GOTO(status, done, load_weights(m, lc_checkpoint_tensors(ckpt, LC_CKPT_MODEL), NULL, &how));
+    LC_TRY_GOTO(status, done, load_weights(m, lc_checkpoint_tensors(ckpt, LC_CKPT_MODEL), NULL, &how, ""));
     m->hyperparameters->storage = storage;
     *out = m;
     m = NULL;

@@ -40,6 +40,9 @@ lc_status lc__check_format(const lc_checkpoint *c) LC_MUST_USE;
 lc_status lc__load_model(lc_module *m, lc_checkpoint *c) LC_MUST_USE;
 /* If a run with another precision wrote c, its numbers are converted to the types of this one as they are loaded. */
 void lc__convert_checkpoint(lc_checkpoint *c, const char *precision);
+/* load_weights.c: lc_module_load_weights; messages put `options` in front of the names of arguments: "weights_". */
+lc_status lc__load_weights(lc_module *m, const char *path, const char *options, const lc_load_args *how,
+                           lc_load_result *result) LC_MUST_USE;
 /* initial_weights.c: loads the file that opt.weights names, in the first run. */
 lc_status lc__initial_weights(lc_trainer *t) LC_MUST_USE;
 

@@ -111,6 +111,7 @@ void lc__device_parts_unscale(lc_trainer *t)
     lc_graph *g = t->graph;
     lc_graph_set_unscale(p->graph, g->unscale, g->after_update, g->after_update_ctx);
     lc_graph_set_unscale(g, NULL, NULL, NULL);
+    g->scaled = true;
 }
 
 /* ---- cutting ---- */

@@ -17,16 +17,20 @@ static lc_status not_a_loss(const lc_tensor *t)
                    lc__shape_text(&t->type, shape, sizeof shape), lc__at_site(lc__site_of(t)).text);
 }
 
+lc_training_step_fn *lc__training_step_of(const lc_trainer *t, int optimizer)
+{
+    lc_training_step_fn *own =
+        optimizer >= 0 && optimizer < t->optimizers.n ? t->optimizers.optimizers[optimizer].training_step : NULL;
+    return own ? own : t->mo.training_step;
+}
+
 lc_status lc__run_training_step(lc_closure *c)
 {
     lc_trainer *t = c->t;
-    lc_training_step_fn *step = t->mo.training_step;
     if (lc__is_empty_share(c->batch)) return LC_OK; /* the other ranks have samples */
-    if (c->optimizer >= 0 && t->optimizers.optimizers[c->optimizer].training_step)
-        step = t->optimizers.optimizers[c->optimizer].training_step;
     lc__outer_hook outer = lc__hook_enter(t, LC_HOOK_TRAINING_STEP);
     int64_t start = LC__PROFILE_START(t);
-    c->loss = step(t->m, c->batch, c->batch_idx);
+    c->loss = lc__training_step_of(t, c->optimizer)(t->m, c->batch, c->batch_idx);
     LC__PROFILE_HOOK(t, NULL, start);
     lc_status s = lc_step_status(t->graph); /* the first operation that failed */
     if (s >= 0 && !c->loss) s = lc__error_since(t->errors_before_hook);

@@ -16,7 +16,9 @@ struct lc_closure {
     bool ran;
 };
 
-lc_optimizer *lc__closure_optimizer(const lc_closure *c);   /* NULL: there is none */
+lc_optimizer *lc__closure_optimizer(const lc_closure *c); /* NULL: there is none */
+/* The step function of that optimizer (-1: of none) or of the module; NULL: there is none. */
+lc_training_step_fn *lc__training_step_of(const lc_trainer *t, int optimizer);
 lc_status lc__run_training_step(lc_closure *c) LC_MUST_USE; /* of c->batch; sets c->loss */
 lc_status lc__closure_zero_grad(lc_closure *c) LC_MUST_USE;
 lc_tensor *lc__scaled_loss(lc_trainer *t, lc_tensor *loss); /* as the precision wants it */

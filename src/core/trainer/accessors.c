@@ -193,10 +193,10 @@ const lc_strategy_ops *lc_trainer_strategy(const lc_trainer *t)
     LC__IS(t, TRAINER, NULL);
     return t->strategy;
 }
-const lc_precision_ops *lc_trainer_precision(const lc_trainer *t)
+lc_precision lc_trainer_precision(const lc_trainer *t)
 {
-    LC__IS(t, TRAINER, NULL);
-    return &t->precision;
+    LC__IS(t, TRAINER, (lc_precision){0});
+    return (lc_precision){&t->precision, t->precision_self};
 }
 const char *lc_trainer_default_root_dir(const lc_trainer *t)
 {

@@ -21,6 +21,7 @@
 #include "core/resume/run_state.h"
 #include "core/split/chunks.h"
 #include "core/split/device_parts.h"
+#include "core/split/step.h"
 #include "module/tensors.h"
 #include "optim/optim_internal.h"
 #include "optim/state_buffers.h"
@@ -46,7 +47,7 @@ static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
     const char *missing = NULL;
     switch (stage) {
     case LC_STAGE_FIT:
-        missing = !t->mo.training_step ? "training_step" : !t->mo.configure_optimizers ? "configure_optimizers" : NULL;
+        missing = t->mo.configure_optimizers ? NULL : t->mo.training_step ? "configure_optimizers" : "training_step";
         break;
     case LC_STAGE_VALIDATE:
         missing = t->mo.validation_step ? NULL : "validation_step";
@@ -215,9 +216,12 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     return lc__arrivals_begin(t);
 }
 
-/* With several optimizers, each needs its own training step: a loss does not name its optimizer. */
+/* The module may leave its training step to the optimizers. With several optimizers, each needs its own: a loss does
+ * not name its optimizer. */
 static lc_status check_optimizers(const lc_trainer *t)
 {
+    if (!t->mo.training_step && (t->mo.manual_optimization || !lc__training_step_of(t, 0)))
+        return lc_fail(LC_ERR_CONFIG, "%s has no training_step, which fit needs", t->mo.name);
     if (t->optimizers.n < 2 || t->mo.manual_optimization) return LC_OK;
     for (int i = 0; i < t->optimizers.n; i++)
         if (!t->optimizers.optimizers[i].training_step)

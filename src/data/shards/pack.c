@@ -38,6 +38,7 @@ static lc_status begin_shard(packer *p)
     if (access(p->path, F_OK) == 0)
         return lc_fail(LC_ERR_STATE, "%s exists; remove it, or give another prefix", p->path);
     lc_status status = lc__path_dir(p->path, &dir);
+    if (status == LC_OK) status = lc__make_dirs(&lc__io_system, dir);
     if (status == LC_OK) status = lc__temp_name(dir, "tmp", lc__path_base(p->path), &p->temp);
     if (status == LC_OK) status = lc__open_to_write(p->temp, O_WRONLY | O_CREAT | O_EXCL, &p->fd);
     free(dir);

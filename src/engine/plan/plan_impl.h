@@ -30,6 +30,7 @@ typedef struct lc_storage {
     int first, last;     /* positions of calls; last = INT_MAX: until the end of the step */
     int32_t merged;      /* part of that storage instead, or -1 */
     bool placed;         /* gradients are computed in it */
+    bool of_gradients;   /* what is in it was computed with gradients (program.c) */
     size_t offset;       /* in the arena */
 } lc_storage;
 

@@ -129,6 +129,37 @@ static lc_status stretch(lc_block *k, int call)
     return LC_OK;
 }
 
+static lc_storage *storage_of(const lc_build *b, uint32_t value)
+{
+    int32_t i = value == LC_ABSENT ? -1 : b->values[value].storage;
+    while (i >= 0 && b->storages[i].merged >= 0) i = b->storages[i].merged;
+    return i < 0 ? NULL : &b->storages[i];
+}
+
+static bool is_gradient(const lc_graph *g, const lc_tensor *t)
+{
+    for (int i = 0; t && i < g->n_flats; i++)
+        if (g->flats[i]->gradient == t || (t->base && g->flats[i]->gradient == t->base)) return true;
+    return false;
+}
+
+/* Whether the node is of a backward pass, or reads what one has computed; what it computes is then of gradients, too.
+ * Operators that exchange, clip or apply gradients have side effects and no gradient. */
+static bool of_gradients(const lc_build *b, const lc_ir_node *n)
+{
+    const int updates = LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD;
+    bool is = n->gradient || (n->op->flags & updates) == updates;
+    for (int i = 0; i < n->n_in && !is; i++) {
+        const lc_storage *s = storage_of(b, n->in[i]);
+        is = s && (s->of_gradients || is_gradient(b->g, s->external));
+    }
+    for (int i = 0; i < n->n_out && is; i++) {
+        lc_storage *s = storage_of(b, n->out[i]);
+        if (s && !s->external) s->of_gradients = true;
+    }
+    return is;
+}
+
 static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
 {
     lc_plan *p = b->plan;
@@ -137,6 +168,7 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
     lc_plan_call *pc = &p->calls[p->n_calls];
     lc_call *c = &pc->call;
     pc->site = n->site;
+    pc->of_gradients = b->g->nan_check && of_gradients(b, n);
     *c = (lc_call){.op = n->op,
                    .kernel = from->kernel,
                    .n_in = n->n_in,

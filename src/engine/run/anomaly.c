@@ -2,7 +2,9 @@
 /* LIGHTC_NAN_CHECK=1 and detect_anomaly: the first operator that made a NaN or an infinity. In a fused chain of
  * elementwise operators it names the one inside: the chain is evaluated again for that element. (With the check on,
  * results never reuse the memory of inputs.) An operand that already contains one, from a batch or a parameter outside
- * of the step, is named, too. */
+ * of the step, is named, too.
+ *
+ * Gradients of a scaled loss may overflow: their update is left out, and the scale becomes smaller. */
 #include "base/number.h"
 #include "ops/fused.h"
 #include "engine/run/run.h"
@@ -62,8 +64,9 @@ static lc_status check(const lc_graph *g, const lc_plan *p, const lc_plan_call *
         lc_type type = lc__view_type(v);
         char text[128], operand[200];
         name_operand(c, operand);
-        return lc_fail(LC_ERR_NUMERIC, "%s made the first NaN or infinity of this step (result %d, %s) at %s:%d%s",
-                       name, k < c->n_out ? k : 0, lc__shape_text(&type, text, sizeof text), file, site.line, operand);
+        return lc_fail(LC_ERR_NUMERIC, "%s made the first NaN or infinity of this step (result %d, %s) at %s:%d%s%s",
+                       name, k < c->n_out ? k : 0, lc__shape_text(&type, text, sizeof text), file, site.line, operand,
+                       g->scaled ? "; the loss is scaled: gradients that overflow are not errors" : "");
     }
     return LC_OK;
 }
@@ -71,6 +74,7 @@ static lc_status check(const lc_graph *g, const lc_plan *p, const lc_plan_call *
 lc_status lc__check_finite(const lc_graph *g, const lc_plan *p, const lc_plan_call *pc)
 {
     lc__host_call copy;
+    if (g->scaled && pc->of_gradients) return LC_OK;
     if (lc__on_host(g->on)) return check(g, p, pc, &pc->call);
     LC_TRY(lc__host_call_make(g->on, &pc->call, &copy));
     lc_status status = check(g, p, pc, &copy.call);

@@ -219,7 +219,8 @@ lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch)
     g->rng.step = step;
     g->rng.micro_batch = micro_batch;
     g->status = LC_OK;
-    g->no_grad = g->autocast_depth = 0;
+    memset(g->open, 0, sizeof g->open);
+    g->evaluates = false;
     g->autocast = g->options.autocast || g->options.storage;
     lc__graph_modes(g);
     g->sync_keeps = LC__KEEPS_NAMED;
@@ -261,6 +262,7 @@ static lc_status run_segment(lc_graph *g, lc__keeps keeps)
 lc_status lc_step_run(lc_graph *g)
 {
     LC__IS(g, GRAPH, LC_ERR_ARGUMENT);
+    if (g->recording) LC_TRY(lc__graph_regions_closed(g));
     return lc__graph_run_step(g, LC__KEEPS_NAMED);
 }
 
@@ -287,7 +289,7 @@ lc_status lc_step_end(lc_graph *g)
     LC__IS(g, GRAPH, LC_ERR_ARGUMENT);
     if (!g->recording) return lc_fail(LC_ERR_STATE, "lc_step_end: no step is being recorded");
     g->recording = false;
-    return lc_step_status(g);
+    return lc__graph_regions_closed(g);
 }
 
 lc_status lc__graph_flush(lc_graph *g)

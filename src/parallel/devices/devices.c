@@ -341,7 +341,7 @@ lc_status lc__devices_begin(lc__devices *d, int parts, bool of_chunks)
         lc_graph *g = d->graphs[i];
         if (g->recording) (void)!lc_step_end(g); /* after a step that failed */
         s = lc_step_begin(g, d->host->rng.step, of_chunks ? d->host->rng.micro_batch : (uint64_t)i);
-        g->no_grad = d->host->no_grad;
+        g->evaluates = d->host->no_grad;
         lc__graph_modes(g);
         g->backwards = 0;
         lc__current = NULL;
@@ -418,7 +418,8 @@ static lc_status run_recorded(lc__devices *d, lc__keeps keeps, bool last, int64_
         lc_graph *g = lc__devices_enter(d, i, d->weights[i]);
         int64_t hits = g->stats.hits, misses = g->stats.misses;
         limit_graph(d, g);
-        s = lc__graph_plan(g, keeps, &d->plans[i]);
+        if (last) s = lc__graph_regions_closed(g);
+        if (s >= 0) s = lc__graph_plan(g, keeps, &d->plans[i]);
         add_stats(d, g, d->plans[i], hits, misses);
         if (g->backwards > *backwards) *backwards = g->backwards;
     }

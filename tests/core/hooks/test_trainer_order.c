@@ -488,8 +488,8 @@ static lc_status pair_loader(lc_module *self, lc_loaders *out)
 TEST(several_optimizers)
 {
     static setting s;
-    static const lc_module_ops ops = {LC_MODULE_OPS_INIT("pair"), .training_step = step_a,
-                                      .configure_optimizers = pair_optimizers, .train_dataloader = pair_loader};
+    static const lc_module_ops ops = {LC_MODULE_OPS_INIT("pair"), .configure_optimizers = pair_optimizers,
+                                      .train_dataloader = pair_loader};
     pair p = {0};
     int64_t shape[] = {1};
     begin(&s, 1, 0);
@@ -509,6 +509,28 @@ TEST(several_optimizers)
     CHECK_OK(lc_item(p.b, &got));
     CHECK_NEAR(got, b, 1e-6);
     CHECK_EQ(lc_trainer_global_step(s.t), 3); /* counts steps of the trainer */
+    lc_module_release(&p.base);
+    end(&s);
+}
+
+static lc_status one_without_step(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(self, .lr = 0.5));
+}
+
+TEST(an_optimizer_without_a_step_needs_that_of_the_module)
+{
+    static setting s;
+    static const lc_module_ops ops = {LC_MODULE_OPS_INIT("pair"), .configure_optimizers = one_without_step,
+                                      .train_dataloader = pair_loader};
+    pair p = {0};
+    int64_t shape[] = {1};
+    begin(&s, 1, 0);
+    lc_module_init(&p.base, &ops, 1);
+    p.a = lc_module_add_parameter(&p.base, "a", LC_F32, LC_ROW_MAJOR, 1, shape, (lc_init){.kind = LC_INIT_ONES});
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_STATUS(lc_trainer_fit(s.t, &p.base), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "pair has no training_step, which fit needs");
     lc_module_release(&p.base);
     end(&s);
 }

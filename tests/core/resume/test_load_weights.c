@@ -369,7 +369,11 @@ TEST(weights_of_checkpoints_and_options_of_older_programs)
                  LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "lc_load_defaults()");
     CHECK_STATUS(lc_module_load_weights(&m.base, NULL, NULL), LC_ERR_ARGUMENT);
-    CHECK(lc_module_load_weights(&m.base, "/nowhere.safetensors", NULL) < 0);
+    *strrchr(path, '/') = '\0';
+    strcat(path, "/absent"); /* next to a valid checkpoint, which is another thing */
+    CHECK_STATUS(lc_module_load_weights(&m.base, path, NULL), LC_ERR_NOT_FOUND);
+    CHECK_CONTAINS(lc_error_message(), path);
+    CHECK(!strstr(lc_error_message(), "checkpoint"));
     lc_module_release(&m.base);
 }
 
@@ -390,6 +394,7 @@ static const lc_module_ops trained_ops = {LC_MODULE_OPS_INIT("net"), .training_s
 
 typedef struct trained {
     const char *path, *strategy, *rank_path; /* on ranks other than 0 */
+    bool strict;                             /* no other option than `weights` */
 } trained;
 
 /* A fit with the options, then a second one of the same trainer, and the weights that the module has then. */
@@ -402,12 +407,14 @@ static lc_status run_fits(lc_comm *comm, const trained *how, unsigned *bits)
     o.strategy = how->strategy;
     o.max_steps = 1;
     o.weights = comm && lc_comm_rank(comm) && how->rank_path ? how->rank_path : how->path;
-    o.weights_strict = false;
-    o.weights_skip_mismatched = true;
-    o.weights_strip_prefix = "model.";
-    o.weights_rename = "first.*=a.*,second.*=b.*";
-    o.weights_skip = "x,a.b*";
-    o.weights_transpose = "b.weight";
+    if (!how->strict) {
+        o.weights_strict = false;
+        o.weights_skip_mismatched = true;
+        o.weights_strip_prefix = "model.";
+        o.weights_rename = "first.*=a.*,second.*=b.*";
+        o.weights_skip = "x,a.b*";
+        o.weights_transpose = "b.weight";
+    }
     net_open(&m);
     m.base.ops = &trained_ops;
     LC_TRY(loader_of(0, SAMPLES, 2, false, &data));
@@ -446,6 +453,16 @@ TEST(a_run_begins_with_the_weights_named_in_options)
     CHECK_EQ(bits, 1 | 4 | 8); /* a.bias is skipped, count is missing */
     CHECK_STATUS(run_fits(NULL, &(trained){.path = "/nowhere/w.safetensors"}, &bits), LC_ERR_NOT_FOUND);
     CHECK_CONTAINS(lc_error_message(), "weights: ");
+}
+
+TEST(advice_names_the_option)
+{
+    file f;
+    unsigned bits = 0;
+    all(&f, "model.", LC_F32, LC_I64);
+    save(&f);
+    CHECK_STATUS(run_fits(NULL, &(trained){.path = f.path, .strict = true}, &bits), LC_ERR_NOT_FOUND);
+    CHECK_CONTAINS(lc_error_message(), "; weights_strip_prefix \"model.\" may help");
 }
 
 static lc_status rank_fits(lc_comm *comm, void *ctx)
