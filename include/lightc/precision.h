@@ -29,8 +29,8 @@ typedef struct lc_precision_ops {
      * them, as of parameters. Returns how many. */
     int (*tensors)(void *self, lc_tensor **out);
     /* Recorded before each backward pass; returns the loss to differentiate. A scaled loss needs lc_graph_set_unscale:
-     * gradients that are read, clipped or applied then have the scale taken out. A rank that has no loss yet when others
-     * have one calls it with a zero, and drops the result. */
+     * gradients that are read, clipped or applied then have the scale taken out. A rank that has no loss yet when
+     * others have one calls it with a zero, and drops the result. */
     lc_tensor *(*scale_loss)(void *self, lc_tensor *loss);
     /* Before the hooks on_before_optimizer_step. LC_SKIP leaves the update out on all ranks; the step still counts. It
      * costs an agreement of ranks; updates whose gradients overflowed are skipped without it (lc_graph_set_unscale). */

@@ -3,8 +3,8 @@
  *
  * No file includes or calls anything in a higher layer than its own: the calls are those that nm finds in the object
  * files of this build, to public functions and the library's own. No rooms depend on each other in a circle, nor do the
- * folders of src/ itself. What is private to some rooms is used by no other. src/builtin.c is in no room, and above all:
- * it names everything that is built in, and no other file needs it. */
+ * folders of src/ itself. What is private to some rooms is used by no other. src/builtin.c is in no room, and above
+ * all: it names everything that is built in, and no other file needs it. */
 #define _GNU_SOURCE
 #include "sources.h"
 
