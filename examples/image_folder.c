@@ -22,7 +22,7 @@ static const lc_option options[] = {
     LC_OPTION(arguments, height, LC_OPTION_INT, 8, 4096, "to which pictures are resized"),
     LC_OPTION(arguments, width, LC_OPTION_INT, 8, 4096, "to which pictures are resized"),
     LC_OPTION(arguments, num_workers, LC_OPTION_TEXT, 0, 0, "threads that decode, or auto"),
-    LC_OPTION(arguments, cache_bytes, LC_OPTION_SIZE, 0, 0, "memory for files that were read, as 2GiB"),
+    LC_OPTION(arguments, cache_bytes, LC_OPTION_SIZE, 0, 0, "memory for files that were read, such as 2GiB"),
     LC_OPTION(arguments, lr, LC_OPTION_FLOAT, 0, 1e3, "learning rate of Adam"),
 };
 

@@ -101,7 +101,7 @@ lc_field lc__image_field(int64_t height, int64_t width)
     return (lc_field){.name = "x", .dtype = LC_U8, .layout = LC_CHANNELS_LAST, .ndim = 3, .shape = {3, height, width}};
 }
 
-/* What a decoder asks about, once it knows the size of a picture. */
+/* The context of a decoder's questions, which it asks when it knows the size of a picture. */
 typedef struct question {
     const lc__image_source *from;
     uint64_t key;

@@ -16,8 +16,7 @@
 
 #define SCALE_NEEDS                                                                                                    \
     "it must be from 2^-126 to below 2^128, growth_factor above 1, backoff_factor between 0 and 1, and "               \
-    "growth_interval from "                                                                                            \
-    "1 to 2^24"
+    "growth_interval from 1 to 2^24"
 
 typedef struct scaler {
     lc_dtype dtype;

@@ -184,7 +184,7 @@ TEST(every_edge)
     lc__image_release(&some);
 }
 
-/* What is not looked at is left as it was: otherwise nothing is saved. */
+/* Pixels outside of the part stay as they were: otherwise nothing is saved. */
 TEST(the_rest_is_left_out)
 {
     const file f = written(&kinds[3], 200, 151);

@@ -5,29 +5,16 @@
 #ifndef LC_TESTS_RUNS_H
 #define LC_TESTS_RUNS_H
 
-#include "comm_world.h"
+#include "rank_runs.h"
 #include "scratch.h"
 
-/* comm: NULL for one process. */
-static lc_status train(lc_comm *comm, const run *r, outcome *out);
 static bool same(const outcome *a, const outcome *b);
 
-typedef struct ranks {
-    run r;
-    outcome out[4];
-} ranks;
-
-static inline lc_status rank_trains(lc_comm *comm, void *ctx)
-{
-    ranks *r = ctx;
-    return train(comm, &r->r, &r->out[lc_comm_rank(comm)]);
-}
-
-/* All of up to four ranks have the same outcome. */
+/* All ranks have the same outcome. */
 static inline void train_ranks(const run *r, int n, outcome *out)
 {
-    ranks all = {.r = *r};
-    CHECK_RANKS("threads", n, rank_trains, &all);
+    ranks all;
+    train_each_rank(r, n, &all);
     for (int i = 1; i < n; i++) CHECK(same(&all.out[0], &all.out[i]));
     *out = all.out[0];
 }

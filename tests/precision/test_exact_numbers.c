@@ -61,7 +61,6 @@ TEST(numbers_of_a_step)
 typedef struct net {
     lc_module base;
     lc_tensor *w;
-    lc_dataset *data;
 } net;
 
 static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
@@ -79,15 +78,8 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
     return lc_optimizers_add(out, lc_sgd(self, .lr = 0.01));
 }
 
-static lc_status train_dataloader(lc_module *self, lc_loaders *out)
-{
-    lc_dataloader *l;
-    LC_TRY(lc_dataloader_new(&l, .dataset = ((net *)self)->data, .batch_size = 4));
-    return lc_loaders_add(out, l);
-}
-
 static const lc_module_ops ops = {LC_MODULE_OPS_INIT("exact"), .training_step = training_step,
-                                  .configure_optimizers = configure_optimizers, .train_dataloader = train_dataloader};
+                                  .configure_optimizers = configure_optimizers};
 
 static void logged_is(const char *precision, const char *devices, double want)
 {
@@ -95,22 +87,26 @@ static void logged_is(const char *precision, const char *devices, double want)
     double value, mean;
     net m;
     lc_trainer *t;
+    lc_dataset *data;
+    lc_dataloader *loader;
     lc_trainer_options opt = quiet_options(NULL);
     lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {1}}, .data = x}};
-    CHECK_OK(lc_array_dataset_new(8, 1, arrays, &m.data));
+    CHECK_OK(lc_array_dataset_new(8, 1, arrays, &data));
+    CHECK_OK(lc_dataloader_new(&loader, .dataset = data, .batch_size = 4));
     lc_module_init(&m.base, &ops, 1);
     m.w = lc_module_add_parameter(&m.base, "w", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){1}, (lc_init){LC_INIT_ONES});
     opt.precision = precision;
     opt.max_epochs = 1;
     if (devices) opt.strategy = "data_parallel", opt.devices = devices;
     CHECK_OK(lc_trainer_new(&opt, &t));
-    CHECK_OK(lc_trainer_fit(t, &m.base));
+    CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = loader));
     CHECK_OK(lc_trainer_metric(t, "third", &value));
     CHECK_OK(lc_trainer_metric(t, "again", &mean));
     if (value != want || mean != want) TEST_FAIL("%s: %.17g, %.17g, not %.17g", precision, value, mean, want);
     lc_trainer_free(t);
     lc_module_release(&m.base);
-    lc_dataset_unref(m.data);
+    lc_dataloader_free(loader);
+    lc_dataset_unref(data);
 }
 
 TEST(logged_numbers)

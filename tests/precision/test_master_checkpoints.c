@@ -4,13 +4,12 @@
 
 #include "base/number.h"
 
-#include "comm_world.h"
 #include "two_layers.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { EPOCHS = 2, SAVED = 7, MOST_RANKS = 4 };
+enum { EPOCHS = 2, SAVED = 7 };
 
 typedef struct run {
     const char *precision, *strategy, *devices;
@@ -29,6 +28,8 @@ typedef struct outcome {
     float last[N1 + N2];
     int dropped; /* messages about master weights that the run does not keep */
 } outcome;
+
+#include "rank_runs.h"
 
 typedef struct net {
     lc_module base;
@@ -126,22 +127,11 @@ static lc_status train(lc_comm *comm, const run *r, outcome *out)
     return s;
 }
 
-typedef struct ranks {
-    const run *r;
-    outcome out[MOST_RANKS];
-} ranks;
-
-static lc_status rank_trains(lc_comm *comm, void *ctx)
-{
-    ranks *all = ctx;
-    return train(comm, all->r, &all->out[lc_comm_rank(comm)]);
-}
-
 static void train_all(const run *r, outcome *out)
 {
-    ranks all = {.r = r};
     if (r->ranks) {
-        CHECK_RANKS("threads", r->ranks, rank_trains, &all);
+        ranks all;
+        train_each_rank(r, r->ranks, &all);
         *out = all.out[0];
     } else if (train(NULL, r, out) < 0) {
         TEST_FAIL("%s, master weights %d, from %s: %s", r->precision, r->master, r->from ? r->from : "the start",

@@ -175,7 +175,7 @@ TEST(kernels_get_f32)
     CHECK(!*mistake);
 }
 
-/* What a program converts to f64 itself is f64. */
+/* A tensor that the program converts to f64 itself reaches the kernel as f64. */
 TEST(kernels_get_f64_if_they_are_given_it)
 {
     lc_graph *g;
@@ -204,7 +204,6 @@ typedef struct net {
     lc_module base;
     lc_tensor *w, *sum;
     bool own, writes;
-    lc_dataset *data;
 } net;
 
 static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
@@ -221,15 +220,8 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
     return lc_optimizers_add(out, lc_sgd(self, .lr = 0.01));
 }
 
-static lc_status train_dataloader(lc_module *self, lc_loaders *out)
-{
-    lc_dataloader *l;
-    LC_TRY(lc_dataloader_new(&l, .dataset = ((net *)self)->data, .batch_size = 4));
-    return lc_loaders_add(out, l);
-}
-
 static const lc_module_ops ops = {LC_MODULE_OPS_INIT("own"), .training_step = training_step,
-                                  .configure_optimizers = configure_optimizers, .train_dataloader = train_dataloader};
+                                  .configure_optimizers = configure_optimizers};
 
 static void train(const char *precision, const char *devices, bool own, float *w, float *sum)
 {
@@ -238,9 +230,12 @@ static void train(const char *precision, const char *devices, bool own, float *w
     net m = {.own = own, .writes = own && !devices};
     lc_trainer_options opt = quiet_options(NULL);
     lc_trainer *t;
+    lc_dataset *data;
+    lc_dataloader *loader;
     for (int i = 0; i < SAMPLES * N; i++) (&x[0][0])[i] = (float)(i * 7 % 11) / 11;
     lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {N}}, .data = x}};
-    CHECK_OK(lc_array_dataset_new(SAMPLES, 1, arrays, &m.data));
+    CHECK_OK(lc_array_dataset_new(SAMPLES, 1, arrays, &data));
+    CHECK_OK(lc_dataloader_new(&loader, .dataset = data, .batch_size = 4));
     lc_module_init(&m.base, &ops, 1);
     m.w = lc_module_add_parameter(&m.base, "w", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){N}, (lc_init){LC_INIT_ONES});
     m.sum = lc_module_add_parameter(&m.base, "sum", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){N}, (lc_init){LC_INIT_ZEROS});
@@ -249,12 +244,13 @@ static void train(const char *precision, const char *devices, bool own, float *w
     opt.max_epochs = 3;
     if (devices) opt.strategy = "data_parallel", opt.devices = devices;
     CHECK_OK(lc_trainer_new(&opt, &t));
-    CHECK_OK(lc_trainer_fit(t, &m.base));
+    CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = loader));
     CHECK_OK(lc_tensor_read(m.w, w, N * sizeof *w));
     CHECK_OK(lc_tensor_read(m.sum, sum, N * sizeof *sum));
     lc_trainer_free(t);
     lc_module_release(&m.base);
-    lc_dataset_unref(m.data);
+    lc_dataloader_free(loader);
+    lc_dataset_unref(data);
 }
 
 TEST(trainings)

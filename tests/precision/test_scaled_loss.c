@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What hooks, callbacks and checks get of a scaled loss, under every strategy: on_before_backward has the loss that
- * backward has, SpikeDetection judges the loss that the program computed, and detect_anomaly lets gradients overflow.
- */
-#include "comm_world.h"
+/* Hooks, callbacks and checks with a scaled loss, under every strategy: on_before_backward has the loss that backward
+ * has, SpikeDetection judges the loss that the program computed, and detect_anomaly lets gradients overflow. */
 #include "quiet_options.h"
 #include "two_layers.h"
 
@@ -19,6 +17,8 @@ typedef struct outcome {
     double scale;                          /* at the end; 0: losses are not scaled */
     int n;
 } outcome;
+
+#include "rank_runs.h"
 
 typedef struct net {
     lc_module base;
@@ -111,23 +111,12 @@ static bool has_ranks(const run *r)
     return !strcmp(r->strategy, "ddp") || !strcmp(r->strategy, "sharded_3");
 }
 
-typedef struct ranks {
-    const run *r;
-    outcome out[RANKS];
-} ranks;
-
-static lc_status rank_trains(lc_comm *comm, void *ctx)
-{
-    ranks *all = ctx;
-    return train(comm, all->r, &all->out[lc_comm_rank(comm)]);
-}
-
 /* To its end; `out` is that of rank 0. */
 static void train_all(const run *r, outcome *out)
 {
-    ranks all = {.r = r};
+    ranks all;
     if (has_ranks(r))
-        CHECK_RANKS("threads", RANKS, rank_trains, &all);
+        train_each_rank(r, RANKS, &all);
     else
         CHECK_OK(train(NULL, r, &all.out[0]));
     CHECK_EQ(all.out[0].n, BATCHES);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program writes to a parameter whose f32 values are stored in another type: the program writes f32, and reads
- * what the type holds of it. */
+/* Writes of a program to a parameter whose f32 values are stored in another type: the program writes f32, and reads
+ * the number of that type that is nearest. */
 #include "test.h"
 
 #include "module/tensors.h"

@@ -237,7 +237,7 @@ static lc_status set_size(const lc_option *o, char *field, const char *text)
 {
     int64_t v = 0;
     if (!is_one_of(text, none) && !lc__size_read(text, &v))
-        return not_a_number(o, text, "size, as 512MiB or 1.5GiB, or a number of bytes");
+        return not_a_number(o, text, "size, such as 512MiB or 1.5GiB, or a number of bytes");
     if (o->minimum < o->maximum && !((double)v >= o->minimum && (double)v <= o->maximum)) return out_of_range(o, text);
     memcpy(field, &v, sizeof v);
     return LC_OK;

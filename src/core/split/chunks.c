@@ -242,7 +242,7 @@ lc_status lc__chunks_closure(lc_closure *c)
     /* Sums over ranks come before sums over the window, as they would on one rank. */
     int64_t before = place == 0 ? 0 : t->window_backwards;
     t->window_backwards = r.any;
-    lc__scale_no_loss(t);
+    if (!r.any) lc__scale_no_loss(t);
     if (t->comm || !t->accumulating || t->strategy->syncs_every_backward) LC_TRY(lc__sync_gradients(t));
     bool any = t->window_backwards > 0;
     t->window_backwards = before + any;

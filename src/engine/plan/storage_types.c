@@ -186,7 +186,7 @@ static lc_status has_kernel(const assigner *a, const lc_ir_node *n, bool *yes)
     return LC_OK;
 }
 
-/* What the host reads of a number as a double is the f64, which is kept, too. */
+/* The f64 that a number was rounded from is kept with it: the host reads a double from that. */
 static void note_exact(lc_build *b, uint32_t low, uint32_t value)
 {
     if (b->g->low != LC_F64 || lc__numel(&b->values[value].type) != 1) return;

@@ -485,17 +485,24 @@ static lc_status pair_loader(lc_module *self, lc_loaders *out)
     return lc_loaders_add(out, numbers_new(3, 1, false));
 }
 
+/* With one parameter for each of n optimizers. */
+static void begin_pair(setting *s, pair *p, const lc_module_ops *ops, int n)
+{
+    lc_tensor **weights[] = {&p->a, &p->b};
+    begin(s, 1, 0);
+    lc_module_init(&p->base, ops, 1);
+    for (int i = 0; i < n; i++)
+        *weights[i] = lc_module_add_parameter(&p->base, i ? "b" : "a", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){1},
+                                              (lc_init){.kind = LC_INIT_ONES});
+}
+
 TEST(several_optimizers)
 {
     static setting s;
     static const lc_module_ops ops = {LC_MODULE_OPS_INIT("pair"), .configure_optimizers = pair_optimizers,
                                       .train_dataloader = pair_loader};
     pair p = {0};
-    int64_t shape[] = {1};
-    begin(&s, 1, 0);
-    lc_module_init(&p.base, &ops, 1);
-    p.a = lc_module_add_parameter(&p.base, "a", LC_F32, LC_ROW_MAJOR, 1, shape, (lc_init){.kind = LC_INIT_ONES});
-    p.b = lc_module_add_parameter(&p.base, "b", LC_F32, LC_ROW_MAJOR, 1, shape, (lc_init){.kind = LC_INIT_ONES});
+    begin_pair(&s, &p, &ops, 2);
     s.o.max_epochs = 1;
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
     CHECK_OK(lc_trainer_fit(s.t, &p.base));
@@ -524,10 +531,7 @@ TEST(an_optimizer_without_a_step_needs_that_of_the_module)
     static const lc_module_ops ops = {LC_MODULE_OPS_INIT("pair"), .configure_optimizers = one_without_step,
                                       .train_dataloader = pair_loader};
     pair p = {0};
-    int64_t shape[] = {1};
-    begin(&s, 1, 0);
-    lc_module_init(&p.base, &ops, 1);
-    p.a = lc_module_add_parameter(&p.base, "a", LC_F32, LC_ROW_MAJOR, 1, shape, (lc_init){.kind = LC_INIT_ONES});
+    begin_pair(&s, &p, &ops, 1);
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
     CHECK_STATUS(lc_trainer_fit(s.t, &p.base), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "pair has no training_step, which fit needs");

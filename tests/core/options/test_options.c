@@ -445,7 +445,8 @@ TEST(sizes)
     v = 5;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         CHECK_STATUS(lc_option_set_text(&o, &v, bad[i]), LC_ERR_CONFIG);
-        CHECK_CONTAINS(lc_error_message(), "cache must be a size, as 512MiB or 1.5GiB, or a number of bytes, not \"");
+        CHECK_CONTAINS(lc_error_message(),
+                       "cache must be a size, such as 512MiB or 1.5GiB, or a number of bytes, not \"");
         CHECK_EQ(v, 5);
     }
     CHECK_OK(lc_option_set_text(&least, &v, "1MiB"));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What transforms may say in addition to what they do: which part of a picture they read, and how they write a large
- * sample. */
+/* The optional slots of a transform: `reads`, which part of a picture it reads, and `apply_streaming`, which writes a
+ * large sample past the caches. */
 #include "test.h"
 #include <lightc/image.h>
 #include <lightc/transforms.h>

@@ -116,7 +116,7 @@ static void make_planes(const grad *g, const uint16_t *x, uint16_t *to)
         turn_pixels(g, x, s->in[W], (h + s->padding[H]) * g->columns + s->padding[W], to);
 }
 
-/* What a number of a patch is at each place. */
+/* A plane of the values that one number of a patch has at all places. */
 static void make_patch_plane(const grad *g, const uint16_t *x, const int64_t *shift, int64_t channel, uint16_t *to)
 {
     const shape *s = &g->s;
