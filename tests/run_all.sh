@@ -120,8 +120,6 @@ describe() { # stage; false: it has no build of its own
   fuzz) options=(--preset fuzz) targets=(fuzzers) ;;
   *) return 1 ;;
   esac
-  # A linker that takes half the time, where it is installed. What users run is linked as they link it.
-  if [ "$1" != release ] && command -v ld.lld >/dev/null; then options+=(-DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld); fi
   if [[ $1 =~ ^(clang|fuzz)$ ]]; then command -v clang >/dev/null; fi
 }
 

@@ -188,7 +188,7 @@ static void check(job j)
 {
     values one = {0};
     double loss[8];
-    j.steps = ROUNDS(j.steps, 2); /* one step that plans, and one that finds the plan */
+    j.steps = takes_all() ? j.steps : 2; /* one step that plans, and one that finds the plan */
     CHECK_OK(train(&j, NULL, &one, loss));
     j.want = one.v;
     j.n = one.n;
@@ -250,7 +250,7 @@ static lc_status as_ddp(lc_comm *comm, void *ctx)
 
 static void check_sharded_on(job j, int first, int step)
 {
-    j.steps = ROUNDS(j.steps, 2);
+    j.steps = takes_all() ? j.steps : 2;
     for (j.stage = 1; j.stage <= 3; j.stage++)
         for (int n = first; n <= 4; n += step) {
             CHECK_RANKS("threads", n, as_ddp, &j);
@@ -286,10 +286,9 @@ TEST(sharded_is_ddp_with_uneven_batches)
 
 TEST(sharded_has_the_gradients_of_ddp)
 {
-    /* A large one. A sanitizer needs long to allocate it: there, only with the number of ranks that share it unevenly.
-     */
+    /* A large one: otherwise only with the number of ranks that share it unevenly. */
     check_sharded_on((job){.model = "fashion", .batch = 4, .accumulate = 1, .steps = 2, .bucket = 4096, .looks = true},
-                     ROUNDS(1, 3), ROUNDS(1, 2));
+                     takes_all() ? 1 : 3, takes_all() ? 1 : 2);
     check_sharded((job){
         .model = "gpt_small", .batch = 12, .accumulate = 1, .steps = 2, .bucket = 4096, .clip = 0.5, .looks = true});
     check_sharded((job){.model = "gpt_small", .batch = 12, .accumulate = 2, .steps = 2, .looks = true});
@@ -308,7 +307,7 @@ static const int nodes[][2] = {{2, 1}, {2, 2}, {4, 2}, {4, 1}, {8, 4}, {8, 2}};
 static void check_hybrid(job j)
 {
     j.stage = 3;
-    j.steps = ROUNDS(j.steps, 2);
+    j.steps = takes_all() ? j.steps : 2;
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i += RACES_ALONE ? 2 : 1) {
         j.per_node = nodes[i][1];
         CHECK_RANKS("threads", nodes[i][0], as_ddp, &j);
@@ -363,9 +362,10 @@ TEST(hybrid_with_three_ranks_a_node_is_one_rank)
 TEST(bytes_on_the_wire_follow_the_formula)
 {
     static const char *const backends[] = {"threads", "shm", "tcp"};
-    for (int b = 0; b < (RACES_ALONE ? 1 : 3); b++)
-        for (int n = 2; n <= (RACES_ALONE ? 2 : 4); n += ROUNDS(1, 2)) CHECK_RANKS(backends[b], n, wire_bytes, NULL);
-    if (!RACES_ALONE) CHECK_RANKS("shm+tcp/2", 4, wire_bytes, NULL);
+    for (int b = 0; b < (takes_all() ? 3 : 1); b++)
+        for (int n = 2; n <= (RACES_ALONE ? 2 : 4); n += takes_all() ? 1 : 2)
+            CHECK_RANKS(backends[b], n, wire_bytes, NULL);
+    if (takes_all()) CHECK_RANKS("shm+tcp/2", 4, wire_bytes, NULL);
 }
 
 static int64_t sent_by(const lc_comm *comm)
