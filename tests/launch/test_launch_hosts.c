@@ -271,15 +271,12 @@ TEST(ctrl_z_goes_through_mpirun)
           silence, program);
     wait_for(&r, "out", "a step\n");
     CHECK(!kill(r.pid, SIGTSTP));
-    long before = -1;
-    for (int still = 0, ms = 0; ms < patience(3000) && still < 3; ms += 300) {
-        still = printed(&r) == before ? still + 1 : 0;
-        before = printed(&r);
-        pause_ms(300);
-    }
-    CHECK_EQ(printed(&r), before);
+    pid_t rank = pid_of(&r, -1); /* of the one that has reported last */
+    for (int ms = 0; ms < patience(3000) && state_of(rank) != 'T'; ms += 10) pause_ms(10);
+    CHECK_EQ(state_of(rank), 'T');
     pause_ms((int)(1500 * silence));
-    CHECK_EQ(printed(&r), before);
+    CHECK_EQ(state_of(rank), 'T');
+    long before = printed(&r);
     CHECK(!kill(r.pid, SIGCONT));
     for (int ms = 0; ms < patience(3000) && before == printed(&r); ms += 10) pause_ms(10);
     CHECK(printed(&r) > before);
