@@ -190,9 +190,6 @@ foreach(name IN ITEMS launch launch_ends slurm last_calls faults machines strate
   endif()
 endforeach()
 
-# It compares how long ranks wait for each other, in milliseconds, which means little while other tests use the cores.
-set_tests_properties(rank_times PROPERTIES RUN_SERIAL ON)
-
 # Runs the rows of the operators with its own check_form.
 target_sources(test_ops_low PRIVATE ${PROJECT_SOURCE_DIR}/src/check/math_rows.c ${PROJECT_SOURCE_DIR}/src/check/nn_rows.c)
 

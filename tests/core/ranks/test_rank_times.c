@@ -74,10 +74,10 @@ TEST(no_rank_is_named_for_chance_differences)
 
 /* ---- fits ---- */
 
-enum { RANKS = 3, SAMPLES = 120, FEATURES = 4, PAUSE_US = 6000 };
+enum { RANKS = 3, SAMPLES = 120, FEATURES = 4, SHORT_US = 6000, LONG_US = 200000 };
 
 typedef struct job {
-    int slow_rank;
+    int slow_rank, pause_us;
     bool in_loader; /* otherwise in training_step */
     char messages[4000];
     char root[320];
@@ -150,7 +150,7 @@ static lc_status fit(lc_comm *comm, void *ctx)
 {
     job *j = ctx;
     lc_comm_stats before, after;
-    int rank = lc_comm_rank(comm), pause = rank == j->slow_rank ? PAUSE_US : 0;
+    int rank = lc_comm_rank(comm), pause = rank == j->slow_rank ? j->pause_us : 0;
     samples data = {j->in_loader ? pause : 0};
     net m = {.pause_us = j->in_loader ? 0 : pause};
     lc_dataset *d;
@@ -183,16 +183,20 @@ static lc_status fit(lc_comm *comm, void *ctx)
     return LC_OK;
 }
 
+/* Other programs delay ranks too: where its pause is lost among their delays, the rank is named for a longer one. */
 static void check_named(int slow_rank, bool in_loader)
 {
-    job j = {.slow_rank = slow_rank, .in_loader = in_loader};
     char want[100];
-    snprintf(j.root, sizeof j.root, "%s", fresh_dir("slow"));
-    CHECK_RANKS("threads", RANKS, fit, &j);
+    bool named = false;
     snprintf(want, sizeof want, "warning: rank %d (host ", slow_rank);
-    if (!strstr(j.messages, want)) TEST_FAIL("rank %d is not named: %s", slow_rank, j.messages);
-    CHECK_EQ(strstr(j.messages, "its loader takes") != NULL, in_loader);
-    CHECK(strstr(j.messages, "% of the training for communication (median "));
+    for (int pause = SHORT_US; !named; pause *= 4) {
+        job j = {.slow_rank = slow_rank, .pause_us = pause, .in_loader = in_loader};
+        snprintf(j.root, sizeof j.root, "%s", fresh_dir("slow"));
+        CHECK_RANKS("threads", RANKS, fit, &j);
+        named = strstr(j.messages, want) && (strstr(j.messages, "its loader takes") != NULL) == in_loader;
+        if (!named && pause > LONG_US) TEST_FAIL("rank %d is not named: %s", slow_rank, j.messages);
+        CHECK(strstr(j.messages, "% of the training for communication (median "));
+    }
 }
 
 TEST(a_rank_with_a_slow_step_is_named)
