@@ -76,6 +76,13 @@ static lc_status batch_norm_backward_infer(lc_infer *call)
     return LC_OK;
 }
 
+static lc_status batch_norm_relu_backward_infer(lc_infer *call)
+{
+    LC_TRY(batch_norm_backward_infer(call));
+    call->out[3] = *call->in[1];
+    return LC_OK;
+}
+
 static lc_status batch_norm_inference_infer(lc_infer *call)
 {
     LC_TRY(lc__check_call(call, 5, 1 | 8 | 16, 1, 1));
@@ -157,6 +164,7 @@ static lc_status batch_norm_inference_grad(lc_grad *g)
 
 LC_NN_KERNEL(batch_norm)
 LC_NN_KERNEL(batch_norm_backward)
+LC_NN_KERNEL(batch_norm_relu_backward)
 LC_NN_KERNEL(batch_norm_inference)
 LC_NN_KERNEL(batch_norm_relu_pool)
 LC_NN_KERNEL(batch_norm_relu_pool_backward)
@@ -178,6 +186,11 @@ const lc_op lc__op_batch_norm_inference = {.name = "batch_norm_inference",
                                            .grad = batch_norm_inference_grad,
                                            .kernel = &batch_norm_inference_kernel};
 /* Made by the planner after gradients have been recorded. */
+const lc_op lc__op_batch_norm_relu_backward = {.name = "batch_norm_relu_backward",
+                                               .flags = LC_OP_NO_GRAD,
+                                               .n_out = 4,
+                                               .infer = batch_norm_relu_backward_infer,
+                                               .kernel = &batch_norm_relu_backward_kernel};
 const lc_op lc__op_batch_norm_relu_pool = {.name = "batch_norm_relu_pool",
                                            .flags = LC_OP_NO_GRAD,
                                            .n_out = 4,

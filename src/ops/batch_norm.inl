@@ -6,6 +6,7 @@
     for (int64_t n = 0; n < d.N; n++)                                                                                  \
         for (int64_t r = 0; r < d.R; r++)
 
+/* As they are stored, since a backward pass must find the same results again. */
 static void FN(statistics)(const lc_view *x, planes d, int64_t ch, double *mean, double *var)
 {
     double sum = 0, squares = 0, count = (double)(d.N * d.R * d.L);
@@ -23,7 +24,8 @@ static void FN(statistics)(const lc_view *x, planes d, int64_t ch, double *mean,
             squares += v * v;
         }
     }
-    *var = squares / count;
+    *var = (double)(T)(squares / count);
+    *mean = (double)(T)*mean;
 }
 
 /* y = x * scale + shift for one channel. */
@@ -109,6 +111,19 @@ static void FN(batch_norm_backward)(const lc_call *c)
          c->ints[0] == 1, &dw, &db);
         ((T *)c->out[1].data)[ch * c->out[1].stride[0]] = (T)dw;
         ((T *)c->out[2].data)[ch * c->out[2].stride[0]] = (T)db;
+    }
+}
+
+/* Computes the result y again: with the statistics that were stored for it. */
+static void FN(batch_norm_relu_backward)(const lc_call *c)
+{
+    const lc_view *x = &c->in[1];
+    planes d = planes_of(x);
+    FN(batch_norm_backward)(c);
+    for (int64_t ch = 0; ch < d.C; ch++) {
+        double scale = LC_VEC(T, &c->in[2], ch, 1.0) / sqrt(LC_VEC(T, &c->in[5], ch, 1.0) + c->floats[0]);
+        FN(affine)
+        (x, &c->out[3], d, ch, LC_VEC(T, &c->in[4], ch, 0.0), scale, LC_VEC(T, &c->in[3], ch, 0.0), true);
     }
 }
 

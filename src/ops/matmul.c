@@ -156,7 +156,17 @@ static lc_status matmul_gelu_backward_infer(lc_infer *call)
     LC_TRY(lc__check_call(call, 3, 7, 1, 0));
     LC_TRY(infer_product(call));
     LC_TRY(lc__check_dtype_of(call, 2, "z", 0, "x"));
+    if (call->n_out > 1) call->out[1] = call->out[0];
     return lc__check_shape(call, 2, "z", call->out[0].ndim, call->out[0].shape);
+}
+
+static lc_status gelu_backward_gelu_infer(lc_infer *call)
+{
+    LC_TRY(lc__check_call(call, 2, 3, 1, 0));
+    LC_TRY(lc__check_float(call, 1, "x"));
+    LC_TRY(lc__check_dtype_of(call, 0, "dy", 1, "x"));
+    call->out[0] = call->out[1] = *call->in[1];
+    return lc__check_shape(call, 0, "dy", call->in[1]->ndim, call->in[1]->shape);
 }
 
 static lc_status linear_weight_grad_infer(lc_infer *call)
@@ -174,6 +184,7 @@ static lc_status linear_weight_grad_infer(lc_infer *call)
 
 LC_NN_KERNEL(linear_gelu)
 LC_NN_KERNEL(matmul_gelu_backward)
+LC_NN_KERNEL(gelu_backward_gelu)
 LC_NN_KERNEL_ADDING(linear_weight_grad)
 const lc_op lc__op_linear_gelu = {.name = "linear_gelu",
                                   .flags = LC_OP_NO_GRAD,
@@ -183,9 +194,14 @@ const lc_op lc__op_linear_gelu = {.name = "linear_gelu",
                                   .kernel = &linear_gelu_kernel};
 const lc_op lc__op_matmul_gelu_backward = {.name = "matmul_gelu_backward",
                                            .flags = LC_OP_NO_GRAD,
-                                           .n_out = 1,
+                                           .n_out = 2,
                                            .infer = matmul_gelu_backward_infer,
                                            .kernel = &matmul_gelu_backward_kernel};
+const lc_op lc__op_gelu_backward_gelu = {.name = "gelu_backward_gelu",
+                                         .flags = LC_OP_NO_GRAD,
+                                         .n_out = 2,
+                                         .infer = gelu_backward_gelu_infer,
+                                         .kernel = &gelu_backward_gelu_kernel};
 const lc_op lc__op_linear_weight_grad = {.name = "linear_weight_grad",
                                          .flags = LC_OP_NO_GRAD,
                                          .n_out = 2,

@@ -68,6 +68,11 @@ static void FN(linear)(const lc_call *c)
     FN(linear_into)(c, &c->out[0], c->ints[0]);
 }
 
+static T FN(gelu_of)(double v, int64_t tanh)
+{
+    return (T)(tanh ? lc__gelu_tanh(v) : lc__gelu_erf(v));
+}
+
 /* Like linear and gelu one after the other, so that both results round as theirs. */
 static void FN(linear_gelu)(const lc_call *c)
 {
@@ -76,19 +81,33 @@ static void FN(linear_gelu)(const lc_call *c)
     FN(linear_into)(c, sum, 0);
     for (int64_t i = 0; i < n; i++) {
         double v = (double)((const T *)sum->data)[lc__offset(sum, 0, sum->ndim, i)];
-        ((T *)y->data)[lc__offset(y, 0, y->ndim, i)] = (T)(c->ints[0] ? lc__gelu_tanh(v) : lc__gelu_erf(v));
+        ((T *)y->data)[lc__offset(y, 0, y->ndim, i)] = FN(gelu_of)(v, c->ints[0]);
     }
 }
 
 static void FN(matmul_gelu_backward)(const lc_call *c)
 {
-    const lc_view *y = &c->out[0], *x = &c->in[2];
+    const lc_view *y = &c->out[0], *x = &c->in[2], *gelu = c->n_out > 1 ? &c->out[1] : NULL;
     int64_t n = lc__view_extent(y, 0, y->ndim);
     FN(matmul)(c);
     for (int64_t i = 0; i < n; i++) {
         double v = (double)((const T *)x->data)[lc__offset(x, 0, x->ndim, i)];
         T *to = &((T *)y->data)[lc__offset(y, 0, y->ndim, i)];
         *to = (T)((double)*to * (c->ints[0] ? lc__gelu_tanh_slope(v) : lc__gelu_erf_slope(v)));
+        if (gelu) ((T *)gelu->data)[lc__offset(gelu, 0, gelu->ndim, i)] = FN(gelu_of)(v, c->ints[0]);
+    }
+}
+
+static void FN(gelu_backward_gelu)(const lc_call *c)
+{
+    const lc_view *dy = &c->in[0], *x = &c->in[1], *dx = &c->out[0], *y = &c->out[1];
+    int64_t n = lc__view_extent(x, 0, x->ndim);
+    for (int64_t i = 0; i < n; i++) {
+        double v = (double)((const T *)x->data)[lc__offset(x, 0, x->ndim, i)];
+        double slope = c->ints[0] ? lc__gelu_tanh_slope(v) : lc__gelu_erf_slope(v);
+        ((T *)dx->data)[lc__offset(dx, 0, dx->ndim, i)] =
+            (T)((double)((const T *)dy->data)[lc__offset(dy, 0, dy->ndim, i)] * slope);
+        ((T *)y->data)[lc__offset(y, 0, y->ndim, i)] = FN(gelu_of)(v, c->ints[0]);
     }
 }
 

@@ -9,7 +9,8 @@
  *   matmul                 x[..,M,K] y[..,K,N]; vectors are made matrices by the public function | | -> z
  *   linear                 x w b? | activation (0 none, 1 relu, 2 tanh, 3 sigmoid; set by the planner) | -> y
  *   linear_gelu            x w b? | gelu's form | -> gelu(y) y? (a node of one result has only the first) (planner only)
- *   matmul_gelu_backward   x[..,M,K] y[..,K,N] z | gelu's form | -> gelu_backward(x y, z)       (planner only)
+ *   matmul_gelu_backward   x[..,M,K] y[..,K,N] z | gelu's form | -> gelu_backward(x y, z) gelu(z)? (planner only)
+ *   gelu_backward_gelu     dy x | gelu's form | -> gelu_backward(dy, x) gelu(x)                 (planner only)
  *   linear_weight_grad     dy[M,N] x[M,K] | | -> dw[N,K] db[N]                                  (planner only)
  *   conv                   x w b? | nd stride[nd] padding[nd] dilation[nd] groups activation | -> y
  *   conv_input_grad        dy w b? | nd stride padding dilation groups input size[nd] | -> dx   (also: transposed)
@@ -24,6 +25,7 @@
  *   batch_norm             x w? b? | activation (0, 1 relu) | eps -> y mean[C] var[C] (biased)
  *   batch_norm_backward    dy x w? b? mean var | activation | eps -> dx dw db
  *   batch_norm_inference   x w? b? running_mean running_var | activation | eps -> y
+ *   batch_norm_relu_backward  dy x w? b? mean var | 1 | eps -> dx dw db y                       (planner only)
  *   batch_norm_relu_pool   x w? b? | the 9 of max_pool2d | eps -> y index mean var              (planner only)
  *   batch_norm_relu_pool_backward  dy index x w? b? mean var | the 9 | eps -> dx dw db          (planner only)
  *   layer_norm             x w? b? | dims | eps -> y mean rstd
@@ -59,6 +61,7 @@
     X(linear)                                                                                                          \
     X(linear_gelu)                                                                                                     \
     X(matmul_gelu_backward)                                                                                            \
+    X(gelu_backward_gelu)                                                                                              \
     X(linear_weight_grad)                                                                                              \
     X(conv)                                                                                                            \
     X(conv_input_grad)                                                                                                 \
@@ -73,6 +76,7 @@
     X(interpolate_backward)                                                                                            \
     X(batch_norm)                                                                                                      \
     X(batch_norm_backward)                                                                                             \
+    X(batch_norm_relu_backward)                                                                                        \
     X(batch_norm_inference)                                                                                            \
     X(batch_norm_relu_pool)                                                                                            \
     X(batch_norm_relu_pool_backward)                                                                                   \

@@ -469,13 +469,13 @@ static void add_channels(kernel_case *c, int64_t channels, bool present)
 static void check_batch_norm(int ndim, const int64_t *shape, bool affine, int64_t relu, double offset)
 {
     const int64_t channels = shape[1];
-    for (int which = 0; which < 3; which++) {
-        kernel_case c = case_of(which == 0   ? &lc__op_batch_norm
-                                : which == 1 ? &lc__op_batch_norm_inference
-                                             : &lc__op_batch_norm_backward);
+    const lc_op *const ops[] = {&lc__op_batch_norm, &lc__op_batch_norm_inference, &lc__op_batch_norm_backward,
+                                &lc__op_batch_norm_relu_backward};
+    for (int which = 0; which < (relu ? 4 : 3); which++) {
+        kernel_case c = case_of(ops[which]);
         c.out_layout = CHECK_CHANNELS_LAST;
         c.of_largest = 4e-6;
-        if (which == 2) add_input(&c, LC_F32, CHECK_CHANNELS_LAST, ndim, shape, fill_normal, 1);
+        if (which >= 2) add_input(&c, LC_F32, CHECK_CHANNELS_LAST, ndim, shape, fill_normal, 1);
         add_input(&c, LC_F32, CHECK_CHANNELS_LAST, ndim, shape, fill_normal, 1);
         float *x = c.in[c.n_in - 1].data;
         for (int64_t i = 0; i < view_numel(&c.in[c.n_in - 1]); i++) x[i] += (float)offset;
@@ -489,6 +489,20 @@ static void check_batch_norm(int ndim, const int64_t *shape, bool affine, int64_
         add_int(&c, relu);
         add_float(&c, 1e-5);
         check_case(&c);
+    }
+}
+
+TEST(gelu_again_with_its_gradient)
+{
+    const int64_t sizes[][2] = {{1, 1}, {3, 17}, {9, 1536}};
+    for (int s = 0; s < 3; s++) {
+        for (int64_t tanh = 0; tanh < 2; tanh++) {
+            kernel_case c = case_of(&lc__op_gelu_backward_gelu);
+            c.of_largest = 2e-6;
+            for (int i = 0; i < 2; i++) add_input(&c, LC_F32, CHECK_ROW_MAJOR, 2, sizes[s], fill_normal, 2);
+            add_int(&c, tanh);
+            check_case(&c);
+        }
     }
 }
 

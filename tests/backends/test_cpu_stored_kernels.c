@@ -52,6 +52,16 @@ TEST(every_elementwise_operator)
     }
 }
 
+TEST(gelu_again_with_its_gradient)
+{
+    for (int64_t form = 0; form < 2; form++) {
+        kernel_case c = case_of(&lc__op_gelu_backward_gelu);
+        for (int i = 0; i < 2; i++) add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(9, 1537), fill_normal, 2);
+        add_int(&c, form);
+        check_stored(&c, 3, 3);
+    }
+}
+
 /* ---- attention ---- */
 typedef struct attention_case {
     int64_t batch, heads, s, sk, d, dv;
@@ -154,11 +164,12 @@ static void add_channels(kernel_case *c, int64_t channels, fill_fn *fill, bool p
 
 static void check_batch_norm(int ndim, const int64_t *shape, bool affine, int64_t relu)
 {
-    const lc_op *const ops[] = {&lc__op_batch_norm, &lc__op_batch_norm_inference, &lc__op_batch_norm_backward};
-    for (int which = 0; which < 3; which++) {
+    const lc_op *const ops[] = {&lc__op_batch_norm, &lc__op_batch_norm_inference, &lc__op_batch_norm_backward,
+                                &lc__op_batch_norm_relu_backward};
+    for (int which = 0; which < (relu ? 4 : 3); which++) {
         kernel_case c = case_of(ops[which]);
         c.out_layout = CHECK_CHANNELS_LAST;
-        if (which == 2) add_input(&c, LC_F32, CHECK_CHANNELS_LAST, ndim, shape, fill_normal, 1);
+        if (which >= 2) add_input(&c, LC_F32, CHECK_CHANNELS_LAST, ndim, shape, fill_normal, 1);
         add_input(&c, LC_F32, CHECK_CHANNELS_LAST, ndim, shape, fill_normal, 1);
         add_channels(&c, shape[1], fill_normal, affine);
         add_channels(&c, shape[1], fill_normal, affine);
@@ -166,7 +177,7 @@ static void check_batch_norm(int ndim, const int64_t *shape, bool affine, int64_
         if (which) add_channels(&c, shape[1], fill_positive, true);
         add_int(&c, relu);
         add_float(&c, 1e-5);
-        check_stored(&c, which == 2 ? 3 : 1, 1);
+        check_stored(&c, which >= 2 ? 3 : 1, which == 3 ? 1 | 8 : 1);
     }
 }
 

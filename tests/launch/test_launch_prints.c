@@ -27,11 +27,15 @@ __attribute__((destructor)) static void end(void)
     machines_end(&two);
 }
 
-/* The beginning of the command: this host by its own name, through `lightc launch` or through the program itself with a
+/* mpirun that ends its ranks at the end of a run must not be asked to end by itself meanwhile: it would crash, and with
+ * it would go what ranks have printed. On a busy machine that takes seconds.
+ *
+ * The beginning of the command: this host by its own name, through `lightc launch` or through the program itself with a
  * file of hosts (which it takes for two). */
 static const char *by(bool file)
 {
     static char command[2 * PATH_MAX + 400];
+    double grace = patience(2);
     char host[256] = "", path[PATH_MAX];
     gethostname(host, sizeof host - 1);
     snprintf(path, sizeof path, "%s/hosts", scratch_root);
@@ -40,9 +44,10 @@ static const char *by(bool file)
     fprintf(f, "localhost\n%s\n", host);
     CHECK(fclose(f) == 0);
     if (file)
-        snprintf(command, sizeof command, "%s --num_nodes 2 --nodes_file %s --devices 2 --strategy ddp", program, path);
+        snprintf(command, sizeof command,
+                 "%s --num_nodes 2 --nodes_file %s --devices 2 --strategy ddp --grace_period %g", program, path, grace);
     else
-        snprintf(command, sizeof command, "%s launch -H %s:3 %s", lightc, host, program);
+        snprintf(command, sizeof command, "%s launch --grace_period %g -H %s:3 %s", lightc, grace, host, program);
     return command;
 }
 
@@ -228,9 +233,9 @@ TEST(ranks_of_another_machine)
     setenv("OMPI_MCA_plm_rsh_agent", agent, 1);
     int holder = (int)two.holder[0], status;
     status = launch(&r,
-                    "/usr/bin/env nsenter --net=/proc/%d/ns/net --uts=/proc/%d/ns/uts %s launch -H %s:1,%s:2 %s "
-                    "--act abort --on 2",
-                    holder, holder, lightc, machines_address[0], machines_address[1], program);
+                    "/usr/bin/env nsenter --net=/proc/%d/ns/net --uts=/proc/%d/ns/uts %s launch --grace_period %g "
+                    "-H %s:1,%s:2 %s --act abort --on 2",
+                    holder, holder, lightc, patience(2), machines_address[0], machines_address[1], program);
     unsetenv("OMPI_MCA_plm_rsh_agent");
     CHECK(status != 0);
     check_spoken(&r);

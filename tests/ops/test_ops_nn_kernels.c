@@ -180,6 +180,8 @@ static const kernel_row kernel_rows[] = {
     {&lc__op_linear_gelu, "n3,4 n5,4 -", "1"},
     {&lc__op_matmul_gelu_backward, "n2,1,3,4 n3,4,5 n2,3,3,5", "0"},
     {&lc__op_matmul_gelu_backward, "n3,4 n4,5 n3,5", "1"},
+    {&lc__op_gelu_backward_gelu, "n2,3,4 n2,3,4", "0"},
+    {&lc__op_gelu_backward_gelu, "n3,4 n3,4", "1"},
     {&lc__op_linear_weight_grad, "n7,5 n7,4", ""},
     {&lc__op_conv, "n2,4,5,4 n6,2,3,2 n6", "2 2 1 1 1 1 2 2 1"},
     {&lc__op_conv, "n1,2,3,4,3 n2,2,2,2,2 -", "3 1 1 1 0 1 0 1 1 1 1 0"},
@@ -197,6 +199,8 @@ static const kernel_row kernel_rows[] = {
     {&lc__op_interpolate_backward, "n2,2,5,7", "1 0 3 4", {0, 0}, 2},
     {&lc__op_batch_norm, "n3,2,3,4 n2 n2", "1", {1e-5}, 1},
     {&lc__op_batch_norm_backward, "n3,2,3,4 n3,2,3,4 n2 n2 x1 x2", "1", {1e-5}, 1},
+    {&lc__op_batch_norm, "n3,2,3,4 n2 n2", "1", {1e-5}, 1},
+    {&lc__op_batch_norm_relu_backward, "n3,2,3,4 n3,2,3,4 n2 n2 x1 x2", "1", {1e-5}, 1},
     {&lc__op_batch_norm_inference, "n3,2,4 n2 - n2 p2", "0", {1e-5}, 1},
     {&lc__op_batch_norm_relu_pool, "n2,3,4,6 n3 n3", "2 2 2 2 0 0 1 1 0", {1e-5}, 1},
     {&lc__op_batch_norm_relu_pool_backward, "n2,3,2,3 x1 n2,3,4,6 n3 n3 x2 x3", "2 2 2 2 0 0 1 1 0", {1e-5}, 1},
@@ -294,6 +298,36 @@ TEST(fused_pool_equals_its_parts)
     call_kernel(&lc__op_batch_norm_relu_pool_backward, 7, inputs, 9, pool, 1, &eps, false, false, dense);
     for (int i = 0; i < 3; i++)
         for (int64_t e = 0; e < count(&dx[i].type); e++) CHECK_NEAR(dense[i].data[e], dx[i].data[e], 1e-12);
+}
+
+/* With the same bits, also in f32. */
+TEST(results_are_computed_again_by_their_gradients)
+{
+    const lc_dtype types[] = {LC_F32, LC_F64};
+    const int64_t relu[] = {1};
+    static operand y, x, dy, dx[3];
+    for (int t = 0; t < 2; t++) {
+        kernel(&lc__op_batch_norm, types[t], "n2,3,4,6 n3 n3", 1, relu, 1e-5, 1);
+        y = dense[0], x = inputs[0];
+        dy = x;
+        for (int64_t e = 0; e < count(&dy.type); e++) dy.data[e] = (float)lc_random_normal(99, (uint64_t)e);
+        inputs[3] = inputs[2], inputs[2] = inputs[1], inputs[1] = x, inputs[0] = dy;
+        inputs[4] = dense[1], inputs[5] = dense[2];
+        const double eps = 1e-5;
+        call_kernel(&lc__op_batch_norm_backward, 6, inputs, 1, relu, 1, &eps, false, false, dense);
+        memcpy(dx, dense, sizeof dx);
+        call_kernel(&lc__op_batch_norm_relu_backward, 6, inputs, 1, relu, 1, &eps, false, false, dense);
+        for (int i = 0; i < 3; i++)
+            for (int64_t e = 0; e < count(&dx[i].type); e++) CHECK(dense[i].data[e] == dx[i].data[e]);
+        for (int64_t e = 0; e < count(&y.type); e++) CHECK(dense[3].data[e] == y.data[e]);
+    }
+    for (int64_t tanh = 0; tanh < 2; tanh++) {
+        kernel(&lc__op_linear_gelu, LC_F32, "n5,3 n4,3 n4", 1, &tanh, 0, 0);
+        y = dense[0], x = dense[1];
+        inputs[0] = x, inputs[1] = x;
+        call_kernel(&lc__op_gelu_backward_gelu, 2, inputs, 1, &tanh, 0, NULL, false, false, dense);
+        for (int64_t e = 0; e < count(&y.type); e++) CHECK(dense[1].data[e] == y.data[e]);
+    }
 }
 
 TEST(max_pool_keeps_nan_and_the_first_maximum)

@@ -150,10 +150,11 @@ lc_status lc__kernel_of(lc_build *b, const lc_ir_node *n, const lc_kernel **kern
  * kernel counts only if `part`, the most expensive of the nodes that it replaces, would be computed by its reference
  * kernel, too. */
 lc_status lc__can_fuse(lc_build *b, const lc_ir_node *fused, const lc_ir_node *part, bool *yes) LC_MUST_USE;
-/* drop_dead.c, fuse_patterns.c, fuse_elementwise.c */
+/* drop_dead.c, fuse_patterns.c, fuse_elementwise.c, compute_again.c */
 lc_status lc__drop_dead(lc_build *b);
 lc_status lc__fuse_patterns(lc_build *b);
 lc_status lc__fuse_elementwise(lc_build *b);
+lc_status lc__compute_again(lc_build *b);
 /* lower.c: nodes -> calls and storages */
 lc_status lc__lower(lc_build *b);
 /* share_memory.c: merges storages */

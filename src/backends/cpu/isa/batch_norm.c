@@ -273,7 +273,7 @@ typedef struct backward_job {
     const void *dy, *x;
     const float *parameters; /* mean, scale, bias; then the factors for the second pass */
     float *partial;
-    void *dx;
+    void *dx, *y; /* y: the result, with relu, once more; NULL: not wanted */
     bool relu;
 } backward_job;
 
@@ -370,22 +370,24 @@ static void backward_sums_block(const void *context, int64_t begin, int64_t end,
 }
 
 LC_INLINE void backward_rows(const lc_dtype t, const backward_job *j, int64_t at, int64_t rows, int64_t count,
-                             const bool relu)
+                             const bool relu, const bool again)
 {
     const int64_t lanes = j->w->lanes;
     const float *m = j->parameters, *s = m + lanes, *b = s + lanes, *fx = b + lanes, *f1 = fx + lanes;
     for (int64_t r = 0; r < rows; r++, at += lanes) {
         const void *x = stored_at(t, j->x, at), *dy = stored_at(t, j->dy, at);
-        void *dx = stored_at(t, j->dx, at);
+        void *dx = stored_at(t, j->dx, at), *y = again ? stored_at(t, j->y, at) : NULL;
         int64_t l = 0;
         for (; l + VW <= count; l += VW) {
-            vf d = vget(t, x, l) - vload(m + l), g = vget(t, dy, l), vs = vload(s + l);
-            if (relu) g = vselect(d * vs + vload(b + l) <= vanishing(t), vzero(), g);
+            vf d = vget(t, x, l) - vload(m + l), g = vget(t, dy, l), vs = vload(s + l), z = d * vs + vload(b + l);
+            if (relu) g = vselect(z <= vanishing(t), vzero(), g);
+            if (again) vput(t, y, l, vselect(z <= vzero(), vzero(), z));
             vput(t, dx, l, g * vs + (d * vload(fx + l) + vload(f1 + l)));
         }
         for (; l < count; l++) {
-            float d = get(t, x, l) - m[l], g = get(t, dy, l);
-            if (relu) g = d * s[l] + b[l] <= vanishing_number(t) ? 0.f : g;
+            float d = get(t, x, l) - m[l], g = get(t, dy, l), z = d * s[l] + b[l];
+            if (relu) g = z <= vanishing_number(t) ? 0.f : g;
+            if (again) put(t, y, l, z <= 0.f ? 0.f : z);
             put(t, dx, l, g * s[l] + (d * fx[l] + f1[l]));
         }
     }
@@ -399,12 +401,15 @@ LC_INLINE void backward_blocks(const lc_dtype t, const backward_job *j, int64_t 
         int64_t rows = w->rows - first < w->rows_per_block ? w->rows - first : w->rows_per_block;
         int64_t at = first * w->lanes, tail_at = w->rows * w->lanes;
         int64_t tail = k == w->blocks - 1 ? w->tail : 0;
-        if (j->relu) {
-            backward_rows(t, j, at, rows, w->lanes, true);
-            backward_rows(t, j, tail_at, tail != 0, tail, true);
+        if (j->y) {
+            backward_rows(t, j, at, rows, w->lanes, true, true);
+            backward_rows(t, j, tail_at, tail != 0, tail, true, true);
+        } else if (j->relu) {
+            backward_rows(t, j, at, rows, w->lanes, true, false);
+            backward_rows(t, j, tail_at, tail != 0, tail, true, false);
         } else {
-            backward_rows(t, j, at, rows, w->lanes, false);
-            backward_rows(t, j, tail_at, tail != 0, tail, false);
+            backward_rows(t, j, at, rows, w->lanes, false, false);
+            backward_rows(t, j, tail_at, tail != 0, tail, false, false);
         }
     }
 }
@@ -438,8 +443,8 @@ static bool backward_supports(const lc_call *call)
 {
     const lc_view *x = &call->in[1];
     return x->ndim >= 2 && numel(x) > 0 && is_stored(x->dtype) && call->in[0].dtype == x->dtype &&
-           call->out[0].dtype == x->dtype && all_f32(call->in + 2, call->n_in - 2) &&
-           all_f32(call->out + 1, call->n_out - 1);
+           call->out[0].dtype == x->dtype && all_f32(call->in + 2, call->n_in - 2) && all_f32(call->out + 1, 2) &&
+           (call->n_out < 4 || call->out[3].dtype == x->dtype);
 }
 
 static lc_status backward_prepare(lc_call *call)
@@ -457,8 +462,15 @@ static void backward_run(const lc_call *call)
     const float *var = call->in[5].data;
     LC_ISA_NAME(lc__bn_parameters)
     (&w, call->in[4].data, var, call->in[2].data, call->in[3].data, call->floats[0], parameters);
-    backward_job j = {&w,         call->in[1].dtype, call->in[0].data,  call->in[1].data,
-                      parameters, partial,           call->out[0].data, call->ints[0] == 1};
+    backward_job j = {.w = &w,
+                      .dtype = call->in[1].dtype,
+                      .dy = call->in[0].data,
+                      .x = call->in[1].data,
+                      .parameters = parameters,
+                      .partial = partial,
+                      .dx = call->out[0].data,
+                      .y = call->n_out > 3 ? call->out[3].data : NULL,
+                      .relu = call->ints[0] == 1};
     lc__parallel_for(call->threads, w.blocks, 1, backward_sums_block, &j);
     wide_total(&w, partial, 2 * w.lanes, lane_sums, sum1);
     wide_total(&w, partial + w.lanes, 2 * w.lanes, lane_sums, sum2);
@@ -479,5 +491,6 @@ const lc__kernel_entry LC_ISA_NAME(lc__batch_norm_kernels)[] = {
     {&lc__op_batch_norm, &forward_kernel},
     {&lc__op_batch_norm_inference, &inference_kernel},
     {&lc__op_batch_norm_backward, &backward_kernel},
+    {&lc__op_batch_norm_relu_backward, &backward_kernel},
     {NULL, NULL},
 };

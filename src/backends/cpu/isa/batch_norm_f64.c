@@ -18,7 +18,7 @@
 typedef struct job {
     int64_t m, c, rows, blocks; /* rows of a block */
     const double *x, *dy;
-    double *y;
+    double *y, *again;                     /* again: the result, with relu, in a backward pass; NULL: not wanted */
     double *mean, *scale, *bias, *fx, *f1; /* of forward: y = (x - mean) scale + bias */
     double *sum1, *sum2, *partial;         /* per block: both sums */
     bool relu;
@@ -47,7 +47,8 @@ static job placed_job(const lc_call *call, const lc_view *x)
 
 static lc_status prepare(lc_call *call)
 {
-    job j = job_of(call, &call->in[call->op == &lc__op_batch_norm_backward ? 1 : 0]);
+    bool backward = call->op == &lc__op_batch_norm_backward || call->op == &lc__op_batch_norm_relu_backward;
+    job j = job_of(call, &call->in[backward ? 1 : 0]);
     call->scratch_bytes = (size_t)((VECTORS + 2 * j.blocks) * j.c) * sizeof(double);
     return LC_OK;
 }
@@ -182,7 +183,11 @@ static void backward_rows(const void *context, int64_t begin, int64_t end, int t
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
         const double *restrict x = j->x + r * j->c, *restrict dy = j->dy + r * j->c;
-        double *restrict dx = j->y + r * j->c;
+        double *restrict dx = j->y + r * j->c, *restrict again = j->again ? j->again + r * j->c : NULL;
+        for (int64_t c = 0; again && c < j->c; c++) {
+            double z = (x[c] - mean[c]) * scale[c] + bias[c];
+            again[c] = z <= 0 ? 0 : z;
+        }
         if (j->relu) {
             for (int64_t c = 0; c < j->c; c++) {
                 double d = x[c] - mean[c], g = d * scale[c] + bias[c] <= 0 ? 0 : dy[c];
@@ -200,6 +205,7 @@ static void backward_run(const lc_call *call)
     const double *var = call->in[5].data;
     double *dw = call->out[1].data, *db = call->out[2].data;
     j.dy = call->in[0].data;
+    j.again = call->n_out > 3 ? call->out[3].data : NULL;
     set_parameters(&j, call->in[4].data, var, call->in[2].data, call->in[3].data, call->floats[0]);
     make_sums(&j, call->threads);
     for (int64_t c = 0; c < j.c; c++) {
@@ -230,10 +236,12 @@ static bool supports(const lc_call *call)
 KERNEL(batch_norm, forward_run)
 KERNEL(batch_norm_inference, inference_run)
 KERNEL(batch_norm_backward, backward_run)
+KERNEL(batch_norm_relu_backward, backward_run)
 
 const lc__kernel_entry LC_ISA_NAME(lc__batch_norm_f64_kernels)[] = {
     {&lc__op_batch_norm, &batch_norm_kernel},
     {&lc__op_batch_norm_inference, &batch_norm_inference_kernel},
     {&lc__op_batch_norm_backward, &batch_norm_backward_kernel},
+    {&lc__op_batch_norm_relu_backward, &batch_norm_relu_backward_kernel},
     {NULL, NULL},
 };

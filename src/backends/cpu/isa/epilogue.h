@@ -13,7 +13,7 @@
 typedef enum epilogue_kind {
     EPILOGUE_NONE,
     EPILOGUE_GELU,     /* y = gelu(product); y may be the product */
-    EPILOGUE_SLOPE,    /* product *= gelu's slope at x */
+    EPILOGUE_SLOPE,    /* product *= gelu's slope at x, and y = gelu(x) unless y is NULL */
     EPILOGUE_ROW_SUMS, /* of the first factor, from its strips */
 } epilogue_kind;
 
@@ -48,14 +48,29 @@ static inline void epilogue_linear(const float *restrict bias, int activation, f
     }
 }
 
-/* out[i] *= gelu's slope at x[i], with x[i + ahead] fetched meanwhile: rows may be pages apart. */
-static inline void epilogue_slope(bool tanh, float *out, const float *x, int64_t n, int64_t ahead)
+/* out[i] *= gelu's slope at x[i], with x[i + ahead] fetched meanwhile: rows may be pages apart. y: gelu(x[i]), which
+ * shares most of its terms; it may be x. NULL: not wanted. */
+static inline void epilogue_slope(bool tanh, float *out, const float *x, float *y, int64_t n, int64_t ahead)
 {
     enum { RUN = 256 };
     for (int64_t first = 0; first < n; first += RUN) {
         int64_t end = n - first < RUN ? n : first + RUN;
         for (int64_t i = first; i < end; i += 16) __builtin_prefetch(x + ahead + i);
-        if (tanh) {
+        if (y && tanh) {
+            LC_IVDEP
+            for (int64_t i = first; i < end; i++) {
+                float v = x[i];
+                out[i] *= vm_gelu_tanh_slope(v);
+                y[i] = vm_gelu_tanh(v);
+            }
+        } else if (y) {
+            LC_IVDEP
+            for (int64_t i = first; i < end; i++) {
+                float v = x[i];
+                out[i] *= vm_gelu_erf_slope(v);
+                y[i] = vm_gelu_erf(v);
+            }
+        } else if (tanh) {
             LC_IVDEP
             for (int64_t i = first; i < end; i++) out[i] *= vm_gelu_tanh_slope(x[i]);
         } else {
@@ -86,7 +101,8 @@ static inline bool epilogue_runs(const epilogue *e)
 static inline void epilogue_run(const epilogue *e, float *product, int64_t at, int64_t n, int64_t ahead)
 {
     if (e->kind == EPILOGUE_GELU) epilogue_gelu(e->tanh, product + at, (float *)e->y + at, n);
-    if (e->kind == EPILOGUE_SLOPE) epilogue_slope(e->tanh, product + at, (const float *)e->x + at, n, ahead);
+    if (e->kind == EPILOGUE_SLOPE)
+        epilogue_slope(e->tanh, product + at, (const float *)e->x + at, e->y ? (float *)e->y + at : NULL, n, ahead);
 }
 
 /* total[i] (+)= sum over k of strip[k][i], for `height` rows i, a multiple of 6. Eight steps of k fill whole vectors.

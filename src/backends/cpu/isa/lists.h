@@ -20,6 +20,7 @@
 #define LC_ISA_LISTS(X)                                                                                                \
     X(fused)                                                                                                           \
     X(fused_f64)                                                                                                       \
+    X(gelu)                                                                                                            \
     X(batch_norm_pool)                                                                                                 \
     X(batch_norm)                                                                                                      \
     X(batch_norm_f64)                                                                                                  \

@@ -129,14 +129,18 @@ static void slope_of_gelu(const void *context, int64_t begin, int64_t end, int t
 {
     const lc_call *call = context;
     const double *x = call->in[2].data;
-    double *y = call->out[0].data;
+    double *y = call->out[0].data, *gelu = call->n_out > 1 ? call->out[1].data : NULL;
     (void)thread;
     if (call->ints[0]) {
         LC_IVDEP
         for (int64_t i = begin; i < end; i++) y[i] *= vd_gelu_tanh_slope(x[i]);
+        LC_IVDEP
+        for (int64_t i = begin; gelu && i < end; i++) gelu[i] = vd_gelu_tanh(x[i]);
     } else {
         LC_IVDEP
         for (int64_t i = begin; i < end; i++) y[i] *= vd_gelu_erf_slope(x[i]);
+        LC_IVDEP
+        for (int64_t i = begin; gelu && i < end; i++) gelu[i] = vd_gelu_erf(x[i]);
     }
 }
 

@@ -58,7 +58,8 @@ static bool plan_types(const lc_call *call, product_job *j)
     e->y_type = call->out[0].dtype;
     if (e->kind == EPILOGUE_SLOPE) {
         e->x_type = call->in[2].dtype;
-        j->rounds |= is_low(&call->in[2]);
+        e->y_type = call->out[call->n_out - 1].dtype;
+        j->rounds |= is_low(&call->in[2]) || is_low(&call->out[call->n_out - 1]);
     }
     if (e->kind == EPILOGUE_ROW_SUMS) e->sums_type = call->out[1].dtype;
     return true;
@@ -141,7 +142,10 @@ static void set_epilogue(const lc_call *call, product_job *j, float *scratch)
     epilogue *e = &j->after;
     e->tanh = call->n_int && call->ints[0];
     e->y = call->out[0].data;
-    if (e->kind == EPILOGUE_SLOPE) e->x = call->in[2].data;
+    if (e->kind == EPILOGUE_SLOPE) {
+        e->x = call->in[2].data;
+        e->y = call->n_out > 1 ? call->out[1].data : NULL;
+    }
     if (e->kind == EPILOGUE_ROW_SUMS) {
         e->partial = (double *)scratch;
         e->sums = call->out[1].data;

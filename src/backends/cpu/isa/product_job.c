@@ -74,7 +74,8 @@ static void finish_rounded(const product_job *j, target from, int64_t m0, int64_
             epilogue_linear(p->bias ? j->bias + n0 + n : NULL, p->activation, c, count);
             if (e->kind == EPILOGUE_SLOPE) {
                 get_run(e->x_type, e->x, at, count, other);
-                epilogue_slope(e->tanh, c, other, count, 0);
+                epilogue_slope(e->tanh, c, other, e->y ? other : NULL, count, 0);
+                if (e->y) put_run(e->y_type, e->y, at, count, other);
             }
             if (j->accumulate) {
                 get_run(j->out_type, j->out, at, count, other);
