@@ -26,7 +26,7 @@ static const char *largest_part(const lc_loader_times *d, const char **help)
         return "making samples";
     }
     if (d->decoded >= d->read && d->decoded >= d->transformed) {
-        *help = "smaller pictures, or .fast_scale of the dataset";
+        *help = "smaller pictures, or .fast_scale of the dataset (JPEG)";
         return "decoding";
     }
     if (d->transformed >= d->read) {
