@@ -8,6 +8,7 @@
  *   cifar_resnet --data DIR --mixup 0 --label_smoothing 0 --num_workers 4       and any option of the trainer */
 #include <lightc/lightc.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct arguments {
     const char *data;
@@ -20,7 +21,8 @@ static const lc_option options[] = {
     LC_OPTION(arguments, depth, LC_OPTION_INT, 18, 101, "of the ResNet: 20, 18, 34, 50 or 101"),
     LC_OPTION(arguments, batch_size, LC_OPTION_INT, 1, 1e6, "pictures in a batch"),
     LC_OPTION(arguments, side, LC_OPTION_INT, 8, 512, "height and width to which pictures are resized"),
-    LC_OPTION(arguments, num_workers, LC_OPTION_INT, 0, 256, "threads that decode"),
+    LC_OPTION(arguments, num_workers, LC_OPTION_INT, -1, 256,
+              "threads that decode; -1: as many as the machine has room for"),
     LC_OPTION(arguments, max_lr, LC_OPTION_FLOAT, 0, 1e3, "learning rate at the top of the cycle"),
     LC_OPTION(arguments, label_smoothing, LC_OPTION_FLOAT, 0, 1, "part of a label that is spread over all classes"),
     LC_OPTION(arguments, mixup, LC_OPTION_FLOAT, 0, 100, "alpha of MixUp; 0: pictures are not mixed"),
@@ -59,7 +61,12 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
     LC_TRY(lc_optimizers_add(out, sgd));
     double steps;
     LC_TRY(lc_trainer_estimated_stepping_batches(self->trainer, &steps));
-    if (!(steps >= 1 && steps < 1e12))
+    if (steps < 1)
+        return lc_fail(LC_ERR_CONFIG,
+                       "there is no step to train: no epoch is wanted, or train has fewer pictures than a batch "
+                       "(--batch_size %lld on each rank)",
+                       (long long)a->batch_size);
+    if (!(steps < 1e12))
         return lc_fail(LC_ERR_CONFIG, "a one-cycle schedule needs to know its end: give --max_epochs or --max_steps");
     lc_scheduler *cycle = lc_one_cycle_lr(sgd, .max_lr = a->max_lr, .total_steps = (int64_t)steps);
     return lc_optimizers_add_scheduler(out, (lc_scheduler_config){.scheduler = cycle, .interval = LC_INTERVAL_STEP});
@@ -80,27 +87,41 @@ static lc_status transform(const arguments *a, bool train, lc_transform *out)
     return lc_transform_compose(n, steps, out);
 }
 
-static lc_status load(const arguments *a, bool train, uint64_t seed, int64_t *classes, lc_dataloader **out)
+/* A loader over DIR/train or DIR/test, and the pictures that it reads, which know the classes. */
+static lc_status load(const arguments *a, bool train, uint64_t seed, lc_dataset **pictures, lc_dataloader **out)
 {
     char dir[4096];
-    lc_dataset *pictures, *data, *labeled = NULL;
+    lc_dataset *data, *labeled = NULL;
     lc_transform all, one_hot;
     bool mixes = train && a->mixup > 0;
     snprintf(dir, sizeof dir, "%s/%s", a->data, train ? "train" : "test");
-    LC_TRY(lc_image_folder_new(dir, &pictures, .height = a->side, .width = a->side));
-    *classes = lc_image_classes(pictures);
+    LC_TRY(lc_image_folder_new(dir, pictures, .height = a->side, .width = a->side));
     LC_TRY(transform(a, train, &all));
-    LC_TRY(lc_dataset_transform(pictures, 0, all, &data));
+    LC_TRY(lc_dataset_transform(*pictures, 0, all, &data));
     if (mixes) { /* mixed pictures have several labels */
-        LC_TRY(lc_transform_one_hot(*classes, &one_hot));
+        LC_TRY(lc_transform_one_hot(lc_image_classes(*pictures), &one_hot));
         LC_TRY(lc_dataset_transform(data, 1, one_hot, &labeled));
     }
     LC_TRY(lc_dataloader_new(out, .dataset = mixes ? labeled : data, .batch_size = a->batch_size, .shuffle = train,
                              .drop_last = train, .seed = seed, .num_workers = (int)a->num_workers,
                              .mix = mixes ? LC_MIXUP : LC_MIX_NONE, .mix_alpha = mixes ? a->mixup : 1));
-    lc_dataset_unref(pictures);
     lc_dataset_unref(data);
     lc_dataset_unref(labeled);
+    return LC_OK;
+}
+
+/* Targets are the positions of the classes among the sorted names, so train and test must have the same. */
+static lc_status check_classes(const lc_dataset *train, const lc_dataset *test)
+{
+    const int64_t n = lc_image_classes(train), n_test = lc_image_classes(test);
+    if (n_test != n)
+        return lc_fail(LC_ERR_ARGUMENT, "there are %lld classes in train, but %lld in test", (long long)n,
+                       (long long)n_test);
+    for (int64_t i = 0; i < n; i++)
+        if (strcmp(lc_image_class(train, i), lc_image_class(test, i)) != 0)
+            return lc_fail(LC_ERR_ARGUMENT,
+                           "the folders of train and test differ: number %lld is %s in train, but %s in test",
+                           (long long)i, lc_image_class(train, i), lc_image_class(test, i));
     return LC_OK;
 }
 
@@ -118,13 +139,12 @@ int main(int argc, char **argv)
     opt.max_epochs = 30;
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, OPTIONS, &args, argc, argv));
 
-    int64_t classes, test_classes;
+    lc_dataset *pictures[2];
     lc_dataloader *train, *test;
-    LC_MAIN_TRY(load(&args, true, (uint64_t)opt.seed, &classes, &train));
-    LC_MAIN_TRY(load(&args, false, (uint64_t)opt.seed, &test_classes, &test));
-    if (test_classes != classes)
-        LC_MAIN_TRY(lc_fail(LC_ERR_ARGUMENT, "there are %lld classes in train, but %lld in test", (long long)classes,
-                            (long long)test_classes));
+    LC_MAIN_TRY(load(&args, true, (uint64_t)opt.seed, &pictures[0], &train));
+    LC_MAIN_TRY(load(&args, false, (uint64_t)opt.seed, &pictures[1], &test));
+    LC_MAIN_TRY(check_classes(pictures[0], pictures[1]));
+    const int64_t classes = lc_image_classes(pictures[0]);
 
     classifier model = {.args = &args};
     lc_trainer *trainer;
@@ -140,6 +160,7 @@ int main(int argc, char **argv)
     lc_trainer_free(trainer);
     lc_dataloader_free(train);
     lc_dataloader_free(test);
+    for (int i = 0; i < 2; i++) lc_dataset_unref(pictures[i]);
     lc_module_release(&model.base);
     return 0;
 }

@@ -25,7 +25,8 @@ static const lc_option options[] = {
     LC_OPTION(arguments, depth, LC_OPTION_INT, 18, 101, "of the ResNet: 18, 34, 50 or 101"),
     LC_OPTION(arguments, batch_size, LC_OPTION_INT, 1, 1e6, "pictures in a batch"),
     LC_OPTION(arguments, side, LC_OPTION_INT, 32, 1024, "height and width of the crops"),
-    LC_OPTION(arguments, num_workers, LC_OPTION_INT, 0, 256, "threads that decode"),
+    LC_OPTION(arguments, num_workers, LC_OPTION_INT, -1, 256,
+              "threads that decode; -1: as many as the machine has room for"),
     LC_OPTION(arguments, unfreeze_at, LC_OPTION_INT, 0, 1e6, "epoch from which on the backbone is trained"),
     LC_OPTION(arguments, lr, LC_OPTION_FLOAT, 0, 1e3, "learning rate of the head"),
 };
@@ -83,10 +84,11 @@ static lc_status load_weights(classifier *m, const char *path)
     return s;
 }
 
-static lc_status load(const arguments *a, bool train, uint64_t seed, int64_t *classes, lc_dataloader **out)
+/* A loader over DIR/train or DIR/test, and the pictures that it reads, which know the classes. */
+static lc_status load(const arguments *a, bool train, uint64_t seed, lc_dataset **pictures, lc_dataloader **out)
 {
     char dir[4096];
-    lc_dataset *pictures, *data;
+    lc_dataset *data;
     lc_transform crop[2], normalize;
     int n = 0;
     snprintf(dir, sizeof dir, "%s/%s", a->data, train ? "train" : "test");
@@ -99,20 +101,33 @@ static lc_status load(const arguments *a, bool train, uint64_t seed, int64_t *cl
     }
     lc_transform all;
     LC_TRY(lc_transform_compose(n, crop, &all));
-    LC_TRY(lc_image_folder_new(dir, &pictures, .transform = &all, .fast_scale = true));
-    *classes = lc_image_classes(pictures);
+    LC_TRY(lc_image_folder_new(dir, pictures, .transform = &all, .fast_scale = true));
     LC_TRY(lc_transform_normalize(3, (const double[]){0.485, 0.456, 0.406}, (const double[]){0.229, 0.224, 0.225},
                                   &normalize));
-    LC_TRY(lc_dataset_transform(pictures, 0, normalize, &data));
+    LC_TRY(lc_dataset_transform(*pictures, 0, normalize, &data));
     LC_TRY(lc_dataloader_new(out, .dataset = data, .batch_size = a->batch_size, .shuffle = train, .seed = seed,
                              .num_workers = (int)a->num_workers));
-    lc_dataset_unref(pictures);
     lc_dataset_unref(data);
     return LC_OK;
 }
 
 static const lc_module_ops ops = {LC_MODULE_OPS_INIT("finetune"), .training_step = training_step,
                                   .test_step = test_step, .configure_optimizers = configure_optimizers};
+
+/* Targets are the positions of the classes among the sorted names, so train and test must have the same. */
+static lc_status check_classes(const lc_dataset *train, const lc_dataset *test)
+{
+    const int64_t n = lc_image_classes(train), n_test = lc_image_classes(test);
+    if (n_test != n)
+        return lc_fail(LC_ERR_ARGUMENT, "there are %lld classes in train, but %lld in test", (long long)n,
+                       (long long)n_test);
+    for (int64_t i = 0; i < n; i++)
+        if (strcmp(lc_image_class(train, i), lc_image_class(test, i)) != 0)
+            return lc_fail(LC_ERR_ARGUMENT,
+                           "the folders of train and test differ: number %lld is %s in train, but %s in test",
+                           (long long)i, lc_image_class(train, i), lc_image_class(test, i));
+    return LC_OK;
+}
 
 int main(int argc, char **argv)
 {
@@ -128,13 +143,12 @@ int main(int argc, char **argv)
     opt.max_epochs = 5;
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, OPTIONS, &args, argc, argv));
 
-    int64_t classes, test_classes;
+    lc_dataset *pictures[2];
     lc_dataloader *train, *test;
-    LC_MAIN_TRY(load(&args, true, (uint64_t)opt.seed, &classes, &train));
-    LC_MAIN_TRY(load(&args, false, (uint64_t)opt.seed, &test_classes, &test));
-    if (test_classes != classes)
-        LC_MAIN_TRY(lc_fail(LC_ERR_ARGUMENT, "there are %lld classes in train, but %lld in test", (long long)classes,
-                            (long long)test_classes));
+    LC_MAIN_TRY(load(&args, true, (uint64_t)opt.seed, &pictures[0], &train));
+    LC_MAIN_TRY(load(&args, false, (uint64_t)opt.seed, &pictures[1], &test));
+    LC_MAIN_TRY(check_classes(pictures[0], pictures[1]));
+    const int64_t classes = lc_image_classes(pictures[0]);
 
     classifier model = {.lr = args.lr};
     lc_trainer *trainer;
@@ -155,6 +169,7 @@ int main(int argc, char **argv)
     lc_trainer_free(trainer);
     lc_dataloader_free(train);
     lc_dataloader_free(test);
+    for (int i = 0; i < 2; i++) lc_dataset_unref(pictures[i]);
     lc_module_release(&model.base);
     LC_MAIN_TRY(lc_stdout_flush());
     return 0;

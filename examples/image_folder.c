@@ -26,13 +26,13 @@ static const lc_option options[] = {
     LC_OPTION(arguments, lr, LC_OPTION_FLOAT, 0, 1e3, "learning rate of Adam"),
 };
 
-/* -2, which no loader takes, is what a word becomes. */
-static int workers_of(const char *text)
+static lc_status parse_workers(const char *text, int *n)
 {
     char *end;
-    if (!strcmp(text, "auto")) return LC_WORKERS_AUTO;
-    const long n = strtol(text, &end, 10);
-    return *text && !*end && n >= 0 && n <= 1024 ? (int)n : -2;
+    const long v = strcmp(text, "auto") == 0 ? LC_WORKERS_AUTO : strtol(text, &end, 10);
+    *n = (int)v;
+    if (v == LC_WORKERS_AUTO || (*text && !*end && v >= 0 && v <= 256)) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "num_workers must be a number from 0 to 256, or auto, not \"%s\"", text);
 }
 
 typedef struct cnn {
@@ -90,29 +90,43 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 static const lc_module_ops cnn_ops = {LC_MODULE_OPS_INIT("image_folder"), .training_step = training_step,
                                       .test_step = test_step, .configure_optimizers = configure_optimizers};
 
-/* A loader over DIR/PART; `classes` are those of its folders. */
-static lc_status load(const arguments *a, const char *part, bool train, uint64_t seed, int64_t *classes,
+/* A loader over DIR/PART, and the pictures that it reads, which know the classes. */
+static lc_status load(const arguments *a, const char *part, bool train, uint64_t seed, lc_dataset **pictures,
                       lc_dataloader **out)
 {
     char dir[4096];
-    lc_dataset *pictures, *floats;
+    lc_dataset *floats;
     lc_transform steps[4], all;
-    int n = 0;
+    int n = 0, workers;
+    LC_TRY(parse_workers(a->num_workers, &workers));
     snprintf(dir, sizeof dir, "%s/%s", a->data, part);
-    LC_TRY(lc_image_folder_new(dir, &pictures, .height = a->height, .width = a->width, .on_error = LC_IMAGE_SKIP,
+    LC_TRY(lc_image_folder_new(dir, pictures, .height = a->height, .width = a->width, .on_error = LC_IMAGE_SKIP,
                                .cache_bytes = a->cache_bytes));
-    *classes = lc_image_classes(pictures);
     if (train) LC_TRY(lc_transform_random_crop(a->height, a->width, &steps[n++], .padding = LC_DIMS(a->height / 8)));
     if (train) LC_TRY(lc_transform_horizontal_flip(0.5, &steps[n++]));
     LC_TRY(lc_transform_to_tensor(&steps[n++]));
     LC_TRY(lc_transform_normalize(3, (const double[]){0.485, 0.456, 0.406}, (const double[]){0.229, 0.224, 0.225},
                                   &steps[n++]));
     LC_TRY(lc_transform_compose(n, steps, &all));
-    LC_TRY(lc_dataset_transform(pictures, 0, all, &floats));
+    LC_TRY(lc_dataset_transform(*pictures, 0, all, &floats));
     LC_TRY(lc_dataloader_new(out, .dataset = floats, .batch_size = a->batch_size, .shuffle = train, .seed = seed,
-                             .num_workers = workers_of(a->num_workers)));
-    lc_dataset_unref(pictures);
+                             .num_workers = workers));
     lc_dataset_unref(floats);
+    return LC_OK;
+}
+
+/* Targets are the positions of the classes among the sorted names, so train and test must have the same. */
+static lc_status check_classes(const lc_dataset *train, const lc_dataset *test)
+{
+    const int64_t n = lc_image_classes(train), n_test = lc_image_classes(test);
+    if (n_test != n)
+        return lc_fail(LC_ERR_ARGUMENT, "there are %lld classes in train, but %lld in test", (long long)n,
+                       (long long)n_test);
+    for (int64_t i = 0; i < n; i++)
+        if (strcmp(lc_image_class(train, i), lc_image_class(test, i)) != 0)
+            return lc_fail(LC_ERR_ARGUMENT,
+                           "the folders of train and test differ: number %lld is %s in train, but %s in test",
+                           (long long)i, lc_image_class(train, i), lc_image_class(test, i));
     return LC_OK;
 }
 
@@ -123,13 +137,12 @@ int main(int argc, char **argv)
     opt.max_epochs = 5;
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, sizeof options / sizeof *options, &args, argc, argv));
 
-    int64_t classes, test_classes;
+    lc_dataset *pictures[2];
     lc_dataloader *train, *test;
-    LC_MAIN_TRY(load(&args, "train", true, (uint64_t)opt.seed, &classes, &train));
-    LC_MAIN_TRY(load(&args, "test", false, (uint64_t)opt.seed, &test_classes, &test));
-    if (test_classes != classes)
-        LC_MAIN_TRY(lc_fail(LC_ERR_ARGUMENT, "there are %lld classes in train, but %lld in test", (long long)classes,
-                            (long long)test_classes));
+    LC_MAIN_TRY(load(&args, "train", true, (uint64_t)opt.seed, &pictures[0], &train));
+    LC_MAIN_TRY(load(&args, "test", false, (uint64_t)opt.seed, &pictures[1], &test));
+    LC_MAIN_TRY(check_classes(pictures[0], pictures[1]));
+    const int64_t classes = lc_image_classes(pictures[0]);
 
     cnn model;
     lc_trainer *trainer;
@@ -141,6 +154,7 @@ int main(int argc, char **argv)
     lc_trainer_free(trainer);
     lc_dataloader_free(train);
     lc_dataloader_free(test);
+    for (int i = 0; i < 2; i++) lc_dataset_unref(pictures[i]);
     lc_module_release(&model.base);
     return 0;
 }

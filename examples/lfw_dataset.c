@@ -11,6 +11,7 @@
  * else with half blocks. Options may begin with one dash or two. */
 #include "lfw_dataset/lfw_dataset.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,17 +22,17 @@
 static const lc_option options[] = {
     LC_OPTION(arguments, path, LC_OPTION_TEXT, 0, 0, "folder with a folder of pictures for each person"),
     LC_OPTION(arguments, batch_size, LC_OPTION_INT, 1, 1e6, "pictures in a batch"),
-    LC_OPTION(arguments, num_workers, LC_OPTION_TEXT, 0, 0, "threads that decode; several numbers: 1,2,4"),
+    LC_OPTION(arguments, num_workers, LC_OPTION_TEXT, 0, 0, "threads that decode, or auto; several numbers: 1,2,4"),
     LC_OPTION(arguments, get_timing, LC_OPTION_BOOL, 0, 0, "measure five passes over all batches"),
     LC_OPTION(arguments, visualize_batch, LC_OPTION_BOOL, 0, 0, "show the first batch"),
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
-/* "-path" is "--path". */
+/* "-path" is "--path"; "-1" is a number. */
 static void with_two_dashes(int argc, char **argv, char (*room)[4096])
 {
     for (int i = 1; i < argc; i++) {
-        if (argv[i][0] != '-' || argv[i][1] == '-' || !argv[i][1] || strlen(argv[i]) > 4094) continue;
+        if (argv[i][0] != '-' || !isalpha((unsigned char)argv[i][1]) || strlen(argv[i]) > 4094) continue;
         snprintf(room[i], sizeof room[i], "-%s", argv[i]);
         argv[i] = room[i];
     }
@@ -56,9 +57,16 @@ static bool begins(const char *variable, const char *with)
     return value && strncmp(value, with, strlen(with)) == 0;
 }
 
+static bool has_color(void)
+{
+    const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
+    return isatty(STDOUT_FILENO) && term && *term && strcmp(term, "dumb") != 0 && !(no_color && *no_color);
+}
+
+/* tmux and screen have the variables of the terminal around them, but pass no pictures on. */
 static lc_plot_graphics graphics_of_terminal(void)
 {
-    if (!isatty(STDOUT_FILENO)) return LC_PLOT_BLOCKS;
+    if (!isatty(STDOUT_FILENO) || getenv("TMUX") || getenv("STY")) return LC_PLOT_BLOCKS;
     if (getenv("KITTY_WINDOW_ID") || begins("TERM", "xterm-kitty") || begins("TERM", "xterm-ghostty") ||
         begins("TERM_PROGRAM", "WezTerm"))
         return LC_PLOT_KITTY;
@@ -68,17 +76,17 @@ static lc_plot_graphics graphics_of_terminal(void)
 
 lc_status show(const lc_plot *p, const char *file)
 {
+    enum { LEAST = 24 }; /* for eight pictures in a row */
     struct winsize size = {0};
-    bool terminal = isatty(STDOUT_FILENO);
     int64_t columns = 80;
     char *text;
-    if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20 && size.ws_col <= 1000)
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= LEAST && size.ws_col <= 1000)
         columns = size.ws_col;
-    LC_TRY(lc_plot_save(p, file));
-    LC_TRY(lc_plot_text(p, &text, .graphics = graphics_of_terminal(), .columns = columns,
-                        .color = terminal && !getenv("NO_COLOR")));
-    printf("%ssaved as %s\n", text, file);
+    LC_TRY(lc_plot_text(p, &text, .graphics = graphics_of_terminal(), .columns = columns, .color = has_color()));
+    fputs(text, stdout);
     free(text);
+    LC_TRY(lc_plot_save(p, file));
+    printf("saved as %s\n", file);
     return LC_OK;
 }
 

@@ -87,9 +87,12 @@ typedef struct lc_dataset_ops {
      * writes a field of these sizes. Called for all samples of an epoch when it begins, so it should read no files.
      * REQUIRED if a field has such sizes; get_many is then not called. */
     lc_status (*sizes)(void *self, int64_t index, int field, int64_t *sizes);
-    /* Adds how long all threads have read, decoded and transformed. Worth a clock only for samples that take long.
-     * Default: unknown. */
+    /* Adds how long all threads have read, decoded and transformed, for whichever loader. Worth a clock only for
+     * samples that take long. Default: unknown. */
     void (*times)(void *self, lc_loader_times *add);
+    /* What sample `index` is read from, for messages: "cat/001.jpg". The text lives as long as the dataset. Default:
+     * unknown (NULL). */
+    const char *(*source)(void *self, int64_t index);
 } lc_dataset_ops;
 
 #define LC_DATASET_OPS_INIT .size = sizeof(lc_dataset_ops)
@@ -429,6 +432,11 @@ typedef struct lc_dataloader_args {
      * batches are sorted together, and all batches come in a random order; else those of the dataset are, longest
      * first. */
     bool group_by_length;
+    /* Seconds that next waits for a batch of the workers, after which it fails (LC_ERR_IO), for disks and services that
+     * may hang; 0: forever. A worker that is late cannot be stopped: until it is done no epoch can begin, and if the
+     * loader is freed before, the last worker frees its memory and releases the dataset. No effect without workers. */
+    double timeout;
+    bool pin_memory; /* accepted, without effect: batches are pinned wherever a device copies faster from such memory */
 } lc_dataloader_args;
 LC_DEFAULTS(lc_dataloader, lc_dataloader_args, .batch_size = 1, .prefetch = 2, .mix_alpha = 1,
             .target_pad_value = LC_NOT_GIVEN, .pad_multiple = 1)

@@ -19,7 +19,7 @@
 
 typedef struct lc_plot lc_plot;
 
-/* A line through n points. Values that are not finite leave gaps. */
+/* A line through n points. Values that are not finite, or beyond 1e300, leave gaps. */
 typedef struct lc_plot_series {
     const char *name; /* in the legend; NULL: not in it */
     int64_t n;
@@ -65,7 +65,8 @@ typedef struct lc_plot_text_args {
     size_t size;
     lc_plot_graphics graphics;
     int64_t columns, rows; /* of LC_PLOT_BLOCKS, 20 to 1000 and 8 to 1000; grids of pictures take the rows they need */
-    bool color;            /* escape sequences for colors of 24 bits; without them pictures are gray, in five shades */
+    bool color; /* escape sequences for colors of 24 bits, axes in the terminal's own; without them pictures are gray,
+                   in five shades */
 } lc_plot_text_args;
 LC_DEFAULTS(lc_plot_text, lc_plot_text_args, .columns = 80, .rows = 24)
 
@@ -75,8 +76,8 @@ LC_BEGIN_DECLS
 #define lc_plot_lines(n, series, ...) LC_CALL_NEW_(lc_plot_lines, lc_plot_lines, (n, series, ), __VA_ARGS__, )
 LC_API lc_status lc_plot_lines_with(int64_t n, const lc_plot_series *series, lc_plot **out,
                                     const lc_plot_lines_args *args) LC_MUST_USE;
-/* How many of n values are in each bin; the last one has its right end too. Values that are not finite are left out.
- * (n, values, &plot, options...) */
+/* How many of n values are in each bin; the last one has its right end too. Values that are not finite, or beyond
+ * 1e300, are left out. (n, values, &plot, options...) */
 #define lc_plot_histogram(n, values, ...)                                                                              \
     LC_CALL_NEW_(lc_plot_histogram, lc_plot_histogram, (n, values, ), __VA_ARGS__, )
 LC_API lc_status lc_plot_histogram_with(int64_t n, const double *values, lc_plot **out,

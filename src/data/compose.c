@@ -195,8 +195,7 @@ typedef struct transformed {
     int field;
     lc_transform t;
     lc_sample_spec spec;
-    bool measures; /* samples are large, so that a look at the clock does not count */
-    atomic_llong ns;
+    bool measures;     /* samples are large, so that a look at the clock does not count */
     size_t value, own; /* scratch: the untransformed field, the transform's own; the parent's follows */
 } transformed;
 
@@ -228,9 +227,12 @@ static lc_status transformed_get(void *self, int64_t index, uint64_t key, void *
     lc_status status =
         lc__transform_apply(&d->t, &d->parent->spec.fields[d->field], scratch, &d->spec.fields[d->field], out[d->field],
                             lc_random_key_name(key, "transform"), (char *)scratch + d->value);
-    if (start) atomic_fetch_add_explicit(&d->ns, lc__now_ns() - start, memory_order_relaxed);
-    if (status < 0) return lc_fail_context(status, "transform '%s'", d->t.ops->name);
-    return LC_OK;
+    if (start) lc__spent.transform_ns += lc__now_ns() - start;
+    if (status == LC_OK) return LC_OK;
+    if (status > 0)
+        status = lc_fail(LC_ERR_USER, "it returned \"%s\", which a transform cannot return", lc_status_text(status));
+    const char *source = lc__dataset_source(d->parent, index);
+    return lc_fail_context(status, "%s%stransform '%s'", source ? source : "", source ? ": " : "", d->t.ops->name);
 }
 
 static const char *transformed_replaced(void *self, int64_t index)
@@ -240,9 +242,12 @@ static const char *transformed_replaced(void *self, int64_t index)
 
 static void transformed_times(void *self, lc_loader_times *add)
 {
-    transformed *d = self;
-    lc__dataset_times(d->parent, add);
-    add->transformed += 1e-9 * (double)atomic_load_explicit(&d->ns, memory_order_relaxed);
+    lc__dataset_times(((transformed *)self)->parent, add);
+}
+
+static const char *transformed_source(void *self, int64_t index)
+{
+    return lc__dataset_source(((transformed *)self)->parent, index);
 }
 
 static lc_status transformed_sizes(void *self, int64_t index, int field, int64_t *sizes)
@@ -264,6 +269,7 @@ static const lc_dataset_ops transformed_ops = {
     .get = transformed_get,       .scratch_size = transformed_scratch,
     .free = transformed_free,     .replaced = transformed_replaced,
     .sizes = transformed_sizes,   .times = transformed_times,
+    .source = transformed_source,
 };
 
 lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc_dataset **out)

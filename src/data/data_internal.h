@@ -34,6 +34,14 @@ void *lc__data_alloc_pages(size_t *n, const char *what);
 
 /* See lc_dataset_ops. */
 void lc__dataset_times(const lc_dataset *d, lc_loader_times *add);
+const char *lc__dataset_source(const lc_dataset *d, int64_t index);
+
+/* How long this thread has read, decoded and transformed samples: the library's datasets add to it, and a loader takes
+ * what was added while its batches were made, so that several loaders can share a dataset. */
+typedef struct lc__sample_times {
+    int64_t read_ns, decode_ns, transform_ns;
+} lc__sample_times;
+extern _Thread_local lc__sample_times lc__spent;
 
 /* Fills a dataset's optional slots; checks required ones. */
 lc_status lc__field_check(const lc_field *f, const char *dataset);

@@ -227,6 +227,13 @@ void lc__dataset_times(const lc_dataset *d, lc_loader_times *add)
     if (d->ops.times) d->ops.times(d->self, add);
 }
 
+const char *lc__dataset_source(const lc_dataset *d, int64_t index)
+{
+    return d->ops.source ? d->ops.source(d->self, index) : NULL;
+}
+
+_Thread_local lc__sample_times lc__spent;
+
 /* A get must not return a request (stop, skip): every sample exists. */
 static lc_status get_one(lc_dataset *d, int64_t index, uint64_t key, void *const *out, void *scratch)
 {

@@ -94,6 +94,8 @@ void lc__gatherer_release(lc__gatherer *w)
 
 static void report_span(const lc__epoch *e, const lc__gathering *g, int64_t batch, const lc__gatherer *w, int64_t start)
 {
+    lc_span_fn *fn = atomic_load(&g->observe);
+    if (!fn) return;
     lc_span s = {.kind = LC_SPAN_LOADER,
                  .name = "gather",
                  .owner = lc_dataset_name(e->dataset),
@@ -102,7 +104,7 @@ static void report_span(const lc__epoch *e, const lc__gathering *g, int64_t batc
                  .thread = w->thread,
                  .number = batch,
                  .ndim = -1};
-    g->observe(g->observe_ctx, &s);
+    fn(g->observe_ctx, &s);
 }
 
 /* Sample j of a field in a slot. */
@@ -143,12 +145,22 @@ static bool is_timed(const lc__gathering *g, const lc__gatherer *w)
 }
 
 /* Only the gatherer's own thread adds. */
-static void count_time(lc__gatherer *w, int64_t start)
+static void add_time(atomic_llong *to, int64_t ns)
 {
+    if (ns) atomic_store_explicit(to, atomic_load_explicit(to, memory_order_relaxed) + ns, memory_order_relaxed);
+}
+
+static void count_time(lc__gatherer *w, int64_t start, const lc__sample_times *before)
+{
+    const int64_t read = lc__spent.read_ns - before->read_ns, decode = lc__spent.decode_ns - before->decode_ns,
+                  transform = lc__spent.transform_ns - before->transform_ns, known = read + decode + transform;
     w->untimed = start ? 0 : w->untimed + 1;
     if (start) w->last_ns = lc__now_ns() - start;
-    atomic_store_explicit(&w->ns, atomic_load_explicit(&w->ns, memory_order_relaxed) + w->last_ns,
-                          memory_order_relaxed);
+    if (w->last_ns < known) w->last_ns = known;
+    add_time(&w->ns, w->last_ns);
+    add_time(&w->read_ns, read);
+    add_time(&w->decode_ns, decode);
+    add_time(&w->transform_ns, transform);
 }
 
 void lc__gather_batch(const lc__epoch *e, const lc__gathering *g, int64_t b, lc__rank_share share, lc__slot *s,
@@ -159,12 +171,13 @@ void lc__gather_batch(const lc__epoch *e, const lc__gathering *g, int64_t b, lc_
     if (!share.n && !g->padding) return;
     for (int64_t j = 0; j < share.n; j++) w->keys[j] = lc_random_key(e->key, (uint64_t)indices[j]);
     s->status = lc__pin_wait(&s->pin);
+    const lc__sample_times before = lc__spent;
     const int64_t start = is_timed(g, w) ? lc__now_ns() : 0;
     if (s->status == LC_OK)
         s->status = g->padding ? lc__padding_gather(g->padding, e, share, s, w)
                                : lc_dataset_get_many(e->dataset, (int)share.n, indices, w->keys, s->data, w->scratch);
     if (s->status == LC_OK && g->mix) s->status = mix(e, g, b, share, s, w);
-    count_time(w, start);
-    if (g->observe) report_span(e, g, b, w, start);
+    count_time(w, start, &before);
+    if (start) report_span(e, g, b, w, start);
     if (s->status < 0) snprintf(s->error, sizeof s->error, "%s", lc_error_message());
 }

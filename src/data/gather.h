@@ -22,9 +22,10 @@ typedef struct lc__slot {
 /* What a thread that gathers needs for itself; {0} is empty. */
 typedef struct lc__gatherer {
     void *scratch;
-    atomic_llong ns;                    /* how long it has gathered */
-    int64_t last_ns, untimed;           /* the last batch that was timed, and how many since then were not */
-    uint64_t *keys;                     /* one per sample of a batch */
+    atomic_llong ns;                               /* how long it has gathered, */
+    atomic_llong read_ns, decode_ns, transform_ns; /* and what of it the library's datasets know */
+    int64_t last_ns, untimed;                      /* the last batch that was timed, and how many since then were not */
+    uint64_t *keys;                                /* one per sample of a batch */
     void *before[LC_MAX_BATCH_TENSORS]; /* with a mix the sample that the first one is mixed with; with padding one that
                                            is copied to its place */
     int thread;                         /* its number in spans; 0: the thread that calls next */
@@ -34,7 +35,7 @@ typedef struct lc__gathering {
     lc__padding *padding; /* NULL: all samples have one size */
     lc_mix mix;
     double mix_alpha;
-    lc_span_fn *observe; /* called for batches; NULL: none */
+    _Atomic(lc_span_fn *) observe; /* called for batches; NULL: none */
     void *observe_ctx;
 } lc__gathering;
 

@@ -21,8 +21,7 @@ typedef struct images {
     lc__image_source from;
     _Atomic(char *) *why; /* of LC_IMAGE_SKIP: for each sample why it is replaced, NULL: it is not, so far */
     pthread_mutex_t lock;
-    lc__image_reader *free_readers; /* under the lock, as are the times */
-    int64_t read_ns, decode_ns, transform_ns;
+    lc__image_reader *free_readers; /* under the lock */
 } images;
 
 /* ---- readers ---- */
@@ -42,10 +41,6 @@ static void reader_put(images *d, lc__image_reader *r)
     pthread_mutex_lock(&d->lock);
     r->next = d->free_readers;
     d->free_readers = r;
-    d->read_ns += r->read_ns;
-    d->decode_ns += r->decode_ns;
-    d->transform_ns += r->transform_ns;
-    r->read_ns = r->decode_ns = r->transform_ns = 0;
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -126,14 +121,14 @@ static const char *images_replaced(void *self, int64_t index)
     return d->why ? atomic_load(&d->why[index]) : NULL;
 }
 
-static void images_times(void *self, lc_loader_times *add)
+/* With LC_IMAGE_SKIP that of the sample whose data it has. */
+static const char *images_source(void *self, int64_t index)
 {
-    images *d = self;
-    pthread_mutex_lock(&d->lock);
-    add->read += 1e-9 * (double)d->read_ns;
-    add->decoded += 1e-9 * (double)d->decode_ns;
-    add->transformed += 1e-9 * (double)d->transform_ns;
-    pthread_mutex_unlock(&d->lock);
+    const images *d = self;
+    const int64_t n = d->from.list.files.n;
+    int64_t i = index;
+    for (int64_t tried = 0; tried < n && is_replaced(d, i); tried++) i = i + 1 < n ? i + 1 : 0;
+    return lc__names_at(&d->from.list.files, i);
 }
 
 static void images_free(void *self)
@@ -216,7 +211,7 @@ static lc_status find_field(images *d)
 
 static const lc_dataset_ops images_ops = {
     LC_DATASET_OPS_INIT, .name = "images",    .length = images_length,     .describe = images_describe,
-    .get = images_get,   .free = images_free, .replaced = images_replaced, .times = images_times,
+    .get = images_get,   .free = images_free, .replaced = images_replaced, .source = images_source,
 };
 
 lc_status lc__image_dataset_new(lc__image_list *list, const lc_image_args *args, lc_dataset **out)

@@ -149,13 +149,13 @@ lc_status lc__image_reader_decode(const lc__image_source *from, lc__image_reader
                            .ctx = &about};
     int64_t start = lc__now_ns();
     LC_TRY(read_file(from, r, i, &file));
-    add_time(&r->read_ns, &start);
+    add_time(&lc__spent.read_ns, &start);
     file.name = r->path;
     r->image.into = into;
     r->image.into_height = from->height;
     r->image.into_width = from->width;
     const lc_status status = lc__image_decode(&file, &r->image);
-    add_time(&r->decode_ns, &start);
+    add_time(&lc__spent.decode_ns, &start);
     return status;
 }
 
@@ -182,7 +182,7 @@ static lc_status read_pixels(const lc__image_source *from, lc__image_reader *r, 
     *own = lc__image_field(from->height, from->width);
     int64_t start = lc__now_ns();
     const lc_status status = lc__resize_rgb(&r->resize, p->pixels, p->height, p->width, out, from->height, from->width);
-    add_time(&r->transform_ns, &start);
+    add_time(&lc__spent.transform_ns, &start);
     return status;
 }
 
@@ -198,7 +198,7 @@ static lc_status transform(const lc__image_source *from, lc__image_reader *r, co
     void *scratch = (void *)(((uintptr_t)r->scratch + 63) & ~(uintptr_t)63);
     int64_t start = lc__now_ns();
     lc_status status = lc__transform_apply(t, own, pixels, &from->x, out, key, scratch);
-    add_time(&r->transform_ns, &start);
+    add_time(&lc__spent.transform_ns, &start);
     if (status > 0)
         return lc_fail(LC_ERR_USER, "transform '%s' returned \"%s\", which it cannot", t->ops->name,
                        lc_status_text(status));

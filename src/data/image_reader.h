@@ -22,7 +22,6 @@ typedef struct lc__image_source {
 /* The buffers of a thread that reads pictures; {0} is empty. */
 typedef struct lc__image_reader {
     struct lc__image_reader *next;
-    int64_t read_ns, decode_ns, transform_ns; /* since the dataset asked last */
     lc__image image;
     lc__resize resize;
     bool is_open; /* the tar file `archive`, as `fd`: the next sample is likely to be in it too */

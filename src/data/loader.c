@@ -12,6 +12,9 @@
  * all slots (their memory is exchanged), so the engine sees the same tensors in every step. After creation nothing is
  * allocated, except when an epoch begins: for its order, and if samples differ in size, for its largest batch.
  *
+ * A worker that is late (timeout) cannot be stopped. Its slot and all that it reads stay as they are until it is done,
+ * and if the loader is freed before, the last worker to end frees the memory.
+ *
  * A combined loader may need another range of a batch that is smaller than usual than this rank's share
  * (epoch.h): that is gathered into a separate slot. */
 #include "base/args.h"
@@ -53,13 +56,16 @@ typedef struct loader {
     const lc_device *on; /* slots are registered with it; NULL: with none */
     worker *workers;     /* max(1, n_workers); without threads entry 0 is the calling thread's */
     int n_workers;
-    int n_ahead; /* batches that the caller holds or that are gathered ahead */
+    int n_ahead;        /* batches that the caller holds or that are gathered ahead */
+    int64_t timeout_ns; /* 0: none */
 
     /* Under the lock. */
     pthread_mutex_t lock;
     pthread_cond_t work, ready; /* workers wait for work; the consumer for a slot, or until no worker is busy */
     bool active, quit;
-    int busy;
+    int busy, running; /* workers that gather, and that have not ended */
+    bool late;         /* next() has waited too long for a busy worker: nothing else waits for it */
+    bool left;         /* to its workers: the last one frees the loader */
     int64_t next_fill; /* the next batch a worker takes */
     int64_t keep;      /* the batch that the caller holds or waits for: slots of batches before it are free */
 
@@ -74,6 +80,8 @@ typedef struct loader {
     lc__gatherer cutter;
     int64_t cut_room;
 } loader;
+
+static void release(loader *l);
 
 static void *work(void *arg)
 {
@@ -95,17 +103,29 @@ static void *work(void *arg)
         s->batch = b;
         pthread_cond_signal(&l->ready);
     }
+    const bool last = !--l->running && l->left;
     pthread_mutex_unlock(&l->lock);
+    if (last) release(l);
     return NULL;
 }
 
-static void quiet(loader *l)
+/* Waits until no worker is busy. False: one is late, and still is. */
+static bool quiet(loader *l)
 {
-    if (!l->n_workers) return;
+    if (!l->n_workers) return true;
     pthread_mutex_lock(&l->lock);
     l->active = false;
-    while (l->busy) pthread_cond_wait(&l->ready, &l->lock);
+    while (l->busy && !l->late) pthread_cond_wait(&l->ready, &l->lock);
+    l->late = l->busy > 0;
+    const bool is_quiet = !l->late;
     pthread_mutex_unlock(&l->lock);
+    return is_quiet;
+}
+
+static lc_status must_be_quiet(loader *l)
+{
+    return quiet(l) ? LC_OK
+                    : lc_fail(LC_ERR_STATE, "a worker still makes a batch that was not there in time (timeout)");
 }
 
 /* Replaces the slots; a failure leaves the loader as it was. */
@@ -142,7 +162,7 @@ static lc_status measure(loader *l)
 static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
 {
     loader *l = self;
-    quiet(l);
+    LC_TRY(must_be_quiet(l));
     LC_TRY(lc__epoch_begin(&l->epoch, epoch, start));
     if (l->how.padding) LC_TRY(measure(l));
     l->replaced = 0;
@@ -173,11 +193,23 @@ static int64_t loader_replaced(void *self, const char **why)
     return l->epoch.dataset->ops.replaced ? l->replaced : -1;
 }
 
+static double seconds(const atomic_llong *ns)
+{
+    return 1e-9 * (double)atomic_load_explicit(ns, memory_order_relaxed);
+}
+
+static void add_times(const lc__gatherer *w, lc_loader_times *add)
+{
+    add->gathered += seconds(&w->ns);
+    add->read += seconds(&w->read_ns);
+    add->decoded += seconds(&w->decode_ns);
+    add->transformed += seconds(&w->transform_ns);
+}
+
 static void loader_times(void *self, lc_loader_times *add)
 {
     loader *l = self;
-    for (int i = 0; i < (l->n_workers ? l->n_workers : 1); i++)
-        add->gathered += 1e-9 * (double)atomic_load_explicit(&l->workers[i].own.ns, memory_order_relaxed);
+    for (int i = 0; i < (l->n_workers ? l->n_workers : 1); i++) add_times(&l->workers[i].own, add);
     add->waited += l->n_workers ? 1e-9 * (double)l->waited_ns : add->gathered;
     add->batches += l->given;
     add->workers += l->n_workers;
@@ -206,6 +238,19 @@ static lc_status hand_out(loader *l, lc__rank_share share, lc__slot *s, lc_batch
     return LC_OK;
 }
 
+/* Under the lock. False: the batch was not there in time. */
+static bool wait_for(loader *l, const lc__slot *s, int64_t b)
+{
+    const int64_t until = lc__now_ns() + l->timeout_ns;
+    const struct timespec t = {until / 1000000000, until % 1000000000};
+    int failed = 0;
+    while (s->batch != b && !failed)
+        failed =
+            l->timeout_ns ? pthread_cond_timedwait(&l->ready, &l->lock, &t) : pthread_cond_wait(&l->ready, &l->lock);
+    l->late = s->batch != b;
+    return !l->late;
+}
+
 static lc_status loader_next(void *self, lc_batch **out)
 {
     loader *l = self;
@@ -222,9 +267,13 @@ static lc_status loader_next(void *self, lc_batch **out)
         l->keep = b;
         pthread_cond_signal(&l->work);
         const int64_t start = s->batch != b ? lc__now_ns() : 0;
-        while (s->batch != b) pthread_cond_wait(&l->ready, &l->lock);
+        const bool in_time = !start || wait_for(l, s, b);
         pthread_mutex_unlock(&l->lock);
         if (start) l->waited_ns += lc__now_ns() - start;
+        if (!in_time)
+            return lc_fail(LC_ERR_IO,
+                           "no worker has made it within %g s (timeout): a disk or dataset '%s' hangs or is slow",
+                           1e-9 * (double)l->timeout_ns, lc_dataset_name(l->epoch.dataset));
     } else {
         lc__gather_batch(&l->epoch, &l->how, b, share, s, &l->workers[0].own);
     }
@@ -253,14 +302,14 @@ static bool loader_sequential(void *self, bool on)
     return strcmp(l->epoch.sampler.ops->name, "sequential") != 0;
 }
 
-/* Between epochs, or when one has just ended: workers are not busy then. */
+/* Between epochs, or when one has just ended: workers are not busy then, or late. A late one reports nothing. */
 static void loader_observe(void *self, lc_span_fn *fn, void *ctx)
 {
     loader *l = self;
-    quiet(l);
+    const bool late = !quiet(l);
     pthread_mutex_lock(&l->lock);
-    l->how.observe = fn;
-    l->how.observe_ctx = ctx;
+    atomic_store(&l->how.observe, late ? NULL : fn);
+    if (!late) l->how.observe_ctx = ctx;
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -271,7 +320,7 @@ static lc_status loader_share(void *self, const lc_share *share)
     if (l->epoch.max_tokens && share->pieces)
         return lc_fail(LC_ERR_UNSUPPORTED,
                        "batches of max_tokens have no number of samples that could be cut into pieces");
-    quiet(l);
+    LC_TRY(must_be_quiet(l));
     if (room > l->room) LC_TRY(new_slots(l, room, l->on));
     l->epoch.share = *share;
     l->epoch.global_batch = global_batch;
@@ -282,6 +331,7 @@ static lc_status loader_share(void *self, const lc_share *share)
 static lc_status loader_pin(void *self, const lc_device *on)
 {
     loader *l = self;
+    LC_TRY(must_be_quiet(l));
     return new_slots(l, l->room, on);
 }
 
@@ -321,24 +371,14 @@ static lc_status loader_cut(void *self, int64_t begin, int64_t n, lc_batch **out
 
 static void loader_end(void *self)
 {
-    quiet(self);
+    (void)quiet(self); /* a worker that is late is an error when the next epoch begins */
 }
 
-static void loader_free(void *self)
+/* Without its tensors. */
+static void release(loader *l)
 {
-    loader *l = self;
-    if (l->workers) {
-        pthread_mutex_lock(&l->lock);
-        l->quit = true;
-        pthread_cond_broadcast(&l->work);
-        pthread_mutex_unlock(&l->lock);
-        for (int i = 0; i < (l->n_workers ? l->n_workers : 1); i++) {
-            if (l->workers[i].started) pthread_join(l->workers[i].thread, NULL);
-            lc__gatherer_release(&l->workers[i].own);
-        }
-    }
-    for (int f = 0; f < l->batch.n; f++) lc_tensor_unref(l->batch.tensors[f]);
-    lc__slots_free(l->slots, l->n_slots);
+    for (int i = 0; l->workers && i < (l->n_workers ? l->n_workers : 1); i++) lc__gatherer_release(&l->workers[i].own);
+    if (!l->left || !l->on) lc__slots_free(l->slots, l->n_slots); /* a late worker may outlive the device */
     lc__slots_free(l->cut, 1);
     lc__gatherer_release(&l->cutter);
     pthread_cond_destroy(&l->work);
@@ -348,6 +388,23 @@ static void loader_free(void *self)
     free(l->how.padding);
     free(l->workers);
     free(l);
+}
+
+static void loader_free(void *self)
+{
+    loader *l = self;
+    for (int f = 0; f < l->batch.n; f++) lc_tensor_unref(l->batch.tensors[f]);
+    pthread_mutex_lock(&l->lock);
+    const bool left = l->late && l->busy;
+    l->quit = true;
+    l->left = left;
+    pthread_cond_broadcast(&l->work);
+    for (int i = 0; left && i < l->n_workers; i++) pthread_detach(l->workers[i].thread);
+    pthread_mutex_unlock(&l->lock);
+    if (left) return;
+    for (int i = 0; l->workers && i < l->n_workers; i++)
+        if (l->workers[i].started) pthread_join(l->workers[i].thread, NULL);
+    release(l);
 }
 
 static int loader_describe(void *self, int64_t epoch, char *text, size_t size)
@@ -415,6 +472,7 @@ static lc_status make_workers(loader *l)
         if (!l->n_workers) break;
         LC_TRY(lc__thread_start(&w->thread, work, w, "worker %d of %d of the loader", i + 1, n));
         w->started = true;
+        l->running++;
     }
     return LC_OK;
 }
@@ -449,6 +507,8 @@ static lc_status check_args(const lc_dataloader_args *o, const lc_sampler *given
     if (o->num_workers < 0 || o->num_workers > 1024)
         return lc_fail(LC_ERR_ARGUMENT, "num_workers %d: it must be between 0 and 1024, or LC_WORKERS_AUTO",
                        o->num_workers);
+    if (!(o->timeout >= 0 && o->timeout <= 1e9))
+        return lc_fail(LC_ERR_ARGUMENT, "timeout %g: it must be a number of seconds from 0 (none) to 1e9", o->timeout);
     if (o->prefetch < (o->num_workers ? 1 : 0) || o->prefetch > 1024)
         return lc_fail(LC_ERR_ARGUMENT, "prefetch %d: it must be between %d and 1024", o->prefetch,
                        o->num_workers ? 1 : 0);
@@ -479,7 +539,11 @@ static lc_status set_up(loader *l, const lc_dataloader_args *o, lc_sampler given
 {
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
-    pthread_cond_init(&l->ready, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->ready, &clock);
+    pthread_condattr_destroy(&clock);
     l->epoch = (lc__epoch){.dataset = lc_dataset_ref(o->dataset),
                            .sampler = given,
                            .drop_last = o->drop_last,
@@ -493,6 +557,7 @@ static lc_status set_up(loader *l, const lc_dataloader_args *o, lc_sampler given
     l->how = (lc__gathering){.mix = o->mix, .mix_alpha = o->mix_alpha};
     l->batch_size = l->room = o->batch_size;
     l->n_workers = o->num_workers;
+    l->timeout_ns = (int64_t)(1e9 * o->timeout);
     l->n_slots = l->n_ahead = o->num_workers ? o->num_workers * o->prefetch + 1 : 1;
     if (!given.ops)
         LC_TRY(o->shuffle ? lc_sampler_random(o->dataset->length, o->seed, &l->epoch.sampler)

@@ -65,6 +65,12 @@ static void subset_times(void *self, lc_loader_times *add)
     lc__dataset_times(((subset *)self)->parent, add);
 }
 
+static const char *subset_source(void *self, int64_t index)
+{
+    const subset *s = self;
+    return lc__dataset_source(s->parent, s->indices[index]);
+}
+
 static lc_status subset_sizes(void *self, int64_t index, int field, int64_t *sizes)
 {
     subset *s = self;
@@ -89,6 +95,7 @@ static const lc_dataset_ops subset_ops = {
     .replaced = subset_replaced,
     .sizes = subset_sizes,
     .times = subset_times,
+    .source = subset_source,
 };
 
 lc_status lc_dataset_subset(lc_dataset *d, const int64_t *indices, int64_t n, lc_dataset **out)
@@ -212,6 +219,13 @@ static void concat_times(void *self, lc_loader_times *add)
     for (int i = 0; i < c->n; i++) lc__dataset_times(c->parts[i].dataset, add);
 }
 
+static const char *concat_source(void *self, int64_t index)
+{
+    const concat *c = self;
+    int p = concat_part(c, index);
+    return lc__dataset_source(c->parts[p].dataset, index - c->parts[p].begin);
+}
+
 static lc_status concat_sizes(void *self, int64_t index, int field, int64_t *sizes)
 {
     concat *c = self;
@@ -230,6 +244,7 @@ static const lc_dataset_ops concat_ops = {
     LC_DATASET_OPS_INIT,         .name = "concat",      .length = concat_length,
     .describe = concat_describe, .get = concat_get,     .scratch_size = concat_scratch,
     .free = concat_free,         .sizes = concat_sizes, .times = concat_times,
+    .source = concat_source,
 };
 
 lc_status lc_dataset_concat(lc_dataset *const *parts, int n, lc_dataset **out)

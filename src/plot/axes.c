@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { INK = 0x333333, PALE = 0xDDDDDD };
 static const uint32_t colors[] = {0x1F77B4, 0xD62728, 0x2CA02C, 0xFF7F0E, 0x9467BD, 0x8C564B, 0xE377C2, 0x17BECF};
 
 /* An axis: values from `from` to `to` are between `begin` and `end` of the canvas. */
@@ -38,7 +37,6 @@ static double step_of(double range, double ticks)
 
 static void include(axis *a, double v)
 {
-    if (!isfinite(v)) return;
     a->from = fmin(a->from, v);
     a->to = fmax(a->to, v);
 }
@@ -49,8 +47,8 @@ static void find_ranges(frame *f)
     for (int64_t k = 0; k < f->p->n_lines; k++) {
         const lc__plot_line *l = &f->p->lines[k];
         for (int64_t i = 0; i < l->n; i++) {
-            double error = l->error && isfinite(l->error[i]) ? fabs(l->error[i]) : 0;
-            if (!isfinite(l->x[i]) || !isfinite(l->y[i])) continue;
+            double error = l->error && lc__plot_shows(l->error[i]) ? fabs(l->error[i]) : 0;
+            if (!lc__plot_shows(l->x[i]) || !lc__plot_shows(l->y[i])) continue;
             include(&f->x, l->x[i]);
             include(&f->y, l->y[i] - error);
             include(&f->y, l->y[i] + error);
@@ -63,8 +61,9 @@ static void find_ranges(frame *f)
 /* Gives a range of one value some width, and ends it at steps (`round`). */
 static void set_scale(axis *a, double ticks, bool round)
 {
-    if (!(a->to - a->from > 1e-12 * fmax(fabs(a->from), fabs(a->to)))) {
-        double half = a->from != 0 ? fabs(a->from) / 2 : 0.5;
+    const double largest = fmax(fabs(a->from), fabs(a->to));
+    if (!(a->to - a->from > fmax(1e-12 * largest, 1e-300))) {
+        double half = largest > 1e-290 ? largest / 2 : 0.5;
         a->from -= half;
         a->to += half;
     }
@@ -74,16 +73,24 @@ static void set_scale(axis *a, double ticks, bool round)
     a->to = ceil(a->to / a->step - 1e-9) * a->step;
 }
 
+/* With six digits, or as many as neighbors need to differ, and then as a whole number if it is one. */
 static void tick_text(const axis *a, double v, char text[32])
 {
-    snprintf(text, 32, "%.6g", fabs(v) < a->step / 2 ? 0.0 : v);
+    const double largest = fmax(fabs(a->from), fabs(a->to)), digits = 1 + ceil(log10(largest / a->step));
+    const double whole = fmin(1 + floor(log10(largest)), 15);
+    snprintf(text, 32, "%.*g", digits > 6 ? (int)fmax(digits, whole) : 6, fabs(v) < a->step / 2 ? 0.0 : v);
+}
+
+static double first_tick(const axis *a)
+{
+    return ceil(a->from / a->step - 1e-9) * a->step;
 }
 
 static double widest_tick(const axis *a)
 {
     double most = 1;
     char text[32];
-    for (double v = a->from; v <= a->to + a->step / 2; v += a->step) {
+    for (double v = first_tick(a); v <= a->to + a->step * 1e-9; v += a->step) {
         tick_text(a, v, text);
         most = fmax(most, (double)lc__plot_letters(text));
     }
@@ -111,7 +118,9 @@ static void place_axes(frame *f)
     f->y.end = top;
     f->x.begin = c->letter * (2 + widest_tick(&f->y));
     f->x.end = fmax(right, f->x.begin + c->letter);
-    set_scale(&f->x, fmax((f->x.end - f->x.begin) / (10 * c->letter), 1), false);
+    const double letters = (f->x.end - f->x.begin) / c->letter;
+    set_scale(&f->x, fmax(letters / 10, 1), false);
+    if (widest_tick(&f->x) > 8) set_scale(&f->x, fmax(letters / (widest_tick(&f->x) + 2), 1), false);
     if (p->kind == LC__PLOT_HISTOGRAM) return;
     double margin = 0.03 * (f->x.to - f->x.from);
     f->x.from -= margin;
@@ -122,18 +131,25 @@ static void draw_ticks(const frame *f)
 {
     lc__canvas *c = f->c;
     char text[32];
-    for (double v = f->y.from; v <= f->y.to + f->y.step / 2; v += f->y.step) {
+    for (double v = first_tick(&f->y); v <= f->y.to + f->y.step / 2; v += f->y.step) {
         tick_text(&f->y, v, text);
-        c->line(c, f->x.begin, at(&f->y, v), f->x.end, at(&f->y, v), PALE, 1);
-        c->text(c, f->x.begin - c->letter, at(&f->y, v), 1, INK, text);
+        c->line(c, f->x.begin, at(&f->y, v), f->x.end, at(&f->y, v), LC__PALE, 1);
+        c->text(c, f->x.begin - c->letter, at(&f->y, v), 1, LC__INK, text);
     }
-    for (double v = ceil(f->x.from / f->x.step) * f->x.step; v <= f->x.to; v += f->x.step) {
+    for (double v = first_tick(&f->x); v <= f->x.to; v += f->x.step) {
         tick_text(&f->x, v, text);
-        c->line(c, at(&f->x, v), f->y.begin, at(&f->x, v), f->y.begin + c->row / 4, INK, 1);
-        c->text(c, at(&f->x, v), f->y.begin + c->row, 0, INK, text);
+        c->line(c, at(&f->x, v), f->y.begin, at(&f->x, v), f->y.begin + c->row / 4, LC__INK, 1);
+        c->text(c, at(&f->x, v), f->y.begin + c->row, 0, LC__INK, text);
     }
-    c->line(c, f->x.begin, f->y.begin, f->x.begin, f->y.end, INK, 1);
-    c->line(c, f->x.begin, f->y.begin, f->x.end, f->y.begin, INK, 1);
+    c->line(c, f->x.begin, f->y.begin, f->x.begin, f->y.end, LC__INK, 1);
+    c->line(c, f->x.begin, f->y.begin, f->x.end, f->y.begin, LC__INK, 1);
+}
+
+/* With its middle at x, or, if it is too long for that, with its beginning at the left. */
+static void draw_centered(lc__canvas *c, double x, double y, const char *text)
+{
+    const bool fits = (double)lc__plot_letters(text) * c->letter / 2 <= x;
+    c->text(c, fits ? x : 0, y, fits ? 0 : -1, LC__INK, text);
 }
 
 static void draw_labels(const frame *f)
@@ -142,16 +158,16 @@ static void draw_labels(const frame *f)
     const lc_plot *p = f->p;
     double y = c->row / 2;
     if (p->title) {
-        c->text(c, c->width / 2, y, 0, INK, p->title);
+        draw_centered(c, c->width / 2, y, p->title);
         y += c->row;
     }
-    if (p->y_label) c->text(c, c->letter, y, -1, INK, p->y_label);
-    if (p->x_label) c->text(c, (f->x.begin + f->x.end) / 2, c->height - c->row / 2, 0, INK, p->x_label);
+    if (p->y_label) c->text(c, c->letter, y, -1, LC__INK, p->y_label);
+    if (p->x_label) draw_centered(c, (f->x.begin + f->x.end) / 2, c->height - c->row / 2, p->x_label);
     y = f->y.end + c->row / 2;
     for (int64_t k = 0; k < p->n_lines; k++) {
         if (!p->lines[k].name) continue;
         c->line(c, f->x.end + c->letter, y, f->x.end + 2.5 * c->letter, y, color_of(k), 2);
-        c->text(c, f->x.end + 4 * c->letter, y, -1, INK, p->lines[k].name);
+        c->text(c, f->x.end + 4 * c->letter, y, -1, LC__INK, p->lines[k].name);
         y += c->row;
     }
 }
@@ -164,12 +180,12 @@ static void draw_line(const frame *f, int64_t k)
     double last_x = NAN, last_y = NAN;
     for (int64_t i = 0; i < l->n; i++) {
         double x = at(&f->x, l->x[i]), y = at(&f->y, l->y[i]);
-        bool here = isfinite(x) && isfinite(y);
+        bool here = lc__plot_shows(l->x[i]) && lc__plot_shows(l->y[i]);
         if (here && isfinite(last_x)) c->line(c, last_x, last_y, x, y, color_of(k), 2);
         if (here && !isfinite(last_x)) c->line(c, x, y, x, y, color_of(k), 2); /* a point, if no line follows */
         last_x = here ? x : NAN;
         last_y = y;
-        if (!here || !l->error || !isfinite(l->error[i])) continue;
+        if (!here || !l->error || !lc__plot_shows(l->error[i])) continue;
         double low = at(&f->y, l->y[i] - fabs(l->error[i])), high = at(&f->y, l->y[i] + fabs(l->error[i]));
         c->line(c, x, low, x, high, color_of(k), 1);
         c->line(c, x - cap, low, x + cap, low, color_of(k), 1);

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NONE = -1 };
+enum { NONE = -1, PLAIN = -2 }; /* no color; the one of letters, which a dark terminal has light */
 
 typedef struct cell {
-    int32_t upper, lower; /* colors, or NONE */
+    int32_t upper, lower; /* colors, NONE or PLAIN */
     char letter[5];       /* UTF-8; "": none */
 } cell;
 
@@ -30,23 +30,25 @@ static lc_status blocks_init(blocks *b, int64_t columns, int64_t rows)
     return LC_OK;
 }
 
-static void set_pixel(blocks *b, int64_t x, int64_t y, uint32_t color)
+static void set_pixel(blocks *b, int64_t x, int64_t y, int32_t color)
 {
     if (x < 0 || y < 0 || x >= b->columns || y >= 2 * b->rows) return;
     cell *c = &b->cells[y / 2 * b->columns + x];
-    *(y % 2 ? &c->lower : &c->upper) = (int32_t)color;
+    *(y % 2 ? &c->lower : &c->upper) = color;
 }
 
 /* Pale lines, those of the grid, are left out: they would be as wide as the others. */
 static void draw_line(lc__canvas *c, double x0, double y0, double x1, double y1, uint32_t color, double thickness)
 {
     (void)thickness;
-    if (color == 0xDDDDDD) return;
+    if (color == LC__PALE) return;
     double longer = fmax(fabs(x1 - x0), fabs(y1 - y0));
+    const double least = 1e-9; /* a pixel that begins where a point is has it, in spite of rounding */
     int64_t n = longer >= 1 ? (int64_t)ceil(longer) : 1;
     for (int64_t i = 0; i <= n; i++) {
         double t = (double)i / (double)n;
-        set_pixel((blocks *)c, (int64_t)floor(x0 + t * (x1 - x0)), (int64_t)floor(y0 + t * (y1 - y0)), color);
+        set_pixel((blocks *)c, (int64_t)floor(x0 + t * (x1 - x0) + least), (int64_t)floor(y0 + t * (y1 - y0) + least),
+                  color == LC__INK ? PLAIN : (int32_t)color);
     }
 }
 
@@ -54,7 +56,7 @@ static void draw_box(lc__canvas *c, double x0, double y0, double x1, double y1, 
 {
     int64_t left = (int64_t)floor(fmin(x0, x1)), right = (int64_t)floor(fmax(x0, x1));
     for (int64_t y = (int64_t)floor(fmin(y0, y1)); y < (int64_t)floor(fmax(y0, y1)); y++)
-        for (int64_t x = left; x < right || x == left; x++) set_pixel((blocks *)c, x, y, color);
+        for (int64_t x = left; x < right || x == left; x++) set_pixel((blocks *)c, x, y, (int32_t)color);
 }
 
 /* Letters that do not fit are left out. */
@@ -83,14 +85,14 @@ static void draw_text(lc__canvas *c, double x, double y, int anchor, uint32_t co
 
 /* ---- pictures, each reduced to its place ---- */
 
-static uint32_t mean_color(const lc_plot *p, int64_t i, double x0, double y0, double x1, double y1)
+static int32_t mean_color(const lc_plot *p, int64_t i, double x0, double y0, double x1, double y1)
 {
     int64_t sum[3] = {0}, n = 0;
     for (int64_t y = (int64_t)y0; y < p->picture_height && ((double)y < y1 || y == (int64_t)y0); y++)
         for (int64_t x = (int64_t)x0; x < p->picture_width && ((double)x < x1 || x == (int64_t)x0); x++, n++)
             for (int k = 0; k < 3; k++)
                 sum[k] += p->pixels[3 * ((i * p->picture_height + y) * p->picture_width + x) + k];
-    return n ? (uint32_t)(sum[0] / n << 16 | sum[1] / n << 8 | sum[2] / n) : 0;
+    return n ? (int32_t)(sum[0] / n << 16 | sum[1] / n << 8 | sum[2] / n) : 0;
 }
 
 static lc_status draw_pictures(const lc_plot *p, int64_t columns, blocks *b)
@@ -123,6 +125,7 @@ static lc_status draw_pictures(const lc_plot *p, int64_t columns, blocks *b)
 
 static void add_color(lc__str *out, bool background, int32_t color, int32_t *now)
 {
+    if (color == PLAIN) color = NONE;
     if (color == *now) return;
     *now = color;
     if (color == NONE)
@@ -133,11 +136,13 @@ static void add_color(lc__str *out, bool background, int32_t color, int32_t *now
 
 static void add_colored(lc__str *out, const cell *c, int32_t *fore, int32_t *back)
 {
-    const bool upper = c->upper != NONE, lower = c->lower != NONE;
-    int32_t ink = *c->letter ? NONE : upper ? c->upper : c->lower;
-    if (*c->letter || upper || lower) add_color(out, false, ink, fore);
-    add_color(out, true, !*c->letter && upper && lower ? c->lower : NONE, back);
-    lc__str_add(out, "%s", *c->letter ? c->letter : upper ? "▀" : lower ? "▄" : " ");
+    int32_t upper = c->upper, lower = c->lower;
+    const bool two = !*c->letter && upper != NONE && lower != NONE, whole = two && upper == PLAIN && lower == PLAIN;
+    const bool below = upper == NONE || (two && lower == PLAIN); /* no background has the color of letters */
+    if (*c->letter || upper != NONE || lower != NONE)
+        add_color(out, false, *c->letter ? NONE : below ? lower : upper, fore);
+    add_color(out, true, !two || whole ? NONE : below ? upper : lower, back);
+    lc__str_add(out, "%s", *c->letter ? c->letter : whole ? "█" : !below ? "▀" : lower != NONE ? "▄" : " ");
 }
 
 static void add_plain(lc__str *out, const cell *c)

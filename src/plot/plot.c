@@ -98,7 +98,7 @@ static lc_status new_lines(lc_plot *p, int64_t n)
 static bool has_point(const lc__plot_line *l)
 {
     for (int64_t i = 0; i < l->n; i++)
-        if (isfinite(l->x[i]) && isfinite(l->y[i])) return true;
+        if (lc__plot_shows(l->x[i]) && lc__plot_shows(l->y[i])) return true;
     return false;
 }
 
@@ -137,12 +137,16 @@ static lc_status count_values(lc_plot *p, int64_t n, const double *values, int64
 {
     double low = INFINITY, high = -INFINITY;
     for (int64_t i = 0; i < n; i++) {
-        if (!isfinite(values[i])) continue;
+        if (!lc__plot_shows(values[i])) continue;
         low = fmin(low, values[i]);
         high = fmax(high, values[i]);
     }
     if (!(low <= high)) return lc_fail(LC_ERR_ARGUMENT, "there is nothing to plot: none of the values is finite");
-    if (low == high) low -= 0.5, high += 0.5;
+    const double largest = fmax(fabs(low), fabs(high));
+    if (!(high - low > fmax(1e-12 * largest, 1e-300))) { /* bins need some width */
+        low -= fmax(0.5, 1e-9 * largest);
+        high += fmax(0.5, 1e-9 * largest);
+    }
     LC_TRY(new_lines(p, 1));
     lc__plot_line *l = p->lines;
     l->n = bins;
@@ -151,7 +155,7 @@ static lc_status count_values(lc_plot *p, int64_t n, const double *values, int64
     if (!l->y) return lc_fail(LC_ERR_MEMORY, "out of memory: %lld bins", (long long)bins);
     for (int64_t i = 0; i <= bins; i++) l->x[i] = low + (high - low) * ((double)i / (double)bins);
     for (int64_t i = 0; i < n; i++) {
-        if (!isfinite(values[i])) continue;
+        if (!lc__plot_shows(values[i])) continue;
         int64_t bin = (int64_t)((values[i] - low) / (high - low) * (double)bins);
         l->y[bin < bins ? bin : bins - 1]++;
     }

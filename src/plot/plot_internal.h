@@ -32,7 +32,15 @@ struct lc_plot {
     char **labels;   /* [n], or NULL */
 };
 
+/* Whether a value has a place in a plot. Beyond that, sums and differences would not be finite. */
+static inline bool lc__plot_shows(double v)
+{
+    return v >= -1e300 && v <= 1e300;
+}
+
 /* ---- canvases ---- */
+
+enum { LC__INK = 0x333333, LC__PALE = 0xDDDDDD }; /* of axes and texts, and of the grid */
 
 typedef struct lc__canvas lc__canvas;
 struct lc__canvas {

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct svg {
     lc__canvas canvas;
@@ -35,8 +36,11 @@ static void add_text(lc__canvas *c, double x, double y, int anchor, uint32_t col
                 color);
     for (; *text; text++) {
         const char *entity = *text == '&' ? "&amp;" : *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : NULL;
+        const bool none = !strncmp(text, "\xEF\xBF\xBE", 3) || !strncmp(text, "\xEF\xBF\xBF", 3);
         if (entity)
             lc__str_add(out, "%s", entity);
+        else if (none) /* U+FFFE and U+FFFF, which XML has not */
+            lc__str_add(out, "\xEF\xBF\xBD"), text += 2;
         else
             lc__str_add_bytes(out, text, 1);
     }

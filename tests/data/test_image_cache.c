@@ -119,6 +119,7 @@ TEST(threads_share_it)
         lc_dataloader_times(l, &times);
         CHECK(times.batches == 20 && times.workers == workers && times.decoded > 0 && times.read > 0);
         CHECK(times.gathered > 0 && (workers || times.waited == times.gathered));
+        CHECK(times.read + times.decoded + times.transformed <= times.gathered);
         lc_dataloader_free(l);
     }
     lc_dataset_unref(d);

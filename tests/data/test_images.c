@@ -390,6 +390,54 @@ TEST(an_error_names_the_file)
     lc_dataset_unref(d);
 }
 
+/* A transform that takes the class "b" for an error, or a request, which it cannot make. */
+static lc_status picky_describe(void *self, const lc_field *in, lc_field *out)
+{
+    (void)self;
+    *out = *in;
+    return LC_OK;
+}
+static lc_status picky_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                             uint64_t key, void *scratch)
+{
+    (void)in, (void)out, (void)key, (void)scratch;
+    memcpy(dst, src, sizeof(int64_t));
+    if (*(const int64_t *)src != 1) return LC_OK;
+    return *(const lc_status *)self < 0 ? lc_fail(LC_ERR_USER, "no class like this one") : LC_STOP;
+}
+static const lc_transform_ops picky_ops = {LC_TRANSFORM_OPS_INIT, .name = "picky", .describe = picky_describe,
+                                           .apply = picky_apply};
+
+TEST(an_error_of_a_transform_names_the_file)
+{
+    NEEDS_PNG;
+    static lc_status returns[] = {LC_ERR_USER, LC_STOP};
+    begin("picky");
+    put_picture("a/1.png", "rgb.png");
+    put_picture("b/two.png", "rgb.png");
+    for (int workers = 0; workers <= 2; workers += 2)
+        for (int i = 0; i < 2; i++) {
+            lc_dataset *pictures, *picky, *part, *both;
+            lc_dataloader *l;
+            lc_batch *batch;
+            CHECK_OK(lc_image_folder_new(root, &pictures, .height = 8, .width = 8));
+            CHECK_OK(lc_dataset_subset(pictures, (const int64_t[]){0, 1}, 2, &part));
+            CHECK_OK(lc_dataset_concat(&part, 1, &both));
+            CHECK_OK(lc_dataset_transform(both, 1, (lc_transform){&picky_ops, &returns[i]}, &picky));
+            CHECK_OK(lc_dataloader_new(&l, .dataset = picky, .num_workers = workers));
+            CHECK_OK(lc_dataloader_begin(l, 0, 0));
+            CHECK_OK(lc_dataloader_next(l, &batch));
+            CHECK_STATUS(lc_dataloader_next(l, &batch), LC_ERR_USER);
+            CHECK_CONTAINS(lc_error_message(), "b/two.png: transform 'picky'");
+            CHECK_CONTAINS(lc_error_message(), i ? "which a transform cannot return" : "no class like this one");
+            lc_dataloader_free(l);
+            lc_dataset_unref(picky);
+            lc_dataset_unref(both);
+            lc_dataset_unref(part);
+            lc_dataset_unref(pictures);
+        }
+}
+
 TEST(skipped_pictures_are_replaced)
 {
     NEEDS_JPEG;

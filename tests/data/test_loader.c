@@ -270,6 +270,129 @@ TEST(errors_come_in_order_and_name_the_sample)
     lc_dataset_unref(d);
 }
 
+/* Another loader of the dataset counts for itself, as one for the validation does. */
+TEST(loaders_of_one_dataset_have_times_of_their_own)
+{
+    enum { IMAGES = 20, SIDE = 256 };
+    uint8_t *pixels = calloc(IMAGES, SIDE * SIDE);
+    lc_array a = {
+        .field = {.name = "x", .dtype = LC_U8, .ndim = 3, .shape = {1, SIDE, SIDE}}, .data = pixels, .free = free};
+    lc_dataset *arrays, *flipped, *twice;
+    lc_transform t;
+    CHECK_OK(lc_array_dataset_new(IMAGES, 1, &a, &arrays));
+    CHECK_OK(lc_transform_horizontal_flip(1, &t));
+    CHECK_OK(lc_dataset_transform(arrays, 0, t, &flipped));
+    CHECK_OK(lc_dataset_concat((lc_dataset *[]){flipped, flipped}, 2, &twice));
+    for (int workers = 0; workers < 3; workers++) {
+        lc_dataloader *used, *other;
+        lc_loader_times times;
+        lc_batch *batch;
+        CHECK_OK(lc_dataloader_new(&used, .dataset = twice, .batch_size = 4, .num_workers = workers));
+        CHECK_OK(lc_dataloader_new(&other, .dataset = flipped, .batch_size = 4, .num_workers = workers));
+        CHECK_OK(lc_dataloader_begin(used, 0, 0));
+        do CHECK_OK(lc_dataloader_next(used, &batch));
+        while (batch);
+        lc_dataloader_times(used, &times);
+        CHECK(times.transformed > 0 && times.transformed <= times.gathered);
+        lc_dataloader_times(other, &times);
+        CHECK(times.transformed == 0 && times.gathered == 0);
+        lc_dataloader_free(used);
+        lc_dataloader_free(other);
+    }
+    lc_dataset_unref(arrays);
+    lc_dataset_unref(flipped);
+    lc_dataset_unref(twice);
+}
+
+/* ---- a dataset that hangs at sample 4 until it is let go ---- */
+
+typedef struct gate {
+    atomic_bool open;
+    atomic_int freed, made; /* made: samples before it */
+} gate;
+
+static int64_t gate_length(void *self)
+{
+    (void)self;
+    return 10;
+}
+static lc_status gate_describe(void *self, lc_sample_spec *spec)
+{
+    (void)self;
+    *spec = (lc_sample_spec){.n = 1, .fields = {{.name = "index", .dtype = LC_I64}}};
+    return LC_OK;
+}
+static lc_status gate_get(void *self, int64_t index, uint64_t key, void *const *out, void *scratch)
+{
+    gate *g = self;
+    (void)key, (void)scratch;
+    while (index == 4 && !g->open) usleep(1000);
+    *(int64_t *)out[0] = index;
+    if (index < 4) g->made++;
+    return LC_OK;
+}
+static void gate_free(void *self)
+{
+    ((gate *)self)->freed++;
+}
+static const lc_dataset_ops gate_ops = {LC_DATASET_OPS_INIT,       .name = "gate",  .length = gate_length,
+                                        .describe = gate_describe, .get = gate_get, .free = gate_free};
+
+static lc_dataloader *hanging(gate *g, int workers)
+{
+    lc_dataset *d;
+    lc_dataloader *l;
+    lc_batch *batch;
+    g->open = false;
+    g->made = 0;
+    CHECK_OK(lc_dataset_new(&gate_ops, g, &d));
+    CHECK_OK(lc_dataloader_new(&l, .dataset = d, .batch_size = 2, .num_workers = workers, .timeout = 2));
+    lc_dataset_unref(d);
+    CHECK_OK(lc_dataloader_begin(l, 0, 0));
+    while (g->made < 4) usleep(1000); /* on a busy machine that may take longer */
+    for (int b = 0; b < 2; b++) CHECK_OK(lc_dataloader_next(l, &batch));
+    CHECK_STATUS(lc_dataloader_next(l, &batch), LC_ERR_IO);
+    CHECK_CONTAINS(lc_error_message(), "batch 2: no worker has made it within 2 s (timeout)");
+    lc_dataloader_end(l);
+    CHECK_CONTAINS(lc_error_message(), "batch 2: no worker has made it within 2 s (timeout)");
+    return l;
+}
+
+TEST(a_batch_that_is_late_is_an_error)
+{
+    static gate g;
+    for (int round = 0; round < 2; round++) {
+        lc_dataloader *l = hanging(&g, 1 + 2 * round);
+        lc_batch *batch;
+        CHECK_STATUS(lc_dataloader_begin(l, 0, 0), LC_ERR_STATE);
+        CHECK_CONTAINS(lc_error_message(), "not there in time");
+        CHECK_STATUS(lc_dataloader_share(l, &(lc_share){.rank = 1, .size = 2}), LC_ERR_STATE);
+        lc_dataloader_observe(l, NULL, NULL);
+        g.open = true;
+        while (lc_dataloader_begin(l, 1, 0) < 0) usleep(1000);
+        for (int b = 0; b < 5; b++) {
+            int64_t index[2];
+            CHECK_OK(lc_dataloader_next(l, &batch));
+            CHECK_OK(lc_tensor_read(batch->x, index, sizeof index));
+            CHECK(index[0] == 2 * b && index[1] == 2 * b + 1);
+        }
+        lc_dataloader_free(l);
+        CHECK_EQ(g.freed, round + 1);
+    }
+}
+
+TEST(a_late_worker_outlives_its_loader)
+{
+    static gate g;
+    for (int round = 0; round < 2; round++) {
+        lc_dataloader_free(hanging(&g, 1 + 2 * round));
+        CHECK_EQ(g.freed, round);
+        g.open = true;
+        for (int i = 0; i < 20000 && g.freed == round; i++) usleep(1000);
+        CHECK_EQ(g.freed, round + 1);
+    }
+}
+
 TEST(workers_work_at_once)
 {
     probe p = {.n = 60, .fail_at = -1, .delay = 300000};
@@ -495,6 +618,11 @@ TEST(options_are_checked)
     CHECK_STATUS(lc_dataloader_new(&l), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .batch_size = -1), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .num_workers = -2), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .num_workers = 1, .prefetch = 0), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .timeout = -1), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .timeout = NAN), LC_ERR_ARGUMENT);
+    CHECK_OK(lc_dataloader_new(&l, .dataset = d, .pin_memory = true));
+    lc_dataloader_free(l);
     /* An empty dataset has epochs without batches. */
     for (int workers = 0; workers < 2; workers++) {
         CHECK_OK(lc_dataloader_new(&l, .dataset = d, .shuffle = true, .num_workers = workers));

@@ -68,6 +68,9 @@ TEST(lines_as_text)
     free(text);
     text = text_of(p, 60, 16, true);
     CHECK_CONTAINS(text, "\033[38;2;31;119;180m");
+    CHECK(!strstr(text, "2;51;51;51m")); /* axes have the terminal's color, which is light on a dark one */
+    CHECK_CONTAINS(text, "\n    \033[48;2;31;119;180m▀"); /* the axis above a line, */
+    CHECK_CONTAINS(text, "\n    \033[48;2;31;119;180m▄"); /* and below it */
     free(text);
     lc_plot_free(p);
 }
@@ -350,6 +353,101 @@ TEST(odd_values)
         free(text_of(p, 1000, 8, true));
         lc_plot_free(p);
     }
+}
+
+/* Values that differ by less than a double can hold next to them, or by as little as there is. */
+TEST(a_histogram_of_odd_values)
+{
+    const double odd[][2] = {{1e17, 1e17}, {1e17, 1e17 + 16}, {-1e300, 1e300}, {5e-324, 0}, {-1e300, NAN}, {0, 1e308}};
+    const double beyond[] = {-1.7e308, 1.7e308}, x[] = {0, 1, 2}, y[] = {0, 5e-324, 1.7e308};
+    static char xml[1 << 16];
+    lc_plot *p;
+    for (int i = 0; i < 7; i++) {
+        if (i < 6)
+            CHECK_OK(lc_plot_histogram(2, odd[i], &p, .bins = 3));
+        else
+            CHECK_OK(lc_plot_lines(1, (&(lc_plot_series){.n = 3, .x = x, .y = y, .error = y}), &p));
+        CHECK_OK(lc_plot_save(p, path_of("odd.svg")));
+        file_text(scratch_root, "odd.svg", xml, sizeof xml);
+        CHECK(!strstr(xml, "nan") && !strstr(xml, "inf"));
+        free(text_of(p, 40, 12, false));
+        lc_plot_free(p);
+    }
+    CHECK_STATUS(lc_plot_histogram(2, beyond, &p), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_plot_lines(1, (&(lc_plot_series){.n = 2, .y = beyond}), &p), LC_ERR_ARGUMENT);
+}
+
+/* Ticks of a narrow range far from zero have different texts. */
+TEST(ticks_of_a_narrow_range)
+{
+    const double y[] = {1234567.1, 1234567.9}, zero[] = {0.1, 0.3, 0.2};
+    lc_plot *p;
+    CHECK_OK(lc_plot_lines(1, (&(lc_plot_series){.n = 2, .y = y}), &p));
+    char *text = text_of(p, 60, 12, false);
+    CHECK_CONTAINS(text, " 1234567.2 ");
+    CHECK_CONTAINS(text, " 1234567.4 ");
+    free(text);
+    lc_plot_free(p);
+    const double seconds[] = {1.7e9, 1.7e9 + 350};
+    CHECK_OK(lc_plot_lines(1, (&(lc_plot_series){.n = 2, .x = seconds, .y = zero}), &p));
+    text = text_of(p, 80, 12, false);
+    CHECK_CONTAINS(text, " 1700000000 ");
+    CHECK_CONTAINS(text, " 1700000100 ");
+    free(text);
+    lc_plot_free(p);
+    CHECK_OK(lc_plot_lines(1, (&(lc_plot_series){.n = 3, .y = zero}), &p, .from_zero = true));
+    text = text_of(p, 60, 12, false);
+    CHECK_CONTAINS(text, " 0.3 ");
+    CHECK_CONTAINS(text, " 0 ");
+    free(text);
+    lc_plot_free(p);
+}
+
+TEST(axes_have_no_gaps)
+{
+    const double y[] = {0, 1};
+    lc_plot *p;
+    CHECK_OK(lc_plot_lines(1, (&(lc_plot_series){.n = 2, .y = y}), &p));
+    for (int64_t columns = 20; columns < 120; columns++) {
+        char *text = text_of(p, columns, 12, false), *axis = strstr(text, "  0 █");
+        CHECK(axis && strcspn(axis + 4, " ") > strcspn(axis + 4, "\n"));
+        free(text);
+    }
+    lc_plot_free(p);
+}
+
+/* A title that is wider than the plot has its beginning there. */
+TEST(a_long_title)
+{
+    static char xml[1 << 16];
+    lc_plot *p;
+    CHECK_OK(lc_plot_lines(1, series, &p, .title = "Beginning of a title that is wider than the plot is", .width = 160,
+                           .x_label = "a label that is wider, too", .height = 160));
+    char *text = text_of(p, 20, 12, false);
+    CHECK(!strncmp(text, "Beginning of a title", 20));
+    CHECK_CONTAINS(text, "\na label that is wide");
+    free(text);
+    CHECK_OK(lc_plot_save(p, path_of("long.svg")));
+    file_text(scratch_root, "long.svg", xml, sizeof xml);
+    CHECK_CONTAINS(xml, "<text x=\"0.0\" y=\"13.0\" text-anchor=\"start\"");
+    lc_plot_free(p);
+}
+
+/* XML has neither U+FFFE nor U+FFFF. */
+TEST(characters_that_xml_has_not)
+{
+    static char xml[1 << 16];
+    lc_plot *p;
+    CHECK_OK(lc_plot_lines(1, series, &p,
+                           .title = "a\xEF\xBF\xBE"
+                                    "b\xEF\xBF\xBF"
+                                    "c\xEF\xBF\xBD\xEF\xBF"));
+    CHECK_OK(lc_plot_save(p, path_of("xml.svg")));
+    file_text(scratch_root, "xml.svg", xml, sizeof xml);
+    CHECK_CONTAINS(xml, ">a\xEF\xBF\xBD"
+                        "b\xEF\xBF\xBD"
+                        "c\xEF\xBF\xBD\\xef\\xbf</text>");
+    lc_plot_free(p);
 }
 
 TEST_MAIN

@@ -122,6 +122,11 @@ image_folder)
   rm -r data/test/plain
   check "classes that differ are an error" fails "${args[@]}"
   check "which counts them" complains '3 classes in train, but 2 in test'
+  cp -r data/test/along data/test/zigzag
+  check "as are classes with other names" fails "${args[@]}"
+  check "which names the first" complains 'number 2 is plain in train, but zigzag in test'
+  check "as are workers that are not a number" fails "${args[@]}" --num_workers two
+  check "which says what is" complains 'num_workers must be a number from 0 to 256, or auto, not "two"'
   ;;
 lfw_dataset)
   check "--help ends well" run --help
@@ -140,7 +145,13 @@ lfw_dataset)
   check "and in half blocks" says '▄▄▄'
   check "and nothing else" test ! -e batch.png
   check "what is not a number is an error" fails -get_timing -num_workers 1,x
-  check "that says what is expected" complains 'num_workers must be numbers'
+  check "that says what is expected" complains 'num_workers is "1,x"; it must be numbers'
+  check "as is a negative number of pictures" fails -batch_size -5
+  check "which names it" complains 'batch_size is -5'
+  check "and of workers" fails -get_timing -num_workers -1
+  check "which names it" complains 'num_workers is "-1"; it must be numbers'
+  check "as many workers as there is room for" run -get_timing -num_workers auto
+  check "whose number it says" says '^[0-9]+ workers: [0-9.]+ s a pass'
   "$bin/make_pictures" data || exit 1
   check "shows another folder, with two dashes" run --path data/train --visualize_batch --batch_size 4
   check "with its classes" says 'plain|across|along'
@@ -164,6 +175,12 @@ cifar_resnet)
   check "that says which there are" complains 'depth must be 18, 20, 34, 50 or 101'
   check "as is a schedule without an end" fails "${args[@]}" --max_epochs -1
   check "which says what it needs" complains 'give --max_epochs or --max_steps'
+  check "and a batch larger than the folder" fails "${args[@]}" --batch_size 1000
+  check "which says so" complains 'fewer pictures than a batch .--batch_size 1000'
+  check "workers as there is room for" run "${args[@]}" --max_epochs 1 --num_workers -1
+  mv data/test/plain data/test/zigzag
+  check "classes with other names are an error" fails "${args[@]}"
+  check "which names the first" complains 'number 2 is plain in train, but zigzag in test'
   ;;
 finetune)
   "$bin/make_pictures" data || exit 1
@@ -190,6 +207,9 @@ END
     check "torchvision's names load" run "${args[@]}" --weights torchvision.safetensors --max_epochs 1
     check "all except the classifier" says '^loaded 120 tensors$'
   fi
+  mv data/test/plain data/test/zigzag
+  check "classes with other names are an error" fails "${args[@]}"
+  check "which names the first" complains 'number 2 is plain in train, but zigzag in test'
   ;;
 sharded_gpt)
   args=(--threads 1 --max_steps 20)

@@ -22,11 +22,11 @@ static const char *largest_part(const lc_loader_times *d, const char **help)
 {
     const double rest = d->gathered - d->read - d->decoded - d->transformed;
     if (rest > d->read && rest > d->decoded && rest > d->transformed) {
-        *help = "a dataset whose get does less";
+        *help = "fewer transforms, or a dataset whose get does less";
         return "making samples";
     }
     if (d->decoded >= d->read && d->decoded >= d->transformed) {
-        *help = "smaller pictures, or .fast_scale of the dataset";
+        *help = "smaller pictures, or .fast_scale of the dataset (JPEG)";
         return "decoding";
     }
     if (d->transformed >= d->read) {

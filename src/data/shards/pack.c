@@ -118,6 +118,16 @@ static lc_status pack_sample(packer *p, const lc_dataset *d, int64_t number, int
     return status;
 }
 
+/* The file of names has one a line. */
+static lc_status check_classes(const char *dir, const lc_dataset *d)
+{
+    for (int64_t i = 0; i < lc_image_classes(d); i++)
+        if (strchr(lc_image_class(d, i), '\n'))
+            return lc_fail(LC_ERR_ARGUMENT, "%s: the class %s has a line break in its name; rename its folder", dir,
+                           lc_image_class(d, i));
+    return LC_OK;
+}
+
 static lc_status write_classes(const packer *p, const lc_dataset *d)
 {
     lc__str text = {0};
@@ -160,7 +170,8 @@ lc_status lc_image_shards_pack_with(const char *dir, const char *prefix, int64_t
     /* A size, so that no picture is opened to find one. */
     LC_TRY(lc_image_folder_new(dir, &d, .height = 1, .width = 1));
     packer p = {.dir = dir, .prefix = prefix, .a = a, .fd = -1};
-    lc_status status = pack(&p, d);
+    lc_status status = check_classes(dir, d);
+    if (status == LC_OK) status = pack(&p, d);
     if (status < 0) give_up(&p);
     *shards = p.shards;
     lc_dataset_unref(d);

@@ -351,6 +351,18 @@ TEST(a_folder_is_packed)
     lc_dataset_unref(folder);
 }
 
+/* Names of classes are lines of a file. */
+TEST(a_class_with_a_line_break_is_not_packed)
+{
+    int64_t n;
+    begin("pack_line");
+    make_folder(2, 1);
+    CHECK(!rename(in_root("in/b"), in_root("in/b\nc")));
+    CHECK_STATUS(lc_image_shards_pack(in_root("in"), in_root("out"), &n), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "has a line break in its name");
+    CHECK(access(in_root("out-000000.tar"), F_OK) != 0);
+}
+
 /* A shard is not opened for each sample: one that was removed can still be read. */
 TEST(shards_stay_open_between_samples)
 {
