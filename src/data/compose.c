@@ -193,6 +193,7 @@ enum { MEASURED = 1 << 14 }; /* bytes of samples whose transforms take 10 us and
 typedef struct transformed {
     lc_dataset *parent;
     int field;
+    int below; /* transforms of the field before this one */
     lc_transform t;
     lc_sample_spec spec;
     bool measures; /* samples are large, so that a look at the clock does not count */
@@ -217,6 +218,14 @@ static size_t transformed_scratch(void *self)
     return d->value + d->own + d->parent->scratch;
 }
 
+/* The transforms of a field draw different numbers; the first ones of two fields draw the same, as for a picture and a
+ * mask. */
+static uint64_t key_of(const transformed *d, uint64_t key)
+{
+    if (!d->below) return lc_random_key_name(key, "transform");
+    return lc_random_key(lc_random_key_name(key, "transforms"), (uint64_t)d->below);
+}
+
 static lc_status transformed_get(void *self, int64_t index, uint64_t key, void *const *out, void *scratch)
 {
     transformed *d = self;
@@ -225,9 +234,8 @@ static lc_status transformed_get(void *self, int64_t index, uint64_t key, void *
     to[d->field] = scratch;
     LC_TRY(lc_dataset_get(d->parent, index, key, to, (char *)scratch + d->value + d->own));
     const int64_t start = d->measures ? lc__now_ns() : 0;
-    lc_status status =
-        lc__transform_apply(&d->t, &d->parent->spec.fields[d->field], scratch, &d->spec.fields[d->field], out[d->field],
-                            lc_random_key_name(key, "transform"), (char *)scratch + d->value);
+    lc_status status = lc__transform_apply(&d->t, &d->parent->spec.fields[d->field], scratch, &d->spec.fields[d->field],
+                                           out[d->field], key_of(d, key), (char *)scratch + d->value);
     if (start) atomic_fetch_add_explicit(&d->ns, lc__now_ns() - start, memory_order_relaxed);
     if (status < 0) return lc_fail_context(status, "transform '%s'", d->t.ops->name);
     return LC_OK;
@@ -298,13 +306,17 @@ lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc
     LC_TRY_GOTO(status, done, t.ops->describe(t.self, in, &d->spec.fields[field]));
     d->parent = lc_dataset_ref(parent);
     d->field = field;
+    d->below = parent->transforms[field];
     d->t = t;
     d->value = lc__align64(parent->bytes[field]);
     d->own = lc__transform_scratch(&t, in);
     d->measures = d->value >= MEASURED;
     lc_dataset_ops ops = transformed_ops;
     if (!parent->ops.replaced) ops.replaced = NULL;
-    return lc_dataset_new(&ops, d, out);
+    LC_TRY(lc_dataset_new(&ops, d, out));
+    lc__dataset_made_of(*out, parent);
+    (*out)->transforms[field]++;
+    return LC_OK;
 done:
     lc_transform_release(&t);
     free(d);

@@ -19,6 +19,7 @@ struct lc_dataset {
     size_t bytes[LC_MAX_BATCH_TENSORS]; /* of a sample, per field; 0: samples differ */
     bool differs;                       /* samples have different sizes */
     size_t scratch;
+    int transforms[LC_MAX_BATCH_TENSORS]; /* of each field, one on the other; each draws numbers of its own */
 };
 
 /* `n` rounded up to a multiple of 64. */
@@ -34,6 +35,9 @@ void *lc__data_alloc_pages(size_t *n, const char *what);
 
 /* See lc_dataset_ops. */
 void lc__dataset_times(const lc_dataset *d, lc_loader_times *add);
+
+/* Takes note that `d` gives the fields of `part`, with the transforms that these have. */
+void lc__dataset_made_of(lc_dataset *d, const lc_dataset *part);
 
 /* Fills a dataset's optional slots; checks required ones. */
 lc_status lc__field_check(const lc_field *f, const char *dataset);

@@ -227,6 +227,12 @@ void lc__dataset_times(const lc_dataset *d, lc_loader_times *add)
     if (d->ops.times) d->ops.times(d->self, add);
 }
 
+void lc__dataset_made_of(lc_dataset *d, const lc_dataset *part)
+{
+    for (int f = 0; f < LC_MAX_BATCH_TENSORS; f++)
+        if (part->transforms[f] > d->transforms[f]) d->transforms[f] = part->transforms[f];
+}
+
 /* A get must not return a request (stop, skip): every sample exists. */
 static lc_status get_one(lc_dataset *d, int64_t index, uint64_t key, void *const *out, void *scratch)
 {

@@ -197,4 +197,27 @@ TEST(transforms_chain)
     lc_dataset_unref(d);
 }
 
+/* A flip on top of a flip is not drawn with it, also if there is another dataset between them. */
+TEST(transforms_on_transforms_draw_their_own_numbers)
+{
+    uint8_t in[4] = {0, 1, 2, 3}, out[4];
+    for (int between = 0; between < 3; between++) {
+        lc_transform horizontal, vertical;
+        CHECK_OK(lc_transform_horizontal_flip(0.5, &horizontal));
+        CHECK_OK(lc_transform_vertical_flip(0.5, &vertical));
+        lc_dataset *d = with(image(LC_U8, LC_ROW_MAJOR, 1, 2, 2, in), horizontal), *view = d;
+        if (between == 1) CHECK_OK(lc_dataset_subset(d, (int64_t[]){0}, 1, &view));
+        if (between == 2) CHECK_OK(lc_dataset_concat((lc_dataset *[]){d, d}, 2, &view));
+        if (between) lc_dataset_unref(d);
+        d = with(view, vertical);
+        int counts[4] = {0};
+        for (uint64_t key = 0; key < 1000; key++) {
+            CHECK_OK(lc_dataset_read(d, 0, lc_random_key(1, key), (void *[]){out}));
+            counts[out[0]]++;
+        }
+        for (int i = 0; i < 4; i++) CHECK(counts[i] > 200 && counts[i] < 300);
+        lc_dataset_unref(d);
+    }
+}
+
 TEST_MAIN
