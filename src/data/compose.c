@@ -28,6 +28,14 @@ lc_status lc__transform_check(const lc_transform *t)
                                              : lc_fail(LC_ERR_ARGUMENT, "transform: the ops lack describe or apply");
 }
 
+/* An error names the transform, and a request (stop, skip) is one: every sample exists. */
+static lc_status result_of(const lc_transform_ops *ops, lc_status status)
+{
+    if (status > 0)
+        status = lc_fail(LC_ERR_USER, "apply returned \"%s\", which a transform cannot return", lc_status_text(status));
+    return status < 0 ? lc_fail_context(status, "transform '%s'", ops->name) : LC_OK;
+}
+
 /* A batch of samples that are as large does not stay in a second-level cache. */
 enum { STREAMED = 1 << 17 };
 
@@ -35,7 +43,8 @@ lc_status lc__transform_apply(const lc_transform *t, const lc_field *in, const v
                               void *dst, uint64_t key, void *scratch)
 {
     const bool streams = LC__SLOT(t->ops, apply_streaming) && lc_field_bytes(out) >= STREAMED;
-    return (streams ? t->ops->apply_streaming : t->ops->apply)(t->self, in, src, out, dst, key, scratch);
+    return result_of(t->ops,
+                     (streams ? t->ops->apply_streaming : t->ops->apply)(t->self, in, src, out, dst, key, scratch));
 }
 
 /* ---- compose ---- */
@@ -109,9 +118,8 @@ static lc_status run_parts(compose *c, const lc_field *in, const void *src, cons
         const lc_transform_ops *ops = c->parts[i].ops;
         const bool last = i + 1 == c->n, past = last && streams && LC__SLOT(ops, apply_streaming);
         void *to = last ? dst : turn[i & 1];
-        lc_status status = (past ? ops->apply_streaming : ops->apply)(c->parts[i].self, &at, src, &next, to,
-                                                                      lc_random_key(key, (uint64_t)i), rest);
-        if (status < 0) return lc_fail_context(status, "transform '%s'", ops->name);
+        LC_TRY(result_of(ops, (past ? ops->apply_streaming : ops->apply)(c->parts[i].self, &at, src, &next, to,
+                                                                         lc_random_key(key, (uint64_t)i), rest)));
         src = to;
         at = next;
     }
@@ -237,8 +245,7 @@ static lc_status transformed_get(void *self, int64_t index, uint64_t key, void *
     lc_status status = lc__transform_apply(&d->t, &d->parent->spec.fields[d->field], scratch, &d->spec.fields[d->field],
                                            out[d->field], key_of(d, key), (char *)scratch + d->value);
     if (start) atomic_fetch_add_explicit(&d->ns, lc__now_ns() - start, memory_order_relaxed);
-    if (status < 0) return lc_fail_context(status, "transform '%s'", d->t.ops->name);
-    return LC_OK;
+    return status;
 }
 
 static const char *transformed_replaced(void *self, int64_t index)

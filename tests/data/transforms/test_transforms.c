@@ -197,6 +197,36 @@ TEST(transforms_chain)
     lc_dataset_unref(d);
 }
 
+static lc_status same_field(void *self, const lc_field *in, lc_field *out)
+{
+    (void)self;
+    *out = *in;
+    return LC_OK;
+}
+
+static lc_status skips(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst, uint64_t key,
+                       void *scratch)
+{
+    (void)self, (void)in, (void)src, (void)out, (void)dst, (void)key, (void)scratch;
+    return LC_SKIP;
+}
+
+/* It would leave a sample as it happens to be in memory. */
+TEST(a_transform_cannot_skip)
+{
+    static const lc_transform_ops ops = {LC_TRANSFORM_OPS_INIT, .name = "mine", .describe = same_field, .apply = skips};
+    uint8_t in[4] = {0}, out[4];
+    for (int chain = 0; chain < 2; chain++) {
+        lc_transform t = {&ops, NULL}, all;
+        CHECK_OK(lc_transform_compose(1, &t, &all));
+        if (!chain) lc_transform_release(&all);
+        lc_dataset *d = with(image(LC_U8, LC_ROW_MAJOR, 1, 2, 2, in), chain ? all : t);
+        CHECK_STATUS(lc_dataset_read(d, 0, 0, (void *[]){out}), LC_ERR_USER);
+        CHECK_CONTAINS(lc_error_message(), "transform 'mine': apply returned");
+        lc_dataset_unref(d);
+    }
+}
+
 /* A flip on top of a flip is not drawn with it, also if there is another dataset between them. */
 TEST(transforms_on_transforms_draw_their_own_numbers)
 {
