@@ -197,6 +197,32 @@ TEST(transforms_chain)
     lc_dataset_unref(d);
 }
 
+/* As a picture and its mask. */
+TEST(two_fields_are_flipped_together)
+{
+    uint8_t in[4] = {0, 1, 2, 3}, out[2][4];
+    lc_field field = {.name = "x", .dtype = LC_U8, .ndim = 3, .shape = {1, 2, 2}};
+    lc_array both[2] = {{.field = field, .data = in}, {.field = field, .data = in}};
+    both[1].field.name = "mask";
+    lc_dataset *d, *flipped;
+    CHECK_OK(lc_array_dataset_new(1, 2, both, &d));
+    for (int f = 0; f < 2; f++) {
+        lc_transform t;
+        CHECK_OK(lc_transform_horizontal_flip(0.5, &t));
+        CHECK_OK(lc_dataset_transform(d, f, t, &flipped));
+        lc_dataset_unref(d);
+        d = flipped;
+    }
+    int flips = 0;
+    for (uint64_t key = 0; key < 100; key++) {
+        CHECK_OK(lc_dataset_read(d, 0, lc_random_key(1, key), (void *[]){out[0], out[1]}));
+        CHECK(!memcmp(out[0], out[1], sizeof out[0]));
+        flips += out[0][0] == 1;
+    }
+    CHECK(flips > 30 && flips < 70);
+    lc_dataset_unref(d);
+}
+
 static lc_status same_field(void *self, const lc_field *in, lc_field *out)
 {
     (void)self;
