@@ -198,7 +198,7 @@ TEST(a_csv_of_names_and_targets)
                   {",1\n", "line 1 names no file"},
                   {"a.png,1\nb.png,\n", "line 2 names no target"},
                   {"a.png,cat\nb.png, \nc.png,dog\n", "line 2 names no target"},
-                  {"a.png,1\rb.png,2\r", "line 1: a carriage return alone"},
+                  {"a.png,1\rb.png,2\r", "line 1: a carriage return by itself"},
                   {"file,label\na.png,1\nb.png,10\n", "the first target is \"label\", and all others are integers"}};
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         put("broken.csv", broken[i].text, strlen(broken[i].text));

@@ -97,7 +97,7 @@ static void *whole_array(lc_array_file *f, const char *name, lc_dtype to)
     return data;
 }
 
-/* Of all kinds, in sizes from 1 to 17, as they are stored and upright. */
+/* Files of all kinds, in sizes from 1 to 17, as they are stored and upright. */
 TEST(many_files_as_pillow)
 {
     NEEDS_JPEG;

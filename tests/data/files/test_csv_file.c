@@ -171,7 +171,7 @@ TEST(errors)
         {"a,b\nx,2\n4,4\n", "line 3, column 'a': 4 is a number, but earlier"},
         {"a,a\n1,2\n", "'a' is there twice"},
         {",a\n0,1\n", "1 is a number, but earlier values are texts; if the first line names the columns, give .header"},
-        {"a,b\r1,2\r", "line 1: a carriage return alone ends no line"},
+        {"a,b\r1,2\r", "line 1: a carriage return by itself ends no line"},
         {"", "is empty"},
         {"\n\n", "is empty"},
     };
