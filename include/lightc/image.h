@@ -76,8 +76,9 @@ LC_DEFAULTS(lc_image, lc_image_args, .max_pixels = 178956970)
 LC_API lc_status lc_image_folder_new_with(const char *dir, lc_dataset **out, const lc_image_args *args) LC_MUST_USE;
 
 /* Pictures that a CSV file lists, one a line: the name of a file, and its target. Fields are separated by commas, and
- * may be quoted ("a, b.jpg"). If every target is an integer, these are the targets; otherwise they are names of
- * classes, which are numbered in their order (as bytes). */
+ * may be quoted ("a, b.jpg"); blanks around a target do not count. If every target is an integer, these are the
+ * targets; otherwise they are names of classes, which are numbered in their order (as bytes). LC_ERR_FORMAT: a line
+ * lacks a file or a target, or only the first target is a name, since the line is then one of names of columns. */
 #define lc_image_list_new(csv, ...) LC_CALL_NEW_(lc_image_list_new, lc_image, (csv, ), __VA_ARGS__, )
 LC_API lc_status lc_image_list_new_with(const char *csv, lc_dataset **out, const lc_image_args *args) LC_MUST_USE;
 
@@ -109,7 +110,7 @@ LC_API int64_t lc_image_shards(const lc_dataset *d);
 LC_API lc_status lc_image_shards_sampler(const lc_dataset *d, int64_t buffer, uint64_t seed,
                                          lc_sampler *out) LC_MUST_USE;
 /* Writes the index PATH.idx, so that opening the shard need not read its headers; it is used with the default
- * extensions only. `samples` (may be NULL): how many the shard has. */
+ * extensions only, and if it is not older than the shard. `samples` (may be NULL): how many the shard has. */
 LC_API lc_status lc_image_shards_index(const char *path, int64_t *samples) LC_MUST_USE;
 
 typedef struct lc_image_shards_pack_args {

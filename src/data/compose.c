@@ -28,6 +28,14 @@ lc_status lc__transform_check(const lc_transform *t)
                                              : lc_fail(LC_ERR_ARGUMENT, "transform: the ops lack describe or apply");
 }
 
+/* An error names the transform, and a request (stop, skip) is one: every sample exists. */
+static lc_status result_of(const lc_transform_ops *ops, lc_status status)
+{
+    if (status > 0)
+        status = lc_fail(LC_ERR_USER, "apply returned \"%s\", which a transform cannot return", lc_status_text(status));
+    return status < 0 ? lc_fail_context(status, "transform '%s'", ops->name) : LC_OK;
+}
+
 /* A batch of samples that are as large does not stay in a second-level cache. */
 enum { STREAMED = 1 << 17 };
 
@@ -35,7 +43,8 @@ lc_status lc__transform_apply(const lc_transform *t, const lc_field *in, const v
                               void *dst, uint64_t key, void *scratch)
 {
     const bool streams = LC__SLOT(t->ops, apply_streaming) && lc_field_bytes(out) >= STREAMED;
-    return (streams ? t->ops->apply_streaming : t->ops->apply)(t->self, in, src, out, dst, key, scratch);
+    return result_of(t->ops,
+                     (streams ? t->ops->apply_streaming : t->ops->apply)(t->self, in, src, out, dst, key, scratch));
 }
 
 /* ---- compose ---- */
@@ -109,9 +118,8 @@ static lc_status run_parts(compose *c, const lc_field *in, const void *src, cons
         const lc_transform_ops *ops = c->parts[i].ops;
         const bool last = i + 1 == c->n, past = last && streams && LC__SLOT(ops, apply_streaming);
         void *to = last ? dst : turn[i & 1];
-        lc_status status = (past ? ops->apply_streaming : ops->apply)(c->parts[i].self, &at, src, &next, to,
-                                                                      lc_random_key(key, (uint64_t)i), rest);
-        if (status < 0) return lc_fail_context(status, "transform '%s'", ops->name);
+        LC_TRY(result_of(ops, (past ? ops->apply_streaming : ops->apply)(c->parts[i].self, &at, src, &next, to,
+                                                                         lc_random_key(key, (uint64_t)i), rest)));
         src = to;
         at = next;
     }
@@ -193,6 +201,7 @@ enum { MEASURED = 1 << 14 }; /* bytes of samples whose transforms take 10 us and
 typedef struct transformed {
     lc_dataset *parent;
     int field;
+    int below; /* transforms of the field before this one */
     lc_transform t;
     lc_sample_spec spec;
     bool measures;     /* samples are large, so that a look at the clock does not count */
@@ -216,6 +225,14 @@ static size_t transformed_scratch(void *self)
     return d->value + d->own + d->parent->scratch;
 }
 
+/* The transforms of a field draw different numbers; the first ones of two fields draw the same, as for a picture and a
+ * mask. */
+static uint64_t key_of(const transformed *d, uint64_t key)
+{
+    if (!d->below) return lc_random_key_name(key, "transform");
+    return lc_random_key(lc_random_key_name(key, "transforms"), (uint64_t)d->below);
+}
+
 static lc_status transformed_get(void *self, int64_t index, uint64_t key, void *const *out, void *scratch)
 {
     transformed *d = self;
@@ -224,15 +241,11 @@ static lc_status transformed_get(void *self, int64_t index, uint64_t key, void *
     to[d->field] = scratch;
     LC_TRY(lc_dataset_get(d->parent, index, key, to, (char *)scratch + d->value + d->own));
     const int64_t start = d->measures ? lc__now_ns() : 0;
-    lc_status status =
-        lc__transform_apply(&d->t, &d->parent->spec.fields[d->field], scratch, &d->spec.fields[d->field], out[d->field],
-                            lc_random_key_name(key, "transform"), (char *)scratch + d->value);
+    lc_status status = lc__transform_apply(&d->t, &d->parent->spec.fields[d->field], scratch, &d->spec.fields[d->field],
+                                           out[d->field], key_of(d, key), (char *)scratch + d->value);
     if (start) lc__spent.transform_ns += lc__now_ns() - start;
-    if (status == LC_OK) return LC_OK;
-    if (status > 0)
-        status = lc_fail(LC_ERR_USER, "it returned \"%s\", which a transform cannot return", lc_status_text(status));
-    const char *source = lc__dataset_source(d->parent, index);
-    return lc_fail_context(status, "%s%stransform '%s'", source ? source : "", source ? ": " : "", d->t.ops->name);
+    const char *source = status < 0 ? lc__dataset_source(d->parent, index) : NULL;
+    return source ? lc_fail_context(status, "%s", source) : status;
 }
 
 static const char *transformed_replaced(void *self, int64_t index)
@@ -304,13 +317,17 @@ lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc
     LC_TRY_GOTO(status, done, t.ops->describe(t.self, in, &d->spec.fields[field]));
     d->parent = lc_dataset_ref(parent);
     d->field = field;
+    d->below = parent->transforms[field];
     d->t = t;
     d->value = lc__align64(parent->bytes[field]);
     d->own = lc__transform_scratch(&t, in);
     d->measures = d->value >= MEASURED;
     lc_dataset_ops ops = transformed_ops;
     if (!parent->ops.replaced) ops.replaced = NULL;
-    return lc_dataset_new(&ops, d, out);
+    LC_TRY(lc_dataset_new(&ops, d, out));
+    lc__dataset_made_of(*out, parent);
+    (*out)->transforms[field]++;
+    return LC_OK;
 done:
     lc_transform_release(&t);
     free(d);

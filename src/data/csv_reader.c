@@ -25,6 +25,8 @@ const char *lc__csv_next(lc__csv *r, lc__csv_value *v)
         while (r->p < r->end && *r->p != r->delimiter && *r->p != '\n') r->p++;
         end = r->p;
         if (end > v->text && end[-1] == '\r' && (end == r->end || *end == '\n')) end--;
+        if (memchr(v->text, '\r', (size_t)(end - v->text)))
+            return "a carriage return by itself ends no line; save the file with the line ends of Unix or Windows";
     }
     v->n = (size_t)(end - v->text);
     v->last = r->p == r->end || *r->p == '\n';

@@ -19,6 +19,7 @@ struct lc_dataset {
     size_t bytes[LC_MAX_BATCH_TENSORS]; /* of a sample, per field; 0: samples differ */
     bool differs;                       /* samples have different sizes */
     size_t scratch;
+    int transforms[LC_MAX_BATCH_TENSORS]; /* of each field, one on the other; each draws numbers of its own */
 };
 
 /* `n` rounded up to a multiple of 64. */
@@ -43,6 +44,9 @@ typedef struct lc__sample_times {
 } lc__sample_times;
 extern _Thread_local lc__sample_times lc__spent;
 
+/* Takes note that `d` gives the fields of `part`, with the transforms that these have. */
+void lc__dataset_made_of(lc_dataset *d, const lc_dataset *part);
+
 /* Fills a dataset's optional slots; checks required ones. */
 lc_status lc__field_check(const lc_field *f, const char *dataset);
 bool lc__field_differs(const lc_field *f); /* a size is 0: samples differ in it */
@@ -52,7 +56,7 @@ bool lc__field_same(const lc_field *a, const lc_field *b);
 lc_status lc__transform_check(const lc_transform *t) LC_MUST_USE;
 /* Bytes of scratch memory, a multiple of 64, for a field whose size is known. */
 size_t lc__transform_scratch(const lc_transform *t, const lc_field *in);
-/* Makes a sample of a batch. */
+/* Makes a sample of a batch. An error names the transform. */
 lc_status lc__transform_apply(const lc_transform *t, const lc_field *in, const void *src, const lc_field *out,
                               void *dst, uint64_t key, void *scratch) LC_MUST_USE;
 

@@ -234,6 +234,12 @@ const char *lc__dataset_source(const lc_dataset *d, int64_t index)
 
 _Thread_local lc__sample_times lc__spent;
 
+void lc__dataset_made_of(lc_dataset *d, const lc_dataset *part)
+{
+    for (int f = 0; f < LC_MAX_BATCH_TENSORS; f++)
+        if (part->transforms[f] > d->transforms[f]) d->transforms[f] = part->transforms[f];
+}
+
 /* A get must not return a request (stop, skip): every sample exists. */
 static lc_status get_one(lc_dataset *d, int64_t index, uint64_t key, void *const *out, void *scratch)
 {

@@ -166,8 +166,22 @@ done:
     return status;
 }
 
+static lc_status check_extensions(const char *list)
+{
+    for (const char *p = list, *end; p; p = *end ? end + 1 : NULL) {
+        end = p + strcspn(p, ",");
+        if (end == p || *p == '.' || memchr(p, ' ', (size_t)(end - p)))
+            return lc_fail(LC_ERR_ARGUMENT,
+                           "extensions are \"%s\"; between commas they have neither a dot in front nor blanks, as in "
+                           "\"jpg,png\"",
+                           list);
+    }
+    return LC_OK;
+}
+
 lc_status lc__image_args_check(const lc_image_args *a)
 {
+    LC_TRY(check_extensions(a->extensions));
     if (a->height < 0 || a->width < 0 || a->height > MOST_SIDE || a->width > MOST_SIDE)
         return lc_fail(LC_ERR_ARGUMENT, "pictures of height %lld and width %lld; each must be from 1 to %lld",
                        (long long)a->height, (long long)a->width, (long long)MOST_SIDE);
@@ -246,7 +260,9 @@ lc_status lc__image_dataset_new(lc__image_list *list, const lc_image_args *args,
         images_free(d);
         return status;
     }
-    return lc_dataset_new(&images_ops, d, out);
+    LC_TRY(lc_dataset_new(&images_ops, d, out));
+    (*out)->transforms[0] = args->transform != NULL;
+    return LC_OK;
 }
 
 /* ---- what programs ask ---- */

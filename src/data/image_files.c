@@ -78,7 +78,7 @@ void lc__image_list_free(lc__image_list *list)
 
 /* ---- targets ---- */
 
-static bool is_integer(const char *text, int64_t *value)
+bool lc__target_is_integer(const char *text, int64_t *value)
 {
     char *end;
     errno = 0;
@@ -89,7 +89,8 @@ static bool is_integer(const char *text, int64_t *value)
 lc_status lc__image_list_targets(lc__image_list *list, const lc__names *names)
 {
     bool integers = true;
-    for (int64_t i = 0; i < names->n && integers; i++) integers = is_integer(lc__names_at(names, i), &list->targets[i]);
+    for (int64_t i = 0; i < names->n && integers; i++)
+        integers = lc__target_is_integer(lc__names_at(names, i), &list->targets[i]);
     if (integers) return LC_OK;
     const char **order = malloc((size_t)names->n * sizeof *order);
     if (!order) return lc_fail(LC_ERR_MEMORY, "out of memory: names of classes");

@@ -7,6 +7,7 @@
 #include "data/csv_reader.h"
 #include "data_internal.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,16 @@ static lc_status next_field(csv *c, const char **field, bool *last)
     return wrong ? lc_fail(LC_ERR_FORMAT, "%s, line %lld: %s", c->path, (long long)v.line, wrong) : LC_OK;
 }
 
+/* Cuts off what is blank around a field, in place. */
+static const char *without_blanks(const char *field)
+{
+    while (isspace((unsigned char)*field)) field++;
+    size_t n = strlen(field);
+    while (n && isspace((unsigned char)field[n - 1])) n--;
+    ((char *)(uintptr_t)field)[n] = 0;
+    return field;
+}
+
 /* The columns that are wanted. */
 typedef struct columns {
     int64_t file, target;
@@ -45,10 +56,13 @@ static lc_status read_row(csv *c, const columns *wanted, const char **file, cons
         if (n == wanted->file) *file = field;
         if (n == wanted->target) *target = field;
     }
-    if (*file && *target && **file) return LC_OK;
-    if (*file && *target) return lc_fail(LC_ERR_FORMAT, "%s, line %lld names no file", c->path, (long long)line);
-    return lc_fail(LC_ERR_FORMAT, "%s, line %lld has %lld columns; the file is column %lld, and the target column %lld",
-                   c->path, (long long)line, (long long)n, (long long)wanted->file + 1, (long long)wanted->target + 1);
+    if (!*file || !*target)
+        return lc_fail(LC_ERR_FORMAT,
+                       "%s, line %lld has %lld columns; the file is column %lld, and the target column %lld", c->path,
+                       (long long)line, (long long)n, (long long)wanted->file + 1, (long long)wanted->target + 1);
+    *target = without_blanks(*target);
+    if (**file && **target) return LC_OK;
+    return lc_fail(LC_ERR_FORMAT, "%s, line %lld names no %s", c->path, (long long)line, **file ? "target" : "file");
 }
 
 /* Finds columns by the names in the first row. */
@@ -64,6 +78,19 @@ static lc_status find_columns(csv *c, const char *file, const char *target, colu
     }
     if (out->file >= 0 && out->target >= 0) return LC_OK;
     return lc_fail(LC_ERR_FORMAT, "%s: its first line names no column \"%s\"", c->path, out->file < 0 ? file : target);
+}
+
+/* Without names of columns, the first line is a picture. One whose target is the only name is not. */
+static lc_status check_no_header(const csv *c, const lc__names *targets)
+{
+    int64_t number, i = 1;
+    if (targets->n < 2 || lc__target_is_integer(lc__names_at(targets, 0), &number)) return LC_OK;
+    while (i < targets->n && lc__target_is_integer(lc__names_at(targets, i), &number)) i++;
+    if (i < targets->n) return LC_OK;
+    return lc_fail(LC_ERR_FORMAT,
+                   "%s: the first target is \"%s\", and all others are integers; if the first line names the columns, "
+                   "give .file_column and .target_column",
+                   c->path, lc__names_at(targets, 0));
 }
 
 /* ---- the datasets ---- */
@@ -82,6 +109,7 @@ static lc_status read_list(csv *c, const lc_image_args *a, lc__image_list *list)
         LC_TRY_GOTO(status, done, lc__names_add(&targets, target));
     }
     if (!list->files.n) status = lc_fail(LC_ERR_FORMAT, "%s lists no files", c->path);
+    if (status == LC_OK && !a->file_column) status = check_no_header(c, &targets);
     if (status == LC_OK) status = lc__image_list_targets(list, &targets);
 done:
     lc__names_free(&targets);

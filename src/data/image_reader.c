@@ -199,10 +199,7 @@ static lc_status transform(const lc__image_source *from, lc__image_reader *r, co
     int64_t start = lc__now_ns();
     lc_status status = lc__transform_apply(t, own, pixels, &from->x, out, key, scratch);
     add_time(&lc__spent.transform_ns, &start);
-    if (status > 0)
-        return lc_fail(LC_ERR_USER, "transform '%s' returned \"%s\", which it cannot", t->ops->name,
-                       lc_status_text(status));
-    return status < 0 ? lc_fail_context(status, "transform '%s'", t->ops->name) : LC_OK;
+    return status;
 }
 
 lc_status lc__image_reader_read(const lc__image_source *from, lc__image_reader *r, int64_t i, uint64_t key,

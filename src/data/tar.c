@@ -67,6 +67,12 @@ static bool is_file(uint8_t type)
     return type == '0' || type == 0 || type == '7';
 }
 
+/* Links, devices and folders: some headers have a size all the same. */
+static bool has_no_data(uint8_t type)
+{
+    return type >= '1' && type <= '6';
+}
+
 bool lc__tar_is_header(const uint8_t block[LC__TAR_BLOCK], uint64_t size)
 {
     uint64_t n;
@@ -137,7 +143,7 @@ static lc_status name_of_header(lc__tar *t)
 
 /* What headers before that of a file said about it. */
 typedef struct extended {
-    bool has_name, has_size;
+    bool has_name, has_size, is_sparse;
     uint64_t size;
 } extended;
 
@@ -165,6 +171,7 @@ static lc_status take_pax(lc__tar *t, char *text, size_t n, extended *e)
             e->has_size = true;
             if (last == value || *last) return broken(t, "a pax header is damaged");
         }
+        e->is_sparse |= !strncmp(key, "GNU.sparse.", 11);
         p += length;
     }
     return LC_OK;
@@ -229,8 +236,10 @@ lc_status lc__tar_next(lc__tar *t, lc__tar_member *m)
         LC_TRY(read_header(t, &size, &end));
         if (end) return LC_OK;
         const uint8_t type = t->block[TYPE];
-        if (type == 'S') return broken(t, "sparse members are not read");
+        if (type == 'S' || (is_file(type) && e.is_sparse))
+            return broken(t, "sparse members are not read; write the tar file without --sparse");
         if (is_file(type) && e.has_size) size = e.size;
+        if (has_no_data(type)) size = 0;
         const uint64_t data = t->at + LC__TAR_BLOCK;
         if (type == 'L' || type == 'x') LC_TRY(take_extended(t, type, size, &e));
         if (is_file(type) && !e.has_name) LC_TRY(name_of_header(t));

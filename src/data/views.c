@@ -120,7 +120,9 @@ lc_status lc_dataset_subset(lc_dataset *d, const int64_t *indices, int64_t n, lc
     if (n) memcpy(s->indices, indices, (size_t)n * sizeof *indices);
     lc_dataset_ops ops = subset_ops;
     if (!d->ops.replaced) ops.replaced = NULL;
-    return lc_dataset_new(&ops, s, out);
+    LC_TRY(lc_dataset_new(&ops, s, out));
+    lc__dataset_made_of(*out, d);
+    return LC_OK;
 }
 
 lc_status lc_dataset_split(lc_dataset *d, uint64_t seed, int n, const int64_t *sizes, lc_dataset **out)
@@ -253,6 +255,7 @@ lc_status lc_dataset_concat(lc_dataset *const *parts, int n, lc_dataset **out)
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     if (n < 1) return lc_fail(LC_ERR_ARGUMENT, "concat needs at least one dataset");
+    for (int i = 0; i < n; i++) LC__IS(parts[i], DATASET, LC_ERR_ARGUMENT);
     for (int i = 1; i < n; i++) {
         const lc_sample_spec *a = &parts[0]->spec, *b = &parts[i]->spec;
         bool same = a->n == b->n;
@@ -275,5 +278,7 @@ lc_status lc_dataset_concat(lc_dataset *const *parts, int n, lc_dataset **out)
         c->length += parts[i]->length;
         if (parts[i]->ops.replaced) ops.replaced = concat_replaced;
     }
-    return lc_dataset_new(&ops, c, out);
+    LC_TRY(lc_dataset_new(&ops, c, out));
+    for (int i = 0; i < n; i++) lc__dataset_made_of(*out, parts[i]);
+    return LC_OK;
 }

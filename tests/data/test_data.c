@@ -270,6 +270,7 @@ TEST(subset_split_concat)
     lc_dataset *o, *no;
     CHECK_OK(lc_array_dataset_new(1, 1, &other, &o));
     CHECK_STATUS(lc_dataset_concat((lc_dataset *[]){a, o}, 2, &no), LC_ERR_SHAPE);
+    CHECK_STATUS(lc_dataset_concat((lc_dataset *[]){a, NULL}, 2, &no), LC_ERR_ARGUMENT);
     lc_dataset_unref(o);
     lc_dataset *drop[] = {a, b, empty, sub, parts[0], parts[1], parts[2], again[0], again[1], again[2]};
     for (size_t i = 0; i < sizeof drop / sizeof *drop; i++) lc_dataset_unref(drop[i]);

@@ -66,6 +66,32 @@ TEST(each_picture_in_its_own_size)
     lc_dataset_unref(d);
 }
 
+TEST(a_transform_on_top_draws_its_own_numbers)
+{
+    NEEDS_PNG;
+    lc_transform t;
+    lc_dataset *pictures, *d;
+    int64_t y;
+    uint8_t whole[12], x[12];
+    int counts[4] = {0};
+    make_folder("on_top", NULL);
+    CHECK_OK(lc_image_folder_new(root, &d, .extensions = "picture", .height = 2, .width = 2));
+    CHECK_OK(lc_dataset_read(d, 0, 0, (void *[]){whole, &y}));
+    for (int i = 0; i < 3; i++) CHECK(memcmp(whole + 3 * i, whole + 9, 3) != 0);
+    lc_dataset_unref(d);
+    CHECK_OK(lc_transform_horizontal_flip(0.5, &t));
+    CHECK_OK(lc_image_folder_new(root, &pictures, .extensions = "picture", .height = 2, .width = 2, .transform = &t));
+    CHECK_OK(lc_transform_vertical_flip(0.5, &t));
+    CHECK_OK(lc_dataset_transform(pictures, 0, t, &d));
+    lc_dataset_unref(pictures);
+    for (uint64_t key = 0; key < 400; key++) {
+        CHECK_OK(lc_dataset_read(d, 0, lc_random_key(1, key), (void *[]){x, &y}));
+        for (int i = 0; i < 4; i++) counts[i] += !memcmp(x, whole + 3 * i, 3);
+    }
+    for (int i = 0; i < 4; i++) CHECK(counts[i] > 60 && counts[i] < 140);
+    lc_dataset_unref(d);
+}
+
 TEST(sizes_that_stay_open)
 {
     NEEDS_PNG;

@@ -136,6 +136,11 @@ TEST(arguments_that_do_not_fit)
     CHECK_STATUS(lc_image_folder_new(root, &d, .max_pixels = 0), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_image_folder_new(root, &d, .on_error = (lc_image_on_error)7), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_image_folder_new(root, &d, .root = "x"), LC_ERR_ARGUMENT);
+    static const char *const extensions[] = {".jpg", "jpg,.png", "jpg, png", "jpg,,png", ""};
+    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
+        CHECK_STATUS(lc_image_folder_new(root, &d, .extensions = extensions[i]), LC_ERR_ARGUMENT);
+        CHECK_CONTAINS(lc_error_message(), "neither a dot in front nor blanks");
+    }
     CHECK_STATUS(lc_image_list_new("x.csv", &d, .extensions = "png"), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_image_list_new("x.csv", &d, .file_column = "a"), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_image_list_new(in_root("x.csv"), &d), LC_ERR_NOT_FOUND);
@@ -169,6 +174,17 @@ TEST(a_csv_of_names_and_targets)
     for (int i = 0; i < 4; i++) CHECK_EQ(lc_image_target(d, i), targets[i]);
     CHECK_STR(lc_image_file(d, 3), "d.png");
     lc_dataset_unref(d);
+    static const char blanks[] = "a.png, 2\nb.png,10 \r\nc.png,\"1\t\"\n";
+    put("blanks.csv", blanks, sizeof blanks - 1);
+    CHECK_OK(lc_image_list_new(in_root("blanks.csv"), &d, .height = 2, .width = 2));
+    CHECK_EQ(lc_image_classes(d), 0);
+    CHECK(lc_image_target(d, 0) == 2 && lc_image_target(d, 1) == 10 && lc_image_target(d, 2) == 1);
+    lc_dataset_unref(d);
+    static const char mixed[] = "a.png,x\nb.png,1\nc.png,y\n";
+    put("mixed.csv", mixed, sizeof mixed - 1);
+    CHECK_OK(lc_image_list_new(in_root("mixed.csv"), &d, .height = 2, .width = 2));
+    CHECK_EQ(lc_image_classes(d), 3);
+    lc_dataset_unref(d);
     CHECK_STATUS(lc_image_list_new(in_root("named.csv"), &d, .file_column = "file", .target_column = "target"),
                  LC_ERR_FORMAT);
     CHECK_CONTAINS(lc_error_message(), "no column \"target\"");
@@ -179,7 +195,11 @@ TEST(a_csv_of_names_and_targets)
                   {"\"a\"b,1\n", "line 1: a field goes on"},
                   {"", "lists no files"},
                   {"\n\n", "lists no files"},
-                  {",1\n", "line 1 names no file"}};
+                  {",1\n", "line 1 names no file"},
+                  {"a.png,1\nb.png,\n", "line 2 names no target"},
+                  {"a.png,cat\nb.png, \nc.png,dog\n", "line 2 names no target"},
+                  {"a.png,1\rb.png,2\r", "line 1: a carriage return by itself"},
+                  {"file,label\na.png,1\nb.png,10\n", "the first target is \"label\", and all others are integers"}};
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         put("broken.csv", broken[i].text, strlen(broken[i].text));
         CHECK_STATUS(lc_image_list_new(in_root("broken.csv"), &d, .height = 2, .width = 2), LC_ERR_FORMAT);

@@ -6,6 +6,8 @@
 #include "image/resize_rows.h"
 #include "picture_files.h"
 #include "scratch.h"
+#include "sources.h"
+#include <lightc/array_file.h>
 #include <lightc/random.h>
 
 /* The largest difference of two pictures of one size. */
@@ -83,6 +85,53 @@ TEST(webp_as_pillow)
 }
 
 /* Orientation is ignored, unless it is asked for. */
+static void *whole_array(lc_array_file *f, const char *name, lc_dtype to)
+{
+    const int64_t i = lc_array_file_find(f, name);
+    const lc_array_info *info = lc_array_file_info(f, i);
+    if (!info) TEST_FAIL("there is no array %s", name);
+    const size_t n = (size_t)info->shape[0] * (info->ndim > 1 ? (size_t)info->shape[1] : 1) * lc_dtype_size(to);
+    void *data = malloc(n);
+    CHECK(data);
+    CHECK_OK(lc_array_file_read(f, i, 0, info->shape[0], to, data, n));
+    return data;
+}
+
+/* Files of all kinds, in sizes from 1 to 17, as they are stored and upright. */
+TEST(many_files_as_pillow)
+{
+    NEEDS_JPEG;
+    NEEDS_PNG;
+    NEEDS_WEBP;
+    enum { FILES = 200 };
+    char path[5000];
+    lc_array_file *f;
+    lc__image image = {0};
+    snprintf(path, sizeof path, "%s/tests/image/pictures/many.npz", source_root());
+    CHECK_OK(lc_array_file_open(path, &f));
+    uint8_t *files = whole_array(f, "files", LC_U8);
+    int64_t *lengths = whole_array(f, "bytes", LC_I64);
+    for (int upright = 0; upright < 2; upright++) {
+        uint8_t *pixels = whole_array(f, upright ? "upright" : "stored", LC_U8), *want = pixels, *file = files;
+        int64_t *sizes = whole_array(f, upright ? "upright_sizes" : "stored_sizes", LC_I64);
+        for (int i = 0; i < FILES; i++) {
+            const int64_t height = sizes[2 * i], width = sizes[2 * i + 1];
+            const bytes b = {file, (size_t)lengths[i]};
+            CHECK_OK(decode(&b, "many", upright, &image));
+            CHECK(image.height == height && image.width == width);
+            if (difference(image.pixels, want, height, width) > 1) TEST_FAIL("file %d differs", i);
+            want += 3 * height * width;
+            file += lengths[i];
+        }
+        free(pixels);
+        free(sizes);
+    }
+    lc__image_release(&image);
+    free(files);
+    free(lengths);
+    lc_array_file_close(f);
+}
+
 TEST(exif_orientation)
 {
     char name[40];

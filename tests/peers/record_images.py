@@ -6,6 +6,7 @@
 
 NAME.EXT is a file. NAME.EXT.ppm is Pillow's convert("RGB") of it, NAME.EXT.upright.ppm the same after
 ImageOps.exif_transpose, and NAME.EXT.HEIGHTxWIDTH.ppm torchvision's v2 resize of the first, as a tensor of bytes.
+many.npz has 200 more files, with options at random, and both pictures of each, one after the other.
 """
 import io
 import struct
@@ -165,6 +166,60 @@ def webps():
     record("turned7.webp", saved(rgb, "WEBP", lossless=True, exif=exif(7)), upright=True)
 
 
+def any_jpeg(rng, size, seed):
+    mode = rng.choice(["L", "RGB", "CMYK"])
+    array = picture(*size, {"L": 1, "RGB": 3, "CMYK": 4}[mode], seed)
+    options = {"quality": int(rng.choice([5, 40, 90, 100])), "progressive": bool(rng.integers(2))}
+    if mode != "L":
+        options["subsampling"] = int(rng.integers(3))
+    if rng.integers(3) == 0:
+        options["restart_marker_blocks"] = 2
+    options["exif"] = b"Exif\0\0" + exif(int(rng.integers(10)), rng.choice(["<", ">"]))
+    return saved(Image.fromarray(array[:, :, 0] if mode == "L" else array, mode), "JPEG", **options)
+
+
+def any_png(rng, size, seed):
+    color = int(rng.choice([0, 2, 3, 4, 6]))
+    depth = int(rng.choice({0: [1, 2, 4, 8], 3: [1, 2, 4, 8]}.get(color, [8, 16])))
+    channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color]
+    samples = rng.integers(0, 2**depth, (*size, channels), dtype=np.uint16)
+    before = [chunk(b"PLTE", rng.bytes(3 * 2**depth))] if color == 3 else []
+    if color < 4 and rng.integers(2):
+        before.append(chunk(b"tRNS", bytes([0, 1, 0, 1, 0, 1][: 2 * channels])))
+    if rng.integers(2):
+        before.append(chunk(b"eXIf", exif(int(rng.integers(10)))))
+    return png(samples, depth, color, before, interlaced=bool(rng.integers(2)))
+
+
+def any_filtered_png(rng, size, seed):
+    mode = rng.choice(["L", "LA", "RGB", "RGBA", "1", "P"])
+    return saved(Image.fromarray(picture(*size, 4, seed), "RGBA").convert("RGB").convert(mode), "PNG")
+
+
+def any_webp(rng, size, seed):
+    array = picture(*size, int(rng.choice([3, 4])), seed)
+    options = {"lossless": bool(rng.integers(2)), "quality": int(rng.choice([10, 80])), "exact": bool(rng.integers(2))}
+    if rng.integers(4) == 0:
+        options.update(save_all=True, append_images=[Image.fromarray(255 - array)], duration=50)
+    return saved(Image.fromarray(array), "WEBP", exif=exif(int(rng.integers(1, 9))), **options)
+
+
+def many():
+    rng = np.random.default_rng(7)
+    files = []
+    for i in range(200):
+        size = [int(n) for n in rng.choice([1, 2, 3, 5, 7, 8, 9, 15, 16, 17], 2)]
+        files.append([any_jpeg, any_png, any_filtered_png, any_webp][i % 4](rng, size, i))
+    images = [Image.open(io.BytesIO(data)) for data in files]
+    arrays = {"files": np.frombuffer(b"".join(files), np.uint8), "bytes": np.array([len(f) for f in files])}
+    for name, turned in ("stored", images), ("upright", [ImageOps.exif_transpose(image) for image in images]):
+        pictures = [np.array(image.convert("RGB")) for image in turned]
+        arrays[name] = np.concatenate([p.reshape(-1) for p in pictures])
+        arrays[name + "_sizes"] = np.array([p.shape[:2] for p in pictures])
+    np.savez_compressed(f"{FOLDER}/many.npz", **arrays)
+
+
 jpegs()
 pngs()
 webps()
+many()

@@ -24,7 +24,7 @@ typedef union number {
     double real;
 } number;
 
-/* Up to 18 digits are a whole number, and with a point in up to 15 the quotient of two exact doubles. */
+/* Digits are a whole number of 64 bits, and up to 15 with a point in them the quotient of two exact doubles. */
 static bool read_digits(const char *p, const char *end, meaning *what, number *out)
 {
     static const double tens[] = {1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
@@ -37,8 +37,9 @@ static bool read_digits(const char *p, const char *end, meaning *what, number *o
             after = 0;
             continue;
         }
-        if (*p < '0' || *p > '9' || ++digits > 18) return false;
-        m = m * 10 + (*p - '0');
+        if (*p < '0' || *p > '9' || __builtin_mul_overflow(m, 10, &m) || __builtin_add_overflow(m, *p - '0', &m))
+            return false;
+        digits++;
         after += after >= 0;
     }
     if (!digits || (after >= 0 && digits > 15)) return false;
@@ -83,6 +84,7 @@ typedef struct table {
     const lc_array_file_args *args;
     locale_t c;
     lc__csv first; /* of the rows, without the header */
+    bool header;
     int64_t rows, n;
     column *columns;
     uint64_t *values;  /* [rows, n] */
@@ -106,7 +108,6 @@ static lc_status fail_row(const table *t, int64_t line, const char *what)
 static lc_status name_columns(table *t)
 {
     lc__csv r = t->first;
-    bool header = t->args->header == LC_ON;
     bool all_texts = true;
     lc__csv_value v = {0};
     number unused;
@@ -116,7 +117,7 @@ static lc_status name_columns(table *t)
         if (t->n == MOST_COLUMNS) return fail_row(t, v.line, "there are more than 1000000 columns");
         all_texts &= meaning_of(&v, t->c, &unused) == TEXT;
     }
-    if (t->args->header == LC_AUTO) header = all_texts;
+    t->header = t->args->header == LC_AUTO ? all_texts : t->args->header == LC_ON;
     lc__csv names = t->first;
     char *name = malloc((size_t)(r.p - names.p) + 24);
     if (!name) return lc_fail(LC_ERR_MEMORY, "out of memory for the names in %s", t->f->path);
@@ -124,14 +125,14 @@ static lc_status name_columns(table *t)
     for (int64_t k = 0; k < t->n && status == LC_OK; k++) {
         lc__file_array *a;
         (void)lc__csv_next(&names, &v);
-        if (header)
+        if (t->header)
             lc__csv_copy(&v, name);
         else
             snprintf(name, 24, "%lld", (long long)k);
         status = lc__file_add(t->f, name, strlen(name), &a);
     }
     free(name);
-    if (header) t->first = r;
+    if (t->header) t->first = r;
     return status;
 }
 
@@ -159,7 +160,10 @@ static lc_status learn(table *t, column *c, int64_t k, const lc__csv_value *v)
     if (c->text != text)
         return fail_at(t, v->line, k,
                        text ? "is not a number, as earlier values are; if the column is one of texts, name it in .text"
-                            : "is a number, but earlier values are texts; if all are texts, name the column in .text",
+                       : t->header
+                           ? "is a number, but earlier values are texts; if all are texts, name the column in .text"
+                           : "is a number, but earlier values are texts; if the first line names the columns, give "
+                             ".header = LC_ON, and if all are texts, name the column in .text",
                        v);
     c->real |= what == REAL;
     return LC_OK;

@@ -55,6 +55,7 @@ typedef H5O_info_t object_info;
     X(H5Tget_sign)                                                                                                     \
     X(H5Tget_native_type)                                                                                              \
     X(H5Tget_nmembers)                                                                                                 \
+    X(H5Tget_member_value)                                                                                             \
     X(H5Pcreate)                                                                                                       \
     X(H5Pclose)                                                                                                        \
     X(H5Pget_external_count)                                                                                           \
@@ -125,14 +126,22 @@ static void end_calls(const errors *e)
 
 /* ---- the arrays of a file ---- */
 
+/* h5py's bool is an enum of FALSE and TRUE, which are 0 and 1. */
+static bool is_bool(hid_t type)
+{
+    uint8_t a, b;
+    return hdf5.h.H5Tget_size(type) == 1 && hdf5.h.H5Tget_nmembers(type) == 2 &&
+           hdf5.h.H5Tget_member_value(type, 0, &a) >= 0 && hdf5.h.H5Tget_member_value(type, 1, &b) >= 0 && a <= 1 &&
+           b == 1 - a;
+}
+
 static lc__number number_of(hid_t type)
 {
     size_t size = hdf5.h.H5Tget_size(type);
     H5T_class_t class = hdf5.h.H5Tget_class(type);
     bool is_signed = class == H5T_INTEGER && hdf5.h.H5Tget_sign(type) == H5T_SGN_2;
     if (class == H5T_FLOAT) return size == 2 ? LC__F16 : size == 4 ? LC__F32 : size == 8 ? LC__F64 : LC__NO_NUMBER;
-    /* h5py's bool is an enum of FALSE and TRUE. */
-    if (class == H5T_ENUM && size == 1 && hdf5.h.H5Tget_nmembers(type) == 2) return LC__BOOL;
+    if (class == H5T_ENUM) return is_bool(type) ? LC__BOOL : LC__NO_NUMBER;
     if (class != H5T_INTEGER) return LC__NO_NUMBER;
     return size == 1   ? is_signed ? LC__I8 : LC__U8
            : size == 2 ? is_signed ? LC__I16 : LC__U16
@@ -211,7 +220,8 @@ static lc_status open_dataset(lc_array_file *f, hid_t file, const char *path)
         status =
             lc__file_refuse(a, "has its elements in other files, which lightc does not open; copy them into this one");
     else if (!a->number)
-        status = lc__file_refuse(a, "has elements that are not numbers lightc has (texts, structures, references); "
+        status = lc__file_refuse(a, "has elements that are not numbers lightc has (texts, structures, enumerations, "
+                                    "references); "
                                     "convert them");
     else
         status = set_shape(f, a, dataset);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A shard's index, SHARD.idx, so that opening it need not read all of its headers: a CSV file whose first row is
  * "lightc,1,BYTES OF THE TAR FILE," and whose others are the offset and size of a picture, its name and its target. It
- * lists the pictures with the default extensions. The header before a picture is read with it, so an index that is not
- * the shard's is noticed. */
+ * lists the pictures with the default extensions. An index that is older than its shard is not used, since targets may
+ * have changed. The header before a picture is read with it, so an index that is not the shard's is noticed. */
 #include "data/shards/shards.h"
 #include "base/handle.h"
 #include "base/io.h"
@@ -113,8 +113,8 @@ static lc_status read_sample(reader *r, int64_t archive, lc__image_list *list, l
     const int64_t line = r->at.line;
     lc__image_place p = {.archive = archive};
     LC_TRY(read_row(r, text));
-    if (!whole_number(text[0], &p.offset) || !whole_number(text[1], &p.size) || !*text[2])
-        return damaged(r, line, "there is no offset, size and name");
+    if (!whole_number(text[0], &p.offset) || !whole_number(text[1], &p.size) || !*text[2] || !*text[3])
+        return damaged(r, line, "there is no offset, size, name and target");
     if (p.offset < LC__TAR_BLOCK || p.offset > r->bytes || p.size > r->bytes - p.offset)
         return damaged(r, line, "the picture is not within the shard");
     LC_TRY(lc__image_list_add_place(list, text[2], &p));
@@ -134,17 +134,23 @@ static lc_status read_index(reader *r, int64_t archive, lc__image_list *list, lc
     return LC_OK;
 }
 
+static bool is_older(const struct stat *a, const struct stat *b)
+{
+    if (a->st_mtim.tv_sec != b->st_mtim.tv_sec) return a->st_mtim.tv_sec < b->st_mtim.tv_sec;
+    return a->st_mtim.tv_nsec < b->st_mtim.tv_nsec;
+}
+
 lc_status lc__shard_index_read(const char *path, int64_t archive, lc__image_list *list, lc__names *targets, bool *found)
 {
     char *index, *text = NULL;
-    struct stat st;
+    struct stat st, own;
     size_t n;
     int fd;
     *found = false;
     LC_TRY(index_path(path, &index));
     lc_status status = lc__open_to_read(&lc__io_system, path, &fd, &st);
     if (status == LC_OK) lc__io_system.close(&lc__io_system, fd);
-    *found = status == LC_OK && access(index, F_OK) == 0;
+    *found = status == LC_OK && stat(index, &own) == 0 && !is_older(&own, &st);
     if (*found) status = lc__io_read_file(&lc__io_system, index, MOST_INDEX, &text, &n);
     if (*found && status == LC_OK) {
         reader r = {index, path, {text, text + n, 1, ','}, (uint64_t)st.st_size};

@@ -77,6 +77,9 @@ static lc_status take_target(lister *l, const lc__tar_member *m)
     while (begin < n && isspace((unsigned char)s->target[begin])) begin++;
     memmove(s->target, s->target + begin, n - begin);
     s->target[n - begin] = 0;
+    if (!*s->target)
+        return lc_fail(LC_ERR_FORMAT, "%s: %s is empty; a target is an integer or the name of a class", l->tar.path,
+                       m->name);
     s->has_target = true;
     return LC_OK;
 }

@@ -104,6 +104,10 @@ def make_hdf5(folder):
         f["scalar"] = np.float32(7)
         f["texts"] = ["a", "bc"]
         f["again"] = f["train/labels"]
+    with h5py.File(f"{folder}/enums.h5", "w") as f:
+        for name, values in ("bool", (1, 0)), ("numbers", (1, 2)), ("three", (0, 1, 2)):
+            kind = h5py.enum_dtype({chr(65 + i): v for i, v in enumerate(values)}, basetype="i1")
+            f.create_dataset(name, data=np.array(values, "i1"), dtype=kind)
     with h5py.File(f"{folder}/user.h5", "w", userblock_size=512) as f:
         f["x"] = numbers("<f4", (4, 3))
     with h5py.File(f"{folder}/outside.h5", "w") as f:

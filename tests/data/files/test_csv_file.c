@@ -85,6 +85,22 @@ TEST(numbers_are_those_of_strtod)
     }
 }
 
+TEST(whole_numbers_of_64_bits)
+{
+    lc_array_file *f = text_file("id,n\n1234567890123456789,9223372036854775807\n-1234567890123456788,0\n", NULL);
+    static const int64_t ids[2][2] = {{1234567890123456789, -1234567890123456788}, {INT64_MAX, 0}};
+    for (int k = 0; k < 2; k++) {
+        int64_t got[2];
+        CHECK_STR(lc_array_file_info(f, k)->type, "i64");
+        CHECK_OK(lc_array_file_read(f, k, 0, 2, LC_I64, got, sizeof got));
+        CHECK(got[0] == ids[k][0] && got[1] == ids[k][1]);
+    }
+    lc_array_file_close(f);
+    f = text_file("n\n9223372036854775808\n1\n", NULL);
+    CHECK_VALUES(f, "n", "f64", 9223372036854775808.0, 1);
+    lc_array_file_close(f);
+}
+
 TEST(headers)
 {
     lc_array_file *f = text_file("1,2\n3,4\n", NULL);
@@ -154,6 +170,8 @@ TEST(errors)
         {"a,b\n1,2\n\"x\ny\",4\n", "line 3, column 'a': x\\x0ay is not a number"},
         {"a,b\nx,2\n4,4\n", "line 3, column 'a': 4 is a number, but earlier"},
         {"a,a\n1,2\n", "'a' is there twice"},
+        {",a\n0,1\n", "1 is a number, but earlier values are texts; if the first line names the columns, give .header"},
+        {"a,b\r1,2\r", "line 1: a carriage return by itself ends no line"},
         {"", "is empty"},
         {"\n\n", "is empty"},
     };

@@ -128,6 +128,25 @@ TEST(types)
     check_types();
 }
 
+/* Only one of 0 and 1 is a bool; the others would lose their numbers. */
+TEST(enumerations)
+{
+    NEEDS_HDF5;
+    lc_array_file *f = open_fixture("enums.h5");
+    uint8_t v[2];
+    const int64_t i = lc_array_file_find(f, "bool");
+    CHECK_STR(lc_array_file_info(f, i)->type, "bool");
+    CHECK_OK(lc_array_file_read(f, i, 0, 2, LC_U8, v, sizeof v));
+    CHECK(v[0] == 1 && v[1] == 0);
+    static const char *const others[] = {"numbers", "three"};
+    for (int k = 0; k < 2; k++) {
+        CHECK_STATUS(lc_array_file_read(f, lc_array_file_find(f, others[k]), 0, 2, LC_U8, v, sizeof v),
+                     LC_ERR_UNSUPPORTED);
+        CHECK_CONTAINS(lc_error_message(), "enumerations");
+    }
+    lc_array_file_close(f);
+}
+
 TEST(samples_in_chunks)
 {
     NEEDS_HDF5;

@@ -5,6 +5,8 @@
 #include "scratch.h"
 #include "sources.h"
 #include <lightc/image.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 
 static char root[300];
 
@@ -175,6 +177,11 @@ TEST(samples_that_lack_something)
     add("a.cls", much, sizeof much);
     REFUSED(finish("6.tar"), LC_ERR_FORMAT, "a target has at most 4096");
     REFUSED(finish("7.tar"), LC_ERR_FORMAT, "has no samples");
+    add_text("a.jpg", "?");
+    add_text("a.cls", " \n");
+    add_text("b.jpg", "?");
+    add_text("b.cls", "12");
+    REFUSED(finish("empty.tar"), LC_ERR_FORMAT, "a.cls is empty; a target is an integer");
     /* Others are passed over; extensions may be given. */
     lc_dataset *d;
     add_text("a.seg.png", "?");
@@ -217,6 +224,12 @@ TEST(tar_files_that_are_damaged)
     tar[156] = 'S';
     seal(tar);
     REFUSED(finish("sparse.tar"), LC_ERR_FORMAT, "sparse");
+    add_text("pax", "22 GNU.sparse.major=1\n");
+    tar[156] = 'x';
+    seal(tar);
+    add_text("a.jpg", "?");
+    add_text("a.cls", "1");
+    REFUSED(finish("sparse_pax.tar"), LC_ERR_FORMAT, "byte 1024: sparse members are not read");
     static const char *const records[] = {"99 path=x\n", "5 path\n", "9 path=xy",
                                           "0 path=x\n",  "path=x\n", "10 size=x\n"};
     for (size_t i = 0; i < sizeof records / sizeof *records; i++) {
@@ -224,6 +237,28 @@ TEST(tar_files_that_are_damaged)
         tar[156] = 'x';
         seal(tar);
         REFUSED(finish("pax.tar"), LC_ERR_FORMAT, "a pax header is damaged");
+    }
+}
+
+/* A folder's size says how much may be in it, and a link's is that of the file. */
+TEST(headers_with_a_size_and_no_data)
+{
+    begin("sizes");
+    lc_dataset *d;
+    for (const char *type = "123456"; *type; type++) {
+        add_text("a.jpg", "?");
+        add_text("a.cls", "1");
+        const size_t at = tar_n;
+        add_text("d/", "");
+        snprintf((char *)tar + at + 124, 12, "%011o", 1024);
+        tar[at + 156] = (uint8_t)*type;
+        seal(tar + at);
+        add_text("b.jpg", "?");
+        add_text("b.cls", "2");
+        CHECK_OK(lc_image_shards_new(finish("t.tar"), &d, .height = 2, .width = 2));
+        CHECK_EQ(lc_dataset_length(d), 2);
+        CHECK(lc_image_target(d, 0) == 1 && lc_image_target(d, 1) == 2);
+        lc_dataset_unref(d);
     }
 }
 
@@ -283,8 +318,9 @@ TEST(an_index_says_the_same)
                    {"lightc,1,20481,\n", "another size"},
                    {"lightc,1,20480\n", "a row has four columns"},
                    {"lightc,1,20480,\n1,2,3\n", "line 2: a row has four columns"},
-                   {"lightc,1,20480,\n512,-2,a,1\n", "no offset, size and name"},
-                   {"lightc,1,20480,\n512,2,,1\n", "no offset, size and name"},
+                   {"lightc,1,20480,\n512,-2,a,1\n", "no offset, size, name and target"},
+                   {"lightc,1,20480,\n512,2,,1\n", "no offset, size, name and target"},
+                   {"lightc,1,20480,\n512,2,a,\n", "no offset, size, name and target"},
                    {"lightc,1,20480,\n511,2,a,1\n", "not within the shard"},
                    {"lightc,1,20480,\n20480,1,a,1\n", "not within the shard"},
                    {"lightc,1,20480,\n600,18446744073709551615,a,1\n", "not within the shard"},
@@ -295,6 +331,26 @@ TEST(an_index_says_the_same)
         REFUSED(in_root("t.tar"), LC_ERR_FORMAT, damaged[i].says);
     }
     CHECK_STATUS(lc_image_shards_index(in_root("none.tar"), NULL), LC_ERR_NOT_FOUND);
+}
+
+/* The same sizes, but other targets. */
+TEST(an_index_older_than_its_shard_is_not_used)
+{
+    begin("old_index");
+    lc_dataset *d;
+    for (int target = 3; target <= 4; target++) {
+        add_text("a.jpg", "?");
+        add_text("a.cls", target == 3 ? "3" : "4");
+        const char *path = finish("t.tar");
+        if (target == 3) CHECK_OK(lc_image_shards_index(path, NULL));
+        struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000, .tv_nsec = 5}};
+        CHECK(!utimensat(AT_FDCWD, in_root("t.tar.idx"), times, 0));
+        times[1].tv_nsec += target - 3;
+        CHECK(!utimensat(AT_FDCWD, path, times, 0));
+        CHECK_OK(lc_image_shards_new(path, &d, .height = 2, .width = 2));
+        CHECK_EQ(lc_image_target(d, 0), target);
+        lc_dataset_unref(d);
+    }
 }
 
 TEST(a_folder_is_packed)

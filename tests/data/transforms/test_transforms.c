@@ -197,4 +197,83 @@ TEST(transforms_chain)
     lc_dataset_unref(d);
 }
 
+/* As a picture and its mask. */
+TEST(two_fields_are_flipped_together)
+{
+    uint8_t in[4] = {0, 1, 2, 3}, out[2][4];
+    lc_field field = {.name = "x", .dtype = LC_U8, .ndim = 3, .shape = {1, 2, 2}};
+    lc_array both[2] = {{.field = field, .data = in}, {.field = field, .data = in}};
+    both[1].field.name = "mask";
+    lc_dataset *d, *flipped;
+    CHECK_OK(lc_array_dataset_new(1, 2, both, &d));
+    for (int f = 0; f < 2; f++) {
+        lc_transform t;
+        CHECK_OK(lc_transform_horizontal_flip(0.5, &t));
+        CHECK_OK(lc_dataset_transform(d, f, t, &flipped));
+        lc_dataset_unref(d);
+        d = flipped;
+    }
+    int flips = 0;
+    for (uint64_t key = 0; key < 100; key++) {
+        CHECK_OK(lc_dataset_read(d, 0, lc_random_key(1, key), (void *[]){out[0], out[1]}));
+        CHECK(!memcmp(out[0], out[1], sizeof out[0]));
+        flips += out[0][0] == 1;
+    }
+    CHECK(flips > 30 && flips < 70);
+    lc_dataset_unref(d);
+}
+
+static lc_status same_field(void *self, const lc_field *in, lc_field *out)
+{
+    (void)self;
+    *out = *in;
+    return LC_OK;
+}
+
+static lc_status skips(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst, uint64_t key,
+                       void *scratch)
+{
+    (void)self, (void)in, (void)src, (void)out, (void)dst, (void)key, (void)scratch;
+    return LC_SKIP;
+}
+
+/* It would leave a sample as it happens to be in memory. */
+TEST(a_transform_cannot_skip)
+{
+    static const lc_transform_ops ops = {LC_TRANSFORM_OPS_INIT, .name = "mine", .describe = same_field, .apply = skips};
+    uint8_t in[4] = {0}, out[4];
+    for (int chain = 0; chain < 2; chain++) {
+        lc_transform t = {&ops, NULL}, all;
+        CHECK_OK(lc_transform_compose(1, &t, &all));
+        if (!chain) lc_transform_release(&all);
+        lc_dataset *d = with(image(LC_U8, LC_ROW_MAJOR, 1, 2, 2, in), chain ? all : t);
+        CHECK_STATUS(lc_dataset_read(d, 0, 0, (void *[]){out}), LC_ERR_USER);
+        CHECK_CONTAINS(lc_error_message(), "transform 'mine': apply returned");
+        lc_dataset_unref(d);
+    }
+}
+
+/* A flip on top of a flip is not drawn with it, also if there is another dataset between them. */
+TEST(transforms_on_transforms_draw_their_own_numbers)
+{
+    uint8_t in[4] = {0, 1, 2, 3}, out[4];
+    for (int between = 0; between < 3; between++) {
+        lc_transform horizontal, vertical;
+        CHECK_OK(lc_transform_horizontal_flip(0.5, &horizontal));
+        CHECK_OK(lc_transform_vertical_flip(0.5, &vertical));
+        lc_dataset *d = with(image(LC_U8, LC_ROW_MAJOR, 1, 2, 2, in), horizontal), *view = d;
+        if (between == 1) CHECK_OK(lc_dataset_subset(d, (int64_t[]){0}, 1, &view));
+        if (between == 2) CHECK_OK(lc_dataset_concat((lc_dataset *[]){d, d}, 2, &view));
+        if (between) lc_dataset_unref(d);
+        d = with(view, vertical);
+        int counts[4] = {0};
+        for (uint64_t key = 0; key < 1000; key++) {
+            CHECK_OK(lc_dataset_read(d, 0, lc_random_key(1, key), (void *[]){out}));
+            counts[out[0]]++;
+        }
+        for (int i = 0; i < 4; i++) CHECK(counts[i] > 200 && counts[i] < 300);
+        lc_dataset_unref(d);
+    }
+}
+
 TEST_MAIN
