@@ -150,7 +150,7 @@ lc_status lc__shard_index_read(const char *path, int64_t archive, lc__image_list
     LC_TRY(index_path(path, &index));
     lc_status status = lc__open_to_read(&lc__io_system, path, &fd, &st);
     if (status == LC_OK) lc__io_system.close(&lc__io_system, fd);
-    *found = status == LC_OK && stat(index, &own) == 0 && !is_older(&own, &st);
+    *found = status == LC_OK && stat(index, &own) == 0 && !(S_ISREG(own.st_mode) && is_older(&own, &st));
     if (*found) status = lc__io_read_file(&lc__io_system, index, MOST_INDEX, &text, &n);
     if (*found && status == LC_OK) {
         reader r = {index, path, {text, text + n, 1, ','}, (uint64_t)st.st_size};
