@@ -118,6 +118,7 @@ typedef struct lc_image_shards_pack_args {
     int64_t samples, bytes; /* of a shard, at most */
     bool shuffle;           /* in a random order; else that of the folder, class after class */
     uint64_t seed;
+    bool allow_empty; /* classes without a picture have numbers, too; else they are an error */
 } lc_image_shards_pack_args;
 LC_DEFAULTS(lc_image_shards_pack, lc_image_shards_pack_args, .samples = 10000, .bytes = 1000000000, .shuffle = true)
 /* Packs class folders: PREFIX-000000.tar, ..., each with its index, and the classes' names in PREFIX-classes.txt.

@@ -14,7 +14,7 @@ typedef struct pack_options {
 static int usage(bool asked)
 {
     fprintf(asked ? stdout : stderr, "usage: lightc data pack [--samples N] [--bytes N] [--seed N] [--in-order]\n"
-                                     "                        DIR PREFIX\n"
+                                     "                        [--allow-empty] DIR PREFIX\n"
                                      "       lightc data index SHARD.tar...\n"
                                      "       lightc data show SHARD.tar|DIR|'PREFIX-{000000..000009}.tar'\n");
     return asked ? 0 : 2;
@@ -44,7 +44,7 @@ static int no_number(const char *option)
 static int pack(int argc, char **argv)
 {
     lc_image_shards_pack_args a = lc_image_shards_pack_defaults();
-    static const char *const options[] = {"--samples", "--bytes", "--seed", "--in-order"};
+    static const char *const options[] = {"--samples", "--bytes", "--seed", "--in-order", "--allow-empty"};
     const char *paths[2];
     int n = 0;
     int64_t seed = 0, shards;
@@ -56,12 +56,14 @@ static int pack(int argc, char **argv)
                                                        : NULL;
         if (!strcmp(argv[i], "--in-order"))
             a.shuffle = false;
+        else if (!strcmp(argv[i], "--allow-empty"))
+            a.allow_empty = true;
         else if (value && !number(next, value))
             return no_number(argv[i]);
         else if (value)
             i++;
         else if (argv[i][0] == '-')
-            return is_help(argv[i]) ? usage(true) : unknown_word("option", argv[i], options, 4, usage);
+            return is_help(argv[i]) ? usage(true) : unknown_word("option", argv[i], options, 5, usage);
         else if (n == 2)
             return usage(false);
         else

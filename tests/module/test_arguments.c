@@ -526,6 +526,7 @@ TEST(fabrics)
     X(lc_plot_text, graphics, "tests/plot/test_plot.c", ".graphics = LC_PLOT_SIXEL")                                   \
     X(lc_plot_text, color, "tests/plot/test_plot.c", ".color = color")                                                 \
     X(lc_image_shards_pack, seed, "tests/data/shards/test_shards.c", ".seed = 4")                                      \
+    X(lc_image_shards_pack, allow_empty, "tests/data/shards/test_shards.c", ".allow_empty = true")                     \
     X(lc_transform_to_dtype, scale, "tests/data/transforms/test_recorded.c", ".scale = true")                          \
     X(lc_transform_resize, height, "tests/data/transforms/test_recorded.c", ".height = sizes[i][0]")                   \
     X(lc_transform_resize, width, "tests/data/transforms/test_recorded.c", ".width = sizes[i][1]")                     \

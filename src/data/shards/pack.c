@@ -168,7 +168,7 @@ lc_status lc_image_shards_pack_with(const char *dir, const char *prefix, int64_t
         return lc_fail(LC_ERR_ARGUMENT, "shards of %lld samples and %lld bytes are not possible; both are at least 1",
                        (long long)a.samples, (long long)a.bytes);
     /* A size, so that no picture is opened to find one. */
-    LC_TRY(lc_image_folder_new(dir, &d, .height = 1, .width = 1));
+    LC_TRY(lc_image_folder_new(dir, &d, .height = 1, .width = 1, .allow_empty = a.allow_empty));
     packer p = {.dir = dir, .prefix = prefix, .a = a, .fd = -1};
     lc_status status = check_classes(dir, d);
     if (status == LC_OK) status = pack(&p, d);

@@ -391,6 +391,13 @@ TEST(a_folder_is_packed)
     const size_t length = get(in_root("out-000000.tar"), shard[0], sizeof shard[0]);
     CHECK(get(in_root("other-000000.tar"), shard[1], sizeof shard[1]) == length && length > 8000);
     CHECK(memcmp(shard[0], shard[1], length) != 0);
+    /* A class without a picture has a number, if that is asked for. */
+    CHECK_EQ(mkdir(in_root("in/empty"), 0777), 0);
+    CHECK_STATUS(lc_image_shards_pack(in_root("in"), in_root("some"), &n), LC_ERR_NOT_FOUND);
+    CHECK_OK(lc_image_shards_pack(in_root("in"), in_root("some"), &n, .allow_empty = true));
+    CHECK_EQ(get(in_root("some-classes.txt"), names, sizeof names), 12);
+    CHECK(!memcmp(names, "a\nb\nc\nempty\n", 12));
+    CHECK_EQ(rmdir(in_root("in/empty")), 0);
     CHECK_OK(lc_image_shards_pack(in_root("in"), in_root("rest"), &n, .bytes = 5500, .shuffle = false));
     CHECK_EQ(n, 11);
     for (int i = 0; i < n; i++) {
