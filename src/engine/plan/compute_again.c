@@ -6,20 +6,10 @@
  *
  * These nodes read what the result was computed from anyway, and computing it again there costs next to nothing. The
  * node must come before all of the backward pass that reads the result, such as the gradient of the next layer's
- * weight, so it moves up to where its operands exist. Kernels compute the same bits in both places. */
+ * weight: it moves up to where its operands exist, and what reads the result earlier moves after it. Kernels compute
+ * the same bits in both places. */
 #include "engine/plan/finder.h"
 #include "ops/ops.h"
-
-#include <limits.h>
-
-enum { MAX_VIEWS = 4 };
-
-/* The readers of a result in the backward pass. */
-typedef struct readers {
-    int first; /* the position of the first one, views aside; INT_MAX: none */
-    int views[MAX_VIEWS], n_views;
-    bool others; /* one of them reads a view of the forward pass, or there are too many views */
-} readers;
 
 static bool reads(const lc_ir_node *n, uint32_t value)
 {
@@ -28,23 +18,16 @@ static bool reads(const lc_ir_node *n, uint32_t value)
     return false;
 }
 
-static void find_readers(const lc__finder *f, uint32_t value, bool is_forward_view, readers *r)
+/* Whether the backward pass reads a view of the value that the forward pass has made. */
+static bool has_forward_view(const lc__finder *f, uint32_t value, bool is_view)
 {
     for (int i = 0; i < f->b->n_nodes; i++) {
         const lc_ir_node *n = &f->b->nodes[i];
         if (!reads(n, value)) continue;
-        bool view = n->op->flags & LC_OP_VIEW;
-        if (n->gradient && (is_forward_view || (view && r->n_views == MAX_VIEWS))) {
-            r->others = true;
-            return;
-        }
-        if (view) {
-            if (n->gradient) r->views[r->n_views++] = i;
-            find_readers(f, n->out[0], !n->gradient, r);
-        } else if (n->gradient && i < r->first) {
-            r->first = i;
-        }
+        if (n->gradient && is_view) return true;
+        if (!n->gradient && (n->op->flags & LC_OP_VIEW) && has_forward_view(f, n->out[0], true)) return true;
     }
+    return false;
 }
 
 /* Whether n computes the gradient of `forward`; sets the operator that also computes its result again. */
@@ -82,31 +65,72 @@ static int earliest(const lc__finder *f, int at)
     return place;
 }
 
-/* Moves a node to an earlier or later position. */
-static void move(lc__finder *f, int from, int to)
+static bool depends_on_late(const lc__finder *f, const bool *late, const lc_ir_node *n)
 {
-    lc_ir_node *nodes = f->b->nodes, moved = nodes[from];
-    int low = from < to ? from : to, high = from < to ? to : from;
-    if (from < to)
-        memmove(nodes + from, nodes + from + 1, (size_t)(to - from) * sizeof *nodes);
-    else
-        memmove(nodes + to + 1, nodes + to, (size_t)(from - to) * sizeof *nodes);
-    nodes[to] = moved;
-    for (int i = low; i <= high; i++)
-        for (int k = 0; nodes[i].op && k < nodes[i].n_out; k++) f->producer[nodes[i].out[k]] = i;
+    for (int k = 0; n->op && k < n->n_in; k++)
+        if (n->in[k] != LC_ABSENT && f->producer[n->in[k]] >= 0 && late[f->producer[n->in[k]]]) return true;
+    return false;
 }
 
-/* The node at `at`, which moves to `place`, produces `again`, which the backward pass reads in place of `value`. */
-static void apply(lc__finder *f, int at, int place, const lc_ir_node *made, uint32_t value, uint32_t again,
-                  const readers *r)
+/* Whether a gradient is written between two positions where the one at `from` is: sums would be added in another
+ * order. */
+static bool is_written_again(const lc__finder *f, const bool *late, int from, int to)
+{
+    const lc_ir_node *nodes = f->b->nodes;
+    const lc_tensor *own = lc__memory_of(f->b->g, nodes, f->producer, nodes[from].in[0]);
+    for (int i = from + 1; i < to; i++) {
+        if (!nodes[i].op || late[i] || !(nodes[i].op->flags & LC_OP_MUTATES)) continue;
+        const lc_tensor *other = lc__memory_of(f->b->g, nodes, f->producer, nodes[i].in[0]);
+        if (!own || !other || lc__overlap(own, other)) return true;
+    }
+    return false;
+}
+
+/* Marks the nodes of the backward pass before `place` that read the value or depend on one that does: they must come
+ * after the node that computes it again. False: they cannot. */
+static bool find_late(const lc__finder *f, uint32_t value, int place, bool *late)
+{
+    for (int i = 0; i < place; i++) {
+        const lc_ir_node *n = &f->b->nodes[i];
+        if (!n->op) continue;
+        late[i] = (n->gradient && reads(n, value)) || depends_on_late(f, late, n);
+        if (late[i] && !n->gradient) return false;
+    }
+    bool any = false;
+    for (int i = 0; i < place; i++) {
+        const lc_op *op = f->b->nodes[i].op;
+        any |= late[i];
+        if (!any || !op || !(op->flags & LC_OP_MUTATES)) continue;
+        if (op != &lc__op_accumulate) return false; /* what is late may read what it writes */
+        if (late[i] && is_written_again(f, late, i, place)) return false;
+    }
+    return true;
+}
+
+/* The order of nodes up to `at`: those before `place` that are not late, `made` in place of the one at `at`, the late
+ * ones, the others. Returns where `made` is. */
+static int reorder(lc__finder *f, int at, int place, const bool *late, const lc_ir_node *made, lc_ir_node *order)
+{
+    lc_ir_node *nodes = f->b->nodes;
+    int n = 0;
+    for (int i = 0; i < place; i++)
+        if (!late[i]) order[n++] = nodes[i];
+    const int made_at = n;
+    order[n++] = *made;
+    for (int i = 0; i < place; i++)
+        if (late[i]) order[n++] = nodes[i];
+    for (int i = place; i < at; i++) order[n++] = nodes[i];
+    memcpy(nodes, order, (size_t)n * sizeof *nodes);
+    for (int i = 0; i <= at; i++)
+        for (int k = 0; nodes[i].op && k < nodes[i].n_out; k++) f->producer[nodes[i].out[k]] = i;
+    return made_at;
+}
+
+/* From the node at `from` on the backward pass reads `again` in place of `value`. */
+static void replace(lc__finder *f, int from, uint32_t value, uint32_t again)
 {
     lc_build *b = f->b;
-    lc__put_node(f, &b->nodes[at], made);
-    move(f, at, place);
-    int after = place;
-    for (int i = r->n_views - 1; i >= 0; i--) /* from the last one on, since moving one shifts those after it */
-        if (r->views[i] < place) move(f, r->views[i], after--);
-    for (int i = after; i < b->n_nodes; i++) {
+    for (int i = from; i < b->n_nodes; i++) {
         lc_ir_node *n = &b->nodes[i];
         for (int k = 0; n->op && n->gradient && k < n->n_in; k++) {
             if (n->in[k] != value) continue;
@@ -117,6 +141,13 @@ static void apply(lc__finder *f, int at, int place, const lc_ir_node *made, uint
     }
 }
 
+static bool is_read_backward(const lc__finder *f, uint32_t value)
+{
+    for (int i = 0; i < f->b->n_nodes; i++)
+        if (f->b->nodes[i].gradient && reads(&f->b->nodes[i], value)) return true;
+    return false;
+}
+
 static lc_status compute_again(lc__finder *f, int forward_at)
 {
     lc_build *b = f->b;
@@ -124,28 +155,23 @@ static lc_status compute_again(lc__finder *f, int forward_at)
     const uint32_t value = forward->out[0];
     const lc_op *op = NULL;
     lc_ir_node made;
-    readers r = {.first = INT_MAX};
     int at = forward_at + 1;
     while (at < b->n_nodes && !(b->nodes[at].op && is_backward_of(forward, &b->nodes[at], &op))) at++;
-    if (at == b->n_nodes) return LC_OK;
-    find_readers(f, value, false, &r);
-    int place = earliest(f, at);
-    if (r.others || r.first == INT_MAX || place > r.first) return LC_OK;
-    for (int i = 0; i < r.n_views; i++)
-        for (int k = i; k > 0 && r.views[k] < r.views[k - 1]; k--) {
-            int swap = r.views[k];
-            r.views[k] = r.views[k - 1], r.views[k - 1] = swap;
-        }
+    if (at == b->n_nodes || !is_read_backward(f, value) || has_forward_view(f, value, false)) return LC_OK;
     const lc_ir_node *n = &b->nodes[at];
+    const int place = earliest(f, at);
+    bool *late = lc__build_alloc(b, (size_t)b->n_nodes * sizeof *late), yes = false;
+    lc_ir_node *order = lc__build_alloc(b, (size_t)(at + 1) * sizeof *order);
+    if (!late || !order) return LC_ERR_MEMORY;
+    if (!find_late(f, value, place, late) || depends_on_late(f, late, n)) return LC_OK;
     const lc_type type = b->values[value].type;
     uint32_t out[LC_MAX_OUTPUTS], again = lc__build_value(b, &type);
     if (again == LC_ABSENT) return LC_ERR_MEMORY;
     memcpy(out, n->out, (size_t)n->n_out * sizeof *out);
     out[n->n_out] = again;
-    bool yes = false;
     LC_TRY(lc__fused_node(f, n, op, n->n_in, n->in, n->n_out + 1, out, n->n_int, n->ints, &made));
     LC_TRY(lc__can_fuse(b, &made, n, &yes));
-    if (yes) apply(f, at, place, &made, value, again, &r);
+    if (yes) replace(f, reorder(f, at, place, late, &made, order), value, again);
     return LC_OK;
 }
 
