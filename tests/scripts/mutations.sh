@@ -327,6 +327,8 @@ mutate 'pictures of any size' src/image/image.c 's/ || pixels > file->max_pixels
 mutate 'hooks named by each that passes an error on' src/core/hooks/hooks.c 's/    else if (lc__names_hook(t))\n        return s;//' test_said_once
 
 # ---- what is hostile, misused or wrong, and what is said about it ----
+mutate 'a result read before it is computed again' src/engine/plan/compute_again.c 's/late\[i\] = (n->gradient \&\& reads(n, value)) ||/late[i] =/; s/int i = from; i < b->n_nodes/int i = 0 * from; i < b->n_nodes/' test_fuse:computed_again
+mutate 'a batch norm computed again without its relu' src/backends/cpu/isa/batch_norm.c 's/if (again) vput(t, y, l, vselect(z <= vzero(), vzero(), z));/if (again) vput(t, y, l, z);/' test_cpu_kernels:batch_normalization
 mutate 'a gradient of what has been overwritten' src/engine/plan/expand_writes.c 's/if (p->writes\[i\]\.node > k/if (false/' test_writes:assigned_before
 mutate 'updates after an index that does not exist' src/engine/run/execute.c 's/lc__fault_is_set(&g->fault) | peers/peers/' test_bad_index:a_training_ends
 mutate 'parts written where there is no room' src/ops/view.c 's/if (parts > max)/if (false)/' test_ops_edges:refusals
