@@ -184,7 +184,8 @@ endif()
 foreach(name IN ITEMS launch launch_ends slurm last_calls faults machines strategies endings resume_everything
                       deterministic comm sync launch_hosts ddp_sharded elastic control no_memory resume_ranks
                       trainer_alloc comm_mpi comm_mpi_large same_bits ddp_memory winograd exposed optim ddp_checkpoints
-                      example_sharded_gpt)
+                      example_sharded_gpt backend_check random_ranks sim_deterministic sim_laws sim_sync
+                      sim_resume_everything ddp_callbacks product_low)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES COST 60)
   endif()

@@ -286,7 +286,7 @@ TEST(configurations)
     static job j;
     const char *from = getenv("LIGHTC_TEST_FROM"), *count = getenv("LIGHTC_TEST_COUNT");
     bool shows = getenv("LIGHTC_TEST_SHOW");
-    int first = from ? atoi(from) : 0, ran = 0, refused = 0, n = count ? atoi(count) : 70;
+    int first = from ? atoi(from) : 0, ran = 0, refused = 0, n = count ? atoi(count) : ROUNDS(70, 35);
     for (int i = 0; i < n + (from ? 0 : KNOWN); i++) {
         int k = i < n ? first + i : known[i - n];
         config c = draw_config(k);
@@ -325,7 +325,7 @@ TEST(configurations_that_resume_elsewhere)
     static job before, j;
     const char *from = getenv("LIGHTC_TEST_FROM"), *count = getenv("LIGHTC_TEST_COUNT");
     bool shows = getenv("LIGHTC_TEST_SHOW");
-    int first = from ? atoi(from) : 0, n = count ? atoi(count) : 70;
+    int first = from ? atoi(from) : 0, n = count ? atoi(count) : ROUNDS(70, 35);
     for (int k = first; k < first + n; k++) {
         config c = draw_config(k);
         draw d = {.key = 5000 + (uint64_t)k};
