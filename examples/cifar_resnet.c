@@ -8,7 +8,6 @@
  *   cifar_resnet --data DIR --mixup 0 --label_smoothing 0 --num_workers 4       and any option of the trainer */
 #include <lightc/lightc.h>
 #include <stdio.h>
-#include <string.h>
 
 typedef struct arguments {
     const char *data;
@@ -110,21 +109,6 @@ static lc_status load(const arguments *a, bool train, uint64_t seed, lc_dataset 
     return LC_OK;
 }
 
-/* Targets are the positions of the classes among the sorted names, so train and test must have the same. */
-static lc_status check_classes(const lc_dataset *train, const lc_dataset *test)
-{
-    const int64_t n = lc_image_classes(train), n_test = lc_image_classes(test);
-    if (n_test != n)
-        return lc_fail(LC_ERR_ARGUMENT, "there are %lld classes in train, but %lld in test", (long long)n,
-                       (long long)n_test);
-    for (int64_t i = 0; i < n; i++)
-        if (strcmp(lc_image_class(train, i), lc_image_class(test, i)) != 0)
-            return lc_fail(LC_ERR_ARGUMENT,
-                           "the folders of train and test differ: number %lld is %s in train, but %s in test",
-                           (long long)i, lc_image_class(train, i), lc_image_class(test, i));
-    return LC_OK;
-}
-
 int main(int argc, char **argv)
 {
     arguments args = {.data = "cifar10",
@@ -143,7 +127,7 @@ int main(int argc, char **argv)
     lc_dataloader *train, *test;
     LC_MAIN_TRY(load(&args, true, (uint64_t)opt.seed, &pictures[0], &train));
     LC_MAIN_TRY(load(&args, false, (uint64_t)opt.seed, &pictures[1], &test));
-    LC_MAIN_TRY(check_classes(pictures[0], pictures[1]));
+    LC_MAIN_TRY(lc_image_same_classes(pictures[0], pictures[1]));
     const int64_t classes = lc_image_classes(pictures[0]);
 
     classifier model = {.args = &args};

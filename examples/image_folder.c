@@ -115,21 +115,6 @@ static lc_status load(const arguments *a, const char *part, bool train, uint64_t
     return LC_OK;
 }
 
-/* Targets are the positions of the classes among the sorted names, so train and test must have the same. */
-static lc_status check_classes(const lc_dataset *train, const lc_dataset *test)
-{
-    const int64_t n = lc_image_classes(train), n_test = lc_image_classes(test);
-    if (n_test != n)
-        return lc_fail(LC_ERR_ARGUMENT, "there are %lld classes in train, but %lld in test", (long long)n,
-                       (long long)n_test);
-    for (int64_t i = 0; i < n; i++)
-        if (strcmp(lc_image_class(train, i), lc_image_class(test, i)) != 0)
-            return lc_fail(LC_ERR_ARGUMENT,
-                           "the folders of train and test differ: number %lld is %s in train, but %s in test",
-                           (long long)i, lc_image_class(train, i), lc_image_class(test, i));
-    return LC_OK;
-}
-
 int main(int argc, char **argv)
 {
     arguments args = {.data = "pictures", .batch_size = 32, .height = 32, .width = 32, .num_workers = "2", .lr = 1e-3};
@@ -141,7 +126,7 @@ int main(int argc, char **argv)
     lc_dataloader *train, *test;
     LC_MAIN_TRY(load(&args, "train", true, (uint64_t)opt.seed, &pictures[0], &train));
     LC_MAIN_TRY(load(&args, "test", false, (uint64_t)opt.seed, &pictures[1], &test));
-    LC_MAIN_TRY(check_classes(pictures[0], pictures[1]));
+    LC_MAIN_TRY(lc_image_same_classes(pictures[0], pictures[1]));
     const int64_t classes = lc_image_classes(pictures[0]);
 
     cnn model;

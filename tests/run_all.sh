@@ -38,7 +38,7 @@ operators='^(image|engine|laws|ops_math|ops_cases|ops_nn|ops_nn_kernels|nn|modul
 # that ThreadSanitizer sees one at a time; tune, which measures within a limit of time, and of which a case fails if that
 # is over early, as on a busy machine; what starts threads in other programs.
 threads='^(pool|thread_start|cpu_(backend|kernels|training_kernels|rnn)|product|bad_index|profilers|no_memory'
-threads+='|endings|split|late_values|trainer_(order|resume|random|loaders|signals)|loader|waiting|images|image_cache|tokens|hdf5'
+threads+='|endings|split|late_values|trainer_(order|resume|random|loaders|signals)|loader|loader_timeout|waiting|images|image_cache|tokens|hdf5'
 threads+='|combined_ranks|loggers|csv|sqlite|sqlite_lock|stream|mlflow|tensorboard|notifier|watch|log_again'
 threads+='|log_ranks|log_metric_ranks|checkpoint|checkpoint_(faults|sharded|ranges)|load_weights|save_errors_ranks'
 threads+='|comm|comm_arguments|shm|tcp|secure|seal|control.*|progress_thread|under_way|collectives'

@@ -47,8 +47,8 @@ static lc_status measure(const arguments *a, lc_dataset *pictures, int *workers,
     *mean = sum / PASSES;
     for (int i = 0; i < PASSES; i++) squares += (seconds[i] - *mean) * (seconds[i] - *mean);
     *deviation = sqrt(squares / (PASSES - 1));
-    printf("%d workers: %.4f s a pass, deviation %.4f s, %.0f pictures a second\n", *workers, *mean, *deviation,
-           (double)lc_dataset_length(pictures) / *mean);
+    printf("%d worker%s: %.4f s a pass, deviation %.4f s, %.0f pictures a second\n", *workers, *workers == 1 ? "" : "s",
+           *mean, *deviation, (double)lc_dataset_length(pictures) / *mean);
     fflush(stdout);
     return LC_OK;
 }

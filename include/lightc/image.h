@@ -136,6 +136,9 @@ LC_API lc_status lc_image_shards_pack_with(const char *dir, const char *prefix, 
 LC_API int64_t lc_image_classes(const lc_dataset *d);
 /* The name of a class, by its target; NULL if there is none. */
 LC_API const char *lc_image_class(const lc_dataset *d, int64_t target);
+/* LC_ERR_ARGUMENT, with the first difference, unless both have the same classes. Targets are positions in the order of
+ * names, so datasets to train and to test with must have the same. */
+LC_API lc_status lc_image_same_classes(const lc_dataset *a, const lc_dataset *b) LC_MUST_USE;
 /* The file of sample `index`, relative to the folder, or as the list names it; NULL if there is none. */
 LC_API const char *lc_image_file(const lc_dataset *d, int64_t index);
 /* Its target; LC_UNSET if there is none. */

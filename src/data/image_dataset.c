@@ -297,6 +297,30 @@ const char *lc_image_class(const lc_dataset *d, int64_t target)
     return target >= 0 && target < self->from.list.classes.n ? lc__names_at(&self->from.list.classes, target) : NULL;
 }
 
+/* For messages; only folders and lists have one. */
+static const char *place_of(const lc__image_list *list, const char *otherwise)
+{
+    return *list->root ? list->root : otherwise;
+}
+
+lc_status lc_image_same_classes(const lc_dataset *a, const lc_dataset *b)
+{
+    LC__IS(a, DATASET, LC_ERR_ARGUMENT);
+    LC__IS(b, DATASET, LC_ERR_ARGUMENT);
+    const lc__image_list *of_a = lc__image_list_of(a), *of_b = lc__image_list_of(b);
+    if (!of_a || !of_b) return LC_ERR_ARGUMENT;
+    const lc__names *in_a = &of_a->classes, *in_b = &of_b->classes;
+    const char *first = place_of(of_a, "the first dataset"), *second = place_of(of_b, "the second");
+    if (in_a->n != in_b->n)
+        return lc_fail(LC_ERR_ARGUMENT, "there are %lld classes in %s, but %lld in %s", (long long)in_a->n, first,
+                       (long long)in_b->n, second);
+    for (int64_t i = 0; i < in_a->n; i++)
+        if (strcmp(lc__names_at(in_a, i), lc__names_at(in_b, i)) != 0)
+            return lc_fail(LC_ERR_ARGUMENT, "class %lld is %s in %s, but %s in %s", (long long)i, lc__names_at(in_a, i),
+                           first, lc__names_at(in_b, i), second);
+    return LC_OK;
+}
+
 const char *lc_image_file(const lc_dataset *d, int64_t index)
 {
     LC__IS(d, DATASET, NULL);

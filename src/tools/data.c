@@ -6,11 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef struct pack_options {
-    int64_t samples, bytes, seed;
-    bool shuffle;
-} pack_options;
-
 static int usage(bool asked)
 {
     fprintf(asked ? stdout : stderr, "usage: lightc data pack [--samples N] [--bytes N] [--seed N] [--in-order]\n"

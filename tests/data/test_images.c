@@ -101,6 +101,34 @@ TEST(classes_and_order_as_torchvision)
     lc_dataset_unref(d);
 }
 
+TEST(classes_of_two_datasets)
+{
+    lc_dataset *train, *test, *list;
+    begin("same");
+    put("train/cat/1.png", "", 0);
+    put("train/dog/1.png", "", 0);
+    put("test/cat/2.png", "", 0);
+    CHECK_OK(lc_image_folder_new(in_root("train"), &train, .height = 2, .width = 3));
+    CHECK_OK(lc_image_folder_new(in_root("test"), &test, .height = 2, .width = 3));
+    CHECK_OK(lc_image_same_classes(train, train));
+    CHECK_STATUS(lc_image_same_classes(train, test), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "there are 2 classes in ");
+    CHECK_CONTAINS(lc_error_message(), "train/, but 1 in ");
+    lc_dataset_unref(test);
+    put("test/owl/2.png", "", 0);
+    CHECK_OK(lc_image_folder_new(in_root("test"), &test, .height = 2, .width = 3));
+    CHECK_STATUS(lc_image_same_classes(train, test), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "class 1 is dog in ");
+    CHECK_CONTAINS(lc_error_message(), "train/, but owl in ");
+    put("list.csv", "1.png,4\n2.png,5\n", 16);
+    CHECK_OK(lc_image_list_new(in_root("list.csv"), &list, .height = 2, .width = 3));
+    CHECK_STATUS(lc_image_same_classes(list, train), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "there are 0 classes in ");
+    lc_dataset_unref(train);
+    lc_dataset_unref(test);
+    lc_dataset_unref(list);
+}
+
 TEST(folders_without_pictures)
 {
     lc_dataset *d;

@@ -107,6 +107,7 @@ S(lc_image_list_new_with, (P(PATH), P(OUT), DEFAULTS(lc_image)))
 S(lc_image_list_from_with, (1, F(some_image_list), O(ZEROS), P(OUT), DEFAULTS(lc_image)))
 N(lc_image_classes, (H(DATASET)))
 Q(lc_image_class, (H(DATASET), 0))
+S(lc_image_same_classes, (H(DATASET), H(DATASET)))
 Q(lc_image_file, (H(DATASET), 0))
 N(lc_image_target, (H(DATASET), 0))
 /* ---- datamodule.h ---- */

@@ -52,8 +52,8 @@ static bool is_candidate(const lc__finder *f, const lc_ir_node *n)
            (n->op == &lc__op_batch_norm && n->ints[0] == 1);
 }
 
-/* The first position at which all operands of the node at `at` exist, and from which on nothing is written before it
- * that it may read: of gradients, it reads none. */
+/* The first position that the node at `at` can move up to: all of its operands exist there, and no node between the two
+ * writes a tensor that it may read. It reads no gradients, so nodes that accumulate these do not count. */
 static int earliest(const lc__finder *f, int at)
 {
     const lc_ir_node *nodes = f->b->nodes, *n = &nodes[at];
@@ -90,6 +90,7 @@ static bool is_written_again(const lc__finder *f, const bool *late, int from, in
  * after the node that computes it again. False: they cannot. */
 static bool find_late(const lc__finder *f, uint32_t value, int place, bool *late)
 {
+    memset(late, 0, (size_t)f->b->n_nodes * sizeof *late);
     for (int i = 0; i < place; i++) {
         const lc_ir_node *n = &f->b->nodes[i];
         if (!n->op) continue;
@@ -148,7 +149,8 @@ static bool is_read_backward(const lc__finder *f, uint32_t value)
     return false;
 }
 
-static lc_status compute_again(lc__finder *f, int forward_at)
+/* late, order: room for all nodes. */
+static lc_status compute_again(lc__finder *f, int forward_at, bool *late, lc_ir_node *order)
 {
     lc_build *b = f->b;
     const lc_ir_node *forward = &b->nodes[forward_at];
@@ -160,9 +162,7 @@ static lc_status compute_again(lc__finder *f, int forward_at)
     if (at == b->n_nodes || !is_read_backward(f, value) || has_forward_view(f, value, false)) return LC_OK;
     const lc_ir_node *n = &b->nodes[at];
     const int place = earliest(f, at);
-    bool *late = lc__build_alloc(b, (size_t)b->n_nodes * sizeof *late), yes = false;
-    lc_ir_node *order = lc__build_alloc(b, (size_t)(at + 1) * sizeof *order);
-    if (!late || !order) return LC_ERR_MEMORY;
+    bool yes = false;
     if (!find_late(f, value, place, late) || depends_on_late(f, late, n)) return LC_OK;
     const lc_type type = b->values[value].type;
     uint32_t out[LC_MAX_OUTPUTS], again = lc__build_value(b, &type);
@@ -180,11 +180,13 @@ lc_status lc__compute_again(lc_build *b)
     /* Each node may add a value. */
     size_t n_values = b->n_values + (size_t)b->n_nodes + 1;
     lc__finder f = {.b = b, .producer = lc__build_alloc(b, n_values * sizeof(int))};
-    if (!f.producer) return LC_ERR_MEMORY;
+    bool *late = lc__build_alloc(b, (size_t)b->n_nodes * sizeof *late);
+    lc_ir_node *order = lc__build_alloc(b, (size_t)b->n_nodes * sizeof *order);
+    if (!f.producer || !late || !order) return LC_ERR_MEMORY;
     memset(f.producer, 0xff, n_values * sizeof(int));
     for (int i = 0; i < b->n_nodes; i++)
         for (int k = 0; b->nodes[i].op && k < b->nodes[i].n_out; k++) f.producer[b->nodes[i].out[k]] = i;
     for (int i = 0; i < b->n_nodes; i++)
-        if (is_candidate(&f, &b->nodes[i])) LC_TRY(compute_again(&f, i));
+        if (is_candidate(&f, &b->nodes[i])) LC_TRY(compute_again(&f, i, late, order));
     return LC_OK;
 }

@@ -110,13 +110,9 @@ static void run(const lc_call *call)
 
 /* ---- what follows a product ---- */
 
-static void gelu(const void *context, int64_t begin, int64_t end, int thread)
+static void gelu_run(bool tanh, const double *x, double *y, int64_t begin, int64_t end)
 {
-    const lc_call *call = context;
-    const double *x = call->out[call->n_out - 1].data;
-    double *y = call->out[0].data;
-    (void)thread;
-    if (call->ints[0]) {
+    if (tanh) {
         LC_IVDEP
         for (int64_t i = begin; i < end; i++) y[i] = vd_gelu_tanh(x[i]);
     } else {
@@ -125,23 +121,27 @@ static void gelu(const void *context, int64_t begin, int64_t end, int thread)
     }
 }
 
+static void gelu(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const lc_call *call = context;
+    (void)thread;
+    gelu_run(call->ints[0] != 0, call->out[call->n_out - 1].data, call->out[0].data, begin, end);
+}
+
 static void slope_of_gelu(const void *context, int64_t begin, int64_t end, int thread)
 {
     const lc_call *call = context;
     const double *x = call->in[2].data;
-    double *y = call->out[0].data, *gelu = call->n_out > 1 ? call->out[1].data : NULL;
+    double *y = call->out[0].data;
     (void)thread;
     if (call->ints[0]) {
         LC_IVDEP
         for (int64_t i = begin; i < end; i++) y[i] *= vd_gelu_tanh_slope(x[i]);
-        LC_IVDEP
-        for (int64_t i = begin; gelu && i < end; i++) gelu[i] = vd_gelu_tanh(x[i]);
     } else {
         LC_IVDEP
         for (int64_t i = begin; i < end; i++) y[i] *= vd_gelu_erf_slope(x[i]);
-        LC_IVDEP
-        for (int64_t i = begin; gelu && i < end; i++) gelu[i] = vd_gelu_erf(x[i]);
     }
+    if (call->n_out > 1) gelu_run(call->ints[0] != 0, x, call->out[1].data, begin, end);
 }
 
 static void sums_of_columns(const void *context, int64_t begin, int64_t end, int thread)
