@@ -10,7 +10,6 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <time.h>
-#include <unistd.h>
 
 /* ---- a dataset whose samples identify themselves ---- */
 
