@@ -90,8 +90,8 @@ typedef struct lc_dataset_ops {
     /* Adds how long all threads have read, decoded and transformed, for whichever loader. Worth a clock only for
      * samples that take long. Default: unknown. */
     void (*times)(void *self, lc_loader_times *add);
-    /* Returns the name of the file that sample `index` is read from, "cat/001.jpg", for messages. The text lives as long
-     * as the dataset. Default: unknown (NULL). */
+    /* Returns the name of the file that sample `index` is read from, "cat/001.jpg", for messages. The text lives as
+     * long as the dataset. Default: unknown (NULL). */
     const char *(*source)(void *self, int64_t index);
 } lc_dataset_ops;
 

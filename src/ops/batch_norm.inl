@@ -6,8 +6,8 @@
     for (int64_t n = 0; n < d.N; n++)                                                                                  \
         for (int64_t r = 0; r < d.R; r++)
 
-/* Mean and variance are rounded to the type that they are stored in, so that a backward pass, which reads them, computes
- * the same results again. */
+/* Mean and variance are rounded to the type that they are stored in, so that a backward pass, which reads them,
+ * computes the same results again. */
 static void FN(statistics)(const lc_view *x, planes d, int64_t ch, double *mean, double *var)
 {
     double sum = 0, squares = 0, count = (double)(d.N * d.R * d.L);

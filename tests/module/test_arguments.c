@@ -571,7 +571,7 @@ TEST(fabrics)
     X(lc_dataloader, shuffle, "tests/data/test_loader.c", ".shuffle = true")                                           \
     X(lc_dataloader, drop_last, "tests/data/test_loader.c", ".drop_last = drop")                                       \
     X(lc_dataloader, num_workers, "tests/data/test_loader.c", ".num_workers = workers")                                \
-    X(lc_dataloader, timeout, "tests/data/test_loader_timeout.c", ".timeout = 2")                                              \
+    X(lc_dataloader, timeout, "tests/data/test_loader_timeout.c", ".timeout = 2")                                      \
     X(lc_dataloader, pin_memory, "tests/data/test_loader.c", ".pin_memory = true")                                     \
     X(lc_dataloader, max_tokens, "tests/data/test_lengths.c", ".max_tokens = 40")                                      \
     X(lc_dataloader, group_by_length, "tests/data/test_lengths.c", ".group_by_length = group")                         \
