@@ -131,7 +131,8 @@ def floor(row, limits):
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "ns": 1e-9}
 
 
-def measure(work, a, limits, log, folder=None):
+def measure(work, a, limits, log, failures, folder=None):
+    """The metrics of a work. A round that fails is added to failures, and the others count."""
     peers, metrics = (IN_PRECISION if a.precision else WORKS)[work]
     common = ["--threads", str(a.threads)] if a.threads else []
     common += ["--data", a.data] if a.data else []
@@ -189,7 +190,13 @@ def measure(work, a, limits, log, folder=None):
     for r in range(a.rounds):
         for impl, variant in sorted({(i, v) for (i, _), v in fastest.items()}):
             note(f"{work}: round {r + 1} of {a.rounds}: {impl} {' '.join(variant)}")
-            rows = run(command(impl, variant), log)
+            try:
+                rows = run(command(impl, variant), log)
+            except RuntimeError as error:
+                notes.append(f"{impl} {' '.join(variant)} failed in round {r + 1}")
+                failures.append(f"{work}: {error}")
+                note(str(error))
+                continue
             last = rows if impl == "lightc" else last
             take(impl, variant, rows)
     out = {}
@@ -290,19 +297,21 @@ def main():
     words["limits"] = {m: {k: r[k] for k in ("value", "one_thread", "unit")} for m, r in limits.items()}
     words["threads"] = a.threads
     print(json.dumps(words, indent=2))
-    results = {}
+    results, failures = {}, []
     if not a.machine:
         for work in works:
             if work in WITH_FOLDER:
                 with tempfile.TemporaryDirectory() as folder:
-                    results[work] = measure(work, a, limits, log, folder)
+                    results[work] = measure(work, a, limits, log, failures, folder)
             else:
-                results[work] = measure(work, a, limits, log)
+                results[work] = measure(work, a, limits, log, failures)
         print("\n" + table(results))
     os.makedirs(os.path.dirname(os.path.abspath(a.json)), exist_ok=True)
     with open(a.json, "w") as f:
         json.dump({"machine": words, "precision": a.precision or "32", "rounds": a.rounds, "results": results, "lines": log}, f, indent=1)
     note(f"\nall values: {a.json}")
+    if failures:
+        sys.exit("compare: rounds failed:\n" + "\n".join(failures))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@
 
 typedef struct arguments {
     const char *data;
-    int64_t depth, batch_size, side, num_workers;
+    int64_t depth, batch_size, side;
+    int num_workers;
     double max_lr, label_smoothing, mixup;
 } arguments;
 
@@ -20,8 +21,7 @@ static const lc_option options[] = {
     LC_OPTION(arguments, depth, LC_OPTION_INT, 18, 101, "of the ResNet: 20, 18, 34, 50 or 101"),
     LC_OPTION(arguments, batch_size, LC_OPTION_INT, 1, 1e6, "pictures in a batch"),
     LC_OPTION(arguments, side, LC_OPTION_INT, 8, 512, "height and width to which pictures are resized"),
-    LC_OPTION(arguments, num_workers, LC_OPTION_INT, -1, 256,
-              "threads that decode; -1: as many as the machine has room for"),
+    LC_OPTION(arguments, num_workers, LC_OPTION_WORKERS, 0, 256, "threads that decode, or auto"),
     LC_OPTION(arguments, max_lr, LC_OPTION_FLOAT, 0, 1e3, "learning rate at the top of the cycle"),
     LC_OPTION(arguments, label_smoothing, LC_OPTION_FLOAT, 0, 1, "part of a label that is spread over all classes"),
     LC_OPTION(arguments, mixup, LC_OPTION_FLOAT, 0, 100, "alpha of MixUp; 0: pictures are not mixed"),
@@ -102,7 +102,7 @@ static lc_status load(const arguments *a, bool train, uint64_t seed, lc_dataset 
         LC_TRY(lc_dataset_transform(data, 1, one_hot, &labeled));
     }
     LC_TRY(lc_dataloader_new(out, .dataset = mixes ? labeled : data, .batch_size = a->batch_size, .shuffle = train,
-                             .drop_last = train, .seed = seed, .num_workers = (int)a->num_workers,
+                             .drop_last = train, .seed = seed, .num_workers = a->num_workers,
                              .mix = mixes ? LC_MIXUP : LC_MIX_NONE, .mix_alpha = mixes ? a->mixup : 1));
     lc_dataset_unref(data);
     lc_dataset_unref(labeled);

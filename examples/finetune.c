@@ -15,7 +15,8 @@
 
 typedef struct arguments {
     const char *data, *weights;
-    int64_t depth, batch_size, side, num_workers, unfreeze_at;
+    int64_t depth, batch_size, side, unfreeze_at;
+    int num_workers;
     double lr;
 } arguments;
 
@@ -25,8 +26,7 @@ static const lc_option options[] = {
     LC_OPTION(arguments, depth, LC_OPTION_INT, 18, 101, "of the ResNet: 18, 34, 50 or 101"),
     LC_OPTION(arguments, batch_size, LC_OPTION_INT, 1, 1e6, "pictures in a batch"),
     LC_OPTION(arguments, side, LC_OPTION_INT, 32, 1024, "height and width of the crops"),
-    LC_OPTION(arguments, num_workers, LC_OPTION_INT, -1, 256,
-              "threads that decode; -1: as many as the machine has room for"),
+    LC_OPTION(arguments, num_workers, LC_OPTION_WORKERS, 0, 256, "threads that decode, or auto"),
     LC_OPTION(arguments, unfreeze_at, LC_OPTION_INT, 0, 1e6, "epoch from which on the backbone is trained"),
     LC_OPTION(arguments, lr, LC_OPTION_FLOAT, 0, 1e3, "learning rate of the head"),
 };
@@ -106,7 +106,7 @@ static lc_status load(const arguments *a, bool train, uint64_t seed, lc_dataset 
                                   &normalize));
     LC_TRY(lc_dataset_transform(*pictures, 0, normalize, &data));
     LC_TRY(lc_dataloader_new(out, .dataset = data, .batch_size = a->batch_size, .shuffle = train, .seed = seed,
-                             .num_workers = (int)a->num_workers));
+                             .num_workers = a->num_workers));
     lc_dataset_unref(data);
     return LC_OK;
 }

@@ -7,11 +7,10 @@
  *   image_folder --data DIR --num_workers auto --batch_size 64     and any option of the trainer */
 #include <lightc/lightc.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct arguments {
-    const char *data, *num_workers;
+    const char *data;
+    int num_workers;
     int64_t batch_size, height, width, cache_bytes;
     double lr;
 } arguments;
@@ -21,19 +20,10 @@ static const lc_option options[] = {
     LC_OPTION(arguments, batch_size, LC_OPTION_INT, 1, 1e6, "pictures in a batch"),
     LC_OPTION(arguments, height, LC_OPTION_INT, 8, 4096, "to which pictures are resized"),
     LC_OPTION(arguments, width, LC_OPTION_INT, 8, 4096, "to which pictures are resized"),
-    LC_OPTION(arguments, num_workers, LC_OPTION_TEXT, 0, 0, "threads that decode, or auto"),
+    LC_OPTION(arguments, num_workers, LC_OPTION_WORKERS, 0, 256, "threads that decode, or auto"),
     LC_OPTION(arguments, cache_bytes, LC_OPTION_SIZE, 0, 0, "memory for files that were read, such as 2GiB"),
     LC_OPTION(arguments, lr, LC_OPTION_FLOAT, 0, 1e3, "learning rate of Adam"),
 };
-
-static lc_status parse_workers(const char *text, int *n)
-{
-    char *end;
-    const long v = strcmp(text, "auto") == 0 ? LC_WORKERS_AUTO : strtol(text, &end, 10);
-    *n = (int)v;
-    if (v == LC_WORKERS_AUTO || (*text && !*end && v >= 0 && v <= 256)) return LC_OK;
-    return lc_fail(LC_ERR_ARGUMENT, "num_workers must be a number from 0 to 256, or auto, not \"%s\"", text);
-}
 
 typedef struct cnn {
     lc_module base;
@@ -97,8 +87,7 @@ static lc_status load(const arguments *a, const char *part, bool train, uint64_t
     char dir[4096];
     lc_dataset *floats;
     lc_transform steps[4], all;
-    int n = 0, workers;
-    LC_TRY(parse_workers(a->num_workers, &workers));
+    int n = 0;
     snprintf(dir, sizeof dir, "%s/%s", a->data, part);
     LC_TRY(lc_image_folder_new(dir, pictures, .height = a->height, .width = a->width, .on_error = LC_IMAGE_SKIP,
                                .cache_bytes = a->cache_bytes));
@@ -110,14 +99,14 @@ static lc_status load(const arguments *a, const char *part, bool train, uint64_t
     LC_TRY(lc_transform_compose(n, steps, &all));
     LC_TRY(lc_dataset_transform(*pictures, 0, all, &floats));
     LC_TRY(lc_dataloader_new(out, .dataset = floats, .batch_size = a->batch_size, .shuffle = train, .seed = seed,
-                             .num_workers = workers));
+                             .num_workers = a->num_workers));
     lc_dataset_unref(floats);
     return LC_OK;
 }
 
 int main(int argc, char **argv)
 {
-    arguments args = {.data = "pictures", .batch_size = 32, .height = 32, .width = 32, .num_workers = "2", .lr = 1e-3};
+    arguments args = {.data = "pictures", .batch_size = 32, .height = 32, .width = 32, .num_workers = 2, .lr = 1e-3};
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     opt.max_epochs = 5;
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, sizeof options / sizeof *options, &args, argc, argv));

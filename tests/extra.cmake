@@ -24,7 +24,7 @@ lightc_test_on_sim(sim "LIGHTC_SIM=lazy" engine fuse storage_types laws anomaly 
   bad_index ops_edges ops_math ops_nn trainer_order trainer_optim trainer_resume callbacks checkpoint log_hooks metrics
   hooks log_metric trainer_loggers hook_errors save_errors resume_everything callbacks_resume
   ddp partial_gradients under_way compression collectives gather sync_batch_norm sharded_gradients slices
-  data_parallel split late_values sync deterministic)
+  data_parallel split late_values sync deterministic deterministic_windows deterministic_resume)
 # No operator has a kernel there: each runs on the host.
 lightc_test_on_sim(fallback "LIGHTC_SIM=lazy;LIGHTC_SIM_WITHOUT=all;LIGHTC_HOST_FALLBACK=1" engine anomaly writes optim_updates nn
   ops_cases ops_nn)
@@ -182,9 +182,9 @@ endif()
 
 # The longest tests start first, since one that starts last would run by itself. The first few mostly wait.
 foreach(name IN ITEMS launch launch_ends slurm last_calls faults machines strategies endings resume_everything
-                      deterministic comm sync launch_hosts ddp_sharded elastic control no_memory resume_ranks
-                      trainer_alloc comm_mpi comm_mpi_large same_bits ddp_memory winograd exposed optim ddp_checkpoints
-                      example_sharded_gpt backend_check random_ranks sim_deterministic sim_laws sim_sync
+                      deterministic deterministic_resume comm sync launch_hosts ddp_sharded elastic control no_memory
+                      resume_ranks trainer_alloc comm_mpi comm_mpi_large same_bits ddp_memory winograd exposed optim
+                      ddp_checkpoints example_sharded_gpt backend_check random_ranks sim_deterministic sim_laws sim_sync
                       sim_resume_everything ddp_callbacks product_low)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES COST 60)

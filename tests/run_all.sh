@@ -46,7 +46,7 @@ threads+='|compression|sync|sync_batch_norm|partial_gradients|sharded_gradients|
 threads+='|sim_(fit|ranks|devices)|unused_parameters|ddp.*|ranks_apart|rank_times|halves_run|scaled_loss_run|tuner_ranks|fabric_ranks)$'
 # Left out under AddressSanitizer, where it takes minutes: what runs there on the host, or without a sanitizer, and
 # examples whose code other tests run.
-slow='^(backend_check|sim_(resume_everything|callbacks_resume|deterministic|laws|sync|optim|ops_math|ops_nn|ops_cases)'
+slow='^(backend_check|sim_(resume_everything|callbacks_resume|deterministic(_windows|_resume)?|laws|sync|optim|ops_math|ops_nn|ops_cases)'
 slow+='|example_(sharded_gpt|cifar_resnet|fashion_cnn))$'
 # What runs under clang's UndefinedBehaviorSanitizer (gcc's does not see that 0 is added to NULL): what computes, reads
 # files, takes arguments and starts ranks. UNDEFINED=. runs everything (.ci/long ubsan).

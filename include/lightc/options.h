@@ -59,6 +59,7 @@ typedef enum lc_option_kind {
     LC_OPTION_COUNT,    /* int64_t; true is 1, as is the bare name; false is 0 */
     LC_OPTION_SIZE, /* int64_t, in bytes: "512MiB", "1.5GiB" (also KiB and TiB; K, M, G and T mean the same), or bytes;
                        "none" is 0 */
+    LC_OPTION_WORKERS, /* int, num_workers of a loader: a number, or "auto", which is LC_WORKERS_AUTO */
 } lc_option_kind;
 
 typedef struct lc_option {

@@ -156,7 +156,7 @@ static lc_status empty_classes(const char *dir, const lc__names *empty, const ch
     for (int64_t i = 0; i < empty->n && i < 5; i++) lc__str_add(&text, "%s%s", i ? ", " : "", lc__names_at(empty, i));
     if (empty->n > 5) lc__str_add(&text, " and %lld more", (long long)empty->n - 5);
     lc_status status = lc_fail(LC_ERR_NOT_FOUND,
-                               "%s: %s without a picture: %s; files ending in %s count (.extensions), and .allow_empty "
+                               "%s: %s without a picture: %s; files ending in %s count (extensions), and allow_empty "
                                "permits empty classes",
                                dir, empty->n == 1 ? "a class" : "classes", text.failed ? "?" : text.s, extensions);
     lc__str_free(&text);

@@ -35,6 +35,8 @@ extern const lc_op lc__op_detach, lc__op_accumulate;
 
 /* The operators of this room; ends with NULL. src/builtin.c lists them with those of other rooms. */
 extern const lc_op *const lc__math_ops[];
+/* Whether an operator is one of these, and not a program's, a backend's or another room's. */
+bool lc__is_math_op(const lc_op *op);
 
 /* For gradient rules: dy summed over the dimensions that were broadcast from `like`'s shape; dy itself if none were. */
 lc_tensor *lc__sum_to(lc_tensor *dy, const lc_type *like);

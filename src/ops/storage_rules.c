@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The classes of lc_autocast_class_of. What is not listed: elementwise operators and views follow their operands, all
- * others, those of a program among them, compute and store f32. */
+/* The classes of lc_autocast_class_of. What is not listed: this room's elementwise operators, and views, follow their
+ * operands; all others, those of a program among them, compute and store f32. */
 #include "ops/storage_rules.h"
 
 #include "ops/ops.h"
@@ -85,7 +85,7 @@ lc__storage_rule lc__storage_rule_of(const lc_op *op)
 {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (rows[i].op == op) return rows[i].rule;
-    bool follows = op->flags & (LC_OP_ELEMENTWISE | LC_OP_VIEW);
+    bool follows = op->flags & LC_OP_VIEW || (op->flags & LC_OP_ELEMENTWISE && lc__is_math_op(op));
     return (lc__storage_rule){follows ? LC_AUTOCAST_FOLLOW : LC_AUTOCAST_F32, ALL, ALL};
 }
 

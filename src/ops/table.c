@@ -11,3 +11,10 @@ const lc_op *const lc__math_ops[] = {LC_ELEMENTWISE_LIST(ADDRESS_ELEMENTWISE) LC
                                          /* in no list of names */
                                          & lc__op_range,
                                      &lc__op_detach, &lc__op_accumulate, &lc__op_fused, NULL};
+
+bool lc__is_math_op(const lc_op *op)
+{
+    for (const lc_op *const *o = lc__math_ops; *o; o++)
+        if (*o == op) return true;
+    return false;
+}

@@ -198,6 +198,22 @@ TEST(kernels_get_f64_if_they_are_given_it)
     seen = LC_F32;
 }
 
+/* Also if all operands have 16 bits, of which a product needs 15 for its fraction. */
+TEST(results_in_mixed_precision_are_f32)
+{
+    lc_graph *g;
+    float got[N];
+    for (int i = 0; i < PRODUCTS; i++) CHECK_EQ(lc_autocast_class_of(products[i]), LC_AUTOCAST_F32);
+    CHECK_OK(lc_graph_new(&g, .threads = 1, .autocast = LC_BF16));
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_tensor *x = lc_reshape(lc_matmul(lc_full(129. / 128, LC_F32, N, 1), lc_full(1, LC_F32, 1, 1)), N);
+    lc_tensor *y = lc_keep(multiplied(&elementwise, x, x));
+    CHECK_OK(lc_tensor_read(y, got, sizeof got));
+    for (int i = 0; i < N; i++) CHECK_EQ(got[i], 129.f * 129 / (128 * 128));
+    CHECK_OK(lc_step_end(g));
+    lc_graph_free(g);
+}
+
 /* ---- in trainings ---- */
 
 typedef struct net {

@@ -126,7 +126,7 @@ image_folder)
   check "as are classes with other names" fails "${args[@]}"
   check "which names the first" complains 'class 2 is plain in data/train/, but zigzag in data/test/'
   check "as are workers that are not a number" fails "${args[@]}" --num_workers two
-  check "which says what is" complains 'num_workers must be a number from 0 to 256, or auto, not "two"'
+  check "which says what is" complains 'num_workers must be a number of workers, 0 or more, or auto, not "two"'
   ;;
 lfw_dataset)
   check "--help ends well" run --help
@@ -177,7 +177,7 @@ cifar_resnet)
   check "which says what it needs" complains 'give --max_epochs or --max_steps'
   check "and a batch larger than the folder" fails "${args[@]}" --batch_size 1000
   check "which says so" complains 'fewer pictures than a batch .--batch_size 1000'
-  check "workers as there is room for" run "${args[@]}" --max_epochs 1 --num_workers -1
+  check "workers as there is room for" run "${args[@]}" --max_epochs 1 --num_workers auto
   mv data/test/plain data/test/zigzag
   check "classes with other names are an error" fails "${args[@]}"
   check "which names the first" complains 'class 2 is plain in data/train/, but zigzag in data/test/'

@@ -39,6 +39,8 @@ static const char *kind_name(lc_option_kind kind)
         return "amount";
     case LC_OPTION_SIZE:
         return "size";
+    case LC_OPTION_WORKERS:
+        return "whole number, auto";
     }
     return "";
 }

@@ -63,12 +63,15 @@ lc_status lc__cpu_arena_commit(void *device, void *base, size_t reserved, size_t
     if (bytes > reserved)
         return lc_fail(LC_ERR_MEMORY, "%zu MiB are needed, but only %zu MiB of address space could be reserved",
                        bytes >> 20, reserved >> 20);
-    bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+    /* Large pages are cleared as a whole when they are first written: a small step would wait for memory it never uses.
+     */
+    const bool large = bytes >= HUGE_PAGE;
+    bytes = large ? (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1) : whole_pages(bytes);
     if (!bytes) return LC_OK;
     if (mprotect(base, bytes, PROT_READ | PROT_WRITE) != 0)
         return lc_fail(LC_ERR_MEMORY, "cannot get %zu MiB of memory (%s); %zu MiB are available", bytes >> 20,
                        strerror(errno), lc__cpu_available(NULL) >> 20);
-    madvise(base, bytes, MADV_HUGEPAGE); /* only a hint; kernels without large pages refuse it */
+    if (large) madvise(base, bytes, MADV_HUGEPAGE); /* only a hint; kernels without large pages refuse it */
     return LC_OK;
 }
 

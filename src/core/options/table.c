@@ -182,6 +182,8 @@ static const char *placeholder(const lc_option *o)
         return "AMOUNT";
     case LC_OPTION_SIZE:
         return "SIZE";
+    case LC_OPTION_WORKERS:
+        return "N|auto";
     }
     return "VALUE";
 }
@@ -287,6 +289,8 @@ static bool is_number(const lc_option *o, const char *value)
     case LC_OPTION_COUNT:
     case LC_OPTION_BOOL:
         return true;
+    case LC_OPTION_WORKERS:
+        return strcmp(value, "auto") != 0;
     case LC_OPTION_FLOAT:
     case LC_OPTION_FLOAT32:
         return strcmp(value, "inf") != 0 && strcmp(value, "-inf") != 0 && strcmp(value, "nan") != 0;

@@ -3,6 +3,8 @@
 #include "core/options/options.h"
 #include "base/handle.h"
 
+#include <lightc/data.h>
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -243,6 +245,20 @@ static lc_status set_size(const lc_option *o, char *field, const char *text)
     return LC_OK;
 }
 
+static lc_status set_int32(const lc_option *o, char *field, const char *text)
+{
+    const bool workers = o->kind == LC_OPTION_WORKERS, automatic = workers && strcmp(text, "auto") == 0;
+    int64_t v = LC_WORKERS_AUTO;
+    if (!automatic) {
+        if (!read_int(text, &v) || v < (workers ? 0 : INT32_MIN) || v > INT32_MAX)
+            return not_a_number(o, text, workers ? "number of workers, 0 or more, or auto" : "whole number");
+        if (o->minimum < o->maximum && ((double)v < o->minimum || (double)v > o->maximum)) return out_of_range(o, text);
+    }
+    int small = (int)v;
+    memcpy(field, &small, sizeof small);
+    return LC_OK;
+}
+
 lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
 {
     LC__NEEDS(o, LC_ERR_ARGUMENT);
@@ -258,14 +274,9 @@ lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
         return set_float(o, field, text);
     case LC_OPTION_SIZE:
         return set_size(o, field, text);
-    case LC_OPTION_INT32: {
-        int64_t v;
-        if (!read_int(text, &v) || v < INT32_MIN || v > INT32_MAX) return not_a_number(o, text, "whole number");
-        if (ranged && ((double)v < o->minimum || (double)v > o->maximum)) return out_of_range(o, text);
-        int small = (int)v;
-        memcpy(field, &small, sizeof small);
-        return LC_OK;
-    }
+    case LC_OPTION_INT32:
+    case LC_OPTION_WORKERS:
+        return set_int32(o, field, text);
     case LC_OPTION_FLOAT32: {
         double v;
         if (!read_double(text, &v)) return not_a_number(o, text, "number");
@@ -313,6 +324,12 @@ static int print_double(char *text, size_t size, double v)
         if (strtod(buffer, NULL) == v) break;
     }
     return snprintf(text, size, "%s", buffer);
+}
+
+static int print_int(const lc_option *o, char *text, size_t size, int v)
+{
+    if (o->kind == LC_OPTION_WORKERS && v == LC_WORKERS_AUTO) return snprintf(text, size, "auto");
+    return snprintf(text, size, "%d", v);
 }
 
 static int print_float(char *text, size_t size, float v)
@@ -379,10 +396,11 @@ int lc_option_get_text(const lc_option *o, const void *target, char *text, size_
         memcpy(&v, field, sizeof v);
         return print_size(text, size, v);
     }
+    case LC_OPTION_WORKERS:
     case LC_OPTION_INT32: {
         int v;
         memcpy(&v, field, sizeof v);
-        return snprintf(text, size, "%d", v);
+        return print_int(o, text, size, v);
     }
     case LC_OPTION_FLOAT32: {
         float v;
@@ -427,6 +445,10 @@ static lc_status write_value(const lc_option *o, const char *field, lc_state *ou
     case LC_OPTION_INT:
         memcpy(&i, field, sizeof i);
         return i == LC_UNSET ? lc_state_set_text(out, o->name, NULL) : lc_state_set_int(out, o->name, i);
+    case LC_OPTION_WORKERS:
+        memcpy(&small, field, sizeof small);
+        return small == LC_WORKERS_AUTO ? lc_state_set_text(out, o->name, "auto")
+                                        : lc_state_set_int(out, o->name, small);
     case LC_OPTION_INT32:
         memcpy(&small, field, sizeof small);
         return lc_state_set_int(out, o->name, small);

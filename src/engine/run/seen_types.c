@@ -68,18 +68,11 @@ static bool has_bit(uint32_t bits, int i)
     return i < 32 ? bits >> i & 1 : bits == UINT32_MAX;
 }
 
-static bool is_built_in(const lc_op *op)
-{
-    for (const lc_op *const *o = lc__math_ops; *o; o++)
-        if (*o == op) return true;
-    return false;
-}
-
 /* Whether the operator computes with numbers. Operators of a program get what the program gives them. */
 static bool computes(const lc_op *op)
 {
     return !(op->flags & (LC_OP_VIEW | LC_OP_MUTATES | LC_OP_SIDE_EFFECT | LC_OP_HOST)) && op != &lc__op_cast &&
-           op != &lc__op_contiguous && is_built_in(op);
+           op != &lc__op_contiguous && lc__is_math_op(op);
 }
 
 /* The type of a result, as in PyTorch: that of the operands if they have the same one, else f32. An operand of no

@@ -476,6 +476,33 @@ TEST(a_size_on_the_command_line)
     lc__str_free(&json);
 }
 
+TEST(numbers_of_workers)
+{
+    typedef struct loading {
+        int num_workers;
+    } loading;
+    static const char *const bad[] = {"", "many", "-1", "2.5", "257", "auto ", "none"};
+    const lc_option row = LC_OPTION(loading, num_workers, LC_OPTION_WORKERS, 0, 256, "threads that decode");
+    loading l = {0};
+    char text[8];
+    for (int n = -1; n <= 256; n += 257) {
+        CHECK_OK(lc_option_set_text(&row, &l, n < 0 ? "auto" : "256"));
+        CHECK_EQ(l.num_workers, n < 0 ? LC_WORKERS_AUTO : 256);
+        lc_option_get_text(&row, &l, text, sizeof text);
+        CHECK_STR(text, n < 0 ? "auto" : "256");
+        lc__str json = {0};
+        const lc_option_set set = {.options = &row, .n = 1, .target = &l};
+        lc__options_json(&set, 1, &json);
+        CHECK_CONTAINS(json.s, n < 0 ? "\"num_workers\": \"auto\"" : "\"num_workers\": 256");
+        lc__str_free(&json);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_STATUS(lc_option_set_text(&row, &l, bad[i]), LC_ERR_CONFIG);
+        CHECK_CONTAINS(lc_error_message(), i == 4 ? "num_workers is 257, but must be between" : "0 or more, or auto");
+        CHECK_EQ(l.num_workers, 256);
+    }
+}
+
 /* The text printed to standard error while a command line is parsed. */
 static const char *said(const char *line, char *text, size_t size)
 {
