@@ -81,7 +81,7 @@ LC_API lc_status lc_mixed_precision_with(lc_precision *out, const lc_mixed_preci
 LC_API lc_status lc_precision_scale(lc_precision precision, double *scale) LC_MUST_USE;
 /* The precision of that name or alias ("32"); the error for an unknown name lists the available ones. */
 LC_API lc_status lc_precision_find(const char *name, const lc_precision_ops **out) LC_MUST_USE;
-/* The class of an operator; custom operators are of class F32. */
+/* The class of an operator; those of a program are of class F32, except for views, which follow. */
 LC_API lc_autocast_class lc_autocast_class_of(const lc_op *op);
 /* Measures on the CPU, through the graph, what mixed precision of each of n types (1 to 4; LC_F32: none) costs:
  * matrices are [size,size]. threads: as in lc_graph_args. */

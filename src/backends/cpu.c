@@ -30,8 +30,8 @@ static bool has_units(const void *set, lc_dtype dtype)
 {
     bool amx = is_set(set, "amx");
     if (!amx && !is_set(set, "avx512")) return false;
-    const lc__units u = lc__units_find();
-    return dtype == LC_BF16 ? amx || u.avx512_bf16 : dtype == LC_F16 && u.avx512_fp16;
+    if (dtype == LC_BF16) return amx || lc__units_have_bf16();
+    return dtype == LC_F16 && lc__units_find().avx512_fp16;
 }
 
 static bool is_low(const lc_call *call)

@@ -39,6 +39,12 @@ static bool has(unsigned word, int bit)
     return word >> bit & 1;
 }
 
+/* The compiler's library has asked when the program started. */
+bool lc__units_have_bf16(void)
+{
+    return __builtin_cpu_supports("avx512bf16");
+}
+
 lc__units lc__units_find(void)
 {
     const words w = ask();
@@ -48,7 +54,7 @@ lc__units lc__units_find(void)
     u.f16c = u.f16c && u.avx2;
     u.avx512 = u.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    u.avx512_bf16 = u.avx512 && has(w.leaf7_1[0], 5);
+    u.avx512_bf16 = u.avx512 && lc__units_have_bf16();
     u.avx512_fp16 = u.avx512 && has(w.leaf7[3], 23);
     bool tiles = has(w.leaf7[3], 24) && system_grants_tiles();
     u.amx_bf16 = tiles && has(w.leaf7[3], 22);
@@ -56,6 +62,11 @@ lc__units lc__units_find(void)
     return u;
 }
 #else
+bool lc__units_have_bf16(void)
+{
+    return false;
+}
+
 lc__units lc__units_find(void)
 {
     return (lc__units){0};

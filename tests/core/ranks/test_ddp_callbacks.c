@@ -50,7 +50,7 @@ static job job_with(const char *dir, int k, const char *strategy)
 
 TEST(sharded_callbacks_compute_the_bits_of_ddp)
 {
-    for (int k = 0; k < MAKERS; k++) {
+    for (int k = 0; k < MAKERS; k += takes_all() ? 1 : 2) {
         static ranks_job want, got, plain;
         job j = job_with("averaged", k, "ddp");
         want.j = got.j = plain.j = &j;
@@ -69,7 +69,7 @@ TEST(sharded_callbacks_compute_the_bits_of_ddp)
 TEST(sharded_callbacks_resume_under_other_strategies)
 {
     static const int ranks[] = {4, 2, 3};
-    for (int k = 0; k < MAKERS; k++) {
+    for (int k = 0; k < MAKERS; k += takes_all() ? 1 : 2) {
         static ranks_job want, before, got;
         job j = job_with("averaged", k, "ddp");
         want.j = before.j = got.j = &j;
