@@ -46,8 +46,9 @@ threads+='|compression|sync|sync_batch_norm|partial_gradients|sharded_gradients|
 threads+='|sim_(fit|ranks|devices)|unused_parameters|ddp.*|ranks_apart|rank_times|halves_run|scaled_loss_run|tuner_ranks|fabric_ranks)$'
 # Left out under AddressSanitizer, where it takes minutes: what runs there on the host, or without a sanitizer, and
 # examples whose code other tests run.
-slow='^(backend_check|sim_(resume_everything|callbacks_resume|deterministic(_windows|_resume)?|laws|sync|optim|ops_math|ops_nn|ops_cases)'
-slow+='|example_(sharded_gpt|cifar_resnet|fashion_cnn))$'
+slow='^(backend_check|attention_digits|sim_(resume_everything|callbacks_resume|deterministic(_windows|_resume)?|laws|sync|optim|ops_math|ops_nn'
+slow+='|ops_cases|under_way|sharded_gradients|slices)'
+slow+='|example_(sharded_gpt|cifar_resnet|fashion_cnn|bench_devices|ddp_by_hand|ddp_mnist|finetune))$'
 # What runs under clang's UndefinedBehaviorSanitizer (gcc's does not see that 0 is added to NULL): what computes, reads
 # files, takes arguments and starts ranks. UNDEFINED=. runs everything (.ci/long ubsan).
 undefined='^(engine|laws|ops_.*|nn|module|optim|random|random_(programs|trainings)|cpu_.*|winograd|product.*|conv_.*|.*_f64'

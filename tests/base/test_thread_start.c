@@ -30,7 +30,7 @@ static void refuse_threads(bool on)
 
 static lc_status fit(lc_trainer_options opt)
 {
-    small_net m;
+    small_net m = {0};
     lc_dataloader *train;
     lc_trainer *t;
     LC_TRY(loader_of(0, 8, 4, false, &train));

@@ -505,7 +505,7 @@ static const lc_module_ops bare_ops = {
 
 static lc_status train_new(lc_trainer *t, lc_dataloader *l, float head[8 * CLASSES])
 {
-    small_net m;
+    small_net m = {0};
     lc_batch *b;
     LC_TRY(small_net_init(&m, &bare_ops, 7));
     LC_TRY(lc_trainer_begin(t, &m.base));

@@ -190,7 +190,7 @@ static lc_status run_twice(lc_comm *comm, void *ctx)
 {
     two_runs *r = ctx;
     int n = comm ? lc_comm_size(comm) : 1, me = comm ? lc_comm_rank(comm) : 0;
-    small_net m;
+    small_net m = {0};
     lc_dataloader *l;
     lc_trainer *t = NULL;
     lc_trainer_options opt = quiet_options(comm);
