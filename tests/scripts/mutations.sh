@@ -131,6 +131,7 @@ mutate 'master weights that no checkpoint has' src/optim/state_buffers.c 's/LC__
 mutate 'random rounding that does not know the slice' src/optim/expand_update.c 's/if (s->count) s->first = .*//' test_true_run:stochastic_rounding
 mutate 'rounding that is random in one direction' src/base/half.h 's/(m + (word >> 16)) >> 16/m >> 16/' test_stochastic_rounding:mean
 mutate 'deterministic sums of 16 bits' src/core/trainer/begin.c 's/list\[i\], lc__sums_on_tree(t)/list[i], false/' test_true_run:deterministic_sums
+mutate 'program operators follow' src/ops/storage_rules.c 's/ \&\& lc__is_math_op(op)//' test_program_ops:results_in_mixed
 mutate 'halves that operators do not round' src/engine/run/seen_types.c 's/later->rounds = result_type(.*/later->rounds = 0;/' test_half_operands:types
 mutate 'halves converted by every operator' src/engine/run/seen_types.c 's/if (t->as_seen.graph != g ||/if (true ||/' test_half_operands:converted_once
 mutate 'writes that stay in the copy' src/engine/run/seen_types.c 's/later->written |= .*/;/' test_stored_writes:writes_a_parameter
