@@ -54,18 +54,20 @@ def train_peer(a, seed, options):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                 allow_abbrev=False)  # what is not known here goes to the peer
     ap.add_argument("--python", required=True)
     ap.add_argument("--data", required=True)
     ap.add_argument("--max_epochs", type=int, default=5)
     ap.add_argument("--seeds", type=int, default=3)
     ap.add_argument("--precision", default="32-true")
     a, options = ap.parse_known_args()
-    runs = {"lightc": [], "PyTorch": []}
+    sides = {"lightc": train_ours, "PyTorch": lambda a, seed: train_peer(a, seed, options)}
+    runs = {name: [] for name in sides}
     for seed in range(a.seeds):
-        for name, values in (("lightc", train_ours(a, seed)), ("PyTorch", train_peer(a, seed, options))):
-            runs[name].append(values)
-            print(f"seed {seed}, {name}: {values}", file=sys.stderr, flush=True)
+        for name, train in sides.items():
+            runs[name].append(train(a, seed))
+            print(f"seed {seed}, {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
     for name, values in runs.items():
         acc = [v["test_acc"] for v in values]
         print(f"{name}: {statistics.median(v['ms_step'] for v in values):.1f} ms a step, accuracy "

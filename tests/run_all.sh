@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # All tests, stage by stage; `tests/run_all.sh STAGE...` runs some of them:
 #   release      the release build, everything ctest knows
-#   reference    its operators and engine only on the reference kernels
+#   reference    its operators and engine only on the reference kernels; not laws, of which sim_laws runs most on them
 #   unplanned    the same node by node (LIGHTC_PLAN=off)
 #   asan         everything under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan         what has threads under ThreadSanitizer
@@ -46,8 +46,8 @@ threads+='|compression|sync|sync_batch_norm|partial_gradients|sharded_gradients|
 threads+='|sim_(fit|ranks|devices)|unused_parameters|ddp.*|ranks_apart|rank_times|halves_run|scaled_loss_run|tuner_ranks|fabric_ranks)$'
 # Left out under AddressSanitizer, where it takes minutes: what runs there on the host, or without a sanitizer, and
 # examples whose code other tests run.
-slow='^(backend_check|attention_digits|sim_(resume_everything|callbacks_resume|deterministic(_windows|_resume)?|laws|sync|optim|ops_math|ops_nn'
-slow+='|ops_cases|under_way|sharded_gradients|slices)'
+slow='^(backend_check|attention_digits|sim_(resume_everything|callbacks_resume|deterministic(_windows|_resume)?|laws|sync'
+slow+='|optim|ops_math|ops_nn|ops_cases|under_way|sharded_gradients|slices)'
 slow+='|example_(sharded_gpt|cifar_resnet|fashion_cnn|bench_devices|ddp_by_hand|ddp_mnist|finetune))$'
 # What runs under clang's UndefinedBehaviorSanitizer (gcc's does not see that 0 is added to NULL): what computes, reads
 # files, takes arguments and starts ranks. UNDEFINED=. runs everything (.ci/long ubsan).
@@ -197,7 +197,7 @@ run_stages() { # a function, so that bash has read all of it before it starts
     describe "$stage"
     case $stage in
     release) build release && suite release "$folder" ;;
-    reference) LIGHTC_KERNELS=reference suite reference "$root/build" -R "$operators" -E '^laws$' ;; # as sim_laws does
+    reference) LIGHTC_KERNELS=reference suite reference "$root/build" -R "$operators" -E '^laws$' ;;
     unplanned) LIGHTC_PLAN=off suite unplanned "$root/build" -R "$operators" ;;
     asan) build asan && ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 suite asan "$folder" -E "$slow" ;;
     tsan) build tsan && suite tsan "$folder" -R "$threads" ;;

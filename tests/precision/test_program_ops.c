@@ -198,7 +198,7 @@ TEST(kernels_get_f64_if_they_are_given_it)
     seen = LC_F32;
 }
 
-/* Also if all operands have 16 bits, of which a product needs 15 for its fraction. */
+/* Also if all operands have 16 bits: the fraction of this product has 14, of which bf16 keeps 7. */
 TEST(results_in_mixed_precision_are_f32)
 {
     lc_graph *g;

@@ -126,7 +126,7 @@ image_folder)
   check "as are classes with other names" fails "${args[@]}"
   check "which names the first" complains 'class 2 is plain in data/train/, but zigzag in data/test/'
   check "as are workers that are not a number" fails "${args[@]}" --num_workers two
-  check "which says what is" complains 'num_workers must be a number of workers, 0 or more, or auto, not "two"'
+  check "which says what is" complains 'num_workers must be a whole number, 0 or more, or auto, not "two"'
   ;;
 lfw_dataset)
   check "--help ends well" run --help

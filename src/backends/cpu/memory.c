@@ -63,8 +63,7 @@ lc_status lc__cpu_arena_commit(void *device, void *base, size_t reserved, size_t
     if (bytes > reserved)
         return lc_fail(LC_ERR_MEMORY, "%zu MiB are needed, but only %zu MiB of address space could be reserved",
                        bytes >> 20, reserved >> 20);
-    /* Large pages are cleared as a whole when they are first written: a small step would wait for memory it never uses.
-     */
+    /* A large page is cleared as a whole when it is first written, and a small step uses little of one. */
     const bool large = bytes >= HUGE_PAGE;
     bytes = large ? (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1) : whole_pages(bytes);
     if (!bytes) return LC_OK;

@@ -251,7 +251,7 @@ static lc_status set_int32(const lc_option *o, char *field, const char *text)
     int64_t v = LC_WORKERS_AUTO;
     if (!automatic) {
         if (!read_int(text, &v) || v < (workers ? 0 : INT32_MIN) || v > INT32_MAX)
-            return not_a_number(o, text, workers ? "number of workers, 0 or more, or auto" : "whole number");
+            return not_a_number(o, text, workers ? "whole number, 0 or more, or auto" : "whole number");
         if (o->minimum < o->maximum && ((double)v < o->minimum || (double)v > o->maximum)) return out_of_range(o, text);
     }
     int small = (int)v;
