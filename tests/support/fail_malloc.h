@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counts the allocations of all threads, and simulates a lack of memory: the program's own malloc wraps the C library's
- * and fails at the n-th call. Include it in one file of a program. With a sanitizer (SANITIZED, test.h), which has its
- * own allocator, it does nothing. */
+ * and fails at the n-th call. Include it in one file of a program, which LIGHTC_OVERRIDING_TESTS names
+ * (tests/CMakeLists.txt). With a sanitizer (SANITIZED, test.h), which has its own allocator, it does nothing. */
 #ifndef LC_FAIL_MALLOC_H
 #define LC_FAIL_MALLOC_H
 
