@@ -43,6 +43,9 @@ exists() {
   done
 }
 
+# How many more braces a text opens than it closes.
+open_braces() { awk '{n += gsub(/{/, "") - gsub(/}/, "")} END {print n}'; }
+
 # -l: prints what is wrong with a mutation without a build.
 look_at() {
   local name=$1 file=$2 script=$3 changed wrong='' test
@@ -51,6 +54,8 @@ look_at() {
     wrong='CANNOT BE MADE'
   elif [ "$changed" = "$(<"$source/$file")" ]; then
     wrong='CHANGES NOTHING'
+  elif [ "$(open_braces <<<"$changed")" != "$(open_braces <"$source/$file")" ]; then
+    wrong='CUTS THE FILE: .* goes on to its end; [^;]* is the rest of a statement'
   fi
   for test in "$@"; do exists "$test" || wrong="HAS NO TEST $test"; done
   [ -z "$wrong" ] || survived=$((survived + 1))
@@ -128,13 +133,13 @@ mutate 'scaled gradients of a rank without samples' src/core/loop/optimize.c 's/
 mutate 'scaled gradients of a rank without chunks' src/core/split/chunks.c 's/    if (!r.any) lc__scale_no_loss(t);\n//' test_mixed_run:without_samples
 mutate 'master weights that ignore what was written' src/optim/master.h 's/width)) return/0)) return/' test_master_weights:taken_over
 mutate 'master weights that no checkpoint has' src/optim/state_buffers.c 's/LC__MASTER_WEIGHT : NULL/NULL : NULL/' test_scaled_loss_run:resume
-mutate 'random rounding that does not know the slice' src/optim/expand_update.c 's/if (s->count) s->first = .*//' test_true_run:stochastic_rounding
+mutate 'random rounding that does not know the slice' src/optim/expand_update.c 's/if (s->count) s->first = [^;]*;//' test_true_run:stochastic_rounding
 mutate 'rounding that is random in one direction' src/base/half.h 's/(m + (word >> 16)) >> 16/m >> 16/' test_stochastic_rounding:mean
 mutate 'deterministic sums of 16 bits' src/core/trainer/begin.c 's/list\[i\], lc__sums_on_tree(t)/list[i], false/' test_true_run:deterministic_sums
 mutate 'program operators follow' src/ops/storage_rules.c 's/ \&\& lc__is_math_op(op)//' test_program_ops:results_in_mixed
-mutate 'halves that operators do not round' src/engine/run/seen_types.c 's/later->rounds = result_type(.*/later->rounds = 0;/' test_half_operands:types
+mutate 'halves that operators do not round' src/engine/run/seen_types.c 's/later->rounds = result_type([^;]*;/later->rounds = 0;/' test_half_operands:types
 mutate 'halves converted by every operator' src/engine/run/seen_types.c 's/if (t->as_seen.graph != g ||/if (true ||/' test_half_operands:converted_once
-mutate 'writes that stay in the copy' src/engine/run/seen_types.c 's/later->written |= .*/;/' test_stored_writes:writes_a_parameter
+mutate 'writes that stay in the copy' src/engine/run/seen_types.c 's/later->written |= [^;]*;/;/' test_stored_writes:writes_a_parameter
 mutate 'any optimizer by bucket' src/optim/macros.c 's/opt->ops->elementwise;/true;/' test_under_way:an_optimizer
 mutate 'sums added up again without samples' src/core/loop/optimize.c 's/lc__peers_before_backward(t->graph);//' test_under_way:without_samples
 mutate 'gradient of only one rank left out' src/parallel/reduce/reducer.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_partial_gradients:some_ranks
