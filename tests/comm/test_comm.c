@@ -65,15 +65,15 @@ static lc_status differ_at_rank_three(lc_comm *c, void *ctx)
     return s >= 0 ? lc_comm_barrier(c, NULL) : s;
 }
 
-/* Every pair of different calls. A rank that notices the difference notifies all, even ranks that expect nothing from
- * it. Two ranks that both wait for the other's first message cannot notice it. */
+/* Every pair of different calls (every other, under a sanitizer). A rank that notices the difference notifies all, even
+ * ranks that expect nothing from it. Two ranks that both wait for the other's first message cannot notice it. */
 TEST(any_two_different_calls_end_on_all_ranks)
 {
     for (int a = LC_COMM_BARRIER; a <= LC_COMM_ALL_TO_ALL; a++)
         for (int b = LC_COMM_BARRIER; b <= LC_COMM_ALL_TO_ALL; b++) {
             int ops[] = {a, b};
             bool silent = (a == LC_COMM_GATHER || a == LC_COMM_REDUCE) && b == LC_COMM_SCATTER;
-            if (a == b || silent) continue;
+            if (a == b || silent || (!takes_all() && (a + b) % 2)) continue;
             world *w = world_run("shm+tcp/2", 4, differ_at_rank_three, ops);
             int failed = 0;
             for (int r = 0; r < 4; r++) {

@@ -286,9 +286,11 @@ TEST(sharded_is_ddp_with_uneven_batches)
 
 TEST(sharded_has_the_gradients_of_ddp)
 {
-    /* A large one: otherwise only with the number of ranks that share it unevenly. */
-    check_sharded_on((job){.model = "fashion", .batch = 4, .accumulate = 1, .steps = 2, .bucket = 4096, .looks = true},
-                     takes_all() ? 1 : 3, takes_all() ? 1 : 2);
+    /* A large one, which has no other races: otherwise only with the number of ranks that share it unevenly. */
+    if (!RACES_ALONE)
+        check_sharded_on(
+            (job){.model = "fashion", .batch = 4, .accumulate = 1, .steps = 2, .bucket = 4096, .looks = true},
+            takes_all() ? 1 : 3, takes_all() ? 1 : 2);
     check_sharded((job){
         .model = "gpt_small", .batch = 12, .accumulate = 1, .steps = 2, .bucket = 4096, .clip = 0.5, .looks = true});
     check_sharded((job){.model = "gpt_small", .batch = 12, .accumulate = 2, .steps = 2, .looks = true});
