@@ -194,7 +194,8 @@ struct lc_module_ops {
     lc_status (*on_train_epoch_start)(lc_module *self);
     /* LC_SKIP skips the rest of the epoch (Lightning's -1): no on_train_batch_end, no validation. */
     lc_status (*on_train_batch_start)(lc_module *self, const lc_batch *batch, int64_t batch_idx);
-    /* Default: lc_default_optimizer_step. An override calls lc_closure_run (or the default) at least once. */
+    /* Default: lc_default_optimizer_step. An override calls lc_closure_run (or the default) at least once. `optimizer`
+     * is NULL if configure_optimizers added none. */
     lc_status (*optimizer_step)(lc_module *self, int64_t epoch, int64_t batch_idx, lc_optimizer *optimizer,
                                 lc_closure *closure);
     lc_status (*on_before_zero_grad)(lc_module *self, lc_optimizer *optimizer);

@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* accumulate_grad: stores or adds a gradient in its place. */
+/* accumulate_grad: stores or adds a gradient in its place. in: gradient range (persistent), value of the same type;
+ * ints: 0 overwrite, 1 add. */
 #include "base/number.h"
 #include "ops/infer.h"
 #include "ops/ops.h"
 
-/* in: gradient range (persistent), value; ints: 0 overwrite, 1 add. */
+static lc_status infer_accumulate(lc_infer *call)
+{
+    call->n_out = 0;
+    if (lc__type_equal(call->in[0], call->in[1])) return LC_OK;
+    char place[128], value[128];
+    return lc_fail(LC_ERR_INTERNAL, "a gradient of %s %s was given %s %s", lc_dtype_name(call->in[0]->dtype),
+                   lc__shape_text(call->in[0], place, sizeof place), lc_dtype_name(call->in[1]->dtype),
+                   lc__shape_text(call->in[1], value, sizeof value));
+}
+
 static void add_dims(const lc_view *to, const lc_view *from, int dim, int64_t t, int64_t f)
 {
     if (dim == to->ndim) {
@@ -40,6 +50,6 @@ static void run_accumulate(const lc_call *c)
 static const lc_kernel accumulate_kernel = {.name = "accumulate", .layout = LC_WANT_STRIDED, .run = run_accumulate};
 const lc_op lc__op_accumulate = {.name = "accumulate_grad",
                                  .flags = LC_OP_MUTATES | LC_OP_NO_GRAD,
-                                 .infer = lc__infer_nothing,
+                                 .infer = infer_accumulate,
                                  .mutated_inputs = 1,
                                  .kernel = &accumulate_kernel};

@@ -135,6 +135,7 @@ mutate 'master weights that ignore what was written' src/optim/master.h 's/width
 mutate 'master weights that no checkpoint has' src/optim/state_buffers.c 's/LC__MASTER_WEIGHT : NULL/NULL : NULL/' test_scaled_loss_run:resume
 mutate 'random rounding that does not know the slice' src/optim/expand_update.c 's/if (s->count) s->first = [^;]*;//' test_true_run:stochastic_rounding
 mutate 'rounding that is random in one direction' src/base/half.h 's/(m + (word >> 16)) >> 16/m >> 16/' test_stochastic_rounding:mean
+mutate 'zeros of the type that a program sees' src/parallel/reduce/expand_sync.c 's/lc_full_at(0, place->type\.dtype/lc_full_at(0, flat->parameters[i]->type.dtype/' test_true_run:absent_gradients
 mutate 'deterministic sums of 16 bits' src/core/trainer/begin.c 's/list\[i\], lc__sums_on_tree(t)/list[i], false/' test_true_run:deterministic_sums
 mutate 'program operators follow' src/ops/storage_rules.c 's/ \&\& lc__is_math_op(op)//' test_program_ops:results_in_mixed
 mutate 'halves that operators do not round' src/engine/run/seen_types.c 's/later->rounds = result_type([^;]*;/later->rounds = 0;/' test_half_operands:types

@@ -135,7 +135,7 @@ lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batc
                                     lc_closure *closure)
 {
     LC__IS(self, MODULE, LC_ERR_ARGUMENT);
-    LC__IS(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
+    if (optimizer) LC__IS(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
     LC__IS(closure, CLOSURE, LC_ERR_ARGUMENT);
     lc_trainer *t = closure->t;
     bool skip;

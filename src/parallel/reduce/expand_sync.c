@@ -58,7 +58,8 @@ static int64_t last_use(const lc_graph *g, const lc_flat *flat, int i)
 static lc_status zero_fill(lc_graph *g, const lc_flat *flat, int i)
 {
     int64_t overwrite = 0;
-    lc_tensor *in[] = {flat->gradients[i], lc__zeros_of(flat->parameters[i])}, *none[LC_MAX_OUTPUTS];
+    lc_tensor *place = flat->gradients[i], *none[LC_MAX_OUTPUTS];
+    lc_tensor *in[] = {place, lc_full_at(0, place->type.dtype, place->type.ndim, place->type.shape, LC_HERE)};
     lc_op_call_n(&lc__op_accumulate, 2, in, 1, &overwrite, 0, NULL, none, LC_HERE);
     return g->status;
 }

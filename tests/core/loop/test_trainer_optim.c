@@ -476,6 +476,22 @@ TEST(overrides)
     CHECK_EQ(p.evaluations, 3);
 }
 
+static lc_status none_at_all(pair *p, lc_optimizers *out)
+{
+    (void)p, (void)out;
+    return LC_OK;
+}
+
+/* The loss is still computed, once a batch, and the steps count. */
+TEST(no_optimizers)
+{
+    pair p = {.step = line, .optimizers = none_at_all, .n = 3};
+    double a, b;
+    int64_t step;
+    train(&p, &automatic_ops, 1, 0, &a, &b, &step);
+    CHECK(a == 1 && step == 3 && p.evaluations == 3);
+}
+
 static lc_status own_zero_grad(lc_module *self, int64_t epoch, int64_t i, lc_optimizer *opt)
 {
     (void)self, (void)epoch, (void)i;
