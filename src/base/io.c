@@ -192,6 +192,15 @@ lc_status lc__make_dirs(const lc__io *io, const char *path)
     return status;
 }
 
+lc_status lc__make_dirs_of(const lc__io *io, const char *path)
+{
+    char *dir = NULL;
+    LC_TRY(lc__path_dir(path, &dir));
+    lc_status status = lc__make_dirs(io, dir);
+    free(dir);
+    return status;
+}
+
 lc_status lc__create_file(const lc__io *io, const char *path, const void *data, size_t n)
 {
     int fd = io->open(io, path, O_WRONLY | O_CREAT | O_EXCL, 0666);

@@ -44,6 +44,8 @@ lc_status lc__read_all(const lc__io *io, int fd, const char *path, void *data, s
 lc_status lc__sync_dir(const lc__io *io, const char *path);
 /* Makes a directory and its parents; existing ones are fine. */
 lc_status lc__make_dirs(const lc__io *io, const char *path);
+/* Makes the directory of a file, and its parents. */
+lc_status lc__make_dirs_of(const lc__io *io, const char *path);
 
 /* A new file with this content, durable once its directory is synced. Fails if it exists. */
 lc_status lc__create_file(const lc__io *io, const char *path, const void *data, size_t n);

@@ -89,9 +89,11 @@ static lc_status write_list(const spikes *s, const lc_trainer *t, lc__str *path)
     lc__str_add(&text, "[");
     for (int i = 0; i < s->n_bad; i++) lc__str_add(&text, "%s%lld", i ? ", " : "", (long long)s->bad[i]);
     lc__str_add(&text, "]\n");
-    lc_status status = path->failed || text.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: the list of bad batches")
-                       : !lc__is_rank_zero(t)      ? LC_OK
-                                                   : lc__replace_file(&lc__io_system, path->s, text.s, text.n);
+    lc_status status =
+        path->failed || text.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: the list of bad batches") : LC_OK;
+    const bool writes = status >= 0 && lc__is_rank_zero(t);
+    if (writes) status = lc__make_dirs_of(&lc__io_system, path->s);
+    if (writes && status >= 0) status = lc__replace_file(&lc__io_system, path->s, text.s, text.n);
     lc__str_free(&text);
     return status < 0 ? lc_fail_context(status, "SpikeDetection") : LC_OK;
 }

@@ -67,13 +67,14 @@ TEST(spikes_are_those_of_lightning_and_are_skipped)
          "21, 22, 22, 23]\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char dir[256], path[300];
+        char dir[256], root[270], path[300];
         size_t n;
         double w;
         int64_t steps;
         CHECK(world_dir(dir, sizeof dir));
-        CHECK_OK(fit_scripted(&cases[i].args, dir, &w, &steps));
-        snprintf(path, sizeof path, "%s/skip_batches.json", dir);
+        snprintf(root, sizeof root, "%s/new", dir);
+        CHECK_OK(fit_scripted(&cases[i].args, root, &w, &steps));
+        snprintf(path, sizeof path, "%s/skip_batches.json", root);
         char *list = slurp(path, &n);
         CHECK_STR(list, cases[i].want);
         CHECK_EQ(steps, 24);

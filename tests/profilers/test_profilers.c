@@ -397,6 +397,30 @@ TEST(plans_are_written_only_to_regular_files)
     world_remove(dir);
 }
 
+/* Nothing else makes the folder. */
+TEST(the_folder_of_a_report_is_made)
+{
+    char dir[256], root[270];
+    lc_trainer *t;
+    lc_module *m;
+    CHECK(world_dir(dir, sizeof dir));
+    snprintf(root, sizeof root, "%s/new", dir);
+    lc_trainer_options o = wave_options(root);
+    o.logger = "none";
+    o.enable_checkpointing = LC_OFF;
+    o.profiler = "simple";
+    o.max_steps = 2;
+    CHECK_OK(lc_module_new(&wave_class, NULL, 1, &m));
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, m));
+    char *text = text_of(root, "fit-simple.txt");
+    CHECK(text);
+    free(text);
+    lc_trainer_free(t);
+    lc_module_free(m);
+    world_remove(dir);
+}
+
 TEST(errors)
 {
     lc_trainer *t;

@@ -160,6 +160,7 @@ static lc_status write_report(lc_trainer *t, const lc_profiler *p, const char *s
     FILE *f = NULL;
     LC_TRY(lc__format(&path, "%s/%s-%s.%s", t->run_dir ? t->run_dir : t->root_dir, stage, p->ops->name,
                       p->ops->suffix ? p->ops->suffix : "txt"));
+    LC_TRY_GOTO(status, done, lc__make_dirs_of(&lc__io_system, path));
     LC_TRY_GOTO(status, done, lc__open_stream(path, O_TRUNC, &f));
     LC_TRY_GOTO(status, done, p->ops->report(p->self, stage, seconds, f));
     bool failed = ferror(f) != 0;
