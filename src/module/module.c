@@ -99,13 +99,17 @@ void lc_module_init(lc_module *m, const lc_module_ops *ops, uint64_t seed)
     m->training = true;
 }
 
-static bool name_taken(const lc_module *m, const char *name)
+/* Whether a module or a tensor below m has that path. Names may have dots. */
+static bool path_taken(const lc_module *m, const char *path)
 {
     for (int i = 0; i < m->n_children; i++) {
-        if (m->children[i]->name && !strcmp(m->children[i]->name, name)) return true;
+        const char *name = m->children[i]->name;
+        size_t n = name ? strlen(name) : 0;
+        if (!n || strncmp(path, name, n) != 0) continue;
+        if (!path[n] || (path[n] == '.' && path_taken(m->children[i], path + n + 1))) return true;
     }
     for (int i = 0; i < m->n_tensors; i++) {
-        if (!strcmp(m->tensors[i].name, name)) return true;
+        if (!strcmp(m->tensors[i].name, path)) return true;
     }
     return false;
 }
@@ -116,11 +120,17 @@ static lc_status check_name(lc_module *m, const char *name)
     if (name[0] == '.' || name[strlen(name) - 1] == '.' || strstr(name, "..")) {
         return lc_module_fail(m, LC_ERR_ARGUMENT, "the name \"%s\" has an empty part between dots", name);
     }
-    if (name_taken(m, name)) {
-        return lc_module_fail(m, LC_ERR_ARGUMENT, "the name \"%s\" is used twice; names within a module must be unique",
-                              name);
-    }
-    return LC_OK;
+    char *path = path_of(m, name);
+    if (!path) return lc_module_fail(m, LC_ERR_MEMORY, "out of memory while registering \"%s\"", name);
+    lc_status status = LC_OK;
+    if (path_taken(m, name))
+        status = lc_module_fail(m, LC_ERR_ARGUMENT,
+                                "the name \"%s\" is used twice; names within a module must be unique", name);
+    else if (path_taken(lc_module_root(m), path))
+        status = lc_module_fail(m, LC_ERR_ARGUMENT,
+                                "the path \"%s\" is used twice: it is also that of a name with dots; rename one", path);
+    free(path);
+    return status;
 }
 
 /* Children that could not be registered for lack of memory are chained, so that what they own is still freed: FIRST in

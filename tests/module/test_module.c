@@ -180,6 +180,25 @@ TEST(initial_values_can_be_drawn_again)
     lc_module_release(&root);
 }
 
+/* A name with dots is a path like that of a module in a module. */
+TEST(paths_are_unique)
+{
+    lc_module root, outer, inner;
+    for (int i = 0; i < 2; i++) {
+        lc_module_init(&root, NULL, 1);
+        if (i == 0) parameter(&root, "outer.inner.weight", 2);
+        lc_module_init_child(&outer, &root, "outer", "Outer");
+        lc_module_init_child(&inner, &outer, "inner", "Inner");
+        CHECK_OK(lc_module_status(&root));
+        parameter(&inner, "weight", 2);
+        if (i == 1) parameter(&outer, "inner.weight", 2);
+        CHECK_STATUS(lc_module_status(&root), LC_ERR_ARGUMENT);
+        CHECK_CONTAINS(lc_error_message(),
+                       i ? "the name \"inner.weight\" is used twice" : "the path \"outer.inner.weight\" is used twice");
+        lc_module_release(&root);
+    }
+}
+
 TEST(the_first_error_is_kept)
 {
     lc_module root, child, second;
