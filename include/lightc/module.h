@@ -73,8 +73,8 @@ LC_API void lc_module_init_child(lc_module *m, void *parent, const char *name, c
 /* Frees parameters, buffers and bookkeeping of `m` and everything registered below it. */
 LC_API void lc_module_release(lc_module *m);
 
-/* Registers a trainable parameter; the initial value depends only on the root's seed and the parameter's path. Returns
- * a borrowed tensor (an error tensor after an error, so that callers need not check). */
+/* Registers a trainable parameter; the initial value depends only on the root's seed, and the parameter's path and
+ * data type. Returns a borrowed tensor (an error tensor after an error, so that callers need not check). */
 LC_API lc_tensor *lc_module_add_parameter(lc_module *m, const char *name, lc_dtype dtype, lc_layout layout, int ndim,
                                           const int64_t *shape, lc_init init);
 /* Registers a tensor of another module as a parameter of this one as well (weight tying). */

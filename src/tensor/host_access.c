@@ -6,6 +6,7 @@
 #include "tensor/initial.h"
 #include "tensor/slice.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 _Thread_local lc_graph *lc__current; /* a thread's only binding: the graph it records into */
@@ -113,12 +114,21 @@ static lc_status check_whole(const lc_tensor *t)
                                  "called on all of them, gives its value");
 }
 
+/* The error of the operation is what the thread reported last, unless the program went on to something else. */
+static lc_status check_made(const lc_tensor *t, const char *call)
+{
+    char why[512];
+    if (!lc_tensor_is_error(t)) return LC_OK;
+    snprintf(why, sizeof why, "%s", lc_error_message());
+    return lc_fail(LC_ERR_ARGUMENT, "%s: the operation that made this tensor failed%s%s", call,
+                   *why ? "; the last error: " : "", why);
+}
+
 lc_status lc_tensor_read(lc_tensor *t, void *data, size_t bytes)
 {
     if (bytes) LC__NEEDS(data, LC_ERR_ARGUMENT);
     lc_view from, to;
-    if (lc_tensor_is_error(t))
-        return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_read: the operation that made this tensor failed");
+    LC_TRY(check_made(t, "lc_tensor_read"));
     LC_TRY(check_host_bytes(t, bytes, "lc_tensor_read"));
     LC_TRY(check_whole(t));
     LC_TRY(lc__tensor_map(t, LC__READ, &from));
@@ -166,8 +176,7 @@ lc_status lc_tensor_write(lc_tensor *t, const void *data, size_t bytes)
 lc_status lc_tensor_gather(lc_tensor *t, void *data, size_t bytes)
 {
     if (bytes) LC__NEEDS(data, LC_ERR_ARGUMENT);
-    if (lc_tensor_is_error(t))
-        return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_gather: the operation that made this tensor failed");
+    LC_TRY(check_made(t, "lc_tensor_gather"));
     LC_TRY(check_host_bytes(t, bytes, "lc_tensor_gather"));
     const lc_type *type = type_of_bytes(t, bytes);
     if (type == &t->type) return lc__tensor_gather(t, LC_OK, -1, data);
@@ -186,7 +195,7 @@ lc_status lc_tensor_gather(lc_tensor *t, void *data, size_t bytes)
 lc_status lc_item(lc_tensor *t, double *value)
 {
     lc_view v;
-    if (lc_tensor_is_error(t)) return lc_fail(LC_ERR_ARGUMENT, "lc_item: the operation that made this tensor failed");
+    LC_TRY(check_made(t, "lc_item"));
     if (lc__numel(&t->type) != 1) {
         char text[128];
         return lc_fail(LC_ERR_ARGUMENT, "lc_item: the tensor has shape %s, not one element%s",

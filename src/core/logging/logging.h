@@ -38,6 +38,7 @@ typedef struct lc__logged {
     bool of_metric, computed;
     double *state; /* the metric's, from or for a checkpoint */
     int64_t n_state;
+    const double *of_ranks; /* while it is saved: sum and weight of each rank, if they are added up; else NULL */
     int slots[5]; /* indices in the metric maps: callback name, step, epoch; progress bar step, epoch; -1: none */
 } lc__logged;
 
@@ -118,7 +119,7 @@ lc__logged *lc__results_add(lc__results *r, const char *base, lc_hook hook, int 
 lc__logged *lc__results_find(lc__results *r, const char *name, lc_hook hook, int loader); /* NULL: not found */
 
 /* ---- results_state.c ---- */
-lc_status lc__results_save(lc__results *r, lc_state *out) LC_MUST_USE;
+lc_status lc__results_save(const lc_trainer *t, lc__results *r, lc_state *out) LC_MUST_USE;
 lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in) LC_MUST_USE;
 
 /* ---- metric_map.c ---- */

@@ -303,6 +303,7 @@ typedef struct kept_sums {
     double sum, weight, *state;
     int64_t n_state;
     bool computed, reduced;
+    bool adds; /* a sum of doubles over all ranks */
 } kept_sums;
 
 static lc_status keep(const lc__logged *e, kept_sums *k)
@@ -311,6 +312,7 @@ static lc_status keep(const lc__logged *e, kept_sums *k)
     k->weight = e->weight;
     k->computed = e->computed;
     k->reduced = e->reduced;
+    k->adds = is_global(e) && !e->exact && e->args.reduce_fx <= LC_LOG_SUM;
     if (e->exact) k->exact = e->exact->epoch;
     if (!e->active || (e->metric ? e->reduced : !e->state)) return LC_OK;
     k->n_state = e->n_state;
@@ -325,6 +327,7 @@ static lc_status keep(const lc__logged *e, kept_sums *k)
 /* Restores this rank's sums; owns the state of `k`. */
 static lc_status give_back(lc__logged *e, kept_sums *k)
 {
+    e->of_ranks = NULL;
     e->sum = k->sum;
     e->weight = k->weight;
     e->computed = k->computed;
@@ -339,18 +342,48 @@ static lc_status give_back(lc__logged *e, kept_sums *k)
     return s;
 }
 
+/* Entries point into *out until their sums are given back. */
+static lc_status gather_sums(lc_trainer *t, lc__results *r, const kept_sums *kept, double **out)
+{
+    const size_t n_ranks = (size_t)t->n_ranks;
+    size_t n = 0, at = 0;
+    for (int i = 0; i < r->n; i++) n += kept[i].adds;
+    double *mine = calloc(2 * n + 1, sizeof *mine), *all = calloc(2 * n * n_ranks + 1, sizeof *all);
+    *out = calloc(2 * n * n_ranks + 1, sizeof **out);
+    lc_status status = mine && all && *out ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: the sums of all ranks");
+    LC_TRY_GOTO(status, done, lc__ranks_agree(t->comm, status));
+    for (int i = 0; i < r->n; i++)
+        if (kept[i].adds) mine[at++] = kept[i].sum, mine[at++] = kept[i].weight;
+    LC_TRY_GOTO(status, done, lc_comm_all_gather(t->comm, mine, all, (int64_t)(2 * n), LC_F64, NULL));
+    double *next = *out;
+    for (int i = 0, k = 0; i < r->n; i++) {
+        if (!kept[i].adds) continue;
+        r->e[i].of_ranks = next;
+        for (size_t rank = 0; rank < n_ranks; rank++, next += 2)
+            memcpy(next, all + 2 * (rank * n + (size_t)k), 2 * sizeof *next);
+        k++;
+    }
+done:
+    free(mine);
+    free(all);
+    return status;
+}
+
 lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
 {
     lc__first_error e = {0};
+    double *of_ranks = NULL;
     LC_TRY(lc__arrivals_settle(t));
-    if (!t->comm) return lc__results_save(r, out);
+    if (!t->comm) return lc__results_save(t, r, out);
     kept_sums *kept = calloc((size_t)r->n + 1, sizeof *kept);
     if (!kept) return lc_fail(LC_ERR_MEMORY, "out of memory: values of %d names over all ranks", r->n);
     for (int i = 0; i < r->n; i++) lc__first_error_note(&e, keep(&r->e[i], &kept[i]));
     lc__first_error_note(&e, lc__ranks_agree(t->comm, lc__first_error_status(&e)));
     if (e.status >= 0) lc__first_error_note(&e, lc__results_reduce(t, r));
-    if (e.status >= 0) lc__first_error_note(&e, lc__results_save(r, out));
+    if (e.status >= 0) lc__first_error_note(&e, gather_sums(t, r, kept, &of_ranks));
+    if (e.status >= 0) lc__first_error_note(&e, lc__results_save(t, r, out));
     for (int i = 0; i < r->n; i++) lc__first_error_note(&e, give_back(&r->e[i], &kept[i]));
+    free(of_ranks);
     free(kept);
     return lc__first_error_status(&e);
 }

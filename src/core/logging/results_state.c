@@ -44,6 +44,26 @@ static lc_status load_exact(lc__logged *e, const lc_state *in)
     return lc_state_get_double(in, "special", &e->exact->epoch.special);
 }
 
+/* Sums of doubles depend on their order: with as many ranks each continues with its own. */
+static lc_status save_of_ranks(const lc_trainer *t, const lc__logged *e, lc_state *out)
+{
+    lc_state *all;
+    if (!e->of_ranks) return LC_OK;
+    LC_TRY(lc_state_set_array(out, "of_ranks", &all));
+    for (int i = 0; i < 2 * t->n_ranks; i++) LC_TRY(lc_state_set_double(all, NULL, e->of_ranks[i]));
+    return LC_OK;
+}
+
+/* With another number of ranks, the first continues with the sum over all, which must count once. */
+static lc_status load_of_ranks(const lc_trainer *t, lc__logged *e, const lc_state *in)
+{
+    const lc_state *all = lc_state_find(in, "of_ranks");
+    if (t->rank != 0) lc__logged_drop(e);
+    if (!all || e->exact || e->of_metric || lc_state_length(all) != 2 * t->n_ranks) return LC_OK;
+    LC_TRY(lc_state_get_double(lc_state_at(all, 2 * t->rank), NULL, &e->sum));
+    return lc_state_get_double(lc_state_at(all, 2 * t->rank + 1), NULL, &e->weight);
+}
+
 /* In a checkpoint, a choice is 0 for auto, 1 for on, 2 for off. */
 static int64_t stored_choice(lc_choice c)
 {
@@ -55,7 +75,7 @@ static lc_choice choice_stored_as(int64_t stored)
     return stored == LC_AUTO - LC_ON ? LC_ON : stored == LC_AUTO - LC_OFF ? LC_OFF : LC_AUTO;
 }
 
-lc_status lc__results_save(lc__results *r, lc_state *out)
+lc_status lc__results_save(const lc_trainer *t, lc__results *r, lc_state *out)
 {
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
@@ -81,6 +101,7 @@ lc_status lc__results_save(lc__results *r, lc_state *out)
         LC_TRY(lc_state_set_double(o, "sum", e->exact && !e->of_metric ? lc__exact_value(&e->exact->epoch) : e->sum));
         LC_TRY(save_exact(e, o));
         LC_TRY(lc_state_set_double(o, "weight", e->weight));
+        LC_TRY(save_of_ranks(t, e, o));
     }
     return LC_OK;
 }
@@ -138,7 +159,7 @@ lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
         e->weight = weight;
         LC_TRY(load_exact(e, o));
         LC_TRY(lc__logged_metric_load(e, o));
-        if (t->rank != 0) lc__logged_drop(e); /* they are sums over all ranks and must count once */
+        LC_TRY(load_of_ranks(t, e, o));
     }
     return LC_OK;
 }

@@ -221,6 +221,70 @@ TEST(a_rank_without_samples_adds_nothing)
     check((job){.ops = &ops, .names = names});
 }
 
+/* ---- a resume inside of an epoch ---- */
+
+typedef struct halves {
+    char path[300];
+    bool resumes;
+    double mean[2][2][8]; /* of an epoch that was interrupted or not, on each rank */
+} halves;
+
+static halves *current;
+static const char *const means[8] = {"m0", "m1", "m2", "m3", "m4", "m5", "m6", "m7"};
+
+/* Numbers whose sum is rounded, to something else in another order. */
+static lc_status log_rounded(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)b;
+    for (int k = 0; k < 8; k++)
+        lc_log_value(self, means[k], sin((double)(k + 3 * i + lc_trainer_global_rank(self->trainer))),
+                     .on_step = LC_OFF, .on_epoch = LC_ON);
+    return LC_OK;
+}
+
+static lc_status save_in_the_middle(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    (void)o, (void)b;
+    return i == 5 && !current->resumes ? lc_trainer_save_checkpoint(self->trainer, current->path, false) : LC_OK;
+}
+
+static lc_status fit_halves(lc_comm *comm, void *ctx)
+{
+    static const lc_module_ops ops = {LC_MODULE_OPS_INIT("net"), .training_step = small_net_training_step,
+                                      .on_train_batch_start = log_rounded, .on_train_batch_end = save_in_the_middle,
+                                      .configure_optimizers = small_net_sgd};
+    halves *h = ctx;
+    small_net m;
+    lc_dataloader *train;
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(comm);
+    opt.strategy = "ddp";
+    opt.max_epochs = 1;
+    opt.enable_checkpointing = LC_OFF;
+    opt.ckpt_path = h->resumes ? h->path : NULL;
+    LC_TRY(small_net_init(&m, &ops, 1));
+    LC_TRY(loader_of(0, 48, 2, false, &train));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    LC_TRY(lc_trainer_fit(t, &m.base, .train_dataloader = train));
+    for (int k = 0; k < 8; k++) LC_TRY(lc_trainer_metric(t, means[k], &h->mean[h->resumes][lc_comm_rank(comm)][k]));
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    small_net_release(&m);
+    return LC_OK;
+}
+
+TEST(a_mean_over_an_interrupted_epoch_has_its_bits)
+{
+    static halves h;
+    current = &h;
+    snprintf(h.path, sizeof h.path, "%s/middle.ckpt", fresh_dir("halves"));
+    CHECK_RANKS("threads", 2, fit_halves, &h);
+    h.resumes = true;
+    CHECK_RANKS("threads", 2, fit_halves, &h);
+    for (int rank = 0; rank < 2; rank++)
+        for (int k = 0; k < 8; k++) CHECK(h.mean[1][rank][k] == h.mean[0][0][k]);
+}
+
 /* ---- hooks at the end of an epoch ---- */
 
 static lc_status see(net *m, int kind, const lc_batch *b)
