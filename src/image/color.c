@@ -179,7 +179,7 @@ void lc__table_posterize(lc__byte_table *t, int bits)
 
 void lc__table_solarize(lc__byte_table *t, double threshold)
 {
-    for (int v = 0; v < 256; v++) t->of[0][v] = (uint8_t)(v >= threshold ? 255 - v : v);
+    for (int v = 0; v < 256; v++) t->of[0][v] = (uint8_t)((float)v >= (float)threshold ? 255 - v : v);
     spread(t);
 }
 

@@ -4,7 +4,7 @@
     pip install torchvision
     python tests/peers/record_transforms.py tests/data/transforms/recorded.safetensors
 
-Each tensor is [C,H,W], u8, except those named normalize (f32). `source` is what all are made of; the other names are
+Each tensor is [C,H,W], u8, except those named normalize and magnitudes (f32). `source` is what all are made of; the other names are
 those of the cases in test_recorded.c.
 """
 import json
@@ -14,6 +14,7 @@ import sys
 import numpy as np
 import torch
 from torchvision.transforms import InterpolationMode as Mode
+from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 H, W = 30, 41
@@ -93,10 +94,22 @@ for name, call in {
         record(f"augment {name} {magnitude}", call(magnitude))
 record("augment posterize", F.posterize(source, 3))
 record("augment solarize", F.solarize(source, 255 * 0.4))
+# The threshold is 240, which the picture has, only after it is rounded to f32.
+record("augment solarize 1 of 18", F.solarize(source, 255.0 * float(torch.linspace(1, 0, 18)[1])))
 record("augment autocontrast", F.autocontrast(F.adjust_contrast(source, 0.4)))
 record("augment autocontrast source", F.adjust_contrast(source, 0.4))
 record("augment equalize", F.equalize(source))
 record("augment invert", F.invert(source))
+for name, policy, bins, height, width in (
+    ("trivial", v2.TrivialAugmentWide, 31, 64, 64),
+    ("rand", v2.RandAugment, 31, 331, 662),
+    ("auto", v2.AutoAugment, 10, 227, 500),
+):
+    # In the order of lc__augment. [1,O,B]
+    order = "Identity ShearX ShearY TranslateX TranslateY Rotate Brightness Color Contrast Sharpness Posterize Solarize"
+    makers = [policy._AUGMENTATION_SPACE.get(op, (lambda *a: None, False))[0] for op in order.split()]
+    rows = [make(bins, height, width) for make in makers]
+    record(f"magnitudes {name}", torch.stack([torch.zeros(bins) if r is None else r.float() for r in rows])[None])
 mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 record("normalize", F.normalize(F.to_dtype(source, torch.float32, scale=True), mean, std))
 

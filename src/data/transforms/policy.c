@@ -4,7 +4,6 @@
 #include "data/transforms/policy.h"
 #include "data/transforms/transform.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,48 +69,6 @@ static const step svhn[25][2] = {
 #undef I
 #undef M
 
-/* ---- magnitudes ---- */
-
-/* The most that the operations do: of AutoAugment and RandAugment, and of TrivialAugmentWide. */
-typedef struct strength {
-    double shear, translate_x, translate_y, rotate, color, posterize;
-} strength;
-
-static strength usual(int64_t height, int64_t width)
-{
-    return (strength){0.3, 150.0 / 331.0 * (double)width, 150.0 / 331.0 * (double)height, 30, 0.9, 4};
-}
-
-static const strength trivial = {0.99, 32, 32, 135, 0.99, 6};
-
-/* Magnitude i of `bins`, as torchvision's: evenly spaced from none to the most. */
-static double magnitude_of(lc__augment op, const strength *s, int i, int bins)
-{
-    const double part = (double)i / (bins - 1);
-    switch (op) {
-    case LC__SHEAR_X:
-    case LC__SHEAR_Y:
-        return part * s->shear;
-    case LC__TRANSLATE_X:
-        return part * s->translate_x;
-    case LC__TRANSLATE_Y:
-        return part * s->translate_y;
-    case LC__ROTATE:
-        return part * s->rotate;
-    case LC__BRIGHTNESS:
-    case LC__COLOR:
-    case LC__CONTRAST:
-    case LC__SHARPNESS:
-        return part * s->color;
-    case LC__POSTERIZE:
-        return nearbyint(8 - part * s->posterize);
-    case LC__SOLARIZE:
-        return 1 - part;
-    default:
-        return 0;
-    }
-}
-
 static bool has_sign(lc__augment op)
 {
     return op >= LC__SHEAR_X && op <= LC__SHARPNESS;
@@ -140,10 +97,10 @@ static void run_auto(chain *c, uint64_t key)
                                   : c->a->policy == LC_AUTO_AUGMENT_CIFAR10 ? cifar10
                                                                             : svhn;
     const step *steps = table[lc_random_below(key, 0, 25)];
-    const strength s = usual(c->at.height, c->at.width);
+    const lc__strength s = lc__strength_usual(c->at.height, c->at.width);
     for (uint64_t i = 0; i < 2; i++) {
         if (!(lc_random_uniform(key, 1 + 2 * i) <= steps[i].p)) continue;
-        double magnitude = magnitude_of(steps[i].op, &s, steps[i].magnitude, 10);
+        double magnitude = lc__magnitude(steps[i].op, &s, steps[i].magnitude, 10);
         if (has_sign(steps[i].op) && lc_random_uniform(key, 2 + 2 * i) <= 0.5) magnitude = -magnitude;
         chain_run(c, steps[i].op, magnitude);
     }
@@ -154,11 +111,11 @@ static void run_auto(chain *c, uint64_t key)
 
 static void run_rand(chain *c, uint64_t key)
 {
-    const strength s = usual(c->at.height, c->at.width);
+    const lc__strength s = lc__strength_usual(c->at.height, c->at.width);
     for (int i = 0; i < c->a->num_ops; i++) {
         const uint64_t own = lc_random_key(key, (uint64_t)i);
         const lc__augment op = (lc__augment)lc_random_below(own, 0, OPERATIONS);
-        double magnitude = magnitude_of(op, &s, c->a->magnitude, c->a->num_magnitude_bins);
+        double magnitude = lc__magnitude(op, &s, c->a->magnitude, c->a->num_magnitude_bins);
         if (has_sign(op) && lc_random_uniform(own, 1) <= 0.5) magnitude = -magnitude;
         chain_run(c, op, magnitude);
     }
@@ -168,7 +125,7 @@ static void run_trivial(chain *c, uint64_t key)
 {
     const lc__augment op = (lc__augment)lc_random_below(key, 0, OPERATIONS);
     const int bins = c->a->num_magnitude_bins, i = (int)lc_random_below(key, 1, (uint64_t)bins);
-    double magnitude = magnitude_of(op, &trivial, i, bins);
+    double magnitude = lc__magnitude(op, &lc__strength_wide, i, bins);
     if (has_sign(op) && lc_random_uniform(key, 2) <= 0.5) magnitude = -magnitude;
     chain_run(c, op, magnitude);
 }

@@ -25,6 +25,19 @@ typedef enum lc__augment {
     LC__INVERT,
 } lc__augment;
 
+/* The most that the operations do. */
+typedef struct lc__strength {
+    double shear, translate_x, translate_y, rotate, color, posterize;
+} lc__strength;
+
+/* Of AutoAugment and RandAugment. */
+lc__strength lc__strength_usual(int64_t height, int64_t width);
+/* Of TrivialAugmentWide. */
+extern const lc__strength lc__strength_wide;
+
+/* Magnitude i of `bins`, evenly spaced from none to the most, with torchvision's bits. 0 for operations without one. */
+double lc__magnitude(lc__augment op, const lc__strength *s, int i, int bins);
+
 /* torchvision's operation of that name; `to` is not `from`, and has its size and layout. */
 void lc__augment_run(lc__augment op, double magnitude, lc_resample interpolation, double fill, const lc__pixels *from,
                      const lc__pixels *to);

@@ -313,6 +313,28 @@ TEST(operations_of_policies)
     check_augment("source", "source", LC__IDENTITY, 0);
 }
 
+/* To the last bit: a translation is cut to pixels, and a threshold compared with bytes. */
+TEST(magnitudes_of_policies)
+{
+    static const char *const names[] = {"trivial", "rand", "auto"};
+    const lc__strength strengths[] = {lc__strength_wide, lc__strength_usual(331, 662), lc__strength_usual(227, 500)};
+    static recorded want;
+    for (int k = 0; k < 3; k++) {
+        read_recorded(named("magnitudes %s", names[k]), &want);
+        const int ops = (int)want.shape[1], bins = (int)want.shape[2];
+        CHECK_EQ(ops, LC__SOLARIZE + 1);
+        for (int op = 0; op < ops; op++)
+            for (int i = 0; i < bins; i++) {
+                const double got = lc__magnitude((lc__augment)op, &strengths[k], i, bins);
+                if (got != (double)want.of.f32[op * bins + i])
+                    TEST_FAIL("%s: magnitude %d of operation %d is %.9g instead of %.9g", names[k], i, op, got,
+                              (double)want.of.f32[op * bins + i]);
+            }
+    }
+    check_augment("augment solarize 1 of 18", "source", LC__SOLARIZE,
+                  lc__magnitude(LC__SOLARIZE, &lc__strength_wide, 1, 18));
+}
+
 TEST(normalize)
 {
     static const double mean[] = {0.485, 0.456, 0.406}, std[] = {0.229, 0.224, 0.225};
