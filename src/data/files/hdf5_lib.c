@@ -178,7 +178,7 @@ static hid_t access_for(hid_t dataset, int ndim, size_t element)
     return access;
 }
 
-static lc_status set_shape(lc_array_file *f, lc__file_array *a, hid_t dataset)
+static lc_status set_shape(lc__file_array *a, hid_t dataset)
 {
     const library *h = &hdf5.h;
     hid_t space = h->H5Dget_space(dataset);
@@ -191,17 +191,15 @@ static lc_status set_shape(lc_array_file *f, lc__file_array *a, hid_t dataset)
     else if (ndim < 0 || h->H5Sget_simple_extent_type(space) == H5S_NULL)
         status = lc__file_refuse(a, "has no elements");
     else if (ndim > 0 && h->H5Sget_simple_extent_dims(space, dims, NULL) < 0)
-        status = lc__file_fail(f, LC_ERR_FORMAT, a->info.name, "has no valid shape");
+        status = lc__file_refuse(a, "has no valid shape");
     if (space >= 0) h->H5Sclose(space);
     if (status < 0 || a->refused) return status;
     a->info.ndim = ndim;
     for (int d = 0; d < ndim; d++) {
-        if (dims[d] > INT64_MAX) return lc__file_fail(f, LC_ERR_FORMAT, a->info.name, "is larger than any memory");
+        if (dims[d] > INT64_MAX) return lc__file_refuse(a, "is larger than any memory");
         a->info.shape[d] = (int64_t)dims[d];
     }
-    if (!lc__file_strides(a, false, &bytes))
-        return lc__file_fail(f, LC_ERR_FORMAT, a->info.name, "is larger than any memory");
-    return LC_OK;
+    return lc__file_strides(a, false, &bytes) ? LC_OK : lc__file_refuse(a, "is larger than any memory");
 }
 
 static lc_status open_dataset(lc_array_file *f, hid_t file, const char *path)
@@ -210,7 +208,9 @@ static lc_status open_dataset(lc_array_file *f, hid_t file, const char *path)
     lc__file_array *a;
     LC_TRY(lc__file_add(f, path, strlen(path), &a));
     hid_t dataset = h->H5Dopen2(file, path, H5P_DEFAULT);
-    if (dataset < 0) return lc__file_fail(f, LC_ERR_FORMAT, path, "cannot be opened");
+    if (dataset < 0)
+        return lc__file_refuse(a, "cannot be opened: it is damaged, or of a later version of the format than the "
+                                  "installed library's");
     a->place[DATASET] = (uint64_t)dataset;
     hid_t type = h->H5Dget_type(dataset), native = type < 0 ? -1 : h->H5Tget_native_type(type, H5T_DIR_ASCEND);
     lc_status status = LC_OK;
@@ -224,7 +224,7 @@ static lc_status open_dataset(lc_array_file *f, hid_t file, const char *path)
                                     "references); "
                                     "convert them");
     else
-        status = set_shape(f, a, dataset);
+        status = set_shape(a, dataset);
     if (status < 0 || a->refused || !a->info.ndim) return status;
     hid_t access = access_for(dataset, a->info.ndim, lc__number_size(a->number));
     if (access < 0) return LC_OK;

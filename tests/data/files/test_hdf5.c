@@ -172,6 +172,38 @@ TEST(elements_in_another_file)
     lc_array_file_close(f);
 }
 
+/* As one of a later version of the format, whose others can be read. */
+TEST(a_dataset_that_cannot_be_opened)
+{
+    NEEDS_HDF5;
+    static const unsigned char layout[] = {8, 0, 24, 0, 0, 0, 0, 0, 3}; /* a message of 24 bytes, in version 3 */
+    size_t size, at = 0;
+    unsigned char *bytes = fixture_bytes("some.h5", &size);
+    char path[400];
+    snprintf(path, sizeof path, "%s/later.h5", scratch_root);
+    while (at + sizeof layout < size && memcmp(bytes + at, layout, sizeof layout) != 0) at++;
+    CHECK(at + sizeof layout < size);
+    bytes[at + sizeof layout - 1] = 99;
+    CHECK_OK(lc__replace_file(&lc__io_system, path, bytes, size));
+    free(bytes);
+    lc_array_file *f;
+    double v[12];
+    int closed = 0;
+    CHECK_OK(lc_array_file_open(path, &f));
+    for (int64_t i = 0; i < lc_array_file_count(f); i++) {
+        const lc_array_info *info = lc_array_file_info(f, i);
+        if (strncmp(info->name, "types/", 6) != 0) continue;
+        const lc_status status = lc_array_file_read(f, i, 0, 4, LC_F64, v, sizeof v);
+        if (status == LC_OK) continue;
+        CHECK_EQ(status, LC_ERR_UNSUPPORTED);
+        CHECK_CONTAINS(lc_error_message(), "cannot be opened");
+        CHECK(!info->type);
+        closed++;
+    }
+    CHECK_EQ(closed, 1);
+    lc_array_file_close(f);
+}
+
 TEST(files_that_end_early)
 {
     NEEDS_HDF5;
