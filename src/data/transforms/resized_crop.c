@@ -10,23 +10,34 @@ typedef struct resized_crop {
     lc_transform_random_resized_crop_args a;
 } resized_crop;
 
-/* Ten parts are tried, with four random numbers each, then the largest in the middle that has an allowed ratio. */
-lc_box lc__resized_crop_box(int64_t height, int64_t width, lc_range scale, lc_range ratio, uint64_t key)
+#define TRIES 10
+
+/* Which of ten parts, with four random numbers each, is the first to fit; 10 if none does. Its size is that of *b. */
+static uint64_t first_that_fits(int64_t height, int64_t width, lc_range scale, lc_range ratio, uint64_t key, lc_box *b)
 {
     const double area = (double)height * (double)width;
     const lc_range log_ratio = {log(ratio.from), log(ratio.to)};
-    for (uint64_t i = 0; i < 10; i++) {
+    uint64_t i = 0;
+    for (; i < TRIES; i++) {
         const double part = area * lc__draw(key, 4 * i, scale), aspect = exp(lc__draw(key, 4 * i + 1, log_ratio));
-        /* Before rounding, so that a smaller picture has the same part. */
-        const double w = sqrt(part * aspect), h = sqrt(part / aspect);
-        if (!(w <= (double)width && h <= (double)height)) continue;
-        lc_box b = {.height = (int64_t)nearbyint(h), .width = (int64_t)nearbyint(w)};
-        if (b.height < 1 || b.width < 1) continue;
+        b->height = (int64_t)nearbyint(sqrt(part / aspect));
+        b->width = (int64_t)nearbyint(sqrt(part * aspect));
+        if (b->height > 0 && b->height <= height && b->width > 0 && b->width <= width) break;
+    }
+    return i;
+}
+
+/* If none fits, the largest in the middle that has an allowed ratio. */
+lc_box lc__resized_crop_box(int64_t height, int64_t width, lc_range scale, lc_range ratio, uint64_t key)
+{
+    lc_box b = {0};
+    const uint64_t i = first_that_fits(height, width, scale, ratio, key, &b);
+    if (i < TRIES) {
         b.top = (int64_t)lc_random_below(key, 4 * i + 2, (uint64_t)(height - b.height + 1));
         b.left = (int64_t)lc_random_below(key, 4 * i + 3, (uint64_t)(width - b.width + 1));
         return b;
     }
-    lc_box b = {.height = height, .width = width};
+    b = (lc_box){.height = height, .width = width};
     const double of = (double)width / (double)height;
     if (of < ratio.from) b.height = (int64_t)nearbyint((double)width / ratio.from);
     if (of > ratio.to) b.width = (int64_t)nearbyint((double)height * ratio.to);
@@ -72,14 +83,29 @@ static void resized_crop_reads(void *self, const lc_field *in, uint64_t key, lc_
     *part = lc__resized_crop_box(m.height, m.width, t->a.scale, t->a.ratio, key);
 }
 
-/* The part has the same place in a smaller picture, up to rounding, since the numbers drawn are the same. */
+/* Whether a picture of 1/n of the size has the same part: in one of the two, another may fit by rounding. */
+static bool same_part(const resized_crop *t, int64_t height, int64_t width, int64_t n, uint64_t key)
+{
+    lc_box b;
+    return first_that_fits(height, width, t->a.scale, t->a.ratio, key, &b) ==
+           first_that_fits((height + n - 1) / n, (width + n - 1) / n, t->a.scale, t->a.ratio, key, &b);
+}
+
+/* The part has the same place in a smaller picture, up to rounding, since the numbers drawn are the same. Decoders make
+ * pictures of 1/2, 1/4 and 1/8; those which would have another part are excluded. */
 static double resized_crop_least_scale(void *self, const lc_field *in, uint64_t key)
 {
     const resized_crop *t = self;
     lc__picture m;
     if (lc__picture_of("random_resized_crop", in, &m) < 0) return 1;
     const lc_box b = lc__resized_crop_box(m.height, m.width, t->a.scale, t->a.ratio, key);
-    return fmin(1, fmax((double)t->height / (double)b.height, (double)t->width / (double)b.width));
+    double least = fmin(1, fmax((double)t->height / (double)b.height, (double)t->width / (double)b.width));
+    for (int64_t n = 8; n > 1; n /= 2) {
+        if (1.0 / (double)n < least) continue;
+        if (same_part(t, m.height, m.width, n, key)) break;
+        least = 2.0 / (double)n;
+    }
+    return least;
 }
 
 static const lc_transform_ops resized_crop_ops = {
