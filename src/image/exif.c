@@ -20,7 +20,7 @@ static unsigned number(const uint8_t *p, int bytes, bool big)
 
 int lc__exif_orientation(const uint8_t *data, size_t n)
 {
-    if (n >= 6 && !memcmp(data, "Exif\0\0", 6)) data += 6, n -= 6;
+    for (int i = 0; i < 2 && n >= 6 && !memcmp(data, "Exif\0\0", 6); i++) data += 6, n -= 6;
     if (n < 8) return 1;
     bool big = !memcmp(data, "MM", 2);
     if ((!big && memcmp(data, "II", 2) != 0) || number(data + 2, 2, big) != 42) return 1;

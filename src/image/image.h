@@ -62,5 +62,7 @@ lc_status lc__image_missing(const lc__image_file *file, const char *format, cons
 /* The orientation in EXIF data (a TIFF header and its first directory, perhaps after "Exif\0\0"); 1 if there is none.
  */
 int lc__exif_orientation(const uint8_t *data, size_t n);
+/* The same for a PNG file, of which only the chunks are looked at. */
+lc_status lc__png_orientation(const lc__image_file *file, int *orientation) LC_MUST_USE;
 
 #endif

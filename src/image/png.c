@@ -19,7 +19,7 @@ typedef struct run {
     char text[160];
     const lc__image_file *file;
     size_t at;
-    bool short_of_bytes, short_of_memory, complete; /* complete: the pixels are there */
+    bool short_of_bytes, short_of_memory;
 } run;
 
 static void give_up(png_structp png, png_const_charp text)
@@ -67,14 +67,6 @@ static lc_status report(const run *r)
     return lc_fail(LC_ERR_FORMAT, "%s: the PNG data are corrupt: %s", r->file->name, r->text);
 }
 
-/* Only chunks that change pixels are read, and EXIF data if they are wanted. */
-static void pass_over_chunks(const run *r)
-{
-    png_set_keep_unknown_chunks(r->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
-    if (r->file->exif_transpose)
-        png_set_keep_unknown_chunks(r->png, PNG_HANDLE_CHUNK_AS_DEFAULT, (png_const_bytep) "eXIf", 1);
-}
-
 static void convert_to_rgb(const run *r)
 {
     int color = png_get_color_type(r->png, r->info);
@@ -85,19 +77,10 @@ static void convert_to_rgb(const run *r)
     png_set_strip_alpha(r->png);
 }
 
-static void read_orientation(run *r, lc__image *image)
-{
-    png_bytep exif = NULL;
-    png_uint_32 n = 0;
-    if (!r->file->exif_transpose) return;
-    png_read_end(r->png, r->info); /* the chunk may follow the pixels */
-    if (png_get_eXIf_1(r->png, r->info, &n, &exif)) image->orientation = lc__exif_orientation(exif, n);
-}
-
 static lc_status read_picture(run *r, lc__image *image)
 {
     png_set_read_fn(r->png, r, read_bytes);
-    pass_over_chunks(r);
+    png_set_keep_unknown_chunks(r->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1); /* only those that change pixels are read */
     png_read_info(r->png, r->info);
     LC_TRY(lc__image_room(r->file, png_get_image_height(r->png, r->info), png_get_image_width(r->png, r->info), image));
     convert_to_rgb(r);
@@ -109,15 +92,13 @@ static lc_status read_picture(run *r, lc__image *image)
                        png_get_rowbytes(r->png, r->info), (long long)image->width);
     for (int p = 0; p < passes; p++)
         for (int64_t y = 0; y < image->height; y++) png_read_row(r->png, image->pixels + (size_t)y * stride, NULL);
-    r->complete = true;
-    read_orientation(r, image);
     return LC_OK;
 }
 
-/* What changes after setjmp is in *r, so longjmp loses none of it. An error after the last pixel is ignored. */
+/* What changes after setjmp is in *r, so longjmp loses none of it. */
 static lc_status decode(run *r, lc__image *image)
 {
-    if (setjmp(r->back)) return r->complete ? LC_OK : report(r);
+    if (setjmp(r->back)) return report(r);
     r->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, r, give_up, no_warning, r, allocate, release);
     if (r->png) r->info = png_create_info_struct(r->png);
     return r->info ? read_picture(r, image) : report(r);
@@ -128,5 +109,6 @@ lc_status lc__png_decode(const lc__image_file *file, lc__image *image)
     run r = {.file = file};
     lc_status status = decode(&r, image);
     png_destroy_read_struct(&r.png, &r.info, NULL);
+    if (status == LC_OK && file->exif_transpose) status = lc__png_orientation(file, &image->orientation);
     return status;
 }

@@ -9,6 +9,7 @@
 #include "sources.h"
 #include <lightc/array_file.h>
 #include <lightc/random.h>
+#include <zlib.h>
 
 /* The largest difference of two pictures of one size. */
 static int difference(const uint8_t *a, const uint8_t *b, int64_t height, int64_t width)
@@ -140,9 +141,10 @@ TEST(exif_orientation)
         compare(name, ".ppm", 1);
         compare(name, ".upright.ppm", 1);
     }
-    static const char *const others[] = {"turned6.png", "turned8_after.png", "turned7.webp"};
-    for (int i = 0; i < 3; i++) {
-        if (i < 2 ? !LIGHTC_HAVE_PNG : !LIGHTC_HAVE_WEBP) continue;
+    static const char *const others[] = {"turned6.png",      "turned8_after.png",    "turned6_header.png",
+                                         "turned5_text.png", "turned6_deflated.png", "turned7.webp"};
+    for (int i = 0; i < 6; i++) {
+        if (i < 5 ? !LIGHTC_HAVE_PNG : !LIGHTC_HAVE_WEBP) continue;
         compare(others[i], ".ppm", 0);
         compare(others[i], ".upright.ppm", 0);
     }
@@ -174,6 +176,66 @@ TEST(exif_orientation_of_each_type)
         if (lc__exif_orientation(little, 26) != want || lc__exif_orientation(big, 26) != want)
             TEST_FAIL("type %d", type);
     }
+}
+
+/* The orientation in a PNG file of one chunk after another: type, data, type, data, ... and how long the data are. */
+static int orientation_of(int n, const char *const types[], const void *const data[], const size_t lengths[])
+{
+    static uint8_t png[4096];
+    size_t at = 8;
+    for (int i = 0; i < n; i++) {
+        uint8_t *p = png + at;
+        memcpy(p + 4, types[i], 4);
+        memcpy(p + 8, data[i], lengths[i]);
+        const uint32_t sum = (uint32_t)crc32(0, p + 4, (uInt)(4 + lengths[i]));
+        for (int k = 0; k < 4; k++) {
+            p[k] = (uint8_t)(lengths[i] >> (24 - 8 * k));
+            p[8 + lengths[i] + (size_t)k] = (uint8_t)(sum >> (24 - 8 * k));
+        }
+        at += 12 + lengths[i];
+    }
+    const lc__image_file file = {.bytes = png, .n = at, .name = "some.png"};
+    int orientation = 0;
+    CHECK_OK(lc__png_orientation(&file, &orientation));
+    return orientation;
+}
+
+#define PROFILE "Raw profile type exif\0"
+#define DIGITS  "49492A0008000000010012010300010000000600000000000000"
+
+TEST(exif_in_a_text_of_a_png)
+{
+    static const struct {
+        const char *data;
+        size_t n;
+        int want;
+    } texts[] = {
+#define TEXT(s, want) {s, sizeof s - 1, want}
+        TEXT(PROFILE "\nexif\n  26\n" DIGITS "\n", 6),
+        TEXT(PROFILE "\nexif\n  26\n4949 2a00\r\n080000000100 12010300010000000600000000000000", 6),
+        TEXT(PROFILE "\nexif\n" DIGITS, 1),
+        TEXT(PROFILE "\nexif\n  26\n" DIGITS "g", 1),
+        TEXT(PROFILE "\nexif\n  26\n" DIGITS "0", 1),
+        TEXT(PROFILE "\n\n\n", 1),
+        TEXT(PROFILE, 1),
+        TEXT("Raw profile type exif", 1),
+        TEXT("Raw profile type iptc\0\nexif\n  26\n" DIGITS, 1),
+    };
+    static const uint8_t exif[] = "II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x08\0\0\0\0\0\0\0";
+    static const char *const types[] = {"tEXt", "eXIf", "tEXt"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const void *const data[] = {texts[i].data, exif, texts[i].data};
+        const size_t lengths[] = {texts[i].n, sizeof exif, texts[i].n};
+        CHECK_EQ(orientation_of(1, types, data, lengths), texts[i].want);
+        CHECK_EQ(orientation_of(3, types, data, lengths), 8);
+    }
+    /* More than a MiB, deflated to a few bytes. */
+    static uint8_t zeros[(1 << 20) + 1], small[4096] = PROFILE;
+    uLongf n = sizeof small - sizeof PROFILE;
+    CHECK_EQ(compress(small + sizeof PROFILE, &n, zeros, sizeof zeros), Z_OK);
+    CHECK_EQ(
+        orientation_of(1, (const char *const[]){"zTXt"}, (const void *const[]){small}, (size_t[]){sizeof PROFILE + n}),
+        1);
 }
 
 /* ---- resizing ---- */
@@ -312,9 +374,10 @@ TEST(truncated_files)
 /* Each byte changed once: whatever comes of it, nothing breaks and nothing leaks. */
 TEST(changed_files)
 {
-    static const char *const names[] = {"color420.jpg", "cmyk.jpg",      "progressive.jpg", "turned6.jpg",
-                                        "rgb.png",      "palette4.png",  "rgb16.png",       "lossy.webp",
-                                        "alpha.webp",   "animated.webp", "turned6.png",     "turned7.webp"};
+    static const char *const names[] = {
+        "color420.jpg", "cmyk.jpg",     "progressive.jpg",     "turned6.jpg", "rgb.png",
+        "palette4.png", "rgb16.png",    "lossy.webp",          "alpha.webp",  "animated.webp",
+        "turned6.png",  "turned7.webp", "turned6_deflated.png"};
     for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
         bytes file = read_picture_file(names[f], "");
         lc__image image = {0};

@@ -109,6 +109,14 @@ def exif(orientation, order="<"):
     return data + struct.pack(order + "I", 0)
 
 
+def profile(data, deflated=False):
+    """As ImageMagick writes it."""
+    digits = (b"Exif\0\0" + data).hex()
+    lines = "".join(digits[i : i + 72] + "\n" for i in range(0, len(digits), 72))
+    text = f"\nexif\n{len(digits) // 2:8}\n{lines}".encode()
+    return b"Raw profile type exif\0" + (b"\0" + zlib.compress(text) if deflated else text)
+
+
 def jpegs():
     rgb = Image.fromarray(picture(17, 23))
     record("color420.jpg", saved(rgb, "JPEG", quality=85))
@@ -153,6 +161,9 @@ def pngs():
                                  append_images=[Image.fromarray(255 - rgb)], duration=50))
     record("turned6.png", png(rgb, 8, 2, [chunk(b"eXIf", exif(6))]), upright=True)
     record("turned8_after.png", png(rgb, 8, 2, [], [chunk(b"eXIf", exif(8, ">"))]), upright=True)
+    record("turned6_header.png", png(rgb, 8, 2, [chunk(b"eXIf", b"Exif\0\0" + exif(6))]), upright=True)
+    record("turned5_text.png", png(rgb, 8, 2, [chunk(b"tEXt", profile(exif(5)))]), upright=True)
+    record("turned6_deflated.png", png(rgb, 8, 2, [], [chunk(b"zTXt", profile(exif(6), True))]), upright=True)
 
 
 def webps():
