@@ -503,7 +503,7 @@ static lc_status check_budget(const lc_dataloader_args *o)
 static lc_status check_args(const lc_dataloader_args *o, const lc_sampler *given)
 {
     if (o->batch_size < 1 || o->batch_size > INT_MAX)
-        return lc_fail(LC_ERR_ARGUMENT, "batch_size %lld: it must be at least 1", (long long)o->batch_size);
+        return lc_fail(LC_ERR_ARGUMENT, "batch_size %lld: it must be from 1 to %d", (long long)o->batch_size, INT_MAX);
     if (o->num_workers < 0 || o->num_workers > 1024)
         return lc_fail(LC_ERR_ARGUMENT, "num_workers %d: it must be between 0 and 1024, or LC_WORKERS_AUTO",
                        o->num_workers);

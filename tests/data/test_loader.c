@@ -527,6 +527,8 @@ TEST(options_are_checked)
     lc_batch *batch;
     CHECK_STATUS(lc_dataloader_new(&l), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .batch_size = -1), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .batch_size = (int64_t)1 << 62), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "from 1 to 2147483647");
     CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .num_workers = -2), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .num_workers = 1, .prefetch = 0), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .timeout = -1), LC_ERR_ARGUMENT);

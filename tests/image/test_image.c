@@ -178,13 +178,11 @@ TEST(exif_orientation_of_each_type)
     }
 }
 
-/* The orientation in a PNG file of one chunk after another: type, data, type, data, ... and how long the data are. */
-static int orientation_of(int n, const char *const types[], const void *const data[], const size_t lengths[])
+/* A PNG file of one chunk after another: their types, data, and how long the data are. Returns its length. */
+static size_t png_of(uint8_t *png, int n, const char *const types[], const void *const data[], const size_t lengths[])
 {
-    static uint8_t png[4096];
-    size_t at = 8;
+    uint8_t *p = png + 8;
     for (int i = 0; i < n; i++) {
-        uint8_t *p = png + at;
         memcpy(p + 4, types[i], 4);
         memcpy(p + 8, data[i], lengths[i]);
         const uint32_t sum = (uint32_t)crc32(0, p + 4, (uInt)(4 + lengths[i]));
@@ -192,9 +190,16 @@ static int orientation_of(int n, const char *const types[], const void *const da
             p[k] = (uint8_t)(lengths[i] >> (24 - 8 * k));
             p[8 + lengths[i] + (size_t)k] = (uint8_t)(sum >> (24 - 8 * k));
         }
-        at += 12 + lengths[i];
+        p += 12 + lengths[i];
     }
-    const lc__image_file file = {.bytes = png, .n = at, .name = "some.png"};
+    return (size_t)(p - png);
+}
+
+static int orientation_of(int n, const char *const types[], const void *const data[], const size_t lengths[])
+{
+    static uint8_t png[4096];
+    const size_t size = png_of(png, n, types, data, lengths);
+    const lc__image_file file = {.bytes = png, .n = size, .name = "some.png"};
     int orientation = 0;
     CHECK_OK(lc__png_orientation(&file, &orientation));
     return orientation;
@@ -413,6 +418,27 @@ TEST(a_picture_that_is_too_large)
         lc__image_release(&image);
         bytes_free(&b);
     }
+}
+
+/* libpng's own limit is 1,000,000 pixels of width or height. */
+TEST(a_picture_as_wide_as_max_pixels_allows)
+{
+    if (!LIGHTC_HAVE_PNG) SKIP("this build lacks libpng");
+    enum { WIDTH = 1000001 };
+    static uint8_t png[65536] = "\x89PNG\r\n\x1a\n", row[1 + WIDTH];
+    uint8_t deflated[4096], header[13] = {0, WIDTH >> 16, WIDTH >> 8 & 255, WIDTH & 255, 0, 0, 0, 1, 8};
+    uLongf n = sizeof deflated;
+    CHECK_EQ(compress(deflated, &n, row, sizeof row), Z_OK);
+    const size_t size = png_of(png, 3, (const char *const[]){"IHDR", "IDAT", "IEND"},
+                               (const void *const[]){header, deflated, ""}, (size_t[]){sizeof header, n, 0});
+    lc__image image = {0};
+    lc__image_file file = {.bytes = png, .n = size, .name = "wide.png", .max_pixels = WIDTH};
+    CHECK_OK(lc__image_decode(&file, &image));
+    CHECK_EQ(image.width, WIDTH);
+    file.max_pixels--;
+    CHECK_STATUS(lc__image_decode(&file, &image), LC_ERR_FORMAT);
+    CHECK_CONTAINS(lc_error_message(), "max_pixels");
+    lc__image_release(&image);
 }
 
 /* Decoding into the place of the caller, if the size is right. */
