@@ -37,7 +37,8 @@ static bool read_digits(const char *p, const char *end, meaning *what, number *o
             after = 0;
             continue;
         }
-        if (*p < '0' || *p > '9' || __builtin_mul_overflow(m, 10, &m) || __builtin_add_overflow(m, *p - '0', &m))
+        if (*p < '0' || *p > '9' || __builtin_mul_overflow(m, 10, &m) ||
+            __builtin_add_overflow(m, minus ? '0' - *p : *p - '0', &m))
             return false;
         digits++;
         after += after >= 0;
@@ -45,9 +46,9 @@ static bool read_digits(const char *p, const char *end, meaning *what, number *o
     if (!digits || (after >= 0 && digits > 15)) return false;
     *what = after < 0 ? WHOLE : REAL;
     if (after < 0)
-        out->whole = minus ? -m : m;
+        out->whole = m;
     else
-        out->real = (minus ? -(double)m : (double)m) / tens[after];
+        out->real = (minus ? -(double)-m : (double)m) / tens[after]; /* -0.0 keeps its sign */
     return true;
 }
 
