@@ -81,12 +81,15 @@ typedef double UNALIGNED f64_in;
     X(U32, "u32", u32_in, SAME)                                                                                        \
     X(U64, "u64", u64_in, SAME)
 
+/* 0 becomes -0.0, which changes no number that it is added to; +0.0 would make +0.0 of -0.0. */
+#define WITH_SIGN(real, shift) ((shift) == 0 ? (real)-0.0 : (real)(shift))
+
 #define CONVERT(name, from, value, to, real, store)                                                                    \
     static void name(const void *src, void *dst, int64_t n, double scale, double shift)                                \
     {                                                                                                                  \
         const from *s = src;                                                                                           \
         to *d = dst;                                                                                                   \
-        const real a = (real)scale, b = (real)shift;                                                                   \
+        const real a = (real)scale, b = WITH_SIGN(real, shift);                                                        \
         for (int64_t i = 0; i < n; i++) d[i] = store((real)value(s[i]) * a + b);                                       \
     }
 #define TO_FLOATS(number, name, from, value)                                                                           \

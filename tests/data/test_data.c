@@ -94,6 +94,27 @@ TEST(arrays_every_conversion)
 }
 
 /* The vectorized conversion equals the formula for every length, and so in its tail. */
+/* Without a shift nothing is added: -0.0 stays what it is. */
+TEST(arrays_keep_the_sign_of_zero)
+{
+    const double zeros[2] = {-0.0, 0.0};
+    static const lc_dtype to[] = {LC_F32, LC_F16, LC_BF16, LC_F64};
+    for (int i = 0; i < 4; i++)
+        for (int scaled = to[i] == LC_F64; scaled < 2; scaled++) {
+            const lc_array a = {.field = {.name = "x", .dtype = LC_F64, .ndim = 1, .shape = {2}},
+                                .data = zeros,
+                                .to = to[i],
+                                .scale = scaled ? 0.5 : 1};
+            lc_dataset *d;
+            uint8_t got[16];
+            const size_t size = lc_dtype_size(to[i]);
+            CHECK_OK(lc_array_dataset_new(1, 1, &a, &d));
+            CHECK_OK(lc_dataset_read(d, 0, 0, (void *[]){got}));
+            for (size_t k = 0; k < 2 * size; k++) CHECK_EQ(got[k], k == size - 1 ? 0x80 : 0);
+            lc_dataset_unref(d);
+        }
+}
+
 TEST(arrays_odd_lengths)
 {
     uint8_t src[100];
