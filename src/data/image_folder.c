@@ -179,7 +179,11 @@ static lc_status list_folder(const char *dir, const lc_image_args *a, lc__image_
         status = add_class(list, lc__names_at(&list->classes, i), extensions, i);
         if (status == LC_OK && list->files.n == before) status = lc__names_add(&empty, lc__names_at(&list->classes, i));
     }
-    if (status == LC_OK && empty.n && (!a->allow_empty || !list->files.n))
+    if (status == LC_OK && !list->files.n)
+        status = lc_fail(LC_ERR_NOT_FOUND,
+                         "%s has not one picture in its %lld folders; files ending in %s count (extensions)", dir,
+                         (long long)empty.n, extensions);
+    else if (status == LC_OK && empty.n && !a->allow_empty)
         status = empty_classes(dir, &empty, extensions);
     lc__names_free(&empty);
     return status;

@@ -149,6 +149,8 @@ TEST(folders_without_pictures)
     lc_dataset_unref(d);
     CHECK_STATUS(lc_image_folder_new(root, &d, .height = 2, .width = 3, .extensions = "jpg", .allow_empty = true),
                  LC_ERR_NOT_FOUND);
+    CHECK_CONTAINS(lc_error_message(), "not one picture in its 3 folders; files ending in jpg count (extensions)");
+    CHECK(!strstr(lc_error_message(), "allow_empty"));
     CHECK(!symlink("../../owl", in_root("owl/deep/again")));
     CHECK_STATUS(lc_image_folder_new(root, &d, .height = 2, .width = 3), LC_ERR_FORMAT);
     CHECK_CONTAINS(lc_error_message(), "owl/deep/again is a link to a folder that it is in");
