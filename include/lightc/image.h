@@ -38,7 +38,9 @@ typedef struct lc_image_args {
     int64_t height, width;
     lc_image_on_error on_error;
     bool exif_transpose;
-    int64_t max_pixels; /* height * width; larger pictures are refused. The default is where Pillow sees an attack */
+    /* height * width; larger pictures are refused. The default is where Pillow sees an attack. A resize makes no more
+     * pixels than the default, or than the picture has; those of which it would are refused, too. */
+    int64_t max_pixels;
     /* ---- folders ---- */
     const char *extensions; /* of the files that count, in any case, without dots: "jpg,jpeg". NULL: torchvision's, jpg,
                                jpeg, png, ppm, bmp, pgm, tif, tiff and webp */

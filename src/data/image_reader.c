@@ -183,7 +183,7 @@ static lc_status read_pixels(const lc__image_source *from, lc__image_reader *r, 
     int64_t start = lc__now_ns();
     const lc_status status = lc__resize_rgb(&r->resize, p->pixels, p->height, p->width, out, from->height, from->width);
     add_time(&lc__spent.transform_ns, &start);
-    return status;
+    return status < 0 ? lc_fail_context(status, "%s", r->path) : LC_OK;
 }
 
 static lc_status transform(const lc__image_source *from, lc__image_reader *r, const lc_field *own,

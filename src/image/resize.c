@@ -113,6 +113,23 @@ static bool add_axis(const lc__resize_sizes *s, size_t *sum, int64_t from, int64
     return first || count || add(sum, weights, sizeof(int16_t));
 }
 
+/* The most pixels that a resize makes, unless the picture has more: the default of max_pixels. */
+#define MOST_PIXELS ((int64_t)178956970)
+
+lc_status lc__resize_check(int64_t height, int64_t width, int64_t to_height, int64_t to_width)
+{
+    const int64_t sizes[2][2] = {{to_height, to_width},
+                                 {height, to_width}}; /* after both passes, and after the first */
+    int64_t pixels, most;
+    if (__builtin_mul_overflow(height, width, &most) || most < MOST_PIXELS) most = MOST_PIXELS;
+    for (int i = 0; i < 2; i++)
+        if (__builtin_mul_overflow(sizes[i][0], sizes[i][1], &pixels) || pixels > most)
+            return lc_fail(LC_ERR_FORMAT, "resize makes %lld x %lld pixels of %lld x %lld, more than %lld%s",
+                           (long long)sizes[i][1], (long long)sizes[i][0], (long long)width, (long long)height,
+                           (long long)most, i ? " before it shortens them" : "; max_size limits the longer side");
+    return LC_OK;
+}
+
 size_t lc__resize_room(const lc__resize_sizes *s)
 {
     size_t sum = 0, row;
@@ -203,6 +220,7 @@ lc_status lc__resize_rgb(lc__resize *r, const uint8_t *from, int64_t height, int
     const lc__resize_sizes *kept = &r->plan.sizes;
     if (kept->height != height || kept->width != width || kept->to_height != to_height || kept->to_width != to_width) {
         const lc__resize_sizes s = {height, width, to_height, to_width, 3, LC__FILTER_BILINEAR, true};
+        LC_TRY(lc__resize_check(height, width, to_height, to_width));
         size_t room = lc__resize_room(&s);
         if (!room) return lc_fail(LC_ERR_MEMORY, "out of memory: a picture that is resized");
         r->plan = (lc__resize_plan){0};

@@ -38,6 +38,9 @@ typedef struct lc__resize_plan {
     uint8_t *narrow; /* [height,to_width,channels]: resized only along x */
 } lc__resize_plan;
 
+/* LC_ERR_FORMAT if a resize would make many more pixels than there are: of a thin picture, whose sides are far apart.
+ */
+lc_status lc__resize_check(int64_t height, int64_t width, int64_t to_height, int64_t to_width) LC_MUST_USE;
 /* The bytes that a plan's arrays need, 64-byte aligned; 0: more than there can be. */
 size_t lc__resize_room(const lc__resize_sizes *s);
 void lc__resize_prepare(lc__resize_plan *plan, const lc__resize_sizes *s, void *room);

@@ -2,6 +2,7 @@
 /* Datasets of pictures whose transform sees each picture in its own size: crops of pictures that differ, errors that
  * name the file, pictures decoded at a part of their size, and the same batches for any number of workers. */
 #include "picture_files.h"
+#include "base/io.h"
 #include "scratch.h"
 #include <lightc/image.h>
 #include <lightc/transforms.h>
@@ -154,6 +155,64 @@ TEST(an_error_names_the_file_and_the_transform)
     CHECK_STATUS(lc_dataset_read(d, 0, 0, (void *[]){x, &y}), LC_ERR_SHAPE);
     CHECK_CONTAINS(lc_error_message(), "a/0.picture: random_crop of 20x20 does not fit into 9x13");
     CHECK_OK(lc_dataset_read(d, 1, 0, (void *[]){x, &y}));
+    lc_dataset_unref(d);
+}
+
+/* A PNG file of one gray line, of which `width` and `height` are bytes of its header. */
+static void put_line(const char *name, uint8_t high, uint8_t low, bool upright)
+{
+    uint8_t png[4096], header[13] = {0, 0, 0, 1, 0, 0, 0, 1, 8}, deflated[2048];
+    const size_t length = (size_t)high << 8 | low;
+    uint8_t *pixels = calloc(length, 2);
+    uLongf n = sizeof deflated;
+    char path[700];
+    CHECK(pixels);
+    header[upright ? 6 : 2] = high, header[upright ? 7 : 3] = low;
+    CHECK_EQ(compress(deflated, &n, pixels, upright ? 2 * length : 1 + length), Z_OK);
+    free(pixels);
+    const size_t size = png_of(png, 3, (const char *const[]){"IHDR", "IDAT", "IEND"},
+                               (const void *const[]){header, deflated, ""}, (size_t[]){sizeof header, n, 0});
+    snprintf(path, sizeof path, "%s/a/%s", root, name);
+    CHECK_OK(lc__replace_file(&lc__io_system, path, png, size));
+}
+
+/* A thin picture would be resized to gigabytes: it is as one that cannot be read. */
+TEST(thin_pictures_are_not_resized_to_any_size)
+{
+    NEEDS_PNG;
+    static uint8_t x[6000 * 8 * 3];
+    lc_transform t[2], both;
+    lc_dataset *d;
+    int64_t y;
+    make_folder("thin", NULL);
+    put_line("2.picture", 0xEA, 0x60, false); /* 60000 x 1 */
+    for (int skip = 0; skip < 2; skip++) {
+        CHECK_OK(lc_transform_resize(&t[0], .shorter = 256));
+        CHECK_OK(lc_transform_center_crop(4, 4, &t[1]));
+        CHECK_OK(lc_transform_compose(2, t, &both));
+        CHECK_OK(lc_image_folder_new(root, &d, .extensions = "picture", .transform = &both,
+                                     .on_error = skip ? LC_IMAGE_SKIP : LC_IMAGE_FAIL));
+        CHECK_EQ(lc_dataset_read(d, 2, 0, (void *[]){x, &y}), skip ? LC_OK : LC_ERR_FORMAT);
+        if (!skip) CHECK_CONTAINS(lc_error_message(), "a/2.picture: resize makes 15360000 x 256 pixels of 60000 x 1");
+        if (!skip) CHECK_CONTAINS(lc_error_message(), "max_size");
+        lc_dataset_unref(d);
+    }
+    /* With a limit of the longer side it can be. */
+    CHECK_OK(lc_transform_resize(&t[0], .shorter = 256, .max_size = 6000));
+    CHECK_OK(lc_transform_center_crop(1, 4, &t[1]));
+    CHECK_OK(lc_transform_compose(2, t, &both));
+    CHECK_OK(folder(&d, &both));
+    CHECK_OK(lc_dataset_read(d, 2, 0, (void *[]){x, &y}));
+    lc_dataset_unref(d);
+    /* Between the passes a picture is as high as it was and as wide as it will be. */
+    put_line("2.picture", 0xEA, 0x60, true);
+    CHECK_OK(lc_image_folder_new(root, &d, .extensions = "picture", .height = 8, .width = 6000));
+    CHECK_STATUS(lc_dataset_read(d, 2, 0, (void *[]){x, &y}), LC_ERR_FORMAT);
+    CHECK_CONTAINS(lc_error_message(), "a/2.picture: resize makes 6000 x 60000 pixels of 1 x 60000");
+    lc_dataset_unref(d);
+    CHECK_OK(lc_transform_random_resized_crop(8, 6000, &t[0]));
+    CHECK_OK(folder(&d, &t[0]));
+    CHECK_STATUS(lc_dataset_read(d, 2, 0, (void *[]){x, &y}), LC_ERR_FORMAT);
     lc_dataset_unref(d);
 }
 

@@ -6,6 +6,7 @@
 #include "test.h"
 
 #include <stdint.h>
+#include <zlib.h>
 
 #define NEEDS_JPEG                                                                                                     \
     if (!LIGHTC_HAVE_JPEG) SKIP("this build lacks libjpeg")
@@ -32,6 +33,25 @@ static inline void bytes_free(bytes *b)
 static inline void ppm_free(ppm *p)
 {
     free(p->pixels);
+}
+
+/* A PNG file of one chunk after another: their types, data, and how long the data are. Returns its length. */
+static inline size_t png_of(uint8_t *png, int n, const char *const types[], const void *const data[],
+                            const size_t lengths[])
+{
+    uint8_t *p = png + 8;
+    memcpy(png, "\x89PNG\r\n\x1a\n", 8);
+    for (int i = 0; i < n; i++) {
+        memcpy(p + 4, types[i], 4);
+        memcpy(p + 8, data[i], lengths[i]);
+        const uint32_t sum = (uint32_t)crc32(0, p + 4, (uInt)(4 + lengths[i]));
+        for (int k = 0; k < 4; k++) {
+            p[k] = (uint8_t)(lengths[i] >> (24 - 8 * k));
+            p[8 + lengths[i] + (size_t)k] = (uint8_t)(sum >> (24 - 8 * k));
+        }
+        p += 12 + lengths[i];
+    }
+    return (size_t)(p - png);
 }
 
 static inline bytes read_picture_file(const char *name, const char *suffix)

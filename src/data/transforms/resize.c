@@ -74,6 +74,7 @@ static lc_status resize_describe(void *self, const lc_field *in, lc_field *out)
     *out = *in;
     LC_TRY(lc__byte_picture_of("resize", in, 0, &m));
     size_of(self, m.height, m.width, &height, &width);
+    if (m.height && m.width) LC_TRY(lc__resize_check(m.height, m.width, height, width));
     lc__picture_resize(out, height, width);
     return LC_OK;
 }

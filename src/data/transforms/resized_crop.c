@@ -54,6 +54,7 @@ static lc_status resized_crop_describe(void *self, const lc_field *in, lc_field 
     lc__picture m;
     *out = *in;
     LC_TRY(lc__byte_picture_of("random_resized_crop", in, 0, &m));
+    if (m.height && m.width) LC_TRY(lc__resize_check(m.height, m.width, t->height, t->width));
     lc__picture_resize(out, t->height, t->width);
     return LC_OK;
 }
