@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NumPy's .npz: a ZIP archive of .npy files, stored or deflated, with 64-bit sizes where needed. A stored array is read
- * where it is. A deflated one has only its header inflated when the file is opened, and the rest at its first use;
- * then its checksum is verified.
+ * where it is, and its checksum is not verified, since that would read all of it. A deflated one has only its header
+ * inflated when the file is opened, and the rest at its first use; then its checksum is verified.
  *
  * The archive's directory, at its end, is what counts: the headers in front of the members only say how long they are
  * themselves. */
