@@ -22,7 +22,7 @@ static uint32_t number(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-/* The chunk at *at, which moves behind it. False: there is no whole one, or it is the last. */
+/* The chunk at *at, which moves to the next one. False: there is no whole one, or it is the last. */
 static bool next_chunk(const lc__image_file *file, size_t *at, chunk *c)
 {
     const uint8_t *p = file->bytes + *at;
@@ -68,7 +68,7 @@ static int digit(uint8_t c)
                                   : -1;
 }
 
-/* Bytes of the digits that follow three lines, in place. Returns how many there are; 0 if one is no digit. */
+/* Bytes of the digits that follow three lines, in place. Returns how many there are; 0 if another character is among them. */
 static size_t bytes_of(uint8_t *text, size_t n)
 {
     size_t at = 0, made = 0;

@@ -30,9 +30,9 @@ typedef struct lc__strength {
     double shear, translate_x, translate_y, rotate, color, posterize;
 } lc__strength;
 
-/* Of AutoAugment and RandAugment. */
+/* What AutoAugment and RandAugment do at most. */
 lc__strength lc__strength_usual(int64_t height, int64_t width);
-/* Of TrivialAugmentWide. */
+/* What TrivialAugmentWide does at most. */
 extern const lc__strength lc__strength_wide;
 
 /* Magnitude i of `bins`, evenly spaced from none to the most, with torchvision's bits. 0 for operations without one. */
