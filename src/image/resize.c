@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Resizing in two passes, along x and then along y. With antialias, the filter is as wide as two (bilinear) or four
  * (bicubic) of the larger pixels, so that every source counts. Between the passes values are rounded to bytes, and
- * weights are integers: the result is the same on every machine. */
+ * weights are integers: the result is the same on every machine, and that of PyTorch. */
 #include "image/resize.h"
 #include "image/resize_rows.h"
 #include "base/grow.h"
@@ -10,10 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A weight fits into 16 bits, with its sign, since none is much above 1 / scale; a sum of 255 << 22 and a half fits
- * into 31. */
-#define LEAST_BITS 14
-#define MOST_BITS  22
+/* A sum of 255 << 22 and a half fits into 31 bits, also with the negative weights of bicubic. */
+#define MOST_BITS 22
 
 static double triangle(double x)
 {
@@ -26,7 +24,7 @@ static double cubic(double x, double a)
 {
     x = fabs(x);
     if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
-    return x < 2 ? ((x - 5) * x + 8) * x * a - 4 * a : 0;
+    return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
 }
 
 static double filtered(const lc__resize_sizes *s, double x)
@@ -49,7 +47,7 @@ static double reach_of(const lc__resize_sizes *s, double scale)
  * have the weights of what would be beyond them; with it these are left out. */
 static double weight_of(const lc__resize_sizes *s, int64_t k, double center, double scale, int64_t from)
 {
-    double w = filtered(s, ((double)k - center + 0.5) / wide_of(s, scale));
+    double w = filtered(s, ((double)k - center + 0.5) * (1 / wide_of(s, scale)));
     if (s->antialias) return w;
     for (int64_t beyond = 1; k == 0 && beyond <= 2; beyond++) w += filtered(s, (double)-beyond - center + 0.5);
     for (int64_t beyond = 1; k == from - 1 && beyond <= 2; beyond++)
@@ -57,25 +55,35 @@ static double weight_of(const lc__resize_sizes *s, int64_t k, double center, dou
     return w;
 }
 
-/* The weights of result i, at its place. Their sums are rounded, not each weight, so that they add up to 1 << bits, and
- * no result of a filter without negative weights can be above 255, however many there are. */
-static void fill(const lc__resize_sizes *s, lc__resize_axis *a, int64_t i, double scale, double reach)
+/* The weights of result i, at their place in `all`. Returns the largest. */
+static double fill(const lc__resize_sizes *s, lc__resize_axis *a, int64_t i, double scale, double reach, double *all)
 {
-    double center = ((double)i + 0.5) * scale, low = center - reach + 0.5, high = center + reach + 0.5, all = 0,
-           sum = 0;
+    double center = ((double)i + 0.5) * scale, low = center - reach + 0.5, high = center + reach + 0.5, sum = 0,
+           most = 0;
     int64_t begin = low > 0 ? (int64_t)low : 0, end = high < (double)a->from ? (int64_t)high : a->from;
-    int16_t *w = a->weights + i * a->taps;
-    int32_t before = 0;
+    double *w = all + i * a->taps;
     a->first[i] = begin;
     a->n[i] = end - begin;
-    for (int64_t k = begin; k < end; k++) all += weight_of(s, k, center, scale, a->from);
-    for (int64_t k = begin; k < end; k++) {
-        sum += weight_of(s, k, center, scale, a->from);
-        int32_t until = (int32_t)floor(sum / all * (1 << a->bits) + 0.5);
-        w[k - begin] = (int16_t)(until - before);
-        before = until;
+    for (int64_t k = 0; k < a->taps; k++) {
+        w[k] = k < end - begin ? weight_of(s, begin + k, center, scale, a->from) : 0;
+        sum += w[k];
     }
-    for (int64_t k = end - begin; k < a->taps; k++) w[k] = 0;
+    for (int64_t k = 0; k < end - begin; k++) {
+        w[k] /= sum;
+        if (w[k] > most) most = w[k];
+    }
+    return most;
+}
+
+/* Weights become integers with as many bits as the largest has room for, each rounded by itself. They take the place of
+ * the doubles from the first on, so that none is lost before it is read. */
+static void round_weights(lc__resize_axis *a, const double *all, double most)
+{
+    for (a->bits = 0; a->bits < MOST_BITS && (int)(0.5 + most * (1 << (a->bits + 1))) < 1 << 15;) a->bits++;
+    for (int64_t k = 0; k < a->taps * a->to; k++) {
+        const double w = all[k] * (1 << a->bits);
+        a->weights[k] = (int16_t)(w < 0 ? w - 0.5 : w + 0.5);
+    }
 }
 
 /* PyTorch's, whose scale is a float. */
@@ -110,7 +118,7 @@ static bool add_axis(const lc__resize_sizes *s, size_t *sum, int64_t from, int64
     size_t weights = 0;
     if (has_weights(s) && __builtin_mul_overflow((size_t)taps_of(s, from, to), (size_t)to, &weights)) return true;
     bool first = add(sum, (size_t)to, sizeof(int64_t)), count = add(sum, (size_t)to, sizeof(int64_t));
-    return first || count || add(sum, weights, sizeof(int16_t));
+    return first || count || add(sum, weights, sizeof(double));
 }
 
 /* The most pixels that a resize makes, unless the picture has more: the default of max_pixels. */
@@ -157,9 +165,11 @@ static void prepare_axis(const lc__resize_sizes *s, lc__resize_axis *a, int64_t 
         return;
     }
     a->taps = taps_of(s, from, to);
-    a->weights = take(room, (size_t)(a->taps * to), sizeof *a->weights);
-    for (a->bits = LEAST_BITS; a->bits < MOST_BITS && wide_of(s, scale) >= 1 << (a->bits + 1 - LEAST_BITS);) a->bits++;
-    for (int64_t i = 0; i < to; i++) fill(s, a, i, scale, reach);
+    void *weights = take(room, (size_t)(a->taps * to), sizeof(double));
+    double most = 0;
+    for (int64_t i = 0; i < to; i++) most = fmax(most, fill(s, a, i, scale, reach, weights));
+    a->weights = weights;
+    round_weights(a, weights, most);
 }
 
 void lc__resize_prepare(lc__resize_plan *plan, const lc__resize_sizes *s, void *room)

@@ -26,7 +26,7 @@ typedef struct lc__resize_sizes {
 typedef struct lc__resize_axis {
     int64_t from, to;
     int64_t taps;       /* weights of a result, at most; a multiple of 4 */
-    int bits;           /* the weights of a result add up to 1 << bits */
+    int bits;           /* the weights of a result add up to 1 << bits, up to rounding */
     int64_t *first, *n; /* [to]: the first source of each result, and how many it has, */
     int16_t *weights;   /* and their weights, [to,taps] */
 } lc__resize_axis;
