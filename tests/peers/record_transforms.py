@@ -35,7 +35,8 @@ def picture(height, width, seed=0):
 source = picture(H, W)
 square = source[:, :30, :30].contiguous()
 gray = F.rgb_to_grayscale(source, 1)
-out = {"source": source, "square": square, "gray": gray}
+odd = picture(45, 44)  # turned by 90 degrees, many centers are on the border of two pixels
+out = {"source": source, "square": square, "gray": gray, "odd": odd}
 
 
 def record(name, tensor):
@@ -66,6 +67,8 @@ for mode, called in ((NEAREST, "nearest"), (BILINEAR, "bilinear")):
     record(f"rotate {called} center", F.rotate(source, 31, interpolation=mode, center=[5, 8], fill=0))
     record(f"rotate {called} 90", F.rotate(square, 90, interpolation=mode, fill=0))
     record(f"rotate {called} 270", F.rotate(square, 270, interpolation=mode, fill=0))
+    for angle in (90, 270):
+        record(f"rotate {called} {angle} odd", F.rotate(odd, angle, interpolation=mode, fill=0))
     record(f"affine {called}", F.affine(source, 23, [4, -3], 1.3, [11, -7], interpolation=mode, fill=0))
     record(f"affine {called} center", F.affine(source, -8, [0, 0], 0.7, [5, 0], interpolation=mode, fill=30, center=[9, 2]))
     corners = [[0, 0], [W - 1, 0], [W - 1, H - 1], [0, H - 1]]

@@ -215,6 +215,8 @@ TEST(rotation)
         for (int angle = 90; angle <= 270; angle += 180) {
             CHECK_OK(lc_transform_random_rotation(LC_RANGE(angle, angle), &t, .interpolation = mode));
             check(named("rotate %s %d", resamples[mode], angle), "square", t);
+            CHECK_OK(lc_transform_random_rotation(LC_RANGE(angle, angle), &t, .interpolation = mode));
+            check(named("rotate %s %d odd", resamples[mode], angle), "odd", t);
         }
     }
 }
