@@ -12,10 +12,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static lc_status add(lc__ckpt_list *l, char *path, int64_t saved_ns)
 {
@@ -47,6 +49,19 @@ static int64_t time_of(const char *path, int64_t saved_ns)
     return saved_ns;
 }
 
+/* *path: the checkpoint in a folder below `dir` that a link names (`last.ckpt`, if the names of checkpoints contain
+ * folders), in new memory; NULL: it is a link to something else. */
+static lc_status follow(const char *dir, int at, const char *link, char **path)
+{
+    char target[PATH_MAX];
+    ssize_t n = readlinkat(at, link, target, sizeof target - 1);
+    *path = NULL;
+    if (n <= 0) return LC_OK;
+    target[n] = 0;
+    if (*target == '/' || !strchr(target, '/') || strstr(target, "..")) return LC_OK;
+    return lc__path_join(dir, target, path);
+}
+
 lc_status lc__ckpt_list_add(lc__ckpt_list *l, const char *dir, const lc__ckpt_origin *origin)
 {
     lc_status status = LC_OK;
@@ -55,8 +70,12 @@ lc_status lc__ckpt_list_add(lc__ckpt_list *l, const char *dir, const lc__ckpt_or
     for (struct dirent *e; status >= 0 && (e = readdir(d));) {
         char *path = NULL;
         lc__manifest m;
-        if (e->d_name[0] == '.' || e->d_type == DT_LNK || e->d_type == DT_REG) continue;
-        LC_TRY_GOTO(status, done, lc__path_join(dir, e->d_name, &path));
+        if (e->d_name[0] == '.' || e->d_type == DT_REG) continue;
+        if (e->d_type == DT_LNK)
+            LC_TRY_GOTO(status, done, follow(dir, dirfd(d), e->d_name, &path));
+        else
+            LC_TRY_GOTO(status, done, lc__path_join(dir, e->d_name, &path));
+        if (!path) continue;
         if (lc__manifest_read(&lc__io_system, path, &m) >= 0 && is_from(&m, origin))
             status = add(l, path, time_of(path, m.saved_ns));
         else

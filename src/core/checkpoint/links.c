@@ -11,13 +11,25 @@
 #include <string.h>
 #include <unistd.h>
 
+/* `path` as seen from `dir`, if it is in it or in a folder below; NULL: it is elsewhere. Compares only the text. */
+static const char *seen_from(const char *dir, const char *path)
+{
+    size_t n = strlen(dir);
+    if (!strncmp(path, dir, n) && (dir[n - 1] == '/' || path[n] == '/')) {
+        for (path += n; *path == '/'; path++) {
+        }
+        return path;
+    }
+    return !strcmp(dir, ".") && *path != '/' ? path : NULL;
+}
+
 /* Makes the link in a directory with a temporary name, then renames it. */
 lc_status lc_checkpoint_link(const char *link, const char *path)
 {
     LC__NEEDS(link, LC_ERR_ARGUMENT);
     LC__NEEDS(path, LC_ERR_ARGUMENT);
     const lc__io *io = &lc__io_system;
-    char *dir = NULL, *temp = NULL, *made = NULL, *clean = NULL, *target_dir = NULL;
+    char *dir = NULL, *temp = NULL, *made = NULL, *clean = NULL;
     int lock_fd = -1;
     struct stat st;
     lc_status status;
@@ -25,11 +37,11 @@ lc_status lc_checkpoint_link(const char *link, const char *path)
     while (n > 1 && path[n - 1] == '/') n--;
     LC_TRY_GOTO(status, done, lc__format(&clean, "%.*s", (int)n, path));
     LC_TRY_GOTO(status, done, lc__path_dir(link, &dir));
-    LC_TRY_GOTO(status, done, lc__path_dir(clean, &target_dir));
-    const char *target = lc__path_base(clean);
-    if (strcmp(dir, target_dir)) {
-        status =
-            lc_fail(LC_ERR_ARGUMENT, "link \"%s\" and checkpoint \"%s\" are not in the same directory", link, path);
+    const char *target = seen_from(dir, clean);
+    if (!target) {
+        status = lc_fail(LC_ERR_ARGUMENT,
+                         "checkpoint \"%s\" is not in the same directory as link \"%s\", nor in a folder below it",
+                         path, link);
         goto done;
     }
     if (lstat(link, &st) == 0 && !S_ISLNK(st.st_mode)) {
@@ -52,7 +64,6 @@ done:
         if (lc__ckpt_remove_own(io, temp) < 0 && status < 0) lc_fail(status, "%s", message);
     }
     if (lock_fd >= 0) close(lock_fd);
-    free(target_dir);
     free(clean);
     free(made);
     free(temp);

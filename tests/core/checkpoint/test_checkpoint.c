@@ -392,6 +392,23 @@ TEST(links_and_removal)
     CHECK_OK(lc_checkpoint_remove(a));
     CHECK(access(a, F_OK) < 0);
     CHECK_EQ(step_of(last), 2);
+    /* Into a folder below, through which the newest is found; never to a place outside. */
+    char below[600], found[600];
+    snprintf(below, sizeof below, "%s/x/y.ckpt", dir);
+    save(below, 4);
+    CHECK_OK(lc_checkpoint_link(last, below));
+    CHECK_EQ(step_of(last), 4);
+    n = readlink(last, target, sizeof target - 1);
+    target[n > 0 ? n : 0] = 0;
+    CHECK_STR(target, "x/y.ckpt");
+    CHECK_OK(lc_checkpoint_find_last_good(dir, found, sizeof found));
+    CHECK_STR(found, below);
+    CHECK_STATUS(lc_checkpoint_link(below, b), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "nor in a folder below it");
+    CHECK_OK(lc_checkpoint_link(last, b));
+    CHECK_OK(lc_checkpoint_remove(below));
+    snprintf(below, sizeof below, "%s/x", dir);
+    CHECK(rmdir(below) == 0);
     CHECK_STATUS(lc_checkpoint_remove(last), LC_ERR_ARGUMENT); /* a link is not a checkpoint */
     CHECK_STATUS(lc_checkpoint_link(b, a), LC_ERR_IO);         /* b is a checkpoint, not a link */
     CHECK_EQ(step_of(b), 2);

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* last.ckpt names the newest checkpoint, wherever below dirpath it is and whatever made ModelCheckpoint save it. */
+#include "checkpoint_runs.h"
+
+/* What dir/ckpt/last.ckpt leads to. */
+static const char *led_to(const char *dir)
+{
+    static char target[256];
+    char link[600];
+    snprintf(link, sizeof link, "%s/ckpt/last.ckpt", dir);
+    ssize_t n = readlink(link, target, sizeof target - 1);
+    target[n > 0 ? n : 0] = 0;
+    return target;
+}
+
+static const char *kept_in(const char *dir, const char *folder)
+{
+    static char list[4000];
+    char path[600];
+    snprintf(path, sizeof path, "%s/ckpt/%s", dir, folder);
+    return world_list(path, ".ckpt", list, sizeof list);
+}
+
+static int warnings;
+static void count_warnings(void *self, lc_trainer *t, lc_level level, const char *text)
+{
+    (void)self, (void)t;
+    if (level < LC_WARNING) return;
+    printf("  %s\n", text);
+    warnings++;
+}
+
+TEST(last_leads_into_a_folder)
+{
+    char last[600];
+    const char *dir = fresh_dir("last_folder");
+    short_run r = {.keep = LC_ARGS(lc_model_checkpoint, .filename = "sub/{epoch}", .save_last = true),
+                   .epochs = 3,
+                   .on_message = count_warnings};
+    warnings = 0;
+    CHECK_OK(train(dir, r));
+    CHECK_STR(kept(dir), "last.ckpt ");
+    CHECK_STR(led_to(dir), "sub/epoch=2.ckpt");
+    CHECK_STR(kept_in(dir, "sub"), "epoch=2.ckpt ");
+    CHECK_EQ(warnings, 0);
+    /* Continued through the link, by its path and by looking for the newest. */
+    snprintf(last, sizeof last, "%s/ckpt/last.ckpt", dir);
+    r.ckpt_path = last, r.epochs = 4;
+    CHECK_OK(train(dir, r));
+    CHECK_STR(led_to(dir), "sub/epoch=3.ckpt");
+    r.ckpt_path = "last", r.epochs = 5;
+    CHECK_OK(train(dir, r));
+    CHECK_STR(kept(dir), "last.ckpt ");
+    CHECK_STR(led_to(dir), "sub/epoch=4.ckpt");
+    CHECK(is_tidy(dir));
+}
+
+/* The slash of a metric's name makes a folder of each checkpoint. */
+static void log_slash(lc_module *self, double value)
+{
+    lc_log_value(self, "val/loss", value);
+}
+
+TEST(last_follows_from_folder_to_folder)
+{
+    static const double script[] = {3, 2, 1};
+    const char *dir = fresh_dir("last_folders");
+    short_run r = {.keep = LC_ARGS(lc_model_checkpoint, .monitor = "val/loss", .filename = "{epoch}-{val/loss:.2f}",
+                                   .save_last = true),
+                   .epochs = 3,
+                   .script = script,
+                   .n_script = 3,
+                   .log_val = log_slash};
+    CHECK_OK(train(dir, r));
+    CHECK_STR(led_to(dir), "epoch=2-val/loss=1.00.ckpt");
+    CHECK_STR(kept_in(dir, "epoch=1-val"), "");
+    CHECK_STR(kept_in(dir, "epoch=2-val"), "loss=1.00.ckpt ");
+    CHECK_CONTAINS(run_last, "/ckpt/last.ckpt");
+}
+TEST_MAIN
