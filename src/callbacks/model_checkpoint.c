@@ -478,10 +478,12 @@ static lc_status mc_exception(void *self, lc_trainer *t, lc_status status, const
     if (c->a.save_on_exception) lc__settle_before_the_end(t);
     if (!c->a.save_on_exception || status == LC_ERR_INTERRUPTED || !c->dir || skip(c, t) || t->global_step == 0)
         return LC_OK;
+    if (!c->claimed) LC_TRY(lc__mc_claim(t));
     LC_TRY(make_path(c, t, NULL, &path));
     lc_status s = lc__save_checkpoint(t, path, c->a.save_weights_only);
     free(path);
-    return s;
+    if (s >= 0) s = link_last(c, t);
+    return s < 0 ? s : lc__settle(t, LC__SETTLE_ALL);
 }
 
 static const char *mc_key(void *self)

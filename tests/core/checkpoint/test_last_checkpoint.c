@@ -77,4 +77,28 @@ TEST(last_follows_from_folder_to_folder)
     CHECK_STR(kept_in(dir, "epoch=2-val"), "loss=1.00.ckpt ");
     CHECK_CONTAINS(run_last, "/ckpt/last.ckpt");
 }
+
+static lc_status fail_in_epoch_1(lc_module *self)
+{
+    return lc_trainer_current_epoch(self->trainer) == 1 ? lc_fail(LC_ERR_USER, "as if something broke") : LC_OK;
+}
+
+TEST(last_is_what_an_exception_saved)
+{
+    static const struct {
+        int64_t k;
+        bool weights_only;
+    } kinds[] = {{1, false}, {0, false}, {-1, true}};
+    for (int i = 0; i < (int)(sizeof kinds / sizeof *kinds); i++) {
+        const char *dir = fresh_dir("last_exception");
+        short_run r = {.keep = LC_ARGS(lc_model_checkpoint, .save_on_exception = true, .save_last = true,
+                                       .save_top_k = kinds[i].k, .save_weights_only = kinds[i].weights_only),
+                       .epochs = 3,
+                       .on_validation_end = fail_in_epoch_1};
+        CHECK_STATUS(train(dir, r), LC_ERR_USER);
+        CHECK_STR(led_to(dir), "epoch=1-step=4.ckpt");
+        CHECK_CONTAINS(run_last, "/ckpt/last.ckpt");
+        CHECK(is_tidy(dir));
+    }
+}
 TEST_MAIN
