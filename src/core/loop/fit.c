@@ -413,6 +413,14 @@ static bool fit_done(lc_trainer *t)
     return lc__should_stop(t) && can_stop_early(t);
 }
 
+/* Whether this fit may train less than was trained already, so that its end is not that of the training. */
+static bool is_past_its_end(const lc_trainer *t)
+{
+    if (t->input->train.length == 0 || t->input->train.limit == 0) return true;
+    if (t->max_steps >= 0 && t->global_step > t->max_steps) return true;
+    return t->max_epochs >= 0 && t->epochs_processed > t->max_epochs;
+}
+
 lc_status lc__fit_loop(lc_trainer *t)
 {
     if (t->max_epochs == 0 || t->max_steps == 0) return LC_OK;
@@ -432,7 +440,7 @@ lc_status lc__fit_loop(lc_trainer *t)
     /* RESUME: an unfinished batch, or end of an epoch or of training, is finished even if no batch is left. */
     bool unfinished = t->resume->resume_mid_epoch && t->resume->resume_phase != LC__PHASE_START &&
                       (t->is_last_batch || max_steps_reached(t));
-    if (!unfinished && !at_end && fit_done(t)) return LC_OK;
+    if (!unfinished && fit_done(t) && (!at_end || is_past_its_end(t))) return LC_OK;
     if (t->input->enable_validation) LC_TRY(lc__setup_eval_data(t));
     LC_TRY(lc__check_same_data(t));
     LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_START, NULL));

@@ -261,7 +261,9 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     }
     t->epochs_processed = t->resume->cursor_epoch = t->current_epoch;
     t->window_backwards = backwards;
-    if (t->max_epochs >= 0 && t->current_epoch > t->max_epochs) {
+    /* As Lightning: an epoch whose end was being saved is not over yet. */
+    bool at_end = t->resume->resume_phase == LC__PHASE_EPOCH_END;
+    if (t->max_epochs >= 0 && t->current_epoch - at_end > t->max_epochs) {
         int64_t epoch = t->current_epoch;
         t->current_epoch -= !t->epoch_open; /* the end of an open epoch has not been counted yet */
         return lc_fail(LC_ERR_CONFIG,
