@@ -14,9 +14,14 @@
 
 static void stop_message(lc_trainer *t, int64_t first_step)
 {
-    if (t->ckpt_path && t->global_step == first_step)
+    bool nothing = t->ckpt_path && t->global_step == first_step;
+    if (nothing)
         lc_trainer_message(t, LC_INFO, "nothing left to train: %s is already at epoch %lld, step %lld", t->ckpt_path,
                            (long long)t->current_epoch, (long long)t->global_step);
+    if (nothing && t->soft_stops)
+        lc_trainer_message(t, LC_INFO,
+                           "early stopping had ended this training; give it more patience or another threshold to "
+                           "continue, or leave it out");
     if (t->max_steps >= 0 && t->global_step >= t->max_steps)
         lc_trainer_message(t, LC_INFO, "fit stopped: max_steps=%lld reached", (long long)t->max_steps);
     else if (t->max_epochs >= 0 && t->epochs_processed >= t->max_epochs)

@@ -82,4 +82,19 @@ TEST(limits_that_were_passed)
     CHECK_CONTAINS(lc_error_message(), "is at epoch 3, but max_epochs is 1");
     world_release(&m);
 }
+
+TEST(early_stopping_had_ended_it)
+{
+    dir = fresh_dir("stopped");
+    CHECK_OK(fit((limits){.max_epochs = 6, .patience = 1}));
+    world_release(&m);
+    CHECK_OK(fit((limits){.from = "epoch=1", .max_epochs = 6, .patience = 1}));
+    CHECK(!strstr(m.tr.text, "training_step"));
+    CHECK_CONTAINS(heard, "early stopping had ended this training; give it more patience");
+    world_release(&m);
+    CHECK_OK(fit((limits){.from = "epoch=1", .max_epochs = 6, .patience = 3}));
+    CHECK_CONTAINS(m.tr.text, "training_step");
+    CHECK(!strstr(heard, "early stopping had ended"));
+    world_release(&m);
+}
 TEST_MAIN
