@@ -28,14 +28,15 @@ typedef struct lc_model_checkpoint_args {
     bool save_on_exception;
     bool save_weights_only;
     bool auto_insert_metric_name;                /* default on */
-    int64_t every_n_train_steps, every_n_epochs; /* at most one trigger; default: every epoch */
+    int64_t every_n_train_steps, every_n_epochs; /* at most one trigger; 0: off; if none is given: every epoch */
     double train_time_interval;                  /* seconds */
     lc_choice save_on_train_epoch_end;           /* LC_AUTO: as Lightning decides it */
     bool enable_version_counter;                 /* default on; off: a checkpoint of that name is replaced */
     bool wait; /* write on the training thread (default: a thread writes a snapshot) */
 } lc_model_checkpoint_args;
 LC_DEFAULTS(lc_model_checkpoint, lc_model_checkpoint_args, .save_top_k = 1, .auto_insert_metric_name = true,
-            .save_on_train_epoch_end = LC_AUTO, .enable_version_counter = true)
+            .every_n_train_steps = LC_UNSET, .every_n_epochs = LC_UNSET, .save_on_train_epoch_end = LC_AUTO,
+            .enable_version_counter = true)
 
 typedef struct lc_early_stopping_args {
     size_t size;

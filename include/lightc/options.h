@@ -162,8 +162,8 @@ LC_OPTION_TYPES_(LC_KIND_)
     X(TEXT, const char *, mode, NULL, 0, 0, "min or max: which values of the metric are best (also for early stopping)") \
     X(INT, int64_t, save_top_k, 1, -1, 1e9, "checkpoints to keep; -1: all, 0: none")                                 \
     X(CHOICE, lc_choice, save_last, LC_AUTO, 0, 0, "keep last.ckpt, the newest state")                               \
-    X(INT, int64_t, every_n_train_steps, 0, 0, 1e15, "save every N optimizer steps")                                 \
-    X(INT, int64_t, every_n_epochs, 0, 0, 1e15, "save every N epochs")                                               \
+    X(INT, int64_t, every_n_train_steps, LC_UNSET, 0, 1e15, "save every N optimizer steps; 0: never")                \
+    X(INT, int64_t, every_n_epochs, LC_UNSET, 0, 1e15, "save every N epochs (default 1, unless another trigger is given); 0: never") \
     X(DURATION, lc_duration, train_time_interval, {0}, 0, 0, "save at this interval: 10m")                           \
     X(BOOL, bool, save_weights_only, false, 0, 0, "leave the optimizer and the state out of checkpoints")            \
     X(TEXT, const char *, state_dict_type, NULL, 0, 0, "full: rank 0 writes checkpoints; sharded: each rank writes its part; auto") \

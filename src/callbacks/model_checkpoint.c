@@ -536,7 +536,8 @@ const lc_callback_ops lc__model_checkpoint_ops = {
 static lc_status check(const lc_model_checkpoint_args *a, int64_t k)
 {
     int triggers = (a->every_n_train_steps > 0) + (a->every_n_epochs > 0) + (a->train_time_interval > 0);
-    if (a->every_n_train_steps < 0 || a->every_n_epochs < 0 || a->train_time_interval < 0)
+    if ((a->every_n_train_steps < 0 && a->every_n_train_steps != LC_UNSET) ||
+        (a->every_n_epochs < 0 && a->every_n_epochs != LC_UNSET) || a->train_time_interval < 0)
         return lc_fail(LC_ERR_CONFIG,
                        "ModelCheckpoint: every_n_train_steps, every_n_epochs and train_time_interval must "
                        "not be negative");
@@ -555,6 +556,14 @@ static lc_status check(const lc_model_checkpoint_args *a, int64_t k)
     return LC_OK;
 }
 
+/* Without a trigger, not even one that is 0, every epoch is one. */
+static void set_triggers(lc_model_checkpoint_args *a)
+{
+    bool given = a->every_n_train_steps != LC_UNSET || a->every_n_epochs != LC_UNSET || a->train_time_interval > 0;
+    if (a->every_n_train_steps == LC_UNSET) a->every_n_train_steps = 0;
+    if (a->every_n_epochs == LC_UNSET) a->every_n_epochs = given ? 0 : 1;
+}
+
 lc_status lc_model_checkpoint_new(const lc_model_checkpoint_args *given, lc_callback *out)
 {
     LC_CALLBACK_TAKE(args, lc_model_checkpoint, given);
@@ -565,7 +574,7 @@ lc_status lc_model_checkpoint_new(const lc_model_checkpoint_args *given, lc_call
     if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelCheckpoint");
     c->a = *args;
     c->k = k;
-    if (!c->a.every_n_train_steps && !c->a.every_n_epochs && !(c->a.train_time_interval > 0)) c->a.every_n_epochs = 1;
+    set_triggers(&c->a);
     c->max = args->mode && !strcmp(args->mode, "max");
     lc__str key = {0};
     lc__str_add(&key,

@@ -210,8 +210,8 @@ static lc_status make_callback(const lc_state *spec, const run_settings *how, lc
         args.mode = get_text(a, "mode", NULL);
         args.save_top_k = k;
         args.save_last = get_bool(a, "save_last", false);
-        args.every_n_train_steps = get_int(a, "every_n_train_steps", 0);
-        args.every_n_epochs = get_int(a, "every_n_epochs", 0);
+        args.every_n_train_steps = get_int(a, "every_n_train_steps", LC_UNSET);
+        args.every_n_epochs = get_int(a, "every_n_epochs", LC_UNSET);
         args.save_on_train_epoch_end = choice(a, "save_on_train_epoch_end");
         args.save_on_exception = get_bool(a, "save_on_exception", false);
         args.auto_insert_metric_name = get_bool(a, "auto_insert_metric_name", true);

@@ -476,9 +476,6 @@ TEST(fabrics)
     X(lc_model_checkpoint, save_last, "tests/callbacks/test_last_link.c", "save_last = LC_ON")                         \
     X(lc_model_checkpoint, save_on_exception, "tests/core/ranks/test_ddp_exception.c", ".save_on_exception = true")    \
     X(lc_model_checkpoint, save_weights_only, "tests/core/hooks/test_trainer_order.c", ".save_weights_only = true")    \
-    X(lc_model_checkpoint, every_n_train_steps, "tests/callbacks/test_callbacks_failure.c",                            \
-      ".every_n_train_steps = 1")                                                                                      \
-    X(lc_model_checkpoint, every_n_epochs, "tests/conformance/scripted.c", "every_n_epochs = ")                        \
     X(lc_model_checkpoint, train_time_interval, "tests/callbacks/test_callback_arguments.c",                           \
       ".train_time_interval = 1e-9")                                                                                   \
     X(lc_model_checkpoint, wait, "tests/core/resume/test_resume_everything.c", ".wait = true")                         \

@@ -302,6 +302,8 @@ TEST(layers_that_refuse_zero)
 
 #define CALLBACK_ARGS(X)                                                                                               \
     X(lc_model_checkpoint, save_top_k, .save_last = LC_ON)                                                             \
+    X(lc_model_checkpoint, every_n_train_steps, .save_last = LC_ON)                                                    \
+    X(lc_model_checkpoint, every_n_epochs, .save_last = LC_ON)                                                         \
     X(lc_early_stopping, patience, .monitor = "loss")                                                                  \
     X(lc_progress_bar, refresh_rate, .fd = 2)                                                                          \
     X(lc_rich_progress_bar, refresh_rate, .style = LC_PROGRESS_BAR)                                                    \

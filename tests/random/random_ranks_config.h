@@ -84,7 +84,8 @@ static inline lc_status stopping(draw *d, lc_callback *out)
 }
 static inline lc_status checkpoints(draw *d, lc_callback *out)
 {
-    return lc_model_checkpoint(out, .every_n_train_steps = 2 * below(d, 2), .save_top_k = -1, .save_last = LC_ON);
+    return lc_model_checkpoint(out, .every_n_train_steps = below(d, 2) ? 2 : LC_UNSET, .save_top_k = -1,
+                               .save_last = LC_ON);
 }
 static inline lc_status averaging(draw *d, lc_callback *out)
 {
