@@ -19,7 +19,7 @@
 typedef struct lc_model_checkpoint_args {
     size_t size;
     const char *dirpath;  /* default: RUN_DIR/checkpoints */
-    const char *filename; /* default: "{epoch}-{step}" */
+    const char *filename; /* default, also if it is empty: "{epoch}-{step}"; with Python's formats for numbers */
     const char *monitor;  /* default: none, the newest is kept */
     const char *mode;     /* "min" (default) or "max" */
     bool verbose;

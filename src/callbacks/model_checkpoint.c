@@ -116,8 +116,8 @@ static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *remov
 {
     lc__str name = {0}, path = {0};
     t->current_epoch -= c->again; /* at the end of the training that epoch has already been counted */
-    lc_status s =
-        lc__checkpoint_name(t, c->filename ? c->filename : "{epoch}-{step}", c->a.auto_insert_metric_name, &name);
+    lc_status s = lc__checkpoint_name(t, c->filename && *c->filename ? c->filename : "{epoch}-{step}",
+                                      c->a.auto_insert_metric_name, &name);
     t->current_epoch += c->again;
     for (int version = 0; s >= 0; version++) {
         lc__str_clear(&path);
@@ -553,7 +553,7 @@ static lc_status check(const lc_model_checkpoint_args *a, int64_t k)
                        (long long)k);
     if (a->mode && strcmp(a->mode, "min") != 0 && strcmp(a->mode, "max") != 0)
         return lc_fail(LC_ERR_CONFIG, "ModelCheckpoint: mode is \"%.40s\"; it must be min or max", a->mode);
-    return LC_OK;
+    return a->filename ? lc__checkpoint_name_check(a->filename) : LC_OK;
 }
 
 /* Without a trigger, not even one that is 0, every epoch is one. */

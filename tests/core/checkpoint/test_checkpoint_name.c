@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The formats in names of checkpoints: those of Python, and what is refused before the training. */
+#include "checkpoint_runs.h"
+
+static const double script[] = {0.1, 1234.5678};
+
+/* What is saved after the second epoch, without ".ckpt ". */
+static const char *name_of(const char *filename)
+{
+    static char name[4000];
+    const char *dir = fresh_dir("names");
+    short_run r = {.keep = LC_ARGS(lc_model_checkpoint, .filename = filename), .epochs = 2, .script = script};
+    r.n_script = 2;
+    CHECK_OK(train(dir, r));
+    snprintf(name, sizeof name, "%s", kept(dir));
+    CHECK(strlen(name) > 6 && !strcmp(name + strlen(name) - 6, ".ckpt "));
+    name[strlen(name) - 6] = 0;
+    return name;
+}
+
+/* As Python's str.format writes 1, 4 and torch.tensor(1234.5678). */
+TEST(formats_of_python)
+{
+    static const char *const rows[][2] = {
+        {"", "epoch=1-step=4"},
+        {"{epoch:>4}", "epoch=   1"},
+        {"{epoch:<4}x", "epoch=1   x"},
+        {"{epoch:^5}x", "epoch=  1  x"},
+        {"{epoch:03}", "epoch=001"},
+        {"{epoch:+}", "epoch=+1"},
+        {"{epoch:=+4}", "epoch=+  1"},
+        {"{epoch:.2f}", "epoch=1.00"},
+        {"{epoch:x}", "epoch=1"},
+        {"{step:,}", "step=4"},
+        {"{step:e}", "step=4.000000e+00"},
+        {"{val_loss}", "val_loss=1234.5677490234375"},
+        {"{val_loss:_}", "val_loss=1_234.5677490234375"},
+        {"{val_loss:,.1f}", "val_loss=1,234.6"},
+        {"{val_loss:+.1f}", "val_loss=+1234.6"},
+        {"{val_loss:+09.1f}", "val_loss=+001234.6"},
+        {"{val_loss:.1%}", "val_loss=123456.8%"},
+        {"{val_loss:*^12.2f}", "val_loss=**1234.57***"},
+        {"{val_loss:n}", "val_loss=1234.57"},
+        {"{val_loss:G}", "val_loss=1234.57"},
+        {"a}}b", "a}b"},
+        {"{nope:d}", "nope=0"},
+    };
+    for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) CHECK_STR(name_of(rows[i][0]), rows[i][1]);
+}
+
+TEST(refused_before_the_training)
+{
+    static const char *const rows[][2] = {
+        {"{epoch", "has a { without its }"},
+        {"epoch}", "has a } without its {"},
+        {"{{epoch}}", "has a { within {}"},
+        {"a{{b}}{epoch}", "has a { within {}"},
+        {"{}", "{} without a metric's name"},
+        {"{epoch:{step}}", "has a { within {}"},
+        {"{epoch:q}", "\"q\" in a checkpoint's filename is not known;"},
+        {"{epoch:.2}", "\".2\" in a checkpoint's filename is not known for whole numbers"},
+        {"{epoch:.2d}", "\".2d\" in a checkpoint's filename is not known for whole numbers"},
+        {"{val_loss:.}", "\".\" in a checkpoint's filename is not known;"},
+        {"{val_loss:.2fx}", "\".2fx\" in a checkpoint's filename is not known;"},
+        {"{val_loss:9999f}", "\"9999f\" in a checkpoint's filename is not known;"},
+        {"{val_loss:.999f}", "\".999f\" in a checkpoint's filename is not known;"},
+    };
+    for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) {
+        lc_callback cb;
+        CHECK_STATUS(lc_model_checkpoint(&cb, .filename = rows[i][0]), LC_ERR_CONFIG);
+        CHECK_CONTAINS(lc_error_message(), rows[i][1]);
+    }
+    short_run r = {.keep = LC_ARGS(lc_model_checkpoint, .filename = "{val_loss:d}"), .epochs = 2, .script = script};
+    r.n_script = 2;
+    CHECK_STATUS(train(fresh_dir("whole"), r), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "is for whole numbers, which \"val_loss\" is not");
+}
+TEST_MAIN
