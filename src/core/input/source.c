@@ -339,9 +339,6 @@ static lc_status setup_val_check(lc_trainer *t)
         t->input->val_check_batch = (int64_t)v.value;
         return LC_OK;
     case LC_UNIT_FRACTION:
-        if (across && t->opt.val_check_interval.unit == LC_UNIT_FRACTION)
-            return lc_fail(LC_ERR_CONFIG, "val_check_interval must be a number of batches (100) or a time (10m) when "
-                                          "check_val_every_n_epoch is none");
         if (n < 0) {
             if (v.value < 1)
                 return lc_fail(LC_ERR_CONFIG,

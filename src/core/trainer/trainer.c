@@ -60,6 +60,9 @@ static lc_status check_options(const lc_trainer_options *o)
     LC_TRY(lc__trainer_options_check(o));
     lc_matmul_precision products;
     LC_TRY(lc__matmul_precision_parse(o->float32_matmul_precision, &products));
+    if (o->check_val_every_n_epoch == LC_UNSET && o->val_check_interval.unit == LC_UNIT_FRACTION)
+        return lc_fail(LC_ERR_CONFIG, "val_check_interval must be a number of batches (100) or a time (10m) when "
+                                      "check_val_every_n_epoch is none");
     LC_TRY(one_of("gradient_clip_algorithm", o->gradient_clip_algorithm, "norm", "value"));
     return one_of("mode", o->mode, "min", "max");
 }
