@@ -80,7 +80,7 @@ static void convert_to_rgb(const run *r)
 static lc_status read_picture(run *r, lc__image *image)
 {
     png_set_read_fn(r->png, r, read_bytes);
-    png_set_user_limits(r->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX); /* max_pixels is the limit */
+    png_set_user_limits(r->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);         /* max_pixels is the limit */
     png_set_keep_unknown_chunks(r->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1); /* only those that change pixels are read */
     png_read_info(r->png, r->info);
     LC_TRY(lc__image_room(r->file, png_get_image_height(r->png, r->info), png_get_image_width(r->png, r->info), image));

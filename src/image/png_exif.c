@@ -68,7 +68,8 @@ static int digit(uint8_t c)
                                   : -1;
 }
 
-/* Bytes of the digits that follow three lines, in place. Returns how many there are; 0 if another character is among them. */
+/* Bytes of the digits that follow three lines, in place. Returns how many there are; 0 if another character is among
+ * them. */
 static size_t bytes_of(uint8_t *text, size_t n)
 {
     size_t at = 0, made = 0;

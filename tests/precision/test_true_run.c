@@ -19,7 +19,7 @@ typedef struct run {
     holder holder;
     bool master, stochastic;
     bool sometimes; /* only every other batch has a gradient of net.cut */
-    bool passes; /* saves stop.ckpt before its first step, and fails */
+    bool passes;    /* saves stop.ckpt before its first step, and fails */
 } run;
 
 typedef struct outcome {

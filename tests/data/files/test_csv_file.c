@@ -87,7 +87,8 @@ TEST(numbers_are_those_of_strtod)
 
 TEST(whole_numbers_of_64_bits)
 {
-    lc_array_file *f = text_file("id,n\n1234567890123456789,9223372036854775807\n-1234567890123456788,-9223372036854775808\n", NULL);
+    lc_array_file *f =
+        text_file("id,n\n1234567890123456789,9223372036854775807\n-1234567890123456788,-9223372036854775808\n", NULL);
     static const int64_t ids[2][2] = {{1234567890123456789, -1234567890123456788}, {INT64_MAX, INT64_MIN}};
     for (int k = 0; k < 2; k++) {
         int64_t got[2];
