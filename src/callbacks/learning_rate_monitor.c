@@ -124,7 +124,7 @@ static lc_status lm_batch_start(void *self, lc_trainer *t, const lc_batch *batch
 {
     lr_monitor *l = self;
     (void)batch, (void)i;
-    if (l->interval == 'e' || t->opt.fast_dev_run || !lc__should_log(t)) return LC_OK;
+    if (l->interval == 'e' || !lc__log_interval_due(t)) return LC_OK;
     return send(l, t, l->interval == 's' ? -1 : LC_INTERVAL_STEP);
 }
 

@@ -51,6 +51,27 @@ TEST(gradient_norms_are_those_of_the_gradients_before_clipping)
     run_release(&r);
 }
 
+/* ---- learning rates ---- */
+
+/* fast_dev_run has no loggers, but callback_metrics, and does not change log_every_n_steps. */
+TEST(learning_rates_of_a_fast_dev_run)
+{
+    for (int every = 1; every <= 50; every += 49) {
+        run r;
+        lc_callback cb;
+        bool found = false;
+        run_init(&r);
+        r.o.fast_dev_run = 1;
+        r.o.log_every_n_steps = every;
+        CHECK_OK(lc_learning_rate_monitor(&cb, .logging_interval = "step"));
+        CHECK_OK(run_fit(&r, &cb, 1));
+        for (int i = 0; i < lc_trainer_metric_count(r.t, LC_CALLBACK_METRICS); i++)
+            found |= !strncmp(lc_trainer_metric_at(r.t, LC_CALLBACK_METRICS, i).name, "lr-", 3);
+        CHECK(found == (every == 1));
+        run_release(&r);
+    }
+}
+
 /* ---- histograms ---- */
 
 typedef struct histogram_log {

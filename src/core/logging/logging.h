@@ -159,7 +159,9 @@ lc_status lc__rows_send(lc_trainer *t, lc__results *r, lc__values which) LC_MUST
 /* Sends the values of an evaluation's step, of one loader (or LC__NO_LOADER), at the given step. */
 lc_status lc__rows_send_eval(lc_trainer *t, lc__results *r, int64_t step, int loader) LC_MUST_USE;
 lc_status lc__rows_keep_results(lc_trainer *t, lc__results *r, int loader) LC_MUST_USE;
-bool lc__should_log(const lc_trainer *t);
+/* Whether log_every_n_steps includes this step. */
+bool lc__log_interval_due(const lc_trainer *t);
+bool lc__should_log(const lc_trainer *t); /* the same, and in every step of fast_dev_run */
 /* Inserts a value into a row of n, sorted by name; the later of two equal names wins. Returns the new n. */
 int lc__row_insert(lc_metric_value *row, int n, const char *name, double value);
 

@@ -9,11 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool lc__log_interval_due(const lc_trainer *t)
+{
+    int64_t n = t->opt.log_every_n_steps;
+    return lc__should_stop(t) || (n > 0 && (t->batches_that_stepped + 1) % n == 0);
+}
+
 bool lc__should_log(const lc_trainer *t)
 {
-    if (t->opt.fast_dev_run || lc__should_stop(t)) return true;
-    int64_t n = t->opt.log_every_n_steps;
-    return n > 0 && (t->batches_that_stepped + 1) % n == 0;
+    return t->opt.fast_dev_run || lc__log_interval_due(t);
 }
 
 int lc__row_insert(lc_metric_value *row, int n, const char *name, double value)
