@@ -158,7 +158,7 @@ static void add_number(lc__str *out, double v, bool is_int, const number_format 
 
 /* ---- names ---- */
 
-/* The field that begins at *p, and moves *p behind it. */
+/* The field that begins at *p, and moves *p past it. */
 static lc_status read_field(const char *filename, const char **p, field *f)
 {
     const char *at = *p + 1;

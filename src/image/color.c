@@ -16,14 +16,20 @@ typedef struct rgb {
     float r, g, b;
 } rgb;
 
-static float gray_of(rgb c)
+/* x + v * by, rounded once, as PyTorch adds: with a byte v the product and nearly every sum are exact in double. */
+static float added(float x, float v, float by)
 {
-    return c.r * 0.2989f + c.g * 0.587f + c.b * 0.114f;
+    return (float)((double)x + (double)v * (double)by);
 }
 
-typedef rgb pixel_fn(rgb color, float number);
+static float gray_of(rgb c)
+{
+    return added(added(c.r * 0.2989f, c.g, 0.587f), c.b, 0.114f);
+}
 
-static void map_colors(const lc__pixels *from, pixel_fn *fn, float number, const lc__pixels *to)
+typedef rgb pixel_fn(rgb color, double number);
+
+static void map_colors(const lc__pixels *from, pixel_fn *fn, double number, const lc__pixels *to)
 {
     const size_t step = lc__pixel_step(from), to_step = lc__pixel_step(to), pixel = lc__pixel_bytes(from),
                  to_pixel = lc__pixel_bytes(to);
@@ -40,13 +46,14 @@ static void map_colors(const lc__pixels *from, pixel_fn *fn, float number, const
     }
 }
 
-static rgb saturated(rgb c, float ratio)
+static rgb saturated(rgb c, double ratio)
 {
-    const float gray = floorf(gray_of(c)) * (1 - ratio);
-    return (rgb){c.r * ratio + gray, c.g * ratio + gray, c.b * ratio + gray};
+    const float gray = floorf(gray_of(c)), of_color = (float)ratio, of_gray = (float)(1 - ratio);
+    return (rgb){added(c.r * of_color, gray, of_gray), added(c.g * of_color, gray, of_gray),
+                 added(c.b * of_color, gray, of_gray)};
 }
 
-static rgb grayed(rgb c, float unused)
+static rgb grayed(rgb c, double unused)
 {
     (void)unused;
     const float gray = gray_of(c);
@@ -59,7 +66,7 @@ static float between_0_and_1(float v)
 }
 
 /* Through hue, saturation and value. */
-static rgb turned(rgb c, float turn)
+static rgb turned(rgb c, double turn)
 {
     const float r = c.r / 255, g = c.g / 255, b = c.b / 255;
     const float most = fmaxf(r, fmaxf(g, b)), least = fminf(r, fminf(g, b)), range = most - least;
@@ -67,7 +74,7 @@ static rgb turned(rgb c, float turn)
     const float divisor = gray ? 1 : range, s = range / (gray ? 1 : most);
     const float rc = (most - r) / divisor, gc = (most - g) / divisor, bc = (most - b) / divisor;
     float h = most == r ? bc - gc : most == g ? rc + 2 - bc : gc + 4 - rc;
-    h = fmodf(h * (1.0f / 6) + 1, 1) + turn;
+    h = fmodf(h * (1.0f / 6) + 1, 1) + (float)turn;
     h -= floorf(h);
     const float h6 = h * 6, i = floorf(h6), f = h6 - i;
     const float p = between_0_and_1((1 - s) * most), q = between_0_and_1((1 - s * f) * most);
@@ -91,7 +98,7 @@ void lc__saturation(const lc__pixels *from, double factor, const lc__pixels *to)
     if (from->channels < 3)
         same(from, to);
     else
-        map_colors(from, saturated, (float)factor, to);
+        map_colors(from, saturated, factor, to);
 }
 
 void lc__hue(const lc__pixels *from, double turn, const lc__pixels *to)
@@ -99,7 +106,7 @@ void lc__hue(const lc__pixels *from, double turn, const lc__pixels *to)
     if (from->channels < 3)
         same(from, to);
     else
-        map_colors(from, turned, (float)turn, to);
+        map_colors(from, turned, turn, to);
 }
 
 /* One channel becomes `to`'s three, or stays. */
@@ -165,8 +172,8 @@ static double mean_gray(const lc__pixels *p)
 
 void lc__table_contrast(lc__byte_table *t, const lc__pixels *picture, double factor)
 {
-    const float ratio = (float)factor, mean = (float)(mean_gray(picture) * (1 - factor));
-    for (int v = 0; v < 256; v++) t->of[0][v] = cut((float)v * ratio + mean);
+    const float ratio = (float)factor, mean = (float)mean_gray(picture);
+    for (int v = 0; v < 256; v++) t->of[0][v] = cut(fmaf(mean, (float)(1 - factor), (float)v * ratio));
     spread(t);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Transforms against what torchvision's v2 functions made of the same picture (tests/peers/record_transforms.py):
- * within 1 of 255, and resizes exactly, in both layouts. Random transforms are given ranges of one number; what remains
- * random is called below. */
+ * within 1 of 255, and what docs/transforms.md says exactly, in both layouts. Random transforms are given ranges of one
+ * number; what remains random is called below. */
 #include "data/transforms/policy.h"
 #include "data/transforms/warp.h"
 #include "image/resize.h"
@@ -254,6 +254,7 @@ TEST(colors)
     static const double factors[] = {0, 0.6, 1.7}, hues[] = {-0.5, -0.2, 0.13};
     static const char *const texts[] = {"0.0", "0.6", "1.7"};
     lc_transform t;
+    tolerance = 0;
     for (int i = 0; i < 3; i++) {
         const lc_range r = LC_RANGE(factors[i], factors[i]);
         CHECK_OK(lc_transform_color_jitter(&t, .brightness = r));
@@ -264,8 +265,10 @@ TEST(colors)
         check(named("contrast gray %s", texts[i]), "gray", t);
         CHECK_OK(lc_transform_color_jitter(&t, .saturation = r));
         check(named("saturation %s", texts[i]), "source", t);
+        tolerance = 1;
         CHECK_OK(lc_transform_color_jitter(&t, .hue = LC_RANGE(hues[i], hues[i])));
         check(named("hue %g", hues[i]), "source", t);
+        tolerance = 0;
     }
     CHECK_OK(lc_transform_grayscale(1, &t));
     check("grayscale 1", "source", t);
@@ -275,6 +278,7 @@ TEST(colors)
     check("grayscale gray 3", "gray", t);
     CHECK_OK(lc_transform_random_grayscale(1, &t));
     check("grayscale 3", "source", t);
+    tolerance = 1;
 }
 
 TEST(blur)
