@@ -68,6 +68,12 @@ static void drop(char *from, const char *what)
     }
 }
 
+/* Whether Lightning's hooks were recorded. lightc's module always is, so that its trace says what a run did. */
+static bool is_traced(const lc_state *c)
+{
+    return get_bool(c, "trace", true);
+}
+
 static char *resumed(const outcome *o)
 {
     char *mark = o->tr.text ? strstr(o->tr.text, "-- resume --") : NULL;
@@ -130,6 +136,7 @@ static bool accumulates(const lc_state *c, const outcome *got, const outcome *wa
 {
     (void)got, (void)want;
     return get_int(get(c, "trainer"), "accumulate_grad_batches", 1) > 1 ||
+           get_int(get(get(c, "resume"), "trainer"), "accumulate_grad_batches", 1) > 1 ||
            callback(c, "GradientAccumulationScheduler", 0);
 }
 static void divide_by_k(run_settings *how)
@@ -182,7 +189,7 @@ static bool mid_epoch(const lc_state *c, const outcome *got, const outcome *want
     const char *from = resumed(want), *first = from ? strstr(from, "on_train_batch_start") : NULL;
     const char *epoch = from ? strstr(from, "on_train_epoch_start") : NULL;
     (void)got;
-    return get(c, "resume") && first && (!epoch || epoch > first);
+    return get(c, "resume") && is_traced(c) && first && (!epoch || epoch > first);
 }
 static void before_first_batch(outcome *o)
 {
@@ -208,14 +215,15 @@ static int count(const char *from, const char *what)
 static bool plateau_resumed(const lc_state *c, const outcome *got, const outcome *want)
 {
     const lc_state *s = get(get(c, "module"), "scheduler");
-    return get(c, "resume") && s && !strcmp(get_text(s, "kind", ""), "plateau") && resumed(got) && resumed(want) &&
+    bool resumes_plateau = get(c, "resume") && s && !strcmp(get_text(s, "kind", ""), "plateau") && resumed(got);
+    if (!is_traced(c)) return resumes_plateau;
+    return resumes_plateau && resumed(want) &&
            count(resumed(got), "m.lr_scheduler_step") == count(resumed(want), "m.lr_scheduler_step") + 1;
 }
 static void step_pending(const lc_state *c, outcome *got, outcome *want)
 {
-    char *from = strstr(resumed(got), "m.lr_scheduler_step"), *end = strchr(from, ' ');
-    (void)c;
-    memmove(from, end + 1, strlen(end + 1) + 1);
+    char *from = strstr(resumed(got), "m.lr_scheduler_step"), *end = from ? strchr(from, ' ') : NULL;
+    if (is_traced(c) && end) memmove(from, end + 1, strlen(end + 1) + 1);
     forget_values(got);
     forget_values(want);
 }
@@ -270,7 +278,9 @@ static const char *first_batch(const outcome *o, size_t *n)
 static bool resumes_elsewhere(const lc_state *c, const outcome *got, const outcome *want)
 {
     size_t n, k;
-    if (!get(c, "resume") || !resumed(got) || !resumed(want) || saves_whole_epochs(c)) return false;
+    if (!get(c, "resume") || !resumed(got) || saves_whole_epochs(c)) return false;
+    if (!is_traced(c)) return true; /* the place is not known */
+    if (!resumed(want)) return false;
     const char *a = first_batch(got, &n), *b = first_batch(want, &k);
     bool same = a && b && n == k && !strncmp(a, b, n);
     /* In the same place, but Lightning's loader starts over without being counted, or repeats the end of the epoch. */
@@ -283,7 +293,7 @@ static void forget_resumed(const lc_state *c, outcome *got, outcome *want)
     outcome *both[] = {got, want};
     (void)c;
     for (int i = 0; i < 2; i++) {
-        *strstr(both[i]->tr.text, "-- resume --") = 0;
+        if (resumed(both[i])) *strstr(both[i]->tr.text, "-- resume --") = 0;
         both[i]->ran = false;
         both[i]->files[0] = both[i]->result[0] = 0;
         both[i]->failed = false;
@@ -294,7 +304,9 @@ static void forget_resumed(const lc_state *c, outcome *got, outcome *want)
 
 static bool saves_again(const lc_state *c, const outcome *got, const outcome *want)
 {
-    return get(c, "resume") && resumed(got) && resumed(want) &&
+    if (!get(c, "resume") || !resumed(got)) return false;
+    if (!is_traced(c)) return count(want->files, ".ckpt") > count(got->files, ".ckpt");
+    return resumed(want) &&
            count(resumed(want), "cb.on_save_checkpoint") == count(resumed(got), "cb.on_save_checkpoint") + 1;
 }
 static void forget_saves(const lc_state *c, outcome *got, outcome *want)
@@ -306,8 +318,10 @@ static void forget_saves(const lc_state *c, outcome *got, outcome *want)
 
 static bool ended_before_minimum(const lc_state *c, const outcome *got, const outcome *want)
 {
-    return callback(c, "EarlyStopping", 0) && get(get(c, "trainer"), "min_epochs") && want->should_stop &&
-           !got->should_stop && got->global_step == want->global_step;
+    const lc_state *t = get(c, "trainer");
+    bool stops = callback(c, "EarlyStopping", 0) || get(get(c, "module"), "stop_at");
+    return stops && (get(t, "min_epochs") || get(t, "min_steps")) && want->should_stop &&
+           got->global_step == want->global_step && (!got->should_stop || strcmp(got->early, want->early));
 }
 static bool predicted_nested(const lc_state *c, const outcome *got, const outcome *want)
 {
@@ -376,7 +390,7 @@ static bool saves_last(const lc_state *c, const outcome *got, const outcome *wan
     const lc_state *a;
     (void)got, (void)want;
     for (int64_t i = 0; (a = callback(c, "ModelCheckpoint", i)); i++)
-        if (get_bool(a, "save_last", false)) return true;
+        if (get_bool(a, "save_last", *get_text(a, "save_last", ""))) return true; /* or "link" */
     return false;
 }
 static void forget_last(const lc_state *c, outcome *got, outcome *want)
@@ -386,10 +400,15 @@ static void forget_last(const lc_state *c, outcome *got, outcome *want)
     for (int i = 0; i < 2; i++) {
         drop(both[i]->tr.text, "cb.on_save_checkpoint");
         drop(both[i]->tr.text, "m.on_save_checkpoint");
-        for (char *p; (p = strstr(both[i]->checkpoints, "last=last.ckpt"));) memmove(p + 5, p + 14, strlen(p + 14) + 1);
+        for (char *p = both[i]->checkpoints; (p = strstr(p, "last=last"));) {
+            p += strlen("last=");
+            memmove(p, p + strcspn(p, ";"), strlen(p + strcspn(p, ";")) + 1);
+        }
         for (char *p = both[i]->files; *p;) {
             size_t n = strcspn(p, " ") + 1;
-            if (n > 11 && !strncmp(p + n - 11, "/last.ckpt ", 11))
+            const char *base = p + n;
+            while (base > p && base[-1] != '/') base--;
+            if (!strncmp(base, "last.ckpt", 9) || !strncmp(base, "last-v", 6))
                 memmove(p, p + n, strlen(p + n) + 1);
             else
                 p += n;
@@ -399,8 +418,9 @@ static void forget_last(const lc_state *c, outcome *got, outcome *want)
 
 static bool checked_early(const lc_state *c, const outcome *got, const outcome *want)
 {
-    (void)c;
-    return got->status == LC_ERR_CONFIG && strstr(got->message, "limit_") && got->tr.text && want->tr.text &&
+    if (got->status != LC_ERR_CONFIG || !strstr(got->message, "limit_")) return false;
+    if (!is_traced(c)) return want->failed;
+    return got->tr.text && want->tr.text &&
            (got->global_step < want->global_step || strlen(got->tr.text) < strlen(want->tr.text));
 }
 
@@ -416,6 +436,60 @@ static bool with_another(const lc_state *c, const outcome *got, const outcome *w
     bool saves = false;
     for (int64_t i = 0; (a = callback(c, "ModelCheckpoint", i)); i++) saves |= get_bool(a, "save_on_exception", false);
     return saves && want->error && count(got->files, ".ckpt") == count(want->files, ".ckpt") + 1;
+}
+
+static bool nothing_left(const lc_state *c, const outcome *got, const outcome *want)
+{
+    const char *from = get(c, "resume") ? resumed(got) : NULL;
+    (void)want;
+    return from && !strstr(from, "m.training_step") && !want->failed &&
+           (!got->failed || strstr(got->message, "needs a logger"));
+}
+static void forget_ends(const lc_state *c, outcome *got, outcome *want)
+{
+    bool same = got->global_step == want->global_step && want->current_epoch - got->current_epoch <= 0;
+    (void)c;
+    if (got->failed || !same) { /* of a callback in on_train_start, or early stopping that is in the checkpoint */
+        forget_all(got);
+        forget_all(want);
+        return;
+    }
+    got->current_epoch = want->current_epoch;
+    outcome *both[] = {got, want};
+    for (int i = 0; i < 2; i++) {
+        drop(resumed(both[i]), "cb.");
+        drop(resumed(both[i]), "m.");
+    }
+}
+
+static bool has_only_weights(const lc_state *c, const outcome *got, const outcome *want)
+{
+    return get(c, "resume") && got->status == LC_ERR_CONFIG && strstr(got->message, "save_weights_only") &&
+           want->failed && strstr(want->message, "save_weights_only");
+}
+
+/* Options that lightc refuses, and the least values that it takes. */
+static bool out_of_range(const lc_state *c, const outcome *got, const outcome *want)
+{
+    static const struct {
+        const char *name;
+        int64_t least;
+    } options[] = {{"num_sanity_val_steps", -1}, {"log_every_n_steps", 0}, {"accumulate_grad_batches", 1}};
+    const lc_state *a;
+    if (want->failed || !got->failed) return false;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (get_int(get(c, "trainer"), options[i].name, options[i].least) < options[i].least) return true;
+    for (int64_t i = 0; (a = callback(c, "EarlyStopping", i)); i++)
+        if (get_int(a, "patience", 0) < 0) return true;
+    return strstr(got->message, "a value needs a name");
+}
+
+static bool named_early(const lc_state *c, const outcome *got, const outcome *want)
+{
+    (void)c;
+    return got->status == LC_ERR_CONFIG && want->failed &&
+           (strstr(got->message, "needs monitor") || strstr(got->message, "of checkpoints has") ||
+            strstr(got->message, "in a checkpoint's filename"));
 }
 
 const rule rules[] = {
@@ -441,6 +515,11 @@ const rule rules[] = {
      .reason =
          "a run resumes where it stopped; after a stop, with max_steps, without validation or with loaders of unknown "
          "length Lightning begins the next epoch, ends the last one twice, or continues one that is over"},
+    {.name = "nothing left",
+     .applies = nothing_left,
+     .rewrite = forget_ends,
+     .reason = "a run that ends where it is resumed calls the hooks of its start and end, counts its last epoch, and "
+               "keeps the decision of early stopping; Lightning skips the former and forgets the latter"},
     {.name = "saved once",
      .applies = saves_again,
      .rewrite = forget_saves,
@@ -500,6 +579,20 @@ const rule rules[] = {
      .applies = refused,
      .rewrite = forget_end,
      .reason = "options are checked against their ranges; Lightning ignores a negative gradient_clip_val"},
+    {.name = "only weights",
+     .applies = has_only_weights,
+     .rewrite = forget_end,
+     .reason = "a checkpoint with only weights is refused before it is loaded; Lightning loads what there is first"},
+    {.name = "ranges",
+     .applies = out_of_range,
+     .rewrite = forget_end,
+     .reason =
+         "numbers are checked against their ranges, and values need names; Lightning takes negative and empty ones"},
+    {.name = "names",
+     .applies = named_early,
+     .rewrite = forget_end,
+     .reason = "the format of a checkpoint's name, and that there is a monitor, are checked before the training; "
+               "Lightning finds out when it saves or stops"},
     {.name = "zero",
      .applies = divided_by_zero,
      .rewrite = forget_end,

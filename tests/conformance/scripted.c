@@ -60,7 +60,18 @@ static double number(const lc_state *s)
 {
     double v;
     if (lc_state_kind_of(s) == LC_STATE_NULL) return NAN;
+    if (lc_state_kind_of(s) == LC_STATE_BOOL) return get_bool(s, NULL, false);
     return lc_state_get_double(s, NULL, &v) == LC_OK ? v : NAN;
+}
+
+/* A name that there is not is a number that there is not. */
+static lc_log_reduce reduction(const char *name)
+{
+    static const char *const names[] = {"mean", "sum", "min", "max"}; /* as lc_log_reduce */
+    int i = 0;
+    if (!strcmp(name, "avg")) return LC_LOG_MEAN;
+    while (i < (int)(sizeof names / sizeof *names) && strcmp(names[i], name) != 0) i++;
+    return (lc_log_reduce)i;
 }
 
 static lc_log_args log_args(const lc_state *o)
@@ -72,11 +83,7 @@ static lc_log_args log_args(const lc_state *o)
     if (get(o, "on_epoch")) a.on_epoch = get_bool(o, "on_epoch", false);
     a.logger = get_bool(o, "logger", true);
     a.add_dataloader_idx = get_bool(o, "add_dataloader_idx", true);
-    const char *reduce = get_text(o, "reduce_fx", "mean");
-    a.reduce_fx = !strcmp(reduce, "sum")   ? LC_LOG_SUM
-                  : !strcmp(reduce, "min") ? LC_LOG_MIN
-                  : !strcmp(reduce, "max") ? LC_LOG_MAX
-                                           : LC_LOG_MEAN;
+    a.reduce_fx = reduction(get_text(o, "reduce_fx", "mean"));
     a.batch_size = get_int(o, "batch_size", 0);
     return a;
 }
@@ -97,7 +104,7 @@ static lc_tensor *c_training_step(lc_module *self, const lc_batch *batch, int64_
     for (int64_t k = 0; k < lc_state_length(logs); k++) {
         const lc_state *o = lc_state_at(logs, k);
         if (get(o, "value"))
-            lc_log_value_at(self, get_text(o, "name", "?"), get_double(o, "value", 0), (lc_log_args[]){log_args(o)});
+            lc_log_value_at(self, get_text(o, "name", "?"), number(get(o, "value")), (lc_log_args[]){log_args(o)});
         else
             lc_log_at(self, get_text(o, "name", "?"), lc_detach(loss), (lc_log_args[]){log_args(o)});
     }
@@ -164,8 +171,15 @@ static lc_status c_configure_optimizers(lc_module *self, lc_optimizers *out)
         LC_TRY(lc_optimizers_add(out, lc_sgd(self, .lr = lr)));
     if (!s) return LC_OK;
     lc_optimizer *opt = out->optimizers[0].optimizer;
-    lc_scheduler_config c = {.frequency = get_int(s, "frequency", 1), .monitor = get_text(s, "monitor", NULL)};
-    if (!strcmp(get_text(s, "interval", "epoch"), "step")) c.interval = LC_INTERVAL_STEP;
+    const char *interval = get_text(s, "interval", "epoch");
+    lc_scheduler_config c = {.name = get_text(s, "name", NULL),
+                             .reduce_on_plateau = get_bool(s, "reduce_on_plateau", false),
+                             .frequency = get_int(s, "frequency", 1),
+                             .monitor = get_text(s, "monitor", NULL)};
+    if (strcmp(interval, "step") != 0 && strcmp(interval, "epoch") != 0) /* in C there is no other */
+        return lc_fail(LC_ERR_CONFIG, "there is no interval \"%s\"", interval);
+    if (!c.frequency) return lc_fail(LC_ERR_CONFIG, "a frequency of 0, which in C is the default");
+    if (!strcmp(interval, "step")) c.interval = LC_INTERVAL_STEP;
     if (get(s, "strict")) c.not_strict = !get_bool(s, "strict", true);
     c.scheduler = !strcmp(get_text(s, "kind", "step"), "step")
                       ? lc_step_lr(opt, .step_size = 1, .gamma = 0.5)
@@ -198,18 +212,68 @@ static lc_choice choice(const lc_state *a, const char *key)
                                                                          : LC_AUTO;
 }
 
-static lc_status make_callback(const lc_state *spec, const run_settings *how, lc_callback *out)
+/* {"minutes": 1, "seconds": 30} */
+static double seconds_of(const lc_state *o)
+{
+    return get_double(o, "seconds", 0) + 60 * get_double(o, "minutes", 0) + 3600 * get_double(o, "hours", 0) +
+           86400 * get_double(o, "days", 0) + 7 * 86400 * get_double(o, "weeks", 0);
+}
+
+static lc_status make_averaging(const char *type, const lc_state *a, lc_callback *out)
+{
+    lc_ema_weight_averaging_args args = lc_ema_weight_averaging_defaults();
+    lc_weight_averaging_args mean = lc_weight_averaging_defaults();
+    mean.use_buffers = args.use_buffers = get_bool(a, "use_buffers", true);
+    if (!strcmp(type, "WeightAveraging")) return lc_weight_averaging_new(&mean, out);
+    args.decay = get_double(a, "decay", args.decay);
+    args.update_every_n_steps = get_int(a, "update_every_n_steps", args.update_every_n_steps);
+    args.update_starting_at_step = get_int(a, "update_starting_at_step", args.update_starting_at_step);
+    args.update_starting_at_epoch = get_int(a, "update_starting_at_epoch", args.update_starting_at_epoch);
+    return lc_ema_weight_averaging_new(&args, out);
+}
+
+static lc_status make_swa(const lc_state *a, lc_callback *out)
+{
+    lc_stochastic_weight_averaging_args args = lc_stochastic_weight_averaging_defaults();
+    const lc_state *start = get(a, "swa_epoch_start");
+    double rate = get_double(a, "swa_lrs", 0);
+    args.swa_lrs = &rate;
+    args.n_swa_lrs = 1;
+    if (start)
+        args.swa_epoch_start = lc_state_kind_of(start) == LC_STATE_INT ? LC_EPOCHS(get_int(start, NULL, 0))
+                                                                       : LC_FRACTION(get_double(start, NULL, 0));
+    args.annealing_epochs = get_int(a, "annealing_epochs", args.annealing_epochs);
+    args.annealing_strategy = get_text(a, "annealing_strategy", args.annealing_strategy);
+    return lc_stochastic_weight_averaging_new(&args, out);
+}
+
+static lc_status make_timer(const lc_state *a, lc_callback *out)
+{
+    const char *interval = get_text(a, "interval", "step");
+    const lc_state *duration = get(a, "duration");
+    if (strcmp(interval, "step") != 0 && strcmp(interval, "epoch") != 0) /* in C there is no other */
+        return lc_fail(LC_ERR_CONFIG, "there is no interval \"%s\"", interval);
+    return lc_timer_new(duration ? seconds_of(duration) : 1e9, !strcmp(interval, "epoch"), out);
+}
+
+/* In the recordings a path is below the run's directory. */
+static lc_status make_callback(const lc_state *spec, const char *root, const run_settings *how, lc_callback *out)
 {
     const char *type = get_text(spec, "type", "?");
     const lc_state *a = get(spec, "args");
+    char dirpath[4096];
+    snprintf(dirpath, sizeof dirpath, "%s/%s", root, get_text(a, "dirpath", ""));
     if (!strcmp(type, "ModelCheckpoint")) {
         int64_t k = get_int(a, "save_top_k", 1);
         lc_model_checkpoint_args args = lc_model_checkpoint_defaults();
+        args.dirpath = get_text(a, "dirpath", NULL) ? dirpath : NULL;
         args.filename = get_text(a, "filename", NULL);
         args.monitor = get_text(a, "monitor", NULL);
         args.mode = get_text(a, "mode", NULL);
         args.save_top_k = k;
-        args.save_last = get_bool(a, "save_last", false);
+        args.save_last = get_bool(a, "save_last", *get_text(a, "save_last", "")); /* or "link" */
+        args.save_weights_only = get_bool(a, "save_weights_only", false);
+        args.verbose = get_bool(a, "verbose", false);
         args.every_n_train_steps = get_int(a, "every_n_train_steps", LC_UNSET);
         args.every_n_epochs = get_int(a, "every_n_epochs", LC_UNSET);
         args.save_on_train_epoch_end = choice(a, "save_on_train_epoch_end");
@@ -251,6 +315,15 @@ static lc_status make_callback(const lc_state *spec, const run_settings *how, lc
                 (lc_accumulation){atoll(lc_state_key_at(scheduling, i)), get_int(lc_state_at(scheduling, i), NULL, 0)};
         return lc_gradient_accumulation_scheduler_new(&args, out);
     }
+    if (!strcmp(type, "StochasticWeightAveraging")) return make_swa(a, out);
+    if (!strcmp(type, "WeightAveraging") || !strcmp(type, "EMAWeightAveraging")) return make_averaging(type, a, out);
+    if (!strcmp(type, "Timer")) return make_timer(a, out);
+    if (!strcmp(type, "OnExceptionCheckpoint")) {
+        lc_on_exception_checkpoint_args args = lc_on_exception_checkpoint_defaults();
+        args.dirpath = get_text(a, "dirpath", NULL) ? dirpath : NULL;
+        args.filename = get_text(a, "filename", args.filename);
+        return lc_on_exception_checkpoint_new(&args, out);
+    }
     return lc_fail(LC_ERR_UNSUPPORTED, "no callback %s", type);
 }
 
@@ -279,6 +352,10 @@ static lc_status set_options(lc_trainer_options *o, const lc_state *trainer)
         case LC_STATE_DOUBLE:
             snprintf(buffer, sizeof buffer, "%g", get_double(v, NULL, 0));
             if (!strpbrk(buffer, ".e")) strcat(buffer, ".0");
+            text = buffer;
+            break;
+        case LC_STATE_OBJECT:
+            snprintf(buffer, sizeof buffer, "%.17gs", seconds_of(v));
             text = buffer;
             break;
         default:
@@ -448,7 +525,7 @@ static lc_status run_once(const lc_state *c, const char *root, const char *ckpt,
             m.n_vals[m.n_val] = get_int(lc_state_at(nv, m.n_val), NULL, 0);
     else if (one)
         m.n_vals[m.n_val++] = one;
-    if (!m.n_val) ops.val_dataloader = NULL;
+    if (!m.n_val) ops.val_dataloader = ops.test_dataloader = ops.predict_dataloader = NULL;
     lc_trainer_options o = world_options(root);
     o.run_name = "logs";
     o.handle_signals = false;
@@ -464,7 +541,7 @@ static lc_status run_once(const lc_state *c, const char *root, const char *ckpt,
     if (get_bool(c, "trace", true)) callbacks[n++] = (lc_callback){&traced_ops, &m.w.tr};
     const lc_state *list = get(c, "callbacks");
     for (int64_t i = 0; status >= 0 && i < lc_state_length(list); i++)
-        status = make_callback(lc_state_at(list, i), how, &callbacks[n++]);
+        status = make_callback(lc_state_at(list, i), root, how, &callbacks[n++]);
     o.callbacks = callbacks;
     o.n_callbacks = n;
     if (status < 0) /* the last trainer was not made */
@@ -485,9 +562,9 @@ static lc_status run_once(const lc_state *c, const char *root, const char *ckpt,
         char message[1024];
         snprintf(message, sizeof message, "%s", lc_error_message());
         out->result[0] = 0;
-        int logged = 0;
-        for (int i = 0; i < m.n_val; i++) logged += lc_trainer_results(t, i).n;
-        for (int i = 0; logged && i < m.n_val && (!strcmp(action, "validate") || !strcmp(action, "test")); i++) {
+        bool evaluates = !strcmp(action, "validate") || !strcmp(action, "test");
+        bool ran = status >= 0 && m.w.tr.text && strstr(m.w.tr.text, "_step:");
+        for (int i = 0; evaluates && ran && i < m.n_val; i++) {
             lc_metrics r = lc_trainer_results(t, i);
             for (int k = 0; k < r.n; k++) {
                 add(out->result, sizeof out->result, "%s=", r.values[k].name);
