@@ -329,12 +329,14 @@ static lc_status make_callback(const lc_state *spec, const char *root, const run
 
 static lc_status set_options(lc_trainer_options *o, const lc_state *trainer)
 {
+    static int next;
     int n;
     const lc_option *table = lc_trainer_option_table(&n);
     for (int64_t i = 0; i < lc_state_length(trainer); i++) {
         const char *key = lc_state_key_at(trainer, i), *text;
         const lc_state *v = lc_state_at(trainer, i);
-        char buffer[64];
+        static char buffers[64][64]; /* the options keep texts until the trainer is made */
+        char *buffer = buffers[next++ % 64];
         int k = 0;
         while (k < n && strcmp(table[k].name, key) != 0) k++;
         if (k == n) return lc_fail(LC_ERR_UNSUPPORTED, "no option %s", key);
@@ -346,16 +348,16 @@ static lc_status set_options(lc_trainer_options *o, const lc_state *trainer)
             text = get_bool(v, NULL, false) ? "true" : "false";
             break;
         case LC_STATE_INT:
-            snprintf(buffer, sizeof buffer, "%lld", (long long)get_int(v, NULL, 0));
+            snprintf(buffer, sizeof buffers[0], "%lld", (long long)get_int(v, NULL, 0));
             text = buffer;
             break;
         case LC_STATE_DOUBLE:
-            snprintf(buffer, sizeof buffer, "%g", get_double(v, NULL, 0));
+            snprintf(buffer, sizeof buffers[0], "%g", get_double(v, NULL, 0));
             if (!strpbrk(buffer, ".e")) strcat(buffer, ".0");
             text = buffer;
             break;
         case LC_STATE_OBJECT:
-            snprintf(buffer, sizeof buffer, "%.17gs", seconds_of(v));
+            snprintf(buffer, sizeof buffers[0], "%.17gs", seconds_of(v));
             text = buffer;
             break;
         default:
