@@ -40,8 +40,8 @@ static lc_status sent_all(const lc_graph *g, const lc_plan *p)
     uint64_t mark = 0;
     const lc_block *k = &p->block;
     if (k->ahead) LC_TRY(p->on->ops->copy_arrived(p->on->context, k->device, k->ahead, k->bytes, &mark));
-    for (const lc_upload *u = k->uploads, *end = u + k->n_uploads; u < end; u++) {
-        lc__pin *pin = pin_of(g, p, u);
+    for (int i = 0; i < k->n_uploads; i++) {
+        lc__pin *pin = pin_of(g, p, &k->uploads[i]);
         if (!pin) continue;
         if (!mark) LC_TRY(p->on->ops->mark(p->on->context, &mark));
         pin->mark = mark;
@@ -131,7 +131,8 @@ static lc_status run_all(lc_graph *g, lc_plan *p)
 {
     const lc_block *k = &p->block;
     int at = 0;
-    for (lc_stretch *s = k->stretches, *end = s + k->n_stretches; s < end; s++) {
+    for (int i = 0; i < k->n_stretches; i++) {
+        lc_stretch *s = &k->stretches[i];
         LC_TRY(run_on_host(g, p, at, s->begin));
         LC_TRY(run_stretch(p, s));
         LC_TRY(communicate(g));
