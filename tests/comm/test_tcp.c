@@ -48,10 +48,11 @@ static lc_status die(lc_comm *c, void *ctx)
         LC_TRY(lc_comm_all_reduce(c, x, x, N, LC_F32, LC_COMM_SUM, &r));
         LC_TRY(lc_comm_progress(c));
         usleep(100000); /* as much as fits is sent */
+        atomic_store((atomic_int *)ctx, 2);
         kill(getpid(), SIGKILL);
     }
     atomic_store((atomic_int *)ctx, 1);
-    usleep(200000);
+    RANK_CHECK(await(ctx, 2)); /* from here on the other rank sends nothing */
     double start = lc__seconds();
     lc_status s = lc_comm_all_reduce(c, x, x, N, LC_F32, LC_COMM_SUM, NULL);
     RANK_CHECK(s == LC_ERR_PEER);
