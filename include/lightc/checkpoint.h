@@ -59,9 +59,9 @@ LC_API lc_status lc_ckpt_add_stored(lc_ckpt_writer *w, lc_ckpt_kind kind, lc_saf
 /* The root of state.json; fill it before lc_ckpt_commit. Borrowed. */
 LC_API lc_state *lc_ckpt_state(lc_ckpt_writer *w);
 /* As soon as the checkpoint that was begun (if none was: the one committed last) is safe, the background thread makes
- * `link` ("DIR/last.ckpt") a symbolic link to it; if it is not saved, nothing happens. The checkpoint
- * must be in the link's directory or in a folder below it (LC_ERR_ARGUMENT). If called before lc_ckpt_commit, an error
- * of linking is part of the commit's result. A checkpoint with the link's name is removed. LC_ERR_STATE: no checkpoint
+ * `link` ("DIR/last.ckpt") a symbolic link to it; if it is not saved, nothing happens. The checkpoint must be in
+ * the link's directory or in a folder below it (LC_ERR_ARGUMENT). If called before lc_ckpt_commit, an error of linking
+ * is part of the commit's result. A checkpoint with the link's name is removed. LC_ERR_STATE: no checkpoint
  * was begun or committed. */
 LC_API lc_status lc_ckpt_then_link(lc_ckpt_writer *w, const char *link) LC_MUST_USE;
 /* Removes an older checkpoint at the same moment. A failure to remove it is not part of the result. */
@@ -98,9 +98,8 @@ LC_API lc_status lc_checkpoint_verify(const char *path) LC_MUST_USE;
  * if that was an error, else the first damage. */
 LC_API lc_status lc_checkpoint_visit_files(const char *path, lc_checkpoint_file_fn *fn, void *ctx) LC_MUST_USE;
 /* The newest checkpoint in `dir` that can be opened (by the time it was saved; of the symbolic links, only those to a
- * checkpoint in a folder below are followed). One that
- * lost its name to a new one whose writer died gets it back first; nothing is removed. LC_ERR_NOT_FOUND if there is
- * none. */
+ * checkpoint in a folder below are followed). One that lost its name to a new one whose writer died gets it back first;
+ * nothing is removed. LC_ERR_NOT_FOUND if there is none. */
 LC_API lc_status lc_checkpoint_find_last_good(const char *dir, char *path, size_t size) LC_MUST_USE;
 
 /* ---- maintenance ---- */

@@ -38,8 +38,8 @@ typedef struct lc_image_args {
     int64_t height, width;
     lc_image_on_error on_error;
     bool exif_transpose;
-    /* height * width; larger pictures are refused. The default is where Pillow sees an attack. A resize makes no more
-     * pixels than the default, or than the picture has; those of which it would are refused, too. */
+    /* height * width; larger pictures are refused. The default is where Pillow sees an attack. A picture is also
+     * refused if a resize would make more pixels of it than the default, and more than it has. */
     int64_t max_pixels;
     /* ---- folders ---- */
     const char *extensions; /* of the files that count, in any case, without dots: "jpg,jpeg". NULL: torchvision's, jpg,
@@ -73,8 +73,8 @@ LC_DEFAULTS(lc_image, lc_image_args, .max_pixels = 178956970)
  * As torchvision's ImageFolder: each folder in `dir` is a class, and its files are the pictures, also those in folders
  * within. Targets number the classes in the order of their names (as bytes); samples are ordered by class, folder and
  * name. Links are followed. The extensions are torchvision's, and samples have the same numbers, though lightc does not
- * decode all of these formats. A class without files is an error, unless allow_empty; a folder without any always is.
- */
+ * decode all of these formats. A class without files is an error, unless allow_empty; a folder without
+ * one picture always is. */
 #define lc_image_folder_new(dir, ...) LC_CALL_NEW_(lc_image_folder_new, lc_image, (dir, ), __VA_ARGS__, )
 LC_API lc_status lc_image_folder_new_with(const char *dir, lc_dataset **out, const lc_image_args *args) LC_MUST_USE;
 

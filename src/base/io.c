@@ -316,6 +316,16 @@ done:
     return status;
 }
 
+bool lc__path_goes_up(const char *path)
+{
+    for (; *path; path += strspn(path, "/")) {
+        size_t n = strcspn(path, "/");
+        if (n == 2 && !memcmp(path, "..", 2)) return true;
+        path += n;
+    }
+    return false;
+}
+
 const char *lc__path_base(const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -66,6 +66,8 @@ lc_status lc__io_read_file(const lc__io *io, const char *path, size_t limit, cha
 lc_status lc__path_dir(const char *path, char **dir);
 lc_status lc__path_join(const char *dir, const char *name, char **path);
 const char *lc__path_base(const char *path); /* what follows the last slash */
+/* Whether a part of the path is "..", so that it may lead out of the folder in which it begins. */
+bool lc__path_goes_up(const char *path);
 
 /* A name in `parent` for something unfinished, in new memory, that no other process uses, here or on another host:
  * ".KIND-BASE-HOST-PID-NUMBER". Kinds: "tmp" being written, "old" moved away for a new one of its name, "del" being

@@ -194,21 +194,6 @@ static bool is_named(const field *f, const char *name)
     return strlen(name) == f->n_name && !memcmp(name, f->name, f->n_name);
 }
 
-lc_status lc__checkpoint_name_check(const char *filename)
-{
-    field f;
-    number_format format;
-    for (const char *p = filename; *p;) {
-        if (*p != '{') {
-            LC_TRY(read_text(filename, &p, NULL));
-            continue;
-        }
-        LC_TRY(read_field(filename, &p, &f));
-        LC_TRY(format_of(&f, is_named(&f, "epoch") || is_named(&f, "step"), &format));
-    }
-    return LC_OK;
-}
-
 static lc_status fill_in(lc_trainer *t, const field *f, lc__str *out)
 {
     bool is_epoch = is_named(f, "epoch"), is_step = is_named(f, "step"), is_int = true;
@@ -230,9 +215,11 @@ static lc_status fill_in(lc_trainer *t, const field *f, lc__str *out)
     return LC_OK;
 }
 
-lc_status lc__checkpoint_name(lc_trainer *t, const char *filename, bool insert_names, lc__str *out)
+/* t NULL: only checks. */
+static lc_status walk(lc_trainer *t, const char *filename, bool insert_names, lc__str *out)
 {
     field f;
+    number_format format;
     for (const char *p = filename; *p;) {
         if (*p != '{') {
             LC_TRY(read_text(filename, &p, out));
@@ -240,7 +227,18 @@ lc_status lc__checkpoint_name(lc_trainer *t, const char *filename, bool insert_n
         }
         LC_TRY(read_field(filename, &p, &f));
         if (insert_names) lc__str_add(out, "%.*s=", (int)f.n_name, f.name);
-        LC_TRY(fill_in(t, &f, out));
+        LC_TRY(t ? fill_in(t, &f, out) : format_of(&f, is_named(&f, "epoch") || is_named(&f, "step"), &format));
     }
+    return LC_OK;
+}
+
+lc_status lc__checkpoint_name_check(const char *filename)
+{
+    return walk(NULL, filename, false, NULL);
+}
+
+lc_status lc__checkpoint_name(lc_trainer *t, const char *filename, bool insert_names, lc__str *out)
+{
+    LC_TRY(walk(t, filename, insert_names, out));
     return out->failed ? lc_fail(LC_ERR_MEMORY, "out of memory: a checkpoint's name") : LC_OK;
 }

@@ -213,7 +213,7 @@ static lc_status read_picture(run *r, lc__image *image)
     return LC_OK;
 }
 
-/* What changes after setjmp is in *r, so longjmp loses none of it. */
+/* All state that changes after setjmp is in *r: longjmp does not lose it. */
 static lc_status decode(run *r, lc__image *image)
 {
     if (setjmp(r->back)) return report(r);

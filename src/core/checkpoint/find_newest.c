@@ -58,7 +58,7 @@ static lc_status follow(const char *dir, int at, const char *link, char **path)
     *path = NULL;
     if (n <= 0) return LC_OK;
     target[n] = 0;
-    if (*target == '/' || !strchr(target, '/') || strstr(target, "..")) return LC_OK;
+    if (*target == '/' || !strchr(target, '/') || lc__path_goes_up(target)) return LC_OK;
     return lc__path_join(dir, target, path);
 }
 

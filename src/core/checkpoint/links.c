@@ -38,7 +38,7 @@ lc_status lc_checkpoint_link(const char *link, const char *path)
     LC_TRY_GOTO(status, done, lc__format(&clean, "%.*s", (int)n, path));
     LC_TRY_GOTO(status, done, lc__path_dir(link, &dir));
     const char *target = seen_from(dir, clean);
-    if (!target) {
+    if (!target || lc__path_goes_up(target)) {
         status = lc_fail(LC_ERR_ARGUMENT,
                          "checkpoint \"%s\" is not in the same directory as link \"%s\", nor in a folder below it",
                          path, link);

@@ -405,6 +405,9 @@ TEST(links_and_removal)
     CHECK_STR(found, below);
     CHECK_STATUS(lc_checkpoint_link(below, b), LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "nor in a folder below it");
+    char outside[600];
+    snprintf(outside, sizeof outside, "%s/x/../../y.ckpt", dir);
+    CHECK_STATUS(lc_checkpoint_link(last, outside), LC_ERR_ARGUMENT);
     CHECK_OK(lc_checkpoint_link(last, b));
     CHECK_OK(lc_checkpoint_remove(below));
     snprintf(below, sizeof below, "%s/x", dir);

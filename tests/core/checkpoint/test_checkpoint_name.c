@@ -4,7 +4,7 @@
 
 static const double script[] = {0.1, 1234.5678};
 
-/* What is saved after the second epoch, without ".ckpt ". */
+/* The name of the checkpoint after the second epoch, without ".ckpt ". */
 static const char *name_of(const char *filename)
 {
     static char name[4000];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What makes ModelCheckpoint save: every epoch, unless something else, also a 0, is given. */
+/* ModelCheckpoint saves after every epoch, unless a trigger is given; a trigger of 0 saves nothing. */
 #include "checkpoint_runs.h"
 
 TEST(a_zero_is_no_trigger)

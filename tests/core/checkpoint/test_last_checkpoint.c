@@ -2,7 +2,7 @@
 /* last.ckpt names the newest checkpoint, wherever below dirpath it is and whatever made ModelCheckpoint save it. */
 #include "checkpoint_runs.h"
 
-/* What dir/ckpt/last.ckpt leads to. */
+/* The target of dir/ckpt/last.ckpt. */
 static const char *led_to(const char *dir)
 {
     static char target[256];
