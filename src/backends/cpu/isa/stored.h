@@ -104,6 +104,22 @@ LC_INLINE vh f16_round(vf x)
 }
 #endif
 
+/* ---- 16 bits and f32, single numbers ---- */
+#ifdef __F16C__ /* without branches, which would depend on the numbers */
+LC_INLINE float f16_to_f32(uint16_t h)
+{
+    return _cvtsh_ss(h);
+}
+
+LC_INLINE uint16_t f32_to_f16(float x)
+{
+    return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+#else
+#define f16_to_f32 lc__f16_to_f32
+#define f32_to_f16 lc__f32_to_f16
+#endif
+
 /* ---- loads and stores ---- */
 /* VW numbers from element i on. */
 LC_INLINE vf vget(const lc_dtype t, const void *p, int64_t i)
@@ -143,7 +159,7 @@ LC_INLINE float get(const lc_dtype t, const void *p, int64_t i)
     uint16_t h;
     if (t == LC_F32) return ((const float *)p)[i];
     memcpy(&h, (const char *)p + 2 * i, sizeof h);
-    return t == LC_BF16 ? lc__bf16_to_f32(h) : lc__f16_to_f32(h);
+    return t == LC_BF16 ? lc__bf16_to_f32(h) : f16_to_f32(h);
 }
 
 LC_INLINE void put(const lc_dtype t, void *p, int64_t i, float x)
@@ -151,7 +167,7 @@ LC_INLINE void put(const lc_dtype t, void *p, int64_t i, float x)
     if (t == LC_F32) {
         ((float *)p)[i] = x;
     } else {
-        const uint16_t h = t == LC_BF16 ? lc__f32_to_bf16(x) : lc__f32_to_f16(x);
+        const uint16_t h = t == LC_BF16 ? lc__f32_to_bf16(x) : f32_to_f16(x);
         memcpy((char *)p + 2 * i, &h, sizeof h);
     }
 }
