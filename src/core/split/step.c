@@ -6,6 +6,7 @@
 #include "core/hooks/hooks.h"
 #include "core/hooks/profiling.h"
 #include "data/batch_slice.h"
+#include "engine/plan/plan.h"
 #include "record/graph_impl.h"
 
 #include <lightc/ops_math.h>
@@ -15,6 +16,17 @@ static lc_status not_a_loss(const lc_tensor *t)
     char shape[96];
     return lc_fail(LC_ERR_SHAPE, "training_step must return a loss of one element; reduce it with lc_mean (it is %s%s)",
                    lc__shape_text(&t->type, shape, sizeof shape), lc__at_site(lc__site_of(t)).text);
+}
+
+/* With automatic optimization the trainer goes backward with the loss, and both gradients would be added. */
+static lc_status check_backward(const lc_trainer *t, const lc_tensor *loss)
+{
+    const lc_graph *g = lc_current_graph();
+    if (t->mo.manual_optimization || !g || !lc__graph_went_backward(g, loss)) return LC_OK;
+    return lc_fail(LC_ERR_STATE,
+                   "training_step called lc_backward with the loss that it returns, with which the trainer calls it, "
+                   "too; leave out lc_backward, or optimize by hand (.manual_optimization = true)%s",
+                   lc__at_site(lc__site_of(loss)).text);
 }
 
 lc_training_step_fn *lc__training_step_of(const lc_trainer *t, int optimizer)
@@ -38,6 +50,7 @@ lc_status lc__run_training_step(lc_closure *c)
         s = lc_fail(LC_ERR_STATE,
                     "training_step returned the result of a failed operation, or a tensor of another step");
     if (s >= 0 && c->loss && lc_tensor_numel(c->loss) != 1) s = not_a_loss(c->loss);
+    if (s >= 0 && c->loss) s = check_backward(t, c->loss);
     if (s < 0 || t->deferred) s = lc__hook_result(t, s, NULL);
     lc__hook_leave(t, outer);
     if (s >= 0 && c->loss) lc_keep(c->loss);

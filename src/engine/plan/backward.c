@@ -2,6 +2,7 @@
 /* Backward passes: recorded as a macro, and expanded by the gradient rules of the operators before it, from the loss
  * back to the parameters. */
 #include "base/number.h"
+#include "engine/plan/plan.h"
 #include "engine/plan/plan_impl.h"
 #include "base/grow.h"
 #include "ops/infer.h"
@@ -325,4 +326,14 @@ void lc_backward_at(lc_tensor *loss, lc_site site)
     if (g) lc__peers_before_backward(g);
     lc_op_call(&macro_backward.op, 1, &loss, 0, NULL, 0, NULL, site);
     if (g) g->backwards++;
+}
+
+bool lc__graph_went_backward(const lc_graph *g, const lc_tensor *loss)
+{
+    if (!g->backwards || loss->graph != g || loss->generation != g->generation) return false;
+    for (uint32_t i = 0; i < g->tape.n_nodes; i++) {
+        const lc_node *n = &g->tape.nodes[i];
+        if (n->op == &macro_backward.op && g->tape.in[n->in_at] == loss->value) return true;
+    }
+    return false;
 }

@@ -14,6 +14,9 @@ lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat) LC_MUST_USE;
 /* macros.c */
 /* The host has written a persistent tensor, which the step being recorded may have read. */
 void lc__record_host_write(lc_tensor *t);
+/* backward.c */
+/* Whether lc_backward has been recorded with this loss since the last run. */
+bool lc__graph_went_backward(const lc_graph *g, const lc_tensor *loss);
 /* flops.c */
 double lc__call_flop(const lc_call *c);
 /* missed.c */

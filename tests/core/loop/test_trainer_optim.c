@@ -551,6 +551,49 @@ TEST(gradients_of_an_evaluation)
     }
 }
 
+static lc_tensor *backward_by_itself(pair *p, lc_tensor *x, int64_t i)
+{
+    (void)i;
+    lc_tensor *loss = lc_mul(p->a, x);
+    lc_backward(loss);
+    return loss;
+}
+
+static lc_tensor *backward_of_another(pair *p, lc_tensor *x, int64_t i)
+{
+    (void)i;
+    lc_backward(lc_mul_scalar(lc_mul(p->a, x), 7));
+    return lc_mul(p->a, x);
+}
+
+/* PyTorch refuses to go backward a second time. Another loss may be used for something else, as for gradients of
+ * inputs; what it adds to those of parameters is zeroed. */
+TEST(a_step_does_not_go_backward_with_the_loss_it_returns)
+{
+    double a, b;
+    int64_t step;
+    for (int accumulate = 1; accumulate <= 2; accumulate++) {
+        pair p = {.step = backward_by_itself, .optimizers = one_for_both, .n = 4};
+        char dir[256];
+        lc_trainer *t;
+        CHECK(world_dir(dir, sizeof dir));
+        lc_trainer_options o = world_options(dir);
+        o.max_epochs = 1;
+        o.accumulate_grad_batches = accumulate;
+        pair_init(&p, &automatic_ops);
+        CHECK_OK(lc_trainer_new(&o, &t));
+        CHECK_STATUS(lc_trainer_fit(t, &p.base), LC_ERR_STATE);
+        CHECK_CONTAINS(lc_error_message(), "leave out lc_backward");
+        CHECK_CONTAINS(lc_error_message(), "test_trainer_optim.c:");
+        lc_trainer_free(t);
+        lc_module_release(&p.base);
+        world_remove(dir);
+    }
+    pair p = {.step = backward_of_another, .optimizers = one_for_both, .n = 3};
+    train(&p, &automatic_ops, 1, 0, &a, &b, &step);
+    CHECK_NEAR(a, 1 - 0.5 * (0 + 1 + 2), 1e-6);
+}
+
 /* A window keeps the length it began with; the next one has the length that was set last. */
 TEST(windows_of_changing_length)
 {
