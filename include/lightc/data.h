@@ -240,6 +240,9 @@ typedef struct lc_transform_ops {
      * caches. Default: apply. */
     lc_status (*apply_streaming)(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
                                  uint64_t key, void *scratch);
+    /* Bytes of `self`, if it is plain data that may be copied: then lc_transform_batch can record the transform. It
+     * must keep the layout, and apply must not fail for a field that describe accepts. Default: 0, it cannot. */
+    size_t self_size;
 } lc_transform_ops;
 
 #define LC_TRANSFORM_OPS_INIT .size = sizeof(lc_transform_ops)
@@ -257,6 +260,10 @@ LC_API lc_status lc_transform_compose(int n, const lc_transform *parts, lc_trans
 /* `d` with `t` applied to field `field` (0 = x). Transforms that are put on a field one after the other draw different
  * random numbers; the first ones of two fields draw the same. Takes `t` over, also when it fails. */
 LC_API lc_status lc_dataset_transform(lc_dataset *d, int field, lc_transform t, lc_dataset **out) LC_MUST_USE;
+
+/* `d` with a last field "key" (i64): a random key of each sample in this epoch, for lc_transform_batch. It is none of
+ * those that transforms of the loader draw from. */
+LC_API lc_status lc_dataset_keys(lc_dataset *d, lc_dataset **out) LC_MUST_USE;
 
 /* ================================================= samplers =================================================== */
 

@@ -253,6 +253,23 @@ LC_API lc_status lc_transform_rand_augment_with(lc_transform *out, const lc_tran
     LC_CALL_NEW_(lc_transform_trivial_augment_wide, lc_transform_policy, (), __VA_ARGS__, )
 LC_API lc_status lc_transform_trivial_augment_wide_with(lc_transform *out,
                                                         const lc_transform_policy_args *args) LC_MUST_USE;
+
+/* ============================================== on the device ================================================= */
+
+/* These are operators of a step: call them in on_after_batch_transfer or training_step. Gradients stop at them. `keys`
+ * [B] is the field that lc_dataset_keys adds, on which the random numbers depend: they are the same for any number of
+ * workers and ranks, and after a resume. */
+
+/* Each sample of x [B,...] transformed; with the same key, apply of the loader gives the same result. `t` is not needed
+ * afterwards. Not all can be recorded: lc_transform_ops.self_size. */
+LC_API lc_tensor *lc_transform_batch_at(const lc_transform *t, lc_tensor *x, lc_tensor *keys, lc_site site);
+#define lc_transform_batch(t, x, keys) lc_transform_batch_at((t), (x), (keys), LC_HERE)
+/* As lc_dataloader_args.mix: replaces *x, f32 [B,...], and *y, f32 [B,classes] of probabilities. One proportion is
+ * drawn for the batch, and each sample is mixed with the one before it. With several ranks that is the rank's share of
+ * a batch, where the loader mixes the whole. */
+LC_API void lc_mix_batch_at(lc_tensor **x, lc_tensor **y, lc_tensor *keys, lc_mix mix, double alpha, lc_site site);
+#define lc_mix_batch(x, y, keys, mix, alpha) lc_mix_batch_at((x), (y), (keys), (mix), (alpha), LC_HERE)
+
 LC_END_DECLS
 
 #endif

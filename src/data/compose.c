@@ -171,6 +171,13 @@ static const lc_transform_ops compose_ops = {
     .apply_streaming = compose_apply_streaming,
 };
 
+const lc_transform *lc__compose_parts(const lc_transform *t, int *n)
+{
+    const compose *c = t->ops == &compose_ops ? t->self : NULL;
+    *n = c ? c->n : 0;
+    return c ? c->parts : NULL;
+}
+
 lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *out)
 {
     lc_status status = LC_OK;

@@ -225,6 +225,8 @@ T(lc_gru_at, (H(TENSOR), H(TENSOR), ARGS(lc_rnn_args, .w_hh = H(TENSOR)), LC_HER
 T(lc_dropout_at, (H(TENSOR), 1, LC_HERE))
 T(lc_bernoulli_at, (H(TENSOR), LC_HERE))
 T(lc_uniform_at, (2, ARGS(lc_random_args, .shape = P(SHAPE)), LC_HERE))
+T(lc_transform_batch_at, (C(TRANSFORM), H(TENSOR), H(TENSOR), LC_HERE))
+V(lc_mix_batch_at, (P(OUT), P(OUT), H(TENSOR), LC_MIXUP, 1, LC_HERE))
 T(lc_normal_at, (2, ARGS(lc_random_args, .shape = P(SHAPE)), LC_HERE))
 T(lc_rand_like_at, (H(TENSOR), LC_HERE))
 T(lc_randn_like_at, (H(TENSOR), LC_HERE))

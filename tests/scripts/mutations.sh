@@ -329,6 +329,7 @@ mutate 'files cut after the part that is looked at' src/image/jpeg.c 's/if (p ==
 mutate 'columns next to a part left out' src/image/jpeg.c 's/BESIDE      2/BESIDE      0/' test_jpeg_part:every_edge
 mutate 'markers where none belongs passed over' src/image/jpeg.c 's/if (\*p && (\*p < JPEG_RST0/if (false \&\& (*p < JPEG_RST0/' test_jpeg_part:damaged
 mutate 'chains read what another key draws' src/data/compose.c 's/reads(c->parts\[0\].self, in, lc_random_key(key, 0), part)/reads(c->parts[0].self, in, key, part)/' test_transform_slots:a_chain
+mutate 'on a device chains draw from one key' src/data/transforms/batch.c 's/i < r->n; i++) key = /i < 0; i++) key = /' test_transform_batch:what_the_loader
 mutate 'mirrors read only what they cover' src/data/transforms/pad.c 's/(mode == LC_PAD_CONSTANT && part/(part/' test_transform_slots:beyond
 mutate 'pictures of any size' src/image/image.c 's/ || pixels > file->max_pixels)/)/' test_image:too_large
 mutate 'hooks named by each that passes an error on' src/core/hooks/hooks.c 's/    else if (lc__names_hook(t))\n        return s;//' test_said_once

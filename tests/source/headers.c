@@ -218,6 +218,8 @@ lc_tensor *networks(lc_tensor *x, lc_tensor *w, int n, lc_comm *comm)
     x = lc_uniform(2, shape, .high = 0, .low = -1, .dtype = LC_F64);
     x = lc_normal(2, shape);
     x = lc_normal(2, shape, .std = 0, .mean = 1);
+    x = lc_transform_batch(NULL, x, x);
+    lc_mix_batch(&x, &w, x, LC_MIXUP, 0.2);
     x = lc_all_reduce(x, comm, LC_COMM_SUM);
     x = lc_reduce(x, comm, 0);
     x = lc_broadcast(x, comm, 0);

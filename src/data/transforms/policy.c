@@ -165,18 +165,19 @@ POLICY(rand)
 POLICY(trivial)
 
 static const lc_transform_ops auto_ops = {
-    LC_TRANSFORM_OPS_INIT, .name = "auto_augment",         .describe = policy_describe,
-    .apply = auto_apply,   .scratch_size = policy_scratch, .free = free,
+    LC_TRANSFORM_OPS_INIT,          .name = "auto_augment", .describe = policy_describe, .apply = auto_apply,
+    .scratch_size = policy_scratch, .free = free,           .self_size = sizeof(args),
 };
 
 static const lc_transform_ops rand_ops = {
-    LC_TRANSFORM_OPS_INIT, .name = "rand_augment",         .describe = policy_describe,
-    .apply = rand_apply,   .scratch_size = policy_scratch, .free = free,
+    LC_TRANSFORM_OPS_INIT,          .name = "rand_augment", .describe = policy_describe, .apply = rand_apply,
+    .scratch_size = policy_scratch, .free = free,           .self_size = sizeof(args),
 };
 
 static const lc_transform_ops trivial_ops = {
-    LC_TRANSFORM_OPS_INIT,  .name = "trivial_augment_wide", .describe = policy_describe,
-    .apply = trivial_apply, .scratch_size = policy_scratch, .free = free,
+    LC_TRANSFORM_OPS_INIT,     .name = "trivial_augment_wide", .describe = policy_describe,
+    .apply = trivial_apply,    .scratch_size = policy_scratch, .free = free,
+    .self_size = sizeof(args),
 };
 
 static lc_status make(const lc_transform_ops *ops, const args *a, lc_transform *out)

@@ -110,8 +110,14 @@ static double resize_least_scale(void *self, const lc_field *in, uint64_t key)
 }
 
 static const lc_transform_ops resize_ops = {
-    LC_TRANSFORM_OPS_INIT,          .name = "resize", .describe = resize_describe,       .apply = resize_apply,
-    .scratch_size = resize_scratch, .free = free,     .least_scale = resize_least_scale,
+    LC_TRANSFORM_OPS_INIT,
+    .name = "resize",
+    .describe = resize_describe,
+    .apply = resize_apply,
+    .scratch_size = resize_scratch,
+    .free = free,
+    .least_scale = resize_least_scale,
+    .self_size = sizeof(lc_transform_resize_args),
 };
 
 lc_status lc_transform_resize_with(lc_transform *out, const lc_transform_resize_args *args)

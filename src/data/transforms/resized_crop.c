@@ -118,6 +118,7 @@ static const lc_transform_ops resized_crop_ops = {
     .free = free,
     .least_scale = resized_crop_least_scale,
     .reads = resized_crop_reads,
+    .self_size = sizeof(resized_crop),
 };
 
 lc_status lc_transform_random_resized_crop_with(int64_t height, int64_t width, lc_transform *out,

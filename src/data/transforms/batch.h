@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batches in a step, as fields of samples. */
+#ifndef LC_DATA_TRANSFORMS_BATCH_H
+#define LC_DATA_TRANSFORMS_BATCH_H
+
+#include <lightc/data.h>
+#include <lightc/op.h>
+
+/* The field that [B,...] has one sample of in each row. */
+lc_field lc__sample_of(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout);
+/* Whether an operand can be the keys of a batch. */
+lc_status lc__check_keys(const lc_infer *call, int input) LC_MUST_USE;
+
+#endif
