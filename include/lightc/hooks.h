@@ -117,7 +117,7 @@ typedef enum lc_interval { LC_INTERVAL_EPOCH = 0, LC_INTERVAL_STEP } lc_interval
 
 typedef struct lc_scheduler_config {
     lc_scheduler *scheduler;
-    int optimizer;          /* number of the optimizer it drives, in the order they were added */
+    int optimizer;          /* number of the optimizer it drives, in the order they were added; set by the trainer */
     lc_interval interval;   /* default: once an epoch */
     int64_t frequency;      /* steps every `frequency` epochs, or optimizer steps; 0: 1 */
     const char *monitor;    /* the metric a plateau scheduler looks at; static or owned by the module */

@@ -395,6 +395,13 @@ static const lc_dataloader_ops combined_ops = {
     .times = combined_times,
 };
 
+static bool is_among(lc_dataloader *const *list, int n, const lc_dataloader *l)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == l) return true;
+    return false;
+}
+
 lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *loaders, lc_dataloader **out)
 {
     lc_status status = LC_OK;
@@ -404,7 +411,10 @@ lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *l
     LC__NEEDS(loaders, LC_ERR_ARGUMENT);
     if (!out) status = lc__is_null(__func__, "out");
     for (int i = 0; i < n && status >= 0; i++)
-        if (!loaders[i]) status = lc_fail(LC_ERR_ARGUMENT, "loader %d of a combined loader is NULL", i);
+        if (!loaders[i])
+            status = lc_fail(LC_ERR_ARGUMENT, "loader %d of a combined loader is NULL", i);
+        else if (is_among(loaders, i, loaders[i]))
+            status = lc_fail(LC_ERR_ARGUMENT, "loader %d of a combined loader is in the list twice; make another", i);
     if (status >= 0 && (unsigned)mode > LC_SEQUENTIAL)
         status = lc_fail(LC_ERR_ARGUMENT,
                          "mode %d of a combined loader; it must be LC_MAX_SIZE_CYCLE, LC_MIN_SIZE, "
@@ -416,7 +426,8 @@ lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *l
         if (!c || !c->batches) status = lc_fail(LC_ERR_MEMORY, "out of memory: a combined loader");
     }
     if (status < 0) {
-        for (int i = 0; i < n; i++) lc_dataloader_free(loaders[i]);
+        for (int i = 0; i < n; i++)
+            if (!is_among(loaders, i, loaders[i])) lc_dataloader_free(loaders[i]);
         free(c);
         return status;
     }

@@ -296,6 +296,17 @@ TEST(errors_name_the_wrong_argument)
     teardown(&f, NULL);
 }
 
+TEST(a_schedule_cannot_be_twice_in_a_list)
+{
+    fixture f;
+    setup(&f, 1);
+    lc_scheduler *one = lc_step_lr(f.opt, .step_size = 1), *parts[] = {one, one};
+    CHECK(lc_sequential_lr(f.opt, .schedulers = parts, .n_schedulers = 2, .milestones = (int64_t[]){1}) == NULL);
+    CHECK_STATUS(lc_module_status(&f.root), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "schedule 1 is in the list twice");
+    teardown(&f, NULL);
+}
+
 /* ---- PyTorch's recordings ---- */
 
 static lc_scheduler *from_json(lc_optimizer *opt, const cJSON *spec)

@@ -16,11 +16,18 @@ static lc_status absent(const char *what)
     return lc_fail(last < 0 ? last : LC_ERR_CONFIG, "there is no %s%s%s", what, *why ? ": " : "", why);
 }
 
+static lc_status added_before(const char *what)
+{
+    return lc_fail(LC_ERR_ARGUMENT, "the same %s is added twice; make another, or add it once", what);
+}
+
 lc_status lc_optimizers_add_step(lc_optimizers *out, lc_optimizer *optimizer, lc_training_step_fn *step)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
     if (!optimizer) return absent("optimizer");
+    for (int i = 0; i < out->n; i++)
+        if (out->optimizers[i].optimizer == optimizer) return added_before("optimizer");
     if (out->n == LC_MAX_OPTIMIZERS) {
         lc_optimizer_free(optimizer);
         return lc_fail(LC_ERR_CONFIG, "more than %d optimizers", LC_MAX_OPTIMIZERS);
@@ -54,6 +61,8 @@ lc_status lc_optimizers_add_scheduler(lc_optimizers *out, lc_scheduler_config co
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (!config.scheduler) return absent("scheduler");
     LC__IS(config.scheduler, SCHEDULER, LC_ERR_ARGUMENT);
+    for (int i = 0; i < out->n_schedulers; i++)
+        if (out->schedulers[i].scheduler == config.scheduler) return added_before("scheduler");
     if (lc_scheduler_needs_metric(config.scheduler)) config.reduce_on_plateau = true;
     if (!config.frequency) config.frequency = 1;
     lc_status status = check_scheduler(out, &config);
@@ -69,6 +78,8 @@ lc_status lc_loaders_add(lc_loaders *out, lc_dataloader *loader)
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__IS_OR_NULL(loader, LOADER, LC_ERR_ARGUMENT);
     if (!loader) return lc_fail(LC_ERR_ARGUMENT, "the loader to add is NULL");
+    for (int i = 0; i < out->n; i++)
+        if (out->loaders[i] == loader) return added_before("loader");
     if (out->n == LC_MAX_LOADERS) {
         lc_dataloader_free(loader);
         return lc_fail(LC_ERR_CONFIG, "more than %d loaders", LC_MAX_LOADERS);

@@ -216,6 +216,23 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     return lc__arrivals_begin(t);
 }
 
+/* A schedule of an optimizer that is not trained with would change nothing. */
+static lc_status check_schedulers(lc_trainer *t)
+{
+    for (int i = 0; i < t->optimizers.n_schedulers; i++) {
+        lc_scheduler_config *c = &t->optimizers.schedulers[i];
+        int k = 0;
+        while (k < t->optimizers.n && t->optimizers.optimizers[k].optimizer != c->scheduler->optimizer) k++;
+        if (k == t->optimizers.n)
+            return lc_fail(LC_ERR_CONFIG,
+                           "configure_optimizers of %s added a schedule (%s) of an optimizer that it did not add; add "
+                           "the optimizer that the schedule was made with",
+                           t->mo.name, lc_scheduler_name(c->scheduler));
+        c->optimizer = k;
+    }
+    return LC_OK;
+}
+
 /* The module may leave its training step to the optimizers. With several optimizers, each needs its own: a loss does
  * not name its optimizer. */
 static lc_status check_optimizers(const lc_trainer *t)
@@ -243,6 +260,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
         lc_trainer_message(t, LC_WARNING, "configure_optimizers of %s added no optimizers: nothing will be trained",
                            t->mo.name);
     LC_TRY(check_optimizers(t));
+    LC_TRY(check_schedulers(t));
     LC_TRY(lc__precision_check(&t->precision, &t->optimizers));
     LC_TRY(lc__check_accumulation(t, t->accumulate_next));
     for (int i = 0; i < t->optimizers.n; i++) {

@@ -45,6 +45,13 @@ static void take_groups(lc_scheduler *s)
         s->base_lrs[s->n_groups] = s->optimizer->groups[s->n_groups].initial_lr;
 }
 
+static bool is_among(lc_scheduler *const *list, int n, const lc_scheduler *s)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == s) return true;
+    return false;
+}
+
 /* Allocates and fills s. It takes ownership of children only after everything else has succeeded. */
 static lc_status build(lc_scheduler *s, const double *args, const lc__scheduler_parts *parts)
 {
@@ -70,6 +77,8 @@ static lc_status build(lc_scheduler *s, const double *args, const lc__scheduler_
         if (parts->children[i]->optimizer != s->optimizer) {
             return lc_fail(LC_ERR_ARGUMENT, "%s: schedule %d belongs to another optimizer", s->ops->name, i);
         }
+        if (is_among(parts->children, i, parts->children[i]))
+            return lc_fail(LC_ERR_ARGUMENT, "%s: schedule %d is in the list twice; make another", s->ops->name, i);
         s->children[i] = parts->children[i];
     }
     s->n_children = parts->n_children;
@@ -114,7 +123,8 @@ lc_scheduler *lc__scheduler_construct(const lc_scheduler_ops *ops, lc_optimizer 
                                 : scheduler_new(ops, opt, args, &parts, &s);
     if (status >= 0) return s;
     if (!known) opt = NULL;
-    for (int i = 0; parts.children && i < parts.n_children; i++) lc_scheduler_free(parts.children[i]);
+    for (int i = 0; parts.children && i < parts.n_children; i++)
+        if (!is_among(parts.children, i, parts.children[i])) lc_scheduler_free(parts.children[i]);
     if (opt && opt->root && opt->root->status == LC_OK) {
         char why[768];
         snprintf(why, sizeof why, "%s", lc_error_message());

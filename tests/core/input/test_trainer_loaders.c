@@ -50,6 +50,17 @@ TEST(combined_modes)
     CHECK_STR(batches_of(LC_SEQUENTIAL, 2, 3, false, 2, &n), "0 1 2 ");
 }
 
+TEST(a_loader_cannot_be_twice_in_a_list)
+{
+    lc_dataloader *one = numbers_new(2, 1, false), *both[] = {one, one}, *combined;
+    lc_loaders list = {0};
+    CHECK_OK(lc_loaders_add(&list, one));
+    CHECK_STATUS(lc_loaders_add(&list, one), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "the same loader is added twice");
+    CHECK_STATUS(lc_combined_loader_new(LC_MAX_SIZE, 2, both, &combined), LC_ERR_ARGUMENT); /* and frees it */
+    CHECK_CONTAINS(lc_error_message(), "loader 1 of a combined loader is in the list twice");
+}
+
 static lc_tensor *sum_of_parts(lc_module *self, const lc_batch *batch, int64_t i)
 {
     (void)i;

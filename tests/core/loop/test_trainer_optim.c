@@ -436,6 +436,84 @@ TEST(impossible_calls_are_refused)
     world_remove(dir);
 }
 
+static lc_status one_optimizer_twice(pair *p, lc_optimizers *out)
+{
+    lc_optimizer *opt = lc_sgd(&p->base, .lr = 1);
+    LC_TRY(lc_optimizers_add(out, opt));
+    return lc_optimizers_add(out, opt);
+}
+static lc_status one_schedule_twice(pair *p, lc_optimizers *out)
+{
+    lc_optimizer *opt = lc_sgd(&p->base, .lr = 1);
+    lc_scheduler_config c = {.scheduler = lc_step_lr(opt, .step_size = 1)};
+    LC_TRY(lc_optimizers_add(out, opt));
+    LC_TRY(lc_optimizers_add_scheduler(out, c));
+    return lc_optimizers_add_scheduler(out, c);
+}
+static lc_optimizer *stray;
+static lc_status schedule_of_another(pair *p, lc_optimizers *out)
+{
+    stray = lc_sgd(&p->base, .lr = 1);
+    LC_TRY(lc_optimizers_add_scheduler(out, (lc_scheduler_config){.scheduler = lc_step_lr(stray, .step_size = 1)}));
+    return lc_optimizers_add(out, lc_sgd(&p->base, .lr = 1));
+}
+
+TEST(lists_of_optimizers_and_schedules_are_checked)
+{
+    const struct {
+        lc_status (*optimizers)(pair *p, lc_optimizers *out);
+        const char *message;
+    } wrong[] = {{one_optimizer_twice, "the same optimizer is added twice"},
+                 {one_schedule_twice, "the same scheduler is added twice"},
+                 {schedule_of_another, "a schedule (StepLR) of an optimizer that it did not add"}};
+    char dir[256];
+    lc_trainer *t;
+    CHECK(world_dir(dir, sizeof dir));
+    for (int i = 0; i < 3; i++) {
+        lc_trainer_options o = world_options(dir);
+        pair p = {.step = valley, .optimizers = wrong[i].optimizers, .n = 2};
+        o.enable_checkpointing = LC_OFF;
+        pair_init(&p, &manual_ops);
+        CHECK_OK(lc_trainer_new(&o, &t));
+        CHECK(lc_trainer_fit(t, &p.base) < 0);
+        CHECK_CONTAINS(lc_error_message(), wrong[i].message);
+        lc_trainer_free(t);
+        lc_module_release(&p.base);
+    }
+    lc_optimizer_free(stray);
+    world_remove(dir);
+}
+
+static lc_status a_schedule_of_the_second(pair *p, lc_optimizers *out)
+{
+    lc_optimizer *second = sgd_of(p, p->b, 1);
+    LC_TRY(lc_optimizers_add(out, sgd_of(p, p->a, 1)));
+    LC_TRY(lc_optimizers_add(out, second));
+    return lc_optimizers_add_scheduler(out, (lc_scheduler_config){.scheduler = lc_step_lr(second, .step_size = 1)});
+}
+static lc_tensor *nothing_to_do(pair *p, lc_tensor *x, int64_t i)
+{
+    (void)p, (void)x, (void)i;
+    return NULL;
+}
+
+TEST(a_schedule_knows_its_optimizer)
+{
+    pair p = {.step = nothing_to_do, .optimizers = a_schedule_of_the_second, .n = 1};
+    char dir[256];
+    lc_trainer *t;
+    CHECK(world_dir(dir, sizeof dir));
+    lc_trainer_options o = world_options(dir);
+    o.enable_checkpointing = LC_OFF;
+    pair_init(&p, &manual_ops);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &p.base));
+    CHECK_EQ(lc_trainer_scheduler(t, 0)->optimizer, 1);
+    lc_trainer_free(t);
+    lc_module_release(&p.base);
+    world_remove(dir);
+}
+
 /* ---- overrides ---- */
 
 static double clip_seen;
