@@ -7,6 +7,7 @@
 
 #include "base/grow.h"
 #include "base/handle.h"
+#include "module/register.h"
 #include "record/graph_impl.h"
 #include "tensor/initial.h"
 
@@ -137,10 +138,37 @@ static lc_status check_name(lc_module *m, const char *name)
  * the parent, NEXT in the child. */
 enum { FIRST_UNREGISTERED, NEXT_UNREGISTERED };
 
+static bool is_within(const lc_module *top, const lc_module *m)
+{
+    if (top == m) return true;
+    for (int i = 0; i < top->n_children; i++) {
+        const lc_module *child = top->children[i];
+        if (child->parent == top && is_within(child, m)) return true;
+    }
+    return false;
+}
+
+bool lc__module_in_use(const lc_module *m, void *parent, const char *name)
+{
+    lc_module *p = parent;
+    if (!lc__has_mark(p, LC__MARK_OF(MODULE)) || !is_within(lc_module_root(p), m)) return false;
+    char *path = path_of(m, NULL);
+    lc_module_fail(p, LC_ERR_ARGUMENT,
+                   "the struct of \"%s\" is in the model already, as \"%s\"; give each part a struct of its own, or "
+                   "call lc_module_release before you make it again",
+                   name ? name : "",
+                   !path   ? ""
+                   : *path ? path
+                           : "the root");
+    free(path);
+    return true;
+}
+
 void lc_module_init_child(lc_module *m, void *parent, const char *name, const char *type)
 {
     lc_module *p = parent;
     LC__NEEDS(m, );
+    if (lc__module_in_use(m, parent, name)) return;
     memset(m, 0, sizeof *m);
     LC__IS(p, MODULE, ); /* m stays uninitialized, which its functions report */
     m->mark = LC__MARK_OF(MODULE);

@@ -9,6 +9,7 @@
 
 #include "base/args.h"
 #include "base/handle.h"
+#include "module/register.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -30,10 +31,10 @@
 void lc__layer_dims(lc_module *layer, int nd, int64_t all, const lc_dims *list, const char *name, int64_t *out);
 
 /* Clears `l` and registers it in its parent; `fn` is the function that lc_forward calls. Without memory (`l` is NULL,
- * from lc_sequential_slot) the caller returns: the error has been kept already. */
+ * from lc_sequential_slot), or if `l` is a part of the model already, the caller returns: the error has been kept. */
 #define LC_LAYER_BEGIN(l, parent, name, type, fn)                                                                      \
     do {                                                                                                               \
-        if (!(l)) return;                                                                                              \
+        if (!(l) || lc__module_in_use(&(l)->base, (parent), (name))) return;                                           \
         memset((l), 0, sizeof *(l));                                                                                   \
         lc_module_init_child(&(l)->base, (parent), (name), (type));                                                    \
         (l)->base.forward = (fn);                                                                                      \

@@ -238,6 +238,28 @@ TEST(a_child_can_be_released_by_itself)
     lc_module_release(&root);
 }
 
+TEST(a_struct_is_only_one_part)
+{
+    for (int i = 0; i < 4; i++) {
+        lc_module root, child;
+        lc_linear layer;
+        lc_module_init(&root, NULL, 1);
+        lc_module_init_child(&child, &root, "part", "Part");
+        lc_linear_init(&layer, &child, "l1", 2, 2);
+        CHECK_OK(lc_module_status(&root));
+        if (i == 0) lc_linear_init(&layer, &root, "l2", 2, 2);
+        if (i == 1) lc_linear_init(&layer, &layer, "l2", 2, 2);
+        if (i == 2) lc_module_init_child(&child, &root, "part", "Part");
+        if (i == 3) lc_module_init_child(&root, &child, "l2", "Part");
+        CHECK_STATUS(lc_module_status(&root), LC_ERR_ARGUMENT);
+        CHECK_CONTAINS(lc_error_message(), i < 2    ? "the struct of \"l2\" is in the model already, as \"part.l1\""
+                                           : i == 2 ? "the struct of \"part\" is in the model already, as \"part\""
+                                                    : "as \"the root\"");
+        CHECK(lc_module_find(&root, "part.l1.weight") == layer.weight);
+        lc_module_release(&root); /* nothing is lost */
+    }
+}
+
 static bool only_weights(void *ctx, const char *path, lc_module *owner, lc_tensor *t)
 {
     (void)ctx, (void)owner, (void)t;
