@@ -202,6 +202,8 @@ CASE(cosine_similarity, lc_cosine_similarity(x, y, 1))
 #define BINARY(id, d)                                                                                                 \
     E(id, {S(2, 3, 2, 3), S(2, 3, 2, 3)}, d), E(id, {S(2, 1, 4), S(3, 1)}, d), E(id, {S(5), S(1)}, d),                \
     E(id, {S(2, 3, 2, 2), S(3, 1, 1)}, d), E(id, {S(4), S(3, 4)}, d)
+#define REGRESSION(id)                                                                                                \
+    E(id, {S(2, 3, 2, 3), S(2, 3, 2, 3)}, "nn"), E(id, {S(5), S(1)}, "nn"), E(id, {S(2, 3, 2, 2), S(3, 1, 1)}, "nn")
 #define COMPARISON(id) E(id, {S(2, 3, 2, 3), S(3, 1, 1)}, "nn", NO_GRAD)
 #define THREE(id)      C(id, {S(2, 3, 4)}, "n")
 #define FOUR(id)       C(id, {S(2, 3, 4, 2)}, "n")
@@ -223,7 +225,7 @@ static const row rows[] = {
     E(logical_not, {S(7)}, "m", NO_GRAD), E(logical_and, {S(3, 4), S(4)}, "mm", NO_GRAD),
     E(logical_or, {S(3, 4), S(4)}, "mm", NO_GRAD), E(logical_xor, {S(3, 4), S(4)}, "mm", NO_GRAD),
     E(isfinite, {S(5)}, "n", NO_GRAD), E(isnan, {S(5)}, "n", NO_GRAD),
-    BINARY(smooth_l1, "nn"), BINARY(huber, "nn"), E(bce, {S(2, 3, 2, 3), S(2, 3, 2, 3)}, "nu"), BINARY(kl_div, "np"), BINARY(kl_div_log, "nn"),
+    REGRESSION(smooth_l1), REGRESSION(huber), E(bce, {S(2, 3, 2, 3), S(2, 3, 2, 3)}, "nu"), BINARY(kl_div, "np"), BINARY(kl_div_log, "nn"),
     E(bce_pos_weight, {S(5, 3), S(5, 3), S(3)}, "nup"), E(bce_weight, {S(5, 3), S(5, 3), S(5, 1)}, "nup"),
     C(glu, {S(3, 4)}, "n"), C(glu, {S(2, 4, 2, 2)}, "n"),
     THREE(sum), FOUR(sum), THREE(sum_dims), FOUR(sum_dims), THREE(sum_keep), THREE(mean), THREE(mean_dims),

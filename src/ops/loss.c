@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Losses made of other operators. x and target broadcast against each other. */
+/* Losses made of other operators. A target of a regression broadcasts to x, but x never to the target: of [B,1] and [B]
+ * every element would be compared with every other, which PyTorch warns of. */
 #include "ops/infer.h"
 #include "ops/nn_util.h"
 #include "ops/ops.h"
@@ -25,7 +26,8 @@ static lc_status check_like_x(const lc_tensor *x, const lc_tensor *t, bool broad
     char got[LC__SHAPE_TEXT], wanted[LC__SHAPE_TEXT];
     if (fits) return LC_OK;
     return lc_fail(LC_ERR_SHAPE, "the %s is %s but x is %s: %s", name, lc__shape_text(b, got, sizeof got),
-                   lc__shape_text(a, wanted, sizeof wanted), broadcasts ? "they must broadcast" : "they must be equal");
+                   lc__shape_text(a, wanted, sizeof wanted),
+                   broadcasts ? "it must broadcast to x" : "they must be equal");
 }
 
 static lc_tensor *reduced(lc_tensor *loss, lc_reduction how, lc_site site)
@@ -47,6 +49,7 @@ lc_tensor *lc_mse_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
 {
     LC__TAKE_OP(a, "mse_loss", lc_loss, given, site);
     lc_status status = check_reduction(a.reduction, false);
+    if (status >= 0) status = check_like_x(x, a.target, true, "target");
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "mse_loss", x, site);
     return reduced(lc_square_at(lc_sub_at(x, a.target, site), site), a.reduction, site);
 }
@@ -55,6 +58,7 @@ lc_tensor *lc_l1_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
 {
     LC__TAKE_OP(a, "l1_loss", lc_loss, given, site);
     lc_status status = check_reduction(a.reduction, false);
+    if (status >= 0) status = check_like_x(x, a.target, true, "target");
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "l1_loss", x, site);
     return reduced(lc_abs_at(lc_sub_at(x, a.target, site), site), a.reduction, site);
 }
@@ -64,6 +68,7 @@ lc_tensor *lc_smooth_l1_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site
     LC__TAKE_OP(a, "smooth_l1_loss", lc_loss, given, site);
     double beta = a.beta;
     lc_status status = check_reduction(a.reduction, false);
+    if (status >= 0) status = check_like_x(x, a.target, true, "target");
     if (status >= 0 && beta < 0) status = lc_fail(LC_ERR_ARGUMENT, "beta must not be negative, is %g", beta);
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "smooth_l1_loss", x, site);
     return reduced(call_with_float(&lc__op_smooth_l1, x, a.target, beta, site), a.reduction, site);
@@ -74,6 +79,7 @@ lc_tensor *lc_huber_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site sit
     LC__TAKE_OP(a, "huber_loss", lc_loss, given, site);
     double delta = a.delta;
     lc_status status = check_reduction(a.reduction, false);
+    if (status >= 0) status = check_like_x(x, a.target, true, "target");
     if (status >= 0 && !(delta > 0)) status = lc_fail(LC_ERR_ARGUMENT, "delta must be positive, is %g", delta);
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "huber_loss", x, site);
     return reduced(call_with_float(&lc__op_huber, x, a.target, delta, site), a.reduction, site);
