@@ -133,6 +133,17 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     return lc__rows_send_eval(t, &t->logging->eval_results, row, t->input->eval.n > 1 ? loader : LC__NO_LOADER);
 }
 
+/* A loader has one epoch at a time. */
+static lc_status check_free(const lc_trainer *t, const lc__source *s)
+{
+    const lc__source *train = &t->input->train;
+    if (!train->running || train->loader != s->loader || t->is_last_batch) return LC_OK;
+    return lc_fail(
+        LC_ERR_CONFIG,
+        "validation inside an epoch needs a loader of its own, since a loader has one epoch at a time: make a "
+        "second one over the same dataset");
+}
+
 static lc_status run_loader(lc_trainer *t, int loader)
 {
     lc__source *s = &t->input->eval.s[loader];
@@ -141,6 +152,7 @@ static lc_status run_loader(lc_trainer *t, int loader)
     int64_t saved_idx = t->batch_idx;
     if (most == 0 || s->length == 0) return LC_OK;
     if (t->profiling) lc__profiling_watch(t, s->loader, true);
+    LC_TRY(check_free(t, s));
     LC_TRY(lc__source_begin(s, t->current_epoch, 0));
     t->dataloader_idx = loader;
     for (int64_t i = 0; i < most; i++) {

@@ -106,6 +106,23 @@ static int64_t val_check_batch(lc_duration interval, bool unsized)
     return batches;
 }
 
+/* At the end of an epoch the loader is free. */
+TEST(validation_inside_an_epoch_needs_its_own_loader)
+{
+    static setting s;
+    for (int inside = 0; inside < 2; inside++) {
+        lc_dataloader *one = numbers_new(4, 1, false);
+        begin(&s, &world_ops, 4, 1);
+        s.o.val_check_interval = inside ? LC_BATCHES(2) : LC_FRACTION(1);
+        CHECK_OK(lc_trainer_new(&s.o, &s.t));
+        lc_status status = lc_trainer_fit(s.t, &s.m.base, .train_dataloader = one, .val_dataloader = one);
+        CHECK_EQ(status, inside ? LC_ERR_CONFIG : LC_OK);
+        if (inside) CHECK_CONTAINS(lc_error_message(), "make a second one over the same dataset");
+        end(&s);
+        lc_dataloader_free(one);
+    }
+}
+
 TEST(batches_between_validations)
 {
     CHECK_EQ(val_check_batch(LC_BATCHES(3), false), 3);
