@@ -202,8 +202,9 @@ CASE(cosine_similarity, lc_cosine_similarity(x, y, 1))
 #define BINARY(id, d)                                                                                                 \
     E(id, {S(2, 3, 2, 3), S(2, 3, 2, 3)}, d), E(id, {S(2, 1, 4), S(3, 1)}, d), E(id, {S(5), S(1)}, d),                \
     E(id, {S(2, 3, 2, 2), S(3, 1, 1)}, d), E(id, {S(4), S(3, 4)}, d)
-#define REGRESSION(id)                                                                                                \
-    E(id, {S(2, 3, 2, 3), S(2, 3, 2, 3)}, "nn"), E(id, {S(5), S(1)}, "nn"), E(id, {S(2, 3, 2, 2), S(3, 1, 1)}, "nn")
+#define REGRESSION(id)                                                                                                 \
+    E(id, {S(2, 3, 2, 3), S(2, 3, 2, 3)}, "nn"), E(id, {S(5), S(1)}, "nn"), E(id, {S(2, 3, 2, 2), S(3, 1, 1)}, "nn"),  \
+    E(id, {S(4), S(3, 4)}, "nn")
 #define COMPARISON(id) E(id, {S(2, 3, 2, 3), S(3, 1, 1)}, "nn", NO_GRAD)
 #define THREE(id)      C(id, {S(2, 3, 4)}, "n")
 #define FOUR(id)       C(id, {S(2, 3, 4, 2)}, "n")

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Losses made of other operators. A target of a regression broadcasts to x, but x never to the target: of [B,1] and [B]
- * every element would be compared with every other, which PyTorch warns of. */
+/* Losses made of other operators. */
 #include "ops/infer.h"
 #include "ops/nn_util.h"
 #include "ops/ops.h"
@@ -14,20 +13,38 @@ static lc_status check_reduction(lc_reduction how, bool batchmean)
     return lc_fail(LC_ERR_ARGUMENT, "%d is not a reduction", (int)how);
 }
 
+/* Whether t has x's shape, or, with `broadcasts`, broadcasts to it. */
+static bool is_like(const lc_type *t, const lc_type *x, bool broadcasts)
+{
+    bool fits = broadcasts ? t->ndim <= x->ndim : t->ndim == x->ndim;
+    for (int d = 0; fits && d < t->ndim; d++)
+        fits = t->shape[d] == x->shape[x->ndim - t->ndim + d] || (broadcasts && t->shape[d] == 1);
+    return fits;
+}
+
+static lc_status differs(const lc_type *x, const lc_type *t, const char *name, const char *what)
+{
+    char got[LC__SHAPE_TEXT], wanted[LC__SHAPE_TEXT];
+    return lc_fail(LC_ERR_SHAPE, "the %s is %s but x is %s: %s", name, lc__shape_text(t, got, sizeof got),
+                   lc__shape_text(x, wanted, sizeof wanted), what);
+}
+
 static lc_status check_like_x(const lc_tensor *x, const lc_tensor *t, bool broadcasts, const char *name)
 {
     if (lc__is_bad(x) || lc__is_bad(t)) return LC_OK; /* the operators report it */
-    const lc_type *a = lc_tensor_type(x), *b = lc_tensor_type(t);
-    bool fits = broadcasts ? b->ndim <= a->ndim : b->ndim == a->ndim;
-    for (int d = 0; fits && d < b->ndim; d++) {
-        int64_t want = a->shape[a->ndim - b->ndim + d];
-        fits = b->shape[d] == want || (broadcasts && b->shape[d] == 1);
-    }
-    char got[LC__SHAPE_TEXT], wanted[LC__SHAPE_TEXT];
-    if (fits) return LC_OK;
-    return lc_fail(LC_ERR_SHAPE, "the %s is %s but x is %s: %s", name, lc__shape_text(b, got, sizeof got),
-                   lc__shape_text(a, wanted, sizeof wanted),
-                   broadcasts ? "it must broadcast to x" : "they must be equal");
+    const lc_type *of_x = lc_tensor_type(x), *of_t = lc_tensor_type(t);
+    if (is_like(of_t, of_x, broadcasts)) return LC_OK;
+    return differs(of_x, of_t, name, broadcasts ? "it must broadcast to x" : "they must be equal");
+}
+
+/* One of both may broadcast to the other. Of [B,1] and [B] every element would be compared with every other, of which
+ * PyTorch warns. */
+static lc_status check_target(const lc_tensor *x, const lc_tensor *t)
+{
+    if (lc__is_bad(x) || lc__is_bad(t)) return LC_OK;
+    const lc_type *of_x = lc_tensor_type(x), *of_t = lc_tensor_type(t);
+    if (is_like(of_t, of_x, true) || is_like(of_x, of_t, true)) return LC_OK;
+    return differs(of_x, of_t, "target", "they must be equal, or one must broadcast to the other");
 }
 
 static lc_tensor *reduced(lc_tensor *loss, lc_reduction how, lc_site site)
@@ -49,7 +66,7 @@ lc_tensor *lc_mse_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
 {
     LC__TAKE_OP(a, "mse_loss", lc_loss, given, site);
     lc_status status = check_reduction(a.reduction, false);
-    if (status >= 0) status = check_like_x(x, a.target, true, "target");
+    if (status >= 0) status = check_target(x, a.target);
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "mse_loss", x, site);
     return reduced(lc_square_at(lc_sub_at(x, a.target, site), site), a.reduction, site);
 }
@@ -58,7 +75,7 @@ lc_tensor *lc_l1_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
 {
     LC__TAKE_OP(a, "l1_loss", lc_loss, given, site);
     lc_status status = check_reduction(a.reduction, false);
-    if (status >= 0) status = check_like_x(x, a.target, true, "target");
+    if (status >= 0) status = check_target(x, a.target);
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "l1_loss", x, site);
     return reduced(lc_abs_at(lc_sub_at(x, a.target, site), site), a.reduction, site);
 }
@@ -68,7 +85,7 @@ lc_tensor *lc_smooth_l1_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site
     LC__TAKE_OP(a, "smooth_l1_loss", lc_loss, given, site);
     double beta = a.beta;
     lc_status status = check_reduction(a.reduction, false);
-    if (status >= 0) status = check_like_x(x, a.target, true, "target");
+    if (status >= 0) status = check_target(x, a.target);
     if (status >= 0 && beta < 0) status = lc_fail(LC_ERR_ARGUMENT, "beta must not be negative, is %g", beta);
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "smooth_l1_loss", x, site);
     return reduced(call_with_float(&lc__op_smooth_l1, x, a.target, beta, site), a.reduction, site);
@@ -79,7 +96,7 @@ lc_tensor *lc_huber_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site sit
     LC__TAKE_OP(a, "huber_loss", lc_loss, given, site);
     double delta = a.delta;
     lc_status status = check_reduction(a.reduction, false);
-    if (status >= 0) status = check_like_x(x, a.target, true, "target");
+    if (status >= 0) status = check_target(x, a.target);
     if (status >= 0 && !(delta > 0)) status = lc_fail(LC_ERR_ARGUMENT, "delta must be positive, is %g", delta);
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "huber_loss", x, site);
     return reduced(call_with_float(&lc__op_huber, x, a.target, delta, site), a.reduction, site);

@@ -385,14 +385,14 @@ static lc_tensor *refused(int i, const char **says)
         *says = "split: dimension 2 is out of range for a tensor of 2 dimensions";
         return parts[0];
     case 46:
-        *says = "mse_loss: the target is [4] but x is [4,1]: it must broadcast to x";
+        *says = "mse_loss: the target is [4] but x is [4,1]: they must be equal, or one must broadcast to the other";
         return lc_mse_loss(X(4, 1), X(4));
     case 47:
         *says = "l1_loss: the target is [4,1] but x is [4]";
         return lc_l1_loss(X(4), X(4, 1));
     case 48:
-        *says = "smooth_l1_loss: the target is [4,2] but x is [4,1]";
-        return lc_smooth_l1_loss(X(4, 1), X(4, 2));
+        *says = "smooth_l1_loss: the target is [4] but x is [4,1]";
+        return lc_smooth_l1_loss(X(4, 1), X(4));
     case 49:
         *says = "huber_loss: the target is [4] but x is [4,1]";
         return lc_huber_loss(X(4, 1), X(4));
@@ -409,6 +409,7 @@ static void check_accepted(void)
     CHECK_EQ(lc_tensor_dim(lc_pad(X(2, 5), -2, -3), 1), 0);
     CHECK_EQ(lc_chunk(X(5), 2, 0, parts), 2);
     CHECK_EQ(lc_tensor_ndim(lc_mse_loss(X(4, 3), X(3), .reduction = LC_REDUCE_NONE)), 2);
+    CHECK_EQ(lc_tensor_ndim(lc_mse_loss(X(3), X(4, 3), .reduction = LC_REDUCE_NONE)), 2);
     CHECK_EQ(lc_tensor_ndim(lc_prelu(X(4, 3), X(1))), 2);
     CHECK_EQ(lc_tensor_ndim(lc_prelu(X(4, 3), X(3))), 2);
     CHECK_EQ(lc_tensor_ndim(lc_prelu(X(2, 3, 4), X(3))), 3);
