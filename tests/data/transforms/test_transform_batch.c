@@ -4,6 +4,7 @@
 #include "data/mix.h"
 #include "data/data_internal.h"
 #include "test.h"
+#include "trainer_world.h"
 #include <lightc/lightc.h>
 
 #include <stdlib.h>
@@ -205,8 +206,8 @@ enum { N = 23, BATCH = 4 };
 /* The keys of all samples of an epoch. */
 static void read_keys(int workers, int rank, int size, int64_t epoch, int64_t out[N])
 {
-    static float numbers[N];
-    lc_array a = {.field = {.name = "x", .dtype = LC_F32}, .data = numbers};
+    static float values[N];
+    lc_array a = {.field = {.name = "x", .dtype = LC_F32}, .data = values};
     lc_dataset *d, *with_keys;
     lc_dataloader *l;
     lc_batch *b;
@@ -239,6 +240,101 @@ TEST(a_sample_has_the_same_key_wherever_it_is_read)
     for (int i = 0; i < N; i++) {
         CHECK(alone[i] && alone[i] != later[i]);
         for (int j = 0; j < i; j++) CHECK(alone[i] != alone[j]);
+    }
+}
+
+/* ---- a training ---- */
+
+enum { SIDE = 6, CROP = 4, PICTURES = 24 };
+
+typedef struct net {
+    lc_module base;
+    lc_linear out;
+    lc_transform augment;
+} net;
+
+static lc_status augment(lc_module *self, lc_batch *batch, int loader)
+{
+    net *m = (net *)self;
+    (void)loader;
+    batch->x = batch->tensors[0] = lc_transform_batch(&m->augment, batch->x, batch->tensors[2]);
+    return LC_OK;
+}
+
+static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t batch_idx)
+{
+    net *m = (net *)self;
+    (void)batch_idx;
+    return lc_cross_entropy(lc_linear_forward(&m->out, lc_flatten(batch->x, 1)), batch->y);
+}
+
+static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(self, .lr = 0.1));
+}
+
+static lc_dataloader *pictures(void)
+{
+    static uint8_t pixels[PICTURES][SIDE * SIDE];
+    static int64_t classes[PICTURES];
+    for (int i = 0; i < PICTURES; i++) {
+        classes[i] = i % 2;
+        for (int k = 0; k < SIDE * SIDE; k++) pixels[i][k] = (uint8_t)lc_random_below(1, (uint64_t)(i * 100 + k), 256);
+    }
+    lc_array a[2] = {{.field = {.name = "x", .dtype = LC_U8, .ndim = 3, .shape = {1, SIDE, SIDE}}, .data = pixels},
+                     {.field = {.name = "y", .dtype = LC_I64}, .data = classes}};
+    lc_dataset *d, *with_keys;
+    lc_dataloader *l;
+    CHECK_OK(lc_array_dataset_new(PICTURES, 2, a, &d));
+    CHECK_OK(lc_dataset_keys(d, &with_keys));
+    CHECK_OK(lc_dataloader_new(&l, .dataset = with_keys, .batch_size = 8, .shuffle = true));
+    lc_dataset_unref(d), lc_dataset_unref(with_keys);
+    return l;
+}
+
+static void train(const char *devices, const char *precision, float weights[2][CROP * CROP])
+{
+    static const lc_module_ops ops = {LC_MODULE_OPS_INIT("net"), .training_step = training_step,
+                                      .configure_optimizers = configure_optimizers, .on_after_batch_transfer = augment};
+    const double half = 0.5;
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    lc_transform parts[3];
+    lc_trainer *t;
+    char dir[256];
+    CHECK(world_dir(dir, sizeof dir));
+    o.default_root_dir = dir;
+    o.max_epochs = 2;
+    o.deterministic = true;
+    o.precision = precision;
+    o.logger = "none";
+    o.enable_checkpointing = o.enable_progress_bar = o.enable_model_summary = LC_OFF;
+    if (devices) o.strategy = "data_parallel", o.devices = devices;
+    net m;
+    lc_dataloader *loader = pictures();
+    CHECK_OK(lc_transform_random_crop(CROP, CROP, &parts[0], .padding = LC_DIMS(1)));
+    CHECK_OK(lc_transform_horizontal_flip(0.5, &parts[1]));
+    CHECK_OK(lc_transform_normalize(1, &half, &half, &parts[2]));
+    CHECK_OK(lc_transform_compose(3, parts, &m.augment));
+    lc_module_init(&m.base, &ops, 1);
+    lc_linear_init(&m.out, &m, "out", CROP * CROP, 2);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = loader));
+    CHECK_OK(lc_tensor_read(m.out.weight, weights, 2 * CROP * CROP * sizeof(float)));
+    lc_trainer_free(t);
+    lc_dataloader_free(loader);
+    lc_module_release(&m.base);
+    lc_transform_release(&m.augment);
+    world_remove(dir);
+}
+
+TEST(devices_train_as_one_with_transforms_of_their_own)
+{
+    static const char *const precisions[] = {"32-true", "bf16-mixed"};
+    float one[2][CROP * CROP], two[2][CROP * CROP];
+    for (int i = 0; i < 2; i++) {
+        train(NULL, precisions[i], one);
+        train("2", precisions[i], two);
+        CHECK(!memcmp(one, two, sizeof one));
     }
 }
 
