@@ -232,18 +232,16 @@ static lc_status read_stored(lc_safetensors *f, int64_t i, uint64_t offset, char
     return LC_OK;
 }
 
-lc_status lc__st_read_joined(lc_safetensors *f, int64_t i, lc_layout layout, uint64_t offset, void *data, size_t count)
+lc_status lc__st_read_joined(lc_safetensors *f, int64_t i, uint64_t offset, void *data, size_t count)
 {
     const lc_safetensor_info *info = &f->infos[i];
-    lc_layout stored = f->n_files ? (lc_layout)f->layouts[i] : LC_ROW_MAJOR;
-    int64_t a[LC_MAX_DIMS], b[LC_MAX_DIMS];
+    lc_layout stored = (lc_layout)f->layouts[i];
+    int64_t strides[LC_MAX_DIMS];
     lc_view from, to;
     if (!count) return LC_OK;
-    lc__dense_strides(&info->type, stored, a);
-    lc__dense_strides(&info->type, layout, b);
-    if (stored == layout || lc__is_dense(info->type.ndim, info->type.shape, a, layout))
-        return f->n_files ? read_stored(f, i, offset, data, count)
-                          : lc_safetensors_read_range(f, i, offset, data, count);
+    lc__dense_strides(&info->type, stored, strides);
+    if (stored == LC_ROW_MAJOR || lc__is_dense(info->type.ndim, info->type.shape, strides, LC_ROW_MAJOR))
+        return read_stored(f, i, offset, data, count);
     /* In another order: read the whole tensor, reorder it, and copy the part that was asked for. */
     lc_status status = LC_OK;
     char *in = malloc(info->bytes + 1), *out = malloc(info->bytes + 1);
@@ -251,26 +249,13 @@ lc_status lc__st_read_joined(lc_safetensors *f, int64_t i, lc_layout layout, uin
         status = lc_fail(LC_ERR_MEMORY, "no memory for tensor \"%s\" of \"%s\"", info->name, f->path);
         goto done;
     }
-    LC_TRY_GOTO(status, done,
-                f->n_files ? read_stored(f, i, 0, in, info->bytes) : lc_safetensors_read(f, i, in, info->bytes));
+    LC_TRY_GOTO(status, done, read_stored(f, i, 0, in, info->bytes));
     lc__view_of(&info->type, stored, in, &from);
-    lc__view_of(&info->type, layout, out, &to);
+    lc__view_of(&info->type, LC_ROW_MAJOR, out, &to);
     lc__copy_strided(&from, &to);
     memcpy(data, out + offset, count);
 done:
     free(in);
     free(out);
     return status;
-}
-
-lc_status lc__st_read_elements(lc_safetensors *f, int64_t i, lc_layout layout, int64_t first, int64_t count, void *data)
-{
-    const lc_safetensor_info *info = lc_safetensors_info(f, i);
-    size_t size = info ? lc_dtype_size(info->type.dtype) : 0;
-    if (!size || first < 0 || count < 0 || (uint64_t)first > info->bytes / size ||
-        (uint64_t)count > info->bytes / size - (uint64_t)first)
-        return lc_fail(LC_ERR_ARGUMENT,
-                       "\"%s\" has no elements %" PRId64 " to %" PRId64 " of tensor %" PRId64 " (\"%s\")", f->path,
-                       first, first + count, i, info ? info->name : "it does not exist");
-    return lc__st_read_joined(f, i, layout, (uint64_t)first * size, data, (size_t)count * size);
 }

@@ -171,7 +171,7 @@ lc_status lc_safetensors_read_range(lc_safetensors *f, int64_t i, uint64_t offse
         return lc_fail(LC_ERR_ARGUMENT,
                        "\"%s\": tensor \"%s\" has %" PRIu64 " bytes; bytes %" PRIu64 " to %" PRIu64 " were asked for",
                        f->path, info->name, info->bytes, offset, offset + count);
-    if (f->n_files) return lc__st_read_joined(f, i, LC_ROW_MAJOR, offset, data, count);
+    if (f->n_files) return lc__st_read_joined(f, i, offset, data, count);
     return lc__read_all(f->io, f->fd, f->path, data, count, info->offset + offset);
 }
 

@@ -65,12 +65,8 @@ bool lc__type_bytes(const lc_type *type, uint64_t *bytes);
 /* The tensors of n files as one, known as `path` in messages. Every tensor must be there without holes and overlaps.
  * Takes ownership of the files, also on failure. */
 lc_status lc__st_join(const char *path, int n, lc_safetensors **files, lc_safetensors **out);
-/* Bytes [offset, offset + count) of tensor i as it would be in memory in `layout`. The caller has checked the
- * arguments. */
-lc_status lc__st_read_joined(lc_safetensors *f, int64_t i, lc_layout layout, uint64_t offset, void *data, size_t count);
-/* The same for any file, in elements: what a rank that holds a range of a tensor reads from a checkpoint. */
-lc_status lc__st_read_elements(lc_safetensors *f, int64_t i, lc_layout layout, int64_t first, int64_t count,
-                               void *data);
+/* Bytes [offset, offset + count) of tensor i of joined files, row-major. The caller has checked the arguments. */
+lc_status lc__st_read_joined(lc_safetensors *f, int64_t i, uint64_t offset, void *data, size_t count);
 /* Sorts infos by name. */
 lc_status lc__st_index(lc_safetensors *f);
 

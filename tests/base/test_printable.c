@@ -118,7 +118,7 @@ static void *refuse(void *arg)
 {
     int fd = -1;
     uint8_t data[LC__CHALLENGE_BYTES] = {0}, got[1024];
-    for (int i = 0; i < 2000 && fd < 0; i++) fd = lc__socket_accept(*(int *)arg), nap(0.001);
+    for (int i = 0; i < 2000 && fd < 0; i++) fd = lc__socket_accept(*(int *)arg, NULL), nap(0.001);
     lc__wire w;
     lc__wire_init(&w, fd, 4096);
     lc__put_u32(data, LC__CONTROL_VERSION);

@@ -190,7 +190,7 @@ static void *go_between(void *arg)
                 break;
             }
         if (!p[n].revents || b->n == STREAMS) continue;
-        int fd = lc__socket_accept(b->listener);
+        int fd = lc__socket_accept(b->listener, NULL);
         if (fd < 0) continue;
         b->fds[b->n][0] = fd;
         if (lc__socket_connect("127.0.0.1", b->to, lc__seconds() + 5, &b->fds[b->n][1]) < 0) abort();

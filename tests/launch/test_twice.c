@@ -7,6 +7,7 @@
 #define LAUNCHED "rank_program"
 #include "free_port.h"
 #include "launched.h"
+#include "rank_ended.h"
 
 #include "comm/control/control.h"
 #include "launch/launch.h"
@@ -203,7 +204,7 @@ TEST(launchers_report_only_their_own_ranks)
     CHECK_STATUS(lc__watch_open(&both, "node 1", 2, &other), LC_ERR_CONFIG);
     CHECK_STATUS(lc__control_open(&nobody, &(lc__control *){NULL}), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "refused rank 1: rank 1 was already started by another launcher (host ");
-    lc__control_rank_ended(&second, "killed");
+    report_rank_ended(&second, "killed");
     lc__watch_report(one, 0, "killed"); /* a rank of another launcher */
     CHECK(!ends(c));
     rank_0 other_rank;
@@ -213,7 +214,7 @@ TEST(launchers_report_only_their_own_ranks)
     ranks[0] = rank_0_that_came(&other_rank);
     /* its launcher has gone, but the rank remains */
     lc__watch_close(one);
-    lc__control_rank_ended(&second, "killed");
+    report_rank_ended(&second, "killed");
     CHECK(!ends(c));
     /* a rank that has left can come back only with its identity */
     lc__control_close(ranks[1]);

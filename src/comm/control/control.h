@@ -186,7 +186,5 @@ lc_status lc__watch_open(const lc__control_options *options, const char *who, in
 /* As lc__coordinator_rank_ended, for one of these ranks. Does nothing if the coordinator is gone. */
 void lc__watch_report(lc__watch *w, int rank, const char *how);
 void lc__watch_close(lc__watch *w); /* NULL is fine */
-/* All three for the rank of `options`, if the coordinator is already there. */
-void lc__control_rank_ended(const lc__control_options *options, const char *how);
 
 #endif

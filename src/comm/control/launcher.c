@@ -116,13 +116,3 @@ void lc__watch_close(lc__watch *w)
     lc__wire_release(&w->wire);
     free(w);
 }
-
-void lc__control_rank_ended(const lc__control_options *o, const char *how)
-{
-    lc__control_options soon = *o;
-    lc__watch *w;
-    soon.times.start = LC__SECONDS(LC__OBITUARY_MS);
-    if (lc__watch_open(&soon, "a launcher", 1, &w) < 0) return;
-    lc__watch_report(w, o->rank, how);
-    lc__watch_close(w);
-}

@@ -34,7 +34,7 @@ static uint64_t place_of(const struct sockaddr_storage *sa)
 int lc__guest_accept(int listener, double now, lc__guest *out)
 {
     struct sockaddr_storage sa = {0};
-    int fd = lc__socket_accept_from(listener, &sa);
+    int fd = lc__socket_accept(listener, &sa);
     if (fd >= 0) *out = (lc__guest){.since = now, .from = place_of(&sa)};
     return fd;
 }

@@ -75,18 +75,12 @@ lc_status lc__socket_listen(const char *address, int *port, int *out)
     return LC_OK;
 }
 
-int lc__socket_accept_from(int listener, struct sockaddr_storage *from)
+int lc__socket_accept(int listener, struct sockaddr_storage *from)
 {
     socklen_t n = sizeof *from;
-    int fd = accept4(listener, (struct sockaddr *)from, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int fd = accept4(listener, (struct sockaddr *)from, from ? &n : NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) send_at_once(fd);
     return fd;
-}
-
-int lc__socket_accept(int listener)
-{
-    struct sockaddr_storage unused;
-    return lc__socket_accept_from(listener, &unused);
 }
 
 /* ---- connecting ---- */

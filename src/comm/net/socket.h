@@ -13,10 +13,9 @@ double lc__seconds(void);
 /* Listens on `address` (of this host, a name or a number; NULL: loopback; "*": every interface) and *port (0: any free
  * one, which is then stored). LC_ERR_STATE: the port is in use; LC_ERR_CONFIG: the address is not this host's. */
 lc_status lc__socket_listen(const char *address, int *port, int *out) LC_MUST_USE;
-/* Accepts a connection: its descriptor, or -1 and errno. */
-int lc__socket_accept(int listener);
 struct sockaddr_storage;
-int lc__socket_accept_from(int listener, struct sockaddr_storage *from);
+/* Accepts a connection: its descriptor, or -1 and errno. *from: the address of the other end; NULL: not asked for. */
+int lc__socket_accept(int listener, struct sockaddr_storage *from);
 /* Waits until connected, at most until `deadline` (lc__seconds). */
 lc_status lc__socket_connect(const char *address, int port, double deadline, int *out) LC_MUST_USE;
 /* The same, as long as `check` returns no error: it is called several times a second, and its error is returned. */

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "control_run.h"
 #include "full_pipe.h"
+#include "rank_ended.h"
 
 #include "comm/control/control_internal.h"
 #include "base/status.h"
@@ -25,13 +26,13 @@ static lc_status hang(run *r, lc__control *c, int rank)
 static void report_end(run *r, lc__coordinator *c, int rank, const char *how, bool elsewhere)
 {
     if (elsewhere)
-        lc__control_rank_ended(&(lc__control_options){.rank = rank,
-                                                      .size = r->size,
-                                                      .address = "127.0.0.1",
-                                                      .port = r->port,
-                                                      .secret = SECRET,
-                                                      .identity = IDENTITY},
-                               how);
+        report_rank_ended(&(lc__control_options){.rank = rank,
+                                                 .size = r->size,
+                                                 .address = "127.0.0.1",
+                                                 .port = r->port,
+                                                 .secret = SECRET,
+                                                 .identity = IDENTITY},
+                          how);
     else
         lc__coordinator_rank_ended(c, rank, how);
 }

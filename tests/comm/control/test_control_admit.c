@@ -3,6 +3,7 @@
  * repeats, reflects, or sends slowly; and messages of ranks are understood, or refused. */
 #define _GNU_SOURCE
 #include "control_run.h"
+#include "rank_ended.h"
 
 #include "comm/control/control_internal.h"
 
@@ -116,7 +117,7 @@ static void *tapping(void *arg)
 {
     tap *t = arg;
     int a = -1, b = -1;
-    while (a < 0 && !atomic_load(&t->stop)) a = lc__socket_accept(t->listener), nap(0.001);
+    while (a < 0 && !atomic_load(&t->stop)) a = lc__socket_accept(t->listener, NULL), nap(0.001);
     if (a >= 0 && lc__socket_connect("127.0.0.1", t->to, lc__seconds() + 5, &b) >= 0)
         while (!atomic_load(&t->stop)) {
             struct pollfd p[] = {{.fd = a, .events = POLLIN}, {.fd = b, .events = POLLIN}};
@@ -197,9 +198,9 @@ TEST(another_secret_is_turned_away)
     other.size = 3;
     CHECK_STATUS(lc__control_open(&other, &(lc__control *){NULL}), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "the run has 2 ranks, but this is rank 1 of 3");
-    lc__control_rank_ended(&other, "killed");
+    report_rank_ended(&other, "killed");
     other = o, other.secret = r->secrets[1];
-    lc__control_rank_ended(&other, "killed");
+    report_rank_ended(&other, "killed");
     atomic_store(&r->go, 1);
     CHECK_OK(lc__control_all_gather(right, "b", all, 1));
     CHECK(!memcmp(all, "ab", 2));
@@ -409,7 +410,7 @@ static void *pretend(void *arg)
     impostor *i = arg;
     uint8_t bytes[1024], data[LC__CHALLENGE_BYTES] = {0}, got[1024];
     int fd = -1;
-    for (int k = 0; k < 5000 && fd < 0; k++) fd = lc__socket_accept(i->listener), nap(0.001);
+    for (int k = 0; k < 5000 && fd < 0; k++) fd = lc__socket_accept(i->listener, NULL), nap(0.001);
     if (fd < 0) return NULL;
     lc__put_u32(data, i->trick == OTHER_VERSION ? 77 : LC__CONTROL_VERSION);
     size_t n = message_of(LC__FRAME_CHALLENGE, data, sizeof data, bytes);

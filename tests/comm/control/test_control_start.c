@@ -174,7 +174,7 @@ TEST(a_listener_that_is_no_coordinator_is_named)
     pid_t server = fork();
     if (server == 0) {
         for (int n = 0, other; n < 3;)
-            if ((other = lc__socket_accept(fd)) >= 0 && n++) /* the first is the one that has given up */
+            if ((other = lc__socket_accept(fd, NULL)) >= 0 && n++) /* the first is the one that has given up */
                 (void)!write(other, greeting, sizeof greeting - 1);
         pause();
     }
@@ -206,7 +206,7 @@ TEST(a_connection_that_only_one_end_knows_is_made_again)
     run_fork(r, 0);
     CHECK_OK(lc__socket_listen(NULL, &port, &listener));
     atomic_store(&r->port, port);
-    while ((fd = lc__socket_accept(listener)) < 0) nap(0.01);
+    while ((fd = lc__socket_accept(listener, NULL)) < 0) nap(0.01);
     bool may = forget(fd);
     close(listener);
     double start = lc__seconds();

@@ -189,7 +189,7 @@ static void *go_between(void *arg)
 {
     between *b = arg;
     b->fds[0] = b->fds[1] = -1;
-    while (b->fds[0] < 0 && !atomic_load(&b->stop)) b->fds[0] = lc__socket_accept(b->listener), nap(0.001);
+    while (b->fds[0] < 0 && !atomic_load(&b->stop)) b->fds[0] = lc__socket_accept(b->listener, NULL), nap(0.001);
     bool open = b->fds[0] >= 0 && lc__socket_connect("127.0.0.1", b->to, lc__seconds() + 5, &b->fds[1]) >= 0;
     while (open && !atomic_load(&b->stop)) {
         struct pollfd p[] = {{.fd = b->fds[0], .events = POLLIN}, {.fd = b->fds[1], .events = POLLIN}};
