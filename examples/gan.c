@@ -5,14 +5,14 @@
  *   gan --data DIR                   the folder of the IDX files; after each epoch samples-epoch=N.png shows 64 images
  *   gan --max_epochs 20 --width 256  any option of the trainer; --help lists them
  *
- * It shows .manual_optimization, lc_toggle_optimizer (the other network's parameters need no gradients), and steps
- * outside of the loop (sampling). Without libpng, samples are written as PGM. */
+ * It shows .manual_optimization, lc_toggle_optimizer (the other network's parameters need no gradients), steps outside
+ * of the loop (sampling), and a grid of pictures. */
 #include <lightc/lightc.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SIDE = 28, PIXELS = SIDE * SIDE, GRID = 8, SAMPLES = GRID * GRID, LATENT = 64 };
+enum { SIDE = 28, PIXELS = SIDE * SIDE, SAMPLES = 64, LATENT = 64 };
 
 typedef struct arguments {
     const char *data;
@@ -38,37 +38,6 @@ typedef struct gan {
     double lr, distance;
     lc_dataset *data;
 } gan;
-
-/* ---- samples as a picture: 8 x 8 images, 0 black to 255 white ---- */
-
-#if GAN_HAS_PNG
-#include <png.h>
-#include <string.h>
-
-#define PICTURE "png"
-static lc_status write_picture(const char *path, const unsigned char *pixels, unsigned side)
-{
-    png_image image;
-    memset(&image, 0, sizeof image);
-    image.version = PNG_IMAGE_VERSION;
-    image.width = image.height = side;
-    image.format = PNG_FORMAT_GRAY;
-    if (!png_image_write_to_file(&image, path, 0, pixels, 0, NULL))
-        return lc_fail(LC_ERR_IO, "cannot write %s: %s", path, image.message);
-    return LC_OK;
-}
-#else
-#define PICTURE "pgm"
-static lc_status write_picture(const char *path, const unsigned char *pixels, unsigned side)
-{
-    FILE *f = fopen(path, "wb");
-    size_t n = (size_t)side * side;
-    if (!f) return lc_fail(LC_ERR_IO, "cannot write %s", path);
-    fprintf(f, "P5\n%u %u\n255\n", side, side);
-    size_t written = fwrite(pixels, 1, n, f);
-    return fclose(f) == 0 && written == n ? LC_OK : lc_fail(LC_ERR_IO, "cannot write %s", path);
-}
-#endif
 
 /* ---- the networks ---- */
 
@@ -177,33 +146,34 @@ static lc_status measure(gan *m, const float *images)
     return LC_OK;
 }
 
+/* Writes the samples as a grid into the run's folder. */
+static lc_status draw(gan *m, float *images)
+{
+    lc_trainer *t = m->base.trainer;
+    const char *dir = *lc_trainer_run_dir(t) ? lc_trainer_run_dir(t) : "."; /* without loggers there is no folder */
+    lc_tensor *pictures;
+    lc_plot *grid = NULL;
+    char path[4200];
+    snprintf(path, sizeof path, "%s/samples-epoch=%lld.png", dir, (long long)lc_trainer_current_epoch(t));
+    LC_TRY(lc_input_new(LC_F32, 4, (int64_t[]){SAMPLES, 1, SIDE, SIDE}, LC_ROW_MAJOR, images, &pictures));
+    lc_status status = lc_plot_pictures(pictures, &grid, .low = -1, .high = 1);
+    if (status >= 0) status = lc_plot_save(grid, path);
+    lc_plot_free(grid);
+    lc_tensor_unref(pictures);
+    return status;
+}
+
 static lc_status on_train_epoch_end(lc_module *self)
 {
     gan *m = (gan *)self;
-    lc_trainer *t = self->trainer;
-    enum { ROW = GRID * SIDE };
-    char path[4200];
-    lc_status status;
     float *images = malloc(SAMPLES * PIXELS * sizeof *images);
-    unsigned char *pixels = malloc(ROW * ROW);
-    if (!images || !pixels) {
-        status = lc_fail(LC_ERR_MEMORY, "out of memory: samples");
-        goto done;
-    }
-    LC_TRY_GOTO(status, done, sample(m, images));
-    LC_TRY_GOTO(status, done, measure(m, images));
-    lc_log_value(self, "mean_distance", m->distance);
-    for (int y = 0; y < ROW; y++)
-        for (int x = 0; x < ROW; x++) {
-            float v = images[(y / SIDE * GRID + x / SIDE) * PIXELS + y % SIDE * SIDE + x % SIDE];
-            pixels[y * ROW + x] = (unsigned char)lrintf(255 * (v + 1) / 2);
-        }
-    const char *dir = *lc_trainer_run_dir(t) ? lc_trainer_run_dir(t) : "."; /* without loggers there is no folder */
-    snprintf(path, sizeof path, "%s/samples-epoch=%lld." PICTURE, dir, (long long)lc_trainer_current_epoch(t));
-    if (!lc_trainer_get_options(t)->fast_dev_run) status = write_picture(path, pixels, ROW);
-done:
+    if (!images) return lc_fail(LC_ERR_MEMORY, "out of memory: samples");
+    lc_status status = sample(m, images);
+    if (status >= 0) status = measure(m, images);
+    if (status >= 0) lc_log_value(self, "mean_distance", m->distance);
+    bool draws = lc_trainer_is_global_zero(self->trainer) && !lc_trainer_get_options(self->trainer)->fast_dev_run;
+    if (status >= 0 && draws) status = draw(m, images);
     free(images);
-    free(pixels);
     return status;
 }
 
