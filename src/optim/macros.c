@@ -101,7 +101,7 @@ void lc_optimizer_zero_grad_at(lc_optimizer *opt, lc_site site)
 }
 
 /* With sharding a gradient is the sum over ranks only after the sync. (For a backward pass that has not run yet:
- * lc__expand_whole_gradient.) */
+ * whole_gradient of lc_peer_ops.) */
 static lc_status check_summed(const lc_graph *g, const lc_tensor *parameter)
 {
     if (!g || !parameter || !parameter->flat || !parameter->flat->sharding) return LC_OK;
