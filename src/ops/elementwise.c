@@ -3,6 +3,7 @@
  *
  * A kernel is one function per data type that works on a row; operands come with any strides. f32 is computed in double
  * and rounded once, so that the fast kernels can be measured against these. */
+#include "base/number.h"
 #include "ops/ops.h"
 
 #include "ops/fused.h"
@@ -108,12 +109,10 @@ static lc_status infer_typed(lc_infer *call, int n_in, int n_float, bool integer
     LC_TRY(lc__infer_operands(call, n_in));
     LC_TRY(lc__infer_attributes(call, 0, n_float));
     lc_dtype d = call->in[0]->dtype;
-    if (d == LC_F16 || d == LC_BF16)
-        return lc_fail(LC_ERR_UNSUPPORTED, "%s is for storage only; convert it to f32 with lc_cast", lc_dtype_name(d));
-    if (!integers) LC_TRY(lc__infer_float(call, 0));
     if (d == LC_BOOL && !bools)
         return lc_fail(LC_ERR_DTYPE, "operand 0 is bool, which does not support arithmetic; convert it with lc_cast");
     for (int i = 1; i < n_in; i++) LC_TRY(lc__infer_same_dtype(call, i, 0));
+    if (!integers || lc__is_half(d)) LC_TRY(lc__infer_float(call, 0)); /* halves were converted before */
     call->out[0].dtype = d;
     return lc__infer_broadcast(call, 0, n_in, &call->out[0]);
 }
@@ -164,10 +163,7 @@ static lc_status infer_FILL(lc_infer *call, int n_in, int n_float)
     LC_TRY(lc__infer_operands(call, n_in));
     LC_TRY(lc__infer_attributes(call, 0, n_float));
     LC_TRY(check_mask(call, 1));
-    lc_dtype d = call->in[0]->dtype;
-    if (d == LC_F16 || d == LC_BF16)
-        return lc_fail(LC_ERR_UNSUPPORTED, "%s is for storage only; convert it to f32 with lc_cast", lc_dtype_name(d));
-    call->out[0].dtype = d;
+    call->out[0].dtype = call->in[0]->dtype;
     return lc__infer_broadcast(call, 0, n_in, &call->out[0]);
 }
 

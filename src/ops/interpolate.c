@@ -55,7 +55,7 @@ static lc_status interpolate_infer(lc_infer *call)
         return lc_fail(LC_ERR_ARGUMENT, "align_corners needs LC_BILINEAR");
     if (x->shape[2] < 1 || x->shape[3] < 1) return lc_fail(LC_ERR_SHAPE, "x is empty");
     if (call->ints[2] < 1 || call->ints[3] < 1)
-        return lc_fail(LC_ERR_SHAPE, "the result would be empty; give .size or .scale");
+        return lc_fail(LC_ERR_SHAPE, "the result would be empty; give .output_size or .scale");
     call->out[0] = *x;
     call->out[0].shape[2] = call->ints[2];
     call->out[0].shape[3] = call->ints[3];

@@ -75,8 +75,8 @@ lc_status lc__check_float(const lc_infer *call, int i, const char *name)
 {
     lc_dtype dtype = call->in[i]->dtype;
     if (dtype == LC_F32 || dtype == LC_F64) return LC_OK;
-    if (lc_dtype_is_float(dtype))
-        return lc_fail(LC_ERR_DTYPE, "%s is %s, for which there is no kernel; cast it to f32", name,
+    if (lc_dtype_is_float(dtype)) /* halves were converted before, unless there is an f64 */
+        return lc_fail(LC_ERR_DTYPE, "%s is %s, which cannot be combined with f64; cast one of them", name,
                        lc_dtype_name(dtype));
     return lc_fail(LC_ERR_DTYPE, "%s is %s, but must be f32, f64, f16 or bf16; cast it", name, lc_dtype_name(dtype));
 }

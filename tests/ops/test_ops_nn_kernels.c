@@ -658,7 +658,7 @@ TEST(messages_name_mismatched_shapes)
         {m_pool, "x must have 4 dimensions [N,C,H,W], has 2"},
         {m_pool_large, "the kernel spans 7 elements, but x has 5 with its padding"},
         {m_pool_pad, "padding must be between 0 and half the kernel, is 2 for a kernel of 2"},
-        {m_interpolate, "give .size or .scale"},
+        {m_interpolate, "give .output_size or .scale"},
         {m_shuffle, "pixel_shuffle: x has 3 channels, which is not a multiple of 2 x 2"},
         {m_batch_norm, "weight has 3 elements, but there are 1 channels"},
         {m_batch_norm_one, "use a larger batch"},

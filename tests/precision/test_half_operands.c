@@ -367,7 +367,9 @@ static void refused(lc_tensor *t, const char *part)
 TEST(errors)
 {
     begin();
-    refused(lc_add(lc_full(1, LC_BF16, 2), lc_full(1, LC_F64, 2)), "bf16");
+    refused(lc_add(lc_full(1, LC_BF16, 2), lc_full(1, LC_F64, 2)), "f64 and bf16; convert one");
+    refused(lc_linear(lc_full(1, LC_BF16, 2, 2), lc_full(1, LC_F64, 2, 2), NULL),
+            "x is bf16, which cannot be combined");
     refused(lc_add(lc_full(1, LC_BF16, 2), lc_full(1, LC_I64, 2)), "lc_cast");
     refused(lc_add(lc_full(1, LC_BF16, 2), lc_full(1, LC_BF16, 3)), "do not broadcast");
     refused(lc_exp(NULL), "NULL");
