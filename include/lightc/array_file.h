@@ -64,7 +64,7 @@ typedef struct lc_array_info {
     int64_t classes;            /* of a CSV column of texts: how many different ones there are; else 0 */
 } lc_array_info;
 
-LC_API int64_t lc_array_file_count(const lc_array_file *f);
+LC_API int64_t lc_array_file_count(const lc_array_file *f); /* arrays in the file */
 /* Array i in the order of the file, or NULL. Borrowed. */
 LC_API const lc_array_info *lc_array_file_info(const lc_array_file *f, int64_t i);
 /* Its number, or -1. */

@@ -206,8 +206,8 @@ LC_API lc_status lc_comm_alloc_mem(lc_comm *comm, size_t bytes, void **out) LC_M
  * fine. */
 LC_API void lc_comm_free_mem(lc_comm *comm, void *data);
 
-LC_API int lc_comm_rank(const lc_comm *comm);
-LC_API int lc_comm_size(const lc_comm *comm);
+LC_API int lc_comm_rank(const lc_comm *comm);         /* of this process or thread, from 0 */
+LC_API int lc_comm_size(const lc_comm *comm);         /* how many ranks there are */
 LC_API const char *lc_comm_name(const lc_comm *comm); /* of the backend: "shm"; static */
 /* Counts only this rank's calls, without those of groups split from it. Not collective; from the thread that the
  * communicator belongs to. */

@@ -102,10 +102,10 @@ LC_API lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_datase
 LC_API lc_dataset *lc_dataset_ref(lc_dataset *d); /* returns d */
 LC_API void lc_dataset_unref(lc_dataset *d);      /* NULL is fine */
 
-LC_API const char *lc_dataset_name(const lc_dataset *d);
-LC_API int64_t lc_dataset_length(const lc_dataset *d);
+LC_API const char *lc_dataset_name(const lc_dataset *d);           /* lc_dataset_ops.name: in messages */
+LC_API int64_t lc_dataset_length(const lc_dataset *d);             /* samples */
 LC_API const lc_sample_spec *lc_dataset_spec(const lc_dataset *d); /* borrowed */
-LC_API size_t lc_dataset_scratch_size(const lc_dataset *d);
+LC_API size_t lc_dataset_scratch_size(const lc_dataset *d);        /* bytes that reading a sample needs */
 /* Why sample `index`, which was read before, has the data of another one (see lc_dataset_ops); NULL: it has its own. */
 LC_API const char *lc_dataset_replaced(const lc_dataset *d, int64_t index);
 /* The sizes of a field in sample `index`: those of the spec, except the ones in which samples differ. `sizes` has room
@@ -183,17 +183,17 @@ LC_API lc_status lc_mnist_load_with(const char *dir, lc_dataset **train, lc_data
 /* A text and the vocabulary of its bytes: token i is the i-th smallest byte value that occurs in it. */
 typedef struct lc_text lc_text;
 
+/* The bytes of a file; an empty one is an error. */
 LC_API lc_status lc_text_read(const char *path, lc_text **out) LC_MUST_USE;
 LC_API lc_status lc_text_new(const void *bytes, size_t size, lc_text **out) LC_MUST_USE; /* copies */
-LC_API void lc_text_free(lc_text *t);            /* datasets made of it stay valid */
-LC_API int lc_text_vocabulary(const lc_text *t); /* how many tokens there are */
-LC_API int64_t lc_text_length(const lc_text *t);
-LC_API int lc_text_encode(const lc_text *t, unsigned char c); /* -1: c doesn't occur */
-LC_API unsigned char lc_text_decode(const lc_text *t, int64_t token);
+LC_API void lc_text_free(lc_text *t);                                 /* datasets made of it stay valid */
+LC_API int lc_text_vocabulary(const lc_text *t);                      /* how many tokens there are */
+LC_API int64_t lc_text_length(const lc_text *t);                      /* tokens of the text: its bytes */
+LC_API int lc_text_encode(const lc_text *t, unsigned char c);         /* -1: c does not occur */
+LC_API unsigned char lc_text_decode(const lc_text *t, int64_t token); /* '?' for one that does not exist */
 
 /* Windows over the tokens [begin, end) (end LC_UNSET: to the end): sample i is x = tokens[s .. s+T), y = tokens[s+1 ..
- * s+T+1), both i64 [T], with s = begin + i * stride. stride LC_UNSET: T (contiguous, each token predicted once).
- */
+ * s+T+1), both i64 [T], with s = begin + i * stride. stride LC_UNSET: T (contiguous, each token predicted once). */
 LC_API lc_status lc_text_windows(lc_text *t, int64_t begin, int64_t end, int64_t window, int64_t stride,
                                  lc_dataset **out) LC_MUST_USE;
 
@@ -252,6 +252,7 @@ typedef struct lc_transform {
     void *self;
 } lc_transform;
 
+/* For one that was not taken over; NULL, and one that is zeroed, are fine. */
 LC_API void lc_transform_release(lc_transform *t);
 
 /* One after the other. Takes the parts over, also when it fails. */
@@ -287,7 +288,9 @@ typedef struct lc_sampler {
     void *self;
 } lc_sampler;
 
+/* For one that was not taken over; NULL, and one that is zeroed, are fine. */
 LC_API void lc_sampler_release(lc_sampler *s);
+/* The samples 0 to n - 1, in order, and at random, in another order each epoch. */
 LC_API lc_status lc_sampler_sequential(int64_t n, lc_sampler *out) LC_MUST_USE;
 LC_API lc_status lc_sampler_random(int64_t n, uint64_t seed, lc_sampler *out) LC_MUST_USE;
 /* The permutation that lc_sampler_random and `shuffle` use: of 0..n-1, a function of (seed, epoch). */

@@ -60,6 +60,7 @@ typedef struct lc_datasets {
 } lc_datasets;
 
 LC_BEGIN_DECLS
+/* A loader for each of the datasets; only that of `train` shuffles. lc_datamodule_release drops the references. */
 LC_API lc_status lc_datamodule_from_datasets(const lc_datasets *datasets, lc_datamodule *out) LC_MUST_USE;
 LC_API void lc_datamodule_release(lc_datamodule *d); /* calls ops->free; zeros are fine */
 LC_END_DECLS

@@ -138,8 +138,8 @@ LC_API lc_status lc_fabric_save(lc_fabric *f, const char *path, lc_state *state)
  * continues bit for bit. */
 LC_API lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state) LC_MUST_USE;
 
-LC_API lc_graph *lc_fabric_graph(const lc_fabric *f);
-LC_API int64_t lc_fabric_steps(const lc_fabric *f); /* begun so far; part of checkpoints */
+LC_API lc_graph *lc_fabric_graph(const lc_fabric *f); /* that its steps are recorded into; borrowed */
+LC_API int64_t lc_fabric_steps(const lc_fabric *f);   /* begun so far; part of checkpoints */
 
 LC_END_DECLS
 #endif

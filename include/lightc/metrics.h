@@ -112,6 +112,7 @@ LC_API void lc_metric_free(lc_metric *m); /* NULL is fine */
 LC_API const char *lc_metric_name_at(int i);
 
 LC_API const char *lc_metric_name(const lc_metric *m);
+/* Counts a batch; the functions below fill one. A batch without samples changes nothing. */
 LC_API lc_status lc_metric_update(lc_metric *m, const lc_metric_batch *batch) LC_MUST_USE;
 /* Scores [n, columns] against integer targets. */
 LC_API lc_status lc_metric_update_scores(lc_metric *m, int64_t n, int64_t columns, const float *scores,
@@ -122,19 +123,22 @@ LC_API lc_status lc_metric_update_labels(lc_metric *m, int64_t n, const int64_t 
 /* Predicted numbers against true ones, [n] each. */
 LC_API lc_status lc_metric_update_values(lc_metric *m, int64_t n, const float *predicted,
                                          const float *targets) LC_MUST_USE;
-/* One number (MeanMetric and its like). */
+/* One number, rounded to f32 (MeanMetric and its like). */
 LC_API lc_status lc_metric_update_value(lc_metric *m, double value, double weight) LC_MUST_USE;
 /* From tensors: scores (float) or labels (integer), and targets of either kind; NULL for aggregates. Reads them, which
  * runs the step up to there. */
 LC_API lc_status lc_metric_update_tensor(lc_metric *m, lc_tensor *predicted, lc_tensor *targets) LC_MUST_USE;
 
-LC_API int64_t lc_metric_outputs(const lc_metric *m);
+LC_API int64_t lc_metric_outputs(const lc_metric *m); /* how many values it has */
 /* The value; an error for metrics with more than one. */
 LC_API lc_status lc_metric_compute(lc_metric *m, double *value) LC_MUST_USE;
 /* All lc_metric_outputs values; matrices row-major. */
 LC_API lc_status lc_metric_compute_all(lc_metric *m, double *values, int64_t n) LC_MUST_USE;
-LC_API void lc_metric_reset(lc_metric *m);
+LC_API void lc_metric_reset(lc_metric *m); /* as it was made */
+/* Adds what `other`, a metric of the same name and arguments, has counted. */
 LC_API lc_status lc_metric_merge(lc_metric *m, const lc_metric *other) LC_MUST_USE;
+/* What it has counted, as *n numbers: on entry the room of `data`, on return how many there are. data NULL: only counts
+ * them. */
 LC_API lc_status lc_metric_save(const lc_metric *m, double *data, int64_t *n) LC_MUST_USE;
 LC_API lc_status lc_metric_load(lc_metric *m, const double *data, int64_t n) LC_MUST_USE; /* reset and merge */
 LC_API lc_status lc_metric_merge_state(lc_metric *m, const double *data, int64_t n) LC_MUST_USE;

@@ -49,8 +49,8 @@ LC_API lc_status lc_safetensors_save(const char *path, int64_t n, const lc_named
 LC_API lc_status lc_safetensors_open(const char *path, lc_safetensors **out) LC_MUST_USE;
 LC_API void lc_safetensors_close(lc_safetensors *f); /* NULL is fine */
 
-LC_API const char *lc_safetensors_path(const lc_safetensors *f);
-LC_API int64_t lc_safetensors_count(const lc_safetensors *f);
+LC_API const char *lc_safetensors_path(const lc_safetensors *f); /* as it was opened; borrowed */
+LC_API int64_t lc_safetensors_count(const lc_safetensors *f);    /* tensors in it */
 /* Tensor i in the order of the data. Borrowed. */
 LC_API const lc_safetensor_info *lc_safetensors_info(const lc_safetensors *f, int64_t i);
 /* Its number, or -1. */

@@ -28,6 +28,7 @@ LC_BEGIN_DECLS
 LC_API lc_status lc_state_new(lc_state **out) LC_MUST_USE;
 LC_API void lc_state_free(lc_state *s); /* NULL is fine */
 
+/* Sets a member of an object, in place of one of that name, or, with key NULL, adds an element to an array. */
 LC_API lc_status lc_state_set_int(lc_state *s, const char *key, int64_t value) LC_MUST_USE;
 LC_API lc_status lc_state_set_uint(lc_state *s, const char *key, uint64_t value) LC_MUST_USE; /* kept as text */
 LC_API lc_status lc_state_set_double(lc_state *s, const char *key, double value) LC_MUST_USE;

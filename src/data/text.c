@@ -85,7 +85,7 @@ int64_t lc_text_length(const lc_text *t)
 
 int lc_text_encode(const lc_text *t, unsigned char c)
 {
-    LC__IS(t, TEXT, 0);
+    LC__IS(t, TEXT, -1);
     return t->token_of[c];
 }
 
