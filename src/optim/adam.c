@@ -17,20 +17,10 @@ LC_DEFINE_UPDATE(adam_amsgrad, 3)
 static const char *const hyper_names[] = {"lr", "weight_decay", "beta1", "beta2", "eps", NULL};
 static const double hyper_defaults[] = {1e-3, 0, 0.9, 0.999, 1e-8};
 
-static lc_status check(const lc_optimizer *opt)
-{
-    LC_TRY(lc__check_at_least(opt, "lr", 0));
-    LC_TRY(lc__check_at_least(opt, "weight_decay", 0));
-    LC_TRY(lc__check_below(opt, "beta1", 0, 1));
-    LC_TRY(lc__check_below(opt, "beta2", 0, 1));
-    LC_TRY(lc__check_at_least(opt, "eps", 0));
-    return LC_OK;
-}
-
 static const char *const adam_state[] = {"exp_avg", "exp_avg_sq", NULL};
 static const lc_optimizer_ops adam_ops = {
     LC_OPTIMIZER_OPS_INIT,     .name = "Adam",        .hyper_names = hyper_names, .hyper_defaults = hyper_defaults,
-    .state_names = adam_state, .update = record_adam, .elementwise = true,        .check = check,
+    .state_names = adam_state, .update = record_adam, .elementwise = true,        .check = lc__check_moments,
 };
 
 static const char *const adam_amsgrad_state[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", NULL};
@@ -42,7 +32,7 @@ static const lc_optimizer_ops adam_amsgrad_ops = {
     .state_names = adam_amsgrad_state,
     .update = record_adam_amsgrad,
     .elementwise = true,
-    .check = check,
+    .check = lc__check_moments,
 };
 
 static const lc_optimizer_ops *variant(const double *hyper, unsigned flags)
@@ -63,7 +53,7 @@ const lc__optimizer_class lc__class_adam = {
 static const double adamw_defaults[] = {1e-3, 1e-2, 0.9, 0.999, 1e-8};
 static const lc_optimizer_ops adamw_ops = {
     LC_OPTIMIZER_OPS_INIT,     .name = "AdamW",       .hyper_names = hyper_names, .hyper_defaults = adamw_defaults,
-    .state_names = adam_state, .update = record_adam, .elementwise = true,        .check = check,
+    .state_names = adam_state, .update = record_adam, .elementwise = true,        .check = lc__check_moments,
 };
 static const lc_optimizer_ops adamw_amsgrad_ops = {
     LC_OPTIMIZER_OPS_INIT,
@@ -73,7 +63,7 @@ static const lc_optimizer_ops adamw_amsgrad_ops = {
     .state_names = adam_amsgrad_state,
     .update = record_adam_amsgrad,
     .elementwise = true,
-    .check = check,
+    .check = lc__check_moments,
 };
 
 static const lc_optimizer_ops *adamw_variant(const double *hyper, unsigned flags)

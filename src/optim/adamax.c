@@ -16,20 +16,10 @@ LC_DEFINE_UPDATE(adamax, 2)
 static const char *const hyper_names[] = {"lr", "weight_decay", "beta1", "beta2", "eps", NULL};
 static const double hyper_defaults[] = {2e-3, 0, 0.9, 0.999, 1e-8};
 
-static lc_status check(const lc_optimizer *opt)
-{
-    LC_TRY(lc__check_at_least(opt, "lr", 0));
-    LC_TRY(lc__check_at_least(opt, "weight_decay", 0));
-    LC_TRY(lc__check_below(opt, "beta1", 0, 1));
-    LC_TRY(lc__check_below(opt, "beta2", 0, 1));
-    LC_TRY(lc__check_at_least(opt, "eps", 0));
-    return LC_OK;
-}
-
 static const char *const adamax_state[] = {"exp_avg", "exp_inf", NULL};
 static const lc_optimizer_ops adamax_ops = {
     LC_OPTIMIZER_OPS_INIT,       .name = "Adamax",        .hyper_names = hyper_names, .hyper_defaults = hyper_defaults,
-    .state_names = adamax_state, .update = record_adamax, .elementwise = true,        .check = check,
+    .state_names = adamax_state, .update = record_adamax, .elementwise = true,        .check = lc__check_moments,
 };
 
 static const lc_optimizer_ops *variant(const double *hyper, unsigned flags)

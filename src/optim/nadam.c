@@ -18,13 +18,8 @@ static const double hyper_defaults[] = {2e-3, 0, 0.9, 0.999, 1e-8, 4e-3};
 
 static lc_status check(const lc_optimizer *opt)
 {
-    LC_TRY(lc__check_at_least(opt, "lr", 0));
-    LC_TRY(lc__check_at_least(opt, "weight_decay", 0));
-    LC_TRY(lc__check_below(opt, "beta1", 0, 1));
-    LC_TRY(lc__check_below(opt, "beta2", 0, 1));
-    LC_TRY(lc__check_at_least(opt, "eps", 0));
-    LC_TRY(lc__check_at_least(opt, "momentum_decay", 0));
-    return LC_OK;
+    LC_TRY(lc__check_moments(opt));
+    return lc__check_at_least(opt, "momentum_decay", 0);
 }
 
 static double initial_state(const lc_optimizer *opt, const lc_param_group *group, int k)

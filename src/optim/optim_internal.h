@@ -77,6 +77,8 @@ bool lc__has_own(const lc_optimizer *opt);
 /* Helpers for ops->check. */
 lc_status lc__check_at_least(const lc_optimizer *opt, const char *name, double low);
 lc_status lc__check_below(const lc_optimizer *opt, const char *name, double low, double high); /* [low, high) */
+/* lr, weight_decay, beta1, beta2 and eps, which optimizers with running means of gradients and their squares have. */
+lc_status lc__check_moments(const lc_optimizer *opt);
 
 /* ---- update operators ---- */
 

@@ -328,6 +328,15 @@ lc_status lc__check_below(const lc_optimizer *opt, const char *name, double low,
     return lc_fail(LC_ERR_ARGUMENT, "%s: %s is %g, must be in [%g, %g)", opt->ops->name, name, value, low, high);
 }
 
+lc_status lc__check_moments(const lc_optimizer *opt)
+{
+    LC_TRY(lc__check_at_least(opt, "lr", 0));
+    LC_TRY(lc__check_at_least(opt, "weight_decay", 0));
+    LC_TRY(lc__check_below(opt, "beta1", 0, 1));
+    LC_TRY(lc__check_below(opt, "beta2", 0, 1));
+    return lc__check_at_least(opt, "eps", 0);
+}
+
 lc_status lc__optimizer_check(lc_optimizer *opt, int group)
 {
     double *given = ((optimizer_memory *)opt)->defaults, kept[LC_MAX_HYPER];
