@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batch normalization: with the statistics of the batch, with running ones, and fused with relu and max pooling. */
+#include "base/number.h"
+#include "ops/infer.h"
 #include "ops/nn_util.h"
 #include "ops/take.h"
 
@@ -257,6 +259,22 @@ static lc_tensor *normalized(lc_tensor *x, lc_tensor *w, lc_tensor *b, statistic
     return b ? lc_add_at(y, lc__over_channels(b, x), site) : y;
 }
 
+/* Like the operator, it computes in f32 what is stored in 16 bits, and rounds only the result: in f16 the number of
+ * values and the sums of their squares are soon infinite. */
+static lc_tensor *normalized_over_ranks(lc_tensor *x, lc_tensor *w, lc_tensor *b, lc_comm *comm, double eps,
+                                        lc_site site, statistics *s)
+{
+    const lc_graph *g = lc_current_graph();
+    lc_dtype dtype = lc_tensor_dtype(x), all = g ? g->options.storage : 0;
+    lc_dtype stored = dtype == LC_F32 && lc__is_half(all) ? all : dtype;
+    if (all != LC_F64) lc__exact_begin();
+    x = lc__as(lc__as(x, stored), lc__wide_dtype(stored));
+    *s = statistics_of_ranks(x, comm, site);
+    lc_tensor *y = lc__as(lc__as(normalized(x, w, b, *s, eps, site), stored), dtype);
+    if (all != LC_F64) lc__exact_end();
+    return y;
+}
+
 lc_tensor *lc_batch_norm_at(lc_tensor *x, lc_tensor *w, const lc_batch_norm_args *given, lc_site site)
 {
     LC__TAKE_OP(args, "batch_norm", lc_batch_norm, given, site);
@@ -268,11 +286,11 @@ lc_tensor *lc_batch_norm_at(lc_tensor *x, lc_tensor *w, const lc_batch_norm_args
     if (args.comm && lc_comm_size(args.comm) > 1) {
         if (lc__unusable(x) || lc_tensor_ndim(x) < 2) /* the operator reports it */
             return lc_op_call(&lc__op_batch_norm, LC_IN(x, w, args.bias), LC_ATTRS(0), LC_FLOATS(eps), site);
-        statistics s = statistics_of_ranks(x, args.comm, site);
-        lc_tensor *y = normalized(x, w, args.bias, s, eps, site);
+        statistics s;
+        lc_tensor *y = normalized_over_ranks(x, w, args.bias, args.comm, eps, site, &s);
         lc_no_grad_begin();
-        if (running) move(args.running_mean, s.mean, momentum, 1, site);
-        if (running) move(args.running_var, s.unbiased, momentum, 1, site);
+        if (running) move(args.running_mean, lc__as(s.mean, lc_tensor_dtype(args.running_mean)), momentum, 1, site);
+        if (running) move(args.running_var, lc__as(s.unbiased, lc_tensor_dtype(args.running_var)), momentum, 1, site);
         lc_no_grad_end();
         return y;
     }

@@ -13,11 +13,13 @@ enum { C = 3, MOST_SAMPLES = 24, PIXELS = 6, STEPS = 3 };
 typedef struct layer_job {
     int ndim; /* of x: 2 for [N,C], or 4 for [N,C,2,3] */
     bool affine;
-    double offset; /* the mean of x, whose deviation is about 1 */
+    double offset;    /* the mean of x */
+    double deviation; /* of x, about; 0: 1 */
     double tolerance;
     int64_t share[4]; /* samples of each rank; all 0: as equal as can be */
     int64_t samples;
     lc_dtype dtype;
+    lc_dtype storage; /* of the graph; 0: f32 */
     /* of one process */
     double y[MOST_SAMPLES * C * PIXELS], dx[MOST_SAMPLES * C * PIXELS];
     double dw[2 * C], running[2 * C];
@@ -61,7 +63,7 @@ static lc_status normalize(const layer_job *j, lc_comm *comm, int64_t begin, int
     LC_TRY(lc_module_status(&root));
     RANK_CHECK(lc_sync_batch_norm(&root, comm) == 1);
     lc_module_train(&root, true);
-    LC_TRY(lc_graph_new(&g, .threads = 1));
+    LC_TRY(lc_graph_new(&g, .threads = 1, .storage = j->storage));
     LC_TRY(lc_tensor_new(j->dtype, j->ndim, shape, &in));
     LC_TRY(lc_tensor_new(j->dtype, j->ndim, shape, &w));
     lc_tensor_set_requires_grad(in, true);
@@ -70,7 +72,7 @@ static lc_status normalize(const layer_job *j, lc_comm *comm, int64_t begin, int
     for (int s = 0; s < STEPS; s++) {
         for (int64_t i = 0; i < count; i++) {
             int64_t at = begin * C * L + i;
-            x[i] = j->offset * (double)(1 + i / L % C) + pixel(s, at);
+            x[i] = j->offset * (double)(1 + i / L % C) + (j->deviation > 0 ? j->deviation : 1) * pixel(s, at);
             weights[i] = pixel(100, at);
         }
         LC_TRY(put(in, x, count));
@@ -164,6 +166,19 @@ TEST(means_much_larger_than_the_deviation)
 {
     check_layer((layer_job){.ndim = 4, .affine = true, .samples = 12, .offset = 3000, .tolerance = 2e-3}, 0);
     check_layer((layer_job){.ndim = 4, .samples = 12, .offset = 1e7, .tolerance = 1e-7, .dtype = LC_F64}, 0);
+}
+/* Statistics are f32, also if everything else is stored in 16 bits: those of f16 would be infinite here, and in bf16
+ * the means would be off by a tenth of the deviation. */
+TEST(statistics_of_sixteen_bits)
+{
+    check_layer(
+        (layer_job){.ndim = 4, .affine = true, .samples = 12, .deviation = 100, .tolerance = 2e-3, .storage = LC_F16},
+        0);
+    check_layer(
+        (layer_job){.ndim = 4, .affine = true, .samples = 12, .offset = 30, .tolerance = 1e-2, .storage = LC_BF16}, 0);
+    check_layer(
+        (layer_job){.ndim = 4, .affine = true, .samples = 12, .deviation = 100, .tolerance = 2e-7, .storage = LC_F64},
+        0);
 }
 
 /* ---- in the trainer ---- */
