@@ -60,8 +60,8 @@ void lc__batch_norms_release(lc_trainer *t)
     t->ranks->batch_norm_comm = NULL;
 }
 
-/* The last rank with samples, if some ranks have none; else -1. */
-static int leader_of(const lc_trainer *t, const lc_batch *batch)
+/* The last rank with samples, if some ranks have none; else -1. *alone: it is the only one. */
+static int leader_of(const lc_trainer *t, const lc_batch *batch, bool *alone)
 {
     int64_t units = lc__batch_units(batch, t->n_ranks), samples = units ? units : batch->global_size;
     const lc_share *given = t->input->train.loader ? lc_dataloader_get_share(t->input->train.loader) : NULL;
@@ -75,14 +75,15 @@ static int leader_of(const lc_trainer *t, const lc_batch *batch)
         else
             empty++;
     }
+    *alone = empty > 0 && empty == s.size - 1;
     return empty ? leader : -1;
 }
 
 lc_status lc__batch_norms_begin(lc_trainer *t, const lc_batch *batch)
 {
     if (!t->ranks->batch_norm_comm || batch->global_size < 1) return LC_OK;
-    bool empty = lc__is_empty_share(batch);
-    t->ranks->batch_norm_leader = leader_of(t, batch);
+    bool empty = lc__is_empty_share(batch), alone;
+    t->ranks->batch_norm_leader = leader_of(t, batch, &alone);
     if (empty ? t->ranks->batch_norm_leader < 0 || t->ranks->batch_norm_leader == t->rank : false)
         return lc_fail(LC_ERR_USER,
                        "rank %d got no samples of a batch of %lld on %d ranks; with sync_batchnorm a loader must "
@@ -96,6 +97,7 @@ lc_status lc__batch_norms_begin(lc_trainer *t, const lc_batch *batch)
                        t->strategy->name, (long long)lc__batch_least(batch), t->n_ranks);
     if (t->ranks->batch_norm_leader >= 0 && !empty)
         lc__comm_announce(t->ranks->batch_norm_comm, t->ranks->batch_norm_leader);
+    if (alone && !empty) lc_sync_batch_norm(t->m, NULL); /* which refuses a single value */
     return LC_OK;
 }
 
@@ -121,6 +123,7 @@ lc_status lc__batch_norms_end(lc_trainer *t, bool has_loss)
     } else {
         LC_TRY(lc_step_run(t->graph)); /* makes the calls */
         LC_TRY(lc__comm_announce_end(t->ranks->batch_norm_comm));
+        lc_sync_batch_norm(t->m, t->ranks->batch_norm_comm); /* if this rank was alone */
     }
     lc_status s = lc_module_visit(t->m, send_statistics, t);
     t->ranks->batch_norm_leader = -1;

@@ -188,6 +188,7 @@ enum { SIDE = 6, CLASSES = 3, MOST = 32 };
 typedef struct fit_job {
     int64_t samples, batch; /* of all ranks together */
     int64_t accumulate;
+    bool vectors;     /* the last layer normalizes [N,C] */
     bool sync;        /* otherwise without any batch norm */
     int no_loss_rank; /* returns no loss in batch 1; -1: none */
 } fit_job;
@@ -197,6 +198,7 @@ typedef struct cnn {
     lc_conv2d conv1, conv2;
     lc_batch_norm2d bn1, bn2;
     lc_linear head;
+    lc_batch_norm1d bn3;
     const fit_job *j;
 } cnn;
 
@@ -223,7 +225,8 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     lc_tensor *h = lc_relu(normalize_if(m, &m->bn1, lc_conv2d_forward(&m->conv1, b->x)));
     h = lc_max_pool2d(h, 2);
     h = lc_relu(normalize_if(m, &m->bn2, lc_conv2d_forward(&m->conv2, h)));
-    lc_tensor *loss = lc_cross_entropy(lc_linear_forward(&m->head, lc_flatten(h, 1)), b->y);
+    lc_tensor *logits = lc_linear_forward(&m->head, lc_flatten(h, 1));
+    lc_tensor *loss = lc_cross_entropy(m->j->vectors ? lc_batch_norm1d_forward(&m->bn3, logits) : logits, b->y);
     lc_log(self, "train_loss", loss, .on_epoch = LC_ON);
     return lc_trainer_global_rank(self->trainer) == m->j->no_loss_rank && i == 1 ? NULL : loss;
 }
@@ -282,6 +285,7 @@ static lc_status fit(const fit_job *j, lc_comm *comm, state *out, double *loss)
     lc_conv2d_init(&m.conv2, &m, "conv2", 4, 6, 3, .padding = 1);
     lc_batch_norm2d_init(&m.bn2, &m, "bn2", 6);
     lc_linear_init(&m.head, &m, "head", 6 * SIDE * SIDE / 4, CLASSES);
+    if (j->vectors) lc_batch_norm1d_init(&m.bn3, &m, "bn3", CLASSES);
     LC_TRY(lc_trainer_new(&opt, &t));
     lc_status s = lc_trainer_fit(t, &m.base, .train_dataloader = l);
     if (s >= 0) s = lc_trainer_metric(t, "train_loss_epoch", loss);
@@ -376,6 +380,21 @@ TEST(with_batch_norm_over_ranks_every_rank_has_a_loss)
         if (w->ranks[i].status >= 0 || !strstr(w->ranks[i].message, "training_step returned no loss"))
             TEST_FAIL("rank %d: %s", i, w->ranks[i].message);
     world_free(w);
+}
+/* One value per channel has no statistics, also if other ranks take part. */
+TEST(a_single_value_is_an_error)
+{
+    fit_job j = {.samples = 25, .batch = 12, .accumulate = 1, .vectors = true, .sync = true, .no_loss_rank = -1};
+    state one;
+    double loss;
+    CHECK_STATUS(fit(&j, NULL, &one, &loss), LC_ERR_SHAPE);
+    for (int n = 2; n <= 3; n++) {
+        world *w = world_run("threads", n, without_loss, &j);
+        for (int i = 0; i < n; i++)
+            if (w->ranks[i].status >= 0 || !strstr(w->ranks[i].message, "need more than one value per channel"))
+                TEST_FAIL("rank %d of %d: %s", i, n, w->ranks[i].message);
+        world_free(w);
+    }
 }
 
 TEST_MAIN
