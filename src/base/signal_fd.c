@@ -10,19 +10,39 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 /* The kernel lets a thread other than the first name another sender only with SI_QUEUE. */
+static void send_to_process(int sig, const siginfo_t *info)
+{
+    siginfo_t queued = *info;
+    queued.si_code = SI_QUEUE;
+    if (syscall(SYS_rt_sigqueueinfo, getpid(), sig, &queued) != 0) kill(getpid(), sig);
+}
+
 static void pass_on(int sig, siginfo_t *info, void *context)
 {
     int saved = errno;
     ucontext_t *u = context;
-    siginfo_t queued = *info;
-    queued.si_code = SI_QUEUE;
     sigaddset(&u->uc_sigmask, sig); /* takes effect when this returns */
-    if (syscall(SYS_rt_sigqueueinfo, getpid(), sig, &queued) != 0) kill(getpid(), sig);
+    send_to_process(sig, info);
     errno = saved;
+}
+
+void lc__signal_fd_share(const lc__signal_fd *s)
+{
+    sigset_t pending;
+    if (!s || s->fd < 0 || sigpending(&pending) != 0) return;
+    for (int i = 0; i < s->n; i++) {
+        siginfo_t info;
+        sigset_t one;
+        if (!sigismember(&pending, s->signals[i])) continue;
+        sigemptyset(&one);
+        sigaddset(&one, s->signals[i]);
+        if (sigtimedwait(&one, &info, &(struct timespec){0}) == s->signals[i]) send_to_process(s->signals[i], &info);
+    }
 }
 
 lc_status lc__signal_fd_open(lc__signal_fd *s, const int *signals, int n)

@@ -22,6 +22,8 @@ typedef struct lc__signal_fd {
 } lc__signal_fd;
 
 lc_status lc__signal_fd_open(lc__signal_fd *s, const int *signals, int n) LC_MUST_USE;
+/* Sends to the process what was sent to the calling thread alone (raise), which no other thread can read. */
+void lc__signal_fd_share(const lc__signal_fd *s); /* NULL is fine */
 /* Signals that arrived and were not read are delivered now, as the program handles them. Closing twice is fine. */
 void lc__signal_fd_close(lc__signal_fd *s);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For programs with their own loop: lc_trainer_begin, lc_trainer_step, lc_trainer_end_epoch, lc_trainer_end. */
 #include "core/trainer/run.h"
+#include "base/signal_fd.h"
 #include "base/handle.h"
 #include "core/hooks/hooks.h"
 #include "core/input/input.h"
@@ -49,6 +50,7 @@ lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
         s = lc__hook(t, LC_HOOK_ON_TRAIN_EPOCH_START, NULL);
     }
     if (s >= 0) s = lc__train_batch(t, batch, false);
+    lc__signal_fd_share(t->ranks->signals);
     if (s >= 0 && lc__save_requested(t)) s = lc__save_on_request(t);
     if (s >= 0 && loss) {
         *loss = NAN;

@@ -127,6 +127,7 @@ void lc__signals_end(lc_trainer *t)
 {
     struct lc__signals *s = t->run->signals;
     t->run->signals = NULL;
+    t->ranks->signals = NULL;
     end_watch(s);
 }
 
@@ -134,6 +135,7 @@ void lc__signals_keep(lc_trainer *t)
 {
     struct lc__signals *s = t->run->signals;
     t->run->signals = NULL;
+    t->ranks->signals = NULL;
     if (!s) return;
     pthread_mutex_lock(&s->lock);
     s->flag = s->save = &s->unread;
@@ -161,6 +163,7 @@ lc_status lc__signals_begin(lc_trainer *t)
     else
         status = lc__thread_start(&s->thread, watch, s, "signals");
     s->started = status >= 0;
+    if (s->started) t->ranks->signals = &s->signals;
 done:
     if (status >= 0) return status;
     char why[256];

@@ -33,6 +33,7 @@ static bool a_thread;       /* starts before the trainer, and may receive the si
 static bool no_hangup;      /* SIGHUP is ignored, as by nohup */
 static bool end_late;       /* waits a moment after an interrupted run, before the trainer is freed */
 static bool exit_late;      /* waits a moment after it is freed, before the program prints why it ended */
+static int raised;          /* what the training thread sends itself in the second batch */
 static bool save_in_second; /* the second batch lasts until a checkpoint is requested */
 
 static lc_status slow_batch(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
@@ -41,6 +42,7 @@ static lc_status slow_batch(void *context, lc_trainer *t, const lc_outputs *o, c
     bool seen = false;
     (void)context, (void)o, (void)b, (void)i;
     if (write(beat, "b", 1) != 1) return lc_fail(LC_ERR_IO, "nobody listens");
+    if (raised && lc_trainer_global_step(t) == 2) raise(raised);
     do {
         usleep(1000);
         if (!seen && lc_trainer_received_signal(t)) seen = write(beat, "s", 1) == 1;
@@ -138,6 +140,33 @@ TEST(one_interrupt_ends_after_the_step)
     CHECK_EQ(WEXITSTATUS(status), 40);
     files(&c, "/checkpoints", names, sizeof names);
     CHECK_CONTAINS(names, "interrupted.ckpt ");
+    world_remove(c.dir);
+}
+
+/* Only the thread that raises a signal can take it. */
+TEST(a_signal_that_the_program_raises)
+{
+    child c;
+    char names[512];
+    raised = SIGINT;
+    start(&c, 1000, 1000, true);
+    wait_for(&c, 2);
+    int status = end(&c);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 40);
+    files(&c, "/checkpoints", names, sizeof names);
+    CHECK_CONTAINS(names, "interrupted.ckpt ");
+    world_remove(c.dir);
+
+    raised = SIGUSR1;
+    start(&c, 3, 1000, true);
+    wait_for(&c, 12);
+    status = end(&c);
+    raised = 0;
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 0);
+    files(&c, "", names, sizeof names);
+    CHECK_STR(names, "hpc_ckpt_1.ckpt ");
     world_remove(c.dir);
 }
 
