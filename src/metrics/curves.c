@@ -18,8 +18,8 @@ static lc_status curve_update(void *self, const lc_metric_batch *b)
     curve *m = self;
     if (!b->scores) return lc_fail(LC_ERR_ARGUMENT, "%s needs scores, not labels", m->name);
     LC_TRY(lc__metric_check(m->name, &m->o, b));
-    double *to = rows_grow(&m->rows, b->n, m->name);
-    if (!to) return LC_ERR_MEMORY;
+    double *to;
+    LC_TRY(rows_grow(&m->rows, b->n, m->name, &to));
     bool many = m->o.task == LC_TASK_MULTILABEL, logits = false;
     /* Ignored samples are skipped when scores are tested for being logits; ignored labels are not. */
     for (int64_t i = 0; i < b->n && !logits; i++)

@@ -14,14 +14,15 @@ typedef struct rows {
     double *data;
 } rows;
 
-/* Makes room for `more` rows after the current n; NULL with an error message set. */
-static inline double *rows_grow(rows *r, int64_t more, const char *name)
+/* Makes room for `more` rows after the current n, from *to on: NULL if there is no row, and none is needed. */
+static inline lc_status rows_grow(rows *r, int64_t more, const char *name, double **to)
 {
     int64_t cells = 0;
     if (__builtin_mul_overflow(more, r->width, &cells)) cells = INT64_MAX; /* too large to allocate */
-    bool room = lc__grow(&r->data, &r->room, r->n * r->width, cells, "the samples of a metric") == LC_OK;
-    if (!room) (void)lc_fail(LC_ERR_MEMORY, "%s: out of memory for %lld more samples", name, (long long)more);
-    return room ? r->data + r->n * r->width : NULL;
+    if (lc__grow(&r->data, &r->room, r->n * r->width, cells, "the samples of a metric") < 0)
+        return lc_fail(LC_ERR_MEMORY, "%s: out of memory for %lld more samples", name, (long long)more);
+    *to = r->data ? r->data + r->n * r->width : NULL;
+    return LC_OK;
 }
 
 static inline lc_status rows_save(const rows *r, const char *name, double *data, int64_t *n)
@@ -36,8 +37,8 @@ static inline lc_status rows_merge(rows *r, const char *name, const double *data
     if (n < 0 || n % r->width)
         return lc_fail(LC_ERR_STATE, "%s: a state of %lld numbers does not divide into rows of %lld", name,
                        (long long)n, (long long)r->width);
-    double *to = rows_grow(r, n / r->width, name);
-    if (!to) return LC_ERR_MEMORY;
+    double *to;
+    LC_TRY(rows_grow(r, n / r->width, name, &to));
     if (n) memcpy(to, data, (size_t)n * sizeof *data);
     r->n += n / r->width;
     return LC_OK;

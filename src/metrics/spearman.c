@@ -22,8 +22,8 @@ static lc_status spearman_update(void *self, const lc_metric_batch *b)
     if (b->n_targets && b->n_targets != b->n * b->columns)
         return lc_fail(LC_ERR_SHAPE, "%s expects %lld targets, not %lld", name, (long long)(b->n * b->columns),
                        (long long)b->n_targets);
-    double *to = rows_grow(&m->rows, b->n, name);
-    if (!to) return LC_ERR_MEMORY;
+    double *to;
+    LC_TRY(rows_grow(&m->rows, b->n, name, &to));
     for (int64_t i = 0; i < b->n; i++, to += m->rows.width)
         for (int64_t c = 0; c < m->outputs; c++) {
             int64_t at = i * m->outputs + c;

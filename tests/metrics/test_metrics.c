@@ -495,10 +495,10 @@ TEST(merge_of_parts_is_the_whole)
     int tried = 0;
     for (int i = 0; lc_metric_name_at(i); i++)
         for (int task = 0; task < (classifies(i) ? 3 : 1); task++) {
-            lc_metric *whole = by_index(i, task), *a, *b, *empty;
+            lc_metric *whole = by_index(i, task), *a, *b, *empty, *fresh;
             if (!whole) continue;
             tried++;
-            a = by_index(i, task), b = by_index(i, task), empty = by_index(i, task);
+            a = by_index(i, task), b = by_index(i, task), empty = by_index(i, task), fresh = by_index(i, task);
             int64_t n = lc_metric_outputs(whole), size = 0, size_b = 0;
             double want[64], got[64], *state, *state_b;
             feed(whole, i, task, 0, N);
@@ -513,6 +513,7 @@ TEST(merge_of_parts_is_the_whole)
             CHECK_STATUS(lc_metric_save(a, state, &small), LC_ERR_ARGUMENT);
             CHECK_OK(lc_metric_save(a, state, &size));
             CHECK_OK(lc_metric_save(b, state_b, &size_b));
+            CHECK_OK(lc_metric_merge(empty, fresh)); /* a rank that has no sample */
             CHECK_OK(lc_metric_merge(a, b));
             CHECK_OK(lc_metric_merge(a, empty));
             CHECK_OK(lc_metric_compute_all(a, got, n));
@@ -536,6 +537,7 @@ TEST(merge_of_parts_is_the_whole)
             for (int64_t j = 0; j < n; j++) CHECK_NEAR(got[j], want[j], 0);
             free(state), free(state_b);
             lc_metric_free(whole), lc_metric_free(a), lc_metric_free(b), lc_metric_free(empty);
+            lc_metric_free(fresh);
         }
     CHECK(tried >= 45);
     lc_metric *a = make("SumMetric", lc_metric_defaults()), *b = make("MaxMetric", lc_metric_defaults());
