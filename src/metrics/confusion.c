@@ -27,7 +27,7 @@ static void decide(void *ctx, int64_t label, int64_t predicted, int64_t target)
 static lc_status confusion_update(void *self, const lc_metric_batch *b)
 {
     confusion *m = self;
-    return lc__metric_decide(m->name, &m->o, b, decide, m);
+    return lc__metric_decide(m->name, &m->o, b, true, decide, m);
 }
 
 static int64_t size_of(const confusion *m)

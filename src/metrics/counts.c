@@ -39,7 +39,8 @@ static void decide_label(void *ctx, int64_t label, int64_t predicted, int64_t ta
 static lc_status counts_update(void *self, const lc_metric_batch *b)
 {
     counts *m = self;
-    return lc__metric_decide(m->name, &m->o, b, m->o.task == LC_TASK_MULTICLASS ? decide_class : decide_label, m);
+    return lc__metric_decide(m->name, &m->o, b, m->kind == LC_METRIC_JACCARD,
+                             m->o.task == LC_TASK_MULTICLASS ? decide_class : decide_label, m);
 }
 
 static int64_t counts_outputs(void *self)

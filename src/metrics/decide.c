@@ -60,7 +60,18 @@ static bool among_best(const float *s, int64_t n, int64_t k, int64_t target)
     return better < k;
 }
 
-lc_status lc__metric_decide(const char *name, const lc_metric_args *o, const lc_metric_batch *b,
+/* Whether the scores are logits, to which the sigmoid is applied. */
+static bool are_logits(const lc_metric_args *o, const lc_metric_batch *b, bool without_ignored)
+{
+    if (!b->scores) return false;
+    for (int64_t i = 0; i < b->n * b->columns; i++)
+        if (!(without_ignored && lc__metric_ignored(o, b->targets[i])) &&
+            !lc__metric_are_probabilities(b->scores + i, 1))
+            return true;
+    return false;
+}
+
+lc_status lc__metric_decide(const char *name, const lc_metric_args *o, const lc_metric_batch *b, bool removes_ignored,
                             lc__decision_fn *decision, void *ctx)
 {
     LC_TRY(lc__metric_check(name, o, b));
@@ -82,7 +93,7 @@ lc_status lc__metric_decide(const char *name, const lc_metric_args *o, const lc_
     }
     /* Comparisons in f32, as in TorchMetrics. */
     const float threshold = (float)o->threshold;
-    bool logits = b->scores && !lc__metric_are_probabilities(b->scores, b->n * b->columns);
+    bool logits = are_logits(o, b, removes_ignored && o->task == LC_TASK_BINARY);
     for (int64_t i = 0; i < b->n; i++)
         for (int64_t l = 0; l < b->columns; l++) {
             int64_t at = i * b->columns + l;

@@ -50,8 +50,9 @@ lc__metric_make lc__metric_counts, lc__metric_confusion, lc__metric_curve, lc__m
 typedef void lc__decision_fn(void *ctx, int64_t label, int64_t predicted, int64_t target);
 
 /* Turns a batch into decisions: checks it, then applies sigmoid if scores are logits, thresholds, argmax, top-k,
- * ignore_index. An invalid batch causes no decision. */
-lc_status lc__metric_decide(const char *name, const lc_metric_args *o, const lc_metric_batch *b,
+ * ignore_index. An invalid batch causes no decision. removes_ignored: as TorchMetrics, the metric removes ignored
+ * samples of a binary task before it tests whether scores are logits, not after that. */
+lc_status lc__metric_decide(const char *name, const lc_metric_args *o, const lc_metric_batch *b, bool removes_ignored,
                             lc__decision_fn *decision, void *ctx);
 /* Checks targets and sizes of a batch of scores. */
 lc_status lc__metric_check(const char *name, const lc_metric_args *o, const lc_metric_batch *b);

@@ -173,6 +173,25 @@ TEST(binary_and_multilabel)
     CHECK_NEAR(value(m), same / (N * L), 1e-12); /* all labels occur equally often */
 }
 
+/* An ignored score outside of [0, 1] makes logits of the others only where TorchMetrics removes it later. */
+TEST(ignored_logits)
+{
+    static const float among[4] = {0.2f, 0.4f, 0.6f, -3};
+    static const int64_t truth[4] = {0, 1, 1, -1};
+    static const struct {
+        const char *name;
+        double want;
+    } rows[] = {
+        {"Accuracy", 2. / 3},     {"Precision", 2. / 3},        {"HammingDistance", 1. / 3},
+        {"JaccardIndex", 1. / 2}, {"MatthewsCorrCoef", 1. / 2}, {"CohenKappa", 2. / 5},
+    };
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        lc_metric *m = make(rows[r].name, LC_ARGS(lc_metric, .ignore_index = -1));
+        CHECK_OK(lc_metric_update_scores(m, 4, 1, among, truth));
+        CHECK_NEAR(value(m), rows[r].want, 1e-12);
+    }
+}
+
 TEST(confusion_kappa_matthews)
 {
     make_data(4);
