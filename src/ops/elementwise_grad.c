@@ -152,6 +152,16 @@ lc_status lc__grad_minimum(lc_grad *g)
     return grad_symmetric(g, &lc__op_minimum_backward);
 }
 
+lc_status lc__grad_mse(lc_grad *g)
+{
+    return grad_symmetric(g, &lc__op_mse_backward);
+}
+
+lc_status lc__grad_l1(lc_grad *g)
+{
+    return grad_symmetric(g, &lc__op_l1_backward);
+}
+
 lc_status lc__grad_smooth_l1(lc_grad *g)
 {
     return grad_symmetric(g, &lc__op_smooth_l1_backward);

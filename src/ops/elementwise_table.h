@@ -115,6 +115,10 @@
     X(xlogy_backward, 3, 0, FLOAT, NONE, (b == 0 && c <= 0) || (a == 0 && c == c) ? 0 : a * log(c))                  \
     X(logsumexp_backward, 3, 0, FLOAT, NONE, isinf(c) && c < 0 ? 0 : a * exp(b - c))                                 \
     X(norm_backward, 3, 1, FLOAT, NONE, a * lc__norm_slope(b, c, p[0]))                                              \
+    X(mse, 2, 0, ARITH, OWN, (a - b) * (a - b))                                                                      \
+    X(mse_backward, 3, 0, FLOAT, NONE, 2 * a * (b - c))                                                              \
+    X(l1, 2, 0, ARITH, OWN, a < b ? b - a : a - b)                                                                   \
+    X(l1_backward, 3, 0, FLOAT, NONE, a * lc__sign(b - c))                                                           \
     X(smooth_l1, 2, 1, FLOAT, OWN, lc__smooth_l1(a - b, p[0]))                                                       \
     X(smooth_l1_backward, 3, 1, FLOAT, NONE, a * lc__smooth_l1_slope(b - c, p[0]))                                   \
     X(huber, 2, 1, FLOAT, OWN, lc__huber(a - b, p[0]))                                                               \

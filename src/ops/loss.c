@@ -68,7 +68,7 @@ lc_tensor *lc_mse_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
     lc_status status = check_reduction(a.reduction, false);
     if (status >= 0) status = check_target(x, a.target);
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "mse_loss", x, site);
-    return reduced(lc_square_at(lc_sub_at(x, a.target, site), site), a.reduction, site);
+    return reduced(lc__op2(&lc__op_mse, x, a.target, site), a.reduction, site);
 }
 
 lc_tensor *lc_l1_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
@@ -77,7 +77,7 @@ lc_tensor *lc_l1_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
     lc_status status = check_reduction(a.reduction, false);
     if (status >= 0) status = check_target(x, a.target);
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "l1_loss", x, site);
-    return reduced(lc_abs_at(lc_sub_at(x, a.target, site), site), a.reduction, site);
+    return reduced(lc__op2(&lc__op_l1, x, a.target, site), a.reduction, site);
 }
 
 lc_tensor *lc_smooth_l1_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
@@ -102,7 +102,8 @@ lc_tensor *lc_huber_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site sit
     return reduced(call_with_float(&lc__op_huber, x, a.target, delta, site), a.reduction, site);
 }
 
-/* With a positive weight p: (1 - t) x - (1 + (p - 1) t) log sigmoid(x). */
+/* With a positive weight p: (1 - t) x - (1 + (p - 1) t) log sigmoid(x). The logarithm is a loss with t = 1, which mixed
+ * precision does not round. */
 lc_tensor *lc_bce_with_logits_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
 {
     LC__TAKE_OP(a, "bce_with_logits", lc_loss, given, site);
@@ -117,7 +118,8 @@ lc_tensor *lc_bce_with_logits_at(lc_tensor *x, const lc_loss_args *given, lc_sit
     } else {
         lc_tensor *factor = lc_add_scalar_at(lc_mul_at(lc_sub_scalar_at(a.pos_weight, 1, site), t, site), 1, site);
         lc_tensor *negative = lc_mul_at(lc_rsub_scalar_at(t, 1, site), x, site);
-        loss = lc_sub_at(negative, lc_mul_at(factor, lc_logsigmoid_at(x, site), site), site);
+        lc_tensor *positive = lc__op2(&lc__op_bce_with_logits, x, lc_scalar_at(1, lc_tensor_dtype(x), site), site);
+        loss = lc_add_at(negative, lc_mul_at(factor, positive, site), site);
     }
     if (a.weight) loss = lc_mul_at(loss, a.weight, site);
     return reduced(loss, a.reduction, site);

@@ -75,6 +75,8 @@ static const row rows[] = {
     F32(rsqrt, ALL, ALL)
     F32(reciprocal, ALL, ALL)
     F32(softplus, ALL, ALL)
+    F32(mse, ALL, ALL)
+    F32(l1, ALL, ALL)
     F32(smooth_l1, ALL, ALL)
     F32(huber, ALL, ALL)
     F32(bce_with_logits, ALL, ALL)

@@ -216,4 +216,22 @@ TEST(a_weight_inside_and_outside)
     end(&w);
 }
 
+/* Operands of 16 bits lose nothing in a loss: f16 has neither 513 squared nor 1024.998. */
+TEST(losses_are_f32)
+{
+    world w;
+    begin(&w, LC_ARGS(lc_graph, .autocast = LC_F16));
+    STEPS(&w)
+    {
+        lc_tensor *one = lc_matmul(w.fine, w.w), *x = lc_mul_scalar(one, 512), *zero = lc_sub(one, one);
+        expect(&w, lc_mse_loss(x, zero), 513. * 513);
+        expect(&w, lc_mse_loss(x, zero, .reduction = LC_REDUCE_NONE), 513. * 513);
+        expect(&w, lc_l1_loss(lc_mul_scalar(x, 2), one), 1026 - FINE);
+        lc_tensor *half = lc_full_like(w.fine, 0.5), *ones = lc_full_like(w.fine, 1);
+        lc_tensor *loss = lc_bce_with_logits(one, half), *weighted = lc_bce_with_logits(one, half, .pos_weight = ones);
+        expect(&w, lc_cast(lc_lt(lc_abs(lc_sub(loss, weighted)), lc_full_like(loss, 1e-6)), LC_F32), 1);
+    }
+    end(&w);
+}
+
 TEST_MAIN

@@ -33,6 +33,8 @@ def operators():
         "sdpa": lambda r: f.scaled_dot_product_attention(r(2, 2, 4, 8), r(2, 2, 4, 8), r(2, 2, 4, 8)),
         "cross_entropy": lambda r: f.cross_entropy(r(3, 4), torch.tensor([0, 1, 2])),
         "nll_loss": lambda r: f.nll_loss(r(3, 4), torch.tensor([0, 1, 2])),
+        "mse": lambda r: f.mse_loss(r(3, 4), r(3, 4)),
+        "l1": lambda r: f.l1_loss(r(3, 4), r(3, 4)),
         "smooth_l1": lambda r: f.smooth_l1_loss(r(3, 4), r(3, 4)),
         "huber": lambda r: f.huber_loss(r(3, 4), r(3, 4)),
         "bce_with_logits": lambda r: f.binary_cross_entropy_with_logits(r(3, 4), r(3, 4)),
