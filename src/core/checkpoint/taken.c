@@ -79,7 +79,8 @@ void lc__taken_clean(int at, const char *name)
     end_turn(turn);
 }
 
-/* Makes and locks the directory; -1: another process has the name (*taken), or the directory cannot be made. */
+/* Makes and locks the directory; -1: another process has the name (*taken), or the directory cannot be made or opened.
+ */
 static int make(const char *path, bool *taken)
 {
     bool cleaned = false;
@@ -93,6 +94,7 @@ static int make(const char *path, bool *taken)
             continue;
         }
         int fd = open_directory(AT_FDCWD, path);
+        if (fd < 0 && errno != ENOENT) return -1; /* too many open files, or the umask: then so for every other name */
         bool locked = fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
         if (locked && is_same(fd, AT_FDCWD, path)) return fd;
         if (fd >= 0) close(fd); /* removed by another process before it was locked */

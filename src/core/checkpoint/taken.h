@@ -15,7 +15,7 @@
 typedef struct lc__taken lc__taken;
 
 /* Reserves `path`, and makes its directory. *taken: the name exists, or another process has reserved it; *out is then
- * NULL. If no directory can be made, *out is NULL too: saving there will fail and say why. */
+ * NULL. If no directory can be made or opened, *out is NULL too: saving there will fail and say why. */
 lc_status lc__take_name(const char *path, bool *taken, lc__taken **out);
 /* NULL is fine. */
 void lc__taken_release(lc__taken *t);

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 static char dir[300]; /* of the running test */
@@ -251,6 +252,29 @@ TEST(a_name_is_free_while_others_clean_up)
     atomic_store(&done, true);
     for (int i = 0; i < CLEANERS; i++) pthread_join(cleaners[i], NULL);
     CHECK_EQ(refused, 0);
+}
+
+/* A search for a free name ends even if no directory can be opened, and makes no directory for every name that exists.
+ */
+TEST(a_name_is_not_taken_because_files_cannot_be_opened)
+{
+    lc__taken *name;
+    bool taken;
+    begin("descriptors");
+    struct rlimit usual;
+    CHECK(!getrlimit(RLIMIT_NOFILE, &usual));
+    for (int i = 0; i < 3; i++) {
+        const char *path = at("a.ckpt");
+        CHECK(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, usual.rlim_max}));
+        lc_status status = lc__take_name(path, &taken, &name);
+        CHECK(!setrlimit(RLIMIT_NOFILE, &usual));
+        CHECK_OK(status);
+        CHECK(!name);
+        CHECK_EQ(taken, i > 0); /* the first has left a directory, which looks like another run's */
+    }
+    CHECK_EQ(count_entries(dir), 1);
+    CHECK_OK(lc_checkpoint_clean(dir));
+    CHECK_EQ(count_entries(dir), 0);
 }
 
 static void leave_behind(void)
