@@ -342,10 +342,15 @@ lc_status lc__path_dir(const char *path, char **dir)
     return lc__format(dir, "%.*s", (int)n, path);
 }
 
+const char *lc__dir_or_here(const char *dir)
+{
+    return dir && *dir ? dir : ".";
+}
+
 lc_status lc__path_join(const char *dir, const char *name, char **path)
 {
     size_t n = strlen(dir);
-    return lc__format(path, "%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
+    return lc__format(path, "%s%s%s", dir, !n || dir[n - 1] == '/' ? "" : "/", name);
 }
 
 lc_status lc__format(char **out, const char *format, ...)

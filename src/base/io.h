@@ -65,6 +65,8 @@ lc_status lc__io_read_file(const lc__io *io, const char *path, size_t limit, cha
 /* A path's parts, in new memory (free): "." and "/" as dirname has them. */
 lc_status lc__path_dir(const char *path, char **dir);
 lc_status lc__path_join(const char *dir, const char *name, char **path);
+/* "." if a directory is not given, or as "", which before "/NAME" would be the root of the file system. */
+const char *lc__dir_or_here(const char *dir);
 const char *lc__path_base(const char *path); /* what follows the last slash */
 /* Whether a part of the path is "..", so that it may lead out of the folder in which it begins. */
 bool lc__path_goes_up(const char *path);

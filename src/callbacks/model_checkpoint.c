@@ -14,6 +14,7 @@
 #include "core/input/input.h"
 #include "callbacks/model_checkpoint.h"
 #include "base/grow.h"
+#include "base/io.h"
 #include "core/checkpoint/removal.h"
 #include "core/checkpoint/taken.h"
 #include "base/handle.h"
@@ -584,7 +585,8 @@ lc_status lc_model_checkpoint_new(const lc_model_checkpoint_args *given, lc_call
                 c->max ? "max" : "min", (long long)c->a.every_n_train_steps, (long long)c->a.every_n_epochs,
                 c->a.train_time_interval);
     c->key = key.s;
-    if (key.failed || !lc__dup(args->dirpath, &c->dirpath) || !lc__dup(args->filename, &c->filename) ||
+    const char *dirpath = args->dirpath ? lc__dir_or_here(args->dirpath) : NULL;
+    if (key.failed || !lc__dup(dirpath, &c->dirpath) || !lc__dup(args->filename, &c->filename) ||
         !lc__dup(args->monitor, &c->monitor) || !lc__dup(args->mode, &c->mode)) {
         mc_free(c);
         return lc_fail(LC_ERR_MEMORY, "out of memory: ModelCheckpoint");

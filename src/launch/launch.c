@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lc_launch, which `lightc launch` calls. */
 #include "base/args.h"
+#include "base/io.h"
 #include "launch/launch.h"
 
 #include "comm/world/prints.h"
@@ -102,7 +103,7 @@ static lc_status launch(const lc_launch_args *args, lc__hosts *hosts, int *exit_
         .num_nodes = num_nodes,
         .node = -1,
         .max_restarts = args->max_restarts,
-        .root_dir = args->root_dir ? args->root_dir : ".",
+        .root_dir = lc__dir_or_here(args->root_dir),
         .starter = is_tool(path, sizeof path) ? path : NULL,
         .times = {.start = args->start_timeout,
                   .silence = args->silence_timeout,

@@ -112,7 +112,7 @@ lc_status lc__launch_self(const lc_trainer_options *o, int local)
                          .max_restarts = (int)o->max_restarts,
                          .terms = (o->use_distributed_sampler ? 0 : LC__OWN_DATA) |
                                   (o->deterministic ? LC__POWER_OF_TWO : 0),
-                         .root_dir = o->default_root_dir ? o->default_root_dir : ".",
+                         .root_dir = lc__dir_or_here(o->default_root_dir),
                          .times = {.start = o->start_timeout,
                                    .silence = o->silence_timeout,
                                    .progress = o->progress_timeout,

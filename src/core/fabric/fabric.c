@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fabric: strategy, precision, graph, loggers and checkpoints without the trainer (fabric.h). */
 #include "base/args.h"
+#include "base/io.h"
 #include "core/hooks/hooks.h"
 #include "core/loop/loop.h"
 #include "core/trainer/matmul_precision.h"
@@ -125,7 +126,7 @@ lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
     LC_TRY_GOTO(status, done, lc__precision_take(o.precision, o.precision_plugin, &f->precision, &f->precision_self));
     LC_TRY_GOTO(status, done, out ? LC_OK : lc__is_null(__func__, "out"));
     LC_TRY_GOTO(status, done, lc__loggers_take(o.loggers, o.n_loggers, f->loggers, &f->n_loggers));
-    LC_TRY_GOTO(status, done, lc__copy_text(o.default_root_dir ? o.default_root_dir : ".", &f->root_dir));
+    LC_TRY_GOTO(status, done, lc__copy_text(lc__dir_or_here(o.default_root_dir), &f->root_dir));
     if (o.memory_limit) LC_TRY_GOTO(status, done, lc__copy_text(o.memory_limit, &f->memory_limit));
     LC_TRY_GOTO(status, done, check_options(&o));
     lc_trainer_options as = as_trainer(&o);

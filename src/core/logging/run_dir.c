@@ -252,7 +252,7 @@ void lc__note_removed_checkpoint(lc_trainer *t, const char *path)
 lc_status lc__checkpoint_dir(lc_trainer *t, lc__str *out)
 {
     if (t->opt.dirpath)
-        lc__str_add(out, "%s", t->opt.dirpath);
+        lc__str_add(out, "%s", lc__dir_or_here(t->opt.dirpath));
     else
         lc__str_add(out, "%s/checkpoints", t->run_dir ? t->run_dir : t->root_dir);
     return out->failed ? lc_fail(LC_ERR_MEMORY, "out of memory: the path of checkpoints") : LC_OK;

@@ -4,6 +4,7 @@
  * checkpoint. Restarted ranks (LIGHTC_RESTARTED) continue from the newest checkpoint that this fit of this run has
  * written, since other runs, and other fits of the program, may write below the same directory. */
 #include "core/resume/resume.h"
+#include "base/io.h"
 #include "core/logging/logging.h"
 #include "core/checkpoint/find_newest.h"
 #include "core/checkpoint/removal.h"
@@ -62,13 +63,14 @@ static lc_status look_everywhere(const lc_trainer *t, lc__ckpt_list *list, const
         const char *dir = cb->ops.dirpath ? cb->ops.dirpath(cb->self) : NULL;
         if (dir) LC_TRY(look(list, dir, origin));
     }
-    return t->opt.dirpath ? look(list, t->opt.dirpath, origin) : look_below(t, list, origin);
+    return t->opt.dirpath ? look(list, lc__dir_or_here(t->opt.dirpath), origin) : look_below(t, list, origin);
 }
 
 static lc_status none(const lc_trainer *t)
 {
     const char *name = t->opt.run_name ? t->opt.run_name : LC__RUN_NAME;
-    if (t->opt.dirpath) return lc_fail(LC_ERR_NOT_FOUND, "there is no checkpoint below %s", t->opt.dirpath);
+    if (t->opt.dirpath)
+        return lc_fail(LC_ERR_NOT_FOUND, "there is no checkpoint below %s", lc__dir_or_here(t->opt.dirpath));
     return lc_fail(LC_ERR_NOT_FOUND, "there is no checkpoint below %s/%s", t->root_dir, name);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes and frees a trainer. */
 #include "base/args.h"
+#include "base/io.h"
 #include "core/trainer/matmul_precision.h"
 #include "core/trainer/memory_limit.h"
 #include "core/hooks/hooks.h"
@@ -239,7 +240,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     LC_TRY_GOTO(status, done,
                 lc__state_dict_type(t->opt.state_dict_type, t->strategy, &t->resume->sharded_checkpoints));
     LC_TRY_GOTO(status, done, lc__on_save_error(t->opt.on_save_error, &t->resume->stops_on_save_error));
-    LC_TRY_GOTO(status, done, lc__copy_text(t->opt.default_root_dir ? t->opt.default_root_dir : ".", &t->root_dir));
+    LC_TRY_GOTO(status, done, lc__copy_text(lc__dir_or_here(t->opt.default_root_dir), &t->root_dir));
     t->making_defaults = true;
     status = add_default_callbacks(t);
     t->making_defaults = false;

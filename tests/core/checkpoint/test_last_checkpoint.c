@@ -101,4 +101,36 @@ TEST(last_is_what_an_exception_saved)
         CHECK(is_tidy(dir));
     }
 }
+
+static void fit_here(lc_trainer_options o)
+{
+    lc_trainer *t;
+    world m;
+    world_init(&m, &world_ops, 2, 1);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &m.base));
+    lc_trainer_free(t);
+    world_release(&m);
+}
+
+/* --dirpath "$DIR" with nothing in DIR: the current directory, as in Lightning, and not the root of the file system. */
+TEST(an_empty_directory_is_the_current_one)
+{
+    lc_trainer_options o = quiet_options(NULL);
+    o.default_root_dir = "";
+    o.enable_checkpointing = LC_ON;
+    o.max_epochs = 1;
+    CHECK(!chdir(fresh_dir("empty")));
+    fit_here(o);
+    CHECK_OK(lc_checkpoint_verify("checkpoints/epoch=0-step=2.ckpt"));
+    o.dirpath = "";
+    fit_here(o);
+    CHECK_OK(lc_checkpoint_verify("epoch=0-step=2.ckpt"));
+    o.ckpt_path = "last";
+    o.max_epochs = 2;
+    fit_here(o);
+    CHECK_OK(lc_checkpoint_verify("epoch=1-step=4.ckpt"));
+    CHECK(!chdir("/"));
+}
+
 TEST_MAIN
