@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The real system calls of lc__io, and complete operations made of them. */
 #define _GNU_SOURCE
+#include "base/c_locale.h"
 #include "base/remove.h"
 
 #include <errno.h>
@@ -356,17 +357,15 @@ lc_status lc__path_join(const char *dir, const char *name, char **path)
 lc_status lc__format(char **out, const char *format, ...)
 {
     va_list args;
+    locale_t before = lc__c_locale_begin();
     va_start(args, format);
     int n = vsnprintf(NULL, 0, format, args);
     va_end(args);
     char *text = n >= 0 ? malloc((size_t)n + 1) : NULL;
-    if (!text) {
-        *out = NULL;
-        return lc_fail(LC_ERR_MEMORY, "no memory for a text of %d bytes", n);
-    }
     va_start(args, format);
-    vsnprintf(text, (size_t)n + 1, format, args);
+    if (text) vsnprintf(text, (size_t)n + 1, format, args);
     va_end(args);
+    lc__c_locale_end(before);
     *out = text;
-    return LC_OK;
+    return text ? LC_OK : lc_fail(LC_ERR_MEMORY, "no memory for a text of %d bytes", n);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The JSON tokenizer and what writers need. state.c makes a tree of the tokens. */
 #define _GNU_SOURCE
+#include "base/c_locale.h"
 #include "base/json.h"
 #include "base/grow.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -210,10 +210,7 @@ static lc_status read_number(lc__json_reader *r, lc__json_token *token)
         r->number = (double)r->integer;
         *token = LC__JSON_INT;
     } else {
-        locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-        if (!c) return lc_fail(LC_ERR_MEMORY, "no memory for the C locale");
-        r->number = strtod_l(copy, NULL, c);
-        freelocale(c);
+        r->number = lc__strtod(copy, NULL);
         if (!isfinite(r->number)) return lc__json_fail(r, "number outside the range of a double");
         *token = LC__JSON_DOUBLE;
     }

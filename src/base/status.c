@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Status codes and the per-thread error message. */
 #include <lightc/status.h>
+#include "base/c_locale.h"
 #include "base/printable.h"
 #include "base/status.h"
 
@@ -52,7 +53,9 @@ const char *lc_error_message(void)
 /* The arguments may point into the current message. Returns the length. */
 static size_t compose(char text[sizeof message], const char *format, va_list args)
 {
+    locale_t before = lc__c_locale_begin();
     int n = vsnprintf(text, sizeof message, format, args);
+    lc__c_locale_end(before);
     if (n < 0) text[0] = 0;
     if (n < (int)sizeof message) return n < 0 ? 0 : (size_t)n;
     return lc__cut_character(text, sizeof message - 1);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A text that grows. */
+#include "base/c_locale.h"
 #include "base/str.h"
 #include "base/grow.h"
 #include "base/printable.h"
@@ -31,11 +32,13 @@ static void add_list(lc__str *t, const char *format, va_list args)
 {
     va_list again;
     va_copy(again, args);
+    locale_t before = lc__c_locale_begin();
     int n = vsnprintf(NULL, 0, format, args);
     if (n >= 0 && reserve(t, (size_t)n)) {
         vsnprintf(t->s + t->n, (size_t)n + 1, format, again);
         t->n += (size_t)n;
     }
+    lc__c_locale_end(before);
     va_end(again);
 }
 

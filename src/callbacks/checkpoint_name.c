@@ -2,6 +2,7 @@
 /* Names of checkpoints: "{epoch:02d}-{val_loss:.2f}" with Python's number formats. The text between the fields and the
  * formats are checked when the callback is made; only whether a metric is a whole number is known when it is filled
  * in. */
+#include "base/c_locale.h"
 #include "core/logging/logging.h"
 #include "callbacks/callbacks.h"
 
@@ -92,11 +93,11 @@ static void write_shortest(double metric, char *text)
         snprintf(text, MOST_TEXT, "%s", isnan(v) ? "nan" : "inf");
         return;
     }
-    do snprintf(text, MOST_TEXT, "%.*e", digits - 1, v);
-    while (strtod(text, NULL) != v && digits++ < 17);
+    do lc__snprintf(text, MOST_TEXT, "%.*e", digits - 1, v);
+    while (lc__strtod(text, NULL) != v && digits++ < 17);
     int exponent = atoi(strchr(text, 'e') + 1);
     if (exponent >= -4 && exponent < 16)
-        snprintf(text, MOST_TEXT, "%.*f", digits - 1 - exponent > 1 ? digits - 1 - exponent : 1, v);
+        lc__snprintf(text, MOST_TEXT, "%.*f", digits - 1 - exponent > 1 ? digits - 1 - exponent : 1, v);
 }
 
 static void write_whole(unsigned long long v, char type, char *text)
@@ -114,7 +115,7 @@ static void write_float(double v, const number_format *f, char *text)
         return;
     }
     if (f->type && f->type != 'n') format[3] = percent ? 'f' : f->type;
-    snprintf(text, MOST_TEXT - 1, format, f->digits < 0 ? 6 : f->digits, percent ? 100 * v : v);
+    lc__snprintf(text, MOST_TEXT - 1, format, f->digits < 0 ? 6 : f->digits, percent ? 100 * v : v);
     if (percent) strcat(text, "%");
 }
 

@@ -3,6 +3,7 @@
  *
  * Its request holds until its next decision, also across a resume: before min_epochs and min_steps are reached the
  * training continues, and then stops only if the latest decision still says so. */
+#include "base/c_locale.h"
 #include "core/logging/logging.h"
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
@@ -44,31 +45,32 @@ static lc_status es_setup(void *self, lc_trainer *t, lc_stage stage)
 static lc_stopping_reason decide(early_stopping *e, double v)
 {
     if (e->a.check_finite && !isfinite((float)v)) {
-        snprintf(e->message, sizeof e->message,
-                 "Monitored metric %s = %g is not finite. Previous best value was %.3f. Signaling Trainer to stop.",
-                 e->monitor, v, e->best);
+        lc__snprintf(e->message, sizeof e->message,
+                     "Monitored metric %s = %g is not finite. Previous best value was %.3f. Signaling Trainer to stop.",
+                     e->monitor, v, e->best);
         return LC_NON_FINITE_METRIC;
     }
     if (!isnan(e->a.stopping_threshold) && better(e, v, e->a.stopping_threshold)) {
-        snprintf(e->message, sizeof e->message, "Stopping threshold reached: %s = %g %s %g. Signaling Trainer to stop.",
-                 e->monitor, v, e->max ? ">" : "<", e->a.stopping_threshold);
+        lc__snprintf(e->message, sizeof e->message,
+                     "Stopping threshold reached: %s = %g %s %g. Signaling Trainer to stop.", e->monitor, v,
+                     e->max ? ">" : "<", e->a.stopping_threshold);
         return LC_STOPPING_THRESHOLD;
     }
     if (!isnan(e->a.divergence_threshold) && better(e, e->a.divergence_threshold, v)) {
-        snprintf(e->message, sizeof e->message,
-                 "Divergence threshold reached: %s = %g %s %g. Signaling Trainer to stop.", e->monitor, v,
-                 e->max ? "<" : ">", e->a.divergence_threshold);
+        lc__snprintf(e->message, sizeof e->message,
+                     "Divergence threshold reached: %s = %g %s %g. Signaling Trainer to stop.", e->monitor, v,
+                     e->max ? "<" : ">", e->a.divergence_threshold);
         return LC_DIVERGENCE_THRESHOLD;
     }
     /* In single precision and in this order, as in Lightning: it matters if the gain is exactly min_delta. */
     float delta = (float)e->a.min_delta, gained = (float)v + (e->max ? -delta : delta);
     if (better(e, (double)gained, (double)(float)e->best)) {
         if (isfinite(e->best))
-            snprintf(e->message, sizeof e->message,
-                     "Metric %s improved by %.3f >= min_delta = %g. New best score: %.3f", e->monitor,
-                     fabs(e->best - v), e->a.min_delta, v);
+            lc__snprintf(e->message, sizeof e->message,
+                         "Metric %s improved by %.3f >= min_delta = %g. New best score: %.3f", e->monitor,
+                         fabs(e->best - v), e->a.min_delta, v);
         else
-            snprintf(e->message, sizeof e->message, "Metric %s improved. New best score: %.3f", e->monitor, v);
+            lc__snprintf(e->message, sizeof e->message, "Metric %s improved. New best score: %.3f", e->monitor, v);
         e->best = v;
         e->wait = 0;
         return LC_NOT_STOPPED;

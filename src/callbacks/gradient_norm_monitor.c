@@ -2,6 +2,7 @@
 /* GradientNormMonitor: norms of the gradients before clipping, under the names of Lightning's grad_norm:
  * "grad_2.0_norm/PATH" for each parameter, and "grad_2.0_norm_total". They are operators of the step, read back when it
  * has run, so that monitoring splits no plan. */
+#include "base/c_locale.h"
 #include "core/logging/logging.h"
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
@@ -24,7 +25,7 @@ static void order_text(double p, char *text, size_t size)
     if (isinf(p))
         snprintf(text, size, "inf");
     else
-        snprintf(text, size, p == floor(p) ? "%.1f" : "%g", p);
+        lc__snprintf(text, size, p == floor(p) ? "%.1f" : "%g", p);
 }
 
 static lc_status gn_train_start(void *self, lc_trainer *t)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ModelSummary: the table of layers before training: name, type, parameters, their shapes, memory; and, if the types of
  * a batch are known, each layer's inputs, outputs and cost. */
+#include "base/c_locale.h"
 #include "callbacks/model_cost.h"
 #include "callbacks/terminal.h"
 #include "base/handle.h"
@@ -57,7 +58,7 @@ static const char *human(int64_t n, char *text, size_t size)
     double v = (double)n;
     int u = 0;
     while (v >= 1000 && u < 4) v /= 1000, u++;
-    snprintf(text, size, u ? "%.1f%s" : "%.0f%s", v, units[u]);
+    lc__snprintf(text, size, u ? "%.1f%s" : "%.0f%s", v, units[u]);
     return text;
 }
 
@@ -66,7 +67,7 @@ static const char *human_bytes(double bytes, char *text, size_t size)
     static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
     int u = 0;
     while (bytes >= 1000 && u < 4) bytes /= 1000, u++;
-    snprintf(text, size, u ? "%.1f %s" : "%.0f %s", bytes, units[u]);
+    lc__snprintf(text, size, u ? "%.1f %s" : "%.0f %s", bytes, units[u]);
     return text;
 }
 

@@ -2,6 +2,7 @@
 /* The progress bar: one line that is redrawn in a terminal, occasional whole lines elsewhere.
  *
  * Each update is one write(2), so that lines of several processes do not tear. */
+#include "base/c_locale.h"
 #include "core/logging/logging.h"
 #include "callbacks/terminal.h"
 #include "base/handle.h"
@@ -47,7 +48,7 @@ static void add_metrics(const progress_bar *p, lc__str *out, lc_trainer *t, bool
         if (!steps && has_epoch_value(m, m->v[i].name)) continue;
         const char *before = out->n && out->s[out->n - 1] == '[' ? "" : between;
         int n = (out->n ? lc__columns(out->s) : 0) + (int)strlen(before) +
-                snprintf(value, sizeof value, "=%.3g", m->v[i].value);
+                lc__snprintf(value, sizeof value, "=%.3g", m->v[i].value);
         lc_printable(m->v[i].name, false, name, sizeof name - 3);
         if (first && n < room) lc__cut_name(name, (size_t)(room - n), p->term.unicode);
         if (n + lc__columns(name) <= room) {

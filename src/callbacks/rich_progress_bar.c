@@ -4,6 +4,7 @@
  *
  * The block of lines is always the last thing on the screen: `drawn` is its number of lines; the cursor is at its end.
  * Each update is one write(2). */
+#include "base/c_locale.h"
 #include "core/logging/logging.h"
 #include "callbacks/terminal.h"
 #include "base/handle.h"
@@ -103,7 +104,7 @@ static int metric_text(const rich_bar *r, const lc_metric_value *v, bool first, 
 {
     char name[104], value[32];
     lc_printable(v->name, false, name, sizeof name - 3);
-    int n = snprintf(value, sizeof value, ": %.3g", v->value);
+    int n = lc__snprintf(value, sizeof value, ": %.3g", v->value);
     if (first && room > n) lc__cut_name(name, (size_t)(room - n), r->term.unicode);
     snprintf(item, size, "%s%s", name, value);
     return lc__columns(item);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by progress bars. */
+#include "base/c_locale.h"
 #include "callbacks/terminal.h"
 
 #include "base/printable.h"
@@ -78,7 +79,7 @@ void lc__add_results(lc__str *out, const lc__terminal *term, const lc_trainer *t
     int longest = 0;
     for (int i = 0; i < t->logging->n_results; i++)
         for (int k = 0; k < t->logging->n_result_values[i]; k++) {
-            int n = snprintf(value, sizeof value, "%.6g", t->logging->result_values[i][k].value);
+            int n = lc__snprintf(value, sizeof value, "%.6g", t->logging->result_values[i][k].value);
             if (n > longest) longest = n;
         }
     /* A log file takes names of any length. */

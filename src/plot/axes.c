@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where everything is in a plot: axes with ticks, lines with error bars, bins, the legend. */
+#include "base/c_locale.h"
 #include "plot/plot_internal.h"
 
 #include <math.h>
@@ -78,7 +79,7 @@ static void tick_text(const axis *a, double v, char text[32])
 {
     const double largest = fmax(fabs(a->from), fabs(a->to)), digits = 1 + ceil(log10(largest / a->step));
     const double whole = fmin(1 + floor(log10(largest)), 15);
-    snprintf(text, 32, "%.*g", digits > 6 ? (int)fmax(digits, whole) : 6, fabs(v) < a->step / 2 ? 0.0 : v);
+    lc__snprintf(text, 32, "%.*g", digits > 6 ? (int)fmax(digits, whole) : 6, fabs(v) < a->step / 2 ? 0.0 : v);
 }
 
 static double first_tick(const axis *a)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Profilers: what is reported, that nested times are consistent, and the three reports. */
+#include "comma_locale.h"
 #include "test.h"
 #include "trainer_world.h"
 #include "wave.h"
@@ -175,7 +176,9 @@ TEST(reports)
     lc_dataloader_free(loaders.loaders[0]);
     CHECK_OK(lc_dataloader_new(&threaded, .dataset = ((wave *)m)->data, .batch_size = 16, .num_workers = 2));
     CHECK_OK(lc_trainer_new(&o, &t));
+    (void)use_decimal_comma(); /* the trace is JSON all the same */
     CHECK_OK(lc_trainer_fit(t, m, .train_dataloader = threaded));
+    setlocale(LC_ALL, "C");
 
     char *text = text_of(lc_trainer_run_dir(t), "fit-simple.txt");
     CHECK(text);

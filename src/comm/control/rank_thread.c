@@ -4,6 +4,7 @@
  *
  * The run ends once, here as everywhere: by the coordinator's message, or because the coordinator is gone. */
 #define _GNU_SOURCE /* pthread_timedjoin_np */
+#include "base/c_locale.h"
 #include "comm/control/rank.h"
 #include "comm/control/times.h"
 #include "comm/history.h"
@@ -289,8 +290,9 @@ static void judge(lc__control *c, double now)
     char how[128];
     const lc__control_times *t = &c->options.times;
     if (c->wire.fd >= 0 && c->welcome && !c->closing && now - c->heard > t->silence) {
-        snprintf(how, sizeof how, "no heartbeat from it for %.3g s: it is stopped, or its host or the network is down",
-                 now - c->heard);
+        lc__snprintf(how, sizeof how,
+                     "no heartbeat from it for %.3g s: it is stopped, or its host or the network is down",
+                     now - c->heard);
         disconnect(c, how);
     }
     if (c->ended && c->process_exit && !c->closing && now - c->ended_at > t->grace) end_process(c);

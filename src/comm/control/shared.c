@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by both ends of the control channel: the secret, how it is proven, times, threads. */
+#include "base/c_locale.h"
 #include "comm/control/control_internal.h"
 #include "base/status.h"
 
@@ -88,7 +89,7 @@ bool lc__control_answer(const lc__control_options *o, lc__proof_role role, int c
 static double seconds_of(double given, const char *variable, double otherwise)
 {
     const char *text = given > 0 ? NULL : getenv(variable);
-    double value = text ? strtod(text, NULL) : given;
+    double value = text ? lc__strtod(text, NULL) : given;
     return value > 0 ? value : otherwise;
 }
 
@@ -96,7 +97,7 @@ static double seconds_of(double given, const char *variable, double otherwise)
 static double progress_of(double given)
 {
     const char *text = given != 0 ? NULL : getenv("LIGHTC_PROGRESS_TIMEOUT");
-    return text ? strtod(text, NULL) : given;
+    return text ? lc__strtod(text, NULL) : given;
 }
 
 lc__control_times lc__control_default_times(const lc__control_times *times)

@@ -9,6 +9,7 @@
  * If every rank waits, in a call or in a meeting, and none has seen a byte move for long, they wait for each other: two
  * receives, say. A rank that computes does not wait, and a slow link still moves bytes; a cut link is noticed earlier
  * (tcp.c). */
+#include "base/c_locale.h"
 #include "comm/coordinator/coordinator_internal.h"
 
 #include <math.h>
@@ -54,7 +55,7 @@ static void known_as(const lc__coordinator *c, const lc__member *m, char *text, 
     else if (!m->calls[0])
         snprintf(text, size, ": unknown");
     else
-        snprintf(text, size, ", as reported %.1f s before the end:", since > m->called ? since - m->called : 0);
+        lc__snprintf(text, size, ", as reported %.1f s before the end:", since > m->called ? since - m->called : 0);
 }
 
 static bool same_calls(const lc__member *a, const lc__member *b)
@@ -199,8 +200,8 @@ static void find_standstill(lc__coordinator *c, double now)
     if (one < 0) return;
     name_doing(c, one, first, sizeof first);
     if (other >= 0) name_doing(c, other, second, sizeof second);
-    snprintf(c->message, sizeof c->message, "the ranks wait for each other without progress for %.3g s: %s, and %s",
-             least, first, second);
+    lc__snprintf(c->message, sizeof c->message, "the ranks wait for each other without progress for %.3g s: %s, and %s",
+                 least, first, second);
     lc__verdict_end(c);
 }
 

@@ -5,6 +5,7 @@
  * time between two reports of any rank so far, so that a run with slow steps has more patience. Only the time inside of
  * a trainer's run counts: what a program does between two runs, or in a loop of its own, may take as long as it
  * likes. */
+#include "base/c_locale.h"
 #include "comm/coordinator/coordinator_internal.h"
 #include "base/thread.h"
 
@@ -65,9 +66,9 @@ static void show_line(const lc__coordinator *c, const char *place, double second
     char end[128] = "";
     line *l = malloc(sizeof *l);
     if (!l) return;
-    if (limit < INFINITY) snprintf(end, sizeof end, "; the run ends after %.3g s (--progress_timeout)", limit);
+    if (limit < INFINITY) lc__snprintf(end, sizeof end, "; the run ends after %.3g s (--progress_timeout)", limit);
     *l = (line){.show = c->on_stall};
-    snprintf(l->text, sizeof l->text, "no progress for %.0f s: %s%s", seconds, place, end);
+    lc__snprintf(l->text, sizeof l->text, "no progress for %.0f s: %s%s", seconds, place, end);
     if (lc__thread_create(&thread, show, l) == 0)
         pthread_detach(thread);
     else

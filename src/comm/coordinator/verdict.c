@@ -5,6 +5,7 @@
  * The end comes in two steps. First every rank is asked for its last calls, which takes a moment; then all are
  * notified, and those calls go to the coordinator's process. For a rank that does not answer it uses what came with the
  * heartbeats. */
+#include "base/c_locale.h"
 #include "comm/coordinator/coordinator_internal.h"
 #include "comm/net/socket.h"
 
@@ -103,7 +104,7 @@ static void end_by_loss(lc__coordinator *c, int rank)
     char cause[512];
     c->harmless = m->well; /* unless a rank waits for it */
     bool gave_up = c->slept > 0 && m->since - c->woken < LC__SECONDS(LC__RESUMED_MS);
-    if (gave_up) snprintf(cause, sizeof cause, "%s; the coordinator was stopped for %.3g s", how, c->slept);
+    if (gave_up) lc__snprintf(cause, sizeof cause, "%s; the coordinator was stopped for %.3g s", how, c->slept);
     end_by_rank(c, rank, gave_up ? cause : how);
 }
 
@@ -176,7 +177,7 @@ static void end_by_standstill(lc__coordinator *c, int rank, double now)
 {
     int who = lc__verdict_who_hangs(c, now, lc__stall_limit(c, &c->members[rank]) / 2);
     char cause[64], place[LC__PLACE_TEXT];
-    snprintf(cause, sizeof cause, "no progress for %.3g s", now - c->members[who < 0 ? rank : who].reported);
+    lc__snprintf(cause, sizeof cause, "no progress for %.3g s", now - c->members[who < 0 ? rank : who].reported);
     if (who >= 0) {
         end_by_rank(c, who, cause);
         return;
@@ -305,8 +306,8 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
     if (!c->ending && c->gathering && now - c->started > c->times.start) {
         char who[256];
         lc__verdict_absent(c, who, sizeof who);
-        snprintf(c->message, sizeof c->message, "%s did not join within %.3g s%s%s", who, c->times.start,
-                 c->refused[0] ? "; " : "", c->refused);
+        lc__snprintf(c->message, sizeof c->message, "%s did not join within %.3g s%s%s", who, c->times.start,
+                     c->refused[0] ? "; " : "", c->refused);
         lc__verdict_end(c);
     }
     return c->ending;

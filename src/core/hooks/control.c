@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls on the trainer that every room uses: messages, stopping, options, ranks, the datamodule. */
+#include "base/c_locale.h"
 #include "base/handle.h"
 #include "base/printable.h"
 #include "core/hooks/trainer_internal.h"
@@ -69,7 +70,9 @@ void lc_trainer_message(lc_trainer *t, lc_level level, const char *format, ...)
     }
     if (t->rank != 0 && level != LC_ERROR) return; /* all ranks have the same message: rank 0 prints it */
     va_start(args, format);
+    locale_t before = lc__c_locale_begin();
     vsnprintf(raw, sizeof raw, format, args);
+    lc__c_locale_end(before);
     va_end(args);
     raw[lc__cut_character(raw, strlen(raw))] = 0;
     lc_printable(raw, lc__format_has_lines(format), text, sizeof text);

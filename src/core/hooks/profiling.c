@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Profilers in a run: the spans each receives, and where reports are written. */
+#include "base/c_locale.h"
 #include "base/args.h"
 #include "core/hooks/profiling.h"
 #include "base/grow.h"
@@ -162,7 +163,10 @@ static lc_status write_report(lc_trainer *t, const lc_profiler *p, const char *s
                       p->ops->suffix ? p->ops->suffix : "txt"));
     LC_TRY_GOTO(status, done, lc__make_dirs_of(&lc__io_system, path));
     LC_TRY_GOTO(status, done, lc__open_stream(path, O_TRUNC, &f));
-    LC_TRY_GOTO(status, done, p->ops->report(p->self, stage, seconds, f));
+    locale_t before = lc__c_locale_begin();
+    status = p->ops->report(p->self, stage, seconds, f);
+    lc__c_locale_end(before);
+    if (status < 0) goto done;
     bool failed = ferror(f) != 0;
     failed |= fclose(f) != 0;
     f = NULL;

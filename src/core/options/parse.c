@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads options from file, environment and command line, in that order; the last one wins. */
+#include "base/c_locale.h"
 #include "core/options/options.h"
 #include "base/handle.h"
 
@@ -88,7 +89,7 @@ static lc_status node_text(const char *name, const lc_state *node, void **storag
         break;
     case LC_STATE_DOUBLE: {
         LC_TRY(lc_state_get_double(node, NULL, &d));
-        snprintf(number, sizeof number - 2, "%.17g", d);
+        lc__snprintf(number, sizeof number - 2, "%.17g", d);
         if (!strpbrk(number, ".en")) strcat(number, ".0");
         text = number;
         break;

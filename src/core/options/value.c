@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values of options: text to value and back. Each kind reads back what it writes. */
+#include "base/c_locale.h"
 #include "core/options/options.h"
 #include "base/handle.h"
 
@@ -34,7 +35,7 @@ static bool read_int(const char *text, int64_t *out)
         return true;
     }
     errno = 0;
-    double d = strtod(text, &end);
+    double d = lc__strtod(text, &end);
     if (*end || errno || !(fabs(d) <= 9e15) || d != floor(d) || !strpbrk(text, "eE")) return false;
     *out = (int64_t)d;
     return true;
@@ -45,7 +46,7 @@ static bool read_double(const char *text, double *out)
     char *end;
     if (!*text || *text == ' ') return false;
     errno = 0;
-    double d = strtod(text, &end);
+    double d = lc__strtod(text, &end);
     if (*end || isnan(d) || (errno == ERANGE && fabs(d) > 1)) return false;
     *out = d;
     return true;
@@ -139,7 +140,7 @@ bool lc__size_read(const char *text, int64_t *bytes)
     char *end;
     *bytes = 0;
     if (*text < '0' || *text > '9') return false;
-    double n = strtod(text, &end);
+    double n = lc__strtod(text, &end);
     for (int i = 0; i < SIZE_UNITS; i++, n *= 1024) {
         const bool same = !strcmp(end, size_units[i]) || (i && end[0] == size_units[i][0] && !end[1]) || (!i && !*end);
         if (!same) continue;
@@ -169,7 +170,7 @@ lc_status lc__option_check(const char *name, double value)
     const lc_option *o = lc__option_find(&all, 1, name, strlen(name), &(void *){NULL});
     if (!o) return lc_fail(LC_ERR_INTERNAL, "the trainer has no option %s", name);
     if (value >= o->minimum && value <= o->maximum) return LC_OK;
-    snprintf(text, sizeof text, "%.10g", value);
+    lc__snprintf(text, sizeof text, "%.10g", value);
     return out_of_range(o, text);
 }
 
@@ -320,8 +321,8 @@ static int print_double(char *text, size_t size, double v)
 {
     char buffer[40];
     for (int digits = 6; digits <= 17; digits++) {
-        snprintf(buffer, sizeof buffer, "%.*g", digits, v);
-        if (strtod(buffer, NULL) == v) break;
+        lc__snprintf(buffer, sizeof buffer, "%.*g", digits, v);
+        if (lc__strtod(buffer, NULL) == v) break;
     }
     return snprintf(text, size, "%s", buffer);
 }
@@ -336,8 +337,8 @@ static int print_float(char *text, size_t size, float v)
 {
     char buffer[40];
     for (int digits = 6; digits <= 9; digits++) {
-        snprintf(buffer, sizeof buffer, "%.*g", digits, (double)v);
-        if (strtof(buffer, NULL) == v) break;
+        lc__snprintf(buffer, sizeof buffer, "%.*g", digits, (double)v);
+        if ((float)lc__strtod(buffer, NULL) == v) break;
     }
     return snprintf(text, size, "%s", buffer);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In a synchronizing step the slowest rank waits least, so clocks need not agree: waiting times show which rank the
  * others waited for, and the time that all of them waited is communication. */
+#include "base/c_locale.h"
 #include "core/ranks/ranks.h"
 #include "core/ranks/rank_times.h"
 
@@ -170,7 +171,7 @@ static void say(lc_trainer *t, const lc__rank_record *all, const lc__rank_verdic
 {
     char across[64] = "";
     if (v->sent_across)
-        snprintf(across, sizeof across, ", %.3g MB of it to other hosts", 1e-6 * (double)v->sent_across);
+        lc__snprintf(across, sizeof across, ", %.3g MB of it to other hosts", 1e-6 * (double)v->sent_across);
     lc_trainer_message(
         t, LC_INFO,
         "ranks waited in %.2g %% of the training for communication (median %.3g ms of a step of %.3g ms) and "
@@ -183,7 +184,8 @@ static void say(lc_trainer *t, const lc__rank_record *all, const lc__rank_verdic
     bool loader = v->slowest_loading > v->slowest_late / 2;
     char where[96] = "";
     if (loader)
-        snprintf(where, sizeof where, "; its loader takes %.3g ms longer than the others'", 1e3 * v->slowest_loading);
+        lc__snprintf(where, sizeof where, "; its loader takes %.3g ms longer than the others'",
+                     1e3 * v->slowest_loading);
     lc_trainer_message(t, LC_WARNING,
                        "rank %d (host %.63s) is slower than the others: they waited for it in %lld of %lld steps, by a "
                        "median of %.3g ms%s",

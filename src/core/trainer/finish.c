@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Everything after the loops. In any case, on_exception (after an error) and teardown run, and resources are
  * released. */
+#include "base/c_locale.h"
 #include "core/trainer/memory_limit.h"
 #include "core/trainer/run.h"
 #include "comm/agree.h"
@@ -38,7 +39,7 @@ static void say_where(lc_trainer *t)
     if (best) {
         char score[64] = "";
         if (!isnan(best_score) && t->opt.monitor)
-            snprintf(score, sizeof score, " (%.40s %.4g)", t->opt.monitor, best_score);
+            lc__snprintf(score, sizeof score, " (%.40s %.4g)", t->opt.monitor, best_score);
         lc_trainer_message(t, LC_INFO, "%s checkpoint: %s%s", *score ? "best" : "last", best, score);
     }
     if (t->logging->loggers_started && t->run_dir) lc_trainer_message(t, LC_INFO, "metrics: %s", t->run_dir);

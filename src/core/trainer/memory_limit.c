@@ -2,6 +2,7 @@
 /* Memory that a rank holds, and its limit (memory_limit). The needs of a module and its optimizers are known before a
  * step has run: gradients and optimizer state then have addresses but no pages. Intermediate results are known when a
  * step is planned, before it runs. */
+#include "base/c_locale.h"
 #include "core/trainer/memory_limit.h"
 #include "base/grow.h"
 #include "base/number.h"
@@ -198,9 +199,10 @@ lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *modul
     bool small = held + whole < 100 << 10 || limit < 100 << 10;
     const double unit = small ? 1024 : 1 << 20;
     const char *name = small ? "KiB" : "MiB";
-    snprintf(figures, sizeof figures, "parameters and buffers %.2f, gradients %.2f, optimizer state %.2f",
-             (double)(m.parameters + m.buffers) / unit, (double)m.gradients / unit, (double)m.optimizer_state / unit);
-    if (whole) snprintf(more, sizeof more, ", and whole parameters, when the run ends, %.2f", (double)whole / unit);
+    lc__snprintf(figures, sizeof figures, "parameters and buffers %.2f, gradients %.2f, optimizer state %.2f",
+                 (double)(m.parameters + m.buffers) / unit, (double)m.gradients / unit,
+                 (double)m.optimizer_state / unit);
+    if (whole) lc__snprintf(more, sizeof more, ", and whole parameters, when the run ends, %.2f", (double)whole / unit);
     return lc_fail(LC_ERR_MEMORY, "a rank needs %.2f %s (%s%s)%s; memory_limit is %.2f %s. %s",
                    (double)(held + whole) / unit, name, figures, more, whole ? "" : " and memory for its steps",
                    (double)limit / unit, name, advice(sliced, limit > held, devices));

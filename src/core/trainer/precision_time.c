@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Times of a product and of a chain of operators in several precisions, measured in turns, so that what else the
  * machine does slows down all of them. The shortest counts. */
+#include "base/c_locale.h"
 #include "core/trainer/precision_time.h"
 
 #include "base/clock.h"
@@ -119,10 +120,10 @@ lc_status lc__precision_slower(const lc_graph *g, const char *name, char text[LC
     LC_TRY(ratio_of(dtype, lc_graph_threads(g), &ratio));
     if (ratio < 1.05) return LC_OK;
     bool units = !ops->has_units || ops->has_units(g->kernel_set, dtype);
-    snprintf(text, LC__SLOWER_SIZE, "%.40s runs %s: products take %.1f times as long as in f32", name,
-             units              ? "slower than f32 on this CPU"
-             : dtype == LC_BF16 ? "without bf16 units on this CPU"
-                                : "without f16 units on this CPU",
-             ratio);
+    lc__snprintf(text, LC__SLOWER_SIZE, "%.40s runs %s: products take %.1f times as long as in f32", name,
+                 units              ? "slower than f32 on this CPU"
+                 : dtype == LC_BF16 ? "without bf16 units on this CPU"
+                                    : "without f16 units on this CPU",
+                 ratio);
     return LC_OK;
 }

@@ -4,6 +4,7 @@
  * itself; Lightning's correction is one step ahead. And if rates grow exponentially, the slope is taken over log10 of
  * the rate. Lightning 2.6 takes it over the rate itself; the losses of the first rates differ only by chance, but
  * divided by 1e-9 that becomes the steepest descent. */
+#include "base/c_locale.h"
 #include "core/ranks/ranks.h"
 #include "base/args.h"
 #include "base/io.h"
@@ -154,7 +155,7 @@ static lc_status resolve(lc_lr_find_args *a)
 static lc_status apply(lc_trainer *t, const lc_option *field, void *values, double lr)
 {
     char text[32];
-    snprintf(text, sizeof text, "%.17g", lr);
+    lc__snprintf(text, sizeof text, "%.17g", lr);
     if (field) LC_TRY(lc_option_set_text(field, values, text));
     for (int i = 0; t->in_run && i < t->optimizers.n; i++)
         LC_TRY(lc_optimizer_set(t->optimizers.optimizers[i].optimizer, -1, "lr", lr));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The formats in names of checkpoints: those of Python, and what is refused before the training. */
 #include "checkpoint_runs.h"
+#include "comma_locale.h"
 
 static const double script[] = {0.1, 1234.5678};
 
@@ -45,7 +46,11 @@ TEST(formats_of_python)
         {"a}}b", "a}b"},
         {"{nope:d}", "nope=0"},
     };
-    for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) CHECK_STR(name_of(rows[i][0]), rows[i][1]);
+    const int n = (int)(sizeof rows / sizeof *rows);
+    for (int i = 0; i < n; i++) CHECK_STR(name_of(rows[i][0]), rows[i][1]);
+    /* As Python, which does not ask the locale. */
+    for (int i = 0; i < n && use_decimal_comma(); i++) CHECK_STR(name_of(rows[i][0]), rows[i][1]);
+    setlocale(LC_ALL, "C");
 }
 
 TEST(refused_before_the_training)

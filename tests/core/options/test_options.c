@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options: one table, four sources, and errors that help. */
+#include "comma_locale.h"
 #include "sources.h"
 #include "trainer_world.h"
 
@@ -277,6 +278,35 @@ TEST(a_configuration_is_read_exactly)
     CHECK(read_config("{\"key\": 1,\n \"key\": 2}", &key) < 0);
     CHECK_CONTAINS(lc_error_message(), "line 2");
     CHECK_CONTAINS(lc_error_message(), "the key \"key\" appears twice");
+}
+
+/* Options and configurations have a point in every locale. */
+TEST(a_decimal_comma_changes_nothing)
+{
+    static const lc_option table[] = {{.name = "lr", .kind = LC_OPTION_FLOAT}};
+    lc_trainer_options o;
+    mine m;
+    lc__str json = {0};
+    double lr = 0;
+    if (!use_decimal_comma()) SKIP("there is no locale with a decimal comma");
+    CHECK_OK(parse(&o, &m, "--lr 0.25 --val_check_interval 0.5 --max_time 1.5h --memory_limit 1.5GiB"));
+    CHECK(m.lr == 0.25);
+    CHECK(o.val_check_interval.value == 0.5);
+    CHECK(o.max_time.value == 5400);
+    CHECK_STATUS(parse(&o, &m, "--lr 0,25"), LC_ERR_CONFIG);
+    lc__options_json(&(lc_option_set){"mine", table, 1, &(double){0.125}}, 1, &json);
+    CHECK_CONTAINS(json.s, "\"lr\": 0.125");
+    lc__str_free(&json);
+    const char *config = fresh_dir("comma");
+    char path[400], arg[420], *argv[] = {(char *)"prog", arg};
+    snprintf(path, sizeof path, "%s/c.json", config);
+    snprintf(arg, sizeof arg, "--config=%s", path);
+    CHECK_OK(lc__create_file(&lc__io_system, path, "{\"lr\": 0.75}", 12));
+    o = (lc_trainer_options)LC_TRAINER_OPTIONS_INIT;
+    CHECK_OK(lc_trainer_options_parse_with(&o, table, 1, &lr, 2, argv));
+    CHECK(lr == 0.75);
+    lc_trainer_options_release(&o);
+    setlocale(LC_ALL, "C");
 }
 
 TEST(every_value_reads_back)
