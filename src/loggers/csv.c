@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define INTERVAL_MS 500
@@ -40,7 +41,8 @@ typedef struct csv_logger {
     uint64_t size;   /* bytes of whole rows in the file */
     column *columns; /* sorted by name */
     int n, capacity;
-    int n_old; /* columns of the file on disk; 0: there is no file yet */
+    int n_old;     /* columns of the file on disk; 0: there is no file yet */
+    bool replaced; /* the file on disk is not the one that was written */
     int64_t row;
     lc__text text;
 } csv_logger;
@@ -191,7 +193,7 @@ static lc_status rewrite(csv_logger *l, const lc__log_batch *batch)
     LC_TRY_GOTO(status, done, lc__replace_by(&lc__io_system, temp, l->path));
     /* From here on the rows count as written, whatever happens. */
     if (l->fd >= 0) close(l->fd);
-    l->fd = -1;
+    (void)!lc__open_to_write(l->path, O_WRONLY, &l->fd); /* or at the next row */
     l->size = t.length, l->n_old = l->n;
     for (int i = 0; i < l->n; i++) l->columns[i].old = i;
 done:
@@ -201,42 +203,6 @@ done:
     lc__text_release(&t);
     return status;
 }
-
-static lc_status sink(void *self, const lc__log_batch *batch)
-{
-    csv_logger *l = self;
-    lc__log_record r;
-    const char *name;
-    for (size_t cursor = 0; lc__log_next(batch, &cursor, &r);) {
-        if (r.kind == LC__LOG_HPARAMS) {
-            LC_TRY(lc__hparams_merge(&l->hparams, &r));
-            LC_TRY(lc__hparams_write_yaml(&l->hparams, l->hparams_path));
-        }
-        if (r.kind != LC__LOG_ROW) continue;
-        LC_TRY(add_column(l, "step", -1));
-        if (r.epoch >= 0) LC_TRY(add_column(l, "epoch", -1));
-        for (int i = 0; i < r.n; i++) {
-            lc__log_value(&r, &name);
-            LC_TRY(add_column(l, name, -1));
-        }
-    }
-    if (l->n != l->n_old) return rewrite(l, batch);
-    lc_status status = LC_OK;
-    l->text.length = 0;
-    for (size_t cursor = 0; lc__log_next(batch, &cursor, &r) && status >= 0;)
-        if (r.kind == LC__LOG_ROW) status = add_row(l, &l->text, &r);
-    if (status >= 0 && l->text.length) status = open_file(l);
-    if (status < 0 || !l->text.length) return status;
-    status = lc__write_all(&lc__io_system, l->fd, l->path, l->text.data, l->text.length, l->size);
-    if (status >= 0) {
-        l->size += l->text.length;
-    } else if (ftruncate(l->fd, (off_t)l->size) < 0) {
-        /* An incomplete row stays for now; the next attempt overwrites it. */
-    }
-    return status;
-}
-
-/* ---- the logger ---- */
 
 static lc_status not_ours(const csv_logger *l, const char *why)
 {
@@ -288,6 +254,70 @@ done:
     return status;
 }
 
+/* Whether the file is still the one that was written, with all of its rows. */
+static bool is_there(const csv_logger *l)
+{
+    struct stat named, open;
+    if (stat(l->path, &named) < 0 || (uint64_t)named.st_size < l->size) return false;
+    return l->fd < 0 || (fstat(l->fd, &open) == 0 && open.st_dev == named.st_dev && open.st_ino == named.st_ino);
+}
+
+static void forget_columns(csv_logger *l)
+{
+    for (int i = 0; i < l->n; i++) free(l->columns[i].name);
+    l->n = l->n_old = 0;
+}
+
+/* Somebody has removed, replaced or cut the file: what has its name now is continued as at the start. */
+static lc_status start_over(csv_logger *l)
+{
+    l->replaced = true;
+    if (l->fd >= 0) close(l->fd);
+    l->fd = -1;
+    l->size = 0;
+    forget_columns(l);
+    LC_TRY(continue_file(l));
+    l->replaced = false;
+    return LC_OK;
+}
+
+static lc_status sink(void *self, const lc__log_batch *batch)
+{
+    csv_logger *l = self;
+    lc__log_record r;
+    const char *name;
+    if (l->replaced || (l->n_old && !is_there(l))) LC_TRY(start_over(l));
+    for (size_t cursor = 0; lc__log_next(batch, &cursor, &r);) {
+        if (r.kind == LC__LOG_HPARAMS) {
+            LC_TRY(lc__hparams_merge(&l->hparams, &r));
+            LC_TRY(lc__hparams_write_yaml(&l->hparams, l->hparams_path));
+        }
+        if (r.kind != LC__LOG_ROW) continue;
+        LC_TRY(add_column(l, "step", -1));
+        if (r.epoch >= 0) LC_TRY(add_column(l, "epoch", -1));
+        for (int i = 0; i < r.n; i++) {
+            lc__log_value(&r, &name);
+            LC_TRY(add_column(l, name, -1));
+        }
+    }
+    if (l->n != l->n_old) return rewrite(l, batch);
+    lc_status status = LC_OK;
+    l->text.length = 0;
+    for (size_t cursor = 0; lc__log_next(batch, &cursor, &r) && status >= 0;)
+        if (r.kind == LC__LOG_ROW) status = add_row(l, &l->text, &r);
+    if (status >= 0 && l->text.length) status = open_file(l);
+    if (status < 0 || !l->text.length) return status;
+    status = lc__write_all(&lc__io_system, l->fd, l->path, l->text.data, l->text.length, l->size);
+    if (status >= 0) {
+        l->size += l->text.length;
+    } else if (ftruncate(l->fd, (off_t)l->size) < 0) {
+        /* An incomplete row stays for now; the next attempt overwrites it. */
+    }
+    return status;
+}
+
+/* ---- the logger ---- */
+
 static lc_status csv_start(void *self, const lc_run_info *run)
 {
     csv_logger *l = self;
@@ -314,7 +344,7 @@ static void csv_free(void *self)
     if (csv_finish(l, "interrupted") < 0) {
     } /* callers that need the result call finish */
     if (l->fd >= 0) close(l->fd);
-    for (int i = 0; i < l->n; i++) free(l->columns[i].name);
+    forget_columns(l);
     free(l->columns);
     lc__text_release(&l->text);
     lc__hparams_release(&l->hparams);

@@ -67,6 +67,51 @@ TEST(csv_is_lightnings)
     }
 }
 
+/* Rows go into the file that has the name, as Lightning's do, whatever became of the one that was written before. */
+TEST(a_table_that_somebody_removes_or_cuts)
+{
+    const char *dir = fresh_dir("replaced");
+    lc_run_info run = run_info(dir);
+    lc_logger l;
+    char path[512], other[520];
+    snprintf(path, sizeof path, "%s/metrics.csv", dir);
+    snprintf(other, sizeof other, "%s/other", dir);
+    CHECK_OK(lc_csv_logger_new(&l));
+    CHECK_OK(l.ops->start(l.self, &run));
+    for (int i = 0; i < 3; i++) { /* the first makes the file, the second opens it */
+        ROW(&l, i, -1, {"a", 1});
+        CHECK_OK(l.ops->flush(l.self));
+    }
+    CHECK(!unlink(path));
+    ROW(&l, 3, -1, {"a", 3});
+    CHECK_OK(l.ops->flush(l.self));
+    CHECK_STR(slurp(dir, "metrics.csv"), "a,step\n3.0,3\n");
+    CHECK(!truncate(path, 0));
+    ROW(&l, 4, -1, {"b", 4});
+    CHECK_OK(l.ops->flush(l.self));
+    CHECK_STR(slurp(dir, "metrics.csv"), "b,step\n4.0,4\n");
+    /* An editor writes a new file. */
+    CHECK_OK(lc__create_file(&lc__io_system, other, "a,b,step\n,4.5,4\n", 16));
+    CHECK(!rename(other, path));
+    ROW(&l, 5, -1, {"b", 5});
+    CHECK_OK(l.ops->flush(l.self));
+    CHECK_STR(slurp(dir, "metrics.csv"), "a,b,step\n,4.5,4\n,5.0,5\n");
+    /* Something else: it stays, and the rows wait until it is gone. */
+    CHECK_OK(lc__create_file(&lc__io_system, other, "mine\n", 5));
+    CHECK(!unlink(path));
+    CHECK(!symlink("other", path));
+    for (int i = 6; i < 8; i++) {
+        ROW(&l, i, -1, {"b", i});
+        CHECK_STATUS(l.ops->flush(l.self), LC_ERR_FORMAT);
+        CHECK_CONTAINS(lc_error_message(), "it has no column \"step\"");
+        CHECK_STR(slurp(dir, "other"), "mine\n");
+    }
+    CHECK(!unlink(path));
+    CHECK_OK(l.ops->finish(l.self, "success"));
+    l.ops->free(l.self);
+    CHECK_STR(slurp(dir, "metrics.csv"), "b,step\n6.0,6\n7.0,7\n");
+}
+
 /* At every moment the file is a table: a header, and complete rows with as many cells. */
 TEST(csv_is_whole_at_every_moment)
 {
