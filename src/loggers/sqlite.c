@@ -165,6 +165,15 @@ static lc_status write_record(lc__sqlite *l, lc__log_record *r)
     return LC_OK;
 }
 
+/* SQLite goes on writing to a database that has lost its name, which nobody can read then. */
+static lc_status check_name(lc__sqlite *l)
+{
+    int moved = 0;
+    sqlite3_file_control(l->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+    if (!moved) return LC_OK;
+    return lc_fail(LC_ERR_IO, "cannot write \"%s\": it was removed or replaced during the run; put it back", l->path);
+}
+
 static lc_status transaction(lc__sqlite *l, const lc__log_batch *batch)
 {
     int rc = sqlite3_exec(l->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
@@ -195,7 +204,8 @@ static lc_status sink(void *self, const lc__log_batch *batch)
         lc_fail(LC_ERR_IO, "cannot write \"%s\": another run holds its lock", l->path);
         return status;
     }
-    status = transaction(l, batch);
+    status = check_name(l);
+    if (status >= 0) status = transaction(l, batch);
     lc__sqlite_unlock(l);
     return status;
 }
@@ -231,7 +241,8 @@ static lc_status write_end(lc__sqlite *l, const char *how, const char *lost)
             LC_ERR_IO,
             "cannot write \"%s\": another run holds its lock; the end of this run (%s) is not recorded in it", l->path,
             how);
-    lc_status status = write_status(l, how, lc__realtime_ns());
+    lc_status status = check_name(l);
+    if (status >= 0) status = write_status(l, how, lc__realtime_ns());
     if (status >= 0 && *lost) status = insert_event(l, "error", lost);
     lc__sqlite_unlock(l);
     return status;

@@ -45,6 +45,37 @@ TEST(nothing_is_written_without_the_lock)
     close(fd);
 }
 
+/* A database without its name can be written, but nobody will read it. */
+TEST(a_database_that_somebody_moves)
+{
+    for (int comes_back = 0; comes_back < 2; comes_back++) {
+        const char *dir = fresh_dir("moved");
+        char path[512], away[520];
+        lc_run_info run = run_info(dir);
+        lc_logger l;
+        start(&l, &run, 300);
+        snprintf(path, sizeof path, "%s/lightc.db", dir);
+        snprintf(away, sizeof away, "%s/away.db", dir);
+        ROW(&l, 0, 0, {"loss", 1});
+        CHECK_OK(l.ops->flush(l.self));
+        CHECK(!rename(path, away));
+        ROW(&l, 1, 0, {"loss", 1});
+        CHECK_STATUS(l.ops->flush(l.self), LC_ERR_IO);
+        CHECK_CONTAINS(lc_error_message(), "was removed or replaced during the run");
+        if (comes_back) CHECK(!rename(away, path));
+        lc_status status = l.ops->finish(l.self, "success");
+        if (comes_back) {
+            CHECK_OK(status);
+            CHECK_EQ(query_int(dir, "SELECT count(*) FROM metric"), 2);
+            CHECK_EQ(query_int(dir, "SELECT count(*) FROM run WHERE status = 'success'"), 1);
+        } else {
+            CHECK_STATUS(status, LC_ERR_IO);
+            CHECK_CONTAINS(lc_error_message(), "1 records were lost");
+        }
+        l.ops->free(l.self);
+    }
+}
+
 static void *release_later(void *arg)
 {
     nanosleep(&(struct timespec){0, 400000000}, NULL);
