@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define MOST_FILE ((size_t)1 << 31)
+#define CLASSES   "-classes.txt"
 
 typedef struct packer {
     const char *dir, *prefix;
@@ -29,14 +30,27 @@ typedef struct packer {
     int64_t shards;
 } packer;
 
+/* Nothing is overwritten: not the shard of that name, its index, nor the names of classes. */
+static lc_status check_new(const char *path, const char *end)
+{
+    struct stat st;
+    char *name;
+    LC_TRY(lc__format(&name, "%s%s", path, end));
+    lc_status status = LC_OK;
+    if (lstat(name, &st) == 0) status = lc_fail(LC_ERR_STATE, "%s exists; remove it, or give another prefix", name);
+    free(name);
+    return status;
+}
+
 static lc_status begin_shard(packer *p)
 {
     char *dir = NULL;
     p->at = 0;
     p->samples = 0;
     LC_TRY(lc__format(&p->path, "%s-%06lld.tar", p->prefix, (long long)p->shards));
-    if (access(p->path, F_OK) == 0)
-        return lc_fail(LC_ERR_STATE, "%s exists; remove it, or give another prefix", p->path);
+    LC_TRY(check_new(p->path, ""));
+    LC_TRY(check_new(p->path, ".idx"));
+    if (!p->shards) LC_TRY(check_new(p->prefix, CLASSES));
     lc_status status = lc__path_dir(p->path, &dir);
     if (status == LC_OK) status = lc__make_dirs(&lc__io_system, dir);
     if (status == LC_OK) status = lc__temp_name(dir, "tmp", lc__path_base(p->path), &p->temp);
@@ -134,7 +148,7 @@ static lc_status write_classes(const packer *p, const lc_dataset *d)
     char *path = NULL;
     for (int64_t i = 0; i < lc_image_classes(d); i++) lc__str_add(&text, "%s\n", lc_image_class(d, i));
     lc_status status = text.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: the names of classes")
-                                   : lc__format(&path, "%s-classes.txt", p->prefix);
+                                   : lc__format(&path, "%s" CLASSES, p->prefix);
     if (status == LC_OK) status = lc__replace_file(&lc__io_system, path, text.s, text.n);
     free(path);
     lc__str_free(&text);

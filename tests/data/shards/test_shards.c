@@ -385,6 +385,14 @@ TEST(a_folder_is_packed)
     lc_dataset_unref(d);
     CHECK_STATUS(lc_image_shards_pack(in_root("in"), in_root("out"), &n), LC_ERR_STATE);
     CHECK_CONTAINS(lc_error_message(), "out-000000.tar exists");
+    static const char *const mine[] = {"mine-000000.tar", "mine-000000.tar.idx", "mine-classes.txt"};
+    for (int i = 0; i < 3; i++) {
+        put(in_root(mine[i]), "mine", 4);
+        CHECK_STATUS(lc_image_shards_pack(in_root("in"), in_root("mine"), &n), LC_ERR_STATE);
+        CHECK_CONTAINS(lc_error_message(), mine[i]);
+        CHECK_EQ(get(in_root(mine[i]), names, sizeof names), 4);
+        CHECK(!unlink(in_root(mine[i])));
+    }
     /* Another seed, another order. */
     CHECK_OK(lc_image_shards_pack(in_root("in"), in_root("other"), &n, .samples = 8, .seed = 4));
     static uint8_t shard[2][1 << 16];
