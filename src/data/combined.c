@@ -44,6 +44,33 @@ static lc_status slice_begin(combined *c, part *p)
     return lc_dataloader_begin(p->loader, epoch_of(c, p), p->consumed);
 }
 
+static int64_t combined_length(void *self, int64_t epoch)
+{
+    const combined *c = self;
+    int64_t most = 0, least = INT64_MAX, sum = 0;
+    for (int i = 0; i < c->n; i++) {
+        int64_t n = lc_dataloader_length(c->parts[i].loader, epoch);
+        if (n < 0) return -1;
+        if (n > most) most = n;
+        if (n < least) least = n;
+        sum += n;
+    }
+    if (c->mode == LC_MAX_SIZE_CYCLE) return least ? most : 0;
+    return c->mode == LC_MIN_SIZE ? least : c->mode == LC_MAX_SIZE ? most : sum;
+}
+
+/* A part begins again whenever it ends, each time perhaps with another number of batches (max_tokens). */
+static void seek_cycle(const combined *c, part *p)
+{
+    int64_t length = lc_dataloader_length(p->loader, epoch_of(c, p));
+    while (length > 0 && p->consumed > length) {
+        p->ended = true;
+        p->consumed -= length;
+        p->cycle++;
+        length = lc_dataloader_length(p->loader, epoch_of(c, p));
+    }
+}
+
 /* Sets the positions after `start` batches, from the lengths. */
 static void seek(combined *c, int64_t start)
 {
@@ -60,12 +87,21 @@ static void seek(combined *c, int64_t start)
             if (!past || i != c->current) continue;
             c->current++;
             start -= length;
+        } else if (c->mode == LC_MAX_SIZE_CYCLE) {
+            seek_cycle(c, p);
         } else if (length >= 0 && start > length) {
             p->ended = true;
-            p->cycle = c->mode == LC_MAX_SIZE_CYCLE && length ? (start - 1) / length : 0;
-            p->consumed = c->mode == LC_MAX_SIZE_CYCLE ? start - p->cycle * length : length;
+            p->consumed = length;
         }
     }
+}
+
+static lc_status check_start(combined *c, int64_t start)
+{
+    const int64_t length = start ? combined_length(c, c->epoch) : 0;
+    if (length < 0 || start <= length) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "cannot start at batch %lld: the epoch has %lld", (long long)start,
+                   (long long)length);
 }
 
 static lc_status combined_begin(void *self, int64_t epoch, int64_t start)
@@ -74,7 +110,10 @@ static lc_status combined_begin(void *self, int64_t epoch, int64_t start)
     c->epoch = epoch;
     c->replaced = 0;
     c->why_replaced = NULL;
-    if (!c->loaded || start == 0) seek(c, start);
+    if (!c->loaded || start == 0) {
+        LC_TRY(check_start(c, start));
+        seek(c, start);
+    }
     c->loaded = false;
     for (int i = c->mode == LC_SEQUENTIAL ? c->current : 0; i < c->n; i++) {
         if (c->mode == LC_MAX_SIZE && c->parts[i].ended) continue;
@@ -202,21 +241,6 @@ static lc_status combined_cut(void *self, int64_t begin, int64_t n, lc_batch **o
     join(c);
     *out = &c->batch;
     return LC_OK;
-}
-
-static int64_t combined_length(void *self, int64_t epoch)
-{
-    const combined *c = self;
-    int64_t most = 0, least = INT64_MAX, sum = 0;
-    for (int i = 0; i < c->n; i++) {
-        int64_t n = lc_dataloader_length(c->parts[i].loader, epoch);
-        if (n < 0) return -1;
-        if (n > most) most = n;
-        if (n < least) least = n;
-        sum += n;
-    }
-    if (c->mode == LC_MAX_SIZE_CYCLE) return least ? most : 0;
-    return c->mode == LC_MIN_SIZE ? least : c->mode == LC_MAX_SIZE ? most : sum;
 }
 
 static void combined_end(void *self)

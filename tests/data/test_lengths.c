@@ -234,6 +234,43 @@ TEST(a_budget_is_the_same_for_any_workers_and_after_a_resume)
     lc_dataset_unref(d);
 }
 
+/* The second of two loaders begins again, each time with another number of batches. */
+static lc_dataloader *cycled(lc_dataset *d)
+{
+    lc_dataloader *parts[2] = {loader_of(d, 0, 1), budget_of(d, 0, false, true, 1)}, *l;
+    CHECK_OK(lc_combined_loader_new(LC_MAX_SIZE_CYCLE, 2, parts, &l));
+    return l;
+}
+
+static uint64_t next_print(lc_dataloader *l)
+{
+    lc_batch *b;
+    uint64_t print = 1;
+    CHECK_OK(lc_dataloader_next(l, &b));
+    if (!b) return 0;
+    for (int k = 0; k < 2; k++) add_bytes(&print, b->parts[k]->indices, (size_t)b->parts[k]->size * 8);
+    return print;
+}
+
+TEST(a_combined_loader_of_a_budget_begins_at_any_batch)
+{
+    lc_dataset *d = ragged();
+    lc_dataloader *all = cycled(d), *l = cycled(d);
+    uint64_t prints[N + 1];
+    CHECK_OK(lc_dataloader_begin(all, 0, 0));
+    for (int i = 0; i <= N; i++) prints[i] = next_print(all);
+    CHECK(prints[N - 1] && !prints[N]);
+    for (int start = 0; start <= N; start++) {
+        CHECK_OK(lc_dataloader_begin(l, 0, start));
+        for (int i = start; i <= N; i++) CHECK(next_print(l) == prints[i]);
+    }
+    CHECK_STATUS(lc_dataloader_begin(l, 0, N + 1), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "cannot start at batch 38: the epoch has 37");
+    lc_dataloader_free(all);
+    lc_dataloader_free(l);
+    lc_dataset_unref(d);
+}
+
 /* Three ranks of 40 tokens have the batches of one process of 120. */
 TEST(ranks_share_a_budget)
 {
