@@ -99,10 +99,10 @@ static lc_status draw_pictures(const lc_plot *p, int64_t columns, blocks *b)
 {
     const int64_t in_row = p->n < p->columns ? p->n : p->columns, lines = (p->n + in_row - 1) / in_row;
     int64_t w = columns / in_row - 1;
-    if (w > p->picture_width) w = p->picture_width;
     if (w < 2)
         return lc_fail(LC_ERR_ARGUMENT, "%lld pictures do not fit next to each other into %lld columns",
                        (long long)in_row, (long long)columns);
+    if (w > p->picture_width) w = p->picture_width;
     const double scale = (double)p->picture_width / (double)w;
     int64_t h = llrint((double)p->picture_height / scale);
     if (h < 1) h = 1;

@@ -117,6 +117,21 @@ TEST(pictures_as_text)
     lc_tensor_unref(t);
 }
 
+TEST(a_picture_of_one_column_as_text)
+{
+    const uint8_t v[2] = {0, 255};
+    lc_tensor *t;
+    lc_plot *p;
+    CHECK_OK(lc_tensor_new(LC_U8, 3, (const int64_t[]){1, 2, 1}, &t));
+    CHECK_OK(lc_tensor_write(t, v, sizeof v));
+    CHECK_OK(lc_plot_pictures(t, &p));
+    char *text = text_of(p, 40, 24, true);
+    CHECK_STR(text, "\033[38;2;0;0;0m\033[48;2;255;255;255m▀\033[0m\n\n");
+    free(text);
+    lc_plot_free(p);
+    lc_tensor_unref(t);
+}
+
 /* ---- PNG ---- */
 
 /* The pixels [3,h,w] of a file. */
