@@ -52,11 +52,19 @@ static bool read_digits(const char *p, const char *end, meaning *what, number *o
     return true;
 }
 
+/* From *p to *end a value without the blanks around it. */
+static void find_text(const lc__csv_value *v, const char **p, const char **end)
+{
+    *p = v->text;
+    *end = *p + v->n;
+    while (*p < *end && (**p == ' ' || **p == '\t')) ++*p;
+    while (*p < *end && ((*end)[-1] == ' ' || (*end)[-1] == '\t')) --*end;
+}
+
 static meaning meaning_of(const lc__csv_value *v, locale_t c, number *out)
 {
-    const char *p = v->text, *end = p + v->n;
-    while (p < end && (*p == ' ' || *p == '\t')) p++;
-    while (p < end && (end[-1] == ' ' || end[-1] == '\t')) end--;
+    const char *p, *end;
+    find_text(v, &p, &end);
     size_t n = (size_t)(end - p);
     meaning what;
     if (!n) return MISSING;
@@ -68,6 +76,29 @@ static meaning meaning_of(const lc__csv_value *v, locale_t c, number *out)
     copy[n] = 0;
     out->real = strtod_l(copy, &stop, c);
     return stop == copy + n && out->real == out->real ? REAL : TEXT;
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool is_sign(char c)
+{
+    return c == '-' || c == '+';
+}
+
+/* Whether a text is a number of another language, with a comma as its point or between thousands. */
+static bool has_comma_in_number(const lc__csv_value *v)
+{
+    const char *p, *end;
+    int digits = 0, commas = 0;
+    find_text(v, &p, &end);
+    if (p < end && is_sign(*p)) p++;
+    for (; p < end && (is_digit(*p) || *p == ',' || *p == '.'); p++) digits += is_digit(*p), commas += *p == ',';
+    if (p < end && (*p == 'e' || *p == 'E'))
+        for (p++; p < end && (is_digit(*p) || is_sign(*p));) p++;
+    return p == end && digits && commas;
 }
 
 /* ---- the table ---- */
@@ -157,6 +188,11 @@ static lc_status learn(table *t, column *c, int64_t k, const lc__csv_value *v)
     if (what == MISSING && !c->missing) c->missing = v->line;
     if (what == NOT_AVAILABLE && !c->not_available) c->not_available = v->line;
     if (what < WHOLE) return LC_OK;
+    if (what == TEXT && !c->named && has_comma_in_number(v))
+        return fail_at(t, v->line, k,
+                       "has a comma in a number; write it as in 1234.5, or, if the column is one of texts, name it in "
+                       ".text",
+                       v);
     if (!c->known) c->known = true, c->text = text;
     if (c->text != text)
         return fail_at(t, v->line, k,

@@ -150,6 +150,33 @@ TEST(columns_of_texts_by_name)
     CHECK_CONTAINS(lc_error_message(), "'zip'");
 }
 
+/* They would be classes, and training would use their places in the order of texts. */
+TEST(numbers_with_commas)
+{
+    static const char *const texts[] = {"1,5", "-0,25", "1,234.5", "1.234,5", "12,345,678", ",5", "1,5e-3"};
+    static const char *const others[] = {"1,5x", ",", "-,", "a,b", "1, 5", "1,2 m"};
+    lc_array_file *f;
+    char text[100];
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        snprintf(text, sizeof text, "n;x\n1;2\n2;%s\n", texts[i]);
+        CHECK_STATUS(lc__array_file_of("t.csv", text, strlen(text), ARGS(.delimiter = ';'), &f), LC_ERR_FORMAT);
+        snprintf(text, sizeof text, "n;x\n1;%s\n2;3\n", texts[i]);
+        CHECK_STATUS(lc__array_file_of("t.csv", text, strlen(text), ARGS(.delimiter = ';'), &f), LC_ERR_FORMAT);
+        CHECK_CONTAINS(lc_error_message(), "line 2, column 'x'");
+        CHECK_CONTAINS(lc_error_message(), "has a comma in a number; write it as in 1234.5");
+        snprintf(text, sizeof text, "n;x\n1;%s\n2;3\n", texts[i]);
+        f = text_file(text, ARGS(.delimiter = ';', .text = "x"));
+        CHECK_EQ(lc_array_file_info(f, 1)->classes, 2);
+        lc_array_file_close(f);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        snprintf(text, sizeof text, "n;x\n1;%s\n", others[i]);
+        f = text_file(text, ARGS(.delimiter = ';'));
+        CHECK_STR(lc_array_file_class(f, 1, 0), others[i]);
+        lc_array_file_close(f);
+    }
+}
+
 TEST(another_locale)
 {
     if (!setlocale(LC_NUMERIC, "de_DE.UTF-8") && !setlocale(LC_NUMERIC, "de_DE")) SKIP("there is no German locale");
@@ -225,7 +252,7 @@ TEST(live_pandas)
 TEST(tabs)
 {
     lc_array_file *f;
-    CHECK_OK(lc__array_file_of("t.tsv", "a\tb\n1\t2,5\n", 10, DEFAULTS, &f));
+    CHECK_OK(lc__array_file_of("t.tsv", "a\tb\n1\t2,5\n", 10, ARGS(.text = "b"), &f));
     CHECK_EQ(lc_array_file_count(f), 2);
     CHECK_STR(lc_array_file_class(f, 1, 0), "2,5");
     lc_array_file_close(f);
