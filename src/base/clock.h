@@ -14,6 +14,14 @@ static inline int64_t lc__now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* The same clock, to a few milliseconds, but cheap. */
+static inline int64_t lc__coarse_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 static inline int64_t lc__now_ms(void)
 {
     return lc__now_ns() / 1000000;

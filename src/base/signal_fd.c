@@ -3,6 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "base/clock.h"
 #include "base/signal_fd.h"
 
 #include <errno.h>
@@ -31,10 +32,14 @@ static void pass_on(int sig, siginfo_t *info, void *context)
     errno = saved;
 }
 
-void lc__signal_fd_share(const lc__signal_fd *s)
+void lc__signal_fd_share(lc__signal_fd *s, bool now)
 {
     sigset_t pending;
-    if (!s || s->fd < 0 || sigpending(&pending) != 0) return;
+    if (!s || s->fd < 0) return;
+    const int64_t tick = lc__coarse_ns();
+    if (!now && tick == s->shared_ns) return;
+    s->shared_ns = tick;
+    if (sigpending(&pending) != 0) return;
     for (int i = 0; i < s->n; i++) {
         siginfo_t info;
         sigset_t one;

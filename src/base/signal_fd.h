@@ -11,6 +11,8 @@
 
 #include <lightc/status.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #define LC__MAX_SIGNALS 5
 
@@ -19,11 +21,13 @@ typedef struct lc__signal_fd {
     sigset_t set; /* those that are read */
     int n, signals[LC__MAX_SIGNALS];
     struct sigaction old[LC__MAX_SIGNALS];
+    int64_t shared_ns; /* when lc__signal_fd_share last looked */
 } lc__signal_fd;
 
 lc_status lc__signal_fd_open(lc__signal_fd *s, const int *signals, int n) LC_MUST_USE;
-/* Sends to the process what was sent to the calling thread alone (raise), which no other thread can read. */
-void lc__signal_fd_share(const lc__signal_fd *s); /* NULL is fine */
+/* Sends to the process what was sent to the calling thread alone (raise), which no other thread can read. It asks the
+ * kernel every few milliseconds, or, with `now`, at each call. NULL is fine. */
+void lc__signal_fd_share(lc__signal_fd *s, bool now);
 /* Signals that arrived and were not read are delivered now, as the program handles them. Closing twice is fine. */
 void lc__signal_fd_close(lc__signal_fd *s);
 

@@ -2,6 +2,7 @@
 /* The progress bar: one line that is redrawn in a terminal, occasional whole lines elsewhere.
  *
  * Each update is one write(2), so that lines of several processes do not tear. */
+#include "base/clock.h"
 #include "base/c_locale.h"
 #include "core/logging/logging.h"
 #include "callbacks/terminal.h"

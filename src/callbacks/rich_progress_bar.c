@@ -4,6 +4,7 @@
  *
  * The block of lines is always the last thing on the screen: `drawn` is its number of lines; the cursor is at its end.
  * Each update is one write(2). */
+#include "base/clock.h"
 #include "base/c_locale.h"
 #include "core/logging/logging.h"
 #include "callbacks/terminal.h"

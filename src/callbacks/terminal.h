@@ -33,7 +33,6 @@ void lc__add_padded(lc__str *out, const char *name, int width);
 /* Lines of less than `columns` columns, broken at spaces. */
 void lc__add_wrapped(lc__str *out, int columns, const char *text);
 
-int64_t lc__coarse_ns(void); /* monotonic, to a few milliseconds, and cheap */
 /* "01:05", "1:02:03", "?" */
 void lc__add_time(lc__str *out, double seconds);
 /* The remaining time (ETA) until `total`, at `rate` per second: for bars the mean since the epoch began. "?" if nothing

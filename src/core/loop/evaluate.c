@@ -170,7 +170,7 @@ static lc_status run_loader(lc_trainer *t, int loader)
         if (status < 0) break;
         if (!t->sanity) t->input->val_batch_count[loader]++;
         if (last) break;
-        lc__signal_fd_share(t->ranks->signals);
+        lc__signal_fd_share(t->ranks->signals, false);
         if (atomic_load_explicit(&t->ranks->signal, memory_order_relaxed) && t->stage != LC_STAGE_FIT) {
             lc__note_signal(atomic_load(&t->ranks->signal));
             status = lc_fail(LC_ERR_INTERRUPTED, "%s was interrupted by signal %d", lc_stage_name(t->stage),

@@ -18,8 +18,8 @@ typedef struct lc__ranks {
     bool votes_skip, votes_stop;       /* in this fit, ranks vote after hooks that may skip or stop on one rank */
     /* Requests by signals to this rank, and those that all ranks have agreed on. */
     atomic_int signal;
-    atomic_int save_requested;           /* SIGUSR1 */
-    const struct lc__signal_fd *signals; /* while they are watched */
+    atomic_int save_requested;     /* SIGUSR1 */
+    struct lc__signal_fd *signals; /* while they are watched */
     int agreed_signal;
     bool agreed_save, agreed_validate;
 } lc__ranks;

@@ -50,7 +50,7 @@ lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
         s = lc__hook(t, LC_HOOK_ON_TRAIN_EPOCH_START, NULL);
     }
     if (s >= 0) s = lc__train_batch(t, batch, false);
-    lc__signal_fd_share(t->ranks->signals);
+    lc__signal_fd_share(t->ranks->signals, false);
     if (s >= 0 && lc__save_requested(t)) s = lc__save_on_request(t);
     if (s >= 0 && loss) {
         *loss = NAN;
