@@ -37,7 +37,7 @@ static lc_status check_like_x(const lc_tensor *x, const lc_tensor *t, bool broad
     return differs(of_x, of_t, name, broadcasts ? "it must broadcast to x" : "they must be equal");
 }
 
-/* One of both may broadcast to the other. Of [B,1] and [B] every element would be compared with every other, of which
+/* One of both may broadcast to the other. With [B,1] and [B], every element would be compared with every other, of which
  * PyTorch warns. */
 static lc_status check_target(const lc_tensor *x, const lc_tensor *t)
 {
