@@ -37,8 +37,8 @@ static lc_status check_like_x(const lc_tensor *x, const lc_tensor *t, bool broad
     return differs(of_x, of_t, name, broadcasts ? "it must broadcast to x" : "they must be equal");
 }
 
-/* One of both may broadcast to the other. With [B,1] and [B], every element would be compared with every other, of which
- * PyTorch warns. */
+/* One of both may broadcast to the other. With [B,1] and [B], every element would be compared with every other, of
+ * which PyTorch warns. */
 static lc_status check_target(const lc_tensor *x, const lc_tensor *t)
 {
     if (lc__is_bad(x) || lc__is_bad(t)) return LC_OK;
