@@ -66,8 +66,9 @@ LC_BEGIN_DECLS
  * written. result (may be NULL) must be initialized with LC_LOAD_RESULT_INIT, and is filled in any case.
  *
  * LC_ERR_NOT_FOUND: a name is only on one side (unless not_strict), or no tensor at all was found, which is always an
- * error. LC_ERR_SHAPE: a shape differs (unless skip_mismatched). LC_ERR_DTYPE: a data type that is not converted.
- * LC_ERR_ARGUMENT: two names of the file map to the same name. */
+ * error. As in PyTorch, batch norm's num_batches_tracked may be missing in the file. LC_ERR_SHAPE: a shape differs
+ * (unless skip_mismatched). LC_ERR_DTYPE: a data type that is not converted. LC_ERR_ARGUMENT: two names of the file map
+ * to the same name. */
 #define lc_module_load_weights(m, path, ...) LC_CALL_NEW_(lc_module_load_weights, lc_load, (m, path, ), __VA_ARGS__, )
 LC_API lc_status lc_module_load_weights_with(lc_module *m, const char *path, lc_load_result *result,
                                              const lc_load_args *args) LC_MUST_USE;

@@ -161,6 +161,14 @@ static lc_status list_model(void *ctx, const char *path, lc_module *owner, lc_mo
     return mt->persistent || mt->is_parameter ? lc__list_add(ctx, path, mt->tensor) : LC_OK;
 }
 
+/* Files that PyTorch wrote before 0.4.1 lack the counters of batch norm, which then stay as they are. */
+static bool may_be_missing(const char *name)
+{
+    static const char counter[] = "num_batches_tracked";
+    const char *dot = strrchr(name, '.');
+    return !strcmp(dot ? dot + 1 : name, counter);
+}
+
 static lc_status match_one(load *l, int64_t i)
 {
     const char *name = lc_safetensors_info(l->f, i)->name;
@@ -203,7 +211,7 @@ static lc_status match(load *l)
             LC_TRY(compare(l, (int64_t)k, i));
         else if (any_fits(l->o.skip, l->o.n_skip, name))
             LC_TRY(add_name(&l->r.skipped, &l->r.n_skipped, name));
-        else
+        else if (!may_be_missing(name))
             LC_TRY(add_name(&l->r.missing, &l->r.n_missing, name));
     }
     return LC_OK;

@@ -200,6 +200,37 @@ TEST(names_on_one_side_only_are_reported)
     lc_load_result_release(&r);
 }
 
+/* PyTorch has them since 0.4.1, and loads older files. */
+TEST(counters_of_batch_norm_may_be_missing)
+{
+    static const float one = 1;
+    const char *const names[] = {"bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"};
+    const int64_t counted = 3;
+    char path[400];
+    lc_named_tensor v[4];
+    lc_batch_norm2d bn;
+    lc_module m;
+    lc_load_result r = LC_LOAD_RESULT_INIT;
+    int64_t tracked;
+    for (int k = 0; k < 4; k++)
+        v[k] = (lc_named_tensor){
+            .name = names[k], .data = (void *)(uintptr_t)&one, .type = {.dtype = LC_F32, .ndim = 1, .shape = {1}}};
+    snprintf(path, sizeof path, "%s/w.safetensors", fresh_dir("counters"));
+    lc_module_init(&m, NULL, 1);
+    lc_batch_norm2d_init(&bn, &m, "bn", 1);
+    CHECK_OK(lc_tensor_write(bn.num_batches_tracked, &counted, sizeof counted));
+    CHECK_OK(lc_safetensors_save(path, 4, v, 0, NULL));
+    CHECK_OK(lc_module_load_weights(&m, path, &r));
+    CHECK(r.n_loaded == 4 && !r.n_missing && !r.message);
+    CHECK_OK(lc_tensor_read(bn.num_batches_tracked, &tracked, sizeof tracked));
+    CHECK_EQ(tracked, counted);
+    lc_load_result_release(&r);
+    CHECK_OK(lc_safetensors_save(path, 3, v, 0, NULL));
+    CHECK_STATUS(lc_module_load_weights(&m, path, NULL), LC_ERR_NOT_FOUND);
+    CHECK_CONTAINS(lc_error_message(), "missing in the file: bn.running_var");
+    lc_module_release(&m);
+}
+
 TEST(many_names_are_counted)
 {
     file f = {.n = 0};
