@@ -4,9 +4,11 @@
  * With several ranks each loader gives shares of its own batches, evenly cut. Batches are usually full, and a rank then
  * has the same share of all of them. If the last batch of one loader is smaller it may not: then ranges in the same
  * proportions are requested (cut). */
+#include "base/str.h"
 #include "batch_slice.h"
 #include "data_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -400,6 +402,22 @@ static int64_t combined_replaced(void *self, const char **why)
     return ever ? n : -1;
 }
 
+/* "max_size_cycle of (96 samples of 'mnist' ...) and (...)" */
+static int combined_describe(void *self, int64_t epoch, char *text, size_t size)
+{
+    static const char *const modes[] = {"max_size_cycle", "min_size", "max_size", "sequential"};
+    combined *c = self;
+    lc__str parts = {0};
+    for (int i = 0; i < c->n; i++) {
+        char one[512] = "";
+        lc_dataloader_describe(c->parts[i].loader, epoch, one, sizeof one);
+        lc__str_add(&parts, "%s(%s)", i ? " and " : "", one);
+    }
+    int n = snprintf(text, size, "%s of %s", modes[c->mode], parts.s ? parts.s : "");
+    lc__str_free(&parts);
+    return n;
+}
+
 static const lc_dataloader_ops combined_ops = {
     LC_DATALOADER_OPS_INIT,
     .name = "combined",
@@ -414,6 +432,7 @@ static const lc_dataloader_ops combined_ops = {
     .sequential = combined_sequential,
     .observe = combined_observe,
     .share = combined_share,
+    .describe = combined_describe,
     .cut = combined_cut,
     .replaced = combined_replaced,
     .times = combined_times,

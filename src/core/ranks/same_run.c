@@ -93,7 +93,7 @@ lc_status lc__check_same_options(lc_trainer *t)
  * differ. */
 static void describe(lc_trainer *t, const lc__source *s, const char *what, int i, lc__str *out)
 {
-    char text[512] = "";
+    char text[2048] = "";
     if (!s->loader) return;
     lc__str_add(out, "%s loader %d", what, i);
     if (!s->shared_out) {

@@ -84,6 +84,7 @@ typedef struct odd {
     const char *root;
     bool validates;
     const char *option; /* on the command line */
+    bool combines;      /* all ranks: the loader is one of two of a combined one */
 } odd;
 
 static lc_status another_run(lc_comm *comm, void *ctx)
@@ -91,7 +92,7 @@ static lc_status another_run(lc_comm *comm, void *ctx)
     bool is_odd = lc_comm_rank(comm) == 2;
     odd usual = {.max_epochs = 1, .samples = 60, .batch = 4, .seed = 4}, mine = is_odd ? *(odd *)ctx : usual;
     small_net m = {0};
-    lc_dataloader *train, *val;
+    lc_dataloader *train, *val, *parts[2];
     lc_dataset *d;
     lc_trainer *t;
     lc_trainer_options opt = quiet_options(comm);
@@ -108,6 +109,11 @@ static lc_status another_run(lc_comm *comm, void *ctx)
     LC_TRY(lc_array_dataset_new(mine.samples, 2, arrays, &d));
     LC_TRY(lc_dataloader_new(&train, .dataset = d, .batch_size = mine.batch, .shuffle = true, .seed = mine.seed));
     lc_dataset_unref(d);
+    if (((odd *)ctx)->combines) {
+        LC_TRY(loader_of(0, SAMPLES, 4, false, &parts[0]));
+        parts[1] = train;
+        LC_TRY(lc_combined_loader_new(LC_MAX_SIZE_CYCLE, 2, parts, &train));
+    }
     LC_TRY(loader_of(SAMPLES - VAL, VAL, 4, false, &val));
     LC_TRY(lc_trainer_new(&opt, &t));
     lc_run_args args = LC_ARGS(lc_run, .train_dataloader = train, .val_dataloader = mine.validates ? val : NULL);
@@ -138,6 +144,7 @@ TEST(different_options_and_data_are_named)
         {{1, 60, 5, 4, NULL, false}, "rank 2 has train loader 0: 4 batches: "},
         {{1, 60, 2, 4, NULL, false}, "rank 2 has train loader 0: 10 batches: "}, /* not the minimum over ranks */
         {{1, 60, 4, 5, NULL, false}, "random (seed 5) but rank 0 has train loader 0: "},
+        {{1, 60, 4, 5, NULL, false, NULL, true}, "random (seed 5)) but rank 0 has train loader 0: "},
         {.odd = OPTION("--bucket_cap_mb=3"), "rank 2 has --bucket_cap_mb 3 but rank 0 has --bucket_cap_mb 0.5"},
         {.odd = OPTION("--max_steps=3"), "rank 2 has --max_steps 3 but rank 0 has --max_steps "},
         {.odd = OPTION("--limit_train_batches=2"), "rank 2 has --limit_train_batches 2 but rank 0 has "},
