@@ -337,10 +337,28 @@ static lc_status check_pieces(const combined *c, const lc_share *share)
     return LC_OK;
 }
 
+static bool is_per_rank(const lc_dataloader *l)
+{
+    return lc__has_mark(l, LC__MARK_OF(LOADER)) && lc__dataloader_is_per_rank(l);
+}
+
+/* A batch is either shared out, or each rank's own. If all parts are the latter, so is the combined loader. */
+static lc_status check_per_rank(const combined *c, const lc_share *share)
+{
+    for (int i = 0; i < c->n && share->size > 1; i++)
+        if (is_per_rank(c->parts[i].loader))
+            return lc_fail(LC_ERR_UNSUPPORTED,
+                           "loader %d of a combined loader is each rank's own (per_rank), and others are not, so their "
+                           "batches cannot be shared out together; make all of them per_rank, or none",
+                           i);
+    return LC_OK;
+}
+
 /* All parts have the same share: if one refuses it, restore the shares of those before it. */
 static lc_status combined_share(void *self, const lc_share *share)
 {
     combined *c = self;
+    LC_TRY(check_per_rank(c, share));
     LC_TRY(check_pieces(c, share));
     for (int i = 0; i < c->n; i++) {
         lc_share before = *lc_dataloader_get_share(c->parts[i].loader);
@@ -477,6 +495,11 @@ lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *l
     c->mode = mode;
     c->n = n;
     c->share = (lc_share){.size = 1, .batches = 1};
-    for (int i = 0; i < n; i++) c->parts[i].loader = loaders[i];
-    return lc__dataloader_new(&combined_ops, combined_pin, c, out);
+    lc_dataloader_ops ops = combined_ops;
+    ops.per_rank = true;
+    for (int i = 0; i < n; i++) {
+        c->parts[i].loader = loaders[i];
+        ops.per_rank = ops.per_rank && is_per_rank(loaders[i]);
+    }
+    return lc__dataloader_new(&ops, combined_pin, c, out);
 }

@@ -101,6 +101,47 @@ TEST(a_loader_of_each_ranks_own_leaves_other_loaders_shared)
     CHECK_RANKS("threads", 2, one_own_loader, "sharded_3");
 }
 
+/* Two sensors, or one and a loader that would be shared out. */
+static lc_status combined_own_loaders(lc_comm *comm, void *ctx)
+{
+    const bool mixed = *(bool *)ctx;
+    small_net m = {0};
+    lc_dataloader *sensor, *parts[2], *train;
+    lc_trainer *t;
+    double trained = 0;
+    lc_trainer_options opt = quiet_options(comm);
+    opt.max_epochs = 1;
+    opt.strategy = "ddp";
+    LC_TRY(small_net_init(&m, &count_ops, 1));
+    for (int k = 0; k < 2; k++) {
+        LC_TRY(loader_of(20 * lc_comm_rank(comm), 20, 4, false, &sensor));
+        if (mixed && k)
+            parts[k] = sensor;
+        else
+            LC_TRY(lc_dataloader_from_ops(&per_rank_ops, sensor, &parts[k]));
+    }
+    LC_TRY(lc_combined_loader_new(LC_MIN_SIZE, 2, parts, &train));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_status s = lc_trainer_fit(t, &m.base, .train_dataloader = train);
+    if (mixed) {
+        RANK_CHECK(s < 0); /* of this rank, or of the other one */
+        RANK_CHECK(strstr(lc_error_message(), "loader 0 of a combined loader is each rank's own (per_rank), and"));
+    } else {
+        LC_TRY(s);
+        LC_TRY(lc_trainer_metric(t, "trained", &trained));
+        RANK_CHECK(trained == 20 * lc_comm_size(comm) && lc_trainer_global_step(t) == 5);
+    }
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    small_net_release(&m);
+    return LC_OK;
+}
+
+TEST(a_combined_loader_of_each_ranks_own_is_not_shared_out)
+{
+    for (int mixed = 0; mixed < 2; mixed++) CHECK_RANKS("threads", 2, combined_own_loaders, &(bool){mixed});
+}
+
 /* The batches of one process, split in a way that the trainer does not. */
 typedef struct parts {
     bool by_hand; /* the program has shared the loader out; otherwise each rank has a dataset of its own */
