@@ -70,7 +70,7 @@ LC_API const lc_array_info *lc_array_file_info(const lc_array_file *f, int64_t i
 /* Its number, or -1. */
 LC_API int64_t lc_array_file_find(const lc_array_file *f, const char *name);
 /* The text of class k of array i, a CSV column of texts; NULL if there is none. Borrowed. Classes are sorted by their
- * bytes, so that the same texts have the same numbers. */
+ * bytes, so that files with the same texts give them the same numbers. */
 LC_API const char *lc_array_file_class(const lc_array_file *f, int64_t i, int64_t k);
 /* Samples [first, first + n) of array i as numbers of type `to`, row-major, into `data` of exactly `bytes` bytes. An
  * array without dimensions is one sample. */
