@@ -57,7 +57,9 @@ static int64_t pool_of(const lc__epoch *e, const item *items, int64_t begin)
     if (!e->shuffles) return left;
     if (!e->max_tokens)
         return __builtin_mul_overflow(e->global_batch, POOL_BATCHES, &room) || room > left ? left : room;
-    if (__builtin_mul_overflow(e->max_tokens * e->share.batches, POOL_BATCHES, &room)) return left;
+    if (__builtin_mul_overflow(e->max_tokens, e->share.batches, &room) ||
+        __builtin_mul_overflow(room, POOL_BATCHES, &room))
+        return left;
     for (; n < left && room > 0; n++) room -= items[begin + n].length;
     return n;
 }

@@ -293,6 +293,24 @@ TEST(ranks_share_a_budget)
     lc_dataset_unref(d);
 }
 
+TEST(a_budget_that_is_never_spent)
+{
+    static const int64_t budgets[] = {INT64_MAX, INT64_MAX / 2, INT64_MAX / 100};
+    lc_dataset *d = ragged();
+    for (int i = 0; i < 3; i++) {
+        lc_dataloader *l;
+        seen s = {0};
+        CHECK_OK(lc_dataloader_new(&l, .dataset = d, .max_tokens = budgets[i], .group_by_length = true, .shuffle = true,
+                                   .target_pad_value = -100));
+        CHECK_OK(lc_dataloader_share(l, &(lc_share){.rank = 1, .size = 2}));
+        CHECK_OK(lc_dataloader_begin(l, 0, 0));
+        drain(l, false, 1, &s);
+        CHECK_EQ(s.batches, 1);
+        lc_dataloader_free(l);
+    }
+    lc_dataset_unref(d);
+}
+
 TEST(groups_with_a_batch_size)
 {
     lc_dataset *d = ragged();
