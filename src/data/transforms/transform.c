@@ -67,6 +67,15 @@ lc__pixels lc__pixels_of(const lc_field *f, const void *data)
     return p;
 }
 
+/* Whether a whole number may be made of a value. */
+static bool fits(lc_dtype dtype, double value)
+{
+    if (dtype == LC_U8) return value >= 0 && value <= 255;
+    if (dtype == LC_I32) return value >= INT32_MIN && value <= INT32_MAX;
+    if (dtype == LC_I64) return value >= -0x1p63 && value < 0x1p63;
+    return true;
+}
+
 lc_status lc__element_of(const char *who, lc_dtype dtype, double value, unsigned char element[8])
 {
 #define ELEMENT(id, type)                                                                                              \
@@ -75,8 +84,8 @@ lc_status lc__element_of(const char *who, lc_dtype dtype, double value, unsigned
         memcpy(element, &v, sizeof v);                                                                                 \
         return LC_OK;                                                                                                  \
     }
-    if (dtype == LC_U8 && !(value >= 0.0 && value <= 255.0))
-        return lc_fail(LC_ERR_ARGUMENT, "%s: %g does not fit into u8", who, value);
+    if (!fits(dtype, value))
+        return lc_fail(LC_ERR_ARGUMENT, "%s: %g does not fit into %s", who, value, lc_dtype_name(dtype));
     switch (dtype) {
         ELEMENT(LC_F32, float)
         ELEMENT(LC_F64, double)

@@ -416,6 +416,12 @@ TEST(fields_that_do_not_fit)
     refused_on(LC_U8, 3, 9, t, LC_ERR_SHAPE, "more than a mirrored picture of 9 pixels has");
     CHECK_OK(lc_transform_pad(1, 0, 0, 0, &t, .fill = 300));
     refused_on(LC_U8, 3, 9, t, LC_ERR_ARGUMENT, "300 does not fit into u8");
+    CHECK_OK(lc_transform_pad(1, 0, 0, 0, &t, .fill = 4e9));
+    refused_on(LC_I32, 3, 9, t, LC_ERR_ARGUMENT, "4e+09 does not fit into i32");
+    CHECK_OK(lc_transform_pad(1, 0, 0, 0, &t, .fill = -0x1p64));
+    refused_on(LC_I64, 3, 9, t, LC_ERR_ARGUMENT, "does not fit into i64");
+    CHECK_OK(lc_transform_random_erasing(&t, .value = NAN));
+    refused_on(LC_I64, 3, 9, t, LC_ERR_ARGUMENT, "nan does not fit into i64");
     CHECK_OK(lc_transform_random_crop(20, 4, &t, .padding = LC_DIMS(1)));
     refused_on(LC_U8, 3, 9, t, LC_ERR_SHAPE, ".pad_if_needed");
     CHECK_OK(lc_transform_random_erasing(&t, .random = true));
