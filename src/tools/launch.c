@@ -74,6 +74,7 @@ int tool_launch(int argc, char **argv)
     int i = 1, exit_status;
     while (i < argc && argv[i][0] == '-') {
         const char *option = argv[i++], *equals = strchr(option, '=');
+        if (!strcmp(option, "--")) break;
         int length = equals ? (int)(equals - option) : (int)strlen(option);
         bool ok;
         if (is_help(option)) {

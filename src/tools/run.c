@@ -6,6 +6,7 @@
 #include "tools.h"
 
 #include <lightc/lightc.h>
+#include <errno.h>
 #include <limits.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -41,10 +42,10 @@ static lc_status module_of(const char *config, char *path, size_t size)
     int fd = open(config, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* opening a FIFO would block until it has a writer */
     bool is_file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
     FILE *f = is_file ? fdopen(fd, "rb") : NULL;
+    if (fd < 0) return lc_fail(LC_ERR_NOT_FOUND, "cannot open the configuration %s: %s", config, strerror(errno));
     if (!f) {
-        if (fd >= 0) close(fd);
-        return lc_fail(LC_ERR_NOT_FOUND,
-                       fd < 0 ? "cannot open the configuration %s" : "the configuration %s is not a file", config);
+        close(fd);
+        return lc_fail(LC_ERR_NOT_FOUND, "the configuration %s is not a file", config);
     }
     text = malloc(cap);
     n = text ? fread(text, 1, cap, f) : 0;

@@ -213,6 +213,9 @@ check "and an option of it" ends_with 2 ckpt inspect --jsn "$ckpt"
 check "with the right one" complains 'unknown option "--jsn"; did you mean "--json"\?'
 check "and one of launch" ends_with 2 launch --max_restart 2 true
 check "as well" complains 'unknown option "--max_restart"; did you mean "--max_restarts"\?'
+check "-- ends the options of launch" ends_with 3 launch -np 1 -- sh -c 'exit 3'
+check "a configuration that is not there is an error" ends_with 1 run nowhere.json
+check "which says so" complains 'cannot open the configuration nowhere.json: No such file or directory'
 
 # Every error is reported once: no line comes twice, nor does a part of a line between colons.
 once() {
