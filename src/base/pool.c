@@ -8,6 +8,7 @@
 
 #include "base/at_fork.h"
 #include "base/clock.h"
+#include "base/spin.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -60,13 +61,6 @@ static struct {
     atomic_flag judging;           /* guards the members below */
     int64_t lost, hold, raised_at;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .judging = ATOMIC_FLAG_INIT};
-
-static inline void pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
 
 static void sleep_on(_Atomic uint32_t *word, uint32_t value)
 {
@@ -175,7 +169,7 @@ static void wait_for_loop(uint32_t seen)
     while (spin) {
         for (int i = 0; i < LOOKS; i++) {
             if (atomic_load_explicit(&pool.calls, memory_order_acquire) != seen) return;
-            pause_briefly();
+            lc__spin();
         }
         int64_t now = lc__now_ns();
         if (!end) end = now + spin;
@@ -306,7 +300,7 @@ static void wait_for_rest(loop *l, int64_t now, int64_t piece_ns)
     for (int64_t end = now + spin; spin && now < end; now = lc__now_ns()) {
         for (int i = 0; i < LOOKS; i++) {
             if (!atomic_load_explicit(&l->left, memory_order_acquire)) return;
-            pause_briefly();
+            lc__spin();
         }
     }
     uint32_t left = atomic_load_explicit(&l->left, memory_order_acquire);

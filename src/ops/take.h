@@ -6,6 +6,8 @@
 #include "base/args.h"
 #include "record/graph_impl.h"
 
+#include <lightc/ops_types.h>
+
 /* LC__TAKE, with the error recorded in the step. */
 #define LC__TAKE_OP(a, title, kind, given, site)                                                                       \
     kind##_args a = kind##_defaults();                                                                                 \

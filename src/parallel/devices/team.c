@@ -3,6 +3,7 @@
  * not finished. */
 #include "parallel/devices/team.h"
 
+#include "base/spin.h"
 #include "base/thread.h"
 
 #include <pthread.h>
@@ -31,18 +32,11 @@ struct lc__team {
     member *members; /* from 1 */
 };
 
-static inline void pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
-
 static unsigned wait_for_round(lc__team *t, unsigned last)
 {
     for (int i = 0; i < t->spins; i++) {
         if (atomic_load_explicit(&t->round, memory_order_acquire) != last) break;
-        pause_briefly();
+        lc__spin();
     }
     if (atomic_load_explicit(&t->round, memory_order_acquire) == last) {
         pthread_mutex_lock(&t->lock);
@@ -86,7 +80,7 @@ void lc__team_run(lc__team *t, int n, void (*fn)(void *ctx, int i), void *ctx)
     }
     if (n > 0) fn(ctx, 0);
     if (n <= 1) return;
-    for (int i = 0; i < t->spins && atomic_load_explicit(&t->left, memory_order_acquire); i++) pause_briefly();
+    for (int i = 0; i < t->spins && atomic_load_explicit(&t->left, memory_order_acquire); i++) lc__spin();
     if (!atomic_load_explicit(&t->left, memory_order_acquire)) return;
     pthread_mutex_lock(&t->lock);
     while (atomic_load_explicit(&t->left, memory_order_acquire)) pthread_cond_wait(&t->ended, &t->lock);
