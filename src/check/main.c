@@ -144,7 +144,8 @@ int main(int argc, char **argv)
         return 2;
     }
     lc_status status = run(&c, argv[argc - 1]);
-    if (status < 0) printf("%s: %s\n", c.on ? "the check ends here" : "error", lc_error_message());
+    if (status < 0 && c.set) printf("the check ends here: %s\n", lc_error_message());
+    if (status < 0 && !c.set) fprintf(stderr, "error: %s\n", lc_error_message());
     if (status >= 0) printf("\n%d failures\n", c.failed);
     memory_free(c.memory);
     free(c.results);

@@ -72,9 +72,9 @@ TEST(arguments)
     CHECK_EQ(run("", "--help"), 0);
     check_says("usage: lc_backend_check [--exact] NAME");
     CHECK_EQ(run("", "sim:9"), 1);
-    check_says("there is no sim:9");
+    check_says("error: there is no sim:9");
     CHECK_EQ(run("", "nobody"), 1);
-    check_says("accelerator is \"nobody\"");
+    check_says("error: accelerator is \"nobody\"");
 }
 
 TEST_MAIN
