@@ -183,7 +183,8 @@ LC_API lc_status lc_comm_fake(int rank, int size, lc_comm **out) LC_MUST_USE;
  * it is the only rank. Every call, and a trainer with the strategy ddp, gets the same communicator: do not use it while
  * a trainer runs, and do not communicate from two threads. A process that exits with status 0 on the thread that
  * joined, without lc_comm_free, leaves as if it had called it; a process that ends in any other way has failed, and the
- * others are notified. An error says what is missing, or which ranks did not join within 300 seconds. Collective. */
+ * others are notified. An error says what is missing, or which ranks did not join within `start_timeout` (300 seconds,
+ * unless lc_trainer_options_parse has read another). Collective. */
 LC_API lc_status lc_comm_world(lc_comm **out) LC_MUST_USE;
 /* A backend of the program's own. Takes `self` over, also when it fails. */
 LC_API lc_status lc_comm_new(const lc_comm_ops *ops, void *self, int rank, int size, lc_comm **out) LC_MUST_USE;

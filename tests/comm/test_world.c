@@ -9,6 +9,8 @@
 #include "comm/net/socket.h"
 #include "comm/world/world.h"
 
+#include <lightc/lightc.h>
+
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -437,6 +439,38 @@ static lc_status share(run *r, lc__world *w, const lc__world_options *o)
     LC_TRY(lc_comm_world(&one));
     LC_TRY(add(one));
     return LC_OK; /* the caller leaves it */
+}
+
+/* A program without a trainer has the options that it parsed, also if something else has started its ranks. */
+TEST(start_timeout_is_that_of_the_options)
+{
+    char variables[200];
+    int output[2];
+    double start = lc__seconds();
+    snprintf(variables, sizeof variables, "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d LIGHTC_SECRET=" KEY,
+             free_port());
+    CHECK(pipe(output) == 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char *argv[] = {"program", "--start_timeout", "0.3", NULL};
+        lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+        lc_comm *c;
+        surroundings(variables);
+        alarm(60);
+        lc_status s = lc_trainer_options_parse_used(&o, NULL, NULL, 0, NULL, 3, argv);
+        if (s >= 0) s = lc_comm_world(&c);
+        dprintf(output[1], "%s", lc_error_message());
+        _exit(s < 0 ? 0 : 1);
+    }
+    char text[1024] = "";
+    int status;
+    close(output[1]);
+    CHECK(read(output[0], text, sizeof text - 1) >= 0);
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK_CONTAINS(text, "within 0.3 s");
+    CHECK(lc__seconds() - start < patience(10));
+    close(output[0]);
 }
 
 TEST(the_communicator_is_shared_and_freed_by_the_last)

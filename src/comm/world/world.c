@@ -24,6 +24,7 @@ static struct {
     lc__world *given; /* lc__world_given */
     char backend[16];
     lc__security security;
+    lc__control_times times; /* of lc_comm_world */
     bool leaves_at_exit, trained;
     pid_t process; /* the process, and its thread, that has joined */
     pthread_t thread;
@@ -259,12 +260,22 @@ void lc__world_stopped(int signal)
 
 /* ---- for programs without a trainer ---- */
 
+void lc__world_set_times(const lc__control_times *times)
+{
+    pthread_mutex_lock(&this_process.lock);
+    this_process.times = *times;
+    pthread_mutex_unlock(&this_process.lock);
+}
+
 lc_status lc_comm_world(lc_comm **out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc__world *w;
     *out = NULL;
-    LC_TRY(lc__world_join(&(lc__world_options){.say = lc__say}, &w));
+    pthread_mutex_lock(&this_process.lock);
+    lc__world_options o = {.times = this_process.times, .say = lc__say};
+    pthread_mutex_unlock(&this_process.lock);
+    LC_TRY(lc__world_join(&o, &w));
     *out = w->comm;
     return LC_OK;
 }

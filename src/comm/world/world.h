@@ -66,6 +66,8 @@ typedef struct lc__world_options {
  * one is an error. */
 lc_status lc__world_join(const lc__world_options *options, lc__world **out) LC_MUST_USE;
 void lc__world_leave(lc__world *w); /* NULL is fine */
+/* The times for lc_comm_world, which takes no options. 0: the default. */
+void lc__world_set_times(const lc__control_times *times);
 
 /* For a communicator of the program's own, whose ranks are then watched as those of a world are, but never ended.
  * Collective over it. *out is NULL if there is nothing to watch: one rank, no MPI, ranks that are watched already. Call

@@ -59,6 +59,10 @@ lc_status lc__launch_trainer(const lc_trainer_options *o)
     LC_TRY(lc__world_find(&here));
     if (here.size > 1 || !strcmp(here.launcher, "lightc")) { /* this is a rank */
         take_name();
+        lc__world_set_times(&(lc__control_times){.start = o->start_timeout,
+                                                 .silence = o->silence_timeout,
+                                                 .progress = o->progress_timeout,
+                                                 .grace = o->grace_period});
         return check_restarts(o, &here);
     }
     if (o->num_nodes == 1 && o->nodes_file)
