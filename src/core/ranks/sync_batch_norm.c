@@ -118,10 +118,10 @@ lc_status lc__batch_norms_end(lc_trainer *t, bool has_loss)
                        "training_step returned no loss: with sync_batchnorm the other ranks wait for this one in the "
                        "backward pass; return one on every rank");
     if (t->ranks->batch_norm_leader < 0) return LC_OK;
+    LC_TRY(lc_step_run(t->graph)); /* makes the calls, and those of an update that was recorded before */
     if (empty) {
         LC_TRY(lc__comm_follow(t->ranks->batch_norm_comm, t->ranks->batch_norm_leader));
     } else {
-        LC_TRY(lc_step_run(t->graph)); /* makes the calls */
         LC_TRY(lc__comm_announce_end(t->ranks->batch_norm_comm));
         lc_sync_batch_norm(t->m, t->ranks->batch_norm_comm); /* if this rank was alone */
     }

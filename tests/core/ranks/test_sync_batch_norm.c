@@ -188,9 +188,11 @@ enum { SIDE = 6, CLASSES = 3, MOST = 32 };
 typedef struct fit_job {
     int64_t samples, batch; /* of all ranks together */
     int64_t accumulate;
-    bool vectors;     /* the last layer normalizes [N,C] */
-    bool sync;        /* otherwise without any batch norm */
-    int no_loss_rank; /* returns no loss in batch 1; -1: none */
+    bool vectors;         /* the last layer normalizes [N,C] */
+    bool two_steps;       /* two optimizers, each with a step function */
+    const char *strategy; /* NULL: ddp */
+    bool sync;            /* otherwise without any batch norm */
+    int no_loss_rank;     /* returns no loss in batch 1; -1: none */
 } fit_job;
 
 typedef struct cnn {
@@ -231,8 +233,19 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     return lc_trainer_global_rank(self->trainer) == m->j->no_loss_rank && i == 1 ? NULL : loss;
 }
 
+static lc_tensor *second_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    cnn *m = (cnn *)self;
+    (void)i;
+    return lc_mean(lc_square(normalize_if(m, &m->bn1, lc_conv2d_forward(&m->conv1, b->x))));
+}
+
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
+    if (((cnn *)self)->j->two_steps) {
+        LC_TRY(lc_optimizers_add_step(out, lc_sgd(self, .lr = 0.05, .momentum = 0.9), training_step));
+        return lc_optimizers_add_step(out, lc_sgd(self, .lr = 0.01), second_step);
+    }
     return lc_optimizers_add(out, lc_sgd(self, .lr = 0.05, .momentum = 0.9));
 }
 
@@ -274,7 +287,7 @@ static lc_status fit(const fit_job *j, lc_comm *comm, state *out, double *loss)
     out->n = 0;
     opt.max_epochs = 3;
     opt.accumulate_grad_batches = j->accumulate;
-    opt.strategy = comm ? "ddp" : NULL;
+    if (comm) opt.strategy = j->strategy ? j->strategy : "ddp";
     opt.sync_batchnorm = j->sync;
     LC_TRY(lc_array_dataset_new(j->samples, 2, arrays, &d));
     LC_TRY(lc_dataloader_new(&l, .dataset = d, .batch_size = j->batch / n, .shuffle = true, .seed = 4));
@@ -346,6 +359,13 @@ TEST(ranks_without_samples_take_part)
 {
     check_fit((fit_job){.samples = 25, .batch = 12, .accumulate = 1, .sync = true});
     check_fit((fit_job){.samples = 26, .batch = 12, .accumulate = 2, .sync = true});
+}
+/* The update of the first optimizer, which gathers parameters from all ranks, runs together with the second step. */
+TEST(ranks_without_samples_take_part_in_each_step)
+{
+    check_fit((fit_job){.samples = 25, .batch = 12, .accumulate = 1, .two_steps = true, .sync = true});
+    check_fit((fit_job){
+        .samples = 26, .batch = 12, .accumulate = 1, .two_steps = true, .strategy = "sharded_1", .sync = true});
 }
 TEST(ranks_without_samples_train_without_batch_norm)
 {
