@@ -137,7 +137,6 @@
     X(logical_and, 2, 0, COMPARE, NONE, a != 0 && b != 0)                                                            \
     X(logical_or, 2, 0, COMPARE, NONE, a != 0 || b != 0)                                                             \
     X(logical_xor, 2, 0, COMPARE, NONE, (a != 0) != (b != 0))                                                        \
-    X(root_of_var, 1, 0, FLOAT, BY_Y, sqrt(a))                                                                       \
     X(root_of_var_backward, 2, 0, FLOAT, NONE, b == 0 ? 0 : a / (2 * b))                                             \
     X(xlogy_backward_other, 3, 0, FLOAT, NONE, a == 0 ? 0 : a * (b / c))
 /* clang-format on */

@@ -143,12 +143,11 @@ lc_tensor *lc_cosine_similarity_at(lc_tensor *x, lc_tensor *y, const lc_cosine_a
 {
     LC__TAKE_OP(a, "cosine_similarity", lc_cosine, given, site);
     const lc_dims along = LC_DIMS(a.dim);
-    lc_tensor *norms[2];
+    lc_tensor *unit[] = {x, y}; /* divided first: f16 has no room for products of x and y, or of norms */
     for (int i = 0; i < 2; i++) {
-        lc_tensor *norm = LC__CALL_AT(lc_norm, lc_reduce, (), site, .x = i ? y : x, .dims = along);
-        norms[i] = LC__CALL_AT(lc_clamp, lc_clamp, (), site, .x = norm, .min = a.eps);
+        lc_tensor *norm = LC__CALL_AT(lc_norm, lc_reduce, (), site, .x = unit[i], .dims = along, .keepdim = true);
+        norm = LC__CALL_AT(lc_clamp, lc_clamp, (), site, .x = norm, .min = a.eps);
+        unit[i] = lc_div_at(unit[i], norm, site);
     }
-    lc_tensor *products = lc_mul_at(x, y, site);
-    return lc_div_at(LC__CALL_AT(lc_sum, lc_reduce, (), site, .x = products, .dims = along),
-                     lc_mul_at(norms[0], norms[1], site), site);
+    return LC__CALL_AT(lc_sum, lc_reduce, (), site, .x = lc_mul_at(unit[0], unit[1], site), .dims = along);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions: sum, mean, amax, amin, var, norm, logsumexp (ints: keepdim, number of dimensions, dimensions in ascending
- * order; var: then the correction; norm: floats p), argmax and argmin (ints: dimension or -1 for all, keepdim).
+/* Reductions: sum, mean, amax, amin, var, std, norm, logsumexp (ints: keepdim, number of dimensions, dimensions in
+ * ascending order; var, std: then the correction; norm: floats p), argmax and argmin (ints: dimension or -1
+ * for all, keepdim).
  *
  * All of them are folds over the reduced dimensions, once per result element, in double (integers: int64_t). To add
  * one: a case in fold_row, a run function, an entry. */
@@ -179,14 +180,24 @@ static void finish_amin(const lc_call *call, parts *s, void *to)
     store(call, to, &f);
 }
 
-static void finish_var(const lc_call *call, parts *s, void *to)
+static double variance(const lc_call *call, parts *s)
 {
     fold f = {.kind = SUM};
     fold_view(&f, &s->reduced);
     fold squares = {.kind = SQUARES, .origin = f.value / (double)s->count};
     fold_view(&squares, &s->reduced);
     double divisor = (double)(s->count - call->ints[2 + call->ints[1]]);
-    lc__store_number(to, call->out[0].dtype, squares.value / (divisor > 0 ? divisor : 0));
+    return squares.value / (divisor > 0 ? divisor : 0);
+}
+
+static void finish_var(const lc_call *call, parts *s, void *to)
+{
+    lc__store_number(to, call->out[0].dtype, variance(call, s));
+}
+
+static void finish_std(const lc_call *call, parts *s, void *to)
+{
+    lc__store_number(to, call->out[0].dtype, sqrt(variance(call, s)));
 }
 
 static void finish_norm(const lc_call *call, parts *s, void *to)
@@ -389,13 +400,24 @@ static lc_status grad_extreme(lc_grad *g)
     return LC_OK;
 }
 
-/* 2 (x - mean) / (n - correction) */
-static lc_status grad_var(lc_grad *g)
+/* dvar times 2 (x - mean) / (n - correction) */
+static lc_status through_variance(lc_grad *g, lc_tensor *dvar)
 {
     double divisor = (double)(reduced_count(g) - g->ints[2 + g->ints[1]]);
-    lc_tensor *dy = lc_mul_scalar(with_dims(g, g->dout[0]), 2 / (divisor > 0 ? divisor : 0));
+    lc_tensor *dy = lc_mul_scalar(with_dims(g, dvar), 2 / (divisor > 0 ? divisor : 0));
     g->din[0] = lc_mul(dy, lc_sub(g->in[0], reduce_like(g, lc_mean_at, g->in[0])));
     return LC_OK;
+}
+
+static lc_status grad_var(lc_grad *g)
+{
+    return through_variance(g, g->dout[0]);
+}
+
+/* If all elements are equal the gradient is 0. */
+static lc_status grad_std(lc_grad *g)
+{
+    return through_variance(g, lc__op2(&lc__op_root_of_var_backward, g->dout[0], g->out[0], LC_HERE));
 }
 
 static lc_status grad_norm(lc_grad *g)
@@ -427,6 +449,7 @@ REDUCTION(mean, reduce, infer_float_reduce, .grad = grad_mean)
 REDUCTION(amax, reduce, infer_extreme, .grad = grad_extreme)
 REDUCTION(amin, reduce, infer_extreme, .grad = grad_extreme)
 REDUCTION(var, reduce, infer_var, .grad = grad_var)
+REDUCTION(std, reduce, infer_var, .grad = grad_std)
 REDUCTION(norm, reduce, infer_norm, .grad = grad_norm)
 REDUCTION(logsumexp, reduce, infer_float_reduce, .grad = grad_logsumexp)
 REDUCTION(argmax, reduce_index, infer_arg, .flags = LC_OP_NO_GRAD)

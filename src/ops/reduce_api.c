@@ -65,11 +65,11 @@ lc_tensor *lc_var_at(const lc_reduce_args *given, lc_site site)
     return call_reduce(&lc__op_var, &a, 1, (int64_t)a.correction, 0, NULL, site);
 }
 
-/* Not lc_sqrt: if all elements are equal the gradient is 0. */
+/* Not a root of lc_var, for which f16 has no room if it is above 65504. */
 lc_tensor *lc_std_at(const lc_reduce_args *given, lc_site site)
 {
     LC__TAKE_OP(a, "std", lc_reduce, given, site);
-    return lc__op1(&lc__op_root_of_var, lc_var_at(&a, site), site);
+    return call_reduce(&lc__op_std, &a, 1, (int64_t)a.correction, 0, NULL, site);
 }
 
 /* The limits p = 1, infinity and 0 are other operators, so that their gradients (ties, zeros) equal PyTorch's. */

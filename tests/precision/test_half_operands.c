@@ -162,6 +162,19 @@ static void gradient_of(lc_tensor *(*build)(lc_tensor *p), double *out)
     lc_tensor_unref(p);
 }
 
+/* f16 has no room for squares of 300, nor for their sums. */
+TEST(nothing_in_between_overflows)
+{
+    double got;
+    begin();
+    lc_tensor *x = lc_cat(0, lc_full(300, LC_F16, 8), lc_full(-300, LC_F16, 8));
+    CHECK_OK(lc_item(lc_std(x, .correction = 0), &got));
+    CHECK_EQ(got, 300);
+    CHECK_OK(lc_item(lc_cosine_similarity(x, lc_mul_scalar(x, 2), 0), &got));
+    CHECK_NEAR(got, 1, 0x1p-10);
+    end();
+}
+
 TEST(gradients_are_rounded_once)
 {
     double g[N], again[N];

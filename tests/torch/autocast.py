@@ -17,7 +17,7 @@ POWERS = "xlogy, a product with a logarithm, is like log"
 
 # operator: (lightc's class, PyTorch's on the CPU, the reason)
 DIFFERENCES = {name: ("f32", "follow", reason) for names, reason in (
-    ("sum mean cumsum var norm", SUMS),
+    ("sum mean cumsum var std norm", SUMS),
     ("exp expm1 log log1p pow pow_scalar reciprocal rsqrt softplus", RANGE),
     ("softmax log_softmax logsumexp", LOSSES),
     ("xlogy", POWERS),
@@ -62,6 +62,7 @@ def operators():
         "amax": lambda r: torch.amax(r(3, 4), 0),
         "amin": lambda r: torch.amin(r(3, 4), 0),
         "var": lambda r: torch.var(r(3, 4)),
+        "std": lambda r: torch.std(r(3, 4)),
         "norm": lambda r: torch.linalg.vector_norm(r(3, 4)),
         "logsumexp": lambda r: torch.logsumexp(r(3, 4), 1),
         "softmax": lambda r: f.softmax(r(3, 4), 1),
