@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions: sum, mean, amax, amin, var, std, norm, logsumexp (ints: keepdim, number of dimensions, dimensions in
- * ascending order; var, std: then the correction; norm: floats p), argmax and argmin (ints: dimension or -1
+ * ascending order; var, std: then the bits of the correction; norm: floats p), argmax and argmin (ints: dimension or -1
  * for all, keepdim).
  *
  * All of them are folds over the reduced dimensions, once per result element, in double (integers: int64_t). To add
  * one: a case in fold_row, a run function, an entry. */
 #include <math.h>
+#include <string.h>
 
 #include "ops/infer.h"
 #include "base/number.h"
@@ -180,14 +181,23 @@ static void finish_amin(const lc_call *call, parts *s, void *to)
     store(call, to, &f);
 }
 
+/* What variances are divided by: n less the correction, a double that is kept in an int, since gradients need its
+ * value. */
+static double moment_divisor(int64_t n, const int64_t *ints)
+{
+    double correction;
+    memcpy(&correction, &ints[2 + ints[1]], sizeof correction);
+    double divisor = (double)n - correction;
+    return divisor < 0 ? 0 : divisor;
+}
+
 static double variance(const lc_call *call, parts *s)
 {
     fold f = {.kind = SUM};
     fold_view(&f, &s->reduced);
     fold squares = {.kind = SQUARES, .origin = f.value / (double)s->count};
     fold_view(&squares, &s->reduced);
-    double divisor = (double)(s->count - call->ints[2 + call->ints[1]]);
-    return squares.value / (divisor > 0 ? divisor : 0);
+    return squares.value / moment_divisor(s->count, call->ints);
 }
 
 static void finish_var(const lc_call *call, parts *s, void *to)
@@ -403,8 +413,7 @@ static lc_status grad_extreme(lc_grad *g)
 /* dvar times 2 (x - mean) / (n - correction) */
 static lc_status through_variance(lc_grad *g, lc_tensor *dvar)
 {
-    double divisor = (double)(reduced_count(g) - g->ints[2 + g->ints[1]]);
-    lc_tensor *dy = lc_mul_scalar(with_dims(g, dvar), 2 / (divisor > 0 ? divisor : 0));
+    lc_tensor *dy = lc_mul_scalar(with_dims(g, dvar), 2 / moment_divisor(reduced_count(g), g->ints));
     g->din[0] = lc_mul(dy, lc_sub(g->in[0], reduce_like(g, lc_mean_at, g->in[0])));
     return LC_OK;
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The functions that record reductions. */
 #include "ops/infer.h"
+#include "ops/nn_util.h"
 #include "ops/ops.h"
 #include "ops/take.h"
 
 #include <math.h>
+#include <string.h>
 
 static lc_tensor *call_reduce(const lc_op *op, const lc_reduce_args *a, int n_extra, int64_t extra, int n_float,
                               const double *floats, lc_site site)
@@ -59,17 +61,24 @@ lc_tensor *lc_logsumexp_at(const lc_reduce_args *given, lc_site site)
     return call_reduce(&lc__op_logsumexp, &a, 0, 0, 0, NULL, site);
 }
 
+static lc_tensor *call_moment(const lc_op *op, const lc_reduce_args *a, lc_site site)
+{
+    int64_t correction;
+    memcpy(&correction, &a->correction, sizeof correction);
+    return call_reduce(op, a, 1, correction, 0, NULL, site);
+}
+
 lc_tensor *lc_var_at(const lc_reduce_args *given, lc_site site)
 {
     LC__TAKE_OP(a, "var", lc_reduce, given, site);
-    return call_reduce(&lc__op_var, &a, 1, (int64_t)a.correction, 0, NULL, site);
+    return call_moment(&lc__op_var, &a, site);
 }
 
 /* Not a root of lc_var, for which f16 has no room if it is above 65504. */
 lc_tensor *lc_std_at(const lc_reduce_args *given, lc_site site)
 {
     LC__TAKE_OP(a, "std", lc_reduce, given, site);
-    return call_reduce(&lc__op_std, &a, 1, (int64_t)a.correction, 0, NULL, site);
+    return call_moment(&lc__op_std, &a, site);
 }
 
 /* The limits p = 1, infinity and 0 are other operators, so that their gradients (ties, zeros) equal PyTorch's. */

@@ -50,6 +50,10 @@ static lc_tensor *std_of(lc_tensor *x)
 {
     return lc_std(x);
 }
+static lc_tensor *std_half(lc_tensor *x)
+{
+    return lc_std(x, .correction = 0.5);
+}
 static lc_tensor *std_population(lc_tensor *x)
 {
     return lc_std(x, .correction = 0);
@@ -105,6 +109,7 @@ TEST(gradients)
 {
     check_gradient("std", std_of, 4, (float[]){2, 2, 2, 2}, (float[]){0, 0, 0, 0});
     check_gradient("std", std_of, 2, (float[]){1, 3}, (float[]){-0.70711f, 0.70711f});
+    check_gradient("std, correction 0.5", std_half, 2, (float[]){1, 3}, (float[]){-0.57735f, 0.57735f});
     check_gradient("std of one", std_of, 1, (float[]){2}, (float[]){NAN});
     check_gradient("std of one, correction 0", std_population, 1, (float[]){2}, (float[]){0});
     check_gradient("norm 0.5", norm_half, 3, (float[]){0, 1, -2}, (float[]){0, 2.41421f, -1.70711f});
