@@ -105,9 +105,10 @@ static lc_tensor *call_arg(const lc_op *op, const lc_arg_args *a, lc_site site)
     if (lc__is_bad(x)) return lc__op1(op, x, site);
     int64_t dim = -1;
     if (a->dim != LC_UNSET) {
-        int ndim = lc_tensor_ndim(x);
-        dim = lc__wrap_dim(a->dim, ndim);
-        if (dim < 0) dim = ndim + 1; /* no such dimension: -1 would mean all */
+        const lc_type *t = lc_tensor_type(x);
+        bool only = t->ndim == 0 && (a->dim == 0 || a->dim == -1); /* as in PyTorch */
+        dim = only ? -1 : lc__wrap_dim(a->dim, t->ndim);
+        if (dim < 0 && !only) return lc__refuse(lc__infer_dim(t, a->dim), op->name, x, site);
     }
     int64_t ints[] = {dim, a->keepdim};
     return lc_op_call(op, 1, &x, 2, ints, 0, NULL, site);

@@ -2,6 +2,7 @@
 /* Views: reshape (ints shape), permute (ints dims), slice (ints dim, start, length), expand (ints shape), and the
  * functions that are made of them. No data moves; `view` computes the strides. */
 #include "ops/infer.h"
+#include "ops/nn_util.h"
 #include "record/graph_impl.h"
 #include "ops/ops.h"
 
@@ -311,8 +312,9 @@ lc_tensor *lc_squeeze_at(lc_tensor *x, int dim, lc_site site)
 {
     if (lc__is_bad(x)) return lc__op1(&lc__op_reshape, x, site);
     const lc_type *t = lc_tensor_type(x);
-    int64_t d = lc__wrap_dim(dim, t->ndim), bad = -2;
-    if (d < 0 || d >= t->ndim) return call_view(&lc__op_reshape, x, 1, &bad, site);
+    int64_t d = lc__wrap_dim(dim, t->ndim);
+    if (t->ndim == 0 && (dim == 0 || dim == -1)) return lc__unchanged(x, site); /* as in PyTorch */
+    if (d < 0 || d >= t->ndim) return lc__refuse(lc__infer_dim(t, dim), "squeeze", x, site);
     return t->shape[d] == 1 ? drop_dim(x, d, site) : lc__unchanged(x, site);
 }
 
@@ -320,8 +322,8 @@ lc_tensor *lc_unsqueeze_at(lc_tensor *x, int dim, lc_site site)
 {
     if (lc__is_bad(x)) return lc__op1(&lc__op_reshape, x, site);
     const lc_type *t = lc_tensor_type(x);
-    int64_t at = lc__wrap_dim(dim, t->ndim + 1), shape[LC_MAX_DIMS + 1], bad = -2;
-    if (at < 0 || at > t->ndim) return call_view(&lc__op_reshape, x, 1, &bad, site);
+    int64_t at = lc__wrap_dim(dim, t->ndim + 1), shape[LC_MAX_DIMS + 1];
+    if (at < 0 || at > t->ndim) return lc__refuse(lc__infer_dim(t, dim), "unsqueeze", x, site);
     for (int d = 0; d < t->ndim; d++) shape[d + (d >= at)] = t->shape[d];
     shape[at] = 1;
     return call_view(&lc__op_reshape, x, t->ndim + 1, shape, site);

@@ -295,7 +295,7 @@ TEST(messages)
     expect_error(lc_sum(a, .dims = LC_DIMS(1, -1)), LC_ERR_ARGUMENT, "twice", "sum: ");
     expect_error(lc_mean(i), LC_ERR_DTYPE, "lc_cast", "mean: ");
     expect_error(lc_softmax(a, 5), LC_ERR_SHAPE, "dimension 5 is out of range", "softmax: ");
-    expect_error(lc_argmax(a, .dim = -3), LC_ERR_SHAPE, "dimension 3 is out of range", "argmax: ");
+    expect_error(lc_argmax(a, .dim = -3), LC_ERR_SHAPE, "dimension -3 is out of range", "argmax: ");
     expect_error(lc_reshape(a, 4, -1), LC_ERR_SHAPE, "from [2,3]", "reshape: ");
     expect_error(lc_reshape(a, 7), LC_ERR_SHAPE, "[7] has 7 elements", "reshape: ");
     expect_error(lc_permute(a, 0, 0), LC_ERR_SHAPE, "twice", "permute: ");

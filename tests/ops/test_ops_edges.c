@@ -385,6 +385,15 @@ static lc_tensor *refused(int i, const char **says)
         CHECK_EQ(lc_split(X(2, 9), 0, 1, 4, parts), 4);
         *says = "split: parts cannot have 0 elements";
         return parts[3];
+    case 46:
+        *says = "squeeze: dimension -3 is out of range for shape [4,3]";
+        return lc_squeeze(X(4, 3), -3);
+    case 47:
+        *says = "unsqueeze: dimension 3 is out of range for shape [4,3]";
+        return lc_unsqueeze(X(4, 3), 3);
+    case 48:
+        *says = "argmax: dimension -3 is out of range for shape [4,3]";
+        return lc_argmax(X(4, 3), .dim = -3);
     case 45:
         CHECK_EQ(lc_split(X(2, 9), 2, 2, 4, parts), 4);
         *says = "split: dimension 2 is out of range for a tensor of 2 dimensions";
@@ -428,6 +437,8 @@ static void check_accepted(void)
     CHECK_EQ(lc_tensor_ndim(lc_cross_entropy(X(4, 3), X(4, 3), .weight = X(3), .label_smoothing = 0.1)), 0);
     CHECK_EQ(lc_tensor_ndim(lc_cross_entropy(X(3), X(3))), 0);
     CHECK_EQ(lc_tensor_ndim(lc_smooth_l1_loss(X(4, 3), X(4, 3), .beta = 0)), 0);
+    CHECK_EQ(lc_tensor_ndim(lc_squeeze(lc_scalar(1, LC_F32), -1)), 0);
+    CHECK_EQ(lc_tensor_ndim(lc_argmax(lc_scalar(1, LC_F32), .dim = 0)), 0);
 }
 
 TEST(refusals)
