@@ -93,6 +93,12 @@ lc_tensor *lc_mul_scalar_at(lc_tensor *x, double s, lc_site site)
 
 lc_tensor *lc_div_scalar_at(lc_tensor *x, double s, lc_site site)
 {
+    if (!lc__is_bad(x) && !lc_dtype_is_float(lc_tensor_dtype(x))) {
+        lc_status status =
+            lc_fail(LC_ERR_DTYPE, "x is %s, but floating-point numbers are needed; convert it with lc_cast",
+                    lc_dtype_name(lc_tensor_dtype(x)));
+        return lc__refuse(status, "div_scalar", x, site);
+    }
     return lc_mul_scalar_at(x, 1 / s, site);
 }
 

@@ -394,6 +394,9 @@ static lc_tensor *refused(int i, const char **says)
     case 48:
         *says = "argmax: dimension -3 is out of range for shape [4,3]";
         return lc_argmax(X(4, 3), .dim = -3);
+    case 49:
+        *says = "div_scalar: x is i64, but floating-point numbers are needed";
+        return lc_div_scalar(ids, 2);
     case 45:
         CHECK_EQ(lc_split(X(2, 9), 2, 2, 4, parts), 4);
         *says = "split: dimension 2 is out of range for a tensor of 2 dimensions";
