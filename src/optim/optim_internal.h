@@ -71,6 +71,9 @@ int64_t lc__optimizer_index(const lc_optimizer *opt, const lc_tensor *p);
 lc_status lc__optimizer_check(lc_optimizer *opt, int group) LC_MUST_USE;
 /* Whether p is in one of opt's groups. */
 bool lc__optimizer_owns(const lc_optimizer *opt, const lc_tensor *p);
+/* Whether a schedule was ever made for opt: then the initial rates of its groups are final, except for OneCycleLR's. */
+bool lc__optimizer_scheduled(const lc_optimizer *opt);
+void lc__optimizer_set_scheduled(lc_optimizer *opt);
 /* Whether opt has tensors of its own for checkpoints. */
 bool lc__has_own(const lc_optimizer *opt);
 

@@ -21,6 +21,7 @@ typedef struct optimizer_memory {
     lc_optimizer_ops ops; /* a copy; members that the program was built without are zero */
     lc_param_group groups[LC_MAX_PARAM_GROUPS];
     double defaults[LC_MAX_HYPER];
+    bool scheduled;
 } optimizer_memory;
 
 lc_status lc_optimizer_new(const lc_optimizer_ops *ops, void *module, unsigned flags, lc_optimizer **out)
@@ -276,6 +277,16 @@ static lc_status need_momentum_buffer(lc_optimizer *opt)
         opt->ops = (*c)->variant(hyper, opt->flags);
     }
     return LC_OK; /* a user-defined optimizer knows what it keeps */
+}
+
+bool lc__optimizer_scheduled(const lc_optimizer *opt)
+{
+    return ((const optimizer_memory *)opt)->scheduled;
+}
+
+void lc__optimizer_set_scheduled(lc_optimizer *opt)
+{
+    ((optimizer_memory *)opt)->scheduled = true;
 }
 
 lc_status lc_optimizer_set(lc_optimizer *opt, int group, const char *name, double value)

@@ -254,6 +254,32 @@ static lc_status load(void *ctx, const char *name, double *value)
     return lc_fail(LC_ERR_NOT_FOUND, "no %s", name);
 }
 
+/* Values from PyTorch. The rate with which a group began stays the one that other schedules compute with. */
+TEST(a_cycle_among_other_schedules)
+{
+    static const double after_warmup[] = {0.01, 0.04, 0.07, 0.02, 0.06, 0.1, 0.06, 0.02};
+    static const double chained[] = {0.1, 0.06, 0.1, 0.06, 0.02, 0.06};
+    fixture f;
+    setup(&f, 0.1);
+    lc_scheduler *parts[2] = {lc_linear_lr(f.opt, .start_factor = 0.1, .total_iters = 3),
+                              lc_cyclic_lr(f.opt, .base_lr = 0.02, .max_lr = 0.1, .step_size_up = 2)};
+    lc_scheduler *s = lc_sequential_lr(f.opt, .schedulers = parts, .n_schedulers = 2, .milestones = (int64_t[]){3});
+    for (int t = 0; t < 8; t++) {
+        CHECK_NEAR(lr(&f), after_warmup[t], 1e-12);
+        CHECK_OK(lc_scheduler_step(s));
+    }
+    teardown(&f, s);
+    setup(&f, 0.1);
+    parts[0] = lc_exponential_lr(f.opt, .gamma = 0.5);
+    parts[1] = lc_cyclic_lr(f.opt, .base_lr = 0.02, .max_lr = 0.1, .step_size_up = 2);
+    s = lc_chained_scheduler(f.opt, .schedulers = parts, .n_schedulers = 2);
+    for (int t = 0; t < 6; t++) {
+        CHECK_NEAR(lr(&f), chained[t], 1e-12);
+        CHECK_OK(lc_scheduler_step(s));
+    }
+    teardown(&f, s);
+}
+
 TEST(state_can_be_saved_at_any_step)
 {
     fixture a, b;

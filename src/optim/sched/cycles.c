@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* OneCycleLR, CyclicLR: they move the momentum (or beta1) against the rate. */
+#include "optim/optim_internal.h"
 #include "optim/sched/sched_internal.h"
 
 /* ---- OneCycleLR ---- */
@@ -104,8 +105,12 @@ static lc_status cyclic_apply(lc_scheduler *s)
     else if (a[C_MODE] == LC_EXP_RANGE)
         height *= pow(a[C_GAMMA], epoch);
     for (int g = 0; g < s->n_groups; g++) {
-        if (s->initial) s->base_lrs[g] = s->optimizer->groups[g].initial_lr = a[C_BASE];
-        *lc__sched_lr(s, g) = a[C_BASE] + (a[C_MAX] - a[C_BASE]) * height;
+        lc_param_group *group = &s->optimizer->groups[g];
+        if (s->initial) s->base_lrs[g] = a[C_BASE];
+        if (s->initial && !lc__optimizer_scheduled(s->optimizer)) group->initial_lr = a[C_BASE];
+        /* After other schedules it begins with their initial rate, as in PyTorch. */
+        double base = s->initial ? group->initial_lr : a[C_BASE];
+        *lc__sched_lr(s, g) = base + (a[C_MAX] - base) * height;
     }
     return a[C_MOMENTUM] == 0 ? LC_OK : lc__sched_set_momentum(s, a[C_MAX_M] - (a[C_MAX_M] - a[C_BASE_M]) * height);
 }

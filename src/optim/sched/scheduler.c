@@ -106,6 +106,7 @@ static lc_status scheduler_new(const lc_scheduler_ops *ops, lc_optimizer *opt, c
         lc_scheduler_free(s);
         return status;
     }
+    lc__optimizer_set_scheduled(opt);
     *out = s;
     return LC_OK;
 }
