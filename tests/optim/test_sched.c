@@ -280,6 +280,24 @@ TEST(a_cycle_among_other_schedules)
     teardown(&f, s);
 }
 
+/* Values from PyTorch. */
+TEST(a_sequence_may_begin_with_its_second_schedule)
+{
+    static const double want[] = {0.01, 0.04, 0.07, 0.1, 0.1, 0.1, 0.05, 0.025};
+    static const int64_t milestones[] = {0, 5};
+    fixture f;
+    setup(&f, 0.1);
+    lc_scheduler *parts[3] = {lc_constant_lr(f.opt, .factor = 0.5, .total_iters = 2),
+                              lc_linear_lr(f.opt, .start_factor = 0.1, .total_iters = 3),
+                              lc_exponential_lr(f.opt, .gamma = 0.5)};
+    lc_scheduler *s = lc_sequential_lr(f.opt, .schedulers = parts, .n_schedulers = 3, .milestones = milestones);
+    for (int t = 0; t < 8; t++) {
+        CHECK_NEAR(lr(&f), want[t], 1e-12);
+        CHECK_OK(lc_scheduler_step(s));
+    }
+    teardown(&f, s);
+}
+
 TEST(state_can_be_saved_at_any_step)
 {
     fixture a, b;

@@ -4,11 +4,19 @@
 
 /* ---- SequentialLR ---- */
 
-/* All children were applied when they were made; only the first one's effect is kept. */
+/* The schedule for step s->last_epoch, as an index. */
+static int active(const lc_scheduler *s)
+{
+    int i = 0;
+    while (i < s->n_milestones && s->milestones[i] <= s->last_epoch) i++;
+    return i;
+}
+
+/* All children were applied when they were made; only the effect of the one for step 0 is kept. */
 static lc_status sequential_apply(lc_scheduler *s)
 {
     for (int g = 0; g < s->n_groups; g++) *lc__sched_lr(s, g) = s->optimizer->groups[g].initial_lr;
-    lc_scheduler *first = s->children[0];
+    lc_scheduler *first = s->children[active(s)];
     if (first->n_children) return lc__scheduler_restart(first);
     first->last_epoch = 0;
     return first->ops->apply(first);
@@ -18,8 +26,7 @@ static lc_status sequential_step(lc_scheduler *s, double metric)
 {
     (void)metric;
     s->last_epoch++;
-    int i = 0;
-    while (i < s->n_milestones && s->milestones[i] <= s->last_epoch) i++;
+    int i = active(s);
     if (i > 0 && s->milestones[i - 1] == s->last_epoch) return lc__scheduler_restart(s->children[i]);
     return lc_scheduler_step(s->children[i]);
 }
