@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "core/checkpoint/taken.h"
 
+#include "base/crc32c.h"
 #include "base/remove.h"
 #include "base/status.h"
 
@@ -15,7 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DAY_S 86400
+#define DAY_S     86400
+#define MOST_NAME 200
 
 struct lc__taken {
     char *of;   /* the checkpoint's path */
@@ -103,6 +105,14 @@ static int make(const char *path, bool *taken)
     return -1;
 }
 
+/* DIR/.taken-NAME. A name that leaves no room for the prefix is cut, and told from others by its checksum. */
+static lc_status directory_of(const char *dir, const char *name, char **out)
+{
+    size_t n = strlen(name);
+    if (n <= MOST_NAME) return lc__format(out, "%s/" LC__TAKEN "%s", dir, name);
+    return lc__format(out, "%s/" LC__TAKEN "%.*s-%08x", dir, MOST_NAME - 9, name, (unsigned)lc__crc32c(0, name, n));
+}
+
 lc_status lc__take_name(const char *path, bool *taken, lc__taken **out)
 {
     char *dir = NULL;
@@ -116,7 +126,7 @@ lc_status lc__take_name(const char *path, bool *taken, lc__taken **out)
     t->fd = -1;
     LC_TRY_GOTO(status, done, lc__path_dir(path, &dir));
     LC_TRY_GOTO(status, done, lc__format(&t->of, "%s", path));
-    LC_TRY_GOTO(status, done, lc__format(&t->path, "%s/" LC__TAKEN "%.200s", dir, lc__path_base(path)));
+    LC_TRY_GOTO(status, done, directory_of(dir, lc__path_base(path), &t->path));
     (void)!lc__make_dirs(&lc__io_system, dir); /* saving reports the error */
     int turn = begin_turn(AT_FDCWD, dir);
     t->fd = make(t->path, taken);

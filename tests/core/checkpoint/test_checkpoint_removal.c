@@ -254,6 +254,23 @@ TEST(a_name_is_free_while_others_clean_up)
     CHECK_EQ(refused, 0);
 }
 
+/* Names that differ only at their end, which the name of the directory has no room for. */
+TEST(long_names_are_different_names)
+{
+    char name[2][256];
+    lc__taken *names[2];
+    bool taken[2];
+    begin("long");
+    for (int i = 0; i < 2; i++) {
+        memset(name[i], 'a', 240);
+        snprintf(name[i] + 240, sizeof name[i] - 240, "%d.ckpt", i);
+        CHECK_OK(lc__take_name(at(name[i]), &taken[i], &names[i]));
+    }
+    CHECK(!taken[0] && !taken[1]);
+    for (int i = 0; i < 2; i++) lc__taken_release(names[i]);
+    CHECK_EQ(count_entries(dir), 0);
+}
+
 /* A search for a free name ends even if no directory can be opened, and makes no directory for every name that exists.
  */
 TEST(a_name_is_not_taken_because_files_cannot_be_opened)
