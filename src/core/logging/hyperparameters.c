@@ -2,6 +2,7 @@
 /* Sends the hyperparameters of module and datamodule to loggers. */
 #include "core/logging/logging.h"
 #include "core/options/hyperparameters.h"
+#include "core/options/options.h"
 
 #include "core/hooks/trainer_internal.h"
 
@@ -43,10 +44,10 @@ static lc_status check_same(const lc_option_set *module, const lc_option_set *da
     for (int i = 0; i < module->n; i++)
         for (int k = 0; k < data->n; k++) {
             const lc_option *a = &module->options[i], *b = &data->options[k];
-            char x[256], y[256];
+            char space[2][LC__OPTION_SPACE];
             if (strcmp(a->name, b->name) != 0) continue;
-            lc_option_get_text(a, module->target, x, sizeof x);
-            lc_option_get_text(b, data->target, y, sizeof y);
+            const char *x = lc__option_text(a, module->target, space[0]);
+            const char *y = lc__option_text(b, data->target, space[1]);
             if (strcmp(x, y) != 0)
                 return lc_fail(LC_ERR_CONFIG,
                                "the hyperparameter %s is %.60s in the module and %.60s in the datamodule", a->name, x,

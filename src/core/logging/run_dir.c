@@ -6,6 +6,7 @@
 #include "base/args.h"
 #include "core/logging/logging.h"
 #include "core/options/hyperparameters.h"
+#include "core/options/options.h"
 #include "comm/agree.h"
 #include "base/io.h"
 #include "core/hooks/trainer_internal.h"
@@ -137,7 +138,7 @@ static void log_message(lc_trainer *t, lc_level level, const char *text)
 static lc_status start_loggers(lc_trainer *t)
 {
     lc_status status = LC_OK;
-    char(*values)[512] = NULL;
+    char(*values)[LC__OPTION_SPACE] = NULL;
     lc_named_text *options = NULL;
     int n;
     const char *name = t->opt.run_name ? t->opt.run_name : LC__RUN_NAME;
@@ -151,10 +152,8 @@ static lc_status start_loggers(lc_trainer *t)
         status = lc_fail(LC_ERR_MEMORY, "out of memory: options for loggers");
         goto done;
     }
-    for (int i = 0; i < n; i++) {
-        lc_option_get_text(&table[i], &t->opt, values[i], sizeof values[i]);
-        options[i] = (lc_named_text){table[i].name, values[i]};
-    }
+    for (int i = 0; i < n; i++)
+        options[i] = (lc_named_text){table[i].name, lc__option_text(&table[i], &t->opt, values[i])};
     lc_run_info run = {.root_dir = t->root_dir,
                        .name = name,
                        .run_dir = t->run_dir,

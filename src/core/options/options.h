@@ -59,6 +59,9 @@ bool lc__size_read(const char *text, int64_t *bytes);
  * NULL), which starts no ranks (core/trainer/start_ranks.c), accepts as many as others have started
  * (strategies/processes.c), and is one device of data_parallel. */
 lc_status lc__devices_parse(const char *text, int most, const char *what, int *n) LC_MUST_USE;
+/* The value as text, whole however long it is: a text's own, or printed into `space`. */
+enum { LC__OPTION_SPACE = 64 };
+const char *lc__option_text(const lc_option *o, const void *target, char space[LC__OPTION_SPACE]);
 /* ---- table.c, parse.c ---- */
 /* The name of the option most like `name`; NULL: none is near. */
 const char *lc__option_nearest(const lc_option_set *sets, int n_sets, const char *name, size_t length);

@@ -251,12 +251,12 @@ void lc__options_help(const lc_option_set *sets, int n_sets, const char *program
         if (!grouped) lc__str_add(out, "\n%s:\n", sets[s].title ? sets[s].title : "options");
         for (int i = 0; i < sets[s].n; i++) {
             const lc_option *o = &sets[s].options[i];
-            char left[96], value[256];
+            char left[96], space[LC__OPTION_SPACE];
             lc__str text = {0};
             const char *group = grouped ? lc__option_group(o) : NULL;
             if (group) lc__str_add(out, "\n%s:\n", group);
             snprintf(left, sizeof left, "--%s %s", o->name, placeholder(o));
-            lc_option_get_text(o, sets[s].target, value, sizeof value);
+            const char *value = lc__option_text(o, sets[s].target, space);
             bool show = value[0] && strcmp(value, "none") != 0;
             lc__option_help(o, &text);
             if (show) lc__str_add(&text, " [%s]", value);

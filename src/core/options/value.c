@@ -432,6 +432,14 @@ int lc_option_get_text(const lc_option *o, const void *target, char *text, size_
     return snprintf(text, size, "%s", "");
 }
 
+const char *lc__option_text(const lc_option *o, const void *target, char space[LC__OPTION_SPACE])
+{
+    const char *text = NULL;
+    if (o->kind == LC_OPTION_TEXT) memcpy(&text, (const char *)target + o->offset, sizeof text);
+    if (!text) lc_option_get_text(o, target, space, LC__OPTION_SPACE);
+    return text ? text : space;
+}
+
 static lc_status write_value(const lc_option *o, const char *field, lc_state *out)
 {
     char text[64];

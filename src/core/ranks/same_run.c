@@ -64,10 +64,10 @@ static bool may_be_path(const lc_option *o)
 /* Paths may differ from machine to machine. */
 static void add_options(lc__str *out, const lc_option *options, int n, const void *target)
 {
-    char value[512];
+    char space[LC__OPTION_SPACE];
     for (int i = 0; i < n; i++) {
         if (lc__option_is_trainers(&options[i]) && is_among(own, sizeof own / sizeof *own, options[i].name)) continue;
-        lc_option_get_text(&options[i], target, value, sizeof value);
+        const char *value = lc__option_text(&options[i], target, space);
         if (!may_be_path(&options[i]) || !strchr(value, '/')) lc__str_add(out, "--%s %s\n", options[i].name, value);
     }
 }

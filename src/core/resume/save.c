@@ -21,6 +21,7 @@
 #include "base/handle.h"
 #include "core/split/chunks.h"
 #include "core/options/hyperparameters.h"
+#include "core/options/options.h"
 #include "comm/agree.h"
 #include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
@@ -293,9 +294,8 @@ static lc_status save_settings(lc_trainer *t, lc_state *root)
     const lc_option *table = lc_trainer_option_table(&n);
     LC_TRY(lc_state_set_object(root, "options", &o));
     for (int i = 0; i < n; i++) {
-        char value[1024];
-        lc_option_get_text(&table[i], &t->opt, value, sizeof value);
-        LC_TRY(lc_state_set_text(o, table[i].name, value));
+        char space[LC__OPTION_SPACE];
+        LC_TRY(lc_state_set_text(o, table[i].name, lc__option_text(&table[i], &t->opt, space)));
     }
     return LC_OK;
 }

@@ -187,6 +187,15 @@ static lc_status crop_train(void *self, lc_trainer *t, lc_loaders *out)
 static const lc_datamodule_ops crop_ops = {LC_DATAMODULE_OPS_INIT("crop"), .hyperparameters = crop_hyperparameters,
                                            .train_dataloader = crop_train};
 
+static lc_option_set named;
+static lc_option_set named_hyperparameters(void *self)
+{
+    (void)self;
+    return named;
+}
+static const lc_datamodule_ops named_ops = {LC_DATAMODULE_OPS_INIT("named"), .hyperparameters = named_hyperparameters,
+                                            .train_dataloader = crop_train};
+
 TEST(hyperparameters_of_module_and_datamodule)
 {
     char dir[256], ckpt[300];
@@ -217,6 +226,42 @@ TEST(hyperparameters_of_module_and_datamodule)
     values.width = 17; /* the module says 16 */
     CHECK_STATUS(lc_trainer_fit(t, m, .datamodule = &data), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "width is 16 in the module and 17 in the datamodule");
+    lc_trainer_free(t);
+    lc_module_free(m);
+    world_remove(dir);
+}
+
+/* What a text means may be at its end, and half a character cannot be stored. */
+TEST(long_texts_are_whole)
+{
+    char dir[256], ckpt[300], skip[1201] = "", names[2][300] = {"tanh", "tanh"};
+    const char *text;
+    lc_trainer *t;
+    lc_module *m;
+    lc_checkpoint *c;
+    const lc_state *o;
+    wave_values values = wave_defaults;
+    static const lc_option field[] = {{.name = "activation", .kind = LC_OPTION_TEXT}};
+    for (int i = 0; i < 1200; i += 2) memcpy(skip + i, "\xc3\xa9", 3);
+    for (int i = 0; i < 2; i++) memset(names[i] + 4, 'x', 290), names[i][294] = (char)('0' + i);
+    values.activation = names[0];
+    CHECK(world_dir(dir, sizeof dir));
+    lc_trainer_options options = wave_options(dir);
+    options.weights_skip = skip;
+    CHECK_OK(lc_module_new(&wave_class, &values, 3, &m));
+    CHECK_OK(lc_trainer_new(&options, &t));
+    CHECK_OK(lc_trainer_fit(t, m));
+    snprintf(ckpt, sizeof ckpt, "%s/a.ckpt", dir);
+    CHECK_OK(lc_trainer_save_checkpoint(t, ckpt, false));
+    CHECK_OK(lc_checkpoint_open(ckpt, &c));
+    CHECK_OK(lc_state_get_object(lc_checkpoint_state(c), "options", &o));
+    CHECK_OK(lc_state_get_text(o, "weights_skip", &text));
+    CHECK_STR(text, skip);
+    lc_checkpoint_close(c);
+    named = (lc_option_set){"named", field, 1, &(const char *){names[1]}};
+    lc_datamodule data = {&named_ops, NULL};
+    CHECK_STATUS(lc_trainer_fit(t, m, .datamodule = &data), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "the hyperparameter activation is tanhxxx");
     lc_trainer_free(t);
     lc_module_free(m);
     world_remove(dir);
