@@ -137,6 +137,13 @@ lc_status lc_fail_context(lc_status status, const char *format, ...)
     return status;
 }
 
+lc_status lc__said(lc_status s, unsigned before)
+{
+    if (s >= 0 || (lc__errors != before && *message)) return s;
+    return lc_fail(s, "it returned an error (%s) without a message; lc_fail(status, \"what is wrong\") gives one",
+                   lc_status_text(s));
+}
+
 void lc__copy_message(char *text, size_t size)
 {
     snprintf(text, size, "%s", message);

@@ -22,6 +22,10 @@ static inline lc_status lc__error_since(unsigned before)
     return last < 0 ? last : LC_ERR_USER;
 }
 
+/* Returns s, which a function of the program returned. If it is an error and this thread has reported none since their
+ * count was `before`, the message, which would be that of an earlier error, becomes one that says so. */
+lc_status lc__said(lc_status s, unsigned before);
+
 /* Copies this thread's message, which other errors would replace. */
 void lc__copy_message(char *text, size_t size);
 

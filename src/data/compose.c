@@ -2,6 +2,7 @@
 /* Transforms one after the other, and a dataset with a transform applied to one field. */
 #include "base/args.h"
 #include "base/clock.h"
+#include "base/status.h"
 #include "data_internal.h"
 
 #include <stdlib.h>
@@ -28,9 +29,10 @@ lc_status lc__transform_check(const lc_transform *t)
                                              : lc_fail(LC_ERR_ARGUMENT, "transform: the ops lack describe or apply");
 }
 
-/* An error names the transform, and a request (stop, skip) is one: every sample exists. */
-static lc_status result_of(const lc_transform_ops *ops, lc_status status)
+/* An error (reported since `before`) names the transform, and a request (stop, skip) is one: every sample exists. */
+static lc_status result_of(const lc_transform_ops *ops, lc_status status, unsigned before)
 {
+    status = lc__said(status, before);
     if (status > 0)
         status = lc_fail(LC_ERR_USER, "apply returned \"%s\", which a transform cannot return", lc_status_text(status));
     return status < 0 ? lc_fail_context(status, "transform '%s'", ops->name) : LC_OK;
@@ -43,8 +45,9 @@ lc_status lc__transform_apply(const lc_transform *t, const lc_field *in, const v
                               void *dst, uint64_t key, void *scratch)
 {
     const bool streams = LC__SLOT(t->ops, apply_streaming) && lc_field_bytes(out) >= STREAMED;
-    return result_of(t->ops,
-                     (streams ? t->ops->apply_streaming : t->ops->apply)(t->self, in, src, out, dst, key, scratch));
+    unsigned before = lc__error_count();
+    lc_status status = (streams ? t->ops->apply_streaming : t->ops->apply)(t->self, in, src, out, dst, key, scratch);
+    return result_of(t->ops, status, before);
 }
 
 /* ---- compose ---- */
@@ -118,8 +121,11 @@ static lc_status run_parts(compose *c, const lc_field *in, const void *src, cons
         const lc_transform_ops *ops = c->parts[i].ops;
         const bool last = i + 1 == c->n, past = last && streams && LC__SLOT(ops, apply_streaming);
         void *to = last ? dst : turn[i & 1];
-        LC_TRY(result_of(ops, (past ? ops->apply_streaming : ops->apply)(c->parts[i].self, &at, src, &next, to,
-                                                                         lc_random_key(key, (uint64_t)i), rest)));
+        const uint64_t mine = lc_random_key(key, (uint64_t)i);
+        unsigned before = lc__error_count();
+        lc_status status =
+            (past ? ops->apply_streaming : ops->apply)(c->parts[i].self, &at, src, &next, to, mine, rest);
+        LC_TRY(result_of(ops, status, before));
         src = to;
         at = next;
     }

@@ -154,7 +154,8 @@ lc_status lc_dataloader_begin(lc_dataloader *l, int64_t epoch, int64_t start)
     l->epoch = epoch;
     l->consumed = start;
     l->phase = FAILED;
-    lc_status status = l->ops.begin(l->self, epoch, start);
+    unsigned before = lc__error_count();
+    lc_status status = lc__said(l->ops.begin(l->self, epoch, start), before);
     if (status != LC_OK)
         return lc_fail_context(status < 0 ? status : LC_ERR_USER, "loader '%s', epoch %lld", l->ops.name,
                                (long long)epoch);
@@ -172,7 +173,8 @@ lc_status lc_dataloader_next(lc_dataloader *l, lc_batch **out)
         return lc_fail(LC_ERR_STATE, "loader '%s': %s", l->ops.name,
                        l->phase == FAILED ? "the epoch ended with an error; begin a new one"
                                           : "no epoch has begun (lc_dataloader_begin)");
-    lc_status status = l->ops.next(l->self, out);
+    unsigned before = lc__error_count();
+    lc_status status = lc__said(l->ops.next(l->self, out), before);
     if (status == LC_OK && *out && l->share.size > 1 && (*out)->global_size < 1)
         status =
             lc_fail(LC_ERR_USER, "it does not set the number of samples of all ranks together (lc_batch.global_size)");
@@ -269,13 +271,15 @@ lc_status lc_dataloader_save(lc_dataloader *l, void *data, size_t *size)
 {
     LC__IS(l, LOADER, LC_ERR_ARGUMENT);
     LC__NEEDS(size, LC_ERR_ARGUMENT);
-    return l->ops.save(l->self, data, size);
+    unsigned before = lc__error_count();
+    return lc__said(l->ops.save(l->self, data, size), before);
 }
 
 lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t size)
 {
     LC__IS(l, LOADER, LC_ERR_ARGUMENT);
-    return l->ops.load(l->self, data, size);
+    unsigned before = lc__error_count();
+    return lc__said(l->ops.load(l->self, data, size), before);
 }
 
 bool lc_dataloader_sequential(lc_dataloader *l, bool on)

@@ -129,7 +129,8 @@ lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_dataset **out
         status = lc_fail(LC_ERR_ARGUMENT, "dataset '%s' has the invalid length %lld", full.name, (long long)d->length);
         goto done;
     }
-    LC_TRY_GOTO(status, done, full.describe(self, &d->spec));
+    unsigned before = lc__error_count();
+    LC_TRY_GOTO(status, done, lc__said(full.describe(self, &d->spec), before));
     if (d->spec.n < 1 || d->spec.n > LC_MAX_BATCH_TENSORS) {
         status = lc_fail(LC_ERR_ARGUMENT, "dataset '%s' describes %d fields; 1 to %d are allowed", full.name, d->spec.n,
                          LC_MAX_BATCH_TENSORS);
@@ -211,7 +212,8 @@ lc_status lc_dataset_sizes(lc_dataset *d, int64_t index, int field, int64_t *siz
     const lc_field *f = &d->spec.fields[field];
     memcpy(sizes, f->shape, sizeof f->shape);
     if (!lc__field_differs(f)) return LC_OK;
-    lc_status status = d->ops.sizes(d->self, index, field, sizes);
+    unsigned before = lc__error_count();
+    lc_status status = lc__said(d->ops.sizes(d->self, index, field, sizes), before);
     if (status == LC_OK)
         for (int i = 0; i < f->ndim; i++)
             if (sizes[i] < 0 || (f->shape[i] && sizes[i] != f->shape[i]))
@@ -243,7 +245,8 @@ void lc__dataset_made_of(lc_dataset *d, const lc_dataset *part)
 /* A get must not return a request (stop, skip): every sample exists. */
 static lc_status get_one(lc_dataset *d, int64_t index, uint64_t key, void *const *out, void *scratch)
 {
-    lc_status status = d->ops.get(d->self, index, key, out, scratch);
+    unsigned before = lc__error_count();
+    lc_status status = lc__said(d->ops.get(d->self, index, key, out, scratch), before);
     if (status == LC_OK) return LC_OK;
     if (status > 0)
         status = lc_fail(LC_ERR_USER, "get returned \"%s\", which a dataset cannot return", lc_status_text(status));
@@ -279,7 +282,8 @@ lc_status lc_dataset_get_many(lc_dataset *d, int n, const int64_t *indices, cons
                        "lc_dataset_get, or a loader, which pads them",
                        d->ops.name);
     if (d->ops.get_many) {
-        lc_status status = d->ops.get_many(d->self, n, indices, keys, out, scratch);
+        unsigned before = lc__error_count();
+        lc_status status = lc__said(d->ops.get_many(d->self, n, indices, keys, out, scratch), before);
         if (status > 0)
             return lc_fail(LC_ERR_USER, "dataset '%s': get_many returned \"%s\", which a dataset cannot return",
                            d->ops.name, lc_status_text(status));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* With several ranks (lc_share) each has the whole order, and takes its share of every global batch. */
+#include "base/status.h"
 #include "data/epoch.h"
 #include "data/batches.h"
 #include "data_internal.h"
@@ -25,7 +26,9 @@ static lc_status find_order(lc__epoch *e, int64_t epoch, int64_t n)
         e->order = order;
         e->order_room = n;
     }
-    lc_status status = n && !e->sequential ? e->sampler.ops->order(e->sampler.self, epoch, n, e->order) : LC_OK;
+    unsigned before = lc__error_count();
+    lc_status status = LC_OK;
+    if (n && !e->sequential) status = lc__said(e->sampler.ops->order(e->sampler.self, epoch, n, e->order), before);
     for (int64_t i = 0; e->sequential && i < n; i++) e->order[i] = i;
     if (status != LC_OK)
         return lc_fail_context(status < 0 ? status : LC_ERR_USER, "sampler '%s'", e->sampler.ops->name);

@@ -4,6 +4,7 @@
 #include "base/args.h"
 #include "metrics_internal.h"
 #include "base/handle.h"
+#include "base/status.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -58,6 +59,13 @@ const char *lc_metric_name(const lc_metric *m)
     return m->ops.name;
 }
 
+/* A metric of the program may return an error without a message. */
+static lc_status said(const lc_metric *m, lc_status s, unsigned before)
+{
+    if (s >= 0 || lc__error_count() != before) return s;
+    return lc_fail_context(lc__said(s, before), "metric '%s'", m->ops.name);
+}
+
 lc_status lc_metric_update(lc_metric *m, const lc_metric_batch *batch)
 {
     LC__IS(m, METRIC, LC_ERR_ARGUMENT);
@@ -67,7 +75,8 @@ lc_status lc_metric_update(lc_metric *m, const lc_metric_batch *batch)
         return lc_fail(LC_ERR_ARGUMENT, "%s: invalid batch of %lld samples with %lld columns", m->ops.name,
                        (long long)batch->n, (long long)batch->columns);
     if (batch->n == 0) return LC_OK;
-    return m->ops.update(m->self, batch);
+    unsigned before = lc__error_count();
+    return said(m, m->ops.update(m->self, batch), before);
 }
 
 lc_status lc_metric_update_scores(lc_metric *m, int64_t n, int64_t columns, const float *scores, const int64_t *targets)
@@ -185,7 +194,8 @@ lc_status lc_metric_compute_all(lc_metric *m, double *values, int64_t n)
     if (n != outputs)
         return lc_fail(LC_ERR_ARGUMENT, "%s has %lld values, but there is room for %lld", m->ops.name,
                        (long long)outputs, (long long)n);
-    return m->ops.compute(m->self, values);
+    unsigned before = lc__error_count();
+    return said(m, m->ops.compute(m->self, values), before);
 }
 
 lc_status lc_metric_compute(lc_metric *m, double *value)
@@ -196,7 +206,8 @@ lc_status lc_metric_compute(lc_metric *m, double *value)
     if (outputs != 1)
         return lc_fail(LC_ERR_ARGUMENT, "%s has %lld values; use lc_metric_compute_all", m->ops.name,
                        (long long)outputs);
-    return m->ops.compute(m->self, value);
+    unsigned before = lc__error_count();
+    return said(m, m->ops.compute(m->self, value), before);
 }
 
 void lc_metric_reset(lc_metric *m)
@@ -209,20 +220,23 @@ lc_status lc_metric_save(const lc_metric *m, double *data, int64_t *n)
 {
     LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     LC__NEEDS(n, LC_ERR_ARGUMENT);
-    return m->ops.save(m->self, data, n);
+    unsigned before = lc__error_count();
+    return said(m, m->ops.save(m->self, data, n), before);
 }
 
 lc_status lc_metric_merge_state(lc_metric *m, const double *data, int64_t n)
 {
     LC__IS(m, METRIC, LC_ERR_ARGUMENT);
-    return m->ops.merge(m->self, data, n);
+    unsigned before = lc__error_count();
+    return said(m, m->ops.merge(m->self, data, n), before);
 }
 
 lc_status lc_metric_load(lc_metric *m, const double *data, int64_t n)
 {
     LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     m->ops.reset(m->self);
-    return m->ops.merge(m->self, data, n);
+    unsigned before = lc__error_count();
+    return said(m, m->ops.merge(m->self, data, n), before);
 }
 
 lc_status lc_metric_merge(lc_metric *m, const lc_metric *other)

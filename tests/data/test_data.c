@@ -253,6 +253,30 @@ TEST(errors_name_the_sample)
     lc_dataset_unref(sub);
 }
 
+static lc_status fails_without_a_message(void *self, int64_t index, uint64_t key, void *const *out, void *scratch)
+{
+    (void)self, (void)index, (void)key, (void)out, (void)scratch;
+    return LC_ERR_IO;
+}
+
+/* That of an earlier error would mislead. */
+TEST(an_error_without_a_message_says_so)
+{
+    lc_dataset *d;
+    lc_dataset_ops ops = numbers_ops;
+    numbers s = {3, -1, 0};
+    float v;
+    int64_t k;
+    void *out[2] = {&v, &k};
+    ops.get = fails_without_a_message;
+    ops.free = NULL;
+    CHECK_OK(lc_dataset_new(&ops, &s, &d));
+    (void)lc_fail(LC_ERR_USER, "something else");
+    CHECK_STATUS(lc_dataset_read(d, 1, 0, out), LC_ERR_IO);
+    CHECK_CONTAINS(lc_error_message(), "sample 1 of dataset 'numbers': it returned an error");
+    lc_dataset_unref(d);
+}
+
 TEST(subset_split_concat)
 {
     freed = 0;

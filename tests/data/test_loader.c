@@ -432,6 +432,7 @@ static lc_status stream_next(void *self, lc_batch **out)
         return LC_OK;
     }
     if (s->at == 77) return LC_STOP;
+    if (s->at == 78) return LC_ERR_IO; /* without a message */
     s->value = (float)s->at++;
     *out = &s->batch;
     return LC_OK;
@@ -469,6 +470,10 @@ TEST(loader_of_the_programs_own)
     s.n = 100;
     CHECK_OK(lc_dataloader_begin(l, 1, 77));
     CHECK_STATUS(lc_dataloader_next(l, &batch), LC_ERR_USER);
+    CHECK_OK(lc_dataloader_begin(l, 1, 78));
+    CHECK_STATUS(lc_dataloader_next(l, &batch), LC_ERR_IO);
+    CHECK_STR(lc_error_message(), "loader 'stream', batch 78: it returned an error (input or output failed) without a "
+                                  "message; lc_fail(status, \"what is wrong\") gives one");
     size_t size = 9;
     CHECK_OK(lc_dataloader_save(l, NULL, &size));
     CHECK_EQ(size, 0);

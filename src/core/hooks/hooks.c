@@ -129,11 +129,9 @@ lc_status lc__hook_result(lc_trainer *t, lc_status s, const char *callback)
     }
     if (s >= 0) return LC_OK;
     const char *of = callback ? callback : t->mo.name ? t->mo.name : "the module";
-    if (lc__error_count() == t->errors_before_hook || !*lc_error_message())
-        (void)lc_fail(s, "it returned an error (%s) without a message; lc_fail(status, \"what is wrong\") gives one",
-                      lc_status_text(s));
-    else if (lc__names_hook(t))
-        return s;
+    bool said = lc__error_count() != t->errors_before_hook && *lc_error_message();
+    if (said && lc__names_hook(t)) return s;
+    (void)lc__said(s, t->errors_before_hook);
     if (t->batch)
         (void)lc_fail_context(s, "%s of %s, epoch %lld, batch %lld", lc_hook_name(t->hook), of,
                               (long long)t->current_epoch, (long long)t->batch_idx);
