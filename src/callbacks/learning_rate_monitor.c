@@ -23,7 +23,8 @@ typedef struct lr_monitor {
     watched *w;
     lc_metric_value *row;
     int n, cap;
-    int n_groups; /* of all optimizers, when the names were made */
+    int n_groups;                                     /* of all optimizers, when the names were made */
+    const lc_scheduler *schedules[LC_MAX_OPTIMIZERS]; /* of the run, at that time */
 } lr_monitor;
 
 static lc_status add(lr_monitor *l, const char *name, const char *suffix, const double *value, lc_interval interval,
@@ -58,6 +59,18 @@ static int groups(const lc_trainer *t)
     int n = 0;
     for (int i = 0; i < t->optimizers.n; i++) n += t->optimizers.optimizers[i].optimizer->n_groups;
     return n;
+}
+
+/* StochasticWeightAveraging puts its own schedule in the place of another. */
+static bool schedules_changed(lr_monitor *l, const lc_trainer *t)
+{
+    bool changed = false;
+    for (int i = 0; i < LC_MAX_OPTIMIZERS; i++) {
+        const lc_scheduler *s = i < t->optimizers.n_schedulers ? t->optimizers.schedulers[i].scheduler : NULL;
+        changed |= s != l->schedules[i];
+        l->schedules[i] = s;
+    }
+    return changed;
 }
 
 /* With several groups, names say which group it is: they are rebuilt when a group is added. */
@@ -110,7 +123,7 @@ static lc_status lm_train_start(void *self, lc_trainer *t)
 static lc_status send(lr_monitor *l, lc_trainer *t, int interval)
 {
     int n = 0;
-    if (groups(t) != l->n_groups) LC_TRY(collect(l, t));
+    if (schedules_changed(l, t) || groups(t) != l->n_groups) LC_TRY(collect(l, t));
     for (int i = 0; i < l->n; i++) {
         if (interval >= 0 && l->w[i].scheduled && l->w[i].interval != (lc_interval)interval) continue;
         l->row[n++] = (lc_metric_value){l->w[i].name, *l->w[i].value};

@@ -72,6 +72,23 @@ TEST(learning_rates_of_a_fast_dev_run)
     }
 }
 
+/* A schedule that takes the place of another, or of none, is followed at its own interval: once an epoch. */
+TEST(learning_rates_of_a_schedule_that_comes_later)
+{
+    run r;
+    lc_callback cb[2];
+    double rate = 0.5;
+    int rows = 0;
+    run_init(&r);
+    r.o.max_epochs = 3;
+    CHECK_OK(lc_stochastic_weight_averaging(&cb[0], .swa_lrs = &rate, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1)));
+    CHECK_OK(lc_learning_rate_monitor(&cb[1]));
+    CHECK_OK(run_fit(&r, cb, 2));
+    for (const char *at = r.rows.text; (at = strstr(at, " lr-")); at++) rows++;
+    CHECK_EQ(rows, 3);
+    run_release(&r);
+}
+
 /* ---- histograms ---- */
 
 typedef struct histogram_log {
