@@ -15,8 +15,10 @@
 #include "callbacks/model_checkpoint.h"
 #include "base/grow.h"
 #include "base/io.h"
+#include "base/json.h"
 #include "core/checkpoint/removal.h"
 #include "core/checkpoint/taken.h"
+#include "core/options/options.h"
 #include "base/handle.h"
 #include "comm/agree.h"
 #include "core/logging/results_ranks.h"
@@ -41,6 +43,33 @@ static const char *text_or_empty(const char *s)
 
 /* ---- where and when ---- */
 
+static lc_status find_dir(model_checkpoint *c, lc_trainer *t)
+{
+    if (c->dirpath) return lc__copy_text(c->dirpath, &c->dir);
+    lc__str dir = {0};
+    lc_status s = lc__checkpoint_dir(t, &dir);
+    if (s >= 0) s = lc__copy_text(dir.s, &c->dir);
+    lc__str_free(&dir);
+    return s;
+}
+
+static lc_status check_text(const char *name, const char *text)
+{
+    if (!text || !lc__utf8_first_bad(text, strlen(text))) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "%s \"%.200s\" is not UTF-8, which checkpoints store; rename it", name, text);
+}
+
+/* Said before the training, not by the first save. */
+static lc_status check_texts(const model_checkpoint *c, const lc_trainer *t)
+{
+    char space[LC__OPTION_SPACE];
+    int n;
+    const lc_option *table = lc_trainer_option_table(&n);
+    for (int i = 0; i < n; i++) LC_TRY(check_text(table[i].name, lc__option_text(&table[i], &t->opt, space)));
+    LC_TRY(check_text("dirpath", c->dir));
+    return check_text("filename", c->filename);
+}
+
 static lc_status mc_setup(void *self, lc_trainer *t, lc_stage stage)
 {
     model_checkpoint *c = self;
@@ -49,12 +78,8 @@ static lc_status mc_setup(void *self, lc_trainer *t, lc_stage stage)
     c->dir = NULL;
     lc__mc_release(c);
     c->last_time_ns = lc__now_ns();
-    if (c->dirpath) return lc__copy_text(c->dirpath, &c->dir);
-    lc__str dir = {0};
-    lc_status s = lc__checkpoint_dir(t, &dir);
-    if (s >= 0) s = lc__copy_text(dir.s, &c->dir);
-    lc__str_free(&dir);
-    return s;
+    LC_TRY(find_dir(c, t));
+    return t->opt.fast_dev_run ? LC_OK : check_texts(c, t);
 }
 
 static lc_status mc_teardown(void *self, lc_trainer *t, lc_stage stage)

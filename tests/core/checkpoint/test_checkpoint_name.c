@@ -53,6 +53,21 @@ TEST(formats_of_python)
     setlocale(LC_ALL, "C");
 }
 
+/* They could not be stored. */
+TEST(names_that_are_not_utf8)
+{
+    char dir[300], root[310];
+    snprintf(dir, sizeof dir, "%s", fresh_dir("utf8"));
+    short_run r = {.keep = LC_ARGS(lc_model_checkpoint, .filename = "caf\xe9"), .epochs = 1};
+    CHECK_STATUS(train(dir, r), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "filename \"caf\\xe9\" is not UTF-8");
+    CHECK(!*kept(dir));
+    snprintf(root, sizeof root, "%s/\xe9", dir);
+    r.keep = LC_ARGS(lc_model_checkpoint, .filename = NULL);
+    CHECK_STATUS(train(root, r), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "\\xe9\" is not UTF-8");
+}
+
 TEST(refused_before_the_training)
 {
     static const char *const rows[][2] = {
