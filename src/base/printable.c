@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text from elsewhere, made safe to show. */
-#include "base/handle.h"
 #include "base/printable.h"
+
+#include "base/handle.h"
 
 #include <stdio.h>
 #include <string.h>

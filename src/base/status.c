@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Status codes and the per-thread error message. */
 #include <lightc/status.h>
+#include "base/status.h"
+
 #include "base/c_locale.h"
 #include "base/printable.h"
-#include "base/status.h"
 
 #include <stdarg.h>
 #include <stdio.h>

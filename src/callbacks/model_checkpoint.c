@@ -8,11 +8,12 @@
  * Several runs may share a directory: each reserves its names before it saves, and counts and removes only checkpoints
  * of its own training (docs/checkpoints.md, "Runs that share a directory"). Paths read from a checkpoint are not
  * trusted. */
+#include "callbacks/model_checkpoint.h"
+
 #include "core/loop/loop.h"
 #include "core/resume/resume.h"
 #include "core/logging/logging.h"
 #include "core/input/input.h"
-#include "callbacks/model_checkpoint.h"
 #include "base/grow.h"
 #include "base/io.h"
 #include "base/json.h"

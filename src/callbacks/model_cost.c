@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cost of a forward pass: predict_step is recorded on a batch of the given types, and its tape read. An operation
  * counts for the module whose parameter it uses, and for all modules that contain that module. */
-#include "core/logging/logging.h"
 #include "callbacks/model_cost.h"
+
+#include "core/logging/logging.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A second set of the values of a module's parameters and buffers. Averages are operators on the trainer's graph, so
  * they run where the parameters are and as fast as an update; exchanges go through the host. */
-#include "base/number.h"
 #include "callbacks/shadow.h"
+
+#include "base/number.h"
 #include "base/grow.h"
 
 #include <stdlib.h>

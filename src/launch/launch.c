@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lc_launch, which `lightc launch` calls. */
-#include "base/args.h"
-#include "base/io.h"
 #include "launch/launch.h"
 
+#include "base/args.h"
+#include "base/io.h"
 #include "comm/world/prints.h"
 
 #include <stdio.h>

@@ -3,6 +3,8 @@
  * and events while it trains (docs/run-database.md).
  *
  * The rows of a batch are one transaction. If it fails nothing is stored, and the batch is retried. */
+#include "loggers/sqlite.h"
+
 #include "base/clock.h"
 #include "base/grow.h"
 #include "base/handle.h"
@@ -10,7 +12,6 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "loggers/hparams.h"
-#include "loggers/sqlite.h"
 #include "loggers/sqlite_db.h"
 
 #include <math.h>

@@ -7,10 +7,11 @@
  * apart. WAL needs memory shared by all processes, so on network file systems a rollback journal is used, with a busy
  * timeout. */
 #define _GNU_SOURCE
+#include "loggers/sqlite_db.h"
+
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
-#include "loggers/sqlite_db.h"
 
 #include <errno.h>
 #include <fcntl.h>

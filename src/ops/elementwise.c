@@ -3,11 +3,11 @@
  *
  * A kernel is one function per data type that works on a row; operands come with any strides. f32 is computed in double
  * and rounded once, so that the fast kernels can be measured against these. */
+#include "ops/elementwise.h"
+
 #include "base/number.h"
 #include "ops/ops.h"
-
 #include "ops/fused.h"
-#include "ops/elementwise.h"
 #include "ops/elementwise_math.h"
 #include "ops/infer.h"
 #include "ops/walk.h"

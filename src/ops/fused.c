@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The planner's fused elementwise operator (encoding: fused.h) and its reference kernel, which runs the
  * reference kernels of the program's operators one after another on short pieces of rows. */
-#include "base/number.h"
 #include "ops/fused.h"
+
+#include "base/number.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clip_coefficient: the norm of gradients, or only whether they are finite, and the factor that clips them. */
-#include "base/number.h"
 #include "optim/clip.h"
+
+#include "base/number.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clipping, updates and gradients: expands the macros of macros.c into operators. */
+#include "optim/expand_update.h"
+
 #include "base/number.h"
 #include "ops/infer.h"
 #include "ops/ops.h"
 #include "optim/clip.h"
-#include "optim/expand_update.h"
 #include "optim/state_buffers.h"
 #include "tensor/slice.h"
 

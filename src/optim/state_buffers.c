@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of optimizers: step counts, and the state of all parameters in one buffer for each kind. */
+#include "optim/state_buffers.h"
+
 #include "base/grow.h"
 #include "base/handle.h"
 #include "base/number.h"
 #include "optim/optim_internal.h"
-#include "optim/state_buffers.h"
-
 #include "module/tensors.h"
 #include "tensor/host_access.h"
 #include "tensor/initial.h"

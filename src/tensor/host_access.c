@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The values of tensors, read and written by the host. */
-#include "base/number.h"
 #include "tensor/host_access.h"
 
+#include "base/number.h"
 #include "tensor/initial.h"
 #include "tensor/slice.h"
 

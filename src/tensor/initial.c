@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/number.h"
 #include "tensor/initial.h"
 
+#include "base/number.h"
 #include "base/philox.h"
 #include "tensor/host_access.h"
 #include "tensor/slice.h"

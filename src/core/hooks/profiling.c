@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Profilers in a run: the spans each receives, and where reports are written. */
-#include "base/c_locale.h"
-#include "base/args.h"
 #include "core/hooks/profiling.h"
+
+#include "base/args.h"
+#include "base/c_locale.h"
 #include "base/grow.h"
 #include "engine/run/run.h"
 

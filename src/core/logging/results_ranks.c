@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Logged values of several ranks: their reduction, and their names for ranks that logged nothing because they had no
  * samples. Ranks must reduce values in the same order, so the first rank with samples sends its names to the others. */
+#include "core/logging/results_ranks.h"
+
 #include "core/logging/arrivals.h"
 #include "core/input/input.h"
 #include "comm/agree.h"
-#include "core/logging/results_ranks.h"
 #include "base/status.h"
 #include "data/batch_slice.h"
 

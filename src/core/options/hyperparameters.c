@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hyperparameters of a module and in checkpoints; modules made from a class (hyperparameters.h); and config.json, the
  * file that keeps all options of a run. */
-#include "base/args.h"
 #include "core/options/hyperparameters.h"
+
+#include "base/args.h"
 #include "base/handle.h"
 #include "module/module_class.h"
-
 #include "base/io.h"
 #include "core/options/options.h"
 

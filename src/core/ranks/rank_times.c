@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In a synchronizing step the slowest rank waits least, so clocks need not agree: waiting times show which rank the
  * others waited for, and the time that all of them waited is communication. */
-#include "base/c_locale.h"
-#include "core/ranks/ranks.h"
 #include "core/ranks/rank_times.h"
 
+#include "base/c_locale.h"
+#include "core/ranks/ranks.h"
 #include "comm/comm_internal.h"
 #include "base/clock.h"
 

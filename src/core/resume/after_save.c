@@ -6,14 +6,14 @@
  * Writing runs in the background, and with several ranks one of them may do it for all. Each rank knows that a save is
  * in progress, but its result takes effect only after all ranks have agreed on it (lc__settle with more than
  * LC__SETTLE_LOOK), so that all ranks decide the same. */
+#include "core/resume/after_save.h"
+
 #include "core/resume/resume.h"
 #include "core/logging/logging.h"
-#include "core/resume/after_save.h"
 #include "base/grow.h"
 #include "core/checkpoint/removal.h"
 #include "core/checkpoint/joint.h"
 #include "comm/agree.h"
-
 #include "base/status.h"
 
 #include <errno.h>

@@ -2,8 +2,9 @@
 /* How a run continues from a checkpoint (save.c describes its contents). Weights and callbacks are restored before
  * configure_optimizers, the rest after on_fit_start, as in Lightning; with gather_parameters=false weights are restored
  * after configure_optimizers, when the module has been sliced, as with Lightning's FSDP. */
-#include "base/number.h"
 #include "core/resume/resume.h"
+
+#include "base/number.h"
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "core/hooks/hooks.h"

@@ -5,10 +5,10 @@
  * always counts 1. The divisor of the sum, m / c for m samples, is applied in the update. In an accumulation window
  * every batch counts as much as the first (Lightning's mean of means): a batch with another number of samples, the last
  * of an epoch, is reweighted. */
-#include "core/logging/logging.h"
-#include "core/hooks/hooks.h"
 #include "core/split/chunks.h"
 
+#include "core/logging/logging.h"
+#include "core/hooks/hooks.h"
 #include "base/grow.h"
 #include "core/input/pieces.h"
 #include "core/split/device_parts.h"

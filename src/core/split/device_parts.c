@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/split/device_parts.h"
+
 #include "base/number.h"
 #include "core/logging/logging.h"
 #include "core/hooks/profiling.h"
 #include "core/hooks/hooks.h"
-#include "core/split/device_parts.h"
 #include "base/handle.h"
-
 #include "core/split/chunks.h"
 #include "core/ranks/ranks.h"
 #include "data/batch_slice.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Probes (probe.h), for lr_find.c and scale_batch_size.c. */
-#include "core/trainer/run.h"
-#include "core/resume/resume.h"
 #include "core/tuner/probe.h"
 
+#include "core/trainer/run.h"
+#include "core/resume/resume.h"
 #include "core/options/hyperparameters.h"
 #include "comm/agree.h"
 #include "core/ranks/ranks.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random rotations, affine maps and perspectives. */
-#include "data/transforms/transform.h"
 #include "data/transforms/warp.h"
+
+#include "data/transforms/transform.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,9 +4,10 @@
  * The number of threads is estimated; the first kernel that can do the call is taken. With lc_graph_args.tune, if the
  * estimate is unclear or there is more than one kernel, all candidates are timed on scratch data when the plan is made,
  * within a limit of time (tune.h: what happens to the choice). */
+#include "engine/plan/tune.h"
+
 #include "record/graph_impl.h"
 #include "base/clock.h"
-#include "engine/plan/tune.h"
 #include "ops/kernel.h"
 
 #include <stdlib.h>

@@ -2,8 +2,9 @@
 /* Batch normalization over channels-last activations, seen as a matrix [M, C] (wide.h): one pass for the statistics,
  * one for the result. Sums are taken of differences from a pivot near the mean, so that they do not cancel. With
  * pooling, and its backward: batch_norm_pool.c. */
-#include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/batch_norm.h"
+
+#include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/parallel.h"
