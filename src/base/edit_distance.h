@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* How far two names are apart: for the suggestion in an error about a misspelled one. */
 #ifndef LC_BASE_EDIT_DISTANCE_H
 #define LC_BASE_EDIT_DISTANCE_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Files in memory, and how other processes of the host find them. */
 #ifndef LC_BASE_MEMORY_FILE_H
 #define LC_BASE_MEMORY_FILE_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A collective call: which ranks take part, whether its arguments are valid, how many bytes it moves. */
 #ifndef LC_COMM_CALL_H
 #define LC_COMM_CALL_H
 

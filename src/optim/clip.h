@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The norm of gradients, and the factor that clips them by it, as operators. */
 #ifndef LC_OPTIM_CLIP_H
 #define LC_OPTIM_CLIP_H
 
