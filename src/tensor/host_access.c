@@ -120,7 +120,8 @@ static lc_status check_made(const lc_tensor *t, const char *call)
     char why[512];
     if (!lc_tensor_is_error(t)) return LC_OK;
     snprintf(why, sizeof why, "%s", lc_error_message());
-    return lc_fail(LC_ERR_ARGUMENT, "%s: the operation that made this tensor failed%s%s", call,
+    return lc_fail(LC_ERR_ARGUMENT, "%s: %s%s%s", call,
+                   t ? "the operation that made this tensor failed" : "the tensor is NULL",
                    *why ? "; the last error: " : "", why);
 }
 

@@ -438,4 +438,14 @@ TEST(an_error_of_a_fabric_names_its_line)
     }
 }
 
+TEST(a_tensor_that_is_missing_is_not_one_that_failed)
+{
+    double value;
+    float number;
+    CHECK_STATUS(lc_item(NULL, &value), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "lc_item: the tensor is NULL");
+    CHECK_STATUS(lc_tensor_read(NULL, &number, sizeof number), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "lc_tensor_read: the tensor is NULL");
+}
+
 TEST_MAIN
