@@ -332,7 +332,7 @@ mutate 'chains read what another key draws' src/data/compose.c 's/reads(c->parts
 mutate 'on a device chains draw from one key' src/data/transforms/batch.c 's/i < r->n; i++) key = /i < 0; i++) key = /' test_transform_batch:what_the_loader
 mutate 'mirrors read only what they cover' src/data/transforms/pad.c 's/(mode == LC_PAD_CONSTANT && part/(part/' test_transform_slots:beyond
 mutate 'pictures of any size' src/image/image.c 's/ || pixels > file->max_pixels)/)/' test_image:too_large
-mutate 'hooks named by each that passes an error on' src/core/hooks/hooks.c 's/    else if (lc__names_hook(t))\n        return s;//' test_said_once
+mutate 'hooks named by each that passes an error on' src/core/hooks/hooks.c 's/    if (said && lc__names_hook(t)) return s;\n//' test_said_once
 
 # ---- what is hostile, misused or wrong, and what is said about it ----
 mutate 'a result read before it is computed again' src/engine/plan/compute_again.c 's/late\[i\] = (n->gradient \&\& reads(n, value)) ||/late[i] =/; s/int i = from; i < b->n_nodes/int i = 0 * from; i < b->n_nodes/' test_fuse:computed_again
@@ -355,7 +355,7 @@ mutate 'a FIFO read as a file' src/base/io.c 's/if (fstat(\*fd, st) == 0 && S_IS
 mutate 'a plug-in that is not a file is waited for' src/base/library.c 's/!S_ISREG(st.st_mode)/false/' test_hostile_state:elsewhere
 mutate 'counters that no run reaches are accepted' src/base/state_count.c 's/ || value > LC__MOST_COUNT)/)/' test_hostile_state:counters
 mutate 'a refused checkpoint that is not named' src/core/resume/resume.c 's/return lc__name_checkpoint(t->ckpt_path, restore_progress(t));/return restore_progress(t);/' test_hostile_leaves:optimizers
-mutate 'a failed hook blamed with an older message' src/core/hooks/hooks.c 's/lc__error_count() == t->errors_before_hook || //' test_hook_errors:names_the_hook
+mutate 'a failed hook blamed with an older message' src/base/status.c 's/lc__errors != before && //' test_hook_errors:names_the_hook
 mutate 'a line that a narrow terminal wraps' src/callbacks/rich_progress_bar.c 's/int room = lc__terminal_width(&r->term) - 1;/int room = lc__terminal_width(\&r->term) + 1;/' test_narrow_terminal:rich
 mutate 'a signal that is passed on counts twice' src/core/trainer/signals.c 's/bool passed_on = sender == s->launcher;/bool passed_on = sender < 0;/' test_trainer_signals:forwarded
 mutate 'what is not a metric is used' src/metrics/metric.c 's/\n    LC__IS(m, METRIC, LC_ERR_ARGUMENT);//' test_misuse:wrong_argument
