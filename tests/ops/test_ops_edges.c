@@ -401,16 +401,16 @@ static lc_tensor *refused(int i, const char **says)
         CHECK_EQ(lc_split(X(2, 9), 2, 2, 4, parts), 4);
         *says = "split: dimension 2 is out of range for a tensor of 2 dimensions";
         return parts[0];
-    case 46:
+    case 50:
         *says = "mse_loss: the target is [4] but x is [4,1]: they must be equal, or one must broadcast to the other";
         return lc_mse_loss(X(4, 1), X(4));
-    case 47:
+    case 51:
         *says = "l1_loss: the target is [4,1] but x is [4]";
         return lc_l1_loss(X(4), X(4, 1));
-    case 48:
+    case 52:
         *says = "smooth_l1_loss: the target is [4] but x is [4,1]";
         return lc_smooth_l1_loss(X(4, 1), X(4));
-    case 49:
+    case 53:
         *says = "huber_loss: the target is [4] but x is [4,1]";
         return lc_huber_loss(X(4, 1), X(4));
     default:
