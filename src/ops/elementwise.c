@@ -163,6 +163,7 @@ static lc_status infer_FILL(lc_infer *call, int n_in, int n_float)
     LC_TRY(lc__infer_operands(call, n_in));
     LC_TRY(lc__infer_attributes(call, 0, n_float));
     LC_TRY(check_mask(call, 1));
+    if (lc__is_half(call->in[0]->dtype)) LC_TRY(lc__infer_float(call, 0)); /* halves were converted before */
     call->out[0].dtype = call->in[0]->dtype;
     return lc__infer_broadcast(call, 0, n_in, &call->out[0]);
 }
