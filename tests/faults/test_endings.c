@@ -309,8 +309,8 @@ static lc_status trainings(const scenario *s, lc_comm *comm, const char *root)
     snprintf(last, sizeof last, "%s/last.ckpt", dir);
     opt.dirpath = dir;
     LC_TRY_GOTO(status, done, net_init(&m, s, (uint64_t)(1 + lc_comm_rank(comm))));
-    /* The last batch has one sample, so other ranks have none. */
-    LC_TRY_GOTO(status, done, loader_of(0, s->even ? 2 * all : all + 1, batch, true, &train));
+    /* The last batch has fewer samples than there are ranks: one, or two, which a batch norm needs. */
+    LC_TRY_GOTO(status, done, loader_of(0, s->even ? 2 * all : all + (s->norms ? 2 : 1), batch, true, &train));
     LC_TRY_GOTO(status, done, loader_of(SAMPLES - VAL, VAL, batch, false, &val));
     LC_TRY_GOTO(status, done, quiet_trainer(&opt, &t));
     LC_TRY_GOTO(status, done, add_callbacks(s, t, root));
