@@ -5,6 +5,7 @@
 
 #include "backends/backends.h"
 #include "callbacks/callbacks.h"
+#include "data/transforms/batch.h"
 #include "engine/plan/passes.h"
 #include "loggers/loggers.h"
 #include "ops/ops.h"
@@ -84,9 +85,10 @@ static const lc_backend_host plugins = {
 };
 
 static const lc_op *const tree_ops[] = {&lc__op_combine, NULL};
+static const lc_op *const batch_ops[] = {&lc__op_transform_batch, &lc__op_mix_batch, NULL};
 
 static const lc_op *const *const operators[] = {
-    lc__math_ops, lc__optim_ops, lc__collective_ops, lc__reduce_ops, tree_ops, NULL,
+    lc__math_ops, lc__optim_ops, lc__collective_ops, lc__reduce_ops, tree_ops, batch_ops, NULL,
 };
 
 static const lc_pass passes[] = {

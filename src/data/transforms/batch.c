@@ -116,6 +116,15 @@ static places places_of(const lc_call *c)
     return p;
 }
 
+/* Only of the types that the transform says: a plan may ask for others, in which it stores all values. */
+static bool transform_supports(const lc_call *c)
+{
+    const recorded r = recorded_of(c->ints);
+    const lc_field in = places_of(c).in;
+    lc_field out = {0};
+    return r.ops->describe(r.self, &in, &out) >= 0 && (out.dtype ? out.dtype : LC_F32) == c->out[0].dtype;
+}
+
 static lc_status transform_prepare(lc_call *c)
 {
     const places p = places_of(c);
@@ -130,8 +139,9 @@ static lc_view in_memory(const lc_view *batch, lc_layout layout, void *memory)
     lc_type type = {.dtype = batch->dtype, .ndim = batch->ndim};
     memcpy(type.shape, batch->shape, sizeof type.shape);
     lc__dense_strides(&type, layout, dense.stride);
-    dense.data = memory;
-    return sample_view(&dense, 0);
+    lc_view sample = sample_view(&dense, 0);
+    sample.data = memory;
+    return sample;
 }
 
 static void transform_run(const lc_call *c)
@@ -139,7 +149,9 @@ static void transform_run(const lc_call *c)
     const recorded r = recorded_of(c->ints);
     const places p = places_of(c);
     const lc_view *x = &c->in[0], *keys = &c->in[1], *y = &c->out[0];
-    char *const in_room = c->scratch, *const out_room = in_room + p.in_bytes, *const own = out_room + p.out_bytes;
+    if (!x->shape[0]) return;
+    char *const in_room = c->scratch, *const out_room = p.in_bytes ? in_room + p.in_bytes : in_room;
+    char *const own = p.out_bytes ? out_room + p.out_bytes : out_room;
     const lc_view in_copy = in_memory(x, p.layout, in_room), out_copy = in_memory(y, p.layout, out_room);
     for (int64_t b = 0; b < x->shape[0]; b++) {
         const lc_view from = sample_view(x, b), to = sample_view(y, b);
@@ -155,14 +167,15 @@ static void transform_run(const lc_call *c)
 static const lc_kernel transform_kernel = {.name = "reference",
                                            .layout = LC_WANT_STRIDED,
                                            .flags = LC_KERNEL_SERIAL,
+                                           .supports = transform_supports,
                                            .prepare = transform_prepare,
                                            .run = transform_run};
-static const lc_op op_transform = {.name = "transform_batch",
-                                   .inputs = "x keys",
-                                   .flags = LC_OP_NO_GRAD,
-                                   .n_out = 1,
-                                   .infer = transform_infer,
-                                   .kernel = &transform_kernel};
+const lc_op lc__op_transform_batch = {.name = "transform_batch",
+                                      .inputs = "x keys",
+                                      .flags = LC_OP_NO_GRAD,
+                                      .n_out = 1,
+                                      .infer = transform_infer,
+                                      .kernel = &transform_kernel};
 
 /* `numbers`: of the chains that t is in. */
 static lc_tensor *record(const lc_transform *t, lc_tensor *x, lc_tensor *keys, int n, int64_t *numbers, lc_site site)
@@ -190,7 +203,7 @@ static lc_tensor *record(const lc_transform *t, lc_tensor *x, lc_tensor *keys, i
     memcpy(ints + 2, numbers, (size_t)n * sizeof *numbers);
     memset(ints + 2 + n, 0, words * sizeof *ints);
     memcpy(ints + 2 + n, t->self, size);
-    return lc_op_call(&op_transform, LC_IN(x, keys), 2 + n + (int)words, ints, LC_NONE, site);
+    return lc_op_call(&lc__op_transform_batch, LC_IN(x, keys), 2 + n + (int)words, ints, LC_NONE, site);
 }
 
 lc_tensor *lc_transform_batch_at(const lc_transform *t, lc_tensor *x, lc_tensor *keys, lc_site site)

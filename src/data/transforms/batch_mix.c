@@ -40,14 +40,22 @@ static void mix_run(const lc_call *c)
     for (int i = 0; i < 4; i++) ((int64_t *)box->data)[i * box->stride[0]] = sides[i];
 }
 
-static const lc_kernel mix_kernel = {
-    .name = "reference", .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = mix_run};
-static const lc_op op_mix_draw = {.name = "mix_batch",
-                                  .inputs = "keys",
-                                  .flags = LC_OP_NO_GRAD,
-                                  .n_out = 3,
-                                  .infer = mix_infer,
-                                  .kernel = &mix_kernel};
+static bool mix_supports(const lc_call *c)
+{
+    return c->out[0].dtype == LC_F32 && c->out[1].dtype == LC_F32;
+}
+
+static const lc_kernel mix_kernel = {.name = "reference",
+                                     .layout = LC_WANT_STRIDED,
+                                     .flags = LC_KERNEL_SERIAL,
+                                     .supports = mix_supports,
+                                     .run = mix_run};
+const lc_op lc__op_mix_batch = {.name = "mix_batch",
+                                .inputs = "keys",
+                                .flags = LC_OP_NO_GRAD,
+                                .n_out = 3,
+                                .infer = mix_infer,
+                                .kernel = &mix_kernel};
 
 /* Whether each of the n places is in the box, along one of its sides. */
 static lc_tensor *between(lc_tensor *box, int side, int64_t n)
@@ -105,7 +113,7 @@ void lc_mix_batch_at(lc_tensor **x, lc_tensor **y, lc_tensor *keys, lc_mix mix, 
     const int64_t *shape = lc_tensor_shape(from);
     const int ndim = lc_tensor_ndim(from);
     const int64_t height = ndim < 3 ? 1 : shape[ndim - 2], width = ndim < 3 ? 1 : shape[ndim - 1];
-    lc_op_call_n(&op_mix_draw, LC_IN(keys), LC_ATTRS(mix, height, width), LC_FLOATS(alpha), own, site);
+    lc_op_call_n(&lc__op_mix_batch, LC_IN(keys), LC_ATTRS(mix, height, width), LC_FLOATS(alpha), own, site);
     if (lc_tensor_is_error(own[0])) {
         *x = *y = failed;
         return;

@@ -7,6 +7,7 @@
 #include "trainer_world.h"
 #include <lightc/lightc.h>
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { B = 5, C = 3, H = 13, W = 17, SIZE = C * H * W, MOST = 4 * SIZE * (int)sizeof(float), SCRATCH = 1 << 20 };
@@ -329,12 +330,13 @@ static void train(const char *devices, const char *precision, float weights[2][C
 
 TEST(devices_train_as_one_with_transforms_of_their_own)
 {
-    static const char *const precisions[] = {"32-true", "bf16-mixed"};
+    static const char *const precisions[] = {"32-true", "bf16-mixed", "16-true", "64-true"};
     float one[2][CROP * CROP], two[2][CROP * CROP];
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         train(NULL, precisions[i], one);
         train("2", precisions[i], two);
-        CHECK(!memcmp(one, two, sizeof one));
+        if (memcmp(one, two, sizeof one) != 0) TEST_FAIL("%s", precisions[i]);
+        for (int k = 0; k < CROP * CROP; k++) CHECK(isfinite(one[0][k]) && isfinite(one[1][k]));
     }
 }
 
