@@ -61,6 +61,13 @@ static void find_text(const lc__csv_value *v, const char **p, const char **end)
     while (*p < *end && ((*end)[-1] == ' ' || (*end)[-1] == '\t')) --*end;
 }
 
+static bool is_minus(const lc__csv_value *v)
+{
+    const char *p, *end;
+    find_text(v, &p, &end);
+    return p < end && *p == '-';
+}
+
 static meaning meaning_of(const lc__csv_value *v, locale_t c, number *out)
 {
     const char *p, *end;
@@ -256,7 +263,7 @@ static void fill(table *t)
             meaning what = meaning_of(&v, t->c, &n);
             if (what < WHOLE) n.real = t->args->missing;
             int64_t whole = n.whole;
-            if (what == WHOLE && is_real(c)) n.real = (double)whole;
+            if (what == WHOLE && is_real(c)) n.real = whole || !is_minus(&v) ? (double)whole : -0.0;
             memcpy(to, &n, sizeof n);
         }
 }

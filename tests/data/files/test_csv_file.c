@@ -66,6 +66,9 @@ TEST(numbers_are_those_of_strtod)
                                         "3.14159265358979",
                                         "1E5",
                                         "-0.0",
+                                        "-0",
+                                        "+0",
+                                        "-000",
                                         "infinity"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char text[100];
