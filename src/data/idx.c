@@ -48,6 +48,30 @@ static lc_status raw_read(source *s, void *to, size_t n, size_t *got)
     return LC_OK;
 }
 
+/* Compressed bytes for zlib, unless it has some or there are no more. */
+static lc_status refill(source *s)
+{
+    if (s->z.avail_in || !s->left) return LC_OK;
+    size_t k;
+    LC_TRY(raw_read(s, s->chunk, INPUT_CHUNK, &k));
+    s->z.next_in = s->chunk;
+    s->z.avail_in = (uInt)k;
+    return LC_OK;
+}
+
+/* A gzip file may consist of several streams one after the other. Zeros after one are padding. */
+static lc_status next_stream(source *s)
+{
+    LC_TRY(refill(s));
+    while (s->z.avail_in && !*s->z.next_in) {
+        s->z.next_in++, s->z.avail_in--;
+        LC_TRY(refill(s));
+    }
+    s->ended = !s->z.avail_in;
+    if (!s->ended && inflateReset(&s->z) != Z_OK) return lc_fail(LC_ERR_INTERNAL, "%s: zlib cannot be reset", s->name);
+    return LC_OK;
+}
+
 /* Reads up to n bytes of content; *got < n means that the content ended there. */
 static lc_status content_read(source *s, void *to, size_t n, size_t *got)
 {
@@ -55,12 +79,7 @@ static lc_status content_read(source *s, void *to, size_t n, size_t *got)
     if (!s->gzip) return raw_read(s, to, n, got);
     unsigned char *p = to;
     while (*got < n && !s->ended) {
-        if (s->z.avail_in == 0 && s->left > 0) {
-            size_t k;
-            LC_TRY(raw_read(s, s->chunk, INPUT_CHUNK, &k));
-            s->z.next_in = s->chunk;
-            s->z.avail_in = (uInt)k;
-        }
+        LC_TRY(refill(s));
         size_t want = n - *got;
         if (want > (1u << 30)) want = 1u << 30;
         s->z.next_out = p + *got;
@@ -68,12 +87,7 @@ static lc_status content_read(source *s, void *to, size_t n, size_t *got)
         int rc = inflate(&s->z, Z_NO_FLUSH);
         *got += want - s->z.avail_out;
         if (rc == Z_STREAM_END) {
-            /* A gzip file may consist of several streams one after the other. */
-            if (s->z.avail_in == 0 && s->left == 0) {
-                s->ended = true;
-            } else if (inflateReset(&s->z) != Z_OK) {
-                return lc_fail(LC_ERR_INTERNAL, "%s: zlib cannot be reset", s->name);
-            }
+            LC_TRY(next_stream(s));
         } else if (rc == Z_MEM_ERROR) {
             return lc_fail(LC_ERR_MEMORY, "%s: out of memory during decompression", s->name);
         } else if (rc == Z_BUF_ERROR || (rc == Z_OK && s->z.avail_in == 0 && s->left == 0 && s->z.avail_out > 0)) {

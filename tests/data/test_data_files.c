@@ -158,6 +158,16 @@ TEST(idx_gzip)
     CHECK_OK(lc_idx_parse(packed, first + second, "two.gz", &x));
     CHECK(!memcmp(x.data, file + 12, 3000));
     lc_idx_release(&x);
+    /* Zeros after a stream, as on tapes, are not one. */
+    memmove(packed + first + 7, packed + first, second);
+    memset(packed + first, 0, 7);
+    memset(packed + first + 7 + second, 0, 500);
+    const size_t padded = first + 7 + second + 500;
+    CHECK_OK(lc_idx_parse(packed, padded, "zeros.gz", &x));
+    CHECK(!memcmp(x.data, file + 12, 3000));
+    lc_idx_release(&x);
+    packed[padded - 1] = 'x';
+    CHECK_STATUS(lc_idx_parse(packed, padded, "trailing.gz", &x), LC_ERR_FORMAT);
     /* A small file that claims gigabytes is refused before anything is allocated. */
     n = idx_file(file, 8, 2, (uint32_t[]){0xffff, 0xffff}, 100);
     k = gzip(file, n, packed, sizeof packed);
