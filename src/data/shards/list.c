@@ -94,8 +94,16 @@ static lc_status take_picture(lister *l, const lc__tar_member *m)
     return lc__format(&s->picture, "%s", m->name);
 }
 
+/* WebDataset keeps what describes a shard in folders at the top whose names are like __this__. */
+static bool describes_shard(const char *name)
+{
+    const size_t n = strcspn(name, "/");
+    return n >= 4 && !memcmp(name, "__", 2) && !memcmp(name + n - 2, "__", 2);
+}
+
 static lc_status take_member(lister *l, const lc__tar_member *m)
 {
+    if (describes_shard(m->name)) return LC_OK;
     const char *base = lc__path_base(m->name), *dot = strchr(base, '.');
     if (!dot || dot == base) return LC_OK;
     const size_t n = (size_t)(dot - m->name);

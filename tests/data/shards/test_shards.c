@@ -154,6 +154,26 @@ TEST(names_of_shards)
     REFUSED(root, LC_ERR_ARGUMENT, "not for shards", .root = "x");
 }
 
+TEST(members_that_describe_a_shard_are_no_samples)
+{
+    lc_dataset *d;
+    begin("meta");
+    add_text("__meta__", "{}");
+    add_text("__meta__/about.jpg", "of the shard");
+    add_text("a.jpg", "?");
+    add_text("a.cls", "1");
+    add_text("__index__/a.b/c.png", "of the shard");
+    add_text("__b.jpg", "?");
+    add_text("__b.cls", "2");
+    add_text("c/__d__/e.jpg", "?");
+    add_text("c/__d__/e.cls", "3");
+    CHECK_OK(lc_image_shards_new(finish("t.tar"), &d, .height = 2, .width = 2));
+    CHECK_EQ(lc_dataset_length(d), 3);
+    for (int i = 0; i < 3; i++) CHECK_EQ(lc_image_target(d, i), i + 1);
+    CHECK_STR(lc_image_file(d, 2), "c/__d__/e.jpg");
+    lc_dataset_unref(d);
+}
+
 TEST(samples_that_lack_something)
 {
     begin("lack");
