@@ -299,7 +299,7 @@ static bool loader_sequential(void *self, bool on)
     loader *l = self;
     l->epoch.sequential = on;
     lc__epoch_changed(&l->epoch);
-    return strcmp(l->epoch.sampler.ops->name, "sequential") != 0;
+    return l->epoch.group_by_length || strcmp(l->epoch.sampler.ops->name, "sequential") != 0;
 }
 
 /* Between epochs, or when one has just ended: workers are not busy then, or late. A late one reports nothing. */

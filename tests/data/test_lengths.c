@@ -311,6 +311,19 @@ TEST(a_budget_that_is_never_spent)
     lc_dataset_unref(d);
 }
 
+TEST(an_order_by_length_is_not_that_of_the_dataset)
+{
+    lc_dataset *d = ragged();
+    for (int group = 0; group < 2; group++) {
+        lc_dataloader *l;
+        CHECK_OK(lc_dataloader_new(&l, .dataset = d, .batch_size = 5, .group_by_length = group));
+        CHECK_EQ(lc_dataloader_sequential(l, true), group);
+        CHECK_EQ(lc_dataloader_sequential(l, false), group);
+        lc_dataloader_free(l);
+    }
+    lc_dataset_unref(d);
+}
+
 TEST(groups_with_a_batch_size)
 {
     lc_dataset *d = ragged();
