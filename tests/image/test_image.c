@@ -177,6 +177,32 @@ TEST(exif_orientation_of_each_type)
     }
 }
 
+/* What Pillow 13 makes of directories with damaged entries. */
+TEST(exif_with_damaged_entries)
+{
+#define TAG "\x12\x01"
+#define SIX "\x06\0\0\0"
+    static const struct {
+        const char entries[30]; /* two, and what follows them */
+        int want;
+    } cases[] = {
+        {TAG "\x03\0\0\0\0\0" SIX TAG "\x03\0\x01\0\0\0\x03\0\0\0", 3},         /* a count of 0 is not a tag */
+        {TAG "\x03\0\x02\0\0\0" SIX TAG "\x03\0\x01\0\0\0\x03\0\0\0", 6},       /* the first of two */
+        {TAG "\x01\0\x01\0\0\0" SIX TAG "\x03\0\x01\0\0\0\x03\0\0\0", 1},       /* bytes are not an orientation */
+        {TAG "\x00\0\x01\0\0\0" SIX TAG "\x03\0\x01\0\0\0\x03\0\0\0", 3},       /* no such type */
+        {TAG "\x03\0\x03\0\0\0\x22\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x08\0", 8},    /* at an offset */
+        {TAG "\x03\0\x03\0\0\0\x25\0\0\0" TAG "\x03\0\x01\0\0\0\x03\0\0\0", 1}, /* beyond the end: reading ends */
+        {TAG "\x03\0\xff\0\0\0\x06\0\0\0" TAG "\x03\0\x01\0\0\0\x03\0\0\0", 3}, /* more than the file has */
+        {"\x0f\x01\x02\0\x09\0\0\0\x25\0\0\0" TAG "\x03\0\x01\0\0\0\x03\0\0\0", 1},
+        {"\x0f\x01\x02\0\x06\0\0\0\x20\0\0\0" TAG "\x03\0\x01\0\0\0\x03\0\0\0", 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t data[40] = "II*\0\x08\0\0\0\x02";
+        memcpy(data + 10, cases[i].entries, sizeof cases[i].entries);
+        if (lc__exif_orientation(data, sizeof data) != cases[i].want) TEST_FAIL("case %zu", i);
+    }
+}
+
 static int orientation_of(int n, const char *const types[], const void *const data[], const size_t lengths[])
 {
     static uint8_t png[4096];
