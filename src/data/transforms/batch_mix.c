@@ -104,6 +104,8 @@ void lc_mix_batch_at(lc_tensor **x, lc_tensor **y, lc_tensor *keys, lc_mix mix, 
         return;
     if (lc_tensor_is_error(from) || lc_tensor_is_error(labels) || lc_tensor_is_error(keys)) return;
     lc_status status = check_mix(from, labels, mix, alpha);
+    if (status == LC_OK && (lc_tensor_ndim(keys) != 1 || lc_tensor_shape(keys)[0] != lc_tensor_shape(from)[0]))
+        status = lc_fail(LC_ERR_SHAPE, "x needs a sample for each key, and keys must be i64 [B]");
     if (status < 0) {
         (void)lc__refuse(status, who, from, site);
         return;

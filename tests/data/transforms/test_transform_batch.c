@@ -200,6 +200,27 @@ TEST(a_batch_is_mixed_on_the_device_as_by_the_loader)
                 check_mix((lc_mix)mix, i ? LC_CHANNELS_LAST : LC_ROW_MAJOR, key);
 }
 
+TEST(a_batch_is_not_mixed_with_the_keys_of_another)
+{
+    const int64_t of_x[2] = {B, 4}, n[2] = {B - 1, 0};
+    for (int i = 0; i < 2; i++) {
+        lc_graph *g;
+        lc_tensor *x, *k, *mixed, *of;
+        CHECK_OK(lc_graph_new(&g, .threads = 1));
+        CHECK_OK(lc_input_new(LC_F32, 2, of_x, LC_ROW_MAJOR, floats, &x));
+        CHECK_OK(lc_input_new(LC_I64, 1, &n[i], LC_ROW_MAJOR, keys, &k));
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        mixed = of = x;
+        lc_mix_batch(&mixed, &of, k, LC_MIXUP, 1);
+        CHECK_STATUS(lc_step_run(g), LC_ERR_SHAPE);
+        CHECK_CONTAINS(lc_error_message(), "for each key");
+        CHECK(lc_tensor_is_error(mixed) && lc_tensor_is_error(of));
+        (void)!lc_step_end(g);
+        lc_tensor_unref(x), lc_tensor_unref(k);
+        lc_graph_free(g);
+    }
+}
+
 /* ---- keys ---- */
 
 enum { N = 23, BATCH = 4 };
