@@ -220,3 +220,25 @@ lc_status lc__grad_bce_with_logits(lc_grad *g)
     if (g->need[1]) set_gradient(g, 1, lc_neg(lc_mul(g->dout[0], g->in[0])));
     return LC_OK;
 }
+
+/* t log t - t x */
+lc_status lc__grad_kl_div(lc_grad *g)
+{
+    lc_tensor *dy = g->dout[0], *x = g->in[0], *t = g->in[1];
+    if (g->need[0]) set_gradient(g, 0, lc_neg(lc_mul(dy, t)));
+    if (g->need[1]) {
+        lc_tensor *d = lc_add(lc__op3(&lc__op_xlogy_backward, dy, t, t, LC_HERE),
+                              lc__op3(&lc__op_xlogy_backward_other, dy, t, t, LC_HERE));
+        set_gradient(g, 1, lc_sub(d, lc_mul(dy, x)));
+    }
+    return LC_OK;
+}
+
+/* exp(t) (t - x) */
+lc_status lc__grad_kl_div_log(lc_grad *g)
+{
+    lc_tensor *dy = g->dout[0], *probability = lc_exp(g->in[1]);
+    if (g->need[0]) set_gradient(g, 0, lc_neg(lc_mul(dy, probability)));
+    if (g->need[1]) set_gradient(g, 1, lc_mul(dy, lc_add(g->out[0], probability)));
+    return LC_OK;
+}

@@ -102,8 +102,8 @@ lc_tensor *lc_huber_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site sit
     return reduced(call_with_float(&lc__op_huber, x, a.target, delta, site), a.reduction, site);
 }
 
-/* With a positive weight p: (1 - t) x - (1 + (p - 1) t) log sigmoid(x). The logarithm is a loss with t = 1, which mixed
- * precision does not round. */
+/* With a positive weight p: (1 - t) x - (1 + (p - 1) t) log sigmoid(x). That is the loss without p, and (p - 1) t times
+ * the loss for t = 1; so mixed precision rounds no product. */
 lc_tensor *lc_bce_with_logits_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
 {
     LC__TAKE_OP(a, "bce_with_logits", lc_loss, given, site);
@@ -113,13 +113,11 @@ lc_tensor *lc_bce_with_logits_at(lc_tensor *x, const lc_loss_args *given, lc_sit
     if (status >= 0 && a.weight) status = check_like_x(x, a.weight, true, "weight");
     if (status >= 0 && a.pos_weight) status = check_like_x(x, a.pos_weight, true, "pos_weight");
     if (status < 0) return lc__refuse(status, "bce_with_logits", x, site);
-    if (!a.pos_weight) {
-        loss = lc__op2(&lc__op_bce_with_logits, x, t, site);
-    } else {
-        lc_tensor *factor = lc_add_scalar_at(lc_mul_at(lc_sub_scalar_at(a.pos_weight, 1, site), t, site), 1, site);
-        lc_tensor *negative = lc_mul_at(lc_rsub_scalar_at(t, 1, site), x, site);
+    loss = lc__op2(&lc__op_bce_with_logits, x, t, site);
+    if (a.pos_weight) {
         lc_tensor *positive = lc__op2(&lc__op_bce_with_logits, x, lc_scalar_at(1, lc_tensor_dtype(x), site), site);
-        loss = lc_add_at(negative, lc_mul_at(factor, positive, site), site);
+        positive = lc_mul_at(positive, t, site);
+        loss = lc_add_at(loss, lc_sub_at(lc_mul_at(positive, a.pos_weight, site), positive, site), site);
     }
     if (a.weight) loss = lc_mul_at(loss, a.weight, site);
     return reduced(loss, a.reduction, site);
@@ -129,14 +127,10 @@ lc_tensor *lc_bce_with_logits_at(lc_tensor *x, const lc_loss_args *given, lc_sit
 lc_tensor *lc_kl_div_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
 {
     LC__TAKE_OP(a, "kl_div", lc_loss, given, site);
-    lc_tensor *t = a.target, *loss;
     lc_status status = check_reduction(a.reduction, true);
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "kl_div", x, site);
-    if (a.log_target)
-        loss = lc_mul_at(lc_exp_at(t, site), lc_sub_at(t, x, site), site);
-    else
-        loss = lc_sub_at(lc_xlogy_at(t, t, site), lc_mul_at(t, x, site), site);
-    return reduced(loss, a.reduction, site);
+    const lc_op *op = a.log_target ? &lc__op_kl_div_log : &lc__op_kl_div;
+    return reduced(lc__op2(op, x, a.target, site), a.reduction, site);
 }
 
 lc_tensor *lc_cosine_similarity_at(lc_tensor *x, lc_tensor *y, const lc_cosine_args *given, lc_site site)

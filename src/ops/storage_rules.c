@@ -80,6 +80,8 @@ static const row rows[] = {
     F32(smooth_l1, ALL, ALL)
     F32(huber, ALL, ALL)
     F32(bce_with_logits, ALL, ALL)
+    F32(kl_div, ALL, ALL)
+    F32(kl_div_log, ALL, ALL)
 };
 /* clang-format on */
 

@@ -234,4 +234,23 @@ TEST(losses_are_f32)
     end(&w);
 }
 
+/* Operands that f16 can hold give the same loss whether they are stored in f16 or in f32. */
+TEST(products_of_losses_are_f32)
+{
+    world w;
+    begin(&w, LC_ARGS(lc_graph, .autocast = LC_F16));
+    STEPS(&w)
+    {
+        lc_tensor *fine[] = {lc_matmul(w.fine, w.w), w.fine}, *loss[2][3];
+        for (int i = 0; i < 2; i++) {
+            lc_tensor *x = lc_mul_scalar(fine[i], 4), *t = lc_mul_scalar(fine[i], 0.5), *p = lc_mul_scalar(fine[i], 8);
+            loss[i][0] = lc_kl_div(x, t);
+            loss[i][1] = lc_kl_div(x, t, .log_target = true);
+            loss[i][2] = lc_bce_with_logits(x, t, .pos_weight = p);
+        }
+        for (int k = 0; k < 3; k++) expect(&w, lc_cast(lc_eq(loss[0][k], loss[1][k]), LC_F32), 1);
+    }
+    end(&w);
+}
+
 TEST_MAIN

@@ -37,6 +37,7 @@ def operators():
         "l1": lambda r: f.l1_loss(r(3, 4), r(3, 4)),
         "smooth_l1": lambda r: f.smooth_l1_loss(r(3, 4), r(3, 4)),
         "huber": lambda r: f.huber_loss(r(3, 4), r(3, 4)),
+        "kl_div": lambda r: f.kl_div(r(3, 4), r(3, 4)),
         "bce_with_logits": lambda r: f.binary_cross_entropy_with_logits(r(3, 4), r(3, 4)),
         "batch_norm": lambda r: f.batch_norm(r(2, 4, 6, 6), None, None, torch.ones(4), torch.zeros(4), training=True),
         "layer_norm": lambda r: f.layer_norm(r(3, 4), (4,), torch.ones(4), torch.zeros(4)),
