@@ -31,23 +31,10 @@ static lc_status check(const lc_optimizer *opt)
     return LC_OK;
 }
 
-static double initial_state(const lc_optimizer *opt, const lc_param_group *group, int k)
-{
-    (void)opt;
-    return k == 1 ? group->hyper[LC_H_LR] : 0; /* step_size */
-}
-
 static const char *const rprop_state[] = {"prev", "step_size", NULL};
 static const lc_optimizer_ops rprop_ops = {
-    LC_OPTIMIZER_OPS_INIT,
-    .name = "Rprop",
-    .hyper_names = hyper_names,
-    .hyper_defaults = hyper_defaults,
-    .state_names = rprop_state,
-    .update = record_rprop,
-    .elementwise = true,
-    .check = check,
-    .initial_state = initial_state,
+    LC_OPTIMIZER_OPS_INIT,      .name = "Rprop",        .hyper_names = hyper_names, .hyper_defaults = hyper_defaults,
+    .state_names = rprop_state, .update = record_rprop, .elementwise = true,        .check = check,
 };
 
 static const lc_optimizer_ops *variant(const double *hyper, unsigned flags)

@@ -98,6 +98,22 @@ TEST(parameters_without_gradient_are_unchanged)
     world_free(&w, opt);
 }
 
+/* Rprop's first step of a parameter is as long as the learning rate is then, however late its first gradient comes. */
+TEST(rprop_starts_with_the_rate_of_the_first_gradient)
+{
+    world w;
+    double before[N], after[N];
+    world_init(&w, LC_F64);
+    lc_optimizer *opt = lc_rprop(&w.root, .lr = 0.1);
+    train_step(&w, opt, false, 0, 0);
+    CHECK_OK(lc_optimizer_set(opt, -1, "lr", 0.01));
+    get(&w, w.p[0], before);
+    train_step(&w, opt, true, 0, 0);
+    get(&w, w.p[0], after);
+    for (int i = 0; i < N0; i++) CHECK_NEAR(fabs(after[i] - before[i]), 0.01, 1e-12);
+    world_free(&w, opt);
+}
+
 typedef struct state_log {
     char text[512];
 } state_log;
