@@ -116,16 +116,19 @@ const lc__io lc__io_system = {
     .symlink = sys_symlink,
 };
 
+const char *lc__io_hint(int error)
+{
+    return error == ENOSPC || error == EDQUOT                    ? "; free some space or choose another directory"
+           : error == EACCES || error == EPERM || error == EROFS ? "; check the permissions or choose another directory"
+           : error == EFBIG                                      ? "; a limit on file sizes is set (ulimit -f)"
+           : error == EMFILE                                     ? "; a limit on open files is set (ulimit -n)"
+                                                                 : "";
+}
+
 lc_status lc__io_fail(int error, const char *what, const char *path)
 {
     char reason[128];
-    const char *text = strerror_r(error, reason, sizeof reason);
-    const char *hint = error == ENOSPC || error == EDQUOT ? "; free some space or choose another directory"
-                       : error == EACCES || error == EPERM || error == EROFS
-                           ? "; check the permissions or choose another directory"
-                       : error == EFBIG  ? "; a limit on file sizes is set (ulimit -f)"
-                       : error == EMFILE ? "; a limit on open files is set (ulimit -n)"
-                                         : "";
+    const char *text = strerror_r(error, reason, sizeof reason), *hint = lc__io_hint(error);
     return lc_fail(error == ENOENT   ? LC_ERR_NOT_FOUND
                    : error == ENOMEM ? LC_ERR_MEMORY
                                      : LC_ERR_IO,

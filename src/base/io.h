@@ -34,6 +34,7 @@ extern const lc__io lc__io_system;
 
 /* LC_ERR_IO (LC_ERR_NOT_FOUND for ENOENT) with "cannot WHAT PATH: reason" and a hint for the common reasons. */
 lc_status lc__io_fail(int error, const char *what, const char *path);
+const char *lc__io_hint(int error); /* "; what to do", or "" */
 
 /* Writes everything or fails; goes on after short writes and interruptions. */
 lc_status lc__write_all(const lc__io *io, int fd, const char *path, const void *data, size_t n, uint64_t offset);

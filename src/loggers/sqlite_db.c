@@ -88,7 +88,9 @@ lc_status lc__sqlite_fail(lc__sqlite *l, const char *what)
                        : code == SQLITE_CORRUPT
                            ? "; move it away, and keep it: the sqlite3 program's \".recover\" may save most of it"
                        : code == SQLITE_BUSY || code == SQLITE_LOCKED ? "; another program keeps it locked"
-                                                                      : "";
+                       : (code == SQLITE_CANTOPEN || code == SQLITE_IOERR)
+                           ? lc__io_hint(sqlite3_system_errno(l->db)) /* SQLite's own text does not say why */
+                           : "";
     return lc_fail(code == SQLITE_NOMEM    ? LC_ERR_MEMORY
                    : code == SQLITE_NOTADB ? LC_ERR_FORMAT
                                            : LC_ERR_IO,

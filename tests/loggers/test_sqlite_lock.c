@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 
 /* As another run holds it, through a file description of its own. */
 static int take_lock(const char *dir)
@@ -43,6 +44,29 @@ TEST(nothing_is_written_without_the_lock)
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM run WHERE status = 'running' AND ended_ns IS NULL"), 1);
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM metric"), 0);
     close(fd);
+}
+
+/* SQLite itself says no more than that it cannot open the file. */
+TEST(no_descriptor_is_left_for_the_database)
+{
+    const char *dir = fresh_dir("descriptors");
+    lc_run_info run = run_info(dir);
+    struct rlimit before, limit;
+    lc_logger l;
+    int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    CHECK(next >= 0);
+    close(next);
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    limit = before;
+    limit.rlim_cur = (rlim_t)next + 1; /* enough for the lock */
+    CHECK_OK(lc_sqlite_logger_new(&l));
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    lc_status status = l.ops->start(l.self, &run);
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK_STATUS(status, LC_ERR_IO);
+    CHECK_CONTAINS(lc_error_message(), "lightc.db\"");
+    CHECK_CONTAINS(lc_error_message(), "(ulimit -n)");
+    l.ops->free(l.self);
 }
 
 /* A database without its name can be written, but nobody will read it. */
