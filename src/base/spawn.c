@@ -19,21 +19,22 @@ extern char **environ;
 
 enum { LOOK_MS = 20 };
 
-/* posix_spawnp with the signals of a fresh program: this thread may have blocked some, and ignored SIGPIPE. */
+/* posix_spawnp with the signals of a fresh program: this thread may have blocked some, and ignored these two. */
 static int spawn(char *const argv[], char *const *environment, const posix_spawn_file_actions_t *files, bool own_group,
                  pid_t *pid)
 {
-    sigset_t none, pipe_only;
+    sigset_t none, ignored;
     posix_spawnattr_t attributes;
     sigemptyset(&none);
-    sigemptyset(&pipe_only);
-    sigaddset(&pipe_only, SIGPIPE);
+    sigemptyset(&ignored);
+    sigaddset(&ignored, SIGPIPE);
+    sigaddset(&ignored, SIGXFSZ);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(
         &attributes, (short)(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | (own_group ? POSIX_SPAWN_SETPGROUP : 0)));
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &pipe_only);
+    posix_spawnattr_setsigdefault(&attributes, &ignored);
     int error = posix_spawnp(pid, argv[0], files, &attributes, argv, environment ? environment : environ);
     posix_spawnattr_destroy(&attributes);
     return error;

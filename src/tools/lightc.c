@@ -4,6 +4,7 @@
 #include "tools.h"
 
 #include <lightc/lightc.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,6 +50,7 @@ static int command(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN); /* a write past the limit on file sizes is an error that names the file */
     int status = command(argc, argv);
     if (status == 0) LC_MAIN_TRY(lc_stdout_flush());
     return status;

@@ -6,7 +6,8 @@
  * mpirun, torchrun) passes signals on. So signals from the launcher and from others are counted separately, and one of
  * each is one request, in any order and however long the launcher takes. Ctrl-C in a terminal comes only through the
  * launcher, since each rank has its own process group: two Ctrl-C are two requests. SIGHUP never counts as a second
- * request: kernel and shell both send it when a terminal closes, and systemd sends it along with SIGTERM. */
+ * request: kernel and shell both send it when a terminal closes, and systemd sends it along with SIGTERM. SIGXFSZ is
+ * ignored. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* pipe2 */
 #endif
@@ -143,9 +144,20 @@ void lc__signals_keep(lc_trainer *t)
     replace_kept(s);
 }
 
+/* A write past the limit on file sizes then fails with EFBIG, which names the file, and does not end the process. It
+ * stays so, since loggers and profilers write until the trainer is released. */
+static void ignore_file_limit(void)
+{
+    struct sigaction now, ignore = {.sa_handler = SIG_IGN};
+    sigemptyset(&ignore.sa_mask);
+    if (sigaction(SIGXFSZ, NULL, &now) != 0 || (now.sa_flags & SA_SIGINFO) || now.sa_handler != SIG_DFL) return;
+    sigaction(SIGXFSZ, &ignore, NULL);
+}
+
 lc_status lc__signals_begin(lc_trainer *t)
 {
     if (!t->opt.handle_signals) return LC_OK;
+    ignore_file_limit();
     replace_kept(NULL);
     struct lc__signals *s = calloc(1, sizeof *s);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: signals");

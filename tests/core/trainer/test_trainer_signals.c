@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -302,6 +303,58 @@ TEST(signals_left_to_the_program)
     int status = end(&c);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
     world_remove(c.dir);
+}
+
+static void note_the_limit(int sig)
+{
+    (void)sig;
+    if (write(beat, "x", 1) != 1) _exit(42);
+}
+
+/* The run database and a checkpoint are larger than this. */
+static int fit_past_the_limit(const char *dir)
+{
+    struct rlimit limit = {4096, 4096};
+    world m;
+    lc_trainer *t;
+    world_init(&m, &world_ops_without_val, 4, 0);
+    lc_trainer_options o = world_options(dir);
+    o.logger = "sqlite";
+    o.max_epochs = 1;
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0 || lc_trainer_new(&o, &t) < 0) return 41;
+    lc_status s = lc_trainer_fit(t, &m.base);
+    bool named = strstr(lc_error_message(), ".ckpt\"") && strstr(lc_error_message(), "(ulimit -f)");
+    if (s < 0 && !named) printf("  %s\n", lc_error_message());
+    lc_trainer_free(t);
+    return s == LC_ERR_IO && named ? 40 : 41;
+}
+
+/* SIGXFSZ would end the process; but a handler of the program is left to it. */
+TEST(a_limit_on_file_sizes_is_an_error)
+{
+    for (int handles = 0; handles < 2; handles++) {
+        child c;
+        int fds[2], status = 0;
+        char b;
+        CHECK(world_dir(c.dir, sizeof c.dir));
+        CHECK(pipe(fds) == 0);
+        fflush(stdout);
+        CHECK((c.pid = fork()) >= 0);
+        if (c.pid == 0) {
+            beat = fds[1];
+            signal(SIGXFSZ, handles ? note_the_limit : SIG_DFL);
+            int code = fit_past_the_limit(c.dir);
+            fflush(stdout);
+            _exit(code);
+        }
+        close(fds[1]);
+        CHECK(waitpid(c.pid, &status, 0) == c.pid);
+        CHECK(WIFEXITED(status));
+        CHECK_EQ(WEXITSTATUS(status), 40);
+        CHECK_EQ(read(fds[0], &b, 1), handles);
+        close(fds[0]);
+        world_remove(c.dir);
+    }
 }
 
 TEST(the_time_left_of_a_slurm_job_is_read)
