@@ -3,6 +3,7 @@
  * formats are checked when the callback is made; only whether a metric is a whole number is known when it is filled
  * in. */
 #include "base/c_locale.h"
+#include "base/io.h"
 #include "core/logging/logging.h"
 #include "callbacks/callbacks.h"
 
@@ -235,7 +236,18 @@ static lc_status walk(lc_trainer *t, const char *filename, bool insert_names, lc
 
 lc_status lc__checkpoint_name_check(const char *filename)
 {
-    return walk(NULL, filename, false, NULL);
+    LC_TRY(walk(NULL, filename, false, NULL));
+    const char *slash = strrchr(filename, '/'), *last = slash ? slash + 1 : filename;
+    if (lc__path_goes_up(filename))
+        return lc_fail(LC_ERR_CONFIG,
+                       "the filename \"%.100s\" of checkpoints leads out of dirpath; choose another dirpath", filename);
+    if (*last == '.' || (slash && !*last)) /* NAME/ is NAME/.ckpt */
+        return lc_fail(
+            LC_ERR_CONFIG,
+            "the filename \"%.100s\" makes checkpoints whose name begins with a dot, which ckpt_path=last does "
+            "not look for; choose another name",
+            filename);
+    return LC_OK;
 }
 
 lc_status lc__checkpoint_name(lc_trainer *t, const char *filename, bool insert_names, lc__str *out)

@@ -62,6 +62,29 @@ TEST(checkpoints_after_a_time)
 }
 
 /* A channel is a row of the weight [8,5], or a column. */
+/* ckpt_path=last would not find these, or not in dirpath. */
+TEST(names_of_checkpoints_that_are_not_found_again)
+{
+    static const struct {
+        const char *name, *says;
+    } refused[] = {{".x", "begins with a dot"},
+                   {"sub/", "begins with a dot"},
+                   {"sub/.x", "begins with a dot"},
+                   {"../x", "leads out of dirpath"},
+                   {"a/../../x", "leads out of dirpath"}};
+    static const char *const taken[] = {"", "x", "a.b", "sub/{epoch}", "{val/loss:.2f}", "..x/y", "/x"};
+    lc_callback cb;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        CHECK_STATUS(lc_model_checkpoint(&cb, .filename = refused[i].name), LC_ERR_CONFIG);
+        CHECK_CONTAINS(lc_error_message(), refused[i].name);
+        CHECK_CONTAINS(lc_error_message(), refused[i].says);
+    }
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        CHECK_OK(lc_model_checkpoint(&cb, .filename = taken[i]));
+        cb.ops->free(cb.self);
+    }
+}
+
 TEST(channels_are_counted_in_a_dimension)
 {
     static const char *const paths[] = {"backbone.l1.weight"};
