@@ -32,6 +32,25 @@ static void add_quoted(lc__str *t, const char *text)
     lc__str_add_bytes(t, "\"", 1);
 }
 
+/* Anything else of that name is somebody's. A damaged index is made again, also one that is empty. */
+static lc_status check_replaced(const char *index)
+{
+    static const char ours[] = "lightc,";
+    char head[sizeof ours];
+    struct stat st;
+    int fd;
+    lc_status status = lc__open_to_read(&lc__io_system, index, &fd, &st);
+    if (status < 0) return status == LC_ERR_NOT_FOUND ? LC_OK : status;
+    const size_t n = st.st_size < (off_t)sizeof head ? (size_t)st.st_size : sizeof head;
+    status = lc__read_all(&lc__io_system, fd, index, head, n, 0);
+    lc__io_system.close(&lc__io_system, fd);
+    if (status < 0 || !n) return status;
+    /* A version follows. */
+    if (n == sizeof head && !memcmp(head, ours, sizeof ours - 1) && head[n - 1] >= '0' && head[n - 1] <= '9')
+        return LC_OK;
+    return lc_fail(LC_ERR_FORMAT, "\"%s\" is not an index of a shard; move it away", index);
+}
+
 static lc_status write_index(const char *path, const lc__image_list *list, const lc__names *targets)
 {
     struct stat st;
@@ -51,6 +70,7 @@ static lc_status write_index(const char *path, const lc__image_list *list, const
     }
     lc_status status =
         text.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: the index of %s", path) : index_path(path, &index);
+    if (status == LC_OK) status = check_replaced(index);
     if (status == LC_OK) status = lc__replace_file(&lc__io_system, index, text.s, text.n);
     free(index);
     lc__str_free(&text);

@@ -350,7 +350,23 @@ TEST(an_index_says_the_same)
         put(in_root("t.tar.idx"), damaged[i].text, strlen(damaged[i].text));
         REFUSED(in_root("t.tar"), LC_ERR_FORMAT, damaged[i].says);
     }
+    CHECK_OK(lc_image_shards_index(in_root("t.tar"), NULL)); /* it makes a damaged one again */
     CHECK_STATUS(lc_image_shards_index(in_root("none.tar"), NULL), LC_ERR_NOT_FOUND);
+}
+
+TEST(a_file_that_is_no_index_is_not_replaced)
+{
+    static const char notes[] = "lightc, as I see it\n";
+    char text[64];
+    begin("foreign_index");
+    add_text("a.jpg", "?");
+    add_text("a.cls", "3");
+    const char *path = finish("t.tar");
+    put(in_root("t.tar.idx"), notes, sizeof notes - 1);
+    CHECK_STATUS(lc_image_shards_index(path, NULL), LC_ERR_FORMAT);
+    CHECK_CONTAINS(lc_error_message(), "t.tar.idx");
+    CHECK_CONTAINS(lc_error_message(), "is not an index of a shard; move it away");
+    CHECK_EQ(get(in_root("t.tar.idx"), text, sizeof text), sizeof notes - 1);
 }
 
 /* The same sizes, but other targets. */
