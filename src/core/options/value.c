@@ -316,6 +316,12 @@ lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
     return lc_fail(LC_ERR_INTERNAL, "option %s has no kind", o->name);
 }
 
+/* -0 would be a whole number in JSON, which has no sign then. */
+static bool is_negative_zero(double v)
+{
+    return v == 0 && signbit(v);
+}
+
 /* The shortest text that reads back as the same number. */
 static int print_double(char *text, size_t size, double v)
 {
@@ -324,7 +330,7 @@ static int print_double(char *text, size_t size, double v)
         lc__snprintf(buffer, sizeof buffer, "%.*g", digits, v);
         if (lc__strtod(buffer, NULL) == v) break;
     }
-    return snprintf(text, size, "%s", buffer);
+    return snprintf(text, size, "%s%s", buffer, is_negative_zero(v) ? ".0" : "");
 }
 
 static int print_int(const lc_option *o, char *text, size_t size, int v)
@@ -340,7 +346,7 @@ static int print_float(char *text, size_t size, float v)
         lc__snprintf(buffer, sizeof buffer, "%.*g", digits, (double)v);
         if ((float)lc__strtod(buffer, NULL) == v) break;
     }
-    return snprintf(text, size, "%s", buffer);
+    return snprintf(text, size, "%s%s", buffer, is_negative_zero((double)v) ? ".0" : "");
 }
 
 static int print_duration(char *text, size_t size, lc_duration v)

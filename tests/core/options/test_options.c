@@ -7,6 +7,8 @@
 #include "builtin.h"
 #include "core/options/options.h"
 
+#include <math.h>
+
 typedef struct mine {
     const char *data;
     int64_t batch_size;
@@ -324,6 +326,31 @@ TEST(every_value_reads_back)
         lc_option_get_text(&table[i], &b, again, sizeof again);
         CHECK_STR(again, text);
     }
+}
+
+TEST(a_negative_zero_reads_back)
+{
+    typedef struct numbers {
+        double d;
+        float f;
+    } numbers;
+    static const lc_option rows[] = {LC_FIELD(numbers, d, "a double"), LC_FIELD(numbers, f, "a float")};
+    numbers from = {-0.0, -0.0F}, to = {1, 1};
+    const lc_option_set set = {.options = rows, .n = 2, .target = &from},
+                        back = {.options = rows, .n = 2, .target = &to};
+    lc__str out = {0}, json = {0};
+    void *storage = NULL;
+    lc_state *root;
+    lc__options_json(&set, 1, &json);
+    lc__str_add(&out, "{%s}", json.s);
+    CHECK_OK(lc_state_parse(out.s, out.n, &root));
+    CHECK_OK(lc__options_read(&back, 1, root, "", &storage));
+    CHECK(to.d == 0 && signbit(to.d));
+    CHECK(to.f == 0 && signbit(to.f));
+    lc_state_free(root);
+    lc_options_free(storage);
+    lc__str_free(&json);
+    lc__str_free(&out);
 }
 
 TEST(help_is_grouped_and_fits)
