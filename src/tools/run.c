@@ -47,6 +47,11 @@ static lc_status module_of(const char *config, char *path, size_t size)
         close(fd);
         return lc_fail(LC_ERR_NOT_FOUND, "the configuration %s is not a file", config);
     }
+    if ((uint64_t)st.st_size > cap) {
+        fclose(f);
+        return lc_fail(LC_ERR_FORMAT, "the configuration %s has %lld bytes; at most %zu are expected", config,
+                       (long long)st.st_size, cap);
+    }
     text = malloc(cap);
     n = text ? fread(text, 1, cap, f) : 0;
     fclose(f);

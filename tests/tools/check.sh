@@ -120,6 +120,10 @@ check "only a shared object" run run ./spiral.so --fast_dev_run 1 --enable_progr
 check "--print_config" run run spiral.json --print_config
 cp out again.json
 check "is a configuration" run run again.json --fast_dev_run 1
+{ head -c 16777216 /dev/zero | tr '\0' ' ' && cat spiral.json; } >large.json
+check "one that is too large is an error" ends_with 1 run large.json
+check "that says its size" complains "large.json has $(wc -c <large.json) bytes"
+rm large.json
 
 ckpt=$(echo $run_dir/checkpoints/*.ckpt)
 check "ckpt inspect" run ckpt inspect "$ckpt"
