@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define INTERVAL_MS 500
@@ -254,14 +253,6 @@ done:
     return status;
 }
 
-/* Whether the file is still the one that was written, with all of its rows. */
-static bool is_there(const csv_logger *l)
-{
-    struct stat named, open;
-    if (stat(l->path, &named) < 0 || (uint64_t)named.st_size < l->size) return false;
-    return l->fd < 0 || (fstat(l->fd, &open) == 0 && open.st_dev == named.st_dev && open.st_ino == named.st_ino);
-}
-
 static void forget_columns(csv_logger *l)
 {
     for (int i = 0; i < l->n; i++) free(l->columns[i].name);
@@ -286,7 +277,7 @@ static lc_status sink(void *self, const lc__log_batch *batch)
     csv_logger *l = self;
     lc__log_record r;
     const char *name;
-    if (l->replaced || (l->n_old && !is_there(l))) LC_TRY(start_over(l));
+    if (l->replaced || (l->n_old && !lc__is_there(l->path, l->fd, l->size))) LC_TRY(start_over(l));
     for (size_t cursor = 0; lc__log_next(batch, &cursor, &r);) {
         if (r.kind == LC__LOG_HPARAMS) {
             LC_TRY(lc__hparams_merge(&l->hparams, &r));

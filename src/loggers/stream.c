@@ -2,8 +2,8 @@
 /* The stream logger: a run as JSON lines (stream_format.h), for another program that forwards them to a service this
  * library does not know (tools/bridge/). They go to
  *
- *   a file         appended to; stream.jsonl in the run's directory if none is named
- *   a FIFO         its reader; without one, lines wait
+ *   a file         appended to, also after somebody has replaced it; stream.jsonl in the run's directory if none is
+ * named a FIFO         its reader; without one, lines wait
  *   "|COMMAND"     the standard input of a shell command, which is started with the run and restarted if it exits early
  *
  * A reader that joins later first gets the lines `start` and `hparams`, then continues with the line that its
@@ -86,9 +86,17 @@ static lc_status open_path(stream_logger *l)
     return continue_file(l, (uint64_t)st.st_size);
 }
 
+static void close_stream(stream_logger *l)
+{
+    if (l->fd >= 0) close(l->fd);
+    l->fd = -1;
+    if (l->child > 0 && waitpid(l->child, NULL, WNOHANG) != 0) l->child = 0;
+}
+
 /* Opens the target, and prepares the greeting of the new reader. */
 static lc_status open_stream(stream_logger *l)
 {
+    if (l->fd >= 0 && l->is_file && !lc__is_there(l->path, l->fd, l->size)) close_stream(l);
     if (l->fd >= 0) return LC_OK;
     if (l->target && *l->target == '|') {
         if (l->started_ms && lc__now_ms() - l->started_ms < l->pause_ms)
@@ -107,13 +115,6 @@ static lc_status open_stream(stream_logger *l)
     if (l->hparams.n) LC_TRY(lc__stream_add_hparams(&l->greeting, &l->hparams, l->hparams_ns));
     while (l->sent && l->out.data[l->sent - 1] != '\n') l->sent--;
     return LC_OK;
-}
-
-static void close_stream(stream_logger *l)
-{
-    if (l->fd >= 0) close(l->fd);
-    l->fd = -1;
-    if (l->child > 0 && waitpid(l->child, NULL, WNOHANG) != 0) l->child = 0;
 }
 
 /* ---- writing ---- */

@@ -36,6 +36,15 @@ typedef struct tensorboard_logger {
 
 static lc_status open_file(tensorboard_logger *l)
 {
+    if (l->fd >= 0 && !lc__is_there(l->path, l->fd, l->size)) {
+        if (access(l->path, F_OK) == 0)
+            return lc_fail(LC_ERR_IO, "cannot write \"%s\": it was replaced or cut during the run; move it away",
+                           l->path);
+        close(l->fd); /* a new one begins with all that a file needs */
+        l->fd = -1;
+        l->size = 0;
+        l->hparams_logged = false;
+    }
     if (l->fd >= 0) return LC_OK;
     return lc__open_to_write(l->path, O_WRONLY | O_CREAT, &l->fd);
 }
@@ -79,6 +88,7 @@ static lc_status sink(void *self, const lc__log_batch *batch)
     }
     lc__str_clear(&l->out);
     if (!l->size) lc__tb_add_version(&l->out, lc__realtime_ns());
+    if (!hparams_ns && !l->size && l->hparams.n) hparams_ns = lc__realtime_ns(); /* those of the file before */
     if (hparams_ns && !l->hparams_logged) lc__tb_add_hparams(&l->out, &l->hparams, l->run_id, hparams_ns);
     for (size_t cursor = 0; lc__log_next(batch, &cursor, &r);) LC_TRY(encode(l, &r));
     if (l->out.failed) return lc_fail(LC_ERR_MEMORY, "no memory for the events of \"%s\"", l->path);

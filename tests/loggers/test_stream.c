@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "test.h"
 #include "base/base64.h"
+#include "base/io.h"
 #include "log_everything.h"
 #include "peer_python.h"
 #include "scratch.h"
@@ -185,6 +186,37 @@ TEST(a_disk_that_is_full)
 /* ---- FIFOs ---- */
 
 /* Reads a FIFO up to a step, then closes it. */
+/* Lines go into the file that has the name; its first line says of which run they are. */
+TEST(a_file_that_somebody_removes_or_cuts)
+{
+    const char *dir = fresh_dir("replaced");
+    char path[512], other[520];
+    lc_logger l = start(dir, NULL);
+    snprintf(path, sizeof path, "%s/stream.jsonl", dir);
+    snprintf(other, sizeof other, "%s/other", dir);
+    CHECK_OK(row(l, 1));
+    CHECK_OK(l.ops->flush(l.self));
+    CHECK(!unlink(path));
+    CHECK_OK(row(l, 2));
+    CHECK_OK(l.ops->flush(l.self));
+    char *text = slurp(dir, "stream.jsonl");
+    CHECK_EQ(count(text, "start"), 1);
+    CHECK_EQ(count(text, "row"), 1);
+    CHECK(!truncate(path, 0));
+    CHECK_OK(row(l, 3));
+    CHECK_OK(l.ops->flush(l.self));
+    text = slurp(dir, "stream.jsonl");
+    CHECK(text[0] == '{');
+    CHECK_EQ(count(text, "row"), 1);
+    CHECK_OK(lc__create_file(&lc__io_system, other, "mine", 4));
+    CHECK(!rename(other, path));
+    CHECK_OK(row(l, 4));
+    finish(l);
+    text = slurp(dir, "stream.jsonl");
+    CHECK(!strncmp(text, "mine\n{", 6));
+    CHECK_EQ(count(text + 5, "row"), 1);
+}
+
 static pid_t reader(const char *fifo, const char *to, int64_t last)
 {
     pid_t child = fork();

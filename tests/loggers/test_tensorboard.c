@@ -6,6 +6,7 @@
 #include "peer_python.h"
 #include "scratch.h"
 #include <lightc/logger.h>
+#include "base/io.h"
 #include "base/png.h"
 #include "loggers/writer.h"
 
@@ -411,6 +412,51 @@ TEST(hyperparameters_that_come_later)
     CHECK_OK(lc__io_read_file(&lc__io_system, path, 1000, &yaml, &n));
     CHECK_STR(yaml, "layers: 4\nlr: 0.001\n");
     free(yaml);
+}
+
+static void path_of_events(const char *dir, char *path, size_t size)
+{
+    DIR *d = opendir(dir);
+    CHECK(d);
+    for (struct dirent *e; (e = readdir(d));)
+        if (!strncmp(e->d_name, "events.out.", 11)) snprintf(path, size, "%s/%s", dir, e->d_name);
+    closedir(d);
+}
+
+static void log_loss(lc_logger l, int64_t step)
+{
+    lc_metric_value v = {"loss", (double)step};
+    CHECK_OK(l.ops->log_row(l.self, &(lc_log_row){&v, 1, step, 0, EVERYTHING_NS}));
+}
+
+/* Removed: a new file, complete in itself. Replaced: not written, since records cannot follow something else. */
+TEST(a_file_that_somebody_removes_or_replaces)
+{
+    for (int replaced = 0; replaced < 2; replaced++) {
+        const char *dir = fresh_dir("gone");
+        lc_logger l = start(dir);
+        char path[600];
+        path_of_events(dir, path, sizeof path);
+        CHECK_OK(l.ops->log_hyperparameters(l.self, hparams, 1));
+        log_loss(l, 1);
+        CHECK_OK(l.ops->flush(l.self));
+        CHECK(!unlink(path));
+        if (replaced) CHECK_OK(lc__create_file(&lc__io_system, path, "mine", 4));
+        log_loss(l, 2);
+        lc_status status = l.ops->flush(l.self);
+        if (replaced) {
+            CHECK_STATUS(status, LC_ERR_IO);
+            CHECK_CONTAINS(lc_error_message(), "was replaced or cut during the run; move it away");
+            CHECK(!unlink(path));
+        } else {
+            CHECK_OK(status);
+        }
+        finish(l, "success");
+        CHECK(read_events(dir) >= 4); /* version, hyperparameters, row, end */
+        CHECK_CONTAINS(dump, "brain.Event:2");
+        CHECK_CONTAINS(dump, "_hparams_/session_start_info");
+        CHECK_CONTAINS(dump, "loss");
+    }
 }
 
 TEST(impossible_pictures)
