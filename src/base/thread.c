@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/thread.h"
+#include "base/float_traps.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -8,6 +9,7 @@
 
 int lc__thread_create(pthread_t *thread, void *(*run)(void *), void *arg)
 {
+    LC__WITHOUT_TRAPS(); /* a thread begins with those of its creator */
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);

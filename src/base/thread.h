@@ -7,8 +7,9 @@
 
 #include <lightc/status.h>
 
-/* Starts a thread with all signals blocked, so that the program's handlers run on the program's own threads. `purpose`
- * is for the error message: "cannot start a thread for worker 2 of 4 of the loader: ...". */
+/* Starts a thread with all signals blocked, so that the program's handlers run on the program's own threads, and
+ * without traps of floating-point errors. `purpose` is for the error message: "cannot start a thread for worker 2 of 4
+ * of the loader: ...". */
 lc_status lc__thread_start(pthread_t *thread, void *(*run)(void *), void *arg, const char *purpose, ...) LC_MUST_USE
     LC_PRINTF(4, 5);
 /* For callers that can do without the thread. Returns 0 or an errno. */

@@ -2,6 +2,7 @@
 /* The metric handle: checks around the vtable, and the convenient forms of update. */
 #include "base/number.h"
 #include "base/args.h"
+#include "base/float_traps.h"
 #include "metrics_internal.h"
 #include "base/handle.h"
 #include "base/status.h"
@@ -68,6 +69,7 @@ static lc_status said(const lc_metric *m, lc_status s, unsigned before)
 
 lc_status lc_metric_update(lc_metric *m, const lc_metric_batch *batch)
 {
+    LC__WITHOUT_TRAPS();
     LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     LC__NEEDS(batch, LC_ERR_ARGUMENT);
     LC_TRY(lc__reserved_check(batch->reserved, "lc_metric_batch"));
@@ -188,6 +190,7 @@ int64_t lc_metric_outputs(const lc_metric *m)
 
 lc_status lc_metric_compute_all(lc_metric *m, double *values, int64_t n)
 {
+    LC__WITHOUT_TRAPS();
     LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
     int64_t outputs = m->ops.outputs(m->self);
@@ -200,6 +203,7 @@ lc_status lc_metric_compute_all(lc_metric *m, double *values, int64_t n)
 
 lc_status lc_metric_compute(lc_metric *m, double *value)
 {
+    LC__WITHOUT_TRAPS();
     LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     LC__NEEDS(value, LC_ERR_ARGUMENT);
     int64_t outputs = m->ops.outputs(m->self);

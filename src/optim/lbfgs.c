@@ -6,6 +6,7 @@
  * It evaluates the loss several times a step, so it has no update operator: it runs on the host, on vectors of doubles
  * over all of the optimizer's parameters, between evaluations that the graph runs. It makes PyTorch's tests in
  * PyTorch's order, so that both take the same path. */
+#include "base/float_traps.h"
 #include "base/number.h"
 #include "record/graph_impl.h"
 #include "optim/line_search.h"
@@ -380,6 +381,7 @@ static lc_status take_back(lbfgs *l)
 
 static lc_status step_closure(lc_optimizer *opt, lc_evaluate_fn *fn, void *ctx)
 {
+    LC__WITHOUT_TRAPS();
     double loss;
     LC_TRY(prepare(opt));
     lbfgs *l = opt->own;

@@ -2,6 +2,7 @@
 /* Making plots: arguments are checked, and what they point to is copied. Writing them. */
 #include "plot/plot_internal.h"
 #include "base/args.h"
+#include "base/float_traps.h"
 #include "base/io.h"
 
 #include <math.h>
@@ -119,6 +120,7 @@ static lc_status copy_series(lc_plot *p, int64_t n, const lc_plot_series *series
 
 lc_status lc_plot_lines_with(int64_t n, const lc_plot_series *series, lc_plot **out, const lc_plot_lines_args *args)
 {
+    LC__WITHOUT_TRAPS();
     LC__NEEDS(series, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__TAKE_IF_GIVEN(a, lc_plot_lines, lc_plot_lines_args, args);
@@ -164,6 +166,7 @@ static lc_status count_values(lc_plot *p, int64_t n, const double *values, int64
 
 lc_status lc_plot_histogram_with(int64_t n, const double *values, lc_plot **out, const lc_plot_histogram_args *args)
 {
+    LC__WITHOUT_TRAPS();
     LC__NEEDS(values, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__TAKE_IF_GIVEN(a, lc_plot_histogram, lc_plot_histogram_args, args);
@@ -233,6 +236,7 @@ static lc_status copy_labels(lc_plot *p, const char *const *labels)
 
 lc_status lc_plot_pictures_with(lc_tensor *pictures, lc_plot **out, const lc_plot_pictures_args *args)
 {
+    LC__WITHOUT_TRAPS();
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__TAKE_IF_GIVEN(a, lc_plot_pictures, lc_plot_pictures_args, args);
     if (!pictures || lc_tensor_ndim(pictures) < 0) return lc__is_null(__func__, "pictures");
@@ -256,6 +260,7 @@ lc_status lc_plot_pictures_with(lc_tensor *pictures, lc_plot **out, const lc_plo
 
 lc_status lc_plot_save(const lc_plot *p, const char *path)
 {
+    LC__WITHOUT_TRAPS();
     LC__IS(p, PLOT, LC_ERR_ARGUMENT);
     LC__NEEDS(path, LC_ERR_ARGUMENT);
     const char *ending = strrchr(path, '.');
@@ -271,6 +276,7 @@ lc_status lc_plot_save(const lc_plot *p, const char *path)
 
 lc_status lc_plot_text_with(const lc_plot *p, char **text, const lc_plot_text_args *args)
 {
+    LC__WITHOUT_TRAPS();
     LC__IS(p, PLOT, LC_ERR_ARGUMENT);
     LC__NEEDS(text, LC_ERR_ARGUMENT);
     LC__TAKE_IF_GIVEN(a, lc_plot_text, lc_plot_text_args, args);

@@ -4,6 +4,7 @@
 #include "core/fabric/fabric_internal.h"
 
 #include "base/args.h"
+#include "base/float_traps.h"
 #include "comm/world/world.h"
 #include "comm/agree.h"
 #include "record/graph_impl.h"
@@ -62,6 +63,7 @@ void lc_fabric_zero_grad_at(lc_fabric *f, lc_site site)
 
 lc_tensor *lc_fabric_clip_gradients_at(lc_fabric *f, lc_optimizer *optimizer, const lc_clip_args *given)
 {
+    LC__WITHOUT_TRAPS();
     LC__TAKE(args, lc_clip, lc_clip_args, given, lc__error_tensor());
     LC__IS(f, FABRIC, lc__error_tensor());
     LC__IS_OR_NULL(optimizer, OPTIMIZER, lc__error_tensor());

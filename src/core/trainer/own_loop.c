@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For programs with their own loop: lc_trainer_begin, lc_trainer_step, lc_trainer_end_epoch, lc_trainer_end. */
 #include "core/trainer/run.h"
+#include "base/float_traps.h"
 #include "base/signal_fd.h"
 #include "base/handle.h"
 #include "core/hooks/hooks.h"
@@ -13,6 +14,7 @@
 
 lc_status lc_trainer_begin(lc_trainer *t, lc_module *m)
 {
+    LC__WITHOUT_TRAPS();
     LC__IS_OR_NULL(m, MODULE, LC_ERR_ARGUMENT);
     LC__IS_OR_NULL(t, TRAINER, LC_ERR_ARGUMENT);
     if (!t || !m) return lc_fail(LC_ERR_ARGUMENT, "lc_trainer_begin needs a trainer and a module");
@@ -37,6 +39,7 @@ static lc_status own_loop(lc_trainer *t, const char *what)
 
 lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
 {
+    LC__WITHOUT_TRAPS();
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC_TRY(own_loop(t, "lc_trainer_step"));
     lc_status s = LC_OK;
@@ -66,6 +69,7 @@ lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
 
 lc_status lc_trainer_end_epoch(lc_trainer *t)
 {
+    LC__WITHOUT_TRAPS();
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC_TRY(own_loop(t, "lc_trainer_end_epoch"));
     if (!t->epoch_open) return LC_OK;
@@ -81,6 +85,7 @@ lc_status lc_trainer_end_epoch(lc_trainer *t)
 
 lc_status lc_trainer_end(lc_trainer *t)
 {
+    LC__WITHOUT_TRAPS();
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC_TRY(own_loop(t, "lc_trainer_end"));
     LC_TRY(lc_trainer_end_epoch(t));

@@ -2,6 +2,7 @@
 /* fit, validate, test and predict, in Lightning's order: begin.c, the loops, finish.c. */
 #include "core/trainer/run.h"
 #include "base/args.h"
+#include "base/float_traps.h"
 #include "base/handle.h"
 #include "core/hooks/hooks.h"
 #include "core/input/input.h"
@@ -48,6 +49,7 @@ static lc_status fit_body(lc_trainer *t)
 static lc_status run(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_stage stage,
                      lc_status (*body)(lc_trainer *))
 {
+    LC__WITHOUT_TRAPS();
     if (!t) return lc_fail(LC_ERR_ARGUMENT, "the trainer is NULL");
     if (t->in_run) return lc_fail(LC_ERR_STATE, "the trainer is already running");
     lc_status s = lc__run_begin(t, m, args, stage);

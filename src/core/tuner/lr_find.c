@@ -7,6 +7,7 @@
 #include "base/c_locale.h"
 #include "core/ranks/ranks.h"
 #include "base/args.h"
+#include "base/float_traps.h"
 #include "base/io.h"
 #include "base/handle.h"
 #include "core/logging/results_ranks.h"
@@ -167,6 +168,7 @@ const char *const lc__rate_names[] = {"lr", "learning_rate", NULL};
 lc_status lc_tuner_lr_find_with(lc_trainer *t, lc_module *m, const lc_run_args *run, lc_lr_find_result *out,
                                 const lc_lr_find_args *args)
 {
+    LC__WITHOUT_TRAPS();
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC__IS(m, MODULE, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);

@@ -4,6 +4,7 @@
 #include "core/ranks/ranks.h"
 #include "core/input/input.h"
 #include "base/args.h"
+#include "base/float_traps.h"
 #include "base/status.h"
 #include "base/handle.h"
 #include "core/tuner/probe.h"
@@ -192,6 +193,7 @@ const char *const lc__size_names[] = {"batch_size", NULL};
 lc_status lc_tuner_scale_batch_size_with(lc_trainer *t, lc_module *m, const lc_run_args *run,
                                          lc_scale_batch_size_result *out, const lc_scale_batch_size_args *args)
 {
+    LC__WITHOUT_TRAPS();
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC__IS(m, MODULE, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);

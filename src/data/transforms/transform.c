@@ -139,6 +139,6 @@ lc_status lc__check_warp(const char *who, lc_resample interpolation, double fill
         return lc_fail(LC_ERR_ARGUMENT,
                        "%s: the interpolation must be LC_RESAMPLE_NEAREST or LC_RESAMPLE_BILINEAR, not %d", who,
                        (int)interpolation);
-    if ((fill >= 0 && fill <= 255) || (optional && isnan(fill))) return LC_OK;
+    if (isnan(fill) ? optional : fill >= 0 && fill <= 255) return LC_OK; /* comparing NaN may trap */
     return lc_fail(LC_ERR_ARGUMENT, "%s: a fill of %g is not possible; it must be from 0 to 255", who, fill);
 }

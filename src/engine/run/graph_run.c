@@ -3,6 +3,7 @@
 #include "base/args.h"
 #include "engine/run/run.h"
 #include "builtin.h"
+#include "base/float_traps.h"
 #include "base/grow.h"
 #include "base/handle.h"
 #include "engine/plan/tune.h"
@@ -254,6 +255,7 @@ lc_status lc__graph_execute(lc_graph *g, lc_plan *plan)
 
 static lc_status run_segment(lc_graph *g, lc__keeps keeps)
 {
+    LC__WITHOUT_TRAPS();
     lc_plan *p;
     LC_TRY(lc__graph_prepare(g, keeps, &p));
     return lc__graph_execute(g, p);
@@ -268,6 +270,7 @@ lc_status lc_step_run(lc_graph *g)
 
 lc_status lc__graph_run_step(lc_graph *g, lc__keeps keeps)
 {
+    LC__WITHOUT_TRAPS();
     lc_plan *plan;
     if (!g->recording) return lc_fail(LC_ERR_STATE, "lc_step_run: no step is being recorded");
     LC_TRY(lc__graph_plan(g, keeps, &plan));

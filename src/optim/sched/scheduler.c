@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Schedules as objects: making, stepping, state. The formulas of the classes are in the other files of this folder. */
 #include "optim/sched/sched_internal.h"
+#include "base/float_traps.h"
 #include "base/handle.h"
 
 #include "optim/optim_internal.h"
@@ -187,6 +188,7 @@ lc_status lc_scheduler_by_name(const char *name, lc_optimizer *opt, const lc_nam
 
 lc_status lc_scheduler_step_metric(lc_scheduler *s, double metric)
 {
+    LC__WITHOUT_TRAPS();
     LC__IS(s, SCHEDULER, LC_ERR_ARGUMENT);
     take_groups(s);
     if (s->ops->step) return s->ops->step(s, metric);
@@ -196,6 +198,7 @@ lc_status lc_scheduler_step_metric(lc_scheduler *s, double metric)
 
 lc_status lc_scheduler_step(lc_scheduler *s)
 {
+    LC__WITHOUT_TRAPS();
     LC__IS(s, SCHEDULER, LC_ERR_ARGUMENT);
     if (s->ops->needs_metric) {
         return lc_fail(LC_ERR_ARGUMENT,
