@@ -50,7 +50,7 @@ LC_BEGIN_DECLS
  * process gets LC_STOP, with *out NULL, when they have ended well (docs/launching.md). */
 LC_API lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out) LC_MUST_USE;
 /* Frees the trainer, its callbacks, loggers and optimizers. The program owns the modules; release them afterwards. NULL
- * is fine. */
+ * is fine; in a hook of a run it frees nothing, and the run ends with an error. */
 LC_API void lc_trainer_free(lc_trainer *t);
 /* Adds a callback, before a run or in configure_callbacks. The trainer frees it, also on failure. It takes the place of
  * the trainer's own callback of its kind (the progress bar, ModelSummary, ModelCheckpoint, Timer), which is freed. In

@@ -127,7 +127,8 @@ lc_status lc__hook_result(lc_trainer *t, lc_status s, const char *callback)
         t->skip = true;
         return LC_OK;
     }
-    if (s >= 0) return LC_OK;
+    if (s == LC_OK) return LC_OK;
+    if (s > 0) s = lc_fail(LC_ERR_USER, "it returned %d, which is not a status; LC_OK, LC_SKIP or LC_STOP would be", s);
     const char *of = callback ? callback : t->mo.name ? t->mo.name : "the module";
     bool said = lc__error_count() != t->errors_before_hook && *lc_error_message();
     if (said && lc__names_hook(t)) return s;

@@ -257,6 +257,10 @@ void lc_trainer_free(lc_trainer *t)
 {
     if (!t) return;
     LC__IS(t, TRAINER, );
+    if (t->in_run && (!t->run->own_loop || t->depth)) {
+        lc__defer_error(t, lc_fail(LC_ERR_STATE, "lc_trainer_free: the trainer is running; free it after the run"));
+        return;
+    }
     lc_comm *comm = t->comm;
     if (t->resume->writer && !lc__ckpt_is_joint(t->resume->writer))
         t->comm = NULL; /* other ranks may free their trainers at another time */

@@ -107,6 +107,57 @@ TEST(a_message_outlives_hooks_run_by_the_failed_hook)
     world_remove(dir);
 }
 
+static lc_status returns_77(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    (void)context, (void)t, (void)o, (void)b, (void)i;
+    return (lc_status)77;
+}
+
+static lc_status frees_its_trainer(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    (void)context, (void)o, (void)b, (void)i;
+    lc_trainer_free(t);
+    return LC_OK;
+}
+
+TEST(what_a_hook_must_not_do_ends_the_run)
+{
+    const struct {
+        lc_status (*hook)(void *, lc_trainer *, const lc_outputs *, const lc_batch *, int64_t);
+        lc_status status;
+        const char *message;
+    } rows[] = {{returns_77, LC_ERR_USER, "it returned 77, which is not a status"},
+                {frees_its_trainer, LC_ERR_STATE, "lc_trainer_free: the trainer is running; free it after the run"}};
+    for (int i = 0; i < 4; i++) {
+        world w;
+        lc_trainer *t;
+        lc_callback cb;
+        char dir[256];
+        CHECK(world_dir(dir, sizeof dir));
+        CHECK_OK(lc_lambda_callback(&cb, .on_train_batch_end = rows[i / 2].hook));
+        world_init(&w, &world_ops_without_val, 4, 0);
+        lc_trainer_options o = world_options(dir);
+        o.callbacks = &cb, o.n_callbacks = 1;
+        CHECK_OK(lc_trainer_new(&o, &t));
+        if (i % 2) {
+            lc_dataloader *loader = numbers_new(2, 1, false);
+            lc_batch *batch;
+            CHECK_OK(lc_trainer_begin(t, &w.base));
+            CHECK_OK(lc_dataloader_begin(loader, 0, 0));
+            CHECK_OK(lc_dataloader_next(loader, &batch));
+            CHECK_STATUS(lc_trainer_step(t, batch, NULL), rows[i / 2].status);
+            lc_dataloader_free(loader);
+        } else {
+            CHECK_STATUS(lc_trainer_fit(t, &w.base), rows[i / 2].status);
+        }
+        CHECK_CONTAINS(lc_error_message(), "on_train_batch_end of ");
+        CHECK_CONTAINS(lc_error_message(), rows[i / 2].message);
+        lc_trainer_free(t);
+        world_release(&w);
+        world_remove(dir);
+    }
+}
+
 TEST(invalid_loaders_are_refused)
 {
     static uint64_t freed[64];
