@@ -75,7 +75,9 @@ lc_status lc__ask_loaders(lc_trainer *t, lc_hook hook, lc_loaders *out)
     find(t, hook, &data, &module);
     const char *whose = t->datamodule.ops.size ? t->datamodule.ops.name : t->mo.name;
     if (!data && !module)
-        return lc_fail(LC_ERR_CONFIG, "%s has no %s, and no loader was given", whose, lc_hook_name(hook));
+        return lc_fail(LC_ERR_CONFIG, "%s has no %s, and %s was given no %s", whose, lc_hook_name(hook),
+                       lc_stage_name(t->stage),
+                       hook == LC_HOOK_TRAIN_DATALOADER ? ".train_dataloader" : ".dataloaders with .n_dataloaders");
     lc__outer_hook outer = lc__hook_enter(t, hook);
     lc_status s = data ? data(t->datamodule.given.self, t, out) : module(t->m, out);
     if (s != LC_OK || t->deferred) s = lc__hook_result(t, s, data ? whose : NULL);

@@ -158,6 +158,28 @@ TEST(what_a_hook_must_not_do_ends_the_run)
     }
 }
 
+TEST(a_loader_under_the_wrong_name_is_an_error_that_has_the_right_one)
+{
+    world w;
+    lc_trainer *t;
+    char dir[256];
+    CHECK(world_dir(dir, sizeof dir));
+    lc_module_ops ops = world_ops;
+    ops.train_dataloader = ops.val_dataloader = NULL;
+    world_init(&w, &ops, 4, 2);
+    lc_trainer_options o = world_options(dir);
+    lc_dataloader *loader = numbers_new(2, 1, false);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_STATUS(lc_trainer_validate(t, &w.base, .train_dataloader = loader), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "no val_dataloader, and validate was given no .dataloaders with .n_dataloaders");
+    CHECK_STATUS(lc_trainer_fit(t, &w.base, .val_dataloader = loader), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "no train_dataloader, and fit was given no .train_dataloader");
+    lc_trainer_free(t);
+    lc_dataloader_free(loader);
+    world_release(&w);
+    world_remove(dir);
+}
+
 TEST(invalid_loaders_are_refused)
 {
     static uint64_t freed[64];
