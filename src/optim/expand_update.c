@@ -2,6 +2,7 @@
 /* Clipping, updates and gradients: expands the macros of macros.c into operators. */
 #include "optim/expand_update.h"
 
+#include "base/status.h"
 #include "base/number.h"
 #include "ops/infer.h"
 #include "ops/ops.h"
@@ -152,7 +153,8 @@ static lc_status update(lc_build *b, const lc_node *n, lc_flat_state *state, lc_
                             .clip_value = g->tape.ints[n->int_at + 2] ? &group->hyper[LC_HYPER_CLIP_VALUE] : NULL,
                             .skips = g->tape.ints[n->int_at + 4],
                             .master = master};
-        lc_status status = opt->ops->update(opt, &update);
+        unsigned before = lc__error_count();
+        lc_status status = lc__said(opt->ops->update(opt, &update), before);
         if (status < 0) return lc_fail_context(status, "%s", opt->ops->name);
         LC_TRY(g->status);
         for (int s = 0; s < count; s++) LC_TRY(lc__expand_wrote(b, segments[s].parameter));

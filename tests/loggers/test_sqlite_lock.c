@@ -153,10 +153,20 @@ static lc_status ok_start(void *self, const lc_run_info *run)
     (void)self, (void)run;
     return LC_OK;
 }
+static lc_status ok_row(void *self, const lc_log_row *row)
+{
+    (void)self, (void)row;
+    return LC_OK;
+}
 static lc_status failing_row(void *self, const lc_log_row *row)
 {
     (void)self, (void)row;
     return lc_fail(LC_ERR_IO, "the disk is away");
+}
+static lc_status wordless_flush(void *self)
+{
+    (void)self;
+    return LC_ERR_IO;
 }
 static lc_status failing_finish(void *self, const char *status)
 {
@@ -199,6 +209,32 @@ TEST(a_loss_is_reported_whatever_was_reported_before)
     CHECK_CONTAINS(heard, "the disk is away");
     lc_trainer_free(t);
     CHECK_CONTAINS(heard, "17 records were lost");
+    world_release(&w);
+    world_remove(dir);
+}
+
+TEST(a_logger_without_a_message_is_not_reported_with_an_earlier_one)
+{
+    static const lc_logger_ops wordless = {LC_LOGGER_OPS_INIT, .name = "wordless", .start = ok_start, .log_row = ok_row,
+                                           .flush = wordless_flush};
+    char dir[256];
+    lc_trainer *t;
+    lc_logger logger = {&wordless, NULL};
+    lc_callback callback = {&ears, NULL};
+    world w;
+    CHECK(world_dir(dir, sizeof dir));
+    world_init(&w, &world_ops_without_val, 4, 0);
+    lc_trainer_options o = world_options(dir);
+    o.callbacks = &callback, o.n_callbacks = 1;
+    o.loggers = &logger, o.n_loggers = 1;
+    o.max_epochs = 1, o.enable_checkpointing = LC_OFF;
+    *heard = 0;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    (void)lc_fail(LC_ERR_IO, "another matter");
+    CHECK_OK(lc_trainer_fit(t, &w.base));
+    CHECK_CONTAINS(heard, "logger wordless could not flush: it returned an error (");
+    CHECK(!strstr(heard, "another matter"));
+    lc_trainer_free(t);
     world_release(&w);
     world_remove(dir);
 }

@@ -80,10 +80,9 @@ static int64_t step_or_now(const lc_trainer *t, int64_t step)
     do {                                                                                                               \
         bool kept_ = false;                                                                                            \
         for (int i_ = 0; i_ < (t)->logging->n_loggers; i_++) {                                                         \
-            const lc_logger *l_ = &(t)->logging->loggers[i_];                                                          \
-            if (!LC__SLOT(l_->ops, slot)) continue;                                                                    \
+            if (!LC__SLOT((t)->logging->loggers[i_].ops, slot)) continue;                                              \
             kept_ = true;                                                                                              \
-            if (l_->ops->slot(l_->self, __VA_ARGS__) < 0) lc__logger_failed((t), i_, "write " what);                   \
+            LC__LOGGER_CALL((t), i_, slot, "write " what, l_->self, __VA_ARGS__);                                      \
         }                                                                                                              \
         if (!kept_ && !(m)->warned[kind]) {                                                                            \
             (m)->warned[kind] = true;                                                                                  \

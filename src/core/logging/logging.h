@@ -179,7 +179,15 @@ void lc__loggers_flush(lc_trainer *t);
 void lc__loggers_finish(lc_trainer *t, const char *status);
 lc_status lc__hyperparameters_log(lc_trainer *t, const lc_module *m) LC_MUST_USE; /* hyperparameters.c */
 lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row);
-void lc__logger_failed(lc_trainer *t, int i, const char *what);        /* warns once: logger i could not `what` */
+/* Warns once if s, which logger i returned, is an error: it could not `what`. before: as for lc__said. */
+void lc__logger_result(lc_trainer *t, int i, lc_status s, unsigned before, const char *what);
+/* Calls a slot of logger i, which is l_ in the arguments. */
+#define LC__LOGGER_CALL(t, i, slot, what, ...)                                                                         \
+    do {                                                                                                               \
+        const lc_logger *l_ = &(t)->logging->loggers[i];                                                               \
+        unsigned before_ = lc__error_count();                                                                          \
+        lc__logger_result(t, i, l_->ops->slot(__VA_ARGS__), before_, what);                                            \
+    } while (0)
 lc_status lc__checkpoint_dir(lc_trainer *t, lc__str *out) LC_MUST_USE; /* the default directory of checkpoints */
 void lc__note_checkpoint(lc_trainer *t, const char *path, int64_t step, double score, bool has_score);
 void lc__note_removed_checkpoint(lc_trainer *t, const char *path);

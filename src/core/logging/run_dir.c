@@ -3,6 +3,7 @@
  *
  * N is the first number for which this run's mkdir succeeds, so runs that start at the same time never share a folder.
  * A failing logger is reported once, and training continues. */
+#include "base/status.h"
 #include "base/args.h"
 #include "core/logging/logging.h"
 #include "core/options/hyperparameters.h"
@@ -109,9 +110,10 @@ lc_status lc__loggers_open(lc_trainer *t)
     return LC_OK;
 }
 
-void lc__logger_failed(lc_trainer *t, int i, const char *what)
+void lc__logger_result(lc_trainer *t, int i, lc_status s, unsigned before, const char *what)
 {
-    if (t->logging->logger_failed[i]) return;
+    if (s >= 0 || t->logging->logger_failed[i]) return;
+    (void)lc__said(s, before);
     t->logging->logger_failed[i] = true;
     lc_trainer_message(t, LC_WARNING, "logger %s could not %s: %s (training goes on%s)",
                        t->logging->loggers[i].ops->name, what, lc_error_message(),
@@ -121,17 +123,15 @@ void lc__logger_failed(lc_trainer *t, int i, const char *what)
 void lc__loggers_status(lc_trainer *t, const char *status)
 {
     for (int i = 0; t->logging->loggers_started && i < t->logging->n_loggers; i++)
-        if (LC__SLOT(t->logging->loggers[i].ops, log_status) &&
-            t->logging->loggers[i].ops->log_status(t->logging->loggers[i].self, status) < 0)
-            lc__logger_failed(t, i, "record the status of the run");
+        if (LC__SLOT(t->logging->loggers[i].ops, log_status))
+            LC__LOGGER_CALL(t, i, log_status, "record the status of the run", l_->self, status);
 }
 
 static void log_message(lc_trainer *t, lc_level level, const char *text)
 {
     for (int i = 0; i < t->logging->n_loggers; i++)
-        if (LC__SLOT(t->logging->loggers[i].ops, log_message) &&
-            t->logging->loggers[i].ops->log_message(t->logging->loggers[i].self, level, text) < 0)
-            lc__logger_failed(t, i, "keep up"); /* reported once */
+        if (LC__SLOT(t->logging->loggers[i].ops, log_message))
+            LC__LOGGER_CALL(t, i, log_message, "keep up", l_->self, level, text); /* reported once */
 }
 
 /* Called on rank 0 only. */
@@ -165,8 +165,7 @@ static lc_status start_loggers(lc_trainer *t)
                        .run_id = t->logging->run_id};
     t->logging->loggers_started = true;
     t->log_message = log_message;
-    for (int i = 0; i < t->logging->n_loggers; i++)
-        if (t->logging->loggers[i].ops->start(t->logging->loggers[i].self, &run) < 0) lc__logger_failed(t, i, "start");
+    for (int i = 0; i < t->logging->n_loggers; i++) LC__LOGGER_CALL(t, i, start, "start", l_->self, &run);
 done:
     free(values);
     free(options);
@@ -193,9 +192,7 @@ lc_status lc__loggers_start(lc_trainer *t)
 lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row)
 {
     if (!t->logging->loggers_started) return LC_OK;
-    for (int i = 0; i < t->logging->n_loggers; i++)
-        if (t->logging->loggers[i].ops->log_row(t->logging->loggers[i].self, row) < 0)
-            lc__logger_failed(t, i, "write a row");
+    for (int i = 0; i < t->logging->n_loggers; i++) LC__LOGGER_CALL(t, i, log_row, "write a row", l_->self, row);
     return LC_OK;
 }
 
@@ -203,9 +200,7 @@ void lc__loggers_flush(lc_trainer *t)
 {
     if (!t->logging->loggers_started) return;
     for (int i = 0; i < t->logging->n_loggers; i++)
-        if (LC__SLOT(t->logging->loggers[i].ops, flush) &&
-            t->logging->loggers[i].ops->flush(t->logging->loggers[i].self) < 0)
-            lc__logger_failed(t, i, "flush");
+        if (LC__SLOT(t->logging->loggers[i].ops, flush)) LC__LOGGER_CALL(t, i, flush, "flush", l_->self);
 }
 
 void lc__loggers_finish(lc_trainer *t, const char *status)
@@ -218,7 +213,9 @@ void lc__loggers_finish(lc_trainer *t, const char *status)
         memmove(t->logging->logger_failed, t->logging->logger_failed + 1,
                 (size_t)t->logging->n_loggers * sizeof *t->logging->logger_failed);
         /* Data lost now is reported, even if the logger's failure was reported before. */
-        if (t->logging->loggers_started && LC__SLOT(l.ops, finish) && l.ops->finish(l.self, status) < 0)
+        unsigned before = lc__error_count();
+        if (t->logging->loggers_started && LC__SLOT(l.ops, finish) &&
+            lc__said(l.ops->finish(l.self, status), before) < 0)
             lc_trainer_message(t, LC_WARNING, "logger %s could not finish: %s", l.ops->name, lc_error_message());
         if (LC__SLOT(l.ops, free)) l.ops->free(l.self);
     }
@@ -233,18 +230,16 @@ void lc__note_checkpoint(lc_trainer *t, const char *path, int64_t step, double s
 {
     if (!t->logging->loggers_started) return;
     for (int i = 0; i < t->logging->n_loggers; i++) {
-        const lc_logger *l = &t->logging->loggers[i];
-        if (LC__SLOT(l->ops, log_checkpoint) && l->ops->log_checkpoint(l->self, path, step, score, has_score) < 0)
-            lc__logger_failed(t, i, "record a checkpoint");
+        if (LC__SLOT(t->logging->loggers[i].ops, log_checkpoint))
+            LC__LOGGER_CALL(t, i, log_checkpoint, "record a checkpoint", l_->self, path, step, score, has_score);
     }
 }
 
 void lc__note_removed_checkpoint(lc_trainer *t, const char *path)
 {
     for (int i = 0; t->logging->loggers_started && i < t->logging->n_loggers; i++) {
-        const lc_logger *l = &t->logging->loggers[i];
-        if (LC__SLOT(l->ops, log_checkpoint_removed) && l->ops->log_checkpoint_removed(l->self, path) < 0)
-            lc__logger_failed(t, i, "record a removed checkpoint");
+        if (LC__SLOT(t->logging->loggers[i].ops, log_checkpoint_removed))
+            LC__LOGGER_CALL(t, i, log_checkpoint_removed, "record a removed checkpoint", l_->self, path);
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Backward passes: recorded as a macro, and expanded by the gradient rules of the operators before it, from the loss
  * back to the parameters. */
+#include "base/status.h"
 #include "base/number.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/plan_impl.h"
@@ -203,7 +204,8 @@ static lc_status backward_node(backward *b, uint32_t k)
     /* Rules compute in f32; that of a conversion converts. */
     for (uint32_t i = 0; i < n->n_out && n->op != &lc__op_cast; i++)
         if (dout[i]) dout[i] = lc__as(dout[i], lc__wide_dtype(dout[i]->type.dtype));
-    lc_status status = n->op->grad(&rule);
+    unsigned errors = lc__error_count();
+    lc_status status = lc__said(n->op->grad(&rule), errors);
     /* To the user these operators belong to the call they differentiate. */
     for (uint32_t i = before; i < g->ir.n_nodes; i++) g->ir.sites[i] = g->tape.sites[k];
     if (status < 0) return lc_fail_context(status, "gradient of %s", n->op->name);
