@@ -184,6 +184,14 @@ const lc_transform *lc__compose_parts(const lc_transform *t, int *n)
     return c ? c->parts : NULL;
 }
 
+/* Whether two parts are one object, which would be freed twice. */
+static bool is_among(const lc_transform *parts, int n, const lc_transform *t)
+{
+    for (int i = 0; i < n; i++)
+        if (t->self && LC__SLOT(t->ops, free) && parts[i].self == t->self && parts[i].ops == t->ops) return true;
+    return false;
+}
+
 lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *out)
 {
     lc_status status = LC_OK;
@@ -191,13 +199,18 @@ lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *o
     if (n < 0) return lc_fail(LC_ERR_ARGUMENT, "cannot compose %d transforms", n);
     if (n > 0) LC__NEEDS(parts, LC_ERR_ARGUMENT);
     if (!out) status = lc__is_null(__func__, "out");
-    for (int i = 0; status == LC_OK && i < n; i++) status = lc__transform_check(&parts[i]);
+    for (int i = 0; status == LC_OK && i < n; i++) {
+        status = lc__transform_check(&parts[i]);
+        if (status == LC_OK && is_among(parts, i, &parts[i]))
+            status = lc_fail(LC_ERR_ARGUMENT, "transform %d ('%s') is in the list twice; make another", i,
+                             parts[i].ops->name);
+    }
     compose *c = status == LC_OK ? malloc(sizeof *c + (size_t)n * sizeof *parts) : NULL;
     if (!c) {
         if (status == LC_OK) status = lc_fail(LC_ERR_MEMORY, "out of memory for transform 'compose'");
         for (int i = 0; i < n; i++) {
             lc_transform part = parts[i];
-            lc_transform_release(&part);
+            if (!part.ops || !is_among(parts, i, &part)) lc_transform_release(&part);
         }
         return status;
     }

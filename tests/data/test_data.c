@@ -374,4 +374,14 @@ TEST(permutation)
     CHECK(chi < 25); /* p = 0.0001 */
 }
 
+TEST(a_transform_cannot_be_twice_in_a_list)
+{
+    lc_transform one, both[2], out;
+    CHECK_OK(lc_transform_normalize(1, (const double[]){0.5}, (const double[]){0.5}, &one));
+    both[0] = both[1] = one;
+    CHECK_STATUS(lc_transform_compose(2, both, &out), LC_ERR_ARGUMENT); /* and frees it */
+    CHECK_CONTAINS(lc_error_message(), "transform 1 ('");
+    CHECK_CONTAINS(lc_error_message(), "is in the list twice");
+}
+
 TEST_MAIN
