@@ -111,6 +111,9 @@ lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback)
         if (LC__SLOT(callback.ops, free)) callback.ops->free(callback.self);
         return lc__not_a(t, LC__MARK_OF(TRAINER), __func__);
     }
+    for (int i = 0; i < t->n_callbacks && callback.self && LC__SLOT(callback.ops, free); i++)
+        if (t->callbacks[i]->self == callback.self && t->callbacks[i]->ops.free == callback.ops->free)
+            return lc_fail(LC_ERR_ARGUMENT, "the same callback (%s) is added twice; make another", callback.ops->name);
     lc__callback *cb = calloc(1, sizeof *cb);
     if (!cb) {
         status = lc_fail(LC_ERR_MEMORY, "out of memory: a callback");

@@ -72,6 +72,9 @@ lc_status lc__loggers_take(const lc_logger *given, int n, lc_logger *list, int *
             lc__ops_check(sizeof *o, o, offsetof(lc_logger_ops, log_hyperparameters), "a logger", "LC_LOGGER_OPS_INIT");
         if (s >= 0 && (!o->name || !o->start || !o->log_row))
             s = lc_fail(LC_ERR_ARGUMENT, "a logger needs ops with a name, start and log_row");
+        for (int k = 0; s >= 0 && k < *n_list && given[i].self && LC__SLOT(o, free); k++)
+            if (list[k].self == given[i].self && list[k].ops == o) /* it would be freed twice */
+                s = lc_fail(LC_ERR_ARGUMENT, "the logger %s is in the list twice; make another", o->name);
         if (s >= 0)
             list[(*n_list)++] = given[i];
         else

@@ -158,6 +158,26 @@ TEST(what_a_hook_must_not_do_ends_the_run)
     }
 }
 
+TEST(a_callback_or_a_logger_cannot_be_twice_in_the_options)
+{
+    lc_callback cb;
+    lc_logger logger;
+    lc_trainer *t;
+    char dir[256];
+    CHECK(world_dir(dir, sizeof dir));
+    lc_trainer_options o = world_options(dir);
+    CHECK_OK(lc_early_stopping(&cb, .monitor = "loss"));
+    o.callbacks = (lc_callback[]){cb, cb}, o.n_callbacks = 2;
+    CHECK_STATUS(lc_trainer_new(&o, &t), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "the same callback (EarlyStopping) is added twice");
+    o = world_options(dir);
+    CHECK_OK(lc_logger_new("csv", &logger));
+    o.loggers = (lc_logger[]){logger, logger}, o.n_loggers = 2;
+    CHECK_STATUS(lc_trainer_new(&o, &t), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "is in the list twice");
+    world_remove(dir);
+}
+
 TEST(a_loader_under_the_wrong_name_is_an_error_that_has_the_right_one)
 {
     world w;
