@@ -104,6 +104,12 @@ static int64_t look(exchange *x, int from, int lane, const void **at)
     return (int64_t)n;
 }
 
+/* As in lc_comm_history, which does not count splits. */
+static unsigned long long shown_number(const exchange *x, const header *h)
+{
+    return h->op == LC_COMM_SEND || h->op == LC_COMM_RECV ? h->number : h->number - x->splits;
+}
+
 static lc_status mismatch(exchange *x, int from, const header *got, const header *want)
 {
     char theirs[LC_COMM_CALL_TEXT], ours[LC_COMM_CALL_TEXT], why[512];
@@ -120,7 +126,7 @@ static lc_status mismatch(exchange *x, int from, const header *got, const header
     lc_comm_call_text(&call, ours, sizeof ours);
     snprintf(why, sizeof why,
              "the ranks make different calls: call %llu is %s on rank %d, and call %llu is %s on rank %d",
-             (unsigned long long)want->number, ours, x->rank, (unsigned long long)got->number, theirs, from);
+             shown_number(x, want), ours, x->rank, shown_number(x, got), theirs, from);
     x->ops->abort(x->transport, why);
     return lc_fail(LC_ERR_STATE, "%s", why);
 }

@@ -45,6 +45,7 @@ typedef struct exchange {
     int64_t *tokens;        /* [size]: where the data of this collective is (exposed.h) */
     int64_t combined;       /* bytes of this rank's part that are combined */
     uint64_t number;        /* how many collectives so far */
+    uint64_t splits;        /* how many of them were made by splits */
     _Atomic uint64_t moved; /* bytes sent and received */
     uint64_t seen;          /* `moved` as `idle` or `nap` saw it last */
     int64_t quiet_since, spin_ns;

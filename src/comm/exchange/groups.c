@@ -63,6 +63,7 @@ lc_status lc__exchange_split(void *self, int color, int key, int *rank, int *siz
     lc_comm_call ask = {LC_COMM_ALL_GATHER, 0, LC_I32, -1, mine, asked, 2};
     LC_TRY_GOTO(status, done, lc__exchange_start(x, &ask, &p));
     LC_TRY_GOTO(status, done, lc__exchange_wait(x, &p));
+    x->splits++;
     if (color >= 0) order_members(&g, (const int32_t(*)[2])asked, x->size, x->rank);
     void *opening = x->opening;
     if (x->transport && x->ops->prepare)

@@ -99,6 +99,12 @@ static lc_status check_abort(backend *x)
     return lc_fail(LC_ERR_PEER, "%s", x->why_in);
 }
 
+/* As in lc_comm_history, which does not count splits. */
+static unsigned long long shown_number(const backend *x, const header *h)
+{
+    return h->op == LC_COMM_SEND || h->op == LC_COMM_RECV ? h->number : h->number - x->splits;
+}
+
 lc_status lc__mpi_mismatch(backend *x, int from, const header *got, const header *want)
 {
     char theirs[LC_COMM_CALL_TEXT] = "", ours[LC_COMM_CALL_TEXT] = "", why[WHY_BYTES];
@@ -115,7 +121,7 @@ lc_status lc__mpi_mismatch(backend *x, int from, const header *got, const header
     }
     snprintf(why, sizeof why,
              "the ranks make different calls: call %llu is %s on rank %d, and call %llu is %s on rank %d",
-             (unsigned long long)want->number, ours, x->rank, (unsigned long long)got->number, theirs, from);
+             shown_number(x, want), ours, x->rank, shown_number(x, got), theirs, from);
     abort_all(x, why);
     return lc_fail(LC_ERR_STATE, "%s", why);
 }
@@ -291,6 +297,7 @@ static lc_status split(void *self, int color, int key, int *rank, int *size, voi
         if (!done) idle(x, 50);
     }
     x->naps = 0;
+    x->splits++;
     LC_TRY(lc__mpi_check(MPI_Comm_split(x->comm, color < 0 ? MPI_UNDEFINED : color, key, &group), "MPI_Comm_split"));
     if (group == MPI_COMM_NULL) return LC_OK;
     LC_TRY(lc__mpi_backend_new(group, &made));

@@ -73,8 +73,8 @@ typedef struct backend {
     /* the running collective: the first one */
     queue collectives;
     stage stage;
-    uint64_t number;
-    packet *packets; /* [size], and this rank's */
+    uint64_t number, splits; /* collectives so far, and how many of them were made by splits */
+    packet *packets;         /* [size], and this rank's */
     MPI_Request request;
     const void **parts;
     char *scratch; /* of all slots */
