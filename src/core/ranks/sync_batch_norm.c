@@ -3,8 +3,10 @@
  *
  * The layers have their own communicator. Its calls come in the order in which the layers are recorded, reversed in the
  * backward pass. The order is the same on all ranks, since collectives are neither moved nor dropped. Buckets of
- * gradients use the other communicator and are sent when each rank's plan has them ready. No order between the two is
- * needed: nothing waits for a bucket before the plan has run, including all its calls for batch norm.
+ * gradients use the other communicator and are sent when each rank's plan has them ready. Up to sharded_1 no order
+ * between the two is needed: nothing waits for a bucket before the plan has run, including its calls for batch norm.
+ * From sharded_2 on the plan itself waits for buckets, so they must be ready at the same place among these calls on all
+ * ranks, which must therefore use the same parameters.
  *
  * A rank without a sample of a batch records no layer. It makes the same calls as the others with zeros, which change
  * no sum; a rank with samples announces the calls (comm_internal.h). The way batches are sliced determines which ranks
