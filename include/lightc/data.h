@@ -268,7 +268,8 @@ LC_API lc_status lc_dataset_keys(lc_dataset *d, lc_dataset **out) LC_MUST_USE;
 
 /* ================================================= samplers =================================================== */
 
-/* Decides which samples an epoch has, in which order. */
+/* Decides which samples an epoch has, in which order. When LC_MAX_SIZE_CYCLE has restarted a loader k times within an
+ * epoch, its sampler gets that epoch + k * 2^32, so that each cycle can have an order of its own. */
 typedef struct lc_sampler_ops {
     size_t size; /* LC_SAMPLER_OPS_INIT */
     const char *name;
