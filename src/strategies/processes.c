@@ -12,34 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* If the program started the ranks itself, their number follows from the same options, unless some have been lost
- * since; if two host names mean one host, these numbers differ. */
-static bool started_as_asked(const lc__world *w, const lc_strategy_request *r, int devices)
-{
-    bool lost = lc__world_batches(w->size) != w->size;
-    return lost || r->num_nodes * (devices ? devices : 1) == w->size;
-}
-
-/* Another number of ranks than requested would train on other batches. */
-static lc_status check_number(const lc__world *w, const lc_strategy_request *r)
-{
-    int devices;
-    bool by_lightc = w->hosted || !strcmp(w->launcher, "lightc");
-    LC_TRY(lc__devices_parse(r->devices, LC_MAX_LOCAL_RANKS, "processes on a machine", &devices));
-    if (by_lightc ? started_as_asked(w, r, devices) : w->size == 1) return LC_OK;
-    if (devices && devices != w->local_size)
-        return lc_fail(LC_ERR_CONFIG,
-                       "devices=%d, but %s started %d on node %d (%d ranks on %d nodes in total); drop --devices, or "
-                       "start that many",
-                       devices, w->launcher, w->local_size, w->node_rank, w->size, w->num_nodes);
-    if (r->num_nodes > 1 && r->num_nodes != w->num_nodes)
-        return lc_fail(
-            LC_ERR_CONFIG,
-            "num_nodes=%lld, but the %d ranks that %s started are on %d; drop --num_nodes, or start them on that many",
-            (long long)r->num_nodes, w->size, w->launcher, w->num_nodes);
-    return LC_OK;
-}
-
 lc_status lc__processes_join(void **self, const lc_strategy_request *r)
 {
     lc__processes *d = calloc(1, sizeof *d);
@@ -66,15 +38,10 @@ lc_status lc__processes_join(void **self, const lc_strategy_request *r)
         }
     } else {
         lc_status s = lc__world_join(&o, &d->world);
-        if (s >= 0 && (s = check_number(d->world, r)) < 0) {
-            char why[1024];
-            lc__copy_message(why, sizeof why);
-            if (d->world->control) lc__control_fail_and_wait(d->world->control, why);
-            bool reported = lc_error_is_reported();
-            lc__world_leave(d->world);
-            s = lc_fail(s, "%s", why);
-            if (reported) lc__note_reported();
-        }
+        int devices;
+        if (s >= 0) s = lc__devices_parse(r->devices, LC_MAX_LOCAL_RANKS, "processes on a machine", &devices);
+        if (s >= 0) s = lc__world_check_number(d->world, devices, r->num_nodes);
+        if (s < 0 && d->world) s = lc__world_refuse(d->world, s);
         if (s >= 0 && d->world->control)
             lc__control_terms(d->world->control,
                               (r->own_data ? LC__OWN_DATA : 0) | (r->deterministic ? LC__POWER_OF_TWO : 0));

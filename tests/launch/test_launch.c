@@ -458,6 +458,10 @@ TEST(devices_are_those_that_were_started)
                             cases[k].start, program, cases[k].options);
         CHECK_EQ(status, cases[k].said != NULL);
         if (cases[k].said) CHECK_CONTAINS(r.err, cases[k].said);
+        /* without a trainer */
+        status = launch(&r, "%s launch %s %s --act share %s", lightc, cases[k].start, program, cases[k].options);
+        CHECK_EQ(status, cases[k].said != NULL);
+        if (cases[k].said) CHECK_CONTAINS(r.err, cases[k].said);
     }
 }
 

@@ -25,6 +25,8 @@ static struct {
     char backend[16];
     lc__security security;
     lc__control_times times; /* of lc_comm_world */
+    int devices;             /* likewise: see lc__world_set_options */
+    int64_t num_nodes;
     bool leaves_at_exit, trained;
     pid_t process; /* the process, and its thread, that has joined */
     pthread_t thread;
@@ -258,12 +260,54 @@ void lc__world_stopped(int signal)
     pthread_mutex_unlock(&this_process.lock);
 }
 
+/* ---- the number of ranks ---- */
+
+/* If the program started the ranks itself, their number follows from the same options, unless some have been lost
+ * since; if two host names mean one host, these numbers differ. */
+static bool started_as_asked(const lc__world *w, int devices, int64_t num_nodes)
+{
+    bool lost = lc__world_batches(w->size) != w->size;
+    return lost || num_nodes * (devices ? devices : 1) == w->size;
+}
+
+/* Another number of ranks than requested would train on other batches. */
+lc_status lc__world_check_number(const lc__world *w, int devices, int64_t num_nodes)
+{
+    bool by_lightc = w->hosted || !strcmp(w->launcher, "lightc");
+    if (by_lightc ? started_as_asked(w, devices, num_nodes) : w->size == 1) return LC_OK;
+    if (devices && devices != w->local_size)
+        return lc_fail(LC_ERR_CONFIG,
+                       "devices=%d, but %s started %d on node %d (%d ranks on %d nodes in total); drop --devices, or "
+                       "start that many",
+                       devices, w->launcher, w->local_size, w->node_rank, w->size, w->num_nodes);
+    if (num_nodes > 1 && num_nodes != w->num_nodes)
+        return lc_fail(
+            LC_ERR_CONFIG,
+            "num_nodes=%lld, but the %d ranks that %s started are on %d; drop --num_nodes, or start them on that many",
+            (long long)num_nodes, w->size, w->launcher, w->num_nodes);
+    return LC_OK;
+}
+
+lc_status lc__world_refuse(lc__world *w, lc_status status)
+{
+    char why[1024];
+    lc__copy_message(why, sizeof why);
+    if (w->control) lc__control_fail_and_wait(w->control, why);
+    bool reported = lc_error_is_reported();
+    lc__world_leave(w);
+    status = lc_fail(status, "%s", why);
+    if (reported) lc__note_reported();
+    return status;
+}
+
 /* ---- for programs without a trainer ---- */
 
-void lc__world_set_times(const lc__control_times *times)
+void lc__world_set_options(const lc__control_times *times, int devices, int64_t num_nodes)
 {
     pthread_mutex_lock(&this_process.lock);
     this_process.times = *times;
+    this_process.devices = devices;
+    this_process.num_nodes = num_nodes;
     pthread_mutex_unlock(&this_process.lock);
 }
 
@@ -274,8 +318,12 @@ lc_status lc_comm_world(lc_comm **out)
     *out = NULL;
     pthread_mutex_lock(&this_process.lock);
     lc__world_options o = {.times = this_process.times, .say = lc__say};
+    int devices = this_process.devices;
+    int64_t num_nodes = this_process.num_nodes;
     pthread_mutex_unlock(&this_process.lock);
     LC_TRY(lc__world_join(&o, &w));
+    lc_status s = num_nodes ? lc__world_check_number(w, devices, num_nodes) : LC_OK;
+    if (s < 0) return lc__world_refuse(w, s);
     *out = w->comm;
     return LC_OK;
 }

@@ -66,8 +66,13 @@ typedef struct lc__world_options {
  * one is an error. */
 lc_status lc__world_join(const lc__world_options *options, lc__world **out) LC_MUST_USE;
 void lc__world_leave(lc__world *w); /* NULL is fine */
-/* The times for lc_comm_world, which takes no options. 0: the default. */
-void lc__world_set_times(const lc__control_times *times);
+/* For lc_comm_world, which takes no options: the times (0: the default), and the numbers of ranks on a node (0: any)
+ * and of nodes that were asked for. */
+void lc__world_set_options(const lc__control_times *times, int devices, int64_t num_nodes);
+/* An error if the ranks are not those that were asked for. */
+lc_status lc__world_check_number(const lc__world *w, int devices, int64_t num_nodes) LC_MUST_USE;
+/* Reports this thread's error to the other ranks, leaves, and returns it. */
+lc_status lc__world_refuse(lc__world *w, lc_status status) LC_MUST_USE;
 
 /* For a communicator of the program's own, whose ranks are then watched as those of a world are, but never ended.
  * Collective over it. *out is NULL if there is nothing to watch: one rank, no MPI, ranks that are watched already. Call

@@ -59,10 +59,15 @@ lc_status lc__launch_trainer(const lc_trainer_options *o)
     LC_TRY(lc__world_find(&here));
     if (here.size > 1 || !strcmp(here.launcher, "lightc")) { /* this is a rank */
         take_name();
-        lc__world_set_times(&(lc__control_times){.start = o->start_timeout,
-                                                 .silence = o->silence_timeout,
-                                                 .progress = o->progress_timeout,
-                                                 .grace = o->grace_period});
+        int devices = 0;
+        bool known = lc_strategy_find(is_auto(o->strategy) ? "ddp" : o->strategy, &strategy) >= 0; /* or added later */
+        bool counts = known && strategy->launches;
+        if (counts) LC_TRY(lc__devices_parse(o->devices, LC_MAX_LOCAL_RANKS, "processes on a machine", &devices));
+        lc__world_set_options(&(lc__control_times){.start = o->start_timeout,
+                                                   .silence = o->silence_timeout,
+                                                   .progress = o->progress_timeout,
+                                                   .grace = o->grace_period},
+                              devices, counts ? o->num_nodes : 0);
         return check_restarts(o, &here);
     }
     if (o->num_nodes == 1 && o->nodes_file)
