@@ -56,7 +56,7 @@ foreach(name IN ITEMS other_backend no_backend)
 endforeach()
 add_dependencies(test_backend_plugin lightc_sim)
 # Calls the driver's functions, not those of the plug-in.
-target_sources(test_sim_driver PRIVATE ${PROJECT_SOURCE_DIR}/src/backends/sim/memory.c ${PROJECT_SOURCE_DIR}/src/backends/sim/work.c)
+target_sources(test_sim_driver PRIVATE ${PROJECT_SOURCE_DIR}/src/backends/driver/queue.c ${PROJECT_SOURCE_DIR}/src/backends/sim/memory.c ${PROJECT_SOURCE_DIR}/src/backends/sim/work.c)
 target_link_options(test_sim_driver PRIVATE -Wl,--wrap=free)
 add_dependencies(test_sim_fit lightc_sim)
 add_dependencies(test_sim_ranks lightc_sim)

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "test.h"
 
+#include "backends/driver/queue.h"
 #include "backends/sim/sim.h"
 
 #include <sys/wait.h>
@@ -17,7 +18,12 @@ static bool has_bad_index(const lc_call *call)
     (void)call;
     return false;
 }
-static const lc_backend_host host = {.has_bad_index = has_bad_index};
+static lc_status host_fail(lc_status status, const char *format, ...)
+{
+    (void)format;
+    return status;
+}
+static const lc_backend_host host = {.has_bad_index = has_bad_index, .fail = host_fail};
 const lc_backend_host *sim_host = &host;
 
 typedef struct world {
@@ -410,6 +416,56 @@ static bool freed_host_memory(world *w)
 TEST(freed_host_memory_is_poison)
 {
     CHECK_EQ(run(freed_host_memory), 0);
+}
+
+/* ---- the queue (backends/driver/queue.c) over the driver ---- */
+
+enum { QUEUE_DEVICE = 2, QUEUE_CREATES = 2 + 1 + 128 }; /* streams and events */
+
+static const void *failing; /* what fails: a number of a creation, or a text of LIGHTC_SIM_FAIL */
+
+/* Whether an opening that fails leaves nothing, and one that does not has all of it. */
+static bool open_failing(world *w)
+{
+    char text[32];
+    void *queue;
+    (void)w;
+    int n = *(const int *)failing;
+    snprintf(text, sizeof text, "create:%d", n);
+    setenv("LIGHTC_SIM_FAIL", text, 1);
+    lc_status status = lc__queue_open(&host, drv, QUEUE_DEVICE, &queue);
+    const sim_device *d = sim_open(QUEUE_DEVICE);
+    if (n > QUEUE_CREATES) return status == LC_OK && queue && d->n_streams + d->n_events == QUEUE_CREATES;
+    return status == LC_ERR_DEVICE && !queue && !d->n_streams && !d->n_events;
+}
+
+TEST(an_opening_that_fails_releases_what_it_has_created)
+{
+    int at[] = {1, 2, 3, 4, 60, QUEUE_CREATES, QUEUE_CREATES + 1};
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        failing = &at[i];
+        if (run(open_failing)) TEST_FAIL("creation %d", at[i]);
+    }
+}
+
+static bool alloc_failing(world *w)
+{
+    void *queue, *out;
+    (void)w;
+    setenv("LIGHTC_SIM_FAIL", failing, 1);
+    if (lc__queue_open(&host, drv, QUEUE_DEVICE, &queue) < 0) return false;
+    if (lc__queue_alloc(queue, BLOCK, &out) != LC_ERR_DEVICE || out) return false;
+    for (const sim_block *b = sim_open(QUEUE_DEVICE)->blocks; b; b = b->next)
+        if (b->used) return false;
+    return true;
+}
+
+TEST(memory_that_cannot_be_allocated_or_filled_is_released)
+{
+    failing = "alloc:1";
+    CHECK_EQ(run(alloc_failing), 0);
+    failing = "fill:1";
+    CHECK_EQ(run(alloc_failing), 0);
 }
 
 TEST_MAIN

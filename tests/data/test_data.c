@@ -2,6 +2,7 @@
 /* Datasets: of arrays and of the program; subsets, splits, concatenations; permutations. */
 #include "test.h"
 #include <lightc/data.h>
+#include <lightc/transforms.h>
 
 /* ---- arrays ---- */
 

@@ -29,12 +29,14 @@ typedef struct lc__driver {
 
     /* ---- streams ---- */
     int (*stream_create)(void *context, void **stream);
+    int (*stream_destroy)(void *context, void *stream);
     int (*stream_synchronize)(void *context, void *stream);
     int (*copy_async)(void *context, void *to, const void *from, size_t bytes, void *stream);
     int (*fill_async)(void *context, void *to, unsigned char byte, size_t bytes, void *stream); /* cuMemsetD8Async */
     int (*launch)(void *context, const void *function, const unsigned grid[3], const unsigned block[3], unsigned shared,
                   void *stream, void **parameters); /* cuLaunchKernel */
     int (*event_create)(void *context, void **event);
+    int (*event_destroy)(void *context, void *event);
     int (*event_record)(void *context, void *event, void *stream);
     int (*stream_wait)(void *context, void *stream, void *event); /* cuStreamWaitEvent */
     int (*event_synchronize)(void *context, void *event);

@@ -62,6 +62,28 @@ static lc_status leave(queue *q, int error, const char *what)
     return check(q, error, what);
 }
 
+static int create_all(queue *q, int index)
+{
+    const lc__driver *d = q->driver;
+    int error = d->context_create(index, &q->context);
+    if (!error) error = d->stream_create(q->context, &q->stream);
+    if (!error) error = d->stream_create(q->context, &q->ahead);
+    if (!error) error = d->event_create(q->context, &q->taken);
+    for (int i = 0; i < EVENTS && !error; i++) error = d->event_create(q->context, &q->events[i]);
+    return error;
+}
+
+/* What has been created; the context is the process's. */
+static void destroy_all(const queue *q)
+{
+    const lc__driver *d = q->driver;
+    for (int i = 0; i < EVENTS; i++)
+        if (q->events[i]) (void)d->event_destroy(q->context, q->events[i]);
+    if (q->taken) (void)d->event_destroy(q->context, q->taken);
+    if (q->ahead) (void)d->stream_destroy(q->context, q->ahead);
+    if (q->stream) (void)d->stream_destroy(q->context, q->stream);
+}
+
 lc_status lc__queue_open(const lc_backend_host *host, const lc__driver *driver, int index, void **device)
 {
     queue *q = calloc(1, sizeof *q);
@@ -69,14 +91,10 @@ lc_status lc__queue_open(const lc_backend_host *host, const lc__driver *driver, 
     if (!q) return host->fail(LC_ERR_MEMORY, "out of memory for a device");
     *q =
         (queue){.host = host, .driver = driver, .users = PTHREAD_RWLOCK_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
-    int error = driver->context_create(index, &q->context);
-    if (!error) error = driver->stream_create(q->context, &q->stream);
-    if (!error) error = driver->stream_create(q->context, &q->ahead);
-    if (!error) error = driver->event_create(q->context, &q->taken);
-    for (int i = 0; i < EVENTS && !error; i++) error = driver->event_create(q->context, &q->events[i]);
-    lc_status status = check(q, error, "opening the device");
+    lc_status status = check(q, create_all(q, index), "opening the device");
     if (status < 0) {
-        free(q); /* the context is the process's */
+        destroy_all(q);
+        free(q);
         return status;
     }
     *device = q;
@@ -140,8 +158,13 @@ lc_status lc__queue_alloc(void *device, size_t bytes, void **out)
     *out = NULL;
     bytes = bytes ? bytes : 1;
     enter(q);
-    int error = q->driver->alloc(q->context, out, bytes);
-    if (!error) error = q->driver->fill_async(q->context, *out, 0, bytes, q->stream);
+    void *data = NULL;
+    int error = q->driver->alloc(q->context, &data, bytes);
+    if (!error) {
+        error = q->driver->fill_async(q->context, data, 0, bytes, q->stream);
+        if (error) (void)q->driver->free(q->context, data, bytes);
+    }
+    if (!error) *out = data;
     return leave(q, error, "memory of the device");
 }
 

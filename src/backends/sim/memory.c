@@ -54,13 +54,15 @@ static void read_schedule(sim_device *d)
 static void read_failure(sim_device *d)
 {
     const char *text = getenv("LIGHTC_SIM_FAIL"), *colon = text ? strchr(text, ':') : NULL;
-    d->fail_launch = d->fail_alloc = d->fail_copy = -1;
+    d->fail_launch = d->fail_alloc = d->fail_copy = d->fail_fill = d->fail_create = -1;
     if (!colon) return;
     int64_t n = strtoll(colon + 1, NULL, 10);
     size_t length = (size_t)(colon - text);
     if (length == 6 && !strncmp(text, "launch", 6)) d->fail_launch = n;
     if (length == 5 && !strncmp(text, "alloc", 5)) d->fail_alloc = n;
     if (length == 4 && !strncmp(text, "copy", 4)) d->fail_copy = n;
+    if (length == 4 && !strncmp(text, "fill", 4)) d->fail_fill = n;
+    if (length == 6 && !strncmp(text, "create", 6)) d->fail_create = n;
 }
 
 static sim_device *open_new(int index)
@@ -223,7 +225,11 @@ int sim_alloc(void *context, void **at, size_t bytes)
     int error = enter(d, "memory is allocated");
     *at = error ? NULL : take_addresses(d, pages(bytes));
     if (!error && !*at) error = sim_fail(d, "sim:%d: out of addresses", d->index);
-    if (!error) error = make_usable(d, *at, bytes);
+    if (!error && make_usable(d, *at, bytes)) {
+        block_of(d, *at)->used = false;
+        *at = NULL;
+        error = 1;
+    }
     return leave(d, error);
 }
 

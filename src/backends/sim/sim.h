@@ -17,9 +17,10 @@
  *   addresses and the integers of its calls, as every launch does.
  * - An asynchronous copy to or from memory that is neither host_alloc's nor registered is an error. What is registered
  *   consists of whole pages, and overlaps nothing else that is.
- * - The first error is kept: every later call returns it. LIGHTC_SIM_FAIL=launch:N (or alloc:N, copy:N) makes the N-th
- *   launch, allocation or copy fail. LIGHTC_SIM_WITHOUT names operators, separated by commas, that have no kernel; it
- *   may name host_register, copy_ahead and programs, which the backend then lacks. "all" leaves out all of these.
+ * - The first error is kept: every later call returns it. LIGHTC_SIM_FAIL=launch:N (or alloc:N, copy:N, fill:N,
+ *   create:N) makes the N-th launch, allocation, copy, fill, or creation of a stream or an event fail.
+ *   LIGHTC_SIM_WITHOUT names operators, separated by commas, that have no kernel; it may name host_register,
+ *   copy_ahead and programs, which the backend then lacks. "all" leaves out all of these.
  * - There are LC_SIM_DEVICES devices; LIGHTC_SIM_DEVICES=N makes them fewer. */
 #ifndef LC_BACKENDS_SIM_SIM_H
 #define LC_BACKENDS_SIM_SIM_H
@@ -62,13 +63,14 @@ typedef struct sim_device {
     sim_block *blocks, *pinned;
     /* work.c */
     sim_stream streams[SIM_STREAMS];
-    int n_streams;
+    int n_streams, n_events;
     sim_work *captured, **into; /* the program being made; into NULL: none */
     const sim_stream *capturing;
     uint64_t random;
     sim_schedule schedule;
-    int64_t fail_launch, fail_alloc, fail_copy; /* how many until the one that fails; -1: none */
-    char error[256];                            /* "": none */
+    int64_t fail_launch, fail_alloc, fail_copy, fail_fill,
+        fail_create; /* how many until the one that fails; -1: none */
+    char error[256]; /* "": none */
     lc_sim_counters counters;
 } sim_device;
 

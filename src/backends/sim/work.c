@@ -195,6 +195,7 @@ static int fill_async(void *context, void *to, unsigned char byte, size_t bytes,
 {
     sim_device *d = context;
     int error = enter_stream(stream);
+    if (!error && sim_fails_now(&d->fail_fill)) error = sim_fail(d, "sim:%d: a fill fails, as asked for", d->index);
     if (!error && !sim_is_device(d, to, bytes)) error = sim_fail(d, "sim:%d: memory of the host is filled", d->index);
     sim_work *w = error ? NULL : new_work(d, FILL, 0);
     if (!w) return leave(d, 1);
@@ -253,15 +254,35 @@ static int launch(void *context, const void *function, const unsigned grid[3], c
 
 /* ---- waiting ---- */
 
+/* Enters the device to create a stream or an event. */
+static int enter_create(sim_device *d)
+{
+    int error = enter(d);
+    if (error || !sim_fails_now(&d->fail_create)) return error;
+    return sim_fail(d, "sim:%d: a creation fails, as asked for", d->index);
+}
+
 static int stream_create(void *context, void **stream)
 {
     sim_device *d = context;
-    int error = enter(d);
+    int error = enter_create(d);
     if (!error && d->n_streams == SIM_STREAMS) error = sim_fail(d, "sim:%d: too many streams", d->index);
     if (error) return leave(d, error);
     sim_stream *s = &d->streams[d->n_streams++];
     *s = (sim_stream){.device = d, .last = &s->first};
     *stream = s;
+    return leave(d, 0);
+}
+
+/* The newest of them. */
+static int stream_destroy(void *context, void *stream)
+{
+    sim_device *d = context;
+    (void)enter(d);
+    if (stream != &d->streams[d->n_streams - 1])
+        return leave(d, sim_fail(d, "sim:%d: a stream is destroyed before a newer one", d->index));
+    run_upto(stream, UINT64_MAX);
+    d->n_streams--;
     return leave(d, 0);
 }
 
@@ -282,11 +303,24 @@ static int stream_synchronize(void *context, void *stream)
 
 static int event_create(void *context, void **event)
 {
-    sim_event *e = calloc(1, sizeof *e);
+    sim_device *d = context;
+    int error = enter_create(d);
+    sim_event *e = error ? NULL : calloc(1, sizeof *e);
+    if (!error && !e) error = sim_fail(d, "out of memory");
+    if (error) return leave(d, error);
+    e->stream = d->streams;
+    d->n_events++;
     *event = e;
-    if (!e) return sim_fail(context, "out of memory");
-    e->stream = ((sim_device *)context)->streams;
-    return 0;
+    return leave(d, 0);
+}
+
+static int event_destroy(void *context, void *event)
+{
+    sim_device *d = context;
+    (void)enter(d);
+    free(event);
+    d->n_events--;
+    return leave(d, 0);
 }
 
 static int event_record(void *context, void *event, void *stream)
@@ -412,12 +446,14 @@ const lc__driver sim_driver = {
     .copy = copy_now,
     .is_device = is_device,
     .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
     .stream_wait = stream_wait,
     .stream_synchronize = stream_synchronize,
     .copy_async = copy_async,
     .fill_async = fill_async,
     .launch = launch,
     .event_create = event_create,
+    .event_destroy = event_destroy,
     .event_record = event_record,
     .event_synchronize = event_synchronize,
     .event_query = event_query,

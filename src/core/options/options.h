@@ -55,6 +55,8 @@ lc_status lc__option_set_old(const lc_option_set *sets, int n_sets, const char *
 lc_status lc__accelerator_check(const char *name) LC_MUST_USE;
 /* Whether a text is a size (LC_OPTION_SIZE) of less than 2^62 bytes. */
 bool lc__size_read(const char *text, int64_t *bytes);
+/* As snprintf: in the largest unit that needs no fraction. */
+int lc__size_print(char *text, size_t size, int64_t bytes);
 /* The option `devices` of the trainer as a number, 1 to `most`. `what` names the devices in an error. 0: auto (or
  * NULL), which starts no ranks (core/trainer/start_ranks.c), accepts as many as others have started
  * (strategies/processes.c), and is one device of data_parallel. */

@@ -131,26 +131,6 @@ lc_status lc_duration_parse(const char *text, lc_duration *out)
                    text);
 }
 
-/* A number in units of 1024, the larger ones last. */
-static const char *const size_units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-enum { SIZE_UNITS = sizeof size_units / sizeof *size_units };
-
-bool lc__size_read(const char *text, int64_t *bytes)
-{
-    char *end;
-    *bytes = 0;
-    if (*text < '0' || *text > '9') return false;
-    double n = lc__strtod(text, &end);
-    for (int i = 0; i < SIZE_UNITS; i++, n *= 1024) {
-        const bool same = !strcmp(end, size_units[i]) || (i && end[0] == size_units[i][0] && !end[1]) || (!i && !*end);
-        if (!same) continue;
-        if (!(n < 0x1p62)) return false;
-        *bytes = (int64_t)n;
-        return true;
-    }
-    return false;
-}
-
 static lc_status not_a_number(const lc_option *o, const char *text, const char *kind)
 {
     return lc_fail(LC_ERR_CONFIG, "%s must be a %s, not \"%.60s\" (%s)", o->name, kind, text, o->help ? o->help : "");
@@ -370,14 +350,6 @@ static int print_duration(char *text, size_t size, lc_duration v)
     return snprintf(text, size, "%s", "");
 }
 
-/* In the largest unit that needs no fraction. */
-static int print_size(char *text, size_t size, int64_t v)
-{
-    int unit = 0;
-    for (; unit + 1 < SIZE_UNITS && v && v % 1024 == 0; v /= 1024) unit++;
-    return snprintf(text, size, "%lld%s", (long long)v, unit ? size_units[unit] : "");
-}
-
 int lc_option_get_text(const lc_option *o, const void *target, char *text, size_t size)
 {
     LC__NEEDS(o, 0);
@@ -401,7 +373,7 @@ int lc_option_get_text(const lc_option *o, const void *target, char *text, size_
     case LC_OPTION_SIZE: {
         int64_t v;
         memcpy(&v, field, sizeof v);
-        return print_size(text, size, v);
+        return lc__size_print(text, size, v);
     }
     case LC_OPTION_WORKERS:
     case LC_OPTION_INT32: {

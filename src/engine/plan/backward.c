@@ -155,6 +155,13 @@ static lc_status check_rule(const lc_op *op)
                    op->name);
 }
 
+/* Rules compute in f32; that of a conversion converts. */
+static void widen(const lc_node *n, lc_tensor **dout)
+{
+    for (uint32_t i = 0; i < n->n_out && n->op != &lc__op_cast; i++)
+        if (dout[i]) dout[i] = lc__as(dout[i], lc__wide_dtype(dout[i]->type.dtype));
+}
+
 static lc_status backward_node(backward *b, uint32_t k)
 {
     lc_graph *g = b->g;
@@ -201,9 +208,7 @@ static lc_status backward_node(backward *b, uint32_t k)
                     .n_float = n->n_float,
                     .floats = g->tape.floats + n->float_at};
     uint32_t before = g->ir.n_nodes;
-    /* Rules compute in f32; that of a conversion converts. */
-    for (uint32_t i = 0; i < n->n_out && n->op != &lc__op_cast; i++)
-        if (dout[i]) dout[i] = lc__as(dout[i], lc__wide_dtype(dout[i]->type.dtype));
+    widen(n, dout);
     unsigned errors = lc__error_count();
     lc_status status = lc__said(n->op->grad(&rule), errors);
     /* To the user these operators belong to the call they differentiate. */

@@ -330,12 +330,12 @@ TEST(every_value_reads_back)
 
 TEST(a_negative_zero_reads_back)
 {
-    typedef struct numbers {
+    typedef struct zeros {
         double d;
         float f;
-    } numbers;
-    static const lc_option rows[] = {LC_FIELD(numbers, d, "a double"), LC_FIELD(numbers, f, "a float")};
-    numbers from = {-0.0, -0.0F}, to = {1, 1};
+    } zeros;
+    static const lc_option rows[] = {LC_FIELD(zeros, d, "a double"), LC_FIELD(zeros, f, "a float")};
+    zeros from = {-0.0, -0.0F}, to = {1, 1};
     const lc_option_set set = {.options = rows, .n = 2, .target = &from},
                         back = {.options = rows, .n = 2, .target = &to};
     lc__str out = {0}, json = {0};
