@@ -125,7 +125,7 @@
     X(huber_backward, 3, 1, FLOAT, NONE, a * lc__clamp(b - c, -p[0], p[0]))                                          \
     X(bce_with_logits, 2, 0, FLOAT, OWN, (1 - b) * a + lc__softplus(-a))                                             \
     X(bce_with_logits_backward, 3, 0, FLOAT, NONE, a * (lc__sigmoid(b) - c))                                         \
-    X(kl_div, 2, 0, FLOAT, OWN, (b != b ? b : b == 0 ? 0 : b * log(b)) - b * a)                                      \
+    X(kl_div, 2, 0, FLOAT, OWN, b == 0 ? 0 - b * a : b * (log(b) - a))                                               \
     X(kl_div_log, 2, 0, FLOAT, OWN, exp(b) * (b - a))                                                                \
     X(isfinite, 1, 0, COMPARE, NONE, (a - a) == 0)                                                                   \
     X(isnan, 1, 0, COMPARE, NONE, a != a)                                                                            \

@@ -291,7 +291,7 @@ mutate 'a kernel that takes rows for dense' src/backends/sim/work.c 's/v\[i\].da
 mutate 'a kernel with a number of its own' src/backends/sim/work.c 's/    w->kernel->run(&c);/    static const double slope = 0.01;\n    if (!strcmp(c.op->name, "leaky_relu")) c.floats = \&slope;\n&/' test_backend_check:a_good_backend
 mutate 'an update that forgets its state' src/backends/sim/work.c 's/    w->kernel->run(&c);/    if (!strcmp(c.op->name, "update_sgd_momentum")) memset(c.in[2].data, 0, 4 * (size_t)c.in[2].shape[0]);\n&/' test_backend_check:a_good_backend
 mutate 'copies that overtake others' src/backends/sim/work.c 's/    w->bytes = bytes;\n    enqueue(stream, w);/    w->bytes = bytes;\n    if (!d->into) { run_one(d, w); return leave(d, 0); }\n    enqueue(stream, w);/' test_backend_check:a_good_backend
-mutate 'memory that is not zero' src/backends/driver/queue.c 's/if (!error) error = q->driver->fill_async(q->context, \*out, 0, [^;]*;//' test_backend_check:a_good_backend
+mutate 'memory that is not zero' src/backends/driver/queue.c 's/error = q->driver->fill_async(q->context, data, 0, [^;]*;//' test_backend_check:a_good_backend
 mutate 'inputs that nobody waits for' src/backends/driver/queue.c 's/if (!error) error = d->stream_wait(q->context, q->stream, event);//' test_backend_check:a_good_backend
 mutate 'inputs sent over those in use' src/backends/driver/queue.c 's/if (!error) error = d->stream_wait(q->context, q->ahead, q->taken);//' test_backend_check:a_good_backend
 mutate 'inputs that wait for what is computed' src/engine/plan/program.c 's/if (k->n_uploads \&\& on->ops->copy_ahead)/if (false)/' test_sim_fit:a_batch_is_copied
