@@ -394,8 +394,8 @@ LC_API lc_tensor *lc_arange_at(double start, double step, int64_t n, lc_dtype dt
 #define lc_arange(start, step, n, dtype) lc_arange_at(start, step, n, dtype, LC_HERE)
 
 /* ---- losses ---- */
-/* (x - target)^2, reduced: mean, unless .reduction says otherwise. x and target have one type and, for this loss and the
- * next three, one shape, or one of both broadcasts to the other. */
+/* (x - target)^2, reduced: mean, unless .reduction says otherwise. x and target have one type and, for this loss and
+ * the next three, one shape, or one of both broadcasts to the other. */
 LC_API lc_tensor *lc_mse_loss_at(lc_tensor *x, const lc_loss_args *args, lc_site site);
 #define lc_mse_loss(x, ...) LC_CALL_AT(lc_mse_loss, lc_loss, (x, ), .target = __VA_ARGS__)
 /* |x - target| */

@@ -58,8 +58,8 @@ struct stat;
 lc_status lc__open_to_read(const lc__io *io, const char *path, int *fd, struct stat *st);
 /* The same to write; `flags` as of open. */
 lc_status lc__open_to_write(const char *path, int flags, int *fd);
-/* Whether `path` is the open file `fd` (any file, if -1), and has at least `size` bytes: nobody has removed, replaced or
- * cut it. */
+/* Whether `path` is the open file `fd` (any file, if -1), and has at least `size` bytes: nobody has removed, replaced
+ * or cut it. */
 bool lc__is_there(const char *path, int fd, uint64_t size);
 /* And as a stream: `flags` O_TRUNC or O_APPEND. */
 lc_status lc__open_stream(const char *path, int flags, FILE **out);
