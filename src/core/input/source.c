@@ -157,7 +157,8 @@ lc_status lc__source_next(lc__source *s, const lc_batch **out, bool *is_last)
     LC_TRY(read_ahead(s, s->which));
     s->fetched++;
     *out = &now->batch;
-    *is_last = !s->ahead[s->which]->full || (s->limit >= 0 && s->fetched >= s->limit);
+    /* As in Lightning, a limit is taken as the length, even if the data ends before it. */
+    *is_last = s->limit >= 0 ? s->fetched >= s->limit : !s->ahead[s->which]->full;
     return LC_OK;
 }
 

@@ -145,23 +145,6 @@ TEST(a_training_without_batches_or_limit_is_an_error)
     end(&s);
 }
 
-/* Also if the data ends before the limit: else a training that only max_steps ends might never step. */
-TEST(the_last_batch_of_an_epoch_steps)
-{
-    for (int unsized = 0; unsized < 2; unsized++) {
-        static setting s;
-        begin(&s, &world_ops_without_val, 3, 0);
-        s.m.unsized = unsized;
-        s.o.limit_train_batches = LC_BATCHES(10);
-        s.o.accumulate_grad_batches = 4;
-        s.o.max_epochs = 3;
-        CHECK_OK(lc_trainer_new(&s.o, &s.t));
-        CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
-        CHECK_EQ(lc_trainer_global_step(s.t), 3);
-        end(&s);
-    }
-}
-
 static lc_status ever_more_parts(lc_module *self, lc_loaders *out)
 {
     lc_dataloader *two[2], *eight[8], *both[2], *all;
