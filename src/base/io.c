@@ -252,7 +252,6 @@ done:
     return status;
 }
 
-/* O_NONBLOCK: opening a FIFO would wait for a writer. */
 bool lc__is_there(const char *path, int fd, uint64_t size)
 {
     struct stat named, open;
@@ -260,6 +259,7 @@ bool lc__is_there(const char *path, int fd, uint64_t size)
     return fd < 0 || (fstat(fd, &open) == 0 && open.st_dev == named.st_dev && open.st_ino == named.st_ino);
 }
 
+/* O_NONBLOCK: opening a FIFO would wait for a writer. */
 lc_status lc__open_to_read(const lc__io *io, const char *path, int *fd, struct stat *st)
 {
     *fd = io->open(io, path, O_RDONLY | O_NONBLOCK, 0);

@@ -56,9 +56,9 @@ bool lc__field_same(const lc_field *a, const lc_field *b);
 lc_status lc__transform_check(const lc_transform *t) LC_MUST_USE;
 /* Bytes of scratch memory, a multiple of 64, for a field whose size is known. */
 size_t lc__transform_scratch(const lc_transform *t, const lc_field *in);
-/* Makes a sample of a batch. An error names the transform. */
 /* The parts of a chain, in their order; NULL: t is none. */
 const lc_transform *lc__compose_parts(const lc_transform *t, int *n);
+/* Makes a sample of a batch. An error names the transform. */
 lc_status lc__transform_apply(const lc_transform *t, const lc_field *in, const void *src, const lc_field *out,
                               void *dst, uint64_t key, void *scratch) LC_MUST_USE;
 

@@ -2,8 +2,8 @@
 /* The stream logger: a run as JSON lines (stream_format.h), for another program that forwards them to a service this
  * library does not know (tools/bridge/). They go to
  *
- *   a file         appended to, also after somebody has replaced it; stream.jsonl in the run's directory if none is
- * named a FIFO         its reader; without one, lines wait
+ *   a file         appended to, also after somebody has replaced it; without a name stream.jsonl in the run's folder
+ *   a FIFO         its reader; without one, lines wait
  *   "|COMMAND"     the standard input of a shell command, which is started with the run and restarted if it exits early
  *
  * A reader that joins later first gets the lines `start` and `hparams`, then continues with the line that its

@@ -14,7 +14,7 @@
  * definitions. */
 /* clang-format off */
 #define LC_OPS_MATH_LIST(X)                                                                                          \
-    X(sum) X(mean) X(amax) X(amin) X(var) X(std) X(norm) X(logsumexp) X(argmax) X(argmin)                                   \
+    X(sum) X(mean) X(amax) X(amin) X(var) X(std) X(norm) X(logsumexp) X(argmax) X(argmin)                            \
     X(softmax) X(softmax_backward) X(log_softmax) X(log_softmax_backward) X(cumsum) X(topk)                          \
     X(reshape) X(permute) X(slice) X(expand) X(contiguous)                                                           \
     X(cat) X(pad) X(tril) X(triu) X(flip)                                                                            \
