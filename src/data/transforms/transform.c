@@ -72,7 +72,7 @@ static bool fits(lc_dtype dtype, double value)
 {
     if (dtype == LC_U8) return value >= 0 && value <= 255;
     if (dtype == LC_I32) return value >= INT32_MIN && value <= INT32_MAX;
-    if (dtype == LC_I64) return value >= -0x1p63 && value < 0x1p63;
+    if (dtype == LC_I64) return value >= -9223372036854775808.0 && value < 9223372036854775808.0;
     return true;
 }
 
