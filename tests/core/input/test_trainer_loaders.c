@@ -145,6 +145,27 @@ TEST(a_training_without_batches_or_limit_is_an_error)
     end(&s);
 }
 
+/* Lightning 2.6.5 does the same: a limit is the length of a loader that has none, and a window that the end of the data
+ * cuts off before the limit makes no step. */
+TEST(steps_of_a_loader_without_length)
+{
+    static const struct {
+        int64_t limit, steps;
+    } cases[] = {{-1, 4}, {5, 2}, {3, 4}, {2, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static setting s;
+        begin(&s, &world_ops_without_val, 3, 0);
+        s.m.unsized = true;
+        if (cases[i].limit > 0) s.o.limit_train_batches = LC_BATCHES(cases[i].limit);
+        s.o.accumulate_grad_batches = 2;
+        s.o.max_epochs = 2;
+        CHECK_OK(lc_trainer_new(&s.o, &s.t));
+        CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
+        CHECK_EQ(lc_trainer_global_step(s.t), cases[i].steps);
+        end(&s);
+    }
+}
+
 static lc_status ever_more_parts(lc_module *self, lc_loaders *out)
 {
     lc_dataloader *two[2], *eight[8], *both[2], *all;
