@@ -18,10 +18,11 @@ typedef struct rows {
 static inline lc_status rows_grow(rows *r, int64_t more, const char *name, double **to)
 {
     int64_t cells = 0;
+    *to = NULL;
     if (__builtin_mul_overflow(more, r->width, &cells)) cells = INT64_MAX; /* too large to allocate */
     if (lc__grow(&r->data, &r->room, r->n * r->width, cells, "the samples of a metric") < 0)
         return lc_fail(LC_ERR_MEMORY, "%s: out of memory for %lld more samples", name, (long long)more);
-    *to = r->data ? r->data + r->n * r->width : NULL;
+    if (r->data) *to = r->data + r->n * r->width;
     return LC_OK;
 }
 
