@@ -13,11 +13,10 @@ int lc__traps_off(void)
     return on;
 }
 
-void lc__traps_restore(const int *traps)
+void lc__traps_on(int traps)
 {
-    if (*traps <= 0) return;
     feclearexcept(FE_ALL_EXCEPT); /* else the next operation could trap because of an earlier one */
-    feenableexcept(*traps);
+    feenableexcept(traps);
 }
 #else
 /* The C library has no traps. */
@@ -26,7 +25,7 @@ int lc__traps_off(void)
     return 0;
 }
 
-void lc__traps_restore(const int *traps)
+void lc__traps_on(int traps)
 {
     (void)traps;
 }

@@ -15,6 +15,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#define SKIPS 16
+
 /* The kernel lets a thread other than the first name another sender only with SI_QUEUE. */
 static void send_to_process(int sig, const siginfo_t *info)
 {
@@ -36,8 +38,10 @@ void lc__signal_fd_share(lc__signal_fd *s, bool now)
 {
     sigset_t pending;
     if (!s || s->fd < 0) return;
+    if (!now && s->skips-- > 0) return;
     const int64_t tick = lc__coarse_ns();
-    if (!now && tick == s->shared_ns) return;
+    s->skips = tick == s->shared_ns ? SKIPS : 0;
+    if (!now && s->skips) return;
     s->shared_ns = tick;
     if (sigpending(&pending) != 0) return;
     for (int i = 0; i < s->n; i++) {

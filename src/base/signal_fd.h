@@ -22,6 +22,7 @@ typedef struct lc__signal_fd {
     int n, signals[LC__MAX_SIGNALS];
     struct sigaction old[LC__MAX_SIGNALS];
     int64_t shared_ns; /* when lc__signal_fd_share last looked */
+    int skips;         /* calls that do not even ask for the time, since it stood still */
 } lc__signal_fd;
 
 lc_status lc__signal_fd_open(lc__signal_fd *s, const int *signals, int n) LC_MUST_USE;

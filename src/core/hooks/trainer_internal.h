@@ -131,7 +131,7 @@ struct lc_trainer {
 /* Index of the batch within its accumulation window; at 0 gradients are zeroed. */
 static inline int64_t lc__window_place(const lc_trainer *t, int64_t batch_idx)
 {
-    return (batch_idx - t->window_begin) % t->accumulate;
+    return t->accumulate == 1 ? 0 : (batch_idx - t->window_begin) % t->accumulate;
 }
 static inline bool lc__is_rank_zero(const lc_trainer *t)
 {
