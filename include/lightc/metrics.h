@@ -137,8 +137,8 @@ LC_API lc_status lc_metric_compute_all(lc_metric *m, double *values, int64_t n) 
 LC_API void lc_metric_reset(lc_metric *m); /* as it was made */
 /* Adds what `other`, a metric of the same name and arguments, has counted. */
 LC_API lc_status lc_metric_merge(lc_metric *m, const lc_metric *other) LC_MUST_USE;
-/* What it has counted, as *n numbers: on entry the room of `data`, on return how many there are. data NULL: only counts
- * them. */
+/* Writes the counts of the metric to `data` as numbers. *n is the room there, and afterwards how many numbers there
+ * are; with data NULL nothing is written. */
 LC_API lc_status lc_metric_save(const lc_metric *m, double *data, int64_t *n) LC_MUST_USE;
 LC_API lc_status lc_metric_load(lc_metric *m, const double *data, int64_t n) LC_MUST_USE; /* reset and merge */
 LC_API lc_status lc_metric_merge_state(lc_metric *m, const double *data, int64_t n) LC_MUST_USE;

@@ -27,7 +27,8 @@ typedef struct lc__signal_fd {
 
 lc_status lc__signal_fd_open(lc__signal_fd *s, const int *signals, int n) LC_MUST_USE;
 /* Sends to the process what was sent to the calling thread alone (raise), which no other thread can read. It asks the
- * kernel every few milliseconds, or, with `now`, at each call. NULL is fine. */
+ * kernel once in a few milliseconds, though if calls come faster, up to 16 of them later; with `now` at each call. NULL
+ * is fine. */
 void lc__signal_fd_share(lc__signal_fd *s, bool now);
 /* Signals that arrived and were not read are delivered now, as the program handles them. Closing twice is fine. */
 void lc__signal_fd_close(lc__signal_fd *s);

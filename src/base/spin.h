@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a thread that spins does between two looks: it leaves the core's units to the other thread of the core. */
+/* For a thread that spins: a pause between two looks, in which the other thread of the core has its units. */
 #ifndef LC_BASE_SPIN_H
 #define LC_BASE_SPIN_H
 

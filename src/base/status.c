@@ -138,11 +138,11 @@ lc_status lc_fail_context(lc_status status, const char *format, ...)
     return status;
 }
 
-lc_status lc__said(lc_status s, unsigned before)
+lc_status lc__with_message(lc_status failed, unsigned before)
 {
-    if (s >= 0 || (lc__errors != before && *message)) return s;
-    return lc_fail(s, "it returned an error (%s) without a message; lc_fail(status, \"what is wrong\") gives one",
-                   lc_status_text(s));
+    if (lc__errors != before && *message) return failed;
+    return lc_fail(failed, "it returned an error (%s) without a message; lc_fail(status, \"what is wrong\") gives one",
+                   lc_status_text(failed));
 }
 
 void lc__copy_message(char *text, size_t size)

@@ -24,7 +24,11 @@ static inline lc_status lc__error_since(unsigned before)
 
 /* Returns s, which a function of the program returned. If it is an error and this thread has reported none since their
  * count was `before`, the message, which would be that of an earlier error, becomes one that says so. */
-lc_status lc__said(lc_status s, unsigned before);
+lc_status lc__with_message(lc_status failed, unsigned before);
+static inline lc_status lc__said(lc_status s, unsigned before)
+{
+    return s >= 0 ? s : lc__with_message(s, before);
+}
 
 /* Copies this thread's message, which other errors would replace. */
 void lc__copy_message(char *text, size_t size);

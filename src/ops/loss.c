@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Losses made of other operators. */
+/* Losses: each is an operator, or made of several. */
 #include "ops/infer.h"
 #include "ops/nn_util.h"
 #include "ops/ops.h"

@@ -181,7 +181,7 @@ static void finish_amin(const lc_call *call, parts *s, void *to)
     store(call, to, &f);
 }
 
-/* What variances are divided by: n less the correction, a double that is kept in an int, since gradients need its
+/* The divisor of a variance of n numbers. The correction is a double whose bits are in an int, since gradients need its
  * value. */
 static double moment_divisor(int64_t n, const int64_t *ints)
 {

@@ -73,7 +73,7 @@ static int create_all(queue *q, int index)
     return error;
 }
 
-/* What has been created; the context is the process's. */
+/* Destroys the streams and events that exist; the context is the process's. */
 static void destroy_all(const queue *q)
 {
     const lc__driver *d = q->driver;

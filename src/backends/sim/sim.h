@@ -68,8 +68,8 @@ typedef struct sim_device {
     const sim_stream *capturing;
     uint64_t random;
     sim_schedule schedule;
-    int64_t fail_launch, fail_alloc, fail_copy, fail_fill,
-        fail_create; /* how many until the one that fails; -1: none */
+    /* How many until the one that fails; -1: none. */
+    int64_t fail_launch, fail_alloc, fail_copy, fail_fill, fail_create;
     char error[256]; /* "": none */
     lc_sim_counters counters;
 } sim_device;

@@ -22,7 +22,7 @@ static lc_status not_a_loss(const lc_tensor *t)
 static lc_status check_backward(const lc_trainer *t, const lc_tensor *loss)
 {
     const lc_graph *g = t->device_parts ? lc_current_graph() : t->graph;
-    if (t->mo.manual_optimization || !g || !g->backwards || !lc__graph_went_backward(g, loss)) return LC_OK;
+    if (t->mo.manual_optimization || !g || !lc__graph_went_backward(g, loss)) return LC_OK;
     return lc_fail(LC_ERR_STATE,
                    "training_step called lc_backward with the loss that it returns, with which the trainer calls it, "
                    "too; leave out lc_backward, or optimize by hand (.manual_optimization = true)%s",

@@ -192,7 +192,7 @@ static lc_tensor *record(const lc_transform *t, lc_tensor *x, lc_tensor *keys, i
     }
     if (parts) return x;
     const size_t size = LC__SLOT(t->ops, self_size) ? t->ops->self_size : 0, words = (size + 7) / 8;
-    if (!size || words > MOST_SELF)
+    if (!size || !t->self || words > MOST_SELF)
         return lc__refuse(lc_fail(LC_ERR_UNSUPPORTED,
                                   "transform '%s' runs in the loader only (lc_dataset_transform), since it has no "
                                   "self_size",

@@ -231,7 +231,7 @@ TEST(hyperparameters_of_module_and_datamodule)
     world_remove(dir);
 }
 
-/* What a text means may be at its end, and half a character cannot be stored. */
+/* Texts may differ only at their end, and half a character cannot be stored. */
 TEST(long_texts_are_whole)
 {
     char dir[256], ckpt[300], skip[1201] = "", names[2][300] = {"tanh", "tanh"};
