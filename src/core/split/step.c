@@ -18,14 +18,14 @@ static lc_status not_a_loss(const lc_tensor *t)
                    lc__shape_text(&t->type, shape, sizeof shape), lc__at_site(lc__site_of(t)).text);
 }
 
-/* With automatic optimization the trainer goes backward with the loss, and both gradients would be added. */
+/* With automatic optimization the trainer calls lc_backward, and the gradients of both calls would be added. */
 static lc_status check_backward(const lc_trainer *t, const lc_tensor *loss)
 {
     const lc_graph *g = t->device_parts ? lc_current_graph() : t->graph;
     if (t->mo.manual_optimization || !g || !lc__graph_went_backward(g, loss)) return LC_OK;
     return lc_fail(LC_ERR_STATE,
-                   "training_step called lc_backward with the loss that it returns, with which the trainer calls it, "
-                   "too; leave out lc_backward, or optimize by hand (.manual_optimization = true)%s",
+                   "training_step called lc_backward with the loss that it returns, and the trainer would call it again; "
+                   "leave out lc_backward, or optimize by hand (.manual_optimization = true)%s",
                    lc__at_site(lc__site_of(loss)).text);
 }
 
