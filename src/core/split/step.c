@@ -23,10 +23,11 @@ static lc_status check_backward(const lc_trainer *t, const lc_tensor *loss)
 {
     const lc_graph *g = t->device_parts ? lc_current_graph() : t->graph;
     if (t->mo.manual_optimization || !g || !lc__graph_went_backward(g, loss)) return LC_OK;
-    return lc_fail(LC_ERR_STATE,
-                   "training_step called lc_backward with the loss that it returns, and the trainer would call it again; "
-                   "leave out lc_backward, or optimize by hand (.manual_optimization = true)%s",
-                   lc__at_site(lc__site_of(loss)).text);
+    return lc_fail(
+        LC_ERR_STATE,
+        "training_step called lc_backward with the loss that it returns, and the trainer would call it again; "
+        "leave out lc_backward, or optimize by hand (.manual_optimization = true)%s",
+        lc__at_site(lc__site_of(loss)).text);
 }
 
 lc_training_step_fn *lc__training_step_of(const lc_trainer *t, int optimizer)
