@@ -14,6 +14,7 @@
 #include "parallel/reduce/reducer.h"
 #include "parallel/tree/tree.h"
 #include "precision/precisions.h"
+#include "precision/update_scale.h"
 #include "profilers/profilers.h"
 #include "record/fault.h"
 #include "strategies/strategies.h"
@@ -86,9 +87,10 @@ static const lc_backend_host plugins = {
 
 static const lc_op *const tree_ops[] = {&lc__op_combine, NULL};
 static const lc_op *const batch_ops[] = {&lc__op_transform_batch, &lc__op_mix_batch, NULL};
+static const lc_op *const precision_ops[] = {&lc__op_update_scale, NULL};
 
 static const lc_op *const *const operators[] = {
-    lc__math_ops, lc__optim_ops, lc__collective_ops, lc__reduce_ops, tree_ops, batch_ops, NULL,
+    lc__math_ops, lc__optim_ops, lc__collective_ops, lc__reduce_ops, tree_ops, batch_ops, precision_ops, NULL,
 };
 
 static const lc_pass passes[] = {

@@ -8,6 +8,7 @@
 #include "base/handle.h"
 #include "module/tensors.h"
 #include "precision/precisions.h"
+#include "precision/update_scale.h"
 #include "record/graph_impl.h"
 
 #include <float.h>
@@ -90,23 +91,12 @@ static lc_status convert_module(void **self, lc_module *m)
     return s->scale ? LC_OK : set_numbers(s);
 }
 
-/* PyTorch's amp_update_scale: https://github.com/pytorch/pytorch, aten/src/ATen/native/cuda/AmpKernels.cu */
 static void after_update(void *self, lc_optimizer *optimizer)
 {
     const scaler *s = self;
-    if (!optimizer->factor) return;
-    lc_no_grad_begin();
-    lc_tensor *fits = lc_isfinite(optimizer->factor), *count = lc_add_scalar(s->count, 1);
-    lc_tensor *interval = lc_full_at((double)s->growth_interval, LC_F32, 0, NULL, LC_HERE);
-    lc_tensor *zero = lc_full_at(0, LC_F32, 0, NULL, LC_HERE);
-    lc_tensor *grows = lc_ge(count, interval), *larger = lc_mul_scalar(s->scale, s->growth_factor);
-    larger = lc_where(lc_logical_and(grows, lc_isfinite(larger)), larger, s->scale);
-    lc_tensor *scale = lc_where(fits, larger, lc_mul_scalar(s->scale, s->backoff_factor));
-    count = lc_where(lc_logical_and(fits, lc_logical_not(grows)), count, zero);
-    lc_assign(s->scale, scale);
-    lc_assign(s->unscale, lc_reciprocal(scale));
-    lc_assign(s->count, count);
-    lc_no_grad_end();
+    if (optimizer->factor)
+        lc__update_scale(s->scale, s->unscale, s->count, optimizer->factor, s->growth_interval, s->growth_factor,
+                         s->backoff_factor);
 }
 
 static int tensors(void *self, lc_tensor **out)

@@ -88,7 +88,7 @@ static lc_status clip_prepare(lc_call *call)
             p->list[at++] = (piece){call->ints[i], offset + begin, count - begin < BLOCK ? count - begin : BLOCK};
     }
     call->state = p;
-    call->scratch_bytes = (size_t)n * sizeof(lc__exact_sum);
+    call->scratch_bytes = (size_t)n * (call->ints[LC__CLIP_ONLY_FINITE] ? sizeof(double) : sizeof(lc__exact_sum));
     return LC_OK;
 }
 
@@ -121,8 +121,8 @@ static void add_squares(const float *x, int64_t n, lc__exact_sum *sum)
     }
 }
 
-/* Zeros, but for infinities and NaNs. */
-static void add_if_not_finite(const float *x, int64_t n, lc__exact_sum *sum)
+/* 0 if all are finite, otherwise NaN. */
+static double zero_if_finite(const float *x, int64_t n)
 {
     typedef float v __attribute__((vector_size(VW * 4)));
     typedef float in_memory __attribute__((vector_size(VW * 4), aligned(4), may_alias));
@@ -137,10 +137,24 @@ static void add_if_not_finite(const float *x, int64_t n, lc__exact_sum *sum)
     s[0] = (s[0] + s[1]) + (s[2] + s[3]);
     for (int k = 0; k < VW; k++) total += s[0][k];
     for (; i < n; i++) total += 0 * x[i];
-    lc__exact_add(sum, (double)total);
+    return (double)total;
 }
 
-static void clip_pieces(const void *context, int64_t begin, int64_t end, int thread)
+static const float *data_of(const lc_call *call, const piece *p)
+{
+    return (const float *)call->in[p->input].data + p->begin;
+}
+
+static void finite_pieces(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const lc_call *call = context;
+    const pieces *p = call->state;
+    double *zeros = call->scratch;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) zeros[k] = zero_if_finite(data_of(call, &p->list[k]), p->list[k].n);
+}
+
+static void square_pieces(const void *context, int64_t begin, int64_t end, int thread)
 {
     const lc_call *call = context;
     const pieces *p = call->state;
@@ -148,19 +162,25 @@ static void clip_pieces(const void *context, int64_t begin, int64_t end, int thr
     (void)thread;
     for (int64_t k = begin; k < end; k++) {
         memset(&sums[k], 0, sizeof sums[k]);
-        const piece *at = &p->list[k];
-        const float *x = (const float *)call->in[at->input].data + at->begin;
-        (call->ints[LC__CLIP_ONLY_FINITE] ? add_if_not_finite : add_squares)(x, at->n, &sums[k]);
+        add_squares(data_of(call, &p->list[k]), p->list[k].n, &sums[k]);
     }
 }
 
 static void clip_run(const lc_call *call)
 {
     const pieces *p = call->state;
-    const lc__exact_sum *sums = call->scratch;
     lc__exact_sum total = {0};
-    lc__parallel_for(call->threads, p->n, 1, clip_pieces, call);
-    for (int64_t k = 0; k < p->n; k++) lc__exact_merge(&total, &sums[k]);
+    if (call->ints[LC__CLIP_ONLY_FINITE]) {
+        const double *zeros = call->scratch;
+        double zero = 0;
+        lc__parallel_for(call->threads, p->n, 1, finite_pieces, call);
+        for (int64_t k = 0; k < p->n; k++) zero += zeros[k];
+        lc__exact_add(&total, zero);
+    } else {
+        const lc__exact_sum *sums = call->scratch;
+        lc__parallel_for(call->threads, p->n, 1, square_pieces, call);
+        for (int64_t k = 0; k < p->n; k++) lc__exact_merge(&total, &sums[k]);
+    }
     lc__clip_finish(call, &total);
 }
 
