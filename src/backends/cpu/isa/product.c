@@ -65,12 +65,20 @@ static bool plan_types(const lc_call *call, product_job *j)
     return true;
 }
 
+/* Three products of halves take less time than one of f32 if each of the numbers that are split into halves is used
+ * often. A processor with such units has kernels for f32, too. */
+static bool splitting_pays(const product_job *j)
+{
+    const lc__product *p = &j->p;
+    return j->halves < 2 || p->m * p->n >= 64 * (p->m + p->n);
+}
+
 static bool plan(const lc_call *call, product *all)
 {
     memset(all, 0, sizeof *all);
     product_job *j = &all->job;
     lc__product *p = &j->p;
-    if (!plan_types(call, j) || !lc__product_shape(call, p)) return false;
+    if (!plan_types(call, j) || !lc__product_shape(call, p) || !splitting_pays(j)) return false;
     if (!j->low && (p->m < 4 || p->n < 4)) return false;
     if (j->after.kind && p->nb) return false;
     if (!lc__job_plan(j)) return false;
