@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Transforms of a whole batch, as operators of a step: a device computes them if it has a kernel. The reference kernel
- * transforms sample by sample, as the loader does.
+ * gives each of its threads samples, which are transformed as by the loader.
  *
  *   transform_batch  x[B,...] keys[B] | ops n number[n] *self | -> y[B,...]
  *
@@ -8,6 +8,7 @@
  * ints: plans are made of values, not of what a program may free. */
 #include "data/transforms/batch.h"
 #include "data/transforms/transform.h"
+#include "base/pool.h"
 #include "ops/infer.h"
 #include "ops/nn_util.h"
 #include "record/graph_impl.h"
@@ -95,11 +96,12 @@ static bool is_dense(const lc_view *batch, lc_layout layout)
     return lc__is_dense(batch->ndim, batch->shape, batch->stride, layout);
 }
 
-/* How a call works: in which layout, and where it keeps samples that are in another one. */
+/* How a call works: in which layout, and where each of its threads keeps samples that are in another one. */
 typedef struct places {
     lc_layout layout;
     lc_field in, out;
-    size_t in_bytes, out_bytes, own; /* of scratch, one after the other; 0: none is needed */
+    size_t in_bytes, out_bytes, own; /* of a thread's scratch, one after the other; 0: none is needed */
+    size_t of_thread;                /* all of it */
 } places;
 
 static places places_of(const lc_call *c)
@@ -112,7 +114,8 @@ static places places_of(const lc_call *c)
     p.out = lc__sample_of(y->dtype, y->ndim, y->shape, p.layout);
     if (!is_dense(x, p.layout)) p.in_bytes = lc__align64(lc_field_bytes(&p.in));
     if (!is_dense(y, p.layout)) p.out_bytes = lc__align64(lc_field_bytes(&p.out));
-    p.own = lc__transform_scratch(&t, &p.in);
+    p.own = lc__align64(lc__transform_scratch(&t, &p.in));
+    p.of_thread = p.in_bytes + p.out_bytes + p.own;
     return p;
 }
 
@@ -127,8 +130,7 @@ static bool transform_supports(const lc_call *c)
 
 static lc_status transform_prepare(lc_call *c)
 {
-    const places p = places_of(c);
-    c->scratch_bytes = p.in_bytes + p.out_bytes + p.own;
+    c->scratch_bytes = places_of(c).of_thread * (size_t)c->threads;
     return LC_OK;
 }
 
@@ -144,29 +146,63 @@ static lc_view in_memory(const lc_view *batch, lc_layout layout, void *memory)
     return sample;
 }
 
+typedef struct work {
+    const lc_call *call;
+    recorded what;
+    places places;
+    int64_t each; /* samples of a piece */
+} work;
+
+/* What follows a part of the scratch memory, which is NULL if it has no parts. */
+static char *after(char *part, size_t bytes)
+{
+    return bytes ? part + bytes : part;
+}
+
+static void transform_sample(const work *w, int64_t b, char *scratch)
+{
+    const places *p = &w->places;
+    const lc_view *x = &w->call->in[0], *keys = &w->call->in[1], *y = &w->call->out[0];
+    const lc_view from = sample_view(x, b), to = sample_view(y, b);
+    const uint64_t key = (uint64_t)((const int64_t *)keys->data)[b * keys->stride[0]];
+    char *const in_room = scratch, *const out_room = after(in_room, p->in_bytes);
+    char *const own = after(out_room, p->out_bytes);
+    if (p->in_bytes) {
+        const lc_view copy = in_memory(x, p->layout, in_room);
+        lc__copy_view(&copy, &from);
+    }
+    /* It cannot fail: describe has accepted these sizes. */
+    (void)!w->what.ops->apply(w->what.self, &p->in, p->in_bytes ? in_room : from.data, &p->out,
+                              p->out_bytes ? out_room : to.data, key_of(&w->what, key), own);
+    if (p->out_bytes) {
+        const lc_view copy = in_memory(y, p->layout, out_room);
+        lc__copy_view(&to, &copy);
+    }
+}
+
+static void transform_piece(void *context, int64_t piece, int seat)
+{
+    const work *w = context;
+    int64_t samples = w->call->in[0].shape[0], end = (piece + 1) * w->each;
+    char *scratch = after(w->call->scratch, (size_t)seat * w->places.of_thread);
+    for (int64_t b = piece * w->each; b < end && b < samples; b++) transform_sample(w, b, scratch);
+}
+
 static void transform_run(const lc_call *c)
 {
-    const recorded r = recorded_of(c->ints);
-    const places p = places_of(c);
-    const lc_view *x = &c->in[0], *keys = &c->in[1], *y = &c->out[0];
-    if (!x->shape[0]) return;
-    char *const in_room = c->scratch, *const out_room = p.in_bytes ? in_room + p.in_bytes : in_room;
-    char *const own = p.out_bytes ? out_room + p.out_bytes : out_room;
-    const lc_view in_copy = in_memory(x, p.layout, in_room), out_copy = in_memory(y, p.layout, out_room);
-    for (int64_t b = 0; b < x->shape[0]; b++) {
-        const lc_view from = sample_view(x, b), to = sample_view(y, b);
-        const uint64_t key = (uint64_t)((const int64_t *)keys->data)[b * keys->stride[0]];
-        if (p.in_bytes) lc__copy_view(&in_copy, &from);
-        /* It cannot fail: describe has accepted these sizes. */
-        (void)!r.ops->apply(r.self, &p.in, p.in_bytes ? in_room : from.data, &p.out, p.out_bytes ? out_room : to.data,
-                            key_of(&r, key), own);
-        if (p.out_bytes) lc__copy_view(&to, &out_copy);
-    }
+    work w = {.call = c, .what = recorded_of(c->ints), .places = places_of(c)};
+    const int64_t samples = c->in[0].shape[0];
+    if (!samples) return;
+    w.each = samples / LC__POOL_MAX_PIECES + 1;
+    const int64_t pieces = (samples - 1) / w.each + 1;
+    if (c->threads > 1)
+        lc__pool_run(c->threads, pieces, transform_piece, &w);
+    else
+        for (int64_t i = 0; i < pieces; i++) transform_piece(&w, i, 0);
 }
 
 static const lc_kernel transform_kernel = {.name = "reference",
                                            .layout = LC_WANT_STRIDED,
-                                           .flags = LC_KERNEL_SERIAL,
                                            .supports = transform_supports,
                                            .prepare = transform_prepare,
                                            .run = transform_run};
