@@ -110,6 +110,9 @@ lc_status lc__dataloader_cut(lc_dataloader *l, int64_t begin, int64_t n, lc_batc
 /* See lc_dataloader_ops: -1 is none ever. */
 int64_t lc__dataloader_replaced(lc_dataloader *l, const char **why);
 
+/* The fields of a window of tokens, "x", and of those one further, "y". */
+lc_status lc__windows_describe(int64_t window, lc_sample_spec *spec);
+
 /* Reads a whole file; *size is its length. The caller frees. `cap` bounds the size. */
 lc_status lc__read_file(const char *path, size_t cap, void **data, size_t *size);
 

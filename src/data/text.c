@@ -107,13 +107,17 @@ static int64_t windows_length(void *self)
     return ((windows *)self)->length;
 }
 
+lc_status lc__windows_describe(int64_t window, lc_sample_spec *spec)
+{
+    spec->n = 2;
+    spec->fields[0] = (lc_field){.name = "x", .dtype = LC_I64, .ndim = 1, .shape = {window}};
+    spec->fields[1] = (lc_field){.name = "y", .dtype = LC_I64, .ndim = 1, .shape = {window}};
+    return LC_OK;
+}
+
 static lc_status windows_describe(void *self, lc_sample_spec *spec)
 {
-    const windows *w = self;
-    spec->n = 2;
-    spec->fields[0] = (lc_field){.name = "x", .dtype = LC_I64, .ndim = 1, .shape = {w->window}};
-    spec->fields[1] = (lc_field){.name = "y", .dtype = LC_I64, .ndim = 1, .shape = {w->window}};
-    return LC_OK;
+    return lc__windows_describe(((const windows *)self)->window, spec);
 }
 
 static lc_status windows_get(void *self, int64_t index, uint64_t key, void *const *out, void *scratch)

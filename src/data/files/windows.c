@@ -20,11 +20,7 @@ static int64_t windows_length(void *self)
 
 static lc_status windows_describe(void *self, lc_sample_spec *spec)
 {
-    const windows *w = self;
-    spec->n = 2;
-    spec->fields[0] = (lc_field){.name = "x", .dtype = LC_I64, .ndim = 1, .shape = {w->window}};
-    spec->fields[1] = (lc_field){.name = "y", .dtype = LC_I64, .ndim = 1, .shape = {w->window}};
-    return LC_OK;
+    return lc__windows_describe(((const windows *)self)->window, spec);
 }
 
 static size_t windows_scratch(void *self)
