@@ -27,7 +27,7 @@ LC_BEGIN_DECLS
 
 /* One tensor of a sample. The batch's tensor has the batch dimension in front. */
 typedef struct lc_field {
-    const char *name; /* "x"; borrowed from the dataset (static, or lives as long as it) */
+    const char *name; /* "x", which no other field has; borrowed from the dataset (static, or lives as long as it) */
     lc_dtype dtype;   /* 0: f32 */
     lc_layout layout; /* of the batch: LC_CHANNELS_LAST stores a C,H,W sample as H,W,C */
     int ndim;         /* 0: a number per sample; the batch's tensor is then [B] */

@@ -45,7 +45,13 @@ lc_status lc__padding_init(lc__padding *p, const lc_dataset *d, const lc_dataloa
                            LC_MAX_BATCH_TENSORS, field->name);
         LC_TRY(find_value(field, target ? args->target_pad_value : args->pad_value, &p->values[f]));
         p->lengths_of[p->n] = f;
-        snprintf(p->names[p->n++], sizeof p->names[0], "%s_lengths", field->name);
+        snprintf(p->names[p->n], sizeof p->names[0], "%s_lengths", field->name);
+        for (int k = 0; k < d->spec.n; k++)
+            if (!strcmp(d->spec.fields[k].name, p->names[p->n]))
+                return lc_fail(LC_ERR_ARGUMENT,
+                               "field '%s' has the name that a batch gives to the lengths of '%s'; give it another one",
+                               p->names[p->n], field->name);
+        p->n++;
     }
     return LC_OK;
 }

@@ -95,6 +95,18 @@ static lc_status check_sizes(const lc_dataset_ops *ops, const lc_field *f)
     return lc__field_check(&largest, ops->name);
 }
 
+/* A batch and messages tell fields apart by their names. */
+static lc_status check_names(const lc_sample_spec *spec, const char *dataset)
+{
+    for (int i = 1; i < spec->n; i++)
+        for (int k = 0; k < i; k++)
+            if (!strcmp(spec->fields[k].name, spec->fields[i].name))
+                return lc_fail(LC_ERR_ARGUMENT,
+                               "dataset '%s': fields %d and %d are both named '%s'; give one another name", dataset, k,
+                               i, spec->fields[i].name);
+    return LC_OK;
+}
+
 lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_dataset **out)
 {
     lc_status status = LC_OK;
@@ -143,6 +155,7 @@ lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_dataset **out
         d->bytes[i] = lc_field_bytes(f);
         d->differs |= lc__field_differs(f);
     }
+    LC_TRY_GOTO(status, done, check_names(&d->spec, full.name));
     d->scratch = full.scratch_size ? full.scratch_size(self) : 0;
 done:
     if (status < 0) {

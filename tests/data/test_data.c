@@ -236,6 +236,21 @@ TEST(ops_are_checked)
     lc_dataset_unref(d);
 }
 
+TEST(fields_have_names_of_their_own)
+{
+    float x[2] = {0};
+    const lc_array a[2] = {{.field = {.name = "x"}, .data = x}, {.field = {.name = "x"}, .data = x}};
+    lc_dataset *d, *with_keys;
+    CHECK_STATUS(lc_array_dataset_new(2, 2, a, &d), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "fields 0 and 1 are both named 'x'");
+    CHECK_OK(lc_array_dataset_new(2, 1, a, &d));
+    CHECK_OK(lc_dataset_keys(d, &with_keys));
+    lc_dataset_unref(d);
+    CHECK_STATUS(lc_dataset_keys(with_keys, &d), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "both named 'key'");
+    lc_dataset_unref(with_keys);
+}
+
 TEST(errors_name_the_sample)
 {
     lc_dataset *d = make_numbers(10, 7, 0), *sub;

@@ -106,6 +106,21 @@ TEST(padding_and_lengths)
     lc_dataset_unref(d);
 }
 
+TEST(lengths_have_a_name_of_their_own)
+{
+    static const int64_t at[] = {0, 1, 3};
+    const int64_t x[3] = {0}, y[2] = {0};
+    const lc_array arrays[] = {
+        {.field = {.name = "x", .dtype = LC_I64, .ndim = 1, .shape = {0}}, .data = x, .offsets = at},
+        {.field = {.name = "x_lengths", .dtype = LC_I64}, .data = y}};
+    lc_dataset *d;
+    lc_dataloader *l;
+    CHECK_OK(lc_array_dataset_new(2, 2, arrays, &d));
+    CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .batch_size = 2), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "'x_lengths' has the name that a batch gives to the lengths of 'x'");
+    lc_dataset_unref(d);
+}
+
 static lc_dataloader *loader_of(lc_dataset *d, int workers, int64_t batch_size)
 {
     lc_dataloader *l;

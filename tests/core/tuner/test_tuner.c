@@ -423,8 +423,10 @@ TEST(a_size_for_two_loaders)
     lc_scale_batch_size_result r;
     lc_trainer_options o = wave_options(NULL);
     judged_open(&m, &ops);
-    lc_array few = {.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {1}}, .data = m.line.xy[0]};
-    CHECK_OK(lc_array_dataset_new(5, 2, (lc_array[]){few, few}, &m.few));
+    lc_array few[2] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {1}}, .data = m.line.xy[0]}};
+    few[1] = few[0];
+    few[1].field.name = "y";
+    CHECK_OK(lc_array_dataset_new(5, 2, few, &m.few));
     CHECK_OK(lc_trainer_new(&o, &t));
     lc_scale_batch_size_args a = LC_ARGS(lc_scale_batch_size, .method = "test", .max_val = 64, .steps_per_trial = 1);
     CHECK_OK(lc_tuner_scale_batch_size_with(t, &m.line.base, NULL, &r, &a));
